@@ -1,0 +1,58 @@
+// Command controlplane is etcd, kube-apiserver and kube-controller-manager in
+// one binary. It runs the one it is called by, as a link of that name or as
+// its first argument:
+//
+//	controlplane kube-apiserver --help
+//
+// One binary because the three share most of their code: building it takes
+// little longer than building kube-apiserver alone. It lives in a module of
+// its own so that nothing of it reaches the dependencies of kuberelay.
+//
+// Package internal/controlplane builds it, stamps it with its version, and
+// starts it; nobody needs to run it by hand.
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	_ "time/tzdata" // CronJobs with a time zone, as in Kubernetes' own mains
+
+	"github.com/spf13/cobra"
+	"go.etcd.io/etcd/server/v3/etcdmain"
+	"k8s.io/component-base/cli"
+	_ "k8s.io/component-base/logs/json/register"
+	_ "k8s.io/component-base/metrics/prometheus/clientgo"
+	_ "k8s.io/component-base/metrics/prometheus/version"
+	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
+	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
+)
+
+func main() {
+	if !run(filepath.Base(os.Args[0])) && (len(os.Args) < 2 || !runFirstArgument()) {
+		fmt.Fprintln(os.Stderr, "usage: controlplane etcd|kube-apiserver|kube-controller-manager [flags]")
+		os.Exit(2)
+	}
+}
+
+func runFirstArgument() bool {
+	os.Args = os.Args[1:]
+	return run(os.Args[0])
+}
+
+// run runs the named component with os.Args and exits with its code. It
+// returns false where there is no component of that name.
+func run(name string) bool {
+	switch name {
+	case "etcd":
+		etcdmain.Main(os.Args) // exits by itself where it fails
+		os.Exit(0)
+	case "kube-apiserver":
+		exit(apiserver.NewAPIServerCommand())
+	case "kube-controller-manager":
+		exit(controllermanager.NewControllerManagerCommand())
+	}
+	return false
+}
+
+func exit(command *cobra.Command) { os.Exit(cli.Run(command)) }

@@ -1,0 +1,71 @@
+package event
+
+import "time"
+
+// Type is what happened to an object; its text is the CloudEvents type.
+type Type string
+
+// The types of section «events» in docs/events.md.
+const (
+	Created  Type = "io.kuberelay.object.created"
+	Updated  Type = "io.kuberelay.object.updated"
+	Deleted  Type = "io.kuberelay.object.deleted"
+	Snapshot Type = "io.kuberelay.object.snapshot" // existed before the first completed sync of its resource
+)
+
+// Cause is how the forwarder came to know of a change.
+type Cause string
+
+const (
+	// CauseWatch: the API server's watch reported it.
+	CauseWatch Cause = "watch"
+	// CauseSnapshot: the first sync of the resource found it.
+	CauseSnapshot Cause = "snapshot"
+	// CauseReconcile: it was found by comparing the cluster with the bus, as
+	// after a restart.
+	CauseReconcile Cause = "reconcile"
+)
+
+// Change is one thing to tell the bus about one object.
+type Change struct {
+	Type     Type
+	Cause    Cause
+	Key      Key
+	Resource Resource // the version in which Object is served
+
+	// Object is the state to publish; for a delete, the last one known. Its Body
+	// is nil where not even the bus has it: then only identity is published,
+	// with finalstateunknown.
+	Object *Object
+
+	// Epoch counts how often the API server's own history went back (etcd
+	// restored from a backup).
+	Epoch uint16
+
+	// Previous is the resourceVersion of the object's last acknowledged event,
+	// "" on the first.
+	Previous string
+
+	// Observed is when the forwarder learned of it.
+	Observed time.Time
+
+	// Truncated asks for identity and metadata instead of the whole object,
+	// because the bus refused the whole.
+	Truncated bool
+}
+
+// Acked is what the bus has acknowledged of one object: the content of the
+// checkpoint. The zero value means that the bus holds nothing of it.
+type Acked struct {
+	UID             string
+	ResourceVersion string
+	Epoch           uint16
+	Deleted         bool
+
+	// Position is where the bus keeps that event: on NATS the stream sequence,
+	// which the next publish of the object names as the one it expects.
+	Position uint64
+}
+
+// Live tells whether the bus shows the object as existing.
+func (a Acked) Live() bool { return a.UID != "" && !a.Deleted }

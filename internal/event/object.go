@@ -1,0 +1,51 @@
+package event
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Object is the form in which a Kubernetes object is cached and published: the
+// little metadata that a decision needs, and the object itself as JSON.
+//
+// It satisfies [metav1.ObjectMetaAccessor] and [runtime.Object], so client-go's
+// indexers, namespace index and handlers take it in place of an unstructured
+// one. It is read-only once it is in an indexer.
+type Object struct {
+	APIVersion, Kind string
+	Namespace, Name  string
+	UID              types.UID
+	ResourceVersion  string
+
+	// Body is the object as JSON without a final newline. It holds neither
+	// metadata.managedFields nor the last-applied annotation, and of a Secret
+	// only keyed hashes of its values.
+	Body []byte
+}
+
+var (
+	_ runtime.Object            = (*Object)(nil)
+	_ metav1.ObjectMetaAccessor = (*Object)(nil)
+)
+
+// GetObjectMeta gives the metadata that client-go's caches ask for: name,
+// namespace, UID and resourceVersion. Everything else is in Body only.
+func (o *Object) GetObjectMeta() metav1.Object {
+	return &metav1.ObjectMeta{
+		Name: o.Name, Namespace: o.Namespace, UID: o.UID, ResourceVersion: o.ResourceVersion,
+	}
+}
+
+// GetObjectKind is part of [runtime.Object].
+func (o *Object) GetObjectKind() schema.ObjectKind {
+	return &metav1.TypeMeta{APIVersion: o.APIVersion, Kind: o.Kind}
+}
+
+// DeepCopyObject is part of [runtime.Object].
+func (o *Object) DeepCopyObject() runtime.Object {
+	c := *o
+	c.Body = append([]byte(nil), o.Body...)
+	return &c
+}
