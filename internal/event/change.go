@@ -1,6 +1,12 @@
 package event
 
-import "time"
+import (
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
 
 // Type is what happened to an object; its text is the CloudEvents type.
 type Type string
@@ -12,6 +18,9 @@ const (
 	Deleted  Type = "io.kuberelay.object.deleted"
 	Snapshot Type = "io.kuberelay.object.snapshot" // existed before the first completed sync of its resource
 )
+
+// Short is the last word of the type: "created". It is a label of metrics.
+func (t Type) Short() string { return string(t[strings.LastIndexByte(string(t), '.')+1:]) }
 
 // Cause is how the forwarder came to know of a change.
 type Cause string
@@ -69,3 +78,19 @@ type Acked struct {
 
 // Live tells whether the bus shows the object as existing.
 func (a Acked) Live() bool { return a.UID != "" && !a.Deleted }
+
+// Identity is the object of which no more is known than what the bus has
+// acknowledged: a delete made of it has finalstateunknown.
+func (a Acked) Identity(k Key) *Object {
+	return &Object{Namespace: k.Namespace, Name: k.Name, UID: types.UID(a.UID), ResourceVersion: a.ResourceVersion}
+}
+
+// ResourceOf is the type of a key whose resource is not watched any more, as far
+// as the last object on the bus tells.
+func ResourceOf(k Key, last *Object) Resource {
+	version := ""
+	if gv, err := schema.ParseGroupVersion(last.APIVersion); err == nil {
+		version = gv.Version
+	}
+	return Resource{Group: k.Group, Version: version, Resource: k.Resource, Kind: last.Kind, Namespaced: k.Namespace != ""}
+}

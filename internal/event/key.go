@@ -1,7 +1,7 @@
 package event
 
 import (
-	"fmt"
+	"net/url"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
@@ -61,14 +61,20 @@ func (r Resource) Key(namespace, name string) Key {
 
 // Path is the API path of the object that k names, in r's version, with the
 // real plural: "/apis/apps/v1/namespaces/default/deployments/web". It is the
-// CloudEvents subject.
+// CloudEvents subject. Each segment is percent-encoded where it must be, so that
+// the path is a valid URI reference whatever the object is called; "system:node"
+// stays as it is. Without a name it is the path of the collection.
 func (r Resource) Path(k Key) string {
-	base := "/apis/" + r.Group + "/" + r.Version
+	path := "/apis/" + url.PathEscape(r.Group) + "/" + url.PathEscape(r.Version)
 	if r.Group == "" {
-		base = "/api/" + r.Version
+		path = "/api/" + url.PathEscape(r.Version)
 	}
-	if k.Namespace == "" {
-		return fmt.Sprintf("%s/%s/%s", base, k.Resource, k.Name)
+	if k.Namespace != "" {
+		path += "/namespaces/" + url.PathEscape(k.Namespace)
 	}
-	return fmt.Sprintf("%s/namespaces/%s/%s/%s", base, k.Namespace, k.Resource, k.Name)
+	path += "/" + url.PathEscape(k.Resource)
+	if k.Name != "" {
+		path += "/" + url.PathEscape(k.Name)
+	}
+	return path
 }

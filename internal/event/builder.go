@@ -1,0 +1,137 @@
+package event
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"time"
+)
+
+// Builder makes the CloudEvents of one cluster. Its zero value is not usable;
+// a Builder may be used by several goroutines at once.
+type Builder struct {
+	// Cluster names the cluster in source and partitionkey. It is not empty.
+	Cluster string
+}
+
+// Message makes the CloudEvent of one change, Acked filled in and Expected left to
+// the caller. The message shares the bytes of c.Object.Body.
+//
+// An attribute is a valid CloudEvents string whatever the object is called: a
+// character that CloudEvents forbids (a control character, of what Kubernetes
+// lets a name hold) is percent-encoded in name, and data holds the name as it is.
+//
+// An error means that c contradicts itself or lacks what every event has; it
+// never holds the object's content. Trying again cannot help.
+func (b Builder) Message(c Change) (*Message, error) {
+	if err := b.check(c); err != nil {
+		return nil, fmt.Errorf("build event of %s: %w", c.Key, err)
+	}
+	o, deleted := c.Object, c.Type == Deleted
+	data, err := changeData(c)
+	if err != nil {
+		return nil, fmt.Errorf("build event of %s: %w", c.Key, err)
+	}
+	id := text(string(o.UID) + "." + o.ResourceVersion)
+	if deleted {
+		id = text(string(o.UID) + ".deleted")
+	}
+	a := make(attributes, 0, 19)
+	a.context(id, b.source(), c.Type, c.Resource.Path(c.Key), c.Observed, PartitionKey(b.Cluster, c.Key))
+	a.add("sequence", sequence(c.Epoch, o.ResourceVersion))
+	a.add("apiversion", apiVersion(c))
+	a.add("kind", kind(c))
+	a.add("namespace", o.Namespace)
+	a.add("name", o.Name)
+	a.add("uid", string(o.UID))
+	a.add("resourceversion", o.ResourceVersion)
+	a.add("previousversion", c.Previous)
+	a.add("cause", string(c.Cause))
+	if o.Body == nil {
+		a.add(finalStateUnknown, "true")
+	}
+	if c.Truncated {
+		a.add(truncated, "true")
+	}
+	return &Message{
+		ID: id, Key: c.Key, Attributes: a, Data: data,
+		Acked: Acked{UID: string(o.UID), ResourceVersion: o.ResourceVersion, Epoch: c.Epoch, Deleted: deleted},
+	}, nil
+}
+
+// The attributes of type Boolean; in JSON they are true, not "true".
+const (
+	finalStateUnknown = "finalstateunknown"
+	truncated         = "truncated"
+)
+
+func (b Builder) check(c Change) error {
+	o := c.Object
+	switch {
+	case b.Cluster == "":
+		return errors.New("the cluster has no name")
+	case c.Type != Created && c.Type != Updated && c.Type != Deleted && c.Type != Snapshot:
+		return fmt.Errorf("unknown type %q", c.Type)
+	case c.Cause != CauseWatch && c.Cause != CauseSnapshot && c.Cause != CauseReconcile:
+		return fmt.Errorf("unknown cause %q", c.Cause)
+	case c.Observed.IsZero():
+		return errors.New("no time of observation")
+	case o == nil:
+		return errors.New("no object")
+	case c.Key.GroupResource() != c.Resource.GroupResource():
+		return fmt.Errorf("resource is %s", c.Resource.GroupResource())
+	case o.Namespace != c.Key.Namespace || o.Name != c.Key.Name:
+		return fmt.Errorf("object is %q in namespace %q", o.Name, o.Namespace)
+	case o.Name == "":
+		return errors.New("object has no name")
+	case o.UID == "":
+		return errors.New("object has no uid")
+	case o.ResourceVersion == "" && c.Type != Deleted:
+		return errors.New("object has no resourceVersion")
+	case o.Body == nil && c.Type != Deleted:
+		return errors.New("object has no body")
+	}
+	return nil
+}
+
+func (b Builder) source() string { return "/kubernetes/" + url.PathEscape(b.Cluster) }
+
+func apiVersion(c Change) string {
+	if c.Object.APIVersion != "" {
+		return c.Object.APIVersion
+	}
+	return c.Resource.APIVersion()
+}
+
+func kind(c Change) string {
+	if c.Object.Kind != "" {
+		return c.Object.Kind
+	}
+	return c.Resource.Kind
+}
+
+// attributes is a list under construction.
+type attributes []Attribute
+
+// add appends an attribute unless its value is empty, which CloudEvents does not
+// allow.
+func (a *attributes) add(name, value string) {
+	if value != "" {
+		*a = append(*a, Attribute{Name: name, Value: text(value)})
+	}
+}
+
+// context appends what every event begins with. Its values are valid strings
+// already; to encode their '%' once more would change them.
+func (a *attributes) context(id, source string, t Type, subject string, observed time.Time, partitionKey string) {
+	*a = append(*a,
+		Attribute{"id", id},
+		Attribute{"source", source},
+		Attribute{"specversion", "1.0"},
+		Attribute{"type", string(t)},
+		Attribute{"subject", subject},
+		Attribute{"time", observed.UTC().Format(time.RFC3339Nano)},
+		Attribute{"datacontenttype", "application/json"},
+		Attribute{"partitionkey", partitionKey},
+	)
+}

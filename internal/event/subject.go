@@ -1,0 +1,198 @@
+package event
+
+import (
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Tokens of a subject that stand for something else than themselves. No object's
+// group can be written as controlToken, since a '.' that begins a group and a '_'
+// anywhere in it are escaped.
+const (
+	coreToken         = "core"
+	clusterScopeToken = "_"
+	emptyToken        = "=" // never the start of a valid escape
+	controlToken      = "_control"
+	snapshotToken     = "snapshot"
+)
+
+// Subject is the NATS subject of the events of the object that k names, always
+// six tokens:
+//
+//	<prefix>.<cluster>.<group>.<resource>.<namespace>.<name>
+//
+// The group is "core" for the core group, else the group with '.' written '_'; the
+// namespace is "_" for a cluster-scoped object. A byte outside [A-Za-z0-9_-] is
+// written =XX in upper-case hex, '=' included. What could then still be taken for
+// something else, though no Kubernetes name looks so, is escaped too: a '_' or a
+// leading '.' in a group, the first byte of a group called "core", a namespace
+// called "_". An empty token is a lone "=".
+//
+// It is injective: no two keys of one cluster, nor keys of two clusters, share a
+// subject. The prefix must be one valid token and is taken as it is.
+func Subject(prefix, cluster string, k Key) string {
+	var stack [256]byte // longer subjects cost a second allocation
+	b := append(stack[:0], prefix...)
+	b = appendToken(append(b, '.'), cluster)
+	b = appendGroupToken(append(b, '.'), k.Group)
+	b = appendToken(append(b, '.'), k.Resource)
+	b = appendNamespaceToken(append(b, '.'), k.Namespace)
+	b = appendToken(append(b, '.'), k.Name)
+	return string(b)
+}
+
+// MarkerSubject is the NATS subject of the snapshot markers of a resource:
+//
+//	<prefix>.<cluster>._control.snapshot.<group>.<resource>
+//
+// with the tokens of [Subject]. It is no object's subject.
+func MarkerSubject(prefix, cluster string, r schema.GroupResource) string {
+	var stack [256]byte
+	b := append(stack[:0], prefix...)
+	b = appendToken(append(b, '.'), cluster)
+	b = append(b, "."+controlToken+"."+snapshotToken+"."...)
+	b = appendGroupToken(b, r.Group)
+	b = appendToken(append(b, '.'), r.Resource)
+	return string(b)
+}
+
+// ClusterSubjects is the subscription that matches every subject of a cluster,
+// those of the markers included.
+func ClusterSubjects(prefix, cluster string) string {
+	return string(appendToken([]byte(prefix+"."), cluster)) + ".>"
+}
+
+// ParseSubject is the exact inverse of [Subject] and, with marker true and only
+// group and resource in k, of [MarkerSubject]. It refuses what neither of them
+// writes.
+func ParseSubject(subject string) (prefix, cluster string, k Key, marker bool, err error) {
+	tokens := strings.Split(subject, ".")
+	if len(tokens) != 6 || tokens[0] == "" {
+		return "", "", Key{}, false, fmt.Errorf("parse subject %q: want six tokens", subject)
+	}
+	marker = tokens[2] == controlToken && tokens[3] == snapshotToken
+	var again string // what the result would be written as
+	prefix, cluster = tokens[0], unescapeToken(tokens[1])
+	if marker {
+		k = Key{Group: parseGroupToken(tokens[4]), Resource: unescapeToken(tokens[5])}
+		again = MarkerSubject(prefix, cluster, k.GroupResource())
+	} else {
+		k = Key{
+			Group:     parseGroupToken(tokens[2]),
+			Resource:  unescapeToken(tokens[3]),
+			Namespace: parseNamespaceToken(tokens[4]),
+			Name:      unescapeToken(tokens[5]),
+		}
+		again = Subject(prefix, cluster, k)
+	}
+	if again != subject {
+		return "", "", Key{}, false, fmt.Errorf("parse subject %q: not in canonical form", subject)
+	}
+	return prefix, cluster, k, marker, nil
+}
+
+func appendToken(b []byte, s string) []byte {
+	if s == "" {
+		return append(b, emptyToken...)
+	}
+	for i := range len(s) {
+		b = appendTokenByte(b, s[i], isTokenByte(s[i]))
+	}
+	return b
+}
+
+func appendGroupToken(b []byte, group string) []byte {
+	if group == "" {
+		return append(b, coreToken...)
+	}
+	for i := range len(group) {
+		switch c := group[i]; {
+		case c == '.' && i > 0:
+			b = append(b, '_')
+		case i == 0 && group == coreToken:
+			b = appendTokenByte(b, c, false)
+		default:
+			b = appendTokenByte(b, c, isTokenByte(c) && c != '_')
+		}
+	}
+	return b
+}
+
+func appendNamespaceToken(b []byte, namespace string) []byte {
+	switch namespace {
+	case "":
+		return append(b, clusterScopeToken...)
+	case clusterScopeToken:
+		return appendTokenByte(b, namespace[0], false)
+	}
+	return appendToken(b, namespace)
+}
+
+func appendTokenByte(b []byte, c byte, plain bool) []byte {
+	const hex = "0123456789ABCDEF"
+	if plain {
+		return append(b, c)
+	}
+	return append(b, '=', hex[c>>4], hex[c&15])
+}
+
+func isTokenByte(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '_'
+}
+
+func parseGroupToken(token string) string {
+	if token == coreToken {
+		return ""
+	}
+	return unescapeToken(strings.ReplaceAll(token, "_", "."))
+}
+
+func parseNamespaceToken(token string) string {
+	if token == clusterScopeToken {
+		return ""
+	}
+	return unescapeToken(token)
+}
+
+// unescapeToken undoes appendToken. A bad escape stays as it is: written again it
+// is something else, by which ParseSubject knows.
+func unescapeToken(token string) string {
+	if token == emptyToken {
+		return ""
+	}
+	return unescape(token, '=')
+}
+
+// unescape replaces each mark followed by two hex digits by the byte they mean.
+func unescape(s string, mark byte) string {
+	i := strings.IndexByte(s, mark)
+	if i < 0 {
+		return s
+	}
+	b := append(make([]byte, 0, len(s)), s[:i]...)
+	for ; i < len(s); i++ {
+		if s[i] == mark && i+2 < len(s) {
+			high, ok1 := unhex(s[i+1])
+			low, ok2 := unhex(s[i+2])
+			if ok1 && ok2 {
+				b = append(b, high<<4|low)
+				i += 2
+				continue
+			}
+		}
+		b = append(b, s[i])
+	}
+	return string(b)
+}
+
+func unhex(c byte) (byte, bool) {
+	switch {
+	case '0' <= c && c <= '9':
+		return c - '0', true
+	case 'A' <= c && c <= 'F':
+		return c - 'A' + 10, true
+	}
+	return 0, false
+}

@@ -1,0 +1,103 @@
+package forward
+
+import (
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// Reason names the row of the decision table that applied. It is a label of the
+// metrics.
+type Reason string
+
+// The rows, in the order in which they are tried. «Live» is the object in the
+// indexer, «acked» the last event of the key that the bus has acknowledged.
+const (
+	// ReasonDeleted: acked shows a UID as existing that has a tombstone.
+	ReasonDeleted Reason = "deleted"
+	// ReasonGone: nothing live, and the bus holds nothing or a delete.
+	ReasonGone Reason = "gone"
+	// ReasonAwait: acked shows a UID as existing that is not live, without a
+	// tombstone. The informer's notification, or the reconciler's proof, is on
+	// its way; a missing entry alone is not proof of a delete.
+	ReasonAwait Reason = "await"
+	// ReasonUnchanged: the bus holds exactly this state.
+	ReasonUnchanged Reason = "unchanged"
+	// ReasonStale: the bus holds a later state than the indexer shows; someone
+	// else wrote it, and our watch will bring it too.
+	ReasonStale Reason = "stale"
+	// ReasonUpdated: the bus holds an earlier state of the live UID.
+	ReasonUpdated Reason = "updated"
+	// ReasonCreated: the bus holds nothing of the live UID.
+	ReasonCreated Reason = "created"
+)
+
+// Decide says what the bus must be told of one key, given what the informers
+// know (v) and what the bus holds (acked). The change is nil where that is
+// nothing; else Object is nil exactly where the delete was inferred and only the
+// bus knows the last state. It is a pure function: the table of section «The
+// decision» in docs/delivery.md, and nothing else.
+//
+// One call gives at most one change. After a delete the caller asks again: the
+// name may have been taken by another UID.
+func Decide(v event.View, acked event.Acked) (*event.Change, Reason) {
+	if acked.Live() {
+		if t, gone := v.Tombstone(acked.UID); gone {
+			return &event.Change{
+				Type: event.Deleted, Cause: t.Cause, Object: t.Object,
+				Epoch: v.Epoch, Previous: acked.ResourceVersion, Observed: t.Observed,
+			}, ReasonDeleted
+		}
+	}
+	switch live := v.Live; {
+	case live == nil && acked.Live():
+		return nil, ReasonAwait
+	case live == nil:
+		return nil, ReasonGone
+	case acked.UID == "":
+		return change(v, created(v), ""), ReasonCreated
+	case acked.Live() && acked.UID != string(live.UID):
+		return nil, ReasonAwait
+	case !acked.Deleted && live.ResourceVersion == acked.ResourceVersion:
+		return nil, ReasonUnchanged
+	case !later(v, acked):
+		return nil, ReasonStale
+	case acked.Deleted:
+		previous := "" // another object's versions are not this one's
+		if acked.UID == string(live.UID) {
+			previous = acked.ResourceVersion // it left the selection and is back
+		}
+		return change(v, created(v), previous), ReasonCreated
+	default:
+		return change(v, event.Updated, acked.ResourceVersion), ReasonUpdated
+	}
+}
+
+func change(v event.View, t event.Type, previous string) *event.Change {
+	return &event.Change{
+		Type: t, Cause: v.Cause, Object: v.Live,
+		Epoch: v.Epoch, Previous: previous, Observed: v.Observed,
+	}
+}
+
+func created(v event.View) event.Type {
+	if v.FirstSync {
+		return event.Snapshot
+	}
+	return event.Created
+}
+
+// later tells whether the live object is a later state than the acknowledged one.
+// ResourceVersions of one resource are ordered (KEP-5504); where an aggregated
+// API server does not keep to that, any other version counts as later, since
+// there is no telling.
+//
+// In a later epoch of the cluster's history every state is later, whatever its
+// number.
+func later(v event.View, acked event.Acked) bool {
+	if v.Epoch != acked.Epoch {
+		return v.Epoch > acked.Epoch
+	}
+	order, err := resourceversion.CompareResourceVersion(v.Live.ResourceVersion, acked.ResourceVersion)
+	return err != nil || order > 0
+}

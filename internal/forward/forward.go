@@ -1,0 +1,169 @@
+// Package forward decides what the bus must be told of one key, and tells it.
+//
+// [Decide] is the decision, a pure function. [Forwarder.Sync] is the way of one
+// key: look up, decide, wrap, publish, record. The package knows nothing of
+// queues, clusters or brokers; what it needs of them are the interfaces below.
+//
+// It guarantees that the checkpoint is never ahead of the bus: an entry is
+// written after the acknowledgement and before the key is completed. It does
+// not retry: a failed key is given back to the queue, and is decided anew when
+// it returns, with what is known then.
+package forward
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// Informers is what the forwarder asks of the informers.
+type Informers interface {
+	// Lookup gives what is known of a key, without blocking.
+	Lookup(event.Key) event.View
+	// Settle says that the bus now holds acked of this key, so that the
+	// tombstones and marks which that covers can be dropped.
+	Settle(key event.Key, acked event.Acked)
+}
+
+// Checkpoint is what the bus has acknowledged, per object.
+type Checkpoint interface {
+	Get(event.Key) event.Acked
+	Put(event.Key, event.Acked)
+}
+
+// Publish hands a message to the bus; publish.Publisher has its contract, this
+// package its outcome.
+type Publish func(ctx context.Context, m *event.Message, done func(Outcome))
+
+// Outcome is what became of a publish. At most one of its errors is set.
+type Outcome struct {
+	Position uint64 // where the bus keeps the event, if Err is nil
+
+	// Err is why the event is not known to be stored.
+	Err error
+	// TooLarge: Err is that the bus will never take a message of this size.
+	TooLarge bool
+	// Conflict, with Err set, is what the bus holds instead of what the message
+	// expected, the zero value for nothing.
+	Conflict *event.Acked
+}
+
+// History reads back from the bus.
+type History interface {
+	// LastState gives the object of the event at a position, nil without an
+	// error where the bus does not have it any more. It may block on the bus.
+	LastState(ctx context.Context, key event.Key, position uint64) (*event.Object, error)
+}
+
+// Config holds what a Forwarder is made of; every field is required.
+type Config struct {
+	Informers  Informers
+	Checkpoint Checkpoint
+	Publish    Publish
+	History    History
+	Builder    event.Builder
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+}
+
+// Forwarder keeps the bus in step with the informers, one key at a time. It may be
+// used by many goroutines at once, each with another key.
+type Forwarder struct {
+	Config
+	metrics *metrics
+}
+
+// New makes a Forwarder.
+func New(c Config) *Forwarder { return &Forwarder{Config: c, metrics: newMetrics(c.Registerer)} }
+
+// Sync brings the bus one step closer to the present state of key, and calls done
+// exactly once, possibly after it has returned. With again, another step may be
+// due; with an error, the step failed and the key must come back later.
+func (f *Forwarder) Sync(ctx context.Context, key event.Key, done func(again bool, err error)) {
+	view, acked := f.Informers.Lookup(key), f.Checkpoint.Get(key)
+	change, reason := Decide(view, acked)
+	f.metrics.decisions.WithLabelValues(string(reason)).Inc()
+	if change == nil {
+		if reason == ReasonUnchanged || reason == ReasonGone {
+			f.Informers.Settle(key, acked)
+		}
+		done(false, nil)
+		return
+	}
+	change.Key, change.Resource = key, view.Resource
+	if err := f.complete(ctx, change, acked); err != nil {
+		done(false, err)
+		return
+	}
+	f.publish(ctx, *change, acked, done)
+}
+
+// complete fills in what only the bus knows of an object whose delete was
+// inferred, down to its kind where nothing watches the resource any more.
+func (f *Forwarder) complete(ctx context.Context, c *event.Change, acked event.Acked) error {
+	if c.Object != nil {
+		return nil
+	}
+	last, err := f.History.LastState(ctx, c.Key, acked.Position)
+	switch {
+	case err != nil:
+		return fmt.Errorf("read the last state of %s from the bus: %w", c.Key, err)
+	case last == nil || string(last.UID) != acked.UID:
+		last = acked.Identity(c.Key)
+	}
+	c.Object = last
+	if c.Resource == (event.Resource{}) {
+		c.Resource = event.ResourceOf(c.Key, last)
+	}
+	return nil
+}
+
+func (f *Forwarder) publish(ctx context.Context, c event.Change, acked event.Acked, done func(again bool, err error)) {
+	m, err := f.Builder.Message(c)
+	if err != nil {
+		done(false, err)
+		return
+	}
+	m.Expected = acked.Position
+	log := f.Logger.With("resource", c.Key.GroupResource().String(), "namespace", c.Key.Namespace, "name", c.Key.Name, "event_id", m.ID)
+	f.Publish(ctx, m, func(o Outcome) {
+		switch {
+		case o.Err == nil:
+			m.Acked.Position = o.Position
+			f.record(c, m)
+			log.Debug("event acknowledged", "type", c.Type, "position", o.Position)
+			done(c.Type == event.Deleted, nil)
+		case o.Conflict != nil:
+			f.metrics.conflicts.Inc()
+			log.Warn("the bus holds another event than expected; deciding again", "bus_version", o.Conflict.ResourceVersion, "expected_position", m.Expected, "bus_position", o.Conflict.Position)
+			f.Checkpoint.Put(c.Key, *o.Conflict)
+			done(true, nil)
+		case o.TooLarge && !c.Truncated && c.Object.Body != nil:
+			f.metrics.truncated.WithLabelValues(c.Key.GroupResource().String()).Inc()
+			log.Warn("object is too large for the bus; publishing its metadata only", "bytes", len(m.Data))
+			c.Truncated = true
+			f.publish(ctx, c, acked, done)
+		case o.TooLarge:
+			log.Error("even the metadata of the object is too large for the bus; it stays unpublished", "bytes", len(m.Data))
+			done(false, o.Err)
+		case errors.Is(o.Err, context.Canceled):
+			done(false, o.Err)
+		default:
+			log.Warn("publish failed; will be tried again", "err", o.Err)
+			done(false, o.Err)
+		}
+	})
+}
+
+func (f *Forwarder) record(c event.Change, m *event.Message) {
+	f.Checkpoint.Put(c.Key, m.Acked)
+	f.Informers.Settle(c.Key, m.Acked)
+	f.metrics.published.WithLabelValues(c.Key.GroupResource().String(), c.Type.Short()).Inc()
+	f.metrics.lag.Observe(time.Since(c.Observed).Seconds())
+}

@@ -1,0 +1,30 @@
+package workqueue
+
+import (
+	"math"
+	"math/rand/v2"
+	"time"
+
+	kubequeue "k8s.io/client-go/util/workqueue"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// backoff is client-go's per-item exponential back-off with jitter: thousands of
+// keys that failed together because the bus went away do not come back together.
+type backoff struct {
+	kubequeue.TypedRateLimiter[event.Key]
+}
+
+func newBackoff(base, longest time.Duration) backoff {
+	return backoff{kubequeue.NewTypedItemExponentialFailureRateLimiter[event.Key](base, longest)}
+}
+
+// When gives between half and one and a half times the exponential delay.
+func (b backoff) When(key event.Key) time.Duration {
+	d := b.TypedRateLimiter.When(key)
+	if d > math.MaxInt64/2 {
+		return d
+	}
+	return d/2 + rand.N(d+1)
+}

@@ -1,0 +1,145 @@
+// Package workqueue hands keys to workers: client-go's rate-limited queue, with
+// handlers that may finish after they have returned.
+//
+// It guarantees that a key is with at most one handler at a time, from the
+// moment the handler gets it until the handler calls its completion; that is
+// what keeps the events of one object in order. A key added meanwhile is handed
+// out again afterwards. A key whose handling failed comes back, for ever, after
+// an exponential back-off with jitter: there is no retry limit, because a limit
+// would be a silent drop.
+//
+// It holds keys, never events, so a bus that is down for hours costs it no
+// more than the keys of what changed.
+package workqueue
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	kubequeue "k8s.io/client-go/util/workqueue"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// Result is what became of a key.
+type Result struct {
+	// Err, if not nil, brings the key back after a back-off.
+	Err error
+	// Again brings the key back at once: one step is done and another is due.
+	Again bool
+}
+
+// Handler works on one key. It calls done exactly once, from any goroutine,
+// possibly after it has returned, within a bounded time.
+type Handler func(ctx context.Context, key event.Key, done func(Result))
+
+// Config has no defaults: the zero value of each field but MetricsProvider is an
+// error of the caller.
+type Config struct {
+	Workers     int           // handlers that run at once; those awaiting a completion are not counted
+	MaxInFlight int           // keys handed out whose completion is outstanding
+	BaseDelay   time.Duration // back-off after the first failure
+	MaxDelay    time.Duration // the longest back-off, before jitter
+
+	MetricsProvider kubequeue.MetricsProvider // nil for none
+}
+
+// Queue is a queue of keys with its workers. Make one with [New].
+type Queue struct {
+	queue    kubequeue.TypedRateLimitingInterface[event.Key]
+	inFlight chan struct{}
+	workers  int
+	finished chan struct{} // closed when Run returns
+}
+
+// New makes a queue that accepts keys at once and hands them out in [Queue.Run].
+func New(c Config) *Queue {
+	return &Queue{
+		queue: kubequeue.NewTypedRateLimitingQueueWithConfig(newBackoff(c.BaseDelay, c.MaxDelay),
+			kubequeue.TypedRateLimitingQueueConfig[event.Key]{Name: "keys", MetricsProvider: c.MetricsProvider}),
+		inFlight: make(chan struct{}, c.MaxInFlight),
+		workers:  c.Workers,
+		finished: make(chan struct{}),
+	}
+}
+
+// Add marks a key as dirty. It does not block. After Drain has begun it does
+// nothing: what is dirty then is found again at the next start.
+func (q *Queue) Add(key event.Key) { q.queue.Add(key) }
+
+// Len is the number of keys that wait to be handed out, those in back-off not
+// counted.
+func (q *Queue) Len() int { return q.queue.Len() }
+
+// InFlight is the number of keys that were handed out and are not completed.
+func (q *Queue) InFlight() int { return len(q.inFlight) }
+
+// Run hands keys to handle until the queue has been drained or ctx ends. It
+// blocks until every worker has returned and every handed-out key is completed.
+// Handlers get ctx. It is called once.
+func (q *Queue) Run(ctx context.Context, handle Handler) {
+	defer close(q.finished)
+	stop := context.AfterFunc(ctx, q.queue.ShutDown)
+	defer stop()
+	var workers sync.WaitGroup
+	for range q.workers {
+		workers.Go(func() {
+			for ctx.Err() == nil && q.processNext(ctx, handle) {
+			}
+		})
+	}
+	workers.Wait()
+	for range cap(q.inFlight) {
+		q.inFlight <- struct{}{} // all places taken: nobody else holds one
+	}
+}
+
+func (q *Queue) processNext(ctx context.Context, handle Handler) bool {
+	key, shutdown := q.queue.Get()
+	if shutdown {
+		return false
+	}
+	select {
+	case q.inFlight <- struct{}{}:
+		handle(ctx, key, func(r Result) { q.complete(key, r) })
+		return true
+	case <-ctx.Done():
+		q.queue.Done(key)
+		return false
+	}
+}
+
+func (q *Queue) complete(key event.Key, r Result) {
+	switch {
+	case r.Err != nil:
+		q.queue.AddRateLimited(key)
+	case r.Again:
+		q.queue.Forget(key)
+		q.queue.Add(key) // handed out again once Done is called below
+	default:
+		q.queue.Forget(key)
+	}
+	q.queue.Done(key)
+	<-q.inFlight
+}
+
+// ErrDrainDeadline is returned by Drain where keys were left over.
+var ErrDrainDeadline = errors.New("keys were left in the queue at the deadline")
+
+// Drain refuses new keys and waits until Run has handed out every key it holds
+// and all are completed, or returns [ErrDrainDeadline] when ctx ends. A key
+// that fails meanwhile is not retried: it stays dirty until the next start.
+//
+// It does not use client-go's ShutDownWithDrain, which returns as soon as no key
+// is being worked on, even where others still wait.
+func (q *Queue) Drain(ctx context.Context) error {
+	q.queue.ShutDown()
+	select {
+	case <-q.finished:
+		return nil
+	case <-ctx.Done():
+		return ErrDrainDeadline
+	}
+}
