@@ -2,21 +2,37 @@
 // UID, in which version, at which position, deleted or not.
 //
 // The bus is the truth and this is a copy of it: it is loaded from the bus at the
-// start, kept up with every acknowledgement, and corrected where the bus says
-// otherwise. It is in memory and never on a disk of ours, so there is nothing to
-// keep in step.
+// start and again from time to time, kept up with every acknowledgement, and
+// corrected where the bus says otherwise. It is in memory and never on a disk of
+// ours, so there is nothing to keep in step.
+//
+// A copy may be behind the bus, never ahead of it. Being behind is harmless: the
+// bus refuses what is published upon a wrong expectation, and says what it holds.
 package checkpoint
 
 import (
+	"context"
+	"iter"
 	"sync"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuberelay/kuberelay/internal/event"
 )
+
+// Source reads from the bus the last event of every object of our cluster, whole
+// or with an error: never only a part without one.
+type Source interface {
+	Load(ctx context.Context, yield func(event.Key, event.Acked) error) error
+}
 
 // Checkpoint is safe for use by several goroutines. Make one with [New].
 type Checkpoint struct {
 	mu      sync.RWMutex
 	entries map[event.Key]event.Acked
+	touched map[event.Key]struct{} // written since a load began; nil while none runs
+
+	loading sync.Mutex // held for the whole of a load
 }
 
 // New makes an empty checkpoint.
@@ -34,6 +50,9 @@ func (c *Checkpoint) Get(key event.Key) event.Acked {
 func (c *Checkpoint) Put(key event.Key, a event.Acked) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.touched != nil {
+		c.touched[key] = struct{}{}
+	}
 	if a == (event.Acked{}) {
 		delete(c.entries, key)
 		return
@@ -46,4 +65,84 @@ func (c *Checkpoint) Len() int {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return len(c.entries)
+}
+
+// Epoch is the highest epoch of any entry.
+func (c *Checkpoint) Epoch() uint16 {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	var highest uint16
+	for _, a := range c.entries {
+		highest = max(highest, a.Epoch)
+	}
+	return highest
+}
+
+// Of gives the entries of one resource as they are when it is called.
+func (c *Checkpoint) Of(gr schema.GroupResource) iter.Seq2[event.Key, event.Acked] {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	of := map[event.Key]event.Acked{}
+	for k, a := range c.entries {
+		if k.GroupResource() == gr {
+			of[k] = a
+		}
+	}
+	return func(yield func(event.Key, event.Acked) bool) {
+		for k, a := range of {
+			if !yield(k, a) {
+				return
+			}
+		}
+	}
+}
+
+// Resources gives the resources of which there are entries, in no order.
+func (c *Checkpoint) Resources() []schema.GroupResource {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	seen := map[schema.GroupResource]bool{}
+	var all []schema.GroupResource
+	for k := range c.entries {
+		if gr := k.GroupResource(); !seen[gr] {
+			seen[gr] = true
+			all = append(all, gr)
+		}
+	}
+	return all
+}
+
+// Load replaces what is known by what the bus says, as a whole or, on an error,
+// not at all. What is written by Put while it runs is newer and stays.
+func (c *Checkpoint) Load(ctx context.Context, from Source) error {
+	c.loading.Lock()
+	defer c.loading.Unlock()
+
+	c.mu.Lock()
+	c.touched = map[event.Key]struct{}{}
+	size := len(c.entries)
+	c.mu.Unlock()
+
+	loaded := make(map[event.Key]event.Acked, size)
+	err := from.Load(ctx, func(k event.Key, a event.Acked) error {
+		loaded[k] = a
+		return nil
+	})
+
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	touched := c.touched
+	c.touched = nil
+	if err != nil {
+		return err
+	}
+	for k := range touched {
+		if a, ok := c.entries[k]; ok {
+			loaded[k] = a
+		} else {
+			delete(loaded, k)
+		}
+	}
+	c.entries = loaded
+	return nil
 }

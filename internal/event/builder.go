@@ -96,13 +96,16 @@ func (b Builder) check(c Change) error {
 
 func (b Builder) source() string { return "/kubernetes/" + url.PathEscape(b.Cluster) }
 
+// apiVersion is "" where neither the object nor its resource has one: of an object
+// that only the checkpoint knows, of a type that is gone.
 func apiVersion(c Change) string {
-	if c.Object.APIVersion != "" {
+	if c.Object.APIVersion != "" || c.Resource.Version == "" {
 		return c.Object.APIVersion
 	}
 	return c.Resource.APIVersion()
 }
 
+// kind is "" where apiVersion is.
 func kind(c Change) string {
 	if c.Object.Kind != "" {
 		return c.Object.Kind

@@ -28,8 +28,8 @@ func changeData(c Change) ([]byte, error) {
 // partialObject is an object without its spec and status, as the Kubernetes API
 // itself serves it under the name PartialObjectMetadata.
 type partialObject struct {
-	APIVersion string `json:"apiVersion"`
-	Kind       string `json:"kind"`
+	APIVersion string `json:"apiVersion,omitempty"`
+	Kind       string `json:"kind,omitempty"`
 	Metadata   any    `json:"metadata"`
 }
 

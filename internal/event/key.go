@@ -63,18 +63,27 @@ func (r Resource) Key(namespace, name string) Key {
 // real plural: "/apis/apps/v1/namespaces/default/deployments/web". It is the
 // CloudEvents subject. Each segment is percent-encoded where it must be, so that
 // the path is a valid URI reference whatever the object is called; "system:node"
-// stays as it is. Without a name it is the path of the collection.
+// stays as it is. Without a name it is the path of the collection; a version that
+// nobody knows any more is left out.
 func (r Resource) Path(k Key) string {
-	path := "/apis/" + url.PathEscape(r.Group) + "/" + url.PathEscape(r.Version)
-	if r.Group == "" {
-		path = "/api/" + url.PathEscape(r.Version)
+	var stack [256]byte // longer paths cost a second allocation
+	b := append(stack[:0], "/api"...)
+	if r.Group != "" {
+		b = appendPathSegment(append(b, 's'), r.Group)
+	}
+	if r.Version != "" {
+		b = appendPathSegment(b, r.Version)
 	}
 	if k.Namespace != "" {
-		path += "/namespaces/" + url.PathEscape(k.Namespace)
+		b = appendPathSegment(append(b, "/namespaces"...), k.Namespace)
 	}
-	path += "/" + url.PathEscape(k.Resource)
+	b = appendPathSegment(b, k.Resource)
 	if k.Name != "" {
-		path += "/" + url.PathEscape(k.Name)
+		b = appendPathSegment(b, k.Name)
 	}
-	return path
+	return string(b)
+}
+
+func appendPathSegment(b []byte, segment string) []byte {
+	return append(append(b, '/'), url.PathEscape(segment)...)
 }

@@ -27,8 +27,8 @@ func AckedFrom(get func(attribute string) string) (Acked, error) {
 		return fail(err)
 	}
 	a := Acked{
-		UID:             get("uid"),
-		ResourceVersion: get("resourceversion"),
+		UID:             unescape(get("uid"), '%'), // undoes text
+		ResourceVersion: unescape(get("resourceversion"), '%'),
 		Epoch:           epoch,
 		Deleted:         Type(get("type")) == Deleted,
 	}
@@ -45,7 +45,7 @@ func AckedFrom(get func(attribute string) string) (Acked, error) {
 // as in [AckedFrom]; data is copied.
 func ObjectFromData(get func(attribute string) string, data []byte) (*Object, error) {
 	o, err := objectFromData(data)
-	if err == nil && string(o.UID) != get("uid") {
+	if err == nil && text(string(o.UID)) != get("uid") {
 		err = fmt.Errorf("data is of uid %q, not %q", o.UID, get("uid"))
 	}
 	if err != nil {

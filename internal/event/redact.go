@@ -44,8 +44,12 @@ func (c *Converter) redact(o *Object, content, metadata map[string]any) {
 		}
 		content[section] = hashed
 	}
-	if annotations, ok := metadata["annotations"].(map[string]any); ok {
+	switch annotations := metadata["annotations"].(type) {
+	case nil:
+	case map[string]any:
 		metadata["annotations"] = c.redactAnnotations(o, annotations, values)
+	default:
+		metadata["annotations"] = c.hash(o, "annotations", "", annotations)
 	}
 }
 
@@ -95,7 +99,7 @@ func (c *Converter) hash(o *Object, section, field string, value any) string {
 	s, ok := value.(string)
 	if !ok {
 		form = "json"
-		b, _ := encode(value) // what has no JSON form fails with the whole object
+		b, _ := encode(value) // decoded from JSON, so it has that form
 		s = string(b)
 	}
 	h := hmac.New(sha256.New, c.key)

@@ -67,6 +67,9 @@ type Config struct {
 	Checkpoint Checkpoint
 	Publish    Publish
 	History    History
+	// Doubt is told of a key of which the bus has a later state than the
+	// informers. It must not block.
+	Doubt      func(event.Key)
 	Builder    event.Builder
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
@@ -90,18 +93,26 @@ func (f *Forwarder) Sync(ctx context.Context, key event.Key, done func(again boo
 	change, reason := Decide(view, acked)
 	f.metrics.decisions.WithLabelValues(string(reason)).Inc()
 	if change == nil {
-		if reason == ReasonUnchanged || reason == ReasonGone {
+		switch reason {
+		case ReasonUnchanged, ReasonGone:
 			f.Informers.Settle(key, acked)
+		case ReasonStale:
+			f.Doubt(key)
 		}
 		done(false, nil)
 		return
 	}
 	change.Key, change.Resource = key, view.Resource
 	if err := f.complete(ctx, change, acked); err != nil {
+		f.Logger.Warn("event cannot be made; will be tried again", append(attributes(key), "err", err)...)
 		done(false, err)
 		return
 	}
 	f.publish(ctx, *change, acked, done)
+}
+
+func attributes(k event.Key) []any {
+	return []any{"resource", k.GroupResource().String(), "namespace", k.Namespace, "name", k.Name}
 }
 
 // complete fills in what only the bus knows of an object whose delete was
@@ -125,13 +136,15 @@ func (f *Forwarder) complete(ctx context.Context, c *event.Change, acked event.A
 }
 
 func (f *Forwarder) publish(ctx context.Context, c event.Change, acked event.Acked, done func(again bool, err error)) {
+	log := f.Logger.With(attributes(c.Key)...)
 	m, err := f.Builder.Message(c)
 	if err != nil {
+		log.Error("event cannot be made; the object stays unpublished", "err", err)
 		done(false, err)
 		return
 	}
 	m.Expected = acked.Position
-	log := f.Logger.With("resource", c.Key.GroupResource().String(), "namespace", c.Key.Namespace, "name", c.Key.Name, "event_id", m.ID)
+	log = log.With("event_id", m.ID)
 	f.Publish(ctx, m, func(o Outcome) {
 		switch {
 		case o.Err == nil:

@@ -1,0 +1,126 @@
+package checkpoint
+
+import (
+	"context"
+	"iter"
+	"log/slog"
+	"maps"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// Cluster is the other side of a comparison.
+type Cluster interface {
+	// Reconcile compares what the bus shows of one resource with what is there,
+	// and enqueues every key that differs. It is to be tried again on an error.
+	Reconcile(ctx context.Context, gr schema.GroupResource, acked iter.Seq2[event.Key, event.Acked]) error
+	// EnqueueAll enqueues every key of the cluster.
+	EnqueueAll()
+}
+
+// Reconciler compares the checkpoint with the cluster, resource by resource: when
+// asked to, and all of them after each time the checkpoint has been read again
+// from the bus. It finds what no watch reports: deletes that happened while
+// nobody watched, and events that the bus has lost.
+type Reconciler struct {
+	checkpoint *Checkpoint
+	source     Source // nil on a bus that cannot be read
+	cluster    Cluster
+	refresh    time.Duration
+	log        *slog.Logger
+
+	mu    sync.Mutex
+	due   map[schema.GroupResource]bool
+	awake chan struct{} // has a token when due may not be empty
+}
+
+// NewReconciler makes a reconciler that does nothing until Run. Refresh is how
+// often the checkpoint is read again from the bus. Source is nil for a bus that
+// cannot be read back.
+func NewReconciler(c *Checkpoint, source Source, cluster Cluster, refresh time.Duration, log *slog.Logger) *Reconciler {
+	return &Reconciler{
+		checkpoint: c, source: source, cluster: cluster, refresh: refresh, log: log,
+		due: map[schema.GroupResource]bool{}, awake: make(chan struct{}, 1),
+	}
+}
+
+// retryAfter is the pause after a comparison that failed.
+const retryAfter = 5 * time.Second
+
+// Ask has a resource compared soon. It does not block.
+func (r *Reconciler) Ask(gr schema.GroupResource) {
+	r.mu.Lock()
+	r.due[gr] = true
+	r.mu.Unlock()
+	select {
+	case r.awake <- struct{}{}:
+	default:
+	}
+}
+
+// Run compares until ctx ends.
+func (r *Reconciler) Run(ctx context.Context) {
+	refresh := time.NewTicker(r.refresh)
+	defer refresh.Stop()
+	retry := time.NewTimer(0)
+	defer retry.Stop()
+	for _, gr := range r.checkpoint.Resources() {
+		r.Ask(gr) // also what nothing watches any more
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.awake:
+		case <-retry.C:
+		case <-refresh.C:
+			r.reload(ctx)
+		}
+		if !r.compareDue(ctx) {
+			retry.Reset(retryAfter)
+		}
+	}
+}
+
+// reload reads the checkpoint again and has everything compared with it.
+func (r *Reconciler) reload(ctx context.Context) {
+	if r.source != nil {
+		if err := r.checkpoint.Load(ctx, r.source); err != nil {
+			if ctx.Err() == nil {
+				r.log.Warn("the checkpoint could not be read again from the bus; the known one stays", "err", err)
+			}
+			return
+		}
+	}
+	r.cluster.EnqueueAll()
+	for _, gr := range r.checkpoint.Resources() {
+		r.Ask(gr)
+	}
+}
+
+// compareDue tells whether nothing is left to be tried again.
+func (r *Reconciler) compareDue(ctx context.Context) bool {
+	r.mu.Lock()
+	due := r.due
+	r.due = map[schema.GroupResource]bool{}
+	r.mu.Unlock()
+	done := true
+	for gr := range maps.Keys(due) {
+		err := r.cluster.Reconcile(ctx, gr, r.checkpoint.Of(gr))
+		if ctx.Err() != nil {
+			return true
+		}
+		if err != nil {
+			done = false
+			r.log.Warn("comparing the bus with the cluster failed; will be tried again", "resource", gr.String(), "err", err)
+			r.mu.Lock()
+			r.due[gr] = true
+			r.mu.Unlock()
+		}
+	}
+	return done
+}

@@ -1,0 +1,114 @@
+// Package config is the forwarder's configuration: every environment variable,
+// once.
+//
+// [Load] reads the environment. What it returns is complete and consistent as far
+// as one can tell without asking the cluster or the bus; whatever is wrong is
+// found before anything starts, and all of it at once. Each error names the
+// variable, the value and what to write instead, and never shows a secret: those
+// come from files, whose contents this package checks but does not keep.
+//
+// The tags of [Config] are the only place where a variable is described. [Fields]
+// gives them as a table, of which the documentation and --help are made.
+//
+// The package does not connect to anything, and does not tell whether a selected
+// resource exists.
+package config
+
+import "time"
+
+// Prefix begins the name of every variable.
+const Prefix = "KUBERELAY_"
+
+// The values of Event.Sink.
+const (
+	SinkNATS   = "nats"
+	SinkStdout = "stdout"
+)
+
+// The values of Operations.LogFormat, which is empty for text on a terminal and
+// JSON elsewhere.
+const (
+	LogJSON = "json"
+	LogText = "text"
+)
+
+// Config is the configuration by topic. Of a field's tags, envconfig, default and
+// required mean what they mean to package envconfig; the others are those of
+// [Field].
+type Config struct {
+	Watch      Watch      `title:"What is watched"`
+	Event      Event      `title:"Events"`
+	NATS       NATS       `title:"NATS JetStream"`
+	Server     Server     `title:"Built-in NATS server" note:"It runs inside the forwarder where KUBERELAY_SINK is nats and KUBERELAY_NATS_URL is not set."`
+	Work       Work       `title:"Pace"`
+	Operations Operations `title:"Operations"`
+}
+
+// Watch says what to read from the API server, and how fast.
+type Watch struct {
+	Resources        List   `envconfig:"KUBERELAY_RESOURCES" required:"true" example:"pods,deployments.apps" desc:"Resources to watch, written as for kubectl: deploy, deployments.apps, deployments.v1.apps, Widget.example.com; *.apps for a whole group, * for all."`
+	ExcludeResources List   `envconfig:"KUBERELAY_EXCLUDE_RESOURCES" unset:"secrets, events and leases, unless KUBERELAY_RESOURCES names them" example:"replicasets.apps" desc:"Resources not to watch although KUBERELAY_RESOURCES selects them, written as there."`
+	Namespaces       List   `envconfig:"KUBERELAY_NAMESPACES" unset:"all" example:"default,team-a" desc:"Namespaces to watch. Cluster-scoped resources are watched all the same."`
+	LabelSelector    string `envconfig:"KUBERELAY_LABEL_SELECTOR" unset:"all objects" example:"app=web,tier!=test" desc:"Only objects whose labels match, as in kubectl get -l."`
+	FieldSelector    string `envconfig:"KUBERELAY_FIELD_SELECTOR" unset:"all objects" example:"metadata.name=web" desc:"Only objects whose fields match, as in kubectl get --field-selector. Every watched resource must support the fields."`
+	QPS              int    `envconfig:"KUBERELAY_KUBE_QPS" default:"50" min:"1" max:"10000" desc:"Requests a second to the API server, on average. A watch is one request, however long it lasts."`
+	Burst            int    `envconfig:"KUBERELAY_KUBE_BURST" default:"100" min:"1" max:"10000" desc:"Requests to the API server that may be made at once."`
+}
+
+// Event says what an event looks like and where it goes.
+type Event struct {
+	Sink             string `envconfig:"KUBERELAY_SINK" default:"nats" oneof:"nats,stdout" desc:"Where events go: to NATS JetStream, or to standard output, one per line."`
+	ClusterName      string `envconfig:"KUBERELAY_CLUSTER_NAME" unset:"the UID of namespace kube-system" example:"prod-eu1" desc:"The cluster's name in every event and subject. Events under another name are other events."`
+	ContentMode      string `envconfig:"KUBERELAY_CONTENT_MODE" default:"binary" oneof:"binary,structured" desc:"CloudEvents content mode: attributes in headers and the bare object as data, or all in one JSON document. Standard output is always structured."`
+	RedactionKeyFile string `envconfig:"KUBERELAY_REDACTION_KEY_FILE" kind:"secret" unset:"a key made up at each start" desc:"Key of at least 16 bytes for the hashes that stand for the values of Secrets. Set it where Secrets are watched: with another key every value shows as changed."`
+}
+
+// NATS says where the stream is and how to publish to it.
+type NATS struct {
+	URLs          List          `envconfig:"KUBERELAY_NATS_URL" kind:"url" unset:"the built-in server" example:"nats://nats:4222" desc:"NATS servers: nats://, tls://, ws:// or wss://, host and port. No credentials in it: they come from files."`
+	Stream        string        `envconfig:"KUBERELAY_NATS_STREAM" default:"KUBERELAY" desc:"Name of the JetStream stream. It is created if missing."`
+	SubjectPrefix string        `envconfig:"KUBERELAY_NATS_SUBJECT_PREFIX" default:"kuberelay" desc:"First token of every subject: letters, digits, - and _."`
+	Replicas      int           `envconfig:"KUBERELAY_NATS_REPLICAS" default:"1" min:"1" max:"5" desc:"Servers that hold a copy of the stream. The built-in server is one."`
+	History       int           `envconfig:"KUBERELAY_NATS_HISTORY" default:"8" min:"1" max:"1000000" desc:"Events kept of each object."`
+	User          string        `envconfig:"KUBERELAY_NATS_USER" unset:"none" desc:"User name, together with KUBERELAY_NATS_PASSWORD_FILE."`
+	PasswordFile  string        `envconfig:"KUBERELAY_NATS_PASSWORD_FILE" kind:"secret" unset:"none" desc:"Password of KUBERELAY_NATS_USER."`
+	TokenFile     string        `envconfig:"KUBERELAY_NATS_TOKEN_FILE" kind:"secret" unset:"none" desc:"Token, instead of user and password."`
+	CredsFile     string        `envconfig:"KUBERELAY_NATS_CREDS_FILE" kind:"secret" unset:"none" desc:"Credentials file with user JWT and seed, as nsc writes it."`
+	NkeyFile      string        `envconfig:"KUBERELAY_NATS_NKEY_FILE" kind:"secret" unset:"none" desc:"Seed of a user's nkey."`
+	CAFile        string        `envconfig:"KUBERELAY_NATS_TLS_CA_FILE" kind:"file" unset:"the system's" desc:"Certificate authorities, in PEM, that the server's certificate is verified with."`
+	CertFile      string        `envconfig:"KUBERELAY_NATS_TLS_CERT_FILE" kind:"file" unset:"none" desc:"Client certificate in PEM, together with KUBERELAY_NATS_TLS_KEY_FILE."`
+	KeyFile       string        `envconfig:"KUBERELAY_NATS_TLS_KEY_FILE" kind:"secret" unset:"none" desc:"Key of the client certificate, in PEM."`
+	MaxInFlight   int           `envconfig:"KUBERELAY_NATS_MAX_IN_FLIGHT" default:"4096" min:"1" max:"65536" desc:"Events that may await their acknowledgement at once, each of another object."`
+	AckTimeout    time.Duration `envconfig:"KUBERELAY_NATS_ACK_TIMEOUT" default:"5s" min:"100ms" max:"5m" desc:"How long an acknowledgement is waited for before the event is tried again."`
+}
+
+// Server says how the built-in NATS server runs.
+type Server struct {
+	Listen  string `envconfig:"KUBERELAY_NATS_LISTEN" kind:"address" default:"127.0.0.1:4222" desc:"Where subscribers reach the built-in server. It asks for no credentials: whoever reaches it can read and write."`
+	DataDir string `envconfig:"KUBERELAY_DATA_DIR" unset:"$XDG_DATA_HOME/kuberelay or ~/.local/share/kuberelay" example:"/var/lib/kuberelay" desc:"Folder for the built-in server's files."`
+}
+
+// Work says how hard to work, how often to look again, and how long to wait.
+type Work struct {
+	Workers           int           `envconfig:"KUBERELAY_WORKERS" default:"4" min:"1" max:"1024" desc:"Objects worked on at once. Waiting for an acknowledgement is not work."`
+	ResyncPeriod      time.Duration `envconfig:"KUBERELAY_RESYNC_PERIOD" default:"10m" min:"1s" desc:"How often every object is compared with what the bus has acknowledged. It costs the API server nothing."`
+	CheckpointRefresh time.Duration `envconfig:"KUBERELAY_CHECKPOINT_REFRESH" default:"10m" min:"1s" desc:"How often it is read back from the bus what the bus holds, so that what it lost is written again."`
+	DeleteRetention   time.Duration `envconfig:"KUBERELAY_DELETE_RETENTION" default:"24h" min:"1s" desc:"How long the events of a deleted object stay. A subscriber that is away for longer may miss the delete."`
+	RetryBaseDelay    time.Duration `envconfig:"KUBERELAY_RETRY_BASE_DELAY" default:"50ms" min:"1ms" desc:"Wait after the first failure to publish an object; it doubles with each."`
+	RetryMaxDelay     time.Duration `envconfig:"KUBERELAY_RETRY_MAX_DELAY" default:"30s" min:"1ms" desc:"Longest wait between two tries. There is no limit to their number."`
+	DrainTimeout      time.Duration `envconfig:"KUBERELAY_DRAIN_TIMEOUT" default:"20s" min:"0s" desc:"How long outstanding acknowledgements are waited for on SIGTERM. Keep it below the pod's terminationGracePeriodSeconds."`
+}
+
+// Operations says how the forwarder is observed.
+type Operations struct {
+	ListenAddr string `envconfig:"KUBERELAY_LISTEN_ADDR" kind:"address" default:":8080" desc:"Where /metrics, /healthz and /readyz are served."`
+	LogLevel   string `envconfig:"KUBERELAY_LOG_LEVEL" default:"info" oneof:"debug,info,warn,error" desc:"Least level to log."`
+	LogFormat  string `envconfig:"KUBERELAY_LOG_FORMAT" oneof:"json,text" unset:"json; text on a terminal" desc:"Form of the log on standard error."`
+}
+
+// UnlessNamed lists the resources that a wildcard in Watch.Resources does not
+// select, whatever Watch.ExcludeResources says: Secrets because of what they
+// hold, events and leases because they change all the time.
+func UnlessNamed() []string {
+	return []string{"secrets", "events", "events.events.k8s.io", "leases.coordination.k8s.io"}
+}

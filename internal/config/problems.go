@@ -1,0 +1,87 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// problems collects what is wrong.
+type problems struct {
+	variables map[string]variable
+	order     map[string]int
+	found     []problem
+}
+
+type problem struct {
+	name string
+	err  error
+}
+
+func newProblems(vs []variable) *problems {
+	p := &problems{variables: map[string]variable{}, order: map[string]int{}}
+	for i, v := range vs {
+		p.variables[v.Name], p.order[v.Name] = v, i
+	}
+	return p
+}
+
+// add notes what is wrong with a variable; the text goes on after its name and
+// value.
+func (p *problems) add(name, format string, args ...any) {
+	v, ok := p.variables[name]
+	if !ok {
+		panic("no variable is called " + name)
+	}
+	shown := name
+	if value := lookup(name); value != "" && v.mayShow(value) {
+		shown += "=" + strconv.Quote(v.show(value))
+	}
+	p.found = append(p.found, problem{name, fmt.Errorf("%s: %w", shown, fmt.Errorf(format, args...))})
+}
+
+// has tells whether something is wrong with a variable, so that what follows from
+// it need not be said as well.
+func (p *problems) has(name string) bool {
+	return slices.ContainsFunc(p.found, func(f problem) bool { return f.name == name })
+}
+
+// err joins the problems in the order in which the variables are documented;
+// unknown ones come last.
+func (p *problems) err() error {
+	rank := func(f problem) int {
+		if i, ok := p.order[f.name]; ok {
+			return i
+		}
+		return len(p.order)
+	}
+	slices.SortStableFunc(p.found, func(a, b problem) int { return rank(a) - rank(b) })
+	var errs []error
+	for _, f := range p.found {
+		errs = append(errs, f.err)
+	}
+	return errors.Join(errs...)
+}
+
+// mayShow is false for what could be the secret itself where its file's path was
+// asked for.
+func (v variable) mayShow(value string) bool {
+	if v.kind != kindSecret {
+		return true
+	}
+	for _, start := range []string{"/", "./", "../", "~/"} {
+		if strings.HasPrefix(value, start) {
+			return true
+		}
+	}
+	return false
+}
+
+func (v variable) show(value string) string {
+	if v.kind == kindURL {
+		return maskURLs(value)
+	}
+	return value
+}

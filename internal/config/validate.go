@@ -1,0 +1,192 @@
+package config
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"os"
+	"regexp"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// minRedactionKey is the least length of a key, in bytes: 128 bits, if they are
+// random.
+const minRedactionKey = 16
+
+var (
+	token       = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
+	clusterName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,252}$`)
+)
+
+// validate is what can be asked only of a certain variable or of several
+// together. Those that are wrong by themselves are left out.
+func (c *Config) validate(p *problems) {
+	c.Watch.validate(p)
+	c.Event.validate(p)
+	c.NATS.validateNames(p)
+	c.NATS.validateCredentials(p)
+	c.NATS.validateTLS(p)
+	if c.Event.Sink == SinkNATS && len(c.NATS.URLs) == 0 && !p.has("KUBERELAY_NATS_URL") {
+		c.validateBuiltIn(p)
+	}
+	if c.Work.RetryBaseDelay > c.Work.RetryMaxDelay && !p.has("KUBERELAY_RETRY_MAX_DELAY") {
+		p.add("KUBERELAY_RETRY_BASE_DELAY", "longer than KUBERELAY_RETRY_MAX_DELAY, which is %s; shorten it or raise the other",
+			formatDuration(c.Work.RetryMaxDelay))
+	}
+}
+
+func (w *Watch) validate(p *problems) {
+	for _, list := range []struct {
+		name  string
+		items List
+	}{{"KUBERELAY_RESOURCES", w.Resources}, {"KUBERELAY_EXCLUDE_RESOURCES", w.ExcludeResources}} {
+		for _, s := range list.items {
+			if err := checkSelector(s); err != nil {
+				p.add(list.name, "%w", err)
+			}
+		}
+	}
+	for _, ns := range w.Namespaces {
+		if len(validation.IsDNS1123Label(ns)) > 0 {
+			p.add("KUBERELAY_NAMESPACES", "%q is not the name of a namespace: lower-case letters, digits and -, at most 63; "+
+				"leave the variable out for all namespaces", ns)
+		}
+	}
+	if _, err := labels.Parse(w.LabelSelector); err != nil {
+		p.add("KUBERELAY_LABEL_SELECTOR", "not a label selector: %w; write it as app=web,tier!=test or app in (web,api)", err)
+	}
+	if _, err := fields.ParseSelector(w.FieldSelector); err != nil {
+		p.add("KUBERELAY_FIELD_SELECTOR", "not a field selector: %w; write it as metadata.name=web,status.phase!=Running", err)
+	}
+	if w.Burst < w.QPS && !p.has("KUBERELAY_KUBE_BURST") {
+		p.add("KUBERELAY_KUBE_QPS", "more than KUBERELAY_KUBE_BURST, which is %d; raise that as well", w.Burst)
+	}
+}
+
+func (e *Event) validate(p *problems) {
+	if e.ClusterName != "" && !clusterName.MatchString(e.ClusterName) {
+		p.add("KUBERELAY_CLUSTER_NAME", "not a name; use letters, digits, . _ and -, with a letter or digit first, at most 253")
+	}
+	const name = "KUBERELAY_REDACTION_KEY_FILE"
+	if content := p.read(name, e.RedactionKeyFile); content != nil && len(bytes.TrimSpace(content)) < minRedactionKey {
+		p.add(name, "the key is shorter than %d bytes; make one with: head -c 32 /dev/urandom | base64", minRedactionKey)
+	}
+}
+
+func (n *NATS) validateNames(p *problems) {
+	if len(n.Stream) > 255 || strings.ContainsFunc(n.Stream, notInStreamName) {
+		p.add("KUBERELAY_NATS_STREAM", "not the name of a stream; use letters, digits, - and _, at most 255")
+	}
+	if !token.MatchString(n.SubjectPrefix) {
+		p.add("KUBERELAY_NATS_SUBJECT_PREFIX", "not one token of a subject; use letters, digits, - and _, without dots")
+	}
+}
+
+// notInStreamName is the rule of nats-server (checkStreamCfg): no separators,
+// wildcards or spaces, because the name is a token and a folder.
+func notInStreamName(r rune) bool { return r <= ' ' || r >= 0x7f || strings.ContainsRune(`.*>/\`, r) }
+
+func (n *NATS) validateCredentials(p *problems) {
+	const user, password = "KUBERELAY_NATS_USER", "KUBERELAY_NATS_PASSWORD_FILE"
+	switch {
+	case n.User != "" && n.PasswordFile == "" && !p.has(password):
+		p.add(user, "a user needs a password; name the file that holds it in %s", password)
+	case n.User == "" && n.PasswordFile != "":
+		p.add(password, "a password needs a user; set %s", user)
+	}
+	var first string
+	for _, kind := range []struct{ name, path string }{
+		{password, n.PasswordFile},
+		{"KUBERELAY_NATS_TOKEN_FILE", n.TokenFile},
+		{"KUBERELAY_NATS_CREDS_FILE", n.CredsFile},
+		{"KUBERELAY_NATS_NKEY_FILE", n.NkeyFile},
+	} {
+		switch {
+		case kind.path == "":
+		case first == "":
+			first = kind.name
+		default:
+			p.add(kind.name, "%s is set as well; keep one of them", first)
+		}
+	}
+	if creds := p.read("KUBERELAY_NATS_CREDS_FILE", n.CredsFile); creds != nil &&
+		!(bytes.Contains(creds, []byte("BEGIN NATS USER JWT")) && bytes.Contains(creds, []byte("BEGIN USER NKEY SEED"))) {
+		p.add("KUBERELAY_NATS_CREDS_FILE", "the file does not hold a user JWT and a seed; write it with: nsc generate creds")
+	}
+	// A user's seed begins with SU, as nkeys has it.
+	if seed := p.read("KUBERELAY_NATS_NKEY_FILE", n.NkeyFile); seed != nil &&
+		!bytes.HasPrefix(bytes.TrimSpace(seed), []byte("SU")) && !bytes.Contains(seed, []byte("\nSU")) {
+		p.add("KUBERELAY_NATS_NKEY_FILE", "the file does not hold the seed of a user's nkey, which begins with SU; make one with: nk -gen user")
+	}
+}
+
+func (n *NATS) validateTLS(p *problems) {
+	const ca, cert, key = "KUBERELAY_NATS_TLS_CA_FILE", "KUBERELAY_NATS_TLS_CERT_FILE", "KUBERELAY_NATS_TLS_KEY_FILE"
+	if pem := p.read(ca, n.CAFile); pem != nil && !x509.NewCertPool().AppendCertsFromPEM(pem) {
+		p.add(ca, "the file holds no certificate in PEM; write it as -----BEGIN CERTIFICATE-----")
+	}
+	switch {
+	case p.has(cert) || p.has(key):
+	case n.CertFile != "" && n.KeyFile == "":
+		p.add(cert, "a certificate needs its key; set %s", key)
+	case n.CertFile == "" && n.KeyFile != "":
+		p.add(key, "a key needs its certificate; set %s", cert)
+	case n.CertFile != "":
+		if _, err := tls.LoadX509KeyPair(n.CertFile, n.KeyFile); err != nil {
+			p.add(cert, "it does not go with %s: %w; both must be in PEM and of one pair", key, withoutPath(err))
+		}
+	}
+}
+
+// withoutPath leaves out the name of a file that vanished or changed since it was
+// checked.
+func withoutPath(err error) error {
+	var in *os.PathError
+	if errors.As(err, &in) {
+		return in.Err
+	}
+	return err
+}
+
+// validateBuiltIn refuses what the built-in server would not heed.
+func (c *Config) validateBuiltIn(p *problems) {
+	for _, v := range []struct{ name, value string }{
+		{"KUBERELAY_NATS_USER", c.NATS.User},
+		{"KUBERELAY_NATS_PASSWORD_FILE", c.NATS.PasswordFile},
+		{"KUBERELAY_NATS_TOKEN_FILE", c.NATS.TokenFile},
+		{"KUBERELAY_NATS_CREDS_FILE", c.NATS.CredsFile},
+		{"KUBERELAY_NATS_NKEY_FILE", c.NATS.NkeyFile},
+		{"KUBERELAY_NATS_TLS_CA_FILE", c.NATS.CAFile},
+		{"KUBERELAY_NATS_TLS_CERT_FILE", c.NATS.CertFile},
+		{"KUBERELAY_NATS_TLS_KEY_FILE", c.NATS.KeyFile},
+	} {
+		if v.value != "" {
+			p.add(v.name, "the built-in server takes neither credentials nor TLS; set KUBERELAY_NATS_URL as well, or unset this")
+		}
+	}
+	if c.NATS.Replicas > 1 {
+		p.add("KUBERELAY_NATS_REPLICAS", "the built-in server is only one; set KUBERELAY_NATS_URL to a cluster of servers, or unset this")
+	}
+	if c.Server.DataDir == "" {
+		p.add("KUBERELAY_DATA_DIR", "there is no home folder to keep the built-in server's files in; set it to a folder")
+	}
+}
+
+// read gives what a file holds, nil where there is none or where it was found
+// wrong already.
+func (p *problems) read(name, path string) []byte {
+	if path == "" || p.has(name) {
+		return nil
+	}
+	content, err := os.ReadFile(path)
+	if err != nil {
+		p.add(name, "the file cannot be read: %w", withoutPath(err))
+		return nil
+	}
+	return content
+}

@@ -1,0 +1,21 @@
+package controlplane
+
+import "context"
+
+func (cp *ControlPlane) controllerManagerArgs(binary string) []string {
+	return []string{binary,
+		"--kubeconfig=" + cp.Kubeconfig(),
+		"--authentication-kubeconfig=" + cp.Kubeconfig(),
+		"--authorization-kubeconfig=" + cp.Kubeconfig(),
+		"--use-service-account-credentials=true",
+		"--service-account-private-key-file=" + cp.file("service-account.key"),
+		"--root-ca-file=" + cp.file("certs/apiserver.crt"),
+		"--secure-port=0", // nobody asks it anything
+		"--leader-elect=false",
+	}
+}
+
+// controllerManagerReady returns nil when controllers do their work.
+func (cp *ControlPlane) controllerManagerReady(ctx context.Context) error {
+	return cp.get(ctx, "/api/v1/namespaces/default/serviceaccounts/default")
+}

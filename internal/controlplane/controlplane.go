@@ -1,0 +1,217 @@
+package controlplane
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"sync"
+)
+
+// Options say what Start starts. The zero value is etcd and an API server.
+type Options struct {
+	// Dir is where the control plane makes a folder of its own, which is
+	// removed at its end. The default is the system's folder for such files.
+	Dir string
+	// ControllerManager starts kube-controller-manager, for what needs
+	// controllers: Deployments that become Pods, namespaces that go away.
+	ControllerManager bool
+	// Kwok starts kwok, which makes nodes ready that a test or a demo creates,
+	// and runs the Pods that are bound to them, without any machine.
+	Kwok bool
+	// Users are further users, with their groups. Nothing is allowed to them
+	// but what RBAC allows to their groups and to everybody; a name such as
+	// system:serviceaccount:NAMESPACE:NAME is as good as any.
+	Users map[string][]string
+	// APIServerFlags are added to the API server's, and win over them.
+	APIServerFlags []string
+	// Log is told what takes long and what ends unasked. The default is the
+	// standard error.
+	Log io.Writer
+}
+
+// log returns Log or its default, safe for concurrent use.
+func (o Options) log() io.Writer {
+	if o.Log == nil {
+		return os.Stderr
+	}
+	return &lockedWriter{w: o.Log}
+}
+
+// A ControlPlane is a running control plane. Its methods may be called
+// concurrently.
+type ControlPlane struct {
+	dir                         string
+	group                       *group
+	etcdPort, peerPort, apiPort port
+	tokens                      map[string]string
+	ca                          []byte // the API server's own certificate; set before Start returns
+
+	etcd, apiServer         *process
+	controllerManager, kwok *process // nil if not wanted
+
+	stop func() error
+}
+
+// Start starts a control plane and returns when it is ready. It lives until
+// Stop, or this process' end, whatever becomes of ctx. The binaries are built
+// if need be, see Binaries. On an error nothing is left behind, and the error
+// has the end of the log of the component that failed.
+func Start(ctx context.Context, opts Options) (*ControlPlane, error) {
+	paths, err := Binaries(ctx, opts)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp(opts.Dir, "kuberelay-controlplane-")
+	if err != nil {
+		return nil, fmt.Errorf("start the control plane: %w", err)
+	}
+	if dir, err = filepath.Abs(dir); err != nil {
+		return nil, fmt.Errorf("start the control plane: %w", err)
+	}
+	group, err := newGroup(dir)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("start the control plane: %w", err), os.RemoveAll(dir))
+	}
+	cp := &ControlPlane{dir: dir, group: group}
+	cp.stop = sync.OnceValue(cp.stopAll)
+	if err := cp.configure(paths, opts); err != nil {
+		return nil, errors.Join(fmt.Errorf("start the control plane: %w", err), cp.Stop())
+	}
+	if err := cp.startAll(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("start the control plane: %w", err), cp.Stop())
+	}
+	return cp, nil
+}
+
+// configure prepares all that the components need before they start.
+func (cp *ControlPlane) configure(paths Paths, opts Options) error {
+	for _, p := range []*port{&cp.etcdPort, &cp.peerPort, &cp.apiPort} {
+		held, err := holdPort()
+		if err != nil {
+			return err
+		}
+		*p = held
+	}
+	if err := writeServiceAccountKey(cp.file("service-account.key")); err != nil {
+		return err
+	}
+	users := map[string][]string{admin: {"system:masters"}}
+	if _, taken := opts.Users[admin]; taken {
+		return fmt.Errorf("user %q is the administrator: choose another name", admin)
+	}
+	maps.Copy(users, opts.Users)
+	var err error
+	if cp.tokens, err = writeTokens(cp.file("tokens.csv"), users); err != nil {
+		return err
+	}
+	log := opts.log()
+	component := func(name string, args []string) *process {
+		return &process{name: name, args: args, dir: cp.dir, group: cp.group.id(), log: log}
+	}
+	cp.etcd = component("etcd", cp.etcdArgs(paths.Etcd))
+	cp.apiServer = component("kube-apiserver", cp.apiServerArgs(paths.APIServer, opts.APIServerFlags))
+	if opts.ControllerManager {
+		cp.controllerManager = component("kube-controller-manager", cp.controllerManagerArgs(paths.ControllerManager))
+	}
+	if opts.Kwok {
+		cp.kwok = component("kwok", kwokArgs(paths, cp.Kubeconfig()))
+	}
+	return nil
+}
+
+// startAll starts every component and waits for each to be ready.
+func (cp *ControlPlane) startAll(ctx context.Context) error {
+	if err := cp.StartEtcd(ctx); err != nil {
+		return err
+	}
+	if err := cp.apiServer.start(); err != nil {
+		return err
+	}
+	if cp.ca == nil {
+		if err := cp.apiServer.await(ctx, cp.readCA); err != nil {
+			return err
+		}
+	}
+	if err := cp.apiServer.await(ctx, cp.apiServerReady); err != nil {
+		return err
+	}
+	if err := cp.writeKubeconfigs(); err != nil {
+		return err
+	}
+	if cp.controllerManager != nil {
+		if err := cp.controllerManager.start(); err != nil {
+			return err
+		}
+	}
+	if cp.kwok != nil {
+		if err := cp.kwok.start(); err != nil {
+			return err
+		}
+	}
+	if cp.controllerManager != nil {
+		return cp.controllerManager.await(ctx, cp.controllerManagerReady)
+	}
+	return nil
+}
+
+// Stop kills every component and removes the folder. It takes half a minute
+// at most, mostly no time; only the first call does anything, and all return
+// its error.
+func (cp *ControlPlane) Stop() error { return cp.stop() }
+
+func (cp *ControlPlane) stopAll() error {
+	for _, p := range cp.processes() {
+		p.close()
+	}
+	if err := cp.group.end(); err != nil {
+		return fmt.Errorf("stop the control plane: %w", errors.Join(err, os.RemoveAll(cp.dir)))
+	}
+	for _, p := range cp.processes() { // they are dead, but may not be gone yet
+		if err := p.kill(); err != nil {
+			return fmt.Errorf("stop the control plane: %w", err)
+		}
+	}
+	for _, p := range []port{cp.etcdPort, cp.peerPort, cp.apiPort} {
+		p.release()
+	}
+	return nil
+}
+
+// processes returns the components that are wanted, those first that need the others.
+func (cp *ControlPlane) processes() []*process {
+	var wanted []*process
+	for _, p := range []*process{cp.kwok, cp.controllerManager, cp.apiServer, cp.etcd} {
+		if p != nil {
+			wanted = append(wanted, p)
+		}
+	}
+	return wanted
+}
+
+// LogTail returns the last lines of every component's log, for a test that
+// failed to show.
+func (cp *ControlPlane) LogTail(lines int) string {
+	var text bytes.Buffer
+	for _, p := range cp.processes() {
+		fmt.Fprintf(&text, "--- %s ---\n%s\n", p.logFile(), p.tail(lines))
+	}
+	return text.String()
+}
+
+func (cp *ControlPlane) file(name string) string { return filepath.Join(cp.dir, name) }
+
+type lockedWriter struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+func (l *lockedWriter) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(p)
+}

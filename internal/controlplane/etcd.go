@@ -1,0 +1,125 @@
+package controlplane
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+)
+
+func (cp *ControlPlane) etcdArgs(binary string) []string {
+	client, peer := cp.etcdPort.url("http"), cp.peerPort.url("http")
+	return []string{binary,
+		"--name=default",
+		"--data-dir=" + cp.etcdDir(),
+		"--listen-client-urls=" + client,
+		"--advertise-client-urls=" + client,
+		"--listen-peer-urls=" + peer,
+		"--initial-advertise-peer-urls=" + peer,
+		"--initial-cluster=default=" + peer,
+		"--socket-reuse-port=true", // with our hold on the ports
+		"--unsafe-no-fsync=true",
+	}
+}
+
+func (cp *ControlPlane) etcdDir() string { return cp.file("etcd") }
+
+// KillEtcd ends etcd with kill -9, if it is running.
+func (cp *ControlPlane) KillEtcd() error { return cp.etcd.kill() }
+
+// StartEtcd starts etcd after it was killed, with its port and data, and waits
+// until it serves. The API server needs a moment more to find it again.
+func (cp *ControlPlane) StartEtcd(ctx context.Context) error {
+	if err := cp.etcd.start(); err != nil {
+		return err
+	}
+	return cp.etcd.await(ctx, func(ctx context.Context) error {
+		_, err := cp.etcdRevision(ctx)
+		return err
+	})
+}
+
+// CompactEtcd makes etcd forget all but the present state. The API server's
+// watch cache does not: it goes on serving a watch from an older
+// resourceVersion until it is started again, and only then answers it with
+// 410 Gone.
+func (cp *ControlPlane) CompactEtcd(ctx context.Context) error {
+	revision, err := cp.etcdRevision(ctx)
+	if err != nil {
+		return fmt.Errorf("compact etcd: %w", err)
+	}
+	body := fmt.Sprintf(`{"revision": %q, "physical": true}`, revision)
+	if err := cp.askEtcd(ctx, "/v3/kv/compaction", body, nil); err != nil {
+		return fmt.Errorf("compact etcd: %w", err)
+	}
+	return nil
+}
+
+// SnapshotEtcd copies the cluster's whole state to the folder path, which must
+// not exist or be empty. etcd is down for a moment; the API server is ready
+// again when SnapshotEtcd returns, if it was running.
+func (cp *ControlPlane) SnapshotEtcd(ctx context.Context, path string) error {
+	if err := cp.etcd.stop(ctx); err != nil {
+		return fmt.Errorf("snapshot etcd: %w", err)
+	}
+	err := os.CopyFS(path, os.DirFS(cp.etcdDir()))
+	if err := errors.Join(err, cp.StartEtcd(ctx)); err != nil {
+		return fmt.Errorf("snapshot etcd: %w", err)
+	}
+	if !cp.apiServer.isRunning() {
+		return nil
+	}
+	return cp.apiServer.await(ctx, cp.apiServerReady)
+}
+
+// RestoreEtcd takes the cluster back to a state that SnapshotEtcd made, as
+// restoring etcd from a backup does: resourceVersions go back, and are given
+// out again for other states. All components are started again; when it
+// returns the API server is ready.
+func (cp *ControlPlane) RestoreEtcd(ctx context.Context, path string) error {
+	if _, err := os.Stat(path); err != nil {
+		return fmt.Errorf("restore etcd: %w", err)
+	}
+	for _, p := range cp.processes() {
+		if err := p.kill(); err != nil {
+			return fmt.Errorf("restore etcd: %w", err)
+		}
+	}
+	if err := os.RemoveAll(cp.etcdDir()); err != nil {
+		return fmt.Errorf("restore etcd: %w", err)
+	}
+	if err := os.CopyFS(cp.etcdDir(), os.DirFS(path)); err != nil {
+		return fmt.Errorf("restore etcd: %w", err)
+	}
+	if err := cp.startAll(ctx); err != nil {
+		return fmt.Errorf("restore etcd: %w", err)
+	}
+	return nil
+}
+
+// etcdRevision returns the revision of the present state, in decimal.
+func (cp *ControlPlane) etcdRevision(ctx context.Context) (string, error) {
+	var answer struct {
+		Header struct{ Revision string }
+	}
+	const firstKey = `{"key": "AA==", "count_only": true}`
+	if err := cp.askEtcd(ctx, "/v3/kv/range", firstKey, &answer); err != nil {
+		return "", err
+	}
+	return answer.Header.Revision, nil
+}
+
+// askEtcd calls etcd's gRPC API through its JSON gateway. It is a linearizable
+// call: an answer means that etcd serves.
+func (cp *ControlPlane) askEtcd(ctx context.Context, path, body string, answer any) error {
+	read := func(content []byte) error {
+		if answer == nil {
+			return nil
+		}
+		return json.Unmarshal(content, answer)
+	}
+	return fetch(ctx, http.DefaultClient, http.MethodPost, cp.etcdPort.url("http")+path, bytes.NewBufferString(body), read)
+}

@@ -1,0 +1,23 @@
+package controlplane
+
+// Dir is the folder of the control plane.
+func (cp *ControlPlane) Dir() string { return cp.dir }
+
+// Pids are the process ids of the components and of the process group's holder.
+func (cp *ControlPlane) Pids() []int {
+	pids := []int{cp.group.id()}
+	for _, p := range cp.processes() {
+		pids = append(pids, p.cmd.Process.Pid)
+	}
+	return pids
+}
+
+// PinnedVersion is the version of Kubernetes that hack/controlplane builds.
+func PinnedVersion() (string, error) {
+	source, err := sourceDir()
+	if err != nil {
+		return "", err
+	}
+	version, _, _, err := kubernetesVersion(source)
+	return version, err
+}

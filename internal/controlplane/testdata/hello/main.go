@@ -1,0 +1,4 @@
+// Command hello is quickly built.
+package main
+
+func main() { println("hello") }

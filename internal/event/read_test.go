@@ -1,0 +1,164 @@
+package event
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+)
+
+// getter gives the attributes of a message, some of them replaced.
+func getter(m *Message, replace ...Attribute) func(string) string {
+	return func(name string) string {
+		for _, a := range replace {
+			if a.Name == name {
+				return a.Value
+			}
+		}
+		return m.Attribute(name)
+	}
+}
+
+func TestAckedFrom(t *testing.T) {
+	for _, tt := range changes {
+		t.Run(tt.name, func(t *testing.T) {
+			m, err := builder.Message(tt.change)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := AckedFrom(m.Attribute)
+			if err != nil || got != m.Acked {
+				t.Errorf("AckedFrom = %+v, %v; want %+v", got, err, m.Acked)
+			}
+		})
+	}
+}
+
+func TestAckedFromUndoesEscapes(t *testing.T) {
+	m, err := builder.Message(change(widgets, "a", "b", func(c *Change) {
+		c.Object.UID, c.Object.ResourceVersion = "u%\n", "v%0A\x00"
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := AckedFrom(m.Attribute)
+	if err != nil || got != m.Acked {
+		t.Errorf("AckedFrom = %+v, %v; want %+v", got, err, m.Acked)
+	}
+}
+
+func TestAckedFromRefuses(t *testing.T) {
+	m, err := builder.Message(change(deployments, "default", "web", nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := map[string]Attribute{
+		"a marker":             {"type", string(SnapshotCompleted)},
+		"no type":              {"type", ""},
+		"no uid":               {"uid", ""},
+		"no sequence":          {"sequence", ""},
+		"no epoch":             {"sequence", ".1"},
+		"a short epoch":        {"sequence", "001.1"},
+		"an epoch with a sign": {"sequence", "+001.1"},
+		"an epoch too great":   {"sequence", "65536.1"},
+	}
+	for name, a := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got, err := AckedFrom(getter(m, a)); err == nil {
+				t.Errorf("AckedFrom = %+v, want an error", got)
+			}
+		})
+	}
+}
+
+func TestObjectFromData(t *testing.T) {
+	for _, tt := range changes {
+		t.Run(tt.name, func(t *testing.T) {
+			m, err := builder.Message(tt.change)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := ObjectFromData(m.Attribute, m.Data)
+			if err != nil {
+				t.Fatal(err)
+			}
+			whole := tt.change.Object.Body != nil && !tt.change.Truncated
+			if (got.Body != nil) != whole || whole && string(got.Body) != string(m.Data) {
+				t.Errorf("body %s, want it whole: %t", got.Body, whole)
+			}
+			want, r := *tt.change.Object, tt.change.Resource
+			if r.Version != "" {
+				want.APIVersion, want.Kind = r.APIVersion(), r.Kind
+			}
+			got.Body, want.Body = nil, nil
+			if !equalObjects(*got, want) {
+				t.Errorf("ObjectFromData = %+v, want %+v", *got, want)
+			}
+		})
+	}
+}
+
+// A delete made while we were down, of an object that the bus holds truncated: the
+// event must not pass the remains off as the last state.
+func TestDeleteOfTruncatedSaysSo(t *testing.T) {
+	m, err := builder.Message(change(deployments, "default", "web", func(c *Change) { c.Truncated = true }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := ObjectFromData(m.Attribute, m.Data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := builder.Message(change(deployments, "default", "web", func(c *Change) { c.Type, c.Object = Deleted, o }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := d.Attribute("finalstateunknown"); got != "true" {
+		t.Errorf("finalstateunknown = %q, want true", got)
+	}
+}
+
+func TestObjectFromDataCopies(t *testing.T) {
+	m, err := builder.Message(change(deployments, "default", "web", nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := bytes.Clone(m.Data)
+	o, err := ObjectFromData(m.Attribute, data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	clear(data)
+	if !bytes.Equal(o.Body, m.Data) {
+		t.Errorf("body %q changed with the data it came from", o.Body)
+	}
+}
+
+func TestObjectFromDataRefuses(t *testing.T) {
+	tests := map[string]string{
+		"nothing":              ``,
+		"not JSON":             `canary`,
+		"no object":            `["canary"]`,
+		"no metadata":          `{"kind":"canary"}`,
+		"a name that is not":   `{"metadata":{"uid":"u","name":{"a":"canary"}}}`,
+		"another uid":          `{"metadata":{"uid":"v","name":"canary"}}`,
+		"a uid in other case":  `{"metadata":{"UID":"u","name":"canary"}}`,
+		"metadata, other case": `{"Metadata":{"uid":"u","name":"canary"}}`,
+	}
+	get := func(name string) string { return map[string]string{"id": "u.1", "uid": "u"}[name] }
+	for name, data := range tests {
+		t.Run(name, func(t *testing.T) {
+			o, err := ObjectFromData(get, []byte(data))
+			if err == nil {
+				t.Fatalf("ObjectFromData(%s) = %+v, want an error", data, o)
+			}
+			if strings.Contains(err.Error(), "canary") {
+				t.Errorf("the error holds the object's content: %v", err)
+			}
+		})
+	}
+}
+
+func equalObjects(a, b Object) bool {
+	return a.APIVersion == b.APIVersion && a.Kind == b.Kind && a.Namespace == b.Namespace && a.Name == b.Name &&
+		a.UID == b.UID && a.ResourceVersion == b.ResourceVersion && string(a.Body) == string(b.Body)
+}

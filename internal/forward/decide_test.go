@@ -1,0 +1,182 @@
+package forward
+
+import (
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+func object(uid, version string) *event.Object {
+	return &event.Object{
+		APIVersion: "v1", Kind: "ConfigMap", Namespace: "default", Name: "web",
+		UID: types.UID(uid), ResourceVersion: version, Body: []byte(`{"of":"` + uid + "." + version + `"}`),
+	}
+}
+
+func live(uid, version string) event.Acked {
+	return event.Acked{UID: uid, ResourceVersion: version, Position: 7}
+}
+
+func deleted(uid, version string) event.Acked {
+	return event.Acked{UID: uid, ResourceVersion: version, Deleted: true, Position: 8}
+}
+
+func tombstone(uid, version string) event.Tombstone {
+	return event.Tombstone{UID: uid, Object: object(uid, version), Cause: event.CauseWatch, Observed: time.Unix(100, 0)}
+}
+
+// TestDecide has a case for each row of the decision table, and for each way in
+// which a row could be mistaken for another.
+func TestDecide(t *testing.T) {
+	type want struct {
+		reason   Reason
+		typ      event.Type // "" for no change
+		uid      string     // of the published object
+		version  string
+		previous string
+	}
+	for name, c := range map[string]struct {
+		view  event.View
+		acked event.Acked
+		want  want
+	}{
+		"gone, bus live, tombstone: deleted": {
+			view:  event.View{Tombstones: []event.Tombstone{tombstone("A", "12")}},
+			acked: live("A", "10"),
+			want:  want{ReasonDeleted, event.Deleted, "A", "12", "10"},
+		},
+		"gone, bus live, no tombstone: a missing entry is no proof": {
+			acked: live("A", "10"),
+			want:  want{reason: ReasonAwait},
+		},
+		"gone, bus live, tombstone of another UID only": {
+			view:  event.View{Tombstones: []event.Tombstone{tombstone("B", "12")}},
+			acked: live("A", "10"),
+			want:  want{reason: ReasonAwait},
+		},
+		"gone, bus empty: created and deleted before it was ever published": {
+			view: event.View{Tombstones: []event.Tombstone{tombstone("A", "12")}},
+			want: want{reason: ReasonGone},
+		},
+		"gone, bus deleted": {
+			view:  event.View{Tombstones: []event.Tombstone{tombstone("A", "12")}},
+			acked: deleted("A", "12"),
+			want:  want{reason: ReasonGone},
+		},
+		"live, bus empty: created": {
+			view: event.View{Live: object("B", "20")},
+			want: want{ReasonCreated, event.Created, "B", "20", ""},
+		},
+		"live, bus empty, first sync: snapshot": {
+			view: event.View{Live: object("B", "20"), FirstSync: true},
+			want: want{ReasonCreated, event.Snapshot, "B", "20", ""},
+		},
+		"live, bus has another UID deleted: created without a previous version": {
+			view:  event.View{Live: object("B", "20")},
+			acked: deleted("A", "12"),
+			want:  want{ReasonCreated, event.Created, "B", "20", ""},
+		},
+		"recreated, tombstone: first the delete of the old UID": {
+			view:  event.View{Live: object("B", "20"), Tombstones: []event.Tombstone{tombstone("A", "19")}},
+			acked: live("A", "10"),
+			want:  want{ReasonDeleted, event.Deleted, "A", "19", "10"},
+		},
+		"recreated, no tombstone yet: never an update across UIDs": {
+			view:  event.View{Live: object("B", "20")},
+			acked: live("A", "10"),
+			want:  want{reason: ReasonAwait},
+		},
+		"recreated and deleted again, bus knows the first: its delete": {
+			view:  event.View{Tombstones: []event.Tombstone{tombstone("B", "21"), tombstone("A", "19")}},
+			acked: live("A", "10"),
+			want:  want{ReasonDeleted, event.Deleted, "A", "19", "10"},
+		},
+		"same version: nothing": {
+			view:  event.View{Live: object("A", "10")},
+			acked: live("A", "10"),
+			want:  want{reason: ReasonUnchanged},
+		},
+		"later version: updated": {
+			view:  event.View{Live: object("A", "11")},
+			acked: live("A", "10"),
+			want:  want{ReasonUpdated, event.Updated, "A", "11", "10"},
+		},
+		"later version with one digit more: numbers, not text": {
+			view:  event.View{Live: object("A", "100")},
+			acked: live("A", "99"),
+			want:  want{ReasonUpdated, event.Updated, "A", "100", "99"},
+		},
+		"later version during a first sync that began twice: updated, not snapshot": {
+			view:  event.View{Live: object("A", "11"), FirstSync: true},
+			acked: live("A", "10"),
+			want:  want{ReasonUpdated, event.Updated, "A", "11", "10"},
+		},
+		"earlier version: our watch is behind another writer": {
+			view:  event.View{Live: object("A", "9")},
+			acked: live("A", "10"),
+			want:  want{reason: ReasonStale},
+		},
+		"earlier version in a later epoch: etcd was restored": {
+			view:  event.View{Live: object("A", "9"), Epoch: 1},
+			acked: live("A", "10"),
+			want:  want{ReasonUpdated, event.Updated, "A", "9", "10"},
+		},
+		"later version in an earlier epoch: we have not noticed the restore": {
+			view:  event.View{Live: object("A", "11")},
+			acked: event.Acked{UID: "A", ResourceVersion: "10", Epoch: 1},
+			want:  want{reason: ReasonStale},
+		},
+		"same version in a later epoch: untouched by the restore": {
+			view:  event.View{Live: object("A", "10"), Epoch: 1},
+			acked: live("A", "10"),
+			want:  want{reason: ReasonUnchanged},
+		},
+		"a deleted UID in an earlier version: our watch is behind the delete": {
+			view:  event.View{Live: object("A", "10")},
+			acked: deleted("A", "12"),
+			want:  want{reason: ReasonStale},
+		},
+		"a deleted UID in a later version: it left the selection and is back": {
+			view:  event.View{Live: object("A", "15")},
+			acked: deleted("A", "12"),
+			want:  want{ReasonCreated, event.Created, "A", "15", "12"},
+		},
+		"a deleted UID in the version of its delete: still gone": {
+			view:  event.View{Live: object("A", "12")},
+			acked: deleted("A", "12"),
+			want:  want{reason: ReasonStale},
+		},
+		"another UID older than the bus's delete: our watch is behind": {
+			view:  event.View{Live: object("A", "10")},
+			acked: deleted("B", "12"),
+			want:  want{reason: ReasonStale},
+		},
+		"versions that are no numbers: any other is later": {
+			view:  event.View{Live: object("A", "x1")},
+			acked: live("A", "x2"),
+			want:  want{ReasonUpdated, event.Updated, "A", "x1", "x2"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			change, reason := Decide(c.view, c.acked)
+			got := want{reason: reason}
+			if change != nil {
+				got = want{reason, change.Type, string(change.Object.UID), change.Object.ResourceVersion, change.Previous}
+			}
+			if got != c.want {
+				t.Errorf("got %+v, want %+v", got, c.want)
+			}
+		})
+	}
+}
+
+func TestDecideInferredDeleteHasNoObject(t *testing.T) {
+	view := event.View{Tombstones: []event.Tombstone{{UID: "A", Cause: event.CauseReconcile, Observed: time.Unix(100, 0)}}}
+	change, _ := Decide(view, live("A", "10"))
+	if change == nil || change.Object != nil || change.Cause != event.CauseReconcile {
+		t.Errorf("got %+v, want a delete by reconciliation without an object", change)
+	}
+}

@@ -1,0 +1,186 @@
+package forward
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+var (
+	key      = event.Key{Resource: "configmaps", Namespace: "default", Name: "web"}
+	resource = event.Resource{Version: "v1", Resource: "configmaps", Kind: "ConfigMap", Namespaced: true}
+)
+
+// bench is one key, what is known of it on either side, and a bus that answers
+// what the test says.
+type bench struct {
+	view    event.View
+	acked   event.Acked
+	settled []event.Acked
+	answer  []Outcome // in order of publishes
+	sent    []*event.Message
+	last    *event.Object
+	readErr error
+}
+
+func (b *bench) Lookup(event.Key) event.View       { return b.view }
+func (b *bench) Settle(_ event.Key, a event.Acked) { b.settled = append(b.settled, a) }
+func (b *bench) Get(event.Key) event.Acked         { return b.acked }
+func (b *bench) Put(_ event.Key, a event.Acked)    { b.acked = a }
+func (b *bench) publish(_ context.Context, m *event.Message, done func(Outcome)) {
+	b.sent = append(b.sent, m)
+	done(b.answer[len(b.sent)-1])
+}
+
+func (b *bench) LastState(context.Context, event.Key, uint64) (*event.Object, error) {
+	return b.last, b.readErr
+}
+
+func (b *bench) sync(t *testing.T) (again bool, err error) {
+	t.Helper()
+	f := New(Config{
+		Informers: b, Checkpoint: b, Publish: b.publish, History: b, Doubt: func(event.Key) {}, Builder: event.Builder{Cluster: "test"},
+		Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+	})
+	calls := 0
+	f.Sync(t.Context(), key, func(a bool, e error) { calls++; again, err = a, e })
+	if calls != 1 {
+		t.Fatalf("done was called %d times, want once", calls)
+	}
+	return again, err
+}
+
+func view(o *event.Object, tombstones ...event.Tombstone) event.View {
+	return event.View{Resource: resource, Live: o, Tombstones: tombstones, Cause: event.CauseWatch, Observed: time.Unix(100, 0)}
+}
+
+func TestSyncRecordsOnlyAfterTheAcknowledgement(t *testing.T) {
+	b := &bench{view: view(object("A", "11")), acked: live("A", "10"), answer: []Outcome{{Position: 42}}}
+	again, err := b.sync(t)
+	want := event.Acked{UID: "A", ResourceVersion: "11", Position: 42}
+	if again || err != nil || b.acked != want || len(b.settled) != 1 || b.settled[0] != want {
+		t.Errorf("got again %v, err %v, acked %+v, settled %+v; want acked and settled %+v", again, err, b.acked, b.settled, want)
+	}
+	if got := b.sent[0].Expected; got != 7 {
+		t.Errorf("published expecting %d, want the checkpoint's 7", got)
+	}
+}
+
+func TestSyncFailureLeavesTheKeyDirty(t *testing.T) {
+	failure := errors.New("no answer")
+	b := &bench{view: view(nil, tombstone("A", "12")), acked: live("A", "10"), answer: []Outcome{{Err: failure}}}
+	if _, err := b.sync(t); !errors.Is(err, failure) {
+		t.Errorf("got error %v, want the bus's", err)
+	}
+	if b.acked != live("A", "10") || len(b.settled) != 0 {
+		t.Errorf("a failed publish was recorded: acked %+v, settled %+v", b.acked, b.settled)
+	}
+}
+
+func TestSyncRecreateIsADeleteAndThenACreate(t *testing.T) {
+	b := &bench{view: view(object("B", "20"), tombstone("A", "19")), acked: live("A", "10"), answer: []Outcome{{Position: 8}, {Position: 9}}}
+	again, err := b.sync(t)
+	if !again || err != nil {
+		t.Fatalf("after the delete: again %v, err %v; want again", again, err)
+	}
+	if again, err = b.sync(t); again || err != nil {
+		t.Fatalf("after the create: again %v, err %v; want done", again, err)
+	}
+	got := b.sent[0].ID + " " + b.sent[0].Attribute("type") + ", " + b.sent[1].ID + " " + b.sent[1].Attribute("type")
+	if want := "A.deleted " + string(event.Deleted) + ", B.20 " + string(event.Created); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if b.sent[1].Expected != 8 {
+		t.Errorf("the create expects %d, want the delete's position 8", b.sent[1].Expected)
+	}
+}
+
+func TestSyncConflictAdoptsWhatTheBusHoldsAndDecidesAgain(t *testing.T) {
+	newer := event.Acked{UID: "A", ResourceVersion: "30", Position: 50}
+	b := &bench{view: view(object("A", "11")), acked: live("A", "10"), answer: []Outcome{{Err: errors.New("conflict"), Conflict: &newer}}}
+	again, err := b.sync(t)
+	if !again || err != nil || b.acked != newer {
+		t.Fatalf("got again %v, err %v, acked %+v; want the bus's and again", again, err, b.acked)
+	}
+	// Deciding again must not overwrite the newer state with ours.
+	if again, err = b.sync(t); again || err != nil || len(b.sent) != 1 {
+		t.Errorf("got again %v, err %v, %d publishes; want none after the first", again, err, len(b.sent))
+	}
+}
+
+func TestSyncTooLargeIsPublishedTruncated(t *testing.T) {
+	o := object("A", "11")
+	o.Body = []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"web"},"data":{"big":"x"}}`)
+	b := &bench{view: view(o), answer: []Outcome{{Err: errors.New("big"), TooLarge: true}, {Position: 3}}}
+	if _, err := b.sync(t); err != nil {
+		t.Fatal(err)
+	}
+	m := b.sent[1]
+	if m.Attribute("truncated") != "true" || strings.Contains(string(m.Data), "big") || b.acked.Position != 3 {
+		t.Errorf("got truncated %q, data %s, acked %+v", m.Attribute("truncated"), m.Data, b.acked)
+	}
+}
+
+func TestSyncTooLargeEvenTruncatedStaysDirty(t *testing.T) {
+	o := object("A", "11")
+	o.Body = []byte(`{"metadata":{}}`)
+	big := Outcome{Err: errors.New("big"), TooLarge: true}
+	b := &bench{view: view(o), answer: []Outcome{big, big}}
+	if _, err := b.sync(t); err == nil || len(b.settled) != 0 {
+		t.Errorf("got err %v, settled %+v; want an error and nothing settled", err, b.settled)
+	}
+}
+
+func TestSyncInferredDeleteCarriesTheLastStateOfTheBus(t *testing.T) {
+	inferred := event.Tombstone{UID: "A", Cause: event.CauseReconcile, Observed: time.Unix(100, 0)}
+	last := object("A", "10")
+	for name, c := range map[string]struct {
+		view event.View
+		last *event.Object
+		body string
+		fsu  string
+	}{
+		"the bus has it":                       {view(nil, inferred), last, string(last.Body), ""},
+		"the resource is not watched any more": {event.View{Tombstones: []event.Tombstone{inferred}}, last, string(last.Body), ""},
+		"the bus has lost it": {view(nil, inferred), nil,
+			`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"web","namespace":"default","uid":"A","resourceVersion":"10"}}`, "true"},
+		"the bus has another UID there": {view(nil, inferred), object("Z", "3"),
+			`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"web","namespace":"default","uid":"A","resourceVersion":"10"}}`, "true"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := &bench{view: c.view, acked: live("A", "10"), last: c.last, answer: []Outcome{{Position: 9}}}
+			if _, err := b.sync(t); err != nil {
+				t.Fatal(err)
+			}
+			m := b.sent[0]
+			if m.ID != "A.deleted" || string(m.Data) != c.body || m.Attribute("finalstateunknown") != c.fsu || m.Attribute("cause") != "reconcile" {
+				t.Errorf("got %s, data %s, finalstateunknown %q, cause %q", m.ID, m.Data, m.Attribute("finalstateunknown"), m.Attribute("cause"))
+			}
+			if want := "/api/v1/namespaces/default/configmaps/web"; m.Attribute("subject") != want {
+				t.Errorf("got subject %s, want %s", m.Attribute("subject"), want)
+			}
+		})
+	}
+}
+
+func TestSyncInferredDeleteWaitsWhereTheBusCannotBeRead(t *testing.T) {
+	failure := errors.New("bus down")
+	b := &bench{view: view(nil, event.Tombstone{UID: "A", Cause: event.CauseReconcile, Observed: time.Unix(1, 0)}), acked: live("A", "10"), readErr: failure}
+	if _, err := b.sync(t); !errors.Is(err, failure) || len(b.sent) != 0 {
+		t.Errorf("got err %v and %d publishes, want the bus's error and none", err, len(b.sent))
+	}
+}
+
+func TestSyncUnchangedPublishesNothing(t *testing.T) {
+	b := &bench{view: view(object("A", "10")), acked: live("A", "10")}
+	if again, err := b.sync(t); again || err != nil || len(b.sent) != 0 || len(b.settled) != 1 {
+		t.Errorf("got again %v, err %v, %d publishes, settled %v", again, err, len(b.sent), b.settled)
+	}
+}

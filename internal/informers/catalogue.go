@@ -1,0 +1,137 @@
+package informers
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/restmapper"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// catalogue is what discovery said of the cluster at one moment.
+type catalogue struct {
+	discovery.DiscoveryInterface // for the shortcut expander, which calls only ServerGroupsAndResources
+
+	groups    []*restmapper.APIGroupResources
+	lists     []*metav1.APIResourceList
+	resources map[schema.GroupVersionResource]discovered
+
+	// failed are the groups whose discovery failed: of them nothing may be
+	// concluded, least of all that a resource is gone.
+	failed map[string]error
+}
+
+type discovered struct {
+	event.Resource
+	verbs metav1.Verbs
+}
+
+// discover asks the API server. A group that fails is in failed and no error; an
+// error means that nothing is known.
+func discover(ctx context.Context, client discovery.DiscoveryInterface) (*catalogue, error) {
+	groups, lists, err := discovery.ServerGroupsAndResourcesWithContext(ctx, discovery.ToDiscoveryInterfaceWithContext(client))
+	var partial *discovery.ErrGroupDiscoveryFailed
+	if err != nil && !errors.As(err, &partial) {
+		return nil, err
+	}
+	c := &catalogue{
+		DiscoveryInterface: client,
+		resources:          map[schema.GroupVersionResource]discovered{},
+		failed:             map[string]error{},
+	}
+	if partial != nil {
+		for gv, err := range partial.Groups {
+			c.failed[gv.Group] = err
+		}
+	}
+	byVersion := map[string]*metav1.APIResourceList{}
+	for _, l := range lists {
+		byVersion[l.GroupVersion] = l
+	}
+	for _, g := range groups {
+		c.addGroup(g, byVersion)
+	}
+	return c, nil
+}
+
+func (c *catalogue) addGroup(g *metav1.APIGroup, lists map[string]*metav1.APIResourceList) {
+	group := &restmapper.APIGroupResources{Group: *g, VersionedResources: map[string][]metav1.APIResource{}}
+	for _, v := range g.Versions {
+		list, ok := lists[v.GroupVersion]
+		if !ok {
+			continue
+		}
+		c.lists = append(c.lists, list)
+		group.VersionedResources[v.Version] = list.APIResources
+		for _, r := range list.APIResources {
+			if strings.Contains(r.Name, "/") {
+				continue // a subresource
+			}
+			gvr := schema.GroupVersionResource{Group: g.Name, Version: v.Version, Resource: r.Name}
+			c.resources[gvr] = discovered{verbs: r.Verbs, Resource: event.Resource{
+				Group: g.Name, Version: v.Version, Resource: r.Name, Kind: r.Kind, Namespaced: r.Namespaced,
+			}}
+		}
+	}
+	c.groups = append(c.groups, group)
+}
+
+// ServerGroupsAndResources gives what was discovered, without asking again.
+func (c *catalogue) ServerGroupsAndResources() ([]*metav1.APIGroup, []*metav1.APIResourceList, error) {
+	groups := make([]*metav1.APIGroup, len(c.groups))
+	for i, g := range c.groups {
+		groups[i] = &g.Group
+	}
+	return groups, c.lists, nil
+}
+
+// preferred gives each resource of the groups that want accepts once, in its
+// group's preferred version, or the first that serves it.
+func (c *catalogue) preferred(want func(group string) bool) []event.Resource {
+	var all []event.Resource
+	for _, g := range c.groups {
+		if !want(g.Group.Name) {
+			continue
+		}
+		versions := []string{g.Group.PreferredVersion.Version}
+		for _, v := range g.Group.Versions {
+			versions = append(versions, v.Version)
+		}
+		seen := map[string]bool{}
+		for _, v := range versions {
+			for _, r := range g.VersionedResources[v] {
+				d, ok := c.resources[schema.GroupVersionResource{Group: g.Group.Name, Version: v, Resource: r.Name}]
+				if ok && !seen[r.Name] {
+					seen[r.Name] = true
+					all = append(all, d.Resource)
+				}
+			}
+		}
+	}
+	return all
+}
+
+func (c *catalogue) watchable(r event.Resource) bool {
+	verbs := c.resources[r.GroupVersionResource()].verbs
+	return slices.Contains(verbs, "list") && slices.Contains(verbs, "watch")
+}
+
+// gone tells whether it is certain that the cluster does not serve the resource
+// in any version.
+func (c *catalogue) gone(gr schema.GroupResource) bool {
+	if _, failed := c.failed[gr.Group]; failed {
+		return false
+	}
+	for gvr := range c.resources {
+		if gvr.GroupResource() == gr {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,160 @@
+package informers
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// dirty is what must be remembered of a key until the bus has acknowledged it
+// and what the indexer cannot tell: tombstones, how and when the state became
+// known, and whether it belongs to the first sync. It holds an entry only for
+// keys whose state is not on the bus yet. Objects in tombstones were in the
+// indexer before, so a bus that is down costs no memory beyond the keys.
+type dirty struct {
+	mu      sync.Mutex
+	entries map[event.Key]*mark
+	initial map[schema.GroupResource]int // marks with firstSync, per resource
+}
+
+type mark struct {
+	uid, version string // of the state last reported; "" where there is none
+	cause        event.Cause
+	observed     time.Time
+	firstSync    bool
+	tombstones   []event.Tombstone
+}
+
+func newDirty() *dirty {
+	return &dirty{entries: map[event.Key]*mark{}, initial: map[schema.GroupResource]int{}}
+}
+
+// observe notes a state of an object that was reported.
+func (d *dirty) observe(key event.Key, o *event.Object, cause event.Cause, firstSync bool, now time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	m := d.entry(key)
+	m.uid, m.version, m.cause, m.observed = string(o.UID), o.ResourceVersion, cause, now
+	// What was deleted and exists is back: it left the selection and returned,
+	// or etcd was restored.
+	m.drop(func(t event.Tombstone) bool { return t.UID == m.uid })
+	if firstSync && !m.firstSync {
+		m.firstSync = true
+		d.initial[key.GroupResource()]++
+	}
+}
+
+// bury notes that a UID is gone. The object of a real notification replaces the
+// missing one of an inference.
+func (d *dirty) bury(key event.Key, t event.Tombstone) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	m := d.entry(key)
+	m.drop(func(old event.Tombstone) bool {
+		if old.UID != t.UID {
+			return false
+		}
+		if t.Object == nil {
+			t = old
+		}
+		return true
+	})
+	m.tombstones = append(m.tombstones, t)
+	if m.uid == t.UID {
+		m.forget(d, key)
+	}
+}
+
+// describe completes a view.
+func (d *dirty) describe(key event.Key, v *event.View) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	m, ok := d.entries[key]
+	if !ok {
+		return
+	}
+	v.Tombstones = append([]event.Tombstone(nil), m.tombstones...)
+	if v.Live != nil && m.uid == string(v.Live.UID) {
+		v.Cause, v.Observed, v.FirstSync = m.cause, m.observed, m.firstSync
+	}
+}
+
+// settle drops what is covered by what the bus holds now.
+func (d *dirty) settle(key event.Key, acked event.Acked) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	m, ok := d.entries[key]
+	if !ok {
+		return
+	}
+	// The delete of a UID is due only while the bus shows that UID as existing.
+	m.drop(func(t event.Tombstone) bool { return !acked.Live() || t.UID != acked.UID })
+	if acked.Live() && m.uid == acked.UID && m.version == acked.ResourceVersion {
+		m.forget(d, key)
+	}
+	d.prune(key, m)
+}
+
+// abandon forgets the reported states of the keys that a stopped informer has
+// covered. Tombstones stay: what they say remains true.
+func (d *dirty) abandon(covers func(event.Key) bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for key, m := range d.entries {
+		if covers(key) {
+			m.forget(d, key)
+			d.prune(key, m)
+		}
+	}
+}
+
+// firstSyncLeft is the number of keys of the resource's first sync that the bus
+// has not acknowledged.
+func (d *dirty) firstSyncLeft(gr schema.GroupResource) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.initial[gr]
+}
+
+func (d *dirty) len() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.entries)
+}
+
+func (d *dirty) entry(key event.Key) *mark {
+	m, ok := d.entries[key]
+	if !ok {
+		m = &mark{}
+		d.entries[key] = m
+	}
+	return m
+}
+
+func (d *dirty) prune(key event.Key, m *mark) {
+	if m.uid == "" && len(m.tombstones) == 0 {
+		delete(d.entries, key)
+	}
+}
+
+// forget drops the reported state and leaves the tombstones.
+func (m *mark) forget(d *dirty, key event.Key) {
+	if m.firstSync {
+		d.initial[key.GroupResource()]--
+	}
+	*m = mark{tombstones: m.tombstones}
+}
+
+func (m *mark) drop(where func(event.Tombstone) bool) {
+	kept := m.tombstones[:0]
+	for _, t := range m.tombstones {
+		if !where(t) {
+			kept = append(kept, t)
+		}
+	}
+	clear(m.tombstones[len(kept):])
+	m.tombstones = kept
+}

@@ -1,0 +1,175 @@
+package informers
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// scope is what one informer covers.
+type scope struct {
+	resource  event.Resource
+	namespace string // "" for all, or for a cluster-scoped resource
+}
+
+func (s scope) covers(k event.Key) bool {
+	return k.GroupResource() == s.resource.GroupResource() && (s.namespace == "" || s.namespace == k.Namespace)
+}
+
+// informer is one shared informer with a context of its own, because client-go's
+// factories can neither stop nor forget a single one.
+type informer struct {
+	scope
+	snapshot     *snapshot
+	shared       cache.SharedIndexInformer
+	registration cache.ResourceEventHandlerRegistration
+	cancel       context.CancelFunc
+	stopped      chan struct{} // closed when all its goroutines have ended
+
+	mu      sync.Mutex
+	failing error     // of the last list or watch, nil once one has succeeded
+	since   time.Time // of failing
+}
+
+// newInformer makes an informer that is not running. Its handler is added here so
+// that no notification can be missed.
+func (s *Set) newInformer(sc scope, sn *snapshot) (*informer, error) {
+	i := &informer{scope: sc, snapshot: sn, stopped: make(chan struct{})}
+	i.shared = cache.NewSharedIndexInformerWithOptions(i.listerWatcher(s.config), &unstructured.Unstructured{},
+		cache.SharedIndexInformerOptions{
+			ResyncPeriod:      s.config.Resync,
+			ObjectDescription: sc.resource.GroupVersionResource().String(),
+		})
+	if err := i.shared.SetTransform(s.transform(sc.resource)); err != nil {
+		return nil, err
+	}
+	if err := i.shared.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) { s.watchFailed(i, err) }); err != nil {
+		return nil, err
+	}
+	registration, err := i.shared.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
+		AddFunc:    func(o any, initial bool) { s.onAdd(i, o.(*event.Object), initial) },
+		UpdateFunc: func(old, o any) { s.onUpdate(i, old.(*event.Object), o.(*event.Object)) },
+		DeleteFunc: func(o any) { s.onDelete(i, o) },
+	})
+	i.registration = registration
+	return i, err
+}
+
+// run blocks until ctx ends and everything it started has ended.
+func (i *informer) run(ctx context.Context) {
+	defer close(i.stopped)
+	i.shared.RunWithContext(ctx)
+}
+
+// synced tells whether every object of the first list has been handed to our
+// handler. The informer's own HasSynced speaks of its store only.
+func (i *informer) synced() bool { return i.registration.HasSynced() }
+
+func (i *informer) len() int { return len(i.shared.GetStore().ListKeys()) }
+
+// key is the inverse of the indexer's name of an object.
+func (i *informer) key(name string) event.Key {
+	if !i.resource.Namespaced {
+		return i.resource.Key("", name)
+	}
+	namespace, name, _ := strings.Cut(name, "/")
+	return i.resource.Key(namespace, name)
+}
+
+// get reads the indexer.
+func (i *informer) get(k event.Key) *event.Object {
+	name := k.Name
+	if k.Namespace != "" {
+		name = k.Namespace + "/" + k.Name
+	}
+	o, ok, err := i.shared.GetStore().GetByKey(name)
+	if err != nil || !ok {
+		return nil
+	}
+	return o.(*event.Object)
+}
+
+func (i *informer) status() (failing error, since time.Time) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.failing, i.since
+}
+
+// setFailing tells whether the state has changed.
+func (i *informer) setFailing(err error, now time.Time) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	changed := (err == nil) != (i.failing == nil) || err != nil && i.failing.Error() != err.Error()
+	if changed {
+		i.since = now
+	}
+	i.failing = err
+	return changed
+}
+
+// listerWatcher lists and watches through the dynamic client, and notes that the
+// API server answers.
+func (i *informer) listerWatcher(c Config) cache.ListerWatcher {
+	client := resourceClient(c.Dynamic, i.scope)
+	options := func(o metav1.ListOptions) metav1.ListOptions {
+		o.LabelSelector, o.FieldSelector = c.LabelSelector, c.FieldSelector
+		return o
+	}
+	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			list, err := client.List(ctx, options(o))
+			if err == nil {
+				i.setFailing(nil, c.Now())
+			}
+			return list, err
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			w, err := client.Watch(ctx, options(o))
+			if err == nil {
+				i.setFailing(nil, c.Now())
+			}
+			return w, err
+		},
+	}, c.Dynamic)
+}
+
+func resourceClient(client dynamic.Interface, sc scope) dynamic.ResourceInterface {
+	r := client.Resource(sc.resource.GroupVersionResource())
+	if sc.namespace == "" {
+		return r
+	}
+	return r.Namespace(sc.namespace)
+}
+
+// transform makes the cached form of an object as soon as it is decoded. With
+// WatchList it is called a second time, with its own result.
+func (s *Set) transform(r event.Resource) cache.TransformFunc {
+	return func(o any) (any, error) {
+		u, ok := o.(*unstructured.Unstructured)
+		if !ok {
+			return o, nil
+		}
+		converted, err := s.config.Converter.FromUnstructured(r, u)
+		if err != nil {
+			// An error here would make client-go drop the object. Without a body
+			// it cannot be published and stays dirty, which shows.
+			s.log.Error("object cannot be converted; it stays unpublished", "resource", r.GroupResource().String(),
+				"namespace", u.GetNamespace(), "name", u.GetName(), "err", err)
+			return &event.Object{
+				APIVersion: u.GetAPIVersion(), Kind: u.GetKind(), Namespace: u.GetNamespace(), Name: u.GetName(),
+				UID: u.GetUID(), ResourceVersion: u.GetResourceVersion(),
+			}, nil
+		}
+		return converted, nil
+	}
+}

@@ -1,0 +1,179 @@
+// Package informers watches the selected resources of a cluster: one shared
+// informer for each, found by discovery while running, and for every key what is
+// known of it now.
+//
+// It guarantees that a key is handed to Enqueue after every change of its object
+// that the API server reports, and again at every resync; that Lookup shows the
+// state after that change or a later one; and that a tombstone is kept for each
+// UID that is gone until the bus has its delete. A list that failed, a discovery
+// that failed, and an informer that was stopped never make a tombstone.
+//
+// It does not remember what happened while it was not running: that is found by
+// comparing with the checkpoint.
+package informers
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// Config says what to watch and whom to tell. Fields without a remark are
+// required.
+type Config struct {
+	Dynamic   dynamic.Interface
+	Discovery discovery.DiscoveryInterface
+	Converter *event.Converter
+
+	Selection     Selection
+	Namespaces    []string // empty for all; cluster-scoped resources are watched all the same
+	LabelSelector string   // passed to the API server, as is the next; may be empty
+	FieldSelector string
+	Resync        time.Duration // every key is enqueued again this often, 0 for never
+	Rediscover    time.Duration // discovery is asked again this often, and when CustomResourceDefinitions change
+
+	// Enqueue is told of every key to look at. It must not block.
+	Enqueue func(event.Key)
+
+	// Compare is told that a resource has synced, or that the cluster does not
+	// serve it any more: what the checkpoint knows of it is to be compared with
+	// what is there. It must not block.
+	Compare func(schema.GroupResource)
+
+	// Snapshots keeps the markers of first syncs.
+	Snapshots Snapshots
+
+	Now        func() time.Time
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+}
+
+// Set is the informers of one cluster. Make one with [New].
+type Set struct {
+	config Config
+	log    *slog.Logger
+	dirty  *dirty
+	epoch  atomic.Uint32 // see Epoch
+
+	mu         sync.RWMutex
+	watched    map[schema.GroupResource]*watched
+	resolved   bool // one discovery has succeeded
+	resolution Resolution
+	failed     error // of the last discovery
+}
+
+// watched is one resource and the informers that cover it.
+type watched struct {
+	resource  event.Resource
+	informers map[string]*informer // by namespace, "" for all; not changed once made
+	snapshot  *snapshot
+	cancel    context.CancelFunc
+	stopped   chan struct{} // closed when all goroutines of the resource have ended
+}
+
+func (w *watched) len() int {
+	n := 0
+	for _, i := range w.informers {
+		n += i.len()
+	}
+	return n
+}
+
+func (w *watched) informer(k event.Key) *informer {
+	if i, ok := w.informers[""]; ok {
+		return i
+	}
+	return w.informers[k.Namespace]
+}
+
+// New makes a Set that watches nothing until [Set.Run].
+func New(c Config) *Set {
+	s := &Set{config: c, log: c.Logger, dirty: newDirty(), watched: map[schema.GroupResource]*watched{}}
+	c.Registerer.MustRegister(collector{s})
+	return s
+}
+
+// Lookup gives what is known of a key. It does not block.
+func (s *Set) Lookup(k event.Key) event.View {
+	v := event.View{Cause: event.CauseReconcile, Epoch: s.Epoch()}
+	if w := s.watchedFor(k.GroupResource()); w != nil {
+		v.Resource = w.resource
+		if i := w.informer(k); i != nil {
+			v.Live = i.get(k)
+		}
+	}
+	s.dirty.describe(k, &v)
+	if v.Observed.IsZero() {
+		v.Observed = s.config.Now()
+	}
+	return v
+}
+
+// Settle drops what is remembered of a key and is covered by what the bus now
+// holds of it.
+func (s *Set) Settle(k event.Key, acked event.Acked) {
+	s.dirty.settle(k, acked)
+	if w := s.watchedFor(k.GroupResource()); w != nil {
+		s.advance(w)
+	}
+}
+
+func (s *Set) watchedFor(gr schema.GroupResource) *watched {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.watched[gr]
+}
+
+func (s *Set) onAdd(i *informer, o *event.Object, initial bool) {
+	k := i.resource.Key(o.Namespace, o.Name)
+	cause, first := event.CauseWatch, false
+	if initial {
+		cause, first = event.CauseReconcile, !i.snapshot.done.Load()
+		if first {
+			cause = event.CauseSnapshot
+		}
+	}
+	s.dirty.observe(k, o, cause, first, s.config.Now())
+	s.config.Enqueue(k)
+}
+
+func (s *Set) onUpdate(i *informer, old, o *event.Object) {
+	k := i.resource.Key(o.Namespace, o.Name)
+	if old.UID != o.UID { // a delete and a create, joined by the API server's cache or a relist
+		s.dirty.bury(k, event.Tombstone{UID: string(old.UID), Observed: s.config.Now(), Cause: event.CauseWatch, Object: old})
+	}
+	if old.UID != o.UID || old.ResourceVersion != o.ResourceVersion {
+		s.dirty.observe(k, o, event.CauseWatch, false, s.config.Now())
+	}
+	s.config.Enqueue(k) // a resync has old == new
+}
+
+func (s *Set) onDelete(i *informer, deleted any) {
+	if missed, ok := deleted.(cache.DeletedFinalStateUnknown); ok {
+		deleted = missed.Obj // the watch missed the delete, and a later list showed it
+	}
+	o := deleted.(*event.Object)
+	k := i.resource.Key(o.Namespace, o.Name)
+	s.dirty.bury(k, event.Tombstone{UID: string(o.UID), Observed: s.config.Now(), Cause: event.CauseWatch, Object: o})
+	if w := s.watchedFor(k.GroupResource()); w != nil {
+		s.advance(w) // it may have been the last of the first sync
+	}
+	s.config.Enqueue(k)
+}
+
+func (s *Set) watchFailed(i *informer, err error) {
+	if isExpected(err) || !i.setFailing(err, s.config.Now()) {
+		return
+	}
+	s.log.Warn("watch fails; will be tried again", "resource", i.resource.GroupResource().String(), "namespace", i.namespace, "err", err)
+}

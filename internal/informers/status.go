@@ -1,0 +1,141 @@
+package informers
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// Status is the state of one informer.
+type Status struct {
+	Resource  event.Resource
+	Namespace string // "" for all
+	Synced    bool
+	Objects   int
+	Failing   error     // why the last list or watch failed, nil if it did not
+	Since     time.Time // of Failing
+}
+
+// Status gives the state of every informer, ordered by group, resource and
+// namespace.
+func (s *Set) Status() []Status {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	var all []Status
+	for _, w := range s.watched {
+		for _, i := range w.informers {
+			failing, since := i.status()
+			all = append(all, Status{
+				Resource: i.resource, Namespace: i.namespace, Synced: i.synced(), Objects: i.len(), Failing: failing, Since: since,
+			})
+		}
+	}
+	slices.SortFunc(all, func(a, b Status) int {
+		return cmp.Or(cmp.Compare(a.Resource.Group, b.Resource.Group), cmp.Compare(a.Resource.Resource, b.Resource.Resource), cmp.Compare(a.Namespace, b.Namespace))
+	})
+	return all
+}
+
+// Ready is nil when discovery has answered and every informer has synced, those
+// that are forbidden left out: the others go on without them. Else it says what is
+// awaited.
+func (s *Set) Ready() error {
+	s.mu.RLock()
+	resolved, failed := s.resolved, s.failed
+	s.mu.RUnlock()
+	if !resolved {
+		if failed != nil {
+			return fmt.Errorf("the API server cannot be asked what it serves: %w", failed)
+		}
+		return errors.New("discovery has not answered yet")
+	}
+	var waiting []string
+	for _, st := range s.Status() {
+		if !st.Synced && !apierrors.IsForbidden(st.Failing) {
+			waiting = append(waiting, st.Resource.GroupResource().String())
+		}
+	}
+	if len(waiting) == 0 {
+		return nil
+	}
+	const show = 3
+	more := ""
+	if len(waiting) > show {
+		more = fmt.Sprintf(" and %d more", len(waiting)-show)
+	}
+	return fmt.Errorf("not synced: %s%s", strings.Join(waiting[:min(show, len(waiting))], ", "), more)
+}
+
+// collector makes metrics of the status when they are asked for.
+type collector struct{ set *Set }
+
+var (
+	objectsDesc = prometheus.NewDesc("kuberelay_informer_objects", "Objects in the indexer.", []string{"resource"}, nil)
+	syncedDesc  = prometheus.NewDesc("kuberelay_informer_synced", "1 if the first list of the resource has been handed on, in every namespace.", []string{"resource"}, nil)
+	failingDesc = prometheus.NewDesc("kuberelay_informer_failing", "1 if the last list or watch of the resource failed, by reason.", []string{"resource", "reason"}, nil)
+	dirtyDesc   = prometheus.NewDesc("kuberelay_dirty_objects", "Objects whose present state the bus has not acknowledged.", nil, nil)
+)
+
+// Describe is part of [prometheus.Collector].
+func (c collector) Describe(to chan<- *prometheus.Desc) {
+	to <- objectsDesc
+	to <- syncedDesc
+	to <- failingDesc
+	to <- dirtyDesc
+}
+
+// Collect is part of [prometheus.Collector].
+func (c collector) Collect(to chan<- prometheus.Metric) {
+	type sum struct {
+		objects int
+		synced  bool
+		failing string
+	}
+	sums := map[string]sum{}
+	for _, st := range c.set.Status() {
+		name := st.Resource.GroupResource().String()
+		t, ok := sums[name]
+		t.objects, t.synced = t.objects+st.Objects, st.Synced && (t.synced || !ok)
+		if st.Failing != nil {
+			t.failing = reason(st.Failing)
+		}
+		sums[name] = t
+	}
+	for name, t := range sums {
+		synced := 0.0
+		if t.synced {
+			synced = 1
+		}
+		to <- prometheus.MustNewConstMetric(objectsDesc, prometheus.GaugeValue, float64(t.objects), name)
+		to <- prometheus.MustNewConstMetric(syncedDesc, prometheus.GaugeValue, synced, name)
+		if t.failing != "" {
+			to <- prometheus.MustNewConstMetric(failingDesc, prometheus.GaugeValue, 1, name, t.failing)
+		}
+	}
+	to <- prometheus.MustNewConstMetric(dirtyDesc, prometheus.GaugeValue, float64(c.set.dirty.len()))
+}
+
+// reason is a bounded label.
+func reason(err error) string {
+	switch {
+	case apierrors.IsForbidden(err):
+		return "forbidden"
+	case apierrors.IsNotFound(err):
+		return "not_found"
+	case apierrors.IsUnauthorized(err):
+		return "unauthorized"
+	default:
+		return "failing"
+	}
+}
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

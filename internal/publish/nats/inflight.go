@@ -1,0 +1,126 @@
+package nats
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// flight is a message whose completion has not been called: it awaits its
+// acknowledgement, or the answer to the read that resolves a refusal.
+type flight struct {
+	m       *event.Message
+	subject string
+	done    func(uint64, error)
+	sent    time.Time
+	reading bool // the answer awaited is the subject's last message
+
+	deadline time.Time // of the answer awaited
+}
+
+// flights holds what awaits an answer, by the token in its reply subject. Whoever
+// takes a flight out of it, and nobody else, completes it: that is what makes
+// completion happen exactly once.
+type flights struct {
+	mu     sync.Mutex
+	tokens map[uint64]*flight
+	last   uint64
+	closed bool
+
+	active int           // registered and not yet completed: taken ones included
+	idle   chan struct{} // closed at active 0, nil while nobody waits
+}
+
+// add registers f under a new token. It is refused once closed.
+func (s *flights) add(f *flight) (token uint64, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return 0, false
+	}
+	s.active++
+	return s.put(f), true
+}
+
+// again registers a flight that was taken, for a second answer.
+func (s *flights) again(f *flight) (token uint64, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return 0, false
+	}
+	return s.put(f), true
+}
+
+func (s *flights) put(f *flight) uint64 {
+	if s.tokens == nil {
+		s.tokens = map[uint64]*flight{}
+	}
+	s.last++
+	s.tokens[s.last] = f
+	return s.last
+}
+
+// take removes and returns the flight of a token, nil if another had it.
+func (s *flights) take(token uint64) *flight {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f := s.tokens[token]
+	delete(s.tokens, token)
+	return f
+}
+
+// takeIf removes and returns all flights for which cond holds.
+func (s *flights) takeIf(cond func(*flight) bool) []*flight {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var taken []*flight
+	for token, f := range s.tokens {
+		if cond(f) {
+			delete(s.tokens, token)
+			taken = append(taken, f)
+		}
+	}
+	return taken
+}
+
+// close refuses further flights and takes out all there are.
+func (s *flights) close() []*flight {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	return s.takeIf(func(*flight) bool { return true })
+}
+
+// completed counts one flight off.
+func (s *flights) completed() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.active--
+	if s.active == 0 && s.idle != nil {
+		close(s.idle)
+		s.idle = nil
+	}
+}
+
+// wait blocks until everything registered is completed, or ctx ends.
+func (s *flights) wait(ctx context.Context) error {
+	s.mu.Lock()
+	if s.active == 0 {
+		s.mu.Unlock()
+		return nil
+	}
+	if s.idle == nil {
+		s.idle = make(chan struct{})
+	}
+	idle := s.idle
+	s.mu.Unlock()
+	select {
+	case <-idle:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
