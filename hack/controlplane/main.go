@@ -18,7 +18,6 @@ import (
 	"path/filepath"
 	_ "time/tzdata" // CronJobs with a time zone, as in Kubernetes' own mains
 
-	"github.com/spf13/cobra"
 	"go.etcd.io/etcd/server/v3/etcdmain"
 	"k8s.io/component-base/cli"
 	_ "k8s.io/component-base/logs/json/register"
@@ -29,30 +28,20 @@ import (
 )
 
 func main() {
-	if !run(filepath.Base(os.Args[0])) && (len(os.Args) < 2 || !runFirstArgument()) {
+	name := filepath.Base(os.Args[0])
+	if name == "controlplane" && len(os.Args) > 1 {
+		os.Args = os.Args[1:]
+		name = os.Args[0]
+	}
+	switch name {
+	case "etcd":
+		etcdmain.Main(os.Args) // exits by itself where it fails
+	case "kube-apiserver":
+		os.Exit(cli.Run(apiserver.NewAPIServerCommand()))
+	case "kube-controller-manager":
+		os.Exit(cli.Run(controllermanager.NewControllerManagerCommand()))
+	default:
 		fmt.Fprintln(os.Stderr, "usage: controlplane etcd|kube-apiserver|kube-controller-manager [flags]")
 		os.Exit(2)
 	}
 }
-
-func runFirstArgument() bool {
-	os.Args = os.Args[1:]
-	return run(os.Args[0])
-}
-
-// run runs the named component with os.Args and exits with its code. It
-// returns false where there is no component of that name.
-func run(name string) bool {
-	switch name {
-	case "etcd":
-		etcdmain.Main(os.Args) // exits by itself where it fails
-		os.Exit(0)
-	case "kube-apiserver":
-		exit(apiserver.NewAPIServerCommand())
-	case "kube-controller-manager":
-		exit(controllermanager.NewControllerManagerCommand())
-	}
-	return false
-}
-
-func exit(command *cobra.Command) { os.Exit(cli.Run(command)) }

@@ -68,9 +68,6 @@ func (r *Reconciler) Run(ctx context.Context) {
 	defer refresh.Stop()
 	retry := time.NewTimer(0)
 	defer retry.Stop()
-	for _, gr := range r.checkpoint.Resources() {
-		r.Ask(gr) // also what nothing watches any more
-	}
 	for {
 		select {
 		case <-ctx.Done():

@@ -63,7 +63,7 @@ func checkURLs(list List) error {
 		case err != nil || u.Hostname() == "" || strings.TrimSuffix(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" || !validPort(u.Port()):
 			return errors.New("not a URL of a NATS server; write it as nats://host:4222, several with commas")
 		case !slices.Contains(natsSchemes, u.Scheme):
-			return fmt.Errorf("unknown scheme %s; use %s", u.Scheme, alternatives(natsSchemes))
+			return errors.New("unknown scheme; use " + alternatives(natsSchemes))
 		}
 		if strings.HasPrefix(u.Scheme, "ws") {
 			websockets++
@@ -86,24 +86,19 @@ func validPort(port string) bool {
 var plainURL = regexp.MustCompile(`^([A-Za-z]+://)?[A-Za-z0-9.-]+(:[0-9]{1,5})?/?$`)
 
 // maskURLs hides everything but the scheme of what is not plainly a list of
-// servers. A password may hold commas, so with an @ anywhere the value is one.
+// servers. Commas do not limit what it hides, because a password may hold them.
 func maskURLs(value string) string {
-	items := []string{value}
-	if !strings.Contains(value, "@") {
-		items = strings.Split(value, ",")
+	plain := true
+	for item := range strings.SplitSeq(value, ",") {
+		plain = plain && plainURL.MatchString(strings.TrimSpace(item))
 	}
-	for i, s := range items {
-		s = strings.TrimSpace(s)
-		if !plainURL.MatchString(s) {
-			scheme, _, _ := strings.Cut(s, "://")
-			s = "***"
-			if slices.Contains(natsSchemes, scheme) {
-				s = scheme + "://***"
-			}
-		}
-		items[i] = s
+	if plain {
+		return value
 	}
-	return strings.Join(items, ",")
+	if scheme, _, _ := strings.Cut(value, "://"); slices.Contains(natsSchemes, scheme) {
+		return scheme + "://***"
+	}
+	return "***"
 }
 
 // checkSelector is about how a resource selector is written; what it comes to,
@@ -111,21 +106,23 @@ func maskURLs(value string) string {
 //
 //	selector = "*" | "*." group | name | name "." group | name "." version "." group
 func checkSelector(s string) error {
-	const forms = "write it as pods, deployments.apps, deployments.v1.apps, *.apps or *"
+	const forms = "; write it as pods, deployments.apps, deployments.v1.apps, *.apps or *"
 	name, rest, dotted := strings.Cut(s, ".")
 	switch {
 	case strings.Contains(s, "/"):
-		return fmt.Errorf("%q: a subresource or API path cannot be selected; %s", s, forms)
+		return errors.New("a subresource or an API path cannot be selected" + forms)
 	case strings.ContainsAny(s, " \t\r\n"):
-		return fmt.Errorf("%q: there is a space in it; put commas between resources", s)
+		return errors.New("there is a space in it; put commas between resources")
 	case strings.Contains(name, "*") && name != "*" || strings.Contains(rest, "*"):
-		return fmt.Errorf("%q: * cannot stand for a part of a name; %s", s, forms)
+		return errors.New("* cannot stand for a part of a name" + forms)
+	case slices.Contains(strings.Split(s, "."), ""):
+		return errors.New("there is nothing before, after or between dots" + forms)
 	case name != "*" && len(validation.IsDNS1123Label(strings.ToLower(name))) > 0:
-		return fmt.Errorf("%q: %q is not the name of a resource; %s", s, name, forms)
+		return fmt.Errorf("%q is not the name of a resource%s", name, forms)
 	case rest == "core":
-		return fmt.Errorf("%q: the core group has no name; name its resources, such as pods,services", s)
+		return errors.New("the core group has no name; name its resources, such as pods,services")
 	case dotted && len(validation.IsDNS1123Subdomain(rest)) > 0:
-		return fmt.Errorf("%q: %q is not the name of a group; %s", s, rest, forms)
+		return fmt.Errorf("%q is not the name of a group%s", rest, forms)
 	}
 	return nil
 }

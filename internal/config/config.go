@@ -32,9 +32,8 @@ const (
 	LogText = "text"
 )
 
-// Config is the configuration by topic. Of a field's tags, envconfig, default and
-// required mean what they mean to package envconfig; the others are those of
-// [Field].
+// Config is the configuration by topic. Of a field's tags, envconfig and default
+// are those of package envconfig; the others are described at [Field].
 type Config struct {
 	Watch      Watch      `title:"What is watched"`
 	Event      Event      `title:"Events"`

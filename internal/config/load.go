@@ -143,7 +143,7 @@ func checkOneOf(name, value string, values []string) error {
 		}
 	}
 	if name == "KUBERELAY_SINK" && value == "kafka" {
-		return errors.New("Kafka comes with a later release; use " + alternatives(values)) //nolint:staticcheck // a name
+		return errors.New("kafka comes with a later release; use " + alternatives(values))
 	}
 	return errors.New("use " + alternatives(values))
 }

@@ -39,7 +39,17 @@ func (p *problems) add(name, format string, args ...any) {
 	if value := lookup(name); value != "" && v.mayShow(value) {
 		shown += "=" + strconv.Quote(v.show(value))
 	}
-	p.found = append(p.found, problem{name, fmt.Errorf("%s: %w", shown, fmt.Errorf(format, args...))})
+	text := shown + ": " + fmt.Errorf(format, args...).Error()
+	p.found = append(p.found, problem{name, errors.New(strings.ReplaceAll(text, "\n", " "))})
+}
+
+// addItem notes what is wrong with one item of a list, and names it where there are
+// others.
+func (p *problems) addItem(name string, list List, item string, err error) {
+	if len(list) > 1 {
+		err = fmt.Errorf("%q: %w", item, err)
+	}
+	p.add(name, "%w", err)
 }
 
 // has tells whether something is wrong with a variable, so that what follows from

@@ -35,10 +35,13 @@ func (p *problems) addUnknown(environ []string) {
 }
 
 // nearest gives the name with the smallest edit distance, of several the first by
-// the alphabet.
+// the alphabet. To forget that a value comes from a file counts as one edit.
 func nearest(name string, names []string) string {
 	slices.Sort(names)
-	return slices.MinFunc(names, func(a, b string) int { return distance(name, a) - distance(name, b) })
+	edits := func(known string) int {
+		return min(distance(name, known), distance(name, strings.TrimSuffix(known, "_FILE"))+1)
+	}
+	return slices.MinFunc(names, func(a, b string) int { return edits(a) - edits(b) })
 }
 
 // distance is Levenshtein's, in bytes.

@@ -47,14 +47,14 @@ func (w *Watch) validate(p *problems) {
 	}{{"KUBERELAY_RESOURCES", w.Resources}, {"KUBERELAY_EXCLUDE_RESOURCES", w.ExcludeResources}} {
 		for _, s := range list.items {
 			if err := checkSelector(s); err != nil {
-				p.add(list.name, "%w", err)
+				p.addItem(list.name, list.items, s, err)
 			}
 		}
 	}
 	for _, ns := range w.Namespaces {
 		if len(validation.IsDNS1123Label(ns)) > 0 {
-			p.add("KUBERELAY_NAMESPACES", "%q is not the name of a namespace: lower-case letters, digits and -, at most 63; "+
-				"leave the variable out for all namespaces", ns)
+			p.addItem("KUBERELAY_NAMESPACES", w.Namespaces, ns, errors.New("not the name of a namespace; "+
+				"use lower-case letters, digits and -, at most 63, or leave the variable out for all namespaces"))
 		}
 	}
 	if _, err := labels.Parse(w.LabelSelector); err != nil {

@@ -12,6 +12,8 @@ func (cp *ControlPlane) controllerManagerArgs(binary string) []string {
 		"--root-ca-file=" + cp.file("certs/apiserver.crt"),
 		"--secure-port=0", // nobody asks it anything
 		"--leader-elect=false",
+		"--kube-api-qps=1000", // a token for each of its controllers takes seconds otherwise
+		"--kube-api-burst=1000",
 	}
 }
 

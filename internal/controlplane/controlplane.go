@@ -23,9 +23,10 @@ type Options struct {
 	// Kwok starts kwok, which makes nodes ready that a test or a demo creates,
 	// and runs the Pods that are bound to them, without any machine.
 	Kwok bool
-	// Users are further users, with their groups. Nothing is allowed to them
-	// but what RBAC allows to their groups and to everybody; a name such as
-	// system:serviceaccount:NAMESPACE:NAME is as good as any.
+	// Users are further users, with their groups. They may do what RBAC lets
+	// them and their groups do, which at first is what every authenticated
+	// user may. A service account's name,
+	// system:serviceaccount:NAMESPACE:NAME, is as good as any.
 	Users map[string][]string
 	// APIServerFlags are added to the API server's, and win over them.
 	APIServerFlags []string
@@ -136,11 +137,11 @@ func (cp *ControlPlane) startAll(ctx context.Context) error {
 		if err := cp.apiServer.await(ctx, cp.readCA); err != nil {
 			return err
 		}
+		if err := cp.writeKubeconfigs(); err != nil {
+			return err
+		}
 	}
 	if err := cp.apiServer.await(ctx, cp.apiServerReady); err != nil {
-		return err
-	}
-	if err := cp.writeKubeconfigs(); err != nil {
 		return err
 	}
 	if cp.controllerManager != nil {
@@ -168,16 +169,18 @@ func (cp *ControlPlane) stopAll() error {
 	for _, p := range cp.processes() {
 		p.close()
 	}
-	if err := cp.group.end(); err != nil {
-		return fmt.Errorf("stop the control plane: %w", errors.Join(err, os.RemoveAll(cp.dir)))
+	err := cp.group.end()
+	if err != nil {
+		err = errors.Join(err, os.RemoveAll(cp.dir))
 	}
-	for _, p := range cp.processes() { // they are dead, but may not be gone yet
-		if err := p.kill(); err != nil {
-			return fmt.Errorf("stop the control plane: %w", err)
-		}
+	for _, p := range cp.processes() {
+		err = errors.Join(err, p.kill()) // it is dead, but may not be gone yet
 	}
 	for _, p := range []port{cp.etcdPort, cp.peerPort, cp.apiPort} {
 		p.release()
+	}
+	if err != nil {
+		return fmt.Errorf("stop the control plane: %w", err)
 	}
 	return nil
 }

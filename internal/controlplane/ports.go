@@ -46,6 +46,7 @@ func holdPort() (port, error) {
 	return p, nil
 }
 
+// release gives the port up; that of a port never held does nothing.
 func (p port) release() { p.socket.Close() }
 
 // url is the port as a URL of the given scheme.

@@ -22,8 +22,9 @@
 //     itself.
 //   - It does not know who else holds an object. An [Object] is read-only, and a
 //     [Message] shares its bytes.
-//   - It hides only core Secrets. A token in a ConfigMap, in an annotation of
-//     another type or in a custom resource is published as it is.
+//   - It hides only core Secrets, and of those neither names nor labels. A token in
+//     a ConfigMap, in an annotation of another type or in a custom resource is
+//     published as it is.
 //   - It does not encode for a protocol. Headers of NATS and Kafka have rules of
 //     their own, which the packages of the buses follow.
 package event

@@ -115,22 +115,21 @@ func attributes(k event.Key) []any {
 	return []any{"resource", k.GroupResource().String(), "namespace", k.Namespace, "name", k.Name}
 }
 
-// complete fills in what only the bus knows of an object whose delete was
-// inferred, down to its kind where nothing watches the resource any more.
+// complete fills in what only the bus knows: the last state of an object whose
+// delete was inferred, and its type where nothing watches the resource any more.
 func (f *Forwarder) complete(ctx context.Context, c *event.Change, acked event.Acked) error {
-	if c.Object != nil {
-		return nil
+	if c.Object == nil {
+		last, err := f.History.LastState(ctx, c.Key, acked.Position)
+		switch {
+		case err != nil:
+			return fmt.Errorf("read the last state of %s from the bus: %w", c.Key, err)
+		case last == nil || string(last.UID) != acked.UID:
+			last = acked.Identity(c.Key)
+		}
+		c.Object = last
 	}
-	last, err := f.History.LastState(ctx, c.Key, acked.Position)
-	switch {
-	case err != nil:
-		return fmt.Errorf("read the last state of %s from the bus: %w", c.Key, err)
-	case last == nil || string(last.UID) != acked.UID:
-		last = acked.Identity(c.Key)
-	}
-	c.Object = last
 	if c.Resource == (event.Resource{}) {
-		c.Resource = event.ResourceOf(c.Key, last)
+		c.Resource = event.ResourceOf(c.Key, c.Object)
 	}
 	return nil
 }

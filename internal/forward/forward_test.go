@@ -170,6 +170,16 @@ func TestSyncInferredDeleteCarriesTheLastStateOfTheBus(t *testing.T) {
 	}
 }
 
+func TestSyncDeleteOfAResourceThatIsNotWatchedAnyMore(t *testing.T) {
+	b := &bench{view: event.View{Tombstones: []event.Tombstone{tombstone("A", "12")}}, acked: live("A", "10"), answer: []Outcome{{Position: 9}}}
+	if _, err := b.sync(t); err != nil || len(b.sent) != 1 {
+		t.Fatalf("got err %v and %d publishes, want the delete", err, len(b.sent))
+	}
+	if got, want := b.sent[0].Attribute("subject"), "/api/v1/namespaces/default/configmaps/web"; got != want {
+		t.Errorf("got subject %s, want %s", got, want)
+	}
+}
+
 func TestSyncInferredDeleteWaitsWhereTheBusCannotBeRead(t *testing.T) {
 	failure := errors.New("bus down")
 	b := &bench{view: view(nil, event.Tombstone{UID: "A", Cause: event.CauseReconcile, Observed: time.Unix(1, 0)}), acked: live("A", "10"), readErr: failure}

@@ -38,11 +38,14 @@ const readers = 16
 // the cluster's history itself went back (etcd was restored from a backup): a
 // new epoch begins.
 func (s *Set) Reconcile(ctx context.Context, gr schema.GroupResource, acked iter.Seq2[event.Key, event.Acked]) (Comparison, error) {
+	var c Comparison
 	w := s.watchedFor(gr)
-	if w == nil {
+	switch {
+	case w == nil && !s.isResolved():
+		return c, nil // nothing is watched yet; Discovered will call for it
+	case w == nil:
 		return s.reconcileGone(ctx, gr, acked)
 	}
-	var c Comparison
 	if !w.synced() {
 		return c, nil
 	}

@@ -117,8 +117,12 @@ func (s *Set) apply(ctx context.Context, c *catalogue, r Resolution) {
 		}
 	}
 	s.mu.Lock()
+	first := !s.resolved
 	s.resolved, s.resolution = true, r
 	s.mu.Unlock()
+	if first {
+		s.config.Discovered()
+	}
 	for _, w := range gone {
 		if gr := w.resource.GroupResource(); c.gone(gr) {
 			s.config.Compare(gr)
@@ -149,7 +153,7 @@ func (s *Set) start(ctx context.Context, r event.Resource) {
 	s.mu.Lock()
 	s.watched[r.GroupResource()] = w
 	s.mu.Unlock()
-	s.log.Info("informer starting", "resource", r.GroupResource().String(), "version", r.Version)
+	s.log.Debug("informer starting", "resource", r.GroupResource().String(), "version", r.Version)
 	go s.runWatched(ctx, w)
 }
 

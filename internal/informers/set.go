@@ -50,6 +50,11 @@ type Config struct {
 	// what is there. It must not block.
 	Compare func(schema.GroupResource)
 
+	// Discovered is called once, when the first discovery has been acted upon: from
+	// then on a resource that is not watched is known to be so on purpose. It must
+	// not block.
+	Discovered func()
+
 	// Snapshots keeps the markers of first syncs.
 	Snapshots Snapshots
 
@@ -132,6 +137,12 @@ func (s *Set) watchedFor(gr schema.GroupResource) *watched {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.watched[gr]
+}
+
+func (s *Set) isResolved() bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.resolved
 }
 
 func (s *Set) onAdd(i *informer, o *event.Object, initial bool) {

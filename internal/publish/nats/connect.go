@@ -106,6 +106,7 @@ func (b *Bus) connection() []natsgo.Option {
 	opts := []natsgo.Option{
 		natsgo.Name("kuberelay " + b.opts.Cluster),
 		natsgo.MaxReconnects(-1),
+		natsgo.ReconnectWait(reconnectEvery),
 		natsgo.ReconnectBufSize(-1),              // a publish is never buffered for a later connection
 		natsgo.IgnoreAuthErrorAbort(),            // rotated credentials may be there a moment later
 		natsgo.PingInterval(pingEvery),           // a server that is gone without a word is noticed
@@ -126,7 +127,10 @@ func (b *Bus) connection() []natsgo.Option {
 	return opts
 }
 
-const pingEvery = 10 * time.Second
+const (
+	reconnectEvery = 500 * time.Millisecond // after all servers were tried
+	pingEvery      = 10 * time.Second
+)
 
 // dial connects, or leaves the connection trying if that may help.
 func (b *Bus) dial(opts []natsgo.Option) error {

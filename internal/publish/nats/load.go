@@ -84,15 +84,19 @@ func (l *loading) run(ctx context.Context) error {
 		return err
 	}
 	defer messages.Stop()
+	defer context.AfterFunc(ctx, messages.Stop)()
+	idle := jetstream.NextMaxWait(loadIdle)
 	for {
-		msg, err := messages.Next(jetstream.NextContext(ctx), jetstream.NextMaxWait(loadIdle))
+		msg, err := messages.Next(idle)
 		switch {
 		case err == nil:
 			last, err := l.take(msg)
 			if last || err != nil {
 				return err
 			}
-		case errors.Is(err, natsgo.ErrTimeout) && ctx.Err() == nil:
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.Is(err, natsgo.ErrTimeout):
 			if end, err := l.isEnd(ctx); end || err != nil {
 				return err
 			}

@@ -39,10 +39,14 @@ type Options struct {
 
 	Stream        string // KUBERELAY_NATS_STREAM; "KUBERELAY" if empty
 	SubjectPrefix string // KUBERELAY_NATS_SUBJECT_PREFIX, one token; "kuberelay" if empty
-	Cluster       string // KUBERELAY_CLUSTER_NAME; required
+	Cluster       string // KUBERELAY_CLUSTER_NAME; required unless ReadOnly
 	Replicas      int    // KUBERELAY_NATS_REPLICAS; 1 if 0
 	History       int    // KUBERELAY_NATS_HISTORY, messages kept of each object; 8 if 0
 	ContentMode   ContentMode
+
+	// ReadOnly is for subscribers: the stream is neither created nor checked,
+	// only looked for, and every publish fails.
+	ReadOnly bool
 
 	// At most one kind of credentials. They come from files, which are read again
 	// at each reconnect, so that they can be rotated in place.
@@ -98,7 +102,7 @@ func (o Options) validate() error {
 		}
 	}
 	switch {
-	case o.Cluster == "":
+	case o.Cluster == "" && !o.ReadOnly:
 		return misconfigured("the cluster has no name: set KUBERELAY_CLUSTER_NAME")
 	case strings.ContainsAny(o.Stream, ".*>/\\ \t\r\n"):
 		return misconfigured("KUBERELAY_NATS_STREAM %q holds a character that a stream's name cannot", o.Stream)

@@ -56,6 +56,9 @@ func (b *Bus) Publish(ctx context.Context, m *event.Message, done func(position 
 
 // prepare makes the bus's message of m, or says why there is no use in it.
 func (b *Bus) prepare(m *event.Message) (*natsgo.Msg, error) {
+	if b.opts.ReadOnly {
+		return nil, &failure{resultError, errReadOnly}
+	}
 	if err := b.Ready(); err != nil {
 		return nil, &failure{resultNotReady, err}
 	}

@@ -37,6 +37,10 @@ func (o Options) subjects() string { return o.SubjectPrefix + ".>" }
 // same at the same time. An error in whose chain is ErrMisconfigured will not go
 // away by itself.
 func (b *Bus) ensureStream(ctx context.Context) error {
+	if b.opts.ReadOnly {
+		_, err := b.findStream(ctx)
+		return err
+	}
 	want := b.opts.streamConfig()
 	s, err := b.js.Stream(ctx, want.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/kuberelay/kuberelay/internal/config"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"forwarder": main})
+}
+
+// The command line, as a user has it: testdata/script.
+func TestScript(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"exits": exits,
+		},
+	})
+}
+
+// exits CODE PROGRAM ARGS... runs a program that must end with the code.
+func exits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits code program [args...]")
+	}
+	code := 0
+	err := ts.Exec(args[1], args[2:]...)
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		code = exit.ExitCode()
+	} else {
+		ts.Check(err)
+	}
+	if strconv.Itoa(code) != args[0] {
+		ts.Fatalf("exit code %d, want %s", code, args[0])
+	}
+}
+
+func TestSignals(t *testing.T) {
+	codes := make(chan int, 1)
+	ctx := untilSignal(func(code int) { codes <- code })
+	kill := func() {
+		if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kill()
+	select {
+	case <-ctx.Done():
+	case <-time.After(time.Minute):
+		t.Fatal("the first signal did not end the context")
+	}
+	select {
+	case code := <-codes:
+		t.Fatalf("the first signal exited with %d", code)
+	default:
+	}
+	kill()
+	select {
+	case code := <-codes:
+		if code != exitFailure {
+			t.Errorf("exit code %d, want %d", code, exitFailure)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("the second signal did not exit")
+	}
+}
+
+func TestExitCode(t *testing.T) {
+	t.Setenv("KUBERELAY_RESOURCES", "pods")
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	for _, tc := range []struct {
+		name string
+		ctx  context.Context
+		err  error
+		want int
+	}{
+		{"done", context.Background(), nil, 0},
+		{"failed", context.Background(), errors.New("no"), exitFailure},
+		{"ended by signal", ended, context.Canceled, 0},
+		{"canceled by something else", context.Background(), context.Canceled, exitFailure},
+		{"usage", context.Background(), &usageError{errors.New("no")}, exitUsage},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			root := newRootCommand()
+			root.RunE = configured(config.Forwarding, func(context.Context, config.Config, *slog.Logger) error { return tc.err })
+			var stderr bytes.Buffer
+			if got := execute(tc.ctx, root, []string{}, io.Discard, &stderr); got != tc.want {
+				t.Errorf("got %d, want %d", got, tc.want)
+			}
+			if said := stderr.String(); (tc.want == 0) != (said == "") {
+				t.Errorf("on standard error: %q", said)
+			}
+		})
+	}
+}
+
+func TestLogger(t *testing.T) {
+	for _, tc := range []struct{ level, format, want string }{
+		{"warn", "", `"level":"WARN","msg":"w"`},
+		{"warn", config.LogJSON, `"level":"WARN","msg":"w"`},
+		{"warn", config.LogText, `level=WARN msg=w`},
+		{"error", "", ``},
+	} {
+		t.Run(tc.level+tc.format, func(t *testing.T) {
+			var b bytes.Buffer
+			log, err := newLogger(config.Operations{LogLevel: tc.level, LogFormat: tc.format}, &b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			log.Info("i")
+			log.Warn("w")
+			if got := b.String(); !strings.Contains(got, tc.want) || (got == "") != (tc.want == "") || strings.Contains(got, "INFO") {
+				t.Errorf("got %q, want %q in it", got, tc.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	kubequeue "k8s.io/client-go/util/workqueue"
+
+	"github.com/kuberelay/kuberelay/internal/checkpoint"
+	"github.com/kuberelay/kuberelay/internal/config"
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/forward"
+	"github.com/kuberelay/kuberelay/internal/informers"
+	"github.com/kuberelay/kuberelay/internal/workqueue"
+)
+
+// rediscover is how often discovery is asked again; a new CustomResourceDefinition
+// does not wait for it.
+const rediscover = 30 * time.Second
+
+// pipeline is the way of a change from the informers to the bus: each part is a
+// package, and here they meet.
+type pipeline struct {
+	informers  *informers.Set
+	queue      *workqueue.Queue
+	forwarder  *forward.Forwarder
+	checkpoint *checkpoint.Checkpoint
+	reconciler *checkpoint.Reconciler
+	drain      time.Duration
+	log        *slog.Logger
+}
+
+func newPipeline(cfg config.Config, c *cluster, b *bus, redactionKey []byte, log *slog.Logger, r prometheus.Registerer, queueMetrics kubequeue.MetricsProvider) *pipeline {
+	p := &pipeline{checkpoint: checkpoint.New(), drain: cfg.Work.DrainTimeout, log: log}
+	builder := event.Builder{Cluster: c.name}
+	p.queue = workqueue.New(workqueue.Config{
+		Workers: cfg.Work.Workers, MaxInFlight: cfg.NATS.MaxInFlight,
+		BaseDelay: cfg.Work.RetryBaseDelay, MaxDelay: cfg.Work.RetryMaxDelay, MetricsProvider: queueMetrics,
+	})
+	compare := func(gr schema.GroupResource) { p.reconciler.Ask(gr) }
+	p.informers = informers.New(informers.Config{
+		Dynamic: c.dynamic, Discovery: c.discovery, Converter: event.NewConverter(redactionKey),
+		Selection: informers.Selection{
+			Include: cfg.Watch.Resources, Exclude: cfg.Watch.ExcludeResources, UnlessNamed: config.UnlessNamed(),
+		},
+		Namespaces: cfg.Watch.Namespaces, LabelSelector: cfg.Watch.LabelSelector, FieldSelector: cfg.Watch.FieldSelector,
+		Resync: cfg.Work.ResyncPeriod, Rediscover: rediscover,
+		Enqueue: p.queue.Add, Compare: compare, Discovered: func() { p.compareAll() }, Snapshots: newSnapshots(b, builder),
+		Now: time.Now, Logger: log, Registerer: r,
+	})
+	p.reconciler = checkpoint.NewReconciler(p.checkpoint, b.source, comparer{p.informers, p.checkpoint, log}, cfg.Work.CheckpointRefresh, log)
+	p.forwarder = forward.New(forward.Config{
+		Informers: p.informers, Checkpoint: p.checkpoint, Publish: b.send, History: b.history,
+		Doubt:   func(k event.Key) { compare(k.GroupResource()) },
+		Builder: builder, Logger: log, Registerer: r,
+	})
+	return p
+}
+
+// compareAll has every resource compared that the bus knows of, also those that
+// nothing watches.
+func (p *pipeline) compareAll() {
+	for _, gr := range p.checkpoint.Resources() {
+		p.reconciler.Ask(gr)
+	}
+}
+
+// run blocks until ctx ends. Then it stops the informers, drains the queue within
+// the configured time, and returns. It returns an error only for what ends the
+// forwarder by itself.
+func (p *pipeline) run(ctx context.Context) error {
+	watching, stopWatching := context.WithCancel(ctx)
+	defer stopWatching()
+	sending, stopSending := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopSending()
+
+	var sent, compared sync.WaitGroup
+	sent.Go(func() {
+		p.queue.Run(sending, func(ctx context.Context, k event.Key, done func(workqueue.Result)) {
+			p.forwarder.Sync(ctx, k, func(again bool, err error) { done(workqueue.Result{Again: again, Err: err}) })
+		})
+	})
+	compared.Go(func() { p.reconciler.Run(watching) })
+	failure := p.informers.Run(watching) // until ctx ends, as a rule
+
+	stopWatching()
+	compared.Wait()
+	p.log.Info("informers stopped; draining the queue", "keys", p.queue.Len(), "in_flight", p.queue.InFlight())
+	deadline, cancel := context.WithTimeout(sending, p.drain)
+	defer cancel()
+	if err := p.queue.Drain(deadline); err != nil {
+		// Not an error: what is left is found again at the next start.
+		p.log.Warn("the queue is not empty", "err", err, "keys", p.queue.Len(), "in_flight", p.queue.InFlight())
+	}
+	stopSending()
+	sent.Wait()
+	return failure
+}
+
+// load reads the checkpoint from the bus, until it succeeds or ctx ends.
+func (p *pipeline) load(ctx context.Context, b *bus, progress func(error)) error {
+	if b.source == nil {
+		return nil
+	}
+	backoff := apiServerBackoff
+	for {
+		start := time.Now()
+		err := p.checkpoint.Load(ctx, b.source)
+		if err == nil {
+			p.informers.RaiseEpoch(p.checkpoint.Epoch())
+			p.log.Info("checkpoint loaded from the bus", "objects", p.checkpoint.Len(), "seconds", time.Since(start).Seconds())
+			return nil
+		}
+		if ctx.Err() != nil {
+			return errors.Join(err, ctx.Err())
+		}
+		progress(err)
+		p.log.Warn("the checkpoint cannot be read from the bus; will be tried again", "err", err)
+		timer := time.NewTimer(backoff.Step())
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+// comparer is the cluster as the reconciler sees it.
+type comparer struct {
+	informers  *informers.Set
+	checkpoint *checkpoint.Checkpoint
+	log        *slog.Logger
+}
+
+var _ checkpoint.Cluster = comparer{}
+
+func (c comparer) Reconcile(ctx context.Context, gr schema.GroupResource, acked iter.Seq2[event.Key, event.Acked]) error {
+	c.informers.RaiseEpoch(c.checkpoint.Epoch())
+	found, err := c.informers.Reconcile(ctx, gr, acked)
+	if err == nil && found != (informers.Comparison{}) {
+		c.log.Info("bus compared with the cluster", "resource", gr.String(), "deleted", found.Deleted,
+			"out_of_scope", found.OutOfScope, "waiting", found.Waiting, "restored", found.Restored)
+	}
+	return err
+}
+
+func (c comparer) EnqueueAll() {
+	c.informers.RaiseEpoch(c.checkpoint.Epoch())
+	c.informers.EnqueueAll()
+}

@@ -1,0 +1,31 @@
+// Binaries builds the control plane that the tests run against, where it is not
+// there yet, and says how it goes. Without it the first test would do the same,
+// but «go test» shows nothing of it for minutes.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+
+	"github.com/kuberelay/kuberelay/internal/controlplane"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "binaries:", err)
+		os.Exit(1) //nolint:gocritic // stop has nothing left to do
+	}
+}
+
+func run(ctx context.Context) error {
+	paths, err := controlplane.Binaries(ctx, controlplane.Options{ControllerManager: true, Log: os.Stderr})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(os.Stderr, "control plane:", paths.APIServer)
+	return nil
+}

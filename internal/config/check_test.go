@@ -1,0 +1,82 @@
+package config
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestSelectorsThatAreFine(t *testing.T) {
+	for _, s := range []string{
+		"pods", "po", "Pod", "deployments.apps", "deployments.v1.apps", "Widget.example.com", "Widget.v1beta1.example.com",
+		"*.cluster.x-k8s.io", "*.apps", "*",
+	} {
+		if err := checkSelector(s); err != nil {
+			t.Errorf("%s: %v", s, err)
+		}
+	}
+}
+
+func FuzzSelector(f *testing.F) {
+	for _, s := range []string{"pods", "*.apps", "*", "nonsense..x", "a.b.c", ".", "*.", "pods/status", "Pod.v1."} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		if checkSelector(s) != nil {
+			return
+		}
+		for part := range strings.SplitSeq(s, ".") {
+			if part == "" || part != "*" && strings.ContainsAny(part, "*/, \t\n") {
+				t.Errorf("%q passed", s)
+			}
+		}
+	})
+}
+
+// Whatever stands around it, no part of a URL in which a password could be may
+// show: neither in the masked value, nor in the error.
+func FuzzMaskURLs(f *testing.F) {
+	f.Add("nats", "user", "h.u,n@t#e/r?2", "host:4222")
+	f.Add("tls", "", "hunter2", "a:1,ws://b@c:2")
+	f.Fuzz(func(t *testing.T, scheme, user, password, host string) {
+		const mark = "Xq9" // in no message and no scheme
+		secret := mark + password + mark
+		if strings.Contains(scheme+user+host, mark) {
+			return
+		}
+		for _, value := range []string{
+			scheme + "://" + user + ":" + secret + "@" + host,
+			scheme + "://" + secret + "@" + host,
+			"nats://a,nats://u:" + secret + "@" + host,
+			"nats://" + host + "/?token=" + secret,
+			"nats://" + host + ":" + secret,
+		} {
+			if got := maskURLs(value); strings.Contains(got, mark) {
+				t.Errorf("%q is shown as %q", value, got)
+			}
+			var list List
+			if list.Decode(value) != nil {
+				continue
+			}
+			err := checkURLs(list)
+			switch {
+			case err == nil:
+				t.Errorf("%q passed", value)
+			case strings.Contains(err.Error(), mark):
+				t.Errorf("%q: the error says %q", value, err)
+			}
+		}
+	})
+}
+
+func TestDistance(t *testing.T) {
+	for _, tc := range []struct {
+		a, b string
+		want int
+	}{
+		{"", "", 0}, {"a", "", 1}, {"", "ab", 2}, {"abc", "abc", 0}, {"kitten", "sitting", 3}, {"flaw", "lawn", 2},
+	} {
+		if got := distance(tc.a, tc.b); got != tc.want {
+			t.Errorf("%s to %s: got %d, want %d", tc.a, tc.b, got, tc.want)
+		}
+	}
+}

@@ -1,0 +1,280 @@
+package config_test
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kuberelay/kuberelay/internal/config"
+)
+
+// setenv gives the test an environment of its own: nothing with our prefix but
+// these, and a home folder.
+func setenv(t *testing.T, pairs ...string) {
+	t.Helper()
+	for _, pair := range os.Environ() {
+		name, _, _ := strings.Cut(pair, "=")
+		if strings.HasPrefix(name, config.Prefix) || name == "XDG_DATA_HOME" {
+			t.Setenv(name, "") // so that it comes back
+			if err := os.Unsetenv(name); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	t.Setenv("HOME", "/home/user")
+	for _, pair := range pairs {
+		name, value, _ := strings.Cut(pair, "=")
+		t.Setenv(name, value)
+	}
+}
+
+func TestDefaults(t *testing.T) {
+	setenv(t, "KUBERELAY_RESOURCES=pods")
+	got, err := config.Load(config.Forwarding)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := config.Config{
+		Watch: config.Watch{Resources: config.List{"pods"}, QPS: 50, Burst: 100},
+		Event: config.Event{Sink: config.SinkNATS, ContentMode: "binary"},
+		NATS: config.NATS{
+			Stream: "KUBERELAY", SubjectPrefix: "kuberelay", Replicas: 1, History: 8,
+			MaxInFlight: 4096, AckTimeout: 5 * time.Second,
+		},
+		Server: config.Server{Listen: "127.0.0.1:4222", DataDir: "/home/user/.local/share/kuberelay"},
+		Work: config.Work{
+			Workers: 4, ResyncPeriod: 10 * time.Minute, CheckpointRefresh: 10 * time.Minute, DeleteRetention: 24 * time.Hour,
+			RetryBaseDelay: 50 * time.Millisecond, RetryMaxDelay: 30 * time.Second, DrainTimeout: 20 * time.Second,
+		},
+		Operations: config.Operations{ListenAddr: ":8080", LogLevel: "info"},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+}
+
+// Every variable is set to something else than its default, so that one which is
+// read into the wrong field shows.
+func TestEveryVariable(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, content string) string { return writeFile(t, filepath.Join(dir, name), content) }
+	cert, key := writePair(t, dir)
+	setenv(t,
+		"KUBERELAY_RESOURCES= pods , deployments.v1.apps,*.example.com",
+		"KUBERELAY_EXCLUDE_RESOURCES=replicasets.apps",
+		"KUBERELAY_NAMESPACES=a,b",
+		"KUBERELAY_LABEL_SELECTOR=app in (web,api)",
+		"KUBERELAY_FIELD_SELECTOR=metadata.name!=web",
+		"KUBERELAY_KUBE_QPS=7",
+		"KUBERELAY_KUBE_BURST=9",
+		"KUBERELAY_SINK=stdout",
+		"KUBERELAY_CLUSTER_NAME=prod.eu-1",
+		"KUBERELAY_CONTENT_MODE=structured",
+		"KUBERELAY_REDACTION_KEY_FILE="+file("redaction", "0123456789abcdef\n"),
+		"KUBERELAY_NATS_URL=nats://a:1,tls://b",
+		"KUBERELAY_NATS_STREAM=S",
+		"KUBERELAY_NATS_SUBJECT_PREFIX=p_-1",
+		"KUBERELAY_NATS_REPLICAS=3",
+		"KUBERELAY_NATS_HISTORY=2",
+		"KUBERELAY_NATS_USER=u",
+		"KUBERELAY_NATS_PASSWORD_FILE="+file("password", "pw"),
+		"KUBERELAY_NATS_TLS_CA_FILE="+cert,
+		"KUBERELAY_NATS_TLS_CERT_FILE="+cert,
+		"KUBERELAY_NATS_TLS_KEY_FILE="+key,
+		"KUBERELAY_NATS_MAX_IN_FLIGHT=11",
+		"KUBERELAY_NATS_ACK_TIMEOUT=12s",
+		"KUBERELAY_NATS_LISTEN=[::1]:0",
+		"KUBERELAY_DATA_DIR="+dir,
+		"KUBERELAY_WORKERS=13",
+		"KUBERELAY_RESYNC_PERIOD=14s",
+		"KUBERELAY_CHECKPOINT_REFRESH=15s",
+		"KUBERELAY_DELETE_RETENTION=16s",
+		"KUBERELAY_RETRY_BASE_DELAY=17ms",
+		"KUBERELAY_RETRY_MAX_DELAY=18s",
+		"KUBERELAY_DRAIN_TIMEOUT=0s",
+		"KUBERELAY_LISTEN_ADDR=localhost:19",
+		"KUBERELAY_LOG_LEVEL=debug",
+		"KUBERELAY_LOG_FORMAT=text",
+	)
+	got, err := config.Load(config.Forwarding)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := config.Config{
+		Watch: config.Watch{
+			Resources: config.List{"pods", "deployments.v1.apps", "*.example.com"}, ExcludeResources: config.List{"replicasets.apps"},
+			Namespaces: config.List{"a", "b"}, LabelSelector: "app in (web,api)", FieldSelector: "metadata.name!=web", QPS: 7, Burst: 9,
+		},
+		Event: config.Event{
+			Sink: config.SinkStdout, ClusterName: "prod.eu-1", ContentMode: "structured", RedactionKeyFile: filepath.Join(dir, "redaction"),
+		},
+		NATS: config.NATS{
+			URLs: config.List{"nats://a:1", "tls://b"}, Stream: "S", SubjectPrefix: "p_-1", Replicas: 3, History: 2,
+			User: "u", PasswordFile: filepath.Join(dir, "password"), CAFile: cert, CertFile: cert, KeyFile: key,
+			MaxInFlight: 11, AckTimeout: 12 * time.Second,
+		},
+		Server: config.Server{Listen: "[::1]:0", DataDir: dir},
+		Work: config.Work{
+			Workers: 13, ResyncPeriod: 14 * time.Second, CheckpointRefresh: 15 * time.Second, DeleteRetention: 16 * time.Second,
+			RetryBaseDelay: 17 * time.Millisecond, RetryMaxDelay: 18 * time.Second,
+		},
+		Operations: config.Operations{ListenAddr: "localhost:19", LogLevel: "debug", LogFormat: config.LogText},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+}
+
+func TestOtherCredentials(t *testing.T) {
+	dir := t.TempDir()
+	creds := writeFile(t, filepath.Join(dir, "creds"),
+		"-----BEGIN NATS USER JWT-----\nx\n------END NATS USER JWT------\n-----BEGIN USER NKEY SEED-----\nSUx\n------END USER NKEY SEED------\n")
+	for _, tc := range []struct {
+		name, path string
+		got        func(config.NATS) string
+	}{
+		{"KUBERELAY_NATS_TOKEN_FILE", writeFile(t, filepath.Join(dir, "token"), "t\n"), func(n config.NATS) string { return n.TokenFile }},
+		{"KUBERELAY_NATS_CREDS_FILE", creds, func(n config.NATS) string { return n.CredsFile }},
+		{"KUBERELAY_NATS_NKEY_FILE", writeFile(t, filepath.Join(dir, "nkey"), "SUx\n"), func(n config.NATS) string { return n.NkeyFile }},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			setenv(t, "KUBERELAY_RESOURCES=pods", "KUBERELAY_NATS_URL=wss://nats", tc.name+"="+tc.path)
+			c, err := config.Load(config.Forwarding)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := tc.got(c.NATS); got != tc.path {
+				t.Errorf("got %q, want %q", got, tc.path)
+			}
+		})
+	}
+}
+
+func TestEmptyIsUnset(t *testing.T) {
+	pairs := []string{}
+	for _, f := range config.Fields() {
+		if !f.Required {
+			pairs = append(pairs, f.Name+"= ")
+		}
+	}
+	setenv(t, "KUBERELAY_RESOURCES=pods")
+	want, err := config.Load(config.Forwarding)
+	if err != nil {
+		t.Fatal(err)
+	}
+	setenv(t, append(pairs, "KUBERELAY_RESOURCES=pods")...)
+	got, err := config.Load(config.Forwarding)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+}
+
+// A variable without the prefix belongs to someone else: envconfig would read
+// LOG_LEVEL for a tag of that text.
+func TestPrefixIsNeeded(t *testing.T) {
+	setenv(t, "KUBERELAY_RESOURCES=pods", "LOG_LEVEL=debug", "WORKERS=7", "SINK=stdout")
+	c, err := config.Load(config.Forwarding)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Operations.LogLevel != "info" || c.Work.Workers != 4 || c.Event.Sink != config.SinkNATS {
+		t.Errorf("took a variable without the prefix: %+v", c)
+	}
+}
+
+func TestSubscribingNeedsNoResources(t *testing.T) {
+	setenv(t)
+	if _, err := config.Load(config.Subscribing); err != nil {
+		t.Error(err)
+	}
+	if _, err := config.Load(config.Forwarding); err == nil {
+		t.Error("forwarding without resources: no error")
+	}
+}
+
+func TestDataDir(t *testing.T) {
+	for _, tc := range []struct{ name, xdg, want string }{
+		{"home", "", "/home/user/.local/share/kuberelay"},
+		{"xdg", "/data", "/data/kuberelay"},
+		{"relative xdg", "data", "/home/user/.local/share/kuberelay"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			setenv(t, "KUBERELAY_RESOURCES=pods", "XDG_DATA_HOME="+tc.xdg)
+			c, err := config.Load(config.Forwarding)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.Server.DataDir != tc.want {
+				t.Errorf("got %q, want %q", c.Server.DataDir, tc.want)
+			}
+		})
+	}
+	// A container may have no home folder, and needs none where it has no server.
+	setenv(t, "KUBERELAY_RESOURCES=pods", "KUBERELAY_NATS_URL=nats://nats", "HOME=")
+	if _, err := config.Load(config.Forwarding); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestFieldsAreDescribed(t *testing.T) {
+	seen := map[string]bool{}
+	for _, f := range config.Fields() {
+		switch {
+		case !strings.HasPrefix(f.Name, config.Prefix):
+			t.Errorf("%q: no prefix", f.Name)
+		case seen[f.Name]:
+			t.Errorf("%s: twice", f.Name)
+		case f.Group == "" || f.Type == "" || !strings.HasSuffix(f.Description, "."):
+			t.Errorf("%s: not described: %+v", f.Name, f)
+		case f.Required && (f.Default != "" || f.Unset != "" || f.Example == ""):
+			t.Errorf("%s: required takes an example and no default", f.Name)
+		case !f.Required && (f.Default == "") == (f.Unset == ""):
+			t.Errorf("%s: must have a default or say what happens without", f.Name)
+		case (f.Type == "number" || f.Type == "duration") && f.Bounds == "":
+			t.Errorf("%s: no bounds", f.Name)
+		case strings.HasSuffix(f.Name, "_FILE") != f.File:
+			t.Errorf("%s: a file is called so, and nothing else is", f.Name)
+		}
+		seen[f.Name] = true
+	}
+}
+
+func TestEffective(t *testing.T) {
+	setenv(t, "KUBERELAY_RESOURCES= pods, nodes", "KUBERELAY_RESYNC_PERIOD=90m", "KUBERELAY_WORKERS=")
+	c, err := config.Load(config.Forwarding)
+	if err != nil {
+		t.Fatal(err)
+	}
+	type value struct {
+		value string
+		set   bool
+	}
+	want := map[string]value{
+		"KUBERELAY_RESOURCES":          {"pods,nodes", true},
+		"KUBERELAY_RESYNC_PERIOD":      {"1h30m", true},
+		"KUBERELAY_DELETE_RETENTION":   {"24h", false},
+		"KUBERELAY_CHECKPOINT_REFRESH": {"10m", false},
+		"KUBERELAY_NATS_ACK_TIMEOUT":   {"5s", false},
+		"KUBERELAY_WORKERS":            {"4", false},
+		"KUBERELAY_DATA_DIR":           {"/home/user/.local/share/kuberelay", false},
+		"KUBERELAY_NATS_URL":           {"", false},
+	}
+	values := c.Effective()
+	for _, v := range values {
+		if w, ok := want[v.Name]; ok {
+			if got := (value{v.Value, v.Set}); got != w {
+				t.Errorf("%s: got %v, want %v", v.Name, got, w)
+			}
+			delete(want, v.Name)
+		}
+	}
+	if len(want) != 0 || len(values) != len(config.Fields()) {
+		t.Errorf("missing: %v; %d values of %d variables", want, len(values), len(config.Fields()))
+	}
+}

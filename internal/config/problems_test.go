@@ -1,0 +1,230 @@
+package config_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"math/big"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kuberelay/kuberelay/internal/config"
+)
+
+func TestProblems(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, content string) string { return writeFile(t, filepath.Join(dir, name), content) }
+	empty, text, short := file("empty", " \n"), file("text", "hunter2 hunter2 hunter2"), file("short", "hunter2")
+	cert, key := writePair(t, dir)
+	_, otherKey := writePair(t, t.TempDir())
+	const (
+		url   = "KUBERELAY_NATS_URL=nats://nats"
+		forms = "; write it as pods, deployments.apps, deployments.v1.apps, *.apps or *"
+		creds = "it holds credentials; take out all from // to @, and name a file in KUBERELAY_NATS_PASSWORD_FILE, " +
+			"KUBERELAY_NATS_TOKEN_FILE, KUBERELAY_NATS_CREDS_FILE or KUBERELAY_NATS_NKEY_FILE"
+		noServer = "not a URL of a NATS server; write it as nats://host:4222, several with commas"
+		address  = "not an address; write host:port or :port, such as 127.0.0.1:4222 or :8080"
+		noFile   = "there is no such file; write the path of a file that holds the value, not the value itself"
+		builtIn  = "the built-in server takes neither credentials nor TLS; set KUBERELAY_NATS_URL as well, or unset this"
+		cluster  = "not a name; use letters, digits, . _ and -, with a letter or digit first, at most 253"
+		noStream = "not the name of a stream; use letters, digits, - and _, at most 255"
+	)
+	for _, tc := range []struct {
+		env  []string
+		want string // the error without the name of the first variable
+	}{
+		// Each type.
+		{[]string{"KUBERELAY_RESYNC_PERIOD=10"}, `="10": not a duration; write it with a unit, such as 10m`},
+		{[]string{"KUBERELAY_RESYNC_PERIOD=-10m"}, `="-10m": out of range; write at least 1s`},
+		{[]string{"KUBERELAY_NATS_ACK_TIMEOUT=1h"}, `="1h": out of range; write 100ms to 5m`},
+		{[]string{"KUBERELAY_WORKERS=many"}, `="many": not a whole number; write one such as 4`},
+		{[]string{"KUBERELAY_WORKERS=0"}, `="0": out of range; write 1 to 1024`},
+		{[]string{"KUBERELAY_WORKERS=1025"}, `="1025": out of range; write 1 to 1024`},
+		{[]string{"KUBERELAY_LOG_LEVEL=INFO"}, `="INFO": use debug, info, warn or error`},
+		{[]string{"KUBERELAY_LOG_FORMAT=xml"}, `="xml": use json or text`},
+		{[]string{"KUBERELAY_CONTENT_MODE=x"}, `="x": use binary or structured`},
+		{[]string{"KUBERELAY_SINK=kafka"}, `="kafka": kafka comes with a later release; use nats or stdout`},
+		{[]string{"KUBERELAY_SINK=file"}, `="file": use nats or stdout`},
+		{[]string{"KUBERELAY_LISTEN_ADDR=8080"}, `="8080": ` + address},
+		{[]string{"KUBERELAY_LISTEN_ADDR=:http"}, `=":http": ` + address},
+		{[]string{"KUBERELAY_NATS_LISTEN=:65536"}, `=":65536": ` + address},
+		{[]string{"KUBERELAY_RESOURCES=pods,,nodes"}, `="pods,,nodes": there is nothing between two commas, or before the first or after the last; remove the comma`},
+
+		// Selection.
+		{[]string{"KUBERELAY_RESOURCES="}, `: it is required; write for example KUBERELAY_RESOURCES=pods,deployments.apps`},
+		{[]string{"KUBERELAY_RESOURCES=nonsense..x"}, `="nonsense..x": there is nothing before, after or between dots` + forms},
+		{[]string{"KUBERELAY_RESOURCES=pods,*."}, `="pods,*.": "*.": there is nothing before, after or between dots` + forms},
+		{[]string{"KUBERELAY_RESOURCES=pods/status"}, `="pods/status": a subresource or an API path cannot be selected` + forms},
+		{[]string{"KUBERELAY_RESOURCES=pods nodes"}, `="pods nodes": there is a space in it; put commas between resources`},
+		{[]string{"KUBERELAY_RESOURCES=deploy*"}, `="deploy*": * cannot stand for a part of a name` + forms},
+		{[]string{"KUBERELAY_RESOURCES=*.*"}, `="*.*": * cannot stand for a part of a name` + forms},
+		{[]string{"KUBERELAY_RESOURCES=-pods"}, `="-pods": "-pods" is not the name of a resource` + forms},
+		{[]string{"KUBERELAY_RESOURCES=widgets.Example.com"}, `="widgets.Example.com": "Example.com" is not the name of a group` + forms},
+		{[]string{"KUBERELAY_EXCLUDE_RESOURCES=*.core"}, `="*.core": the core group has no name; name its resources, such as pods,services`},
+		{[]string{"KUBERELAY_NAMESPACES=a,B_c"}, `="a,B_c": "B_c": not the name of a namespace; use lower-case letters, digits and -, at most 63, or leave the variable out for all namespaces`},
+		{[]string{"KUBERELAY_LABEL_SELECTOR=app in web"}, `="app in web": not a label selector: unable to parse requirement: found 'web' expected: '('; write it as app=web,tier!=test or app in (web,api)`},
+		{[]string{"KUBERELAY_FIELD_SELECTOR=web"}, `="web": not a field selector: invalid selector: 'web'; can't understand 'web'; write it as metadata.name=web,status.phase!=Running`},
+		{[]string{"KUBERELAY_KUBE_QPS=200"}, `="200": more than KUBERELAY_KUBE_BURST, which is 100; raise that as well`},
+
+		// Names.
+		{[]string{"KUBERELAY_CLUSTER_NAME=a/b"}, `="a/b": ` + cluster},
+		{[]string{"KUBERELAY_CLUSTER_NAME=_control"}, `="_control": ` + cluster},
+		{[]string{"KUBERELAY_NATS_STREAM=A.B"}, `="A.B": ` + noStream},
+		{[]string{"KUBERELAY_NATS_STREAM=A B"}, `="A B": ` + noStream},
+		{[]string{"KUBERELAY_NATS_SUBJECT_PREFIX=a.b"}, `="a.b": not one token of a subject; use letters, digits, - and _, without dots`},
+
+		// URLs.
+		{[]string{"KUBERELAY_NATS_URL=localhost:4222"}, `="localhost:4222": it has no scheme; write it as nats://host:4222`},
+		{[]string{"KUBERELAY_NATS_URL=http://nats:4222"}, `="http://nats:4222": unknown scheme; use nats, tls, ws or wss`},
+		{[]string{"KUBERELAY_NATS_URL=nats://:4222"}, `="nats://***": ` + noServer},
+		{[]string{"KUBERELAY_NATS_URL=nats://hunter:hunter2"}, `="nats://***": ` + noServer},
+		{[]string{"KUBERELAY_NATS_URL=nats://h:99999"}, `="nats://h:99999": ` + noServer},
+		{[]string{"KUBERELAY_NATS_URL=nats://h/?token=hunter2"}, `="nats://***": ` + noServer},
+		{[]string{"KUBERELAY_NATS_URL=nats://h,ws://h"}, `="nats://h,ws://h": ws and wss cannot be mixed with nats and tls; use either for all servers`},
+		{[]string{"KUBERELAY_NATS_URL=nats://u:hunter2@h:4222"}, `="nats://***": ` + creds},
+		{[]string{"KUBERELAY_NATS_URL=nats://hunter2@h"}, `="nats://***": ` + creds},
+		{[]string{"KUBERELAY_NATS_URL=nats://h,nats://u:hun@,ter2@h"}, `="nats://***": ` + creds},
+		{[]string{"KUBERELAY_NATS_URL=hunter2://x@h"}, `="***": ` + creds},
+
+		// Files.
+		{[]string{"KUBERELAY_NATS_TOKEN_FILE=/nowhere/token", url}, `="/nowhere/token": ` + noFile},
+		{[]string{"KUBERELAY_NATS_TOKEN_FILE=hunter2", url}, `: ` + noFile},
+		{[]string{"KUBERELAY_NATS_TOKEN_FILE=" + strings.Repeat("hunter2", 100), url}, `: the file cannot be read: file name too long`},
+		{[]string{"KUBERELAY_NATS_TOKEN_FILE=" + dir, url}, `="` + dir + `": the file cannot be read: is a directory`},
+		{[]string{"KUBERELAY_NATS_TOKEN_FILE=" + empty, url}, `="` + empty + `": the file is empty; put the value into it`},
+		{[]string{"KUBERELAY_NATS_CREDS_FILE=" + text, url}, `="` + text + `": the file does not hold a user JWT and a seed; write it with: nsc generate creds`},
+		{[]string{"KUBERELAY_NATS_NKEY_FILE=" + text, url}, `="` + text + `": the file does not hold the seed of a user's nkey, which begins with SU; make one with: nk -gen user`},
+		{[]string{"KUBERELAY_REDACTION_KEY_FILE=" + short}, `="` + short + `": the key is shorter than 16 bytes; make one with: head -c 32 /dev/urandom | base64`},
+		{[]string{"KUBERELAY_NATS_TLS_CA_FILE=" + text, url}, `="` + text + `": the file holds no certificate in PEM; write it as -----BEGIN CERTIFICATE-----`},
+		{[]string{"KUBERELAY_NATS_TLS_CERT_FILE=" + cert, url, "KUBERELAY_NATS_TLS_KEY_FILE=" + otherKey},
+			`="` + cert + `": it does not go with KUBERELAY_NATS_TLS_KEY_FILE: tls: private key does not match public key; both must be in PEM and of one pair`},
+		{[]string{"KUBERELAY_NATS_TLS_CERT_FILE=" + cert, url}, `="` + cert + `": a certificate needs its key; set KUBERELAY_NATS_TLS_KEY_FILE`},
+		{[]string{"KUBERELAY_NATS_TLS_KEY_FILE=" + key, url}, `="` + key + `": a key needs its certificate; set KUBERELAY_NATS_TLS_CERT_FILE`},
+		{[]string{"KUBERELAY_DATA_DIR=" + text}, `="` + text + `": "` + text + `" is not a folder; name one, or a path at which one can be made`},
+		{[]string{"KUBERELAY_DATA_DIR=", "HOME="}, `: there is no home folder to keep the built-in server's files in; set it to a folder`},
+
+		// Combinations.
+		{[]string{"KUBERELAY_NATS_USER=u", url}, `="u": a user needs a password; name the file that holds it in KUBERELAY_NATS_PASSWORD_FILE`},
+		{[]string{"KUBERELAY_NATS_PASSWORD_FILE=" + text, url}, `="` + text + `": a password needs a user; set KUBERELAY_NATS_USER`},
+		{[]string{"KUBERELAY_NATS_TOKEN_FILE=" + text, url, "KUBERELAY_NATS_USER=u", "KUBERELAY_NATS_PASSWORD_FILE=" + text},
+			`="` + text + `": KUBERELAY_NATS_PASSWORD_FILE is set as well; keep one of them`},
+		{[]string{"KUBERELAY_NATS_TOKEN_FILE=" + text}, `="` + text + `": ` + builtIn},
+		{[]string{"KUBERELAY_NATS_TLS_CA_FILE=" + cert}, `="` + cert + `": ` + builtIn},
+		{[]string{"KUBERELAY_NATS_REPLICAS=3"}, `="3": the built-in server is only one; set KUBERELAY_NATS_URL to a cluster of servers, or unset this`},
+		{[]string{"KUBERELAY_RETRY_BASE_DELAY=1m"}, `="1m": longer than KUBERELAY_RETRY_MAX_DELAY, which is 30s; shorten it or raise the other`},
+
+		// Names that mean nothing. Their values may be secrets.
+		{[]string{"KUBERELAY_RESOURCE=hunter2"}, `: there is no such variable; did you mean KUBERELAY_RESOURCES?`},
+		{[]string{"KUBERELAY_NATS_PASSWORD=hunter2"}, `: there is no such variable; did you mean KUBERELAY_NATS_PASSWORD_FILE?`},
+		{[]string{"KUBERELAY_NATS_TOKEN=hunter2"}, `: there is no such variable; did you mean KUBERELAY_NATS_TOKEN_FILE?`},
+		{[]string{"KUBERELAY_NATS_PORT=4222"}, `: there is no such variable; did you mean KUBERELAY_NATS_URL?`},
+		{[]string{"KUBERELAY_LISTEN_ADRR=:1"}, `: there is no such variable; did you mean KUBERELAY_LISTEN_ADDR?`},
+	} {
+		t.Run(tc.env[0], func(t *testing.T) {
+			setenv(t, append([]string{"KUBERELAY_RESOURCES=pods"}, tc.env...)...)
+			c, err := config.Load(config.Forwarding)
+			if err == nil {
+				t.Fatalf("no error, but %+v", c)
+			}
+			name, _, _ := strings.Cut(tc.env[0], "=")
+			if got, want := err.Error(), name+tc.want; got != want {
+				t.Errorf("\ngot  %s\nwant %s", got, want)
+			}
+			if strings.Contains(err.Error(), "hunter2") {
+				t.Error("the error repeats a secret")
+			}
+		})
+	}
+}
+
+func TestAllProblemsAtOnce(t *testing.T) {
+	setenv(t,
+		"KUBERELAY_TYPO=x",
+		"KUBERELAY_LOG_LEVEL=loud",
+		"KUBERELAY_RESYNC_PERIOD=10",
+		"KUBERELAY_NATS_URL=nats://u:p@h",
+		"KUBERELAY_NAMESPACES=A,b,C",
+	)
+	_, err := config.Load(config.Forwarding)
+	if err == nil {
+		t.Fatal("no error")
+	}
+	var got []string
+	for line := range strings.Lines(err.Error()) {
+		name, _, _ := strings.Cut(line, ":")
+		got = append(got, name)
+	}
+	want := `KUBERELAY_RESOURCES KUBERELAY_NAMESPACES="A,b,C" KUBERELAY_NAMESPACES="A,b,C" KUBERELAY_NATS_URL="nats ` +
+		`KUBERELAY_RESYNC_PERIOD="10" KUBERELAY_LOG_LEVEL="loud" KUBERELAY_TYPO`
+	if got := strings.Join(got, " "); got != want {
+		t.Errorf("\ngot  %s\nwant %s", got, want)
+	}
+}
+
+// Kubernetes sets these for Services called kuberelay and kuberelay-nats.
+func TestServiceVariablesAreIgnored(t *testing.T) {
+	setenv(t, "KUBERELAY_RESOURCES=pods",
+		"KUBERELAY_SERVICE_HOST=10.0.0.1",
+		"KUBERELAY_SERVICE_PORT=8080",
+		"KUBERELAY_SERVICE_PORT_HTTP_METRICS=8080",
+		"KUBERELAY_PORT=tcp://10.0.0.1:8080",
+		"KUBERELAY_PORT_8080_TCP=tcp://10.0.0.1:8080",
+		"KUBERELAY_PORT_8080_TCP_PROTO=tcp",
+		"KUBERELAY_PORT_8080_TCP_PORT=8080",
+		"KUBERELAY_PORT_8080_TCP_ADDR=10.0.0.1",
+		"KUBERELAY_NATS_SERVICE_HOST=10.0.0.2",
+		"KUBERELAY_NATS_SERVICE_PORT=4222",
+		"KUBERELAY_NATS_PORT=udp://10.0.0.2:4222",
+		"KUBERELAY_NATS_PORT_4222_UDP=udp://10.0.0.2:4222",
+	)
+	if _, err := config.Load(config.Forwarding); err != nil {
+		t.Error(err)
+	}
+}
+
+// A variable of ours that looked like one of those could be misspelt unnoticed.
+func TestNoVariableLooksLikeOneOfAService(t *testing.T) {
+	for _, f := range config.Fields() {
+		for _, end := range []string{"_SERVICE_HOST", "_SERVICE_PORT", "_PORT", "_TCP", "_UDP", "_SCTP"} {
+			if strings.HasSuffix(f.Name, end) {
+				t.Errorf("%s ends with %s", f.Name, end)
+			}
+		}
+	}
+}
+
+func writeFile(t *testing.T, path, content string) string {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// writePair writes a certificate and its key.
+func writePair(t *testing.T, dir string) (cert, key string) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pkcs8, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	encode := func(kind string, der []byte) string {
+		return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}))
+	}
+	return writeFile(t, filepath.Join(dir, "tls.crt"), encode("CERTIFICATE", der)),
+		writeFile(t, filepath.Join(dir, "tls.key"), encode("PRIVATE KEY", pkcs8))
+}

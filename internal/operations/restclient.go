@@ -1,0 +1,64 @@
+package operations
+
+import (
+	"context"
+	"net/url"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/tools/metrics"
+)
+
+// restClients is the process's, because client-go's hook is: it is set once and is
+// not told which client made a request. So there is one set of counters, and every
+// registry shows the same.
+var restClients = struct {
+	requests  *prometheus.CounterVec
+	duration  *prometheus.HistogramVec
+	throttled *prometheus.HistogramVec
+}{
+	requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "rest_client_requests_total",
+		Help: "Requests to the API server, each try counted, by status code and HTTP method. The code is <error> where there was no answer.",
+	}, []string{"code", "method"}),
+	duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "rest_client_request_duration_seconds",
+		Help:    "Time that requests to the API server took, the wait in the client included, watches left out, by HTTP method.",
+		Buckets: requestBuckets,
+	}, []string{"verb"}),
+	throttled: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "rest_client_rate_limiter_duration_seconds",
+		Help:    "Time that requests to the API server waited in the client so as not to exceed its rate, by HTTP method.",
+		Buckets: requestBuckets,
+	}, []string{"verb"}),
+}
+
+// requestBuckets are those of Kubernetes' own components.
+var requestBuckets = []float64{0.005, 0.025, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60}
+
+func registerRESTClients(r prometheus.Registerer) {
+	metrics.Register(metrics.RegisterOpts{ // only the first call has an effect
+		RequestResult:      requestResult{},
+		RequestLatency:     requestLatency{restClients.duration},
+		RateLimiterLatency: requestLatency{restClients.throttled},
+	})
+	register(r, restClients.requests)
+	register(r, restClients.duration)
+	register(r, restClients.throttled)
+}
+
+type requestResult struct{}
+
+var _ metrics.ResultMetric = requestResult{}
+
+func (requestResult) Increment(_ context.Context, code, method, _ string) {
+	restClients.requests.WithLabelValues(code, method).Inc()
+}
+
+type requestLatency struct{ of *prometheus.HistogramVec }
+
+var _ metrics.LatencyMetric = requestLatency{}
+
+func (l requestLatency) Observe(_ context.Context, verb string, _ url.URL, latency time.Duration) {
+	l.of.WithLabelValues(verb).Observe(latency.Seconds())
+}

@@ -1,0 +1,137 @@
+package nats
+
+import (
+	"context"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/natsserver/natstest"
+	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/publish/faultproxy"
+	"github.com/kuberelay/kuberelay/internal/publish/publishtest"
+)
+
+func TestMain(m *testing.M) {
+	natstest.RunIfChild()
+	os.Exit(m.Run())
+}
+
+func TestContract(t *testing.T) {
+	for _, mode := range []ContentMode{Binary, Structured} {
+		t.Run(string(mode), func(t *testing.T) {
+			publishtest.Run(t, func(t *testing.T) publishtest.Bus { return contractBus(t, mode) })
+		})
+	}
+}
+
+// contractBus is a server in a process of its own, behind a proxy that can lose
+// its answers.
+func contractBus(t *testing.T, mode ContentMode) publishtest.Bus {
+	server := natstest.StartProcess(t)
+	proxy := faultproxy.Start(t, strings.TrimPrefix(server.URL, "nats://"))
+	return publishtest.Bus{
+		Open: func(t *testing.T) publish.Publisher {
+			return connect(t, Options{
+				URLs: []string{proxy.Addr()}, Cluster: publishtest.Cluster, ContentMode: mode, AckTimeout: time.Second,
+			})
+		},
+		Read:          func(t *testing.T, k event.Key) []publishtest.Event { return readEvents(t, server.URL, k) },
+		CompareAndSet: true,
+		TooLarge:      1 << 20,
+		Kill:          func(*testing.T) { server.Kill() },
+		Start:         func(*testing.T) { server.Start() },
+		Mute:          func(*testing.T) { proxy.DropAnswers() },
+		Unmute:        func(*testing.T) { proxy.Break(); proxy.Pass() },
+		Freeze:        func(*testing.T) { server.Freeze() },
+		Thaw:          func(*testing.T) { server.Thaw() },
+		Purge: func(t *testing.T, k event.Key) {
+			js := observe(t, server.URL)
+			s, err := js.Stream(t.Context(), "KUBERELAY")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Purge(t.Context(), jetstream.WithPurgeSubject(subjectOf(k))); err != nil {
+				t.Fatal(err)
+			}
+		},
+	}
+}
+
+// connect connects a bus and closes it with the test.
+func connect(t testing.TB, o Options) *Bus {
+	t.Helper()
+	bus, err := Connect(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { bus.Close() })
+	return bus
+}
+
+func subjectOf(k event.Key) string { return event.Subject("kuberelay", publishtest.Cluster, k) }
+
+// observe connects an ordinary client, which knows nothing of ours.
+func observe(t testing.TB, url string) jetstream.JetStream {
+	t.Helper()
+	nc, err := natsgo.Connect(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return js
+}
+
+// readMessages reads all messages of some subjects with a client of its own.
+func readMessages(t testing.TB, url string, subject string) []jetstream.Msg {
+	t.Helper()
+	js := observe(t, url)
+	defer js.Conn().Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	consumer, err := js.OrderedConsumer(ctx, "KUBERELAY", jetstream.OrderedConsumerConfig{FilterSubjects: []string{subject}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := consumer.Info(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var messages []jetstream.Msg
+	for uint64(len(messages)) < info.NumPending {
+		m, err := consumer.Next(jetstream.FetchContext(ctx))
+		if err != nil {
+			t.Fatal(err)
+		}
+		messages = append(messages, m)
+	}
+	return messages
+}
+
+func readEvents(t testing.TB, url string, k event.Key) []publishtest.Event {
+	t.Helper()
+	var events []publishtest.Event
+	for _, msg := range readMessages(t, url, subjectOf(k)) {
+		m, err := Decode(msg.Headers(), msg.Data())
+		if err != nil {
+			t.Fatal(err)
+		}
+		meta, err := msg.Metadata()
+		if err != nil {
+			t.Fatal(err)
+		}
+		events = append(events, publishtest.Event{ID: m.ID, Position: meta.Sequence.Stream, Data: string(m.Data)})
+	}
+	return events
+}
+
+var someTime = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)

@@ -1,0 +1,76 @@
+package nats
+
+import (
+	"context"
+	"io"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// limit bounds every wait. Only a failing test gets there.
+const limit = time.Minute
+
+// locked makes a writer safe for a logger that several goroutines use.
+type locked struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+func (l *locked) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.w.Write(p)
+}
+
+func waitFor(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	timeout := time.After(limit)
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for !holds() {
+		select {
+		case <-tick.C:
+		case <-timeout:
+			t.Fatalf("not %s within %s", what, limit)
+		}
+	}
+}
+
+func waitReady(t testing.TB, bus *Bus) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	if err := bus.Wait(ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// publishNow publishes and waits for the completion.
+func publishNow(t testing.TB, bus *Bus, m *event.Message) (uint64, error) {
+	t.Helper()
+	type outcome struct {
+		position uint64
+		err      error
+	}
+	done := make(chan outcome, 2)
+	bus.Publish(t.Context(), m, func(position uint64, err error) { done <- outcome{position, err} })
+	select {
+	case o := <-done:
+		return o.position, o.err
+	case <-time.After(limit):
+		t.Fatalf("no completion within %s", limit)
+		return 0, nil
+	}
+}
+
+func publishOK(t testing.TB, bus *Bus, m *event.Message) uint64 {
+	t.Helper()
+	position, err := publishNow(t, bus, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return position
+}

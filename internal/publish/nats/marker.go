@@ -1,0 +1,23 @@
+package nats
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// LastMarker reads the last snapshot marker of a resource and gives its type, ""
+// if there is none.
+func (b *Bus) LastMarker(ctx context.Context, gr schema.GroupResource) (event.Type, error) {
+	s, err := b.getMessage(ctx, lastRequest(event.MarkerSubject(b.opts.SubjectPrefix, b.opts.Cluster, gr)))
+	if err != nil {
+		return "", fmt.Errorf("read the snapshot marker of %s: %w", gr, err)
+	}
+	if s == nil {
+		return "", nil
+	}
+	return event.Type(s.attribute()("type")), nil
+}

@@ -1,0 +1,87 @@
+package publishtest
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// limit bounds every wait. Only a failing test gets there.
+const limit = time.Minute
+
+// completion is what a publisher told of one message.
+type completion struct {
+	m        *event.Message
+	position uint64
+	err      error
+}
+
+// completions collects calls of done, and fails the test at a second call for the
+// same message.
+type completions struct {
+	t  *testing.T
+	ch chan completion
+
+	mu     sync.Mutex
+	called map[*event.Message]int
+}
+
+func newCompletions(t *testing.T) *completions {
+	return &completions{t: t, ch: make(chan completion, 100_000), called: map[*event.Message]int{}}
+}
+
+func (c *completions) of(m *event.Message) func(uint64, error) {
+	return func(position uint64, err error) {
+		c.mu.Lock()
+		c.called[m]++
+		n := c.called[m]
+		c.mu.Unlock()
+		if n > 1 {
+			c.t.Errorf("done called %d times for %s", n, m.ID)
+		}
+		c.ch <- completion{m, position, err}
+	}
+}
+
+// wait gives the next n completions.
+func (c *completions) wait(n int) []completion {
+	c.t.Helper()
+	timeout := time.After(limit)
+	var got []completion
+	for len(got) < n {
+		select {
+		case r := <-c.ch:
+			got = append(got, r)
+		case <-timeout:
+			c.t.Fatalf("%d of %d completions were called within %s", len(got), n, limit)
+		}
+	}
+	return got
+}
+
+// none fails if a completion was called that nobody waited for.
+func (c *completions) none() {
+	c.t.Helper()
+	select {
+	case r := <-c.ch:
+		c.t.Errorf("done called for %s though it was done before", r.m.ID)
+	default:
+	}
+}
+
+// eventually waits until a condition holds.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	timeout := time.After(limit)
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for !holds() {
+		select {
+		case <-tick.C:
+		case <-timeout:
+			t.Fatalf("not %s within %s", what, limit)
+		}
+	}
+}

@@ -1,0 +1,117 @@
+package publishtest
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// testKill kills the bus under load. Nothing acknowledged may be lost, and what was
+// not acknowledged is published again, without being there twice.
+func testKill(t *testing.T, bus Bus) {
+	need(t, bus.Kill != nil, "way to kill it")
+	p := open(t, bus)
+	const objects = 1_000
+	all := newCompletions(t)
+	for i := range objects {
+		if i == objects/2 {
+			bus.Kill(t)
+		}
+		m := Object{Name: fmt.Sprintf("web-%d", i), Version: 1}.Message(t, 0)
+		p.Publish(t.Context(), m, all.of(m))
+	}
+	bus.Start(t)
+	stored, failed := map[event.Key]Event{}, []*event.Message(nil)
+	for _, c := range all.wait(objects) {
+		if c.err != nil {
+			failed = append(failed, c.m)
+			continue
+		}
+		stored[c.m.Key] = Event{c.m.ID, c.position, string(c.m.Data)}
+	}
+	if len(failed) == 0 {
+		t.Error("the bus was killed and nobody noticed")
+	}
+	eventually(t, "ready", func() bool { return p.Ready() == nil })
+	for _, m := range failed {
+		stored[m.Key] = Event{m.ID, publishUntilStored(t, p, m), string(m.Data)}
+	}
+	for k, e := range stored {
+		wantEvents(t, bus, k, []Event{e})
+	}
+	all.none()
+}
+
+// testMute forces the case for which the outcome of a publish cannot be known: it
+// was stored, and the acknowledgement is lost.
+func testMute(t *testing.T, bus Bus) {
+	need(t, bus.Mute != nil, "way to lose an acknowledgement")
+	p := open(t, bus)
+	first := mustPublish(t, p, Object{Name: "web", Version: 1}.Message(t, 0))
+
+	bus.Mute(t)
+	const objects = 100
+	all := newCompletions(t)
+	update := Object{Name: "web", Version: 2}.Message(t, first)
+	messages := []*event.Message{update}
+	for i := range objects {
+		messages = append(messages, Object{Name: fmt.Sprintf("web-%d", i), Version: 1}.Message(t, 0))
+	}
+	for _, m := range messages {
+		p.Publish(t.Context(), m, all.of(m))
+	}
+	for _, c := range all.wait(len(messages)) {
+		if c.err == nil {
+			t.Errorf("%s is acknowledged without an acknowledgement", c.m.ID)
+		}
+	}
+	bus.Unmute(t)
+	eventually(t, "ready", func() bool { return p.Ready() == nil })
+
+	// It is the very case only if the bus has them already.
+	before := map[event.Key][]Event{}
+	for _, m := range messages {
+		before[m.Key] = read(t, bus, m.Key)
+	}
+	if got := len(before[update.Key]); got != 2 {
+		t.Fatalf("the bus holds %d events of %s, want 2: nothing was lost", got, update.Key)
+	}
+	for _, m := range messages {
+		publishUntilStored(t, p, m)
+	}
+	for _, m := range messages {
+		wantEvents(t, bus, m.Key, before[m.Key])
+	}
+	all.none()
+}
+
+// testFreeze: a bus that says nothing any more must not hold a completion back.
+func testFreeze(t *testing.T, bus Bus) {
+	need(t, bus.Freeze != nil, "way to freeze it")
+	p := open(t, bus)
+	bus.Freeze(t)
+	all := newCompletions(t)
+	m := Object{Name: "web", Version: 1}.Message(t, 0)
+	p.Publish(t.Context(), m, all.of(m))
+	if c := all.wait(1)[0]; c.err == nil {
+		t.Error("a frozen bus acknowledged")
+	}
+	bus.Thaw(t)
+	position := publishUntilStored(t, p, m)
+	wantEvents(t, bus, m.Key, []Event{{m.ID, position, string(m.Data)}})
+	all.none()
+}
+
+func testReady(t *testing.T, bus Bus) {
+	need(t, bus.Kill != nil, "way to kill it")
+	p := open(t, bus)
+	bus.Kill(t)
+	eventually(t, "unready", func() bool { return p.Ready() != nil })
+	if _, err := publishNow(t, p, Object{Name: "web", Version: 1}.Message(t, 0)); err == nil {
+		t.Error("published to a bus that was killed")
+	}
+	bus.Start(t)
+	eventually(t, "ready", func() bool { return p.Ready() == nil })
+	mustPublish(t, p, Object{Name: "web", Version: 1}.Message(t, 0))
+}

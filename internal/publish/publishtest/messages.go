@@ -1,0 +1,58 @@
+package publishtest
+
+import (
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// Cluster is the cluster of all messages of the contract's tests.
+const Cluster = "test.cluster" // with a byte that no subject may hold
+
+// Resource is the type of all objects of the contract's tests.
+var Resource = event.Resource{Group: "apps", Version: "v1", Resource: "deployments", Kind: "Deployment", Namespaced: true}
+
+// Object is a state of an object, to make messages of.
+type Object struct {
+	Name    string
+	UID     string // by default made of the name
+	Version int
+	Data    string
+	Epoch   uint16
+	Deleted bool
+}
+
+// Key is the object's identity.
+func (o Object) Key() event.Key { return Resource.Key("default", o.Name) }
+
+// Message is the event of the object's state, expecting the given position.
+func (o Object) Message(t testing.TB, expected uint64) *event.Message {
+	t.Helper()
+	if o.UID == "" {
+		o.UID = "uid-of-" + o.Name
+	}
+	version := strconv.Itoa(o.Version)
+	c := event.Change{
+		Type: event.Updated, Cause: event.CauseWatch, Key: o.Key(), Resource: Resource, Epoch: o.Epoch,
+		Observed: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC),
+		Object: &event.Object{
+			APIVersion: "apps/v1", Kind: "Deployment", Namespace: "default", Name: o.Name, UID: types.UID(o.UID), ResourceVersion: version,
+			Body: fmt.Appendf(nil, `{"apiVersion":"apps/v1","data":%q,"kind":"Deployment","metadata":{"name":%q,"namespace":"default","resourceVersion":%q,"uid":%q}}`,
+				o.Data, o.Name, version, o.UID),
+		},
+	}
+	if o.Deleted {
+		c.Type = event.Deleted
+	}
+	m, err := event.Builder{Cluster: Cluster}.Message(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Expected = expected
+	return m
+}
