@@ -4,9 +4,10 @@ SHELL := /bin/sh
 .DEFAULT_GOAL := help
 
 GO ?= go
-TEST_TIMEOUT ?= 20m # of each package
+# TEST_TIMEOUT is that of each package, FUZZ_TIME that of each target.
+TEST_TIMEOUT ?= 20m
 TEST_FLAGS ?=
-FUZZ_TIME ?= 10s # of each target
+FUZZ_TIME ?= 10s
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null)

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kuberelay/kuberelay/internal/config"
+	"github.com/kuberelay/kuberelay/internal/operations"
 )
 
 func newRunCommand() *cobra.Command {
@@ -30,31 +31,52 @@ func newRunCommand() *cobra.Command {
 }
 
 // runForwarder blocks until ctx ends and everything it started has ended, or until
-// something fails for good.
-func runForwarder(ctx context.Context, cfg config.Config, out io.Writer, log *slog.Logger) (err error) {
+// something fails for good. Metrics and health are served all the while, the
+// drain included.
+func runForwarder(ctx context.Context, cfg config.Config, out io.Writer, log *slog.Logger) error {
 	key, err := redactionKey(cfg.Event.RedactionKeyFile)
 	if err != nil {
 		return err
 	}
+	server, err := operations.Listen(cfg.Operations.ListenAddr)
+	if err != nil {
+		return &usageError{err}
+	}
 	registry := prometheus.NewRegistry()
-	waiting := &startup{err: errors.New("starting")}
+	operations.Register(registry, operations.Build{Version: version, Commit: commit})
+	state := &readiness{waiting: errors.New("starting")}
 
-	c, err := connectCluster(ctx, cfg, log, waiting.set)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
+	served := make(chan error, 1)
+	go func() {
+		served <- server.Run(serving, operations.Endpoints{Metrics: registry, Ready: state.checks(), Log: log})
+		cancel() // without its port a forwarder would be restarted anyway: let it end in order
+	}()
+	err = forwardAll(ctx, cfg, key, out, log, registry, state)
+	stopServing()
+	return errors.Join(<-served, err)
+}
+
+// forwardAll connects both sides, and forwards until ctx ends.
+func forwardAll(ctx context.Context, cfg config.Config, key []byte, out io.Writer, log *slog.Logger, r prometheus.Registerer, state *readiness) (err error) {
+	c, err := connectCluster(ctx, cfg, log, state.wait)
 	if err != nil {
 		return err
 	}
 	log.Info("cluster found", "cluster", c.name)
-	b, err := openBus(ctx, cfg, c.name, out, log, registry, waiting.set)
+	b, err := openBus(ctx, cfg, c.name, out, log, r, state.wait)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.Close()) }()
 
-	p := newPipeline(cfg, c, b, key, log, registry, nil)
-	if err := p.load(ctx, b, waiting.set); err != nil {
+	p := newPipeline(cfg, c, b, key, log, r, operations.WorkqueueMetrics(r))
+	if err := p.load(ctx, b, state.wait); err != nil {
 		return err
 	}
-	waiting.set(nil)
+	state.run(p, b)
 	if err := p.run(ctx); err != nil {
 		return err
 	}
@@ -62,22 +84,42 @@ func runForwarder(ctx context.Context, cfg config.Config, out io.Writer, log *sl
 	return nil
 }
 
-// startup says what is awaited before the pipeline runs, nil once it does.
-type startup struct {
-	mu  sync.Mutex
-	err error
+// readiness is what /readyz tells: what is awaited before the pipeline runs, and
+// then how informers and bus are.
+type readiness struct {
+	mu       sync.Mutex
+	waiting  error
+	pipeline *pipeline
+	bus      *bus
 }
 
-func (s *startup) set(err error) {
+func (s *readiness) wait(why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.err = err
+	s.waiting = why
 }
 
-func (s *startup) get() error {
+func (s *readiness) run(p *pipeline, b *bus) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.err
+	s.waiting, s.pipeline, s.bus = nil, p, b
+}
+
+func (s *readiness) checks() []operations.Check {
+	running := func(check func() error) func() error {
+		return func() error {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if s.waiting != nil {
+				return s.waiting
+			}
+			return check()
+		}
+	}
+	return []operations.Check{
+		{Name: "informers", Check: running(func() error { return s.pipeline.informers.Ready() })},
+		{Name: "bus", Check: running(func() error { return s.bus.Ready() })},
+	}
 }
 
 // redactionKey reads the key of the hashes that stand for Secrets' values, or

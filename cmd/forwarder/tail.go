@@ -3,23 +3,263 @@ package main
 import (
 	"context"
 	"errors"
-	"log/slog"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kuberelay/kuberelay/internal/config"
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish/nats"
+	"github.com/kuberelay/kuberelay/internal/tail"
 )
 
 func newTailCommand() *cobra.Command {
-	return &cobra.Command{
+	var f tailFlags
+	cmd := &cobra.Command{
 		Use:   "tail",
 		Short: "Print the events on the bus as they come",
-		Args:  usage(cobra.NoArgs),
-		RunE:  configured(config.Subscribing, runTail),
+		Long: `Tail reads the NATS stream as any subscriber does and prints one line per event:
+time, type, resource, namespace/name, version and cause. It needs no cluster, and
+changes nothing.
+
+It connects to KUBERELAY_NATS_URL, or else to KUBERELAY_NATS_LISTEN, where the
+built-in server of a forwarder on this machine is. It shows all clusters on the
+bus, or the one of KUBERELAY_CLUSTER_NAME. While the bus cannot be reached it says
+so and waits; after an interruption it goes on where it was.`,
+		Example: `  forwarder tail --resource=pods,deployments.apps --namespace=default
+  forwarder tail --last --resource=Widget.example.com
+  forwarder tail --from-start --output=json | jq .subject`,
+		Args: usage(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			t, err := f.tailing(cmd.OutOrStdout(), cmd.ErrOrStderr())
+			if err != nil {
+				return &usageError{fmt.Errorf("%w; see '%s --help'", err, cmd.CommandPath())}
+			}
+			cfg, err := loadConfig(config.Subscribing)
+			if err != nil {
+				return err
+			}
+			return t.run(cmd.Context(), cfg)
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringSliceVar(&f.resources, "resource", nil, "only these `resources`, of any version: pods, deployments.apps, *.apps, Deployment; without a group, of any group")
+	flags.StringSliceVarP(&f.namespaces, "namespace", "n", nil, "only objects in these `namespaces`")
+	flags.BoolVar(&f.last, "last", false, "begin with the last event of every object, which is its present state, or its delete")
+	flags.BoolVar(&f.fromStart, "from-start", false, "begin with the oldest event on the bus")
+	flags.IntVar(&f.count, "count", 0, "end after so many events; 0 for never")
+	flags.StringVarP(&f.output, "output", "o", "text", "text, or json for the whole event as structured CloudEvent")
+	flags.StringVar(&f.color, "color", "auto", "auto, always or never; auto is on a terminal, unless NO_COLOR is set")
+	return cmd
+}
+
+// tailFlags is the command line of tail.
+type tailFlags struct {
+	resources, namespaces []string
+	last, fromStart       bool
+	count                 int
+	output, color         string
+}
+
+// tailing checks the flags.
+func (f *tailFlags) tailing(stdout, stderr io.Writer) (*tailing, error) {
+	t := &tailing{stdout: stdout, count: f.count, status: tailStatus{w: stderr}}
+	for _, s := range f.resources {
+		selector, err := tail.ParseSelector(s)
+		if err != nil {
+			return nil, fmt.Errorf("--resource=%q: %w", s, err)
+		}
+		t.filter.Resources = append(t.filter.Resources, selector)
+	}
+	for _, s := range f.namespaces {
+		ns, err := tail.ParseNamespace(s)
+		if err != nil {
+			return nil, fmt.Errorf("--namespace=%q: %w", s, err)
+		}
+		t.filter.Namespaces = append(t.filter.Namespaces, ns)
+	}
+	switch {
+	case f.last && f.fromStart:
+		return nil, errors.New("--last and --from-start cannot be used together")
+	case f.last:
+		t.from = nats.FromLast
+	case f.fromStart:
+		t.from = nats.FromStart
+	}
+	if f.count < 0 {
+		return nil, fmt.Errorf("--count=%d: use a number of events, or 0 for no end", f.count)
+	}
+	color, err := f.useColor(stdout)
+	if err != nil {
+		return nil, err
+	}
+	text := &tail.Text{Color: color}
+	switch f.output {
+	case "text":
+		t.line = func(e tail.Event) ([]byte, error) { return []byte(text.Line(e)), nil }
+	case "json":
+		t.line = tail.Event.JSON
+	default:
+		return nil, fmt.Errorf("--output=%q: use text or json", f.output)
+	}
+	return t, nil
+}
+
+// useColor heeds https://no-color.org, which leaves the last word to the command
+// line.
+func (f *tailFlags) useColor(stdout io.Writer) (bool, error) {
+	switch f.color {
+	case "always":
+		return true, nil
+	case "never":
+		return false, nil
+	case "auto":
+		return os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && isTerminal(stdout), nil
+	}
+	return false, fmt.Errorf("--color=%q: use auto, always or never", f.color)
+}
+
+// tailing is one run of tail.
+type tailing struct {
+	stdout io.Writer
+	status tailStatus
+	filter tail.Filter
+	from   nats.From
+	line   func(tail.Event) ([]byte, error)
+	count  int // 0 for no end
+
+	printed int
+}
+
+// errEnough ends a subscription after the events that were asked for.
+var errEnough = errors.New("enough")
+
+// run blocks until ctx ends, enough is printed, or the bus cannot be read.
+func (t *tailing) run(ctx context.Context, cfg config.Config) error {
+	if cfg.Event.Sink != config.SinkNATS {
+		return &usageError{fmt.Errorf("KUBERELAY_SINK is %s: tail reads the NATS stream only; unset it", cfg.Event.Sink)}
+	}
+	if len(cfg.NATS.URLs) == 0 {
+		url, err := builtInURL(cfg.Server.Listen)
+		if err != nil {
+			return err
+		}
+		cfg.NATS.URLs = []string{url}
+	}
+	t.status.stream = cfg.NATS.Stream
+	t.filter.Cluster = cfg.Event.ClusterName
+	options := natsOptions(cfg, cfg.Event.ClusterName, nil, nil, nil) // no log: status tells what a person needs
+	options.ReadOnly = true
+	bus, err := nats.Connect(ctx, options)
+	if err != nil {
+		return busError(err)
+	}
+	defer bus.Close()
+	err = bus.Subscribe(ctx, nats.SubscribeOptions{
+		Filters: t.filter.Subjects(cfg.NATS.SubjectPrefix),
+		From:    t.from,
+		Notify:  t.status.notify,
+		Foreign: t.status.foreign,
+	}, t.print)
+	if errors.Is(err, errEnough) || isClosedPipe(err) {
+		return nil
+	}
+	return busError(err)
+}
+
+// builtInURL is where the built-in server of a forwarder on this machine listens.
+func builtInURL(listen string) (string, error) {
+	host, port, err := net.SplitHostPort(listen)
+	if err != nil {
+		return "", err
+	}
+	if port == "0" {
+		return "", &usageError{errors.New("KUBERELAY_NATS_LISTEN has port 0, which stands for any: name the server in KUBERELAY_NATS_URL")}
+	}
+	switch ip := net.ParseIP(host); {
+	case host == "" || ip.Equal(net.IPv4zero):
+		host = "127.0.0.1"
+	case ip.Equal(net.IPv6unspecified):
+		host = "::1"
+	}
+	return "nats://" + net.JoinHostPort(host, port), nil
+}
+
+// isClosedPipe tells that nobody reads on, as when the output goes to head.
+func isClosedPipe(err error) bool {
+	return slices.ContainsFunc([]error{syscall.EPIPE, io.ErrClosedPipe, os.ErrClosed}, func(closed error) bool { return errors.Is(err, closed) })
+}
+
+func (t *tailing) print(m *event.Message, d nats.Delivery) error {
+	e := tail.Event{Message: m, Cluster: d.Cluster, Stored: d.Stored}
+	if !t.filter.Match(e) {
+		return nil
+	}
+	line, err := t.line(e)
+	if err != nil {
+		t.status.foreign(d, err)
+		return nil
+	}
+	if _, err := t.stdout.Write(append(line, '\n')); err != nil {
+		return fmt.Errorf("print event %q: %w", m.ID, err)
+	}
+	t.printed++
+	if t.printed == t.count {
+		return errEnough
+	}
+	return nil
+}
+
+// tailStatus tells a person why nothing comes, once for each time that it begins.
+type tailStatus struct {
+	w      io.Writer
+	stream string
+	state  tailState
+}
+
+type tailState int
+
+const (
+	tailReading tailState = iota
+	tailWaitingForStream
+	tailWaitingForBus
+)
+
+// notify is told by the subscription how it goes.
+func (s *tailStatus) notify(err error) {
+	was := s.state
+	switch {
+	case err == nil:
+		s.state = tailReading
+	case errors.Is(err, nats.ErrStreamMissing):
+		s.state = tailWaitingForStream
+	default:
+		s.state = tailWaitingForBus
+	}
+	if s.state == was {
+		return
+	}
+	switch s.state {
+	case tailReading:
+		s.say("reading the bus")
+	case tailWaitingForStream:
+		s.say("the stream %s does not exist yet; waiting for a forwarder", s.stream)
+	case tailWaitingForBus:
+		s.say("%v; trying on", err)
 	}
 }
 
-// runTail blocks until ctx ends or the bus cannot be read.
-func runTail(_ context.Context, _ config.Config, _ *slog.Logger) error {
-	return errors.New("tail: not wired")
+// foreign reports what cannot be shown.
+func (s *tailStatus) foreign(d nats.Delivery, err error) {
+	s.say("skipped message %d of %q: %v", d.Position, d.Subject, err)
+}
+
+func (s *tailStatus) say(format string, args ...any) {
+	fmt.Fprintf(s.w, "forwarder: "+format+"\n", args...)
 }

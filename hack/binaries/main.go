@@ -22,7 +22,7 @@ func main() {
 }
 
 func run(ctx context.Context) error {
-	paths, err := controlplane.Binaries(ctx, controlplane.Options{ControllerManager: true, Log: os.Stderr})
+	paths, err := controlplane.Binaries(ctx, controlplane.Options{ControllerManager: true, Kwok: true, Log: os.Stderr})
 	if err != nil {
 		return err
 	}

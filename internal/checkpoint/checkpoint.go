@@ -29,20 +29,20 @@ type Source interface {
 // Checkpoint is safe for use by several goroutines. Make one with [New].
 type Checkpoint struct {
 	mu      sync.RWMutex
-	entries map[event.Key]event.Acked
+	entries table
 	touched map[event.Key]struct{} // written since a load began; nil while none runs
 
 	loading sync.Mutex // held for the whole of a load
 }
 
 // New makes an empty checkpoint.
-func New() *Checkpoint { return &Checkpoint{entries: map[event.Key]event.Acked{}} }
+func New() *Checkpoint { return &Checkpoint{entries: newTable(0)} }
 
 // Get gives what the bus has acknowledged of key, the zero value for nothing.
 func (c *Checkpoint) Get(key event.Key) event.Acked {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	return c.entries[key]
+	return c.entries.get(key)
 }
 
 // Put records what the bus holds of key; the zero value says that it holds
@@ -53,44 +53,40 @@ func (c *Checkpoint) Put(key event.Key, a event.Acked) {
 	if c.touched != nil {
 		c.touched[key] = struct{}{}
 	}
-	if a == (event.Acked{}) {
-		delete(c.entries, key)
-		return
-	}
-	c.entries[key] = a
+	c.entries.put(key, a)
 }
 
 // Len is the number of objects that the bus holds an event of.
 func (c *Checkpoint) Len() int {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	return len(c.entries)
+	return c.entries.len()
 }
 
 // Epoch is the highest epoch of any entry.
 func (c *Checkpoint) Epoch() uint16 {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	var highest uint16
-	for _, a := range c.entries {
-		highest = max(highest, a.Epoch)
-	}
-	return highest
+	return c.entries.epoch()
 }
 
 // Of gives the entries of one resource as they are when it is called.
 func (c *Checkpoint) Of(gr schema.GroupResource) iter.Seq2[event.Key, event.Acked] {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	of := map[event.Key]event.Acked{}
-	for k, a := range c.entries {
+	type pair struct {
+		key   event.Key
+		acked event.Acked
+	}
+	var of []pair
+	for k := range c.entries.keys() {
 		if k.GroupResource() == gr {
-			of[k] = a
+			of = append(of, pair{k, c.entries.get(k)})
 		}
 	}
 	return func(yield func(event.Key, event.Acked) bool) {
-		for k, a := range of {
-			if !yield(k, a) {
+		for _, p := range of {
+			if !yield(p.key, p.acked) {
 				return
 			}
 		}
@@ -103,7 +99,7 @@ func (c *Checkpoint) Resources() []schema.GroupResource {
 	defer c.mu.RUnlock()
 	seen := map[schema.GroupResource]bool{}
 	var all []schema.GroupResource
-	for k := range c.entries {
+	for k := range c.entries.keys() {
 		if gr := k.GroupResource(); !seen[gr] {
 			seen[gr] = true
 			all = append(all, gr)
@@ -120,12 +116,12 @@ func (c *Checkpoint) Load(ctx context.Context, from Source) error {
 
 	c.mu.Lock()
 	c.touched = map[event.Key]struct{}{}
-	size := len(c.entries)
+	size := c.entries.len()
 	c.mu.Unlock()
 
-	loaded := make(map[event.Key]event.Acked, size)
+	loaded := newTable(size)
 	err := from.Load(ctx, func(k event.Key, a event.Acked) error {
-		loaded[k] = a
+		loaded.put(k, a)
 		return nil
 	})
 
@@ -137,11 +133,7 @@ func (c *Checkpoint) Load(ctx context.Context, from Source) error {
 		return err
 	}
 	for k := range touched {
-		if a, ok := c.entries[k]; ok {
-			loaded[k] = a
-		} else {
-			delete(loaded, k)
-		}
+		loaded.put(k, c.entries.get(k))
 	}
 	c.entries = loaded
 	return nil

@@ -115,7 +115,7 @@ func (n *NATS) validateCredentials(p *problems) {
 		}
 	}
 	if creds := p.read("KUBERELAY_NATS_CREDS_FILE", n.CredsFile); creds != nil &&
-		!(bytes.Contains(creds, []byte("BEGIN NATS USER JWT")) && bytes.Contains(creds, []byte("BEGIN USER NKEY SEED"))) {
+		(!bytes.Contains(creds, []byte("BEGIN NATS USER JWT")) || !bytes.Contains(creds, []byte("BEGIN USER NKEY SEED"))) {
 		p.add("KUBERELAY_NATS_CREDS_FILE", "the file does not hold a user JWT and a seed; write it with: nsc generate creds")
 	}
 	// A user's seed begins with SU, as nkeys has it.

@@ -50,6 +50,11 @@ func discover(ctx context.Context, client discovery.DiscoveryInterface) (*catalo
 			c.failed[gv.Group] = err
 		}
 	}
+	if !slices.ContainsFunc(groups, func(g *metav1.APIGroup) bool { return g.Name == "" }) {
+		// client-go takes «not found» for an aggregated API server, which we
+		// do not talk to.
+		c.failed[""] = errors.New("the API server does not show its core group")
+	}
 	byVersion := map[string]*metav1.APIResourceList{}
 	for _, l := range lists {
 		byVersion[l.GroupVersion] = l

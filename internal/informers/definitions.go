@@ -28,7 +28,11 @@ func (s *Set) watchDefinitions(ctx context.Context, changed chan<- struct{}) *sy
 	shared := cache.NewSharedIndexInformerWithOptions(cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return client.List(ctx, o) },
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			return client.Watch(ctx, o)
+			w, err := client.Watch(ctx, o)
+			if err != nil {
+				return nil, interruptible(o, err)
+			}
+			return w, nil
 		},
 	}, s.config.Dynamic), &unstructured.Unstructured{}, cache.SharedIndexInformerOptions{ObjectDescription: definitionResource.String()})
 

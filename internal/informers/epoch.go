@@ -1,29 +1,57 @@
 package informers
 
+import (
+	"context"
+	"maps"
+	"slices"
+)
+
 // Epoch counts how often the cluster's history went back. It is not kept anywhere
 // of its own: it is that of the latest events on the bus, which carry it in their
 // sequence, so that it can never disagree with them. An epoch in which nothing was
 // published yet when the process died is found a second time.
 func (s *Set) Epoch() uint16 { return uint16(s.epoch.Load()) }
 
-// RaiseEpoch says that the bus has events of an epoch.
+// RaiseEpoch says that the bus has events of an epoch, or that it has to begin.
+// While informers run, it takes effect once they have been started anew: what
+// they hold may be of the history that was given up, and would count as the
+// later state in the new one.
 func (s *Set) RaiseEpoch(to uint16) {
-	for {
-		now := s.epoch.Load()
-		if uint32(to) <= now || s.epoch.CompareAndSwap(now, uint32(to)) {
-			return
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.nextEpoch = max(s.nextEpoch, to)
+	switch {
+	case s.nextEpoch == s.Epoch():
+	case len(s.watched) == 0:
+		s.epoch.Store(uint32(s.nextEpoch))
+	default:
+		select {
+		case s.raised <- struct{}{}:
+		default:
 		}
 	}
 }
 
-// beginEpoch starts the epoch after the given one and has every key looked at
-// again.
-func (s *Set) beginEpoch(after uint16) {
-	if !s.epoch.CompareAndSwap(uint32(after), uint32(after)+1) {
-		return // someone else did
+// turnEpoch stops all informers, begins the epoch that is due, and starts them
+// again. What they then list is enqueued.
+func (s *Set) turnEpoch(ctx context.Context) {
+	s.mu.Lock()
+	if s.nextEpoch == s.Epoch() {
+		s.mu.Unlock()
+		return
 	}
-	s.log.Warn("the cluster's history went back (etcd was restored); following it in a new epoch", "epoch", after+1)
-	s.EnqueueAll()
+	all := slices.Collect(maps.Values(s.watched))
+	clear(s.watched)
+	s.mu.Unlock()
+	s.stop(all)
+
+	s.mu.Lock()
+	s.epoch.Store(uint32(s.nextEpoch))
+	s.mu.Unlock()
+	s.log.Warn("the cluster's history went back (etcd was restored); following it in a new epoch", "epoch", s.Epoch())
+	for _, w := range all {
+		s.start(ctx, w.resource)
+	}
 }
 
 // EnqueueAll enqueues every key of every indexer, as a resync does.

@@ -2,6 +2,7 @@ package informers
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync"
 	"time"
@@ -9,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
@@ -22,10 +24,6 @@ type scope struct {
 	namespace string // "" for all, or for a cluster-scoped resource
 }
 
-func (s scope) covers(k event.Key) bool {
-	return k.GroupResource() == s.resource.GroupResource() && (s.namespace == "" || s.namespace == k.Namespace)
-}
-
 // informer is one shared informer with a context of its own, because client-go's
 // factories can neither stop nor forget a single one.
 type informer struct {
@@ -33,19 +31,17 @@ type informer struct {
 	snapshot     *snapshot
 	shared       cache.SharedIndexInformer
 	registration cache.ResourceEventHandlerRegistration
-	cancel       context.CancelFunc
-	stopped      chan struct{} // closed when all its goroutines have ended
 
 	mu      sync.Mutex
-	failing error     // of the last list or watch, nil once one has succeeded
+	failing error     // of the last list or watch, nil once a watch has been opened
 	since   time.Time // of failing
 }
 
 // newInformer makes an informer that is not running. Its handler is added here so
 // that no notification can be missed.
 func (s *Set) newInformer(sc scope, sn *snapshot) (*informer, error) {
-	i := &informer{scope: sc, snapshot: sn, stopped: make(chan struct{})}
-	i.shared = cache.NewSharedIndexInformerWithOptions(i.listerWatcher(s.config), &unstructured.Unstructured{},
+	i := &informer{scope: sc, snapshot: sn}
+	i.shared = cache.NewSharedIndexInformerWithOptions(s.listerWatcher(i), &unstructured.Unstructured{},
 		cache.SharedIndexInformerOptions{
 			ResyncPeriod:      s.config.Resync,
 			ObjectDescription: sc.resource.GroupVersionResource().String(),
@@ -65,15 +61,19 @@ func (s *Set) newInformer(sc scope, sn *snapshot) (*informer, error) {
 	return i, err
 }
 
-// run blocks until ctx ends and everything it started has ended.
-func (i *informer) run(ctx context.Context) {
-	defer close(i.stopped)
-	i.shared.RunWithContext(ctx)
-}
-
 // synced tells whether every object of the first list has been handed to our
 // handler. The informer's own HasSynced speaks of its store only.
 func (i *informer) synced() bool { return i.registration.HasSynced() }
+
+// waitSynced returns false if ctx ends first.
+func (i *informer) waitSynced(ctx context.Context) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-i.registration.HasSyncedChecker().Done():
+		return true
+	}
+}
 
 func (i *informer) len() int { return len(i.shared.GetStore().ListKeys()) }
 
@@ -105,11 +105,12 @@ func (i *informer) status() (failing error, since time.Time) {
 	return i.failing, i.since
 }
 
-// setFailing tells whether the state has changed.
+// setFailing tells whether the reason has changed; the text of an error may
+// change with every try.
 func (i *informer) setFailing(err error, now time.Time) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	changed := (err == nil) != (i.failing == nil) || err != nil && i.failing.Error() != err.Error()
+	changed := reason(err) != reason(i.failing)
 	if changed {
 		i.since = now
 	}
@@ -117,30 +118,40 @@ func (i *informer) setFailing(err error, now time.Time) bool {
 	return changed
 }
 
-// listerWatcher lists and watches through the dynamic client, and notes that the
-// API server answers.
-func (i *informer) listerWatcher(c Config) cache.ListerWatcher {
-	client := resourceClient(c.Dynamic, i.scope)
+// listerWatcher lists and watches through the dynamic client. It notes whether
+// the API server lets us, since client-go keeps to itself what it tries again; a
+// list alone is not enough, as the watch after it may be forbidden.
+func (s *Set) listerWatcher(i *informer) cache.ListerWatcher {
+	client := resourceClient(s.config.Dynamic, i.scope)
 	options := func(o metav1.ListOptions) metav1.ListOptions {
-		o.LabelSelector, o.FieldSelector = c.LabelSelector, c.FieldSelector
+		o.LabelSelector, o.FieldSelector = s.config.LabelSelector, s.config.FieldSelector
 		return o
 	}
 	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			list, err := client.List(ctx, options(o))
-			if err == nil {
-				i.setFailing(nil, c.Now())
-			}
-			return list, err
+			return client.List(ctx, options(o))
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			w, err := client.Watch(ctx, options(o))
-			if err == nil {
-				i.setFailing(nil, c.Now())
+			if err != nil {
+				s.watchFailed(i, err)
+				return nil, interruptible(o, err)
 			}
-			return w, err
+			i.setFailing(nil, s.config.Now())
+			return w, nil
 		},
-	}, c.Dynamic)
+	}, s.config.Dynamic)
+}
+
+// interruptible hides from the reflector that the connection was refused, where
+// it opens a stream that begins with a list: it would then wait for up to a
+// minute without heeding its context (client-go 0.37, Reflector.watchList).
+// Otherwise it tries a list, and after that waits as it should.
+func interruptible(o metav1.ListOptions, err error) error {
+	if o.SendInitialEvents != nil && utilnet.IsConnectionRefused(err) {
+		return errors.New(err.Error())
+	}
+	return err
 }
 
 func resourceClient(client dynamic.Interface, sc scope) dynamic.ResourceInterface {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"net/http"
 
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -19,20 +18,21 @@ import (
 type Comparison struct {
 	Deleted    int // gone from the cluster while nobody watched; their deletes are due
 	OutOfScope int // still there, but no longer covered by namespaces and selectors; left alone
-	Waiting    int // the informers are behind the bus and will catch up
+	Waiting    int // the informers have not synced, or are behind the bus and will catch up
 	Restored   bool
 }
 
 // readers is how many objects are asked for at once.
 const readers = 16
 
-// Reconcile compares what the bus shows as existing of one resource with what is
-// there, and enqueues every key that differs. An object that no informer shows
-// gets a tombstone only if a consistent read of that very object confirms that
-// it is gone: a cache, ours or the API server's, may be behind the bus.
+// Reconcile compares what the bus shows of one resource with what is there, and
+// enqueues every key that differs. An object that no informer shows gets a
+// tombstone only if a consistent read of that very object confirms that it is
+// gone: a cache, ours or the API server's, may be behind the bus.
 //
-// It compares nothing of a resource whose informers have not synced, or of which
-// it cannot be said for certain whether the cluster serves it.
+// It compares nothing of an informer that has not synced, or of a resource of
+// which it cannot be said for certain whether the cluster serves it. On an error
+// what could be confirmed has been acted upon, and the rest is to be tried again.
 //
 // If a consistent read shows an object in an older version than the bus has,
 // the cluster's history itself went back (etcd was restored from a backup): a
@@ -41,35 +41,57 @@ func (s *Set) Reconcile(ctx context.Context, gr schema.GroupResource, acked iter
 	var c Comparison
 	w := s.watchedFor(gr)
 	switch {
-	case w == nil && !s.isResolved():
+	case w == nil && s.lastAnswer() == nil:
 		return c, nil // nothing is watched yet; Discovered will call for it
 	case w == nil:
 		return s.reconcileGone(ctx, gr, acked)
 	}
-	if !w.synced() {
-		return c, nil
-	}
 	epoch := s.Epoch()
 	var doubtful []doubt
 	for k, a := range acked {
-		if !a.Live() {
+		if a.UID == "" {
+			continue
+		}
+		if a.Epoch > epoch {
+			c.Waiting++ // all informers start anew, and then this is called for again
+			s.RaiseEpoch(a.Epoch)
+			continue
+		}
+		if namespaced := k.Namespace != ""; namespaced != w.resource.Namespaced {
+			if a.Live() {
+				c.Deleted++
+				s.inferDelete(k, a) // another resource had this name once
+			}
 			continue
 		}
 		i := w.informer(k)
-		if i == nil {
-			c.OutOfScope++
-			continue
-		}
-		live := i.get(k)
 		switch {
-		case live == nil || string(live.UID) != a.UID || behind(live.ResourceVersion, a, epoch):
-			doubtful = append(doubtful, doubt{key: k, acked: a, informer: i})
-		case live.ResourceVersion != a.ResourceVersion:
-			s.config.Enqueue(k)
+		case i == nil && a.Live():
+			c.OutOfScope++
+		case i == nil:
+		case !i.synced():
+			c.Waiting++
+		default:
+			live := i.get(k)
+			switch {
+			case differs(live, a, epoch):
+				doubtful = append(doubtful, doubt{key: k, acked: a, informer: i})
+			case live != nil && (!a.Live() || live.ResourceVersion != a.ResourceVersion):
+				s.config.Enqueue(k)
+			}
 		}
 	}
 	err := s.settleDoubts(ctx, doubtful, epoch, &c)
 	return c, err
+}
+
+// differs tells whether what an informer shows cannot follow from what the bus
+// has: an object is missing, or is in an earlier state.
+func differs(live *event.Object, a event.Acked, epoch uint16) bool {
+	if a.Live() && (live == nil || string(live.UID) != a.UID) {
+		return true
+	}
+	return live != nil && behind(live.ResourceVersion, a, epoch)
 }
 
 // doubt is an object of which the informer shows less than the bus.
@@ -87,21 +109,26 @@ func (s *Set) settleDoubts(ctx context.Context, doubts []doubt, epoch uint16, c 
 	group.SetLimit(readers)
 	for n, d := range doubts {
 		group.Go(func() (err error) {
-			found[n], err = s.read(readCtx, d, epoch)
+			if readCtx.Err() == nil {
+				found[n], err = s.read(readCtx, d, epoch)
+			}
 			return err
 		})
 	}
-	if err := group.Wait(); err != nil {
-		return err
-	}
+	err := group.Wait()
 	for n, d := range doubts {
+		live := d.informer.get(d.key)
 		switch found[n] {
+		case isUnknown:
 		case isGone:
+			if live != nil && string(live.UID) == d.acked.UID {
+				c.Waiting++ // the watch will bring its delete, with the last state
+				continue
+			}
 			c.Deleted++
-			s.dirty.bury(d.key, event.Tombstone{UID: d.acked.UID, Observed: s.config.Now(), Cause: event.CauseReconcile})
-			s.config.Enqueue(d.key)
+			s.inferDelete(d.key, d.acked)
 		case isThere:
-			if s.selects() && d.informer.get(d.key) == nil {
+			if s.selects() && live == nil {
 				c.OutOfScope++
 			} else {
 				c.Waiting++
@@ -111,18 +138,24 @@ func (s *Set) settleDoubts(ctx context.Context, doubts []doubt, epoch uint16, c 
 		}
 	}
 	if c.Restored {
-		s.beginEpoch(epoch)
+		s.RaiseEpoch(epoch + 1)
 	}
-	return nil
+	return err
 }
 
-// finding is what a consistent read says of an object that the bus shows.
+func (s *Set) inferDelete(k event.Key, a event.Acked) {
+	s.dirty.bury(k, event.Tombstone{UID: a.UID, Observed: s.config.Now(), Cause: event.CauseReconcile})
+	s.config.Enqueue(k)
+}
+
+// finding is what a consistent read says of an object that the bus knows.
 type finding int
 
 const (
-	isThere finding = iota // it exists, in the version of the bus or a later one
-	isGone                 // it does not exist, or its name belongs to another UID
-	isOlder                // it exists in an earlier version than the bus has
+	isUnknown finding = iota // it was not read
+	isThere                  // what it says, the bus has or the informer will bring
+	isGone                   // it does not exist, or its name belongs to another UID
+	isOlder                  // it exists in an earlier version than the bus has
 )
 
 func (s *Set) read(ctx context.Context, d doubt, epoch uint16) (finding, error) {
@@ -131,10 +164,13 @@ func (s *Set) read(ctx context.Context, d doubt, epoch uint16) (finding, error) 
 	o, err := resourceClient(s.config.Dynamic, sc).Get(ctx, d.key.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err) && isOfObject(err):
-		return isGone, nil
+		if d.acked.Live() {
+			return isGone, nil
+		}
+		return isThere, nil
 	case err != nil:
-		return 0, fmt.Errorf("confirm that %s is gone: %w", d.key, err)
-	case string(o.GetUID()) != d.acked.UID:
+		return isUnknown, fmt.Errorf("confirm that %s is gone: %w", d.key, err)
+	case d.acked.Live() && string(o.GetUID()) != d.acked.UID:
 		return isGone, nil
 	case behind(o.GetResourceVersion(), d.acked, epoch):
 		return isOlder, nil
@@ -151,10 +187,11 @@ func isOfObject(err error) bool {
 	return ok && status.Status().Details != nil && status.Status().Details.Name != ""
 }
 
-// behind tells whether a version is an earlier state than what the bus has.
+// behind tells whether a version is an earlier state than what the bus has. In a
+// later epoch no version is.
 func behind(version string, acked event.Acked, epoch uint16) bool {
-	if acked.Epoch != epoch {
-		return acked.Epoch > epoch
+	if acked.Epoch < epoch {
+		return false
 	}
 	order, err := resourceversion.CompareResourceVersion(version, acked.ResourceVersion)
 	return err == nil && order < 0
@@ -162,47 +199,3 @@ func behind(version string, acked event.Acked, epoch uint16) bool {
 
 // selects tells whether the API server shows us only a part of a resource.
 func (s *Set) selects() bool { return s.config.LabelSelector != "" || s.config.FieldSelector != "" }
-
-// reconcileGone deals with a resource that nothing watches: if the cluster does
-// not serve it any more, its objects are gone; if it is only not selected any
-// more, they are left alone.
-func (s *Set) reconcileGone(ctx context.Context, gr schema.GroupResource, acked iter.Seq2[event.Key, event.Acked]) (Comparison, error) {
-	var c Comparison
-	gone, err := s.resourceGone(ctx, gr)
-	if err != nil {
-		return c, err
-	}
-	for k, a := range acked {
-		switch {
-		case !a.Live():
-		case gone:
-			c.Deleted++
-			s.dirty.bury(k, event.Tombstone{UID: a.UID, Observed: s.config.Now(), Cause: event.CauseReconcile})
-			s.config.Enqueue(k)
-		default:
-			c.OutOfScope++
-		}
-	}
-	return c, nil
-}
-
-// resourceGone asks anew, and only an API server that says it is ready: one that
-// has just started does not know of its custom resources yet.
-func (s *Set) resourceGone(ctx context.Context, gr schema.GroupResource) (bool, error) {
-	if client := s.config.Discovery.RESTClient(); client != nil {
-		var code int
-		err := client.Get().AbsPath("/readyz").Do(ctx).StatusCode(&code).Error()
-		if code != http.StatusForbidden && err != nil {
-			return false, fmt.Errorf("tell whether the cluster still serves %s: the API server is not ready: %w", gr, err)
-		}
-	}
-	c, err := discover(ctx, s.config.Discovery)
-	if err != nil {
-		return false, fmt.Errorf("tell whether the cluster still serves %s: %w", gr, err)
-	}
-	if !c.gone(gr) {
-		return false, nil
-	}
-	_, err = s.config.Dynamic.Resource(definitionResource).Get(ctx, gr.String(), metav1.GetOptions{})
-	return apierrors.IsNotFound(err) || apierrors.IsForbidden(err), nil
-}

@@ -3,6 +3,9 @@ package informers
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,12 +20,15 @@ var settling = [...]time.Duration{200 * time.Millisecond, time.Second, 2 * time.
 
 // Run discovers, starts and stops informers until ctx ends, and returns when all
 // that it started has ended. It returns an error only for what waiting cannot
-// mend: the API server refuses our credentials.
+// mend: the API server refuses our credentials from the start. If it refuses
+// them later, they may yet be renewed.
 func (s *Set) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
 	defer s.stopAll()
 	changed := make(chan struct{}, 1)
 	definitions := s.watchDefinitions(ctx, changed)
 	defer definitions.Wait()
+	defer cancel()
 
 	again := 0
 	for {
@@ -31,7 +37,7 @@ func (s *Set) Run(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case apierrors.IsUnauthorized(err):
+		case apierrors.IsUnauthorized(err) && s.lastAnswer() == nil:
 			return err
 		case err != nil:
 			pause = min(settling[len(settling)-1], s.config.Rediscover)
@@ -45,6 +51,8 @@ func (s *Set) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 		case <-timer.C:
+		case <-s.raised:
+			s.turnEpoch(ctx)
 		case <-changed:
 			again = len(settling)
 		}
@@ -61,11 +69,7 @@ func (s *Set) rediscover(ctx context.Context) error {
 	if !s.noteDiscovery(err) {
 		return err
 	}
-	r := s.config.Selection.resolve(c)
-	for _, group := range sortedKeys(c.failed) {
-		s.log.Warn("discovery of a group fails; its informers are left as they are", "group", group, "err", c.failed[group])
-	}
-	s.apply(ctx, c, r)
+	s.apply(ctx, &answer{catalogue: c, resolution: s.config.Selection.resolve(c)})
 	return nil
 }
 
@@ -81,16 +85,41 @@ func (s *Set) noteDiscovery(err error) bool {
 	return err == nil
 }
 
-func (s *Set) apply(ctx context.Context, c *catalogue, r Resolution) {
+func (s *Set) apply(ctx context.Context, a *answer) {
+	gone, stale, starting := s.replan(a)
+	s.stop(gone)
+	s.stop(stale)
+	for _, resource := range starting {
+		s.start(ctx, resource)
+	}
+	s.mu.Lock()
+	before := s.answer
+	s.answer = a
+	s.mu.Unlock()
+	s.logAnswer(before, a)
+	if before == nil {
+		s.config.Discovered()
+	}
+	for _, w := range gone {
+		if gr := w.groupResource(); a.catalogue.gone(gr) {
+			s.config.Compare(gr)
+		}
+	}
+}
+
+// replan says what the answer asks for: which informers are not wanted any more,
+// which are to be replaced, and which resources are to be started. The first two
+// are no longer watched when it returns, but still run.
+func (s *Set) replan(a *answer) (gone, stale []*watched, starting []event.Resource) {
 	wanted := map[schema.GroupResource]event.Resource{}
-	for _, resource := range r.Watch {
+	for _, resource := range a.resolution.Watch {
 		wanted[resource.GroupResource()] = resource
 	}
-	var gone, moved []*watched
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	for gr, w := range s.watched {
 		resource, ok := wanted[gr]
-		_, failed := c.failed[gr.Group]
+		_, failed := a.catalogue.failed[gr.Group]
 		switch {
 		case failed:
 			delete(wanted, gr) // whatever it says of this group is not to be trusted
@@ -98,35 +127,32 @@ func (s *Set) apply(ctx context.Context, c *catalogue, r Resolution) {
 			gone = append(gone, w)
 			delete(s.watched, gr)
 		case resource != w.resource:
-			moved = append(moved, w)
+			stale = append(stale, w) // another version, kind or scope
 			delete(s.watched, gr)
 		default:
 			delete(wanted, gr)
 		}
 	}
-	s.mu.Unlock()
-
-	for _, w := range append(gone, moved...) {
-		w.stop()
-		s.dirty.abandon(func(k event.Key) bool { return k.GroupResource() == w.resource.GroupResource() })
-		s.log.Info("informer stopped", "resource", w.resource.GroupResource().String(), "version", w.resource.Version)
-	}
-	for _, resource := range r.Watch {
+	for _, resource := range a.resolution.Watch { // in its order
 		if _, ok := wanted[resource.GroupResource()]; ok {
-			s.start(ctx, resource)
+			starting = append(starting, resource)
 		}
 	}
-	s.mu.Lock()
-	first := !s.resolved
-	s.resolved, s.resolution = true, r
-	s.mu.Unlock()
-	if first {
-		s.config.Discovered()
+	return gone, stale, starting
+}
+
+// logAnswer logs what a user would want to know and did not change by itself
+// since the answer before.
+func (s *Set) logAnswer(before, a *answer) {
+	var failed, unmatched []string
+	if before != nil {
+		failed, unmatched = sortedKeys(before.catalogue.failed), before.resolution.Unmatched
 	}
-	for _, w := range gone {
-		if gr := w.resource.GroupResource(); c.gone(gr) {
-			s.config.Compare(gr)
-		}
+	if now := sortedKeys(a.catalogue.failed); !slices.Equal(now, failed) && len(now) > 0 {
+		s.log.Warn("discovery of some groups fails; their informers are left as they are", "groups", now, "err", a.catalogue.failed[now[0]])
+	}
+	if now := a.resolution.Unmatched; !slices.Equal(now, unmatched) && len(now) > 0 {
+		s.log.Info("some selectors match nothing at present; they wait", "selectors", now)
 	}
 }
 
@@ -162,51 +188,48 @@ func (s *Set) runWatched(ctx context.Context, w *watched) {
 	if !s.beginSnapshot(ctx, w) {
 		return
 	}
+	var running sync.WaitGroup
+	defer running.Wait()
 	for _, i := range w.informers {
-		go i.run(ctx)
-	}
-	if w.waitSynced(ctx) {
-		s.log.Info("informer synced", "resource", w.resource.GroupResource().String(), "objects", w.len())
-		s.config.Compare(w.resource.GroupResource())
-		s.finishSnapshot(ctx, w)
+		running.Go(func() { i.shared.RunWithContext(ctx) })
+		running.Go(func() {
+			if i.waitSynced(ctx) {
+				// Each for itself: one namespace may be forbidden for ever.
+				s.config.Compare(w.groupResource())
+			}
+		})
 	}
 	for _, i := range w.informers {
-		<-i.stopped
-	}
-}
-
-func (w *watched) synced() bool {
-	for _, i := range w.informers {
-		if !i.synced() {
-			return false
+		if !i.waitSynced(ctx) {
+			return
 		}
 	}
-	return true
+	s.log.Info("informer synced", "resource", w.groupResource().String(), "objects", w.len())
+	s.finishSnapshot(ctx, w)
 }
 
-func (w *watched) waitSynced(ctx context.Context) bool {
-	for _, i := range w.informers {
-		select {
-		case <-ctx.Done():
-			return false
-		case <-i.registration.HasSyncedChecker().Done():
-		}
-	}
-	return true
-}
-
-func (w *watched) stop() {
-	w.cancel()
-	<-w.stopped
-}
-
-func (s *Set) stopAll() {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	for _, w := range s.watched {
+// stop waits until the informers of all these resources have ended, and forgets
+// what they have reported.
+func (s *Set) stop(all []*watched) {
+	for _, w := range all {
 		w.cancel()
 	}
-	for _, w := range s.watched {
+	for _, w := range all {
+		<-w.stopped
+		s.dirty.abandon(func(k event.Key) bool { return k.GroupResource() == w.groupResource() })
+		s.log.Info("informer stopped", "resource", w.groupResource().String(), "version", w.resource.Version)
+	}
+}
+
+// stopAll is for the end: what is dirty stays so until the queue is drained.
+func (s *Set) stopAll() {
+	s.mu.RLock()
+	all := slices.Collect(maps.Values(s.watched))
+	s.mu.RUnlock()
+	for _, w := range all {
+		w.cancel()
+	}
+	for _, w := range all {
 		<-w.stopped
 	}
 }

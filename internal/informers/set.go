@@ -15,6 +15,7 @@ package informers
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -69,12 +70,19 @@ type Set struct {
 	log    *slog.Logger
 	dirty  *dirty
 	epoch  atomic.Uint32 // see Epoch
+	raised chan struct{} // has a token when nextEpoch may be above epoch
 
-	mu         sync.RWMutex
-	watched    map[schema.GroupResource]*watched
-	resolved   bool // one discovery has succeeded
+	mu        sync.RWMutex
+	watched   map[schema.GroupResource]*watched
+	nextEpoch uint16  // never below epoch
+	answer    *answer // of the last discovery that succeeded, nil before the first
+	failed    error   // of the last discovery
+}
+
+// answer is what a discovery said and came to.
+type answer struct {
+	catalogue  *catalogue
 	resolution Resolution
-	failed     error // of the last discovery
 }
 
 // watched is one resource and the informers that cover it.
@@ -85,6 +93,8 @@ type watched struct {
 	cancel    context.CancelFunc
 	stopped   chan struct{} // closed when all goroutines of the resource have ended
 }
+
+func (w *watched) groupResource() schema.GroupResource { return w.resource.GroupResource() }
 
 func (w *watched) len() int {
 	n := 0
@@ -103,7 +113,10 @@ func (w *watched) informer(k event.Key) *informer {
 
 // New makes a Set that watches nothing until [Set.Run].
 func New(c Config) *Set {
-	s := &Set{config: c, log: c.Logger, dirty: newDirty(), watched: map[schema.GroupResource]*watched{}}
+	s := &Set{
+		config: c, log: c.Logger, dirty: newDirty(), raised: make(chan struct{}, 1),
+		watched: map[schema.GroupResource]*watched{},
+	}
 	c.Registerer.MustRegister(collector{s})
 	return s
 }
@@ -118,6 +131,12 @@ func (s *Set) Lookup(k event.Key) event.View {
 		}
 	}
 	s.dirty.describe(k, &v)
+	if v.Live != nil {
+		// What the indexer shows is not gone. A tombstone of the same UID is
+		// older (it left the selection and is back) or ahead of the indexer
+		// (whose own notification of the delete is on its way).
+		v.Tombstones = slices.DeleteFunc(v.Tombstones, func(t event.Tombstone) bool { return t.UID == string(v.Live.UID) })
+	}
 	if v.Observed.IsZero() {
 		v.Observed = s.config.Now()
 	}
@@ -139,10 +158,11 @@ func (s *Set) watchedFor(gr schema.GroupResource) *watched {
 	return s.watched[gr]
 }
 
-func (s *Set) isResolved() bool {
+// lastAnswer is nil before the first discovery has been acted upon.
+func (s *Set) lastAnswer() *answer {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.resolved
+	return s.answer
 }
 
 func (s *Set) onAdd(i *informer, o *event.Object, initial bool) {
@@ -173,7 +193,11 @@ func (s *Set) onDelete(i *informer, deleted any) {
 	if missed, ok := deleted.(cache.DeletedFinalStateUnknown); ok {
 		deleted = missed.Obj // the watch missed the delete, and a later list showed it
 	}
-	o := deleted.(*event.Object)
+	o, ok := deleted.(*event.Object)
+	if !ok { // client-go does not know what it was: the reconciler finds out
+		s.config.Compare(i.resource.GroupResource())
+		return
+	}
 	k := i.resource.Key(o.Namespace, o.Name)
 	s.dirty.bury(k, event.Tombstone{UID: string(o.UID), Observed: s.config.Now(), Cause: event.CauseWatch, Object: o})
 	if w := s.watchedFor(k.GroupResource()); w != nil {

@@ -50,9 +50,9 @@ func (s *Set) Status() []Status {
 // awaited.
 func (s *Set) Ready() error {
 	s.mu.RLock()
-	resolved, failed := s.resolved, s.failed
+	answered, failed := s.answer != nil, s.failed
 	s.mu.RUnlock()
-	if !resolved {
+	if !answered {
 		if failed != nil {
 			return fmt.Errorf("the API server cannot be asked what it serves: %w", failed)
 		}
@@ -124,9 +124,11 @@ func (c collector) Collect(to chan<- prometheus.Metric) {
 	to <- prometheus.MustNewConstMetric(dirtyDesc, prometheus.GaugeValue, float64(c.set.dirty.len()))
 }
 
-// reason is a bounded label.
+// reason is a bounded label, "" for no error.
 func reason(err error) string {
 	switch {
+	case err == nil:
+		return ""
 	case apierrors.IsForbidden(err):
 		return "forbidden"
 	case apierrors.IsNotFound(err):

@@ -20,10 +20,8 @@
 //
 // What it does not:
 //
-//   - It asks for no credentials and has no TLS. It serves no profiles, and nothing
-//     that a network policy should have to hide: no object's name is shown.
-//   - It has none of the reflector_* metrics that older client-go made. The hook,
-//     cache.SetReflectorMetricsProvider, is still there, but nothing has called what
-//     it sets since the metrics leaked memory (kubernetes/kubernetes#73587);
-//     [InformerMetrics] is what client-go has instead.
+//   - It asks for no credentials and has no TLS. It serves no profiles.
+//   - It has no reflector_* metrics: client-go has made none since 2019
+//     (kubernetes/kubernetes#74636), although cache.SetReflectorMetricsProvider is
+//     still there. [InformerMetrics] is what it has instead.
 package operations

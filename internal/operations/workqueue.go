@@ -32,7 +32,7 @@ func WorkqueueMetrics(r prometheus.Registerer) kubequeue.MetricsProvider {
 		return register(r, prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: workqueueBuckets}, []string{"name"}))
 	}
 	return &workqueueMetrics{
-		depth:      gauge("workqueue_depth", "Items that wait to be handed out, those in back-off not counted."),
+		depth:      gauge("workqueue_depth", "Items that wait to be handed out, those added again while being worked on included, those in back-off not."),
 		adds:       counter("workqueue_adds_total", "Items added, those already waiting not counted."),
 		latency:    histogram("workqueue_queue_duration_seconds", "Time that an item waited to be handed out."),
 		duration:   histogram("workqueue_work_duration_seconds", "Time from handing an item out to its completion."),

@@ -75,6 +75,9 @@ func (s *Server) Stop() {
 	s.ns = nil
 }
 
+// StoreDir is where the server keeps its files.
+func (s *Server) StoreDir() string { return s.opts.StoreDir }
+
 // InProcess is the running server itself.
 func (s *Server) InProcess() *server.Server { return s.ns }
 

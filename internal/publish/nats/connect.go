@@ -144,6 +144,7 @@ func (b *Bus) dial(opts []natsgo.Option) error {
 		return misconfigured("connect to %s: %w", b.servers(), err)
 	}
 	b.log.Warn("cannot reach the bus, trying on", "servers", b.servers(), "err", err)
+	b.state.note(err)
 	b.nc, err = natsgo.Connect(urls, append(opts, natsgo.RetryOnFailedConnect(true))...)
 	if err != nil {
 		return misconfigured("connect to %s: %w", b.servers(), err)

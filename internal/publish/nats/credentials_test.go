@@ -177,7 +177,7 @@ func TestCredentials(t *testing.T) {
 			}
 			publishOK(t, bus, publishtest.Object{Name: "web", Version: 1}.Message(t, 0))
 			s.Restart()
-			waitReady(t, bus) // with the same credentials, read again
+			waitReconnected(t, bus) // with the same credentials, read again
 
 			o = way.wrong
 			o.URLs, o.Cluster = []string{s.URL}, publishtest.Cluster

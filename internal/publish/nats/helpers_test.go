@@ -48,6 +48,12 @@ func waitReady(t testing.TB, bus *Bus) {
 	}
 }
 
+// waitReconnected waits until a further connection than the first is ready.
+func waitReconnected(t testing.TB, bus *Bus) {
+	t.Helper()
+	waitFor(t, "reconnected", func() bool { return bus.nc.Stats().Reconnects > 0 && bus.Ready() == nil })
+}
+
 // publishNow publishes and waits for the completion.
 func publishNow(t testing.TB, bus *Bus, m *event.Message) (uint64, error) {
 	t.Helper()

@@ -2,6 +2,7 @@ package nats
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -13,20 +14,21 @@ import (
 )
 
 const (
-	loadBatch = 10_000          // messages asked for at a time, about 8 MB of headers
-	loadIdle  = 2 * time.Second // without a message, before asking the server what is left
+	loadBatch  = 10_000          // messages asked for at a time, about 8 MB of headers
+	loadIdle   = 2 * time.Second // without a message, before asking the server what is left
+	loadChases = 1_000           // times that a message more is found at the end, before giving up
 )
 
 // Load reads the last event of every object of the cluster and calls yield with
 // what the checkpoint should hold of it, in the order of positions. It reads
 // headers only. Snapshot markers are left out.
 //
-// It ends when everything has been read: it has then seen, of every object that the
-// stream held when Load began, an event at least as late as its last one then. An
-// object that is written meanwhile may be yielded again, with a later position; the
-// last counts. If the connection breaks, or a message got lost on its way, it
-// fails: it never ends early without an error. An error of yield ends it and is
-// returned as it is.
+// It ends when, for a moment, there is nothing more to read, and has then seen the
+// last event of every object as it was at that moment. An object that is written
+// meanwhile may be yielded again, with a later position; the last counts. If the
+// connection breaks, if a message got lost on its way, or if others write faster
+// than it can read, it fails: it never ends early without an error. An error of
+// yield ends it and is returned as it is.
 //
 // A message that is no event of ours, say one published by hand to an object's
 // subject, is yielded with its position only, so that the object's state can be
@@ -47,9 +49,8 @@ func (b *Bus) Load(ctx context.Context, yield func(event.Key, event.Acked) error
 		return fmt.Errorf("load the checkpoint: %w", err)
 	}
 	defer b.forget(ctx, consumer)
-	l := loading{b: b, consumer: consumer, yield: yield}
-	if consumer.CachedInfo().NumPending == 0 {
-		return nil
+	l := loading{
+		b: b, consumer: consumer, yield: yield, subjects: event.ClusterSubjects(b.opts.SubjectPrefix, b.opts.Cluster),
 	}
 	if err := l.run(ctx); err != nil {
 		if l.yieldErr != nil {
@@ -72,8 +73,11 @@ type loading struct {
 	b        *Bus
 	consumer jetstream.Consumer
 	yield    func(event.Key, event.Acked) error
+	subjects string
 
 	received uint64 // messages so far; the server numbers them, so that a gap shows
+	position uint64 // of the last of them
+	chases   int
 	yieldErr error
 }
 
@@ -86,43 +90,75 @@ func (l *loading) run(ctx context.Context) error {
 	defer messages.Stop()
 	defer context.AfterFunc(ctx, messages.Stop)()
 	idle := jetstream.NextMaxWait(loadIdle)
+	pending := l.consumer.CachedInfo().NumPending
 	for {
-		msg, err := messages.Next(idle)
-		switch {
-		case err == nil:
-			last, err := l.take(msg)
-			if last || err != nil {
-				return err
-			}
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case errors.Is(err, natsgo.ErrTimeout):
+		if pending == 0 {
 			if end, err := l.isEnd(ctx); end || err != nil {
 				return err
 			}
-		default:
+		}
+		msg, err := messages.Next(idle)
+		switch {
+		case err == nil:
+			pending, err = l.take(msg)
+		case ctx.Err() != nil:
+			err = ctx.Err()
+		case errors.Is(err, natsgo.ErrTimeout):
+			pending, err = l.left(ctx)
+		}
+		if err != nil {
 			return err
 		}
 	}
 }
 
-// take yields one message. It is the last when the server says that there is no
-// other: every subject's last message has then been delivered, whatever was written
-// in the meantime.
-func (l *loading) take(msg jetstream.Msg) (last bool, err error) {
+// take yields one message, and tells how many the server thinks are to come.
+func (l *loading) take(msg jetstream.Msg) (pending uint64, err error) {
 	meta, err := msg.Metadata()
 	if err != nil {
-		return false, err
+		return 0, err
 	}
 	if meta.Sequence.Consumer != l.received+1 {
-		return false, fmt.Errorf("got message %d after message %d", meta.Sequence.Consumer, l.received)
+		return 0, fmt.Errorf("got message %d after message %d", meta.Sequence.Consumer, l.received)
 	}
-	l.received++
-	if err := l.yieldMessage(msg, meta.Sequence.Stream); err != nil {
+	l.received, l.position = meta.Sequence.Consumer, meta.Sequence.Stream
+	if err := l.yieldMessage(msg, l.position); err != nil {
 		l.yieldErr = err
-		return false, err
+		return 0, err
 	}
-	return meta.NumPending == 0, nil
+	return meta.NumPending, nil
+}
+
+// isEnd asks the stream's leader for a message after the last one we have. If there
+// is none, every object's last message is among those we have, as they come in the
+// order of positions. The count of pending messages does not say as much: it may be
+// 0 although the last message of an object was just replaced by a later one.
+func (l *loading) isEnd(ctx context.Context) (bool, error) {
+	request, _ := json.Marshal(struct {
+		From     uint64 `json:"seq"`
+		Subjects string `json:"next_by_subj"`
+	}{l.position + 1, l.subjects})
+	next, err := l.b.getMessage(ctx, request)
+	if err != nil || next == nil {
+		return err == nil, err
+	}
+	if l.chases++; l.chases > loadChases {
+		return false, errors.New("others write faster than it can be read")
+	}
+	return false, nil
+}
+
+// left asks the server how many messages are to come, since none came for a
+// while: they may have been purged.
+func (l *loading) left(ctx context.Context) (pending uint64, err error) {
+	info, err := l.consumer.Info(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if info.Delivered.Consumer != l.received {
+		return 0, fmt.Errorf("the server delivered %d messages, %d arrived", info.Delivered.Consumer, l.received)
+	}
+	return info.NumPending, nil
 }
 
 func (l *loading) yieldMessage(msg jetstream.Msg, position uint64) error {
@@ -140,17 +176,4 @@ func (l *loading) yieldMessage(msg jetstream.Msg, position uint64) error {
 		l.b.log.Warn("a message on the bus is no event of ours", "subject", msg.Subject(), "position", position)
 	}
 	return l.yield(key, acked)
-}
-
-// isEnd asks the server whether anything is left, since nothing came for a
-// while: what was to come may have been purged.
-func (l *loading) isEnd(ctx context.Context) (bool, error) {
-	info, err := l.consumer.Info(ctx)
-	switch {
-	case err != nil:
-		return false, err
-	case info.Delivered.Consumer != l.received:
-		return false, fmt.Errorf("the server delivered %d messages, %d arrived", info.Delivered.Consumer, l.received)
-	}
-	return info.NumPending == 0, nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -65,7 +66,8 @@ func (b *Bus) streamFailure(err error) error {
 		code = api.ErrorCode
 	}
 	switch {
-	case code == jetstream.JSErrCodeJetStreamNotEnabled || code == jetstream.JSErrCodeJetStreamNotEnabledForAccount:
+	case errors.Is(err, natsgo.ErrNoResponders) || errors.Is(err, jetstream.ErrJetStreamNotEnabled) ||
+		errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
 		return misconfigured("JetStream is not enabled on the server or for our account: %w", err)
 	case code == codeSubjectOverlap:
 		return misconfigured("another stream already takes some of %q: name it in KUBERELAY_NATS_STREAM, "+

@@ -102,7 +102,8 @@ type subscription struct {
 	opts  SubscribeOptions
 	yield func(*event.Message, Delivery) error
 
-	begun   bool      // the stream was found, and the fields below are valid
+	reading bool      // there has been a consumer
+	begun   bool      // the stream was found; from then on what follows is valid
 	created time.Time // identifies the stream
 	seen    uint64    // everything up to this position is done with
 	until   uint64    // up to this position only the last of each subject is wanted
@@ -134,11 +135,12 @@ func (s *subscription) run(ctx context.Context) error {
 			return s.failure
 		case ctx.Err() != nil:
 			return ctx.Err()
+		case errors.Is(err, ErrMisconfigured) && !s.reading:
+			return err
+		case err == nil:
+			continue
 		case ok:
 			delay = minResubscribe
-		}
-		if err == nil {
-			continue
 		}
 		s.notify(err)
 		if err := sleep(ctx, delay); err != nil {
@@ -169,10 +171,17 @@ func (s *subscription) notify(err error) {
 func (s *subscription) await(ctx context.Context) (connection int, err error) {
 	for {
 		err, connection, changed := s.b.state.get()
-		switch {
-		case err == nil:
+		if s.b.isClosing() {
+			return 0, errClosed
+		}
+		if err == nil {
 			return connection, nil
-		case errors.Is(err, ErrMisconfigured) && !s.begun:
+		}
+		if !s.b.nc.IsConnected() {
+			err = s.b.whyNotConnected()
+		}
+		switch {
+		case errors.Is(err, ErrMisconfigured) && !s.reading:
 			return 0, err
 		case errors.Is(err, ErrStreamMissing) && !s.begun:
 			s.missing = true
@@ -203,8 +212,12 @@ func (s *subscription) session(ctx context.Context, connection int) (ok bool, er
 	last := s.seen < s.until
 	consumer, err := s.create(ctx, last)
 	if err != nil {
+		if denied := s.b.permissionError(); denied != nil {
+			err = misconfigured("our NATS user lacks a permission: %w", denied)
+		}
 		return false, fmt.Errorf("subscribe: %w", err)
 	}
+	s.reading = true
 	defer s.forget(ctx, consumer)
 	s.notify(nil)
 	if last && consumer.CachedInfo().NumPending == 0 {
@@ -242,7 +255,7 @@ func (s *subscription) locate(ctx context.Context) error {
 	info, err := s.b.findStream(timed)
 	if err != nil {
 		if errors.Is(err, ErrStreamMissing) {
-			err = errors.Join(s.b.look(ctx)) // so that await waits for it
+			_ = s.b.look(timed) // so that the supervisor looks out for it
 		}
 		return err
 	}

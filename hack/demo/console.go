@@ -1,0 +1,94 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+
+	"golang.org/x/term"
+)
+
+// console is what the user reads. Its methods may be called concurrently: lines
+// come whole.
+type console struct {
+	color bool
+
+	mu sync.Mutex
+	w  io.Writer
+}
+
+// newConsole uses colours on a terminal, unless NO_COLOR says not to
+// (https://no-color.org).
+func newConsole(f *os.File) *console {
+	return &console{w: f, color: term.IsTerminal(int(f.Fd())) && os.Getenv("NO_COLOR") == ""}
+}
+
+// Parameters of the terminal's SGR sequence.
+const (
+	bold      = "1"
+	boldRed   = "1;31"
+	boldGreen = "1;32"
+	grey      = "90"
+)
+
+func (c *console) paint(color, text string) string {
+	if !c.color || text == "" {
+		return text
+	}
+	return "\x1b[" + color + "m" + text + "\x1b[0m"
+}
+
+func (c *console) println(line string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	fmt.Fprintln(c.w, line) // who closed the pipe has ended us
+}
+
+// say announces what is done next, and the command with which a user would do it.
+func (c *console) say(what, command string) {
+	line := "\n" + c.paint(bold, "→ "+what)
+	if command != "" {
+		line += c.paint(grey, "  "+command)
+	}
+	c.println(line)
+}
+
+// note is for details of what was said last.
+func (c *console) note(format string, args ...any) {
+	c.println(c.paint(grey, "  "+fmt.Sprintf(format, args...)))
+}
+
+// done says that something was seen to be so.
+func (c *console) done(format string, args ...any) {
+	c.println(c.paint(boldGreen, "  ✓ ") + fmt.Sprintf(format, args...))
+}
+
+func (c *console) failed(format string, args ...any) {
+	c.println("\n" + c.paint(boldRed, "✗ "+fmt.Sprintf(format, args...)))
+}
+
+// notes is a writer whose lines become notes.
+func (c *console) notes() io.Writer {
+	return &lines{take: func(line string) { c.note("%s", line) }}
+}
+
+// lines is a writer that hands over line by line. Writes must not overlap.
+type lines struct {
+	take func(line string)
+	rest []byte // the begun line
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.rest = append(l.rest, p...)
+	for {
+		line, rest, whole := bytes.Cut(l.rest, []byte("\n"))
+		if !whole {
+			return len(p), nil
+		}
+		l.take(strings.TrimSuffix(string(line), "\r"))
+		l.rest = bytes.Clone(rest)
+	}
+}

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// event is what a subscriber has of a message. It is read here without any of the
+// forwarder's code, by what the documentation says of events, so that the demo
+// finds out where the two differ.
+type event struct {
+	busSubject string // the NATS subject: the object's identity
+	kind       string // the last word of the type, "created", or "snapshot completed"
+	resource   string // "deployments.apps", as kubectl takes it
+	namespace  string
+	name       string
+
+	id, uid, version, previous, sequence, cause string // attributes
+
+	object map[string]any // data: the Kubernetes object
+}
+
+const typePrefix = "io.kuberelay."
+
+func readEvent(msg jetstream.Msg) (event, error) {
+	header := msg.Headers()
+	var bad error
+	get := func(attribute string) string {
+		value, err := url.PathUnescape(header.Get("ce-" + attribute))
+		if err != nil {
+			bad = err
+		}
+		return value
+	}
+	e := event{
+		busSubject: msg.Subject(),
+		kind:       strings.ReplaceAll(strings.TrimPrefix(strings.TrimPrefix(get("type"), typePrefix), "object."), ".", " "),
+		id:         get("id"), uid: get("uid"), version: get("resourceversion"), previous: get("previousversion"),
+		sequence: get("sequence"), cause: get("cause"),
+	}
+	switch {
+	case bad != nil:
+	case get("specversion") != "1.0" || !strings.HasPrefix(get("type"), typePrefix) || e.id == "":
+		bad = fmt.Errorf("it is no CloudEvent of Kuberelay: %v", header)
+	default:
+		if bad = e.readPath(get("subject")); bad == nil {
+			bad = json.Unmarshal(msg.Data(), &e.object)
+		}
+	}
+	if bad != nil {
+		return event{}, fmt.Errorf("read the message on %s: %w", msg.Subject(), bad)
+	}
+	return e, nil
+}
+
+// readPath reads which object the event is of from its API path.
+func (e *event) readPath(path string) error {
+	segments := strings.Split(strings.TrimPrefix(path, "/"), "/")
+	for i := range segments {
+		var err error
+		if segments[i], err = url.PathUnescape(segments[i]); err != nil {
+			return err
+		}
+	}
+	group := ""
+	if segments[0] == "apis" && len(segments) > 1 {
+		group, segments = "."+segments[1], segments[1:]
+	}
+	if len(segments) > 4 && segments[2] == "namespaces" {
+		e.namespace, segments = segments[3], segments[2:]
+	}
+	switch len(segments) {
+	case 4:
+		e.name = segments[3]
+	case 3: // of the resource as a whole: a marker
+	default:
+		return fmt.Errorf("path %q", path)
+	}
+	e.resource = segments[2] + group
+	return nil
+}
+
+// isMarker tells whether the event is of a resource, not of an object.
+func (e event) isMarker() bool { return e.name == "" }
+
+// field is the text of one of the object's fields, "" if it is not there.
+func (e event) field(path string) string {
+	value, ok, err := unstructured.NestedFieldNoCopy(e.object, strings.Split(path, ".")...)
+	if err != nil || !ok {
+		return ""
+	}
+	return fmt.Sprint(value)
+}

@@ -1,0 +1,201 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// subscriber is a subscriber as a user might write it, with nothing but nats.go:
+// it keeps the state of every object as the events tell it, and looks out for
+// events that break the promise.
+type subscriber struct {
+	conn     *nats.Conn
+	consumer jetstream.ConsumeContext
+
+	mu      sync.Mutex
+	events  []event
+	last    map[string]event // of each object, by its subject on the bus
+	ids     map[string]bool
+	broken  error         // the first breach of the promise
+	changed chan struct{} // closed and made anew at each event
+}
+
+const (
+	stream = "KUBERELAY"
+	// heartbeat is after what time of silence, about, the subscriber finds out that
+	// the server has forgotten it, as one that was killed does.
+	heartbeat = time.Second
+)
+
+// subscribe reads the stream from its start, as soon as there is one, until close.
+func subscribe(ctx context.Context, url string) (*subscriber, error) {
+	conn, err := nats.Connect(url, nats.Name("demo"), nats.RetryOnFailedConnect(true),
+		nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond))
+	if err != nil {
+		return nil, fmt.Errorf("subscribe: %w", err)
+	}
+	s := &subscriber{conn: conn, last: map[string]event{}, ids: map[string]bool{}, changed: make(chan struct{})}
+	if err := s.consume(ctx); err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("subscribe: %w", err)
+	}
+	return s, nil
+}
+
+func (s *subscriber) consume(ctx context.Context) error {
+	js, err := jetstream.New(s.conn)
+	if err != nil {
+		return err
+	}
+	// An ordered consumer needs no acknowledgements and goes on where it was after
+	// any interruption.
+	consumer, err := retry(ctx, func() (jetstream.Consumer, error) {
+		return js.OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{})
+	})
+	if err != nil {
+		return err
+	}
+	s.consumer, err = consumer.Consume(s.take, jetstream.PullHeartbeat(heartbeat), jetstream.PullExpiry(5*heartbeat))
+	return err
+}
+
+// retry waits for a server and a stream, of which both may come yet.
+func retry[T any](ctx context.Context, do func() (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		result, err := do()
+		if err == nil {
+			return result, nil
+		}
+		select {
+		case <-ctx.Done():
+			return result, errors.Join(err, ctx.Err())
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+func (s *subscriber) close() {
+	s.consumer.Stop()
+	s.conn.Close()
+}
+
+// take is called with one message after the other.
+func (s *subscriber) take(msg jetstream.Msg) {
+	e, err := readEvent(msg)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil {
+		err = s.check(e)
+	}
+	if err != nil && s.broken == nil {
+		s.broken = err
+	}
+	s.events = append(s.events, e)
+	s.ids[e.id] = true
+	if !e.isMarker() {
+		s.last[e.busSubject] = e
+	}
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// check is what every subscriber may rely on.
+func (s *subscriber) check(e event) error {
+	last, known := s.last[e.busSubject]
+	live := known && last.kind != "deleted"
+	switch {
+	case s.ids[e.id]:
+		return fmt.Errorf("%s came twice", e)
+	case e.isMarker():
+		return nil
+	case live && (e.uid != last.uid || e.previous != last.version):
+		return fmt.Errorf("%s follows version %q, but the event before it was %s", e, e.previous, last)
+	case live == (e.kind == "created" || e.kind == "snapshot"):
+		return fmt.Errorf("%s came, but the event before it was %s", e, last)
+	case known && e.sequence < last.sequence:
+		return fmt.Errorf("%s came after %s", e, last)
+	}
+	return nil
+}
+
+// count is how many messages there were.
+func (s *subscriber) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.events)
+}
+
+// await blocks until missing is empty, which is given all events so far and those
+// that are an object's last, and says what is still to come.
+func (s *subscriber) await(ctx context.Context, missing func(all []event, state map[string]event) []string) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		s.mu.Lock()
+		absent, broken, changed := missing(s.events, s.last), s.broken, s.changed
+		s.mu.Unlock()
+		if broken != nil {
+			return fmt.Errorf("the promise is broken: %w", broken)
+		}
+		if len(absent) == 0 {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-time.After(settlePoll): // the cluster may have changed as well
+		case <-ctx.Done():
+			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				return &missingError{absent}
+			}
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func (e event) String() string {
+	name := e.name
+	if e.namespace != "" {
+		name = e.namespace + "/" + name
+	}
+	return fmt.Sprintf("%s %s %s %s", e.kind, e.resource, name, e.version)
+}
+
+// state is what the events say exists: the version of each object.
+func state(last map[string]event) map[string]string {
+	versions := map[string]string{}
+	for _, e := range last {
+		if e.kind != "deleted" {
+			versions[objectName(e.resource, e.namespace, e.name)] = e.version
+		}
+	}
+	return versions
+}
+
+func (s *subscriber) summary(out *console, took time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	deletes, recovered := 0, 0
+	for _, e := range s.events {
+		if e.kind == "deleted" {
+			deletes++
+			if e.cause == "reconcile" {
+				recovered++
+			}
+		}
+	}
+	objects := slices.DeleteFunc(slices.Clone(s.events), func(e event) bool { return e.isMarker() })
+	out.say("all acts are done", "")
+	out.done("%d events of %d objects in %s: 0 lost, 0 twice, 0 out of order", len(objects), len(s.last), took.Round(time.Second))
+	out.note("not lost: after each act the state rebuilt from the events was that of the API server, object by object and")
+	out.note("version by version, and each event's previousversion was the version of the event before it")
+	out.note("%d of the %d deletes happened while the forwarder was dead, and came all the same", recovered, deletes)
+}

@@ -1,0 +1,76 @@
+package informers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// reconcileGone deals with a resource that nothing watches: if the cluster does
+// not serve it any more, its objects are gone; if it is only not selected any
+// more, they are left alone.
+func (s *Set) reconcileGone(ctx context.Context, gr schema.GroupResource, acked iter.Seq2[event.Key, event.Acked]) (Comparison, error) {
+	var c Comparison
+	gone, err := s.resourceGone(ctx, gr)
+	if err != nil {
+		return c, fmt.Errorf("tell whether the cluster still serves %s: %w", gr, err)
+	}
+	for k, a := range acked {
+		switch {
+		case !a.Live():
+		case !gone:
+			c.OutOfScope++
+		case s.watchedFor(gr) != nil:
+			c.Waiting++ // it is back, and its informers will say
+		default:
+			c.Deleted++
+			s.inferDelete(k, a)
+		}
+	}
+	return c, nil
+}
+
+// resourceGone asks anew if the last discovery did not show the resource, and
+// only an API server that says it is ready: one that has just started does not
+// know of its custom resources yet. An error means that it cannot be told.
+func (s *Set) resourceGone(ctx context.Context, gr schema.GroupResource) (bool, error) {
+	if !s.lastAnswer().catalogue.gone(gr) {
+		return false, nil
+	}
+	if err := s.serverReady(ctx); err != nil {
+		return false, fmt.Errorf("the API server is not ready: %w", err)
+	}
+	c, err := discover(ctx, s.config.Discovery)
+	if err != nil {
+		return false, err
+	}
+	if !c.gone(gr) {
+		return false, nil
+	}
+	_, err = s.config.Dynamic.Resource(definitionResource).Get(ctx, gr.String(), metav1.GetOptions{})
+	switch {
+	case err == nil:
+		return false, errors.New("its CustomResourceDefinition exists, but discovery does not show it")
+	case apierrors.IsNotFound(err) && isOfObject(err), apierrors.IsForbidden(err):
+		// Where we may not read definitions, discovery by a ready API server
+		// has to do.
+		return true, nil
+	default:
+		return false, err
+	}
+}
+
+func (s *Set) serverReady(ctx context.Context) error {
+	client := s.config.Discovery.RESTClient()
+	if client == nil {
+		return nil // a stand-in of a test
+	}
+	return client.Get().AbsPath("/readyz").Do(ctx).Error()
+}

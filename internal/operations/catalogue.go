@@ -1,0 +1,182 @@
+package operations
+
+import (
+	"cmp"
+	"fmt"
+	"iter"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+)
+
+// Metric describes a metric, for the documentation.
+type Metric struct {
+	Name   string
+	Kind   string // counter, gauge, histogram or summary
+	Help   string
+	Labels []string
+}
+
+// Catalogue is a registerer that keeps what is registered with it only to describe
+// it: metrics that have no value yet, because nothing has happened, are in it too.
+// The zero value is ready for use.
+type Catalogue struct {
+	mu         sync.Mutex
+	metrics    map[string]Metric
+	collectors []prometheus.Collector
+}
+
+var _ prometheus.Registerer = (*Catalogue)(nil)
+
+// Register is part of [prometheus.Registerer]. A name that is known already is no
+// error.
+func (c *Catalogue) Register(from prometheus.Collector) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.metrics == nil {
+		c.metrics = map[string]Metric{}
+	}
+	c.collectors = append(c.collectors, from)
+	var wrong error
+	for d := range sent(from.Describe) {
+		m, err := parse(d)
+		wrong = cmp.Or(wrong, err)
+		if err == nil {
+			c.metrics[m.Name] = m
+		}
+	}
+	return wrong
+}
+
+// MustRegister is part of [prometheus.Registerer].
+func (c *Catalogue) MustRegister(from ...prometheus.Collector) {
+	for _, f := range from {
+		if err := c.Register(f); err != nil {
+			panic(err)
+		}
+	}
+}
+
+// Unregister is part of [prometheus.Registerer] and does nothing.
+func (c *Catalogue) Unregister(prometheus.Collector) bool { return false }
+
+// Metrics gives the metrics by name.
+//
+// A collector that is not the library's own is collected from, since only a value
+// tells of which kind it is; where it has none yet, the name decides between counter
+// and gauge.
+func (c *Catalogue) Metrics() []Metric {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	described := maps.Clone(c.metrics)
+	for _, from := range c.collectors {
+		for name, kind := range kinds(from) {
+			m := described[name]
+			m.Kind = kind
+			described[name] = m
+		}
+	}
+	var sorted []Metric
+	for _, name := range slices.Sorted(maps.Keys(described)) {
+		m := described[name]
+		if m.Kind == "" {
+			m.Kind = kindByName(name)
+		}
+		sorted = append(sorted, m)
+	}
+	return sorted
+}
+
+func kindByName(name string) string {
+	if strings.HasSuffix(name, "_total") {
+		return "counter"
+	}
+	return "gauge"
+}
+
+// kinds gives what is known of a collector's metrics, by name.
+func kinds(from prometheus.Collector) map[string]string {
+	of := ""
+	switch from.(type) {
+	case *prometheus.CounterVec:
+		of = "counter"
+	case *prometheus.GaugeVec:
+		of = "gauge"
+	case *prometheus.HistogramVec:
+		of = "histogram"
+	case *prometheus.SummaryVec:
+		of = "summary"
+	}
+	known := map[string]string{}
+	if of != "" {
+		for d := range sent(from.Describe) {
+			if m, err := parse(d); err == nil {
+				known[m.Name] = of
+			}
+		}
+		return known
+	}
+	for value := range sent(from.Collect) {
+		m, err := parse(value.Desc())
+		var v dto.Metric
+		if err != nil || value.Write(&v) != nil {
+			continue
+		}
+		switch {
+		case v.Counter != nil:
+			known[m.Name] = "counter"
+		case v.Gauge != nil:
+			known[m.Name] = "gauge"
+		case v.Histogram != nil:
+			known[m.Name] = "histogram"
+		case v.Summary != nil:
+			known[m.Name] = "summary"
+		}
+	}
+	return known
+}
+
+// sent ranges over what a function sends. The function has returned when the loop
+// ends, also one that is left early.
+func sent[T any](send func(chan<- T)) iter.Seq[T] {
+	return func(yield func(T) bool) {
+		to := make(chan T)
+		go func() { defer close(to); send(to) }()
+		wanted := true
+		for v := range to {
+			wanted = wanted && yield(v)
+		}
+	}
+}
+
+// descText is how a [prometheus.Desc] writes itself. It has no other way to tell.
+var descText = regexp.MustCompile(`^Desc\{fqName: ("(?:[^"\\]|\\.)*"), help: ("(?:[^"\\]|\\.)*"), .*variableLabels: \{(.*)\}\}$`)
+
+func parse(d *prometheus.Desc) (Metric, error) {
+	if err := d.Err(); err != nil {
+		return Metric{}, fmt.Errorf("describe a metric: %w", err)
+	}
+	found := descText.FindStringSubmatch(d.String())
+	if found == nil {
+		return Metric{}, fmt.Errorf("describe a metric: %q is not the text of a descriptor as we know it", d)
+	}
+	name, err := strconv.Unquote(found[1])
+	if err != nil {
+		return Metric{}, fmt.Errorf("describe a metric: name %s: %w", found[1], err)
+	}
+	help, err := strconv.Unquote(found[2])
+	if err != nil {
+		return Metric{}, fmt.Errorf("describe metric %s: help: %w", name, err)
+	}
+	m := Metric{Name: name, Help: help}
+	if found[3] != "" {
+		m.Labels = strings.Split(found[3], ",")
+	}
+	return m, nil
+}

@@ -1,0 +1,134 @@
+package operations
+
+import (
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/tools/cache"
+)
+
+// InformerMetrics makes metrics for informers, with the resource as a label. It is
+// given to each informer in its options, together with an identity of the informer's
+// own: client-go's process-wide provider is left alone.
+//
+// client-go takes an identity for one informer only and never gives it back by
+// itself. So each informer gets its own [cache.InformerName], with a name that is
+// unique in the process, and its owner calls Release when the informer has ended;
+// without that a resource that comes back has no metrics. The name is not shown. The
+// gauges of several informers of one resource, one for each namespace, are taken
+// together; those of a released one are gone.
+func InformerMetrics(r prometheus.Registerer) cache.InformerMetricsProvider {
+	return &informerMetrics{
+		gauges: register(r, &informerGauges{}),
+		processing: register(r, prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "informer_processing_latency_seconds",
+			Help:    "Time to take one change, or one batch of changes, from the informer's queue into its indexer and hand it to the handlers' buffers.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 10, 5), // 1 ms to 10 s: few, for there are as many as resources
+		}, []string{"resource"})),
+	}
+}
+
+type informerMetrics struct {
+	gauges     *informerGauges
+	processing *prometheus.HistogramVec
+}
+
+var _ cache.InformerMetricsProvider = (*informerMetrics)(nil)
+
+func (m *informerMetrics) NewQueuedItemMetric(id cache.InformerNameAndResource) cache.GaugeMetric {
+	return m.gauges.add(id, queuedDesc)
+}
+
+func (m *informerMetrics) NewStoreResourceVersionMetric(id cache.InformerNameAndResource) cache.GaugeMetric {
+	return m.gauges.add(id, storeVersionDesc)
+}
+
+func (m *informerMetrics) NewProcessingLatencyMetric(id cache.InformerNameAndResource) cache.HistogramMetric {
+	return m.processing.WithLabelValues(resourceLabel(id))
+}
+
+// resourceLabel is written as in the forwarder's other metrics.
+func resourceLabel(id cache.InformerNameAndResource) string {
+	return id.GroupVersionResource().GroupResource().String()
+}
+
+var (
+	queuedDesc = prometheus.NewDesc("informer_queued_items",
+		"Changes that have been read and are not yet in the indexer.", []string{"resource"}, nil)
+	storeVersionDesc = prometheus.NewDesc("informer_store_resource_version",
+		"Resource version that the indexer has reached, its last 15 digits; of several namespaces the lowest.", []string{"resource"}, nil)
+)
+
+// informerGauges holds the gauges of the informers that there are.
+type informerGauges struct {
+	mu  sync.Mutex
+	all []*informerGauge
+}
+
+// informerGauge has no value until it is set.
+type informerGauge struct {
+	id   cache.InformerNameAndResource
+	desc *prometheus.Desc
+	set  atomic.Bool
+	bits atomic.Uint64 // of a float64
+}
+
+// Set is part of [cache.GaugeMetric].
+func (g *informerGauge) Set(v float64) {
+	g.bits.Store(math.Float64bits(v))
+	g.set.Store(true)
+}
+
+func (g *informerGauges) add(id cache.InformerNameAndResource, desc *prometheus.Desc) *informerGauge {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.forgetReleased()
+	added := &informerGauge{id: id, desc: desc}
+	g.all = append(g.all, added)
+	return added
+}
+
+// forgetReleased is called at every addition too, so that they do not pile up where
+// nobody collects them.
+func (g *informerGauges) forgetReleased() {
+	g.all = slices.DeleteFunc(g.all, func(i *informerGauge) bool { return !i.id.Reserved() })
+}
+
+// Describe is part of [prometheus.Collector].
+func (g *informerGauges) Describe(to chan<- *prometheus.Desc) {
+	to <- queuedDesc
+	to <- storeVersionDesc
+}
+
+// Collect is part of [prometheus.Collector].
+func (g *informerGauges) Collect(to chan<- prometheus.Metric) {
+	queued, versions := g.byResource()
+	for resource, v := range queued {
+		to <- prometheus.MustNewConstMetric(queuedDesc, prometheus.GaugeValue, v, resource)
+	}
+	for resource, v := range versions {
+		to <- prometheus.MustNewConstMetric(storeVersionDesc, prometheus.GaugeValue, v, resource)
+	}
+}
+
+func (g *informerGauges) byResource() (queued, versions map[string]float64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.forgetReleased()
+	queued, versions = map[string]float64{}, map[string]float64{}
+	for _, i := range g.all {
+		if !i.set.Load() {
+			continue
+		}
+		resource, v := resourceLabel(i.id), math.Float64frombits(i.bits.Load())
+		if i.desc == queuedDesc {
+			queued[resource] += v
+		} else if lowest, ok := versions[resource]; !ok || v < lowest {
+			versions[resource] = v
+		}
+	}
+	return queued, versions
+}

@@ -1,0 +1,212 @@
+package nats
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/natsserver"
+	"github.com/kuberelay/kuberelay/internal/natsserver/natstest"
+	"github.com/kuberelay/kuberelay/internal/publish/publishtest"
+)
+
+// TestMisconfigured: what waiting does not cure is said at once, with the name of
+// the setting, and without a secret.
+func TestMisconfigured(t *testing.T) {
+	plain := natstest.Start(t).URL
+	noJetStream := natstest.Start(t, func(o *server.Options) { o.JetStream = false }).URL
+	ca := natstest.NewCA(t)
+	_, certFile, _ := ca.Issue("client")
+	_, _, otherKey := ca.Issue("other")
+	missing := t.TempDir() + "/missing"
+	for _, test := range []struct {
+		name string
+		o    Options
+		says []string
+	}{
+		{"no server", Options{}, []string{"KUBERELAY_NATS_URL"}},
+		{"malformed URL", Options{URLs: []string{"nats://ho st:" + secret}}, []string{"KUBERELAY_NATS_URL"}},
+		{"URL of another kind", Options{URLs: []string{"http://localhost:4222"}}, []string{"KUBERELAY_NATS_URL", `"http"`}},
+		{"URL without host", Options{URLs: []string{"nats://"}}, []string{"KUBERELAY_NATS_URL"}},
+		{"password in the URL", Options{URLs: []string{"nats://me:" + secret + "@localhost:4222"}}, []string{"localhost:4222", "KUBERELAY_NATS_PASSWORD_FILE"}},
+		{"token in the URL", Options{URLs: []string{secret + "@localhost"}}, []string{"localhost", "KUBERELAY_NATS_TOKEN_FILE"}},
+		{"one of several URLs", Options{URLs: []string{plain, "x://y"}}, []string{`"x"`}},
+		{"no cluster", Options{URLs: []string{plain}, Cluster: "-"}, []string{"KUBERELAY_CLUSTER_NAME"}},
+		{"stream's name", Options{URLs: []string{plain}, Stream: "a.b"}, []string{"KUBERELAY_NATS_STREAM", `"a.b"`}},
+		{"prefix of two tokens", Options{URLs: []string{plain}, SubjectPrefix: "a.b"}, []string{"KUBERELAY_NATS_SUBJECT_PREFIX", `"a.b"`}},
+		{"no history", Options{URLs: []string{plain}, History: -1}, []string{"KUBERELAY_NATS_HISTORY", "-1"}},
+		{"replicas", Options{URLs: []string{plain}, Replicas: 7}, []string{"KUBERELAY_NATS_REPLICAS", "7"}},
+		{"replicas without a cluster", Options{URLs: []string{plain}, Replicas: 3}, []string{"KUBERELAY_NATS_REPLICAS", "3"}},
+		{"content mode", Options{URLs: []string{plain}, ContentMode: "xml"}, []string{"KUBERELAY_CONTENT_MODE", `"xml"`}},
+		{"password file", Options{URLs: []string{plain}, User: "me", PasswordFile: missing}, []string{"KUBERELAY_NATS_PASSWORD_FILE", missing}},
+		{"empty password file", Options{URLs: []string{plain}, User: "me", PasswordFile: file(t, "\n")}, []string{"KUBERELAY_NATS_PASSWORD_FILE", "empty"}},
+		{"user without password", Options{URLs: []string{plain}, User: "me"}, []string{"KUBERELAY_NATS_USER", "KUBERELAY_NATS_PASSWORD_FILE"}},
+		{"token file", Options{URLs: []string{plain}, TokenFile: missing}, []string{"KUBERELAY_NATS_TOKEN_FILE", missing}},
+		{"creds file", Options{URLs: []string{plain}, CredsFile: missing}, []string{"KUBERELAY_NATS_CREDS_FILE", missing}},
+		{"creds file of something else", Options{URLs: []string{plain}, CredsFile: file(t, secret)}, []string{"KUBERELAY_NATS_CREDS_FILE"}},
+		{"nkey file", Options{URLs: []string{plain}, NkeyFile: missing}, []string{"KUBERELAY_NATS_NKEY_FILE", missing}},
+		{"nkey file of something else", Options{URLs: []string{plain}, NkeyFile: file(t, secret)}, []string{"KUBERELAY_NATS_NKEY_FILE"}},
+		{"two kinds of credentials", Options{URLs: []string{plain}, User: "me", PasswordFile: file(t, secret), TokenFile: file(t, secret)}, []string{"more than one"}},
+		{"CA file", Options{URLs: []string{plain}, CAFile: missing}, []string{"KUBERELAY_NATS_TLS_CA_FILE", missing}},
+		{"CA file of something else", Options{URLs: []string{plain}, CAFile: file(t, secret)}, []string{"KUBERELAY_NATS_TLS_CA_FILE", "PEM"}},
+		{"certificate without key", Options{URLs: []string{plain}, CertFile: certFile}, []string{"KUBERELAY_NATS_TLS_KEY_FILE"}},
+		{"certificate and another's key", Options{URLs: []string{plain}, CertFile: certFile, KeyFile: otherKey}, []string{"KUBERELAY_NATS_TLS_CERT_FILE", certFile}},
+		{"TLS wanted, none there", Options{URLs: []string{"tls://" + strings.TrimPrefix(plain, "nats://")}}, []string{"secure"}},
+		{"no JetStream", Options{URLs: []string{noJetStream}}, []string{"JetStream is not enabled"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if test.o.Cluster == "" {
+				test.o.Cluster = "c"
+			}
+			test.o.Cluster = strings.TrimPrefix(test.o.Cluster, "-")
+			bus, err := Connect(t.Context(), test.o)
+			if err == nil {
+				bus.Close()
+			}
+			if !errors.Is(err, ErrMisconfigured) {
+				t.Fatalf("error is %v, want ErrMisconfigured", err)
+			}
+			for _, want := range test.says {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("error does not say %q: %v", want, err)
+				}
+			}
+			if strings.Contains(err.Error(), secret) {
+				t.Errorf("error has the secret in it: %v", err)
+			}
+		})
+	}
+}
+
+// TestUnreachable: a server that is not there yet is waited for.
+func TestUnreachable(t *testing.T) {
+	s := natstest.Start(t)
+	s.Stop()
+	var log strings.Builder
+	registry := prometheus.NewRegistry()
+	bus := connect(t, Options{
+		URLs: []string{s.URL}, Cluster: publishtest.Cluster, Registerer: registry, Logger: slog.New(slog.NewTextHandler(&locked{w: &log}, nil)),
+	})
+	if err := bus.Ready(); err == nil || errors.Is(err, ErrMisconfigured) {
+		t.Errorf("ready says %v of a server that is not there", err)
+	}
+	if _, err := publishNow(t, bus, publishtest.Object{Name: "web", Version: 1}.Message(t, 0)); err == nil {
+		t.Error("published to a server that is not there")
+	}
+	if err := bus.Load(t.Context(), func(event.Key, event.Acked) error { return nil }); err == nil {
+		t.Error("loaded from a server that is not there")
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := bus.Wait(ended); !errors.Is(err, context.Canceled) {
+		t.Errorf("wait gives %v when its context ends", err)
+	}
+	waitFor(t, "saying why not", func() bool { return strings.Contains(fmt.Sprint(bus.Ready()), s.Addr()) })
+
+	s.Restart()
+	waitReady(t, bus)
+	publishOK(t, bus, publishtest.Object{Name: "web", Version: 1}.Message(t, 0))
+	if got := gathered(t, registry, "kuberelay_nats_connected"); got != 1 {
+		t.Errorf("kuberelay_nats_connected is %v", got)
+	}
+	bus.Close()
+	if !strings.Contains(log.String(), "level=WARN") {
+		t.Errorf("no warning in the log: %s", log.String())
+	}
+}
+
+// TestRefusedLater: refused credentials are no reason to go on waiting, even if
+// the server was not there at first.
+func TestRefusedLater(t *testing.T) {
+	s := natstest.Start(t, func(o *server.Options) { o.Authorization = "token" })
+	s.Stop()
+	bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster, TokenFile: file(t, "wrong")})
+	s.Restart()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	if err := bus.Wait(ctx); !errors.Is(err, ErrMisconfigured) {
+		t.Errorf("wait gives %v, want ErrMisconfigured", err)
+	}
+}
+
+// TestSeveralServers: one that is not there does not matter.
+func TestSeveralServers(t *testing.T) {
+	s := natstest.Start(t)
+	dead := fmt.Sprintf("nats://127.0.0.1:%d", natstest.FreePort(t))
+	bus := connect(t, Options{URLs: []string{dead, s.URL}, Cluster: publishtest.Cluster})
+	if err := bus.Ready(); err != nil {
+		t.Errorf("not ready: %v", err)
+	}
+}
+
+func TestInProcess(t *testing.T) {
+	s, err := natsserver.Start(t.Context(), natsserver.Options{ListenAddr: "127.0.0.1:0", StoreDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Shutdown(context.Background())
+	bus := connect(t, Options{InProcess: s, Cluster: publishtest.Cluster})
+	position := publishOK(t, bus, publishtest.Object{Name: "web", Version: 1}.Message(t, 0))
+	events := readEvents(t, s.ClientURL(), publishtest.Object{Name: "web"}.Key())
+	if len(events) != 1 || events[0].Position != position {
+		t.Errorf("the bus holds %v, want one event at %d", events, position)
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	s := natstest.Start(t)
+	registry := prometheus.NewRegistry()
+	bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster, Registerer: registry})
+	m := publishtest.Object{Name: "web", Version: 1}.Message(t, 0)
+	publishOK(t, bus, m)
+	publishOK(t, bus, m)
+	publishNow(t, bus, publishtest.Object{Name: "web", Version: 2}.Message(t, 0))
+	for result, want := range map[result]float64{resultStored: 1, resultAlreadyStored: 1, resultConflict: 1, resultTimeout: 0} {
+		if got := gathered(t, registry, "kuberelay_nats_publishes_total", string(result)); got != want {
+			t.Errorf("%v publishes with result %s, want %v", got, result, want)
+		}
+	}
+	s.Restart()
+	waitReconnected(t, bus)
+	for name, want := range map[string]float64{
+		"kuberelay_nats_connected": 1, "kuberelay_nats_reconnects_total": 1, "kuberelay_nats_in_flight": 0,
+	} {
+		if got := gathered(t, registry, name); got != want {
+			t.Errorf("%s is %v, want %v", name, got, want)
+		}
+	}
+	if got := gathered(t, registry, "kuberelay_nats_ack_duration_seconds"); got != 1 {
+		t.Errorf("%v acknowledgements were timed, want 1", got)
+	}
+}
+
+// gathered is the value of a metric with the given values of labels, of a histogram
+// its count.
+func gathered(t testing.TB, registry *prometheus.Registry, name string, labels ...string) float64 {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			var values []string
+			for _, l := range m.GetLabel() {
+				values = append(values, l.GetValue())
+			}
+			if f.GetName() == name && slices.Equal(values, labels) {
+				return m.GetGauge().GetValue() + m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			}
+		}
+	}
+	t.Fatalf("no metric %s %v", name, labels)
+	return 0
+}

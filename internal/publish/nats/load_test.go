@@ -1,0 +1,212 @@
+package nats
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	natsgo "github.com/nats-io/nats.go"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/natsserver/natstest"
+	"github.com/kuberelay/kuberelay/internal/publish/faultproxy"
+	"github.com/kuberelay/kuberelay/internal/publish/publishtest"
+)
+
+func load(t testing.TB, bus *Bus) map[event.Key]event.Acked {
+	t.Helper()
+	loaded := map[event.Key]event.Acked{}
+	if err := bus.Load(t.Context(), func(k event.Key, a event.Acked) error { loaded[k] = a; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	return loaded
+}
+
+// fill publishes some versions of some objects and gives what Load should give.
+func fill(t testing.TB, bus *Bus, objects, versions int) map[event.Key]event.Acked {
+	t.Helper()
+	want := map[event.Key]event.Acked{}
+	for i := range objects {
+		var position uint64
+		for v := 1; v <= versions; v++ {
+			m := publishtest.Object{Name: fmt.Sprintf("web-%d", i), Version: v, Deleted: v == versions && i%3 == 0}.Message(t, position)
+			position = publishOK(t, bus, m)
+			want[m.Key] = m.Acked
+		}
+		k := publishtest.Object{Name: fmt.Sprintf("web-%d", i)}.Key()
+		a := want[k]
+		a.Position = position
+		want[k] = a
+	}
+	return want
+}
+
+func TestLoad(t *testing.T) {
+	for _, mode := range []ContentMode{Binary, Structured} {
+		t.Run(string(mode), func(t *testing.T) {
+			s := natstest.Start(t)
+			bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster, ContentMode: mode, History: 2})
+			if got := load(t, bus); len(got) != 0 {
+				t.Errorf("an empty stream gives %v", got)
+			}
+			// What is not of our cluster, and what is not an object's, is left out.
+			other := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster + "2", History: 2})
+			fill(t, other, 3, 1)
+			marker, err := event.Builder{Cluster: publishtest.Cluster}.Marker(event.SnapshotStarted, publishtest.Resource, "s", 0, someTime)
+			if err != nil {
+				t.Fatal(err)
+			}
+			publishOK(t, bus, marker)
+			if got := load(t, bus); len(got) != 0 {
+				t.Errorf("a stream without our objects gives %v", got)
+			}
+			want := fill(t, bus, 30, 4)
+			publishOK(t, bus, marker) // last of all
+			if diff := cmp.Diff(want, load(t, bus)); diff != "" {
+				t.Errorf("loaded (-want +got):\n%s", diff)
+			}
+			// The other mode reads the same: the setting may be changed.
+			modes := map[ContentMode]ContentMode{Binary: Structured, Structured: Binary}
+			reader := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster, ContentMode: modes[mode], History: 2})
+			if diff := cmp.Diff(want, load(t, reader)); diff != "" {
+				t.Errorf("loaded in the other mode (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestLoadForeign: a message that someone published by hand must neither stop the
+// forwarder nor block its object for ever.
+func TestLoadForeign(t *testing.T) {
+	s := natstest.Start(t)
+	bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster})
+	k := publishtest.Object{Name: "web"}.Key()
+	js := observe(t, s.URL)
+	for _, msg := range []*natsgo.Msg{
+		{Subject: subjectOf(k), Data: []byte("hello")},
+		{Subject: "kuberelay.test=2Ecluster.not.canonical.a.=41", Data: []byte("hello")},
+		{Subject: "kuberelay.test=2Ecluster.short", Data: []byte("hello")},
+		{Subject: subjectOf(k), Header: natsgo.Header{"ce-specversion": {"1.0"}, "ce-id": {"%zz"}}, Data: []byte("hello")},
+	} {
+		if _, err := js.PublishMsg(t.Context(), msg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := map[event.Key]event.Acked{k: {Position: 4}}
+	if diff := cmp.Diff(want, load(t, bus)); diff != "" {
+		t.Errorf("loaded (-want +got):\n%s", diff)
+	}
+	publishOK(t, bus, publishtest.Object{Name: "web", Version: 1}.Message(t, want[k].Position))
+}
+
+// TestLoadWhileWriting: whatever is written meanwhile, nothing is missing.
+func TestLoadWhileWriting(t *testing.T) {
+	s := natstest.Start(t)
+	bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster, History: 1})
+	want := fill(t, bus, 100, 1)
+	writing, stop := context.WithCancel(t.Context())
+	written := make(chan error, 1)
+	go func() { // pushes messages out of the stream while Load is about to read them
+		position := want[publishtest.Object{Name: "web-1"}.Key()].Position
+		for v := 2; writing.Err() == nil; v++ {
+			done := make(chan error, 1)
+			bus.Publish(t.Context(), publishtest.Object{Name: "web-1", Version: v}.Message(t, position), func(p uint64, err error) {
+				position = p
+				done <- err
+			})
+			if err := <-done; err != nil {
+				written <- err
+				return
+			}
+		}
+		written <- nil
+	}()
+	for range 20 {
+		got := load(t, bus)
+		for k, a := range want {
+			if got[k].Position < a.Position {
+				t.Errorf("%s is at %d, want at least %d", k, got[k].Position, a.Position)
+			}
+		}
+	}
+	stop()
+	if err := <-written; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestLoadPurged: what was to come is purged while Load waits for it.
+func TestLoadPurged(t *testing.T) {
+	s := natstest.Start(t)
+	proxy := faultproxy.Start(t, s.Addr())
+	bus := connect(t, Options{URLs: []string{proxy.Addr()}, Cluster: publishtest.Cluster})
+	fill(t, bus, 20, 1)
+	admin := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster})
+	n := 0
+	err := bus.Load(t.Context(), func(event.Key, event.Acked) error {
+		if n++; n == 1 {
+			stream, err := admin.js.Stream(t.Context(), "KUBERELAY")
+			if err != nil {
+				return err
+			}
+			return stream.Purge(t.Context())
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// TestLoadBroken: a connection that breaks, an answer that is lost, or a context
+// that ends gives an error, never a part of the checkpoint.
+func TestLoadBroken(t *testing.T) {
+	failure := errors.New("the caller's")
+	for _, test := range []struct {
+		name  string
+		fault func(*natstest.Server, *faultproxy.Proxy, context.CancelFunc) error
+		want  error
+	}{
+		{"connection broken", func(_ *natstest.Server, p *faultproxy.Proxy, _ context.CancelFunc) error { p.Break(); return nil }, nil},
+		{"server restarted", func(s *natstest.Server, _ *faultproxy.Proxy, _ context.CancelFunc) error { s.Restart(); return nil }, nil},
+		{"context ended", func(_ *natstest.Server, _ *faultproxy.Proxy, cancel context.CancelFunc) error { cancel(); return nil }, context.Canceled},
+		{"yield failed", func(*natstest.Server, *faultproxy.Proxy, context.CancelFunc) error { return failure }, failure},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := natstest.Start(t)
+			proxy := faultproxy.Start(t, s.Addr())
+			bus := connect(t, Options{URLs: []string{proxy.Addr()}, Cluster: publishtest.Cluster})
+			const objects = 20_000 // more than is asked for at once
+			for i := range objects {
+				bus.Publish(t.Context(), publishtest.Object{Name: fmt.Sprintf("web-%d", i), Version: 1}.Message(t, 0), func(_ uint64, err error) {
+					if err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			if err := bus.Flush(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			defer cancel()
+			n := 0
+			err := bus.Load(ctx, func(event.Key, event.Acked) error {
+				if n++; n == 100 {
+					return test.fault(s, proxy, cancel)
+				}
+				return nil
+			})
+			if err == nil {
+				t.Fatalf("no error after %d of %d objects", n, objects)
+			}
+			if test.want != nil && !errors.Is(err, test.want) {
+				t.Errorf("error is %v, want %v", err, test.want)
+			}
+			if errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("it would have waited for ever: %v", err)
+			}
+		})
+	}
+}

@@ -1,0 +1,170 @@
+package tail
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+func selectors(t *testing.T, list ...string) []Selector {
+	t.Helper()
+	var all []Selector
+	for _, s := range list {
+		parsed, err := ParseSelector(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, parsed)
+	}
+	return all
+}
+
+var (
+	events1 = event.Resource{Version: "v1", Resource: "events", Kind: "Event", Namespaced: true}
+	events2 = event.Resource{Group: "events.k8s.io", Version: "v1", Resource: "events", Kind: "Event", Namespaced: true}
+	odd     = event.Resource{Group: "example.com", Version: "v1", Resource: "geese", Kind: "Goose", Namespaced: true}
+	snap    = event.Resource{Group: "example.com", Version: "v1", Resource: "snapshot", Kind: "Snapshot", Namespaced: true}
+)
+
+// zoo has an event of each kind, by a name for the test's table.
+func zoo(t *testing.T) map[string]Event {
+	all := map[string]Event{
+		"role":              change(t, event.Created, roles, "", "r", "1"),
+		"pod elsewhere":     change(t, event.Created, pods, "kube-system", "p", "1"),
+		"pod of staging":    change(t, event.Created, pods, "default", "p", "1").of("staging.eu"),
+		"pods marker":       marker(t, event.SnapshotCompleted, pods, 1),
+		"deployment marker": marker(t, event.SnapshotCompleted, deployments, 1),
+		"goose marker":      marker(t, event.SnapshotStarted, odd, 1),
+		"snapshot marker":   marker(t, event.SnapshotStarted, snap, 1),
+	}
+	for name, r := range map[string]event.Resource{"pod": pods, "deployment": deployments, "event": events1, "new event": events2, "goose": odd, "snapshot": snap} {
+		all[name] = change(t, event.Created, r, "default", "x", "1")
+	}
+	return all
+}
+
+func subjectOf(prefix string, e Event) string {
+	if e.Message.Marker {
+		return event.MarkerSubject(prefix, e.Cluster, e.Message.Key.GroupResource())
+	}
+	return event.Subject(prefix, e.Cluster, e.Message.Key)
+}
+
+// matches is NATS's rule.
+func matches(filter, subject string) bool {
+	f, s := strings.Split(filter, "."), strings.Split(subject, ".")
+	for i, token := range f {
+		switch {
+		case token == ">":
+			return i < len(s)
+		case i >= len(s) || token != "*" && token != s[i]:
+			return false
+		}
+	}
+	return len(f) == len(s)
+}
+
+func TestFilter(t *testing.T) {
+	everything := []string{"deployment", "deployment marker", "event", "goose", "goose marker", "new event", "pod", "pod elsewhere", "pod of staging", "pods marker", "role", "snapshot", "snapshot marker"}
+	for _, tc := range []struct {
+		resources, namespaces, cluster string
+		want                           []string
+		subjects                       []string
+	}{
+		{"", "", "", everything, []string{"k.>"}},
+		{"*", "", "", everything, []string{"k.*.*.*.*.*"}},
+		{"", "", "staging.eu", []string{"pod of staging"}, []string{"k.staging=2Eeu.>"}},
+		{
+			"pods", "", "", []string{"pod", "pod elsewhere", "pod of staging", "pods marker"},
+			[]string{"k.*.*.pods.*.*", "k.*._control.snapshot.*.pods", "k.*.*.podses.*.*", "k.*._control.snapshot.*.podses"},
+		},
+		{"pods", "default", "prod", []string{"pod"}, []string{"k.prod.*.pods.default.*", "k.prod.*.podses.default.*"}},
+		{"po,deploy", "default", "prod", []string{"pod", "deployment"}, nil},
+		{"pod", "", "prod", []string{"pod", "pod elsewhere", "pods marker"}, nil},
+		{"Pod", "", "prod", []string{"pod", "pod elsewhere", "pods marker"}, []string{"k.prod.*.*.*.*"}},
+		{"Goose", "", "", []string{"goose"}, []string{"k.*.*.*.*.*"}}, // nobody can tell the marker's kind
+		{"goose", "", "", nil, nil},
+		{"geese", "", "", []string{"goose", "goose marker"}, nil},
+		{"Goose.example.com", "default", "", []string{"goose"}, []string{"k.*.example_com.*.default.*"}},
+		{"deployments.apps", "", "", []string{"deployment", "deployment marker"}, nil},
+		{"deployments.v1.apps", "", "", []string{"deployment", "deployment marker"}, nil},
+		{"deployments.v1beta1.apps", "default", "", []string{"deployment"}, []string{"k.*.apps.deployments.default.*", "k.*.apps.deploymentses.default.*"}},
+		{"deployments.example.com", "", "", nil, nil},
+		{"pods.core", "default", "", []string{"pod", "pod of staging"}, nil},
+		{"events", "", "", []string{"event", "new event"}, nil},
+		{"events.core", "", "", []string{"event"}, nil},
+		{"events.events.k8s.io", "", "", []string{"new event"}, nil},
+		{"*.apps", "", "", []string{"deployment", "deployment marker"}, []string{"k.*.apps.*.*.*", "k.*._control.snapshot.apps.*"}},
+		{"", "default", "", []string{"deployment", "event", "goose", "new event", "pod", "pod of staging", "snapshot"}, []string{"k.*.*.*.default.*"}},
+		{"", "default,kube-system", "prod", []string{"deployment", "event", "goose", "new event", "pod", "pod elsewhere", "snapshot"}, nil},
+		{"clusterroles", "default", "", nil, nil},
+		{"clusterroles", "", "", []string{"role"}, nil},
+		// These overlap in part.
+		{"*.apps,deployments", "default", "", []string{"deployment"}, []string{"k.*.*.*.default.*"}},
+		{"deployments,deployments.apps", "", "", []string{"deployment", "deployment marker"}, nil},
+		{"snapshot", "", "", []string{"snapshot", "snapshot marker"}, nil},
+	} {
+		t.Run(fmt.Sprintf("%s in %s of %s", tc.resources, tc.namespaces, tc.cluster), func(t *testing.T) {
+			f := Filter{Cluster: tc.cluster}
+			if tc.resources != "" {
+				f.Resources = selectors(t, strings.Split(tc.resources, ",")...)
+			}
+			if tc.namespaces != "" {
+				f.Namespaces = strings.Split(tc.namespaces, ",")
+			}
+			subjects := f.Subjects("k")
+			var got []string
+			for name, e := range zoo(t) {
+				if !f.Match(e) {
+					continue
+				}
+				got = append(got, name)
+				if !slices.ContainsFunc(subjects, func(s string) bool { return matches(s, subjectOf("k", e)) }) {
+					t.Errorf("%s is under none of %q", subjectOf("k", e), subjects)
+				}
+			}
+			slices.Sort(got)
+			slices.Sort(tc.want)
+			if !slices.Equal(got, tc.want) {
+				t.Errorf("got %q, want %q", got, tc.want)
+			}
+			if tc.subjects != nil && !slices.Equal(subjects, tc.subjects) {
+				t.Errorf("subjects %q, want %q", subjects, tc.subjects)
+			}
+			for i, a := range subjects {
+				for _, b := range subjects[i+1:] {
+					if overlap(strings.Split(a, "."), strings.Split(b, ".")) {
+						t.Errorf("%q overlaps %q", a, b)
+					}
+				}
+			}
+		})
+	}
+}
+
+// More subjects than a server should be bothered with are one.
+func TestFilterTooMany(t *testing.T) {
+	var f Filter
+	for i := range maxSubjects + 1 {
+		f.Namespaces = append(f.Namespaces, fmt.Sprintf("ns-%d", i))
+	}
+	if got := f.Subjects("k"); !slices.Equal(got, []string{"k.>"}) {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestParseSelectorRefuses(t *testing.T) {
+	for _, s := range []string{"", ".", "pods.", ".apps", "pods/log", "po ds", "pod*", "*.*", "pods..apps", "pods.Apps", "pods.v1."} {
+		if _, err := ParseSelector(s); err == nil {
+			t.Errorf("%q was taken", s)
+		}
+	}
+	for _, s := range []string{"", "*", "Default", "a/b", "a.b", strings.Repeat("a", 64)} {
+		if _, err := ParseNamespace(s); err == nil {
+			t.Errorf("namespace %q was taken", s)
+		}
+	}
+}

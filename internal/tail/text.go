@@ -1,0 +1,236 @@
+package tail
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// Text makes lines for people:
+//
+//	15:04:05.000  created   pods            default/web-1   v12345  watch
+//	15:04:06.000  snapshot completed  pods  12 objects
+//
+// The time is when the forwarder observed the change, with the date unless it is
+// today. Columns grow with what they have held; what is longer than is good for a
+// column moves its own line only. From the moment a second cluster is seen, each
+// line ends with the name of its cluster. The zero value is ready for use, by one
+// goroutine.
+type Text struct {
+	Color    bool             // use the terminal's colours
+	Location *time.Location   // of the times shown; the local one if nil
+	Now      func() time.Time // time.Now if nil
+
+	columns  [columns]int // widths so far
+	cluster  string       // the first one seen
+	clusters bool         // there is more than one
+}
+
+// The columns that others follow.
+const (
+	columnTime = iota
+	columnType
+	columnResource
+	columnName
+	columnVersion
+	columns
+)
+
+// least and most are the widths that a column begins with and grows to.
+var (
+	least = [columns]int{columnTime: 12, columnType: 8, columnResource: 14, columnName: 14, columnVersion: 6}
+	most  = [columns]int{columnTime: 23, columnType: 8, columnResource: 32, columnName: 64, columnVersion: 21}
+)
+
+const gap = 2 // between columns
+
+// Colours, as the parameter of the terminal's SGR sequence.
+const (
+	red    = "31"
+	green  = "32"
+	yellow = "33"
+	cyan   = "36"
+	grey   = "90"
+)
+
+// Line is the event in one line, without a newline at its end.
+func (t *Text) Line(e Event) string {
+	m := e.Message
+	l := line{text: t}
+	at := t.time(e)
+	l.add(columnTime, fmt.Sprintf("%*s", t.columns[columnTime], at), "")
+	l.add(columnType, word(m), color(m))
+	l.add(columnResource, show(m.Key.GroupResource().String()), "")
+	if m.Marker {
+		l.end(count(m), "")
+	} else {
+		l.add(columnName, name(m.Key), "")
+		l.add(columnVersion, version(m), "")
+		l.end(cause(m), "")
+	}
+	if t.cluster == "" {
+		t.cluster = e.Cluster
+	}
+	t.clusters = t.clusters || e.Cluster != t.cluster
+	if t.clusters {
+		l.end("["+show(e.Cluster)+"]", "")
+	}
+	if m.Marker {
+		return t.paint(l.b.String(), grey)
+	}
+	return l.b.String()
+}
+
+func (t *Text) paint(s, color string) string {
+	if !t.Color || color == "" {
+		return s
+	}
+	return "\x1b[" + color + "m" + s + "\x1b[0m"
+}
+
+func (t *Text) time(e Event) string {
+	at, err := time.Parse(time.RFC3339Nano, e.Message.Attribute("time"))
+	if err != nil {
+		at = e.Stored
+	}
+	location, now := t.Location, t.Now
+	if location == nil {
+		location = time.Local
+	}
+	if now == nil {
+		now = time.Now
+	}
+	at = at.In(location)
+	if at.Format(time.DateOnly) == now().In(location).Format(time.DateOnly) {
+		return at.Format("15:04:05.000")
+	}
+	return at.Format("2006-01-02 15:04:05.000")
+}
+
+// line is a line under construction.
+type line struct {
+	text  *Text
+	b     strings.Builder
+	width int // so far, in characters that show
+	due   int // where the next cell begins, unless the line is longer already
+}
+
+// add puts a cell into its column.
+func (l *line) add(column int, cell, color string) {
+	width := utf8.RuneCountInString(cell)
+	w := &l.text.columns[column]
+	*w = max(*w, least[column])
+	if width <= most[column] {
+		*w = max(*w, width)
+	}
+	l.put(cell, width, color)
+	l.due += *w + gap
+}
+
+// end puts a cell without a width of its own.
+func (l *line) end(cell, color string) {
+	if cell != "" {
+		l.put(cell, utf8.RuneCountInString(cell), color)
+		l.due = 0 // nothing is below another after this
+	}
+}
+
+func (l *line) put(cell string, width int, color string) {
+	if l.b.Len() > 0 {
+		pad := max(gap, l.due-l.width)
+		l.b.WriteString(strings.Repeat(" ", pad))
+		l.width += pad
+	}
+	l.b.WriteString(l.text.paint(cell, color))
+	l.width += width
+}
+
+const typePrefix = "io.kuberelay."
+
+// word is what happened: "created", "snapshot completed". The type of an event
+// that is none of ours stays as it is.
+func word(m *event.Message) string {
+	t, ours := strings.CutPrefix(m.Attribute("type"), typePrefix)
+	if !ours {
+		return show(t)
+	}
+	return strings.ReplaceAll(show(strings.TrimPrefix(t, "object.")), ".", " ")
+}
+
+func color(m *event.Message) string {
+	switch event.Type(m.Attribute("type")) {
+	case event.Created:
+		return green
+	case event.Updated:
+		return yellow
+	case event.Deleted:
+		return red
+	case event.Snapshot:
+		return cyan
+	}
+	return ""
+}
+
+func name(k event.Key) string {
+	if k.Namespace == "" {
+		return show(k.Name)
+	}
+	return show(k.Namespace + "/" + k.Name)
+}
+
+func version(m *event.Message) string {
+	if v := m.Attribute("resourceversion"); v != "" {
+		return show("v" + v)
+	}
+	return "-"
+}
+
+// cause is the cause, and what is to be said of the data.
+func cause(m *event.Message) string {
+	var words []string
+	if c := m.Attribute("cause"); c != "" {
+		words = append(words, show(c))
+	}
+	if m.Attribute("finalstateunknown") == "true" {
+		words = append(words, "final state unknown")
+	}
+	if m.Attribute("truncated") == "true" {
+		words = append(words, "truncated")
+	}
+	return strings.Join(words, ", ")
+}
+
+// count is what a marker at the end of a snapshot counts.
+func count(m *event.Message) string {
+	var data struct {
+		Count int `json:"count"`
+	}
+	if event.Type(m.Attribute("type")) != event.SnapshotCompleted || json.Unmarshal(m.Data, &data) != nil {
+		return ""
+	}
+	if data.Count == 1 {
+		return "1 object"
+	}
+	return fmt.Sprintf("%d objects", data.Count)
+}
+
+// show gives a word as it is if it prints and cannot be taken for several, else as
+// Go quotes it.
+func show(s string) string {
+	plain := func(r rune) bool { return unicode.IsPrint(r) && r != '"' && r != '\\' && r != ' ' }
+	for i, r := range s {
+		if r == utf8.RuneError && !strings.HasPrefix(s[i:], string(utf8.RuneError)) || !plain(r) {
+			return strconv.Quote(s)
+		}
+	}
+	if s == "" {
+		return `""`
+	}
+	return s
+}

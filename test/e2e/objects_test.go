@@ -1,0 +1,144 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kuberelay/kuberelay/internal/controlplane"
+)
+
+// user changes the cluster as kubectl would.
+type user struct {
+	t      *testing.T
+	client dynamic.Interface
+}
+
+func newUser(t *testing.T, cp *controlplane.ControlPlane) *user {
+	t.Helper()
+	client, err := dynamic.NewForConfig(cp.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &user{t, client}
+}
+
+func (u *user) of(gvr schema.GroupVersionResource, namespace string) dynamic.ResourceInterface {
+	if namespace == "" {
+		return u.client.Resource(gvr)
+	}
+	return u.client.Resource(gvr).Namespace(namespace)
+}
+
+// create creates the object of a manifest.
+func (u *user) create(gvr schema.GroupVersionResource, namespace, manifest string) *unstructured.Unstructured {
+	u.t.Helper()
+	o := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal([]byte(manifest), &o.Object); err != nil {
+		u.t.Fatal(err)
+	}
+	created, err := u.of(gvr, namespace).Create(u.t.Context(), o, metav1.CreateOptions{})
+	if err != nil {
+		u.t.Fatalf("create %s: %v", gvr.Resource, err)
+	}
+	return created
+}
+
+// label changes a label of an object.
+func (u *user) label(gvr schema.GroupVersionResource, namespace, name, value string) *unstructured.Unstructured {
+	u.t.Helper()
+	patch, _ := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]string{"changed": value}}}) //nolint:errcheck // strings
+	o, err := u.of(gvr, namespace).Patch(u.t.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{})
+	if err != nil {
+		u.t.Fatalf("change %s %s: %v", gvr.Resource, name, err)
+	}
+	return o
+}
+
+// delete deletes an object and waits until it is gone.
+func (u *user) delete(gvr schema.GroupVersionResource, namespace, name string) {
+	u.t.Helper()
+	if err := u.of(gvr, namespace).Delete(u.t.Context(), name, metav1.DeleteOptions{}); err != nil {
+		u.t.Fatalf("delete %s %s: %v", gvr.Resource, name, err)
+	}
+	eventually(u.t, gvr.Resource+" "+name+" is gone", func(ctx context.Context) error {
+		_, err := u.of(gvr, namespace).Get(ctx, name, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			return nil
+		case err != nil:
+			return err
+		}
+		return errStillThere
+	})
+}
+
+var errStillThere = apierrors.NewConflict(schema.GroupResource{}, "", nil)
+
+var (
+	configMaps  = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
+	definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	widgets     = schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}
+	planets     = schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "planets"}
+)
+
+func definition(plural, kind, scope string) string {
+	return `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: ` + plural + `.example.com}
+spec:
+  group: example.com
+  scope: ` + scope + `
+  names: {plural: ` + plural + `, singular: ` + plural[:len(plural)-1] + `, kind: ` + kind + `}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+`
+}
+
+// define creates a CustomResourceDefinition and waits until its objects can be
+// created. It goes with the test.
+func (u *user) define(plural, kind, scope string) {
+	u.t.Helper()
+	u.create(definitions, "", definition(plural, kind, scope))
+	u.t.Cleanup(func() {
+		_ = u.client.Resource(definitions).Delete(context.Background(), plural+".example.com", metav1.DeleteOptions{}) //nolint:errcheck // the test may have
+	})
+	gvr := schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: plural}
+	eventually(u.t, plural+" are served", func(ctx context.Context) error {
+		_, err := u.client.Resource(gvr).List(ctx, metav1.ListOptions{})
+		return err
+	})
+}
+
+func configMap(name, value string) string {
+	return "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: " + name + "}\ndata: {value: \"" + value + "\"}\n"
+}
+
+// asPublished is the data that an event of o must carry: the object less what is
+// always left out.
+func asPublished(o *unstructured.Unstructured) map[string]any {
+	c := o.DeepCopy()
+	unstructured.RemoveNestedField(c.Object, "metadata", "managedFields")
+	annotations := c.GetAnnotations()
+	delete(annotations, "kubectl.kubernetes.io/last-applied-configuration")
+	unstructured.RemoveNestedField(c.Object, "metadata", "annotations")
+	if len(annotations) > 0 {
+		c.SetAnnotations(annotations)
+	}
+	text, _ := json.Marshal(c.Object) //nolint:errcheck // it came as JSON
+	var plain map[string]any
+	_ = json.Unmarshal(text, &plain) //nolint:errcheck // as above
+	return plain
+}

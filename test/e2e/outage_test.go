@@ -1,0 +1,98 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/kuberelay/kuberelay/internal/controlplane"
+	"github.com/kuberelay/kuberelay/internal/controlplane/controlplanetest"
+)
+
+// TestTheBusIsDownUnderChange stops the bus, changes objects many times, deletes
+// and recreates some, and starts the bus again: every object's last state arrives,
+// once.
+func TestTheBusIsDownUnderChange(t *testing.T) {
+	bus := natsServer(t)
+	f, cp := sharedForwarder(t, bus.URL, map[string]string{"RESOURCES": "configmaps"})
+	u := newUser(t, cp)
+	namespace := controlplanetest.Namespace(t, cp)
+	const objects = 50
+	for n := range objects {
+		u.create(configMaps, namespace, configMap(fmt.Sprintf("c%d", n), "1"))
+	}
+	f.start().idle()
+	sub := subscribe(t, bus.URL)
+	sub.end()
+
+	for name, fault := range map[string]struct{ begin, end func() }{
+		"killed": {bus.Kill, bus.Start},
+		"frozen": {bus.Freeze, bus.Thaw},
+	} {
+		t.Run(name, func(t *testing.T) {
+			u := newUser(t, cp)
+			before := sub.total()
+			fault.begin()
+			for round := range 10 {
+				for n := range objects {
+					u.label(configMaps, namespace, fmt.Sprintf("c%d", n), fmt.Sprintf("%s-%d", name, round))
+				}
+			}
+			u.delete(configMaps, namespace, "c0")
+			u.create(configMaps, namespace, configMap("c0", "again"))
+			u.create(configMaps, namespace, configMap("passing", "1"))
+			u.delete(configMaps, namespace, "passing")
+			fault.end()
+			f.idle()
+			sub.end()
+			checkReplicaOf(t, u, sub, configMaps)
+			sub.checkOrder()
+			// Some may have been published before the forwarder noticed, and some
+			// had a publish in flight; but not one in ten of the states.
+			if got := sub.total() - before; got > 3*objects {
+				t.Errorf("%d messages for %d objects that changed 10 times", got, objects)
+			}
+			if kinds := sub.kinds(subject(configMaps, namespace, "passing")); kinds != "" && !strings.HasSuffix(kinds, "created deleted") {
+				t.Errorf("the object that came and went has %q", kinds)
+			}
+		})
+	}
+}
+
+// TestTheAPIServerIsRestartedUnderChange kills the API server, twice, the second
+// time with its history compacted, so that the watch cannot go on where it was.
+func TestTheAPIServerIsRestartedUnderChange(t *testing.T) {
+	bus := natsServer(t)
+	cp := controlplanetest.New(t, controlplane.Options{})
+	u := newUser(t, cp)
+	f := newForwarder(t, cp.Kubeconfig(), bus.URL, map[string]string{"RESOURCES": "configmaps"})
+	for n := range 20 {
+		u.create(configMaps, "default", configMap(fmt.Sprintf("c%d", n), "1"))
+	}
+	f.start().idle()
+	sub := subscribe(t, bus.URL)
+	other := cp // the API server is one process: what changes while it is away, changes as it comes back
+	for round, compact := range []bool{false, true} {
+		for n := range 20 {
+			u.label(configMaps, "default", fmt.Sprintf("c%d", n), fmt.Sprint(round))
+		}
+		if err := other.KillAPIServer(); err != nil {
+			t.Fatal(err)
+		}
+		if err := other.StartAPIServer(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		u.delete(configMaps, "default", fmt.Sprintf("c%d", round))
+		u.create(configMaps, "default", configMap(fmt.Sprintf("new%d", round), "1"))
+		if compact {
+			if err := other.CompactEtcd(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		sub.awaitKinds(subject(configMaps, "default", fmt.Sprintf("new%d", round)), "created")
+	}
+	f.idle()
+	sub.end()
+	sub.checkOrder()
+	checkReplicaOf(t, u, sub, configMaps)
+}

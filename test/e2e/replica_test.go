@@ -1,0 +1,70 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kuberelay/kuberelay/internal/natsserver/natstest"
+)
+
+func natsServer(t *testing.T) *natstest.Process {
+	t.Helper()
+	return natstest.StartProcess(t)
+}
+
+// forTest is the same subscriber, failing another test.
+func (s *subscriber) forTest(t *testing.T) *view { return &view{s, t} }
+
+// view is a subscriber within a subtest.
+type view struct {
+	*subscriber
+	t *testing.T
+}
+
+// checkReplica checks that what is last on each subject of the sampled resources is
+// exactly the cluster as the API server lists it.
+func checkReplica(t *testing.T, u *user, sub *subscriber, of []sample) {
+	t.Helper()
+	for _, s := range of {
+		checkReplicaOf(t, u, sub, s.gvr)
+	}
+}
+
+func checkReplicaOf(t *testing.T, u *user, sub *subscriber, gvr schema.GroupVersionResource) {
+	t.Helper()
+	eventually(t, "the bus has every "+gvr.Resource+" as it is", func(ctx context.Context) error {
+		list, err := u.client.Resource(gvr).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		onBus := map[string]received{}
+		group := strings.Split(subject(gvr, "", ""), ".")[2]
+		for subject, r := range sub.last() {
+			tokens := strings.Split(subject, ".")
+			if tokens[2] == group && tokens[3] == gvr.Resource && r.kind() != "deleted" {
+				onBus[r.attribute("uid")] = r
+			}
+		}
+		for n := range list.Items {
+			o := &list.Items[n]
+			r, ok := onBus[string(o.GetUID())]
+			if !ok {
+				return fmt.Errorf("%s/%s is not on the bus", o.GetNamespace(), o.GetName())
+			}
+			delete(onBus, string(o.GetUID()))
+			if got, want := decode(t, r.data), asPublished(o); !reflect.DeepEqual(got, want) {
+				return fmt.Errorf("%s/%s differs:\n got %v\nwant %v", o.GetNamespace(), o.GetName(), got, want)
+			}
+		}
+		for _, r := range onBus {
+			return fmt.Errorf("%s is on the bus and not in the cluster", r.subject)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,226 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kuberelay/kuberelay/internal/controlplane/controlplanetest"
+)
+
+// sample is a kind of object to create, change and delete.
+type sample struct {
+	gvr        schema.GroupVersionResource
+	kind       string
+	namespaced bool
+	name       string
+	manifest   string // without name
+	token      string // the name as a token of a subject, if not itself
+	path       string // the name in an API path, if not itself
+}
+
+func gvr(group, version, resource string) schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: group, Version: version, Resource: resource}
+}
+
+var samples = []sample{
+	{gvr: configMaps, kind: "ConfigMap", namespaced: true, name: "settings.v1", token: "settings=2Ev1", manifest: `{data: {a: "1"}}`},
+	{gvr: gvr("", "v1", "services"), kind: "Service", namespaced: true, name: "web", manifest: `{spec: {ports: [{port: 80}]}}`},
+	{gvr: gvr("", "v1", "serviceaccounts"), kind: "ServiceAccount", namespaced: true, name: "robot", manifest: `{}`},
+	{gvr: gvr("", "v1", "pods"), kind: "Pod", namespaced: true, name: "job-1", manifest: `{spec: {containers: [{name: c, image: none}]}}`},
+	{gvr: gvr("", "v1", "nodes"), kind: "Node", name: "machine-1.example", token: "machine-1=2Eexample", manifest: `{}`},
+	{gvr: gvr("", "v1", "persistentvolumes"), kind: "PersistentVolume", name: "disk-1",
+		manifest: `{spec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce], hostPath: {path: /none}}}`},
+	{gvr: gvr("apps", "v1", "statefulsets"), kind: "StatefulSet", namespaced: true, name: "db",
+		manifest: `{spec: {replicas: 0, serviceName: db, selector: {matchLabels: {a: b}}, template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: none}]}}}}`},
+	{gvr: gvr("batch", "v1", "cronjobs"), kind: "CronJob", namespaced: true, name: "nightly",
+		manifest: `{spec: {schedule: "0 0 1 1 *", jobTemplate: {spec: {template: {spec: {restartPolicy: Never, containers: [{name: c, image: none}]}}}}}}`},
+	{gvr: gvr("networking.k8s.io", "v1", "networkpolicies"), kind: "NetworkPolicy", namespaced: true, name: "deny", manifest: `{spec: {podSelector: {}}}`},
+	{gvr: gvr("rbac.authorization.k8s.io", "v1", "roles"), kind: "Role", namespaced: true, name: "odd: *.> näme",
+		token: "odd=3A=20=2A=2E=3E=20n=C3=A4me", path: "odd:%20%2A.%3E%20n%C3%A4me", manifest: `{rules: []}`},
+	{gvr: gvr("rbac.authorization.k8s.io", "v1", "clusterroles"), kind: "ClusterRole", name: "e2e:system:reader", token: "e2e=3Asystem=3Areader", manifest: `{rules: []}`},
+	{gvr: gvr("storage.k8s.io", "v1", "storageclasses"), kind: "StorageClass", name: "fast", manifest: `{provisioner: none.example.com}`},
+	{gvr: gvr("scheduling.k8s.io", "v1", "priorityclasses"), kind: "PriorityClass", name: "urgent", manifest: `{value: 7}`},
+	{gvr: widgets, kind: "Widget", namespaced: true, name: "left", manifest: `{spec: {size: 12345678901234567, ratio: 1.5, text: "<&>\u2028"}}`},
+	{gvr: planets, kind: "Planet", name: "mars", manifest: `{spec: {moons: [phobos, deimos]}}`},
+}
+
+func (s sample) namespace(n string) string {
+	if s.namespaced {
+		return n
+	}
+	return ""
+}
+
+func (s sample) yaml(name string) string {
+	api := s.gvr.GroupVersion().String()
+	quoted, _ := json.Marshal(name) //nolint:errcheck // a string
+	return fmt.Sprintf("apiVersion: %s\nkind: %s\nmetadata: {name: %s}\n%s\n", api, s.kind, quoted, body(s.manifest))
+}
+
+// body unwraps a manifest's outer braces, so that it can follow other members.
+func body(manifest string) string {
+	return strings.TrimSuffix(strings.TrimPrefix(manifest, "{"), "}")
+}
+
+func subject(gvr schema.GroupVersionResource, namespace, token string) string {
+	group := "core"
+	if gvr.Group != "" {
+		group = strings.ReplaceAll(gvr.Group, ".", "_")
+	}
+	if namespace == "" {
+		namespace = "_"
+	}
+	return strings.Join([]string{"kuberelay", clusterName, group, gvr.Resource, namespace, token}, ".")
+}
+
+func or(s, otherwise string) string {
+	if s == "" {
+		return otherwise
+	}
+	return s
+}
+
+// TestEveryResource creates, changes and deletes an object of each kind and checks
+// every attribute of every event, and the data against what the API server
+// returned.
+func TestEveryResource(t *testing.T) {
+	bus := natsServer(t)
+	f, cp := sharedForwarder(t, bus.URL, map[string]string{"RESOURCES": "*"})
+	u := newUser(t, cp)
+	u.define("widgets", "Widget", "Namespaced")
+	u.define("planets", "Planet", "Cluster")
+	namespace := controlplanetest.Namespace(t, cp)
+	f.start().ready()
+	sub := subscribe(t, bus.URL)
+	for _, s := range samples {
+		t.Run(s.gvr.GroupResource().String(), func(t *testing.T) {
+			u, sub := &user{t, u.client}, sub.forTest(t)
+			ns, token := s.namespace(namespace), or(s.token, s.name)
+			on := subject(s.gvr, ns, token)
+			start := time.Now()
+			created := u.create(s.gvr, ns, s.yaml(s.name))
+			await := func(kind string, o *unstructured.Unstructured) received {
+				t.Helper()
+				var found received
+				eventually(t, kind+" of version "+o.GetResourceVersion(), func(context.Context) error {
+					for _, r := range sub.of(on) {
+						if r.kind() == kind && (kind == "deleted" || r.attribute("resourceversion") == o.GetResourceVersion()) {
+							found = r
+							return nil
+						}
+					}
+					return fmt.Errorf("got %q", sub.kinds(on))
+				})
+				return found
+			}
+			first := await("created", created)
+			checkEvent(t, first, s, created, ns, "", "watch", start)
+			if got := decode(t, first.data); !reflect.DeepEqual(got, asPublished(created)) {
+				t.Errorf("created data differ:\n got %v\nwant %v", got, asPublished(created))
+			}
+			changed := u.label(s.gvr, ns, s.name, "yes")
+			second := await("updated", changed)
+			checkEvent(t, second, s, changed, ns, previous(sub.of(on), second), "watch", start)
+			if got := decode(t, second.data); !reflect.DeepEqual(got, asPublished(changed)) {
+				t.Errorf("updated data differ:\n got %v\nwant %v", got, asPublished(changed))
+			}
+			u.delete(s.gvr, ns, s.name)
+			last := await("deleted", changed)
+			deleted := changed.DeepCopy()
+			deleted.SetResourceVersion(last.attribute("resourceversion"))
+			checkEvent(t, last, s, deleted, ns, previous(sub.of(on), last), "watch", start)
+			if number(last.attribute("resourceversion")) <= number(changed.GetResourceVersion()) {
+				t.Errorf("the delete has version %s, not after %s", last.attribute("resourceversion"), changed.GetResourceVersion())
+			}
+			if got := decode(t, last.data)["metadata"].(map[string]any)["labels"]; !reflect.DeepEqual(got, decode(t, second.data)["metadata"].(map[string]any)["labels"]) {
+				t.Errorf("the delete's data are not the last state: labels %v", got)
+			}
+			if kinds := sub.kinds(on); !strings.HasPrefix(kinds, "created") || !strings.HasSuffix(kinds, "deleted") || strings.Count(kinds, "created") != 1 || strings.Count(kinds, "deleted") != 1 {
+				t.Errorf("got the types %q", kinds)
+			}
+		})
+	}
+	f.idle()
+	sub.end()
+	sub.checkOrder()
+	checkReplica(t, u, sub, samples)
+}
+
+// previous is the version of the event before r on its subject.
+func previous(all []received, r received) string {
+	for n := 1; n < len(all); n++ {
+		if all[n].sequence == r.sequence {
+			return all[n-1].attribute("resourceversion")
+		}
+	}
+	return "no event before it"
+}
+
+// checkEvent checks every attribute of section «events».
+func checkEvent(t *testing.T, r received, s sample, o *unstructured.Unstructured, ns, previous, cause string, start time.Time) {
+	t.Helper()
+	path := "/apis/" + s.gvr.Group + "/" + s.gvr.Version
+	if s.gvr.Group == "" {
+		path = "/api/" + s.gvr.Version
+	}
+	if ns != "" {
+		path += "/namespaces/" + ns
+	}
+	id := string(o.GetUID()) + "." + o.GetResourceVersion()
+	if r.kind() == "deleted" {
+		id = string(o.GetUID()) + ".deleted"
+	}
+	want := map[string]string{
+		"specversion":     "1.0",
+		"id":              id,
+		"source":          "/kubernetes/" + clusterName,
+		"type":            "io.kuberelay.object." + r.kind(),
+		"subject":         path + "/" + s.gvr.Resource + "/" + or(s.path, s.name),
+		"datacontenttype": "application/json",
+		"partitionkey":    strings.Join([]string{clusterName, or(s.gvr.Group, "core"), s.gvr.Resource, or(ns, "_"), s.name}, "/"),
+		"sequence":        fmt.Sprintf("0000.%020s", o.GetResourceVersion()),
+		"apiversion":      s.gvr.GroupVersion().String(),
+		"kind":            s.kind,
+		"namespace":       ns,
+		"name":            s.name,
+		"uid":             string(o.GetUID()),
+		"resourceversion": o.GetResourceVersion(),
+		"previousversion": previous,
+		"cause":           cause,
+		"time":            r.attribute("time"),
+	}
+	got := map[string]string{}
+	for name := range r.headers {
+		if a, ok := strings.CutPrefix(name, "ce-"); ok {
+			got[a] = r.attribute(a)
+		}
+	}
+	for a, v := range want {
+		if v == "" {
+			delete(want, a)
+		}
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%s: attributes\n got %v\nwant %v", r.kind(), got, want)
+	}
+	if at, err := time.Parse(time.RFC3339Nano, r.attribute("time")); err != nil || at.Before(start.Add(-time.Minute)) || at.After(time.Now().Add(time.Minute)) {
+		t.Errorf("time %q (%v)", r.attribute("time"), err)
+	}
+}
+
+func decode(t *testing.T, data []byte) map[string]any {
+	t.Helper()
+	var o map[string]any
+	if err := json.Unmarshal(data, &o); err != nil {
+		t.Fatalf("data: %v", err)
+	}
+	return o
+}

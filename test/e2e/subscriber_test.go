@@ -1,0 +1,211 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const clusterName = "e2e"
+
+// received is one message of the stream as a subscriber sees it, with nothing of
+// ours between it and the test.
+type received struct {
+	subject  string
+	sequence uint64
+	headers  natsgo.Header
+	data     []byte
+}
+
+// attribute gives a CloudEvents attribute, percent-decoded.
+func (r received) attribute(name string) string {
+	if v := r.headers["ce-"+name]; len(v) == 1 {
+		decoded, err := url.PathUnescape(v[0])
+		if err != nil {
+			return "undecodable: " + v[0]
+		}
+		return decoded
+	}
+	return ""
+}
+
+// kind is the last word of the type.
+func (r received) kind() string {
+	t := r.attribute("type")
+	return t[strings.LastIndexByte(t, '.')+1:]
+}
+
+// subscriber keeps all that the stream has brought, in order, and survives
+// restarts of the server.
+type subscriber struct {
+	t  *testing.T
+	mu sync.Mutex
+	// by subject, in order of the stream
+	events map[string][]received
+	count  int
+	nc     *natsgo.Conn
+}
+
+func subscribe(t *testing.T, url string) *subscriber {
+	t.Helper()
+	nc, err := natsgo.Connect(url, natsgo.MaxReconnects(-1), natsgo.ReconnectWait(50*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	s := &subscriber{t: t, events: map[string][]received{}, nc: nc}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stream jetstream.Stream
+	eventually(t, "the stream exists", func(ctx context.Context) (err error) {
+		stream, err = js.Stream(ctx, "KUBERELAY")
+		return err
+	})
+	consumer, err := stream.OrderedConsumer(t.Context(), jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverAllPolicy})
+	if err != nil {
+		t.Fatal(err)
+	}
+	running, err := consumer.Consume(s.take)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(running.Stop)
+	return s
+}
+
+func (s *subscriber) take(m jetstream.Msg) {
+	meta, err := m.Metadata()
+	if err != nil {
+		s.t.Error(err)
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.count++
+	s.events[m.Subject()] = append(s.events[m.Subject()], received{m.Subject(), meta.Sequence.Stream, m.Headers(), m.Data()})
+}
+
+// of gives what has come on one subject.
+func (s *subscriber) of(subject string) []received {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]received(nil), s.events[subject]...)
+}
+
+// kinds gives the types of what has come on one subject.
+func (s *subscriber) kinds(subject string) string {
+	var kinds []string
+	for _, r := range s.of(subject) {
+		kinds = append(kinds, r.kind())
+	}
+	return strings.Join(kinds, " ")
+}
+
+// awaitKinds waits until the events of a subject are of these types, in order.
+func (s *subscriber) awaitKinds(subject, want string) {
+	s.t.Helper()
+	eventually(s.t, subject+" has "+want, func(context.Context) error {
+		if got := s.kinds(subject); got != want {
+			return fmt.Errorf("got %q", got)
+		}
+		return nil
+	})
+}
+
+// last gives the last event of each subject of objects.
+func (s *subscriber) last() map[string]received {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	last := map[string]received{}
+	for subject, all := range s.events {
+		if !strings.Contains(subject, "._control.") {
+			last[subject] = all[len(all)-1]
+		}
+	}
+	return last
+}
+
+// checkOrder looks at every message of the stream: no two consecutive ones of an
+// object with one id, and no version that falls within a UID.
+func (s *subscriber) checkOrder() {
+	s.t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for subject, all := range s.events {
+		for n := 1; n < len(all); n++ {
+			before, after := all[n-1], all[n]
+			if before.attribute("id") == after.attribute("id") {
+				s.t.Errorf("%s: id %s at %d and again at %d", subject, after.attribute("id"), before.sequence, after.sequence)
+			}
+			if before.attribute("uid") == after.attribute("uid") && before.attribute("sequence") > after.attribute("sequence") {
+				s.t.Errorf("%s: sequence %s at %d, then %s at %d", subject, before.attribute("sequence"), before.sequence, after.attribute("sequence"), after.sequence)
+			}
+		}
+	}
+}
+
+// end waits until the subscriber has seen the end of the stream.
+func (s *subscriber) end() {
+	s.t.Helper()
+	js, err := jetstream.New(s.nc)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	eventually(s.t, "the subscriber is at the end of the stream", func(ctx context.Context) error {
+		stream, err := js.Stream(ctx, "KUBERELAY")
+		if err != nil {
+			return err
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		var at uint64
+		for _, all := range s.events {
+			at = max(at, all[len(all)-1].sequence)
+		}
+		if last := stream.CachedInfo().State.LastSeq; at < last {
+			return fmt.Errorf("at %d of %d", at, last)
+		}
+		return nil
+	})
+}
+
+func (s *subscriber) total() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.count
+}
+
+// eventually tries until try succeeds, or fails the test with its last error.
+func eventually(t testing.TB, what string, try func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		err := try(ctx)
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("never: %s: %v", what, err)
+		case <-ticker.C:
+		}
+	}
+}
+
+func number(text string) uint64 {
+	n, _ := strconv.ParseUint(text, 10, 64) //nolint:errcheck // 0 fails the comparison
+	return n
+}
