@@ -96,3 +96,15 @@ func (e event) field(path string) string {
 	}
 	return fmt.Sprint(value)
 }
+
+func (e event) String() string {
+	return fmt.Sprintf("%s %s, version %s", objectName(e.resource, e.namespace, e.name), e.kind, e.version)
+}
+
+// objectName is for people: "deployments.apps shop/web".
+func objectName(resource, namespace, name string) string {
+	if namespace != "" {
+		name = namespace + "/" + name
+	}
+	return resource + " " + name
+}

@@ -2,9 +2,9 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -56,7 +56,8 @@ func (s *subscriber) consume(ctx context.Context) error {
 	}
 	// An ordered consumer needs no acknowledgements and goes on where it was after
 	// any interruption.
-	consumer, err := retry(ctx, func() (jetstream.Consumer, error) {
+	anyError := func(error) bool { return true } // there may be no server yet, or no stream
+	consumer, err := retry(ctx, anyError, func() (jetstream.Consumer, error) {
 		return js.OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{})
 	})
 	if err != nil {
@@ -66,19 +67,20 @@ func (s *subscriber) consume(ctx context.Context) error {
 	return err
 }
 
-// retry waits for a server and a stream, of which both may come yet.
-func retry[T any](ctx context.Context, do func() (T, error)) (T, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
+// retry tries again while it fails in a way that waiting may cure.
+func retry[T any](ctx context.Context, curable func(error) bool, do func() (T, error)) (T, error) {
+	timeout := time.After(patience)
 	for {
 		result, err := do()
-		if err == nil {
-			return result, nil
+		if err == nil || !curable(err) {
+			return result, err
 		}
 		select {
+		case <-timeout:
+			return result, fmt.Errorf("%w, for %s", err, patience)
 		case <-ctx.Done():
-			return result, errors.Join(err, ctx.Err())
-		case <-time.After(100 * time.Millisecond):
+			return result, context.Cause(ctx)
+		case <-time.After(poll):
 		}
 	}
 }
@@ -134,14 +136,13 @@ func (s *subscriber) count() int {
 	return len(s.events)
 }
 
-// await blocks until missing is empty, which is given all events so far and those
-// that are an object's last, and says what is still to come.
-func (s *subscriber) await(ctx context.Context, missing func(all []event, state map[string]event) []string) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
+// await blocks until missing, which is given all events so far, says that no more
+// is to come.
+func (s *subscriber) await(ctx context.Context, missing func([]event) []string) error {
+	timeout := time.After(patience)
 	for {
 		s.mu.Lock()
-		absent, broken, changed := missing(s.events, s.last), s.broken, s.changed
+		absent, broken, changed := missing(s.events), s.broken, s.changed
 		s.mu.Unlock()
 		if broken != nil {
 			return fmt.Errorf("the promise is broken: %w", broken)
@@ -151,28 +152,20 @@ func (s *subscriber) await(ctx context.Context, missing func(all []event, state 
 		}
 		select {
 		case <-changed:
-		case <-time.After(settlePoll): // the cluster may have changed as well
+		case <-timeout:
+			return fmt.Errorf("the bus has not brought within %s:\n  %s", patience, strings.Join(absent, "\n  "))
 		case <-ctx.Done():
-			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				return &missingError{absent}
-			}
 			return context.Cause(ctx)
 		}
 	}
 }
 
-func (e event) String() string {
-	name := e.name
-	if e.namespace != "" {
-		name = e.namespace + "/" + name
-	}
-	return fmt.Sprintf("%s %s %s %s", e.kind, e.resource, name, e.version)
-}
-
 // state is what the events say exists: the version of each object.
-func state(last map[string]event) map[string]string {
+func (s *subscriber) state() map[string]string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	versions := map[string]string{}
-	for _, e := range last {
+	for _, e := range s.last {
 		if e.kind != "deleted" {
 			versions[objectName(e.resource, e.namespace, e.name)] = e.version
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"iter"
 	"log/slog"
-	"maps"
 	"sync"
 	"time"
 
@@ -36,6 +35,8 @@ type Reconciler struct {
 	mu    sync.Mutex
 	due   map[schema.GroupResource]bool
 	awake chan struct{} // has a token when due may not be empty
+
+	failed map[schema.GroupResource]bool // to be due again after a pause; only Run touches it
 }
 
 // NewReconciler makes a reconciler that does nothing until Run. Refresh is how
@@ -45,11 +46,16 @@ func NewReconciler(c *Checkpoint, source Source, cluster Cluster, refresh time.D
 	return &Reconciler{
 		checkpoint: c, source: source, cluster: cluster, refresh: refresh, log: log,
 		due: map[schema.GroupResource]bool{}, awake: make(chan struct{}, 1),
+		failed: map[schema.GroupResource]bool{},
 	}
 }
 
-// retryAfter is the pause after a comparison that failed.
-const retryAfter = 5 * time.Second
+// The pause after a comparison that failed, and the longest that it grows to
+// while one fails.
+const (
+	retryAfter   = 5 * time.Second
+	retryLongest = 2 * time.Minute
+)
 
 // Ask has a resource compared soon. It does not block.
 func (r *Reconciler) Ask(gr schema.GroupResource) {
@@ -66,19 +72,28 @@ func (r *Reconciler) Ask(gr schema.GroupResource) {
 func (r *Reconciler) Run(ctx context.Context) {
 	refresh := time.NewTicker(r.refresh)
 	defer refresh.Stop()
-	retry := time.NewTimer(0)
-	defer retry.Stop()
+	var retry <-chan time.Time // nil while none has failed
+	pause := retryAfter
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-r.awake:
-		case <-retry.C:
+		case <-retry:
+			retry = nil
+			for gr := range r.failed {
+				r.Ask(gr)
+			}
 		case <-refresh.C:
 			r.reload(ctx)
 		}
-		if !r.compareDue(ctx) {
-			retry.Reset(retryAfter)
+		r.compareDue(ctx)
+		switch {
+		case len(r.failed) == 0:
+			retry, pause = nil, retryAfter
+		case retry == nil:
+			retry = time.After(pause)
+			pause = min(2*pause, retryLongest)
 		}
 	}
 }
@@ -99,25 +114,21 @@ func (r *Reconciler) reload(ctx context.Context) {
 	}
 }
 
-// compareDue tells whether nothing is left to be tried again.
-func (r *Reconciler) compareDue(ctx context.Context) bool {
+func (r *Reconciler) compareDue(ctx context.Context) {
 	r.mu.Lock()
 	due := r.due
 	r.due = map[schema.GroupResource]bool{}
 	r.mu.Unlock()
-	done := true
-	for gr := range maps.Keys(due) {
+	for gr := range due {
 		err := r.cluster.Reconcile(ctx, gr, r.checkpoint.Of(gr))
-		if ctx.Err() != nil {
-			return true
-		}
-		if err != nil {
-			done = false
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
 			r.log.Warn("comparing the bus with the cluster failed; will be tried again", "resource", gr.String(), "err", err)
-			r.mu.Lock()
-			r.due[gr] = true
-			r.mu.Unlock()
+			r.failed[gr] = true
+		default:
+			delete(r.failed, gr)
 		}
 	}
-	return done
 }

@@ -18,21 +18,30 @@ import (
 // more, they are left alone.
 func (s *Set) reconcileGone(ctx context.Context, gr schema.GroupResource, acked iter.Seq2[event.Key, event.Acked]) (Comparison, error) {
 	var c Comparison
+	live := map[event.Key]event.Acked{}
+	for k, a := range acked {
+		if a.Live() {
+			live[k] = a
+		}
+	}
+	if len(live) == 0 {
+		return c, nil
+	}
 	gone, err := s.resourceGone(ctx, gr)
 	if err != nil {
 		return c, fmt.Errorf("tell whether the cluster still serves %s: %w", gr, err)
 	}
-	for k, a := range acked {
-		switch {
-		case !a.Live():
-		case !gone:
-			c.OutOfScope++
-		case s.watchedFor(gr) != nil:
+	if !gone {
+		c.OutOfScope = len(live)
+		return c, nil
+	}
+	for k, a := range live {
+		if s.watchedFor(gr) != nil {
 			c.Waiting++ // it is back, and its informers will say
-		default:
-			c.Deleted++
-			s.inferDelete(k, a)
+			continue
 		}
+		c.Deleted++
+		s.inferDelete(k, a)
 	}
 	return c, nil
 }

@@ -16,19 +16,19 @@ import (
 const (
 	loadBatch  = 10_000          // messages asked for at a time, about 8 MB of headers
 	loadIdle   = 2 * time.Second // without a message, before asking the server what is left
-	loadChases = 1_000           // times that a message more is found at the end, before giving up
+	loadChases = 3               // times that a message more is found at the end, before looking closer
 )
 
 // Load reads the last event of every object of the cluster and calls yield with
-// what the checkpoint should hold of it, in the order of positions. It reads
-// headers only. Snapshot markers are left out.
+// what the checkpoint should hold of it. It reads headers only. Snapshot markers
+// are left out.
 //
-// It ends when, for a moment, there is nothing more to read, and has then seen the
-// last event of every object as it was at that moment. An object that is written
-// meanwhile may be yielded again, with a later position; the last counts. If the
-// connection breaks, if a message got lost on its way, or if others write faster
-// than it can read, it fails: it never ends early without an error. An error of
-// yield ends it and is returned as it is.
+// It ends when it has yielded, of every object that the stream held when Load
+// began and still holds, an event at least as late as its last one then. An object
+// that is written meanwhile may be yielded again, with a later position: the last
+// counts. If the connection breaks, or a message got lost on its way, it fails: it
+// never ends early without an error. An error of yield ends it and is returned as it
+// is.
 //
 // A message that is no event of ours, say one published by hand to an object's
 // subject, is yielded with its position only, so that the object's state can be
@@ -50,7 +50,7 @@ func (b *Bus) Load(ctx context.Context, yield func(event.Key, event.Acked) error
 	}
 	defer b.forget(ctx, consumer)
 	l := loading{
-		b: b, consumer: consumer, yield: yield, subjects: event.ClusterSubjects(b.opts.SubjectPrefix, b.opts.Cluster),
+		b: b, consumer: consumer, yield: yield, seen: map[string]struct{}{}, subjects: event.ClusterSubjects(b.opts.SubjectPrefix, b.opts.Cluster),
 	}
 	if err := l.run(ctx); err != nil {
 		if l.yieldErr != nil {
@@ -75,8 +75,9 @@ type loading struct {
 	yield    func(event.Key, event.Acked) error
 	subjects string
 
-	received uint64 // messages so far; the server numbers them, so that a gap shows
-	position uint64 // of the last of them
+	received uint64              // messages so far; the server numbers them, so that a gap shows
+	position uint64              // of the last of them
+	seen     map[string]struct{} // their subjects
 	chases   int
 	yieldErr error
 }
@@ -122,11 +123,8 @@ func (l *loading) take(msg jetstream.Msg) (pending uint64, err error) {
 		return 0, fmt.Errorf("got message %d after message %d", meta.Sequence.Consumer, l.received)
 	}
 	l.received, l.position = meta.Sequence.Consumer, meta.Sequence.Stream
-	if err := l.yieldMessage(msg, l.position); err != nil {
-		l.yieldErr = err
-		return 0, err
-	}
-	return meta.NumPending, nil
+	l.seen[msg.Subject()] = struct{}{}
+	return meta.NumPending, l.yieldStored(&stored{subject: msg.Subject(), sequence: l.position, headers: msg.Headers()})
 }
 
 // isEnd asks the stream's leader for a message after the last one we have. If there
@@ -142,10 +140,37 @@ func (l *loading) isEnd(ctx context.Context) (bool, error) {
 	if err != nil || next == nil {
 		return err == nil, err
 	}
-	if l.chases++; l.chases > loadChases {
-		return false, errors.New("others write faster than it can be read")
+	if l.chases++; l.chases < loadChases {
+		return false, nil
 	}
-	return false, nil
+	return true, l.readMissing(ctx)
+}
+
+// readMissing reads what may have escaped: where others write faster than we ask
+// whether there is more, an object's last message may be replaced by a later one
+// each time before its turn comes.
+func (l *loading) readMissing(ctx context.Context) error {
+	stream, err := l.b.js.Stream(ctx, l.b.opts.Stream)
+	if err != nil {
+		return err
+	}
+	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(l.subjects))
+	if err != nil {
+		return err
+	}
+	for subject := range info.State.Subjects {
+		if _, ok := l.seen[subject]; ok {
+			continue
+		}
+		last, err := l.b.getMessage(ctx, lastRequest(subject))
+		if err == nil && last != nil { // purged otherwise
+			err = l.yieldStored(last)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // left asks the server how many messages are to come, since none came for a
@@ -161,8 +186,9 @@ func (l *loading) left(ctx context.Context) (pending uint64, err error) {
 	return info.NumPending, nil
 }
 
-func (l *loading) yieldMessage(msg jetstream.Msg, position uint64) error {
-	_, _, key, marker, err := event.ParseSubject(msg.Subject())
+// yieldStored yields a message, unless it is a marker.
+func (l *loading) yieldStored(s *stored) error {
+	_, _, key, marker, err := event.ParseSubject(s.subject)
 	if err != nil {
 		l.b.log.Warn("the bus has a subject that is no object's", "err", err)
 		return nil
@@ -170,10 +196,10 @@ func (l *loading) yieldMessage(msg jetstream.Msg, position uint64) error {
 	if marker {
 		return nil
 	}
-	s := stored{subject: msg.Subject(), sequence: position, headers: msg.Headers()}
 	acked := s.acked()
 	if acked.UID == "" {
-		l.b.log.Warn("a message on the bus is no event of ours", "subject", msg.Subject(), "position", position)
+		l.b.log.Warn("a message on the bus is no event of ours", "subject", s.subject, "position", s.sequence)
 	}
-	return l.yield(key, acked)
+	l.yieldErr = l.yield(key, acked)
+	return l.yieldErr
 }

@@ -1,0 +1,192 @@
+package informers
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// watches writes a resolution as «deployments.v1.apps», without the final dot for
+// the core group.
+func watches(r Resolution) string {
+	var names []string
+	for _, w := range r.Watch {
+		names = append(names, strings.TrimSuffix(w.Resource+"."+w.Version+"."+w.Group, "."))
+	}
+	return strings.Join(names, " ")
+}
+
+func TestResolve(t *testing.T) {
+	list := func(s string) []string { return strings.Fields(s) }
+	for name, c := range map[string]struct {
+		include, exclude, unlessNamed string
+		want                          string
+		unmatched                     string
+	}{
+		"plural":                            {include: "pods", want: "pods.v1"},
+		"singular":                          {include: "pod", want: "pods.v1"},
+		"short name":                        {include: "po", want: "pods.v1"},
+		"Kind":                              {include: "Pod", want: "pods.v1"},
+		"upper case, as kubectl takes it":   {include: "PODS", want: "pods.v1"},
+		"plural that is its singular":       {include: "fish", want: "fish.v2.example.org"},
+		"plural with group":                 {include: "deployments.apps", want: "deployments.v1.apps"},
+		"singular with group":               {include: "deployment.apps", want: "deployments.v1.apps"},
+		"short name with group":             {include: "deploy.apps", want: "deployments.v1.apps"},
+		"Kind with group":                   {include: "Widget.example.com", want: "widgets.v1.example.com"},
+		"Kind with version and group":       {include: "Widget.v1alpha1.example.com", want: "widgets.v1alpha1.example.com"},
+		"with version and group":            {include: "deployments.v1beta1.apps", want: "deployments.v1beta1.apps"},
+		"core group with version":           {include: "pods.v1.", want: "pods.v1"},
+		"beginning of a group":              {include: "widgets.example", want: "widgets.v1.example.com"},
+		"another group":                     {include: "widgets.example.org", want: "widgets.v2.example.org"},
+		"served in a lesser version only":   {include: "scrolls", want: "scrolls.v1beta1.apps"},
+		"ambiguous: the core group first":   {include: "events", want: "events.v1"},
+		"ambiguous: the order of discovery": {include: "widgets", want: "widgets.v1.example.com"},
+		"ambiguous short name":              {include: "wd", want: "widgets.v1.example.com"},
+		"group":                             {include: "*.apps", want: "deployments.v1.apps scrolls.v1beta1.apps"},
+		"group, whole name only":            {include: "*.example", unmatched: "*.example"},
+		"all": {include: "*", want: "events.v1 pods.v1 secrets.v1 deployments.v1.apps scrolls.v1beta1.apps " +
+			"events.v1.events.k8s.io widgets.v1.example.com fish.v2.example.org widgets.v2.example.org"},
+
+		"unknown waits":                {include: "gadgets pods", want: "pods.v1", unmatched: "gadgets"},
+		"unknown version waits":        {include: "widgets.v9.example.com", unmatched: "widgets.v9.example.com"},
+		"unknown group waits":          {include: "pods.example.net *.example.net", unmatched: "pods.example.net *.example.net"},
+		"subresource":                  {include: "pods/log", unmatched: "pods/log"},
+		"nothing":                      {},
+		"named twice, once by a Kind":  {include: "po Pod", want: "pods.v1"},
+		"the first version named wins": {include: "widgets.v1alpha1.example.com *.example.com", want: "widgets.v1alpha1.example.com"},
+		"a wildcard before a version":  {include: "*.example.com widgets.v1alpha1.example.com", want: "widgets.v1.example.com"},
+
+		"without list or watch":         {include: "bindings pods.metrics.k8s.io"},
+		"excluded":                      {include: "*.apps", exclude: "deploy", want: "scrolls.v1beta1.apps"},
+		"excluded group":                {include: "*.apps pods", exclude: "*.apps", want: "pods.v1"},
+		"excluded in another version":   {include: "widgets.v1.example.com", exclude: "widgets.v1alpha1.example.com"},
+		"excluded, although named":      {include: "secrets pods", exclude: "secrets", want: "pods.v1"},
+		"excluded, but unknown":         {include: "pods", exclude: "gadgets", want: "pods.v1"},
+		"quiet under a wildcard":        {include: "*", exclude: "*.apps *.example.com *.example.org", unlessNamed: "secrets events events.events.k8s.io", want: "pods.v1"},
+		"quiet under a group's":         {include: "*.events.k8s.io", unlessNamed: "events.events.k8s.io"},
+		"quiet, but named":              {include: "secrets", unlessNamed: "secrets events", want: "secrets.v1"},
+		"quiet, named after a wildcard": {include: "* ev", exclude: "*.apps *.example.com *.example.org", unlessNamed: "secrets events events.events.k8s.io", want: "events.v1 pods.v1"},
+		"quiet and excluded":            {include: "secrets", exclude: "secrets", unlessNamed: "secrets"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := Selection{Include: list(c.include), Exclude: list(c.exclude), UnlessNamed: list(c.unlessNamed)}
+			r := s.resolve(mustDiscover(t, testCluster()))
+			if got := watches(r); got != c.want {
+				t.Errorf("watches %q, want %q", got, c.want)
+			}
+			if got := strings.Join(r.Unmatched, " "); got != c.unmatched {
+				t.Errorf("unmatched %q, want %q", got, c.unmatched)
+			}
+		})
+	}
+}
+
+func TestResolveKeepsWhatDiscoverySays(t *testing.T) {
+	r := Selection{Include: []string{"deploy"}}.resolve(mustDiscover(t, testCluster()))
+	want := event.Resource{Group: "apps", Version: "v1", Resource: "deployments", Kind: "Deployment", Namespaced: true}
+	if len(r.Watch) != 1 || r.Watch[0] != want {
+		t.Errorf("got %+v, want %+v", r.Watch, want)
+	}
+}
+
+func TestResolveSaysWhyAResourceIsLeft(t *testing.T) {
+	s := Selection{
+		Include: []string{"*", "events", "bindings"}, Exclude: []string{"pods"}, UnlessNamed: []string{"secrets", "events", "events.events.k8s.io"},
+	}
+	left := s.resolve(mustDiscover(t, testCluster())).Left
+	const (
+		cannot   = "the API server does not list and watch it"
+		wildcard = "not selected by a wildcard; name it to watch it"
+	)
+	for gr, want := range map[schema.GroupResource]string{
+		{Resource: "pods"}:                            "excluded",
+		{Resource: "secrets"}:                         wildcard,
+		{Group: "events.k8s.io", Resource: "events"}:  wildcard,
+		{Resource: "bindings"}:                        cannot,
+		{Group: "metrics.k8s.io", Resource: "pods"}:   cannot,
+		{Resource: "events"}:                          "", // named
+		{Group: "example.com", Resource: "widgets"}:   "", // watched
+		{Group: "example.com", Resource: "nonesuch"}:  "",
+		{Group: "apps", Resource: "deployments/nope"}: "",
+	} {
+		if got := left[gr]; got != want {
+			t.Errorf("%s: got %q, want %q", gr, got, want)
+		}
+	}
+}
+
+// TestReplan: what a discovery says of a group that failed starts, stops and moves
+// no informer of it.
+func TestReplan(t *testing.T) {
+	without := func(gv string, failed bool) *stubDiscovery {
+		s := testCluster()
+		s.lists = slices.DeleteFunc(s.lists, func(l *metav1.APIResourceList) bool { return l.GroupVersion == gv })
+		if failed {
+			gv, _ := schema.ParseGroupVersion(gv)
+			s.err = &discovery.ErrGroupDiscoveryFailed{Groups: map[schema.GroupVersion]error{gv: errors.New("stale")}}
+		}
+		return s
+	}
+	rescoped := testCluster()
+	rescoped.lists[len(rescoped.lists)-1].APIResources[1].Namespaced = false
+
+	for name, c := range map[string]struct {
+		before, after        *stubDiscovery
+		gone, stale, started string
+	}{
+		"as before":                              {testCluster(), testCluster(), "", "", ""},
+		"a resource goes":                        {testCluster(), without("apps/v1beta1", false), "scrolls", "", ""},
+		"a resource comes":                       {without("apps/v1beta1", false), testCluster(), "", "", "scrolls"},
+		"a version goes":                         {testCluster(), without("example.com/v1", false), "", "widgets", "widgets"},
+		"a better version comes":                 {without("example.com/v1", false), testCluster(), "", "widgets", "widgets"},
+		"a scope changes":                        {testCluster(), rescoped, "", "fish", "fish"},
+		"a group fails":                          {testCluster(), without("example.org/v2", true), "", "", ""},
+		"a version fails":                        {testCluster(), without("example.com/v1", true), "", "", ""},
+		"a version fails, of a resource's group": {testCluster(), without("apps/v1beta1", true), "", "", ""},
+		"a group is back":                        {without("example.com/v1", true), testCluster(), "", "widgets", "widgets"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			selection := Selection{Include: []string{"widgets.example.com", "fish", "*.apps"}}
+			s := &Set{watched: map[schema.GroupResource]*watched{}}
+			for _, r := range selection.resolve(mustDiscover(t, c.before)).Watch {
+				s.watched[r.GroupResource()] = &watched{resource: r}
+			}
+			after := mustDiscover(t, c.after)
+			gone, stale, started := s.replan(&answer{after, selection.resolve(after)})
+
+			names := func(all []*watched) (s []string) {
+				for _, w := range all {
+					s = append(s, w.resource.Resource)
+				}
+				return s
+			}
+			var starting []string
+			for _, r := range started {
+				starting = append(starting, r.Resource)
+			}
+			for what, got := range map[string][2]string{
+				"gone":     {strings.Join(names(gone), " "), c.gone},
+				"stale":    {strings.Join(names(stale), " "), c.stale},
+				"starting": {strings.Join(starting, " "), c.started},
+			} {
+				if got[0] != got[1] {
+					t.Errorf("%s: got %q, want %q", what, got[0], got[1])
+				}
+			}
+			for _, name := range append(names(gone), names(stale)...) {
+				for gr := range s.watched {
+					if gr.Resource == name {
+						t.Errorf("%s is still watched", name)
+					}
+				}
+			}
+		})
+	}
+}
