@@ -28,6 +28,7 @@ import (
 type bus struct {
 	publish.Publisher
 	source  checkpoint.Source // nil where the sink cannot be read back
+	purger  checkpoint.Purger // nil likewise
 	history forward.History
 	marked  func(context.Context, schema.GroupResource) (event.Type, error)
 	server  *natsserver.Server // nil unless built in
@@ -55,7 +56,7 @@ func openBus(ctx context.Context, cfg config.Config, clusterName string, out io.
 	if err != nil {
 		return nil, errors.Join(busError(err), b.Close())
 	}
-	b.Publisher, b.source, b.history, b.marked = nb, nb, natsHistory{nb}, nb.LastMarker
+	b.Publisher, b.source, b.purger, b.history, b.marked = nb, nb, nb, natsHistory{nb}, nb.LastMarker
 	if err := nb.Ready(); err != nil {
 		progress(err)
 		log.Warn("waiting for the bus", "err", err)
@@ -126,7 +127,9 @@ func (h natsHistory) LastState(ctx context.Context, k event.Key, position uint64
 // forgetful is the history of a sink that cannot be read back.
 type forgetful struct{}
 
-func (forgetful) LastState(context.Context, event.Key, uint64) (*event.Object, error) { return nil, nil }
+func (forgetful) LastState(context.Context, event.Key, uint64) (*event.Object, error) {
+	return nil, nil
+}
 
 func (forgetful) marked(context.Context, schema.GroupResource) (event.Type, error) { return "", nil }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/checkpoint"
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/failpoint"
 	"github.com/kuberelay/kuberelay/internal/forward"
 	"github.com/kuberelay/kuberelay/internal/informers"
 	"github.com/kuberelay/kuberelay/internal/workqueue"
@@ -32,6 +33,7 @@ type pipeline struct {
 	forwarder  *forward.Forwarder
 	checkpoint *checkpoint.Checkpoint
 	reconciler *checkpoint.Reconciler
+	retention  *checkpoint.Retention // nil on a bus that cannot be purged
 	drain      time.Duration
 	log        *slog.Logger
 }
@@ -55,6 +57,11 @@ func newPipeline(cfg config.Config, c *cluster, b *bus, redactionKey []byte, log
 		Now: time.Now, Logger: log, Registerer: r,
 	})
 	p.reconciler = checkpoint.NewReconciler(p.checkpoint, b.source, comparer{p.informers, p.checkpoint, log}, cfg.Work.CheckpointRefresh, log)
+	if b.purger != nil {
+		p.retention = &checkpoint.Retention{
+			Checkpoint: p.checkpoint, Bus: b.purger, After: cfg.Work.DeleteRetention, Now: time.Now, Log: log,
+		}
+	}
 	p.forwarder = forward.New(forward.Config{
 		Informers: p.informers, Checkpoint: p.checkpoint, Publish: b.send, History: b.history,
 		Doubt:   func(k event.Key) { compare(k.GroupResource()) },
@@ -87,11 +94,15 @@ func (p *pipeline) run(ctx context.Context) error {
 		})
 	})
 	compared.Go(func() { p.reconciler.Run(watching) })
+	if p.retention != nil {
+		compared.Go(func() { p.retention.Run(watching) })
+	}
 	failure := p.informers.Run(watching) // until ctx ends, as a rule
 
 	stopWatching()
 	compared.Wait()
 	p.log.Info("informers stopped; draining the queue", "keys", p.queue.Len(), "in_flight", p.queue.InFlight())
+	failpoint.Hit("drain")
 	deadline, cancel := context.WithTimeout(sending, p.drain)
 	defer cancel()
 	if err := p.queue.Drain(deadline); err != nil {
@@ -105,7 +116,7 @@ func (p *pipeline) run(ctx context.Context) error {
 
 // load reads the checkpoint from the bus, until it succeeds or ctx ends.
 func (p *pipeline) load(ctx context.Context, b *bus, progress func(error)) error {
-	if b.source == nil {
+	if b.source == nil || failpoint.Bug("forget-checkpoint") {
 		return nil
 	}
 	backoff := apiServerBackoff

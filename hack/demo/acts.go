@@ -25,7 +25,7 @@ type act struct {
 var acts = []act{{
 	say:  "start the forwarder, which brings its own NATS server; what there is already comes as a snapshot",
 	like: "bin/forwarder run",
-	do:   (*stage).startForwarder,
+	do:   startForwarder,
 	want: []want{
 		snapshot("namespaces"), snapshot("deployments.apps"), snapshot("replicasets.apps"), snapshot("pods"),
 		snapshot("roles.rbac.authorization.k8s.io"), snapshot("customresourcedefinitions.apiextensions.k8s.io"),
@@ -60,7 +60,7 @@ var acts = []act{{
 }, {
 	say:  "delete a Pod; its ReplicaSet makes another",
 	like: "kubectl delete pod -n shop web-…",
-	do:   (*stage).deleteOnePod,
+	do:   deleteOnePod,
 	want: []want{deleted("pods", "web-"), created("pods", "web-")},
 }, {
 	say:  "create a CustomResourceDefinition, and two objects of it: the forwarder notices by itself",
@@ -92,11 +92,13 @@ var acts = []act{{
 	like: "kubectl create role '" + oddName + "' -n shop --verb=get,list,watch --resource=pods",
 	do:   create(roles, "role.yaml"),
 	want: []want{created("roles.rbac.authorization.k8s.io", oddName)},
-	note: func(s *stage) string { return "on the bus it is " + s.subscriber.subject("roles.rbac.authorization.k8s.io", oddName) },
+	note: func(s *stage) string {
+		return "on the bus it is " + s.subscriber.subject("roles.rbac.authorization.k8s.io", oddName)
+	},
 }, {
 	say:  "kill the forwarder, and its NATS server with it",
 	like: "kill -9",
-	do:   (*stage).killForwarder,
+	do:   killForwarder,
 }, {
 	say:  "while it is dead: delete a Widget; delete the Role and create one of the same name",
 	like: "kubectl delete widget spring -n shop; …",
@@ -104,7 +106,7 @@ var acts = []act{{
 }, {
 	say:  "start it again: NO DELETE IS LOST, it compares the bus with the cluster",
 	like: "bin/forwarder run",
-	do:   (*stage).startForwarder,
+	do:   startForwarder,
 	want: []want{
 		deleted("widgets.demo.kuberelay.io", "spring").because("reconcile").with("spec.color", "blue"),
 		deleted("roles.rbac.authorization.k8s.io", oddName).because("reconcile"),
@@ -134,7 +136,9 @@ func create(r schema.GroupVersionResource, manifest string) func(context.Context
 }
 
 func patch(r schema.GroupVersionResource, name, patch string, subresources ...string) func(context.Context, *stage) error {
-	return func(ctx context.Context, s *stage) error { return s.cluster.patch(ctx, r, name, patch, subresources...) }
+	return func(ctx context.Context, s *stage) error {
+		return s.cluster.patch(ctx, r, name, patch, subresources...)
+	}
 }
 
 func remove(r schema.GroupVersionResource, name string) func(context.Context, *stage) error {

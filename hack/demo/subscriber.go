@@ -173,6 +173,18 @@ func (s *subscriber) state() map[string]string {
 	return versions
 }
 
+// subject is where on the bus an object's events are.
+func (s *subscriber) subject(resource, name string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for subject, e := range s.last {
+		if e.resource == resource && e.name == name {
+			return subject
+		}
+	}
+	return ""
+}
+
 func (s *subscriber) summary(out *console, took time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

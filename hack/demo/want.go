@@ -17,8 +17,12 @@ type want struct {
 	value    string
 }
 
-func created(resource, name string) want { return want{kind: "created", resource: resource, name: name} }
-func deleted(resource, name string) want { return want{kind: "deleted", resource: resource, name: name} }
+func created(resource, name string) want {
+	return want{kind: "created", resource: resource, name: name}
+}
+func deleted(resource, name string) want {
+	return want{kind: "deleted", resource: resource, name: name}
+}
 
 // snapshot is that a resource has been sent as it was when the forwarder began.
 func snapshot(resource string) want { return want{kind: "snapshot completed", resource: resource} }
@@ -30,8 +34,8 @@ func shows(resource, name, field, value string) want {
 	return want{resource: resource, name: name, field: field, value: value}
 }
 
-func (w want) times(count int) want        { w.count = count; return w }
-func (w want) because(cause string) want   { w.cause = cause; return w }
+func (w want) times(count int) want          { w.count = count; return w }
+func (w want) because(cause string) want     { w.cause = cause; return w }
 func (w want) with(field, value string) want { w.field, w.value = field, value; return w }
 
 func (w want) matches(e event) bool {

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/failpoint"
 )
 
 // Source reads from the bus the last event of every object of our cluster, whole
@@ -121,6 +122,7 @@ func (c *Checkpoint) Load(ctx context.Context, from Source) error {
 
 	loaded := newTable(size)
 	err := from.Load(ctx, func(k event.Key, a event.Acked) error {
+		failpoint.Hit("loading")
 		loaded.put(k, a)
 		return nil
 	})

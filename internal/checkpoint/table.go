@@ -21,6 +21,7 @@ type entry struct {
 	uid      [16]byte
 	version  uint64
 	position uint64
+	stored   uint32
 	epoch    uint16
 	deleted  bool
 }
@@ -83,7 +84,7 @@ func (t table) epoch() uint16 {
 
 // pack is exact: it refuses what unpack would not give back byte for byte.
 func pack(a event.Acked) (entry, bool) {
-	e := entry{position: a.Position, epoch: a.Epoch, deleted: a.Deleted}
+	e := entry{position: a.Position, stored: a.Stored, epoch: a.Epoch, deleted: a.Deleted}
 	var err error
 	if e.version, err = strconv.ParseUint(a.ResourceVersion, 10, 64); err != nil || len(a.UID) != len(uuidForm) {
 		return entry{}, false
@@ -110,6 +111,6 @@ func (e entry) unpack() event.Acked {
 	}
 	return event.Acked{
 		UID: string(uid), ResourceVersion: strconv.FormatUint(e.version, 10),
-		Epoch: e.epoch, Deleted: e.deleted, Position: e.position,
+		Epoch: e.epoch, Deleted: e.deleted, Stored: e.stored, Position: e.position,
 	}
 }

@@ -71,6 +71,10 @@ type Acked struct {
 	Epoch           uint16
 	Deleted         bool
 
+	// Stored is when the bus stored that event, in seconds since 1970; 0 where that
+	// is not known. It is what the retention of deletes goes by.
+	Stored uint32
+
 	// Position is where the bus keeps that event: on NATS the stream sequence,
 	// which the next publish of the object names as the one it expects.
 	Position uint64

@@ -4,6 +4,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/failpoint"
 )
 
 // Reason names the row of the decision table that applied. It is a label of the
@@ -50,6 +51,14 @@ func Decide(v event.View, acked event.Acked) (*event.Change, Reason) {
 		}
 	}
 	switch live := v.Live; {
+	case failpoint.Bug("forget-uid") && live != nil && acked.Live() && live.ResourceVersion != acked.ResourceVersion:
+		return change(v, event.Updated, acked.ResourceVersion), ReasonUpdated
+	case failpoint.Bug("missing-is-deleted") && live == nil && acked.Live():
+		return &event.Change{Type: event.Deleted, Cause: event.CauseReconcile, Epoch: v.Epoch, Previous: acked.ResourceVersion, Observed: v.Observed}, ReasonDeleted
+	case failpoint.Bug("overwrite-newer") && live != nil && acked.Live() && live.ResourceVersion != acked.ResourceVersion:
+		return change(v, event.Updated, acked.ResourceVersion), ReasonUpdated
+	case failpoint.Bug("publish-unchanged") && live != nil && acked.Live() && live.ResourceVersion == acked.ResourceVersion:
+		return change(v, event.Updated, acked.ResourceVersion), ReasonUpdated
 	case live == nil && acked.Live():
 		return nil, ReasonAwait
 	case live == nil:

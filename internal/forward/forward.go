@@ -12,6 +12,7 @@ package forward
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -20,6 +21,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/failpoint"
 )
 
 // Informers is what the forwarder asks of the informers.
@@ -89,6 +91,7 @@ func New(c Config) *Forwarder { return &Forwarder{Config: c, metrics: newMetrics
 // exactly once, possibly after it has returned. With again, another step may be
 // due; with an error, the step failed and the key must come back later.
 func (f *Forwarder) Sync(ctx context.Context, key event.Key, done func(again bool, err error)) {
+	failpoint.Hit("key-taken")
 	view, acked := f.Informers.Lookup(key), f.Checkpoint.Get(key)
 	change, reason := Decide(view, acked)
 	f.metrics.decisions.WithLabelValues(string(reason)).Inc()
@@ -143,17 +146,33 @@ func (f *Forwarder) publish(ctx context.Context, c event.Change, acked event.Ack
 		return
 	}
 	m.Expected = acked.Position
+	if failpoint.Bug("random-ids") {
+		m.ID = rand.Text()
+		m.Attributes[0].Value = m.ID
+	}
+	if failpoint.Bug("acknowledge-before-publish") {
+		f.record(c, m)
+		done(false, nil)
+		f.Publish(ctx, m, func(Outcome) {})
+		return
+	}
+	failpoint.Hit("before-publish")
 	log = log.With("event_id", m.ID)
 	f.Publish(ctx, m, func(o Outcome) {
 		switch {
 		case o.Err == nil:
-			m.Acked.Position = o.Position
+			failpoint.Hit("after-ack")
+			m.Acked.Position, m.Acked.Stored = o.Position, uint32(time.Now().Unix())
 			f.record(c, m)
 			log.Debug("event acknowledged", "type", c.Type, "position", o.Position)
 			done(c.Type == event.Deleted, nil)
 		case o.Conflict != nil:
 			f.metrics.conflicts.Inc()
 			log.Warn("the bus holds another event than expected; deciding again", "bus_version", o.Conflict.ResourceVersion, "expected_position", m.Expected, "bus_position", o.Conflict.Position)
+			if failpoint.Bug("adopt-position-blindly") {
+				acked.Position = o.Conflict.Position
+				o.Conflict = &acked
+			}
 			f.Checkpoint.Put(c.Key, *o.Conflict)
 			done(true, nil)
 		case o.TooLarge && !c.Truncated && c.Object.Body != nil:
@@ -166,11 +185,14 @@ func (f *Forwarder) publish(ctx context.Context, c event.Change, acked event.Ack
 			done(false, o.Err)
 		case errors.Is(o.Err, context.Canceled):
 			done(false, o.Err)
+		case failpoint.Bug("give-up"):
+			done(false, nil)
 		default:
 			log.Warn("publish failed; will be tried again", "err", o.Err)
 			done(false, o.Err)
 		}
 	})
+	failpoint.Hit("after-publish")
 }
 
 func (f *Forwarder) record(c event.Change, m *event.Message) {

@@ -31,9 +31,9 @@ type bench struct {
 }
 
 func (b *bench) Lookup(event.Key) event.View       { return b.view }
-func (b *bench) Settle(_ event.Key, a event.Acked) { b.settled = append(b.settled, a) }
+func (b *bench) Settle(_ event.Key, a event.Acked) { a.Stored = 0; b.settled = append(b.settled, a) }
 func (b *bench) Get(event.Key) event.Acked         { return b.acked }
-func (b *bench) Put(_ event.Key, a event.Acked)    { b.acked = a }
+func (b *bench) Put(_ event.Key, a event.Acked)    { a.Stored = 0; b.acked = a }
 func (b *bench) publish(_ context.Context, m *event.Message, done func(Outcome)) {
 	b.sent = append(b.sent, m)
 	done(b.answer[len(b.sent)-1])

@@ -1,6 +1,7 @@
 package informers
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"testing"
@@ -8,30 +9,61 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
 )
 
-// stubDiscovery answers as the API server would.
+// stubDiscovery answers as the discovery client of a cluster.
 type stubDiscovery struct {
 	discovery.DiscoveryInterface
-	groups []*metav1.APIGroup
-	lists  []*metav1.APIResourceList
-	err    error
+	discovery.DiscoveryInterfaceWithContext
+	versions []*metav1.APIResourceList // those of a group together, the preferred one first
+	failed   []string                  // versions
+	err      error
 }
 
-func (s stubDiscovery) ServerGroupsAndResources() ([]*metav1.APIGroup, []*metav1.APIResourceList, error) {
-	return s.groups, s.lists, s.err
-}
+var _ discovery.AggregatedDiscoveryInterfaceWithContext = stubDiscovery{}
 
-// serve adds a group with its versions, the preferred one first.
-func (s *stubDiscovery) serve(group string, versions ...*metav1.APIResourceList) {
-	g := &metav1.APIGroup{Name: group}
-	for _, list := range versions {
-		gv, _ := schema.ParseGroupVersion(list.GroupVersion)
-		g.Versions = append(g.Versions, metav1.GroupVersionForDiscovery{GroupVersion: list.GroupVersion, Version: gv.Version})
+// RESTClient is in both interfaces.
+func (stubDiscovery) RESTClient() rest.Interface { return nil }
+
+// GroupsAndMaybeResourcesWithContext is what client-go asks for.
+func (s stubDiscovery) GroupsAndMaybeResourcesWithContext(context.Context) (
+	*metav1.APIGroupList, map[schema.GroupVersion]*metav1.APIResourceList, map[schema.GroupVersion]error, error,
+) {
+	if s.err != nil {
+		return nil, nil, nil, s.err
 	}
-	g.PreferredVersion = g.Versions[0]
-	s.groups = append(s.groups, g)
-	s.lists = append(s.lists, versions...)
+	groups, resources := &metav1.APIGroupList{}, map[schema.GroupVersion]*metav1.APIResourceList{}
+	for _, list := range s.versions {
+		gv, _ := schema.ParseGroupVersion(list.GroupVersion)
+		version := metav1.GroupVersionForDiscovery{GroupVersion: list.GroupVersion, Version: gv.Version}
+		if n := len(groups.Groups); n == 0 || groups.Groups[n-1].Name != gv.Group {
+			groups.Groups = append(groups.Groups, metav1.APIGroup{Name: gv.Group, PreferredVersion: version})
+		}
+		g := &groups.Groups[len(groups.Groups)-1]
+		g.Versions = append(g.Versions, version)
+		resources[gv] = list
+	}
+	failed := map[schema.GroupVersion]error{}
+	for _, v := range s.failed {
+		gv, _ := schema.ParseGroupVersion(v)
+		failed[gv] = errors.New("stale")
+	}
+	return groups, resources, failed, nil
+}
+
+// without leaves a version out.
+func (s stubDiscovery) without(version string) stubDiscovery {
+	s.versions = slices.DeleteFunc(slices.Clone(s.versions), func(l *metav1.APIResourceList) bool { return l.GroupVersion == version })
+	return s
+}
+
+// failing is without, but says that it failed, as where the server behind an
+// APIService does not answer.
+func (s stubDiscovery) failing(version string) stubDiscovery {
+	s = s.without(version)
+	s.failed = append(slices.Clone(s.failed), version)
+	return s
 }
 
 func version(gv string, resources ...metav1.APIResource) *metav1.APIResourceList {
@@ -52,29 +84,27 @@ func verbs(r metav1.APIResource, verbs ...string) metav1.APIResource {
 
 // testCluster has, beside what every cluster has, a resource of each awkward kind:
 // with the name of another group's, of one version only, that cannot be watched.
-func testCluster() *stubDiscovery {
-	s := &stubDiscovery{}
-	s.serve("", version("v1",
-		namespaced("pods", "pod", "Pod", "po"),
-		namespaced("pods/log", "", "Pod"),
-		namespaced("secrets", "secret", "Secret"),
-		namespaced("events", "event", "Event", "ev"),
-		verbs(namespaced("bindings", "binding", "Binding"), "create"),
-	))
+func testCluster() stubDiscovery {
 	deployments := namespaced("deployments", "deployment", "Deployment", "deploy")
-	s.serve("apps",
-		version("apps/v1", deployments, namespaced("deployments/status", "", "Deployment")),
-		version("apps/v1beta1", deployments, namespaced("scrolls", "scroll", "Scroll")))
-	s.serve("events.k8s.io", version("events.k8s.io/v1", namespaced("events", "event", "Event", "ev")))
-	s.serve("metrics.k8s.io", version("metrics.k8s.io/v1beta1",
-		verbs(namespaced("pods", "", "PodMetrics"), "get", "list")))
 	widgets := namespaced("widgets", "widget", "Widget", "wd")
-	s.serve("example.com", version("example.com/v1", widgets), version("example.com/v1alpha1", widgets))
-	s.serve("example.org", version("example.org/v2", widgets, namespaced("fish", "fish", "Fish")))
-	return s
+	return stubDiscovery{versions: []*metav1.APIResourceList{
+		version("v1",
+			namespaced("pods", "pod", "Pod", "po"),
+			namespaced("pods/log", "", "Pod"),
+			namespaced("secrets", "secret", "Secret"),
+			namespaced("events", "event", "Event", "ev"),
+			verbs(namespaced("bindings", "binding", "Binding"), "create")),
+		version("apps/v1", deployments, namespaced("deployments/status", "", "Deployment")),
+		version("apps/v1beta1", deployments, namespaced("scrolls", "scroll", "Scroll")),
+		version("events.k8s.io/v1", namespaced("events", "event", "Event", "ev")),
+		version("metrics.k8s.io/v1beta1", verbs(namespaced("pods", "", "PodMetrics"), "get", "list")),
+		version("example.com/v1", widgets),
+		version("example.com/v1alpha1", widgets),
+		version("example.org/v2", widgets, namespaced("fish", "fish", "Fish")),
+	}}
 }
 
-func mustDiscover(t *testing.T, s *stubDiscovery) *catalogue {
+func mustDiscover(t *testing.T, s stubDiscovery) *catalogue {
 	t.Helper()
 	c, err := discover(t.Context(), s)
 	if err != nil {
@@ -94,20 +124,10 @@ func TestDiscoverFailure(t *testing.T) {
 // in one of its versions.
 func TestGone(t *testing.T) {
 	s := testCluster()
-	partly := testCluster()
-	partly.groups = slices.DeleteFunc(partly.groups, func(g *metav1.APIGroup) bool { return g.Name == "metrics.k8s.io" })
-	partly.lists = slices.DeleteFunc(partly.lists, func(l *metav1.APIResourceList) bool {
-		return l.GroupVersion == "apps/v1beta1" || l.GroupVersion == "metrics.k8s.io/v1beta1"
-	})
-	partly.err = &discovery.ErrGroupDiscoveryFailed{Groups: map[schema.GroupVersion]error{
-		{Group: "apps", Version: "v1beta1"}:           errors.New("stale"),
-		{Group: "metrics.k8s.io", Version: "v1beta1"}: errors.New("service unavailable"),
-	}}
-	noCore := testCluster()
-	noCore.groups, noCore.lists = noCore.groups[1:], noCore.lists[1:]
-
+	partly := testCluster().failing("apps/v1beta1").failing("metrics.k8s.io/v1beta1")
+	noCore := testCluster().without("v1")
 	for name, c := range map[string]struct {
-		cluster *stubDiscovery
+		cluster stubDiscovery
 		gr      schema.GroupResource
 		want    bool
 	}{

@@ -1,7 +1,6 @@
 package informers
 
 import (
-	"errors"
 	"slices"
 	"strings"
 
@@ -134,7 +133,7 @@ func resourceFor(mapper meta.RESTMapper, arg string) (schema.GroupVersionResourc
 	}
 	m, err := mapper.RESTMapping(gk)
 	if err != nil {
-		return schema.GroupVersionResource{}, errors.Join(err)
+		return schema.GroupVersionResource{}, err
 	}
 	return m.Resource, nil
 }

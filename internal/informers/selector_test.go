@@ -1,14 +1,10 @@
 package informers
 
 import (
-	"errors"
-	"slices"
 	"strings"
 	"testing"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/discovery"
 
 	"github.com/kuberelay/kuberelay/internal/event"
 )
@@ -125,32 +121,26 @@ func TestResolveSaysWhyAResourceIsLeft(t *testing.T) {
 // TestReplan: what a discovery says of a group that failed starts, stops and moves
 // no informer of it.
 func TestReplan(t *testing.T) {
-	without := func(gv string, failed bool) *stubDiscovery {
-		s := testCluster()
-		s.lists = slices.DeleteFunc(s.lists, func(l *metav1.APIResourceList) bool { return l.GroupVersion == gv })
-		if failed {
-			gv, _ := schema.ParseGroupVersion(gv)
-			s.err = &discovery.ErrGroupDiscoveryFailed{Groups: map[schema.GroupVersion]error{gv: errors.New("stale")}}
-		}
-		return s
-	}
-	rescoped := testCluster()
-	rescoped.lists[len(rescoped.lists)-1].APIResources[1].Namespaced = false
+	cluster, rescoped := testCluster(), testCluster()
+	fish := &rescoped.versions[len(rescoped.versions)-1].APIResources[1]
+	fish.Namespaced = false
 
 	for name, c := range map[string]struct {
-		before, after        *stubDiscovery
+		before, after        stubDiscovery
 		gone, stale, started string
 	}{
-		"as before":                              {testCluster(), testCluster(), "", "", ""},
-		"a resource goes":                        {testCluster(), without("apps/v1beta1", false), "scrolls", "", ""},
-		"a resource comes":                       {without("apps/v1beta1", false), testCluster(), "", "", "scrolls"},
-		"a version goes":                         {testCluster(), without("example.com/v1", false), "", "widgets", "widgets"},
-		"a better version comes":                 {without("example.com/v1", false), testCluster(), "", "widgets", "widgets"},
-		"a scope changes":                        {testCluster(), rescoped, "", "fish", "fish"},
-		"a group fails":                          {testCluster(), without("example.org/v2", true), "", "", ""},
-		"a version fails":                        {testCluster(), without("example.com/v1", true), "", "", ""},
-		"a version fails, of a resource's group": {testCluster(), without("apps/v1beta1", true), "", "", ""},
-		"a group is back":                        {without("example.com/v1", true), testCluster(), "", "widgets", "widgets"},
+		"as before":                     {cluster, cluster, "", "", ""},
+		"a resource goes":               {cluster, cluster.without("apps/v1beta1"), "scrolls", "", ""},
+		"a resource comes":              {cluster.without("apps/v1beta1"), cluster, "", "", "scrolls"},
+		"a version goes":                {cluster, cluster.without("example.com/v1"), "", "widgets", "widgets"},
+		"a better version comes":        {cluster.without("example.com/v1"), cluster, "", "widgets", "widgets"},
+		"a scope changes":               {cluster, rescoped, "", "fish", "fish"},
+		"a group fails":                 {cluster, cluster.failing("example.org/v2"), "", "", ""},
+		"the preferred version fails":   {cluster, cluster.failing("example.com/v1"), "", "", ""},
+		"the only version of one fails": {cluster, cluster.failing("apps/v1beta1"), "", "", ""},
+		"the preferred version is back": {cluster.failing("example.com/v1"), cluster, "", "widgets", "widgets"},
+		"what is there of a failed group": {cluster.without("example.com/v1").without("example.com/v1alpha1"),
+			cluster.failing("example.com/v1"), "", "", "widgets"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			selection := Selection{Include: []string{"widgets.example.com", "fish", "*.apps"}}

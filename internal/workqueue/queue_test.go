@@ -12,7 +12,9 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-func key(n int) event.Key { return event.Key{Resource: "pods", Namespace: "default", Name: fmt.Sprint(n)} }
+func key(n int) event.Key {
+	return event.Key{Resource: "pods", Namespace: "default", Name: fmt.Sprint(n)}
+}
 
 func testQueue() *Queue {
 	return New(Config{Workers: 4, MaxInFlight: 1000, BaseDelay: 10 * time.Millisecond, MaxDelay: time.Second})

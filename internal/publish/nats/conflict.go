@@ -62,6 +62,7 @@ func isSame(m *event.Message, on *stored) bool {
 type stored struct {
 	subject  string
 	sequence uint64
+	time     time.Time
 	headers  natsgo.Header
 	data     []byte
 }
@@ -84,7 +85,7 @@ func (s *stored) acked() event.Acked {
 	if err != nil {
 		acked = event.Acked{}
 	}
-	acked.Position = s.sequence
+	acked.Position, acked.Stored = s.sequence, uint32(s.time.Unix())
 	return acked
 }
 
@@ -102,10 +103,11 @@ func parseStored(answer *natsgo.Msg) (*stored, error) {
 	var body struct {
 		Error   *jetstream.APIError `json:"error"`
 		Message *struct {
-			Subject  string `json:"subject"`
-			Sequence uint64 `json:"seq"`
-			Headers  []byte `json:"hdrs"`
-			Data     []byte `json:"data"`
+			Subject  string    `json:"subject"`
+			Sequence uint64    `json:"seq"`
+			Time     time.Time `json:"time"`
+			Headers  []byte    `json:"hdrs"`
+			Data     []byte    `json:"data"`
 		} `json:"message"`
 	}
 	if err := json.Unmarshal(answer.Data, &body); err != nil {
@@ -119,7 +121,7 @@ func parseStored(answer *natsgo.Msg) (*stored, error) {
 	case body.Message == nil:
 		return nil, &failure{resultError, fmt.Errorf("the server's answer is no message")}
 	}
-	s := &stored{subject: body.Message.Subject, sequence: body.Message.Sequence, data: body.Message.Data}
+	s := &stored{subject: body.Message.Subject, sequence: body.Message.Sequence, time: body.Message.Time, data: body.Message.Data}
 	if len(body.Message.Headers) > 0 {
 		headers, err := natsgo.DecodeHeadersMsg(body.Message.Headers)
 		if err != nil {

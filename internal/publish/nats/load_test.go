@@ -178,7 +178,7 @@ func TestLoadBroken(t *testing.T) {
 			s := natstest.Start(t)
 			proxy := faultproxy.Start(t, s.Addr())
 			bus := connect(t, Options{URLs: []string{proxy.Addr()}, Cluster: publishtest.Cluster})
-			const objects = 20_000 // more than is asked for at once
+			const objects = 12_000 // more than is asked for at once
 			for i := range objects {
 				bus.Publish(t.Context(), publishtest.Object{Name: fmt.Sprintf("web-%d", i), Version: 1}.Message(t, 0), func(_ uint64, err error) {
 					if err != nil {

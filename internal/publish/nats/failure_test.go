@@ -1,0 +1,230 @@
+package nats
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kuberelay/kuberelay/internal/natsserver/natstest"
+	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/publish/publishtest"
+)
+
+// limited connects a bus to a stream with limits on size.
+func limited(t *testing.T, limit func(*jetstream.StreamConfig)) (*Bus, jetstream.JetStream) {
+	t.Helper()
+	s := natstest.Start(t)
+	bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster})
+	js := observe(t, s.URL)
+	config := bus.opts.streamConfig()
+	limit(&config)
+	if _, err := js.UpdateStream(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	return bus, js
+}
+
+// TestFull: a full stream is no reason to drop anything. Once there is room the
+// same message is taken.
+func TestFull(t *testing.T) {
+	for name, limit := range map[string]func(*jetstream.StreamConfig){
+		"messages": func(c *jetstream.StreamConfig) { c.MaxMsgs = 2 },
+		"bytes":    func(c *jetstream.StreamConfig) { c.MaxBytes = 20_000 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bus, js := limited(t, limit)
+			var err error
+			var last publishtest.Object
+			for v := 1; v < 10 && err == nil; v++ {
+				last = publishtest.Object{Name: fmt.Sprintf("web-%d", v), Version: v, Data: strings.Repeat("x", 5_000)}
+				_, err = publishNow(t, bus, last.Message(t, 0))
+			}
+			if resultOf(err) != resultFull || errors.Is(err, publish.ErrTooLarge) {
+				t.Fatalf("error is %v, with result %s", err, resultOf(err))
+			}
+			if !strings.Contains(err.Error(), "no room") || !strings.Contains(err.Error(), name) {
+				t.Errorf("the error does not say what is full: %v", err)
+			}
+			if _, err := js.UpdateStream(t.Context(), bus.opts.streamConfig()); err != nil {
+				t.Fatal(err)
+			}
+			publishOK(t, bus, last.Message(t, 0))
+		})
+	}
+}
+
+func TestTooLargeForTheStream(t *testing.T) {
+	bus, _ := limited(t, func(c *jetstream.StreamConfig) { c.MaxMsgSize = 4_000 })
+	_, err := publishNow(t, bus, publishtest.Object{Name: "web", Version: 1, Data: strings.Repeat("x", 5_000)}.Message(t, 0))
+	if !errors.Is(err, publish.ErrTooLarge) {
+		t.Errorf("error is %v, want ErrTooLarge", err)
+	}
+	publishOK(t, bus, publishtest.Object{Name: "web", Version: 1}.Message(t, 0))
+}
+
+// TestTooManyHeaders: headers have a limit of their own, of 64 KiB.
+func TestTooManyHeaders(t *testing.T) {
+	bus, _ := limited(t, func(*jetstream.StreamConfig) {})
+	m := publishtest.Object{Name: "web", Version: 1}.Message(t, 0)
+	m.Attributes = append(m.Attributes[:len(m.Attributes):len(m.Attributes)], m.Attributes[0])
+	m.Attributes[len(m.Attributes)-1].Name = "extension"
+	m.Attributes[len(m.Attributes)-1].Value = strings.Repeat("x", 70_000)
+	if _, err := publishNow(t, bus, m); !errors.Is(err, publish.ErrTooLarge) {
+		t.Errorf("error is %v, want ErrTooLarge", err)
+	}
+}
+
+// TestPayloadLimit: exactly what the server takes is taken, one byte more is not.
+func TestPayloadLimit(t *testing.T) {
+	s := natstest.Start(t, func(o *server.Options) { o.MaxPayload = 8_000 })
+	bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster})
+	message := func(name string, data int) int { // its size
+		m := publishtest.Object{Name: name, Version: 1, Data: strings.Repeat("x", data)}.Message(t, 0)
+		msg, err := encode(Binary, m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return payloadSize(msg)
+	}
+	room := 8_000 - message("a", 0)
+	publishOK(t, bus, publishtest.Object{Name: "a", Version: 1, Data: strings.Repeat("x", room)}.Message(t, 0))
+	_, err := publishNow(t, bus, publishtest.Object{Name: "b", Version: 1, Data: strings.Repeat("x", room+1)}.Message(t, 0))
+	if !errors.Is(err, publish.ErrTooLarge) || !strings.Contains(err.Error(), "8001") {
+		t.Errorf("error is %v, want ErrTooLarge of 8001 bytes", err)
+	}
+}
+
+// TestPermission: what our user may not do is said, once, and never waited for
+// without end.
+func TestPermission(t *testing.T) {
+	allow := func(subjects ...string) func(*server.Options) {
+		return func(o *server.Options) {
+			o.Users = []*server.User{
+				{Username: "admin", Password: "admin"},
+				{Username: "relay", Password: "relay", Permissions: &server.Permissions{Publish: &server.SubjectPermission{Allow: subjects}}},
+			}
+		}
+	}
+	t.Run("to create the stream", func(t *testing.T) {
+		s := natstest.Start(t, allow("kuberelay.>", "$JS.API.STREAM.INFO.>"))
+		bus, err := Connect(t.Context(), Options{
+			URLs: []string{s.URL}, Cluster: "c", User: "relay", PasswordFile: file(t, "relay"), AckTimeout: time.Second,
+		})
+		if err == nil {
+			bus.Close()
+		}
+		if !errors.Is(err, ErrMisconfigured) || !strings.Contains(err.Error(), "$JS.API.STREAM.CREATE.KUBERELAY") {
+			t.Errorf("error is %v, want ErrMisconfigured that names the subject", err)
+		}
+	})
+	t.Run("to publish", func(t *testing.T) {
+		s := natstest.Start(t, allow("$JS.API.>"))
+		var log strings.Builder
+		bus := connect(t, Options{
+			URLs: []string{s.URL}, Cluster: publishtest.Cluster, User: "relay", PasswordFile: file(t, "relay"), AckTimeout: time.Second,
+			Logger: slog.New(slog.NewTextHandler(&locked{w: &log}, nil)),
+		})
+		var wg sync.WaitGroup
+		for i := range 10 {
+			wg.Go(func() {
+				m := publishtest.Object{Name: fmt.Sprintf("web-%d", i), Version: 1}.Message(t, 0)
+				if _, err := publishNow(t, bus, m); err == nil || !strings.Contains(err.Error(), "Permissions Violation") {
+					t.Errorf("error is %v, want one that speaks of the permission", err)
+				}
+			})
+		}
+		wg.Wait()
+		bus.Close()
+		if n := strings.Count(log.String(), "Permissions Violation"); n != 1 {
+			t.Errorf("the log speaks of it %d times, want once: %s", n, log.String())
+		}
+	})
+}
+
+// TestReplicated: on a stream of three servers, two writers of one subject at once.
+// Whatever each is told, there is one event, and trying again settles it.
+func TestReplicated(t *testing.T) {
+	servers := cluster(t, 3)
+	var bus *Bus
+	waitFor(t, "connected to the cluster", func() bool {
+		var err error
+		if bus, err = Connect(t.Context(), Options{URLs: []string{servers[0].URL}, Cluster: publishtest.Cluster, Replicas: 3, AckTimeout: 2 * time.Second}); err != nil {
+			return false
+		}
+		waitReady(t, bus)
+		return true
+	})
+	t.Cleanup(func() { bus.Close() })
+	const objects, writers = 200, 4
+	type outcome struct {
+		object int
+		err    error
+	}
+	outcomes := make(chan outcome, objects*writers)
+	for i := range objects {
+		for range writers {
+			m := publishtest.Object{Name: fmt.Sprintf("web-%d", i), Version: 1}.Message(t, 0)
+			bus.Publish(t.Context(), m, func(_ uint64, err error) { outcomes <- outcome{i, err} })
+		}
+	}
+	results := map[result]int{}
+	for range objects * writers {
+		o := <-outcomes
+		results[resultOf(o.err)]++
+		var conflict *publish.ConflictError
+		if errors.As(o.err, &conflict) || errors.Is(o.err, publish.ErrTooLarge) {
+			t.Errorf("%v", o.err)
+		}
+	}
+	if results[resultBusy] == 0 {
+		t.Errorf("no write was refused as another was under way (10164): %v", results)
+	}
+	for i := range objects {
+		publishOK(t, bus, publishtest.Object{Name: fmt.Sprintf("web-%d", i), Version: 1}.Message(t, 0))
+	}
+	stream, err := bus.js.Stream(t.Context(), "KUBERELAY")
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := stream.Info(t.Context(), jetstream.WithSubjectFilter("kuberelay.>"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(info.State.Subjects) != objects {
+		t.Errorf("the bus holds %d objects, want %d", len(info.State.Subjects), objects)
+	}
+	for subject, n := range info.State.Subjects {
+		if n != 1 {
+			t.Errorf("the bus holds %d events of %s, want 1", n, subject)
+		}
+	}
+}
+
+// cluster starts servers that replicate.
+func cluster(t *testing.T, n int) []*natstest.Server {
+	t.Helper()
+	var routes []*url.URL
+	var ports []int
+	for range n {
+		port := natstest.FreePort(t)
+		ports = append(ports, port)
+		routes = append(routes, &url.URL{Scheme: "nats", Host: fmt.Sprintf("127.0.0.1:%d", port)})
+	}
+	var servers []*natstest.Server
+	for i, port := range ports {
+		servers = append(servers, natstest.Start(t, func(o *server.Options) {
+			o.ServerName = fmt.Sprintf("server-%d", i)
+			o.Cluster = server.ClusterOpts{Name: "test", Host: "127.0.0.1", Port: port}
+			o.Routes = routes
+		}))
+	}
+	return servers
+}

@@ -1,0 +1,128 @@
+package nats
+
+import (
+	"context"
+	"maps"
+	"testing"
+
+	cejetstream "github.com/cloudevents/sdk-go/protocol/nats_jetstream/v2"
+	"github.com/cloudevents/sdk-go/v2/binding"
+	cloudevents "github.com/cloudevents/sdk-go/v2/event"
+	"github.com/cloudevents/sdk-go/v2/types"
+	"github.com/google/go-cmp/cmp"
+	natsgo "github.com/nats-io/nats.go"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/natsserver/natstest"
+	"github.com/kuberelay/kuberelay/internal/publish/publishtest"
+)
+
+// TestSDK: the CloudEvents SDK's own receiver for NATS JetStream reads our events,
+// in both modes. In binary mode it does not undo the percent-encoding that the
+// binding demands of writers and readers alike; that, and nothing else, is
+// different.
+func TestSDK(t *testing.T) {
+	truncated, err := event.Builder{Cluster: publishtest.Cluster}.Message(event.Change{
+		Type: event.Updated, Cause: event.CauseReconcile, Key: publishtest.Resource.Key("default", "big"), Resource: publishtest.Resource,
+		Epoch: 2, Previous: "6", Observed: someTime, Truncated: true,
+		Object: &event.Object{
+			APIVersion: "apps/v1", Kind: "Deployment", Namespace: "default", Name: "big", UID: "u-2", ResourceVersion: "7",
+			Body: []byte(`{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"big","namespace":"default","uid":"u-2"},"spec":{}}`),
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	marker, err := event.Builder{Cluster: publishtest.Cluster}.Marker(event.SnapshotCompleted, publishtest.Resource, "s", 3, someTime)
+	if err != nil {
+		t.Fatal(err)
+	}
+	messages := []*event.Message{
+		publishtest.Object{Name: "web", Version: 1, Data: "é"}.Message(t, 0),
+		publishtest.Object{Name: "gone", Version: 2, Deleted: true}.Message(t, 0),
+		odd(t), truncated, marker,
+	}
+	for _, mode := range []ContentMode{Binary, Structured} {
+		t.Run(string(mode), func(t *testing.T) {
+			s := natstest.Start(t)
+			bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster, ContentMode: mode})
+			for _, m := range messages {
+				again := *m
+				again.Expected = 0
+				publishOK(t, bus, &again)
+			}
+			for i, got := range receive(t, s.URL, len(messages)) {
+				want, encoded := asMap(messages[i]), map[string]string{}
+				for name, value := range want {
+					encoded[name] = encodeValue(value)
+				}
+				if mode == Binary {
+					want = encoded
+				}
+				if diff := cmp.Diff(want, sdkAttributes(t, got)); diff != "" {
+					t.Errorf("%s: attributes (-want +got):\n%s", messages[i].ID, diff)
+				}
+				if err := got.Validate(); err != nil {
+					t.Errorf("%s: %v", messages[i].ID, err)
+				}
+				if string(got.Data()) != string(messages[i].Data) {
+					t.Errorf("%s: data is %s, want %s", messages[i].ID, got.Data(), messages[i].Data)
+				}
+				if plain := maps.Equal(asMap(messages[i]), encoded); plain == (messages[i].Key.Name == odd(t).Key.Name) {
+					t.Errorf("%s: only the odd name needs encoding", messages[i].ID)
+				}
+			}
+		})
+	}
+}
+
+// receive reads all messages with the SDK's consumer.
+func receive(t *testing.T, url string, n int) []*cloudevents.Event {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	consumer, err := cejetstream.NewConsumer(url, "KUBERELAY", "kuberelay.>", nil, nil,
+		[]natsgo.SubOpt{natsgo.DeliverAll(), natsgo.BindStream("KUBERELAY")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	opened := make(chan error, 1)
+	go func() { opened <- consumer.OpenInbound(ctx) }()
+	var received []*cloudevents.Event
+	for len(received) < n {
+		message, err := consumer.Receive(ctx)
+		if err != nil {
+			t.Fatalf("after %d messages: %v", len(received), err)
+		}
+		e, err := binding.ToEvent(ctx, message)
+		if err != nil {
+			t.Fatal(err)
+		}
+		received = append(received, e)
+		message.Finish(nil)
+	}
+	if err := consumer.Close(ctx); err != nil {
+		t.Error(err)
+	}
+	if err := <-opened; err != nil {
+		t.Error(err)
+	}
+	return received
+}
+
+// sdkAttributes is all that the SDK knows of an event, as strings.
+func sdkAttributes(t *testing.T, e *cloudevents.Event) map[string]string {
+	t.Helper()
+	attributes := map[string]string{
+		"id": e.ID(), "source": e.Source(), "specversion": e.SpecVersion(), "type": e.Type(),
+		"subject": e.Subject(), "time": types.FormatTime(e.Time()), "datacontenttype": e.DataContentType(),
+	}
+	for name, value := range e.Extensions() {
+		text, err := types.Format(value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		attributes[name] = text
+	}
+	return attributes
+}

@@ -1,0 +1,166 @@
+package verify
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish/nats"
+)
+
+// busEvent is one message of the stream as far as it is remembered.
+type busEvent struct {
+	Key      event.Key
+	Position uint64
+	Stored   time.Time
+
+	ID       string
+	Type     event.Type
+	UID      string
+	Version  string // resourceVersion
+	Previous string // previousversion
+	Epoch    uint16
+
+	Truncated bool // only metadata is in the data
+
+	// Digest is that of the data in normal form, of a truncated event that of its
+	// metadata. It is zero where the data was not looked at: of a delete, and of an
+	// event that was not the last of its object when reading began.
+	Digest digest
+}
+
+// live tells whether the event shows its object as existing. The zero value, no
+// event, does not.
+func (e busEvent) live() bool { return e.UID != "" && e.Type != event.Deleted }
+
+// begins tells whether the event may be the first of a UID.
+func (e busEvent) begins() bool { return e.Type == event.Created || e.Type == event.Snapshot }
+
+// version is where an event or an object stands in its resource's history.
+func isVersion(s string) bool {
+	return s != "" && strings.Trim(s, "0123456789") == ""
+}
+
+// compareVersions orders two resourceVersions of one resource, which Kubernetes
+// lets one do since 1.35 (KEP-5504); ok is false where one of them is no number.
+func compareVersions(a, b string) (order int, ok bool) {
+	if !isVersion(a) || !isVersion(b) {
+		return 0, false
+	}
+	a, b = strings.TrimLeft(a, "0"), strings.TrimLeft(b, "0")
+	if len(a) != len(b) {
+		return len(a) - len(b), true
+	}
+	return strings.Compare(a, b), true
+}
+
+// newer tells whether version a is known to be later than b.
+func newer(a, b string) bool {
+	order, ok := compareVersions(a, b)
+	return ok && order > 0
+}
+
+// place is where the events of a cluster are to be found.
+type place struct{ Prefix, Cluster string }
+
+// read makes a busEvent of a message, its digest left out. The problems are what
+// is wrong with the message by itself. An error means that it is no event of an
+// object.
+func (p place) read(m *event.Message, d nats.Delivery) (e busEvent, problems []string, err error) {
+	wrong := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
+	get := m.Attribute
+	e = busEvent{
+		Key: m.Key, Position: d.Position, Stored: d.Stored,
+		ID: strings.Clone(m.ID), Type: event.Type(strings.Clone(get("type"))),
+		UID: plain(get("uid")), Version: plain(get("resourceversion")), Previous: plain(get("previousversion")),
+		Truncated: get("truncated") == "true",
+	}
+	switch e.Type {
+	case event.Created, event.Updated, event.Deleted, event.Snapshot:
+	default:
+		return e, nil, fmt.Errorf("unknown type %q", e.Type)
+	}
+	if e.UID == "" {
+		return e, nil, errors.New("no uid")
+	}
+	last := get("resourceversion")
+	if e.Type == event.Deleted {
+		last = "deleted"
+	} else if e.Version == "" {
+		wrong("no resourceversion")
+	}
+	if want := get("uid") + "." + last; m.ID != want {
+		wrong("id is %q, should be %q", m.ID, want)
+	}
+	if e.Epoch, err = epoch(get("sequence")); err != nil {
+		return e, nil, err
+	}
+	if want := sequence(e.Epoch, e.Version); plain(get("sequence")) != want {
+		wrong("sequence is %q, should be %q", get("sequence"), want)
+	}
+	if want := "/kubernetes/" + url.PathEscape(p.Cluster); get("source") != want {
+		wrong("source is %q, should be %q", get("source"), want)
+	}
+	p.readIdentity(get, e.Key, d.Subject, wrong)
+	return e, problems, nil
+}
+
+// readIdentity compares what an event says of whose it is with the subject that
+// it came on.
+func (p place) readIdentity(get func(string) string, k event.Key, subject string, wrong func(string, ...any)) {
+	cluster, key, err := event.ParsePartitionKey(get("partitionkey"))
+	if err != nil {
+		wrong("partitionkey is %q, which is no object's", get("partitionkey"))
+	} else if want := event.Subject(p.Prefix, cluster, key); want != subject {
+		wrong("partitionkey %q belongs to subject %q", get("partitionkey"), want)
+	}
+	if got := plain(get("name")); got != k.Name {
+		wrong("name is %q", got)
+	}
+	if got := plain(get("namespace")); got != k.Namespace {
+		wrong("namespace is %q", got)
+	}
+	gv, err := schema.ParseGroupVersion(get("apiversion"))
+	if err != nil || get("apiversion") != "" && gv.Group != k.Group {
+		wrong("apiversion is %q", get("apiversion"))
+	}
+	path := event.Resource{Group: k.Group, Version: gv.Version, Resource: k.Resource}.Path(k)
+	if got := get("subject"); got != path {
+		wrong("the attribute subject is %q, should be %q", got, path)
+	}
+}
+
+// plain undoes the percent-encoding of what a CloudEvents string may not hold.
+func plain(s string) string {
+	if !strings.Contains(s, "%") {
+		return strings.Clone(s)
+	}
+	if decoded, err := url.PathUnescape(s); err == nil {
+		return decoded
+	}
+	return strings.Clone(s)
+}
+
+// epoch reads the first part of the attribute sequence.
+func epoch(sequence string) (uint16, error) {
+	digits, _, ok := strings.Cut(sequence, ".")
+	n, err := strconv.ParseUint(digits, 10, 16)
+	if !ok || err != nil || len(digits) < 4 {
+		return 0, fmt.Errorf("sequence %q does not begin with an epoch", sequence)
+	}
+	return uint16(n), nil
+}
+
+// sequence is what the attribute should be.
+func sequence(epoch uint16, version string) string {
+	if isVersion(version) {
+		return fmt.Sprintf("%04d.%020s", epoch, version)
+	}
+	return fmt.Sprintf("%04d.%s", epoch, version)
+}
