@@ -35,7 +35,7 @@ type bus struct {
 }
 
 // openBus connects to the configured sink and waits until it is ready.
-func openBus(ctx context.Context, cfg config.Config, clusterName string, out io.Writer, log *slog.Logger, r prometheus.Registerer, progress func(error)) (*bus, error) {
+func openBus(ctx context.Context, cfg config.Config, clusterName string, out io.Writer, log *slog.Logger, r prometheus.Registerer, progress func(func() error)) (*bus, error) {
 	if cfg.Event.Sink == config.SinkStdout {
 		return &bus{Publisher: stdout.New(out), history: forgetful{}, marked: forgetful{}.marked}, nil
 	}
@@ -57,8 +57,8 @@ func openBus(ctx context.Context, cfg config.Config, clusterName string, out io.
 		return nil, errors.Join(busError(err), b.Close())
 	}
 	b.Publisher, b.source, b.purger, b.history, b.marked = nb, nb, nb, natsHistory{nb}, nb.LastMarker
+	progress(nb.Ready)
 	if err := nb.Ready(); err != nil {
-		progress(err)
 		log.Warn("waiting for the bus", "err", err)
 	}
 	if err := nb.Wait(ctx); err != nil {

@@ -33,7 +33,7 @@ type cluster struct {
 // connectCluster makes the clients, from KUBECONFIG or, in a pod, from its service
 // account, and learns the cluster's name. It waits for an API server that cannot
 // be reached, and says so; progress is told why.
-func connectCluster(ctx context.Context, cfg config.Config, log *slog.Logger, progress func(error)) (*cluster, error) {
+func connectCluster(ctx context.Context, cfg config.Config, log *slog.Logger, progress func(func() error)) (*cluster, error) {
 	rc, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
 		clientcmd.NewDefaultClientConfigLoadingRules(), &clientcmd.ConfigOverrides{}).ClientConfig()
 	if err != nil {
@@ -61,7 +61,7 @@ func connectCluster(ctx context.Context, cfg config.Config, log *slog.Logger, pr
 
 var apiServerBackoff = wait.Backoff{Duration: 500 * time.Millisecond, Factor: 1.5, Jitter: 0.3, Steps: 1 << 30, Cap: 10 * time.Second}
 
-func (c *cluster) awaitAPIServer(ctx context.Context, host string, log *slog.Logger, progress func(error)) error {
+func (c *cluster) awaitAPIServer(ctx context.Context, host string, log *slog.Logger, progress func(func() error)) error {
 	backoff, said := apiServerBackoff, ""
 	for {
 		err := c.ask(ctx)
@@ -72,7 +72,7 @@ func (c *cluster) awaitAPIServer(ctx context.Context, host string, log *slog.Log
 			return permanent
 		}
 		err = fmt.Errorf("the API server %s cannot be reached: %w", host, err)
-		progress(err)
+		progress(func() error { return err })
 		if err.Error() != said {
 			said = err.Error()
 			log.Error("waiting for the API server", "err", err)

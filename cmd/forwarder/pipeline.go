@@ -115,7 +115,7 @@ func (p *pipeline) run(ctx context.Context) error {
 }
 
 // load reads the checkpoint from the bus, until it succeeds or ctx ends.
-func (p *pipeline) load(ctx context.Context, b *bus, progress func(error)) error {
+func (p *pipeline) load(ctx context.Context, b *bus, progress func(func() error)) error {
 	if b.source == nil || failpoint.Bug("forget-checkpoint") {
 		return nil
 	}
@@ -131,7 +131,7 @@ func (p *pipeline) load(ctx context.Context, b *bus, progress func(error)) error
 		if ctx.Err() != nil {
 			return errors.Join(err, ctx.Err())
 		}
-		progress(err)
+		progress(func() error { return err })
 		p.log.Warn("the checkpoint cannot be read from the bus; will be tried again", "err", err)
 		timer := time.NewTimer(backoff.Step())
 		select {

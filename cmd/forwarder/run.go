@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -44,7 +45,7 @@ func runForwarder(ctx context.Context, cfg config.Config, out io.Writer, log *sl
 	}
 	registry := prometheus.NewRegistry()
 	operations.Register(registry, operations.Build{Version: version, Commit: commit})
-	state := &readiness{waiting: errors.New("starting")}
+	state := &readiness{waiting: func() error { return errStarting }}
 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -84,16 +85,19 @@ func forwardAll(ctx context.Context, cfg config.Config, key []byte, out io.Write
 	return nil
 }
 
+var errStarting = errors.New("starting")
+
 // readiness is what /readyz tells: what is awaited before the pipeline runs, and
 // then how informers and bus are.
 type readiness struct {
 	mu       sync.Mutex
-	waiting  error
+	waiting  func() error // nil once the pipeline runs
 	pipeline *pipeline
 	bus      *bus
 }
 
-func (s *readiness) wait(why error) {
+// wait says what the start waits for now.
+func (s *readiness) wait(why func() error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.waiting = why
@@ -110,10 +114,13 @@ func (s *readiness) checks() []operations.Check {
 		return func() error {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			if s.waiting != nil {
-				return s.waiting
+			if s.waiting == nil {
+				return check()
 			}
-			return check()
+			if why := s.waiting(); why != nil {
+				return why
+			}
+			return errStarting
 		}
 	}
 	return []operations.Check{
@@ -134,5 +141,5 @@ func redactionKey(file string) ([]byte, error) {
 	if err != nil {
 		return nil, &usageError{fmt.Errorf("read KUBERELAY_REDACTION_KEY_FILE: %w", err)}
 	}
-	return key, nil
+	return bytes.TrimRight(key, "\r\n"), nil // an editor's last line break is not part of it
 }

@@ -36,7 +36,7 @@ so and waits; after an interruption it goes on where it was.`,
   forwarder tail --from-start --output=json | jq .subject`,
 		Args: usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			t, err := f.tailing(cmd.OutOrStdout(), cmd.ErrOrStderr())
+			t, err := f.tailing(cmd)
 			if err != nil {
 				return &usageError{fmt.Errorf("%w; see '%s --help'", err, cmd.CommandPath())}
 			}
@@ -68,22 +68,12 @@ type tailFlags struct {
 }
 
 // tailing checks the flags.
-func (f *tailFlags) tailing(stdout, stderr io.Writer) (*tailing, error) {
-	t := &tailing{stdout: stdout, count: f.count, status: tailStatus{w: stderr}}
-	for _, s := range f.resources {
-		selector, err := tail.ParseSelector(s)
-		if err != nil {
-			return nil, fmt.Errorf("--resource=%q: %w", s, err)
-		}
-		t.filter.Resources = append(t.filter.Resources, selector)
+func (f *tailFlags) tailing(cmd *cobra.Command) (*tailing, error) {
+	filter, err := f.filter(cmd)
+	if err != nil {
+		return nil, err
 	}
-	for _, s := range f.namespaces {
-		ns, err := tail.ParseNamespace(s)
-		if err != nil {
-			return nil, fmt.Errorf("--namespace=%q: %w", s, err)
-		}
-		t.filter.Namespaces = append(t.filter.Namespaces, ns)
-	}
+	t := &tailing{stdout: cmd.OutOrStdout(), status: tailStatus{w: cmd.ErrOrStderr()}, filter: filter, count: f.count}
 	switch {
 	case f.last && f.fromStart:
 		return nil, errors.New("--last and --from-start cannot be used together")
@@ -95,7 +85,7 @@ func (f *tailFlags) tailing(stdout, stderr io.Writer) (*tailing, error) {
 	if f.count < 0 {
 		return nil, fmt.Errorf("--count=%d: use a number of events, or 0 for no end", f.count)
 	}
-	color, err := f.useColor(stdout)
+	color, err := f.useColor(t.stdout)
 	if err != nil {
 		return nil, err
 	}
@@ -109,6 +99,30 @@ func (f *tailFlags) tailing(stdout, stderr io.Writer) (*tailing, error) {
 		return nil, fmt.Errorf("--output=%q: use text or json", f.output)
 	}
 	return t, nil
+}
+
+func (f *tailFlags) filter(cmd *cobra.Command) (tail.Filter, error) {
+	var filter tail.Filter
+	for name, values := range map[string][]string{"resource": f.resources, "namespace": f.namespaces} {
+		if cmd.Flags().Changed(name) && len(values) == 0 { // a variable of a script that is not set
+			return filter, fmt.Errorf("--%s is empty: name at least one, or leave it out", name)
+		}
+	}
+	for _, s := range f.resources {
+		selector, err := tail.ParseSelector(s)
+		if err != nil {
+			return filter, fmt.Errorf("--resource=%q: %w", s, err)
+		}
+		filter.Resources = append(filter.Resources, selector)
+	}
+	for _, s := range f.namespaces {
+		ns, err := tail.ParseNamespace(s)
+		if err != nil {
+			return filter, fmt.Errorf("--namespace=%q: %w", s, err)
+		}
+		filter.Namespaces = append(filter.Namespaces, ns)
+	}
+	return filter, nil
 }
 
 // useColor heeds https://no-color.org, which leaves the last word to the command
@@ -151,6 +165,7 @@ func (t *tailing) run(ctx context.Context, cfg config.Config) error {
 			return err
 		}
 		cfg.NATS.URLs = []string{url}
+		t.status.hint = " (is a forwarder running on this machine? KUBERELAY_NATS_URL names another server)"
 	}
 	t.status.stream = cfg.NATS.Stream
 	t.filter.Cluster = cfg.Event.ClusterName
@@ -220,6 +235,7 @@ func (t *tailing) print(m *event.Message, d nats.Delivery) error {
 type tailStatus struct {
 	w      io.Writer
 	stream string
+	hint   string // what to think of where the bus cannot be reached
 	state  tailState
 }
 
@@ -251,7 +267,7 @@ func (s *tailStatus) notify(err error) {
 	case tailWaitingForStream:
 		s.say("the stream %s does not exist yet; waiting for a forwarder", s.stream)
 	case tailWaitingForBus:
-		s.say("%v; trying on", err)
+		s.say("%v; trying on%s", err, s.hint)
 	}
 }
 

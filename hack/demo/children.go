@@ -77,17 +77,15 @@ func (c *children) start(name string, env, args []string, stdout, stderr io.Writ
 	p := &child{name: name, cmd: cmd, ended: make(chan struct{}), asked: make(chan struct{})}
 	go func() {
 		defer close(p.ended)
-		err := cmd.Wait()
+		_ = cmd.Wait() // what it came to is in the state
 		select {
 		case <-p.asked:
 		default:
-			fail(fmt.Errorf("%s ended by itself: %w", name, errors.Join(err, errUnasked)))
+			fail(fmt.Errorf("«%s» ended by itself: %s", name, cmd.ProcessState))
 		}
 	}()
 	return p, nil
 }
-
-var errUnasked = errors.New("it was to run on")
 
 // kill is kill -9.
 func (p *child) kill() error { return p.end(syscall.SIGKILL, time.Minute) }

@@ -14,7 +14,7 @@ import (
 // console is what the user reads. Its methods may be called concurrently: lines
 // come whole.
 type console struct {
-	color bool
+	terminal, color bool
 
 	mu sync.Mutex
 	w  io.Writer
@@ -23,7 +23,8 @@ type console struct {
 // newConsole uses colours on a terminal, unless NO_COLOR says not to
 // (https://no-color.org).
 func newConsole(f *os.File) *console {
-	return &console{w: f, color: term.IsTerminal(int(f.Fd())) && os.Getenv("NO_COLOR") == ""}
+	terminal := term.IsTerminal(int(f.Fd()))
+	return &console{w: f, terminal: terminal, color: terminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
 }
 
 // Parameters of the terminal's SGR sequence.
@@ -47,13 +48,13 @@ func (c *console) println(line string) {
 	fmt.Fprintln(c.w, line) // who closed the pipe has ended us
 }
 
-// say announces what is done next, and the command with which a user would do it.
-func (c *console) say(what, command string) {
-	line := "\n" + c.paint(bold, "→ "+what)
-	if command != "" {
-		line += c.paint(grey, "  "+command)
+// say announces what is done next, and the commands with which a user would do it.
+func (c *console) say(what string, commands ...string) {
+	text := "\n" + c.paint(bold, "→ "+what)
+	for _, command := range commands {
+		text += "\n" + c.paint(grey, "  $ "+command)
 	}
-	c.println(line)
+	c.println(text)
 }
 
 // note is for details of what was said last.

@@ -12,7 +12,7 @@ import (
 
 // handOver says how to try things by hand. All goes on until Ctrl-C.
 func (s *stage) handOver() {
-	s.console.say("your turn: all of it runs on until Ctrl-C, and events are shown here. In another terminal:", "")
+	s.console.say("your turn: all of it runs on until Ctrl-C, and events are shown here. In another terminal:")
 	s.console.println(fmt.Sprintf(`
   export KUBECONFIG=%[1]s
   kubectl create deployment hello --image=nginx --replicas=3

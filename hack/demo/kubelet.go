@@ -9,29 +9,32 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/dynamic/dynamicinformer"
-	"k8s.io/client-go/tools/cache"
 )
 
+// startTime is about how long a Pod takes to run, in this cluster.
+const startTime = 400 * time.Millisecond
+
 // pretendKubelet says of every Pod that it runs, until ctx ends: the demo has no
-// machines, and a Deployment whose Pods never run is not rolled out.
-func pretendKubelet(ctx context.Context, client dynamic.Interface) error {
-	const again = 2 * time.Second // whatever failed
-	informer := dynamicinformer.NewFilteredDynamicInformer(client, pods, metav1.NamespaceAll, again, cache.Indexers{}, nil).Informer()
-	run := func(o any) {
-		pod := o.(*unstructured.Unstructured)
-		if phase, _, _ := unstructured.NestedString(pod.Object, "status", "phase"); phase != "Pending" {
+// machines, and a Deployment whose Pods never run is not rolled out. What fails is
+// tried again.
+func pretendKubelet(ctx context.Context, client dynamic.Interface) {
+	ticker := time.NewTicker(startTime)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
 			return
+		case <-ticker.C:
 		}
-		_, _ = client.Resource(pods).Namespace(pod.GetNamespace()).Patch(ctx, pod.GetName(),
-			types.MergePatchType, runningStatus(pod, time.Now()), metav1.PatchOptions{}, "status")
+		list, err := client.Resource(pods).List(ctx, metav1.ListOptions{FieldSelector: "status.phase=Pending"})
+		if err != nil {
+			continue
+		}
+		for _, pod := range list.Items {
+			_, _ = client.Resource(pods).Namespace(pod.GetNamespace()).Patch(ctx, pod.GetName(),
+				types.MergePatchType, runningStatus(&pod, time.Now()), metav1.PatchOptions{}, "status")
+		}
 	}
-	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: run, UpdateFunc: func(_, o any) { run(o) }})
-	if err != nil {
-		return err
-	}
-	informer.RunWithContext(ctx)
-	return nil
 }
 
 // runningStatus is a patch of what kubectl and the controllers look at.

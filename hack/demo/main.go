@@ -28,39 +28,43 @@ import (
 
 func main() {
 	klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // the failures of client-go that matter are ours to tell
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	context.AfterFunc(ctx, stop) // a second signal ends it at once
+	signals, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	context.AfterFunc(signals, stop) // a second signal ends it at once
 	out := newConsole(os.Stdout)
-	err := run(ctx, out, os.Getenv("ONCE") != "" && os.Getenv("ONCE") != "0")
-	switch {
-	case err == nil:
-		return
-	case ctx.Err() != nil && errors.Is(err, context.Canceled):
-		out.failed("stopped before its end")
-	default:
-		out.failed("the demo failed: %v", err)
+	if err := run(signals, out, os.Getenv("ONCE") != "" && os.Getenv("ONCE") != "0"); err != nil {
+		out.failed("%v", err)
+		os.Exit(1)
 	}
-	os.Exit(1)
 }
 
+var errStopped = errors.New("the demo was stopped before its end")
+
 // run is the whole demo. A signal is its regular end once all acts are done.
-func run(ctx context.Context, out *console, once bool) (err error) {
-	ctx, cancel := context.WithCancelCause(ctx)
+func run(signals context.Context, out *console, once bool) (err error) {
+	ctx, cancel := context.WithCancelCause(signals)
 	defer cancel(nil)
 	defer endWithParent(cancel)()
 
-	start := time.Now()
 	s := &stage{console: out, fail: cancel}
+	if out.terminal && !once {
+		s.pause = 2 * time.Second
+	}
 	defer func() {
-		if err != nil && context.Cause(ctx) != nil && !errors.Is(context.Cause(ctx), context.Canceled) {
-			err = context.Cause(ctx) // that a process ended explains what did not come
-		}
-		if err != nil && !errors.Is(err, context.Canceled) {
+		switch {
+		case err == nil:
+		case signals.Err() != nil:
+			err = errStopped
+		default:
+			if cause := context.Cause(ctx); cause != nil {
+				err = cause // that a process ended explains what did not come
+			}
+			err = fmt.Errorf("the demo failed: %w", err)
 			s.showLogs()
 		}
-		out.say("stop everything and remove it", "")
+		out.say("stop everything and remove it")
 		err = errors.Join(err, s.strike())
 	}()
+	start := time.Now()
 	if err := s.set(ctx); err != nil {
 		return err
 	}
@@ -75,10 +79,10 @@ func run(ctx context.Context, out *console, once bool) (err error) {
 	}
 	s.handOver()
 	<-ctx.Done()
-	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
-		return cause
+	if signals.Err() != nil {
+		return nil
 	}
-	return nil
+	return context.Cause(ctx)
 }
 
 var errParentGone = errors.New("the process that started the demo has ended")

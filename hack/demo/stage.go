@@ -31,7 +31,8 @@ const (
 // stage is all that runs for the demo.
 type stage struct {
 	console *console
-	fail    func(error) // ends the demo
+	fail    func(error)   // ends the demo
+	pause   time.Duration // before each act, for people to read on
 
 	root     string // of the source
 	dir      string // for whatever files are needed, removed at the end
@@ -73,8 +74,10 @@ func (s *stage) build(ctx context.Context) error {
 		return fmt.Errorf("find the source: %w", err)
 	}
 	s.root = filepath.Dir(string(bytes.TrimSpace(gomod)))
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", "bin/forwarder", "./cmd/forwarder")
-	build.Dir, build.Env = s.root, append(os.Environ(), "CGO_ENABLED=0")
+	// With the flags of «make build» all would be compiled anew that this command
+	// has in common with the forwarder.
+	build := exec.CommandContext(ctx, "go", "build", "-o", "bin/forwarder", "./cmd/forwarder")
+	build.Dir = s.root
 	output := s.console.notes()
 	build.Stdout, build.Stderr = output, output
 	if err := build.Run(); err != nil {
@@ -95,7 +98,7 @@ func (s *stage) makeDir() (err error) {
 }
 
 func (s *stage) startControlPlane(ctx context.Context) error {
-	s.console.say("start a real control plane: etcd, kube-apiserver, kube-controller-manager", "")
+	s.console.say("start a real control plane: etcd, kube-apiserver, kube-controller-manager")
 	s.console.note("the first time they are compiled from their Go modules: that takes minutes, once")
 	start := time.Now()
 	var err error
@@ -116,11 +119,7 @@ func (s *stage) startControlPlane(ctx context.Context) error {
 func (s *stage) startKubelet(ctx context.Context, client dynamic.Interface) {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
-	running.Go(func() {
-		if err := pretendKubelet(ctx, client); err != nil {
-			s.fail(err)
-		}
-	})
+	running.Go(func() { pretendKubelet(ctx, client) })
 	s.kubelet = func() { cancel(); running.Wait() }
 }
 
@@ -194,7 +193,12 @@ func killForwarder(_ context.Context, s *stage) error { return s.forwarder.kill(
 
 // perform does one act and waits for what has to come of it.
 func (s *stage) perform(ctx context.Context, a act) error {
-	s.console.say(a.say, a.like)
+	s.console.say(a.say, a.like...)
+	select {
+	case <-time.After(s.pause):
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 	start, before := time.Now(), 0
 	if s.subscriber != nil {
 		before = s.subscriber.count()
@@ -214,9 +218,9 @@ func (s *stage) perform(ctx context.Context, a act) error {
 	for i, w := range a.want {
 		seen[i] = w.String()
 	}
-	s.console.done("%s: %s", took, strings.Join(seen, ", "))
+	s.console.done("after %s: %s", took, strings.Join(seen, ", "))
 	if a.note != nil {
-		s.console.note("%s", a.note(s))
+		s.console.note("%s", strings.Join(a.note(s), "\n  "))
 	}
 	return nil
 }
@@ -262,4 +266,4 @@ func differences(shown, exists map[string]string) []string {
 	return found
 }
 
-func since(start time.Time) time.Duration { return time.Since(start).Round(10 * time.Millisecond) }
+func since(start time.Time) time.Duration { return time.Since(start).Round(time.Millisecond) }

@@ -198,9 +198,9 @@ func (s *subscriber) summary(out *console, took time.Duration) {
 		}
 	}
 	objects := slices.DeleteFunc(slices.Clone(s.events), func(e event) bool { return e.isMarker() })
-	out.say("all acts are done", "")
+	out.say("all acts are done")
 	out.done("%d events of %d objects in %s: 0 lost, 0 twice, 0 out of order", len(objects), len(s.last), took.Round(time.Second))
 	out.note("not lost: after each act the state rebuilt from the events was that of the API server, object by object and")
 	out.note("version by version, and each event's previousversion was the version of the event before it")
-	out.note("%d of the %d deletes happened while the forwarder was dead, and came all the same", recovered, deletes)
+	out.note("%d of the %d deletes have the cause reconcile: found by comparing the bus with the cluster, as after the kill", recovered, deletes)
 }

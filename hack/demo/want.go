@@ -24,8 +24,10 @@ func deleted(resource, name string) want {
 	return want{kind: "deleted", resource: resource, name: name}
 }
 
+const snapshotCompleted = "snapshot completed"
+
 // snapshot is that a resource has been sent as it was when the forwarder began.
-func snapshot(resource string) want { return want{kind: "snapshot completed", resource: resource} }
+func snapshot(resource string) want { return want{kind: snapshotCompleted, resource: resource} }
 
 // shows is an event of whatever type with that state of an object. Events may hold a
 // later state than that of the change that they are of, so it does not ask how the
@@ -48,6 +50,9 @@ func (w want) matches(e event) bool {
 
 func (w want) String() string {
 	resource, _, _ := strings.Cut(w.resource, ".")
+	if w.kind == snapshotCompleted {
+		return "snapshot of " + resource
+	}
 	text := strings.TrimSuffix(resource+" "+w.name, " ")
 	if strings.HasSuffix(w.name, "-") {
 		text += "…"

@@ -98,7 +98,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	})
 	if err != nil {
 		unlock()
-		return nil, fmt.Errorf("start the embedded NATS server: %w", err)
+		return nil, fmt.Errorf("start the embedded NATS server on %s with its files in %s: %w", o.ListenAddr, o.StoreDir, err)
 	}
 	ns.SetLoggerV2(log, false, false, false)
 	s := &Server{ns: ns, unlock: unlock, down: make(chan struct{})}
@@ -106,7 +106,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	if err := s.await(ctx, log.fatal); err != nil {
 		s.end()
 		<-s.down
-		return nil, fmt.Errorf("start the embedded NATS server: %w", err)
+		return nil, fmt.Errorf("start the embedded NATS server on %s with its files in %s: %w", o.ListenAddr, o.StoreDir, err)
 	}
 	if ip := net.ParseIP(host); ip == nil && host != "localhost" || ip != nil && !ip.IsLoopback() {
 		o.Logger.Warn("the embedded NATS server can be reached from the network and asks for no password", "address", o.ListenAddr)

@@ -42,7 +42,7 @@ func (e busEvent) live() bool { return e.UID != "" && e.Type != event.Deleted }
 // begins tells whether the event may be the first of a UID.
 func (e busEvent) begins() bool { return e.Type == event.Created || e.Type == event.Snapshot }
 
-// version is where an event or an object stands in its resource's history.
+// isVersion tells whether a resourceVersion can be ordered.
 func isVersion(s string) bool {
 	return s != "" && strings.Trim(s, "0123456789") == ""
 }
@@ -159,8 +159,9 @@ func epoch(sequence string) (uint16, error) {
 
 // sequence is what the attribute should be.
 func sequence(epoch uint16, version string) string {
+	const digits = 20
 	if isVersion(version) {
-		return fmt.Sprintf("%04d.%020s", epoch, version)
+		version = strings.Repeat("0", max(0, digits-len(version))) + version
 	}
 	return fmt.Sprintf("%04d.%s", epoch, version)
 }

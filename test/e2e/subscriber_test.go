@@ -192,14 +192,18 @@ func eventually(t testing.TB, what string, try func(context.Context) error) {
 	defer cancel()
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()
+	var last error
 	for {
 		err := try(ctx)
 		if err == nil {
 			return
 		}
+		if ctx.Err() == nil || last == nil {
+			last = err // one that is not the limit's own
+		}
 		select {
 		case <-ctx.Done():
-			t.Fatalf("never: %s: %v", what, err)
+			t.Fatalf("never: %s: %v", what, last)
 		case <-ticker.C:
 		}
 	}

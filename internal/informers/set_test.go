@@ -1,0 +1,261 @@
+package informers
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// stubCluster is a dynamic client that can do no more than get.
+type stubCluster struct {
+	dynamic.Interface
+	dynamic.NamespaceableResourceInterface
+	get func(gvr schema.GroupVersionResource, namespace, name string) (*unstructured.Unstructured, error)
+
+	gvr       schema.GroupVersionResource
+	namespace string
+}
+
+func (s stubCluster) Resource(gvr schema.GroupVersionResource) dynamic.NamespaceableResourceInterface {
+	s.gvr = gvr
+	return s
+}
+
+func (s stubCluster) Namespace(namespace string) dynamic.ResourceInterface {
+	s.namespace = namespace
+	return s
+}
+
+func (s stubCluster) Get(_ context.Context, name string, _ metav1.GetOptions, _ ...string) (*unstructured.Unstructured, error) {
+	return s.get(s.gvr, s.namespace, name)
+}
+
+// stubSnapshots has a function for each method; nil does nothing without an error.
+type stubSnapshots struct {
+	completed func() (bool, error)
+	started   func() error
+	finished  func(objects int) error
+}
+
+var _ Snapshots = stubSnapshots{}
+
+func (s stubSnapshots) Completed(context.Context, schema.GroupResource) (bool, error) {
+	if s.completed == nil {
+		return false, nil
+	}
+	return s.completed()
+}
+
+func (s stubSnapshots) Started(context.Context, event.Resource) error {
+	if s.started == nil {
+		return nil
+	}
+	return s.started()
+}
+
+func (s stubSnapshots) Finished(_ context.Context, _ event.Resource, objects int) error {
+	if s.finished == nil {
+		return nil
+	}
+	return s.finished(objects)
+}
+
+// bench is a Set with the informers of one resource, which do not run: the test
+// does to indexer and handler what client-go would, in its order.
+type bench struct {
+	*Set
+	watched *watched
+
+	mu       sync.Mutex
+	enqueued []event.Key
+	compared []schema.GroupResource
+}
+
+func newBench(t *testing.T, c Config, r event.Resource) *bench {
+	t.Helper()
+	b := &bench{}
+	c.Converter, c.Logger, c.Registerer, c.Now = event.NewConverter(nil), slog.New(slog.DiscardHandler), prometheus.NewRegistry(), time.Now
+	c.Enqueue = func(k event.Key) { b.mu.Lock(); defer b.mu.Unlock(); b.enqueued = append(b.enqueued, k) }
+	c.Compare = func(gr schema.GroupResource) { b.mu.Lock(); defer b.mu.Unlock(); b.compared = append(b.compared, gr) }
+	if c.Dynamic == nil {
+		c.Dynamic = stubCluster{}
+	}
+	if c.Snapshots == nil {
+		c.Snapshots = stubSnapshots{}
+	}
+	b.Set = New(c)
+	b.watched = &watched{resource: r, informers: map[string]*informer{}, snapshot: &snapshot{empty: make(chan struct{}, 1)}}
+	namespaces := c.Namespaces
+	if len(namespaces) == 0 {
+		namespaces = []string{""}
+	}
+	for _, namespace := range namespaces {
+		i, err := b.newInformer(scope{resource: r, namespace: namespace}, b.watched.snapshot)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.watched.informers[namespace] = i
+	}
+	b.Set.watched[r.GroupResource()] = b.watched
+	return b
+}
+
+func (b *bench) informer(o *event.Object) *informer {
+	return b.watched.informer(b.watched.resource.Key(o.Namespace, o.Name))
+}
+
+// index is the part of a notification that readers see before the handler does.
+func (b *bench) index(o *event.Object) { _ = b.informer(o).shared.GetStore().Add(o) }
+
+func (b *bench) list(o *event.Object) { b.index(o); b.onAdd(b.informer(o), o, true) }
+func (b *bench) add(o *event.Object)  { b.index(o); b.onAdd(b.informer(o), o, false) }
+
+func (b *bench) update(o *event.Object) {
+	old := b.informer(o).get(b.watched.resource.Key(o.Namespace, o.Name))
+	b.index(o)
+	b.onUpdate(b.informer(o), old, o)
+}
+
+func (b *bench) delete(o *event.Object) {
+	_ = b.informer(o).shared.GetStore().Delete(o)
+	b.onDelete(b.informer(o), o)
+}
+
+// takeEnqueued gives the keys enqueued since the last call.
+func (b *bench) takeEnqueued() []event.Key {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	keys := b.enqueued
+	b.enqueued = nil
+	return keys
+}
+
+func uids(tombstones []event.Tombstone) (all []string) {
+	for _, t := range tombstones {
+		all = append(all, t.UID)
+	}
+	return all
+}
+
+// TestEveryNotificationIsEnqueued: the queue is told after what there is to look
+// up is there, also where nothing has changed, which is how a resync comes.
+func TestEveryNotificationIsEnqueued(t *testing.T) {
+	b := newBench(t, Config{}, testResource)
+	for _, c := range []struct {
+		what   string
+		notify func()
+		live   string
+		gone   []string
+	}{
+		{"list", func() { b.list(object("A", "1")) }, "A.1", nil},
+		{"resync", func() { b.update(object("A", "1")) }, "A.1", nil},
+		{"update", func() { b.update(object("A", "2")) }, "A.2", nil},
+		{"recreated, as one update", func() { b.update(object("B", "5")) }, "B.5", []string{"A"}},
+		{"delete", func() { b.delete(object("B", "6")) }, "", []string{"A", "B"}},
+		{"add", func() { b.add(object("C", "7")) }, "C.7", []string{"A", "B"}},
+		{"delete that the watch missed", func() {
+			b.index(object("D", "9")) // and so is C gone from the indexer
+			b.onDelete(b.watched.informers[""], cache.DeletedFinalStateUnknown{Key: "default/web", Obj: object("C", "7")})
+		}, "D.9", []string{"A", "B", "C"}},
+	} {
+		c.notify()
+		if got := b.takeEnqueued(); len(got) != 1 || got[0] != testKey {
+			t.Errorf("%s: enqueued %v, want %v", c.what, got, testKey)
+		}
+		v, live := b.Lookup(testKey), ""
+		if v.Live != nil {
+			live = string(v.Live.UID) + "." + v.Live.ResourceVersion
+		}
+		if got := uids(v.Tombstones); live != c.live || !slices.Equal(got, c.gone) {
+			t.Errorf("%s: live %q, gone %v; want %q, %v", c.what, live, got, c.live, c.gone)
+		}
+		if v.Resource != testResource || v.Observed.IsZero() {
+			t.Errorf("%s: got resource %+v, observed %s", c.what, v.Resource, v.Observed)
+		}
+	}
+}
+
+// TestADeleteOfNobodyKnowsWhat: client-go may not find the object that a relist
+// has shown to be missing; it must not crash us, and the delete must not be lost.
+func TestADeleteOfNobodyKnowsWhat(t *testing.T) {
+	b := newBench(t, Config{}, testResource)
+	b.onDelete(b.watched.informers[""], cache.DeletedFinalStateUnknown{Key: "default/web"})
+	if want := testResource.GroupResource(); !slices.Equal(b.compared, []schema.GroupResource{want}) {
+		t.Errorf("compared %v, want %v", b.compared, want)
+	}
+}
+
+// TestWhatIsLiveIsNotGone: an object that left the selection and is back, or was
+// found gone while the indexer is behind, has a tombstone of its own UID for a
+// while. To publish that delete would leave the bus with a delete as the last word
+// on something that exists.
+func TestWhatIsLiveIsNotGone(t *testing.T) {
+	b := newBench(t, Config{}, testResource)
+	b.list(object("A", "1"))
+	b.dirty.bury(testKey, event.Tombstone{UID: "Z", Cause: event.CauseReconcile})
+	b.dirty.bury(testKey, event.Tombstone{UID: "A", Cause: event.CauseReconcile})
+	if got := uids(b.Lookup(testKey).Tombstones); !slices.Equal(got, []string{"Z"}) {
+		t.Errorf("gone while live: %v, want [Z]", got)
+	}
+	b.delete(object("A", "2"))
+	if got := uids(b.Lookup(testKey).Tombstones); !slices.Equal(got, []string{"Z", "A"}) {
+		t.Errorf("gone after the delete: %v, want [Z A]", got)
+	}
+}
+
+// TestLookupOfWhatIsNotWatched: its tombstones are known all the same.
+func TestLookupOfWhatIsNotWatched(t *testing.T) {
+	b := newBench(t, Config{Namespaces: []string{"default"}}, testResource)
+	for name, k := range map[string]event.Key{
+		"another resource":  {Group: "example.com", Resource: "widgets", Namespace: "default", Name: "web"},
+		"another namespace": testResource.Key("kube-system", "web"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			b.dirty.bury(k, event.Tombstone{UID: "A"})
+			v := b.Lookup(k)
+			if v.Live != nil || !slices.Equal(uids(v.Tombstones), []string{"A"}) || v.Cause != event.CauseReconcile || v.Observed.IsZero() {
+				t.Errorf("got %+v", v)
+			}
+		})
+	}
+}
+
+// TestAForbiddenWatchIsNotCalledWorkingByItsList: a list alone may succeed for ever.
+func TestFailing(t *testing.T) {
+	b := newBench(t, Config{}, testResource)
+	i := b.watched.informers[""]
+	first, second := time.Unix(1, 0), time.Unix(2, 0)
+	forbidden := forbiddenError("configmaps", "")
+	for _, c := range []struct {
+		what    string
+		err     error
+		now     time.Time
+		changed bool
+		since   time.Time
+	}{
+		{"fails", forbidden, first, true, first},
+		{"fails again for the same reason", forbiddenError("configmaps", "web"), second, false, first},
+		{"fails for another reason", context.DeadlineExceeded, second, true, second},
+		{"works", nil, second, true, second},
+		{"works still", nil, first, false, second},
+	} {
+		if got := i.setFailing(c.err, c.now); got != c.changed {
+			t.Errorf("%s: changed %v, want %v", c.what, got, c.changed)
+		}
+		if err, since := i.status(); err != c.err || since != c.since { //nolint:errorlint // it is kept as it is
+			t.Errorf("%s: got %v since %s, want %v since %s", c.what, err, since, c.err, c.since)
+		}
+	}
+}

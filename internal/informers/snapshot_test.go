@@ -1,0 +1,199 @@
+package informers
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// finishing runs the end of a first sync. It gives the numbers of objects of the
+// completed markers that were written.
+func finishing(t *testing.T, steps func(b *bench)) *[]int {
+	t.Helper()
+	var completed []int
+	b := newBench(t, Config{Snapshots: stubSnapshots{finished: func(n int) error { completed = append(completed, n); return nil }}}, testResource)
+	if !b.beginSnapshot(t.Context(), b.watched) {
+		t.Fatal("the first sync did not begin")
+	}
+	steps(b)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); b.finishSnapshot(ctx, b.watched) }()
+	t.Cleanup(func() { cancel(); <-ended })
+	synctest.Wait()
+	return &completed
+}
+
+// TestTheFirstSyncIsCompleteWhenTheBusHasItAll: each step is what happens before
+// or while the marker is waited for, and says whether the marker must be there
+// after it.
+func TestTheFirstSyncIsCompleteWhenTheBusHasItAll(t *testing.T) {
+	type step struct {
+		do        func(*bench)
+		completed int // markers written after this step
+	}
+	list := func(uid, version string) func(*bench) {
+		return func(b *bench) { b.list(object(uid, version)) }
+	}
+	settle := func(a event.Acked) func(*bench) { return func(b *bench) { b.Settle(testKey, a) } }
+	other := &event.Object{Namespace: "default", Name: "other", UID: "O", ResourceVersion: "4"}
+	otherKey := testResource.Key("default", "other")
+
+	for name, c := range map[string]struct {
+		listed  func(*bench)
+		steps   []step
+		objects int
+	}{
+		"nothing is there": {func(*bench) {}, []step{{func(*bench) {}, 1}}, 0},
+		"every object is acknowledged": {func(b *bench) { b.list(object("A", "1")); b.list(other) }, []step{
+			{settle(live("A", "1")), 0},
+			{func(b *bench) { b.Settle(otherKey, live("O", "4")) }, 1},
+		}, 2},
+		"acknowledged before the list was at its end": {func(b *bench) {
+			b.list(object("A", "1"))
+			b.Settle(testKey, live("A", "1"))
+		}, []step{{func(*bench) {}, 1}}, 1},
+		"published before it was reported": {func(b *bench) {
+			b.index(object("A", "1"))
+			b.Settle(testKey, live("A", "1"))
+			b.list(object("A", "1"))
+		}, []step{{func(*bench) {}, 0}, {settle(live("A", "1")), 1}}, 1},
+		"updated before it was published": {list("A", "1"), []step{
+			{func(b *bench) { b.update(object("A", "2")) }, 0},
+			{settle(live("A", "1")), 0},
+			{settle(live("A", "2")), 1},
+		}, 1},
+		"the update published before it was reported": {list("A", "1"), []step{
+			{func(b *bench) { b.index(object("A", "2")) }, 0},
+			{settle(live("A", "2")), 0},
+			{func(b *bench) { b.onUpdate(b.informer(object("A", "2")), object("A", "1"), object("A", "2")) }, 0},
+			{settle(live("A", "2")), 1},
+		}, 1},
+		"deleted before it was published": {list("A", "1"), []step{
+			{func(b *bench) { b.delete(object("A", "3")) }, 1},
+		}, 0},
+		"the last but one deleted before it was published": {func(b *bench) { b.list(object("A", "1")); b.list(other) }, []step{
+			{func(b *bench) { b.delete(object("A", "3")) }, 0},
+			{func(b *bench) { b.Settle(otherKey, live("O", "4")) }, 1},
+		}, 1},
+		"recreated, as one update, before it was published": {list("A", "1"), []step{
+			{func(b *bench) { b.update(object("B", "3")) }, 0},
+			{settle(live("B", "3")), 1},
+		}, 1},
+		"something new meanwhile does not hold it up": {list("A", "1"), []step{
+			{func(b *bench) { b.add(other) }, 0},
+			{settle(live("A", "1")), 1},
+		}, 2},
+		"a later writer's state is waited for": {list("A", "1"), []step{
+			{settle(live("A", "2")), 0}, // the bus has it from another replica
+			{func(b *bench) { b.update(object("A", "2")) }, 0},
+			{settle(live("A", "2")), 1},
+		}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var b *bench
+				completed := finishing(t, func(made *bench) { b = made; c.listed(b) })
+				for n, s := range c.steps {
+					s.do(b)
+					synctest.Wait()
+					if len(*completed) != s.completed {
+						t.Fatalf("after step %d: %d markers, want %d", n, len(*completed), s.completed)
+					}
+				}
+				if got := (*completed)[0]; got != c.objects {
+					t.Errorf("the marker counts %d objects, want %d", got, c.objects)
+				}
+			})
+		})
+	}
+}
+
+// TestFirstSyncIsThatOfABusWithoutTheMarker: only then is an object's first event a
+// snapshot, and only if it was in the first list.
+func TestFirstSyncIsThatOfABusWithoutTheMarker(t *testing.T) {
+	for name, c := range map[string]struct {
+		completed bool
+		notify    func(*bench)
+		cause     event.Cause
+		first     bool
+	}{
+		"first sync, listed":          {false, func(b *bench) { b.list(object("A", "1")) }, event.CauseSnapshot, true},
+		"first sync, created after":   {false, func(b *bench) { b.add(object("A", "1")) }, event.CauseWatch, false},
+		"later sync, listed":          {true, func(b *bench) { b.list(object("A", "1")) }, event.CauseReconcile, false},
+		"later sync, created after":   {true, func(b *bench) { b.add(object("A", "1")) }, event.CauseWatch, false},
+		"first sync, listed, updated": {false, func(b *bench) { b.list(object("A", "1")); b.update(object("A", "2")) }, event.CauseWatch, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			started := 0
+			b := newBench(t, Config{Snapshots: stubSnapshots{
+				completed: func() (bool, error) { return c.completed, nil },
+				started:   func() error { started++; return nil },
+			}}, testResource)
+			b.beginSnapshot(t.Context(), b.watched)
+			if want := map[bool]int{false: 1, true: 0}[c.completed]; started != want {
+				t.Errorf("%d started markers, want %d", started, want)
+			}
+			c.notify(b)
+			if v := b.Lookup(testKey); v.Cause != c.cause || v.FirstSync != c.first {
+				t.Errorf("got cause %s, first sync %v; want %s, %v", v.Cause, v.FirstSync, c.cause, c.first)
+			}
+		})
+	}
+}
+
+// TestMarkersAreTriedUntilTheyAreWritten, with the bus down at each of the three
+// questions.
+func TestMarkersAreTriedUntilTheyAreWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const failures = 20
+		calls := map[string]int{}
+		try := func(what string) error {
+			if calls[what]++; calls[what] <= failures {
+				return errors.New("bus down")
+			}
+			return nil
+		}
+		b := newBench(t, Config{Snapshots: stubSnapshots{
+			completed: func() (bool, error) { return false, try("completed") },
+			started:   func() error { return try("started") },
+			finished: func(int) error {
+				if err := try("finished"); err != nil {
+					return err
+				}
+				return nil
+			},
+		}}, testResource)
+		if !b.beginSnapshot(t.Context(), b.watched) {
+			t.Fatal("the first sync did not begin")
+		}
+		b.finishSnapshot(t.Context(), b.watched)
+		// A started marker that failed has both questions asked again.
+		if calls["started"] != failures+1 || calls["finished"] != failures+1 || !b.watched.snapshot.done.Load() {
+			t.Errorf("got %v, done %v; want %d of each and done", calls, b.watched.snapshot.done.Load(), failures+1)
+		}
+	})
+}
+
+// TestMarkersEndWithTheirContext: a bus that is down must not hold up the end.
+func TestMarkersEndWithTheirContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		down := func() error { return errors.New("bus down") }
+		b := newBench(t, Config{Snapshots: stubSnapshots{started: down, finished: func(int) error { return down() }}}, testResource)
+		ctx, cancel := context.WithCancel(t.Context())
+		began := make(chan bool)
+		go func() { began <- b.beginSnapshot(ctx, b.watched) }()
+		synctest.Wait()
+		cancel()
+		if <-began {
+			t.Error("the first sync began without a marker")
+		}
+		b.finishSnapshot(ctx, b.watched) // returns
+		if b.watched.snapshot.done.Load() {
+			t.Error("done without a marker")
+		}
+	})
+}

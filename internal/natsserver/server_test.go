@@ -1,0 +1,204 @@
+package natsserver
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+func start(t *testing.T, o Options) *Server {
+	t.Helper()
+	s, err := Start(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { stop(t, s) })
+	return s
+}
+
+func stop(t *testing.T, s *Server) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := s.Shutdown(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+func stream(t *testing.T, s *Server, opts ...nats.Option) jetstream.Stream {
+	t.Helper()
+	nc, err := nats.Connect(s.ClientURL(), opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := js.CreateOrUpdateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.Publish(t.Context(), "s", []byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	return st
+}
+
+// TestStart: on the loopback interface, with files that survive, through a socket
+// and without one.
+func TestStart(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "nats")
+	for _, syncAlways := range []bool{false, true} {
+		s := start(t, Options{ListenAddr: "127.0.0.1:0", StoreDir: dir, SyncAlways: syncAlways})
+		if !strings.HasPrefix(s.ClientURL(), "nats://127.0.0.1:") {
+			t.Errorf("clients connect to %s", s.ClientURL())
+		}
+		st := stream(t, s)
+		stream(t, s, nats.InProcessServer(s))
+		info, err := st.Info(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := map[bool]uint64{false: 2, true: 4}[syncAlways]; info.State.Msgs != want {
+			t.Errorf("the stream holds %d messages, want %d", info.State.Msgs, want)
+		}
+		stop(t, s)
+		stop(t, s) // once more
+	}
+	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("the folder has mode %v (%v), want 0700", info.Mode(), err)
+	}
+}
+
+func TestMaxPayload(t *testing.T) {
+	for _, test := range []struct {
+		set  int32
+		want int64
+	}{{0, 8 << 20}, {1 << 20, 1 << 20}} {
+		s := start(t, Options{ListenAddr: "127.0.0.1:0", StoreDir: t.TempDir(), MaxPayload: test.set})
+		nc, err := nats.Connect(s.ClientURL())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer nc.Close()
+		if got := nc.MaxPayload(); got != test.want {
+			t.Errorf("max payload is %d, want %d", got, test.want)
+		}
+	}
+}
+
+// TestCannotStart: an error says what is in the way, and which setting to change.
+func TestCannotStart(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	used := t.TempDir()
+	start(t, Options{ListenAddr: "127.0.0.1:0", StoreDir: used})
+	spoiled := t.TempDir()
+	if err := os.WriteFile(filepath.Join(spoiled, "jetstream"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		name string
+		o    Options
+		says []string
+	}{
+		{"port taken", Options{ListenAddr: taken.Addr().String(), StoreDir: t.TempDir()}, []string{taken.Addr().String(), "KUBERELAY_NATS_LISTEN_ADDR"}},
+		{"no port", Options{ListenAddr: "localhost", StoreDir: t.TempDir()}, []string{`"localhost"`, "KUBERELAY_NATS_LISTEN_ADDR"}},
+		{"port is a word", Options{ListenAddr: "localhost:nats", StoreDir: t.TempDir()}, []string{`"localhost:nats"`, "KUBERELAY_NATS_LISTEN_ADDR"}},
+		{"no folder", Options{}, []string{"KUBERELAY_DATA_DIR"}},
+		{"folder is a file", Options{ListenAddr: "127.0.0.1:0", StoreDir: file}, []string{file, "KUBERELAY_DATA_DIR"}},
+		{"folder cannot be made", Options{ListenAddr: "127.0.0.1:0", StoreDir: filepath.Join(file, "dir")}, []string{file, "KUBERELAY_DATA_DIR"}},
+		{"folder in use", Options{ListenAddr: "127.0.0.1:0", StoreDir: used}, []string{used, "another process uses it", "KUBERELAY_DATA_DIR"}},
+		{"folder spoiled", Options{ListenAddr: "127.0.0.1:0", StoreDir: spoiled}, []string{spoiled}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s, err := Start(t.Context(), test.o)
+			if err == nil {
+				stop(t, s)
+				t.Fatal("it started")
+			}
+			for _, want := range test.says {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("error does not say %q: %v", want, err)
+				}
+			}
+		})
+	}
+}
+
+// TestFailedStart: what failed to start keeps neither port nor folder.
+func TestFailedStart(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr, dir := l.Addr().String(), t.TempDir()
+	l.Close()
+	spoiled := filepath.Join(dir, "jetstream")
+	if err := os.WriteFile(spoiled, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := Start(t.Context(), Options{ListenAddr: addr, StoreDir: dir}); err == nil {
+		stop(t, s)
+		t.Fatal("it started")
+	}
+	if err := os.Remove(spoiled); err != nil {
+		t.Fatal(err)
+	}
+	start(t, Options{ListenAddr: addr, StoreDir: dir})
+}
+
+// TestLog: the server's words go to our logger, at levels of ours.
+func TestLog(t *testing.T) {
+	var log buffer
+	s := start(t, Options{ListenAddr: "0.0.0.0:0", StoreDir: t.TempDir(), Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+	stop(t, s)
+	text := log.String()
+	for _, want := range []string{
+		"level=DEBUG msg=\"embedded NATS server\" text=\"Server is ready\"",
+		"level=WARN msg=\"the embedded NATS server can be reached from the network and asks for no password\" address=0.0.0.0:0",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the log does not say %s:\n%s", want, text)
+		}
+	}
+	if strings.Contains(text, "level=INFO") {
+		t.Errorf("the log speaks of the server's own affairs at level info:\n%s", text)
+	}
+}
+
+type buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}

@@ -1,0 +1,117 @@
+package faultproxy
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"testing"
+	"time"
+)
+
+// echo is a server that sends every line back, and tells which lines it got.
+func echo(t *testing.T) (addr string, got chan string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	got = make(chan string, 100)
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				for lines := bufio.NewScanner(c); lines.Scan(); {
+					got <- lines.Text()
+					io.WriteString(c, lines.Text()+"\n")
+				}
+			}()
+		}
+	}()
+	return l.Addr().String(), got
+}
+
+func dial(t *testing.T, p *Proxy) net.Conn {
+	t.Helper()
+	c, err := net.Dial("tcp", p.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func await(t *testing.T, ch <-chan string) string {
+	t.Helper()
+	select {
+	case s := <-ch:
+		return s
+	case <-time.After(time.Minute):
+		t.Fatal("nothing came")
+		return ""
+	}
+}
+
+func answers(c net.Conn) <-chan string {
+	ch := make(chan string, 100)
+	go func() {
+		for lines := bufio.NewScanner(c); lines.Scan(); {
+			ch <- lines.Text()
+		}
+		close(ch)
+	}()
+	return ch
+}
+
+func TestProxy(t *testing.T) {
+	target, got := echo(t)
+	p := Start(t, target)
+	c := dial(t, p)
+	a := answers(c)
+	io.WriteString(c, "one\n")
+	if g, w := await(t, got)+await(t, a), "oneone"; g != w {
+		t.Errorf("passing: got %q, want %q", g, w)
+	}
+
+	p.Freeze()
+	io.WriteString(c, "two\n")
+	other := dial(t, p)
+	io.WriteString(other, "three\n")
+	if len(got) != 0 || len(a) != 0 {
+		t.Error("something passed while frozen")
+	}
+	p.Pass()
+	if g := await(t, a); g != "two" {
+		t.Errorf("after the freeze came %q, want two", g)
+	}
+	for range 2 {
+		await(t, got)
+	}
+
+	p.DropAnswers()
+	io.WriteString(c, "four\n")
+	if g := await(t, got); g != "four" {
+		t.Errorf("the server got %q, want four", g)
+	}
+	p.Break()
+	p.Pass()
+	if g := await(t, a); g != "" {
+		t.Errorf("an answer came: %q", g)
+	}
+
+	p.Refuse()
+	if c, err := net.Dial("tcp", p.Addr()); err == nil {
+		c.Close()
+		t.Error("connected though refused")
+	}
+	p.Pass()
+	c = dial(t, p)
+	io.WriteString(c, "five\n")
+	if g := await(t, answers(c)); g != "five" {
+		t.Errorf("got %q, want five", g)
+	}
+}

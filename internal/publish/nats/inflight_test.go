@@ -1,0 +1,161 @@
+package nats
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/kuberelay/kuberelay/internal/natsserver/natstest"
+	"github.com/kuberelay/kuberelay/internal/publish/faultproxy"
+	"github.com/kuberelay/kuberelay/internal/publish/publishtest"
+)
+
+// TestCompletedOnce lets timeouts and acknowledgements race for every message. Each
+// is completed once, and a late acknowledgement does no harm.
+func TestCompletedOnce(t *testing.T) {
+	s := natstest.Start(t)
+	bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster})
+	const objects = 1_000
+	var calls [objects]atomic.Int32
+	var failed atomic.Int32
+	sweeping, stop := context.WithCancel(t.Context())
+	var sweeper sync.WaitGroup
+	sweeper.Go(func() {
+		for sweeping.Err() == nil {
+			bus.sweep(time.Now().Add(time.Hour)) // as if all had waited for an hour
+		}
+	})
+	for i := range objects {
+		m := publishtest.Object{Name: fmt.Sprintf("web-%d", i), Version: 1}.Message(t, 0)
+		bus.Publish(t.Context(), m, func(_ uint64, err error) {
+			calls[i].Add(1)
+			if err != nil {
+				failed.Add(1)
+				if resultOf(err) != resultTimeout {
+					t.Errorf("%v", err)
+				}
+			}
+		})
+	}
+	if err := bus.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	sweeper.Wait()
+	if failed.Load() == 0 {
+		t.Error("nothing timed out: there was no race")
+	}
+	for i := range objects {
+		publishOK(t, bus, publishtest.Object{Name: fmt.Sprintf("web-%d", i), Version: 1}.Message(t, 0))
+		if n := calls[i].Load(); n != 1 {
+			t.Errorf("message %d was completed %d times", i, n)
+		}
+	}
+	if loaded := load(t, bus); len(loaded) != objects {
+		t.Errorf("the bus holds %d objects, want %d", len(loaded), objects)
+	}
+	if got := len(readMessages(t, s.URL, "kuberelay.>")); got != objects {
+		t.Errorf("the bus holds %d events, want %d", got, objects)
+	}
+	if len(bus.slots) != 0 || len(bus.flights.tokens) != 0 {
+		t.Errorf("%d slots and %d tokens are left", len(bus.slots), len(bus.flights.tokens))
+	}
+}
+
+// TestCloseWhilePublishing: whoever comes while, or after, the bus is closed is told.
+func TestCloseWhilePublishing(t *testing.T) {
+	s := natstest.Start(t)
+	bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster, MaxInFlight: 16})
+	const publishers, each = 8, 500
+	var calls atomic.Int32
+	var wg sync.WaitGroup
+	underway := make(chan struct{}, publishers*each)
+	for p := range publishers {
+		wg.Go(func() {
+			for i := range each {
+				m := publishtest.Object{Name: fmt.Sprintf("web-%d-%d", p, i), Version: 1}.Message(t, 0)
+				bus.Publish(t.Context(), m, func(uint64, error) { calls.Add(1) })
+				underway <- struct{}{}
+			}
+		})
+	}
+	for range 100 {
+		<-underway
+	}
+	if err := bus.Close(); err != nil {
+		t.Errorf("close: %v", err)
+	}
+	wg.Wait()
+	if got := calls.Load(); got != publishers*each {
+		t.Errorf("%d completions, want %d", got, publishers*each)
+	}
+	if len(bus.slots) != 0 {
+		t.Errorf("%d slots are left", len(bus.slots))
+	}
+}
+
+// TestPublishBlocks: more than may be in flight waits, until its context ends or the
+// bus is closed.
+func TestPublishBlocks(t *testing.T) {
+	s := natstest.Start(t)
+	proxy := faultproxy.Start(t, s.Addr())
+	bus := connect(t, Options{URLs: []string{proxy.Addr()}, Cluster: publishtest.Cluster, MaxInFlight: 2})
+	proxy.Freeze()
+	results := make(chan error, 10)
+	message := func(i int) func(context.Context) {
+		m := publishtest.Object{Name: fmt.Sprintf("web-%d", i), Version: 1}.Message(t, 0)
+		return func(ctx context.Context) { bus.Publish(ctx, m, func(_ uint64, err error) { results <- err }) }
+	}
+	for i := range 2 {
+		message(i)(t.Context())
+	}
+	if len(results) != 0 {
+		t.Fatalf("completed though frozen: %v", <-results)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	message(2)(ctx)
+	if err := <-results; !errors.Is(err, context.Canceled) {
+		t.Errorf("error is %v, want %v", err, context.Canceled)
+	}
+	var blocked sync.WaitGroup
+	started := make(chan struct{})
+	blocked.Go(func() {
+		publish := message(3)
+		close(started)
+		publish(t.Context())
+	})
+	<-started
+	bus.Close()
+	blocked.Wait()
+	for range 3 {
+		if err := <-results; resultOf(err) != resultClosed && resultOf(err) != resultNotReady {
+			t.Errorf("error is %v, want that it is closed", err)
+		}
+	}
+}
+
+// TestFlush: a context ends the waiting.
+func TestFlush(t *testing.T) {
+	s := natstest.Start(t)
+	proxy := faultproxy.Start(t, s.Addr())
+	bus := connect(t, Options{URLs: []string{proxy.Addr()}, Cluster: publishtest.Cluster})
+	if err := bus.Flush(t.Context()); err != nil {
+		t.Errorf("with nothing in flight: %v", err)
+	}
+	proxy.Freeze()
+	bus.Publish(t.Context(), publishtest.Object{Name: "web", Version: 1}.Message(t, 0), func(uint64, error) {})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := bus.Flush(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("error is %v, want %v", err, context.Canceled)
+	}
+	proxy.Pass()
+	if err := bus.Flush(t.Context()); err != nil {
+		t.Errorf("after all were acknowledged: %v", err)
+	}
+}

@@ -1,0 +1,130 @@
+package stdout
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/publish/publishtest"
+)
+
+func TestContract(t *testing.T) {
+	publishtest.Run(t, func(*testing.T) publishtest.Bus {
+		var out bytes.Buffer
+		return publishtest.Bus{
+			Open: func(*testing.T) publish.Publisher { return New(&out) },
+			Read: func(t *testing.T, k event.Key) []publishtest.Event { return read(t, out.String(), k) },
+		}
+	})
+}
+
+// read parses the lines, and fails at one that is no event.
+func read(t *testing.T, text string, k event.Key) []publishtest.Event {
+	t.Helper()
+	var events []publishtest.Event
+	lines := bufio.NewScanner(strings.NewReader(text))
+	for n := uint64(1); lines.Scan(); n++ {
+		m, err := event.ParseStructured(lines.Bytes())
+		if err != nil {
+			t.Fatalf("line %d: %v", n, err)
+		}
+		if m.Attribute("partitionkey") == event.PartitionKey(publishtest.Cluster, k) {
+			events = append(events, publishtest.Event{ID: m.ID, Position: n, Data: string(m.Data)})
+		}
+	}
+	return events
+}
+
+// TestLines: many publish at once, and every line is one event.
+func TestLines(t *testing.T) {
+	var out chopped
+	p := New(&out)
+	const publishers, each = 8, 100
+	var wg sync.WaitGroup
+	for i := range publishers {
+		wg.Go(func() {
+			for j := range each {
+				m := publishtest.Object{Name: fmt.Sprintf("web-%d", i), Version: j + 1, Data: "two\nlines"}.Message(t, 0)
+				p.Publish(t.Context(), m, func(_ uint64, err error) {
+					if err != nil {
+						t.Error(err)
+					}
+				})
+			}
+		})
+	}
+	wg.Wait()
+	for i := range publishers {
+		if got := len(read(t, out.String(), publishtest.Object{Name: fmt.Sprintf("web-%d", i)}.Key())); got != each {
+			t.Errorf("%d events of publisher %d, want %d", got, i, each)
+		}
+	}
+}
+
+// chopped shows lines that mix: it takes a write in two parts.
+type chopped struct{ bytes.Buffer }
+
+func (c *chopped) Write(p []byte) (int, error) {
+	c.Buffer.Write(p[:len(p)/2])
+	c.Buffer.Write(p[len(p)/2:])
+	return len(p), nil
+}
+
+// TestWriteFails: a failed write is told, and spoils no other line.
+func TestWriteFails(t *testing.T) {
+	broken := errors.New("broken pipe")
+	out := &failing{err: broken}
+	p := New(out)
+	message := func(v int) *event.Message { return publishtest.Object{Name: "web", Version: v}.Message(t, 0) }
+	var got []string
+	publish := func(v int, limit int) {
+		out.limit = limit
+		p.Publish(t.Context(), message(v), func(position uint64, err error) {
+			if err != nil && !errors.Is(err, broken) {
+				t.Errorf("error is %v", err)
+			}
+			got = append(got, fmt.Sprint(position, err != nil, p.Ready() != nil))
+		})
+	}
+	publish(1, -1)
+	publish(2, 0)  // nothing of it
+	publish(3, 10) // a part of it
+	publish(3, 0)
+	publish(3, -1)
+	publish(4, -1)
+	want := []string{"1 false false", "0 true true", "0 true true", "0 true true", "2 false false", "3 false false"}
+	if strings.Join(got, ",") != strings.Join(want, ",") {
+		t.Errorf("position, failed, unready: got %v, want %v", got, want)
+	}
+	var ids []string
+	for line := range strings.Lines(out.String()) {
+		if m, err := event.ParseStructured([]byte(line)); err == nil {
+			ids = append(ids, m.ID)
+		}
+	}
+	if want := "uid-of-web.1 uid-of-web.3 uid-of-web.4"; strings.Join(ids, " ") != want {
+		t.Errorf("whole lines are of %v, want %s", ids, want)
+	}
+}
+
+// failing takes limit bytes of a write and then fails; all of it if limit is
+// negative.
+type failing struct {
+	bytes.Buffer
+	limit int
+	err   error
+}
+
+func (f *failing) Write(p []byte) (int, error) {
+	if f.limit < 0 {
+		return f.Buffer.Write(p)
+	}
+	n, _ := f.Buffer.Write(p[:f.limit])
+	return n, f.err
+}

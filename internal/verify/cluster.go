@@ -1,0 +1,326 @@
+package verify
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+const (
+	pageSize       = 500
+	requestTimeout = time.Minute
+	lookers        = 8   // objects asked for at once
+	lookEach       = 200 // objects of a resource asked for one by one; above, the resource is listed
+	listTries      = 5   // a list of many pages may outlive the history that it needs
+)
+
+// cluster reads the API server. Every answer is consistent: no request names a
+// resourceVersion, so none is answered from a cache that is behind.
+type cluster struct {
+	rest      rest.Interface
+	discovery discovery.DiscoveryInterface
+	form      form
+
+	namespaces                   []string // none for all
+	labelSelector, fieldSelector string
+}
+
+func newCluster(config *rest.Config, o Options) (*cluster, error) {
+	config = rest.CopyConfig(config)
+	config.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
+	config.ContentType, config.AcceptContentTypes = "", ""
+	if config.Timeout == 0 {
+		config.Timeout = requestTimeout
+	}
+	client, err := rest.UnversionedRESTClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("find the cluster: %w", err)
+	}
+	return &cluster{
+		rest: client, discovery: discovery.NewDiscoveryClient(client), form: form{o.RedactionKey},
+		namespaces: o.Namespaces, labelSelector: o.LabelSelector, fieldSelector: o.FieldSelector,
+	}, nil
+}
+
+// name is the cluster's, where none is configured.
+func (c *cluster) name(ctx context.Context) (string, error) {
+	var ns metav1.PartialObjectMetadata
+	body, err := c.get(ctx, "/api/v1/namespaces/"+metav1.NamespaceSystem, nil)
+	if err == nil {
+		err = json.Unmarshal(body, &ns)
+	}
+	if err != nil {
+		return "", fmt.Errorf("read the cluster's name: %w", err)
+	}
+	return string(ns.UID), nil
+}
+
+// ready fails while the API server says that it is not: it may not know yet what
+// it serves.
+func (c *cluster) ready(ctx context.Context) error {
+	_, err := c.get(ctx, "/readyz", nil)
+	if err != nil && !apierrors.IsForbidden(err) {
+		return fmt.Errorf("the API server is not ready: %w", err)
+	}
+	return nil
+}
+
+func (c *cluster) get(ctx context.Context, path string, query url.Values) ([]byte, error) {
+	r := c.rest.Get().AbsPath(path)
+	for name, values := range query {
+		for _, v := range values {
+			r.Param(name, v)
+		}
+	}
+	result := r.Do(ctx)
+	if err := result.Error(); err != nil {
+		return nil, err
+	}
+	return result.Raw()
+}
+
+// sighting is what the cluster showed of one key.
+type sighting struct {
+	present bool
+	uid     string
+	version string // of the object, or of the list that did not have it; "" if its type is not served
+	whole   digest
+	partial digest // of the metadata alone
+	tree    tree   // in the form of the bus; only where asked for
+}
+
+// item is one object of a list.
+type item struct {
+	key     event.Key
+	uid     string
+	version string
+	raw     json.RawMessage
+}
+
+// see makes a sighting of an item.
+func (c *cluster) see(r resource, i item) (sighting, error) {
+	t, err := decode(i.raw)
+	if err != nil {
+		return sighting{}, fmt.Errorf("read %s from the API server: %w", i.key, err)
+	}
+	c.form.ofCluster(r, t)
+	return sighting{
+		present: true, uid: i.uid, version: i.version,
+		whole: digestOf(t), partial: digestOf(metadataOnly(t)), tree: t,
+	}, nil
+}
+
+// covers tells whether the configured namespaces include the key's.
+func (c *cluster) covers(k event.Key) bool {
+	if len(c.namespaces) == 0 || k.Namespace == "" {
+		return true
+	}
+	for _, ns := range c.namespaces {
+		if ns == k.Namespace {
+			return true
+		}
+	}
+	return false
+}
+
+// selects tells whether labels or fields leave out a part of a resource.
+func (c *cluster) selects() bool { return c.labelSelector != "" || c.fieldSelector != "" }
+
+// scope is what one list covers.
+type scope struct {
+	namespace     string // "" for all
+	name          string // "" for all
+	labels, field string
+}
+
+// listAll lists everything of a resource that the configuration selects, and
+// returns the latest resourceVersion of its lists.
+func (c *cluster) listAll(ctx context.Context, r resource, selected bool, each func(item) error) (string, error) {
+	namespaces := c.namespaces
+	if len(namespaces) == 0 || !r.Namespaced {
+		namespaces = []string{""}
+	}
+	latest := ""
+	for _, ns := range namespaces {
+		s := scope{namespace: ns}
+		if selected {
+			s.labels, s.field = c.labelSelector, c.fieldSelector
+		}
+		version, err := c.list(ctx, r, s, each)
+		if err != nil {
+			return "", err
+		}
+		if latest == "" || newer(version, latest) {
+			latest = version
+		}
+	}
+	return latest, nil
+}
+
+// list calls each for every object in the scope, as of the resourceVersion that it
+// returns. Where the API server loses the place in a long list, it begins anew, and
+// each is called again.
+func (c *cluster) list(ctx context.Context, r resource, s scope, each func(item) error) (string, error) {
+	for try := 1; ; try++ {
+		version, err := c.listPages(ctx, r, s, each)
+		if err == nil || try == listTries || !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
+			return version, err
+		}
+	}
+}
+
+func (c *cluster) listPages(ctx context.Context, r resource, s scope, each func(item) error) (string, error) {
+	path := event.Resource{Group: r.Group, Version: r.Version, Resource: r.Resource}.
+		Path(event.Key{Group: r.Group, Resource: r.Resource, Namespace: s.namespace})
+	query := url.Values{"limit": {strconv.Itoa(pageSize)}}
+	if s.labels != "" {
+		query.Set("labelSelector", s.labels)
+	}
+	field := s.field
+	if s.name != "" {
+		field = fields.OneTermEqualSelector("metadata.name", s.name).String()
+		if s.field != "" {
+			field += "," + s.field
+		}
+	}
+	if field != "" {
+		query.Set("fieldSelector", field)
+	}
+	for {
+		body, err := c.get(ctx, path, query)
+		if err != nil {
+			return "", err
+		}
+		version, next, err := readPage(r, body, each)
+		if err != nil || next == "" {
+			return version, err
+		}
+		query.Set("continue", next)
+	}
+}
+
+func readPage(r resource, body []byte, each func(item) error) (version, next string, err error) {
+	var page struct {
+		Metadata struct{ ResourceVersion, Continue string } `json:"metadata"`
+		Items    []json.RawMessage                          `json:"items"`
+	}
+	if err := json.Unmarshal(body, &page); err != nil {
+		return "", "", fmt.Errorf("read a list of %s: %w", r.GroupResource(), err)
+	}
+	for _, raw := range page.Items {
+		var o struct {
+			Metadata struct{ Namespace, Name, UID, ResourceVersion string } `json:"metadata"`
+		}
+		if err := json.Unmarshal(raw, &o); err != nil {
+			return "", "", fmt.Errorf("read a list of %s: %w", r.GroupResource(), err)
+		}
+		i := item{uid: o.Metadata.UID, version: o.Metadata.ResourceVersion, raw: raw}
+		i.key = event.Key{Group: r.Group, Resource: r.Resource, Namespace: o.Metadata.Namespace, Name: o.Metadata.Name}
+		if err := each(i); err != nil {
+			return "", "", err
+		}
+	}
+	return page.Metadata.ResourceVersion, page.Metadata.Continue, nil
+}
+
+// look asks the cluster for some objects of one resource, with or without the
+// selectors. Every key is in the result.
+func (c *cluster) look(ctx context.Context, r resource, keys []event.Key, selected bool) (map[event.Key]sighting, error) {
+	if len(keys) > lookEach {
+		return c.lookAll(ctx, r, keys, selected)
+	}
+	seen := make([]sighting, len(keys))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(lookers)
+	for n, k := range keys {
+		group.Go(func() (err error) {
+			seen[n], err = c.lookOne(ctx, r, k, selected)
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	found := map[event.Key]sighting{}
+	for n, k := range keys {
+		seen[n].tree = nil
+		found[k] = seen[n]
+	}
+	return found, nil
+}
+
+func (c *cluster) lookAll(ctx context.Context, r resource, keys []event.Key, selected bool) (map[event.Key]sighting, error) {
+	found := map[event.Key]sighting{}
+	for _, k := range keys {
+		found[k] = sighting{}
+	}
+	version, err := c.listAll(ctx, r, selected, func(i item) error {
+		if _, wanted := found[i.key]; !wanted {
+			return nil
+		}
+		s, err := c.see(r, i)
+		s.tree = nil
+		found[i.key] = s
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	for k, s := range found {
+		if !s.present {
+			found[k] = sighting{version: version}
+		}
+	}
+	return found, nil
+}
+
+// lookOne lists the one object: unlike a get, that says of which resourceVersion
+// the answer is if there is none, and heeds the selectors.
+func (c *cluster) lookOne(ctx context.Context, r resource, k event.Key, selected bool) (sighting, error) {
+	s := scope{namespace: k.Namespace, name: k.Name}
+	if selected {
+		s.labels, s.field = c.labelSelector, c.fieldSelector
+	}
+	var seen sighting
+	version, err := c.list(ctx, r, s, func(i item) (err error) {
+		if i.key == k {
+			seen, err = c.see(r, i)
+		}
+		return err
+	})
+	if err != nil {
+		return sighting{}, err
+	}
+	if !seen.present {
+		seen.version = version
+	}
+	return seen, nil
+}
+
+// isUnserved tells the answer of an API server that does not serve the path of a
+// list at all.
+func isUnserved(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && status.Status().Code == http.StatusNotFound
+}
+
+// whatFailed is for a person: what the API server says of a list that it refused.
+func whatFailed(gr schema.GroupResource, err error) string {
+	return fmt.Sprintf("list %s: %v", gr, err)
+}

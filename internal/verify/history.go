@@ -1,0 +1,273 @@
+package verify
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// history folds the messages of a stream, in the order of their positions, into
+// the last state of every object, and finds what breaks the order.
+//
+// A message may be missing for a good reason: the stream keeps depth messages of
+// an object, and drops the oldest when another comes; the events of a deleted
+// object are purged after a while. So two messages that we got one after the other
+// are not always neighbours. Where a rule speaks of neighbours, and the first of
+// the two is still on the stream when the second has come, nothing between them was
+// dropped or purged, since that begins with the oldest: the rule is broken for
+// certain. Else it is in doubt, and excused if depth messages of the object follow,
+// which alone could have pushed out those between, or if a purge may have taken
+// them.
+//
+// It needs no clock and no bus: both are functions. It is not safe for use by
+// several goroutines.
+type history struct {
+	depth     int           // messages that the stream keeps of an object
+	retention time.Duration // how long a delete stays before it is purged
+	now       func() time.Time
+
+	// kept asks the bus whether it still has the object's message at a position.
+	kept func(k event.Key, position uint64) (bool, error)
+
+	objects  map[event.Key]*object
+	markers  map[string]string // by subject, the id of the last
+	messages int
+	problems []Problem
+	doubts   []doubt
+}
+
+// object is what the stream says of one key.
+type object struct {
+	last        busEvent
+	lastDeleted uint64 // position of the last delete
+	count       int    // events so far
+	foreign     bool   // the last message is no event
+	mark        uint32 // the last listing in which it was found
+
+	watched bool       // recent is kept
+	recent  []busEvent // without keys, the last at the end
+}
+
+// maxRecent bounds the events remembered of an object that is looked at closely.
+const maxRecent = 64
+
+// doubt is a broken rule that may have a good reason.
+type doubt struct {
+	key     event.Key
+	problem Problem
+	from    int  // object.count at the event that breaks it
+	purge   bool // a purge would be a good reason as well
+}
+
+// add takes the next event of an object. An error is that of kept.
+func (h *history) add(e busEvent, problems []string) error {
+	h.messages++
+	o := h.objects[e.Key]
+	if o == nil {
+		o = &object{}
+		h.objects[e.Key] = o
+	}
+	for _, p := range problems {
+		h.report(e, Malformed, p)
+	}
+	o.count++
+	if err := h.check(o, e); err != nil {
+		return err
+	}
+	if e.Type == event.Deleted {
+		o.lastDeleted = e.Position
+	}
+	e.Key = event.Key{} // held by the map
+	o.last, o.foreign = e, false
+	if o.watched {
+		o.remember(e)
+	}
+	return nil
+}
+
+func (o *object) remember(e busEvent) {
+	if len(o.recent) == maxRecent {
+		o.recent = slices.Delete(o.recent, 0, maxRecent/2)
+	}
+	o.recent = append(o.recent, e)
+}
+
+// addForeign takes a message that is no event of ours, k being what its subject
+// says.
+func (h *history) addForeign(k event.Key, subject string, position uint64, err error) {
+	h.messages++
+	p := Problem{Kind: Malformed, Position: position, Detail: fmt.Sprintf("a message on subject %q is no event of ours: %v", subject, err)}
+	if k.Resource != "" {
+		p.setKey(k)
+		if o := h.objects[k]; o != nil {
+			o.foreign = true
+		}
+	}
+	h.problems = append(h.problems, p)
+}
+
+// addMarker takes the next snapshot marker of a resource.
+func (h *history) addMarker(k event.Key, subject, id string, t event.Type, position uint64) {
+	h.messages++
+	p := Problem{Position: position}
+	p.setKey(k)
+	if t != event.SnapshotStarted && t != event.SnapshotCompleted {
+		p.Kind, p.Detail = Malformed, fmt.Sprintf("unknown type %q of a marker", t)
+		h.problems = append(h.problems, p)
+	}
+	if h.markers[subject] == id {
+		p.Kind, p.Detail = Misordered, fmt.Sprintf("the marker %q is there twice", id)
+		h.problems = append(h.problems, p)
+	}
+	h.markers[subject] = id
+}
+
+// check compares an event with the one before it. At most one rule is reported.
+func (h *history) check(o *object, e busEvent) error {
+	last := o.last
+	if o.foreign { // whoever came next could not know what was before
+		last = busEvent{}
+	}
+	switch {
+	case o.foreign && o.last.UID != "" && e.begins():
+		return nil
+	case last.UID == "":
+		if !e.begins() {
+			h.doubt(o, e, false, "the first event of uid %q is of type %s", e.UID, e.Type.Short())
+		}
+		return nil
+	}
+	if detail := fallen(last, e); detail != "" {
+		h.report(e, Misordered, detail)
+		return nil
+	}
+	detail, purge := follows(last, e)
+	if detail == "" {
+		return nil
+	}
+	kept, err := h.kept(e.Key, last.Position)
+	if err != nil {
+		return err
+	}
+	detail += fmt.Sprintf(", after the event at %d", last.Position)
+	if kept {
+		h.report(e, Misordered, detail)
+		return nil
+	}
+	if last.Type == event.Deleted && last.UID == e.UID && e.begins() && e.Previous == "" {
+		return nil // the delete itself is gone: the writer of e saw nothing of the object
+	}
+	purge = purge && h.now().Sub(last.Stored) >= h.retention
+	h.doubt(o, e, purge, "%s", detail)
+	return nil
+}
+
+// fallen says what is wrong with e after last, whatever was between them; "" for
+// nothing.
+func fallen(last, e busEvent) string {
+	switch {
+	case e.Epoch < last.Epoch:
+		return fmt.Sprintf("the epoch falls from %d to %d", last.Epoch, e.Epoch)
+	case e.ID == last.ID && e.Type != event.Deleted:
+		return fmt.Sprintf("id %q is there twice", e.ID)
+	case e.Epoch > last.Epoch:
+		return "" // history went back, and versions with it
+	}
+	order, ok := compareVersions(e.Version, last.Version)
+	switch {
+	case !ok:
+		return ""
+	case order < 0 && e.UID == last.UID:
+		return fmt.Sprintf("the version falls from %s to %s", last.Version, e.Version)
+	case order < 0:
+		return fmt.Sprintf("the version falls from %s of uid %q to %s of uid %q", last.Version, last.UID, e.Version, e.UID)
+	case order == 0 && e.UID == last.UID && e.live():
+		return fmt.Sprintf("version %s is there twice", e.Version)
+	}
+	return ""
+}
+
+// follows says what is wrong with e as the neighbour of last; "" for nothing.
+// Purge tells whether a purge between the two, which ends with a delete, would make
+// it right.
+func follows(last, e busEvent) (detail string, purge bool) {
+	switch same := e.UID == last.UID; {
+	case e.ID == last.ID: // of a delete: else it has fallen
+		return fmt.Sprintf("id %q is there twice", e.ID), false
+	case !same && last.live():
+		return fmt.Sprintf("uid %q follows uid %q without a delete in between", e.UID, last.UID), e.begins()
+	case !same && !e.begins():
+		return fmt.Sprintf("the first event of uid %q is of type %s", e.UID, e.Type.Short()), false
+	case !same && e.Previous != "":
+		return fmt.Sprintf("the first event of uid %q has previousversion %q", e.UID, e.Previous), false
+	case !same:
+		return "", false
+	case !last.live() && !e.begins():
+		return fmt.Sprintf("type %s follows the delete of the same uid", e.Type.Short()), false
+	case last.live() && e.begins():
+		return fmt.Sprintf("type %s of a uid that exists already", e.Type.Short()), true
+	case e.Previous != last.Version:
+		return fmt.Sprintf("previousversion is %q, the event before has %q", e.Previous, last.Version), e.begins()
+	}
+	return "", false
+}
+
+func (h *history) report(e busEvent, kind Kind, detail string) {
+	h.problems = append(h.problems, busProblem(e, kind, detail))
+}
+
+func (h *history) doubt(o *object, e busEvent, purge bool, format string, args ...any) {
+	h.doubts = append(h.doubts, doubt{e.Key, busProblem(e, Misordered, fmt.Sprintf(format, args...)), o.count, purge})
+}
+
+func busProblem(e busEvent, kind Kind, detail string) Problem {
+	p := Problem{Kind: kind, Bus: e.Version, Position: e.Position, Detail: detail}
+	p.setKey(e.Key)
+	return p
+}
+
+// excused tells whether a doubt has a good reason by now. More messages may bring
+// one.
+func (h *history) excused(d doubt) bool {
+	return d.purge || h.objects[d.key].count-d.from+1 >= h.depth
+}
+
+// settleDoubts reports the doubts up to a position that have no good reason, and
+// forgets all of them. It is for the end, when every object in doubt has been read
+// to its last message.
+func (h *history) settleDoubts(upTo uint64) {
+	for _, d := range h.doubts {
+		if d.problem.Position <= upTo && !h.excused(d) {
+			h.problems = append(h.problems, d.problem)
+		}
+	}
+	h.doubts = nil
+}
+
+// state gives the last event of a key, the zero value if there is none.
+func (h *history) state(k event.Key) busEvent {
+	o := h.objects[k]
+	if o == nil {
+		return busEvent{}
+	}
+	e := o.last
+	e.Key = k
+	return e
+}
+
+// watch makes history remember the next events of a key one by one.
+func (h *history) watch(k event.Key) {
+	o := h.objects[k]
+	if o == nil {
+		o = &object{}
+		h.objects[k] = o
+	}
+	if !o.watched {
+		o.watched = true
+		if o.last.UID != "" {
+			o.recent = []busEvent{o.last}
+		}
+	}
+}

@@ -1,0 +1,91 @@
+//go:build outage
+
+package e2e
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kuberelay/kuberelay/internal/controlplane/controlplanetest"
+)
+
+var (
+	outageFor     = flag.Duration("outage.for", time.Minute, "how long the bus is down")
+	outageObjects = flag.Int("outage.objects", 5000, "objects that change meanwhile")
+)
+
+// TestLongOutage measures what a bus that is down costs («make outage»): the
+// process's memory before and after a long outage under change, and that what is
+// caught up afterwards is each object's last state, once.
+func TestLongOutage(t *testing.T) {
+	bus := natsServer(t)
+	f, cp := sharedForwarder(t, bus.URL, map[string]string{"RESOURCES": "configmaps", "LOG_LEVEL": "error"})
+	u := newUser(t, cp)
+	namespace := controlplanetest.Namespace(t, cp)
+	name := func(n int) string { return fmt.Sprintf("c%05d", n) }
+	value := strings.Repeat("x", 2000)
+	inParallel(t, *outageObjects, func(n int) { u.create(configMaps, namespace, configMap(name(n), value)) })
+	f.start().idle()
+	change := func(round int) {
+		inParallel(t, *outageObjects, func(n int) { u.label(configMaps, namespace, name(n), fmt.Sprint(round)) })
+	}
+	change(0) // so that the heap has seen the same work before it is measured
+	f.idle()
+	sub := subscribe(t, bus.URL)
+	sub.end()
+	published, before := sub.total(), f.resident()
+	most := before
+
+	bus.Kill()
+	rounds := 1
+	for end := time.Now().Add(*outageFor); time.Now().Before(end); rounds++ {
+		change(rounds)
+		most = max(most, f.resident())
+	}
+	bus.Start()
+	f.idle()
+	sub.end()
+	after := f.resident()
+	events := sub.total() - published
+	fmt.Printf("bus down for %s, %d objects changed %d times each: resident memory %.1f MB before, at most %.1f MB during (%+.1f %%), %.1f MB after; %d events caught up\n",
+		*outageFor, *outageObjects, rounds-1, mb(before), mb(most), 100*(float64(most)/float64(before)-1), mb(after), events)
+	if events < *outageObjects || events > *outageObjects*11/10 {
+		t.Errorf("%d events for %d objects, want each object's last state once", events, *outageObjects)
+	}
+	checkReplicaOf(t, u, sub, configMaps)
+	sub.checkOrder()
+}
+
+func mb(bytes int64) float64 { return float64(bytes) / 1e6 }
+
+// resident is the process's resident memory in bytes, after it was asked for.
+func (f *forwarder) resident() int64 {
+	f.t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", f.cmd.Process.Pid))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	var kb int64
+	_, after, _ := strings.Cut(string(status), "VmRSS:")
+	if _, err := fmt.Sscan(after, &kb); err != nil {
+		f.t.Fatal(err)
+	}
+	return kb * 1024
+}
+
+func inParallel(t *testing.T, n int, do func(int)) {
+	t.Helper()
+	group, _ := errgroup.WithContext(context.Background())
+	group.SetLimit(8)
+	for i := range n {
+		group.Go(func() error { do(i); return nil })
+	}
+	_ = group.Wait() //nolint:errcheck // do fails the test itself
+}
