@@ -8,6 +8,7 @@ GO ?= go
 TEST_TIMEOUT ?= 20m
 TEST_FLAGS ?=
 FUZZ_TIME ?= 10s
+OUTAGE ?= 10m
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null)
@@ -62,13 +63,17 @@ check-generated: ## Fail if what is made from the code is out of date, or go.mod
 	diff -u docs/configuration.md "$$page" || { echo 'docs/configuration.md is out of date: run «make generate»' >&2; exit 1; }
 	@$(GO) mod tidy -diff || { echo 'go.mod or go.sum is out of date: run «go mod tidy»' >&2; exit 1; }
 
+.PHONY: outage
+outage: ## Measure a bus that is down under change (OUTAGE=10m)
+	$(GO) test -tags outage ./test/e2e -run '^TestLongOutage$$' -count 1 -v -timeout 0 -outage.for $(OUTAGE)
+
 .PHONY: demo
 demo: ## Show it at work, on a control plane of its own
 	$(GO) run ./hack/demo
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZ_TIME (10s)
-	@grep -rnoE '^func Fuzz[A-Za-z0-9_]*' --include='*_test.go' cmd internal hack | while IFS=: read -r file _ target; do \
+	@grep -rnoE '^func Fuzz[A-Za-z0-9_]*' --include='*_test.go' cmd internal | while IFS=: read -r file _ target; do \
 		target=$${target#func }; package=./$$(dirname "$$file"); \
 		echo "==> $$target in $$package, $(FUZZ_TIME)"; \
 		$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZ_TIME) "$$package" </dev/null || exit 1; \

@@ -10,7 +10,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	kubequeue "k8s.io/client-go/util/workqueue"
 
 	"github.com/kuberelay/kuberelay/internal/checkpoint"
 	"github.com/kuberelay/kuberelay/internal/config"
@@ -18,6 +17,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/failpoint"
 	"github.com/kuberelay/kuberelay/internal/forward"
 	"github.com/kuberelay/kuberelay/internal/informers"
+	"github.com/kuberelay/kuberelay/internal/operations"
 	"github.com/kuberelay/kuberelay/internal/workqueue"
 )
 
@@ -38,12 +38,12 @@ type pipeline struct {
 	log        *slog.Logger
 }
 
-func newPipeline(cfg config.Config, c *cluster, b *bus, redactionKey []byte, log *slog.Logger, r prometheus.Registerer, queueMetrics kubequeue.MetricsProvider) *pipeline {
+func newPipeline(cfg config.Config, c *cluster, b *bus, redactionKey []byte, log *slog.Logger, r prometheus.Registerer) *pipeline {
 	p := &pipeline{checkpoint: checkpoint.New(), drain: cfg.Work.DrainTimeout, log: log}
 	builder := event.Builder{Cluster: c.name}
 	p.queue = workqueue.New(workqueue.Config{
 		Workers: cfg.Work.Workers, MaxInFlight: cfg.NATS.MaxInFlight,
-		BaseDelay: cfg.Work.RetryBaseDelay, MaxDelay: cfg.Work.RetryMaxDelay, MetricsProvider: queueMetrics,
+		BaseDelay: cfg.Work.RetryBaseDelay, MaxDelay: cfg.Work.RetryMaxDelay, MetricsProvider: operations.WorkqueueMetrics(r),
 	})
 	compare := func(gr schema.GroupResource) { p.reconciler.Ask(gr) }
 	p.informers = informers.New(informers.Config{
@@ -54,7 +54,7 @@ func newPipeline(cfg config.Config, c *cluster, b *bus, redactionKey []byte, log
 		Namespaces: cfg.Watch.Namespaces, LabelSelector: cfg.Watch.LabelSelector, FieldSelector: cfg.Watch.FieldSelector,
 		Resync: cfg.Work.ResyncPeriod, Rediscover: rediscover,
 		Enqueue: p.queue.Add, Compare: compare, Discovered: func() { p.compareAll() }, Snapshots: newSnapshots(b, builder),
-		Now: time.Now, Logger: log, Registerer: r,
+		InformerMetrics: operations.InformerMetrics(r), Now: time.Now, Logger: log, Registerer: r,
 	})
 	p.reconciler = checkpoint.NewReconciler(p.checkpoint, b.source, comparer{p.informers, p.checkpoint, log}, cfg.Work.CheckpointRefresh, log)
 	if b.purger != nil {

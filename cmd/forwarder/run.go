@@ -73,7 +73,7 @@ func forwardAll(ctx context.Context, cfg config.Config, key []byte, out io.Write
 	}
 	defer func() { err = errors.Join(err, b.Close()) }()
 
-	p := newPipeline(cfg, c, b, key, log, r, operations.WorkqueueMetrics(r))
+	p := newPipeline(cfg, c, b, key, log, r)
 	if err := p.load(ctx, b, state.wait); err != nil {
 		return err
 	}

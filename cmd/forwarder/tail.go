@@ -85,7 +85,7 @@ func (f *tailFlags) tailing(cmd *cobra.Command) (*tailing, error) {
 	if f.count < 0 {
 		return nil, fmt.Errorf("--count=%d: use a number of events, or 0 for no end", f.count)
 	}
-	color, err := f.useColor(t.stdout)
+	color, err := f.useColor(isTerminal(t.stdout))
 	if err != nil {
 		return nil, err
 	}
@@ -127,14 +127,14 @@ func (f *tailFlags) filter(cmd *cobra.Command) (tail.Filter, error) {
 
 // useColor heeds https://no-color.org, which leaves the last word to the command
 // line.
-func (f *tailFlags) useColor(stdout io.Writer) (bool, error) {
+func (f *tailFlags) useColor(terminal bool) (bool, error) {
 	switch f.color {
 	case "always":
 		return true, nil
 	case "never":
 		return false, nil
 	case "auto":
-		return os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && isTerminal(stdout), nil
+		return os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && terminal, nil
 	}
 	return false, fmt.Errorf("--color=%q: use auto, always or never", f.color)
 }

@@ -55,7 +55,7 @@ var acts = []act{{
 		`{"spec": {"template": {"spec": {"containers": [{"name": "nginx", "image": "nginx:1.29"}]}}}}`),
 	want: []want{
 		created("replicasets.apps", "web-"), created("pods", "web-").times(3), deleted("pods", "web-").times(3),
-		shows("deployments.apps", "web", "status.updatedReplicas", "3"),
+		shows("replicasets.apps", "web-", "spec.replicas", "3").with("status.availableReplicas", "3"),
 	},
 }, {
 	say:  "delete a Pod; its ReplicaSet makes another",

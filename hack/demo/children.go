@@ -24,10 +24,10 @@ type children struct {
 
 const reaperScript = `trap "" HUP INT TERM
 read -r _
-kill -TERM -- "-$$"
+kill -s TERM -- "-$$"
 sleep 1
 rm -rf -- "$1"
-kill -KILL -- "-$$"`
+kill -s KILL -- "-$$"`
 
 // newChildren makes the group. The folder is removed with it.
 func newChildren(dir string) (*children, error) {

@@ -15,11 +15,16 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// watched is what the forwarder is told to watch, watchedResources what that is in
-// this cluster. The group of the demo's own resource does not exist when the
+// watched is what the forwarder is told to watch, and watchedLabels of which
+// objects: not of the roles that the API server makes by itself, which are of no
+// interest here. The group of the demo's own resource does not exist when the
 // forwarder starts.
-const watched = "namespaces,deployments,replicasets,pods,roles,customresourcedefinitions,*.demo.kuberelay.io"
+const (
+	watched       = "namespaces,deployments,replicasets,pods,roles,customresourcedefinitions,*.demo.kuberelay.io"
+	watchedLabels = "kubernetes.io/bootstrapping!=rbac-defaults"
+)
 
+// watchedResources is what that is in this cluster.
 var watchedResources = []schema.GroupVersionResource{namespaces, deployments, replicaSets, pods, roles, definitions, widgets}
 
 var (
@@ -88,7 +93,7 @@ func (c *cluster) delete(ctx context.Context, r schema.GroupVersionResource, nam
 func (c *cluster) versions(ctx context.Context) (map[string]string, error) {
 	versions := map[string]string{}
 	for _, r := range watchedResources {
-		list, err := c.client.Resource(r).List(ctx, metav1.ListOptions{})
+		list, err := c.client.Resource(r).List(ctx, metav1.ListOptions{LabelSelector: watchedLabels})
 		if apierrors.IsNotFound(err) {
 			continue // not defined, yet or any more
 		}

@@ -28,8 +28,8 @@ func (s *stage) handOver() {
   curl %[4]s
   less %[5]s
 
-  watched: %[6]s
-`, s.cp.Kubeconfig(), s.natsURL, s.bin(), s.metricsURL, s.forwarderLog.Name(), watched))
+  watched: %[6]s, those with %[7]s
+`, s.cp.Kubeconfig(), s.natsURL, s.bin(), s.metricsURL, s.forwarderLog.Name(), watched, watchedLabels))
 }
 
 // deleteOnePod deletes one of the Deployment's.

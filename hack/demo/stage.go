@@ -134,6 +134,7 @@ func (s *stage) configure() error {
 	s.env = append(s.cleanEnv(),
 		"KUBECONFIG="+s.cp.Kubeconfig(),
 		"KUBERELAY_RESOURCES="+watched,
+		"KUBERELAY_LABEL_SELECTOR="+watchedLabels,
 		"KUBERELAY_NATS_LISTEN="+addresses[0],
 		"KUBERELAY_LISTEN_ADDR="+addresses[1],
 		"KUBERELAY_DATA_DIR="+filepath.Join(s.dir, "data"),

@@ -2,6 +2,7 @@ package informers
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"strings"
 	"sync"
@@ -29,6 +30,7 @@ type scope struct {
 type informer struct {
 	scope
 	snapshot     *snapshot
+	name         *cache.InformerName // to be released when the informer has ended
 	shared       cache.SharedIndexInformer
 	registration cache.ResourceEventHandlerRegistration
 
@@ -41,10 +43,19 @@ type informer struct {
 // that no notification can be missed.
 func (s *Set) newInformer(sc scope, sn *snapshot) (*informer, error) {
 	i := &informer{scope: sc, snapshot: sn}
+	// client-go takes a name only once, so each informer has one of its own.
+	name, err := cache.NewInformerName(sc.resource.GroupResource().String() + " " + rand.Text())
+	if err != nil {
+		return nil, err
+	}
+	i.name = name
 	i.shared = cache.NewSharedIndexInformerWithOptions(s.listerWatcher(i), &unstructured.Unstructured{},
 		cache.SharedIndexInformerOptions{
 			ResyncPeriod:      s.config.Resync,
 			ObjectDescription: sc.resource.GroupVersionResource().String(),
+
+			Identifier:              name.WithResource(sc.resource.GroupVersionResource()),
+			InformerMetricsProvider: s.config.InformerMetrics,
 		})
 	if err := i.shared.SetTransform(s.transform(sc.resource)); err != nil {
 		return nil, err
@@ -129,6 +140,7 @@ func (s *Set) listerWatcher(i *informer) cache.ListerWatcher {
 	}
 	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			s.metrics.lists.WithLabelValues(i.resource.GroupResource().String()).Inc()
 			return client.List(ctx, options(o))
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
@@ -137,6 +149,7 @@ func (s *Set) listerWatcher(i *informer) cache.ListerWatcher {
 				s.watchFailed(i, err)
 				return nil, interruptible(o, err)
 			}
+			s.metrics.watches.WithLabelValues(i.resource.GroupResource().String()).Inc()
 			i.setFailing(nil, s.config.Now())
 			return w, nil
 		},

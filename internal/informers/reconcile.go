@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/failpoint"
 )
 
 // Comparison is what one reconciliation of a resource found.
@@ -38,6 +39,12 @@ const readers = 16
 // the cluster's history itself went back (etcd was restored from a backup): a
 // new epoch begins.
 func (s *Set) Reconcile(ctx context.Context, gr schema.GroupResource, acked iter.Seq2[event.Key, event.Acked]) (Comparison, error) {
+	c, err := s.compare(ctx, gr, acked)
+	s.metrics.outOfScope.WithLabelValues(gr.String()).Set(float64(c.OutOfScope))
+	return c, err
+}
+
+func (s *Set) compare(ctx context.Context, gr schema.GroupResource, acked iter.Seq2[event.Key, event.Acked]) (Comparison, error) {
 	var c Comparison
 	w := s.watchedFor(gr)
 	switch {
@@ -69,7 +76,7 @@ func (s *Set) Reconcile(ctx context.Context, gr schema.GroupResource, acked iter
 		case i == nil && a.Live():
 			c.OutOfScope++
 		case i == nil:
-		case !i.synced():
+		case !i.synced() && !failpoint.Bug("skip-synced"):
 			c.Waiting++
 		default:
 			live := i.get(k)
@@ -144,6 +151,7 @@ func (s *Set) settleDoubts(ctx context.Context, doubts []doubt, epoch uint16, c 
 }
 
 func (s *Set) inferDelete(k event.Key, a event.Acked) {
+	s.metrics.inferred.WithLabelValues(k.GroupResource().String()).Inc()
 	s.dirty.bury(k, event.Tombstone{UID: a.UID, Observed: s.config.Now(), Cause: event.CauseReconcile})
 	s.config.Enqueue(k)
 }
@@ -168,11 +176,15 @@ func (s *Set) read(ctx context.Context, d doubt, epoch uint16) (finding, error) 
 			return isGone, nil
 		}
 		return isThere, nil
+	case failpoint.Bug("trust-failed-read") && err != nil,
+		failpoint.Bug("skip-synced") && d.informer.get(d.key) == nil,
+		failpoint.Bug("out-of-scope-is-deleted") && d.informer.get(d.key) == nil:
+		return isGone, nil
 	case err != nil:
 		return isUnknown, fmt.Errorf("confirm that %s is gone: %w", d.key, err)
 	case d.acked.Live() && string(o.GetUID()) != d.acked.UID:
 		return isGone, nil
-	case behind(o.GetResourceVersion(), d.acked, epoch):
+	case behind(o.GetResourceVersion(), d.acked, epoch) && !failpoint.Bug("ignore-epoch"):
 		return isOlder, nil
 	default:
 		return isThere, nil

@@ -191,7 +191,10 @@ func (s *Set) runWatched(ctx context.Context, w *watched) {
 	var running sync.WaitGroup
 	defer running.Wait()
 	for _, i := range w.informers {
-		running.Go(func() { i.shared.RunWithContext(ctx) })
+		running.Go(func() {
+			defer i.name.Release()
+			i.shared.RunWithContext(ctx)
+		})
 		running.Go(func() {
 			if i.waitSynced(ctx) {
 				// Each for itself: one namespace may be forbidden for ever.

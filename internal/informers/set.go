@@ -27,6 +27,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/failpoint"
 )
 
 // Config says what to watch and whom to tell. Fields without a remark are
@@ -59,6 +60,9 @@ type Config struct {
 	// Snapshots keeps the markers of first syncs.
 	Snapshots Snapshots
 
+	// InformerMetrics is client-go's; nil for none.
+	InformerMetrics cache.InformerMetricsProvider
+
 	Now        func() time.Time
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
@@ -66,11 +70,12 @@ type Config struct {
 
 // Set is the informers of one cluster. Make one with [New].
 type Set struct {
-	config Config
-	log    *slog.Logger
-	dirty  *dirty
-	epoch  atomic.Uint32 // see Epoch
-	raised chan struct{} // has a token when nextEpoch may be above epoch
+	config  Config
+	log     *slog.Logger
+	metrics *metrics
+	dirty   *dirty
+	epoch   atomic.Uint32 // see Epoch
+	raised  chan struct{} // has a token when nextEpoch may be above epoch
 
 	mu        sync.RWMutex
 	watched   map[schema.GroupResource]*watched
@@ -118,6 +123,7 @@ func New(c Config) *Set {
 		watched: map[schema.GroupResource]*watched{},
 	}
 	c.Registerer.MustRegister(collector{s})
+	s.metrics = newMetrics(c.Registerer)
 	return s
 }
 
@@ -176,6 +182,9 @@ func (s *Set) onAdd(i *informer, o *event.Object, initial bool) {
 	}
 	s.dirty.observe(k, o, cause, first, s.config.Now())
 	s.config.Enqueue(k)
+	if first {
+		failpoint.Hit("first-sync")
+	}
 }
 
 func (s *Set) onUpdate(i *informer, old, o *event.Object) {
@@ -199,6 +208,9 @@ func (s *Set) onDelete(i *informer, deleted any) {
 		return
 	}
 	k := i.resource.Key(o.Namespace, o.Name)
+	if failpoint.Bug("drop-tombstone") {
+		return
+	}
 	s.dirty.bury(k, event.Tombstone{UID: string(o.UID), Observed: s.config.Now(), Cause: event.CauseWatch, Object: o})
 	if w := s.watchedFor(k.GroupResource()); w != nil {
 		s.advance(w) // it may have been the last of the first sync

@@ -232,7 +232,7 @@ func TestLookupOfWhatIsNotWatched(t *testing.T) {
 	}
 }
 
-// TestAForbiddenWatchIsNotCalledWorkingByItsList: a list alone may succeed for ever.
+// TestFailing: a change is logged, so it must be one of the reason, not of the text.
 func TestFailing(t *testing.T) {
 	b := newBench(t, Config{}, testResource)
 	i := b.watched.informers[""]

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/failpoint"
 )
 
 // Snapshots keeps the markers of first syncs on the bus. A first sync is that of
@@ -53,7 +54,7 @@ func (s *Set) finishSnapshot(ctx context.Context, w *watched) {
 		return
 	}
 	w.snapshot.synced.Store(true)
-	for s.dirty.firstSyncLeft(w.resource.GroupResource()) > 0 {
+	for s.dirty.firstSyncLeft(w.resource.GroupResource()) > 0 && !failpoint.Bug("completed-marker-early") {
 		select {
 		case <-ctx.Done():
 			return

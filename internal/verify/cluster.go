@@ -105,25 +105,36 @@ type sighting struct {
 	tree    tree   // in the form of the bus; only where asked for
 }
 
-// item is one object of a list.
+// item is one object of a list, as the API server returns it.
 type item struct {
 	key     event.Key
 	uid     string
 	version string
-	raw     json.RawMessage
+	tree    tree
 }
 
-// see makes a sighting of an item.
-func (c *cluster) see(r resource, i item) (sighting, error) {
-	t, err := decode(i.raw)
+func readItem(r resource, raw []byte) (item, error) {
+	t, err := decode(raw)
 	if err != nil {
-		return sighting{}, fmt.Errorf("read %s from the API server: %w", i.key, err)
+		return item{}, err
 	}
-	c.form.ofCluster(r, t)
+	metadata, _ := t["metadata"].(tree)
+	get := func(field string) string {
+		s, _ := metadata[field].(string)
+		return s
+	}
+	i := item{uid: get("uid"), version: get("resourceVersion"), tree: t}
+	i.key = event.Key{Group: r.Group, Resource: r.Resource, Namespace: get("namespace"), Name: get("name")}
+	return i, nil
+}
+
+// see makes a sighting of an item, whose tree it changes.
+func (c *cluster) see(r resource, i item) sighting {
+	c.form.ofCluster(r, i.tree)
 	return sighting{
 		present: true, uid: i.uid, version: i.version,
-		whole: digestOf(t), partial: digestOf(metadataOnly(t)), tree: t,
-	}, nil
+		whole: digestOf(i.tree), partial: digestOf(metadataOnly(i.tree)), tree: i.tree,
+	}
 }
 
 // covers tells whether the configured namespaces include the key's.
@@ -149,20 +160,27 @@ type scope struct {
 	labels, field string
 }
 
-// listAll lists everything of a resource that the configuration selects, and
-// returns the latest resourceVersion of its lists.
-func (c *cluster) listAll(ctx context.Context, r resource, selected bool, each func(item) error) (string, error) {
+// listAll lists everything of a resource, or what the selectors select of it, and
+// returns the latest resourceVersion of its lists. A list of many pages may outlive
+// the history that the API server needs for it; then begin is called again and all
+// starts anew.
+func (c *cluster) listAll(ctx context.Context, r resource, selected bool, begin func(), each func(item) error) (string, error) {
+	for try := 1; ; try++ {
+		begin()
+		version, err := c.listOnce(ctx, r, selected, each)
+		if err == nil || try == listTries || !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
+			return version, err
+		}
+	}
+}
+
+func (c *cluster) listOnce(ctx context.Context, r resource, selected bool, each func(item) error) (latest string, err error) {
 	namespaces := c.namespaces
 	if len(namespaces) == 0 || !r.Namespaced {
 		namespaces = []string{""}
 	}
-	latest := ""
 	for _, ns := range namespaces {
-		s := scope{namespace: ns}
-		if selected {
-			s.labels, s.field = c.labelSelector, c.fieldSelector
-		}
-		version, err := c.list(ctx, r, s, each)
+		version, err := c.list(ctx, r, c.scope(ns, "", selected), each)
 		if err != nil {
 			return "", err
 		}
@@ -173,19 +191,17 @@ func (c *cluster) listAll(ctx context.Context, r resource, selected bool, each f
 	return latest, nil
 }
 
-// list calls each for every object in the scope, as of the resourceVersion that it
-// returns. Where the API server loses the place in a long list, it begins anew, and
-// each is called again.
-func (c *cluster) list(ctx context.Context, r resource, s scope, each func(item) error) (string, error) {
-	for try := 1; ; try++ {
-		version, err := c.listPages(ctx, r, s, each)
-		if err == nil || try == listTries || !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
-			return version, err
-		}
+func (c *cluster) scope(namespace, name string, selected bool) scope {
+	s := scope{namespace: namespace, name: name}
+	if selected {
+		s.labels, s.field = c.labelSelector, c.fieldSelector
 	}
+	return s
 }
 
-func (c *cluster) listPages(ctx context.Context, r resource, s scope, each func(item) error) (string, error) {
+// list calls each for every object in the scope, as of the resourceVersion that it
+// returns.
+func (c *cluster) list(ctx context.Context, r resource, s scope, each func(item) error) (string, error) {
 	path := event.Resource{Group: r.Group, Version: r.Version, Resource: r.Resource}.
 		Path(event.Key{Group: r.Group, Resource: r.Resource, Namespace: s.namespace})
 	query := url.Values{"limit": {strconv.Itoa(pageSize)}}
@@ -224,16 +240,12 @@ func readPage(r resource, body []byte, each func(item) error) (version, next str
 		return "", "", fmt.Errorf("read a list of %s: %w", r.GroupResource(), err)
 	}
 	for _, raw := range page.Items {
-		var o struct {
-			Metadata struct{ Namespace, Name, UID, ResourceVersion string } `json:"metadata"`
+		i, err := readItem(r, raw)
+		if err == nil {
+			err = each(i)
 		}
-		if err := json.Unmarshal(raw, &o); err != nil {
+		if err != nil {
 			return "", "", fmt.Errorf("read a list of %s: %w", r.GroupResource(), err)
-		}
-		i := item{uid: o.Metadata.UID, version: o.Metadata.ResourceVersion, raw: raw}
-		i.key = event.Key{Group: r.Group, Resource: r.Resource, Namespace: o.Metadata.Namespace, Name: o.Metadata.Name}
-		if err := each(i); err != nil {
-			return "", "", err
 		}
 	}
 	return page.Metadata.ResourceVersion, page.Metadata.Continue, nil
@@ -267,17 +279,18 @@ func (c *cluster) look(ctx context.Context, r resource, keys []event.Key, select
 
 func (c *cluster) lookAll(ctx context.Context, r resource, keys []event.Key, selected bool) (map[event.Key]sighting, error) {
 	found := map[event.Key]sighting{}
-	for _, k := range keys {
-		found[k] = sighting{}
-	}
-	version, err := c.listAll(ctx, r, selected, func(i item) error {
-		if _, wanted := found[i.key]; !wanted {
-			return nil
+	begin := func() {
+		for _, k := range keys {
+			found[k] = sighting{}
 		}
-		s, err := c.see(r, i)
-		s.tree = nil
-		found[i.key] = s
-		return err
+	}
+	version, err := c.listAll(ctx, r, selected, begin, func(i item) error {
+		if _, wanted := found[i.key]; wanted {
+			s := c.see(r, i)
+			s.tree = nil
+			found[i.key] = s
+		}
+		return nil
 	})
 	if err != nil {
 		return nil, err
@@ -293,16 +306,12 @@ func (c *cluster) lookAll(ctx context.Context, r resource, keys []event.Key, sel
 // lookOne lists the one object: unlike a get, that says of which resourceVersion
 // the answer is if there is none, and heeds the selectors.
 func (c *cluster) lookOne(ctx context.Context, r resource, k event.Key, selected bool) (sighting, error) {
-	s := scope{namespace: k.Namespace, name: k.Name}
-	if selected {
-		s.labels, s.field = c.labelSelector, c.fieldSelector
-	}
 	var seen sighting
-	version, err := c.list(ctx, r, s, func(i item) (err error) {
+	version, err := c.list(ctx, r, c.scope(k.Namespace, k.Name, selected), func(i item) error {
 		if i.key == k {
-			seen, err = c.see(r, i)
+			seen = c.see(r, i)
 		}
-		return err
+		return nil
 	})
 	if err != nil {
 		return sighting{}, err

@@ -42,6 +42,7 @@ type history struct {
 type object struct {
 	last        busEvent
 	lastDeleted uint64 // position of the last delete
+	oldVersion  bool   // the last event is a delete whose version may be of an earlier epoch
 	count       int    // events so far
 	foreign     bool   // the last message is no event
 	mark        uint32 // the last listing in which it was found
@@ -76,8 +77,11 @@ func (h *history) add(e busEvent, problems []string) error {
 	if err := h.check(o, e); err != nil {
 		return err
 	}
+	o.oldVersion = false
 	if e.Type == event.Deleted {
 		o.lastDeleted = e.Position
+		// A delete that nobody saw has the version of the last state.
+		o.oldVersion = o.last.UID == "" || e.Version == o.last.Version && e.Epoch != o.last.Epoch
 	}
 	e.Key = event.Key{} // held by the map
 	o.last, o.foreign = e, false
@@ -139,11 +143,14 @@ func (h *history) check(o *object, e busEvent) error {
 		}
 		return nil
 	}
+	if o.oldVersion {
+		last.Version = "" // not to be compared
+	}
 	if detail := fallen(last, e); detail != "" {
 		h.report(e, Misordered, detail)
 		return nil
 	}
-	detail, purge := follows(last, e)
+	detail, purge := follows(o.last, e)
 	if detail == "" {
 		return nil
 	}

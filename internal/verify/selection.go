@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -210,4 +211,10 @@ func (s selectors) doubtful(sel *selection) []string {
 		}
 	}
 	return groups
+}
+
+func sortedResources(m map[schema.GroupResource]resource) []schema.GroupResource {
+	return slices.SortedFunc(maps.Keys(m), func(a, b schema.GroupResource) int {
+		return strings.Compare(a.String(), b.String())
+	})
 }

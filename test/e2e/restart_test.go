@@ -3,7 +3,6 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -139,8 +138,8 @@ func TestWhatLeftTheScopeIsLeftAlone(t *testing.T) {
 	narrow := newForwarder(t, cp.Kubeconfig(), bus.URL, map[string]string{"RESOURCES": "cm", "NAMESPACES": one, "LABEL_SELECTOR": "no=such", "CHECKPOINT_REFRESH": "1s"})
 	narrow.start().idle()
 	eventually(t, "the objects out of scope are counted", func(context.Context) error {
-		if got := strings.Count(narrow.log(), `"out_of_scope"`); got < 3 {
-			return fmt.Errorf("counted %d times", got)
+		if got := narrow.metric("kuberelay_out_of_scope_objects"); got < 3 {
+			return fmt.Errorf("counted %v", got)
 		}
 		return nil
 	})

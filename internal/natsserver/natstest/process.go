@@ -104,8 +104,16 @@ func (p *Process) Kill() {
 	p.cmd = nil
 }
 
-// Freeze stops the process without ending it: connections stay, nothing answers.
-func (p *Process) Freeze() { p.signal(syscall.SIGSTOP) }
+// Freeze stops the process without ending it, and waits until it has stopped:
+// connections stay, nothing answers.
+func (p *Process) Freeze() {
+	p.t.Helper()
+	p.signal(syscall.SIGSTOP)
+	var status syscall.WaitStatus
+	if _, err := syscall.Wait4(p.cmd.Process.Pid, &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
+		p.t.Fatalf("the NATS server did not stop: %v", err)
+	}
+}
 
 // Thaw lets a frozen process go on.
 func (p *Process) Thaw() { p.signal(syscall.SIGCONT) }

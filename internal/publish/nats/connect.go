@@ -2,7 +2,6 @@ package nats
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -162,11 +161,14 @@ func isPermanent(err error) bool {
 			return true
 		}
 	}
-	var verification *tls.CertificateVerificationError
-	var record tls.RecordHeaderError
-	var handshake *net.OpError // "remote error" is the other side's TLS alert
-	return errors.As(err, &verification) || errors.As(err, &record) ||
-		errors.As(err, &handshake) && handshake.Op == "remote error"
+	// Of TLS: what we find wrong; what the server finds wrong, which by TLS 1.3 we
+	// learn only after the handshake, as its alert ("remote error"); or that it
+	// closed the connection then, without our having seen the alert.
+	var network *net.OpError
+	if errors.As(err, &network) && (network.Timeout() || network.Op == "remote error") {
+		return !network.Timeout()
+	}
+	return errors.Is(err, natsgo.ErrTLS)
 }
 
 // servers names the servers for logs and errors, without credentials.

@@ -2,6 +2,7 @@ package nats
 
 import (
 	"context"
+	"errors"
 	"os"
 	"strings"
 	"testing"
@@ -35,13 +36,14 @@ func TestContract(t *testing.T) {
 func contractBus(t *testing.T, mode ContentMode) publishtest.Bus {
 	server := natstest.StartProcess(t)
 	proxy := faultproxy.Start(t, strings.TrimPrefix(server.URL, "nats://"))
+	read := reader(t, server.URL)
 	return publishtest.Bus{
 		Open: func(t *testing.T) publish.Publisher {
 			return connect(t, Options{
 				URLs: []string{proxy.Addr()}, Cluster: publishtest.Cluster, ContentMode: mode, AckTimeout: time.Second,
 			})
 		},
-		Read:          func(t *testing.T, k event.Key) []publishtest.Event { return readEvents(t, server.URL, k) },
+		Read:          func(t *testing.T, k event.Key) []publishtest.Event { return read(t, k) },
 		CompareAndSet: true,
 		TooLarge:      1 << 20,
 		Kill:          func(*testing.T) { server.Kill() },
@@ -117,21 +119,49 @@ func readMessages(t testing.TB, url string, subject string) []jetstream.Msg {
 	return messages
 }
 
+// reader reads events with a client of its own, through restarts of the server.
+func reader(t testing.TB, url string) func(testing.TB, event.Key) []publishtest.Event {
+	t.Helper()
+	nc, err := natsgo.Connect(url, natsgo.MaxReconnects(-1), natsgo.ReconnectWait(10*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stream jetstream.Stream
+	return func(t testing.TB, k event.Key) []publishtest.Event {
+		t.Helper()
+		waitFor(t, "connected", func() bool {
+			if nc.IsConnected() && stream == nil {
+				stream, err = js.Stream(t.Context(), "KUBERELAY")
+			}
+			return nc.IsConnected() && err == nil
+		})
+		var events []publishtest.Event
+		for position := uint64(1); ; position++ {
+			msg, err := stream.GetMsg(t.Context(), position, jetstream.WithGetMsgSubject(subjectOf(k)))
+			if errors.Is(err, jetstream.ErrMsgNotFound) {
+				return events
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			m, err := Decode(msg.Header, msg.Data)
+			if err != nil {
+				t.Fatal(err)
+			}
+			position = msg.Sequence
+			events = append(events, publishtest.Event{ID: m.ID, Position: position, Data: string(m.Data)})
+		}
+	}
+}
+
 func readEvents(t testing.TB, url string, k event.Key) []publishtest.Event {
 	t.Helper()
-	var events []publishtest.Event
-	for _, msg := range readMessages(t, url, subjectOf(k)) {
-		m, err := Decode(msg.Headers(), msg.Data())
-		if err != nil {
-			t.Fatal(err)
-		}
-		meta, err := msg.Metadata()
-		if err != nil {
-			t.Fatal(err)
-		}
-		events = append(events, publishtest.Event{ID: m.ID, Position: meta.Sequence.Stream, Data: string(m.Data)})
-	}
-	return events
+	return reader(t, url)(t, k)
 }
 
 var someTime = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)

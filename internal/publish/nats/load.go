@@ -124,7 +124,9 @@ func (l *loading) take(msg jetstream.Msg) (pending uint64, err error) {
 	}
 	l.received, l.position = meta.Sequence.Consumer, meta.Sequence.Stream
 	l.seen[msg.Subject()] = struct{}{}
-	return meta.NumPending, l.yieldStored(&stored{subject: msg.Subject(), sequence: l.position, headers: msg.Headers()})
+	return meta.NumPending, l.yieldStored(&stored{
+		subject: msg.Subject(), sequence: l.position, time: meta.Timestamp, headers: msg.Headers(),
+	})
 }
 
 // isEnd asks the stream's leader for a message after the last one we have. If there

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	natsgo "github.com/nats-io/nats.go"
 
 	"github.com/kuberelay/kuberelay/internal/event"
@@ -14,6 +15,9 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/faultproxy"
 	"github.com/kuberelay/kuberelay/internal/publish/publishtest"
 )
+
+// whenever compares without the time of storing; see TestStored.
+var whenever = cmpopts.IgnoreFields(event.Acked{}, "Stored")
 
 func load(t testing.TB, bus *Bus) map[event.Key]event.Acked {
 	t.Helper()
@@ -64,13 +68,13 @@ func TestLoad(t *testing.T) {
 			}
 			want := fill(t, bus, 30, 4)
 			publishOK(t, bus, marker) // last of all
-			if diff := cmp.Diff(want, load(t, bus)); diff != "" {
+			if diff := cmp.Diff(want, load(t, bus), whenever); diff != "" {
 				t.Errorf("loaded (-want +got):\n%s", diff)
 			}
 			// The other mode reads the same: the setting may be changed.
 			modes := map[ContentMode]ContentMode{Binary: Structured, Structured: Binary}
 			reader := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster, ContentMode: modes[mode], History: 2})
-			if diff := cmp.Diff(want, load(t, reader)); diff != "" {
+			if diff := cmp.Diff(want, load(t, reader), whenever); diff != "" {
 				t.Errorf("loaded in the other mode (-want +got):\n%s", diff)
 			}
 		})
@@ -95,7 +99,7 @@ func TestLoadForeign(t *testing.T) {
 		}
 	}
 	want := map[event.Key]event.Acked{k: {Position: 4}}
-	if diff := cmp.Diff(want, load(t, bus)); diff != "" {
+	if diff := cmp.Diff(want, load(t, bus), whenever); diff != "" {
 		t.Errorf("loaded (-want +got):\n%s", diff)
 	}
 	publishOK(t, bus, publishtest.Object{Name: "web", Version: 1}.Message(t, want[k].Position))

@@ -1,6 +1,7 @@
 package nats
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -56,8 +57,42 @@ func wantStored(t *testing.T, bus *Bus, k event.Key, position uint64, want publi
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
+	if diff := cmp.Diff(want, got, whenever); diff != "" {
 		t.Errorf("%s at %d (-want +got):\n%s", k, position, diff)
+	}
+}
+
+// TestStored: every way to read an event gives the same time of storing, the
+// stream's own. The retention of deletes goes by it.
+func TestStored(t *testing.T) {
+	s := natstest.Start(t)
+	bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster})
+	m := publishtest.Object{Name: "web", Version: 1}.Message(t, 0)
+	position := publishOK(t, bus, m)
+	meta, err := readMessages(t, s.URL, subjectOf(m.Key))[0].Metadata()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := uint32(meta.Timestamp.Unix())
+	last, err := bus.Last(t.Context(), m.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at, err := bus.At(t.Context(), m.Key, position)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = publishNow(t, bus, publishtest.Object{Name: "web", Version: 2}.Message(t, 0))
+	var conflict *publish.ConflictError
+	if !errors.As(err, &conflict) {
+		t.Fatalf("error is %v, want a conflict", err)
+	}
+	for name, got := range map[string]uint32{
+		"Last": last.Acked.Stored, "At": at.Acked.Stored, "Load": load(t, bus)[m.Key].Stored, "a conflict": conflict.Bus.Stored,
+	} {
+		if got != want {
+			t.Errorf("%s says stored at %d, want %d", name, got, want)
+		}
 	}
 }
 
@@ -93,7 +128,7 @@ func TestReadForeign(t *testing.T) {
 			t.Fatal(err)
 		}
 		test.want.Position = uint64(position + 1)
-		if got.Acked != test.want || (got.Object != nil) != test.object {
+		if !cmp.Equal(got.Acked, test.want, whenever) || (got.Object != nil) != test.object {
 			t.Errorf("%s: got %+v with object %v, want %+v", test.name, got.Acked, got.Object, test.want)
 		}
 	}

@@ -157,8 +157,11 @@ func (b *Bus) look(ctx context.Context) error {
 	var err error
 	if b.nc.IsConnected() {
 		ctx, cancel := context.WithTimeout(ctx, b.opts.AckTimeout)
-		defer cancel()
+		var watching sync.WaitGroup
+		watching.Go(func() { b.untilLost(ctx, connection); cancel() }) // its answer would never come
 		err = b.ensureStream(ctx)
+		cancel()
+		watching.Wait()
 	} else {
 		err = b.whyNotConnected()
 	}

@@ -61,9 +61,7 @@ func TestStreamIsShared(t *testing.T) {
 }
 
 func TestStreamIsChecked(t *testing.T) {
-	s := natstest.Start(t)
-	js := observe(t, s.URL)
-	right := Options{Cluster: "c", URLs: []string{s.URL}}.withDefaults().streamConfig()
+	right := Options{}.withDefaults().streamConfig()
 	for _, test := range []struct {
 		name   string
 		change func(*jetstream.StreamConfig)
@@ -118,12 +116,12 @@ func TestStreamIsChecked(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
+			s := natstest.Start(t)
 			config := right
 			test.change(&config)
-			if _, err := js.CreateStream(t.Context(), config); err != nil {
+			if _, err := observe(t, s.URL).CreateStream(t.Context(), config); err != nil {
 				t.Fatal(err)
 			}
-			defer js.DeleteStream(t.Context(), config.Name)
 			bus, err := Connect(t.Context(), Options{URLs: []string{s.URL}, Cluster: "c"})
 			if err == nil {
 				err = bus.Ready()

@@ -220,10 +220,6 @@ func (s *subscription) session(ctx context.Context, connection int) (ok bool, er
 	s.reading = true
 	defer s.forget(ctx, consumer)
 	s.notify(nil)
-	if last && consumer.CachedInfo().NumPending == 0 {
-		s.seen = s.until
-		return true, nil
-	}
 	err = s.read(ctx, consumer, last)
 	if ctx.Err() != nil { // of the connection, if not of the caller: await says so
 		err = nil
@@ -343,7 +339,7 @@ func (s *subscription) read(ctx context.Context, consumer jetstream.Consumer, la
 				return s.failure
 			}
 		}
-		if last && meta.NumPending == 0 {
+		if last && meta.NumPending == 0 { // so that it need not be read again after a break
 			s.seen = s.until
 		}
 		if last && s.seen >= s.until {

@@ -1,7 +1,7 @@
 package publishtest
 
 import (
-	"fmt"
+	"encoding/json"
 	"strconv"
 	"testing"
 	"time"
@@ -37,13 +37,19 @@ func (o Object) Message(t testing.TB, expected uint64) *event.Message {
 		o.UID = "uid-of-" + o.Name
 	}
 	version := strconv.Itoa(o.Version)
+	body, err := json.Marshal(map[string]any{
+		"apiVersion": "apps/v1", "kind": "Deployment", "data": o.Data,
+		"metadata": map[string]string{"name": o.Name, "namespace": "default", "resourceVersion": version, "uid": o.UID},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	c := event.Change{
 		Type: event.Updated, Cause: event.CauseWatch, Key: o.Key(), Resource: Resource, Epoch: o.Epoch,
 		Observed: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC),
 		Object: &event.Object{
 			APIVersion: "apps/v1", Kind: "Deployment", Namespace: "default", Name: o.Name, UID: types.UID(o.UID), ResourceVersion: version,
-			Body: fmt.Appendf(nil, `{"apiVersion":"apps/v1","data":%q,"kind":"Deployment","metadata":{"name":%q,"namespace":"default","resourceVersion":%q,"uid":%q}}`,
-				o.Data, o.Name, version, o.UID),
+			Body: body,
 		},
 	}
 	if o.Deleted {

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/kuberelay/kuberelay/internal/config"
+	"github.com/kuberelay/kuberelay/internal/verify"
+)
+
+func newVerifyCommand() *cobra.Command {
+	var output string
+	var settle time.Duration
+	cmd := &cobra.Command{
+		Use:   "verify",
+		Short: "Compare the bus with the cluster and print what differs",
+		Long: `Verify reads the whole NATS stream, rebuilds from it the state of every object, and
+compares that with the cluster: it prints what is missing on the bus, stale, extra,
+different in its data, out of order or malformed. It changes nothing, and it
+shares no code with what the forwarder decides by.
+
+It takes the configuration of the forwarder whose work it looks at, and can run
+beside it: what is in flight gets the time of --settle to arrive. Without
+KUBERELAY_NATS_URL it connects to KUBERELAY_NATS_LISTEN, where the built-in server
+of a forwarder on this machine is. The values of Secrets are compared only if
+KUBERELAY_REDACTION_KEY_FILE is set.
+
+Exit codes: 0 nothing differs, 1 something does, 2 it could not look, or not
+everywhere.`,
+		Example: `  forwarder verify
+  forwarder verify --settle=1m --output=json | jq '.problems[] | select(.problem == "missing")'`,
+		Args: usage(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			write, ok := map[string]func(verify.Report, io.Writer) error{
+				"table": verify.Report.WriteTable, "json": verify.Report.WriteJSON,
+			}[output]
+			switch {
+			case !ok:
+				return &usageError{fmt.Errorf("--output=%q: use table or json", output)}
+			case settle <= 0:
+				return &usageError{fmt.Errorf("--settle=%s: use a time above 0", settle)}
+			}
+			return configured(config.Forwarding, func(ctx context.Context, cfg config.Config, log *slog.Logger) error {
+				report, err := runVerify(ctx, cfg, settle, log)
+				if err == nil || len(report.Unlisted) > 0 {
+					err = errors.Join(err, write(report, cmd.OutOrStdout()))
+				}
+				switch {
+				case err != nil:
+					return couldNotLook(err)
+				case !report.Clean():
+					return fmt.Errorf("the bus is not what it should be: %s", report.Summary())
+				}
+				return nil
+			})(cmd, args)
+		},
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", "table", "table or json")
+	cmd.Flags().DurationVar(&settle, "settle", verify.DefaultSettle, "how long what is in flight may take to arrive")
+	return cmd
+}
+
+// couldNotLook gives the exit code 2 to whatever kept verify from looking. It cuts
+// the chain of err: one that was interrupted has not found that all is well.
+func couldNotLook(err error) error {
+	return &usageError{errors.New("could not look: " + err.Error())}
+}
+
+func runVerify(ctx context.Context, cfg config.Config, settle time.Duration, log *slog.Logger) (verify.Report, error) {
+	if cfg.Event.Sink != config.SinkNATS {
+		return verify.Report{}, fmt.Errorf("KUBERELAY_SINK is %s: verify reads the NATS stream only", cfg.Event.Sink)
+	}
+	if len(cfg.NATS.URLs) == 0 {
+		url, err := builtInURL(cfg.Server.Listen)
+		if err != nil {
+			return verify.Report{}, err
+		}
+		cfg.NATS.URLs = []string{url}
+	}
+	var key []byte
+	if cfg.Event.RedactionKeyFile != "" {
+		var err error
+		if key, err = redactionKey(cfg.Event.RedactionKeyFile); err != nil {
+			return verify.Report{}, err
+		}
+	}
+	kube, err := kubeConfig(cfg)
+	if err != nil {
+		return verify.Report{}, err
+	}
+	return verify.Run(ctx, verify.Options{
+		Kube: kube, NATS: natsOptions(cfg, cfg.Event.ClusterName, nil, log, nil),
+		Resources: cfg.Watch.Resources, ExcludeResources: cfg.Watch.ExcludeResources, UnlessNamed: config.UnlessNamed(),
+		Namespaces: cfg.Watch.Namespaces, LabelSelector: cfg.Watch.LabelSelector, FieldSelector: cfg.Watch.FieldSelector,
+		RedactionKey: key, DeleteRetention: cfg.Work.DeleteRetention, Settle: settle, Logger: log,
+	})
+}
+
+// kubeConfig is that of the forwarder.
+func kubeConfig(cfg config.Config) (*rest.Config, error) {
+	kube, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
+		clientcmd.NewDefaultClientConfigLoadingRules(), &clientcmd.ConfigOverrides{}).ClientConfig()
+	if err != nil {
+		if clientcmd.IsEmptyConfig(err) {
+			err = errors.New("no cluster is configured: set KUBECONFIG to a kubeconfig file, or run in a pod")
+		}
+		return nil, fmt.Errorf("find the cluster: %w", err)
+	}
+	kube.QPS, kube.Burst = float32(cfg.Watch.QPS), cfg.Watch.Burst
+	kube.UserAgent = "kuberelay-verify/" + version
+	return kube, nil
+}

@@ -1,0 +1,250 @@
+package checkpoint
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+func key(name string) event.Key { return event.Key{Resource: "pods", Namespace: "default", Name: name} }
+
+func at(version string) event.Acked { return event.Acked{UID: uid, ResourceVersion: version} }
+
+// sourceFunc is a bus as Load sees it.
+type sourceFunc func(ctx context.Context, yield func(event.Key, event.Acked) error) error
+
+var _ Source = sourceFunc(nil)
+
+func (f sourceFunc) Load(ctx context.Context, yield func(event.Key, event.Acked) error) error {
+	return f(ctx, yield)
+}
+
+// holds is a bus with these events.
+func holds(entries map[event.Key]event.Acked) sourceFunc {
+	return func(_ context.Context, yield func(event.Key, event.Acked) error) error {
+		for k, a := range entries {
+			if err := yield(k, a); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// content writes what a checkpoint holds of pods as «a.1 b.2».
+func content(c *Checkpoint) string {
+	var all []string
+	for k, a := range c.Of(schema.GroupResource{Resource: "pods"}) {
+		all = append(all, k.Name+"."+a.ResourceVersion)
+	}
+	slices.Sort(all)
+	return strings.Join(all, " ")
+}
+
+func TestPutAndGet(t *testing.T) {
+	c := New()
+	c.Put(key("a"), at("1"))
+	c.Put(key("a"), at("2"))
+	c.Put(key("b"), at("3"))
+	c.Put(key("b"), event.Acked{})
+	c.Put(key("never"), event.Acked{})
+	if got, want := c.Get(key("a")), at("2"); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if got := c.Get(key("b")); got != (event.Acked{}) {
+		t.Errorf("got %+v of what was removed, want nothing", got)
+	}
+	if c.Len() != 1 {
+		t.Errorf("len is %d, want 1", c.Len())
+	}
+}
+
+func TestResourcesAndTheirEntries(t *testing.T) {
+	c := New()
+	deployment := event.Key{Group: "apps", Resource: "deployments", Namespace: "default", Name: "a"}
+	foreign := event.Key{Group: "example.com", Resource: "pods", Namespace: "default", Name: "a"}
+	for _, k := range []event.Key{key("a"), key("b"), deployment, foreign} {
+		c.Put(k, at("1"))
+	}
+	if got, want := content(c), "a.1 b.1"; got != want {
+		t.Errorf("got %q of pods, want %q", got, want)
+	}
+	var got []string
+	for _, gr := range c.Resources() {
+		got = append(got, gr.String())
+	}
+	slices.Sort(got)
+	if want := []string{"deployments.apps", "pods", "pods.example.com"}; !slices.Equal(got, want) {
+		t.Errorf("got resources %v, want %v", got, want)
+	}
+}
+
+// TestEntriesAreThoseOfTheCall: whoever goes through them may write meanwhile.
+func TestEntriesAreThoseOfTheCall(t *testing.T) {
+	c := New()
+	c.Put(key("a"), at("1"))
+	c.Put(key("b"), at("1"))
+	of := c.Of(schema.GroupResource{Resource: "pods"})
+	c.Put(key("late"), at("1"))
+	seen := map[event.Key]event.Acked{}
+	for k, a := range of {
+		seen[k] = a
+		c.Put(k, at("2"))
+	}
+	if want := map[event.Key]event.Acked{key("a"): at("1"), key("b"): at("1")}; !maps.Equal(seen, want) {
+		t.Errorf("got %v, want %v", seen, want)
+	}
+	for range of {
+		break // stops there
+	}
+}
+
+func TestEpochIsTheHighest(t *testing.T) {
+	c := New()
+	if got := c.Epoch(); got != 0 {
+		t.Errorf("got %d of nothing, want 0", got)
+	}
+	c.Put(key("a"), event.Acked{UID: uid, ResourceVersion: "1", Epoch: 2})
+	c.Put(key("b"), event.Acked{UID: uid, ResourceVersion: "1", Epoch: 1})
+	c.Put(key("odd"), event.Acked{UID: "A", ResourceVersion: "1", Epoch: 3, Deleted: true})
+	if got := c.Epoch(); got != 3 {
+		t.Errorf("got %d, want 3", got)
+	}
+}
+
+// TestLoad has a case for each thing that may happen to an entry while the bus is
+// read. A write by Put is an acknowledgement that came in meanwhile, so it is at
+// least as new as what was read.
+func TestLoad(t *testing.T) {
+	failure := errors.New("connection lost")
+	for name, c := range map[string]struct {
+		before map[event.Key]event.Acked
+		bus    map[event.Key]event.Acked
+		during func(*Checkpoint) // when the bus has been read to its end
+		err    error
+		want   string
+	}{
+		"first":                     {nil, map[event.Key]event.Acked{key("a"): at("1"), key("b"): at("2")}, nil, nil, "a.1 b.2"},
+		"the bus is empty":          {map[event.Key]event.Acked{key("a"): at("1")}, nil, nil, nil, ""},
+		"the bus has more":          {map[event.Key]event.Acked{key("a"): at("1")}, map[event.Key]event.Acked{key("a"): at("1"), key("b"): at("2")}, nil, nil, "a.1 b.2"},
+		"the bus has lost one":      {map[event.Key]event.Acked{key("a"): at("1"), key("b"): at("2")}, map[event.Key]event.Acked{key("a"): at("1")}, nil, nil, "a.1"},
+		"the bus has another state": {map[event.Key]event.Acked{key("a"): at("3")}, map[event.Key]event.Acked{key("a"): at("2")}, nil, nil, "a.2"},
+		"written meanwhile":         {map[event.Key]event.Acked{key("a"): at("1")}, map[event.Key]event.Acked{key("a"): at("1")}, func(c *Checkpoint) { c.Put(key("a"), at("5")) }, nil, "a.5"},
+		"created meanwhile":         {nil, nil, func(c *Checkpoint) { c.Put(key("a"), at("5")) }, nil, "a.5"},
+		"removed meanwhile":         {map[event.Key]event.Acked{key("a"): at("1")}, map[event.Key]event.Acked{key("a"): at("1")}, func(c *Checkpoint) { c.Put(key("a"), event.Acked{}) }, nil, ""},
+		"written and removed":       {nil, map[event.Key]event.Acked{key("a"): at("1")}, func(c *Checkpoint) { c.Put(key("a"), at("2")); c.Put(key("a"), event.Acked{}) }, nil, ""},
+		"removed and written":       {nil, map[event.Key]event.Acked{key("a"): at("1")}, func(c *Checkpoint) { c.Put(key("a"), event.Acked{}); c.Put(key("a"), at("2")) }, nil, "a.2"},
+		"written with the same":     {map[event.Key]event.Acked{key("a"): at("1")}, nil, func(c *Checkpoint) { c.Put(key("a"), at("1")) }, nil, "a.1"},
+
+		"failed":                    {map[event.Key]event.Acked{key("a"): at("1")}, map[event.Key]event.Acked{key("a"): at("9"), key("b"): at("9")}, nil, failure, "a.1"},
+		"failed, written meanwhile": {map[event.Key]event.Acked{key("a"): at("1")}, map[event.Key]event.Acked{key("b"): at("9")}, func(c *Checkpoint) { c.Put(key("a"), at("2")) }, failure, "a.2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cp := New()
+			for k, a := range c.before {
+				cp.Put(k, a)
+			}
+			err := cp.Load(t.Context(), sourceFunc(func(ctx context.Context, yield func(event.Key, event.Acked) error) error {
+				if err := holds(c.bus)(ctx, yield); err != nil {
+					return err
+				}
+				if c.during != nil {
+					c.during(cp)
+				}
+				return c.err
+			}))
+			if !errors.Is(err, c.err) {
+				t.Errorf("got error %v, want %v", err, c.err)
+			}
+			if got := content(cp); got != c.want {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+			if cp.touched != nil {
+				t.Error("writes are still noted, though nothing is being loaded")
+			}
+		})
+	}
+}
+
+// TestLoadTakesTheLastOfAKey: a bus may yield an object again that is written
+// while it is read.
+func TestLoadTakesTheLastOfAKey(t *testing.T) {
+	c := New()
+	err := c.Load(t.Context(), sourceFunc(func(_ context.Context, yield func(event.Key, event.Acked) error) error {
+		return errors.Join(yield(key("a"), at("1")), yield(key("a"), at("2")))
+	}))
+	if got := content(c); got != "a.2" || err != nil {
+		t.Errorf("got %q, error %v; want a.2", got, err)
+	}
+}
+
+// TestLoadIsNotSeenBeforeItsEnd, and a second one waits for the first.
+func TestLoadIsNotSeenBeforeItsEnd(t *testing.T) {
+	c := New()
+	c.Put(key("a"), at("1"))
+	var both sync.WaitGroup
+	running, loads := false, 0
+	source := sourceFunc(func(ctx context.Context, yield func(event.Key, event.Acked) error) error {
+		if running {
+			t.Error("two loads at a time")
+		}
+		running = true
+		defer func() { running = false }()
+		before := content(c)
+		loads++
+		err := yield(key("b"), at(strconv.Itoa(loads)))
+		if got := content(c); got != before {
+			t.Errorf("got %q while it is loaded, want %q as before", got, before)
+		}
+		return err
+	})
+	for range 2 {
+		both.Go(func() {
+			if err := c.Load(t.Context(), source); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	both.Wait()
+	if got := content(c); got != "b.2" {
+		t.Errorf("got %q, want b.2", got)
+	}
+}
+
+// TestConcurrentUse is for the race detector.
+func TestConcurrentUse(t *testing.T) {
+	c := New()
+	bus := map[event.Key]event.Acked{}
+	var all sync.WaitGroup
+	for _, name := range []string{"a", "b", "c", "d"} {
+		bus[key(name)] = at("1")
+		all.Go(func() {
+			for range 200 {
+				c.Put(key(name), at("1"))
+				if got := c.Get(key(name)); got != at("1") {
+					t.Errorf("%s: got %+v, want what was put", name, got)
+				}
+			}
+		})
+	}
+	all.Go(func() {
+		for range 50 {
+			if err := c.Load(t.Context(), holds(bus)); err != nil {
+				t.Error(err)
+			}
+			c.Epoch()
+			c.Len()
+			c.Resources()
+		}
+	})
+	all.Wait()
+}

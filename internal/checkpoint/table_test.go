@@ -1,0 +1,78 @@
+package checkpoint
+
+import (
+	"maps"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+const uid = "6f1e4c9a-1b7d-4e8f-9a3c-0123456789ab"
+
+// TestTableIsExact: what is put in comes out, byte for byte, whatever an API server
+// may call a UID or a version.
+func TestTableIsExact(t *testing.T) {
+	key, other := event.Key{Resource: "pods", Name: "web"}, event.Key{Resource: "pods", Name: "other"}
+	for name, c := range map[string]struct {
+		acked  event.Acked
+		packed bool
+	}{
+		"usual":                      {event.Acked{UID: uid, ResourceVersion: "12345", Position: 7}, true},
+		"all fields":                 {event.Acked{UID: uid, ResourceVersion: "12345", Epoch: 3, Deleted: true, Stored: 5, Position: 7}, true},
+		"greatest":                   {event.Acked{UID: "ffffffff-ffff-ffff-ffff-ffffffffffff", ResourceVersion: "18446744073709551615", Epoch: math.MaxUint16, Stored: math.MaxUint32, Position: math.MaxUint64}, true},
+		"version 0":                  {event.Acked{UID: uid, ResourceVersion: "0"}, true},
+		"null UID":                   {event.Acked{UID: uuidForm, ResourceVersion: "0"}, true},
+		"upper case UID":             {event.Acked{UID: "6F1E4C9A-1B7D-4E8F-9A3C-0123456789AB", ResourceVersion: "1"}, false},
+		"UID without hyphens":        {event.Acked{UID: "6f1e4c9a1b7d4e8f9a3c0123456789ab", ResourceVersion: "1"}, false},
+		"hyphens elsewhere":          {event.Acked{UID: "6f1e4c9a1-b7d-4e8f-9a3c-0123456789ab", ResourceVersion: "1"}, false},
+		"not hexadecimal":            {event.Acked{UID: "6f1e4c9a-1b7d-4e8f-9a3c-0123456789ag", ResourceVersion: "1"}, false},
+		"another UID":                {event.Acked{UID: "A", ResourceVersion: "1"}, false},
+		"leading zero":               {event.Acked{UID: uid, ResourceVersion: "01"}, false},
+		"sign":                       {event.Acked{UID: uid, ResourceVersion: "+1"}, false},
+		"negative":                   {event.Acked{UID: uid, ResourceVersion: "-1"}, false},
+		"too great":                  {event.Acked{UID: uid, ResourceVersion: "18446744073709551616"}, false},
+		"not a number":               {event.Acked{UID: uid, ResourceVersion: "x1"}, false},
+		"no version":                 {event.Acked{UID: uid}, false},
+		"a message that is no event": {event.Acked{Position: 7}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tab := newTable(0)
+			tab.put(key, c.acked)
+			if got := tab.get(key); got != c.acked {
+				t.Errorf("got %+v, want %+v", got, c.acked)
+			}
+			if got := len(tab.packed) == 1; got != c.packed || tab.len() != 1 {
+				t.Errorf("packed %v, len %d; want %v, 1", got, tab.len(), c.packed)
+			}
+			if got := tab.epoch(); got != c.acked.Epoch {
+				t.Errorf("epoch %d, want %d", got, c.acked.Epoch)
+			}
+			if got := tab.get(other); got != (event.Acked{}) {
+				t.Errorf("another key: got %+v, want nothing", got)
+			}
+		})
+	}
+}
+
+// TestTableHoldsAKeyOnce, in whichever form it was put last.
+func TestTableHoldsAKeyOnce(t *testing.T) {
+	key := event.Key{Resource: "pods", Name: "web"}
+	usual, odd := event.Acked{UID: uid, ResourceVersion: "1"}, event.Acked{UID: "A", ResourceVersion: "x"}
+	tab := newTable(0)
+	for n, a := range []event.Acked{usual, odd, usual, {}, odd, {}, {}, usual} {
+		tab.put(key, a)
+		want := map[event.Key]bool{}
+		if a != (event.Acked{}) {
+			want[key] = true
+		}
+		got := map[event.Key]bool{}
+		for k := range tab.keys() {
+			got[k] = true
+		}
+		if tab.get(key) != a || tab.len() != len(want) || !maps.Equal(got, want) || len(slices.Collect(tab.keys())) != len(want) {
+			t.Errorf("step %d: got %+v, keys %v; want %+v", n, tab.get(key), got, a)
+		}
+	}
+}

@@ -1,0 +1,398 @@
+package informers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	"github.com/kuberelay/kuberelay/internal/controlplane"
+	"github.com/kuberelay/kuberelay/internal/controlplane/controlplanetest"
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+var cluster = controlplanetest.Shared{Options: controlplane.Options{Users: map[string][]string{"reader": {"readers"}}}}
+
+func TestMain(m *testing.M) { os.Exit(cluster.Run(m)) }
+
+// patience bounds every wait. A reflector that was refused may pause for a minute.
+const patience = 3 * time.Minute
+
+var (
+	configMaps      = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
+	priorityClasses = schema.GroupVersionResource{Group: "scheduling.k8s.io", Version: "v1", Resource: "priorityclasses"}
+)
+
+// running is a Set that runs against a real API server, and what it has told. The
+// moment it enqueues a key, the key is looked up, as the quickest of workers
+// would; what a test waits for is always the state shown at the last enqueuing,
+// so that a change which is not enqueued is never seen.
+type running struct {
+	*Set
+	cancel context.CancelFunc
+	ended  chan struct{} // closed when Run has returned
+
+	mu        sync.Mutex
+	changed   chan struct{} // closed and made anew at each change of what follows
+	views     map[event.Key]event.View
+	enqueued  map[event.Key]int
+	buried    map[event.Key]bool // whether it ever had a tombstone
+	compare   map[schema.GroupResource]int
+	completed map[schema.GroupResource]int // objects
+	started   map[schema.GroupResource]bool
+	bus       map[event.Key]event.Acked
+}
+
+// start runs a Set until the end of the test. The configuration needs a selection
+// and has everything else, but for what the test changes.
+func start(t *testing.T, config *rest.Config, c Config) *running {
+	t.Helper()
+	r := &running{
+		ended: make(chan struct{}), changed: make(chan struct{}),
+		views: map[event.Key]event.View{}, enqueued: map[event.Key]int{}, buried: map[event.Key]bool{}, compare: map[schema.GroupResource]int{},
+		completed: map[schema.GroupResource]int{}, started: map[schema.GroupResource]bool{}, bus: map[event.Key]event.Acked{},
+	}
+	c.Dynamic, c.Discovery = clients(t, config)
+	c.Converter, c.Now, c.Registerer = event.NewConverter(nil), time.Now, prometheus.NewRegistry()
+	c.Logger = slog.New(slog.NewTextHandler(t.Output(), nil))
+	if c.Rediscover == 0 {
+		c.Rediscover = time.Hour // what is found sooner was found by itself
+	}
+	c.Enqueue = r.onEnqueue
+	c.Discovered = func() {}
+	c.Compare = func(gr schema.GroupResource) { r.change(func() { r.compare[gr]++ }) }
+	c.Snapshots = r
+	r.Set = New(c)
+	r.run(t)
+	return r
+}
+
+func (r *running) run(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	r.cancel = cancel
+	go func() {
+		defer close(r.ended)
+		if err := r.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	}()
+	t.Cleanup(func() { r.stopRunning(t) })
+}
+
+func (r *running) stopRunning(t *testing.T) {
+	t.Helper()
+	r.cancel()
+	select {
+	case <-r.ended:
+	case <-time.After(patience):
+		t.Error("Run does not return")
+	}
+}
+
+func clients(t *testing.T, config *rest.Config) (dynamic.Interface, discovery.DiscoveryInterface) {
+	t.Helper()
+	dynamicClient, err := dynamic.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	discoveryClient, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dynamicClient, discoveryClient
+}
+
+func (r *running) change(f func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f()
+	close(r.changed)
+	r.changed = make(chan struct{})
+}
+
+func (r *running) onEnqueue(k event.Key) {
+	v := r.Lookup(k)
+	r.change(func() {
+		r.views[k] = v
+		r.enqueued[k]++
+		r.buried[k] = r.buried[k] || len(v.Tombstones) > 0
+	})
+}
+
+// Completed is part of [Snapshots], as are the next two: a bus that keeps markers.
+func (r *running) Completed(_ context.Context, gr schema.GroupResource) (bool, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, ok := r.completed[gr]
+	return ok, nil
+}
+
+// Started keeps a marker, and is an error if the resource's objects came first.
+func (r *running) Started(_ context.Context, of event.Resource) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for k := range r.enqueued {
+		if k.GroupResource() == of.GroupResource() && !r.started[of.GroupResource()] {
+			return fmt.Errorf("%s was enqueued before the marker", k)
+		}
+	}
+	r.started[of.GroupResource()] = true
+	return nil
+}
+
+// Finished keeps a marker.
+func (r *running) Finished(_ context.Context, of event.Resource, objects int) error {
+	r.change(func() { r.completed[of.GroupResource()] = objects })
+	return nil
+}
+
+// await waits until what the test reads under the lock is as it should be.
+func (r *running) await(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	for {
+		r.mu.Lock()
+		ok, changed := condition(), r.changed
+		r.mu.Unlock()
+		if ok {
+			return
+		}
+		select {
+		case <-changed:
+		case <-r.ended:
+			t.Fatalf("%s: Run has returned", what)
+		case <-deadline.C:
+			t.Fatalf("%s: does not come", what)
+		}
+	}
+}
+
+// awaitView waits until the last enqueuing of the key showed this: live is nil for
+// nothing, gone are the UIDs with tombstones.
+func (r *running) awaitView(t *testing.T, what string, k event.Key, live *unstructured.Unstructured, gone ...*unstructured.Unstructured) {
+	t.Helper()
+	want := "-"
+	if live != nil {
+		want = string(live.GetUID()) + "." + live.GetResourceVersion()
+	}
+	for _, o := range gone {
+		want += " [" + string(o.GetUID()) + "]"
+	}
+	got := ""
+	defer func() {
+		if t.Failed() {
+			t.Logf("%s: last got %q of %s, want %q", what, got, k, want)
+		}
+	}()
+	r.await(t, what, func() bool {
+		v, ok := r.views[k]
+		if !ok {
+			return false
+		}
+		got = describeView(v)
+		return got == want
+	})
+}
+
+func describeView(v event.View) string {
+	words := []string{"-"}
+	if v.Live != nil {
+		words[0] = string(v.Live.UID) + "." + v.Live.ResourceVersion
+	}
+	for _, t := range v.Tombstones {
+		words = append(words, "["+t.UID+"]")
+	}
+	return strings.Join(words, " ")
+}
+
+// view is that of the last enqueuing.
+func (r *running) view(k event.Key) event.View {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.views[k]
+}
+
+// hasBeenBuried tells whether a key ever had a tombstone.
+func (r *running) hasBeenBuried(k event.Key) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.buried[k]
+}
+
+// acknowledge has the bus hold an object in this state.
+func (r *running) acknowledge(k event.Key, a event.Acked) {
+	r.mu.Lock()
+	r.bus[k] = a
+	r.mu.Unlock()
+	r.Settle(k, a)
+}
+
+// reconcile compares all that the bus has of the resource.
+func (r *running) reconcile(t *testing.T, gr schema.GroupResource) (Comparison, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	r.mu.Lock()
+	bus := map[event.Key]event.Acked{}
+	for k, a := range r.bus {
+		if k.GroupResource() == gr {
+			bus[k] = a
+		}
+	}
+	r.mu.Unlock()
+	return r.Reconcile(ctx, gr, maps.All(bus))
+}
+
+func (r *running) awaitSynced(t *testing.T, gr schema.GroupResource) {
+	t.Helper()
+	r.await(t, gr.String()+" syncs", func() bool { return r.compare[gr] > 0 })
+}
+
+// poll is for what nobody tells of.
+func poll(t *testing.T, what string, condition func() error) {
+	t.Helper()
+	deadline, ticker := time.NewTimer(patience), time.NewTicker(20*time.Millisecond)
+	defer deadline.Stop()
+	defer ticker.Stop()
+	for {
+		err := condition()
+		if err == nil {
+			return
+		}
+		select {
+		case <-ticker.C:
+		case <-deadline.C:
+			t.Fatalf("%s: %v", what, err)
+		}
+	}
+}
+
+// objects is an administrator's hold on the objects of one resource and namespace.
+type objects struct {
+	t         *testing.T
+	client    dynamic.ResourceInterface
+	gvr       schema.GroupVersionResource
+	kind      string
+	namespace string
+}
+
+func newObjects(t *testing.T, cp *controlplane.ControlPlane, gvr schema.GroupVersionResource, kind, namespace string) objects {
+	t.Helper()
+	client, _ := clients(t, cp.Config())
+	o := objects{t: t, client: client.Resource(gvr), gvr: gvr, kind: kind, namespace: namespace}
+	if namespace != "" {
+		o.client = client.Resource(gvr).Namespace(namespace)
+	}
+	return o
+}
+
+func (o objects) key(name string) event.Key {
+	return event.Key{Group: o.gvr.Group, Resource: o.gvr.Resource, Namespace: o.namespace, Name: name}
+}
+
+// create tries until it succeeds: a resource may have been defined just now.
+func (o objects) create(name string, labels map[string]string) *unstructured.Unstructured {
+	o.t.Helper()
+	u := &unstructured.Unstructured{Object: map[string]any{}}
+	if o.gvr == priorityClasses {
+		u.Object["value"] = int64(1)
+	}
+	u.SetGroupVersionKind(o.gvr.GroupVersion().WithKind(o.kind))
+	u.SetName(name)
+	u.SetLabels(labels)
+	var created *unstructured.Unstructured
+	poll(o.t, "create "+name, func() (err error) {
+		created, err = o.client.Create(o.t.Context(), u, metav1.CreateOptions{})
+		return err
+	})
+	return created
+}
+
+// touch makes a new version of an object.
+func (o objects) touch(u *unstructured.Unstructured, labels map[string]string) *unstructured.Unstructured {
+	o.t.Helper()
+	u = u.DeepCopy()
+	u.SetLabels(labels)
+	u.SetAnnotations(map[string]string{"touched": u.GetResourceVersion()})
+	updated, err := o.client.Update(o.t.Context(), u, metav1.UpdateOptions{})
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	return updated
+}
+
+func (o objects) delete(name string) {
+	o.t.Helper()
+	if err := o.client.Delete(o.t.Context(), name, metav1.DeleteOptions{}); err != nil {
+		o.t.Fatal(err)
+	}
+}
+
+// acked is what the bus has once it has acknowledged this state.
+func ackedOf(u *unstructured.Unstructured) event.Acked {
+	return event.Acked{UID: string(u.GetUID()), ResourceVersion: u.GetResourceVersion()}
+}
+
+// gate is a network between a client and the API server that can be cut. Others
+// reach it still.
+type gate struct {
+	mu    sync.Mutex
+	shut  bool
+	conns map[net.Conn]struct{}
+}
+
+// through gives a configuration whose connections go through the gate.
+func (g *gate) through(config *rest.Config) *rest.Config {
+	config.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		g.mu.Lock()
+		shut := g.shut
+		g.mu.Unlock()
+		if shut {
+			return nil, errors.New("the gate is shut")
+		}
+		conn, err := new(net.Dialer).DialContext(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		if g.conns == nil {
+			g.conns = map[net.Conn]struct{}{}
+		}
+		g.conns[conn] = struct{}{}
+		if g.shut {
+			_ = conn.Close()
+		}
+		return conn, nil
+	}
+	return config
+}
+
+// set shuts or opens the gate.
+func (g *gate) set(shut bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.shut = shut
+	if shut {
+		for conn := range g.conns {
+			_ = conn.Close()
+		}
+		g.conns = nil
+	}
+}

@@ -1,0 +1,178 @@
+package informers
+
+import (
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kuberelay/kuberelay/internal/controlplane/controlplanetest"
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// TestDeletedWhileNobodyWatched: the informer never shows the object, so only a
+// read of it can prove that it is gone.
+func TestDeletedWhileNobodyWatched(t *testing.T) {
+	cp := cluster.ControlPlane(t)
+	o := newObjects(t, cp, configMaps, "ConfigMap", controlplanetest.Namespace(t, cp))
+	gr := configMaps.GroupResource()
+	there, deleted, recreated := o.create("there", nil), o.create("deleted", nil), o.create("recreated", nil)
+	o.delete("deleted")
+	o.delete("recreated")
+	again := o.create("recreated", nil)
+
+	var g gate
+	r := start(t, g.through(cp.Config()), Config{Selection: Selection{Include: []string{"configmaps"}}})
+	r.acknowledge(o.key("there"), ackedOf(there))
+	r.acknowledge(o.key("deleted"), ackedOf(deleted))
+	r.acknowledge(o.key("recreated"), ackedOf(recreated))
+	r.acknowledge(o.key("done"), event.Acked{UID: "D", ResourceVersion: "1", Deleted: true})
+	r.awaitSynced(t, gr)
+	r.awaitView(t, "there", o.key("there"), there)
+	r.awaitView(t, "recreated", o.key("recreated"), again)
+
+	g.set(true)
+	if got, err := r.reconcile(t, gr); got != (Comparison{}) || err == nil {
+		t.Errorf("without an API server: got %+v, error %v; want no conclusion and an error", got, err)
+	}
+	for _, name := range []string{"there", "deleted", "recreated"} {
+		if r.hasBeenBuried(o.key(name)) {
+			t.Errorf("%s has a tombstone, though nobody could be asked", name)
+		}
+	}
+	g.set(false)
+	poll(t, "the comparison", func() error {
+		_, err := r.reconcile(t, gr)
+		return err
+	})
+	r.awaitView(t, "deleted", o.key("deleted"), nil, deleted)
+	r.awaitView(t, "recreated", o.key("recreated"), again, recreated)
+	if v := r.view(o.key("deleted")); v.Tombstones[0].Cause != event.CauseReconcile || v.Tombstones[0].Object != nil {
+		t.Errorf("got %+v, want what was inferred", v.Tombstones[0])
+	}
+	for _, name := range []string{"there", "done"} {
+		if r.hasBeenBuried(o.key(name)) {
+			t.Errorf("%s had a tombstone", name)
+		}
+	}
+}
+
+// TestOutOfScope: what is no longer covered exists still, and is left alone.
+func TestOutOfScope(t *testing.T) {
+	cp := cluster.ControlPlane(t)
+	in := newObjects(t, cp, configMaps, "ConfigMap", controlplanetest.Namespace(t, cp))
+	outside := newObjects(t, cp, configMaps, "ConfigMap", controlplanetest.Namespace(t, cp))
+	gr := configMaps.GroupResource()
+	web := map[string]string{"app": "web"}
+	selected, unselected, foreign := in.create("selected", web), in.create("unselected", nil), outside.create("foreign", web)
+	gone, foreignGone := in.create("gone", nil), outside.create("gone", web)
+	in.delete("gone")
+	outside.delete("gone")
+
+	r := start(t, cp.Config(), Config{
+		Selection: Selection{Include: []string{"configmaps"}}, Namespaces: []string{in.namespace}, LabelSelector: "app=web",
+	})
+	r.acknowledge(in.key("selected"), ackedOf(selected))
+	r.acknowledge(in.key("unselected"), ackedOf(unselected))
+	r.acknowledge(outside.key("foreign"), ackedOf(foreign))
+	r.acknowledge(in.key("gone"), ackedOf(gone))
+	r.acknowledge(outside.key("gone"), ackedOf(foreignGone)) // nobody looks there any more
+	r.awaitSynced(t, gr)
+	if got, want := must(r.reconcile(t, gr))(t), (Comparison{Deleted: 1, OutOfScope: 3}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	r.awaitView(t, "gone", in.key("gone"), nil, gone)
+	for _, k := range []event.Key{in.key("selected"), in.key("unselected"), outside.key("foreign"), outside.key("gone")} {
+		if r.hasBeenBuried(k) {
+			t.Errorf("%s had a tombstone", k)
+		}
+	}
+}
+
+func must(c Comparison, err error) func(*testing.T) Comparison {
+	return func(t *testing.T) Comparison {
+		t.Helper()
+		if err != nil {
+			t.Error(err)
+		}
+		return c
+	}
+}
+
+// TestTheResourceIsGone with its definition, as the API server really answers then;
+// or it is only not selected.
+func TestTheResourceIsGone(t *testing.T) {
+	cp := cluster.ControlPlane(t)
+	namespace := controlplanetest.Namespace(t, cp)
+	gone := define(t, cp, "gone.example.com", true, "v1")
+	unselected := define(t, cp, "unselected.example.com", true, "v1")
+	o, u := newObjects(t, cp, gone, "Widget", namespace), newObjects(t, cp, unselected, "Widget", namespace)
+	one, two := o.create("one", nil), u.create("two", nil)
+	undefine(t, cp, "gone.example.com")
+
+	var g gate
+	r := start(t, g.through(cp.Config()), Config{Selection: Selection{Include: []string{"configmaps", "widgets.gone.example.com"}}})
+	r.acknowledge(o.key("one"), ackedOf(one))
+	r.acknowledge(u.key("two"), ackedOf(two))
+	r.awaitSynced(t, configMaps.GroupResource())
+
+	g.set(true)
+	if got, err := r.reconcile(t, gone.GroupResource()); got != (Comparison{}) || err == nil {
+		t.Errorf("without discovery: got %+v, error %v; want no conclusion and an error", got, err)
+	}
+	g.set(false)
+	var got Comparison
+	poll(t, "the comparison of what is gone", func() (err error) {
+		got, err = r.reconcile(t, gone.GroupResource())
+		return err
+	})
+	if want := (Comparison{Deleted: 1}); got != want {
+		t.Errorf("gone: got %+v, want %+v", got, want)
+	}
+	r.awaitView(t, "one", o.key("one"), nil, one)
+	if got, want := must(r.reconcile(t, unselected.GroupResource()))(t), (Comparison{OutOfScope: 1}); got != want {
+		t.Errorf("not selected: got %+v, want %+v", got, want)
+	}
+	if r.hasBeenBuried(u.key("two")) {
+		t.Error("what is not selected had a tombstone")
+	}
+}
+
+// TestWhatTheAPIServerSaysOfAMissingObject is not what it says of a missing
+// resource. To take one for the other would delete whatever the bus has of a
+// resource whose definition is being replaced.
+func TestWhatTheAPIServerSaysOfAMissingObject(t *testing.T) {
+	cp := cluster.ControlPlane(t)
+	namespace := controlplanetest.Namespace(t, cp)
+	served := define(t, cp, "served.example.com", true, "v1")
+	poll(t, "it is served", func() error {
+		_, err := newObjects(t, cp, served, "Widget", namespace).client.List(t.Context(), metav1.ListOptions{})
+		return err
+	})
+	client, _ := clients(t, cp.Config())
+	s := &Set{config: Config{Dynamic: client}}
+	other := served
+	other.Version = "v2"
+	for name, c := range map[string]struct {
+		gvr  schema.GroupVersionResource
+		want finding
+		err  bool
+	}{
+		"core object":             {configMaps, isGone, false},
+		"custom object":           {served, isGone, false},
+		"version that is not":     {other, isUnknown, true},
+		"resource that is not":    {schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "scrolls"}, isUnknown, true},
+		"core resource not there": {schema.GroupVersionResource{Version: "v1", Resource: "scrolls"}, isUnknown, true},
+		"group that is not":       {schema.GroupVersionResource{Group: "none.example.com", Version: "v1", Resource: "widgets"}, isUnknown, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := event.Resource{Group: c.gvr.Group, Version: c.gvr.Version, Resource: c.gvr.Resource, Namespaced: true}
+			got, err := s.read(t.Context(), doubt{
+				key: r.Key(namespace, "nonesuch"), acked: live("A", "1"), informer: &informer{scope: scope{resource: r}},
+			}, 0)
+			if got != c.want || (err != nil) != c.err {
+				t.Errorf("got %d, error %v; want %d", got, err, c.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,191 @@
+package informers
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kuberelay/kuberelay/internal/controlplane"
+	"github.com/kuberelay/kuberelay/internal/controlplane/controlplanetest"
+)
+
+// definition makes a CustomResourceDefinition of widgets; the first version stores.
+func definition(group string, namespaced bool, versions ...string) *unstructured.Unstructured {
+	var served []any
+	for n, v := range versions {
+		served = append(served, map[string]any{
+			"name": v, "served": true, "storage": n == 0,
+			"schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+		})
+	}
+	scope := "Cluster"
+	if namespaced {
+		scope = "Namespaced"
+	}
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+		"metadata": map[string]any{"name": "widgets." + group},
+		"spec": map[string]any{
+			"group": group, "scope": scope, "versions": served,
+			"names": map[string]any{"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList"},
+		},
+	}}
+}
+
+// define makes a definition that goes at the end of the test, and gives its first
+// version.
+func define(t *testing.T, cp *controlplane.ControlPlane, group string, namespaced bool, versions ...string) schema.GroupVersionResource {
+	t.Helper()
+	client, _ := clients(t, cp.Config())
+	definitions := client.Resource(definitionResource)
+	if _, err := definitions.Create(t.Context(), definition(group, namespaced, versions...), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		err := definitions.Delete(context.WithoutCancel(t.Context()), "widgets."+group, metav1.DeleteOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			t.Log(err)
+		}
+	})
+	return schema.GroupVersionResource{Group: group, Version: versions[0], Resource: "widgets"}
+}
+
+// undefine removes a definition and waits until it is gone.
+func undefine(t *testing.T, cp *controlplane.ControlPlane, group string) {
+	t.Helper()
+	client, _ := clients(t, cp.Config())
+	definitions := client.Resource(definitionResource)
+	if err := definitions.Delete(t.Context(), "widgets."+group, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	poll(t, "the definition goes", func() error {
+		_, err := definitions.Get(t.Context(), "widgets."+group, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			return nil
+		case err != nil:
+			return err
+		}
+		return fmt.Errorf("widgets.%s is there", group)
+	})
+}
+
+func (r *running) watches(gr schema.GroupResource) bool {
+	return slices.ContainsFunc(r.Status(), func(s Status) bool { return s.Resource.GroupResource() == gr })
+}
+
+// awaitStopped waits until nothing watches the resource.
+func (r *running) awaitStopped(t *testing.T, gr schema.GroupResource) {
+	t.Helper()
+	poll(t, "its informer stops", func() error {
+		if r.watches(gr) {
+			return fmt.Errorf("%s is watched", gr)
+		}
+		return nil
+	})
+}
+
+// TestADefinitionComesAndGoes, and comes back: its informer starts and stops by
+// itself (the next regular discovery is an hour away), and the deletes of its
+// objects are known although they are published only when nothing watches them.
+func TestADefinitionComesAndGoes(t *testing.T) {
+	cp := cluster.ControlPlane(t)
+	namespace := controlplanetest.Namespace(t, cp)
+	const group = "comes.example.com"
+	r := start(t, cp.Config(), Config{Selection: Selection{Include: []string{"configmaps", "*." + group}}})
+	r.awaitSynced(t, configMaps.GroupResource())
+
+	gvr := define(t, cp, group, true, "v1")
+	o := newObjects(t, cp, gvr, "Widget", namespace)
+	one, two := o.create("one", nil), o.create("two", nil)
+	r.awaitView(t, "one", o.key("one"), one)
+	r.awaitView(t, "two", o.key("two"), two)
+	r.acknowledge(o.key("one"), ackedOf(one)) // two never gets to the bus
+
+	r.await(t, "it is compared when it has synced", func() bool { return r.compare[gvr.GroupResource()] == 1 })
+	undefine(t, cp, group)
+	r.await(t, "it is compared when it is gone", func() bool { return r.compare[gvr.GroupResource()] == 2 })
+	r.awaitStopped(t, gvr.GroupResource())
+	r.awaitView(t, "one is gone", o.key("one"), nil, one)
+	if _, err := r.reconcile(t, gvr.GroupResource()); err != nil {
+		t.Error(err)
+	}
+	for _, c := range []struct {
+		name string
+		gone *unstructured.Unstructured
+	}{{"one", one}, {"two", two}} {
+		if v := r.Lookup(o.key(c.name)); v.Live != nil || !slices.Equal(uids(v.Tombstones), []string{string(c.gone.GetUID())}) {
+			t.Errorf("%s: got %s, want nothing and its tombstone", c.name, describeView(v))
+		}
+	}
+
+	define(t, cp, group, true, "v1")
+	again := o.create("one", nil)
+	r.awaitView(t, "recreated with its definition", o.key("one"), again, one)
+}
+
+// TestADefinitionMoves to another version: the objects are the same, and none of
+// them is gone meanwhile.
+func TestADefinitionMoves(t *testing.T) {
+	cp := cluster.ControlPlane(t)
+	const group = "moves.example.com"
+	gvr := define(t, cp, group, true, "v1beta1")
+	o := newObjects(t, cp, gvr, "Widget", controlplanetest.Namespace(t, cp))
+	one := o.create("one", nil)
+	r := start(t, cp.Config(), Config{Selection: Selection{Include: []string{"widgets." + group}}})
+	r.awaitView(t, "in the old version", o.key("one"), one)
+	r.acknowledge(o.key("one"), ackedOf(one))
+
+	client, _ := clients(t, cp.Config())
+	definitions := client.Resource(definitionResource)
+	poll(t, "the version is added", func() error {
+		old, err := definitions.Get(t.Context(), "widgets."+group, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		old.Object["spec"] = definition(group, true, "v1beta1", "v1").Object["spec"]
+		_, err = definitions.Update(t.Context(), old, metav1.UpdateOptions{})
+		return err
+	})
+	r.await(t, "in the new version", func() bool {
+		v := r.views[o.key("one")]
+		return v.Live != nil && v.Live.APIVersion == group+"/v1" && v.Resource.Version == "v1"
+	})
+	one = o.touch(one, nil)
+	r.awaitView(t, "updated", o.key("one"), one)
+	if r.hasBeenBuried(o.key("one")) {
+		t.Error("it had a tombstone")
+	}
+	if n := len(r.Status()); n != 1 {
+		t.Errorf("%d informers, want 1", n)
+	}
+}
+
+// TestADefinitionChangesItsScope: what had a namespace is gone with it.
+func TestADefinitionChangesItsScope(t *testing.T) {
+	cp := cluster.ControlPlane(t)
+	const group = "scope.example.com"
+	gvr := define(t, cp, group, true, "v1")
+	gr := gvr.GroupResource()
+	o := newObjects(t, cp, gvr, "Widget", controlplanetest.Namespace(t, cp))
+	one := o.create("one", nil)
+	undefine(t, cp, group)
+	define(t, cp, group, false, "v1")
+	other := newObjects(t, cp, gvr, "Widget", "")
+	now := other.create("one", nil)
+
+	r := start(t, cp.Config(), Config{Selection: Selection{Include: []string{"widgets." + group}}})
+	r.acknowledge(o.key("one"), ackedOf(one)) // from a time before
+	r.awaitView(t, "cluster-scoped", other.key("one"), now)
+	r.awaitSynced(t, gr)
+	if got, err := r.reconcile(t, gr); got != (Comparison{Deleted: 1}) || err != nil {
+		t.Errorf("got %+v, error %v; want the namespaced one deleted", got, err)
+	}
+	r.awaitView(t, "namespaced", o.key("one"), nil, one)
+}

@@ -1,0 +1,505 @@
+package nats
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/natsserver/natstest"
+	"github.com/kuberelay/kuberelay/internal/publish/faultproxy"
+	"github.com/kuberelay/kuberelay/internal/publish/publishtest"
+)
+
+// delivery is one call of yield.
+type delivery struct {
+	m *event.Message
+	Delivery
+}
+
+// subscriber runs Subscribe until the test ends.
+type subscriber struct {
+	t       testing.TB
+	bus     *Bus
+	events  chan delivery // unbuffered: the subscription waits until it is read
+	notices chan error
+	foreign chan Delivery
+	result  chan error
+	cancel  func()
+}
+
+func subscribe(t testing.TB, url string, o SubscribeOptions) *subscriber {
+	t.Helper()
+	s := &subscriber{
+		t: t, bus: connect(t, Options{URLs: []string{url}, ReadOnly: true}),
+		events: make(chan delivery), notices: make(chan error, 10_000), foreign: make(chan Delivery, 100), result: make(chan error, 1),
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	s.cancel = cancel
+	o.Notify = func(err error) { s.notices <- err }
+	o.Foreign = func(d Delivery, err error) {
+		if err == nil {
+			t.Error("a foreign message without an error")
+		}
+		s.foreign <- d
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.result <- s.bus.Subscribe(ctx, o, func(m *event.Message, d Delivery) error {
+			select {
+			case s.events <- delivery{m, d}:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+	}()
+	t.Cleanup(func() { cancel(); <-done })
+	return s
+}
+
+// notice waits for a notice that answers to is.
+func (s *subscriber) notice(what string, is func(error) bool) {
+	s.t.Helper()
+	timeout := time.After(limit)
+	for {
+		select {
+		case err := <-s.notices:
+			if is(err) {
+				return
+			}
+		case <-timeout:
+			s.t.Fatalf("no notice within %s: %s", limit, what)
+		}
+	}
+}
+
+// reading waits until a further consumer is there.
+func (s *subscriber) reading() {
+	s.t.Helper()
+	s.notice("reading", func(err error) bool { return err == nil })
+}
+
+func (s *subscriber) next() delivery {
+	s.t.Helper()
+	select {
+	case d := <-s.events:
+		return d
+	case err := <-s.result:
+		s.t.Fatalf("the subscription ended: %v", err)
+	case <-time.After(limit):
+		s.t.Fatalf("no event within %s", limit)
+	}
+	return delivery{}
+}
+
+// want reads as many events as there are positions, which must be theirs.
+func (s *subscriber) want(positions ...uint64) {
+	s.t.Helper()
+	for i, want := range positions {
+		if got := s.next(); got.Position != want {
+			s.t.Fatalf("event %d of %d is %s at %d, want the one at %d", i, len(positions), got.m.ID, got.Position, want)
+		}
+	}
+}
+
+// lost waits until the subscriber has noticed that its connection broke.
+func (s *subscriber) lost() {
+	s.t.Helper()
+	waitFor(s.t, "disconnected", func() bool { return s.bus.Ready() != nil })
+}
+
+// writer publishes states of objects in turn.
+type writer struct {
+	t    testing.TB
+	bus  *Bus
+	last map[string]uint64
+	n    int
+}
+
+func newWriter(t testing.TB, o Options) *writer {
+	t.Helper()
+	o.Cluster = publishtest.Cluster
+	w := &writer{t: t, bus: connect(t, o), last: map[string]uint64{}}
+	waitReady(t, w.bus)
+	return w
+}
+
+// put publishes the next state of each object and gives their positions.
+func (w *writer) put(names ...string) []uint64 {
+	w.t.Helper()
+	var positions []uint64
+	for _, name := range names {
+		w.n++
+		o := publishtest.Object{Name: name, Version: w.n, Data: fmt.Sprintf("état %d", w.n)}
+		w.last[name] = publishOK(w.t, w.bus, o.Message(w.t, w.last[name]))
+		positions = append(positions, w.last[name])
+	}
+	return positions
+}
+
+func names(prefix string, n int) []string {
+	var all []string
+	for i := range n {
+		all = append(all, fmt.Sprintf("%s-%d", prefix, i))
+	}
+	return all
+}
+
+// What was published in either mode arrives as it was, with its key.
+func TestSubscribe(t *testing.T) {
+	for _, mode := range []ContentMode{Binary, Structured} {
+		t.Run(string(mode), func(t *testing.T) {
+			url := natstest.Start(t).URL
+			bus := connect(t, Options{URLs: []string{url}, Cluster: publishtest.Cluster, ContentMode: mode})
+			marker, err := event.Builder{Cluster: publishtest.Cluster}.Marker(event.SnapshotStarted, publishtest.Resource, "s1", 0, someTime)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sent := []*event.Message{
+				marker,
+				publishtest.Object{Name: "a", Version: 1, Data: "x"}.Message(t, 0),
+				publishtest.Object{Name: "\u009b2J é", Version: 2, Data: "\u009b%\"é"}.Message(t, 0),
+				publishtest.Object{Name: "a", Version: 3, Deleted: true}.Message(t, 2),
+			}
+			for _, m := range sent {
+				publishOK(t, bus, m)
+			}
+			s := subscribe(t, url, SubscribeOptions{From: FromStart})
+			for i, want := range sent {
+				got := s.next()
+				if got.m.ID != want.ID || got.m.Key != want.Key || got.m.Marker != want.Marker || string(got.m.Data) != string(want.Data) {
+					t.Errorf("got %+v, want %+v", got.m, want)
+				}
+				if g, w := fmt.Sprint(asMap(got.m)), fmt.Sprint(asMap(want)); g != w {
+					t.Errorf("attributes %s, want %s", g, w)
+				}
+				if got.Position != uint64(i+1) || got.Cluster != publishtest.Cluster || got.Stored.IsZero() || !strings.HasPrefix(got.Subject, "kuberelay.test=2Ecluster.") {
+					t.Errorf("delivery %+v", got.Delivery)
+				}
+			}
+		})
+	}
+}
+
+// From now means nothing older, and everything since, break or no break. The
+// JetStream client's ordered consumer begins anew with what is new then, if it has
+// not seen anything before the break.
+func TestSubscribeFromNow(t *testing.T) {
+	ns := natstest.Start(t)
+	proxy := faultproxy.Start(t, ns.Addr())
+	w := newWriter(t, Options{URLs: []string{ns.URL}})
+	w.put("a", "b")
+	s := subscribe(t, proxy.Addr(), SubscribeOptions{From: FromNow})
+	s.reading()
+	proxy.Refuse()
+	s.lost()
+	away := w.put("a", "c", "c")
+	proxy.Pass()
+	s.want(away...)
+	s.want(w.put("b")...)
+}
+
+// The server restarts on the same port and files while a backlog is being read, and
+// once more when there is nothing to read.
+func TestSubscribeRestart(t *testing.T) {
+	ns := natstest.Start(t)
+	w := newWriter(t, Options{URLs: []string{ns.URL}})
+	backlog := w.put(names("web", 3*subscribeBatch)...)
+	s := subscribe(t, ns.URL, SubscribeOptions{From: FromStart})
+	s.want(backlog[:100]...)
+	ns.Restart()
+	s.want(backlog[100:]...)
+	waitReconnected(t, w.bus)
+	s.want(w.put("web-1", "web-2")...)
+	ns.Restart()
+	again := newWriter(t, Options{URLs: []string{ns.URL}})
+	again.n, again.last = w.n, w.last
+	s.want(again.put("web-1", "web-3", "new")...)
+}
+
+// Last gives each object once, also where the connection breaks half-way: the
+// client's ordered consumer would go on with every event from there on.
+func TestSubscribeLast(t *testing.T) {
+	ns := natstest.Start(t)
+	proxy := faultproxy.Start(t, ns.Addr())
+	w := newWriter(t, Options{URLs: []string{ns.URL}})
+	all := names("web", 2*subscribeBatch)
+	w.put(all...)
+	w.put(all[:50]...)
+	w.put(all[:subscribeBatch]...)
+	last := slices.Sorted(func(yield func(uint64) bool) {
+		for _, position := range w.last {
+			if !yield(position) {
+				return
+			}
+		}
+	})
+	s := subscribe(t, proxy.Addr(), SubscribeOptions{From: FromLast})
+	s.reading()
+	s.want(last[:10]...)
+	proxy.Refuse()
+	s.lost()
+	proxy.Pass()
+	s.want(last[10 : len(last)-10]...)
+	s.reading() // again
+	// One that was seen, one that is still to come and one that is new change while
+	// the connection is down. What each was before is not its last state any more.
+	proxy.Refuse()
+	s.lost()
+	late := all[subscribeBatch-1] // at the end of last
+	away := w.put(late, late, all[subscribeBatch], "new")
+	proxy.Pass()
+	s.want(last[len(last)-10 : len(last)-1]...)
+	got := s.next()
+	if got.Position == last[len(last)-1] { // it was on its way already
+		got = s.next()
+	}
+	if got.Position != away[0] {
+		t.Fatalf("got %d, want %d", got.Position, away[0])
+	}
+	s.want(away[1:]...)
+	s.want(w.put("new")...)
+}
+
+// Nothing is in the way of live events where there is nothing to begin with.
+func TestSubscribeLastOfNothing(t *testing.T) {
+	ns := natstest.Start(t)
+	w := newWriter(t, Options{URLs: []string{ns.URL}})
+	w.put("a", "b")
+	s := subscribe(t, ns.URL, SubscribeOptions{From: FromLast, Filters: []string{subjectOf(publishtest.Object{Name: "c"}.Key())}})
+	s.reading()
+	s.want(w.put("a", "c", "b", "c")[1])
+}
+
+// Filters are heeded by the server: of 1,100 objects, which is more than the server
+// looks up at once elsewhere, two subsets.
+func TestSubscribeFilters(t *testing.T) {
+	ns := natstest.Start(t)
+	w := newWriter(t, Options{URLs: []string{ns.URL}})
+	many := names("web", 1100)
+	w.put(many...)
+	want := w.put(many...)
+	filter := func(namespace string) string {
+		k := publishtest.Object{Name: "x"}.Key()
+		k.Namespace = namespace
+		return strings.TrimSuffix(subjectOf(k), "x") + "*"
+	}
+	s := subscribe(t, ns.URL, SubscribeOptions{From: FromLast, Filters: []string{filter("default"), filter("other")}})
+	s.want(want...)
+	none := subscribe(t, ns.URL, SubscribeOptions{From: FromStart, Filters: []string{filter("other"), "kuberelay.x.>"}})
+	none.reading()
+	nc, err := natsgo.Connect(ns.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	if err := nc.Publish("kuberelay.x.y", nil); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case d := <-none.foreign:
+		if d.Subject != "kuberelay.x.y" {
+			t.Errorf("got %q", d.Subject)
+		}
+	case d := <-none.events:
+		t.Errorf("got %s, which no filter matches", d.Subject)
+	case <-time.After(limit):
+		t.Fatal("nothing came")
+	}
+}
+
+// A consumer that the server has forgotten, as after a change of leader, is made
+// again where it was.
+func TestSubscribeConsumerLost(t *testing.T) {
+	ns := natstest.Start(t)
+	w := newWriter(t, Options{URLs: []string{ns.URL}})
+	s := subscribe(t, ns.URL, SubscribeOptions{From: FromNow})
+	s.reading()
+	s.want(w.put("a", "b")...)
+	js := observe(t, ns.URL)
+	stream, err := js.Stream(t.Context(), "KUBERELAY")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range stream.ConsumerNames(t.Context()).Name() {
+		if err := stream.DeleteConsumer(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.want(w.put("a", "c")...)
+}
+
+// A subscriber waits for the stream, and does not make it.
+func TestSubscribeNoStream(t *testing.T) {
+	ns := natstest.Start(t)
+	s := subscribe(t, ns.URL, SubscribeOptions{From: FromNow})
+	missing := func(err error) bool { return errors.Is(err, ErrStreamMissing) }
+	s.notice("the stream is missing", missing)
+	names := observe(t, ns.URL).StreamNames(t.Context())
+	for name := range names.Name() {
+		t.Errorf("there is a stream %q", name)
+	}
+	if err := names.Err(); err != nil {
+		t.Fatal(err)
+	}
+	// Whatever comes first is after the beginning.
+	w := newWriter(t, Options{URLs: []string{ns.URL}})
+	s.want(w.put("a", "b")...)
+	s.reading()
+
+	// Removed and made anew: positions begin again.
+	if err := observe(t, ns.URL).DeleteStream(t.Context(), "KUBERELAY"); err != nil {
+		t.Fatal(err)
+	}
+	s.notice("the stream is missing again", missing)
+	w = newWriter(t, Options{URLs: []string{ns.URL}})
+	s.want(w.put("c")...)
+}
+
+// What is no event of ours is reported, and in nobody's way.
+func TestSubscribeForeign(t *testing.T) {
+	ns := natstest.Start(t)
+	w := newWriter(t, Options{URLs: []string{ns.URL}})
+	js := observe(t, ns.URL)
+	for _, subject := range []string{"kuberelay.x", subjectOf(publishtest.Object{Name: "b"}.Key())} {
+		if _, err := js.Publish(t.Context(), subject, []byte("by hand")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	positions := w.put("a")
+	s := subscribe(t, ns.URL, SubscribeOptions{From: FromStart})
+	s.want(positions...)
+	for want := range uint64(2) {
+		select {
+		case d := <-s.foreign:
+			if d.Position != want+1 {
+				t.Errorf("got %+v, want position %d", d, want+1)
+			}
+		default: // they come before the event
+			t.Errorf("nothing was reported of position %d", want+1)
+		}
+	}
+}
+
+// lossy is a consumer whose second message got lost on its way.
+type lossy struct{ jetstream.Consumer }
+
+func (lossy) Messages(...jetstream.PullMessagesOpt) (jetstream.MessagesContext, error) {
+	return &lossyMessages{}, nil
+}
+
+type lossyMessages struct {
+	jetstream.MessagesContext
+	n uint64
+}
+
+// Next gives messages 1 and 3, and no more.
+func (l *lossyMessages) Next(...jetstream.NextOpt) (jetstream.Msg, error) {
+	l.n++
+	switch l.n {
+	case 1:
+		return numbered{n: 1}, nil
+	case 2:
+		return numbered{n: 3}, nil
+	}
+	return nil, errors.New("no more")
+}
+
+func (*lossyMessages) Stop() {}
+
+type numbered struct {
+	jetstream.Msg
+	n uint64
+}
+
+func (m numbered) Metadata() (*jetstream.MsgMetadata, error) {
+	return &jetstream.MsgMetadata{Sequence: jetstream.SequencePair{Consumer: m.n, Stream: m.n + 10}}, nil
+}
+
+func (m numbered) Subject() string { return "kuberelay" }
+
+// A gap ends the consumer before what follows it is taken.
+func TestSubscribeGap(t *testing.T) {
+	var foreign []uint64
+	s := subscription{opts: SubscribeOptions{Foreign: func(d Delivery, _ error) { foreign = append(foreign, d.Position) }}}
+	if err := s.read(t.Context(), lossy{}, false); err == nil || s.seen != 11 || !slices.Equal(foreign, []uint64{11}) {
+		t.Errorf("got %v at %d after %d, want an error at 11 after [11]", err, s.seen, foreign)
+	}
+}
+
+func TestSubscribeEnds(t *testing.T) {
+	ns := natstest.Start(t)
+	newWriter(t, Options{URLs: []string{ns.URL}}).put("a")
+	end := func(t *testing.T, s *subscriber, want error) {
+		t.Helper()
+		select {
+		case err := <-s.result:
+			if !errors.Is(err, want) {
+				t.Errorf("got %v, want %v", err, want)
+			}
+		case <-time.After(limit):
+			t.Fatalf("not ended within %s", limit)
+		}
+	}
+	t.Run("context", func(t *testing.T) {
+		s := subscribe(t, ns.URL, SubscribeOptions{From: FromNow})
+		s.reading()
+		s.cancel()
+		end(t, s, context.Canceled)
+	})
+	t.Run("context, while the server cannot be reached", func(t *testing.T) {
+		proxy := faultproxy.Start(t, ns.Addr())
+		proxy.Refuse()
+		s := subscribe(t, proxy.Addr(), SubscribeOptions{From: FromNow})
+		s.notice("not connected", func(err error) bool { return err != nil && strings.Contains(err.Error(), proxy.Addr()) })
+		s.cancel()
+		end(t, s, context.Canceled)
+	})
+	t.Run("closed", func(t *testing.T) {
+		s := subscribe(t, ns.URL, SubscribeOptions{From: FromNow})
+		s.reading()
+		if err := s.bus.Close(); err != nil {
+			t.Fatal(err)
+		}
+		end(t, s, errClosed)
+	})
+	t.Run("yield", func(t *testing.T) {
+		bus := connect(t, Options{URLs: []string{ns.URL}, ReadOnly: true})
+		enough := errors.New("enough")
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		defer cancel()
+		err := bus.Subscribe(ctx, SubscribeOptions{From: FromLast}, func(*event.Message, Delivery) error { return enough })
+		if err != enough { //nolint:errorlint // as it is
+			t.Errorf("got %v, want %v", err, enough)
+		}
+	})
+	t.Run("misconfigured later", func(t *testing.T) {
+		other := natstest.Start(t, func(o *server.Options) { o.Username, o.Password = "someone", "secret" })
+		other.Stop()
+		s := subscribe(t, other.URL, SubscribeOptions{From: FromNow})
+		s.notice("not connected", func(err error) bool { return err != nil })
+		other.Restart()
+		end(t, s, ErrMisconfigured)
+	})
+}
+
+func TestReadOnly(t *testing.T) {
+	ns := natstest.Start(t)
+	w := newWriter(t, Options{URLs: []string{ns.URL}, History: 3}) // a subscriber need not know
+	w.put("a")
+	bus := connect(t, Options{URLs: []string{ns.URL}, ReadOnly: true})
+	waitReady(t, bus)
+	if _, err := publishNow(t, bus, publishtest.Object{Name: "b", Version: 1}.Message(t, 0)); !errors.Is(err, errReadOnly) {
+		t.Errorf("got %v, want %v", err, errReadOnly)
+	}
+}

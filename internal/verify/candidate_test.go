@@ -1,0 +1,283 @@
+package verify
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// present is the cluster with an object: "A 5", with other data "A 5 data".
+func present(s string) sighting {
+	words := strings.Fields(s)
+	if words[0] == "none" { // as of a list's version
+		return sighting{version: words[1]}
+	}
+	data := strings.Join(words[2:], " ")
+	return sighting{present: true, uid: words[0], version: words[1], whole: digestOf("whole " + data), partial: digestOf("partial " + data)}
+}
+
+// onBus is an event: "A 5", "deleted A 5", "none".
+func onBus(s string) busEvent {
+	words := strings.Fields(s)
+	e := busEvent{Type: event.Updated}
+	switch words[0] {
+	case "none":
+		return busEvent{}
+	case "deleted":
+		e.Type, words = event.Deleted, words[1:]
+	case "truncated":
+		e.Truncated, words = true, words[1:]
+	}
+	e.UID, e.Version = words[0], words[1]
+	data := strings.Join(words[2:], " ")
+	e.Digest = digestOf("whole " + data)
+	if e.Truncated {
+		e.Digest = digestOf("partial " + data)
+	}
+	return e
+}
+
+// TestJudge plays looks at one object, a second apart, with a settle time of 2.5 s.
+func TestJudge(t *testing.T) {
+	type look struct{ cluster, bus string } // cluster may be "first; second"
+	for _, tc := range []struct {
+		name  string
+		looks []look
+		want  verdict // of the last; undecided before
+		kind  Kind    // if wrong
+	}{
+		{"arrived", []look{{"A 5", "none"}, {"A 5", "A 5"}}, fine, ""},
+		{"deleted", []look{{"none 9", "A 5"}, {"none 9", "deleted A 7"}}, fine, ""},
+		{"deleted and purged", []look{{"none 9", "A 5"}, {"none 9", "none"}}, fine, ""},
+		{"truncated", []look{{"A 5 x", "truncated A 5 x"}}, fine, ""},
+
+		{"never there", []look{{"A 5", "none"}, {"A 5", "none"}, {"A 5", "none"}, {"A 5", "none"}}, wrong, Missing},
+		{"only a delete", []look{{"A 5", "deleted A 5"}, {"A 5", "deleted A 5"}, {"A 5", "deleted A 5"}, {"A 5", "deleted A 5"}}, wrong, Missing},
+		{"only an older uid's delete", []look{{"B 5", "deleted A 4"}, {"B 5", "deleted A 4"}, {"B 5", "deleted A 4"}, {"B 5", "deleted A 4"}}, wrong, Missing},
+		{"a delete that never was, in a version that never was", []look{{"A 5", "deleted A 6"}, {"A 5", "deleted A 6"}, {"A 5", "deleted A 6"}, {"A 5", "deleted A 6"}}, wrong, Missing},
+		{"behind", []look{{"A 5", "A 4"}, {"A 5", "A 4"}, {"A 5", "A 4"}, {"A 5", "A 4"}}, wrong, Stale},
+		{"behind a cluster that moves on", []look{{"A 5", "A 4"}, {"A 6", "A 4"}, {"A 7", "A 4"}, {"A 8", "A 4"}}, wrong, Stale},
+		{"another uid", []look{{"B 5", "A 4"}, {"B 5", "A 4"}, {"B 5", "A 4"}, {"B 5", "A 4"}}, wrong, Stale},
+		{"not deleted", []look{{"none 9", "A 5"}, {"none 10", "A 5"}, {"none 11", "A 5"}, {"none 12", "A 5"}}, wrong, Extra},
+		{"from the future", []look{{"A 5", "A 50"}, {"A 5", "A 50"}, {"A 6", "A 50"}, {"A 6", "A 50"}}, wrong, Stale},
+		{"invented in the future", []look{{"none 9", "X 50"}, {"none 9", "X 50"}, {"none 10", "X 50"}, {"none 10", "X 50"}}, wrong, Extra},
+		{"other data", []look{{"A 5 x", "A 5 y"}, {"A 5 x", "A 5 y"}, {"A 5 x", "A 5 y"}, {"A 5 x", "A 5 y"}}, wrong, Different},
+		{"other data, then right", []look{{"A 5 x", "A 5 y"}, {"A 6 x", "A 5 y"}, {"A 6 x", "A 6 x"}}, fine, ""},
+		{"versions that are no numbers", []look{{"A x", "A y"}, {"A x", "A y"}, {"A x", "A y"}, {"A x", "A y"}}, wrong, Stale},
+		{"not served any more", []look{{"none ", "A 5"}, {"none ", "A 5"}, {"none ", "A 5"}, {"none ", "A 5"}}, wrong, Extra},
+
+		{"ahead of the first look", []look{{"A 5; A 6", "A 6"}}, fine, ""},
+		{"created after the first look", []look{{"none 5; A 6", "A 6"}}, fine, ""},
+		{"deleted after the first look", []look{{"A 5; none 9", "deleted A 6"}}, fine, ""},
+		{"between two looks", []look{{"A 5; A 7", "A 6"}, {"A 7; A 9", "A 8"}, {"A 9; A 11", "A 10"}, {"A 11; A 13", "A 12"}}, inMotion, ""},
+		{"between two looks, then stuck", []look{{"A 5; A 7", "A 6"}, {"A 7; A 9", "A 8"}, {"A 9", "A 8"}, {"A 11", "A 8"}, {"A 13", "A 8"}}, wrong, Stale},
+		{"the state of the first look, and past it", []look{{"A 5 x; A 7 x", "A 5 x"}}, fine, ""}, // the second look is not taken then
+		{"recreated all the time", []look{{"A 5; B 9", "none"}, {"B 9; C 12", "deleted B 10"}, {"C 12; D 15", "deleted C 13"}, {"D 15; E 18", "deleted D 16"}}, inMotion, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := &candidate{}
+			now := someTime
+			var recent []busEvent
+			for i, l := range tc.looks {
+				first, second, twice := strings.Cut(l.cluster, "; ")
+				if strings.HasSuffix(first, " ") {
+					first += "-"
+				}
+				g := glimpse{first: present(first), bus: onBus(l.bus)}
+				if !g.first.present && g.first.version == "-" {
+					g.first.version = ""
+				}
+				g.cluster = g.first
+				if twice {
+					g.cluster = present(second)
+				}
+				g.bus.Position = uint64(i + 1)
+				recent = append(recent, g.bus)
+				g.recent = recent
+				if g.bus.UID != "" && !g.bus.live() {
+					g.lastDeleted = g.bus.Position
+				}
+				want := undecided
+				if i == len(tc.looks)-1 {
+					want = tc.want
+				}
+				if got := c.judge(g, now, 2500*time.Millisecond); got != want {
+					t.Fatalf("look %d: got verdict %d, want %d", i+1, got, want)
+				}
+				now = now.Add(time.Second)
+			}
+			if tc.want != wrong {
+				return
+			}
+			if p := c.problem(web); p.Kind != tc.kind || p.Detail == "" || p.Name != "web" {
+				t.Errorf("got %+v, want %s", p, tc.kind)
+			}
+		})
+	}
+}
+
+// simulation is one object in a cluster, a forwarder that follows it, and a bus,
+// each as a list of what was when, in milliseconds.
+type simulation struct {
+	cluster []clusterAt
+	bus     []busAt
+}
+
+type clusterAt struct {
+	at    int
+	state sighting
+}
+
+type busAt struct {
+	at    int
+	event busEvent
+}
+
+// simulate lets an object live for so many milliseconds. Forward says what becomes
+// of an event that the forwarder makes: whether it is sent at all, and changed how.
+func simulate(r *rand.Rand, until, changeEvery, lag, deletes int, forward func(at int, e *busEvent) bool) simulation {
+	var s simulation
+	version, uid := 100, 0
+	for at := 0; at < until; at += 1 + r.IntN(2*changeEvery) {
+		version += 1 + r.IntN(3)
+		now := sighting{version: fmt.Sprint(version)}
+		exists := len(s.cluster) > 0 && s.cluster[len(s.cluster)-1].state.present
+		switch {
+		case exists && r.IntN(deletes) == 0: // deleted
+		default:
+			if !exists && r.IntN(4) > 0 { // the same comes back to a selector now and then
+				uid++
+			}
+			now.present, now.uid, now.whole = true, fmt.Sprint("u", uid), digestOf(fmt.Sprint("data", version))
+		}
+		s.cluster = append(s.cluster, clusterAt{at, now})
+	}
+	position := uint64(0)
+	var last busEvent
+	send := func(at int, e busEvent) {
+		if !forward(at, &e) {
+			return
+		}
+		position++
+		e.Position, last = position, e
+		s.bus = append(s.bus, busAt{at, e})
+	}
+	for at := 0; at < until+10*lag; at += 1 + r.IntN(lag) {
+		seen := s.clusterAt(at - r.IntN(lag))
+		if last.live() && (!seen.present || seen.uid != last.UID) {
+			send(at, busEvent{Type: event.Deleted, UID: last.UID, Version: last.Version})
+		}
+		if seen.present && !last.live() && (last.Version == "" || newer(seen.version, last.Version)) ||
+			seen.present && last.live() && seen.uid == last.UID && newer(seen.version, last.Version) {
+			send(at, busEvent{Type: event.Updated, UID: seen.uid, Version: seen.version, Digest: seen.whole})
+		}
+	}
+	return s
+}
+
+func (s simulation) clusterAt(at int) sighting {
+	var state sighting
+	state.version = "100"
+	for _, c := range s.cluster {
+		if c.at <= at {
+			state = c.state
+		}
+	}
+	return state
+}
+
+// busAt gives the event at that time, and all events since another.
+func (s simulation) busAt(at, since int) (last busEvent, recent []busEvent, lastDeleted uint64) {
+	for _, b := range s.bus {
+		if b.at > at {
+			break
+		}
+		if b.at < since {
+			recent = nil
+		}
+		last = b.event
+		recent = append(recent, last)
+		if last.Type == event.Deleted {
+			lastDeleted = last.Position
+		}
+	}
+	return last, recent, lastDeleted
+}
+
+// look judges the object from a moment on until there is a verdict.
+func (s simulation) look(r *rand.Rand, start, settle int) (verdict, *candidate) {
+	c := &candidate{returns: true}
+	for now := start; ; now += 1 + r.IntN(50) {
+		g := glimpse{first: s.clusterAt(now)}
+		now += r.IntN(10)
+		g.bus, g.recent, g.lastDeleted = s.busAt(now, start)
+		g.cluster = g.first
+		if isAhead(g.bus, g.first) {
+			now += r.IntN(10)
+			g.cluster = s.clusterAt(now)
+		}
+		if v := c.judge(g, someTime.Add(time.Duration(now)*time.Millisecond), time.Duration(settle)*time.Millisecond); v != undecided {
+			return v, c
+		}
+	}
+}
+
+const (
+	simulations   = 3000
+	simulatedTime = 4000
+	simulatedLook = 1000
+	settleTime    = 1000
+)
+
+// TestJudgeHealthy: whatever the object does, a forwarder that follows is never
+// found wrong.
+func TestJudgeHealthy(t *testing.T) {
+	counts := map[verdict]int{}
+	for seed := range uint64(simulations) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		s := simulate(r, simulatedTime, 1+r.IntN(200), 2+r.IntN(100), 2+r.IntN(50), func(int, *busEvent) bool { return true })
+		v, c := s.look(r, r.IntN(simulatedLook), settleTime)
+		if v == wrong {
+			t.Fatalf("seed %d: %+v", seed, c.problem(web))
+		}
+		counts[v]++
+	}
+	t.Logf("fine %d, in motion %d", counts[fine], counts[inMotion])
+	if counts[inMotion] > simulations/20 {
+		t.Errorf("%d of %d could not be compared whole", counts[inMotion], simulations)
+	}
+}
+
+// TestJudgeBroken: a forwarder that has stopped to tell the truth is found out,
+// unless the object is by chance as the bus says.
+func TestJudgeBroken(t *testing.T) {
+	for name, breaks := range map[string]func(e *busEvent) bool{
+		"stuck":   func(*busEvent) bool { return false },
+		"no data": func(e *busEvent) bool { e.Digest = digest{}; return true },
+		"future":  func(e *busEvent) bool { e.Version = plus(e.Version, 1_000_000); return true },
+		"deletes": func(e *busEvent) bool { e.Type, e.Version = event.Deleted, plus(e.Version, -1); return true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			counts := map[verdict]int{}
+			for seed := range uint64(simulations) {
+				r := rand.New(rand.NewPCG(seed, 2))
+				from := r.IntN(simulatedLook / 2)
+				s := simulate(r, simulatedTime, 1+r.IntN(200), 2+r.IntN(100), 2+r.IntN(50), func(at int, e *busEvent) bool { return at < from || breaks(e) })
+				v, c := s.look(r, simulatedLook, settleTime)
+				counts[v]++
+				switch {
+				case v == fine && !c.cluster.present && !c.bus.live(): // so it is at this moment
+				case v == fine && isSame(c.cluster, c.bus) && sameData(c.cluster, c.bus): // it has not changed since
+				case v == inMotion && name == "no data": // nothing was compared, as the report says
+				case v != wrong:
+					t.Fatalf("seed %d: verdict %d on cluster %+v and bus %+v", seed, v, c.cluster, c.bus)
+				}
+			}
+			t.Logf("fine %d, in motion %d, wrong %d", counts[fine], counts[inMotion], counts[wrong])
+		})
+	}
+}

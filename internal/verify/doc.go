@@ -1,0 +1,63 @@
+// Package verify says whether the bus is what it promises to be: an exact, ordered
+// copy of the cluster. It is the oracle of the tests and, as «forwarder verify», a
+// tool for users. It shares nothing with the forwarder but the nouns of package
+// event and the reading side of the bus: it resolves selectors, lists, decides and
+// compares by itself, or it would prove nothing.
+//
+// # What is looked at
+//
+// The stream, from its oldest message on, in order: what each object's last event
+// says, and whether its events contradict each other (see history for the rules).
+// Then the cluster: each selected resource is listed consistently, at a
+// resourceVersion that is known, and every object compared with its last event:
+// whether it is there, its uid and resourceVersion, and its data, as JSON, less
+// what an event leaves out.
+//
+// # What is in flight
+//
+// The bus trails the cluster, and both change while they are read. So a difference
+// at one moment means nothing, and it is never enough to see one: an object is wrong
+// if it stays wrong. Each object that differs is looked at again, the cluster first
+// and then the bus up to the end that it has by then, until one of these holds:
+//
+//   - Both show the same state. It is right.
+//   - The cluster showed a state that the bus has held, with the same data, and
+//     what the bus holds now is not ahead of the cluster. It is right.
+//   - The bus has not come to a state of the cluster, nor past it, for the settle
+//     time. It is wrong. A state that stands still is all that takes; so what the
+//     forwarder will never send is always found.
+//   - The settle time has gone by, and the bus came to each state of the cluster in
+//     turn, but never was one seen on both sides. The object changes all the time.
+//     It counts as in motion: its versions are right as far as they go, its data
+//     was not compared. The report says how many there are.
+//
+// A version on the bus that the cluster has not is only believed if a look at the
+// cluster after that shows the same or a later one: the bus cannot know the future.
+//
+// Objects that came into being after the list was taken are not looked for.
+//
+// # What it cannot tell
+//
+//   - Of messages that the stream has dropped (it keeps some of each object) or
+//     that were purged it knows nothing. Where a rule about neighbours is broken and
+//     dropped messages are a possible reason, they are taken for the reason; but not
+//     while the first of the two is still on the stream, nor before as many messages
+//     follow as the stream keeps. If the history of a stream was made longer,
+//     objects whose first events were dropped before that look as if they had
+//     lost them.
+//   - Of the data of events only the last of each object is compared.
+//   - What labels and fields do not select any more, what is in other namespaces and
+//     what is of other resources is out of scope and only counted.
+//   - The values of Secrets are compared only with the redaction key; that they are
+//     hashed is checked always.
+//   - Resources whose resourceVersions are no numbers, as an aggregated API may
+//     have, are compared for equality only.
+//
+// Where it could not look, say because a list was forbidden, it returns an error
+// and never a clean report. It writes nothing to the bus or the cluster.
+//
+// # What it costs
+//
+// The stream is read once, whole. Of every object a few hundred bytes are kept,
+// with a digest in place of the data.
+package verify

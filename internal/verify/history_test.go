@@ -1,0 +1,275 @@
+package verify
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+var (
+	someTime = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	web      = event.Key{Group: "apps", Resource: "deployments", Namespace: "default", Name: "web"}
+)
+
+const testDepth = 4
+
+// fold plays a script to a history. Each line is one event of the object web at
+// the next position,
+//
+//	created A 5           type, uid, version
+//	updated A 7 <5        with previousversion
+//	updated A 3 <7 e1     in epoch 1
+//
+// or what happened on the bus while nobody read:
+//
+//	drop 3                messages 1 to 3 are no longer there
+//	foreign               a message that is no event
+func fold(t *testing.T, script []string) *history {
+	t.Helper()
+	first := uint64(1) // the oldest message on the bus
+	h := &history{
+		depth: testDepth, retention: time.Hour,
+		objects: map[event.Key]*object{}, markers: map[string]string{},
+	}
+	var position uint64
+	h.now = func() time.Time { return someTime.Add(time.Duration(position) * time.Minute) }
+	h.kept = func(k event.Key, position uint64) (bool, error) { return position >= first, nil }
+	for _, line := range script {
+		words := strings.Fields(line)
+		position++
+		switch words[0] {
+		case "drop":
+			position--
+			if _, err := fmt.Sscan(words[1], &first); err != nil {
+				t.Fatal(err)
+			}
+			first++
+			continue
+		case "wait": // minutes
+			n := uint64(0)
+			if _, err := fmt.Sscan(words[1], &n); err != nil {
+				t.Fatal(err)
+			}
+			position += n - 1
+			continue
+		case "foreign":
+			h.addForeign(web, "s", position, errors.New("nonsense"))
+			continue
+		}
+		e := busEvent{
+			Key: web, Position: position, Stored: h.now(), Type: event.Type("io.kuberelay.object." + words[0]), UID: words[1], Version: words[2],
+		}
+		e.ID = e.UID + "." + e.Version
+		if e.Type == event.Deleted {
+			e.ID = e.UID + ".deleted"
+		}
+		for _, w := range words[3:] {
+			if previous, ok := strings.CutPrefix(w, "<"); ok {
+				e.Previous = previous
+			} else if _, err := fmt.Sscanf(w, "e%d", &e.Epoch); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := h.add(e, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.settleDoubts(position)
+	return h
+}
+
+func TestHistory(t *testing.T) {
+	const broken = "!" // the line that breaks a rule begins with it
+	for _, tc := range []struct {
+		name   string
+		script []string
+		want   []string // in the details of the problems
+	}{
+		// Clean.
+		{name: "life of an object", script: []string{"created A 5", "updated A 7 <5", "updated A 9 <7", "deleted A 11 <9"}},
+		{name: "snapshot", script: []string{"snapshot A 5", "updated A 7 <5"}},
+		{name: "a delete of which no more is known", script: []string{"created A 5", "deleted A 5 <5"}},
+		{name: "recreated", script: []string{"created A 5", "deleted A 6 <5", "created B 7", "updated B 8 <7"}},
+		{name: "recreated after a delete of which no more is known", script: []string{"created A 5", "deleted A 5 <5", "created B 7"}},
+		{name: "left a selector and came back", script: []string{"created A 5", "deleted A 6 <5", "created A 7 <6", "deleted A 8 <7", "created A 9 <8"}},
+		{name: "a later epoch has lower versions", script: []string{"created A 100", "updated A 50 <100 e1", "updated A 51 <50 e1"}},
+		{name: "deleted in a later epoch", script: []string{"created A 100", "deleted A 100 <100 e1", "created B 51 e1"}},
+		{name: "deleted in a later epoch, the beginning dropped", script: []string{"deleted A 100 <100 e1", "created B 51 e1", "updated B 52 <51 e1", "updated B 53 <52 e1"}},
+		{name: "came back in a later epoch", script: []string{"created A 100", "deleted A 101 <100", "created A 50 <101 e1"}},
+		{name: "versions that are no numbers", script: []string{"created A x", "updated A b <x", "updated A a <b"}},
+		{name: "versions of different lengths", script: []string{"created A 9", "updated A 10 <9", "updated A 100 <10"}},
+		{name: "a history that is full begins anywhere", script: []string{"updated A 7 <5", "updated A 9 <7", "updated A 11 <9", "deleted A 12 <11"}},
+		{name: "a history that is full begins with a delete", script: []string{"deleted A 7 <5", "created B 9", "deleted B 11 <9", "created C 12"}},
+		{name: "purged, and back", script: []string{"created A 9 <7"}},
+		{name: "dropped while it was read", script: []string{
+			"created A 1", "drop 1", "updated A 7 <6", "updated A 8 <7", "updated A 9 <8", "updated A 10 <9"}},
+		{name: "delete dropped while it was read", script: []string{
+			"created A 1", "drop 1", "created B 7", "updated B 8 <7", "updated B 9 <8", "updated B 10 <9"}},
+		{name: "dropped twice while it was read", script: []string{
+			"created A 1", "drop 1", "updated A 7 <6", "drop 2", "updated A 17 <16", "updated A 18 <17", "updated A 19 <18", "updated A 20 <19"}},
+		{name: "between two deletes of one uid, dropped while it was read", script: []string{
+			"created A 1", "deleted A 2 <1", "drop 2", "deleted A 4 <3", "created A 5 <4", "deleted A 6 <5", "created A 7 <6"}},
+		{name: "purged while it was read, then recreated", script: []string{"created A 1", "wait 100", "drop 1", "created B 7"}},
+		{name: "purged while it was read, then back", script: []string{"created A 1", "wait 100", "drop 1", "created A 7 <6"}},
+		{name: "delete read and then purged, then back", script: []string{"created A 1", "deleted A 2 <1", "drop 2", "created A 7"}},
+		{name: "started anew after a message of someone else", script: []string{"created A 1", "foreign", "created A 1"}, want: []string{"no event of ours: nonsense"}},
+
+		// Broken, whatever was between two messages.
+		{name: "one id twice", script: []string{"created A 5", "updated A 7 <5", "!updated A 7 <5"}, want: []string{`id "A.7" is there twice`}},
+		{name: "one id twice after a drop", script: []string{
+			"created A 5", "drop 1", "!updated A 5 <4", "updated A 6 <5", "updated A 7 <6", "updated A 8 <7"}, want: []string{`id "A.5" is there twice`}},
+		{name: "one id twice in two epochs", script: []string{"created A 5", "!updated A 5 <5 e1"}, want: []string{`id "A.5" is there twice`}},
+		{name: "the version falls", script: []string{"created A 7", "!updated A 5 <7"}, want: []string{"the version falls from 7 to 5"}},
+		{name: "the version falls by its length", script: []string{"created A 10", "!updated A 9 <10"}, want: []string{"the version falls from 10 to 9"}},
+		{name: "the version falls in a delete", script: []string{"created A 7", "!deleted A 5 <7"}, want: []string{"the version falls from 7 to 5"}},
+		{name: "the version falls after a delete", script: []string{"created A 7", "deleted A 9 <7", "!created A 8 <9"}, want: []string{"the version falls from 9 to 8"}},
+		{name: "back in the version of the delete", script: []string{"created A 7", "deleted A 9 <7", "!created A 9 <9"}, want: []string{"version 9 is there twice"}},
+		{name: "an older uid overwrites", script: []string{"created A 5", "deleted A 6 <5", "created B 7", "deleted B 8 <7", "!created A 6"},
+			want: []string{`the version falls from 8 of uid "B" to 6 of uid "A"`}},
+		{name: "the version falls after a delete in a later epoch", script: []string{"created A 100", "deleted A 90 <100 e1", "!created B 51 e1"},
+			want: []string{`the version falls from 90 of uid "A" to 51 of uid "B"`}},
+		{name: "the epoch falls", script: []string{"created A 5 e2", "!updated A 7 <5 e1"}, want: []string{"the epoch falls from 2 to 1"}},
+
+		// Broken because the first of two neighbours is still there.
+		{name: "one delete twice", script: []string{"created A 5", "deleted A 6 <5", "!deleted A 6 <6"}, want: []string{`id "A.deleted" is there twice, after the event at 2`}},
+		{name: "update after delete", script: []string{"created A 5", "deleted A 6 <5", "!updated A 7 <6"}, want: []string{"type updated follows the delete of the same uid"}},
+		{name: "recreated without a delete", script: []string{"created A 5", "!created B 7"}, want: []string{`uid "B" follows uid "A" without a delete in between`}},
+		{name: "deleted instead of another", script: []string{"created A 5", "!deleted B 7"}, want: []string{`uid "B" follows uid "A" without a delete in between`}},
+		{name: "created twice", script: []string{"created A 5", "!created A 7 <5"}, want: []string{"type created of a uid that exists already"}},
+		{name: "snapshot of what exists", script: []string{"created A 5", "!snapshot A 7 <5"}, want: []string{"type snapshot of a uid that exists already"}},
+		{name: "a state is missing", script: []string{"created A 5", "!updated A 9 <7"}, want: []string{`previousversion is "7", the event before has "5"`}},
+		{name: "no previousversion", script: []string{"created A 5", "!updated A 9"}, want: []string{`previousversion is "", the event before has "5"`}},
+		{name: "back without previousversion", script: []string{"created A 5", "deleted A 6 <5", "!created A 9"}, want: []string{`previousversion is "", the event before has "6"`}},
+		{name: "first event is an update", script: []string{"created A 5", "deleted A 6 <5", "!updated B 9"}, want: []string{`the first event of uid "B" is of type updated`}},
+		{name: "first event has a previousversion", script: []string{"created A 5", "deleted A 6 <5", "!created B 9 <6"}, want: []string{`the first event of uid "B" has previousversion "6"`}},
+		{name: "much later is no excuse", script: []string{"created A 1", "wait 100", "!created B 7", "updated B 8 <7", "updated B 9 <8", "updated B 10 <9"},
+			want: []string{"without a delete in between"}},
+
+		// Broken because not enough was dropped.
+		{name: "the beginning is missing", script: []string{"!updated A 7 <5", "updated A 9 <7", "updated A 11 <9"}, want: []string{`the first event of uid "A" is of type updated`}},
+		{name: "only a delete", script: []string{"!deleted A 7 <5"}, want: []string{`the first event of uid "A" is of type deleted`}},
+		{name: "a drop of too few", script: []string{"created A 1", "drop 1", "!updated A 7 <6", "updated A 8 <7", "updated A 9 <8"}, want: []string{`previousversion is "6"`}},
+		{name: "a purge does not make an update", script: []string{"created A 1", "wait 100", "drop 1", "!updated A 7 <6"}, want: []string{`previousversion is "6"`}},
+		{name: "too soon for a purge", script: []string{"created A 1", "wait 50", "drop 1", "!created B 7"}, want: []string{"without a delete in between"}},
+		{name: "the second drop of too few", script: []string{
+			"created A 1", "drop 1", "updated A 7 <6", "updated A 8 <7", "updated A 9 <8", "updated A 10 <9", "drop 5", "!updated A 15 <14"},
+			want: []string{`previousversion is "14"`}},
+
+		{name: "several", script: []string{"created A 5", "!updated A 9 <7", "!updated A 8 <9", "!created B 10"},
+			want: []string{`previousversion is "7"`, "the version falls from 9 to 8", "without a delete in between"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var at []uint64
+			script := slices.Clone(tc.script)
+			position := uint64(0)
+			for i, line := range script {
+				n := uint64(1)
+				if strings.HasPrefix(line, "drop") {
+					n = 0
+				} else if _, err := fmt.Sscanf(line, "wait %d", &n); err != nil {
+					n = 1
+				}
+				position += n
+				if rest, ok := strings.CutPrefix(line, broken); ok {
+					script[i] = rest
+					at = append(at, position)
+				} else if line == "foreign" {
+					at = append(at, position)
+				}
+			}
+			h := fold(t, script)
+			slices.SortFunc(h.problems, func(a, b Problem) int { return int(a.Position) - int(b.Position) })
+			if len(h.problems) != len(tc.want) {
+				t.Fatalf("got %d problems, want %d: %+v", len(h.problems), len(tc.want), h.problems)
+			}
+			for i, p := range h.problems {
+				if !strings.Contains(p.Detail, tc.want[i]) {
+					t.Errorf("got %q, want %q in it", p.Detail, tc.want[i])
+				}
+				if p.Position != at[i] {
+					t.Errorf("%q is at %d, want %d", p.Detail, p.Position, at[i])
+				}
+				if p.Resource != "deployments.apps" || p.Namespace != "default" || p.Name != "web" {
+					t.Errorf("%q is of %s %s/%s", p.Detail, p.Resource, p.Namespace, p.Name)
+				}
+			}
+		})
+	}
+}
+
+// TestHistoryState: what the last event says is the state, whatever is wrong with
+// the order.
+func TestHistoryState(t *testing.T) {
+	h := fold(t, []string{"created A 5", "updated A 7 <5", "updated A 6 <7"})
+	if e := h.state(web); e.Version != "6" || !e.live() || e.Key != web || e.Position != 3 {
+		t.Errorf("got %+v", e)
+	}
+	h = fold(t, []string{"created A 5", "deleted A 7 <5"})
+	if e := h.state(web); e.live() || e.UID != "A" {
+		t.Errorf("got %+v", e)
+	}
+	if e := h.state(event.Key{Name: "other"}); e.live() || e.UID != "" {
+		t.Errorf("got %+v", e)
+	}
+}
+
+// TestHistoryDoubtsBeyond: what was read after the decision was called for is left
+// for the next time.
+func TestHistoryDoubtsBeyond(t *testing.T) {
+	h := fold(t, []string{"created A 1"})
+	h.kept = func(event.Key, uint64) (bool, error) { return false, nil }
+	if err := h.add(busEvent{Key: web, Position: 9, Type: event.Updated, UID: "A", ID: "A.9", Version: "9", Previous: "8"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	h.settleDoubts(8)
+	if len(h.problems) != 0 {
+		t.Errorf("got %+v", h.problems)
+	}
+}
+
+func TestHistoryAskFails(t *testing.T) {
+	h := fold(t, []string{"created A 1"})
+	down := errors.New("down")
+	h.kept = func(event.Key, uint64) (bool, error) { return false, down }
+	if err := h.add(busEvent{Key: web, Position: 9, Type: event.Updated, UID: "A", ID: "A.9", Version: "9", Previous: "8"}, nil); !errors.Is(err, down) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestHistoryMarkers(t *testing.T) {
+	h := fold(t, nil)
+	k := event.Key{Group: "apps", Resource: "deployments"}
+	h.addMarker(k, "s", "started.1", event.SnapshotStarted, 1)
+	h.addMarker(k, "s", "completed.1", event.SnapshotCompleted, 2)
+	h.addMarker(k, "other", "completed.1", event.SnapshotCompleted, 3)
+	if len(h.problems) != 0 {
+		t.Errorf("got %+v", h.problems)
+	}
+	h.addMarker(k, "s", "completed.1", event.SnapshotCompleted, 4)
+	h.addMarker(k, "s", "x", "x", 5)
+	if len(h.problems) != 2 || h.problems[0].Kind != Misordered || h.problems[0].Position != 4 || h.problems[1].Kind != Malformed {
+		t.Errorf("got %+v", h.problems)
+	}
+}
+
+// TestHistoryRecent: what is remembered of an object that is looked at closely is
+// bounded.
+func TestHistoryRecent(t *testing.T) {
+	h := fold(t, []string{"created A 1"})
+	h.watch(web)
+	for n := uint64(2); n <= 1000; n++ {
+		e := busEvent{Key: web, Position: n, Type: event.Updated, UID: "A", ID: fmt.Sprint("A.", n), Version: fmt.Sprint(n), Previous: fmt.Sprint(n - 1)}
+		if err := h.add(e, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	recent := h.objects[web].recent
+	if len(recent) > maxRecent || len(recent) < maxRecent/2 || recent[len(recent)-1].Version != "1000" {
+		t.Errorf("%d are remembered, the last is %s", len(recent), recent[len(recent)-1].Version)
+	}
+}

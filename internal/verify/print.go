@@ -1,0 +1,164 @@
+package verify
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"unicode"
+	"unicode/utf8"
+)
+
+// WriteTable prints a report for people: a line for each problem, if there are
+// any, and a summary. Nothing in a name can control the terminal.
+func (r Report) WriteTable(w io.Writer) error {
+	var b bytes.Buffer
+	if len(r.Problems) > 0 {
+		table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(table, "PROBLEM\tRESOURCE\tOBJECT\tCLUSTER\tBUS\tPOSITION\tDETAIL")
+		for _, p := range r.Problems {
+			fmt.Fprintln(table, strings.Join([]string{
+				string(p.Kind), cell(p.Resource), p.object(), cell(p.Cluster), cell(p.Bus), position(p.Position), visible(p.Detail),
+			}, "\t"))
+		}
+		if err := table.Flush(); err != nil {
+			return err
+		}
+		b.WriteByte('\n')
+	}
+	for _, u := range r.Unlisted {
+		fmt.Fprintf(&b, "not looked at: %s\n", visible(u.Reason))
+	}
+	for _, s := range r.Unmatched {
+		fmt.Fprintf(&b, "matches nothing in the cluster: %s\n", cell(s))
+	}
+	if r.OutOfScope > 0 {
+		fmt.Fprintf(&b, "%s on the bus out of scope, not compared\n", count(r.OutOfScope, "object"))
+	}
+	if r.InMotion > 0 {
+		fmt.Fprintf(&b, "%s changed all the time: the bus follows the version, the data was not compared\n", count(r.InMotion, "object"))
+	}
+	fmt.Fprintln(&b, r.Summary())
+	_, err := w.Write(b.Bytes())
+	return err
+}
+
+// Summary is the report in one line.
+func (r Report) Summary() string {
+	order, broken := "in order", 0
+	for _, p := range r.Problems {
+		if p.Kind == Misordered || p.Kind == Malformed {
+			broken++
+		}
+	}
+	if broken > 0 {
+		order = "with " + count(broken, "problem")
+	}
+	at := ""
+	if r.ResourceVersion != "" {
+		at = ", cluster at " + thousands(r.ResourceVersion)
+	}
+	return fmt.Sprintf("%s, %s, %s %s; stream up to %s%s",
+		count(r.Objects, "object"), count(len(r.Problems)-broken, "difference"), count(r.Messages, "message"), order,
+		thousands(strconv.FormatUint(r.Position, 10)), at)
+}
+
+// WriteJSON prints a report as one JSON document.
+func (r Report) WriteJSON(w io.Writer) error {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	if err := e.Encode(r); err != nil {
+		return err
+	}
+	_, err := w.Write(escapeJSON(b.Bytes()))
+	return err
+}
+
+// object is the namespace and name of a problem for people.
+func (p Problem) object() string {
+	name := p.Name
+	if p.Namespace != "" {
+		name = p.Namespace + "/" + p.Name
+	}
+	return cell(name)
+}
+
+// cell is one word of the table; what is no plain word is quoted.
+func cell(s string) string {
+	if s == "" {
+		return "-"
+	}
+	if !isPlain(s) {
+		return strconv.Quote(s)
+	}
+	return s
+}
+
+// isPlain tells what can be printed as it is and taken for nothing else.
+func isPlain(s string) bool {
+	return s != "" && utf8.ValidString(s) &&
+		!strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) || unicode.IsSpace(r) || r == '"' })
+}
+
+// visible writes what does not print as an escape; of a sentence, which may have
+// spaces.
+func visible(s string) string {
+	if !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) && utf8.ValidString(s) {
+		return s
+	}
+	quoted := strconv.Quote(s)
+	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
+}
+
+func position(n uint64) string {
+	if n == 0 {
+		return "-"
+	}
+	return strconv.FormatUint(n, 10)
+}
+
+func count(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return thousands(strconv.Itoa(n)) + " " + noun
+}
+
+// thousands puts commas into a number; what is none stays as it is.
+func thousands(s string) string {
+	if !isVersion(s) {
+		return cell(s)
+	}
+	first := cmp.Or(len(s)%3, 3)
+	grouped := s[:min(first, len(s))]
+	for i := first; i < len(s); i += 3 {
+		grouped += "," + s[i:i+3]
+	}
+	return grouped
+}
+
+// escapeJSON writes what does not print as \uXXXX; in JSON all of that, newlines
+// apart, is within strings.
+func escapeJSON(b []byte) []byte {
+	var escaped []byte
+	for len(b) > 0 {
+		r, size := utf8.DecodeRune(b)
+		switch {
+		case r == '\n' || unicode.IsPrint(r):
+			escaped = append(escaped, b[:size]...)
+		case r > 0xffff:
+			r -= 0x10000
+			escaped = fmt.Appendf(escaped, `\u%04x\u%04x`, 0xd800+r>>10, 0xdc00+r&0x3ff)
+		default:
+			escaped = fmt.Appendf(escaped, `\u%04x`, r)
+		}
+		b = b[size:]
+	}
+	return escaped
+}

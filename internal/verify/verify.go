@@ -1,0 +1,292 @@
+package verify
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish/nats"
+)
+
+// Options says what to compare. They are those of the forwarder whose work is
+// looked at.
+type Options struct {
+	Kube *rest.Config
+	// NATS says where the stream is. It is opened for reading only. Cluster may
+	// be empty: it is then the UID of the namespace kube-system. History must be
+	// the stream's.
+	NATS nats.Options
+
+	// Selectors of resources, as in the environment. UnlessNamed are those that a
+	// wildcard leaves out.
+	Resources, ExcludeResources, UnlessNamed []string
+	Namespaces                               []string // empty for all
+	LabelSelector, FieldSelector             string
+
+	// RedactionKey is that of the hashes of Secrets' values; without it these are
+	// not compared.
+	RedactionKey []byte
+	// DeleteRetention is how long the events of a deleted object stay; 24 h if 0.
+	DeleteRetention time.Duration
+
+	// Settle is how long the bus has to come to a state of the cluster; 10 s if 0.
+	Settle time.Duration
+
+	Logger *slog.Logger // none if nil
+}
+
+// DefaultSettle is how long the bus has to come to a state of the cluster, if not
+// said otherwise.
+const DefaultSettle = 10 * time.Second
+
+func (o Options) withDefaults() Options {
+	o.NATS.ReadOnly = true
+	o.NATS.SubjectPrefix = cmp.Or(o.NATS.SubjectPrefix, "kuberelay")
+	o.NATS.History = cmp.Or(o.NATS.History, 8)
+	o.DeleteRetention = cmp.Or(o.DeleteRetention, 24*time.Hour)
+	o.Settle = cmp.Or(o.Settle, DefaultSettle)
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	return o
+}
+
+// connectPatience is how long a bus that cannot be reached is tried.
+const connectPatience = 10 * time.Second
+
+// Run compares the bus with the cluster, in about twice the settle time at most
+// beyond what reading takes, and says what it found. It changes nothing.
+//
+// An error means that it could not look, or not everywhere: then the report holds
+// what it found elsewhere, but that nothing is wrong cannot be said. What is wrong
+// is in the report and is no error.
+func Run(ctx context.Context, o Options) (Report, error) {
+	o = o.withDefaults()
+	c, err := newCluster(o.Kube, o)
+	if err != nil {
+		return Report{}, err
+	}
+	if err := c.ready(ctx); err != nil {
+		return Report{}, err
+	}
+	if o.NATS.Cluster == "" {
+		if o.NATS.Cluster, err = c.name(ctx); err != nil {
+			return Report{}, err
+		}
+	}
+	bus, err := openBus(ctx, o.NATS)
+	if err != nil {
+		return Report{}, err
+	}
+	defer bus.Close()
+
+	v := &verification{
+		opts: o, cluster: c, log: o.Logger,
+		selectors: selectors{o.Resources, o.ExcludeResources, o.UnlessNamed},
+		follower:  newFollower(bus, place{o.NATS.SubjectPrefix, o.NATS.Cluster}, c.form, o.NATS.History, o.DeleteRetention),
+		listed:    map[schema.GroupResource]uint32{}, candidates: map[event.Key]*candidate{}, unlisted: map[string]string{},
+	}
+	return v.run(ctx)
+}
+
+// openBus does not wait for a stream that does not exist, nor for long for a
+// server.
+func openBus(ctx context.Context, o nats.Options) (*nats.Bus, error) {
+	bus, err := nats.Connect(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	waiting, cancel := context.WithTimeout(ctx, connectPatience)
+	defer cancel()
+	err = bus.Ready()
+	if err != nil && !errors.Is(err, nats.ErrStreamMissing) {
+		err = bus.Wait(waiting)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open the bus: %w", err), bus.Close())
+	}
+	return bus, nil
+}
+
+// verification is one run.
+type verification struct {
+	opts      Options
+	cluster   *cluster
+	selectors selectors
+	follower  *follower
+	log       *slog.Logger
+
+	selection  *selection
+	listings   uint32                          // so far; each marks the objects that it finds
+	listed     map[schema.GroupResource]uint32 // the last listing of each resource
+	candidates map[event.Key]*candidate
+	unlisted   map[string]string // resource to reason
+	report     Report
+}
+
+func (v *verification) run(ctx context.Context) (Report, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	end, err := v.follower.end(ctx, func(k event.Key, position uint64) { v.follower.ends[k] = position })
+	if err != nil {
+		return Report{}, err
+	}
+	followed := make(chan struct{})
+	go func() { defer close(followed); v.follower.run(ctx) }()
+	defer func() { cancel(); <-followed }()
+
+	v.log.Info("reading the bus", "objects", len(v.follower.ends), "up_to", end)
+	if err := v.follower.catchUp(ctx); err != nil {
+		return Report{}, err
+	}
+	for _, step := range []func(context.Context) error{
+		v.selectResources, v.compareAll, v.settle, v.follower.resolveDoubts, v.explain,
+	} {
+		if err := step(ctx); err != nil {
+			return Report{}, err
+		}
+	}
+	return v.finish()
+}
+
+// selectResources asks what the cluster serves now.
+func (v *verification) selectResources(ctx context.Context) error {
+	if err := v.cluster.ready(ctx); err != nil {
+		return err
+	}
+	s, err := v.selectors.selectResources(ctx, v.cluster.discovery)
+	if err != nil {
+		return err
+	}
+	v.selection = s
+	for _, group := range v.selectors.doubtful(s) {
+		v.unlisted["*."+group] = fmt.Sprintf("discovery: %v", s.failed[group])
+	}
+	return nil
+}
+
+// compareAll lists the cluster and makes candidates of what differs.
+func (v *verification) compareAll(ctx context.Context) error {
+	for _, gr := range sortedResources(v.selection.selected) {
+		r := v.selection.selected[gr]
+		found, err := v.compareResource(ctx, r)
+		switch {
+		case err == nil:
+			v.listed[gr] = v.listings
+			v.report.Resources = append(v.report.Resources, found)
+			v.report.Objects += found.Objects
+			if newer(found.ResourceVersion, v.report.ResourceVersion) || v.report.ResourceVersion == "" {
+				v.report.ResourceVersion = found.ResourceVersion
+			}
+		case isUnserved(err):
+			// It went away since discovery; its objects, if the bus has any, are
+			// looked at once more.
+			if err := v.selectResources(ctx); err != nil {
+				return err
+			}
+			if v.selection.served[gr] {
+				v.unlisted[gr.String()] = whatFailed(gr, err)
+			}
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case isRefused(err):
+			v.unlisted[gr.String()] = whatFailed(gr, err)
+		default:
+			return errors.New(whatFailed(gr, err))
+		}
+	}
+	v.findExtra()
+	return nil
+}
+
+// compareResource lists one resource and compares each object as it comes.
+func (v *verification) compareResource(ctx context.Context, r resource) (Resource, error) {
+	found := Resource{Resource: r.GroupResource().String(), Version: r.Version}
+	begin := func() { v.listings++; found.Objects = 0 }
+	version, err := v.cluster.listAll(ctx, r, true, begin, func(i item) error {
+		found.Objects++
+		s := v.cluster.see(r, i)
+		e := v.follower.mark(i.key, v.listings)
+		if !isSame(s, e) || !sameData(s, e) {
+			v.suspect(i.key)
+		}
+		return nil
+	})
+	found.ResourceVersion = version
+	if err == nil {
+		v.log.Info("resource listed", "resource", found.Resource, "objects", found.Objects, "resource_version", version)
+	}
+	return found, err
+}
+
+// findExtra makes candidates of the objects on the bus that no list had, or whose
+// resource the cluster does not serve.
+func (v *verification) findExtra() {
+	v.follower.live(func(k event.Key, mark uint32) {
+		gr := k.GroupResource()
+		listing, listed := v.listed[gr]
+		switch {
+		case listed:
+			if mark != listing && v.cluster.covers(k) {
+				v.suspect(k)
+			}
+		case v.selection.served[gr]: // not selected, or in unlisted
+		case v.selection.failed[gr.Group] != nil:
+			v.unlisted[gr.String()] = fmt.Sprintf("discovery: %v", v.selection.failed[gr.Group])
+		default:
+			v.suspect(k)
+		}
+	})
+}
+
+func (v *verification) suspect(k event.Key) {
+	if v.candidates[k] == nil {
+		v.candidates[k] = &candidate{returns: v.cluster.selects()}
+		v.follower.watch(k)
+	}
+}
+
+// isRefused tells which errors of a list concern its resource alone.
+func isRefused(err error) bool {
+	return refusal(err) != ""
+}
+
+// finish makes the report.
+func (v *verification) finish() (Report, error) {
+	r := &v.report
+	v.follower.report(r)
+	r.Unmatched = v.selection.unmatched
+	v.follower.live(func(k event.Key, _ uint32) {
+		_, selected := v.selection.selected[k.GroupResource()]
+		if v.selection.served[k.GroupResource()] && (!selected || !v.cluster.covers(k)) {
+			r.OutOfScope++
+		}
+	})
+	for resource, reason := range v.unlisted {
+		r.Unlisted = append(r.Unlisted, Unlisted{resource, reason})
+	}
+	r.sort()
+	if len(r.Unlisted) == 0 {
+		return *r, nil
+	}
+	reasons := make([]string, len(r.Unlisted))
+	for i, u := range r.Unlisted {
+		reasons[i] = u.Reason
+	}
+	return *r, fmt.Errorf("not everything could be looked at: %s", strings.Join(reasons, "; "))
+}
+
+// keysOf gives the candidates by resource.
+func (v *verification) keysOf() map[schema.GroupResource][]event.Key {
+	keys := map[schema.GroupResource][]event.Key{}
+	for k := range v.candidates {
+		keys[k.GroupResource()] = append(keys[k.GroupResource()], k)
+	}
+	return keys
+}

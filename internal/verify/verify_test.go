@@ -1,0 +1,259 @@
+package verify
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	"github.com/kuberelay/kuberelay/internal/controlplane"
+	"github.com/kuberelay/kuberelay/internal/controlplane/controlplanetest"
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/natsserver/natstest"
+	"github.com/kuberelay/kuberelay/internal/publish/nats"
+)
+
+var cluster1 = controlplanetest.Shared{Options: controlplane.Options{Users: map[string][]string{"little": nil}}}
+
+func TestMain(m *testing.M) { os.Exit(cluster1.Run(m)) }
+
+// limit bounds every wait.
+const limit = time.Minute
+
+var (
+	configMaps = event.Resource{Version: "v1", Resource: "configmaps", Kind: "ConfigMap", Namespaced: true}
+	secrets    = event.Resource{Version: "v1", Resource: "secrets", Kind: "Secret", Namespaced: true}
+	roles      = event.Resource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "roles", Kind: "Role", Namespaced: true}
+)
+
+// world is a cluster, a bus, and a forwarder made by hand: what is on the bus is
+// what the test puts there.
+type world struct {
+	t         *testing.T
+	kube      *rest.Config
+	dynamic   dynamic.Interface
+	namespace string
+	server    *natstest.Server
+	bus       *nats.Bus
+	builder   event.Builder
+	converter *event.Converter
+	js        jetstream.JetStream
+	acked     map[event.Key]event.Acked
+	opts      Options
+}
+
+const (
+	clusterName = "test.cluster"
+	busDepth    = 4
+)
+
+var redactionKey = []byte("0123456789abcdef")
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	cp := cluster1.ControlPlane(t)
+	w := &world{
+		t: t, kube: cp.Config(), namespace: controlplanetest.Namespace(t, cp), server: natstest.Start(t),
+		builder: event.Builder{Cluster: clusterName}, converter: event.NewConverter(redactionKey), acked: map[event.Key]event.Acked{},
+	}
+	var err error
+	if w.dynamic, err = dynamic.NewForConfig(w.kube); err != nil {
+		t.Fatal(err)
+	}
+	at := nats.Options{URLs: []string{w.server.URL}, Cluster: clusterName, History: busDepth}
+	if w.bus, err = nats.Connect(t.Context(), at); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { w.bus.Close() })
+	nc, err := natsgo.Connect(w.server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	if w.js, err = jetstream.New(nc); err != nil {
+		t.Fatal(err)
+	}
+	w.opts = Options{
+		Kube: w.kube, NATS: at, Resources: []string{"configmaps"}, Namespaces: []string{w.namespace},
+		Settle: 300 * time.Millisecond,
+	}
+	return w
+}
+
+func (w *world) client(r event.Resource) dynamic.ResourceInterface {
+	return w.dynamic.Resource(r.GroupVersionResource()).Namespace(w.namespace)
+}
+
+func newObject(r event.Resource, name string, content map[string]any) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{Object: map[string]any{}}
+	for k, v := range content {
+		u.Object[k] = v
+	}
+	u.SetAPIVersion(r.APIVersion())
+	u.SetKind(r.Kind)
+	u.SetName(name)
+	return u
+}
+
+// create makes an object in the cluster.
+func (w *world) create(r event.Resource, name string, content map[string]any) *unstructured.Unstructured {
+	w.t.Helper()
+	u, err := w.client(r).Create(w.t.Context(), newObject(r, name, content), metav1.CreateOptions{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return u
+}
+
+// update changes an object in the cluster.
+func (w *world) update(r event.Resource, u *unstructured.Unstructured, change func(*unstructured.Unstructured)) *unstructured.Unstructured {
+	w.t.Helper()
+	u = u.DeepCopy()
+	change(u)
+	u, err := w.client(r).Update(w.t.Context(), u, metav1.UpdateOptions{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return u
+}
+
+// touch gives an object a new version.
+func (w *world) touch(u *unstructured.Unstructured) *unstructured.Unstructured {
+	w.t.Helper()
+	return w.update(configMaps, u, func(u *unstructured.Unstructured) {
+		n, _ := strconv.Atoi(u.GetLabels()["touched"])
+		u.SetLabels(map[string]string{"touched": strconv.Itoa(n + 1)})
+	})
+}
+
+func (w *world) delete(r event.Resource, name string) {
+	w.t.Helper()
+	if err := w.client(r).Delete(w.t.Context(), name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		w.t.Fatal(err)
+	}
+}
+
+// publish puts an event on the bus as the forwarder would, but for what change
+// makes of it, and returns its position.
+func (w *world) publish(t event.Type, r event.Resource, u *unstructured.Unstructured, change ...func(*event.Change)) uint64 {
+	w.t.Helper()
+	o, err := w.converter.FromUnstructured(r, u)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	k := r.Key(u.GetNamespace(), u.GetName())
+	c := event.Change{Type: t, Cause: event.CauseWatch, Key: k, Resource: r, Object: o, Observed: time.Now()}
+	if was := w.acked[k]; was.UID == string(o.UID) {
+		c.Previous = was.ResourceVersion
+	}
+	for _, f := range change {
+		f(&c)
+	}
+	m, err := w.builder.Message(c)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return w.send(m)
+}
+
+// send puts a message on the bus after the last of its object.
+func (w *world) send(m *event.Message) uint64 {
+	w.t.Helper()
+	m.Expected = w.acked[m.Key].Position
+	type outcome struct {
+		position uint64
+		err      error
+	}
+	done := make(chan outcome, 1)
+	w.bus.Publish(w.t.Context(), m, func(position uint64, err error) { done <- outcome{position, err} })
+	select {
+	case o := <-done:
+		if o.err != nil {
+			w.t.Fatal(o.err)
+		}
+		m.Acked.Position = o.position
+		w.acked[m.Key] = m.Acked
+		return o.position
+	case <-time.After(limit):
+		w.t.Fatal("no acknowledgement")
+		return 0
+	}
+}
+
+// sync publishes everything that the cluster has of a resource in the namespace.
+func (w *world) sync(r event.Resource) {
+	w.t.Helper()
+	list, err := w.client(r).List(w.t.Context(), metav1.ListOptions{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for i := range list.Items {
+		w.publish(event.Created, r, &list.Items[i])
+	}
+}
+
+func (w *world) verify() (Report, error) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), limit)
+	defer cancel()
+	return Run(ctx, w.opts)
+}
+
+// found verifies and gives the problems in short: kind, name, a colon and the
+// detail.
+func (w *world) found() []string {
+	w.t.Helper()
+	r, err := w.verify()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var b strings.Builder
+	if err := r.WriteTable(&b); err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Logf("%s", b.String())
+	var all []string
+	for _, p := range r.Problems {
+		all = append(all, fmt.Sprintf("%s %s: %s", p.Kind, p.Name, p.Detail))
+	}
+	return all
+}
+
+// want fails unless the problems are exactly those, each having one of the texts
+// in it.
+func want(t *testing.T, got []string, want ...string) {
+	t.Helper()
+	if len(got) != len(want) {
+		t.Fatalf("got %d problems, want %d: %q", len(got), len(want), got)
+	}
+	for i := range got {
+		if !strings.Contains(got[i], want[i]) {
+			t.Errorf("got %q, want %q in it", got[i], want[i])
+		}
+	}
+}
+
+func TestClean(t *testing.T) {
+	w := newWorld(t)
+	w.create(configMaps, "a", map[string]any{"data": map[string]any{"k": "<&>\u2028"}})
+	b := w.create(configMaps, "b", nil)
+	w.sync(configMaps)
+	b = w.touch(b)
+	w.publish(event.Updated, configMaps, b)
+	want(t, w.found())
+	r, err := w.verify()
+	if err != nil || r.Objects != 2 || r.Messages != 3 || r.Position != 3 || !r.Clean() {
+		t.Errorf("got %+v, %v", r, err)
+	}
+}

@@ -1,0 +1,265 @@
+package harness
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+)
+
+// Options say what a forwarder is to be.
+type Options struct {
+	Binary     string
+	Dir        string // for its log, its home and its data; must exist
+	Address    string // of its operations server
+	Kubeconfig string
+	NATSURL    string
+	Cluster    string // its name on the bus
+
+	// Set adds variables without their prefix, or overrides them; "" removes one.
+	Set map[string]string
+}
+
+// Forwarder is a process of the built binary, which may be started again after it
+// has ended. It may be used by several goroutines at once.
+type Forwarder struct {
+	options Options
+	env     []string
+	logFile string
+
+	mu    sync.Mutex
+	cmd   *exec.Cmd
+	ended chan struct{} // closed when cmd has ended; nil before the first start
+}
+
+// New prepares a forwarder.
+func New(o Options) *Forwarder {
+	f := &Forwarder{options: o, logFile: filepath.Join(o.Dir, "forwarder.log")}
+	variables := map[string]string{
+		"NATS_URL": o.NATSURL, "LISTEN_ADDR": o.Address, "CLUSTER_NAME": o.Cluster, "LOG_LEVEL": "debug",
+		"RETRY_MAX_DELAY": "2s", "NATS_ACK_TIMEOUT": "3s", "DATA_DIR": o.Dir,
+	}
+	for k, v := range o.Set {
+		variables[k] = v
+	}
+	f.env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + o.Dir, "KUBECONFIG=" + o.Kubeconfig}
+	for k, v := range variables {
+		if v != "" {
+			f.env = append(f.env, "KUBERELAY_"+k+"="+v)
+		}
+	}
+	return f
+}
+
+// Start starts the process, with more variables, and returns without waiting for
+// it to be ready. It must not be running.
+func (f *Forwarder) Start(more ...string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.running() {
+		return errors.New("start the forwarder: it is running")
+	}
+	log, err := os.OpenFile(f.logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("start the forwarder: %w", err)
+	}
+	defer log.Close()
+	cmd := exec.Command(f.options.Binary, "run")
+	cmd.Env, cmd.Stderr, cmd.Stdout = append(f.env[:len(f.env):len(f.env)], more...), log, log
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start the forwarder: %w", err)
+	}
+	ended := make(chan struct{})
+	f.cmd, f.ended = cmd, ended
+	go func() {
+		_ = cmd.Wait() //nolint:errcheck // the state of the process says it
+		close(ended)
+	}()
+	return nil
+}
+
+func (f *Forwarder) running() bool {
+	if f.cmd == nil {
+		return false
+	}
+	select {
+	case <-f.ended:
+		return false
+	default:
+		return true
+	}
+}
+
+// Running tells whether the process has been started and has not ended.
+func (f *Forwarder) Running() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.running()
+}
+
+// Ended is closed when the process that was last started has ended. It is nil
+// before the first start.
+func (f *Forwarder) Ended() <-chan struct{} {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.ended
+}
+
+// Failure says how the process ended: nil if it ended well or is running. Killed
+// is for kill -9, by whomever.
+func (f *Forwarder) Failure() (err error, killed bool) { //nolint:revive // killed is a remark on err
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.cmd == nil || f.running() || f.cmd.ProcessState.Success() {
+		return nil, false
+	}
+	status, ok := f.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	killed = ok && status.Signaled() && status.Signal() == syscall.SIGKILL
+	return fmt.Errorf("the forwarder ended: %s", f.cmd.ProcessState), killed
+}
+
+// Signal sends a signal to the process, if it is running.
+func (f *Forwarder) Signal(s os.Signal) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.running() {
+		_ = f.cmd.Process.Signal(s) //nolint:errcheck // it has just ended
+	}
+}
+
+// Kill ends the process as kill -9 does, if it is running, and waits for its end.
+func (f *Forwarder) Kill() {
+	f.Signal(syscall.SIGKILL)
+	if ended := f.Ended(); ended != nil {
+		<-ended
+	}
+}
+
+// Stop asks the process to end and waits until it has, or ctx ends. It is an error
+// if it does not end well.
+func (f *Forwarder) Stop(ctx context.Context) error {
+	ended := f.Ended()
+	if ended == nil {
+		return nil
+	}
+	f.Signal(syscall.SIGTERM)
+	select {
+	case <-ended:
+		err, _ := f.Failure()
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("the forwarder does not end: %w", ctx.Err())
+	}
+}
+
+// Get asks the operations server.
+func (f *Forwarder) Get(ctx context.Context, path string) (status int, body string, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+f.options.Address+path, http.NoBody)
+	if err != nil {
+		return 0, "", err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return 0, "", err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	return response.StatusCode, string(text), err
+}
+
+// Ready is nil if the process says that it is ready. If the process has ended,
+// waiting has no use: the error is an [EndedError].
+func (f *Forwarder) Ready(ctx context.Context) error {
+	if err, _ := f.Failure(); err != nil || !f.Running() {
+		return &EndedError{err}
+	}
+	status, body, err := f.Get(ctx, "/readyz")
+	if err == nil && status != http.StatusOK {
+		err = errors.New(body)
+	}
+	return err
+}
+
+// EndedError says that the process is not running.
+type EndedError struct{ Err error }
+
+func (e *EndedError) Error() string {
+	if e.Err == nil {
+		return "the forwarder is not running"
+	}
+	return e.Err.Error()
+}
+
+func (e *EndedError) Unwrap() error { return e.Err }
+
+// Metric reads a metric without labels, or the sum of one with. It is an error if
+// there is none of that name.
+func (f *Forwarder) Metric(ctx context.Context, name string) (float64, error) {
+	status, body, err := f.Get(ctx, "/metrics")
+	if err != nil || status != http.StatusOK {
+		return 0, fmt.Errorf("read metrics: status %d, %w", status, err)
+	}
+	sum, found := 0.0, false
+	for _, m := range regexp.MustCompile(`(?m)^`+name+`(?:\{[^}]*\})? (\S+)$`).FindAllStringSubmatch(body, -1) {
+		v, err := strconv.ParseFloat(m[1], 64)
+		if err != nil {
+			return 0, err
+		}
+		sum, found = sum+v, true
+	}
+	if !found {
+		return 0, fmt.Errorf("no metric %s", name)
+	}
+	return sum, nil
+}
+
+// Idle is nil if the forwarder is ready and has nothing left to publish.
+func (f *Forwarder) Idle(ctx context.Context) error {
+	if err := f.Ready(ctx); err != nil {
+		return err
+	}
+	for metric, of := range map[string]string{"kuberelay_dirty_objects": "objects are dirty", "workqueue_depth": "keys are queued"} {
+		switch n, err := f.Metric(ctx, metric); {
+		case err != nil:
+			return err
+		case n > 0:
+			return fmt.Errorf("%v %s", n, of)
+		}
+	}
+	return nil
+}
+
+// Run runs the binary to its end with another command and the same environment.
+func (f *Forwarder) Run(ctx context.Context, args ...string) (code int, stdout, stderr string, err error) {
+	cmd := exec.CommandContext(ctx, f.options.Binary, args...)
+	var out, errOut bytes.Buffer
+	cmd.Env, cmd.Stdout, cmd.Stderr = f.env, &out, &errOut
+	err = cmd.Run()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		err = nil
+	}
+	return cmd.ProcessState.ExitCode(), out.String(), errOut.String(), err
+}
+
+// Log is all that the processes have logged so far.
+func (f *Forwarder) Log() string {
+	text, _ := os.ReadFile(f.logFile) //nolint:errcheck // shown where something else failed
+	return string(text)
+}
+
+// LogTail is the last lines of the log.
+func (f *Forwarder) LogTail(lines int) string {
+	all := strings.Split(f.Log(), "\n")
+	return strings.Join(all[max(0, len(all)-lines):], "\n")
+}

@@ -1,0 +1,374 @@
+package torture
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kuberelay/kuberelay/internal/publish/faultproxy"
+	"github.com/kuberelay/kuberelay/test/harness"
+)
+
+// feltLimit bounds the wait for a fault to be felt. It is no promise that it will
+// be: the forwarder may have nothing to do just then.
+const feltLimit = 3 * time.Second
+
+// perform executes a plan up to the end of its faults, one forwarder being left.
+func (w *world) perform(ctx context.Context, p *plan) error {
+	for n, ph := range p.phases {
+		var faults error
+		var running sync.WaitGroup
+		over := make(chan struct{})
+		running.Go(func() {
+			for _, a := range ph.acts {
+				w.awaitOps(ctx, a.after, over)
+				if err := w.execute(ctx, a); err != nil {
+					faults = errors.Join(faults, fmt.Errorf("phase %d, %s: %w", n, a, err))
+				}
+			}
+		})
+		w.user.run(ctx, ph.ops)
+		close(over)
+		running.Wait()
+		if faults != nil {
+			return faults
+		}
+	}
+	if err := w.endFaults(ctx); err != nil {
+		return err
+	}
+	w.nodes[1-p.survivor].kill()
+	if !w.nodes[p.survivor].Running() {
+		return w.nodes[p.survivor].start()
+	}
+	return nil
+}
+
+// awaitOps waits until so many operations of the phase are over, or all.
+func (w *world) awaitOps(ctx context.Context, after int, over <-chan struct{}) {
+	ticker := time.NewTicker(time.Millisecond)
+	defer ticker.Stop()
+	for int(w.user.done.Load()) < after {
+		select {
+		case <-over:
+			return
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// execute does one deed. Those that mend do nothing where nothing is broken.
+func (w *world) execute(ctx context.Context, a act) error {
+	n := w.nodes[a.node]
+	switch a.do {
+	case start:
+		if a.arg != "" {
+			return n.start("FAILPOINT=" + a.arg)
+		}
+		return n.start()
+	case arm:
+		return n.restart("FAILPOINT=" + a.arg)
+	case killNow:
+		n.Signal(syscall.SIGKILL)
+	case terminate:
+		return w.terminate(ctx, n)
+	case stop:
+		return n.stop(ctx)
+	case freeze:
+		n.Signal(syscall.SIGSTOP)
+	case thaw:
+		n.Signal(syscall.SIGCONT)
+	case awaitDead:
+		return w.awaitDead(ctx, n)
+	case awaitLog:
+		w.awaitLog(ctx, n, a.arg)
+	case busDrop:
+		n.bus.DropAnswers()
+	case apiDrop:
+		n.api.DropAnswers()
+	case busHold:
+		n.bus.Freeze()
+	case apiHold:
+		n.api.Freeze()
+	case busRefuse:
+		n.bus.Refuse()
+	case apiRefuse:
+		n.api.Refuse()
+	case busPass:
+		mend(n.bus)
+	case apiPass:
+		mend(n.api)
+	case change:
+		return w.change(ctx, a.arg)
+	case racePurges:
+		return w.racePurges(ctx, n, a.n)
+	default:
+		return w.executeOnServers(ctx, a)
+	}
+	return nil
+}
+
+// mend lets a connection go on. What was dropped is lost, so that it cannot go on
+// where it was.
+func mend(p *faultproxy.Proxy) {
+	p.Break()
+	p.Pass()
+}
+
+func (w *world) executeOnServers(ctx context.Context, a act) error {
+	switch a.do {
+	case busKill:
+		w.bus.Kill()
+		w.busDown = true
+	case busStart:
+		if w.busDown {
+			w.bus.Start()
+			w.busDown = false
+		}
+	case busFreeze:
+		w.bus.Freeze()
+		w.busFrozen = true
+	case busThaw:
+		if w.busFrozen {
+			w.bus.Thaw()
+			w.busFrozen = false
+		}
+	case busFull:
+		return w.fill(ctx)
+	case busRoom:
+		return w.unfill(ctx)
+	case lose:
+		return w.lose(ctx, a.n)
+	case apiKill:
+		w.apiDown = true
+		return w.cp.KillAPIServer()
+	case apiStart:
+		if w.apiDown {
+			w.apiDown = false
+			return w.cp.StartAPIServer(ctx)
+		}
+	case apiFreeze:
+		w.apiFrozen = true
+		return w.cp.PauseAPIServer()
+	case apiThaw:
+		if w.apiFrozen {
+			w.apiFrozen = false
+			return w.cp.ResumeAPIServer()
+		}
+	case compact:
+		return w.cp.CompactEtcd(ctx)
+	case etcdKill:
+		w.etcdDown = true
+		return w.cp.KillEtcd()
+	case etcdStart:
+		if w.etcdDown {
+			w.etcdDown = false
+			return w.cp.StartEtcd(ctx)
+		}
+	case snapshot:
+		w.snapshot = filepath.Join(w.dir, "snapshot")
+		return w.cp.SnapshotEtcd(ctx, w.snapshot)
+	case restore:
+		w.restored = true
+		return w.cp.RestoreEtcd(ctx, w.snapshot)
+	case revoke:
+		w.forbidden = true
+		return w.kube.RbacV1().ClusterRoleBindings().Delete(ctx, coreRole.Name, metav1.DeleteOptions{})
+	case grant:
+		if w.forbidden {
+			w.forbidden = false
+			return w.allow(ctx)
+		}
+	default:
+		return fmt.Errorf("unknown deed %q", a.do)
+	}
+	return nil
+}
+
+// terminate asks a forwarder to end and waits for it; it is started again by its
+// keeper.
+func (w *world) terminate(ctx context.Context, n *node) error {
+	ended := n.Ended()
+	if ended == nil {
+		return nil
+	}
+	n.Signal(syscall.SIGTERM)
+	return await(ctx, ended, "the forwarder ends after SIGTERM")
+}
+
+func await(ctx context.Context, ended <-chan struct{}, what string) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	select {
+	case <-ended:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("never: %s", what)
+	}
+}
+
+// awaitDead waits until a forwarder has died by its failpoint.
+func (w *world) awaitDead(ctx context.Context, n *node) error {
+	before, err := n.state()
+	if err != nil {
+		return err
+	}
+	_ = harness.Eventually(ctx, feltLimit, "the forwarder has died", func(context.Context) error { //nolint:errcheck // it may be dead already
+		if now, _ := n.state(); now == before {
+			return errors.New("it lives")
+		}
+		return nil
+	})
+	return nil
+}
+
+// awaitLog waits until a text appears in a forwarder's log that was not there
+// before.
+func (w *world) awaitLog(ctx context.Context, n *node, text string) {
+	before := strings.Count(n.Log(), text)
+	_ = harness.Eventually(ctx, feltLimit, text, func(context.Context) error { //nolint:errcheck // there may be nothing to do
+		if strings.Count(n.Log(), text) == before {
+			return errors.New("not logged")
+		}
+		return nil
+	})
+}
+
+// change does an operation that is written as "verb name".
+func (w *world) change(ctx context.Context, what string) error {
+	verb, name, _ := strings.Cut(what, " ")
+	o := op{do: opVerb(verb), target: target{resource: name, name: name}}
+	err := w.user.do(ctx, o)
+	if apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err) || apierrors.IsForbidden(err) || apierrors.IsConflict(err) || isDown(err) {
+		return nil // it is still on its way, or another fault was faster
+	}
+	return err
+}
+
+// fill lets the stream take nothing more.
+func (w *world) fill(ctx context.Context) error {
+	return w.editStream(ctx, func(s jetstream.StreamState, c *jetstream.StreamConfig) {
+		w.full = true
+		c.MaxMsgs = int64(max(s.Msgs, 1))
+	})
+}
+
+func (w *world) unfill(ctx context.Context) error {
+	if !w.full {
+		return nil
+	}
+	return w.editStream(ctx, func(_ jetstream.StreamState, c *jetstream.StreamConfig) {
+		w.full = false
+		c.MaxMsgs = -1
+	})
+}
+
+func (w *world) editStream(ctx context.Context, edit func(jetstream.StreamState, *jetstream.StreamConfig)) error {
+	return harness.Eventually(ctx, limit, "the stream is changed", func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, opTimeout)
+		defer cancel()
+		s, err := w.recorder.JetStream().Stream(ctx, streamName)
+		if err != nil {
+			return err
+		}
+		c := s.CachedInfo().Config
+		edit(s.CachedInfo().State, &c)
+		_, err = w.recorder.JetStream().UpdateStream(ctx, c)
+		return err
+	})
+}
+
+// lose takes the last messages of some objects from the stream, as a bus does that
+// loses what it has acknowledged. Meanwhile the forwarders stand still: a message
+// that another has followed already is not a last one.
+func (w *world) lose(ctx context.Context, objects int) error {
+	for _, n := range w.nodes {
+		n.Signal(syscall.SIGSTOP)
+		defer n.Signal(syscall.SIGCONT)
+	}
+	if err := w.quiet(ctx); err != nil {
+		return err
+	}
+	all, _, err := w.recorder.All()
+	if err != nil {
+		return err
+	}
+	s, err := w.recorder.JetStream().Stream(ctx, streamName)
+	if err != nil {
+		return err
+	}
+	seen := map[string]bool{}
+	for n := len(all) - 1; n >= 0 && objects > 0; n-- {
+		m := all[n]
+		if seen[m.Subject] || isMarker(m) || w.lost[m.Sequence] {
+			continue
+		}
+		seen[m.Subject] = true
+		if err := s.DeleteMsg(ctx, m.Sequence); err != nil {
+			if errors.Is(err, jetstream.ErrMsgNotFound) || errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful) {
+				continue // purged
+			}
+			return err
+		}
+		w.lost[m.Sequence] = true
+		objects--
+	}
+	return nil
+}
+
+// quiet waits until nothing is written to the stream any more, and all of it has
+// been recorded.
+func (w *world) quiet(ctx context.Context) error {
+	last, same := uint64(0), 0
+	return harness.Eventually(ctx, limit, "the stream is quiet", func(ctx context.Context) error {
+		now, err := w.recorder.Last(ctx)
+		if err != nil {
+			return err
+		}
+		if now != last {
+			last, same = now, 0
+		}
+		if same++; same < 5 {
+			return errors.New("it is not")
+		}
+		return w.recorder.CatchUp(ctx, limit)
+	})
+}
+
+// racePurges deletes objects and creates them again when their deletes are just
+// being purged: one after the other, over more than the time between two purges.
+func (w *world) racePurges(ctx context.Context, n *node, objects int) error {
+	targets := make([]target, objects)
+	for i := range targets {
+		targets[i] = target{configMaps, "a", fmt.Sprintf("purged%d", i)}
+		_ = w.user.do(ctx, op{do: put, target: targets[i]}) //nolint:errcheck // it may be impossible just then
+	}
+	w.awaitLog(ctx, n, targets[objects-1].name)
+	for _, t := range targets {
+		_ = w.user.do(ctx, op{do: remove, target: t}) //nolint:errcheck // as above
+	}
+	w.awaitLog(ctx, n, "events of deleted objects purged")
+	ticker := time.NewTicker(1200 * time.Millisecond / time.Duration(objects))
+	defer ticker.Stop()
+	for i, t := range targets {
+		_ = w.user.do(ctx, op{do: put, target: t, value: i}) //nolint:errcheck // as above
+		_ = w.user.do(ctx, op{do: remove, target: targets[(i+objects/2)%objects]})
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}

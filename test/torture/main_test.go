@@ -1,0 +1,61 @@
+// Package torture runs the forwarder under a random workload and random faults,
+// and asks afterwards whether the bus has become an exact copy of the cluster and
+// whether every event on its way was in order.
+//
+// A seed decides everything that is decided: the forwarder's settings, the
+// changes of the cluster, the faults and when they begin and end. It does not
+// decide what several processes make of it on a busy machine, so a failing seed
+// is run again with the same plan, not with the same timing.
+//
+// What runs is real: etcd, API server and controller manager, a NATS server and
+// the forwarder as processes, the last built with the tag failpoints. Between the
+// forwarder and both servers are TCP proxies, which break what a test cannot ask
+// a server to break.
+package torture
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/kuberelay/kuberelay/internal/controlplane"
+	"github.com/kuberelay/kuberelay/internal/controlplane/controlplanetest"
+	"github.com/kuberelay/kuberelay/internal/natsserver/natstest"
+	"github.com/kuberelay/kuberelay/test/harness"
+)
+
+// reader is the user that the forwarder is. What it may read can be taken away.
+const reader = "forwarder"
+
+var (
+	cluster = controlplanetest.Shared{Options: controlplane.Options{
+		ControllerManager: true, // removes namespaces
+		Users:             map[string][]string{reader: nil},
+	}}
+	binary string // the forwarder, with failpoints
+)
+
+func TestMain(m *testing.M) {
+	natstest.RunIfChild()
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "kuberelay-torture-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	binary = filepath.Join(dir, "forwarder")
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	defer cancel()
+	if err := harness.Build(ctx, binary, "failpoints"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return cluster.Run(m)
+}

@@ -1,0 +1,167 @@
+package torture
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/kuberelay/kuberelay/internal/controlplane"
+	"github.com/kuberelay/kuberelay/internal/publish/faultproxy"
+	"github.com/kuberelay/kuberelay/test/harness"
+)
+
+// node is a forwarder with the proxies on its two sides. While it is wanted, it is
+// started again whenever it ends, as a kubelet would.
+type node struct {
+	*harness.Forwarder
+	bus, api *faultproxy.Proxy
+	dropping map[*faultproxy.Proxy]bool
+
+	mu      sync.Mutex
+	wanted  bool
+	begun   int // starts
+	killed  int // ends by kill -9
+	failure error
+	keepers sync.WaitGroup
+}
+
+// start starts the process with more variables. It must not be running.
+func (n *node) start(more ...string) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.wanted = true
+	return n.startLocked(more...)
+}
+
+func (n *node) startLocked(more ...string) error {
+	if err := n.Start(more...); err != nil {
+		return err
+	}
+	n.begun++
+	this, ended := n.begun, n.Ended()
+	n.keepers.Go(func() {
+		<-ended
+		n.ended(this)
+	})
+	return nil
+}
+
+// ended starts the process again if it is to run.
+func (n *node) ended(which int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	err, killed := n.Failure()
+	if killed {
+		n.killed++
+	} else if err != nil && n.failure == nil {
+		n.failure = err
+		n.wanted = false
+	}
+	if n.wanted && which == n.begun {
+		n.failure = errors.Join(n.failure, n.startLocked())
+	}
+}
+
+// restart kills the process, if it runs, and starts it with more variables.
+func (n *node) restart(more ...string) error {
+	n.kill()
+	return n.start(more...)
+}
+
+// kill ends the process for good.
+func (n *node) kill() {
+	n.mu.Lock()
+	n.wanted = false
+	n.mu.Unlock()
+	n.Kill()
+	n.keepers.Wait()
+}
+
+// stop asks the process to end for good.
+func (n *node) stop(ctx context.Context) error {
+	n.mu.Lock()
+	n.wanted = false
+	n.mu.Unlock()
+	n.Signal(syscall.SIGCONT)
+	if n.Ended() == nil {
+		return nil
+	}
+	err := n.Stop(ctx)
+	if _, killed := n.Failure(); killed { // by its failpoint
+		return nil
+	}
+	return err
+}
+
+// state is what has become of the process so far.
+func (n *node) state() (killed int, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	err = n.failure
+	for _, sign := range []string{"DATA RACE", "panic: ", "fatal error: "} {
+		if strings.Contains(n.Log(), sign) {
+			err = errors.Join(err, fmt.Errorf("the forwarder's log has %q", sign))
+		}
+	}
+	return n.killed, err
+}
+
+// writeKubeconfig writes the kubeconfig of a user that goes through a proxy.
+func writeKubeconfig(cp *controlplane.ControlPlane, dir, address string) (string, error) {
+	rc := cp.ConfigFor(reader)
+	config := clientcmdapi.NewConfig()
+	config.Clusters["torture"] = &clientcmdapi.Cluster{Server: "https://" + address, CertificateAuthorityData: rc.CAData}
+	config.AuthInfos[reader] = &clientcmdapi.AuthInfo{Token: rc.BearerToken}
+	config.Contexts["torture"] = &clientcmdapi.Context{Cluster: "torture", AuthInfo: reader}
+	config.CurrentContext = "torture"
+	file := filepath.Join(dir, "kubeconfig")
+	return file, clientcmd.WriteToFile(*config, file)
+}
+
+// The pace of a forwarder under torture: what takes long by default, so as not to
+// wear out a broken bus, takes short.
+const (
+	ackTimeout   = 500 * time.Millisecond
+	retryLongest = 500 * time.Millisecond
+	drainTimeout = 2 * time.Second
+)
+
+func (w *world) newNode(n int, set map[string]string) (*node, error) {
+	dir := filepath.Join(w.dir, fmt.Sprintf("forwarder-%d", n))
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return nil, err
+	}
+	nd := &node{
+		bus: faultproxy.Start(w.t, strings.TrimPrefix(w.bus.URL, "nats://")),
+		api: faultproxy.Start(w.t, strings.TrimPrefix(w.cp.Config().Host, "https://")),
+	}
+	kubeconfig, err := writeKubeconfig(w.cp, dir, nd.api.Addr())
+	if err != nil {
+		return nil, err
+	}
+	address, err := harness.FreePort()
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]string{
+		"NATS_ACK_TIMEOUT": ackTimeout.String(), "RETRY_MAX_DELAY": retryLongest.String(), "DRAIN_TIMEOUT": drainTimeout.String(),
+		"KUBE_QPS": "500", "KUBE_BURST": "1000",
+	}
+	for k, v := range set {
+		all[k] = v
+	}
+	nd.Forwarder = harness.New(harness.Options{
+		Binary: binary, Dir: dir, Address: address, Kubeconfig: kubeconfig,
+		NATSURL: "nats://" + nd.bus.Addr(), Cluster: clusterName, Set: all,
+	})
+	return nd, nil
+}

@@ -1,0 +1,225 @@
+package torture
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+)
+
+// plan is what a seed decides.
+type plan struct {
+	seed     uint64
+	settings settings
+	faults   []string // the names of their kinds
+	phases   []phase
+	survivor int // the forwarder that is left at the end
+}
+
+// settings are those of the forwarder that a plan varies.
+type settings struct {
+	namespaces bool // only the plan's own
+	labels     bool // only objects with the label
+	structured bool
+	history    int
+	workers    int
+	inFlight   int
+	resync     time.Duration
+	refresh    time.Duration // of the checkpoint
+	retention  time.Duration // of deletes
+}
+
+// phase is a batch of changes and what is done to the machinery meanwhile.
+type phase struct {
+	ops  []op
+	acts []act
+}
+
+// act is one deed of a fault.
+type act struct {
+	after int // operations of the phase that are over before it
+	do    verb
+	node  int    // which forwarder it is about
+	arg   string // what else it needs
+	n     int
+}
+
+// verb names a deed; execute has what it comes to.
+type verb string
+
+func (a act) String() string {
+	text := fmt.Sprintf("after %d: %s", a.after, a.do)
+	if slices.Contains(verbsOfNodes, a.do) {
+		text += fmt.Sprintf(" forwarder %d", a.node)
+	}
+	if a.arg != "" {
+		text += " " + a.arg
+	}
+	if a.n != 0 {
+		text += fmt.Sprintf(" %d", a.n)
+	}
+	return text
+}
+
+func (p *plan) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "seed %d: %s\nsettings: %+v\n", p.seed, strings.Join(p.faults, ", "), p.settings)
+	for n, ph := range p.phases {
+		fmt.Fprintf(&b, "phase %d:\n", n)
+		for _, a := range ph.acts {
+			fmt.Fprintf(&b, "  %s\n", a)
+		}
+		var ops []string
+		for _, o := range ph.ops {
+			ops = append(ops, o.String())
+		}
+		fmt.Fprintf(&b, "  operations: %s\n", strings.Join(ops, "; "))
+	}
+	fmt.Fprintf(&b, "forwarder %d is left\n", p.survivor)
+	return b.String()
+}
+
+// generator makes a plan.
+type generator struct {
+	*rand.Rand
+	plan  *plan
+	taken map[string]map[int]bool // what is in use in which phase
+	calm  int                     // from this phase on nothing is changed twice: see «etcd restored»
+}
+
+// The sizes of a plan.
+const (
+	basePhases  = 5
+	leastOps    = 8
+	mostOps     = 20
+	perSeed     = 3 // faults of a seed of the first round
+	manyMessage = 100_000
+)
+
+// newPlan makes the plan of a seed. The seeds of the first round, 1 to
+// [firstRound], have every kind of fault once between them; each later one has one
+// kind in its turn and up to two more by chance.
+func newPlan(seed uint64) *plan {
+	g := &generator{Rand: rand.New(rand.NewPCG(seed, 0x6b757265)), plan: &plan{seed: seed}, taken: map[string]map[int]bool{}, calm: math.MaxInt}
+	g.settings()
+	chosen := g.choose(seed)
+	g.plan.phases = make([]phase, basePhases)
+	g.plan.phases[0].acts = []act{{do: start, after: g.IntN(leastOps)}}
+	for _, k := range chosen {
+		g.plan.faults = append(g.plan.faults, k.name)
+		from, to := g.window(k)
+		k.add(g, from, to)
+	}
+	for n := range g.plan.phases {
+		g.fill(n)
+	}
+	return g.plan
+}
+
+func firstRound() uint64 { return uint64((len(kinds) + perSeed - 1) / perSeed) }
+
+func (g *generator) choose(seed uint64) []kind {
+	var chosen []kind
+	if seed >= 1 && seed <= firstRound() {
+		first := int(seed-1) * perSeed
+		chosen = append(chosen, kinds[first:min(first+perSeed, len(kinds))]...)
+	} else {
+		chosen = append(chosen, kinds[int(seed%uint64(len(kinds)))])
+		for range g.IntN(perSeed) {
+			k := kinds[g.IntN(len(kinds))]
+			if k.slow && g.IntN(3) > 0 {
+				continue // it takes many seconds; there are enough of it
+			}
+			if !slices.ContainsFunc(chosen, func(c kind) bool { return c.name == k.name || k.conflicts(c) }) {
+				chosen = append(chosen, k)
+			}
+		}
+	}
+	g.Shuffle(len(chosen), func(i, j int) { chosen[i], chosen[j] = chosen[j], chosen[i] })
+	return chosen
+}
+
+// settings draws what no fault decides.
+func (g *generator) settings() {
+	s := &g.plan.settings
+	switch g.IntN(10) {
+	case 0, 1:
+		s.namespaces = true
+	case 2, 3:
+		s.labels = true
+	}
+	s.structured = g.IntN(5) == 0
+	s.history = []int{1, 8, 8, manyMessage, manyMessage, manyMessage}[g.IntN(6)]
+	s.workers = []int{1, 4, 16}[g.IntN(3)]
+	s.inFlight = []int{1, 8, 4096, 4096}[g.IntN(4)]
+	s.resync = []time.Duration{time.Second, 10 * time.Minute, 10 * time.Minute}[g.IntN(3)]
+	s.refresh, s.retention = 10*time.Minute, 24*time.Hour
+	if s.labels {
+		// What has left the selection and goes away unseen is found when the
+		// bus is compared with the cluster.
+		s.refresh = time.Second
+	}
+}
+
+// window finds phases in which nothing that the kind needs is in use, and takes
+// it.
+func (g *generator) window(k kind) (from, to int) {
+	if k.first {
+		from, to = 0, 0
+	} else {
+		for range 20 {
+			from = 1 + g.IntN(basePhases-1)
+			to = min(from+g.IntN(2), basePhases-1)
+			if g.free(k, from, to) {
+				break
+			}
+		}
+	}
+	if !g.free(k, from, to) {
+		from = len(g.plan.phases)
+		to = from
+		g.plan.phases = append(g.plan.phases, phase{})
+	}
+	for _, what := range k.uses {
+		if g.taken[what] == nil {
+			g.taken[what] = map[int]bool{}
+		}
+		for n := from; n <= to; n++ {
+			g.taken[what][n] = true
+		}
+	}
+	return from, to
+}
+
+func (g *generator) free(k kind, from, to int) bool {
+	for _, what := range k.uses {
+		for n := from; n <= to; n++ {
+			if g.taken[what][n] {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// add puts acts into a phase, in their order, each after a number of operations.
+func (g *generator) add(n int, acts ...act) {
+	ph := &g.plan.phases[n]
+	after := g.IntN(leastOps / 2)
+	for _, a := range acts {
+		a.after = after
+		ph.acts = append(ph.acts, a)
+		after += g.IntN(leastOps/2) + 1
+	}
+}
+
+// fill draws the operations of a phase and sorts its acts.
+func (g *generator) fill(n int) {
+	ph := &g.plan.phases[n]
+	slices.SortStableFunc(ph.acts, func(a, b act) int { return a.after - b.after })
+	for range leastOps + g.IntN(mostOps-leastOps) {
+		ph.ops = append(ph.ops, g.op(n >= g.calm))
+	}
+}

@@ -1,0 +1,169 @@
+package torture
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/kuberelay/kuberelay/test/harness"
+)
+
+// streamCheck looks at every message that the stream has ever shown, those
+// included that have been dropped or purged since, which verify cannot see. It
+// shares no code with verify or the forwarder.
+type streamCheck struct {
+	world *world
+
+	// missed: some messages were gone before they could be read, so that it is not
+	// known which are neighbours.
+	missed bool
+
+	seen      map[string]harness.Received // by id
+	last      map[string]harness.Received // by subject
+	completed map[string]harness.Received // markers by group and resource
+	problems  []error
+}
+
+// checkStream gives all that is wrong with the messages. Those that a fault took
+// from the stream are left out: what came after cannot know of them.
+func (w *world) checkStream(all []harness.Received, missed bool) error {
+	c := streamCheck{
+		world: w, missed: missed,
+		seen: map[string]harness.Received{}, last: map[string]harness.Received{}, completed: map[string]harness.Received{},
+	}
+	for _, m := range all {
+		switch {
+		case w.lost[m.Sequence]:
+		case isMarker(m):
+			c.marker(m)
+		default:
+			c.event(m)
+			c.seen[m.Attributes["id"]], c.last[m.Subject] = m, m
+		}
+	}
+	return errors.Join(c.problems...)
+}
+
+func isMarker(m harness.Received) bool { return strings.Contains(m.Subject, "._control.") }
+
+// resourceOf is the group and resource that a subject names.
+func resourceOf(m harness.Received) string {
+	tokens := strings.Split(m.Subject, ".")
+	if isMarker(m) {
+		tokens = tokens[2:]
+	}
+	return strings.Join(tokens[2:4], ".")
+}
+
+func (c *streamCheck) wrong(m harness.Received, format string, args ...any) {
+	c.problems = append(c.problems, fmt.Errorf("stream: %s at %d: %s", m.Subject, m.Sequence, fmt.Sprintf(format, args...)))
+}
+
+func (c *streamCheck) marker(m harness.Received) {
+	id := m.Attributes["id"]
+	if before, ok := c.seen[id]; ok {
+		c.wrong(m, "the marker %q is at %d already", id, before.Sequence)
+	}
+	c.seen[id] = m
+	if m.Kind() == "completed" {
+		c.completed[resourceOf(m)] = m
+	}
+}
+
+func (c *streamCheck) event(m harness.Received) {
+	c.identity(m)
+	uid, version := m.Attributes["uid"], m.Attributes["sequence"]
+	if before, ok := c.seen[m.Attributes["id"]]; ok && !c.mayRepeat(before, m) {
+		c.wrong(m, "id %q is at %d already", m.Attributes["id"], before.Sequence)
+	}
+	if done, ok := c.completed[resourceOf(m)]; ok && m.Kind() == "snapshot" && !c.world.twoNodes() {
+		c.wrong(m, "a snapshot after the completed marker at %d", done.Sequence)
+	}
+	last, ok := c.last[m.Subject]
+	if !ok {
+		if !c.missed && !begins(m) {
+			c.wrong(m, "the first event is of type %s", m.Kind())
+		}
+		return
+	}
+	switch order := strings.Compare(version, last.Attributes["sequence"]); {
+	case order < 0:
+		c.wrong(m, "sequence %s after %s at %d", version, last.Attributes["sequence"], last.Sequence)
+	case order == 0 && m.Kind() != "deleted":
+		c.wrong(m, "sequence %s is at %d already", version, last.Sequence)
+	}
+	if !c.missed {
+		c.neighbours(last, m, uid == last.Attributes["uid"])
+	}
+}
+
+func begins(m harness.Received) bool { return m.Kind() == "created" || m.Kind() == "snapshot" }
+
+// neighbours compares two events of an object that followed one another.
+func (c *streamCheck) neighbours(last, m harness.Received, same bool) {
+	previous := m.Attributes["previousversion"]
+	switch gone := last.Kind() == "deleted"; {
+	case !same && !gone:
+		c.wrong(m, "uid %s after uid %s at %d, which was not deleted", m.Attributes["uid"], last.Attributes["uid"], last.Sequence)
+	case gone != begins(m):
+		c.wrong(m, "type %s after type %s at %d", m.Kind(), last.Kind(), last.Sequence)
+	case same && gone && !c.world.mayReturn():
+		c.wrong(m, "uid %s was deleted at %d and exists", m.Attributes["uid"], last.Sequence)
+	case !same && previous != "":
+		c.wrong(m, "previousversion %q in the first event of a uid", previous)
+	case same && previous != last.Attributes["resourceversion"] && (previous != "" || !gone || !c.world.purges()):
+		c.wrong(m, "previousversion %q, but %q is before it at %d", previous, last.Attributes["resourceversion"], last.Sequence)
+	}
+}
+
+// mayRepeat tells whether an id may come a second time: the delete of what has come
+// back in between, and any version after the cluster's history went back.
+func (c *streamCheck) mayRepeat(before, m harness.Received) bool {
+	epoch := func(m harness.Received) string { e, _, _ := strings.Cut(m.Attributes["sequence"], "."); return e }
+	if epoch(before) != epoch(m) {
+		return true
+	}
+	last := c.last[m.Subject]
+	return m.Kind() == "deleted" && last.Kind() != "deleted" && last.Attributes["uid"] == m.Attributes["uid"]
+}
+
+// identity compares what an event says of its object in different places, and with
+// what the API server answered when the object came into that state.
+func (c *streamCheck) identity(m harness.Received) {
+	uid, version := m.Attributes["uid"], m.Attributes["resourceversion"]
+	want := uid + "." + version
+	if m.Kind() == "deleted" {
+		want = uid + ".deleted"
+	}
+	if got := m.Attributes["id"]; got != want {
+		c.wrong(m, "id %q, want %q", got, want)
+	}
+	var data map[string]any
+	if err := json.Unmarshal(m.Data, &data); err != nil {
+		c.wrong(m, "data: %v", err)
+		return
+	}
+	metadata, _ := data["metadata"].(map[string]any)
+	if metadata["uid"] != uid || metadata["resourceVersion"] != version {
+		c.wrong(m, "the data are of uid %v in version %v, the event is of %s in %s", metadata["uid"], metadata["resourceVersion"], uid, version)
+	}
+	state, known := c.world.user.state(uid, version)
+	if !known || c.world.restored || m.Kind() == "deleted" || m.Attributes["truncated"] == "true" {
+		return
+	}
+	if !reflect.DeepEqual(data, state) {
+		c.wrong(m, "the data are not what the API server answered: got %.300v, want %.300v", data, state)
+	}
+}
+
+// twoNodes tells whether both forwarders have run.
+func (w *world) twoNodes() bool { return w.nodes[0].Ended() != nil && w.nodes[1].Ended() != nil }
+
+// mayReturn tells whether a deleted UID may exist again: it left the selection and
+// is back, or history went back.
+func (w *world) mayReturn() bool { return w.settings.labels || w.restored }
+
+func (w *world) purges() bool { return w.settings.retention < time.Hour }

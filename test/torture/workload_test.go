@@ -1,0 +1,395 @@
+package torture
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+)
+
+// op is one change of the cluster. What it finds there is not known beforehand,
+// so each is made to fit: what should be changed and is not there is created.
+type op struct {
+	do     opVerb
+	target target
+	value  int
+}
+
+type opVerb string
+
+const (
+	put        opVerb = "put"     // create, or change the data
+	burst      opVerb = "burst"   // change the data many times
+	big        opVerb = "big"     // put with much data
+	remove     opVerb = "delete"  //
+	recreate   opVerb = "replace" // delete and create
+	deselect   opVerb = "unlabel" // take the label away that a selector asks for
+	reselect   opVerb = "label"   // and give it back
+	hold       opVerb = "hold"    // add a finalizer, and delete
+	release    opVerb = "release" // take the finalizers away
+	fresh      opVerb = "fresh"   // create under a name that was never used
+	undefine   opVerb = "undefine"
+	define     opVerb = "define"
+	removeAll  opVerb = "delete-namespace"
+	createHome opVerb = "create-namespace"
+)
+
+// target is the object of an operation.
+type target struct {
+	resource  string // a key of resources
+	namespace string // "a" or "b", "" if cluster-scoped
+	name      string
+}
+
+func (o op) String() string {
+	text := string(o.do) + " " + o.target.resource
+	if o.target.namespace != "" {
+		text += " " + o.target.namespace
+	}
+	if o.target.name != "" {
+		text += "/" + o.target.name
+	}
+	return text
+}
+
+// The resources of the workload. Those of the plan's own group are served while
+// their definition is there.
+const (
+	configMaps = "configmaps"
+	widgets    = "widgets"
+	planets    = "planets"
+	namespaces = "namespaces"
+)
+
+// op draws an operation. A calm one changes no object that exists, apart from
+// deleting it.
+func (g *generator) op(calm bool) op {
+	o := op{value: g.IntN(1_000_000)}
+	switch n := g.IntN(100); {
+	case n < 60:
+		o.target = target{configMaps, g.namespace(), fmt.Sprintf("c%d", g.IntN(5))}
+	case n < 85:
+		o.target = target{widgets, g.namespace(), fmt.Sprintf("w%d", g.IntN(4))}
+	default:
+		o.target = target{planets, "", fmt.Sprintf("p%d", g.IntN(3))}
+	}
+	if calm {
+		o.do = []opVerb{recreate, remove, fresh, fresh}[g.IntN(4)]
+	} else {
+		o.do = g.opVerb()
+	}
+	if o.do == fresh {
+		o.target.name = fmt.Sprintf("f%d", o.value)
+	}
+	return o
+}
+
+func (g *generator) opVerb() opVerb {
+	for _, w := range []struct {
+		do     opVerb
+		weight int
+	}{{put, 38}, {burst, 6}, {big, 2}, {remove, 14}, {recreate, 14}, {deselect, 6}, {reselect, 5}, {hold, 5}, {release, 6}, {fresh, 4}} {
+		if n := g.IntN(100); n < w.weight {
+			return w.do
+		}
+	}
+	return put
+}
+
+func (g *generator) namespace() string { return []string{"a", "b"}[g.IntN(2)] }
+
+// user changes the cluster as many people with kubectl would.
+type user struct {
+	client dynamic.Interface
+	home   string // begins the names of namespaces
+	group  string // of the custom resources
+
+	done    atomic.Int64 // operations of the phase that are over
+	changes atomic.Int64 // that the API server accepted
+
+	mu     sync.Mutex
+	states map[string][]byte // what the API server answered, by uid and resourceVersion
+}
+
+// lanes is how many operations are under way at once. Those of one object are in
+// one lane.
+const lanes = 4
+
+// opTimeout bounds an operation: the API server may be frozen.
+const opTimeout = time.Second
+
+const (
+	selectedLabel = "torture"
+	finalizer     = "torture.example.com/hold"
+)
+
+func newUser(config *rest.Config, home, group string) (*user, error) {
+	config = rest.CopyConfig(config)
+	config.Timeout = opTimeout
+	client, err := dynamic.NewForConfig(config)
+	return &user{client: client, home: home, group: group, states: map[string][]byte{}}, err
+}
+
+// run executes a batch and returns when all of it is over. What fails because the
+// API server is down is left out.
+func (u *user) run(ctx context.Context, ops []op) {
+	u.done.Store(0)
+	var queues [lanes][]op
+	for _, o := range ops {
+		h := fnv.New32a()
+		fmt.Fprint(h, o.target)
+		n := h.Sum32() % lanes
+		queues[n] = append(queues[n], o)
+	}
+	var running sync.WaitGroup
+	for _, queue := range queues {
+		running.Go(func() {
+			for _, o := range queue {
+				_ = u.do(ctx, o) //nolint:errcheck // the plan does not know what there is
+				u.done.Add(1)
+			}
+		})
+	}
+	running.Wait()
+}
+
+func (u *user) do(ctx context.Context, o op) error {
+	switch o.do {
+	case put, fresh:
+		return u.put(ctx, o.target, o.value, 0)
+	case big:
+		size := 200_000
+		if o.target.resource != configMaps {
+			size = 1_100_000 // more than the bus takes
+		}
+		return u.put(ctx, o.target, o.value, size)
+	case burst:
+		for n := range 8 {
+			if err := u.put(ctx, o.target, o.value+n, 0); err != nil {
+				return err
+			}
+		}
+		return nil
+	case remove:
+		return u.remove(ctx, o.target)
+	case recreate:
+		if err := u.remove(ctx, o.target); err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
+		return u.create(ctx, o.target, o.value, 0)
+	case deselect:
+		return u.patch(ctx, o.target, map[string]any{"labels": map[string]any{selectedLabel: nil}})
+	case reselect:
+		return u.patch(ctx, o.target, map[string]any{"labels": map[string]any{selectedLabel: "yes"}})
+	case hold:
+		if err := u.patch(ctx, o.target, map[string]any{"finalizers": []string{finalizer}}); err != nil {
+			return err
+		}
+		return u.remove(ctx, o.target)
+	case release:
+		return u.patch(ctx, o.target, map[string]any{"finalizers": nil})
+	case undefine:
+		return u.client.Resource(definitions).Delete(ctx, o.target.resource+"."+u.group, metav1.DeleteOptions{})
+	case define:
+		return u.define(ctx, o.target.resource)
+	case removeAll:
+		return u.client.Resource(gvr(namespaces)).Delete(ctx, u.home+o.target.name, metav1.DeleteOptions{})
+	case createHome:
+		return u.createNamespace(ctx, o.target.name)
+	}
+	return fmt.Errorf("unknown operation %q", o.do)
+}
+
+var definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+
+func gvr(core string) schema.GroupVersionResource {
+	return schema.GroupVersionResource{Version: "v1", Resource: core}
+}
+
+// resource is that of a name in resources.
+func (u *user) resource(name string) schema.GroupVersionResource {
+	if name == configMaps {
+		return gvr(name)
+	}
+	return schema.GroupVersionResource{Group: u.group, Version: "v1", Resource: name}
+}
+
+func (u *user) of(t target) (client dynamic.ResourceInterface, kind string) {
+	kind = map[string]string{configMaps: "ConfigMap", widgets: "Widget", planets: "Planet"}[t.resource]
+	r := u.client.Resource(u.resource(t.resource))
+	if t.namespace == "" {
+		return r, kind
+	}
+	return r.Namespace(u.home + t.namespace), kind
+}
+
+func (u *user) put(ctx context.Context, t target, value, size int) error {
+	client, _ := u.of(t)
+	patch, err := json.Marshal(map[string]any{"data": data(value, size)})
+	if err != nil {
+		return err
+	}
+	o, err := client.Patch(ctx, t.name, types.MergePatchType, patch, metav1.PatchOptions{})
+	if apierrors.IsNotFound(err) {
+		return u.create(ctx, t, value, size)
+	}
+	return u.note(o, err)
+}
+
+func data(value, size int) map[string]any {
+	d := map[string]any{"value": fmt.Sprint(value), "more": nil}
+	if size > 0 {
+		d["more"] = strings.Repeat(fmt.Sprint(value%10), size)
+	}
+	return d
+}
+
+func (u *user) create(ctx context.Context, t target, value, size int) error {
+	client, kind := u.of(t)
+	d := data(value, size)
+	if size == 0 {
+		delete(d, "more")
+	}
+	o := &unstructured.Unstructured{Object: map[string]any{"data": d}}
+	o.SetAPIVersion("v1")
+	if kind != "ConfigMap" {
+		o.SetAPIVersion(u.group + "/v1")
+	}
+	o.SetKind(kind)
+	o.SetName(t.name)
+	if value%5 > 0 {
+		o.SetLabels(map[string]string{selectedLabel: "yes"})
+	}
+	return u.note(client.Create(ctx, o, metav1.CreateOptions{}))
+}
+
+func (u *user) patch(ctx context.Context, t target, metadata map[string]any) error {
+	client, _ := u.of(t)
+	patch, err := json.Marshal(map[string]any{"metadata": metadata})
+	if err != nil {
+		return err
+	}
+	return u.note(client.Patch(ctx, t.name, types.MergePatchType, patch, metav1.PatchOptions{}))
+}
+
+func (u *user) remove(ctx context.Context, t target) error {
+	client, _ := u.of(t)
+	err := client.Delete(ctx, t.name, metav1.DeleteOptions{})
+	if err == nil {
+		u.changes.Add(1)
+	}
+	return err
+}
+
+// note remembers a state that the API server has answered with.
+func (u *user) note(o *unstructured.Unstructured, err error) error {
+	if err != nil {
+		return err
+	}
+	u.changes.Add(1)
+	text, err := json.Marshal(published(o))
+	if err != nil {
+		return err
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.states[string(o.GetUID())+"."+o.GetResourceVersion()] = text
+	return nil
+}
+
+// published is what an event of o must carry: the object less what is always left
+// out.
+func published(o *unstructured.Unstructured) map[string]any {
+	c := o.DeepCopy()
+	unstructured.RemoveNestedField(c.Object, "metadata", "managedFields")
+	return c.Object
+}
+
+func (u *user) createNamespace(ctx context.Context, name string) error {
+	o := &unstructured.Unstructured{Object: map[string]any{}}
+	o.SetAPIVersion("v1")
+	o.SetKind("Namespace")
+	o.SetName(u.home + name)
+	o.SetLabels(map[string]string{selectedLabel: "yes"})
+	return u.note(u.client.Resource(gvr(namespaces)).Create(ctx, o, metav1.CreateOptions{}))
+}
+
+func (u *user) define(ctx context.Context, resource string) error {
+	kind, scope := "Widget", "Namespaced"
+	if resource == planets {
+		kind, scope = "Planet", "Cluster"
+	}
+	schema := map[string]any{"openAPIV3Schema": map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}}
+	o := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
+		"group": u.group, "scope": scope,
+		"names":    map[string]any{"plural": resource, "singular": strings.TrimSuffix(resource, "s"), "kind": kind},
+		"versions": []any{map[string]any{"name": "v1", "served": true, "storage": true, "schema": schema}},
+	}}}
+	o.SetAPIVersion("apiextensions.k8s.io/v1")
+	o.SetKind("CustomResourceDefinition")
+	o.SetName(resource + "." + u.group)
+	_, err := u.client.Resource(definitions).Create(ctx, o, metav1.CreateOptions{})
+	return err
+}
+
+// served is nil once objects of a custom resource can be created.
+func (u *user) served(ctx context.Context, resource string) error {
+	_, err := u.client.Resource(u.resource(resource)).List(ctx, metav1.ListOptions{Limit: 1})
+	return err
+}
+
+// isDown tells whether an error says that the API server cannot answer.
+func isDown(err error) bool {
+	var status apierrors.APIStatus
+	return err != nil && (!errors.As(err, &status) || status.Status().Code >= http.StatusInternalServerError)
+}
+
+// state is what the API server answered of an object in a version.
+func (u *user) state(uid, version string) (state map[string]any, known bool) {
+	u.mu.Lock()
+	text, known := u.states[uid+"."+version]
+	u.mu.Unlock()
+	if !known {
+		return nil, false
+	}
+	return state, json.Unmarshal(text, &state) == nil
+}
+
+// releaseAll takes the finalizers from everything in the user's namespaces.
+func (u *user) releaseAll(ctx context.Context) error {
+	var all error
+	for _, resource := range []string{configMaps, widgets, planets} {
+		list, err := u.client.Resource(u.resource(resource)).List(ctx, metav1.ListOptions{})
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		all = errors.Join(all, err)
+		if list == nil {
+			continue
+		}
+		for _, o := range list.Items {
+			if len(o.GetFinalizers()) == 0 || o.GetNamespace() != "" && !strings.HasPrefix(o.GetNamespace(), u.home) {
+				continue
+			}
+			t := target{resource, strings.TrimPrefix(o.GetNamespace(), u.home), o.GetName()}
+			if err := u.do(ctx, op{do: release, target: t}); err != nil && !apierrors.IsNotFound(err) {
+				all = errors.Join(all, err)
+			}
+		}
+	}
+	return all
+}

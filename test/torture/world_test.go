@@ -1,0 +1,246 @@
+package torture
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/kuberelay/kuberelay/internal/config"
+	"github.com/kuberelay/kuberelay/internal/controlplane"
+	"github.com/kuberelay/kuberelay/internal/natsserver/natstest"
+	"github.com/kuberelay/kuberelay/internal/publish/nats"
+	"github.com/kuberelay/kuberelay/internal/verify"
+	"github.com/kuberelay/kuberelay/test/harness"
+)
+
+const (
+	clusterName = "torture"
+	streamName  = "KUBERELAY"
+)
+
+// limit bounds every wait for what must come. It is generous: a seed that passes
+// does not need it.
+const limit = 90 * time.Second
+
+// world is all that a seed, or a scenario, runs in: the shared control plane, a bus
+// of its own, two forwarders, and a recorder that reads the bus beside them.
+type world struct {
+	t        testing.TB
+	dir      string
+	cp       *controlplane.ControlPlane
+	kube     kubernetes.Interface
+	user     *user
+	bus      *natstest.Process
+	recorder *harness.Recorder
+	nodes    [2]*node
+	settings settings
+
+	busDown, busFrozen bool
+	apiDown, apiFrozen bool
+	etcdDown           bool
+	forbidden, full    bool
+	snapshot           string // the folder of etcd's snapshot, "" before
+
+	lost     map[uint64]bool // positions of messages that were taken from the stream
+	restored bool            // the cluster's history went back
+}
+
+// worlds counts them, so that each has names of its own in the shared cluster.
+var worlds atomic.Int64
+
+// newWorld makes a world without starting a forwarder. more adds variables for the
+// forwarders, without their prefix.
+func newWorld(t testing.TB, s settings, more ...map[string]string) *world {
+	t.Helper()
+	w := &world{t: t, dir: t.TempDir(), cp: cluster.ControlPlane(t), settings: s, lost: map[uint64]bool{}}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	id := worlds.Add(1)
+	var err error
+	w.kube, err = kubernetes.NewForConfig(w.cp.Config())
+	must(err)
+	w.user, err = newUser(w.cp.Config(), fmt.Sprintf("world%d-", id), fmt.Sprintf("world%d.example.com", id))
+	must(err)
+	must(w.allow(t.Context()))
+	for _, name := range []string{"a", "b"} {
+		must(w.user.createNamespace(t.Context(), name))
+	}
+	for _, name := range []string{widgets, planets} {
+		must(w.user.define(t.Context(), name))
+	}
+	t.Cleanup(w.clean)
+	for _, name := range []string{widgets, planets} {
+		must(harness.Eventually(t.Context(), limit, name+" are served", func(ctx context.Context) error { return w.user.served(ctx, name) }))
+	}
+	w.bus = natstest.StartProcess(t)
+	w.recorder, err = harness.Record(w.bus.URL, streamName)
+	must(err)
+	t.Cleanup(w.recorder.Close)
+	for n := range w.nodes {
+		set := w.variables()
+		for _, m := range more {
+			for k, v := range m {
+				set[k] = v
+			}
+		}
+		w.nodes[n], err = w.newNode(n, set)
+		must(err)
+		t.Cleanup(w.nodes[n].kill)
+	}
+	return w
+}
+
+// resources are those that are watched.
+func (w *world) resources() []string {
+	return []string{configMaps, namespaces, "*." + w.user.group}
+}
+
+// homes are the namespaces that the settings select.
+func (w *world) homes() []string {
+	if !w.settings.namespaces {
+		return nil
+	}
+	return []string{w.user.home + "a", w.user.home + "b"}
+}
+
+func (w *world) labels() string {
+	if !w.settings.labels {
+		return ""
+	}
+	return selectedLabel + "=yes"
+}
+
+func (w *world) variables() map[string]string {
+	s := w.settings
+	mode := "binary"
+	if s.structured {
+		mode = "structured"
+	}
+	return map[string]string{
+		"RESOURCES": strings.Join(w.resources(), ","), "NAMESPACES": strings.Join(w.homes(), ","), "LABEL_SELECTOR": w.labels(),
+		"CONTENT_MODE": mode, "NATS_HISTORY": fmt.Sprint(s.history), "WORKERS": fmt.Sprint(s.workers),
+		"NATS_MAX_IN_FLIGHT": fmt.Sprint(s.inFlight), "RESYNC_PERIOD": s.resync.String(),
+		"CHECKPOINT_REFRESH": s.refresh.String(), "DELETE_RETENTION": s.retention.String(),
+	}
+}
+
+// What the forwarder may read: roles that stay in the shared cluster. The first
+// can be taken away.
+var (
+	coreRole = rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: "torture-core"},
+		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{configMaps, namespaces}, Verbs: []string{"get", "list", "watch"}}},
+	}
+	restRole = rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: "torture-rest"},
+		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{"*"}, Resources: []string{widgets, planets, "customresourcedefinitions"}, Verbs: []string{"get", "list", "watch"}}},
+	}
+)
+
+func (w *world) allow(ctx context.Context) error {
+	for _, role := range []rbacv1.ClusterRole{coreRole, restRole} {
+		if _, err := w.kube.RbacV1().ClusterRoles().Create(ctx, &role, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+			return err
+		}
+		binding := &rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: role.Name},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
+			Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: reader}},
+		}
+		if _, err := w.kube.RbacV1().ClusterRoleBindings().Create(ctx, binding, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+// clean removes from the shared cluster what the world has made there.
+func (w *world) clean() {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	if err := w.endFaults(ctx); err != nil {
+		w.t.Errorf("end the faults: %v", err)
+	}
+	for _, resource := range []string{widgets, planets} {
+		_ = w.user.do(ctx, op{do: undefine, target: target{resource: resource}}) //nolint:errcheck // it may be gone
+	}
+	for _, name := range []string{"a", "b"} {
+		_ = w.user.do(ctx, op{do: removeAll, target: target{name: name}}) //nolint:errcheck // likewise
+	}
+	if err := w.user.releaseAll(ctx); err != nil {
+		w.t.Logf("release what is held: %v", err)
+	}
+}
+
+// endFaults mends everything that a fault has broken, so that it may be called at
+// any time.
+func (w *world) endFaults(ctx context.Context) error {
+	deeds := []act{
+		{do: busStart}, {do: busThaw}, {do: busRoom}, {do: etcdStart}, {do: apiStart}, {do: apiThaw}, {do: grant},
+	}
+	for n := range w.nodes {
+		deeds = append(deeds, act{do: thaw, node: n}, act{do: busPass, node: n}, act{do: apiPass, node: n})
+	}
+	var all error
+	for _, a := range deeds {
+		all = errors.Join(all, w.execute(ctx, a))
+	}
+	return errors.Join(all, harness.Eventually(ctx, limit, "the API server is ready", func(ctx context.Context) error {
+		return w.kube.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
+	}))
+}
+
+// settle bounds how long the bus may take to become the cluster's copy once the
+// faults have ended.
+const settle = 60 * time.Second
+
+// verify compares the bus with the cluster by the project's own oracle.
+func (w *world) verify(ctx context.Context, settle time.Duration) (verify.Report, error) {
+	o := verify.Options{
+		Kube: w.cp.Config(),
+		NATS: nats.Options{URLs: []string{w.bus.URL}, Stream: streamName, Cluster: clusterName, History: w.settings.history},
+
+		Resources: w.resources(), UnlessNamed: config.UnlessNamed(), Namespaces: w.homes(), LabelSelector: w.labels(),
+		DeleteRetention: w.settings.retention, Settle: settle,
+	}
+	report, err := verify.Run(ctx, o)
+	if err != nil {
+		return report, fmt.Errorf("verify: %w", err)
+	}
+	var problems []error
+	for _, p := range report.Problems {
+		problems = append(problems, fmt.Errorf("verify: %s: %s %s/%s: cluster %s, bus %s at %d: %s", p.Kind, p.Resource, p.Namespace, p.Name, p.Cluster, p.Bus, p.Position, p.Detail))
+	}
+	return report, errors.Join(problems...)
+}
+
+// check is the judgement at the end: the bus is the cluster's copy, all that the
+// stream has ever shown was in order, and no process has failed.
+func (w *world) check(ctx context.Context, settle time.Duration) (verify.Report, error) {
+	report, err := w.verify(ctx, settle)
+	err = errors.Join(err, w.recorder.CatchUp(ctx, limit))
+	all, missed, readErr := w.recorder.All()
+	if readErr != nil {
+		return report, errors.Join(err, readErr)
+	}
+	err = errors.Join(err, w.checkStream(all, missed))
+	for n, nd := range w.nodes {
+		if _, failed := nd.state(); failed != nil {
+			err = errors.Join(err, fmt.Errorf("forwarder %d: %w", n, failed))
+		}
+	}
+	return report, err
+}
