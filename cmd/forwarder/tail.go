@@ -175,7 +175,7 @@ func (t *tailing) run(ctx context.Context, cfg config.Config) error {
 	if err != nil {
 		return busError(err)
 	}
-	defer bus.Close()
+	defer func() { _ = bus.Close() }() // nothing is on its way
 	err = bus.Subscribe(ctx, nats.SubscribeOptions{
 		Filters: t.filter.Subjects(cfg.NATS.SubjectPrefix),
 		From:    t.from,

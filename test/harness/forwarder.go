@@ -115,17 +115,18 @@ func (f *Forwarder) Ended() <-chan struct{} {
 	return f.ended
 }
 
-// Failure says how the process ended: nil if it ended well or is running. Killed
-// is for kill -9, by whomever.
-func (f *Forwarder) Failure() (err error, killed bool) { //nolint:revive // killed is a remark on err
+// Failure says how the process ended: nil if it ended well or is running. If a
+// signal ended it, that is told too.
+func (f *Forwarder) Failure() (err error, by syscall.Signal) { //nolint:revive // the signal is a remark on err
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.cmd == nil || f.running() || f.cmd.ProcessState.Success() {
-		return nil, false
+		return nil, 0
 	}
-	status, ok := f.cmd.ProcessState.Sys().(syscall.WaitStatus)
-	killed = ok && status.Signaled() && status.Signal() == syscall.SIGKILL
-	return fmt.Errorf("the forwarder ended: %s", f.cmd.ProcessState), killed
+	if status, ok := f.cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		by = status.Signal()
+	}
+	return fmt.Errorf("the forwarder ended: %s", f.cmd.ProcessState), by
 }
 
 // Signal sends a signal to the process, if it is running.

@@ -82,7 +82,7 @@ func (w *world) execute(ctx context.Context, a act) error {
 	case killNow:
 		n.Signal(syscall.SIGKILL)
 	case terminate:
-		return w.terminate(ctx, n)
+		return n.terminate(ctx)
 	case stop:
 		return n.stop(ctx)
 	case freeze:
@@ -160,20 +160,24 @@ func (w *world) executeOnServers(ctx context.Context, a act) error {
 		}
 	case apiFreeze:
 		w.apiFrozen = true
+		w.user.hurry.Store(true)
 		return w.cp.PauseAPIServer()
 	case apiThaw:
 		if w.apiFrozen {
 			w.apiFrozen = false
+			w.user.hurry.Store(false)
 			return w.cp.ResumeAPIServer()
 		}
 	case compact:
 		return w.cp.CompactEtcd(ctx)
 	case etcdKill:
 		w.etcdDown = true
+		w.user.hurry.Store(true)
 		return w.cp.KillEtcd()
 	case etcdStart:
 		if w.etcdDown {
 			w.etcdDown = false
+			w.user.hurry.Store(false)
 			return w.cp.StartEtcd(ctx)
 		}
 	case snapshot:
@@ -194,28 +198,6 @@ func (w *world) executeOnServers(ctx context.Context, a act) error {
 		return fmt.Errorf("unknown deed %q", a.do)
 	}
 	return nil
-}
-
-// terminate asks a forwarder to end and waits for it; it is started again by its
-// keeper.
-func (w *world) terminate(ctx context.Context, n *node) error {
-	ended := n.Ended()
-	if ended == nil {
-		return nil
-	}
-	n.Signal(syscall.SIGTERM)
-	return await(ctx, ended, "the forwarder ends after SIGTERM")
-}
-
-func await(ctx context.Context, ended <-chan struct{}, what string) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	select {
-	case <-ended:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("never: %s", what)
-	}
 }
 
 // awaitDead waits until a forwarder has died by its failpoint.

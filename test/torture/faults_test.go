@@ -184,7 +184,7 @@ var kinds = []kind{
 	{
 		name: "killed while it drains", uses: []string{theForwarder}, felt: "failpoint drain",
 		add: func(g *generator, from, to int) {
-			g.during(from, to, act{do: arm, arg: "drain:1"}, act{do: terminate})
+			g.during(from, to, act{do: arm, arg: "drain:1"}, act{do: awaitLog, arg: "informer synced"}, act{do: terminate})
 		},
 	},
 	{
@@ -192,21 +192,6 @@ var kinds = []kind{
 		add: func(g *generator, from, to int) {
 			g.plan.settings.retention = time.Second
 			g.during(from, to, act{do: racePurges, n: 12})
-		},
-	},
-	{
-		name: nsRemoved,
-		add: func(g *generator, from, to int) {
-			home := []string{"a", "b"}[g.IntN(2)]
-			g.during(from, to, act{do: change, arg: string(removeAll) + " " + home}, act{do: change, arg: string(createHome) + " " + home})
-		},
-	},
-
-	{
-		name: stale, uses: []string{theForwarder, another}, alone: []string{twice},
-		add: func(g *generator, from, to int) {
-			g.plan.survivor = g.IntN(2)
-			g.during(from, to, act{do: start, node: 1}, act{do: freeze}, act{do: thaw})
 		},
 	},
 	{
@@ -218,6 +203,21 @@ var kinds = []kind{
 				acts = acts[:1] // for good
 			}
 			g.during(from, to, acts...)
+		},
+	},
+
+	{
+		name: stale, uses: []string{theForwarder, another}, alone: []string{twice},
+		add: func(g *generator, from, to int) {
+			g.plan.survivor = g.IntN(2)
+			g.during(from, to, act{do: start, node: 1}, act{do: freeze}, act{do: thaw})
+		},
+	},
+	{
+		name: nsRemoved, alone: []string{purged, beforeOne},
+		add: func(g *generator, from, to int) {
+			home := []string{"a", "b"}[g.IntN(2)]
+			g.during(from, to, act{do: change, arg: string(removeAll) + " " + home}, act{do: change, arg: string(createHome) + " " + home})
 		},
 	},
 	{

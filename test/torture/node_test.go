@@ -28,8 +28,9 @@ type node struct {
 
 	mu      sync.Mutex
 	wanted  bool
-	begun   int // starts
-	killed  int // ends by kill -9
+	asked   bool // to end, and to be started again
+	begun   int  // starts
+	killed  int  // ends by kill -9
 	failure error
 	keepers sync.WaitGroup
 }
@@ -59,13 +60,16 @@ func (n *node) startLocked(more ...string) error {
 func (n *node) ended(which int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	err, killed := n.Failure()
-	if killed {
+	err, signal := n.Failure()
+	switch {
+	case signal == syscall.SIGKILL:
 		n.killed++
-	} else if err != nil && n.failure == nil {
+	case signal == syscall.SIGTERM && n.asked: // it came before the process could take it
+	case err != nil && n.failure == nil:
 		n.failure = err
 		n.wanted = false
 	}
+	n.asked = false
 	if n.wanted && which == n.begun {
 		n.failure = errors.Join(n.failure, n.startLocked())
 	}
@@ -96,10 +100,30 @@ func (n *node) stop(ctx context.Context) error {
 		return nil
 	}
 	err := n.Stop(ctx)
-	if _, killed := n.Failure(); killed { // by its failpoint
+	if _, signal := n.Failure(); signal != 0 { // by its failpoint, or before it could take ours
 		return nil
 	}
 	return err
+}
+
+// terminate asks the process to end and waits for it; it is started again.
+func (n *node) terminate(ctx context.Context) error {
+	n.mu.Lock()
+	n.asked = n.Running()
+	ended := n.Ended()
+	n.mu.Unlock()
+	if ended == nil {
+		return nil
+	}
+	n.Signal(syscall.SIGTERM)
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	select {
+	case <-ended:
+		return nil
+	case <-ctx.Done():
+		return errors.New("the forwarder does not end after SIGTERM")
+	}
 }
 
 // state is what has become of the process so far.
@@ -164,4 +188,34 @@ func (w *world) newNode(n int, set map[string]string) (*node, error) {
 		NATSURL: "nats://" + nd.bus.Addr(), Cluster: clusterName, Set: all,
 	})
 	return nd, nil
+}
+
+// logLines is how much of a forwarder's log a failing test shows.
+const logLines = 40
+
+// showLogs shows the ends of the forwarders' logs, without what client-go says, and
+// keeps the whole of them.
+func (w *world) showLogs() {
+	kept, err := os.MkdirTemp("", "kuberelay-torture-logs-")
+	if err != nil {
+		w.t.Log(err)
+		return
+	}
+	w.t.Logf("the forwarders' logs are kept in %s", kept)
+	for n, nd := range w.nodes {
+		if nd.Ended() == nil {
+			continue
+		}
+		text := nd.Log()
+		if err := os.WriteFile(filepath.Join(kept, fmt.Sprintf("forwarder-%d.log", n)), []byte(text), 0o600); err != nil {
+			w.t.Log(err)
+		}
+		var lines []string
+		for line := range strings.Lines(text) {
+			if !strings.Contains(line, `"DEBUG+`) && !strings.Contains(line, `"reflector":`) {
+				lines = append(lines, line)
+			}
+		}
+		w.t.Logf("the log of forwarder %d ends with:\n%s", n, strings.Join(lines[max(0, len(lines)-logLines):], ""))
+	}
 }

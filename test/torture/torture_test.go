@@ -31,9 +31,7 @@ func TestTorture(t *testing.T) {
 			t.Logf("%v made %.1f s, performed %.1f s, settled %.1f s, changes %d", p.faults, made.Sub(start).Seconds(), performed.Sub(made).Seconds(), settled.Sub(performed).Seconds(), w.user.changes.Load())
 			if err != nil {
 				t.Errorf("%v\n\n%s\nRun it again: make torture SEED=%d", err, p, seed)
-				for n, nd := range w.nodes {
-					t.Logf("the log of forwarder %d ends with:\n%s", n, nd.LogTail(60))
-				}
+				w.showLogs()
 			}
 		})
 	}

@@ -55,6 +55,14 @@ type target struct {
 	name      string
 }
 
+// key is the object's name in the cluster.
+func (u *user) key(t target) string {
+	if t.namespace == "" {
+		return u.home + t.name
+	}
+	return t.name
+}
+
 func (o op) String() string {
 	text := string(o.do) + " " + o.target.resource
 	if o.target.namespace != "" {
@@ -99,15 +107,17 @@ func (g *generator) op(calm bool) op {
 }
 
 func (g *generator) opVerb() opVerb {
+	n := g.IntN(100)
 	for _, w := range []struct {
 		do     opVerb
 		weight int
-	}{{put, 38}, {burst, 6}, {big, 2}, {remove, 14}, {recreate, 14}, {deselect, 6}, {reselect, 5}, {hold, 5}, {release, 6}, {fresh, 4}} {
-		if n := g.IntN(100); n < w.weight {
+	}{{put, 34}, {burst, 6}, {big, 2}, {remove, 15}, {recreate, 17}, {deselect, 6}, {reselect, 6}, {hold, 5}, {release, 6}} {
+		if n < w.weight {
 			return w.do
 		}
+		n -= w.weight
 	}
-	return put
+	return fresh
 }
 
 func (g *generator) namespace() string { return []string{"a", "b"}[g.IntN(2)] }
@@ -115,9 +125,9 @@ func (g *generator) namespace() string { return []string{"a", "b"}[g.IntN(2)] }
 // user changes the cluster as many people with kubectl would.
 type user struct {
 	client dynamic.Interface
-	home   string // begins the names of namespaces
-	group  string // of the custom resources
+	home   string // begins the names of what is not in a namespace
 
+	hurry   atomic.Bool  // the API server does not answer: there is no use in waiting
 	done    atomic.Int64 // operations of the phase that are over
 	changes atomic.Int64 // that the API server accepted
 
@@ -129,19 +139,23 @@ type user struct {
 // one lane.
 const lanes = 4
 
-// opTimeout bounds an operation: the API server may be frozen.
-const opTimeout = time.Second
-
+// opTimeout bounds a request: the API server may hang. Where it is known to, it is
+// hurriedTimeout. The API server lets the first objects of a new definition wait
+// for 2 s.
 const (
-	selectedLabel = "torture"
-	finalizer     = "torture.example.com/hold"
+	opTimeout      = 4 * time.Second
+	hurriedTimeout = 200 * time.Millisecond
 )
 
-func newUser(config *rest.Config, home, group string) (*user, error) {
-	config = rest.CopyConfig(config)
-	config.Timeout = opTimeout
+const (
+	group         = "torture.example.com" // of the custom resources
+	selectedLabel = "torture"
+	finalizer     = group + "/hold"
+)
+
+func newUser(config *rest.Config, home string) (*user, error) {
 	client, err := dynamic.NewForConfig(config)
-	return &user{client: client, home: home, group: group, states: map[string][]byte{}}, err
+	return &user{client: client, home: home, states: map[string][]byte{}}, err
 }
 
 // run executes a batch and returns when all of it is over. What fails because the
@@ -168,6 +182,12 @@ func (u *user) run(ctx context.Context, ops []op) {
 }
 
 func (u *user) do(ctx context.Context, o op) error {
+	timeout := opTimeout
+	if u.hurry.Load() {
+		timeout = hurriedTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
 	switch o.do {
 	case put, fresh:
 		return u.put(ctx, o.target, o.value, 0)
@@ -203,11 +223,11 @@ func (u *user) do(ctx context.Context, o op) error {
 	case release:
 		return u.patch(ctx, o.target, map[string]any{"finalizers": nil})
 	case undefine:
-		return u.client.Resource(definitions).Delete(ctx, o.target.resource+"."+u.group, metav1.DeleteOptions{})
+		return u.client.Resource(definitions).Delete(ctx, o.target.resource+"."+group, metav1.DeleteOptions{})
 	case define:
 		return u.define(ctx, o.target.resource)
 	case removeAll:
-		return u.client.Resource(gvr(namespaces)).Delete(ctx, u.home+o.target.name, metav1.DeleteOptions{})
+		return u.client.Resource(core(namespaces)).Delete(ctx, u.home+o.target.name, metav1.DeleteOptions{})
 	case createHome:
 		return u.createNamespace(ctx, o.target.name)
 	}
@@ -216,21 +236,20 @@ func (u *user) do(ctx context.Context, o op) error {
 
 var definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 
-func gvr(core string) schema.GroupVersionResource {
-	return schema.GroupVersionResource{Version: "v1", Resource: core}
+func core(name string) schema.GroupVersionResource {
+	return schema.GroupVersionResource{Version: "v1", Resource: name}
 }
 
-// resource is that of a name in resources.
-func (u *user) resource(name string) schema.GroupVersionResource {
+func resource(name string) schema.GroupVersionResource {
 	if name == configMaps {
-		return gvr(name)
+		return core(name)
 	}
-	return schema.GroupVersionResource{Group: u.group, Version: "v1", Resource: name}
+	return schema.GroupVersionResource{Group: group, Version: "v1", Resource: name}
 }
 
 func (u *user) of(t target) (client dynamic.ResourceInterface, kind string) {
 	kind = map[string]string{configMaps: "ConfigMap", widgets: "Widget", planets: "Planet"}[t.resource]
-	r := u.client.Resource(u.resource(t.resource))
+	r := u.client.Resource(resource(t.resource))
 	if t.namespace == "" {
 		return r, kind
 	}
@@ -243,7 +262,7 @@ func (u *user) put(ctx context.Context, t target, value, size int) error {
 	if err != nil {
 		return err
 	}
-	o, err := client.Patch(ctx, t.name, types.MergePatchType, patch, metav1.PatchOptions{})
+	o, err := client.Patch(ctx, u.key(t), types.MergePatchType, patch, metav1.PatchOptions{})
 	if apierrors.IsNotFound(err) {
 		return u.create(ctx, t, value, size)
 	}
@@ -259,22 +278,25 @@ func data(value, size int) map[string]any {
 }
 
 func (u *user) create(ctx context.Context, t target, value, size int) error {
-	client, kind := u.of(t)
+	client, _ := u.of(t)
 	d := data(value, size)
 	if size == 0 {
 		delete(d, "more")
 	}
-	o := &unstructured.Unstructured{Object: map[string]any{"data": d}}
-	o.SetAPIVersion("v1")
-	if kind != "ConfigMap" {
-		o.SetAPIVersion(u.group + "/v1")
-	}
-	o.SetKind(kind)
-	o.SetName(t.name)
+	o := u.object(t, d)
 	if value%5 > 0 {
 		o.SetLabels(map[string]string{selectedLabel: "yes"})
 	}
 	return u.note(client.Create(ctx, o, metav1.CreateOptions{}))
+}
+
+func (u *user) object(t target, data map[string]any) *unstructured.Unstructured {
+	o := &unstructured.Unstructured{Object: map[string]any{"data": data}}
+	o.SetAPIVersion(resource(t.resource).GroupVersion().String())
+	_, kind := u.of(t)
+	o.SetKind(kind)
+	o.SetName(u.key(t))
+	return o
 }
 
 func (u *user) patch(ctx context.Context, t target, metadata map[string]any) error {
@@ -283,12 +305,12 @@ func (u *user) patch(ctx context.Context, t target, metadata map[string]any) err
 	if err != nil {
 		return err
 	}
-	return u.note(client.Patch(ctx, t.name, types.MergePatchType, patch, metav1.PatchOptions{}))
+	return u.note(client.Patch(ctx, u.key(t), types.MergePatchType, patch, metav1.PatchOptions{}))
 }
 
 func (u *user) remove(ctx context.Context, t target) error {
 	client, _ := u.of(t)
-	err := client.Delete(ctx, t.name, metav1.DeleteOptions{})
+	err := client.Delete(ctx, u.key(t), metav1.DeleteOptions{})
 	if err == nil {
 		u.changes.Add(1)
 	}
@@ -325,7 +347,7 @@ func (u *user) createNamespace(ctx context.Context, name string) error {
 	o.SetKind("Namespace")
 	o.SetName(u.home + name)
 	o.SetLabels(map[string]string{selectedLabel: "yes"})
-	return u.note(u.client.Resource(gvr(namespaces)).Create(ctx, o, metav1.CreateOptions{}))
+	return u.note(u.client.Resource(core(namespaces)).Create(ctx, o, metav1.CreateOptions{}))
 }
 
 func (u *user) define(ctx context.Context, resource string) error {
@@ -335,20 +357,25 @@ func (u *user) define(ctx context.Context, resource string) error {
 	}
 	schema := map[string]any{"openAPIV3Schema": map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}}
 	o := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
-		"group": u.group, "scope": scope,
+		"group": group, "scope": scope,
 		"names":    map[string]any{"plural": resource, "singular": strings.TrimSuffix(resource, "s"), "kind": kind},
 		"versions": []any{map[string]any{"name": "v1", "served": true, "storage": true, "schema": schema}},
 	}}}
 	o.SetAPIVersion("apiextensions.k8s.io/v1")
 	o.SetKind("CustomResourceDefinition")
-	o.SetName(resource + "." + u.group)
+	o.SetName(resource + "." + group)
 	_, err := u.client.Resource(definitions).Create(ctx, o, metav1.CreateOptions{})
 	return err
 }
 
 // served is nil once objects of a custom resource can be created.
-func (u *user) served(ctx context.Context, resource string) error {
-	_, err := u.client.Resource(u.resource(resource)).List(ctx, metav1.ListOptions{Limit: 1})
+func (u *user) served(ctx context.Context, name string) error {
+	t := target{resource: name, name: "none"}
+	if name == widgets {
+		t.namespace = "a"
+	}
+	client, _ := u.of(t)
+	_, err := client.Create(ctx, u.object(t, map[string]any{}), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	return err
 }
 
@@ -369,23 +396,29 @@ func (u *user) state(uid, version string) (state map[string]any, known bool) {
 	return state, json.Unmarshal(text, &state) == nil
 }
 
-// releaseAll takes the finalizers from everything in the user's namespaces.
-func (u *user) releaseAll(ctx context.Context) error {
+// leave deletes what is left of the user's objects, and takes the finalizers away.
+func (u *user) leave(ctx context.Context) error {
 	var all error
-	for _, resource := range []string{configMaps, widgets, planets} {
-		list, err := u.client.Resource(u.resource(resource)).List(ctx, metav1.ListOptions{})
-		if apierrors.IsNotFound(err) {
-			continue
-		}
-		all = errors.Join(all, err)
-		if list == nil {
+	for _, name := range []string{configMaps, widgets, planets} {
+		list, err := u.client.Resource(resource(name)).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			if !apierrors.IsNotFound(err) {
+				all = errors.Join(all, err)
+			}
 			continue
 		}
 		for _, o := range list.Items {
-			if len(o.GetFinalizers()) == 0 || o.GetNamespace() != "" && !strings.HasPrefix(o.GetNamespace(), u.home) {
+			if !strings.HasPrefix(o.GetNamespace()+o.GetName(), u.home) {
 				continue
 			}
-			t := target{resource, strings.TrimPrefix(o.GetNamespace(), u.home), o.GetName()}
+			t := target{name, strings.TrimPrefix(o.GetNamespace(), u.home), o.GetName()}
+			if t.namespace == "" {
+				t.name = strings.TrimPrefix(t.name, u.home)
+				_ = u.remove(ctx, t) //nolint:errcheck // it may be gone
+			}
+			if len(o.GetFinalizers()) == 0 {
+				continue
+			}
 			if err := u.do(ctx, op{do: release, target: t}); err != nil && !apierrors.IsNotFound(err) {
 				all = errors.Join(all, err)
 			}

@@ -72,18 +72,15 @@ func newWorld(t testing.TB, s settings, more ...map[string]string) *world {
 	var err error
 	w.kube, err = kubernetes.NewForConfig(w.cp.Config())
 	must(err)
-	w.user, err = newUser(w.cp.Config(), fmt.Sprintf("world%d-", id), fmt.Sprintf("world%d.example.com", id))
+	w.user, err = newUser(w.cp.Config(), fmt.Sprintf("world%d-", id))
 	must(err)
 	must(w.allow(t.Context()))
+	t.Cleanup(w.clean)
 	for _, name := range []string{"a", "b"} {
 		must(w.user.createNamespace(t.Context(), name))
 	}
 	for _, name := range []string{widgets, planets} {
-		must(w.user.define(t.Context(), name))
-	}
-	t.Cleanup(w.clean)
-	for _, name := range []string{widgets, planets} {
-		must(harness.Eventually(t.Context(), limit, name+" are served", func(ctx context.Context) error { return w.user.served(ctx, name) }))
+		must(w.serve(t.Context(), name))
 	}
 	w.bus = natstest.StartProcess(t)
 	w.recorder, err = harness.Record(w.bus.URL, streamName)
@@ -105,7 +102,7 @@ func newWorld(t testing.TB, s settings, more ...map[string]string) *world {
 
 // resources are those that are watched.
 func (w *world) resources() []string {
-	return []string{configMaps, namespaces, "*." + w.user.group}
+	return []string{configMaps, namespaces, "*." + group}
 }
 
 // homes are the namespaces that the settings select.
@@ -174,15 +171,23 @@ func (w *world) clean() {
 	if err := w.endFaults(ctx); err != nil {
 		w.t.Errorf("end the faults: %v", err)
 	}
-	for _, resource := range []string{widgets, planets} {
-		_ = w.user.do(ctx, op{do: undefine, target: target{resource: resource}}) //nolint:errcheck // it may be gone
-	}
 	for _, name := range []string{"a", "b"} {
-		_ = w.user.do(ctx, op{do: removeAll, target: target{name: name}}) //nolint:errcheck // likewise
+		_ = w.user.do(ctx, op{do: removeAll, target: target{name: name}}) //nolint:errcheck // it may be gone
 	}
-	if err := w.user.releaseAll(ctx); err != nil {
-		w.t.Logf("release what is held: %v", err)
+	if err := w.user.leave(ctx); err != nil {
+		w.t.Logf("delete what is left: %v", err)
 	}
+}
+
+// serve waits until objects of a custom resource can be created; another world may
+// have removed its definition.
+func (w *world) serve(ctx context.Context, name string) error {
+	return harness.Eventually(ctx, limit, name+" are served", func(ctx context.Context) error {
+		if err := w.user.define(ctx, name); err != nil && !apierrors.IsAlreadyExists(err) {
+			return err
+		}
+		return w.user.served(ctx, name)
+	})
 }
 
 // endFaults mends everything that a fault has broken, so that it may be called at

@@ -2,7 +2,6 @@ package nats
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -14,9 +13,8 @@ import (
 )
 
 const (
-	loadBatch  = 10_000          // messages asked for at a time, about 8 MB of headers
-	loadIdle   = 2 * time.Second // without a message, before asking the server what is left
-	loadChases = 3               // times that a message more is found at the end, before looking closer
+	loadBatch = 10_000          // messages asked for at a time, about 8 MB of headers
+	loadIdle  = 2 * time.Second // without a message, before asking the server what is left
 )
 
 // Load reads the last event of every object of the cluster and calls yield with
@@ -49,10 +47,11 @@ func (b *Bus) Load(ctx context.Context, yield func(event.Key, event.Acked) error
 		return fmt.Errorf("load the checkpoint: %w", err)
 	}
 	defer b.forget(ctx, consumer)
-	l := loading{
-		b: b, consumer: consumer, yield: yield, seen: map[string]struct{}{}, subjects: event.ClusterSubjects(b.opts.SubjectPrefix, b.opts.Cluster),
+	l := loading{b: b, consumer: consumer, yield: yield, seen: map[string]struct{}{}}
+	if err = l.run(ctx); err == nil {
+		err = l.readMissing(ctx)
 	}
-	if err := l.run(ctx); err != nil {
+	if err != nil {
 		if l.yieldErr != nil {
 			return l.yieldErr
 		}
@@ -73,12 +72,9 @@ type loading struct {
 	b        *Bus
 	consumer jetstream.Consumer
 	yield    func(event.Key, event.Acked) error
-	subjects string
 
 	received uint64              // messages so far; the server numbers them, so that a gap shows
-	position uint64              // of the last of them
 	seen     map[string]struct{} // their subjects
-	chases   int
 	yieldErr error
 }
 
@@ -92,12 +88,7 @@ func (l *loading) run(ctx context.Context) error {
 	defer context.AfterFunc(ctx, messages.Stop)()
 	idle := jetstream.NextMaxWait(loadIdle)
 	pending := l.consumer.CachedInfo().NumPending
-	for {
-		if pending == 0 {
-			if end, err := l.isEnd(ctx); end || err != nil {
-				return err
-			}
-		}
+	for pending > 0 {
 		msg, err := messages.Next(idle)
 		switch {
 		case err == nil:
@@ -111,6 +102,7 @@ func (l *loading) run(ctx context.Context) error {
 			return err
 		}
 	}
+	return nil
 }
 
 // take yields one message, and tells how many the server thinks are to come.
@@ -122,41 +114,42 @@ func (l *loading) take(msg jetstream.Msg) (pending uint64, err error) {
 	if meta.Sequence.Consumer != l.received+1 {
 		return 0, fmt.Errorf("got message %d after message %d", meta.Sequence.Consumer, l.received)
 	}
-	l.received, l.position = meta.Sequence.Consumer, meta.Sequence.Stream
+	l.received = meta.Sequence.Consumer
 	l.seen[msg.Subject()] = struct{}{}
 	return meta.NumPending, l.yieldStored(&stored{
-		subject: msg.Subject(), sequence: l.position, time: meta.Timestamp, headers: msg.Headers(),
+		subject: msg.Subject(), sequence: meta.Sequence.Stream, time: meta.Timestamp, headers: msg.Headers(),
 	})
 }
 
-// isEnd asks the stream's leader for a message after the last one we have. If there
-// is none, every object's last message is among those we have, as they come in the
-// order of positions. The count of pending messages does not say as much: it may be
-// 0 although the last message of an object was just replaced by a later one.
-func (l *loading) isEnd(ctx context.Context) (bool, error) {
-	request, _ := json.Marshal(struct {
-		From     uint64 `json:"seq"`
-		Subjects string `json:"next_by_subj"`
-	}{l.position + 1, l.subjects})
-	next, err := l.b.getMessage(ctx, request)
-	if err != nil || next == nil {
-		return err == nil, err
+// left asks the server how many messages are to come, since none came for a
+// while: they may have been purged.
+func (l *loading) left(ctx context.Context) (pending uint64, err error) {
+	info, err := l.consumer.Info(ctx)
+	if err != nil {
+		return 0, err
 	}
-	if l.chases++; l.chases < loadChases {
-		return false, nil
+	if info.Delivered.Consumer != l.received {
+		return 0, fmt.Errorf("the server delivered %d messages, %d arrived", info.Delivered.Consumer, l.received)
 	}
-	return true, l.readMissing(ctx)
+	return info.NumPending, nil
 }
 
-// readMissing reads what may have escaped: where others write faster than we ask
-// whether there is more, an object's last message may be replaced by a later one
-// each time before its turn comes.
+// readMissing compares what came with the list of the subjects that there are, and
+// reads what is missing. The consumer alone cannot be trusted with that:
+//
+//   - An object that is written while we read may have its last message replaced by
+//     a later one each time before its turn comes. The count of pending messages,
+//     which tells us when to stop, may then be 0 all the same.
+//   - nats-server 2.15 takes a message off its list of last messages before it
+//     looks for someone to give it to, and forgets it where nobody is there for a
+//     moment, as while we connect again (consumer.go, getNextMsg and
+//     loopAndGatherMsgs). It numbers the messages without it.
 func (l *loading) readMissing(ctx context.Context) error {
 	stream, err := l.b.js.Stream(ctx, l.b.opts.Stream)
 	if err != nil {
 		return err
 	}
-	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(l.subjects))
+	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(event.ClusterSubjects(l.b.opts.SubjectPrefix, l.b.opts.Cluster)))
 	if err != nil {
 		return err
 	}
@@ -173,19 +166,6 @@ func (l *loading) readMissing(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// left asks the server how many messages are to come, since none came for a
-// while: they may have been purged.
-func (l *loading) left(ctx context.Context) (pending uint64, err error) {
-	info, err := l.consumer.Info(ctx)
-	if err != nil {
-		return 0, err
-	}
-	if info.Delivered.Consumer != l.received {
-		return 0, fmt.Errorf("the server delivered %d messages, %d arrived", info.Delivered.Consumer, l.received)
-	}
-	return info.NumPending, nil
 }
 
 // yieldStored yields a message, unless it is a marker.

@@ -164,8 +164,10 @@ func TestLoadPurged(t *testing.T) {
 	}
 }
 
-// TestLoadBroken: a connection that breaks, an answer that is lost, or a context
-// that ends gives an error, never a part of the checkpoint.
+// TestLoadBroken: a connection that breaks, a server that restarts, or a context
+// that ends gives an error or the whole checkpoint, never a part of it. A server
+// that forgot one message of 12,000 while the client connected again was found
+// here.
 func TestLoadBroken(t *testing.T) {
 	failure := errors.New("the caller's")
 	for _, test := range []struct {
@@ -202,7 +204,7 @@ func TestLoadBroken(t *testing.T) {
 				}
 				return nil
 			})
-			if err == nil {
+			if err == nil && n < objects {
 				t.Fatalf("no error after %d of %d objects", n, objects)
 			}
 			if test.want != nil && !errors.Is(err, test.want) {
