@@ -56,7 +56,8 @@ func connectCluster(ctx context.Context, cfg config.Config, log *slog.Logger, pr
 		return nil, &usageError{fmt.Errorf("find the cluster: %w", err)}
 	}
 	c.discovery = client
-	return c, c.awaitAPIServer(ctx, rc.Host, log, progress)
+	err = c.awaitAPIServer(ctx, rc.Host, log, progress)
+	return c, err
 }
 
 var apiServerBackoff = wait.Backoff{Duration: 500 * time.Millisecond, Factor: 1.5, Jitter: 0.3, Steps: 1 << 30, Cap: 10 * time.Second}
@@ -88,10 +89,28 @@ func (c *cluster) awaitAPIServer(ctx context.Context, host string, log *slog.Log
 
 // ask asks the API server for the cluster's name, or, where that is configured,
 // only whether it talks to us.
+//
+// An API server that has just started forbids everything until it has read its
+// roles. Only what one forbids that is ready will stay forbidden.
 func (c *cluster) ask(ctx context.Context) error {
 	if c.name != "" {
-		return c.discovery.RESTClient().Get().AbsPath("/version").Do(ctx).Error()
+		err := c.discovery.RESTClient().Get().AbsPath("/version").Do(ctx).Error()
+		if apierrors.IsForbidden(err) {
+			return nil
+		}
+		return err
 	}
+	err := c.readName(ctx)
+	if !apierrors.IsForbidden(err) {
+		return err
+	}
+	if notReady := c.discovery.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error(); notReady != nil {
+		return fmt.Errorf("%v, and it does not say that it is ready (%v)", err, notReady) //nolint:errorlint // not to be taken for a refusal
+	}
+	return c.readName(ctx)
+}
+
+func (c *cluster) readName(ctx context.Context) error {
 	ns, err := c.dynamic.Resource(namespaces).Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
 	if err != nil {
 		return err

@@ -64,10 +64,10 @@ func run(signals context.Context, out *console, once bool) (err error) {
 		out.say("stop everything and remove it")
 		err = errors.Join(err, s.strike())
 	}()
-	start := time.Now()
 	if err := s.set(ctx); err != nil {
 		return err
 	}
+	start := time.Now()
 	for _, a := range acts {
 		if err := s.perform(ctx, a); err != nil {
 			return fmt.Errorf("%s: %w", a.say, err)

@@ -150,14 +150,19 @@ func (s *stage) cleanEnv() []string {
 
 // freeAddresses are free at this moment; they stay the same when the forwarder is
 // started again.
-func freeAddresses(n int) ([]string, error) {
-	var addresses []string
+func freeAddresses(n int) (addresses []string, err error) {
+	var listeners []net.Listener // all at once, so that no two are the same
+	defer func() {
+		for _, l := range listeners {
+			l.Close()
+		}
+	}()
 	for range n {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			return nil, err
 		}
-		defer l.Close() // so that no two are the same
+		listeners = append(listeners, l)
 		addresses = append(addresses, l.Addr().String())
 	}
 	return addresses, nil

@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/kuberelay/kuberelay/internal/controlplane"
@@ -203,6 +204,114 @@ func TestTheWatchExpires(t *testing.T) {
 		}
 	}
 }
+
+// TestEtcdIsRestoredUnnoticed: before the informer is connected again, the restored
+// cluster has made more changes than were lost. The API server then goes on with
+// the old watch as if nothing had happened, so that the indexer would show for
+// ever what was lost.
+func TestEtcdIsRestoredUnnoticed(t *testing.T) {
+	cp := cluster.ControlPlane(t)
+	for name, change := range map[string]struct {
+		lose  func(o objects, was *unstructured.Unstructured) *unstructured.Unstructured // gives what the watch shows then
+		shows bool
+	}{
+		"an update": {func(o objects, was *unstructured.Unstructured) *unstructured.Unstructured { return o.touch(was, nil) }, true},
+		"a create":  {func(o objects, _ *unstructured.Unstructured) *unstructured.Unstructured { return o.create("made", nil) }, true},
+		"a delete": {func(o objects, was *unstructured.Unstructured) *unstructured.Unstructured {
+			o.delete("web")
+			return was
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := newObjects(t, cp, configMaps, "ConfigMap", controlplanetest.Namespace(t, cp))
+			elsewhere := newObjects(t, cp, configMaps, "ConfigMap", controlplanetest.Namespace(t, cp))
+			was, busy := o.create("web", nil), elsewhere.create("busy", nil)
+			o.create("older", nil)
+			backup := filepath.Join(t.TempDir(), "backup")
+			if err := cp.SnapshotEtcd(t.Context(), backup); err != nil {
+				t.Fatal(err)
+			}
+			var g gate
+			r := start(t, g.through(cp.Config()), Config{Selection: Selection{Include: []string{"configmaps"}}, Namespaces: []string{o.namespace}})
+			r.awaitView(t, "before", o.key("web"), was)
+			lost := change.lose(o, was)
+			if change.shows {
+				r.awaitView(t, "lost", o.key(lost.GetName()), lost)
+			} else {
+				r.awaitView(t, "lost", o.key(lost.GetName()), nil, lost)
+			}
+
+			g.set(true)
+			if err := cp.RestoreEtcd(t.Context(), backup); err != nil {
+				t.Fatal(err)
+			}
+			for range 50 { // more than were lost
+				busy = elsewhere.touch(busy, nil)
+			}
+			g.set(false)
+			r.awaitView(t, "as it was", o.key("web"), was)
+			if lost.GetName() != "web" {
+				r.awaitView(t, "never made", o.key(lost.GetName()), nil, lost)
+			}
+		})
+	}
+}
+
+// TestAnOutageIsNoReasonToList: where the last known change is there still, the
+// watch goes on. Where it is not, or nobody can say, a list is always right.
+func TestAnOutageIsNoReasonToList(t *testing.T) {
+	removed := object("Z", "9")
+	removed.Name = "removed"
+	for name, c := range map[string]struct {
+		certain bool // no outage
+		now     map[string]*unstructured.Unstructured
+		err     error
+		deleted bool // a delete was reported
+		want    func(error) bool
+	}{
+		"no outage":              {certain: true, want: isNil},
+		"nothing has changed":    {now: map[string]*unstructured.Unstructured{"web": stored("A", "5")}, want: isNil},
+		"deleted, and still so":  {now: map[string]*unstructured.Unstructured{"web": stored("A", "5")}, deleted: true, want: isNil},
+		"deleted, and recreated": {now: map[string]*unstructured.Unstructured{"web": stored("A", "5"), "removed": stored("Y", "12")}, deleted: true, want: isNil},
+		"left the selection":     {now: map[string]*unstructured.Unstructured{"web": stored("A", "5"), "removed": stored("Z", "9")}, deleted: true, want: isNil},
+		"deleted, and back":      {now: map[string]*unstructured.Unstructured{"web": stored("A", "5"), "removed": stored("Z", "4")}, deleted: true, want: apierrors.IsResourceExpired},
+		"an earlier version":     {now: map[string]*unstructured.Unstructured{"web": stored("A", "4")}, want: apierrors.IsResourceExpired},
+		"a later version":        {now: map[string]*unstructured.Unstructured{"web": stored("A", "6")}, want: apierrors.IsResourceExpired},
+		"another UID":            {now: map[string]*unstructured.Unstructured{"web": stored("B", "5")}, want: apierrors.IsResourceExpired},
+		"gone":                   {want: apierrors.IsResourceExpired},
+		"it may not be read":     {err: forbiddenError("configmaps", "web"), want: apierrors.IsResourceExpired},
+		"it cannot be read":      {err: apierrors.NewInternalError(errors.New("no answer")), want: apierrors.IsInternalError},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, Config{Dynamic: stubCluster{get: func(_ schema.GroupVersionResource, _, name string) (*unstructured.Unstructured, error) {
+				if o := c.now[name]; o != nil || c.err != nil {
+					return o, c.err
+				}
+				return nil, notFound()
+			}}}, testResource)
+			older := object("O", "3")
+			older.Name = "older"
+			b.index(older)
+			b.index(object("A", "5"))
+			i := b.watched.informers[""]
+			if !c.certain {
+				b.watchFailed(i, errors.New("connection refused"))
+			}
+			if c.deleted {
+				b.delete(removed)
+			}
+			if err := b.sameHistory(t.Context(), i); !c.want(err) {
+				t.Errorf("got %v", err)
+			}
+			i.listed()
+			if err := b.sameHistory(t.Context(), i); err != nil {
+				t.Errorf("after a list: got %v", err)
+			}
+		})
+	}
+}
+
+func isNil(err error) bool { return err == nil }
 
 // TestEtcdIsRestored from a backup: versions go back, what was deleted is there,
 // what was made is not. Only a comparison can tell it from a watch that is behind;

@@ -37,6 +37,7 @@ type informer struct {
 	mu      sync.Mutex
 	failing error     // of the last list or watch, nil once a watch has been opened
 	since   time.Time // of failing
+	history history
 }
 
 // newInformer makes an informer that is not running. Its handler is added here so
@@ -141,9 +142,20 @@ func (s *Set) listerWatcher(i *informer) cache.ListerWatcher {
 	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			s.metrics.lists.WithLabelValues(i.resource.GroupResource().String()).Inc()
-			return client.List(ctx, options(o))
+			list, err := client.List(ctx, options(o))
+			if err == nil {
+				i.listed()
+			}
+			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			lists := o.SendInitialEvents != nil
+			if !lists {
+				if err := s.sameHistory(ctx, i); err != nil {
+					s.watchFailed(i, err)
+					return nil, err
+				}
+			}
 			w, err := client.Watch(ctx, options(o))
 			if err != nil {
 				s.watchFailed(i, err)
@@ -151,6 +163,11 @@ func (s *Set) listerWatcher(i *informer) cache.ListerWatcher {
 			}
 			s.metrics.watches.WithLabelValues(i.resource.GroupResource().String()).Inc()
 			i.setFailing(nil, s.config.Now())
+			if lists {
+				i.listed()
+			} else {
+				i.doubtHistory(false)
+			}
 			return w, nil
 		},
 	}, s.config.Dynamic)

@@ -9,7 +9,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/failpoint"
@@ -195,7 +194,7 @@ func (s *Set) read(ctx context.Context, d doubt, epoch uint16) (finding, error) 
 // path», which the API server gives while a resource comes or goes. Only the
 // first names the object.
 func isOfObject(err error) bool {
-	status, ok := err.(apierrors.APIStatus) //nolint:errorlint // client-go returns it bare
+	status, ok := err.(apierrors.APIStatus)
 	return ok && status.Status().Details != nil && status.Status().Details.Name != ""
 }
 
@@ -205,8 +204,7 @@ func behind(version string, acked event.Acked, epoch uint16) bool {
 	if acked.Epoch < epoch {
 		return false
 	}
-	order, err := resourceversion.CompareResourceVersion(version, acked.ResourceVersion)
-	return err == nil && order < 0
+	return earlier(version, acked.ResourceVersion)
 }
 
 // selects tells whether the API server shows us only a part of a resource.

@@ -185,16 +185,14 @@ func (s *Set) start(ctx context.Context, r event.Resource) {
 
 func (s *Set) runWatched(ctx context.Context, w *watched) {
 	defer close(w.stopped)
+	defer w.releaseNames()
 	if !s.beginSnapshot(ctx, w) {
 		return
 	}
 	var running sync.WaitGroup
 	defer running.Wait()
 	for _, i := range w.informers {
-		running.Go(func() {
-			defer i.name.Release()
-			i.shared.RunWithContext(ctx)
-		})
+		running.Go(func() { i.shared.RunWithContext(ctx) })
 		running.Go(func() {
 			if i.waitSynced(ctx) {
 				// Each for itself: one namespace may be forbidden for ever.
@@ -209,6 +207,13 @@ func (s *Set) runWatched(ctx context.Context, w *watched) {
 	}
 	s.log.Info("informer synced", "resource", w.groupResource().String(), "objects", w.len())
 	s.finishSnapshot(ctx, w)
+}
+
+// releaseNames is for when the informers have ended, or have not been started.
+func (w *watched) releaseNames() {
+	for _, i := range w.informers {
+		i.name.Release()
+	}
 }
 
 // stop waits until the informers of all these resources have ended, and forgets

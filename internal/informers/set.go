@@ -199,7 +199,8 @@ func (s *Set) onUpdate(i *informer, old, o *event.Object) {
 }
 
 func (s *Set) onDelete(i *informer, deleted any) {
-	if missed, ok := deleted.(cache.DeletedFinalStateUnknown); ok {
+	missed, wasMissed := deleted.(cache.DeletedFinalStateUnknown)
+	if wasMissed {
 		deleted = missed.Obj // the watch missed the delete, and a later list showed it
 	}
 	o, ok := deleted.(*event.Object)
@@ -212,6 +213,9 @@ func (s *Set) onDelete(i *informer, deleted any) {
 		return
 	}
 	s.dirty.bury(k, event.Tombstone{UID: string(o.UID), Observed: s.config.Now(), Cause: event.CauseWatch, Object: o})
+	if !wasMissed { // else its version is not that of the delete
+		i.noteDeleted(o)
+	}
 	if w := s.watchedFor(k.GroupResource()); w != nil {
 		s.advance(w) // it may have been the last of the first sync
 	}
@@ -219,7 +223,11 @@ func (s *Set) onDelete(i *informer, deleted any) {
 }
 
 func (s *Set) watchFailed(i *informer, err error) {
-	if isExpected(err) || !i.setFailing(err, s.config.Now()) {
+	if isExpected(err) {
+		return
+	}
+	i.doubtHistory(true)
+	if !i.setFailing(err, s.config.Now()) {
 		return
 	}
 	s.log.Warn("watch fails; will be tried again", "resource", i.resource.GroupResource().String(), "namespace", i.namespace, "err", err)

@@ -92,10 +92,10 @@ func TestMaxPayload(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer nc.Close()
 		if got := nc.MaxPayload(); got != test.want {
 			t.Errorf("max payload is %d, want %d", got, test.want)
 		}
+		nc.Close()
 	}
 }
 

@@ -94,7 +94,7 @@ func (s *Server) Run(ctx context.Context, e Endpoints) error {
 
 	select {
 	case err := <-served:
-		server.Close()
+		_ = server.Close() // it serves no more in any case
 		return fmt.Errorf("serve metrics and health on %s: %w", s.Addr(), err)
 	case <-ctx.Done():
 	}
@@ -102,7 +102,7 @@ func (s *Server) Run(ctx context.Context, e Endpoints) error {
 	defer cancel()
 	if err := server.Shutdown(bounded); err != nil {
 		e.Log.Warn("requests for metrics or health were cut off", "err", err)
-		server.Close()
+		_ = server.Close() // it serves no more in any case
 	}
 	<-served
 	return nil

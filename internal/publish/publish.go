@@ -34,7 +34,12 @@ type Publisher interface {
 	//	anything else    unknown or failed: the message may or may not be stored.
 	//	                 Publishing the same or a later state again is safe
 	//
-	// m must not change until done is called.
+	// m must not change until done is called. Done is quick, as acknowledgements of
+	// other messages may wait while it runs. So it does not block, and does not call
+	// Publish, which may; except that on ErrTooLarge it may publish a smaller form.
+	//
+	// Ctx bounds the waiting for room; it does not recall a message that is on its
+	// way.
 	Publish(ctx context.Context, m *event.Message, done func(position uint64, err error))
 
 	// Ready is nil while the bus can be reached, else an error that says why not.
@@ -51,15 +56,19 @@ var ErrTooLarge = errors.New("message is larger than the bus takes")
 
 // ConflictError says that the bus holds another last event of the object than
 // the publisher expected: someone else wrote, or the object's events were
-// purged. Bus is what it does hold, the zero value for nothing.
+// purged. Bus is what it does hold: the zero value for nothing, and a position only
+// where the last message is no event of ours, which the next may follow.
 type ConflictError struct {
 	Key event.Key
 	Bus event.Acked
 }
 
 func (e *ConflictError) Error() string {
-	if e.Bus.UID == "" {
+	switch {
+	case e.Bus.UID == "" && e.Bus.Position == 0:
 		return fmt.Sprintf("publish %s: the bus holds no event of it", e.Key)
+	case e.Bus.UID == "":
+		return fmt.Sprintf("publish %s: the bus holds a message of another writer at %d", e.Key, e.Bus.Position)
 	}
 	return fmt.Sprintf("publish %s: the bus holds uid %s version %s at %d", e.Key, e.Bus.UID, e.Bus.ResourceVersion, e.Bus.Position)
 }

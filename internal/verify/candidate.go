@@ -68,10 +68,10 @@ func (c *candidate) judge(g glimpse, now time.Time, settle time.Duration) verdic
 		return fine
 	case isSame(g.cluster, g.bus) && !c.differs:
 		return fine
+	case c.differs && now.Sub(c.began) >= settle:
+		return wrong // for a version to come with other data is nothing that is in flight
 	case isSame(g.cluster, g.bus):
-		if c.arrives(g) {
-			c.take(g, now) // at other data, which from now on has its time to be put right
-		}
+		return undecided // the next version may put it right
 	case isAhead(g.bus, g.cluster), c.denies(g):
 		// The bus tells of what cannot be: it has not arrived anywhere.
 	case c.arrives(g):
@@ -79,8 +79,6 @@ func (c *candidate) judge(g glimpse, now time.Time, settle time.Duration) verdic
 		switch late := now.Sub(c.began) >= settle; {
 		case c.compared && !c.differs:
 			return fine
-		case late && c.differs:
-			return wrong
 		case late:
 			return inMotion
 		}

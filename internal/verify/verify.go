@@ -84,7 +84,7 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	defer bus.Close()
+	defer func() { _ = bus.Close() }() // it was only read
 
 	v := &verification{
 		opts: o, cluster: c, log: o.Logger,

@@ -175,7 +175,7 @@ func (f *forwarder) idle() {
 }
 
 func (f *forwarder) log() string {
-	text, _ := os.ReadFile(f.logFile) //nolint:errcheck // shown where something else failed
+	text, _ := os.ReadFile(f.logFile)
 	return string(text)
 }
 

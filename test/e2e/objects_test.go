@@ -55,7 +55,7 @@ func (u *user) create(gvr schema.GroupVersionResource, namespace, manifest strin
 // label changes a label of an object.
 func (u *user) label(gvr schema.GroupVersionResource, namespace, name, value string) *unstructured.Unstructured {
 	u.t.Helper()
-	patch, _ := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]string{"changed": value}}}) //nolint:errcheck // strings
+	patch, _ := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]string{"changed": value}}})
 	o, err := u.of(gvr, namespace).Patch(u.t.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{})
 	if err != nil {
 		u.t.Fatalf("change %s %s: %v", gvr.Resource, name, err)
@@ -113,7 +113,7 @@ func (u *user) define(plural, kind, scope string) {
 	u.t.Helper()
 	u.create(definitions, "", definition(plural, kind, scope))
 	u.t.Cleanup(func() {
-		_ = u.client.Resource(definitions).Delete(context.Background(), plural+".example.com", metav1.DeleteOptions{}) //nolint:errcheck // the test may have
+		_ = u.client.Resource(definitions).Delete(context.Background(), plural+".example.com", metav1.DeleteOptions{})
 	})
 	gvr := schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: plural}
 	eventually(u.t, plural+" are served", func(ctx context.Context) error {
@@ -137,8 +137,8 @@ func asPublished(o *unstructured.Unstructured) map[string]any {
 	if len(annotations) > 0 {
 		c.SetAnnotations(annotations)
 	}
-	text, _ := json.Marshal(c.Object) //nolint:errcheck // it came as JSON
+	text, _ := json.Marshal(c.Object)
 	var plain map[string]any
-	_ = json.Unmarshal(text, &plain) //nolint:errcheck // as above
+	_ = json.Unmarshal(text, &plain)
 	return plain
 }

@@ -61,7 +61,7 @@ func (s sample) namespace(n string) string {
 
 func (s sample) yaml(name string) string {
 	api := s.gvr.GroupVersion().String()
-	quoted, _ := json.Marshal(name) //nolint:errcheck // a string
+	quoted, _ := json.Marshal(name)
 	return fmt.Sprintf("apiVersion: %s\nkind: %s\nmetadata: {name: %s}\n%s\n", api, s.kind, quoted, body(s.manifest))
 }
 

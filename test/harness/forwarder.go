@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -75,14 +76,14 @@ func (f *Forwarder) Start(more ...string) error {
 	}
 	defer log.Close()
 	cmd := exec.Command(f.options.Binary, "run")
-	cmd.Env, cmd.Stderr, cmd.Stdout = append(f.env[:len(f.env):len(f.env)], more...), log, log
+	cmd.Env, cmd.Stderr, cmd.Stdout = slices.Concat(f.env, more), log, log
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start the forwarder: %w", err)
 	}
 	ended := make(chan struct{})
 	f.cmd, f.ended = cmd, ended
 	go func() {
-		_ = cmd.Wait() //nolint:errcheck // the state of the process says it
+		_ = cmd.Wait()
 		close(ended)
 	}()
 	return nil
@@ -134,7 +135,7 @@ func (f *Forwarder) Signal(s os.Signal) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.running() {
-		_ = f.cmd.Process.Signal(s) //nolint:errcheck // it has just ended
+		_ = f.cmd.Process.Signal(s)
 	}
 }
 
@@ -255,7 +256,7 @@ func (f *Forwarder) Run(ctx context.Context, args ...string) (code int, stdout, 
 
 // Log is all that the processes have logged so far.
 func (f *Forwarder) Log() string {
-	text, _ := os.ReadFile(f.logFile) //nolint:errcheck // shown where something else failed
+	text, _ := os.ReadFile(f.logFile)
 	return string(text)
 }
 

@@ -35,7 +35,8 @@ func (r *Received) Kind() string {
 func newReceived(subject string, sequence uint64, headers nats.Header, body []byte) (Received, error) {
 	r := Received{Subject: subject, Sequence: sequence, Headers: headers, Body: body, Attributes: map[string]string{}}
 	if content := headers["content-type"]; len(content) > 0 && strings.HasPrefix(content[0], "application/cloudevents") {
-		return r, r.readStructured()
+		err := r.readStructured()
+		return r, err
 	}
 	for name, values := range headers {
 		attribute, ok := strings.CutPrefix(name, "ce-")

@@ -275,6 +275,15 @@ func (w *world) editStream(ctx context.Context, edit func(jetstream.StreamState,
 // loses what it has acknowledged. Meanwhile the forwarders stand still: a message
 // that another has followed already is not a last one.
 func (w *world) lose(ctx context.Context, objects int) error {
+	if err := harness.Eventually(ctx, limit, "there is something to lose", func(ctx context.Context) error {
+		last, err := w.recorder.Last(ctx)
+		if err == nil && last == 0 {
+			err = errors.New("the stream is empty")
+		}
+		return err
+	}); err != nil {
+		return err
+	}
 	for _, n := range w.nodes {
 		n.Signal(syscall.SIGSTOP)
 		defer n.Signal(syscall.SIGCONT)
@@ -340,7 +349,7 @@ func (w *world) racePurges(ctx context.Context, n *node, objects int) error {
 	for _, t := range targets {
 		_ = w.user.do(ctx, op{do: remove, target: t}) //nolint:errcheck // as above
 	}
-	w.awaitLog(ctx, n, "events of deleted objects purged")
+	w.awaitLog(ctx, n, emptied)
 	ticker := time.NewTicker(1200 * time.Millisecond / time.Duration(objects))
 	defer ticker.Stop()
 	for i, t := range targets {

@@ -77,6 +77,15 @@ func (k kind) conflicts(with kind) bool {
 	return slices.Contains(k.alone, with.name) || slices.Contains(with.alone, k.name)
 }
 
+// What a forwarder logs.
+const (
+	synced  = "informer synced"
+	failing = "publish failed"
+	cutOff  = "connection to the bus lost"
+	unwatch = "watch fails"
+	emptied = "events of deleted objects purged"
+)
+
 // What faults use.
 const (
 	theForwarder = "forwarder 0"
@@ -101,19 +110,19 @@ const (
 var kinds = []kind{
 	killedAt("key-taken", "killed with a key taken", 30),
 	{
-		name: "NATS killed and started", uses: []string{theBus}, felt: "connection to the bus lost",
-		add: func(g *generator, from, to int) { g.during(from, to, act{do: busKill}, act{do: busStart}) },
+		name: "NATS killed and started", uses: []string{theBus}, felt: cutOff,
+		add: func(g *generator, from, to int) { g.during(from, to, act{do: busKill}, act{do: awaitLog, arg: cutOff}, act{do: busStart}) },
 	},
 	{
-		name: "API server killed and started", uses: []string{theAPI}, slow: true, felt: "watch fails",
-		add: func(g *generator, from, to int) { g.during(from, to, act{do: apiKill}, act{do: apiStart}) },
+		name: "API server killed and started", uses: []string{theAPI}, slow: true, felt: unwatch,
+		add: func(g *generator, from, to int) { g.during(from, to, act{do: apiKill}, act{do: awaitLog, arg: unwatch}, act{do: apiStart}) },
 	},
 
 	killedAt("before-publish", "killed before a publish", 30),
 	{
-		name: "NATS frozen", uses: []string{theBus}, felt: "publish failed",
+		name: "NATS frozen", uses: []string{theBus}, felt: failing,
 		add: func(g *generator, from, to int) {
-			g.during(from, to, act{do: busFreeze}, act{do: awaitLog, arg: "publish failed"}, act{do: busThaw})
+			g.during(from, to, act{do: busFreeze}, act{do: awaitLog, arg: failing}, act{do: busThaw})
 		},
 	},
 	{
@@ -125,9 +134,9 @@ var kinds = []kind{
 
 	killedAt("after-publish", "killed before an acknowledgement", 30),
 	{
-		name: "NATS's answers cut off", uses: []string{theBus}, felt: "publish failed",
+		name: "NATS's answers cut off", uses: []string{theBus}, felt: failing,
 		add: func(g *generator, from, to int) {
-			g.during(from, to, act{do: busDrop}, act{do: awaitLog, arg: "publish failed"}, act{do: busPass})
+			g.during(from, to, act{do: busDrop}, act{do: awaitLog, arg: failing}, act{do: busPass})
 		},
 	},
 	{
@@ -135,13 +144,13 @@ var kinds = []kind{
 		add: func(g *generator, from, to int) {
 			ends := act{do: stop, node: g.IntN(2)}
 			g.plan.survivor = 1 - ends.node
-			g.during(from, to, act{do: start, node: 1}, ends)
+			g.during(from, to, act{do: start, node: 1}, act{do: awaitLog, node: 1, arg: synced}, ends)
 		},
 	},
 
 	killedAt("after-ack", "killed after an acknowledgement", 30),
 	{
-		name: "connection to NATS broken", uses: []string{theBus}, felt: "connection to the bus lost",
+		name: "connection to NATS broken", uses: []string{theBus}, felt: cutOff,
 		add: func(g *generator, from, to int) {
 			g.during(from, to, act{do: []verb{busHold, busRefuse}[g.IntN(2)]}, act{do: busPass})
 		},
@@ -154,7 +163,7 @@ var kinds = []kind{
 	killedAt("loading", "killed while it loads the checkpoint", 8),
 	{
 		name: "the stream is full", uses: []string{theBus}, felt: "no room",
-		add: func(g *generator, from, to int) { g.during(from, to, act{do: busFull}, act{do: busRoom}) },
+		add: func(g *generator, from, to int) { g.during(from, to, act{do: busFull}, act{do: awaitLog, arg: failing}, act{do: busRoom}) },
 	},
 	{
 		name: "API server frozen", uses: []string{theAPI},
@@ -184,11 +193,11 @@ var kinds = []kind{
 	{
 		name: "killed while it drains", uses: []string{theForwarder}, felt: "failpoint drain",
 		add: func(g *generator, from, to int) {
-			g.during(from, to, act{do: arm, arg: "drain:1"}, act{do: awaitLog, arg: "informer synced"}, act{do: terminate})
+			g.during(from, to, act{do: arm, arg: "drain:1"}, act{do: awaitLog, arg: synced}, act{do: terminate})
 		},
 	},
 	{
-		name: purged, uses: []string{theForwarder, theAPI, theBus}, alone: []string{stale, twice, restored}, felt: "events of deleted objects purged",
+		name: purged, uses: []string{theForwarder, theAPI, theBus}, alone: []string{stale, twice, restored}, felt: emptied,
 		add: func(g *generator, from, to int) {
 			g.plan.settings.retention = time.Second
 			g.during(from, to, act{do: racePurges, n: 12})
@@ -210,7 +219,7 @@ var kinds = []kind{
 		name: stale, uses: []string{theForwarder, another}, alone: []string{twice},
 		add: func(g *generator, from, to int) {
 			g.plan.survivor = g.IntN(2)
-			g.during(from, to, act{do: start, node: 1}, act{do: freeze}, act{do: thaw})
+			g.during(from, to, act{do: start, node: 1}, act{do: awaitLog, node: 1, arg: synced}, act{do: freeze}, act{do: thaw})
 		},
 	},
 	{
@@ -239,9 +248,9 @@ var kinds = []kind{
 		},
 	},
 	{
-		name: "reading is forbidden", uses: []string{theAPI},
+		name: "reading is forbidden", uses: []string{theAPI}, felt: "is forbidden",
 		add: func(g *generator, from, to int) {
-			g.during(from, to, act{do: revoke}, act{do: apiRefuse}, act{do: apiPass}, act{do: grant})
+			g.during(from, to, act{do: revoke}, act{do: apiRefuse}, act{do: apiPass}, act{do: awaitLog, arg: "is forbidden"}, act{do: grant})
 		},
 	},
 	{

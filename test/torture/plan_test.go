@@ -92,8 +92,8 @@ type generator struct {
 // The sizes of a plan.
 const (
 	basePhases  = 5
-	leastOps    = 8
-	mostOps     = 20
+	leastOps    = 30
+	mostOps     = 80
 	perSeed     = 3 // faults of a seed of the first round
 	manyMessage = 100_000
 )
@@ -107,6 +107,9 @@ func newPlan(seed uint64) *plan {
 	chosen := g.choose(seed)
 	g.plan.phases = make([]phase, basePhases)
 	g.plan.phases[0].acts = []act{{do: start, after: g.IntN(leastOps)}}
+	if g.IntN(3) > 0 {
+		g.plan.phases[1].acts = []act{{do: awaitLog, arg: synced}}
+	}
 	for _, k := range chosen {
 		g.plan.faults = append(g.plan.faults, k.name)
 		from, to := g.window(k)

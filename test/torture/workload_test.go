@@ -221,7 +221,11 @@ func (u *user) do(ctx context.Context, o op) error {
 		}
 		return u.remove(ctx, o.target)
 	case release:
-		return u.patch(ctx, o.target, map[string]any{"finalizers": nil})
+		// Not a state to remember: of what is deleted by it, the API server answers
+		// with the version that it had before.
+		client, _ := u.of(o.target)
+		_, err := client.Patch(ctx, u.key(o.target), types.MergePatchType, []byte(`{"metadata": {"finalizers": null}}`), metav1.PatchOptions{})
+		return err
 	case undefine:
 		return u.client.Resource(definitions).Delete(ctx, o.target.resource+"."+group, metav1.DeleteOptions{})
 	case define:

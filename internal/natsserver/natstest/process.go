@@ -45,7 +45,7 @@ func runChild(asked string) error {
 		return fmt.Errorf("not ready after %s", startLimit)
 	}
 	fmt.Println("ready")
-	os.Stdin.Read(make([]byte, 1)) // ends with the parent, however that ends
+	_, _ = os.Stdin.Read(make([]byte, 1)) // ends with the parent, however that ends
 	return nil
 }
 
@@ -99,8 +99,8 @@ func (p *Process) Kill() {
 	if p.cmd == nil {
 		return
 	}
-	p.cmd.Process.Signal(syscall.SIGKILL)
-	p.cmd.Wait()
+	_ = p.cmd.Process.Signal(syscall.SIGKILL)
+	_ = p.cmd.Wait() // it says that it was killed
 	p.cmd = nil
 }
 

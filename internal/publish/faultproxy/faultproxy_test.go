@@ -27,7 +27,9 @@ func echo(t *testing.T) (addr string, got chan string) {
 				defer c.Close()
 				for lines := bufio.NewScanner(c); lines.Scan(); {
 					got <- lines.Text()
-					io.WriteString(c, lines.Text()+"\n")
+					if _, err := io.WriteString(c, lines.Text()+"\n"); err != nil {
+						return
+					}
 				}
 			}()
 		}
@@ -43,6 +45,13 @@ func dial(t *testing.T, p *Proxy) net.Conn {
 	}
 	t.Cleanup(func() { c.Close() })
 	return c
+}
+
+func send(t *testing.T, c net.Conn, line string) {
+	t.Helper()
+	if _, err := io.WriteString(c, line+"\n"); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func await(t *testing.T, ch <-chan string) string {
@@ -72,15 +81,15 @@ func TestProxy(t *testing.T) {
 	p := Start(t, target)
 	c := dial(t, p)
 	a := answers(c)
-	io.WriteString(c, "one\n")
+	send(t, c, "one")
 	if g, w := await(t, got)+await(t, a), "oneone"; g != w {
 		t.Errorf("passing: got %q, want %q", g, w)
 	}
 
 	p.Freeze()
-	io.WriteString(c, "two\n")
+	send(t, c, "two")
 	other := dial(t, p)
-	io.WriteString(other, "three\n")
+	send(t, other, "three")
 	if len(got) != 0 || len(a) != 0 {
 		t.Error("something passed while frozen")
 	}
@@ -93,7 +102,7 @@ func TestProxy(t *testing.T) {
 	}
 
 	p.DropAnswers()
-	io.WriteString(c, "four\n")
+	send(t, c, "four")
 	if g := await(t, got); g != "four" {
 		t.Errorf("the server got %q, want four", g)
 	}
@@ -110,7 +119,7 @@ func TestProxy(t *testing.T) {
 	}
 	p.Pass()
 	c = dial(t, p)
-	io.WriteString(c, "five\n")
+	send(t, c, "five")
 	if g := await(t, answers(c)); g != "five" {
 		t.Errorf("got %q, want five", g)
 	}

@@ -168,7 +168,9 @@ func TestMetrics(t *testing.T) {
 	m := publishtest.Object{Name: "web", Version: 1}.Message(t, 0)
 	publishOK(t, bus, m)
 	publishOK(t, bus, m)
-	publishNow(t, bus, publishtest.Object{Name: "web", Version: 2}.Message(t, 0))
+	if _, err := publishNow(t, bus, publishtest.Object{Name: "web", Version: 2}.Message(t, 0)); err == nil {
+		t.Error("no conflict")
+	}
 	for result, want := range map[result]float64{resultStored: 1, resultAlreadyStored: 1, resultConflict: 1, resultTimeout: 0} {
 		if got := gathered(t, registry, "kuberelay_nats_publishes_total", string(result)); got != want {
 			t.Errorf("%v publishes with result %s, want %v", got, result, want)

@@ -70,6 +70,39 @@ func TestTooLargeForTheStream(t *testing.T) {
 	publishOK(t, bus, publishtest.Object{Name: "web", Version: 1}.Message(t, 0))
 }
 
+// TestTruncatedInDone: what is too large may be published in a smaller form by done
+// itself, while others wait for the only place in flight.
+func TestTruncatedInDone(t *testing.T) {
+	s := natstest.Start(t)
+	bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster, MaxInFlight: 1})
+	config := bus.opts.streamConfig()
+	config.MaxMsgSize = 4_000
+	if _, err := observe(t, s.URL).UpdateStream(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	const objects = 50
+	results := make(chan error, 2*objects)
+	var others sync.WaitGroup
+	for i := range objects {
+		large := publishtest.Object{Name: fmt.Sprintf("web-%d", i), Version: 1, Data: strings.Repeat("x", 5_000)}.Message(t, 0)
+		small := publishtest.Object{Name: fmt.Sprintf("web-%d", i), Version: 1}.Message(t, 0)
+		other := publishtest.Object{Name: fmt.Sprintf("other-%d", i), Version: 1}.Message(t, 0)
+		others.Go(func() { bus.Publish(t.Context(), other, func(_ uint64, err error) { results <- err }) })
+		bus.Publish(t.Context(), large, func(_ uint64, err error) {
+			if !errors.Is(err, publish.ErrTooLarge) {
+				t.Errorf("error is %v, want ErrTooLarge", err)
+			}
+			bus.Publish(t.Context(), small, func(_ uint64, err error) { results <- err })
+		})
+	}
+	others.Wait()
+	for range 2 * objects {
+		if err := <-results; err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestTooManyHeaders: headers have a limit of their own, of 64 KiB.
 func TestTooManyHeaders(t *testing.T) {
 	bus, _ := limited(t, func(*jetstream.StreamConfig) {})

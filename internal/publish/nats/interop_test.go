@@ -99,7 +99,9 @@ func receive(t *testing.T, url string, n int) []*cloudevents.Event {
 			t.Fatal(err)
 		}
 		received = append(received, e)
-		message.Finish(nil)
+		if err := message.Finish(nil); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if err := consumer.Close(ctx); err != nil {
 		t.Error(err)

@@ -3,6 +3,7 @@ package nats
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -114,7 +115,12 @@ func (b *Bus) acknowledge(f *flight, msg *natsgo.Msg) {
 	case ack.Error != nil && ack.Error.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence && !f.m.Marker:
 		b.readLast(f)
 	case ack.Error != nil:
-		b.finish(f, 0, apiFailure(ack.Error))
+		err := apiFailure(ack.Error)
+		if errors.Is(err, publish.ErrTooLarge) {
+			go b.finish(f, 0, err) // done may publish what is left of it, and wait for room
+			return
+		}
+		b.finish(f, 0, err)
 	case ack.Stream != b.opts.Stream || ack.Sequence == 0:
 		b.kickSupervisor()
 		b.finish(f, 0, &failure{resultError, fmt.Errorf("stream %q took it, not %q", ack.Stream, b.opts.Stream)})

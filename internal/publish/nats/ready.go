@@ -22,14 +22,12 @@ type state struct {
 
 // set records what a look at the stream brought, unless the connection was lost
 // since it began.
-func (s *state) set(connection int, err error) (was error) {
+func (s *state) set(connection int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	was = s.err
 	if connection == s.connection {
 		s.change(err)
 	}
-	return was
 }
 
 func (s *state) disconnected(err error) {
@@ -62,10 +60,10 @@ func (s *state) note(err error) (isNew bool) {
 	return true
 }
 
-func (s *state) get() (err error, connection int, changed <-chan struct{}) {
+func (s *state) get() (connection int, changed <-chan struct{}, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.err, s.connection, s.changed
+	return s.connection, s.changed, s.err
 }
 
 // Ready is [publish.Publisher]'s: nil while the server is connected and the
@@ -74,7 +72,7 @@ func (b *Bus) Ready() error {
 	if b.isClosing() {
 		return errClosed
 	}
-	err, _, _ := b.state.get()
+	_, _, err := b.state.get()
 	return err
 }
 
@@ -82,7 +80,7 @@ func (b *Bus) Ready() error {
 // not help ([ErrMisconfigured]).
 func (b *Bus) Wait(ctx context.Context) error {
 	for {
-		err, _, changed := b.state.get()
+		_, changed, err := b.state.get()
 		if err == nil || errors.Is(err, ErrMisconfigured) {
 			return err
 		}
@@ -153,7 +151,7 @@ func (b *Bus) kickSupervisor() {
 // look finds out whether the stream is there and right, and creates it if it is
 // not there.
 func (b *Bus) look(ctx context.Context) error {
-	_, connection, _ := b.state.get()
+	connection, _, _ := b.state.get()
 	var err error
 	if b.nc.IsConnected() {
 		ctx, cancel := context.WithTimeout(ctx, b.opts.AckTimeout)

@@ -90,7 +90,7 @@ func (s *subscription) notify(err error) {
 // await waits until the bus is ready and gives the number of its connection.
 func (s *subscription) await(ctx context.Context) (connection int, err error) {
 	for {
-		err, connection, changed := s.b.state.get()
+		connection, changed, err := s.b.state.get()
 		if s.b.isClosing() {
 			return 0, errClosed
 		}
@@ -153,7 +153,7 @@ func (s *subscription) consume(ctx context.Context) (ok bool, err error) {
 // untilLost blocks until the connection with that number is lost, or ctx ends.
 func (b *Bus) untilLost(ctx context.Context, connection int) {
 	for {
-		_, now, changed := b.state.get()
+		now, changed, _ := b.state.get()
 		if now != connection {
 			return
 		}

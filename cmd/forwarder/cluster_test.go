@@ -1,0 +1,57 @@
+package main
+
+import (
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+)
+
+// TestAnAPIServerThatStartsIsWaitedFor asks one that forbids everything until it
+// has read its roles, as kube-apiserver does for a moment. The forwarder took that
+// for a refusal, and ended with the exit code of a wrong configuration.
+func TestAnAPIServerThatStartsIsWaitedFor(t *testing.T) {
+	const refusals = 3
+	for name, c := range map[string]struct {
+		configured string
+		ready      bool // it says so although it forbids: it will not change its mind
+		permanent  bool
+		want       string
+	}{
+		"the name is read once it may be":         {want: "uid-of-kube-system"},
+		"a configured name needs no permission":   {configured: "prod", want: "prod"},
+		"one that is ready and forbids will stay": {ready: true, permanent: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var asked atomic.Int64
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				switch {
+				case r.URL.Path == "/readyz" && c.ready:
+				case asked.Add(1) <= refusals || c.ready:
+					w.WriteHeader(http.StatusForbidden)
+					_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403}`))
+				default:
+					_, _ = w.Write([]byte(`{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"kube-system","uid":"uid-of-kube-system"}}`))
+				}
+			}))
+			defer server.Close()
+			rc := &rest.Config{Host: server.URL}
+			cl := &cluster{name: c.configured, dynamic: dynamic.NewForConfigOrDie(rc), discovery: discovery.NewDiscoveryClientForConfigOrDie(rc)}
+			err := cl.awaitAPIServer(t.Context(), server.URL, slog.New(slog.DiscardHandler), func(func() error) {})
+			var usage *usageError
+			if got := errors.As(err, &usage); got != c.permanent || err != nil && !got {
+				t.Errorf("got the error %v, want a permanent one: %v", err, c.permanent)
+			}
+			if cl.name != c.want {
+				t.Errorf("got the name %q, want %q", cl.name, c.want)
+			}
+		})
+	}
+}
