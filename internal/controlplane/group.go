@@ -28,9 +28,10 @@ type group struct {
 
 const (
 	holderScript = `trap "" HUP INT TERM; read -r _`
+	// Not «kill -KILL»: with «--» after it dash takes the group for a bad number.
 	// A file that a dying process still made can spoil the removal, once.
 	reaperScript = `trap "" HUP INT TERM; read -r _
-kill -KILL -- "-$1"
+kill -s KILL -- "-$1"
 rm -rf -- "$2" || { sleep 1; rm -rf -- "$2"; }`
 )
 

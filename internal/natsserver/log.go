@@ -17,7 +17,7 @@ type bridge struct {
 
 var _ server.Logger = (*bridge)(nil)
 
-const message = "embedded NATS server"
+const message = "built-in NATS server"
 
 func (b *bridge) Noticef(format string, args ...any) {
 	b.log.Debug(message, "text", fmt.Sprintf(format, args...))

@@ -45,7 +45,7 @@ const defaultMaxPayload = 8 << 20
 
 // Options says where the server listens and keeps its files.
 type Options struct {
-	// ListenAddr is host:port (KUBERELAY_NATS_LISTEN_ADDR), [DefaultListenAddr] if
+	// ListenAddr is host:port (KUBERELAY_NATS_LISTEN), [DefaultListenAddr] if
 	// empty. Port 0 is any free one.
 	ListenAddr string
 	// StoreDir holds the messages (a folder in KUBERELAY_DATA_DIR). It is made if
@@ -98,7 +98,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	})
 	if err != nil {
 		unlock()
-		return nil, fmt.Errorf("start the embedded NATS server on %s with its files in %s: %w", o.ListenAddr, o.StoreDir, err)
+		return nil, fmt.Errorf("start the built-in NATS server on %s with its files in %s: %w", o.ListenAddr, o.StoreDir, err)
 	}
 	ns.SetLoggerV2(log, false, false, false)
 	s := &Server{ns: ns, unlock: unlock, down: make(chan struct{})}
@@ -106,10 +106,10 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	if err := s.await(ctx, log.fatal); err != nil {
 		s.end()
 		<-s.down
-		return nil, fmt.Errorf("start the embedded NATS server on %s with its files in %s: %w", o.ListenAddr, o.StoreDir, err)
+		return nil, fmt.Errorf("start the built-in NATS server on %s with its files in %s: %w", o.ListenAddr, o.StoreDir, err)
 	}
 	if ip := net.ParseIP(host); ip == nil && host != "localhost" || ip != nil && !ip.IsLoopback() {
-		o.Logger.Warn("the embedded NATS server can be reached from the network and asks for no password", "address", o.ListenAddr)
+		o.Logger.Warn("the built-in NATS server can be reached from the network and asks for no password", "address", o.ListenAddr)
 	}
 	return s, nil
 }
@@ -136,15 +136,15 @@ func splitAddr(addr string) (host string, port int, err error) {
 		port, err = strconv.Atoi(portText)
 	}
 	if err != nil {
-		return "", 0, fmt.Errorf("KUBERELAY_NATS_LISTEN_ADDR is %q: want host:port, like %s", addr, DefaultListenAddr)
+		return "", 0, fmt.Errorf("KUBERELAY_NATS_LISTEN is %q: want host:port, like %s", addr, DefaultListenAddr)
 	}
 	if port == 0 {
 		return host, server.RANDOM_PORT, nil
 	}
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
-		return "", 0, fmt.Errorf("the embedded NATS server cannot listen on %s: %w; "+
-			"set KUBERELAY_NATS_LISTEN_ADDR to another address, or KUBERELAY_NATS_URL if a NATS server is running there", addr, err)
+		return "", 0, fmt.Errorf("the built-in NATS server cannot listen on %s: %w; "+
+			"set KUBERELAY_NATS_LISTEN to another address, or KUBERELAY_NATS_URL if a NATS server is running there", addr, err)
 	}
 	return host, port, l.Close()
 }
@@ -153,10 +153,10 @@ func splitAddr(addr string) (host string, port int, err error) {
 // be made in it.
 func prepareDir(dir string) (unlock func(), err error) {
 	fail := func(err error) (func(), error) {
-		return nil, fmt.Errorf("the embedded NATS server cannot keep its files in %s: %w; set KUBERELAY_DATA_DIR to another folder", dir, err)
+		return nil, fmt.Errorf("the built-in NATS server cannot keep its files in %s: %w; set KUBERELAY_DATA_DIR to another folder", dir, err)
 	}
 	if dir == "" {
-		return nil, errors.New("the embedded NATS server has no folder for its files: set KUBERELAY_DATA_DIR")
+		return nil, errors.New("the built-in NATS server has no folder for its files: set KUBERELAY_DATA_DIR")
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fail(err)
@@ -186,7 +186,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	case <-s.down:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("stop the embedded NATS server: %w", ctx.Err())
+		return fmt.Errorf("stop the built-in NATS server: %w", ctx.Err())
 	}
 }
 

@@ -121,9 +121,9 @@ func TestCannotStart(t *testing.T) {
 		o    Options
 		says []string
 	}{
-		{"port taken", Options{ListenAddr: taken.Addr().String(), StoreDir: t.TempDir()}, []string{taken.Addr().String(), "KUBERELAY_NATS_LISTEN_ADDR"}},
-		{"no port", Options{ListenAddr: "localhost", StoreDir: t.TempDir()}, []string{`"localhost"`, "KUBERELAY_NATS_LISTEN_ADDR"}},
-		{"port is a word", Options{ListenAddr: "localhost:nats", StoreDir: t.TempDir()}, []string{`"localhost:nats"`, "KUBERELAY_NATS_LISTEN_ADDR"}},
+		{"port taken", Options{ListenAddr: taken.Addr().String(), StoreDir: t.TempDir()}, []string{taken.Addr().String(), "KUBERELAY_NATS_LISTEN"}},
+		{"no port", Options{ListenAddr: "localhost", StoreDir: t.TempDir()}, []string{`"localhost"`, "KUBERELAY_NATS_LISTEN"}},
+		{"port is a word", Options{ListenAddr: "localhost:nats", StoreDir: t.TempDir()}, []string{`"localhost:nats"`, "KUBERELAY_NATS_LISTEN"}},
 		{"no folder", Options{}, []string{"KUBERELAY_DATA_DIR"}},
 		{"folder is a file", Options{ListenAddr: "127.0.0.1:0", StoreDir: file}, []string{file, "KUBERELAY_DATA_DIR"}},
 		{"folder cannot be made", Options{ListenAddr: "127.0.0.1:0", StoreDir: filepath.Join(file, "dir")}, []string{file, "KUBERELAY_DATA_DIR"}},
@@ -174,8 +174,8 @@ func TestLog(t *testing.T) {
 	stop(t, s)
 	text := log.String()
 	for _, want := range []string{
-		"level=DEBUG msg=\"embedded NATS server\" text=\"Server is ready\"",
-		"level=WARN msg=\"the embedded NATS server can be reached from the network and asks for no password\" address=0.0.0.0:0",
+		"level=DEBUG msg=\"built-in NATS server\" text=\"Server is ready\"",
+		"level=WARN msg=\"the built-in NATS server can be reached from the network and asks for no password\" address=0.0.0.0:0",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the log does not say %s:\n%s", want, text)

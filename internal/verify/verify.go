@@ -58,7 +58,7 @@ func (o Options) withDefaults() Options {
 }
 
 // connectPatience is how long a bus that cannot be reached is tried.
-const connectPatience = 10 * time.Second
+const connectPatience = 5 * time.Second
 
 // Run compares the bus with the cluster, in about twice the settle time at most
 // beyond what reading takes, and says what it found. It changes nothing.

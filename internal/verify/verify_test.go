@@ -2,6 +2,7 @@ package verify
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -148,9 +149,17 @@ func (w *world) delete(r event.Resource, name string) {
 // makes of it, and returns its position.
 func (w *world) publish(t event.Type, r event.Resource, u *unstructured.Unstructured, change ...func(*event.Change)) uint64 {
 	w.t.Helper()
-	o, err := w.converter.FromUnstructured(r, u)
+	position, err := w.tryPublish(t, r, u, change...)
 	if err != nil {
 		w.t.Fatal(err)
+	}
+	return position
+}
+
+func (w *world) tryPublish(t event.Type, r event.Resource, u *unstructured.Unstructured, change ...func(*event.Change)) (uint64, error) {
+	o, err := w.converter.FromUnstructured(r, u)
+	if err != nil {
+		return 0, err
 	}
 	k := r.Key(u.GetNamespace(), u.GetName())
 	c := event.Change{Type: t, Cause: event.CauseWatch, Key: k, Resource: r, Object: o, Observed: time.Now()}
@@ -162,32 +171,29 @@ func (w *world) publish(t event.Type, r event.Resource, u *unstructured.Unstruct
 	}
 	m, err := w.builder.Message(c)
 	if err != nil {
-		w.t.Fatal(err)
+		return 0, err
 	}
 	return w.send(m)
 }
 
 // send puts a message on the bus after the last of its object.
-func (w *world) send(m *event.Message) uint64 {
-	w.t.Helper()
+func (w *world) send(m *event.Message) (uint64, error) {
 	m.Expected = w.acked[m.Key].Position
 	type outcome struct {
 		position uint64
 		err      error
 	}
 	done := make(chan outcome, 1)
-	w.bus.Publish(w.t.Context(), m, func(position uint64, err error) { done <- outcome{position, err} })
+	w.bus.Publish(context.Background(), m, func(position uint64, err error) { done <- outcome{position, err} })
 	select {
 	case o := <-done:
-		if o.err != nil {
-			w.t.Fatal(o.err)
+		if o.err == nil {
+			m.Acked.Position = o.position
+			w.acked[m.Key] = m.Acked
 		}
-		m.Acked.Position = o.position
-		w.acked[m.Key] = m.Acked
-		return o.position
+		return o.position, o.err
 	case <-time.After(limit):
-		w.t.Fatal("no acknowledgement")
-		return 0
+		return 0, errors.New("no acknowledgement")
 	}
 }
 

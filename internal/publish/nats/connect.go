@@ -195,10 +195,19 @@ func redact(s string) string {
 	return fmt.Sprintf("%s://%s", u.Scheme, u.Host)
 }
 
+// connectedTo is for the log. Without a socket the client's own answer is a made-up
+// address.
+func (b *Bus) connectedTo(nc *natsgo.Conn) string {
+	if b.opts.InProcess != nil {
+		return "built in"
+	}
+	return redact(nc.ConnectedUrl())
+}
+
 // onConnect is called by the connection, for the first and for later ones.
 func (b *Bus) onConnect(nc *natsgo.Conn) {
 	b.metrics.connected.Set(1)
-	b.log.Info("connected to the bus", "server", redact(nc.ConnectedUrl()))
+	b.log.Info("connected to the bus", "server", b.connectedTo(nc))
 	b.kickSupervisor()
 }
 

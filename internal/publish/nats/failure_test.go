@@ -95,12 +95,18 @@ func TestTruncatedInDone(t *testing.T) {
 			bus.Publish(t.Context(), small, func(_ uint64, err error) { results <- err })
 		})
 	}
-	others.Wait()
+	timeout := time.After(limit)
 	for range 2 * objects {
-		if err := <-results; err != nil {
-			t.Fatal(err)
+		select {
+		case err := <-results:
+			if err != nil {
+				t.Fatal(err)
+			}
+		case <-timeout:
+			t.Fatalf("not all completed within %s", limit)
 		}
 	}
+	others.Wait()
 }
 
 // TestTooManyHeaders: headers have a limit of their own, of 64 KiB.

@@ -139,6 +139,29 @@ func TestPublishBlocks(t *testing.T) {
 	}
 }
 
+// TestTimeout: an acknowledgement that does not come is not waited for, even if the
+// connection seems to be in order.
+func TestTimeout(t *testing.T) {
+	s := natstest.Start(t)
+	proxy := faultproxy.Start(t, s.Addr())
+	bus := connect(t, Options{URLs: []string{proxy.Addr()}, Cluster: publishtest.Cluster, AckTimeout: 200 * time.Millisecond})
+	m := publishtest.Object{Name: "web", Version: 1}.Message(t, 0)
+	proxy.Freeze()
+	if _, err := publishNow(t, bus, m); resultOf(err) != resultTimeout {
+		t.Errorf("error is %v, want that it timed out", err)
+	}
+	proxy.Pass() // the message arrives after all, and its late acknowledgement
+	var first uint64
+	waitFor(t, "published", func() bool {
+		var err error
+		first, err = publishNow(t, bus, m)
+		return err == nil
+	})
+	if events := readEvents(t, s.URL, m.Key); len(events) != 1 || events[0].Position != first {
+		t.Errorf("the bus holds %v, want one event at %d", events, first)
+	}
+}
+
 // TestFlush: a context ends the waiting.
 func TestFlush(t *testing.T) {
 	s := natstest.Start(t)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -16,7 +17,8 @@ import (
 // zero value if there is none. Object is nil where the message is no event of
 // ours, or its data cannot be read; Acked.Position is set all the same.
 //
-// Without a deadline in ctx it waits for the acknowledgement timeout.
+// Without a deadline in ctx it waits for the acknowledgement timeout, but at least
+// for a second.
 func (b *Bus) Last(ctx context.Context, k event.Key) (publish.Stored, error) {
 	subject := event.Subject(b.opts.SubjectPrefix, b.opts.Cluster, k)
 	s, err := b.getMessage(ctx, lastRequest(subject))
@@ -103,10 +105,14 @@ func (b *Bus) Purge(ctx context.Context, k event.Key, upTo uint64) error {
 // api is the subject of a request to the JetStream API about our stream.
 func (b *Bus) api(what string) string { return "$JS.API." + what + "." + b.opts.Stream }
 
+// apiTimeout is for requests that have no deadline. Some take the server longer
+// than an acknowledgement.
+func (b *Bus) apiTimeout() time.Duration { return max(b.opts.AckTimeout, time.Second) }
+
 func (b *Bus) request(ctx context.Context, what string, data []byte) (*natsgo.Msg, error) {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel func()
-		ctx, cancel = context.WithTimeout(ctx, b.opts.AckTimeout)
+		ctx, cancel = context.WithTimeout(ctx, b.apiTimeout())
 		defer cancel()
 	}
 	return b.nc.RequestWithContext(ctx, b.api(what), data)

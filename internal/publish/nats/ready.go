@@ -154,7 +154,7 @@ func (b *Bus) look(ctx context.Context) error {
 	connection, _, _ := b.state.get()
 	var err error
 	if b.nc.IsConnected() {
-		ctx, cancel := context.WithTimeout(ctx, b.opts.AckTimeout)
+		ctx, cancel := context.WithTimeout(ctx, b.apiTimeout())
 		var watching sync.WaitGroup
 		watching.Go(func() { b.untilLost(ctx, connection); cancel() }) // its answer would never come
 		err = b.ensureStream(ctx)
