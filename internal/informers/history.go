@@ -3,6 +3,7 @@ package informers
 import (
 	"context"
 	"fmt"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,7 +15,8 @@ import (
 // history is what an informer knows of the API server's history beside what its
 // indexer shows.
 type history struct {
-	doubtful bool // there was an outage since the last list or the last proof
+	doubtful bool      // a watch has failed since the last list or the last proof
+	until    time.Time // when the last watch was to end by itself
 
 	// lastDeleted is the last object whose delete the watch has reported since the
 	// last list, in the version of that delete and without its body; nil before
@@ -22,10 +24,10 @@ type history struct {
 	lastDeleted *event.Object
 }
 
-func (i *informer) doubtHistory(doubtful bool) {
+func (i *informer) doubtHistory() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.history.doubtful = doubtful
+	i.history.doubtful = true
 }
 
 // listed begins anew: what comes now is of one history.
@@ -35,16 +37,27 @@ func (i *informer) listed() {
 	i.history = history{}
 }
 
+// opened notes a watch, and the seconds after which the API server is to end it.
+func (i *informer) opened(now time.Time, seconds *int64) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.history.doubtful, i.history.until = false, now
+	if seconds != nil {
+		i.history.until = now.Add(time.Duration(*seconds) * time.Second)
+	}
+}
+
 func (i *informer) noteDeleted(o *event.Object) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.history.lastDeleted = &event.Object{Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion}
 }
 
-// sameHistory is asked before a watch goes on. An outage may have been one in
-// which etcd was restored from a backup. If by now the restored cluster has made
-// as many changes as were lost, the API server takes the watch's old version for
-// one of its own, and the indexer would for ever show what was lost.
+// sameHistory is asked before a watch goes on. If the last one did not end by
+// itself, the API server was away, and it may be that etcd was restored from a
+// backup. If by now the restored cluster has made as many changes as were lost,
+// the API server takes the watch's old version for one of its own, and the
+// indexer would for ever show what was lost.
 //
 // The proof that history is the same is its last change that we know of: the
 // object with the highest version is still in that version, and the last one
@@ -54,7 +67,7 @@ func (s *Set) sameHistory(ctx context.Context, i *informer) error {
 	i.mu.Lock()
 	h := i.history
 	i.mu.Unlock()
-	if !h.doubtful {
+	if !h.doubtful && !s.config.Now().Before(h.until) {
 		return nil
 	}
 	if o := i.latest(); o != nil {

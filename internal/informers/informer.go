@@ -165,9 +165,8 @@ func (s *Set) listerWatcher(i *informer) cache.ListerWatcher {
 			i.setFailing(nil, s.config.Now())
 			if lists {
 				i.listed()
-			} else {
-				i.doubtHistory(false)
 			}
+			i.opened(s.config.Now(), o.TimeoutSeconds)
 			return w, nil
 		},
 	}, s.config.Dynamic)

@@ -226,7 +226,7 @@ func (s *Set) watchFailed(i *informer, err error) {
 	if isExpected(err) {
 		return
 	}
-	i.doubtHistory(true)
+	i.doubtHistory()
 	if !i.setFailing(err, s.config.Now()) {
 		return
 	}

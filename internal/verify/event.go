@@ -77,14 +77,12 @@ func (p place) read(m *event.Message, d nats.Delivery) (e busEvent, problems []s
 	get := m.Attribute
 	e = busEvent{
 		Key: m.Key, Position: d.Position, Stored: d.Stored,
-		ID: strings.Clone(m.ID), Type: event.Type(strings.Clone(get("type"))),
+		ID: strings.Clone(m.ID), Type: knownType(get("type")),
 		UID: plain(get("uid")), Version: plain(get("resourceversion")), Previous: plain(get("previousversion")),
 		Truncated: get("truncated") == "true",
 	}
-	switch e.Type {
-	case event.Created, event.Updated, event.Deleted, event.Snapshot:
-	default:
-		return e, nil, fmt.Errorf("unknown type %q", e.Type)
+	if e.Type == "" {
+		return e, nil, fmt.Errorf("unknown type %q", get("type"))
 	}
 	if e.UID == "" {
 		return e, nil, errors.New("no uid")
@@ -109,6 +107,17 @@ func (p place) read(m *event.Message, d nats.Delivery) (e busEvent, problems []s
 	}
 	p.readIdentity(get, e.Key, d.Subject, wrong)
 	return e, problems, nil
+}
+
+// knownType is one of the four constants, so that no event keeps a string of its
+// own, or "".
+func knownType(s string) event.Type {
+	for _, t := range [...]event.Type{event.Created, event.Updated, event.Deleted, event.Snapshot} {
+		if s == string(t) {
+			return t
+		}
+	}
+	return ""
 }
 
 // readIdentity compares what an event says of whose it is with the subject that

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/rand/v2"
+	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -225,12 +228,27 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// TestManyCandidates: more than can be asked for one by one.
+// TestManyCandidates: more than can be asked for one by one, or listed on one page.
+// The API server loses the place in the first long list.
 func TestManyCandidates(t *testing.T) {
 	w := newWorld(t)
-	for i := range lookEach + 50 {
+	const objects = pageSize + 50
+	for i := range objects {
 		w.create(configMaps, fmt.Sprintf("c-%d", i), nil)
 	}
+	var expired, pages atomic.Int32
+	w.opts.Kube.Wrap(func(rt http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			if r.URL.Query().Has("continue") && pages.Add(1) == 1 {
+				expired.Add(1)
+				body := `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410}`
+				return &http.Response{
+					StatusCode: http.StatusGone, Request: r, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(body)),
+				}, nil
+			}
+			return rt.RoundTrip(r)
+		})
+	})
 	started := make(chan struct{})
 	var once sync.Once
 	w.opts.Settle = limit / 2
@@ -255,11 +273,21 @@ func TestManyCandidates(t *testing.T) {
 		}
 		synced <- err
 	}()
-	want(t, w.found())
+	r, err := w.verify()
+	if err != nil || !r.Clean() || r.Objects != objects || r.Messages != objects {
+		t.Errorf("got %s, %d problems, %v", r.Summary(), len(r.Problems), err)
+	}
 	if err := <-synced; err != nil {
 		t.Error(err)
 	}
+	if expired.Load() != 1 || pages.Load() < 3 {
+		t.Errorf("%d pages were asked for, %d of them expired", pages.Load(), expired.Load())
+	}
 }
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 func logger(each func(message string)) *slog.Logger {
 	return slog.New(onLog{slog.DiscardHandler, each})

@@ -23,7 +23,7 @@ const (
 // whether it is wrong.
 func (v *verification) settle(ctx context.Context) error {
 	for pause := firstPause; len(v.candidates) > 0; pause = min(2*pause, longestPause) {
-		v.log.Info("waiting for what is in flight", "objects", len(v.candidates))
+		v.log.Debug("waiting for what is in flight", "objects", len(v.candidates))
 		if err := v.round(ctx); err != nil {
 			return err
 		}

@@ -141,7 +141,7 @@ func (v *verification) run(ctx context.Context) (Report, error) {
 	go func() { defer close(followed); v.follower.run(ctx) }()
 	defer func() { cancel(); <-followed }()
 
-	v.log.Info("reading the bus", "objects", len(v.follower.ends), "up_to", end)
+	v.log.Debug("reading the bus", "objects", len(v.follower.ends), "up_to", end)
 	if err := v.follower.catchUp(ctx); err != nil {
 		return Report{}, err
 	}
@@ -220,7 +220,7 @@ func (v *verification) compareResource(ctx context.Context, r resource) (Resourc
 	})
 	found.ResourceVersion = version
 	if err == nil {
-		v.log.Info("resource listed", "resource", found.Resource, "objects", found.Objects, "resource_version", version)
+		v.log.Debug("resource listed", "resource", found.Resource, "objects", found.Objects, "resource_version", version)
 	}
 	return found, err
 }

@@ -111,11 +111,15 @@ var kinds = []kind{
 	killedAt("key-taken", "killed with a key taken", 30),
 	{
 		name: "NATS killed and started", uses: []string{theBus}, felt: cutOff,
-		add: func(g *generator, from, to int) { g.during(from, to, act{do: busKill}, act{do: awaitLog, arg: cutOff}, act{do: busStart}) },
+		add: func(g *generator, from, to int) {
+			g.during(from, to, act{do: busKill}, act{do: awaitLog, arg: cutOff}, act{do: busStart})
+		},
 	},
 	{
 		name: "API server killed and started", uses: []string{theAPI}, slow: true, felt: unwatch,
-		add: func(g *generator, from, to int) { g.during(from, to, act{do: apiKill}, act{do: awaitLog, arg: unwatch}, act{do: apiStart}) },
+		add: func(g *generator, from, to int) {
+			g.during(from, to, act{do: apiKill}, act{do: awaitLog, arg: unwatch}, act{do: apiStart})
+		},
 	},
 
 	killedAt("before-publish", "killed before a publish", 30),
@@ -163,7 +167,9 @@ var kinds = []kind{
 	killedAt("loading", "killed while it loads the checkpoint", 8),
 	{
 		name: "the stream is full", uses: []string{theBus}, felt: "no room",
-		add: func(g *generator, from, to int) { g.during(from, to, act{do: busFull}, act{do: awaitLog, arg: failing}, act{do: busRoom}) },
+		add: func(g *generator, from, to int) {
+			g.during(from, to, act{do: busFull}, act{do: awaitLog, arg: failing}, act{do: busRoom})
+		},
 	},
 	{
 		name: "API server frozen", uses: []string{theAPI},

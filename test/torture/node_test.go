@@ -24,7 +24,7 @@ import (
 type node struct {
 	*harness.Forwarder
 	bus, api *faultproxy.Proxy
-	dropping map[*faultproxy.Proxy]bool
+	always   []string // variables of every start
 
 	mu      sync.Mutex
 	wanted  bool
@@ -44,7 +44,7 @@ func (n *node) start(more ...string) error {
 }
 
 func (n *node) startLocked(more ...string) error {
-	if err := n.Start(more...); err != nil {
+	if err := n.Start(append(more, n.always...)...); err != nil {
 		return err
 	}
 	n.begun++

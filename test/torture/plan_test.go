@@ -91,11 +91,11 @@ type generator struct {
 
 // The sizes of a plan.
 const (
-	basePhases  = 5
-	leastOps    = 30
-	mostOps     = 80
-	perSeed     = 3 // faults of a seed of the first round
-	manyMessage = 100_000
+	basePhases   = 5
+	leastOps     = 30
+	mostOps      = 80
+	perSeed      = 3 // faults of a seed of the first round
+	manyMessages = 100_000
 )
 
 // newPlan makes the plan of a seed. The seeds of the first round, 1 to
@@ -154,7 +154,7 @@ func (g *generator) settings() {
 		s.labels = true
 	}
 	s.structured = g.IntN(5) == 0
-	s.history = []int{1, 8, 8, manyMessage, manyMessage, manyMessage}[g.IntN(6)]
+	s.history = []int{1, 8, 8, manyMessages, manyMessages, manyMessages}[g.IntN(6)]
 	s.workers = []int{1, 4, 16}[g.IntN(3)]
 	s.inFlight = []int{1, 8, 4096, 4096}[g.IntN(4)]
 	s.resync = []time.Duration{time.Second, 10 * time.Minute, 10 * time.Minute}[g.IntN(3)]

@@ -2,7 +2,6 @@ package torture
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"reflect"
 	"strings"
@@ -21,17 +20,20 @@ type streamCheck struct {
 	// known which are neighbours.
 	missed bool
 
+	// existing are the UIDs that are in the cluster now.
+	existing map[string]bool
+
 	seen      map[string]harness.Received // by id
 	last      map[string]harness.Received // by subject
 	completed map[string]harness.Received // markers by group and resource
-	problems  []error
+	problems  []string
 }
 
 // checkStream gives all that is wrong with the messages. Those that a fault took
 // from the stream are left out: what came after cannot know of them.
-func (w *world) checkStream(all []harness.Received, missed bool) error {
+func (w *world) checkStream(all []harness.Received, missed bool, existing map[string]bool) []string {
 	c := streamCheck{
-		world: w, missed: missed,
+		world: w, missed: missed, existing: existing,
 		seen: map[string]harness.Received{}, last: map[string]harness.Received{}, completed: map[string]harness.Received{},
 	}
 	for _, m := range all {
@@ -44,7 +46,7 @@ func (w *world) checkStream(all []harness.Received, missed bool) error {
 			c.seen[m.Attributes["id"]], c.last[m.Subject] = m, m
 		}
 	}
-	return errors.Join(c.problems...)
+	return c.problems
 }
 
 func isMarker(m harness.Received) bool { return strings.Contains(m.Subject, "._control.") }
@@ -59,7 +61,7 @@ func resourceOf(m harness.Received) string {
 }
 
 func (c *streamCheck) wrong(m harness.Received, format string, args ...any) {
-	c.problems = append(c.problems, fmt.Errorf("stream: %s at %d: %s", m.Subject, m.Sequence, fmt.Sprintf(format, args...)))
+	c.problems = append(c.problems, fmt.Sprintf("stream: %s at %d: %s", m.Subject, m.Sequence, fmt.Sprintf(format, args...)))
 }
 
 func (c *streamCheck) marker(m harness.Received) {
@@ -81,6 +83,9 @@ func (c *streamCheck) event(m harness.Received) {
 	}
 	if done, ok := c.completed[resourceOf(m)]; ok && m.Kind() == "snapshot" && !c.world.twoNodes() {
 		c.wrong(m, "a snapshot after the completed marker at %d", done.Sequence)
+	}
+	if m.Kind() == "deleted" && c.existing[uid] && !c.mayLeave(m) {
+		c.wrong(m, "uid %s was deleted with cause %s, and exists", uid, m.Attributes["cause"])
 	}
 	last, ok := c.last[m.Subject]
 	if !ok {
@@ -157,6 +162,12 @@ func (c *streamCheck) identity(m harness.Received) {
 	if !reflect.DeepEqual(data, state) {
 		c.wrong(m, "the data are not what the API server answered: got %.300v, want %.300v", data, state)
 	}
+}
+
+// mayLeave tells whether the delete of what exists may be right: it left the
+// selection, which only a watch can tell, or it was gone before history went back.
+func (c *streamCheck) mayLeave(m harness.Received) bool {
+	return c.world.restored || c.world.settings.labels && m.Attributes["cause"] == "watch"
 }
 
 // twoNodes tells whether both forwarders have run.

@@ -25,7 +25,7 @@ func TestTorture(t *testing.T) {
 			err := w.perform(t.Context(), p)
 			performed := time.Now()
 			if err == nil {
-				_, err = w.check(t.Context(), settle)
+				err = w.check(t.Context(), settle)
 			}
 			settled := time.Now()
 			t.Logf("%v made %.1f s, performed %.1f s, settled %.1f s, changes %d", p.faults, made.Sub(start).Seconds(), performed.Sub(made).Seconds(), settled.Sub(performed).Seconds(), w.user.changes.Load())

@@ -245,7 +245,7 @@ func core(name string) schema.GroupVersionResource {
 }
 
 func resource(name string) schema.GroupVersionResource {
-	if name == configMaps {
+	if name == configMaps || name == namespaces {
 		return core(name)
 	}
 	return schema.GroupVersionResource{Group: group, Version: "v1", Resource: name}
@@ -398,6 +398,24 @@ func (u *user) state(uid, version string) (state map[string]any, known bool) {
 		return nil, false
 	}
 	return state, json.Unmarshal(text, &state) == nil
+}
+
+// existing gives the UIDs of everything of the watched resources.
+func (u *user) existing(ctx context.Context) (map[string]bool, error) {
+	all := map[string]bool{}
+	for _, name := range []string{configMaps, namespaces, widgets, planets} {
+		list, err := u.client.Resource(resource(name)).List(ctx, metav1.ListOptions{})
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("list %s: %w", name, err)
+		}
+		for _, o := range list.Items {
+			all[string(o.GetUID())] = true
+		}
+	}
+	return all, nil
 }
 
 // leave deletes what is left of the user's objects, and takes the finalizers away.

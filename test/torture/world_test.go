@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -50,15 +51,16 @@ type world struct {
 	forbidden, full    bool
 	snapshot           string // the folder of etcd's snapshot, "" before
 
-	lost     map[uint64]bool // positions of messages that were taken from the stream
-	restored bool            // the cluster's history went back
+	published int             // messages of the stream that were recorded
+	lost      map[uint64]bool // positions of messages that were taken from the stream
+	restored  bool            // the cluster's history went back
 }
 
 // worlds counts them, so that each has names of its own in the shared cluster.
 var worlds atomic.Int64
 
 // newWorld makes a world without starting a forwarder. more adds variables for the
-// forwarders, without their prefix.
+// first and second forwarder, without their prefix.
 func newWorld(t testing.TB, s settings, more ...map[string]string) *world {
 	t.Helper()
 	w := &world{t: t, dir: t.TempDir(), cp: cluster.ControlPlane(t), settings: s, lost: map[uint64]bool{}}
@@ -88,10 +90,8 @@ func newWorld(t testing.TB, s settings, more ...map[string]string) *world {
 	t.Cleanup(w.recorder.Close)
 	for n := range w.nodes {
 		set := w.variables()
-		for _, m := range more {
-			for k, v := range m {
-				set[k] = v
-			}
+		if n < len(more) {
+			maps.Copy(set, more[n])
 		}
 		w.nodes[n], err = w.newNode(n, set)
 		must(err)
@@ -148,18 +148,21 @@ var (
 )
 
 func (w *world) allow(ctx context.Context) error {
-	for _, role := range []rbacv1.ClusterRole{coreRole, restRole} {
-		if _, err := w.kube.RbacV1().ClusterRoles().Create(ctx, &role, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
-			return err
-		}
-		binding := &rbacv1.ClusterRoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Name: role.Name},
-			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
-			Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: reader}},
-		}
-		if _, err := w.kube.RbacV1().ClusterRoleBindings().Create(ctx, binding, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
-			return err
-		}
+	return errors.Join(w.bind(ctx, &coreRole), w.bind(ctx, &restRole))
+}
+
+// bind gives the forwarder a role.
+func (w *world) bind(ctx context.Context, role *rbacv1.ClusterRole) error {
+	if _, err := w.kube.RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: role.Name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: reader}},
+	}
+	if _, err := w.kube.RbacV1().ClusterRoleBindings().Create(ctx, binding, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		return err
 	}
 	return nil
 }
@@ -213,7 +216,7 @@ func (w *world) endFaults(ctx context.Context) error {
 const settle = 60 * time.Second
 
 // verify compares the bus with the cluster by the project's own oracle.
-func (w *world) verify(ctx context.Context, settle time.Duration) (verify.Report, error) {
+func (w *world) verify(ctx context.Context, settle time.Duration) (problems []string, err error) {
 	o := verify.Options{
 		Kube: w.cp.Config(),
 		NATS: nats.Options{URLs: []string{w.bus.URL}, Stream: streamName, Cluster: clusterName, History: w.settings.history},
@@ -223,29 +226,48 @@ func (w *world) verify(ctx context.Context, settle time.Duration) (verify.Report
 	}
 	report, err := verify.Run(ctx, o)
 	if err != nil {
-		return report, fmt.Errorf("verify: %w", err)
+		return nil, fmt.Errorf("verify: %w", err)
 	}
-	var problems []error
 	for _, p := range report.Problems {
-		problems = append(problems, fmt.Errorf("verify: %s: %s %s/%s: cluster %s, bus %s at %d: %s", p.Kind, p.Resource, p.Namespace, p.Name, p.Cluster, p.Bus, p.Position, p.Detail))
+		problems = append(problems, fmt.Sprintf("verify: %s: %s %s/%s: cluster %q, bus %q at %d: %s",
+			p.Kind, p.Resource, p.Namespace, p.Name, p.Cluster, p.Bus, p.Position, p.Detail))
 	}
-	return report, errors.Join(problems...)
+	return problems, nil
 }
 
 // check is the judgement at the end: the bus is the cluster's copy, all that the
-// stream has ever shown was in order, and no process has failed.
-func (w *world) check(ctx context.Context, settle time.Duration) (verify.Report, error) {
+// stream has ever shown was in order and true, and no process has failed. What it
+// finds wrong is a [wrongError]; any other error means that it could not look.
+func (w *world) check(ctx context.Context, settle time.Duration) error {
 	report, err := w.verify(ctx, settle)
-	err = errors.Join(err, w.recorder.CatchUp(ctx, limit))
-	all, missed, readErr := w.recorder.All()
-	if readErr != nil {
-		return report, errors.Join(err, readErr)
+	if err != nil {
+		return err
 	}
-	err = errors.Join(err, w.checkStream(all, missed))
+	if err := w.recorder.CatchUp(ctx, limit); err != nil {
+		return err
+	}
+	all, missed, err := w.recorder.All()
+	if err != nil {
+		return err
+	}
+	existing, err := w.user.existing(ctx)
+	if err != nil {
+		return err
+	}
+	w.published = len(all)
+	problems := append(report, w.checkStream(all, missed, existing)...)
 	for n, nd := range w.nodes {
 		if _, failed := nd.state(); failed != nil {
-			err = errors.Join(err, fmt.Errorf("forwarder %d: %w", n, failed))
+			problems = append(problems, fmt.Sprintf("forwarder %d: %v", n, failed))
 		}
 	}
-	return report, err
+	if len(problems) > 0 {
+		return &wrongError{problems}
+	}
+	return nil
 }
+
+// wrongError is what the oracle has found.
+type wrongError struct{ problems []string }
+
+func (e *wrongError) Error() string { return strings.Join(e.problems, "\n") }

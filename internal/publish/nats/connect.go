@@ -173,7 +173,7 @@ func isPermanent(err error) bool {
 
 // servers names the servers for logs and errors, without credentials.
 func (b *Bus) servers() string {
-	if len(b.opts.URLs) == 0 {
+	if b.opts.InProcess != nil {
 		return "the server in this process"
 	}
 	redacted := make([]string, len(b.opts.URLs))

@@ -1,0 +1,121 @@
+package torture
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// scenario is a way of things in which some planted bugs must show.
+type scenario struct {
+	name     string
+	bugs     []string
+	settings settings
+	more     []map[string]string // variables of the first and second forwarder
+	play     func(*script)
+}
+
+// usual are the settings of a forwarder that looks again only when told: what a
+// resync would cover up shows.
+var usual = settings{
+	history: manyMessages, workers: 4, inFlight: 4096,
+	resync: 10 * time.Minute, refresh: 10 * time.Minute, retention: 24 * time.Hour,
+}
+
+// TestPlantedBugs plays each scenario with the forwarder as it is, which must come
+// out clean, and with each bug, which must be found. It is the test of the tests.
+func TestPlantedBugs(t *testing.T) {
+	for _, s := range scenarios {
+		t.Run(s.name, func(t *testing.T) {
+			t.Run("as it is", func(t *testing.T) {
+				w := newWorld(t, s.settings, s.more...)
+				err := w.play(s, settle)
+				if err != nil {
+					t.Error(err)
+					w.showLogs()
+				}
+			})
+			for _, bug := range s.bugs {
+				t.Run(bug, func(t *testing.T) {
+					w := newWorld(t, s.settings, s.more...)
+					for _, n := range w.nodes {
+						n.always = []string{"PLANTED_BUG=" + bug}
+					}
+					err := w.play(s, buggySettle)
+					var wrong *wrongError
+					switch {
+					case err == nil:
+						t.Error("the bug was not found")
+						w.showLogs()
+					case !errors.As(err, &wrong):
+						t.Errorf("it could not be looked for: %v", err)
+						w.showLogs()
+					default:
+						t.Logf("found: %s", wrong.problems[0])
+					}
+				})
+			}
+		})
+	}
+}
+
+// play plays a scenario and checks what has become of it.
+func (w *world) play(s scenario, settle time.Duration) error {
+	sc := &script{world: w}
+	s.play(sc)
+	if sc.err != nil {
+		return sc.err
+	}
+	return w.check(w.t.Context(), settle)
+}
+
+// buggySettle is how long the bus has to become the cluster's copy where it should
+// not. Before it the scenario has waited for the forwarder to be idle.
+const buggySettle = 3 * time.Second
+
+// TestEveryPlantedBugIsLookedFor compares the bugs and failpoints in the code with
+// those that the scenarios and the faults have.
+func TestEveryPlantedBugIsLookedFor(t *testing.T) {
+	planted := map[string][]string{}
+	call := regexp.MustCompile(`failpoint\.(Bug|Hit)\("([a-z-]+)"\)`)
+	for _, dir := range []string{"../../internal", "../../cmd"} {
+		err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+			if err != nil || filepath.Ext(path) != ".go" {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			for _, m := range call.FindAllStringSubmatch(string(text), -1) {
+				planted[m[1]] = append(planted[m[1]], m[2])
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	looked := map[string][]string{"Bug": nil, "Hit": nil}
+	for _, s := range scenarios {
+		looked["Bug"] = append(looked["Bug"], s.bugs...)
+	}
+	for _, k := range kinds {
+		if point, ok := strings.CutPrefix(k.felt, "failpoint "); ok {
+			looked["Hit"] = append(looked["Hit"], point)
+		}
+	}
+	for what, of := range looked {
+		slices.Sort(planted[what])
+		slices.Sort(of)
+		if got, want := slices.Compact(of), slices.Compact(planted[what]); !slices.Equal(got, want) {
+			t.Errorf("%s: the tests have %v, the code %v", what, got, want)
+		}
+	}
+	if least := 12; len(looked["Bug"]) < least {
+		t.Errorf("%d bugs are planted, want %d at least", len(looked["Bug"]), least)
+	}
+}

@@ -1,0 +1,222 @@
+package torture
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+var scenarios = []scenario{
+	{
+		name: "objects change", bugs: []string{"random-ids", "drop-tombstone"},
+		settings: usual, play: playChange,
+	},
+	{
+		name: "objects change while the forwarder is down", bugs: []string{"forget-uid", "publish-unchanged", "forget-checkpoint"},
+		settings: usual, play: playRestart,
+	},
+	{
+		name: "objects change while the bus is down", bugs: []string{"acknowledge-before-publish", "give-up"},
+		settings: usual, play: playBusDown,
+	},
+	{
+		name: "a forwarder is behind another", bugs: []string{"adopt-position-blindly", "overwrite-newer"},
+		settings: usual, more: []map[string]string{{"NATS_ACK_TIMEOUT": "1m"}}, play: playTwoWriters,
+	},
+	{
+		name: "a name is taken again while its delete is purged", bugs: []string{"purge-everything"},
+		settings: usual, more: []map[string]string{{"DELETE_RETENTION": "1s"}}, play: playPurge,
+	},
+	{
+		name: "an object leaves the selection while the forwarder is down", bugs: []string{"trust-failed-read", "out-of-scope-is-deleted"},
+		settings: selecting(), play: playLeave,
+	},
+	{
+		name: "objects may be read and not listed", bugs: []string{"skip-synced"},
+		settings: usual, play: playUnlisted,
+	},
+	{
+		name: "the first sync is slow", bugs: []string{"completed-marker-early"},
+		settings: slow(), play: playFirstSync,
+	},
+	{
+		name: "a resource moves to another version while the bus is down", bugs: []string{"missing-is-deleted"},
+		settings: usual, play: playMove,
+	},
+	{
+		name: "etcd is restored", bugs: []string{"ignore-epoch"},
+		settings: usual, play: playRestore,
+	},
+}
+
+func selecting() settings {
+	s := usual
+	s.labels = true
+	return s
+}
+
+func slow() settings {
+	s := usual
+	s.workers, s.inFlight = 1, 1
+	return s
+}
+
+func playChange(s *script) {
+	s.create("changed", "deleted", "replaced")
+	s.begin(0)
+	s.change(put, at("changed"))
+	s.change(remove, at("deleted"))
+	s.change(recreate, at("replaced"))
+	s.idle(0)
+}
+
+func playRestart(s *script) {
+	s.create("changed", "deleted", "replaced", "same")
+	s.begin(0)
+	s.kill(0)
+	s.change(put, at("changed"))
+	s.change(remove, at("deleted"))
+	s.change(recreate, at("replaced"))
+	s.begin(0)
+}
+
+func playBusDown(s *script) {
+	s.create("changed", "deleted")
+	s.begin(0)
+	s.do(act{do: busRefuse})
+	s.logged(0, 1, cutOff)
+	s.change(put, at("changed"))
+	s.change(remove, at("deleted"))
+	s.create("new")
+	s.do(act{do: awaitLog, arg: failing})
+	s.do(act{do: busPass})
+	s.idle(0)
+}
+
+// playTwoWriters has the first forwarder's publish wait on its way while the second
+// publishes the same and a later state. Then the first learns that it is behind,
+// and cannot see the later state, since its watch hangs.
+func playTwoWriters(s *script) {
+	contested := at("contested")
+	s.create("contested")
+	s.begin(0)
+	s.begin(1)
+	s.do(act{do: busHold})
+	s.change(put, contested)
+	s.until("the first forwarder publishes", func(ctx context.Context) error {
+		n, err := s.nodes[0].Metric(ctx, "kuberelay_dirty_objects")
+		if err == nil && n == 0 {
+			err = errors.New("nothing is dirty")
+		}
+		return err
+	})
+	s.onBus(contested, 2)
+	s.do(act{do: apiHold})
+	s.change(put, contested)
+	s.onBus(contested, 3)
+	s.step(func() error { s.nodes[0].bus.Pass(); return nil }) // what was held goes on
+	s.logged(0, 1, "another event than expected")
+	s.idle(0)
+	s.step(func() error { s.nodes[0].api.Pass(); return nil })
+	s.idle(0)
+	s.idle(1)
+}
+
+// playPurge has the first forwarder purge what it knows as deleted, while the
+// second has published that the name is taken again.
+func playPurge(s *script) {
+	taken := at("taken")
+	s.create("taken")
+	s.begin(0)
+	s.begin(1)
+	s.change(remove, taken)
+	s.onBus(taken, 2)
+	s.idle(0)
+	s.idle(1)
+	s.do(act{do: apiHold})
+	s.change(put, taken)
+	s.onBus(taken, 3)
+	s.logged(0, 1, emptied)
+	s.kill(0)
+	s.idle(1)
+}
+
+// playLeave takes an object out of the selection while the forwarder is down, and
+// then lets it look for it: first it may not read single objects, then it may.
+func playLeave(s *script) {
+	s.create("stays", "leaves")
+	s.begin(0)
+	s.change(put, at("stays"))
+	s.idle(0)
+	s.kill(0)
+	s.change(deselect, at("leaves"))
+	s.allowOnly("list", "watch")
+	s.do(act{do: start})
+	s.either("comparing the bus with the cluster failed", `"deleted":1`)
+	s.kill(0)
+	s.do(act{do: grant})
+	s.permitted("get", "list", "watch")
+	s.do(act{do: start})
+	s.either(`"out_of_scope":1`, `"deleted":1`)
+	s.idle(0)
+}
+
+// playUnlisted lets the forwarder read single objects but not list them, so that
+// its informers know nothing.
+func playUnlisted(s *script) {
+	s.create("one", "two")
+	s.begin(0)
+	s.kill(0)
+	s.allowOnly("get")
+	s.do(act{do: start})
+	s.either(`"msg":"bus compared with the cluster","resource":"configmaps"`)
+	s.either(unwatch)
+	s.do(act{do: grant})
+	s.idle(0)
+}
+
+// playFirstSync has many objects in the first sync and lets the forwarder publish
+// one at a time.
+func playFirstSync(s *script) {
+	for n := range 100 {
+		s.create(fmt.Sprintf("c%d", n))
+	}
+	s.begin(0)
+	s.logged(0, 1, `"first snapshot completed","resource":"configmaps"`)
+	s.idle(0)
+}
+
+// playMove moves planets to another version of their API while the bus is down and
+// one of them has changed. The informer is started anew and waits for the bus, to
+// ask it for the marker of the first sync; the key of the changed one waits too,
+// and comes first.
+func playMove(s *script) {
+	mars := target{resource: planets, name: "mars"}
+	s.change(put, mars)
+	s.begin(0)
+	s.do(act{do: busRefuse})
+	s.logged(0, 1, cutOff)
+	s.change(put, mars)
+	s.t.Cleanup(func() { s.forget(planets) }) // the others know one version
+	s.addVersion(planets, "v2")
+	s.logged(0, 4, "snapshot marker cannot be read")
+	s.do(act{do: busPass})
+	s.logged(0, 2, `"informer synced","resource":"planets`)
+	s.idle(0)
+}
+
+// playRestore takes the cluster back to where it was before some changes.
+func playRestore(s *script) {
+	s.create("changed", "deleted", "same")
+	s.begin(0)
+	s.do(act{do: snapshot})
+	s.change(put, at("changed"))
+	s.change(remove, at("deleted"))
+	s.create("new")
+	s.onBus(at("new"), 1)
+	s.onBus(at("deleted"), 2)
+	s.onBus(at("changed"), 2)
+	s.do(act{do: restore})
+	s.either("history went back", `"waiting":`)
+	s.idle(0)
+}

@@ -1,0 +1,214 @@
+package torture
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kuberelay/kuberelay/test/harness"
+)
+
+// script is what a scenario is written in: steps that do nothing once one has
+// failed.
+type script struct {
+	*world
+	err     error
+	value   int // of the last change
+	started int // length of the first forwarder's log when it was last started
+}
+
+// step does one thing.
+func (s *script) step(do func() error) {
+	if s.err == nil {
+		s.err = do()
+	}
+}
+
+func (s *script) until(what string, is func(context.Context) error) {
+	s.step(func() error { return harness.Eventually(s.t.Context(), limit, what, is) })
+}
+
+// do does deeds of faults.
+func (s *script) do(a act) {
+	s.step(func() error {
+		if a.do == start && a.node == 0 {
+			s.started = len(s.nodes[0].Log())
+		}
+		return s.execute(s.t.Context(), a)
+	})
+}
+
+// begin starts a forwarder and waits until it has nothing to do.
+func (s *script) begin(n int) {
+	s.do(act{do: start, node: n})
+	s.idle(n)
+}
+
+// kill ends a forwarder for good.
+func (s *script) kill(n int) {
+	s.step(func() error { s.nodes[n].kill(); return nil })
+}
+
+// idle waits until a forwarder has nothing to do. One with a planted bug may have
+// something to do for ever, which is for the check to see.
+func (s *script) idle(n int) {
+	planted := len(s.nodes[n].always) > 0
+	wait := limit
+	if planted {
+		wait = buggyIdle
+	}
+	s.step(func() error {
+		quiet := 0
+		err := harness.Eventually(s.t.Context(), wait, fmt.Sprintf("forwarder %d is idle", n), func(ctx context.Context) error {
+			if err := s.nodes[n].Idle(ctx); err != nil {
+				quiet = 0
+				return err
+			}
+			if quiet++; quiet < 3 {
+				return errors.New("only just")
+			}
+			return nil
+		})
+		if planted {
+			return nil
+		}
+		return err
+	})
+}
+
+const buggyIdle = 5 * time.Second
+
+// at is a configmap of the first namespace.
+func at(name string) target { return target{configMaps, "a", name} }
+
+// change does an operation that has to succeed.
+func (s *script) change(do opVerb, t target) {
+	s.step(func() error {
+		s.value++
+		o := op{do: do, target: t, value: s.value}
+		if s.value%5 == 0 { // it would have no label
+			s.value++
+			o.value++
+		}
+		if err := s.user.do(s.t.Context(), o); err != nil {
+			return fmt.Errorf("%s: %w", o, err)
+		}
+		return nil
+	})
+}
+
+func (s *script) create(names ...string) {
+	for _, name := range names {
+		s.change(put, at(name))
+	}
+}
+
+// onBus waits until the bus has had so many events of an object.
+func (s *script) onBus(t target, events int) {
+	subject := strings.Join([]string{"kuberelay", clusterName, "core", t.resource, s.user.home + t.namespace, t.name}, ".")
+	s.until(fmt.Sprintf("%d events of %s", events, t.name), func(context.Context) error {
+		all, _, err := s.recorder.All()
+		if err != nil {
+			return err
+		}
+		n := 0
+		for _, m := range all {
+			if m.Subject == subject {
+				n++
+			}
+		}
+		if n < events {
+			return fmt.Errorf("there are %d", n)
+		}
+		return nil
+	})
+}
+
+// logged waits until a text is in a forwarder's log so many times.
+func (s *script) logged(n, times int, text string) {
+	s.until(fmt.Sprintf("%q is in the log of forwarder %d", text, n), func(context.Context) error {
+		if got := strings.Count(s.nodes[n].Log(), text); got < times {
+			return fmt.Errorf("it is there %d times", got)
+		}
+		return nil
+	})
+}
+
+// either waits until the first forwarder has logged one of some texts since it was
+// last started.
+func (s *script) either(texts ...string) {
+	s.until(fmt.Sprintf("one of %q is logged", texts), func(context.Context) error {
+		log := s.nodes[0].Log()[s.started:]
+		if !slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(log, text) }) {
+			return errors.New("none is")
+		}
+		return nil
+	})
+}
+
+// allowOnly leaves the forwarder some verbs on configmaps and namespaces, until
+// they are granted again.
+func (s *script) allowOnly(verbs ...string) {
+	role := &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: "torture-only-" + strings.Join(verbs, "-")},
+		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{configMaps, namespaces}, Verbs: verbs}},
+	}
+	s.t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), limit)
+		defer cancel()
+		if err := s.kube.RbacV1().ClusterRoleBindings().Delete(ctx, role.Name, metav1.DeleteOptions{}); err != nil {
+			s.t.Error(err)
+		}
+	})
+	s.step(func() error { return s.bind(s.t.Context(), role) })
+	s.do(act{do: revoke})
+	s.permitted(verbs...)
+}
+
+// permitted waits until the forwarder may do these on configmaps, and nothing else:
+// the API server takes a moment.
+func (s *script) permitted(verbs ...string) {
+	s.until("the forwarder may do what it should", func(ctx context.Context) error {
+		for _, verb := range []string{"get", "list", "watch"} {
+			review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+				User: reader, ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Resource: configMaps},
+			}}
+			answer, err := s.kube.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+			if err != nil {
+				return err
+			}
+			if want := slices.Contains(verbs, verb); answer.Status.Allowed != want {
+				return fmt.Errorf("%s is allowed: %v", verb, answer.Status.Allowed)
+			}
+		}
+		return nil
+	})
+}
+
+// addVersion has a custom resource served in another version too, which discovery
+// then prefers.
+func (s *script) addVersion(resource, version string) {
+	s.step(func() error {
+		patch := fmt.Sprintf(`[{"op": "add", "path": "/spec/versions/-", "value": {"name": %q, "served": true, "storage": false,
+			"schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}}]`, version)
+		_, err := s.user.client.Resource(definitions).Patch(s.t.Context(), resource+"."+group, types.JSONPatchType, []byte(patch), metav1.PatchOptions{})
+		return err
+	})
+}
+
+// forget removes a definition, so that the next world makes it anew.
+func (s *script) forget(resource string) {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	if err := s.user.do(ctx, op{do: undefine, target: target{resource: resource}}); err != nil {
+		s.t.Error(err)
+	}
+}
