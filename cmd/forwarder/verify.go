@@ -97,7 +97,7 @@ func runVerify(ctx context.Context, cfg config.Config, settle time.Duration, log
 		return verify.Report{}, err
 	}
 	return verify.Run(ctx, verify.Options{
-		Kube: kube, NATS: natsOptions(cfg, cfg.Event.ClusterName, nil, log, nil),
+		Kube: kube, NATS: natsOptions(cfg, cfg.Event.ClusterName, nil, nil, nil), // what it meets is in the report
 		Resources: cfg.Watch.Resources, ExcludeResources: cfg.Watch.ExcludeResources, UnlessNamed: config.UnlessNamed(),
 		Namespaces: cfg.Watch.Namespaces, LabelSelector: cfg.Watch.LabelSelector, FieldSelector: cfg.Watch.FieldSelector,
 		RedactionKey: key, DeleteRetention: cfg.Work.DeleteRetention, Settle: settle, Logger: log,

@@ -279,4 +279,3 @@ func poll(t *testing.T, what string, condition func() error) {
 		}
 	}
 }
-

@@ -13,7 +13,6 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/controlplane"
 	"github.com/kuberelay/kuberelay/internal/controlplane/controlplanetest"
-	"github.com/kuberelay/kuberelay/internal/event"
 )
 
 // allow lets the user «reader» list and watch a resource until the end of the test.

@@ -227,7 +227,7 @@ func (s simulation) look(r *rand.Rand, returns bool, start, settle int) (verdict
 }
 
 const (
-	simulations   = 1000
+	simulations   = 400
 	simulatedTime = 4000
 	simulatedLook = 1000
 	settleTime    = 1000

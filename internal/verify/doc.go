@@ -21,15 +21,17 @@
 // and then the bus up to the end that it has by then, until one of these holds:
 //
 //   - Both show the same state. It is right.
-//   - The cluster showed a state that the bus has held, with the same data, and
-//     what the bus holds now is not ahead of the cluster. It is right.
+//   - Some state was seen on both sides, with the same data, and the bus has since
+//     come to a state that the cluster had, or past it. It is right, though it
+//     never stood still.
 //   - The bus has not come to a state of the cluster, nor past it, for the settle
-//     time. It is wrong. A state that stands still is all that takes; so what the
-//     forwarder will never send is always found.
+//     time. It is wrong. An object that stands still and differs always ends here.
+//   - The settle time has gone by, and the last version that was seen on both sides
+//     had other data. It is wrong: no data is in flight without its version.
 //   - The settle time has gone by, and the bus came to each state of the cluster in
 //     turn, but never was one seen on both sides. The object changes all the time.
-//     It counts as in motion: its versions are right as far as they go, its data
-//     was not compared. The report says how many there are.
+//     It counts as in motion: the bus follows its versions, its data was not
+//     compared. The report says how many there are.
 //
 // A version on the bus that the cluster has not is only believed if a look at the
 // cluster after that shows the same or a later one: the bus cannot know the future.
@@ -45,6 +47,8 @@
 //     follow as the stream keeps. If the history of a stream was made longer,
 //     objects whose first events were dropped before that look as if they had
 //     lost them.
+//   - Snapshot markers that come after the last event of any object may be left
+//     unread.
 //   - Of the data of events only the last of each object is compared.
 //   - What labels and fields do not select any more, what is in other namespaces and
 //     what is of other resources is out of scope and only counted.
@@ -58,6 +62,7 @@
 //
 // # What it costs
 //
-// The stream is read once, whole. Of every object a few hundred bytes are kept,
-// with a digest in place of the data.
+// The stream is read once, whole, and from then on only what comes. Of every object
+// some hundred bytes are kept, with a digest in place of the data; of the cluster a
+// page of a list at a time.
 package verify

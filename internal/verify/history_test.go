@@ -38,7 +38,7 @@ func fold(t *testing.T, script []string) *history {
 	}
 	var position uint64
 	h.now = func() time.Time { return someTime.Add(time.Duration(position) * time.Minute) }
-	h.kept = func(k event.Key, position uint64) (bool, error) { return position >= first, nil }
+	h.kept = func(_ event.Key, position uint64) (bool, error) { return position >= first, nil }
 	for _, line := range script {
 		words := strings.Fields(line)
 		position++

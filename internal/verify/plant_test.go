@@ -106,7 +106,7 @@ func TestPlanted(t *testing.T) {
 	}{
 		{"nothing", func(w *world, b *unstructured.Unstructured) { w.publish(event.Created, configMaps, b) }, nil},
 
-		{"never published", func(w *world, b *unstructured.Unstructured) {}, []string{"missing b: no event of it"}},
+		{"never published", func(*world, *unstructured.Unstructured) {}, []string{"missing b: no event of it"}},
 		{"message lost", func(w *world, b *unstructured.Unstructured) {
 			w.remove(w.publish(event.Created, configMaps, b))
 		}, []string{"missing b: no event of it"}},

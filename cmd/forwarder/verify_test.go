@@ -1,0 +1,104 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/kuberelay/kuberelay/internal/controlplane"
+	"github.com/kuberelay/kuberelay/internal/controlplane/controlplanetest"
+	"github.com/kuberelay/kuberelay/internal/natsserver/natstest"
+)
+
+// An interrupted verify has not found that all is well, though a forwarder that is
+// interrupted has ended as asked.
+func TestCouldNotLook(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	for _, err := range []error{context.Canceled, fmt.Errorf("read the bus: %w", context.Canceled), errors.New("no")} {
+		root := &cobra.Command{SilenceErrors: true, SilenceUsage: true, RunE: func(*cobra.Command, []string) error { return couldNotLook(err) }}
+		var stderr bytes.Buffer
+		if code := execute(ctx, root, []string{}, io.Discard, &stderr); code != exitUsage {
+			t.Errorf("%v: exit code %d, want %d", err, code, exitUsage)
+		}
+		if want := "forwarder: could not look: " + err.Error(); !strings.HasPrefix(stderr.String(), want) {
+			t.Errorf("got %q, want %q", stderr.String(), want)
+		}
+	}
+}
+
+// TestVerify: the command beside a forwarder that works, and without it.
+func TestVerify(t *testing.T) {
+	cp := controlplanetest.New(t, controlplane.Options{})
+	server := natstest.Start(t)
+	for name, value := range map[string]string{
+		"KUBECONFIG": cp.Kubeconfig(), "KUBERELAY_NATS_URL": server.URL, "KUBERELAY_RESOURCES": "*",
+		"KUBERELAY_LISTEN_ADDR": "127.0.0.1:0", "KUBERELAY_LOG_LEVEL": "error",
+	} {
+		t.Setenv(name, value)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	ended := make(chan int, 1)
+	go func() { ended <- run(ctx, []string{"run"}, io.Discard, io.Discard) }()
+
+	verify := func(args ...string) (code int, stdout, stderr string) {
+		var out, err bytes.Buffer
+		timed, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		code = run(timed, append([]string{"verify"}, args...), &out, &err)
+		return code, out.String(), err.String()
+	}
+	deadline := time.Now().Add(time.Minute)
+	for { // until there is a stream, and the whole cluster on it
+		code, stdout, stderr := verify()
+		if code == 0 {
+			if stderr != "" || !strings.Contains(stdout, " 0 differences, ") {
+				t.Errorf("standard output %q, standard error %q", stdout, stderr)
+			}
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("exit code %d; %s%s", code, stdout, stderr)
+		}
+	}
+	stop()
+	if code := <-ended; code != 0 {
+		t.Fatalf("the forwarder ended with %d", code)
+	}
+
+	client, err := kubernetes.NewForConfig(cp.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	missing := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "missing"}}
+	if _, err := client.CoreV1().ConfigMaps("default").Create(t.Context(), missing, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	code, stdout, stderr := verify("--settle=100ms")
+	if code != exitFailure || !strings.Contains(stderr, "1 difference") {
+		t.Errorf("exit code %d, standard error %q", code, stderr)
+	}
+	if row := regexp.MustCompile(`(?m)^missing +configmaps +default/missing +\d+ +- +- +no event of it$`); !row.MatchString(stdout) {
+		t.Errorf("got\n%s", stdout)
+	}
+	code, stdout, _ = verify("--settle=100ms", "-o", "json")
+	var report struct {
+		Problems []struct{ Problem, Resource, Namespace, Name string }
+	}
+	if err := json.Unmarshal([]byte(stdout), &report); err != nil || code != exitFailure || len(report.Problems) != 1 || report.Problems[0].Name != "missing" {
+		t.Errorf("exit code %d, %v, got %s", code, err, stdout)
+	}
+}
