@@ -107,7 +107,7 @@ func (b *bus) Close() error {
 // send is the bus as the forwarder sees it.
 func (b *bus) send(ctx context.Context, m *event.Message, done func(forward.Outcome)) {
 	b.Publish(ctx, m, func(position uint64, err error) {
-		o := forward.Outcome{Position: position, Err: err, TooLarge: errors.Is(err, publish.ErrTooLarge)}
+		o := forward.Outcome{Position: position, Err: err, TooLarge: errors.Is(err, publish.ErrTooLarge), NotSent: errors.Is(err, publish.ErrNotSent)}
 		var conflict *publish.ConflictError
 		if errors.As(err, &conflict) {
 			o.Conflict = &conflict.Bus

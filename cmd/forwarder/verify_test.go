@@ -7,8 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"os/exec"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -49,10 +52,17 @@ func TestVerify(t *testing.T) {
 	} {
 		t.Setenv(name, value)
 	}
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	ended := make(chan int, 1)
-	go func() { ended <- run(ctx, []string{"run"}, io.Discard, io.Discard) }()
+	// A process of its own, as klog has one log; see TestMain for the name.
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	forwarder := exec.CommandContext(t.Context(), self)
+	forwarder.Args = []string{"forwarder", "run"}
+	forwarder.Stderr = os.Stderr
+	if err := forwarder.Start(); err != nil {
+		t.Fatal(err)
+	}
 
 	verify := func(args ...string) (code int, stdout, stderr string) {
 		var out, err bytes.Buffer
@@ -74,9 +84,8 @@ func TestVerify(t *testing.T) {
 			t.Fatalf("exit code %d; %s%s", code, stdout, stderr)
 		}
 	}
-	stop()
-	if code := <-ended; code != 0 {
-		t.Fatalf("the forwarder ended with %d", code)
+	if err := errors.Join(forwarder.Process.Signal(syscall.SIGTERM), forwarder.Wait()); err != nil {
+		t.Fatalf("the forwarder: %v", err)
 	}
 
 	client, err := kubernetes.NewForConfig(cp.Config())

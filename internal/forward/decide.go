@@ -16,6 +16,9 @@ type Reason string
 const (
 	// ReasonDeleted: acked shows a UID as existing that has a tombstone.
 	ReasonDeleted Reason = "deleted"
+	// ReasonUncertain: a UID is gone that the bus may show as existing, because
+	// nobody answered when it was published.
+	ReasonUncertain Reason = "uncertain"
 	// ReasonGone: nothing live, and the bus holds nothing or a delete.
 	ReasonGone Reason = "gone"
 	// ReasonAwait: acked shows a UID as existing that is not live, without a
@@ -41,14 +44,20 @@ const (
 //
 // One call gives at most one change. After a delete the caller asks again: the
 // name may have been taken by another UID.
-func Decide(v event.View, acked event.Acked) (*event.Change, Reason) {
+//
+// Attempted is the UID of an earlier publish that nobody answered, "" for none. If
+// it is gone now, and the bus may or may not show it, it is published once more, so
+// that it is certain, and its delete is due after that.
+func Decide(v event.View, acked event.Acked, attempted string) (*event.Change, Reason) {
 	if acked.Live() {
 		if t, gone := v.Tombstone(acked.UID); gone {
-			return &event.Change{
-				Type: event.Deleted, Cause: t.Cause, Object: t.Object,
-				Epoch: v.Epoch, Previous: acked.ResourceVersion, Observed: t.Observed,
-			}, ReasonDeleted
+			return deletion(v, t, acked), ReasonDeleted
 		}
+	}
+	if t, gone := v.Tombstone(attempted); gone && t.Object != nil && !acked.Live() {
+		return &event.Change{
+			Type: created(v), Cause: t.Cause, Object: t.Object, Epoch: v.Epoch, Observed: t.Observed,
+		}, ReasonUncertain
 	}
 	switch live := v.Live; {
 	case failpoint.Bug("forget-uid") && live != nil && acked.Live() && live.ResourceVersion != acked.ResourceVersion:
@@ -59,7 +68,7 @@ func Decide(v event.View, acked event.Acked) (*event.Change, Reason) {
 		return change(v, event.Updated, acked.ResourceVersion), ReasonUpdated
 	case failpoint.Bug("publish-unchanged") && live != nil && acked.Live() && live.ResourceVersion == acked.ResourceVersion:
 		return change(v, event.Updated, acked.ResourceVersion), ReasonUpdated
-	case live == nil && acked.Live():
+	case live == nil && (acked.Live() || attempted != ""):
 		return nil, ReasonAwait
 	case live == nil:
 		return nil, ReasonGone
@@ -79,6 +88,21 @@ func Decide(v event.View, acked event.Acked) (*event.Change, Reason) {
 		return change(v, created(v), previous), ReasonCreated
 	default:
 		return change(v, event.Updated, acked.ResourceVersion), ReasonUpdated
+	}
+}
+
+// deletion takes the last state of the tombstone, unless the bus has a later one: the
+// watch may have missed the last changes, and another writer may not.
+func deletion(v event.View, t event.Tombstone, acked event.Acked) *event.Change {
+	if t.Object != nil {
+		order, err := resourceversion.CompareResourceVersion(t.Object.ResourceVersion, acked.ResourceVersion)
+		if err == nil && order < 0 && v.Epoch == acked.Epoch {
+			t.Object = nil
+		}
+	}
+	return &event.Change{
+		Type: event.Deleted, Cause: t.Cause, Object: t.Object,
+		Epoch: v.Epoch, Previous: acked.ResourceVersion, Observed: t.Observed,
 	}
 }
 

@@ -34,14 +34,15 @@ func TestDecide(t *testing.T) {
 	type want struct {
 		reason   Reason
 		typ      event.Type // "" for no change
-		uid      string     // of the published object
+		uid      string     // of the published object, "" if only the bus has it
 		version  string
 		previous string
 	}
 	for name, c := range map[string]struct {
-		view  event.View
-		acked event.Acked
-		want  want
+		view      event.View
+		acked     event.Acked
+		attempted string
+		want      want
 	}{
 		"gone, bus live, tombstone: deleted": {
 			view:  event.View{Tombstones: []event.Tombstone{tombstone("A", "12")}},
@@ -65,6 +66,41 @@ func TestDecide(t *testing.T) {
 			view:  event.View{Tombstones: []event.Tombstone{tombstone("A", "12")}},
 			acked: deleted("A", "12"),
 			want:  want{reason: ReasonGone},
+		},
+		"gone, bus live in a later version than the watch has seen: the bus's state": {
+			view:  event.View{Tombstones: []event.Tombstone{tombstone("A", "9")}},
+			acked: live("A", "10"),
+			want:  want{ReasonDeleted, event.Deleted, "", "", "10"},
+		},
+		"gone, bus live in a later version of an earlier epoch: the watch's state": {
+			view:  event.View{Tombstones: []event.Tombstone{tombstone("A", "9")}, Epoch: 1},
+			acked: live("A", "10"),
+			want:  want{ReasonDeleted, event.Deleted, "A", "9", "10"},
+		},
+		"gone, its create was never answered: it is made certain first": {
+			view:      event.View{Tombstones: []event.Tombstone{tombstone("A", "12")}},
+			attempted: "A",
+			want:      want{ReasonUncertain, event.Created, "A", "12", ""},
+		},
+		"gone, its create after another's delete was never answered": {
+			view:      event.View{Tombstones: []event.Tombstone{tombstone("B", "22")}},
+			acked:     deleted("A", "12"),
+			attempted: "B",
+			want:      want{ReasonUncertain, event.Created, "B", "22", ""},
+		},
+		"recreated, the first create was never answered": {
+			view:      event.View{Live: object("B", "20"), Tombstones: []event.Tombstone{tombstone("A", "12")}},
+			attempted: "A",
+			want:      want{ReasonUncertain, event.Created, "A", "12", ""},
+		},
+		"gone, its create was never answered, its tombstone not there yet": {
+			attempted: "A",
+			want:      want{reason: ReasonAwait},
+		},
+		"live, its create was never answered: it is tried again": {
+			view:      event.View{Live: object("A", "12")},
+			attempted: "A",
+			want:      want{ReasonCreated, event.Created, "A", "12", ""},
 		},
 		"live, bus empty: created": {
 			view: event.View{Live: object("B", "20")},
@@ -161,10 +197,13 @@ func TestDecide(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			change, reason := Decide(c.view, c.acked)
+			change, reason := Decide(c.view, c.acked, c.attempted)
 			got := want{reason: reason}
 			if change != nil {
-				got = want{reason, change.Type, string(change.Object.UID), change.Object.ResourceVersion, change.Previous}
+				got = want{reason: reason, typ: change.Type, previous: change.Previous}
+				if change.Object != nil {
+					got.uid, got.version = string(change.Object.UID), change.Object.ResourceVersion
+				}
 			}
 			if got != c.want {
 				t.Errorf("got %+v, want %+v", got, c.want)
@@ -175,7 +214,7 @@ func TestDecide(t *testing.T) {
 
 func TestDecideInferredDeleteHasNoObject(t *testing.T) {
 	view := event.View{Tombstones: []event.Tombstone{{UID: "A", Cause: event.CauseReconcile, Observed: time.Unix(100, 0)}}}
-	change, _ := Decide(view, live("A", "10"))
+	change, _ := Decide(view, live("A", "10"), "")
 	if change == nil || change.Object != nil || change.Cause != event.CauseReconcile {
 		t.Errorf("got %+v, want a delete by reconciliation without an object", change)
 	}

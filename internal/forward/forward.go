@@ -49,6 +49,8 @@ type Outcome struct {
 
 	// Err is why the event is not known to be stored.
 	Err error
+	// NotSent: Err is about a message that certainly is not stored.
+	NotSent bool
 	// TooLarge: Err is that the bus will never take a message of this size.
 	TooLarge bool
 	// Conflict, with Err set, is what the bus holds instead of what the message
@@ -81,7 +83,8 @@ type Config struct {
 // used by many goroutines at once, each with another key.
 type Forwarder struct {
 	Config
-	metrics *metrics
+	metrics  *metrics
+	attempts attempts
 }
 
 // New makes a Forwarder.
@@ -93,7 +96,7 @@ func New(c Config) *Forwarder { return &Forwarder{Config: c, metrics: newMetrics
 func (f *Forwarder) Sync(ctx context.Context, key event.Key, done func(again bool, err error)) {
 	failpoint.Hit("key-taken")
 	view, acked := f.Informers.Lookup(key), f.Checkpoint.Get(key)
-	change, reason := Decide(view, acked)
+	change, reason := Decide(view, acked, f.attempts.uid(key))
 	f.metrics.decisions.WithLabelValues(string(reason)).Inc()
 	if change == nil {
 		switch reason {
@@ -159,15 +162,20 @@ func (f *Forwarder) publish(ctx context.Context, c event.Change, acked event.Ack
 	failpoint.Hit("before-publish")
 	log = log.With("event_id", m.ID)
 	f.Publish(ctx, m, func(o Outcome) {
+		if o.Err != nil && !o.NotSent && !o.TooLarge && c.Type != event.Deleted {
+			f.attempts.unresolved(c.Key, m.Acked.UID)
+		}
 		switch {
 		case o.Err == nil:
 			failpoint.Hit("after-ack")
+			f.attempts.resolved(c.Key)
 			m.Acked.Position, m.Acked.Stored = o.Position, uint32(time.Now().Unix())
 			f.record(c, m)
 			log.Debug("event acknowledged", "type", c.Type, "position", o.Position)
 			done(c.Type == event.Deleted, nil)
 		case o.Conflict != nil:
 			f.metrics.conflicts.Inc()
+			f.attempts.resolved(c.Key) // the bus is past the position that the attempt expects
 			log.Warn("the bus holds another event than expected; deciding again", "bus_version", o.Conflict.ResourceVersion, "expected_position", m.Expected, "bus_position", o.Conflict.Position)
 			if failpoint.Bug("adopt-position-blindly") {
 				acked.Position = o.Conflict.Position

@@ -43,12 +43,16 @@ func (b *bench) LastState(context.Context, event.Key, uint64) (*event.Object, er
 	return b.last, b.readErr
 }
 
-func (b *bench) sync(t *testing.T) (again bool, err error) {
-	t.Helper()
-	f := New(Config{
+func (b *bench) forwarder() *Forwarder {
+	return New(Config{
 		Informers: b, Checkpoint: b, Publish: b.publish, History: b, Doubt: func(event.Key) {}, Builder: event.Builder{Cluster: "test"},
 		Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	})
+}
+
+func (b *bench) sync(t *testing.T) (again bool, err error) {
+	t.Helper()
+	f := b.forwarder()
 	calls := 0
 	f.Sync(t.Context(), key, func(a bool, e error) { calls++; again, err = a, e })
 	if calls != 1 {
@@ -135,6 +139,45 @@ func TestSyncTooLargeEvenTruncatedStaysDirty(t *testing.T) {
 	b := &bench{view: view(o), answer: []Outcome{big, big}}
 	if _, err := b.sync(t); err == nil || len(b.settled) != 0 {
 		t.Errorf("got err %v, settled %+v; want an error and nothing settled", err, b.settled)
+	}
+}
+
+// A publish that lands although nobody answered must not hide the delete of its
+// object, whatever comes in between (found by the torture suite, seeds 34 and 37).
+func TestSyncUnansweredCreateAndThenADelete(t *testing.T) {
+	o := tombstone("A", "12").Object
+	landed := event.Acked{UID: "A", ResourceVersion: "11", Position: 5}
+	for name, c := range map[string]struct {
+		first  Outcome
+		second []Outcome
+		want   string
+	}{
+		"it had landed": {Outcome{Err: errors.New("no answer")},
+			[]Outcome{{Err: errors.New("conflict"), Conflict: &landed}, {Position: 6}}, "created A.11, created A.12, deleted A.deleted"},
+		"it had not": {Outcome{Err: errors.New("no answer")},
+			[]Outcome{{Position: 5}, {Position: 6}}, "created A.11, created A.12, deleted A.deleted"},
+		"it was never sent": {Outcome{Err: errors.New("not ready"), NotSent: true}, nil, "created A.11"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := &bench{view: view(object("A", "11")), answer: append([]Outcome{c.first}, c.second...)}
+			f := b.forwarder()
+			sync := func() (again bool) {
+				f.Sync(t.Context(), key, func(a bool, _ error) { again = a })
+				return again
+			}
+			sync()
+			b.view = view(nil, event.Tombstone{UID: "A", Object: o, Cause: event.CauseWatch, Observed: time.Unix(100, 0)})
+			for range 3 {
+				sync()
+			}
+			var sent []string
+			for _, m := range b.sent {
+				sent = append(sent, event.Type(m.Attribute("type")).Short()+" "+m.ID)
+			}
+			if got := strings.Join(sent, ", "); got != c.want {
+				t.Errorf("sent %s, want %s", got, c.want)
+			}
+		})
 	}
 }
 

@@ -55,9 +55,17 @@ type running struct {
 	bus       map[event.Key]event.Acked
 }
 
-// start runs a Set until the end of the test. The configuration needs a selection
-// and has everything else, but for what the test changes.
+// start runs a Set until the end of the test.
 func start(t *testing.T, config *rest.Config, c Config) *running {
+	t.Helper()
+	r := newRunning(t, config, c)
+	r.run(t)
+	return r
+}
+
+// newRunning makes a Set that does not run yet. The configuration needs a
+// selection and gets everything else, but for what the test changes.
+func newRunning(t *testing.T, config *rest.Config, c Config) *running {
 	t.Helper()
 	r := &running{
 		ended: make(chan struct{}), changed: make(chan struct{}),
@@ -75,7 +83,6 @@ func start(t *testing.T, config *rest.Config, c Config) *running {
 	c.Compare = func(gr schema.GroupResource) { r.change(func() { r.compare[gr]++ }) }
 	c.Snapshots = r
 	r.Set = New(c)
-	r.run(t)
 	return r
 }
 

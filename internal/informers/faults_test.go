@@ -83,6 +83,24 @@ func TestForbidden(t *testing.T) {
 	}
 }
 
+// TestRefusedFromTheStart: waiting cannot mend credentials that are wrong. Run
+// returns, with all that it started.
+func TestRefusedFromTheStart(t *testing.T) {
+	config := cluster.ControlPlane(t).Config()
+	config.BearerToken = "wrong"
+	r := newRunning(t, config, Config{Selection: Selection{Include: []string{"configmaps"}}})
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(t.Context()) }()
+	select {
+	case err := <-ended:
+		if !apierrors.IsUnauthorized(err) {
+			t.Errorf("got %v, want unauthorized", err)
+		}
+	case <-time.After(patience):
+		t.Error("Run does not return")
+	}
+}
+
 // TestTheAPIServerIsKilled and comes back: nothing is gone, and nothing is missed
 // that happened around it.
 func TestTheAPIServerIsKilled(t *testing.T) {

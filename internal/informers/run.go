@@ -69,7 +69,9 @@ func (s *Set) rediscover(ctx context.Context) error {
 	if !s.noteDiscovery(err) {
 		return err
 	}
-	s.apply(ctx, &answer{catalogue: c, resolution: s.config.Selection.resolve(c)})
+	a := &answer{catalogue: c, resolution: s.config.Selection.resolve(c)}
+	c.groups, c.lists = nil, nil // large, and needed no more
+	s.apply(ctx, a)
 	return nil
 }
 

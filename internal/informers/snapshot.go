@@ -2,6 +2,7 @@ package informers
 
 import (
 	"context"
+	"log/slog"
 	"sync/atomic"
 	"time"
 
@@ -81,7 +82,7 @@ func (s *Set) advance(w *watched) {
 
 // mark tries until it succeeds or ctx ends.
 func (s *Set) mark(ctx context.Context, w *watched, write func() error) bool {
-	backoff := markerBackoff
+	backoff, level := markerBackoff, slog.LevelWarn
 	for {
 		err := write()
 		if err == nil {
@@ -90,7 +91,8 @@ func (s *Set) mark(ctx context.Context, w *watched, write func() error) bool {
 		if ctx.Err() != nil {
 			return false
 		}
-		s.log.Warn("snapshot marker cannot be read or written; will be tried again", "resource", w.resource.GroupResource().String(), "err", err)
+		s.log.Log(ctx, level, "snapshot marker cannot be read or written; will be tried again", "resource", w.resource.GroupResource().String(), "err", err)
+		level = slog.LevelDebug // there may be hundreds of resources
 		timer := time.NewTimer(backoff.Step())
 		select {
 		case <-ctx.Done():

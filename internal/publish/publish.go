@@ -31,6 +31,7 @@ type Publisher interface {
 	//	*ConflictError   refused, because the bus holds something else of this
 	//	                 object than the message expected; the error says what
 	//	ErrTooLarge      the bus will never take a message of this size
+	//	ErrNotSent       it was not handed to the bus, so it is certainly not stored
 	//	anything else    unknown or failed: the message may or may not be stored.
 	//	                 Publishing the same or a later state again is safe
 	//
@@ -53,6 +54,10 @@ type Publisher interface {
 
 // ErrTooLarge is what a message gets that exceeds the bus's limit on size.
 var ErrTooLarge = errors.New("message is larger than the bus takes")
+
+// ErrNotSent is what a message gets that never left: the bus was known to be away,
+// or the publisher is closed.
+var ErrNotSent = errors.New("not sent")
 
 // ConflictError says that the bus holds another last event of the object than
 // the publisher expected: someone else wrote, or the object's events were

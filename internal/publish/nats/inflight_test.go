@@ -162,6 +162,27 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
+// TestDisconnected: what is in flight when the connection breaks is given back at
+// once, since its answer will not come.
+func TestDisconnected(t *testing.T) {
+	s := natstest.Start(t)
+	proxy := faultproxy.Start(t, s.Addr())
+	bus := connect(t, Options{URLs: []string{proxy.Addr()}, Cluster: publishtest.Cluster, AckTimeout: 10 * limit})
+	proxy.Freeze()
+	result := make(chan error, 1)
+	bus.Publish(t.Context(), publishtest.Object{Name: "web", Version: 1}.Message(t, 0), func(_ uint64, err error) { result <- err })
+	proxy.Break()
+	proxy.Pass()
+	select {
+	case err := <-result:
+		if resultOf(err) != resultDisconnected {
+			t.Errorf("error is %v, want that the connection broke", err)
+		}
+	case <-time.After(limit):
+		t.Errorf("no completion within %s", limit)
+	}
+}
+
 // TestFlush: a context ends the waiting.
 func TestFlush(t *testing.T) {
 	s := natstest.Start(t)

@@ -133,7 +133,7 @@ func (b *Bus) acknowledge(f *flight, msg *natsgo.Msg) {
 // refuse completes a message that was never in flight.
 func (b *Bus) refuse(f *flight, err error) {
 	b.metrics.published.WithLabelValues(string(resultOf(err))).Inc()
-	f.done(0, fmt.Errorf("publish %s: %w", f.m.ID, err))
+	f.done(0, fmt.Errorf("publish %s: %w: %w", f.m.ID, publish.ErrNotSent, err))
 }
 
 // finish completes a flight that the caller has taken.

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -33,8 +34,7 @@ func TestStreamIsCreated(t *testing.T) {
 	}
 }
 
-// TestStreamIsShared: several forwarders start at once, of several clusters, one
-// of them with another idea of the stream.
+// TestStreamIsShared: several forwarders of several clusters start at once.
 func TestStreamIsShared(t *testing.T) {
 	s := natstest.Start(t)
 	const forwarders = 8
@@ -54,9 +54,34 @@ func TestStreamIsShared(t *testing.T) {
 	if err := errors.Join(errs...); err != nil {
 		t.Error(err)
 	}
-	_, err := Connect(t.Context(), Options{URLs: []string{s.URL}, Cluster: "other", History: 9})
-	if !errors.Is(err, ErrMisconfigured) {
-		t.Errorf("error is %v, want ErrMisconfigured", err)
+}
+
+// TestStreamIsDisputed: the same, with two ideas of the stream. One gets its way, and
+// the others are told.
+func TestStreamIsDisputed(t *testing.T) {
+	s := natstest.Start(t)
+	const forwarders = 8
+	var ready [2]atomic.Int32
+	var wg sync.WaitGroup
+	for i := range forwarders {
+		wg.Go(func() {
+			bus, err := Connect(t.Context(), Options{URLs: []string{s.URL}, Cluster: "c", History: 8 + i%2})
+			switch {
+			case err == nil && bus.Ready() == nil:
+				ready[i%2].Add(1)
+			case err == nil:
+				t.Errorf("not ready: %v", bus.Ready())
+			case !errors.Is(err, ErrMisconfigured):
+				t.Errorf("error is %v, want ErrMisconfigured", err)
+			}
+			if err == nil {
+				bus.Close()
+			}
+		})
+	}
+	wg.Wait()
+	if a, b := ready[0].Load(), ready[1].Load(); a+b != forwarders/2 || a != 0 && b != 0 {
+		t.Errorf("%d and %d forwarders are ready, want %d of one kind", a, b, forwarders/2)
 	}
 }
 

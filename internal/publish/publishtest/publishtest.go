@@ -85,7 +85,7 @@ func Run(t *testing.T, factory func(t *testing.T) Bus) {
 func open(t *testing.T, bus Bus) publish.Publisher {
 	t.Helper()
 	p := bus.Open(t)
-	t.Cleanup(func() { p.Close() })
+	t.Cleanup(func() { _ = p.Close() })
 	eventually(t, "ready", func() bool { return p.Ready() == nil })
 	return p
 }

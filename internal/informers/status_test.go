@@ -1,0 +1,121 @@
+package informers
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// gathered writes what the collector shows as «name{label,label} value».
+func gathered(t *testing.T, c prometheus.Collector) []string {
+	t.Helper()
+	registry := prometheus.NewPedanticRegistry()
+	if err := registry.Register(c); err != nil {
+		t.Fatal(err)
+	}
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			var labels []string
+			for _, l := range m.GetLabel() {
+				labels = append(labels, l.GetValue())
+			}
+			name := strings.TrimPrefix(f.GetName(), "kuberelay_")
+			all = append(all, fmt.Sprintf("%s{%s} %v", name, strings.Join(labels, ","), m.GetGauge().GetValue()))
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// TestMetrics: a resource that is watched in several namespaces is one, is synced
+// when all of them are, and fails when one does.
+func TestMetrics(t *testing.T) {
+	b := newBench(t, Config{Namespaces: []string{"default", "team-a"}}, testResource)
+	b.list(object("A", "1"))
+	b.list(&event.Object{Namespace: "team-a", Name: "web", UID: "B", ResourceVersion: "2"})
+	b.Settle(testKey, live("A", "1"))
+	b.watched.informers["default"].registration = syncedRegistration{}
+	b.watched.informers["team-a"].setFailing(forbiddenError("configmaps", ""), time.Now())
+	want := []string{
+		"dirty_objects{} 1",
+		"informer_failing{forbidden,configmaps} 1",
+		"informer_objects{configmaps} 2",
+		"informer_synced{configmaps} 0",
+	}
+	if got := gathered(t, collector{b.Set}); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	b.sync()
+	b.watched.informers["team-a"].setFailing(nil, time.Now())
+	want = []string{"dirty_objects{} 1", "informer_objects{configmaps} 2", "informer_synced{configmaps} 1"}
+	if got := gathered(t, collector{b.Set}); !slices.Equal(got, want) {
+		t.Errorf("when it is synced: got %q, want %q", got, want)
+	}
+}
+
+// TestReasonIsBounded: it is a label.
+func TestReasonIsBounded(t *testing.T) {
+	for want, err := range map[string]error{
+		"":             nil,
+		"forbidden":    fmt.Errorf("list: %w", forbiddenError("configmaps", "")),
+		"not_found":    pathNotFound(),
+		"unauthorized": apierrors.NewUnauthorized("no"),
+		"failing":      errors.New("anything else"),
+	} {
+		if got := reason(err); got != want {
+			t.Errorf("%v: got %q, want %q", err, got, want)
+		}
+	}
+}
+
+// TestReadyNamesAFewOfMany that have not synced.
+func TestReadyNamesAFewOfMany(t *testing.T) {
+	b := newBench(t, Config{}, testResource)
+	b.answer = &answer{}
+	for n := range 9 {
+		r := event.Resource{Version: "v1", Resource: fmt.Sprintf("r%d", n)}
+		b.Set.watched[r.GroupResource()] = newBench(t, Config{}, r).watched
+	}
+	if err := b.Ready(); err == nil || err.Error() != "not synced: configmaps, r0, r1 and 7 more" {
+		t.Errorf("got %v", err)
+	}
+	b.Set.watched = map[schema.GroupResource]*watched{}
+	if err := b.Ready(); err != nil {
+		t.Errorf("nothing to watch: got %v", err)
+	}
+}
+
+// TestARefusedConnectionIsInterruptible where client-go would wait without heeding
+// its context; elsewhere it must see what has happened, or it would list again.
+func TestARefusedConnectionIsInterruptible(t *testing.T) {
+	refused := &url.Error{Op: "Get", URL: "https://example.com", Err: syscall.ECONNREFUSED}
+	lists := metav1.ListOptions{SendInitialEvents: new(true)}
+	if got := interruptible(lists, refused); utilnet.IsConnectionRefused(got) || got.Error() != refused.Error() {
+		t.Errorf("a watch that lists: got %v, want the text only", got)
+	}
+	if got := interruptible(metav1.ListOptions{}, refused); !utilnet.IsConnectionRefused(got) {
+		t.Errorf("a watch that goes on: got %v, want what it was", got)
+	}
+	busy := apierrors.NewTooManyRequests("busy", 1)
+	if got := interruptible(lists, busy); !apierrors.IsTooManyRequests(got) {
+		t.Errorf("another failure: got %v, want what it was", got)
+	}
+}
