@@ -259,3 +259,22 @@ func TestFailing(t *testing.T) {
 		}
 	}
 }
+
+// TestStopForgetsWhatWasReported: what a stopped informer reported may no longer be
+// so, and would hold up the next first sync; what is gone stays gone.
+func TestStopForgetsWhatWasReported(t *testing.T) {
+	b := newBench(t, Config{}, testResource)
+	b.list(object("A", "1"))
+	b.update(object("B", "5"))
+	other := event.Key{Resource: "pods", Namespace: "default", Name: "web"}
+	b.dirty.observe(other, object("P", "1"), event.CauseWatch, true, time.Unix(1, 0))
+	b.watched.cancel, b.watched.stopped = func() {}, make(chan struct{})
+	close(b.watched.stopped)
+	b.stop([]*watched{b.watched})
+	if got, want := describeDirty(b.dirty), "[A.1]"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if b.dirty.len() != 2 || b.dirty.firstSyncLeft(other.GroupResource()) != 1 {
+		t.Error("another resource was forgotten as well")
+	}
+}

@@ -30,12 +30,12 @@ func TestCouldNotLook(t *testing.T) {
 		want  string
 	}{
 		{"no API server", func(w *world) { w.opts.Kube.Host = "https://" + nowhere }, "refused"},
-		{"no name for the cluster", func(w *world) { w.opts.NATS.Cluster = ""; w.opts.Kube = cluster1.ControlPlane(w.t).ConfigFor("little") }, "read the cluster's name: "},
+		{"no name for the cluster", func(w *world) { w.opts.NATS.Cluster = ""; w.opts.Kube = testCluster.ControlPlane(w.t).ConfigFor("little") }, "read the cluster's name: "},
 		{"wrong token", func(w *world) { w.opts.Kube.BearerToken = "wrong" }, "Unauthorized"},
 		{"no bus", func(w *world) { w.opts.NATS.URLs = []string{"nats://" + nowhere} }, "open the bus: "},
 		{"malformed URL of the bus", func(w *world) { w.opts.NATS.URLs = []string{"http://x"} }, "KUBERELAY_NATS_URL"},
 		{"no stream", func(w *world) { w.opts.NATS.Stream = "OTHER" }, nats.ErrStreamMissing.Error()},
-		{"forbidden", func(w *world) { w.opts.Kube = cluster1.ControlPlane(w.t).ConfigFor("little") }, "configmaps is forbidden"},
+		{"forbidden", func(w *world) { w.opts.Kube = testCluster.ControlPlane(w.t).ConfigFor("little") }, "configmaps is forbidden"},
 		{"label selector that is none", func(w *world) { w.opts.LabelSelector = "a in" }, "unable to parse"},
 		{"field that is none", func(w *world) { w.opts.FieldSelector = "spec.color=red" }, "not a known field selector"},
 	} {
@@ -118,7 +118,7 @@ func TestPartlyForbidden(t *testing.T) {
 		"roleRef":  map[string]any{"apiGroup": roles.Group, "kind": "Role", "name": role.GetName()},
 		"subjects": []any{map[string]any{"apiGroup": roles.Group, "kind": "User", "name": "little"}},
 	})
-	w.opts.Kube = cluster1.ControlPlane(t).ConfigFor("little")
+	w.opts.Kube = testCluster.ControlPlane(t).ConfigFor("little")
 	w.opts.Resources = []string{"configmaps", "roles"}
 	waitFor(t, "the role is known", func() bool {
 		r, err := w.verify()

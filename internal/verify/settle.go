@@ -191,15 +191,10 @@ func (v *verification) catchUp(ctx context.Context) error {
 	return nil
 }
 
-// refusal gives the reason of an error with which the API server refuses a list
-// for good.
-func refusal(err error) string {
-	switch {
-	case apierrors.IsForbidden(err), apierrors.IsNotFound(err), apierrors.IsMethodNotSupported(err),
-		apierrors.IsBadRequest(err), apierrors.IsInvalid(err), apierrors.IsServiceUnavailable(err):
-		return string(apierrors.ReasonForError(err))
-	}
-	return ""
+// isRefused tells which errors of a list concern its resource alone.
+func isRefused(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) ||
+		apierrors.IsBadRequest(err) || apierrors.IsInvalid(err) || apierrors.IsServiceUnavailable(err)
 }
 
 // explain says of objects with other data where these differ, where the two can

@@ -252,11 +252,6 @@ func (v *verification) suspect(k event.Key) {
 	}
 }
 
-// isRefused tells which errors of a list concern its resource alone.
-func isRefused(err error) bool {
-	return refusal(err) != ""
-}
-
 // finish makes the report.
 func (v *verification) finish() (Report, error) {
 	r := &v.report

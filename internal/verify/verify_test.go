@@ -25,9 +25,9 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/nats"
 )
 
-var cluster1 = controlplanetest.Shared{Options: controlplane.Options{Users: map[string][]string{"little": nil}}}
+var testCluster = controlplanetest.Shared{Options: controlplane.Options{Users: map[string][]string{"little": nil}}}
 
-func TestMain(m *testing.M) { os.Exit(cluster1.Run(m)) }
+func TestMain(m *testing.M) { os.Exit(testCluster.Run(m)) }
 
 // limit bounds every wait.
 const limit = time.Minute
@@ -63,7 +63,7 @@ var redactionKey = []byte("0123456789abcdef")
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	cp := cluster1.ControlPlane(t)
+	cp := testCluster.ControlPlane(t)
 	w := &world{
 		t: t, kube: cp.Config(), namespace: controlplanetest.Namespace(t, cp), server: natstest.Start(t),
 		builder: event.Builder{Cluster: clusterName}, converter: event.NewConverter(redactionKey), acked: map[event.Key]event.Acked{},

@@ -6,22 +6,20 @@ import (
 	"time"
 
 	kubequeue "k8s.io/client-go/util/workqueue"
-
-	"github.com/kuberelay/kuberelay/internal/event"
 )
 
 // backoff is client-go's per-item exponential back-off with jitter: thousands of
 // keys that failed together because the bus went away do not come back together.
 type backoff struct {
-	kubequeue.TypedRateLimiter[event.Key]
+	kubequeue.TypedRateLimiter[item]
 }
 
 func newBackoff(base, longest time.Duration) backoff {
-	return backoff{kubequeue.NewTypedItemExponentialFailureRateLimiter[event.Key](base, longest)}
+	return backoff{kubequeue.NewTypedItemExponentialFailureRateLimiter[item](base, longest)}
 }
 
 // When gives between half and one and a half times the exponential delay.
-func (b backoff) When(key event.Key) time.Duration {
+func (b backoff) When(key item) time.Duration {
 	d := b.TypedRateLimiter.When(key)
 	if d > math.MaxInt64/2 {
 		return d

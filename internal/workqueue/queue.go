@@ -17,6 +17,7 @@ import (
 	"errors"
 	"sync"
 	"time"
+	"unique"
 
 	kubequeue "k8s.io/client-go/util/workqueue"
 
@@ -46,9 +47,13 @@ type Config struct {
 	MetricsProvider kubequeue.MetricsProvider // nil for none
 }
 
+// item is a key in the size of a pointer. client-go keeps a key that failed in five
+// maps, and while the bus is down every key that changes is such a one.
+type item = unique.Handle[event.Key]
+
 // Queue is a queue of keys with its workers. Make one with [New].
 type Queue struct {
-	queue    kubequeue.TypedRateLimitingInterface[event.Key]
+	queue    kubequeue.TypedRateLimitingInterface[item]
 	inFlight chan struct{}
 	workers  int
 	finished chan struct{} // closed when Run returns
@@ -58,7 +63,7 @@ type Queue struct {
 func New(c Config) *Queue {
 	return &Queue{
 		queue: kubequeue.NewTypedRateLimitingQueueWithConfig(newBackoff(c.BaseDelay, c.MaxDelay),
-			kubequeue.TypedRateLimitingQueueConfig[event.Key]{Name: "keys", MetricsProvider: c.MetricsProvider}),
+			kubequeue.TypedRateLimitingQueueConfig[item]{Name: "keys", MetricsProvider: c.MetricsProvider}),
 		inFlight: make(chan struct{}, c.MaxInFlight),
 		workers:  c.Workers,
 		finished: make(chan struct{}),
@@ -67,7 +72,7 @@ func New(c Config) *Queue {
 
 // Add marks a key as dirty. It does not block. After Drain has begun it does
 // nothing: what is dirty then is found again at the next start.
-func (q *Queue) Add(key event.Key) { q.queue.Add(key) }
+func (q *Queue) Add(key event.Key) { q.queue.Add(unique.Make(key)) }
 
 // Len is the number of keys that wait to be handed out, those in back-off not
 // counted.
@@ -103,7 +108,7 @@ func (q *Queue) processNext(ctx context.Context, handle Handler) bool {
 	}
 	select {
 	case q.inFlight <- struct{}{}:
-		handle(ctx, key, func(r Result) { q.complete(key, r) })
+		handle(ctx, key.Value(), func(r Result) { q.complete(key, r) })
 		return true
 	case <-ctx.Done():
 		q.queue.Done(key)
@@ -111,7 +116,7 @@ func (q *Queue) processNext(ctx context.Context, handle Handler) bool {
 	}
 }
 
-func (q *Queue) complete(key event.Key, r Result) {
+func (q *Queue) complete(key item, r Result) {
 	switch {
 	case r.Err != nil:
 		q.queue.AddRateLimited(key)

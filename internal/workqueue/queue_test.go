@@ -8,6 +8,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unique"
 
 	"github.com/kuberelay/kuberelay/internal/event"
 )
@@ -171,7 +172,7 @@ func TestBackoffHasJitter(t *testing.T) {
 	b := newBackoff(time.Hour, time.Hour)
 	seen := map[time.Duration]bool{}
 	for n := range 20 {
-		seen[b.When(key(n))] = true
+		seen[b.When(unique.Make(key(n)))] = true
 	}
 	if len(seen) < 15 {
 		t.Errorf("20 keys that failed together got %d different pauses", len(seen))

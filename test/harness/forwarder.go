@@ -204,8 +204,8 @@ func (e *EndedError) Error() string {
 
 func (e *EndedError) Unwrap() error { return e.Err }
 
-// Metric reads a metric without labels, or the sum of one with. It is an error if
-// there is none of that name.
+// Metric reads a metric without labels, or the sum of one with. The name is a
+// regular expression and may have labels. It is an error if there is none of it.
 func (f *Forwarder) Metric(ctx context.Context, name string) (float64, error) {
 	status, body, err := f.Get(ctx, "/metrics")
 	if err != nil || status != http.StatusOK {

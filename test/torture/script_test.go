@@ -60,9 +60,8 @@ func (s *script) kill(n int) {
 // idle waits until a forwarder has nothing to do. One with a planted bug may have
 // something to do for ever, which is for the check to see.
 func (s *script) idle(n int) {
-	planted := len(s.nodes[n].always) > 0
 	wait := limit
-	if planted {
+	if s.planted() {
 		wait = buggyIdle
 	}
 	s.step(func() error {
@@ -77,12 +76,15 @@ func (s *script) idle(n int) {
 			}
 			return nil
 		})
-		if planted {
+		if s.planted() {
 			return nil
 		}
 		return err
 	})
 }
+
+// planted tells whether the forwarders have a planted bug.
+func (s *script) planted() bool { return len(s.nodes[0].always) > 0 }
 
 const buggyIdle = 5 * time.Second
 

@@ -156,7 +156,7 @@ func (c *streamCheck) identity(m harness.Received) {
 		c.wrong(m, "the data are of uid %v in version %v, the event is of %s in %s", metadata["uid"], metadata["resourceVersion"], uid, version)
 	}
 	state, known := c.world.user.state(uid, version)
-	if !known || c.world.restored || m.Kind() == "deleted" || m.Attributes["truncated"] == "true" {
+	if !known || state["apiVersion"] != data["apiVersion"] || c.world.restored || m.Kind() == "deleted" || m.Attributes["truncated"] == "true" {
 		return
 	}
 	if !reflect.DeepEqual(data, state) {
