@@ -30,7 +30,7 @@ type bus struct {
 	source  checkpoint.Source // nil where the sink cannot be read back
 	purger  checkpoint.Purger // nil likewise
 	history forward.History
-	marked  func(context.Context, schema.GroupResource) (event.Type, error)
+	marked  func(context.Context, schema.GroupResource) (t event.Type, id string, err error)
 	server  *natsserver.Server // nil unless built in
 }
 
@@ -131,7 +131,9 @@ func (forgetful) LastState(context.Context, event.Key, uint64) (*event.Object, e
 	return nil, nil
 }
 
-func (forgetful) marked(context.Context, schema.GroupResource) (event.Type, error) { return "", nil }
+func (forgetful) marked(context.Context, schema.GroupResource) (event.Type, string, error) {
+	return "", "", nil
+}
 
 // snapshots puts the markers of first syncs on a bus.
 type snapshots struct {
@@ -147,7 +149,7 @@ func newSnapshots(b *bus, builder event.Builder) *snapshots {
 }
 
 func (s *snapshots) Completed(ctx context.Context, gr schema.GroupResource) (bool, error) {
-	last, err := s.bus.marked(ctx, gr)
+	last, _, err := s.bus.marked(ctx, gr)
 	return last == event.SnapshotCompleted, err
 }
 
@@ -162,6 +164,11 @@ func (s *snapshots) Finished(ctx context.Context, r event.Resource, objects int)
 func (s *snapshots) put(ctx context.Context, t event.Type, r event.Resource, objects int) error {
 	m, err := s.builder.Marker(t, r, s.session, objects, time.Now())
 	if err != nil {
+		return err
+	}
+	// A marker has no position to expect. So that an attempt which landed
+	// unanswered is not repeated, look first.
+	if _, id, err := s.bus.marked(ctx, r.GroupResource()); err != nil || id == m.ID {
 		return err
 	}
 	result := make(chan error, 1)

@@ -122,7 +122,8 @@ func attributes(k event.Key) []any {
 }
 
 // complete fills in what only the bus knows: the last state of an object whose
-// delete was inferred, and its type where nothing watches the resource any more.
+// delete was inferred, and its type where nothing watches the resource any more, or
+// not in the version of that state.
 func (f *Forwarder) complete(ctx context.Context, c *event.Change, acked event.Acked) error {
 	if c.Object == nil {
 		last, err := f.History.LastState(ctx, c.Key, acked.Position)
@@ -134,7 +135,9 @@ func (f *Forwarder) complete(ctx context.Context, c *event.Change, acked event.A
 		}
 		c.Object = last
 	}
-	if c.Resource == (event.Resource{}) {
+	// A resource may have moved to another version since its object was last seen.
+	moved := c.Object.APIVersion != "" && c.Object.APIVersion != c.Resource.APIVersion()
+	if c.Resource == (event.Resource{}) || moved {
 		c.Resource = event.ResourceOf(c.Key, c.Object)
 	}
 	return nil

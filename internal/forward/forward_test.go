@@ -223,6 +223,31 @@ func TestSyncDeleteOfAResourceThatIsNotWatchedAnyMore(t *testing.T) {
 	}
 }
 
+// The last state of a deleted object may be of another version of the API than the
+// one that is watched now: the event's subject named the new, its apiversion the old
+// (found by the torture suite).
+func TestSyncDeleteOfAnObjectLastSeenInAnotherVersion(t *testing.T) {
+	moved := event.Resource{Version: "v2", Resource: "configmaps", Kind: "ConfigMap", Namespaced: true}
+	for name, c := range map[string]struct {
+		tombstone event.Tombstone
+		last      *event.Object
+	}{
+		"by the watch": {tombstone: tombstone("A", "12")},
+		"by the bus":   {event.Tombstone{UID: "A", Cause: event.CauseReconcile, Observed: time.Unix(1, 0)}, object("A", "10")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := &bench{view: event.View{Resource: moved, Tombstones: []event.Tombstone{c.tombstone}}, acked: live("A", "10"), last: c.last, answer: []Outcome{{Position: 9}}}
+			if _, err := b.sync(t); err != nil {
+				t.Fatal(err)
+			}
+			got := b.sent[0].Attribute("apiversion") + " " + b.sent[0].Attribute("subject")
+			if want := "v1 /api/v1/namespaces/default/configmaps/web"; got != want {
+				t.Errorf("got %s, want %s", got, want)
+			}
+		})
+	}
+}
+
 func TestSyncInferredDeleteWaitsWhereTheBusCannotBeRead(t *testing.T) {
 	failure := errors.New("bus down")
 	b := &bench{view: view(nil, event.Tombstone{UID: "A", Cause: event.CauseReconcile, Observed: time.Unix(1, 0)}), acked: live("A", "10"), readErr: failure}

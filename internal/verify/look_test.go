@@ -30,7 +30,10 @@ func TestCouldNotLook(t *testing.T) {
 		want  string
 	}{
 		{"no API server", func(w *world) { w.opts.Kube.Host = "https://" + nowhere }, "refused"},
-		{"no name for the cluster", func(w *world) { w.opts.NATS.Cluster = ""; w.opts.Kube = testCluster.ControlPlane(w.t).ConfigFor("little") }, "read the cluster's name: "},
+		{"no name for the cluster", func(w *world) {
+			w.opts.NATS.Cluster = ""
+			w.opts.Kube = testCluster.ControlPlane(w.t).ConfigFor("little")
+		}, "read the cluster's name: "},
 		{"wrong token", func(w *world) { w.opts.Kube.BearerToken = "wrong" }, "Unauthorized"},
 		{"no bus", func(w *world) { w.opts.NATS.URLs = []string{"nats://" + nowhere} }, "open the bus: "},
 		{"malformed URL of the bus", func(w *world) { w.opts.NATS.URLs = []string{"http://x"} }, "KUBERELAY_NATS_URL"},

@@ -41,14 +41,18 @@ func Eventually(ctx context.Context, limit time.Duration, what string, try func(
 	defer cancel()
 	ticker := time.NewTicker(poll)
 	defer ticker.Stop()
+	var last error
 	for {
 		err := try(ctx)
 		if err == nil {
 			return nil
 		}
+		if last == nil || ctx.Err() == nil { // else it says no more than that
+			last = err
+		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("never: %s: %w", what, err)
+			return fmt.Errorf("never: %s: %w", what, last)
 		case <-ticker.C:
 		}
 	}
