@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync"
 
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
@@ -55,6 +56,10 @@ func loadConfig(need config.Need) (config.Config, error) {
 	return cfg, nil
 }
 
+// klogOnce: client-go's logger is one for the process, and may be read by another
+// command's clients where tests run several.
+var klogOnce sync.Once
+
 // configured makes a command of a function that needs configuration and log. What
 // client-go logs goes to the same log.
 func configured(need config.Need, do func(context.Context, config.Config, *slog.Logger) error) func(*cobra.Command, []string) error {
@@ -67,7 +72,7 @@ func configured(need config.Need, do func(context.Context, config.Config, *slog.
 		if err != nil {
 			return err
 		}
-		klog.SetSlogLogger(log)
+		klogOnce.Do(func() { klog.SetSlogLogger(log) })
 		return do(cmd.Context(), cfg, log)
 	}
 }

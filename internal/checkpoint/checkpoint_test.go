@@ -193,7 +193,7 @@ func TestLoadIsNotSeenBeforeItsEnd(t *testing.T) {
 	c.Put(key("a"), at("1"))
 	var both sync.WaitGroup
 	running, loads := false, 0
-	source := sourceFunc(func(ctx context.Context, yield func(event.Key, event.Acked) error) error {
+	source := sourceFunc(func(_ context.Context, yield func(event.Key, event.Acked) error) error {
 		if running {
 			t.Error("two loads at a time")
 		}

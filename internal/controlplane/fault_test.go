@@ -84,12 +84,13 @@ func TestPauseAPIServer(t *testing.T) {
 	if err := cp.PauseAPIServer(); err != nil {
 		t.Fatal(err)
 	}
-	_, err := client.Discovery().ServerVersion()
-	if resume := cp.ResumeAPIServer(); resume != nil {
-		t.Fatal(resume)
-	}
-	if err == nil {
-		t.Error("a paused API server answers")
+	// The signal takes a moment to reach every thread.
+	eventually(t, "the paused API server does not answer", func(context.Context) (bool, error) {
+		_, err := client.Discovery().ServerVersion()
+		return err != nil, nil
+	})
+	if err := cp.ResumeAPIServer(); err != nil {
+		t.Fatal(err)
 	}
 	eventually(t, "the resumed API server answers", func(context.Context) (bool, error) {
 		_, err := client.Discovery().ServerVersion()

@@ -111,10 +111,10 @@ func (i *informer) get(k event.Key) *event.Object {
 	return o.(*event.Object)
 }
 
-func (i *informer) status() (failing error, since time.Time) {
+func (i *informer) status() (since time.Time, failing error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	return i.failing, i.since
+	return i.since, i.failing
 }
 
 // setFailing tells whether the reason has changed; the text of an error may

@@ -20,7 +20,7 @@ func watches(r Resolution) string {
 }
 
 func TestResolve(t *testing.T) {
-	list := func(s string) []string { return strings.Fields(s) }
+	list := strings.Fields
 	for name, c := range map[string]struct {
 		include, exclude, unlessNamed string
 		want                          string

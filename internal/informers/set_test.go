@@ -254,7 +254,7 @@ func TestFailing(t *testing.T) {
 		if got := i.setFailing(c.err, c.now); got != c.changed {
 			t.Errorf("%s: changed %v, want %v", c.what, got, c.changed)
 		}
-		if err, since := i.status(); err != c.err || since != c.since { //nolint:errorlint // it is kept as it is
+		if since, err := i.status(); err != c.err || since != c.since { //nolint:errorlint // it is kept as it is
 			t.Errorf("%s: got %v since %s, want %v since %s", c.what, err, since, c.err, c.since)
 		}
 	}

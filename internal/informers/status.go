@@ -33,7 +33,7 @@ func (s *Set) Status() []Status {
 	var all []Status
 	for _, w := range s.watched {
 		for _, i := range w.informers {
-			failing, since := i.status()
+			since, failing := i.status()
 			all = append(all, Status{
 				Resource: i.resource, Namespace: i.namespace, Synced: i.synced(), Objects: i.len(), Failing: failing, Since: since,
 			})

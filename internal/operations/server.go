@@ -104,7 +104,9 @@ func (s *Server) Run(ctx context.Context, e Endpoints) error {
 		e.Log.Warn("requests for metrics or health were cut off", "err", err)
 		_ = server.Close() // it serves no more in any case
 	}
-	<-served
+	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve metrics and health on %s: %w", s.Addr(), err)
+	}
 	return nil
 }
 

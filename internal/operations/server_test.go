@@ -121,7 +121,9 @@ func TestChecks(t *testing.T) {
 		},
 		{
 			"an error of several lines stays on one",
-			[]Check{{"bus", func() error { return errors.Join(errors.New("no stream"), errors.New(" no server\r\n\nat all\n")) }}},
+			[]Check{{"bus", func() error {
+				return errors.Join(errors.New("no stream"), fmt.Errorf("%s", " no server\r\n\nat all\n"))
+			}}},
 			503, "bus: no stream; no server; at all\n",
 		},
 	}

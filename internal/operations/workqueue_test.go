@@ -19,7 +19,7 @@ func newQueue(name string, m kubequeue.MetricsProvider) kubequeue.TypedRateLimit
 func TestWorkqueueMetrics(t *testing.T) {
 	r := prometheus.NewRegistry()
 	provider := WorkqueueMetrics(r)
-	synctest.Test(t, func(t *testing.T) {
+	synctest.Test(t, func(*testing.T) {
 		q := newQueue("keys", provider)
 		defer q.ShutDown()
 		for _, key := range []string{"a", "b", "c", "d"} {
@@ -83,7 +83,7 @@ func TestWorkqueueMetricsOfSeveralForwarders(t *testing.T) {
 	}
 }
 
-func TestWithoutARegistererMetricsAreKeptNowhere(t *testing.T) {
+func TestWithoutARegistererMetricsAreKeptNowhere(*testing.T) {
 	q := newQueue("keys", WorkqueueMetrics(nil))
 	q.Add("a")
 	q.ShutDown()

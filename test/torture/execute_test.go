@@ -206,7 +206,7 @@ func (w *world) awaitDead(ctx context.Context, n *node) error {
 	if err != nil {
 		return err
 	}
-	_ = harness.Eventually(ctx, feltLimit, "the forwarder has died", func(context.Context) error { //nolint:errcheck // it may be dead already
+	_ = harness.Eventually(ctx, feltLimit, "the forwarder has died", func(context.Context) error {
 		if now, _ := n.state(); now == before {
 			return errors.New("it lives")
 		}
@@ -219,7 +219,7 @@ func (w *world) awaitDead(ctx context.Context, n *node) error {
 // before.
 func (w *world) awaitLog(ctx context.Context, n *node, text string) {
 	before := strings.Count(n.Log(), text)
-	_ = harness.Eventually(ctx, feltLimit, text, func(context.Context) error { //nolint:errcheck // there may be nothing to do
+	_ = harness.Eventually(ctx, feltLimit, text, func(context.Context) error {
 		if strings.Count(n.Log(), text) == before {
 			return errors.New("not logged")
 		}
@@ -343,17 +343,17 @@ func (w *world) racePurges(ctx context.Context, n *node, objects int) error {
 	targets := make([]target, objects)
 	for i := range targets {
 		targets[i] = target{configMaps, "a", fmt.Sprintf("purged%d", i)}
-		_ = w.user.do(ctx, op{do: put, target: targets[i]}) //nolint:errcheck // it may be impossible just then
+		_ = w.user.do(ctx, op{do: put, target: targets[i]})
 	}
 	w.awaitLog(ctx, n, targets[objects-1].name)
 	for _, t := range targets {
-		_ = w.user.do(ctx, op{do: remove, target: t}) //nolint:errcheck // as above
+		_ = w.user.do(ctx, op{do: remove, target: t})
 	}
 	w.awaitLog(ctx, n, emptied)
 	ticker := time.NewTicker(1200 * time.Millisecond / time.Duration(objects))
 	defer ticker.Stop()
 	for i, t := range targets {
-		_ = w.user.do(ctx, op{do: put, target: t, value: i}) //nolint:errcheck // as above
+		_ = w.user.do(ctx, op{do: put, target: t, value: i})
 		_ = w.user.do(ctx, op{do: remove, target: targets[(i+objects/2)%objects]})
 		select {
 		case <-ticker.C:

@@ -130,7 +130,7 @@ var kinds = []kind{
 		},
 	},
 	{
-		name: "watch expired (etcd compacted)", uses: []string{theAPI, theForwarder}, slow: true,
+		name: "watch expired (etcd compacted)", uses: []string{theAPI, theForwarder}, slow: true, felt: "too old resource version",
 		add: func(g *generator, from, to int) {
 			g.during(from, to, act{do: freeze}, act{do: compact}, act{do: apiKill}, act{do: apiStart}, act{do: thaw})
 		},

@@ -139,6 +139,13 @@ func (n *node) state() (killed int, err error) {
 	return n.killed, err
 }
 
+// count tells how often the process was started, and how often killed.
+func (n *node) count() (starts, killed int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.begun, n.killed
+}
+
 // writeKubeconfig writes the kubeconfig of a user that goes through a proxy.
 func writeKubeconfig(cp *controlplane.ControlPlane, dir, address string) (string, error) {
 	rc := cp.ConfigFor(reader)

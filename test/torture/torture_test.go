@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 )
@@ -16,25 +17,40 @@ func TestTorture(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	var results []result
 	for _, seed := range seeds {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			p := newPlan(seed)
-			start := time.Now()
-			w := newWorld(t, p.settings)
-			made := time.Now()
-			err := w.perform(t.Context(), p)
-			performed := time.Now()
-			if err == nil {
-				err = w.check(t.Context(), settle)
-			}
-			settled := time.Now()
-			t.Logf("%v made %.1f s, performed %.1f s, settled %.1f s, changes %d", p.faults, made.Sub(start).Seconds(), performed.Sub(made).Seconds(), settled.Sub(performed).Seconds(), w.user.changes.Load())
-			if err != nil {
-				t.Errorf("%v\n\n%s\nRun it again: make torture SEED=%d", err, p, seed)
-				w.showLogs()
-			}
-		})
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { results = append(results, torture(t, newPlan(seed))) })
 	}
+	if *reportTo == "" || len(results) == 0 {
+		return
+	}
+	r, err := newReport(results)
+	if err == nil {
+		err = r.write(*reportTo)
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// torture executes a plan.
+func torture(t *testing.T, p *plan) result {
+	began := time.Now()
+	w := newWorld(t, p.settings)
+	err := w.perform(t.Context(), p)
+	over := time.Now()
+	if err == nil {
+		err = w.check(t.Context(), settle)
+	}
+	r := w.record(p)
+	r.failed, r.settled, r.took = err != nil, time.Since(over), time.Since(began)
+	t.Logf("%s: %.1f s, settled in %.1f s; %d changes, %d messages, %d starts, %d killed",
+		strings.Join(p.faults, ", "), r.took.Seconds(), r.settled.Seconds(), r.changes, r.published, r.starts, r.killed)
+	if err != nil {
+		t.Errorf("%v\n\n%s\nRun it again: make torture SEED=%d", err, p, p.seed)
+		w.showLogs()
+	}
+	return r
 }
 
 func chosenSeeds(getenv func(string) string) ([]uint64, error) {

@@ -173,7 +173,7 @@ func (u *user) run(ctx context.Context, ops []op) {
 	for _, queue := range queues {
 		running.Go(func() {
 			for _, o := range queue {
-				_ = u.do(ctx, o) //nolint:errcheck // the plan does not know what there is
+				_ = u.do(ctx, o)
 				u.done.Add(1)
 			}
 		})
@@ -436,7 +436,7 @@ func (u *user) leave(ctx context.Context) error {
 			t := target{name, strings.TrimPrefix(o.GetNamespace(), u.home), o.GetName()}
 			if t.namespace == "" {
 				t.name = strings.TrimPrefix(t.name, u.home)
-				_ = u.remove(ctx, t) //nolint:errcheck // it may be gone
+				_ = u.remove(ctx, t)
 			}
 			if len(o.GetFinalizers()) == 0 {
 				continue

@@ -175,7 +175,7 @@ func (w *world) clean() {
 		w.t.Errorf("end the faults: %v", err)
 	}
 	for _, name := range []string{"a", "b"} {
-		_ = w.user.do(ctx, op{do: removeAll, target: target{name: name}}) //nolint:errcheck // it may be gone
+		_ = w.user.do(ctx, op{do: removeAll, target: target{name: name}})
 	}
 	if err := w.user.leave(ctx); err != nil {
 		w.t.Logf("delete what is left: %v", err)

@@ -38,10 +38,12 @@ func contractBus(t *testing.T, mode ContentMode) publishtest.Bus {
 	proxy := faultproxy.Start(t, strings.TrimPrefix(server.URL, "nats://"))
 	read := reader(t, server.URL)
 	return publishtest.Bus{
-		Open: func(t *testing.T) publish.Publisher {
-			return connect(t, Options{
-				URLs: []string{proxy.Addr()}, Cluster: publishtest.Cluster, ContentMode: mode, AckTimeout: time.Second,
-			})
+		Open: func(t *testing.T, impatient bool) publish.Publisher {
+			o := Options{URLs: []string{proxy.Addr()}, Cluster: publishtest.Cluster, ContentMode: mode, AckTimeout: 30 * time.Second}
+			if impatient {
+				o.AckTimeout = time.Second
+			}
+			return connect(t, o)
 		},
 		Read:          func(t *testing.T, k event.Key) []publishtest.Event { return read(t, k) },
 		CompareAndSet: true,

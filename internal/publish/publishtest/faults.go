@@ -47,8 +47,8 @@ func testKill(t *testing.T, bus Bus) {
 // was stored, and the acknowledgement is lost.
 func testMute(t *testing.T, bus Bus) {
 	need(t, bus.Mute != nil, "way to lose an acknowledgement")
-	p := open(t, bus)
-	first := mustPublish(t, p, Object{Name: "web", Version: 1}.Message(t, 0))
+	p := openImpatient(t, bus)
+	first := publishUntilStored(t, p, Object{Name: "web", Version: 1}.Message(t, 0))
 
 	bus.Mute(t)
 	const objects = 100
@@ -89,7 +89,7 @@ func testMute(t *testing.T, bus Bus) {
 // testFreeze: a bus that says nothing any more must not hold a completion back.
 func testFreeze(t *testing.T, bus Bus) {
 	need(t, bus.Freeze != nil, "way to freeze it")
-	p := open(t, bus)
+	p := openImpatient(t, bus)
 	bus.Freeze(t)
 	all := newCompletions(t)
 	m := Object{Name: "web", Version: 1}.Message(t, 0)

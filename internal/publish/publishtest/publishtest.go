@@ -15,11 +15,12 @@ import (
 // Bus is one bus under test, empty at first. A nil function means that the bus
 // cannot do it, and the tests that need it are skipped.
 type Bus struct {
-	// Open makes a publisher of the cluster [Cluster]; it is called again after
-	// Close, and where a test needs a second writer. It should wait for an
-	// acknowledgement for about a second, no longer, so that a forced loss does not
-	// take long, and have room for at least 1,000 messages in flight.
-	Open func(t *testing.T) publish.Publisher
+	// Open makes a publisher of the cluster [Cluster]; it is called again where a test
+	// needs a second writer. It has room for at least 1,000 messages in flight, and
+	// waits for an acknowledgement for so long that none is given up on a slow
+	// machine; but for about a second only if impatient, so that a forced loss does
+	// not take long.
+	Open func(t *testing.T, impatient bool) publish.Publisher
 
 	// Read gives every event of an object that the bus holds, oldest first.
 	Read func(t *testing.T, k event.Key) []Event
@@ -84,7 +85,18 @@ func Run(t *testing.T, factory func(t *testing.T) Bus) {
 // open opens a publisher, waits until it is ready and closes it with the test.
 func open(t *testing.T, bus Bus) publish.Publisher {
 	t.Helper()
-	p := bus.Open(t)
+	return ready(t, bus.Open(t, false))
+}
+
+// openImpatient is for tests that lose acknowledgements. On a slow machine others
+// get lost with them.
+func openImpatient(t *testing.T, bus Bus) publish.Publisher {
+	t.Helper()
+	return ready(t, bus.Open(t, true))
+}
+
+func ready(t *testing.T, p publish.Publisher) publish.Publisher {
+	t.Helper()
 	t.Cleanup(func() { _ = p.Close() })
 	eventually(t, "ready", func() bool { return p.Ready() == nil })
 	return p

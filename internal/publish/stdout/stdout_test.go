@@ -18,7 +18,7 @@ func TestContract(t *testing.T) {
 	publishtest.Run(t, func(*testing.T) publishtest.Bus {
 		var out bytes.Buffer
 		return publishtest.Bus{
-			Open: func(*testing.T) publish.Publisher { return New(&out) },
+			Open: func(*testing.T, bool) publish.Publisher { return New(&out) },
 			Read: func(t *testing.T, k event.Key) []publishtest.Event { return read(t, out.String(), k) },
 		}
 	})
