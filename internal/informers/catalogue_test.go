@@ -95,7 +95,7 @@ func testCluster() stubDiscovery {
 			namespaced("events", "event", "Event", "ev"),
 			verbs(namespaced("bindings", "binding", "Binding"), "create")),
 		version("apps/v1", deployments, namespaced("deployments/status", "", "Deployment")),
-		version("apps/v1beta1", deployments, namespaced("scrolls", "scroll", "Scroll")),
+		version("apps/v1beta1", deployments, namespaced("scrolls", "scroll", "Parchment")),
 		version("events.k8s.io/v1", namespaced("events", "event", "Event", "ev")),
 		version("metrics.k8s.io/v1beta1", verbs(namespaced("pods", "", "PodMetrics"), "get", "list")),
 		version("example.com/v1", widgets),

@@ -118,16 +118,16 @@ func (f *Forwarder) Ended() <-chan struct{} {
 
 // Failure says how the process ended: nil if it ended well or is running. If a
 // signal ended it, that is told too.
-func (f *Forwarder) Failure() (err error, by syscall.Signal) { //nolint:revive // the signal is a remark on err
+func (f *Forwarder) Failure() (by syscall.Signal, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.cmd == nil || f.running() || f.cmd.ProcessState.Success() {
-		return nil, 0
+		return 0, nil
 	}
 	if status, ok := f.cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 		by = status.Signal()
 	}
-	return fmt.Errorf("the forwarder ended: %s", f.cmd.ProcessState), by
+	return by, fmt.Errorf("the forwarder ended: %s", f.cmd.ProcessState)
 }
 
 // Signal sends a signal to the process, if it is running.
@@ -157,7 +157,7 @@ func (f *Forwarder) Stop(ctx context.Context) error {
 	f.Signal(syscall.SIGTERM)
 	select {
 	case <-ended:
-		err, _ := f.Failure()
+		_, err := f.Failure()
 		return err
 	case <-ctx.Done():
 		return fmt.Errorf("the forwarder does not end: %w", ctx.Err())
@@ -182,7 +182,7 @@ func (f *Forwarder) Get(ctx context.Context, path string) (status int, body stri
 // Ready is nil if the process says that it is ready. If the process has ended,
 // waiting has no use: the error is an [EndedError].
 func (f *Forwarder) Ready(ctx context.Context) error {
-	if err, _ := f.Failure(); err != nil || !f.Running() {
+	if _, err := f.Failure(); err != nil || !f.Running() {
 		return &EndedError{err}
 	}
 	status, body, err := f.Get(ctx, "/readyz")

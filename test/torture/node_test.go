@@ -60,7 +60,7 @@ func (n *node) startLocked(more ...string) error {
 func (n *node) ended(which int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	err, signal := n.Failure()
+	signal, err := n.Failure()
 	switch {
 	case signal == syscall.SIGKILL:
 		n.killed++
@@ -100,7 +100,7 @@ func (n *node) stop(ctx context.Context) error {
 		return nil
 	}
 	err := n.Stop(ctx)
-	if _, signal := n.Failure(); signal != 0 { // by its failpoint, or before it could take ours
+	if signal, _ := n.Failure(); signal != 0 { // by its failpoint, or before it could take ours
 		return nil
 	}
 	return err

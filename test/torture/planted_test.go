@@ -24,7 +24,7 @@ type scenario struct {
 // usual are the settings of a forwarder that looks again only when told: what a
 // resync would cover up shows.
 var usual = settings{
-	history: manyMessages, workers: 4, inFlight: 4096,
+	namespaces: true, history: manyMessages, workers: 4, inFlight: 4096,
 	resync: 10 * time.Minute, refresh: 10 * time.Minute, retention: 24 * time.Hour,
 }
 

@@ -47,10 +47,9 @@ func (w *world) record(p *plan) result {
 
 // row is one kind of fault in the report.
 type row struct {
-	Name        string
-	Seeds       int
-	Felt        string
-	firstFailed uint64
+	Name  string
+	Seeds int
+	Felt  string
 }
 
 // report is what the template is filled with.

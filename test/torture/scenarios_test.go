@@ -48,6 +48,14 @@ var scenarios = []scenario{
 		settings: usual, play: playMoveWhileDown,
 	},
 	{
+		name:     "an answer is lost, and then the object is deleted",
+		settings: usual, play: playUnanswered,
+	},
+	{
+		name:     "a forwarder misses an update that another has published, and the delete",
+		settings: usual, play: playMissed,
+	},
+	{
 		name: "etcd is restored", bugs: []string{"ignore-epoch"},
 		settings: usual, play: playRestore,
 	},
@@ -232,6 +240,45 @@ func playMoveWhileDown(s *script) {
 		return err
 	})
 	s.begin(0)
+}
+
+// playUnanswered has the bus take a create without the forwarder knowing, and
+// deletes the object before the forwarder can try again.
+func playUnanswered(s *script) {
+	s.create("other")
+	s.begin(0)
+	s.do(act{do: busDrop})
+	s.create("unanswered")
+	s.onBus(at("unanswered"), 1)
+	s.do(act{do: busRefuse})
+	s.logged(0, 1, cutOff)
+	s.change(remove, at("unanswered"))
+	// The forwarder has seen the delete when it has seen what came after it.
+	s.create("later")
+	s.logged(0, 1, `"name":"later"`)
+	s.do(act{do: busPass})
+	s.idle(0)
+}
+
+// playMissed cuts the first forwarder off from the API server. The second publishes
+// an update, and is cut off from the bus before the delete.
+func playMissed(s *script) {
+	missed := at("missed")
+	s.create("missed")
+	s.begin(0)
+	s.begin(1)
+	s.do(act{do: apiRefuse})
+	s.logged(0, 1, unwatch)
+	s.change(put, missed)
+	s.onBus(missed, 2)
+	s.do(act{do: busRefuse, node: 1})
+	s.logged(1, 1, cutOff)
+	s.change(remove, missed)
+	s.do(act{do: apiPass})
+	s.onBus(missed, 3)
+	s.do(act{do: busPass, node: 1})
+	s.idle(0)
+	s.idle(1)
 }
 
 // playRestore takes the cluster back to where it was before some changes.

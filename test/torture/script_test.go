@@ -86,7 +86,7 @@ func (s *script) idle(n int) {
 // planted tells whether the forwarders have a planted bug.
 func (s *script) planted() bool { return len(s.nodes[0].always) > 0 }
 
-const buggyIdle = 5 * time.Second
+const buggyIdle = 3 * time.Second
 
 // at is a configmap of the first namespace.
 func at(name string) target { return target{configMaps, "a", name} }

@@ -239,7 +239,7 @@ func (w *world) verify(ctx context.Context, settle time.Duration) (problems []st
 // stream has ever shown was in order and true, and no process has failed. What it
 // finds wrong is a [wrongError]; any other error means that it could not look.
 func (w *world) check(ctx context.Context, settle time.Duration) error {
-	report, err := w.verify(ctx, settle)
+	problems, err := w.verify(ctx, settle)
 	if err != nil {
 		return err
 	}
@@ -255,7 +255,7 @@ func (w *world) check(ctx context.Context, settle time.Duration) error {
 		return err
 	}
 	w.published = len(all)
-	problems := append(report, w.checkStream(all, missed, existing)...)
+	problems = append(problems, w.checkStream(all, missed, existing)...)
 	for n, nd := range w.nodes {
 		if _, failed := nd.state(); failed != nil {
 			problems = append(problems, fmt.Sprintf("forwarder %d: %v", n, failed))
