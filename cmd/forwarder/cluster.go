@@ -16,7 +16,6 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/kuberelay/kuberelay/internal/config"
 )
@@ -34,16 +33,10 @@ type cluster struct {
 // account, and learns the cluster's name. It waits for an API server that cannot
 // be reached, and says so; progress is told why.
 func connectCluster(ctx context.Context, cfg config.Config, log *slog.Logger, progress func(func() error)) (*cluster, error) {
-	rc, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
-		clientcmd.NewDefaultClientConfigLoadingRules(), &clientcmd.ConfigOverrides{}).ClientConfig()
+	rc, err := kubeConfig(cfg, "forwarder")
 	if err != nil {
-		if clientcmd.IsEmptyConfig(err) {
-			err = errors.New("no cluster is configured: set KUBECONFIG to a kubeconfig file, or run in a pod")
-		}
-		return nil, &usageError{fmt.Errorf("find the cluster: %w", err)}
+		return nil, &usageError{err}
 	}
-	rc.QPS, rc.Burst = float32(cfg.Watch.QPS), cfg.Watch.Burst
-	rc.UserAgent = "kuberelay-forwarder/" + version
 	c := &cluster{name: cfg.Event.ClusterName}
 	if c.dynamic, err = dynamic.NewForConfig(rc); err != nil {
 		return nil, &usageError{fmt.Errorf("find the cluster: %w", err)}

@@ -35,11 +35,12 @@ type pipeline struct {
 	reconciler *checkpoint.Reconciler
 	retention  *checkpoint.Retention // nil on a bus that cannot be purged
 	drain      time.Duration
+	busReady   func() error
 	log        *slog.Logger
 }
 
 func newPipeline(cfg config.Config, c *cluster, b *bus, redactionKey []byte, log *slog.Logger, r prometheus.Registerer) *pipeline {
-	p := &pipeline{checkpoint: checkpoint.New(), drain: cfg.Work.DrainTimeout, log: log}
+	p := &pipeline{checkpoint: checkpoint.New(), drain: cfg.Work.DrainTimeout, busReady: b.Ready, log: log}
 	builder := event.Builder{Cluster: c.name}
 	p.queue = workqueue.New(workqueue.Config{
 		Workers: cfg.Work.Workers, MaxInFlight: cfg.NATS.MaxInFlight,
@@ -94,6 +95,7 @@ func (p *pipeline) run(ctx context.Context) error {
 		})
 	})
 	compared.Go(func() { p.reconciler.Run(watching) })
+	compared.Go(func() { p.awaitReturns(watching) })
 	if p.retention != nil {
 		compared.Go(func() { p.retention.Run(watching) })
 	}
@@ -101,7 +103,7 @@ func (p *pipeline) run(ctx context.Context) error {
 
 	stopWatching()
 	compared.Wait()
-	p.log.Info("informers stopped; draining the queue", "keys", p.queue.Len(), "in_flight", p.queue.InFlight())
+	p.log.Info("informers stopped; draining the queue", "keys", p.queue.Len(), "in_back_off", p.queue.Delayed(), "in_flight", p.queue.InFlight())
 	failpoint.Hit("drain")
 	deadline, cancel := context.WithTimeout(sending, p.drain)
 	defer cancel()
@@ -112,6 +114,31 @@ func (p *pipeline) run(ctx context.Context) error {
 	stopSending()
 	sent.Wait()
 	return failure
+}
+
+// busPoll is how often it is looked whether the bus is back. It asks no server.
+const busPoll = 100 * time.Millisecond
+
+// awaitReturns sees to it, whenever the bus has been away and is back, that what
+// failed is tried at once, and that the checkpoint is read again: the bus may
+// have come back without all that it had.
+func (p *pipeline) awaitReturns(ctx context.Context) {
+	ticker := time.NewTicker(busPoll)
+	defer ticker.Stop()
+	away := false
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		wasAway := away
+		away = p.busReady() != nil
+		if wasAway && !away {
+			p.queue.RetryNow()
+			p.reconciler.Refresh()
+		}
+	}
 }
 
 // load reads the checkpoint from the bus, until it succeeds or ctx ends.

@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/verify"
@@ -92,7 +90,7 @@ func runVerify(ctx context.Context, cfg config.Config, settle time.Duration, log
 			return verify.Report{}, err
 		}
 	}
-	kube, err := kubeConfig(cfg)
+	kube, err := kubeConfig(cfg, "verify")
 	if err != nil {
 		return verify.Report{}, err
 	}
@@ -102,19 +100,4 @@ func runVerify(ctx context.Context, cfg config.Config, settle time.Duration, log
 		Namespaces: cfg.Watch.Namespaces, LabelSelector: cfg.Watch.LabelSelector, FieldSelector: cfg.Watch.FieldSelector,
 		RedactionKey: key, DeleteRetention: cfg.Work.DeleteRetention, Settle: settle, Logger: log,
 	})
-}
-
-// kubeConfig is that of the forwarder.
-func kubeConfig(cfg config.Config) (*rest.Config, error) {
-	kube, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
-		clientcmd.NewDefaultClientConfigLoadingRules(), &clientcmd.ConfigOverrides{}).ClientConfig()
-	if err != nil {
-		if clientcmd.IsEmptyConfig(err) {
-			err = errors.New("no cluster is configured: set KUBECONFIG to a kubeconfig file, or run in a pod")
-		}
-		return nil, fmt.Errorf("find the cluster: %w", err)
-	}
-	kube.QPS, kube.Burst = float32(cfg.Watch.QPS), cfg.Watch.Burst
-	kube.UserAgent = "kuberelay-verify/" + version
-	return kube, nil
 }

@@ -35,6 +35,7 @@ type Reconciler struct {
 	mu    sync.Mutex
 	due   map[schema.GroupResource]bool
 	awake chan struct{} // has a token when due may not be empty
+	again chan struct{} // has a token when the checkpoint is to be read again
 
 	failed map[schema.GroupResource]bool // to be due again after a pause; only Run touches it
 }
@@ -45,7 +46,7 @@ type Reconciler struct {
 func NewReconciler(c *Checkpoint, source Source, cluster Cluster, refresh time.Duration, log *slog.Logger) *Reconciler {
 	return &Reconciler{
 		checkpoint: c, source: source, cluster: cluster, refresh: refresh, log: log,
-		due: map[schema.GroupResource]bool{}, awake: make(chan struct{}, 1),
+		due: map[schema.GroupResource]bool{}, awake: make(chan struct{}, 1), again: make(chan struct{}, 1),
 		failed: map[schema.GroupResource]bool{},
 	}
 }
@@ -68,6 +69,15 @@ func (r *Reconciler) Ask(gr schema.GroupResource) {
 	}
 }
 
+// Refresh has the checkpoint read again from the bus soon, and then everything
+// compared. It does not block.
+func (r *Reconciler) Refresh() {
+	select {
+	case r.again <- struct{}{}:
+	default:
+	}
+}
+
 // Run compares until ctx ends.
 func (r *Reconciler) Run(ctx context.Context) {
 	refresh := time.NewTicker(r.refresh)
@@ -85,6 +95,8 @@ func (r *Reconciler) Run(ctx context.Context) {
 				r.Ask(gr)
 			}
 		case <-refresh.C:
+			r.reload(ctx)
+		case <-r.again:
 			r.reload(ctx)
 		}
 		r.compareDue(ctx)

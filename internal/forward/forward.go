@@ -198,6 +198,9 @@ func (f *Forwarder) publish(ctx context.Context, c event.Change, acked event.Ack
 			done(false, o.Err)
 		case failpoint.Bug("give-up"):
 			done(false, nil)
+		case o.NotSent: // the bus is away: one line of the bus's own says so
+			log.Debug("not published; will be tried again", "err", o.Err)
+			done(false, o.Err)
 		default:
 			log.Warn("publish failed; will be tried again", "err", o.Err)
 			done(false, o.Err)

@@ -14,7 +14,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	m := &metrics{
 		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kuberelay_decisions_total",
-			Help: "Keys decided, by the row of the decision table that applied.",
+			Help: "Decisions, one for each time a key was looked at, by the row of the table that applied.",
 		}, []string{"reason"}),
 		published: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kuberelay_events_published_total",

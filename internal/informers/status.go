@@ -61,7 +61,11 @@ func (s *Set) Ready() error {
 	var waiting []string
 	for _, st := range s.Status() {
 		if !st.Synced && !apierrors.IsForbidden(st.Failing) {
-			waiting = append(waiting, st.Resource.GroupResource().String())
+			what := st.Resource.GroupResource().String()
+			if st.Failing != nil {
+				what += " (" + st.Failing.Error() + ")"
+			}
+			waiting = append(waiting, what)
 		}
 	}
 	if len(waiting) == 0 {

@@ -55,6 +55,10 @@ type item = unique.Handle[event.Key]
 type Queue struct {
 	queue    kubequeue.TypedRateLimitingInterface[item]
 	inFlight chan struct{}
+
+	mu      sync.Mutex
+	delayed map[item]struct{} // in back-off
+
 	workers  int
 	finished chan struct{} // closed when Run returns
 }
@@ -67,12 +71,41 @@ func New(c Config) *Queue {
 		inFlight: make(chan struct{}, c.MaxInFlight),
 		workers:  c.Workers,
 		finished: make(chan struct{}),
+		delayed:  map[item]struct{}{},
 	}
 }
 
 // Add marks a key as dirty. It does not block. After Drain has begun it does
 // nothing: what is dirty then is found again at the next start.
 func (q *Queue) Add(key event.Key) { q.queue.Add(unique.Make(key)) }
+
+// RetryNow hands out every key that is in back-off without waiting for its end:
+// what made them fail is over.
+func (q *Queue) RetryNow() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for key := range q.delayed {
+		q.queue.Forget(key)
+		q.queue.Add(key)
+	}
+}
+
+// Delayed is the number of keys in back-off.
+func (q *Queue) Delayed() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.delayed)
+}
+
+func (q *Queue) setDelayed(key item, is bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if is {
+		q.delayed[key] = struct{}{}
+	} else {
+		delete(q.delayed, key)
+	}
+}
 
 // Len is the number of keys that wait to be handed out, those in back-off not
 // counted.
@@ -106,6 +139,7 @@ func (q *Queue) processNext(ctx context.Context, handle Handler) bool {
 	if shutdown {
 		return false
 	}
+	q.setDelayed(key, false)
 	select {
 	case q.inFlight <- struct{}{}:
 		handle(ctx, key.Value(), func(r Result) { q.complete(key, r) })
@@ -119,6 +153,7 @@ func (q *Queue) processNext(ctx context.Context, handle Handler) bool {
 func (q *Queue) complete(key item, r Result) {
 	switch {
 	case r.Err != nil:
+		q.setDelayed(key, true)
 		q.queue.AddRateLimited(key)
 	case r.Again:
 		q.queue.Forget(key)
@@ -133,13 +168,15 @@ func (q *Queue) complete(key item, r Result) {
 // ErrDrainDeadline is returned by Drain where keys were left over.
 var ErrDrainDeadline = errors.New("keys were left in the queue at the deadline")
 
-// Drain refuses new keys and waits until Run has handed out every key it holds
-// and all are completed, or returns [ErrDrainDeadline] when ctx ends. A key
-// that fails meanwhile is not retried: it stays dirty until the next start.
+// Drain refuses new keys and waits until Run has handed out every key it holds,
+// those in back-off included, and all are completed, or returns
+// [ErrDrainDeadline] when ctx ends. A key that fails meanwhile is not retried: it
+// stays dirty until the next start.
 //
 // It does not use client-go's ShutDownWithDrain, which returns as soon as no key
 // is being worked on, even where others still wait.
 func (q *Queue) Drain(ctx context.Context) error {
+	q.RetryNow()
 	q.queue.ShutDown()
 	select {
 	case <-q.finished:

@@ -206,6 +206,47 @@ func TestDrainHandsOutWhatIsQueuedAndAwaitsCompletions(t *testing.T) {
 	})
 }
 
+func TestDrainHandsOutWhatIsInBackoff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, r := New(Config{Workers: 1, MaxInFlight: 10, BaseDelay: time.Hour, MaxDelay: time.Hour}), &recorder{}
+		start(t, q, r.handle)
+		q.Add(key(1))
+		synctest.Wait()
+		r.finish(key(1), Result{Err: errors.New("bus down")})
+		synctest.Wait()
+		if got := q.Delayed(); got != 1 {
+			t.Fatalf("%d keys are in back-off, want 1", got)
+		}
+		drained := make(chan error, 1)
+		go func() { drained <- q.Drain(t.Context()) }()
+		synctest.Wait()
+		if got := r.handed(); got != 2 {
+			t.Fatalf("handed out %d times, want again for the drain", got)
+		}
+		r.finish(key(1), Result{})
+		if err := <-drained; err != nil {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestRetryNowDoesNotWaitForTheBackoff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, r := New(Config{Workers: 1, MaxInFlight: 10, BaseDelay: time.Hour, MaxDelay: time.Hour}), &recorder{}
+		start(t, q, r.handle)
+		q.Add(key(1))
+		synctest.Wait()
+		r.finish(key(1), Result{Err: errors.New("bus down")})
+		synctest.Wait()
+		q.RetryNow()
+		synctest.Wait()
+		if got := r.handed(); got != 2 || q.Delayed() != 0 {
+			t.Errorf("handed out %d times with %d in back-off, want twice and none", got, q.Delayed())
+		}
+		r.finish(key(1), Result{})
+	})
+}
+
 func TestDrainEndsAtItsDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, r := testQueue(), &recorder{}

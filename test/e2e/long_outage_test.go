@@ -68,7 +68,7 @@ func mb(bytes int64) float64 { return float64(bytes) / 1e6 }
 // resident is the process's resident memory in bytes, after it was asked for.
 func (f *forwarder) resident() int64 {
 	f.t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", f.cmd.Process.Pid))
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", f.PID()))
 	if err != nil {
 		f.t.Fatal(err)
 	}

@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/controlplane"
 	"github.com/kuberelay/kuberelay/internal/controlplane/controlplanetest"
 	"github.com/kuberelay/kuberelay/internal/natsserver/natstest"
+	"github.com/kuberelay/kuberelay/test/harness"
 )
 
 // limit bounds every wait. It is generous: a test that passes does not need it.
@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "kuberelay-e2e-")
 	if err == nil {
 		binary = filepath.Join(dir, "forwarder")
-		err = build(binary)
+		err = build()
 	}
 	code := 1
 	if err == nil {
@@ -45,16 +45,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-func build(to string) error {
+func build() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
-	args := []string{"build", "-o", to}
-	if raceEnabled {
-		args = append(args, "-race")
-	}
-	out, err := exec.CommandContext(ctx, "go", append(args, "github.com/kuberelay/kuberelay/cmd/forwarder")...).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("build the forwarder: %w\n%s", err, out)
-	}
-	return nil
+	return harness.Build(ctx, binary)
 }

@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -57,6 +59,49 @@ func TestTheBusIsDownUnderChange(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestABusThatLostItsStream loses all that the bus had while the forwarder runs: it
+// is written again as soon as the bus is back, without waiting for the next
+// reading of the checkpoint.
+func TestABusThatLostItsStream(t *testing.T) {
+	bus := natsServer(t)
+	f, cp := sharedForwarder(t, bus.URL, map[string]string{"RESOURCES": "configmaps"})
+	u := newUser(t, cp)
+	namespace := controlplanetest.Namespace(t, cp)
+	for n := range 20 {
+		u.create(configMaps, namespace, configMap(fmt.Sprintf("c%d", n), "1"))
+	}
+	f.start().idle()
+	bus.Kill()
+	bus.Forget()
+	bus.Start()
+	sub := subscribe(t, bus.URL)
+	checkReplicaOf(t, u, sub, configMaps)
+	f.stop()
+}
+
+// TestDrainPublishesWhatIsInBackoff stops a forwarder whose bus came back a moment
+// ago.
+func TestDrainPublishesWhatIsInBackoff(t *testing.T) {
+	bus := natsServer(t)
+	f, cp := sharedForwarder(t, bus.URL, map[string]string{"RESOURCES": "configmaps", "RETRY_MAX_DELAY": "1h", "RETRY_BASE_DELAY": "1h"})
+	u := newUser(t, cp)
+	namespace := controlplanetest.Namespace(t, cp)
+	f.start().idle()
+	bus.Kill()
+	u.create(configMaps, namespace, configMap("late", "1"))
+	eventually(t, "the change is in back-off", func(context.Context) error {
+		if got := f.metric("workqueue_retries_total"); got == 0 {
+			return errors.New("nothing was tried")
+		}
+		return nil
+	})
+	bus.Start()
+	f.ready()
+	f.stop()
+	sub := subscribe(t, bus.URL)
+	sub.awaitKinds(subject(configMaps, namespace, "late"), "created")
 }
 
 // TestTheAPIServerIsRestartedUnderChange kills the API server, twice, the second

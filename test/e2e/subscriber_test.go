@@ -12,6 +12,8 @@ import (
 
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kuberelay/kuberelay/test/harness"
 )
 
 const clusterName = "e2e"
@@ -188,24 +190,8 @@ func (s *subscriber) total() int {
 // eventually tries until try succeeds, or fails the test with its last error.
 func eventually(t testing.TB, what string, try func(context.Context) error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
-	defer cancel()
-	ticker := time.NewTicker(20 * time.Millisecond)
-	defer ticker.Stop()
-	var last error
-	for {
-		err := try(ctx)
-		if err == nil {
-			return
-		}
-		if ctx.Err() == nil || last == nil {
-			last = err // one that is not the limit's own
-		}
-		select {
-		case <-ctx.Done():
-			t.Fatalf("never: %s: %v", what, last)
-		case <-ticker.C:
-		}
+	if err := harness.Eventually(t.Context(), limit, what, try); err != nil {
+		t.Fatal(err)
 	}
 }
 

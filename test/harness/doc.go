@@ -18,7 +18,7 @@ import (
 // caller was built with it, and with build tags.
 func Build(ctx context.Context, to string, tags ...string) error {
 	args := []string{"build", "-o", to}
-	if raceEnabled {
+	if RaceEnabled {
 		args = append(args, "-race")
 	}
 	if len(tags) > 0 {

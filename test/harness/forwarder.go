@@ -108,6 +108,16 @@ func (f *Forwarder) Running() bool {
 	return f.running()
 }
 
+// PID is the process's id, 0 before the first start.
+func (f *Forwarder) PID() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.cmd == nil {
+		return 0
+	}
+	return f.cmd.Process.Pid
+}
+
 // Ended is closed when the process that was last started has ended. It is nil
 // before the first start.
 func (f *Forwarder) Ended() <-chan struct{} {

@@ -2,4 +2,5 @@
 
 package harness
 
-const raceEnabled = false
+// RaceEnabled tells whether this was built with the race detector.
+const RaceEnabled = false

@@ -218,9 +218,9 @@ func (w *world) awaitDead(ctx context.Context, n *node) error {
 // awaitLog waits until a text appears in a forwarder's log that was not there
 // before.
 func (w *world) awaitLog(ctx context.Context, n *node, text string) {
-	before := strings.Count(n.Log(), text)
+	before := logged(n.Log(), text)
 	_ = harness.Eventually(ctx, feltLimit, text, func(context.Context) error {
-		if strings.Count(n.Log(), text) == before {
+		if logged(n.Log(), text) == before {
 			return errors.New("not logged")
 		}
 		return nil

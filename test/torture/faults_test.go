@@ -3,6 +3,7 @@ package torture
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -64,11 +65,12 @@ type kind struct {
 	name  string
 	uses  []string // what no other fault may touch meanwhile
 	first bool     // it belongs to the first sync
+	long  bool     // it begins in one phase and ends in the next
 	slow  bool     // it takes more than a few seconds
 	alone []string // kinds that it does not go with
 
-	// felt is what shows in a forwarder's log that the fault was felt; "" if
-	// nothing does.
+	// felt is what shows in a forwarder's log that the fault was felt, or the name of
+	// one of troubles; "" if nothing does.
 	felt string
 	add  func(g *generator, from, to int)
 }
@@ -85,6 +87,33 @@ const (
 	unwatch = "watch fails"
 	emptied = "events of deleted objects purged"
 )
+
+// troubles are what a forwarder logs, one or the other, when it is not served.
+var troubles = map[string][]string{
+	busTrouble: {
+		failing, cutOff, "cannot reach the bus", "waiting for the bus", "the bus is not ready",
+		"checkpoint cannot be read from the bus", "snapshot marker cannot be",
+	},
+	apiTrouble: {unwatch, "waiting for the API server", "cannot be asked what it serves", "watch ended with", "Failed to watch"},
+}
+
+const (
+	busTrouble = "trouble with the bus"
+	apiTrouble = "trouble with the API server"
+)
+
+// logged counts in a log what an act awaits or a fault leaves.
+func logged(log, what string) int {
+	texts, ok := troubles[what]
+	if !ok {
+		texts = []string{what}
+	}
+	n := 0
+	for _, text := range texts {
+		n += strings.Count(log, text)
+	}
+	return n
+}
 
 // What faults use.
 const (
@@ -117,23 +146,23 @@ const (
 var kinds = []kind{
 	killedAt("key-taken", "killed with a key taken", 30),
 	{
-		name: "NATS killed and started", uses: []string{theBus}, felt: cutOff,
+		name: "NATS killed and started", uses: []string{theBus}, felt: busTrouble,
 		add: func(g *generator, from, to int) {
-			g.during(from, to, act{do: busKill}, act{do: awaitLog, arg: cutOff}, act{do: busStart})
+			g.during(from, to, act{do: busKill}, act{do: awaitLog, arg: busTrouble}, act{do: busStart})
 		},
 	},
 	{
-		name: "API server killed and started", uses: []string{theAPI}, slow: true, felt: unwatch,
+		name: "API server killed and started", uses: []string{theAPI}, slow: true, felt: apiTrouble,
 		add: func(g *generator, from, to int) {
-			g.during(from, to, act{do: apiKill}, act{do: awaitLog, arg: unwatch}, act{do: apiStart})
+			g.during(from, to, act{do: apiKill}, act{do: awaitLog, arg: apiTrouble}, act{do: apiStart})
 		},
 	},
 
 	killedAt("before-publish", "killed before a publish", 30),
 	{
-		name: "NATS frozen", uses: []string{theBus}, felt: failing,
+		name: "NATS frozen", uses: []string{theBus}, felt: busTrouble,
 		add: func(g *generator, from, to int) {
-			g.during(from, to, act{do: busFreeze}, act{do: awaitLog, arg: failing}, act{do: busThaw})
+			g.during(from, to, act{do: busFreeze}, act{do: awaitLog, arg: busTrouble}, act{do: busThaw})
 		},
 	},
 	{
@@ -145,9 +174,9 @@ var kinds = []kind{
 
 	killedAt("after-publish", "killed before an acknowledgement", 30),
 	{
-		name: "NATS's answers cut off", uses: []string{theBus}, felt: failing,
+		name: "NATS's answers cut off", uses: []string{theBus}, felt: busTrouble,
 		add: func(g *generator, from, to int) {
-			g.during(from, to, act{do: busDrop}, act{do: awaitLog, arg: failing}, act{do: busPass})
+			g.during(from, to, act{do: busDrop}, act{do: awaitLog, arg: busTrouble}, act{do: busPass})
 		},
 	},
 	{
@@ -156,13 +185,17 @@ var kinds = []kind{
 			g.plan.settings.refresh = othersRefresh
 			ends := act{do: stop, node: g.IntN(2)}
 			g.plan.survivor = 1 - ends.node
-			g.during(from, to, act{do: start, node: 1}, act{do: awaitLog, node: 1, arg: synced}, ends)
+			second := act{do: start, node: 1}
+			if points := []string{"key-taken", "before-publish", "after-publish", "after-ack"}; g.IntN(2) == 0 {
+				second.arg = fmt.Sprintf("%s:%d", points[g.IntN(len(points))], 1+g.IntN(60))
+			}
+			g.during(from, to, second, act{do: awaitLog, node: 1, arg: synced}, ends)
 		},
 	},
 
 	killedAt("after-ack", "killed after an acknowledgement", 30),
 	{
-		name: "connection to NATS broken", uses: []string{theBus}, felt: cutOff,
+		name: "connection to NATS broken", uses: []string{theBus}, felt: busTrouble,
 		add: func(g *generator, from, to int) {
 			g.during(from, to, act{do: []verb{busHold, busRefuse}[g.IntN(2)]}, act{do: busPass})
 		},
@@ -176,7 +209,7 @@ var kinds = []kind{
 	{
 		name: "the stream is full", uses: []string{theBus}, felt: "no room",
 		add: func(g *generator, from, to int) {
-			g.during(from, to, act{do: busFull}, act{do: awaitLog, arg: failing}, act{do: busRoom})
+			g.during(from, to, act{do: busFull}, act{do: awaitLog, arg: busTrouble}, act{do: busRoom})
 		},
 	},
 	{
@@ -194,11 +227,11 @@ var kinds = []kind{
 		name: "messages lost by the bus", uses: []string{theBus, theForwarder, another},
 		add: func(g *generator, from, to int) {
 			g.plan.settings.refresh = time.Second
-			g.during(from, to, act{do: lose, n: 1 + g.IntN(6)})
+			g.during(from, to, act{do: lose, n: []int{1, 3, 6, 1000}[g.IntN(4)]})
 		},
 	},
 	{
-		name: "connection to the API server broken", uses: []string{theAPI},
+		name: "connection to the API server broken", uses: []string{theAPI}, felt: apiTrouble,
 		add: func(g *generator, from, to int) {
 			g.during(from, to, act{do: []verb{apiDrop, apiHold, apiRefuse}[g.IntN(3)]}, act{do: apiPass})
 		},
@@ -230,7 +263,7 @@ var kinds = []kind{
 	},
 
 	{
-		name: stale, uses: []string{theForwarder, another}, alone: []string{twice},
+		name: stale, uses: []string{theForwarder, another}, alone: []string{twice}, felt: "another event than expected",
 		add: func(g *generator, from, to int) {
 			g.plan.settings.refresh = othersRefresh
 			g.plan.survivor = g.IntN(2)
@@ -248,10 +281,14 @@ var kinds = []kind{
 		// The changes after it create and delete only: an object that gets the very
 		// version that the bus has of it, with other content, before the forwarder
 		// has looked, is a limit that docs/delivery.md names.
-		name: restored, uses: []string{theAPI, theForwarder, another}, slow: true, alone: []string{purged, beforeOne, nsRemoved, crdRemoved}, felt: "history went back",
+		name: restored, uses: []string{theAPI, theForwarder, another}, long: true, slow: true, alone: []string{purged, beforeOne, nsRemoved, crdRemoved}, felt: "history went back",
 		add: func(g *generator, from, to int) {
 			g.calm = to
-			g.during(from, to, act{do: snapshot}, act{do: restore})
+			g.during(from, to, [][]act{
+				{{do: snapshot}, {do: restore}},
+				{{do: snapshot}, {do: freeze}, {do: restore}, {do: thaw}},
+				{{do: snapshot}, {do: stop}, {do: restore}, {do: start}},
+			}[g.IntN(3)]...)
 		},
 	},
 

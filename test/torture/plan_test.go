@@ -167,23 +167,22 @@ func (g *generator) settings() {
 }
 
 // window finds phases in which nothing that the kind needs is in use, and takes
-// it.
+// them.
 func (g *generator) window(k kind) (from, to int) {
-	if k.first {
-		from, to = 0, 0
-	} else {
-		for range 20 {
-			from = 1 + g.IntN(basePhases-1)
-			to = min(from+g.IntN(2), basePhases-1)
-			if g.free(k, from, to) {
+	if !k.first {
+		from, to = g.draw(k)
+		for tries := 0; !g.free(k, from, to); tries++ {
+			if tries == 20 { // it gets phases of its own
+				from, to = len(g.plan.phases), len(g.plan.phases)
+				g.plan.phases = append(g.plan.phases, phase{})
+				if k.long {
+					to++
+					g.plan.phases = append(g.plan.phases, phase{})
+				}
 				break
 			}
+			from, to = g.draw(k)
 		}
-	}
-	if !g.free(k, from, to) {
-		from = len(g.plan.phases)
-		to = from
-		g.plan.phases = append(g.plan.phases, phase{})
 	}
 	for _, what := range k.uses {
 		if g.taken[what] == nil {
@@ -194,6 +193,15 @@ func (g *generator) window(k kind) (from, to int) {
 		}
 	}
 	return from, to
+}
+
+// draw draws phases for a kind.
+func (g *generator) draw(k kind) (from, to int) {
+	from = 1 + g.IntN(basePhases-2)
+	if k.long {
+		return from, from + 1
+	}
+	return from, from + g.IntN(2)
 }
 
 func (g *generator) free(k kind, from, to int) bool {

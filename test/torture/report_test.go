@@ -8,6 +8,8 @@ import (
 	"strings"
 	"text/template"
 	"time"
+
+	"github.com/kuberelay/kuberelay/test/harness"
 )
 
 var reportTo = flag.String("report", "", "write docs/reliability.md, or another file, from what the seeds come to")
@@ -37,7 +39,7 @@ func (w *world) record(p *plan) result {
 		}
 		log := nd.Log()
 		for _, k := range kinds {
-			if k.felt != "" && slices.Contains(p.faults, k.name) && strings.Contains(log, k.felt) {
+			if k.felt != "" && slices.Contains(p.faults, k.name) && logged(log, k.felt) > 0 {
 				r.felt[k.name] = true
 			}
 		}
@@ -73,7 +75,7 @@ func (s scenario) Planted() string { return strings.Join(s.bugs, ", ") }
 func (s scenario) Name() string { return s.name }
 
 func newReport(results []result) (report, error) {
-	r := report{Seeds: len(results), Race: raceEnabled, Scenarios: scenarios}
+	r := report{Seeds: len(results), Race: harness.RaceEnabled, Scenarios: scenarios}
 	var settled, took []time.Duration
 	seeds, felt := map[string]int{}, map[string]int{}
 	for _, of := range results {

@@ -143,7 +143,7 @@ const lanes = 4
 // hurriedTimeout. The API server lets the first objects of a new definition wait
 // for 2 s.
 const (
-	opTimeout      = 4 * time.Second
+	opTimeout      = 10 * time.Second
 	hurriedTimeout = 200 * time.Millisecond
 )
 

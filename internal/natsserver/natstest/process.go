@@ -104,6 +104,14 @@ func (p *Process) Kill() {
 	p.cmd = nil
 }
 
+// Forget removes the files of a killed server, so that it starts empty.
+func (p *Process) Forget() {
+	p.t.Helper()
+	if err := os.RemoveAll(p.store); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
 // Freeze stops the process without ending it, and waits until it has stopped:
 // connections stay, nothing answers.
 func (p *Process) Freeze() {
