@@ -71,7 +71,7 @@ outage: ## Measure a bus that is down under change (OUTAGE=10m)
 demo: ## Show it at work, on a control plane of its own
 	@echo '==> building the demo: a minute or two the first time'
 	@$(GO) build -o bin/demo ./hack/demo
-	@bin/demo
+	@LDFLAGS='$(LDFLAGS)' bin/demo
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZ_TIME (10s)

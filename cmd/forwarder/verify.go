@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -54,6 +55,8 @@ everywhere.`,
 				switch {
 				case err != nil:
 					return couldNotLook(err)
+				case len(report.Unmatched) == len(cfg.Watch.Resources):
+					return couldNotLook(fmt.Errorf("KUBERELAY_RESOURCES=%q matches nothing in the cluster, so nothing was compared; check the spelling", strings.Join(cfg.Watch.Resources, ",")))
 				case !report.Clean():
 					return fmt.Errorf("the bus is not what it should be: %s", report.Summary())
 				}

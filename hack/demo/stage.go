@@ -74,9 +74,10 @@ func (s *stage) build(ctx context.Context) error {
 		return fmt.Errorf("find the source: %w", err)
 	}
 	s.root = filepath.Dir(string(bytes.TrimSpace(gomod)))
-	// With the flags of «make build» all would be compiled anew that this command
-	// has in common with the forwarder.
-	build := exec.CommandContext(ctx, "go", "build", "-o", "bin/forwarder", "./cmd/forwarder")
+	// The version goes in as with «make build», since this replaces its binary. With
+	// the other flags of it all would be compiled anew that this command has in
+	// common with the forwarder.
+	build := exec.CommandContext(ctx, "go", "build", "-ldflags", os.Getenv("LDFLAGS"), "-o", "bin/forwarder", "./cmd/forwarder")
 	build.Dir = s.root
 	output := s.console.notes()
 	build.Stdout, build.Stderr = output, output
