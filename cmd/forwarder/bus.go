@@ -30,6 +30,7 @@ type bus struct {
 	source  checkpoint.Source // nil where the sink cannot be read back
 	purger  checkpoint.Purger // nil likewise
 	history forward.History
+	created func() uint64 // how often the stream was created by us
 	marked  func(context.Context, schema.GroupResource) (t event.Type, id string, err error)
 	server  *natsserver.Server // nil unless built in
 }
@@ -37,7 +38,7 @@ type bus struct {
 // openBus connects to the configured sink and waits until it is ready.
 func openBus(ctx context.Context, cfg config.Config, clusterName string, out io.Writer, log *slog.Logger, r prometheus.Registerer, progress func(func() error)) (*bus, error) {
 	if cfg.Event.Sink == config.SinkStdout {
-		return &bus{Publisher: stdout.New(out), history: forgetful{}, marked: forgetful{}.marked}, nil
+		return &bus{Publisher: stdout.New(out), history: forgetful{}, created: func() uint64 { return 0 }, marked: forgetful{}.marked}, nil
 	}
 	b := &bus{}
 	if len(cfg.NATS.URLs) == 0 {
@@ -57,6 +58,7 @@ func openBus(ctx context.Context, cfg config.Config, clusterName string, out io.
 		return nil, errors.Join(busError(err), b.Close())
 	}
 	b.Publisher, b.source, b.purger, b.history, b.marked = nb, nb, nb, natsHistory{nb}, nb.LastMarker
+	b.created = nb.Created
 	progress(nb.Ready)
 	if err := nb.Ready(); err != nil {
 		log.Warn("waiting for the bus", "err", err)
@@ -173,7 +175,12 @@ func (s *snapshots) put(ctx context.Context, t event.Type, r event.Resource, obj
 	}
 	result := make(chan error, 1)
 	s.bus.Publish(ctx, m, func(_ uint64, err error) { result <- err })
-	if err := <-result; err != nil {
+	select {
+	case err = <-result:
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	if err != nil {
 		return fmt.Errorf("publish %s: %w", m.ID, err)
 	}
 	return nil

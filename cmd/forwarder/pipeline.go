@@ -36,11 +36,12 @@ type pipeline struct {
 	retention  *checkpoint.Retention // nil on a bus that cannot be purged
 	drain      time.Duration
 	busReady   func() error
+	busCreated func() uint64
 	log        *slog.Logger
 }
 
 func newPipeline(cfg config.Config, c *cluster, b *bus, redactionKey []byte, log *slog.Logger, r prometheus.Registerer) *pipeline {
-	p := &pipeline{checkpoint: checkpoint.New(), drain: cfg.Work.DrainTimeout, busReady: b.Ready, log: log}
+	p := &pipeline{checkpoint: checkpoint.New(), drain: cfg.Work.DrainTimeout, busReady: b.Ready, busCreated: b.created, log: log}
 	builder := event.Builder{Cluster: c.name}
 	p.queue = workqueue.New(workqueue.Config{
 		Workers: cfg.Work.Workers, MaxInFlight: cfg.NATS.MaxInFlight,
@@ -119,22 +120,22 @@ func (p *pipeline) run(ctx context.Context) error {
 // busPoll is how often it is looked whether the bus is back. It asks no server.
 const busPoll = 100 * time.Millisecond
 
-// awaitReturns sees to it, whenever the bus has been away and is back, that what
-// failed is tried at once, and that the checkpoint is read again: the bus may
+// awaitReturns sees to it, whenever the bus has been away and is back, or its stream
+// had to be created again, that what failed is tried at once, and that the checkpoint is read again: the bus may
 // have come back without all that it had.
 func (p *pipeline) awaitReturns(ctx context.Context) {
 	ticker := time.NewTicker(busPoll)
 	defer ticker.Stop()
-	away := false
+	away, created := false, p.busCreated()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
 		}
-		wasAway := away
-		away = p.busReady() != nil
-		if wasAway && !away {
+		wasAway, before := away, created
+		away, created = p.busReady() != nil, p.busCreated()
+		if wasAway && !away || created != before {
 			p.queue.RetryNow()
 			p.reconciler.Refresh()
 		}

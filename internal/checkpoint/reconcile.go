@@ -115,7 +115,8 @@ func (r *Reconciler) reload(ctx context.Context) {
 	if r.source != nil {
 		if err := r.checkpoint.Load(ctx, r.source); err != nil {
 			if ctx.Err() == nil {
-				r.log.Warn("the checkpoint could not be read again from the bus; the known one stays", "err", err)
+				r.log.Warn("the checkpoint could not be read again from the bus; will be tried again", "err", err)
+				time.AfterFunc(retryAfter, r.Refresh)
 			}
 			return
 		}

@@ -10,8 +10,9 @@ import (
 )
 
 // maxPlainAnnotation is the length in bytes from which on a Secret's annotation is
-// held to be a copy of the Secret: that of the longest name.
-const maxPlainAnnotation = 253
+// held to be a copy of the Secret, maybe a compressed one: that of the longest
+// label.
+const maxPlainAnnotation = 63
 
 // redact replaces the values of a Secret by keyed hashes, in content and metadata,
 // which are copies. A value in data stays base64, so that a subscriber can

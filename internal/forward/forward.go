@@ -30,7 +30,10 @@ type Informers interface {
 	Lookup(event.Key) event.View
 	// Settle says that the bus now holds acked of this key, so that the
 	// tombstones and marks which that covers can be dropped.
-	Settle(key event.Key, acked event.Acked)
+	//
+	// Attempted is a UID that the bus may show although nobody has said so, ""
+	// for none; its tombstone stays.
+	Settle(key event.Key, acked event.Acked, attempted string)
 }
 
 // Checkpoint is what the bus has acknowledged, per object.
@@ -101,7 +104,7 @@ func (f *Forwarder) Sync(ctx context.Context, key event.Key, done func(again boo
 	if change == nil {
 		switch reason {
 		case ReasonUnchanged, ReasonGone:
-			f.Informers.Settle(key, acked)
+			f.Informers.Settle(key, acked, "")
 		case ReasonStale:
 			f.Doubt(key)
 		}
@@ -168,6 +171,11 @@ func (f *Forwarder) publish(ctx context.Context, c event.Change, acked event.Ack
 		if o.Err != nil && !o.NotSent && !o.TooLarge && c.Type != event.Deleted {
 			f.attempts.unresolved(c.Key, m.Acked.UID)
 		}
+		if o.Err != nil && o.Conflict == nil {
+			// While the bus is down a name may be taken again and again: only the
+			// deletes that the bus has to be told are worth their memory.
+			f.Informers.Settle(c.Key, acked, f.attempts.uid(c.Key))
+		}
 		switch {
 		case o.Err == nil:
 			failpoint.Hit("after-ack")
@@ -185,6 +193,7 @@ func (f *Forwarder) publish(ctx context.Context, c event.Change, acked event.Ack
 				o.Conflict = &acked
 			}
 			f.Checkpoint.Put(c.Key, *o.Conflict)
+			f.Doubt(c.Key) // another writer, or an attempt of ours: it may show what is gone
 			done(true, nil)
 		case o.TooLarge && !c.Truncated && c.Object.Body != nil:
 			f.metrics.truncated.WithLabelValues(c.Key.GroupResource().String()).Inc()
@@ -211,7 +220,7 @@ func (f *Forwarder) publish(ctx context.Context, c event.Change, acked event.Ack
 
 func (f *Forwarder) record(c event.Change, m *event.Message) {
 	f.Checkpoint.Put(c.Key, m.Acked)
-	f.Informers.Settle(c.Key, m.Acked)
+	f.Informers.Settle(c.Key, m.Acked, "")
 	f.metrics.published.WithLabelValues(c.Key.GroupResource().String(), c.Type.Short()).Inc()
 	f.metrics.lag.Observe(time.Since(c.Observed).Seconds())
 }

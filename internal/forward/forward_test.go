@@ -28,12 +28,16 @@ type bench struct {
 	sent    []*event.Message
 	last    *event.Object
 	readErr error
+	doubted []event.Key
 }
 
-func (b *bench) Lookup(event.Key) event.View       { return b.view }
-func (b *bench) Settle(_ event.Key, a event.Acked) { a.Stored = 0; b.settled = append(b.settled, a) }
-func (b *bench) Get(event.Key) event.Acked         { return b.acked }
-func (b *bench) Put(_ event.Key, a event.Acked)    { a.Stored = 0; b.acked = a }
+func (b *bench) Lookup(event.Key) event.View { return b.view }
+func (b *bench) Settle(_ event.Key, a event.Acked, _ string) {
+	a.Stored = 0
+	b.settled = append(b.settled, a)
+}
+func (b *bench) Get(event.Key) event.Acked      { return b.acked }
+func (b *bench) Put(_ event.Key, a event.Acked) { a.Stored = 0; b.acked = a }
 func (b *bench) publish(_ context.Context, m *event.Message, done func(Outcome)) {
 	b.sent = append(b.sent, m)
 	done(b.answer[len(b.sent)-1])
@@ -45,7 +49,7 @@ func (b *bench) LastState(context.Context, event.Key, uint64) (*event.Object, er
 
 func (b *bench) forwarder() *Forwarder {
 	return New(Config{
-		Informers: b, Checkpoint: b, Publish: b.publish, History: b, Doubt: func(event.Key) {}, Builder: event.Builder{Cluster: "test"},
+		Informers: b, Checkpoint: b, Publish: b.publish, History: b, Doubt: func(k event.Key) { b.doubted = append(b.doubted, k) }, Builder: event.Builder{Cluster: "test"},
 		Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	})
 }
@@ -83,7 +87,7 @@ func TestSyncFailureLeavesTheKeyDirty(t *testing.T) {
 	if _, err := b.sync(t); !errors.Is(err, failure) {
 		t.Errorf("got error %v, want the bus's", err)
 	}
-	if b.acked != live("A", "10") || len(b.settled) != 0 {
+	if b.acked != live("A", "10") || len(b.settled) != 1 || b.settled[0] != live("A", "10") {
 		t.Errorf("a failed publish was recorded: acked %+v, settled %+v", b.acked, b.settled)
 	}
 }
@@ -117,6 +121,9 @@ func TestSyncConflictAdoptsWhatTheBusHoldsAndDecidesAgain(t *testing.T) {
 	if again, err = b.sync(t); again || err != nil || len(b.sent) != 1 {
 		t.Errorf("got again %v, err %v, %d publishes; want none after the first", again, err, len(b.sent))
 	}
+	if len(b.doubted) != 2 {
+		t.Errorf("%d doubts, want one for the conflict and one for the version that is behind", len(b.doubted))
+	}
 }
 
 func TestSyncTooLargeIsPublishedTruncated(t *testing.T) {
@@ -137,8 +144,9 @@ func TestSyncTooLargeEvenTruncatedStaysDirty(t *testing.T) {
 	o.Body = []byte(`{"metadata":{}}`)
 	big := Outcome{Err: errors.New("big"), TooLarge: true}
 	b := &bench{view: view(o), answer: []Outcome{big, big}}
-	if _, err := b.sync(t); err == nil || len(b.settled) != 0 {
-		t.Errorf("got err %v, settled %+v; want an error and nothing settled", err, b.settled)
+	_, err := b.sync(t)
+	if err == nil || b.acked != (event.Acked{}) {
+		t.Errorf("got err %v, acked %+v; want an error and nothing recorded", err, b.acked)
 	}
 }
 

@@ -244,7 +244,7 @@ func (r *running) acknowledge(k event.Key, a event.Acked) {
 	r.mu.Lock()
 	r.bus[k] = a
 	r.mu.Unlock()
-	r.Settle(k, a)
+	r.Settle(k, a, "")
 }
 
 // reconcile compares all that the bus has of the resource.

@@ -83,7 +83,7 @@ func (d *dirty) describe(key event.Key, v *event.View) {
 }
 
 // settle drops what is covered by what the bus holds now.
-func (d *dirty) settle(key event.Key, acked event.Acked) {
+func (d *dirty) settle(key event.Key, acked event.Acked, attempted string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	m, ok := d.entries[key]
@@ -91,7 +91,9 @@ func (d *dirty) settle(key event.Key, acked event.Acked) {
 		return
 	}
 	// The delete of a UID is due only while the bus shows that UID as existing.
-	m.drop(func(t event.Tombstone) bool { return !acked.Live() || t.UID != acked.UID })
+	m.drop(func(t event.Tombstone) bool {
+		return (!acked.Live() || t.UID != acked.UID) && (attempted == "" || t.UID != attempted)
+	})
 	if acked.Live() && m.uid == acked.UID && m.version == acked.ResourceVersion {
 		m.forget(d, key)
 	}

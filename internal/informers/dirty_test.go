@@ -2,6 +2,7 @@ package informers
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -65,7 +66,7 @@ func TestDirty(t *testing.T) {
 	infer := func(uid string) func(*dirty) {
 		return func(d *dirty) { d.bury(testKey, event.Tombstone{UID: uid, Cause: event.CauseReconcile}) }
 	}
-	settle := func(a event.Acked) func(*dirty) { return func(d *dirty) { d.settle(testKey, a) } }
+	settle := func(a event.Acked) func(*dirty) { return func(d *dirty) { d.settle(testKey, a, "") } }
 	abandon := func(d *dirty) { d.abandon(func(k event.Key) bool { return k == testKey }) }
 	abandonOther := func(d *dirty) { d.abandon(func(k event.Key) bool { return k != testKey }) }
 
@@ -167,5 +168,25 @@ func TestDirtyDescribes(t *testing.T) {
 	}
 	if got, want := describeDirty(d), "B.5 first [A.3]"; got != want {
 		t.Errorf("a view changed what is kept: got %q, want %q", got, want)
+	}
+}
+
+// While the bus is down a name may be taken again and again. What fails to be
+// published is settled too, so that only the deletes are kept which the bus has to
+// be told.
+func TestTombstonesOfANameDoNotPileUp(t *testing.T) {
+	d := newDirty()
+	for n := range 100 {
+		d.bury(testKey, event.Tombstone{UID: fmt.Sprint(n), Object: &event.Object{}})
+		d.settle(testKey, event.Acked{UID: "0", ResourceVersion: "1"}, "7")
+	}
+	var v event.View
+	d.describe(testKey, &v)
+	var got []string
+	for _, tomb := range v.Tombstones {
+		got = append(got, tomb.UID)
+	}
+	if want := []string{"0", "7"}; !slices.Equal(got, want) {
+		t.Errorf("tombstones of %v are kept, want %v: what the bus shows and what it may show", got, want)
 	}
 }

@@ -1,7 +1,9 @@
 package informers
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -9,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/kuberelay/kuberelay/internal/controlplane"
@@ -36,6 +39,24 @@ func allow(t *testing.T, cp *controlplane.ControlPlane, resource string) {
 	if _, err := client.RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	reader, _ := clients(t, cp.ConfigFor("reader"))
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		err := errors.Join(
+			client.RbacV1().ClusterRoleBindings().Delete(ctx, name.Name, metav1.DeleteOptions{}),
+			client.RbacV1().ClusterRoles().Delete(ctx, name.Name, metav1.DeleteOptions{}))
+		if err != nil {
+			t.Error(err)
+		}
+		poll(t, "the authorizer hears of it", func() error {
+			_, err := reader.Resource(schema.GroupVersionResource{Version: "v1", Resource: resource}).List(ctx, metav1.ListOptions{})
+			if apierrors.IsForbidden(err) {
+				return nil
+			}
+			return fmt.Errorf("want forbidden, got %w", err)
+		})
+	})
 }
 
 // TestForbidden: what is forbidden holds nothing else up, is named, is concluded

@@ -150,9 +150,10 @@ func (s *Set) Lookup(k event.Key) event.View {
 }
 
 // Settle drops what is remembered of a key and is covered by what the bus now
-// holds of it.
-func (s *Set) Settle(k event.Key, acked event.Acked) {
-	s.dirty.settle(k, acked)
+// holds of it. The tombstone of attempted stays, a UID that the bus may show
+// although it has not said so; "" for none.
+func (s *Set) Settle(k event.Key, acked event.Acked, attempted string) {
+	s.dirty.settle(k, acked, attempted)
 	if w := s.watchedFor(k.GroupResource()); w != nil {
 		s.advance(w)
 	}

@@ -51,7 +51,7 @@ func TestMetrics(t *testing.T) {
 	b := newBench(t, Config{Namespaces: []string{"default", "team-a"}}, testResource)
 	b.list(object("A", "1"))
 	b.list(&event.Object{Namespace: "team-a", Name: "web", UID: "B", ResourceVersion: "2"})
-	b.Settle(testKey, live("A", "1"))
+	b.Settle(testKey, live("A", "1"), "")
 	b.watched.informers["default"].registration = syncedRegistration{}
 	b.watched.informers["team-a"].setFailing(forbiddenError("configmaps", ""), time.Now())
 	want := []string{

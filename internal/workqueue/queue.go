@@ -142,12 +142,24 @@ func (q *Queue) processNext(ctx context.Context, handle Handler) bool {
 	q.setDelayed(key, false)
 	select {
 	case q.inFlight <- struct{}{}:
-		handle(ctx, key.Value(), func(r Result) { q.complete(key, r) })
+		q.hand(ctx, key, handle)
 		return true
 	case <-ctx.Done():
 		q.queue.Done(key)
 		return false
 	}
+}
+
+// hand calls the handler. While the queue drains a key cannot be added any more, so
+// that a further step follows here.
+func (q *Queue) hand(ctx context.Context, key item, handle Handler) {
+	handle(ctx, key.Value(), func(r Result) {
+		if r.Err == nil && r.Again && q.queue.ShuttingDown() && ctx.Err() == nil {
+			go q.hand(ctx, key, handle) // it still holds its place, so Run waits for it
+			return
+		}
+		q.complete(key, r)
+	})
 }
 
 func (q *Queue) complete(key item, r Result) {

@@ -131,14 +131,21 @@ func TestAgainComesAtOnceAndForgetsFailures(t *testing.T) {
 		q, r := testQueue(), &recorder{}
 		start(t, q, r.handle)
 		q.Add(key(1))
-		synctest.Wait()
-		before := time.Now()
-		r.finish(key(1), Result{Again: true})
-		synctest.Wait()
-		if got := r.handed(); got != 2 || time.Since(before) != 0 {
-			t.Fatalf("handed out %d times after %s, want twice at once", got, time.Since(before))
+		for range 5 {
+			synctest.Wait()
+			r.finish(key(1), Result{Err: errors.New("bus down")})
+			time.Sleep(time.Minute) // of the bubble's clock
 		}
-		r.finish(key(1), Result{})
+		for n, result := range []Result{{Again: true}, {Err: errors.New("bus down")}, {}} {
+			synctest.Wait()
+			before, handed := time.Now(), r.handed()
+			r.finish(key(1), result)
+			time.Sleep(15 * time.Millisecond) // what a first failure waits at most
+			synctest.Wait()
+			if got := r.handed() - handed; n < 2 && got != 1 {
+				t.Fatalf("after result %d handed out %d times within %s, want once", n, got, time.Since(before))
+			}
+		}
 	})
 }
 
@@ -202,6 +209,27 @@ func TestDrainHandsOutWhatIsQueuedAndAwaitsCompletions(t *testing.T) {
 		}
 		if err := <-drained; err != nil || r.handed() != 3 {
 			t.Errorf("drained with %v after %d keys, want nil after 3", err, r.handed())
+		}
+	})
+}
+
+func TestDrainTakesFurtherSteps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, r := testQueue(), &recorder{}
+		start(t, q, r.handle)
+		q.Add(key(1))
+		synctest.Wait()
+		drained := make(chan error, 1)
+		go func() { drained <- q.Drain(t.Context()) }()
+		synctest.Wait()
+		r.finish(key(1), Result{Again: true})
+		synctest.Wait()
+		if got := r.handed(); got != 2 {
+			t.Fatalf("handed out %d times, want a second step", got)
+		}
+		r.finish(key(1), Result{})
+		if err := <-drained; err != nil {
+			t.Errorf("got %v", err)
 		}
 	})
 }

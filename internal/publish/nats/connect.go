@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	natsgo "github.com/nats-io/nats.go"
@@ -23,6 +24,8 @@ type Bus struct {
 	metrics *metrics
 	nc      *natsgo.Conn
 	js      jetstream.JetStream
+
+	created atomic.Uint64 // how often we have created the stream
 
 	inbox   string // prefix of the reply subjects of publishes, with its final dot
 	slots   chan struct{}

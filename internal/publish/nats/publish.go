@@ -71,8 +71,19 @@ func (b *Bus) prepare(m *event.Message) (*natsgo.Msg, error) {
 	if m.Marker {
 		msg.Subject = event.MarkerSubject(b.opts.SubjectPrefix, b.opts.Cluster, m.Key.GroupResource())
 	}
+	if len(msg.Subject) > maxSubject {
+		return nil, fmt.Errorf("%w: its subject has %d bytes, and the server ends the connection at a line of %d", publish.ErrTooLarge, len(msg.Subject), maxControlLine)
+	}
 	return msg, nil
 }
+
+// The server ends a connection for good on which a line of the protocol is longer
+// than its max_control_line, and the line holds the subject. Kubernetes does not
+// limit the names of RBAC objects, and an escaped byte is three.
+const (
+	maxControlLine = 4096 // the server's default
+	maxSubject     = maxControlLine - 256
+)
 
 func (b *Bus) reply(token uint64) string {
 	return b.inbox + strconv.FormatUint(token, 36)

@@ -76,6 +76,10 @@ func (b *Bus) Ready() error {
 	return err
 }
 
+// Created is how often this bus has created its stream. If it grows after Connect,
+// somebody removed the stream with all that was in it.
+func (b *Bus) Created() uint64 { return b.created.Load() }
+
 // Wait blocks until the bus is ready, ctx ends, or it turns out that waiting will
 // not help ([ErrMisconfigured]).
 func (b *Bus) Wait(ctx context.Context) error {

@@ -49,6 +49,7 @@ func (b *Bus) ensureStream(ctx context.Context) error {
 		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // someone was faster
 			s, err = b.js.Stream(ctx, want.Name)
 		} else if err == nil {
+			b.created.Add(1)
 			b.log.Info("stream created", "stream", want.Name, "subjects", want.Subjects)
 		}
 	}
