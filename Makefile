@@ -63,6 +63,12 @@ check-generated: ## Fail if what is made from the code is out of date, or go.mod
 	diff -u docs/configuration.md "$$page" || { echo 'docs/configuration.md is out of date: run «make generate»' >&2; exit 1; }
 	@$(GO) mod tidy -diff || { echo 'go.mod or go.sum is out of date: run «go mod tidy»' >&2; exit 1; }
 
+# SEEDS=n runs the seeds 1 to n, SEED=n the one; without either, every kind of fault once.
+.PHONY: torture
+torture: ## Torture the forwarder with random faults (SEEDS=200, or SEED=17) and write docs/reliability.md
+	@$(GO) run ./hack/binaries
+	SEEDS=$(SEEDS) SEED=$(SEED) $(GO) test ./test/torture -run '^TestTorture$$' -count 1 -v -timeout 0 $(if $(SEED),,-report $(CURDIR)/docs/reliability.md)
+
 .PHONY: outage
 outage: ## Measure a bus that is down under change (OUTAGE=10m)
 	$(GO) test -tags outage ./test/e2e -run '^TestLongOutage$$' -count 1 -v -timeout 0 -outage.for $(OUTAGE)
