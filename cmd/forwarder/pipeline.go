@@ -18,6 +18,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/forward"
 	"github.com/kuberelay/kuberelay/internal/informers"
 	"github.com/kuberelay/kuberelay/internal/operations"
+	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/workqueue"
 )
 
@@ -96,7 +97,12 @@ func (p *pipeline) run(ctx context.Context) error {
 		})
 	})
 	compared.Go(func() { p.reconciler.Run(watching) })
-	compared.Go(func() { p.awaitReturns(watching) })
+	var lost error
+	compared.Go(func() {
+		if lost = p.awaitReturns(watching); lost != nil {
+			stopWatching() // only another process can help
+		}
+	})
 	if p.retention != nil {
 		compared.Go(func() { p.retention.Run(watching) })
 	}
@@ -114,7 +120,7 @@ func (p *pipeline) run(ctx context.Context) error {
 	}
 	stopSending()
 	sent.Wait()
-	return failure
+	return errors.Join(failure, lost)
 }
 
 // busPoll is how often it is looked whether the bus is back. It asks no server.
@@ -123,18 +129,23 @@ const busPoll = 100 * time.Millisecond
 // awaitReturns sees to it, whenever the bus has been away and is back, or its stream
 // had to be created again, that what failed is tried at once, and that the checkpoint is read again: the bus may
 // have come back without all that it had.
-func (p *pipeline) awaitReturns(ctx context.Context) {
+// It blocks until ctx ends, and returns an error if the bus is gone for good.
+func (p *pipeline) awaitReturns(ctx context.Context) error {
 	ticker := time.NewTicker(busPoll)
 	defer ticker.Stop()
 	away, created := false, p.busCreated()
 	for {
 		select {
 		case <-ctx.Done():
-			return
+			return nil
 		case <-ticker.C:
 		}
 		wasAway, before := away, created
-		away, created = p.busReady() != nil, p.busCreated()
+		err := p.busReady()
+		if errors.Is(err, publish.ErrGone) {
+			return err
+		}
+		away, created = err != nil, p.busCreated()
 		if wasAway && !away || created != before {
 			p.queue.RetryNow()
 			p.reconciler.Refresh()

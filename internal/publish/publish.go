@@ -59,6 +59,10 @@ var ErrTooLarge = errors.New("message is larger than the bus takes")
 // or the publisher is closed.
 var ErrNotSent = errors.New("not sent")
 
+// ErrGone is in the chain of Ready's error where the connection has ended and will not
+// be made again: only another process can help.
+var ErrGone = errors.New("the connection to the bus has ended for good")
+
 // ConflictError says that the bus holds another last event of the object than
 // the publisher expected: someone else wrote, or the object's events were
 // purged. Bus is what it does hold: the zero value for nothing, and a position only

@@ -25,6 +25,7 @@ type Bus struct {
 	nc      *natsgo.Conn
 	js      jetstream.JetStream
 
+	gone    atomic.Bool   // the client has given up, see onClosed
 	created atomic.Uint64 // how often we have created the stream
 
 	inbox   string // prefix of the reply subjects of publishes, with its final dot
@@ -120,6 +121,7 @@ func (b *Bus) connection() []natsgo.Option {
 			b.onConnect(nc)
 		}),
 		natsgo.DisconnectErrHandler(b.onDisconnect),
+		natsgo.ClosedHandler(b.onClosed),
 		natsgo.ReconnectErrHandler(func(_ *natsgo.Conn, err error) { b.state.note(err) }),
 		natsgo.ErrorHandler(b.onError),
 	}
@@ -212,6 +214,17 @@ func (b *Bus) onConnect(nc *natsgo.Conn) {
 	b.metrics.connected.Set(1)
 	b.log.Info("connected to the bus", "server", b.connectedTo(nc))
 	b.kickSupervisor()
+}
+
+// onClosed is called when the connection has ended for good. Where that is not our
+// own doing, the server has refused something in a way that the client does not
+// know how to go on from; MaxReconnects does not apply.
+func (b *Bus) onClosed(nc *natsgo.Conn) {
+	if b.isClosing() {
+		return
+	}
+	b.gone.Store(true)
+	b.log.Error("the connection to the bus has ended for good", "err", nc.LastError())
 }
 
 // onDisconnect fails what is in flight: the answers, if any, are lost.

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	natsgo "github.com/nats-io/nats.go"
+
+	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
 // state says whether the stream can be published to, and why not.
@@ -71,6 +73,9 @@ func (s *state) get() (connection int, changed <-chan struct{}, err error) {
 func (b *Bus) Ready() error {
 	if b.isClosing() {
 		return errClosed
+	}
+	if b.gone.Load() {
+		return publish.ErrGone
 	}
 	_, _, err := b.state.get()
 	return err
