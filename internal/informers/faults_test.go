@@ -197,7 +197,9 @@ func TestTheWatchExpires(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	o := newObjects(t, cp, configMaps, "ConfigMap", controlplanetest.Namespace(t, cp))
 	was := map[string]*unstructured.Unstructured{}
-	names := []string{"kept", "updated", "deleted", "recreated"}
+	// The last one is what shows that the history is the same, so that the watch
+	// is tried.
+	names := []string{"updated", "deleted", "recreated", "kept"}
 	for _, name := range names {
 		was[name] = o.create(name, nil)
 	}

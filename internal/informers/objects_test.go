@@ -2,9 +2,9 @@ package informers
 
 import (
 	"context"
-	"errors"
 	"net"
 	"sync"
+	"syscall"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -98,7 +98,9 @@ func (g *gate) through(config *rest.Config) *rest.Config {
 		shut := g.shut
 		g.mu.Unlock()
 		if shut {
-			return nil, errors.New("the gate is shut")
+			// As from a dead API server: client-go then goes on with its watch when
+			// it can, and lists again after any other error.
+			return nil, &net.OpError{Op: "dial", Net: network, Err: syscall.ECONNREFUSED}
 		}
 		conn, err := new(net.Dialer).DialContext(ctx, network, address)
 		if err != nil {
