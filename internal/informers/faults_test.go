@@ -197,8 +197,6 @@ func TestTheWatchExpires(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	o := newObjects(t, cp, configMaps, "ConfigMap", controlplanetest.Namespace(t, cp))
 	was := map[string]*unstructured.Unstructured{}
-	// The last one is what shows that the history is the same, so that the watch
-	// is tried.
 	names := []string{"updated", "deleted", "recreated", "kept"}
 	for _, name := range names {
 		was[name] = o.create(name, nil)
@@ -208,6 +206,10 @@ func TestTheWatchExpires(t *testing.T) {
 	for _, name := range names {
 		r.awaitView(t, name, o.key(name), was[name])
 	}
+	// A watch that has shown something is gone on with, not begun anew; and the last
+	// known change is there still, so that the API server is asked for the rest.
+	was["kept"] = o.touch(was["kept"], nil)
+	r.awaitView(t, "kept", o.key("kept"), was["kept"])
 
 	g.set(true)
 	updated := o.touch(was["updated"], nil)
