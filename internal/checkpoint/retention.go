@@ -3,7 +3,6 @@ package checkpoint
 import (
 	"context"
 	"log/slog"
-	"math"
 	"time"
 
 	"github.com/kuberelay/kuberelay/internal/event"
@@ -60,12 +59,8 @@ func (r *Retention) Once(ctx context.Context) (purged int, err error) {
 		if a.Stored == 0 || int64(a.Stored) > before {
 			continue
 		}
-		upTo := a.Position
-		if failpoint.Bug("purge-everything") {
-			upTo = math.MaxInt64
-		}
 		failpoint.Hit("before-purge")
-		if err := r.Bus.Purge(ctx, k, upTo); err != nil {
+		if err := r.Bus.Purge(ctx, k, a.Position); err != nil {
 			return purged, err
 		}
 		r.Checkpoint.forget(k, a)

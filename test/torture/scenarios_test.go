@@ -24,7 +24,7 @@ var scenarios = []scenario{
 		settings: usual, more: []map[string]string{{"NATS_ACK_TIMEOUT": "1m"}}, play: playTwoWriters,
 	},
 	{
-		name: "a name is taken again while its delete is purged", bugs: []string{"purge-everything"},
+		name:     "a name is taken again while its delete is purged",
 		settings: usual, more: []map[string]string{{"DELETE_RETENTION": "1s"}}, play: playPurge,
 	},
 	{
