@@ -126,9 +126,10 @@ func (p *pipeline) run(ctx context.Context) error {
 // busPoll is how often it is looked whether the bus is back. It asks no server.
 const busPoll = 100 * time.Millisecond
 
-// awaitReturns sees to it, whenever the bus has been away and is back, or its stream
-// had to be created again, that what failed is tried at once, and that the checkpoint is read again: the bus may
-// have come back without all that it had.
+// awaitReturns hands out no keys while the bus is away. It sees to it, whenever the
+// bus is back, or its stream had to be created again, that what failed is tried at
+// once, and that the checkpoint is read again: the bus may have come back without
+// all that it had.
 // It blocks until ctx ends, and returns an error if the bus is gone for good.
 func (p *pipeline) awaitReturns(ctx context.Context) error {
 	ticker := time.NewTicker(busPoll)
@@ -146,6 +147,11 @@ func (p *pipeline) awaitReturns(ctx context.Context) error {
 			return err
 		}
 		away, created = err != nil, p.busCreated()
+		if away {
+			p.queue.Pause() // a publish would fail at once
+		} else {
+			p.queue.Resume()
+		}
 		if failpoint.Bug("acknowledge-before-publish") || failpoint.Bug("give-up") {
 			continue // without this second line of defence
 		}

@@ -55,6 +55,7 @@ type item = unique.Handle[event.Key]
 type Queue struct {
 	queue    kubequeue.TypedRateLimitingInterface[item]
 	inFlight chan struct{}
+	gate     gate
 
 	mu      sync.Mutex
 	delayed map[item]struct{} // in back-off
@@ -78,6 +79,14 @@ func New(c Config) *Queue {
 // Add marks a key as dirty. It does not block. After Drain has begun it does
 // nothing: what is dirty then is found again at the next start.
 func (q *Queue) Add(key event.Key) { q.queue.Add(unique.Make(key)) }
+
+// Pause hands out no more keys until Resume: nothing could be done with them, and a
+// key that waits costs a fraction of one that fails again and again. What is with a
+// handler stays there, and at most one key for each worker with the queue.
+func (q *Queue) Pause() { q.gate.shut() }
+
+// Resume ends a pause.
+func (q *Queue) Resume() { q.gate.open() }
 
 // RetryNow hands out every key that is in back-off without waiting for its end:
 // what made them fail is over.
@@ -140,6 +149,10 @@ func (q *Queue) processNext(ctx context.Context, handle Handler) bool {
 		return false
 	}
 	q.setDelayed(key, false)
+	if !q.gate.pass(ctx) {
+		q.queue.Done(key)
+		return false
+	}
 	select {
 	case q.inFlight <- struct{}{}:
 		q.hand(ctx, key, handle)
@@ -182,13 +195,14 @@ var ErrDrainDeadline = errors.New("keys were left in the queue at the deadline")
 
 // Drain refuses new keys and waits until Run has handed out every key it holds,
 // those in back-off included, and all are completed, or returns
-// [ErrDrainDeadline] when ctx ends. A key that fails meanwhile is not retried: it
+// [ErrDrainDeadline] when ctx ends. It ends a pause. A key that fails meanwhile is not retried: it
 // stays dirty until the next start.
 //
 // It does not use client-go's ShutDownWithDrain, which returns as soon as no key
 // is being worked on, even where others still wait.
 func (q *Queue) Drain(ctx context.Context) error {
 	q.RetryNow()
+	q.Resume()
 	q.queue.ShutDown()
 	select {
 	case <-q.finished:

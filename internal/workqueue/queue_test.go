@@ -275,6 +275,66 @@ func TestRetryNowDoesNotWaitForTheBackoff(t *testing.T) {
 	})
 }
 
+func TestNothingIsHandedOutInAPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, r := New(Config{Workers: 2, MaxInFlight: 10, BaseDelay: time.Second, MaxDelay: time.Second}), &recorder{}
+		start(t, q, r.handle)
+		q.Add(key(1))
+		synctest.Wait()
+		q.Pause()
+		q.Pause()
+		r.finish(key(1), Result{Err: errors.New("bus down")})
+		for n := range 5 {
+			q.Add(key(n + 2))
+		}
+		time.Sleep(time.Minute) // of the bubble's clock
+		synctest.Wait()
+		if got := r.handed(); got != 1 {
+			t.Errorf("handed out %d times in a pause, want no more than the 1 before it", got)
+		}
+		q.Resume()
+		synctest.Wait()
+		if got := r.handed(); got != 7 {
+			t.Errorf("handed out %d times after it, want all 7", got)
+		}
+		q.Resume()
+		for n := range 6 {
+			r.finish(key(n+1), Result{})
+		}
+	})
+}
+
+func TestDrainEndsAPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, r := testQueue(), &recorder{}
+		start(t, q, r.handle)
+		q.Pause()
+		q.Add(key(1))
+		drained := make(chan error, 1)
+		go func() { drained <- q.Drain(t.Context()) }()
+		synctest.Wait()
+		r.finish(key(1), Result{Err: errors.New("bus down")})
+		if err := <-drained; err != nil {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestRunEndsInAPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, r := testQueue(), &recorder{}
+		stop := start(t, q, r.handle)
+		q.Pause()
+		q.Add(key(1))
+		synctest.Wait()
+		stop() // start's cleanup waits for Run
+		synctest.Wait()
+		if got := r.handed(); got != 0 {
+			t.Errorf("handed out %d times, want none", got)
+		}
+	})
+}
+
 func TestDrainEndsAtItsDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, r := testQueue(), &recorder{}

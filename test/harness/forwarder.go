@@ -80,10 +80,17 @@ func (f *Forwarder) Start(more ...string) error {
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start the forwarder: %w", err)
 	}
+	watch, err := newReaper(cmd.Process.Pid)
+	if err != nil {
+		_ = cmd.Process.Kill() // it has ended otherwise
+		_ = cmd.Wait()
+		return fmt.Errorf("start the forwarder: %w", err)
+	}
 	ended := make(chan struct{})
 	f.cmd, f.ended = cmd, ended
 	go func() {
-		_ = cmd.Wait()
+		_ = cmd.Wait() // the state of the process says it
+		watch.end()
 		close(ended)
 	}()
 	return nil

@@ -133,8 +133,8 @@ func (w *world) executeOnServers(ctx context.Context, a act) error {
 		w.busDown = true
 	case busStart:
 		if w.busDown {
-			w.bus.Start()
 			w.busDown = false
+			return w.startBus(ctx)
 		}
 	case busFreeze:
 		w.bus.Freeze()
@@ -236,6 +236,66 @@ func (w *world) change(ctx context.Context, what string) error {
 		return nil // it is still on its way, or another fault was faster
 	}
 	return err
+}
+
+// startBus starts the bus after it was killed. Before the forwarders reach it, what
+// it shows is compared with what it had shown.
+func (w *world) startBus(ctx context.Context) error {
+	if w.purges() {
+		for _, n := range w.nodes {
+			n.bus.Refuse()
+			defer n.bus.Pass()
+		}
+	}
+	w.bus.Start()
+	if !w.purges() {
+		return nil
+	}
+	return harness.Eventually(ctx, limit, "the stream is looked at", w.lookBack)
+}
+
+// wentBack is that a stream shows an earlier message of a subject as its last than
+// it did before. NATS 2.15 does so after kill -9: messages that were pushed out by
+// the limit for each subject are back if the subject was purged since.
+type wentBack struct {
+	subject string
+	to      uint64 // the position of the message
+	from    uint64 // and of the stream's last then
+}
+
+// lookBack finds what has come back.
+func (w *world) lookBack(ctx context.Context) error {
+	s, err := w.recorder.JetStream().Stream(ctx, streamName)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	info, err := s.Info(ctx, jetstream.WithSubjectFilter(">"))
+	if err != nil {
+		return err
+	}
+	all, _, err := w.recorder.All()
+	if err != nil {
+		return err
+	}
+	had := map[string]uint64{}
+	for _, m := range all {
+		had[m.Subject] = m.Sequence
+	}
+	var found []wentBack
+	for subject := range info.State.Subjects {
+		m, err := s.GetLastMsgForSubject(ctx, subject)
+		if err != nil {
+			return err
+		}
+		if m.Sequence < had[subject] {
+			found = append(found, wentBack{subject, m.Sequence, info.State.LastSeq})
+		}
+	}
+	w.wentBack = append(w.wentBack, found...)
+	return nil
 }
 
 // fill lets the stream take nothing more.

@@ -36,7 +36,12 @@ func (w *world) checkStream(all []harness.Received, missed bool, existing map[st
 		world: w, missed: missed, existing: existing,
 		seen: map[string]harness.Received{}, last: map[string]harness.Received{}, completed: map[string]harness.Received{},
 	}
+	back := w.wentBack
 	for _, m := range all {
+		for len(back) > 0 && back[0].from < m.Sequence {
+			c.goBack(all, back[0])
+			back = back[1:]
+		}
 		switch {
 		case w.lost[m.Sequence]:
 		case isMarker(m):
@@ -47,6 +52,21 @@ func (w *world) checkStream(all []harness.Received, missed bool, existing map[st
 		}
 	}
 	return c.problems
+}
+
+// goBack forgets the messages of a subject after the one that the stream has shown
+// as the last since. That one may have been gone before it could be read.
+func (c *streamCheck) goBack(all []harness.Received, b wentBack) {
+	delete(c.last, b.subject)
+	for _, m := range all {
+		switch {
+		case m.Subject != b.subject || m.Sequence > b.from:
+		case m.Sequence == b.to:
+			c.last[b.subject] = m
+		case m.Sequence > b.to:
+			delete(c.seen, m.Attributes["id"])
+		}
+	}
 }
 
 func isMarker(m harness.Received) bool { return strings.Contains(m.Subject, "._control.") }

@@ -52,6 +52,7 @@ type world struct {
 	snapshot           string // the folder of etcd's snapshot, "" before
 
 	published int             // messages of the stream that were recorded
+	wentBack  []wentBack      // what the stream has shown again
 	lost      map[uint64]bool // positions of messages that were taken from the stream
 	restored  bool            // the cluster's history went back
 }
