@@ -3,15 +3,12 @@
 package e2e
 
 import (
-	"context"
 	"flag"
 	"fmt"
 	"os"
 	"strings"
 	"testing"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/kuberelay/kuberelay/internal/controlplane/controlplanetest"
 )
@@ -56,6 +53,9 @@ func TestLongOutage(t *testing.T) {
 	events := sub.total() - published
 	fmt.Printf("bus down for %s, %d objects changed %d times each: resident memory %.1f MB before, at most %.1f MB during (%+.1f %%), %.1f MB after; %d events caught up\n",
 		*outageFor, *outageObjects, rounds-1, mb(before), mb(most), 100*(float64(most)/float64(before)-1), mb(after), events)
+	if most > before*11/10 {
+		t.Errorf("memory grew from %.1f MB to %.1f MB while the bus was down, want at most 10 %% more", mb(before), mb(most))
+	}
 	if events < *outageObjects || events > *outageObjects*11/10 {
 		t.Errorf("%d events for %d objects, want each object's last state once", events, *outageObjects)
 	}
@@ -78,14 +78,4 @@ func (f *forwarder) resident() int64 {
 		f.t.Fatal(err)
 	}
 	return kb * 1024
-}
-
-func inParallel(t *testing.T, n int, do func(int)) {
-	t.Helper()
-	group, _ := errgroup.WithContext(context.Background())
-	group.SetLimit(8)
-	for i := range n {
-		group.Go(func() error { do(i); return nil })
-	}
-	_ = group.Wait()
 }

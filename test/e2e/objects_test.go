@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"testing"
 
+	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -141,4 +142,15 @@ func asPublished(o *unstructured.Unstructured) map[string]any {
 	var plain map[string]any
 	_ = json.Unmarshal(text, &plain)
 	return plain
+}
+
+// inParallel calls do with 0 to n-1, eight at a time.
+func inParallel(t *testing.T, n int, do func(int)) {
+	t.Helper()
+	group, _ := errgroup.WithContext(context.Background())
+	group.SetLimit(8)
+	for i := range n {
+		group.Go(func() error { do(i); return nil })
+	}
+	_ = group.Wait()
 }

@@ -7,6 +7,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kuberelay/kuberelay/internal/controlplane"
 	"github.com/kuberelay/kuberelay/internal/controlplane/controlplanetest"
 )
 
@@ -40,6 +41,32 @@ func TestARestartWithNothingChangedPublishesNothing(t *testing.T) {
 	sub.end()
 	if got := sub.total() - before; got != 0 {
 		t.Errorf("%d messages were published by restarts, want 0", got)
+	}
+}
+
+// TestARestartOfTwentyThousandObjects has a control plane of its own, without
+// anybody who changes something.
+func TestARestartOfTwentyThousandObjects(t *testing.T) {
+	const objects = 20_000
+	bus := natsServer(t)
+	cp := controlplanetest.New(t, controlplane.Options{})
+	u := newUser(t, cp)
+	namespace := controlplanetest.Namespace(t, cp)
+	inParallel(t, objects, func(n int) { u.create(configMaps, namespace, configMap(fmt.Sprintf("c%05d", n), "1")) })
+	f := newForwarder(t, cp.Kubeconfig(), bus.URL, map[string]string{"RESOURCES": "configmaps", "NAMESPACES": namespace})
+	f.start().idle()
+	sub := subscribe(t, bus.URL)
+	sub.end()
+	before := sub.total()
+	if want := objects + 2; before != want {
+		t.Fatalf("%d messages on the stream, want %d: each object and two markers", before, want)
+	}
+	f.kill()
+	f.start().idle()
+	f.stop()
+	sub.end()
+	if got := sub.total() - before; got != 0 {
+		t.Errorf("%d messages were published by the restart, want 0", got)
 	}
 }
 
