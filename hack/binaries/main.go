@@ -1,6 +1,6 @@
-// Binaries builds the control plane that the tests run against, where it is not
-// there yet, and says how it goes. Without it the first test would do the same,
-// but «go test» shows nothing of it for minutes.
+// Binaries builds the control plane and fetches the Kafka broker that the tests
+// run against, where they are not there yet, and says how it goes. Without it
+// the first test would do the same, but «go test» shows nothing of it for minutes.
 package main
 
 import (
@@ -10,6 +10,7 @@ import (
 	"os/signal"
 
 	"github.com/kuberelay/kuberelay/internal/controlplane"
+	"github.com/kuberelay/kuberelay/internal/kafkabroker"
 )
 
 func main() {
@@ -27,5 +28,10 @@ func run(ctx context.Context) error {
 		return err
 	}
 	fmt.Fprintln(os.Stderr, "control plane:", paths.APIServer)
+	installed, err := kafkabroker.Fetch(ctx, os.Stderr)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(os.Stderr, "Kafka broker:", installed.Jars)
 	return nil
 }

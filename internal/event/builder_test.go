@@ -267,3 +267,19 @@ func TestSequenceOrder(t *testing.T) {
 		}
 	}
 }
+
+func TestWriterStartedGolden(t *testing.T) {
+	m, err := builder.WriterStarted("forwarder-7d4b", "01j5", "kuberelay", 2, observed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkGolden(t, "writer-started", m)
+	checkWithSDK(t, m)
+	if m.Key != (Key{}) || !m.Marker || m.Acked != (Acked{}) {
+		t.Errorf("marker %+v, want no key", m)
+	}
+	key := m.Attribute("partitionkey")
+	if _, _, err := ParsePartitionKey(key); err == nil || !strings.HasPrefix(key, string(ClusterPartitionKeys(builder.Cluster))) {
+		t.Errorf("the partition key %q is an object's, or another cluster's", key)
+	}
+}

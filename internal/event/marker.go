@@ -52,7 +52,7 @@ func (b Builder) Marker(t Type, r Resource, session string, count int, observed 
 	}
 	id := text(r.Resource + "." + group + "." + word + "." + session)
 	a := make(attributes, 0, 8)
-	a.context(id, b.source(), t, r.Path(Key{Group: r.Group, Resource: r.Resource}), observed, markerPartitionKey(b.Cluster, r))
+	a.context(id, b.source(), t, r.Path(Key{Group: r.Group, Resource: r.Resource}), observed, MarkerPartitionKey(b.Cluster, r.GroupResource()))
 	return &Message{
 		ID: id, Key: Key{Group: r.Group, Resource: r.Resource}, Marker: true,
 		Attributes: a, Data: data,

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"unicode/utf8"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // PartitionKey is the identity of the object that k names, its version left out:
@@ -54,9 +56,9 @@ func ParsePartitionKey(s string) (cluster string, k Key, err error) {
 	return cluster, k, nil
 }
 
-// markerPartitionKey is no object's partition key, as no group is written
-// "_control".
-func markerPartitionKey(cluster string, r Resource) string {
+// MarkerPartitionKey is the partition key of a resource's snapshot markers. It is no
+// object's, as no group is written "_control".
+func MarkerPartitionKey(cluster string, r schema.GroupResource) string {
 	b := appendText(nil, cluster, true)
 	b = append(b, "/"+controlToken+"/"+snapshotToken+"/"...)
 	b = appendGroupSegment(b, r.Group)

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 func TestPartitionKey(t *testing.T) {
@@ -48,7 +50,7 @@ func TestParsePartitionKeyRefuses(t *testing.T) {
 		"needless escape": "c/core/pods/a/%41",
 		"bare percent":    "c/core/pods/a/100%",
 		"bare newline":    "c/core/pods/a/b\n",
-		"a marker's":      markerPartitionKey("c", Resource{Resource: "pods"}),
+		"a marker's":      MarkerPartitionKey("c", schema.GroupResource{Resource: "pods"}),
 	}
 	for name, s := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -138,7 +138,7 @@ func TestIdentitiesAreInjective(t *testing.T) {
 		for _, r := range small { // a name no key has, for a marker
 			k := Key{g, r, "marker", "\x00marker"}
 			see(subjects, MarkerSubject("kr", "c", k.GroupResource()), k)
-			see(partitions, markerPartitionKey("c", Resource{Group: g, Resource: r}), k)
+			see(partitions, MarkerPartitionKey("c", schema.GroupResource{Group: g, Resource: r}), k)
 		}
 	}
 }

@@ -1,0 +1,35 @@
+package event
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// ParseMarkerPartitionKey is the exact inverse of [MarkerPartitionKey], with only group
+// and resource in k, and of [WriterPartitionKey], with the zero value for k. It refuses
+// what neither of them writes.
+func ParseMarkerPartitionKey(s string) (cluster string, k Key, err error) {
+	segments := strings.Split(s, "/")
+	if len(segments) != 5 || segments[1] != controlToken {
+		return "", Key{}, fmt.Errorf("parse partition key %q: not a marker's", s)
+	}
+	cluster = unescape(segments[0], '%')
+	again := ""
+	switch segments[2] {
+	case snapshotToken:
+		k.Resource = unescape(segments[4], '%')
+		if segments[3] != coreToken {
+			k.Group = unescape(segments[3], '%')
+		}
+		again = MarkerPartitionKey(cluster, k.GroupResource())
+	case writerToken:
+		if partition, err := strconv.Atoi(segments[4]); err == nil {
+			again = WriterPartitionKey(cluster, unescape(segments[3], '%'), partition)
+		}
+	}
+	if again != s {
+		return "", Key{}, fmt.Errorf("parse partition key %q: not in canonical form", s)
+	}
+	return cluster, k, nil
+}

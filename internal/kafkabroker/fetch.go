@@ -1,0 +1,145 @@
+package kafkabroker
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	_ "embed" // for pom.xml
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// progressInterval is how often a long wait says that it goes on.
+const progressInterval = 15 * time.Second
+
+// pom names all that is fetched, with exact versions.
+//
+//go:embed pom.xml
+var pom []byte
+
+// An Installation is what the broker runs from.
+type Installation struct {
+	Java string // the command
+	Jars string // the folder
+
+	version string // all that Java says of itself
+	classes string // the archive of loaded classes, empty if there is none
+}
+
+// Fetch finds Java and makes the broker's jars available in the user's cache
+// folder, which takes some seconds and Maven the first time, and some more for
+// what lets it start faster. Of processes that
+// do so at the same time one works, the others wait for it. Log is told of all
+// that takes long, and of what is installed: see the package comment.
+//
+// The folder's name has the hash of what it is made from, so one that is there
+// is right, and is never changed.
+func Fetch(ctx context.Context, log io.Writer) (Installation, error) {
+	installed, err := fetch(ctx, log, os.Geteuid() == 0)
+	if err != nil {
+		return Installation{}, fmt.Errorf("fetch the Kafka broker: %w", err)
+	}
+	return installed.withClasses(ctx, log), nil
+}
+
+func fetch(ctx context.Context, log io.Writer, root bool) (Installation, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return Installation{}, err
+	}
+	cache = filepath.Join(cache, "kuberelay", "kafkabroker")
+	hash := sha256.Sum256(pom)
+	jars := filepath.Join(cache, "kafka-"+hex.EncodeToString(hash[:8]))
+	installed, err := findJava(ctx)
+	if err == nil && exists(jars) {
+		installed.Jars = jars
+		return installed, nil
+	}
+	if err := os.MkdirAll(cache, 0o755); err != nil {
+		return Installation{}, err
+	}
+	lock, err := lockFile(ctx, jars+".lock", func(waited time.Duration) {
+		fmt.Fprintf(log, "waiting for another process that fetches the Kafka broker, once: %s so far\n", waited)
+	})
+	if err != nil {
+		return Installation{}, err
+	}
+	defer lock.Close()
+	have := exists(jars) // another process may have fetched them while we waited
+	installed, maven, err := tools(ctx, log, root, !have)
+	if err != nil {
+		return Installation{}, err
+	}
+	if !have {
+		if err := download(ctx, log, maven, jars, lock); err != nil {
+			return Installation{}, err
+		}
+	}
+	installed.Jars = jars
+	return installed, nil
+}
+
+// download makes the folder of jars beside its place, and renames it when it is
+// whole. Maven inherits the lock, so that an orphaned one still holds it.
+func download(ctx context.Context, log io.Writer, maven, jars string, lock *os.File) error {
+	tmp := jars + ".tmp"
+	if err := os.RemoveAll(tmp); err != nil {
+		return err
+	}
+	if err := os.Mkdir(tmp, 0o755); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(tmp, "pom.xml"), pom, 0o644); err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, maven, "-q", "-B", "--strict-checksums", "dependency:copy-dependencies", "-DoutputDirectory=.")
+	cmd.Dir = tmp
+	cmd.ExtraFiles = []*os.File{lock}
+	if err := runSaying(log, "fetching the Kafka broker with Maven, once", cmd); err != nil {
+		return err
+	}
+	return os.Rename(tmp, jars)
+}
+
+// runSaying runs the command and says so at once and then every
+// progressInterval. The error has the end of what the command said.
+func runSaying(log io.Writer, what string, cmd *exec.Cmd) error {
+	var output bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &output, &output
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = 10 * time.Second
+	start := time.Now()
+	fmt.Fprintf(log, "%s ...\n", what)
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	ticker := time.NewTicker(progressInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+			fmt.Fprintf(log, "%s: %s so far ...\n", what, time.Since(start).Round(time.Second))
+		case err := <-ended:
+			if err != nil {
+				return fmt.Errorf("%s: %w\n%s", what, err, lastLines(output.String(), logLines))
+			}
+			fmt.Fprintf(log, "%s: took %s\n", what, time.Since(start).Round(time.Second))
+			return nil
+		}
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return !errors.Is(err, fs.ErrNotExist)
+}

@@ -1,0 +1,166 @@
+package recordbatch
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"math"
+	"slices"
+	"sync"
+)
+
+// Producer is what a broker knows an idempotent producer by (KIP-98).
+type Producer struct {
+	ID    int64
+	Epoch int16
+}
+
+// NoSequence is the base sequence of a batch of no producer, as -1 is its id and its
+// epoch.
+const NoSequence = -1
+
+// The positions of those fields of a batch's header that are written late or anew.
+const (
+	lengthAt     = 8
+	crcAt        = 17
+	attributesAt = 21 // the checksum covers all from here on
+	producerAt   = 43
+	recordsAt    = Overhead
+)
+
+// Encode appends the batch to dst, with codec unless that would make it larger. With a
+// producer, baseSequence is the sequence of the first record in its partition; without
+// one, ID and Epoch are -1 and baseSequence is [NoSequence].
+//
+// An error means that the batch is empty, larger than 2 GiB or wrongly stamped; dst is
+// then returned as it was.
+func (b *Batch) Encode(dst []byte, codec Compression, p Producer, baseSequence int32) ([]byte, error) {
+	switch {
+	case len(b.records) == 0:
+		return dst, errors.New("encode record batch: it has no records")
+	case b.Size() > math.MaxInt32:
+		return dst, fmt.Errorf("encode record batch: its size of %d bytes is over the format's limit", b.Size())
+	case codec < None || codec > Zstd:
+		return dst, fmt.Errorf("encode record batch: unknown compression %d", codec)
+	}
+	if err := p.check(baseSequence); err != nil {
+		return dst, fmt.Errorf("encode record batch: %w", err)
+	}
+
+	start := len(dst)
+	dst = b.appendHeader(dst, p, baseSequence)
+	if codec == None {
+		dst = b.appendRecords(slices.Grow(dst, b.size))
+	} else {
+		scratch := scratches.Get().(*[]byte)
+		defer scratches.Put(scratch)
+		*scratch = b.appendRecords(slices.Grow((*scratch)[:0], b.size))
+		var err error
+		if dst, err = codec.append(dst, *scratch); err != nil {
+			return dst[:start], fmt.Errorf("encode record batch: compress with %s: %w", codec, err)
+		}
+		if len(dst)-start-recordsAt < b.size {
+			binary.BigEndian.PutUint16(dst[start+attributesAt:], uint16(codec))
+		} else {
+			dst = append(dst[:start+recordsAt], *scratch...)
+		}
+	}
+	finish(dst[start:])
+	return dst, nil
+}
+
+// scratches holds buffers for records that are to be compressed.
+var scratches = sync.Pool{New: func() any { return new([]byte) }}
+
+// Restamp gives an encoded batch another producer and sequence, in place, without
+// compressing it again. See the package's comment on when that is allowed. Nobody may
+// be reading the batch. An error means that it is no batch, or that the stamp is wrong;
+// the batch is then as it was.
+func Restamp(batch []byte, p Producer, baseSequence int32) error {
+	if len(batch) <= recordsAt || batch[crcAt-1] != 2 || int(binary.BigEndian.Uint32(batch[lengthAt:])) != len(batch)-lengthAt-4 {
+		return errors.New("restamp record batch: it is not one batch of version 2")
+	}
+	if err := p.check(baseSequence); err != nil {
+		return fmt.Errorf("restamp record batch: %w", err)
+	}
+	p.append(batch[:producerAt], baseSequence)
+	finish(batch)
+	return nil
+}
+
+// NextSequence is the sequence after n records from base on. After 2^31-1 comes 0, as
+// DefaultRecordBatch.incrementSequence of the Java client has it. After [NoSequence]
+// comes NoSequence.
+func NextSequence(base int32, n int) int32 {
+	if base < 0 {
+		return NoSequence
+	}
+	return int32((int64(base) + int64(n)) & math.MaxInt32)
+}
+
+func (p Producer) check(baseSequence int32) error {
+	none := p.ID == -1 && p.Epoch == -1 && baseSequence == NoSequence
+	if !none && (p.ID < 0 || p.Epoch < 0 || baseSequence < 0) {
+		return fmt.Errorf("producer id %d, epoch %d and sequence %d: all must be -1 or none", p.ID, p.Epoch, baseSequence)
+	}
+	return nil
+}
+
+func (p Producer) append(b []byte, baseSequence int32) []byte {
+	b = binary.BigEndian.AppendUint64(b, uint64(p.ID))
+	b = binary.BigEndian.AppendUint16(b, uint16(p.Epoch))
+	return binary.BigEndian.AppendUint32(b, uint32(baseSequence))
+}
+
+// appendHeader leaves length, checksum and compression to be filled in.
+func (b *Batch) appendHeader(dst []byte, p Producer, baseSequence int32) []byte {
+	be := binary.BigEndian
+	dst = slices.Grow(dst, Overhead)
+	dst = be.AppendUint64(dst, 0)              // base offset: the broker's business
+	dst = be.AppendUint32(dst, 0)              // length of what follows
+	dst = be.AppendUint32(dst, math.MaxUint32) // partition leader epoch: clients write -1
+	dst = append(dst, 2)                       // magic
+	dst = be.AppendUint32(dst, 0)              // checksum
+	dst = be.AppendUint16(dst, 0)              // attributes
+	dst = be.AppendUint32(dst, uint32(len(b.records)-1))
+	dst = be.AppendUint64(dst, uint64(b.first))
+	dst = be.AppendUint64(dst, uint64(b.max))
+	dst = p.append(dst, baseSequence)
+	return be.AppendUint32(dst, uint32(len(b.records)))
+}
+
+func (b *Batch) appendRecords(dst []byte) []byte {
+	for i := range b.records {
+		r := &b.records[i]
+		delta := r.timestamp() - b.first
+		dst = binary.AppendVarint(dst, int64(bodySize(r, delta, i)))
+		dst = append(dst, 0) // attributes: none are defined
+		dst = binary.AppendVarint(dst, delta)
+		dst = binary.AppendVarint(dst, int64(i))
+		dst = appendBytes(dst, r.Key)
+		dst = appendBytes(dst, r.Value)
+		dst = binary.AppendVarint(dst, int64(len(r.Headers)))
+		for j := range r.Headers {
+			h := &r.Headers[j]
+			dst = binary.AppendVarint(dst, int64(len(h.Key)))
+			dst = append(dst, h.Key...)
+			dst = appendBytes(dst, h.Value)
+		}
+	}
+	return dst
+}
+
+func appendBytes(dst, b []byte) []byte {
+	if b == nil {
+		return binary.AppendVarint(dst, -1)
+	}
+	return append(binary.AppendVarint(dst, int64(len(b))), b...)
+}
+
+// finish writes the length of a batch that is complete, then its checksum, CRC-32C.
+func finish(batch []byte) {
+	binary.BigEndian.PutUint32(batch[lengthAt:], uint32(len(batch)-lengthAt-4))
+	sum := crc32.Checksum(batch[attributesAt:], crc32.MakeTable(crc32.Castagnoli))
+	binary.BigEndian.PutUint32(batch[crcAt:], sum)
+}

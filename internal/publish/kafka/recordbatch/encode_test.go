@@ -1,0 +1,201 @@
+package recordbatch
+
+import (
+	"bytes"
+	"encoding/binary"
+	"io"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"testing/iotest"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func appendVarint(v int64) []byte { return binary.AppendVarint(nil, v) }
+
+func TestEncodeRefuses(t *testing.T) {
+	one := batchOf(Record{})
+	for _, test := range []struct {
+		name  string
+		batch *Batch
+		codec Compression
+		p     Producer
+		seq   int32
+		ok    bool
+	}{
+		{"no producer", one, None, Producer{-1, -1}, -1, true},
+		{"the first", one, None, Producer{0, 0}, 0, true},
+		{"the last", one, None, Producer{math.MaxInt64, math.MaxInt16}, math.MaxInt32, true},
+		{"empty", &Batch{}, None, Producer{-1, -1}, -1, false},
+		{"no epoch", one, None, Producer{1, -1}, 0, false},
+		{"no sequence", one, None, Producer{1, 0}, -1, false},
+		{"no id", one, None, Producer{-1, 0}, 0, false},
+		{"sequence without producer", one, None, Producer{-1, -1}, 0, false},
+		{"too large", &Batch{records: one.records, size: math.MaxInt32}, None, Producer{-1, -1}, -1, false},
+		{"unknown compression", one, Zstd + 1, Producer{-1, -1}, -1, false},
+		{"negative compression", one, -1, Producer{-1, -1}, -1, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got, err := test.batch.Encode([]byte("before"), test.codec, test.p, test.seq)
+			if (err == nil) != test.ok || !test.ok && string(got) != "before" {
+				t.Errorf("got %q, %v", got, err)
+			}
+			if test.batch != one || test.codec != None {
+				return
+			}
+			stamped := mustEncode(t, one, None, noProducer, NoSequence)
+			before := bytes.Clone(stamped)
+			if err := Restamp(stamped, test.p, test.seq); (err == nil) != test.ok || !test.ok && !bytes.Equal(before, stamped) {
+				t.Errorf("restamped: %v", err)
+			}
+		})
+	}
+}
+
+// TestEncodeAppends: what is in dst stays, and a batch does not depend on it.
+func TestEncodeAppends(t *testing.T) {
+	b := batchOf(oddRecords...)
+	for _, codec := range allCodecs {
+		want := mustEncode(t, b, codec, noProducer, NoSequence)
+		for _, room := range []int{0, len(want) / 2, 1 << 20} {
+			dst := append(make([]byte, 0, room+6), "before"...)
+			got, err := b.Encode(dst, codec, noProducer, NoSequence)
+			if err != nil || string(got[:6]) != "before" || !bytes.Equal(got[6:], want) {
+				t.Errorf("%s, room for %d: the batch differs, or an error: %v", codec, room, err)
+			}
+		}
+	}
+}
+
+// TestIncompressible: no compression where it would only cost.
+func TestIncompressible(t *testing.T) {
+	noise := make([]byte, 100_000)
+	rand.NewChaCha8([32]byte{}).Read(noise)
+	for _, test := range []struct {
+		name  string
+		value []byte
+	}{{"noise", noise}, {"little", []byte("x")}} {
+		b := batchOf(Record{Value: test.value})
+		want := mustEncode(t, b, None, noProducer, NoSequence)
+		for _, codec := range allCodecs {
+			if got := mustEncode(t, b, codec, noProducer, NoSequence); !bytes.Equal(got, want) {
+				t.Errorf("%s: %s makes %d bytes of %d", test.name, codec, len(got), len(want))
+			}
+		}
+	}
+}
+
+// TestRestamp: a batch stamped anew is the batch encoded anew.
+func TestRestamp(t *testing.T) {
+	b := batchOf(oddRecords...)
+	for _, codec := range allCodecs {
+		got := mustEncode(t, b, codec, Producer{ID: 1, Epoch: 2}, 3)
+		if err := Restamp(got, Producer{ID: 1 << 40, Epoch: 300}, math.MaxInt32); err != nil {
+			t.Fatal(err)
+		}
+		if want := mustEncode(t, b, codec, Producer{ID: 1 << 40, Epoch: 300}, math.MaxInt32); !bytes.Equal(want, got) {
+			t.Errorf("%s: it differs", codec)
+		}
+	}
+	encoded := mustEncode(t, b, None, noProducer, NoSequence)
+	for name, broken := range map[string][]byte{
+		"nothing": nil, "header only": encoded[:Overhead], "cut": encoded[:len(encoded)-1], "more": append(bytes.Clone(encoded), 0),
+		"old format": append(append(bytes.Clone(encoded[:16]), 1), encoded[17:]...),
+	} {
+		if err := Restamp(broken, Producer{ID: 1, Epoch: 1}, 1); err == nil {
+			t.Errorf("%s: it was stamped", name)
+		}
+	}
+}
+
+func TestNextSequence(t *testing.T) {
+	for _, test := range []struct {
+		base int32
+		n    int
+		want int32
+	}{
+		{0, 0, 0},
+		{0, 1, 1},
+		{41, 1, 42},
+		{math.MaxInt32 - 1, 1, math.MaxInt32},
+		{math.MaxInt32, 1, 0}, // the Java client's DefaultRecordBatchTest.testIncrementSequence has these
+		{math.MaxInt32 - 5, 10, 4},
+		{math.MaxInt32, math.MaxInt32, math.MaxInt32 - 1},
+		{NoSequence, 5, NoSequence},
+	} {
+		if got := NextSequence(test.base, test.n); got != test.want {
+			t.Errorf("%d after %d: got %d, want %d", test.n, test.base, got, test.want)
+		}
+	}
+}
+
+func TestCompressionNames(t *testing.T) {
+	for i, name := range []string{"none", "gzip", "snappy", "lz4", "zstd"} {
+		if c, err := ParseCompression(name); err != nil || c != Compression(i) || c.String() != name {
+			t.Errorf("%s: got %v, %v", name, c, err)
+		}
+	}
+	for _, name := range []string{"", "GZIP", "brotli", "1"} {
+		if c, err := ParseCompression(name); err == nil {
+			t.Errorf("%q is taken for %v", name, c)
+		}
+	}
+	if got := (Zstd + 1).String(); got != "Compression(5)" {
+		t.Errorf("got %q", got)
+	}
+}
+
+// TestRawRecordSet: size and batch, by whichever way it is read, and again where the
+// request is made again.
+func TestRawRecordSet(t *testing.T) {
+	encoded := mustEncode(t, batchOf(oddRecords...), None, noProducer, NoSequence)
+	want := append(binary.BigEndian.AppendUint32(nil, uint32(len(encoded))), encoded...)
+	raw := RawRecordSet(encoded)
+	for attempt := range 2 {
+		var got bytes.Buffer
+		if n, err := raw.WriteTo(&got); err != nil || int(n) != len(want) || !bytes.Equal(got.Bytes(), want) {
+			t.Errorf("attempt %d: wrote %d of %d bytes, or others: %v", attempt, n, len(want), err)
+		}
+	}
+	if err := iotest.TestReader(io.MultiReader(RawRecordSet(encoded).Reader), want); err != nil {
+		t.Error(err)
+	}
+}
+
+func FuzzBatch(f *testing.F) {
+	f.Add([]byte("\x02\x03key\x05value"), uint8(4), int64(4711), int16(3), int32(9))
+	f.Add([]byte("\x00\xff\xff\x00\x00\x00\x00\x00\x00\x00\x00\x05\x00\x00"), uint8(0), int64(0), int16(0), int32(0))
+	f.Add(append([]byte("\xfe\x01k\xc8"), bytes.Repeat([]byte("ab"), 120)...), uint8(2), int64(-1), int16(0), int32(0))
+	f.Add([]byte("\x00\x00\x00\xff\xff\xff\xff\xff\xff\xff\x7f\x01\x00\x00"), uint8(3), int64(1), int16(1), int32(math.MaxInt32))
+	f.Fuzz(func(t *testing.T, data []byte, codec uint8, id int64, epoch int16, sequence int32) {
+		records := recordsFrom(data)
+		b := batchOf(records...)
+		p, c := Producer{ID: id, Epoch: epoch}, Compression(codec%5)
+		if id < 0 || epoch < 0 || sequence < 0 {
+			p, sequence = noProducer, NoSequence
+		}
+		encoded, err := b.Encode(nil, c, p, sequence)
+		if (err != nil) != (len(records) == 0) {
+			t.Fatalf("%d records: %v", len(records), err)
+		}
+		if err != nil {
+			return
+		}
+		if len(encoded) > b.Size() || c == None && len(encoded) != b.Size() {
+			t.Errorf("%s: %d bytes, announced %d", c, len(encoded), b.Size())
+		}
+		want := plainOf(records)
+		got, _ := readKafkaGo(t, encoded)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("kafka-go (-want +got):\n%s", diff)
+		}
+		got, header := readFranz(t, encoded)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("franz-go (-want +got):\n%s", diff)
+		}
+		if header.ProducerID != p.ID || header.ProducerEpoch != p.Epoch || header.FirstSequence != sequence || header.NumRecords != int32(len(records)) {
+			t.Errorf("header %+v", header)
+		}
+	})
+}
