@@ -18,10 +18,9 @@ type history struct {
 	doubtful bool      // a watch has failed since the last list or the last proof
 	until    time.Time // when the last watch was to end by itself
 
-	// lastDeleted is the last object whose delete the watch has reported since the
-	// last list, in the version of that delete and without its body; nil before
-	// the first.
-	lastDeleted *event.Object
+	// lastDeleted is the version of the last delete that the watch has reported since
+	// the last list, "" before the first.
+	lastDeleted string
 }
 
 func (i *informer) doubtHistory() {
@@ -50,7 +49,7 @@ func (i *informer) opened(now time.Time, seconds *int64) {
 func (i *informer) noteDeleted(o *event.Object) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.history.lastDeleted = &event.Object{Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion}
+	i.history.lastDeleted = o.ResourceVersion
 }
 
 // sameHistory is asked before a watch goes on. If the last one did not end by
@@ -60,36 +59,32 @@ func (i *informer) noteDeleted(o *event.Object) {
 // indexer would for ever show what was lost.
 //
 // The proof that history is the same is its last change that we know of: the
-// object with the highest version is still in that version, and the last one
-// deleted is not back. Without the proof sameHistory gives the error that has
-// client-go list again, which is always right, only more work.
-func (s *Set) sameHistory(ctx context.Context, i *informer) error {
+// object with the highest version is still in that version. It proves history up to that version only: a bookmark may
+// have taken the watch's beyond it, and both histories may have that object. So from
+// is the version to go on after, which is the object's then. Without the proof
+// sameHistory gives the error that has client-go list again, which is always right,
+// only more work.
+func (s *Set) sameHistory(ctx context.Context, i *informer, version string) (from string, err error) {
 	i.mu.Lock()
 	h := i.history
 	i.mu.Unlock()
 	if !h.doubtful && !s.config.Now().Before(h.until) {
-		return nil
+		return version, nil
 	}
-	if o := i.latest(); o != nil {
-		uid, version, err := s.now(ctx, i, o)
-		if err != nil {
-			return err
-		}
-		if uid != string(o.UID) || version != o.ResourceVersion {
-			return unproven(i)
-		}
+	latest := i.latest()
+	if latest == nil || h.lastDeleted != "" && earlier(latest.ResourceVersion, h.lastDeleted) {
+		// The last change was a delete, of which nothing is left to ask for. To go on
+		// before it would report the object that was deleted once more.
+		return "", unproven(i)
 	}
-	if o := h.lastDeleted; o != nil {
-		uid, version, err := s.now(ctx, i, o)
-		if err != nil {
-			return err
-		}
-		// What only left the selection exists, but in no earlier version.
-		if uid == string(o.UID) && earlier(version, o.ResourceVersion) {
-			return unproven(i)
-		}
+	uid, now, err := s.now(ctx, i, latest)
+	if err != nil {
+		return "", err
 	}
-	return nil
+	if uid != string(latest.UID) || now != latest.ResourceVersion {
+		return "", unproven(i)
+	}
+	return latest.ResourceVersion, nil
 }
 
 func unproven(i *informer) error {

@@ -151,10 +151,12 @@ func (s *Set) listerWatcher(i *informer) cache.ListerWatcher {
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			lists := o.SendInitialEvents != nil
 			if !lists {
-				if err := s.sameHistory(ctx, i); err != nil {
+				from, err := s.sameHistory(ctx, i, o.ResourceVersion)
+				if err != nil {
 					s.watchFailed(i, err)
 					return nil, err
 				}
+				o.ResourceVersion = from
 			}
 			w, err := client.Watch(ctx, options(o))
 			if err != nil {
