@@ -17,8 +17,8 @@ func newRootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "forwarder",
 		Short: "Keep a message bus an exact, always current copy of Kubernetes resources",
-		Long: `Forwarder watches Kubernetes resources and keeps a message bus, NATS JetStream,
-an exact, ordered, always current copy of them, as CloudEvents.
+		Long: `Forwarder watches Kubernetes resources and keeps a message bus, NATS JetStream or
+Kafka, an exact, ordered, always current copy of them, as CloudEvents.
 
 Without a command it does what 'forwarder run' does. It is set by environment
 variables, listed below. Exit codes: 0 ended as asked, 1 failed while running,

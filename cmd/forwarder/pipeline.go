@@ -45,7 +45,7 @@ func newPipeline(cfg config.Config, c *cluster, b *bus, redactionKey []byte, log
 	p := &pipeline{checkpoint: checkpoint.New(), drain: cfg.Work.DrainTimeout, busReady: b.Ready, busCreated: b.created, log: log}
 	builder := event.Builder{Cluster: c.name}
 	p.queue = workqueue.New(workqueue.Config{
-		Workers: cfg.Work.Workers, MaxInFlight: cfg.NATS.MaxInFlight,
+		Workers: cfg.Work.Workers, MaxInFlight: maxInFlight(cfg),
 		BaseDelay: cfg.Work.RetryBaseDelay, MaxDelay: cfg.Work.RetryMaxDelay, MetricsProvider: operations.WorkqueueMetrics(r),
 	})
 	compare := func(gr schema.GroupResource) { p.reconciler.Ask(gr) }
@@ -176,8 +176,11 @@ func (p *pipeline) load(ctx context.Context, b *bus, progress func(func() error)
 			p.log.Info("checkpoint loaded from the bus", "objects", p.checkpoint.Len(), "seconds", time.Since(start).Seconds())
 			return nil
 		}
-		if ctx.Err() != nil {
+		switch {
+		case ctx.Err() != nil:
 			return errors.Join(err, ctx.Err())
+		case errors.Is(err, publish.ErrGone):
+			return err
 		}
 		progress(func() error { return err })
 		p.log.Warn("the checkpoint cannot be read from the bus; will be tried again", "err", err)

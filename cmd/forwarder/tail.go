@@ -14,6 +14,8 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/reader"
 	"github.com/kuberelay/kuberelay/internal/publish/nats"
 	"github.com/kuberelay/kuberelay/internal/tail"
 )
@@ -23,14 +25,15 @@ func newTailCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tail",
 		Short: "Print the events on the bus as they come",
-		Long: `Tail reads the NATS stream as any subscriber does and prints one line per event:
-time, type, resource, namespace/name, version and cause. It needs no cluster, and
-changes nothing.
+		Long: `Tail reads the NATS stream or the Kafka topics as any subscriber does and prints
+one line per event: time, type, resource, namespace/name, version and cause. It
+needs no cluster, and changes nothing.
 
 It connects to KUBERELAY_NATS_URL, or else to KUBERELAY_NATS_LISTEN, where the
-built-in server of a forwarder on this machine is. It shows all clusters on the
-bus, or the one of KUBERELAY_CLUSTER_NAME. While the bus cannot be reached it says
-so and waits; after an interruption it goes on where it was.`,
+built-in server of a forwarder on this machine is; with KUBERELAY_SINK=kafka to
+KUBERELAY_KAFKA_BROKERS, where only events of one object are in order. It shows all
+clusters on the bus, or the one of KUBERELAY_CLUSTER_NAME. While the bus cannot be
+reached it says so and waits; after an interruption it goes on where it was.`,
 		Example: `  forwarder tail --resource=pods,deployments.apps --namespace=default
   forwarder tail --last --resource=Widget.example.com
   forwarder tail --from-start --output=json | jq .subject`,
@@ -78,9 +81,9 @@ func (f *tailFlags) tailing(cmd *cobra.Command) (*tailing, error) {
 	case f.last && f.fromStart:
 		return nil, errors.New("--last and --from-start cannot be used together")
 	case f.last:
-		t.from = nats.FromLast
+		t.from = publish.FromLast
 	case f.fromStart:
-		t.from = nats.FromStart
+		t.from = publish.FromStart
 	}
 	if f.count < 0 {
 		return nil, fmt.Errorf("--count=%d: use a number of events, or 0 for no end", f.count)
@@ -144,7 +147,7 @@ type tailing struct {
 	stdout io.Writer
 	status tailStatus
 	filter tail.Filter
-	from   nats.From
+	from   publish.From
 	line   func(tail.Event) ([]byte, error)
 	count  int // 0 for no end
 
@@ -154,29 +157,23 @@ type tailing struct {
 // errEnough ends a subscription after the events that were asked for.
 var errEnough = errors.New("enough")
 
+// readable is a bus as tail needs it.
+type readable interface {
+	Subscribe(ctx context.Context, o publish.SubscribeOptions, yield func(*event.Message, publish.Delivery) error) error
+	Close() error
+}
+
+var _, _ readable = (*nats.Bus)(nil), (*reader.Bus)(nil)
+
 // run blocks until ctx ends, enough is printed, or the bus cannot be read.
 func (t *tailing) run(ctx context.Context, cfg config.Config) error {
-	if cfg.Event.Sink != config.SinkNATS {
-		return &usageError{fmt.Errorf("KUBERELAY_SINK is %s: tail reads the NATS stream only; unset it", cfg.Event.Sink)}
-	}
-	if len(cfg.NATS.URLs) == 0 {
-		url, err := builtInURL(cfg.Server.Listen)
-		if err != nil {
-			return err
-		}
-		cfg.NATS.URLs = []string{url}
-		t.status.hint = " (is a forwarder running on this machine? KUBERELAY_NATS_URL names another server)"
-	}
-	t.status.stream = cfg.NATS.Stream
 	t.filter.Cluster = cfg.Event.ClusterName
-	options := natsOptions(cfg, cfg.Event.ClusterName, nil, nil, nil) // no log: status tells what a person needs
-	options.ReadOnly = true
-	bus, err := nats.Connect(ctx, options)
+	bus, err := t.open(ctx, cfg)
 	if err != nil {
 		return busError(err)
 	}
 	defer func() { _ = bus.Close() }() // nothing is on its way
-	err = bus.Subscribe(ctx, nats.SubscribeOptions{
+	err = bus.Subscribe(ctx, publish.SubscribeOptions{
 		Filters: t.filter.Subjects(cfg.NATS.SubjectPrefix),
 		From:    t.from,
 		Notify:  t.status.notify,
@@ -186,6 +183,30 @@ func (t *tailing) run(ctx context.Context, cfg config.Config) error {
 		return nil
 	}
 	return busError(err)
+}
+
+// open opens the bus without a log: status tells what a person needs.
+func (t *tailing) open(ctx context.Context, cfg config.Config) (readable, error) {
+	switch cfg.Event.Sink {
+	case config.SinkKafka:
+		t.status.source = "topic " + cfg.Kafka.Topic
+		return reader.Open(readerOptions(cfg, nil))
+	case config.SinkNATS:
+	default:
+		return nil, &usageError{fmt.Errorf("KUBERELAY_SINK is %s, which cannot be read back: tail reads NATS or Kafka; unset it", cfg.Event.Sink)}
+	}
+	if len(cfg.NATS.URLs) == 0 {
+		url, err := builtInURL(cfg.Server.Listen)
+		if err != nil {
+			return nil, err
+		}
+		cfg.NATS.URLs = []string{url}
+		t.status.hint = " (is a forwarder running on this machine? KUBERELAY_NATS_URL names another server)"
+	}
+	t.status.source = "stream " + cfg.NATS.Stream
+	options := natsOptions(cfg, cfg.Event.ClusterName, nil, nil, nil)
+	options.ReadOnly = true
+	return nats.Connect(ctx, options)
 }
 
 // builtInURL is where the built-in server of a forwarder on this machine listens.
@@ -211,7 +232,7 @@ func isClosedPipe(err error) bool {
 	return slices.ContainsFunc([]error{syscall.EPIPE, io.ErrClosedPipe, os.ErrClosed}, func(closed error) bool { return errors.Is(err, closed) })
 }
 
-func (t *tailing) print(m *event.Message, d nats.Delivery) error {
+func (t *tailing) print(m *event.Message, d publish.Delivery) error {
 	e := tail.Event{Message: m, Cluster: d.Cluster, Stored: d.Stored}
 	if !t.filter.Match(e) {
 		return nil
@@ -234,7 +255,7 @@ func (t *tailing) print(m *event.Message, d nats.Delivery) error {
 // tailStatus tells a person why nothing comes, once for each time that it begins.
 type tailStatus struct {
 	w      io.Writer
-	stream string
+	source string // "stream KUBERELAY"
 	hint   string // what to think of where the bus cannot be reached
 	state  tailState
 }
@@ -243,7 +264,7 @@ type tailState int
 
 const (
 	tailReading tailState = iota
-	tailWaitingForStream
+	tailWaitingForSource
 	tailWaitingForBus
 )
 
@@ -253,8 +274,8 @@ func (s *tailStatus) notify(err error) {
 	switch {
 	case err == nil:
 		s.state = tailReading
-	case errors.Is(err, nats.ErrStreamMissing):
-		s.state = tailWaitingForStream
+	case errors.Is(err, publish.ErrMissing):
+		s.state = tailWaitingForSource
 	default:
 		s.state = tailWaitingForBus
 	}
@@ -264,16 +285,16 @@ func (s *tailStatus) notify(err error) {
 	switch s.state {
 	case tailReading:
 		s.say("reading the bus")
-	case tailWaitingForStream:
-		s.say("the stream %s does not exist yet; waiting for a forwarder", s.stream)
+	case tailWaitingForSource:
+		s.say("the %s does not exist yet; waiting for a forwarder", s.source)
 	case tailWaitingForBus:
 		s.say("%v; trying on%s", err, s.hint)
 	}
 }
 
 // foreign reports what cannot be shown.
-func (s *tailStatus) foreign(d nats.Delivery, err error) {
-	s.say("skipped message %d of %q: %v", d.Position, d.Subject, err)
+func (s *tailStatus) foreign(d publish.Delivery, err error) {
+	s.say("skipped message %s of %q: %v", d.Place(), d.Subject, err)
 }
 
 func (s *tailStatus) say(format string, args ...any) {

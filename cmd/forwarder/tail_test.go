@@ -21,6 +21,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/natsserver/natstest"
+	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/nats"
 )
 
@@ -33,10 +34,16 @@ var (
 	tailRoles       = event.Resource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles", Kind: "ClusterRole"}
 )
 
+// tailPublisher is a bus that is written to.
+type tailPublisher interface {
+	publish.Publisher
+	Wait(context.Context) error
+}
+
 // tailBus publishes as a forwarder does.
 type tailBus struct {
 	t       *testing.T
-	bus     *nats.Bus
+	bus     tailPublisher
 	cluster string
 	last    map[event.Key]uint64
 	n       int
@@ -48,6 +55,11 @@ func newTailBus(t *testing.T, url, cluster string, mode nats.ContentMode) *tailB
 	if err != nil {
 		t.Fatal(err)
 	}
+	return newTailBusOn(t, bus, cluster)
+}
+
+func newTailBusOn(t *testing.T, bus tailPublisher, cluster string) *tailBus {
+	t.Helper()
 	t.Cleanup(func() { bus.Close() })
 	b := &tailBus{t: t, bus: bus, cluster: cluster, last: map[event.Key]uint64{}}
 	b.wait()

@@ -21,10 +21,10 @@ func newVerifyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify",
 		Short: "Compare the bus with the cluster and print what differs",
-		Long: `Verify reads the whole NATS stream, rebuilds from it the state of every object, and
-compares that with the cluster: it prints what is missing on the bus, stale, extra,
-different in its data, out of order or malformed. It changes nothing, and it
-shares no code with what the forwarder decides by.
+		Long: `Verify reads the whole NATS stream, or the Kafka topics, rebuilds from them the state
+of every object, and compares that with the cluster: it prints what is missing on
+the bus, stale, extra, different in its data, out of order or malformed. It changes
+nothing, and it shares no code with what the forwarder decides by.
 
 It takes the configuration of the forwarder whose work it looks at, and can run
 beside it: what is in flight gets the time of --settle to arrive. Without
@@ -76,31 +76,33 @@ func couldNotLook(err error) error {
 }
 
 func runVerify(ctx context.Context, cfg config.Config, settle time.Duration, log *slog.Logger) (verify.Report, error) {
-	if cfg.Event.Sink != config.SinkNATS {
-		return verify.Report{}, fmt.Errorf("KUBERELAY_SINK is %s: verify reads the NATS stream only", cfg.Event.Sink)
+	o := verify.Options{
+		Resources: cfg.Watch.Resources, ExcludeResources: cfg.Watch.ExcludeResources, UnlessNamed: config.UnlessNamed(),
+		Namespaces: cfg.Watch.Namespaces, LabelSelector: cfg.Watch.LabelSelector, FieldSelector: cfg.Watch.FieldSelector,
+		DeleteRetention: cfg.Work.DeleteRetention, Settle: settle, Logger: log,
 	}
-	if len(cfg.NATS.URLs) == 0 {
+	switch { // without a log: what the bus meets is in the report
+	case cfg.Event.Sink == config.SinkKafka:
+		kafka := readerOptions(cfg, nil)
+		o.Kafka, o.Repeats = &kafka, !cfg.Kafka.Idempotent
+	case cfg.Event.Sink != config.SinkNATS:
+		return verify.Report{}, fmt.Errorf("KUBERELAY_SINK is %s, which cannot be read back: verify reads NATS or Kafka", cfg.Event.Sink)
+	case len(cfg.NATS.URLs) == 0:
 		url, err := builtInURL(cfg.Server.Listen)
 		if err != nil {
 			return verify.Report{}, err
 		}
 		cfg.NATS.URLs = []string{url}
 	}
-	var key []byte
+	o.NATS = natsOptions(cfg, cfg.Event.ClusterName, nil, nil, nil)
+	var err error
 	if cfg.Event.RedactionKeyFile != "" {
-		var err error
-		if key, err = redactionKey(cfg.Event.RedactionKeyFile); err != nil {
+		if o.RedactionKey, err = redactionKey(cfg.Event.RedactionKeyFile); err != nil {
 			return verify.Report{}, err
 		}
 	}
-	kube, err := kubeConfig(cfg, "verify")
-	if err != nil {
+	if o.Kube, err = kubeConfig(cfg, "verify"); err != nil {
 		return verify.Report{}, err
 	}
-	return verify.Run(ctx, verify.Options{
-		Kube: kube, NATS: natsOptions(cfg, cfg.Event.ClusterName, nil, nil, nil), // what it meets is in the report
-		Resources: cfg.Watch.Resources, ExcludeResources: cfg.Watch.ExcludeResources, UnlessNamed: config.UnlessNamed(),
-		Namespaces: cfg.Watch.Namespaces, LabelSelector: cfg.Watch.LabelSelector, FieldSelector: cfg.Watch.FieldSelector,
-		RedactionKey: key, DeleteRetention: cfg.Work.DeleteRetention, Settle: settle, Logger: log,
-	})
+	return verify.Run(ctx, o)
 }

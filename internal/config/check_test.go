@@ -68,6 +68,40 @@ func FuzzMaskURLs(f *testing.F) {
 	})
 }
 
+// The same of a list of brokers.
+func FuzzMaskBrokers(f *testing.F) {
+	f.Add("kafka", "user", "hu.n,t@e/r?2", "host:9092")
+	f.Add("SASL_SSL", "", "hunter2", "a:1,b@c:2")
+	f.Fuzz(func(t *testing.T, scheme, user, password, host string) {
+		const mark = "Xq9"
+		secret := mark + password + mark
+		if strings.Contains(scheme+user+host, mark) {
+			return
+		}
+		for _, value := range []string{
+			scheme + "://" + user + ":" + secret + "@" + host,
+			user + ":" + secret + "@" + host,
+			"a:9092," + secret + "@" + host,
+			"a:9092,b:" + secret,
+		} {
+			if got := maskBrokers(value); strings.Contains(got, mark) {
+				t.Errorf("%q is shown as %q", value, got)
+			}
+			var list List
+			if list.Decode(value) != nil {
+				continue
+			}
+			err := checkBrokers(list)
+			switch {
+			case err == nil:
+				t.Errorf("%q passed", value)
+			case strings.Contains(err.Error(), mark):
+				t.Errorf("%q: the error says %q", value, err)
+			}
+		}
+	})
+}
+
 func TestDistance(t *testing.T) {
 	for _, tc := range []struct {
 		a, b string

@@ -22,6 +22,7 @@ const Prefix = "KUBERELAY_"
 // The values of Event.Sink.
 const (
 	SinkNATS   = "nats"
+	SinkKafka  = "kafka"
 	SinkStdout = "stdout"
 )
 
@@ -39,6 +40,7 @@ type Config struct {
 	Event      Event      `title:"Events"`
 	NATS       NATS       `title:"NATS JetStream"`
 	Server     Server     `title:"Built-in NATS server" note:"It runs inside the forwarder where KUBERELAY_SINK is nats and KUBERELAY_NATS_URL is not set."`
+	Kafka      Kafka      `title:"Kafka" note:"Events go there where KUBERELAY_SINK is kafka. Topics that are missing are created; those that exist are checked, never changed."`
 	Work       Work       `title:"Pace"`
 	Operations Operations `title:"Operations"`
 }
@@ -56,8 +58,8 @@ type Watch struct {
 
 // Event says what an event looks like and where it goes.
 type Event struct {
-	Sink             string `envconfig:"KUBERELAY_SINK" default:"nats" oneof:"nats,stdout" desc:"Where events go: to NATS JetStream, or to standard output, one per line."`
-	ClusterName      string `envconfig:"KUBERELAY_CLUSTER_NAME" unset:"the UID of namespace kube-system" example:"prod-eu1" desc:"The cluster's name in every event and subject. Events under another name are other events."`
+	Sink             string `envconfig:"KUBERELAY_SINK" default:"nats" oneof:"nats,kafka,stdout" desc:"Where events go: to NATS JetStream, to Kafka, or to standard output, one per line."`
+	ClusterName      string `envconfig:"KUBERELAY_CLUSTER_NAME" unset:"the UID of namespace kube-system" example:"prod-eu1" desc:"The cluster's name in every event, subject and key. Events under another name are other events."`
 	ContentMode      string `envconfig:"KUBERELAY_CONTENT_MODE" default:"binary" oneof:"binary,structured" desc:"CloudEvents content mode: attributes in headers and the bare object as data, or all in one JSON document. Standard output is always structured."`
 	RedactionKeyFile string `envconfig:"KUBERELAY_REDACTION_KEY_FILE" kind:"secret" unset:"a key made up at each start" desc:"Key of at least 16 bytes for the hashes that stand for the values of Secrets. Set it where Secrets are watched: with another key every value shows as changed."`
 }
@@ -87,12 +89,36 @@ type Server struct {
 	DataDir string `envconfig:"KUBERELAY_DATA_DIR" unset:"$XDG_DATA_HOME/kuberelay or ~/.local/share/kuberelay" example:"/var/lib/kuberelay" desc:"Folder for the built-in server's files."`
 }
 
+// Kafka says where the topics are and how to publish to them.
+type Kafka struct {
+	Brokers         List          `envconfig:"KUBERELAY_KAFKA_BROKERS" kind:"brokers" unset:"none; needed where KUBERELAY_SINK is kafka" example:"kafka-0:9092,kafka-1:9092" desc:"Brokers to ask for the others: host:port, or host for port 9092. No credentials in it: they come from files."`
+	Topic           string        `envconfig:"KUBERELAY_KAFKA_TOPIC" default:"kuberelay" desc:"Topic of the events. With {resource}, and {group}, in it each resource has a topic of its own, such as kuberelay.{group}.{resource}; the core group is written core."`
+	CheckpointTopic string        `envconfig:"KUBERELAY_KAFKA_CHECKPOINT_TOPIC" unset:"the topic's name and .checkpoint" example:"kuberelay.checkpoint" desc:"Compacted topic of what has been acknowledged, for the forwarder alone."`
+	Partitions      int           `envconfig:"KUBERELAY_KAFKA_PARTITIONS" default:"3" min:"1" max:"65535" desc:"Partitions of a topic that is created."`
+	Replication     int           `envconfig:"KUBERELAY_KAFKA_REPLICATION" default:"-1" min:"-1" max:"32767" desc:"Brokers that hold a copy of a topic that is created; -1 for the brokers' own default."`
+	CleanupPolicy   string        `envconfig:"KUBERELAY_KAFKA_CLEANUP_POLICY" default:"compact" oneof:"compact,delete" desc:"What the brokers clean up in event topics: what is not the last event of its object, or what is older than the topic's retention."`
+	Tombstones      bool          `envconfig:"KUBERELAY_KAFKA_TOMBSTONES" default:"false" desc:"Let a record without a value follow the delete of an object after KUBERELAY_DELETE_RETENTION, so that compaction removes the object's last event too."`
+	Compression     string        `envconfig:"KUBERELAY_KAFKA_COMPRESSION" default:"zstd" oneof:"none,gzip,snappy,lz4,zstd" desc:"Compression of batches."`
+	Idempotent      bool          `envconfig:"KUBERELAY_KAFKA_IDEMPOTENT" default:"true" desc:"Every event is stored once, and brokers refuse a forwarder that another has replaced. With false, for clusters that forbid it, events may be repeated with the same ids, and two forwarders at once are not noticed."`
+	TransactionalID string        `envconfig:"KUBERELAY_KAFKA_TRANSACTIONAL_ID" unset:"kuberelay.<cluster>" example:"kuberelay.prod-eu1" desc:"Transactional id by which brokers tell forwarders of one cluster apart. There are no transactions."`
+	TLS             bool          `envconfig:"KUBERELAY_KAFKA_TLS" default:"false" desc:"Speak TLS to the brokers and verify their certificates."`
+	CAFile          string        `envconfig:"KUBERELAY_KAFKA_TLS_CA_FILE" kind:"file" unset:"the system's" desc:"Certificate authorities, in PEM, that the brokers' certificates are verified with."`
+	CertFile        string        `envconfig:"KUBERELAY_KAFKA_TLS_CERT_FILE" kind:"file" unset:"none" desc:"Client certificate in PEM, together with KUBERELAY_KAFKA_TLS_KEY_FILE."`
+	KeyFile         string        `envconfig:"KUBERELAY_KAFKA_TLS_KEY_FILE" kind:"secret" unset:"none" desc:"Key of the client certificate, in PEM."`
+	SASLMechanism   string        `envconfig:"KUBERELAY_KAFKA_SASL_MECHANISM" oneof:"PLAIN,SCRAM-SHA-256,SCRAM-SHA-512" unset:"none" desc:"How to log in with KUBERELAY_KAFKA_USER and KUBERELAY_KAFKA_PASSWORD_FILE."`
+	User            string        `envconfig:"KUBERELAY_KAFKA_USER" unset:"none" desc:"User name, together with KUBERELAY_KAFKA_PASSWORD_FILE."`
+	PasswordFile    string        `envconfig:"KUBERELAY_KAFKA_PASSWORD_FILE" kind:"secret" unset:"none" desc:"Password of KUBERELAY_KAFKA_USER."`
+	MaxInFlight     int           `envconfig:"KUBERELAY_KAFKA_MAX_IN_FLIGHT" default:"4096" min:"1" max:"65536" desc:"Events that may await their acknowledgement at once, each of another object."`
+	AckTimeout      time.Duration `envconfig:"KUBERELAY_KAFKA_ACK_TIMEOUT" default:"10s" min:"100ms" max:"5m" desc:"How long an acknowledgement is waited for before the event is tried again."`
+	BatchBytes      int           `envconfig:"KUBERELAY_KAFKA_BATCH_BYTES" default:"1048576" min:"1024" max:"104857600" desc:"Bytes of events that go into one batch, before compression. A larger event is a batch of its own."`
+}
+
 // Work says how hard to work, how often to look again, and how long to wait.
 type Work struct {
 	Workers           int           `envconfig:"KUBERELAY_WORKERS" default:"4" min:"1" max:"1024" desc:"Objects worked on at once. Waiting for an acknowledgement is not work."`
 	ResyncPeriod      time.Duration `envconfig:"KUBERELAY_RESYNC_PERIOD" default:"10m" min:"1s" desc:"How often every object is compared with what the bus has acknowledged. It costs the API server nothing."`
 	CheckpointRefresh time.Duration `envconfig:"KUBERELAY_CHECKPOINT_REFRESH" default:"10m" min:"1s" desc:"How often it is read back from the bus what the bus holds, so that what it lost is written again."`
-	DeleteRetention   time.Duration `envconfig:"KUBERELAY_DELETE_RETENTION" default:"24h" min:"1s" desc:"How long the events of a deleted object stay. A subscriber that is away for longer may miss the delete."`
+	DeleteRetention   time.Duration `envconfig:"KUBERELAY_DELETE_RETENTION" default:"24h" min:"1s" desc:"How long the events of a deleted object stay. A subscriber that is away for longer may miss the delete. On Kafka see KUBERELAY_KAFKA_TOMBSTONES."`
 	RetryBaseDelay    time.Duration `envconfig:"KUBERELAY_RETRY_BASE_DELAY" default:"50ms" min:"1ms" desc:"Wait after the first failure to publish an object; it doubles with each."`
 	RetryMaxDelay     time.Duration `envconfig:"KUBERELAY_RETRY_MAX_DELAY" default:"30s" min:"1ms" desc:"Longest wait between two tries. There is no limit to their number."`
 	DrainTimeout      time.Duration `envconfig:"KUBERELAY_DRAIN_TIMEOUT" default:"20s" min:"0s" desc:"How long outstanding acknowledgements are waited for on SIGTERM. Keep it below the pod's terminationGracePeriodSeconds."`

@@ -45,6 +45,10 @@ func TestDefaults(t *testing.T) {
 			MaxInFlight: 4096, AckTimeout: 5 * time.Second,
 		},
 		Server: config.Server{Listen: "127.0.0.1:4222", DataDir: "/home/user/.local/share/kuberelay"},
+		Kafka: config.Kafka{
+			Topic: "kuberelay", Partitions: 3, Replication: -1, CleanupPolicy: "compact", Compression: "zstd", Idempotent: true,
+			MaxInFlight: 4096, AckTimeout: 10 * time.Second, BatchBytes: 1 << 20,
+		},
 		Work: config.Work{
 			Workers: 4, ResyncPeriod: 10 * time.Minute, CheckpointRefresh: 10 * time.Minute, DeleteRetention: 24 * time.Hour,
 			RetryBaseDelay: 50 * time.Millisecond, RetryMaxDelay: 30 * time.Second, DrainTimeout: 20 * time.Second,
@@ -88,6 +92,26 @@ func TestEveryVariable(t *testing.T) {
 		"KUBERELAY_NATS_ACK_TIMEOUT=12s",
 		"KUBERELAY_NATS_LISTEN=[::1]:0",
 		"KUBERELAY_DATA_DIR="+dir,
+		"KUBERELAY_KAFKA_BROKERS=k-0:9093, k-1,[::1]:9094",
+		"KUBERELAY_KAFKA_TOPIC=t.{group}.{resource}",
+		"KUBERELAY_KAFKA_CHECKPOINT_TOPIC=c",
+		"KUBERELAY_KAFKA_PARTITIONS=20",
+		"KUBERELAY_KAFKA_REPLICATION=21",
+		"KUBERELAY_KAFKA_CLEANUP_POLICY=compact",
+		"KUBERELAY_KAFKA_TOMBSTONES=true",
+		"KUBERELAY_KAFKA_COMPRESSION=lz4",
+		"KUBERELAY_KAFKA_IDEMPOTENT=true",
+		"KUBERELAY_KAFKA_TRANSACTIONAL_ID=t",
+		"KUBERELAY_KAFKA_TLS=true",
+		"KUBERELAY_KAFKA_TLS_CA_FILE="+cert,
+		"KUBERELAY_KAFKA_TLS_CERT_FILE="+cert,
+		"KUBERELAY_KAFKA_TLS_KEY_FILE="+key,
+		"KUBERELAY_KAFKA_SASL_MECHANISM=SCRAM-SHA-512",
+		"KUBERELAY_KAFKA_USER=ku",
+		"KUBERELAY_KAFKA_PASSWORD_FILE="+file("kafka-password", "pw"),
+		"KUBERELAY_KAFKA_MAX_IN_FLIGHT=22",
+		"KUBERELAY_KAFKA_ACK_TIMEOUT=23s",
+		"KUBERELAY_KAFKA_BATCH_BYTES=24000",
 		"KUBERELAY_WORKERS=13",
 		"KUBERELAY_RESYNC_PERIOD=14s",
 		"KUBERELAY_CHECKPOINT_REFRESH=15s",
@@ -117,6 +141,13 @@ func TestEveryVariable(t *testing.T) {
 			MaxInFlight: 11, AckTimeout: 12 * time.Second,
 		},
 		Server: config.Server{Listen: "[::1]:0", DataDir: dir},
+		Kafka: config.Kafka{
+			Brokers: config.List{"k-0:9093", "k-1", "[::1]:9094"}, Topic: "t.{group}.{resource}", CheckpointTopic: "c", Partitions: 20, Replication: 21,
+			CleanupPolicy: "compact", Tombstones: true, Compression: "lz4", Idempotent: true, TransactionalID: "t",
+			TLS: true, CAFile: cert, CertFile: cert, KeyFile: key,
+			SASLMechanism: "SCRAM-SHA-512", User: "ku", PasswordFile: filepath.Join(dir, "kafka-password"),
+			MaxInFlight: 22, AckTimeout: 23 * time.Second, BatchBytes: 24000,
+		},
 		Work: config.Work{
 			Workers: 13, ResyncPeriod: 14 * time.Second, CheckpointRefresh: 15 * time.Second, DeleteRetention: 16 * time.Second,
 			RetryBaseDelay: 17 * time.Millisecond, RetryMaxDelay: 18 * time.Second,
@@ -150,6 +181,19 @@ func TestOtherCredentials(t *testing.T) {
 				t.Errorf("got %q, want %q", got, tc.path)
 			}
 		})
+	}
+}
+
+// What cannot be set beside the other variables of Kafka.
+func TestOtherKafka(t *testing.T) {
+	setenv(t, "KUBERELAY_RESOURCES=pods", "KUBERELAY_SINK=kafka", "KUBERELAY_KAFKA_BROKERS=kafka",
+		"KUBERELAY_KAFKA_CLEANUP_POLICY=delete", "KUBERELAY_KAFKA_IDEMPOTENT=false")
+	c, err := config.Load(config.Forwarding)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Event.Sink != config.SinkKafka || c.Kafka.CleanupPolicy != "delete" || c.Kafka.Idempotent {
+		t.Errorf("got %+v", c)
 	}
 }
 
@@ -264,6 +308,9 @@ func TestEffective(t *testing.T) {
 		"KUBERELAY_WORKERS":            {"4", false},
 		"KUBERELAY_DATA_DIR":           {"/home/user/.local/share/kuberelay", false},
 		"KUBERELAY_NATS_URL":           {"", false},
+		"KUBERELAY_KAFKA_IDEMPOTENT":   {"true", false},
+		"KUBERELAY_KAFKA_TLS":          {"false", false},
+		"KUBERELAY_KAFKA_REPLICATION":  {"-1", false},
 	}
 	values := c.Effective()
 	for _, v := range values {

@@ -39,6 +39,7 @@ const (
 	kindFile    = "file"    // path of a file that can be read
 	kindSecret  = "secret"  // the same, and the file is not to be shown
 	kindURL     = "url"     // list of URLs, in which a user might have put a password
+	kindBrokers = "brokers" // list of host:port, likewise
 )
 
 // variable is a field of a Config and what its tags say.
@@ -90,6 +91,8 @@ func (v variable) typeName() string {
 		return "file with a secret"
 	case kindURL:
 		return "list of URLs"
+	case kindBrokers:
+		return "list of addresses"
 	}
 	switch v.value.Interface().(type) {
 	case List:
@@ -98,6 +101,8 @@ func (v variable) typeName() string {
 		return "number"
 	case time.Duration:
 		return "duration"
+	case bool:
+		return "true or false"
 	default:
 		return "text"
 	}

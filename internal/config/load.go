@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -91,6 +92,8 @@ func (v variable) explain(err error) error {
 		return fmt.Errorf("not a duration; write it with a unit, such as %s", v.Default)
 	case int:
 		return fmt.Errorf("not a whole number; write one such as %s", v.Default)
+	case bool:
+		return errors.New("use true or false")
 	default:
 		return parse.Err
 	}
@@ -105,7 +108,7 @@ func (v variable) check() error {
 		return inBounds(v, x, time.ParseDuration)
 	case string:
 		if values := v.oneOf(); values != nil {
-			return checkOneOf(v.Name, x, values)
+			return checkOneOf(x, values)
 		}
 	}
 	switch v.kind {
@@ -115,6 +118,8 @@ func (v variable) check() error {
 		return checkFile(v.value.String())
 	case kindURL:
 		return checkURLs(v.value.Interface().(List))
+	case kindBrokers:
+		return checkBrokers(v.value.Interface().(List))
 	}
 	return nil
 }
@@ -136,14 +141,9 @@ func inBounds[T int | time.Duration](v variable, x T, parse func(string) (T, err
 	return nil
 }
 
-func checkOneOf(name, value string, values []string) error {
-	for _, v := range values {
-		if value == v {
-			return nil
-		}
-	}
-	if name == "KUBERELAY_SINK" && value == "kafka" {
-		return errors.New("kafka comes with a later release; use " + alternatives(values))
+func checkOneOf(value string, values []string) error {
+	if slices.Contains(values, value) {
+		return nil
 	}
 	return errors.New("use " + alternatives(values))
 }

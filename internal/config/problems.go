@@ -90,8 +90,11 @@ func (v variable) mayShow(value string) bool {
 }
 
 func (v variable) show(value string) string {
-	if v.kind == kindURL {
+	switch v.kind {
+	case kindURL:
 		return maskURLs(value)
+	case kindBrokers:
+		return maskBrokers(value)
 	}
 	return value
 }

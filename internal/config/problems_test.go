@@ -27,12 +27,17 @@ func TestProblems(t *testing.T) {
 		forms = "; write it as pods, deployments.apps, deployments.v1.apps, *.apps or *"
 		creds = "it holds credentials; take out all from // to @, and name a file in KUBERELAY_NATS_PASSWORD_FILE, " +
 			"KUBERELAY_NATS_TOKEN_FILE, KUBERELAY_NATS_CREDS_FILE or KUBERELAY_NATS_NKEY_FILE"
-		noServer = "not a URL of a NATS server; write it as nats://host:4222, several with commas"
-		address  = "not an address; write host:port or :port, such as 127.0.0.1:4222 or :8080"
-		noFile   = "there is no such file; write the path of a file that holds the value, not the value itself"
-		builtIn  = "the built-in server takes neither credentials nor TLS; set KUBERELAY_NATS_URL as well, or unset this"
-		cluster  = "not a name; use letters, digits, . _ and -, with a letter or digit first, at most 253"
-		noStream = "not the name of a stream; use letters, digits, - and _, at most 255"
+		noServer   = "not a URL of a NATS server; write it as nats://host:4222, several with commas"
+		address    = "not an address; write host:port or :port, such as 127.0.0.1:4222 or :8080"
+		noFile     = "there is no such file; write the path of a file that holds the value, not the value itself"
+		builtIn    = "the built-in server takes neither credentials nor TLS; set KUBERELAY_NATS_URL as well, or unset this"
+		cluster    = "not a name; use letters, digits, . _ and -, with a letter or digit first, at most 253"
+		mechanisms = "PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512"
+		noBroker   = "not the address of a broker; write it as host:9092, several with commas"
+		noTopic    = "not the name of a topic; use letters, digits, . _ and -, at most 249"
+		brokers    = "it holds credentials; take out all from the beginning to @, and use KUBERELAY_KAFKA_USER and KUBERELAY_KAFKA_PASSWORD_FILE"
+		kafka      = "KUBERELAY_SINK=kafka"
+		noStream   = "not the name of a stream; use letters, digits, - and _, at most 255"
 	)
 	for _, tc := range []struct {
 		env  []string
@@ -48,8 +53,8 @@ func TestProblems(t *testing.T) {
 		{[]string{"KUBERELAY_LOG_LEVEL=INFO"}, `="INFO": use debug, info, warn or error`},
 		{[]string{"KUBERELAY_LOG_FORMAT=xml"}, `="xml": use json or text`},
 		{[]string{"KUBERELAY_CONTENT_MODE=x"}, `="x": use binary or structured`},
-		{[]string{"KUBERELAY_SINK=kafka"}, `="kafka": kafka comes with a later release; use nats or stdout`},
-		{[]string{"KUBERELAY_SINK=file"}, `="file": use nats or stdout`},
+		{[]string{"KUBERELAY_SINK=file"}, `="file": use nats, kafka or stdout`},
+		{[]string{"KUBERELAY_KAFKA_TLS=ja"}, `="ja": use true or false`},
 		{[]string{"KUBERELAY_LISTEN_ADDR=8080"}, `="8080": ` + address},
 		{[]string{"KUBERELAY_LISTEN_ADDR=:http"}, `=":http": ` + address},
 		{[]string{"KUBERELAY_NATS_LISTEN=:65536"}, `=":65536": ` + address},
@@ -118,7 +123,43 @@ func TestProblems(t *testing.T) {
 		{[]string{"KUBERELAY_NATS_REPLICAS=3"}, `="3": the built-in server is only one; set KUBERELAY_NATS_URL to a cluster of servers, or unset this`},
 		{[]string{"KUBERELAY_RETRY_BASE_DELAY=1m"}, `="1m": longer than KUBERELAY_RETRY_MAX_DELAY, which is 30s; shorten it or raise the other`},
 
+		// Kafka.
+		{[]string{"KUBERELAY_KAFKA_BROKERS=", kafka}, `: KUBERELAY_SINK=kafka needs it; write for example KUBERELAY_KAFKA_BROKERS=kafka-0:9092,kafka-1:9092`},
+		{[]string{"KUBERELAY_KAFKA_BROKERS=kafka"}, `="kafka": without KUBERELAY_SINK events go to NATS; set KUBERELAY_SINK=kafka as well, or unset this`},
+		{[]string{"KUBERELAY_KAFKA_BROKERS=kafka:0", kafka}, `="kafka:0": ` + noBroker},
+		{[]string{"KUBERELAY_KAFKA_BROKERS=a,kafka:65536", kafka}, `="a,kafka:65536": ` + noBroker},
+		{[]string{"KUBERELAY_KAFKA_BROKERS=u:hunter2", kafka}, `="***": ` + noBroker},
+		{[]string{"KUBERELAY_KAFKA_BROKERS=a b", kafka}, `="***": ` + noBroker},
+		{[]string{"KUBERELAY_KAFKA_BROKERS=SSL://k:9092", kafka}, `="***": a broker has no scheme; write it as host:9092, and set KUBERELAY_KAFKA_TLS=true for TLS`},
+		{[]string{"KUBERELAY_KAFKA_BROKERS=k,u:hun,ter2@k:9092", kafka}, `="***": ` + brokers},
+		{[]string{"KUBERELAY_KAFKA_BROKERS=SASL_SSL://u:hunter2@k:9092", kafka}, `="***": ` + brokers},
+		{[]string{"KUBERELAY_KAFKA_TOPIC=a b"}, `="a b": ` + noTopic + `, and the places {group} and {resource}`},
+		{[]string{"KUBERELAY_KAFKA_TOPIC=.."}, `="..": ` + noTopic + `, and the places {group} and {resource}`},
+		{[]string{"KUBERELAY_KAFKA_TOPIC=a.{name}"}, `="a.{name}": ` + noTopic + `, and the places {group} and {resource}`},
+		{[]string{"KUBERELAY_KAFKA_TOPIC=a.{group}"}, `="a.{group}": a topic for each resource needs {resource} in its name; write it as kuberelay.{group}.{resource}`},
+		{[]string{"KUBERELAY_KAFKA_CHECKPOINT_TOPIC=a/b"}, `="a/b": ` + noTopic},
+		{[]string{"KUBERELAY_KAFKA_CHECKPOINT_TOPIC=kuberelay"}, `="kuberelay": it is KUBERELAY_KAFKA_TOPIC too; use another topic, or unset it`},
+		{[]string{"KUBERELAY_KAFKA_PARTITIONS=0"}, `="0": out of range; write 1 to 65535`},
+		{[]string{"KUBERELAY_KAFKA_REPLICATION=-2"}, `="-2": out of range; write -1 to 32767`},
+		{[]string{"KUBERELAY_KAFKA_REPLICATION=0"}, `="0": a topic has at least one replica; write the number of them, or -1 for the brokers' own default`},
+		{[]string{"KUBERELAY_KAFKA_CLEANUP_POLICY=compact,delete"}, `="compact,delete": use compact or delete`},
+		{[]string{"KUBERELAY_KAFKA_TOMBSTONES=true", "KUBERELAY_KAFKA_CLEANUP_POLICY=delete"}, `="true": they are for compacted topics; unset it, or KUBERELAY_KAFKA_CLEANUP_POLICY`},
+		{[]string{"KUBERELAY_KAFKA_COMPRESSION=zip"}, `="zip": use none, gzip, snappy, lz4 or zstd`},
+		{[]string{"KUBERELAY_KAFKA_TRANSACTIONAL_ID=a b"}, `="a b": there is a space or what does not print in it; write it as kuberelay.prod-eu1`},
+		{[]string{"KUBERELAY_KAFKA_TRANSACTIONAL_ID=a", "KUBERELAY_KAFKA_IDEMPOTENT=false"}, `="a": it is of no use while KUBERELAY_KAFKA_IDEMPOTENT is false; unset either`},
+		{[]string{"KUBERELAY_KAFKA_TLS_CA_FILE=" + cert}, `="` + cert + `": it is of no use without TLS; set KUBERELAY_KAFKA_TLS=true as well, or unset this`},
+		{[]string{"KUBERELAY_KAFKA_TLS_CA_FILE=" + text, "KUBERELAY_KAFKA_TLS=true"}, `="` + text + `": the file holds no certificate in PEM; write it as -----BEGIN CERTIFICATE-----`},
+		{[]string{"KUBERELAY_KAFKA_TLS_CERT_FILE=" + cert, "KUBERELAY_KAFKA_TLS=true"}, `="` + cert + `": a certificate needs its key; set KUBERELAY_KAFKA_TLS_KEY_FILE`},
+		{[]string{"KUBERELAY_KAFKA_SASL_MECHANISM=plain"}, `="plain": use ` + mechanisms},
+		{[]string{"KUBERELAY_KAFKA_SASL_MECHANISM=PLAIN"}, `="PLAIN": it needs a user and a password; set KUBERELAY_KAFKA_USER and KUBERELAY_KAFKA_PASSWORD_FILE`},
+		{[]string{"KUBERELAY_KAFKA_USER=u"}, `="u": it is of no use without a mechanism; set KUBERELAY_KAFKA_SASL_MECHANISM to ` + mechanisms},
+		{[]string{"KUBERELAY_KAFKA_USER=u", "KUBERELAY_KAFKA_SASL_MECHANISM=PLAIN"}, `="u": a user needs a password; name the file that holds it in KUBERELAY_KAFKA_PASSWORD_FILE`},
+		{[]string{"KUBERELAY_KAFKA_PASSWORD_FILE=" + text}, `="` + text + `": it is of no use without a mechanism; set KUBERELAY_KAFKA_SASL_MECHANISM to ` + mechanisms},
+		{[]string{"KUBERELAY_KAFKA_PASSWORD_FILE=hunter2", "KUBERELAY_KAFKA_SASL_MECHANISM=PLAIN", "KUBERELAY_KAFKA_USER=u"}, `: ` + noFile},
+		{[]string{"KUBERELAY_KAFKA_ACK_TIMEOUT=10"}, `="10": not a duration; write it with a unit, such as 10s`},
+
 		// Names that mean nothing. Their values may be secrets.
+		{[]string{"KUBERELAY_KAFKA_PASSWORD=hunter2"}, `: there is no such variable; did you mean KUBERELAY_KAFKA_PASSWORD_FILE?`},
 		{[]string{"KUBERELAY_RESOURCE=hunter2"}, `: there is no such variable; did you mean KUBERELAY_RESOURCES?`},
 		{[]string{"KUBERELAY_NATS_PASSWORD=hunter2"}, `: there is no such variable; did you mean KUBERELAY_NATS_PASSWORD_FILE?`},
 		{[]string{"KUBERELAY_NATS_TOKEN=hunter2"}, `: there is no such variable; did you mean KUBERELAY_NATS_TOKEN_FILE?`},

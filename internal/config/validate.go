@@ -2,10 +2,7 @@ package config
 
 import (
 	"bytes"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
-	"os"
 	"regexp"
 	"strings"
 
@@ -30,7 +27,8 @@ func (c *Config) validate(p *problems) {
 	c.Event.validate(p)
 	c.NATS.validateNames(p)
 	c.NATS.validateCredentials(p)
-	c.NATS.validateTLS(p)
+	p.checkTLS(tlsFiles{"KUBERELAY_NATS_TLS", c.NATS.CAFile, c.NATS.CertFile, c.NATS.KeyFile})
+	c.validateKafka(p)
 	if c.Event.Sink == SinkNATS && len(c.NATS.URLs) == 0 && !p.has("KUBERELAY_NATS_URL") {
 		c.validateBuiltIn(p)
 	}
@@ -125,34 +123,6 @@ func (n *NATS) validateCredentials(p *problems) {
 	}
 }
 
-func (n *NATS) validateTLS(p *problems) {
-	const ca, cert, key = "KUBERELAY_NATS_TLS_CA_FILE", "KUBERELAY_NATS_TLS_CERT_FILE", "KUBERELAY_NATS_TLS_KEY_FILE"
-	if pem := p.read(ca, n.CAFile); pem != nil && !x509.NewCertPool().AppendCertsFromPEM(pem) {
-		p.add(ca, "the file holds no certificate in PEM; write it as -----BEGIN CERTIFICATE-----")
-	}
-	switch {
-	case p.has(cert) || p.has(key):
-	case n.CertFile != "" && n.KeyFile == "":
-		p.add(cert, "a certificate needs its key; set %s", key)
-	case n.CertFile == "" && n.KeyFile != "":
-		p.add(key, "a key needs its certificate; set %s", cert)
-	case n.CertFile != "":
-		if _, err := tls.LoadX509KeyPair(n.CertFile, n.KeyFile); err != nil {
-			p.add(cert, "it does not go with %s: %w; both must be in PEM and of one pair", key, withoutPath(err))
-		}
-	}
-}
-
-// withoutPath leaves out the name of a file that vanished or changed since it was
-// checked.
-func withoutPath(err error) error {
-	var in *os.PathError
-	if errors.As(err, &in) {
-		return in.Err
-	}
-	return err
-}
-
 // validateBuiltIn refuses what the built-in server would not heed.
 func (c *Config) validateBuiltIn(p *problems) {
 	for _, v := range []struct{ name, value string }{
@@ -175,18 +145,4 @@ func (c *Config) validateBuiltIn(p *problems) {
 	if c.Server.DataDir == "" {
 		p.add("KUBERELAY_DATA_DIR", "there is no home folder to keep the built-in server's files in; set it to a folder")
 	}
-}
-
-// read gives what a file holds, nil where there is none or where it was found
-// wrong already.
-func (p *problems) read(name, path string) []byte {
-	if path == "" || p.has(name) {
-		return nil
-	}
-	content, err := os.ReadFile(path)
-	if err != nil {
-		p.add(name, "the file cannot be read: %w", withoutPath(err))
-		return nil
-	}
-	return content
 }

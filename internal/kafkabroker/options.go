@@ -17,6 +17,7 @@ const (
 	Plaintext     Listener = "PLAINTEXT"
 	SASLPlaintext Listener = "SASL_PLAINTEXT"
 	SSL           Listener = "SSL"
+	Proxied       Listener = "PROXIED" // plaintext, whose clients are sent elsewhere: see Advertise
 	SASLSSL       Listener = "SASL_SSL"
 
 	controller Listener = "CONTROLLER" // the broker's own
@@ -31,6 +32,9 @@ type Options struct {
 	Dir string
 	// Listeners are the listeners beside Plaintext, each on a port of its own.
 	Listeners []Listener
+	// Advertise gives, for the Proxied listener's address, the one that clients are
+	// told to connect to. It is asked at each start.
+	Advertise func(addr string) string
 	// Users are who may log in on the SASL listeners, with their passwords, by
 	// PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512. Those of SCRAM are kept with the
 	// data: for a Dir that has some, what was said when it was made holds.
@@ -67,6 +71,10 @@ func (o Options) validate() error {
 	var tls, sasl bool
 	for i, l := range o.Listeners {
 		switch l {
+		case Proxied:
+			if o.Advertise == nil {
+				return errors.New("a proxied listener needs Advertise")
+			}
 		case SASLPlaintext:
 			sasl = true
 		case SSL:
@@ -74,7 +82,7 @@ func (o Options) validate() error {
 		case SASLSSL:
 			sasl, tls = true, true
 		default:
-			return fmt.Errorf("there is no further listener %q: use %s, %s or %s", l, SASLPlaintext, SSL, SASLSSL)
+			return fmt.Errorf("there is no further listener %q: use %s, %s, %s or %s", l, Proxied, SASLPlaintext, SSL, SASLSSL)
 		}
 		if slices.Contains(o.Listeners[:i], l) {
 			return fmt.Errorf("listener %s is named twice", l)

@@ -54,9 +54,14 @@ func (o Options) properties(ports map[Listener]port) map[string]string {
 		url := string(l) + "://" + ports[l].address()
 		listeners = append(listeners, url)
 		protocol := l
-		if l == controller {
+		if l == controller || l == Proxied {
 			protocol = Plaintext
-		} else {
+		}
+		switch l {
+		case controller:
+		case Proxied:
+			advertised = append(advertised, string(l)+"://"+o.Advertise(ports[l].address()))
+		default:
 			advertised = append(advertised, url)
 		}
 		protocols = append(protocols, string(l)+":"+string(protocol))

@@ -67,6 +67,25 @@ func matches(filter, subject string) bool {
 	return len(f) == len(s)
 }
 
+// A writer's marker is of no resource and in no namespace.
+func TestFilterOfAWriter(t *testing.T) {
+	e := writerStarted(t, "w")
+	every, err := ParseSelector("*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range []Filter{{}, {Cluster: "prod"}} {
+		if !f.Match(e) {
+			t.Errorf("%+v leaves it out", f)
+		}
+	}
+	for _, f := range []Filter{{Cluster: "other"}, {Resources: []Selector{every}}, {Namespaces: []string{""}}} {
+		if f.Match(e) {
+			t.Errorf("%+v takes it", f)
+		}
+	}
+}
+
 func TestFilter(t *testing.T) {
 	everything := []string{"deployment", "deployment marker", "event", "goose", "goose marker", "new event", "pod", "pod elsewhere", "pod of staging", "pods marker", "role", "snapshot", "snapshot marker"}
 	for _, tc := range []struct {

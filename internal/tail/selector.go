@@ -85,7 +85,7 @@ func plural(singular string) string {
 
 func (s Selector) match(m *event.Message) bool {
 	switch {
-	case s.group != wild && s.group != m.Key.Group:
+	case m.Key.Resource == "", s.group != wild && s.group != m.Key.Group: // a writer's marker is of no resource
 		return false
 	case s.kind == "":
 		return len(s.plurals) == 0 || slices.Contains(s.plurals, m.Key.Resource)

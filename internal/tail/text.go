@@ -16,6 +16,7 @@ import (
 //
 //	15:04:05.000  created   pods            default/web-1   v12345  watch
 //	15:04:06.000  snapshot completed  pods  12 objects
+//	15:04:07.000  writer started  kuberelay:2  forwarder-7d4b
 //
 // The time is when the forwarder observed the change, with the date unless it is
 // today. Columns grow with what they have held; what is longer than is good for a
@@ -66,10 +67,16 @@ func (t *Text) Line(e Event) string {
 	at := t.time(e)
 	l.add(columnTime, fmt.Sprintf("%*s", t.columns[columnTime], at), "")
 	l.add(columnType, word(m), color(m))
-	l.add(columnResource, show(m.Key.GroupResource().String()), "")
-	if m.Marker {
+	switch {
+	case event.Type(m.Attribute("type")) == event.WriterStarted:
+		writer, partition := started(m)
+		l.add(columnResource, show(partition), "")
+		l.end(show(writer), "")
+	case m.Marker:
+		l.add(columnResource, show(m.Key.GroupResource().String()), "")
 		l.end(count(m), "")
-	} else {
+	default:
+		l.add(columnResource, show(m.Key.GroupResource().String()), "")
 		l.add(columnName, name(m.Key), "")
 		l.add(columnVersion, version(m), "")
 		l.end(cause(m), "")
@@ -218,6 +225,19 @@ func count(m *event.Message) string {
 		return "1 object"
 	}
 	return fmt.Sprintf("%d objects", data.Count)
+}
+
+// started is who writes from a writer's marker on, and the partition that it is in.
+func started(m *event.Message) (writer, partition string) {
+	var data struct {
+		Writer    string `json:"writer"`
+		Topic     string `json:"topic"`
+		Partition int    `json:"partition"`
+	}
+	if json.Unmarshal(m.Data, &data) != nil {
+		return "", ""
+	}
+	return data.Writer, fmt.Sprintf("%s:%d", data.Topic, data.Partition)
 }
 
 // show gives a word as it is if it prints and cannot be taken for several, else as

@@ -55,6 +55,15 @@ func marker(t testing.TB, typ event.Type, r event.Resource, objects int) Event {
 	return Event{Message: m, Cluster: "prod", Stored: someTime}
 }
 
+func writerStarted(t testing.TB, writer string) Event {
+	t.Helper()
+	m, err := event.Builder{Cluster: "prod"}.WriterStarted(writer, "s1", "kuberelay", 2, someTime)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Event{Message: m, Cluster: "prod", Stored: someTime}
+}
+
 // of gives the event to another cluster.
 func (e Event) of(cluster string) Event {
 	e.Cluster = cluster
@@ -96,6 +105,7 @@ func TestLine(t *testing.T) {
 		{"snapshot completed", marker(t, event.SnapshotCompleted, pods, 12), "15:04:05.678  snapshot completed  pods  12 objects"},
 		{"one object", marker(t, event.SnapshotCompleted, pods, 1), "15:04:05.678  snapshot completed  pods  1 object"},
 		{"none", marker(t, event.SnapshotCompleted, pods, 0), "15:04:05.678  snapshot completed  pods  0 objects"},
+		{"writer started", writerStarted(t, "forwarder-7d4b"), "15:04:05.678  writer started  kuberelay:2  forwarder-7d4b"},
 		{"another day", change(t, event.Created, pods, "default", "web-1", "1", func(c *event.Change) { c.Observed = someTime.AddDate(0, 0, -1) }), "2026-02-28 15:04:05.678  created   pods            default/web-1   v1      watch"},
 		{"of another writer", foreign("com.example.thing", "x"), "15:04:06.678  com.example.thing  pods   default/web     -"},
 	} {

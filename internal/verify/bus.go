@@ -5,37 +5,37 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish"
-	"github.com/kuberelay/kuberelay/internal/publish/nats"
 )
 
-// stream is what is asked of the bus.
-type stream interface {
-	// Subscribe brings every message.
-	Subscribe(ctx context.Context, o nats.SubscribeOptions, yield func(*event.Message, nats.Delivery) error) error
-	// Load, Last and At say what the stream holds at this moment: of all objects,
-	// of one, and at one position.
-	Load(ctx context.Context, yield func(event.Key, event.Acked) error) error
-	Last(ctx context.Context, k event.Key) (publish.Stored, error)
+// source brings what is on a bus to a follower.
+type source interface {
+	// lasts yields the position of each object's last message.
+	lasts(ctx context.Context, each func(event.Key, uint64)) error
+	// run brings what comes, on a bus that does so unasked, until ctx ends.
+	run(ctx context.Context, f *follower)
+	// catchUp brings all that is on the bus when it is called. CatchUpWith brings at
+	// least what is there of one object, and tells whether there was any.
+	catchUp(ctx context.Context, f *follower) error
+	catchUpWith(ctx context.Context, f *follower, k event.Key) (more bool, err error)
+	// At reads the message of an object at a position.
 	At(ctx context.Context, k event.Key, position uint64) (publish.Stored, error)
+	// report says how far the bus has been read. Positions in the report are as
+	// people want them from then on.
+	report(r *Report)
+	Close() error
 }
 
-var _ stream = (*nats.Bus)(nil)
-
-const (
-	busPatience = 15 * time.Second // without a message, before it is held to be unreachable
-	askAgain    = time.Second      // what the end of the stream is, while waiting for it
-)
-
-var errChanged = errors.New("the stream lost messages, or was made anew, while it was read; verify again")
+var errChanged = errors.New("the bus lost messages, or was made anew, while it was read; verify again")
 
 // follower reads the stream from its start and goes on for as long as it runs.
 type follower struct {
-	bus   stream
+	bus   source
 	place place
 	form  form
 
@@ -43,40 +43,42 @@ type follower struct {
 	// before it the data need not be looked at.
 	ends map[event.Key]uint64
 
-	mu       sync.Mutex
-	history  *history
-	position uint64        // everything up to it has been read
-	moved    chan struct{} // closed at each change
-	trouble  error         // why nothing comes, nil if all is well
-	ended    error         // why run ended
+	mu      sync.Mutex
+	history *history
+	read    map[publish.Log]uint64 // everything up to it has been read
+	moved   chan struct{}          // closed at each change
+	trouble error                  // why nothing comes, nil if all is well
+	ended   error                  // why run ended
 }
 
-func newFollower(bus stream, p place, f form, depth int, retention time.Duration) *follower {
+func newFollower(bus source, p place, f form, depth int, retention time.Duration) *follower {
 	return &follower{
-		bus: bus, place: p, form: f, ends: map[event.Key]uint64{}, moved: make(chan struct{}),
+		bus: bus, place: p, form: f, ends: map[event.Key]uint64{}, read: map[publish.Log]uint64{}, moved: make(chan struct{}),
 		history: &history{
-			depth: depth, retention: retention, now: time.Now,
+			depth: depth, retention: retention, now: time.Now, show: decimal,
 			objects: map[event.Key]*object{}, markers: map[string]string{},
 		},
 	}
 }
 
-// run reads until ctx ends or the bus cannot be read.
-func (f *follower) run(ctx context.Context) {
+func decimal(position uint64) string { return strconv.FormatUint(position, 10) }
+
+// askWith makes the history ask the bus under ctx.
+func (f *follower) askWith(ctx context.Context) {
 	f.history.kept = func(k event.Key, position uint64) (bool, error) {
 		s, err := f.bus.At(ctx, k, position)
 		return s.Acked.Position != 0, err
 	}
-	err := f.bus.Subscribe(ctx, nats.SubscribeOptions{
-		From:    nats.FromStart,
-		Notify:  func(err error) { f.change(func() { f.trouble = err }) },
-		Foreign: f.takeForeign,
-	}, f.take)
-	f.change(func() {
-		if f.ended == nil {
-			f.ended = err
-		}
-	})
+}
+
+// run reads until ctx ends or the bus cannot be read.
+func (f *follower) run(ctx context.Context) { f.bus.run(ctx, f) }
+
+func (f *follower) catchUp(ctx context.Context) error { return f.bus.catchUp(ctx, f) }
+
+func (f *follower) catchUpWith(ctx context.Context, k event.Key) error {
+	_, err := f.bus.catchUpWith(ctx, f, k)
+	return err
 }
 
 // change changes what others wait for.
@@ -89,7 +91,7 @@ func (f *follower) change(do func()) {
 }
 
 // take is given each message by Subscribe.
-func (f *follower) take(m *event.Message, d nats.Delivery) error {
+func (f *follower) take(m *event.Message, d publish.Delivery) error {
 	if m.Marker {
 		return f.advance(d, func() error {
 			f.history.addMarker(m.Key, d.Subject, m.ID, event.Type(m.Attribute("type")), d.Position)
@@ -110,26 +112,32 @@ func (f *follower) take(m *event.Message, d nats.Delivery) error {
 }
 
 // takeForeign takes a message that is no event.
-func (f *follower) takeForeign(d nats.Delivery, err error) {
-	_, _, key, _, parseErr := event.ParseSubject(d.Subject)
-	if parseErr != nil {
-		key = event.Key{}
-	}
-	failure := f.advance(d, func() error { f.history.addForeign(key, d.Subject, d.Position, err); return nil })
-	if failure != nil {
-		f.change(func() { f.ended = failure })
+func (f *follower) takeForeign(d publish.Delivery, err error) {
+	k, name := f.place.key(d.Subject), f.place.name(d.Subject)
+	f.keep(f.advance(d, func() error { f.history.addForeign(k, name, d.Position, err); return nil }))
+}
+
+// takeTombstone takes a record without a value.
+func (f *follower) takeTombstone(k event.Key, d publish.Delivery) {
+	f.keep(f.advance(d, func() error { f.history.addTombstone(k, d.Position); return nil }))
+}
+
+// keep keeps an error for whoever waits.
+func (f *follower) keep(err error) {
+	if err != nil {
+		f.change(func() { f.ended = err })
 	}
 }
 
-// advance lets others see the stream up to a delivery.
-func (f *follower) advance(d nats.Delivery, add func() error) (err error) {
+// advance lets others see the bus up to a delivery.
+func (f *follower) advance(d publish.Delivery, add func() error) (err error) {
 	f.change(func() {
-		if d.Position <= f.position {
+		if d.Position <= f.read[d.Log] {
 			err = errChanged
 			return
 		}
 		if err = add(); err == nil {
-			f.position = d.Position
+			f.read[d.Log] = d.Position
 		}
 	})
 	return err
@@ -162,105 +170,24 @@ func (f form) readData(e busEvent, data []byte) (d digest, problems []string) {
 	return digestOf(t), problems
 }
 
-// end asks the bus for the position of the last message of any object, and with
-// each for that of every object whose last message is an event.
-func (f *follower) end(ctx context.Context, each func(event.Key, uint64)) (end uint64, err error) {
-	err = f.bus.Load(ctx, func(k event.Key, a event.Acked) error {
-		end = max(end, a.Position)
-		if each != nil && a.UID != "" {
-			each(k, a.Position)
-		}
-		return nil
-	})
-	if err != nil {
-		return 0, fmt.Errorf("read the bus: %w", err)
-	}
-	return end, nil
-}
-
-// catchUp waits until everything has been read that was on the bus when it was
-// called.
-func (f *follower) catchUp(ctx context.Context) error {
-	return f.await(ctx, func(ctx context.Context) (func() bool, error) {
-		end, err := f.end(ctx, nil)
-		return func() bool { return f.position >= end }, err
-	})
-}
-
-// catchUpWith does the same for one object alone, which is cheaper.
-func (f *follower) catchUpWith(ctx context.Context, k event.Key) error {
-	return f.await(ctx, func(ctx context.Context) (func() bool, error) {
-		last, err := f.bus.Last(ctx, k)
-		if err != nil {
-			return nil, fmt.Errorf("read the bus: %w", err)
-		}
-		return func() bool { return f.position >= last.Acked.Position }, nil
-	})
-}
-
-// await waits for what aim says. What is waited for may be removed from the bus
-// before it is read, so aim is asked again from time to time.
-func (f *follower) await(ctx context.Context, aim func(context.Context) (reached func() bool, err error)) error {
-	progress, since := uint64(0), time.Now()
-	for {
-		reached, err := aim(ctx)
-		if err != nil {
-			return err
-		}
-		again := time.NewTimer(askAgain)
-		for waiting := true; waiting; {
-			f.mu.Lock()
-			done, ended, position, moved := reached(), f.ended, f.position, f.moved
-			f.mu.Unlock()
-			switch {
-			case ended != nil:
-				again.Stop()
-				return fmt.Errorf("read the bus: %w", ended)
-			case done:
-				again.Stop()
-				return nil
-			case position != progress:
-				progress, since = position, time.Now()
-			}
-			select {
-			case <-moved:
-			case <-again.C:
-				waiting = false
-			case <-ctx.Done():
-				again.Stop()
-				return ctx.Err()
-			}
-		}
-		if time.Since(since) > busPatience {
-			return f.silence()
-		}
-	}
-}
-
-func (f *follower) silence() error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.trouble != nil {
-		return fmt.Errorf("read the bus: %w", f.trouble)
-	}
-	return fmt.Errorf("read the bus: nothing came for %s after position %d", busPatience, f.position)
-}
-
 // resolveDoubts reads every object in doubt until its doubts are excused or its
 // last message has been read, and then decides.
 func (f *follower) resolveDoubts(ctx context.Context) error {
 	f.mu.Lock()
-	upTo := f.position
+	upTo := uint64(0)
+	for _, position := range f.read {
+		upTo = max(upTo, position)
+	}
 	f.mu.Unlock()
 	for {
 		open := f.openDoubts(upTo)
 		waiting := false
 		for _, k := range open {
-			behind, err := f.readOn(ctx, k)
+			more, err := f.bus.catchUpWith(ctx, f, k)
 			if err != nil {
 				return err
 			}
-			waiting = waiting || behind
+			waiting = waiting || more
 		}
 		if !waiting {
 			break
@@ -284,22 +211,6 @@ func (f *follower) openDoubts(upTo uint64) []event.Key {
 		}
 	}
 	return keys
-}
-
-// readOn tells whether an object has messages that had not been read, and waits
-// for them.
-func (f *follower) readOn(ctx context.Context, k event.Key) (bool, error) {
-	last, err := f.bus.Last(ctx, k)
-	if err != nil {
-		return false, fmt.Errorf("read the bus: %w", err)
-	}
-	f.mu.Lock()
-	behind := f.position < last.Acked.Position
-	f.mu.Unlock()
-	if !behind {
-		return false, nil
-	}
-	return true, f.catchUpWith(ctx, k)
 }
 
 // mark notes that a listing has found an object, and gives its last event.
@@ -361,6 +272,6 @@ func (f *follower) glimpses(of map[event.Key]*candidate) map[event.Key]*glimpse 
 func (f *follower) report(r *Report) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	r.Messages, r.Position = f.history.messages, f.position
+	r.Messages, r.Position = f.history.messages, f.read[publish.Log{}]
 	r.Problems = append(r.Problems, f.history.problems...)
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/nats"
 )
 
@@ -24,8 +25,8 @@ type slow struct {
 	once   sync.Once
 }
 
-func (s *slow) Subscribe(ctx context.Context, o nats.SubscribeOptions, yield func(*event.Message, nats.Delivery) error) error {
-	return s.Bus.Subscribe(ctx, o, func(m *event.Message, d nats.Delivery) error {
+func (s *slow) Subscribe(ctx context.Context, o publish.SubscribeOptions, yield func(*event.Message, publish.Delivery) error) error {
+	return s.Bus.Subscribe(ctx, o, func(m *event.Message, d publish.Delivery) error {
 		err := yield(m, d)
 		if strings.Contains(m.ID, s.at) {
 			s.once.Do(func() { close(s.seen); <-s.resume })
@@ -63,7 +64,7 @@ func TestDroppedWhileRead(t *testing.T) {
 				w.publish(event.Created, configMaps, invented(fmt.Sprintf("other-%d", i), fmt.Sprint(i), 2+i))
 			}
 			bus := &slow{Bus: w.bus, at: "uid-h.1", seen: make(chan struct{}), resume: make(chan struct{})}
-			f := newFollower(bus, place{"kuberelay", clusterName}, form{}, busDepth, w.opts.DeleteRetention)
+			f := newFollower(natsSource{bus}, place{Prefix: "kuberelay", Cluster: clusterName}, form{}, busDepth, w.opts.DeleteRetention)
 			ctx, cancel := context.WithTimeout(t.Context(), limit)
 			defer cancel()
 			var following sync.WaitGroup
@@ -116,7 +117,7 @@ func BenchmarkFollow(b *testing.B) {
 		b.Fatal("the object is written in another way")
 	}
 	builder := event.Builder{Cluster: clusterName}
-	at := place{"kuberelay", clusterName}
+	at := place{Prefix: "kuberelay", Cluster: clusterName}
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
@@ -139,7 +140,7 @@ func BenchmarkFollow(b *testing.B) {
 			b.Fatal(err)
 		}
 		b.StartTimer()
-		if err := f.take(m, nats.Delivery{Subject: event.Subject("kuberelay", clusterName, k), Position: uint64(n + 1), Stored: someTime}); err != nil {
+		if err := f.take(m, publish.Delivery{Subject: event.Subject("kuberelay", clusterName, k), Position: uint64(n + 1), Stored: someTime}); err != nil {
 			b.Fatal(err)
 		}
 	}

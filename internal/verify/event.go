@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuberelay/kuberelay/internal/event"
-	"github.com/kuberelay/kuberelay/internal/publish/nats"
+	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
 // busEvent is one message of the stream as far as it is remembered.
@@ -28,6 +28,7 @@ type busEvent struct {
 	Epoch    uint16
 
 	Truncated bool // only metadata is in the data
+	Whole     bool // nothing is missing before it, see publish.Delivery
 
 	// Digest is that of the data in normal form, of a truncated event that of its
 	// metadata. It is zero where the data was not looked at: of a delete, and of an
@@ -67,19 +68,53 @@ func newer(a, b string) bool {
 }
 
 // place is where the events of a cluster are to be found.
-type place struct{ Prefix, Cluster string }
+type place struct {
+	Prefix, Cluster string
+	Records         bool // on Kafka: what is filed under a subject has a key there
+}
+
+// subject is what an object's events are filed under.
+func (p place) subject(cluster string, k event.Key) string {
+	if p.Records {
+		return event.PartitionKey(cluster, k)
+	}
+	return event.Subject(p.Prefix, cluster, k)
+}
+
+// key is the object whose subject it is, the zero value if it is none's.
+func (p place) key(subject string) event.Key {
+	var k event.Key
+	var err error
+	if p.Records {
+		_, k, err = event.ParsePartitionKey(subject)
+	} else {
+		_, _, k, _, err = event.ParseSubject(subject)
+	}
+	if err != nil {
+		return event.Key{}
+	}
+	return k
+}
+
+// name says what is filed under a subject.
+func (p place) name(subject string) string {
+	if p.Records {
+		return fmt.Sprintf("a record with the key %q", subject)
+	}
+	return fmt.Sprintf("a message on subject %q", subject)
+}
 
 // read makes a busEvent of a message, its digest left out. The problems are what
 // is wrong with the message by itself. An error means that it is no event of an
 // object.
-func (p place) read(m *event.Message, d nats.Delivery) (e busEvent, problems []string, err error) {
+func (p place) read(m *event.Message, d publish.Delivery) (e busEvent, problems []string, err error) {
 	wrong := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 	get := m.Attribute
 	e = busEvent{
 		Key: m.Key, Position: d.Position, Stored: d.Stored,
 		ID: strings.Clone(m.ID), Type: knownType(get("type")),
 		UID: plain(get("uid")), Version: plain(get("resourceversion")), Previous: plain(get("previousversion")),
-		Truncated: get("truncated") == "true",
+		Truncated: get("truncated") == "true", Whole: d.Whole,
 	}
 	if e.Type == "" {
 		return e, nil, fmt.Errorf("unknown type %q", get("type"))
@@ -126,7 +161,9 @@ func (p place) readIdentity(get func(string) string, k event.Key, subject string
 	cluster, key, err := event.ParsePartitionKey(get("partitionkey"))
 	if err != nil {
 		wrong("partitionkey is %q, which is no object's", get("partitionkey"))
-	} else if want := event.Subject(p.Prefix, cluster, key); want != subject {
+	} else if want := p.subject(cluster, key); want != subject && p.Records {
+		wrong("partitionkey is %q, the record's key %q", want, subject)
+	} else if want != subject {
 		wrong("partitionkey %q belongs to subject %q", get("partitionkey"), want)
 	}
 	if got := plain(get("name")); got != k.Name {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
 // history folds the messages of a stream, in the order of their positions, into
@@ -21,12 +22,23 @@ import (
 // which alone could have pushed out those between, or if a purge may have taken
 // them.
 //
+// On Kafka compaction takes the part of dropping, and any later event of the object may
+// be its reason, so depth is 1. There it may be known too that nothing is missing in
+// the partition up to an event: then all rules hold for certain.
+//
 // It needs no clock and no bus: both are functions. It is not safe for use by
 // several goroutines.
 type history struct {
 	depth     int           // messages that the stream keeps of an object
 	retention time.Duration // how long a delete stays before it is purged
 	now       func() time.Time
+
+	// forgets: a delete may stay on the bus after the retention, when the writer does
+	// not know of it any more. Repeats: an event may be there several times in a row.
+	forgets, repeats bool
+
+	// show is how people write a position.
+	show func(position uint64) string
 
 	// kept asks the bus whether it still has the object's message at a position.
 	kept func(k event.Key, position uint64) (bool, error)
@@ -45,6 +57,7 @@ type object struct {
 	oldVersion  bool   // the last event is a delete whose version may be of an earlier epoch
 	count       int    // events so far
 	foreign     bool   // the last message is no event
+	split       bool   // it has events in several partitions
 	mark        uint32 // the last listing in which it was found
 
 	watched bool       // recent is kept
@@ -74,8 +87,10 @@ func (h *history) add(e busEvent, problems []string) error {
 		h.report(e, Malformed, p)
 	}
 	o.count++
-	if err := h.check(o, e); err != nil {
-		return err
+	if !h.isElsewhere(o, e) {
+		if err := h.check(o, e); err != nil {
+			return err
+		}
 	}
 	o.oldVersion = false
 	if e.Type == event.Deleted {
@@ -98,11 +113,38 @@ func (o *object) remember(e busEvent) {
 	o.recent = append(o.recent, e)
 }
 
-// addForeign takes a message that is no event of ours, k being what its subject
-// says.
-func (h *history) addForeign(k event.Key, subject string, position uint64, err error) {
+// isElsewhere reports, once, that an object has events in several partitions, between
+// which there is no order.
+func (h *history) isElsewhere(o *object, e busEvent) bool {
+	was, is := publish.Partition(o.last.Position), publish.Partition(e.Position)
+	if o.last.Position == 0 || was == is {
+		return false
+	}
+	if !o.split {
+		o.split = true
+		h.report(e, Misordered, fmt.Sprintf("its events are in the partitions %d and %d", was, is))
+	}
+	return true
+}
+
+// addTombstone takes what says that the bus has no event of the object any more.
+func (h *history) addTombstone(k event.Key, position uint64) {
 	h.messages++
-	p := Problem{Kind: Malformed, Position: position, Detail: fmt.Sprintf("a message on subject %q is no event of ours: %v", subject, err)}
+	o := h.objects[k]
+	if o == nil {
+		return
+	}
+	if o.last.live() {
+		h.report(busEvent{Key: k, Position: position, Version: o.last.Version}, Misordered, "a tombstone follows an event that shows the object as existing")
+	}
+	o.last, o.oldVersion, o.foreign = busEvent{}, false, false
+}
+
+// addForeign takes a message that is no event of ours, k being what its subject
+// says, which name names.
+func (h *history) addForeign(k event.Key, name string, position uint64, err error) {
+	h.messages++
+	p := Problem{Kind: Malformed, Position: position, Detail: fmt.Sprintf("%s is no event of ours: %v", name, err)}
 	if k.Resource != "" {
 		p.setKey(k)
 		if o := h.objects[k]; o != nil {
@@ -117,11 +159,11 @@ func (h *history) addMarker(k event.Key, subject, id string, t event.Type, posit
 	h.messages++
 	p := Problem{Position: position}
 	p.setKey(k)
-	if t != event.SnapshotStarted && t != event.SnapshotCompleted {
+	if t != event.SnapshotStarted && t != event.SnapshotCompleted && t != event.WriterStarted {
 		p.Kind, p.Detail = Malformed, fmt.Sprintf("unknown type %q of a marker", t)
 		h.problems = append(h.problems, p)
 	}
-	if h.markers[subject] == id {
+	if h.markers[subject] == id && !h.repeats {
 		p.Kind, p.Detail = Misordered, fmt.Sprintf("the marker %q is there twice", id)
 		h.problems = append(h.problems, p)
 	}
@@ -139,8 +181,10 @@ func (h *history) check(o *object, e busEvent) error {
 		return nil
 	case last.UID == "":
 		if !e.begins() {
-			h.doubt(o, e, false, "the first event of uid %q is of type %s", e.UID, e.Type.Short())
+			h.suspect(o, e, e.Whole, false, fmt.Sprintf("the first event of uid %q is of type %s", e.UID, e.Type.Short()))
 		}
+		return nil
+	case h.repeats && e.ID == last.ID && e.Epoch == last.Epoch:
 		return nil
 	}
 	if o.oldVersion {
@@ -154,20 +198,23 @@ func (h *history) check(o *object, e busEvent) error {
 	if detail == "" {
 		return nil
 	}
-	kept, err := h.kept(e.Key, last.Position)
-	if err != nil {
-		return err
-	}
-	detail += fmt.Sprintf(", after the event at %d", last.Position)
-	if kept {
-		h.report(e, Misordered, detail)
+	// The writer of e saw nothing of the object: the delete was gone, or forgotten.
+	anew := last.Type == event.Deleted && last.UID == e.UID && e.begins() && e.Previous == ""
+	if anew && h.forgets && e.Stored.Sub(last.Stored) >= h.retention-time.Second { // it goes by whole seconds
 		return nil
 	}
-	if last.Type == event.Deleted && last.UID == e.UID && e.begins() && e.Previous == "" {
-		return nil // the delete itself is gone: the writer of e saw nothing of the object
+	certain := e.Whole
+	if !certain {
+		var err error
+		if certain, err = h.kept(e.Key, last.Position); err != nil {
+			return err
+		}
+	}
+	if anew && !certain {
+		return nil
 	}
 	purge = purge && h.now().Sub(last.Stored) >= h.retention
-	h.doubt(o, e, purge, "%s", detail)
+	h.suspect(o, e, certain, purge, detail+", after the event at "+h.show(last.Position))
 	return nil
 }
 
@@ -225,8 +272,13 @@ func (h *history) report(e busEvent, kind Kind, detail string) {
 	h.problems = append(h.problems, busProblem(e, kind, detail))
 }
 
-func (h *history) doubt(o *object, e busEvent, purge bool, format string, args ...any) {
-	h.doubts = append(h.doubts, doubt{e.Key, busProblem(e, Misordered, fmt.Sprintf(format, args...)), o.count, purge})
+// suspect reports a broken rule if it is certain, and else keeps it in mind.
+func (h *history) suspect(o *object, e busEvent, certain, purge bool, detail string) {
+	if certain {
+		h.report(e, Misordered, detail)
+		return
+	}
+	h.doubts = append(h.doubts, doubt{e.Key, busProblem(e, Misordered, detail), o.count, purge})
 }
 
 func busProblem(e busEvent, kind Kind, detail string) Problem {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
 var (
@@ -29,12 +30,21 @@ const testDepth = 4
 //
 //	drop 3                messages 1 to 3 are no longer there
 //	foreign               a message that is no event
-func fold(t *testing.T, script []string) *history {
+//
+// On Kafka there are besides
+//
+//	updated A 7 <5 p2     in partition 2
+//	updated A 7 <5 whole  with nothing missing before it
+//	tombstone
+func fold(t *testing.T, script []string, change ...func(*history)) *history {
 	t.Helper()
 	first := uint64(1) // the oldest message on the bus
 	h := &history{
-		depth: testDepth, retention: time.Hour,
+		depth: testDepth, retention: time.Hour, show: decimal,
 		objects: map[event.Key]*object{}, markers: map[string]string{},
+	}
+	for _, f := range change {
+		f(h)
 	}
 	var position uint64
 	h.now = func() time.Time { return someTime.Add(time.Duration(position) * time.Minute) }
@@ -60,6 +70,9 @@ func fold(t *testing.T, script []string) *history {
 		case "foreign":
 			h.addForeign(web, "s", position, errors.New("nonsense"))
 			continue
+		case "tombstone":
+			h.addTombstone(web, position)
+			continue
 		}
 		e := busEvent{
 			Key: web, Position: position, Stored: h.now(), Type: event.Type("io.kuberelay.object." + words[0]), UID: words[1], Version: words[2],
@@ -69,8 +82,13 @@ func fold(t *testing.T, script []string) *history {
 			e.ID = e.UID + ".deleted"
 		}
 		for _, w := range words[3:] {
+			partition := 0
 			if previous, ok := strings.CutPrefix(w, "<"); ok {
 				e.Previous = previous
+			} else if w == "whole" {
+				e.Whole = true
+			} else if _, err := fmt.Sscanf(w, "p%d", &partition); err == nil {
+				e.Position = publish.PositionOf(partition, int64(position))
 			} else if _, err := fmt.Sscanf(w, "e%d", &e.Epoch); err != nil {
 				t.Fatal(err)
 			}

@@ -22,7 +22,7 @@ func (r Report) WriteTable(w io.Writer) error {
 		fmt.Fprintln(table, "PROBLEM\tRESOURCE\tOBJECT\tCLUSTER\tBUS\tPOSITION\tDETAIL")
 		for _, p := range r.Problems {
 			fmt.Fprintln(table, strings.Join([]string{
-				string(p.Kind), cell(p.Resource), p.object(), cell(p.Cluster), cell(p.Bus), position(p.Position), visible(p.Detail),
+				string(p.Kind), cell(p.Resource), p.object(), cell(p.Cluster), cell(p.Bus), p.place(), visible(p.Detail),
 			}, "\t"))
 		}
 		if err := table.Flush(); err != nil {
@@ -62,9 +62,12 @@ func (r Report) Summary() string {
 	if r.ResourceVersion != "" {
 		at = ", cluster at " + thousands(r.ResourceVersion)
 	}
-	return fmt.Sprintf("%s, %s, %s %s; stream up to %s%s",
-		count(r.Objects, "object"), count(len(r.Problems)-broken, "difference"), count(r.Messages, "message"), order,
-		thousands(strconv.FormatUint(r.Position, 10)), at)
+	end := "stream up to " + thousands(decimal(r.Position))
+	if len(r.Partitions) > 0 {
+		end = count(len(r.Partitions), "partition") + " read to the end"
+	}
+	return fmt.Sprintf("%s, %s, %s %s; %s%s",
+		count(r.Objects, "object"), count(len(r.Problems)-broken, "difference"), count(r.Messages, "message"), order, end, at)
 }
 
 // WriteJSON prints a report as one JSON document.
@@ -116,11 +119,15 @@ func visible(s string) string {
 	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
 }
 
-func position(n uint64) string {
-	if n == 0 {
+// place is the message of a problem: a position in the stream, or partition and offset.
+func (p Problem) place() string {
+	switch {
+	case p.Partition != nil:
+		return fmt.Sprintf("%d:%d", *p.Partition, p.Position)
+	case p.Position == 0:
 		return "-"
 	}
-	return strconv.FormatUint(n, 10)
+	return decimal(p.Position)
 }
 
 func count(n int, noun string) string {

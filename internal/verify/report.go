@@ -34,6 +34,8 @@ type Report struct {
 	// Position.
 	Messages int    `json:"messages"`
 	Position uint64 `json:"position"`
+	// Partitions says instead how far topics were read, on Kafka.
+	Partitions []Partition `json:"partitions,omitempty"`
 	// ResourceVersion is the latest at which a list of the cluster was taken, ""
 	// if nothing was listed.
 	ResourceVersion string     `json:"resourceVersion"`
@@ -69,6 +71,13 @@ type Unlisted struct {
 	Reason   string `json:"reason"`
 }
 
+// Partition is one that was read up to an offset, that of the record to come.
+type Partition struct {
+	Topic     string `json:"topic"`
+	Partition int    `json:"partition"`
+	Offset    int64  `json:"offset"`
+}
+
 // Problem is one difference between bus and cluster, or one break of order.
 type Problem struct {
 	Kind      Kind   `json:"problem"`
@@ -79,6 +88,10 @@ type Problem struct {
 	Bus       string `json:"busVersion"`     // resourceVersion on the bus, "" if there is none
 	Position  uint64 `json:"position"`       // of the message, 0 if there is none
 	Detail    string `json:"detail"`
+
+	// Partition is that of the record on Kafka, nil if there is none. Position is then
+	// its offset.
+	Partition *int `json:"partition,omitempty"`
 }
 
 // Clean tells whether nothing is wrong.

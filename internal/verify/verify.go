@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/reader"
 	"github.com/kuberelay/kuberelay/internal/publish/nats"
 )
 
@@ -24,6 +25,10 @@ type Options struct {
 	// be empty: it is then the UID of the namespace kube-system. History must be
 	// the stream's.
 	NATS nats.Options
+	// Kafka, if set, is read instead. Cluster is as above. Repeats are no problem where
+	// the forwarder does not produce idempotently.
+	Kafka   *reader.Options
+	Repeats bool
 
 	// Selectors of resources, as in the environment. UnlessNamed are those that a
 	// wildcard leaves out.
@@ -57,9 +62,6 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// connectPatience is how long a bus that cannot be reached is tried.
-const connectPatience = 5 * time.Second
-
 // Run compares the bus with the cluster, in about twice the settle time at most
 // beyond what reading takes, and says what it found. It changes nothing.
 //
@@ -75,43 +77,36 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	if err := c.ready(ctx); err != nil {
 		return Report{}, err
 	}
-	if o.NATS.Cluster == "" {
-		if o.NATS.Cluster, err = c.name(ctx); err != nil {
-			return Report{}, err
-		}
-	}
-	bus, err := openBus(ctx, o.NATS)
+	f, err := openFollower(ctx, o, c)
 	if err != nil {
 		return Report{}, err
 	}
-	defer func() { _ = bus.Close() }() // it was only read
+	defer func() { _ = f.bus.Close() }() // it was only read
 
 	v := &verification{
 		opts: o, cluster: c, log: o.Logger,
-		selectors: selectors{o.Resources, o.ExcludeResources, o.UnlessNamed},
-		follower:  newFollower(bus, place{o.NATS.SubjectPrefix, o.NATS.Cluster}, c.form, o.NATS.History, o.DeleteRetention),
-		listed:    map[schema.GroupResource]uint32{}, candidates: map[event.Key]*candidate{}, unlisted: map[string]string{},
+		selectors: selectors{o.Resources, o.ExcludeResources, o.UnlessNamed}, follower: f,
+		listed: map[schema.GroupResource]uint32{}, candidates: map[event.Key]*candidate{}, unlisted: map[string]string{},
 	}
 	return v.run(ctx)
 }
 
-// openBus does not wait for a stream that does not exist, nor for long for a
-// server.
-func openBus(ctx context.Context, o nats.Options) (*nats.Bus, error) {
-	bus, err := nats.Connect(ctx, o)
-	if err != nil {
-		return nil, err
+// openFollower opens the bus.
+func openFollower(ctx context.Context, o Options, c *cluster) (*follower, error) {
+	name := o.NATS.Cluster
+	if o.Kafka != nil {
+		name = o.Kafka.Cluster
 	}
-	waiting, cancel := context.WithTimeout(ctx, connectPatience)
-	defer cancel()
-	err = bus.Ready()
-	if err != nil && !errors.Is(err, nats.ErrStreamMissing) {
-		err = bus.Wait(waiting)
+	if name == "" {
+		var err error
+		if name, err = c.name(ctx); err != nil {
+			return nil, err
+		}
 	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open the bus: %w", err), bus.Close())
+	if o.Kafka != nil {
+		return openTopics(o, name, c.form)
 	}
-	return bus, nil
+	return openStream(ctx, o, name, c.form)
 }
 
 // verification is one run.
@@ -133,15 +128,14 @@ type verification struct {
 func (v *verification) run(ctx context.Context) (Report, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	end, err := v.follower.end(ctx, func(k event.Key, position uint64) { v.follower.ends[k] = position })
-	if err != nil {
+	if err := v.follower.bus.lasts(ctx, func(k event.Key, position uint64) { v.follower.ends[k] = position }); err != nil {
 		return Report{}, err
 	}
 	followed := make(chan struct{})
 	go func() { defer close(followed); v.follower.run(ctx) }()
 	defer func() { cancel(); <-followed }()
 
-	v.log.Debug("reading the bus", "objects", len(v.follower.ends), "up_to", end)
+	v.log.Debug("reading the bus", "objects", len(v.follower.ends))
 	if err := v.follower.catchUp(ctx); err != nil {
 		return Report{}, err
 	}
@@ -267,6 +261,7 @@ func (v *verification) finish() (Report, error) {
 		r.Unlisted = append(r.Unlisted, Unlisted{resource, reason})
 	}
 	r.sort()
+	v.follower.bus.report(r)
 	if len(r.Unlisted) == 0 {
 		return *r, nil
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/controlplane/controlplanetest"
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/natsserver/natstest"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/reader/readertest"
 	"github.com/kuberelay/kuberelay/internal/publish/nats"
 )
 
@@ -51,6 +52,7 @@ type world struct {
 	converter *event.Converter
 	js        jetstream.JetStream
 	acked     map[event.Key]event.Acked
+	topic     *readertest.Writer // of Kafka; nil where the bus is NATS
 	opts      Options
 }
 
@@ -157,9 +159,18 @@ func (w *world) publish(t event.Type, r event.Resource, u *unstructured.Unstruct
 }
 
 func (w *world) tryPublish(t event.Type, r event.Resource, u *unstructured.Unstructured, change ...func(*event.Change)) (uint64, error) {
-	o, err := w.converter.FromUnstructured(r, u)
+	m, err := w.message(t, r, u, change...)
 	if err != nil {
 		return 0, err
+	}
+	return w.send(m)
+}
+
+// message makes the event that is to follow the last of its object.
+func (w *world) message(t event.Type, r event.Resource, u *unstructured.Unstructured, change ...func(*event.Change)) (*event.Message, error) {
+	o, err := w.converter.FromUnstructured(r, u)
+	if err != nil {
+		return nil, err
 	}
 	k := r.Key(u.GetNamespace(), u.GetName())
 	c := event.Change{Type: t, Cause: event.CauseWatch, Key: k, Resource: r, Object: o, Observed: time.Now()}
@@ -169,16 +180,17 @@ func (w *world) tryPublish(t event.Type, r event.Resource, u *unstructured.Unstr
 	for _, f := range change {
 		f(&c)
 	}
-	m, err := w.builder.Message(c)
-	if err != nil {
-		return 0, err
-	}
-	return w.send(m)
+	return w.builder.Message(c)
 }
 
 // send puts a message on the bus after the last of its object.
 func (w *world) send(m *event.Message) (uint64, error) {
 	m.Expected = w.acked[m.Key].Position
+	if w.topic != nil {
+		position, err := w.topic.TryPut(m)
+		w.acked[m.Key] = m.Acked
+		return position, err
+	}
 	type outcome struct {
 		position uint64
 		err      error

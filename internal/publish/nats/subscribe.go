@@ -4,56 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
 // ErrStreamMissing is in the chain of what [Bus.Ready] says with
 // [Options.ReadOnly] while the stream does not exist.
-var ErrStreamMissing = errors.New("the stream does not exist yet")
+var ErrStreamMissing = fmt.Errorf("the stream %w", publish.ErrMissing)
 
 var errReadOnly = errors.New("the bus is open for reading only")
-
-// From is where a subscription begins.
-type From int
-
-const (
-	// FromNow: with the first event after the subscription has found the stream.
-	FromNow From = iota
-	// FromStart: with the oldest event that the stream still has.
-	FromStart
-	// FromLast: with the last event of every object and the last marker of every
-	// resource, and then with what comes.
-	FromLast
-)
-
-// SubscribeOptions says what a subscription is to bring.
-type SubscribeOptions struct {
-	// Filters are subjects with wildcards, no two of which may match the same
-	// subject. Without any it is everything of the cluster, or of all clusters
-	// where [Options.Cluster] is empty.
-	Filters []string
-	From    From
-
-	// Notify, if set, is told why no events come, and nil once they can. It is
-	// called by the goroutine of Subscribe, and may be told the same again.
-	Notify func(err error)
-
-	// Foreign, if set, is given what is on the bus and is no event of ours, and
-	// why it is not. It is called by the goroutine of Subscribe.
-	Foreign func(d Delivery, err error)
-}
-
-// Delivery tells how an event came.
-type Delivery struct {
-	Subject  string
-	Cluster  string    // as the subject names it
-	Position uint64    // in the stream
-	Stored   time.Time // when the stream took it
-}
 
 // Subscribe calls yield with the events on the bus, in the order of their
 // positions, until ctx ends or yield fails, whose error is returned as it is. Of a
@@ -68,7 +30,7 @@ type Delivery struct {
 // It waits for a server that cannot be reached and for a stream that does not
 // exist. What waiting does not cure ([ErrMisconfigured]) ends it, unless events
 // could be read before: then it goes on trying.
-func (b *Bus) Subscribe(ctx context.Context, o SubscribeOptions, yield func(*event.Message, Delivery) error) error {
+func (b *Bus) Subscribe(ctx context.Context, o publish.SubscribeOptions, yield func(*event.Message, publish.Delivery) error) error {
 	if len(o.Filters) == 0 {
 		o.Filters = []string{b.opts.subjects()}
 		if b.opts.Cluster != "" {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/natsserver/natstest"
+	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/faultproxy"
 	"github.com/kuberelay/kuberelay/internal/publish/publishtest"
 )
@@ -22,7 +23,7 @@ import (
 // delivery is one call of yield.
 type delivery struct {
 	m *event.Message
-	Delivery
+	publish.Delivery
 }
 
 // subscriber runs Subscribe until the test ends.
@@ -31,21 +32,21 @@ type subscriber struct {
 	bus     *Bus
 	events  chan delivery // unbuffered: the subscription waits until it is read
 	notices chan error
-	foreign chan Delivery
+	foreign chan publish.Delivery
 	result  chan error
 	cancel  func()
 }
 
-func subscribe(t testing.TB, url string, o SubscribeOptions) *subscriber {
+func subscribe(t testing.TB, url string, o publish.SubscribeOptions) *subscriber {
 	t.Helper()
 	s := &subscriber{
 		t: t, bus: connect(t, Options{URLs: []string{url}, ReadOnly: true}),
-		events: make(chan delivery), notices: make(chan error, 10_000), foreign: make(chan Delivery, 100), result: make(chan error, 1),
+		events: make(chan delivery), notices: make(chan error, 10_000), foreign: make(chan publish.Delivery, 100), result: make(chan error, 1),
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	s.cancel = cancel
 	o.Notify = func(err error) { s.notices <- err }
-	o.Foreign = func(d Delivery, err error) {
+	o.Foreign = func(d publish.Delivery, err error) {
 		if err == nil {
 			t.Error("a foreign message without an error")
 		}
@@ -54,7 +55,7 @@ func subscribe(t testing.TB, url string, o SubscribeOptions) *subscriber {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		s.result <- s.bus.Subscribe(ctx, o, func(m *event.Message, d Delivery) error {
+		s.result <- s.bus.Subscribe(ctx, o, func(m *event.Message, d publish.Delivery) error {
 			select {
 			case s.events <- delivery{m, d}:
 				return nil
@@ -174,7 +175,7 @@ func TestSubscribe(t *testing.T) {
 			for _, m := range sent {
 				publishOK(t, bus, m)
 			}
-			s := subscribe(t, url, SubscribeOptions{From: FromStart})
+			s := subscribe(t, url, publish.SubscribeOptions{From: publish.FromStart})
 			for i, want := range sent {
 				got := s.next()
 				if got.m.ID != want.ID || got.m.Key != want.Key || got.m.Marker != want.Marker || string(got.m.Data) != string(want.Data) {
@@ -199,7 +200,7 @@ func TestSubscribeFromNow(t *testing.T) {
 	proxy := faultproxy.Start(t, ns.Addr())
 	w := newWriter(t, Options{URLs: []string{ns.URL}})
 	w.put("a", "b")
-	s := subscribe(t, proxy.Addr(), SubscribeOptions{From: FromNow})
+	s := subscribe(t, proxy.Addr(), publish.SubscribeOptions{From: publish.FromNow})
 	s.reading()
 	proxy.Refuse()
 	s.lost()
@@ -215,7 +216,7 @@ func TestSubscribeRestart(t *testing.T) {
 	ns := natstest.Start(t)
 	w := newWriter(t, Options{URLs: []string{ns.URL}})
 	backlog := w.put(names("web", 3*subscribeBatch)...)
-	s := subscribe(t, ns.URL, SubscribeOptions{From: FromStart})
+	s := subscribe(t, ns.URL, publish.SubscribeOptions{From: publish.FromStart})
 	s.want(backlog[:100]...)
 	ns.Restart()
 	s.want(backlog[100:]...)
@@ -244,7 +245,7 @@ func TestSubscribeLast(t *testing.T) {
 			}
 		}
 	})
-	s := subscribe(t, proxy.Addr(), SubscribeOptions{From: FromLast})
+	s := subscribe(t, proxy.Addr(), publish.SubscribeOptions{From: publish.FromLast})
 	s.reading()
 	s.want(last[:10]...)
 	proxy.Refuse()
@@ -276,7 +277,7 @@ func TestSubscribeLastOfNothing(t *testing.T) {
 	ns := natstest.Start(t)
 	w := newWriter(t, Options{URLs: []string{ns.URL}})
 	w.put("a", "b")
-	s := subscribe(t, ns.URL, SubscribeOptions{From: FromLast, Filters: []string{subjectOf(publishtest.Object{Name: "c"}.Key())}})
+	s := subscribe(t, ns.URL, publish.SubscribeOptions{From: publish.FromLast, Filters: []string{subjectOf(publishtest.Object{Name: "c"}.Key())}})
 	s.reading()
 	s.want(w.put("a", "c", "b", "c")[1])
 }
@@ -294,9 +295,9 @@ func TestSubscribeFilters(t *testing.T) {
 		k.Namespace = namespace
 		return strings.TrimSuffix(subjectOf(k), "x") + "*"
 	}
-	s := subscribe(t, ns.URL, SubscribeOptions{From: FromLast, Filters: []string{filter("default"), filter("other")}})
+	s := subscribe(t, ns.URL, publish.SubscribeOptions{From: publish.FromLast, Filters: []string{filter("default"), filter("other")}})
 	s.want(want...)
-	none := subscribe(t, ns.URL, SubscribeOptions{From: FromStart, Filters: []string{filter("other"), "kuberelay.x.>"}})
+	none := subscribe(t, ns.URL, publish.SubscribeOptions{From: publish.FromStart, Filters: []string{filter("other"), "kuberelay.x.>"}})
 	none.reading()
 	nc, err := natsgo.Connect(ns.URL)
 	if err != nil {
@@ -323,7 +324,7 @@ func TestSubscribeFilters(t *testing.T) {
 func TestSubscribeConsumerLost(t *testing.T) {
 	ns := natstest.Start(t)
 	w := newWriter(t, Options{URLs: []string{ns.URL}})
-	s := subscribe(t, ns.URL, SubscribeOptions{From: FromNow})
+	s := subscribe(t, ns.URL, publish.SubscribeOptions{From: publish.FromNow})
 	s.reading()
 	s.want(w.put("a", "b")...)
 	js := observe(t, ns.URL)
@@ -342,7 +343,7 @@ func TestSubscribeConsumerLost(t *testing.T) {
 // A subscriber waits for the stream, and does not make it.
 func TestSubscribeNoStream(t *testing.T) {
 	ns := natstest.Start(t)
-	s := subscribe(t, ns.URL, SubscribeOptions{From: FromNow})
+	s := subscribe(t, ns.URL, publish.SubscribeOptions{From: publish.FromNow})
 	missing := func(err error) bool { return errors.Is(err, ErrStreamMissing) }
 	s.notice("the stream is missing", missing)
 	names := observe(t, ns.URL).StreamNames(t.Context())
@@ -377,7 +378,7 @@ func TestSubscribeForeign(t *testing.T) {
 		}
 	}
 	positions := w.put("a")
-	s := subscribe(t, ns.URL, SubscribeOptions{From: FromStart})
+	s := subscribe(t, ns.URL, publish.SubscribeOptions{From: publish.FromStart})
 	s.want(positions...)
 	for want := range uint64(2) {
 		select {
@@ -431,7 +432,7 @@ func (m numbered) Subject() string { return "kuberelay" }
 // A gap ends the consumer before what follows it is taken.
 func TestSubscribeGap(t *testing.T) {
 	var foreign []uint64
-	s := subscription{opts: SubscribeOptions{Foreign: func(d Delivery, _ error) { foreign = append(foreign, d.Position) }}}
+	s := subscription{opts: publish.SubscribeOptions{Foreign: func(d publish.Delivery, _ error) { foreign = append(foreign, d.Position) }}}
 	if err := s.read(t.Context(), lossy{}, false); err == nil || s.seen != 11 || !slices.Equal(foreign, []uint64{11}) {
 		t.Errorf("got %v at %d after %d, want an error at 11 after [11]", err, s.seen, foreign)
 	}
@@ -452,7 +453,7 @@ func TestSubscribeEnds(t *testing.T) {
 		}
 	}
 	t.Run("context", func(t *testing.T) {
-		s := subscribe(t, ns.URL, SubscribeOptions{From: FromNow})
+		s := subscribe(t, ns.URL, publish.SubscribeOptions{From: publish.FromNow})
 		s.reading()
 		s.cancel()
 		end(t, s, context.Canceled)
@@ -460,13 +461,13 @@ func TestSubscribeEnds(t *testing.T) {
 	t.Run("context, while the server cannot be reached", func(t *testing.T) {
 		proxy := faultproxy.Start(t, ns.Addr())
 		proxy.Refuse()
-		s := subscribe(t, proxy.Addr(), SubscribeOptions{From: FromNow})
+		s := subscribe(t, proxy.Addr(), publish.SubscribeOptions{From: publish.FromNow})
 		s.notice("not connected", func(err error) bool { return err != nil && strings.Contains(err.Error(), proxy.Addr()) })
 		s.cancel()
 		end(t, s, context.Canceled)
 	})
 	t.Run("closed", func(t *testing.T) {
-		s := subscribe(t, ns.URL, SubscribeOptions{From: FromNow})
+		s := subscribe(t, ns.URL, publish.SubscribeOptions{From: publish.FromNow})
 		s.reading()
 		if err := s.bus.Close(); err != nil {
 			t.Fatal(err)
@@ -478,7 +479,7 @@ func TestSubscribeEnds(t *testing.T) {
 		enough := errors.New("enough")
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
 		defer cancel()
-		err := bus.Subscribe(ctx, SubscribeOptions{From: FromLast}, func(*event.Message, Delivery) error { return enough })
+		err := bus.Subscribe(ctx, publish.SubscribeOptions{From: publish.FromLast}, func(*event.Message, publish.Delivery) error { return enough })
 		if err != enough { //nolint:errorlint // as it is
 			t.Errorf("got %v, want %v", err, enough)
 		}
@@ -486,7 +487,7 @@ func TestSubscribeEnds(t *testing.T) {
 	t.Run("misconfigured later", func(t *testing.T) {
 		other := natstest.Start(t, func(o *server.Options) { o.Username, o.Password = "someone", "secret" })
 		other.Stop()
-		s := subscribe(t, other.URL, SubscribeOptions{From: FromNow})
+		s := subscribe(t, other.URL, publish.SubscribeOptions{From: publish.FromNow})
 		s.notice("not connected", func(err error) bool { return err != nil })
 		other.Restart()
 		end(t, s, ErrMisconfigured)

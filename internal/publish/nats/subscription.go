@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
 // subscription is one run of Subscribe. It is what JetStream's client calls an
@@ -19,8 +20,8 @@ import (
 // last messages after a break among these, and says nothing while it waits.
 type subscription struct {
 	b     *Bus
-	opts  SubscribeOptions
-	yield func(*event.Message, Delivery) error
+	opts  publish.SubscribeOptions
+	yield func(*event.Message, publish.Delivery) error
 
 	reading bool      // there has been a consumer
 	begun   bool      // the stream was found; from then on what follows is valid
@@ -183,9 +184,9 @@ func (s *subscription) locate(ctx context.Context) error {
 	case !s.begun:
 		s.begun = true
 		switch {
-		case s.opts.From == FromLast:
+		case s.opts.From == publish.FromLast:
 			s.until = end
-		case s.opts.From == FromNow && !s.missing:
+		case s.opts.From == publish.FromNow && !s.missing:
 			s.seen = end
 		}
 	case !info.Created.Equal(s.created): // removed and made anew
@@ -273,7 +274,7 @@ func (s *subscription) read(ctx context.Context, consumer jetstream.Consumer, la
 
 // take yields one message.
 func (s *subscription) take(msg jetstream.Msg, meta *jetstream.MsgMetadata) error {
-	d := Delivery{Subject: msg.Subject(), Position: meta.Sequence.Stream, Stored: meta.Timestamp}
+	d := publish.Delivery{Subject: msg.Subject(), Position: meta.Sequence.Stream, Stored: meta.Timestamp}
 	_, cluster, key, marker, err := event.ParseSubject(msg.Subject())
 	if err == nil {
 		d.Cluster = cluster

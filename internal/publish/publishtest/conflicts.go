@@ -110,7 +110,7 @@ func testPurged(t *testing.T, bus Bus) {
 // testStaleWriter: a writer that was leader once, and knows no better, does not
 // get a word in.
 func testStaleWriter(t *testing.T, bus Bus) {
-	need(t, bus.CompareAndSet, "compare-and-set")
+	need(t, bus.CompareAndSet && !bus.Exclusive, "compare-and-set, or only one writer")
 	stale, leader := open(t, bus), open(t, bus)
 	m1 := Object{Name: "web", Version: 1}.Message(t, 0)
 	first := mustPublish(t, stale, m1)
@@ -126,4 +126,26 @@ func testStaleWriter(t *testing.T, bus Bus) {
 	wantEvents(t, bus, m1.Key, []Event{
 		{m1.ID, first, string(m1.Data)}, {m2.ID, second, string(m2.Data)}, {m3.ID, third, string(m3.Data)},
 	})
+}
+
+// testTakenOver: where there is one writer, the one before is refused for good, also
+// for an object that the new one has never written, and says that it is.
+func testTakenOver(t *testing.T, bus Bus) {
+	need(t, bus.Exclusive, "single writer")
+	stale := open(t, bus)
+	m1 := Object{Name: "web", Version: 1}.Message(t, 0)
+	first := mustPublish(t, stale, m1)
+	leader := open(t, bus)
+	m2 := Object{Name: "web", Version: 2}.Message(t, first)
+	second := mustPublish(t, leader, m2)
+	for _, m := range []*event.Message{
+		Object{Name: "web", Version: 3}.Message(t, second), Object{Name: "web", Version: 1, Deleted: true}.Message(t, first), Object{Name: "other", Version: 1}.Message(t, 0),
+	} {
+		if position, err := publishNow(t, stale, m); err == nil {
+			t.Errorf("the stale writer has published %s at %d", m.ID, position)
+		}
+	}
+	eventually(t, "gone", func() bool { return errors.Is(stale.Ready(), publish.ErrGone) })
+	mustPublish(t, leader, Object{Name: "other", Version: 1}.Message(t, 0))
+	wantEvents(t, bus, m1.Key, []Event{{m1.ID, first, string(m1.Data)}, {m2.ID, second, string(m2.Data)}})
 }

@@ -11,7 +11,7 @@ import (
 // not acknowledged is published again, without being there twice.
 func testKill(t *testing.T, bus Bus) {
 	need(t, bus.Kill != nil, "way to kill it")
-	p := open(t, bus)
+	p := openImpatient(t, bus)
 	const objects = 1_000
 	all := newCompletions(t)
 	for i := range objects {

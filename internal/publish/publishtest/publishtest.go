@@ -28,6 +28,10 @@ type Bus struct {
 	// CompareAndSet says that the bus refuses a message whose Expected is wrong.
 	CompareAndSet bool
 
+	// Exclusive says that there is one writer at a time: Open takes over, and the bus
+	// refuses the publisher before it from then on.
+	Exclusive bool
+
 	// TooLarge is a size of data in bytes that the bus refuses, 0 if it takes all.
 	TooLarge int
 
@@ -73,6 +77,7 @@ func Run(t *testing.T, factory func(t *testing.T) Bus) {
 		{"conflict with nothing", testConflictNothing},
 		{"purged in between", testPurged},
 		{"a stale writer", testStaleWriter},
+		{"a writer that was taken over from", testTakenOver},
 		{"bus killed and started again", testKill},
 		{"acknowledgement lost", testMute},
 		{"bus frozen", testFreeze},

@@ -93,7 +93,7 @@ func (b *Batch) Reset() {
 func (b *Batch) Split() (head, tail *Batch) {
 	head, tail = &Batch{}, &Batch{}
 	for i, r := range b.records {
-		if i == 0 || tail.Len() == 0 && i < len(b.records)-1 && head.SizeWith(r) <= Overhead+b.size/2 {
+		if i == 0 || tail.Len() == 0 && head.SizeWith(r) <= Overhead+b.size/2 {
 			head.Append(r)
 		} else {
 			tail.Append(r)

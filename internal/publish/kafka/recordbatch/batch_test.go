@@ -139,7 +139,7 @@ func TestSplit(t *testing.T) {
 		{"four", []Record{large, large, large, large}, 2},
 		{"large first", []Record{large, small, small}, 1},
 		{"large last", []Record{small, small, small, large}, 3},
-		{"large in the middle", []Record{small, large, small}, 1},
+		{"large in the middle", []Record{small, large, small, small}, 1},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			b := batchOf(test.records...)

@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"math/rand/v2"
+	"sync"
 	"testing"
 	"testing/iotest"
 
@@ -55,17 +56,34 @@ func TestEncodeRefuses(t *testing.T) {
 
 // TestEncodeAppends: what is in dst stays, and a batch does not depend on it.
 func TestEncodeAppends(t *testing.T) {
-	b := batchOf(oddRecords...)
+	b, before := batchOf(oddRecords...), bytes.Repeat([]byte("b"), 1<<17) // more than the batch
 	for _, codec := range allCodecs {
 		want := mustEncode(t, b, codec, noProducer, NoSequence)
 		for _, room := range []int{0, len(want) / 2, 1 << 20} {
-			dst := append(make([]byte, 0, room+6), "before"...)
+			dst := append(make([]byte, 0, len(before)+room), before...)
 			got, err := b.Encode(dst, codec, noProducer, NoSequence)
-			if err != nil || string(got[:6]) != "before" || !bytes.Equal(got[6:], want) {
+			if err != nil || !bytes.Equal(got[:len(before)], before) || !bytes.Equal(got[len(before):], want) {
 				t.Errorf("%s, room for %d: the batch differs, or an error: %v", codec, room, err)
 			}
 		}
 	}
+}
+
+// TestEncodeAtOnce: goroutines share the batch and the pools of encoders. For -race.
+func TestEncodeAtOnce(t *testing.T) {
+	b := batchOf(oddRecords...)
+	var group sync.WaitGroup
+	for _, codec := range allCodecs {
+		want := mustEncode(t, b, codec, noProducer, NoSequence)
+		for range 4 {
+			group.Go(func() {
+				if got, err := b.Encode(nil, codec, noProducer, NoSequence); err != nil || !bytes.Equal(got, want) {
+					t.Errorf("%s: the batch differs, or an error: %v", codec, err)
+				}
+			})
+		}
+	}
+	group.Wait()
 }
 
 // TestIncompressible: no compression where it would only cost.
@@ -79,8 +97,9 @@ func TestIncompressible(t *testing.T) {
 		b := batchOf(Record{Value: test.value})
 		want := mustEncode(t, b, None, noProducer, NoSequence)
 		for _, codec := range allCodecs {
-			if got := mustEncode(t, b, codec, noProducer, NoSequence); !bytes.Equal(got, want) {
-				t.Errorf("%s: %s makes %d bytes of %d", test.name, codec, len(got), len(want))
+			got, err := b.Encode([]byte("before"), codec, noProducer, NoSequence)
+			if err != nil || !bytes.Equal(got[6:], want) {
+				t.Errorf("%s: %s makes %d bytes of %d: %v", test.name, codec, len(got)-6, len(want), err)
 			}
 		}
 	}

@@ -1,0 +1,130 @@
+package config
+
+import (
+	"errors"
+	"regexp"
+	"strconv"
+	"strings"
+	"unicode"
+)
+
+var (
+	// topicName is the rule of Kafka (Topic.java), less "." and "..".
+	topicName = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,249}$`)
+
+	plainBroker = regexp.MustCompile(`^(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:([0-9]{1,5}))?$`)
+)
+
+// checkBrokers takes addresses without scheme and credentials.
+func checkBrokers(list List) error {
+	for _, s := range list {
+		switch {
+		case strings.Contains(strings.Join(list, ","), "@"):
+			return errors.New("it holds credentials; take out all from the beginning to @, and use KUBERELAY_KAFKA_USER and KUBERELAY_KAFKA_PASSWORD_FILE")
+		case strings.Contains(s, "://"):
+			return errors.New("a broker has no scheme; write it as host:9092, and set KUBERELAY_KAFKA_TLS=true for TLS")
+		case !isBroker(s):
+			return errors.New("not the address of a broker; write it as host:9092, several with commas")
+		}
+	}
+	return nil
+}
+
+func isBroker(s string) bool {
+	port := plainBroker.ReplaceAllString(s, "$3")
+	n, err := strconv.ParseUint(port, 10, 16)
+	return plainBroker.MatchString(s) && (port == "" || err == nil && n > 0)
+}
+
+// maskBrokers hides what is not plainly a list of addresses. Commas do not limit
+// what it hides, because a password may hold them.
+func maskBrokers(value string) string {
+	for item := range strings.SplitSeq(value, ",") {
+		if !plainBroker.MatchString(strings.TrimSpace(item)) {
+			return "***"
+		}
+	}
+	return value
+}
+
+func (c *Config) validateKafka(p *problems) {
+	k := &c.Kafka
+	const brokers = "KUBERELAY_KAFKA_BROKERS"
+	switch {
+	case p.has(brokers), p.has("KUBERELAY_SINK"):
+	case c.Event.Sink == SinkKafka && len(k.Brokers) == 0:
+		p.add(brokers, "KUBERELAY_SINK=kafka needs it; write for example %s=%s", brokers, p.variables[brokers].Example)
+	case len(k.Brokers) > 0 && lookup("KUBERELAY_SINK") == "":
+		p.add(brokers, "without KUBERELAY_SINK events go to NATS; set KUBERELAY_SINK=kafka as well, or unset this")
+	}
+	k.validateTopics(p)
+	k.validateProducer(p)
+	k.validateCredentials(p)
+	k.validateTLS(p)
+}
+
+func (k *Kafka) validateTopics(p *problems) {
+	const topic, checkpoint = "KUBERELAY_KAFKA_TOPIC", "KUBERELAY_KAFKA_CHECKPOINT_TOPIC"
+	filled := strings.NewReplacer("{group}", "g", "{resource}", "r").Replace(k.Topic)
+	switch {
+	case strings.Contains(k.Topic, "{group}") && !strings.Contains(k.Topic, "{resource}"):
+		p.add(topic, "a topic for each resource needs {resource} in its name; write it as kuberelay.{group}.{resource}")
+	case !isTopicName(filled):
+		p.add(topic, "not the name of a topic; use letters, digits, . _ and -, at most 249, and the places {group} and {resource}")
+	}
+	switch {
+	case k.CheckpointTopic == "":
+	case !isTopicName(k.CheckpointTopic):
+		p.add(checkpoint, "not the name of a topic; use letters, digits, . _ and -, at most 249")
+	case k.CheckpointTopic == k.Topic:
+		p.add(checkpoint, "it is %s too; use another topic, or unset it", topic)
+	}
+	if k.Replication == 0 {
+		p.add("KUBERELAY_KAFKA_REPLICATION", "a topic has at least one replica; write the number of them, or -1 for the brokers' own default")
+	}
+	if k.Tombstones && k.CleanupPolicy == "delete" {
+		p.add("KUBERELAY_KAFKA_TOMBSTONES", "they are for compacted topics; unset it, or KUBERELAY_KAFKA_CLEANUP_POLICY")
+	}
+}
+
+func isTopicName(s string) bool { return topicName.MatchString(s) && s != "." && s != ".." }
+
+func (k *Kafka) validateProducer(p *problems) {
+	const id = "KUBERELAY_KAFKA_TRANSACTIONAL_ID"
+	switch {
+	case strings.ContainsFunc(k.TransactionalID, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }):
+		p.add(id, "there is a space or what does not print in it; write it as %s", p.variables[id].Example)
+	case k.TransactionalID != "" && !k.Idempotent && !p.has("KUBERELAY_KAFKA_IDEMPOTENT"):
+		p.add(id, "it is of no use while KUBERELAY_KAFKA_IDEMPOTENT is false; unset either")
+	}
+}
+
+func (k *Kafka) validateCredentials(p *problems) {
+	const mechanism, user, password = "KUBERELAY_KAFKA_SASL_MECHANISM", "KUBERELAY_KAFKA_USER", "KUBERELAY_KAFKA_PASSWORD_FILE"
+	switch {
+	case p.has(mechanism) || p.has(password):
+	case k.SASLMechanism == "" && k.User != "":
+		p.add(user, "it is of no use without a mechanism; set %s to %s", mechanism, alternatives(p.variables[mechanism].oneOf()))
+	case k.SASLMechanism == "" && k.PasswordFile != "":
+		p.add(password, "it is of no use without a mechanism; set %s to %s", mechanism, alternatives(p.variables[mechanism].oneOf()))
+	case k.SASLMechanism != "" && k.User == "":
+		p.add(mechanism, "it needs a user and a password; set %s and %s", user, password)
+	case k.SASLMechanism != "" && k.PasswordFile == "":
+		p.add(user, "a user needs a password; name the file that holds it in %s", password)
+	}
+}
+
+func (k *Kafka) validateTLS(p *problems) {
+	const prefix = "KUBERELAY_KAFKA_TLS"
+	p.checkTLS(tlsFiles{prefix, k.CAFile, k.CertFile, k.KeyFile})
+	if k.TLS || p.has(prefix) {
+		return
+	}
+	for _, file := range []struct{ name, path string }{
+		{prefix + "_CA_FILE", k.CAFile}, {prefix + "_CERT_FILE", k.CertFile}, {prefix + "_KEY_FILE", k.KeyFile},
+	} {
+		if file.path != "" && !p.has(file.name) {
+			p.add(file.name, "it is of no use without TLS; set %s=true as well, or unset this", prefix)
+		}
+	}
+}

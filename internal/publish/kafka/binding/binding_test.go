@@ -1,0 +1,278 @@
+package binding
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
+)
+
+var update = flag.Bool("update", false, "write the golden files in testdata anew")
+
+// TestGolden: testdata/<name>.<mode> holds key, timestamp, a line for each header, and
+// then the value.
+func TestGolden(t *testing.T) {
+	for _, test := range messages(t) {
+		for _, structured := range []bool{false, true} {
+			r := mustEncode(t, test.message, structured)
+			var got bytes.Buffer
+			fmt.Fprintf(&got, "key: %s\ntimestamp: %d\n", r.Key, r.Timestamp.UnixMilli())
+			for _, h := range r.Headers {
+				fmt.Fprintf(&got, "header %s: %s\n", h.Key, h.Value)
+			}
+			fmt.Fprintf(&got, "\n%s\n", r.Value)
+			path := filepath.Join("testdata", test.name+"."+mode(structured))
+			if *update {
+				if err := os.WriteFile(path, got.Bytes(), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), got.String()); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", path, diff)
+			}
+		}
+	}
+}
+
+// TestRoundTrip: a reader gets what a later start needs to know, from either mode.
+func TestRoundTrip(t *testing.T) {
+	for _, test := range messages(t) {
+		for _, structured := range []bool{false, true} {
+			t.Run(test.name+"/"+mode(structured), func(t *testing.T) {
+				m := test.message
+				r := mustEncode(t, m, structured)
+				got, err := Decode(r.Headers, r.Value)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got.ID != m.ID || string(got.Data) != string(m.Data) {
+					t.Errorf("got id %q, data %s", got.ID, got.Data)
+				}
+				if diff := cmp.Diff(asMap(m), asMap(got)); diff != "" || len(got.Attributes) != len(m.Attributes) {
+					t.Errorf("%d attributes of %d (-want +got):\n%s", len(got.Attributes), len(m.Attributes), diff)
+				}
+				get, as, err := Attributes(r.Headers, r.Value)
+				if err != nil || as != structured {
+					t.Fatalf("structured is %v: %v", as, err)
+				}
+				for _, a := range append(m.Attributes, event.Attribute{Name: "absent"}) {
+					if v := get(a.Name); v != a.Value {
+						t.Errorf("%s is %q, want %q", a.Name, v, a.Value)
+					}
+				}
+				acked, err := event.AckedFrom(get)
+				if acked != m.Acked || (err != nil) != m.Marker {
+					t.Errorf("acked %+v, %v; want %+v", acked, err, m.Acked)
+				}
+				if m.Marker {
+					return
+				}
+				o, err := event.ObjectFromData(get, got.Data)
+				if err != nil || string(o.UID) != "6f1b" || (o.Body == nil) != (test.name == "truncated" || test.name == "deleted-unknown") {
+					t.Errorf("object %+v: %v", o, err)
+				}
+			})
+		}
+	}
+}
+
+// TestEncodeShares: the headers share memory, but one does not grow into the next.
+func TestEncodeShares(t *testing.T) {
+	m := messages(t)[0].message
+	r := mustEncode(t, m, false)
+	for i := range r.Headers {
+		_ = append(r.Headers[i].Value, "garbage"...)
+	}
+	_ = append(r.Key, "garbage"...)
+	got, err := Decode(r.Headers, r.Value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(asMap(m), asMap(got)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestEncodeRefuses(t *testing.T) {
+	attributes := []event.Attribute{{Name: "id", Value: "1"}, {Name: "partitionkey", Value: "k"}}
+	for _, test := range []struct {
+		name string
+		m    event.Message
+		ok   bool
+	}{
+		{"enough", event.Message{Attributes: attributes, Data: []byte("{}")}, true},
+		{"no key", event.Message{Attributes: attributes[:1], Data: []byte("{}")}, false},
+		{"no data", event.Message{Attributes: attributes}, false},
+		{"bad time", event.Message{Attributes: append(attributes[:2:2], event.Attribute{Name: "time", Value: "now"}), Data: []byte("{}")}, false},
+	} {
+		for _, structured := range []bool{false, true} {
+			if r, err := Encode(&test.m, structured); (err == nil) != test.ok {
+				t.Errorf("%s, %s: got %+v, %v", test.name, mode(structured), r, err)
+			}
+		}
+	}
+	if r, err := Encode(&event.Message{Attributes: attributes, Data: []byte("{")}, true); err == nil {
+		t.Errorf("no JSON: got %+v", r)
+	}
+	if r := mustEncode(t, &event.Message{Attributes: attributes, Data: []byte("{}")}, false); !r.Timestamp.IsZero() {
+		t.Errorf("without time: %v", r.Timestamp)
+	}
+}
+
+// headersOf makes headers of "name=value"; without '=' the value is null.
+func headersOf(lines ...string) (headers []recordbatch.Header) {
+	for _, l := range lines {
+		h := recordbatch.Header{}
+		if name, value, ok := strings.Cut(l, "="); ok {
+			h = recordbatch.Header{Key: name, Value: []byte(value)}
+		} else {
+			h.Key = l
+		}
+		headers = append(headers, h)
+	}
+	return headers
+}
+
+// TestDecodeOthers: what other writers do.
+func TestDecodeOthers(t *testing.T) {
+	const body = `{"specversion":"1.0","id":"1","type":"t","source":"/s","subject":"a","data":{}}`
+	required := headersOf("ce_id=1", "ce_specversion=1.0", "ce_type=t", "ce_source=/s")
+	with := func(lines ...string) []recordbatch.Header { return append(required[:4:4], headersOf(lines...)...) }
+	for _, test := range []struct {
+		name    string
+		headers []recordbatch.Header
+		value   string
+		want    string // of the attribute subject
+		fails   bool
+	}{
+		{"plain", with("ce_subject=a"), "{}", "a", false},
+		{"unicode", with("ce_subject=Euro € 😀 100%25"), "{}", "Euro € 😀 100%25", false},
+		{"names in any case", with("Ce_SUBJECT=a"), "{}", "a", false},
+		{"the last of several", with("ce_subject=a", "CE_Subject=b", "ce_x=y"), "{}", "b", false},
+		{"empty is absent", with("ce_subject="), "{}", "", false},
+		{"null is absent", with("ce_subject"), "{}", "", false},
+		{"a null after it", with("ce_subject=a", "ce_subject"), "{}", "a", false},
+		{"other headers", with("ce_subject=a", "ce_=x", "ce-subject=b", "traceparent=\xff", "subject=c"), "{}", "a", false},
+		{"empty value", with("ce_subject=a"), "", "a", false},
+		{"not UTF-8", with("ce_subject=\xff"), "{}", "", true},
+		{"no event", headersOf("foo=bar"), "{}", "", true},
+		{"no headers", nil, body, "", true},
+		{"version of the future", headersOf("ce_id=1", "ce_specversion=2.0"), "{}", "", true},
+		{"no id", headersOf("ce_specversion=1.0"), "{}", "", true},
+		{"structured", headersOf("content-type=application/cloudevents+json"), body, "a", false},
+		{"structured, with charset", headersOf("Content-Type=Application/CloudEvents+JSON; charset=UTF-8"), body, "a", false},
+		{"structured, headers as well", with("ce_subject=b", "content-type=application/cloudevents+json"), body, "a", false},
+		{"structured, another format", headersOf("content-type=application/cloudevents+avro"), "\x02a", "", true},
+		{"structured, a batch", headersOf("content-type=application/cloudevents-batch+json"), "[" + body + "]", "", true},
+		{"structured, empty", headersOf("content-type=application/cloudevents+json"), "", "", true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			m, err := Decode(test.headers, []byte(test.value))
+			get, _, err2 := Attributes(test.headers, []byte(test.value))
+			if (err != nil) != test.fails || (err2 != nil) != test.fails {
+				t.Fatalf("got %v, %v and %v", m, err, err2)
+			}
+			if test.fails {
+				return
+			}
+			if got, got2 := m.Attribute("subject"), get("subject"); got != test.want || got2 != test.want {
+				t.Errorf("got %q and %q, want %q", got, got2, test.want)
+			}
+			seen := map[string]bool{}
+			for _, a := range m.Attributes {
+				if seen[a.Name] || a.Name == "" {
+					t.Errorf("attribute %q is there twice, or has no name", a.Name)
+				}
+				seen[a.Name] = true
+			}
+		})
+	}
+}
+
+func TestDecodeContentType(t *testing.T) {
+	headers := headersOf("ce_id=1", "ce_specversion=1.0", "content-type=application/json")
+	m, err := Decode(headers, []byte("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := map[string]string{"id": "1", "specversion": "1.0", "datacontenttype": "application/json"}; !cmp.Equal(want, asMap(m)) {
+		t.Errorf("got %v", asMap(m))
+	}
+}
+
+func TestTombstone(t *testing.T) {
+	for _, headers := range [][]recordbatch.Header{
+		nil, headersOf("ce_id=1", "ce_specversion=1.0"), headersOf("content-type=application/cloudevents+json"),
+	} {
+		_, err := Decode(headers, nil)
+		_, _, err2 := Attributes(headers, nil)
+		if !errors.Is(err, ErrTombstone) || !errors.Is(err2, ErrTombstone) {
+			t.Errorf("%v: got %v and %v", headers, err, err2)
+		}
+	}
+}
+
+// FuzzDecode: whatever is on the bus, reading it does not panic, and both ways of reading
+// agree.
+func FuzzDecode(f *testing.F) {
+	f.Add("ce_id", []byte("1"), "content-type", []byte("application/json"), []byte("{}"))
+	f.Add("CONTENT-TYPE", []byte("application/cloudevents"), "ce_", []byte(""), []byte(`{"specversion":"1.0","id":"1"}`))
+	f.Add("ce_\u212a", []byte("\xff"), "ce_specversion", []byte("2"), []byte{})
+	f.Fuzz(func(t *testing.T, name1 string, value1 []byte, name2 string, value2, data []byte) {
+		headers := append(headersOf("ce_id=1", "ce_specversion=1.0"),
+			recordbatch.Header{Key: name1, Value: value1}, recordbatch.Header{Key: name2, Value: value2})
+		m, err := Decode(headers, data)
+		get, _, err2 := Attributes(headers, data)
+		if (err == nil) != (err2 == nil) {
+			t.Fatalf("got %v and %v", err, err2)
+		}
+		if err != nil {
+			return
+		}
+		if m.ID == "" || m.ID != get("id") {
+			t.Errorf("id %q and %q", m.ID, get("id"))
+		}
+		for _, a := range m.Attributes {
+			if v := get(a.Name); v != a.Value {
+				t.Errorf("%s is %q and %q", a.Name, a.Value, v)
+			}
+		}
+	})
+}
+
+func BenchmarkEncode(b *testing.B) {
+	m := messages(b)[1].message
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := Encode(m, false); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkAckedFrom(b *testing.B) {
+	r := mustEncode(b, messages(b)[1].message, false)
+	b.ReportAllocs()
+	for b.Loop() {
+		get, _, err := Attributes(r.Headers, r.Value)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if _, err := event.AckedFrom(get); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,269 @@
+package broker
+
+import (
+	"context"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/segmentio/kafka-go"
+
+	"github.com/kuberelay/kuberelay/internal/kafkabroker"
+	"github.com/kuberelay/kuberelay/internal/kafkabroker/kafkabrokertest"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
+)
+
+// secured is a broker with every kind of listener, and the files that a client needs.
+type secured struct {
+	*kafkabrokertest.Broker
+
+	authority              *authority
+	server, client         pair
+	caFile, password, user string
+	topic                  string
+	root                   *Client
+}
+
+const firstPassword, secondPassword = "Hunter1Hunter1", "Hunter2Hunter2"
+
+func newSecured(t *testing.T) *secured {
+	s := &secured{authority: newAuthority(t, "first"), server: newPair(t), client: newPair(t), user: "alice"}
+	s.server.write(t, s.authority, "broker")
+	s.client.write(t, s.authority, "carol")
+	s.caFile = writeFile(t, "ca.crt", "")
+	writePEM(t, s.caFile, "CERTIFICATE", s.authority.cert.Raw)
+	s.password = writeFile(t, "password", firstPassword+"\n")
+	s.Broker = kafkabrokertest.Start(t, kafkabroker.Options{
+		Listeners: []kafkabroker.Listener{kafkabroker.SASLSSL, kafkabroker.SSL},
+		Users:     map[string]string{s.user: firstPassword},
+		TLS:       kafkabroker.TLS{CertFile: s.server.cert, KeyFile: s.server.key, CAFile: s.caFile},
+		Authorize: true, SuperUsers: []string{s.user, "carol"},
+	})
+	s.topic = kafkabrokertest.Topic(t, s, "secured", 1, nil)
+	s.root = newClient(t, s.Addr())
+	return s
+}
+
+// sasl makes a client that logs in.
+func (s *secured) sasl(t *testing.T, mechanism string, change ...func(*Options)) *Client {
+	return newClient(t, s.AddrOf(kafkabroker.SASLSSL), append([]func(*Options){func(o *Options) {
+		o.TLS, o.CAFile, o.SASLMechanism, o.User, o.PasswordFile = true, s.caFile, mechanism, s.user, s.password
+	}}, change...)...)
+}
+
+// mutual makes a client that shows a certificate.
+func (s *secured) mutual(t *testing.T, change ...func(*Options)) *Client {
+	return newClient(t, s.AddrOf(kafkabroker.SSL), append([]func(*Options){func(o *Options) {
+		o.TLS, o.CAFile, o.CertFile, o.KeyFile = true, s.caFile, s.client.cert, s.client.key
+	}}, change...)...)
+}
+
+func (s *secured) produce(t *testing.T, c *Client) error {
+	_, err := c.Produce(within(t), s.topic, 0, batch(t, recordbatch.None, NoProducer, recordbatch.NoSequence, record("a", "1")))
+	return err
+}
+
+// setPassword changes the user's password in the broker, for SCRAM.
+func (s *secured) setPassword(t *testing.T, password string) {
+	t.Helper()
+	const iterations = 4096
+	salt := []byte("any salt will do")
+	res, err := s.root.kafka.AlterUserScramCredentials(within(t), &kafka.AlterUserScramCredentialsRequest{
+		Upsertions: []kafka.UserScramCredentialsUpsertion{{
+			Name: s.user, Mechanism: kafka.ScramMechanismSha256, Iterations: iterations, Salt: salt,
+			SaltedPassword: saltedPassword(t, password, salt, iterations),
+		}},
+	})
+	if err != nil || res.Results[0].Error != nil {
+		t.Fatal(res, err)
+	}
+}
+
+func TestAuthentication(t *testing.T) {
+	s := newSecured(t)
+	t.Run("mechanisms", func(t *testing.T) {
+		for _, m := range []string{Plain, ScramSHA256, ScramSHA512} {
+			if err := s.produce(t, s.sasl(t, m)); err != nil {
+				t.Error(m, err)
+			}
+		}
+		if err := s.produce(t, s.mutual(t)); err != nil {
+			t.Error("certificate", err)
+		}
+	})
+	t.Run("wrong password", func(t *testing.T) {
+		file := writeFile(t, "password", "Wrong0Wrong0")
+		for _, m := range []string{Plain, ScramSHA256} {
+			err := s.produce(t, s.sasl(t, m, func(o *Options) { o.PasswordFile = file }))
+			wantMisconfigured(t, err, Denied, s.AddrOf(kafkabroker.SASLSSL), `refuses the user "alice" by `+m, "KUBERELAY_KAFKA_PASSWORD_FILE", file)
+			if strings.Contains(err.Error(), "Wrong0") {
+				t.Errorf("the password is in: %v", err)
+			}
+		}
+	})
+	t.Run("no SASL there", func(t *testing.T) {
+		c := newClient(t, s.Addr(), func(o *Options) { o.SASLMechanism, o.User, o.PasswordFile = ScramSHA256, s.user, s.password })
+		wantMisconfigured(t, s.produce(t, c), Denied, "set KUBERELAY_KAFKA_SASL_MECHANISM")
+	})
+	t.Run("SASL is wanted", func(t *testing.T) {
+		c := s.sasl(t, "", func(o *Options) { o.User, o.PasswordFile = "", "" })
+		wantError(t, s.produce(t, c), Retry, "closed the connection", "KUBERELAY_KAFKA_SASL_MECHANISM")
+	})
+	t.Run("TLS is wanted", func(t *testing.T) {
+		c := newClient(t, s.AddrOf(kafkabroker.SSL))
+		wantError(t, s.produce(t, c), Retry, s.AddrOf(kafkabroker.SSL), "KUBERELAY_KAFKA_TLS=true")
+	})
+	t.Run("no TLS there", func(t *testing.T) {
+		c := newClient(t, s.Addr(), func(o *Options) { o.TLS, o.CAFile, o.RequestTimeout = true, s.caFile, 1e9 })
+		// The broker takes our greeting for the size of a request, and waits for the rest
+		// or hangs up.
+		wantError(t, s.produce(t, c), Retry, s.Addr(), "TLS handshake")
+	})
+	t.Run("certificate is wanted", func(t *testing.T) {
+		c := s.mutual(t, func(o *Options) { o.CertFile, o.KeyFile = "", "" })
+		err := s.produce(t, c)
+		if kind := KindOf(err); kind != Denied && kind != Retry { // the alert may be overtaken by the connection's end
+			t.Errorf("got kind %s of %v", kind, err)
+		}
+		wantError(t, err, KindOf(err), "KUBERELAY_KAFKA_CERT_FILE")
+	})
+	t.Run("certificate of a stranger", func(t *testing.T) {
+		stranger := newPair(t)
+		stranger.write(t, newAuthority(t, "other"), "carol")
+		err := s.produce(t, s.mutual(t, func(o *Options) { o.CertFile, o.KeyFile = stranger.cert, stranger.key }))
+		wantError(t, err, KindOf(err), "KUBERELAY_KAFKA_CERT_FILE")
+	})
+	t.Run("unknown authority", func(t *testing.T) {
+		c := s.mutual(t, func(o *Options) { o.CAFile = "" })
+		wantMisconfigured(t, s.produce(t, c), Never, "unknown authority", "KUBERELAY_KAFKA_CA_FILE")
+	})
+	t.Run("another name", func(t *testing.T) {
+		addr := strings.Replace(s.AddrOf(kafkabroker.SSL), "127.0.0.1", "localhost", 1)
+		c := s.mutual(t, func(o *Options) { o.Addrs = []string{addr} })
+		wantMisconfigured(t, s.produce(t, c), Never, addr, "localhost", "KUBERELAY_KAFKA_BROKERS")
+	})
+}
+
+// connections are those that are open.
+func (c *Client) connections() map[*conn]struct{} {
+	c.transport.mu.Lock()
+	defer c.transport.mu.Unlock()
+	all := make(map[*conn]struct{})
+	for conn := range c.transport.conns {
+		all[conn] = struct{}{}
+	}
+	return all
+}
+
+func TestFilesAreReadAgain(t *testing.T) {
+	s := newSecured(t)
+	t.Run("password", func(t *testing.T) {
+		log := new(lines)
+		c := s.sasl(t, ScramSHA256, func(o *Options) { o.Logger = log.logger() })
+		if err := s.produce(t, c); err != nil {
+			t.Fatal(err)
+		}
+		before := c.connections()
+		if len(before) == 0 {
+			t.Fatal("no connection")
+		}
+		c.transport.checkFiles() // nothing has changed
+		if err := s.produce(t, c); err != nil {
+			t.Fatal(err)
+		}
+		after := c.connections()
+		for conn := range before {
+			if _, there := after[conn]; !there {
+				t.Error("a connection was replaced although no file has changed")
+			}
+		}
+
+		s.setPassword(t, secondPassword)
+		if err := os.WriteFile(s.password, []byte(secondPassword), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c.transport.checkFiles()
+		if err := s.produce(t, c); err != nil {
+			t.Errorf("after the change: %v", err)
+		}
+		eventually(t, "connections are replaced", func() bool {
+			for conn := range c.connections() {
+				if _, old := before[conn]; old {
+					return false
+				}
+			}
+			return true
+		})
+
+		// While there is no file, the last password stands in.
+		if err := os.Remove(s.password); err != nil {
+			t.Fatal(err)
+		}
+		c.transport.checkFiles()
+		if err := s.produce(t, c); err != nil {
+			t.Errorf("without the file: %v", err)
+		}
+		if !strings.Contains(log.String(), "cannot read the credentials again") || strings.Contains(log.String(), "Hunter") {
+			t.Errorf("logged:\n%s", log)
+		}
+
+		// A broker that learns of the password later than we is asked again.
+		if err := os.WriteFile(s.password, []byte(firstPassword+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c.transport.checkFiles()
+		wantMisconfigured(t, s.produce(t, c), Denied)
+		s.setPassword(t, firstPassword)
+		eventually(t, "the password is accepted", func() bool { return s.produce(t, c) == nil })
+	})
+
+	t.Run("certificate", func(t *testing.T) {
+		c := s.mutual(t)
+		if err := s.produce(t, c); err != nil {
+			t.Fatal(err)
+		}
+		s.client.write(t, s.authority, "dave") // who may do nothing
+		c.transport.checkFiles()
+		wantMisconfigured(t, s.produce(t, c), Denied, "add the ACL: Write on topic "+s.topic, "--allow-principal User:CN=dave")
+		s.client.write(t, s.authority, "carol")
+		c.transport.checkFiles()
+		if err := s.produce(t, c); err != nil {
+			t.Error(err)
+		}
+	})
+
+	t.Run("authority", func(t *testing.T) {
+		c := s.mutual(t)
+		if err := s.produce(t, c); err != nil {
+			t.Fatal(err)
+		}
+		next := newAuthority(t, "next")
+		s.Stop()
+		s.server.write(t, next, "broker")
+		s.Start()
+		eventually(t, "the broker's certificate is refused", func() bool {
+			err := s.produce(t, c)
+			return err != nil && strings.Contains(err.Error(), "KUBERELAY_KAFKA_CA_FILE") && KindOf(err) == Never
+		})
+		writePEM(t, s.caFile, "CERTIFICATE", next.cert.Raw)
+		eventually(t, "the broker's certificate is accepted", func() bool { return s.produce(t, c) == nil })
+	})
+}
+
+// The files are looked at without anybody's asking.
+func TestFilesAreWatched(t *testing.T) {
+	o := Options{PasswordFile: writeFile(t, "password", firstPassword)}
+	before := o.fingerprint()
+	if o.fingerprint() != before {
+		t.Error("the same files look different")
+	}
+	if err := os.WriteFile(o.PasswordFile, []byte(secondPassword), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if o.fingerprint() == before {
+		t.Error("a change is not seen")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	(&transport{opts: o.withDefaults()}).watch(ctx) // it ends
+}

@@ -1,0 +1,57 @@
+package broker
+
+import "github.com/segmentio/kafka-go"
+
+// kindOfCode classifies a broker's answer (https://kafka.apache.org/protocol#protocol_error_codes).
+// All that kafka-go has a name for are named here, which a test checks.
+func kindOfCode(code kafka.Error) Kind {
+	switch code {
+	// Retriable by the protocol's own word, and besides: unknown errors of the server (-1,
+	// which kafka-go also gives for a request that found no broker), a reassignment under
+	// way, and what brokers should only say among themselves.
+	case kafka.Unknown, kafka.InvalidMessage, kafka.UnknownTopicOrPartition, kafka.LeaderNotAvailable,
+		kafka.NotLeaderForPartition, kafka.RequestTimedOut, kafka.BrokerNotAvailable, kafka.ReplicaNotAvailable,
+		kafka.StaleControllerEpoch, kafka.NetworkException, kafka.GroupLoadInProgress, kafka.GroupCoordinatorNotAvailable,
+		kafka.NotCoordinatorForGroup, kafka.NotEnoughReplicas, kafka.NotEnoughReplicasAfterAppend, kafka.NotController,
+		kafka.ConcurrentTransactions, kafka.KafkaStorageError, kafka.ReassignmentInProgress, kafka.FetchSessionIDNotFound,
+		kafka.InvalidFetchSessionEpoch, kafka.ListenerNotFound, kafka.FencedLeaderEpoch, kafka.UnknownLeaderEpoch,
+		kafka.StaleBrokerEpoch, kafka.OffsetNotAvailable, kafka.PreferredLeaderNotAvailable,
+		kafka.EligibleLeadersNotAvailable, kafka.UnstableOffsetCommit, kafka.ThrottlingQuotaExceeded, kafka.UnknownTopicID,
+		kafka.InconsistentTopicID, kafka.FetchSessionTopicIDError:
+		return Retry
+	case kafka.DuplicateSequenceNumber:
+		return Duplicate
+	case kafka.OutOfOrderSequenceNumber, kafka.InvalidProducerIDMapping, kafka.UnknownProducerId:
+		return OutOfOrder
+	case kafka.InvalidProducerEpoch, kafka.ProducerFenced:
+		return Fenced
+	// ACLs and authentication.
+	case kafka.TopicAuthorizationFailed, kafka.GroupAuthorizationFailed, kafka.ClusterAuthorizationFailed,
+		kafka.UnsupportedSASLMechanism, kafka.IllegalSASLState, kafka.TransactionalIDAuthorizationFailed,
+		kafka.BrokerAuthorizationFailed, kafka.SASLAuthenticationFailed, kafka.DelegationTokenAuthorizationFailed,
+		kafka.DelegationTokenExpired:
+		return Denied
+	case kafka.MessageSizeTooLarge, kafka.RecordListTooLarge:
+		return TooLarge
+	// The rest: wrong requests, settings and policies, and what concerns requests that
+	// we do not make.
+	case kafka.OffsetOutOfRange, kafka.InvalidMessageSize, kafka.OffsetMetadataTooLarge, kafka.InvalidTopic,
+		kafka.InvalidRequiredAcks, kafka.IllegalGeneration, kafka.InconsistentGroupProtocol, kafka.InvalidGroupId,
+		kafka.UnknownMemberId, kafka.InvalidSessionTimeout, kafka.RebalanceInProgress, kafka.InvalidCommitOffsetSize,
+		kafka.InvalidTimestamp, kafka.UnsupportedVersion, kafka.TopicAlreadyExists, kafka.InvalidPartitionNumber,
+		kafka.InvalidReplicationFactor, kafka.InvalidReplicaAssignment, kafka.InvalidConfiguration, kafka.InvalidRequest,
+		kafka.UnsupportedForMessageFormat, kafka.PolicyViolation, kafka.InvalidTransactionState,
+		kafka.InvalidTransactionTimeout, kafka.TransactionCoordinatorFenced, kafka.SecurityDisabled, kafka.LogDirNotFound,
+		kafka.DelegationTokenAuthDisabled, kafka.DelegationTokenNotFound, kafka.DelegationTokenOwnerMismatch,
+		kafka.DelegationTokenRequestNotAllowed, kafka.InvalidPrincipalType, kafka.NonEmptyGroup, kafka.GroupIdNotFound,
+		kafka.TopicDeletionDisabled, kafka.UnsupportedCompressionType, kafka.MemberIDRequired, kafka.GroupMaxSizeReached,
+		kafka.FencedInstanceID, kafka.ElectionNotNeeded, kafka.NoReassignmentInProgress, kafka.GroupSubscribedToTopic,
+		kafka.InvalidRecord, kafka.ResourceNotFound, kafka.DuplicateResource, kafka.UnacceptableCredential,
+		kafka.InconsistentVoterSet, kafka.InvalidUpdateVersion, kafka.FeatureUpdateFailed,
+		kafka.PrincipalDeserializationFailure, kafka.SnapshotNotFound, kafka.PositionOutOfRange,
+		kafka.DuplicateBrokerRegistration, kafka.BrokerIDNotRegistered, kafka.InconsistentClusterID,
+		kafka.TransactionalIDNotFound:
+		return Never
+	}
+	return Never // newer than kafka-go, which asks for no version of a request that could answer it
+}

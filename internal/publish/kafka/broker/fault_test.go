@@ -1,0 +1,264 @@
+package broker
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
+)
+
+// Faults that a real broker does not have at will are kfake's.
+
+const faulty = "faulty" // the topic
+
+func newFake(t *testing.T, opts ...kfake.Opt) (*kfake.Cluster, *Client) {
+	t.Helper()
+	cluster, err := kfake.NewCluster(append([]kfake.Opt{kfake.NumBrokers(2), kfake.SeedTopics(1, faulty)}, opts...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cluster.Close)
+	c := newClient(t, cluster.ListenAddrs()[0])
+	// No metadata but by our asking for it.
+	c.transport.inner.MetadataTTL = time.Hour
+	return cluster, c
+}
+
+func one(t testing.TB) []byte {
+	return batch(t, recordbatch.None, NoProducer, recordbatch.NoSequence, record("a", "1"))
+}
+
+// move makes the other broker the leader.
+func move(t *testing.T, cluster *kfake.Cluster) {
+	t.Helper()
+	if err := cluster.MoveTopicPartition(faulty, 0, 1-cluster.LeaderFor(faulty, 0)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestMetadataIsFreshAfterNotLeader(t *testing.T) {
+	cluster, c := newFake(t)
+	put(t, c, faulty, 0, record("a", "1"))
+
+	move(t, cluster)
+	_, err := c.Produce(within(t), faulty, 0, one(t))
+	wantError(t, err, Retry)
+	if !errors.Is(err, kafka.NotLeaderForPartition) {
+		t.Fatalf("got %v, want the former leader's refusal", err)
+	}
+	if _, err := c.Produce(within(t), faulty, 0, one(t)); err != nil {
+		t.Errorf("the next attempt went to the former leader, too: %v", err)
+	}
+
+	move(t, cluster)
+	if _, got := readAll(t, c, faulty, 0, 0, 2); !slices.Equal(got, []string{"0 a=1", "1 a=1"}) {
+		t.Errorf("got %q", got)
+	}
+	move(t, cluster)
+	if o, err := c.Offsets(within(t), faulty); err != nil || o.End[0] != 2 {
+		t.Errorf("got %+v, %v", o, err)
+	}
+}
+
+// However many find the same metadata stale, and however often: it is fetched once in a
+// while.
+func TestMetadataIsNotFetchedAllTheTime(t *testing.T) {
+	cluster, c := newFake(t)
+	put(t, c, faulty, 0, record("a", "1"))
+	before := c.transport.renews
+	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.NotLeaderForPartition, Count: 50})
+	started := time.Now()
+	for range 50 {
+		_, err := c.Produce(within(t), faulty, 0, one(t))
+		wantError(t, err, Retry)
+	}
+	most := 1 + int(time.Since(started)/renewEvery)
+	if got := c.transport.renews - before; got < 1 || got > most {
+		t.Errorf("renewed %d times, want 1 to %d", got, most)
+	}
+}
+
+func TestProduceFaults(t *testing.T) {
+	tests := []struct {
+		err  *kerr.Error
+		want Kind
+	}{
+		{kerr.MessageTooLarge, TooLarge},
+		{kerr.RecordListTooLarge, TooLarge},
+		{kerr.NotEnoughReplicas, Retry},
+		{kerr.NotEnoughReplicasAfterAppend, Retry},
+		{kerr.RequestTimedOut, Retry},
+		{kerr.KafkaStorageError, Retry},
+		{kerr.ThrottlingQuotaExceeded, Retry},
+		{kerr.UnknownTopicOrPartition, Retry},
+		{kerr.UnknownServerError, Retry},
+		{kerr.DuplicateSequenceNumber, Duplicate},
+		{kerr.OutOfOrderSequenceNumber, OutOfOrder},
+		{kerr.UnknownProducerID, OutOfOrder},
+		{kerr.InvalidProducerIDMapping, OutOfOrder},
+		{kerr.InvalidProducerEpoch, Fenced},
+		{kerr.ProducerFenced, Fenced},
+		{kerr.InvalidRecord, Never},
+		{kerr.PolicyViolation, Never},
+		{kerr.ClusterAuthorizationFailed, Denied},
+	}
+	cluster, c := newFake(t)
+	for _, tt := range tests {
+		t.Run(tt.err.Message, func(t *testing.T) {
+			cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: tt.err})
+			offset, err := c.Produce(within(t), faulty, 0, one(t))
+			wantError(t, err, tt.want, faulty)
+			if offset != -1 {
+				t.Errorf("got offset %d", offset)
+			}
+			put(t, c, faulty, 0, record("b", "1"))
+		})
+	}
+	// As brokers before 3.0 say it.
+	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.ClusterAuthorizationFailed})
+	_, err := c.Produce(within(t), faulty, 0, one(t))
+	wantMisconfigured(t, err, Denied, "add the ACL: IdempotentWrite on the cluster", "--operation IdempotentWrite --cluster)")
+}
+
+func TestConnectionThatIsCut(t *testing.T) {
+	cluster, c := newFake(t)
+	cluster.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
+		return nil, errors.New("cut"), true
+	})
+	_, err := c.Produce(within(t), faulty, 0, one(t))
+	wantError(t, err, Retry, "closed the connection", c.opts.brokers())
+	put(t, c, faulty, 0, record("a", "1"))
+}
+
+func TestInitProducerIDPersists(t *testing.T) {
+	cluster, c := newFake(t)
+	for _, err := range []*kerr.Error{kerr.NotCoordinator, kerr.CoordinatorLoadInProgress, kerr.CoordinatorNotAvailable, kerr.ConcurrentTransactions} {
+		cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, Err: err})
+	}
+	faults := cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.FindCoordinator}, Err: kerr.CoordinatorNotAvailable})
+	p, err := c.InitProducerID(within(t), "id", NoProducer)
+	if err != nil || p.ID < 0 {
+		t.Errorf("got %+v, %v", p, err)
+	}
+	if got := faults.Hits(); got != 1 {
+		t.Errorf("the coordinator was asked for %d times in vain, want once", got)
+	}
+
+	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, Err: kerr.TransactionalIDAuthorizationFailed})
+	_, err = c.InitProducerID(within(t), "id", NoProducer)
+	wantMisconfigured(t, err, Denied, "add the ACL: Write on transactional-id id")
+}
+
+func TestEnsureFaults(t *testing.T) {
+	cluster, c := newFake(t)
+	want := TopicConfig{Name: "new", Partitions: 1, Replication: 1, CleanupPolicy: "compact"}
+
+	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.CreateTopics}, Err: kerr.PolicyViolation})
+	_, _, err := c.Ensure(within(t), want)
+	wantMisconfigured(t, err, Never, "create topic new", "Policy Violation")
+
+	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.CreateTopics}, Err: kerr.NotController})
+	_, _, err = c.Ensure(within(t), want)
+	wantError(t, err, Retry, "create topic new")
+
+	// What comes after the creation is waited for.
+	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.DescribeConfigs}, Err: kerr.UnknownTopicOrPartition})
+	if got, created, err := c.Ensure(within(t), want); err != nil || !created || got.CleanupPolicy != "compact" {
+		t.Errorf("got %+v, %v, %v", got, created, err)
+	}
+}
+
+// answers makes the next n fetches be answered by an answer of ours.
+func answers(cluster *kfake.Cluster, n int32, answer func(*kmsg.FetchRequest, *kmsg.FetchResponse)) *atomic.Int32 {
+	var made atomic.Int32
+	cluster.ControlKey(int16(kmsg.Fetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		if made.Load() >= n {
+			return nil, nil, false
+		}
+		made.Add(1)
+		fetch := req.(*kmsg.FetchRequest)
+		res := fetch.ResponseKind().(*kmsg.FetchResponse)
+		answer(fetch, res)
+		return res, nil, true
+	})
+	return &made
+}
+
+// empty is an answer without records, although the log goes on to end.
+func empty(end int64) func(*kmsg.FetchRequest, *kmsg.FetchResponse) {
+	return func(req *kmsg.FetchRequest, res *kmsg.FetchResponse) {
+		p := kmsg.NewFetchResponseTopicPartition()
+		p.HighWatermark, p.LastStableOffset = end, end
+		p.RecordBatches = []byte{}
+		topic := kmsg.NewFetchResponseTopic()
+		topic.Topic, topic.Partitions = req.Topics[0].Topic, []kmsg.FetchResponseTopicPartition{p}
+		res.Topics = []kmsg.FetchResponseTopic{topic}
+	}
+}
+
+func TestReadFaults(t *testing.T) {
+	tests := []struct {
+		name   string
+		times  int32
+		answer func(*kmsg.FetchRequest, *kmsg.FetchResponse)
+		want   []string
+	}{
+		// A broker that throttles answers without topics, of which kafka-go says that there
+		// is no such topic.
+		{"throttled", 3, func(_ *kmsg.FetchRequest, res *kmsg.FetchResponse) { res.ThrottleMillis = 1 }, []string{"0 a=1", "1 b=1", "2 c=1"}},
+		// An answer without records is no proof that there are none.
+		{"empty", emptyAnswers - 1, empty(3), []string{"0 a=1", "1 b=1", "2 c=1"}},
+		// But one that is repeated is: compaction has removed all, with the batches.
+		{"empty for good", emptyAnswers, empty(2), []string{"2 c=1"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			cluster, c := newFake(t)
+			for _, key := range []string{"a", "b", "c"} {
+				put(t, c, faulty, 0, record(key, "1"))
+			}
+			made := answers(cluster, tt.times, tt.answer)
+			if start, got := readAll(t, c, faulty, 0, 0, 3); start != 0 || !slices.Equal(got, tt.want) {
+				t.Errorf("got %d, %q, want %q", start, got, tt.want)
+			}
+			if got := made.Load(); got != tt.times {
+				t.Errorf("%d faults were made, want %d", got, tt.times)
+			}
+		})
+	}
+}
+
+func TestReadErrors(t *testing.T) {
+	cluster, c := newFake(t)
+	put(t, c, faulty, 0, record("a", "1"))
+	read := func() error {
+		_, err := c.Read(within(t), faulty, 0, 0, 1, func(Record) error { return nil })
+		return err
+	}
+	for _, passing := range []*kerr.Error{kerr.NotLeaderForPartition, kerr.UnknownTopicOrPartition, kerr.OffsetNotAvailable, kerr.OffsetOutOfRange, kerr.KafkaStorageError} {
+		cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Err: passing})
+		if passing != kerr.OffsetOutOfRange {
+			cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.ListOffsets}, Err: passing})
+		}
+		if err := read(); err != nil {
+			t.Errorf("%s: %v", passing.Message, err)
+		}
+		if o, err := c.Offsets(within(t), faulty); err != nil || o.End[0] != 1 {
+			t.Errorf("%s: got %+v, %v", passing.Message, o, err)
+		}
+	}
+	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Err: kerr.UnsupportedCompressionType})
+	wantError(t, read(), Never, fmt.Sprintf("read topic %s, partition 0 from offset 0", faulty))
+	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Fetch}, Err: kerr.TopicAuthorizationFailed})
+	wantMisconfigured(t, read(), Denied, "add the ACL: Read on topic "+faulty, "--allow-principal User:ANONYMOUS")
+}

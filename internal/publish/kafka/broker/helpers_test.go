@@ -1,0 +1,170 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/kuberelay/kuberelay/internal/kafkabroker/kafkabrokertest"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
+)
+
+func TestMain(m *testing.M) { os.Exit(kafkabrokertest.Run(m)) }
+
+// patience bounds what a test waits for; nothing is expected to take so long.
+const patience = time.Minute
+
+// newClient makes a client of the broker at addr, changed by change.
+func newClient(t testing.TB, addr string, change ...func(*Options)) *Client {
+	t.Helper()
+	o := Options{Addrs: []string{addr}, Logger: slog.New(slog.DiscardHandler)}
+	for _, f := range change {
+		f(&o)
+	}
+	c, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+// within is a context that ends before the test is killed.
+func within(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// record makes a record of a key and a value; the value "-" is a tombstone.
+func record(key, value string) recordbatch.Record {
+	r := recordbatch.Record{Key: []byte(key), Value: []byte(value), Timestamp: time.UnixMilli(1700000000000)}
+	if value == "-" {
+		r.Value = nil
+	}
+	return r
+}
+
+// batch encodes records as one batch.
+func batch(t testing.TB, codec recordbatch.Compression, p recordbatch.Producer, sequence int32, records ...recordbatch.Record) []byte {
+	t.Helper()
+	var b recordbatch.Batch
+	for _, r := range records {
+		b.Append(r)
+	}
+	encoded, err := b.Encode(nil, codec, p, sequence)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return encoded
+}
+
+// put produces records in one batch of no producer, as often as it takes, and returns the
+// first's offset.
+func put(t testing.TB, c *Client, topic string, partition int, records ...recordbatch.Record) int64 {
+	t.Helper()
+	return putAs(t, c, topic, partition, NoProducer, recordbatch.NoSequence, records...)
+}
+
+func putAs(t testing.TB, c *Client, topic string, partition int, p recordbatch.Producer, sequence int32, records ...recordbatch.Record) int64 {
+	t.Helper()
+	encoded := batch(t, recordbatch.None, p, sequence, records...)
+	ctx := within(t)
+	var offset int64
+	err := c.persist(ctx, topic, func() (err error) {
+		offset, err = c.Produce(ctx, topic, partition, encoded)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return offset
+}
+
+// readAll reads [from, to) and gives each record as «offset key=value».
+func readAll(t testing.TB, c *Client, topic string, partition int, from, to int64) (start int64, got []string) {
+	t.Helper()
+	start, err := c.Read(within(t), topic, partition, from, to, func(r Record) error {
+		got = append(got, show(r))
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return start, got
+}
+
+func show(r Record) string {
+	value := string(r.Value)
+	if r.Value == nil {
+		value = "-"
+	}
+	return fmt.Sprintf("%d %s=%s", r.Offset, r.Key, value)
+}
+
+// eventually waits until what is as it should be.
+func eventually(t testing.TB, what string, is func() bool) {
+	t.Helper()
+	ctx := within(t)
+	for !is() {
+		select {
+		case <-ctx.Done():
+			t.Fatalf("%s: not within %s", what, patience)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// wantError fails t unless err is of the kind and its text has all of the parts.
+func wantError(t testing.TB, err error, kind Kind, parts ...string) {
+	t.Helper()
+	if err == nil {
+		t.Fatal("no error")
+	}
+	if got := KindOf(err); got != kind {
+		t.Errorf("got kind %s, want %s, of: %v", got, kind, err)
+	}
+	for _, part := range parts {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("%q is not in: %v", part, err)
+		}
+	}
+}
+
+func wantMisconfigured(t testing.TB, err error, kind Kind, parts ...string) {
+	t.Helper()
+	wantError(t, err, kind, parts...)
+	if !errors.Is(err, ErrMisconfigured) {
+		t.Errorf("ErrMisconfigured is not in the chain of: %v", err)
+	}
+}
+
+// lines is a log that can be looked at.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+func (l *lines) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }

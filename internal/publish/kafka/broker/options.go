@@ -1,0 +1,133 @@
+package broker
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// ErrMisconfigured is in the chain of an error that waiting does not cure: a malformed
+// address, a missing file, refused credentials, a missing permission, a topic with
+// wrong settings. The error says what is wrong and what to do.
+var ErrMisconfigured = errors.New("kafka is misconfigured")
+
+// Mechanisms of SASL, for [Options].
+const (
+	Plain       = "PLAIN"
+	ScramSHA256 = "SCRAM-SHA-256"
+	ScramSHA512 = "SCRAM-SHA-512"
+)
+
+// Options says where the cluster is and how to speak to it. The comment of a field
+// names the environment variable that errors speak of.
+type Options struct {
+	// Addrs are brokers to ask for the others, as host:port or, for port 9092, host
+	// (KUBERELAY_KAFKA_BROKERS). One that answers is enough.
+	Addrs []string
+
+	// TLS is whether the brokers are spoken to by TLS (KUBERELAY_KAFKA_TLS). They are
+	// verified, by CAFile or the system's authorities; there is no way not to.
+	TLS      bool
+	CAFile   string // KUBERELAY_KAFKA_CA_FILE, PEM
+	CertFile string // KUBERELAY_KAFKA_CERT_FILE, PEM, with KeyFile
+	KeyFile  string // KUBERELAY_KAFKA_KEY_FILE, PEM, not encrypted
+
+	// SASLMechanism is one of the constants, or "" for none
+	// (KUBERELAY_KAFKA_SASL_MECHANISM).
+	SASLMechanism string
+	User          string // KUBERELAY_KAFKA_USER
+	PasswordFile  string // KUBERELAY_KAFKA_PASSWORD_FILE; a newline at its end does not count
+
+	ClientID string // in the brokers' logs and quotas; "kuberelay" if empty
+
+	// RequestTimeout is how long an answer is waited for; 10 s if 0. A broker is given
+	// half of it to gather the acknowledgements of the replicas.
+	RequestTimeout time.Duration
+
+	Logger *slog.Logger // none if nil
+}
+
+// withDefaults fills in what is empty. The slice of addresses is a copy.
+func (o Options) withDefaults() Options {
+	addrs := make([]string, len(o.Addrs))
+	for i, a := range o.Addrs {
+		host := strings.Trim(a, "[]")
+		if host != "" && (!strings.Contains(host, ":") || net.ParseIP(host) != nil) {
+			a = net.JoinHostPort(host, "9092")
+		}
+		addrs[i] = a
+	}
+	o.Addrs = addrs
+	o.ClientID = cmp.Or(o.ClientID, "kuberelay")
+	o.RequestTimeout = cmp.Or(o.RequestTimeout, 10*time.Second)
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	return o
+}
+
+// misconfigured makes an error that waiting does not cure.
+func misconfigured(format string, args ...any) error {
+	return fmt.Errorf("%w: %w", ErrMisconfigured, fmt.Errorf(format, args...))
+}
+
+// validate looks at everything that can be judged without a connection, files apart.
+func (o Options) validate() error {
+	if len(o.Addrs) == 0 {
+		return misconfigured("no broker: set KUBERELAY_KAFKA_BROKERS")
+	}
+	for _, a := range o.Addrs {
+		if err := validateAddr(a); err != nil {
+			return err
+		}
+	}
+	switch {
+	case o.CAFile != "" && !o.TLS:
+		return misconfigured("KUBERELAY_KAFKA_CA_FILE is %s, but TLS is off: set KUBERELAY_KAFKA_TLS=true", o.CAFile)
+	case o.CertFile != "" && !o.TLS:
+		return misconfigured("KUBERELAY_KAFKA_CERT_FILE is %s, but TLS is off: set KUBERELAY_KAFKA_TLS=true", o.CertFile)
+	case (o.CertFile == "") != (o.KeyFile == ""):
+		return misconfigured("KUBERELAY_KAFKA_CERT_FILE (%q) and KUBERELAY_KAFKA_KEY_FILE (%q) need each other", o.CertFile, o.KeyFile)
+	case o.RequestTimeout < 0:
+		return misconfigured("the request timeout is %s: it must be positive", o.RequestTimeout)
+	}
+	return o.validateSASL()
+}
+
+func (o Options) validateSASL() error {
+	switch o.SASLMechanism {
+	case "":
+		if o.User != "" || o.PasswordFile != "" {
+			return misconfigured("KUBERELAY_KAFKA_USER (%q) and KUBERELAY_KAFKA_PASSWORD_FILE (%q) are without use: "+
+				"set KUBERELAY_KAFKA_SASL_MECHANISM to %s, %s or %s", o.User, o.PasswordFile, Plain, ScramSHA256, ScramSHA512)
+		}
+	case Plain, ScramSHA256, ScramSHA512:
+		if o.User == "" || o.PasswordFile == "" {
+			return misconfigured("KUBERELAY_KAFKA_SASL_MECHANISM is %s, which needs KUBERELAY_KAFKA_USER (%q) and KUBERELAY_KAFKA_PASSWORD_FILE (%q)",
+				o.SASLMechanism, o.User, o.PasswordFile)
+		}
+	default:
+		return misconfigured("KUBERELAY_KAFKA_SASL_MECHANISM is %q: use %s, %s or %s", o.SASLMechanism, Plain, ScramSHA256, ScramSHA512)
+	}
+	return nil
+}
+
+// validateAddr quotes no address that could have credentials in it.
+func validateAddr(a string) error {
+	if strings.Contains(a, "@") {
+		return misconfigured("KUBERELAY_KAFKA_BROKERS has credentials in it: put the password into a file " +
+			"and name it in KUBERELAY_KAFKA_PASSWORD_FILE")
+	}
+	host, port, err := net.SplitHostPort(a)
+	if n, convErr := strconv.Atoi(port); err != nil || convErr != nil || n < 1 || n > 65535 ||
+		host == "" || strings.ContainsAny(host, "/, \t\r\n") {
+		return misconfigured("KUBERELAY_KAFKA_BROKERS names the broker %q: it should look like host:9092, several with commas between them", a)
+	}
+	return nil
+}
+
+// brokers names the brokers for errors and commands.
+func (o Options) brokers() string { return strings.Join(o.Addrs, ",") }

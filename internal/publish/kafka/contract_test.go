@@ -1,0 +1,169 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"os"
+	"testing"
+	"time"
+
+	kafkago "github.com/segmentio/kafka-go"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/kafkabroker"
+	"github.com/kuberelay/kuberelay/internal/kafkabroker/kafkabrokertest"
+	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/publish/faultproxy"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
+	"github.com/kuberelay/kuberelay/internal/publish/publishtest"
+)
+
+func TestMain(m *testing.M) { os.Exit(kafkabrokertest.Run(m)) }
+
+func TestContract(t *testing.T) {
+	for _, mode := range []ContentMode{Binary, Structured} {
+		t.Run(string(mode), func(t *testing.T) {
+			publishtest.Run(t, func(t *testing.T) publishtest.Bus { return contractBus(t, mode) })
+		})
+	}
+}
+
+// contractBus is a broker of its own, behind a proxy that can lose its answers.
+func contractBus(t *testing.T, mode ContentMode) publishtest.Bus {
+	kb, proxy := proxiedBroker(t)
+	return publishtest.Bus{
+		Open: func(t *testing.T, impatient bool) publish.Publisher {
+			o := testOptions(proxy.Addr())
+			o.ContentMode = mode
+			o.Compression = recordbatch.None // so that what is too large is
+			if impatient {
+				o.AckTimeout = time.Second
+			}
+			return openBus(t, o)
+		},
+		Read:          func(t *testing.T, k event.Key) []publishtest.Event { return readEvents(t, kb.Addr(), k) },
+		CompareAndSet: true,
+		Exclusive:     true,
+		TooLarge:      2 << 20,
+		Kill:          func(*testing.T) { kb.Kill() },
+		Start:         func(*testing.T) { kb.Start() },
+		Mute:          func(*testing.T) { proxy.DropAnswers() },
+		Unmute:        func(*testing.T) { proxy.Break(); proxy.Pass() },
+		Freeze:        func(*testing.T) { kb.Freeze() },
+		Thaw:          func(*testing.T) { kb.Thaw() },
+	}
+}
+
+// proxiedBroker starts a broker for the test with a proxy that clients reach it
+// through; its own address goes past the proxy.
+func proxiedBroker(t *testing.T) (*kafkabrokertest.Broker, *faultproxy.Proxy) {
+	var proxy *faultproxy.Proxy
+	kb := kafkabrokertest.Start(t, kafkabroker.Options{
+		Listeners: []kafkabroker.Listener{kafkabroker.Proxied},
+		Advertise: func(addr string) string {
+			if proxy == nil {
+				proxy = faultproxy.Start(t, addr)
+			}
+			return proxy.Addr()
+		},
+	})
+	return kb, proxy
+}
+
+func testOptions(addr string) Options {
+	return Options{
+		Broker: broker.Options{Addrs: []string{addr}}, Cluster: publishtest.Cluster, Topic: "kuberelay",
+		Compression: recordbatch.Zstd, Idempotent: true, AckTimeout: 30 * time.Second,
+	}
+}
+
+// openBus opens a bus and closes it with the test.
+func openBus(t testing.TB, o Options) *Bus {
+	t.Helper()
+	b, err := Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.Close() })
+	return b
+}
+
+// readEvents reads all events of an object with a client that knows nothing of ours.
+func readEvents(t testing.TB, addr string, k event.Key) []publishtest.Event {
+	t.Helper()
+	var events []publishtest.Event
+	for _, r := range readTopic(t, addr, "kuberelay") {
+		if string(r.Key) != event.PartitionKey(publishtest.Cluster, k) {
+			continue
+		}
+		d, err := decode(recordOf(r))
+		if err != nil {
+			t.Fatal(err)
+		}
+		events = append(events, publishtest.Event{ID: d.ID, Position: position(int(r.Partition), r.Offset), Data: string(d.Data)})
+	}
+	return events
+}
+
+// recordOf is a record of another client as ours has it.
+func recordOf(r *kgo.Record) broker.Record {
+	record := broker.Record{Offset: r.Offset, Time: r.Timestamp, Key: r.Key, Value: r.Value}
+	for _, h := range r.Headers {
+		record.Headers = append(record.Headers, kafkago.Header{Key: h.Key, Value: h.Value})
+	}
+	return record
+}
+
+// readTopic reads a topic to its end, nothing if there is none.
+func readTopic(t testing.TB, addr, topic string) []*kgo.Record {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	client, err := kgo.NewClient(kgo.SeedBrokers(addr), kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(100*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	left := map[int32]int64{} // offsets to read up to
+	for p, end := range endOffsets(ctx, t, addr, topic) {
+		if end > 0 {
+			left[int32(p)] = end
+		}
+	}
+	var all []*kgo.Record
+	for len(left) > 0 {
+		fetches := client.PollFetches(ctx)
+		if err := fetches.Err(); err != nil {
+			t.Fatal(err)
+		}
+		fetches.EachRecord(func(r *kgo.Record) {
+			end, ok := left[r.Partition]
+			if ok && r.Offset < end {
+				all = append(all, r)
+			}
+			if r.Offset >= end-1 {
+				delete(left, r.Partition)
+			}
+		})
+	}
+	return all
+}
+
+func endOffsets(ctx context.Context, t testing.TB, addr, topic string) []int64 {
+	t.Helper()
+	client, err := broker.New(broker.Options{Addrs: []string{addr}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	offsets, err := client.Offsets(ctx, topic)
+	if errors.Is(err, broker.ErrNoTopic) {
+		return nil
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return offsets.End
+}

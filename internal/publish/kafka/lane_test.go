@@ -1,0 +1,318 @@
+package kafka
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	kafkago "github.com/segmentio/kafka-go"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
+)
+
+// partition is what a broker does with the batches of one producer: KIP-98, as
+// ProducerStateManager has it.
+type partition struct {
+	mu       sync.Mutex
+	keys     []string // stored, by offset
+	sequence int32    // expected next
+	last     int32    // base sequence of the last batch
+	base     int64    // and its offset
+
+	// fault is asked before and after each batch is handled; an error takes the place
+	// of the broker's answer.
+	fault func(stored bool) error
+}
+
+func (p *partition) produce(_ context.Context, _ string, _ int, raw []byte) (int64, error) {
+	if p.fault != nil {
+		if err := p.fault(false); err != nil {
+			return 0, err
+		}
+	}
+	base, err := p.store(raw)
+	if p.fault != nil && err == nil {
+		if err := p.fault(true); err != nil {
+			return 0, err
+		}
+	}
+	return base, err
+}
+
+func (p *partition) store(raw []byte) (int64, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var batch kmsg.RecordBatch
+	if err := batch.ReadFrom(raw); err != nil {
+		return 0, err
+	}
+	if batch.FirstSequence == p.last && len(p.keys) > 0 {
+		return p.base, nil // again
+	}
+	if batch.FirstSequence != p.sequence {
+		return 0, kafkago.OutOfOrderSequenceNumber
+	}
+	p.base, p.last = int64(len(p.keys)), batch.FirstSequence
+	p.sequence += batch.NumRecords
+	for records := batch.Records; len(records) > 0; {
+		length, size := binary.Varint(records)
+		var r kmsg.Record
+		if err := r.ReadFrom(records[:size+int(length)]); err != nil {
+			return 0, err
+		}
+		p.keys = append(p.keys, string(r.Key))
+		records = records[size+int(length):]
+	}
+	return p.base, nil
+}
+
+// testLane makes a lane to p and runs it until the test ends it.
+func testLane(t *testing.T, p *partition) (*lane, context.CancelCauseFunc) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	l := &lane{
+		topic: "t", produce: p.produce, producer: recordbatch.Producer{ID: 7, Epoch: 1}, limit: 1 << 20,
+		fail: cancel, trouble: func(*lane, error) {}, sent: func(int, int) {}, awake: make(chan struct{}, 1),
+	}
+	ended := make(chan struct{})
+	go func() { defer close(ended); l.run(ctx) }()
+	t.Cleanup(func() { cancel(errStopped); <-ended })
+	return l, cancel
+}
+
+// outcomes collects what items are told.
+type outcomes struct {
+	mu  sync.Mutex
+	all []outcome
+}
+
+type outcome struct {
+	key    string
+	offset int64
+	err    error
+}
+
+func (o *outcomes) item(key string) *item {
+	return &item{recordbatch.Record{Key: []byte(key)}, func(offset int64, err error) {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.all = append(o.all, outcome{key, offset, err})
+	}}
+}
+
+func (o *outcomes) of(key string) (found []outcome) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, other := range o.all {
+		if other.key == key {
+			found = append(found, other)
+		}
+	}
+	return found
+}
+
+// TestEveryRecordIsStoredOnceInOrder loses requests and answers at random, as a
+// thousand seeds have it.
+func TestEveryRecordIsStoredOnceInOrder(t *testing.T) {
+	faults := []error{kafkago.NotLeaderForPartition, kafkago.RequestTimedOut, io.ErrUnexpectedEOF, kafkago.NotEnoughReplicasAfterAppend}
+	for seed := range uint64(1000) {
+		synctest.Test(t, func(t *testing.T) {
+			random, broken := rand.New(rand.NewPCG(seed, 0)), rand.New(rand.NewPCG(seed, 1))
+			p := &partition{fault: func(bool) error {
+				if broken.IntN(3) > 0 {
+					return nil
+				}
+				return faults[broken.IntN(len(faults))]
+			}}
+			l, _ := testLane(t, p)
+			o := &outcomes{}
+			var want []string
+			for n := range 50 {
+				key := fmt.Sprint(n)
+				want = append(want, key)
+				l.add(o.item(key))
+				if random.IntN(4) == 0 {
+					time.Sleep(time.Duration(random.IntN(100)) * time.Millisecond) // of the bubble's clock
+				}
+			}
+			time.Sleep(time.Hour)
+			synctest.Wait()
+			if !slices.Equal(p.keys, want) {
+				t.Fatalf("seed %d: stored %v", seed, p.keys)
+			}
+			for n, got := range o.all {
+				if got != (outcome{want[n], int64(n), nil}) {
+					t.Fatalf("seed %d: outcome %d is %+v", seed, n, got)
+				}
+			}
+			if len(o.all) != len(want) {
+				t.Fatalf("seed %d: %d outcomes", seed, len(o.all))
+			}
+		})
+	}
+}
+
+// TestABatchTooLargeIsSplit down to the record that is too large by itself.
+func TestABatchTooLargeIsSplit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &partition{}
+		l, _ := testLane(t, p)
+		whole := l.produce
+		l.produce = func(ctx context.Context, topic string, n int, raw []byte) (int64, error) {
+			if len(raw) > 200 {
+				return 0, kafkago.MessageSizeTooLarge
+			}
+			return whole(ctx, topic, n, raw)
+		}
+		o := &outcomes{}
+		large := o.item("large")
+		large.record.Value = make([]byte, 300)
+		l.mu.Lock() // so that they are one batch
+		l.waiting = append(l.waiting, o.item("a"), o.item("b"), large, o.item("c"))
+		l.mu.Unlock()
+		l.add(o.item("d"))
+		synctest.Wait()
+		if want := []string{"a", "b", "c", "d"}; !slices.Equal(p.keys, want) {
+			t.Errorf("stored %v, want %v", p.keys, want)
+		}
+		if got := o.of("large"); len(got) != 1 || !errors.Is(got[0].err, publish.ErrTooLarge) {
+			t.Errorf("the large one is told %v, want %v", got, publish.ErrTooLarge)
+		}
+	})
+}
+
+// TestARefusalAfterADoubtEndsTheSession: the first attempt may have been stored, so
+// its sequence numbers must not be used for anything else.
+func TestARefusalAfterADoubtEndsTheSession(t *testing.T) {
+	for name, c := range map[string]struct {
+		answers []error
+		ends    bool
+		notSent bool
+	}{
+		"refused":              {[]error{kafkago.InvalidRecord}, false, true},
+		"refused after doubt":  {[]error{io.EOF, kafkago.InvalidRecord}, true, false},
+		"too large after one":  {[]error{io.EOF, kafkago.MessageSizeTooLarge}, true, false},
+		"not allowed":          {[]error{kafkago.TopicAuthorizationFailed}, false, true},
+		"out of order":         {[]error{kafkago.OutOfOrderSequenceNumber}, true, false},
+		"known already":        {[]error{kafkago.DuplicateSequenceNumber}, true, false},
+		"fenced":               {[]error{kafkago.InvalidProducerEpoch}, true, false},
+		"not allowed in doubt": {[]error{io.EOF, kafkago.TopicAuthorizationFailed, nil}, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := &partition{}
+				n := 0
+				p.fault = func(stored bool) error {
+					if stored || n >= len(c.answers) {
+						return nil
+					}
+					n++
+					return c.answers[n-1]
+				}
+				l, _ := testLane(t, p)
+				var failure error
+				cancel := l.fail
+				l.fail = func(err error) { failure = err; cancel(err) }
+				o := &outcomes{}
+				l.add(o.item("a"))
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				if ended := failure != nil; ended != c.ends {
+					t.Errorf("the session's end: %v", failure)
+				}
+				got := o.of("a")
+				if len(got) != 1 || errors.Is(got[0].err, publish.ErrNotSent) != c.notSent {
+					t.Errorf("told %v, want not sent: %t", got, c.notSent)
+				}
+				l.add(o.item("b"))
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				b := o.of("b")
+				if len(b) != 1 || (b[0].err == nil) == c.ends {
+					t.Errorf("the next is told %v", b)
+				}
+			})
+		})
+	}
+}
+
+// TestOffsetsThatGoBackEndTheSession: the partition was made anew or cut short.
+func TestOffsetsThatGoBackEndTheSession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &partition{}
+		l, _ := testLane(t, p)
+		var failure error
+		cancel := l.fail
+		l.fail = func(err error) { failure = err; cancel(err) }
+		o := &outcomes{}
+		l.add(o.item("a"))
+		synctest.Wait()
+		p.keys = nil
+		p.last = -1
+		l.add(o.item("b"))
+		synctest.Wait()
+		if !errors.Is(failure, errWentBack) {
+			t.Errorf("the session ended with %v, want %v", failure, errWentBack)
+		}
+	})
+}
+
+func TestTheEndCompletesWhatWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &partition{fault: func(bool) error { return io.EOF }}
+		l, cancel := testLane(t, p)
+		o := &outcomes{}
+		l.add(o.item("in a batch"))
+		synctest.Wait()
+		l.add(o.item("waiting"))
+		withdrawn := o.item("withdrawn")
+		l.add(withdrawn)
+		if !l.withdraw(withdrawn) || l.withdraw(withdrawn) {
+			t.Error("an item that waits can be withdrawn once")
+		}
+		cancel(errRenew)
+		synctest.Wait()
+		l.add(o.item("late"))
+		for key, notSent := range map[string]bool{"in a batch": false, "waiting": true, "late": true} {
+			got := o.of(key)
+			if len(got) != 1 || !errors.Is(got[0].err, errRenew) || errors.Is(got[0].err, publish.ErrNotSent) != notSent {
+				t.Errorf("%s is told %v", key, got)
+			}
+		}
+		if got := o.of("withdrawn"); len(got) != 0 {
+			t.Errorf("what was withdrawn is told %v", got)
+		}
+	})
+}
+
+func TestABatchIsLimited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &partition{}
+		l, _ := testLane(t, p)
+		l.limit = 1000
+		batches := 0
+		l.sent = func(int, int) { batches++ }
+		o := &outcomes{}
+		l.mu.Lock()
+		for n := range 100 {
+			it := o.item(fmt.Sprint(n))
+			it.record.Value = make([]byte, 90)
+			l.waiting = append(l.waiting, it)
+		}
+		l.mu.Unlock()
+		l.add(o.item("last"))
+		synctest.Wait()
+		if batches < 10 || batches > 15 || len(p.keys) != 101 {
+			t.Errorf("%d batches for %d records of about 100 bytes, with a limit of 1000", batches, len(p.keys))
+		}
+	})
+}

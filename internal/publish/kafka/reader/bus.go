@@ -1,0 +1,144 @@
+package reader
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"regexp"
+	"strings"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/binding"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
+)
+
+// ErrMisconfigured is in the chain of errors that waiting does not cure.
+var ErrMisconfigured = broker.ErrMisconfigured
+
+// ErrTopicMissing is in the chain of why nothing can be read while there is no topic.
+var ErrTopicMissing = fmt.Errorf("the topic %w", publish.ErrMissing)
+
+// Options say what to read.
+type Options struct {
+	Broker broker.Options
+	// Topic is the event topic; with {group} and {resource} in it, that of a resource.
+	Topic string
+	// CheckpointTopic is not read, although a Topic with places may match its name.
+	CheckpointTopic string
+	Cluster         string // whose events to read; all clusters' if empty
+
+	Logger *slog.Logger // none if nil
+}
+
+// Bus is a Kafka cluster that events are read from. Its methods may be called by
+// several goroutines at once.
+type Bus struct {
+	opts    Options
+	client  *broker.Client
+	prefix  []byte         // of the keys of the cluster
+	pattern *regexp.Regexp // of the topics of resources; nil if there is one topic
+}
+
+// Open connects to nothing yet. It returns an error only for options that cannot work,
+// with [ErrMisconfigured] in its chain.
+func Open(o Options) (*Bus, error) {
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	o.Broker.Logger = cmp.Or(o.Broker.Logger, o.Logger)
+	if o.Topic == "" {
+		return nil, fmt.Errorf("%w: no topic", ErrMisconfigured)
+	}
+	client, err := broker.New(o.Broker)
+	if err != nil {
+		return nil, err
+	}
+	b := &Bus{opts: o, client: client}
+	if o.Cluster != "" {
+		b.prefix = event.ClusterPartitionKeys(o.Cluster)
+	}
+	if strings.Contains(o.Topic, resourcePlace) {
+		p := regexp.QuoteMeta(o.Topic)
+		for _, place := range []string{groupPlace, resourcePlace} {
+			p = strings.ReplaceAll(p, regexp.QuoteMeta(place), `[a-z0-9.-]+`)
+		}
+		b.pattern = regexp.MustCompile("^" + p + "$")
+	}
+	return b, nil
+}
+
+// Close ends all connections. It is idempotent.
+func (b *Bus) Close() error { return b.client.Close() }
+
+// The places of a topic's name that stand for an object's group and resource. The core
+// group is written core.
+const (
+	groupPlace    = "{group}"
+	resourcePlace = "{resource}"
+)
+
+// topicOf is the topic that the events of a resource belong to.
+func (b *Bus) topicOf(k event.Key) string {
+	if b.pattern == nil {
+		return b.opts.Topic
+	}
+	return strings.NewReplacer(groupPlace, cmp.Or(k.Group, "core"), resourcePlace, k.Resource).Replace(b.opts.Topic)
+}
+
+// topics looks up the event topics. It is an error with [ErrTopicMissing] in its chain
+// if there are none.
+func (b *Bus) topics(ctx context.Context) ([]broker.Topic, error) {
+	names := []string{b.opts.Topic}
+	if b.pattern != nil {
+		all, err := b.client.Topics(ctx)
+		if err != nil {
+			return nil, err
+		}
+		names = nil
+		for _, name := range all {
+			if b.pattern.MatchString(name) && name != b.opts.CheckpointTopic {
+				names = append(names, name)
+			}
+		}
+	}
+	var topics []broker.Topic
+	for _, name := range names {
+		t, err := b.client.Topic(ctx, name)
+		switch {
+		case err == nil:
+			topics = append(topics, t)
+		case !errors.Is(err, broker.ErrNoTopic):
+			return nil, err
+		}
+	}
+	if len(topics) == 0 {
+		return nil, fmt.Errorf("look up topic %s: %w", b.opts.Topic, ErrTopicMissing)
+	}
+	return topics, nil
+}
+
+// At reads the event of an object at a position. It gives the zero value if the topic
+// does not hold it any more, or another there. Object is nil where its data cannot be
+// read.
+func (b *Bus) At(ctx context.Context, k event.Key, position uint64) (publish.Stored, error) {
+	topic, partition := b.topicOf(k), publish.Partition(position)
+	r, found, err := b.client.ReadOne(ctx, topic, partition, publish.Offset(position))
+	if err != nil && !errors.Is(err, broker.ErrNoTopic) {
+		return publish.Stored{}, fmt.Errorf("read the event of %s at %d:%d: %w", k, partition, publish.Offset(position), err)
+	}
+	if !found || string(r.Key) != event.PartitionKey(b.opts.Cluster, k) {
+		return publish.Stored{}, nil
+	}
+	m, err := binding.Decode(r.Headers, r.Value)
+	if err != nil {
+		return publish.Stored{}, nil //nolint:nilerror // another writer's, or a tombstone: no event of the object
+	}
+	var s publish.Stored
+	if s.Acked, err = event.AckedFrom(m.Attribute); err != nil {
+		return publish.Stored{}, nil //nolint:nilerror // likewise
+	}
+	s.Acked.Position = position
+	s.Object, _ = event.ObjectFromData(m.Attribute, m.Data) // as documented
+	return s, nil
+}

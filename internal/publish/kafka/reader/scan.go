@@ -1,0 +1,156 @@
+package reader
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
+)
+
+// ErrChanged says that what was read is not there any more, though nothing older than
+// that is missing.
+var ErrChanged = errors.New("a topic lost records, or was made anew, while it was read")
+
+// Scan reads the topics from their start, in steps. It is for one goroutine.
+type Scan struct {
+	b          *Bus
+	partitions map[publish.Log]*partition
+
+	// Patience is how long brokers may give nothing.
+	Patience time.Duration
+}
+
+// Scan begins one.
+func (b *Bus) Scan() *Scan {
+	return &Scan{b: b, partitions: map[publish.Log]*partition{}, Patience: 15 * time.Second}
+}
+
+// Ends gives the position up to which each partition has been read.
+func (s *Scan) Ends() map[publish.Log]uint64 {
+	ends := make(map[publish.Log]uint64, len(s.partitions))
+	for log, p := range s.partitions {
+		ends[log] = publish.PositionOf(log.Partition, p.next-1)
+	}
+	return ends
+}
+
+// Next yields what has come since the last time, up to the end that each partition has
+// when it is called. Of the options From and Filters are not heeded. With an error some of
+// it may have been yielded: what is left comes the next time.
+func (s *Scan) Next(ctx context.Context, o publish.SubscribeOptions, yield func(*event.Message, publish.Delivery) error) error {
+	t := &target{opts: o, yield: yield}
+	err := s.step(ctx, func(ctx context.Context, p *partition, end int64, alive func()) error {
+		return p.read(ctx, end, func(r broker.Record) error {
+			alive()
+			return p.give(t, r)
+		})
+	})
+	if t.err != nil {
+		return t.err
+	}
+	return err
+}
+
+// Lasts yields the position of each object's last record, as of now, unless that is a
+// tombstone, whatever of it was yielded before.
+func (s *Scan) Lasts(ctx context.Context, yield func(k event.Key, position uint64)) error {
+	fresh := s.b.Scan()
+	fresh.Patience = s.Patience
+	lasts := map[string]uint64{}
+	t := &target{}
+	err := fresh.step(ctx, func(ctx context.Context, p *partition, end int64, alive func()) error {
+		return p.read(ctx, end, func(r broker.Record) error {
+			alive()
+			if !s.b.isWanted(r) {
+				return nil
+			}
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			if r.Value == nil {
+				delete(lasts, string(r.Key))
+			} else {
+				lasts[string(r.Key)] = publish.PositionOf(p.log.Partition, r.Offset)
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		return err
+	}
+	for key, position := range lasts {
+		if _, k, err := event.ParsePartitionKey(key); err == nil {
+			yield(k, position)
+		}
+	}
+	return nil
+}
+
+// step does something with every partition and its end.
+func (s *Scan) step(ctx context.Context, do func(ctx context.Context, p *partition, end int64, alive func()) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	idle := time.AfterFunc(s.Patience, func() { cancel(fmt.Errorf("nothing came for %s", s.Patience)) })
+	defer idle.Stop()
+	alive := func() { idle.Reset(s.Patience) }
+
+	ends, err := s.ends(ctx)
+	if err != nil {
+		return s.failed(ctx, err)
+	}
+	all, reading := errgroup.WithContext(ctx)
+	for log, end := range ends {
+		p := s.partitions[log]
+		if p == nil {
+			p = s.b.newPartition(log, 0)
+			s.partitions[log] = p
+		}
+		if end < p.next {
+			return fmt.Errorf("%w: %s, partition %d", ErrChanged, log.Topic, log.Partition)
+		}
+		all.Go(func() error { return do(reading, p, end, alive) })
+	}
+	if err := all.Wait(); err != nil {
+		return s.failed(ctx, err)
+	}
+	return nil
+}
+
+// ends asks for the end of every partition, and misses none that was read before.
+func (s *Scan) ends(ctx context.Context) (map[publish.Log]int64, error) {
+	ends := map[publish.Log]int64{}
+	topics, err := s.b.topics(ctx)
+	if err != nil && (len(s.partitions) == 0 || !errors.Is(err, ErrTopicMissing)) {
+		return nil, err
+	}
+	for _, t := range topics {
+		o, err := s.b.client.Offsets(ctx, t.Name)
+		if err != nil {
+			return nil, err
+		}
+		for p, end := range o.End {
+			ends[publish.Log{Topic: t.Name, Partition: p}] = end
+		}
+	}
+	for log := range s.partitions {
+		if _, ok := ends[log]; !ok {
+			return nil, fmt.Errorf("%w: %s, partition %d", ErrChanged, log.Topic, log.Partition)
+		}
+	}
+	return ends, nil
+}
+
+func (s *Scan) failed(ctx context.Context, err error) error {
+	switch {
+	case errors.Is(err, broker.ErrPastEnd), errors.Is(err, broker.ErrNoTopic):
+		return fmt.Errorf("%w: %w", ErrChanged, err)
+	case context.Cause(ctx) != nil:
+		return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+	}
+	return err
+}

@@ -1,0 +1,220 @@
+package reader
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/kafkabroker"
+	"github.com/kuberelay/kuberelay/internal/kafkabroker/kafkabrokertest"
+	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/reader/readertest"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
+)
+
+func TestFromStart(t *testing.T) {
+	for _, structured := range []bool{false, true} {
+		t.Run(fmt.Sprintf("structured=%t", structured), func(t *testing.T) {
+			w := readertest.NewTopic(t, kafkabrokertest.Shared(t), "start", 1, nil)
+			w.Structured = structured
+			put(t, w, "a", 1, 2)
+			w.Put(marker(t, event.SnapshotStarted, "s"))
+			s := subscribe(t, open(t, Options{Topic: w.Topic, Cluster: cluster}, kafkabrokertest.Shared(t).Addr()), publish.FromStart)
+			first := s.next()
+			if d := first.d; first.id != "uid-of-a.1" || d.Cluster != cluster || d.Position != publish.PositionOf(0, 0) || d.Place() != "0:0" || !d.Whole ||
+				first.m.Key != configMaps.Key("default", "a") || first.m.Marker || !strings.Contains(string(first.m.Data), `"n":"1"`) || first.m.Attribute("type") != string(event.Created) {
+				t.Errorf("got %+v of %+v", first, first.m)
+			}
+			s.want(ids("a", 2)...)
+			if m := s.next(); !m.m.Marker || m.m.Key != (event.Key{Resource: "configmaps"}) {
+				t.Errorf("got %+v, want the marker", m.m)
+			}
+			put(t, w, "b", 1)
+			s.want(ids("b", 1)...)
+		})
+	}
+}
+
+func TestFromNow(t *testing.T) {
+	w := readertest.NewTopic(t, kafkabrokertest.Shared(t), "now", 2, nil)
+	put(t, w, "a", 1, 2)
+	s := subscribe(t, open(t, Options{Topic: w.Topic}, kafkabrokertest.Shared(t).Addr()), publish.FromNow)
+	s.reading()
+	put(t, w, "a", 3)
+	g := s.next()
+	if g.id != "uid-of-a.3" || g.d.Whole {
+		t.Errorf("got %+v", g)
+	}
+}
+
+// The last event of each object, in any partition, and the last markers; what ends
+// with a tombstone is not there.
+func TestFromLast(t *testing.T) {
+	w := readertest.NewTopic(t, kafkabrokertest.Shared(t), "last", 3, nil)
+	put(t, w, "a", 1, 2)
+	put(t, w, "b", 1)
+	w.Put(marker(t, event.SnapshotStarted, "s"))
+	w.Put(marker(t, event.SnapshotCompleted, "s"))
+	put(t, w, "gone", 1, 0)
+	w.Tombstone(cluster, configMaps.Key("default", "gone"))
+	put(t, w, "deleted", 1, 0)
+	put(t, w, "b", 2, 3)
+	s := subscribe(t, open(t, Options{Topic: w.Topic, Cluster: cluster}, kafkabrokertest.Shared(t).Addr()), publish.FromLast)
+	var seen []string
+	for range 5 {
+		seen = append(seen, s.next().String())
+	}
+	slices.Sort(seen)
+	want := []string{"configmaps.core.completed.s", "tombstone gone", "uid-of-a.2", "uid-of-b.3", "uid-of-deleted.deleted"}
+	if !slices.Equal(seen, want) {
+		t.Errorf("got %q, want %q", seen, want)
+	}
+	put(t, w, "a", 3, 4)
+	s.want(ids("a", 3, 4)...)
+}
+
+// Only one cluster's events, or all that there are.
+func TestClusters(t *testing.T) {
+	w := readertest.NewTopic(t, kafkabrokertest.Shared(t), "clusters", 1, nil)
+	w.Put(state(t, "prod", "a", 1))
+	w.Put(state(t, "prod2", "a", 2))
+	w.Put(state(t, "prod", "a", 3))
+	one := subscribe(t, open(t, Options{Topic: w.Topic, Cluster: "prod"}, kafkabrokertest.Shared(t).Addr()), publish.FromStart)
+	one.want("uid-of-a.1", "uid-of-a.3")
+	all := subscribe(t, open(t, Options{Topic: w.Topic}, kafkabrokertest.Shared(t).Addr()), publish.FromStart)
+	all.want("uid-of-a.1")
+	if g := all.next(); g.id != "uid-of-a.2" || g.d.Cluster != "prod2" {
+		t.Errorf("got %+v", g)
+	}
+}
+
+func TestForeign(t *testing.T) {
+	w := readertest.NewTopic(t, kafkabrokertest.Shared(t), "foreign", 1, nil)
+	key := []byte(event.PartitionKey(cluster, configMaps.Key("default", "a")))
+	for _, r := range []recordbatch.Record{
+		{Value: []byte("no key")},
+		{Key: []byte("other"), Value: []byte("x")},
+		{Key: key, Value: []byte("no event")},
+		{Key: []byte(event.MarkerPartitionKey(cluster, configMaps.GroupResource()))},
+	} {
+		w.PutRecord(0, r)
+	}
+	writer, err := event.Builder{Cluster: cluster}.WriterStarted("me", "s", w.Topic, 0, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Put(writer)
+	put(t, w, "a", 1)
+	s := subscribe(t, open(t, Options{Topic: w.Topic}, kafkabrokertest.Shared(t).Addr()), publish.FromStart)
+	s.want("foreign ", "foreign other", "foreign "+string(key), "foreign prod/_control/snapshot/core/configmaps")
+	if g := s.next(); g.m == nil || !g.m.Marker || g.m.Key != (event.Key{}) || g.m.Attribute("type") != string(event.WriterStarted) {
+		t.Errorf("got %+v, want the writer's marker", g)
+	}
+	s.want(ids("a", 1)...)
+}
+
+// A topic for each resource: one that appears later is found, and one whose name only
+// looks so holds nothing of ours.
+func TestTopicsOfResources(t *testing.T) {
+	b := kafkabrokertest.Shared(t)
+	base := "res" + strings.ToLower(t.Name())
+	first := readertest.New(t, b.Addr(), base+".core.configmaps", 1)
+	create := func(name string) {
+		if err := b.CreateTopic(t.Context(), name, 1, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	create(first.Topic)
+	create(base + ".core.checkpoint")
+	readertest.New(t, b.Addr(), base+".core.checkpoint", 1).Put(state(t, cluster, "c", 1))
+	put(t, first, "a", 1)
+	s := subscribe(t, open(t, Options{Topic: base + ".{group}.{resource}", CheckpointTopic: base + ".core.checkpoint"}, b.Addr()), publish.FromStart)
+	s.want(ids("a", 1)...)
+
+	create(base + ".apps.deployments")
+	late := readertest.New(t, b.Addr(), base+".apps.deployments", 1)
+	late.Put(state(t, cluster, "lost", 1)) // of another resource
+	if g := s.next(); g.err == nil || !strings.Contains(g.err.Error(), "belongs to topic "+first.Topic) {
+		t.Errorf("got %+v, want it refused", g)
+	}
+	put(t, first, "a", 2)
+	s.want(ids("a", 2)...)
+}
+
+func TestWaitsForTheTopic(t *testing.T) {
+	b := kafkabrokertest.Shared(t)
+	name := "wait" + strings.ToLower(t.Name())
+	s := subscribe(t, open(t, Options{Topic: name}, b.Addr()), publish.FromNow)
+	s.notice("there is no topic", func(err error) bool { return errors.Is(err, publish.ErrMissing) })
+	if err := b.CreateTopic(t.Context(), name, 2, nil); err != nil {
+		t.Fatal(err)
+	}
+	w := readertest.New(t, b.Addr(), name, 2)
+	put(t, w, "a", 1, 2) // before it may have been noticed
+	s.want(ids("a", 1, 2)...)
+}
+
+// A broker that is killed, and one that is not there at first.
+func TestBreak(t *testing.T) {
+	b := kafkabrokertest.Start(t, kafkabroker.Options{})
+	w := readertest.NewTopic(t, b, "break", 1, nil)
+	put(t, w, "a", 1)
+	s := subscribe(t, open(t, Options{Topic: w.Topic}, b.Addr()), publish.FromStart)
+	s.want(ids("a", 1)...)
+	b.Kill()
+	s.notice("the broker is gone", func(err error) bool { return err != nil })
+	late := subscribe(t, open(t, Options{Topic: w.Topic}, b.Addr()), publish.FromStart)
+	late.notice("the broker is not there", func(err error) bool { return err != nil })
+	b.Start()
+	put(t, w, "a", 2, 3)
+	s.want(ids("a", 2, 3)...)
+	late.want(ids("a", 1, 2, 3)...)
+	late.reading()
+}
+
+// What waiting does not cure is not waited for.
+func TestMisconfigured(t *testing.T) {
+	if _, err := Open(Options{Topic: "t"}); !errors.Is(err, ErrMisconfigured) {
+		t.Errorf("without a broker: %v", err)
+	}
+	b := kafkabrokertest.Start(t, kafkabroker.Options{
+		Listeners: []kafkabroker.Listener{kafkabroker.SASLPlaintext}, Users: map[string]string{"little": "pw"}, Authorize: true,
+	})
+	w := readertest.NewTopic(t, b, "denied", 1, nil)
+	put(t, w, "a", 1)
+	o := Options{Topic: w.Topic}
+	o.Broker.SASLMechanism, o.Broker.User, o.Broker.PasswordFile = "SCRAM-SHA-256", "little", passwordFile(t, "pw")
+	s := subscribe(t, open(t, o, b.AddrOf(kafkabroker.SASLPlaintext)), publish.FromStart)
+	select {
+	case err := <-s.result:
+		if !errors.Is(err, ErrMisconfigured) || !strings.Contains(err.Error(), "add the ACL") {
+			t.Errorf("got %v", err)
+		}
+	case <-time.After(limit):
+		t.Error("it waits")
+	}
+}
+
+// An error of yield ends it, and nothing is yielded after that.
+func TestYieldFails(t *testing.T) {
+	w := readertest.NewTopic(t, kafkabrokertest.Shared(t), "fails", 3, nil)
+	for n := range 20 {
+		put(t, w, fmt.Sprint("a", n), 1)
+	}
+	b := open(t, Options{Topic: w.Topic}, kafkabrokertest.Shared(t).Addr())
+	enough, n := errors.New("enough"), 0
+	err := b.Subscribe(t.Context(), publish.SubscribeOptions{From: publish.FromStart}, func(*event.Message, publish.Delivery) error {
+		n++
+		if n == 5 {
+			return enough
+		}
+		return nil
+	})
+	if !errors.Is(err, enough) || n != 5 {
+		t.Errorf("got %v after %d", err, n)
+	}
+}

@@ -1,0 +1,149 @@
+package verify
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/kafkabroker/kafkabrokertest"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/binding"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/reader"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/reader/readertest"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
+)
+
+const kafkaPartitions = 3
+
+// onKafka gives a world a topic for a bus.
+func onKafka(w *world) *world {
+	w.t.Helper()
+	b := kafkabrokertest.Shared(w.t)
+	w.topic = readertest.NewTopic(w.t, b, "verify", kafkaPartitions, nil)
+	w.opts.Kafka = &reader.Options{Broker: broker.Options{Addrs: []string{b.Addr()}}, Topic: w.topic.Topic, Cluster: clusterName}
+	return w
+}
+
+// writers puts a writer's markers where they are on a real bus.
+func (w *world) writers(session string) {
+	w.t.Helper()
+	for p := range kafkaPartitions {
+		m, err := w.builder.WriterStarted("test", session, w.topic.Topic, p, time.Now())
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		w.topic.PutAt(p, m)
+	}
+}
+
+func (w *world) key(name string) []byte {
+	return []byte(event.PartitionKey(clusterName, configMaps.Key(w.namespace, name)))
+}
+
+func (w *world) partition(name string) int { return binding.Partition(w.key(name), kafkaPartitions) }
+
+// touched is the event of a further version of an object.
+func (w *world) touched(u *unstructured.Unstructured) *event.Message {
+	w.t.Helper()
+	m, err := w.message(event.Updated, configMaps, w.touch(u))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return m
+}
+
+func TestKafkaClean(t *testing.T) {
+	for _, structured := range []bool{false, true} {
+		w := onKafka(newWorld(t))
+		w.topic.Structured = structured
+		w.writers("one")
+		w.create(configMaps, "a", map[string]any{"data": map[string]any{"k": "<&>\u2028"}})
+		b := w.create(configMaps, "b", nil)
+		gone := w.create(configMaps, "gone", nil)
+		w.sync(configMaps)
+		w.writers("two")
+		w.publish(event.Updated, configMaps, w.touch(b))
+		w.delete(configMaps, "gone")
+		w.publish(event.Deleted, configMaps, gone)
+		w.topic.Tombstone(clusterName, configMaps.Key(w.namespace, "gone"))
+		want(t, w.found())
+		r, err := w.verify()
+		if err != nil || !r.Clean() || r.Objects != 2 || r.Messages != 2*kafkaPartitions+6 || len(r.Partitions) != kafkaPartitions {
+			t.Errorf("got %+v, %v", r, err)
+		}
+		if got := r.Summary(); !strings.Contains(got, "12 messages in order; 3 partitions read to the end") {
+			t.Errorf("got %q", got)
+		}
+	}
+}
+
+// TestKafkaPlanted: what can be wrong on Kafka alone, and some of what can be wrong on
+// any bus. Of the objects a and b only b is tampered with.
+func TestKafkaPlanted(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		plant func(w *world, b *unstructured.Unstructured)
+		want  []string
+	}{
+		{"never published", func(*world, *unstructured.Unstructured) {}, []string{"missing b: no event of it"}},
+		{"not updated", func(w *world, b *unstructured.Unstructured) {
+			w.publish(event.Created, configMaps, b)
+			w.touch(b)
+		}, []string{"stale b: the bus is behind the cluster"}},
+		{"not deleted", func(w *world, b *unstructured.Unstructured) {
+			w.publish(event.Created, configMaps, b)
+			w.delete(configMaps, "b")
+		}, []string{"extra b: uid"}},
+		{"other data", func(w *world, b *unstructured.Unstructured) {
+			w.publish(event.Created, configMaps, b, body(func(t tree) { t["data"] = tree{"k": "other"} }))
+		}, []string{"different b: same version, other data: data (only on the bus)"}},
+		{"a tombstone of what exists", func(w *world, b *unstructured.Unstructured) {
+			w.publish(event.Created, configMaps, b)
+			w.topic.Tombstone(clusterName, configMaps.Key(w.namespace, "b"))
+		}, []string{"missing b: no event of it", "misordered b: a tombstone follows"}},
+		{"an event twice", func(w *world, b *unstructured.Unstructured) {
+			w.publish(event.Created, configMaps, b)
+			w.acked = map[event.Key]event.Acked{}
+			w.publish(event.Created, configMaps, b)
+		}, []string{"misordered b: id "}},
+		{"a state left out", func(w *world, b *unstructured.Unstructured) {
+			w.publish(event.Created, configMaps, b)
+			w.publish(event.Updated, configMaps, w.touch(b), previous("7"))
+		}, []string{`misordered b: previousversion is "7"`}},
+		{"the first state left out", func(w *world, b *unstructured.Unstructured) {
+			w.publish(event.Updated, configMaps, b, previous("7"))
+		}, []string{"misordered b: the first event of uid"}},
+		{"two partitions", func(w *world, b *unstructured.Unstructured) {
+			w.publish(event.Created, configMaps, b)
+			m := w.touched(b)
+			w.topic.PutAt((w.partition("b")+1)%kafkaPartitions, m)
+		}, []string{"misordered b: its events are in the partitions"}},
+		{"no event", func(w *world, b *unstructured.Unstructured) {
+			w.publish(event.Created, configMaps, b)
+			w.topic.PutRecord(w.partition("b"), recordbatch.Record{Key: w.key("b"), Value: []byte("x")})
+		}, []string{"malformed b: a record with the key"}},
+		{"under another key", func(w *world, b *unstructured.Unstructured) {
+			w.publish(event.Created, configMaps, b)
+			r, err := binding.Encode(w.touched(b), false)
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			r.Key = w.key("b2")
+			w.topic.PutRecord(w.partition("b2"), r)
+		}, []string{
+			"stale b: the bus is behind the cluster", "extra b2: uid", `malformed b2: metadata.name of the data is "b"`, `malformed b2: name is "b"`,
+			"malformed b2: partitionkey is", "malformed b2: the attribute subject is", "misordered b2: the first event",
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := onKafka(newWorld(t))
+			w.writers("one")
+			w.publish(event.Created, configMaps, w.create(configMaps, "a", nil))
+			tc.plant(w, w.create(configMaps, "b", nil))
+			want(t, w.found(), tc.want...)
+		})
+	}
+}
