@@ -20,6 +20,7 @@ import (
 type Bus struct {
 	opts    Options
 	client  *broker.Client
+	produce produce
 	log     *slog.Logger
 	metrics *metrics
 
@@ -56,6 +57,9 @@ func Open(o Options) (*Bus, error) {
 		opts: o, client: client, log: o.Logger, metrics: newMetrics(o.Registerer),
 		look: make(chan struct{}, 1), slots: make(chan struct{}, o.MaxInFlight),
 		renewAfter: renewAfter, err: errors.New("not connected yet"), changed: make(chan struct{}),
+	}
+	if b.produce = o.produce; b.produce == nil {
+		b.produce = client.Produce
 	}
 	b.ctx, b.stop = context.WithCancel(context.Background())
 	if o.ReadOnly {

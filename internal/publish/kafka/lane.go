@@ -31,7 +31,7 @@ type item struct {
 type lane struct {
 	topic     string
 	partition int
-	produce   func(ctx context.Context, topic string, partition int, batch []byte) (base int64, err error)
+	produce   produce
 	producer  recordbatch.Producer
 	codec     recordbatch.Compression
 	limit     int                             // of a batch's size in bytes, before compression

@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"os"
@@ -54,7 +55,11 @@ type Options struct {
 	Registerer prometheus.Registerer // nil for none
 
 	perResource bool
+	produce     produce // instead of the client's, in tests
 }
+
+// produce is one attempt to store a batch.
+type produce func(ctx context.Context, topic string, partition int, batch []byte) (base int64, err error)
 
 // What Kafka takes as a topic's name (Topic.java).
 var topicName = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,249}$`)

@@ -89,7 +89,7 @@ func (s *session) produce(ctx context.Context, topic string, partition int, batc
 		s.end(errRenew)
 		return 0, errRenew
 	}
-	return s.b.client.Produce(ctx, topic, partition, batch)
+	return s.b.produce(ctx, topic, partition, batch)
 }
 
 // renewAfter is how old a session gets. Brokers forget a producer in a partition where

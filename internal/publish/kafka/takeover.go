@@ -168,11 +168,13 @@ func (s *session) adopt(ctx context.Context, t *topic, state topicState, loaded 
 			s.b.log.Warn("a partition is not the one that was written to before; what it holds is read from its start", "topic", t.name, "partition", p)
 		}
 	}
+	lost := map[string]int{} // partitions by key
 	for key, e := range loaded {
 		switch {
 		case e.Topic != t.name:
 		case e.Partition >= len(known), known[e.Partition] == 0, e.Offset >= t.markers[e.Partition], e.Offset < offsets.Start[e.Partition]:
-			delete(loaded, key) // it is lost, or will be read
+			delete(loaded, key)
+			lost[key] = e.Partition
 		}
 	}
 	for _, e := range loaded {
@@ -187,7 +189,7 @@ func (s *session) adopt(ctx context.Context, t *topic, state topicState, loaded 
 		s.b.log.Warn("the topic has more partitions than when it was first written to. An object's events stay in one partition, so the new ones are not used; to use them, publish to another topic (KUBERELAY_KAFKA_TOPIC)",
 			"topic", t.name, "partitions", len(t.lanes), "used", t.spread)
 	}
-	if err := s.catchUp(ctx, t, known, loaded); err != nil {
+	if err := s.catchUp(ctx, t, known, loaded, lost); err != nil {
 		return err
 	}
 	s.recorder.state(topicState{Topic: t.name, Partitions: t.spread, Markers: t.markers, Session: s.id, Writer: s.b.opts.Writer})
@@ -215,8 +217,9 @@ func (b *Bus) hasMarker(ctx context.Context, topic string, partition int, offset
 }
 
 // catchUp reads each partition from its known offset to our marker. What it finds was
-// stored and not recorded: it goes into loaded, and is recorded before it returns.
-func (s *session) catchUp(ctx context.Context, t *topic, known []int64, loaded map[string]entry) error {
+// stored and not recorded: it goes into loaded, and is recorded before it returns, and
+// so is what of the lost it does not find.
+func (s *session) catchUp(ctx context.Context, t *topic, known []int64, loaded map[string]entry, lost map[string]int) error {
 	type stored struct {
 		key   string
 		entry entry // zero for a tombstone
@@ -239,6 +242,9 @@ func (s *session) catchUp(ctx context.Context, t *topic, known []int64, loaded m
 	}
 	if err := all.Wait(); err != nil {
 		return fmt.Errorf("read topic %q: %w", t.name, err)
+	}
+	for key, p := range lost {
+		s.recorder.forget([]byte(key), p)
 	}
 	for p, records := range found {
 		for _, r := range records {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/binding"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
 )
 
@@ -58,7 +59,7 @@ func (s *Scan) Next(ctx context.Context, o publish.SubscribeOptions, yield func(
 }
 
 // Lasts yields the position of each object's last record, as of now, unless that is a
-// tombstone, whatever of it was yielded before.
+// tombstone or no event, whatever of it was yielded before.
 func (s *Scan) Lasts(ctx context.Context, yield func(k event.Key, position uint64)) error {
 	fresh := s.b.Scan()
 	fresh.Patience = s.Patience
@@ -70,9 +71,10 @@ func (s *Scan) Lasts(ctx context.Context, yield func(k event.Key, position uint6
 			if !s.b.isWanted(r) {
 				return nil
 			}
+			_, _, err := binding.Attributes(r.Headers, r.Value)
 			t.mu.Lock()
 			defer t.mu.Unlock()
-			if r.Value == nil {
+			if err != nil {
 				delete(lasts, string(r.Key))
 			} else {
 				lasts[string(r.Key)] = publish.PositionOf(p.log.Partition, r.Offset)

@@ -1,0 +1,28 @@
+package kafka
+
+import (
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// kadmDeleteRecords deletes the records of partition 0 below an offset.
+func kadmDeleteRecords(t *testing.T, addr, topic string, before int64) {
+	t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(addr))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	request := kmsg.NewPtrDeleteRecordsRequest()
+	request.Topics = []kmsg.DeleteRecordsRequestTopic{{Topic: topic, Partitions: []kmsg.DeleteRecordsRequestTopicPartition{{Partition: 0, Offset: before}}}}
+	request.TimeoutMillis = 10_000
+	response, err := request.RequestWith(t.Context(), client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code := response.Topics[0].Partitions[0].ErrorCode; code != 0 {
+		t.Fatalf("delete records: error %d", code)
+	}
+}

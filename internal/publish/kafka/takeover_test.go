@@ -1,0 +1,630 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	kafkago "github.com/segmentio/kafka-go"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/kafkabroker/kafkabrokertest"
+	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
+)
+
+// writers makes one bus after the other for a topic of the test's own.
+type writers struct {
+	t    *testing.T
+	opts Options
+}
+
+func newWriters(t *testing.T, partitions int) *writers {
+	o := testOptions(kafkabrokertest.Shared(t).Addr())
+	o.Topic = "topic-" + newID()
+	o.Cluster = o.Topic // so that no other test takes over
+	o.Partitions = partitions
+	return &writers{t, o}
+}
+
+// open makes the next writer and waits until it is ready.
+func (w *writers) open() *Bus {
+	w.t.Helper()
+	b := openBus(w.t, w.opts)
+	w.ready(b)
+	return b
+}
+
+func (w *writers) ready(b *Bus) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
+	defer cancel()
+	if err := b.Wait(ctx); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// crash leaves a bus as a process does that is killed.
+func crash(b *Bus) {
+	b.stop()
+	b.workers.Wait()
+}
+
+func (w *writers) message(name string, version int, expected uint64) *event.Message {
+	w.t.Helper()
+	return w.messageOf(event.Key{Group: "apps", Resource: "deployments", Namespace: "default", Name: name}, version, expected)
+}
+
+func (w *writers) messageOf(k event.Key, version int, expected uint64) *event.Message {
+	w.t.Helper()
+	r := event.Resource{Group: k.Group, Version: "v1", Resource: k.Resource, Kind: "Kind", Namespaced: true}
+	uid := "uid-of-" + k.Name
+	body := fmt.Sprintf(`{"apiVersion":%q,"kind":"Kind","metadata":{"name":%q,"namespace":%q,"resourceVersion":"%d","uid":%q}}`,
+		r.APIVersion(), k.Name, k.Namespace, version, uid)
+	m, err := event.Builder{Cluster: w.opts.Cluster}.Message(event.Change{
+		Type: event.Updated, Key: k, Resource: r, Cause: event.CauseWatch, Observed: time.Now(),
+		Object: &event.Object{APIVersion: r.APIVersion(), Kind: "Kind", Namespace: k.Namespace, Name: k.Name, UID: types.UID(uid), ResourceVersion: fmt.Sprint(version), Body: []byte(body)},
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	m.Expected = expected
+	return m
+}
+
+// publish publishes and waits; what it returns as an error is fatal unless asked for.
+func (w *writers) publish(b *Bus, m *event.Message) (uint64, error) {
+	w.t.Helper()
+	type result struct {
+		position uint64
+		err      error
+	}
+	done := make(chan result, 1)
+	b.Publish(w.t.Context(), m, func(position uint64, err error) { done <- result{position, err} })
+	select {
+	case r := <-done:
+		return r.position, r.err
+	case <-time.After(time.Minute):
+		w.t.Fatalf("publish %s: no completion", m.ID)
+		return 0, nil
+	}
+}
+
+func (w *writers) mustPublish(b *Bus, m *event.Message) uint64 {
+	w.t.Helper()
+	position, err := w.publish(b, m)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return position
+}
+
+// publishSome publishes a first event of n objects and gives their positions.
+func (w *writers) publishSome(b *Bus, prefix string, n int) map[event.Key]uint64 {
+	w.t.Helper()
+	all := map[event.Key]uint64{}
+	for i := range n {
+		m := w.message(fmt.Sprint(prefix, i), 1, 0)
+		all[m.Key] = w.mustPublish(b, m)
+	}
+	return all
+}
+
+// load is what a bus says that it holds.
+func (w *writers) load(b *Bus) map[event.Key]uint64 {
+	w.t.Helper()
+	all := map[event.Key]uint64{}
+	if err := b.Load(w.t.Context(), func(k event.Key, a event.Acked) error {
+		if a == (event.Acked{}) {
+			delete(all, k)
+		} else {
+			all[k] = a.Position
+		}
+		return nil
+	}); err != nil {
+		w.t.Fatal(err)
+	}
+	return all
+}
+
+func (w *writers) wantLoaded(b *Bus, want map[event.Key]uint64) {
+	w.t.Helper()
+	if got := w.load(b); !maps.Equal(got, want) {
+		w.t.Errorf("loaded %v, want %v", got, want)
+	}
+}
+
+// events gives the events of the topic, without the writers' markers.
+func (w *writers) events() (ids []string) {
+	w.t.Helper()
+	for _, r := range readTopic(w.t, w.opts.Broker.Addrs[0], w.opts.Topic) {
+		get, err := attributesOf(recordOf(r))
+		if err != nil {
+			ids = append(ids, err.Error())
+		} else if get("type") != string(event.WriterStarted) {
+			ids = append(ids, get("partitionkey")+" "+get("id"))
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+func (w *writers) wantNoRepeat(events int) {
+	w.t.Helper()
+	ids := w.events()
+	if unique := len(slices.Compact(slices.Clone(ids))); unique != len(ids) || len(ids) != events {
+		w.t.Errorf("the topic has %d events, %d of them different, want %d: %v", len(ids), unique, events, ids)
+	}
+}
+
+func TestTheNextWriterKnowsWhatIsStored(t *testing.T) {
+	for name, end := range map[string]func(*Bus){"closed": func(b *Bus) { b.Close() }, "killed": crash} {
+		t.Run(name, func(t *testing.T) {
+			w := newWriters(t, 3)
+			first := w.open()
+			want := w.publishSome(first, "web-", 20)
+			w.wantLoaded(first, want)
+			end(first)
+			second := w.open()
+			w.wantLoaded(second, want)
+			w.wantLoaded(second, want) // from the topic now
+			for k, position := range want {
+				if got := w.mustPublish(second, w.messageOf(k, 1, 0)); got != position {
+					t.Errorf("%s published again is at %d, want %d", k, got, position)
+				}
+				want[k] = w.mustPublish(second, w.messageOf(k, 2, position))
+			}
+			end(second)
+			w.wantLoaded(w.open(), want)
+			w.wantNoRepeat(40)
+		})
+	}
+}
+
+// TestACrashBeforeTheRecord: events are acknowledged, and the process dies when so
+// many of their records are in the checkpoint topic. The next writer knows all.
+func TestACrashBeforeTheRecord(t *testing.T) {
+	const events = 10
+	for recorded := range events + 1 {
+		t.Run(fmt.Sprint(recorded, " recorded"), func(t *testing.T) {
+			w := newWriters(t, 1)
+			client, err := broker.New(w.opts.Broker)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer client.Close()
+			var mu sync.Mutex
+			left, stopped := 1_000, make(chan struct{})
+			w.opts.BatchBytes = 1 // one record in a batch
+			w.opts.produce = func(ctx context.Context, topic string, partition int, batch []byte) (int64, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				if topic != w.opts.Topic {
+					if left == 0 {
+						select {
+						case <-stopped:
+						default:
+							close(stopped)
+						}
+						return 0, io.ErrUnexpectedEOF
+					}
+					left--
+				}
+				return client.Produce(ctx, topic, partition, batch)
+			}
+			b := w.open()
+			s, _ := b.current()
+			if err := s.recorder.flush(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			mu.Lock()
+			left = recorded
+			mu.Unlock()
+			want := map[event.Key]uint64{}
+			results := make(chan error, events)
+			var all sync.Mutex
+			for n := range events {
+				m := w.message(fmt.Sprint("web-", n), 1, 0)
+				b.Publish(t.Context(), m, func(position uint64, err error) {
+					all.Lock()
+					want[m.Key] = position
+					all.Unlock()
+					results <- err
+				})
+			}
+			for range events {
+				if err := <-results; err != nil {
+					t.Fatal(err)
+				}
+			}
+			if recorded < events {
+				<-stopped
+			}
+			crash(b)
+			w.opts.produce = nil
+			next := w.open()
+			w.wantLoaded(next, want)
+			for k, position := range want {
+				if got := w.mustPublish(next, w.messageOf(k, 1, 0)); got != position {
+					t.Errorf("%s published again is at %d, want %d", k, got, position)
+				}
+			}
+			w.wantNoRepeat(events)
+			crash(next)
+			w.wantLoaded(w.open(), want) // now from the checkpoint topic
+		})
+	}
+}
+
+// TestTheStaleWriterIsTold who has taken over, and does not get a word in.
+func TestTheStaleWriterIsTold(t *testing.T) {
+	w := newWriters(t, 3)
+	stale := w.open()
+	want := w.publishSome(stale, "web-", 5)
+	w.opts.Writer = "team-a/forwarder-2"
+	leader := w.open()
+	for n := range 10 {
+		if _, err := w.publish(stale, w.message(fmt.Sprint("late-", n), 1, 0)); err == nil {
+			t.Error("the stale writer has published")
+		}
+	}
+	err := stale.Wait(t.Context())
+	for err == nil {
+		err = stale.Wait(t.Context())
+	}
+	if !errors.Is(err, publish.ErrGone) || !strings.Contains(err.Error(), "team-a/forwarder-2") {
+		t.Errorf("the stale writer says %v, want %v and who it is now", err, publish.ErrGone)
+	}
+	w.wantLoaded(leader, want)
+	w.wantNoRepeat(5)
+}
+
+// TestTheStaleWriterIsRefusedEverywhere, in partitions too where nobody has written
+// an event since.
+func TestTheStaleWriterIsRefusedEverywhere(t *testing.T) {
+	w := newWriters(t, 4)
+	stale := w.open()
+	s, _ := stale.current()
+	w.open()
+	for _, l := range append(slices.Clone(s.topics[w.opts.Topic].lanes), s.recorder.lanes...) {
+		m := w.message("web", 1, 0)
+		record, err := stale.encode(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		refused := make(chan error, 1)
+		l.add(&item{record, func(_ int64, err error) { refused <- err }})
+		if err := <-refused; broker.KindOf(err) != broker.Fenced {
+			t.Errorf("partition %d of %s: got %v, want it refused", l.partition, l.topic, err)
+		}
+	}
+}
+
+// TestMorePartitions: an object's events stay where they are.
+func TestMorePartitions(t *testing.T) {
+	w := newWriters(t, 2)
+	var log strings.Builder
+	first := w.open()
+	want := w.publishSome(first, "web-", 20)
+	w.addPartitions(8)
+	for k, position := range want { // while it runs
+		want[k] = w.mustPublish(first, w.messageOf(k, 2, position))
+	}
+	crash(first)
+	w.opts.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	second := w.open()
+	w.wantLoaded(second, want)
+	for k, position := range want {
+		got := w.mustPublish(second, w.messageOf(k, 3, position))
+		if partitionOf(got) != partitionOf(position) {
+			t.Errorf("%s has moved from partition %d to %d", k, partitionOf(position), partitionOf(got))
+		}
+	}
+	crash(second)
+	if !strings.Contains(log.String(), "more partitions") {
+		t.Errorf("nothing is said of the new partitions: %s", &log)
+	}
+}
+
+func (w *writers) kafka() *kafkago.Client {
+	return &kafkago.Client{Addr: kafkago.TCP(w.opts.Broker.Addrs...), Transport: &kafkago.Transport{}}
+}
+
+func (w *writers) addPartitions(count int32) {
+	w.t.Helper()
+	r, err := w.kafka().CreatePartitions(w.t.Context(), &kafkago.CreatePartitionsRequest{
+		Topics: []kafkago.TopicPartitionsConfig{{Name: w.opts.Topic, Count: count}},
+	})
+	if err = errors.Join(err, r.Errors[w.opts.Topic]); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *writers) deleteTopic(name string) {
+	w.t.Helper()
+	r, err := w.kafka().DeleteTopics(w.t.Context(), &kafkago.DeleteTopicsRequest{Topics: []string{name}})
+	if err = errors.Join(err, r.Errors[name]); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// await tries until it succeeds.
+func await(t *testing.T, what string, try func() error) {
+	t.Helper()
+	deadline := time.After(time.Minute)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := try()
+		if err == nil {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("%s: %v", what, err)
+		}
+	}
+}
+
+// TestATopicIsDeleted under a running writer: it notices, makes the topic anew, and
+// says that nothing is there, so that all is published again. Without the checkpoint
+// topic it finds all in the event topic.
+func TestATopicIsDeleted(t *testing.T) {
+	for name, c := range map[string]struct {
+		topic func(Options) string
+		kept  bool
+	}{
+		"events":     {func(o Options) string { return o.Topic }, false},
+		"checkpoint": {func(o Options) string { return DefaultCheckpointTopic(o.Topic) }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWriters(t, 2)
+			b := w.open()
+			want := w.publishSome(b, "web-", 10)
+			created := b.Created()
+			w.deleteTopic(c.topic(w.opts))
+			await(t, "the topic is made anew", func() error {
+				if got := b.Created(); got != created+1 || b.Ready() != nil {
+					return fmt.Errorf("created %d, %w", got, b.Ready())
+				}
+				return nil
+			})
+			if !c.kept {
+				want = map[event.Key]uint64{}
+			}
+			w.wantLoaded(b, want)
+			want2 := w.publishSome(b, "more-", 5)
+			maps.Copy(want2, want)
+			w.wantLoaded(b, want2)
+			crash(b)
+			w.wantLoaded(w.open(), want2)
+		})
+	}
+}
+
+// TestATopicIsMadeAnewWhileNobodyLooks, and has grown beyond what is recorded of the
+// former one.
+func TestATopicIsMadeAnewWhileNobodyLooks(t *testing.T) {
+	w := newWriters(t, 1)
+	b := w.open()
+	w.publishSome(b, "web-", 5)
+	crash(b)
+	w.deleteTopic(w.opts.Topic)
+	other := newWriters(t, 1)
+	other.opts.Topic, other.opts.CheckpointTopic = w.opts.Topic, other.opts.Cluster+".checkpoint"
+	await(t, "made anew", func() error {
+		_, err := other.kafka().CreateTopics(t.Context(), &kafkago.CreateTopicsRequest{Topics: []kafkago.TopicConfig{
+			{Topic: w.opts.Topic, NumPartitions: 1, ReplicationFactor: 1, ConfigEntries: []kafkago.ConfigEntry{{ConfigName: "cleanup.policy", ConfigValue: "compact"}}},
+		}})
+		return err
+	})
+	ob := other.open()
+	theirs := other.publishSome(ob, "other-", 20)
+	next := w.open()
+	w.wantLoaded(next, map[event.Key]uint64{})
+	want := w.publishSome(next, "web-", 5)
+	w.wantLoaded(next, want)
+	other.wantLoaded(ob, theirs) // another cluster in the same topic is not touched
+	crash(ob)
+	other.wantLoaded(other.open(), theirs)
+	crash(next)
+	w.wantLoaded(w.open(), want)
+}
+
+// TestRecordsAreDeleted by hand: what the topic has lost is not loaded.
+func TestRecordsAreDeleted(t *testing.T) {
+	w := newWriters(t, 1)
+	w.opts.CleanupPolicy = "delete" // of compacted topics brokers delete none
+	b := w.open()
+	want := w.publishSome(b, "web-", 10)
+	before := int64(6)
+	w.deleteRecords(before)
+	for k, position := range want {
+		if offsetOf(position) < before {
+			delete(want, k)
+		}
+	}
+	w.load(b) // what was found at the start
+	w.wantLoaded(b, want)
+	m := w.message("web-0", 1, 0)
+	want[m.Key] = w.mustPublish(b, m)
+	w.wantLoaded(b, want)
+	crash(b)
+	w.wantLoaded(w.open(), want)
+}
+
+func (w *writers) deleteRecords(before int64) {
+	w.t.Helper()
+	kadmDeleteRecords(w.t, w.opts.Broker.Addrs[0], w.opts.Topic, before)
+}
+
+func TestATopicForEachResource(t *testing.T) {
+	w := newWriters(t, 2)
+	prefix := w.opts.Topic
+	w.opts.Topic = prefix + ".{group}.{resource}"
+	b := w.open()
+	want := map[event.Key]uint64{}
+	for _, k := range []event.Key{
+		{Resource: "pods", Namespace: "default", Name: "a"}, {Group: "apps", Resource: "deployments", Namespace: "default", Name: "a"},
+		{Group: "networking.k8s.io", Resource: "ingresses", Namespace: "default", Name: "a"}, {Resource: "pods", Namespace: "default", Name: "b"},
+	} {
+		await(t, "published", func() error {
+			position, err := w.publish(b, w.messageOf(k, 1, 0))
+			want[k] = position
+			return err
+		})
+	}
+	w.wantLoaded(b, want)
+	crash(b)
+	next := w.open()
+	w.wantLoaded(next, want)
+	for k, position := range want {
+		stored, err := next.At(t.Context(), k, position)
+		if err != nil || stored.Object == nil || stored.Object.Name != k.Name {
+			t.Errorf("%s at %d: %+v, %v", k, position, stored, err)
+		}
+	}
+	for suffix, events := range map[string]int{".core.pods": 2, ".apps.deployments": 1, ".networking.k8s.io.ingresses": 1} {
+		w.opts.Topic = prefix + suffix
+		w.wantNoRepeat(events)
+	}
+}
+
+// TestTheProducerIsRenewed in the midst of it, and nothing shows.
+func TestTheProducerIsRenewed(t *testing.T) {
+	w := newWriters(t, 2)
+	b := w.open()
+	s, _ := b.current()
+	want := w.publishSome(b, "before-", 5)
+	s.end(errRenew)
+	await(t, "another session", func() error {
+		if now, err := b.current(); now == s || err != nil {
+			return fmt.Errorf("still the same: %w", err)
+		}
+		return nil
+	})
+	if now, _ := b.current(); now.producer == s.producer {
+		t.Errorf("the producer is %+v as before", now.producer)
+	}
+	maps.Copy(want, w.publishSome(b, "after-", 5))
+	w.wantLoaded(b, want)
+	w.wantNoRepeat(10)
+}
+
+// TestAnOldSessionAsksFirst: a process that was stopped for longer than brokers
+// remember producers finds out that it is not the writer any more before it writes.
+func TestAnOldSessionAsksFirst(t *testing.T) {
+	w := newWriters(t, 1)
+	var attempts atomic.Int32
+	w.opts.produce = func(context.Context, string, int, []byte) (int64, error) {
+		attempts.Add(1)
+		return 0, io.ErrUnexpectedEOF
+	}
+	b := openBus(t, w.opts)
+	s := newSession(b, recordbatch.Producer{ID: 1})
+	s.started = wallClock().Add(-renewAfter - time.Hour)
+	if _, err := s.produce(t.Context(), w.opts.Topic, 0, nil); !errors.Is(err, errRenew) || !errors.Is(context.Cause(s.ctx), errRenew) {
+		t.Errorf("got %v, and the session ended with %v; want %v", err, context.Cause(s.ctx), errRenew)
+	}
+	s.started = wallClock()
+	before := attempts.Load()
+	if _, err := s.produce(t.Context(), w.opts.Topic, 0, nil); errors.Is(err, errRenew) || attempts.Load() == before {
+		t.Errorf("a young session: got %v after %d attempts", err, attempts.Load()-before)
+	}
+}
+
+func TestWithoutIdempotence(t *testing.T) {
+	w := newWriters(t, 2)
+	w.opts.Idempotent = false
+	b := w.open()
+	want := w.publishSome(b, "web-", 10)
+	crash(b)
+	next := w.open()
+	w.wantLoaded(next, want)
+	maps.Copy(want, w.publishSome(next, "more-", 10))
+	w.wantLoaded(next, want)
+	w.wantNoRepeat(20)
+}
+
+// TestPurge leaves a tombstone where that is wanted, and nothing to load; a recreation
+// in between stays.
+func TestPurge(t *testing.T) {
+	for _, tombstones := range []bool{false, true} {
+		t.Run(fmt.Sprint("tombstones ", tombstones), func(t *testing.T) {
+			w := newWriters(t, 1)
+			w.opts.Tombstones = tombstones
+			b := w.open()
+			want := w.publishSome(b, "web-", 2)
+			gone, stays := w.message("web-0", 1, 0).Key, w.message("web-1", 1, 0).Key
+			was := want[stays]
+			want[stays] = w.mustPublish(b, w.messageOf(stays, 2, was))
+			for k, position := range map[event.Key]uint64{gone: want[gone], stays: was} {
+				if err := b.Purge(t.Context(), k, position); err != nil {
+					t.Fatal(err)
+				}
+			}
+			delete(want, gone)
+			w.load(b)
+			w.wantLoaded(b, want)
+			last := readTopic(t, w.opts.Broker.Addrs[0], w.opts.Topic)
+			end := last[len(last)-1]
+			if isTombstone := end.Value == nil && string(end.Key) == event.PartitionKey(w.opts.Cluster, gone); isTombstone != tombstones {
+				t.Errorf("the last record is %s with %d bytes", end.Key, len(end.Value))
+			}
+			crash(b)
+			next := w.open()
+			w.wantLoaded(next, want)
+			want[gone] = w.mustPublish(next, w.messageOf(gone, 3, 0))
+			w.wantLoaded(next, want)
+		})
+	}
+}
+
+func TestMarkersAreRemembered(t *testing.T) {
+	w := newWriters(t, 2)
+	r := event.Resource{Group: "apps", Version: "v1", Resource: "deployments", Kind: "Deployment"}
+	b := w.open()
+	for _, typ := range []event.Type{event.SnapshotStarted, event.SnapshotCompleted} {
+		m, err := event.Builder{Cluster: w.opts.Cluster}.Marker(typ, r, "session", 0, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.mustPublish(b, m)
+		for range 2 {
+			if got, id, err := b.LastMarker(t.Context(), r.GroupResource()); got != typ || id != m.ID || err != nil {
+				t.Errorf("got %s %s, %v; want %s %s", got, id, err, typ, m.ID)
+			}
+			crash(b)
+			b = w.open()
+		}
+	}
+	if got, _, err := b.LastMarker(t.Context(), event.Resource{Resource: "pods"}.GroupResource()); got != "" || err != nil {
+		t.Errorf("got %s of another resource, %v", got, err)
+	}
+}
+
+func TestAWrongTopicIsRefused(t *testing.T) {
+	w := newWriters(t, 1)
+	name := DefaultCheckpointTopic(w.opts.Topic)
+	if _, err := w.kafka().CreateTopics(t.Context(), &kafkago.CreateTopicsRequest{Topics: []kafkago.TopicConfig{
+		{Topic: name, NumPartitions: 1, ReplicationFactor: 1, ConfigEntries: []kafkago.ConfigEntry{{ConfigName: "cleanup.policy", ConfigValue: "delete"}}},
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	err := openBus(t, w.opts).Wait(t.Context())
+	if !errors.Is(err, ErrMisconfigured) || !strings.Contains(err.Error(), "cleanup.policy") || !strings.Contains(err.Error(), name) {
+		t.Errorf("got %v, want %v with the setting's name", err, ErrMisconfigured)
+	}
+}
