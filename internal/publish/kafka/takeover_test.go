@@ -290,6 +290,24 @@ func TestTheStaleWriterIsTold(t *testing.T) {
 	w.wantNoRepeat(5)
 }
 
+// TestASessionThatEndsDoesNotTakeBack: what ends it is no reason to take over from who
+// has taken over since.
+func TestASessionThatEndsDoesNotTakeBack(t *testing.T) {
+	w := newWriters(t, 2)
+	stale := w.open()
+	s, _ := stale.current()
+	leader := w.open()
+	s.end(errRenew)
+	await(t, "the stale writer is gone", func() error {
+		if err := stale.Ready(); !errors.Is(err, publish.ErrGone) {
+			return fmt.Errorf("it says %v", err)
+		}
+		return nil
+	})
+	w.publishSome(leader, "web-", 5)
+	w.wantNoRepeat(5)
+}
+
 // TestTheStaleWriterIsRefusedEverywhere, in partitions too where nobody has written
 // an event since.
 func TestTheStaleWriterIsRefusedEverywhere(t *testing.T) {
