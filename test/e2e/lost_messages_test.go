@@ -1,0 +1,85 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kuberelay/kuberelay/internal/controlplane/controlplanetest"
+)
+
+// TestMessagesAreDeletedByHand takes a thousand objects' messages from the stream:
+// verify names them, and after the next reading of the checkpoint they are there
+// again and verify finds nothing.
+func TestMessagesAreDeletedByHand(t *testing.T) {
+	const objects, lost = 1_200, 1_000
+	bus := natsServer(t)
+	cp := cluster.ControlPlane(t)
+	u := newUser(t, cp)
+	namespace := controlplanetest.Namespace(t, cp)
+	inParallel(t, objects, func(n int) { u.create(configMaps, namespace, configMap(fmt.Sprintf("c%04d", n), "1")) })
+	settings := map[string]string{"RESOURCES": "configmaps", "NAMESPACES": namespace, "CHECKPOINT_REFRESH": "1h"}
+	f := newForwarder(t, cp.Kubeconfig(), bus.URL, settings)
+	f.start().idle()
+
+	nc, err := natsgo.Connect(bus.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := js.Stream(t.Context(), "KUBERELAY")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sub := subscribe(t, bus.URL)
+	sub.end()
+	left := lost
+	for s, r := range sub.last() {
+		if left > 0 && strings.Contains(s, ".configmaps."+namespace+".c") {
+			if err := stream.DeleteMsg(t.Context(), r.sequence); err != nil {
+				t.Fatal(err)
+			}
+			left--
+		}
+	}
+	if left != 0 {
+		t.Fatalf("%d messages too few to delete", left)
+	}
+	if code, _, stderr := f.run("verify", "--settle=100ms"); code != 1 || !strings.Contains(stderr, " 1,000 differences") {
+		t.Errorf("verify: exit code %d: ...%s; want 1 and %d differences", code, stderr[max(0, len(stderr)-300):], lost)
+	}
+	f.stop()
+
+	settings["CHECKPOINT_REFRESH"] = "1s"
+	f = newForwarder(t, cp.Kubeconfig(), bus.URL, settings)
+	f.start().idle()
+	sub.end()
+	before := sub.total()
+	for s, r := range sub.last() {
+		if left < lost && strings.Contains(s, ".configmaps."+namespace+".c") {
+			if err := stream.DeleteMsg(t.Context(), r.sequence); err != nil {
+				t.Fatal(err)
+			}
+			left++
+		}
+	}
+	eventually(t, "verify is clean", func(context.Context) error {
+		code, stdout, stderr := f.run("verify", "--settle=100ms")
+		if code != 0 {
+			return fmt.Errorf("exit code %d: %.300s %s", code, stdout, stderr)
+		}
+		return nil
+	})
+	sub.end()
+	if got := sub.total() - before; got != lost {
+		t.Errorf("%d messages were published, want the %d that were lost", got, lost)
+	}
+}
