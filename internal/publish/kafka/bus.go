@@ -62,9 +62,6 @@ func Open(o Options) (*Bus, error) {
 		b.produce = client.Produce
 	}
 	b.ctx, b.stop = context.WithCancel(context.Background())
-	if o.ReadOnly {
-		return b, nil
-	}
 	b.workers.Go(b.supervise)
 	b.workers.Go(b.sweepOften)
 	return b, nil

@@ -42,12 +42,11 @@ func (f *failure) Error() string { return f.err.Error() }
 func (f *failure) Unwrap() error { return f.err }
 
 var (
-	errTimeout  = &failure{resultTimeout, errors.New("no acknowledgement in time: it may or may not be stored")}
-	errWaited   = &failure{resultTimeout, errors.New("it has waited for its turn for too long")}
-	errBusy     = &failure{resultBusy, errors.New("an earlier event of the object awaits its acknowledgement")}
-	errOpening  = &failure{resultNotReady, errors.New("its topic is being opened")}
-	errClosed   = &failure{resultClosed, errStopped}
-	errReadOnly = &failure{resultError, errors.New("the bus is open for reading only")}
+	errTimeout = &failure{resultTimeout, errors.New("no acknowledgement in time: it may or may not be stored")}
+	errWaited  = &failure{resultTimeout, errors.New("it has waited for its turn for too long")}
+	errBusy    = &failure{resultBusy, errors.New("an earlier event of the object awaits its acknowledgement")}
+	errOpening = &failure{resultNotReady, errors.New("its topic is being opened")}
+	errClosed  = &failure{resultClosed, errStopped}
 )
 
 // failureOf gives an error of a lane its result.

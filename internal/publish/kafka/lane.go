@@ -88,13 +88,6 @@ func (l *lane) withdraw(it *item) bool {
 	return false
 }
 
-// len is the number of records in no batch yet.
-func (l *lane) len() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.waiting)
-}
-
 // end is the offset after the last record that is stored.
 func (l *lane) end() int64 {
 	l.mu.Lock()

@@ -49,7 +49,6 @@ type Options struct {
 	AckTimeout      time.Duration // until a publish counts as unknown; the default is 10 s
 	MaxInFlight     int           // messages; the default is 4096
 	BatchBytes      int           // of a batch before compression; the default is 1 MiB
-	ReadOnly        bool          // for subscriptions: it never becomes the writer
 
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer // nil for none
@@ -105,7 +104,7 @@ func DefaultCheckpointTopic(topic string) string {
 func (o Options) validate() error {
 	example := strings.NewReplacer(groupPlace, "g", resourcePlace, "r").Replace(o.Topic)
 	switch {
-	case o.Cluster == "" && !o.ReadOnly:
+	case o.Cluster == "":
 		return misconfigured("the cluster has no name")
 	case !topicName.MatchString(example):
 		return misconfigured("KUBERELAY_KAFKA_TOPIC is %q: use letters, digits, '.', '_' and '-', and the places %s and %s", o.Topic, groupPlace, resourcePlace)

@@ -67,13 +67,6 @@ func (x *index) remove(id identity) {
 	delete(x.last, id)
 }
 
-// set says what the bus holds of an object that is not busy.
-func (x *index) set(id identity, position uint64) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.last[id] = position
-}
-
 // lost forgets an object's last event, unless there is another by now.
 func (x *index) lost(id identity, position uint64) {
 	x.mu.Lock()

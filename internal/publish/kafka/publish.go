@@ -111,10 +111,6 @@ func (s *flights) late(now time.Time) []*flight {
 // once.
 func (b *Bus) Publish(ctx context.Context, m *event.Message, done func(position uint64, err error)) {
 	f := &flight{m: m, done: done, begun: time.Now()}
-	if b.opts.ReadOnly {
-		b.refuse(f, errReadOnly)
-		return
-	}
 	record, err := b.encode(m)
 	if err != nil {
 		b.refuse(f, &failure{resultError, err})

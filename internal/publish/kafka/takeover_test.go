@@ -299,8 +299,8 @@ func TestASessionThatEndsDoesNotTakeBack(t *testing.T) {
 	leader := w.open()
 	s.end(errRenew)
 	await(t, "the stale writer is gone", func() error {
-		if err := stale.Ready(); !errors.Is(err, publish.ErrGone) {
-			return fmt.Errorf("it says %v", err)
+		if err := stale.Ready(); !errors.Is(err, publish.ErrGone) { // nil too
+			return fmt.Errorf("it says %w", err)
 		}
 		return nil
 	})
