@@ -12,6 +12,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/failpoint"
+	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 )
@@ -23,7 +24,13 @@ import (
 func (b *Bus) takeOver(ctx context.Context, previous recordbatch.Producer) (_ *session, err error) {
 	producer := recordbatch.Producer{ID: -1, Epoch: -1}
 	if b.opts.Idempotent {
-		if producer, err = b.client.InitProducerID(ctx, b.opts.TransactionalID, previous); err != nil {
+		producer, err = b.client.InitProducerID(ctx, b.opts.TransactionalID, previous)
+		switch {
+		case err != nil && previous.ID >= 0 && broker.KindOf(err) == broker.OutOfOrder:
+			// The brokers do not know our producer any more, so nobody can say who has
+			// taken over since.
+			return nil, fmt.Errorf("%w: take over as the writer again: %w", publish.ErrGone, err)
+		case err != nil:
 			return nil, fmt.Errorf("take over as the writer: %w", err)
 		}
 	}

@@ -1,0 +1,75 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish"
+)
+
+// newFakeWriters is for answers that a real broker does not give on demand.
+func newFakeWriters(t *testing.T) (*kfake.Cluster, *writers) {
+	t.Helper()
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cluster.Close)
+	o := testOptions(cluster.ListenAddrs()[0])
+	o.Cluster, o.Partitions = "fake", 2
+	return cluster, &writers{t, o}
+}
+
+// TestAnswersThatLeaveDoubt end the session or have the batch sent again. Whatever is
+// answered, an event is there once in the end.
+func TestAnswersThatLeaveDoubt(t *testing.T) {
+	for _, fault := range []*kerr.Error{
+		kerr.NotLeaderForPartition, kerr.NotEnoughReplicasAfterAppend, kerr.RequestTimedOut, kerr.UnknownServerError,
+		kerr.DuplicateSequenceNumber, kerr.OutOfOrderSequenceNumber, kerr.UnknownProducerID, kerr.InvalidProducerIDMapping,
+		kerr.InvalidRecord, kerr.ClusterAuthorizationFailed, kerr.MessageTooLarge,
+	} {
+		t.Run(fault.Message, func(t *testing.T) {
+			cluster, w := newFakeWriters(t)
+			b := w.open()
+			want := w.publishSome(b, "before-", 3)
+			for n := range 6 {
+				cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: fault})
+				m := w.message(fmt.Sprint("during-", n), 1, 0)
+				await(t, "published", func() (err error) {
+					want[m.Key], err = w.publish(b, m)
+					return err
+				})
+			}
+			await(t, "loaded", func() error {
+				return b.Load(t.Context(), func(event.Key, event.Acked) error { return nil })
+			})
+			w.wantLoaded(b, want)
+			w.wantNoRepeat(9)
+		})
+	}
+}
+
+// TestNobodyKnowsUsAnyMore: without its transactional id a writer cannot find out who
+// has taken over since, so it must not go on.
+func TestNobodyKnowsUsAnyMore(t *testing.T) {
+	cluster, w := newFakeWriters(t)
+	b := w.open()
+	s, _ := b.current()
+	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, Err: kerr.InvalidProducerIDMapping, Count: 100})
+	s.end(errRenew)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for ctx.Err() == nil && !errors.Is(b.Ready(), publish.ErrGone) {
+		if err := b.Wait(ctx); err != nil && !errors.Is(err, publish.ErrGone) {
+			t.Fatal(err)
+		}
+	}
+}
