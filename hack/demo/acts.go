@@ -23,7 +23,7 @@ type act struct {
 
 // acts are the demo, in order.
 var acts = []act{{
-	say:  "start the forwarder, which brings its own NATS server; what there is already comes as a snapshot",
+	say:  "start the forwarder{server}; what there is already comes as a snapshot",
 	like: []string{"bin/forwarder run"},
 	do:   startForwarder,
 	want: []want{
@@ -96,10 +96,10 @@ var acts = []act{{
 	do:   create(roles, "role.yaml"),
 	want: []want{created("roles.rbac.authorization.k8s.io", oddName)},
 	note: func(s *stage) []string {
-		return []string{"its subject on the bus: " + s.subscriber.subject("roles.rbac.authorization.k8s.io", oddName)}
+		return []string{"its " + s.bus.words().subject + " on the bus: " + s.subscriber.subject("roles.rbac.authorization.k8s.io", oddName)}
 	},
 }, {
-	say:  "kill the forwarder, and its NATS server with it",
+	say:  "kill the forwarder{killed}",
 	like: []string{"kill -9 …"},
 	do:   killForwarder,
 }, {

@@ -6,7 +6,6 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/nats-io/nats.go/jetstream"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
@@ -14,7 +13,7 @@ import (
 // forwarder's code, by what the documentation says of events, so that the demo
 // finds out where the two differ.
 type event struct {
-	busSubject string // the NATS subject: the object's identity
+	busSubject string // the NATS subject or the record's key: the object's identity
 	kind       string // the last word of the type, "created", or "snapshot completed"
 	resource   string // "deployments.apps", as kubectl takes it
 	namespace  string
@@ -27,18 +26,18 @@ type event struct {
 
 const typePrefix = "io.kuberelay."
 
-func readEvent(msg jetstream.Msg) (event, error) {
-	header := msg.Headers()
+// readEvent reads a message in binary mode, whose attributes lookUp gives.
+func readEvent(subject string, data []byte, lookUp func(attribute string) (string, error)) (event, error) {
 	var bad error
 	get := func(attribute string) string {
-		value, err := url.PathUnescape(header.Get("ce-" + attribute))
+		value, err := lookUp(attribute)
 		if err != nil {
 			bad = err
 		}
 		return value
 	}
 	e := event{
-		busSubject: msg.Subject(),
+		busSubject: subject,
 		kind:       strings.ReplaceAll(strings.TrimPrefix(strings.TrimPrefix(get("type"), typePrefix), "object."), ".", " "),
 		id:         get("id"), uid: get("uid"), version: get("resourceversion"), previous: get("previousversion"),
 		sequence: get("sequence"), cause: get("cause"),
@@ -46,14 +45,15 @@ func readEvent(msg jetstream.Msg) (event, error) {
 	switch {
 	case bad != nil:
 	case get("specversion") != "1.0" || !strings.HasPrefix(get("type"), typePrefix) || e.id == "":
-		bad = fmt.Errorf("it is no CloudEvent of Kuberelay: %v", header)
+		bad = fmt.Errorf("it is no CloudEvent of Kuberelay: id %q, type %q", e.id, get("type"))
+	case e.kind == "writer started": // on Kafka, in each partition, for each start: of no object
 	default:
 		if bad = e.readPath(get("subject")); bad == nil {
-			bad = json.Unmarshal(msg.Data(), &e.object)
+			bad = json.Unmarshal(data, &e.object)
 		}
 	}
 	if bad != nil {
-		return event{}, fmt.Errorf("read the message on %s: %w", msg.Subject(), bad)
+		return event{}, fmt.Errorf("read the message on %s: %w", subject, bad)
 	}
 	return e, nil
 }

@@ -19,17 +19,13 @@ func (s *stage) handOver() {
   kubectl scale deployment hello --replicas=1
   kubectl delete deployment hello
 
-  # the state of every object, and then what changes; or the whole events; or with the NATS CLI
-  export KUBERELAY_NATS_URL=%[2]s
-  %[3]s tail --last
-  %[3]s tail --from-start --resource=pods --output=json
-  nats --server=%[2]s subscribe 'kuberelay.>'
+%[2]s
 
-  curl %[4]s
-  less %[5]s
+  curl %[3]s
+  less %[4]s
 
-  watched: %[6]s, those with %[7]s
-`, s.cp.Kubeconfig(), s.natsURL, s.bin(), s.metricsURL, s.forwarderLog.Name(), watched, watchedLabels))
+  watched: %[5]s, those with %[6]s
+`, s.cp.Kubeconfig(), s.bus.byHand(s.bin()), s.metricsURL, s.forwarderLog.Name(), watched, watchedLabels))
 }
 
 // deleteOnePod deletes one of the Deployment's.
@@ -77,6 +73,7 @@ func (s *stage) strike() error {
 	if s.kubelet != nil {
 		s.kubelet()
 	}
+	errs = append(errs, s.bus.stop())
 	if s.cp != nil {
 		errs = append(errs, s.cp.Stop())
 	}

@@ -1,7 +1,7 @@
 // Demo shows what Kuberelay does, on a control plane of its own: «make demo».
 //
 // It builds and starts a real control plane, the forwarder with its built-in NATS
-// server, and a subscriber; then it changes real objects, act by act (acts.go),
+// server, or with SINK=kafka a real Kafka broker, and a subscriber; then it changes real objects, act by act (acts.go),
 // and shows the events as they arrive. A second subscriber checks them: the demo
 // fails if an event does not come, comes twice or out of order, or if after an act
 // the state rebuilt from the events is not that of the API server. So it is a test
@@ -10,7 +10,7 @@
 // With ONCE=1 in the environment it ends by itself, otherwise it leaves everything
 // running to be tried by hand, until Ctrl-C. Either way, and however it ends,
 // nothing of it is left behind but bin/forwarder and the built control plane in
-// the user's cache. It needs only Go.
+// the user's cache. It needs only Go; for Kafka Java and Maven, too.
 package main
 
 import (
@@ -41,11 +41,15 @@ var errStopped = errors.New("the demo was stopped before its end")
 
 // run is the whole demo. A signal is its regular end once all acts are done.
 func run(signals context.Context, out *console, once bool) (err error) {
+	b, err := chooseBus(os.Getenv("SINK"))
+	if err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancelCause(signals)
 	defer cancel(nil)
 	defer endWithParent(cancel)()
 
-	s := &stage{console: out, fail: cancel}
+	s := &stage{console: out, bus: b, fail: cancel}
 	if out.terminal && !once {
 		s.pause = 2 * time.Second
 	}

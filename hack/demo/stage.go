@@ -31,6 +31,7 @@ const (
 // stage is all that runs for the demo.
 type stage struct {
 	console *console
+	bus     bus
 	fail    func(error)   // ends the demo
 	pause   time.Duration // before each act, for people to read on
 
@@ -41,12 +42,12 @@ type stage struct {
 	cluster  *cluster
 	kubelet  func() // stops it
 
-	natsURL, metricsURL string
-	env                 []string // of the forwarder
-	forwarder, tail     *child
-	forwarderLog        *os.File
-	tailed              atomic.Int64 // lines
-	subscriber          *subscriber
+	metricsURL      string
+	env             []string // of the forwarder
+	forwarder, tail *child
+	forwarderLog    *os.File
+	tailed          atomic.Int64 // lines
+	subscriber      *subscriber
 }
 
 // set builds and starts all that is there from the first act on.
@@ -58,6 +59,9 @@ func (s *stage) set(ctx context.Context) error {
 		return err
 	}
 	if err := s.startControlPlane(ctx); err != nil {
+		return err
+	}
+	if err := s.bus.start(ctx, s); err != nil {
 		return err
 	}
 	if err := s.configure(); err != nil {
@@ -127,20 +131,20 @@ func (s *stage) startKubelet(ctx context.Context, client dynamic.Interface) {
 // configure sets the environment of the forwarder, from which the settings that
 // the user has for another one are left out.
 func (s *stage) configure() error {
-	addresses, err := freeAddresses(2)
+	addresses, err := freeAddresses(1)
 	if err != nil {
 		return err
 	}
-	s.natsURL, s.metricsURL = "nats://"+addresses[0], "http://"+addresses[1]+"/metrics"
+	s.metricsURL = "http://" + addresses[0] + "/metrics"
 	s.env = append(s.cleanEnv(),
 		"KUBECONFIG="+s.cp.Kubeconfig(),
 		"KUBERELAY_RESOURCES="+watched,
 		"KUBERELAY_LABEL_SELECTOR="+watchedLabels,
-		"KUBERELAY_NATS_LISTEN="+addresses[0],
-		"KUBERELAY_LISTEN_ADDR="+addresses[1],
+		"KUBERELAY_LISTEN_ADDR="+addresses[0],
 		"KUBERELAY_DATA_DIR="+filepath.Join(s.dir, "data"),
 		"KUBERELAY_LOG_FORMAT=text",
 	)
+	s.env = append(s.env, s.bus.settings()...)
 	s.forwarderLog, err = os.Create(filepath.Join(s.dir, "forwarder.log"))
 	return err
 }
@@ -181,7 +185,7 @@ func (s *stage) startTail() (err error) {
 	}}
 	stderr := &lines{take: func(line string) { show(s.console.paint(grey, line)) }}
 	color := map[bool]string{true: "always", false: "never"}[s.console.color]
-	s.tail, err = s.children.start("forwarder tail", append(s.cleanEnv(), "KUBERELAY_NATS_URL="+s.natsURL),
+	s.tail, err = s.children.start("forwarder tail", append(s.cleanEnv(), s.bus.reading()...),
 		[]string{s.bin(), "tail", "--from-start", "--color=" + color}, stdout, stderr, s.fail)
 	return err
 }
@@ -192,7 +196,7 @@ func startForwarder(ctx context.Context, s *stage) (err error) {
 	if err != nil || s.subscriber != nil {
 		return err
 	}
-	s.subscriber, err = subscribe(ctx, s.natsURL)
+	s.subscriber, err = subscribe(ctx, s.bus)
 	return err
 }
 
@@ -200,7 +204,7 @@ func killForwarder(_ context.Context, s *stage) error { return s.forwarder.kill(
 
 // perform does one act and waits for what has to come of it.
 func (s *stage) perform(ctx context.Context, a act) error {
-	s.console.say(a.say, a.like...)
+	s.console.say(s.bus.words().fill(a.say), a.like...)
 	select {
 	case <-time.After(s.pause):
 	case <-ctx.Done():

@@ -7,17 +7,13 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 )
 
-// subscriber is a subscriber as a user might write it, with nothing but nats.go:
-// it keeps the state of every object as the events tell it, and looks out for
+// subscriber is a subscriber as a user might write it, with nothing but a client of the
+// bus: it keeps the state of every object as the events tell it, and looks out for
 // events that break the promise.
 type subscriber struct {
-	conn     *nats.Conn
-	consumer jetstream.ConsumeContext
+	close func()
 
 	mu      sync.Mutex
 	events  []event
@@ -27,44 +23,14 @@ type subscriber struct {
 	changed chan struct{} // closed and made anew at each event
 }
 
-const (
-	stream = "KUBERELAY"
-	// heartbeat is after what time of silence, about, the subscriber finds out that
-	// the server has forgotten it, as one that was killed does.
-	heartbeat = time.Second
-)
-
-// subscribe reads the stream from its start, as soon as there is one, until close.
-func subscribe(ctx context.Context, url string) (*subscriber, error) {
-	conn, err := nats.Connect(url, nats.Name("demo"), nats.RetryOnFailedConnect(true),
-		nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond))
-	if err != nil {
-		return nil, fmt.Errorf("subscribe: %w", err)
-	}
-	s := &subscriber{conn: conn, last: map[string]event{}, ids: map[string]bool{}, changed: make(chan struct{})}
-	if err := s.consume(ctx); err != nil {
-		conn.Close()
+// subscribe reads the bus from its start, until close.
+func subscribe(ctx context.Context, b bus) (*subscriber, error) {
+	s := &subscriber{last: map[string]event{}, ids: map[string]bool{}, changed: make(chan struct{})}
+	var err error
+	if s.close, err = b.subscribe(ctx, s.take); err != nil {
 		return nil, fmt.Errorf("subscribe: %w", err)
 	}
 	return s, nil
-}
-
-func (s *subscriber) consume(ctx context.Context) error {
-	js, err := jetstream.New(s.conn)
-	if err != nil {
-		return err
-	}
-	// An ordered consumer needs no acknowledgements and goes on where it was after
-	// any interruption.
-	anyError := func(error) bool { return true } // there may be no server yet, or no stream
-	consumer, err := retry(ctx, anyError, func() (jetstream.Consumer, error) {
-		return js.OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{})
-	})
-	if err != nil {
-		return err
-	}
-	s.consumer, err = consumer.Consume(s.take, jetstream.PullHeartbeat(heartbeat), jetstream.PullExpiry(5*heartbeat))
-	return err
 }
 
 // retry tries again while it fails in a way that waiting may cure.
@@ -85,14 +51,8 @@ func retry[T any](ctx context.Context, curable func(error) bool, do func() (T, e
 	}
 }
 
-func (s *subscriber) close() {
-	s.consumer.Stop()
-	s.conn.Close()
-}
-
-// take is called with one message after the other.
-func (s *subscriber) take(msg jetstream.Msg) {
-	e, err := readEvent(msg)
+// take is called with one event after the other.
+func (s *subscriber) take(e event, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err == nil {

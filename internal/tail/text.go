@@ -71,22 +71,22 @@ func (t *Text) Line(e Event) string {
 	case event.Type(m.Attribute("type")) == event.WriterStarted:
 		writer, partition := started(m)
 		l.add(columnResource, show(partition), "")
-		l.end(show(writer), "")
+		l.end(show(writer))
 	case m.Marker:
 		l.add(columnResource, show(m.Key.GroupResource().String()), "")
-		l.end(count(m), "")
+		l.end(count(m))
 	default:
 		l.add(columnResource, show(m.Key.GroupResource().String()), "")
 		l.add(columnName, name(m.Key), "")
 		l.add(columnVersion, version(m), "")
-		l.end(cause(m), "")
+		l.end(cause(m))
 	}
 	if t.cluster == "" {
 		t.cluster = e.Cluster
 	}
 	t.clusters = t.clusters || e.Cluster != t.cluster
 	if t.clusters {
-		l.end("["+show(e.Cluster)+"]", "")
+		l.end("[" + show(e.Cluster) + "]")
 	}
 	if m.Marker {
 		return t.paint(l.b.String(), grey)
@@ -141,9 +141,9 @@ func (l *line) add(column int, cell, color string) {
 }
 
 // end puts a cell without a width of its own.
-func (l *line) end(cell, color string) {
+func (l *line) end(cell string) {
 	if cell != "" {
-		l.put(cell, utf8.RuneCountInString(cell), color)
+		l.put(cell, utf8.RuneCountInString(cell), "")
 		l.due = 0 // nothing is below another after this
 	}
 }

@@ -13,6 +13,12 @@
 // whether it is there, its uid and resourceVersion, and its data, as JSON, less
 // what an event leaves out.
 //
+// On Kafka it is the event topics, all partitions of them; the checkpoint topic is not
+// looked at. An object's events must be in one partition. Where the offsets show that
+// nothing was removed, every rule about neighbours holds for certain; elsewhere
+// compaction excuses what it may have caused. An object whose last record is a
+// tombstone has no events.
+//
 // # What is in flight
 //
 // The bus trails the cluster, and both change while they are read. So a difference

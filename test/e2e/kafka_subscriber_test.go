@@ -1,0 +1,173 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	kafkago "github.com/segmentio/kafka-go"
+)
+
+// record is one record of an event topic as a subscriber sees it, with nothing of ours
+// between it and the test.
+type record struct {
+	partition  int
+	offset     int64
+	attributes map[string]string
+	data       json.RawMessage
+}
+
+// kind is the last word of the type.
+func (r record) kind() string {
+	t := r.attributes["type"]
+	return t[strings.LastIndexByte(t, '.')+1:]
+}
+
+// readTopic reads a topic from its start to its present end, by key.
+func readTopic(ctx context.Context, addr, topic string) (map[string][]record, error) {
+	client := &kafkago.Client{Addr: kafkago.TCP(addr)}
+	meta, err := client.Metadata(ctx, &kafkago.MetadataRequest{Topics: []string{topic}})
+	if err != nil {
+		return nil, err
+	}
+	all := map[string][]record{}
+	for _, p := range meta.Topics[0].Partitions {
+		offsets, err := client.ListOffsets(ctx, &kafkago.ListOffsetsRequest{Topics: map[string][]kafkago.OffsetRequest{topic: {kafkago.LastOffsetOf(p.ID)}}})
+		if err != nil {
+			return nil, err
+		}
+		end := offsets.Topics[topic][0].LastOffset
+		if err := readPartition(ctx, addr, topic, p.ID, end, all); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+func readPartition(ctx context.Context, addr, topic string, partition int, end int64, all map[string][]record) error {
+	if end == 0 {
+		return nil
+	}
+	r := kafkago.NewReader(kafkago.ReaderConfig{Brokers: []string{addr}, Topic: topic, Partition: partition, MinBytes: 1, MaxBytes: 10 << 20, MaxWait: 50 * time.Millisecond})
+	defer r.Close()
+	for {
+		m, err := r.ReadMessage(ctx)
+		if err != nil {
+			return fmt.Errorf("read partition %d of %s: %w", partition, topic, err)
+		}
+		got, err := parseRecord(m)
+		if err != nil {
+			return err
+		}
+		all[string(m.Key)] = append(all[string(m.Key)], got)
+		if m.Offset == end-1 {
+			return nil
+		}
+	}
+}
+
+// parseRecord reads what the CloudEvents Kafka binding says of a record, in both modes.
+func parseRecord(m kafkago.Message) (record, error) {
+	r := record{partition: m.Partition, offset: m.Offset, attributes: map[string]string{}, data: m.Value}
+	for _, h := range m.Headers {
+		if h.Key == "content-type" && strings.HasPrefix(string(h.Value), "application/cloudevents+json") {
+			var all map[string]json.RawMessage
+			if err := json.Unmarshal(m.Value, &all); err != nil {
+				return record{}, err
+			}
+			r.data = all["data"]
+			delete(all, "data")
+			for name, value := range all {
+				var text string
+				if err := json.Unmarshal(value, &text); err != nil {
+					return record{}, fmt.Errorf("attribute %s: %w", name, err)
+				}
+				r.attributes[name] = text
+			}
+			return r, nil
+		}
+		r.attributes[strings.TrimPrefix(h.Key, "ce_")] = string(h.Value)
+	}
+	return r, nil
+}
+
+// topic is the subscriber of one test.
+type topic struct {
+	t          *testing.T
+	addr, name string
+}
+
+func (s topic) read() map[string][]record {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(s.t.Context(), limit)
+	defer cancel()
+	all, err := readTopic(ctx, s.addr, s.name)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return all
+}
+
+// kinds gives the types of the events of an object of the core group.
+func kinds(all []record) string {
+	words := make([]string, len(all))
+	for i, r := range all {
+		words[i] = r.kind()
+	}
+	return strings.Join(words, " ")
+}
+
+func key(resource, namespace, name string) string {
+	return strings.Join([]string{clusterName, "core", resource, namespace, name}, "/")
+}
+
+// awaitKinds waits until the events of each key are of these types, in order.
+func (s topic) awaitKinds(want map[string]string) map[string][]record {
+	s.t.Helper()
+	var all map[string][]record
+	eventually(s.t, "the topic has what it should have", func(ctx context.Context) (err error) {
+		if all, err = readTopic(ctx, s.addr, s.name); err != nil {
+			return err
+		}
+		for key, want := range want {
+			if got := kinds(all[key]); got != want {
+				return fmt.Errorf("%s: got %q, want %q", key, got, want)
+			}
+		}
+		return nil
+	})
+	return all
+}
+
+// events counts the records but for the writers' markers.
+func events(all map[string][]record) int {
+	n := 0
+	for key, records := range all {
+		if !strings.Contains(key, "/_control/writer/") {
+			n += len(records)
+		}
+	}
+	return n
+}
+
+// checkOrder looks at every record: an object is in one partition, no id is there twice
+// in a row, and no version falls within a UID.
+func (s topic) checkOrder() {
+	s.t.Helper()
+	for key, all := range s.read() {
+		for n := 1; n < len(all); n++ {
+			before, after := all[n-1], all[n]
+			switch {
+			case before.partition != after.partition:
+				s.t.Errorf("%s is in the partitions %d and %d", key, before.partition, after.partition)
+			case before.attributes["id"] == after.attributes["id"]:
+				s.t.Errorf("%s: id %s at %d and again at %d", key, after.attributes["id"], before.offset, after.offset)
+			case before.attributes["uid"] == after.attributes["uid"] && before.attributes["sequence"] > after.attributes["sequence"]:
+				s.t.Errorf("%s: sequence %s, then %s at %d", key, before.attributes["sequence"], after.attributes["sequence"], after.offset)
+			}
+		}
+	}
+}
