@@ -7,16 +7,17 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"syscall"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/kuberelay/kuberelay/internal/childprocess"
 )
 
 func (cp *ControlPlane) apiServerArgs(binary string, extra []string) []string {
 	return append([]string{binary,
-		"--etcd-servers=" + cp.etcdPort.url("http"),
+		"--etcd-servers=http://" + cp.etcdPort.Address(),
 		"--bind-address=127.0.0.1",
-		fmt.Sprintf("--secure-port=%d", cp.apiPort.number),
+		fmt.Sprintf("--secure-port=%d", cp.apiPort.Number),
 		"--permit-port-sharing=true", // with our hold on the port
 		"--advertise-address=127.0.0.1",
 		"--endpoint-reconciler-type=none", // no endpoint may be a loopback address
@@ -38,31 +39,35 @@ func (cp *ControlPlane) certDir() string { return cp.file("certs") }
 // StartAPIServer starts the API server after it was stopped or killed, with
 // the same port, certificates and flags, and waits until it is ready.
 func (cp *ControlPlane) StartAPIServer(ctx context.Context) error {
-	if err := cp.apiServer.start(); err != nil {
+	if err := cp.apiServer.Start(); err != nil {
 		return err
 	}
-	return cp.apiServer.await(ctx, cp.apiServerReady)
+	return cp.apiServer.Await(ctx, cp.apiServerReady)
 }
 
 // StopAPIServer asks the API server to end in order, if it is running, and
 // waits for its end. When ctx is done before that, it is killed and the error
 // is that of ctx.
-func (cp *ControlPlane) StopAPIServer(ctx context.Context) error { return cp.apiServer.stop(ctx) }
+func (cp *ControlPlane) StopAPIServer(ctx context.Context) error { return cp.apiServer.Stop(ctx) }
 
 // KillAPIServer ends the API server with kill -9, if it is running.
-func (cp *ControlPlane) KillAPIServer() error { return cp.apiServer.kill() }
+func (cp *ControlPlane) KillAPIServer() error { return cp.apiServer.Kill() }
 
 // PauseAPIServer makes the API server hang: connections stay open, and are
-// made, but nothing answers until ResumeAPIServer.
+// made, but nothing answers until ResumeAPIServer. One that is not running stays so.
 func (cp *ControlPlane) PauseAPIServer() error {
-	_, err := cp.apiServer.signal(syscall.SIGSTOP)
-	return err
+	if !cp.apiServer.Running() {
+		return nil
+	}
+	return cp.apiServer.Freeze()
 }
 
 // ResumeAPIServer ends PauseAPIServer.
 func (cp *ControlPlane) ResumeAPIServer() error {
-	_, err := cp.apiServer.signal(syscall.SIGCONT)
-	return err
+	if !cp.apiServer.Running() {
+		return nil
+	}
+	return cp.apiServer.Thaw()
 }
 
 // apiServerReady returns nil when the API server is ready and the namespaces
@@ -82,7 +87,7 @@ func (cp *ControlPlane) get(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
-	return fetch(ctx, client, http.MethodGet, cp.apiPort.url("https")+path, nil, nil)
+	return fetch(ctx, client, http.MethodGet, "https://"+cp.apiPort.Address()+path, nil, nil)
 }
 
 // readCA keeps the certificate that the API server made for itself when it was
@@ -111,7 +116,7 @@ func fetch(ctx context.Context, client *http.Client, method, url string, body io
 		return fmt.Errorf("%s %s: %w", method, url, err)
 	}
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s %s: %s: %s", method, url, response.Status, lastLines(content, 5))
+		return fmt.Errorf("%s %s: %s: %s", method, url, response.Status, childprocess.LastLines(string(content), 5))
 	}
 	if read == nil {
 		return nil

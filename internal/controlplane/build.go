@@ -17,10 +17,9 @@ import (
 	"strings"
 	"syscall"
 	"time"
-)
 
-// progressInterval is how often a long wait says that it goes on.
-const progressInterval = 15 * time.Second
+	"github.com/kuberelay/kuberelay/internal/childprocess"
+)
 
 // An artifact is a folder of the cache, made from one of the modules of
 // hack/controlplane. Its name in the cache has the hash of all it is made of,
@@ -100,9 +99,7 @@ func cached(ctx context.Context, log io.Writer, a artifact) (string, error) {
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return "", err
 	}
-	lock, err := lockFile(ctx, dir+".lock", func(holder string, waited time.Duration) {
-		fmt.Fprintf(log, "waiting for process %s, which builds %s, once: %s so far\n", holder, a.name, waited)
-	})
+	lock, err := childprocess.LockFile(ctx, dir+".lock", log, "builds "+a.name)
 	if err != nil {
 		return "", fmt.Errorf("wait for %s to be built: %w", a.name, err)
 	}
@@ -126,15 +123,10 @@ func build(ctx context.Context, log io.Writer, a artifact, source, dir string, a
 	if err := os.Mkdir(tmp, 0o755); err != nil {
 		return err
 	}
-	var output bytes.Buffer
 	cmd := goCommand(ctx, source, append([]string{"build", "-trimpath", "-o", filepath.Join(tmp, a.name)}, args...)...)
-	cmd.Stdout, cmd.Stderr = &output, &output
 	cmd.ExtraFiles = []*os.File{lock}
-	stop := progress(log, "building "+a.name+" from its Go modules, once")
-	err := cmd.Run()
-	stop()
-	if err != nil {
-		return fmt.Errorf("%w\n%s", err, lastLines(output.Bytes(), 20))
+	if err := childprocess.Run(log, "building "+a.name+" from its Go modules, once", cmd); err != nil {
+		return err
 	}
 	if a.finish != nil {
 		if err := a.finish(ctx, source, tmp); err != nil {
@@ -142,28 +134,6 @@ func build(ctx context.Context, log io.Writer, a artifact, source, dir string, a
 		}
 	}
 	return os.Rename(tmp, dir)
-}
-
-// progress says what goes on at once and then every progressInterval, until
-// the function that it returns is called, which says how long it took.
-func progress(log io.Writer, what string) (stop func()) {
-	start, done, ended := time.Now(), make(chan struct{}), make(chan struct{})
-	fmt.Fprintf(log, "%s ...\n", what)
-	go func() {
-		defer close(ended)
-		ticker := time.NewTicker(progressInterval)
-		defer ticker.Stop()
-		for {
-			select {
-			case <-ticker.C:
-				fmt.Fprintf(log, "%s: %s so far ...\n", what, time.Since(start).Round(time.Second))
-			case <-done:
-				fmt.Fprintf(log, "%s: took %s\n", what, time.Since(start).Round(time.Second))
-				return
-			}
-		}
-	}()
-	return func() { close(done); <-ended }
 }
 
 // goCommand returns a go command that runs in source for this machine,

@@ -2,16 +2,12 @@ package controlplane
 
 import (
 	"bytes"
-	"context"
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 )
 
 func TestCachedBuildsOnce(t *testing.T) {
@@ -66,31 +62,6 @@ func TestBuildErrorShowsCompilerOutput(t *testing.T) {
 	}
 }
 
-func TestLockFileWaits(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "lock")
-	first, err := lockFile(t.Context(), path, func(string, time.Duration) { t.Error("waits for a free lock") })
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	var holder string
-	_, err = lockFile(ctx, path, func(h string, _ time.Duration) {
-		holder = h
-		cancel()
-	})
-	if !errors.Is(err, context.Canceled) {
-		t.Errorf("got error %v, want %v", err, context.Canceled)
-	}
-	if want := strconv.Itoa(os.Getpid()); holder != want {
-		t.Errorf("waits for process %q, want %q", holder, want)
-	}
-	second, err := lockFile(t.Context(), path, func(string, time.Duration) { first.Close() })
-	if err != nil {
-		t.Fatal(err)
-	}
-	second.Close()
-}
-
 func TestAssets(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("KUBEBUILDER_ASSETS", dir)
@@ -109,23 +80,5 @@ func TestAssets(t *testing.T) {
 	}
 	if got != want {
 		t.Errorf("got %+v, want %+v", got, want)
-	}
-}
-
-func TestLastLines(t *testing.T) {
-	for _, test := range []struct {
-		text string
-		n    int
-		want string
-	}{
-		{"", 2, ""},
-		{"one", 2, "one"},
-		{"one\ntwo\n", 2, "one\ntwo"},
-		{"one\ntwo\nthree\n", 2, "two\nthree"},
-		{"one\n\nthree\n\n", 2, "\nthree"},
-	} {
-		if got := string(lastLines([]byte(test.text), test.n)); got != test.want {
-			t.Errorf("lastLines(%q, %d) = %q, want %q", test.text, test.n, got, test.want)
-		}
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+
+	"github.com/kuberelay/kuberelay/internal/childprocess"
 )
 
 // Options say what Start starts. The zero value is etcd and an API server.
@@ -47,13 +49,13 @@ func (o Options) log() io.Writer {
 // concurrently.
 type ControlPlane struct {
 	dir                         string
-	group                       *group
-	etcdPort, peerPort, apiPort port
+	group                       *childprocess.Group
+	etcdPort, peerPort, apiPort childprocess.Port
 	tokens                      map[string]string
 	ca                          []byte // the API server's own certificate; set before Start returns
 
-	etcd, apiServer         *process
-	controllerManager, kwok *process // nil if not wanted
+	etcd, apiServer         *childprocess.Process
+	controllerManager, kwok *childprocess.Process // nil if not wanted
 
 	stop func() error
 }
@@ -74,7 +76,7 @@ func Start(ctx context.Context, opts Options) (*ControlPlane, error) {
 	if dir, err = filepath.Abs(dir); err != nil {
 		return nil, fmt.Errorf("start the control plane: %w", err)
 	}
-	group, err := newGroup(dir)
+	group, err := childprocess.NewGroup(dir)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start the control plane: %w", err), os.RemoveAll(dir))
 	}
@@ -91,8 +93,8 @@ func Start(ctx context.Context, opts Options) (*ControlPlane, error) {
 
 // configure prepares all that the components need before they start.
 func (cp *ControlPlane) configure(paths Paths, opts Options) error {
-	for _, p := range []*port{&cp.etcdPort, &cp.peerPort, &cp.apiPort} {
-		held, err := holdPort()
+	for _, p := range []*childprocess.Port{&cp.etcdPort, &cp.peerPort, &cp.apiPort} {
+		held, err := childprocess.HoldPort(childprocess.ReusePort) // etcd and the API server have flags for it
 		if err != nil {
 			return err
 		}
@@ -111,8 +113,10 @@ func (cp *ControlPlane) configure(paths Paths, opts Options) error {
 		return err
 	}
 	log := opts.log()
-	component := func(name string, args []string) *process {
-		return &process{name: name, args: args, dir: cp.dir, group: cp.group.id(), log: log}
+	component := func(name string, args []string) *childprocess.Process {
+		return &childprocess.Process{
+			Name: name, Args: args, Dir: cp.dir, LogFile: cp.file(name + ".log"), Group: cp.group, Told: log,
+		}
 	}
 	cp.etcd = component("etcd", cp.etcdArgs(paths.Etcd))
 	cp.apiServer = component("kube-apiserver", cp.apiServerArgs(paths.APIServer, opts.APIServerFlags))
@@ -130,32 +134,32 @@ func (cp *ControlPlane) startAll(ctx context.Context) error {
 	if err := cp.StartEtcd(ctx); err != nil {
 		return err
 	}
-	if err := cp.apiServer.start(); err != nil {
+	if err := cp.apiServer.Start(); err != nil {
 		return err
 	}
 	if cp.ca == nil {
-		if err := cp.apiServer.await(ctx, cp.readCA); err != nil {
+		if err := cp.apiServer.Await(ctx, cp.readCA); err != nil {
 			return err
 		}
 		if err := cp.writeKubeconfigs(); err != nil {
 			return err
 		}
 	}
-	if err := cp.apiServer.await(ctx, cp.apiServerReady); err != nil {
+	if err := cp.apiServer.Await(ctx, cp.apiServerReady); err != nil {
 		return err
 	}
 	if cp.controllerManager != nil {
-		if err := cp.controllerManager.start(); err != nil {
+		if err := cp.controllerManager.Start(); err != nil {
 			return err
 		}
 	}
 	if cp.kwok != nil {
-		if err := cp.kwok.start(); err != nil {
+		if err := cp.kwok.Start(); err != nil {
 			return err
 		}
 	}
 	if cp.controllerManager != nil {
-		return cp.controllerManager.await(ctx, cp.controllerManagerReady)
+		return cp.controllerManager.Await(ctx, cp.controllerManagerReady)
 	}
 	return nil
 }
@@ -167,17 +171,17 @@ func (cp *ControlPlane) Stop() error { return cp.stop() }
 
 func (cp *ControlPlane) stopAll() error {
 	for _, p := range cp.processes() {
-		p.close()
+		p.Retire()
 	}
-	err := cp.group.end()
+	err := cp.group.Close()
 	if err != nil {
 		err = errors.Join(err, os.RemoveAll(cp.dir))
 	}
 	for _, p := range cp.processes() {
-		err = errors.Join(err, p.kill()) // it is dead, but may not be gone yet
+		err = errors.Join(err, p.Kill()) // it is dead, but may not be gone yet
 	}
-	for _, p := range []port{cp.etcdPort, cp.peerPort, cp.apiPort} {
-		p.release()
+	for _, p := range []childprocess.Port{cp.etcdPort, cp.peerPort, cp.apiPort} {
+		p.Release()
 	}
 	if err != nil {
 		return fmt.Errorf("stop the control plane: %w", err)
@@ -186,9 +190,9 @@ func (cp *ControlPlane) stopAll() error {
 }
 
 // processes returns the components that are wanted, those first that need the others.
-func (cp *ControlPlane) processes() []*process {
-	var wanted []*process
-	for _, p := range []*process{cp.kwok, cp.controllerManager, cp.apiServer, cp.etcd} {
+func (cp *ControlPlane) processes() []*childprocess.Process {
+	var wanted []*childprocess.Process
+	for _, p := range []*childprocess.Process{cp.kwok, cp.controllerManager, cp.apiServer, cp.etcd} {
 		if p != nil {
 			wanted = append(wanted, p)
 		}
@@ -201,7 +205,7 @@ func (cp *ControlPlane) processes() []*process {
 func (cp *ControlPlane) LogTail(lines int) string {
 	var text bytes.Buffer
 	for _, p := range cp.processes() {
-		fmt.Fprintf(&text, "--- %s ---\n%s\n", p.logFile(), p.tail(lines))
+		fmt.Fprintf(&text, "--- %s ---\n%s\n", p.LogFile, p.Tail(lines))
 	}
 	return text.String()
 }

@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/kuberelay/kuberelay/internal/childprocess/childprocesstest"
 	"github.com/kuberelay/kuberelay/internal/controlplane"
 	"github.com/kuberelay/kuberelay/internal/controlplane/controlplanetest"
 )
@@ -32,9 +33,7 @@ var cluster = controlplanetest.Shared{Options: controlplane.Options{
 }}
 
 func TestMain(m *testing.M) {
-	if os.Getenv(childVariable) != "" {
-		os.Exit(child())
-	}
+	childprocesstest.RunIfChild(startChild)
 	os.Exit(cluster.Run(m))
 }
 
@@ -202,7 +201,7 @@ func TestStop(t *testing.T) {
 		}
 	}
 	for _, pid := range pids {
-		if alive(pid) {
+		if childprocesstest.Alive(pid) {
 			t.Errorf("process %d is alive", pid)
 		}
 	}

@@ -61,7 +61,7 @@ func (cp *ControlPlane) Config() *rest.Config { return cp.ConfigFor(admin) }
 // ConfigFor is Config for one of Options.Users; it panics if it is none.
 func (cp *ControlPlane) ConfigFor(user string) *rest.Config {
 	return &rest.Config{
-		Host:            cp.apiPort.url("https"),
+		Host:            "https://" + cp.apiPort.Address(),
 		BearerToken:     cp.token(user),
 		TLSClientConfig: rest.TLSClientConfig{CAData: bytes.Clone(cp.ca)},
 		QPS:             -1,
@@ -91,7 +91,7 @@ func (cp *ControlPlane) writeKubeconfigs() error {
 	for user, token := range cp.tokens {
 		const name = "kuberelay"
 		config := clientcmdapi.NewConfig()
-		config.Clusters[name] = &clientcmdapi.Cluster{Server: cp.apiPort.url("https"), CertificateAuthorityData: cp.ca}
+		config.Clusters[name] = &clientcmdapi.Cluster{Server: "https://" + cp.apiPort.Address(), CertificateAuthorityData: cp.ca}
 		config.AuthInfos[user] = &clientcmdapi.AuthInfo{Token: token}
 		config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: user}
 		config.CurrentContext = name

@@ -11,7 +11,7 @@ import (
 )
 
 func (cp *ControlPlane) etcdArgs(binary string) []string {
-	client, peer := cp.etcdPort.url("http"), cp.peerPort.url("http")
+	client, peer := "http://"+cp.etcdPort.Address(), "http://"+cp.peerPort.Address()
 	return []string{binary,
 		"--name=kuberelay",
 		"--data-dir=" + cp.etcdDir(),
@@ -30,15 +30,15 @@ func (cp *ControlPlane) etcdArgs(binary string) []string {
 func (cp *ControlPlane) etcdDir() string { return cp.file("etcd") }
 
 // KillEtcd ends etcd with kill -9, if it is running.
-func (cp *ControlPlane) KillEtcd() error { return cp.etcd.kill() }
+func (cp *ControlPlane) KillEtcd() error { return cp.etcd.Kill() }
 
 // StartEtcd starts etcd after it was killed, with its port and data, and waits
 // until it serves. The API server needs a moment more to find it again.
 func (cp *ControlPlane) StartEtcd(ctx context.Context) error {
-	if err := cp.etcd.start(); err != nil {
+	if err := cp.etcd.Start(); err != nil {
 		return err
 	}
-	return cp.etcd.await(ctx, func(ctx context.Context) error {
+	return cp.etcd.Await(ctx, func(ctx context.Context) error {
 		_, err := cp.etcdRevision(ctx)
 		return err
 	})
@@ -67,17 +67,17 @@ func (cp *ControlPlane) CompactEtcd(ctx context.Context) error {
 // etcd is killed for it: its files are as good after that as after an orderly
 // end, which would wait seconds for the API server's watches.
 func (cp *ControlPlane) SnapshotEtcd(ctx context.Context, path string) error {
-	if err := cp.etcd.kill(); err != nil {
+	if err := cp.etcd.Kill(); err != nil {
 		return fmt.Errorf("snapshot etcd: %w", err)
 	}
 	err := os.CopyFS(path, os.DirFS(cp.etcdDir()))
 	if err := errors.Join(err, cp.StartEtcd(ctx)); err != nil {
 		return fmt.Errorf("snapshot etcd: %w", err)
 	}
-	if !cp.apiServer.isRunning() {
+	if !cp.apiServer.Running() {
 		return nil
 	}
-	return cp.apiServer.await(ctx, cp.apiServerReady)
+	return cp.apiServer.Await(ctx, cp.apiServerReady)
 }
 
 // RestoreEtcd takes the cluster back to a state that SnapshotEtcd made, as
@@ -89,7 +89,7 @@ func (cp *ControlPlane) RestoreEtcd(ctx context.Context, path string) error {
 		return fmt.Errorf("restore etcd: %w", err)
 	}
 	for _, p := range cp.processes() {
-		if err := p.kill(); err != nil {
+		if err := p.Kill(); err != nil {
 			return fmt.Errorf("restore etcd: %w", err)
 		}
 	}
@@ -126,5 +126,5 @@ func (cp *ControlPlane) askEtcd(ctx context.Context, path, body string, answer a
 		}
 		return json.Unmarshal(content, answer)
 	}
-	return fetch(ctx, http.DefaultClient, http.MethodPost, cp.etcdPort.url("http")+path, bytes.NewBufferString(body), read)
+	return fetch(ctx, http.DefaultClient, http.MethodPost, "http://"+cp.etcdPort.Address()+path, bytes.NewBufferString(body), read)
 }

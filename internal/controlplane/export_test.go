@@ -5,9 +5,9 @@ func (cp *ControlPlane) Dir() string { return cp.dir }
 
 // Pids are the process ids of the components and of the process group's holder.
 func (cp *ControlPlane) Pids() []int {
-	pids := []int{cp.group.id()}
+	pids := []int{cp.group.ID()}
 	for _, p := range cp.processes() {
-		pids = append(pids, p.cmd.Process.Pid)
+		pids = append(pids, p.PID())
 	}
 	return pids
 }

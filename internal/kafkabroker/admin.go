@@ -7,8 +7,17 @@ import (
 	"maps"
 	"net"
 	"slices"
+	"time"
 
 	"github.com/segmentio/kafka-go"
+)
+
+const (
+	// createTimeout is how long the broker may take to create a topic, on a machine
+	// that also compiles and runs other tests.
+	createTimeout = 2 * time.Minute
+	// requestTimeout is how long it may take to answer anything else.
+	requestTimeout = 5 * time.Second
 )
 
 // ready is nil when the broker can be used: see the package comment.
@@ -88,8 +97,8 @@ func (b *Broker) partitions(ctx context.Context, topics ...string) ([]kafka.Part
 
 // client returns a client that has remembered nothing yet of the broker.
 func (b *Broker) client() (client *kafka.Client, done func()) {
-	transport := &kafka.Transport{DialTimeout: checkTimeout}
-	return &kafka.Client{Addr: kafka.TCP(b.Addr()), Transport: transport, Timeout: checkTimeout}, transport.CloseIdleConnections
+	transport := &kafka.Transport{DialTimeout: requestTimeout}
+	return &kafka.Client{Addr: kafka.TCP(b.Addr()), Transport: transport, Timeout: requestTimeout}, transport.CloseIdleConnections
 }
 
 // CreateTopic creates a topic, whose configuration is the broker's where config
@@ -97,7 +106,7 @@ func (b *Broker) client() (client *kafka.Client, done func()) {
 func (b *Broker) CreateTopic(ctx context.Context, name string, partitions int, config map[string]string) error {
 	client, done := b.client()
 	defer done()
-	client.Timeout = readyTimeout
+	client.Timeout = createTimeout
 	topic := kafka.TopicConfig{Topic: name, NumPartitions: partitions, ReplicationFactor: 1}
 	for _, key := range slices.Sorted(maps.Keys(config)) {
 		topic.ConfigEntries = append(topic.ConfigEntries, kafka.ConfigEntry{ConfigName: key, ConfigValue: config[key]})
@@ -107,7 +116,7 @@ func (b *Broker) CreateTopic(ctx context.Context, name string, partitions int, c
 		err = response.Errors[name]
 	}
 	if err == nil {
-		err = b.process.await(ctx, func(ctx context.Context) error {
+		err = b.process.Await(ctx, func(ctx context.Context) error {
 			got, err := b.usable(ctx, name)
 			if err == nil && got != partitions {
 				err = fmt.Errorf("has %d of %d partitions", got, partitions)

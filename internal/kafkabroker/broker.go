@@ -7,7 +7,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
+	"time"
+
+	"github.com/kuberelay/kuberelay/internal/childprocess"
 )
 
 // A Broker is a broker that runs or can be started again. Its methods may be
@@ -17,16 +21,23 @@ type Broker struct {
 	installed Installation
 	dir       string
 	temporary bool
-	ports     map[Listener]port
-	group     *group
-	process   *process
+	ports     map[Listener]childprocess.Port
+	group     *childprocess.Group
+	process   *childprocess.Process
 
 	mu        sync.Mutex // held by what changes whether it runs, or its data
 	closeOnce func() error
 }
 
-// startAttempts is how often Start tries other ports where the first were taken.
-const startAttempts = 3
+const (
+	// startAttempts is how often Start tries other ports where the first were taken.
+	startAttempts = 3
+	// stopTimeout is how long the broker may take to end when it is asked to.
+	stopTimeout = 30 * time.Second
+)
+
+// errPortTaken is why a broker ends that finds another listener on its port.
+var errPortTaken = errors.New("one of its ports is taken")
 
 // Start starts a broker and returns when it is ready. It lives until Close, or
 // this process' end, whatever becomes of ctx. The broker is fetched if need be,
@@ -36,7 +47,7 @@ func Start(ctx context.Context, opts Options) (*Broker, error) {
 	return start(ctx, opts, holdPorts)
 }
 
-func start(ctx context.Context, opts Options, hold func([]Listener) (map[Listener]port, error)) (*Broker, error) {
+func start(ctx context.Context, opts Options, hold func([]Listener) (map[Listener]childprocess.Port, error)) (*Broker, error) {
 	if err := opts.validate(); err != nil {
 		return nil, fmt.Errorf("start the Kafka broker: %w", err)
 	}
@@ -49,7 +60,7 @@ func start(ctx context.Context, opts Options, hold func([]Listener) (map[Listene
 
 // launch starts a broker that was fetched, after change has changed it.
 func launch(ctx context.Context, opts Options, installed Installation,
-	hold func([]Listener) (map[Listener]port, error), change func(*Broker),
+	hold func([]Listener) (map[Listener]childprocess.Port, error), change func(*Broker),
 ) (*Broker, error) {
 	b := &Broker{opts: opts, installed: installed, temporary: opts.Dir == ""}
 	b.closeOnce = sync.OnceValue(b.end)
@@ -90,11 +101,12 @@ func (b *Broker) prepare() error {
 	if b.temporary {
 		removed = b.dir
 	}
-	if b.group, err = newGroup(removed); err != nil {
+	if b.group, err = childprocess.NewGroup(removed); err != nil {
 		return err
 	}
-	b.process = &process{
-		args: b.brokerArgs(), dir: b.dir, group: b.group.id(), logFile: b.Log(), told: b.opts.log(),
+	b.process = &childprocess.Process{
+		Name: "the Kafka broker", Args: b.brokerArgs(), Env: locale(), Dir: b.dir, LogFile: b.Log(), Group: b.group,
+		Told: b.opts.log(), TellOnlyOnceReady: true, // before that another try may follow, see launch
 	}
 	return nil
 }
@@ -104,29 +116,32 @@ func (b *Broker) prepare() error {
 func (b *Broker) Start(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if err := b.startLocked(ctx); err != nil {
+	if err := b.configure(ctx); err != nil {
 		return fmt.Errorf("start the Kafka broker: %w", err)
 	}
-	return nil
+	if err := b.process.Start(); err != nil {
+		return err
+	}
+	err := b.process.Await(ctx, b.ready)
+	if err == nil {
+		return nil
+	}
+	var ended *childprocess.EndedError
+	if errors.As(err, &ended) && strings.Contains(ended.Log, "Address already in use") {
+		err = fmt.Errorf("%w: %w", errPortTaken, err)
+	}
+	return errors.Join(fmt.Errorf("start the Kafka broker: %w", err), b.process.Kill())
 }
 
-func (b *Broker) startLocked(ctx context.Context) error {
-	if b.process.isRunning() {
+// configure writes all that a broker, which must not be running, reads.
+func (b *Broker) configure(ctx context.Context) error {
+	if b.process.Running() {
 		return errors.New("it is running")
 	}
 	if err := b.opts.writeConfiguration(b.dir, b.ports); err != nil {
 		return err
 	}
-	if err := b.format(ctx); err != nil {
-		return err
-	}
-	if err := b.process.start(); err != nil {
-		return err
-	}
-	if err := b.process.await(ctx, b.ready); err != nil {
-		return errors.Join(err, b.process.kill())
-	}
-	return nil
+	return b.format(ctx)
 }
 
 // Stop ends the broker in an orderly way, and kills it if it has not ended
@@ -135,38 +150,28 @@ func (b *Broker) startLocked(ctx context.Context) error {
 func (b *Broker) Stop() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if err := b.process.stop(); err != nil {
-		return fmt.Errorf("stop the Kafka broker: %w", err)
-	}
-	return nil
+	return b.stop()
+}
+
+func (b *Broker) stop() error {
+	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+	defer cancel()
+	return b.process.Stop(ctx)
 }
 
 // Kill ends the broker with kill -9, if it is running, and waits for its end.
 func (b *Broker) Kill() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if err := b.process.kill(); err != nil {
-		return fmt.Errorf("kill the Kafka broker: %w", err)
-	}
-	return nil
+	return b.process.Kill()
 }
 
 // Freeze makes the broker stand still: connections stay, and are made, but
 // nothing answers. It is no error if it stands still already.
-func (b *Broker) Freeze() error {
-	if err := b.process.freeze(); err != nil {
-		return fmt.Errorf("freeze the Kafka broker: %w", err)
-	}
-	return nil
-}
+func (b *Broker) Freeze() error { return b.process.Freeze() }
 
 // Thaw lets a frozen broker go on; one that is not frozen does so anyway.
-func (b *Broker) Thaw() error {
-	if err := b.process.thaw(); err != nil {
-		return fmt.Errorf("thaw the Kafka broker: %w", err)
-	}
-	return nil
-}
+func (b *Broker) Thaw() error { return b.process.Thaw() }
 
 // Forget drops all data of a broker that does not run, topics, ACLs and the
 // cluster's id too. It starts empty the next time.
@@ -174,7 +179,7 @@ func (b *Broker) Forget() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	err := errors.New("it is running: stop it first")
-	if !b.process.isRunning() {
+	if !b.process.Running() {
 		err = os.RemoveAll(filepath.Join(b.dir, dataDir))
 	}
 	if err != nil {
@@ -191,19 +196,19 @@ func (b *Broker) Close() error { return b.closeOnce() }
 func (b *Broker) end() error {
 	var err error
 	if b.process != nil {
-		b.process.close() // one that is being started ends, and waits no longer
+		b.process.Retire() // one that is being started ends, and waits no longer
 		if !b.temporary {
-			err = b.process.stop()
+			err = b.stop()
 		}
 	}
 	switch {
 	case b.group != nil:
-		err = errors.Join(err, b.group.end())
+		err = errors.Join(err, b.group.Close())
 	case b.temporary && b.dir != "":
 		err = errors.Join(err, os.RemoveAll(b.dir))
 	}
 	if b.process != nil {
-		err = errors.Join(err, b.process.kill()) // it is dead, but may not be gone yet
+		err = errors.Join(err, b.process.Kill()) // it is dead, but may not be gone yet
 	}
 	releasePorts(b.ports)
 	if err != nil {
@@ -222,12 +227,11 @@ func (b *Broker) AddrOf(l Listener) string {
 	if !ok {
 		panic(fmt.Sprintf("the Kafka broker was started without the listener %s", l))
 	}
-	return p.address()
+	return p.Address()
 }
 
 // Log is the file that the broker's output of all its lives is in.
 func (b *Broker) Log() string { return filepath.Join(b.dir, logFile) }
 
-// LogTail returns the last lines of the broker's log since it was last started,
-// for a test that failed to show.
-func (b *Broker) LogTail(lines int) string { return b.process.tail(lines) }
+// LogTail returns the last lines of the broker's log, for a test that failed to show.
+func (b *Broker) LogTail(lines int) string { return b.process.Tail(lines) }

@@ -10,6 +10,8 @@ import (
 	"os"
 	"slices"
 	"time"
+
+	"github.com/kuberelay/kuberelay/internal/childprocess"
 )
 
 // withClasses returns the installation with the archive of Kafka's loaded
@@ -27,9 +29,7 @@ func (i *Installation) makeClasses(ctx context.Context, log io.Writer) error {
 	hash := sha256.Sum256([]byte(i.Java + "\n" + i.version))
 	archive := i.Jars + "-" + hex.EncodeToString(hash[:8]) + ".jsa"
 	if !exists(archive) {
-		lock, err := lockFile(ctx, archive+".lock", func(waited time.Duration) {
-			fmt.Fprintf(log, "waiting for another process that prepares the Kafka broker, once: %s so far\n", waited)
-		})
+		lock, err := childprocess.LockFile(ctx, archive+".lock", log, "prepares the Kafka broker")
 		if err != nil {
 			return err
 		}
@@ -54,7 +54,7 @@ func (i *Installation) train(ctx context.Context, archive string) error {
 		return err
 	}
 	b, err := launch(ctx, Options{Log: io.Discard}, *i, holdPorts, func(b *Broker) {
-		b.process.args = slices.Insert(b.process.args, 1, "-XX:ArchiveClassesAtExit="+made)
+		b.process.Args = slices.Insert(b.process.Args, 1, "-XX:ArchiveClassesAtExit="+made)
 	})
 	if err != nil {
 		return err

@@ -4,23 +4,25 @@ import (
 	"context"
 	"net"
 	"os"
+
+	"github.com/kuberelay/kuberelay/internal/childprocess"
 )
 
 // Dir is the broker's folder.
 func (b *Broker) Dir() string { return b.dir }
 
 // Pids are the process ids of the broker and of its group's holder.
-func (b *Broker) Pids() []int { return []int{b.group.id(), b.process.cmd.Process.Pid} }
+func (b *Broker) Pids() []int { return []int{b.group.ID(), b.process.PID()} }
 
 // StartOnTakenPort is Start, but the first port that it tries for the plaintext
 // listener is the one that taken listens on. It returns how often ports were held.
 func StartOnTakenPort(ctx context.Context, opts Options, taken net.Listener) (b *Broker, holds int, err error) {
-	b, err = start(ctx, opts, func(listeners []Listener) (map[Listener]port, error) {
+	b, err = start(ctx, opts, func(listeners []Listener) (map[Listener]childprocess.Port, error) {
 		holds++
 		ports, err := holdPorts(listeners)
 		if err == nil && holds == 1 {
 			p := ports[Plaintext]
-			p.number = taken.Addr().(*net.TCPAddr).Port
+			p.Number = taken.Addr().(*net.TCPAddr).Port
 			ports[Plaintext] = p
 		}
 		return ports, err

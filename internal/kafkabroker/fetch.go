@@ -1,7 +1,6 @@
 package kafkabroker
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	_ "embed" // for pom.xml
@@ -15,10 +14,9 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
-)
 
-// progressInterval is how often a long wait says that it goes on.
-const progressInterval = 15 * time.Second
+	"github.com/kuberelay/kuberelay/internal/childprocess"
+)
 
 // pom names all that is fetched, with exact versions.
 //
@@ -66,9 +64,7 @@ func fetch(ctx context.Context, log io.Writer, root bool) (Installation, error) 
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return Installation{}, err
 	}
-	lock, err := lockFile(ctx, jars+".lock", func(waited time.Duration) {
-		fmt.Fprintf(log, "waiting for another process that fetches the Kafka broker, once: %s so far\n", waited)
-	})
+	lock, err := childprocess.LockFile(ctx, jars+".lock", log, "fetches the Kafka broker")
 	if err != nil {
 		return Installation{}, err
 	}
@@ -100,43 +96,22 @@ func download(ctx context.Context, log io.Writer, maven, jars string, lock *os.F
 	if err := os.WriteFile(filepath.Join(tmp, "pom.xml"), pom, 0o644); err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, maven, "-q", "-B", "--strict-checksums", "dependency:copy-dependencies", "-DoutputDirectory=.")
+	cmd := patiently(ctx, maven, "-q", "-B", "--strict-checksums", "dependency:copy-dependencies", "-DoutputDirectory=.")
 	cmd.Dir = tmp
 	cmd.ExtraFiles = []*os.File{lock}
-	if err := runSaying(log, "fetching the Kafka broker with Maven, once", cmd); err != nil {
+	if err := childprocess.Run(log, "fetching the Kafka broker with Maven, once", cmd); err != nil {
 		return err
 	}
 	return os.Rename(tmp, jars)
 }
 
-// runSaying runs the command and says so at once and then every
-// progressInterval. The error has the end of what the command said.
-func runSaying(log io.Writer, what string, cmd *exec.Cmd) error {
-	var output bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &output, &output
+// patiently returns a command that is asked to end when ctx is done, and killed only
+// if it does not.
+func patiently(ctx context.Context, name string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 10 * time.Second
-	start := time.Now()
-	fmt.Fprintf(log, "%s ...\n", what)
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("%s: %w", what, err)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	ticker := time.NewTicker(progressInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ticker.C:
-			fmt.Fprintf(log, "%s: %s so far ...\n", what, time.Since(start).Round(time.Second))
-		case err := <-ended:
-			if err != nil {
-				return fmt.Errorf("%s: %w\n%s", what, err, lastLines(output.String(), logLines))
-			}
-			fmt.Fprintf(log, "%s: took %s\n", what, time.Since(start).Round(time.Second))
-			return nil
-		}
-	}
+	return cmd
 }
 
 func exists(path string) bool {

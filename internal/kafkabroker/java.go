@@ -1,7 +1,6 @@
 package kafkabroker
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/base64"
@@ -49,12 +48,16 @@ func (b *Broker) format(ctx context.Context) error {
 			args = append(args, "--add-scram", fmt.Sprintf("%s=[name=%s,password=%s]", mechanism, name, password))
 		}
 	}
-	var output bytes.Buffer
-	if err := command(ctx, b.group.id(), b.dir, &output, args).Run(); err != nil {
-		return fmt.Errorf("format its folder: %w\n%s", err, output.Bytes())
+	cmd := b.group.Command(ctx, b.dir, args...)
+	cmd.Env = append(cmd.Env, locale()...)
+	if output, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("format its folder: %w\n%s", err, output)
 	}
 	return nil
 }
+
+// locale lets Java take the names of files for UTF-8.
+func locale() []string { return []string{"LC_ALL=C.UTF-8"} }
 
 // newClusterID returns an id as Kafka makes them: 16 bytes in URL-safe base64.
 func newClusterID() string {

@@ -17,7 +17,8 @@ const (
 	Plaintext     Listener = "PLAINTEXT"
 	SASLPlaintext Listener = "SASL_PLAINTEXT"
 	SSL           Listener = "SSL"
-	Proxied       Listener = "PROXIED" // plaintext, whose clients are sent elsewhere: see Advertise
+	Proxied       Listener = "PROXIED"     // plaintext, whose clients are sent elsewhere: see Advertise
+	ProxiedToo    Listener = "PROXIED_TOO" // another of these
 	SASLSSL       Listener = "SASL_SSL"
 
 	controller Listener = "CONTROLLER" // the broker's own
@@ -32,7 +33,7 @@ type Options struct {
 	Dir string
 	// Listeners are the listeners beside Plaintext, each on a port of its own.
 	Listeners []Listener
-	// Advertise gives, for the Proxied listener's address, the one that clients are
+	// Advertise gives, for a proxied listener's address, the one that clients are
 	// told to connect to. It is asked at each start.
 	Advertise func(addr string) string
 	// Users are who may log in on the SASL listeners, with their passwords, by
@@ -71,7 +72,7 @@ func (o Options) validate() error {
 	var tls, sasl bool
 	for i, l := range o.Listeners {
 		switch l {
-		case Proxied:
+		case Proxied, ProxiedToo:
 			if o.Advertise == nil {
 				return errors.New("a proxied listener needs Advertise")
 			}

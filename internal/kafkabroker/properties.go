@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf16"
+
+	"github.com/kuberelay/kuberelay/internal/childprocess"
 )
 
 // The files in the broker's folder, which is its working folder: so the names
@@ -24,11 +26,11 @@ const (
 )
 
 // properties returns the broker's configuration.
-func (o Options) properties(ports map[Listener]port) map[string]string {
+func (o Options) properties(ports map[Listener]childprocess.Port) map[string]string {
 	p := map[string]string{
 		"process.roles":              "broker,controller",
 		"node.id":                    "1",
-		"controller.quorum.voters":   "1@" + ports[controller].address(),
+		"controller.quorum.voters":   "1@" + ports[controller].Address(),
 		"controller.listener.names":  string(controller),
 		"inter.broker.listener.name": string(Plaintext),
 		"log.dirs":                   dataDir,
@@ -51,16 +53,16 @@ func (o Options) properties(ports map[Listener]port) map[string]string {
 	}
 	var listeners, advertised, protocols []string
 	for _, l := range slices.Concat([]Listener{Plaintext, controller}, o.Listeners) {
-		url := string(l) + "://" + ports[l].address()
+		url := string(l) + "://" + ports[l].Address()
 		listeners = append(listeners, url)
 		protocol := l
-		if l == controller || l == Proxied {
+		if l == controller || l == Proxied || l == ProxiedToo {
 			protocol = Plaintext
 		}
 		switch l {
 		case controller:
-		case Proxied:
-			advertised = append(advertised, string(l)+"://"+o.Advertise(ports[l].address()))
+		case Proxied, ProxiedToo:
+			advertised = append(advertised, string(l)+"://"+o.Advertise(ports[l].Address()))
 		default:
 			advertised = append(advertised, url)
 		}
@@ -119,7 +121,7 @@ func (o Options) setTLS(p map[string]string) {
 }
 
 // writeConfiguration writes all files that the broker reads into dir.
-func (o Options) writeConfiguration(dir string, ports map[Listener]port) error {
+func (o Options) writeConfiguration(dir string, ports map[Listener]childprocess.Port) error {
 	p := o.properties(ports)
 	var text strings.Builder
 	for _, key := range slices.Sorted(maps.Keys(p)) {

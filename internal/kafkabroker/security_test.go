@@ -13,12 +13,13 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/kafkabroker"
 	"github.com/kuberelay/kuberelay/internal/kafkabroker/kafkabrokertest"
+	"github.com/kuberelay/kuberelay/internal/tlstest"
 )
 
 func TestSecurity(t *testing.T) {
-	ca, other := kafkabrokertest.NewCA(t), kafkabrokertest.NewCA(t)
-	server := ca.Broker
-	server.CAFile = ca.File
+	ca, other := tlstest.NewCA(t), tlstest.NewCA(t)
+	server := kafkabroker.TLS{CAFile: ca.File}
+	_, server.CertFile, server.KeyFile = ca.Issue("broker")
 	b := kafkabrokertest.Start(t, kafkabroker.Options{
 		Listeners:  []kafkabroker.Listener{kafkabroker.SASLPlaintext, kafkabroker.SSL, kafkabroker.SASLSSL},
 		Users:      map[string]string{"writer": "secret", "stranger": "geheim"},
@@ -40,9 +41,9 @@ func TestSecurity(t *testing.T) {
 		}
 		return m
 	}
-	certified, _, _ := ca.Client("certified")
-	unknown, _, _ := ca.Client("unknown")
-	foreign, _, _ := other.Client("certified")
+	certified, _, _ := ca.Issue("certified")
+	unknown, _, _ := ca.Issue("unknown")
+	foreign, _, _ := other.Issue("certified")
 
 	// Where a connection cannot be made, kafka-go's client has no telling error.
 	noConnection := errors.New("no connection")

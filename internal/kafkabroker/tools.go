@@ -11,6 +11,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/kuberelay/kuberelay/internal/childprocess"
 )
 
 // minJava is the oldest Java that Kafka's broker runs on since 4.0 (KIP-1013).
@@ -108,9 +110,9 @@ func askJava(ctx context.Context, java string) (string, error) {
 // made from it.
 func install(ctx context.Context, log io.Writer, aptGet string) error {
 	run := func(what string, args ...string) error {
-		cmd := exec.CommandContext(ctx, aptGet, append([]string{"-q", "-y", "-o", "DPkg::Lock::Timeout=300"}, args...)...)
+		cmd := patiently(ctx, aptGet, append([]string{"-q", "-y", "-o", "DPkg::Lock::Timeout=300"}, args...)...)
 		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
-		return runSaying(log, what, cmd)
+		return childprocess.Run(log, what, cmd)
 	}
 	if err := run("updating apt-get's lists", "update"); err != nil {
 		return err

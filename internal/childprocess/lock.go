@@ -1,4 +1,4 @@
-package controlplane
+package childprocess
 
 import (
 	"context"
@@ -11,11 +11,12 @@ import (
 	"time"
 )
 
-// lockFile opens the file and takes its lock, which the operating system gives
-// back when the file is closed or the process ends. While another process holds
-// it, waiting is called at once and then every progressInterval, with that
-// process' id.
-func lockFile(ctx context.Context, path string, waiting func(holder string, waited time.Duration)) (*os.File, error) {
+// LockFile opens the file and takes its lock, which the operating system gives
+// back when the file is closed by all who have it, children that inherited it
+// among them, or their processes end. While another process holds it, log is told
+// so at once and then every 15 seconds, with that process' id and what it does,
+// as «builds etcd».
+func LockFile(ctx context.Context, path string, log io.Writer, does string) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
 		return nil, err
@@ -26,7 +27,10 @@ func lockFile(ctx context.Context, path string, waiting func(holder string, wait
 	for {
 		err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		if err == nil {
-			return file, signLock(file)
+			err = signLock(file)
+		}
+		if err == nil {
+			return file, nil
 		}
 		if !errors.Is(err, syscall.EWOULDBLOCK) {
 			file.Close()
@@ -34,7 +38,8 @@ func lockFile(ctx context.Context, path string, waiting func(holder string, wait
 		}
 		if waited := time.Since(start); waited >= next {
 			holder, _ := io.ReadAll(io.NewSectionReader(file, 0, 20)) // only to be told
-			waiting(strings.TrimSpace(string(holder)), waited.Round(time.Second))
+			fmt.Fprintf(log, "waiting for process %s, which %s, once: %s so far\n",
+				strings.TrimSpace(string(holder)), does, waited.Round(time.Second))
 			next = waited + progressInterval
 		}
 		select {

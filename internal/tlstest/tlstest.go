@@ -1,0 +1,107 @@
+// Package tlstest makes certificates for tests: an authority that lives as long as
+// its test, and what it issues, good for a day, for servers on 127.0.0.1 and clients.
+package tlstest
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// A CA is a certificate authority of one test.
+type CA struct {
+	// File holds the authority's certificate in PEM, Pool the same.
+	File string
+	Pool *x509.CertPool
+
+	t      testing.TB
+	issuer tls.Certificate
+}
+
+// NewCA makes an authority.
+func NewCA(t testing.TB) *CA {
+	t.Helper()
+	ca := &CA{t: t, Pool: x509.NewCertPool()}
+	template := ca.template("test CA")
+	template.IsCA, template.BasicConstraintsValid = true, true
+	template.KeyUsage = x509.KeyUsageCertSign
+	ca.issuer, ca.File, _ = ca.issue(template)
+	ca.Pool.AddCert(ca.issuer.Leaf)
+	return ca
+}
+
+// Issue makes a certificate with this common name, and the files that hold it and
+// its key, in PKCS #8, in PEM.
+func (ca *CA) Issue(name string) (certificate tls.Certificate, certFile, keyFile string) {
+	ca.t.Helper()
+	template := ca.template(name)
+	template.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)}
+	template.KeyUsage = x509.KeyUsageDigitalSignature
+	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
+	return ca.issue(template)
+}
+
+// Config is what a client needs that trusts the authority, and shows certificates
+// if it is given some.
+func (ca *CA) Config(certificates ...tls.Certificate) *tls.Config {
+	return &tls.Config{RootCAs: ca.Pool, Certificates: certificates, MinVersion: tls.VersionTLS12}
+}
+
+func (ca *CA) template(name string) *x509.Certificate {
+	ca.t.Helper()
+	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
+	if err != nil {
+		ca.t.Fatal(err)
+	}
+	now := time.Now()
+	return &x509.Certificate{
+		SerialNumber: serial, Subject: pkix.Name{CommonName: name},
+		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(24 * time.Hour),
+	}
+}
+
+// issue makes a certificate and its files. The first is the authority's own, signed
+// by itself.
+func (ca *CA) issue(template *x509.Certificate) (certificate tls.Certificate, certFile, keyFile string) {
+	ca.t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		ca.t.Fatal(err)
+	}
+	parent, signer := template, any(key)
+	if ca.issuer.Leaf != nil {
+		parent, signer = ca.issuer.Leaf, ca.issuer.PrivateKey
+	}
+	certDER, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
+	if err != nil {
+		ca.t.Fatal(err)
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		ca.t.Fatal(err)
+	}
+	dir := ca.t.TempDir()
+	certFile, keyFile = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	for file, block := range map[string]*pem.Block{
+		certFile: {Type: "CERTIFICATE", Bytes: certDER},
+		keyFile:  {Type: "PRIVATE KEY", Bytes: keyDER},
+	} {
+		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
+			ca.t.Fatal(err)
+		}
+	}
+	if certificate, err = tls.LoadX509KeyPair(certFile, keyFile); err != nil {
+		ca.t.Fatal(err)
+	}
+	return certificate, certFile, keyFile
+}
