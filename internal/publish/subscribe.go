@@ -81,6 +81,9 @@ func (d Delivery) Place() string {
 // none is 0, in one number.
 const offsetBits = 48
 
+// MaxPartitions is how many partitions of a topic positions can tell apart.
+const MaxPartitions = 1 << (64 - offsetBits)
+
 // PositionOf is the position of the record at an offset of a partition.
 func PositionOf(partition int, offset int64) uint64 {
 	return uint64(partition)<<offsetBits | uint64(offset+1)

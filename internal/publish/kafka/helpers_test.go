@@ -5,7 +5,11 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/kuberelay/kuberelay/internal/publish"
 )
+
+func position(partition int, offset int64) uint64 { return publish.PositionOf(partition, offset) }
 
 // kadmDeleteRecords deletes the records of partition 0 below an offset.
 func kadmDeleteRecords(t *testing.T, addr, topic string, before int64) {

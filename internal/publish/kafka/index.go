@@ -5,18 +5,6 @@ import (
 	"sync"
 )
 
-// A position is that of [publish.Publisher]: a partition and an offset in it, in one
-// number, 0 for none. Those of one partition have the order of their offsets.
-const offsetBits = 48
-
-func position(partition int, offset int64) uint64 {
-	return uint64(partition)<<offsetBits | uint64(offset+1)
-}
-
-func partitionOf(position uint64) int { return int(position >> offsetBits) }
-
-func offsetOf(position uint64) int64 { return int64(position&(1<<offsetBits-1)) - 1 }
-
 // identity stands for a partition key in 16 bytes.
 type identity [16]byte
 

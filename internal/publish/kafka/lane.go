@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kuberelay/kuberelay/internal/failpoint"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
@@ -171,6 +172,9 @@ func (l *lane) send(ctx context.Context, items []*item, batch *recordbatch.Batch
 		switch kind := broker.KindOf(err); {
 		case kind == broker.Retry, kind == broker.Denied && doubtful:
 			doubtful = true
+			if failpoint.Bug("retry-anew") {
+				encoded, _ = batch.Encode(nil, l.codec, recordbatch.Producer{ID: -1, Epoch: -1}, recordbatch.NoSequence)
+			}
 		case kind == broker.TooLarge && !doubtful:
 			l.split(ctx, items, batch, err)
 			return

@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 )
@@ -114,8 +115,8 @@ func (o Options) validate() error {
 		return misconfigured("KUBERELAY_KAFKA_CHECKPOINT_TOPIC is %q: use letters, digits, '.', '_' and '-'", o.CheckpointTopic)
 	case o.CheckpointTopic == o.Topic:
 		return misconfigured("KUBERELAY_KAFKA_CHECKPOINT_TOPIC is %q, which is KUBERELAY_KAFKA_TOPIC too: use another, or unset it for %q", o.CheckpointTopic, DefaultCheckpointTopic(o.Topic))
-	case o.Partitions < 1 || o.Partitions > 1<<(64-offsetBits)-1:
-		return misconfigured("KUBERELAY_KAFKA_PARTITIONS is %d: use a number from 1 to %d", o.Partitions, 1<<(64-offsetBits)-1)
+	case o.Partitions < 1 || o.Partitions > publish.MaxPartitions:
+		return misconfigured("KUBERELAY_KAFKA_PARTITIONS is %d: use a number from 1 to %d", o.Partitions, publish.MaxPartitions)
 	case o.Replication < -1 || o.Replication == 0:
 		return misconfigured("KUBERELAY_KAFKA_REPLICATION is %d: use a number of replicas, or -1 for what the brokers have as theirs", o.Replication)
 	case o.CleanupPolicy != "compact" && o.CleanupPolicy != "delete":

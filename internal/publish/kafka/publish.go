@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/failpoint"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/binding"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
@@ -172,7 +173,8 @@ func (b *Bus) answered(f *flight, offset int64, err error) {
 		b.finish(f, 0, failureOf(err))
 		return
 	}
-	at := position(f.lane.partition, offset)
+	failpoint.Hit("before-record")
+	at := publish.PositionOf(f.lane.partition, offset)
 	acked := f.m.Acked
 	acked.Stored = uint32(f.record.Timestamp.Unix())
 	e := entryOf(acked, f.t.name, f.lane.partition, offset)
@@ -197,7 +199,7 @@ func (b *Bus) resolve(f *flight, last uint64) {
 	}
 	ctx, cancel := context.WithDeadline(b.ctx, f.deadline)
 	defer cancel()
-	r, found, err := b.client.ReadOne(ctx, f.t.name, partitionOf(last), offsetOf(last))
+	r, found, err := b.client.ReadOne(ctx, f.t.name, publish.Partition(last), publish.Offset(last))
 	switch {
 	case err != nil:
 		b.finish(f, 0, notSent(&failure{resultError, fmt.Errorf("read what the bus holds: %w", err)}))
@@ -215,13 +217,13 @@ func (b *Bus) resolve(f *flight, last uint64) {
 		return
 	}
 	if isSame(f.m, attribute) {
-		if e, ok := b.entryOf(r, f.t.name, partitionOf(last)); ok {
+		if e, ok := b.entryOf(r, f.t.name, publish.Partition(last)); ok {
 			f.s.recorder.put(f.record.Key, e)
 		}
 		b.finishAs(resultAlreadyStored, f, last, nil)
 		return
 	}
-	if e, ok := b.entryOf(r, f.t.name, partitionOf(last)); ok {
+	if e, ok := b.entryOf(r, f.t.name, publish.Partition(last)); ok {
 		conflict.Bus = e.acked()
 	}
 	conflict.Bus.Position = last

@@ -20,13 +20,13 @@ func (b *Bus) At(ctx context.Context, k event.Key, position uint64) (publish.Sto
 	if position == 0 {
 		return publish.Stored{}, nil
 	}
-	topic, partition := b.topicOf(k), partitionOf(position)
-	r, found, err := b.client.ReadOne(ctx, topic, partition, offsetOf(position))
+	topic, partition := b.topicOf(k), publish.Partition(position)
+	r, found, err := b.client.ReadOne(ctx, topic, partition, publish.Offset(position))
 	if errors.Is(err, broker.ErrNoTopic) {
 		return publish.Stored{}, nil
 	}
 	if err != nil {
-		return publish.Stored{}, fmt.Errorf("read the event of %s at offset %d of partition %d of topic %q: %w", k, offsetOf(position), partition, topic, err)
+		return publish.Stored{}, fmt.Errorf("read the event of %s at offset %d of partition %d of topic %q: %w", k, publish.Offset(position), partition, topic, err)
 	}
 	if !found || string(r.Key) != event.PartitionKey(b.opts.Cluster, k) {
 		return publish.Stored{}, nil

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
 // entry is the value of a record of the checkpoint topic, whose key is the event's:
@@ -24,7 +25,7 @@ type entry struct {
 	ID   string     `json:"id,omitempty"`
 }
 
-func (e entry) position() uint64 { return position(e.Partition, e.Offset) }
+func (e entry) position() uint64 { return publish.PositionOf(e.Partition, e.Offset) }
 
 func (e entry) acked() event.Acked {
 	return event.Acked{
@@ -47,6 +48,9 @@ type topicState struct {
 	// Partitions is how many the keys are spread over. The topic may have got more
 	// since: an object's events stay in one.
 	Partitions int `json:"partitions"`
+	// Records is over how many partitions of the checkpoint topic itself the records
+	// are spread, likewise.
+	Records int `json:"records,omitempty"`
 	// Markers are the offsets of the writer's markers, by partition. A partition that
 	// does not have them there has lost what it had.
 	Markers []int64 `json:"markers"`

@@ -4,7 +4,9 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 
+	"github.com/kuberelay/kuberelay/internal/failpoint"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 )
 
@@ -15,11 +17,15 @@ import (
 // never be stored before those of the lower offsets of its partition. They go through
 // one lane for this reason: event partition p is recorded in checkpoint partition p,
 // modulo their number, in the order in which the event's lane has them acknowledged.
+// If the topic gets more partitions they are not used: an object that were recorded in
+// another one than before would have its old record too, and no order between the two.
 type recorder struct {
 	cluster string
 	lanes   []*lane
+	spread  int         // of these are used, from the first on
 	room    int         // records that may wait to be stored
 	fail    func(error) // ends the session
+	first   atomic.Bool // for a planted bug
 
 	mu      sync.Mutex
 	counts  []recorded    // by lane
@@ -31,6 +37,9 @@ type recorded struct{ added, stored int }
 
 // put records an event.
 func (r *recorder) put(key []byte, e entry) {
+	if failpoint.Bug("record-later-first") && e.Type == "" && r.first.CompareAndSwap(false, true) {
+		return // those that come later are stored before it
+	}
 	r.add(e.Partition, recordbatch.Record{Key: key, Value: marshal(e)})
 }
 
@@ -46,7 +55,7 @@ func (r *recorder) state(t topicState) {
 
 func (r *recorder) add(partition int, record recordbatch.Record) {
 	record.Timestamp = wallClock()
-	n := partition % len(r.lanes)
+	n := partition % r.spread
 	r.mu.Lock()
 	r.counts[n].added++
 	r.mu.Unlock()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/failpoint"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
@@ -178,6 +179,7 @@ func (s *session) mark(ctx context.Context, lanes []*lane) ([]int64, error) {
 				return nil, fmt.Errorf("write the marker of partition %d of topic %q: %w", lanes[r.partition].partition, lanes[r.partition].topic, r.err)
 			}
 			offsets[r.partition] = r.offset
+			failpoint.Hit("taking-over")
 		case <-ctx.Done():
 			return nil, errors.Join(s.failure(), ctx.Err())
 		}

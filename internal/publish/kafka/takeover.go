@@ -24,7 +24,11 @@ import (
 func (b *Bus) takeOver(ctx context.Context, previous recordbatch.Producer) (_ *session, err error) {
 	producer := recordbatch.Producer{ID: -1, Epoch: -1}
 	if b.opts.Idempotent {
-		producer, err = b.client.InitProducerID(ctx, b.opts.TransactionalID, previous)
+		id := b.opts.TransactionalID
+		if failpoint.Bug("fence-nobody") {
+			id = b.opts.Writer
+		}
+		producer, err = b.client.InitProducerID(ctx, id, previous)
 		switch {
 		case err != nil && previous.ID >= 0 && broker.KindOf(err) == broker.OutOfOrder:
 			// The brokers do not know our producer any more, so nobody can say who has
@@ -45,7 +49,9 @@ func (b *Bus) takeOver(ctx context.Context, previous recordbatch.Producer) (_ *s
 	if err != nil {
 		return nil, err
 	}
-	s.recorder = &recorder{cluster: b.opts.Cluster, room: 4 * b.opts.MaxInFlight, fail: s.end, counts: make([]recorded, checkpoint.Partitions)}
+	s.recorder = &recorder{
+		cluster: b.opts.Cluster, spread: checkpoint.Partitions, room: 4 * b.opts.MaxInFlight, fail: s.end, counts: make([]recorded, checkpoint.Partitions),
+	}
 	for p := range checkpoint.Partitions {
 		s.recorder.lanes = append(s.recorder.lanes, s.newLane(checkpoint.Name, p, nil))
 	}
@@ -63,6 +69,11 @@ func (b *Bus) takeOver(ctx context.Context, previous recordbatch.Producer) (_ *s
 	states, loaded, err := s.readCheckpoint(ctx, fences)
 	if err != nil {
 		return nil, err
+	}
+	for _, state := range states {
+		if state.Records > 0 {
+			s.recorder.spread = min(state.Records, s.recorder.spread)
+		}
 	}
 	for _, t := range s.topics {
 		if err := s.adopt(ctx, t, states[t.name], loaded); err != nil {
@@ -199,7 +210,9 @@ func (s *session) adopt(ctx context.Context, t *topic, state topicState, loaded 
 	if err := s.catchUp(ctx, t, known, loaded, lost); err != nil {
 		return err
 	}
-	s.recorder.state(topicState{Topic: t.name, Partitions: t.spread, Markers: t.markers, Session: s.id, Writer: s.b.opts.Writer})
+	s.recorder.state(topicState{
+		Topic: t.name, Partitions: t.spread, Records: s.recorder.spread, Markers: t.markers, Session: s.id, Writer: s.b.opts.Writer,
+	})
 	t.open.Store(true)
 	return nil
 }
@@ -235,6 +248,9 @@ func (s *session) catchUp(ctx context.Context, t *topic, known []int64, loaded m
 	prefix := event.ClusterPartitionKeys(s.b.opts.Cluster)
 	all, reading := errgroup.WithContext(ctx)
 	for p, from := range known {
+		if failpoint.Bug("trust-checkpoint") {
+			break
+		}
 		all.Go(func() error {
 			_, err := s.b.client.Read(reading, t.name, p, from, t.markers[p], func(r broker.Record) error {
 				if bytes.HasPrefix(r.Key, prefix) {

@@ -345,8 +345,8 @@ func TestMorePartitions(t *testing.T) {
 	w.wantLoaded(second, want)
 	for k, position := range want {
 		got := w.mustPublish(second, w.messageOf(k, 3, position))
-		if partitionOf(got) != partitionOf(position) {
-			t.Errorf("%s has moved from partition %d to %d", k, partitionOf(position), partitionOf(got))
+		if publish.Partition(got) != publish.Partition(position) {
+			t.Errorf("%s has moved from partition %d to %d", k, publish.Partition(position), publish.Partition(got))
 		}
 	}
 	crash(second)
@@ -470,7 +470,7 @@ func TestRecordsAreDeleted(t *testing.T) {
 	before := int64(6)
 	w.deleteRecords(before)
 	for k, position := range want {
-		if offsetOf(position) < before {
+		if publish.Offset(position) < before {
 			delete(want, k)
 		}
 	}

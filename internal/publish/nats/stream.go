@@ -56,7 +56,17 @@ func (b *Bus) ensureStream(ctx context.Context) error {
 	if err != nil {
 		return b.streamFailure(err)
 	}
-	return checkStream(s.CachedInfo().Config, b.opts)
+	err = checkStream(s.CachedInfo().Config, b.opts)
+	if err == nil || b.opts.InProcess == nil {
+		return err
+	}
+	// A built-in server is ours alone, and nobody can edit its stream while we do not
+	// run.
+	if _, failure := b.js.UpdateStream(ctx, want); failure != nil {
+		return fmt.Errorf("%w (the built-in server refuses to change it: %w; to begin anew, remove the folder in KUBERELAY_DATA_DIR)", err, failure)
+	}
+	b.log.Warn("the stream of the built-in server did not have the settings asked for, and has them now", "stream", want.Name, "was", err)
+	return nil
 }
 
 // streamFailure says what an error of the stream's creation or look-up means.

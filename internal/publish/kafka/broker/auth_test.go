@@ -125,17 +125,17 @@ func TestAuthentication(t *testing.T) {
 		if kind := KindOf(err); kind != Denied && kind != Retry { // the alert may be overtaken by the connection's end
 			t.Errorf("got kind %s of %v", kind, err)
 		}
-		wantError(t, err, KindOf(err), "KUBERELAY_KAFKA_CERT_FILE")
+		wantError(t, err, KindOf(err), "KUBERELAY_KAFKA_TLS_CERT_FILE")
 	})
 	t.Run("certificate of a stranger", func(t *testing.T) {
 		stranger := newPair(t)
 		stranger.write(t, newAuthority(t, "other"), "carol")
 		err := s.produce(t, s.mutual(t, func(o *Options) { o.CertFile, o.KeyFile = stranger.cert, stranger.key }))
-		wantError(t, err, KindOf(err), "KUBERELAY_KAFKA_CERT_FILE")
+		wantError(t, err, KindOf(err), "KUBERELAY_KAFKA_TLS_CERT_FILE")
 	})
 	t.Run("unknown authority", func(t *testing.T) {
 		c := s.mutual(t, func(o *Options) { o.CAFile = "" })
-		wantMisconfigured(t, s.produce(t, c), Never, "unknown authority", "KUBERELAY_KAFKA_CA_FILE")
+		wantMisconfigured(t, s.produce(t, c), Never, "unknown authority", "KUBERELAY_KAFKA_TLS_CA_FILE")
 	})
 	t.Run("another name", func(t *testing.T) {
 		addr := strings.Replace(s.AddrOf(kafkabroker.SSL), "127.0.0.1", "localhost", 1)
@@ -243,7 +243,7 @@ func TestFilesAreReadAgain(t *testing.T) {
 		s.Start()
 		eventually(t, "the broker's certificate is refused", func() bool {
 			err := s.produce(t, c)
-			return err != nil && strings.Contains(err.Error(), "KUBERELAY_KAFKA_CA_FILE") && KindOf(err) == Never
+			return err != nil && strings.Contains(err.Error(), "KUBERELAY_KAFKA_TLS_CA_FILE") && KindOf(err) == Never
 		})
 		writePEM(t, s.caFile, "CERTIFICATE", next.cert.Raw)
 		eventually(t, "the broker's certificate is accepted", func() bool { return s.produce(t, c) == nil })

@@ -129,7 +129,7 @@ func (t *transport) explain(err error) error {
 	case errors.As(err, &code) && kindOfCode(code) == Denied:
 		return t.refused(code, err)
 	case network != nil && network.Op == "remote error":
-		return misconfigured("%s refuses our side of TLS: %w: check KUBERELAY_KAFKA_CERT_FILE and KUBERELAY_KAFKA_KEY_FILE, "+
+		return misconfigured("%s refuses our side of TLS: %w: check KUBERELAY_KAFKA_TLS_CERT_FILE and KUBERELAY_KAFKA_TLS_KEY_FILE, "+
 			"which it may ask for", where, err)
 	case KindOf(err) == Never && !errors.Is(err, protocol.ErrNoRecord) && !errors.Is(err, errClosed) && isTLS(err):
 		return misconfigured("%w", err)
@@ -157,7 +157,7 @@ func (t *transport) hangUpHint() string {
 	case !t.opts.TLS:
 		return " (that port may want KUBERELAY_KAFKA_TLS=true, or KUBERELAY_KAFKA_SASL_MECHANISM)"
 	case t.opts.SASLMechanism == "":
-		return " (that port may want KUBERELAY_KAFKA_SASL_MECHANISM, or a certificate: KUBERELAY_KAFKA_CERT_FILE)"
+		return " (that port may want KUBERELAY_KAFKA_SASL_MECHANISM, or a certificate: KUBERELAY_KAFKA_TLS_CERT_FILE)"
 	}
 	return ""
 }

@@ -33,9 +33,9 @@ type Options struct {
 	// TLS is whether the brokers are spoken to by TLS (KUBERELAY_KAFKA_TLS). They are
 	// verified, by CAFile or the system's authorities; there is no way not to.
 	TLS      bool
-	CAFile   string // KUBERELAY_KAFKA_CA_FILE, PEM
-	CertFile string // KUBERELAY_KAFKA_CERT_FILE, PEM, with KeyFile
-	KeyFile  string // KUBERELAY_KAFKA_KEY_FILE, PEM, not encrypted
+	CAFile   string // KUBERELAY_KAFKA_TLS_CA_FILE, PEM
+	CertFile string // KUBERELAY_KAFKA_TLS_CERT_FILE, PEM, with KeyFile
+	KeyFile  string // KUBERELAY_KAFKA_TLS_KEY_FILE, PEM, not encrypted
 
 	// SASLMechanism is one of the constants, or "" for none
 	// (KUBERELAY_KAFKA_SASL_MECHANISM).
@@ -86,11 +86,11 @@ func (o Options) validate() error {
 	}
 	switch {
 	case o.CAFile != "" && !o.TLS:
-		return misconfigured("KUBERELAY_KAFKA_CA_FILE is %s, but TLS is off: set KUBERELAY_KAFKA_TLS=true", o.CAFile)
+		return misconfigured("KUBERELAY_KAFKA_TLS_CA_FILE is %s, but TLS is off: set KUBERELAY_KAFKA_TLS=true", o.CAFile)
 	case o.CertFile != "" && !o.TLS:
-		return misconfigured("KUBERELAY_KAFKA_CERT_FILE is %s, but TLS is off: set KUBERELAY_KAFKA_TLS=true", o.CertFile)
+		return misconfigured("KUBERELAY_KAFKA_TLS_CERT_FILE is %s, but TLS is off: set KUBERELAY_KAFKA_TLS=true", o.CertFile)
 	case (o.CertFile == "") != (o.KeyFile == ""):
-		return misconfigured("KUBERELAY_KAFKA_CERT_FILE (%q) and KUBERELAY_KAFKA_KEY_FILE (%q) need each other", o.CertFile, o.KeyFile)
+		return misconfigured("KUBERELAY_KAFKA_TLS_CERT_FILE (%q) and KUBERELAY_KAFKA_TLS_KEY_FILE (%q) need each other", o.CertFile, o.KeyFile)
 	case o.RequestTimeout < 0:
 		return misconfigured("the request timeout is %s: it must be positive", o.RequestTimeout)
 	}

@@ -23,12 +23,12 @@ func (o Options) handshaker() (*handshaker, error) {
 	h := new(handshaker)
 	var err error
 	if o.CAFile != "" {
-		if h.roots, err = newReread("KUBERELAY_KAFKA_CA_FILE", o.Logger, func() (*x509.CertPool, error) { return loadRoots(o.CAFile) }); err != nil {
+		if h.roots, err = newReread("KUBERELAY_KAFKA_TLS_CA_FILE", o.Logger, func() (*x509.CertPool, error) { return loadRoots(o.CAFile) }); err != nil {
 			return nil, err
 		}
 	}
 	if o.CertFile != "" {
-		h.certificate, err = newReread("KUBERELAY_KAFKA_CERT_FILE and KUBERELAY_KAFKA_KEY_FILE", o.Logger, func() (*tls.Certificate, error) {
+		h.certificate, err = newReread("KUBERELAY_KAFKA_TLS_CERT_FILE and KUBERELAY_KAFKA_TLS_KEY_FILE", o.Logger, func() (*tls.Certificate, error) {
 			pair, err := tls.LoadX509KeyPair(o.CertFile, o.KeyFile)
 			if err != nil {
 				return nil, fmt.Errorf("%s and %s: %w", o.CertFile, o.KeyFile, err)
@@ -82,7 +82,7 @@ func tlsHint(err error) string {
 	var record tls.RecordHeaderError
 	switch {
 	case errors.As(err, &authority):
-		return ": put the certificate of the brokers' authority into the file that KUBERELAY_KAFKA_CA_FILE names"
+		return ": put the certificate of the brokers' authority into the file that KUBERELAY_KAFKA_TLS_CA_FILE names"
 	case errors.As(err, &host):
 		return ": the brokers' certificate must be good for the name that they advertise, and KUBERELAY_KAFKA_BROKERS has"
 	case errors.As(err, &record):

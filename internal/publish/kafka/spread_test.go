@@ -1,0 +1,39 @@
+package kafka
+
+import (
+	"testing"
+
+	kafkago "github.com/segmentio/kafka-go"
+
+	"github.com/kuberelay/kuberelay/internal/kafkabroker/kafkabrokertest"
+)
+
+// TestMorePartitionsOfTheCheckpointTopic: an object whose records went on in another
+// partition would have an older one in the former, and after some restarts it was
+// taken for the last.
+func TestMorePartitionsOfTheCheckpointTopic(t *testing.T) {
+	w := newWriters(t, 7)
+	w.opts.CheckpointTopic = DefaultCheckpointTopic(w.opts.Topic)
+	if err := kafkabrokertest.Shared(t).CreateTopic(t.Context(), w.opts.CheckpointTopic, 3, map[string]string{"cleanup.policy": "compact"}); err != nil {
+		t.Fatal(err)
+	}
+	b := w.open()
+	want := w.publishSome(b, "object-", 40)
+	crash(b)
+	r, err := w.kafka().CreatePartitions(t.Context(), &kafkago.CreatePartitionsRequest{
+		Topics: []kafkago.TopicPartitionsConfig{{Name: w.opts.CheckpointTopic, Count: 5}},
+	})
+	if err != nil || r.Errors[w.opts.CheckpointTopic] != nil {
+		t.Fatal(err, r.Errors)
+	}
+	b = w.open()
+	for k, position := range want {
+		want[k] = w.mustPublish(b, w.messageOf(k, 2, position))
+	}
+	crash(b)
+	for range 3 { // the first finds the events themselves
+		b = w.open()
+		w.wantLoaded(b, want)
+		crash(b)
+	}
+}
