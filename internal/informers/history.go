@@ -3,13 +3,15 @@ package informers
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
-
-	"github.com/kuberelay/kuberelay/internal/event"
+	"k8s.io/apimachinery/pkg/watch"
 )
 
 // history is what an informer knows of the API server's history beside what its
@@ -18,9 +20,17 @@ type history struct {
 	doubtful bool      // a watch has failed since the last list or the last proof
 	until    time.Time // when the last watch was to end by itself
 
-	// lastDeleted is the version of the last delete that the watch has reported since
-	// the last list, "" before the first.
-	lastDeleted string
+	// floor is the version of the last list, "" while that is not known. What it left
+	// out had been deleted by then.
+	floor string
+	// last is the change with the highest version that a watch has shown, nil for none.
+	last *change
+}
+
+// change is a change of an object as a watch shows it.
+type change struct {
+	namespace, name, version string
+	deleted                  bool // it was, or has left the selection
 }
 
 func (i *informer) doubtHistory() {
@@ -29,11 +39,12 @@ func (i *informer) doubtHistory() {
 	i.history.doubtful = true
 }
 
-// listed begins anew: what comes now is of one history.
-func (i *informer) listed() {
+// listed begins anew: what comes now is of one history. Version is the list's, ""
+// where it will be told by [informer.shown].
+func (i *informer) listed(version string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.history = history{}
+	i.history = history{floor: version}
 }
 
 // opened notes a watch, and the seconds after which the API server is to end it.
@@ -46,10 +57,25 @@ func (i *informer) opened(now time.Time, seconds *int64) {
 	}
 }
 
-func (i *informer) noteDeleted(o *event.Object) {
+// shown notes what a watch shows, on its way to the indexer.
+func (i *informer) shown(e watch.Event) (watch.Event, bool) {
+	o, err := meta.Accessor(e.Object)
+	if err != nil {
+		return e, true // an error's status
+	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.history.lastDeleted = o.ResourceVersion
+	switch e.Type {
+	case watch.Bookmark:
+		if o.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true" {
+			i.history.floor = o.GetResourceVersion()
+		}
+	case watch.Added, watch.Modified, watch.Deleted:
+		if last := i.history.last; last == nil || earlier(last.version, o.GetResourceVersion()) {
+			i.history.last = &change{o.GetNamespace(), o.GetName(), o.GetResourceVersion(), e.Type == watch.Deleted}
+		}
+	}
+	return e, true
 }
 
 // sameHistory is asked before a watch goes on. If the last one did not end by
@@ -58,12 +84,12 @@ func (i *informer) noteDeleted(o *event.Object) {
 // the API server takes the watch's old version for one of its own, and the
 // indexer would for ever show what was lost.
 //
-// The proof that history is the same is its last change that we know of: the
-// object with the highest version is still in that version. It proves history up to that version only: a bookmark may
-// have taken the watch's beyond it, and both histories may have that object. So from
-// is the version to go on after, which is the object's then. Without the proof
-// sameHistory gives the error that has client-go list again, which is always right,
-// only more work.
+// The proof that history is the same is the last change that a watch has shown: at
+// that very version the API server's history has it. It proves history up to that
+// version and no further, whatever a bookmark says, so from is the version to go on
+// after. Before it there is nothing to go on after: the watch would show once more what
+// came and went. Without the proof sameHistory gives the error that has client-go list
+// again, which is always right, only more work.
 func (s *Set) sameHistory(ctx context.Context, i *informer, version string) (from string, err error) {
 	i.mu.Lock()
 	h := i.history
@@ -71,51 +97,74 @@ func (s *Set) sameHistory(ctx context.Context, i *informer, version string) (fro
 	if !h.doubtful && !s.config.Now().Before(h.until) {
 		return version, nil
 	}
-	latest := i.latest()
-	if latest == nil || h.lastDeleted != "" && earlier(latest.ResourceVersion, h.lastDeleted) {
-		// The last change was a delete, of which nothing is left to ask for. To go on
-		// before it would report the object that was deleted once more.
+	if h.last == nil || h.floor == "" || earlier(h.last.version, h.floor) {
 		return "", unproven(i)
 	}
-	uid, now, err := s.now(ctx, i, latest)
-	if err != nil {
+	same, err := s.inHistory(ctx, i, h.last)
+	switch {
+	case err != nil:
 		return "", err
-	}
-	if uid != string(latest.UID) || now != latest.ResourceVersion {
+	case !same:
 		return "", unproven(i)
 	}
-	return latest.ResourceVersion, nil
+	if earlier(version, h.last.version) { // it was on its way to the indexer and did not arrive
+		return version, nil
+	}
+	return h.last.version, nil
 }
 
 func unproven(i *informer) error {
 	return apierrors.NewResourceExpired(fmt.Sprintf("the last known change of %s is not in the API server's history", i.resource.GroupResource()))
 }
 
-// now reads an object consistently. Of one that does not exist the UID is empty.
-func (s *Set) now(ctx context.Context, i *informer, o *event.Object) (uid, version string, err error) {
-	sc := i.scope
-	sc.namespace = o.Namespace
-	u, err := resourceClient(s.config.Dynamic, sc).Get(ctx, o.Name, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		return "", "", nil
-	case apierrors.IsForbidden(err):
-		return "", "", unproven(i)
-	case err != nil:
-		return "", "", err
+// inHistory tells whether a change was made at its version, in the history that the
+// API server has now. False is also that nobody can say, as after a compaction.
+func (s *Set) inHistory(ctx context.Context, i *informer, c *change) (bool, error) {
+	at, err := s.versionAt(ctx, i, c, c.version)
+	if err != nil || !c.deleted {
+		return at == c.version, decisive(err)
 	}
-	return string(u.GetUID()), u.GetResourceVersion(), nil
+	if at != "" {
+		return false, nil
+	}
+	number, err := strconv.ParseUint(c.version, 10, 64)
+	if err != nil || number == 0 {
+		return false, nil
+	}
+	before, err := s.versionAt(ctx, i, c, strconv.FormatUint(number-1, 10))
+	return before != "", decisive(err)
 }
 
-// latest is the object with the highest version in the indexer, nil if it is empty.
-func (i *informer) latest() *event.Object {
-	var latest *event.Object
-	for _, each := range i.shared.GetStore().List() {
-		if o := each.(*event.Object); latest == nil || earlier(latest.ResourceVersion, o.ResourceVersion) {
-			latest = o
-		}
+// decisive leaves out the errors by which the API server says that it cannot tell.
+func decisive(err error) error {
+	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsForbidden(err) || apierrors.IsNotFound(err) ||
+		apierrors.IsBadRequest(err) || apierrors.IsInvalid(err) || isTooLarge(err) {
+		return nil
 	}
-	return latest
+	return err
+}
+
+// isTooLarge tells the answer that a version has not come yet.
+func isTooLarge(err error) bool {
+	return apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
+}
+
+// versionAt is the version that an object of the selection had when the cluster was at
+// a version, "" where there was none.
+func (s *Set) versionAt(ctx context.Context, i *informer, c *change, version string) (string, error) {
+	sc := i.scope
+	sc.namespace = c.namespace
+	o := s.selected(metav1.ListOptions{ResourceVersion: version, ResourceVersionMatch: metav1.ResourceVersionMatchExact})
+	name := fields.OneTermEqualSelector(metav1.ObjectNameField, c.name).String()
+	if o.FieldSelector != "" {
+		name += "," + o.FieldSelector
+	}
+	o.FieldSelector = name
+	list, err := resourceClient(s.config.Dynamic, sc).List(ctx, o)
+	if err != nil || len(list.Items) == 0 {
+		return "", err
+	}
+	return list.Items[0].GetResourceVersion(), nil
 }
 
 func earlier(version, than string) bool {

@@ -1,15 +1,19 @@
 package informers
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/kuberelay/kuberelay/internal/controlplane/controlplanetest"
 	"github.com/kuberelay/kuberelay/internal/event"
@@ -101,68 +105,139 @@ func TestEtcdIsRestoredAndItsLastChangeRepeated(t *testing.T) {
 	r.awaitView(t, "made before the version that the watch had", o.key("fresh"), fresh)
 }
 
-// TestAnOutageIsNoReasonToList: where the last known change is there still, the
-// watch goes on. Where it is not, or nobody can say, a list is always right.
+// TestAnOutageIsNoReasonToList: where the last change that was shown is in history, the
+// watch goes on after it. Where it is not, or nobody can say, a list is always right.
 func TestAnOutageIsNoReasonToList(t *testing.T) {
+	// what the API server's history has of the object at a version
+	type past map[string]string
+	expired := apierrors.NewResourceExpired("compacted")
 	for name, c := range map[string]struct {
-		quiet   bool // no outage
-		early   bool // a watch has ended before its time
-		now     map[string]*unstructured.Unstructured
-		err     error
-		deleted string // the version of a delete that was reported
-		want    func(error) bool
+		quiet bool   // no outage
+		early bool   // a watch has ended before its time
+		floor string // of the list before, "4" by default
+		shown []watch.EventType
+		at    string // the version that the watch goes on after, "20" by default
+		past  past
+		err   error
+		from  string
+		want  func(error) bool
 	}{
-		"no outage":           {quiet: true, want: isNil},
-		"a watch ended early": {quiet: true, early: true, want: apierrors.IsResourceExpired},
-		"nothing has changed": {now: map[string]*unstructured.Unstructured{"web": stored("A", "5")}, want: isNil},
-		"deleted before":      {now: map[string]*unstructured.Unstructured{"web": stored("A", "5")}, deleted: "4", want: isNil},
-		"deleted last":        {now: map[string]*unstructured.Unstructured{"web": stored("A", "5")}, deleted: "9", want: apierrors.IsResourceExpired},
-		"an earlier version":  {now: map[string]*unstructured.Unstructured{"web": stored("A", "4")}, want: apierrors.IsResourceExpired},
-		"a later version":     {now: map[string]*unstructured.Unstructured{"web": stored("A", "6")}, want: apierrors.IsResourceExpired},
-		"another UID":         {now: map[string]*unstructured.Unstructured{"web": stored("B", "5")}, want: apierrors.IsResourceExpired},
-		"gone":                {want: apierrors.IsResourceExpired},
-		"it may not be read":  {err: forbiddenError("configmaps", "web"), want: apierrors.IsResourceExpired},
-		"it cannot be read":   {err: apierrors.NewInternalError(errors.New("no answer")), want: apierrors.IsInternalError},
+		"no outage":             {quiet: true, shown: []watch.EventType{watch.Modified}, from: "20", want: isNil},
+		"a watch ended early":   {quiet: true, early: true, shown: []watch.EventType{watch.Modified}, want: apierrors.IsResourceExpired},
+		"still so":              {shown: []watch.EventType{watch.Modified}, past: past{"5": "5"}, from: "5", want: isNil},
+		"made since the list":   {shown: []watch.EventType{watch.Added}, past: past{"5": "5"}, from: "5", want: isNil},
+		"not from the list":     {floor: "9", shown: []watch.EventType{watch.Modified}, past: past{"5": "5"}, want: apierrors.IsResourceExpired},
+		"nothing since":         {want: apierrors.IsResourceExpired},
+		"the list is not known": {floor: "-", shown: []watch.EventType{watch.Modified}, past: past{"5": "5"}, want: apierrors.IsResourceExpired},
+		"another version":       {shown: []watch.EventType{watch.Modified}, past: past{"5": "3"}, want: apierrors.IsResourceExpired},
+		"never made":            {shown: []watch.EventType{watch.Added}, want: apierrors.IsResourceExpired},
+		"deleted then":          {shown: []watch.EventType{watch.Modified, watch.Deleted}, past: past{"5": "5"}, from: "6", want: isNil},
+		"deleted before":        {shown: []watch.EventType{watch.Modified, watch.Deleted}, past: past{"4": "4"}, want: apierrors.IsResourceExpired},
+		"not deleted":           {shown: []watch.EventType{watch.Modified, watch.Deleted}, past: past{"5": "5", "6": "5"}, want: apierrors.IsResourceExpired},
+		"did not arrive":        {shown: []watch.EventType{watch.Modified}, at: "4", past: past{"5": "5"}, from: "4", want: isNil},
+		"compacted":             {shown: []watch.EventType{watch.Modified}, err: expired, want: apierrors.IsResourceExpired},
+		"it may not be read":    {shown: []watch.EventType{watch.Modified}, err: forbiddenError("configmaps", "web"), want: apierrors.IsResourceExpired},
+		"it cannot be read":     {shown: []watch.EventType{watch.Modified}, err: apierrors.NewInternalError(errors.New("no answer")), want: apierrors.IsInternalError},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBench(t, Config{Dynamic: stubCluster{get: func(_ schema.GroupVersionResource, _, name string) (*unstructured.Unstructured, error) {
-				if o := c.now[name]; o != nil || c.err != nil {
-					return o, c.err
+			b := newBench(t, Config{Dynamic: stubCluster{list: func(_ schema.GroupVersionResource, namespace string, o metav1.ListOptions) (*unstructured.UnstructuredList, error) {
+				if o.FieldSelector != "metadata.name=web" || namespace != "default" || o.ResourceVersionMatch != metav1.ResourceVersionMatchExact {
+					t.Errorf("listed %q of %q with %+v", o.FieldSelector, namespace, o)
 				}
-				return nil, notFound()
+				list := &unstructured.UnstructuredList{}
+				if version := c.past[o.ResourceVersion]; version != "" {
+					list.Items = append(list.Items, *stored("A", version))
+				}
+				return list, c.err
 			}}}, testResource)
-			older := object("O", "3")
-			older.Name = "older"
-			b.index(older)
-			b.index(object("A", "5"))
 			i := b.watched.informers[""]
+			i.listed(strings.TrimPrefix(cmp.Or(c.floor, "4"), "-"))
 			seconds := new(int64(0))
 			if c.early {
 				*seconds = 3600
 			}
 			i.opened(time.Now(), seconds)
+			for n, typ := range c.shown {
+				o := stored("A", fmt.Sprint(5+n))
+				o.SetNamespace("default")
+				i.shown(watch.Event{Type: typ, Object: o})
+			}
 			if !c.quiet {
 				b.watchFailed(i, errors.New("connection refused"))
 			}
-			if c.deleted != "" {
-				removed := object("Z", c.deleted)
-				removed.Name = "removed"
-				b.delete(removed)
+			from, err := b.sameHistory(t.Context(), i, cmp.Or(c.at, "20")) // a bookmark's
+			if !c.want(err) || from != c.from {
+				t.Errorf("got %q, %v; want %q", from, err, c.from)
 			}
-			from, err := b.sameHistory(t.Context(), i, "20") // a bookmark's
-			if !c.want(err) {
-				t.Errorf("got %v", err)
-			}
-			switch {
-			case err != nil:
-			case c.quiet && from != "20":
-				t.Errorf("the watch goes on after %s, want where it was", from)
-			case !c.quiet && from != "5":
-				t.Errorf("the watch goes on after %s, want 5, which is proven", from)
-			}
-			i.listed()
-			if from, err := b.sameHistory(t.Context(), i, "20"); err != nil || from != "20" {
+			i.listed("30")
+			if from, err := b.sameHistory(t.Context(), i, "30"); err != nil || from != "30" {
 				t.Errorf("after a list: got %s, %v", from, err)
+			}
+			b.watchFailed(i, errors.New("connection refused"))
+			if _, err := b.sameHistory(t.Context(), i, "30"); !apierrors.IsResourceExpired(err) {
+				t.Errorf("after a list with nothing since: got %v, want another list", err)
+			}
+		})
+	}
+}
+
+// TestAWatchThatBeginsWithAList tells the list's version with its end.
+func TestAWatchThatBeginsWithAList(t *testing.T) {
+	b := newBench(t, Config{}, testResource)
+	i := b.watched.informers[""]
+	i.listed("")
+	i.shown(watch.Event{Type: watch.Added, Object: stored("A", "5")})
+	end := stored("", "9")
+	end.SetAnnotations(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
+	i.shown(watch.Event{Type: watch.Bookmark, Object: end})
+	i.shown(watch.Event{Type: watch.Bookmark, Object: stored("", "12")})
+	i.shown(watch.Event{Type: watch.Error, Object: &metav1.Status{}})
+	if h := i.history; h.floor != "9" || h.last.version != "5" {
+		t.Errorf("floor %q, last %+v; want 9 and 5", h.floor, h.last)
+	}
+}
+
+// TestACutShowsNothingAgain: objects came and went before the list, and while it was
+// watched. When the connection is cut and made again, nothing of that is shown once
+// more. It once was: the watch went on after the newest object that was left.
+func TestACutShowsNothingAgain(t *testing.T) {
+	cp := cluster.ControlPlane(t)
+	for name, before := range map[string]bool{"before the list": true, "since": false} {
+		t.Run(name, func(t *testing.T) {
+			o := newObjects(t, cp, configMaps, "ConfigMap", controlplanetest.Namespace(t, cp))
+			anchor := o.create("anchor", nil)
+			passing := func() {
+				for n := range 20 {
+					o.create(fmt.Sprint("passing", n), nil)
+					o.delete(fmt.Sprint("passing", n))
+				}
+			}
+			if before {
+				passing()
+			}
+			var g gate
+			r := start(t, g.through(cp.Config()), Config{Selection: Selection{Include: []string{"configmaps"}}, Namespaces: []string{o.namespace}})
+			r.awaitView(t, "before", o.key("anchor"), anchor)
+			if !before {
+				passing()
+				last := o.create("last", nil)
+				r.awaitView(t, "the last", o.key("last"), last)
+				o.delete("last")
+				r.awaitView(t, "deleted", o.key("last"), nil, last)
+			}
+			r.mu.Lock()
+			clear(r.enqueued)
+			r.mu.Unlock()
+			g.set(true)
+			g.set(false)
+			later := o.create("later", nil)
+			r.awaitView(t, "later", o.key("later"), later)
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			for k := range r.enqueued {
+				if strings.HasPrefix(k.Name, "passing") || k.Name == "last" {
+					t.Errorf("%s is shown again", k)
+				}
 			}
 		})
 	}

@@ -135,16 +135,12 @@ func (i *informer) setFailing(err error, now time.Time) bool {
 // list alone is not enough, as the watch after it may be forbidden.
 func (s *Set) listerWatcher(i *informer) cache.ListerWatcher {
 	client := resourceClient(s.config.Dynamic, i.scope)
-	options := func(o metav1.ListOptions) metav1.ListOptions {
-		o.LabelSelector, o.FieldSelector = s.config.LabelSelector, s.config.FieldSelector
-		return o
-	}
 	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			s.metrics.lists.WithLabelValues(i.resource.GroupResource().String()).Inc()
-			list, err := client.List(ctx, options(o))
-			if err == nil {
-				i.listed()
+			list, err := client.List(ctx, s.selected(o))
+			if err == nil && list.GetContinue() == "" {
+				i.listed(list.GetResourceVersion())
 			}
 			return list, err
 		},
@@ -158,7 +154,7 @@ func (s *Set) listerWatcher(i *informer) cache.ListerWatcher {
 				}
 				o.ResourceVersion = from
 			}
-			w, err := client.Watch(ctx, options(o))
+			w, err := client.Watch(ctx, s.selected(o))
 			if err != nil {
 				s.watchFailed(i, err)
 				return nil, interruptible(o, err)
@@ -166,12 +162,18 @@ func (s *Set) listerWatcher(i *informer) cache.ListerWatcher {
 			s.metrics.watches.WithLabelValues(i.resource.GroupResource().String()).Inc()
 			i.setFailing(nil, s.config.Now())
 			if lists {
-				i.listed()
+				i.listed("")
 			}
 			i.opened(s.config.Now(), o.TimeoutSeconds)
-			return w, nil
+			return watch.Filter(w, i.shown), nil
 		},
 	}, s.config.Dynamic)
+}
+
+// selected adds the selectors.
+func (s *Set) selected(o metav1.ListOptions) metav1.ListOptions {
+	o.LabelSelector, o.FieldSelector = s.config.LabelSelector, s.config.FieldSelector
+	return o
 }
 
 // interruptible hides from the reflector that the connection was refused, where

@@ -214,9 +214,6 @@ func (s *Set) onDelete(i *informer, deleted any) {
 		return
 	}
 	s.dirty.bury(k, event.Tombstone{UID: string(o.UID), Observed: s.config.Now(), Cause: event.CauseWatch, Object: o})
-	if !wasMissed { // else its version is not that of the delete
-		i.noteDeleted(o)
-	}
 	if w := s.watchedFor(k.GroupResource()); w != nil {
 		s.advance(w) // it may have been the last of the first sync
 	}

@@ -22,7 +22,8 @@ import (
 type stubCluster struct {
 	dynamic.Interface
 	dynamic.NamespaceableResourceInterface
-	get func(gvr schema.GroupVersionResource, namespace, name string) (*unstructured.Unstructured, error)
+	get  func(gvr schema.GroupVersionResource, namespace, name string) (*unstructured.Unstructured, error)
+	list func(gvr schema.GroupVersionResource, namespace string, o metav1.ListOptions) (*unstructured.UnstructuredList, error)
 
 	gvr       schema.GroupVersionResource
 	namespace string
@@ -40,6 +41,10 @@ func (s stubCluster) Namespace(namespace string) dynamic.ResourceInterface {
 
 func (s stubCluster) Get(_ context.Context, name string, _ metav1.GetOptions, _ ...string) (*unstructured.Unstructured, error) {
 	return s.get(s.gvr, s.namespace, name)
+}
+
+func (s stubCluster) List(_ context.Context, o metav1.ListOptions) (*unstructured.UnstructuredList, error) {
+	return s.list(s.gvr, s.namespace, o)
 }
 
 // stubSnapshots has a function for each method; nil does nothing without an error.
