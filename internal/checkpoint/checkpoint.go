@@ -14,6 +14,7 @@ import (
 	"context"
 	"iter"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -32,12 +33,13 @@ type Checkpoint struct {
 	mu      sync.RWMutex
 	entries table
 	touched map[event.Key]struct{} // written since a load began; nil while none runs
+	loaded  time.Time              // when the last load began, or when it was made, by the wall clock
 
 	loading sync.Mutex // held for the whole of a load
 }
 
 // New makes an empty checkpoint.
-func New() *Checkpoint { return &Checkpoint{entries: newTable(0)} }
+func New() *Checkpoint { return &Checkpoint{entries: newTable(0), loaded: wallClock()} }
 
 // Get gives what the bus has acknowledged of key, the zero value for nothing.
 func (c *Checkpoint) Get(key event.Key) event.Acked {
@@ -56,6 +58,16 @@ func (c *Checkpoint) Put(key event.Key, a event.Acked) {
 	}
 	c.entries.put(key, a)
 }
+
+// Age is how long ago it was last read from the bus, or made.
+func (c *Checkpoint) Age() time.Duration {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return wallClock().Sub(c.loaded)
+}
+
+// wallClock has no monotonic part, which stands still while the machine sleeps.
+func wallClock() time.Time { return time.Now().Round(0) }
 
 // Len is the number of objects that the bus holds an event of.
 func (c *Checkpoint) Len() int {
@@ -119,6 +131,7 @@ func (c *Checkpoint) Load(ctx context.Context, from Source) error {
 	c.touched = map[event.Key]struct{}{}
 	size := c.entries.len()
 	c.mu.Unlock()
+	begun := wallClock()
 
 	loaded := newTable(size)
 	err := from.Load(ctx, func(k event.Key, a event.Acked) error {
@@ -137,6 +150,6 @@ func (c *Checkpoint) Load(ctx context.Context, from Source) error {
 	for k := range touched {
 		loaded.put(k, c.entries.get(k))
 	}
-	c.entries = loaded
+	c.entries, c.loaded = loaded, begun
 	return nil
 }

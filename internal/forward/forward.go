@@ -76,7 +76,11 @@ type Config struct {
 	History    History
 	// Doubt is told of a key of which the bus has a later state than the
 	// informers. It must not block.
-	Doubt      func(event.Key)
+	Doubt func(event.Key)
+	// Lost tells whether a bus that holds nothing of an object that the checkpoint
+	// knows has lost it. Otherwise another writer may have published its delete, and
+	// removed that when its retention was over.
+	Lost       func() bool
 	Builder    event.Builder
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
@@ -129,7 +133,11 @@ func attributes(k event.Key) []any {
 // not in the version of that state.
 func (f *Forwarder) complete(ctx context.Context, c *event.Change, acked event.Acked) error {
 	if c.Object == nil {
-		last, err := f.History.LastState(ctx, c.Key, acked.Position)
+		var last *event.Object
+		var err error
+		if acked.Position != 0 { // else the bus has lost it
+			last, err = f.History.LastState(ctx, c.Key, acked.Position)
+		}
 		switch {
 		case err != nil:
 			return fmt.Errorf("read the last state of %s from the bus: %w", c.Key, err)
@@ -190,6 +198,11 @@ func (f *Forwarder) publish(ctx context.Context, c event.Change, acked event.Ack
 			log.Warn("the bus holds another event than expected; deciding again", "bus_version", o.Conflict.ResourceVersion, "expected_position", m.Expected, "bus_position", o.Conflict.Position)
 			if failpoint.Bug("adopt-position-blindly") {
 				acked.Position = o.Conflict.Position
+				o.Conflict = &acked
+			}
+			if c.Type == event.Deleted && *o.Conflict == (event.Acked{}) && f.Lost() {
+				// Who reads along has seen the object, so it must see the delete.
+				acked.Position = 0
 				o.Conflict = &acked
 			}
 			f.Checkpoint.Put(c.Key, *o.Conflict)

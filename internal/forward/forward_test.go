@@ -29,12 +29,16 @@ type bench struct {
 	last    *event.Object
 	readErr error
 	doubted []event.Key
+	lost    bool // the bus has lost what it does not hold
+
+	attempted []string // what Settle was told
 }
 
 func (b *bench) Lookup(event.Key) event.View { return b.view }
-func (b *bench) Settle(_ event.Key, a event.Acked, _ string) {
+func (b *bench) Settle(_ event.Key, a event.Acked, attempted string) {
 	a.Stored = 0
 	b.settled = append(b.settled, a)
+	b.attempted = append(b.attempted, attempted)
 }
 func (b *bench) Get(event.Key) event.Acked      { return b.acked }
 func (b *bench) Put(_ event.Key, a event.Acked) { a.Stored = 0; b.acked = a }
@@ -50,6 +54,7 @@ func (b *bench) LastState(context.Context, event.Key, uint64) (*event.Object, er
 func (b *bench) forwarder() *Forwarder {
 	return New(Config{
 		Informers: b, Checkpoint: b, Publish: b.publish, History: b, Doubt: func(k event.Key) { b.doubted = append(b.doubted, k) }, Builder: event.Builder{Cluster: "test"},
+		Lost:   func() bool { return b.lost },
 		Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	})
 }
@@ -123,6 +128,60 @@ func TestSyncConflictAdoptsWhatTheBusHoldsAndDecidesAgain(t *testing.T) {
 	}
 	if len(b.doubted) != 2 {
 		t.Errorf("%d doubts, want one for the conflict and one for the version that is behind", len(b.doubted))
+	}
+}
+
+// TestSyncDeleteOfWhatTheBusHasLost: whoever reads along has seen the object. But where
+// another writer may have published the delete, and removed it since, it is not
+// published a second time.
+func TestSyncDeleteOfWhatTheBusHasLost(t *testing.T) {
+	gone := event.Tombstone{UID: "A", Object: object("A", "11"), Observed: time.Unix(100, 0), Cause: event.CauseWatch}
+	for name, c := range map[string]struct {
+		lost    bool
+		bus     event.Acked
+		deletes int
+	}{
+		"lost":                    {true, event.Acked{}, 2},
+		"maybe deleted long ago":  {false, event.Acked{}, 1},
+		"deleted by another":      {true, event.Acked{UID: "A", ResourceVersion: "11", Deleted: true, Position: 9}, 1},
+		"a message of who knows?": {true, event.Acked{Position: 9}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := &bench{view: view(nil, gone), acked: live("A", "10"), lost: c.lost, answer: []Outcome{
+				{Err: errors.New("conflict"), Conflict: &c.bus}, {Position: 50},
+			}}
+			again, err := b.sync(t)
+			if !again || err != nil {
+				t.Fatalf("got again %v, err %v", again, err)
+			}
+			if _, err := b.sync(t); err != nil {
+				t.Fatal(err)
+			}
+			if len(b.sent) != c.deletes {
+				t.Fatalf("%d deletes were published, want %d", len(b.sent), c.deletes)
+			}
+			if c.deletes == 2 {
+				if m := b.sent[1]; m.Expected != 0 || m.ID != "A.deleted" || m.Attribute("finalstateunknown") != "" {
+					t.Errorf("published %+v, want the delete with its last state, expecting nothing", m)
+				}
+				if want := (event.Acked{UID: "A", ResourceVersion: "11", Deleted: true, Position: 50}); b.acked != want {
+					t.Errorf("acked %+v, want %+v", b.acked, want)
+				}
+			}
+		})
+	}
+}
+
+// TestSyncUnansweredIsToldAsAttempted, so that the tombstone of what the bus may show
+// stays: also when the next attempt fails as well.
+func TestSyncUnansweredIsToldAsAttempted(t *testing.T) {
+	b := &bench{view: view(object("A", "11")), answer: []Outcome{{Err: errors.New("no answer")}, {Err: errors.New("away"), NotSent: true}}}
+	f := b.forwarder()
+	for range 2 {
+		f.Sync(t.Context(), key, func(bool, error) {})
+	}
+	if got := strings.Join(b.attempted, " "); got != "A A" {
+		t.Errorf("told %q, want A each time", got)
 	}
 }
 

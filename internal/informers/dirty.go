@@ -121,6 +121,14 @@ func (d *dirty) firstSyncLeft(gr schema.GroupResource) int {
 	return d.initial[gr]
 }
 
+// buried tells whether there are tombstones of a key.
+func (d *dirty) buried(key event.Key) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	m, ok := d.entries[key]
+	return ok && len(m.tombstones) > 0
+}
+
 func (d *dirty) len() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()

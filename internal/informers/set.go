@@ -149,6 +149,9 @@ func (s *Set) Lookup(k event.Key) event.View {
 	return v
 }
 
+// Buried tells whether a deleted object of the key is remembered.
+func (s *Set) Buried(k event.Key) bool { return s.dirty.buried(k) }
+
 // Settle drops what is remembered of a key and is covered by what the bus now
 // holds of it. The tombstone of attempted stays, a UID that the bus may show
 // although it has not said so; "" for none.

@@ -55,10 +55,12 @@ type item = unique.Handle[event.Key]
 type Queue struct {
 	queue    kubequeue.TypedRateLimitingInterface[item]
 	inFlight chan struct{}
-	gate     gate
 
 	mu      sync.Mutex
 	delayed map[item]struct{} // in back-off
+	paused  bool
+	but     func(event.Key) bool // handed out in a pause all the same
+	parked  map[item]struct{}    // not handed out for the sake of the pause
 
 	workers  int
 	finished chan struct{} // closed when Run returns
@@ -80,13 +82,46 @@ func New(c Config) *Queue {
 // nothing: what is dirty then is found again at the next start.
 func (q *Queue) Add(key event.Key) { q.queue.Add(unique.Make(key)) }
 
-// Pause hands out no more keys until Resume: nothing could be done with them, and a
-// key that waits costs a fraction of one that fails again and again. What is with a
-// handler stays there, and at most one key for each worker with the queue.
-func (q *Queue) Pause() { q.gate.shut() }
+// Pause hands out no keys until Resume, but those for which the function says so:
+// with the others nothing could be done, and a key that is parked costs a fraction of
+// one that fails again and again. What is with a handler stays there.
+func (q *Queue) Pause(but func(event.Key) bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.paused, q.but = true, but
+}
 
 // Resume ends a pause.
-func (q *Queue) Resume() { q.gate.open() }
+func (q *Queue) Resume() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.paused = false
+	for key := range q.parked {
+		q.queue.Add(key)
+	}
+	q.parked = nil
+}
+
+// park keeps a key aside in a pause.
+func (q *Queue) park(key item) bool {
+	q.mu.Lock()
+	paused, but := q.paused, q.but
+	delete(q.parked, key)
+	q.mu.Unlock()
+	if !paused || but(key.Value()) {
+		return false
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.paused { // not any more
+		return false
+	}
+	if q.parked == nil {
+		q.parked = map[item]struct{}{}
+	}
+	q.parked[key] = struct{}{}
+	return true
+}
 
 // RetryNow hands out every key that is in back-off without waiting for its end:
 // what made them fail is over.
@@ -99,11 +134,11 @@ func (q *Queue) RetryNow() {
 	}
 }
 
-// Delayed is the number of keys in back-off.
+// Delayed is the number of keys in back-off, and of those that a pause keeps.
 func (q *Queue) Delayed() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return len(q.delayed)
+	return len(q.delayed) + len(q.parked)
 }
 
 func (q *Queue) setDelayed(key item, is bool) {
@@ -116,7 +151,7 @@ func (q *Queue) setDelayed(key item, is bool) {
 	}
 }
 
-// Len is the number of keys that wait to be handed out, those in back-off not
+// Len is the number of keys that wait to be handed out, those in [Queue.Delayed] not
 // counted.
 func (q *Queue) Len() int { return q.queue.Len() }
 
@@ -149,9 +184,9 @@ func (q *Queue) processNext(ctx context.Context, handle Handler) bool {
 		return false
 	}
 	q.setDelayed(key, false)
-	if !q.gate.pass(ctx) {
+	if q.park(key) {
 		q.queue.Done(key)
-		return false
+		return true
 	}
 	select {
 	case q.inFlight <- struct{}{}:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -281,16 +282,16 @@ func TestNothingIsHandedOutInAPause(t *testing.T) {
 		start(t, q, r.handle)
 		q.Add(key(1))
 		synctest.Wait()
-		q.Pause()
-		q.Pause()
+		q.Pause(except())
+		q.Pause(except())
 		r.finish(key(1), Result{Err: errors.New("bus down")})
 		for n := range 5 {
 			q.Add(key(n + 2))
 		}
 		time.Sleep(time.Minute) // of the bubble's clock
 		synctest.Wait()
-		if got := r.handed(); got != 1 {
-			t.Errorf("handed out %d times in a pause, want no more than the 1 before it", got)
+		if got := r.handed(); got != 1 || q.Delayed() != 6 {
+			t.Errorf("handed out %d times in a pause with %d kept, want no more than the 1 before it, and 6", got, q.Delayed())
 		}
 		q.Resume()
 		synctest.Wait()
@@ -304,12 +305,50 @@ func TestNothingIsHandedOutInAPause(t *testing.T) {
 	})
 }
 
+// except is for Pause.
+func except(keys ...event.Key) func(event.Key) bool {
+	return func(k event.Key) bool { return slices.Contains(keys, k) }
+}
+
+// TestSomeAreHandedOutInAPause also if they were parked before.
+func TestSomeAreHandedOutInAPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, r := testQueue(), &recorder{}
+		start(t, q, r.handle)
+		q.Pause(except())
+		for n := range 20 { // more than there are workers
+			q.Add(key(n))
+		}
+		synctest.Wait()
+		q.Pause(except(key(7), key(30)))
+		q.Add(key(7))
+		q.Add(key(30))
+		synctest.Wait()
+		if got := r.handed(); got != 2 || q.Delayed() != 19 {
+			t.Errorf("handed out %d times with %d kept, want 2 and 19", got, q.Delayed())
+		}
+		r.finish(key(7), Result{})
+		r.finish(key(30), Result{})
+		q.Resume()
+		synctest.Wait()
+		if got := r.handed(); got != 2+19 || q.Delayed() != 0 {
+			t.Errorf("handed out %d times with %d kept after the pause, want 21 and 0", got, q.Delayed())
+		}
+		for n := range 20 {
+			if n != 7 {
+				r.finish(key(n), Result{})
+			}
+		}
+	})
+}
+
 func TestDrainEndsAPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, r := testQueue(), &recorder{}
 		start(t, q, r.handle)
-		q.Pause()
+		q.Pause(except())
 		q.Add(key(1))
+		synctest.Wait()
 		drained := make(chan error, 1)
 		go func() { drained <- q.Drain(t.Context()) }()
 		synctest.Wait()
@@ -324,7 +363,7 @@ func TestRunEndsInAPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q, r := testQueue(), &recorder{}
 		stop := start(t, q, r.handle)
-		q.Pause()
+		q.Pause(except())
 		q.Add(key(1))
 		synctest.Wait()
 		stop() // start's cleanup waits for Run

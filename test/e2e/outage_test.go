@@ -91,9 +91,9 @@ func TestDrainPublishesWhatIsInBackoff(t *testing.T) {
 	f.start().idle()
 	bus.Kill()
 	u.create(configMaps, namespace, configMap("late", "1"))
-	eventually(t, "the change is in back-off", func(context.Context) error {
-		if got := f.metric("workqueue_retries_total"); got == 0 {
-			return errors.New("nothing was tried")
+	eventually(t, "the change is known", func(context.Context) error {
+		if f.metric("kuberelay_dirty_objects") == 0 {
+			return errors.New("nothing is dirty")
 		}
 		return nil
 	})
@@ -102,6 +102,41 @@ func TestDrainPublishesWhatIsInBackoff(t *testing.T) {
 	f.stop()
 	sub := subscribe(t, bus.URL)
 	sub.awaitKinds(subject(configMaps, namespace, "late"), "created")
+}
+
+// TestWhatComesAndGoesWhileTheBusIsDownIsNotKept: nobody has to be told of it.
+func TestWhatComesAndGoesWhileTheBusIsDownIsNotKept(t *testing.T) {
+	bus := natsServer(t)
+	f, cp := sharedForwarder(t, bus.URL, map[string]string{"RESOURCES": "configmaps"})
+	u := newUser(t, cp)
+	namespace := controlplanetest.Namespace(t, cp)
+	u.create(configMaps, namespace, configMap("there", "1"))
+	f.start().idle()
+	bus.Kill()
+	f.awaitReason("bus")
+	for n := range 100 {
+		name := fmt.Sprint("passing-", n)
+		u.create(configMaps, namespace, configMap(name, "1"))
+		u.delete(configMaps, namespace, name)
+		u.create(configMaps, namespace, configMap("again", "1"))
+		u.delete(configMaps, namespace, "again")
+	}
+	u.delete(configMaps, namespace, "there")
+	eventually(t, "only what the bus must be told is kept", func(context.Context) error {
+		// Others of the shared cluster may change something meanwhile.
+		if n := f.metric("kuberelay_dirty_objects"); n == 0 || n > 20 {
+			return fmt.Errorf("%v objects are dirty", n)
+		}
+		return nil
+	})
+	bus.Start()
+	sub := subscribe(t, bus.URL)
+	sub.awaitKinds(subject(configMaps, namespace, "there"), "snapshot deleted")
+	f.idle()
+	sub.end()
+	checkReplicaOf(t, u, sub, configMaps)
+	sub.checkOrder()
+	f.stop()
 }
 
 // TestTheAPIServerIsRestartedUnderChange kills the API server, twice, the second
