@@ -59,7 +59,7 @@ func newPipeline(cfg config.Config, c *cluster, b *bus, redactionKey []byte, log
 		Enqueue: p.queue.Add, Compare: compare, Discovered: func() { p.compareAll() }, Snapshots: newSnapshots(b, builder),
 		InformerMetrics: operations.InformerMetrics(r), Now: time.Now, Logger: log, Registerer: r,
 	})
-	p.reconciler = checkpoint.NewReconciler(p.checkpoint, b.source, comparer{p.informers, p.checkpoint, log}, cfg.Work.CheckpointRefresh, log)
+	p.reconciler = checkpoint.NewReconciler(p.checkpoint, b.source, comparer{p.informers, p.checkpoint, compare, log}, cfg.Work.CheckpointRefresh, log)
 	if b.purger != nil {
 		p.retention = &checkpoint.Retention{
 			Checkpoint: p.checkpoint, Bus: b.purger, After: cfg.Work.DeleteRetention, Now: time.Now, Log: log,
@@ -200,6 +200,7 @@ func (p *pipeline) load(ctx context.Context, b *bus, progress func(func() error)
 type comparer struct {
 	informers  *informers.Set
 	checkpoint *checkpoint.Checkpoint
+	compare    func(schema.GroupResource)
 	log        *slog.Logger
 }
 
@@ -218,4 +219,7 @@ func (c comparer) Reconcile(ctx context.Context, gr schema.GroupResource, acked 
 func (c comparer) EnqueueAll() {
 	c.informers.RaiseEpoch(c.checkpoint.Epoch())
 	c.informers.EnqueueAll()
+	for _, gr := range c.informers.Watched() { // the bus may have nothing of it any more
+		c.compare(gr)
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -16,30 +17,57 @@ import (
 type snapshots struct {
 	bus     *bus
 	builder event.Builder
-	session string
+
+	mu       sync.Mutex
+	sessions map[schema.GroupResource]string // of snapshots that have begun
+	finished map[schema.GroupResource]bool
 }
 
 var _ informers.Snapshots = (*snapshots)(nil)
 
 func newSnapshots(b *bus, builder event.Builder) *snapshots {
-	return &snapshots{bus: b, builder: builder, session: strconv.FormatInt(time.Now().UnixMilli(), 36)}
+	return &snapshots{bus: b, builder: builder, sessions: map[schema.GroupResource]string{}, finished: map[schema.GroupResource]bool{}}
 }
 
 func (s *snapshots) Completed(ctx context.Context, gr schema.GroupResource) (bool, error) {
+	if s.bus.source == nil { // it cannot be asked
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.finished[gr], nil
+	}
 	last, _, err := s.bus.marked(ctx, gr)
 	return last == event.SnapshotCompleted, err
 }
 
 func (s *snapshots) Started(ctx context.Context, r event.Resource) error {
-	return s.put(ctx, event.SnapshotStarted, r, 0)
+	return s.put(ctx, event.SnapshotStarted, r, s.session(r.GroupResource()), 0)
 }
 
 func (s *snapshots) Finished(ctx context.Context, r event.Resource, objects int) error {
-	return s.put(ctx, event.SnapshotCompleted, r, objects)
+	gr := r.GroupResource()
+	err := s.put(ctx, event.SnapshotCompleted, r, s.session(gr), objects)
+	if err == nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.sessions, gr)
+		s.finished[gr] = true
+	}
+	return err
 }
 
-func (s *snapshots) put(ctx context.Context, t event.Type, r event.Resource, objects int) error {
-	m, err := s.builder.Marker(t, r, s.session, objects, time.Now())
+// session gives the session of the snapshot that has begun, or begins one. It stays the
+// same until that is finished, so that a marker that is tried again has the same id.
+func (s *snapshots) session(gr schema.GroupResource) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sessions[gr] == "" {
+		s.sessions[gr] = strconv.FormatInt(time.Now().UnixMilli(), 36)
+	}
+	return s.sessions[gr]
+}
+
+func (s *snapshots) put(ctx context.Context, t event.Type, r event.Resource, session string, objects int) error {
+	m, err := s.builder.Marker(t, r, session, objects, time.Now())
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kuberelay/kuberelay/internal/config"
+	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/verify"
 )
 
@@ -54,11 +55,11 @@ everywhere.`,
 				}
 				switch {
 				case err != nil:
-					return couldNotLook(err)
+					return couldNotLook(explainBus(cfg, err))
 				case len(report.Unmatched) == len(cfg.Watch.Resources):
 					return couldNotLook(fmt.Errorf("KUBERELAY_RESOURCES=%q matches nothing in the cluster, so nothing was compared; check the spelling", strings.Join(cfg.Watch.Resources, ",")))
 				case !report.Clean():
-					return fmt.Errorf("the bus is not what it should be: %s", report.Summary())
+					return fmt.Errorf("the bus is %s", report.Summary())
 				}
 				return nil
 			})(cmd, args)
@@ -74,6 +75,29 @@ everywhere.`,
 func couldNotLook(err error) error {
 	return &usageError{errors.New("could not look: " + err.Error())}
 }
+
+// explainBus says what to do about a bus that cannot be read at all. Other errors stay
+// as they are.
+func explainBus(cfg config.Config, err error) error {
+	onKafka := cfg.Event.Sink == config.SinkKafka
+	switch missing := errors.Is(err, publish.ErrMissing); {
+	case missing && onKafka:
+		return fmt.Errorf("%w: check KUBERELAY_KAFKA_TOPIC; a forwarder creates the topic when it starts", err)
+	case missing:
+		return fmt.Errorf("%w: check KUBERELAY_NATS_STREAM; a forwarder creates the stream when it starts", err)
+	case !errors.Is(err, verify.ErrUnreachable):
+		return err
+	case onKafka:
+		return fmt.Errorf("%w: check KUBERELAY_KAFKA_BROKERS, and that a broker runs there", err)
+	case len(cfg.NATS.URLs) == 0:
+		return fmt.Errorf("%w%s", err, builtInHint)
+	}
+	return fmt.Errorf("%w: check KUBERELAY_NATS_URL, and that a server runs there", err)
+}
+
+// builtInHint is what to think of where the built-in server of a forwarder on this
+// machine cannot be reached.
+const builtInHint = " (is a forwarder running on this machine? KUBERELAY_NATS_URL names another server)"
 
 func runVerify(ctx context.Context, cfg config.Config, settle time.Duration, log *slog.Logger) (verify.Report, error) {
 	o := verify.Options{

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -75,7 +76,7 @@ func TestVerify(t *testing.T) {
 	for { // until there is a stream, and the whole cluster on it
 		code, stdout, stderr := verify()
 		if code == 0 {
-			if stderr != "" || !strings.Contains(stdout, " 0 differences, ") {
+			if stderr != "" || !strings.HasPrefix(stdout, "clean: 0 differences of state in ") {
 				t.Errorf("standard output %q, standard error %q", stdout, stderr)
 			}
 			break
@@ -109,5 +110,44 @@ func TestVerify(t *testing.T) {
 	}
 	if err := json.Unmarshal([]byte(stdout), &report); err != nil || code != exitFailure || len(report.Problems) != 1 || report.Problems[0].Name != "missing" {
 		t.Errorf("exit code %d, %v, got %s", code, err, stdout)
+	}
+
+	nowhere := "127.0.0.1:" + strconv.Itoa(natstest.FreePort(t))
+	for _, tc := range []struct {
+		name string
+		env  map[string]string
+		code int
+		want []string // in standard output and standard error
+	}{
+		{"wrong cluster", map[string]string{"KUBERELAY_CLUSTER_NAME": "typo", "KUBERELAY_RESOURCES": "configmaps"}, exitFailure, []string{
+			`the bus has nothing of cluster "typo": check KUBERELAY_CLUSTER_NAME (and KUBERELAY_NATS_SUBJECT_PREFIX)`, "\nmissing ", "\nnot clean: ",
+		}},
+		{"wrong prefix", map[string]string{"KUBERELAY_NATS_SUBJECT_PREFIX": "typo", "KUBERELAY_RESOURCES": "configmaps"}, exitFailure, []string{"check KUBERELAY_CLUSTER_NAME (and KUBERELAY_NATS_SUBJECT_PREFIX)"}},
+		{"wrong stream", map[string]string{"KUBERELAY_NATS_STREAM": "NOPE"}, exitUsage, []string{`"NOPE"`, "does not exist yet: check KUBERELAY_NATS_STREAM"}},
+		{"no NATS", map[string]string{"KUBERELAY_NATS_URL": "nats://" + nowhere}, exitUsage, []string{
+			"could not look: open the bus: it cannot be reached: not connected to nats://" + nowhere + ": ", ": check KUBERELAY_NATS_URL, and that a server runs there",
+		}},
+		{"no built-in NATS", map[string]string{"KUBERELAY_NATS_URL": "", "KUBERELAY_NATS_LISTEN": nowhere}, exitUsage, []string{
+			"not connected to nats://" + nowhere + ": ", builtInHint,
+		}},
+		{"no Kafka", map[string]string{"KUBERELAY_SINK": "kafka", "KUBERELAY_NATS_URL": "", "KUBERELAY_KAFKA_BROKERS": nowhere}, exitUsage, []string{
+			"could not look: open the bus: it cannot be reached: ", ": check KUBERELAY_KAFKA_BROKERS, and that a broker runs there",
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			for name, value := range tc.env {
+				t.Setenv(name, value)
+			}
+			code, stdout, stderr := verify("--settle=100ms")
+			for _, want := range tc.want {
+				if !strings.Contains(stdout+stderr, want) {
+					t.Errorf("got\n%s%s\nwant %q in it", stdout, stderr, want)
+				}
+			}
+			if code != tc.code || strings.Contains(stderr, "deadline exceeded") {
+				t.Errorf("exit code %d, want %d; %s", code, tc.code, stderr)
+			}
+			t.Log(stderr)
+		})
 	}
 }

@@ -33,6 +33,7 @@ type Checkpoint struct {
 	mu      sync.RWMutex
 	entries table
 	touched map[event.Key]struct{} // written since a load began; nil while none runs
+	lost    int                    // objects that exist, of which the last load found nothing any more
 	loaded  time.Time              // when the last load began, or when it was made, by the wall clock
 
 	loading sync.Mutex // held for the whole of a load
@@ -64,6 +65,14 @@ func (c *Checkpoint) Age() time.Duration {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return wallClock().Sub(c.loaded)
+}
+
+// Lost is how many existing objects the bus had events of before it was last read, and
+// then had none.
+func (c *Checkpoint) Lost() int {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.lost
 }
 
 // wallClock has no monotonic part, which stands still while the machine sleeps.
@@ -149,6 +158,12 @@ func (c *Checkpoint) Load(ctx context.Context, from Source) error {
 	}
 	for k := range touched {
 		loaded.put(k, c.entries.get(k))
+	}
+	c.lost = 0
+	for k := range c.entries.keys() {
+		if c.entries.get(k).Live() && loaded.get(k).UID == "" {
+			c.lost++
+		}
 	}
 	c.entries, c.loaded = loaded, begun
 	return nil

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -172,6 +173,28 @@ func TestLoad(t *testing.T) {
 				t.Error("writes are still noted, though nothing is being loaded")
 			}
 		})
+	}
+}
+
+// TestLost counts what exists and has gone from the bus, and nothing else.
+func TestLost(t *testing.T) {
+	c := New()
+	deleted := at("3")
+	deleted.Deleted = true
+	c.Put(key("kept"), at("1"))
+	c.Put(key("lost"), at("2"))
+	c.Put(key("deleted"), deleted)
+	for _, want := range []int{1, 0} {
+		err := c.Load(t.Context(), sourceFunc(func(ctx context.Context, yield func(event.Key, event.Acked) error) error {
+			c.Put(key("meanwhile"), at("4"))
+			return yield(key("kept"), at("1"))
+		}))
+		if got := c.Lost(); got != want || err != nil {
+			t.Errorf("got %d, %v; want %d", got, err, want)
+		}
+	}
+	if c.Age() < 0 || c.Age() > time.Minute {
+		t.Errorf("it is %s old, want as it was just loaded", c.Age())
 	}
 }
 

@@ -120,6 +120,9 @@ func (r *Reconciler) reload(ctx context.Context) {
 			}
 			return
 		}
+		if lost := r.checkpoint.Lost(); lost > 0 {
+			r.log.Warn("the bus has lost the events of objects that exist; their present states are written again", "objects", lost)
+		}
 	}
 	r.cluster.EnqueueAll()
 	for _, gr := range r.checkpoint.Resources() {

@@ -22,6 +22,9 @@ type Purger interface {
 // is stored before the purge, it is later than the position and stays. If after,
 // it expected the delete's position, is refused, and is decided again upon a bus
 // that holds nothing of it.
+//
+// The last event of the highest epoch stays: the epoch is nowhere else, and events of a
+// lower one would seem to be earlier than what subscribers have seen.
 type Retention struct {
 	Checkpoint *Checkpoint
 	Bus        Purger
@@ -56,7 +59,7 @@ func (r *Retention) Run(ctx context.Context) {
 func (r *Retention) Once(ctx context.Context) (purged int, err error) {
 	before := r.Now().Add(-r.After).Unix()
 	for k, a := range r.Checkpoint.deleted() {
-		if a.Stored == 0 || int64(a.Stored) > before {
+		if a.Stored == 0 || int64(a.Stored) > before || r.Checkpoint.isEpoch(a) {
 			continue
 		}
 		failpoint.Hit("before-purge")
@@ -80,6 +83,25 @@ func (c *Checkpoint) deleted() map[event.Key]event.Acked {
 		}
 	}
 	return all
+}
+
+// isEpoch tells whether an entry is the only one of an epoch that is the highest.
+func (c *Checkpoint) isEpoch(a event.Acked) bool {
+	if a.Epoch == 0 {
+		return false
+	}
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	of := 0
+	for k := range c.entries.keys() {
+		switch e := c.entries.get(k).Epoch; {
+		case e > a.Epoch:
+			return false
+		case e == a.Epoch:
+			of++
+		}
+	}
+	return of == 1
 }
 
 // forget removes an entry unless it has changed.

@@ -130,3 +130,34 @@ func TestRetentionRuns(t *testing.T) {
 		}
 	})
 }
+
+// TestRetentionKeepsTheEpoch: it is nowhere but on the events. All but one of the
+// highest may go, and that one when there is another.
+func TestRetentionKeepsTheEpoch(t *testing.T) {
+	cp := New()
+	of := func(epoch uint16, position uint64) event.Acked {
+		a := deletedAt(1, position)
+		a.Epoch = epoch
+		return a
+	}
+	cp.Put(key("first"), of(1, 1))
+	cp.Put(key("a"), of(2, 2))
+	cp.Put(key("b"), of(2, 3))
+	cp.Put(key("live"), at("9"))
+	r := Retention{
+		Checkpoint: cp, After: time.Second, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+		Bus: purgerFunc(func(event.Key, uint64) error { return nil }),
+	}
+	for range 2 {
+		if _, err := r.Once(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := content(cp); cp.Epoch() != 2 || cp.Len() != 2 {
+			t.Errorf("left %q, epoch %d; want what exists and one of the epoch", got, cp.Epoch())
+		}
+	}
+	cp.Put(key("later"), event.Acked{UID: uid, ResourceVersion: "12", Epoch: 2, Stored: 1, Position: 9})
+	if _, err := r.Once(t.Context()); err != nil || cp.Len() != 2 || cp.Epoch() != 2 {
+		t.Errorf("left %q, epoch %d, %v; want only what exists", content(cp), cp.Epoch(), err)
+	}
+}

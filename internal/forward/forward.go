@@ -34,6 +34,9 @@ type Informers interface {
 	// Attempted is a UID that the bus may show although nobody has said so, ""
 	// for none; its tombstone stays.
 	Settle(key event.Key, acked event.Acked, attempted string)
+	// Unpublishable says that the bus cannot be told of the present state of this
+	// key, however often it is tried.
+	Unpublishable(event.Key)
 }
 
 // Checkpoint is what the bus has acknowledged, per object.
@@ -159,6 +162,7 @@ func (f *Forwarder) publish(ctx context.Context, c event.Change, acked event.Ack
 	m, err := f.Builder.Message(c)
 	if err != nil {
 		log.Error("event cannot be made; the object stays unpublished", "err", err)
+		f.Informers.Unpublishable(c.Key)
 		done(false, err)
 		return
 	}
@@ -215,6 +219,7 @@ func (f *Forwarder) publish(ctx context.Context, c event.Change, acked event.Ack
 			f.publish(ctx, c, acked, done)
 		case o.TooLarge:
 			log.Error("even the metadata of the object is too large for the bus; it stays unpublished", "bytes", len(m.Data))
+			f.Informers.Unpublishable(c.Key)
 			done(false, o.Err)
 		case errors.Is(o.Err, context.Canceled):
 			done(false, o.Err)

@@ -31,7 +31,8 @@ type bench struct {
 	doubted []event.Key
 	lost    bool // the bus has lost what it does not hold
 
-	attempted []string // what Settle was told
+	attempted     []string // what Settle was told
+	unpublishable int
 }
 
 func (b *bench) Lookup(event.Key) event.View { return b.view }
@@ -40,6 +41,7 @@ func (b *bench) Settle(_ event.Key, a event.Acked, attempted string) {
 	b.settled = append(b.settled, a)
 	b.attempted = append(b.attempted, attempted)
 }
+func (b *bench) Unpublishable(event.Key)        { b.unpublishable++ }
 func (b *bench) Get(event.Key) event.Acked      { return b.acked }
 func (b *bench) Put(_ event.Key, a event.Acked) { a.Stored = 0; b.acked = a }
 func (b *bench) publish(_ context.Context, m *event.Message, done func(Outcome)) {
@@ -204,8 +206,8 @@ func TestSyncTooLargeEvenTruncatedStaysDirty(t *testing.T) {
 	big := Outcome{Err: errors.New("big"), TooLarge: true}
 	b := &bench{view: view(o), answer: []Outcome{big, big}}
 	_, err := b.sync(t)
-	if err == nil || b.acked != (event.Acked{}) {
-		t.Errorf("got err %v, acked %+v; want an error and nothing recorded", err, b.acked)
+	if err == nil || b.acked != (event.Acked{}) || b.unpublishable != 1 {
+		t.Errorf("got err %v, acked %+v, unpublishable %d; want an error, nothing recorded, and that it is said", err, b.acked, b.unpublishable)
 	}
 }
 

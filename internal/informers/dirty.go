@@ -121,6 +121,16 @@ func (d *dirty) firstSyncLeft(gr schema.GroupResource) int {
 	return d.initial[gr]
 }
 
+// excuse lets a first sync be complete without a key.
+func (d *dirty) excuse(key event.Key) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if m, ok := d.entries[key]; ok && m.firstSync {
+		m.firstSync = false
+		d.initial[key.GroupResource()]--
+	}
+}
+
 // buried tells whether there are tombstones of a key.
 func (d *dirty) buried(key event.Key) bool {
 	d.mu.Lock()

@@ -52,6 +52,9 @@ func (s *Set) compare(ctx context.Context, gr schema.GroupResource, acked iter.S
 	case w == nil:
 		return s.reconcileGone(ctx, gr, acked)
 	}
+	if err := s.renewMarker(ctx, w); err != nil {
+		return c, fmt.Errorf("look whether the bus still has the snapshot markers of %s: %w", gr, err)
+	}
 	epoch := s.Epoch()
 	var doubtful []doubt
 	for k, a := range acked {

@@ -15,6 +15,7 @@ package informers
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -147,6 +148,22 @@ func (s *Set) Lookup(k event.Key) event.View {
 		v.Observed = s.config.Now()
 	}
 	return v
+}
+
+// Unpublishable says that the bus will not take the present state of a key, so that a
+// first sync does not wait for it.
+func (s *Set) Unpublishable(k event.Key) {
+	s.dirty.excuse(k)
+	if w := s.watchedFor(k.GroupResource()); w != nil {
+		s.advance(w)
+	}
+}
+
+// Watched gives the resources that informers have been started for, in no order.
+func (s *Set) Watched() []schema.GroupResource {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return slices.Collect(maps.Keys(s.watched))
 }
 
 // Buried tells whether a deleted object of the key is remembered.

@@ -69,6 +69,22 @@ func (s *Set) finishSnapshot(ctx context.Context, w *watched) {
 	}
 }
 
+// renewMarker writes the markers of a completed snapshot again if the bus has lost
+// them. They then come after the objects.
+func (s *Set) renewMarker(ctx context.Context, w *watched) error {
+	if !w.snapshot.done.Load() {
+		return nil
+	}
+	done, err := s.config.Snapshots.Completed(ctx, w.resource.GroupResource())
+	if err != nil || done {
+		return err
+	}
+	if err := s.config.Snapshots.Started(ctx, w.resource); err != nil {
+		return err
+	}
+	return s.config.Snapshots.Finished(ctx, w.resource, w.len())
+}
+
 // advance is called after each key that was settled.
 func (s *Set) advance(w *watched) {
 	if w.snapshot.done.Load() || !w.snapshot.synced.Load() || s.dirty.firstSyncLeft(w.resource.GroupResource()) > 0 {

@@ -3,6 +3,7 @@ package informers
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -196,4 +197,51 @@ func TestMarkersEndWithTheirContext(t *testing.T) {
 			t.Error("done without a marker")
 		}
 	})
+}
+
+// TestTheFirstSyncDoesNotWaitForWhatCannotBePublished.
+func TestTheFirstSyncDoesNotWaitForWhatCannotBePublished(t *testing.T) {
+	b := newBench(t, Config{}, testResource)
+	b.beginSnapshot(t.Context(), b.watched)
+	b.list(object("A", "1"))
+	if got := b.dirty.firstSyncLeft(testResource.GroupResource()); got != 1 {
+		t.Fatalf("%d keys are left, want 1", got)
+	}
+	for range 2 {
+		b.Unpublishable(testKey)
+		if got := b.dirty.firstSyncLeft(testResource.GroupResource()); got != 0 {
+			t.Errorf("%d keys are left, want none", got)
+		}
+	}
+	if b.dirty.len() != 1 {
+		t.Error("the key is not dirty any more")
+	}
+}
+
+// TestMarkersThatTheBusHasLostAreWrittenAgain with the next comparison, and only these.
+func TestMarkersThatTheBusHasLostAreWrittenAgain(t *testing.T) {
+	for name, c := range map[string]struct {
+		done, onBus bool
+		want        string
+		err         error
+	}{
+		"lost":              {done: true, want: "started finished"},
+		"there":             {done: true, onBus: true},
+		"not completed yet": {},
+		"nobody can tell":   {done: true, err: errors.New("bus down")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var written []string
+			b := newBench(t, Config{Snapshots: stubSnapshots{
+				completed: func() (bool, error) { return c.onBus, c.err },
+				started:   func() error { written = append(written, "started"); return nil },
+				finished:  func(int) error { written = append(written, "finished"); return nil },
+			}}, testResource)
+			b.watched.snapshot.done.Store(c.done)
+			_, err := b.Reconcile(t.Context(), testResource.GroupResource(), acked(nil))
+			if got := strings.Join(written, " "); got != c.want || !errors.Is(err, c.err) {
+				t.Errorf("wrote %q, %v; want %q, %v", got, err, c.want, c.err)
+			}
+		})
+	}
 }

@@ -46,8 +46,8 @@ func (s *Set) Status() []Status {
 }
 
 // Ready is nil when discovery has answered and every informer has synced, those
-// that are forbidden left out: the others go on without them. Else it says what is
-// awaited.
+// that are forbidden left out, unless all are: the others go on without them. Else it
+// says what is awaited.
 func (s *Set) Ready() error {
 	s.mu.RLock()
 	answered, failed := s.answer != nil, s.failed
@@ -59,7 +59,15 @@ func (s *Set) Ready() error {
 		return errors.New("discovery has not answered yet")
 	}
 	var waiting []string
+	var forbidden error
+	readable := 0
 	for _, st := range s.Status() {
+		switch {
+		case !apierrors.IsForbidden(st.Failing):
+			readable++
+		case forbidden == nil:
+			forbidden = st.Failing
+		}
 		if !st.Synced && !apierrors.IsForbidden(st.Failing) {
 			what := st.Resource.GroupResource().String()
 			if st.Failing != nil {
@@ -68,7 +76,11 @@ func (s *Set) Ready() error {
 			waiting = append(waiting, what)
 		}
 	}
-	if len(waiting) == 0 {
+	switch {
+	case len(waiting) > 0:
+	case forbidden != nil && readable == 0:
+		return fmt.Errorf("nothing of what is selected may be read; let us get, list and watch it: %w", forbidden)
+	default:
 		return nil
 	}
 	const show = 3

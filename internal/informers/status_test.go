@@ -87,6 +87,21 @@ func TestReasonIsBounded(t *testing.T) {
 }
 
 // TestReadyNamesAFewOfMany that have not synced.
+// TestReadyWhereSomethingMayNotBeRead: the rest goes on without it, if there is a rest.
+func TestReadyWhereSomethingMayNotBeRead(t *testing.T) {
+	b := newBench(t, Config{Namespaces: []string{"default", "team-a"}}, testResource)
+	b.answer = &answer{}
+	b.watched.informers["default"].registration = syncedRegistration{}
+	b.watched.informers["team-a"].setFailing(forbiddenError("configmaps", ""), time.Now())
+	if err := b.Ready(); err != nil {
+		t.Errorf("one of two is forbidden: %v", err)
+	}
+	b.watched.informers["default"].setFailing(forbiddenError("configmaps", ""), time.Now())
+	if err := b.Ready(); err == nil || !strings.Contains(err.Error(), "get, list and watch") {
+		t.Errorf("both are forbidden: got %v, want the fix", err)
+	}
+}
+
 func TestReadyNamesAFewOfMany(t *testing.T) {
 	b := newBench(t, Config{}, testResource)
 	b.answer = &answer{}

@@ -78,6 +78,13 @@ func TestABusThatLostItsStream(t *testing.T) {
 	bus.Start()
 	sub := subscribe(t, bus.URL)
 	checkReplicaOf(t, u, sub, configMaps)
+	marker := "kuberelay." + clusterName + "._control.snapshot.core.configmaps"
+	sub.awaitKinds(marker, "started completed")
+	f.kill()
+	u.create(configMaps, namespace, configMap("late", "1"))
+	f.start().idle()
+	sub.awaitKinds(subject(configMaps, namespace, "late"), "created")
+	sub.awaitKinds(marker, "started completed")
 	f.stop()
 }
 
