@@ -3,6 +3,7 @@ package verify
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -40,10 +41,14 @@ func openTopics(o Options, cluster string, form form) (*follower, error) {
 }
 
 func (s kafkaSource) lasts(ctx context.Context, each func(event.Key, uint64)) error {
-	if err := s.scan.Lasts(ctx, each); err != nil {
+	err := s.scan.Lasts(ctx, each)
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil, errors.Is(err, publish.ErrMissing), errors.Is(err, reader.ErrMisconfigured), errors.Is(err, reader.ErrChanged):
 		return fmt.Errorf("read the bus: %w", err)
 	}
-	return nil
+	return fmt.Errorf("open the bus: %w: %w", ErrUnreachable, err) // it is the first that is asked
 }
 
 func (s kafkaSource) run(context.Context, *follower) {}

@@ -46,17 +46,28 @@ func openStream(ctx context.Context, o Options, cluster string, form form) (*fol
 	if err != nil {
 		return nil, err
 	}
-	waiting, cancel := context.WithTimeout(ctx, connectPatience)
-	defer cancel()
-	err = bus.Ready()
-	if err != nil && !errors.Is(err, nats.ErrStreamMissing) {
-		err = bus.Wait(waiting)
-	}
-	if err != nil {
+	if err = awaitReady(ctx, bus); err != nil {
 		return nil, errors.Join(fmt.Errorf("open the bus: %w", err), bus.Close())
 	}
 	at := place{Prefix: o.NATS.SubjectPrefix, Cluster: cluster}
 	return newFollower(natsSource{bus}, at, form, o.NATS.History, o.DeleteRetention), nil
+}
+
+func awaitReady(ctx context.Context, bus *nats.Bus) error {
+	err := bus.Ready()
+	if err == nil || errors.Is(err, nats.ErrStreamMissing) {
+		return err
+	}
+	waiting, cancel := context.WithTimeout(ctx, connectPatience)
+	defer cancel()
+	err = bus.Wait(waiting)
+	if waiting.Err() == nil || ctx.Err() != nil {
+		return err
+	}
+	if err = bus.Ready(); err == nil || errors.Is(err, nats.ErrStreamMissing) || errors.Is(err, nats.ErrMisconfigured) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrUnreachable, err)
 }
 
 func (s natsSource) run(ctx context.Context, f *follower) {

@@ -50,9 +50,10 @@
 //     that were purged it knows nothing. Where a rule about neighbours is broken and
 //     dropped messages are a possible reason, they are taken for the reason; but not
 //     while the first of the two is still on the stream, nor before as many messages
-//     follow as the stream keeps. If the history of a stream was made longer,
-//     objects whose first events were dropped before that look as if they had
-//     lost them.
+//     follow as the stream keeps.
+//   - An object whose first messages the bus has lost is not told from one whose
+//     first messages it has dropped: both begin with an event that has a
+//     previousversion.
 //   - Snapshot markers that come after the last event of any object may be left
 //     unread.
 //   - Of the data of events only the last of each object is compared.

@@ -147,9 +147,12 @@ func (h *history) addForeign(k event.Key, name string, position uint64, err erro
 	p := Problem{Kind: Malformed, Position: position, Detail: fmt.Sprintf("%s is no event of ours: %v", name, err)}
 	if k.Resource != "" {
 		p.setKey(k)
-		if o := h.objects[k]; o != nil {
-			o.foreign = true
+		o := h.objects[k]
+		if o == nil {
+			o = &object{}
+			h.objects[k] = o
 		}
+		o.foreign = true
 	}
 	h.problems = append(h.problems, p)
 }
@@ -180,7 +183,7 @@ func (h *history) check(o *object, e busEvent) error {
 	case o.foreign && o.last.UID != "" && e.begins():
 		return nil
 	case last.UID == "":
-		if !e.begins() {
+		if !e.begins() && !o.tellsOfOneBefore(e) {
 			h.suspect(o, e, e.Whole, false, fmt.Sprintf("the first event of uid %q is of type %s", e.UID, e.Type.Short()))
 		}
 		return nil
@@ -216,56 +219,6 @@ func (h *history) check(o *object, e busEvent) error {
 	purge = purge && h.now().Sub(last.Stored) >= h.retention
 	h.suspect(o, e, certain, purge, detail+", after the event at "+h.show(last.Position))
 	return nil
-}
-
-// fallen says what is wrong with e after last, whatever was between them; "" for
-// nothing.
-func fallen(last, e busEvent) string {
-	switch {
-	case e.Epoch < last.Epoch:
-		return fmt.Sprintf("the epoch falls from %d to %d", last.Epoch, e.Epoch)
-	case e.ID == last.ID && e.Type != event.Deleted:
-		return fmt.Sprintf("id %q is there twice", e.ID)
-	case e.Epoch > last.Epoch:
-		return "" // history went back, and versions with it
-	}
-	order, ok := compareVersions(e.Version, last.Version)
-	switch {
-	case !ok:
-		return ""
-	case order < 0 && e.UID == last.UID:
-		return fmt.Sprintf("the version falls from %s to %s", last.Version, e.Version)
-	case order < 0:
-		return fmt.Sprintf("the version falls from %s of uid %q to %s of uid %q", last.Version, last.UID, e.Version, e.UID)
-	case order == 0 && e.UID == last.UID && e.live():
-		return fmt.Sprintf("version %s is there twice", e.Version)
-	}
-	return ""
-}
-
-// follows says what is wrong with e as the neighbour of last; "" for nothing.
-// Purge tells whether a purge between the two, which ends with a delete, would make
-// it right.
-func follows(last, e busEvent) (detail string, purge bool) {
-	switch same := e.UID == last.UID; {
-	case e.ID == last.ID: // of a delete: else it has fallen
-		return fmt.Sprintf("id %q is there twice", e.ID), false
-	case !same && last.live():
-		return fmt.Sprintf("uid %q follows uid %q without a delete in between", e.UID, last.UID), e.begins()
-	case !same && !e.begins():
-		return fmt.Sprintf("the first event of uid %q is of type %s", e.UID, e.Type.Short()), false
-	case !same && e.Previous != "":
-		return fmt.Sprintf("the first event of uid %q has previousversion %q", e.UID, e.Previous), false
-	case !same:
-		return "", false
-	case !last.live() && !e.begins():
-		return fmt.Sprintf("type %s follows the delete of the same uid", e.Type.Short()), false
-	case last.live() && e.begins():
-		return fmt.Sprintf("type %s of a uid that exists already", e.Type.Short()), true
-	case e.Previous != last.Version:
-		return fmt.Sprintf("previousversion is %q, the event before has %q", e.Previous, last.Version), e.begins()
-	}
-	return "", false
 }
 
 func (h *history) report(e busEvent, kind Kind, detail string) {

@@ -123,6 +123,9 @@ func TestHistory(t *testing.T) {
 		{name: "versions of different lengths", script: []string{"created A 9", "updated A 10 <9", "updated A 100 <10"}},
 		{name: "a history that is full begins anywhere", script: []string{"updated A 7 <5", "updated A 9 <7", "updated A 11 <9", "deleted A 12 <11"}},
 		{name: "a history that is full begins with a delete", script: []string{"deleted A 7 <5", "created B 9", "deleted B 11 <9", "created C 12"}},
+		// KUBERELAY_NATS_HISTORY was raised from 2 to 4, and verify called this broken.
+		{name: "the history was shorter once", script: []string{"updated A 7 <5", "updated A 9 <7"}},
+		{name: "the history was shorter once, and begins with a delete", script: []string{"deleted A 7 <5", "created B 9"}},
 		{name: "purged, and back", script: []string{"created A 9 <7"}},
 		{name: "dropped while it was read", script: []string{
 			"created A 1", "drop 1", "updated A 7 <6", "updated A 8 <7", "updated A 9 <8", "updated A 10 <9"}},
@@ -169,8 +172,10 @@ func TestHistory(t *testing.T) {
 			want: []string{"without a delete in between"}},
 
 		// Broken because not enough was dropped.
-		{name: "the beginning is missing", script: []string{"!updated A 7 <5", "updated A 9 <7", "updated A 11 <9"}, want: []string{`the first event of uid "A" is of type updated`}},
-		{name: "only a delete", script: []string{"!deleted A 7 <5"}, want: []string{`the first event of uid "A" is of type deleted`}},
+		{name: "the beginning is missing", script: []string{"!updated A 7", "updated A 9 <7", "updated A 11 <9"}, want: []string{`the first event of uid "A" is of type updated`}},
+		{name: "only a delete", script: []string{"!deleted A 7"}, want: []string{`the first event of uid "A" is of type deleted`}},
+		{name: "someone else first, and not followed", script: []string{"foreign", "!updated A 7 <5"}, want: []string{"no event of ours", `the first event of uid "A" is of type updated`}},
+		{name: "someone else in between, and not followed", script: []string{"created A 5", "foreign", "!updated A 7 <5"}, want: []string{"no event of ours", `the first event of uid "A" is of type updated`}},
 		{name: "a drop of too few", script: []string{"created A 1", "drop 1", "!updated A 7 <6", "updated A 8 <7", "updated A 9 <8"}, want: []string{`previousversion is "6"`}},
 		{name: "a purge does not make an update", script: []string{"created A 1", "wait 100", "drop 1", "!updated A 7 <6"}, want: []string{`previousversion is "6"`}},
 		{name: "too soon for a purge", script: []string{"created A 1", "wait 50", "drop 1", "!created B 7"}, want: []string{"without a delete in between"}},

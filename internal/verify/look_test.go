@@ -35,7 +35,7 @@ func TestCouldNotLook(t *testing.T) {
 			w.opts.Kube = testCluster.ControlPlane(w.t).ConfigFor("little")
 		}, "read the cluster's name: "},
 		{"wrong token", func(w *world) { w.opts.Kube.BearerToken = "wrong" }, "Unauthorized"},
-		{"no bus", func(w *world) { w.opts.NATS.URLs = []string{"nats://" + nowhere} }, "open the bus: "},
+		{"no bus", func(w *world) { w.opts.NATS.URLs = []string{"nats://" + nowhere} }, "open the bus: it cannot be reached: not connected to nats://" + nowhere},
 		{"malformed URL of the bus", func(w *world) { w.opts.NATS.URLs = []string{"http://x"} }, "KUBERELAY_NATS_URL"},
 		{"no stream", func(w *world) { w.opts.NATS.Stream = "OTHER" }, nats.ErrStreamMissing.Error()},
 		{"forbidden", func(w *world) { w.opts.Kube = testCluster.ControlPlane(w.t).ConfigFor("little") }, "configmaps is forbidden"},

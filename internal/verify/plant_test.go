@@ -244,6 +244,9 @@ func TestPlanted(t *testing.T) {
 			position := w.publish(event.Created, configMaps, b)
 			w.publish(event.Updated, configMaps, w.touch(b))
 			w.remove(position)
+		}, nil},
+		{"no first message", func(w *world, b *unstructured.Unstructured) {
+			w.publish(event.Updated, configMaps, b)
 		}, []string{"misordered b: the first event of uid"}},
 		{"more messages than the stream keeps", func(w *world, b *unstructured.Unstructured) {
 			w.publish(event.Created, configMaps, b)
@@ -337,7 +340,7 @@ func TestPlantedTable(t *testing.T) {
 	if len(r.Problems) != 1 || r.Problems[0] != want {
 		t.Errorf("got %+v, want %+v", r.Problems, want)
 	}
-	if r.Clean() || !strings.Contains(r.Summary(), "1 object, 1 difference, 1 message in order; stream up to ") {
+	if r.Clean() || !strings.Contains(r.Summary(), "not clean: 1 difference of state in 1 object, 0 problems of order or form in 1 message; stream up to ") {
 		t.Errorf("the summary is %q", r.Summary())
 	}
 }

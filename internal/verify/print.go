@@ -30,6 +30,13 @@ func (r Report) WriteTable(w io.Writer) error {
 		}
 		b.WriteByte('\n')
 	}
+	if r.isUnknown() {
+		other := "KUBERELAY_NATS_SUBJECT_PREFIX"
+		if len(r.Partitions) > 0 {
+			other = "KUBERELAY_KAFKA_TOPIC"
+		}
+		fmt.Fprintf(&b, "the bus has nothing of cluster %s: check KUBERELAY_CLUSTER_NAME (and %s)\n", strconv.Quote(r.Cluster), other)
+	}
 	for _, u := range r.Unlisted {
 		fmt.Fprintf(&b, "not looked at: %s\n", visible(u.Reason))
 	}
@@ -49,14 +56,12 @@ func (r Report) WriteTable(w io.Writer) error {
 
 // Summary is the report in one line.
 func (r Report) Summary() string {
-	order, broken := "in order", 0
-	for _, p := range r.Problems {
-		if p.Kind == Misordered || p.Kind == Malformed {
-			broken++
-		}
-	}
-	if broken > 0 {
-		order = "with " + count(broken, "problem")
+	verdict := "not clean"
+	switch {
+	case r.Clean():
+		verdict = "clean"
+	case len(r.Problems) == 0:
+		verdict = "not everything was looked at"
 	}
 	at := ""
 	if r.ResourceVersion != "" {
@@ -66,8 +71,9 @@ func (r Report) Summary() string {
 	if len(r.Partitions) > 0 {
 		end = count(len(r.Partitions), "partition") + " read to the end"
 	}
-	return fmt.Sprintf("%s, %s, %s %s; %s%s",
-		count(r.Objects, "object"), count(len(r.Problems)-broken, "difference"), count(r.Messages, "message"), order, end, at)
+	return fmt.Sprintf("%s: %s of state in %s, %s of order or form in %s; %s%s", verdict,
+		count(r.differences(), "difference"), count(r.Objects, "object"),
+		count(r.broken(), "problem"), count(r.Messages, "message"), end, at)
 }
 
 // WriteJSON prints a report as one JSON document.

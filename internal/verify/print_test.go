@@ -13,7 +13,7 @@ import (
 
 func hostile() Report {
 	r := Report{
-		Objects: 20013, Messages: 41230, Position: 61002, ResourceVersion: "1234567",
+		Cluster: "prod", Objects: 20013, Messages: 41230, Position: 61002, ResourceVersion: "1234567",
 		Resources:  []Resource{{"roles.rbac.authorization.k8s.io", "v1", 20013, "1234567"}},
 		OutOfScope: 1, InMotion: 2, Unmatched: []string{"widgets.example.com"},
 		Unlisted: []Unlisted{{"pods", "list pods: pods is forbidden\x1b[2J"}},
@@ -79,13 +79,42 @@ func TestSummary(t *testing.T) {
 		report Report
 		want   string
 	}{
-		{Report{}, "0 objects, 0 differences, 0 messages in order; stream up to 0"},
-		{Report{Objects: 1, Messages: 1, Position: 999, ResourceVersion: "1000"}, "1 object, 0 differences, 1 message in order; stream up to 999, cluster at 1,000"},
+		{Report{}, "clean: 0 differences of state in 0 objects, 0 problems of order or form in 0 messages; stream up to 0"},
+		{Report{Objects: 1, Messages: 1, Position: 999, ResourceVersion: "1000"},
+			"clean: 0 differences of state in 1 object, 0 problems of order or form in 1 message; stream up to 999, cluster at 1,000"},
+		// What is wrong with messages alone did not show in a summary that began with «0 differences».
+		{Report{Objects: 1523, Messages: 1583, Problems: []Problem{{Kind: Malformed}, {Kind: Misordered}, {Kind: Misordered}}},
+			"not clean: 0 differences of state in 1,523 objects, 3 problems of order or form in 1,583 messages; stream up to 0"},
+		{Report{Unlisted: []Unlisted{{}}},
+			"not everything was looked at: 0 differences of state in 0 objects, 0 problems of order or form in 0 messages; stream up to 0"},
 		{Report{Objects: 1234567, Messages: 100, Position: 12345, ResourceVersion: "x\n", Problems: []Problem{{Kind: Missing}, {Kind: Malformed}, {Kind: Misordered}}},
-			`1,234,567 objects, 1 difference, 100 messages with 2 problems; stream up to 12,345, cluster at "x\n"`},
+			`not clean: 1 difference of state in 1,234,567 objects, 2 problems of order or form in 100 messages; stream up to 12,345, cluster at "x\n"`},
 	} {
 		if got := tc.report.Summary(); got != tc.want {
 			t.Errorf("got %q, want %q", got, tc.want)
+		}
+	}
+}
+
+// TestUnknownCluster: where the bus has nothing at all, the name is wrong before all else.
+func TestUnknownCluster(t *testing.T) {
+	const hint = `the bus has nothing of cluster "typo": check KUBERELAY_CLUSTER_NAME (and `
+	missing := []Problem{{Kind: Missing}}
+	for _, tc := range []struct {
+		report Report
+		want   string // "" for no hint
+	}{
+		{Report{Cluster: "typo", Objects: 1, Problems: missing}, hint + "KUBERELAY_NATS_SUBJECT_PREFIX)\n"},
+		{Report{Cluster: "typo", Objects: 1, Problems: missing, Partitions: []Partition{{}}}, hint + "KUBERELAY_KAFKA_TOPIC)\n"},
+		{Report{Cluster: "prod", Objects: 2, Messages: 1, Problems: missing}, ""},
+		{Report{Cluster: "empty"}, ""},
+	} {
+		var b strings.Builder
+		if err := tc.report.WriteTable(&b); err != nil {
+			t.Fatal(err)
+		}
+		if got := b.String(); !strings.Contains(got, tc.want) || tc.want == "" && strings.Contains(got, "has nothing") {
+			t.Errorf("got %q, want %q in it", got, tc.want)
 		}
 	}
 }

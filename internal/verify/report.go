@@ -28,6 +28,8 @@ const (
 
 // Report is what was found.
 type Report struct {
+	// Cluster is the name by which the bus was asked for events.
+	Cluster string `json:"cluster"`
 	// Objects is how many the cluster has of the selected resources.
 	Objects int `json:"objects"`
 	// Messages is how many of the cluster's were read from the stream, up to
@@ -93,6 +95,22 @@ type Problem struct {
 	// its offset.
 	Partition *int `json:"partition,omitempty"`
 }
+
+// differences and broken are how many problems are of state, and how many of messages.
+func (r Report) differences() int { return len(r.Problems) - r.broken() }
+
+func (r Report) broken() (n int) {
+	for _, p := range r.Problems {
+		if p.Kind == Misordered || p.Kind == Malformed {
+			n++
+		}
+	}
+	return n
+}
+
+// isUnknown tells that the bus has nothing at all of a cluster that is not empty, which
+// is more likely a wrong name than a wrong bus.
+func (r Report) isUnknown() bool { return r.Objects > 0 && r.Messages == 0 }
 
 // Clean tells whether nothing is wrong.
 func (r Report) Clean() bool { return len(r.Problems) == 0 && len(r.Unlisted) == 0 }

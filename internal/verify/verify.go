@@ -62,6 +62,10 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
+// ErrUnreachable is in the chain of why nothing could be read from a bus that gave no
+// answer.
+var ErrUnreachable = errors.New("it cannot be reached")
+
 // Run compares the bus with the cluster, in about twice the settle time at most
 // beyond what reading takes, and says what it found. It changes nothing.
 //
@@ -84,7 +88,8 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	defer func() { _ = f.bus.Close() }() // it was only read
 
 	v := &verification{
-		opts: o, cluster: c, log: o.Logger,
+		report: Report{Cluster: f.place.Cluster},
+		opts:   o, cluster: c, log: o.Logger,
 		selectors: selectors{o.Resources, o.ExcludeResources, o.UnlessNamed}, follower: f,
 		listed: map[schema.GroupResource]uint32{}, candidates: map[event.Key]*candidate{}, unlisted: map[string]string{},
 	}
