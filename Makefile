@@ -64,20 +64,22 @@ check-generated: ## Fail if what is made from the code is out of date, or go.mod
 	@$(GO) mod tidy -diff || { echo 'go.mod or go.sum is out of date: run «go mod tidy»' >&2; exit 1; }
 
 # SEEDS=n runs the seeds 1 to n, SEED=n the one; without either, every kind of fault once.
+# SINK=kafka runs them over Kafka.
 .PHONY: torture
-torture: ## Torture the forwarder with random faults (SEEDS=200, or SEED=17) and write docs/reliability.md
+torture: ## Torture the forwarder with random faults (SEEDS=200, or SEED=17; SINK=kafka) and write docs/reliability.md
 	@$(GO) run ./hack/binaries
-	SEEDS=$(SEEDS) SEED=$(SEED) $(GO) test ./test/torture -run '^TestTorture$$' -count 1 -v -timeout 0 $(if $(SEED),,-report $(CURDIR)/docs/reliability.md)
+	SINK=$(or $(SINK),nats) SEEDS=$(SEEDS) SEED=$(SEED) $(GO) test ./test/torture -run '^TestTorture$$' -count 1 -v -timeout 0 $(if $(SEED),,-report $(CURDIR)/docs/reliability.md)
 
 .PHONY: outage
 outage: ## Measure a bus that is down under change (OUTAGE=10m)
 	$(GO) test -tags outage ./test/e2e -run '^TestLongOutage$$' -count 1 -v -timeout 0 -outage.for $(OUTAGE)
 
+# ONCE=1 ends by itself.
 .PHONY: demo
-demo: ## Show it at work, on a control plane of its own
+demo: ## Show it at work, on a control plane of its own (SINK=kafka: over a real Kafka broker)
 	@echo '==> building the demo: a minute or two the first time'
 	@$(GO) build -o bin/demo ./hack/demo
-	@LDFLAGS='$(LDFLAGS)' bin/demo
+	@LDFLAGS='$(LDFLAGS)' SINK='$(SINK)' bin/demo
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZ_TIME (10s)

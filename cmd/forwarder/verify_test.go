@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -49,7 +51,7 @@ func TestVerify(t *testing.T) {
 	server := natstest.Start(t)
 	for name, value := range map[string]string{
 		"KUBECONFIG": cp.Kubeconfig(), "KUBERELAY_NATS_URL": server.URL, "KUBERELAY_RESOURCES": "*",
-		"KUBERELAY_LISTEN_ADDR": "127.0.0.1:0", "KUBERELAY_LOG_LEVEL": "error",
+		"KUBERELAY_LISTEN_ADDR": "127.0.0.1:0", "KUBERELAY_LOG_LEVEL": "error", "KUBERELAY_CHECKPOINT_REFRESH": "1s",
 	} {
 		t.Setenv(name, value)
 	}
@@ -85,6 +87,7 @@ func TestVerify(t *testing.T) {
 			t.Fatalf("exit code %d; %s%s", code, stdout, stderr)
 		}
 	}
+	foreignMessage(t, server.URL, verify)
 	if err := errors.Join(forwarder.Process.Signal(syscall.SIGTERM), forwarder.Wait()); err != nil {
 		t.Fatalf("the forwarder: %v", err)
 	}
@@ -149,5 +152,57 @@ func TestVerify(t *testing.T) {
 			}
 			t.Log(stderr)
 		})
+	}
+}
+
+// foreignMessage: what someone else puts on an object's subject is reported until that
+// is purged, and then the forwarder writes the state again, as docs/verify.md has it.
+func foreignMessage(t *testing.T, url string, verify func(...string) (int, string, string)) {
+	t.Helper()
+	nc, err := nats.Connect(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := js.Stream(t.Context(), "KUBERELAY")
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := stream.Info(t.Context(), jetstream.WithSubjectFilter("kuberelay.*.core.namespaces._.default"))
+	if err != nil || len(info.State.Subjects) != 1 {
+		t.Fatalf("got %+v, %v", info, err)
+	}
+	for subject := range info.State.Subjects {
+		if _, err := js.Publish(t.Context(), subject, []byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		await := func(what string, want func(code int, stdout string) bool) {
+			t.Helper()
+			deadline := time.Now().Add(time.Minute)
+			for {
+				code, stdout, stderr := verify("--settle=2s")
+				if want(code, stdout) {
+					return
+				}
+				if time.Now().After(deadline) {
+					t.Fatalf("not %s: exit code %d; %s%s", what, code, stdout, stderr)
+				}
+			}
+		}
+		await("reported alone", func(code int, stdout string) bool {
+			return code == exitFailure && strings.Contains(stdout, "\nmalformed ") && strings.Contains(stdout, "not clean: 0 differences of state in ") &&
+				strings.Contains(stdout, ", 1 problem of order or form in ")
+		})
+		if err := stream.Purge(t.Context(), jetstream.WithPurgeSubject(subject)); err != nil {
+			t.Fatal(err)
+		}
+		await("clean after the purge", func(code int, _ string) bool { return code == 0 })
+		if last, err := stream.GetLastMsgForSubject(t.Context(), subject); err != nil || last.Header.Get("ce-type") != "io.kuberelay.object.created" {
+			t.Errorf("got %+v, %v, want created", last, err)
+		}
 	}
 }

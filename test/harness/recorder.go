@@ -3,54 +3,93 @@ package harness
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"net/url"
 	"strings"
-	"sync"
 	"time"
-
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Received is one message of the stream as a subscriber sees it, with nothing of
-// the forwarder's code between it and the test.
-type Received struct {
-	Subject  string
-	Sequence uint64 // its position in the stream
-	Headers  nats.Header
-	Body     []byte
-
-	Attributes map[string]string // of the CloudEvent, percent-decoded
-	Data       []byte            // of the CloudEvent
+// Recorder reads every message of a bus, through restarts of its server, with
+// nothing of the forwarder's code between the bus and the test.
+type Recorder interface {
+	// All is what has been read so far: on NATS in the order of the stream, on Kafka
+	// in that of each partition. Missed tells whether a message was removed before it
+	// could be read: then what looks like neighbours may be none.
+	All() (all []Received, missed bool, err error)
+	// CatchUp waits until everything has been read that is on the bus now.
+	CatchUp(ctx context.Context, limit time.Duration) error
+	// Stored grows with every message that is stored, and is 0 if there is none.
+	Stored(ctx context.Context) (uint64, error)
+	// Close ends the reading.
+	Close()
 }
 
-// Kind is the last word of the event's type.
+var _, _ Recorder = (*NATSRecorder)(nil), (*KafkaRecorder)(nil)
+
+// Received is one message as a subscriber sees it.
+type Received struct {
+	Subject string // of the message, or the record's key
+	Place          // where it is
+	Body    []byte // nil for a tombstone
+
+	Attributes map[string]string // of the CloudEvent, decoded
+	Data       []byte            // of the CloudEvent
+
+	// Producer is who wrote a record, as its batch says; the zero value for nobody who
+	// produces idempotently.
+	Producer Producer
+}
+
+// Producer is a producer's id and epoch, the id plus 1 so that the zero value is none.
+type Producer struct{ ID, Epoch int64 }
+
+// Place is where a message is.
+type Place struct {
+	Life      int    // which of the topics that have had the name one after the other
+	Partition int    // on Kafka
+	Sequence  uint64 // in the stream, or the offset in the partition
+}
+
+func (p Place) String() string {
+	switch p.Life {
+	case 0:
+		return fmt.Sprint(p.Sequence)
+	case 1:
+		return fmt.Sprintf("%d:%d", p.Partition, p.Sequence)
+	}
+	return fmt.Sprintf("%d:%d of topic %d", p.Partition, p.Sequence, p.Life)
+}
+
+// Kind is the last word of the event's type, "" for a tombstone.
 func (r *Received) Kind() string {
 	t := r.Attributes["type"]
 	return t[strings.LastIndexByte(t, '.')+1:]
 }
 
-func newReceived(subject string, sequence uint64, headers nats.Header, body []byte) (Received, error) {
-	r := Received{Subject: subject, Sequence: sequence, Headers: headers, Body: body, Attributes: map[string]string{}}
-	if content := headers["content-type"]; len(content) > 0 && strings.HasPrefix(content[0], "application/cloudevents") {
-		err := r.readStructured()
-		return r, err
+// header is one of a message.
+type header struct{ name, value string }
+
+// read reads the event out of the body and the headers, whose attributes' names
+// begin with a prefix.
+func (r *Received) read(headers []header, prefix string, decode func(string) (string, error)) error {
+	r.Attributes = map[string]string{}
+	for _, h := range headers {
+		if h.name == "content-type" && strings.HasPrefix(h.value, "application/cloudevents") {
+			return r.readStructured()
+		}
 	}
-	for name, values := range headers {
-		attribute, ok := strings.CutPrefix(name, "ce-")
+	for _, h := range headers {
+		attribute, ok := strings.CutPrefix(h.name, prefix)
 		if !ok {
 			continue
 		}
-		value, err := url.PathUnescape(values[0])
-		if err != nil || len(values) != 1 {
-			return r, fmt.Errorf("header %s of %s is %q", name, subject, values)
+		value, err := decode(h.value)
+		if _, again := r.Attributes[attribute]; err != nil || again {
+			return fmt.Errorf("header %s of %s is %q", h.name, r.Subject, h.value)
 		}
 		r.Attributes[attribute] = value
 	}
-	r.Data = body
-	return r, nil
+	r.Data = r.Body
+	return nil
 }
 
 func (r *Received) readStructured() error {
@@ -70,148 +109,4 @@ func (r *Received) readStructured() error {
 		}
 	}
 	return nil
-}
-
-// Recorder reads every message of a stream, one by one in the order of the stream,
-// through restarts of the server. It asks for each, so that no consumer can be
-// lost.
-type Recorder struct {
-	nc     *nats.Conn
-	js     jetstream.JetStream
-	stream string
-	cancel context.CancelFunc
-	done   chan struct{}
-
-	handle jetstream.Stream // nil before the stream was found; only run touches it
-
-	mu      sync.Mutex
-	all     []Received
-	next    uint64 // the sequence to ask for; only run changes it
-	missed  bool   // a message was gone before it could be read
-	foreign error  // a message that is no CloudEvent
-}
-
-// Record begins to read a stream, which need not exist yet. Close ends it.
-func Record(url, stream string) (*Recorder, error) {
-	nc, err := nats.Connect(url, nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond), nats.RetryOnFailedConnect(true))
-	if err != nil {
-		return nil, fmt.Errorf("record %s: %w", stream, err)
-	}
-	js, err := jetstream.New(nc)
-	if err != nil {
-		return nil, fmt.Errorf("record %s: %w", stream, err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	r := &Recorder{nc: nc, js: js, stream: stream, cancel: cancel, done: make(chan struct{}), next: 1}
-	go r.run(ctx)
-	return r, nil
-}
-
-// Close ends the reading.
-func (r *Recorder) Close() {
-	r.cancel()
-	<-r.done
-	r.nc.Close()
-}
-
-// JetStream is the connection, for a test that wants to do more.
-func (r *Recorder) JetStream() jetstream.JetStream { return r.js }
-
-func (r *Recorder) run(ctx context.Context) {
-	defer close(r.done)
-	ticker := time.NewTicker(poll)
-	defer ticker.Stop()
-	for ctx.Err() == nil {
-		if r.step(ctx) {
-			continue
-		}
-		select {
-		case <-ctx.Done():
-		case <-ticker.C:
-		}
-	}
-}
-
-// requestTimeout bounds each request; the server may be frozen.
-const requestTimeout = time.Second
-
-// step reads what there is, and tells whether it was anything.
-func (r *Recorder) step(ctx context.Context) (read bool) {
-	if r.handle == nil {
-		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-		defer cancel()
-		var err error
-		if r.handle, err = r.js.Stream(ctx, r.stream); err != nil {
-			r.handle = nil
-			return false
-		}
-	}
-	for r.one(ctx) {
-		read = true
-	}
-	return read
-}
-
-func (r *Recorder) one(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	m, err := r.handle.GetMsg(ctx, r.next, jetstream.WithGetMsgSubject(">"))
-	if err != nil {
-		return false
-	}
-	received, err := newReceived(m.Subject, m.Sequence, m.Header, m.Data)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.missed = r.missed || m.Sequence != r.next
-	r.next = m.Sequence + 1
-	r.all = append(r.all, received)
-	if r.foreign == nil {
-		r.foreign = err
-	}
-	return true
-}
-
-// CatchUp waits until everything has been read that is on the stream now.
-func (r *Recorder) CatchUp(ctx context.Context, limit time.Duration) error {
-	return Eventually(ctx, limit, "everything on the stream has been read", func(ctx context.Context) error {
-		last, err := r.Last(ctx)
-		if err != nil {
-			return err
-		}
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		if r.next <= last {
-			return fmt.Errorf("at %d of %d", r.next-1, last)
-		}
-		return nil
-	})
-}
-
-// All is what has been read so far, in order. Missed tells whether a message was
-// removed before it could be read: then what looks like neighbours may be none.
-func (r *Recorder) All() (all []Received, missed bool, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.foreign != nil {
-		return nil, false, r.foreign
-	}
-	return append([]Received(nil), r.all...), r.missed, nil
-}
-
-// Last is the position of the last message that the stream holds, 0 for none.
-func (r *Recorder) Last(ctx context.Context) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	stream, err := r.js.Stream(ctx, r.stream)
-	if err != nil {
-		return 0, err
-	}
-	m, err := stream.GetLastMsgForSubject(ctx, ">")
-	switch {
-	case errors.Is(err, jetstream.ErrMsgNotFound):
-		return 0, nil
-	case err != nil:
-		return 0, err
-	}
-	return m.Sequence, nil
 }

@@ -10,7 +10,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -47,10 +46,7 @@ func (w *world) perform(ctx context.Context, p *plan) error {
 		return err
 	}
 	w.nodes[1-p.survivor].kill()
-	if !w.nodes[p.survivor].Running() {
-		return w.nodes[p.survivor].start()
-	}
-	return nil
+	return w.nodes[p.survivor].keep()
 }
 
 // awaitOps waits until so many operations of the phase are over, or all.
@@ -129,25 +125,21 @@ func mend(p *faultproxy.Proxy) {
 func (w *world) executeOnServers(ctx context.Context, a act) error {
 	switch a.do {
 	case busKill:
-		w.bus.Kill()
 		w.busDown = true
+		return w.bus.kill()
 	case busStart:
 		if w.busDown {
 			w.busDown = false
-			return w.startBus(ctx)
+			return w.bus.start(ctx)
 		}
 	case busFreeze:
-		w.bus.Freeze()
 		w.busFrozen = true
+		return w.bus.freeze()
 	case busThaw:
 		if w.busFrozen {
-			w.bus.Thaw()
 			w.busFrozen = false
+			return w.bus.thaw()
 		}
-	case busFull:
-		return w.fill(ctx)
-	case busRoom:
-		return w.unfill(ctx)
 	case lose:
 		return w.lose(ctx, a.n)
 	case apiKill:
@@ -195,7 +187,7 @@ func (w *world) executeOnServers(ctx context.Context, a act) error {
 			return w.allow(ctx)
 		}
 	default:
-		return fmt.Errorf("unknown deed %q", a.do)
+		return w.bus.execute(ctx, a)
 	}
 	return nil
 }
@@ -238,107 +230,13 @@ func (w *world) change(ctx context.Context, what string) error {
 	return err
 }
 
-// startBus starts the bus after it was killed. Before the forwarders reach it, what
-// it shows is compared with what it had shown.
-func (w *world) startBus(ctx context.Context) error {
-	if w.purges() {
-		for _, n := range w.nodes {
-			n.bus.Refuse()
-			defer n.bus.Pass()
-		}
-	}
-	w.bus.Start()
-	if !w.purges() {
-		return nil
-	}
-	return harness.Eventually(ctx, limit, "the stream is looked at", w.lookBack)
-}
-
-// wentBack is that a stream shows an earlier message of a subject as its last than
-// it did before. NATS 2.15 does so after kill -9: messages that were pushed out by
-// the limit for each subject are back if the subject was purged since.
-type wentBack struct {
-	subject string
-	to      uint64 // the position of the message
-	from    uint64 // and of the stream's last then
-}
-
-// lookBack finds what has come back.
-func (w *world) lookBack(ctx context.Context) error {
-	s, err := w.recorder.JetStream().Stream(ctx, streamName)
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	info, err := s.Info(ctx, jetstream.WithSubjectFilter(">"))
-	if err != nil {
-		return err
-	}
-	all, _, err := w.recorder.All()
-	if err != nil {
-		return err
-	}
-	had := map[string]uint64{}
-	for _, m := range all {
-		had[m.Subject] = m.Sequence
-	}
-	var found []wentBack
-	for subject := range info.State.Subjects {
-		m, err := s.GetLastMsgForSubject(ctx, subject)
-		if err != nil {
-			return err
-		}
-		if m.Sequence < had[subject] {
-			found = append(found, wentBack{subject, m.Sequence, info.State.LastSeq})
-		}
-	}
-	w.wentBack = append(w.wentBack, found...)
-	return nil
-}
-
-// fill lets the stream take nothing more.
-func (w *world) fill(ctx context.Context) error {
-	return w.editStream(ctx, func(s jetstream.StreamState, c *jetstream.StreamConfig) {
-		w.full = true
-		c.MaxMsgs = int64(max(s.Msgs, 1))
-	})
-}
-
-func (w *world) unfill(ctx context.Context) error {
-	if !w.full {
-		return nil
-	}
-	return w.editStream(ctx, func(_ jetstream.StreamState, c *jetstream.StreamConfig) {
-		w.full = false
-		c.MaxMsgs = -1
-	})
-}
-
-func (w *world) editStream(ctx context.Context, edit func(jetstream.StreamState, *jetstream.StreamConfig)) error {
-	return harness.Eventually(ctx, limit, "the stream is changed", func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, opTimeout)
-		defer cancel()
-		s, err := w.recorder.JetStream().Stream(ctx, streamName)
-		if err != nil {
-			return err
-		}
-		c := s.CachedInfo().Config
-		edit(s.CachedInfo().State, &c)
-		_, err = w.recorder.JetStream().UpdateStream(ctx, c)
-		return err
-	})
-}
-
-// lose takes the last messages of some objects from the stream, as a bus does that
-// loses what it has acknowledged. Meanwhile the forwarders stand still: a message
-// that another has followed already is not a last one.
+// lose has the bus lose the last messages of some objects. Meanwhile the forwarders
+// stand still: a message that another has followed already is not a last one.
 func (w *world) lose(ctx context.Context, objects int) error {
 	if err := harness.Eventually(ctx, limit, "there is something to lose", func(ctx context.Context) error {
-		last, err := w.recorder.Last(ctx)
-		if err == nil && last == 0 {
-			err = errors.New("the stream is empty")
+		stored, err := w.bus.Stored(ctx)
+		if err == nil && stored == 0 {
+			err = errors.New("the bus is empty")
 		}
 		return err
 	}); err != nil {
@@ -351,31 +249,11 @@ func (w *world) lose(ctx context.Context, objects int) error {
 	if err := w.quiet(ctx); err != nil {
 		return err
 	}
-	all, _, err := w.recorder.All()
-	if err != nil {
-		return err
+	lost, err := w.bus.lose(ctx, objects)
+	for _, place := range lost {
+		w.lost[place] = true
 	}
-	s, err := w.recorder.JetStream().Stream(ctx, streamName)
-	if err != nil {
-		return err
-	}
-	seen := map[string]bool{}
-	for n := len(all) - 1; n >= 0 && objects > 0; n-- {
-		m := all[n]
-		if seen[m.Subject] || isMarker(m) || w.lost[m.Sequence] {
-			continue
-		}
-		seen[m.Subject] = true
-		if err := s.DeleteMsg(ctx, m.Sequence); err != nil {
-			if errors.Is(err, jetstream.ErrMsgNotFound) || errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful) {
-				continue // purged
-			}
-			return err
-		}
-		w.lost[m.Sequence] = true
-		objects--
-	}
-	return nil
+	return err
 }
 
 // quiet waits until nothing is written to the stream any more, and all of it has
@@ -383,7 +261,7 @@ func (w *world) lose(ctx context.Context, objects int) error {
 func (w *world) quiet(ctx context.Context) error {
 	last, same := uint64(0), 0
 	return harness.Eventually(ctx, limit, "the stream is quiet", func(ctx context.Context) error {
-		now, err := w.recorder.Last(ctx)
+		now, err := w.bus.Stored(ctx)
 		if err != nil {
 			return err
 		}
@@ -393,7 +271,7 @@ func (w *world) quiet(ctx context.Context) error {
 		if same++; same < 5 {
 			return errors.New("it is not")
 		}
-		return w.recorder.CatchUp(ctx, limit)
+		return w.bus.CatchUp(ctx, limit)
 	})
 }
 

@@ -29,13 +29,17 @@ const (
 
 	awaitLog verb = "await in the log of" // arg is the text
 
-	busKill   verb = "kill NATS"
-	busStart  verb = "start NATS"
-	busFreeze verb = "freeze NATS"
-	busThaw   verb = "thaw NATS"
-	busFull   verb = "make the stream full"
-	busRoom   verb = "give the stream room"
-	lose      verb = "make the stream lose last messages"
+	busKill   verb = "kill the bus"
+	busStart  verb = "start the bus"
+	busFreeze verb = "freeze the bus"
+	busThaw   verb = "thaw the bus"
+	lose      verb = "make the bus lose last messages"
+
+	busFull verb = "make the stream full"
+	busRoom verb = "give the stream room"
+
+	deleteTopic   verb = "delete the topic" // arg is which, or both with a comma
+	addPartitions verb = "add partitions to the topic"
 
 	apiKill   verb = "kill the API server"
 	apiStart  verb = "start the API server"
@@ -92,7 +96,7 @@ const (
 var troubles = map[string][]string{
 	busTrouble: {
 		failing, cutOff, "cannot reach the bus", "waiting for the bus", "the bus is not ready",
-		"checkpoint cannot be read from the bus", "snapshot marker cannot be",
+		"checkpoint cannot be read from the bus", "snapshot marker cannot be", "not writing to Kafka", "a batch was not acknowledged",
 	},
 	apiTrouble: {unwatch, "waiting for the API server", "cannot be asked what it serves", "watch ended with", "Failed to watch"},
 }
@@ -141,9 +145,16 @@ const (
 	crdRemoved = "CustomResourceDefinition removed"
 )
 
-// kinds are all kinds of faults. The seeds of the first round take three each, in
-// this order, so that no two slow ones come together.
-var kinds = []kind{
+// kinds are all kinds of faults of a bus. The seeds of the first round take three
+// each, in this order, so that no two slow ones come together.
+func (s sink) kinds() []kind {
+	if s == onKafka {
+		return kafkaKinds
+	}
+	return natsKinds
+}
+
+var natsKinds = []kind{
 	killedAt("key-taken", "killed with a key taken", 30),
 	{
 		name: "NATS killed and started", uses: []string{theBus}, felt: busTrouble,

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -24,13 +26,17 @@ import (
 type node struct {
 	*harness.Forwarder
 	bus, api *faultproxy.Proxy
-	always   []string // variables of every start
+	always   []string    // variables of every start
+	rivalled func() bool // whether there is, or was, another forwarder
 
 	mu      sync.Mutex
 	wanted  bool
-	asked   bool // to end, and to be started again
+	asked   bool // to end
 	begun   int  // starts
 	killed  int  // ends by kill -9
+	fenced  int  // ends because another writer had taken over
+	returns int  // how often it is started again after that
+	read    int  // length of the log when the process was started
 	failure error
 	keepers sync.WaitGroup
 }
@@ -43,7 +49,19 @@ func (n *node) start(more ...string) error {
 	return n.startLocked(more...)
 }
 
+// keep has the process run from now on, whatever ended it before or will.
+func (n *node) keep() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.wanted, n.returns = true, math.MaxInt
+	if n.Running() {
+		return nil
+	}
+	return n.startLocked()
+}
+
 func (n *node) startLocked(more ...string) error {
+	n.read = len(n.Log())
 	if err := n.Start(append(more, n.always...)...); err != nil {
 		return err
 	}
@@ -65,6 +83,9 @@ func (n *node) ended(which int) {
 	case signal == syscall.SIGKILL:
 		n.killed++
 	case signal == syscall.SIGTERM && n.asked: // it came before the process could take it
+	case err != nil && n.wasFenced():
+		n.fenced++
+		n.wanted = n.wanted && n.fenced <= n.returns
 	case err != nil && n.failure == nil:
 		n.failure = err
 		n.wanted = false
@@ -74,6 +95,12 @@ func (n *node) ended(which int) {
 		n.failure = errors.Join(n.failure, n.startLocked())
 	}
 }
+
+// fencedOff is what a forwarder logs whose bus another has taken over.
+const fencedOff = "another writer has taken over"
+
+// wasFenced tells whether the process ended because another forwarder had taken over.
+func (n *node) wasFenced() bool { return n.rivalled() && strings.Contains(n.Log()[n.read:], fencedOff) }
 
 // restart kills the process, if it runs, and starts it with more variables.
 func (n *node) restart(more ...string) error {
@@ -93,14 +120,16 @@ func (n *node) kill() {
 // stop asks the process to end for good.
 func (n *node) stop(ctx context.Context) error {
 	n.mu.Lock()
-	n.wanted = false
+	n.wanted, n.asked = false, n.Running()
 	n.mu.Unlock()
 	n.Signal(syscall.SIGCONT)
 	if n.Ended() == nil {
 		return nil
 	}
 	err := n.Stop(ctx)
-	if signal, _ := n.Failure(); signal != 0 { // by its failpoint, or before it could take ours
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if signal, _ := n.Failure(); signal != 0 || n.wasFenced() { // or by its failpoint, or before it could take ours
 		return nil
 	}
 	return err
@@ -172,7 +201,7 @@ func (w *world) newNode(n int, set map[string]string) (*node, error) {
 		return nil, err
 	}
 	nd := &node{
-		bus: faultproxy.Start(w.t, strings.TrimPrefix(w.bus.URL, "nats://")),
+		bus: w.bus.proxy(n), rivalled: w.twoNodes, returns: w.settings.kafka.returns,
 		api: faultproxy.Start(w.t, strings.TrimPrefix(w.cp.Config().Host, "https://")),
 	}
 	kubeconfig, err := writeKubeconfig(w.cp, dir, nd.api.Addr())
@@ -184,16 +213,16 @@ func (w *world) newNode(n int, set map[string]string) (*node, error) {
 		return nil, err
 	}
 	all := map[string]string{
-		"NATS_ACK_TIMEOUT": ackTimeout.String(), "RETRY_MAX_DELAY": retryLongest.String(), "DRAIN_TIMEOUT": drainTimeout.String(),
+		"RETRY_MAX_DELAY": retryLongest.String(), "DRAIN_TIMEOUT": drainTimeout.String(),
 		"KUBE_QPS": "500", "KUBE_BURST": "1000",
 	}
-	for k, v := range set {
-		all[k] = v
-	}
+	maps.Copy(all, w.bus.variables(n))
+	maps.Copy(all, set)
 	nd.Forwarder = harness.New(harness.Options{
 		Binary: binary, Dir: dir, Address: address, Kubeconfig: kubeconfig,
-		NATSURL: "nats://" + nd.bus.Addr(), Cluster: clusterName, Set: all,
+		Cluster: clusterName, Set: all,
 	})
+	nd.always = []string{"POD_NAMESPACE=torture", fmt.Sprintf("POD_NAME=forwarder-%d", n)}
 	return nd, nil
 }
 

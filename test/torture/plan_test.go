@@ -20,6 +20,7 @@ type plan struct {
 
 // settings are those of the forwarder that a plan varies.
 type settings struct {
+	sink       sink
 	namespaces bool // only the plan's own
 	labels     bool // only objects with the label
 	structured bool
@@ -29,6 +30,7 @@ type settings struct {
 	resync     time.Duration
 	refresh    time.Duration // of the checkpoint
 	retention  time.Duration // of deletes
+	kafka      kafkaSettings
 }
 
 // phase is a batch of changes and what is done to the machinery meanwhile.
@@ -99,12 +101,13 @@ const (
 )
 
 // newPlan makes the plan of a seed. The seeds of the first round, 1 to
-// [firstRound], have every kind of fault once between them; each later one has one
+// [sink.firstRound], have every kind of fault once between them; each later one has one
 // kind in its turn and up to two more by chance.
-func newPlan(seed uint64) *plan {
+func newPlan(on sink, seed uint64) *plan {
 	g := &generator{Rand: rand.New(rand.NewPCG(seed, 0x6b757265)), plan: &plan{seed: seed}, taken: map[string]map[int]bool{}, calm: math.MaxInt}
+	g.plan.settings.sink = on
 	g.settings()
-	chosen := g.choose(seed)
+	chosen := g.choose(on.kinds(), seed)
 	g.plan.phases = make([]phase, basePhases)
 	g.plan.phases[0].acts = []act{{do: start, after: g.IntN(leastOps)}}
 	if g.IntN(3) > 0 {
@@ -121,11 +124,11 @@ func newPlan(seed uint64) *plan {
 	return g.plan
 }
 
-func firstRound() uint64 { return uint64((len(kinds) + perSeed - 1) / perSeed) }
+func (s sink) firstRound() uint64 { return uint64((len(s.kinds()) + perSeed - 1) / perSeed) }
 
-func (g *generator) choose(seed uint64) []kind {
+func (g *generator) choose(kinds []kind, seed uint64) []kind {
 	var chosen []kind
-	if seed >= 1 && seed <= firstRound() {
+	if seed >= 1 && seed <= g.plan.settings.sink.firstRound() {
 		first := int(seed-1) * perSeed
 		chosen = append(chosen, kinds[first:min(first+perSeed, len(kinds))]...)
 	} else {
@@ -163,6 +166,9 @@ func (g *generator) settings() {
 		// What has left the selection and goes away unseen is found when the
 		// bus is compared with the cluster.
 		s.refresh = time.Second
+	}
+	if s.sink == onKafka {
+		s.kafka = g.kafkaSettings()
 	}
 }
 

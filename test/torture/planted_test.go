@@ -24,7 +24,7 @@ type scenario struct {
 // usual are the settings of a forwarder that looks again only when told: what a
 // resync would cover up shows.
 var usual = settings{
-	namespaces: true, history: manyMessages, workers: 4, inFlight: 4096,
+	sink: onNATS, namespaces: true, history: manyMessages, workers: 4, inFlight: 4096,
 	resync: 10 * time.Minute, refresh: 10 * time.Minute, retention: 24 * time.Hour,
 }
 
@@ -44,8 +44,9 @@ func TestPlantedBugs(t *testing.T) {
 			for _, bug := range s.bugs {
 				t.Run(bug, func(t *testing.T) {
 					w := newWorld(t, s.settings, s.more...)
+					w.planted = true
 					for _, n := range w.nodes {
-						n.always = []string{"PLANTED_BUG=" + bug}
+						n.always = append(n.always, "PLANTED_BUG="+bug)
 					}
 					err := w.play(s, buggySettle)
 					var wrong *wrongError
@@ -103,7 +104,7 @@ func TestEveryPlantedBugIsLookedFor(t *testing.T) {
 	for _, s := range scenarios {
 		looked["Bug"] = append(looked["Bug"], s.bugs...)
 	}
-	for _, k := range kinds {
+	for _, k := range slices.Concat(natsKinds, kafkaKinds) {
 		if point, ok := strings.CutPrefix(k.felt, "failpoint "); ok {
 			looked["Hit"] = append(looked["Hit"], point)
 		}

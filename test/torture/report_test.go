@@ -1,11 +1,15 @@
 package torture
 
 import (
+	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
+	"testing"
 	"text/template"
 	"time"
 
@@ -20,7 +24,7 @@ type result struct {
 	faults    []string
 	felt      map[string]bool // of those that show in a log
 	changes   int64           // that the API server accepted
-	published int             // messages on the stream
+	published int             // messages on the bus
 	starts    int             // of forwarders
 	killed    int             // of these by kill -9
 	settled   time.Duration   // from the end of the faults until verify was content
@@ -38,7 +42,7 @@ func (w *world) record(p *plan) result {
 			continue
 		}
 		log := nd.Log()
-		for _, k := range kinds {
+		for _, k := range p.settings.sink.kinds() {
 			if k.felt != "" && slices.Contains(p.faults, k.name) && logged(log, k.felt) > 0 {
 				r.felt[k.name] = true
 			}
@@ -54,8 +58,10 @@ type row struct {
 	Felt  string
 }
 
-// report is what the template is filled with.
-type report struct {
+// runReport is what a run over one bus came to.
+type runReport struct {
+	Sink                  sink
+	Title                 string
 	Seeds, Failed         int
 	Race                  bool
 	Faults                []row
@@ -63,9 +69,14 @@ type report struct {
 	Published             int
 	Starts, Killed        int
 	Median, Most, Longest string
-	Scenarios             []scenario
-	Bugs                  int
-	Found                 string
+}
+
+// report is what the template is filled with.
+type report struct {
+	Runs      []string // a section for each bus
+	Scenarios []scenario
+	Bugs      int
+	Found     string
 }
 
 // Planted joins the bugs of a scenario.
@@ -74,9 +85,12 @@ func (s scenario) Planted() string { return strings.Join(s.bugs, ", ") }
 // Name is for the template.
 func (s scenario) Name() string { return s.name }
 
-func newReport(results []result) (report, error) {
-	r := report{Seeds: len(results), Race: harness.RaceEnabled, Scenarios: scenarios}
-	var settled, took []time.Duration
+// titles are the names of the buses in the report.
+var titles = map[sink]string{onNATS: "NATS", onKafka: "Kafka"}
+
+func newRun(on sink, results []result) runReport {
+	r := runReport{Sink: on, Title: titles[on], Seeds: len(results), Race: harness.RaceEnabled}
+	var settled []time.Duration
 	seeds, felt := map[string]int{}, map[string]int{}
 	for _, of := range results {
 		if of.failed {
@@ -86,7 +100,7 @@ func newReport(results []result) (report, error) {
 		r.Published += of.published
 		r.Starts += of.starts
 		r.Killed += of.killed
-		settled, took = append(settled, of.settled), append(took, of.took)
+		settled = append(settled, of.settled)
 		for _, name := range of.faults {
 			seeds[name]++
 			if of.felt[name] {
@@ -94,7 +108,7 @@ func newReport(results []result) (report, error) {
 			}
 		}
 	}
-	for _, k := range kinds {
+	for _, k := range on.kinds() {
 		line := row{Name: k.name, Seeds: seeds[k.name], Felt: "–"}
 		if k.felt != "" {
 			line.Felt = fmt.Sprint(felt[k.name])
@@ -102,26 +116,75 @@ func newReport(results []result) (report, error) {
 		r.Faults = append(r.Faults, line)
 	}
 	slices.Sort(settled)
-	slices.Sort(took)
 	seconds := func(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }
 	r.Median, r.Most, r.Longest = seconds(settled[len(settled)/2]), seconds(settled[len(settled)*95/100]), seconds(settled[len(settled)-1])
-	for _, s := range scenarios {
-		r.Bugs += len(s.bugs)
-	}
-	found, err := os.ReadFile("bugs.md")
-	r.Found = string(found)
-	return r, err
+	return r
 }
 
-// write fills report.md.tmpl in.
-func (r report) write(to string) error {
+// section is between these in the report, so that a run over one bus leaves what that
+// over another has written.
+func (s sink) section(text string) (begin, end, between string) {
+	begin, end = fmt.Sprintf("<!-- %s -->\n", s), fmt.Sprintf("<!-- end of %s -->\n", s)
+	_, after, _ := strings.Cut(text, begin)
+	between, _, _ = strings.Cut(after, end)
+	return begin, end, between
+}
+
+// writeReport writes the report of a run, and leaves those of others.
+func writeReport(to string, on sink, results []result) error {
 	t, err := template.ParseFiles("report.md.tmpl")
 	if err != nil {
 		return err
+	}
+	before, err := os.ReadFile(to)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	found, err := os.ReadFile("bugs.md")
+	if err != nil {
+		return err
+	}
+	r := report{Scenarios: scenarios, Found: string(found)}
+	for _, s := range scenarios {
+		r.Bugs += len(s.bugs)
+	}
+	for _, s := range sinks {
+		begin, end, section := s.section(string(before))
+		if s == on {
+			var text strings.Builder
+			if err := t.ExecuteTemplate(&text, "run", newRun(on, results)); err != nil {
+				return err
+			}
+			section = text.String()
+		}
+		r.Runs = append(r.Runs, begin+section+end)
 	}
 	var text strings.Builder
 	if err := t.Execute(&text, r); err != nil {
 		return err
 	}
 	return os.WriteFile(to, []byte(text.String()), 0o644)
+}
+
+// TestReport writes two reports into one file, the first one again at the end.
+func TestReport(t *testing.T) {
+	to := filepath.Join(t.TempDir(), "reliability.md")
+	write := func(on sink, changes int64) {
+		t.Helper()
+		if err := writeReport(to, on, []result{{seed: 1, changes: changes, faults: []string{on.kinds()[0].name}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(onNATS, 111)
+	write(onKafka, 222)
+	write(onNATS, 333)
+	text, err := os.ReadFile(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for want, times := range map[string]int{"accepted 111 ": 0, "accepted 222 ": 1, "accepted 333 ": 1, "## Over NATS": 1, "## Over Kafka": 1} {
+		if got := strings.Count(string(text), want); got != times {
+			t.Errorf("%q is there %d times, want %d", want, got, times)
+		}
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 )
 
 var scenarios = []scenario{
@@ -59,6 +60,49 @@ var scenarios = []scenario{
 		name: "etcd is restored", bugs: []string{"ignore-epoch"},
 		settings: usual, play: playRestore,
 	},
+
+	{
+		name: "a forwarder wakes up after another took over (Kafka)", bugs: []string{"fence-nobody"},
+		settings: usualOnKafka(), play: playTakeOver,
+	},
+	{
+		name: "a forwarder is killed between an event and its record (Kafka)", bugs: []string{"trust-checkpoint"},
+		settings: usualOnKafka(), play: playUnrecorded,
+	},
+	{
+		name: "a forwarder is killed when idle (Kafka)", bugs: []string{"record-later-first"},
+		settings: usualOnKafka(), play: playKilledIdle,
+	},
+	{
+		name: "an acknowledgement is lost (Kafka)", bugs: []string{"retry-anew"},
+		settings: usualOnKafka(), play: playLostAck,
+	},
+	{
+		name: "records are deleted (Kafka)", bugs: []string{"trust-lost-records"},
+		settings: losing(usualOnKafka()), play: playRecordsDeleted,
+	},
+	{
+		name:     "partitions are added to the checkpoint topic (Kafka)",
+		settings: spread(usualOnKafka()), play: playGrow,
+	},
+}
+
+func usualOnKafka() settings {
+	s := usual
+	s.sink, s.kafka = onKafka, kafkaSettings{partitions: 3, idempotent: true, compression: "zstd", cleanup: "compact"}
+	return s
+}
+
+// spread has fewer partitions in the checkpoint topic than in the event topic.
+func spread(s settings) settings {
+	s.kafka.partitions, s.kafka.compacting = 7, true
+	return s
+}
+
+func losing(s settings) settings {
+	s.refresh = time.Second
+	s.kafka.keepAll()
+	return s
 }
 
 func selecting() settings {
@@ -176,7 +220,7 @@ func playLeave(s *script) {
 	s.do(act{do: grant})
 	s.permitted("get", "list", "watch")
 	s.do(act{do: start})
-	if !s.planted() {
+	if !s.planted {
 		s.either(`"out_of_scope":1`)
 	}
 	s.idle(0)
@@ -296,4 +340,97 @@ func playRestore(s *script) {
 	s.do(act{do: restore})
 	s.either("history went back", `"waiting":`)
 	s.idle(0)
+}
+
+// playTakeOver has the second forwarder take over while the first stands still. When
+// that goes on it must write nothing, and end, and say who took over.
+func playTakeOver(s *script) {
+	contested := at("contested")
+	s.create("contested")
+	s.begin(0)
+	s.do(act{do: freeze})
+	s.begin(1)
+	s.change(put, contested)
+	s.onBus(contested, 2)
+	s.do(act{do: thaw})
+	if !s.planted {
+		s.logged(0, 1, fencedOff)
+		s.logged(0, 1, "is torture/forwarder-1")
+	} else {
+		s.idle(0)
+	}
+	s.change(put, contested)
+	s.idle(1)
+}
+
+// playUnrecorded kills the forwarder when an event is acknowledged and the checkpoint
+// topic does not know of it.
+func playUnrecorded(s *script) {
+	s.create("changed", "same")
+	s.begin(0)
+	s.do(act{do: arm, arg: "before-record:1"})
+	s.idle(0)
+	s.change(put, at("changed"))
+	s.until("the forwarder has died", func(context.Context) error {
+		if killed, _ := s.nodes[0].state(); killed < 2 {
+			return errors.New("it lives")
+		}
+		return nil
+	})
+	s.idle(0)
+}
+
+// playKilledIdle kills the forwarder when all is recorded.
+func playKilledIdle(s *script) {
+	s.create("one", "two", "three")
+	s.begin(0)
+	s.kill(0)
+	s.begin(0)
+	if !s.planted {
+		s.verify(0)
+	}
+}
+
+// playLostAck has the broker store a change without the forwarder knowing.
+func playLostAck(s *script) {
+	s.create("changed")
+	s.begin(0)
+	s.do(act{do: busDrop})
+	s.change(put, at("changed"))
+	s.onBus(at("changed"), 2)
+	s.logged(0, 1, "a batch was not acknowledged")
+	s.do(act{do: busPass})
+	s.idle(0)
+}
+
+// playRecordsDeleted deletes all records of the event topic.
+func playRecordsDeleted(s *script) {
+	s.create("lost")
+	s.begin(0)
+	s.do(act{do: lose, n: 1000})
+	if !s.planted {
+		s.onBus(at("lost"), 2)
+	}
+	s.idle(0)
+}
+
+// playGrow adds partitions to the checkpoint topic, so that objects are recorded in
+// others than before.
+func playGrow(s *script) {
+	var names []string
+	for n := range 40 {
+		names = append(names, fmt.Sprintf("c%d", n))
+	}
+	s.create(names...)
+	s.begin(0)
+	s.kill(0)
+	s.do(act{do: addPartitions, arg: checkpointName})
+	s.begin(0)
+	s.create(names[1:]...)
+	s.change(remove, at(names[0]))
+	s.idle(0)
+	for range 3 { // the first has read them itself
+		s.kill(0)
+		s.begin(0)
+	}
 }

@@ -61,8 +61,12 @@ func (s *script) kill(n int) {
 // something to do for ever, which is for the check to see.
 func (s *script) idle(n int) {
 	wait := limit
-	if s.planted() {
+	if s.planted {
 		wait = buggyIdle
+		s.step(func() error {
+			_ = harness.Eventually(s.t.Context(), buggyReady, "the forwarder is ready", s.nodes[n].Ready)
+			return nil
+		})
 	}
 	s.step(func() error {
 		quiet := 0
@@ -76,17 +80,29 @@ func (s *script) idle(n int) {
 			}
 			return nil
 		})
-		if s.planted() {
+		if s.planted {
 			return nil
 		}
 		return err
 	})
 }
 
-// planted tells whether the forwarders have a planted bug.
-func (s *script) planted() bool { return len(s.nodes[0].always) > 0 }
+// How long a forwarder with a planted bug may take to be ready, and then to be idle.
+const (
+	buggyReady = 30 * time.Second
+	buggyIdle  = 3 * time.Second
+)
 
-const buggyIdle = 3 * time.Second
+// verify has the binary itself compare, with a forwarder's settings.
+func (s *script) verify(n int) {
+	s.step(func() error {
+		code, stdout, stderr, err := s.nodes[n].Run(s.t.Context(), "verify")
+		if err == nil && code != 0 {
+			err = fmt.Errorf("verify ended with %d: %s%s", code, stdout, stderr)
+		}
+		return err
+	})
+}
 
 // at is a configmap of the first namespace.
 func at(name string) target { return target{configMaps, "a", name} }
@@ -115,9 +131,13 @@ func (s *script) create(names ...string) {
 
 // onBus waits until the bus has had so many events of an object.
 func (s *script) onBus(t target, events int) {
-	subject := strings.Join([]string{"kuberelay", clusterName, "core", t.resource, s.user.home + t.namespace, t.name}, ".")
+	of, separator := []string{clusterName, "core", t.resource, s.user.home + t.namespace, t.name}, "/"
+	if s.settings.sink == onNATS {
+		of, separator = slices.Concat([]string{"kuberelay"}, of), "."
+	}
+	subject := strings.Join(of, separator)
 	s.until(fmt.Sprintf("%d events of %s", events, t.name), func(context.Context) error {
-		all, _, err := s.recorder.All()
+		all, _, err := s.bus.All()
 		if err != nil {
 			return err
 		}

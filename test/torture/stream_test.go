@@ -26,26 +26,43 @@ type streamCheck struct {
 	seen      map[string]harness.Received // by id
 	last      map[string]harness.Received // by subject
 	completed map[string]harness.Received // markers by group and resource
+	lost      map[string]harness.Received // the last by subject, of those that a fault took
+	life      int                         // of the topic
+	writers   map[int]harness.Producer    // by partition, that of the last marker
 	problems  []string
 }
 
+// anew begins with a topic that has nothing of the one before.
+func (c *streamCheck) anew(life int) {
+	c.seen, c.last, c.completed = map[string]harness.Received{}, map[string]harness.Received{}, map[string]harness.Received{}
+	c.lost, c.life, c.writers = map[string]harness.Received{}, life, map[int]harness.Producer{}
+}
+
 // checkStream gives all that is wrong with the messages. Those that a fault took
-// from the stream are left out: what came after cannot know of them.
+// from the bus are left out: what came after need not know of them.
 func (w *world) checkStream(all []harness.Received, missed bool, existing map[string]bool) []string {
-	c := streamCheck{
-		world: w, missed: missed, existing: existing,
-		seen: map[string]harness.Received{}, last: map[string]harness.Received{}, completed: map[string]harness.Received{},
-	}
+	c := streamCheck{world: w, missed: missed, existing: existing}
+	c.anew(0)
 	back := w.wentBack
 	for _, m := range all {
 		for len(back) > 0 && back[0].from < m.Sequence {
 			c.goBack(all, back[0])
 			back = back[1:]
 		}
+		if m.Life != c.life {
+			c.anew(m.Life)
+		}
+		if w.settings.sink == onKafka {
+			c.producer(m)
+		}
 		switch {
-		case w.lost[m.Sequence]:
+		case w.lost[m.Place]:
+			c.lost[m.Subject] = m
 		case isMarker(m):
 			c.marker(m)
+		case m.Body == nil:
+			c.tombstone(m)
+		case c.repeats(m):
 		default:
 			c.event(m)
 			c.seen[m.Attributes["id"]], c.last[m.Subject] = m, m
@@ -69,25 +86,70 @@ func (c *streamCheck) goBack(all []harness.Received, b wentBack) {
 	}
 }
 
-func isMarker(m harness.Received) bool { return strings.Contains(m.Subject, "._control.") }
+func isMarker(m harness.Received) bool {
+	return strings.Contains(m.Subject, "._control.") || strings.Contains(m.Subject, "/_control/")
+}
 
-// resourceOf is the group and resource that a subject names.
+// resourceOf is the group and resource that a subject, or a record's key, names.
 func resourceOf(m harness.Received) string {
-	tokens := strings.Split(m.Subject, ".")
+	tokens := strings.Split(m.Subject, "/")
+	if m.Life == 0 {
+		tokens = strings.Split(m.Subject, ".")[1:]
+	}
 	if isMarker(m) {
 		tokens = tokens[2:]
 	}
-	return strings.Join(tokens[2:4], ".")
+	return strings.Join(tokens[1:3], ".")
 }
 
 func (c *streamCheck) wrong(m harness.Received, format string, args ...any) {
-	c.problems = append(c.problems, fmt.Sprintf("stream: %s at %d: %s", m.Subject, m.Sequence, fmt.Sprintf(format, args...)))
+	c.problems = append(c.problems, fmt.Sprintf("stream: %s at %s: %s", m.Subject, m.Place, fmt.Sprintf(format, args...)))
+}
+
+// producer looks at who wrote a record of Kafka: a writer begins with its marker, and
+// from there on nobody else may write to the partition.
+func (c *streamCheck) producer(m harness.Received) {
+	before, began := c.writers[m.Partition]
+	switch idempotent := c.world.settings.kafka.idempotent; {
+	case idempotent == (m.Producer == harness.Producer{}):
+		c.wrong(m, "the producer is %v", m.Producer)
+	case m.Kind() == "started" && strings.Contains(m.Attributes["type"], ".writer."):
+		if idempotent && began && m.Producer.ID == before.ID && m.Producer.Epoch <= before.Epoch {
+			c.wrong(m, "the marker of producer %v after that of %v", m.Producer, before)
+		}
+		c.writers[m.Partition] = m.Producer
+	case !began:
+		c.wrong(m, "no writer's marker is before it")
+	case m.Producer != before:
+		c.wrong(m, "written by producer %v after the marker of %v", m.Producer, before)
+	}
+}
+
+// repeats tells whether a record repeats the one before it of its object, where that
+// may be.
+func (c *streamCheck) repeats(m harness.Received) bool {
+	last, ok := c.last[m.Subject]
+	return ok && c.world.mayRepeat() && last.Attributes["id"] == m.Attributes["id"] && last.Attributes["sequence"] == m.Attributes["sequence"]
+}
+
+// tombstone looks at what lets a compacted topic forget an object.
+func (c *streamCheck) tombstone(m harness.Received) {
+	last, ok := c.last[m.Subject]
+	switch {
+	case !c.world.settings.kafka.tombstones || !c.world.purges():
+		c.wrong(m, "a tombstone")
+	case last.Body == nil && c.world.mayRepeat():
+	case ok && last.Kind() != "deleted", !ok && !c.missed:
+		c.wrong(m, "a tombstone after type %q at %s", last.Kind(), last.Place)
+	case ok && last.Partition != m.Partition:
+		c.wrong(m, "a tombstone in another partition than the delete at %s", last.Place)
+	}
 }
 
 func (c *streamCheck) marker(m harness.Received) {
 	id := m.Attributes["id"]
-	if before, ok := c.seen[id]; ok {
-		c.wrong(m, "the marker %q is at %d already", id, before.Sequence)
+	if before, ok := c.seen[id]; ok && !c.world.mayRepeat() {
+		c.wrong(m, "the marker %q is at %s already", id, before.Place)
 	}
 	c.seen[id] = m
 	if m.Kind() == "completed" {
@@ -98,17 +160,27 @@ func (c *streamCheck) marker(m harness.Received) {
 func (c *streamCheck) event(m harness.Received) {
 	c.identity(m)
 	uid, version := m.Attributes["uid"], m.Attributes["sequence"]
-	if before, ok := c.seen[m.Attributes["id"]]; ok && !c.mayRepeat(before, m) {
-		c.wrong(m, "id %q is at %d already", m.Attributes["id"], before.Sequence)
+	if before, ok := c.seen[m.Attributes["id"]]; ok && !c.mayReturn(before, m) {
+		c.wrong(m, "id %q is at %s already", m.Attributes["id"], before.Place)
 	}
-	if done, ok := c.completed[resourceOf(m)]; ok && m.Kind() == "snapshot" && !c.world.twoNodes() {
-		c.wrong(m, "a snapshot after the completed marker at %d", done.Sequence)
+	if done, ok := c.completed[resourceOf(m)]; ok && m.Kind() == "snapshot" && done.Partition == m.Partition && !c.world.twoNodes() {
+		c.wrong(m, "a snapshot after the completed marker at %s", done.Place)
 	}
 	if m.Kind() == "deleted" && c.existing[uid] && !c.mayLeave(m) {
 		c.wrong(m, "uid %s was deleted with cause %s, and exists", uid, m.Attributes["cause"])
 	}
 	last, ok := c.last[m.Subject]
+	if ok && last.Partition != m.Partition {
+		c.wrong(m, "the event before is in another partition: %s", last.Place)
+	}
 	if !ok {
+		lost, ok := c.lost[m.Subject]
+		if ok && !begins(m) && (c.world.settings.sink == onKafka || m.Kind() == "deleted") {
+			// Who reads along must see the delete. Of what else may be, Kafka refuses
+			// nothing before the forwarder has read the checkpoint again.
+			c.neighbours(lost, m, uid == lost.Attributes["uid"])
+			return
+		}
 		if !c.missed && !begins(m) {
 			c.wrong(m, "the first event is of type %s", m.Kind())
 		}
@@ -116,9 +188,9 @@ func (c *streamCheck) event(m harness.Received) {
 	}
 	switch order := strings.Compare(version, last.Attributes["sequence"]); {
 	case order < 0:
-		c.wrong(m, "sequence %s after %s at %d", version, last.Attributes["sequence"], last.Sequence)
+		c.wrong(m, "sequence %s after %s at %s", version, last.Attributes["sequence"], last.Place)
 	case order == 0 && m.Kind() != "deleted":
-		c.wrong(m, "sequence %s is at %d already", version, last.Sequence)
+		c.wrong(m, "sequence %s is at %s already", version, last.Place)
 	}
 	if !c.missed {
 		c.neighbours(last, m, uid == last.Attributes["uid"])
@@ -132,21 +204,21 @@ func (c *streamCheck) neighbours(last, m harness.Received, same bool) {
 	previous := m.Attributes["previousversion"]
 	switch gone := last.Kind() == "deleted"; {
 	case !same && !gone:
-		c.wrong(m, "uid %s after uid %s at %d, which was not deleted", m.Attributes["uid"], last.Attributes["uid"], last.Sequence)
+		c.wrong(m, "uid %s after uid %s at %s, which was not deleted", m.Attributes["uid"], last.Attributes["uid"], last.Place)
 	case gone != begins(m):
-		c.wrong(m, "type %s after type %s at %d", m.Kind(), last.Kind(), last.Sequence)
+		c.wrong(m, "type %s after type %s at %s", m.Kind(), last.Kind(), last.Place)
 	case same && gone && !c.world.mayReturn():
-		c.wrong(m, "uid %s was deleted at %d and exists", m.Attributes["uid"], last.Sequence)
+		c.wrong(m, "uid %s was deleted at %s and exists", m.Attributes["uid"], last.Place)
 	case !same && previous != "":
 		c.wrong(m, "previousversion %q in the first event of a uid", previous)
 	case same && previous != last.Attributes["resourceversion"] && (previous != "" || !gone || !c.world.purges()):
-		c.wrong(m, "previousversion %q, but %q is before it at %d", previous, last.Attributes["resourceversion"], last.Sequence)
+		c.wrong(m, "previousversion %q, but %q is before it at %s", previous, last.Attributes["resourceversion"], last.Place)
 	}
 }
 
-// mayRepeat tells whether an id may come a second time: the delete of what has come
+// mayReturn tells whether an id may come a second time: the delete of what has come
 // back in between, and any version after the cluster's history went back.
-func (c *streamCheck) mayRepeat(before, m harness.Received) bool {
+func (c *streamCheck) mayReturn(before, m harness.Received) bool {
 	epoch := func(m harness.Received) string { e, _, _ := strings.Cut(m.Attributes["sequence"], "."); return e }
 	if epoch(before) != epoch(m) {
 		return true
@@ -196,5 +268,8 @@ func (w *world) twoNodes() bool { return w.nodes[0].Ended() != nil && w.nodes[1]
 // mayReturn tells whether a deleted UID may exist again: it left the selection and
 // is back, or history went back.
 func (w *world) mayReturn() bool { return w.settings.labels || w.restored }
+
+// mayRepeat tells whether the bus may have an event several times in a row.
+func (w *world) mayRepeat() bool { return w.settings.sink == onKafka && !w.settings.kafka.idempotent }
 
 func (w *world) purges() bool { return w.settings.retention < time.Hour }

@@ -10,26 +10,28 @@ import (
 	"time"
 )
 
-// TestTorture runs the seeds of the first round, which have every kind of fault
-// once. SEEDS=n in the environment runs the seeds 1 to n, SEED=n the one.
+// TestTorture runs the seeds of the first round on every bus, which have every kind
+// of fault once. SINK=kafka in the environment takes the one bus, SEEDS=n runs the
+// seeds 1 to n, SEED=n the one.
 func TestTorture(t *testing.T) {
-	seeds, err := chosenSeeds(os.Getenv)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var results []result
-	for _, seed := range seeds {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) { results = append(results, torture(t, newPlan(seed))) })
-	}
-	if *reportTo == "" || len(results) == 0 {
-		return
-	}
-	r, err := newReport(results)
-	if err == nil {
-		err = r.write(*reportTo)
-	}
-	if err != nil {
-		t.Error(err)
+	for _, on := range sinks {
+		if chosen := os.Getenv("SINK"); chosen != "" && chosen != string(on) {
+			continue
+		}
+		seeds, err := on.chosenSeeds(os.Getenv)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var results []result
+		for _, seed := range seeds {
+			t.Run(fmt.Sprintf("%s/%d", on, seed), func(t *testing.T) { results = append(results, torture(t, newPlan(on, seed))) })
+		}
+		if *reportTo == "" || len(results) == 0 {
+			continue
+		}
+		if err := writeReport(*reportTo, on, results); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
@@ -47,14 +49,14 @@ func torture(t *testing.T, p *plan) result {
 	t.Logf("%s: %.1f s, settled in %.1f s; %d changes, %d messages, %d starts, %d killed",
 		strings.Join(p.faults, ", "), r.took.Seconds(), r.settled.Seconds(), r.changes, r.published, r.starts, r.killed)
 	if err != nil {
-		t.Errorf("%v\n\n%s\nRun it again: make torture SEED=%d", err, p, p.seed)
+		t.Errorf("%v\n\n%s\nRun it again: make torture SINK=%s SEED=%d", err, p, p.settings.sink, p.seed)
 		w.showLogs()
 	}
 	return r
 }
 
-func chosenSeeds(getenv func(string) string) ([]uint64, error) {
-	first, last := uint64(1), firstRound()
+func (s sink) chosenSeeds(getenv func(string) string) ([]uint64, error) {
+	first, last := uint64(1), s.firstRound()
 	for name, set := range map[string]func(uint64){
 		"SEED":  func(n uint64) { first, last = n, n },
 		"SEEDS": func(n uint64) { last = n },

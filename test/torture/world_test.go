@@ -17,16 +17,11 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/controlplane"
-	"github.com/kuberelay/kuberelay/internal/natsserver/natstest"
-	"github.com/kuberelay/kuberelay/internal/publish/nats"
 	"github.com/kuberelay/kuberelay/internal/verify"
 	"github.com/kuberelay/kuberelay/test/harness"
 )
 
-const (
-	clusterName = "torture"
-	streamName  = "KUBERELAY"
-)
+const clusterName = "torture"
 
 // limit bounds every wait for what must come. It is generous: a seed that passes
 // does not need it.
@@ -40,21 +35,21 @@ type world struct {
 	cp       *controlplane.ControlPlane
 	kube     kubernetes.Interface
 	user     *user
-	bus      *natstest.Process
-	recorder *harness.Recorder
+	bus      bus
 	nodes    [2]*node
 	settings settings
 
 	busDown, busFrozen bool
 	apiDown, apiFrozen bool
 	etcdDown           bool
-	forbidden, full    bool
+	forbidden          bool
 	snapshot           string // the folder of etcd's snapshot, "" before
 
-	published int             // messages of the stream that were recorded
-	wentBack  []wentBack      // what the stream has shown again
-	lost      map[uint64]bool // positions of messages that were taken from the stream
-	restored  bool            // the cluster's history went back
+	published int                    // messages of the bus that were recorded
+	wentBack  []wentBack             // what the stream has shown again
+	lost      map[harness.Place]bool // where messages were that were taken from the bus
+	restored  bool                   // the cluster's history went back
+	planted   bool                   // the forwarders have a planted bug
 }
 
 // worlds counts them, so that each has names of its own in the shared cluster.
@@ -64,7 +59,7 @@ var worlds atomic.Int64
 // first and second forwarder, without their prefix.
 func newWorld(t testing.TB, s settings, more ...map[string]string) *world {
 	t.Helper()
-	w := &world{t: t, dir: t.TempDir(), cp: cluster.ControlPlane(t), settings: s, lost: map[uint64]bool{}}
+	w := &world{t: t, dir: t.TempDir(), cp: cluster.ControlPlane(t), settings: s, lost: map[harness.Place]bool{}}
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -85,10 +80,7 @@ func newWorld(t testing.TB, s settings, more ...map[string]string) *world {
 	for _, name := range []string{widgets, planets} {
 		must(w.serve(t.Context(), name))
 	}
-	w.bus = natstest.StartProcess(t)
-	w.recorder, err = harness.Record(w.bus.URL, streamName)
-	must(err)
-	t.Cleanup(w.recorder.Close)
+	w.bus = startBus(t, w)
 	for n := range w.nodes {
 		set := w.variables()
 		if n < len(more) {
@@ -129,8 +121,7 @@ func (w *world) variables() map[string]string {
 	}
 	return map[string]string{
 		"RESOURCES": strings.Join(w.resources(), ","), "NAMESPACES": strings.Join(w.homes(), ","), "LABEL_SELECTOR": w.labels(),
-		"CONTENT_MODE": mode, "NATS_HISTORY": fmt.Sprint(s.history), "WORKERS": fmt.Sprint(s.workers),
-		"NATS_MAX_IN_FLIGHT": fmt.Sprint(s.inFlight), "RESYNC_PERIOD": s.resync.String(),
+		"SINK": string(s.sink), "CONTENT_MODE": mode, "WORKERS": fmt.Sprint(s.workers), "RESYNC_PERIOD": s.resync.String(),
 		"CHECKPOINT_REFRESH": s.refresh.String(), "DELETE_RETENTION": s.retention.String(),
 	}
 }
@@ -198,7 +189,7 @@ func (w *world) serve(ctx context.Context, name string) error {
 // any time.
 func (w *world) endFaults(ctx context.Context) error {
 	deeds := []act{
-		{do: busStart}, {do: busThaw}, {do: busRoom}, {do: etcdStart}, {do: apiStart}, {do: apiThaw}, {do: grant},
+		{do: busStart}, {do: busThaw}, {do: etcdStart}, {do: apiStart}, {do: apiThaw}, {do: grant},
 	}
 	for n := range w.nodes {
 		deeds = append(deeds, act{do: thaw, node: n}, act{do: busPass, node: n}, act{do: apiPass, node: n})
@@ -207,6 +198,7 @@ func (w *world) endFaults(ctx context.Context) error {
 	for _, a := range deeds {
 		all = errors.Join(all, w.execute(ctx, a))
 	}
+	all = errors.Join(all, w.bus.mend(ctx))
 	return errors.Join(all, harness.Eventually(ctx, limit, "the API server is ready", func(ctx context.Context) error {
 		return w.kube.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
 	}))
@@ -220,11 +212,11 @@ const settle = 60 * time.Second
 func (w *world) verify(ctx context.Context, settle time.Duration) (problems []string, err error) {
 	o := verify.Options{
 		Kube: w.cp.Config(),
-		NATS: nats.Options{URLs: []string{w.bus.URL}, Stream: streamName, Cluster: clusterName, History: w.settings.history},
 
 		Resources: w.resources(), UnlessNamed: config.UnlessNamed(), Namespaces: w.homes(), LabelSelector: w.labels(),
 		DeleteRetention: w.settings.retention, Settle: settle,
 	}
+	w.bus.verified(&o)
 	report, err := verify.Run(ctx, o)
 	if err != nil {
 		return nil, fmt.Errorf("verify: %w", err)
@@ -240,14 +232,17 @@ func (w *world) verify(ctx context.Context, settle time.Duration) (problems []st
 // stream has ever shown was in order and true, and no process has failed. What it
 // finds wrong is a [wrongError]; any other error means that it could not look.
 func (w *world) check(ctx context.Context, settle time.Duration) error {
-	problems, err := w.verify(ctx, settle)
-	if err != nil {
+	var problems []string
+	if err := harness.Eventually(ctx, limit, "the bus can be compared with the cluster", func(ctx context.Context) (err error) {
+		problems, err = w.verify(ctx, settle) // a topic that was deleted may not be there again yet
+		return err
+	}); err != nil {
 		return err
 	}
-	if err := w.recorder.CatchUp(ctx, limit); err != nil {
+	if err := w.bus.CatchUp(ctx, limit); err != nil {
 		return err
 	}
-	all, missed, err := w.recorder.All()
+	all, missed, err := w.bus.All()
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,341 @@
+package kafka
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	kafkasarama "github.com/cloudevents/sdk-go/protocol/kafka_sarama/v2"
+	cebinding "github.com/cloudevents/sdk-go/v2/binding"
+	cloudevents "github.com/cloudevents/sdk-go/v2/event"
+	"github.com/cloudevents/sdk-go/v2/types"
+	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/kafkabroker/kafkabrokertest"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
+	"github.com/kuberelay/kuberelay/internal/publish/publishtest"
+)
+
+// TestInterop: of what is published in either mode and with every compression, other
+// people's consumers read the same events, in the same order for each object: the
+// CloudEvents SDK's receiver for Go, a plain consumer in Java, one in Java that reads what
+// is committed only, and the CloudEvents SDK's deserializer for Java. Batches that are
+// idempotent are to them like any other.
+func TestInterop(t *testing.T) {
+	addr := kafkabrokertest.Shared(t).Addr()
+	published := map[string]*publication{}
+	var topics []string
+	for _, mode := range []ContentMode{Binary, Structured} {
+		for codec := recordbatch.None; codec <= recordbatch.Zstd; codec++ {
+			p := newPublication(t, mode, codec)
+			published[p.topic] = p
+			topics = append(topics, p.topic)
+		}
+	}
+	for _, topic := range topics {
+		t.Run(topic+"/Go SDK", func(t *testing.T) { published[topic].checkSDK(t, addr) })
+	}
+	read := map[string]map[string][]javaRecord{} // by topic and reader
+	for _, r := range runJavaConsumer(t, addr, topics...) {
+		if read[r.Topic] == nil {
+			read[r.Topic] = map[string][]javaRecord{}
+		}
+		read[r.Topic][r.Reader] = append(read[r.Topic][r.Reader], r)
+	}
+	for _, topic := range topics {
+		for _, reader := range []string{"plain", "committed"} {
+			t.Run(topic+"/Java "+reader, func(t *testing.T) { published[topic].checkRecords(t, read[topic][reader]) })
+		}
+		t.Run(topic+"/Java cloudevents", func(t *testing.T) { published[topic].checkEvents(t, read[topic]["cloudevents"]) })
+	}
+}
+
+// publication is what was published to a topic.
+type publication struct {
+	topic   string
+	mode    ContentMode
+	records []*kgo.Record // all that the topic holds, by partition
+	at      map[uint64]*event.Message
+}
+
+func newPublication(t *testing.T, mode ContentMode, codec recordbatch.Compression) *publication {
+	t.Helper()
+	o := testOptions(kafkabrokertest.Shared(t).Addr())
+	p := &publication{topic: fmt.Sprintf("interop.%s.%s", mode, codec), mode: mode, at: map[uint64]*event.Message{}}
+	o.Topic, o.TransactionalID, o.ContentMode, o.Compression = p.topic, p.topic, mode, codec
+	bus := openBus(t, o)
+	if err := bus.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	const versions = 3
+	last := map[event.Key]uint64{}
+	for version := 1; version <= versions; version++ {
+		for at, m := range p.publish(t, bus, interopMessages(t, version, last)) {
+			p.at[at], last[m.Key] = m, at
+		}
+	}
+	if err := bus.Close(); err != nil {
+		t.Error(err)
+	}
+	p.records = byPartition(readTopic(t, o.Broker.Addrs[0], p.topic), func(r *kgo.Record) int32 { return r.Partition })
+	p.checkBatches(t, codec)
+	return p
+}
+
+// publish publishes messages of different objects at once, and gives them by position.
+func (p *publication) publish(t *testing.T, bus *Bus, messages []*event.Message) map[uint64]*event.Message {
+	t.Helper()
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	at := map[uint64]*event.Message{}
+	for _, m := range messages {
+		all.Add(1)
+		bus.Publish(t.Context(), m, func(position uint64, err error) {
+			defer all.Done()
+			if err != nil {
+				t.Errorf("publish %s: %v", m.ID, err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			at[position] = m
+		})
+	}
+	all.Wait()
+	if len(at) != len(messages) {
+		t.Fatalf("%d messages have got %d positions", len(messages), len(at))
+	}
+	return at
+}
+
+// interopMessages are events of many objects, and one of each odd kind.
+func interopMessages(t *testing.T, version int, last map[event.Key]uint64) []*event.Message {
+	t.Helper()
+	var messages []*event.Message
+	for i := range 60 {
+		o := publishtest.Object{Name: fmt.Sprintf("object-%d", i), Version: version, Data: strings.Repeat("é <b> & 🙂 ", 2*i)}
+		o.Deleted = i%10 == 0 && version == 3
+		messages = append(messages, o.Message(t, last[o.Key()]))
+	}
+	odd := event.Resource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles", Kind: "ClusterRole"}
+	for _, name := range []string{"système:\"admin\" 100%\r\nce_id: x 🙂", "truncated", "gone"} {
+		c := event.Change{
+			Type: event.Updated, Cause: event.CauseReconcile, Key: odd.Key("", name), Resource: odd, Epoch: 2, Previous: "1",
+			Observed: time.Date(2026, 3, 4, 5, 6, 7, 890123456, time.FixedZone("CET", 3600)),
+			Object: &event.Object{
+				APIVersion: odd.APIVersion(), Kind: odd.Kind, Name: name, UID: "6f1b", ResourceVersion: fmt.Sprint(version),
+				Body: []byte(`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRole","metadata":{"uid":"6f1b"},"rules":[{"n":10000000000000000}]}`),
+			},
+			Truncated: name == "truncated",
+		}
+		if name == "gone" {
+			c.Type, c.Object.Body = event.Deleted, nil
+		}
+		m, err := event.Builder{Cluster: publishtest.Cluster}.Message(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Expected = last[m.Key]
+		messages = append(messages, m)
+	}
+	marker, err := event.Builder{Cluster: publishtest.Cluster}.Marker(event.SnapshotCompleted, publishtest.Resource, fmt.Sprint(version), 3, time.Unix(1, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(messages, marker)
+}
+
+// checkBatches looks whether there is what the test is about: batches with a producer, of
+// several records, compressed, with what was published and the writer's markers.
+func (p *publication) checkBatches(t *testing.T, codec recordbatch.Compression) {
+	t.Helper()
+	compressed, markers := 0, 0
+	for _, r := range p.records {
+		if r.ProducerID < 0 {
+			t.Errorf("offset %d of partition %d has no producer", r.Offset, r.Partition)
+		}
+		if r.Attrs.CompressionType() == uint8(codec) {
+			compressed++
+		}
+		m := p.at[position(int(r.Partition), r.Offset)]
+		if m == nil {
+			markers++
+			continue
+		}
+		got, err := decode(recordOf(r))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := gocmp.Diff(interopAttributes(m), interopAttributes(got)); diff != "" || string(r.Key) != m.Attribute("partitionkey") {
+			t.Errorf("%s has key %q and attributes (-published +read):\n%s", m.ID, r.Key, diff)
+		}
+	}
+	if len(p.records) != len(p.at)+markers || markers != 3 || compressed < len(p.at) {
+		t.Errorf("%d records, %d of which with compression %s and %d markers; %d were published", len(p.records), compressed, codec, markers, len(p.at))
+	}
+}
+
+// checkSDK reads the topic with the SDK's receiver.
+func (p *publication) checkSDK(t *testing.T, addr string) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	config := sarama.NewConfig()
+	config.Version = sarama.V3_6_0_0
+	config.Consumer.Offsets.Initial = sarama.OffsetOldest
+	consumer, err := kafkasarama.NewConsumer([]string{addr}, config, p.topic, p.topic)
+	if err != nil {
+		t.Fatal(err)
+	}
+	opened, opening := make(chan error, 1), context.WithoutCancel(ctx)
+	opening, stop := context.WithCancel(opening)
+	go func() { opened <- consumer.OpenInbound(opening) }()
+	byKey := map[string][]*cloudevents.Event{}
+	for n := range p.records {
+		message, err := consumer.Receive(ctx)
+		if err != nil {
+			t.Fatalf("after %d of %d records: %v", n, len(p.records), err)
+		}
+		e, err := cebinding.ToEvent(ctx, message)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := message.Finish(nil); err != nil {
+			t.Fatal(err)
+		}
+		key := fmt.Sprint(e.Extensions()["partitionkey"])
+		byKey[key] = append(byKey[key], e)
+	}
+	stop()
+	if err := <-opened; err != nil {
+		t.Error(err)
+	}
+	if err := consumer.Close(ctx); err != nil {
+		t.Error(err)
+	}
+	for _, r := range p.records {
+		events := byKey[string(r.Key)]
+		if len(events) == 0 {
+			t.Fatalf("offset %d of partition %d: there is no further event with key %s", r.Offset, r.Partition, r.Key)
+		}
+		e := events[0]
+		byKey[string(r.Key)] = events[1:]
+		for _, name := range []string{"kafkaoffset", "kafkapartition", "kafkatopic"} { // the SDK's own
+			e.SetExtension(name, nil)
+		}
+		if err := e.Validate(); err != nil {
+			t.Errorf("%s: %v", e.ID(), err)
+		}
+		p.checkEvent(t, r, sdkAttributes(t, e), e.Data())
+	}
+}
+
+// checkEvent compares what a CloudEvents SDK has read with what the record is.
+func (p *publication) checkEvent(t *testing.T, r *kgo.Record, attributes map[string]string, data []byte) {
+	t.Helper()
+	want := p.at[position(int(r.Partition), r.Offset)]
+	if want == nil { // the writer's marker
+		var err error
+		if want, err = decode(recordOf(r)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if diff := gocmp.Diff(interopAttributes(want), attributes); diff != "" {
+		t.Errorf("%s: attributes (-want +got):\n%s", want.ID, diff)
+	}
+	wantData, gotData := string(want.Data), string(data)
+	if p.mode == Structured { // it is read and written again
+		wantData, gotData = canonicalJSON(t, want.Data), canonicalJSON(t, data)
+	}
+	if gotData != wantData {
+		t.Errorf("%s: data is %s, want %s", want.ID, data, want.Data)
+	}
+}
+
+// checkRecords compares what a plain consumer has read with what another one has.
+func (p *publication) checkRecords(t *testing.T, got []javaRecord) {
+	t.Helper()
+	if len(got) != len(p.records) {
+		t.Fatalf("read %d records, want %d", len(got), len(p.records))
+	}
+	for i, g := range byPartition(got, javaRecord.partition) {
+		r := p.records[i]
+		want := javaRecord{
+			Reader: g.Reader, Topic: p.topic, Partition: r.Partition, Offset: r.Offset, Timestamp: r.Timestamp.UnixMilli(), Key: r.Key, Value: r.Value,
+		}
+		for _, h := range r.Headers {
+			want.Headers = append(want.Headers, javaHeader(h))
+		}
+		if !reflect.DeepEqual(want, g) {
+			t.Fatalf("record (-want +got):\n%s", gocmp.Diff(want, g))
+		}
+	}
+}
+
+// checkEvents compares what the SDK's deserializer has read with what was published.
+func (p *publication) checkEvents(t *testing.T, got []javaRecord) {
+	t.Helper()
+	if len(got) != len(p.records) {
+		t.Fatalf("read %d events, want %d", len(got), len(p.records))
+	}
+	for i, r := range byPartition(got, javaRecord.partition) {
+		if r.Partition != p.records[i].Partition || r.Offset != p.records[i].Offset {
+			t.Fatalf("read offset %d of partition %d, want %d of %d", r.Offset, r.Partition, p.records[i].Offset, p.records[i].Partition)
+		}
+		p.checkEvent(t, p.records[i], r.Attributes, r.Value)
+	}
+}
+
+// byPartition sorts records, but for those of one partition.
+func byPartition[R any](records []R, partition func(R) int32) []R {
+	return slices.SortedStableFunc(slices.Values(records), func(a, b R) int { return cmp.Compare(partition(a), partition(b)) })
+}
+
+func interopAttributes(m *event.Message) map[string]string {
+	attributes := map[string]string{}
+	for _, a := range m.Attributes {
+		attributes[a.Name] = a.Value
+	}
+	return attributes
+}
+
+// canonicalJSON is JSON with its members sorted, and the numbers as they are.
+func canonicalJSON(t *testing.T, b []byte) string {
+	t.Helper()
+	var v any
+	decoder := json.NewDecoder(strings.NewReader(string(b)))
+	decoder.UseNumber()
+	if err := decoder.Decode(&v); err != nil {
+		t.Fatal(err)
+	}
+	sorted, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(sorted)
+}
+
+// sdkAttributes is all that the SDK knows of an event, as strings.
+func sdkAttributes(t *testing.T, e *cloudevents.Event) map[string]string {
+	t.Helper()
+	attributes := map[string]string{
+		"id": e.ID(), "source": e.Source(), "specversion": e.SpecVersion(), "type": e.Type(),
+		"subject": e.Subject(), "time": types.FormatTime(e.Time()), "datacontenttype": e.DataContentType(),
+	}
+	for name, value := range e.Extensions() {
+		text, err := types.Format(value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		attributes[name] = text
+	}
+	return attributes
+}

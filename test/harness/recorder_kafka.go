@@ -1,0 +1,277 @@
+package harness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// KafkaRecorder reads every record of a topic, with franz-go, which the forwarder does
+// not use. A topic that is deleted and made anew is read from its start.
+type KafkaRecorder struct {
+	client *kgo.Client // for requests
+	topic  string
+	opts   []kgo.Opt
+	cancel context.CancelFunc
+	done   chan struct{}
+
+	// Only run touches these.
+	consumer *kgo.Client // of the topic's present life, nil before the first
+	lives    int
+
+	mu      sync.Mutex
+	id      [16]byte // of the topic that is read
+	next    []int64  // by partition, the offset after the last that was read
+	all     []Received
+	missed  bool
+	foreign error
+}
+
+// RecordKafka begins to read a topic, which need not exist yet. Close ends it.
+func RecordKafka(address, topic string) (*KafkaRecorder, error) {
+	opts := []kgo.Opt{
+		kgo.SeedBrokers(address), kgo.FetchMaxWait(100 * time.Millisecond), kgo.MetadataMinAge(50 * time.Millisecond),
+		kgo.RetryBackoffFn(func(int) time.Duration { return poll }), kgo.RequestTimeoutOverhead(requestTimeout),
+		kgo.DialTimeout(requestTimeout), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.DisableFetchSessions(),
+	}
+	client, err := kgo.NewClient(opts...)
+	if err != nil {
+		return nil, fmt.Errorf("record %s: %w", topic, err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	r := &KafkaRecorder{client: client, topic: topic, opts: opts, cancel: cancel, done: make(chan struct{})}
+	go r.run(ctx)
+	return r, nil
+}
+
+// Close is [Recorder]'s.
+func (r *KafkaRecorder) Close() {
+	r.cancel()
+	<-r.done
+	r.client.Close()
+}
+
+func (r *KafkaRecorder) run(ctx context.Context) {
+	defer close(r.done)
+	defer func() {
+		if r.consumer != nil {
+			r.consumer.Close()
+		}
+	}()
+	ticker := time.NewTicker(poll)
+	defer ticker.Stop()
+	for ctx.Err() == nil {
+		r.renew(ctx)
+		if r.consumer != nil {
+			r.step(ctx)
+		}
+		select {
+		case <-ctx.Done():
+		case <-ticker.C:
+		}
+	}
+}
+
+// ErrNoTopic is that there is no such topic now.
+var ErrNoTopic = errors.New("there is no such topic")
+
+// Partitions gives the number of a topic's partitions.
+func (r *KafkaRecorder) Partitions(ctx context.Context, topic string) (int, error) {
+	_, partitions, err := r.look(ctx, topic)
+	return partitions, err
+}
+
+// look asks for a topic's id and the number of its partitions.
+func (r *KafkaRecorder) look(ctx context.Context, name string) (id [16]byte, partitions int, err error) {
+	request := kmsg.NewPtrMetadataRequest()
+	topic := kmsg.NewMetadataRequestTopic()
+	topic.Topic = kmsg.StringPtr(name)
+	request.Topics = append(request.Topics, topic)
+	response, err := request.RequestWith(ctx, r.client)
+	if err != nil {
+		return id, 0, err
+	}
+	if len(response.Topics) != 1 {
+		return id, 0, ErrNoTopic
+	}
+	t := response.Topics[0]
+	if err := kerr.ErrorForCode(t.ErrorCode); errors.Is(err, kerr.UnknownTopicOrPartition) {
+		return id, 0, ErrNoTopic
+	} else if err != nil {
+		return id, 0, err
+	}
+	return t.TopicID, len(t.Partitions), nil
+}
+
+// renew begins to read a topic that is there, if it is another than before.
+func (r *KafkaRecorder) renew(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	id, partitions, err := r.look(ctx, r.topic)
+	if err != nil || r.consumer != nil && id == r.id && partitions == len(r.next) {
+		return
+	}
+	from := map[int32]kgo.Offset{}
+	next := make([]int64, partitions)
+	if r.consumer != nil && id == r.id {
+		copy(next, r.next) // it has got more partitions
+	} else {
+		r.lives++
+	}
+	for p, offset := range next {
+		from[int32(p)] = kgo.NewOffset().At(offset)
+	}
+	if r.consumer != nil {
+		r.consumer.Close()
+	}
+	r.consumer, err = kgo.NewClient(append(r.opts, kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{r.topic: from}))...)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.foreign = errors.Join(r.foreign, err)
+	r.id, r.next = id, next
+}
+
+// step reads what there is.
+func (r *KafkaRecorder) step(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, poll)
+	defer cancel()
+	fetches := r.consumer.PollFetches(ctx)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	fetches.EachRecord(func(record *kgo.Record) {
+		p := int(record.Partition)
+		if record.Offset < r.next[p] {
+			return
+		}
+		received, err := newRecord(record, r.lives)
+		r.missed = r.missed || record.Offset != r.next[p]
+		r.next[p] = record.Offset + 1
+		r.all = append(r.all, received)
+		if r.foreign == nil {
+			r.foreign = err
+		}
+	})
+}
+
+func newRecord(record *kgo.Record, life int) (Received, error) {
+	r := Received{
+		Subject: string(record.Key), Place: Place{life, int(record.Partition), uint64(record.Offset)}, Body: record.Value,
+		Producer: Producer{record.ProducerID + 1, int64(record.ProducerEpoch)},
+	}
+	if r.Producer.ID == 0 {
+		r.Producer = Producer{}
+	}
+	if r.Body == nil {
+		return r, nil
+	}
+	var headers []header
+	for _, h := range record.Headers {
+		headers = append(headers, header{h.Key, string(h.Value)})
+	}
+	err := r.read(headers, "ce_", func(value string) (string, error) { return value, nil })
+	return r, err
+}
+
+// offsets asks for the first or the last offsets of the partitions.
+func (r *KafkaRecorder) offsets(ctx context.Context, timestamp int64, partitions int) ([]int64, error) {
+	request := kmsg.NewPtrListOffsetsRequest()
+	topic := kmsg.NewListOffsetsRequestTopic()
+	topic.Topic = r.topic
+	for p := range partitions {
+		of := kmsg.NewListOffsetsRequestTopicPartition()
+		of.Partition, of.Timestamp = int32(p), timestamp
+		topic.Partitions = append(topic.Partitions, of)
+	}
+	request.Topics = append(request.Topics, topic)
+	response, err := request.RequestWith(ctx, r.client)
+	if err != nil {
+		return nil, err
+	}
+	offsets := make([]int64, partitions)
+	for _, t := range response.Topics {
+		for _, p := range t.Partitions {
+			if err := kerr.ErrorForCode(p.ErrorCode); err != nil {
+				return nil, err
+			}
+			offsets[p.Partition] = p.Offset
+		}
+	}
+	return offsets, nil
+}
+
+// What ListOffsets takes for a time.
+const (
+	earliest = -2
+	latest   = -1
+)
+
+// Ends gives the offset after the last record of each partition.
+func (r *KafkaRecorder) Ends(ctx context.Context) (id [16]byte, ends []int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	id, partitions, err := r.look(ctx, r.topic)
+	if err != nil {
+		return id, nil, err
+	}
+	ends, err = r.offsets(ctx, latest, partitions)
+	return id, ends, err
+}
+
+// Stored is [Recorder]'s.
+func (r *KafkaRecorder) Stored(ctx context.Context) (uint64, error) {
+	_, ends, err := r.Ends(ctx)
+	sum := uint64(0)
+	for _, end := range ends {
+		sum += uint64(end)
+	}
+	return sum, err
+}
+
+// CatchUp is [Recorder]'s.
+func (r *KafkaRecorder) CatchUp(ctx context.Context, limit time.Duration) error {
+	return Eventually(ctx, limit, "everything in the topic has been read", func(ctx context.Context) error {
+		id, ends, err := r.Ends(ctx)
+		if err != nil {
+			return err
+		}
+		asking, cancel := context.WithTimeout(ctx, requestTimeout)
+		defer cancel()
+		starts, err := r.offsets(asking, earliest, len(ends))
+		if err != nil {
+			return err
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if id != r.id || len(r.next) != len(ends) {
+			return errors.New("it is another topic than the one that is read")
+		}
+		for p, end := range ends {
+			if max(r.next[p], starts[p]) < end {
+				return fmt.Errorf("at %d of %d in partition %d", r.next[p], end, p)
+			}
+		}
+		return nil
+	})
+}
+
+// All is [Recorder]'s.
+func (r *KafkaRecorder) All() (all []Received, missed bool, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.foreign != nil {
+		return nil, false, r.foreign
+	}
+	return append([]Received(nil), r.all...), r.missed, nil
+}
+
+// Do sends a request of a test that wants to do more.
+func (r *KafkaRecorder) Do(ctx context.Context, request kmsg.Request) (kmsg.Response, error) {
+	return r.client.Request(ctx, request)
+}

@@ -1,0 +1,133 @@
+package torture
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+const (
+	kafkaTwice = "two forwarders take over from each other"
+	kafkaStale = "a forwarder wakes up after another took over"
+)
+
+// kafkaKinds are those of a Kafka broker.
+var kafkaKinds = []kind{
+	like("killed with a key taken"),
+	like("NATS killed and started").called("Kafka killed and started"),
+	like("API server killed and started"),
+
+	like("killed before a publish"),
+	like("NATS frozen").called("Kafka frozen"),
+	like("watch expired (etcd compacted)"),
+
+	like("killed before an acknowledgement"),
+	like("NATS's answers cut off").called("Kafka's answers cut off"),
+	{
+		// While the two fence each other, what one of them learned of the cluster last
+		// the other need not know: see othersRefresh.
+		name: kafkaTwice, uses: []string{another}, alone: []string{kafkaStale}, felt: fencedOff,
+		add: func(g *generator, from, to int) {
+			s := &g.plan.settings
+			s.kafka.idempotent, s.refresh = true, othersRefresh
+			ends := act{do: stop, node: g.IntN(2)}
+			g.plan.survivor = 1 - ends.node
+			second := act{do: start, node: 1}
+			if points := []string{"key-taken", "before-publish", "after-publish", "after-ack", "before-record", "taking-over"}; g.IntN(2) == 0 {
+				second.arg = fmt.Sprintf("%s:%d", points[g.IntN(len(points))], 1+g.IntN(20))
+			}
+			g.during(from, to, second, act{do: awaitLog, node: 1, arg: synced}, ends)
+		},
+	},
+
+	like("killed after an acknowledgement"),
+	like("connection to NATS broken").called("connection to Kafka broken"),
+	like("etcd killed and started"),
+
+	like("killed while it loads the checkpoint"),
+	{
+		name: "event topic deleted", uses: []string{theBus, theForwarder, another}, felt: "topic created",
+		add: func(g *generator, from, to int) { g.deleted(from, to, topicName) },
+	},
+	like("API server frozen"),
+
+	like("killed in the first sync"),
+	{
+		name: "records deleted", uses: []string{theBus, theForwarder, another},
+		add: func(g *generator, from, to int) {
+			g.plan.settings.refresh = time.Second
+			g.plan.settings.kafka.keepAll()
+			g.during(from, to, act{do: lose, n: []int{1, 3, 6, 1000}[g.IntN(4)]})
+		},
+	},
+	like("connection to the API server broken"),
+
+	killedAt("before-record", "killed before the checkpoint's record", 30),
+	{
+		name: "checkpoint topic deleted", uses: []string{theBus, theForwarder, another}, felt: "topic created",
+		add: func(g *generator, from, to int) { g.deleted(from, to, checkpointName) },
+	},
+	like("killed while it drains"),
+
+	killedAt("taking-over", "killed while it takes over", 6),
+	like(purged).with(kafkaTwice, kafkaStale),
+	like(crdRemoved),
+
+	{
+		// It must write nothing: the broker refuses it.
+		name: kafkaStale, uses: []string{theForwarder, another}, felt: fencedOff,
+		add: func(g *generator, from, to int) {
+			s := &g.plan.settings
+			s.kafka.idempotent, s.kafka.returns, s.refresh = true, 0, othersRefresh
+			g.plan.survivor = 1
+			g.during(from, to, act{do: freeze}, act{do: start, node: 1}, act{do: awaitLog, node: 1, arg: synced}, act{do: thaw})
+		},
+	},
+	like(nsRemoved),
+	like(restored),
+
+	like(beforeOne).with(kafkaTwice, kafkaStale),
+	like("reading is forbidden"),
+	like("killed at any time"),
+
+	{
+		name: "both topics deleted", uses: []string{theBus, theForwarder, another}, felt: "topic created",
+		add: func(g *generator, from, to int) { g.deleted(from, to, checkpointName+","+topicName) },
+	},
+	{
+		// The next session finds them, and the one after that what it has made of them.
+		// Over how many partitions keys are spread is in the checkpoint topic alone.
+		name: "partitions added", uses: []string{theBus, theForwarder, another}, alone: []string{"checkpoint topic deleted"},
+		add: func(g *generator, from, to int) {
+			topics := []string{topicName, checkpointName, topicName + "," + checkpointName}[g.IntN(3)]
+			g.during(from, to, act{do: addPartitions, arg: topics}, act{do: killNow}, act{do: awaitLog, arg: synced}, act{do: killNow})
+		},
+	},
+}
+
+// deleted deletes topics under a forwarder that runs, that stands still or that is
+// down.
+func (g *generator) deleted(from, to int, topics string) {
+	is := act{do: deleteTopic, arg: topics}
+	g.during(from, to, [][]act{{is}, {is}, {{do: freeze}, is, {do: thaw}}, {{do: stop}, is, {do: start}}}[g.IntN(4)]...)
+}
+
+// like is a kind of fault of NATS, or one that has nothing to do with the bus.
+func like(name string) kind {
+	n := slices.IndexFunc(natsKinds, func(k kind) bool { return k.name == name })
+	k := natsKinds[n]
+	k.alone = slices.DeleteFunc(slices.Clone(k.alone), func(name string) bool { return name == stale || name == twice })
+	return k
+}
+
+// called gives a kind another name.
+func (k kind) called(name string) kind {
+	k.name = name
+	return k
+}
+
+// with adds kinds that it does not go with.
+func (k kind) with(others ...string) kind {
+	k.alone = slices.Concat(k.alone, others)
+	return k
+}

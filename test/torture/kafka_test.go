@@ -1,0 +1,264 @@
+package torture
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/kuberelay/kuberelay/internal/kafkabroker"
+	"github.com/kuberelay/kuberelay/internal/publish/faultproxy"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
+	kafkareader "github.com/kuberelay/kuberelay/internal/publish/kafka/reader"
+	"github.com/kuberelay/kuberelay/internal/verify"
+	"github.com/kuberelay/kuberelay/test/harness"
+)
+
+// The topics.
+const (
+	topicName      = "kuberelay"
+	checkpointName = topicName + ".checkpoint"
+)
+
+// kafkaSettings are those that only Kafka has.
+type kafkaSettings struct {
+	partitions  int
+	idempotent  bool
+	cleanup     string // the event topic's policy
+	tombstones  bool
+	compacting  bool // the checkpoint topic is compacted as often as the broker can
+	compression string
+	returns     int // how often a forwarder comes back after another took over
+}
+
+func (g *generator) kafkaSettings() kafkaSettings {
+	s := kafkaSettings{
+		partitions: []int{1, 2, 3, 3, 7}[g.IntN(5)], idempotent: g.IntN(6) > 0, tombstones: g.IntN(2) == 0, compacting: g.IntN(2) == 0,
+		compression: []string{"zstd", "zstd", "none", "lz4", "snappy", "gzip"}[g.IntN(6)], returns: g.IntN(3), cleanup: "compact",
+	}
+	if g.IntN(4) == 0 {
+		s.keepAll()
+	}
+	return s
+}
+
+// keepAll has the event topic not compacted. Only then Kafka lets records be deleted,
+// and tombstones are of no use.
+func (s *kafkaSettings) keepAll() { s.cleanup, s.tombstones = "delete", false }
+
+// kafkaAckTimeout is longer than that of NATS: to take over is several requests to a
+// busy broker, each of which has this long.
+const kafkaAckTimeout = time.Second
+
+// kafkaBus is a Kafka broker. Each forwarder reaches it by a listener of its own,
+// which tells clients to connect to the forwarder's proxy.
+type kafkaBus struct {
+	*harness.KafkaRecorder
+
+	world   *world
+	server  *kafkabroker.Broker
+	proxies []*faultproxy.Proxy
+}
+
+var _ bus = (*kafkaBus)(nil)
+
+func startKafka(t testing.TB, w *world) *kafkaBus {
+	b := &kafkaBus{world: w}
+	byTarget := map[string]*faultproxy.Proxy{}
+	var err error
+	b.server, err = kafkabroker.Start(t.Context(), kafkabroker.Options{
+		Listeners: []kafkabroker.Listener{kafkabroker.Proxied, kafkabroker.ProxiedToo},
+		Advertise: func(addr string) string {
+			if byTarget[addr] == nil {
+				byTarget[addr] = faultproxy.Start(t, addr)
+			}
+			return byTarget[addr].Addr()
+		},
+		Properties: map[string]string{
+			// What is compacted before it was recorded would be missed.
+			"log.cleaner.min.compaction.lag.ms": fmt.Sprint(time.Hour.Milliseconds()),
+			"log.cleaner.backoff.ms":            "100",
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the Kafka broker's log ends with:\n%s", b.server.LogTail(logLines))
+		}
+		if err := b.server.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, l := range []kafkabroker.Listener{kafkabroker.Proxied, kafkabroker.ProxiedToo} {
+		b.proxies = append(b.proxies, byTarget[b.server.AddrOf(l)])
+	}
+	if w.settings.kafka.compacting { // and has other partitions than the event topic
+		err = b.server.CreateTopic(t.Context(), checkpointName, max(1, w.settings.kafka.partitions/2), map[string]string{
+			"cleanup.policy": "compact", "segment.ms": "200", "segment.bytes": fmt.Sprint(1 << 20), "min.cleanable.dirty.ratio": "0.01",
+			"min.compaction.lag.ms": "0", "delete.retention.ms": "100",
+		})
+	}
+	if err == nil {
+		b.KafkaRecorder, err = harness.RecordKafka(b.server.Addr(), topicName)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.Close)
+	return b
+}
+
+func (b *kafkaBus) proxy(n int) *faultproxy.Proxy { return b.proxies[n] }
+
+func (b *kafkaBus) variables(n int) map[string]string {
+	s := b.world.settings
+	return map[string]string{
+		"KAFKA_BROKERS": b.proxies[n].Addr(), "KAFKA_ACK_TIMEOUT": kafkaAckTimeout.String(), "KAFKA_MAX_IN_FLIGHT": fmt.Sprint(s.inFlight),
+		"KAFKA_PARTITIONS": fmt.Sprint(s.kafka.partitions), "KAFKA_IDEMPOTENT": fmt.Sprint(s.kafka.idempotent),
+		"KAFKA_TOMBSTONES": fmt.Sprint(s.kafka.tombstones), "KAFKA_COMPRESSION": s.kafka.compression,
+		"KAFKA_CLEANUP_POLICY": s.kafka.cleanup,
+	}
+}
+
+func (b *kafkaBus) verified(o *verify.Options) {
+	o.Kafka = &kafkareader.Options{
+		Broker: broker.Options{Addrs: []string{b.server.Addr()}}, Topic: topicName, CheckpointTopic: checkpointName, Cluster: clusterName,
+	}
+	o.Repeats = !b.world.settings.kafka.idempotent
+}
+
+func (b *kafkaBus) kill() error                     { return b.server.Kill() }
+func (b *kafkaBus) start(ctx context.Context) error { return b.server.Start(ctx) }
+func (b *kafkaBus) freeze() error                   { return b.server.Freeze() }
+func (b *kafkaBus) thaw() error                     { return b.server.Thaw() }
+func (b *kafkaBus) mend(context.Context) error      { return nil }
+
+// execute is [bus]'s.
+func (b *kafkaBus) execute(ctx context.Context, a act) error {
+	do, ok := map[verb]func(context.Context, string) error{deleteTopic: b.deleteTopic, addPartitions: b.grow}[a.do]
+	if !ok {
+		return fmt.Errorf("unknown deed %q", a.do)
+	}
+	var all error
+	for topic := range strings.SplitSeq(a.arg, ",") {
+		all = errors.Join(all, do(ctx, topic))
+	}
+	return all
+}
+
+// deleteTopic deletes a topic. A forwarder that has only just begun may not have made
+// it yet.
+func (b *kafkaBus) deleteTopic(ctx context.Context, name string) error {
+	request := kmsg.NewPtrDeleteTopicsRequest()
+	topic := kmsg.NewDeleteTopicsRequestTopic()
+	topic.Topic = kmsg.StringPtr(name)
+	request.TopicNames, request.Topics = []string{name}, append(request.Topics, topic)
+	request.TimeoutMillis = int32(opTimeout.Milliseconds())
+	return b.ask(ctx, name, "is deleted", func(ctx context.Context) error {
+		response, err := b.Do(ctx, request)
+		if err != nil {
+			return err
+		}
+		for _, t := range response.(*kmsg.DeleteTopicsResponse).Topics {
+			err = errors.Join(err, kerr.ErrorForCode(t.ErrorCode))
+		}
+		return err
+	})
+}
+
+// grow adds two partitions to a topic.
+func (b *kafkaBus) grow(ctx context.Context, name string) error {
+	return b.ask(ctx, name, "has more partitions", func(ctx context.Context) error {
+		partitions, err := b.Partitions(ctx, name)
+		if err != nil {
+			return err
+		}
+		request := kmsg.NewPtrCreatePartitionsRequest()
+		topic := kmsg.NewCreatePartitionsRequestTopic()
+		topic.Topic, topic.Count = name, int32(partitions+2)
+		request.Topics = append(request.Topics, topic)
+		request.TimeoutMillis = int32(opTimeout.Milliseconds())
+		response, err := b.Do(ctx, request)
+		if err != nil {
+			return err
+		}
+		for _, t := range response.(*kmsg.CreatePartitionsResponse).Topics {
+			err = errors.Join(err, kerr.ErrorForCode(t.ErrorCode))
+		}
+		return err
+	})
+}
+
+// ask does something to a topic, if it is there soon.
+func (b *kafkaBus) ask(ctx context.Context, name, what string, do func(context.Context) error) error {
+	err := harness.Eventually(ctx, feltLimit, "the topic "+name+" "+what, do)
+	if errors.Is(err, kerr.UnknownTopicOrPartition) || errors.Is(err, harness.ErrNoTopic) {
+		return nil
+	}
+	return err
+}
+
+// lose is [bus]'s. What Kafka loses is the beginning of a partition: of the objects
+// whose last event is in it nothing is left.
+func (b *kafkaBus) lose(ctx context.Context, objects int) (lost []harness.Place, err error) {
+	all, _, err := b.All()
+	if err != nil {
+		return nil, err
+	}
+	last := map[string]harness.Place{} // of the objects of the topic's present life
+	life := 0
+	for _, m := range all {
+		if m.Life > life {
+			life = m.Life
+			clear(last)
+		}
+		if !isMarker(m) && !b.world.lost[m.Place] {
+			last[m.Subject] = m.Place
+		}
+	}
+	ends := map[int]uint64{} // by partition, where what is left begins
+	for _, subject := range slices.Sorted(maps.Keys(last)) {
+		if p := last[subject]; objects > 0 {
+			ends[p.Partition] = max(ends[p.Partition], p.Sequence+1)
+			objects--
+		}
+	}
+	for _, m := range all {
+		if p, ok := last[m.Subject]; ok && m.Life == life && p.Sequence < ends[p.Partition] {
+			lost = append(lost, m.Place)
+		}
+	}
+	return lost, b.deleteRecords(ctx, ends)
+}
+
+func (b *kafkaBus) deleteRecords(ctx context.Context, before map[int]uint64) error {
+	request := kmsg.NewPtrDeleteRecordsRequest()
+	topic := kmsg.NewDeleteRecordsRequestTopic()
+	topic.Topic = topicName
+	for p, offset := range before {
+		of := kmsg.NewDeleteRecordsRequestTopicPartition()
+		of.Partition, of.Offset = int32(p), int64(offset)
+		topic.Partitions = append(topic.Partitions, of)
+	}
+	request.Topics = append(request.Topics, topic)
+	request.TimeoutMillis = int32(opTimeout.Milliseconds())
+	response, err := b.Do(ctx, request)
+	if err != nil {
+		return err
+	}
+	for _, t := range response.(*kmsg.DeleteRecordsResponse).Topics {
+		for _, p := range t.Partitions {
+			err = errors.Join(err, kerr.ErrorForCode(p.ErrorCode))
+		}
+	}
+	return err
+}

@@ -1,0 +1,197 @@
+package torture
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kuberelay/kuberelay/internal/natsserver/natstest"
+	"github.com/kuberelay/kuberelay/internal/publish/faultproxy"
+	"github.com/kuberelay/kuberelay/internal/publish/nats"
+	"github.com/kuberelay/kuberelay/internal/verify"
+	"github.com/kuberelay/kuberelay/test/harness"
+)
+
+const streamName = "KUBERELAY"
+
+// natsBus is a NATS server as a process.
+type natsBus struct {
+	*harness.NATSRecorder
+
+	world   *world
+	server  *natstest.Process
+	proxies [2]*faultproxy.Proxy
+	full    bool
+}
+
+var _ bus = (*natsBus)(nil)
+
+func startNATS(t testing.TB, w *world) *natsBus {
+	b := &natsBus{world: w, server: natstest.StartProcess(t)}
+	for n := range b.proxies {
+		b.proxies[n] = faultproxy.Start(t, strings.TrimPrefix(b.server.URL, "nats://"))
+	}
+	var err error
+	if b.NATSRecorder, err = harness.RecordNATS(b.server.URL, streamName); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.Close)
+	return b
+}
+
+func (b *natsBus) proxy(n int) *faultproxy.Proxy { return b.proxies[n] }
+
+func (b *natsBus) variables(n int) map[string]string {
+	s := b.world.settings
+	return map[string]string{
+		"NATS_URL": "nats://" + b.proxies[n].Addr(), "NATS_ACK_TIMEOUT": ackTimeout.String(),
+		"NATS_HISTORY": fmt.Sprint(s.history), "NATS_MAX_IN_FLIGHT": fmt.Sprint(s.inFlight),
+	}
+}
+
+func (b *natsBus) verified(o *verify.Options) {
+	o.NATS = nats.Options{URLs: []string{b.server.URL}, Stream: streamName, Cluster: clusterName, History: b.world.settings.history}
+}
+
+func (b *natsBus) kill() error   { b.server.Kill(); return nil }
+func (b *natsBus) freeze() error { b.server.Freeze(); return nil }
+func (b *natsBus) thaw() error   { b.server.Thaw(); return nil }
+
+// execute is [bus]'s.
+func (b *natsBus) execute(ctx context.Context, a act) error {
+	switch a.do {
+	case busFull:
+		return b.fill(ctx)
+	case busRoom:
+		return b.unfill(ctx)
+	}
+	return fmt.Errorf("unknown deed %q", a.do)
+}
+
+func (b *natsBus) mend(ctx context.Context) error { return b.unfill(ctx) }
+
+// start starts the server after it was killed. Before the forwarders reach it, what
+// it shows is compared with what it had shown.
+func (b *natsBus) start(ctx context.Context) error {
+	if b.world.purges() {
+		for _, p := range b.proxies {
+			p.Refuse()
+			defer p.Pass()
+		}
+	}
+	b.server.Start()
+	if !b.world.purges() {
+		return nil
+	}
+	return harness.Eventually(ctx, limit, "the stream is looked at", b.lookBack)
+}
+
+// wentBack is that a stream shows an earlier message of a subject as its last than
+// it did before. NATS 2.15 does so after kill -9: messages that were pushed out by
+// the limit for each subject are back if the subject was purged since.
+type wentBack struct {
+	subject string
+	to      uint64 // the position of the message
+	from    uint64 // and of the stream's last then
+}
+
+// lookBack finds what has come back.
+func (b *natsBus) lookBack(ctx context.Context) error {
+	s, err := b.JetStream().Stream(ctx, streamName)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	info, err := s.Info(ctx, jetstream.WithSubjectFilter(">"))
+	if err != nil {
+		return err
+	}
+	all, _, err := b.All()
+	if err != nil {
+		return err
+	}
+	had := map[string]uint64{}
+	for _, m := range all {
+		had[m.Subject] = m.Sequence
+	}
+	var found []wentBack
+	for subject := range info.State.Subjects {
+		m, err := s.GetLastMsgForSubject(ctx, subject)
+		if err != nil {
+			return err
+		}
+		if m.Sequence < had[subject] {
+			found = append(found, wentBack{subject, m.Sequence, info.State.LastSeq})
+		}
+	}
+	b.world.wentBack = append(b.world.wentBack, found...)
+	return nil
+}
+
+// fill lets the stream take nothing more.
+func (b *natsBus) fill(ctx context.Context) error {
+	return b.editStream(ctx, func(s jetstream.StreamState, c *jetstream.StreamConfig) {
+		b.full = true
+		c.MaxMsgs = int64(max(s.Msgs, 1))
+	})
+}
+
+func (b *natsBus) unfill(ctx context.Context) error {
+	if !b.full {
+		return nil
+	}
+	return b.editStream(ctx, func(_ jetstream.StreamState, c *jetstream.StreamConfig) {
+		b.full = false
+		c.MaxMsgs = -1
+	})
+}
+
+func (b *natsBus) editStream(ctx context.Context, edit func(jetstream.StreamState, *jetstream.StreamConfig)) error {
+	return harness.Eventually(ctx, limit, "the stream is changed", func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, opTimeout)
+		defer cancel()
+		s, err := b.JetStream().Stream(ctx, streamName)
+		if err != nil {
+			return err
+		}
+		c := s.CachedInfo().Config
+		edit(s.CachedInfo().State, &c)
+		_, err = b.JetStream().UpdateStream(ctx, c)
+		return err
+	})
+}
+
+// lose is [bus]'s.
+func (b *natsBus) lose(ctx context.Context, objects int) (lost []harness.Place, err error) {
+	all, _, err := b.All()
+	if err != nil {
+		return nil, err
+	}
+	s, err := b.JetStream().Stream(ctx, streamName)
+	if err != nil {
+		return nil, err
+	}
+	seen := map[string]bool{}
+	for n := len(all) - 1; n >= 0 && objects > 0; n-- {
+		m := all[n]
+		if seen[m.Subject] || isMarker(m) || b.world.lost[m.Place] {
+			continue
+		}
+		seen[m.Subject] = true
+		if err := s.DeleteMsg(ctx, m.Sequence); err != nil {
+			if errors.Is(err, jetstream.ErrMsgNotFound) || errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful) {
+				continue // purged
+			}
+			return lost, err
+		}
+		lost = append(lost, m.Place)
+		objects--
+	}
+	return lost, nil
+}
