@@ -70,6 +70,11 @@ torture: ## Torture the forwarder with random faults (SEEDS=200, or SEED=17; SIN
 	@$(GO) run ./hack/binaries
 	SINK=$(or $(SINK),nats) SEEDS=$(SEEDS) SEED=$(SEED) $(GO) test ./test/torture -run '^TestTorture$$' -count 1 -v -timeout 0 $(if $(SEED),,-report $(CURDIR)/docs/reliability.md)
 
+LOSTACKS ?= 1000
+.PHONY: lostacks
+lostacks: ## Lose acknowledgements of Kafka at random moments (LOSTACKS=1000)
+	$(GO) test ./internal/publish/kafka -run '^TestLostAcknowledgements$$' -count 1 -v -timeout 0 -lostacks=$(LOSTACKS)
+
 .PHONY: outage
 outage: ## Measure a bus that is down under change (OUTAGE=10m)
 	$(GO) test -tags outage ./test/e2e -run '^TestLongOutage$$' -count 1 -v -timeout 0 -outage.for $(OUTAGE)

@@ -201,7 +201,7 @@ func (t *tailing) open(ctx context.Context, cfg config.Config) (readable, error)
 			return nil, err
 		}
 		cfg.NATS.URLs = []string{url}
-		t.status.hint = " (is a forwarder running on this machine? KUBERELAY_NATS_URL names another server)"
+		t.status.hint = builtInHint
 	}
 	t.status.source = "stream " + cfg.NATS.Stream
 	options := natsOptions(cfg, cfg.Event.ClusterName, nil, nil, nil)

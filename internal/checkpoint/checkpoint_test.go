@@ -185,7 +185,7 @@ func TestLost(t *testing.T) {
 	c.Put(key("lost"), at("2"))
 	c.Put(key("deleted"), deleted)
 	for _, want := range []int{1, 0} {
-		err := c.Load(t.Context(), sourceFunc(func(ctx context.Context, yield func(event.Key, event.Acked) error) error {
+		err := c.Load(t.Context(), sourceFunc(func(_ context.Context, yield func(event.Key, event.Acked) error) error {
 			c.Put(key("meanwhile"), at("4"))
 			return yield(key("kept"), at("1"))
 		}))

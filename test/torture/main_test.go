@@ -7,10 +7,11 @@
 // decide what several processes make of it on a busy machine, so a failing seed
 // is run again with the same plan, not with the same timing.
 //
-// What runs is real: etcd, API server and controller manager, a NATS server and
-// the forwarder as processes, the last built with the tag failpoints. Between the
-// forwarder and both servers are TCP proxies, which break what a test cannot ask
-// a server to break.
+// What runs is real: etcd, API server and controller manager, a NATS server or a
+// Kafka broker, and the forwarder as processes, the last built with the tag
+// failpoints. Between the forwarder and the servers are TCP proxies, which break what
+// a test cannot ask a server to break. The workload, the faults that have nothing to do
+// with the bus and the judgement are the same over every bus.
 package torture
 
 import (
