@@ -160,6 +160,8 @@ func (s *Set) versionAt(ctx context.Context, i *informer, c *change, version str
 		name += "," + o.FieldSelector
 	}
 	o.FieldSelector = name
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
 	list, err := resourceClient(s.config.Dynamic, sc).List(ctx, o)
 	if err != nil || len(list.Items) == 0 {
 		return "", err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,8 +23,13 @@ type Comparison struct {
 	Restored   bool
 }
 
-// readers is how many objects are asked for at once.
-const readers = 16
+// readers is how many objects are asked for at once, and readTimeout how long one may
+// take: an answer that is lost, as of an API server that stood still, would hold up all
+// comparisons until the connection is found dead.
+const (
+	readers     = 16
+	readTimeout = 10 * time.Second
+)
 
 // Reconcile compares what the bus shows of one resource with what is there, and
 // enqueues every key that differs. An object that no informer shows gets a
@@ -171,6 +177,8 @@ const (
 func (s *Set) read(ctx context.Context, d doubt, epoch uint16) (finding, error) {
 	sc := d.informer.scope
 	sc.namespace = d.key.Namespace
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
 	o, err := resourceClient(s.config.Dynamic, sc).Get(ctx, d.key.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err) && isOfObject(err):

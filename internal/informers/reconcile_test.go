@@ -7,10 +7,13 @@ import (
 	"maps"
 	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/kuberelay/kuberelay/internal/event"
@@ -288,4 +291,31 @@ func TestReconcileEndsWithItsContext(t *testing.T) {
 	if !errors.Is(err, context.Canceled) || describeDirty(b.dirty) != "nothing" {
 		t.Errorf("got error %v, remembered %q", err, describeDirty(b.dirty))
 	}
+}
+
+// silentCluster never answers.
+type silentCluster struct{ stubCluster }
+
+func (s silentCluster) Resource(schema.GroupVersionResource) dynamic.NamespaceableResourceInterface {
+	return s
+}
+func (s silentCluster) Namespace(string) dynamic.ResourceInterface { return s }
+
+func (s silentCluster) Get(ctx context.Context, _ string, _ metav1.GetOptions, _ ...string) (*unstructured.Unstructured, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// TestAReadWithoutAnAnswerEnds: it would hold up all comparisons. Seed 5 of the torture
+// suite froze the API server in the middle of one.
+func TestAReadWithoutAnAnswerEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, Config{Dynamic: silentCluster{}}, testResource)
+		b.sync()
+		began := time.Now()
+		_, err := b.Reconcile(t.Context(), testResource.GroupResource(), acked(map[event.Key]event.Acked{testKey: live("A", "5")}))
+		if !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > time.Minute { // of the bubble's clock
+			t.Errorf("got %v after %s", err, time.Since(began))
+		}
+	})
 }

@@ -37,6 +37,17 @@ func (x *index) begin(id identity, expected uint64) (last uint64, busy, ok bool)
 	return last, false, true
 }
 
+// beginMarker marks a marker as busy; it expects nothing.
+func (x *index) beginMarker(id identity) (ok bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.busy[id] {
+		return false
+	}
+	x.busy[id] = true
+	return true
+}
+
 // end ends what begin began: with the new position, or 0 for none.
 func (x *index) end(id identity, stored uint64) {
 	x.mu.Lock()

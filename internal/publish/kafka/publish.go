@@ -147,7 +147,12 @@ func (b *Bus) start(f *flight) {
 	}
 	s.outdate()
 	f.lane = f.t.lanes[binding.Partition(f.record.Key, f.t.spread)]
-	if !f.m.Marker {
+	if f.m.Marker {
+		if !s.index.beginMarker(f.id) {
+			b.finish(f, 0, notSent(errBusy)) // so that it is looked for before it is sent again
+			return
+		}
+	} else {
 		last, busy, ok := s.index.begin(f.id, f.m.Expected)
 		if busy {
 			b.finish(f, 0, notSent(errBusy))
@@ -167,9 +172,7 @@ func (b *Bus) start(f *flight) {
 // will not be asked again. Nobody may be waiting for it any more.
 func (b *Bus) answered(f *flight, offset int64, err error) {
 	if err != nil {
-		if !f.m.Marker {
-			f.s.index.end(f.id, 0)
-		}
+		f.s.index.end(f.id, 0)
 		b.finish(f, 0, failureOf(err))
 		return
 	}
@@ -183,7 +186,9 @@ func (b *Bus) answered(f *flight, offset int64, err error) {
 		f.s.setMarker(string(f.record.Key), e)
 	}
 	f.s.recorder.put(f.record.Key, e)
-	if !f.m.Marker {
+	if f.m.Marker {
+		f.s.index.end(f.id, 0) // the index is of objects
+	} else {
 		f.s.index.end(f.id, at)
 	}
 	b.finish(f, at, nil)
@@ -262,9 +267,7 @@ func (b *Bus) sweep(now time.Time) {
 			b.finish(f, 0, errTimeout)
 			continue
 		}
-		if !f.m.Marker {
-			f.s.index.end(f.id, 0)
-		}
+		f.s.index.end(f.id, 0)
 		b.finish(f, 0, notSent(errWaited))
 	}
 }

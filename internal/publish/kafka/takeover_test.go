@@ -646,3 +646,42 @@ func TestAWrongTopicIsRefused(t *testing.T) {
 		t.Errorf("got %v, want %v with the setting's name", err, ErrMisconfigured)
 	}
 }
+
+// TestAMarkerIsSentOnce: while one awaits its answer the next attempt at it is not sent.
+func TestAMarkerIsSentOnce(t *testing.T) {
+	w := newWriters(t, 1)
+	client, err := broker.New(w.opts.Broker)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	var mute atomic.Bool
+	w.opts.AckTimeout = 500 * time.Millisecond
+	w.opts.produce = func(ctx context.Context, topic string, partition int, batch []byte) (int64, error) {
+		base, err := client.Produce(ctx, topic, partition, batch)
+		if mute.Load() {
+			return 0, io.ErrUnexpectedEOF
+		}
+		return base, err
+	}
+	b := w.open()
+	m, err := event.Builder{Cluster: w.opts.Cluster}.Marker(event.SnapshotStarted, event.Resource{Version: "v1", Resource: "pods", Kind: "Pod"}, "session", 0, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	mute.Store(true)
+	if _, err := w.publish(b, m); err == nil || errors.Is(err, publish.ErrNotSent) {
+		t.Errorf("without an answer: got %v", err)
+	}
+	if _, err := w.publish(b, m); !errors.Is(err, publish.ErrNotSent) {
+		t.Errorf("while that may be stored: got %v, want %v", err, publish.ErrNotSent)
+	}
+	mute.Store(false)
+	await(t, "the marker is known", func() error {
+		if _, id, err := b.LastMarker(t.Context(), event.Resource{Resource: "pods"}.GroupResource()); id != m.ID || err != nil {
+			return fmt.Errorf("got %q, %w", id, err)
+		}
+		return nil
+	})
+	w.wantNoRepeat(1)
+}
