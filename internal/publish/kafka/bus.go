@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
@@ -82,10 +83,10 @@ const (
 func (b *Bus) supervise() {
 	previous, pause := recordbatch.Producer{ID: -1, Epoch: -1}, minRetry
 	for b.ctx.Err() == nil {
-		s, err := b.takeOver(b.ctx, previous)
+		s, producer, err := b.takeOver(b.ctx, previous)
+		previous = producer
 		if err == nil {
 			pause = minRetry
-			previous = s.producer
 			b.metrics.sessions.Inc()
 			b.set(s, nil)
 			b.log.Info("writing to Kafka", "topic", b.opts.Topic, "writer", b.opts.Writer, "producer", s.producer.ID, "epoch", s.producer.Epoch)
@@ -97,7 +98,10 @@ func (b *Bus) supervise() {
 		case b.ctx.Err() != nil:
 			return
 		case errors.Is(err, publish.ErrGone), broker.KindOf(err) == broker.Fenced:
-			err = fmt.Errorf("%w: %w%s", publish.ErrGone, err, b.whoWrites())
+			if !errors.Is(err, publish.ErrGone) {
+				err = fmt.Errorf("%w: %w", publish.ErrGone, err)
+			}
+			err = fmt.Errorf("another forwarder has taken over%s; run one with the same KUBERELAY_CLUSTER_NAME or KUBERELAY_KAFKA_TRANSACTIONAL_ID: %w", b.whoWrites(), err)
 			b.log.Error("another writer has taken over", "err", err)
 			b.set(nil, err)
 			return
@@ -139,10 +143,15 @@ func (b *Bus) watch(s *session) {
 		}
 		ctx, cancel := context.WithTimeout(s.ctx, min(b.opts.AckTimeout, lookLimit))
 		topic := s.topicOfTurn(turn)
-		_, err := b.client.Offsets(ctx, topic) // unlike a look at the topic, this asks the partitions' leaders
+		offsets, err := b.client.Offsets(ctx, topic) // unlike a look at the topic, this asks the partitions' leaders
+		if err == nil && topic == b.opts.CheckpointTopic && len(offsets.End) > 0 {
+			err = b.lookForAnother(ctx, s, offsets.End[0])
+		}
 		cancel()
 		switch {
 		case s.ctx.Err() != nil:
+		case errors.Is(err, publish.ErrGone):
+			s.end(err)
 		case errors.Is(err, broker.ErrNoTopic):
 			s.end(fmt.Errorf("%w: topic %q: %w", errWentBack, topic, err))
 		case err != nil:
@@ -151,6 +160,27 @@ func (b *Bus) watch(s *session) {
 			b.set(s, nil) // even if some partition fails: others go on
 		}
 	}
+}
+
+// lookForAnother tells with [publish.ErrGone] that another writer has taken over. One
+// that has nothing to write is not told by the brokers.
+func (b *Bus) lookForAnother(ctx context.Context, s *session, end int64) error {
+	if s.producer.ID < 0 || s.recorder.lanes[0].end() >= end {
+		return nil // all there is is ours
+	}
+	taken := false
+	writerKey := event.WriterPartitionKey(b.opts.Cluster, b.opts.CheckpointTopic, 0)
+	_, err := b.client.Read(ctx, b.opts.CheckpointTopic, 0, s.looked, end, func(r broker.Record) error {
+		taken = taken || string(r.Key) == writerKey
+		return nil
+	})
+	if taken {
+		return publish.ErrGone
+	}
+	if err == nil {
+		s.looked = end
+	}
+	return err
 }
 
 func (b *Bus) lookSoon() {

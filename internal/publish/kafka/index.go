@@ -66,6 +66,15 @@ func (x *index) remove(id identity) {
 	delete(x.last, id)
 }
 
+// found says what the bus holds of an object, unless it is known to hold something later.
+func (x *index) found(id identity, position uint64) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if !x.busy[id] && x.last[id] < position {
+		x.last[id] = position
+	}
+}
+
 // lost forgets an object's last event, unless there is another by now.
 func (x *index) lost(id identity, position uint64) {
 	x.mu.Lock()

@@ -168,10 +168,10 @@ func (l *lane) send(ctx context.Context, items []*item, batch *recordbatch.Batch
 			complete(items, 0, context.Cause(ctx))
 			return
 		}
-		l.trouble(l, err)
 		switch kind := broker.KindOf(err); {
 		case kind == broker.Retry, kind == broker.Denied && doubtful:
 			doubtful = true
+			l.trouble(l, err)
 			if failpoint.Bug("retry-anew") {
 				encoded, _ = batch.Encode(nil, l.codec, recordbatch.Producer{ID: -1, Epoch: -1}, recordbatch.NoSequence)
 			}

@@ -60,7 +60,7 @@ func (l *loading) run(ctx context.Context) error {
 	if err := l.check(ctx); err != nil {
 		return err
 	}
-	if err := l.s.recorder.flush(ctx); err != nil {
+	if err := l.s.flush(ctx); err != nil {
 		return err
 	}
 	offsets, err := l.b.client.Offsets(ctx, l.b.opts.CheckpointTopic)
@@ -130,9 +130,12 @@ func (l *loading) take(key []byte, e entry) error {
 		return nil
 	}
 	acked := e.acked()
-	start := l.start[e.Topic]
+	start, open := l.start[e.Topic]
 	switch {
 	case e == (entry{}):
+		acked = event.Acked{}
+	case l.start != nil && !open: // the topic is gone
+		l.s.index.lost(identify(key), e.position())
 		acked = event.Acked{}
 	case e.Partition < len(start) && e.Offset < start[e.Partition] && !failpoint.Bug("trust-lost-records"): // they were deleted
 		l.s.index.lost(identify(key), e.position())

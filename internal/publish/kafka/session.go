@@ -32,6 +32,7 @@ type session struct {
 
 	index    *index
 	recorder *recorder
+	looked   int64 // how far partition 0 of the checkpoint topic was searched for another writer's marker; only watch touches it
 
 	mu      sync.Mutex
 	topics  map[string]*topic // of events
@@ -227,7 +228,29 @@ func (s *session) create(ctx context.Context, name string) error {
 	if t.markers, err = s.mark(ctx, t.lanes); err != nil {
 		return err
 	}
-	return s.adopt(ctx, t, topicState{}, map[string]entry{})
+	loaded := map[string]entry{}
+	if err := s.adopt(ctx, t, topicState{}, loaded); err != nil {
+		return err
+	}
+	s.remember(loaded)
+	if err := s.flush(ctx); err != nil {
+		return err
+	}
+	t.open.Store(true)
+	return nil
+}
+
+// flushLimit is how long it may take until all is recorded: a topic may have gone.
+const flushLimit = 2 * time.Minute
+
+// flush blocks until all that was put before is recorded, or the session ends, or ctx.
+func (s *session) flush(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, flushLimit, fmt.Errorf("the checkpoint topic does not take its records: %w", context.DeadlineExceeded))
+	defer cancel()
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	defer context.AfterFunc(s.ctx, func() { end(context.Cause(s.ctx)) })()
+	return s.recorder.flush(ctx)
 }
 
 // errOf makes an error of why the session has ended.

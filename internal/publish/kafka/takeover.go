@@ -13,6 +13,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/failpoint"
 	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/binding"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 )
@@ -20,22 +21,25 @@ import (
 // takeOver makes this process the writer, in the four steps of the package's comment,
 // and finds out what is stored. Previous is the producer of the session before, which
 // makes the brokers refuse if another writer has taken over since; without an id it
-// takes over whoever writes.
-func (b *Bus) takeOver(ctx context.Context, previous recordbatch.Producer) (_ *session, err error) {
-	producer := recordbatch.Producer{ID: -1, Epoch: -1}
+// takes over whoever writes. The producer is to be the next one's previous, also after a
+// failure: its epoch may have been written with.
+func (b *Bus) takeOver(ctx context.Context, previous recordbatch.Producer) (_ *session, producer recordbatch.Producer, err error) {
+	producer = recordbatch.Producer{ID: -1, Epoch: -1}
 	if b.opts.Idempotent {
 		id := b.opts.TransactionalID
 		if failpoint.Bug("fence-nobody") {
 			id = b.opts.Writer
 		}
-		producer, err = b.client.InitProducerID(ctx, id, previous)
+		asking, cancel := context.WithTimeout(ctx, b.opts.AckTimeout) // so that Ready can say what is wrong
+		producer, err = b.client.InitProducerID(asking, id, previous)
+		cancel()
 		switch {
 		case err != nil && previous.ID >= 0 && broker.KindOf(err) == broker.OutOfOrder:
 			// The brokers do not know our producer any more, so nobody can say who has
 			// taken over since.
-			return nil, fmt.Errorf("%w: take over as the writer again: %w", publish.ErrGone, err)
+			return nil, previous, fmt.Errorf("%w: take over as the writer again: %w", publish.ErrGone, err)
 		case err != nil:
-			return nil, fmt.Errorf("take over as the writer: %w", err)
+			return nil, previous, fmt.Errorf("take over as the writer: %w", err)
 		}
 	}
 	s := newSession(b, producer)
@@ -45,9 +49,11 @@ func (b *Bus) takeOver(ctx context.Context, previous recordbatch.Producer) (_ *s
 			s.wait()
 		}
 	}()
-	checkpoint, err := b.ensure(ctx, b.opts.CheckpointTopic)
+	asking, cancel := context.WithTimeout(ctx, 3*b.opts.AckTimeout)
+	defer cancel()
+	checkpoint, err := b.ensure(asking, b.opts.CheckpointTopic)
 	if err != nil {
-		return nil, err
+		return nil, producer, err
 	}
 	s.recorder = &recorder{
 		cluster: b.opts.Cluster, spread: checkpoint.Partitions, room: 4 * b.opts.MaxInFlight, fail: s.end, counts: make([]recorded, checkpoint.Partitions),
@@ -55,20 +61,21 @@ func (b *Bus) takeOver(ctx context.Context, previous recordbatch.Producer) (_ *s
 	for p := range checkpoint.Partitions {
 		s.recorder.lanes = append(s.recorder.lanes, s.newLane(checkpoint.Name, p, nil))
 	}
-	topics, err := b.eventTopics(ctx)
+	topics, err := b.eventTopics(asking)
 	if err != nil {
-		return nil, err
+		return nil, producer, err
 	}
 	for _, t := range topics {
 		s.addTopic(t.Name, t.Partitions)
 	}
-	fences, err := s.fence(ctx)
+	fences, err := s.fence(asking)
 	if err != nil {
-		return nil, err
+		return nil, producer, err
 	}
+	s.looked = fences[0] + 1
 	states, loaded, err := s.readCheckpoint(ctx, fences)
 	if err != nil {
-		return nil, err
+		return nil, producer, err
 	}
 	for _, state := range states {
 		if state.Records > 0 {
@@ -77,11 +84,24 @@ func (b *Bus) takeOver(ctx context.Context, previous recordbatch.Producer) (_ *s
 	}
 	for _, t := range s.topics {
 		if err := s.adopt(ctx, t, states[t.name], loaded); err != nil {
-			return nil, err
+			return nil, producer, err
+		}
+	}
+	for key, e := range loaded {
+		if s.topics[e.Topic] == nil { // it was deleted, with all that was in it
+			delete(loaded, key)
+			s.recorder.forget([]byte(key), e.Partition)
 		}
 	}
 	s.remember(loaded)
-	return s, nil
+	s.loaded = loaded
+	if err := s.flush(ctx); err != nil {
+		return nil, producer, err
+	}
+	for _, t := range s.topics {
+		t.open.Store(true)
+	}
+	return s, producer, nil
 }
 
 // fence puts the session's markers into all partitions there are, and gives those of
@@ -210,10 +230,12 @@ func (s *session) adopt(ctx context.Context, t *topic, state topicState, loaded 
 	if err := s.catchUp(ctx, t, known, loaded, lost); err != nil {
 		return err
 	}
+	if state.Partitions == 0 {
+		t.spread = spreadOf(t, loaded)
+	}
 	s.recorder.state(topicState{
 		Topic: t.name, Partitions: t.spread, Records: s.recorder.spread, Markers: t.markers, Session: s.id, Writer: s.b.opts.Writer,
 	})
-	t.open.Store(true)
 	return nil
 }
 
@@ -280,22 +302,37 @@ func (s *session) catchUp(ctx context.Context, t *topic, known []int64, loaded m
 			}
 		}
 	}
-	recording, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	defer context.AfterFunc(s.ctx, func() { cancel(context.Cause(s.ctx)) })()
-	return s.recorder.flush(recording)
+	return s.flush(ctx)
 }
 
 // remember takes over what is known to be stored.
 func (s *session) remember(loaded map[string]entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.loaded = loaded
 	for key, e := range loaded {
 		if e.Type != "" {
 			s.markers[key] = e
 		} else {
-			s.index.last[identify([]byte(key))] = e.position()
+			s.index.found(identify([]byte(key)), e.position())
 		}
 	}
+}
+
+// spreadOf finds out how many partitions the keys of a topic are spread over, where no
+// record says so: the highest number by which each is where it is.
+func spreadOf(t *topic, loaded map[string]entry) int {
+	spread := len(t.lanes)
+	for n := spread; n > 0; n-- {
+		fits := true
+		for key, e := range loaded {
+			if e.Topic == t.name && binding.Partition([]byte(key), n) != e.Partition {
+				fits = false
+				break
+			}
+		}
+		if fits {
+			return n
+		}
+	}
+	return spread
 }

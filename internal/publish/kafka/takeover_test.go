@@ -685,3 +685,29 @@ func TestAMarkerIsSentOnce(t *testing.T) {
 	})
 	w.wantNoRepeat(1)
 }
+
+// TestAnIdleWriterIsToldToo: it has nothing to write, so no broker refuses it anything.
+func TestAnIdleWriterIsToldToo(t *testing.T) {
+	w := newWriters(t, 2)
+	stale := w.open()
+	w.open()
+	await(t, "the idle writer is gone", func() error {
+		if err := stale.Ready(); !errors.Is(err, publish.ErrGone) {
+			return fmt.Errorf("it says %w", err)
+		}
+		return nil
+	})
+}
+
+// TestWhyThereIsNoBroker is said, not only that there is none.
+func TestWhyThereIsNoBroker(t *testing.T) {
+	o := testOptions("127.0.0.1:1")
+	o.AckTimeout = 500 * time.Millisecond
+	b := openBus(t, o)
+	await(t, "the reason", func() error {
+		if err := b.Ready(); err == nil || !strings.Contains(err.Error(), "127.0.0.1:1") || !strings.Contains(err.Error(), "refused") {
+			return fmt.Errorf("it says %w", err)
+		}
+		return nil
+	})
+}
