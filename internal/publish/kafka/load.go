@@ -57,6 +57,8 @@ type loading struct {
 }
 
 func (l *loading) run(ctx context.Context) error {
+	ctx, release := l.s.bound(ctx) // what it waits for may never come then
+	defer release()
 	if err := l.check(ctx); err != nil {
 		return err
 	}

@@ -247,10 +247,16 @@ const flushLimit = 2 * time.Minute
 func (s *session) flush(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, flushLimit, fmt.Errorf("the checkpoint topic does not take its records: %w", context.DeadlineExceeded))
 	defer cancel()
-	ctx, end := context.WithCancelCause(ctx)
-	defer end(nil)
-	defer context.AfterFunc(s.ctx, func() { end(context.Cause(s.ctx)) })()
+	ctx, release := s.bound(ctx)
+	defer release()
 	return s.recorder.flush(ctx)
+}
+
+// bound gives a context that ends with the session too.
+func (s *session) bound(ctx context.Context) (_ context.Context, release func()) {
+	ctx, end := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(s.ctx, func() { end(context.Cause(s.ctx)) })
+	return ctx, func() { stop(); end(nil) }
 }
 
 // errOf makes an error of why the session has ended.

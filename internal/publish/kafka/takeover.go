@@ -30,7 +30,7 @@ func (b *Bus) takeOver(ctx context.Context, previous recordbatch.Producer) (_ *s
 		if failpoint.Bug("fence-nobody") {
 			id = b.opts.Writer
 		}
-		asking, cancel := context.WithTimeout(ctx, b.opts.AckTimeout) // so that Ready can say what is wrong
+		asking, cancel := context.WithTimeout(ctx, min(b.opts.AckTimeout, lookLimit)) // so that Ready can say what is wrong
 		producer, err = b.client.InitProducerID(asking, id, previous)
 		cancel()
 		switch {
