@@ -1,0 +1,204 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync/atomic"
+	"testing"
+
+	kafkago "github.com/segmentio/kafka-go"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
+)
+
+// hooked makes writers whose batches go through a function of the test.
+func hooked(t *testing.T, hook func(topic string) error) *writers {
+	t.Helper()
+	w := newWriters(t, 1)
+	client, err := broker.New(w.opts.Broker)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close() })
+	w.opts.produce = func(ctx context.Context, topic string, partition int, batch []byte) (int64, error) {
+		if err := hook(topic); err != nil {
+			return 0, err
+		}
+		return client.Produce(ctx, topic, partition, batch)
+	}
+	return w
+}
+
+// TestATakeOverThatFails has written with its epoch. The next one must not write with
+// it too: its records would be taken for those that are there already.
+func TestATakeOverThatFails(t *testing.T) {
+	var denied atomic.Bool
+	var attempts atomic.Int32
+	var topic string
+	w := hooked(t, func(to string) error {
+		if to != topic && denied.Load() {
+			attempts.Add(1)
+			return kafkago.TopicAuthorizationFailed
+		}
+		return nil
+	})
+	topic = w.opts.Topic
+	b := w.open()
+	want := w.publishSome(b, "web-", 3)
+	s, _ := b.current()
+	if err := s.recorder.flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	denied.Store(true)
+	s.end(errRenew)
+	await(t, "a takeover has failed", func() error {
+		if attempts.Load() == 0 || b.Ready() == nil {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	denied.Store(false)
+	await(t, "ready", b.Ready)
+	now, _ := b.current()
+	if has, err := b.hasMarker(t.Context(), topic, 0, now.topics[topic].markers[0], now.id); !has || err != nil {
+		t.Errorf("the session's marker is not where it was acknowledged: %v", err)
+	}
+	w.wantLoaded(b, want)
+	w.wantLoaded(b, want)
+}
+
+// TestALoadEndsWithItsSession: what it waits for is not recorded any more.
+func TestALoadEndsWithItsSession(t *testing.T) {
+	var silent atomic.Bool
+	var topic string
+	w := hooked(t, func(to string) error {
+		if to != topic && silent.Load() {
+			return io.ErrUnexpectedEOF
+		}
+		return nil
+	})
+	topic = w.opts.Topic
+	b := w.open()
+	w.load(b)
+	s, _ := b.current()
+	if err := s.recorder.flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	silent.Store(true)
+	w.publishSome(b, "web-", 3)
+	loaded := make(chan error, 1)
+	go func() { loaded <- b.Load(t.Context(), func(event.Key, event.Acked) error { return nil }) }()
+	s.end(errRenew)
+	if err := <-loaded; err == nil {
+		t.Error("loaded what is not recorded")
+	}
+	silent.Store(false)
+}
+
+// TestTheTopicOfAResourceIsDeleted: nothing of it is believed any more.
+func TestTheTopicOfAResourceIsDeleted(t *testing.T) {
+	for _, running := range []bool{false, true} {
+		t.Run(fmt.Sprint("running ", running), func(t *testing.T) {
+			w := newWriters(t, 2)
+			prefix := w.opts.Topic
+			w.opts.Topic = prefix + ".{group}.{resource}"
+			b := w.open()
+			want := map[event.Key]uint64{}
+			for _, k := range []event.Key{
+				{Resource: "pods", Namespace: "default", Name: "a"}, {Resource: "pods", Namespace: "default", Name: "b"},
+				{Group: "apps", Resource: "deployments", Namespace: "default", Name: "a"},
+			} {
+				await(t, "published", func() (err error) {
+					want[k], err = w.publish(b, w.messageOf(k, 1, 0))
+					return err
+				})
+			}
+			if !running {
+				crash(b)
+			}
+			w.deleteTopic(prefix + ".core.pods")
+			for k := range want {
+				if k.Resource == "pods" {
+					delete(want, k)
+				}
+			}
+			if !running {
+				b = w.open()
+			}
+			await(t, "only what is there is loaded", func() error {
+				if err := b.Ready(); err != nil {
+					return err
+				}
+				got := map[event.Key]bool{}
+				err := b.Load(t.Context(), func(k event.Key, a event.Acked) error {
+					if a != (event.Acked{}) {
+						got[k] = true
+					} else {
+						delete(got, k)
+					}
+					return nil
+				})
+				if err == nil && len(got) != len(want) {
+					err = fmt.Errorf("loaded %v", got)
+				}
+				return err
+			})
+			k := event.Key{Resource: "pods", Namespace: "default", Name: "a"}
+			await(t, "published anew", func() (err error) {
+				want[k], err = w.publish(b, w.messageOf(k, 1, 0))
+				return err
+			})
+			crash(b)
+			w.wantLoaded(w.open(), want)
+		})
+	}
+}
+
+// TestWhatAnotherLeftInANewTopic is known when the topic is opened, and not published
+// a second time.
+func TestWhatAnotherLeftInANewTopic(t *testing.T) {
+	w := newWriters(t, 1)
+	prefix := w.opts.Topic
+	w.opts.Topic = prefix + ".{resource}"
+	leader := w.open()
+	k := event.Key{Resource: "pods", Namespace: "default", Name: "a"}
+	other := newWriters(t, 1) // stands for a stale writer, whom nothing locks out of a topic that is new
+	other.opts.Topic, other.opts.Cluster, other.opts.CheckpointTopic = w.opts.Topic, w.opts.Cluster, prefix+".other"
+	other.opts.TransactionalID = prefix + ".other"
+	stale := other.open()
+	var at uint64
+	await(t, "published", func() (err error) {
+		at, err = other.publish(stale, other.messageOf(k, 1, 0))
+		return err
+	})
+	await(t, "known", func() error {
+		got, err := w.publish(leader, w.messageOf(k, 1, 0))
+		if err == nil && got != at {
+			t.Errorf("published again at %d, want %d", got, at)
+		}
+		return err
+	})
+	w.opts.Topic = prefix + ".pods"
+	w.wantNoRepeat(1)
+}
+
+// TestTheSpreadIsFoundAgain where the record of it is lost, and the topic has got more
+// partitions since.
+func TestTheSpreadIsFoundAgain(t *testing.T) {
+	w := newWriters(t, 2)
+	b := w.open()
+	want := w.publishSome(b, "web-", 20)
+	crash(b)
+	w.addPartitions(8)
+	w.deleteTopic(DefaultCheckpointTopic(w.opts.Topic))
+	b = w.open()
+	w.wantLoaded(b, want)
+	for k, position := range want {
+		if got := w.mustPublish(b, w.messageOf(k, 2, position)); got>>48 != position>>48 {
+			t.Errorf("%s has moved from partition %d to %d", k, position>>48, got>>48)
+		}
+	}
+}
