@@ -81,7 +81,14 @@ func testMute(t *testing.T, bus Bus) {
 		publishUntilStored(t, p, m)
 	}
 	for _, m := range messages {
-		wantEvents(t, bus, m.Key, before[m.Key])
+		if len(before[m.Key]) > 0 {
+			wantEvents(t, bus, m.Key, before[m.Key])
+			continue
+		}
+		// A bus that sends one batch after the other had not come to this one.
+		if got := read(t, bus, m.Key); len(got) != 1 || got[0].ID != m.ID {
+			t.Errorf("the bus holds %v of %s, want it once", got, m.Key)
+		}
 	}
 	all.none()
 }
