@@ -16,9 +16,10 @@ import (
 // once.
 func TestTheBusIsDownUnderChange(t *testing.T) {
 	bus := natsServer(t)
-	f, cp := sharedForwarder(t, bus.URL, map[string]string{"RESOURCES": "configmaps"})
+	cp := cluster.ControlPlane(t)
 	u := newUser(t, cp)
 	namespace := controlplanetest.Namespace(t, cp)
+	f := newForwarder(t, cp.Kubeconfig(), bus.URL, map[string]string{"RESOURCES": "configmaps", "NAMESPACES": namespace})
 	const objects = 50
 	for n := range objects {
 		u.create(configMaps, namespace, configMap(fmt.Sprintf("c%d", n), "1"))
@@ -47,7 +48,7 @@ func TestTheBusIsDownUnderChange(t *testing.T) {
 			fault.end()
 			f.idle()
 			sub.end()
-			checkReplicaOf(t, u, sub, configMaps)
+			checkReplicaIn(t, u, sub, configMaps, namespace)
 			sub.checkOrder()
 			// Some may have been published before the forwarder noticed, and some
 			// had a publish in flight; but not one in ten of the states.
@@ -114,9 +115,10 @@ func TestDrainPublishesWhatIsInBackoff(t *testing.T) {
 // TestWhatComesAndGoesWhileTheBusIsDownIsNotKept: nobody has to be told of it.
 func TestWhatComesAndGoesWhileTheBusIsDownIsNotKept(t *testing.T) {
 	bus := natsServer(t)
-	f, cp := sharedForwarder(t, bus.URL, map[string]string{"RESOURCES": "configmaps"})
+	cp := cluster.ControlPlane(t)
 	u := newUser(t, cp)
 	namespace := controlplanetest.Namespace(t, cp)
+	f := newForwarder(t, cp.Kubeconfig(), bus.URL, map[string]string{"RESOURCES": "configmaps", "NAMESPACES": namespace})
 	u.create(configMaps, namespace, configMap("there", "1"))
 	f.start().idle()
 	bus.Kill()
@@ -130,8 +132,7 @@ func TestWhatComesAndGoesWhileTheBusIsDownIsNotKept(t *testing.T) {
 	}
 	u.delete(configMaps, namespace, "there")
 	eventually(t, "only what the bus must be told is kept", func(context.Context) error {
-		// Others of the shared cluster may change something meanwhile.
-		if n := f.metric("kuberelay_dirty_objects"); n == 0 || n > 20 {
+		if n := f.metric("kuberelay_dirty_objects"); n != 1 {
 			return fmt.Errorf("%v objects are dirty", n)
 		}
 		return nil
@@ -141,7 +142,7 @@ func TestWhatComesAndGoesWhileTheBusIsDownIsNotKept(t *testing.T) {
 	sub.awaitKinds(subject(configMaps, namespace, "there"), "snapshot deleted")
 	f.idle()
 	sub.end()
-	checkReplicaOf(t, u, sub, configMaps)
+	checkReplicaIn(t, u, sub, configMaps, namespace)
 	sub.checkOrder()
 	f.stop()
 }

@@ -38,8 +38,13 @@ func checkReplica(t *testing.T, u *user, sub *subscriber, of []sample) {
 
 func checkReplicaOf(t *testing.T, u *user, sub *subscriber, gvr schema.GroupVersionResource) {
 	t.Helper()
+	checkReplicaIn(t, u, sub, gvr, metav1.NamespaceAll)
+}
+
+func checkReplicaIn(t *testing.T, u *user, sub *subscriber, gvr schema.GroupVersionResource, namespace string) {
+	t.Helper()
 	eventually(t, "the bus has every "+gvr.Resource+" as it is", func(ctx context.Context) error {
-		list, err := u.client.Resource(gvr).List(ctx, metav1.ListOptions{})
+		list, err := u.of(gvr, namespace).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return err
 		}

@@ -216,7 +216,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: little}]`)
 		t.Fatal(err)
 	}
 	f.kill()
-	f.start().ready()
+	f.start().awaitReason("nothing of what is selected may be read")
 	eventually(t, "configmaps are forbidden", func(context.Context) error {
 		if got := f.metric("kuberelay_informer_failing"); got != 2 {
 			return fmt.Errorf("%v resources are failing", got)

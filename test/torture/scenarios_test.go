@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -291,6 +292,7 @@ func playMoveWhileDown(s *script) {
 // deletes the object before the forwarder can try again.
 func playUnanswered(s *script) {
 	s.create("other")
+	s.create("later")
 	s.begin(0)
 	s.do(act{do: busDrop})
 	s.create("unanswered")
@@ -298,9 +300,12 @@ func playUnanswered(s *script) {
 	s.do(act{do: busRefuse})
 	s.logged(0, 1, cutOff)
 	s.change(remove, at("unanswered"))
-	// The forwarder has seen the delete when it has seen what came after it.
-	s.create("later")
-	s.logged(0, 1, `"name":"later"`)
+	// The forwarder has seen the delete when it has seen one that came after it. Only
+	// what is deleted is tried while the bus is away.
+	const later = `"name":"later"`
+	before := strings.Count(s.nodes[0].Log(), later)
+	s.change(remove, at("later"))
+	s.logged(0, before+1, later)
 	s.do(act{do: busPass})
 	s.idle(0)
 }

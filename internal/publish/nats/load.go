@@ -88,15 +88,20 @@ func (l *loading) run(ctx context.Context) error {
 	defer context.AfterFunc(ctx, messages.Stop)()
 	idle := jetstream.NextMaxWait(loadIdle)
 	pending := l.consumer.CachedInfo().NumPending
-	for pending > 0 {
+	idleAt := uint64(0) // pending when none had come for a while, 0 if one came since
+	for pending > 0 && pending != idleAt {
 		msg, err := messages.Next(idle)
 		switch {
 		case err == nil:
 			pending, err = l.take(msg)
+			idleAt = 0
 		case ctx.Err() != nil:
 			err = ctx.Err()
 		case errors.Is(err, natsgo.ErrTimeout):
-			pending, err = l.left(ctx)
+			before := pending
+			if pending, err = l.left(ctx); pending == before {
+				idleAt = pending // none will come: see readMissing
+			}
 		}
 		if err != nil {
 			return err
@@ -144,6 +149,8 @@ func (l *loading) left(ctx context.Context) (pending uint64, err error) {
 //     looks for someone to give it to, and forgets it where nobody is there for a
 //     moment, as while we connect again (consumer.go, getNextMsg and
 //     loopAndGatherMsgs). It numbers the messages without it.
+//   - A message that is deleted from the stream before its turn comes may stay
+//     counted as pending for ever.
 func (l *loading) readMissing(ctx context.Context) error {
 	stream, err := l.b.js.Stream(ctx, l.b.opts.Stream)
 	if err != nil {
