@@ -23,7 +23,8 @@ type entry struct {
 	position uint64
 	stored   uint32
 	epoch    uint16
-	deleted  bool
+
+	deleted, deselected bool
 }
 
 func newTable(size int) table {
@@ -84,7 +85,7 @@ func (t table) epoch() uint16 {
 
 // pack is exact: it refuses what unpack would not give back byte for byte.
 func pack(a event.Acked) (entry, bool) {
-	e := entry{position: a.Position, stored: a.Stored, epoch: a.Epoch, deleted: a.Deleted}
+	e := entry{position: a.Position, stored: a.Stored, epoch: a.Epoch, deleted: a.Deleted, deselected: a.Deselected}
 	var err error
 	if e.version, err = strconv.ParseUint(a.ResourceVersion, 10, 64); err != nil || len(a.UID) != len(uuidForm) {
 		return entry{}, false
@@ -111,6 +112,6 @@ func (e entry) unpack() event.Acked {
 	}
 	return event.Acked{
 		UID: string(uid), ResourceVersion: strconv.FormatUint(e.version, 10),
-		Epoch: e.epoch, Deleted: e.deleted, Stored: e.stored, Position: e.position,
+		Epoch: e.epoch, Deleted: e.deleted, Deselected: e.deselected, Stored: e.stored, Position: e.position,
 	}
 }

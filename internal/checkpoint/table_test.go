@@ -20,7 +20,7 @@ func TestTableIsExact(t *testing.T) {
 		packed bool
 	}{
 		"usual":                      {event.Acked{UID: uid, ResourceVersion: "12345", Position: 7}, true},
-		"all fields":                 {event.Acked{UID: uid, ResourceVersion: "12345", Epoch: 3, Deleted: true, Stored: 5, Position: 7}, true},
+		"all fields":                 {event.Acked{UID: uid, ResourceVersion: "12345", Epoch: 3, Deleted: true, Deselected: true, Stored: 5, Position: 7}, true},
 		"greatest":                   {event.Acked{UID: "ffffffff-ffff-ffff-ffff-ffffffffffff", ResourceVersion: "18446744073709551615", Epoch: math.MaxUint16, Stored: math.MaxUint32, Position: math.MaxUint64}, true},
 		"version 0":                  {event.Acked{UID: uid, ResourceVersion: "0"}, true},
 		"null UID":                   {event.Acked{UID: uuidForm, ResourceVersion: "0"}, true},

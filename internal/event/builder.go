@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"strconv"
 	"time"
 )
 
@@ -27,15 +28,12 @@ func (b Builder) Message(c Change) (*Message, error) {
 	if err := b.check(c); err != nil {
 		return nil, fmt.Errorf("build event of %s: %w", c.Key, err)
 	}
-	o, deleted := c.Object, c.Type == Deleted
+	o := c.Object
 	data, err := changeData(c)
 	if err != nil {
 		return nil, fmt.Errorf("build event of %s: %w", c.Key, err)
 	}
-	id := text(string(o.UID) + "." + o.ResourceVersion)
-	if deleted {
-		id = text(string(o.UID) + ".deleted")
-	}
+	id := text(changeID(c))
 	a := make(attributes, 0, 19)
 	a.context(id, b.source(), c.Type, c.Resource.Path(c.Key), c.Observed, PartitionKey(b.Cluster, c.Key))
 	a.add("sequence", sequence(c.Epoch, o.ResourceVersion))
@@ -55,8 +53,26 @@ func (b Builder) Message(c Change) (*Message, error) {
 	}
 	return &Message{
 		ID: id, Key: c.Key, Attributes: a, Data: data,
-		Acked: Acked{UID: string(o.UID), ResourceVersion: o.ResourceVersion, Epoch: c.Epoch, Deleted: deleted},
+		Acked: Acked{
+			UID: string(o.UID), ResourceVersion: o.ResourceVersion, Epoch: c.Epoch,
+			Deleted: c.Type.Gone(), Deselected: c.Type == Deselected,
+		},
 	}, nil
+}
+
+// changeID is deterministic, so that a retry, a restart or another replica makes the
+// same id of the same change.
+func changeID(c Change) string {
+	uid, after := string(c.Object.UID), strconv.FormatUint(c.After, 10)
+	switch {
+	case c.Type == Deleted:
+		return uid + ".deleted"
+	case c.Type == Deselected:
+		return uid + ".deselected." + after
+	case c.After != 0:
+		return uid + "." + c.Object.ResourceVersion + ".selected." + after
+	}
+	return uid + "." + c.Object.ResourceVersion
 }
 
 // The attributes of type Boolean; in JSON they are true, not "true".
@@ -70,7 +86,7 @@ func (b Builder) check(c Change) error {
 	switch {
 	case b.Cluster == "":
 		return errors.New("the cluster has no name")
-	case c.Type != Created && c.Type != Updated && c.Type != Deleted && c.Type != Snapshot:
+	case c.Type != Created && c.Type != Updated && c.Type != Snapshot && !c.Type.Gone():
 		return fmt.Errorf("unknown type %q", c.Type)
 	case c.Cause != CauseWatch && c.Cause != CauseSnapshot && c.Cause != CauseReconcile:
 		return fmt.Errorf("unknown cause %q", c.Cause)
@@ -86,9 +102,9 @@ func (b Builder) check(c Change) error {
 		return errors.New("object has no name")
 	case o.UID == "":
 		return errors.New("object has no uid")
-	case o.ResourceVersion == "" && c.Type != Deleted:
+	case o.ResourceVersion == "" && !c.Type.Gone():
 		return errors.New("object has no resourceVersion")
-	case o.Body == nil && c.Type != Deleted:
+	case o.Body == nil && !c.Type.Gone():
 		return errors.New("object has no body")
 	}
 	return nil

@@ -72,6 +72,11 @@ var changes = []struct {
 		c.Object = Acked{UID: "6f1b", ResourceVersion: "12345"}.Identity(c.Key)
 		c.Resource = ResourceOf(c.Key, c.Object) // neither version nor kind
 	})},
+	{"deselected", change(deployments, "default", "web", func(c *Change) { c.Type, c.After = Deselected, 77 })},
+	{"deselected-unknown", change(deployments, "default", "web", func(c *Change) {
+		c.Type, c.Cause, c.Object.Body = Deselected, CauseReconcile, nil
+	})},
+	{"selected-again", change(deployments, "default", "web", func(c *Change) { c.Type, c.After = Created, 78 })},
 	{"snapshot", change(deployments, "default", "web", func(c *Change) { c.Type, c.Cause, c.Previous = Snapshot, CauseSnapshot, "" })},
 	{"truncated", change(deployments, "default", "web", func(c *Change) { c.Truncated = true })},
 	{"restored-cluster", change(deployments, "default", "web", func(c *Change) { c.Epoch = 1 })},
@@ -98,7 +103,7 @@ func TestMessageGolden(t *testing.T) {
 			checkGolden(t, tt.name, m)
 			checkWithSDK(t, m)
 			o := tt.change.Object
-			want := Acked{UID: string(o.UID), ResourceVersion: o.ResourceVersion, Epoch: tt.change.Epoch, Deleted: tt.change.Type == Deleted}
+			want := Acked{UID: string(o.UID), ResourceVersion: o.ResourceVersion, Epoch: tt.change.Epoch, Deleted: tt.change.Type.Gone(), Deselected: tt.change.Type == Deselected}
 			if m.Acked != want || m.Key != tt.change.Key || m.Marker || m.ID != m.Attribute("id") {
 				t.Errorf("message %+v, want acked %+v and key %+v", m, want, tt.change.Key)
 			}

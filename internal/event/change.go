@@ -17,7 +17,14 @@ const (
 	Updated  Type = "io.kuberelay.object.updated"
 	Deleted  Type = "io.kuberelay.object.deleted"
 	Snapshot Type = "io.kuberelay.object.snapshot" // existed before the first completed sync of its resource
+
+	// Deselected: the object exists, and what is selected does not include it any
+	// more. To a replica it is gone; it may come back with Created.
+	Deselected Type = "io.kuberelay.object.deselected"
 )
+
+// Gone tells whether a replica of what is selected loses the object.
+func (t Type) Gone() bool { return t == Deleted || t == Deselected }
 
 // Short is the last word of the type: "created". It is a label of metrics.
 func (t Type) Short() string { return string(t[strings.LastIndexByte(string(t), '.')+1:]) }
@@ -58,6 +65,11 @@ type Change struct {
 	// Observed is when the forwarder learned of it.
 	Observed time.Time
 
+	// After is the position of the event on the bus that this one follows, where it is
+	// part of the id: an object may be deselected, and selected again, many times
+	// without a change of its own. Otherwise it is 0.
+	After uint64
+
 	// Truncated asks for identity and metadata instead of the whole object,
 	// because the bus refused the whole.
 	Truncated bool
@@ -69,7 +81,8 @@ type Acked struct {
 	UID             string
 	ResourceVersion string
 	Epoch           uint16
-	Deleted         bool
+	Deleted         bool // the bus shows it as gone: deleted, or deselected
+	Deselected      bool // with Deleted: it only left what is selected
 
 	// Stored is when the bus stored that event, in seconds since 1970; 0 where that
 	// is not known. It is what the retention of deletes goes by.

@@ -17,8 +17,9 @@ func AckedFrom(get func(attribute string) string) (Acked, error) {
 	fail := func(err error) (Acked, error) {
 		return Acked{}, fmt.Errorf("read event %q: %w", get("id"), err)
 	}
-	switch t := Type(get("type")); t {
-	case Created, Updated, Deleted, Snapshot:
+	t := Type(get("type"))
+	switch t {
+	case Created, Updated, Deleted, Snapshot, Deselected:
 	default:
 		return fail(fmt.Errorf("type %q is not of an object", t))
 	}
@@ -30,7 +31,8 @@ func AckedFrom(get func(attribute string) string) (Acked, error) {
 		UID:             unescape(get("uid"), '%'), // undoes text
 		ResourceVersion: unescape(get("resourceversion"), '%'),
 		Epoch:           epoch,
-		Deleted:         Type(get("type")) == Deleted,
+		Deleted:         t.Gone(),
+		Deselected:      t == Deselected,
 	}
 	if a.UID == "" {
 		return fail(errors.New("no uid"))

@@ -27,9 +27,11 @@ type View struct {
 	Epoch uint16
 }
 
-// Tombstone says that an object is gone for good.
+// Tombstone says that an object is gone, for good or, if it was deselected, from what
+// is to be on the bus.
 type Tombstone struct {
-	UID      string
+	UID        string
+	Deselected bool
 	Observed time.Time
 	Cause    Cause
 

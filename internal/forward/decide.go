@@ -16,6 +16,8 @@ type Reason string
 const (
 	// ReasonDeleted: acked shows a UID as existing that has a tombstone.
 	ReasonDeleted Reason = "deleted"
+	// ReasonDeselected: likewise, and the UID exists, but is no longer selected.
+	ReasonDeselected Reason = "deselected"
 	// ReasonUncertain: a UID is gone that the bus may show as existing, because
 	// nobody answered when it was published.
 	ReasonUncertain Reason = "uncertain"
@@ -51,7 +53,7 @@ const (
 func Decide(v event.View, acked event.Acked, attempted string) (*event.Change, Reason) {
 	if acked.Live() {
 		if t, gone := v.Tombstone(acked.UID); gone {
-			return deletion(v, t, acked), ReasonDeleted
+			return deletion(v, t, acked)
 		}
 	}
 	if t, gone := v.Tombstone(attempted); gone && t.Object != nil && !acked.Live() {
@@ -78,6 +80,10 @@ func Decide(v event.View, acked event.Acked, attempted string) (*event.Change, R
 		return nil, ReasonAwait
 	case !acked.Deleted && live.ResourceVersion == acked.ResourceVersion:
 		return nil, ReasonUnchanged
+	case acked.Deselected && acked.UID == string(live.UID) && live.ResourceVersion == acked.ResourceVersion && v.Epoch >= acked.Epoch:
+		c := change(v, created(v), acked.ResourceVersion) // it is selected again
+		c.After = acked.Position
+		return c, ReasonCreated
 	case !later(v, acked):
 		return nil, ReasonStale
 	case acked.Deleted:
@@ -93,17 +99,22 @@ func Decide(v event.View, acked event.Acked, attempted string) (*event.Change, R
 
 // deletion takes the last state of the tombstone, unless the bus has a later one: the
 // watch may have missed the last changes, and another writer may not.
-func deletion(v event.View, t event.Tombstone, acked event.Acked) *event.Change {
+func deletion(v event.View, t event.Tombstone, acked event.Acked) (*event.Change, Reason) {
 	if t.Object != nil {
 		order, err := resourceversion.CompareResourceVersion(t.Object.ResourceVersion, acked.ResourceVersion)
 		if err == nil && order < 0 && v.Epoch == acked.Epoch {
 			t.Object = nil
 		}
 	}
-	return &event.Change{
+	c := &event.Change{
 		Type: event.Deleted, Cause: t.Cause, Object: t.Object,
 		Epoch: v.Epoch, Previous: acked.ResourceVersion, Observed: t.Observed,
 	}
+	if !t.Deselected {
+		return c, ReasonDeleted
+	}
+	c.Type, c.After = event.Deselected, acked.Position
+	return c, ReasonDeselected
 }
 
 func change(v event.View, t event.Type, previous string) *event.Change {

@@ -28,6 +28,16 @@ func tombstone(uid, version string) event.Tombstone {
 	return event.Tombstone{UID: uid, Object: object(uid, version), Cause: event.CauseWatch, Observed: time.Unix(100, 0)}
 }
 
+func deselected(uid, version string) event.Acked {
+	return event.Acked{UID: uid, ResourceVersion: version, Deleted: true, Deselected: true, Position: 8}
+}
+
+func unselected(uid, version string) event.Tombstone {
+	t := tombstone(uid, version)
+	t.Deselected = true
+	return t
+}
+
 // TestDecide has a case for each row of the decision table, and for each way in
 // which a row could be mistaken for another.
 func TestDecide(t *testing.T) {
@@ -190,6 +200,46 @@ func TestDecide(t *testing.T) {
 			acked: deleted("B", "12"),
 			want:  want{reason: ReasonStale},
 		},
+		"unselected, bus live: deselected": {
+			view:  event.View{Tombstones: []event.Tombstone{unselected("A", "12")}},
+			acked: live("A", "10"),
+			want:  want{ReasonDeselected, event.Deselected, "A", "12", "10"},
+		},
+		"unselected, only the bus knows its state": {
+			view:  event.View{Tombstones: []event.Tombstone{{UID: "A", Deselected: true, Cause: event.CauseReconcile, Observed: time.Unix(100, 0)}}},
+			acked: live("A", "10"),
+			want:  want{ReasonDeselected, event.Deselected, "", "", "10"},
+		},
+		"unselected, recreated: the old UID is deleted": {
+			view:  event.View{Tombstones: []event.Tombstone{tombstone("A", "12"), unselected("B", "20")}},
+			acked: live("A", "10"),
+			want:  want{ReasonDeleted, event.Deleted, "A", "12", "10"},
+		},
+		"unselected, bus deselected: nothing": {
+			view:  event.View{Tombstones: []event.Tombstone{unselected("A", "12")}},
+			acked: deselected("A", "12"),
+			want:  want{reason: ReasonGone},
+		},
+		"selected again, unchanged: created": {
+			view:  event.View{Live: object("A", "12")},
+			acked: deselected("A", "12"),
+			want:  want{ReasonCreated, event.Created, "A", "12", "12"},
+		},
+		"selected again, changed: created": {
+			view:  event.View{Live: object("A", "15")},
+			acked: deselected("A", "12"),
+			want:  want{ReasonCreated, event.Created, "A", "15", "12"},
+		},
+		"selected again, our watch is behind": {
+			view:  event.View{Live: object("A", "11")},
+			acked: deselected("A", "12"),
+			want:  want{reason: ReasonStale},
+		},
+		"selected again, unchanged, in an epoch that we have not noticed": {
+			view:  event.View{Live: object("A", "12")},
+			acked: event.Acked{UID: "A", ResourceVersion: "12", Epoch: 1, Deleted: true, Deselected: true},
+			want:  want{reason: ReasonStale},
+		},
 		"versions that are no numbers: any other is later": {
 			view:  event.View{Live: object("A", "x1")},
 			acked: live("A", "x2"),
@@ -217,5 +267,16 @@ func TestDecideInferredDeleteHasNoObject(t *testing.T) {
 	change, _ := Decide(view, live("A", "10"), "")
 	if change == nil || change.Object != nil || change.Cause != event.CauseReconcile {
 		t.Errorf("got %+v, want a delete by reconciliation without an object", change)
+	}
+}
+
+// TestDecideSaysAfterWhat: the ids of an object that is deselected and selected again
+// differ, although its version is the same.
+func TestDecideSaysAfterWhat(t *testing.T) {
+	out, _ := Decide(event.View{Tombstones: []event.Tombstone{unselected("A", "12")}}, live("A", "12"), "")
+	back, _ := Decide(event.View{Live: object("A", "12")}, deselected("A", "12"), "")
+	changed, _ := Decide(event.View{Live: object("A", "13")}, deselected("A", "12"), "")
+	if out.After != 7 || back.After != 8 || changed.After != 0 {
+		t.Errorf("after %d, %d and %d, want 7, 8 and 0", out.After, back.After, changed.After)
 	}
 }

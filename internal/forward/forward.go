@@ -180,7 +180,7 @@ func (f *Forwarder) publish(ctx context.Context, c event.Change, acked event.Ack
 	failpoint.Hit("before-publish")
 	log = log.With("event_id", m.ID)
 	f.Publish(ctx, m, func(o Outcome) {
-		if o.Err != nil && !o.NotSent && !o.TooLarge && c.Type != event.Deleted {
+		if o.Err != nil && !o.NotSent && !o.TooLarge && !c.Type.Gone() {
 			f.attempts.unresolved(c.Key, m.Acked.UID)
 		}
 		if o.Err != nil && o.Conflict == nil {
@@ -195,7 +195,7 @@ func (f *Forwarder) publish(ctx context.Context, c event.Change, acked event.Ack
 			m.Acked.Position, m.Acked.Stored = o.Position, uint32(time.Now().Unix())
 			f.record(c, m)
 			log.Debug("event acknowledged", "type", c.Type, "position", o.Position)
-			done(c.Type == event.Deleted, nil)
+			done(c.Type.Gone(), nil)
 		case o.Conflict != nil:
 			f.metrics.conflicts.Inc()
 			f.attempts.resolved(c.Key) // the bus is past the position that the attempt expects
@@ -204,7 +204,7 @@ func (f *Forwarder) publish(ctx context.Context, c event.Change, acked event.Ack
 				acked.Position = o.Conflict.Position
 				o.Conflict = &acked
 			}
-			if c.Type == event.Deleted && *o.Conflict == (event.Acked{}) && f.Lost() {
+			if c.Type.Gone() && *o.Conflict == (event.Acked{}) && f.Lost() {
 				// Who reads along has seen the object, so it must see the delete.
 				acked.Position = 0
 				o.Conflict = &acked

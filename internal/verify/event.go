@@ -27,6 +27,7 @@ type busEvent struct {
 	Previous string // previousversion
 	Epoch    uint16
 
+	Again     bool // it was deselected before, and is selected again
 	Truncated bool // only metadata is in the data
 	Whole     bool // nothing is missing before it, see publish.Delivery
 
@@ -38,7 +39,7 @@ type busEvent struct {
 
 // live tells whether the event shows its object as existing. The zero value, no
 // event, does not.
-func (e busEvent) live() bool { return e.UID != "" && e.Type != event.Deleted }
+func (e busEvent) live() bool { return e.UID != "" && !e.Type.Gone() }
 
 // begins tells whether the event may be the first of a UID.
 func (e busEvent) begins() bool { return e.Type == event.Created || e.Type == event.Snapshot }
@@ -122,13 +123,11 @@ func (p place) read(m *event.Message, d publish.Delivery) (e busEvent, problems 
 	if e.UID == "" {
 		return e, nil, errors.New("no uid")
 	}
-	last := get("resourceversion")
-	if e.Type == event.Deleted {
-		last = "deleted"
-	} else if e.Version == "" {
+	if !e.Type.Gone() && e.Version == "" {
 		wrong("no resourceversion")
 	}
-	if want := get("uid") + "." + last; m.ID != want {
+	var want string
+	if want, e.Again = wantID(get, e.Type, m.ID); m.ID != want {
 		wrong("id is %q, should be %q", m.ID, want)
 	}
 	if e.Epoch, err = epoch(get("sequence")); err != nil {
@@ -144,10 +143,32 @@ func (p place) read(m *event.Message, d publish.Delivery) (e busEvent, problems 
 	return e, problems, nil
 }
 
-// knownType is one of the four constants, so that no event keeps a string of its
+// wantID is the id that an event should have. Where it ends with the position of the
+// event before, that of id is taken, if it is one.
+func wantID(get func(string) string, t event.Type, id string) (want string, again bool) {
+	uid, version := get("uid"), get("resourceversion")
+	after := "0"
+	if i := strings.LastIndexByte(id, '.'); i >= 0 {
+		if n, err := strconv.ParseUint(id[i+1:], 10, 64); err == nil {
+			after = strconv.FormatUint(n, 10)
+		}
+	}
+	selected := uid + "." + version + ".selected." + after
+	switch {
+	case t == event.Deleted:
+		return uid + ".deleted", false
+	case t == event.Deselected:
+		return uid + ".deselected." + after, false
+	case id == selected && t != event.Updated:
+		return selected, true
+	}
+	return uid + "." + version, false
+}
+
+// knownType is one of the five constants, so that no event keeps a string of its
 // own, or "".
 func knownType(s string) event.Type {
-	for _, t := range [...]event.Type{event.Created, event.Updated, event.Deleted, event.Snapshot} {
+	for _, t := range [...]event.Type{event.Created, event.Updated, event.Deleted, event.Snapshot, event.Deselected} {
 		if s == string(t) {
 			return t
 		}

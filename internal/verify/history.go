@@ -93,7 +93,7 @@ func (h *history) add(e busEvent, problems []string) error {
 		}
 	}
 	o.oldVersion = false
-	if e.Type == event.Deleted {
+	if e.Type.Gone() {
 		o.lastDeleted = e.Position
 		// A delete that nobody saw has the version of the last state.
 		o.oldVersion = o.last.UID == "" || e.Version == o.last.Version && e.Epoch != o.last.Epoch
@@ -157,12 +157,14 @@ func (h *history) addForeign(k event.Key, name string, position uint64, err erro
 	h.problems = append(h.problems, p)
 }
 
-// addMarker takes the next snapshot marker of a resource.
+// addMarker takes the next marker of a resource, a writer or the cluster.
 func (h *history) addMarker(k event.Key, subject, id string, t event.Type, position uint64) {
 	h.messages++
 	p := Problem{Position: position}
 	p.setKey(k)
-	if t != event.SnapshotStarted && t != event.SnapshotCompleted && t != event.WriterStarted {
+	switch t {
+	case event.SnapshotStarted, event.SnapshotCompleted, event.WriterStarted, event.ClusterClaimed:
+	default:
 		p.Kind, p.Detail = Malformed, fmt.Sprintf("unknown type %q of a marker", t)
 		h.problems = append(h.problems, p)
 	}
@@ -202,7 +204,7 @@ func (h *history) check(o *object, e busEvent) error {
 		return nil
 	}
 	// The writer of e saw nothing of the object: the delete was gone, or forgotten.
-	anew := last.Type == event.Deleted && last.UID == e.UID && e.begins() && e.Previous == ""
+	anew := last.Type.Gone() && last.UID == e.UID && e.begins() && e.Previous == ""
 	if anew && h.forgets && e.Stored.Sub(last.Stored) >= h.retention-time.Second { // it goes by whole seconds
 		return nil
 	}

@@ -81,10 +81,15 @@ func fold(t *testing.T, script []string, change ...func(*history)) *history {
 		if e.Type == event.Deleted {
 			e.ID = e.UID + ".deleted"
 		}
+		if e.Type == event.Deselected {
+			e.ID = fmt.Sprintf("%s.deselected.%d", e.UID, position-1)
+		}
 		for _, w := range words[3:] {
 			partition := 0
 			if previous, ok := strings.CutPrefix(w, "<"); ok {
 				e.Previous = previous
+			} else if w == "again" {
+				e.Again, e.ID = true, fmt.Sprintf("%s.selected.%d", e.ID, position-1)
 			} else if w == "whole" {
 				e.Whole = true
 			} else if _, err := fmt.Sscanf(w, "p%d", &partition); err == nil {
@@ -115,6 +120,9 @@ func TestHistory(t *testing.T) {
 		{name: "recreated", script: []string{"created A 5", "deleted A 6 <5", "created B 7", "updated B 8 <7"}},
 		{name: "recreated after a delete of which no more is known", script: []string{"created A 5", "deleted A 5 <5", "created B 7"}},
 		{name: "left a selector and came back", script: []string{"created A 5", "deleted A 6 <5", "created A 7 <6", "deleted A 8 <7", "created A 9 <8"}},
+		{name: "deselected, and selected again without a change, twice", script: []string{
+			"created A 5", "deselected A 5 <5", "created A 5 <5 again", "deselected A 5 <5", "created A 5 <5 again", "updated A 6 <5"}},
+		{name: "deselected, and selected again after a change", script: []string{"created A 5", "deselected A 5 <5", "created A 8 <5"}},
 		{name: "a later epoch has lower versions", script: []string{"created A 100", "updated A 50 <100 e1", "updated A 51 <50 e1"}},
 		{name: "deleted in a later epoch", script: []string{"created A 100", "deleted A 100 <100 e1", "created B 51 e1"}},
 		{name: "deleted in a later epoch, the beginning dropped", script: []string{"deleted A 100 <100 e1", "created B 51 e1", "updated B 52 <51 e1", "updated B 53 <52 e1"}},
@@ -158,6 +166,8 @@ func TestHistory(t *testing.T) {
 
 		// Broken because the first of two neighbours is still there.
 		{name: "one delete twice", script: []string{"created A 5", "deleted A 6 <5", "!deleted A 6 <6"}, want: []string{`id "A.deleted" is there twice, after the event at 2`}},
+		{name: "deselected, and there again with the id that it had", script: []string{"created A 5", "deselected A 5 <5", "!created A 5 <5"}, want: []string{"version 5 is there twice"}},
+		{name: "update after deselected", script: []string{"created A 5", "deselected A 6 <5", "!updated A 7 <6"}, want: []string{"type updated follows the delete of the same uid"}},
 		{name: "update after delete", script: []string{"created A 5", "deleted A 6 <5", "!updated A 7 <6"}, want: []string{"type updated follows the delete of the same uid"}},
 		{name: "recreated without a delete", script: []string{"created A 5", "!created B 7"}, want: []string{`uid "B" follows uid "A" without a delete in between`}},
 		{name: "deleted instead of another", script: []string{"created A 5", "!deleted B 7"}, want: []string{`uid "B" follows uid "A" without a delete in between`}},

@@ -39,7 +39,7 @@ func fallen(last, e busEvent) string {
 		return fmt.Sprintf("the version falls from %s to %s", last.Version, e.Version)
 	case order < 0:
 		return fmt.Sprintf("the version falls from %s of uid %q to %s of uid %q", last.Version, last.UID, e.Version, e.UID)
-	case order == 0 && e.UID == last.UID && e.live():
+	case order == 0 && e.UID == last.UID && e.live() && !e.Again:
 		return fmt.Sprintf("version %s is there twice", e.Version)
 	}
 	return ""

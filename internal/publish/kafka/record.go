@@ -14,6 +14,7 @@ type entry struct {
 	ResourceVersion string `json:"resourceVersion,omitempty"`
 	Epoch           uint16 `json:"epoch,omitempty"`
 	Deleted         bool   `json:"deleted,omitempty"`
+	Deselected      bool   `json:"deselected,omitempty"`
 	Time            int64  `json:"time,omitempty"` // the event's, in seconds since 1970
 
 	Topic     string `json:"topic"`
@@ -29,14 +30,14 @@ func (e entry) position() uint64 { return publish.PositionOf(e.Partition, e.Offs
 
 func (e entry) acked() event.Acked {
 	return event.Acked{
-		UID: e.UID, ResourceVersion: e.ResourceVersion, Epoch: e.Epoch, Deleted: e.Deleted,
+		UID: e.UID, ResourceVersion: e.ResourceVersion, Epoch: e.Epoch, Deleted: e.Deleted, Deselected: e.Deselected,
 		Stored: uint32(e.Time), Position: e.position(),
 	}
 }
 
 func entryOf(a event.Acked, topic string, partition int, offset int64) entry {
 	return entry{
-		UID: a.UID, ResourceVersion: a.ResourceVersion, Epoch: a.Epoch, Deleted: a.Deleted,
+		UID: a.UID, ResourceVersion: a.ResourceVersion, Epoch: a.Epoch, Deleted: a.Deleted, Deselected: a.Deselected,
 		Time: int64(a.Stored), Topic: topic, Partition: partition, Offset: offset,
 	}
 }
