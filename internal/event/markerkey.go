@@ -7,8 +7,8 @@ import (
 )
 
 // ParseMarkerPartitionKey is the exact inverse of [MarkerPartitionKey], with only group
-// and resource in k, and of [WriterPartitionKey], with the zero value for k. It refuses
-// what neither of them writes.
+// and resource in k, and of [WriterPartitionKey] and [ClaimPartitionKey], with the zero value for k.
+// It refuses what none of them writes.
 func ParseMarkerPartitionKey(s string) (cluster string, k Key, err error) {
 	segments := strings.Split(s, "/")
 	if len(segments) != 5 || segments[1] != controlToken {
@@ -27,6 +27,8 @@ func ParseMarkerPartitionKey(s string) (cluster string, k Key, err error) {
 		if partition, err := strconv.Atoi(segments[4]); err == nil {
 			again = WriterPartitionKey(cluster, unescape(segments[3], '%'), partition)
 		}
+	case clusterToken:
+		again = ClaimPartitionKey(cluster)
 	}
 	if again != s {
 		return "", Key{}, fmt.Errorf("parse partition key %q: not in canonical form", s)

@@ -13,6 +13,7 @@ func TestParseMarkerPartitionKey(t *testing.T) {
 		MarkerPartitionKey("c", schema.GroupResource{Group: "core", Resource: "a/b"}):         {Group: "core", Resource: "a/b"},
 		WriterPartitionKey("c", "kuberelay", 12):                                              {},
 		WriterPartitionKey("c", "a/b", 0):                                                     {},
+		ClaimPartitionKey("c/1"):                                                              {},
 	} {
 		cluster, got, err := ParseMarkerPartitionKey(s)
 		if err != nil || got != want || cluster == "" || cluster[0] != 'c' {
@@ -23,6 +24,7 @@ func TestParseMarkerPartitionKey(t *testing.T) {
 		"empty":            "",
 		"an object's":      PartitionKey("c", Key{Resource: "pods", Namespace: "a", Name: "b"}),
 		"other control":    "c/_control/topic/_/kuberelay",
+		"other claim":      "c/_control/cluster/_/lost",
 		"no partition":     "c/_control/writer/kuberelay/x",
 		"sign":             "c/_control/writer/kuberelay/+1",
 		"needless zero":    "c/_control/writer/kuberelay/01",

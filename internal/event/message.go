@@ -8,10 +8,10 @@ type Attribute struct{ Name, Value string }
 // Message is one CloudEvent, ready for any bus.
 type Message struct {
 	ID  string
-	Key Key // of a marker: group and resource only
+	Key Key // of a marker: group and resource only, or nothing
 
-	// Marker is set on the events that speak of a resource as a whole
-	// (io.kuberelay.snapshot.started and .completed), not of an object.
+	// Marker is set on the events that are of no object, but of a resource as a whole
+	// (io.kuberelay.snapshot.started and .completed), a writer or the cluster.
 	Marker bool
 
 	// Attributes holds every attribute of the event in a fixed order, id, source,

@@ -65,20 +65,23 @@ func ClusterSubjects(prefix, cluster string) string {
 }
 
 // ParseSubject is the exact inverse of [Subject] and, with marker true and only
-// group and resource in k, of [MarkerSubject]. It refuses what neither of them
-// writes.
+// group and resource in k, of [MarkerSubject], and with the zero value for k of
+// [ClaimSubject]. It refuses what none of them writes.
 func ParseSubject(subject string) (prefix, cluster string, k Key, marker bool, err error) {
 	tokens := strings.Split(subject, ".")
 	if len(tokens) != 6 || tokens[0] == "" {
 		return "", "", Key{}, false, fmt.Errorf("parse subject %q: want six tokens", subject)
 	}
-	marker = tokens[2] == controlToken && tokens[3] == snapshotToken
+	marker = tokens[2] == controlToken
 	var again string // what the result would be written as
 	prefix, cluster = tokens[0], unescapeToken(tokens[1])
-	if marker {
+	switch {
+	case marker && tokens[3] == clusterToken:
+		again = ClaimSubject(prefix, cluster)
+	case marker:
 		k = Key{Group: parseGroupToken(tokens[4]), Resource: unescapeToken(tokens[5])}
 		again = MarkerSubject(prefix, cluster, k.GroupResource())
-	} else {
+	default:
 		k = Key{
 			Group:     parseGroupToken(tokens[2]),
 			Resource:  unescapeToken(tokens[3]),

@@ -163,6 +163,9 @@ func FuzzSubject(f *testing.F) {
 		if m1 == s1 || m1 == s2 {
 			t.Errorf("a marker shares the subject %q", m1)
 		}
+		if claim := ClaimSubject("kr", c1); claim == s1 || claim == s2 || claim == m1 {
+			t.Errorf("a claim shares the subject %q", claim)
+		}
 		prefix, c, k, marker, err := ParseSubject(s1)
 		if prefix != "kr" || c != c1 || k != k1 || marker || err != nil {
 			t.Errorf("ParseSubject(%q) = %q %q %+v %t %v", s1, prefix, c, k, marker, err)
@@ -182,6 +185,7 @@ func FuzzParseSubject(f *testing.F) {
 	}
 	f.Add("kr.c._control.snapshot.core.pods")
 	f.Add("kr.c._control.snapshot.core.po=2")
+	f.Add("kr.c._control.cluster._.claimed")
 	f.Fuzz(func(t *testing.T, s string) {
 		prefix, c, k, marker, err := ParseSubject(s)
 		if err != nil {
@@ -190,6 +194,9 @@ func FuzzParseSubject(f *testing.F) {
 		again := Subject(prefix, c, k)
 		if marker {
 			again = MarkerSubject(prefix, c, k.GroupResource())
+		}
+		if marker && k == (Key{}) && s == ClaimSubject(prefix, c) {
+			again = s
 		}
 		if again != s {
 			t.Errorf("ParseSubject(%q) = %+v, which is written %q", s, k, again)

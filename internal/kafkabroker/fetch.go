@@ -48,14 +48,30 @@ func Fetch(ctx context.Context, log io.Writer) (Installation, error) {
 	return installed.withClasses(ctx, log), nil
 }
 
+// FetchJars makes the jars that a pom.xml names available in the user's cache folder,
+// as [Fetch] does with the broker's, for a client in Java, and returns the folder that
+// they are in. The folder is called after the name.
+func FetchJars(ctx context.Context, log io.Writer, name string, pom []byte) (string, error) {
+	installed, err := fetchJars(ctx, log, os.Geteuid() == 0, name, name, pom)
+	if err != nil {
+		return "", fmt.Errorf("fetch %s: %w", name, err)
+	}
+	return installed.Jars, nil
+}
+
 func fetch(ctx context.Context, log io.Writer, root bool) (Installation, error) {
+	return fetchJars(ctx, log, root, "kafka", "the Kafka broker", pom)
+}
+
+// fetchJars is told what the jars are: for the folder's name, and for the log.
+func fetchJars(ctx context.Context, log io.Writer, root bool, name, what string, pom []byte) (Installation, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return Installation{}, err
 	}
 	cache = filepath.Join(cache, "kuberelay", "kafkabroker")
 	hash := sha256.Sum256(pom)
-	jars := filepath.Join(cache, "kafka-"+hex.EncodeToString(hash[:8]))
+	jars := filepath.Join(cache, name+"-"+hex.EncodeToString(hash[:8]))
 	installed, err := findJava(ctx)
 	if err == nil && exists(jars) {
 		installed.Jars = jars
@@ -64,7 +80,7 @@ func fetch(ctx context.Context, log io.Writer, root bool) (Installation, error) 
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return Installation{}, err
 	}
-	lock, err := childprocess.LockFile(ctx, jars+".lock", log, "fetches the Kafka broker")
+	lock, err := childprocess.LockFile(ctx, jars+".lock", log, "fetches "+what)
 	if err != nil {
 		return Installation{}, err
 	}
@@ -75,7 +91,7 @@ func fetch(ctx context.Context, log io.Writer, root bool) (Installation, error) 
 		return Installation{}, err
 	}
 	if !have {
-		if err := download(ctx, log, maven, jars, lock); err != nil {
+		if err := download(ctx, log, maven, what, pom, jars, lock); err != nil {
 			return Installation{}, err
 		}
 	}
@@ -85,7 +101,7 @@ func fetch(ctx context.Context, log io.Writer, root bool) (Installation, error) 
 
 // download makes the folder of jars beside its place, and renames it when it is
 // whole. Maven inherits the lock, so that an orphaned one still holds it.
-func download(ctx context.Context, log io.Writer, maven, jars string, lock *os.File) error {
+func download(ctx context.Context, log io.Writer, maven, what string, pom []byte, jars string, lock *os.File) error {
 	tmp := jars + ".tmp"
 	if err := os.RemoveAll(tmp); err != nil {
 		return err
@@ -99,7 +115,7 @@ func download(ctx context.Context, log io.Writer, maven, jars string, lock *os.F
 	cmd := patiently(ctx, maven, "-q", "-B", "--strict-checksums", "dependency:copy-dependencies", "-DoutputDirectory=.")
 	cmd.Dir = tmp
 	cmd.ExtraFiles = []*os.File{lock}
-	if err := childprocess.Run(log, "fetching the Kafka broker with Maven, once", cmd); err != nil {
+	if err := childprocess.Run(log, "fetching "+what+" with Maven, once", cmd); err != nil {
 		return err
 	}
 	return os.Rename(tmp, jars)

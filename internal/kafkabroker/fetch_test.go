@@ -90,6 +90,31 @@ func TestFetchOnce(t *testing.T) {
 	}
 }
 
+// TestFetchJars: each pom.xml has a folder of its own, which is made once.
+func TestFetchJars(t *testing.T) {
+	system(t, map[string]string{"java": java17, "mvn": `read -r pom <pom.xml; echo "$pom" >>"$CALLS"; echo jar >client.jar`})
+	fetched := map[string]string{}
+	for range 2 {
+		for _, pom := range []string{"<one/>\n", "<other/>\n"} {
+			var log bytes.Buffer
+			jars, err := FetchJars(t.Context(), &log, "client", []byte(pom))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !exists(filepath.Join(jars, "client.jar")) || !strings.HasPrefix(filepath.Base(jars), "client-") {
+				t.Errorf("the jar is not in %s, or that is not called after it", jars)
+			}
+			if first, ok := fetched[pom]; ok && (jars != first || log.Len() > 0) {
+				t.Errorf("got %s the second time and %s the first, and %q", jars, first, &log)
+			}
+			fetched[pom] = jars
+		}
+	}
+	if got, want := calls(t), "<one/>\n<other/>\n"; got != want || fetched["<one/>\n"] == fetched["<other/>\n"] {
+		t.Errorf("Maven was given %q, want %q, in different folders: %v", got, want, fetched)
+	}
+}
+
 func TestFetchErrorShowsMavenOutput(t *testing.T) {
 	system(t, map[string]string{"java": java17, "mvn": "echo no route to the registry; echo >half.jar; exit 1"})
 	_, err := fetch(t.Context(), new(bytes.Buffer), false)

@@ -31,8 +31,6 @@ type Bus struct {
 	close   sync.Once
 	look    chan struct{} // has a token when the connection is to be looked at
 
-	renewAfter time.Duration // a session's age
-
 	slots   chan struct{} // one for each message in flight
 	flights flights
 	created atomic.Uint64 // topics
@@ -57,7 +55,7 @@ func Open(o Options) (*Bus, error) {
 	b := &Bus{
 		opts: o, client: client, log: o.Logger, metrics: newMetrics(o.Registerer),
 		look: make(chan struct{}, 1), slots: make(chan struct{}, o.MaxInFlight),
-		renewAfter: renewAfter, err: errors.New("not connected yet"), changed: make(chan struct{}),
+		err: errors.New("not connected yet"), changed: make(chan struct{}),
 	}
 	if b.produce = o.produce; b.produce == nil {
 		b.produce = client.Produce
@@ -108,7 +106,7 @@ func (b *Bus) supervise() {
 		case errors.Is(err, errRenew):
 			b.log.Info("renewing the producer's id")
 			b.set(nil, err)
-			continue
+			continue // at once: a session is renewed at an age that the next begins without
 		case broker.KindOf(err) == broker.Denied:
 			err = fmt.Errorf("%w: %w", ErrMisconfigured, err)
 		}
@@ -252,7 +250,7 @@ func (b *Bus) Close() error {
 		b.workers.Wait()
 		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 		defer cancel()
-		if err = b.flights.wait(ctx); err != nil {
+		if err = b.flights.pending.Wait(ctx); err != nil {
 			err = fmt.Errorf("wait for completions: %w", err)
 		}
 		err = errors.Join(err, b.client.Close())

@@ -3,7 +3,6 @@ package kafka
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"reflect"
 	"slices"
@@ -16,7 +15,6 @@ import (
 	kafkasarama "github.com/cloudevents/sdk-go/protocol/kafka_sarama/v2"
 	cebinding "github.com/cloudevents/sdk-go/v2/binding"
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
-	"github.com/cloudevents/sdk-go/v2/types"
 	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/twmb/franz-go/pkg/kgo"
 
@@ -175,7 +173,7 @@ func (p *publication) checkBatches(t *testing.T, codec recordbatch.Compression) 
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := gocmp.Diff(interopAttributes(m), interopAttributes(got)); diff != "" || string(r.Key) != m.Attribute("partitionkey") {
+		if diff := gocmp.Diff(publishtest.Attributes(m), publishtest.Attributes(got)); diff != "" || string(r.Key) != m.Attribute("partitionkey") {
 			t.Errorf("%s has key %q and attributes (-published +read):\n%s", m.ID, r.Key, diff)
 		}
 	}
@@ -228,13 +226,10 @@ func (p *publication) checkSDK(t *testing.T, addr string) {
 		}
 		e := events[0]
 		byKey[string(r.Key)] = events[1:]
-		for _, name := range []string{"kafkaoffset", "kafkapartition", "kafkatopic"} { // the SDK's own
-			e.SetExtension(name, nil)
-		}
 		if err := e.Validate(); err != nil {
 			t.Errorf("%s: %v", e.ID(), err)
 		}
-		p.checkEvent(t, r, sdkAttributes(t, e), e.Data())
+		p.checkEvent(t, r, publishtest.SDKAttributes(t, e), e.Data())
 	}
 }
 
@@ -248,12 +243,12 @@ func (p *publication) checkEvent(t *testing.T, r *kgo.Record, attributes map[str
 			t.Fatal(err)
 		}
 	}
-	if diff := gocmp.Diff(interopAttributes(want), attributes); diff != "" {
+	if diff := gocmp.Diff(publishtest.Attributes(want), attributes); diff != "" {
 		t.Errorf("%s: attributes (-want +got):\n%s", want.ID, diff)
 	}
 	wantData, gotData := string(want.Data), string(data)
 	if p.mode == Structured { // it is read and written again
-		wantData, gotData = canonicalJSON(t, want.Data), canonicalJSON(t, data)
+		wantData, gotData = publishtest.CanonicalJSON(t, want.Data), publishtest.CanonicalJSON(t, data)
 	}
 	if gotData != wantData {
 		t.Errorf("%s: data is %s, want %s", want.ID, data, want.Data)
@@ -297,45 +292,4 @@ func (p *publication) checkEvents(t *testing.T, got []javaRecord) {
 // byPartition sorts records, but for those of one partition.
 func byPartition[R any](records []R, partition func(R) int32) []R {
 	return slices.SortedStableFunc(slices.Values(records), func(a, b R) int { return cmp.Compare(partition(a), partition(b)) })
-}
-
-func interopAttributes(m *event.Message) map[string]string {
-	attributes := map[string]string{}
-	for _, a := range m.Attributes {
-		attributes[a.Name] = a.Value
-	}
-	return attributes
-}
-
-// canonicalJSON is JSON with its members sorted, and the numbers as they are.
-func canonicalJSON(t *testing.T, b []byte) string {
-	t.Helper()
-	var v any
-	decoder := json.NewDecoder(strings.NewReader(string(b)))
-	decoder.UseNumber()
-	if err := decoder.Decode(&v); err != nil {
-		t.Fatal(err)
-	}
-	sorted, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(sorted)
-}
-
-// sdkAttributes is all that the SDK knows of an event, as strings.
-func sdkAttributes(t *testing.T, e *cloudevents.Event) map[string]string {
-	t.Helper()
-	attributes := map[string]string{
-		"id": e.ID(), "source": e.Source(), "specversion": e.SpecVersion(), "type": e.Type(),
-		"subject": e.Subject(), "time": types.FormatTime(e.Time()), "datacontenttype": e.DataContentType(),
-	}
-	for name, value := range e.Extensions() {
-		text, err := types.Format(value)
-		if err != nil {
-			t.Fatal(err)
-		}
-		attributes[name] = text
-	}
-	return attributes
 }

@@ -89,27 +89,27 @@ func testLane(t *testing.T, p *partition) (*lane, context.CancelCauseFunc) {
 	return l, cancel
 }
 
-// outcomes collects what items are told.
-type outcomes struct {
+// answers collects what items are told.
+type answers struct {
 	mu  sync.Mutex
-	all []outcome
+	all []answer
 }
 
-type outcome struct {
+type answer struct {
 	key    string
 	offset int64
 	err    error
 }
 
-func (o *outcomes) item(key string) *item {
+func (o *answers) item(key string) *item {
 	return &item{recordbatch.Record{Key: []byte(key)}, func(offset int64, err error) {
 		o.mu.Lock()
 		defer o.mu.Unlock()
-		o.all = append(o.all, outcome{key, offset, err})
+		o.all = append(o.all, answer{key, offset, err})
 	}}
 }
 
-func (o *outcomes) of(key string) (found []outcome) {
+func (o *answers) of(key string) (found []answer) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, other := range o.all {
@@ -134,7 +134,7 @@ func TestEveryRecordIsStoredOnceInOrder(t *testing.T) {
 				return faults[broken.IntN(len(faults))]
 			}}
 			l, _ := testLane(t, p)
-			o := &outcomes{}
+			o := &answers{}
 			var want []string
 			for n := range 50 {
 				key := fmt.Sprint(n)
@@ -150,12 +150,12 @@ func TestEveryRecordIsStoredOnceInOrder(t *testing.T) {
 				t.Fatalf("seed %d: stored %v", seed, p.keys)
 			}
 			for n, got := range o.all {
-				if got != (outcome{want[n], int64(n), nil}) {
-					t.Fatalf("seed %d: outcome %d is %+v", seed, n, got)
+				if got != (answer{want[n], int64(n), nil}) {
+					t.Fatalf("seed %d: answer %d is %+v", seed, n, got)
 				}
 			}
 			if len(o.all) != len(want) {
-				t.Fatalf("seed %d: %d outcomes", seed, len(o.all))
+				t.Fatalf("seed %d: %d answers", seed, len(o.all))
 			}
 		})
 	}
@@ -173,7 +173,7 @@ func TestABatchTooLargeIsSplit(t *testing.T) {
 			}
 			return whole(ctx, topic, n, raw)
 		}
-		o := &outcomes{}
+		o := &answers{}
 		large := o.item("large")
 		large.record.Value = make([]byte, 300)
 		l.mu.Lock() // so that they are one batch
@@ -222,7 +222,7 @@ func TestARefusalAfterADoubtEndsTheSession(t *testing.T) {
 				var failure error
 				cancel := l.fail
 				l.fail = func(err error) { failure = err; cancel(err) }
-				o := &outcomes{}
+				o := &answers{}
 				l.add(o.item("a"))
 				time.Sleep(time.Minute)
 				synctest.Wait()
@@ -253,7 +253,7 @@ func TestOffsetsThatGoBackEndTheSession(t *testing.T) {
 		var failure error
 		cancel := l.fail
 		l.fail = func(err error) { failure = err; cancel(err) }
-		o := &outcomes{}
+		o := &answers{}
 		l.add(o.item("a"))
 		synctest.Wait()
 		p.keys = nil
@@ -270,7 +270,7 @@ func TestTheEndCompletesWhatWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &partition{fault: func(bool) error { return io.EOF }}
 		l, cancel := testLane(t, p)
-		o := &outcomes{}
+		o := &answers{}
 		l.add(o.item("in a batch"))
 		synctest.Wait()
 		l.add(o.item("waiting"))
@@ -301,7 +301,7 @@ func TestABatchIsLimited(t *testing.T) {
 		l.limit = 1000
 		batches := 0
 		l.sent = func(int, int) { batches++ }
-		o := &outcomes{}
+		o := &answers{}
 		l.mu.Lock()
 		for n := range 100 {
 			it := o.item(fmt.Sprint(n))

@@ -3,35 +3,23 @@ package kafka
 import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/kuberelay/kuberelay/internal/publish/outcome"
 )
 
 type metrics struct {
-	inFlight   prometheus.Gauge
-	ackSeconds prometheus.Histogram
-	published  *prometheus.CounterVec // by result
-	ready      prometheus.Gauge
-	sessions   prometheus.Counter
-	records    prometheus.Histogram
-	bytes      prometheus.Counter
+	*outcome.Metrics
+	ready    prometheus.Gauge
+	sessions prometheus.Counter
+	records  prometheus.Histogram
+	bytes    prometheus.Counter
 }
 
 // newMetrics registers with r, or nowhere if r is nil.
 func newMetrics(r prometheus.Registerer) *metrics {
 	f := promauto.With(r)
-	m := &metrics{
-		inFlight: f.NewGauge(prometheus.GaugeOpts{
-			Name: "kuberelay_kafka_in_flight",
-			Help: "Messages that await their acknowledgement.",
-		}),
-		ackSeconds: f.NewHistogram(prometheus.HistogramOpts{
-			Name:    "kuberelay_kafka_ack_duration_seconds",
-			Help:    "Time from handing a message over to its acknowledgement, of those acknowledged.",
-			Buckets: prometheus.ExponentialBuckets(0.0005, 2.5, 12), // to 12 s
-		}),
-		published: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "kuberelay_kafka_publishes_total",
-			Help: "Publishes completed, by result.",
-		}, []string{"result"}),
+	return &metrics{
+		Metrics: outcome.NewMetrics(r, "kafka", resultDenied),
 		ready: f.NewGauge(prometheus.GaugeOpts{
 			Name: "kuberelay_kafka_ready",
 			Help: "1 while this is the writer and the brokers answer, else 0.",
@@ -50,10 +38,6 @@ func newMetrics(r prometheus.Registerer) *metrics {
 			Help: "Bytes of the batches sent, after compression; those sent again counted once.",
 		}),
 	}
-	for _, r := range results {
-		m.published.WithLabelValues(string(r))
-	}
-	return m
 }
 
 func (m *metrics) batch(records, bytes int) {

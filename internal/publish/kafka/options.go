@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
@@ -45,11 +46,17 @@ type Options struct {
 	ContentMode     ContentMode // the default is binary
 	Compression     recordbatch.Compression
 	Idempotent      bool
-	TransactionalID string        // the default is kuberelay.<cluster>
-	Writer          string        // who this is, for people; the default is the host's name
-	AckTimeout      time.Duration // until a publish counts as unknown; the default is 10 s
-	MaxInFlight     int           // messages; the default is 4096
-	BatchBytes      int           // of a batch before compression; the default is 1 MiB
+	TransactionalID string // the default is kuberelay.<cluster>
+	Writer          string // who this is, for people; the default is the host's name
+
+	// Admit, if set, is told which cluster has the name on the bus, before this takes
+	// over from whoever writes for it. Its error, which should have [ErrMisconfigured]
+	// in its chain if waiting does not cure it, keeps it from that.
+	Admit func(event.Claim) error
+
+	AckTimeout  time.Duration // until a publish counts as unknown; the default is 10 s
+	MaxInFlight int           // messages; the default is 4096
+	BatchBytes  int           // of a batch before compression; the default is 1 MiB
 
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer // nil for none

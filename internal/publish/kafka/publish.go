@@ -13,6 +13,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/binding"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
+	"github.com/kuberelay/kuberelay/internal/publish/outcome"
 )
 
 var _ publish.Publisher = (*Bus)(nil)
@@ -36,47 +37,10 @@ type flight struct {
 
 // flights are the messages in flight.
 type flights struct {
-	mu     sync.Mutex
-	all    map[*flight]struct{} // those that a lane has
-	active int                  // begun, and their completion has not returned
-	idle   chan struct{}        // closed at active 0, nil while nobody waits
-}
+	pending outcome.Pending // begun, and their completion has not returned
 
-func (s *flights) begin() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.active++
-}
-
-// completed counts one off whose completion has returned.
-func (s *flights) completed() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.active--
-	if s.active == 0 && s.idle != nil {
-		close(s.idle)
-		s.idle = nil
-	}
-}
-
-// wait blocks until every completion has returned, or ctx ends.
-func (s *flights) wait(ctx context.Context) error {
-	s.mu.Lock()
-	if s.active == 0 {
-		s.mu.Unlock()
-		return nil
-	}
-	if s.idle == nil {
-		s.idle = make(chan struct{})
-	}
-	idle := s.idle
-	s.mu.Unlock()
-	select {
-	case <-idle:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	mu  sync.Mutex
+	all map[*flight]struct{} // those that a lane has
 }
 
 func (s *flights) add(f *flight) {
@@ -114,21 +78,21 @@ func (b *Bus) Publish(ctx context.Context, m *event.Message, done func(position 
 	f := &flight{m: m, done: done, begun: time.Now()}
 	record, err := b.encode(m)
 	if err != nil {
-		b.refuse(f, &failure{resultError, err})
+		b.refuse(f, err)
 		return
 	}
 	f.record, f.id = record, identify(record.Key)
 	select {
 	case b.slots <- struct{}{}:
 	case <-ctx.Done():
-		b.refuse(f, &failure{resultCancelled, ctx.Err()})
+		b.refuse(f, outcome.Failure(outcome.Cancelled, ctx.Err()))
 		return
 	case <-b.ctx.Done():
 		b.refuse(f, errClosed)
 		return
 	}
-	b.metrics.inFlight.Inc()
-	b.flights.begin()
+	b.metrics.InFlight.Inc()
+	b.flights.pending.Begin()
 	f.deadline = time.Now().Add(b.opts.AckTimeout)
 	b.start(f)
 }
@@ -137,15 +101,14 @@ func (b *Bus) Publish(ctx context.Context, m *event.Message, done func(position 
 func (b *Bus) start(f *flight) {
 	s, err := b.current()
 	if err != nil {
-		b.finish(f, 0, notSent(&failure{resultNotReady, err}))
+		b.finish(f, 0, notSent(outcome.Failure(outcome.NotReady, err)))
 		return
 	}
 	f.s, f.t = s, s.openTopic(b.topicOf(f.m.Key))
 	if f.t == nil {
-		b.finish(f, 0, notSent(&failure{resultNotReady, errOpening}))
+		b.finish(f, 0, notSent(errOpening))
 		return
 	}
-	s.outdate()
 	f.lane = f.t.lanes[binding.Partition(f.record.Key, f.t.spread)]
 	if f.m.Marker {
 		if !s.index.beginMarker(f.id) {
@@ -207,7 +170,7 @@ func (b *Bus) resolve(f *flight, last uint64) {
 	r, found, err := b.client.ReadOne(ctx, f.t.name, publish.Partition(last), publish.Offset(last))
 	switch {
 	case err != nil:
-		b.finish(f, 0, notSent(&failure{resultError, fmt.Errorf("read what the bus holds: %w", err)}))
+		b.finish(f, 0, notSent(fmt.Errorf("read what the bus holds: %w", err)))
 		return
 	case !found || string(r.Key) != string(f.record.Key):
 		// The topic has lost it.
@@ -221,11 +184,8 @@ func (b *Bus) resolve(f *flight, last uint64) {
 		b.finish(f, 0, conflict)
 		return
 	}
-	if isSame(f.m, attribute) {
-		if e, ok := b.entryOf(r, f.t.name, publish.Partition(last)); ok {
-			f.s.recorder.put(f.record.Key, e)
-		}
-		b.finishAs(resultAlreadyStored, f, last, nil)
+	if outcome.IsSame(f.m, attribute) {
+		b.finishAs(outcome.AlreadyStored, f, last, nil)
 		return
 	}
 	if e, ok := b.entryOf(r, f.t.name, publish.Partition(last)); ok {
@@ -233,15 +193,6 @@ func (b *Bus) resolve(f *flight, last uint64) {
 	}
 	conflict.Bus.Position = last
 	b.finish(f, 0, conflict)
-}
-
-// isSame tells whether the event with these attributes is m, put there by an earlier
-// attempt. The sequence holds the epoch, which tells events apart that have one id
-// after etcd was restored from a backup. A delete is the same whatever version it was
-// seen at.
-func isSame(m *event.Message, attribute func(string) string) bool {
-	return attribute("id") == m.ID &&
-		(m.Acked.Deleted || attribute("sequence") == m.Attribute("sequence"))
 }
 
 // sweepOften completes what has been in flight for too long. It runs until Close.
@@ -274,26 +225,26 @@ func (b *Bus) sweep(now time.Time) {
 
 // refuse completes a message that never took a place.
 func (b *Bus) refuse(f *flight, err error) {
-	b.metrics.published.WithLabelValues(string(resultOf(err))).Inc()
+	b.metrics.Count(outcome.Of(err))
 	f.done(0, fmt.Errorf("publish %s: %w", f.m.ID, notSent(err)))
 }
 
 func (b *Bus) finish(f *flight, position uint64, err error) {
-	b.finishAs(resultOf(err), f, position, err)
+	b.finishAs(outcome.Of(err), f, position, err)
 }
 
 // finishAs calls a message's completion, unless that was done before.
-func (b *Bus) finishAs(as result, f *flight, position uint64, err error) {
+func (b *Bus) finishAs(as outcome.Result, f *flight, position uint64, err error) {
 	if f.finished.Swap(true) {
 		return
 	}
 	b.flights.remove(f)
-	b.metrics.published.WithLabelValues(string(as)).Inc()
-	b.metrics.inFlight.Dec()
+	b.metrics.Count(as)
+	b.metrics.InFlight.Dec()
 	<-b.slots
-	defer b.flights.completed()
+	defer b.flights.pending.End()
 	if err == nil {
-		b.metrics.ackSeconds.Observe(time.Since(f.begun).Seconds())
+		b.metrics.AckSeconds.Observe(time.Since(f.begun).Seconds())
 	}
 	var conflict *publish.ConflictError
 	if err != nil && !errors.As(err, &conflict) {

@@ -116,6 +116,8 @@ func (b *Bus) entryOf(r broker.Record, topic string, partition int) (e entry, ok
 			return entry{}, false
 		case event.SnapshotStarted, event.SnapshotCompleted:
 			return entry{Type: t, ID: attribute("id"), Topic: topic, Partition: partition, Offset: r.Offset, Time: r.Time.Unix()}, true
+		case event.ClusterClaimed:
+			return b.claimEntry(r, topic, partition)
 		}
 		var acked event.Acked
 		if acked, err = event.AckedFrom(attribute); err == nil {

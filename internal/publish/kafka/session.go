@@ -104,7 +104,7 @@ const renewAfter = 12 * time.Hour
 // isOld goes by the wall clock, so that it is also told by a process that was stopped,
 // or whose machine slept, while another became the writer.
 func (s *session) isOld() bool {
-	return s.producer.ID >= 0 && wallClock().Sub(s.started) > s.b.renewAfter
+	return s.producer.ID >= 0 && wallClock().Sub(s.started) > renewAfter
 }
 
 // wallClock has no monotonic part, which stands still while the machine sleeps.
@@ -188,11 +188,13 @@ func (s *session) mark(ctx context.Context, lanes []*lane) ([]int64, error) {
 	return offsets, nil
 }
 
-// openTopic gives a topic, nil if it has to be opened first, which then begins.
+// openTopic gives a topic to write to, nil if it has to be opened first, which then
+// begins. What is written to it outdates what was loaded.
 func (s *session) openTopic(name string) *topic {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if t := s.topics[name]; t != nil && t.open.Load() {
+		s.loaded = nil
 		return t
 	}
 	if !s.opening[name] {
@@ -200,9 +202,6 @@ func (s *session) openTopic(name string) *topic {
 		s.workers.Go(func() {
 			if err := s.create(s.ctx, name); err != nil && s.ctx.Err() == nil {
 				s.b.log.Warn("a topic cannot be opened; will be tried again", "topic", name, "err", err)
-				if kind := broker.KindOf(err); kind == broker.Fenced || kind == broker.OutOfOrder {
-					s.end(err)
-				}
 			}
 			s.mu.Lock()
 			defer s.mu.Unlock()
@@ -285,15 +284,8 @@ func (s *session) marker(partitionKey string) entry {
 	return s.markers[partitionKey]
 }
 
-// outdate drops what was loaded: events are published from now on.
-func (s *session) outdate() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.loaded = nil
-}
-
 // takeLoaded gives what the bus held when the session began, once, and only if
-// nothing has been published since.
+// nothing has been written since.
 func (s *session) takeLoaded() map[string]entry {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -25,6 +25,11 @@ import (
 // failure: its epoch may have been written with.
 func (b *Bus) takeOver(ctx context.Context, previous recordbatch.Producer) (_ *session, producer recordbatch.Producer, err error) {
 	producer = recordbatch.Producer{ID: -1, Epoch: -1}
+	if previous.ID < 0 { // else the brokers refuse if another has taken over since
+		if err := b.admit(ctx); err != nil {
+			return nil, producer, err
+		}
+	}
 	if b.opts.Idempotent {
 		id := b.opts.TransactionalID
 		if failpoint.Bug("fence-nobody") {
@@ -188,7 +193,8 @@ func (b *Bus) readRecords(ctx context.Context, partition int, until int64, yield
 }
 
 // adopt reads what a topic holds beyond what is recorded of it, adds that to loaded
-// and to the checkpoint topic, and opens the topic. Its markers are written.
+// and to the checkpoint topic, and lets its state follow there. The topic's markers are
+// written; to open it is left to the caller.
 func (s *session) adopt(ctx context.Context, t *topic, state topicState, loaded map[string]entry) error {
 	offsets, err := s.b.client.Offsets(ctx, t.name)
 	if err != nil {

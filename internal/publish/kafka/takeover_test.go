@@ -461,6 +461,32 @@ func TestATopicIsMadeAnewWhileNobodyLooks(t *testing.T) {
 	w.wantLoaded(w.open(), want)
 }
 
+// TestAPartitionIsShorterThanAcknowledged: its brokers have lost its end, and what is
+// before that, with the session's marker, is as it was.
+func TestAPartitionIsShorterThanAcknowledged(t *testing.T) {
+	w := newWriters(t, 2)
+	b := w.open()
+	want := w.publishSome(b, "web-", 5)
+	s, _ := b.current()
+	l := s.topics[w.opts.Topic].lanes[1]
+	l.mu.Lock()
+	l.next++ // as if one more had been acknowledged
+	l.mu.Unlock()
+	if err := b.Load(t.Context(), func(event.Key, event.Acked) error { return nil }); !errors.Is(err, errWentBack) {
+		t.Fatalf("got %v, want %v", err, errWentBack)
+	}
+	if err := context.Cause(s.ctx); !errors.Is(err, errWentBack) {
+		t.Errorf("the session ended with %v, want %v", err, errWentBack)
+	}
+	await(t, "another session", func() error {
+		if now, err := b.current(); now == s || err != nil {
+			return fmt.Errorf("not yet: %w", err)
+		}
+		return nil
+	})
+	w.wantLoaded(b, want)
+}
+
 // TestRecordsAreDeleted by hand: what the topic has lost is not loaded.
 func TestRecordsAreDeleted(t *testing.T) {
 	w := newWriters(t, 1)
@@ -563,6 +589,27 @@ func TestAnOldSessionAsksFirst(t *testing.T) {
 	}
 }
 
+// TestAnIdleSessionIsRenewed, though it has nothing to write that would ask for it:
+// the brokers would forget it, and refuse nobody for its sake.
+func TestAnIdleSessionIsRenewed(t *testing.T) {
+	b := newWriters(t, 1).open()
+	now, _ := b.current()
+	idle := newSession(b, recordbatch.Producer{ID: 1})
+	idle.recorder = now.recorder
+	idle.started = wallClock().Add(-renewAfter - time.Hour)
+	watched := make(chan struct{})
+	go func() { defer close(watched); b.watch(idle) }()
+	select {
+	case <-watched:
+	case <-time.After(time.Minute):
+		idle.end(errStopped)
+		<-watched
+	}
+	if err := context.Cause(idle.ctx); !errors.Is(err, errRenew) {
+		t.Errorf("the session ended with %v, want %v", err, errRenew)
+	}
+}
+
 func TestWithoutIdempotence(t *testing.T) {
 	w := newWriters(t, 2)
 	w.opts.Idempotent = false
@@ -574,40 +621,6 @@ func TestWithoutIdempotence(t *testing.T) {
 	maps.Copy(want, w.publishSome(next, "more-", 10))
 	w.wantLoaded(next, want)
 	w.wantNoRepeat(20)
-}
-
-// TestPurge leaves a tombstone where that is wanted, and nothing to load; a recreation
-// in between stays.
-func TestPurge(t *testing.T) {
-	for _, tombstones := range []bool{false, true} {
-		t.Run(fmt.Sprint("tombstones ", tombstones), func(t *testing.T) {
-			w := newWriters(t, 1)
-			w.opts.Tombstones = tombstones
-			b := w.open()
-			want := w.publishSome(b, "web-", 2)
-			gone, stays := w.message("web-0", 1, 0).Key, w.message("web-1", 1, 0).Key
-			was := want[stays]
-			want[stays] = w.mustPublish(b, w.messageOf(stays, 2, was))
-			for k, position := range map[event.Key]uint64{gone: want[gone], stays: was} {
-				if err := b.Purge(t.Context(), k, position); err != nil {
-					t.Fatal(err)
-				}
-			}
-			delete(want, gone)
-			w.load(b)
-			w.wantLoaded(b, want)
-			last := readTopic(t, w.opts.Broker.Addrs[0], w.opts.Topic)
-			end := last[len(last)-1]
-			if isTombstone := end.Value == nil && string(end.Key) == event.PartitionKey(w.opts.Cluster, gone); isTombstone != tombstones {
-				t.Errorf("the last record is %s with %d bytes", end.Key, len(end.Value))
-			}
-			crash(b)
-			next := w.open()
-			w.wantLoaded(next, want)
-			want[gone] = w.mustPublish(next, w.messageOf(gone, 3, 0))
-			w.wantLoaded(next, want)
-		})
-	}
 }
 
 func TestMarkersAreRemembered(t *testing.T) {

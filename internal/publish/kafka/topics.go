@@ -28,6 +28,9 @@ func (b *Bus) topicOf(k event.Key) string {
 	if !b.opts.perResource {
 		return b.opts.Topic
 	}
+	if k == (event.Key{}) { // of a cluster's claim
+		k = event.Key{Group: "kuberelay.io", Resource: "clusters"}
+	}
 	group := k.Group
 	if group == "" {
 		group = "core"

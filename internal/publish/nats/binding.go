@@ -77,10 +77,13 @@ func (h *header) set(name, value string) {
 	h.h[name] = h.values[len(h.values)-1 : len(h.values) : len(h.values)]
 }
 
-// expect makes the publish a compare-and-set. A marker is of no object and has
-// nothing to compare.
+// expects tells whether a publish is a compare-and-set. A marker is of no object and
+// has nothing to compare, but for the claim of the cluster's name.
+func expects(m *event.Message) bool { return !m.Marker || m.IsClaim() }
+
+// expect makes the publish a compare-and-set.
 func (h *header) expect(m *event.Message) {
-	if !m.Marker {
+	if expects(m) {
 		h.set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(m.Expected, 10))
 	}
 }

@@ -103,7 +103,7 @@ func TestDecodeUndoesEncode(t *testing.T) {
 		if got.ID != m.ID || string(got.Data) != string(m.Data) {
 			t.Errorf("%s: got id %q, data %s", mode, got.ID, got.Data)
 		}
-		if diff := cmp.Diff(asMap(m), asMap(got)); diff != "" {
+		if diff := cmp.Diff(publishtest.Attributes(m), publishtest.Attributes(got)); diff != "" {
 			t.Errorf("%s: attributes (-want +got):\n%s", mode, diff)
 		}
 		acked, err := event.AckedFrom(stateOf(msg.Header))
@@ -111,14 +111,6 @@ func TestDecodeUndoesEncode(t *testing.T) {
 			t.Errorf("%s: from the headers alone: %+v, %v; want %+v", mode, acked, err, m.Acked)
 		}
 	}
-}
-
-func asMap(m *event.Message) map[string]string {
-	attributes := map[string]string{}
-	for _, a := range m.Attributes {
-		attributes[a.Name] = a.Value
-	}
-	return attributes
 }
 
 // TestDecodeOthers: what the binding lets other writers do.

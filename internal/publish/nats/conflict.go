@@ -10,6 +10,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/publish/outcome"
 )
 
 // readLast asks for the last message of f's subject, to learn why its publish
@@ -36,8 +37,8 @@ func (b *Bus) resolve(f *flight, answer *natsgo.Msg) {
 		b.finish(f, 0, err)
 		return
 	}
-	if last != nil && isSame(f.m, last) {
-		b.finishAs(resultAlreadyStored, f, last.sequence, nil)
+	if last != nil && outcome.IsSame(f.m, last.attribute()) {
+		b.finishAs(outcome.AlreadyStored, f, last.sequence, nil)
 		return
 	}
 	conflict := &publish.ConflictError{Key: f.m.Key}
@@ -45,17 +46,6 @@ func (b *Bus) resolve(f *flight, answer *natsgo.Msg) {
 		conflict.Bus = last.acked()
 	}
 	b.finish(f, 0, conflict)
-}
-
-// isSame tells whether the message on the bus is m itself, put there by an
-// earlier attempt. Ids alone do not tell: after etcd was restored from a backup an
-// object may come by the same resourceVersion a second time, with another state.
-// The sequence holds the epoch, which then differs. A delete is the same whatever
-// version it was seen at.
-func isSame(m *event.Message, on *stored) bool {
-	attribute := on.attribute()
-	return attribute("id") == m.ID &&
-		(m.Acked.Deleted || attribute("sequence") == m.Attribute("sequence"))
 }
 
 // stored is a message as the stream holds it.
@@ -111,7 +101,7 @@ func parseStored(answer *natsgo.Msg) (*stored, error) {
 		} `json:"message"`
 	}
 	if err := json.Unmarshal(answer.Data, &body); err != nil {
-		return nil, &failure{resultError, fmt.Errorf("the server's answer is no message: %w", err)}
+		return nil, fmt.Errorf("the server's answer is no message: %w", err)
 	}
 	switch {
 	case body.Error != nil && body.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound:
@@ -119,13 +109,13 @@ func parseStored(answer *natsgo.Msg) (*stored, error) {
 	case body.Error != nil:
 		return nil, apiFailure(body.Error)
 	case body.Message == nil:
-		return nil, &failure{resultError, fmt.Errorf("the server's answer is no message")}
+		return nil, fmt.Errorf("the server's answer is no message")
 	}
 	s := &stored{subject: body.Message.Subject, sequence: body.Message.Sequence, time: body.Message.Time, data: body.Message.Data}
 	if len(body.Message.Headers) > 0 {
 		headers, err := natsgo.DecodeHeadersMsg(body.Message.Headers)
 		if err != nil {
-			return nil, &failure{resultError, fmt.Errorf("the message's headers: %w", err)}
+			return nil, fmt.Errorf("the message's headers: %w", err)
 		}
 		s.headers = headers
 	}

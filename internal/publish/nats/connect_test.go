@@ -13,9 +13,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kuberelay/kuberelay/internal/event"
-	"github.com/kuberelay/kuberelay/internal/natsserver"
 	"github.com/kuberelay/kuberelay/internal/natsserver/natstest"
+	"github.com/kuberelay/kuberelay/internal/publish/outcome"
 	"github.com/kuberelay/kuberelay/internal/publish/publishtest"
+	"github.com/kuberelay/kuberelay/internal/tlstest"
 )
 
 // TestMisconfigured: what waiting does not cure is said at once, with the name of
@@ -23,7 +24,7 @@ import (
 func TestMisconfigured(t *testing.T) {
 	plain := natstest.Start(t).URL
 	noJetStream := natstest.Start(t, func(o *server.Options) { o.JetStream = false }).URL
-	ca := natstest.NewCA(t)
+	ca := tlstest.NewCA(t)
 	_, certFile, _ := ca.Issue("client")
 	_, _, otherKey := ca.Issue("other")
 	missing := t.TempDir() + "/missing"
@@ -147,20 +148,6 @@ func TestSeveralServers(t *testing.T) {
 	}
 }
 
-func TestInProcess(t *testing.T) {
-	s, err := natsserver.Start(t.Context(), natsserver.Options{ListenAddr: "127.0.0.1:0", StoreDir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Shutdown(context.Background())
-	bus := connect(t, Options{InProcess: s, Cluster: publishtest.Cluster})
-	position := publishOK(t, bus, publishtest.Object{Name: "web", Version: 1}.Message(t, 0))
-	events := readEvents(t, s.ClientURL(), publishtest.Object{Name: "web"}.Key())
-	if len(events) != 1 || events[0].Position != position {
-		t.Errorf("the bus holds %v, want one event at %d", events, position)
-	}
-}
-
 func TestMetrics(t *testing.T) {
 	s := natstest.Start(t)
 	registry := prometheus.NewRegistry()
@@ -171,7 +158,7 @@ func TestMetrics(t *testing.T) {
 	if _, err := publishNow(t, bus, publishtest.Object{Name: "web", Version: 2}.Message(t, 0)); err == nil {
 		t.Error("no conflict")
 	}
-	for result, want := range map[result]float64{resultStored: 1, resultAlreadyStored: 1, resultConflict: 1, resultTimeout: 0} {
+	for result, want := range map[outcome.Result]float64{outcome.Stored: 1, outcome.AlreadyStored: 1, outcome.Conflict: 1, outcome.Timeout: 0} {
 		if got := gathered(t, registry, "kuberelay_nats_publishes_total", string(result)); got != want {
 			t.Errorf("%v publishes with result %s, want %v", got, result, want)
 		}

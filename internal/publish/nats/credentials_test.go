@@ -16,6 +16,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/natsserver/natstest"
 	"github.com/kuberelay/kuberelay/internal/publish/publishtest"
+	"github.com/kuberelay/kuberelay/internal/tlstest"
 )
 
 const secret = "s3cret-that-nobody-may-see"
@@ -37,7 +38,7 @@ type access struct {
 }
 
 func ways(t *testing.T) map[string]access {
-	ca, otherCA := natstest.NewCA(t), natstest.NewCA(t)
+	ca, otherCA := tlstest.NewCA(t), tlstest.NewCA(t)
 	serverCert, _, _ := ca.Issue("server")
 	_, clientCert, clientKey := ca.Issue("client")
 	_, strangerCert, strangerKey := otherCA.Issue("stranger")

@@ -8,65 +8,23 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/publish/outcome"
 )
 
-// result is how a publish ended, as the metric's label.
-type result string
-
+// How a publish ends on this bus only.
 const (
-	resultStored        result = "stored"
-	resultAlreadyStored result = "already_stored" // an earlier attempt had landed
-	resultConflict      result = "conflict"
-	resultTooLarge      result = "too_large"
-	resultBusy          result = "busy"
-	resultFull          result = "full"
-	resultTimeout       result = "timeout"
-	resultDisconnected  result = "disconnected"
-	resultNoStream      result = "no_stream"
-	resultNotReady      result = "not_ready"
-	resultClosed        result = "closed"
-	resultCancelled     result = "cancelled"
-	resultError         result = "error"
+	resultFull         outcome.Result = "full"
+	resultDisconnected outcome.Result = "disconnected"
+	resultNoStream     outcome.Result = "no_stream"
 )
-
-var results = []result{
-	resultStored, resultAlreadyStored, resultConflict, resultTooLarge, resultBusy, resultFull, resultTimeout,
-	resultDisconnected, resultNoStream, resultNotReady, resultClosed, resultCancelled, resultError,
-}
-
-// failure is an error with the result that it counts as.
-type failure struct {
-	result result
-	err    error
-}
-
-func (f *failure) Error() string { return f.err.Error() }
-func (f *failure) Unwrap() error { return f.err }
 
 var (
-	errTimeout  = &failure{resultTimeout, errors.New("no acknowledgement in time: it may or may not be stored")}
-	errLost     = &failure{resultDisconnected, errors.New("the connection broke before the acknowledgement: it may or may not be stored")}
-	errOffline  = &failure{resultDisconnected, errors.New("not connected")}
-	errNoStream = &failure{resultNoStream, errors.New("no stream answered: it does not exist, or has no leader at the moment")}
-	errClosed   = &failure{resultClosed, errors.New("the bus is closed: it may or may not be stored")}
+	errTimeout  = outcome.Failure(outcome.Timeout, errors.New("no acknowledgement in time: it may or may not be stored"))
+	errLost     = outcome.Failure(resultDisconnected, errors.New("the connection broke before the acknowledgement: it may or may not be stored"))
+	errOffline  = outcome.Failure(resultDisconnected, errors.New("not connected"))
+	errNoStream = outcome.Failure(resultNoStream, errors.New("no stream answered: it does not exist, or has no leader at the moment"))
+	errClosed   = outcome.Failure(outcome.Closed, errors.New("the bus is closed: it may or may not be stored"))
 )
-
-// resultOf classifies an error that the code of this package made.
-func resultOf(err error) result {
-	var f *failure
-	var conflict *publish.ConflictError
-	switch {
-	case err == nil:
-		return resultStored
-	case errors.As(err, &conflict):
-		return resultConflict
-	case errors.Is(err, publish.ErrTooLarge):
-		return resultTooLarge
-	case errors.As(err, &f):
-		return f.result
-	}
-	return resultError
-}
 
 // sendFailure classifies what the client said to a publish that it did not send.
 func (b *Bus) sendFailure(err error, msg *natsgo.Msg) error {
@@ -78,7 +36,7 @@ func (b *Bus) sendFailure(err error, msg *natsgo.Msg) error {
 	case errors.Is(err, natsgo.ErrConnectionClosed):
 		return errClosed
 	}
-	return &failure{resultError, err}
+	return err
 }
 
 // payloadSize is what the server's max_payload limits: headers and data.
@@ -106,13 +64,13 @@ func apiFailure(err *jetstream.APIError) error {
 	case jetstream.JSErrCodeStreamMessageExceedsMaximum, codeHeadersTooLarge:
 		return fmt.Errorf("%w: %w", publish.ErrTooLarge, err)
 	case jetstream.JSErrCodeStreamWrongLastSequenceConstant:
-		return &failure{resultBusy, fmt.Errorf("another message of the object is being stored: %w", err)}
+		return outcome.Failure(outcome.Busy, fmt.Errorf("another message of the object is being stored: %w", err))
 	case codeStoreFailed, codeInsufficient, codeMemoryExceeded, codeStorageExceeded:
-		return &failure{resultFull, fmt.Errorf("the stream has no room; raise its limits (max_bytes, max_msgs) or the server's storage: %w", err)}
+		return outcome.Failure(resultFull, fmt.Errorf("the stream has no room; raise its limits (max_bytes, max_msgs) or the server's storage: %w", err))
 	case jetstream.JSErrCodeStreamNotFound:
-		return &failure{resultNoStream, err}
+		return outcome.Failure(resultNoStream, err)
 	}
-	return &failure{resultError, err}
+	return err
 }
 
 // isNoResponders tells the server's answer that nobody listens on the subject.

@@ -15,6 +15,8 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/natsserver/natstest"
 	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/publish/faultproxy"
+	"github.com/kuberelay/kuberelay/internal/publish/outcome"
 	"github.com/kuberelay/kuberelay/internal/publish/publishtest"
 )
 
@@ -47,8 +49,8 @@ func TestFull(t *testing.T) {
 				last = publishtest.Object{Name: fmt.Sprintf("web-%d", v), Version: v, Data: strings.Repeat("x", 5_000)}
 				_, err = publishNow(t, bus, last.Message(t, 0))
 			}
-			if resultOf(err) != resultFull || errors.Is(err, publish.ErrTooLarge) {
-				t.Fatalf("error is %v, with result %s", err, resultOf(err))
+			if outcome.Of(err) != resultFull || errors.Is(err, publish.ErrTooLarge) {
+				t.Fatalf("error is %v, with result %s", err, outcome.Of(err))
 			}
 			if !strings.Contains(err.Error(), "no room") || !strings.Contains(err.Error(), name) {
 				t.Errorf("the error does not say what is full: %v", err)
@@ -141,17 +143,19 @@ func TestPayloadLimit(t *testing.T) {
 	}
 }
 
+// allow makes a server whose user relay may publish to these subjects only.
+func allow(subjects ...string) func(*server.Options) {
+	return func(o *server.Options) {
+		o.Users = []*server.User{
+			{Username: "admin", Password: "admin"},
+			{Username: "relay", Password: "relay", Permissions: &server.Permissions{Publish: &server.SubjectPermission{Allow: subjects}}},
+		}
+	}
+}
+
 // TestPermission: what our user may not do is said, once, and never waited for
 // without end.
 func TestPermission(t *testing.T) {
-	allow := func(subjects ...string) func(*server.Options) {
-		return func(o *server.Options) {
-			o.Users = []*server.User{
-				{Username: "admin", Password: "admin"},
-				{Username: "relay", Password: "relay", Permissions: &server.Permissions{Publish: &server.SubjectPermission{Allow: subjects}}},
-			}
-		}
-	}
 	t.Run("to create the stream", func(t *testing.T) {
 		s := natstest.Start(t, allow("kuberelay.>", "$JS.API.STREAM.INFO.>"))
 		bus, err := Connect(t.Context(), Options{
@@ -188,6 +192,28 @@ func TestPermission(t *testing.T) {
 	})
 }
 
+// TestPermissionIsGivenLater: what was refused on an earlier connection is not blamed
+// for what happens on the next.
+func TestPermissionIsGivenLater(t *testing.T) {
+	s := natstest.Start(t, allow("$JS.API.>"))
+	proxy := faultproxy.Start(t, s.Addr())
+	bus := connect(t, Options{
+		URLs: []string{proxy.Addr()}, Cluster: publishtest.Cluster, User: "relay", PasswordFile: file(t, "relay"), AckTimeout: time.Second,
+	})
+	m := publishtest.Object{Name: "web", Version: 1}.Message(t, 0)
+	if _, err := publishNow(t, bus, m); err == nil || !strings.Contains(err.Error(), "Permissions Violation") {
+		t.Errorf("error is %v, want one that speaks of the permission", err)
+	}
+	s.Configure(allow("$JS.API.>", "kuberelay.>"))
+	s.Restart()
+	waitReconnected(t, bus)
+	proxy.Freeze()
+	if _, err := publishNow(t, bus, m); outcome.Of(err) != outcome.Timeout || strings.Contains(err.Error(), "Permissions Violation") {
+		t.Errorf("error is %v, want that it timed out and nothing else", err)
+	}
+	proxy.Pass()
+}
+
 // TestReplicated: on a stream of three servers, two writers of one subject at once.
 // Whatever each is told, there is one event, and trying again settles it.
 func TestReplicated(t *testing.T) {
@@ -203,27 +229,27 @@ func TestReplicated(t *testing.T) {
 	})
 	t.Cleanup(func() { bus.Close() })
 	const objects, writers = 200, 4
-	type outcome struct {
+	type completion struct {
 		object int
 		err    error
 	}
-	outcomes := make(chan outcome, objects*writers)
+	completions := make(chan completion, objects*writers)
 	for i := range objects {
 		for range writers {
 			m := publishtest.Object{Name: fmt.Sprintf("web-%d", i), Version: 1}.Message(t, 0)
-			bus.Publish(t.Context(), m, func(_ uint64, err error) { outcomes <- outcome{i, err} })
+			bus.Publish(t.Context(), m, func(_ uint64, err error) { completions <- completion{i, err} })
 		}
 	}
-	results := map[result]int{}
+	results := map[outcome.Result]int{}
 	for range objects * writers {
-		o := <-outcomes
-		results[resultOf(o.err)]++
+		o := <-completions
+		results[outcome.Of(o.err)]++
 		var conflict *publish.ConflictError
 		if errors.As(o.err, &conflict) || errors.Is(o.err, publish.ErrTooLarge) {
 			t.Errorf("%v", o.err)
 		}
 	}
-	if results[resultBusy] == 0 {
+	if results[outcome.Busy] == 0 {
 		t.Errorf("no write was refused as another was under way (10164): %v", results)
 	}
 	for i := range objects {

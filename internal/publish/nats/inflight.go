@@ -1,11 +1,11 @@
 package nats
 
 import (
-	"context"
 	"sync"
 	"time"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish/outcome"
 )
 
 // flight is a message whose completion has not been called: it awaits its
@@ -29,8 +29,7 @@ type flights struct {
 	last   uint64
 	closed bool
 
-	active int           // registered and not yet completed: taken ones included
-	idle   chan struct{} // closed at active 0, nil while nobody waits
+	pending outcome.Pending // registered and not yet completed: taken ones included
 }
 
 // add registers f under a new token. It is refused once closed.
@@ -40,7 +39,7 @@ func (s *flights) add(f *flight) (token uint64, ok bool) {
 	if s.closed {
 		return 0, false
 	}
-	s.active++
+	s.pending.Begin()
 	return s.put(f), true
 }
 
@@ -92,35 +91,4 @@ func (s *flights) close() []*flight {
 	s.closed = true
 	s.mu.Unlock()
 	return s.takeIf(func(*flight) bool { return true })
-}
-
-// completed counts one flight off.
-func (s *flights) completed() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.active--
-	if s.active == 0 && s.idle != nil {
-		close(s.idle)
-		s.idle = nil
-	}
-}
-
-// wait blocks until everything registered is completed, or ctx ends.
-func (s *flights) wait(ctx context.Context) error {
-	s.mu.Lock()
-	if s.active == 0 {
-		s.mu.Unlock()
-		return nil
-	}
-	if s.idle == nil {
-		s.idle = make(chan struct{})
-	}
-	idle := s.idle
-	s.mu.Unlock()
-	select {
-	case <-idle:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

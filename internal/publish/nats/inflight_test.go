@@ -11,6 +11,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/natsserver/natstest"
 	"github.com/kuberelay/kuberelay/internal/publish/faultproxy"
+	"github.com/kuberelay/kuberelay/internal/publish/outcome"
 	"github.com/kuberelay/kuberelay/internal/publish/publishtest"
 )
 
@@ -35,7 +36,7 @@ func TestCompletedOnce(t *testing.T) {
 			calls[i].Add(1)
 			if err != nil {
 				failed.Add(1)
-				if resultOf(err) != resultTimeout {
+				if outcome.Of(err) != outcome.Timeout {
 					t.Errorf("%v", err)
 				}
 			}
@@ -133,7 +134,7 @@ func TestPublishBlocks(t *testing.T) {
 	bus.Close()
 	blocked.Wait()
 	for range 3 {
-		if err := <-results; resultOf(err) != resultClosed && resultOf(err) != resultNotReady {
+		if err := <-results; outcome.Of(err) != outcome.Closed && outcome.Of(err) != outcome.NotReady {
 			t.Errorf("error is %v, want that it is closed", err)
 		}
 	}
@@ -147,7 +148,7 @@ func TestTimeout(t *testing.T) {
 	bus := connect(t, Options{URLs: []string{proxy.Addr()}, Cluster: publishtest.Cluster, AckTimeout: 200 * time.Millisecond})
 	m := publishtest.Object{Name: "web", Version: 1}.Message(t, 0)
 	proxy.Freeze()
-	if _, err := publishNow(t, bus, m); resultOf(err) != resultTimeout {
+	if _, err := publishNow(t, bus, m); outcome.Of(err) != outcome.Timeout {
 		t.Errorf("error is %v, want that it timed out", err)
 	}
 	proxy.Pass() // the message arrives after all, and its late acknowledgement
@@ -175,7 +176,7 @@ func TestDisconnected(t *testing.T) {
 	proxy.Pass()
 	select {
 	case err := <-result:
-		if resultOf(err) != resultDisconnected {
+		if outcome.Of(err) != resultDisconnected {
 			t.Errorf("error is %v, want that the connection broke", err)
 		}
 	case <-time.After(limit):

@@ -8,7 +8,6 @@ import (
 	cejetstream "github.com/cloudevents/sdk-go/protocol/nats_jetstream/v2"
 	"github.com/cloudevents/sdk-go/v2/binding"
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
-	"github.com/cloudevents/sdk-go/v2/types"
 	"github.com/google/go-cmp/cmp"
 	natsgo "github.com/nats-io/nats.go"
 
@@ -52,14 +51,14 @@ func TestSDK(t *testing.T) {
 				publishOK(t, bus, &again)
 			}
 			for i, got := range receive(t, s.URL, len(messages)) {
-				want, encoded := asMap(messages[i]), map[string]string{}
+				want, encoded := publishtest.Attributes(messages[i]), map[string]string{}
 				for name, value := range want {
 					encoded[name] = encodeValue(value)
 				}
 				if mode == Binary {
 					want = encoded
 				}
-				if diff := cmp.Diff(want, sdkAttributes(t, got)); diff != "" {
+				if diff := cmp.Diff(want, publishtest.SDKAttributes(t, got)); diff != "" {
 					t.Errorf("%s: attributes (-want +got):\n%s", messages[i].ID, diff)
 				}
 				if err := got.Validate(); err != nil {
@@ -68,7 +67,7 @@ func TestSDK(t *testing.T) {
 				if string(got.Data()) != string(messages[i].Data) {
 					t.Errorf("%s: data is %s, want %s", messages[i].ID, got.Data(), messages[i].Data)
 				}
-				if plain := maps.Equal(asMap(messages[i]), encoded); plain == (messages[i].Key.Name == odd(t).Key.Name) {
+				if plain := maps.Equal(publishtest.Attributes(messages[i]), encoded); plain == (messages[i].Key.Name == odd(t).Key.Name) {
 					t.Errorf("%s: only the odd name needs encoding", messages[i].ID)
 				}
 			}
@@ -110,21 +109,4 @@ func receive(t *testing.T, url string, n int) []*cloudevents.Event {
 		t.Error(err)
 	}
 	return received
-}
-
-// sdkAttributes is all that the SDK knows of an event, as strings.
-func sdkAttributes(t *testing.T, e *cloudevents.Event) map[string]string {
-	t.Helper()
-	attributes := map[string]string{
-		"id": e.ID(), "source": e.Source(), "specversion": e.SpecVersion(), "type": e.Type(),
-		"subject": e.Subject(), "time": types.FormatTime(e.Time()), "datacontenttype": e.DataContentType(),
-	}
-	for name, value := range e.Extensions() {
-		text, err := types.Format(value)
-		if err != nil {
-			t.Fatal(err)
-		}
-		attributes[name] = text
-	}
-	return attributes
 }

@@ -3,12 +3,12 @@ package nats
 import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/kuberelay/kuberelay/internal/publish/outcome"
 )
 
 type metrics struct {
-	inFlight   prometheus.Gauge
-	ackSeconds prometheus.Histogram
-	published  *prometheus.CounterVec // by result
+	*outcome.Metrics
 	connected  prometheus.Gauge
 	reconnects prometheus.Counter
 }
@@ -16,20 +16,8 @@ type metrics struct {
 // newMetrics registers with r, or nowhere if r is nil.
 func newMetrics(r prometheus.Registerer) *metrics {
 	f := promauto.With(r)
-	m := &metrics{
-		inFlight: f.NewGauge(prometheus.GaugeOpts{
-			Name: "kuberelay_nats_in_flight",
-			Help: "Messages that await their acknowledgement.",
-		}),
-		ackSeconds: f.NewHistogram(prometheus.HistogramOpts{
-			Name:    "kuberelay_nats_ack_duration_seconds",
-			Help:    "Time from handing a message over to its acknowledgement, of those acknowledged.",
-			Buckets: prometheus.ExponentialBuckets(0.0005, 2.5, 12), // to 12 s
-		}),
-		published: f.NewCounterVec(prometheus.CounterOpts{
-			Name: "kuberelay_nats_publishes_total",
-			Help: "Publishes completed, by result.",
-		}, []string{"result"}),
+	return &metrics{
+		Metrics: outcome.NewMetrics(r, "nats", resultFull, resultDisconnected, resultNoStream),
 		connected: f.NewGauge(prometheus.GaugeOpts{
 			Name: "kuberelay_nats_connected",
 			Help: "1 while connected to a server, else 0.",
@@ -39,8 +27,4 @@ func newMetrics(r prometheus.Registerer) *metrics {
 			Help: "Connections made after the first.",
 		}),
 	}
-	for _, r := range results {
-		m.published.WithLabelValues(string(r))
-	}
-	return m
 }

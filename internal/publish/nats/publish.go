@@ -13,6 +13,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/publish/outcome"
 )
 
 var _ publish.Publisher = (*Bus)(nil)
@@ -35,13 +36,13 @@ func (b *Bus) Publish(ctx context.Context, m *event.Message, done func(position 
 	select {
 	case b.slots <- struct{}{}:
 	case <-ctx.Done():
-		b.refuse(f, &failure{resultCancelled, ctx.Err()})
+		b.refuse(f, outcome.Failure(outcome.Cancelled, ctx.Err()))
 		return
 	case <-b.closing:
 		b.refuse(f, errClosed)
 		return
 	}
-	b.metrics.inFlight.Inc()
+	b.metrics.InFlight.Inc()
 	f.deadline = time.Now().Add(b.opts.AckTimeout)
 	token, ok := b.flights.add(f)
 	if !ok {
@@ -58,19 +59,16 @@ func (b *Bus) Publish(ctx context.Context, m *event.Message, done func(position 
 // prepare makes the bus's message of m, or says why there is no use in it.
 func (b *Bus) prepare(m *event.Message) (*natsgo.Msg, error) {
 	if b.opts.ReadOnly {
-		return nil, &failure{resultError, errReadOnly}
+		return nil, errReadOnly
 	}
 	if err := b.Ready(); err != nil {
-		return nil, &failure{resultNotReady, err}
+		return nil, outcome.Failure(outcome.NotReady, err)
 	}
 	msg, err := encode(b.opts.ContentMode, m)
 	if err != nil {
-		return nil, &failure{resultError, err}
+		return nil, err
 	}
-	msg.Subject = event.Subject(b.opts.SubjectPrefix, b.opts.Cluster, m.Key)
-	if m.Marker {
-		msg.Subject = event.MarkerSubject(b.opts.SubjectPrefix, b.opts.Cluster, m.Key.GroupResource())
-	}
+	msg.Subject = m.Subject(b.opts.SubjectPrefix, b.opts.Cluster)
 	if len(msg.Subject) > maxSubject {
 		return nil, fmt.Errorf("%w: its subject has %d bytes, and the server ends the connection at a line of %d", publish.ErrTooLarge, len(msg.Subject), maxControlLine)
 	}
@@ -122,8 +120,8 @@ func (b *Bus) acknowledge(f *flight, msg *natsgo.Msg) {
 	err := json.Unmarshal(msg.Data, &ack)
 	switch {
 	case err != nil:
-		b.finish(f, 0, &failure{resultError, fmt.Errorf("the server's answer is no acknowledgement: %w", err)})
-	case ack.Error != nil && ack.Error.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence && !f.m.Marker:
+		b.finish(f, 0, fmt.Errorf("the server's answer is no acknowledgement: %w", err))
+	case ack.Error != nil && ack.Error.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence && expects(f.m):
 		b.readLast(f)
 	case ack.Error != nil:
 		err := apiFailure(ack.Error)
@@ -134,37 +132,37 @@ func (b *Bus) acknowledge(f *flight, msg *natsgo.Msg) {
 		b.finish(f, 0, err)
 	case ack.Stream != b.opts.Stream || ack.Sequence == 0:
 		b.kickSupervisor()
-		b.finish(f, 0, &failure{resultError, fmt.Errorf("stream %q took it, not %q", ack.Stream, b.opts.Stream)})
+		b.finish(f, 0, fmt.Errorf("stream %q took it, not %q", ack.Stream, b.opts.Stream))
 	default:
-		b.metrics.ackSeconds.Observe(time.Since(f.sent).Seconds())
+		b.metrics.AckSeconds.Observe(time.Since(f.sent).Seconds())
 		b.finish(f, ack.Sequence, nil)
 	}
 }
 
 // refuse completes a message that was never in flight.
 func (b *Bus) refuse(f *flight, err error) {
-	b.metrics.published.WithLabelValues(string(resultOf(err))).Inc()
+	b.metrics.Count(outcome.Of(err))
 	f.done(0, fmt.Errorf("publish %s: %w: %w", f.m.ID, publish.ErrNotSent, err))
 }
 
 // finish completes a flight that the caller has taken.
 func (b *Bus) finish(f *flight, position uint64, err error) {
-	b.finishAs(resultOf(err), f, position, err)
+	b.finishAs(outcome.Of(err), f, position, err)
 }
 
-func (b *Bus) finishAs(r result, f *flight, position uint64, err error) {
+func (b *Bus) finishAs(r outcome.Result, f *flight, position uint64, err error) {
 	b.release()
-	b.metrics.published.WithLabelValues(string(r)).Inc()
+	b.metrics.Count(r)
 	if err != nil {
 		err = fmt.Errorf("publish %s: %w", f.m.ID, err)
 	}
 	f.done(position, err)
-	b.flights.completed()
+	b.flights.pending.End()
 }
 
 func (b *Bus) release() {
 	<-b.slots
-	b.metrics.inFlight.Dec()
+	b.metrics.InFlight.Dec()
 }
 
 // failAll completes what is in flight and answers to cond.
@@ -176,7 +174,7 @@ func (b *Bus) failAll(err error, cond func(*flight) bool) {
 
 // sweep completes what has waited too long for its answer.
 func (b *Bus) sweep(now time.Time) {
-	var err error = errTimeout
+	err := errTimeout
 	if denied := b.permissionError(); denied != nil {
 		err = fmt.Errorf("%w (%w)", errTimeout, denied)
 	}

@@ -201,7 +201,7 @@ func (b *Bus) permissionError() error {
 
 // Flush waits until every message handed over so far is completed, or ctx ends.
 func (b *Bus) Flush(ctx context.Context) error {
-	if err := b.flights.wait(ctx); err != nil {
+	if err := b.flights.pending.Wait(ctx); err != nil {
 		return fmt.Errorf("wait for acknowledgements: %w", err)
 	}
 	return nil

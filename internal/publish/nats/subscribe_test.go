@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	natsgo "github.com/nats-io/nats.go"
@@ -20,95 +19,25 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/publishtest"
 )
 
-// delivery is one call of yield.
-type delivery struct {
-	m *event.Message
-	publish.Delivery
-}
-
-// subscriber runs Subscribe until the test ends.
+// subscriber subscribes over a connection of its own.
 type subscriber struct {
-	t       testing.TB
-	bus     *Bus
-	events  chan delivery // unbuffered: the subscription waits until it is read
-	notices chan error
-	foreign chan publish.Delivery
-	result  chan error
-	cancel  func()
+	*publishtest.Subscriber
+	t   testing.TB
+	bus *Bus
 }
 
 func subscribe(t testing.TB, url string, o publish.SubscribeOptions) *subscriber {
 	t.Helper()
-	s := &subscriber{
-		t: t, bus: connect(t, Options{URLs: []string{url}, ReadOnly: true}),
-		events: make(chan delivery), notices: make(chan error, 10_000), foreign: make(chan publish.Delivery, 100), result: make(chan error, 1),
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	s.cancel = cancel
-	o.Notify = func(err error) { s.notices <- err }
-	o.Foreign = func(d publish.Delivery, err error) {
-		if err == nil {
-			t.Error("a foreign message without an error")
-		}
-		s.foreign <- d
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		s.result <- s.bus.Subscribe(ctx, o, func(m *event.Message, d publish.Delivery) error {
-			select {
-			case s.events <- delivery{m, d}:
-				return nil
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-		})
-	}()
-	t.Cleanup(func() { cancel(); <-done })
-	return s
-}
-
-// notice waits for a notice that answers to is.
-func (s *subscriber) notice(what string, is func(error) bool) {
-	s.t.Helper()
-	timeout := time.After(limit)
-	for {
-		select {
-		case err := <-s.notices:
-			if is(err) {
-				return
-			}
-		case <-timeout:
-			s.t.Fatalf("no notice within %s: %s", limit, what)
-		}
-	}
-}
-
-// reading waits until a further consumer is there.
-func (s *subscriber) reading() {
-	s.t.Helper()
-	s.notice("reading", func(err error) bool { return err == nil })
-}
-
-func (s *subscriber) next() delivery {
-	s.t.Helper()
-	select {
-	case d := <-s.events:
-		return d
-	case err := <-s.result:
-		s.t.Fatalf("the subscription ended: %v", err)
-	case <-time.After(limit):
-		s.t.Fatalf("no event within %s", limit)
-	}
-	return delivery{}
+	bus := connect(t, Options{URLs: []string{url}, ReadOnly: true})
+	return &subscriber{publishtest.Subscribe(t, bus, o), t, bus}
 }
 
 // want reads as many events as there are positions, which must be theirs.
 func (s *subscriber) want(positions ...uint64) {
 	s.t.Helper()
 	for i, want := range positions {
-		if got := s.next(); got.Position != want {
-			s.t.Fatalf("event %d of %d is %s at %d, want the one at %d", i, len(positions), got.m.ID, got.Position, want)
+		if got := s.Next(); got.Position != want {
+			s.t.Fatalf("event %d of %d is %s at %d, want the one at %d", i, len(positions), got, got.Position, want)
 		}
 	}
 }
@@ -177,11 +106,11 @@ func TestSubscribe(t *testing.T) {
 			}
 			s := subscribe(t, url, publish.SubscribeOptions{From: publish.FromStart})
 			for i, want := range sent {
-				got := s.next()
-				if got.m.ID != want.ID || got.m.Key != want.Key || got.m.Marker != want.Marker || string(got.m.Data) != string(want.Data) {
-					t.Errorf("got %+v, want %+v", got.m, want)
+				got := s.Next()
+				if m := got.Message; m == nil || m.ID != want.ID || m.Key != want.Key || m.Marker != want.Marker || string(m.Data) != string(want.Data) {
+					t.Fatalf("got %+v, want %+v", m, want)
 				}
-				if g, w := fmt.Sprint(asMap(got.m)), fmt.Sprint(asMap(want)); g != w {
+				if g, w := fmt.Sprint(publishtest.Attributes(got.Message)), fmt.Sprint(publishtest.Attributes(want)); g != w {
 					t.Errorf("attributes %s, want %s", g, w)
 				}
 				if got.Position != uint64(i+1) || got.Cluster != publishtest.Cluster || got.Stored.IsZero() || !strings.HasPrefix(got.Subject, "kuberelay.test=2Ecluster.") {
@@ -201,7 +130,7 @@ func TestSubscribeFromNow(t *testing.T) {
 	w := newWriter(t, Options{URLs: []string{ns.URL}})
 	w.put("a", "b")
 	s := subscribe(t, proxy.Addr(), publish.SubscribeOptions{From: publish.FromNow})
-	s.reading()
+	s.Reading()
 	proxy.Refuse()
 	s.lost()
 	away := w.put("a", "c", "c")
@@ -246,13 +175,13 @@ func TestSubscribeLast(t *testing.T) {
 		}
 	})
 	s := subscribe(t, proxy.Addr(), publish.SubscribeOptions{From: publish.FromLast})
-	s.reading()
+	s.Reading()
 	s.want(last[:10]...)
 	proxy.Refuse()
 	s.lost()
 	proxy.Pass()
 	s.want(last[10 : len(last)-10]...)
-	s.reading() // again
+	s.Reading() // again
 	// One that was seen, one that is still to come and one that is new change while
 	// the connection is down. What each was before is not its last state any more.
 	proxy.Refuse()
@@ -261,9 +190,9 @@ func TestSubscribeLast(t *testing.T) {
 	away := w.put(late, late, all[subscribeBatch], "new")
 	proxy.Pass()
 	s.want(last[len(last)-10 : len(last)-1]...)
-	got := s.next()
+	got := s.Next()
 	if got.Position == last[len(last)-1] { // it was on its way already
-		got = s.next()
+		got = s.Next()
 	}
 	if got.Position != away[0] {
 		t.Fatalf("got %d, want %d", got.Position, away[0])
@@ -278,7 +207,7 @@ func TestSubscribeLastOfNothing(t *testing.T) {
 	w := newWriter(t, Options{URLs: []string{ns.URL}})
 	w.put("a", "b")
 	s := subscribe(t, ns.URL, publish.SubscribeOptions{From: publish.FromLast, Filters: []string{subjectOf(publishtest.Object{Name: "c"}.Key())}})
-	s.reading()
+	s.Reading()
 	s.want(w.put("a", "c", "b", "c")[1])
 }
 
@@ -298,7 +227,7 @@ func TestSubscribeFilters(t *testing.T) {
 	s := subscribe(t, ns.URL, publish.SubscribeOptions{From: publish.FromLast, Filters: []string{filter("default"), filter("other")}})
 	s.want(want...)
 	none := subscribe(t, ns.URL, publish.SubscribeOptions{From: publish.FromStart, Filters: []string{filter("other"), "kuberelay.x.>"}})
-	none.reading()
+	none.Reading()
 	nc, err := natsgo.Connect(ns.URL)
 	if err != nil {
 		t.Fatal(err)
@@ -307,15 +236,8 @@ func TestSubscribeFilters(t *testing.T) {
 	if err := nc.Publish("kuberelay.x.y", nil); err != nil {
 		t.Fatal(err)
 	}
-	select {
-	case d := <-none.foreign:
-		if d.Subject != "kuberelay.x.y" {
-			t.Errorf("got %q", d.Subject)
-		}
-	case d := <-none.events:
-		t.Errorf("got %s, which no filter matches", d.Subject)
-	case <-time.After(limit):
-		t.Fatal("nothing came")
+	if got := none.Next(); got.Err == nil || got.Subject != "kuberelay.x.y" {
+		t.Errorf("got %s of subject %q, want what is foreign", got, got.Subject)
 	}
 }
 
@@ -325,7 +247,7 @@ func TestSubscribeConsumerLost(t *testing.T) {
 	ns := natstest.Start(t)
 	w := newWriter(t, Options{URLs: []string{ns.URL}})
 	s := subscribe(t, ns.URL, publish.SubscribeOptions{From: publish.FromNow})
-	s.reading()
+	s.Reading()
 	s.want(w.put("a", "b")...)
 	js := observe(t, ns.URL)
 	stream, err := js.Stream(t.Context(), "KUBERELAY")
@@ -345,7 +267,7 @@ func TestSubscribeNoStream(t *testing.T) {
 	ns := natstest.Start(t)
 	s := subscribe(t, ns.URL, publish.SubscribeOptions{From: publish.FromNow})
 	missing := func(err error) bool { return errors.Is(err, ErrStreamMissing) }
-	s.notice("the stream is missing", missing)
+	s.Notice("the stream is missing", missing)
 	names := observe(t, ns.URL).StreamNames(t.Context())
 	for name := range names.Name() {
 		t.Errorf("there is a stream %q", name)
@@ -356,13 +278,13 @@ func TestSubscribeNoStream(t *testing.T) {
 	// Whatever comes first is after the beginning.
 	w := newWriter(t, Options{URLs: []string{ns.URL}})
 	s.want(w.put("a", "b")...)
-	s.reading()
+	s.Reading()
 
 	// Removed and made anew: positions begin again.
 	if err := observe(t, ns.URL).DeleteStream(t.Context(), "KUBERELAY"); err != nil {
 		t.Fatal(err)
 	}
-	s.notice("the stream is missing again", missing)
+	s.Notice("the stream is missing again", missing)
 	w = newWriter(t, Options{URLs: []string{ns.URL}})
 	s.want(w.put("c")...)
 }
@@ -379,17 +301,12 @@ func TestSubscribeForeign(t *testing.T) {
 	}
 	positions := w.put("a")
 	s := subscribe(t, ns.URL, publish.SubscribeOptions{From: publish.FromStart})
-	s.want(positions...)
 	for want := range uint64(2) {
-		select {
-		case d := <-s.foreign:
-			if d.Position != want+1 {
-				t.Errorf("got %+v, want position %d", d, want+1)
-			}
-		default: // they come before the event
-			t.Errorf("nothing was reported of position %d", want+1)
+		if got := s.Next(); got.Err == nil || got.Position != want+1 {
+			t.Errorf("got %s at %d, want what is foreign at %d", got, got.Position, want+1)
 		}
 	}
+	s.want(positions...)
 }
 
 // lossy is a consumer whose second message got lost on its way.
@@ -443,32 +360,27 @@ func TestSubscribeEnds(t *testing.T) {
 	newWriter(t, Options{URLs: []string{ns.URL}}).put("a")
 	end := func(t *testing.T, s *subscriber, want error) {
 		t.Helper()
-		select {
-		case err := <-s.result:
-			if !errors.Is(err, want) {
-				t.Errorf("got %v, want %v", err, want)
-			}
-		case <-time.After(limit):
-			t.Fatalf("not ended within %s", limit)
+		if err := s.Ended(); !errors.Is(err, want) {
+			t.Errorf("got %v, want %v", err, want)
 		}
 	}
 	t.Run("context", func(t *testing.T) {
 		s := subscribe(t, ns.URL, publish.SubscribeOptions{From: publish.FromNow})
-		s.reading()
-		s.cancel()
+		s.Reading()
+		s.Cancel()
 		end(t, s, context.Canceled)
 	})
 	t.Run("context, while the server cannot be reached", func(t *testing.T) {
 		proxy := faultproxy.Start(t, ns.Addr())
 		proxy.Refuse()
 		s := subscribe(t, proxy.Addr(), publish.SubscribeOptions{From: publish.FromNow})
-		s.notice("not connected", func(err error) bool { return err != nil && strings.Contains(err.Error(), proxy.Addr()) })
-		s.cancel()
+		s.Notice("not connected", func(err error) bool { return err != nil && strings.Contains(err.Error(), proxy.Addr()) })
+		s.Cancel()
 		end(t, s, context.Canceled)
 	})
 	t.Run("closed", func(t *testing.T) {
 		s := subscribe(t, ns.URL, publish.SubscribeOptions{From: publish.FromNow})
-		s.reading()
+		s.Reading()
 		if err := s.bus.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -488,7 +400,7 @@ func TestSubscribeEnds(t *testing.T) {
 		other := natstest.Start(t, func(o *server.Options) { o.Username, o.Password = "someone", "secret" })
 		other.Stop()
 		s := subscribe(t, other.URL, publish.SubscribeOptions{From: publish.FromNow})
-		s.notice("not connected", func(err error) bool { return err != nil })
+		s.Notice("not connected", func(err error) bool { return err != nil })
 		other.Restart()
 		end(t, s, ErrMisconfigured)
 	})

@@ -19,12 +19,13 @@ var Resource = event.Resource{Group: "apps", Version: "v1", Resource: "deploymen
 
 // Object is a state of an object, to make messages of.
 type Object struct {
-	Name    string
-	UID     string // by default made of the name
-	Version int
-	Data    string
-	Epoch   uint16
-	Deleted bool
+	Name     string
+	UID      string // by default made of the name
+	Version  int
+	Data     string
+	Epoch    uint16
+	Deleted  bool
+	Observed time.Time // by default always the same
 }
 
 // Key is the object's identity.
@@ -36,6 +37,9 @@ func (o Object) Message(t testing.TB, expected uint64) *event.Message {
 	if o.UID == "" {
 		o.UID = "uid-of-" + o.Name
 	}
+	if o.Observed.IsZero() {
+		o.Observed = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	}
 	version := strconv.Itoa(o.Version)
 	body, err := json.Marshal(map[string]any{
 		"apiVersion": "apps/v1", "kind": "Deployment", "data": o.Data,
@@ -46,7 +50,7 @@ func (o Object) Message(t testing.TB, expected uint64) *event.Message {
 	}
 	c := event.Change{
 		Type: event.Updated, Cause: event.CauseWatch, Key: o.Key(), Resource: Resource, Epoch: o.Epoch,
-		Observed: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC),
+		Observed: o.Observed,
 		Object: &event.Object{
 			APIVersion: "apps/v1", Kind: "Deployment", Namespace: "default", Name: o.Name, UID: types.UID(o.UID), ResourceVersion: version,
 			Body: body,

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
+	"github.com/kuberelay/kuberelay/internal/publish/publishtest"
 )
 
 var update = flag.Bool("update", false, "write the golden files in testdata anew")
@@ -61,7 +62,7 @@ func TestRoundTrip(t *testing.T) {
 				if got.ID != m.ID || string(got.Data) != string(m.Data) {
 					t.Errorf("got id %q, data %s", got.ID, got.Data)
 				}
-				if diff := cmp.Diff(asMap(m), asMap(got)); diff != "" || len(got.Attributes) != len(m.Attributes) {
+				if diff := cmp.Diff(publishtest.Attributes(m), publishtest.Attributes(got)); diff != "" || len(got.Attributes) != len(m.Attributes) {
 					t.Errorf("%d attributes of %d (-want +got):\n%s", len(got.Attributes), len(m.Attributes), diff)
 				}
 				get, as, err := Attributes(r.Headers, r.Value)
@@ -101,7 +102,7 @@ func TestEncodeShares(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(asMap(m), asMap(got)); diff != "" {
+	if diff := cmp.Diff(publishtest.Attributes(m), publishtest.Attributes(got)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
@@ -208,8 +209,8 @@ func TestDecodeContentType(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := map[string]string{"id": "1", "specversion": "1.0", "datacontenttype": "application/json"}; !cmp.Equal(want, asMap(m)) {
-		t.Errorf("got %v", asMap(m))
+	if want := map[string]string{"id": "1", "specversion": "1.0", "datacontenttype": "application/json"}; !cmp.Equal(want, publishtest.Attributes(m)) {
+		t.Errorf("got %v", publishtest.Attributes(m))
 	}
 }
 

@@ -72,11 +72,3 @@ func mode(structured bool) string {
 	}
 	return "binary"
 }
-
-func asMap(m *event.Message) map[string]string {
-	attributes := map[string]string{}
-	for _, a := range m.Attributes {
-		attributes[a.Name] = a.Value
-	}
-	return attributes
-}

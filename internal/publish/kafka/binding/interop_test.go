@@ -1,7 +1,6 @@
 package binding
 
 import (
-	"encoding/json"
 	"testing"
 
 	"github.com/IBM/sarama"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
+	"github.com/kuberelay/kuberelay/internal/publish/publishtest"
 )
 
 // TestSDKWrites: of the same event, the CloudEvents SDK's Kafka binding writes the record
@@ -31,7 +31,7 @@ func TestSDKWrites(t *testing.T) {
 				}
 				wantValue, gotValue := string(want.Value), string(got.Value)
 				if structured { // members come in another order
-					wantValue, gotValue = canonical(t, want.Value), canonical(t, got.Value)
+					wantValue, gotValue = publishtest.CanonicalJSON(t, want.Value), publishtest.CanonicalJSON(t, got.Value)
 				}
 				if diff := cmp.Diff(wantValue, gotValue); diff != "" {
 					t.Errorf("value (-want +got):\n%s", diff)
@@ -41,10 +41,10 @@ func TestSDKWrites(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if diff := cmp.Diff(asMap(test.message), asMap(m)); diff != "" {
+				if diff := cmp.Diff(publishtest.Attributes(test.message), publishtest.Attributes(m)); diff != "" {
 					t.Errorf("attributes, read by us (-want +got):\n%s", diff)
 				}
-				if canonical(t, m.Data) != canonical(t, test.message.Data) {
+				if publishtest.CanonicalJSON(t, m.Data) != publishtest.CanonicalJSON(t, test.message.Data) {
 					t.Errorf("data, read by us, is %s", m.Data)
 				}
 			})
@@ -73,10 +73,7 @@ func TestSDKReads(t *testing.T) {
 				if err := e.Validate(); err != nil {
 					t.Error(err)
 				}
-				for _, name := range []string{"kafkaoffset", "kafkapartition", "kafkatopic"} { // the SDK's own
-					e.SetExtension(name, nil)
-				}
-				if diff := cmp.Diff(asMap(test.message), sdkAttributes(t, e)); diff != "" {
+				if diff := cmp.Diff(publishtest.Attributes(test.message), publishtest.SDKAttributes(t, e)); diff != "" {
 					t.Errorf("attributes (-want +got):\n%s", diff)
 				}
 				if string(e.Data()) != string(test.message.Data) {
@@ -159,35 +156,4 @@ func headerMap(t *testing.T, headers []recordbatch.Header) map[string]string {
 		result[h.Key] = string(h.Value)
 	}
 	return result
-}
-
-// canonical is JSON with its members sorted.
-func canonical(t *testing.T, b []byte) string {
-	t.Helper()
-	var v any
-	if err := json.Unmarshal(b, &v); err != nil {
-		t.Fatal(err)
-	}
-	sorted, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(sorted)
-}
-
-// sdkAttributes is all that the SDK knows of an event, as strings.
-func sdkAttributes(t *testing.T, e *cloudevents.Event) map[string]string {
-	t.Helper()
-	attributes := map[string]string{
-		"id": e.ID(), "source": e.Source(), "specversion": e.SpecVersion(), "type": e.Type(),
-		"subject": e.Subject(), "time": types.FormatTime(e.Time()), "datacontenttype": e.DataContentType(),
-	}
-	for name, value := range e.Extensions() {
-		text, err := types.Format(value)
-		if err != nil {
-			t.Fatal(err)
-		}
-		attributes[name] = text
-	}
-	return attributes
 }

@@ -11,13 +11,14 @@ import (
 	"github.com/kuberelay/kuberelay/internal/kafkabroker"
 	"github.com/kuberelay/kuberelay/internal/kafkabroker/kafkabrokertest"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
+	"github.com/kuberelay/kuberelay/internal/tlstest"
 )
 
 // secured is a broker with every kind of listener, and the files that a client needs.
 type secured struct {
 	*kafkabrokertest.Broker
 
-	authority              *authority
+	authority              *tlstest.CA
 	server, client         pair
 	caFile, password, user string
 	topic                  string
@@ -27,11 +28,11 @@ type secured struct {
 const firstPassword, secondPassword = "Hunter1Hunter1", "Hunter2Hunter2"
 
 func newSecured(t *testing.T) *secured {
-	s := &secured{authority: newAuthority(t, "first"), server: newPair(t), client: newPair(t), user: "alice"}
+	s := &secured{authority: tlstest.NewCA(t), server: newPair(t), client: newPair(t), user: "alice"}
 	s.server.write(t, s.authority, "broker")
 	s.client.write(t, s.authority, "carol")
 	s.caFile = writeFile(t, "ca.crt", "")
-	writePEM(t, s.caFile, "CERTIFICATE", s.authority.cert.Raw)
+	replaceFile(t, s.caFile, s.authority.File)
 	s.password = writeFile(t, "password", firstPassword+"\n")
 	s.Broker = kafkabrokertest.Start(t, kafkabroker.Options{
 		Listeners: []kafkabroker.Listener{kafkabroker.SASLSSL, kafkabroker.SSL},
@@ -128,9 +129,8 @@ func TestAuthentication(t *testing.T) {
 		wantError(t, err, KindOf(err), "KUBERELAY_KAFKA_TLS_CERT_FILE")
 	})
 	t.Run("certificate of a stranger", func(t *testing.T) {
-		stranger := newPair(t)
-		stranger.write(t, newAuthority(t, "other"), "carol")
-		err := s.produce(t, s.mutual(t, func(o *Options) { o.CertFile, o.KeyFile = stranger.cert, stranger.key }))
+		_, cert, key := tlstest.NewCA(t).Issue("carol")
+		err := s.produce(t, s.mutual(t, func(o *Options) { o.CertFile, o.KeyFile = cert, key }))
 		wantError(t, err, KindOf(err), "KUBERELAY_KAFKA_TLS_CERT_FILE")
 	})
 	t.Run("unknown authority", func(t *testing.T) {
@@ -237,7 +237,7 @@ func TestFilesAreReadAgain(t *testing.T) {
 		if err := s.produce(t, c); err != nil {
 			t.Fatal(err)
 		}
-		next := newAuthority(t, "next")
+		next := tlstest.NewCA(t)
 		s.Stop()
 		s.server.write(t, next, "broker")
 		s.Start()
@@ -245,7 +245,7 @@ func TestFilesAreReadAgain(t *testing.T) {
 			err := s.produce(t, c)
 			return err != nil && strings.Contains(err.Error(), "KUBERELAY_KAFKA_TLS_CA_FILE") && KindOf(err) == Never
 		})
-		writePEM(t, s.caFile, "CERTIFICATE", next.cert.Raw)
+		replaceFile(t, s.caFile, next.File)
 		eventually(t, "the broker's certificate is accepted", func() bool { return s.produce(t, c) == nil })
 	})
 }

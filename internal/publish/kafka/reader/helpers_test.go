@@ -1,8 +1,6 @@
 package reader
 
 import (
-	"bytes"
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,6 +13,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/kafkabroker/kafkabrokertest"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/reader/readertest"
+	"github.com/kuberelay/kuberelay/internal/publish/publishtest"
 )
 
 func TestMain(m *testing.M) { os.Exit(kafkabrokertest.Run(m)) }
@@ -70,110 +69,25 @@ func open(t testing.TB, o Options, addrs ...string) *Bus {
 	return b
 }
 
-// got is one call of yield, or of another function of the options.
-type got struct {
-	id        string
-	m         *event.Message
-	d         publish.Delivery
-	err       error // of what is foreign
-	tombstone bool
-}
-
-func (g got) String() string {
-	switch {
-	case g.err != nil:
-		return "foreign " + g.d.Subject
-	case g.tombstone:
-		return "tombstone " + g.m.Key.Name
-	}
-	return g.id
-}
-
-// subscriber runs Subscribe until the test ends.
+// subscriber knows what must come next.
 type subscriber struct {
-	t       testing.TB
-	all     chan got // unbuffered: the subscription waits until it is read
-	notices chan error
-	result  chan error
-	cancel  func()
+	*publishtest.Subscriber
+	t testing.TB
 }
 
 func subscribe(t testing.TB, b *Bus, from publish.From) *subscriber {
 	t.Helper()
-	s := &subscriber{t: t, all: make(chan got), notices: make(chan error, 10_000), result: make(chan error, 1)}
-	ctx, cancel := context.WithCancel(t.Context())
-	s.cancel = cancel
-	give := func(g got) error {
-		if g.m != nil {
-			copied := *g.m
-			copied.Data = bytes.Clone(g.m.Data) // it is the subscription's
-			g.m = &copied
-		}
-		select {
-		case s.all <- g:
-			return nil
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	o := publish.SubscribeOptions{
-		From:      from,
-		Notify:    func(err error) { s.notices <- err },
-		Foreign:   func(d publish.Delivery, err error) { _ = give(got{d: d, err: err}) },
-		Tombstone: func(k event.Key, d publish.Delivery) { _ = give(got{m: &event.Message{Key: k}, d: d, tombstone: true}) },
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		s.result <- b.Subscribe(ctx, o, func(m *event.Message, d publish.Delivery) error { return give(got{id: m.ID, m: m, d: d}) })
-	}()
-	t.Cleanup(func() { cancel(); <-done })
-	return s
-}
-
-func (s *subscriber) next() got {
-	s.t.Helper()
-	select {
-	case g := <-s.all:
-		return g
-	case err := <-s.result:
-		s.t.Fatalf("the subscription ended: %v", err)
-	case <-time.After(limit):
-		s.t.Fatalf("nothing within %s", limit)
-	}
-	return got{}
+	return &subscriber{publishtest.Subscribe(t, b, publish.SubscribeOptions{From: from}), t}
 }
 
 // want reads what must come next.
 func (s *subscriber) want(wants ...string) {
 	s.t.Helper()
 	for i, want := range wants {
-		if g := s.next(); g.String() != want {
-			s.t.Fatalf("%d of %d is %s at %s (%v), want %s", i, len(wants), g, g.d.Place(), g.err, want)
+		if g := s.Next(); g.String() != want {
+			s.t.Fatalf("%d of %d is %s at %s (%v), want %s", i, len(wants), g, g.Place(), g.Err, want)
 		}
 	}
-}
-
-// notice waits for a notice that answers to is.
-func (s *subscriber) notice(what string, is func(error) bool) {
-	s.t.Helper()
-	timeout := time.After(limit)
-	for {
-		select {
-		case err := <-s.notices:
-			if is(err) {
-				return
-			}
-		case <-timeout:
-			s.t.Fatalf("no notice within %s: %s", limit, what)
-		}
-	}
-}
-
-// reading waits until events can come.
-func (s *subscriber) reading() {
-	s.t.Helper()
-	s.notice("reading", func(err error) bool { return err == nil })
 }
 
 // ids are the ids of versions of an object.

@@ -24,14 +24,14 @@ func TestFromStart(t *testing.T) {
 			put(t, w, "a", 1, 2)
 			w.Put(marker(t, event.SnapshotStarted, "s"))
 			s := subscribe(t, open(t, Options{Topic: w.Topic, Cluster: cluster}, kafkabrokertest.Shared(t).Addr()), publish.FromStart)
-			first := s.next()
-			if d := first.d; first.id != "uid-of-a.1" || d.Cluster != cluster || d.Position != publish.PositionOf(0, 0) || d.Place() != "0:0" || !d.Whole ||
-				first.m.Key != configMaps.Key("default", "a") || first.m.Marker || !strings.Contains(string(first.m.Data), `"n":"1"`) || first.m.Attribute("type") != string(event.Created) {
-				t.Errorf("got %+v of %+v", first, first.m)
+			first := s.Next()
+			if d := first.Delivery; first.String() != "uid-of-a.1" || d.Cluster != cluster || d.Position != publish.PositionOf(0, 0) || d.Place() != "0:0" || !d.Whole ||
+				first.Message.Key != configMaps.Key("default", "a") || first.Message.Marker || !strings.Contains(string(first.Message.Data), `"n":"1"`) || first.Message.Attribute("type") != string(event.Created) {
+				t.Errorf("got %+v of %+v", first.Delivery, first.Message)
 			}
 			s.want(ids("a", 2)...)
-			if m := s.next(); !m.m.Marker || m.m.Key != (event.Key{Resource: "configmaps"}) {
-				t.Errorf("got %+v, want the marker", m.m)
+			if m := s.Next().Message; m == nil || !m.Marker || m.Key != (event.Key{Resource: "configmaps"}) {
+				t.Errorf("got %+v, want the marker", m)
 			}
 			put(t, w, "b", 1)
 			s.want(ids("b", 1)...)
@@ -43,11 +43,11 @@ func TestFromNow(t *testing.T) {
 	w := readertest.NewTopic(t, kafkabrokertest.Shared(t), "now", 2, nil)
 	put(t, w, "a", 1, 2)
 	s := subscribe(t, open(t, Options{Topic: w.Topic}, kafkabrokertest.Shared(t).Addr()), publish.FromNow)
-	s.reading()
+	s.Reading()
 	put(t, w, "a", 3)
-	g := s.next()
-	if g.id != "uid-of-a.3" || g.d.Whole {
-		t.Errorf("got %+v", g)
+	g := s.Next()
+	if g.String() != "uid-of-a.3" || g.Whole {
+		t.Errorf("got %s: %+v", g, g.Delivery)
 	}
 }
 
@@ -66,7 +66,7 @@ func TestFromLast(t *testing.T) {
 	s := subscribe(t, open(t, Options{Topic: w.Topic, Cluster: cluster}, kafkabrokertest.Shared(t).Addr()), publish.FromLast)
 	var seen []string
 	for range 5 {
-		seen = append(seen, s.next().String())
+		seen = append(seen, s.Next().String())
 	}
 	slices.Sort(seen)
 	want := []string{"configmaps.core.completed.s", "tombstone gone", "uid-of-a.2", "uid-of-b.3", "uid-of-deleted.deleted"}
@@ -87,8 +87,8 @@ func TestClusters(t *testing.T) {
 	one.want("uid-of-a.1", "uid-of-a.3")
 	all := subscribe(t, open(t, Options{Topic: w.Topic}, kafkabrokertest.Shared(t).Addr()), publish.FromStart)
 	all.want("uid-of-a.1")
-	if g := all.next(); g.id != "uid-of-a.2" || g.d.Cluster != "prod2" {
-		t.Errorf("got %+v", g)
+	if g := all.Next(); g.String() != "uid-of-a.2" || g.Cluster != "prod2" {
+		t.Errorf("got %s: %+v", g, g.Delivery)
 	}
 }
 
@@ -111,8 +111,8 @@ func TestForeign(t *testing.T) {
 	put(t, w, "a", 1)
 	s := subscribe(t, open(t, Options{Topic: w.Topic}, kafkabrokertest.Shared(t).Addr()), publish.FromStart)
 	s.want("foreign ", "foreign other", "foreign "+string(key), "foreign prod/_control/snapshot/core/configmaps")
-	if g := s.next(); g.m == nil || !g.m.Marker || g.m.Key != (event.Key{}) || g.m.Attribute("type") != string(event.WriterStarted) {
-		t.Errorf("got %+v, want the writer's marker", g)
+	if m := s.Next().Message; m == nil || !m.Marker || m.Key != (event.Key{}) || m.Attribute("type") != string(event.WriterStarted) {
+		t.Errorf("got %+v, want the writer's marker", m)
 	}
 	s.want(ids("a", 1)...)
 }
@@ -138,8 +138,8 @@ func TestTopicsOfResources(t *testing.T) {
 	create(base + ".apps.deployments")
 	late := readertest.New(t, b.Addr(), base+".apps.deployments", 1)
 	late.Put(state(t, cluster, "lost", 1)) // of another resource
-	if g := s.next(); g.err == nil || !strings.Contains(g.err.Error(), "belongs to topic "+first.Topic) {
-		t.Errorf("got %+v, want it refused", g)
+	if g := s.Next(); g.Err == nil || !strings.Contains(g.Err.Error(), "belongs to topic "+first.Topic) {
+		t.Errorf("got %s (%v), want it refused", g, g.Err)
 	}
 	put(t, first, "a", 2)
 	s.want(ids("a", 2)...)
@@ -149,7 +149,7 @@ func TestWaitsForTheTopic(t *testing.T) {
 	b := kafkabrokertest.Shared(t)
 	name := "wait" + strings.ToLower(t.Name())
 	s := subscribe(t, open(t, Options{Topic: name}, b.Addr()), publish.FromNow)
-	s.notice("there is no topic", func(err error) bool { return errors.Is(err, publish.ErrMissing) })
+	s.Notice("there is no topic", func(err error) bool { return errors.Is(err, publish.ErrMissing) })
 	if err := b.CreateTopic(t.Context(), name, 2, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -166,14 +166,14 @@ func TestBreak(t *testing.T) {
 	s := subscribe(t, open(t, Options{Topic: w.Topic}, b.Addr()), publish.FromStart)
 	s.want(ids("a", 1)...)
 	b.Kill()
-	s.notice("the broker is gone", func(err error) bool { return err != nil })
+	s.Notice("the broker is gone", func(err error) bool { return err != nil })
 	late := subscribe(t, open(t, Options{Topic: w.Topic}, b.Addr()), publish.FromStart)
-	late.notice("the broker is not there", func(err error) bool { return err != nil })
+	late.Notice("the broker is not there", func(err error) bool { return err != nil })
 	b.Start()
 	put(t, w, "a", 2, 3)
 	s.want(ids("a", 2, 3)...)
 	late.want(ids("a", 1, 2, 3)...)
-	late.reading()
+	late.Reading()
 }
 
 // What waiting does not cure is not waited for.
@@ -189,13 +189,8 @@ func TestMisconfigured(t *testing.T) {
 	o := Options{Topic: w.Topic}
 	o.Broker.SASLMechanism, o.Broker.User, o.Broker.PasswordFile = "SCRAM-SHA-256", "little", passwordFile(t, "pw")
 	s := subscribe(t, open(t, o, b.AddrOf(kafkabroker.SASLPlaintext)), publish.FromStart)
-	select {
-	case err := <-s.result:
-		if !errors.Is(err, ErrMisconfigured) || !strings.Contains(err.Error(), "add the ACL") {
-			t.Errorf("got %v", err)
-		}
-	case <-time.After(limit):
-		t.Error("it waits")
+	if err := s.Ended(); !errors.Is(err, ErrMisconfigured) || !strings.Contains(err.Error(), "add the ACL") {
+		t.Errorf("got %v", err)
 	}
 }
 

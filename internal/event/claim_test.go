@@ -1,0 +1,105 @@
+package event
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestClusterClaimed(t *testing.T) {
+	at := time.Date(2026, 3, 1, 15, 4, 5, 678_900_000, time.UTC)
+	claim := Claim{UID: "uid-1", Replaces: "uid-0", Epoch: 3, Claimed: at, Position: 17}
+	m, err := Builder{Cluster: "prod/1"}.ClusterClaimed(claim)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{
+		"id": m.ID, "source": "/kubernetes/prod%2F1", "specversion": "1.0", "type": "io.kuberelay.cluster.claimed",
+		"subject": "/", "time": "2026-03-01T15:04:05.6789Z", "datacontenttype": "application/json",
+		"partitionkey": "prod%2F1/_control/cluster/_/claimed",
+	}
+	for _, a := range m.Attributes {
+		if want[a.Name] != a.Value {
+			t.Errorf("%s is %q, want %q", a.Name, a.Value, want[a.Name])
+		}
+		delete(want, a.Name)
+	}
+	if len(want) > 0 {
+		t.Errorf("without %v", want)
+	}
+	if got, want := string(m.Data), `{"uid":"uid-1","claimed":"2026-03-01T15:04:05.6789Z","epoch":3,"replaces":"uid-0"}`; got != want {
+		t.Errorf("data %s, want %s", got, want)
+	}
+	if !m.Marker || !m.IsClaim() || m.Expected != 17 || m.Key != (Key{}) {
+		t.Errorf("got %+v", m)
+	}
+	claim.Position = 0
+	if got, err := ClaimFrom(m); err != nil || got != claim {
+		t.Errorf("read back as %+v, %v", got, err)
+	}
+	claim.Claimed = at.Add(time.Millisecond)
+	if later, err := (Builder{Cluster: "prod/1"}).ClusterClaimed(claim); err != nil || later.ID == m.ID {
+		t.Errorf("a later claim has the id %s too (%v)", later.ID, err)
+	}
+}
+
+func TestClusterClaimedRefuses(t *testing.T) {
+	at := time.Unix(1, 0)
+	for name, c := range map[string]struct {
+		cluster string
+		claim   Claim
+	}{
+		"no name": {"", Claim{UID: "u", Claimed: at}},
+		"no uid":  {"c", Claim{Claimed: at}},
+		"no time": {"c", Claim{UID: "u"}},
+	} {
+		if m, err := (Builder{Cluster: c.cluster}).ClusterClaimed(c.claim); err == nil {
+			t.Errorf("%s: got %+v", name, m)
+		}
+	}
+}
+
+func TestClaimFromRefuses(t *testing.T) {
+	of := func(typ Type, data string) *Message {
+		return &Message{ID: "1", Attributes: []Attribute{{"type", string(typ)}}, Data: json.RawMessage(data)}
+	}
+	for name, m := range map[string]*Message{
+		"another type": of(WriterStarted, `{"uid":"u"}`),
+		"no JSON":      of(ClusterClaimed, `u`),
+		"no uid":       of(ClusterClaimed, `{"epoch":1}`),
+	} {
+		if c, err := ClaimFrom(m); err == nil {
+			t.Errorf("%s: got %+v", name, c)
+		}
+	}
+}
+
+func TestClaimSubject(t *testing.T) {
+	const subject, key = "kr.c=2E1._control.cluster._.claimed", "c.1/_control/cluster/_/claimed"
+	if got := ClaimSubject("kr", "c.1"); got != subject {
+		t.Errorf("got %q", got)
+	}
+	if got := ClaimPartitionKey("c.1"); got != key {
+		t.Errorf("got %q", got)
+	}
+	prefix, cluster, k, marker, err := ParseSubject(subject)
+	if prefix != "kr" || cluster != "c.1" || k != (Key{}) || !marker || err != nil {
+		t.Errorf("got %q, %q, %+v, %t, %v", prefix, cluster, k, marker, err)
+	}
+	for _, s := range []string{"kr.c._control.cluster._.lost", "kr.c._control.cluster.core.pods", "kr.c=2D._control.cluster._.claimed"} {
+		if _, _, k, _, err := ParseSubject(s); err == nil {
+			t.Errorf("%s was taken for %+v", s, k)
+		}
+	}
+	m, err := Builder{Cluster: "c.1"}.ClusterClaimed(Claim{UID: "u", Claimed: time.Unix(1, 0)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := m.Subject("kr", "c.1"); got != subject {
+		t.Errorf("the message is under %q", got)
+	}
+	if !strings.HasPrefix(m.Attribute("partitionkey"), string(ClusterPartitionKeys("c.1"))) {
+		t.Errorf("the partition key %q is not of the cluster", m.Attribute("partitionkey"))
+	}
+}

@@ -1,0 +1,89 @@
+package nats
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kuberelay/kuberelay/internal/natsserver"
+	"github.com/kuberelay/kuberelay/internal/publish/publishtest"
+)
+
+// builtIn starts a server in this process.
+func builtIn(t *testing.T) *natsserver.Server {
+	t.Helper()
+	s, err := natsserver.Start(t.Context(), natsserver.Options{ListenAddr: "127.0.0.1:0", StoreDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Shutdown(context.Background()) })
+	return s
+}
+
+func TestInProcess(t *testing.T) {
+	s := builtIn(t)
+	bus := connect(t, Options{InProcess: s, Cluster: publishtest.Cluster})
+	position := publishOK(t, bus, publishtest.Object{Name: "web", Version: 1}.Message(t, 0))
+	events := readEvents(t, s.ClientURL(), publishtest.Object{Name: "web"}.Key())
+	if len(events) != 1 || events[0].Position != position {
+		t.Errorf("the bus holds %v, want one event at %d", events, position)
+	}
+}
+
+// TestBuiltInStreamIsChanged: nobody else could change the stream of a built-in server,
+// so other settings than last time are given to it, with what it holds.
+func TestBuiltInStreamIsChanged(t *testing.T) {
+	s := builtIn(t)
+	o := Options{InProcess: s, Cluster: publishtest.Cluster, History: 3}
+	before := connect(t, o)
+	position := publishOK(t, before, publishtest.Object{Name: "web", Version: 1}.Message(t, 0))
+	before.Close()
+
+	var log strings.Builder
+	o.History, o.Logger = 5, slog.New(slog.NewTextHandler(&locked{w: &log}, nil))
+	bus := connect(t, o)
+	if err := bus.Ready(); err != nil {
+		t.Fatal(err)
+	}
+	stream, err := observe(t, s.ClientURL()).Stream(t.Context(), "KUBERELAY")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := stream.CachedInfo().Config.MaxMsgsPerSubject; got != 5 {
+		t.Errorf("the stream keeps %d messages of a subject, want 5", got)
+	}
+	if got := load(t, bus)[publishtest.Object{Name: "web"}.Key()]; got.Position != position {
+		t.Errorf("the bus holds %+v, want the event at %d", got, position)
+	}
+	bus.Close()
+	if !strings.Contains(log.String(), "level=WARN") || !strings.Contains(log.String(), "max_msgs_per_subject is 3, should be 5") {
+		t.Errorf("the log does not say what was changed: %s", log.String())
+	}
+}
+
+// TestBuiltInStreamCannotBeChanged: then the error says what is wrong, and the way out
+// that there is with a built-in server.
+func TestBuiltInStreamCannotBeChanged(t *testing.T) {
+	s := builtIn(t)
+	config := Options{}.withDefaults().streamConfig()
+	config.Storage = jetstream.MemoryStorage
+	if _, err := observe(t, s.ClientURL()).CreateStream(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	bus, err := Connect(t.Context(), Options{InProcess: s, Cluster: publishtest.Cluster})
+	if err == nil {
+		bus.Close()
+	}
+	if !errors.Is(err, ErrMisconfigured) {
+		t.Fatalf("error is %v, want ErrMisconfigured", err)
+	}
+	for _, want := range []string{"storage is Memory, should be File", "refuses to change it", "KUBERELAY_DATA_DIR"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("error does not say %q: %v", want, err)
+		}
+	}
+}

@@ -1,0 +1,59 @@
+package publishtest
+
+import (
+	"bytes"
+	"encoding/json"
+	"testing"
+
+	cloudevents "github.com/cloudevents/sdk-go/v2/event"
+	"github.com/cloudevents/sdk-go/v2/types"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// Attributes are those of a message by name, to compare with [SDKAttributes].
+func Attributes(m *event.Message) map[string]string {
+	attributes := map[string]string{}
+	for _, a := range m.Attributes {
+		attributes[a.Name] = a.Value
+	}
+	return attributes
+}
+
+// SDKAttributes is all that the CloudEvents SDK knows of an event, as strings, but for
+// the extensions that its receiver for Kafka adds by itself.
+func SDKAttributes(t testing.TB, e *cloudevents.Event) map[string]string {
+	t.Helper()
+	attributes := map[string]string{
+		"id": e.ID(), "source": e.Source(), "specversion": e.SpecVersion(), "type": e.Type(),
+		"subject": e.Subject(), "time": types.FormatTime(e.Time()), "datacontenttype": e.DataContentType(),
+	}
+	for name, value := range e.Extensions() {
+		switch name {
+		case "kafkaoffset", "kafkapartition", "kafkatopic":
+			continue
+		}
+		text, err := types.Format(value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		attributes[name] = text
+	}
+	return attributes
+}
+
+// CanonicalJSON is JSON with its members sorted, and the numbers as they are.
+func CanonicalJSON(t testing.TB, b []byte) string {
+	t.Helper()
+	var v any
+	decoder := json.NewDecoder(bytes.NewReader(b))
+	decoder.UseNumber()
+	if err := decoder.Decode(&v); err != nil {
+		t.Fatal(err)
+	}
+	sorted, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(sorted)
+}
