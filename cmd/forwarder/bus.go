@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"time"
@@ -31,6 +32,8 @@ type bus struct {
 	marked  func(context.Context, schema.GroupResource) (t event.Type, id string, err error)
 	wait    func(context.Context) error // until it is ready; nil where it always is
 	server  *natsserver.Server          // nil unless built in
+	claims  claimed                     // nil where the sink cannot be read back
+	claim   *claim                      // nil likewise
 }
 
 // keeper is a sink that keeps what it was given.
@@ -40,6 +43,7 @@ type keeper interface {
 	checkpoint.Purger
 	At(ctx context.Context, k event.Key, position uint64) (publish.Stored, error)
 	LastMarker(context.Context, schema.GroupResource) (t event.Type, id string, err error)
+	LastClaim(context.Context) (event.Claim, error)
 	Created() uint64
 	Wait(context.Context) error
 }
@@ -48,22 +52,39 @@ var _, _ keeper = (*nats.Bus)(nil), (*kafka.Bus)(nil)
 
 func (b *bus) keep(k keeper) {
 	b.Publisher, b.source, b.purger, b.history = k, k, k, history{k}
-	b.created, b.marked, b.wait = k.Created, k.LastMarker, k.Wait
+	b.created, b.marked, b.wait, b.claims = k.Created, k.LastMarker, k.Wait, k
 }
 
-// openBus connects to the configured sink and waits until it is ready.
-func openBus(ctx context.Context, cfg config.Config, clusterName string, out io.Writer, log *slog.Logger, r prometheus.Registerer, progress func(func() error)) (b *bus, err error) {
+// keepClaim makes the bus the cluster's only while its name is.
+func (b *bus) keepClaim(c *claim) {
+	if b.source != nil {
+		b.claim, b.source = c, renewing{b.source, c}
+	}
+}
+
+// Ready is nil while the bus can be reached and the cluster's name is ours.
+func (b *bus) Ready() error {
+	if err := b.claim.another(); err != nil {
+		return err
+	}
+	return b.Publisher.Ready()
+}
+
+// openBus connects to the configured sink and waits until it is ready. The claim keeps
+// it from taking over a bus that has the name for another cluster.
+func openBus(ctx context.Context, cfg config.Config, c *claim, out io.Writer, log *slog.Logger, r prometheus.Registerer, progress func(func() error)) (b *bus, err error) {
 	switch cfg.Event.Sink {
 	case config.SinkStdout:
 		return &bus{Publisher: stdout.New(out), history: forgetful{}, created: func() uint64 { return 0 }, marked: forgetful{}.marked}, nil
 	case config.SinkKafka:
-		b, err = openKafka(cfg, clusterName, log, r)
+		b, err = openKafka(cfg, c, log, r)
 	default:
-		b, err = openNATS(ctx, cfg, clusterName, log, r)
+		b, err = openNATS(ctx, cfg, c.name, log, r)
 	}
 	if err != nil {
 		return nil, busError(err)
 	}
+	b.keepClaim(c)
 	progress(b.Ready)
 	if err := b.Ready(); err != nil {
 		log.Warn("waiting for the bus", "err", err)
@@ -76,6 +97,10 @@ func openBus(ctx context.Context, cfg config.Config, clusterName string, out io.
 
 // busError marks what waiting does not cure.
 func busError(err error) error {
+	var usage *usageError
+	if errors.As(err, &usage) {
+		return usage // it says all there is to say
+	}
 	if errors.Is(err, nats.ErrMisconfigured) || errors.Is(err, kafka.ErrMisconfigured) {
 		return &usageError{err}
 	}
@@ -106,6 +131,10 @@ func (b *bus) Close() error {
 
 // send is the bus as the forwarder sees it.
 func (b *bus) send(ctx context.Context, m *event.Message, done func(forward.Outcome)) {
+	if err := b.claim.another(); err != nil {
+		done(forward.Outcome{Err: fmt.Errorf("%w: %w", publish.ErrNotSent, err), NotSent: true})
+		return
+	}
 	b.Publish(ctx, m, func(position uint64, err error) {
 		o := forward.Outcome{Position: position, Err: err, TooLarge: errors.Is(err, publish.ErrTooLarge), NotSent: errors.Is(err, publish.ErrNotSent)}
 		var conflict *publish.ConflictError

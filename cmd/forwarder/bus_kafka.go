@@ -14,11 +14,12 @@ import (
 )
 
 // openKafka begins to connect to the brokers and to take over as the writer.
-func openKafka(cfg config.Config, clusterName string, log *slog.Logger, r prometheus.Registerer) (*bus, error) {
-	o, err := kafkaOptions(cfg, clusterName, log, r)
+func openKafka(cfg config.Config, c *claim, log *slog.Logger, r prometheus.Registerer) (*bus, error) {
+	o, err := kafkaOptions(cfg, c.name, log, r)
 	if err != nil {
 		return nil, err
 	}
+	o.Admit = c.admitToKafka
 	kb, err := kafka.Open(o)
 	if err != nil {
 		return nil, err

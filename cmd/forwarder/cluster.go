@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
+	authorization "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/kuberelay/kuberelay/internal/config"
@@ -25,8 +26,12 @@ var namespaces = schema.GroupVersionResource{Version: "v1", Resource: "namespace
 // cluster is the API server's side.
 type cluster struct {
 	name      string
-	dynamic   dynamic.Interface
+	uid       string            // of its namespace kube-system; "" if that may not be read
+	dynamic   dynamic.Interface // for lists and watches
+	reads     dynamic.Interface // for single objects
 	discovery discovery.DiscoveryInterface
+	access    authorization.SelfSubjectAccessReviewInterface
+	refusals  int // how often the API server refused to say whether it is ready
 }
 
 // connectCluster makes the clients, from KUBECONFIG or, in a pod, from its service
@@ -38,17 +43,27 @@ func connectCluster(ctx context.Context, cfg config.Config, log *slog.Logger, pr
 		return nil, &usageError{err}
 	}
 	c := &cluster{name: cfg.Event.ClusterName}
+	// Each client has a limiter of its own, so that neither of these waits for the
+	// other: thousands of reads after an outage, and the watches that show what is new.
 	if c.dynamic, err = dynamic.NewForConfig(rc); err != nil {
 		return nil, &usageError{fmt.Errorf("find the cluster: %w", err)}
 	}
-	// Discovery is asked seldom and in bursts.
+	if c.reads, err = dynamic.NewForConfig(rc); err != nil {
+		return nil, &usageError{fmt.Errorf("find the cluster: %w", err)}
+	}
+	// Discovery, and what we may do, are asked seldom and in bursts.
 	dc := rest.CopyConfig(rc)
-	dc.QPS, dc.Burst = 0, 300
+	dc.QPS, dc.Burst = 50, 300
 	client, err := discovery.NewDiscoveryClientForConfig(dc)
 	if err != nil {
 		return nil, &usageError{fmt.Errorf("find the cluster: %w", err)}
 	}
 	c.discovery = client
+	reviews, err := authorization.NewForConfig(dc)
+	if err != nil {
+		return nil, &usageError{fmt.Errorf("find the cluster: %w", err)}
+	}
+	c.access = reviews.SelfSubjectAccessReviews()
 	err = c.awaitAPIServer(ctx, rc.Host, log, progress)
 	return c, err
 }
@@ -80,35 +95,45 @@ func (c *cluster) awaitAPIServer(ctx context.Context, host string, log *slog.Log
 	}
 }
 
-// ask asks the API server for the cluster's name, or, where that is configured,
-// only whether it talks to us.
+// maxRefusals is how often an API server may refuse to say whether it is ready before
+// that is taken for its last word.
+const maxRefusals = 6
+
+// ask asks the API server for the UID of its namespace kube-system, which is the
+// cluster's name unless one is configured. Where one is, the UID may be kept from us.
 //
 // An API server that has just started forbids everything until it has read its
 // roles. Only what one forbids that is ready will stay forbidden.
 func (c *cluster) ask(ctx context.Context) error {
-	if c.name != "" {
-		err := c.discovery.RESTClient().Get().AbsPath("/version").Do(ctx).Error()
-		if apierrors.IsForbidden(err) {
-			return nil
-		}
+	err := c.readUID(ctx)
+	switch {
+	case apierrors.IsNotFound(err) && c.name != "": // there are API servers without it
+		return nil
+	case !apierrors.IsForbidden(err):
 		return err
 	}
-	err := c.readName(ctx)
-	if !apierrors.IsForbidden(err) {
-		return err
+	notReady := c.discovery.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
+	if apierrors.IsForbidden(notReady) {
+		c.refusals++
 	}
-	if notReady := c.discovery.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error(); notReady != nil {
+	if notReady != nil && (c.name == "" || c.refusals < maxRefusals) {
 		return fmt.Errorf("%v, and it does not say that it is ready (%v)", err, notReady) //nolint:errorlint // not to be taken for a refusal
 	}
-	return c.readName(ctx)
+	if err = c.readUID(ctx); c.name != "" && apierrors.IsForbidden(err) {
+		return nil
+	}
+	return err
 }
 
-func (c *cluster) readName(ctx context.Context) error {
+func (c *cluster) readUID(ctx context.Context) error {
 	ns, err := c.dynamic.Resource(namespaces).Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
 	if err != nil {
 		return err
 	}
-	c.name = string(ns.GetUID())
+	c.uid = string(ns.GetUID())
+	if c.name == "" {
+		c.name = c.uid
+	}
 	return nil
 }
 

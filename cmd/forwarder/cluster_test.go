@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -22,10 +23,11 @@ func TestAnAPIServerThatStartsIsWaitedFor(t *testing.T) {
 		configured string
 		ready      bool // it says so although it forbids: it will not change its mind
 		permanent  bool
-		want       string
+		want, uid  string
 	}{
-		"the name is read once it may be":         {want: "uid-of-kube-system"},
-		"a configured name needs no permission":   {configured: "prod", want: "prod"},
+		"the name is read once it may be":         {want: "uid-of-kube-system", uid: "uid-of-kube-system"},
+		"the UID behind a configured name, too":   {configured: "prod", want: "prod", uid: "uid-of-kube-system"},
+		"a configured name needs no permission":   {configured: "prod", ready: true, want: "prod"},
 		"one that is ready and forbids will stay": {ready: true, permanent: true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -52,6 +54,33 @@ func TestAnAPIServerThatStartsIsWaitedFor(t *testing.T) {
 			if cl.name != c.want {
 				t.Errorf("got the name %q, want %q", cl.name, c.want)
 			}
+			if cl.uid != c.uid {
+				t.Errorf("got the UID %q, want %q", cl.uid, c.uid)
+			}
 		})
+	}
+}
+
+// One that never says whether it is ready, because we may not ask, is not waited for
+// without end where the name is known. The same goes for one without kube-system.
+func TestWhatAnAPIServerNeverSays(t *testing.T) {
+	for status, tries := range map[int]int{http.StatusForbidden: maxRefusals, http.StatusNotFound: 1} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(status)
+			reason := map[int]string{http.StatusForbidden: "Forbidden", http.StatusNotFound: "NotFound"}[status]
+			_, _ = fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":%q,"code":%d}`, reason, status)
+		}))
+		defer server.Close()
+		rc := &rest.Config{Host: server.URL}
+		for _, configured := range []string{"prod", ""} {
+			cl := &cluster{name: configured, dynamic: dynamic.NewForConfigOrDie(rc), discovery: discovery.NewDiscoveryClientForConfigOrDie(rc)}
+			for n := 1; n <= tries; n++ {
+				err := cl.ask(t.Context())
+				if known := configured != "" && n == tries; known != (err == nil) || cl.name != configured || cl.uid != "" {
+					t.Errorf("status %d, %q configured: try %d gave %v, the name %q and the UID %q", status, configured, n, err, cl.name, cl.uid)
+				}
+			}
+		}
 	}
 }

@@ -32,7 +32,7 @@ variables, listed below. Exit codes: 0 ended as asked, 1 failed while running,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return &usageError{fmt.Errorf("%w; see '%s --help'", err, cmd.CommandPath())}
 	})
-	root.AddCommand(runCommand, newTailCommand(), newVerifyCommand(), newConfigCommand(), newVersionCommand())
+	root.AddCommand(runCommand, newTailCommand(), newVerifyCommand(), newResourcesCommand(), newConfigCommand(), newVersionCommand())
 	addVariables(root, root, runCommand)
 	return root
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuberelay/kuberelay/internal/checkpoint"
@@ -50,11 +51,13 @@ func newPipeline(cfg config.Config, c *cluster, b *bus, redactionKey []byte, log
 	})
 	compare := func(gr schema.GroupResource) { p.reconciler.Ask(gr) }
 	p.informers = informers.New(informers.Config{
-		Dynamic: c.dynamic, Discovery: c.discovery, Converter: event.NewConverter(redactionKey),
+		Dynamic: c.dynamic, Reads: c.reads, Discovery: c.discovery, Access: c.access, Converter: event.NewConverter(redactionKey),
 		Selection: informers.Selection{
 			Include: cfg.Watch.Resources, Exclude: cfg.Watch.ExcludeResources, UnlessNamed: config.UnlessNamed(),
 		},
-		Namespaces: cfg.Watch.Namespaces, LabelSelector: cfg.Watch.LabelSelector, FieldSelector: cfg.Watch.FieldSelector,
+		Namespaces: namespaceSelection(cfg.Watch), TellDeselected: cfg.Watch.OnDeselect == config.OnDeselectPublish,
+		Follow:        cfg.Watch.Follow,
+		LabelSelector: cfg.Watch.LabelSelector, FieldSelector: cfg.Watch.FieldSelector,
 		Resync: cfg.Work.ResyncPeriod, Rediscover: rediscover,
 		Enqueue: p.queue.Add, Compare: compare, Discovered: func() { p.compareAll() }, Snapshots: newSnapshots(b, builder),
 		InformerMetrics: operations.InformerMetrics(r), Now: time.Now, Logger: log, Registerer: r,
@@ -72,6 +75,14 @@ func newPipeline(cfg config.Config, c *cluster, b *bus, redactionKey []byte, log
 		Builder: builder, Logger: log, Registerer: r,
 	})
 	return p
+}
+
+func namespaceSelection(w config.Watch) informers.NamespaceSelection {
+	n := informers.NamespaceSelection{Include: w.Namespaces, Exclude: w.ExcludeNamespaces}
+	if w.NamespaceSelector != "" {
+		n.Selector, _ = labels.Parse(w.NamespaceSelector) // the configuration was checked
+	}
+	return n
 }
 
 // compareAll has every resource compared that the bus knows of, also those that
@@ -211,7 +222,7 @@ func (c comparer) Reconcile(ctx context.Context, gr schema.GroupResource, acked 
 	found, err := c.informers.Reconcile(ctx, gr, acked)
 	if err == nil && found != (informers.Comparison{}) {
 		c.log.Info("bus compared with the cluster", "resource", gr.String(), "deleted", found.Deleted,
-			"out_of_scope", found.OutOfScope, "waiting", found.Waiting, "restored", found.Restored)
+			"deselected", found.Deselected, "out_of_scope", found.OutOfScope, "waiting", found.Waiting, "restored", found.Restored)
 	}
 	return err
 }

@@ -66,8 +66,12 @@ func forwardAll(ctx context.Context, cfg config.Config, key []byte, out io.Write
 	if err != nil {
 		return err
 	}
-	log.Info("cluster found", "cluster", c.name)
-	b, err := openBus(ctx, cfg, c.name, out, log, r, state.wait)
+	log.Info("cluster found", "cluster", c.name, "uid", c.uid)
+	claim, err := newClaim(cfg, c, log)
+	if err != nil {
+		return err
+	}
+	b, err := openBus(ctx, cfg, claim, out, log, r, state.wait)
 	if err != nil {
 		return err
 	}
@@ -77,6 +81,15 @@ func forwardAll(ctx context.Context, cfg config.Config, key []byte, out io.Write
 	if err := p.load(ctx, b, state.wait); err != nil {
 		return err
 	}
+	epoch, err := claim.settle(ctx, b, p.checkpoint, state.wait)
+	if err != nil {
+		return err
+	}
+	p.informers.RaiseEpoch(epoch)
+	keeping, stopKeeping := context.WithCancel(ctx)
+	var kept sync.WaitGroup
+	kept.Go(func() { claim.keep(keeping) })
+	defer func() { stopKeeping(); kept.Wait() }()
 	state.run(p, b)
 	if err := p.run(ctx); err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/informers"
+	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
 // snapshots puts the markers of first syncs on a bus.
@@ -76,8 +77,13 @@ func (s *snapshots) put(ctx context.Context, t event.Type, r event.Resource, ses
 	if _, id, err := s.bus.marked(ctx, r.GroupResource()); err != nil || id == m.ID {
 		return err
 	}
+	return publishMarker(ctx, s.bus, m)
+}
+
+// publishMarker waits for the acknowledgement.
+func publishMarker(ctx context.Context, to publish.Publisher, m *event.Message) (err error) {
 	result := make(chan error, 1)
-	s.bus.Publish(ctx, m, func(_ uint64, err error) { result <- err })
+	to.Publish(ctx, m, func(_ uint64, err error) { result <- err })
 	select {
 	case err = <-result:
 	case <-ctx.Done():

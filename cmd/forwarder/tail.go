@@ -32,10 +32,12 @@ needs no cluster, and changes nothing.
 It connects to KUBERELAY_NATS_URL, or else to KUBERELAY_NATS_LISTEN, where the
 built-in server of a forwarder on this machine is; with KUBERELAY_SINK=kafka to
 KUBERELAY_KAFKA_BROKERS, where only events of one object are in order. It shows all
-clusters on the bus, or the one of KUBERELAY_CLUSTER_NAME. While the bus cannot be
-reached it says so and waits; after an interruption it goes on where it was.`,
+clusters on the bus, or those of --cluster, or else the one of KUBERELAY_CLUSTER_NAME.
+While the bus cannot be reached it says so and waits; after an interruption it goes on
+where it was.`,
 		Example: `  forwarder tail --resource=pods,deployments.apps --namespace=default
   forwarder tail --last --resource=Widget.example.com
+  forwarder tail --cluster=management,workload-1 --resource=clusters.cluster.x-k8s.io
   forwarder tail --from-start --output=json | jq .subject`,
 		Args: usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -53,6 +55,7 @@ reached it says so and waits; after an interruption it goes on where it was.`,
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.StringSliceVar(&f.resources, "resource", nil, "only these `resources`, of any version: pods, deployments.apps, *.apps, Deployment; without a group, of any group")
+	flags.StringSliceVar(&f.clusters, "cluster", nil, "only these `clusters`, by their names on the bus; * for all, whatever KUBERELAY_CLUSTER_NAME says")
 	flags.StringSliceVarP(&f.namespaces, "namespace", "n", nil, "only objects in these `namespaces`")
 	flags.BoolVar(&f.last, "last", false, "begin with the last event of every object, which is its present state, or its delete")
 	flags.BoolVar(&f.fromStart, "from-start", false, "begin with the oldest event on the bus")
@@ -64,10 +67,10 @@ reached it says so and waits; after an interruption it goes on where it was.`,
 
 // tailFlags is the command line of tail.
 type tailFlags struct {
-	resources, namespaces []string
-	last, fromStart       bool
-	count                 int
-	output, color         string
+	resources, clusters, namespaces []string
+	last, fromStart                 bool
+	count                           int
+	output, color                   string
 }
 
 // tailing checks the flags.
@@ -76,7 +79,7 @@ func (f *tailFlags) tailing(cmd *cobra.Command) (*tailing, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &tailing{stdout: cmd.OutOrStdout(), status: tailStatus{w: cmd.ErrOrStderr()}, filter: filter, count: f.count}
+	t := &tailing{stdout: cmd.OutOrStdout(), status: tailStatus{w: cmd.ErrOrStderr()}, filter: filter, count: f.count, anyCluster: f.allClusters()}
 	switch {
 	case f.last && f.fromStart:
 		return nil, errors.New("--last and --from-start cannot be used together")
@@ -106,7 +109,7 @@ func (f *tailFlags) tailing(cmd *cobra.Command) (*tailing, error) {
 
 func (f *tailFlags) filter(cmd *cobra.Command) (tail.Filter, error) {
 	var filter tail.Filter
-	for name, values := range map[string][]string{"resource": f.resources, "namespace": f.namespaces} {
+	for name, values := range map[string][]string{"resource": f.resources, "cluster": f.clusters, "namespace": f.namespaces} {
 		if cmd.Flags().Changed(name) && len(values) == 0 { // a variable of a script that is not set
 			return filter, fmt.Errorf("--%s is empty: name at least one, or leave it out", name)
 		}
@@ -118,6 +121,15 @@ func (f *tailFlags) filter(cmd *cobra.Command) (tail.Filter, error) {
 		}
 		filter.Resources = append(filter.Resources, selector)
 	}
+	if !f.allClusters() {
+		for _, s := range f.clusters {
+			name, err := tail.ParseCluster(s)
+			if err != nil {
+				return filter, fmt.Errorf("--cluster=%q: %w", s, err)
+			}
+			filter.Clusters = append(filter.Clusters, name)
+		}
+	}
 	for _, s := range f.namespaces {
 		ns, err := tail.ParseNamespace(s)
 		if err != nil {
@@ -127,6 +139,9 @@ func (f *tailFlags) filter(cmd *cobra.Command) (tail.Filter, error) {
 	}
 	return filter, nil
 }
+
+// allClusters tells that all are asked for by name.
+func (f *tailFlags) allClusters() bool { return slices.Equal(f.clusters, []string{"*"}) }
 
 // useColor heeds https://no-color.org, which leaves the last word to the command
 // line.
@@ -151,6 +166,8 @@ type tailing struct {
 	line   func(tail.Event) ([]byte, error)
 	count  int // 0 for no end
 
+	anyCluster bool // whatever is configured
+
 	printed int
 }
 
@@ -167,7 +184,7 @@ var _, _ readable = (*nats.Bus)(nil), (*reader.Bus)(nil)
 
 // run blocks until ctx ends, enough is printed, or the bus cannot be read.
 func (t *tailing) run(ctx context.Context, cfg config.Config) error {
-	t.filter.Cluster = cfg.Event.ClusterName
+	cfg.Event.ClusterName = t.cluster(cfg.Event.ClusterName)
 	bus, err := t.open(ctx, cfg)
 	if err != nil {
 		return busError(err)
@@ -183,6 +200,18 @@ func (t *tailing) run(ctx context.Context, cfg config.Config) error {
 		return nil
 	}
 	return busError(err)
+}
+
+// cluster makes the configured cluster the one that is shown unless others are asked
+// for, and gives the one to open the bus for, "" for several.
+func (t *tailing) cluster(configured string) string {
+	if len(t.filter.Clusters) == 0 && configured != "" && !t.anyCluster {
+		t.filter.Clusters = []string{configured}
+	}
+	if len(t.filter.Clusters) == 1 {
+		return t.filter.Clusters[0]
+	}
+	return ""
 }
 
 // open opens the bus without a log: status tells what a person needs.

@@ -102,7 +102,10 @@ const builtInHint = " (is a forwarder running on this machine? KUBERELAY_NATS_UR
 func runVerify(ctx context.Context, cfg config.Config, settle time.Duration, log *slog.Logger) (verify.Report, error) {
 	o := verify.Options{
 		Resources: cfg.Watch.Resources, ExcludeResources: cfg.Watch.ExcludeResources, UnlessNamed: config.UnlessNamed(),
-		Namespaces: cfg.Watch.Namespaces, LabelSelector: cfg.Watch.LabelSelector, FieldSelector: cfg.Watch.FieldSelector,
+		Namespaces: cfg.Watch.Namespaces, ExcludeNamespaces: cfg.Watch.ExcludeNamespaces,
+		NamespaceSelector: namespaceSelection(cfg.Watch).Selector,
+		TellDeselected:    cfg.Watch.OnDeselect == config.OnDeselectPublish, Follow: cfg.Watch.Follow,
+		LabelSelector: cfg.Watch.LabelSelector, FieldSelector: cfg.Watch.FieldSelector,
 		DeleteRetention: cfg.Work.DeleteRetention, Settle: settle, Logger: log,
 	}
 	switch { // without a log: what the bus meets is in the report

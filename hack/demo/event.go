@@ -46,7 +46,7 @@ func readEvent(subject string, data []byte, lookUp func(attribute string) (strin
 	case bad != nil:
 	case get("specversion") != "1.0" || !strings.HasPrefix(get("type"), typePrefix) || e.id == "":
 		bad = fmt.Errorf("it is no CloudEvent of Kuberelay: id %q, type %q", e.id, get("type"))
-	case e.kind == "writer started": // on Kafka, in each partition, for each start: of no object
+	case e.kind == "writer started", e.kind == "cluster claimed": // of no object
 	default:
 		if bad = e.readPath(get("subject")); bad == nil {
 			bad = json.Unmarshal(data, &e.object)

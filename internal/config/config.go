@@ -26,6 +26,12 @@ const (
 	SinkStdout = "stdout"
 )
 
+// The values of Watch.OnDeselect.
+const (
+	OnDeselectKeep    = "keep"
+	OnDeselectPublish = "publish"
+)
+
 // The values of Operations.LogFormat, which is empty for text on a terminal and
 // JSON elsewhere.
 const (
@@ -47,19 +53,24 @@ type Config struct {
 
 // Watch says what to read from the API server, and how fast.
 type Watch struct {
-	Resources        List   `envconfig:"KUBERELAY_RESOURCES" required:"true" example:"pods,deployments.apps" desc:"Resources to watch, written as for kubectl: deploy, deployments.apps, deployments.v1.apps, Widget.example.com; *.apps for a whole group, * for all."`
-	ExcludeResources List   `envconfig:"KUBERELAY_EXCLUDE_RESOURCES" unset:"secrets, events and leases, unless KUBERELAY_RESOURCES names them" example:"replicasets.apps" desc:"Resources not to watch although KUBERELAY_RESOURCES selects them, written as there."`
-	Namespaces       List   `envconfig:"KUBERELAY_NAMESPACES" unset:"all" example:"default,team-a" desc:"Namespaces to watch. Cluster-scoped resources are watched all the same."`
-	LabelSelector    string `envconfig:"KUBERELAY_LABEL_SELECTOR" unset:"all objects" example:"app=web,tier!=test" desc:"Only objects whose labels match, as in kubectl get -l."`
-	FieldSelector    string `envconfig:"KUBERELAY_FIELD_SELECTOR" unset:"all objects" example:"metadata.name=web" desc:"Only objects whose fields match, as in kubectl get --field-selector. Every watched resource must support the fields."`
-	QPS              int    `envconfig:"KUBERELAY_KUBE_QPS" default:"50" min:"1" max:"10000" desc:"Requests a second to the API server, on average. A watch is one request, however long it lasts."`
-	Burst            int    `envconfig:"KUBERELAY_KUBE_BURST" default:"100" min:"1" max:"10000" desc:"Requests to the API server that may be made at once."`
+	Resources         List   `envconfig:"KUBERELAY_RESOURCES" required:"true" example:"pods,deployments.apps" desc:"Resources to watch, written as for kubectl: deploy, deployments.apps, deployments.v1.apps, Widget.example.com; *.apps for a whole group, * for all."`
+	ExcludeResources  List   `envconfig:"KUBERELAY_EXCLUDE_RESOURCES" unset:"secrets, events and leases, unless KUBERELAY_RESOURCES names them" example:"replicasets.apps" desc:"Resources not to watch although KUBERELAY_RESOURCES selects them, written as there."`
+	Namespaces        List   `envconfig:"KUBERELAY_NAMESPACES" unset:"all" example:"default,team-a" desc:"Namespaces to watch. Cluster-scoped resources are watched all the same."`
+	ExcludeNamespaces List   `envconfig:"KUBERELAY_EXCLUDE_NAMESPACES" unset:"none" example:"kube-system,kube-node-lease" desc:"Namespaces not to watch although KUBERELAY_NAMESPACES or KUBERELAY_NAMESPACE_SELECTOR selects them."`
+	NamespaceSelector string `envconfig:"KUBERELAY_NAMESPACE_SELECTOR" unset:"all namespaces" example:"team in (a,b),!sandbox" desc:"Only namespaces whose labels match, as in kubectl get -l, now and whenever they change. Namespaces have to be readable. What a change of labels leaves out gets an event of type deselected."`
+	OnDeselect        string `envconfig:"KUBERELAY_ON_DESELECT" default:"keep" oneof:"keep,publish" desc:"What to do with objects on the bus that the configuration no longer selects, by resources, namespaces or selectors: keep leaves them as they are, publish sends an event of type deselected for each."`
+	Follow            List   `envconfig:"KUBERELAY_FOLLOW" unset:"none" example:"ownerReferences,machines.cluster.x-k8s.io:spec.infrastructureRef" desc:"Fields that refer to objects, which are then watched too: a path such as involvedObject or spec.template.spec.infrastructureRef, after a resource and a colon if it is of that alone; ownerReferences for owners, whose last is then named in ownerkind and ownername. Excluded resources are not followed, nor those that must be named to be watched."`
+	LabelSelector     string `envconfig:"KUBERELAY_LABEL_SELECTOR" unset:"all objects" example:"app=web,tier!=test" desc:"Only objects whose labels match, as in kubectl get -l."`
+	FieldSelector     string `envconfig:"KUBERELAY_FIELD_SELECTOR" unset:"all objects" example:"metadata.name=web" desc:"Only objects whose fields match, as in kubectl get --field-selector. Every watched resource must support the fields."`
+	QPS               int    `envconfig:"KUBERELAY_KUBE_QPS" default:"100" min:"1" max:"10000" desc:"Requests a second to the API server, on average, for lists and watches, and as many for reads of single objects. A watch is one request, however long it lasts."`
+	Burst             int    `envconfig:"KUBERELAY_KUBE_BURST" default:"500" min:"1" max:"10000" desc:"Requests to the API server that may be made at once, counted as KUBERELAY_KUBE_QPS. A start needs one for each resource, and for each namespace that is watched by itself."`
 }
 
 // Event says what an event looks like and where it goes.
 type Event struct {
 	Sink             string `envconfig:"KUBERELAY_SINK" default:"nats" oneof:"nats,kafka,stdout" desc:"Where events go: to NATS JetStream, to Kafka, or to standard output, one per line."`
 	ClusterName      string `envconfig:"KUBERELAY_CLUSTER_NAME" unset:"the UID of namespace kube-system" example:"prod-eu1" desc:"The cluster's name in every event, subject and key. Events under another name are other events."`
+	ClusterReplaces  string `envconfig:"KUBERELAY_CLUSTER_REPLACES" unset:"none" example:"2f6a1c52-8e0d-4a3e-9a77-0c1d5b8f4e21" desc:"UID of the namespace kube-system of a cluster that is no more and whose name on the bus this one takes over."`
 	ContentMode      string `envconfig:"KUBERELAY_CONTENT_MODE" default:"binary" oneof:"binary,structured" desc:"CloudEvents content mode: attributes in headers and the bare object as data, or all in one JSON document. Standard output is always structured."`
 	RedactionKeyFile string `envconfig:"KUBERELAY_REDACTION_KEY_FILE" kind:"secret" unset:"a key made up at each start" desc:"Key of at least 16 bytes for the hashes that stand for the values of Secrets. Set it where Secrets are watched: with another key every value shows as changed."`
 }

@@ -38,7 +38,7 @@ func TestDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := config.Config{
-		Watch: config.Watch{Resources: config.List{"pods"}, QPS: 50, Burst: 100},
+		Watch: config.Watch{Resources: config.List{"pods"}, OnDeselect: config.OnDeselectKeep, QPS: 100, Burst: 500},
 		Event: config.Event{Sink: config.SinkNATS, ContentMode: "binary"},
 		NATS: config.NATS{
 			Stream: "KUBERELAY", SubjectPrefix: "kuberelay", Replicas: 1, History: 8,
@@ -70,6 +70,10 @@ func TestEveryVariable(t *testing.T) {
 		"KUBERELAY_RESOURCES= pods , deployments.v1.apps,*.example.com",
 		"KUBERELAY_EXCLUDE_RESOURCES=replicasets.apps",
 		"KUBERELAY_NAMESPACES=a,b",
+		"KUBERELAY_EXCLUDE_NAMESPACES=b,c",
+		"KUBERELAY_NAMESPACE_SELECTOR=team in (x,y)",
+		"KUBERELAY_ON_DESELECT=publish",
+		"KUBERELAY_FOLLOW=ownerReferences,pods.v1:spec.items[*].ref",
 		"KUBERELAY_LABEL_SELECTOR=app in (web,api)",
 		"KUBERELAY_FIELD_SELECTOR=metadata.name!=web",
 		"KUBERELAY_KUBE_QPS=7",
@@ -130,7 +134,9 @@ func TestEveryVariable(t *testing.T) {
 	want := config.Config{
 		Watch: config.Watch{
 			Resources: config.List{"pods", "deployments.v1.apps", "*.example.com"}, ExcludeResources: config.List{"replicasets.apps"},
-			Namespaces: config.List{"a", "b"}, LabelSelector: "app in (web,api)", FieldSelector: "metadata.name!=web", QPS: 7, Burst: 9,
+			Namespaces: config.List{"a", "b"}, ExcludeNamespaces: config.List{"b", "c"}, NamespaceSelector: "team in (x,y)", OnDeselect: "publish",
+			Follow:        config.List{"ownerReferences", "pods.v1:spec.items[*].ref"},
+			LabelSelector: "app in (web,api)", FieldSelector: "metadata.name!=web", QPS: 7, Burst: 9,
 		},
 		Event: config.Event{
 			Sink: config.SinkStdout, ClusterName: "prod.eu-1", ContentMode: "structured", RedactionKeyFile: filepath.Join(dir, "redaction"),

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"regexp"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/fields"
@@ -16,8 +17,9 @@ import (
 const minRedactionKey = 16
 
 var (
-	token       = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
-	clusterName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,252}$`)
+	token         = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
+	referencePath = regexp.MustCompile(`^([a-z0-9]([a-z0-9.-]*[a-z0-9])?:)?[A-Za-z_][A-Za-z0-9_-]*(\[\*\])?(\.[A-Za-z_][A-Za-z0-9_-]*(\[\*\])?)*$`)
+	clusterName   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,252}$`)
 )
 
 // validate is what can be asked only of a certain variable or of several
@@ -49,10 +51,11 @@ func (w *Watch) validate(p *problems) {
 			}
 		}
 	}
-	for _, ns := range w.Namespaces {
-		if len(validation.IsDNS1123Label(ns)) > 0 {
-			p.addItem("KUBERELAY_NAMESPACES", w.Namespaces, ns, errors.New("not the name of a namespace; "+
-				"use lower-case letters, digits and -, at most 63, or leave the variable out for all namespaces"))
+	w.validateNamespaces(p)
+	for _, path := range w.Follow {
+		if !referencePath.MatchString(path) {
+			p.addItem("KUBERELAY_FOLLOW", w.Follow, path, errors.New("not a path of fields; "+
+				"write names with dots between them, such as spec.infrastructureRef, and a resource with a colon before it if need be"))
 		}
 	}
 	if _, err := labels.Parse(w.LabelSelector); err != nil {
@@ -66,9 +69,36 @@ func (w *Watch) validate(p *problems) {
 	}
 }
 
+func (w *Watch) validateNamespaces(p *problems) {
+	for _, list := range []struct {
+		name   string
+		items  List
+		remedy string
+	}{
+		{"KUBERELAY_NAMESPACES", w.Namespaces, "for all namespaces"},
+		{"KUBERELAY_EXCLUDE_NAMESPACES", w.ExcludeNamespaces, "to exclude none"},
+	} {
+		for _, ns := range list.items {
+			if len(validation.IsDNS1123Label(ns)) > 0 {
+				p.addItem(list.name, list.items, ns, errors.New("not the name of a namespace; "+
+					"use lower-case letters, digits and -, at most 63, or leave the variable out "+list.remedy))
+			}
+		}
+	}
+	if len(w.Namespaces) > 0 && !slices.ContainsFunc(w.Namespaces, func(ns string) bool { return !slices.Contains(w.ExcludeNamespaces, ns) }) {
+		p.add("KUBERELAY_EXCLUDE_NAMESPACES", "it excludes all of KUBERELAY_NAMESPACES; leave out what is not to be excluded")
+	}
+	if _, err := labels.Parse(w.NamespaceSelector); err != nil {
+		p.add("KUBERELAY_NAMESPACE_SELECTOR", "not a label selector: %w; write it as team=a,tier!=test or team in (a,b)", err)
+	}
+}
+
 func (e *Event) validate(p *problems) {
 	if e.ClusterName != "" && !clusterName.MatchString(e.ClusterName) {
 		p.add("KUBERELAY_CLUSTER_NAME", "not a name; use letters, digits, . _ and -, with a letter or digit first, at most 253")
+	}
+	if e.ClusterReplaces != "" && e.ClusterName == "" {
+		p.add("KUBERELAY_CLUSTER_REPLACES", "there is no name to take over; name it in KUBERELAY_CLUSTER_NAME")
 	}
 	const name = "KUBERELAY_REDACTION_KEY_FILE"
 	if content := p.read(name, e.RedactionKeyFile); content != nil && len(bytes.TrimSpace(content)) < minRedactionKey {

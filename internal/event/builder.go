@@ -34,7 +34,7 @@ func (b Builder) Message(c Change) (*Message, error) {
 		return nil, fmt.Errorf("build event of %s: %w", c.Key, err)
 	}
 	id := text(changeID(c))
-	a := make(attributes, 0, 19)
+	a := make(attributes, 0, 21)
 	a.context(id, b.source(), c.Type, c.Resource.Path(c.Key), c.Observed, PartitionKey(b.Cluster, c.Key))
 	a.add("sequence", sequence(c.Epoch, o.ResourceVersion))
 	a.add("apiversion", apiVersion(c))
@@ -45,6 +45,10 @@ func (b Builder) Message(c Change) (*Message, error) {
 	a.add("resourceversion", o.ResourceVersion)
 	a.add("previousversion", c.Previous)
 	a.add("cause", string(c.Cause))
+	if c.Owner != nil {
+		a.add("ownerkind", c.Owner.Kind)
+		a.add("ownername", c.Owner.Name)
+	}
 	if o.Body == nil {
 		a.add(finalStateUnknown, "true")
 	}

@@ -76,6 +76,7 @@ var changes = []struct {
 	{"deselected-unknown", change(deployments, "default", "web", func(c *Change) {
 		c.Type, c.Cause, c.Object.Body = Deselected, CauseReconcile, nil
 	})},
+	{"owned", change(pods, "default", "web-0", func(c *Change) { c.Owner = &Owner{Kind: "Deployment", Name: "web"} })},
 	{"selected-again", change(deployments, "default", "web", func(c *Change) { c.Type, c.After = Created, 78 })},
 	{"snapshot", change(deployments, "default", "web", func(c *Change) { c.Type, c.Cause, c.Previous = Snapshot, CauseSnapshot, "" })},
 	{"truncated", change(deployments, "default", "web", func(c *Change) { c.Truncated = true })},

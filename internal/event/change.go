@@ -54,6 +54,10 @@ type Change struct {
 	// with finalstateunknown.
 	Object *Object
 
+	// Owner is the controller at the top of the object's owners, nil where there is none
+	// or owners are not followed.
+	Owner *Owner
+
 	// Epoch counts how often the API server's own history went back (etcd
 	// restored from a backup).
 	Epoch uint16

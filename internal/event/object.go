@@ -23,6 +23,9 @@ type Object struct {
 	// metadata.managedFields nor the last-applied annotation, and of a Secret
 	// only keyed hashes of its values.
 	Body []byte
+
+	// References are those that are followed; nil where none are.
+	References []Reference
 }
 
 var (

@@ -11,6 +11,11 @@ type View struct {
 	// Live is the object in the indexer, nil if there is none.
 	Live *Object
 
+	// Owner is the controller at the top of Live's owners, where owners are followed.
+	// Hold says that one of them is not known yet, but will be.
+	Owner *Owner
+	Hold  bool
+
 	// Tombstones are the UIDs of this key that are known to be gone and whose
 	// delete the bus has not acknowledged.
 	Tombstones []Tombstone
@@ -32,12 +37,13 @@ type View struct {
 type Tombstone struct {
 	UID        string
 	Deselected bool
-	Observed time.Time
-	Cause    Cause
+	Observed   time.Time
+	Cause      Cause
 
 	// Object is the last state the watch showed. It is nil where the delete was
 	// inferred: the bus knew the object and the cluster does not.
 	Object *Object
+	Owner  *Owner // as in [View]
 }
 
 // Tombstone finds the tombstone of a UID.

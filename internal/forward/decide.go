@@ -27,6 +27,8 @@ const (
 	// tombstone. The informer's notification, or the reconciler's proof, is on
 	// its way; a missing entry alone is not proof of a delete.
 	ReasonAwait Reason = "await"
+	// ReasonHold: an owner of the live UID is not known yet, but will be.
+	ReasonHold Reason = "hold"
 	// ReasonUnchanged: the bus holds exactly this state.
 	ReasonUnchanged Reason = "unchanged"
 	// ReasonStale: the bus holds a later state than the indexer shows; someone
@@ -58,7 +60,7 @@ func Decide(v event.View, acked event.Acked, attempted string) (*event.Change, R
 	}
 	if t, gone := v.Tombstone(attempted); gone && t.Object != nil && !acked.Live() {
 		return &event.Change{
-			Type: created(v), Cause: t.Cause, Object: t.Object, Epoch: v.Epoch, Observed: t.Observed,
+			Type: created(v), Cause: t.Cause, Object: t.Object, Owner: t.Owner, Epoch: v.Epoch, Observed: t.Observed,
 		}, ReasonUncertain
 	}
 	switch live := v.Live; {
@@ -74,6 +76,8 @@ func Decide(v event.View, acked event.Acked, attempted string) (*event.Change, R
 		return nil, ReasonAwait
 	case live == nil:
 		return nil, ReasonGone
+	case v.Hold:
+		return nil, ReasonHold
 	case acked.UID == "":
 		return change(v, created(v), ""), ReasonCreated
 	case acked.Live() && acked.UID != string(live.UID):
@@ -107,10 +111,13 @@ func deletion(v event.View, t event.Tombstone, acked event.Acked) (*event.Change
 		}
 	}
 	c := &event.Change{
-		Type: event.Deleted, Cause: t.Cause, Object: t.Object,
+		Type: event.Deleted, Cause: t.Cause, Object: t.Object, Owner: t.Owner,
 		Epoch: v.Epoch, Previous: acked.ResourceVersion, Observed: t.Observed,
 	}
-	if !t.Deselected {
+	if t.Object == nil {
+		c.Epoch = acked.Epoch // it has the version of that, too
+	}
+	if !t.Deselected || failpoint.Bug("deselected-is-deleted") {
 		return c, ReasonDeleted
 	}
 	c.Type, c.After = event.Deselected, acked.Position
@@ -119,7 +126,7 @@ func deletion(v event.View, t event.Tombstone, acked event.Acked) (*event.Change
 
 func change(v event.View, t event.Type, previous string) *event.Change {
 	return &event.Change{
-		Type: t, Cause: v.Cause, Object: v.Live,
+		Type: t, Cause: v.Cause, Object: v.Live, Owner: v.Owner,
 		Epoch: v.Epoch, Previous: previous, Observed: v.Observed,
 	}
 }

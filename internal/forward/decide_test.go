@@ -116,6 +116,20 @@ func TestDecide(t *testing.T) {
 			view: event.View{Live: object("B", "20")},
 			want: want{ReasonCreated, event.Created, "B", "20", ""},
 		},
+		"live, bus empty, an owner is not known yet": {
+			view: event.View{Live: object("B", "20"), Hold: true},
+			want: want{reason: ReasonHold},
+		},
+		"later version, an owner is not known yet": {
+			view:  event.View{Live: object("A", "11"), Hold: true},
+			acked: live("A", "10"),
+			want:  want{reason: ReasonHold},
+		},
+		"gone and there again, an owner is not known yet: its delete waits for nothing": {
+			view:  event.View{Live: object("B", "20"), Hold: true, Tombstones: []event.Tombstone{tombstone("A", "12")}},
+			acked: live("A", "10"),
+			want:  want{ReasonDeleted, event.Deleted, "A", "12", "10"},
+		},
 		"live, bus empty, first sync: snapshot": {
 			view: event.View{Live: object("B", "20"), FirstSync: true},
 			want: want{ReasonCreated, event.Snapshot, "B", "20", ""},
@@ -267,6 +281,15 @@ func TestDecideInferredDeleteHasNoObject(t *testing.T) {
 	change, _ := Decide(view, live("A", "10"), "")
 	if change == nil || change.Object != nil || change.Cause != event.CauseReconcile {
 		t.Errorf("got %+v, want a delete by reconciliation without an object", change)
+	}
+
+	// Its version is that of the last state on the bus, and so is its epoch: what is
+	// created under the name in the new one, with a lower version, is later.
+	view.Epoch = 2
+	acked := live("A", "10")
+	acked.Epoch = 1
+	if change, _ = Decide(view, acked, ""); change.Epoch != 1 {
+		t.Errorf("its epoch is %d, want that of the last state, 1", change.Epoch)
 	}
 }
 

@@ -21,10 +21,14 @@ type catalogue struct {
 	groups    []*restmapper.APIGroupResources
 	lists     []*metav1.APIResourceList
 	resources map[schema.GroupVersionResource]discovered
+	versions  map[schema.GroupVersion]bool // those that are shown, also without resources
 
 	// failed are the groups whose discovery failed: of them nothing may be
 	// concluded, least of all that a resource is gone.
 	failed map[string]error
+
+	// etags are not whole where the API server gave none, or was not asked for them.
+	etags etags
 }
 
 type discovered struct {
@@ -40,15 +44,20 @@ func discover(ctx context.Context, client discovery.DiscoveryInterface) (*catalo
 	if err != nil && !errors.As(err, &partial) {
 		return nil, err
 	}
-	c := &catalogue{
-		DiscoveryInterface: client,
-		resources:          map[schema.GroupVersionResource]discovered{},
-		failed:             map[string]error{},
-	}
+	var failed map[schema.GroupVersion]error
 	if partial != nil {
-		for gv, err := range partial.Groups {
-			c.failed[gv.Group] = err
-		}
+		failed = partial.Groups
+	}
+	return newCatalogue(groups, lists, failed), nil
+}
+
+func newCatalogue(groups []*metav1.APIGroup, lists []*metav1.APIResourceList, failed map[schema.GroupVersion]error) *catalogue {
+	c := &catalogue{
+		resources: map[schema.GroupVersionResource]discovered{},
+		versions:  map[schema.GroupVersion]bool{}, failed: map[string]error{},
+	}
+	for gv, err := range failed {
+		c.failed[gv.Group] = err
 	}
 	if !slices.ContainsFunc(groups, func(g *metav1.APIGroup) bool { return g.Name == "" }) {
 		// client-go takes «not found» for an aggregated API server, which we
@@ -62,12 +71,13 @@ func discover(ctx context.Context, client discovery.DiscoveryInterface) (*catalo
 	for _, g := range groups {
 		c.addGroup(g, byVersion)
 	}
-	return c, nil
+	return c
 }
 
 func (c *catalogue) addGroup(g *metav1.APIGroup, lists map[string]*metav1.APIResourceList) {
 	group := &restmapper.APIGroupResources{Group: *g, VersionedResources: map[string][]metav1.APIResource{}}
 	for _, v := range g.Versions {
+		c.versions[schema.GroupVersion{Group: g.Name, Version: v.Version}] = true
 		list, ok := lists[v.GroupVersion]
 		if !ok {
 			continue
@@ -125,6 +135,15 @@ func (c *catalogue) preferred(want func(group string) bool) []event.Resource {
 func (c *catalogue) watchable(r event.Resource) bool {
 	verbs := c.resources[r.GroupVersionResource()].verbs
 	return slices.Contains(verbs, "list") && slices.Contains(verbs, "watch")
+}
+
+func (c *catalogue) watchableInAny(gr schema.GroupResource) bool {
+	for gvr, d := range c.resources {
+		if gvr.GroupResource() == gr && c.watchable(d.Resource) {
+			return true
+		}
+	}
+	return false
 }
 
 // gone tells whether it is certain that the cluster does not serve the resource

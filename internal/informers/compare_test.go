@@ -70,7 +70,7 @@ func TestOutOfScope(t *testing.T) {
 	outside.delete("gone")
 
 	r := start(t, cp.Config(), Config{
-		Selection: Selection{Include: []string{"configmaps"}}, Namespaces: []string{in.namespace}, LabelSelector: "app=web",
+		Selection: Selection{Include: []string{"configmaps"}}, Namespaces: NamespaceSelection{Include: []string{in.namespace}}, LabelSelector: "app=web",
 	})
 	r.acknowledge(in.key("selected"), ackedOf(selected))
 	r.acknowledge(in.key("unselected"), ackedOf(unselected))
@@ -170,8 +170,8 @@ func TestWhatTheAPIServerSaysOfAMissingObject(t *testing.T) {
 			got, err := s.read(t.Context(), doubt{
 				key: r.Key(namespace, "nonesuch"), acked: live("A", "1"), informer: &informer{scope: scope{resource: r}},
 			}, 0)
-			if got != c.want || (err != nil) != c.err {
-				t.Errorf("got %d, error %v; want %d", got, err, c.want)
+			if got.finding != c.want || (err != nil) != c.err {
+				t.Errorf("got %d, error %v; want %d", got.finding, err, c.want)
 			}
 		})
 	}

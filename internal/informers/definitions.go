@@ -3,47 +3,99 @@ package informers
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 )
 
-var definitionResource = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+var (
+	definitionResource = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	apiServiceResource = schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"}
+)
 
-// watchDefinitions puts a token into changed whenever a CustomResourceDefinition
-// may have changed, until ctx ends. Where we may not watch them the periodic
-// discovery finds new resources all the same, only later.
-func (s *Set) watchDefinitions(ctx context.Context, changed chan<- struct{}) *sync.WaitGroup {
-	notify := func() {
-		select {
-		case changed <- struct{}{}:
-		default:
+// definitions watches what decides which resources there are: the definitions of
+// custom resources, and the APIServices, each of which says where a version of a
+// group is served. Of both only that they change is of interest: whatever discovery
+// depends on, such as the conditions Established and Available, is in their status.
+type definitions struct {
+	changed chan struct{} // has a token when there may have been a change
+	all     []*definitionWatch
+	running sync.WaitGroup
+}
+
+// definitionWatch is one of the two.
+type definitionWatch struct {
+	of     schema.GroupVersionResource
+	shared cache.SharedIndexInformer
+	open   atomic.Bool // the last watch could be opened, and has not failed since
+}
+
+// watchDefinitions watches until ctx ends. Where that is not allowed the periodic
+// discovery finds new resources all the same.
+func (s *Set) watchDefinitions(ctx context.Context) *definitions {
+	d := &definitions{changed: make(chan struct{}, 1)}
+	for _, of := range []schema.GroupVersionResource{definitionResource, apiServiceResource} {
+		w := &definitionWatch{of: of}
+		w.shared = s.newDefinitionInformer(w, d.notify)
+		d.all = append(d.all, w)
+		d.running.Go(func() { w.shared.RunWithContext(ctx) })
+	}
+	return d
+}
+
+func (d *definitions) notify() {
+	select {
+	case d.changed <- struct{}{}:
+	default:
+	}
+}
+
+// watched tells whether no change can be missed.
+func (d *definitions) watched() bool {
+	for _, w := range d.all {
+		if !w.open.Load() || !w.shared.HasSynced() {
+			return false
 		}
 	}
-	client := s.config.Dynamic.Resource(definitionResource)
+	return true
+}
+
+func (d *definitions) wait() { d.running.Wait() }
+
+func (s *Set) newDefinitionInformer(w *definitionWatch, notify func()) cache.SharedIndexInformer {
+	client := s.config.Dynamic.Resource(w.of)
 	shared := cache.NewSharedIndexInformerWithOptions(cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return client.List(ctx, o) },
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			w, err := client.Watch(ctx, o)
+			opened, err := client.Watch(ctx, o)
 			if err != nil {
 				return nil, interruptible(o, err)
 			}
-			return w, nil
+			if !w.open.Swap(true) {
+				s.log.Debug("definitions are watched", "resource", w.of.GroupResource().String())
+			}
+			return opened, nil
 		},
-	}, s.config.Dynamic), &unstructured.Unstructured{}, cache.SharedIndexInformerOptions{ObjectDescription: definitionResource.String()})
+	}, s.config.Dynamic), &unstructured.Unstructured{}, cache.SharedIndexInformerOptions{ObjectDescription: w.of.String()})
 
-	var told sync.Once
+	var told atomic.Value // the reason last told
 	// These three fail only on an informer that has started.
 	_ = shared.SetTransform(identityOnly)
-	_ = shared.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
-		if !isExpected(err) {
-			told.Do(func() {
-				s.log.Info("CustomResourceDefinitions cannot be watched; new ones are found by polling", "interval", s.config.Rediscover, "err", err)
-			})
+	_ = shared.SetWatchErrorHandlerWithContext(func(ctx context.Context, _ *cache.Reflector, err error) {
+		if isExpected(err) || ctx.Err() != nil {
+			return
+		}
+		if w.open.Swap(false) {
+			notify() // from now on it is polled, and there may have been a change
+		}
+		if why := reason(err); told.Swap(why) != why {
+			s.log.Info("definitions cannot be watched; what they change is found by polling discovery", "resource", w.of.GroupResource().String(), "err", err)
 		}
 	})
 	_, _ = shared.AddEventHandler(cache.ResourceEventHandlerFuncs{
@@ -51,9 +103,15 @@ func (s *Set) watchDefinitions(ctx context.Context, changed chan<- struct{}) *sy
 		UpdateFunc: func(any, any) { notify() },
 		DeleteFunc: func(any) { notify() },
 	})
-	var running sync.WaitGroup
-	running.Go(func() { shared.RunWithContext(ctx) })
-	return &running
+	return shared
+}
+
+// reads is the client for single objects.
+func (s *Set) reads() dynamic.Interface {
+	if s.config.Reads == nil {
+		return s.config.Dynamic
+	}
+	return s.config.Reads
 }
 
 // identityOnly keeps of a definition what the cache needs; schemas are large.

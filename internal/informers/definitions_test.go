@@ -76,6 +76,39 @@ func undefine(t *testing.T, cp *controlplane.ControlPlane, group string) {
 	})
 }
 
+// defineMany makes definitions that go at the end of the test, if they have not before.
+func defineMany(t *testing.T, cp *controlplane.ControlPlane, group string, from, n int) (made []schema.GroupResource) {
+	t.Helper()
+	client, _ := clients(t, cp.Config())
+	definitions := client.Resource(definitionResource)
+	for i := from; i < from+n; i++ {
+		plural := fmt.Sprintf("widgets%03d", i)
+		d := definition(group, true, "v1")
+		d.SetName(plural + "." + group)
+		names := map[string]any{"plural": plural, "singular": plural[:6] + plural[7:], "kind": "W" + plural[1:], "listKind": "W" + plural[1:] + "List"}
+		_ = unstructured.SetNestedMap(d.Object, names, "spec", "names")
+		if _, err := definitions.Create(t.Context(), d, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		made = append(made, schema.GroupResource{Group: group, Resource: plural})
+	}
+	t.Cleanup(func() { undefineMany(t, cp, made) })
+	return made
+}
+
+func undefineMany(t *testing.T, cp *controlplane.ControlPlane, all []schema.GroupResource) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
+	defer cancel()
+	client, _ := clients(t, cp.Config())
+	for _, gr := range all {
+		err := client.Resource(definitionResource).Delete(ctx, gr.String(), metav1.DeleteOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			t.Error(err)
+		}
+	}
+}
+
 func (r *running) watches(gr schema.GroupResource) bool {
 	return slices.ContainsFunc(r.Status(), func(s Status) bool { return s.Resource.GroupResource() == gr })
 }

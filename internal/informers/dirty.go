@@ -113,6 +113,16 @@ func (d *dirty) abandon(covers func(event.Key) bool) {
 	}
 }
 
+// abandonKey does so for one key.
+func (d *dirty) abandonKey(key event.Key) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if m, ok := d.entries[key]; ok {
+		m.forget(d, key)
+		d.prune(key, m)
+	}
+}
+
 // firstSyncLeft is the number of keys of the resource's first sync that the bus
 // has not acknowledged.
 func (d *dirty) firstSyncLeft(gr schema.GroupResource) int {
@@ -121,13 +131,19 @@ func (d *dirty) firstSyncLeft(gr schema.GroupResource) int {
 	return d.initial[gr]
 }
 
+func (d *dirty) countOff(gr schema.GroupResource) {
+	if d.initial[gr]--; d.initial[gr] == 0 {
+		delete(d.initial, gr) // resources come and go
+	}
+}
+
 // excuse lets a first sync be complete without a key.
 func (d *dirty) excuse(key event.Key) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if m, ok := d.entries[key]; ok && m.firstSync {
 		m.firstSync = false
-		d.initial[key.GroupResource()]--
+		d.countOff(key.GroupResource())
 	}
 }
 
@@ -163,7 +179,7 @@ func (d *dirty) prune(key event.Key, m *mark) {
 // forget drops the reported state and leaves the tombstones.
 func (m *mark) forget(d *dirty, key event.Key) {
 	if m.firstSync {
-		d.initial[key.GroupResource()]--
+		d.countOff(key.GroupResource())
 	}
 	*m = mark{tombstones: m.tombstones}
 }

@@ -50,19 +50,17 @@ func (s *Set) turnEpoch(ctx context.Context) {
 	s.mu.Unlock()
 	s.log.Warn("the cluster's history went back (etcd was restored); following it in a new epoch", "epoch", s.Epoch())
 	for _, w := range all {
-		s.start(ctx, w.resource)
+		s.start(ctx, w.resource, w.followed)
 	}
 }
 
 // EnqueueAll enqueues every key of every indexer, as a resync does.
 func (s *Set) EnqueueAll() {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	for _, w := range s.watched {
-		for _, i := range w.informers {
+	s.eachWatched(func(w *watched) {
+		for _, i := range w.all() {
 			for _, name := range i.shared.GetStore().ListKeys() {
 				s.config.Enqueue(i.key(name))
 			}
 		}
-	}
+	})
 }

@@ -8,6 +8,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuberelay/kuberelay/internal/event"
@@ -25,6 +26,7 @@ func (s *Set) reconcileGone(ctx context.Context, gr schema.GroupResource, acked 
 		}
 	}
 	if len(live) == 0 {
+		s.metrics.forget(gr.String())
 		return c, nil
 	}
 	gone, err := s.resourceGone(ctx, gr)
@@ -32,7 +34,7 @@ func (s *Set) reconcileGone(ctx context.Context, gr schema.GroupResource, acked 
 		return c, fmt.Errorf("tell whether the cluster still serves %s: %w", gr, err)
 	}
 	if !gone {
-		c.OutOfScope = len(live)
+		s.leaveResource(gr, live, &c)
 		return c, nil
 	}
 	for k, a := range live {
@@ -44,6 +46,22 @@ func (s *Set) reconcileGone(ctx context.Context, gr schema.GroupResource, acked 
 		s.inferDelete(k, a)
 	}
 	return c, nil
+}
+
+// leaveResource deals with the objects of a resource that the cluster serves and that is
+// not selected. Where the discovery of any group fails it cannot be said that it is not.
+func (s *Set) leaveResource(gr schema.GroupResource, live map[event.Key]event.Acked, c *Comparison) {
+	if !s.config.TellDeselected || len(s.lastAnswer().catalogue.failed) > 0 {
+		c.OutOfScope = len(live)
+		return
+	}
+	for k, a := range live {
+		if s.watchedFor(gr) != nil {
+			c.Waiting++ // it is selected again
+			continue
+		}
+		s.leave(k, a, c)
+	}
 }
 
 // resourceGone asks anew if the last discovery did not show the resource, and
@@ -63,17 +81,41 @@ func (s *Set) resourceGone(ctx context.Context, gr schema.GroupResource) (bool, 
 	if !c.gone(gr) {
 		return false, nil
 	}
-	_, err = s.config.Dynamic.Resource(definitionResource).Get(ctx, gr.String(), metav1.GetOptions{})
-	switch {
-	case err == nil:
-		return false, errors.New("its CustomResourceDefinition exists, but discovery does not show it")
-	case apierrors.IsNotFound(err) && isOfObject(err), apierrors.IsForbidden(err):
-		// Where we may not read definitions, discovery by a ready API server
-		// has to do.
-		return true, nil
-	default:
+	if err := s.undefined(ctx, gr, c); err != nil {
 		return false, err
 	}
+	return true, nil
+}
+
+// undefined is nil if there is nothing in the cluster that would have it serve the
+// resource, beside what discovery has shown. Where we may not read definitions,
+// discovery by a ready API server has to do.
+func (s *Set) undefined(ctx context.Context, gr schema.GroupResource, c *catalogue) error {
+	_, err := s.reads().Resource(definitionResource).Get(ctx, gr.String(), metav1.GetOptions{})
+	switch {
+	case err == nil:
+		return errors.New("its CustomResourceDefinition exists, but discovery does not show it")
+	case apierrors.IsNotFound(err) && isOfObject(err), apierrors.IsForbidden(err):
+	default:
+		return err
+	}
+	services, err := s.reads().Resource(apiServiceResource).List(ctx, metav1.ListOptions{})
+	switch {
+	case apierrors.IsForbidden(err), apierrors.IsNotFound(err): // there are API servers without them
+		return nil
+	case err != nil:
+		return err
+	}
+	for _, service := range services.Items {
+		// One without a service only repeats what the API server has by itself.
+		_, elsewhere, _ := unstructured.NestedMap(service.Object, "spec", "service")
+		group, _, _ := unstructured.NestedString(service.Object, "spec", "group")
+		version, _, _ := unstructured.NestedString(service.Object, "spec", "version")
+		if elsewhere && group == gr.Group && !c.versions[schema.GroupVersion{Group: group, Version: version}] {
+			return fmt.Errorf("the APIService %s exists, but discovery does not show its version", service.GetName())
+		}
+	}
+	return nil
 }
 
 func (s *Set) serverReady(ctx context.Context) error {

@@ -58,10 +58,10 @@ func (i *informer) opened(now time.Time, seconds *int64) {
 }
 
 // shown notes what a watch shows, on its way to the indexer.
-func (i *informer) shown(e watch.Event) (watch.Event, bool) {
+func (i *informer) shown(e watch.Event) {
 	o, err := meta.Accessor(e.Object)
 	if err != nil {
-		return e, true // an error's status
+		return // an error's status
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -75,7 +75,6 @@ func (i *informer) shown(e watch.Event) (watch.Event, bool) {
 			i.history.last = &change{o.GetNamespace(), o.GetName(), o.GetResourceVersion(), e.Type == watch.Deleted}
 		}
 	}
-	return e, true
 }
 
 // sameHistory is asked before a watch goes on. If the last one did not end by
@@ -154,7 +153,7 @@ func isTooLarge(err error) bool {
 func (s *Set) versionAt(ctx context.Context, i *informer, c *change, version string) (string, error) {
 	sc := i.scope
 	sc.namespace = c.namespace
-	o := s.selected(metav1.ListOptions{ResourceVersion: version, ResourceVersionMatch: metav1.ResourceVersionMatchExact})
+	o := s.selected(i.scope, metav1.ListOptions{ResourceVersion: version, ResourceVersionMatch: metav1.ResourceVersionMatchExact})
 	name := fields.OneTermEqualSelector(metav1.ObjectNameField, c.name).String()
 	if o.FieldSelector != "" {
 		name += "," + o.FieldSelector

@@ -46,7 +46,7 @@ func TestEtcdIsRestoredUnnoticed(t *testing.T) {
 				t.Fatal(err)
 			}
 			var g gate
-			r := start(t, g.through(cp.Config()), Config{Selection: Selection{Include: []string{"configmaps"}}, Namespaces: []string{o.namespace}})
+			r := start(t, g.through(cp.Config()), Config{Selection: Selection{Include: []string{"configmaps"}}, Namespaces: NamespaceSelection{Include: []string{o.namespace}}})
 			r.awaitView(t, "before", o.key("web"), was)
 			lost := change.lose(o, was)
 			if change.shows {
@@ -84,7 +84,7 @@ func TestEtcdIsRestoredAndItsLastChangeRepeated(t *testing.T) {
 		t.Fatal(err)
 	}
 	var g gate
-	r := start(t, g.through(cp.Config()), Config{Selection: Selection{Include: []string{"configmaps"}}, Namespaces: []string{o.namespace}})
+	r := start(t, g.through(cp.Config()), Config{Selection: Selection{Include: []string{"configmaps"}}, Namespaces: NamespaceSelection{Include: []string{o.namespace}}})
 	r.awaitView(t, "before", o.key("kept"), kept)
 	for n := range 20 { // so that there is room for a change before the delete's version
 		elsewhere.create(fmt.Sprint("lost", n), nil)
@@ -216,7 +216,7 @@ func TestACutShowsNothingAgain(t *testing.T) {
 				passing()
 			}
 			var g gate
-			r := start(t, g.through(cp.Config()), Config{Selection: Selection{Include: []string{"configmaps"}}, Namespaces: []string{o.namespace}})
+			r := start(t, g.through(cp.Config()), Config{Selection: Selection{Include: []string{"configmaps"}}, Namespaces: NamespaceSelection{Include: []string{o.namespace}}})
 			r.awaitView(t, "before", o.key("anchor"), anchor)
 			if !before {
 				passing()
@@ -257,7 +257,7 @@ func TestEtcdIsRestored(t *testing.T) {
 	if err := cp.SnapshotEtcd(t.Context(), backup); err != nil {
 		t.Fatal(err)
 	}
-	r := start(t, cp.Config(), Config{Selection: Selection{Include: []string{"configmaps"}}, Namespaces: []string{o.namespace}})
+	r := start(t, cp.Config(), Config{Selection: Selection{Include: []string{"configmaps"}}, Namespaces: NamespaceSelection{Include: []string{o.namespace}}})
 	later := o.touch(updated, nil)
 	o.delete("deleted")
 	o.delete("recreated")

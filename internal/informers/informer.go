@@ -11,7 +11,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
@@ -23,6 +25,7 @@ import (
 type scope struct {
 	resource  event.Resource
 	namespace string // "" for all, or for a cluster-scoped resource
+	followed  bool   // it is selected by reference, so labels and fields are no matter
 }
 
 // informer is one shared informer with a context of its own, because client-go's
@@ -33,17 +36,20 @@ type informer struct {
 	name         *cache.InformerName // to be released when the informer has ended
 	shared       cache.SharedIndexInformer
 	registration cache.ResourceEventHandlerRegistration
+	cancel       context.CancelFunc
+	stopped      chan struct{} // closed when it has ended
 
 	mu      sync.Mutex
 	failing error     // of the last list or watch, nil once a watch has been opened
 	since   time.Time // of failing
+	began   time.Time // when it was made, and then when it synced
 	history history
 }
 
 // newInformer makes an informer that is not running. Its handler is added here so
 // that no notification can be missed.
 func (s *Set) newInformer(sc scope, sn *snapshot) (*informer, error) {
-	i := &informer{scope: sc, snapshot: sn}
+	i := &informer{scope: sc, snapshot: sn, stopped: make(chan struct{}), began: s.config.Now()}
 	// client-go takes a name only once, so each informer has one of its own.
 	name, err := cache.NewInformerName(sc.resource.GroupResource().String() + " " + rand.Text())
 	if err != nil {
@@ -53,6 +59,7 @@ func (s *Set) newInformer(sc scope, sn *snapshot) (*informer, error) {
 	i.shared = cache.NewSharedIndexInformerWithOptions(s.listerWatcher(i), &unstructured.Unstructured{},
 		cache.SharedIndexInformerOptions{
 			ResyncPeriod:      s.config.Resync,
+			Indexers:          s.indexers(),
 			ObjectDescription: sc.resource.GroupVersionResource().String(),
 
 			Identifier:              name.WithResource(sc.resource.GroupVersionResource()),
@@ -87,7 +94,11 @@ func (i *informer) waitSynced(ctx context.Context) bool {
 	}
 }
 
-func (i *informer) len() int { return len(i.shared.GetStore().ListKeys()) }
+// shows tells whether what the informer shows is at least as late as a version.
+func (i *informer) shows(version string) bool {
+	order, err := resourceversion.CompareResourceVersion(i.shared.LastSyncResourceVersion(), version)
+	return err == nil && order >= 0
+}
 
 // key is the inverse of the indexer's name of an object.
 func (i *informer) key(name string) event.Key {
@@ -111,12 +122,6 @@ func (i *informer) get(k event.Key) *event.Object {
 	return o.(*event.Object)
 }
 
-func (i *informer) status() (since time.Time, failing error) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	return i.since, i.failing
-}
-
 // setFailing tells whether the reason has changed; the text of an error may
 // change with every try.
 func (i *informer) setFailing(err error, now time.Time) bool {
@@ -138,7 +143,7 @@ func (s *Set) listerWatcher(i *informer) cache.ListerWatcher {
 	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			s.metrics.lists.WithLabelValues(i.resource.GroupResource().String()).Inc()
-			list, err := client.List(ctx, s.selected(o))
+			list, err := client.List(ctx, s.selected(i.scope, o))
 			if err == nil && list.GetContinue() == "" {
 				i.listed(list.GetResourceVersion())
 			}
@@ -154,7 +159,7 @@ func (s *Set) listerWatcher(i *informer) cache.ListerWatcher {
 				}
 				o.ResourceVersion = from
 			}
-			w, err := client.Watch(ctx, s.selected(o))
+			w, err := client.Watch(ctx, s.selected(i.scope, o))
 			if err != nil {
 				s.watchFailed(i, err)
 				return nil, interruptible(o, err)
@@ -165,13 +170,16 @@ func (s *Set) listerWatcher(i *informer) cache.ListerWatcher {
 				i.listed("")
 			}
 			i.opened(s.config.Now(), o.TimeoutSeconds)
-			return watch.Filter(w, i.shown), nil
+			return newTap(w, i.shown), nil
 		},
 	}, s.config.Dynamic)
 }
 
 // selected adds the selectors.
-func (s *Set) selected(o metav1.ListOptions) metav1.ListOptions {
+func (s *Set) selected(sc scope, o metav1.ListOptions) metav1.ListOptions {
+	if sc.followed {
+		return o
+	}
 	o.LabelSelector, o.FieldSelector = s.config.LabelSelector, s.config.FieldSelector
 	return o
 }
@@ -203,17 +211,26 @@ func (s *Set) transform(r event.Resource) cache.TransformFunc {
 		if !ok {
 			return o, nil
 		}
+		if !s.namespaces.configured(u.GetNamespace()) {
+			return withoutBody(u), nil // it will never be selected
+		}
 		converted, err := s.config.Converter.FromUnstructured(r, u)
 		if err != nil {
 			// An error here would make client-go drop the object. Without a body
 			// it cannot be published and stays dirty, which shows.
 			s.log.Error("object cannot be converted; it stays unpublished", "resource", r.GroupResource().String(),
 				"namespace", u.GetNamespace(), "name", u.GetName(), "err", err)
-			return &event.Object{
-				APIVersion: u.GetAPIVersion(), Kind: u.GetKind(), Namespace: u.GetNamespace(), Name: u.GetName(),
-				UID: u.GetUID(), ResourceVersion: u.GetResourceVersion(),
-			}, nil
+			return withoutBody(u), nil
 		}
+		converted.References = references(s.follow.paths, r, u)
 		return converted, nil
+	}
+}
+
+func withoutBody(u *unstructured.Unstructured) *event.Object {
+	return &event.Object{
+		APIVersion: strings.Clone(u.GetAPIVersion()), Kind: strings.Clone(u.GetKind()),
+		Namespace: strings.Clone(u.GetNamespace()), Name: strings.Clone(u.GetName()),
+		UID: types.UID(strings.Clone(string(u.GetUID()))), ResourceVersion: strings.Clone(u.GetResourceVersion()),
 	}
 }

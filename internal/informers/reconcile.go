@@ -18,7 +18,8 @@ import (
 // Comparison is what one reconciliation of a resource found.
 type Comparison struct {
 	Deleted    int // gone from the cluster while nobody watched; their deletes are due
-	OutOfScope int // still there, but no longer covered by namespaces and selectors; left alone
+	Deselected int // still there, but no longer selected; that the bus is told so is due
+	OutOfScope int // likewise, but left alone
 	Waiting    int // the informers have not synced, or are behind the bus and will catch up
 	Restored   bool
 }
@@ -45,7 +46,7 @@ const (
 // new epoch begins.
 func (s *Set) Reconcile(ctx context.Context, gr schema.GroupResource, acked iter.Seq2[event.Key, event.Acked]) (Comparison, error) {
 	c, err := s.compare(ctx, gr, acked)
-	s.metrics.outOfScope.WithLabelValues(gr.String()).Set(float64(c.OutOfScope))
+	s.metrics.noteOutOfScope(gr.String(), c.OutOfScope, s.watchedFor(gr) != nil)
 	return c, err
 }
 
@@ -62,7 +63,9 @@ func (s *Set) compare(ctx context.Context, gr schema.GroupResource, acked iter.S
 		return c, fmt.Errorf("look whether the bus still has the snapshot markers of %s: %w", gr, err)
 	}
 	epoch := s.Epoch()
+	namespaces := s.namespaces.ready() // nil if it is known which are selected
 	var doubtful []doubt
+	orphans := map[string][]pair{} // objects of namespaces that seem to be gone
 	for k, a := range acked {
 		if a.UID == "" {
 			continue
@@ -81,9 +84,17 @@ func (s *Set) compare(ctx context.Context, gr schema.GroupResource, acked iter.S
 		}
 		i := w.informer(k)
 		switch {
+		case namespaces != nil && k.Namespace != "":
+			c.Waiting++
+		case !s.namespaces.exists(k.Namespace) && a.Live():
+			orphans[k.Namespace] = append(orphans[k.Namespace], pair{k, a})
+		case !s.selects(k) && a.Live() && w.followed && !s.follow.complete.Load():
+			c.Waiting++ // who refers to it may not have been seen
+		case !s.selects(k) && a.Live():
+			s.leave(k, a, &c)
 		case i == nil && a.Live():
-			c.OutOfScope++
-		case i == nil:
+			c.Waiting++ // it is being started, or we may not
+		case i == nil, !s.selects(k):
 		case !i.synced() && !failpoint.Bug("skip-synced"):
 			c.Waiting++
 		default:
@@ -97,7 +108,49 @@ func (s *Set) compare(ctx context.Context, gr schema.GroupResource, acked iter.S
 		}
 	}
 	err := s.settleDoubts(ctx, doubtful, epoch, &c)
+	if err == nil {
+		err = s.settleOrphans(ctx, orphans, &c)
+	}
 	return c, err
+}
+
+// leave deals with what the bus shows as existing and is not selected.
+func (s *Set) leave(k event.Key, a event.Acked, c *Comparison) {
+	if !s.tells(k) || failpoint.Bug("forget-deselected") {
+		c.OutOfScope++
+		return
+	}
+	c.Deselected++
+	s.dirty.bury(k, event.Tombstone{UID: a.UID, Deselected: true, Observed: s.config.Now(), Cause: event.CauseReconcile})
+	s.config.Enqueue(k)
+}
+
+type pair struct {
+	key   event.Key
+	acked event.Acked
+}
+
+// settleOrphans asks for each namespace that the watch does not show: the API server
+// removes one only when nothing is left in it, and nothing can be read in it then by who
+// had his rights from it.
+func (s *Set) settleOrphans(ctx context.Context, orphans map[string][]pair, c *Comparison) error {
+	for _, namespace := range sortedKeys(orphans) {
+		readCtx, cancel := context.WithTimeout(ctx, readTimeout)
+		_, err := s.reads().Resource(namespaceResource).Get(readCtx, namespace, metav1.GetOptions{})
+		cancel()
+		switch {
+		case apierrors.IsNotFound(err) && isOfObject(err):
+			for _, p := range orphans[namespace] {
+				c.Deleted++
+				s.inferDelete(p.key, p.acked)
+			}
+		case err != nil:
+			return fmt.Errorf("confirm that namespace %s is gone: %w", namespace, err)
+		default:
+			c.Waiting += len(orphans[namespace]) // the watch will bring it
+		}
+	}
+	return nil
 }
 
 // differs tells whether what an informer shows cannot follow from what the bus
@@ -119,7 +172,7 @@ type doubt struct {
 // settleDoubts reads each object from the API server, consistently: a get without
 // a resourceVersion is answered from etcd.
 func (s *Set) settleDoubts(ctx context.Context, doubts []doubt, epoch uint16, c *Comparison) error {
-	found := make([]finding, len(doubts))
+	found := make([]answerOf, len(doubts))
 	group, readCtx := errgroup.WithContext(ctx)
 	group.SetLimit(readers)
 	for n, d := range doubts {
@@ -133,7 +186,7 @@ func (s *Set) settleDoubts(ctx context.Context, doubts []doubt, epoch uint16, c 
 	err := group.Wait()
 	for n, d := range doubts {
 		live := d.informer.get(d.key)
-		switch found[n] {
+		switch found[n].finding {
 		case isUnknown:
 		case isGone:
 			if live != nil && string(live.UID) == d.acked.UID {
@@ -143,9 +196,14 @@ func (s *Set) settleDoubts(ctx context.Context, doubts []doubt, epoch uint16, c 
 			c.Deleted++
 			s.inferDelete(d.key, d.acked)
 		case isThere:
-			if s.selects() && live == nil {
+			switch {
+			case !s.filters() || d.informer.followed || live != nil:
+				c.Waiting++
+			case !s.config.TellDeselected:
 				c.OutOfScope++
-			} else {
+			case d.informer.shows(found[n].version):
+				s.leave(d.key, d.acked, c) // labels or fields do not match
+			default:
 				c.Waiting++
 			}
 		case isOlder:
@@ -174,30 +232,36 @@ const (
 	isOlder                  // it exists in an earlier version than the bus has
 )
 
-func (s *Set) read(ctx context.Context, d doubt, epoch uint16) (finding, error) {
+// answerOf is what a read found, and in which version.
+type answerOf struct {
+	finding
+	version string
+}
+
+func (s *Set) read(ctx context.Context, d doubt, epoch uint16) (answerOf, error) {
 	sc := d.informer.scope
 	sc.namespace = d.key.Namespace
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	o, err := resourceClient(s.config.Dynamic, sc).Get(ctx, d.key.Name, metav1.GetOptions{})
+	o, err := resourceClient(s.reads(), sc).Get(ctx, d.key.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err) && isOfObject(err):
 		if d.acked.Live() {
-			return isGone, nil
+			return answerOf{finding: isGone}, nil
 		}
-		return isThere, nil
+		return answerOf{finding: isThere}, nil
 	case failpoint.Bug("trust-failed-read") && err != nil,
 		failpoint.Bug("skip-synced") && d.informer.get(d.key) == nil,
 		failpoint.Bug("out-of-scope-is-deleted") && d.informer.get(d.key) == nil:
-		return isGone, nil
+		return answerOf{finding: isGone}, nil
 	case err != nil:
-		return isUnknown, fmt.Errorf("confirm that %s is gone: %w", d.key, err)
+		return answerOf{}, fmt.Errorf("confirm that %s is gone: %w", d.key, err)
 	case d.acked.Live() && string(o.GetUID()) != d.acked.UID:
-		return isGone, nil
+		return answerOf{finding: isGone}, nil
 	case behind(o.GetResourceVersion(), d.acked, epoch) && !failpoint.Bug("ignore-epoch"):
-		return isOlder, nil
+		return answerOf{finding: isOlder}, nil
 	default:
-		return isThere, nil
+		return answerOf{isThere, o.GetResourceVersion()}, nil
 	}
 }
 
@@ -218,5 +282,5 @@ func behind(version string, acked event.Acked, epoch uint16) bool {
 	return earlier(version, acked.ResourceVersion)
 }
 
-// selects tells whether the API server shows us only a part of a resource.
-func (s *Set) selects() bool { return s.config.LabelSelector != "" || s.config.FieldSelector != "" }
+// filters tells whether the API server shows us only a part of a resource.
+func (s *Set) filters() bool { return s.config.LabelSelector != "" || s.config.FieldSelector != "" }

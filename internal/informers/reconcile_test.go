@@ -106,9 +106,9 @@ func TestReconcile(t *testing.T) {
 		"the informer has not synced": {unsynced: true, acked: live("A", "5"),
 			want: Comparison{Waiting: 1}},
 
-		"in no watched namespace": {config: Config{Namespaces: []string{"team-a"}}, acked: live("A", "5"),
+		"in no watched namespace": {config: Config{Namespaces: NamespaceSelection{Include: []string{"team-a"}}}, acked: live("A", "5"),
 			want: Comparison{OutOfScope: 1}},
-		"in no watched namespace, deleted": {config: Config{Namespaces: []string{"team-a"}}, acked: deleted("A", "5")},
+		"in no watched namespace, deleted": {config: Config{Namespaces: NamespaceSelection{Include: []string{"team-a"}}}, acked: deleted("A", "5")},
 		"not selected any more": {config: Config{LabelSelector: "app=web"}, acked: live("A", "5"), read: &read{o: stored("A", "6")},
 			want: Comparison{OutOfScope: 1}},
 		"not selected by fields any more": {config: Config{FieldSelector: "metadata.name=web"}, acked: live("A", "5"), read: &read{o: stored("A", "6")},

@@ -32,20 +32,55 @@ type Resolution struct {
 	Watch []event.Resource
 
 	// Unmatched are the selectors that match nothing now; they wait.
-	Unmatched []string
+	// UnmatchedExclude are those of Exclude.
+	Unmatched, UnmatchedExclude []string
 
 	// Left says of each selected resource that is not watched why not.
 	Left map[schema.GroupResource]string
+
+	// Decisions say of each resource that a selector of Include or Exclude matches
+	// which one decided on it.
+	Decisions map[schema.GroupResource]Decision
 }
+
+// Decision is what the selectors come to for one resource.
+type Decision struct {
+	Resource event.Resource // in the version that is watched, or would be
+
+	// Selectors are those of Include that match, in order, and Selector is the one of
+	// them that decided; "" if there is none.
+	Selectors []string
+	Selector  string
+
+	ExcludedBy string // the first selector of Exclude that matches, "" if none does
+	Reason     Reason // why it is not watched, "" if it is
+}
+
+// Reason is why a resource is not watched, or not everywhere.
+type Reason string
+
+// The reasons that lie in the selectors and in what the cluster serves.
+const (
+	NotSelected  Reason = notSelected
+	Excluded     Reason = "excluded"
+	NotNamed     Reason = "not_named" // only a wildcard selects it, and that is not enough
+	NotWatchable Reason = notWatchable
+)
 
 // resolve is a pure function of the selection and the catalogue. Its result is
 // ordered by group and resource.
 func (s Selection) resolve(c *catalogue) Resolution {
-	mapper := restmapper.NewShortcutExpander(restmapper.NewDiscoveryRESTMapper(c.groups), c, nil)
-	excluded := map[schema.GroupResource]bool{}
+	mapper := newMapper(c)
+	res := Resolution{Left: map[schema.GroupResource]string{}, Decisions: map[schema.GroupResource]Decision{}}
 	for _, selector := range s.Exclude {
-		for _, r := range match(mapper, c, selector) {
-			excluded[r.GroupResource()] = true
+		matched := match(mapper, c, selector)
+		if len(matched) == 0 {
+			res.UnmatchedExclude = append(res.UnmatchedExclude, selector)
+		}
+		for _, r := range matched {
+			if _, ok := res.Decisions[r.GroupResource()]; !ok {
+				res.Decisions[r.GroupResource()] = Decision{Resource: r, ExcludedBy: selector, Reason: NotSelected}
+			}
 		}
 	}
 	quiet := map[schema.GroupResource]bool{}
@@ -54,40 +89,76 @@ func (s Selection) resolve(c *catalogue) Resolution {
 			quiet[r.GroupResource()] = true
 		}
 	}
-	res := Resolution{Left: map[schema.GroupResource]string{}}
-	chosen := map[schema.GroupResource]event.Resource{}
 	for _, selector := range s.Include {
 		matched := match(mapper, c, selector)
 		if len(matched) == 0 {
 			res.Unmatched = append(res.Unmatched, selector)
 		}
-		named := !isWildcard(selector)
 		for _, r := range matched {
 			gr := r.GroupResource()
-			switch {
-			case excluded[gr]:
-				res.Left[gr] = "excluded"
-			case quiet[gr] && !named:
-				res.Left[gr] = "not selected by a wildcard; name it to watch it"
-			case !c.watchable(r):
-				res.Left[gr] = "the API server does not list and watch it"
-			default:
-				// The first selector wins, so that one which names a version can
-				// stand before a wildcard.
-				if _, ok := chosen[gr]; !ok {
-					chosen[gr] = r
-				}
-			}
+			d := res.Decisions[gr]
+			d.weigh(r, selector, quiet[gr], c.watchable(r))
+			res.Decisions[gr] = d
 		}
 	}
-	for gr, r := range chosen {
-		delete(res.Left, gr)
-		res.Watch = append(res.Watch, r)
+	for gr, d := range res.Decisions {
+		switch d.Reason {
+		case "":
+			res.Watch = append(res.Watch, d.Resource)
+		case NotSelected:
+		default:
+			res.Left[gr] = d.Reason.sentence()
+		}
 	}
 	slices.SortFunc(res.Watch, func(a, b event.Resource) int {
 		return strings.Compare(a.Group+" "+a.Resource, b.Group+" "+b.Resource)
 	})
 	return res
+}
+
+func newMapper(c *catalogue) meta.RESTMapper {
+	return restmapper.NewShortcutExpander(restmapper.NewDiscoveryRESTMapper(c.groups), c, nil)
+}
+
+// weigh takes another selector of Include into account, which matches r. The first one
+// that has the resource watched wins, so that one which names a version can stand before
+// a wildcard.
+func (d *Decision) weigh(r event.Resource, selector string, quiet, watchable bool) {
+	before, first := d.Reason, len(d.Selectors) == 0
+	d.Selectors = append(d.Selectors, selector)
+	if before == "" && !first {
+		return
+	}
+	switch {
+	case d.ExcludedBy != "":
+		d.Reason = Excluded
+	case quiet && isWildcard(selector):
+		d.Reason = NotNamed
+	case !watchable:
+		d.Reason = NotWatchable
+	default:
+		d.Reason = ""
+	}
+	if first || d.Reason != before {
+		d.Resource, d.Selector = r, selector
+	}
+}
+
+// sentence is the reason for people, "" for none.
+func (r Reason) sentence() string {
+	switch r {
+	case "":
+		return ""
+	case Excluded:
+		return "excluded"
+	case NotNamed:
+		return "not selected by a wildcard; name it to watch it"
+	case NotWatchable:
+		return "the API server does not list and watch it"
+	case NotSelected:
+		return "not selected"
+	}
+	return string(r)
 }
 
 func isWildcard(selector string) bool {

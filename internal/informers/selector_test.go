@@ -1,6 +1,7 @@
 package informers
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -62,17 +63,18 @@ func TestResolve(t *testing.T) {
 		"the first version named wins": {include: "widgets.v1alpha1.example.com *.example.com", want: "widgets.v1alpha1.example.com"},
 		"a wildcard before a version":  {include: "*.example.com widgets.v1alpha1.example.com", want: "widgets.v1.example.com"},
 
-		"without list or watch":         {include: "bindings pods.metrics.k8s.io"},
-		"excluded":                      {include: "*.apps", exclude: "deploy", want: "scrolls.v1beta1.apps"},
-		"excluded group":                {include: "*.apps pods", exclude: "*.apps", want: "pods.v1"},
-		"excluded in another version":   {include: "widgets.v1.example.com", exclude: "widgets.v1alpha1.example.com"},
-		"excluded, although named":      {include: "secrets pods", exclude: "secrets", want: "pods.v1"},
-		"excluded, but unknown":         {include: "pods", exclude: "gadgets", want: "pods.v1"},
-		"quiet under a wildcard":        {include: "*", exclude: "*.apps *.example.com *.example.org", unlessNamed: "secrets events events.events.k8s.io", want: "pods.v1"},
-		"quiet under a group's":         {include: "*.events.k8s.io", unlessNamed: "events.events.k8s.io"},
-		"quiet, but named":              {include: "secrets", unlessNamed: "secrets events", want: "secrets.v1"},
-		"quiet, named after a wildcard": {include: "* ev", exclude: "*.apps *.example.com *.example.org", unlessNamed: "secrets events events.events.k8s.io", want: "events.v1 pods.v1"},
-		"quiet and excluded":            {include: "secrets", exclude: "secrets", unlessNamed: "secrets"},
+		"without list or watch":          {include: "bindings pods.metrics.k8s.io"},
+		"excluded":                       {include: "*.apps", exclude: "deploy", want: "scrolls.v1beta1.apps"},
+		"excluded group":                 {include: "*.apps pods", exclude: "*.apps", want: "pods.v1"},
+		"excluded in another version":    {include: "widgets.v1.example.com", exclude: "widgets.v1alpha1.example.com"},
+		"excluded, although named":       {include: "secrets pods", exclude: "secrets", want: "pods.v1"},
+		"excluded, but unknown":          {include: "pods", exclude: "gadgets", want: "pods.v1"},
+		"quiet under a wildcard":         {include: "*", exclude: "*.apps *.example.com *.example.org", unlessNamed: "secrets events events.events.k8s.io", want: "pods.v1"},
+		"quiet under a group's":          {include: "*.events.k8s.io", unlessNamed: "events.events.k8s.io"},
+		"quiet, but named":               {include: "secrets", unlessNamed: "secrets events", want: "secrets.v1"},
+		"quiet, named before a wildcard": {include: "ev *", exclude: "*.apps *.example.com *.example.org", unlessNamed: "secrets events events.events.k8s.io", want: "events.v1 pods.v1"},
+		"quiet, named after a wildcard":  {include: "* ev", exclude: "*.apps *.example.com *.example.org", unlessNamed: "secrets events events.events.k8s.io", want: "events.v1 pods.v1"},
+		"quiet and excluded":             {include: "secrets", exclude: "secrets", unlessNamed: "secrets"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := Selection{Include: list(c.include), Exclude: list(c.exclude), UnlessNamed: list(c.unlessNamed)}
@@ -121,6 +123,43 @@ func TestResolveSaysWhyAResourceIsLeft(t *testing.T) {
 	}
 }
 
+// TestResolveSaysWhoDecided: of several selectors that match, the first that has a
+// resource watched is named, or else the last with a reason of its own against it.
+func TestResolveSaysWhoDecided(t *testing.T) {
+	s := Selection{
+		Include:     []string{"*", "ev", "Pod", "widgets.v1alpha1.example.com", "bindings"},
+		Exclude:     []string{"nonesuch", "deploy", "*.apps"},
+		UnlessNamed: []string{"secrets", "events"},
+	}
+	r := s.resolve(mustDiscover(t, testCluster()))
+	if got := strings.Join(r.UnmatchedExclude, " "); got != "nonesuch" {
+		t.Errorf("of what is excluded unmatched are %q", got)
+	}
+	for gr, want := range map[schema.GroupResource]string{
+		{Resource: "pods"}:                            "v1 * [* Pod]  ",
+		{Resource: "secrets"}:                         "v1 * [*]  not_named",
+		{Resource: "events"}:                          "v1 ev [* ev]  ",
+		{Resource: "bindings"}:                        "v1 * [* bindings]  not_watchable",
+		{Group: "apps", Resource: "deployments"}:      "v1 * [*] deploy excluded",
+		{Group: "apps", Resource: "scrolls"}:          "v1beta1 * [*] *.apps excluded",
+		{Group: "example.com", Resource: "widgets"}:   "v1 * [* widgets.v1alpha1.example.com]  ",
+		{Group: "example.com", Resource: "nonesuch"}:  "  []  ",
+		{Group: "events.k8s.io", Resource: "events"}:  "v1 * [*]  ",
+		{Group: "metrics.k8s.io", Resource: "pods"}:   "v1beta1 * [*]  not_watchable",
+		{Group: "apps", Resource: "deployments/nope"}: "  []  ",
+	} {
+		d := r.Decisions[gr]
+		got := fmt.Sprintf("%s %s %v %s %s", d.Resource.Version, d.Selector, d.Selectors, d.ExcludedBy, d.Reason)
+		if got != want {
+			t.Errorf("%s: got %q, want %q", gr, got, want)
+		}
+	}
+	s.Include = []string{"pods"}
+	if d := s.resolve(mustDiscover(t, testCluster())).Decisions[schema.GroupResource{Group: "apps", Resource: "deployments"}]; d.Reason != NotSelected || d.ExcludedBy != "deploy" {
+		t.Errorf("excluded and not selected: got %+v", d)
+	}
+}
+
 // TestReplan: what a discovery says of a group that failed starts, stops and moves
 // no informer of it.
 func TestReplan(t *testing.T) {
@@ -147,12 +186,12 @@ func TestReplan(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			selection := Selection{Include: []string{"widgets.example.com", "fish", "*.apps"}}
-			s := &Set{watched: map[schema.GroupResource]*watched{}}
+			s := &Set{watched: map[schema.GroupResource]*watched{}, follow: newFollow(nil)}
 			for _, r := range selection.resolve(mustDiscover(t, c.before)).Watch {
 				s.watched[r.GroupResource()] = &watched{resource: r}
 			}
 			after := mustDiscover(t, c.after)
-			gone, stale, started := s.replan(&answer{after, selection.resolve(after)})
+			gone, stale, started := s.replan(&answer{catalogue: after, resolution: selection.resolve(after)})
 
 			names := func(all []*watched) (s []string) {
 				for _, w := range all {
@@ -162,7 +201,7 @@ func TestReplan(t *testing.T) {
 			}
 			var starting []string
 			for _, r := range started {
-				starting = append(starting, r.Resource)
+				starting = append(starting, r.resource.Resource)
 			}
 			for what, got := range map[string][2]string{
 				"gone":     {strings.Join(names(gone), " "), c.gone},

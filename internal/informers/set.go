@@ -13,7 +13,6 @@
 package informers
 
 import (
-	"context"
 	"log/slog"
 	"maps"
 	"slices"
@@ -36,14 +35,31 @@ import (
 type Config struct {
 	Dynamic   dynamic.Interface
 	Discovery discovery.DiscoveryInterface
+
+	// Reads, if not nil, is asked for single objects in place of Dynamic. There may be
+	// many of them at once, which lists and watches must not wait for.
+	Reads dynamic.Interface
+
 	Converter *event.Converter
 
+	// Access tells what we may do; nil to find out by trying only.
+	Access Access
+
 	Selection     Selection
-	Namespaces    []string // empty for all; cluster-scoped resources are watched all the same
-	LabelSelector string   // passed to the API server, as is the next; may be empty
+	Namespaces    NamespaceSelection
+	LabelSelector string // passed to the API server, as is the next; may be empty
 	FieldSelector string
 	Resync        time.Duration // every key is enqueued again this often, 0 for never
 	Rediscover    time.Duration // discovery is asked again this often, and when CustomResourceDefinitions change
+
+	// Follow are the paths of fields that refer to objects, which are then selected too:
+	// «path» or «resource:path». With «ownerReferences» among them a View has its owner.
+	Follow []string
+
+	// TellDeselected has the bus told of what another configuration had selected and
+	// this one does not, as of what leaves the selection while we run. Otherwise it is
+	// left alone.
+	TellDeselected bool
 
 	// Enqueue is told of every key to look at. It must not block.
 	Enqueue func(event.Key)
@@ -78,50 +94,35 @@ type Set struct {
 	epoch   atomic.Uint32 // see Epoch
 	raised  chan struct{} // has a token when nextEpoch may be above epoch
 
+	namespaces *namespaces
+	follow     *follow
+	few        int      // fewNamespaces, but in tests
+	everything struct { // whether all may be listed and watched; see mayAll
+		sync.Mutex
+		asked   time.Time
+		allowed bool
+	}
+
 	mu        sync.RWMutex
 	watched   map[schema.GroupResource]*watched
 	nextEpoch uint16  // never below epoch
 	answer    *answer // of the last discovery that succeeded, nil before the first
 	failed    error   // of the last discovery
+	stopped   stopped // the resources that were watched last
 }
 
 // answer is what a discovery said and came to.
 type answer struct {
 	catalogue  *catalogue
 	resolution Resolution
-}
-
-// watched is one resource and the informers that cover it.
-type watched struct {
-	resource  event.Resource
-	informers map[string]*informer // by namespace, "" for all; not changed once made
-	snapshot  *snapshot
-	cancel    context.CancelFunc
-	stopped   chan struct{} // closed when all goroutines of the resource have ended
-}
-
-func (w *watched) groupResource() schema.GroupResource { return w.resource.GroupResource() }
-
-func (w *watched) len() int {
-	n := 0
-	for _, i := range w.informers {
-		n += i.len()
-	}
-	return n
-}
-
-func (w *watched) informer(k event.Key) *informer {
-	if i, ok := w.informers[""]; ok {
-		return i
-	}
-	return w.informers[k.Namespace]
+	followable map[schema.GroupKind]event.Resource
 }
 
 // New makes a Set that watches nothing until [Set.Run].
 func New(c Config) *Set {
 	s := &Set{
 		config: c, log: c.Logger, dirty: newDirty(), raised: make(chan struct{}, 1),
-		watched: map[schema.GroupResource]*watched{},
+		watched: map[schema.GroupResource]*watched{}, namespaces: newNamespaces(c.Namespaces), follow: newFollow(c.Follow), few: fewNamespaces,
 	}
 	c.Registerer.MustRegister(collector{s})
 	s.metrics = newMetrics(c.Registerer)
@@ -138,16 +139,34 @@ func (s *Set) Lookup(k event.Key) event.View {
 		}
 	}
 	s.dirty.describe(k, &v)
+	if v.Live != nil && !s.selects(k) {
+		s.deselect(k, &v)
+	}
 	if v.Live != nil {
 		// What the indexer shows is not gone. A tombstone of the same UID is
 		// older (it left the selection and is back) or ahead of the indexer
 		// (whose own notification of the delete is on its way).
 		v.Tombstones = slices.DeleteFunc(v.Tombstones, func(t event.Tombstone) bool { return t.UID == string(v.Live.UID) })
 	}
+	s.describeOwners(k, &v)
 	if v.Observed.IsZero() {
 		v.Observed = s.config.Now()
 	}
 	return v
+}
+
+// deselect makes of what the indexer shows and is not selected what is not there.
+func (s *Set) deselect(k event.Key, v *event.View) {
+	o := v.Live
+	v.Live = nil
+	if _, gone := v.Tombstone(string(o.UID)); gone || !s.tells(k) {
+		return
+	}
+	t := event.Tombstone{UID: string(o.UID), Deselected: true, Observed: s.config.Now(), Cause: event.CauseWatch, Object: o}
+	if o.Body == nil {
+		t.Object = nil // it was never kept: the bus has a last state
+	}
+	v.Tombstones = append(v.Tombstones, t)
 }
 
 // Unpublishable says that the bus will not take the present state of a key, so that a
@@ -173,6 +192,9 @@ func (s *Set) Buried(k event.Key) bool { return s.dirty.buried(k) }
 // holds of it. The tombstone of attempted stays, a UID that the bus may show
 // although it has not said so; "" for none.
 func (s *Set) Settle(k event.Key, acked event.Acked, attempted string) {
+	if !s.selects(k) {
+		s.dirty.abandonKey(k) // it is not to be published
+	}
 	s.dirty.settle(k, acked, attempted)
 	if w := s.watchedFor(k.GroupResource()); w != nil {
 		s.advance(w)
@@ -194,6 +216,11 @@ func (s *Set) lastAnswer() *answer {
 
 func (s *Set) onAdd(i *informer, o *event.Object, initial bool) {
 	k := i.resource.Key(o.Namespace, o.Name)
+	s.refer(k)
+	if !s.selects(k) {
+		s.config.Enqueue(k) // the bus may show it
+		return
+	}
 	cause, first := event.CauseWatch, false
 	if initial {
 		cause, first = event.CauseReconcile, !i.snapshot.done.Load()
@@ -213,7 +240,10 @@ func (s *Set) onUpdate(i *informer, old, o *event.Object) {
 	if old.UID != o.UID { // a delete and a create, joined by the API server's cache or a relist
 		s.dirty.bury(k, event.Tombstone{UID: string(old.UID), Observed: s.config.Now(), Cause: event.CauseWatch, Object: old})
 	}
-	if old.UID != o.UID || old.ResourceVersion != o.ResourceVersion {
+	if old != o {
+		s.refer(k)
+	}
+	if s.selects(k) && (old.UID != o.UID || old.ResourceVersion != o.ResourceVersion) {
 		s.dirty.observe(k, o, event.CauseWatch, false, s.config.Now())
 	}
 	s.config.Enqueue(k) // a resync has old == new
@@ -234,6 +264,7 @@ func (s *Set) onDelete(i *informer, deleted any) {
 		return
 	}
 	s.dirty.bury(k, event.Tombstone{UID: string(o.UID), Observed: s.config.Now(), Cause: event.CauseWatch, Object: o})
+	s.refer(k)
 	if w := s.watchedFor(k.GroupResource()); w != nil {
 		s.advance(w) // it may have been the last of the first sync
 	}
@@ -247,6 +278,9 @@ func (s *Set) watchFailed(i *informer, err error) {
 	i.doubtHistory()
 	if !i.setFailing(err, s.config.Now()) {
 		return
+	}
+	if s.follow.owners && !i.synced() {
+		s.EnqueueAll() // some may wait for owners that cannot be read
 	}
 	s.log.Warn("watch fails; will be tried again", "resource", i.resource.GroupResource().String(), "namespace", i.namespace, "err", err)
 }

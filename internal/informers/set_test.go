@@ -101,8 +101,9 @@ func newBench(t *testing.T, c Config, r event.Resource) *bench {
 		c.Snapshots = stubSnapshots{}
 	}
 	b.Set = New(c)
-	b.watched = &watched{resource: r, informers: map[string]*informer{}, snapshot: &snapshot{empty: make(chan struct{}, 1)}}
-	namespaces := c.Namespaces
+	b.watched = newWatched(r, false, func() {})
+	b.watched.aligned = true
+	namespaces := c.Namespaces.Include
 	if len(namespaces) == 0 {
 		namespaces = []string{""}
 	}
@@ -222,7 +223,7 @@ func TestWhatIsLiveIsNotGone(t *testing.T) {
 
 // TestLookupOfWhatIsNotWatched: its tombstones are known all the same.
 func TestLookupOfWhatIsNotWatched(t *testing.T) {
-	b := newBench(t, Config{Namespaces: []string{"default"}}, testResource)
+	b := newBench(t, Config{Namespaces: NamespaceSelection{Include: []string{"default"}}}, testResource)
 	for name, k := range map[string]event.Key{
 		"another resource":  {Group: "example.com", Resource: "widgets", Namespace: "default", Name: "web"},
 		"another namespace": testResource.Key("kube-system", "web"),
@@ -241,6 +242,7 @@ func TestLookupOfWhatIsNotWatched(t *testing.T) {
 func TestFailing(t *testing.T) {
 	b := newBench(t, Config{}, testResource)
 	i := b.watched.informers[""]
+	i.began = time.Time{}
 	first, second := time.Unix(1, 0), time.Unix(2, 0)
 	forbidden := forbiddenError("configmaps", "")
 	for _, c := range []struct {
@@ -259,8 +261,8 @@ func TestFailing(t *testing.T) {
 		if got := i.setFailing(c.err, c.now); got != c.changed {
 			t.Errorf("%s: changed %v, want %v", c.what, got, c.changed)
 		}
-		if since, err := i.status(); err != c.err || since != c.since { //nolint:errorlint // it is kept as it is
-			t.Errorf("%s: got %v since %s, want %v since %s", c.what, err, since, c.err, c.since)
+		if got := i.status(); got.Failing != c.err || got.Since != c.since { //nolint:errorlint // it is kept as it is
+			t.Errorf("%s: got %v since %s, want %v since %s", c.what, got.Failing, got.Since, c.err, c.since)
 		}
 	}
 }
@@ -273,7 +275,6 @@ func TestStopForgetsWhatWasReported(t *testing.T) {
 	b.update(object("B", "5"))
 	other := event.Key{Resource: "pods", Namespace: "default", Name: "web"}
 	b.dirty.observe(other, object("P", "1"), event.CauseWatch, true, time.Unix(1, 0))
-	b.watched.cancel, b.watched.stopped = func() {}, make(chan struct{})
 	close(b.watched.stopped)
 	b.stop([]*watched{b.watched})
 	if got, want := describeDirty(b.dirty), "[A.1]"; got != want {

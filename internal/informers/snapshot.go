@@ -62,7 +62,7 @@ func (s *Set) finishSnapshot(ctx context.Context, w *watched) {
 		case <-w.snapshot.empty:
 		}
 	}
-	objects := w.len()
+	objects := s.len(w)
 	if s.mark(ctx, w, func() error { return s.config.Snapshots.Finished(ctx, w.resource, objects) }) {
 		w.snapshot.done.Store(true)
 		s.log.Info("first snapshot completed", "resource", w.resource.GroupResource().String(), "objects", objects)
@@ -82,7 +82,7 @@ func (s *Set) renewMarker(ctx context.Context, w *watched) error {
 	if err := s.config.Snapshots.Started(ctx, w.resource); err != nil {
 		return err
 	}
-	return s.config.Snapshots.Finished(ctx, w.resource, w.len())
+	return s.config.Snapshots.Finished(ctx, w.resource, s.len(w))
 }
 
 // advance is called after each key that was settled.

@@ -19,25 +19,22 @@ import (
 type Status struct {
 	Resource  event.Resource
 	Namespace string // "" for all
-	Synced    bool
+	State     State
+	Reason    string // why it is degraded or stopped, one of a bounded set; else ""
+	Since     time.Time
+	Synced    bool // its first list has been handed on, also where it is degraded now
 	Objects   int
-	Failing   error     // why the last list or watch failed, nil if it did not
-	Since     time.Time // of Failing
+	Failing   error // why the last list or watch failed, nil if it did not
 }
 
 // Status gives the state of every informer, ordered by group, resource and
-// namespace.
+// namespace. Those that were stopped are not among them, see [Set.Stopped].
 func (s *Set) Status() []Status {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	var all []Status
 	for _, w := range s.watched {
-		for _, i := range w.informers {
-			since, failing := i.status()
-			all = append(all, Status{
-				Resource: i.resource, Namespace: i.namespace, Synced: i.synced(), Objects: i.len(), Failing: failing, Since: since,
-			})
-		}
+		all = append(all, s.statusOf(w)...)
 	}
 	slices.SortFunc(all, func(a, b Status) int {
 		return cmp.Or(cmp.Compare(a.Resource.Group, b.Resource.Group), cmp.Compare(a.Resource.Resource, b.Resource.Resource), cmp.Compare(a.Namespace, b.Namespace))
@@ -98,6 +95,9 @@ var (
 	objectsDesc = prometheus.NewDesc("kuberelay_informer_objects", "Objects in the indexer.", []string{"resource"}, nil)
 	syncedDesc  = prometheus.NewDesc("kuberelay_informer_synced", "1 if the first list of the resource has been handed on, in every namespace.", []string{"resource"}, nil)
 	failingDesc = prometheus.NewDesc("kuberelay_informer_failing", "1 if the last list or watch of the resource failed, by reason.", []string{"resource", "reason"}, nil)
+	stateDesc   = prometheus.NewDesc("kuberelay_informer_state", "1 for the state that the informer of the resource is in: starting, synced or degraded, and why; of several namespaces the worst.", []string{"resource", "state", "reason"}, nil)
+	sinceDesc   = prometheus.NewDesc("kuberelay_informer_state_since_timestamp_seconds", "When the informer of the resource came into its state.", []string{"resource"}, nil)
+	groupDesc   = prometheus.NewDesc("kuberelay_discovery_failing", "1 for each API group whose discovery fails, so that nothing is concluded of it; * where nothing can be discovered.", []string{"group"}, nil)
 	dirtyDesc   = prometheus.NewDesc("kuberelay_dirty_objects", "Objects whose present state the bus has not acknowledged.", nil, nil)
 )
 
@@ -106,6 +106,9 @@ func (c collector) Describe(to chan<- *prometheus.Desc) {
 	to <- objectsDesc
 	to <- syncedDesc
 	to <- failingDesc
+	to <- stateDesc
+	to <- sinceDesc
+	to <- groupDesc
 	to <- dirtyDesc
 }
 
@@ -115,6 +118,7 @@ func (c collector) Collect(to chan<- prometheus.Metric) {
 		objects int
 		synced  bool
 		failing string
+		worst   Status
 	}
 	sums := map[string]sum{}
 	for _, st := range c.set.Status() {
@@ -123,6 +127,9 @@ func (c collector) Collect(to chan<- prometheus.Metric) {
 		t.objects, t.synced = t.objects+st.Objects, st.Synced && (t.synced || !ok)
 		if st.Failing != nil {
 			t.failing = reason(st.Failing)
+		}
+		if !ok || st.State.worse(t.worst.State) {
+			t.worst = st
 		}
 		sums[name] = t
 	}
@@ -136,6 +143,11 @@ func (c collector) Collect(to chan<- prometheus.Metric) {
 		if t.failing != "" {
 			to <- prometheus.MustNewConstMetric(failingDesc, prometheus.GaugeValue, 1, name, t.failing)
 		}
+		to <- prometheus.MustNewConstMetric(stateDesc, prometheus.GaugeValue, 1, name, string(t.worst.State), t.worst.Reason)
+		to <- prometheus.MustNewConstMetric(sinceDesc, prometheus.GaugeValue, float64(t.worst.Since.UnixMilli())/1000, name)
+	}
+	for group := range c.set.DiscoveryFailing() {
+		to <- prometheus.MustNewConstMetric(groupDesc, prometheus.GaugeValue, 1, group)
 	}
 	to <- prometheus.MustNewConstMetric(dirtyDesc, prometheus.GaugeValue, float64(c.set.dirty.len()))
 }

@@ -48,24 +48,40 @@ func gathered(t *testing.T, c prometheus.Collector) []string {
 // TestMetrics: a resource that is watched in several namespaces is one, is synced
 // when all of them are, and fails when one does.
 func TestMetrics(t *testing.T) {
-	b := newBench(t, Config{Namespaces: []string{"default", "team-a"}}, testResource)
+	b := newBench(t, Config{Namespaces: NamespaceSelection{Include: []string{"default", "team-a"}}}, testResource)
 	b.list(object("A", "1"))
 	b.list(&event.Object{Namespace: "team-a", Name: "web", UID: "B", ResourceVersion: "2"})
 	b.Settle(testKey, live("A", "1"), "")
 	b.watched.informers["default"].registration = syncedRegistration{}
-	b.watched.informers["team-a"].setFailing(forbiddenError("configmaps", ""), time.Now())
+	since := time.Unix(1000, 0)
+	for _, i := range b.watched.informers {
+		i.began = since
+	}
+	b.watched.informers["team-a"].setFailing(forbiddenError("configmaps", ""), since.Add(time.Minute))
+	b.answer = &answer{catalogue: &catalogue{failed: map[string]error{"": errors.New("stale"), "away.example.com": errors.New("stale")}}}
+	b.failed = errors.New("no answer")
 	want := []string{
 		"dirty_objects{} 1",
+		"discovery_failing{*} 1",
+		"discovery_failing{away.example.com} 1",
+		"discovery_failing{core} 1",
 		"informer_failing{forbidden,configmaps} 1",
 		"informer_objects{configmaps} 2",
+		"informer_state_since_timestamp_seconds{configmaps} 1060",
+		"informer_state{forbidden,configmaps,degraded} 1",
 		"informer_synced{configmaps} 0",
 	}
 	if got := gathered(t, collector{b.Set}); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	b.sync()
-	b.watched.informers["team-a"].setFailing(nil, time.Now())
-	want = []string{"dirty_objects{} 1", "informer_objects{configmaps} 2", "informer_synced{configmaps} 1"}
+	b.watched.informers["default"].setFailing(nil, since)
+	b.watched.informers["team-a"].setFailing(nil, since)
+	b.answer, b.failed = nil, nil
+	want = []string{
+		"dirty_objects{} 1", "informer_objects{configmaps} 2", "informer_state_since_timestamp_seconds{configmaps} 1000",
+		"informer_state{,configmaps,synced} 1", "informer_synced{configmaps} 1",
+	}
 	if got := gathered(t, collector{b.Set}); !slices.Equal(got, want) {
 		t.Errorf("when it is synced: got %q, want %q", got, want)
 	}
@@ -89,7 +105,7 @@ func TestReasonIsBounded(t *testing.T) {
 // TestReadyNamesAFewOfMany that have not synced.
 // TestReadyWhereSomethingMayNotBeRead: the rest goes on without it, if there is a rest.
 func TestReadyWhereSomethingMayNotBeRead(t *testing.T) {
-	b := newBench(t, Config{Namespaces: []string{"default", "team-a"}}, testResource)
+	b := newBench(t, Config{Namespaces: NamespaceSelection{Include: []string{"default", "team-a"}}}, testResource)
 	b.answer = &answer{}
 	b.watched.informers["default"].registration = syncedRegistration{}
 	b.watched.informers["team-a"].setFailing(forbiddenError("configmaps", ""), time.Now())

@@ -110,7 +110,7 @@ func TestNamespaces(t *testing.T) {
 	}
 	classes := newObjects(t, cp, priorityClasses, "PriorityClass", "")
 	r := start(t, cp.Config(), Config{
-		Selection: Selection{Include: []string{"configmaps", "priorityclasses"}}, Namespaces: []string{in[0].namespace, in[1].namespace},
+		Selection: Selection{Include: []string{"configmaps", "priorityclasses"}}, Namespaces: NamespaceSelection{Include: []string{in[0].namespace, in[1].namespace}},
 	})
 	in[2].create("web", nil)
 	for _, o := range in[:2] {
@@ -143,7 +143,7 @@ func TestResync(t *testing.T) {
 	o := newObjects(t, cp, configMaps, "ConfigMap", controlplanetest.Namespace(t, cp))
 	keys := []event.Key{o.key("one"), o.key("two")}
 	r := start(t, cp.Config(), Config{
-		Selection: Selection{Include: []string{"configmaps"}}, Namespaces: []string{o.namespace}, Resync: time.Second,
+		Selection: Selection{Include: []string{"configmaps"}}, Namespaces: NamespaceSelection{Include: []string{o.namespace}}, Resync: time.Second,
 	})
 	for _, k := range keys {
 		made := o.create(k.Name, nil)
@@ -173,7 +173,7 @@ func TestFirstSync(t *testing.T) {
 	for _, name := range []string{"a", "b", "deleted", "recreated"} {
 		made[name] = o.create(name, nil)
 	}
-	selection := Config{Selection: Selection{Include: []string{"configmaps"}}, Namespaces: []string{o.namespace}}
+	selection := Config{Selection: Selection{Include: []string{"configmaps"}}, Namespaces: NamespaceSelection{Include: []string{o.namespace}}}
 	r := start(t, cp.Config(), selection)
 	r.awaitSynced(t, gr)
 
@@ -230,7 +230,7 @@ func TestReadyBeforeDiscovery(t *testing.T) {
 		t.Errorf("got %v, want that discovery has not answered", err)
 	}
 	failure := errors.New("no answer")
-	b.noteDiscovery(failure)
+	b.noteDiscovery(failure, false)
 	if err := b.Ready(); !errors.Is(err, failure) {
 		t.Errorf("got %v, want %v", err, failure)
 	}

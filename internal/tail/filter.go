@@ -1,7 +1,6 @@
 package tail
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 
@@ -10,7 +9,7 @@ import (
 
 // Filter chooses events. Its zero value takes all.
 type Filter struct {
-	Cluster    string     // this one; all if empty
+	Clusters   []string   // any of these; all if none
 	Resources  []Selector // any of these; all if none
 	Namespaces []string   // any of these: no marker and no cluster-scoped object then; all if none
 }
@@ -18,7 +17,7 @@ type Filter struct {
 // Match tells whether the event is chosen.
 func (f Filter) Match(e Event) bool {
 	k := e.Message.Key
-	return (f.Cluster == "" || f.Cluster == e.Cluster) &&
+	return (len(f.Clusters) == 0 || slices.Contains(f.Clusters, e.Cluster)) &&
 		(len(f.Resources) == 0 || slices.ContainsFunc(f.Resources, func(s Selector) bool { return s.match(e.Message) })) &&
 		(len(f.Namespaces) == 0 || !e.Message.Marker && slices.Contains(f.Namespaces, k.Namespace))
 }
@@ -29,23 +28,33 @@ const maxSubjects = 32
 // Subjects are the NATS subjects that the chosen events are under, and as few
 // others as can be. No two of them match the same subject, as JetStream demands.
 func (f Filter) Subjects(prefix string) []string {
-	all := prefix + ".>"
-	if f.Cluster != "" {
-		all = event.ClusterSubjects(prefix, f.Cluster)
+	var all []string
+	for _, cluster := range f.Clusters {
+		if s := event.ClusterSubjects(prefix, cluster); !slices.Contains(all, s) {
+			all = append(all, s)
+		}
+	}
+	if len(all) == 0 || len(all) > maxSubjects {
+		all = []string{prefix + ".>"}
 	}
 	if len(f.Resources) == 0 && len(f.Namespaces) == 0 {
-		return []string{all}
+		return all
 	}
-	cluster := cmp.Or(f.Cluster, wild)
+	clusters := f.Clusters
+	if len(clusters) == 0 {
+		clusters = []string{wild}
+	}
 	var subjects [][]string
-	for _, k := range f.keys() {
-		subjects = addSubject(subjects, tokens(event.Subject(prefix, cluster, k)))
-		if len(f.Namespaces) == 0 {
-			subjects = addSubject(subjects, tokens(event.MarkerSubject(prefix, cluster, k.GroupResource())))
+	for _, cluster := range clusters {
+		for _, k := range f.keys() {
+			subjects = addSubject(subjects, tokens(event.Subject(prefix, cluster, k)))
+			if len(f.Namespaces) == 0 {
+				subjects = addSubject(subjects, tokens(event.MarkerSubject(prefix, cluster, k.GroupResource())))
+			}
 		}
 	}
 	if len(subjects) > maxSubjects {
-		return []string{all}
+		return all
 	}
 	joined := make([]string, len(subjects))
 	for i, s := range subjects {

@@ -39,18 +39,12 @@ func zoo(t *testing.T) map[string]Event {
 		"deployment marker": marker(t, event.SnapshotCompleted, deployments, 1),
 		"goose marker":      marker(t, event.SnapshotStarted, odd, 1),
 		"snapshot marker":   marker(t, event.SnapshotStarted, snap, 1),
+		"claim":             clusterClaimed(t, ""),
 	}
 	for name, r := range map[string]event.Resource{"pod": pods, "deployment": deployments, "event": events1, "new event": events2, "goose": odd, "snapshot": snap} {
 		all[name] = change(t, event.Created, r, "default", "x", "1")
 	}
 	return all
-}
-
-func subjectOf(prefix string, e Event) string {
-	if e.Message.Marker {
-		return event.MarkerSubject(prefix, e.Cluster, e.Message.Key.GroupResource())
-	}
-	return event.Subject(prefix, e.Cluster, e.Message.Key)
 }
 
 // matches is NATS's rule.
@@ -67,35 +61,40 @@ func matches(filter, subject string) bool {
 	return len(f) == len(s)
 }
 
-// A writer's marker is of no resource and in no namespace.
+// The markers of a writer and of a cluster are of no resource and in no namespace.
 func TestFilterOfAWriter(t *testing.T) {
-	e := writerStarted(t, "w")
 	every, err := ParseSelector("*")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range []Filter{{}, {Cluster: "prod"}} {
-		if !f.Match(e) {
-			t.Errorf("%+v leaves it out", f)
+	for _, e := range []Event{writerStarted(t, "w"), clusterClaimed(t, "")} {
+		for _, f := range []Filter{{}, {Clusters: []string{"prod"}}, {Clusters: []string{"other", "prod"}}} {
+			if !f.Match(e) {
+				t.Errorf("%+v leaves it out", f)
+			}
 		}
-	}
-	for _, f := range []Filter{{Cluster: "other"}, {Resources: []Selector{every}}, {Namespaces: []string{""}}} {
-		if f.Match(e) {
-			t.Errorf("%+v takes it", f)
+		for _, f := range []Filter{{Clusters: []string{"other"}}, {Resources: []Selector{every}}, {Namespaces: []string{""}}} {
+			if f.Match(e) {
+				t.Errorf("%+v takes it", f)
+			}
 		}
 	}
 }
 
 func TestFilter(t *testing.T) {
-	everything := []string{"deployment", "deployment marker", "event", "goose", "goose marker", "new event", "pod", "pod elsewhere", "pod of staging", "pods marker", "role", "snapshot", "snapshot marker"}
+	everything := []string{"claim", "deployment", "deployment marker", "event", "goose", "goose marker", "new event", "pod", "pod elsewhere", "pod of staging", "pods marker", "role", "snapshot", "snapshot marker"}
 	for _, tc := range []struct {
 		resources, namespaces, cluster string
 		want                           []string
 		subjects                       []string
 	}{
 		{"", "", "", everything, []string{"k.>"}},
-		{"*", "", "", everything, []string{"k.*.*.*.*.*"}},
+		{"*", "", "", everything[1:], []string{"k.*.*.*.*.*"}},
 		{"", "", "staging.eu", []string{"pod of staging"}, []string{"k.staging=2Eeu.>"}},
+		{"", "", "staging.eu,prod,staging.eu", everything, []string{"k.staging=2Eeu.>", "k.prod.>"}},
+		{"geese", "", "staging.eu,prod", []string{"goose", "goose marker"}, nil},
+		{"pods.core", "default", "staging.eu,prod", []string{"pod", "pod of staging"},
+			[]string{"k.staging=2Eeu.core.pods.default.*", "k.staging=2Eeu.core.podses.default.*", "k.prod.core.pods.default.*", "k.prod.core.podses.default.*"}},
 		{
 			"pods", "", "", []string{"pod", "pod elsewhere", "pod of staging", "pods marker"},
 			[]string{"k.*.*.pods.*.*", "k.*._control.snapshot.*.pods", "k.*.*.podses.*.*", "k.*._control.snapshot.*.podses"},
@@ -127,7 +126,10 @@ func TestFilter(t *testing.T) {
 		{"snapshot", "", "", []string{"snapshot", "snapshot marker"}, nil},
 	} {
 		t.Run(fmt.Sprintf("%s in %s of %s", tc.resources, tc.namespaces, tc.cluster), func(t *testing.T) {
-			f := Filter{Cluster: tc.cluster}
+			var f Filter
+			if tc.cluster != "" {
+				f.Clusters = strings.Split(tc.cluster, ",")
+			}
 			if tc.resources != "" {
 				f.Resources = selectors(t, strings.Split(tc.resources, ",")...)
 			}
@@ -141,8 +143,8 @@ func TestFilter(t *testing.T) {
 					continue
 				}
 				got = append(got, name)
-				if !slices.ContainsFunc(subjects, func(s string) bool { return matches(s, subjectOf("k", e)) }) {
-					t.Errorf("%s is under none of %q", subjectOf("k", e), subjects)
+				if !slices.ContainsFunc(subjects, func(s string) bool { return matches(s, e.Message.Subject("k", e.Cluster)) }) {
+					t.Errorf("%s is under none of %q", e.Message.Subject("k", e.Cluster), subjects)
 				}
 			}
 			slices.Sort(got)
@@ -173,6 +175,17 @@ func TestFilterTooMany(t *testing.T) {
 	if got := f.Subjects("k"); !slices.Equal(got, []string{"k.>"}) {
 		t.Errorf("got %q", got)
 	}
+	f.Clusters = []string{"a", "b"}
+	if got := f.Subjects("k"); !slices.Equal(got, []string{"k.a.>", "k.b.>"}) {
+		t.Errorf("of two clusters: got %q", got)
+	}
+	f = Filter{}
+	for i := range maxSubjects + 1 {
+		f.Clusters = append(f.Clusters, fmt.Sprintf("c-%d", i))
+	}
+	if got := f.Subjects("k"); !slices.Equal(got, []string{"k.>"}) {
+		t.Errorf("of many clusters: got %q", got)
+	}
 }
 
 func TestParseSelectorRefuses(t *testing.T) {
@@ -184,6 +197,11 @@ func TestParseSelectorRefuses(t *testing.T) {
 	for _, s := range []string{"", "*", "Default", "a/b", "a.b", strings.Repeat("a", 64)} {
 		if _, err := ParseNamespace(s); err == nil {
 			t.Errorf("namespace %q was taken", s)
+		}
+	}
+	for _, s := range []string{"", "*", "a/b", "-a", "a b"} {
+		if _, err := ParseCluster(s); err == nil {
+			t.Errorf("cluster %q was taken", s)
 		}
 	}
 }

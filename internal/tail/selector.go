@@ -58,6 +58,17 @@ func ParseNamespace(s string) (string, error) {
 	return s, nil
 }
 
+// ParseCluster checks the name of a cluster.
+func ParseCluster(s string) (string, error) {
+	if !clusterName.MatchString(s) {
+		return "", errors.New("not the name of a cluster; use letters, digits, . _ and -, with a letter or digit first")
+	}
+	return s, nil
+}
+
+// clusterName is what KUBERELAY_CLUSTER_NAME takes.
+var clusterName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
+
 func newSelector(name, group string) Selector {
 	lower := strings.ToLower(name)
 	switch {
@@ -85,7 +96,7 @@ func plural(singular string) string {
 
 func (s Selector) match(m *event.Message) bool {
 	switch {
-	case m.Key.Resource == "", s.group != wild && s.group != m.Key.Group: // a writer's marker is of no resource
+	case m.Key.Resource == "", s.group != wild && s.group != m.Key.Group: // the marker of a writer or a cluster is of no resource
 		return false
 	case s.kind == "":
 		return len(s.plurals) == 0 || slices.Contains(s.plurals, m.Key.Resource)

@@ -17,6 +17,7 @@ import (
 //	15:04:05.000  created   pods            default/web-1   v12345  watch
 //	15:04:06.000  snapshot completed  pods  12 objects
 //	15:04:07.000  writer started  kuberelay:2  forwarder-7d4b
+//	15:04:08.000  cluster claimed  prod-eu1  5f0c91d2-…
 //
 // The time is when the forwarder observed the change, with the date unless it is
 // today. Columns grow with what they have held; what is longer than is good for a
@@ -72,6 +73,9 @@ func (t *Text) Line(e Event) string {
 		writer, partition := started(m)
 		l.add(columnResource, show(partition), "")
 		l.end(show(writer))
+	case m.IsClaim():
+		l.add(columnResource, show(e.Cluster), "")
+		l.end(claimed(m))
 	case m.Marker:
 		l.add(columnResource, show(m.Key.GroupResource().String()), "")
 		l.end(count(m))
@@ -176,7 +180,7 @@ func color(m *event.Message) string {
 		return green
 	case event.Updated:
 		return yellow
-	case event.Deleted:
+	case event.Deleted, event.Deselected:
 		return red
 	case event.Snapshot:
 		return cyan
@@ -238,6 +242,18 @@ func started(m *event.Message) (writer, partition string) {
 		return "", ""
 	}
 	return data.Writer, fmt.Sprintf("%s:%d", data.Topic, data.Partition)
+}
+
+// claimed is whose the cluster's name is from a claim on.
+func claimed(m *event.Message) string {
+	c, err := event.ClaimFrom(m)
+	switch {
+	case err != nil:
+		return ""
+	case c.Replaces != "":
+		return show(c.UID) + ", replacing " + show(c.Replaces)
+	}
+	return show(c.UID)
 }
 
 // show gives a word as it is if it prints and cannot be taken for several, else as

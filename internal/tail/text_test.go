@@ -64,6 +64,15 @@ func writerStarted(t testing.TB, writer string) Event {
 	return Event{Message: m, Cluster: "prod", Stored: someTime}
 }
 
+func clusterClaimed(t testing.TB, replaces string) Event {
+	t.Helper()
+	m, err := event.Builder{Cluster: "prod"}.ClusterClaimed(event.Claim{UID: "uid-1", Replaces: replaces, Claimed: someTime})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Event{Message: m, Cluster: "prod", Stored: someTime}
+}
+
 // of gives the event to another cluster.
 func (e Event) of(cluster string) Event {
 	e.Cluster = cluster
@@ -106,6 +115,8 @@ func TestLine(t *testing.T) {
 		{"one object", marker(t, event.SnapshotCompleted, pods, 1), "15:04:05.678  snapshot completed  pods  1 object"},
 		{"none", marker(t, event.SnapshotCompleted, pods, 0), "15:04:05.678  snapshot completed  pods  0 objects"},
 		{"writer started", writerStarted(t, "forwarder-7d4b"), "15:04:05.678  writer started  kuberelay:2  forwarder-7d4b"},
+		{"cluster claimed", clusterClaimed(t, ""), "15:04:05.678  cluster claimed  prod     uid-1"},
+		{"cluster replaced", clusterClaimed(t, "uid-0"), "15:04:05.678  cluster claimed  prod     uid-1, replacing uid-0"},
 		{"another day", change(t, event.Created, pods, "default", "web-1", "1", func(c *event.Change) { c.Observed = someTime.AddDate(0, 0, -1) }), "2026-02-28 15:04:05.678  created   pods            default/web-1   v1      watch"},
 		{"of another writer", foreign("com.example.thing", "x"), "15:04:06.678  com.example.thing  pods   default/web     -"},
 	} {

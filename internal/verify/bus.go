@@ -223,6 +223,13 @@ func (f *follower) mark(k event.Key, listing uint32) busEvent {
 	return f.history.state(k)
 }
 
+// state gives the last event of an object.
+func (f *follower) state(k event.Key) busEvent {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.history.state(k)
+}
+
 // live calls each for every object that the bus shows as existing, with its mark.
 // Each is called without the lock.
 func (f *follower) live(each func(k event.Key, mark uint32)) {

@@ -53,6 +53,7 @@ type glimpse struct {
 	bus            busEvent
 	recent         []busEvent // events of the object, those since it is a candidate among them
 	lastDeleted    uint64     // position of its last delete
+	unread         bool       // the cluster does not serve the version of the API that bus is in
 }
 
 // judge takes a glimpse into account.
@@ -66,9 +67,9 @@ func (c *candidate) judge(g glimpse, now time.Time, settle time.Duration) verdic
 	switch {
 	case !g.cluster.present && !g.bus.live():
 		return fine
-	case isSame(g.cluster, g.bus) && !c.differs:
+	case isSame(g.cluster, g.bus) && !c.differs && (g.unread || isAlike(g.cluster, g.bus)):
 		return fine
-	case c.differs && now.Sub(c.began) >= settle:
+	case (c.differs || isSame(g.cluster, g.bus)) && now.Sub(c.began) >= settle:
 		return wrong // for a version to come with other data is nothing that is in flight
 	case isSame(g.cluster, g.bus):
 		return undecided // the next version may put it right
@@ -98,7 +99,7 @@ func (c *candidate) compare(g glimpse) {
 	c.seen = append(c.seen, g.first, g.cluster)
 	for _, e := range append(slices.Clip(g.recent), g.bus) {
 		for _, s := range c.seen {
-			if isSame(s, e) {
+			if isSame(s, e) && isAlike(s, e) {
 				c.differs = !sameData(s, e)
 				c.compared = c.compared || !c.differs
 			}
@@ -136,6 +137,10 @@ func isSame(s sighting, e busEvent) bool {
 	return s.present && e.live() && s.uid == e.UID && s.version == e.Version
 }
 
+// isAlike tells whether both were read in the same version of the API, so that their
+// data can be compared.
+func isAlike(s sighting, e busEvent) bool { return e.API == "" || s.api == e.API }
+
 func sameData(s sighting, e busEvent) bool {
 	if e.Truncated {
 		return e.Digest == s.partial
@@ -167,7 +172,10 @@ func (c *candidate) problem(k event.Key) Problem {
 		p.Kind, p.Detail = Missing, "no event of it"
 	case !e.live():
 		p.Kind, p.Detail = Missing, fmt.Sprintf("the last event is the delete of uid %q", e.UID)
-		if e.UID == s.uid {
+		switch {
+		case e.UID == s.uid && e.Type == event.Deselected:
+			p.Detail = "the last event says that it is not selected any more"
+		case e.UID == s.uid:
 			p.Detail = "the last event is its delete"
 		}
 	case e.UID != s.uid:

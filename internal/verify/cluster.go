@@ -37,7 +37,7 @@ type cluster struct {
 	discovery discovery.DiscoveryInterface
 	form      form
 
-	namespaces                   []string // none for all
+	coverage                     coverage
 	labelSelector, fieldSelector string
 }
 
@@ -54,7 +54,8 @@ func newCluster(config *rest.Config, o Options) (*cluster, error) {
 	}
 	return &cluster{
 		rest: client, discovery: discovery.NewDiscoveryClient(client), form: form{o.RedactionKey},
-		namespaces: o.Namespaces, labelSelector: o.LabelSelector, fieldSelector: o.FieldSelector,
+		coverage:      coverage{include: o.Namespaces, exclude: o.ExcludeNamespaces, selector: o.NamespaceSelector},
+		labelSelector: o.LabelSelector, fieldSelector: o.FieldSelector,
 	}, nil
 }
 
@@ -100,6 +101,7 @@ type sighting struct {
 	present bool
 	uid     string
 	version string // of the object, or of the list that did not have it; "" if its type is not served
+	api     string // version of the API in which it was read
 	whole   digest
 	partial digest // of the metadata alone
 	tree    tree   // in the form of the bus; only where asked for
@@ -132,22 +134,9 @@ func readItem(r resource, raw []byte) (item, error) {
 func (c *cluster) see(r resource, i item) sighting {
 	c.form.ofCluster(r, i.tree)
 	return sighting{
-		present: true, uid: i.uid, version: i.version,
+		present: true, uid: i.uid, version: i.version, api: r.GroupVersion().String(),
 		whole: digestOf(i.tree), partial: digestOf(metadataOnly(i.tree)), tree: i.tree,
 	}
-}
-
-// covers tells whether the configured namespaces include the key's.
-func (c *cluster) covers(k event.Key) bool {
-	if len(c.namespaces) == 0 || k.Namespace == "" {
-		return true
-	}
-	for _, ns := range c.namespaces {
-		if ns == k.Namespace {
-			return true
-		}
-	}
-	return false
 }
 
 // selects tells whether labels or fields leave out a part of a resource.
@@ -175,12 +164,21 @@ func (c *cluster) listAll(ctx context.Context, r resource, selected bool, begin 
 }
 
 func (c *cluster) listOnce(ctx context.Context, r resource, selected bool, each func(item) error) (latest string, err error) {
-	namespaces := c.namespaces
-	if len(namespaces) == 0 || !r.Namespaced {
-		namespaces = []string{""}
+	covered := func(i item) error {
+		if !c.coverage.has(i.key.Namespace) {
+			return nil
+		}
+		return each(i)
 	}
-	for _, ns := range namespaces {
-		version, err := c.list(ctx, r, c.scope(ns, "", selected), each)
+	namespaces := c.lists(r)
+	for n := 0; n < len(namespaces); n++ {
+		version, err := c.list(ctx, r, c.scope(namespaces[n], "", selected), covered)
+		if namespaces[n] == "" && err != nil {
+			if one, ok := c.whereAllowed(ctx, err); ok {
+				namespaces, n = one, -1
+				continue
+			}
+		}
 		if err != nil {
 			return "", err
 		}

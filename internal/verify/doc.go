@@ -59,6 +59,10 @@
 //   - Of the data of events only the last of each object is compared.
 //   - What labels and fields do not select any more, what is in other namespaces and
 //     what is of other resources is out of scope and only counted.
+//   - An object that has not changed since another version of the API came to be
+//     preferred has its last event in the old one. It is compared in that version; where
+//     the cluster does not serve it any more, by uid and resourceVersion only. The
+//     report says how many there are.
 //   - The values of Secrets are compared only with the redaction key; that they are
 //     hashed is checked always.
 //   - Resources whose resourceVersions are no numbers, as an aggregated API may

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unique"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -26,6 +27,7 @@ type busEvent struct {
 	Version  string // resourceVersion
 	Previous string // previousversion
 	Epoch    uint16
+	API      string // apiversion, in which the data is written
 
 	Again     bool // it was deselected before, and is selected again
 	Truncated bool // only metadata is in the data
@@ -116,6 +118,7 @@ func (p place) read(m *event.Message, d publish.Delivery) (e busEvent, problems 
 		ID: strings.Clone(m.ID), Type: knownType(get("type")),
 		UID: plain(get("uid")), Version: plain(get("resourceversion")), Previous: plain(get("previousversion")),
 		Truncated: get("truncated") == "true", Whole: d.Whole,
+		API: unique.Make(get("apiversion")).Value(), // a few strings for all events
 	}
 	if e.Type == "" {
 		return e, nil, fmt.Errorf("unknown type %q", get("type"))

@@ -87,10 +87,13 @@ func (h *history) add(e busEvent, problems []string) error {
 		h.report(e, Malformed, p)
 	}
 	o.count++
-	if !h.isElsewhere(o, e) {
+	switch {
+	case !h.isElsewhere(o, e):
 		if err := h.check(o, e); err != nil {
 			return err
 		}
+	case e.Epoch == o.last.Epoch && newer(o.last.Version, e.Version):
+		return nil // partitions are read in no order
 	}
 	o.oldVersion = false
 	if e.Type.Gone() {

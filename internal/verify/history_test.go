@@ -280,6 +280,7 @@ func TestHistoryMarkers(t *testing.T) {
 	h.addMarker(k, "s", "started.1", event.SnapshotStarted, 1)
 	h.addMarker(k, "s", "completed.1", event.SnapshotCompleted, 2)
 	h.addMarker(k, "other", "completed.1", event.SnapshotCompleted, 3)
+	h.addMarker(event.Key{}, "claim", "claimed.1", event.ClusterClaimed, 3)
 	if len(h.problems) != 0 {
 		t.Errorf("got %+v", h.problems)
 	}

@@ -262,6 +262,17 @@ func TestScope(t *testing.T) {
 			o.Resources = []string{"cm", "roles"}
 			o.ExcludeResources = []string{"*.rbac.authorization.k8s.io"}
 		}, nil, 2},
+		{"the other excluded", func(o *Options) {
+			o.Namespaces, o.ExcludeNamespaces = []string{"elsewhere", w.namespace}, []string{w.namespace}
+		}, []string{"extra x"}, 2},
+		{"namespaces by labels", func(o *Options) {
+			o.Namespaces, o.NamespaceSelector = nil, selector(t, "kubernetes.io/metadata.name="+w.namespace)
+		}, []string{"extra x"}, 1},
+		{"namespaces by labels that none has", func(o *Options) {
+			o.Namespaces, o.NamespaceSelector = nil, selector(t, "none")
+		}, []string{"extra x", "extra a"}, 1},
+		{"what is not selected is told", func(o *Options) { o.TellDeselected = true }, []string{"extra x", "extra not-selected"}, 0},
+		{"what labels do not select is told", func(o *Options) { o.TellDeselected, o.LabelSelector = true, "none" }, []string{"extra x", "extra a", "extra not-selected"}, 0},
 		{"nothing", func(o *Options) { o.Resources = []string{"widgets.example.com"} }, nil, 3},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

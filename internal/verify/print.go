@@ -49,6 +49,9 @@ func (r Report) WriteTable(w io.Writer) error {
 	if r.InMotion > 0 {
 		fmt.Fprintf(&b, "%s changed all the time: the bus follows the version, the data was not compared\n", count(r.InMotion, "object"))
 	}
+	if r.OtherVersion > 0 {
+		fmt.Fprintf(&b, "%s on the bus in a version of the API that is not served any more: uid and version compared, the data not\n", count(r.OtherVersion, "object"))
+	}
 	fmt.Fprintln(&b, r.Summary())
 	_, err := w.Write(b.Bytes())
 	return err

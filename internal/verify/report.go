@@ -52,6 +52,10 @@ type Report struct {
 	// seen on both sides. The bus followed their versions; their data was not
 	// compared.
 	InMotion int `json:"inMotion"`
+	// OtherVersion is how many objects have their last event in a version of the API
+	// that the cluster does not serve any more. Their uid and resourceVersion are those
+	// of the cluster; their data was not compared.
+	OtherVersion int `json:"otherVersion"`
 	// Unmatched are the selectors that match nothing in the cluster.
 	Unmatched []string `json:"unmatched"`
 	// Unlisted are the resources that could not be looked at. If there are any,

@@ -26,8 +26,29 @@ type resource struct {
 type selection struct {
 	served    map[schema.GroupResource]bool
 	selected  map[schema.GroupResource]resource
-	failed    map[string]error // groups of which discovery failed
+	kinds     map[schema.GroupKind]resource            // those that may be followed
+	versions  map[schema.GroupVersionResource]resource // all that is served
+	failed    map[string]error                         // groups of which discovery failed
 	unmatched []string
+}
+
+// as gives a resource in the version of the API in which an event is written, since
+// the data of an object that has not changed stays on the bus as it was when another
+// version came to be preferred. It is false where that version is not served any more:
+// then what the two hold cannot be compared.
+func (s *selection) as(r resource, e busEvent) (resource, bool) {
+	if e.API == "" || e.API == r.GroupVersion().String() {
+		return r, true
+	}
+	gv, err := schema.ParseGroupVersion(e.API)
+	if err != nil {
+		return r, true // which the event is reported for
+	}
+	other, served := s.versions[gv.WithResource(r.Resource)]
+	if !served {
+		return r, false
+	}
+	return other, true
 }
 
 // selectors are those of the configuration.
@@ -62,12 +83,23 @@ func (s selectors) selectResources(ctx context.Context, client discovery.Discove
 		return nil, fmt.Errorf("ask the API server what it serves: %w", err)
 	}
 	r := newResolver(discovered{client, groups, lists})
+	sel.versions = r.byVersion
 	for _, all := range r.versions {
 		for _, x := range all {
 			sel.served[x.GroupResource()] = true
 		}
 	}
 	excluded, quiet := r.resolveAll(s.exclude), r.resolveAll(s.unlessNamed)
+	sel.kinds = map[schema.GroupKind]resource{}
+	for _, all := range r.versions {
+		for _, x := range all { // those of the preferred version first
+			gk := schema.GroupKind{Group: x.Group, Kind: x.Kind}
+			_, taken := sel.kinds[gk]
+			if !taken && !excluded[x.GroupResource()] && !quiet[x.GroupResource()] && r.watchable[x.GroupVersionResource] {
+				sel.kinds[gk] = x
+			}
+		}
+	}
 	for _, selector := range s.include {
 		found := r.resolve(selector)
 		if len(found) == 0 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -43,6 +44,9 @@ func (v *verification) settle(ctx context.Context) error {
 
 // round looks once at every candidate.
 func (v *verification) round(ctx context.Context) error {
+	if err := v.lookAtScope(ctx); err != nil {
+		return err
+	}
 	first, err := v.look(ctx, v.keysOf(), true)
 	if err != nil {
 		return err
@@ -60,6 +64,10 @@ func (v *verification) round(ctx context.Context) error {
 			continue
 		}
 		g.first, g.cluster = s, s
+		if r, _, ok := v.resourceOf(k.GroupResource()); ok {
+			_, served := v.selection.as(r, g.bus)
+			g.unread = !served
+		}
 		if isAhead(g.bus, s) {
 			again[k.GroupResource()] = append(again[k.GroupResource()], k)
 		}
@@ -90,6 +98,9 @@ func (v *verification) judge(glimpses map[event.Key]*glimpse) {
 		case wrong:
 			v.report.Problems = append(v.report.Problems, c.problem(k))
 		case fine:
+			if g.unread && g.cluster.present {
+				v.report.OtherVersion++
+			}
 		}
 		delete(v.candidates, k)
 		v.follower.unwatch(k)
@@ -99,12 +110,12 @@ func (v *verification) judge(glimpses map[event.Key]*glimpse) {
 // leaveOutDeselected finds the objects that exist, but that labels and fields do
 // not select any more: what the bus has of them is not looked at.
 func (v *verification) leaveOutDeselected(ctx context.Context, glimpses map[event.Key]*glimpse) error {
-	if !v.cluster.selects() {
+	if !v.cluster.selects() || v.opts.TellDeselected {
 		return nil
 	}
 	gone := map[schema.GroupResource][]event.Key{}
 	for k, g := range glimpses {
-		if !g.cluster.present && g.bus.live() {
+		if !g.cluster.present && g.bus.live() && v.covers(k) {
 			gone[k.GroupResource()] = append(gone[k.GroupResource()], k)
 		}
 	}
@@ -151,14 +162,16 @@ func (v *verification) lookAt(ctx context.Context, gr schema.GroupResource, keys
 			return nil, err
 		}
 	}
-	r, ok := v.selection.selected[gr]
-	if ok {
-		seen, err := v.cluster.look(ctx, r, keys, selected)
+	if r, filtered, ok := v.resourceOf(gr); ok {
+		seen, err := v.lookCovered(ctx, r, keys, selected && filtered)
 		if !isUnserved(err) {
 			return seen, err
 		}
 		if err := v.selectResources(ctx); err != nil {
 			return nil, err
+		}
+		if r, filtered, ok := v.resourceOf(gr); ok { // only a version of it has gone
+			return v.lookCovered(ctx, r, keys, selected && filtered)
 		}
 		if v.selection.served[gr] {
 			return nil, err
@@ -169,12 +182,50 @@ func (v *verification) lookAt(ctx context.Context, gr schema.GroupResource, keys
 		return nil, nil
 	}
 	absent := map[event.Key]sighting{}
-	if !v.selection.served[gr] {
-		for _, k := range keys {
+	for _, k := range keys {
+		if !v.selection.served[gr] || v.mustGo(k) {
 			absent[k] = sighting{}
 		}
 	}
-	return absent, nil // served, but not selected: out of scope
+	return absent, nil // the others are served, but not selected: out of scope
+}
+
+// lookCovered looks at the keys that are selected; the others are to be absent.
+func (v *verification) lookCovered(ctx context.Context, r resource, keys []event.Key, selected bool) (map[event.Key]sighting, error) {
+	var covered []event.Key
+	absent := map[event.Key]sighting{}
+	for _, k := range keys {
+		if v.covers(k) {
+			covered = append(covered, k)
+		} else {
+			absent[k] = sighting{}
+		}
+	}
+	found, err := v.lookInVersions(ctx, r, covered, selected)
+	if err != nil {
+		return nil, err
+	}
+	maps.Copy(absent, found)
+	return absent, nil
+}
+
+// lookInVersions looks at each object in the version of the API that its last event is
+// written in, if that is served.
+func (v *verification) lookInVersions(ctx context.Context, r resource, keys []event.Key, selected bool) (map[event.Key]sighting, error) {
+	by := map[resource][]event.Key{}
+	for _, k := range keys {
+		as, _ := v.selection.as(r, v.follower.state(k))
+		by[as] = append(by[as], k)
+	}
+	found := map[event.Key]sighting{}
+	for as, list := range by {
+		seen, err := v.cluster.look(ctx, as, list, selected)
+		if err != nil {
+			return nil, err
+		}
+		maps.Copy(found, seen)
+	}
+	return found, nil
 }
 
 // catchUp reads on to the present end of the bus, at least as far as the
@@ -218,11 +269,12 @@ func (v *verification) explain(ctx context.Context) error {
 func (v *verification) whereDifferent(ctx context.Context, p *Problem) string {
 	gr := schema.ParseGroupResource(p.Resource)
 	k := event.Key{Group: gr.Group, Resource: gr.Resource, Namespace: p.Namespace, Name: p.Name}
-	r, ok := v.selection.selected[gr]
+	r, filtered, ok := v.resourceOf(gr)
 	if !ok {
 		return ""
 	}
-	s, err := v.cluster.lookOne(ctx, r, k, true)
+	r, _ = v.selection.as(r, v.follower.state(k))
+	s, err := v.cluster.lookOne(ctx, r, k, filtered)
 	if err != nil || s.version != p.Cluster {
 		return ""
 	}

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
@@ -33,8 +35,14 @@ type Options struct {
 	// Selectors of resources, as in the environment. UnlessNamed are those that a
 	// wildcard leaves out.
 	Resources, ExcludeResources, UnlessNamed []string
-	Namespaces                               []string // empty for all
+	Namespaces, ExcludeNamespaces            []string        // empty for all, and for none
+	NamespaceSelector                        labels.Selector // nil for all
 	LabelSelector, FieldSelector             string
+
+	// TellDeselected: the forwarder tells of what another configuration had selected.
+	TellDeselected bool
+	// Follow are the paths of references that are followed.
+	Follow []string
 
 	// RedactionKey is that of the hashes of Secrets' values; without it these are
 	// not compared.
@@ -127,6 +135,7 @@ type verification struct {
 	listed     map[schema.GroupResource]uint32 // the last listing of each resource
 	candidates map[event.Key]*candidate
 	unlisted   map[string]string // resource to reason
+	followed   map[schema.GroupResource]*followedSet
 	report     Report
 }
 
@@ -167,14 +176,25 @@ func (v *verification) selectResources(ctx context.Context) error {
 	for _, group := range v.selectors.doubtful(s) {
 		v.unlisted["*."+group] = fmt.Sprintf("discovery: %v", s.failed[group])
 	}
-	return nil
+	return v.lookAtScope(ctx)
+}
+
+// lookAtScope learns what is selected by more than the configuration.
+func (v *verification) lookAtScope(ctx context.Context) error {
+	if err := v.cluster.lookAtNamespaces(ctx); err != nil {
+		return err
+	}
+	return v.follow(ctx)
 }
 
 // compareAll lists the cluster and makes candidates of what differs.
 func (v *verification) compareAll(ctx context.Context) error {
-	for _, gr := range sortedResources(v.selection.selected) {
-		r := v.selection.selected[gr]
-		found, err := v.compareResource(ctx, r)
+	all := maps.Clone(v.selection.selected)
+	for gr, set := range v.followed {
+		all[gr] = set.resource
+	}
+	for _, gr := range sortedResources(all) {
+		found, err := v.compareResource(ctx, all[gr])
 		switch {
 		case err == nil:
 			v.listed[gr] = v.listings
@@ -207,16 +227,26 @@ func (v *verification) compareAll(ctx context.Context) error {
 // compareResource lists one resource and compares each object as it comes.
 func (v *verification) compareResource(ctx context.Context, r resource) (Resource, error) {
 	found := Resource{Resource: r.GroupResource().String(), Version: r.Version}
-	begin := func() { v.listings++; found.Objects = 0 }
-	version, err := v.cluster.listAll(ctx, r, true, begin, func(i item) error {
+	unread := 0
+	begin := func() { v.listings++; found.Objects, unread = 0, 0 }
+	_, filtered, _ := v.resourceOf(r.GroupResource())
+	version, err := v.cluster.listAll(ctx, r, filtered, begin, func(i item) error {
+		if !v.covers(i.key) {
+			return nil
+		}
 		found.Objects++
 		s := v.cluster.see(r, i)
 		e := v.follower.mark(i.key, v.listings)
-		if !isSame(s, e) || !sameData(s, e) {
+		_, served := v.selection.as(r, e)
+		switch {
+		case isSame(s, e) && !served:
+			unread++
+		case !isSame(s, e) || !sameData(s, e):
 			v.suspect(i.key)
 		}
 		return nil
 	})
+	v.report.OtherVersion += unread
 	found.ResourceVersion = version
 	if err == nil {
 		v.log.Debug("resource listed", "resource", found.Resource, "objects", found.Objects, "resource_version", version)
@@ -232,10 +262,13 @@ func (v *verification) findExtra() {
 		listing, listed := v.listed[gr]
 		switch {
 		case listed:
-			if mark != listing && v.cluster.covers(k) {
+			if mark != listing && (v.covers(k) || v.mustGo(k)) {
 				v.suspect(k)
 			}
 		case v.selection.served[gr]: // not selected, or in unlisted
+			if _, _, ok := v.resourceOf(gr); !ok && v.mustGo(k) {
+				v.suspect(k)
+			}
 		case v.selection.failed[gr.Group] != nil:
 			v.unlisted[gr.String()] = fmt.Sprintf("discovery: %v", v.selection.failed[gr.Group])
 		default:
@@ -246,7 +279,7 @@ func (v *verification) findExtra() {
 
 func (v *verification) suspect(k event.Key) {
 	if v.candidates[k] == nil {
-		v.candidates[k] = &candidate{returns: v.cluster.selects()}
+		v.candidates[k] = &candidate{returns: v.changes()}
 		v.follower.watch(k)
 	}
 }
@@ -257,8 +290,8 @@ func (v *verification) finish() (Report, error) {
 	v.follower.report(r)
 	r.Unmatched = v.selection.unmatched
 	v.follower.live(func(k event.Key, _ uint32) {
-		_, selected := v.selection.selected[k.GroupResource()]
-		if v.selection.served[k.GroupResource()] && (!selected || !v.cluster.covers(k)) {
+		_, _, selected := v.resourceOf(k.GroupResource())
+		if v.selection.served[k.GroupResource()] && (!selected || !v.covers(k)) && !v.mustGo(k) {
 			r.OutOfScope++
 		}
 	})

@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -30,6 +31,9 @@ func (r record) kind() string {
 func readTopic(ctx context.Context, addr, topic string) (map[string][]record, error) {
 	client := &kafkago.Client{Addr: kafkago.TCP(addr)}
 	meta, err := client.Metadata(ctx, &kafkago.MetadataRequest{Topics: []string{topic}})
+	if err == nil {
+		err = meta.Topics[0].Error
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -38,6 +42,9 @@ func readTopic(ctx context.Context, addr, topic string) (map[string][]record, er
 		offsets, err := client.ListOffsets(ctx, &kafkago.ListOffsetsRequest{Topics: map[string][]kafkago.OffsetRequest{topic: {kafkago.LastOffsetOf(p.ID)}}})
 		if err != nil {
 			return nil, err
+		}
+		if err := errors.Join(p.Error, offsets.Topics[topic][0].Error); err != nil {
+			return nil, err // it would seem to be empty
 		}
 		end := offsets.Topics[topic][0].LastOffset
 		if err := readPartition(ctx, addr, topic, p.ID, end, all); err != nil {

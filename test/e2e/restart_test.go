@@ -58,8 +58,8 @@ func TestARestartOfTwentyThousandObjects(t *testing.T) {
 	sub := subscribe(t, bus.URL)
 	sub.end()
 	before := sub.total()
-	if want := objects + 2; before != want {
-		t.Fatalf("%d messages on the stream, want %d: each object and two markers", before, want)
+	if want := objects + 3; before != want {
+		t.Fatalf("%d messages on the stream, want %d: each object, two markers and the claim", before, want)
 	}
 	f.kill()
 	f.start().idle()

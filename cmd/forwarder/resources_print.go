@@ -1,0 +1,215 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"unicode"
+	"unicode/utf16"
+
+	"github.com/kuberelay/kuberelay/internal/informers"
+)
+
+// someNames is how many names are printed of a list that may be long.
+const someNames = 10
+
+// writeResources prints a line for each resource, and below what concerns all of them.
+func writeResources(x informers.Explanation, w io.Writer) error {
+	var b bytes.Buffer
+	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	if len(x.Resources) > 0 {
+		fmt.Fprintln(table, "RESOURCE\tVERSION\tKIND\tNAMESPACED\tSELECTOR\tWATCHED\tSCOPE\tWHY")
+	}
+	counts := map[informers.Watched]int{}
+	var covers []string
+	for _, r := range x.Resources {
+		counts[r.Watched]++
+		if r.ScopeDetail != "" && !slices.Contains(covers, r.ScopeDetail) {
+			covers = append(covers, r.ScopeDetail)
+		}
+		why := r.Detail
+		if r.GroupError != "" {
+			why = strings.TrimPrefix(why+"; the discovery of its group fails", "; ")
+		}
+		fmt.Fprintln(table, strings.Join([]string{
+			r.Name, r.Version, r.Kind, strconv.FormatBool(r.Namespaced), dash(r.Selector), string(r.Watched), dash(scope(r)), dash(printable(why)),
+		}, "\t"))
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	if len(x.Resources) > 0 {
+		fmt.Fprintln(&b)
+	}
+	for _, detail := range covers {
+		fmt.Fprintf(&b, "namespaced resources: %s\n", detail)
+	}
+	writeNotes(&b, x)
+	for _, selectors := range []struct {
+		what string
+		list []string
+	}{
+		{"selectors that match nothing now, and wait", x.Unmatched},
+		{"excluded, but matches nothing now", x.UnmatchedExclude},
+	} {
+		if len(selectors.list) > 0 {
+			fmt.Fprintf(&b, "%s: %s\n", selectors.what, printable(strings.Join(selectors.list, ", ")))
+		}
+	}
+	fmt.Fprintf(&b, "%d watched, %d of them only partly; %d not watched\n",
+		counts[informers.Everywhere]+counts[informers.Partly], counts[informers.Partly], counts[informers.Nowhere])
+	_, err := w.Write(b.Bytes())
+	return err
+}
+
+// writeAnswers prints all that is known of the resources that were asked for.
+func writeAnswers(x informers.Explanation, w io.Writer) error {
+	var b bytes.Buffer
+	for _, r := range x.Resources {
+		namespaced := "cluster-scoped"
+		if r.Namespaced {
+			namespaced = "namespaced"
+		}
+		table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+		line := func(name, value string) {
+			if value != "" {
+				fmt.Fprintf(table, "%s:\t%s\n", name, printable(value))
+			}
+		}
+		line("Resource", r.Name)
+		line("Kind", r.Kind+", "+namespaced)
+		line("Version", r.Version+", served in "+strings.Join(r.Versions, ", "))
+		line("Watched", string(r.Watched))
+		line("Why", r.Detail)
+		line("List", r.ListError)
+		line("Selector", r.Selector)
+		if len(r.Selectors) > 1 {
+			line("Selectors", strings.Join(r.Selectors, ", ")+"; the first that has it watched counts")
+		}
+		line("Excluded by", r.ExcludedBy)
+		line("Scope", scope(r))
+		line("Namespaces", some(r.Namespaces))
+		line("Watches", r.ScopeDetail)
+		for _, f := range r.Forbidden {
+			line("Forbidden", refusal(f))
+		}
+		line("Discovery", r.GroupError)
+		if err := table.Flush(); err != nil {
+			return err
+		}
+		fmt.Fprintln(&b)
+	}
+	for _, n := range x.NotServed {
+		fmt.Fprintf(&b, "%s: %s\n", printable(n.Asked), printable(n.Detail))
+	}
+	writeNotes(&b, x)
+	_, err := w.Write(b.Bytes())
+	return err
+}
+
+func writeNotes(b *bytes.Buffer, x informers.Explanation) {
+	note := func(format, value string) {
+		if value != "" {
+			fmt.Fprintf(b, format+"\n", printable(value))
+		}
+	}
+	switch n := x.Namespaces; {
+	case n.All:
+	case n.Error != "":
+		note("namespaces: it is not known which are selected: %s", n.Error)
+	default:
+		note("namespaces: %s", strings.TrimSuffix(fmt.Sprintf("%d selected: %s", len(n.Selected), some(n.Selected)), ": "))
+		note("namespaces that are named and do not exist: %s", some(n.NotFound))
+	}
+	note("only objects whose labels match: %s", x.LabelSelector)
+	note("only objects whose fields match: %s", x.FieldSelector)
+	for _, g := range x.FailingGroups {
+		group := g.Group
+		if group == "" {
+			group = "core"
+		}
+		note("the discovery of a group fails, so it may have more: %s", group+": "+g.Error)
+	}
+	for _, warning := range x.Warnings {
+		note("warning: %s", warning)
+	}
+}
+
+// scope is what the watches of a resource cover.
+func scope(r informers.Explained) string {
+	switch {
+	case r.Scope == informers.ClusterScope:
+		return "cluster"
+	case r.Scope == informers.AllNamespacesScope:
+		return "all namespaces"
+	case r.Scope == informers.NamespacesScope && len(r.Namespaces) == 0:
+		return "no namespace"
+	case r.Scope == informers.NamespacesScope && len(r.Namespaces) == 1:
+		return "1 namespace"
+	case r.Scope == informers.NamespacesScope:
+		return fmt.Sprintf("%d namespaces", len(r.Namespaces))
+	}
+	return ""
+}
+
+func refusal(f informers.Refusal) string {
+	text := strings.Join(f.Verbs, ", ")
+	if f.Namespace != "" {
+		text += " in the namespace " + f.Namespace
+	}
+	if f.Reason != "" {
+		text += ": " + f.Reason
+	}
+	return text
+}
+
+// some is the beginning of a list.
+func some(names []string) string {
+	more := ""
+	if n := len(names) - someNames; n > 0 {
+		names, more = names[:someNames], fmt.Sprintf(" and %d more", n)
+	}
+	return strings.Join(names, ", ") + more
+}
+
+func dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+func writeResourcesJSON(x informers.Explanation, w io.Writer) error {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	if err := e.Encode(x); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, escape(b.String(), "\n"))
+	return err
+}
+
+// printable writes what could control the terminal as an escape: the texts of errors
+// come from whoever serves a group.
+func printable(s string) string { return escape(s, "") }
+
+func escape(s, but string) string {
+	var b strings.Builder
+	for _, r := range s {
+		if unicode.IsPrint(r) || strings.ContainsRune(but, r) {
+			b.WriteRune(r)
+			continue
+		}
+		for _, half := range utf16.Encode([]rune{r}) {
+			fmt.Fprintf(&b, `\u%04x`, half)
+		}
+	}
+	return b.String()
+}

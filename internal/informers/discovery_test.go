@@ -1,0 +1,278 @@
+package informers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+
+	"github.com/kuberelay/kuberelay/internal/controlplane"
+	"github.com/kuberelay/kuberelay/internal/controlplane/controlplanetest"
+)
+
+// requests counts what is asked of the API server.
+type requests struct {
+	mu      sync.Mutex
+	answers map[string]int // by path and status
+}
+
+func (q *requests) through(config *rest.Config) *rest.Config {
+	q.answers = map[string]int{}
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			response, err := next.RoundTrip(r)
+			status := "error"
+			if err == nil {
+				status = fmt.Sprint(response.StatusCode)
+			}
+			q.mu.Lock()
+			defer q.mu.Unlock()
+			q.answers[r.URL.Path+" "+status]++
+			return response, err
+		})
+	})
+	return config
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// count is how many answers with a status a path had.
+func (q *requests) count(path, status string) int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.answers[path+" "+status]
+}
+
+// TestNothingHasChanged: an answer of discovery that is as it was is neither made up by
+// the API server nor read by us, and it is told from one that is not.
+func TestNothingHasChanged(t *testing.T) {
+	cp := cluster.ControlPlane(t)
+	var q requests
+	_, client := clients(t, q.through(cp.Config()))
+	first, unchanged, err := discoverChange(t.Context(), client, etags{})
+	if err != nil || unchanged || !first.etags.whole() {
+		t.Fatalf("got unchanged %v, etags %v, error %v", unchanged, first.etags, err)
+	}
+	whole, err := discover(t.Context(), client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := len(first.resources), len(whole.resources); got != want || !slices.Equal(sortedKeys(first.failed), sortedKeys(whole.failed)) {
+		t.Errorf("got %d resources, failed %v; client-go has %d, %v", got, first.failed, want, whole.failed)
+	}
+	for gvr, want := range whole.resources {
+		if got := first.resources[gvr]; got.Resource != want.Resource || !slices.Equal(got.verbs, want.verbs) {
+			t.Errorf("%s: got %+v, client-go has %+v", gvr, got, want)
+		}
+	}
+	poll(t, "nothing changes", func() error { // the cluster may be still busy with what tests before have left
+		before := q.count("/apis", "304")
+		c, unchanged, err := discoverChange(t.Context(), client, first.etags)
+		if err != nil || unchanged && (c != nil || q.count("/apis", "304") != before+1 || q.count("/api", "304") == 0) {
+			t.Fatalf("got unchanged %v, error %v, answers %v", unchanged, err, q.answers)
+		}
+		if !unchanged {
+			first = c
+			return errors.New("it has changed")
+		}
+		return nil
+	})
+	// One of the two documents alone: the other one must be there all the same.
+	known := first.etags
+	known.apis = `"OTHER"`
+	c, unchanged, err := discoverChange(t.Context(), client, known)
+	if err != nil || unchanged || len(c.resources) == 0 || !c.versions[schema.GroupVersion{Version: "v1"}] {
+		t.Errorf("one has changed: got unchanged %v, error %v", unchanged, err)
+	}
+}
+
+// TestAnAnswerOfAnotherForm is left to client-go: there are API servers, and what
+// stands before them, that speak no aggregated discovery, give no ETag, or fail.
+func TestAnAnswerOfAnotherForm(t *testing.T) {
+	cp := cluster.ControlPlane(t)
+	for name, change := range map[string]func(*http.Response){
+		"no etag":           func(r *http.Response) { r.Header.Del("Etag") },
+		"another form":      func(r *http.Response) { r.Header.Set("Content-Type", "application/json") },
+		"not acceptable":    func(r *http.Response) { r.StatusCode = http.StatusNotAcceptable },
+		"not modified":      func(r *http.Response) { r.StatusCode = http.StatusNotModified },
+		"too many requests": func(r *http.Response) { r.StatusCode = http.StatusTooManyRequests },
+	} {
+		t.Run(name, func(t *testing.T) {
+			config := cp.Config()
+			config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+				return roundTripper(func(r *http.Request) (*http.Response, error) {
+					response, err := next.RoundTrip(r)
+					if err == nil && !strings.Contains(r.Header.Get("Accept"), ",") { // client-go takes two forms
+						change(response)
+					}
+					return response, err
+				})
+			})
+			_, client := clients(t, config)
+			for range 2 {
+				c, unchanged, err := discoverChange(t.Context(), client, etags{})
+				if err != nil || unchanged || len(c.resources) == 0 || c.etags.whole() {
+					t.Fatalf("got unchanged %v, error %v, etags %v", unchanged, err, c.etags)
+				}
+			}
+		})
+	}
+}
+
+// TestManyDefinitionsAtOnce do not have discovery asked for each of them.
+func TestManyDefinitionsAtOnce(t *testing.T) {
+	const many = 30
+	cp := cluster.ControlPlane(t)
+	var q requests
+	r := start(t, q.through(cp.Config()), Config{Selection: Selection{Include: []string{"configmaps", "*.many.example.com"}}})
+	r.awaitSynced(t, configMaps.GroupResource())
+	asked := func() int { return q.count("/apis", "200") + q.count("/apis", "304") }
+	before, began := asked(), time.Now()
+	grs := defineMany(t, cp, "many.example.com", 0, many)
+	for _, gr := range grs {
+		r.awaitSynced(t, gr)
+	}
+	n, seconds := asked()-before, int(time.Since(began)/time.Second)
+	t.Logf("%d definitions in %d s: discovery was asked %d times, %d of them in vain", many, seconds, n, q.count("/apis", "304"))
+	// Once in each second and in settling, however many definitions there are.
+	if most := seconds + 2 + len(settling); n > most {
+		t.Errorf("discovery was asked %d times in %d s, want %d at most", n, seconds, most)
+	}
+}
+
+// apiService makes one whose back end is a service that does not exist. It goes at
+// the end of the test.
+func apiService(t *testing.T, cp *controlplane.ControlPlane, group, version string) {
+	t.Helper()
+	client, _ := clients(t, cp.Config())
+	o := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+		"metadata": map[string]any{"name": version + "." + group},
+		"spec": map[string]any{
+			"group": group, "version": version, "groupPriorityMinimum": int64(1000), "versionPriority": int64(10),
+			"insecureSkipTLSVerify": true, "service": map[string]any{"namespace": "default", "name": "nobody"},
+		},
+	}}
+	if _, err := client.Resource(apiServiceResource).Create(t.Context(), o, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { removeAPIService(t, cp, group, version) })
+}
+
+func removeAPIService(t *testing.T, cp *controlplane.ControlPlane, group, version string) {
+	t.Helper()
+	client, _ := clients(t, cp.Config())
+	err := client.Resource(apiServiceResource).Delete(context.WithoutCancel(t.Context()), version+"."+group, metav1.DeleteOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		t.Error(err)
+	}
+}
+
+// TestAGroupWithoutABackEnd: the APIService is noticed, its group is shown as failing
+// for as long as it is there, whether or not anything else changes, and nothing is
+// concluded of it; the rest goes on.
+func TestAGroupWithoutABackEnd(t *testing.T) {
+	const group = "away.example.com"
+	cp := cluster.ControlPlane(t)
+	gvr := define(t, cp, group, true, "v1")
+	o := newObjects(t, cp, gvr, "Widget", controlplanetest.Namespace(t, cp))
+	one := o.create("one", nil)
+	var q requests
+	r := start(t, q.through(cp.Config()), Config{Selection: Selection{Include: []string{"configmaps", "*." + group}}})
+	r.awaitView(t, "one", o.key("one"), one)
+	r.acknowledge(o.key("one"), ackedOf(one))
+	failing := func() error {
+		if _, ok := r.DiscoveryFailing()[group]; !ok {
+			return fmt.Errorf("failing are %v", r.DiscoveryFailing())
+		}
+		return nil
+	}
+
+	apiService(t, cp, group, "v2")
+	poll(t, "it is noticed that the group fails", failing)
+	before := q.count("/apis", "304")
+	poll(t, "discovery is asked on, and does not change", func() error {
+		if q.count("/apis", "304") < before+2 {
+			return errors.New("it is not asked")
+		}
+		return nil
+	})
+	if err := failing(); err != nil {
+		t.Errorf("when nothing has changed: %v", err)
+	}
+	if got := gathered(t, collector{r.Set}); !slices.Contains(got, "discovery_failing{"+group+"} 1") {
+		t.Errorf("metrics: got %q", got)
+	}
+	// Its definition goes, but of a group that fails that is not certain.
+	undefine(t, cp, group)
+	poll(t, "its informer fails", func() error {
+		for _, st := range r.Status() {
+			if st.Resource.GroupResource() == gvr.GroupResource() && st.State == Degraded && st.Reason != "" {
+				return nil
+			}
+		}
+		return fmt.Errorf("got %+v", r.Status())
+	})
+	if !r.watches(gvr.GroupResource()) {
+		t.Error("it has been stopped")
+	}
+
+	removeAPIService(t, cp, group, "v2")
+	r.awaitStopped(t, gvr.GroupResource())
+	poll(t, "the group does not fail any more", func() error {
+		if err := failing(); err == nil {
+			return errors.New("it does")
+		}
+		return nil
+	})
+	poll(t, "it is known why it was stopped", func() error {
+		all := r.Stopped()
+		if len(all) != 1 || all[0].State != Stopped || all[0].Reason != notServed || all[0].Since.IsZero() {
+			return fmt.Errorf("got %+v", all)
+		}
+		return nil
+	})
+	if _, err := r.reconcile(t, gvr.GroupResource()); err != nil {
+		t.Error(err)
+	}
+	r.awaitView(t, "one is gone", o.key("one"), nil, one)
+}
+
+// TestFoundByPolling: who may watch neither definitions nor APIServices finds what
+// comes and goes all the same.
+func TestFoundByPolling(t *testing.T) {
+	const group = "polled.example.com"
+	cp := cluster.ControlPlane(t)
+	allow(t, cp, "configmaps")
+	var q requests
+	r := start(t, q.through(cp.ConfigFor("reader")), Config{Selection: Selection{Include: []string{"configmaps", "*." + group}}})
+	r.awaitSynced(t, configMaps.GroupResource())
+	gvr := define(t, cp, group, true, "v1")
+	poll(t, "it is found", func() error {
+		if !r.watches(gvr.GroupResource()) {
+			return errors.New("nothing watches it")
+		}
+		return nil
+	})
+	undefine(t, cp, group)
+	r.awaitStopped(t, gvr.GroupResource())
+	for _, gvr := range []schema.GroupVersionResource{definitionResource, apiServiceResource} {
+		path := "/apis/" + gvr.Group + "/" + gvr.Version + "/" + gvr.Resource
+		if q.count(path, "403") == 0 || q.count(path, "200") > 0 {
+			t.Errorf("%s: got %v, want it forbidden", path, q.answers)
+		}
+	}
+}

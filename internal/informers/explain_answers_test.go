@@ -1,0 +1,218 @@
+package informers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/kuberelay/kuberelay/internal/controlplane/controlplanetest"
+)
+
+func TestExplainNamespaces(t *testing.T) {
+	refuse := func(client *fake.FakeDynamicClient) {
+		client.PrependReactor("list", "namespaces", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, apierrors.NewForbidden(namespaceResource.GroupResource(), "", errors.New("no"))
+		})
+	}
+	explain := func(n NamespaceSelection, existing []string, access answers, change func(*fake.FakeDynamicClient)) Explanation {
+		t.Helper()
+		config, client := asked(testCluster(), existing, access)
+		config.Selection, config.Namespaces = Selection{Include: []string{"pods"}}, n
+		change(client)
+		x, err := Explain(t.Context(), config, Question{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return x
+	}
+	as := func(*fake.FakeDynamicClient) {}
+
+	x := explain(NamespaceSelection{}, nil, anything, as)
+	if !x.Namespaces.All || x.Namespaces.Selected != nil {
+		t.Errorf("all: got %+v", x.Namespaces)
+	}
+	x = explain(NamespaceSelection{Include: []string{"b", "a", "c"}, Exclude: []string{"c"}}, []string{"a:"}, anything, as)
+	if fmt.Sprint(x.Namespaces.Selected, x.Namespaces.NotFound) != "[a b] [b]" {
+		t.Errorf("a list: got %+v", x.Namespaces)
+	}
+	x = explain(NamespaceSelection{Include: []string{"b"}}, nil, anything, refuse)
+	if len(x.Namespaces.NotFound) > 0 || x.Namespaces.Error != "" || told(x) != "pods=yes" {
+		t.Errorf("a list, of namespaces that may not be listed: got %+v, %s", x.Namespaces, told(x))
+	}
+	x = explain(NamespaceSelection{Selector: selector(t, "team")}, nil, anything, refuse)
+	if !strings.Contains(x.Namespaces.Error, "forbidden") || told(x) != "pods=no:namespaces_unreadable" {
+		t.Errorf("labels that may not be read: got %+v, %s", x.Namespaces, told(x))
+	}
+	x = explain(NamespaceSelection{Exclude: []string{"b"}}, nil, anything, refuse)
+	if !strings.Contains(x.Namespaces.Error, "forbidden") || told(x) != "pods=yes" || !strings.Contains(x.Resources[0].ScopeDetail, "cannot be listed") {
+		t.Errorf("all but some, of namespaces that may not be listed: got %+v", x)
+	}
+	x = explain(NamespaceSelection{Selector: selector(t, "team")}, []string{"a:x"}, func(a authorizationv1.ResourceAttributes) (bool, error) {
+		return a.Resource == "pods" || a.Resource == "namespaces" && a.Verb == "list", nil
+	}, as)
+	if len(x.Warnings) != 1 || !strings.Contains(x.Warnings[0], "namespaces cannot be watched") {
+		t.Errorf("namespaces that may be listed only: got %q", x.Warnings)
+	}
+}
+
+func TestExplainWhatIsNotServed(t *testing.T) {
+	config, _ := asked(testCluster().failing("example.net/v1"), nil, anything)
+	config.Selection = Selection{Include: []string{"gadgets.example.com", "*"}}
+	for name, want := range map[string]string{
+		"gadgets.example.org":       "the cluster does not serve it",
+		"Gadgets.example.com":       "the cluster does not serve it; the selector waits for it",
+		"gadgets":                   "the cluster does not serve it, unless in a group whose discovery fails",
+		"things.example.net":        "the discovery of its group fails: ",
+		"pods/log":                  "a subresource is not watched by itself; ask for pods",
+		"widgets.v9.example.com":    "it is not served in version v9, only in v1, v1alpha1",
+		"deployments.v2.apps":       "it is not served in version v2, only in v1, v1beta1",
+		"widgets.other.example.com": "the cluster does not serve it",
+	} {
+		x, err := Explain(t.Context(), config, Question{Only: []string{name}})
+		if err != nil || len(x.NotServed) != 1 || x.NotServed[0].Asked != name || len(x.Resources) > 0 {
+			t.Fatalf("%s: got %+v, error %v", name, x, err)
+		}
+		if got := x.NotServed[0].Detail; got != want && (!strings.HasSuffix(want, ": ") || !strings.HasPrefix(got, want)) {
+			t.Errorf("%s: got %q, want %q", name, got, want)
+		}
+	}
+}
+
+// TestExplainTries: a list that fails although it is allowed is told of what was asked
+// for, and a list is tried of nothing else.
+func TestExplainTries(t *testing.T) {
+	config, client := asked(testCluster(), nil, anything)
+	config.Selection, config.FieldSelector = Selection{Include: []string{"pods"}}, "spec.color=red"
+	tried := 0
+	client.PrependReactor("list", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		tried++
+		if got := a.(clienttesting.ListAction).GetListRestrictions().Fields.String(); got != "spec.color=red" {
+			t.Errorf("tried with the fields %q", got)
+		}
+		return true, nil, apierrors.NewBadRequest("field label not supported: spec.color")
+	})
+	x, err := Explain(t.Context(), config, Question{})
+	if err != nil || told(x) != "pods=yes" || tried > 0 {
+		t.Errorf("got %s, error %v, tried %d times", told(x), err, tried)
+	}
+	x, err = Explain(t.Context(), config, Question{Only: []string{"po"}})
+	if err != nil || told(x) != "pods=no:list_fails" || !strings.Contains(x.Resources[0].ListError, "field label not supported") {
+		t.Errorf("got %s, error %v", told(x), err)
+	}
+}
+
+// TestExplainCannotAsk: without an answer nothing is said to be watched.
+func TestExplainCannotAsk(t *testing.T) {
+	down := errors.New("connection refused")
+	config, _ := asked(testCluster(), nil, func(authorizationv1.ResourceAttributes) (bool, error) { return false, down })
+	config.Selection = Selection{Include: []string{"*"}}
+	if x, err := Explain(t.Context(), config, Question{}); !errors.Is(err, down) {
+		t.Errorf("got %+v, error %v", x, err)
+	}
+	config.Access = answers(func(authorizationv1.ResourceAttributes) (bool, error) {
+		return false, apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("no reviews"))
+	})
+	x, err := Explain(t.Context(), config, Question{})
+	if err != nil || len(x.Warnings) != 1 || !strings.Contains(x.Warnings[0], "no reviews") {
+		t.Errorf("reviews are forbidden: got %q, error %v", x.Warnings, err)
+	}
+	config.Discovery = stubDiscovery{err: down}
+	if _, err := Explain(t.Context(), config, Question{}); !errors.Is(err, down) {
+		t.Errorf("no discovery: error %v", err)
+	}
+	config.Discovery = testCluster()
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Explain(ended, config, Question{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("ended: error %v", err)
+	}
+}
+
+// TestExplainAsksOnce: however many resources there are, a question is put once.
+func TestExplainAsksOnce(t *testing.T) {
+	asking := map[string]int{}
+	config, _ := asked(testCluster(), nil, anything)
+	config.Access = answers(func(a authorizationv1.ResourceAttributes) (bool, error) {
+		asking[a.Verb+" "+a.Resource+"."+a.Group]++
+		return a.Resource != "*", nil
+	})
+	config.Selection = Selection{Include: []string{"pods"}}
+	if _, err := Explain(t.Context(), config, Question{}); err != nil {
+		t.Fatal(err)
+	}
+	for question, n := range asking {
+		if n != 1 {
+			t.Errorf("%s: asked %d times", question, n)
+		}
+	}
+	if asking["get pods."] != 1 || asking["list *.*"] != 1 {
+		t.Errorf("got %v", asking)
+	}
+}
+
+// TestExplainAgreesWithASet: what is explained is what a Set of the same configuration
+// does, for a user who may do some of it.
+func TestExplainAgreesWithASet(t *testing.T) {
+	cp := cluster.ControlPlane(t)
+	in, out := controlplanetest.Namespace(t, cp), controlplanetest.Namespace(t, cp)
+	allow(t, cp, "resourcequotas")
+	allowIn(t, cp, in, "endpoints")
+	config := Config{
+		Selection: Selection{
+			Include: []string{"ep", "quota", "replicationcontrollers", "nodes", "*.apps", "bindings", "nonesuch"}, Exclude: []string{"deploy", "ds"},
+		},
+		Namespaces: NamespaceSelection{Include: []string{in, out}}, Access: reviews(t, cp.ConfigFor("reader")),
+	}
+	var x Explanation
+	poll(t, "it is allowed", func() (err error) {
+		asking := config
+		asking.Dynamic, asking.Discovery = clients(t, cp.ConfigFor("reader"))
+		if x, err = Explain(t.Context(), asking, Question{}); err != nil {
+			return err
+		}
+		got := told(x)
+		for _, want := range []string{"endpoints=partly:forbidden", "resourcequotas=yes", "replicationcontrollers=no:forbidden", "nodes=no:forbidden", "deployments.apps=no:excluded", "statefulsets.apps=no:forbidden", "bindings=no:not_watchable"} {
+			if !strings.Contains(got, want) {
+				return fmt.Errorf("got %s, want %s", got, want)
+			}
+		}
+		return nil
+	})
+	// Each watch, and each that is missing since it is forbidden.
+	var want []string
+	for _, e := range x.Resources {
+		for _, namespace := range e.Namespaces {
+			want = append(want, e.Name+" in "+namespace)
+		}
+		for _, f := range e.Forbidden {
+			want = append(want, e.Name+" not in "+f.Namespace)
+		}
+	}
+	slices.Sort(want)
+	r := start(t, cp.ConfigFor("reader"), config)
+	poll(t, "the set does what was explained", func() error {
+		var got []string
+		for _, st := range r.Status() {
+			not := ""
+			if apierrors.IsForbidden(st.Failing) {
+				not = "not "
+			}
+			got = append(got, fmt.Sprintf("%s %sin %s", st.Resource.GroupResource(), not, st.Namespace))
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			return fmt.Errorf("the set has\n%q, explained were\n%q", got, want)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,291 @@
+package informers
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kuberelay/kuberelay/internal/controlplane"
+	"github.com/kuberelay/kuberelay/internal/controlplane/controlplanetest"
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+func TestNamespaceSelection(t *testing.T) {
+	known := map[string]map[string]string{"a": {"team": "x"}, "b": {"team": "y"}, "c": nil}
+	for name, c := range map[string]struct {
+		selection NamespaceSelection
+		want      []string // of a, b, c and d, which does not exist
+		list      []string // nil where it cannot be told
+	}{
+		"all":                   {NamespaceSelection{}, []string{"a", "b", "c", "d"}, nil},
+		"a list":                {NamespaceSelection{Include: []string{"d", "a"}}, []string{"a", "d"}, []string{"a", "d"}},
+		"all but some":          {NamespaceSelection{Exclude: []string{"b"}}, []string{"a", "c", "d"}, []string{"a", "c"}},
+		"a list but some":       {NamespaceSelection{Include: []string{"a", "b"}, Exclude: []string{"b"}}, []string{"a"}, []string{"a"}},
+		"labels":                {NamespaceSelection{Selector: selector(t, "team")}, []string{"a", "b"}, []string{"a", "b"}},
+		"labels that are not":   {NamespaceSelection{Selector: selector(t, "!team")}, []string{"c"}, []string{"c"}},
+		"labels, but some":      {NamespaceSelection{Selector: selector(t, "team"), Exclude: []string{"a"}}, []string{"b"}, []string{"b"}},
+		"labels within a list":  {NamespaceSelection{Selector: selector(t, "team=x"), Include: []string{"a", "b"}}, []string{"a"}, []string{"a"}},
+		"labels that none have": {NamespaceSelection{Selector: selector(t, "none")}, nil, []string{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNamespaces(c.selection)
+			if _, ok := n.list(); ok != (len(c.selection.Include) > 0 && c.selection.Selector == nil) {
+				t.Errorf("it can list before it has looked: %v", ok)
+			}
+			if err := n.ready(); (err == nil) != (c.selection.Selector == nil) {
+				t.Errorf("ready before it has looked: %v", err)
+			}
+			if !n.exists("d") {
+				t.Error("before it has looked, a namespace does not exist")
+			}
+			for namespace, l := range known {
+				n.put(namespace, l)
+			}
+			close(n.synced)
+			var got []string
+			for _, namespace := range []string{"a", "b", "c", "d"} {
+				if n.selects(namespace) {
+					got = append(got, namespace)
+				}
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("selects %q, want %q", got, c.want)
+			}
+			if !n.selects("") {
+				t.Error("cluster-scoped objects are not selected")
+			}
+			list, ok := n.list()
+			if ok != (c.list != nil) || ok && !slices.Equal(list, c.list) {
+				t.Errorf("lists %q, %v; want %q", list, ok, c.list)
+			}
+			if n.exists("d") == n.follows() {
+				t.Errorf("it follows namespaces: %v; and d exists: %v", n.follows(), n.exists("d"))
+			}
+		})
+	}
+}
+
+func selector(t *testing.T, s string) labels.Selector {
+	t.Helper()
+	l, err := labels.Parse(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// label sets the label team of a namespace.
+func label(t *testing.T, cp *controlplane.ControlPlane, namespace, team string) {
+	t.Helper()
+	client, _ := clients(t, cp.Config())
+	patch := fmt.Appendf(nil, `{"metadata":{"labels":{"team":%q}}}`, team)
+	if _, err := client.Resource(namespaceResource).Patch(t.Context(), namespace, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestNamespaceLabels: what is selected follows the labels of namespaces, be they watched
+// one by one or all at once.
+func TestNamespaceLabels(t *testing.T) {
+	for name, few := range map[string]int{"one by one": fewNamespaces, "all at once": 0} {
+		t.Run(name, func(t *testing.T) {
+			cp := cluster.ControlPlane(t)
+			in, out := controlplanetest.Namespace(t, cp), controlplanetest.Namespace(t, cp)
+			team := "t" + in // of this test alone
+			label(t, cp, in, team)
+			inside, outside := newObjects(t, cp, configMaps, "ConfigMap", in), newObjects(t, cp, configMaps, "ConfigMap", out)
+			one, two := inside.create("one", nil), outside.create("two", nil)
+
+			r := newRunning(t, cp.Config(), Config{
+				Selection: Selection{Include: []string{"configmaps"}}, Namespaces: NamespaceSelection{Selector: selector(t, "team="+team)},
+			})
+			r.few = few
+			r.run(t)
+			r.awaitView(t, "what is selected", inside.key("one"), one)
+			r.acknowledge(inside.key("one"), ackedOf(one))
+			if v := r.Lookup(outside.key("two")); v.Live != nil || len(v.Tombstones) > 0 && few > 0 {
+				t.Errorf("of what is not selected: %+v", v)
+			}
+
+			label(t, cp, out, team)
+			r.awaitView(t, "what is selected now", outside.key("two"), two)
+			r.acknowledge(outside.key("two"), ackedOf(two))
+			later := outside.create("later", nil)
+			r.awaitView(t, "what comes later", outside.key("later"), later)
+			r.acknowledge(outside.key("later"), ackedOf(later))
+
+			label(t, cp, out, "other")
+			r.awaitView(t, "what is not selected any more", outside.key("two"), nil, two)
+			poll(t, "a deselection with the object", func() error {
+				if v := r.Lookup(outside.key("two")); len(v.Tombstones) != 1 || !v.Tombstones[0].Deselected || v.Tombstones[0].Object == nil {
+					return fmt.Errorf("got %+v", v)
+				}
+				return nil
+			})
+			r.acknowledge(outside.key("two"), event.Acked{UID: string(two.GetUID()), ResourceVersion: two.GetResourceVersion(), Deleted: true, Deselected: true})
+
+			// An object that is not selected changes and goes; nobody is to be told.
+			outside.touch(two, nil)
+			if got, err := r.reconcile(t, configMaps.GroupResource()); err != nil || got.Deleted > 0 || got.Deselected != 1 {
+				t.Errorf("compared: %+v, %v; want the one of which the bus has not been told deselected", got, err)
+			}
+
+			label(t, cp, out, team)
+			poll(t, "it is selected again", func() error {
+				if v := r.Lookup(outside.key("two")); v.Live == nil || len(v.Tombstones) > 0 {
+					return fmt.Errorf("got %+v", v)
+				}
+				return nil
+			})
+			if v := r.Lookup(inside.key("one")); v.Live == nil {
+				t.Error("what was selected all the time is gone")
+			}
+		})
+	}
+}
+
+// TestNamespacesThatChangedWhileDown: what the bus shows as existing in namespaces that are
+// not selected any more, or that are gone.
+func TestNamespacesThatChangedWhileDown(t *testing.T) {
+	cp := cluster.ControlPlane(t)
+	in, out := controlplanetest.Namespace(t, cp), controlplanetest.Namespace(t, cp)
+	objects := newObjects(t, cp, configMaps, "ConfigMap", out)
+	there := objects.create("there", nil)
+	team := "t" + in
+	label(t, cp, in, team)
+	key := func(namespace, name string) event.Key {
+		return event.Key{Resource: "configmaps", Namespace: namespace, Name: name}
+	}
+	for name, c := range map[string]struct {
+		selection NamespaceSelection
+		tell      bool
+		want      Comparison // but for what waits
+	}{
+		"by labels":                         {NamespaceSelection{Selector: selector(t, "team="+team)}, false, Comparison{Deselected: 1, Deleted: 1}},
+		"by configuration":                  {NamespaceSelection{Include: []string{in}}, false, Comparison{OutOfScope: 2}},
+		"by configuration, and it is told":  {NamespaceSelection{Include: []string{in}}, true, Comparison{Deselected: 2}},
+		"all but some":                      {NamespaceSelection{Exclude: []string{out}}, false, Comparison{OutOfScope: 1, Deleted: 1}},
+		"all but some, and it is told":      {NamespaceSelection{Exclude: []string{out}}, true, Comparison{Deselected: 1, Deleted: 1}},
+		"labels that match, a list not":     {NamespaceSelection{Selector: selector(t, "team="+team), Include: []string{out}}, false, Comparison{Deselected: 1, Deleted: 1}},
+		"labels and list leave it out both": {NamespaceSelection{Selector: selector(t, "team="+team), Exclude: []string{out}}, false, Comparison{OutOfScope: 1, Deleted: 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := start(t, cp.Config(), Config{Selection: Selection{Include: []string{"configmaps"}}, Namespaces: c.selection, TellDeselected: c.tell})
+			r.acknowledge(key(out, "there"), ackedOf(there))
+			r.acknowledge(key("nonesuch", "gone"), live("G", "1"))
+			poll(t, "ready", r.Ready)
+			poll(t, "compared", func() error {
+				got, err := r.reconcile(t, configMaps.GroupResource())
+				if got.Waiting > 0 || err != nil {
+					return fmt.Errorf("%+v, %w", got, err)
+				}
+				if got != c.want {
+					t.Errorf("got %+v, want %+v", got, c.want)
+				}
+				return nil
+			})
+			_, buried := r.Lookup(key(out, "there")).Tombstone(string(there.GetUID()))
+			if want := c.want.Deselected > 0; buried != want {
+				t.Errorf("the bus will be told: %v, want %v", buried, want)
+			}
+		})
+	}
+}
+
+// TestNamespacesNotKnownYet: before the namespaces have been listed nothing is concluded. A
+// restart once deselected everything, and created it again.
+func TestNamespacesNotKnownYet(t *testing.T) {
+	b := newBench(t, Config{Namespaces: NamespaceSelection{Selector: labels.Everything()}}, testResource)
+	k := testResource.Key("default", "web")
+	acked := map[event.Key]event.Acked{k: live("A", "1")}
+	if got, err := b.Reconcile(t.Context(), testResource.GroupResource(), maps.All(acked)); got != (Comparison{Waiting: 1}) || err != nil {
+		t.Errorf("got %+v, %v; want it to wait", got, err)
+	}
+	if v := b.Lookup(k); len(v.Tombstones) > 0 {
+		t.Errorf("got %+v", v)
+	}
+}
+
+// TestManyNamespacesAreOneWatch: what is begun is kept for a while.
+func TestManyNamespacesAreOneWatch(t *testing.T) {
+	s := &Set{few: 4, namespaces: newNamespaces(NamespaceSelection{Selector: labels.Everything()})}
+	close(s.namespaces.synced)
+	w := newWatched(event.Resource{Resource: "pods", Namespaced: true}, false, func() {})
+	n := 0
+	for _, step := range []struct {
+		namespaces int
+		want       int // informers
+	}{{4, 4}, {8, 8}, {9, 1}, {3, 1}, {2, 2}, {1, 1}, {9, 1}} {
+		for ; n < step.namespaces; n++ {
+			s.namespaces.put(fmt.Sprint("n", n), nil)
+		}
+		for ; n > step.namespaces; n-- {
+			s.namespaces.remove(fmt.Sprint("n", n-1))
+		}
+		names, denied := s.scopes(t.Context(), w)
+		if len(names) != step.want || len(denied) > 0 {
+			t.Errorf("%d namespaces: informers of %q, denied %v; want %d", step.namespaces, names, denied, step.want)
+		}
+		clear(w.informers)
+		for _, name := range names {
+			w.informers[name] = &informer{}
+		}
+	}
+}
+
+// TestOnlySomeNamespacesAreAllowed: where we may not watch all namespaces, those that are
+// selected are watched one by one.
+func TestOnlySomeNamespacesAreAllowed(t *testing.T) {
+	cp := cluster.ControlPlane(t)
+	may, mayNot := controlplanetest.Namespace(t, cp), controlplanetest.Namespace(t, cp)
+	allowIn(t, cp, may, "secrets")
+	allow(t, cp, "namespaces")
+	secrets := configMaps
+	secrets.Resource = "secrets"
+	objects := newObjects(t, cp, secrets, "Secret", may)
+	one := objects.create("one", nil)
+	newObjects(t, cp, secrets, "Secret", mayNot).create("two", nil)
+	label(t, cp, may, "t"+may)
+	label(t, cp, mayNot, "t"+may)
+
+	r := newRunning(t, cp.ConfigFor("reader"), Config{
+		Selection: Selection{Include: []string{"secrets"}}, Namespaces: NamespaceSelection{Selector: selector(t, "team=t"+may)},
+		Access: reviews(t, cp.ConfigFor("reader")),
+	})
+	r.few = 1 // two are many
+	r.run(t)
+	r.awaitView(t, "what is allowed", objects.key("one"), one)
+	poll(t, "the other namespace is named", func() error {
+		for _, st := range r.Status() {
+			if st.Namespace == mayNot && apierrors.IsForbidden(st.Failing) && st.Reason == "forbidden" {
+				return nil
+			}
+		}
+		return fmt.Errorf("%+v", r.Status())
+	})
+	if err := r.Ready(); err != nil {
+		t.Errorf("not ready: %v", err)
+	}
+	allowIn(t, cp, mayNot, "secrets")
+	r.again(t)
+	poll(t, "what is allowed later starts by itself", func() error {
+		for _, st := range r.Status() {
+			if st.Namespace == mayNot && st.Synced && st.Objects == 1 {
+				return nil
+			}
+		}
+		return fmt.Errorf("%+v", r.Status())
+	})
+}
+
+// again has all resources ask at once what they may do, instead of after a while.
+func (r *running) again(t *testing.T) {
+	t.Helper()
+	r.eachWatched((*watched).lookAgain)
+}

@@ -1,0 +1,68 @@
+package informers
+
+import (
+	"context"
+	"maps"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"k8s.io/client-go/util/flowcontrol"
+)
+
+// counting is a limiter that counts who had to wait.
+type counting struct {
+	flowcontrol.RateLimiter
+	asked, waited atomic.Int32
+}
+
+// Wait is part of [flowcontrol.RateLimiter].
+func (c *counting) Wait(ctx context.Context) error {
+	c.asked.Add(1)
+	if c.TryAccept() {
+		return nil
+	}
+	c.waited.Add(1)
+	return c.RateLimiter.Wait(ctx)
+}
+
+// TestAStartOfManyResources costs a watch for each, and with the settings that the
+// forwarder has by default nothing waits for the limiter. client-go does not ask it for
+// a watch, but for the second try of one: an API server refuses the first request for a
+// custom resource that it has not served since its start, with 429.
+func TestAStartOfManyResources(t *testing.T) {
+	const group, many = "start.example.com", 150
+	cp := cluster.ControlPlane(t)
+	grs := defineMany(t, cp, group, 0, many)
+	var q requests
+	config := q.through(cp.Config())
+	limiter := &counting{RateLimiter: flowcontrol.NewTokenBucketRateLimiter(100, 500)} // KUBERELAY_KUBE_QPS, KUBERELAY_KUBE_BURST
+	config.RateLimiter = limiter
+	r := start(t, config, Config{Selection: Selection{Include: []string{"configmaps", "*." + group}}})
+	for _, gr := range grs {
+		r.awaitSynced(t, gr)
+	}
+	q.mu.Lock()
+	answers := maps.Clone(q.answers)
+	q.mu.Unlock()
+	all, opened, byStatus := 0, 0, map[string]int{}
+	for answer, n := range answers {
+		path, status, _ := strings.Cut(answer, " ")
+		all += n
+		if strings.Contains(path, group) {
+			byStatus[status] += n
+			if status == "200" {
+				opened += n
+			}
+		}
+	}
+	t.Logf("%d resources: %d requests in all; of these resources by status: %v; the limiter was asked for %d and delayed %d",
+		many, all, byStatus, limiter.asked.Load(), limiter.waited.Load())
+	if n := limiter.waited.Load(); n > 0 {
+		t.Errorf("%d requests waited for the limiter", n)
+	}
+	// Each begins with a watch that begins with a list.
+	if opened != many {
+		t.Errorf("%d lists and watches of %d resources", opened, many)
+	}
+}

@@ -1,0 +1,142 @@
+package verify
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// coverage is which namespaces the configuration selects: those that are included, or all,
+// less those that are excluded, of these the ones whose labels match.
+type coverage struct {
+	include, exclude []string        // none for all, and for none
+	selector         labels.Selector // nil for all
+
+	matching map[string]bool // namespaces by whether their labels match, as of the last look
+}
+
+// configured tells whether a namespace is selected if its labels match.
+func (c coverage) configured(namespace string) bool {
+	return namespace == "" || (len(c.include) == 0 || slices.Contains(c.include, namespace)) && !slices.Contains(c.exclude, namespace)
+}
+
+// has tells whether the objects of a namespace are selected, "" being that of
+// cluster-scoped objects.
+func (c coverage) has(namespace string) bool {
+	return c.configured(namespace) && (namespace == "" || c.selector == nil || c.matching[namespace])
+}
+
+// all tells whether no namespace is left out.
+func (c coverage) all() bool { return len(c.include) == 0 && len(c.exclude) == 0 && c.selector == nil }
+
+// oneByOne is up to how many namespaces are listed each for itself.
+const oneByOne = 10
+
+// lookAtNamespaces learns the labels of namespaces, where they matter.
+func (c *cluster) lookAtNamespaces(ctx context.Context) error {
+	if c.coverage.selector == nil {
+		return nil
+	}
+	return c.learnNamespaces(ctx)
+}
+
+func (c *cluster) learnNamespaces(ctx context.Context) error {
+	matching := map[string]bool{}
+	r := resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, Kind: "Namespace"}
+	_, err := c.list(ctx, r, scope{}, func(i item) error {
+		metadata, _ := i.tree["metadata"].(tree)
+		set := labels.Set{}
+		if all, ok := metadata["labels"].(tree); ok {
+			for name, value := range all {
+				set[name], _ = value.(string)
+			}
+		}
+		matching[i.key.Name] = c.coverage.selector == nil || c.coverage.selector.Matches(set)
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("list the namespaces: %w", err)
+	}
+	c.coverage.matching = matching
+	return nil
+}
+
+// lists says in which namespaces to list a resource, "" for all at once.
+func (c *cluster) lists(r resource) []string {
+	switch {
+	case !r.Namespaced || c.coverage.all():
+		return []string{""}
+	case c.coverage.selector == nil && len(c.coverage.include) == 0:
+		return []string{""} // all but some
+	case c.coverage.selector != nil && len(c.selectedNamespaces()) > oneByOne:
+		return []string{""}
+	}
+	return c.selectedNamespaces()
+}
+
+func (c *cluster) selectedNamespaces() []string {
+	var names []string
+	if c.coverage.selector == nil && len(c.coverage.include) > 0 {
+		names = slices.Clone(c.coverage.include)
+	} else {
+		for name := range c.coverage.matching {
+			names = append(names, name)
+		}
+	}
+	names = slices.DeleteFunc(names, func(name string) bool { return !c.coverage.has(name) })
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// whereAllowed gives the namespaces one by one, where we may not list all at once.
+func (c *cluster) whereAllowed(ctx context.Context, err error) ([]string, bool) {
+	if !apierrors.IsForbidden(err) || c.coverage.all() {
+		return nil, false
+	}
+	if c.coverage.selector == nil && c.learnNamespaces(ctx) != nil {
+		return nil, false
+	}
+	return c.selectedNamespaces(), true
+}
+
+// covers tells whether an object is to be on the bus, if it exists.
+func (v *verification) covers(k event.Key) bool {
+	if !v.cluster.coverage.has(k.Namespace) {
+		return false
+	}
+	set, followed := v.followed[k.GroupResource()]
+	return !followed || set.referred[k]
+}
+
+// mustGo tells whether the bus has to be told of an object that is not selected any more,
+// though it may exist.
+func (v *verification) mustGo(k event.Key) bool {
+	if v.opts.TellDeselected {
+		return true
+	}
+	_, selected := v.selection.selected[k.GroupResource()]
+	_, followed := v.followed[k.GroupResource()]
+	return (selected || followed) && v.cluster.coverage.configured(k.Namespace)
+}
+
+// changes tells whether what is selected may change without a change of the object.
+func (v *verification) changes() bool {
+	return v.cluster.selects() || v.cluster.coverage.selector != nil || len(v.opts.Follow) > 0
+}
+
+// resourceOf gives what is listed for a resource, and whether labels and fields apply.
+func (v *verification) resourceOf(gr schema.GroupResource) (r resource, filtered, ok bool) {
+	if r, ok := v.selection.selected[gr]; ok {
+		return r, true, true
+	}
+	if set, ok := v.followed[gr]; ok {
+		return set.resource, false, true
+	}
+	return resource{}, false, false
+}

@@ -1,0 +1,156 @@
+package verify
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// followedSet is a resource that is not selected as a whole: only those of its objects are
+// that a selected object refers to.
+type followedSet struct {
+	resource resource
+	referred map[event.Key]bool
+	refers   map[event.Key][]reference // what each of its objects refers to
+}
+
+// reference is what a field says of another object.
+type reference struct {
+	kind            schema.GroupKind
+	namespace, name string
+}
+
+// follow finds what selected objects refer to, and what that refers to in turn.
+func (v *verification) follow(ctx context.Context) error {
+	if len(v.opts.Follow) == 0 {
+		return nil
+	}
+	v.followed = map[schema.GroupResource]*followedSet{}
+	sets := map[schema.GroupResource]*followedSet{}
+	type found struct {
+		from event.Key
+		ref  reference
+	}
+	var due []found
+	for _, gr := range sortedResources(v.selection.selected) {
+		r := v.selection.selected[gr]
+		err := v.listReferences(ctx, r, true, func(k event.Key, refs []reference) {
+			for _, ref := range refs {
+				due = append(due, found{k, ref})
+			}
+		})
+		if err != nil {
+			return err
+		}
+	}
+	for len(due) > 0 {
+		next := due[len(due)-1]
+		due = due[:len(due)-1]
+		r, ok := v.selection.kinds[next.ref.kind]
+		if !ok {
+			continue
+		}
+		if _, whole := v.selection.selected[r.GroupResource()]; whole {
+			continue
+		}
+		k := event.Key{Group: r.Group, Resource: r.Resource, Namespace: next.ref.namespace, Name: next.ref.name}
+		switch {
+		case !r.Namespaced:
+			k.Namespace = ""
+		case k.Namespace == "":
+			k.Namespace = next.from.Namespace
+		}
+		set := sets[r.GroupResource()]
+		if set == nil {
+			set = &followedSet{resource: r, referred: map[event.Key]bool{}, refers: map[event.Key][]reference{}}
+			sets[r.GroupResource()] = set
+			if err := v.listReferences(ctx, r, false, func(k event.Key, refs []reference) { set.refers[k] = refs }); err != nil {
+				return err
+			}
+		}
+		if set.referred[k] || !v.cluster.coverage.has(k.Namespace) {
+			continue
+		}
+		set.referred[k] = true
+		for _, ref := range set.refers[k] {
+			due = append(due, found{k, ref})
+		}
+	}
+	v.followed = sets
+	return nil
+}
+
+// listReferences lists a resource for what its objects refer to. What cannot be listed is
+// named elsewhere.
+func (v *verification) listReferences(ctx context.Context, r resource, selected bool, each func(event.Key, []reference)) error {
+	_, err := v.cluster.listAll(ctx, r, selected, func() {}, func(i item) error {
+		var refs []reference
+		for _, path := range v.opts.Follow {
+			refs = appendReferences(refs, path, r, i.tree)
+		}
+		each(i.key, refs)
+		return nil
+	})
+	switch {
+	case err == nil, isRefused(err), isUnserved(err):
+		return nil
+	case ctx.Err() != nil:
+		return ctx.Err()
+	}
+	return errors.New(whatFailed(r.GroupResource(), err))
+}
+
+// appendReferences adds what an object refers to at a path: «spec.ref» or
+// «resource:spec.ref», through lists.
+func appendReferences(refs []reference, path string, r resource, t tree) []reference {
+	if of, rest, ok := strings.Cut(path, ":"); ok {
+		if of != r.Resource && of != r.GroupResource().String() {
+			return refs
+		}
+		path = rest
+	}
+	if path == "ownerReferences" {
+		path = "metadata.ownerReferences"
+	}
+	level := []any{any(t)}
+	for _, field := range strings.Split(strings.ReplaceAll(path, "[*]", ""), ".") {
+		var below []any
+		for _, x := range flat(level) {
+			if m, ok := x.(tree); ok && m[field] != nil {
+				below = append(below, m[field])
+			}
+		}
+		level = below
+	}
+	for _, x := range flat(level) {
+		m, _ := x.(tree)
+		get := func(name string) string { s, _ := m[name].(string); return s }
+		gv, err := schema.ParseGroupVersion(get("apiVersion"))
+		if err != nil || get("kind") == "" || get("name") == "" {
+			continue
+		}
+		group := gv.Group
+		if get("apiVersion") == "" {
+			group = get("apiGroup")
+		}
+		refs = append(refs, reference{schema.GroupKind{Group: group, Kind: get("kind")}, get("namespace"), get("name")})
+	}
+	return refs
+}
+
+// flat resolves lists, and lists in lists.
+func flat(level []any) []any {
+	var all []any
+	for _, x := range level {
+		if list, ok := x.([]any); ok {
+			all = append(all, flat(list)...)
+		} else {
+			all = append(all, x)
+		}
+	}
+	return all
+}

@@ -1,0 +1,47 @@
+package verify
+
+import (
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+func selector(t *testing.T, s string) labels.Selector {
+	t.Helper()
+	l, err := labels.Parse(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// TestFollowed: of a resource that is not selected, what selected objects refer to has to
+// be on the bus, and what that refers to, and nothing else.
+func TestFollowed(t *testing.T) {
+	w := newWorld(t)
+	accounts := event.Resource{Version: "v1", Resource: "serviceaccounts", Kind: "ServiceAccount", Namespaced: true}
+	own := func(u, owner *unstructured.Unstructured) {
+		u.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: owner.GetAPIVersion(), Kind: owner.GetKind(), Name: owner.GetName(), UID: owner.GetUID()}})
+	}
+	top := w.create(accounts, "top", nil)
+	middle := w.create(accounts, "middle", nil)
+	middle = w.update(accounts, middle, func(u *unstructured.Unstructured) { own(u, top) })
+	bottom := w.create(configMaps, "bottom", nil)
+	bottom = w.update(configMaps, bottom, func(u *unstructured.Unstructured) { own(u, middle) })
+	w.publish(event.Created, configMaps, bottom)
+	w.publish(event.Created, accounts, w.create(accounts, "unrelated", nil))
+	w.create(accounts, "not-on-the-bus", nil)
+	want(t, w.found())
+
+	w.opts.Follow = []string{"ownerReferences"}
+	want(t, w.found(), "missing middle", "missing top", "extra unrelated")
+	w.publish(event.Created, accounts, middle)
+	w.publish(event.Created, accounts, top)
+	want(t, w.found(), "extra unrelated")
+	w.opts.Follow = []string{"serviceaccounts:ownerReferences"}
+	want(t, w.found()) // nothing refers to any of them then, so that none is followed
+}

@@ -1,0 +1,247 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"strings"
+	"testing"
+
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kuberelay/kuberelay/internal/kafkabroker/kafkabrokertest"
+)
+
+// fleetBus is a stream or a topic that several clusters share.
+type fleetBus struct {
+	url string            // of NATS
+	set map[string]string // the variables that name it
+
+	// objects gives the events of each object of a cluster, oldest first, by name; all
+	// is every subject or key that there is, with the number of its messages.
+	objects func(cluster string) map[string][]fleetEvent
+	all     func() map[string]int
+	claims  func(cluster string) []string // the UIDs, oldest first
+	purged  func(cluster, name string) error
+}
+
+// fleetEvent is an event as a subscriber of either bus sees it.
+type fleetEvent struct {
+	kind, id, uid, sequence, previous, version string
+	data                                       []byte
+}
+
+func fleetEventOf(get func(string) string, kind string, data []byte) fleetEvent {
+	return fleetEvent{kind, get("id"), get("uid"), get("sequence"), get("previousversion"), get("resourceversion"), data}
+}
+
+func natsFleet(t *testing.T) fleetBus {
+	bus := natsServer(t)
+	nc, err := natsgo.Connect(bus.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sub *subscriber
+	read := func() map[string][]received {
+		if sub == nil {
+			sub = subscribe(t, bus.URL)
+		}
+		sub.end()
+		sub.mu.Lock()
+		defer sub.mu.Unlock()
+		return maps.Clone(sub.events)
+	}
+	// More of each object is kept than it will ever have, so that every event is seen.
+	return fleetBus{
+		url: bus.URL, set: map[string]string{"NATS_HISTORY": "1000"},
+		objects: func(cluster string) map[string][]fleetEvent {
+			found := map[string][]fleetEvent{}
+			prefix := "kuberelay." + cluster + ".core.configmaps." + shared + "."
+			for subject, events := range read() {
+				if name, ok := strings.CutPrefix(subject, prefix); ok {
+					for _, r := range events {
+						found[name] = append(found[name], fleetEventOf(r.attribute, r.kind(), r.data))
+					}
+				}
+			}
+			return found
+		},
+		all: func() map[string]int {
+			n := map[string]int{}
+			for subject, events := range read() {
+				n[subject] = len(events)
+			}
+			return n
+		},
+		claims: func(cluster string) (uids []string) {
+			all := read()
+			claims := all["kuberelay."+cluster+"._control.cluster._.claimed"]
+			for _, r := range claims {
+				uids = append(uids, claimedBy(t, r.data))
+			}
+			for subject, events := range all {
+				if strings.HasPrefix(subject, "kuberelay."+cluster+".") && len(claims) > 0 && events[0].sequence < claims[0].sequence {
+					t.Errorf("%s at %d was before the first claim of %s at %d", subject, events[0].sequence, cluster, claims[0].sequence)
+				}
+			}
+			return uids
+		},
+		purged: func(cluster, name string) error {
+			stream, err := js.Stream(t.Context(), "KUBERELAY")
+			if err != nil {
+				return err
+			}
+			_, err = stream.GetLastMsgForSubject(t.Context(), "kuberelay."+cluster+".core.configmaps."+shared+"."+name)
+			if errors.Is(err, jetstream.ErrMsgNotFound) {
+				return nil
+			}
+			return fmt.Errorf("its last message is there: %w", err)
+		},
+	}
+}
+
+func kafkaFleet(t *testing.T, name string) fleetBus {
+	bus := topic{t, kafkabrokertest.Shared(t).Addr(), name}
+	set := onKafka(bus, map[string]string{"KAFKA_TRANSACTIONAL_ID": "", "KAFKA_TOMBSTONES": "true"})
+	read := func() (all map[string][]record) {
+		eventually(t, "the topic can be read", func(ctx context.Context) (err error) {
+			all, err = readTopic(ctx, bus.addr, bus.name)
+			return err
+		})
+		return all
+	}
+	return fleetBus{
+		set: set,
+		objects: func(cluster string) map[string][]fleetEvent {
+			found := map[string][]fleetEvent{}
+			prefix := cluster + "/core/configmaps/" + shared + "/"
+			for key, records := range read() {
+				if name, ok := strings.CutPrefix(key, prefix); ok {
+					for _, r := range records {
+						if len(r.data) > 0 { // else a tombstone
+							found[name] = append(found[name], fleetEventOf(func(a string) string { return r.attributes[a] }, r.kind(), r.data))
+						}
+					}
+				}
+			}
+			return found
+		},
+		all: func() map[string]int {
+			n := map[string]int{}
+			for key, records := range read() {
+				n[key] = len(records)
+			}
+			return n
+		},
+		claims: func(cluster string) (uids []string) {
+			for _, r := range read()[cluster+"/_control/cluster/_/claimed"] {
+				uids = append(uids, claimedBy(t, r.data))
+			}
+			return uids
+		},
+		purged: func(cluster, name string) error {
+			records := read()[cluster+"/core/configmaps/"+shared+"/"+name]
+			if len(records) == 0 || len(records[len(records)-1].data) > 0 {
+				return errors.New("its last record is no tombstone")
+			}
+			return nil
+		},
+	}
+}
+
+func claimedBy(t *testing.T, data []byte) string {
+	t.Helper()
+	uid, _ := decode(t, data)["uid"].(string)
+	return uid
+}
+
+// onFleets runs a test on each bus.
+func onFleets(t *testing.T, name string, test func(*testing.T, fleetBus)) {
+	t.Run("nats", func(t *testing.T) { test(t, natsFleet(t)) })
+	t.Run("kafka", func(t *testing.T) { test(t, kafkaFleet(t, name)) })
+}
+
+// forwarder is one of the member's.
+func (b fleetBus) forwarder(t *testing.T, m *member, more map[string]string) *forwarder {
+	t.Helper()
+	set := map[string]string{"RESOURCES": "configmaps", "NAMESPACES": shared, "CLUSTER_NAME": m.name}
+	maps.Copy(set, b.set)
+	maps.Copy(set, more)
+	return newForwarder(t, m.cp.Kubeconfig(), b.url, set)
+}
+
+// check compares the member's part of the bus with its cluster, by verify and by
+// looking at every event: none is there twice, and each follows the one before it.
+func (b fleetBus) check(t *testing.T, m *member, f *forwarder) {
+	t.Helper()
+	if code, stdout, stderr := f.run("verify"); code != 0 || !strings.Contains(stdout, "0 differences") {
+		t.Errorf("verify of %s ended with %d:\n%s%s", m.name, code, stdout, stderr)
+	}
+	list, err := m.of(configMaps, shared).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	live := map[string]*unstructured.Unstructured{}
+	for n := range list.Items {
+		live[list.Items[n].GetName()] = &list.Items[n]
+	}
+	for name, events := range b.objects(m.name) {
+		checkEvents(t, m.name+"/"+name, events)
+		last, o := events[len(events)-1], live[name]
+		delete(live, name)
+		switch {
+		case o == nil && last.kind != "deleted":
+			t.Errorf("%s/%s is on the bus as %s, and not in the cluster", m.name, name, last.kind)
+		case o != nil && last.kind == "deleted":
+			t.Errorf("%s/%s is deleted on the bus, and exists", m.name, name)
+		case o != nil && !reflect.DeepEqual(decode(t, last.data), asPublished(o)):
+			t.Errorf("%s/%s differs: the bus has version %s, the cluster %s", m.name, name, last.version, o.GetResourceVersion())
+		}
+	}
+	for name := range live {
+		t.Errorf("%s/%s is not on the bus", m.name, name)
+	}
+}
+
+func checkEvents(t *testing.T, object string, events []fleetEvent) {
+	t.Helper()
+	seen, sequence := map[string]bool{}, ""
+	for n, e := range events {
+		if seen[e.id] {
+			t.Errorf("%s: id %s is there twice", object, e.id)
+		}
+		seen[e.id] = true
+		begins := e.kind == "created" || e.kind == "snapshot"
+		switch {
+		case n == 0 && !begins:
+			t.Errorf("%s begins with %s", object, e.kind)
+		case n == 0:
+		case begins != (events[n-1].kind == "deleted"):
+			t.Errorf("%s: %s follows %s", object, e.kind, events[n-1].kind)
+		case !begins && (e.previous != events[n-1].version || e.uid != events[n-1].uid):
+			t.Errorf("%s: version %s says that it follows %s, and follows %s", object, e.version, e.previous, events[n-1].version)
+		case e.kind != "deleted" && e.sequence <= sequence:
+			t.Errorf("%s: sequence %s follows %s", object, e.sequence, sequence)
+		}
+		if e.kind != "deleted" { // that of a delete that nobody saw is made of the version before it
+			sequence = e.sequence
+		}
+	}
+}
+
+// claimsAndObjects is all that is on the bus but for the markers of writers.
+func (b fleetBus) claimsAndObjects() map[string]int {
+	all := b.all()
+	maps.DeleteFunc(all, func(name string, _ int) bool { return strings.Contains(name, "/_control/writer/") })
+	return all
+}

@@ -1,0 +1,73 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kuberelay/kuberelay/internal/controlplane"
+	"github.com/kuberelay/kuberelay/internal/controlplane/controlplanetest"
+)
+
+// shared is the namespace that every cluster has, with objects of the same names.
+const shared = "shared"
+
+// member is one of the clusters on a bus. Its control plane is real and its own, and
+// nobody but the test changes its config maps.
+type member struct {
+	*user
+	name string
+	uid  string // of kube-system
+	cp   *controlplane.ControlPlane
+}
+
+func newMember(t *testing.T, name string) *member {
+	t.Helper()
+	cp := controlplanetest.New(t, controlplane.Options{})
+	m := &member{user: newUser(t, cp), name: name, cp: cp}
+	m.create(gvr("", "v1", "namespaces"), "", "apiVersion: v1\nkind: Namespace\nmetadata: {name: "+shared+"}")
+	eventually(t, "the namespace kube-system exists", func(ctx context.Context) error {
+		o, err := m.client.Resource(gvr("", "v1", "namespaces")).Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+		if err == nil {
+			m.uid = string(o.GetUID())
+		}
+		return err
+	})
+	return m
+}
+
+// change does one of many things to one of a few objects, whose names are those of
+// every member.
+func (m *member) change(ctx context.Context, n int) error {
+	const names = 7
+	name := fmt.Sprintf("c%d", n%names)
+	of := m.of(configMaps, shared)
+	if n/names%5 == 4 {
+		return of.Delete(ctx, name, metav1.DeleteOptions{})
+	}
+	patch, _ := json.Marshal(map[string]any{"data": map[string]string{"by": m.name, "n": fmt.Sprint(n)}})
+	_, err := of.Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
+	if apierrors.IsNotFound(err) {
+		o := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": name}, "data": map[string]any{"by": m.name, "n": fmt.Sprint(n)},
+		}}
+		_, err = of.Create(ctx, o, metav1.CreateOptions{})
+	}
+	return err
+}
+
+// in is the same cluster, failing a subtest, and without what another has left there.
+func (m *member) in(t *testing.T) *member {
+	t.Helper()
+	u := newUser(t, m.cp)
+	if err := u.of(configMaps, shared).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	return &member{user: u, name: m.name, uid: m.uid, cp: m.cp}
+}

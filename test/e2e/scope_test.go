@@ -1,0 +1,267 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kuberelay/kuberelay/internal/controlplane/controlplanetest"
+)
+
+// team sets the label team of a namespace.
+func (u *user) team(namespace, team string) {
+	u.t.Helper()
+	patch := fmt.Appendf(nil, `{"metadata":{"labels":{"team":%q}}}`, team)
+	if _, err := u.of(gvr("", "v1", "namespaces"), "").Patch(u.t.Context(), namespace, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		u.t.Fatal(err)
+	}
+}
+
+// verifyClean runs the command that compares the bus with the cluster.
+func (f *forwarder) verifyClean() {
+	f.t.Helper()
+	if code, stdout, stderr := f.run("verify", "--settle=5s"); code != 0 {
+		f.t.Errorf("verify: exit code %d\n%s\n%.2000s", code, stdout, stderr)
+	}
+}
+
+// TestNamespacesChangeLabels: what is selected follows the labels of namespaces, while the
+// forwarder runs and while it does not; with a watch of each namespace and, above ten, with
+// one of all.
+func TestNamespacesChangeLabels(t *testing.T) {
+	for name, others := range map[string]int{"few": 0, "many": 11} {
+		t.Run(name, func(t *testing.T) {
+			bus := natsServer(t)
+			cp := cluster.ControlPlane(t)
+			u := newUser(t, cp)
+			stays, moves := controlplanetest.Namespace(t, cp), controlplanetest.Namespace(t, cp)
+			team := "t-" + stays
+			for range others {
+				u.team(controlplanetest.Namespace(t, cp), team)
+			}
+			u.team(stays, team)
+			u.create(configMaps, stays, configMap("a", "1"))
+			u.create(configMaps, moves, configMap("b", "1"))
+			a, b := subject(configMaps, stays, "a"), subject(configMaps, moves, "b")
+			f := newForwarder(t, cp.Kubeconfig(), bus.URL, map[string]string{"RESOURCES": "configmaps", "NAMESPACE_SELECTOR": "team=" + team})
+			f.start().idle()
+			sub := subscribe(t, bus.URL)
+			sub.awaitKinds(a, "snapshot")
+			if got := sub.kinds(b); got != "" {
+				t.Errorf("what is not selected has %q", got)
+			}
+
+			u.team(moves, team)
+			sub.awaitKinds(b, "created")
+			u.team(moves, "other")
+			sub.awaitKinds(b, "created deselected")
+			u.team(moves, team)
+			sub.awaitKinds(b, "created deselected created")
+			u.label(configMaps, moves, "b", "2")
+			sub.awaitKinds(b, "created deselected created updated")
+			all := sub.of(b)
+			if string(all[1].data) != string(all[0].data) || string(all[2].data) != string(all[0].data) {
+				t.Errorf("deselected with %s and again with %s, want %s", all[1].data, all[2].data, all[0].data)
+			}
+			f.verifyClean()
+
+			// The same while nobody looks.
+			f.kill()
+			u.team(moves, "other")
+			f.start().idle()
+			sub.awaitKinds(b, "created deselected created updated deselected")
+			f.verifyClean()
+			u.delete(configMaps, moves, "b")
+			f.kill()
+			u.create(configMaps, moves, configMap("b", "again"))
+			u.team(moves, team)
+			f.start().idle()
+			sub.awaitKinds(b, "created deselected created updated deselected created")
+			sub.end()
+			if got := sub.kinds(a); got != "snapshot" {
+				t.Errorf("what was selected all the time has %q", got)
+			}
+			sub.checkOrder()
+			sub.checkIDs()
+			f.verifyClean()
+		})
+	}
+}
+
+// checkIDs looks whether two events of an object have one id, wherever they are.
+func (s *subscriber) checkIDs() {
+	s.t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for subject, all := range s.events {
+		seen := map[string]uint64{}
+		for _, r := range all {
+			id := r.attribute("id")
+			if at, ok := seen[id]; ok {
+				s.t.Errorf("%s: id %s at %d and again at %d", subject, id, at, r.sequence)
+			}
+			seen[id] = r.sequence
+		}
+	}
+}
+
+// TestOnDeselectPublish: what another configuration had selected is told, where that is
+// asked for.
+func TestOnDeselectPublish(t *testing.T) {
+	bus := natsServer(t)
+	cp := cluster.ControlPlane(t)
+	u := newUser(t, cp)
+	one, two := controlplanetest.Namespace(t, cp), controlplanetest.Namespace(t, cp)
+	u.create(configMaps, one, configMap("a", "1"))
+	u.create(configMaps, two, configMap("b", "1"))
+	u.create(configMaps, one, configMap("unlabelled", "1"))
+	u.label(configMaps, one, "a", "x")
+	serviceAccounts := gvr("", "v1", "serviceaccounts")
+	u.create(serviceAccounts, one, "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: robot}")
+	wide := newForwarder(t, cp.Kubeconfig(), bus.URL, map[string]string{"RESOURCES": "cm,sa", "NAMESPACES": one + "," + two})
+	wide.start().idle()
+	sub := subscribe(t, bus.URL)
+	left := []string{subject(configMaps, two, "b"), subject(configMaps, one, "unlabelled"), subject(serviceAccounts, one, "robot")}
+	for _, s := range append(left, subject(configMaps, one, "a")) {
+		sub.awaitKinds(s, "snapshot")
+	}
+	wide.stop()
+
+	narrow := newForwarder(t, cp.Kubeconfig(), bus.URL, map[string]string{
+		"RESOURCES": "cm", "NAMESPACES": one, "LABEL_SELECTOR": "changed", "ON_DESELECT": "publish",
+	})
+	narrow.start().idle()
+	for _, s := range left {
+		sub.awaitKinds(s, "snapshot deselected")
+		if all := sub.of(s); string(all[1].data) != string(all[0].data) || all[1].attribute("cause") != "reconcile" {
+			t.Errorf("%s: deselected with cause %s and %s, want the last state", s, all[1].attribute("cause"), all[1].data)
+		}
+	}
+	narrow.verifyClean()
+	narrow.stop()
+	wide.start().idle()
+	for _, s := range left {
+		sub.awaitKinds(s, "snapshot deselected created")
+	}
+	sub.end()
+	if got := sub.kinds(subject(configMaps, one, "a")); got != "snapshot" {
+		t.Errorf("what was selected all the time has %q", got)
+	}
+	sub.checkOrder()
+	sub.checkIDs()
+	wide.verifyClean()
+}
+
+// TestFollowReferences: owners of what is selected are published too, with the top of the
+// chain in the event, and deselected when nothing refers to them any more; so is what a
+// custom resource refers to.
+func TestFollowReferences(t *testing.T) {
+	bus := natsServer(t)
+	cp := cluster.ControlPlane(t)
+	u := newUser(t, cp)
+	namespace := controlplanetest.Namespace(t, cp)
+	replicaSets, templates := gvr("apps", "v1", "replicasets"), gvr("", "v1", "podtemplates")
+	const pod = `{metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}}`
+	top := u.create(templates, namespace, "apiVersion: v1\nkind: PodTemplate\nmetadata: {name: top}\ntemplate: "+pod)
+	owned := func(kind, name, uid string) string {
+		apiVersion := map[string]string{"PodTemplate": "v1", "ReplicaSet": "apps/v1"}[kind]
+		return fmt.Sprintf("[{apiVersion: %s, kind: %s, name: %s, uid: %s, controller: true}]", apiVersion, kind, name, uid)
+	}
+	set := func(name string) string {
+		return "apiVersion: apps/v1\nkind: ReplicaSet\nmetadata: {name: " + name + ", ownerReferences: " + owned("PodTemplate", "top", string(top.GetUID())) +
+			"}\nspec: {replicas: 0, selector: {matchLabels: {a: b}}, template: " + pod + "}"
+	}
+	middle := u.create(replicaSets, namespace, set("middle"))
+	u.create(replicaSets, namespace, set("other"))
+	bottom := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: %s, ownerReferences: " + owned("ReplicaSet", "middle", string(middle.GetUID())) + "}"
+	u.create(configMaps, namespace, fmt.Sprintf(bottom, "bottom"))
+	u.create(configMaps, namespace, configMap("alone", "1"))
+	f := newForwarder(t, cp.Kubeconfig(), bus.URL, map[string]string{
+		"RESOURCES": "configmaps", "NAMESPACES": namespace, "FOLLOW": "ownerReferences",
+	})
+	f.start().idle()
+	sub := subscribe(t, bus.URL)
+	m, tt, b := subject(replicaSets, namespace, "middle"), subject(templates, namespace, "top"), subject(configMaps, namespace, "bottom")
+	sub.awaitKinds(b, "snapshot")
+	sub.awaitKinds(m, "snapshot")
+	sub.awaitKinds(tt, "snapshot")
+	if got := sub.of(b)[0]; got.attribute("ownerkind") != "PodTemplate" || got.attribute("ownername") != "top" {
+		t.Errorf("the top of its owners is %s %s", got.attribute("ownerkind"), got.attribute("ownername"))
+	}
+	if got := sub.of(subject(configMaps, namespace, "alone")); len(got) != 1 || got[0].attribute("ownerkind") != "" {
+		t.Errorf("what has no owner has one: %v", got)
+	}
+	f.verifyClean()
+
+	u.label(replicaSets, namespace, "middle", "2")
+	sub.awaitKinds(m, "snapshot updated")
+	u.delete(configMaps, namespace, "bottom")
+	sub.awaitKinds(m, "snapshot updated deselected")
+	sub.awaitKinds(tt, "snapshot deselected")
+	f.verifyClean()
+	u.create(configMaps, namespace, fmt.Sprintf(bottom, "again"))
+	sub.awaitKinds(m, "snapshot updated deselected created")
+	sub.awaitKinds(tt, "snapshot deselected created")
+	f.kill()
+	f.start().idle()
+	sub.end()
+	if got := sub.kinds(subject(replicaSets, namespace, "other")); got != "" {
+		t.Errorf("what nothing selected owns or is owned by has %q", got)
+	}
+	if got := sub.kinds(m) + ", " + sub.kinds(tt); got != "snapshot updated deselected created, snapshot deselected created" {
+		t.Errorf("a restart published something: %s", got)
+	}
+	sub.checkOrder()
+	sub.checkIDs()
+	f.verifyClean()
+}
+
+// TestLittleRBAC: a service account that may read one namespace only gets that, and says
+// what else it may not.
+func TestLittleRBAC(t *testing.T) {
+	bus := natsServer(t)
+	cp := cluster.ControlPlane(t)
+	u := newUser(t, cp)
+	may, mayNot := controlplanetest.Namespace(t, cp), controlplanetest.Namespace(t, cp)
+	u.create(configMaps, may, configMap("a", "1"))
+	u.create(configMaps, mayNot, configMap("b", "1"))
+	u.create(gvr("rbac.authorization.k8s.io", "v1", "roles"), may, `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: reader}
+rules: [{apiGroups: [""], resources: [configmaps], verbs: [get, list, watch]}]`)
+	bind := func(namespace string) {
+		u.create(gvr("rbac.authorization.k8s.io", "v1", "rolebindings"), namespace, `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: reader}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: reader}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: little}]`)
+	}
+	bind(may)
+	f := newForwarder(t, cp.KubeconfigFor("little"), bus.URL, map[string]string{"RESOURCES": "configmaps", "NAMESPACES": may + "," + mayNot})
+	f.start().ready()
+	sub := subscribe(t, bus.URL)
+	sub.awaitKinds(subject(configMaps, may, "a"), "snapshot")
+	eventually(t, "it says what it may not", func(context.Context) error {
+		for line := range strings.Lines(f.log()) {
+			var said struct{ Msg, Namespace, Err string }
+			if json.Unmarshal([]byte(line), &said) == nil && said.Namespace == mayNot && strings.Contains(said.Err, "may not list it in the namespace") {
+				return nil
+			}
+		}
+		return errors.New("not in the log")
+	})
+	if got := sub.kinds(subject(configMaps, mayNot, "b")); got != "" {
+		t.Errorf("what may not be read has %q", got)
+	}
+	if strings.Contains(f.log(), `configmaps is forbidden: User`) {
+		t.Error("it tried what it had been told that it may not")
+	}
+}
