@@ -51,7 +51,12 @@ func (s *Set) reconcileGone(ctx context.Context, gr schema.GroupResource, acked 
 // leaveResource deals with the objects of a resource that the cluster serves and that is
 // not selected. Where the discovery of any group fails it cannot be said that it is not.
 func (s *Set) leaveResource(gr schema.GroupResource, live map[event.Key]event.Acked, c *Comparison) {
-	if !s.config.TellDeselected || len(s.lastAnswer().catalogue.failed) > 0 {
+	a := s.lastAnswer()
+	switch {
+	case a.catalogue.gone(gr):
+		c.Waiting = len(live) // it has come back since what is selected was found out
+		return
+	case !s.config.TellDeselected || len(a.catalogue.failed) > 0:
 		c.OutOfScope = len(live)
 		return
 	}

@@ -244,14 +244,15 @@ func TestReconcileOfWhatIsNotWatched(t *testing.T) {
 		"gone, definitions forbidden": {&without, &without, forbiddenError("customresourcedefinitions", "widgets.example.com"), live("A", "5"), Comparison{Deleted: 1}, false},
 		"gone, and so the bus says":   {&without, &without, definitionGone, deleted("A", "5"), Comparison{}, false},
 		"not selected":                {&cluster, &cluster, nil, live("A", "5"), Comparison{OutOfScope: 1}, false},
-		"back again":                  {&without, &cluster, nil, live("A", "5"), Comparison{OutOfScope: 1}, false},
-		"in one version":              {&without, new(cluster.without("example.com/v1")), nil, live("A", "5"), Comparison{OutOfScope: 1}, false},
+		"back again":                  {&without, &cluster, nil, live("A", "5"), Comparison{Waiting: 1}, false},
+		"in one version":              {&without, new(cluster.without("example.com/v1")), nil, live("A", "5"), Comparison{Waiting: 1}, false},
 		"before the first discovery":  {nil, nil, nil, live("A", "5"), Comparison{}, false},
 		"its group failed":            {new(without.failing("example.com/v1")), nil, nil, live("A", "5"), Comparison{OutOfScope: 1}, false},
-		"its group fails now":         {&without, new(without.failing("example.com/v1")), nil, live("A", "5"), Comparison{OutOfScope: 1}, false},
+		"its group fails now":         {&without, new(without.failing("example.com/v1")), nil, live("A", "5"), Comparison{Waiting: 1}, false},
 		"discovery fails now":         {&without, &stubDiscovery{err: errors.New("no answer")}, nil, live("A", "5"), Comparison{}, true},
 		"the definition is there":     {&without, &without, nil, live("A", "5"), Comparison{}, true},
 		"the definition's read fails": {&without, &without, errors.New("no answer"), live("A", "5"), Comparison{}, true},
+		"an APIService is there":      {&without, &without, definitionGone, live("A", "5"), Comparison{}, true},
 		"definitions are not found":   {&without, &without, pathNotFound(), live("A", "5"), Comparison{}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -260,6 +261,14 @@ func TestReconcileOfWhatIsNotWatched(t *testing.T) {
 					t.Errorf("asked for %s %s", gvr, name)
 				}
 				return &unstructured.Unstructured{}, c.definition
+			}, list: func(gvr schema.GroupVersionResource, _ string, _ metav1.ListOptions) (*unstructured.UnstructuredList, error) {
+				all := &unstructured.UnstructuredList{}
+				if gvr == apiServiceResource && name == "an APIService is there" {
+					all.Items = []unstructured.Unstructured{{Object: map[string]any{"spec": map[string]any{
+						"group": "example.com", "version": "v7", "service": map[string]any{"name": "away"},
+					}}}}
+				}
+				return all, nil
 			}}}
 			if c.now != nil {
 				config.Discovery = *c.now

@@ -159,8 +159,8 @@ func (s *Set) Lookup(k event.Key) event.View {
 func (s *Set) deselect(k event.Key, v *event.View) {
 	o := v.Live
 	v.Live = nil
-	if _, gone := v.Tombstone(string(o.UID)); gone || !s.tells(k) {
-		return
+	if _, gone := v.Tombstone(string(o.UID)); gone || !s.namespaces.exists(k.Namespace) || !s.tells(k) {
+		return // of a namespace that is gone the watch of the resource will say what is deleted
 	}
 	t := event.Tombstone{UID: string(o.UID), Deselected: true, Observed: s.config.Now(), Cause: event.CauseWatch, Object: o}
 	if o.Body == nil {

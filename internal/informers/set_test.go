@@ -44,6 +44,9 @@ func (s stubCluster) Get(_ context.Context, name string, _ metav1.GetOptions, _ 
 }
 
 func (s stubCluster) List(_ context.Context, o metav1.ListOptions) (*unstructured.UnstructuredList, error) {
+	if s.list == nil {
+		return &unstructured.UnstructuredList{}, nil
+	}
 	return s.list(s.gvr, s.namespace, o)
 }
 
