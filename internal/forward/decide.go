@@ -59,9 +59,16 @@ func Decide(v event.View, acked event.Acked, attempted string) (*event.Change, R
 		}
 	}
 	if t, gone := v.Tombstone(attempted); gone && t.Object != nil && !acked.Live() {
-		return &event.Change{
+		c := &event.Change{
 			Type: created(v), Cause: t.Cause, Object: t.Object, Owner: t.Owner, Epoch: v.Epoch, Observed: t.Observed,
-		}, ReasonUncertain
+		}
+		if acked.UID == attempted { // it left what is selected, and was back
+			c.Previous = acked.ResourceVersion
+			if acked.Deselected && t.Object.ResourceVersion == acked.ResourceVersion {
+				c.After = acked.Position
+			}
+		}
+		return c, ReasonUncertain
 	}
 	switch live := v.Live; {
 	case failpoint.Bug("forget-uid") && live != nil && acked.Live() && live.ResourceVersion != acked.ResourceVersion:

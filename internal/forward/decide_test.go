@@ -103,6 +103,12 @@ func TestDecide(t *testing.T) {
 			attempted: "A",
 			want:      want{ReasonUncertain, event.Created, "A", "12", ""},
 		},
+		"unselected, its being selected again was never answered: it is made certain first": {
+			view:      event.View{Tombstones: []event.Tombstone{unselected("A", "12")}},
+			acked:     deselected("A", "12"),
+			attempted: "A",
+			want:      want{ReasonUncertain, event.Created, "A", "12", "12"},
+		},
 		"gone, its create was never answered, its tombstone not there yet": {
 			attempted: "A",
 			want:      want{reason: ReasonAwait},
@@ -299,7 +305,8 @@ func TestDecideSaysAfterWhat(t *testing.T) {
 	out, _ := Decide(event.View{Tombstones: []event.Tombstone{unselected("A", "12")}}, live("A", "12"), "")
 	back, _ := Decide(event.View{Live: object("A", "12")}, deselected("A", "12"), "")
 	changed, _ := Decide(event.View{Live: object("A", "13")}, deselected("A", "12"), "")
-	if out.After != 7 || back.After != 8 || changed.After != 0 {
-		t.Errorf("after %d, %d and %d, want 7, 8 and 0", out.After, back.After, changed.After)
+	unsure, _ := Decide(event.View{Tombstones: []event.Tombstone{unselected("A", "12")}}, deselected("A", "12"), "A")
+	if out.After != 7 || back.After != 8 || changed.After != 0 || unsure.After != 8 {
+		t.Errorf("after %d, %d, %d and %d, want 7, 8, 0 and 8", out.After, back.After, changed.After, unsure.After)
 	}
 }

@@ -118,6 +118,10 @@ func (f *Forwarder) Sync(ctx context.Context, key event.Key, done func(again boo
 		done(false, nil)
 		return
 	}
+	if reason == ReasonUncertain {
+		over := done
+		done = func(again bool, err error) { over(again || err == nil, err) } // that it is gone is due
+	}
 	change.Key, change.Resource = key, view.Resource
 	if err := f.complete(ctx, change, acked); err != nil {
 		f.Logger.Warn("event cannot be made; will be tried again", append(attributes(key), "err", err)...)

@@ -21,6 +21,13 @@ import (
 // be: the forwarder may have nothing to do just then.
 const feltLimit = 3 * time.Second
 
+// How long a namespace may take to be gone, and a new definition to be served: the API
+// server lets its first objects wait for 2 s. If it takes longer, nothing comes of it.
+const (
+	goneLimit   = 10 * time.Second
+	servedLimit = 5 * time.Second
+)
+
 // perform executes a plan up to the end of its faults, one forwarder being left.
 func (w *world) perform(ctx context.Context, p *plan) error {
 	for n, ph := range p.phases {
@@ -107,6 +114,10 @@ func (w *world) execute(ctx context.Context, a act) error {
 		mend(n.api)
 	case change:
 		return w.change(ctx, a.arg)
+	case comeBack:
+		return w.comeBack(ctx, a.arg)
+	case awaitAPI:
+		w.awaitServed(ctx, a.arg)
 	case racePurges:
 		return w.racePurges(ctx, n, a.n)
 	default:

@@ -54,6 +54,7 @@ const (
 	grant     verb = "allow to read configmaps and namespaces"
 
 	change     verb = "change" // arg is an operation
+	comeBack   verb = "once it is gone"
 	awaitAPI   verb = "await the definition's service"
 	racePurges verb = "recreate while deletes are purged"
 )
@@ -142,7 +143,10 @@ const (
 	beforeOne = "killed before a purge"
 
 	nsRemoved  = "namespace removed"
+	nsUnseen   = "namespaces' labels change unseen"
 	crdRemoved = "CustomResourceDefinition removed"
+	crdComes   = "CustomResourceDefinition comes"
+	crdMoves   = "CustomResourceDefinition changes versions"
 )
 
 // kinds are all kinds of faults of a bus. The seeds of the first round take three
@@ -285,14 +289,15 @@ var natsKinds = []kind{
 		name: nsRemoved, alone: []string{purged, beforeOne},
 		add: func(g *generator, from, to int) {
 			home := []string{"a", "b"}[g.IntN(2)]
-			g.during(from, to, act{do: change, arg: string(removeAll) + " " + home}, act{do: change, arg: string(createHome) + " " + home})
+			again := act{do: []verb{change, comeBack, comeBack}[g.IntN(3)], arg: string([]opVerb{createHome, stranger}[g.IntN(2)]) + " " + home}
+			g.during(from, to, act{do: change, arg: string(removeAll) + " " + home}, again)
 		},
 	},
 	{
 		// The changes after it create and delete only: an object that gets the very
 		// version that the bus has of it, with other content, before the forwarder
 		// has looked, is a limit that docs/delivery.md names.
-		name: restored, uses: []string{theAPI, theForwarder, another}, long: true, slow: true, alone: []string{purged, beforeOne, nsRemoved, crdRemoved}, felt: "history went back",
+		name: restored, uses: []string{theAPI, theForwarder, another}, long: true, slow: true, alone: []string{purged, beforeOne, nsRemoved, nsUnseen, crdRemoved, crdComes, crdMoves}, felt: "history went back",
 		add: func(g *generator, from, to int) {
 			g.calm = to
 			g.during(from, to, [][]act{
@@ -320,6 +325,43 @@ var natsKinds = []kind{
 		name: "killed at any time", uses: []string{theForwarder},
 		add: func(g *generator, from, to int) {
 			g.during(from, to, []act{{do: killNow}, {do: killNow}, {do: terminate}}[g.IntN(2):]...)
+		},
+	},
+
+	{
+		name: nsUnseen, uses: []string{theForwarder, theAPI}, alone: []string{purged, beforeOne}, felt: "namespace selected, or no longer",
+		add: func(g *generator, from, to int) {
+			g.plan.settings.byTeam = true
+			away := [][2]act{
+				{{do: stop}, {do: start}}, {{do: freeze}, {do: thaw}}, {{do: apiHold}, {do: apiPass}}, {{do: apiRefuse}, {do: apiPass}},
+			}[g.IntN(4)]
+			g.during(from, to, slices.Concat(away[:1], g.flips(), away[1:])...)
+		},
+	},
+	{
+		name: crdComes, uses: []string{"definition"}, felt: `"informer synced","resource":"` + moons,
+		add: func(g *generator, from, to int) {
+			g.plan.settings.moons = true
+			g.add(from, act{do: change, arg: string(define) + " " + moons}, act{do: awaitAPI, arg: moons})
+			if g.IntN(3) == 0 {
+				g.add(min(to+1, len(g.plan.phases)-1), act{do: change, arg: string(undefine) + " " + moons})
+			}
+		},
+	},
+	{
+		name: crdMoves, uses: []string{"definition"}, felt: `"version":"v2"`,
+		add: func(g *generator, from, to int) {
+			of := []string{widgets, planets}[g.IntN(2)]
+			var acts []act
+			for _, how := range [][]opVerb{
+				{serveBoth}, {serveNew}, {serveBoth, serveNew}, {serveBoth, serveNew, serveOld}, {serveNew, serveOld}, {serveBoth, serveOld, serveNew},
+			}[g.IntN(6)] {
+				acts = append(acts, act{do: change, arg: string(how) + " " + of})
+				if g.IntN(2) == 0 {
+					acts = append(acts, act{do: awaitLog, arg: synced})
+				}
+			}
+			g.during(from, to, acts...)
 		},
 	},
 }

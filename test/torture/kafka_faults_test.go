@@ -103,6 +103,10 @@ var kafkaKinds = []kind{
 			g.during(from, to, act{do: addPartitions, arg: topics}, act{do: killNow}, act{do: awaitLog, arg: synced}, act{do: killNow})
 		},
 	},
+	like(crdMoves),
+
+	like(nsUnseen),
+	like(crdComes),
 }
 
 // deleted deletes topics under a forwarder that runs, that stands still or that is

@@ -23,6 +23,10 @@ type settings struct {
 	sink       sink
 	namespaces bool // only the plan's own
 	labels     bool // only objects with the label
+	tells      bool // the bus is told of what the settings do not select any more
+	byTeam     bool // only namespaces with the label of the team, which comes and goes
+	crowd      int  // how many more namespaces have it
+	moons      bool // a third custom resource is changed, once it is defined
 	structured bool
 	history    int
 	workers    int
@@ -156,6 +160,7 @@ func (g *generator) settings() {
 	case 2, 3:
 		s.labels = true
 	}
+	g.teamSettings()
 	s.structured = g.IntN(5) == 0
 	s.history = []int{1, 8, 8, manyMessages, manyMessages, manyMessages}[g.IntN(6)]
 	s.workers = []int{1, 4, 16}[g.IntN(3)]

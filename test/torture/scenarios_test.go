@@ -58,6 +58,34 @@ var scenarios = []scenario{
 		settings: usual, play: playMissed,
 	},
 	{
+		name: "a namespace leaves the selection while the forwarder runs", bugs: []string{"deselected-is-deleted"},
+		settings: byTeam(usual), play: playTeamLeaves,
+	},
+	{
+		name: "a namespace leaves the selection while the forwarder is down", bugs: []string{"forget-deselected"},
+		settings: byTeam(usual), play: playTeamLeft,
+	},
+	{
+		name: "namespaces cannot be read when the forwarder starts", bugs: []string{"unknown-is-unselected"},
+		settings: byTeam(usual), play: playTeamUnknown,
+	},
+	{
+		name: "a resource changes versions while the forwarder runs", bugs: []string{"moved-is-deleted"},
+		settings: usual, play: playServe,
+	},
+	{
+		name:     "objects without a namespace change while the forwarder is down, and namespaces are selected",
+		settings: byTeam(usual), play: playHomeless,
+	},
+	{
+		name:     "an object is selected again, nobody answers, and then it is not",
+		settings: byTeam(usual), play: playTeamUnanswered,
+	},
+	{
+		name:     "an object is not taken by the bus, and then deleted",
+		settings: usual, play: playNeverTaken,
+	},
+	{
 		name: "etcd is restored", bugs: []string{"ignore-epoch"},
 		settings: usual, play: playRestore,
 	},
@@ -109,6 +137,12 @@ func losing(s settings) settings {
 func selecting() settings {
 	s := usual
 	s.labels = true
+	return s
+}
+
+// byTeam selects namespaces by the label of a team.
+func byTeam(s settings) settings {
+	s.byTeam = true
 	return s
 }
 

@@ -179,9 +179,13 @@ func (s *script) either(texts ...string) {
 // allowOnly leaves the forwarder some verbs on configmaps and namespaces, until
 // they are granted again.
 func (s *script) allowOnly(verbs ...string) {
+	s.allowOnlyOf([]string{configMaps, namespaces}, verbs...)
+}
+
+func (s *script) allowOnlyOf(resources []string, verbs ...string) {
 	role := &rbacv1.ClusterRole{
-		ObjectMeta: metav1.ObjectMeta{Name: "torture-only-" + strings.Join(verbs, "-")},
-		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{configMaps, namespaces}, Verbs: verbs}},
+		ObjectMeta: metav1.ObjectMeta{Name: strings.Join(slices.Concat([]string{"torture-only"}, resources, verbs), "-")},
+		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: resources, Verbs: verbs}},
 	}
 	s.t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), limit)
@@ -230,7 +234,7 @@ func (s *script) addVersion(resource, version string) {
 func (s *script) forget(resource string) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	if err := s.user.do(ctx, op{do: undefine, target: target{resource: resource}}); err != nil {
+	if err := s.user.forget(ctx, resource); err != nil {
 		s.t.Error(err)
 	}
 }

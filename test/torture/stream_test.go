@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -31,6 +32,7 @@ type streamCheck struct {
 	former    map[string]harness.Received // the last by subject, of a topic before this one
 	life      int                         // of the topic
 	writers   map[int]harness.Producer    // by partition, that of the last marker
+	left      map[string]int              // how often a uid was deselected
 	problems  []string
 }
 
@@ -47,7 +49,7 @@ func (c *streamCheck) anew(life int) {
 // checkStream gives all that is wrong with the messages. Those that a fault took
 // from the bus are left out: what came after need not know of them.
 func (w *world) checkStream(all []harness.Received, missed bool, existing map[string]bool) []string {
-	c := streamCheck{world: w, missed: missed, existing: existing}
+	c := streamCheck{world: w, missed: missed, existing: existing, left: map[string]int{}}
 	c.anew(0)
 	back := w.wentBack
 	for _, m := range all {
@@ -145,7 +147,7 @@ func (c *streamCheck) tombstone(m harness.Received) {
 	case !c.world.settings.kafka.tombstones || !c.world.purges():
 		c.wrong(m, "a tombstone")
 	case last.Body == nil && c.world.mayRepeat():
-	case ok && last.Kind() != "deleted", !ok && !c.missed:
+	case ok && !gone(last), !ok && !c.missed:
 		c.wrong(m, "a tombstone after type %q at %s", last.Kind(), last.Place)
 	case ok && last.Partition != m.Partition:
 		c.wrong(m, "a tombstone in another partition than the delete at %s", last.Place)
@@ -172,6 +174,7 @@ func (c *streamCheck) event(m harness.Received) {
 	if done, ok := c.completed[resourceOf(m)]; ok && m.Kind() == "snapshot" && done.Partition == m.Partition && !c.world.twoNodes() {
 		c.wrong(m, "a snapshot after the completed marker at %s", done.Place)
 	}
+	c.selection(m)
 	if m.Kind() == "deleted" && c.existing[uid] && !c.mayLeave(m) {
 		c.wrong(m, "uid %s was deleted with cause %s, and exists", uid, m.Attributes["cause"])
 	}
@@ -181,14 +184,14 @@ func (c *streamCheck) event(m harness.Received) {
 	}
 	if !ok {
 		lost, ok := c.lost[m.Subject]
-		if ok && !begins(m) && (c.world.settings.sink == onKafka || m.Kind() == "deleted") {
+		if ok && !begins(m) && (c.world.settings.sink == onKafka || gone(m)) {
 			// Who reads along must see the delete. Of what else may be, Kafka refuses
 			// nothing before the forwarder has read the checkpoint again.
 			c.neighbours(lost, m, uid == lost.Attributes["uid"])
 			return
 		}
 		former, ok := c.former[m.Subject]
-		if ok && m.Kind() == "deleted" && former.Kind() != "deleted" && former.Attributes["uid"] == uid {
+		if ok && gone(m) && !gone(former) && former.Attributes["uid"] == uid {
 			return // who reads along must see the delete
 		}
 		if !c.missed && !begins(m) {
@@ -199,7 +202,7 @@ func (c *streamCheck) event(m harness.Received) {
 	switch order := strings.Compare(version, last.Attributes["sequence"]); {
 	case order < 0:
 		c.wrong(m, "sequence %s after %s at %s", version, last.Attributes["sequence"], last.Place)
-	case order == 0 && m.Kind() != "deleted":
+	case order == 0 && !gone(m) && last.Kind() != "deselected":
 		c.wrong(m, "sequence %s is at %s already", version, last.Place)
 	}
 	if !c.missed {
@@ -212,12 +215,12 @@ func begins(m harness.Received) bool { return m.Kind() == "created" || m.Kind() 
 // neighbours compares two events of an object that followed one another.
 func (c *streamCheck) neighbours(last, m harness.Received, same bool) {
 	previous := m.Attributes["previousversion"]
-	switch gone := last.Kind() == "deleted"; {
+	switch gone := gone(last); {
 	case !same && !gone:
 		c.wrong(m, "uid %s after uid %s at %s, which was not deleted", m.Attributes["uid"], last.Attributes["uid"], last.Place)
 	case gone != begins(m):
 		c.wrong(m, "type %s after type %s at %s", m.Kind(), last.Kind(), last.Place)
-	case same && gone && !c.world.mayReturn():
+	case same && last.Kind() == "deleted" && !c.world.mayReturn():
 		c.wrong(m, "uid %s was deleted at %s and exists", m.Attributes["uid"], last.Place)
 	case !same && previous != "":
 		c.wrong(m, "previousversion %q in the first event of a uid", previous)
@@ -237,18 +240,17 @@ func (c *streamCheck) mayReturn(before, m harness.Received) bool {
 		return true // what came in between may have been pushed out before it was read
 	}
 	last := c.last[m.Subject]
-	return m.Kind() == "deleted" && last.Kind() != "deleted" && last.Attributes["uid"] == m.Attributes["uid"]
+	if c.world.purges() && begins(m) && last.Kind() == "deselected" {
+		return true // that it was there before may have been forgotten
+	}
+	return m.Kind() == "deleted" && !gone(last) && last.Attributes["uid"] == m.Attributes["uid"]
 }
 
 // identity compares what an event says of its object in different places, and with
 // what the API server answered when the object came into that state.
 func (c *streamCheck) identity(m harness.Received) {
 	uid, version := m.Attributes["uid"], m.Attributes["resourceversion"]
-	want := uid + "." + version
-	if m.Kind() == "deleted" {
-		want = uid + ".deleted"
-	}
-	if got := m.Attributes["id"]; got != want {
+	if got, want := m.Attributes["id"], c.ids(m); !slices.Contains(want, got) {
 		c.wrong(m, "id %q, want %q", got, want)
 	}
 	var data map[string]any
@@ -260,8 +262,16 @@ func (c *streamCheck) identity(m harness.Received) {
 	if metadata["uid"] != uid || metadata["resourceVersion"] != version {
 		c.wrong(m, "the data are of uid %v in version %v, the event is of %s in %s", metadata["uid"], metadata["resourceVersion"], uid, version)
 	}
+	api, _ := data["apiVersion"].(string)
+	path := "/apis/" + api + "/"
+	if !strings.Contains(api, "/") {
+		path = "/api/" + api + "/"
+	}
+	if got := m.Attributes["subject"]; m.Attributes["apiversion"] != api || api != "" && !strings.HasPrefix(got, path) {
+		c.wrong(m, "the data are of apiVersion %q, the event is of %q and subject %q", api, m.Attributes["apiversion"], got)
+	}
 	state, known := c.world.user.state(uid, version)
-	if !known || state["apiVersion"] != data["apiVersion"] || c.world.restored || m.Kind() == "deleted" || m.Attributes["truncated"] == "true" {
+	if !known || state["apiVersion"] != data["apiVersion"] || c.world.restored || m.Kind() == "deleted" || m.Attributes["truncated"] == "true" || m.Attributes["finalstateunknown"] == "true" {
 		return
 	}
 	if !reflect.DeepEqual(data, state) {

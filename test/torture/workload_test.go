@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -42,8 +43,6 @@ const (
 	hold       opVerb = "hold"    // add a finalizer, and delete
 	release    opVerb = "release" // take the finalizers away
 	fresh      opVerb = "fresh"   // create under a name that was never used
-	undefine   opVerb = "undefine"
-	define     opVerb = "define"
 	removeAll  opVerb = "delete-namespace"
 	createHome opVerb = "create-namespace"
 )
@@ -83,11 +82,19 @@ const (
 	namespaces = "namespaces"
 )
 
+// objectKinds are those of the objects.
+var objectKinds = map[string]string{configMaps: "ConfigMap", widgets: "Widget", planets: "Planet", moons: "Moon"}
+
 // op draws an operation. A calm one changes no object that exists, apart from
 // deleting it.
 func (g *generator) op(calm bool) op {
+	if g.plan.settings.byTeam && !calm && g.IntN(12) == 0 {
+		return g.teamOp()
+	}
 	o := op{value: g.IntN(1_000_000)}
 	switch n := g.IntN(100); {
+	case g.plan.settings.moons && n%4 == 0:
+		o.target = target{moons, g.namespace(), fmt.Sprintf("m%d", g.IntN(4))}
 	case n < 60:
 		o.target = target{configMaps, g.namespace(), fmt.Sprintf("c%d", g.IntN(5))}
 	case n < 85:
@@ -126,13 +133,17 @@ func (g *generator) namespace() string { return []string{"a", "b"}[g.IntN(2)] }
 type user struct {
 	client dynamic.Interface
 	home   string // begins the names of what is not in a namespace
+	crowd  int    // how many namespaces of the crowd have the team's label
 
 	hurry   atomic.Bool  // the API server does not answer: there is no use in waiting
 	done    atomic.Int64 // operations of the phase that are over
 	changes atomic.Int64 // that the API server accepted
 
-	mu     sync.Mutex
-	states map[string][]byte // what the API server answered, by uid and resourceVersion
+	mu       sync.Mutex
+	states   map[string][]byte // what the API server answered, by uid and resourceVersion
+	teams    labellings
+	versions map[string]string // in which custom resources are read and written, if not v1
+	changed  map[string]bool   // custom resources whose definition is not the usual one
 }
 
 // lanes is how many operations are under way at once. Those of one object are in
@@ -155,7 +166,7 @@ const (
 
 func newUser(config *rest.Config, home string) (*user, error) {
 	client, err := dynamic.NewForConfig(config)
-	return &user{client: client, home: home, states: map[string][]byte{}}, err
+	return &user{client: client, home: home, states: map[string][]byte{}, versions: map[string]string{}, changed: map[string]bool{}}, err
 }
 
 // run executes a batch and returns when all of it is over. What fails because the
@@ -230,10 +241,14 @@ func (u *user) do(ctx context.Context, o op) error {
 		return u.client.Resource(definitions).Delete(ctx, o.target.resource+"."+group, metav1.DeleteOptions{})
 	case define:
 		return u.define(ctx, o.target.resource)
+	case serveBoth, serveNew, serveOld:
+		return u.serve(ctx, o.target.resource, o.do)
 	case removeAll:
 		return u.client.Resource(core(namespaces)).Delete(ctx, u.home+o.target.name, metav1.DeleteOptions{})
-	case createHome:
-		return u.createNamespace(ctx, o.target.name)
+	case createHome, stranger:
+		return u.createNamespace(ctx, o.target.name, o.do == createHome)
+	case leaveTeam, joinTeam, scatter, gather:
+		return u.doToTeam(ctx, o)
 	}
 	return fmt.Errorf("unknown operation %q", o.do)
 }
@@ -244,16 +259,16 @@ func core(name string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Version: "v1", Resource: name}
 }
 
-func resource(name string) schema.GroupVersionResource {
+func (u *user) resource(name string) schema.GroupVersionResource {
 	if name == configMaps || name == namespaces {
 		return core(name)
 	}
-	return schema.GroupVersionResource{Group: group, Version: "v1", Resource: name}
+	return schema.GroupVersionResource{Group: group, Version: u.version(name), Resource: name}
 }
 
 func (u *user) of(t target) (client dynamic.ResourceInterface, kind string) {
-	kind = map[string]string{configMaps: "ConfigMap", widgets: "Widget", planets: "Planet"}[t.resource]
-	r := u.client.Resource(resource(t.resource))
+	kind = objectKinds[t.resource]
+	r := u.client.Resource(u.resource(t.resource))
 	if t.namespace == "" {
 		return r, kind
 	}
@@ -296,7 +311,7 @@ func (u *user) create(ctx context.Context, t target, value, size int) error {
 
 func (u *user) object(t target, data map[string]any) *unstructured.Unstructured {
 	o := &unstructured.Unstructured{Object: map[string]any{"data": data}}
-	o.SetAPIVersion(resource(t.resource).GroupVersion().String())
+	o.SetAPIVersion(u.resource(t.resource).GroupVersion().String())
 	_, kind := u.of(t)
 	o.SetKind(kind)
 	o.SetName(u.key(t))
@@ -304,12 +319,18 @@ func (u *user) object(t target, data map[string]any) *unstructured.Unstructured 
 }
 
 func (u *user) patch(ctx context.Context, t target, metadata map[string]any) error {
+	_, err := u.patchAs(ctx, t, u.key(t), metadata)
+	return err
+}
+
+func (u *user) patchAs(ctx context.Context, t target, name string, metadata map[string]any) (*unstructured.Unstructured, error) {
 	client, _ := u.of(t)
 	patch, err := json.Marshal(map[string]any{"metadata": metadata})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return u.note(client.Patch(ctx, u.key(t), types.MergePatchType, patch, metav1.PatchOptions{}))
+	o, err := client.Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
+	return o, u.note(o, err)
 }
 
 func (u *user) remove(ctx context.Context, t target) error {
@@ -345,37 +366,25 @@ func published(o *unstructured.Unstructured) map[string]any {
 	return c.Object
 }
 
-func (u *user) createNamespace(ctx context.Context, name string) error {
+func (u *user) createNamespace(ctx context.Context, name string, selected bool) error {
 	o := &unstructured.Unstructured{Object: map[string]any{}}
 	o.SetAPIVersion("v1")
 	o.SetKind("Namespace")
 	o.SetName(u.home + name)
-	o.SetLabels(map[string]string{selectedLabel: "yes"})
-	return u.note(u.client.Resource(core(namespaces)).Create(ctx, o, metav1.CreateOptions{}))
-}
-
-func (u *user) define(ctx context.Context, resource string) error {
-	kind, scope := "Widget", "Namespaced"
-	if resource == planets {
-		kind, scope = "Planet", "Cluster"
+	labels := map[string]string{selectedLabel: "yes"}
+	if selected {
+		labels[teamLabel] = u.team()
 	}
-	schema := map[string]any{"openAPIV3Schema": map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}}
-	o := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
-		"group": group, "scope": scope,
-		"names":    map[string]any{"plural": resource, "singular": strings.TrimSuffix(resource, "s"), "kind": kind},
-		"versions": []any{map[string]any{"name": "v1", "served": true, "storage": true, "schema": schema}},
-	}}}
-	o.SetAPIVersion("apiextensions.k8s.io/v1")
-	o.SetKind("CustomResourceDefinition")
-	o.SetName(resource + "." + group)
-	_, err := u.client.Resource(definitions).Create(ctx, o, metav1.CreateOptions{})
-	return err
+	o.SetLabels(labels)
+	created, err := u.client.Resource(core(namespaces)).Create(ctx, o, metav1.CreateOptions{})
+	u.noteTeam(u.home+name, created, err)
+	return u.note(created, err)
 }
 
 // served is nil once objects of a custom resource can be created.
 func (u *user) served(ctx context.Context, name string) error {
 	t := target{resource: name, name: "none"}
-	if name == widgets {
+	if name != planets {
 		t.namespace = "a"
 	}
 	client, _ := u.of(t)
@@ -400,51 +409,59 @@ func (u *user) state(uid, version string) (state map[string]any, known bool) {
 	return state, json.Unmarshal(text, &state) == nil
 }
 
-// existing gives the UIDs of everything of the watched resources.
-func (u *user) existing(ctx context.Context) (map[string]bool, error) {
-	all := map[string]bool{}
-	for _, name := range []string{configMaps, namespaces, widgets, planets} {
-		list, err := u.client.Resource(resource(name)).List(ctx, metav1.ListOptions{})
-		if apierrors.IsNotFound(err) {
-			continue
-		}
-		if err != nil {
-			return nil, fmt.Errorf("list %s: %w", name, err)
-		}
-		for _, o := range list.Items {
-			all[string(o.GetUID())] = true
-		}
-	}
-	return all, nil
-}
-
 // leave deletes what is left of the user's objects, and takes the finalizers away.
 func (u *user) leave(ctx context.Context) error {
 	var all error
-	for _, name := range []string{configMaps, widgets, planets} {
-		list, err := u.client.Resource(resource(name)).List(ctx, metav1.ListOptions{})
+	for _, name := range slices.Concat([]string{configMaps}, customResources) {
+		items, err := u.list(ctx, name)
 		if err != nil {
-			if !apierrors.IsNotFound(err) {
-				all = errors.Join(all, err)
-			}
+			all = errors.Join(all, err)
 			continue
 		}
-		for _, o := range list.Items {
+		for _, o := range items {
 			if !strings.HasPrefix(o.GetNamespace()+o.GetName(), u.home) {
 				continue
 			}
-			t := target{name, strings.TrimPrefix(o.GetNamespace(), u.home), o.GetName()}
+			t := u.target(name, o)
 			if t.namespace == "" {
-				t.name = strings.TrimPrefix(t.name, u.home)
 				_ = u.remove(ctx, t)
 			}
-			if len(o.GetFinalizers()) == 0 {
-				continue
-			}
-			if err := u.do(ctx, op{do: release, target: t}); err != nil && !apierrors.IsNotFound(err) {
-				all = errors.Join(all, err)
+			all = errors.Join(all, u.releaseOne(ctx, t, o))
+		}
+	}
+	return all
+}
+
+// target is the inverse of key.
+func (u *user) target(resource string, o unstructured.Unstructured) target {
+	t := target{resource, strings.TrimPrefix(o.GetNamespace(), u.home), o.GetName()}
+	if t.namespace == "" {
+		t.name = strings.TrimPrefix(t.name, u.home)
+	}
+	return t
+}
+
+// releaseAll takes the finalizers of all objects of a namespace of the cluster away.
+func (u *user) releaseAll(ctx context.Context, home string) error {
+	var all error
+	for _, name := range slices.Concat([]string{configMaps}, customResources) {
+		items, err := u.list(ctx, name)
+		all = errors.Join(all, err)
+		for _, o := range items {
+			if o.GetNamespace() == home {
+				all = errors.Join(all, u.releaseOne(ctx, u.target(name, o), o))
 			}
 		}
 	}
 	return all
+}
+
+func (u *user) releaseOne(ctx context.Context, t target, o unstructured.Unstructured) error {
+	if len(o.GetFinalizers()) == 0 {
+		return nil
+	}
+	if err := u.do(ctx, op{do: release, target: t}); !apierrors.IsNotFound(err) {
+		return err
+	}
+	return nil
 }

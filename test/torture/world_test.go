@@ -13,6 +13,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/kuberelay/kuberelay/internal/config"
@@ -75,7 +76,11 @@ func newWorld(t testing.TB, s settings, more ...map[string]string) *world {
 	must(w.allow(t.Context()))
 	t.Cleanup(w.clean)
 	for _, name := range []string{"a", "b"} {
-		must(w.user.createNamespace(t.Context(), name))
+		must(w.user.createNamespace(t.Context(), name, true))
+	}
+	if s.byTeam {
+		w.user.crowd = s.crowd
+		must(w.user.assemble(t.Context()))
 	}
 	for _, name := range []string{widgets, planets} {
 		must(w.serve(t.Context(), name))
@@ -113,14 +118,26 @@ func (w *world) labels() string {
 	return selectedLabel + "=yes"
 }
 
+// teamSelector selects namespaces.
+func (w *world) teamSelector() string {
+	if !w.settings.byTeam {
+		return ""
+	}
+	return teamLabel + "=" + w.user.team()
+}
+
 func (w *world) variables() map[string]string {
 	s := w.settings
-	mode := "binary"
+	mode, deselect := "binary", "keep"
 	if s.structured {
 		mode = "structured"
 	}
+	if s.tells {
+		deselect = "publish"
+	}
 	return map[string]string{
 		"RESOURCES": strings.Join(w.resources(), ","), "NAMESPACES": strings.Join(w.homes(), ","), "LABEL_SELECTOR": w.labels(),
+		"NAMESPACE_SELECTOR": w.teamSelector(), "ON_DESELECT": deselect,
 		"SINK": string(s.sink), "CONTENT_MODE": mode, "WORKERS": fmt.Sprint(s.workers), "RESYNC_PERIOD": s.resync.String(),
 		"CHECKPOINT_REFRESH": s.refresh.String(), "DELETE_RETENTION": s.retention.String(),
 	}
@@ -135,7 +152,7 @@ var (
 	}
 	restRole = rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: "torture-rest"},
-		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{"*"}, Resources: []string{widgets, planets, "customresourcedefinitions"}, Verbs: []string{"get", "list", "watch"}}},
+		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{"*"}, Resources: append([]string{"customresourcedefinitions"}, customResources...), Verbs: []string{"get", "list", "watch"}}},
 	}
 )
 
@@ -171,6 +188,9 @@ func (w *world) clean() {
 	}
 	if err := w.user.leave(ctx); err != nil {
 		w.t.Logf("delete what is left: %v", err)
+	}
+	if err := w.user.forgetChanged(ctx); err != nil {
+		w.t.Error(err)
 	}
 }
 
@@ -210,10 +230,17 @@ const settle = 60 * time.Second
 
 // verify compares the bus with the cluster by the project's own oracle.
 func (w *world) verify(ctx context.Context, settle time.Duration) (problems []string, err error) {
+	var teams labels.Selector // none for all
+	if s := w.teamSelector(); s != "" {
+		if teams, err = labels.Parse(s); err != nil {
+			return nil, err
+		}
+	}
 	o := verify.Options{
 		Kube: w.cp.Config(),
 
 		Resources: w.resources(), UnlessNamed: config.UnlessNamed(), Namespaces: w.homes(), LabelSelector: w.labels(),
+		NamespaceSelector: teams, TellDeselected: w.settings.tells,
 		DeleteRetention: w.settings.retention, Settle: settle,
 	}
 	w.bus.verified(&o)
@@ -232,9 +259,13 @@ func (w *world) verify(ctx context.Context, settle time.Duration) (problems []st
 // stream has ever shown was in order and true, and no process has failed. What it
 // finds wrong is a [wrongError]; any other error means that it could not look.
 func (w *world) check(ctx context.Context, settle time.Duration) error {
-	var problems []string
-	if err := harness.Eventually(ctx, limit, "the bus can be compared with the cluster", func(ctx context.Context) (err error) {
-		problems, err = w.verify(ctx, settle) // a topic that was deleted may not be there again yet
+	problems, err := w.compareReplica(ctx, settle)
+	if err != nil {
+		return err
+	}
+	if err := harness.Eventually(ctx, limit, "the bus can be compared with the cluster", func(ctx context.Context) error {
+		found, err := w.verify(ctx, settle) // a topic that was deleted may not be there again yet
+		problems = append(problems, found...)
 		return err
 	}); err != nil {
 		return err
@@ -246,12 +277,12 @@ func (w *world) check(ctx context.Context, settle time.Duration) error {
 	if err != nil {
 		return err
 	}
-	existing, err := w.user.existing(ctx)
+	present, err := w.user.present(ctx)
 	if err != nil {
 		return err
 	}
 	w.published = len(all)
-	problems = append(problems, w.checkStream(all, missed, existing)...)
+	problems = append(problems, w.checkStream(all, missed, uids(present))...)
 	for n, nd := range w.nodes {
 		if _, failed := nd.state(); failed != nil {
 			problems = append(problems, fmt.Sprintf("forwarder %d: %v", n, failed))

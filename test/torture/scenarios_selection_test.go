@@ -1,0 +1,110 @@
+package torture
+
+import "context"
+
+// homeOf is the first namespace itself.
+var homeOf = target{resource: namespaces, name: "a"}
+
+// playTeamLeaves takes the label of a namespace away, and gives it back.
+func playTeamLeaves(s *script) {
+	one := at("one")
+	s.create("one", "two")
+	s.begin(0)
+	s.change(leaveTeam, homeOf)
+	s.onBus(one, 2)
+	s.idle(0)
+	s.change(joinTeam, homeOf)
+	if !s.planted {
+		s.onBus(one, 3)
+	}
+	s.idle(0)
+}
+
+// playTeamLeft takes the label of a namespace away while the forwarder is down.
+func playTeamLeft(s *script) {
+	s.create("one", "two")
+	s.begin(0)
+	s.kill(0)
+	s.change(leaveTeam, homeOf)
+	s.begin(0)
+	if !s.planted {
+		s.onBus(at("one"), 2)
+	}
+	s.idle(0)
+}
+
+// playTeamUnknown lets the forwarder read everything but the namespaces when it starts.
+func playTeamUnknown(s *script) {
+	s.create("one", "two")
+	s.begin(0)
+	s.kill(0)
+	s.allowOnlyOf([]string{configMaps}, "get", "list", "watch")
+	s.do(act{do: start})
+	if s.planted {
+		s.onBus(at("one"), 2)
+	} else {
+		s.either("namespaces cannot be watched")
+	}
+	s.do(act{do: grant})
+	s.idle(0)
+}
+
+// playServe has planets served in another version, then only in that, and then only in
+// the first, with a change in each.
+func playServe(s *script) {
+	mars, definition := target{resource: planets, name: "mars"}, target{resource: planets}
+	s.change(put, mars)
+	s.begin(0)
+	for n, how := range []opVerb{serveBoth, serveNew, serveOld} {
+		s.change(how, definition)
+		if how != serveNew { // what it prefers is served still
+			s.logged(0, 2+n/2, `"informer synced","resource":"planets`)
+		}
+		s.until("planets are served", func(ctx context.Context) error { return s.user.served(ctx, planets) })
+		s.change(put, mars)
+		s.idle(0)
+	}
+}
+
+// playHomeless changes objects without a namespace while the forwarder is down.
+func playHomeless(s *script) {
+	mars, venus := target{resource: planets, name: "mars"}, target{resource: planets, name: "venus"}
+	s.change(put, mars)
+	s.change(put, venus)
+	s.begin(0)
+	s.kill(0)
+	s.change(recreate, mars)
+	s.change(remove, venus)
+	s.begin(0)
+}
+
+// playTeamUnanswered gives a namespace its label back while the bus takes nothing, and
+// takes it away again before the next try.
+func playTeamUnanswered(s *script) {
+	s.create("one")
+	s.begin(0)
+	s.change(leaveTeam, homeOf)
+	s.onBus(at("one"), 2)
+	s.idle(0)
+	s.do(act{do: busFull})
+	s.change(joinTeam, homeOf)
+	s.logged(0, 1, failing)
+	s.change(leaveTeam, homeOf)
+	s.logged(0, 3, "namespace selected, or no longer")
+	s.do(act{do: busRoom})
+	s.idle(0)
+}
+
+// playNeverTaken creates an object while the bus takes nothing, and deletes it before the
+// next try.
+func playNeverTaken(s *script) {
+	s.create("other", "later")
+	s.begin(0)
+	s.do(act{do: busFull})
+	s.create("one")
+	s.logged(0, 1, failing)
+	s.change(remove, at("one"))
+	s.logged(0, 2, `"name":"one"`)
+	s.do(act{do: busRoom})
+	s.idle(0)
+}
