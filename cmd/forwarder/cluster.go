@@ -31,6 +31,7 @@ type cluster struct {
 	reads     dynamic.Interface // for single objects
 	discovery discovery.DiscoveryInterface
 	access    authorization.SelfSubjectAccessReviewInterface
+	rules     authorization.SelfSubjectRulesReviewInterface
 	refusals  int // how often the API server refused to say whether it is ready
 }
 
@@ -63,7 +64,7 @@ func connectCluster(ctx context.Context, cfg config.Config, log *slog.Logger, pr
 	if err != nil {
 		return nil, &usageError{fmt.Errorf("find the cluster: %w", err)}
 	}
-	c.access = reviews.SelfSubjectAccessReviews()
+	c.access, c.rules = reviews.SelfSubjectAccessReviews(), reviews.SelfSubjectRulesReviews()
 	err = c.awaitAPIServer(ctx, rc.Host, log, progress)
 	return c, err
 }

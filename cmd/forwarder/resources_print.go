@@ -126,6 +126,7 @@ func writeNotes(b *bytes.Buffer, x informers.Explanation) {
 		note("namespaces: %s", strings.TrimSuffix(fmt.Sprintf("%d selected: %s", len(n.Selected), some(n.Selected)), ": "))
 		note("namespaces that are named and do not exist: %s", some(n.NotFound))
 	}
+	note("watched besides, as far as these objects refer to them: what is at %s", strings.Join(x.Follow, ", "))
 	note("only objects whose labels match: %s", x.LabelSelector)
 	note("only objects whose fields match: %s", x.FieldSelector)
 	for _, g := range x.FailingGroups {

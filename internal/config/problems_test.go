@@ -76,6 +76,7 @@ func TestProblems(t *testing.T) {
 		{[]string{"KUBERELAY_EXCLUDE_NAMESPACES=b,a", "KUBERELAY_NAMESPACES=a,b"}, `="b,a": it excludes all of KUBERELAY_NAMESPACES; leave out what is not to be excluded`},
 		{[]string{"KUBERELAY_NAMESPACE_SELECTOR=team in a"}, `="team in a": not a label selector: unable to parse requirement: found 'a' expected: '('; write it as team=a,tier!=test or team in (a,b)`},
 		{[]string{"KUBERELAY_FOLLOW=ownerReferences,spec..ref"}, `="ownerReferences,spec..ref": "spec..ref": not a path of fields; write names with dots between them, such as spec.infrastructureRef, and a resource with a colon before it if need be`},
+		{[]string{"KUBERELAY_FOLLOW=ownerReference"}, `="ownerReference": no object has such a field; write ownerReferences`},
 		{[]string{"KUBERELAY_FOLLOW=.spec.ref"}, `=".spec.ref": not a path of fields; write names with dots between them, such as spec.infrastructureRef, and a resource with a colon before it if need be`},
 		{[]string{"KUBERELAY_ON_DESELECT=drop"}, `="drop": use keep or publish`},
 		{[]string{"KUBERELAY_LABEL_SELECTOR=app in web"}, `="app in web": not a label selector: unable to parse requirement: found 'web' expected: '('; write it as app=web,tier!=test or app in (web,api)`},

@@ -53,6 +53,9 @@ func (w *Watch) validate(p *problems) {
 	}
 	w.validateNamespaces(p)
 	for _, path := range w.Follow {
+		if field := path[strings.LastIndexByte(path, ':')+1:]; strings.EqualFold(strings.TrimSuffix(field, "s"), "ownerReference") && field != "ownerReferences" {
+			p.addItem("KUBERELAY_FOLLOW", w.Follow, path, errors.New("no object has such a field; write ownerReferences"))
+		}
 		if !referencePath.MatchString(path) {
 			p.addItem("KUBERELAY_FOLLOW", w.Follow, path, errors.New("not a path of fields; "+
 				"write names with dots between them, such as spec.infrastructureRef, and a resource with a colon before it if need be"))

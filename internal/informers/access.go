@@ -31,8 +31,16 @@ func (s *Set) denied(ctx context.Context, r event.Resource, namespace string) er
 	if s.config.Access == nil || s.mayAll(ctx) {
 		return nil
 	}
+	rules := s.rulesIn(ctx, namespace)
 	for _, verb := range neededVerbs {
-		allowed, why, err := s.review(ctx, verb, r.Group, r.Resource, namespace)
+		var allowed bool
+		var why string
+		var err error
+		if rules != nil {
+			allowed = permits(rules, verb, r)
+		} else {
+			allowed, why, err = s.review(ctx, verb, r.Group, r.Resource, namespace)
+		}
 		if err == nil && !allowed {
 			where := "in all namespaces"
 			switch {

@@ -128,3 +128,77 @@ func TestAskedFirst(t *testing.T) {
 	r.again(t)
 	r.awaitView(t, "what was forbidden", objects.key("one"), one)
 }
+
+// TestRulesOfANamespace: one question about a namespace answers for all resources.
+func TestRulesOfANamespace(t *testing.T) {
+	cp := cluster.ControlPlane(t)
+	namespace := controlplanetest.Namespace(t, cp)
+	allowIn(t, cp, namespace, "podtemplates")
+	client, err := authorization.NewForConfig(cp.ConfigFor("reader"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := 0
+	s := &Set{config: Config{
+		Access: answers(func(a authorizationv1.ResourceAttributes) (bool, error) {
+			if a.Resource != "*" {
+				t.Errorf("asked about %s", a.Resource)
+			}
+			return false, nil
+		}),
+		Rules: countedRules{client.SelfSubjectRulesReviews(), &asked}, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+	}}
+	templates := event.Resource{Version: "v1", Resource: "podtemplates", Namespaced: true}
+	poll(t, "it is allowed", func() error {
+		clear(s.rules.answers)
+		return s.denied(t.Context(), templates, namespace)
+	})
+	asked = 0
+	for _, other := range []string{"pods", "secrets", "services"} {
+		if err := s.denied(t.Context(), event.Resource{Version: "v1", Resource: other, Namespaced: true}, namespace); !apierrors.IsForbidden(err) {
+			t.Errorf("%s: got %v, want forbidden", other, err)
+		}
+	}
+	if asked != 0 {
+		t.Errorf("asked %d times more", asked)
+	}
+	if err := s.denied(t.Context(), templates, "default"); !apierrors.IsForbidden(err) {
+		t.Errorf("in another namespace: got %v, want forbidden", err)
+	}
+}
+
+type countedRules struct {
+	Rules
+	asked *int
+}
+
+func (c countedRules) Create(ctx context.Context, review *authorizationv1.SelfSubjectRulesReview, o metav1.CreateOptions) (*authorizationv1.SelfSubjectRulesReview, error) {
+	*c.asked++
+	return c.Rules.Create(ctx, review, o)
+}
+
+func TestPermits(t *testing.T) {
+	deployments := event.Resource{Group: "apps", Version: "v1", Resource: "deployments", Namespaced: true}
+	rule := func(verbs, groups, resources, names string) authorizationv1.ResourceRule {
+		return authorizationv1.ResourceRule{
+			Verbs: strings.Fields(verbs), APIGroups: strings.Fields(groups), Resources: strings.Fields(resources), ResourceNames: strings.Fields(names),
+		}
+	}
+	for name, c := range map[string]struct {
+		rules []authorizationv1.ResourceRule
+		want  bool
+	}{
+		"none":             {nil, false},
+		"this":             {[]authorizationv1.ResourceRule{rule("get list", "apps", "deployments", "")}, true},
+		"everything":       {[]authorizationv1.ResourceRule{rule("*", "*", "*", "")}, true},
+		"another verb":     {[]authorizationv1.ResourceRule{rule("watch", "apps", "deployments", "")}, false},
+		"another group":    {[]authorizationv1.ResourceRule{rule("list", "extensions", "deployments", "")}, false},
+		"another":          {[]authorizationv1.ResourceRule{rule("list", "apps", "replicasets", "")}, false},
+		"only one by name": {[]authorizationv1.ResourceRule{rule("list", "apps", "deployments", "web")}, false},
+		"the second":       {[]authorizationv1.ResourceRule{rule("list", "", "pods", ""), rule("list", "apps", "*", "")}, true},
+	} {
+		if got := permits(c.rules, "list", deployments); got != c.want {
+			t.Errorf("%s: got %v, want %v", name, got, c.want)
+		}
+	}
+}

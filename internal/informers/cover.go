@@ -72,6 +72,14 @@ func (s *Set) align(ctx context.Context, w *watched, running *sync.WaitGroup) ti
 	if ctx.Err() != nil {
 		return askAgain
 	}
+	for namespace := range denied {
+		// A watch that works goes on, whatever is answered now: if it may not, it will
+		// end.
+		if w.has(namespace) {
+			names = append(names, namespace)
+			delete(denied, namespace)
+		}
+	}
 	var surplus []*informer
 	missing := map[string]bool{}
 	for _, name := range names {
@@ -101,11 +109,15 @@ func (s *Set) align(ctx context.Context, w *watched, running *sync.WaitGroup) ti
 	for _, i := range surplus {
 		s.drop(w, i)
 	}
+	first := !w.hasAligned()
 	if s.deny(w, denied) && s.follow.owners {
 		s.EnqueueAll() // some may wait for owners that cannot be read
 	}
+	if first && len(names) == 0 {
+		s.config.Compare(w.groupResource()) // no informer will ask for it
+	}
 	w.advanced()
-	if len(denied) > 0 {
+	if len(denied) > 0 || w.forbidden() {
 		return askAgain
 	}
 	return time.Duration(1<<63 - 1)
@@ -125,12 +137,12 @@ func (s *Set) scopes(ctx context.Context, w *watched) (names []string, denied ma
 	switch {
 	case known && !s.namespaces.nearlyAll() && len(list) <= w.few(s.few):
 		return s.permitted(ctx, w.resource, list)
+	case w.watchesAll():
+		return everywhere, nil // and it works, whatever would be answered now
 	case !known || s.denied(ctx, w.resource, "") == nil:
 		return s.permitted(ctx, w.resource, everywhere)
-	case len(list) <= 2*s.few:
-		return s.permitted(ctx, w.resource, list)
 	}
-	return list, nil // too many to ask for each: those that we may not read will say so
+	return s.permitted(ctx, w.resource, list)
 }
 
 // few is the number of namespaces up to which each is watched by itself, given what it is
@@ -166,7 +178,8 @@ func (s *Set) deny(w *watched, denied map[string]error) (news bool) {
 	now := s.config.Now()
 	w.mu.Lock()
 	before := w.denied
-	w.denied, w.aligned = map[string]denial{}, true
+	// Namespaces that are not known yet will be: nothing is decided before.
+	w.denied, w.aligned = map[string]denial{}, w.aligned || s.namespaces.ready() == nil || !w.resource.Namespaced
 	for namespace, err := range denied {
 		d := denial{err, now}
 		if old, ok := before[namespace]; ok {
@@ -180,6 +193,11 @@ func (s *Set) deny(w *watched, denied map[string]error) (news bool) {
 		news = news || !known
 		if !known && !errors.Is(denied[namespace], errNotListed) {
 			s.log.Warn("resource is not watched; it will be asked again whether it may be", "resource", w.groupResource().String(), "namespace", namespace, "err", denied[namespace])
+		}
+	}
+	for namespace := range before {
+		if _, still := denied[namespace]; !still && !errors.Is(before[namespace].err, errNotListed) {
+			s.log.Info("resource may be watched now", "resource", w.groupResource().String(), "namespace", namespace)
 		}
 	}
 	return news
@@ -200,8 +218,8 @@ func (s *Set) run(ctx context.Context, w *watched, i *informer, running *sync.Wa
 		if i.waitSynced(ctx) {
 			i.noteSynced(s.config.Now())
 			w.advanced()
-			s.referAll(w)
-			s.dependents(w)
+			s.referAll(w, i)
+			s.dependents(i)
 			// Each for itself: one namespace may be forbidden for ever.
 			s.config.Compare(w.groupResource())
 		}
@@ -216,7 +234,9 @@ func (s *Set) drop(w *watched, i *informer) {
 	now := s.config.Now()
 	for _, name := range i.shared.GetStore().ListKeys() {
 		k := i.key(name)
-		s.refer(k)
+		if !s.selects(k) {
+			s.refer(k)
+		}
 		o := i.get(k)
 		if o == nil || s.selects(k) || !s.namespaces.exists(k.Namespace) || !s.tells(k) {
 			continue // of a namespace that is gone the comparison says what is deleted

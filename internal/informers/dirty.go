@@ -57,9 +57,11 @@ func (d *dirty) bury(key event.Key, t event.Tombstone) {
 		if old.UID != t.UID {
 			return false
 		}
+		deselected := t.Deselected && old.Deselected // what is gone is gone, however that was found
 		if t.Object == nil {
 			t = old
 		}
+		t.Deselected = deselected
 		return true
 	})
 	m.tombstones = append(m.tombstones, t)

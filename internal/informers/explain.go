@@ -50,7 +50,7 @@ func Explain(ctx context.Context, c Config, q Question) (Explanation, error) {
 	}
 	x := Explanation{
 		Unmatched: orEmpty(e.resolution.Unmatched), UnmatchedExclude: orEmpty(e.resolution.UnmatchedExclude),
-		LabelSelector: c.LabelSelector, FieldSelector: c.FieldSelector,
+		Follow: c.Follow, LabelSelector: c.LabelSelector, FieldSelector: c.FieldSelector,
 		Resources: []Explained{}, NotServed: []NotServed{}, FailingGroups: []FailingGroup{}, Warnings: []string{},
 	}
 	for _, group := range sortedKeys(e.catalogue.failed) {
@@ -191,8 +191,6 @@ func (e *explainer) explain(ctx context.Context, x *Explained) {
 	case len(everywhere) == 0:
 		x.Reason, x.Detail = NoNamespaces, "no namespace is selected at present"
 		return
-	case len(everywhere) > 2*e.set.few:
-		x.ScopeDetail += "; too many to ask for each whether it may be read"
 	default:
 		slices.Sort(everywhere)
 		e.refusals(ctx, x, everywhere)

@@ -151,7 +151,6 @@ func TestExplainScope(t *testing.T) {
 		"a list, in part":           {nil, NamespaceSelection{Include: []string{"a", "b", "c"}}, in("a"), "pods=partly:forbidden namespaces [a]", "forbidden: list, watch, get in the namespaces b, c", ""},
 		"a list, one too many":      {nil, NamespaceSelection{Include: names(11)}, anything, "pods=yes all_namespaces []", "", "as 11 are selected and only up to 10 are watched one by one"},
 		"a longer list, in part":    {nil, NamespaceSelection{Include: append(names(10), "a")}, in("a"), "pods=partly:forbidden namespaces [a]", "forbidden: list, watch, get in the namespaces n00:x, n01", "as all together may not be watched"},
-		"a list too long to ask":    {nil, NamespaceSelection{Include: append(names(20), "a")}, in("a"), "pods=yes namespaces [a n00", "", "too many to ask"},
 		"by labels":                 {[]string{"a:x", "b:y", "c:x"}, NamespaceSelection{Selector: team}, anything, "pods=yes namespaces [a c]", "", "one by one"},
 		"by labels, none now":       {[]string{"b:y"}, NamespaceSelection{Selector: team}, anything, "pods=no:no_namespaces namespaces []", "no namespace is selected at present", ""},
 		"by labels, but some":       {[]string{"a:x", "c:x"}, NamespaceSelection{Selector: team, Exclude: []string{"a"}}, anything, "pods=yes namespaces [c]", "", ""},

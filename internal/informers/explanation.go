@@ -23,6 +23,10 @@ type Explanation struct {
 
 	Namespaces ExplainedNamespaces `json:"namespaces"`
 
+	// Follow are the fields that refer to objects which are watched besides. Which those
+	// are depends on the objects.
+	Follow []string `json:"follow,omitempty"`
+
 	// The selectors that leave out objects of whatever is watched.
 	LabelSelector string `json:"labelSelector,omitempty"`
 	FieldSelector string `json:"fieldSelector,omitempty"`

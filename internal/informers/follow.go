@@ -211,40 +211,75 @@ func (s *Set) refer(k event.Key) {
 	defer s.follow.working.Unlock()
 	for due := []event.Key{k}; len(due) > 0; {
 		k, due = due[0], due[1:]
-		var targets []target
-		if w := s.watchedFor(k.GroupResource()); w != nil && s.selects(k) {
-			if i := w.informer(k); i != nil {
-				if o := i.get(k); o != nil {
-					targets = s.follow.targets(k, o.References)
-				}
-			}
-		}
-		for _, t := range s.follow.set(k, targets) {
-			r, ok := s.follow.resource(t.kind)
-			if !ok {
-				continue
-			}
-			next := r.Key(t.namespace, t.name)
-			if w := s.watchedFor(next.GroupResource()); w != nil && w.followed {
-				s.config.Enqueue(next)
-				due = append(due, next)
-			}
+		targets, known := s.targetsOf(k)
+		if known {
+			due = append(due, s.turn(k, targets)...)
 		}
 	}
 }
 
-// referAll does so for all that a resource refers to, once it has synced.
-func (s *Set) referAll(w *watched) {
+// targetsOf gives what an object refers to. It is false where that cannot be told: nothing
+// watches it at present, or what does has not synced. What it has referred to counts then.
+func (s *Set) targetsOf(k event.Key) (targets []target, known bool) {
+	w := s.watchedFor(k.GroupResource())
+	if w == nil {
+		return nil, false
+	}
+	if !s.selects(k) {
+		return nil, true
+	}
+	i := w.informer(k)
+	if i == nil {
+		return nil, false
+	}
+	if o := i.get(k); o != nil {
+		return s.follow.targets(k, o.References), true
+	}
+	return nil, i.synced()
+}
+
+// turn notes what an object refers to, enqueues what is selected by that now, or no longer,
+// and gives it.
+func (s *Set) turn(k event.Key, targets []target) (turned []event.Key) {
+	for _, t := range s.follow.set(k, targets) {
+		r, ok := s.follow.resource(t.kind)
+		if !ok {
+			continue
+		}
+		next := r.Key(t.namespace, t.name)
+		if w := s.watchedFor(next.GroupResource()); w != nil && w.followed {
+			s.config.Enqueue(next)
+			turned = append(turned, next)
+		}
+	}
+	return turned
+}
+
+// referNothing is for the objects of a resource that is certainly gone, or certainly not
+// selected.
+func (s *Set) referNothing(gr schema.GroupResource) {
+	for _, k := range s.follow.sources(gr) {
+		s.follow.working.Lock()
+		turned := s.turn(k, nil)
+		s.follow.working.Unlock()
+		for _, next := range turned {
+			s.refer(next)
+		}
+	}
+}
+
+// referAll finds out what all objects of an informer refer to, once it has synced.
+func (s *Set) referAll(w *watched, i *informer) {
 	if !s.follow.on() {
 		return
 	}
-	for _, i := range w.all() {
-		for _, name := range i.shared.GetStore().ListKeys() {
-			s.refer(i.key(name))
-		}
+	for _, name := range i.shared.GetStore().ListKeys() {
+		s.refer(i.key(name))
 	}
 	for _, k := range s.follow.sources(w.groupResource()) {
-		s.refer(k) // what is gone refers to nothing
+		if i.namespace == "" || i.namespace == k.Namespace {
+			s.refer(k) // what is gone refers to nothing
+		}
 	}
 	s.completeFollowing()
 }
@@ -266,13 +301,16 @@ func (s *Set) completeFollowing() {
 		}
 		s.config.Compare(w.groupResource())
 	})
+	s.config.Discovered() // what nothing refers to any more may be of resources that nothing watches
 }
 
 // followingCompletes tells whether it is complete and was not before.
 func (s *Set) followingCompletes() bool {
 	s.follow.working.Lock()
 	defer s.follow.working.Unlock()
-	complete := s.lastAnswer() != nil
+	a := s.lastAnswer()
+	// A group that fails may have what refers to others.
+	complete := a != nil && len(a.catalogue.failed) == 0
 	s.eachWatched(func(w *watched) { complete = complete && w.listed() })
 	for _, r := range s.follow.resources() {
 		complete = complete && s.watchedFor(r.GroupResource()) != nil

@@ -229,5 +229,46 @@ func TestReferencesEndWithTheirResource(t *testing.T) {
 		return nil
 	})
 	undefine(t, cp, group)
+	poll(t, "it is certain", func() error {
+		if r.watches(widgets.GroupResource()) {
+			return fmt.Errorf("it is watched")
+		}
+		_, err := r.reconcile(t, widgets.GroupResource())
+		if err == nil && len(r.follow.sources(widgets.GroupResource())) > 0 {
+			return fmt.Errorf("it refers to something still")
+		}
+		return err
+	})
 	r.awaitView(t, "nothing refers to it any more", objects.key("c"), nil, c)
+}
+
+// TestFollowWhileAGroupFails: what a group whose discovery fails may refer to is not
+// deselected.
+func TestFollowWhileAGroupFails(t *testing.T) {
+	cp := cluster.ControlPlane(t)
+	namespace := controlplanetest.Namespace(t, cp)
+	client, _ := clients(t, cp.Config())
+	accounts := configMaps
+	accounts.Resource = "serviceaccounts"
+	one := owned(t, client, accounts, namespace, `{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"one"}}`)
+	two := owned(t, client, accounts, namespace, `{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"two"}}`)
+	owned(t, client, configMaps, namespace, `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}`, two)
+	apiService(t, cp, "away.example.com", "v1")
+	r := start(t, cp.Config(), Config{
+		Selection: Selection{Include: []string{"configmaps", "things.away.example.com"}}, Namespaces: NamespaceSelection{Include: []string{namespace}},
+		Follow: []string{ownerReferences},
+	})
+	key := event.Key{Resource: "serviceaccounts", Namespace: namespace, Name: "one"}
+	r.acknowledge(key, ackedOf(one))
+	r.awaitView(t, "what is referred to", event.Key{Resource: "serviceaccounts", Namespace: namespace, Name: "two"}, two)
+	poll(t, "ready", r.Ready)
+	if len(r.DiscoveryFailing()) == 0 {
+		t.Fatal("the API server shows the group")
+	}
+	if got, err := r.reconcile(t, accounts.GroupResource()); got != (Comparison{Waiting: 1}) || err != nil {
+		t.Errorf("got %+v, %v; want no conclusion", got, err)
+	}
+	if r.hasBeenBuried(key) {
+		t.Error("it was deselected")
+	}
 }

@@ -27,7 +27,9 @@ func (s *Set) reconcileGone(ctx context.Context, gr schema.GroupResource, acked 
 	}
 	if len(live) == 0 {
 		s.metrics.forget(gr.String())
-		return c, nil
+		if len(s.follow.sources(gr)) == 0 {
+			return c, nil
+		}
 	}
 	gone, err := s.resourceGone(ctx, gr)
 	if err != nil {
@@ -36,6 +38,9 @@ func (s *Set) reconcileGone(ctx context.Context, gr schema.GroupResource, acked 
 	if !gone {
 		s.leaveResource(gr, live, &c)
 		return c, nil
+	}
+	if s.watchedFor(gr) == nil {
+		s.referNothing(gr)
 	}
 	for k, a := range live {
 		if s.watchedFor(gr) != nil {
@@ -55,6 +60,9 @@ func (s *Set) leaveResource(gr schema.GroupResource, live map[event.Key]event.Ac
 	switch {
 	case a.catalogue.gone(gr):
 		c.Waiting = len(live) // it has come back since what is selected was found out
+		return
+	case s.follow.on() && !s.follow.complete.Load():
+		c.Waiting = len(live) // something that has not been listed yet may refer to it
 		return
 	case !s.config.TellDeselected || len(a.catalogue.failed) > 0:
 		c.OutOfScope = len(live)

@@ -94,6 +94,15 @@ func (i *informer) waitSynced(ctx context.Context) bool {
 	}
 }
 
+// showsUID tells whether an object is in the indexer, of an informer that has synced.
+func (i *informer) showsUID(k event.Key, uid string) bool {
+	if i == nil || !i.synced() {
+		return false
+	}
+	o := i.get(k)
+	return o != nil && string(o.UID) == uid
+}
+
 // shows tells whether what the informer shows is at least as late as a version.
 func (i *informer) shows(version string) bool {
 	order, err := resourceversion.CompareResourceVersion(i.shared.LastSyncResourceVersion(), version)

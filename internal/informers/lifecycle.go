@@ -112,7 +112,9 @@ func (s *Set) noteStopped(before map[schema.GroupResource]event.Resource, a *ans
 			why = notSelected
 		}
 		s.metrics.stops.WithLabelValues(why).Inc()
-		if !watched {
+		if watched {
+			s.log.Info("resource is watched anew", "resource", gr.String(), "reason", why, "from", r.Version, "to", current.Version)
+		} else {
 			s.stopped.note(Status{Resource: r, State: Stopped, Reason: why, Since: s.config.Now()})
 			s.log.Info("resource is not watched any more", "resource", gr.String(), "reason", why)
 		}

@@ -147,10 +147,13 @@ func (n *namespaces) ready() error {
 	return errNotListed
 }
 
-func (n *namespaces) fail(err error) {
+// fail tells whether the reason is another than before.
+func (n *namespaces) fail(err error) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	changed := reason(n.failing) != reason(err)
 	n.failing = err
+	return changed
 }
 
 // put notes a namespace, and tells whether what is selected has changed.
@@ -185,8 +188,9 @@ func (s *Set) watchNamespaces(ctx context.Context) *sync.WaitGroup {
 	_ = shared.SetTransform(labelsOnly)
 	_ = shared.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
 		if !isExpected(err) {
-			n.fail(err)
-			s.log.Warn("namespaces cannot be watched; will be tried again", "err", err)
+			if n.fail(err) {
+				s.log.Warn("namespaces cannot be watched; will be tried again", "err", err)
+			}
 		}
 	})
 	registration, _ := shared.AddEventHandler(cache.ResourceEventHandlerFuncs{
@@ -208,6 +212,9 @@ func (s *Set) watchNamespaces(ctx context.Context) *sync.WaitGroup {
 		case <-registration.HasSyncedChecker().Done():
 			n.fail(nil)
 			close(n.synced)
+			if names, _ := n.list(); len(names) == 0 && n.selector != nil {
+				s.log.Warn("no namespace is selected: none has these labels", "selector", n.selector.String())
+			}
 			s.eachWatched((*watched).lookAgain)
 		}
 	})

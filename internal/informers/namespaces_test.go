@@ -169,7 +169,7 @@ func TestNamespacesThatChangedWhileDown(t *testing.T) {
 	}{
 		"by labels":                         {NamespaceSelection{Selector: selector(t, "team="+team)}, false, Comparison{Deselected: 1, Deleted: 1}},
 		"by configuration":                  {NamespaceSelection{Include: []string{in}}, false, Comparison{OutOfScope: 2}},
-		"by configuration, and it is told":  {NamespaceSelection{Include: []string{in}}, true, Comparison{Deselected: 2}},
+		"by configuration, and it is told":  {NamespaceSelection{Include: []string{in}}, true, Comparison{Deselected: 1, Deleted: 1}},
 		"all but some":                      {NamespaceSelection{Exclude: []string{out}}, false, Comparison{OutOfScope: 1, Deleted: 1}},
 		"all but some, and it is told":      {NamespaceSelection{Exclude: []string{out}}, true, Comparison{Deselected: 1, Deleted: 1}},
 		"labels that match, a list not":     {NamespaceSelection{Selector: selector(t, "team="+team), Include: []string{out}}, false, Comparison{Deselected: 1, Deleted: 1}},
@@ -194,6 +194,42 @@ func TestNamespacesThatChangedWhileDown(t *testing.T) {
 			if want := c.want.Deselected > 0; buried != want {
 				t.Errorf("the bus will be told: %v, want %v", buried, want)
 			}
+		})
+	}
+}
+
+// TestDeletedAndThenUnselected: what was deleted while nobody looked is deleted, although its
+// namespace is not selected any more.
+func TestDeletedAndThenUnselected(t *testing.T) {
+	for name, few := range map[string]int{"one by one": fewNamespaces, "all at once": 0} {
+		t.Run(name, func(t *testing.T) {
+			cp := cluster.ControlPlane(t)
+			in, out := controlplanetest.Namespace(t, cp), controlplanetest.Namespace(t, cp)
+			label(t, cp, in, "t"+in)
+			objects := newObjects(t, cp, configMaps, "ConfigMap", out)
+			there := objects.create("there", nil)
+			replaced := objects.create("replaced", nil)
+			r := newRunning(t, cp.Config(), Config{
+				Selection: Selection{Include: []string{"configmaps"}}, Namespaces: NamespaceSelection{Selector: selector(t, "team=t"+in)},
+			})
+			r.few = few
+			r.run(t)
+			r.acknowledge(objects.key("there"), ackedOf(there))
+			r.acknowledge(objects.key("replaced"), live("former", "1"))
+			r.acknowledge(objects.key("gone"), live("G", "1"))
+			poll(t, "compared", func() error {
+				got, err := r.reconcile(t, configMaps.GroupResource())
+				if got != (Comparison{Deselected: 1, Deleted: 2}) || err != nil {
+					return fmt.Errorf("%+v, %w", got, err)
+				}
+				return nil
+			})
+			for k, deselected := range map[event.Key]bool{objects.key("there"): true, objects.key("gone"): false} {
+				if v := r.Lookup(k); len(v.Tombstones) != 1 || v.Tombstones[0].Deselected != deselected {
+					t.Errorf("%s: got %+v", k, v.Tombstones)
+				}
+			}
+			_ = replaced
 		})
 	}
 }
@@ -234,7 +270,7 @@ func TestManyNamespacesAreOneWatch(t *testing.T) {
 		}
 		clear(w.informers)
 		for _, name := range names {
-			w.informers[name] = &informer{}
+			w.informers[name] = &informer{registration: syncedRegistration{}}
 		}
 	}
 }

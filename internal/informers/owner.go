@@ -89,17 +89,15 @@ func (s *Set) describeOwners(k event.Key, v *event.View) {
 	}
 }
 
-// dependents enqueues the objects that may have waited for what a resource has listed now:
+// dependents enqueues the objects that may have waited for what an informer has listed now:
 // those that it owns, and those that these own.
-func (s *Set) dependents(w *watched) {
+func (s *Set) dependents(i *informer) {
 	if !s.follow.owners {
 		return
 	}
 	var due []string // UIDs
-	for _, i := range w.all() {
-		for _, o := range i.shared.GetStore().List() {
-			due = append(due, string(o.(*event.Object).UID))
-		}
+	for _, o := range i.shared.GetStore().List() {
+		due = append(due, string(o.(*event.Object).UID))
 	}
 	for seen := map[string]bool{}; len(due) > 0; {
 		uid := due[len(due)-1]

@@ -65,6 +65,7 @@ func (s *Set) compare(ctx context.Context, gr schema.GroupResource, acked iter.S
 	epoch := s.Epoch()
 	namespaces := s.namespaces.ready() // nil if it is known which are selected
 	var doubtful []doubt
+	leaving := map[string][]pair{}
 	orphans := map[string][]pair{} // objects of namespaces that seem to be gone
 	for k, a := range acked {
 		if a.UID == "" {
@@ -90,8 +91,10 @@ func (s *Set) compare(ctx context.Context, gr schema.GroupResource, acked iter.S
 			orphans[k.Namespace] = append(orphans[k.Namespace], pair{k, a})
 		case !s.selects(k) && a.Live() && w.followed && !s.follow.complete.Load():
 			c.Waiting++ // who refers to it may not have been seen
-		case !s.selects(k) && a.Live():
+		case !s.selects(k) && a.Live() && (!s.tells(k) || i.showsUID(k, a.UID)):
 			s.leave(k, a, &c)
+		case !s.selects(k) && a.Live():
+			leaving[k.Namespace] = append(leaving[k.Namespace], pair{k, a}) // or gone
 		case i == nil && a.Live():
 			c.Waiting++ // it is being started, or we may not
 		case i == nil, !s.selects(k):
@@ -111,46 +114,10 @@ func (s *Set) compare(ctx context.Context, gr schema.GroupResource, acked iter.S
 	if err == nil {
 		err = s.settleOrphans(ctx, orphans, &c)
 	}
+	if err == nil {
+		err = s.settleLeaving(ctx, w.resource, leaving, &c)
+	}
 	return c, err
-}
-
-// leave deals with what the bus shows as existing and is not selected.
-func (s *Set) leave(k event.Key, a event.Acked, c *Comparison) {
-	if !s.tells(k) || failpoint.Bug("forget-deselected") {
-		c.OutOfScope++
-		return
-	}
-	c.Deselected++
-	s.dirty.bury(k, event.Tombstone{UID: a.UID, Deselected: true, Observed: s.config.Now(), Cause: event.CauseReconcile})
-	s.config.Enqueue(k)
-}
-
-type pair struct {
-	key   event.Key
-	acked event.Acked
-}
-
-// settleOrphans asks for each namespace that the watch does not show: the API server
-// removes one only when nothing is left in it, and nothing can be read in it then by who
-// had his rights from it.
-func (s *Set) settleOrphans(ctx context.Context, orphans map[string][]pair, c *Comparison) error {
-	for _, namespace := range sortedKeys(orphans) {
-		readCtx, cancel := context.WithTimeout(ctx, readTimeout)
-		_, err := s.reads().Resource(namespaceResource).Get(readCtx, namespace, metav1.GetOptions{})
-		cancel()
-		switch {
-		case apierrors.IsNotFound(err) && isOfObject(err):
-			for _, p := range orphans[namespace] {
-				c.Deleted++
-				s.inferDelete(p.key, p.acked)
-			}
-		case err != nil:
-			return fmt.Errorf("confirm that namespace %s is gone: %w", namespace, err)
-		default:
-			c.Waiting += len(orphans[namespace]) // the watch will bring it
-		}
-	}
-	return nil
 }
 
 // differs tells whether what an informer shows cannot follow from what the bus

@@ -18,11 +18,6 @@ func (s *Set) apply(ctx context.Context, a *answer) {
 	gone, stale, starting := s.replan(a)
 	s.stop(gone)
 	s.stop(stale)
-	for _, w := range gone { // what is started again, in another version, refers to the same
-		for _, k := range s.follow.sources(w.groupResource()) {
-			s.refer(k)
-		}
-	}
 	for _, p := range starting {
 		s.start(ctx, p.resource, p.followed)
 	}

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
@@ -42,8 +43,10 @@ type Config struct {
 
 	Converter *event.Converter
 
-	// Access tells what we may do; nil to find out by trying only.
+	// Access tells what we may do; nil to find out by trying only. Rules tells it of a
+	// whole namespace at once; nil to ask for each resource.
 	Access Access
+	Rules  Rules
 
 	Selection     Selection
 	Namespaces    NamespaceSelection
@@ -69,9 +72,9 @@ type Config struct {
 	// what is there. It must not block.
 	Compare func(schema.GroupResource)
 
-	// Discovered is called once, when the first discovery has been acted upon: from
-	// then on a resource that is not watched is known to be so on purpose. It must
-	// not block.
+	// Discovered is called when the first discovery has been acted upon: from then on a
+	// resource that is not watched is known to be so on purpose. With Follow it is called
+	// again whenever it has become known what is referred to. It must not block.
 	Discovered func()
 
 	// Snapshots keeps the markers of first syncs.
@@ -102,6 +105,7 @@ type Set struct {
 		asked   time.Time
 		allowed bool
 	}
+	rules rulesByNamespace
 
 	mu        sync.RWMutex
 	watched   map[schema.GroupResource]*watched
@@ -278,6 +282,9 @@ func (s *Set) watchFailed(i *informer, err error) {
 	i.doubtHistory()
 	if !i.setFailing(err, s.config.Now()) {
 		return
+	}
+	if w := s.watchedFor(i.resource.GroupResource()); w != nil && apierrors.IsForbidden(err) {
+		w.lookAgain() // there may be another way
 	}
 	if s.follow.owners && !i.synced() {
 		s.EnqueueAll() // some may wait for owners that cannot be read

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuberelay/kuberelay/internal/event"
@@ -100,6 +101,12 @@ func (w *watched) synced() bool {
 	return !denied && w.listed()
 }
 
+func (w *watched) hasAligned() bool {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	return w.aligned
+}
+
 // listed tells whether all that we may read has been handed on.
 func (w *watched) listed() bool {
 	w.mu.RLock()
@@ -136,6 +143,27 @@ func (s *Set) lenOf(i *informer) int {
 		}
 	}
 	return n
+}
+
+// has tells whether there is an informer of a namespace, "" for all.
+func (w *watched) has(namespace string) bool {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	_, ok := w.informers[namespace]
+	return ok
+}
+
+// watchesAll tells whether there is one informer of all namespaces that is not forbidden.
+func (w *watched) watchesAll() bool {
+	w.mu.RLock()
+	i := w.informers[""]
+	w.mu.RUnlock()
+	return i != nil && !apierrors.IsForbidden(i.status().Failing)
+}
+
+// forbidden tells whether an informer is refused.
+func (w *watched) forbidden() bool {
+	return slices.ContainsFunc(w.all(), func(i *informer) bool { return apierrors.IsForbidden(i.status().Failing) })
 }
 
 // statusOf has an entry for each informer, for each namespace in which there is none since

@@ -95,6 +95,9 @@ func (f *follower) take(m *event.Message, d publish.Delivery) error {
 	if m.Marker {
 		return f.advance(d, func() error {
 			f.history.addMarker(m.Key, d.Subject, m.ID, event.Type(m.Attribute("type")), d.Position)
+			if c, err := event.ClaimFrom(m); err == nil {
+				f.history.claim = c.UID
+			}
 			return nil
 		})
 	}
@@ -248,6 +251,13 @@ func (f *follower) live(each func(k event.Key, mark uint32)) {
 	for _, m := range all {
 		each(m.key, m.mark)
 	}
+}
+
+// claim gives the UID of the cluster whose the name is, "" if the bus does not say.
+func (f *follower) claim() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.history.claim
 }
 
 func (f *follower) watch(k event.Key) {

@@ -54,7 +54,7 @@ func newCluster(config *rest.Config, o Options) (*cluster, error) {
 	}
 	return &cluster{
 		rest: client, discovery: discovery.NewDiscoveryClient(client), form: form{o.RedactionKey},
-		coverage:      coverage{include: o.Namespaces, exclude: o.ExcludeNamespaces, selector: o.NamespaceSelector},
+		coverage:      coverage{include: o.Namespaces, exclude: o.ExcludeNamespaces, selector: o.NamespaceSelector, refused: map[corner]error{}},
 		labelSelector: o.LabelSelector, fieldSelector: o.FieldSelector,
 	}, nil
 }
@@ -178,6 +178,10 @@ func (c *cluster) listOnce(ctx context.Context, r resource, selected bool, each 
 				namespaces, n = one, -1
 				continue
 			}
+		}
+		if apierrors.IsForbidden(err) && namespaces[n] != "" {
+			c.coverage.refused[corner{r.GroupResource(), namespaces[n]}] = err
+			continue
 		}
 		if err != nil {
 			return "", err

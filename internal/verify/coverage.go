@@ -19,6 +19,16 @@ type coverage struct {
 	selector         labels.Selector // nil for all
 
 	matching map[string]bool // namespaces by whether their labels match, as of the last look
+
+	// refused are the resources that may not be listed in a namespace, where they are
+	// listed one by one.
+	refused map[corner]error
+}
+
+// corner is one resource in one namespace.
+type corner struct {
+	resource  schema.GroupResource
+	namespace string
 }
 
 // configured tells whether a namespace is selected if its labels match.
@@ -107,7 +117,7 @@ func (c *cluster) whereAllowed(ctx context.Context, err error) ([]string, bool) 
 
 // covers tells whether an object is to be on the bus, if it exists.
 func (v *verification) covers(k event.Key) bool {
-	if !v.cluster.coverage.has(k.Namespace) {
+	if !v.cluster.coverage.has(k.Namespace) || v.refused(k) {
 		return false
 	}
 	set, followed := v.followed[k.GroupResource()]
@@ -117,12 +127,21 @@ func (v *verification) covers(k event.Key) bool {
 // mustGo tells whether the bus has to be told of an object that is not selected any more,
 // though it may exist.
 func (v *verification) mustGo(k event.Key) bool {
+	if v.refused(k) {
+		return false
+	}
 	if v.opts.TellDeselected {
 		return true
 	}
 	_, selected := v.selection.selected[k.GroupResource()]
 	_, followed := v.followed[k.GroupResource()]
 	return (selected || followed) && v.cluster.coverage.configured(k.Namespace)
+}
+
+// refused tells whether an object cannot be looked at, for want of rights in its namespace.
+func (v *verification) refused(k event.Key) bool {
+	_, refused := v.cluster.coverage.refused[corner{k.GroupResource(), k.Namespace}]
+	return refused
 }
 
 // changes tells whether what is selected may change without a change of the object.

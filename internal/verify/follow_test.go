@@ -1,7 +1,9 @@
 package verify
 
 import (
+	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -44,4 +46,20 @@ func TestFollowed(t *testing.T) {
 	want(t, w.found(), "extra unrelated")
 	w.opts.Follow = []string{"serviceaccounts:ownerReferences"}
 	want(t, w.found()) // nothing refers to any of them then, so that none is followed
+}
+
+// TestAnotherCluster: the bus says that the name is another cluster's.
+func TestAnotherCluster(t *testing.T) {
+	w := newWorld(t)
+	w.publish(event.Created, configMaps, w.create(configMaps, "a", nil))
+	m, err := w.builder.ClusterClaimed(event.Claim{UID: "another", Claimed: time.Now()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.send(m); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.verify(); err == nil || !strings.Contains(err.Error(), "belongs to another cluster on this bus") {
+		t.Errorf("got %v", err)
+	}
 }

@@ -44,6 +44,7 @@ type history struct {
 	kept func(k event.Key, position uint64) (bool, error)
 
 	objects  map[event.Key]*object
+	claim    string            // UID of the cluster whose the name is, "" if the bus does not say
 	markers  map[string]string // by subject, the id of the last
 	messages int
 	problems []Problem

@@ -125,7 +125,7 @@ func TestPartlyForbidden(t *testing.T) {
 	w.opts.Resources = []string{"configmaps", "roles"}
 	waitFor(t, "the role is known", func() bool {
 		r, err := w.verify()
-		return err != nil && len(r.Unlisted) == 1 && r.Unlisted[0].Resource == "roles.rbac.authorization.k8s.io" &&
+		return err != nil && len(r.Unlisted) == 1 && r.Unlisted[0].Resource == "roles.rbac.authorization.k8s.io in "+w.namespace &&
 			len(r.Problems) == 1 && r.Problems[0].Name == "a" && !r.Clean()
 	})
 }

@@ -245,7 +245,8 @@ func (v *verification) catchUp(ctx context.Context) error {
 // isRefused tells which errors of a list concern its resource alone.
 func isRefused(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) ||
-		apierrors.IsBadRequest(err) || apierrors.IsInvalid(err) || apierrors.IsServiceUnavailable(err)
+		apierrors.IsBadRequest(err) || apierrors.IsInvalid(err) || apierrors.IsServiceUnavailable(err) ||
+		apierrors.IsInternalError(err) // as where a conversion webhook is down
 }
 
 // explain says of objects with other data where these differ, where the two can

@@ -154,13 +154,24 @@ func (v *verification) run(ctx context.Context) (Report, error) {
 		return Report{}, err
 	}
 	for _, step := range []func(context.Context) error{
-		v.selectResources, v.compareAll, v.settle, v.follower.resolveDoubts, v.explain,
+		v.compareClaim, v.selectResources, v.compareAll, v.settle, v.follower.resolveDoubts, v.explain,
 	} {
 		if err := step(ctx); err != nil {
 			return Report{}, err
 		}
 	}
 	return v.finish()
+}
+
+// compareClaim ends it if the bus says that the name is another cluster's: then there is
+// nothing to compare. Where the cluster does not let us know its UID, it is left at that.
+func (v *verification) compareClaim(ctx context.Context) error {
+	uid, err := v.cluster.name(ctx)
+	if claim := v.follower.claim(); err == nil && claim != "" && claim != uid {
+		return fmt.Errorf("the name %s belongs to another cluster on this bus: its namespace kube-system has the UID %s, that of this cluster %s; "+
+			"check KUBECONFIG and KUBERELAY_CLUSTER_NAME", v.report.Cluster, claim, uid)
+	}
+	return ctx.Err()
 }
 
 // selectResources asks what the cluster serves now.
@@ -295,6 +306,9 @@ func (v *verification) finish() (Report, error) {
 			r.OutOfScope++
 		}
 	})
+	for at, err := range v.cluster.coverage.refused {
+		v.unlisted[at.resource.String()+" in "+at.namespace] = whatFailed(at.resource, err)
+	}
 	for resource, reason := range v.unlisted {
 		r.Unlisted = append(r.Unlisted, Unlisted{resource, reason})
 	}

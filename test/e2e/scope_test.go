@@ -265,3 +265,74 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: little}]`)
 		t.Error("it tried what it had been told that it may not")
 	}
 }
+
+// TestDeletedAndThenDeselected: what is deleted while the forwarder is down is deleted, also
+// where its namespace is no longer selected when it is back.
+func TestDeletedAndThenDeselected(t *testing.T) {
+	bus := natsServer(t)
+	cp := cluster.ControlPlane(t)
+	u := newUser(t, cp)
+	namespace := controlplanetest.Namespace(t, cp)
+	team := "t-" + namespace
+	u.team(namespace, team)
+	u.create(configMaps, namespace, configMap("gone", "1"))
+	u.create(configMaps, namespace, configMap("there", "1"))
+	f := newForwarder(t, cp.Kubeconfig(), bus.URL, map[string]string{"RESOURCES": "configmaps", "NAMESPACE_SELECTOR": "team=" + team})
+	f.start().idle()
+	sub := subscribe(t, bus.URL)
+	gone, there := subject(configMaps, namespace, "gone"), subject(configMaps, namespace, "there")
+	sub.awaitKinds(gone, "snapshot")
+	sub.awaitKinds(there, "snapshot")
+	f.stop()
+	u.delete(configMaps, namespace, "gone")
+	u.team(namespace, "other") // none is selected now
+	f.start().idle()
+	sub.awaitKinds(gone, "snapshot deleted")
+	sub.awaitKinds(there, "snapshot deselected")
+	f.verifyClean()
+}
+
+// TestWhatIsFollowedStaysFollowed: neither a restart nor a switch from one watch of each
+// namespace to one of all deselects what is referred to all the time.
+func TestWhatIsFollowedStaysFollowed(t *testing.T) {
+	bus := natsServer(t)
+	cp := cluster.ControlPlane(t)
+	u := newUser(t, cp)
+	namespace := controlplanetest.Namespace(t, cp)
+	team := "t-" + namespace
+	u.team(namespace, team)
+	classes := gvr("scheduling.k8s.io", "v1", "priorityclasses")
+	class := u.create(classes, "", "apiVersion: scheduling.k8s.io/v1\nkind: PriorityClass\nmetadata: {name: "+namespace+"}\nvalue: 1")
+	owned := func(name string) string {
+		return fmt.Sprintf("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: %s, ownerReferences: [{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, name: %s, uid: %s}]}",
+			name, class.GetName(), class.GetUID())
+	}
+	u.create(configMaps, namespace, owned("a"))
+	f := newForwarder(t, cp.Kubeconfig(), bus.URL, map[string]string{
+		"RESOURCES": "configmaps", "NAMESPACE_SELECTOR": "team=" + team, "FOLLOW": "ownerReferences", "ON_DESELECT": "publish",
+	})
+	f.start().idle()
+	sub := subscribe(t, bus.URL)
+	followed := subject(classes, "", class.GetName())
+	sub.awaitKinds(followed, "snapshot")
+	for n := range 3 {
+		f.stop()
+		f.start().idle()
+		name := fmt.Sprint("restart-", n)
+		u.create(configMaps, namespace, owned(name))
+		sub.awaitKinds(subject(configMaps, namespace, name), "created")
+	}
+	var last string
+	for range 21 { // more than twice as many as are watched one by one
+		last = controlplanetest.Namespace(t, cp)
+		u.team(last, team)
+	}
+	u.create(configMaps, last, configMap("b", "1"))
+	sub.awaitKinds(subject(configMaps, last, "b"), "created")
+	f.idle()
+	sub.end()
+	if got := sub.kinds(followed); got != "snapshot" {
+		t.Errorf("what is referred to all the time has %q", got)
+	}
+	f.verifyClean()
+}

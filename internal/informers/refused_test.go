@@ -1,0 +1,97 @@
+package informers
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kuberelay/kuberelay/internal/controlplane/controlplanetest"
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// TestDeniedForAMoment: a watch that works goes on whatever is answered, and so does what its
+// objects refer to.
+func TestDeniedForAMoment(t *testing.T) {
+	cp := cluster.ControlPlane(t)
+	a, b := controlplanetest.Namespace(t, cp), controlplanetest.Namespace(t, cp)
+	client, _ := clients(t, cp.Config())
+	label(t, cp, a, "t"+a)
+	accounts := configMaps
+	accounts.Resource = "serviceaccounts"
+	owner := owned(t, client, accounts, a, `{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"owner"}}`)
+	one := owned(t, client, configMaps, a, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"one"}}`, owner)
+	var deny atomic.Bool
+	r := start(t, cp.Config(), Config{
+		Selection: Selection{Include: []string{"configmaps"}}, Namespaces: NamespaceSelection{Selector: selector(t, "team=t"+a)}, Follow: []string{ownerReferences},
+		Access: answers(func(x authorizationv1.ResourceAttributes) (bool, error) {
+			return x.Resource != "*" && !(deny.Load() && x.Resource == "configmaps"), nil
+		}),
+	})
+	ownerKey := event.Key{Resource: "serviceaccounts", Namespace: a, Name: "owner"}
+	oneKey := event.Key{Resource: "configmaps", Namespace: a, Name: "one"}
+	r.awaitView(t, "the owner", ownerKey, owner)
+	r.awaitView(t, "what it owns", oneKey, one)
+	r.acknowledge(ownerKey, ackedOf(owner))
+	r.acknowledge(oneKey, ackedOf(one))
+	deny.Store(true)
+	label(t, cp, b, "t"+a)
+	poll(t, "the other namespace is denied", func() error {
+		for _, st := range r.Status() {
+			if st.Namespace == b && st.Reason == "forbidden" {
+				return nil
+			}
+		}
+		return fmt.Errorf("%+v", r.Status())
+	})
+	if v := r.Lookup(oneKey); v.Live == nil || r.hasBeenBuried(ownerKey) {
+		t.Errorf("got %+v, and the owner was deselected: %v", v, r.hasBeenBuried(ownerKey))
+	}
+}
+
+// TestReviewsThatFail: where it cannot be asked what we may do, the refusal of a watch of all
+// namespaces has the question asked again.
+func TestReviewsThatFail(t *testing.T) {
+	cp := cluster.ControlPlane(t)
+	a, b := controlplanetest.Namespace(t, cp), controlplanetest.Namespace(t, cp)
+	allow(t, cp, "namespaces")
+	for _, namespace := range []string{a, b} {
+		allowIn(t, cp, namespace, "endpoints")
+		label(t, cp, namespace, "t"+a)
+	}
+	var fails atomic.Bool
+	fails.Store(true)
+	real := reviews(t, cp.ConfigFor("reader"))
+	r := newRunning(t, cp.ConfigFor("reader"), Config{
+		Selection: Selection{Include: []string{"endpoints"}}, Namespaces: NamespaceSelection{Selector: selector(t, "team=t"+a)},
+		Access: answers(func(x authorizationv1.ResourceAttributes) (bool, error) {
+			if fails.Load() {
+				return false, errors.New("etcdserver: request timed out")
+			}
+			answer, err := real.Create(t.Context(), &authorizationv1.SelfSubjectAccessReview{
+				Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &x},
+			}, metav1.CreateOptions{})
+			return err == nil && answer.Status.Allowed, err
+		}),
+	})
+	r.few = 1 // two are many
+	r.run(t)
+	poll(t, "the watch of all is refused", func() error {
+		if st := r.Status(); len(st) != 1 || st[0].Namespace != "" || st[0].Reason != "forbidden" {
+			return fmt.Errorf("%+v", st)
+		}
+		return nil
+	})
+	fails.Store(false)
+	r.again(t) // as it does by itself after a while
+	poll(t, "each is watched", func() error {
+		st := r.Status()
+		if len(st) != 2 || st[0].State != Synced || st[1].State != Synced {
+			return fmt.Errorf("%+v", st)
+		}
+		return nil
+	})
+}
