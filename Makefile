@@ -18,6 +18,12 @@ LDFLAGS := -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)
 GOLANGCI_LINT_VERSION := v2.15.0
 TOOLS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/kuberelay/tools
 GOLANGCI_LINT := $(TOOLS)/golangci-lint-$(GOLANGCI_LINT_VERSION)/golangci-lint
+# So are Helm and its unit tests.
+HELM_VERSION := v3.22.0
+HELM := $(TOOLS)/helm-$(HELM_VERSION)/helm
+HELM_UNITTEST_VERSION := v1.1.2
+HELM_UNITTEST := $(TOOLS)/helm-unittest-$(HELM_UNITTEST_VERSION)/helm-unittest
+CHART := charts/kuberelay
 
 .PHONY: help
 help: ## Say what there is
@@ -45,22 +51,51 @@ test: ## Run every test, with the race detector, against a real control plane
 	$(GO) test $$race -timeout $(TEST_TIMEOUT) $(TEST_FLAGS) ./...
 
 .PHONY: lint
-lint: $(GOLANGCI_LINT) ## Run the linters of .golangci.yml
+lint: $(GOLANGCI_LINT) chart-lint ## Run the linters of .golangci.yml, and those of the chart
 	$(GOLANGCI_LINT) run ./...
+
+.PHONY: chart-lint
+chart-lint: $(HELM) $(HELM_UNITTEST) ## Lint the chart, and run its unit tests
+	@for values in $(CHART)/ci/*-values.yaml; do \
+		$(HELM) lint --strict --quiet --values "$$values" $(CHART) || exit 1; \
+	done
+	$(HELM_UNITTEST) --strict $(CHART)
 
 $(GOLANGCI_LINT):
 	@echo '==> building golangci-lint $(GOLANGCI_LINT_VERSION), once'
 	GOBIN=$(@D) GOFLAGS= $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
 
+$(HELM):
+	@echo '==> building Helm $(HELM_VERSION), once' >&2
+	GOBIN=$(@D) GOFLAGS= $(GO) install helm.sh/helm/v3/cmd/helm@$(HELM_VERSION)
+
+# It replaces a module by another, which «go install» does not do: it is built in its own folder.
+$(HELM_UNITTEST):
+	@echo '==> building helm-unittest $(HELM_UNITTEST_VERSION), once' >&2
+	@mkdir -p $(@D)
+	cd "$$($(GO) mod download -json github.com/helm-unittest/helm-unittest@$(HELM_UNITTEST_VERSION) | sed -n 's/^\t"Dir": "\(.*\)",$$/\1/p')" && \
+		GOFLAGS= $(GO) build -trimpath -o $@ ./cmd/helm-unittest
+
+# For the tests in Go.
+.PHONY: which-helm which-helm-unittest
+which-helm: $(HELM)
+	@echo $(HELM)
+which-helm-unittest: $(HELM_UNITTEST)
+	@echo $(HELM_UNITTEST)
+
 .PHONY: generate
-generate: ## Write what is made from the code: docs/configuration.md
+generate: ## Write what is made from the code: docs/configuration.md, and the chart's values, schema and README
 	$(GO) run ./hack/configdocs >docs/configuration.md.tmp
 	mv docs/configuration.md.tmp docs/configuration.md
+	$(GO) run ./hack/chartvalues $(CHART)
 
 .PHONY: check-generated
 check-generated: ## Fail if what is made from the code is out of date, or go.mod is
 	@page=$$(mktemp) && trap 'rm -f "$$page"' EXIT && $(GO) run ./hack/configdocs >"$$page" && \
 	diff -u docs/configuration.md "$$page" || { echo 'docs/configuration.md is out of date: run «make generate»' >&2; exit 1; }
+	@made=$$(mktemp -d) && trap 'rm -rf "$$made"' EXIT && $(GO) run ./hack/chartvalues "$$made" && \
+	(for file in $$(cd "$$made" && find . -type f); do diff -u "$(CHART)/$$file" "$$made/$$file" || exit 1; done) || \
+	{ echo '$(CHART) is out of date: run «make generate»' >&2; exit 1; }
 	@$(GO) mod tidy -diff || { echo 'go.mod or go.sum is out of date: run «go mod tidy»' >&2; exit 1; }
 
 # SEEDS=n runs the seeds 1 to n, SEED=n the one; without either, every kind of fault once.
@@ -85,6 +120,25 @@ demo: ## Show it at work, on a control plane of its own (SINK=kafka: over a real
 	@echo '==> building the demo: a minute or two the first time'
 	@$(GO) build -o bin/demo ./hack/demo
 	@LDFLAGS='$(LDFLAGS)' SINK='$(SINK)' bin/demo
+
+IMAGE ?= kuberelay
+IMAGE_TAG ?= $(or $(VERSION),dev)
+IMAGE_ARGS = --build-arg VERSION=$(VERSION) --build-arg COMMIT=$(COMMIT) --tag $(IMAGE):$(IMAGE_TAG) $(IMAGE_FLAGS)
+# The commit's time is that of every file in the image, so that it comes out the same.
+IMAGE_TIME = $(shell git log -1 --format=%ct 2>/dev/null)
+.PHONY: image
+image: ## Build the image (IMAGE, IMAGE_TAG, IMAGE_FLAGS) with buildah, podman or docker
+	@if command -v buildah >/dev/null; then \
+		set -- buildah $(BUILDAH_FLAGS) build $(if $(IMAGE_TIME),--timestamp $(IMAGE_TIME)); \
+	elif command -v podman >/dev/null; then \
+		set -- podman build $(if $(IMAGE_TIME),--timestamp $(IMAGE_TIME)); \
+	elif command -v docker >/dev/null; then \
+		set -- env SOURCE_DATE_EPOCH=$(IMAGE_TIME) docker build; \
+	else \
+		echo 'make image needs buildah, podman or docker, and finds none of them (Debian: apt-get install buildah)' >&2; \
+		exit 1; \
+	fi; \
+	echo "$$@" $(IMAGE_ARGS) .; "$$@" $(IMAGE_ARGS) .
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZ_TIME (10s)

@@ -9,18 +9,21 @@ import (
 
 // Field describes one variable.
 type Field struct {
-	Name        string // "KUBERELAY_RESYNC_PERIOD"
-	Group       string // the topic, a heading
-	Note        string // what holds for the whole topic, "" for nothing
-	Type        string // for people: "duration", "list", "binary or structured"
-	Default     string // as one would write it; "" if there is none
-	Unset       string // what happens without a value, where Default is ""
-	Example     string // "" where Default serves as one
-	Description string // sentences
-	Bounds      string // "1 to 5", "at least 1s"; "" for none
-	Required    bool   // by the command that forwards
-	File        bool   // the value is the path of a file
-	Secret      bool   // ... and the file holds a secret
+	Name        string   // "KUBERELAY_RESYNC_PERIOD"
+	Group       string   // the topic, a heading
+	Note        string   // what holds for the whole topic, "" for nothing
+	Type        string   // for people: "duration", "list", "binary or structured"
+	Default     string   // as one would write it; "" if there is none
+	Unset       string   // what happens without a value, where Default is ""
+	Example     string   // "" where Default serves as one
+	Description string   // sentences
+	Bounds      string   // "1 to 5", "at least 1s"; "" for none
+	Minimum     string   // of a number or a duration, as one would write it; "" for none
+	Maximum     string   // likewise
+	Values      []string // all that it may be; nil if that is not a choice of a few
+	Required    bool     // by the command that forwards
+	File        bool     // the value is the path of a file
+	Secret      bool     // ... and the file holds a secret
 }
 
 // Fields gives the variables in the order in which to show them, those of a group
@@ -67,6 +70,9 @@ func variables(c *Config) []variable {
 				Example:     v.tag.Get("example"),
 				Description: v.tag.Get("desc"),
 				Bounds:      bounds(v.tag.Get("min"), v.tag.Get("max")),
+				Minimum:     v.tag.Get("min"),
+				Maximum:     v.tag.Get("max"),
+				Values:      v.oneOf(),
 				Required:    v.tag.Get("required") == "true",
 				File:        v.kind == kindFile || v.kind == kindSecret,
 				Secret:      v.kind == kindSecret,

@@ -1,0 +1,41 @@
+# The forwarder and nothing else, on an empty base. «make image» builds it with buildah, podman or docker.
+#
+# GO_IMAGE needs Go, git and the certificate authorities in /etc/ssl/certs/ca-certificates.crt.
+# For a release pin it by digest: --build-arg GO_IMAGE=docker.io/library/golang@sha256:…
+ARG GO_IMAGE=docker.io/library/golang:1.26
+ARG BASE_IMAGE=scratch
+
+FROM ${GO_IMAGE} AS build
+# These are set where the modules do not come from the public proxy.
+ARG GOPROXY
+ARG GOFLAGS
+ARG VERSION
+ARG COMMIT
+ENV CGO_ENABLED=0
+WORKDIR /src
+COPY . .
+# What is not on the way of a change is compiled without inlining, and functions lie closer together: that makes
+# the binary 4 MB smaller (39.5 of 43.4), and the image less than 40 MB.
+ARG SMALL="k8s.io/... sigs.k8s.io/... github.com/nats-io/nats-server/... github.com/nats-io/jwt/... github.com/google/... \
+    github.com/fxamacker/... github.com/go-openapi/... github.com/json-iterator/... github.com/spf13/... github.com/xdg-go/... \
+    go.yaml.in/... golang.org/x/text/... google.golang.org/..."
+RUN for packages in ${SMALL}; do set -- "$@" "-gcflags=${packages}=-l"; done; \
+    go build -trimpath -buildvcs=true "$@" -ldflags="-s -w -funcalign=16 -X main.version=${VERSION} -X main.commit=${COMMIT}" \
+    -o /forwarder ./cmd/forwarder
+
+FROM ${BASE_IMAGE}
+ARG VERSION
+ARG COMMIT
+LABEL org.opencontainers.image.title="kuberelay" \
+      org.opencontainers.image.description="Change data capture for the Kubernetes API" \
+      org.opencontainers.image.source="https://github.com/kuberelay/kuberelay" \
+      org.opencontainers.image.url="https://github.com/kuberelay/kuberelay" \
+      org.opencontainers.image.documentation="https://github.com/kuberelay/kuberelay/tree/main/docs" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${COMMIT}"
+COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
+COPY --from=build /forwarder /forwarder
+USER 65532:65532
+EXPOSE 8080
+ENTRYPOINT ["/forwarder"]

@@ -1,0 +1,116 @@
+{{/* environment is the forwarder's variables, those only whose value is not their default. */}}
+{{- define "kuberelay.environment" -}}
+{{- range $v := include "kuberelay.variables" . | fromYamlArray }}
+{{- $text := include "kuberelay.text" (dict "variable" $v "config" $.Values.config) }}
+{{- if and $text (ne $text $v.preset) }}
+- name: {{ $v.name }}
+  value: {{ $text | quote }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* text is a value as the variable wants it, nothing if there is none. */}}
+{{- define "kuberelay.text" -}}
+{{- $x := index .config .variable.value }}
+{{- if kindIs "invalid" $x }}
+{{- else if eq .variable.kind "list" }}
+{{- join "," $x }}
+{{- else if eq .variable.kind "number" }}
+{{- int64 $x }}
+{{- else if eq .variable.kind "file" }}
+{{- if $x.path }}
+{{- $x.path }}
+{{- else if or $x.secret $x.configMap }}
+{{- printf "/etc/kuberelay/%s/%s" .variable.value $x.key }}
+{{- end }}
+{{- else }}
+{{- $x }}
+{{- end }}
+{{- end }}
+
+{{/* files is the sources of the volume that all files of the configuration are in: of one volume, so that a certificate and its key change together. */}}
+{{- define "kuberelay.files" -}}
+{{- range $v := include "kuberelay.variables" . | fromYamlArray }}
+{{- $x := index $.Values.config $v.value }}
+{{- if and (eq $v.kind "file") $x (not $x.path) (or $x.secret $x.configMap) }}
+- {{ ternary "secret" "configMap" (not (empty $x.secret)) }}:
+    name: {{ $x.secret | default $x.configMap }}
+    items:
+      - key: {{ $x.key }}
+        path: {{ $v.value }}/{{ $x.key }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* builtIn is "true" where the forwarder runs a NATS server of its own. */}}
+{{- define "kuberelay.builtIn" -}}
+{{- and (eq .Values.config.sink "nats") (empty .Values.config.natsUrl) }}
+{{- end }}
+
+{{/* natsPort is the port of the built-in server if others can reach it. */}}
+{{- define "kuberelay.natsPort" -}}
+{{- $address := .Values.config.natsListen }}
+{{- if and (eq (include "kuberelay.builtIn" .) "true") (not (regexMatch "^(127\\.[0-9.]+|localhost|\\[::1\\]):" $address)) }}
+{{- regexFind "[0-9]+$" $address }}
+{{- end }}
+{{- end }}
+
+{{- define "kuberelay.httpPort" -}}
+{{- regexFind "[0-9]+$" .Values.config.listenAddr }}
+{{- end }}
+
+{{/* busPorts is the ports of the bus outside, as a list. */}}
+{{- define "kuberelay.busPorts" -}}
+{{- $ports := list }}
+{{- $config := .Values.config }}
+{{- if eq $config.sink "nats" }}
+{{- range $config.natsUrl }}
+{{- $scheme := regexFind "^[a-z]+" . }}
+{{- $port := regexFind ":[0-9]+/?$" . | trimPrefix ":" | trimSuffix "/" }}
+{{- $ports = append $ports (int (default (get (dict "ws" 80 "wss" 443 "nats" 4222 "tls" 4222) $scheme) $port)) }}
+{{- end }}
+{{- else if eq $config.sink "kafka" }}
+{{- range $config.kafkaBrokers }}
+{{- $ports = append $ports (int (default "9092" (regexFind ":[0-9]+$" . | trimPrefix ":"))) }}
+{{- end }}
+{{- end }}
+{{- if ne (include "kuberelay.builtIn" .) "true" }}
+{{- range .Values.networkPolicy.busPorts }}
+{{- $ports = append $ports (int .) }}
+{{- end }}
+{{- end }}
+{{- $ports | uniq | toJson }}
+{{- end }}
+
+{{/* validate fails on what the schema cannot say. */}}
+{{- define "kuberelay.validate" -}}
+{{- $config := .Values.config }}
+{{- if gt (int .Values.replicas) 1 }}
+{{- fail "replicas: more than one forwarder would each publish everything; leave it at 1 until there is leader election" }}
+{{- end }}
+{{- if empty $config.resources }}
+{{- fail "config.resources: name at least one resource to watch, such as --set 'config.resources={pods,deployments.apps}'" }}
+{{- end }}
+{{- if and (eq $config.sink "kafka") (empty $config.kafkaBrokers) }}
+{{- fail "config.kafkaBrokers: config.sink is kafka; name the brokers, such as kafka-0:9092" }}
+{{- end }}
+{{- range $v := include "kuberelay.variables" . | fromYamlArray }}
+{{- $x := index $config $v.value }}
+{{- if and (eq $v.kind "file") $x }}
+{{- if gt (len (compact (list $x.secret $x.configMap $x.path))) 1 }}
+{{- fail (printf "config.%s: only one of secret, configMap and path can be used" $v.value) }}
+{{- end }}
+{{- if and (or $x.secret $x.configMap) (not $x.key) }}
+{{- fail (printf "config.%s.key: say which key of %s holds it" $v.value ($x.secret | default $x.configMap)) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- if and (not .Values.rbac.clusterIdentity) .Values.rbac.create (not $config.clusterName) }}
+{{- fail "config.clusterName: it is needed where rbac.clusterIdentity is false, since the cluster's own name cannot be read then" }}
+{{- end }}
+{{- range .Values.extraEnv }}
+{{- if hasPrefix "KUBERELAY_" .name }}
+{{- fail (printf "extraEnv: %s has a value of its own in config" .name) }}
+{{- end }}
+{{- end }}
+{{- end }}

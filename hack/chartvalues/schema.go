@@ -1,0 +1,129 @@
+package main
+
+import (
+	"encoding/json"
+	"io"
+	"reflect"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// kubernetes is a value of one of Kubernetes' own types, preset being such a value or
+// what is written for one. Its schema is made from the Go type, and as strict.
+func kubernetes[T any](name string, preset any, description string) value {
+	t := reflect.TypeFor[T]()
+	kind := t.Name()
+	if t.Kind() == reflect.Slice {
+		kind = "list of " + t.Elem().Name()
+	}
+	return value{name: name, description: description, preset: preset, form: object{"type": t}, kind: kind}
+}
+
+// writeSchema writes the JSON schema. It is of draft 7, which every Helm 3 reads, and
+// knows no additional properties anywhere but in maps of labels and the like.
+func writeSchema(w io.Writer, chart []value) error {
+	d := definitions{}
+	root := d.section(chart)
+	root["$schema"] = "http://json-schema.org/draft-07/schema#"
+	root["title"] = "Values of the chart kuberelay"
+	root["definitions"] = map[string]any(d)
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(root)
+}
+
+// definitions are the schemas of Kubernetes' types, by their names.
+type definitions map[string]any
+
+func (d definitions) section(values []value) object {
+	properties := object{}
+	for _, v := range values {
+		of := object{}
+		switch {
+		case v.values != nil:
+			of = d.section(v.values)
+		default:
+			for k, x := range v.form {
+				of[k] = x
+			}
+			if t, ok := of["type"].(reflect.Type); ok {
+				of = d.of(t)
+			}
+		}
+		if _, isReference := of["$ref"]; isReference {
+			of = object{"allOf": []any{of}} // beside a reference, draft 7 heeds nothing
+		}
+		of["description"] = v.description
+		properties[v.name] = of
+	}
+	return object{"type": "object", "additionalProperties": false, "properties": properties}
+}
+
+func (d definitions) of(t reflect.Type) object {
+	switch t {
+	case reflect.TypeFor[resource.Quantity]():
+		return object{"type": []string{"string", "number"}}
+	case reflect.TypeFor[intstr.IntOrString]():
+		return object{"type": []string{"integer", "string"}}
+	case reflect.TypeFor[*intstr.IntOrString]():
+		return object{"type": []string{"integer", "string", "null"}}
+	case reflect.TypeFor[metav1.Time](), reflect.TypeFor[[]byte]():
+		return object{"type": "string"}
+	}
+	switch t.Kind() {
+	case reflect.Pointer:
+		return d.of(t.Elem())
+	case reflect.String:
+		return object{"type": "string"}
+	case reflect.Bool:
+		return object{"type": "boolean"}
+	case reflect.Int, reflect.Int32, reflect.Int64:
+		return object{"type": "integer"}
+	case reflect.Slice:
+		return object{"type": "array", "items": d.of(t.Elem())}
+	case reflect.Map:
+		return object{"type": "object", "additionalProperties": d.of(t.Elem())}
+	case reflect.Struct:
+		return d.reference(t)
+	default:
+		panic("no schema for " + t.String())
+	}
+}
+
+func (d definitions) reference(t reflect.Type) object {
+	name := strings.NewReplacer("k8s.io/", "", "/", ".").Replace(t.PkgPath()) + "." + t.Name()
+	if _, ok := d[name]; !ok {
+		d[name] = nil // it may refer to itself
+		properties := object{}
+		required := d.fields(t, properties)
+		definition := object{"type": "object", "additionalProperties": false, "properties": properties}
+		if len(required) > 0 {
+			definition["required"] = required
+		}
+		d[name] = definition
+	}
+	return object{"$ref": "#/definitions/" + name}
+}
+
+// fields adds the properties of a struct and gives those that may not be missing.
+func (d definitions) fields(t reflect.Type, properties object) (required []string) {
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch name {
+		case "-":
+		case "":
+			required = append(required, d.fields(f.Type, properties)...)
+		default:
+			properties[name] = d.of(f.Type)
+			if !strings.Contains(options, "omit") {
+				required = append(required, name)
+			}
+		}
+	}
+	return required
+}

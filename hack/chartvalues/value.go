@@ -1,0 +1,75 @@
+package main
+
+// A value is one of the chart's values: a section with values in it, or a leaf.
+type value struct {
+	name, description string
+	values            []value // of a section
+
+	// Of a leaf:
+	preset any    // what it is if the user does not say
+	form   object // its JSON schema, without the description
+	kind   string // the same for people
+}
+
+// object is a JSON object.
+type object = map[string]any
+
+func section(name, description string, of ...value) value {
+	return value{name: name, description: description, values: of}
+}
+
+func text(name, preset, description string) value {
+	return value{name: name, description: description, preset: preset, form: object{"type": "string"}, kind: "text"}
+}
+
+func choice(name, preset, description string, of ...string) value {
+	return value{name: name, description: description, preset: preset, form: object{"type": "string", "enum": of}, kind: alternatives(of)}
+}
+
+func boolean(name string, preset bool, description string) value {
+	return value{name: name, description: description, preset: preset, form: object{"type": "boolean"}, kind: "true or false"}
+}
+
+func number(name string, preset, minimum, maximum int, description string) value {
+	return value{
+		name: name, description: description, preset: preset, kind: "number",
+		form: object{"type": "integer", "minimum": minimum, "maximum": maximum},
+	}
+}
+
+// texts is a map of names to texts, such as labels.
+func texts(name, description string) value {
+	return value{
+		name: name, description: description, preset: object{}, kind: "map",
+		form: object{"type": "object", "additionalProperties": object{"type": "string"}},
+	}
+}
+
+func list(name, description, pattern string) value {
+	items := object{"type": "string"}
+	if pattern != "" {
+		items["pattern"] = pattern
+	}
+	return value{
+		name: name, description: description, preset: []any{}, kind: "list",
+		form: object{"type": "array", "items": items},
+	}
+}
+
+func alternatives(of []string) string {
+	all := ""
+	for i, s := range of {
+		switch {
+		case i == 0:
+		case i == len(of)-1:
+			all += " or "
+		default:
+			all += ", "
+		}
+		if s == "" {
+			s = "nothing"
+		}
+		all += s
+	}
+	return all
+}

@@ -1,0 +1,169 @@
+package chart
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kuberelay/kuberelay/internal/config"
+)
+
+// valueName is what the chart calls a variable, by the rule that its README gives.
+func valueName(variable string) string {
+	words := strings.Split(strings.ToLower(strings.TrimPrefix(variable, config.Prefix)), "_")
+	for i := 1; i < len(words); i++ {
+		words[i] = strings.ToUpper(words[i][:1]) + words[i][1:]
+	}
+	return strings.Join(words, "")
+}
+
+// another is a value of the variable that is not its default, as it is written in
+// values.yaml and as the forwarder is to get it.
+func another(t *testing.T, f config.Field) (value any, text string) {
+	t.Helper()
+	name := valueName(f.Name)
+	switch {
+	case f.File && f.Secret:
+		return values{"secret": "of-" + strings.ToLower(name), "key": "k"}, "/etc/kuberelay/" + name + "/k"
+	case f.File:
+		return values{"configMap": "of-" + strings.ToLower(name), "key": "k"}, "/etc/kuberelay/" + name + "/k"
+	case f.Values != nil:
+		last := f.Values[len(f.Values)-1]
+		if last == f.Default {
+			last = f.Values[0]
+		}
+		return last, last
+	case f.Type == "number":
+		n, err := strconv.Atoi(f.Default)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n++; f.Maximum != "" && fmt.Sprint(n-1) == f.Maximum {
+			n -= 2
+		}
+		return n, strconv.Itoa(n)
+	case f.Type == "true or false":
+		return f.Default != "true", strconv.FormatBool(f.Default != "true")
+	case f.Type == "duration":
+		return "1m1s", "1m1s"
+	case f.Type == "address":
+		return "0.0.0.0:9999", "0.0.0.0:9999"
+	case strings.HasPrefix(f.Type, "list"):
+		return strings.Split(f.Example, ","), f.Example
+	case strings.HasPrefix(f.Example, "/"):
+		return f.Example + "/other", f.Example + "/other"
+	default:
+		return "other", "other"
+	}
+}
+
+// TestEveryVariable: each variable of the forwarder has a value in the chart, and gets
+// what that says, also where that is what Helm likes to change, such as a large number.
+func TestEveryVariable(t *testing.T) {
+	given, want := values{}, map[string]string{}
+	for _, f := range config.Fields() {
+		given[valueName(f.Name)], want[f.Name] = another(t, f)
+	}
+	given["kafkaBatchBytes"], want["KUBERELAY_KAFKA_BATCH_BYTES"] = 104857600, "104857600"
+	given["namespaceSelector"], want["KUBERELAY_NAMESPACE_SELECTOR"] = `team in (a,b),!x`, `team in (a,b),!x`
+	given["kafkaReplication"], want["KUBERELAY_KAFKA_REPLICATION"] = 0, "0"
+
+	m := render(t, "kuberelay", values{"config": given})
+	if diff := cmp.Diff(want, m.environment(t)); diff != "" {
+		t.Errorf("the forwarder's environment (-want +got):\n%s", diff)
+	}
+	mounted := map[string]string{}
+	for _, v := range m.deployment(t).Spec.Template.Spec.Volumes {
+		if v.Projected == nil {
+			continue
+		}
+		for _, s := range v.Projected.Sources {
+			switch {
+			case s.Secret != nil:
+				mounted[s.Secret.Items[0].Path] = s.Secret.Name + "/" + s.Secret.Items[0].Key
+			case s.ConfigMap != nil:
+				mounted[s.ConfigMap.Items[0].Path] = s.ConfigMap.Name + "/" + s.ConfigMap.Items[0].Key
+			}
+		}
+	}
+	files := map[string]string{}
+	for _, f := range config.Fields() {
+		if name := valueName(f.Name); f.File {
+			files[name+"/k"] = "of-" + strings.ToLower(name) + "/k"
+		}
+	}
+	if diff := cmp.Diff(files, mounted); diff != "" {
+		t.Errorf("the files below /etc/kuberelay (-want +got):\n%s", diff)
+	}
+}
+
+// TestDefaultEnvironment: what is left at its default sets no variable, so that the
+// forwarder's own default holds.
+func TestDefaultEnvironment(t *testing.T) {
+	got := render(t, "kuberelay", values{"config": values{"resources": []string{"pods"}}}).environment(t)
+	want := map[string]string{"KUBERELAY_RESOURCES": "pods", "KUBERELAY_DATA_DIR": "/var/lib/kuberelay"}
+	if !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// TestSchemaIsStrict: nothing in the schema takes what it does not know, but for what
+// Helm itself puts into global.
+func TestSchemaIsStrict(t *testing.T) {
+	content, err := os.ReadFile(chart + "/values.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var schema any
+	if err := json.Unmarshal(content, &schema); err != nil {
+		t.Fatal(err)
+	}
+	objects := 0
+	var walk func(path string, x any)
+	walk = func(path string, x any) {
+		switch x := x.(type) {
+		case []any:
+			for i, of := range x {
+				walk(fmt.Sprintf("%s/%d", path, i), of)
+			}
+		case map[string]any:
+			if more, ok := x["additionalProperties"]; x["type"] == "object" && path != "/properties/global" {
+				objects++
+				if !ok || more == true {
+					t.Errorf("%s takes any property", path)
+				}
+			}
+			for name, of := range x {
+				walk(path+"/"+name, of)
+			}
+		}
+	}
+	walk("", schema)
+	if objects == 0 {
+		t.Error("there is no object in it")
+	}
+}
+
+// TestWrongTypesAreRefused: the schema says of each value what it is, and of each file
+// what may be said of it.
+func TestWrongTypesAreRefused(t *testing.T) {
+	wrong := values{}
+	for _, f := range config.Fields() {
+		wrong[valueName(f.Name)] = values{"no": "such"}
+	}
+	_, err := helmTemplate(t, "kuberelay", values{"config": wrong})
+	if err == nil {
+		t.Fatal("Helm renders it")
+	}
+	for name := range wrong {
+		if !strings.Contains(err.Error(), "- at '/config/"+name+"': ") {
+			t.Errorf("config.%s: an object with an unknown key is taken", name)
+		}
+	}
+}

@@ -1,0 +1,262 @@
+package chart
+
+import (
+	"bytes"
+	"debug/buildinfo"
+	"debug/elf"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// maxImage is the most that the files of the image may come to, in bytes.
+const maxImage = 40_000_000
+
+// TestImage builds the image with buildah, by the Makefile, on a base that is made of
+// this machine's own tools, and runs the binary out of it.
+func TestImage(t *testing.T) {
+	if _, err := exec.LookPath("buildah"); err != nil {
+		t.Skip("the image is not built: there is no buildah here (Debian: apt-get install buildah)")
+	}
+	if testing.Short() {
+		t.Skip("the image is not built: that takes a minute")
+	}
+	b := newBuilder(t)
+	b.base()
+	head := b.must("git", "-C", root, "rev-parse", "HEAD")
+	for _, tag := range []string{"again", "test"} {
+		b.must("make", "-C", root, "image", "IMAGE=localhost/kuberelay", "IMAGE_TAG="+tag, "VERSION=v0.0.1-test", "COMMIT="+head,
+			"BUILDAH_FLAGS="+strings.Join(b.flags, " "), "IMAGE_FLAGS=--isolation chroot --no-cache --build-arg GO_IMAGE=localhost/base "+
+				"--build-arg GOPROXY=off "+strings.Join(b.mounts, " "))
+	}
+	id := func(tag string) string {
+		return b.buildah("inspect", "--type", "image", "--format", "{{.FromImageID}}", "localhost/kuberelay:"+tag)
+	}
+	if first, second := id("again"), id("test"); first != second || first == "" {
+		t.Errorf("built twice it is %q and %q", first, second)
+	}
+
+	var image struct {
+		OCIv1 struct {
+			Config struct {
+				User       string
+				Entrypoint []string
+				Labels     map[string]string
+			} `json:"config"`
+		}
+	}
+	if err := json.Unmarshal([]byte(b.buildah("inspect", "--type", "image", "localhost/kuberelay:test")), &image); err != nil {
+		t.Fatal(err)
+	}
+	c := image.OCIv1.Config
+	if c.User != "65532:65532" || !slices.Equal(c.Entrypoint, []string{"/forwarder"}) {
+		t.Errorf("user %q, entrypoint %q", c.User, c.Entrypoint)
+	}
+	for name, want := range map[string]string{
+		"version": "v0.0.1-test", "revision": head, "licenses": "Apache-2.0", "title": "kuberelay",
+		"source": "https://github.com/kuberelay/kuberelay",
+	} {
+		if got := c.Labels["org.opencontainers.image."+name]; got != want {
+			t.Errorf("label %s: got %q, want %q", name, got, want)
+		}
+	}
+
+	container := b.buildah("from", "--pull-never", "localhost/kuberelay:test")
+	if got, want := b.buildah("run", "--isolation", "chroot", container, "--", "/forwarder", "version"), "forwarder v0.0.1-test (commit "+head; !strings.HasPrefix(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	mounted := b.buildah("mount", container)
+	checkFiles(t, mounted)
+	checkBinary(t, filepath.Join(mounted, "forwarder"), head)
+
+	layout := filepath.Join(t.TempDir(), "layout")
+	b.buildah("push", "localhost/kuberelay:test", "oci:"+layout+":test")
+	_, compressed := files(t, layout)
+	t.Logf("as a registry keeps it: %.1f MB", float64(compressed)/1e6)
+}
+
+// checkFiles: the image has nothing but the binary and the certificates, and is small.
+func checkFiles(t *testing.T, mounted string) {
+	t.Helper()
+	names, size := files(t, mounted)
+	want := []string{"etc/ssl/certs/ca-certificates.crt", "forwarder"}
+	// What buildah leaves where something was run.
+	names = slices.DeleteFunc(names, func(s string) bool {
+		return s == "etc/hosts" || s == "etc/hostname" || s == "etc/resolv.conf" || s == "run/.containerenv"
+	})
+	if !slices.Equal(names, want) {
+		t.Errorf("the image has %v, want %v", names, want)
+	}
+	t.Logf("unpacked: %.1f MB", float64(size)/1e6)
+	if size > maxImage {
+		t.Errorf("the image has %d bytes, more than %d", size, maxImage)
+	}
+}
+
+// checkBinary: it is static, of this commit, and says nothing of where it was built.
+func checkBinary(t *testing.T, file, head string) {
+	t.Helper()
+	info, err := buildinfo.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	settings := map[string]string{}
+	for _, s := range info.Settings {
+		settings[s.Key] = s.Value
+	}
+	for name, want := range map[string]string{"CGO_ENABLED": "0", "-trimpath": "true", "vcs.revision": head} {
+		if settings[name] != want {
+			t.Errorf("built with %s=%q, want %q", name, settings[name], want)
+		}
+	}
+	e, err := elf.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	for _, p := range e.Progs {
+		if p.Type == elf.PT_INTERP {
+			t.Error("it is not static")
+		}
+	}
+	content, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bytes.Contains(content, []byte("/src/cmd/forwarder")) {
+		t.Error("it has paths of where it was built")
+	}
+}
+
+// files gives the names of all files and what they come to.
+func files(t *testing.T, dir string) (names []string, size int64) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(dir, path)
+		names, size = append(names, name), size+info.Size()
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return names, size
+}
+
+// builder is buildah with a storage of its own.
+type builder struct {
+	t      *testing.T
+	dir    string
+	flags  []string // of buildah
+	mounts []string // flags of a build that make the base of this machine's tools
+}
+
+func newBuilder(t *testing.T) *builder {
+	dir, err := os.MkdirTemp("", "kuberelay-image-") //nolint:usetesting // it may hold files of other users, which that cannot remove
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &builder{t: t, dir: dir}
+	b.flags = []string{"--storage-driver", "vfs", "--root", filepath.Join(dir, "storage"), "--runroot", filepath.Join(dir, "run")}
+	t.Cleanup(func() {
+		b.command(t, "buildah", append(b.flags, "umount", "--all")...)
+		b.command(t, "buildah", append(b.flags, "rm", "--all")...)
+		if err := os.RemoveAll(dir); err != nil {
+			b.command(t, "buildah", "unshare", "rm", "-rf", dir) // files of other users, where this one is not root
+		}
+	})
+	return b
+}
+
+// base makes the image that the binary is built in: this machine's folders of tools are
+// mounted into it, for a build only.
+func (b *builder) base() {
+	b.t.Helper()
+	rootfs := filepath.Join(b.dir, "base")
+	certificates, err := os.ReadFile("/etc/ssl/certs/ca-certificates.crt")
+	if err != nil {
+		b.t.Skipf("the image is not built: this machine has no certificate authorities to put into it: %v", err)
+	}
+	for _, dir := range []string{"usr", "tmp", "root", "proc", "sys", "dev", "var/tmp", "goroot", "gomodcache", "gocache", "etc/ssl/certs"} {
+		if err := os.MkdirAll(filepath.Join(rootfs, dir), 0o755); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	b.write(filepath.Join(rootfs, "etc", "ssl", "certs", "ca-certificates.crt"), string(certificates))
+	b.mount("/usr", "/usr", ":ro")
+	for _, dir := range []string{"bin", "sbin", "lib", "lib64"} {
+		if to, err := os.Readlink("/" + dir); err == nil {
+			if err := os.Symlink(to, filepath.Join(rootfs, dir)); err != nil {
+				b.t.Fatal(err)
+			}
+		} else if _, err := os.Stat("/" + dir); err == nil {
+			b.mount("/"+dir, "/"+dir, ":ro")
+		}
+	}
+	for variable, dir := range map[string]string{"GOROOT": "/goroot", "GOMODCACHE": "/gomodcache", "GOCACHE": "/gocache"} {
+		b.mount(b.must("go", "env", variable), dir, "")
+	}
+	containerfile := filepath.Join(b.dir, "Containerfile")
+	b.write(containerfile, "FROM scratch\nCOPY . /\n"+
+		"ENV PATH=/goroot/bin:/usr/bin:/bin HOME=/root GOROOT=/goroot GOMODCACHE=/gomodcache GOCACHE=/gocache GOTOOLCHAIN=local\n")
+	b.buildah("build", "--isolation", "chroot", "--file", containerfile, "--tag", "localhost/base", rootfs)
+}
+
+func (b *builder) mount(from, to, mode string) {
+	b.mounts = append(b.mounts, "--volume", fmt.Sprintf("%s:%s%s", from, to, mode))
+}
+
+func (b *builder) write(file, text string) {
+	b.t.Helper()
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *builder) buildah(args ...string) string {
+	b.t.Helper()
+	return b.must("buildah", slices.Concat(b.flags, args)...)
+}
+
+// must runs a command that has to succeed and gives what it prints.
+func (b *builder) must(name string, args ...string) string {
+	b.t.Helper()
+	out, stderr, err := run(b.t.Context(), "", name, args...)
+	if err != nil {
+		b.t.Fatalf("%s %v: %v\n%s%s", name, args, err, out, stderr)
+	}
+	return strings.TrimSpace(out)
+}
+
+// command runs a command that may fail, also after the test's end.
+func (b *builder) command(t *testing.T, name string, args ...string) {
+	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
+		t.Logf("%s %v: %v\n%s", name, args, err, out)
+	}
+}
+
+// TestImageWithoutTools: without anything to build it with, make says what is missing.
+func TestImageWithoutTools(t *testing.T) {
+	path, err := exec.LookPath("make")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(path, "-C", root, "image")
+	cmd.Env = []string{"PATH=" + t.TempDir(), "HOME=" + t.TempDir()}
+	out, err := cmd.CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "make image needs buildah, podman or docker") {
+		t.Errorf("got %v\n%s", err, out)
+	}
+}

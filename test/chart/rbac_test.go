@@ -1,0 +1,232 @@
+package chart
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	rbacv1 "k8s.io/api/rbac/v1"
+)
+
+// What the forwarder needs whatever it watches.
+var (
+	ofDefinitions = []string{
+		"get,list,watch customresourcedefinitions.apiextensions.k8s.io",
+		"list,watch apiservices.apiregistration.k8s.io",
+	}
+	ofIdentity = []string{"get namespaces/kube-system"}
+	always     = slices.Concat(ofDefinitions, ofIdentity)
+)
+
+// TestRights: what the service account may do is what is written here, in the cluster
+// and in each namespace, and nothing else.
+func TestRights(t *testing.T) {
+	for name, c := range map[string]struct {
+		config, rbac values
+		cluster      []string            // beside always, unless exactly
+		exactly      bool                // nothing is added to cluster
+		in           map[string][]string // namespaces
+	}{
+		"resources, also by version and without a group": {
+			config:  values{"resources": []string{"pods", "deployments.apps", "deployments.v1.apps", "jobs", "widgets.v1beta1.example.com"}},
+			cluster: []string{"get,list,watch pods", "get,list,watch deployments.apps", "get,list,watch jobs.batch", "get,list,watch widgets.example.com"},
+		},
+		"a whole group, and one of it": {
+			config:  values{"resources": []string{"*.apps", "deployments.apps"}},
+			cluster: []string{"get,list,watch *.apps"},
+		},
+		"all, allowed to read Secrets": {
+			config: values{"resources": []string{"*", "pods"}}, rbac: values{"secretsByWildcard": true},
+			cluster: []string{"get,list,watch *.*"},
+		},
+		"all, and Secrets by name": {
+			config:  values{"resources": []string{"*", "secrets"}},
+			cluster: []string{"get,list,watch *.*"},
+		},
+		"excluded, by a name, a version, a group": {
+			config: values{
+				"resources":        []string{"pods", "configmaps", "services", "deployments.apps", "jobs.batch"},
+				"excludeResources": []string{"configmaps", "*.apps", "jobs.v1.batch"},
+			},
+			cluster: []string{"get,list,watch pods", "get,list,watch services"},
+		},
+		"Secrets, because they are named": {
+			config:  values{"resources": []string{"secrets"}},
+			cluster: []string{"get,list,watch secrets"},
+		},
+		"namespaces": {
+			config: values{"resources": []string{"pods", "nodes", "deployments.apps"}, "namespaces": []string{"a", "b"}},
+			in: map[string][]string{
+				"a": {"get,list,watch pods", "get,list,watch deployments.apps"}, "b": {"get,list,watch pods", "get,list,watch deployments.apps"},
+			},
+			cluster: []string{"get,list,watch nodes"},
+		},
+		"namespaces less some": {
+			config: values{"resources": []string{"pods"}, "namespaces": []string{"a", "b"}, "excludeNamespaces": []string{"b"}},
+			in:     map[string][]string{"a": {"get,list,watch pods"}},
+		},
+		"a group in namespaces, with what of it is cluster-scoped": {
+			config: values{"resources": []string{"*.storage.k8s.io"}, "namespaces": []string{"a"}, "excludeResources": []string{"volumeattachments.storage.k8s.io"}},
+			in:     map[string][]string{"a": {"get,list,watch *.storage.k8s.io"}},
+			cluster: []string{
+				"get,list,watch csidrivers.storage.k8s.io", "get,list,watch csinodes.storage.k8s.io",
+				"get,list,watch storageclasses.storage.k8s.io", "get,list,watch volumeattributesclasses.storage.k8s.io",
+			},
+		},
+		"custom resources in namespaces, and one that is cluster-scoped": {
+			config:  values{"resources": []string{"*.cert-manager.io", "gears.example.com", "bolts.example.com"}, "namespaces": []string{"a"}},
+			rbac:    values{"clusterScoped": []string{"clusterissuers.cert-manager.io", "bolts.example.com", "other.example.org"}},
+			in:      map[string][]string{"a": {"get,list,watch *.cert-manager.io", "get,list,watch gears.example.com"}},
+			cluster: []string{"get,list,watch clusterissuers.cert-manager.io", "get,list,watch bolts.example.com"},
+		},
+		"a namespace selector": {
+			config:  values{"resources": []string{"pods"}, "namespaceSelector": "team=a"},
+			cluster: []string{"get,list,watch pods", "list,watch namespaces"},
+		},
+		"a namespace selector within namespaces": {
+			config:  values{"resources": []string{"pods"}, "namespaceSelector": "team=a", "namespaces": []string{"a"}},
+			in:      map[string][]string{"a": {"get,list,watch pods"}},
+			cluster: []string{"list,watch namespaces"},
+		},
+		"all namespaces but one": {
+			config:  values{"resources": []string{"pods"}, "excludeNamespaces": []string{"kube-system"}},
+			cluster: []string{"get,list,watch pods", "list,watch namespaces"},
+		},
+		"nothing but what is watched": {
+			config:  values{"resources": []string{"pods"}, "clusterName": "c"},
+			rbac:    values{"definitions": false, "clusterIdentity": false},
+			cluster: []string{"get,list,watch pods"}, exactly: true,
+		},
+		"nothing in the cluster": {
+			config: values{"resources": []string{"pods"}, "clusterName": "c", "namespaces": []string{"a"}},
+			rbac:   values{"definitions": false, "clusterIdentity": false},
+			in:     map[string][]string{"a": {"get,list,watch pods"}}, exactly: true,
+		},
+		"more rules, in the cluster": {
+			config:  values{"resources": []string{"pods"}, "follow": []string{"ownerReferences"}},
+			rbac:    values{"extraRules": []any{rule("apps", "replicasets", "get", "list", "watch")}, "extraClusterRules": []any{rule("", "nodes", "get")}},
+			cluster: []string{"get,list,watch pods", "get,list,watch replicasets.apps", "get nodes"},
+		},
+		"more rules, in a namespace": {
+			config:  values{"resources": []string{"pods"}, "namespaces": []string{"a"}},
+			rbac:    values{"extraRules": []any{rule("apps", "replicasets", "get", "list", "watch")}, "extraClusterRules": []any{rule("", "nodes", "get")}},
+			in:      map[string][]string{"a": {"get,list,watch pods", "get,list,watch replicasets.apps"}},
+			cluster: []string{"get nodes"},
+		},
+		"none made": {
+			config: values{"resources": []string{"Deployment"}}, rbac: values{"create": false}, exactly: true,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := values{"config": c.config}
+			if c.rbac != nil {
+				v["rbac"] = c.rbac
+			}
+			want := map[string][]string{"": c.cluster}
+			if !c.exactly {
+				want[""] = slices.Concat(c.cluster, always)
+			}
+			if len(want[""]) == 0 {
+				delete(want, "")
+			}
+			for namespace, rules := range c.in {
+				want[namespace] = rules
+			}
+			for _, rules := range want {
+				slices.Sort(rules)
+			}
+			if diff := cmp.Diff(want, granted(t, render(t, "kuberelay", v))); diff != "" {
+				t.Errorf("what may be done where, \"\" being the cluster (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestSelectorsThatAreRefused: what cannot be turned into RBAC says what to write.
+func TestSelectorsThatAreRefused(t *testing.T) {
+	for selector, words := range map[string]string{
+		"deploy":             "write deployments.apps",
+		"Deployment":         "write deployments.apps",
+		"deployment.apps":    "write deployments.apps",
+		"deploy.v1.apps":     "write deployments.apps",
+		"po":                 "write pods",
+		"no":                 "write nodes",
+		"Pod":                "write pods",
+		"Widget.example.com": "such as widgets.example.com",
+		"gadgets":            "such as gadgets.example.com",
+		"pods.v1":            "write pods",
+		"po*":                "write *.apps for a whole group",
+		"pods/log":           "a subresource cannot be watched",
+		"*":                  "rbac.secretsByWildcard",
+	} {
+		t.Run(selector, func(t *testing.T) {
+			refused(t, values{"config": values{"resources": []string{"configmaps", selector}}}, "config.resources: ", words)
+		})
+	}
+}
+
+func rule(group, resource string, verbs ...string) values {
+	return values{"apiGroups": []string{group}, "resources": []string{resource}, "verbs": verbs}
+}
+
+// granted gives what the manifests allow the chart's service account, by namespace, ""
+// being the cluster. Every binding must be of that account and of a role that is there,
+// and every role be bound.
+func granted(t *testing.T, m manifests) map[string][]string {
+	t.Helper()
+	roles, got := map[string][]string{}, map[string][]string{}
+	for _, o := range m.of("ClusterRole") {
+		roles["ClusterRole "+o.GetName()] = flatten(convert[rbacv1.ClusterRole](t, o).Rules)
+	}
+	for _, o := range m.of("Role") {
+		roles["Role "+o.GetNamespace()+"/"+o.GetName()] = flatten(convert[rbacv1.Role](t, o).Rules)
+	}
+	bind := func(namespace, role string, ref rbacv1.RoleRef, subjects []rbacv1.Subject) {
+		want := rbacv1.Subject{Kind: "ServiceAccount", Name: "kr-kuberelay", Namespace: "kuberelay"}
+		rules, ok := roles[role]
+		if !ok || ref.APIGroup != rbacv1.GroupName || len(subjects) != 1 || subjects[0] != want {
+			t.Errorf("a binding in %q of %s to %v", namespace, role, subjects)
+		}
+		delete(roles, role)
+		got[namespace] = slices.Concat(got[namespace], rules)
+	}
+	for _, o := range m.of("ClusterRoleBinding") {
+		b := convert[rbacv1.ClusterRoleBinding](t, o)
+		bind("", b.RoleRef.Kind+" "+b.RoleRef.Name, b.RoleRef, b.Subjects)
+	}
+	for _, o := range m.of("RoleBinding") {
+		b := convert[rbacv1.RoleBinding](t, o)
+		bind(b.Namespace, b.RoleRef.Kind+" "+b.Namespace+"/"+b.RoleRef.Name, b.RoleRef, b.Subjects)
+	}
+	for role := range roles {
+		t.Errorf("%s is not bound", role)
+	}
+	for _, rules := range got {
+		slices.Sort(rules)
+	}
+	return got
+}
+
+// flatten is a line for each resource of each rule.
+func flatten(rules []rbacv1.PolicyRule) (lines []string) {
+	for _, r := range rules {
+		for _, group := range r.APIGroups {
+			for _, resource := range r.Resources {
+				line := strings.Join(r.Verbs, ",") + " " + resource
+				if group != "" {
+					line += "." + group
+				}
+				if len(r.ResourceNames) > 0 {
+					line += "/" + strings.Join(r.ResourceNames, ",")
+				}
+				lines = append(lines, line)
+			}
+		}
+		for _, path := range r.NonResourceURLs {
+			lines = append(lines, fmt.Sprint(r.Verbs, path))
+		}
+	}
+	return lines
+}

@@ -1,0 +1,136 @@
+package chart
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/yaml"
+)
+
+// manifests are the objects of a chart or of a file.
+type manifests []*unstructured.Unstructured
+
+// values are what a user would write into a file for helm --values.
+type values map[string]any
+
+// helmTemplate renders the chart as release «kr» in the namespace. It is an error with
+// Helm's words if Helm refuses.
+func helmTemplate(t *testing.T, namespace string, v values) (manifests, error) {
+	t.Helper()
+	out, stderr, err := run(t.Context(), v.yaml(t), tool(t, "helm"), "template", "kr", chart, "--namespace", namespace, "--values", "-")
+	if err != nil {
+		return nil, fmt.Errorf("helm template: %w\n%s", err, stderr)
+	}
+	return decode([]byte(out))
+}
+
+// render is helmTemplate where it must succeed.
+func render(t *testing.T, namespace string, v values) manifests {
+	t.Helper()
+	m, err := helmTemplate(t, namespace, v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func (v values) yaml(t *testing.T) string {
+	t.Helper()
+	content, err := yaml.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(content)
+}
+
+// decode takes YAML documents, leaving out those with nothing in them.
+func decode(content []byte) (manifests, error) {
+	var m manifests
+	documents := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(content), 4096)
+	for {
+		o := &unstructured.Unstructured{}
+		switch err := documents.Decode(&o.Object); {
+		case errors.Is(err, io.EOF):
+			return m, nil
+		case err != nil:
+			return nil, err
+		case len(o.Object) > 0:
+			m = append(m, o)
+		}
+	}
+}
+
+// of gives the manifests of a kind.
+func (m manifests) of(kind string) manifests {
+	var found manifests
+	for _, o := range m {
+		if o.GetKind() == kind {
+			found = append(found, o)
+		}
+	}
+	return found
+}
+
+// convert makes the typed object of a manifest; what the type does not know is an error.
+func convert[T any](t *testing.T, o *unstructured.Unstructured) T {
+	t.Helper()
+	var typed T
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(o.Object, &typed, true); err != nil {
+		t.Fatalf("%s %s: %v", o.GetKind(), o.GetName(), err)
+	}
+	return typed
+}
+
+// deployment is the chart's one.
+func (m manifests) deployment(t *testing.T) appsv1.Deployment {
+	t.Helper()
+	all := m.of("Deployment")
+	if len(all) != 1 {
+		t.Fatalf("got %d Deployments, want one", len(all))
+	}
+	return convert[appsv1.Deployment](t, all[0])
+}
+
+// environment is that of the Deployment's only container.
+func (m manifests) environment(t *testing.T) map[string]string {
+	t.Helper()
+	return environment(t, m.deployment(t).Spec.Template.Spec)
+}
+
+func environment(t *testing.T, pod corev1.PodSpec) map[string]string {
+	t.Helper()
+	if len(pod.Containers) != 1 {
+		t.Fatalf("got %d containers, want one", len(pod.Containers))
+	}
+	env := map[string]string{}
+	for _, v := range pod.Containers[0].Env {
+		if _, twice := env[v.Name]; twice || v.ValueFrom != nil {
+			t.Errorf("variable %s: set twice, or not by a value", v.Name)
+		}
+		env[v.Name] = v.Value
+	}
+	return env
+}
+
+// refused fails the test unless Helm refuses the values with these words.
+func refused(t *testing.T, v values, words ...string) {
+	t.Helper()
+	_, err := helmTemplate(t, "kuberelay", v)
+	if err == nil {
+		t.Fatal("Helm renders it")
+	}
+	for _, w := range words {
+		if !strings.Contains(err.Error(), w) {
+			t.Errorf("got %v\nwant %q in it", err, w)
+		}
+	}
+}
