@@ -64,14 +64,14 @@ func TestReviewsThatFail(t *testing.T) {
 	}
 	var fails atomic.Bool
 	fails.Store(true)
-	real := reviews(t, cp.ConfigFor("reader"))
+	asks := reviews(t, cp.ConfigFor("reader"))
 	r := newRunning(t, cp.ConfigFor("reader"), Config{
 		Selection: Selection{Include: []string{"endpoints"}}, Namespaces: NamespaceSelection{Selector: selector(t, "team=t"+a)},
 		Access: answers(func(x authorizationv1.ResourceAttributes) (bool, error) {
 			if fails.Load() {
 				return false, errors.New("etcdserver: request timed out")
 			}
-			answer, err := real.Create(t.Context(), &authorizationv1.SelfSubjectAccessReview{
+			answer, err := asks.Create(t.Context(), &authorizationv1.SelfSubjectAccessReview{
 				Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &x},
 			}, metav1.CreateOptions{})
 			return err == nil && answer.Status.Allowed, err
