@@ -61,8 +61,14 @@ func (a answers) Create(_ context.Context, review *authorizationv1.SelfSubjectAc
 	allowed, err := a(*review.Spec.ResourceAttributes)
 	review = review.DeepCopy()
 	review.Status.Allowed = allowed
+	if errors.Is(err, errEvaluation) {
+		review.Status.EvaluationError, err = err.Error(), nil
+	}
 	return review, err
 }
+
+// errEvaluation stands for an authorizer that could not tell.
+var errEvaluation = errors.New("the webhook does not answer")
 
 func TestDenied(t *testing.T) {
 	pods := event.Resource{Version: "v1", Resource: "pods", Namespaced: true}
@@ -73,14 +79,15 @@ func TestDenied(t *testing.T) {
 		namespace string
 		want      string // in the error, "" for none
 	}{
-		"everything":         {func(a authorizationv1.ResourceAttributes) (bool, error) { return a.Resource == "*", nil }, pods, "", ""},
-		"this":               {func(a authorizationv1.ResourceAttributes) (bool, error) { return a.Resource == "pods", nil }, pods, "", ""},
-		"nothing":            {func(authorizationv1.ResourceAttributes) (bool, error) { return false, nil }, pods, "", "may not list it in all namespaces"},
-		"no watch":           {func(a authorizationv1.ResourceAttributes) (bool, error) { return a.Verb == "list", nil }, pods, "", "may not watch it in all namespaces"},
-		"not here":           {func(a authorizationv1.ResourceAttributes) (bool, error) { return a.Namespace == "a", nil }, pods, "b", `may not list it in the namespace "b"`},
-		"here":               {func(a authorizationv1.ResourceAttributes) (bool, error) { return a.Namespace == "a", nil }, pods, "a", ""},
-		"cluster-scoped":     {func(authorizationv1.ResourceAttributes) (bool, error) { return false, nil }, nodes, "", "may not list it in the cluster"},
-		"it cannot be asked": {func(authorizationv1.ResourceAttributes) (bool, error) { return false, errors.New("no") }, pods, "", ""},
+		"everything":                {func(a authorizationv1.ResourceAttributes) (bool, error) { return a.Resource == "*", nil }, pods, "", ""},
+		"this":                      {func(a authorizationv1.ResourceAttributes) (bool, error) { return a.Resource == "pods", nil }, pods, "", ""},
+		"nothing":                   {func(authorizationv1.ResourceAttributes) (bool, error) { return false, nil }, pods, "", "may not list it in all namespaces"},
+		"no watch":                  {func(a authorizationv1.ResourceAttributes) (bool, error) { return a.Verb == "list", nil }, pods, "", "may not watch it in all namespaces"},
+		"not here":                  {func(a authorizationv1.ResourceAttributes) (bool, error) { return a.Namespace == "a", nil }, pods, "b", `may not list it in the namespace "b"`},
+		"here":                      {func(a authorizationv1.ResourceAttributes) (bool, error) { return a.Namespace == "a", nil }, pods, "a", ""},
+		"cluster-scoped":            {func(authorizationv1.ResourceAttributes) (bool, error) { return false, nil }, nodes, "", "may not list it in the cluster"},
+		"it cannot be asked":        {func(authorizationv1.ResourceAttributes) (bool, error) { return false, errors.New("no") }, pods, "", ""},
+		"an authorizer cannot tell": {func(authorizationv1.ResourceAttributes) (bool, error) { return false, errEvaluation }, pods, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &Set{config: Config{Access: c.access, Now: time.Now, Logger: slog.New(slog.DiscardHandler)}}
