@@ -106,7 +106,9 @@ func (f *follower) take(m *event.Message, d publish.Delivery) error {
 		f.takeForeign(d, err)
 		return nil
 	}
-	if d.Position >= f.ends[m.Key] || isSecret(m.Key.GroupResource().String()) {
+	end := f.ends[m.Key]
+	elsewhere := publish.Partition(d.Position) != publish.Partition(end) // an object should be in one, and may not be
+	if d.Position >= end || elsewhere || isSecret(m.Key.GroupResource().String()) {
 		var more []string
 		e.Digest, more = f.form.readData(e, m.Data)
 		problems = append(problems, more...)
