@@ -95,6 +95,9 @@ func (s *Set) compare(ctx context.Context, gr schema.GroupResource, acked iter.S
 			s.leave(k, a, &c)
 		case !s.selects(k) && a.Live():
 			leaving[k.Namespace] = append(leaving[k.Namespace], pair{k, a}) // or gone
+		case i == nil && a.Live() && failpoint.Bug("skip-synced"):
+			c.Deleted++
+			s.inferDelete(k, a)
 		case i == nil && a.Live():
 			c.Waiting++ // it is being started, or we may not
 		case i == nil, !s.selects(k):

@@ -227,7 +227,8 @@ func (s *Set) onAdd(i *informer, o *event.Object, initial bool) {
 	}
 	cause, first := event.CauseWatch, false
 	if initial {
-		cause, first = event.CauseReconcile, !i.snapshot.done.Load()
+		// What a namespace that is selected later brings is not of the first sync.
+		cause, first = event.CauseReconcile, !i.snapshot.done.Load() && !i.snapshot.synced.Load()
 		if first {
 			cause = event.CauseSnapshot
 		}

@@ -245,3 +245,20 @@ func TestMarkersThatTheBusHasLostAreWrittenAgain(t *testing.T) {
 		})
 	}
 }
+
+// TestANamespaceSelectedLaterIsNotOfTheFirstSync: its objects came after the completed
+// marker, and were called its own.
+func TestANamespaceSelectedLaterIsNotOfTheFirstSync(t *testing.T) {
+	b := newBench(t, Config{}, testResource)
+	b.list(object("A", "1"))
+	if v := b.Lookup(testKey); !v.FirstSync {
+		t.Error("what is listed first is not of the first sync")
+	}
+	b.watched.snapshot.synced.Store(true) // all that was selected has been listed
+	other := object("B", "2")
+	other.Name = "later"
+	b.list(other)
+	if v := b.Lookup(testResource.Key(other.Namespace, other.Name)); v.FirstSync {
+		t.Error("what is listed later is of the first sync")
+	}
+}
