@@ -5,11 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 )
@@ -69,28 +65,12 @@ func (d *definitions) watched() bool {
 func (d *definitions) wait() { d.running.Wait() }
 
 func (s *Set) newDefinitionInformer(w *definitionWatch, notify func()) cache.SharedIndexInformer {
-	client := s.config.Dynamic.Resource(w.of)
-	shared := cache.NewSharedIndexInformerWithOptions(cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return client.List(ctx, o) },
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			opened, err := client.Watch(ctx, o)
-			if err != nil {
-				return nil, interruptible(o, err)
-			}
-			if !w.open.Swap(true) {
-				s.log.Debug("definitions are watched", "resource", w.of.GroupResource().String())
-			}
-			return opened, nil
-		},
-	}, s.config.Dynamic), &unstructured.Unstructured{}, cache.SharedIndexInformerOptions{ObjectDescription: w.of.String()})
-
 	var told atomic.Value // the reason last told
-	// These three fail only on an informer that has started.
-	_ = shared.SetTransform(identityOnly)
-	_ = shared.SetWatchErrorHandlerWithContext(func(ctx context.Context, _ *cache.Reflector, err error) {
-		if isExpected(err) || ctx.Err() != nil {
-			return
+	shared := s.newOwnInformer(w.of, identityOnly, func() {
+		if !w.open.Swap(true) {
+			s.log.Debug("definitions are watched", "resource", w.of.GroupResource().String())
 		}
+	}, func(err error) {
 		if w.open.Swap(false) {
 			notify() // from now on it is polled, and there may have been a change
 		}
@@ -98,6 +78,7 @@ func (s *Set) newDefinitionInformer(w *definitionWatch, notify func()) cache.Sha
 			s.log.Info("definitions cannot be watched; what they change is found by polling discovery", "resource", w.of.GroupResource().String(), "err", err)
 		}
 	})
+	// It fails only on an informer that has started.
 	_, _ = shared.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(any) { notify() },
 		UpdateFunc: func(any, any) { notify() },
@@ -112,15 +93,4 @@ func (s *Set) reads() dynamic.Interface {
 		return s.config.Dynamic
 	}
 	return s.config.Reads
-}
-
-// identityOnly keeps of a definition what the cache needs; schemas are large.
-func identityOnly(o any) (any, error) {
-	u, ok := o.(*unstructured.Unstructured)
-	if !ok {
-		return o, nil
-	}
-	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
-		Name: u.GetName(), UID: u.GetUID(), ResourceVersion: u.GetResourceVersion(),
-	}}, nil
 }

@@ -8,13 +8,9 @@ import (
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/kuberelay/kuberelay/internal/failpoint"
@@ -182,17 +178,12 @@ func (s *Set) watchNamespaces(ctx context.Context) *sync.WaitGroup {
 	if !n.follows() {
 		return &running
 	}
-	shared := cache.NewSharedIndexInformerWithOptions(namespaceLister(s.config.Dynamic), &unstructured.Unstructured{},
-		cache.SharedIndexInformerOptions{ObjectDescription: namespaceResource.String()})
-	// These three fail only on an informer that has started.
-	_ = shared.SetTransform(labelsOnly)
-	_ = shared.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
-		if !isExpected(err) {
-			if n.fail(err) {
-				s.log.Warn("namespaces cannot be watched; will be tried again", "err", err)
-			}
+	shared := s.newOwnInformer(namespaceResource, withLabels, func() { n.fail(nil) }, func(err error) {
+		if n.fail(err) {
+			s.log.Warn("namespaces cannot be watched; will be tried again", "err", err)
 		}
 	})
+	// It fails only on an informer that has started.
 	registration, _ := shared.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(o any) { s.onNamespace(o) },
 		UpdateFunc: func(_, o any) { s.onNamespace(o) },
@@ -210,7 +201,6 @@ func (s *Set) watchNamespaces(ctx context.Context) *sync.WaitGroup {
 		select {
 		case <-ctx.Done():
 		case <-registration.HasSyncedChecker().Done():
-			n.fail(nil)
 			close(n.synced)
 			if names, _ := n.list(); len(names) == 0 && n.selector != nil {
 				s.log.Warn("no namespace is selected: none has these labels", "selector", n.selector.String())
@@ -247,28 +237,4 @@ func (s *Set) namespaceChanged(namespace string) {
 			s.config.Enqueue(k)
 		}
 	})
-}
-
-func namespaceLister(client dynamic.Interface) cache.ListerWatcher {
-	c := client.Resource(namespaceResource)
-	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return c.List(ctx, o) },
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			w, err := c.Watch(ctx, o)
-			if err != nil {
-				return nil, interruptible(o, err)
-			}
-			return w, nil
-		},
-	}, client)
-}
-
-func labelsOnly(o any) (any, error) {
-	u, ok := o.(*unstructured.Unstructured)
-	if !ok {
-		return o, nil
-	}
-	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
-		Name: u.GetName(), UID: u.GetUID(), ResourceVersion: u.GetResourceVersion(), Labels: u.GetLabels(),
-	}}, nil
 }

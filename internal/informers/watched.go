@@ -200,8 +200,9 @@ func (s *Set) eachWatched(f func(*watched)) {
 
 // selects tells whether an object is to be on the bus, if it exists.
 func (s *Set) selects(k event.Key) bool {
-	if !s.namespaces.selects(k.Namespace) || !s.follow.on() {
-		return s.namespaces.selects(k.Namespace)
+	selected := s.namespaces.selects(k.Namespace)
+	if !selected || !s.follow.on() {
+		return selected
 	}
 	w := s.watchedFor(k.GroupResource())
 	if w == nil || !w.followed {
