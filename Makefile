@@ -140,6 +140,10 @@ image: ## Build the image (IMAGE, IMAGE_TAG, IMAGE_FLAGS) with buildah, podman o
 	fi; \
 	echo "$$@" $(IMAGE_ARGS) .; "$$@" $(IMAGE_ARGS) .
 
+.PHONY: test-tools
+test-tools: ## Run the tests that need more: buildah for the image, Python 3 for its subscriber
+	$(GO) test -tags tools ./test/chart -count 1 -v -run '^(TestImage|TestImageWithoutTools|TestSidecar)$$'
+
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZ_TIME (10s)
 	@grep -rnoE '^func Fuzz[A-Za-z0-9_]*' --include='*_test.go' cmd internal | while IFS=: read -r file _ target; do \

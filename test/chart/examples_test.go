@@ -59,7 +59,7 @@ func TestSidecar(t *testing.T) {
 	maps.Copy(env, map[string]string{"KUBERELAY_NATS_LISTEN": bus, "KUBERELAY_LISTEN_ADDR": freeAddress(t), "KUBERELAY_DATA_DIR": t.TempDir()})
 	f := start(t, env, s.kubeconfig(t, namespace, made.Spec.ServiceAccountName))
 
-	for name, subscriber := range map[string]func(*testing.T) []string{"Go": goSubscriber, "Python": pythonSubscriber} {
+	for name, subscriber := range subscribers {
 		t.Run(name, func(t *testing.T) {
 			lines := subscribe(t, bus, subscriber(t)...)
 			hello := "hello-" + strings.ToLower(name)
@@ -82,14 +82,6 @@ func goSubscriber(t *testing.T) []string {
 		t.Fatalf("build the subscriber: %v\n%s", err, stderr)
 	}
 	return []string{built}
-}
-
-func pythonSubscriber(t *testing.T) []string {
-	t.Helper()
-	if _, _, err := run(t.Context(), "", "python3", "-c", "import nats.js"); err != nil {
-		t.Skip("there is no python3 with nats-py here")
-	}
-	return []string{"python3", root + "/examples/subscriber-python/subscriber.py"}
 }
 
 // subscribe starts a subscriber and gives what it prints.

@@ -53,8 +53,13 @@ func TestKnownResources(t *testing.T) {
 	if err := yaml.Unmarshal(content, &got); err != nil {
 		t.Fatal(err)
 	}
-	if got.Kubernetes != of {
-		t.Skipf("the table is that of Kubernetes %s, and this API server is %s", got.Kubernetes, of)
+	if got.Kubernetes != of { // of KUBEBUILDER_ASSETS: what both have has to be the same
+		both := func(one, other []known) []known {
+			return slices.DeleteFunc(slices.Clone(one), func(r known) bool {
+				return !slices.ContainsFunc(other, func(o known) bool { return o.Name == r.Name && o.Group == r.Group })
+			})
+		}
+		got.Resources, served = both(got.Resources, served), both(served, got.Resources)
 	}
 	if want := served; !slices.EqualFunc(got.Resources, want, func(a, b known) bool { return fmt.Sprint(a) == fmt.Sprint(b) }) {
 		t.Errorf("got  %v\nwant %v\nrun: go test ./test/chart -run TestKnownResources -update", got.Resources, want)
