@@ -124,7 +124,7 @@ func (c *claimant) send(name string) forward.Outcome {
 	r := event.Resource{Version: "v1", Resource: "configmaps", Kind: "ConfigMap", Namespaced: true}
 	m, err := event.Builder{Cluster: c.claim.name}.Message(event.Change{
 		Type: event.Created, Cause: event.CauseWatch, Key: r.Key("default", name), Resource: r, Observed: time.Now(),
-		Object: &event.Object{APIVersion: "v1", Kind: r.Kind, Namespace: "default", Name: name, UID: types.UID(name + "-of-" + c.claim.name), ResourceVersion: "7", Body: []byte(`{}`)},
+		Object: &event.Object{APIVersion: "v1", Kind: r.Kind, Namespace: "default", Name: name, UID: types.UID(name + "-of-" + c.claim.name), ResourceVersion: "7", Body: event.JSON([]byte(`{}`))},
 	})
 	if err != nil {
 		c.t.Fatal(err)

@@ -18,6 +18,7 @@ import (
 	authorization "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/kuberelay/kuberelay/internal/apistream"
 	"github.com/kuberelay/kuberelay/internal/config"
 )
 
@@ -27,7 +28,8 @@ var namespaces = schema.GroupVersionResource{Version: "v1", Resource: "namespace
 type cluster struct {
 	name      string
 	uid       string            // of its namespace kube-system; "" if that may not be read
-	dynamic   dynamic.Interface // for lists and watches
+	streams   *apistream.Client // for the lists and watches of what is selected
+	dynamic   dynamic.Interface // for all others
 	reads     dynamic.Interface // for single objects
 	discovery discovery.DiscoveryInterface
 	access    authorization.SelfSubjectAccessReviewInterface
@@ -44,9 +46,12 @@ func connectCluster(ctx context.Context, cfg config.Config, log *slog.Logger, pr
 		return nil, &usageError{err}
 	}
 	c := &cluster{name: cfg.Event.ClusterName}
-	// Each client has a limiter of its own, so that neither of these waits for the
-	// other: thousands of reads after an outage, and the watches that show what is new.
+	// Each client has a limiter of its own, so that none of these waits for the
+	// others: thousands of reads after an outage, and the watches that show what is new.
 	if c.dynamic, err = dynamic.NewForConfig(rc); err != nil {
+		return nil, &usageError{fmt.Errorf("find the cluster: %w", err)}
+	}
+	if c.streams, err = apistream.New(rc); err != nil {
 		return nil, &usageError{fmt.Errorf("find the cluster: %w", err)}
 	}
 	if c.reads, err = dynamic.NewForConfig(rc); err != nil {

@@ -51,7 +51,7 @@ func newPipeline(cfg config.Config, c *cluster, b *bus, redactionKey []byte, log
 	})
 	compare := func(gr schema.GroupResource) { p.reconciler.Ask(gr) }
 	p.informers = informers.New(informers.Config{
-		Dynamic: c.dynamic, Reads: c.reads, Discovery: c.discovery, Access: c.access, Rules: c.rules, Converter: event.NewConverter(redactionKey),
+		Dynamic: c.dynamic, Streams: c.streams, Reads: c.reads, Discovery: c.discovery, Access: c.access, Rules: c.rules, Converter: event.NewConverter(redactionKey),
 		Selection: informers.Selection{
 			Include: cfg.Watch.Resources, Exclude: cfg.Watch.ExcludeResources, UnlessNamed: config.UnlessNamed(),
 		},

@@ -85,7 +85,7 @@ func (b *tailBus) put(typ event.Type, r event.Resource, namespace, name string) 
 		Type: typ, Cause: event.CauseWatch, Key: k, Resource: r, Observed: time.Now(),
 		Object: &event.Object{
 			APIVersion: r.APIVersion(), Kind: r.Kind, Namespace: namespace, Name: name, UID: types.UID("uid-of-" + b.cluster + name), ResourceVersion: version,
-			Body: fmt.Appendf(nil, `{"kind":%q,"metadata":{"resourceVersion":%q},"spec":{"text":"é <>"}}`, r.Kind, version),
+			Body: event.JSON(fmt.Appendf(nil, `{"kind":%q,"metadata":{"resourceVersion":%q},"spec":{"text":"é <>"}}`, r.Kind, version)),
 		},
 	})
 	if err != nil {

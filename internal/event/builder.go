@@ -16,7 +16,7 @@ type Builder struct {
 }
 
 // Message makes the CloudEvent of one change, Acked filled in and Expected left to
-// the caller. The message shares the bytes of c.Object.Body.
+// the caller.
 //
 // An attribute is a valid CloudEvents string whatever the object is called: a
 // character that CloudEvents forbids (a control character, of what Kubernetes
@@ -49,7 +49,7 @@ func (b Builder) Message(c Change) (*Message, error) {
 		a.add("ownerkind", c.Owner.Kind)
 		a.add("ownername", c.Owner.Name)
 	}
-	if o.Body == nil {
+	if o.Body.None() {
 		a.add(finalStateUnknown, "true")
 	}
 	if c.Truncated {
@@ -108,7 +108,7 @@ func (b Builder) check(c Change) error {
 		return errors.New("object has no uid")
 	case o.ResourceVersion == "" && !c.Type.Gone():
 		return errors.New("object has no resourceVersion")
-	case o.Body == nil && !c.Type.Gone():
+	case o.Body.None() && !c.Type.Gone():
 		return errors.New("object has no body")
 	}
 	return nil

@@ -44,7 +44,7 @@ func change(r Resource, namespace, name string, alter func(*Change)) Change {
 		Type: Updated, Cause: CauseWatch, Key: r.Key(namespace, name), Resource: r, Observed: observed, Previous: "12000",
 		Object: &Object{
 			APIVersion: r.APIVersion(), Kind: r.Kind, Namespace: namespace, Name: name,
-			UID: "6f1b", ResourceVersion: "12345", Body: body(r, namespace, name),
+			UID: "6f1b", ResourceVersion: "12345", Body: JSON(body(r, namespace, name)),
 		},
 	}
 	if alter != nil {
@@ -62,10 +62,10 @@ var changes = []struct {
 	{"updated", change(deployments, "default", "web", nil)},
 	{"deleted", change(deployments, "default", "web", func(c *Change) { c.Type = Deleted })},
 	{"deleted-unknown", change(deployments, "default", "web", func(c *Change) {
-		c.Type, c.Cause, c.Object.Body = Deleted, CauseReconcile, nil
+		c.Type, c.Cause, c.Object.Body = Deleted, CauseReconcile, Body{}
 	})},
 	{"deleted-unknown-cluster-scoped", change(nodes, "", "node-1", func(c *Change) {
-		c.Type, c.Cause, c.Object.Body, c.Object.APIVersion, c.Object.Kind = Deleted, CauseReconcile, nil, "", ""
+		c.Type, c.Cause, c.Object.Body, c.Object.APIVersion, c.Object.Kind = Deleted, CauseReconcile, Body{}, "", ""
 	})},
 	{"deleted-unknown-type", change(widgets, "default", "web", func(c *Change) {
 		c.Type, c.Cause = Deleted, CauseReconcile
@@ -74,7 +74,7 @@ var changes = []struct {
 	})},
 	{"deselected", change(deployments, "default", "web", func(c *Change) { c.Type, c.After = Deselected, 77 })},
 	{"deselected-unknown", change(deployments, "default", "web", func(c *Change) {
-		c.Type, c.Cause, c.Object.Body = Deselected, CauseReconcile, nil
+		c.Type, c.Cause, c.Object.Body = Deselected, CauseReconcile, Body{}
 	})},
 	{"owned", change(pods, "default", "web-0", func(c *Change) { c.Owner = &Owner{Kind: "Deployment", Name: "web"} })},
 	{"selected-again", change(deployments, "default", "web", func(c *Change) { c.Type, c.After = Created, 78 })},
@@ -83,7 +83,7 @@ var changes = []struct {
 	{"restored-cluster", change(deployments, "default", "web", func(c *Change) { c.Epoch = 1 })},
 	{"odd-resource-version", change(widgets, "default", "web", func(c *Change) {
 		c.Object.ResourceVersion, c.Previous = "v7-a", "v6"
-		c.Object.Body = bytes.ReplaceAll(c.Object.Body, []byte("12345"), []byte("v7-a"))
+		c.Object.Body = JSON(bytes.ReplaceAll(c.Object.Body.bytes, []byte("12345"), []byte("v7-a")))
 	})},
 	{"core", change(pods, "default", "web-0", nil)},
 	{"cluster-scoped", change(nodes, "", "ip-10-0-0-1.ec2.internal", nil)},
@@ -182,9 +182,9 @@ func TestMessageRefuses(t *testing.T) {
 		"no name":                      func(c *Change) { c.Key.Name, c.Object.Name = "", "" },
 		"no uid":                       func(c *Change) { c.Object.UID = "" },
 		"no resourceVersion":           func(c *Change) { c.Object.ResourceVersion = "" },
-		"no body":                      func(c *Change) { c.Object.Body = nil },
-		"truncated, body not JSON":     func(c *Change) { c.Truncated, c.Object.Body = true, []byte("canary") },
-		"truncated, body has no parts": func(c *Change) { c.Truncated, c.Object.Body = true, []byte(`{"Metadata":"canary"}`) },
+		"no body":                      func(c *Change) { c.Object.Body = Body{} },
+		"truncated, body not JSON":     func(c *Change) { c.Truncated, c.Object.Body = true, JSON([]byte("canary")) },
+		"truncated, body has no parts": func(c *Change) { c.Truncated, c.Object.Body = true, JSON([]byte(`{"Metadata":"canary"}`)) },
 	}
 	for name, alter := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -224,7 +224,7 @@ func TestMarkerRefuses(t *testing.T) {
 func TestTruncatedTakesMetadataByItsExactName(t *testing.T) {
 	m, err := builder.Message(change(widgets, "a", "b", func(c *Change) {
 		c.Truncated = true
-		c.Object.Body = []byte(`{"metadata":{"name":"b"},"METADATA":{"name":"evil"},"Metadata":1}`)
+		c.Object.Body = JSON([]byte(`{"metadata":{"name":"b"},"METADATA":{"name":"evil"},"Metadata":1}`))
 	}))
 	if err != nil {
 		t.Fatal(err)

@@ -3,26 +3,28 @@ package event
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
+
+	"github.com/kuberelay/kuberelay/internal/jsonscan"
 )
 
 // changeData is the data of the event of c: the object, or its metadata if it is
 // to be truncated, or its identity if no more is known.
 func changeData(c Change) ([]byte, error) {
 	o := c.Object
-	switch {
-	case o.Body == nil:
+	if o.Body.None() {
 		return encode(partialObject{apiVersion(c), kind(c), identity{
 			Name: o.Name, Namespace: o.Namespace, UID: string(o.UID), ResourceVersion: o.ResourceVersion,
 		}})
-	case c.Truncated:
-		metadata, err := member(o.Body, "metadata")
-		if err != nil {
-			return nil, err
-		}
-		return encode(partialObject{apiVersion(c), kind(c), metadata})
 	}
-	return o.Body, nil
+	body, err := o.Body.JSON()
+	if err != nil || !c.Truncated {
+		return body, err
+	}
+	metadata, err := metadataOf(body)
+	if err != nil {
+		return nil, err
+	}
+	return encode(partialObject{apiVersion(c), kind(c), metadata})
 }
 
 // partialObject is an object without its spec and status, as the Kubernetes API
@@ -41,19 +43,23 @@ type identity struct {
 	ResourceVersion string `json:"resourceVersion,omitempty"`
 }
 
-// member gives one member of a JSON object, undecoded. It goes through a map
-// because encoding/json matches struct fields regardless of case, and a custom
-// resource may well have a field called Metadata.
-func member(object []byte, name string) (json.RawMessage, error) {
-	var members map[string]json.RawMessage
-	if err := json.Unmarshal(object, &members); err != nil {
-		return nil, errors.New("object is not valid JSON") // err may quote it
+// metadataOf gives the metadata of an object, undecoded.
+func metadataOf(object []byte) (json.RawMessage, error) {
+	var metadata json.RawMessage
+	s := jsonscan.New(object)
+	for s.Object(); s.Next(); {
+		is := string(s.Key()) == "metadata"
+		if v := s.Skip(); is {
+			metadata = v
+		}
 	}
-	m, ok := members[name]
-	if !ok {
-		return nil, fmt.Errorf("object has no %s", name)
+	switch {
+	case s.End() != nil:
+		return nil, s.Err() // says nothing of it
+	case metadata == nil:
+		return nil, errors.New("object has no metadata")
 	}
-	return m, nil
+	return metadata, nil
 }
 
 // encode is json.Marshal without the escaping of '<', '>' and '&', which is for

@@ -4,8 +4,9 @@
 // What it guarantees:
 //
 //   - The same change makes the same event, byte for byte but for its time: ids
-//     depend on the object alone, attributes have a fixed order, JSON keys are
-//     sorted. A retry, a restart or another replica changes nothing.
+//     depend on the object alone, attributes have a fixed order, and the object is
+//     what the API server wrote, byte for byte, less what is cut out. A retry, a
+//     restart or another replica changes nothing.
 //   - Every event is a valid CloudEvent 1.0, whatever the object is called. A
 //     name can hold any character but '/' and '%' (RBAC objects are named by path
 //     segments), so a name is escaped wherever it could be taken for something

@@ -19,10 +19,7 @@ type Object struct {
 	UID              types.UID
 	ResourceVersion  string
 
-	// Body is the object as JSON without a final newline. It holds neither
-	// metadata.managedFields nor the last-applied annotation, and of a Secret
-	// only keyed hashes of its values.
-	Body []byte
+	Body Body
 
 	// References are those that are followed; nil where none are.
 	References []Reference
@@ -35,20 +32,29 @@ var (
 
 // GetObjectMeta gives the metadata that client-go's caches ask for: name,
 // namespace, UID and resourceVersion. Everything else is in Body only.
-func (o *Object) GetObjectMeta() metav1.Object {
-	return &metav1.ObjectMeta{
-		Name: o.Name, Namespace: o.Namespace, UID: o.UID, ResourceVersion: o.ResourceVersion,
-	}
+func (o *Object) GetObjectMeta() metav1.Object { return objectMeta{unknown, o} }
+
+// objectMeta is made several times for each event of a watch: it is as small as can be.
+type objectMeta struct {
+	metav1.Object // everything else
+	of            *Object
 }
+
+// unknown is never changed: nobody changes what is in an indexer.
+var unknown metav1.Object = &metav1.ObjectMeta{}
+
+func (m objectMeta) GetNamespace() string       { return m.of.Namespace }
+func (m objectMeta) GetName() string            { return m.of.Name }
+func (m objectMeta) GetUID() types.UID          { return m.of.UID }
+func (m objectMeta) GetResourceVersion() string { return m.of.ResourceVersion }
 
 // GetObjectKind is part of [runtime.Object].
 func (o *Object) GetObjectKind() schema.ObjectKind {
 	return &metav1.TypeMeta{APIVersion: o.APIVersion, Kind: o.Kind}
 }
 
-// DeepCopyObject is part of [runtime.Object].
+// DeepCopyObject is part of [runtime.Object]. What an Object refers to is never changed.
 func (o *Object) DeepCopyObject() runtime.Object {
 	c := *o
-	c.Body = append([]byte(nil), o.Body...)
 	return &c
 }

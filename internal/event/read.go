@@ -54,13 +54,13 @@ func ObjectFromData(get func(attribute string) string, data []byte) (*Object, er
 		return nil, fmt.Errorf("read event %q: %w", get("id"), err)
 	}
 	if get(truncated) != "true" && get(finalStateUnknown) != "true" {
-		o.Body = bytes.Clone(data)
+		o.Body = JSON(bytes.Clone(data))
 	}
 	return o, nil
 }
 
 func objectFromData(data []byte) (*Object, error) {
-	var object, metadata map[string]json.RawMessage // not structs: see member
+	var object, metadata map[string]json.RawMessage // not structs, which encoding/json matches regardless of case
 	if json.Unmarshal(data, &object) != nil || json.Unmarshal(object["metadata"], &metadata) != nil {
 		return nil, errors.New("data is not a Kubernetes object")
 	}

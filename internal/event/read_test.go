@@ -81,15 +81,15 @@ func TestObjectFromData(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			whole := tt.change.Object.Body != nil && !tt.change.Truncated
-			if (got.Body != nil) != whole || whole && string(got.Body) != string(m.Data) {
-				t.Errorf("body %s, want it whole: %t", got.Body, whole)
+			whole := !tt.change.Object.Body.None() && !tt.change.Truncated
+			if got.Body.None() == whole || whole && textOf(got) != string(m.Data) {
+				t.Errorf("body %s, want it whole: %t", textOf(got), whole)
 			}
 			want, r := *tt.change.Object, tt.change.Resource
 			if r.Version != "" {
 				want.APIVersion, want.Kind = r.APIVersion(), r.Kind
 			}
-			got.Body, want.Body = nil, nil
+			got.Body, want.Body = Body{}, Body{}
 			if !equalObjects(*got, want) {
 				t.Errorf("ObjectFromData = %+v, want %+v", *got, want)
 			}
@@ -128,8 +128,8 @@ func TestObjectFromDataCopies(t *testing.T) {
 		t.Fatal(err)
 	}
 	clear(data)
-	if !bytes.Equal(o.Body, m.Data) {
-		t.Errorf("body %q changed with the data it came from", o.Body)
+	if textOf(o) != string(m.Data) {
+		t.Errorf("body %q changed with the data it came from", textOf(o))
 	}
 }
 
@@ -160,5 +160,5 @@ func TestObjectFromDataRefuses(t *testing.T) {
 
 func equalObjects(a, b Object) bool {
 	return a.APIVersion == b.APIVersion && a.Kind == b.Kind && a.Namespace == b.Namespace && a.Name == b.Name &&
-		a.UID == b.UID && a.ResourceVersion == b.ResourceVersion && string(a.Body) == string(b.Body)
+		a.UID == b.UID && a.ResourceVersion == b.ResourceVersion && textOf(&a) == textOf(&b)
 }

@@ -50,11 +50,11 @@ func checkNoCanary(t *testing.T, where string, b []byte) {
 }
 
 func TestNoValueOfASecretIsLeft(t *testing.T) {
-	o, err := NewConverter([]byte("key")).FromUnstructured(secrets, decode(t, secretJSON))
+	o, err := decoder(secrets).Decode([]byte(secretJSON))
 	if err != nil {
 		t.Fatal(err)
 	}
-	checkNoCanary(t, "object", o.Body)
+	checkNoCanary(t, "object", []byte(textOf(o)))
 	for _, alter := range []func(*Change){
 		nil,
 		func(c *Change) { c.Truncated = true },
@@ -76,7 +76,7 @@ func TestNoValueOfASecretIsLeft(t *testing.T) {
 }
 
 func TestRedactKeepsTheRest(t *testing.T) {
-	o, err := NewConverter([]byte("key")).FromUnstructured(secrets, decode(t, secretJSON))
+	o, err := decoder(secrets).Decode([]byte(secretJSON))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,14 +89,14 @@ func TestRedactKeepsTheRest(t *testing.T) {
 		Data       map[string][]byte
 		StringData map[string]string
 	}
-	if err := json.Unmarshal(o.Body, &s); err != nil {
-		t.Fatalf("a subscriber cannot read %s: %v", o.Body, err)
+	if err := json.Unmarshal([]byte(textOf(o)), &s); err != nil {
+		t.Fatalf("a subscriber cannot read %s: %v", textOf(o), err)
 	}
 	if s.Type != "Opaque" || !s.Immutable || s.Metadata.Labels["app"] != "db" || s.Metadata.Annotations["plain"] != "kept" {
-		t.Errorf("lost more than values: %s", o.Body)
+		t.Errorf("lost more than values: %s", textOf(o))
 	}
 	if len(s.Data) != 8 || len(s.StringData) != 2 || len(s.Metadata.Annotations) != 7 {
-		t.Errorf("fields lost: %s", o.Body)
+		t.Errorf("fields lost: %s", textOf(o))
 	}
 	hash := regexp.MustCompile(`^hmac-sha256:[0-9a-f]{64}$`)
 	for name, v := range s.Data {
@@ -118,28 +118,27 @@ func TestRedactKeepsTheRest(t *testing.T) {
 
 func TestMalformedSectionsAreHashed(t *testing.T) {
 	for _, section := range []string{`"canary"`, `["canary"]`, `12345678`, `true`} {
-		u := decode(t, `{"metadata":{"name":"a","annotations":"canary"},"data":`+section+`,"stringData":`+section+`}`)
-		o, err := NewConverter([]byte("key")).FromUnstructured(secrets, u)
+		o, err := decoder(secrets).Decode([]byte(`{"metadata":{"name":"a","annotations":"canary"},"data":` + section + `,"stringData":` + section + `}`))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if strings.Contains(string(o.Body), section) || strings.Contains(string(o.Body), "canary") {
-			t.Errorf("%s was passed through: %s", section, o.Body)
+		if strings.Contains(textOf(o), section) || strings.Contains(textOf(o), "canary") {
+			t.Errorf("%s was passed through: %s", section, textOf(o))
 		}
-		if got := strings.Count(string(o.Body), `":"hmac-sha256:`); got != 3 {
-			t.Errorf("%s is hashed %d times, want 3: %s", section, got, o.Body)
+		if got := strings.Count(textOf(o), `":"hmac-sha256:`); got != 3 {
+			t.Errorf("%s is hashed %d times, want 3: %s", section, got, textOf(o))
 		}
 	}
 }
 
 // A Secret without data is one without data.
 func TestEmptySectionsStay(t *testing.T) {
-	o, err := NewConverter(nil).FromUnstructured(secrets, decode(t, `{"metadata":{"name":"a"},"data":null,"stringData":{}}`))
+	o, err := decoder(secrets).Decode([]byte(`{"metadata":{"name":"a"},"data":null,"stringData":{}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := `{"apiVersion":"v1","data":null,"kind":"Secret","metadata":{"name":"a"},"stringData":{}}`; string(o.Body) != want {
-		t.Errorf("body %s, want %s", o.Body, want)
+	if want := `{"apiVersion":"v1","data":null,"kind":"Secret","metadata":{"name":"a"},"stringData":{}}`; textOf(o) != want {
+		t.Errorf("body %s, want %s", textOf(o), want)
 	}
 }
 
@@ -196,12 +195,12 @@ func TestNoKeyIsARandomKey(t *testing.T) {
 // Only core Secrets are redacted; a custom resource of that name is not one.
 func TestRedactOnlyCoreSecrets(t *testing.T) {
 	r := Resource{"example.com", "v1", "secrets", "Secret", true}
-	o, err := NewConverter(nil).FromUnstructured(r, decode(t, `{"metadata":{"name":"a"},"data":{"a":"b"}}`))
+	o, err := decoder(r).Decode([]byte(`{"metadata":{"name":"a"},"data":{"a":"b"}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := `{"apiVersion":"example.com/v1","data":{"a":"b"},"kind":"Secret","metadata":{"name":"a"}}`; string(o.Body) != want {
-		t.Errorf("body %s, want %s", o.Body, want)
+	if want := `{"kind":"Secret","apiVersion":"example.com/v1","metadata":{"name":"a"},"data":{"a":"b"}}`; textOf(o) != want {
+		t.Errorf("body %s, want %s", textOf(o), want)
 	}
 }
 
@@ -215,11 +214,11 @@ func FuzzRedact(f *testing.F) {
 			return
 		}
 		metadata := map[string]any{"name": name, "namespace": namespace, "annotations": map[string]any{"n": value}}
-		u := decode(t, `{}`)
-		u.Object["metadata"] = metadata
-		u.Object["data"] = map[string]any{field: b64(value)}
-		u.Object["stringData"] = map[string]any{field: value}
-		o, err := NewConverter([]byte("key")).FromUnstructured(secrets, u)
+		text, err := encode(map[string]any{"metadata": metadata, "data": map[string]any{field: b64(value)}, "stringData": map[string]any{field: value}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		o, err := decoder(secrets).Decode(text)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -228,7 +227,7 @@ func FuzzRedact(f *testing.F) {
 			Data       map[string][]byte
 			StringData map[string]string
 		}
-		if err := json.Unmarshal(o.Body, &s); err != nil {
+		if err := json.Unmarshal([]byte(textOf(o)), &s); err != nil {
 			t.Fatal(err)
 		}
 		const length = len("hmac-sha256:") + 64

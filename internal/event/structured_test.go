@@ -87,7 +87,7 @@ func jsonEqual(t *testing.T, a, b []byte) bool {
 
 func TestStructuredBooleansAreBooleans(t *testing.T) {
 	m, err := builder.Message(change(pods, "a", "b", func(c *Change) {
-		c.Type, c.Truncated, c.Object.Body = Deleted, true, nil
+		c.Type, c.Truncated, c.Object.Body = Deleted, true, Body{}
 	}))
 	if err != nil {
 		t.Fatal(err)
@@ -172,14 +172,14 @@ func FuzzStructured(f *testing.F) {
 			c.Epoch, c.Previous = epoch, version
 			c.Object.UID, c.Object.ResourceVersion = types.UID(uid), version
 			if deleted {
-				c.Type, c.Object.Body = Deleted, nil
+				c.Type, c.Object.Body = Deleted, Body{}
 				return
 			}
 			b, err := encode(map[string]any{"metadata": map[string]any{"name": name, "uid": uid}, "note": note})
 			if err != nil {
 				t.Fatal(err)
 			}
-			c.Object.Body = b
+			c.Object.Body = JSON(b)
 		})
 		m, err := (Builder{Cluster: cluster}).Message(c)
 		if err != nil {

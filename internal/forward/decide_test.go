@@ -12,7 +12,7 @@ import (
 func object(uid, version string) *event.Object {
 	return &event.Object{
 		APIVersion: "v1", Kind: "ConfigMap", Namespace: "default", Name: "web",
-		UID: types.UID(uid), ResourceVersion: version, Body: []byte(`{"of":"` + uid + "." + version + `"}`),
+		UID: types.UID(uid), ResourceVersion: version, Body: event.JSON([]byte(`{"of":"` + uid + "." + version + `"}`)),
 	}
 }
 

@@ -216,7 +216,7 @@ func (f *Forwarder) publish(ctx context.Context, c event.Change, acked event.Ack
 			f.Checkpoint.Put(c.Key, *o.Conflict)
 			f.Doubt(c.Key) // another writer, or an attempt of ours: it may show what is gone
 			done(true, nil)
-		case o.TooLarge && !c.Truncated && c.Object.Body != nil:
+		case o.TooLarge && !c.Truncated && !c.Object.Body.None():
 			f.metrics.truncated.WithLabelValues(c.Key.GroupResource().String()).Inc()
 			log.Warn("object is too large for the bus; publishing its metadata only", "bytes", len(m.Data))
 			c.Truncated = true

@@ -189,7 +189,7 @@ func TestSyncUnansweredIsToldAsAttempted(t *testing.T) {
 
 func TestSyncTooLargeIsPublishedTruncated(t *testing.T) {
 	o := object("A", "11")
-	o.Body = []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"web"},"data":{"big":"x"}}`)
+	o.Body = event.JSON([]byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"web"},"data":{"big":"x"}}`))
 	b := &bench{view: view(o), answer: []Outcome{{Err: errors.New("big"), TooLarge: true}, {Position: 3}}}
 	if _, err := b.sync(t); err != nil {
 		t.Fatal(err)
@@ -202,7 +202,7 @@ func TestSyncTooLargeIsPublishedTruncated(t *testing.T) {
 
 func TestSyncTooLargeEvenTruncatedStaysDirty(t *testing.T) {
 	o := object("A", "11")
-	o.Body = []byte(`{"metadata":{}}`)
+	o.Body = event.JSON([]byte(`{"metadata":{}}`))
 	big := Outcome{Err: errors.New("big"), TooLarge: true}
 	b := &bench{view: view(o), answer: []Outcome{big, big}}
 	_, err := b.sync(t)
@@ -259,8 +259,8 @@ func TestSyncInferredDeleteCarriesTheLastStateOfTheBus(t *testing.T) {
 		body string
 		fsu  string
 	}{
-		"the bus has it":                       {view(nil, inferred), last, string(last.Body), ""},
-		"the resource is not watched any more": {event.View{Tombstones: []event.Tombstone{inferred}}, last, string(last.Body), ""},
+		"the bus has it":                       {view(nil, inferred), last, `{"of":"A.10"}`, ""},
+		"the resource is not watched any more": {event.View{Tombstones: []event.Tombstone{inferred}}, last, `{"of":"A.10"}`, ""},
 		"the bus has lost it": {view(nil, inferred), nil,
 			`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"web","namespace":"default","uid":"A","resourceVersion":"10"}}`, "true"},
 		"the bus has another UID there": {view(nil, inferred), object("Z", "3"),

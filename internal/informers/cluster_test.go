@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
+	"github.com/kuberelay/kuberelay/internal/apistream"
 	"github.com/kuberelay/kuberelay/internal/controlplane"
 	"github.com/kuberelay/kuberelay/internal/controlplane/controlplanetest"
 	"github.com/kuberelay/kuberelay/internal/event"
@@ -73,6 +74,10 @@ func newRunning(t *testing.T, config *rest.Config, c Config) *running {
 		completed: map[schema.GroupResource]int{}, started: map[schema.GroupResource]bool{}, bus: map[event.Key]event.Acked{},
 	}
 	c.Dynamic, c.Discovery = clients(t, config)
+	var err error
+	if c.Streams, err = apistream.New(config); err != nil {
+		t.Fatal(err)
+	}
 	c.Converter, c.Now, c.Registerer = event.NewConverter(nil), time.Now, prometheus.NewRegistry()
 	c.Logger = slog.New(slog.NewTextHandler(t.Output(), nil))
 	if c.Rediscover == 0 {
@@ -285,4 +290,13 @@ func poll(t *testing.T, what string, condition func() error) {
 			t.Fatalf("%s: %v", what, err)
 		}
 	}
+}
+
+func bodyOf(t *testing.T, o *event.Object) string {
+	t.Helper()
+	text, err := o.Body.JSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }

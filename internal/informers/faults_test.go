@@ -234,7 +234,7 @@ func TestTheWatchExpires(t *testing.T) {
 	r.awaitView(t, "deleted", o.key("deleted"), nil, was["deleted"])
 	r.awaitView(t, "recreated", o.key("recreated"), recreated, was["recreated"])
 	r.awaitView(t, "made", o.key("made"), made)
-	if last := r.view(o.key("deleted")).Tombstones[0].Object; last == nil || last.Body == nil {
+	if last := r.view(o.key("deleted")).Tombstones[0].Object; last == nil || last.Body.None() {
 		t.Error("deleted: the last state is not known")
 	}
 	for _, name := range []string{"kept", "updated", "made", "passing"} {

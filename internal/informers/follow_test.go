@@ -26,10 +26,6 @@ func TestReferences(t *testing.T) {
 			"infrastructureRef": {"apiGroup": "infra.example.com", "kind": "MachineTemplate", "name": "m2"},
 			"many": [{"ref": {"kind": "Secret", "name": "s", "apiVersion": "v1"}}, {"ref": {"kind": "Secret", "name": "s", "apiVersion": "v1"}}, {"other": 1}],
 			"local": {"name": "no-kind"}, "nameless": {"kind": "X"}, "text": "x", "bad": {"apiVersion": "a/b/c", "kind": "K", "name": "n"}}}`
-	var u unstructured.Unstructured
-	if err := json.Unmarshal([]byte(object), &u.Object); err != nil {
-		t.Fatal(err)
-	}
 	r := event.Resource{Group: "apps", Version: "v1", Resource: "things", Namespaced: true}
 	for path, want := range map[string]string{
 		ownerReferences: "ReplicaSet.apps /web-1 U controller; Node. /n N", "metadata.ownerReferences": "ReplicaSet.apps /web-1 U controller; Node. /n N",
@@ -44,7 +40,7 @@ func TestReferences(t *testing.T) {
 		"spec.local":                           "", "spec.nameless": "", "spec.text": "", "spec.bad": "", "nonesuch.x": "",
 	} {
 		got := ""
-		for n, ref := range references([]referencePath{parsePath(path)}, r, &u) {
+		for n, ref := range references(pathsOf([]referencePath{parsePath(path)}, r), []byte(object)) {
 			if n > 0 {
 				got += "; "
 			}

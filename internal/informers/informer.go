@@ -8,17 +8,18 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/kuberelay/kuberelay/internal/apistream"
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/jsonscan"
 )
 
 // scope is what one informer covers.
@@ -33,6 +34,7 @@ type scope struct {
 type informer struct {
 	scope
 	snapshot     *snapshot
+	packer       *event.Packer
 	name         *cache.InformerName // to be released when the informer has ended
 	shared       cache.SharedIndexInformer
 	registration cache.ResourceEventHandlerRegistration
@@ -49,14 +51,15 @@ type informer struct {
 // newInformer makes an informer that is not running. Its handler is added here so
 // that no notification can be missed.
 func (s *Set) newInformer(sc scope, sn *snapshot) (*informer, error) {
-	i := &informer{scope: sc, snapshot: sn, stopped: make(chan struct{}), began: s.config.Now()}
+	i := &informer{scope: sc, snapshot: sn, packer: event.NewPacker(), stopped: make(chan struct{}), began: s.config.Now()}
 	// client-go takes a name only once, so each informer has one of its own.
 	name, err := cache.NewInformerName(sc.resource.GroupResource().String() + " " + rand.Text())
 	if err != nil {
 		return nil, err
 	}
 	i.name = name
-	i.shared = cache.NewSharedIndexInformerWithOptions(s.listerWatcher(i), &unstructured.Unstructured{},
+	// No type is expected: bookmarks are of another one than objects.
+	i.shared = cache.NewSharedIndexInformerWithOptions(s.listerWatcher(i), nil,
 		cache.SharedIndexInformerOptions{
 			ResyncPeriod:      s.config.Resync,
 			Indexers:          s.indexers(),
@@ -65,9 +68,6 @@ func (s *Set) newInformer(sc scope, sn *snapshot) (*informer, error) {
 			Identifier:              name.WithResource(sc.resource.GroupVersionResource()),
 			InformerMetricsProvider: s.config.InformerMetrics,
 		})
-	if err := i.shared.SetTransform(s.transform(sc.resource)); err != nil {
-		return nil, err
-	}
 	if err := i.shared.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) { s.watchFailed(i, err) }); err != nil {
 		return nil, err
 	}
@@ -144,19 +144,22 @@ func (i *informer) setFailing(err error, now time.Time) bool {
 	return changed
 }
 
-// listerWatcher lists and watches through the dynamic client. It notes whether
-// the API server lets us, since client-go keeps to itself what it tries again; a
-// list alone is not enough, as the watch after it may be forbidden.
+// listerWatcher lists and watches. It notes whether the API server lets us, since
+// client-go keeps to itself what it tries again; a list alone is not enough, as the watch
+// after it may be forbidden.
 func (s *Set) listerWatcher(i *informer) cache.ListerWatcher {
-	client := resourceClient(s.config.Dynamic, i.scope)
+	from := apistream.Resource{GroupVersionResource: i.resource.GroupVersionResource(), Namespace: i.namespace}
 	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			s.metrics.lists.WithLabelValues(i.resource.GroupResource().String()).Inc()
-			list, err := client.List(ctx, s.selected(i.scope, o))
-			if err == nil && list.GetContinue() == "" {
+			list, err := s.config.Streams.List(ctx, from, s.selected(i.scope, o), s.decode(i))
+			if err != nil {
+				return nil, err
+			}
+			if list.GetContinue() == "" {
 				i.listed(list.GetResourceVersion())
 			}
-			return list, err
+			return list, nil
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			lists := o.SendInitialEvents != nil
@@ -168,7 +171,7 @@ func (s *Set) listerWatcher(i *informer) cache.ListerWatcher {
 				}
 				o.ResourceVersion = from
 			}
-			w, err := client.Watch(ctx, s.selected(i.scope, o))
+			w, err := s.config.Streams.Watch(ctx, from, s.selected(i.scope, o), s.decode(i), func(e watch.Event) { s.shown(i, e) })
 			if err != nil {
 				s.watchFailed(i, err)
 				return nil, interruptible(o, err)
@@ -179,9 +182,36 @@ func (s *Set) listerWatcher(i *informer) cache.ListerWatcher {
 				i.listed("")
 			}
 			i.opened(s.config.Now(), o.TimeoutSeconds)
-			return newTap(w, i.shown), nil
+			return w, nil
 		},
 	}, s.config.Dynamic)
+}
+
+// shown is called with everything that a watch shows, on its way to the indexer.
+func (s *Set) shown(i *informer, e watch.Event) {
+	if e.Type == watch.Error {
+		s.watchFailed(i, apierrors.FromObject(e.Object))
+		return
+	}
+	i.shown(e)
+}
+
+// decode makes the cached form of an object as soon as it is read. What will never be
+// selected has no body.
+func (s *Set) decode(i *informer) apistream.Decode {
+	decoder := s.config.Converter.Decoder(i.resource, i.packer, s.namespaces.configured)
+	paths := pathsOf(s.follow.paths, i.resource)
+	return func(text *jsonscan.Scanner) (runtime.Object, error) {
+		begin := text.Position()
+		o, err := decoder.Read(text)
+		if err != nil {
+			return nil, err
+		}
+		if len(paths) > 0 && !o.Body.None() {
+			o.References = references(paths, text.Between(begin, text.Position()))
+		}
+		return o, nil
+	}
 }
 
 // selected adds the selectors.
@@ -210,36 +240,4 @@ func resourceClient(client dynamic.Interface, sc scope) dynamic.ResourceInterfac
 		return r
 	}
 	return r.Namespace(sc.namespace)
-}
-
-// transform makes the cached form of an object as soon as it is decoded. With
-// WatchList it is called a second time, with its own result.
-func (s *Set) transform(r event.Resource) cache.TransformFunc {
-	return func(o any) (any, error) {
-		u, ok := o.(*unstructured.Unstructured)
-		if !ok {
-			return o, nil
-		}
-		if !s.namespaces.configured(u.GetNamespace()) {
-			return withoutBody(u), nil // it will never be selected
-		}
-		converted, err := s.config.Converter.FromUnstructured(r, u)
-		if err != nil {
-			// An error here would make client-go drop the object. Without a body
-			// it cannot be published and stays dirty, which shows.
-			s.log.Error("object cannot be converted; it stays unpublished", "resource", r.GroupResource().String(),
-				"namespace", u.GetNamespace(), "name", u.GetName(), "err", err)
-			return withoutBody(u), nil
-		}
-		converted.References = references(s.follow.paths, r, u)
-		return converted, nil
-	}
-}
-
-func withoutBody(u *unstructured.Unstructured) *event.Object {
-	return &event.Object{
-		APIVersion: strings.Clone(u.GetAPIVersion()), Kind: strings.Clone(u.GetKind()),
-		Namespace: strings.Clone(u.GetNamespace()), Name: strings.Clone(u.GetName()),
-		UID: types.UID(strings.Clone(string(u.GetUID()))), ResourceVersion: strings.Clone(u.GetResourceVersion()),
-	}
 }

@@ -1,13 +1,15 @@
 package informers
 
 import (
+	"bytes"
+	"encoding/json"
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/jsonscan"
 )
 
 // ownerReferences is the path, and the short name of the path, of an object's owners.
@@ -38,32 +40,44 @@ func (p referencePath) concerns(r event.Resource) bool {
 	return p.resource == "" || p.resource == r.Resource || p.resource == r.GroupResource().String()
 }
 
-// references gives what an object refers to at some paths, each once.
-func references(paths []referencePath, r event.Resource, u *unstructured.Unstructured) []event.Reference {
+// pathsOf gives the paths that concern a resource.
+func pathsOf(paths []referencePath, r event.Resource) []referencePath {
+	return slices.DeleteFunc(slices.Clone(paths), func(p referencePath) bool { return !p.concerns(r) })
+}
+
+// references gives what an object, of which this is the JSON, refers to at some paths, each
+// once. Only what is at the paths is decoded.
+func references(paths []referencePath, object []byte) []event.Reference {
 	var found []event.Reference
 	for _, p := range paths {
-		if p.concerns(r) {
-			walk(u.Object, p.fields, func(m map[string]any) {
-				if ref, ok := referenceOf(m); ok && !slices.Contains(found, ref) {
-					found = append(found, ref)
-				}
-			})
-		}
+		walk(bytes.TrimSpace(object), p.fields, func(m map[string]any) {
+			if ref, ok := referenceOf(m); ok && !slices.Contains(found, ref) {
+				found = append(found, ref)
+			}
+		})
 	}
 	return found
 }
 
-func walk(v any, path []string, each func(map[string]any)) {
-	switch v := v.(type) {
-	case []any:
-		for _, item := range v {
-			walk(item, path, each)
+// walk is of a valid text.
+func walk(text []byte, path []string, each func(map[string]any)) {
+	s := jsonscan.New(text)
+	switch {
+	case text[0] == '[':
+		for s.Array(); s.NextItem(); {
+			walk(s.Skip(), path, each)
 		}
-	case map[string]any:
-		if len(path) == 0 {
-			each(v)
-		} else {
-			walk(v[path[0]], path[1:], each)
+	case text[0] == '{' && len(path) > 0:
+		for s.Object(); s.Next(); {
+			next := string(s.Key()) == path[0]
+			if v := s.Skip(); next {
+				walk(v, path[1:], each)
+			}
+		}
+	case text[0] == '{':
+		var m map[string]any
+		if json.Unmarshal(text, &m) == nil {
+			each(m)
 		}
 	}
 }

@@ -27,6 +27,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/kuberelay/kuberelay/internal/apistream"
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/failpoint"
 )
@@ -35,6 +36,7 @@ import (
 // required.
 type Config struct {
 	Dynamic   dynamic.Interface
+	Streams   *apistream.Client // for the lists and watches of what is selected
 	Discovery discovery.DiscoveryInterface
 
 	// Reads, if not nil, is asked for single objects in place of Dynamic. There may be
@@ -167,7 +169,7 @@ func (s *Set) deselect(k event.Key, v *event.View) {
 		return // of a namespace that is gone the watch of the resource will say what is deleted
 	}
 	t := event.Tombstone{UID: string(o.UID), Deselected: true, Observed: s.config.Now(), Cause: event.CauseWatch, Object: o}
-	if o.Body == nil {
+	if o.Body.None() {
 		t.Object = nil // it was never kept: the bus has a last state
 	}
 	v.Tombstones = append(v.Tombstones, t)

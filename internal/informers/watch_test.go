@@ -50,12 +50,12 @@ func TestWatch(t *testing.T) {
 			r.acknowledge(key, ackedOf(a))
 			a = o.touch(a, nil)
 			r.awaitView(t, "updated", key, a)
-			if body := string(r.view(key).Live.Body); !strings.Contains(body, `"touched"`) || strings.Contains(body, "managedFields") {
+			if body := bodyOf(t, r.view(key).Live); !strings.Contains(body, `"touched"`) || strings.Contains(body, "managedFields") {
 				t.Errorf("got body %s", body)
 			}
 			o.delete("web")
 			r.awaitView(t, "deleted", key, nil, a)
-			if last := r.view(key).Tombstones[0].Object; last == nil || !strings.Contains(string(last.Body), `"touched"`) {
+			if last := r.view(key).Tombstones[0].Object; last == nil || !strings.Contains(bodyOf(t, last), `"touched"`) {
 				t.Errorf("deleted: the last state is %+v", last)
 			}
 			b := o.create("web", nil)

@@ -25,7 +25,7 @@ func TestJSON(t *testing.T) {
 // What does not print is escaped, and means the same.
 func TestJSONHostile(t *testing.T) {
 	body := "{\"kind\":\"Pod\",\"metadata\":{\"annotations\":{\"a\":\"\u009b2J\x7f\u202e\U000e0041 é 日\u200d\"}}}"
-	e := change(t, event.Created, pods, "default", "web-1", "1", func(c *event.Change) { c.Object.Body = []byte(body) })
+	e := change(t, event.Created, pods, "default", "web-1", "1", func(c *event.Change) { c.Object.Body = event.JSON([]byte(body)) })
 	plain, err := e.Message.Structured()
 	if err != nil {
 		t.Fatal(err)

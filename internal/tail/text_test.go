@@ -33,7 +33,7 @@ func change(t testing.TB, typ event.Type, r event.Resource, namespace, name, ver
 		Type: typ, Cause: event.CauseWatch, Key: r.Key(namespace, name), Resource: r, Observed: someTime,
 		Object: &event.Object{
 			APIVersion: r.APIVersion(), Kind: r.Kind, Namespace: namespace, Name: name, UID: types.UID("uid-of-" + name), ResourceVersion: version,
-			Body: []byte(`{"kind":"` + r.Kind + `","metadata":{}}`),
+			Body: event.JSON([]byte(`{"kind":"` + r.Kind + `","metadata":{}}`)),
 		},
 	}
 	for _, f := range changes {
@@ -98,7 +98,7 @@ func atNoon(t *Text) *Text {
 
 // The lines as the documentation shows them.
 func TestLine(t *testing.T) {
-	unknown := func(c *event.Change) { c.Object.Body, c.Cause = nil, event.CauseReconcile }
+	unknown := func(c *event.Change) { c.Object.Body, c.Cause = event.Body{}, event.CauseReconcile }
 	for _, tc := range []struct {
 		name  string
 		event Event

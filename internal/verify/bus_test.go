@@ -134,7 +134,7 @@ func BenchmarkFollow(b *testing.B) {
 		m, err := builder.Message(event.Change{
 			Type: event.Created, Cause: event.CauseWatch, Key: k, Observed: someTime,
 			Resource: event.Resource{Version: "v1", Resource: "pods", Kind: "Pod", Namespaced: true},
-			Object:   &event.Object{APIVersion: "v1", Kind: "Pod", Namespace: "default", Name: name, UID: types.UID(uid), ResourceVersion: version, Body: body},
+			Object:   &event.Object{APIVersion: "v1", Kind: "Pod", Namespace: "default", Name: name, UID: types.UID(uid), ResourceVersion: version, Body: event.JSON(body)},
 		})
 		if err != nil {
 			b.Fatal(err)

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuberelay/kuberelay/internal/event"
@@ -122,11 +121,7 @@ const clusterSecret = `{"metadata":{"name":"s","namespace":"n","uid":"u","resour
 // with the key and without. That the two were written apart from each other is the
 // point.
 func TestSecret(t *testing.T) {
-	var u unstructured.Unstructured
-	if err := u.UnmarshalJSON([]byte(strings.Replace(clusterSecret, `{"metadata"`, `{"apiVersion":"v1","kind":"Secret","metadata"`, 1))); err != nil {
-		t.Fatal(err)
-	}
-	converted, err := event.NewConverter(redactionKey).FromUnstructured(secrets, &u)
+	converted, err := event.NewConverter(redactionKey).Decoder(secrets, nil, nil).Decode([]byte(clusterSecret))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +148,7 @@ func TestSecret(t *testing.T) {
 		"a number on the bus":                  {nil, func(_, b tree) { b["data"].(tree)["password"] = json.Number("7") }, false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, b := mustDecode(t, clusterSecret), mustDecode(t, string(converted.Body))
+			c, b := mustDecode(t, clusterSecret), mustDecode(t, textOf(t, converted))
 			tc.change(c, b)
 			f := form{tc.key}
 			f.ofCluster(secretResource, c)
@@ -185,15 +180,11 @@ func TestConverted(t *testing.T) {
 		`{"metadata":{"name":"x"},"Metadata":{"name":"y"},"data":{"a":"b"}}`,
 	} {
 		r := resource{GroupVersionResource: configMaps.GroupVersionResource(), Kind: "ConfigMap"}
-		u := &unstructured.Unstructured{}
-		if err := json.Unmarshal([]byte(s), &u.Object); err != nil {
-			t.Fatal(err)
-		}
-		o, err := event.NewConverter(nil).FromUnstructured(configMaps, u)
+		o, err := event.NewConverter(nil).Decoder(configMaps, nil, nil).Decode([]byte(s))
 		if err != nil {
 			t.Fatal(err)
 		}
-		c, b := mustDecode(t, s), mustDecode(t, string(o.Body))
+		c, b := mustDecode(t, s), mustDecode(t, textOf(t, o))
 		form{}.ofCluster(r, c)
 		form{}.ofBus(configMaps.Key("", "x"), b)
 		if where := differences(c, b); where != "" {
@@ -235,4 +226,13 @@ func TestHashIsInPlace(t *testing.T) {
 	if f.asHash(p, encoded) != at(p) {
 		t.Error("a hash is not recognized")
 	}
+}
+
+func textOf(t *testing.T, o *event.Object) string {
+	t.Helper()
+	text, err := o.Body.JSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }

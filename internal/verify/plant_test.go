@@ -18,14 +18,19 @@ import (
 func body(change func(tree)) func(*event.Change) {
 	return func(c *event.Change) {
 		o := *c.Object
-		t, err := decode(o.Body)
+		text, err := o.Body.JSON()
+		if err != nil {
+			panic(err)
+		}
+		t, err := decode(text)
 		if err != nil {
 			panic(err)
 		}
 		change(t)
-		if o.Body, err = json.Marshal(t); err != nil {
+		if text, err = json.Marshal(t); err != nil {
 			panic(err)
 		}
+		o.Body = event.JSON(text)
 		c.Object = &o
 	}
 }
@@ -55,7 +60,7 @@ func plus(version string, n int) string {
 // raw publishes a message with the headers of an event, changed.
 func (w *world) raw(subject string, o *unstructured.Unstructured, change map[string]string) {
 	w.t.Helper()
-	c, err := w.converter.FromUnstructured(configMaps, o)
+	c, err := w.convert(configMaps, o)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -283,10 +283,14 @@ func (v *verification) whereDifferent(ctx context.Context, p *Problem) string {
 	if err != nil || stored.Object == nil {
 		return ""
 	}
-	if stored.Object.Body == nil {
+	if stored.Object.Body.None() {
 		return "the event holds metadata only"
 	}
-	t, err := decode(stored.Object.Body)
+	body, err := stored.Object.Body.JSON()
+	if err != nil {
+		return err.Error()
+	}
+	t, err := decode(body)
 	if err != nil {
 		return err.Error()
 	}

@@ -2,6 +2,7 @@ package verify
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -166,9 +167,18 @@ func (w *world) tryPublish(t event.Type, r event.Resource, u *unstructured.Unstr
 	return w.send(m)
 }
 
+// convert makes of an object what the watch does.
+func (w *world) convert(r event.Resource, u *unstructured.Unstructured) (*event.Object, error) {
+	text, err := json.Marshal(u.Object)
+	if err != nil {
+		return nil, err
+	}
+	return w.converter.Decoder(r, nil, nil).Decode(text)
+}
+
 // message makes the event that is to follow the last of its object.
 func (w *world) message(t event.Type, r event.Resource, u *unstructured.Unstructured, change ...func(*event.Change)) (*event.Message, error) {
-	o, err := w.converter.FromUnstructured(r, u)
+	o, err := w.convert(r, u)
 	if err != nil {
 		return nil, err
 	}

@@ -182,7 +182,7 @@ func benchMessages(b *testing.B, n int, body func(i int) []byte) []*event.Messag
 		m, err := event.Builder{Cluster: "test.cluster"}.Message(event.Change{
 			Type: event.Updated, Cause: event.CauseWatch, Key: r.Key("default", name), Resource: r, Observed: time.Unix(1, 0),
 			Object: &event.Object{
-				APIVersion: "v1", Kind: "Pod", Namespace: "default", Name: name, UID: podUID(i), ResourceVersion: fmt.Sprint(1_000_000 + i), Body: body(i),
+				APIVersion: "v1", Kind: "Pod", Namespace: "default", Name: name, UID: podUID(i), ResourceVersion: fmt.Sprint(1_000_000 + i), Body: event.JSON(body(i)),
 			},
 		})
 		messages[i], errs = m, errors.Join(errs, err)

@@ -131,12 +131,12 @@ func interopMessages(t *testing.T, version int, last map[event.Key]uint64) []*ev
 			Observed: time.Date(2026, 3, 4, 5, 6, 7, 890123456, time.FixedZone("CET", 3600)),
 			Object: &event.Object{
 				APIVersion: odd.APIVersion(), Kind: odd.Kind, Name: name, UID: "6f1b", ResourceVersion: fmt.Sprint(version),
-				Body: []byte(`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRole","metadata":{"uid":"6f1b"},"rules":[{"n":10000000000000000}]}`),
+				Body: event.JSON([]byte(`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRole","metadata":{"uid":"6f1b"},"rules":[{"n":10000000000000000}]}`)),
 			},
 			Truncated: name == "truncated",
 		}
 		if name == "gone" {
-			c.Type, c.Object.Body = event.Deleted, nil
+			c.Type, c.Object.Body = event.Deleted, event.Body{}
 		}
 		m, err := event.Builder{Cluster: publishtest.Cluster}.Message(c)
 		if err != nil {

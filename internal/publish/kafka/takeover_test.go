@@ -74,7 +74,7 @@ func (w *writers) messageOf(k event.Key, version int, expected uint64) *event.Me
 		r.APIVersion(), k.Name, k.Namespace, version, uid)
 	m, err := event.Builder{Cluster: w.opts.Cluster}.Message(event.Change{
 		Type: event.Updated, Key: k, Resource: r, Cause: event.CauseWatch, Observed: time.Now(),
-		Object: &event.Object{APIVersion: r.APIVersion(), Kind: "Kind", Namespace: k.Namespace, Name: k.Name, UID: types.UID(uid), ResourceVersion: fmt.Sprint(version), Body: []byte(body)},
+		Object: &event.Object{APIVersion: r.APIVersion(), Kind: "Kind", Namespace: k.Namespace, Name: k.Name, UID: types.UID(uid), ResourceVersion: fmt.Sprint(version), Body: event.JSON([]byte(body))},
 	})
 	if err != nil {
 		w.t.Fatal(err)

@@ -38,7 +38,7 @@ func benchMessage(b *testing.B, name string, version int, data string) *event.Me
 		Type: event.Updated, Cause: event.CauseWatch, Key: r.Key("default", name), Resource: r, Observed: time.Unix(1, 0),
 		Object: &event.Object{
 			APIVersion: "v1", Kind: "Pod", Namespace: "default", Name: name, UID: uid, ResourceVersion: fmt.Sprint(version),
-			Body: fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"namespace":"default","uid":%q},"data":%q}`, name, uid, data),
+			Body: event.JSON(fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"namespace":"default","uid":%q},"data":%q}`, name, uid, data)),
 		},
 	})
 	if err != nil {

@@ -26,7 +26,7 @@ func TestSDK(t *testing.T) {
 		Epoch: 2, Previous: "6", Observed: someTime, Truncated: true,
 		Object: &event.Object{
 			APIVersion: "apps/v1", Kind: "Deployment", Namespace: "default", Name: "big", UID: "u-2", ResourceVersion: "7",
-			Body: []byte(`{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"big","namespace":"default","uid":"u-2"},"spec":{}}`),
+			Body: event.JSON([]byte(`{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"big","namespace":"default","uid":"u-2"},"spec":{}}`)),
 		},
 	})
 	if err != nil {

@@ -53,7 +53,7 @@ func (o Object) Message(t testing.TB, expected uint64) *event.Message {
 		Observed: o.Observed,
 		Object: &event.Object{
 			APIVersion: "apps/v1", Kind: "Deployment", Namespace: "default", Name: o.Name, UID: types.UID(o.UID), ResourceVersion: version,
-			Body: body,
+			Body: event.JSON(body),
 		},
 	}
 	if o.Deleted {

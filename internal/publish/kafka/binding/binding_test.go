@@ -82,7 +82,7 @@ func TestRoundTrip(t *testing.T) {
 					return
 				}
 				o, err := event.ObjectFromData(get, got.Data)
-				if err != nil || string(o.UID) != "6f1b" || (o.Body == nil) != (test.name == "truncated" || test.name == "deleted-unknown") {
+				if err != nil || string(o.UID) != "6f1b" || o.Body.None() != (test.name == "truncated" || test.name == "deleted-unknown") {
 					t.Errorf("object %+v: %v", o, err)
 				}
 			})

@@ -30,7 +30,7 @@ func messages(t testing.TB) []named {
 			Type: event.Updated, Cause: event.CauseWatch, Key: r.Key(namespace, name), Resource: r, Observed: observed, Previous: "12000",
 			Object: &event.Object{
 				APIVersion: r.APIVersion(), Kind: r.Kind, Namespace: namespace, Name: name, UID: "6f1b", ResourceVersion: "12345",
-				Body: []byte(`{"apiVersion":"` + r.APIVersion() + `","kind":"` + r.Kind + `","metadata":{"resourceVersion":"12345","uid":"6f1b"},"spec":{"note":"<a & b> é"}}`),
+				Body: event.JSON([]byte(`{"apiVersion":"` + r.APIVersion() + `","kind":"` + r.Kind + `","metadata":{"resourceVersion":"12345","uid":"6f1b"},"spec":{"note":"<a & b> é"}}`)),
 			},
 		}
 		alter(&c)
@@ -49,7 +49,7 @@ func messages(t testing.TB) []named {
 		{"updated", build(deployments, "default", "web", func(c *event.Change) { c.Epoch = 1 })},
 		{"deleted", build(deployments, "default", "web", func(c *event.Change) { c.Type = event.Deleted })},
 		{"deleted-unknown", build(deployments, "default", "web", func(c *event.Change) {
-			c.Type, c.Cause, c.Object.Body = event.Deleted, event.CauseReconcile, nil
+			c.Type, c.Cause, c.Object.Body = event.Deleted, event.CauseReconcile, event.Body{}
 		})},
 		{"truncated", build(deployments, "default", "web", func(c *event.Change) { c.Truncated = true })},
 		{"odd-name", build(roles, "", "système:\"admin\" 100%\r\nce_id: x 🙂", func(*event.Change) {})},

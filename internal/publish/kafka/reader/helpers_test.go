@@ -32,7 +32,7 @@ func state(t testing.TB, cluster, name string, version int) *event.Message {
 		Type: event.Updated, Cause: event.CauseWatch, Key: configMaps.Key("default", name), Resource: configMaps, Observed: time.Now(),
 		Object: &event.Object{
 			APIVersion: "v1", Kind: "ConfigMap", Namespace: "default", Name: name, UID: types.UID("uid-of-" + name), ResourceVersion: fmt.Sprint(max(version, 1)),
-			Body: fmt.Appendf(nil, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q,"namespace":"default","uid":"uid-of-%[1]s","resourceVersion":"%[2]d"},"data":{"n":"%[2]d"}}`, name, version),
+			Body: event.JSON(fmt.Appendf(nil, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q,"namespace":"default","uid":"uid-of-%[1]s","resourceVersion":"%[2]d"},"data":{"n":"%[2]d"}}`, name, version)),
 		},
 	}
 	switch version {

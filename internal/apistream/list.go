@@ -1,0 +1,210 @@
+package apistream
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/kuberelay/kuberelay/internal/jsonscan"
+)
+
+// List is a list, or one page of it.
+type List struct {
+	metav1.TypeMeta
+	metav1.ListMeta
+	Items []runtime.Object
+}
+
+var (
+	_ runtime.Object       = (*List)(nil)
+	_ metav1.ListInterface = (*List)(nil)
+)
+
+// DeepCopyObject is part of [runtime.Object].
+func (l *List) DeepCopyObject() runtime.Object {
+	c := *l
+	c.Items = make([]runtime.Object, len(l.Items))
+	for i, o := range l.Items {
+		c.Items[i] = o.DeepCopyObject()
+	}
+	return &c
+}
+
+// readList reads the object of a list, of which it keeps no more than an item in memory:
+//
+//	{"kind":"PodList","apiVersion":"v1","metadata":{...},"items":[{...},...]}
+func readList(r io.Reader, decode Decode) (*List, error) {
+	list, in := &List{}, &values{window{r: r, max: maxObject}}
+	if err := in.object(func(name string) error {
+		switch name {
+		case "metadata":
+			return in.unmarshal(&list.ListMeta)
+		case "items":
+			return in.array(func() error {
+				var o runtime.Object
+				err := in.value(func(s *jsonscan.Scanner) (err error) {
+					o, err = decode(s)
+					return err
+				})
+				list.Items = append(list.Items, o)
+				return err
+			})
+		}
+		return in.value(func(s *jsonscan.Scanner) error { s.Skip(); return s.Err() })
+	}); err != nil {
+		return nil, err
+	}
+	if list.ResourceVersion == "" {
+		return nil, errors.New("it is not a list: it has no resourceVersion")
+	}
+	return list, in.end()
+}
+
+// values reads JSON from a stream, value by value.
+type values struct{ window }
+
+// peek gives the next byte that is not white space. The error at the end is errCutOff.
+func (v *values) peek() (byte, error) {
+	for {
+		for ; v.from < v.to; v.from++ {
+			switch c := v.b[v.from]; c {
+			case ' ', '\n', '\r', '\t':
+			default:
+				return c, nil
+			}
+		}
+		if err := v.more(); err != nil {
+			return 0, err
+		}
+	}
+}
+
+func (v *values) more() error {
+	err := v.fill()
+	if errors.Is(err, io.EOF) {
+		return errCutOff
+	}
+	return err
+}
+
+// end is an error if anything is left.
+func (v *values) end() error {
+	switch _, err := v.peek(); {
+	case errors.Is(err, errCutOff):
+		return nil
+	case err != nil:
+		return err
+	}
+	return jsonscan.ErrSyntax
+}
+
+// take goes past one byte, if it is the one that comes next.
+func (v *values) take(c byte) (bool, error) {
+	next, err := v.peek()
+	if err != nil || next != c {
+		return false, err
+	}
+	v.use(1)
+	return true, nil
+}
+
+func (v *values) expect(c byte) error {
+	ok, err := v.take(c)
+	if err == nil && !ok {
+		err = jsonscan.ErrSyntax
+	}
+	return err
+}
+
+// value has a function consume the next value. It is called again, with more of the
+// stream, where the value was not complete.
+func (v *values) value(consume func(*jsonscan.Scanner) error) error {
+	if _, err := v.peek(); err != nil {
+		return err
+	}
+	for {
+		s := jsonscan.New(v.b[v.from:v.to])
+		err := consume(&s)
+		switch n := s.Position(); {
+		case s.Err() == nil && err != nil:
+			return err // it is JSON, and not what it should be
+		case err == nil && s.Err() == nil && n < v.to-v.from: // a number goes on as long as there are digits
+			v.use(n)
+			return nil
+		}
+		if err := v.more(); err != nil {
+			return err
+		}
+	}
+}
+
+func (v *values) unmarshal(into any) error {
+	return v.value(func(s *jsonscan.Scanner) error {
+		text := s.Skip()
+		if s.Err() != nil {
+			return s.Err()
+		}
+		if json.Unmarshal(text, into) != nil {
+			return jsonscan.ErrSyntax
+		}
+		return nil
+	})
+}
+
+// object calls member with the name of each member, whose value it consumes.
+func (v *values) object(member func(name string) error) error {
+	if err := v.expect('{'); err != nil {
+		return err
+	}
+	return v.each('}', func() error {
+		var name string
+		err := v.value(func(s *jsonscan.Scanner) error { name = string(s.Text()); return s.Err() })
+		if err == nil {
+			err = v.expect(':')
+		}
+		if err == nil {
+			err = member(name)
+		}
+		return err
+	})
+}
+
+// array calls item for each item, which it consumes. Null is an array of none.
+func (v *values) array(item func() error) error {
+	c, err := v.peek()
+	if err != nil {
+		return err
+	}
+	if c == 'n' {
+		return v.value(func(s *jsonscan.Scanner) error {
+			if !s.Null() {
+				s.Fail()
+			}
+			return s.Err()
+		})
+	}
+	if err := v.expect('['); err != nil {
+		return err
+	}
+	return v.each(']', item)
+}
+
+// each calls next for everything between commas, until the closing bracket.
+func (v *values) each(bracket byte, next func() error) error {
+	if closed, err := v.take(bracket); closed || err != nil {
+		return err
+	}
+	for {
+		if err := next(); err != nil {
+			return err
+		}
+		if more, err := v.take(','); err != nil {
+			return err
+		} else if !more {
+			return v.expect(bracket)
+		}
+	}
+}
