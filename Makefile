@@ -114,6 +114,14 @@ lostacks: ## Lose acknowledgements of Kafka at random moments (LOSTACKS=1000)
 outage: ## Measure a bus that is down under change (OUTAGE=10m)
 	$(GO) test -tags outage ./test/e2e -run '^TestLongOutage$$' -count 1 -v -timeout 0 -outage.for $(OUTAGE)
 
+# What it measures is in hack/bench/main.go. It wants the machine for itself, and takes about
+# an hour as a whole; BENCH="sync latency" are parts of it.
+.PHONY: bench
+bench: ## Measure CPU, memory and latency beside the floor (PODS="20000 100000", BENCH=sync, ROUNDS=3, OUT=bench.md)
+	@$(GO) run ./hack/binaries
+	@$(GO) build -o bin/bench ./hack/bench
+	@BENCH='$(BENCH)' PODS='$(PODS)' ROUNDS='$(ROUNDS)' OUT='$(OUT)' bin/bench
+
 # ONCE=1 ends by itself.
 .PHONY: demo
 demo: ## Show it at work, on a control plane of its own (SINK=kafka: over a real Kafka broker)

@@ -52,7 +52,7 @@ func runForwarder(ctx context.Context, cfg config.Config, out io.Writer, log *sl
 	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
 	served := make(chan error, 1)
 	go func() {
-		served <- server.Run(serving, operations.Endpoints{Metrics: registry, Ready: state.checks(), Log: log})
+		served <- server.Run(serving, operations.Endpoints{Metrics: registry, Ready: state.checks(), Log: log, Profiles: cfg.Operations.Profiles})
 		cancel() // without its port a forwarder would be restarted anyway: let it end in order
 	}()
 	err = forwardAll(ctx, cfg, key, out, log, registry, state)

@@ -140,6 +140,7 @@ type Operations struct {
 	ListenAddr string `envconfig:"KUBERELAY_LISTEN_ADDR" kind:"address" default:":8080" desc:"Where /metrics, /healthz and /readyz are served."`
 	LogLevel   string `envconfig:"KUBERELAY_LOG_LEVEL" default:"info" oneof:"debug,info,warn,error" desc:"Least level to log."`
 	LogFormat  string `envconfig:"KUBERELAY_LOG_FORMAT" oneof:"json,text" unset:"json; text on a terminal" desc:"Form of the log on standard error."`
+	Profiles   bool   `envconfig:"KUBERELAY_PPROF" default:"false" desc:"Serve profiles of the process at /debug/pprof/ on KUBERELAY_LISTEN_ADDR, for go tool pprof. They show no object's content, but whoever asks for one makes the forwarder work."`
 }
 
 // UnlessNamed lists the resources that a wildcard in Watch.Resources does not

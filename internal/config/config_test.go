@@ -126,6 +126,7 @@ func TestEveryVariable(t *testing.T) {
 		"KUBERELAY_LISTEN_ADDR=localhost:19",
 		"KUBERELAY_LOG_LEVEL=debug",
 		"KUBERELAY_LOG_FORMAT=text",
+		"KUBERELAY_PPROF=true",
 	)
 	got, err := config.Load(config.Forwarding)
 	if err != nil {
@@ -158,7 +159,7 @@ func TestEveryVariable(t *testing.T) {
 			Workers: 13, ResyncPeriod: 14 * time.Second, CheckpointRefresh: 15 * time.Second, DeleteRetention: 16 * time.Second,
 			RetryBaseDelay: 17 * time.Millisecond, RetryMaxDelay: 18 * time.Second,
 		},
-		Operations: config.Operations{ListenAddr: "localhost:19", LogLevel: "debug", LogFormat: config.LogText},
+		Operations: config.Operations{ListenAddr: "localhost:19", LogLevel: "debug", LogFormat: config.LogText, Profiles: true},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)

@@ -32,6 +32,8 @@ type Options struct {
 	Users map[string][]string
 	// APIServerFlags are added to the API server's, and win over them.
 	APIServerFlags []string
+	// EtcdFlags are added to etcd's, likewise: its quota is 2 GB unless raised.
+	EtcdFlags []string
 	// Log is told what takes long and what ends unasked. The default is the
 	// standard error.
 	Log io.Writer
@@ -118,7 +120,7 @@ func (cp *ControlPlane) configure(paths Paths, opts Options) error {
 			Name: name, Args: args, Dir: cp.dir, LogFile: cp.file(name + ".log"), Group: cp.group, Told: log,
 		}
 	}
-	cp.etcd = component("etcd", cp.etcdArgs(paths.Etcd))
+	cp.etcd = component("etcd", cp.etcdArgs(paths.Etcd, opts.EtcdFlags))
 	cp.apiServer = component("kube-apiserver", cp.apiServerArgs(paths.APIServer, opts.APIServerFlags))
 	if opts.ControllerManager {
 		cp.controllerManager = component("kube-controller-manager", cp.controllerManagerArgs(paths.ControllerManager))

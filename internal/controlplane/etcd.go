@@ -10,9 +10,9 @@ import (
 	"os"
 )
 
-func (cp *ControlPlane) etcdArgs(binary string) []string {
+func (cp *ControlPlane) etcdArgs(binary string, extra []string) []string {
 	client, peer := "http://"+cp.etcdPort.Address(), "http://"+cp.peerPort.Address()
-	return []string{binary,
+	return append([]string{binary,
 		"--name=kuberelay",
 		"--data-dir=" + cp.etcdDir(),
 		"--listen-client-urls=" + client,
@@ -24,7 +24,7 @@ func (cp *ControlPlane) etcdArgs(binary string) []string {
 		"--unsafe-no-fsync=true",
 		"--heartbeat-interval=10", // ms; it elects itself the sooner
 		"--election-timeout=100",
-	}
+	}, extra...)
 }
 
 func (cp *ControlPlane) etcdDir() string { return cp.file("etcd") }
@@ -56,6 +56,14 @@ func (cp *ControlPlane) CompactEtcd(ctx context.Context) error {
 	body := fmt.Sprintf(`{"revision": %q, "physical": true}`, revision)
 	if err := cp.askEtcd(ctx, "/v3/kv/compaction", body, nil); err != nil {
 		return fmt.Errorf("compact etcd: %w", err)
+	}
+	return nil
+}
+
+// DefragmentEtcd gives the file system what CompactEtcd has freed.
+func (cp *ControlPlane) DefragmentEtcd(ctx context.Context) error {
+	if err := cp.askEtcd(ctx, "/v3/maintenance/defragment", "{}", nil); err != nil {
+		return fmt.Errorf("defragment etcd: %w", err)
 	}
 	return nil
 }

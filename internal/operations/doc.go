@@ -20,7 +20,8 @@
 //
 // What it does not:
 //
-//   - It asks for no credentials and has no TLS. It serves no profiles.
+//   - It asks for no credentials and has no TLS. It serves profiles only where
+//     [Endpoints.Profiles] is set.
 //   - It has no reflector_* metrics: client-go has made none since 2019
 //     (kubernetes/kubernetes#74636), although cache.SetReflectorMetricsProvider is
 //     still there. [InformerMetrics] is what it has instead.

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/pprof"
 	"syscall"
 	"time"
 
@@ -32,6 +33,10 @@ type Endpoints struct {
 	Ready   []Check             // /readyz: whether the forwarder does its work
 	Live    []Check             // /healthz: what only a restart can cure; may be empty
 	Log     *slog.Logger
+	// Profiles adds net/http/pprof's at /debug/pprof/. Only who is asked to measure
+	// sets it: a profile takes time and memory, and a heap profile may force a
+	// garbage collection.
+	Profiles bool
 }
 
 // Server serves [Endpoints] over HTTP. Make one with [Listen].
@@ -120,6 +125,11 @@ func (e Endpoints) handler() http.Handler {
 	}))
 	mux.Handle("GET /readyz", checks(e.Ready))
 	mux.Handle("GET /healthz", checks(e.Live))
+	if e.Profiles {
+		mux.HandleFunc("GET /debug/pprof/", pprof.Index) // heap, goroutine and the other named ones, too
+		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	}
 	return mux
 }
 

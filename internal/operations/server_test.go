@@ -221,6 +221,27 @@ func TestOnlyWhatIsMeantIsServed(t *testing.T) {
 	}
 }
 
+// TestProfiles: a heap profile can force a garbage collection; the command line, which
+// Index lists, is not served.
+func TestProfiles(t *testing.T) {
+	url := serve(t, Endpoints{Profiles: true})
+	tests := []struct {
+		method, path string
+		want         int
+	}{
+		{http.MethodGet, "/debug/pprof/", 200},
+		{http.MethodGet, "/debug/pprof/goroutine?debug=1", 200},
+		{http.MethodGet, "/debug/pprof/heap?gc=1", 200},
+		{http.MethodGet, "/debug/pprof/cmdline", 404},
+		{http.MethodPost, "/debug/pprof/", 405},
+	}
+	for _, tt := range tests {
+		if res, body := request(t, tt.method, url+tt.path); res.StatusCode != tt.want {
+			t.Errorf("%s %s got %d %q, want %d", tt.method, tt.path, res.StatusCode, body, tt.want)
+		}
+	}
+}
+
 func TestListenErrorsSayTheFix(t *testing.T) {
 	first, err := Listen("127.0.0.1:0")
 	if err != nil {

@@ -63,4 +63,5 @@
 - {value: listenAddr, name: KUBERELAY_LISTEN_ADDR, kind: text, preset: ":8080"}
 - {value: logLevel, name: KUBERELAY_LOG_LEVEL, kind: text, preset: "info"}
 - {value: logFormat, name: KUBERELAY_LOG_FORMAT, kind: text, preset: ""}
+- {value: pprof, name: KUBERELAY_PPROF, kind: switch, preset: "false"}
 {{- end }}

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// settings are what a run is to do.
+type settings struct {
+	parts  []string
+	pods   []int // ascending
+	rounds int   // 0: by the number of pods
+	out    string
+}
+
+var allParts = []string{"sync", "latency", "rate", "live", "publish"}
+
+func readSettings(getenv func(string) string) (settings, error) {
+	s := settings{parts: strings.Fields(getenv("BENCH")), out: getenv("OUT")}
+	if len(s.parts) == 0 {
+		s.parts = allParts
+	}
+	for _, p := range s.parts {
+		if !slices.Contains(allParts, p) {
+			return s, fmt.Errorf("BENCH has no part %q: name some of %s", p, strings.Join(allParts, " "))
+		}
+	}
+	numbers := strings.Fields(getenv("PODS"))
+	if len(numbers) == 0 {
+		numbers = []string{"20000", "100000"}
+	}
+	for _, text := range numbers {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < liveObjects {
+			return s, fmt.Errorf("PODS has %q: want numbers of at least %d", text, liveObjects)
+		}
+		s.pods = append(s.pods, n)
+	}
+	slices.Sort(s.pods)
+	if text := getenv("ROUNDS"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 {
+			return s, fmt.Errorf("ROUNDS is %q: want a number from 1", text)
+		}
+		s.rounds = n
+	}
+	return s, nil
+}
+
+func (s settings) wants(part string) bool { return slices.Contains(s.parts, part) }
+
+// roundsOf is how often each contender runs. A round of many pods takes long, and its
+// length evens out by itself what others do on the machine.
+func (s settings) roundsOf(pods int) int {
+	switch {
+	case s.rounds > 0:
+		return s.rounds
+	case pods < 50_000:
+		return 3
+	default:
+		return 1
+	}
+}

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"fmt"
+	"time"
+)
+
+// of gives one value of every run of a contender.
+func (r *synced) of(name string, value func(sample) float64) series {
+	var s series
+	for _, m := range r.runs[name].samples {
+		s = append(s, value(m))
+	}
+	return s
+}
+
+func (r *synced) seconds(name string, of func(sample) time.Duration) series {
+	return r.of(name, func(m sample) float64 { return of(m).Seconds() })
+}
+
+func (r *synced) syncedIn(name string) series {
+	return r.seconds(name, func(m sample) time.Duration { return m.synced })
+}
+
+func (r *synced) ackedIn(name string) series {
+	return r.seconds(name, func(m sample) time.Duration { return m.acked })
+}
+
+func (r *synced) readyAgainIn() series {
+	return r.seconds(toNATS, func(m sample) time.Duration { return m.again.ready })
+}
+
+func (r *synced) eventsAgain() series {
+	return r.of(toNATS, func(m sample) float64 { return float64(m.again.events) })
+}
+
+// cpu is in microseconds for each object, what the process needs to start included.
+func (r *synced) cpu(name string) series {
+	return r.of(name, func(m sample) float64 { return float64(m.cpu.Microseconds()) / float64(r.pods) })
+}
+
+func (r *synced) peak(name string) series {
+	return r.of(name, func(m sample) float64 { return megabytes(m.peak) })
+}
+
+// kept is what an object takes of the heap: the live heap less that of a process that
+// has nothing to watch.
+func (r *synced) kept(name string) series {
+	empty := float64(r.runs[name].empty.Live)
+	return r.of(name, func(m sample) float64 { return (float64(m.Live) - empty) / float64(r.pods) })
+}
+
+func (r *synced) allocations(name string) series {
+	empty := float64(r.runs[name].empty.Mallocs)
+	return r.of(name, func(m sample) float64 { return (float64(m.Mallocs) - empty) / float64(r.pods) })
+}
+
+// addSync adds the tables of a cluster, and what is promised of it.
+func (r *report) addSync(f synced) {
+	s := section{title: fmt.Sprintf("First sync of %d pods of %d bytes", f.pods, f.wireBytes)}
+	s.table.head = []string{
+		"", "synced, s", "acknowledged, s", "× floor", "CPU/object, µs", "× floor", "÷ plain informer",
+		"peak, MB", "kept/object, bytes", "allocations/event",
+	}
+	for _, c := range contenders {
+		if why := f.runs[c.name].skipped; why != "" {
+			s.table.add(c.name, why)
+			continue
+		}
+		s.table.add(c.name, f.syncedIn(c.name).show("%.2f"), f.ackedIn(c.name).show("%.2f"), f.ackedIn(c.name).per(f.ackedIn(theFloor)).show("%.2f"),
+			f.cpu(c.name).show("%.0f"), f.cpu(c.name).per(f.cpu(theFloor)).show("%.2f"), f.cpu(plainInformer).per(f.cpu(c.name)).show("%.2f"),
+			f.peak(c.name).show("%.0f"), f.kept(c.name).show("%.0f"), f.allocations(c.name).show("%.1f"))
+	}
+	for _, c := range contenders {
+		if e := f.runs[c.name].empty; e.cpu > 0 {
+			s.notes = append(s.notes, fmt.Sprintf("%s with nothing to watch: ready after %.2f s, CPU %.2f s, peak %.0f MB, live %.1f MB.",
+				c.name, e.synced.Seconds(), e.cpu.Seconds(), megabytes(e.peak), megabytes(int64(e.Live))))
+		}
+	}
+	r.add(s)
+
+	again := section{title: fmt.Sprintf("Start with nothing changed, %d pods", f.pods)}
+	again.table.head = []string{"", "ready, s", "× floor", "events published", "CPU/object, µs"}
+	again.table.add(toNATS, f.readyAgainIn().show("%.2f"), f.readyAgainIn().per(f.ackedIn(theFloor)).show("%.2f"), f.eventsAgain().show("%.0f"),
+		f.of(toNATS, func(m sample) float64 { return float64(m.again.cpu.Microseconds()) / float64(f.pods) }).show("%.0f"))
+	r.add(again)
+	r.promiseSync(f)
+}
+
+// peaks are the promised bounds of memory, in MB, by the number of pods.
+var peaks = map[int]float64{20_000: 110, 100_000: 400}
+
+func (r *report) promiseSync(f synced) {
+	of := fmt.Sprintf("%d pods: ", f.pods)
+	r.atMost(of+"CPU per object to NATS ≤ 2.5 × the floor", f.cpu(toNATS).per(f.cpu(theFloor)), 2.5, "%.2f")
+	if f.runs[plainInformer].skipped == "" {
+		r.atLeast(of+"CPU per object to NATS ≤ 1/5 of the plain informer's: that by this", f.cpu(plainInformer).per(f.cpu(toNATS)), 5, "%.2f")
+	}
+	for _, sink := range []string{toNATS, toKafka, toStdout} {
+		if bound, ok := peaks[f.pods]; ok {
+			r.atMost(fmt.Sprintf("%s%s: peak memory ≤ %.0f MB", of, sink, bound), f.peak(sink), bound, "%.0f")
+		}
+		r.atMost(of+sink+": kept per object ≤ 2.5 KB", f.kept(sink), 2500, "%.0f")
+		r.atMost(of+sink+": time to all acknowledged ≤ 1.5 × the floor's", f.ackedIn(sink).per(f.ackedIn(theFloor)), 1.5, "%.2f")
+	}
+	r.atMost(of+"nothing changed after a restart: 0 events", f.eventsAgain(), 0, "%.0f")
+	r.atMost(of+"nothing changed after a restart: ready within 2 × the floor", f.readyAgainIn().per(f.ackedIn(theFloor)), 2, "%.2f")
+}
