@@ -59,7 +59,7 @@ func newPipeline(cfg config.Config, c *cluster, b *bus, redactionKey []byte, log
 		Follow:        cfg.Watch.Follow,
 		LabelSelector: cfg.Watch.LabelSelector, FieldSelector: cfg.Watch.FieldSelector,
 		Resync: cfg.Work.ResyncPeriod, Rediscover: rediscover,
-		Enqueue: p.queue.Add, Compare: compare, Discovered: func() { p.compareAll() }, Snapshots: newSnapshots(b, builder),
+		Enqueue: p.queue.Add, EnqueueBehind: p.queue.AddBehind, Compare: compare, Discovered: func() { p.compareAll() }, Snapshots: newSnapshots(b, builder),
 		InformerMetrics: operations.InformerMetrics(r), Now: time.Now, Logger: log, Registerer: r,
 	})
 	p.reconciler = checkpoint.NewReconciler(p.checkpoint, b.source, comparer{p.informers, p.checkpoint, compare, log}, cfg.Work.CheckpointRefresh, log)

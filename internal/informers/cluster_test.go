@@ -83,7 +83,7 @@ func newRunning(t *testing.T, config *rest.Config, c Config) *running {
 	if c.Rediscover == 0 {
 		c.Rediscover = time.Hour // what is found sooner was found by itself
 	}
-	c.Enqueue = r.onEnqueue
+	c.Enqueue, c.EnqueueBehind = r.onEnqueue, r.onEnqueue
 	c.Discovered = func() {}
 	c.Compare = func(gr schema.GroupResource) { r.change(func() { r.compare[gr]++ }) }
 	c.Snapshots = r

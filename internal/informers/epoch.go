@@ -59,7 +59,7 @@ func (s *Set) EnqueueAll() {
 	s.eachWatched(func(w *watched) {
 		for _, i := range w.all() {
 			for _, name := range i.shared.GetStore().ListKeys() {
-				s.config.Enqueue(i.key(name))
+				s.config.EnqueueBehind(i.key(name))
 			}
 		}
 	})

@@ -296,7 +296,7 @@ func (s *Set) completeFollowing() {
 		}
 		for _, i := range w.all() {
 			for _, name := range i.shared.GetStore().ListKeys() {
-				s.config.Enqueue(i.key(name))
+				s.config.EnqueueBehind(i.key(name))
 			}
 		}
 		s.config.Compare(w.groupResource())

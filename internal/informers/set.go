@@ -66,8 +66,9 @@ type Config struct {
 	// left alone.
 	TellDeselected bool
 
-	// Enqueue is told of every key to look at. It must not block.
-	Enqueue func(event.Key)
+	// Enqueue is told of every key to look at, EnqueueBehind of those that can wait for
+	// all others: of the first list, and of a resync. They must not block.
+	Enqueue, EnqueueBehind func(event.Key)
 
 	// Compare is told that a resource has synced, or that the cluster does not
 	// serve it any more: what the checkpoint knows of it is to be compared with
@@ -223,8 +224,12 @@ func (s *Set) lastAnswer() *answer {
 func (s *Set) onAdd(i *informer, o *event.Object, initial bool) {
 	k := i.resource.Key(o.Namespace, o.Name)
 	s.refer(k)
+	enqueue := s.config.Enqueue
+	if initial {
+		enqueue = s.config.EnqueueBehind
+	}
 	if !s.selects(k) {
-		s.config.Enqueue(k) // the bus may show it
+		enqueue(k) // the bus may show it
 		return
 	}
 	cause, first := event.CauseWatch, false
@@ -236,7 +241,7 @@ func (s *Set) onAdd(i *informer, o *event.Object, initial bool) {
 		}
 	}
 	s.dirty.observe(k, o, cause, first, s.config.Now())
-	s.config.Enqueue(k)
+	enqueue(k)
 	if first {
 		failpoint.Hit("first-sync")
 	}
@@ -250,10 +255,14 @@ func (s *Set) onUpdate(i *informer, old, o *event.Object) {
 	if old != o {
 		s.refer(k)
 	}
-	if s.selects(k) && (old.UID != o.UID || old.ResourceVersion != o.ResourceVersion) {
+	if old.UID == o.UID && old.ResourceVersion == o.ResourceVersion { // a resync, or a list
+		s.config.EnqueueBehind(k)
+		return
+	}
+	if s.selects(k) {
 		s.dirty.observe(k, o, event.CauseWatch, false, s.config.Now())
 	}
-	s.config.Enqueue(k) // a resync has old == new
+	s.config.Enqueue(k)
 }
 
 func (s *Set) onDelete(i *informer, deleted any) {

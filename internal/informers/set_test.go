@@ -96,6 +96,7 @@ func newBench(t *testing.T, c Config, r event.Resource) *bench {
 	b := &bench{}
 	c.Converter, c.Logger, c.Registerer, c.Now = event.NewConverter(nil), slog.New(slog.DiscardHandler), prometheus.NewRegistry(), time.Now
 	c.Enqueue = func(k event.Key) { b.mu.Lock(); defer b.mu.Unlock(); b.enqueued = append(b.enqueued, k) }
+	c.EnqueueBehind = c.Enqueue
 	c.Compare = func(gr schema.GroupResource) { b.mu.Lock(); defer b.mu.Unlock(); b.compared = append(b.compared, gr) }
 	if c.Dynamic == nil {
 		c.Dynamic = stubCluster{}

@@ -54,6 +54,7 @@ type item = unique.Handle[event.Key]
 // Queue is a queue of keys with its workers. Make one with [New].
 type Queue struct {
 	queue    kubequeue.TypedRateLimitingInterface[item]
+	lanes    *lanes
 	inFlight chan struct{}
 
 	mu      sync.Mutex
@@ -68,9 +69,13 @@ type Queue struct {
 
 // New makes a queue that accepts keys at once and hands them out in [Queue.Run].
 func New(c Config) *Queue {
+	l := newLanes()
+	queue := kubequeue.NewTypedWithConfig(kubequeue.TypedQueueConfig[item]{Name: "keys", MetricsProvider: c.MetricsProvider, Queue: l})
 	return &Queue{
-		queue: kubequeue.NewTypedRateLimitingQueueWithConfig(newBackoff(c.BaseDelay, c.MaxDelay),
-			kubequeue.TypedRateLimitingQueueConfig[item]{Name: "keys", MetricsProvider: c.MetricsProvider}),
+		queue: kubequeue.NewTypedRateLimitingQueueWithConfig(newBackoff(c.BaseDelay, c.MaxDelay), kubequeue.TypedRateLimitingQueueConfig[item]{
+			DelayingQueue: kubequeue.NewTypedDelayingQueueWithConfig(kubequeue.TypedDelayingQueueConfig[item]{Name: "keys", MetricsProvider: c.MetricsProvider, Queue: queue}),
+		}),
+		lanes:    l,
 		inFlight: make(chan struct{}, c.MaxInFlight),
 		workers:  c.Workers,
 		finished: make(chan struct{}),
@@ -80,7 +85,16 @@ func New(c Config) *Queue {
 
 // Add marks a key as dirty. It does not block. After Drain has begun it does
 // nothing: what is dirty then is found again at the next start.
-func (q *Queue) Add(key event.Key) { q.queue.Add(unique.Make(key)) }
+func (q *Queue) Add(key event.Key) { q.add(unique.Make(key), changed) }
+
+// AddBehind is Add for a key that can wait for all that have changed: of a first sync, a
+// resync or a comparison.
+func (q *Queue) AddBehind(key event.Key) { q.add(unique.Make(key), canWait) }
+
+func (q *Queue) add(key item, in lane) {
+	q.lanes.expect(key, in)
+	q.queue.Add(key)
+}
 
 // Pause hands out no keys until Resume, but those for which the function says so:
 // with the others nothing could be done, and a key that is parked costs a fraction of
