@@ -58,7 +58,7 @@ func BenchmarkDecode(b *testing.B) {
 	for name, packer := range map[string]*Packer{"plain": nil, "packed": NewPacker()} {
 		b.Run(name, func(b *testing.B) {
 			d := NewConverter(nil).Decoder(pods, packer, nil)
-			for n := range objectsToLearn {
+			for n := range dictionaries[1] {
 				if _, err := d.Decode(texts[n%len(texts)]); err != nil {
 					b.Fatal(err)
 				}
