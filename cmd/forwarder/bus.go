@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/semaphore"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuberelay/kuberelay/internal/checkpoint"
@@ -22,9 +23,14 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/stdout"
 )
 
+// maxBytesInFlight bounds the memory of events that await their acknowledgement. There may
+// be a thousand, and an object may have a megabyte.
+const maxBytesInFlight = 16 << 20
+
 // bus is one sink with what only some of them can do.
 type bus struct {
 	publish.Publisher
+	room    *semaphore.Weighted // of maxBytesInFlight
 	source  checkpoint.Source // nil where the sink cannot be read back
 	purger  checkpoint.Purger // nil likewise
 	history forward.History
@@ -75,7 +81,7 @@ func (b *bus) Ready() error {
 func openBus(ctx context.Context, cfg config.Config, c *claim, out io.Writer, log *slog.Logger, r prometheus.Registerer, progress func(func() error)) (b *bus, err error) {
 	switch cfg.Event.Sink {
 	case config.SinkStdout:
-		return &bus{Publisher: stdout.New(out), history: forgetful{}, created: func() uint64 { return 0 }, marked: forgetful{}.marked}, nil
+		return &bus{Publisher: stdout.New(out), room: semaphore.NewWeighted(maxBytesInFlight), history: forgetful{}, created: func() uint64 { return 0 }, marked: forgetful{}.marked}, nil
 	case config.SinkKafka:
 		b, err = openKafka(cfg, c, log, r)
 	default:
@@ -84,6 +90,7 @@ func openBus(ctx context.Context, cfg config.Config, c *claim, out io.Writer, lo
 	if err != nil {
 		return nil, busError(err)
 	}
+	b.room = semaphore.NewWeighted(maxBytesInFlight)
 	b.keepClaim(c)
 	progress(b.Ready)
 	if err := b.Ready(); err != nil {
@@ -135,7 +142,13 @@ func (b *bus) send(ctx context.Context, m *event.Message, done func(forward.Outc
 		done(forward.Outcome{Err: fmt.Errorf("%w: %w", publish.ErrNotSent, err), NotSent: true})
 		return
 	}
+	size := min(int64(len(m.Data)), maxBytesInFlight)
+	if err := b.room.Acquire(ctx, size); err != nil {
+		done(forward.Outcome{Err: fmt.Errorf("%w: %w", publish.ErrNotSent, err), NotSent: true})
+		return
+	}
 	b.Publish(ctx, m, func(position uint64, err error) {
+		b.room.Release(size)
 		o := forward.Outcome{Position: position, Err: err, TooLarge: errors.Is(err, publish.ErrTooLarge), NotSent: errors.Is(err, publish.ErrNotSent)}
 		var conflict *publish.ConflictError
 		if errors.As(err, &conflict) {

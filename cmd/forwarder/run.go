@@ -35,6 +35,7 @@ func newRunCommand() *cobra.Command {
 // something fails for good. Metrics and health are served all the while, the
 // drain included.
 func runForwarder(ctx context.Context, cfg config.Config, out io.Writer, log *slog.Logger) error {
+	limitMemory(log)
 	key, err := redactionKey(cfg.Event.RedactionKeyFile)
 	if err != nil {
 		return err

@@ -42,12 +42,12 @@ func TestDefaults(t *testing.T) {
 		Event: config.Event{Sink: config.SinkNATS, ContentMode: "binary"},
 		NATS: config.NATS{
 			Stream: "KUBERELAY", SubjectPrefix: "kuberelay", Replicas: 1, History: 8,
-			MaxInFlight: 4096, AckTimeout: 5 * time.Second,
+			MaxInFlight: 1024, AckTimeout: 5 * time.Second,
 		},
 		Server: config.Server{Listen: "127.0.0.1:4222", DataDir: "/home/user/.local/share/kuberelay"},
 		Kafka: config.Kafka{
 			Topic: "kuberelay", Partitions: 3, Replication: -1, CleanupPolicy: "compact", Compression: "zstd", Idempotent: true,
-			MaxInFlight: 4096, AckTimeout: 10 * time.Second, BatchBytes: 1 << 20,
+			MaxInFlight: 2048, AckTimeout: 10 * time.Second, BatchBytes: 1 << 20,
 		},
 		Work: config.Work{
 			Workers: 4, ResyncPeriod: 10 * time.Minute, CheckpointRefresh: 10 * time.Minute, DeleteRetention: 24 * time.Hour,

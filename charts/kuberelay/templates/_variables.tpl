@@ -29,7 +29,7 @@
 - {value: natsTlsCaFile, name: KUBERELAY_NATS_TLS_CA_FILE, kind: file, preset: ""}
 - {value: natsTlsCertFile, name: KUBERELAY_NATS_TLS_CERT_FILE, kind: file, preset: ""}
 - {value: natsTlsKeyFile, name: KUBERELAY_NATS_TLS_KEY_FILE, kind: file, preset: ""}
-- {value: natsMaxInFlight, name: KUBERELAY_NATS_MAX_IN_FLIGHT, kind: number, preset: "4096"}
+- {value: natsMaxInFlight, name: KUBERELAY_NATS_MAX_IN_FLIGHT, kind: number, preset: "1024"}
 - {value: natsAckTimeout, name: KUBERELAY_NATS_ACK_TIMEOUT, kind: text, preset: "5s"}
 - {value: natsListen, name: KUBERELAY_NATS_LISTEN, kind: text, preset: "127.0.0.1:4222"}
 - {value: dataDir, name: KUBERELAY_DATA_DIR, kind: text, preset: ""}
@@ -50,7 +50,7 @@
 - {value: kafkaSaslMechanism, name: KUBERELAY_KAFKA_SASL_MECHANISM, kind: text, preset: ""}
 - {value: kafkaUser, name: KUBERELAY_KAFKA_USER, kind: text, preset: ""}
 - {value: kafkaPasswordFile, name: KUBERELAY_KAFKA_PASSWORD_FILE, kind: file, preset: ""}
-- {value: kafkaMaxInFlight, name: KUBERELAY_KAFKA_MAX_IN_FLIGHT, kind: number, preset: "4096"}
+- {value: kafkaMaxInFlight, name: KUBERELAY_KAFKA_MAX_IN_FLIGHT, kind: number, preset: "2048"}
 - {value: kafkaAckTimeout, name: KUBERELAY_KAFKA_ACK_TIMEOUT, kind: text, preset: "10s"}
 - {value: kafkaBatchBytes, name: KUBERELAY_KAFKA_BATCH_BYTES, kind: number, preset: "1048576"}
 - {value: workers, name: KUBERELAY_WORKERS, kind: number, preset: "4"}

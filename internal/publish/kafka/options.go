@@ -55,7 +55,7 @@ type Options struct {
 	Admit func(event.Claim) error
 
 	AckTimeout  time.Duration // until a publish counts as unknown; the default is 10 s
-	MaxInFlight int           // messages; the default is 4096
+	MaxInFlight int           // messages; the default is 2048
 	BatchBytes  int           // of a batch before compression; the default is 1 MiB
 
 	Logger     *slog.Logger
@@ -80,7 +80,7 @@ func (o Options) withDefaults() (Options, error) {
 	set(&o.Partitions, 3)
 	set(&o.Replication, -1)
 	set(&o.AckTimeout, 10*time.Second)
-	set(&o.MaxInFlight, 4096)
+	set(&o.MaxInFlight, 2048)
 	set(&o.BatchBytes, 1<<20)
 	if o.Writer == "" {
 		o.Writer, _ = os.Hostname() // only people miss it
