@@ -149,7 +149,11 @@ func (b *bus) send(ctx context.Context, m *event.Message, done func(forward.Outc
 	}
 	b.Publish(ctx, m, func(position uint64, err error) {
 		b.room.Release(size)
-		o := forward.Outcome{Position: position, Err: err, TooLarge: errors.Is(err, publish.ErrTooLarge), NotSent: errors.Is(err, publish.ErrNotSent)}
+		if err == nil {
+			done(forward.Outcome{Position: position})
+			return
+		}
+		o := forward.Outcome{Err: err, TooLarge: errors.Is(err, publish.ErrTooLarge), NotSent: errors.Is(err, publish.ErrNotSent)}
 		var conflict *publish.ConflictError
 		if errors.As(err, &conflict) {
 			o.Conflict = &conflict.Bus

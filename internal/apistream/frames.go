@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"time"
 )
 
 // maxObject is how long a frame or an item may be, in bytes. It is what client-go's own
@@ -23,11 +24,14 @@ type window struct {
 	from int // what is before has been used
 	to   int // what is behind has not been read
 	max  int
+
+	lastRead int  // bytes
+	full     bool // which were as many as there was room for
 }
 
 const (
 	firstSize = 4 << 10
-	keepSize  = 256 << 10
+	keepSize  = 128 << 10
 )
 
 // fill reads some more behind what is there. It may move that to another place.
@@ -36,8 +40,8 @@ func (w *window) fill() error {
 	switch {
 	case left > w.max:
 		return errTooLong
-	case room > len(w.b)/4:
-	case w.from > len(w.b)/4: // there is room before it
+	case room > len(w.b)/4 && (!w.full || len(w.b) >= keepSize):
+	case w.from > len(w.b)/4 && (!w.full || len(w.b) >= keepSize): // there is room before it
 		copy(w.b, w.b[w.from:w.to])
 		w.from, w.to = 0, left
 	default:
@@ -47,16 +51,18 @@ func (w *window) fill() error {
 	}
 	n, err := w.r.Read(w.b[w.to:])
 	w.to += n
+	w.lastRead, w.full = n, w.to == len(w.b)
 	if n > 0 {
 		return nil // an error comes again
 	}
 	return err
 }
 
-// use goes on behind the first n bytes, which stay as they are until the next fill.
+// use goes on behind the first n bytes, which stay as they are until the next fill. What a
+// burst or a large object needed is given back after it.
 func (w *window) use(n int) {
 	w.from += n
-	if w.from == w.to && len(w.b) > keepSize {
+	if w.from == w.to && (len(w.b) > keepSize || len(w.b) > firstSize && w.lastRead < len(w.b)/8) {
 		w.b, w.from, w.to = nil, 0, 0
 	}
 }
@@ -64,10 +70,30 @@ func (w *window) use(n int) {
 // frames splits a watch at its newlines: JSON has none within a string.
 type frames struct {
 	window
-	searched int // behind from there is no newline in so many bytes
+	searched int       // behind from there is no newline in so many bytes
+	arrived  time.Time // what was read last
 }
 
 func newFrames(r io.Reader) *frames { return &frames{window: window{r: r, max: maxObject}} }
+
+// In a burst, as at the beginning of a watch, an API server sends each object by itself,
+// and to wake up, to read and to widen the connection's window for each costs as much as to
+// decode it. So where much came a moment ago, the next read waits for a little, and takes
+// several at once. An object that comes alone is not held up by this: it is read already
+// when the wait begins.
+const (
+	gather = 2 * time.Millisecond
+	much   = 4 << 10 // bytes
+)
+
+func (f *frames) fill() error {
+	if !f.full && f.lastRead >= much && time.Since(f.arrived) < gather {
+		time.Sleep(gather)
+	}
+	err := f.window.fill()
+	f.arrived = time.Now()
+	return err
+}
 
 // next gives the next frame that is not empty, without its newline. It is valid until
 // the next call. After the last one the error is that of the reader, and errCutOff if

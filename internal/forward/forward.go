@@ -162,10 +162,9 @@ func (f *Forwarder) complete(ctx context.Context, c *event.Change, acked event.A
 }
 
 func (f *Forwarder) publish(ctx context.Context, c event.Change, acked event.Acked, done func(again bool, err error)) {
-	log := f.Logger.With(attributes(c.Key)...)
 	m, err := f.Builder.Message(c)
 	if err != nil {
-		log.Error("event cannot be made; the object stays unpublished", "err", err)
+		f.Logger.Error("event cannot be made; the object stays unpublished", append(attributes(c.Key), "err", err)...)
 		f.Informers.Unpublishable(c.Key)
 		done(false, err)
 		return
@@ -182,62 +181,76 @@ func (f *Forwarder) publish(ctx context.Context, c event.Change, acked event.Ack
 		return
 	}
 	failpoint.Hit("before-publish")
-	log = log.With("event_id", m.ID)
 	f.Publish(ctx, m, func(o Outcome) {
-		if o.Err != nil && !o.NotSent && !o.TooLarge && !c.Type.Gone() {
-			f.attempts.unresolved(c.Key, m.Acked.UID)
-		}
-		if o.Err != nil && o.Conflict == nil {
-			// While the bus is down a name may be taken again and again: only the
-			// deletes that the bus has to be told are worth their memory.
-			f.Informers.Settle(c.Key, acked, f.attempts.uid(c.Key))
-		}
-		switch {
-		case o.Err == nil:
-			failpoint.Hit("after-ack")
-			f.attempts.resolved(c.Key)
-			m.Acked.Position, m.Acked.Stored = o.Position, uint32(time.Now().Unix())
-			f.record(c, m)
-			log.Debug("event acknowledged", "type", c.Type, "position", o.Position)
+		if o.Err == nil {
+			f.acknowledged(ctx, c, m, o.Position)
 			done(c.Type.Gone(), nil)
-		case o.Conflict != nil:
-			f.metrics.conflicts.Inc()
-			f.attempts.resolved(c.Key) // the bus is past the position that the attempt expects
-			log.Warn("the bus holds another event than expected; deciding again", "bus_version", o.Conflict.ResourceVersion, "expected_position", m.Expected, "bus_position", o.Conflict.Position)
-			if failpoint.Bug("adopt-position-blindly") {
-				acked.Position = o.Conflict.Position
-				o.Conflict = &acked
-			}
-			if c.Type.Gone() && *o.Conflict == (event.Acked{}) && f.Lost() {
-				// Who reads along has seen the object, so it must see the delete.
-				acked.Position = 0
-				o.Conflict = &acked
-			}
-			f.Checkpoint.Put(c.Key, *o.Conflict)
-			f.Doubt(c.Key) // another writer, or an attempt of ours: it may show what is gone
-			done(true, nil)
-		case o.TooLarge && !c.Truncated && !c.Object.Body.None():
-			f.metrics.truncated.WithLabelValues(c.Key.GroupResource().String()).Inc()
-			log.Warn("object is too large for the bus; publishing its metadata only", "bytes", len(m.Data))
-			c.Truncated = true
-			f.publish(ctx, c, acked, done)
-		case o.TooLarge:
-			log.Error("even the metadata of the object is too large for the bus; it stays unpublished", "bytes", len(m.Data))
-			f.Informers.Unpublishable(c.Key)
-			done(false, o.Err)
-		case errors.Is(o.Err, context.Canceled):
-			done(false, o.Err)
-		case failpoint.Bug("give-up"):
-			done(false, nil)
-		case o.NotSent: // the bus is away: one line of the bus's own says so
-			log.Debug("not published; will be tried again", "err", o.Err)
-			done(false, o.Err)
-		default:
-			log.Warn("publish failed; will be tried again", "err", o.Err)
-			done(false, o.Err)
+			return
 		}
+		f.failed(ctx, c, acked, m, o, done)
 	})
 	failpoint.Hit("after-publish")
+}
+
+// acknowledged records that the bus holds an event.
+func (f *Forwarder) acknowledged(ctx context.Context, c event.Change, m *event.Message, position uint64) {
+	failpoint.Hit("after-ack")
+	f.attempts.resolved(c.Key)
+	m.Acked.Position, m.Acked.Stored = position, uint32(time.Now().Unix())
+	f.record(c, m)
+	if f.Logger.Enabled(ctx, slog.LevelDebug) {
+		f.Logger.DebugContext(ctx, "event acknowledged", append(attributes(c.Key), "event_id", m.ID, "type", c.Type, "position", position)...)
+	}
+}
+
+// failed finds out what is to be done about a publish that ended with an error.
+func (f *Forwarder) failed(ctx context.Context, c event.Change, acked event.Acked, m *event.Message, o Outcome, done func(again bool, err error)) {
+	log := f.Logger.With(append(attributes(c.Key), "event_id", m.ID)...)
+	if !o.NotSent && !o.TooLarge && !c.Type.Gone() {
+		f.attempts.unresolved(c.Key, m.Acked.UID)
+	}
+	if o.Conflict == nil {
+		// While the bus is down a name may be taken again and again: only the
+		// deletes that the bus has to be told are worth their memory.
+		f.Informers.Settle(c.Key, acked, f.attempts.uid(c.Key))
+	}
+	switch {
+	case o.Conflict != nil:
+		f.metrics.conflicts.Inc()
+		f.attempts.resolved(c.Key) // the bus is past the position that the attempt expects
+		log.Warn("the bus holds another event than expected; deciding again", "bus_version", o.Conflict.ResourceVersion, "expected_position", m.Expected, "bus_position", o.Conflict.Position)
+		if failpoint.Bug("adopt-position-blindly") {
+			acked.Position = o.Conflict.Position
+			o.Conflict = &acked
+		}
+		if c.Type.Gone() && *o.Conflict == (event.Acked{}) && f.Lost() {
+			// Who reads along has seen the object, so it must see the delete.
+			acked.Position = 0
+			o.Conflict = &acked
+		}
+		f.Checkpoint.Put(c.Key, *o.Conflict)
+		f.Doubt(c.Key) // another writer, or an attempt of ours: it may show what is gone
+		done(true, nil)
+	case o.TooLarge && !c.Truncated && !c.Object.Body.None():
+		f.metrics.truncated.WithLabelValues(c.Key.GroupResource().String()).Inc()
+		log.Warn("object is too large for the bus; publishing its metadata only", "bytes", len(m.Data))
+		c.Truncated = true
+		f.publish(ctx, c, acked, done)
+	case o.TooLarge:
+		log.Error("even the metadata of the object is too large for the bus; it stays unpublished", "bytes", len(m.Data))
+		f.Informers.Unpublishable(c.Key)
+		done(false, o.Err)
+	case errors.Is(o.Err, context.Canceled):
+		done(false, o.Err)
+	case failpoint.Bug("give-up"):
+		done(false, nil)
+	case o.NotSent: // the bus is away: one line of the bus's own says so
+		log.Debug("not published; will be tried again", "err", o.Err)
+		done(false, o.Err)
+	default:
+		log.Warn("publish failed; will be tried again", "err", o.Err)
+		done(false, o.Err)
+	}
 }
 
 func (f *Forwarder) record(c event.Change, m *event.Message) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -40,6 +41,7 @@ type informer struct {
 	registration cache.ResourceEventHandlerRegistration
 	cancel       context.CancelFunc
 	stopped      chan struct{} // closed when it has ended
+	objects      atomic.Int64  // that have been handed on
 
 	mu      sync.Mutex
 	failing error     // of the last list or watch, nil once a watch has been opened
@@ -72,9 +74,9 @@ func (s *Set) newInformer(sc scope, sn *snapshot) (*informer, error) {
 		return nil, err
 	}
 	registration, err := i.shared.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
-		AddFunc:    func(o any, initial bool) { s.onAdd(i, o.(*event.Object), initial) },
+		AddFunc:    func(o any, initial bool) { i.objects.Add(1); s.onAdd(i, o.(*event.Object), initial) },
 		UpdateFunc: func(old, o any) { s.onUpdate(i, old.(*event.Object), o.(*event.Object)) },
-		DeleteFunc: func(o any) { s.onDelete(i, o) },
+		DeleteFunc: func(o any) { i.objects.Add(-1); s.onDelete(i, o) },
 	})
 	i.registration = registration
 	return i, err

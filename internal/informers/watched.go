@@ -132,12 +132,11 @@ func (s *Set) len(w *watched) int {
 }
 
 func (s *Set) lenOf(i *informer) int {
-	names := i.shared.GetStore().ListKeys()
 	if !i.followed && (i.namespace != "" || !i.resource.Namespaced || s.namespaces.all()) {
-		return len(names)
+		return int(i.objects.Load())
 	}
 	n := 0
-	for _, name := range names {
+	for _, name := range i.shared.GetStore().ListKeys() {
 		if s.selects(i.key(name)) {
 			n++
 		}

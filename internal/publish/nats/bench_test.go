@@ -118,7 +118,7 @@ func BenchmarkEncode(b *testing.B) {
 		b.Run(string(mode), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := encode(mode, m); err != nil {
+				if _, err := encode(mode, m, headers.Get().(*header)); err != nil {
 					b.Fatal(err)
 				}
 			}

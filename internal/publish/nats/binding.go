@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -37,14 +38,14 @@ const (
 // resolves a refused publish.
 var stateAttributes = [...]string{"id", "type", "uid", "resourceversion", "sequence"}
 
-// encode makes the message for the bus, its subject and reply left to the caller.
-func encode(mode ContentMode, m *event.Message) (*natsgo.Msg, error) {
+// encode makes the message for the bus, its subject and reply left to the caller. Its
+// header is h's, which is empty.
+func encode(mode ContentMode, m *event.Message, h *header) (*natsgo.Msg, error) {
 	if mode == Structured {
 		body, err := m.Structured()
 		if err != nil {
 			return nil, err
 		}
-		h := newHeader(len(stateAttributes) + 2)
 		h.set(contentTypeHeader, event.ContentTypeStructured)
 		for _, name := range stateAttributes {
 			if v := m.Attribute(name); v != "" {
@@ -54,7 +55,6 @@ func encode(mode ContentMode, m *event.Message) (*natsgo.Msg, error) {
 		h.expect(m)
 		return &natsgo.Msg{Header: h.h, Data: body}, nil
 	}
-	h := newHeader(len(m.Attributes) + 1)
 	for _, a := range m.Attributes {
 		h.set(attributeHeader(a.Name), encodeValue(a.Value))
 	}
@@ -62,14 +62,25 @@ func encode(mode ContentMode, m *event.Message) (*natsgo.Msg, error) {
 	return &natsgo.Msg{Header: h.h, Data: m.Data}, nil
 }
 
-// header builds a natsgo.Header whose values share one array.
+// header builds a natsgo.Header whose values share one array. A publish copies what is in
+// it before it returns, so that it can be used again: a map for each message would be much
+// of what a publish costs.
 type header struct {
 	h      natsgo.Header
 	values []string
 }
 
-func newHeader(size int) header {
-	return header{make(natsgo.Header, size), make([]string, 0, size)}
+const mostAttributes = 24
+
+var headers = sync.Pool{New: func() any {
+	return &header{make(natsgo.Header, mostAttributes), make([]string, 0, mostAttributes)}
+}}
+
+func (h *header) free() {
+	clear(h.h)
+	clear(h.values)
+	h.values = h.values[:0]
+	headers.Put(h)
 }
 
 func (h *header) set(name, value string) {

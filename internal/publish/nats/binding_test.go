@@ -19,7 +19,7 @@ func odd(t testing.TB) *event.Message {
 
 func TestEncodeBinary(t *testing.T) {
 	m := odd(t)
-	msg, err := encode(Binary, m)
+	msg, err := encode(Binary, m, headers.Get().(*header))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +52,7 @@ func TestEncodeBinary(t *testing.T) {
 
 func TestEncodeStructured(t *testing.T) {
 	m := odd(t)
-	msg, err := encode(Structured, m)
+	msg, err := encode(Structured, m, headers.Get().(*header))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func TestMarkerExpectsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, mode := range []ContentMode{Binary, Structured} {
-		msg, err := encode(mode, m)
+		msg, err := encode(mode, m, headers.Get().(*header))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -92,7 +92,7 @@ func TestMarkerExpectsNothing(t *testing.T) {
 func TestDecodeUndoesEncode(t *testing.T) {
 	for _, mode := range []ContentMode{Binary, Structured} {
 		m := odd(t)
-		msg, err := encode(mode, m)
+		msg, err := encode(mode, m, headers.Get().(*header))
 		if err != nil {
 			t.Fatal(err)
 		}

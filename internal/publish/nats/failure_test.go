@@ -129,7 +129,7 @@ func TestPayloadLimit(t *testing.T) {
 	bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster})
 	message := func(name string, data int) int { // its size
 		m := publishtest.Object{Name: name, Version: 1, Data: strings.Repeat("x", data)}.Message(t, 0)
-		msg, err := encode(Binary, m)
+		msg, err := encode(Binary, m, headers.Get().(*header))
 		if err != nil {
 			t.Fatal(err)
 		}

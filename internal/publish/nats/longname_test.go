@@ -17,11 +17,11 @@ func TestALongNameDoesNotCostTheConnection(t *testing.T) {
 	b.state.set(0, nil)
 	m := odd(t)
 	m.Key.Name = strings.Repeat(":", 1400)
-	if _, err := b.prepare(m); !errors.Is(err, publish.ErrTooLarge) {
+	if _, err := b.prepare(m, headers.Get().(*header)); !errors.Is(err, publish.ErrTooLarge) {
 		t.Errorf("got %v, want %v", err, publish.ErrTooLarge)
 	}
 	m.Key.Name = strings.Repeat(":", 1000)
-	if _, err := b.prepare(m); err != nil {
+	if _, err := b.prepare(m, headers.Get().(*header)); err != nil {
 		t.Errorf("a name that fits: %v", err)
 	}
 }

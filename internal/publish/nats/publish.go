@@ -27,7 +27,9 @@ var _ publish.Publisher = (*Bus)(nil)
 // again by itself where no stream answered, which could reorder.
 func (b *Bus) Publish(ctx context.Context, m *event.Message, done func(position uint64, err error)) {
 	f := &flight{m: m, done: done, sent: time.Now()}
-	msg, err := b.prepare(m)
+	h := headers.Get().(*header)
+	defer h.free()
+	msg, err := b.prepare(m, h)
 	if err != nil {
 		b.refuse(f, err)
 		return
@@ -57,14 +59,14 @@ func (b *Bus) Publish(ctx context.Context, m *event.Message, done func(position 
 }
 
 // prepare makes the bus's message of m, or says why there is no use in it.
-func (b *Bus) prepare(m *event.Message) (*natsgo.Msg, error) {
+func (b *Bus) prepare(m *event.Message, h *header) (*natsgo.Msg, error) {
 	if b.opts.ReadOnly {
 		return nil, errReadOnly
 	}
 	if err := b.Ready(); err != nil {
 		return nil, outcome.Failure(outcome.NotReady, err)
 	}
-	msg, err := encode(b.opts.ContentMode, m)
+	msg, err := encode(b.opts.ContentMode, m, h)
 	if err != nil {
 		return nil, err
 	}

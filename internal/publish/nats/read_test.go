@@ -105,7 +105,7 @@ func TestReadForeign(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	msg, err := encode(Binary, m)
+	msg, err := encode(Binary, m, headers.Get().(*header))
 	if err != nil {
 		t.Fatal(err)
 	}

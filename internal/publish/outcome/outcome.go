@@ -50,11 +50,12 @@ func Failure(r Result, err error) error { return &failure{r, err} }
 // or TooLarge by the errors of package publish, another if [Failure] said so, else
 // Error.
 func Of(err error) Result {
+	if err == nil {
+		return Stored
+	}
 	var f *failure
 	var conflict *publish.ConflictError
 	switch {
-	case err == nil:
-		return Stored
 	case errors.As(err, &conflict):
 		return Conflict
 	case errors.Is(err, publish.ErrTooLarge):
