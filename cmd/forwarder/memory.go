@@ -17,7 +17,7 @@ const (
 	// collectAt is how much the heap may grow, in percent, before it is collected. Nearly
 	// all of it is objects without pointers, that a collection need not go through, so that
 	// it costs little to do it early (docs/sizing.md).
-	collectAt = 40
+	collectAt = 30
 )
 
 // limitMemory keeps the process below the limit of its cgroup, and its heap small, unless

@@ -90,7 +90,7 @@ type NATS struct {
 	CAFile        string        `envconfig:"KUBERELAY_NATS_TLS_CA_FILE" kind:"file" unset:"the system's" desc:"Certificate authorities, in PEM, that the server's certificate is verified with."`
 	CertFile      string        `envconfig:"KUBERELAY_NATS_TLS_CERT_FILE" kind:"file" unset:"none" desc:"Client certificate in PEM, together with KUBERELAY_NATS_TLS_KEY_FILE."`
 	KeyFile       string        `envconfig:"KUBERELAY_NATS_TLS_KEY_FILE" kind:"secret" unset:"none" desc:"Key of the client certificate, in PEM."`
-	MaxInFlight   int           `envconfig:"KUBERELAY_NATS_MAX_IN_FLIGHT" default:"1024" min:"1" max:"65536" desc:"Events that may await their acknowledgement at once, each of another object."`
+	MaxInFlight   int           `envconfig:"KUBERELAY_NATS_MAX_IN_FLIGHT" default:"512" min:"1" max:"65536" desc:"Events that may await their acknowledgement at once, each of another object."`
 	AckTimeout    time.Duration `envconfig:"KUBERELAY_NATS_ACK_TIMEOUT" default:"5s" min:"100ms" max:"5m" desc:"How long an acknowledgement is waited for before the event is tried again."`
 }
 

@@ -42,7 +42,7 @@ func TestDefaults(t *testing.T) {
 		Event: config.Event{Sink: config.SinkNATS, ContentMode: "binary"},
 		NATS: config.NATS{
 			Stream: "KUBERELAY", SubjectPrefix: "kuberelay", Replicas: 1, History: 8,
-			MaxInFlight: 1024, AckTimeout: 5 * time.Second,
+			MaxInFlight: 512, AckTimeout: 5 * time.Second,
 		},
 		Server: config.Server{Listen: "127.0.0.1:4222", DataDir: "/home/user/.local/share/kuberelay"},
 		Kafka: config.Kafka{

@@ -254,7 +254,8 @@ func (f *Forwarder) failed(ctx context.Context, c event.Change, acked event.Acke
 }
 
 func (f *Forwarder) record(c event.Change, m *event.Message) {
-	f.Checkpoint.Put(c.Key, m.Acked)
+	// The key as the cached object has it: the checkpoint keeps its strings.
+	f.Checkpoint.Put(event.Key{Group: c.Resource.Group, Resource: c.Resource.Resource, Namespace: c.Object.Namespace, Name: c.Object.Name}, m.Acked)
 	f.Informers.Settle(c.Key, m.Acked, "")
 	f.metrics.published.WithLabelValues(c.Key.GroupResource().String(), c.Type.Short()).Inc()
 	f.metrics.lag.Observe(time.Since(c.Observed).Seconds())

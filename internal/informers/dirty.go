@@ -17,6 +17,7 @@ import (
 type dirty struct {
 	mu      sync.Mutex
 	entries map[event.Key]*mark
+	many    bool // there have been, as in a first sync
 	initial map[schema.GroupResource]int // marks with firstSync, per resource
 }
 
@@ -168,13 +169,17 @@ func (d *dirty) entry(key event.Key) *mark {
 	if !ok {
 		m = &mark{}
 		d.entries[key] = m
+		d.many = d.many || len(d.entries) > 1000
 	}
 	return m
 }
 
 func (d *dirty) prune(key event.Key, m *mark) {
-	if m.uid == "" && len(m.tombstones) == 0 {
-		delete(d.entries, key)
+	if m.uid != "" || len(m.tombstones) > 0 {
+		return
+	}
+	if delete(d.entries, key); len(d.entries) == 0 && d.many {
+		d.entries, d.many = map[event.Key]*mark{}, false // a map keeps the memory of the most that it had
 	}
 }
 

@@ -18,6 +18,7 @@ type lanes struct {
 	keys   map[item]place // that are queued, or about to be
 	lines  [2]line
 	queued int
+	many   bool // have been
 	row    int // handed out of what has changed, since the last of what can wait
 }
 
@@ -89,8 +90,12 @@ func (l *lanes) Pop() item {
 		if l.row++; from == canWait {
 			l.row = 0
 		}
-		delete(l.keys, key)
-		l.queued--
+		if l.queued--; l.queued > 1000 {
+			l.many = true
+		}
+		if delete(l.keys, key); len(l.keys) == 0 && l.many {
+			l.keys, l.many = map[item]place{}, false // a map keeps the memory of the most that it had
+		}
 		return key
 	}
 }

@@ -29,7 +29,7 @@
 - {value: natsTlsCaFile, name: KUBERELAY_NATS_TLS_CA_FILE, kind: file, preset: ""}
 - {value: natsTlsCertFile, name: KUBERELAY_NATS_TLS_CERT_FILE, kind: file, preset: ""}
 - {value: natsTlsKeyFile, name: KUBERELAY_NATS_TLS_KEY_FILE, kind: file, preset: ""}
-- {value: natsMaxInFlight, name: KUBERELAY_NATS_MAX_IN_FLIGHT, kind: number, preset: "1024"}
+- {value: natsMaxInFlight, name: KUBERELAY_NATS_MAX_IN_FLIGHT, kind: number, preset: "512"}
 - {value: natsAckTimeout, name: KUBERELAY_NATS_ACK_TIMEOUT, kind: text, preset: "5s"}
 - {value: natsListen, name: KUBERELAY_NATS_LISTEN, kind: text, preset: "127.0.0.1:4222"}
 - {value: dataDir, name: KUBERELAY_DATA_DIR, kind: text, preset: ""}

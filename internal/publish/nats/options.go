@@ -65,7 +65,7 @@ type Options struct {
 	// AckTimeout is how long an acknowledgement is waited for; 10 s if 0.
 	AckTimeout time.Duration
 	// MaxInFlight is how many messages may await theirs; Publish blocks beyond
-	// it. 1024 if 0.
+	// it. 512 if 0.
 	MaxInFlight int
 
 	Logger     *slog.Logger          // none if nil
@@ -80,7 +80,7 @@ func (o Options) withDefaults() Options {
 	o.Replicas = cmp.Or(o.Replicas, 1)
 	o.History = cmp.Or(o.History, 8)
 	o.AckTimeout = cmp.Or(o.AckTimeout, 10*time.Second)
-	o.MaxInFlight = cmp.Or(o.MaxInFlight, 1024)
+	o.MaxInFlight = cmp.Or(o.MaxInFlight, 512)
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	return o
 }
