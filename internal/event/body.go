@@ -23,9 +23,12 @@ func (b Body) Size() int { return len(b.bytes) }
 func (b Body) String() string { return fmt.Sprintf("%d bytes", len(b.bytes)) }
 
 // JSON gives the text, nil for none. It is read-only: it may be the body's own.
-func (b Body) JSON() ([]byte, error) {
+func (b Body) JSON() ([]byte, error) { return b.into(nil) }
+
+// into is JSON with memory to use, if there is enough of it.
+func (b Body) into(memory []byte) ([]byte, error) {
 	if b.packed == nil {
 		return b.bytes, nil
 	}
-	return b.packed.unpack(b.bytes)
+	return b.packed.unpack(memory, b.bytes)
 }

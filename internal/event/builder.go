@@ -29,7 +29,7 @@ func (b Builder) Message(c Change) (*Message, error) {
 		return nil, fmt.Errorf("build event of %s: %w", c.Key, err)
 	}
 	o := c.Object
-	data, err := changeData(c)
+	data, memory, err := changeData(c)
 	if err != nil {
 		return nil, fmt.Errorf("build event of %s: %w", c.Key, err)
 	}
@@ -56,7 +56,7 @@ func (b Builder) Message(c Change) (*Message, error) {
 		a.add(truncated, "true")
 	}
 	return &Message{
-		ID: id, Key: c.Key, Attributes: a, Data: data,
+		ID: id, Key: c.Key, Attributes: a, Data: data, memory: memory,
 		Acked: Acked{
 			UID: string(o.UID), ResourceVersion: o.ResourceVersion, Epoch: c.Epoch,
 			Deleted: c.Type.Gone(), Deselected: c.Type == Deselected,

@@ -102,7 +102,8 @@ func packed(head uint64, rest []byte) []byte {
 
 var errBroken = errors.New("the cached object cannot be unpacked")
 
-func (c *codec) unpack(b []byte) ([]byte, error) {
+// unpack uses the memory, if it is enough.
+func (c *codec) unpack(memory, b []byte) ([]byte, error) {
 	head, n := binary.Uvarint(b)
 	if n <= 0 {
 		return nil, errBroken
@@ -128,9 +129,9 @@ func (c *codec) unpack(b []byte) ([]byte, error) {
 	var text []byte
 	var err error
 	if c.dictionary == nil {
-		text, err = s2.Decode(nil, left)
+		text, err = s2.Decode(memory[:cap(memory)], left)
 	} else {
-		text, err = c.dictionary.Decode(nil, left)
+		text, err = c.dictionary.Decode(memory[:cap(memory)], left)
 	}
 	if err != nil {
 		return nil, errBroken

@@ -8,17 +8,32 @@ import (
 )
 
 // changeData is the data of the event of c: the object, or its metadata if it is
-// to be truncated, or its identity if no more is known.
-func changeData(c Change) ([]byte, error) {
+// to be truncated, or its identity if no more is known. Memory is what it is in, where
+// that may be used again.
+func changeData(c Change) (data []byte, memory *[]byte, err error) {
 	o := c.Object
 	if o.Body.None() {
-		return encode(partialObject{apiVersion(c), kind(c), identity{
+		data, err = encode(partialObject{apiVersion(c), kind(c), identity{
 			Name: o.Name, Namespace: o.Namespace, UID: string(o.UID), ResourceVersion: o.ResourceVersion,
 		}})
+		return data, nil, err
 	}
-	body, err := o.Body.JSON()
-	if err != nil || !c.Truncated {
-		return body, err
+	if c.Truncated {
+		data, err = truncate(c)
+		return data, nil, err
+	}
+	if o.Body.packed == nil {
+		return o.Body.bytes, nil, nil
+	}
+	memory = buffers.Get().(*[]byte)
+	*memory, err = o.Body.into(*memory)
+	return *memory, memory, err
+}
+
+func truncate(c Change) ([]byte, error) {
+	body, err := c.Object.Body.JSON()
+	if err != nil {
+		return nil, err
 	}
 	metadata, err := metadataOf(body)
 	if err != nil {

@@ -276,7 +276,7 @@ func TestCodec(t *testing.T) {
 		} {
 			for range 2 {
 				b := c.pack(text)
-				got, err := c.unpack(b)
+				got, err := c.unpack(nil, b)
 				if err != nil || !bytes.Equal(got, text) {
 					t.Errorf("%s, %s: got %d bytes of %d: %v", name, what, len(got), len(text), err)
 				}
@@ -294,7 +294,7 @@ func FuzzUnpack(f *testing.F) {
 	f.Add(c.pack(benchObject(4)))
 	f.Add(noDictionary.pack(benchObject(4)))
 	f.Fuzz(func(_ *testing.T, b []byte) {
-		_, _ = c.unpack(b)
-		_, _ = noDictionary.unpack(b)
+		_, _ = c.unpack(nil, b)
+		_, _ = noDictionary.unpack(nil, b)
 	})
 }

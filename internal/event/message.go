@@ -22,6 +22,8 @@ type Message struct {
 	// Data is JSON: the bare Kubernetes object.
 	Data []byte
 
+	memory *[]byte // of Data, if that is to be used again
+
 	// Expected is the position of the object's last event on the bus as the
 	// checkpoint knows it, 0 for none. A bus that can compares it and refuses the
 	// message where it is wrong.
@@ -30,6 +32,16 @@ type Message struct {
 	// Acked is what the checkpoint holds once the bus has acknowledged the
 	// message; Position is then filled in.
 	Acked Acked
+}
+
+// Free gives the memory of Data back, which nobody may use any more: the bus has
+// acknowledged the message, so that it will not be sent again. It need not be called.
+func (m *Message) Free() {
+	if m.memory != nil {
+		m.Data = nil
+		giveBack(m.memory)
+		m.memory = nil
+	}
 }
 
 // Attribute gives the value of the named attribute, "" if it is absent.

@@ -201,6 +201,7 @@ func (f *Forwarder) acknowledged(ctx context.Context, c event.Change, m *event.M
 	if f.Logger.Enabled(ctx, slog.LevelDebug) {
 		f.Logger.DebugContext(ctx, "event acknowledged", append(attributes(c.Key), "event_id", m.ID, "type", c.Type, "position", position)...)
 	}
+	m.Free()
 }
 
 // failed finds out what is to be done about a publish that ended with an error.

@@ -66,7 +66,7 @@ func (d *definitions) wait() { d.running.Wait() }
 
 func (s *Set) newDefinitionInformer(w *definitionWatch, notify func()) cache.SharedIndexInformer {
 	var told atomic.Value // the reason last told
-	shared := s.newOwnInformer(w.of, identityOnly, func() {
+	shared := s.newOwnInformer(w.of, func() {
 		if !w.open.Swap(true) {
 			s.log.Debug("definitions are watched", "resource", w.of.GroupResource().String())
 		}

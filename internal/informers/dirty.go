@@ -17,7 +17,7 @@ import (
 type dirty struct {
 	mu      sync.Mutex
 	entries map[event.Key]*mark
-	many    bool // there have been, as in a first sync
+	many    bool                         // there have been, as in a first sync
 	initial map[schema.GroupResource]int // marks with firstSync, per resource
 }
 

@@ -178,7 +178,7 @@ func (s *Set) watchNamespaces(ctx context.Context) *sync.WaitGroup {
 	if !n.follows() {
 		return &running
 	}
-	shared := s.newOwnInformer(namespaceResource, withLabels, func() { n.fail(nil) }, func(err error) {
+	shared := s.newOwnInformer(namespaceResource, func() { n.fail(nil) }, func(err error) {
 		if n.fail(err) {
 			s.log.Warn("namespaces cannot be watched; will be tried again", "err", err)
 		}

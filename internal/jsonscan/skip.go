@@ -168,10 +168,26 @@ func digits(b []byte, i int) int {
 }
 
 // str gives the position after the closing quote of a string, of which i is behind the
-// opening one.
+// opening one. It takes eight bytes at a time: see «Determine if a word has a byte less
+// than n» in Anderson's Bit Twiddling Hacks. The lowest of the bits it finds is always
+// right, and the others are not looked at.
 func str(b []byte, i int) int {
+	const low, high = 0x0101010101010101, 0x8080808080808080
 	for {
-		i = plain(b, i)
+		if i+8 <= len(b) {
+			w := binary.LittleEndian.Uint64(b[i:])
+			quote, backslash := w^low*'"', w^low*'\\'
+			found := ((quote-low)&^quote | (backslash-low)&^backslash | (w-low*' ')&^w) & high
+			if found == 0 {
+				i += 8
+				continue
+			}
+			i += bits.TrailingZeros64(found) / 8
+		} else {
+			for i < len(b) && b[i] >= ' ' && b[i] != '"' && b[i] != '\\' {
+				i++
+			}
+		}
 		switch at(b, i) {
 		case '"':
 			return i + 1
@@ -200,25 +216,4 @@ func escape(b []byte, i int) int {
 		return i + 1
 	}
 	return -1
-}
-
-// plain gives the position of the first byte that a string cannot simply go on with: a
-// quote, a backslash, a control character or the end. It takes eight bytes at a time:
-// see «Determine if a word has a byte less than n» in Anderson's Bit Twiddling Hacks.
-// The lowest of the bits it finds is always right, and the others are not looked at.
-func plain(b []byte, i int) int {
-	const low, high = 0x0101010101010101, 0x8080808080808080
-	for i+8 <= len(b) {
-		w := binary.LittleEndian.Uint64(b[i:])
-		quote, backslash := w^low*'"', w^low*'\\'
-		found := ((quote-low)&^quote | (backslash-low)&^backslash | (w-low*' ')&^w) & high
-		if found != 0 {
-			return i + bits.TrailingZeros64(found)/8
-		}
-		i += 8
-	}
-	for i < len(b) && b[i] >= ' ' && b[i] != '"' && b[i] != '\\' {
-		i++
-	}
-	return i
 }

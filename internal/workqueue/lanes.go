@@ -19,7 +19,7 @@ type lanes struct {
 	lines  [2]line
 	queued int
 	many   bool // have been
-	row    int // handed out of what has changed, since the last of what can wait
+	row    int  // handed out of what has changed, since the last of what can wait
 }
 
 var _ kubequeue.Queue[item] = (*lanes)(nil)

@@ -55,7 +55,7 @@ type item = unique.Handle[event.Key]
 type Queue struct {
 	queue    kubequeue.TypedRateLimitingInterface[item]
 	lanes    *lanes
-	inFlight chan struct{}
+	inFlight *gate
 
 	mu      sync.Mutex
 	delayed map[item]struct{} // in back-off
@@ -76,7 +76,7 @@ func New(c Config) *Queue {
 			DelayingQueue: kubequeue.NewTypedDelayingQueueWithConfig(kubequeue.TypedDelayingQueueConfig[item]{Name: "keys", MetricsProvider: c.MetricsProvider, Queue: queue}),
 		}),
 		lanes:    l,
-		inFlight: make(chan struct{}, c.MaxInFlight),
+		inFlight: newGate(c.MaxInFlight),
 		workers:  c.Workers,
 		finished: make(chan struct{}),
 		delayed:  map[item]struct{}{},
@@ -170,14 +170,17 @@ func (q *Queue) setDelayed(key item, is bool) {
 func (q *Queue) Len() int { return q.queue.Len() }
 
 // InFlight is the number of keys that were handed out and are not completed.
-func (q *Queue) InFlight() int { return len(q.inFlight) }
+func (q *Queue) InFlight() int { return q.inFlight.len() }
 
 // Run hands keys to handle until the queue has been drained or ctx ends. It
 // blocks until every worker has returned and every handed-out key is completed.
 // Handlers get ctx. It is called once.
 func (q *Queue) Run(ctx context.Context, handle Handler) {
 	defer close(q.finished)
-	stop := context.AfterFunc(ctx, q.queue.ShutDown)
+	stop := context.AfterFunc(ctx, func() {
+		q.inFlight.end()
+		q.queue.ShutDown()
+	})
 	defer stop()
 	var workers sync.WaitGroup
 	for range q.workers {
@@ -187,9 +190,7 @@ func (q *Queue) Run(ctx context.Context, handle Handler) {
 		})
 	}
 	workers.Wait()
-	for range cap(q.inFlight) {
-		q.inFlight <- struct{}{} // all places taken: nobody else holds one
-	}
+	q.inFlight.await()
 }
 
 func (q *Queue) processNext(ctx context.Context, handle Handler) bool {
@@ -202,14 +203,12 @@ func (q *Queue) processNext(ctx context.Context, handle Handler) bool {
 		q.queue.Done(key)
 		return true
 	}
-	select {
-	case q.inFlight <- struct{}{}:
-		q.hand(ctx, key, handle)
-		return true
-	case <-ctx.Done():
+	if !q.inFlight.enter() {
 		q.queue.Done(key)
 		return false
 	}
+	q.hand(ctx, key, handle)
+	return true
 }
 
 // hand calls the handler. While the queue drains a key cannot be added any more, so
@@ -236,7 +235,7 @@ func (q *Queue) complete(key item, r Result) {
 		q.queue.Forget(key)
 	}
 	q.queue.Done(key)
-	<-q.inFlight
+	q.inFlight.leave()
 }
 
 // ErrDrainDeadline is returned by Drain where keys were left over.
