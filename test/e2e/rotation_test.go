@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -79,6 +80,8 @@ type load struct {
 	t       *testing.T
 	changes atomic.Int64
 	stop    func()
+
+	interrupted atomic.Bool // there may be no API server
 }
 
 // changers is how many change objects at once, each its own.
@@ -111,6 +114,9 @@ func (l *load) run(ctx context.Context, u *user, namespace string, n int) {
 		default:
 			patch, _ := json.Marshal(map[string]any{"data": map[string]string{"value": fmt.Sprint(i)}})
 			_, err = client.Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
+		}
+		if l.interrupted.Load() || apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err) {
+			continue // the latter two after an interruption
 		}
 		if err != nil && ctx.Err() == nil {
 			l.t.Errorf("change %s: %v", name, err)

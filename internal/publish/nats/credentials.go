@@ -10,7 +10,7 @@ import (
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
 
-	"github.com/kuberelay/kuberelay/internal/publish/credential"
+	"github.com/kuberelay/kuberelay/internal/credential"
 )
 
 // files are all that may be replaced.

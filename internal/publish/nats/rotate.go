@@ -9,7 +9,7 @@ import (
 
 	natsgo "github.com/nats-io/nats.go"
 
-	"github.com/kuberelay/kuberelay/internal/publish/credential"
+	"github.com/kuberelay/kuberelay/internal/credential"
 )
 
 // rotation is what is known of the files of credentials.

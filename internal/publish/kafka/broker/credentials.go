@@ -8,7 +8,7 @@ import (
 	"github.com/segmentio/kafka-go/sasl/plain"
 	"github.com/segmentio/kafka-go/sasl/scram"
 
-	"github.com/kuberelay/kuberelay/internal/publish/credential"
+	"github.com/kuberelay/kuberelay/internal/credential"
 )
 
 // mechanism authenticates with what the password's file holds at that moment.

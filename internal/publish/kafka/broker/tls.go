@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"net"
 
-	"github.com/kuberelay/kuberelay/internal/publish/credential"
+	"github.com/kuberelay/kuberelay/internal/credential"
 )
 
 // handshaker makes TLS connections with the files as they are at that moment.

@@ -15,7 +15,7 @@ import (
 	"github.com/segmentio/kafka-go/protocol"
 	"github.com/segmentio/kafka-go/protocol/metadata"
 
-	"github.com/kuberelay/kuberelay/internal/publish/credential"
+	"github.com/kuberelay/kuberelay/internal/credential"
 )
 
 const (

@@ -1,6 +1,6 @@
-// Package credential is what the buses share in keeping to files of credentials that
-// are replaced while the forwarder runs: passwords, tokens, keys, certificates,
-// authorities.
+// Package credential is what the API server's side and the buses share in keeping to files
+// of credentials that are replaced while the forwarder runs: passwords, tokens, keys,
+// certificates, authorities.
 //
 // What it guarantees:
 //
@@ -11,7 +11,7 @@
 //     kubelet does to a volume.
 //   - Neither an error nor a log line quotes the content.
 //
-// It does not know what a bus does with a new credential, nor whether the bus takes it.
+// It does not know what is done with a new credential, nor whether anybody takes it.
 package credential
 
 import (
