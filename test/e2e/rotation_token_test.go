@@ -192,7 +192,7 @@ subjects: [{kind: ServiceAccount, name: `+forwarderAccount+`, namespace: `+a.nam
 	}
 	r.load.interrupted.Store(false)
 	r.f.await("the API server refuses the forwarder", func(context.Context) error {
-		if !strings.Contains(f.log(), "Unauthorized") {
+		if !strings.Contains(f.log(), "asked for the client to provide credentials") && !strings.Contains(f.log(), "Unauthorized") {
 			return errors.New("it does not say so")
 		}
 		return nil
