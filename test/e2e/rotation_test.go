@@ -128,11 +128,10 @@ func (l *load) run(ctx context.Context, u *user, namespace string, n int) {
 
 // rotation is a forwarder under load whose credentials are replaced.
 type rotation struct {
-	t         *testing.T
-	f         *forwarder
-	load      *load
-	recorder  harness.Recorder
-	namespace string
+	t        *testing.T
+	f        *forwarder
+	load     *load
+	recorder harness.Recorder
 }
 
 // inForce waits until a credential is, says how long that took, and then that under it
