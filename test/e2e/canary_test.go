@@ -36,15 +36,38 @@ func (c canaries) add(what string) string {
 	return c[what]
 }
 
+// TestNeedles: a value is found in all forms, wherever it begins and whatever follows.
+func TestNeedles(t *testing.T) {
+	const value = "Canary/one+two=three"
+	twice := func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
+	for _, before := range []string{"", "a", "ab", "abc"} {
+		for _, text := range []string{
+			before + value + "z", twice(before + value + "z"), twice(before + twice(value) + "z"),
+			base64.RawURLEncoding.EncodeToString([]byte(before + value)), url.QueryEscape(value), hex.EncodeToString([]byte(value)),
+		} {
+			found := false
+			for _, needle := range needles(value) {
+				found = found || strings.Contains(text, needle)
+			}
+			if !found {
+				t.Errorf("%q is not found in %q", value, text)
+			}
+		}
+	}
+}
+
 // needles are the ways in which a value may be written.
 func needles(value string) map[string]string {
 	all := map[string]string{"plain": value, "in a URL": url.QueryEscape(value), "in a path": url.PathEscape(value), "in hex": hex.EncodeToString([]byte(value))}
-	for shift := range 3 { // Base64 of what begins with something else
-		text := base64.RawStdEncoding.EncodeToString([]byte(strings.Repeat("x", shift) + value))
-		from := []int{0, 2, 3}[shift] // what depends on the neighbours is left out
-		text = text[from : len(text)-len(text)%4]
-		all[fmt.Sprintf("in Base64, shifted by %d", shift)] = text
-		all[fmt.Sprintf("in Base64 of URLs, shifted by %d", shift)] = strings.NewReplacer("+", "-", "/", "_").Replace(text)
+	// A Secret's data are in Base64, and so is what stands for them: it may be there twice.
+	for times, text := range []string{value, base64.StdEncoding.EncodeToString([]byte(value))} {
+		for shift := range 3 { // of what begins with something else
+			encoded := base64.RawStdEncoding.EncodeToString([]byte(strings.Repeat("x", shift) + strings.TrimRight(text, "=")))
+			from := []int{0, 2, 3}[shift] // what depends on the neighbours is left out, at either end
+			encoded = encoded[from : len(encoded)-len(encoded)%4]
+			all[fmt.Sprintf("in Base64, %d times, shifted by %d", times+1, shift)] = encoded
+			all[fmt.Sprintf("in Base64 of URLs, %d times, shifted by %d", times+1, shift)] = strings.NewReplacer("+", "-", "/", "_").Replace(encoded)
+		}
 	}
 	return all
 }
