@@ -41,7 +41,7 @@ type cluster struct {
 // account, and learns the cluster's name. It waits for an API server that cannot
 // be reached, and says so; progress is told why.
 func connectCluster(ctx context.Context, cfg config.Config, log *slog.Logger, progress func(func() error)) (*cluster, error) {
-	rc, err := kubeConfig(cfg, "forwarder")
+	rc, err := kubeConfig(cfg, "forwarder", log)
 	if err != nil {
 		return nil, &usageError{err}
 	}

@@ -3,6 +3,8 @@ package main
 import (
 	"errors"
 	"fmt"
+	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,11 +13,12 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/kuberelay/kuberelay/internal/config"
+	"github.com/kuberelay/kuberelay/internal/credential"
 )
 
 // kubeConfig says where the API server is and who we are: by KUBECONFIG, the
 // user's kubeconfig, or, in a pod, its service account.
-func kubeConfig(cfg config.Config, command string) (*rest.Config, error) {
+func kubeConfig(cfg config.Config, command string, log *slog.Logger) (*rest.Config, error) {
 	if err := checkKubeconfig(os.Getenv(clientcmd.RecommendedConfigPathEnvVar)); err != nil {
 		return nil, fmt.Errorf("find the cluster: %w", err)
 	}
@@ -29,7 +32,37 @@ func kubeConfig(cfg config.Config, command string) (*rest.Config, error) {
 	}
 	kube.QPS, kube.Burst = float32(cfg.Watch.QPS), cfg.Watch.Burst
 	kube.UserAgent = "kuberelay-" + command + "/" + version
-	return kube, nil
+	return kube, followToken(kube, log)
+}
+
+// followToken has every request bear the token that its file holds at that moment.
+// Client-go would read it again at the first request after 50 s; where the next one is
+// the poll of discovery, that makes a token a minute and a half old.
+func followToken(kube *rest.Config, log *slog.Logger) error {
+	if kube.BearerTokenFile == "" {
+		return nil
+	}
+	path := kube.BearerTokenFile
+	token, err := credential.NewFile("the service account's token", log, func() (string, error) { return credential.Secret(path) })
+	if err != nil {
+		return fmt.Errorf("find the cluster: %w", err)
+	}
+	kube.BearerToken, kube.BearerTokenFile = "", ""
+	kube.Wrap(func(rt http.RoundTripper) http.RoundTripper { return bearer{token, rt} })
+	return nil
+}
+
+// bearer adds the token to requests.
+type bearer struct {
+	token *credential.File[string]
+	inner http.RoundTripper
+}
+
+// RoundTrip makes one request.
+func (b bearer) RoundTrip(request *http.Request) (*http.Response, error) {
+	request = request.Clone(request.Context())
+	request.Header.Set("Authorization", "Bearer "+strings.TrimSpace(b.token.Get()))
+	return b.inner.RoundTrip(request)
 }
 
 // checkKubeconfig finds what client-go passes over in silence: files that are

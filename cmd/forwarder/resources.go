@@ -71,8 +71,8 @@ command line or configuration, credentials that are refused among it.`,
 			if question.All || len(args) > 0 {
 				need = config.Subscribing
 			}
-			return configured(need, func(ctx context.Context, cfg config.Config, _ *slog.Logger) error {
-				x, err := explainResources(ctx, cfg, question)
+			return configured(need, func(ctx context.Context, cfg config.Config, log *slog.Logger) error {
+				x, err := explainResources(ctx, cfg, question, log)
 				if err != nil {
 					return err
 				}
@@ -87,8 +87,8 @@ command line or configuration, credentials that are refused among it.`,
 }
 
 // explainResources asks as the forwarder would. What waiting would cure is an error here.
-func explainResources(ctx context.Context, cfg config.Config, q informers.Question) (informers.Explanation, error) {
-	rc, err := kubeConfig(cfg, "resources")
+func explainResources(ctx context.Context, cfg config.Config, q informers.Question, log *slog.Logger) (informers.Explanation, error) {
+	rc, err := kubeConfig(cfg, "resources", log)
 	if err != nil {
 		return informers.Explanation{}, &usageError{err}
 	}

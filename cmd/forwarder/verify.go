@@ -128,7 +128,7 @@ func runVerify(ctx context.Context, cfg config.Config, settle time.Duration, log
 			return verify.Report{}, err
 		}
 	}
-	if o.Kube, err = kubeConfig(cfg, "verify"); err != nil {
+	if o.Kube, err = kubeConfig(cfg, "verify", log); err != nil {
 		return verify.Report{}, err
 	}
 	return verify.Run(ctx, o)

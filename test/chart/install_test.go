@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -206,12 +207,14 @@ func freeAddress(t *testing.T) string {
 // request is a line of the audit log.
 type request struct {
 	User           struct{ Username string }
+	UserAgent      string
 	Verb           string
 	RequestURI     string
 	ResponseStatus struct{ Code int }
 }
 
 // requests gives what a user has asked of the API server, and of that what it was refused.
+// Whose credentials are refused has no name: what any forwarder has asked so counts as well.
 func requests(t *testing.T, user string) (all int, refused []string) {
 	t.Helper()
 	file, err := os.Open(auditLog)
@@ -226,7 +229,8 @@ func requests(t *testing.T, user string) (all int, refused []string) {
 		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
 			t.Fatalf("the audit log has %s: %v", lines.Text(), err)
 		}
-		if r.User.Username != user {
+		unknown := r.ResponseStatus.Code == 401 && strings.HasPrefix(r.UserAgent, "kuberelay-")
+		if r.User.Username != user && !unknown {
 			continue
 		}
 		all++
@@ -342,6 +346,7 @@ func TestInstalled(t *testing.T) {
 				t.Errorf("what is on the bus (-want +got):\n%s", diff)
 			}
 			checkAlerts(t, f, v)
+			s.checkNotAllowed(t, "system:serviceaccount:"+release+":"+account, release, watched, c.config["namespaces"] != nil)
 			stop(t, f)
 
 			all, refused := requests(t, "system:serviceaccount:"+release+":"+account)
@@ -351,6 +356,48 @@ func TestInstalled(t *testing.T) {
 			}
 			checkNotes(t, f, watched)
 		})
+	}
+}
+
+// checkNotAllowed asks the API server itself what the service account may not do: that the
+// templates' rules are what they should be ([TestRights]) does not say whom they are given to.
+func (s *apiServer) checkNotAllowed(t *testing.T, user, release, watched string, listed bool) {
+	t.Helper()
+	type access = authorizationv1.ResourceAttributes
+	all := []access{{Verb: "*", Group: "*", Resource: "*"}, {Verb: "impersonate", Resource: "users"}, {Verb: "get", Group: "apps", Resource: "deployments"}}
+	for _, namespace := range []string{release, watched} {
+		for _, verb := range []string{"get", "list", "watch", "create"} {
+			all = append(all, access{Namespace: namespace, Verb: verb, Resource: "secrets"})
+		}
+		for _, verb := range []string{"create", "update", "patch", "delete", "deletecollection"} {
+			all = append(all, access{Namespace: namespace, Verb: verb, Resource: "configmaps"})
+			if namespace == watched { // where the forwarder runs it may have one of its own
+				all = append(all, access{Namespace: namespace, Verb: verb, Group: "coordination.k8s.io", Resource: "leases"})
+			}
+		}
+		all = append(all, access{Namespace: namespace, Verb: "create", Resource: "serviceaccounts", Subresource: "token"})
+	}
+	if listed { // and only there
+		for _, namespace := range []string{release, ""} {
+			all = append(all, access{Namespace: namespace, Verb: "list", Resource: "configmaps"}, access{Namespace: namespace, Verb: "get", Group: "chart.example.com", Resource: "widgets"})
+		}
+	}
+	ask := func(a access) bool {
+		t.Helper()
+		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{ResourceAttributes: &a, User: user, Groups: []string{"system:serviceaccounts", "system:authenticated"}}}
+		made, err := s.client.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), review, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return made.Status.Allowed
+	}
+	for _, a := range all {
+		if ask(a) {
+			t.Errorf("the service account may %s %s.%s%s in %q", a.Verb, a.Resource, a.Group, a.Subresource, a.Namespace)
+		}
+	}
+	if !ask(access{Namespace: watched, Verb: "list", Resource: "configmaps"}) {
+		t.Error("the service account may not list what is watched: it was not asked of")
 	}
 }
 

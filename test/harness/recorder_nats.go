@@ -30,9 +30,11 @@ type NATSRecorder struct {
 	foreign error  // a message that is no CloudEvent
 }
 
-// RecordNATS begins to read a stream, which need not exist yet. Close ends it.
-func RecordNATS(address, stream string) (*NATSRecorder, error) {
-	nc, err := nats.Connect(address, nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond), nats.RetryOnFailedConnect(true))
+// RecordNATS begins to read a stream, which need not exist yet. Close ends it. The
+// credentials are those that the server asks for.
+func RecordNATS(address, stream string, credentials ...nats.Option) (*NATSRecorder, error) {
+	nc, err := nats.Connect(address, append(credentials, nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond),
+		nats.RetryOnFailedConnect(true), nats.IgnoreAuthErrorAbort())...)
 	if err != nil {
 		return nil, fmt.Errorf("record %s: %w", stream, err)
 	}

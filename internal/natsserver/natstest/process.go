@@ -4,18 +4,23 @@ package natstest
 
 import (
 	"bufio"
+	"encoding/json"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// childEnv tells a copy of the test's binary to be a server: "port store".
+// childEnv tells a copy of the test's binary to be a server, of a configuration file.
 const childEnv = "KUBERELAY_TEST_NATS_SERVER"
 
 // RunIfChild makes this process a server, for good, if [StartProcess] asked for it.
@@ -32,10 +37,11 @@ func RunIfChild() {
 }
 
 func runChild(asked string) error {
-	opts := &server.Options{Host: "127.0.0.1", JetStream: true, NoSigs: true, NoLog: true}
-	if _, err := fmt.Sscanf(asked, "%d %q", &opts.Port, &opts.StoreDir); err != nil {
+	opts, err := server.ProcessConfigFile(asked) // which SIGHUP has it read again
+	if err != nil {
 		return err
 	}
+	opts.NoLog = true
 	ns, err := server.NewServer(opts)
 	if err != nil {
 		return err
@@ -54,28 +60,85 @@ type Process struct {
 	// URL is for clients. It stays the same when the server is started again.
 	URL string
 
-	t     testing.TB
-	port  int
-	store string
-	cmd   *exec.Cmd
+	t             testing.TB
+	port, monitor int
+	dir           string
+	cmd           *exec.Cmd
 }
 
 // StartProcess starts a server with JetStream in a process of its own, and kills it
-// with the test.
-func StartProcess(t testing.TB) *Process {
+// with the test. The configuration is added to what makes it that, in the syntax of the
+// server's configuration file.
+func StartProcess(t testing.TB, configuration ...string) *Process {
 	t.Helper()
-	p := &Process{t: t, port: FreePort(t), store: t.TempDir()}
+	p := &Process{t: t, port: FreePort(t), monitor: FreePort(t), dir: t.TempDir()}
 	p.URL = "nats://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(p.port))
+	p.write(configuration)
 	p.Start()
 	t.Cleanup(p.Kill)
 	return p
+}
+
+func (p *Process) configFile() string { return filepath.Join(p.dir, "nats.conf") }
+
+// StoreDir is where the server keeps its files.
+func (p *Process) StoreDir() string { return filepath.Join(p.dir, "store") }
+
+func (p *Process) write(configuration []string) {
+	p.t.Helper()
+	text := fmt.Sprintf("listen: \"127.0.0.1:%d\"\nhttp: \"127.0.0.1:%d\"\njetstream: {store_dir: %q}\n%s\n",
+		p.port, p.monitor, p.StoreDir(), strings.Join(configuration, "\n"))
+	if err := os.WriteFile(p.configFile(), []byte(text), 0o600); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// Configure replaces the configuration that was given to [StartProcess], and waits until
+// the running server has read it: who is not let in by it any more is disconnected.
+func (p *Process) Configure(configuration ...string) {
+	p.t.Helper()
+	var before, after server.Varz
+	p.ask("varz", &before)
+	p.write(configuration)
+	p.signal(syscall.SIGHUP)
+	for deadline := time.Now().Add(startLimit); !after.ConfigLoadTime.After(before.ConfigLoadTime); p.ask("varz", &after) {
+		if time.Now().After(deadline) {
+			p.t.Fatal("the NATS server does not take its new configuration")
+		}
+	}
+}
+
+// Connections are those that are open, with who made them.
+func (p *Process) Connections() []*server.ConnInfo {
+	p.t.Helper()
+	var all server.Connz
+	p.ask("connz?auth=true", &all)
+	return all.Conns
+}
+
+// ask asks the server's monitoring.
+func (p *Process) ask(path string, answer any) {
+	p.t.Helper()
+	url := fmt.Sprintf("http://127.0.0.1:%d/%s", p.monitor, path)
+	request, err := http.NewRequestWithContext(p.t.Context(), http.MethodGet, url, http.NoBody)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if err := json.NewDecoder(response.Body).Decode(answer); err != nil {
+		p.t.Fatalf("%s: %v", url, err)
+	}
 }
 
 // Start starts a killed server again, on the same port and files.
 func (p *Process) Start() {
 	p.t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^$") // should RunIfChild not be called
-	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d %q", childEnv, p.port, p.store))
+	cmd.Env = append(os.Environ(), childEnv+"="+p.configFile())
 	cmd.Stderr = os.Stderr
 	if _, err := cmd.StdinPipe(); err != nil {
 		p.t.Fatal(err)
@@ -107,7 +170,7 @@ func (p *Process) Kill() {
 // Forget removes the files of a killed server, so that it starts empty.
 func (p *Process) Forget() {
 	p.t.Helper()
-	if err := os.RemoveAll(p.store); err != nil {
+	if err := os.RemoveAll(p.StoreDir()); err != nil {
 		p.t.Fatal(err)
 	}
 }

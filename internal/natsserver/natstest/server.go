@@ -62,8 +62,18 @@ func (s *Server) Restart() {
 	s.ns = ns
 }
 
-// Configure changes the options for the next [Server.Restart].
+// Configure changes the options for the next [Server.Restart] or [Server.Reload].
 func (s *Server) Configure(configure func(*server.Options)) { configure(&s.opts) }
+
+// Reload gives the running server its options, as they were configured since it started.
+// Who is not let in by them any more is disconnected.
+func (s *Server) Reload() {
+	s.t.Helper()
+	opts := s.opts
+	if err := s.ns.ReloadOptions(&opts); err != nil {
+		s.t.Fatal(err)
+	}
+}
 
 // Stop stops the server and waits until it has ended.
 func (s *Server) Stop() {

@@ -33,6 +33,8 @@ type Bus struct {
 	flights flights
 	state   state
 
+	rotation rotation
+
 	kick    chan struct{} // asks the supervisor to look at once
 	stop    func()        // ends the workers
 	closing <-chan struct{}
@@ -53,6 +55,7 @@ func Connect(ctx context.Context, opts Options) (*Bus, error) {
 	if err := opts.validate(); err != nil {
 		return nil, err
 	}
+	files := opts.files() // before they are read: a change in between is seen later
 	credentials, err := opts.credentials()
 	if err != nil {
 		return nil, err
@@ -66,6 +69,8 @@ func Connect(ctx context.Context, opts Options) (*Bus, error) {
 		kick:    make(chan struct{}, 1),
 		stop:    stop,
 		closing: working.Done(),
+
+		rotation: rotation{files: files},
 	}
 	b.state.set(0, errors.New("not connected yet"))
 	if err := b.open(ctx, append(b.connection(), credentials...)); err != nil {
@@ -77,6 +82,7 @@ func Connect(ctx context.Context, opts Options) (*Bus, error) {
 	}
 	b.workers.Go(func() { b.supervise(working) })
 	b.workers.Go(func() { b.sweepOften(working) })
+	b.workers.Go(func() { b.watchFiles(working) })
 	return b, nil
 }
 

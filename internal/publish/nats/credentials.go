@@ -5,14 +5,18 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
-	"strings"
-	"sync"
 
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
+
+	"github.com/kuberelay/kuberelay/internal/credential"
 )
+
+// files are all that may be replaced.
+func (o Options) files() *credential.Watcher {
+	return credential.NewWatcher(o.PasswordFile, o.TokenFile, o.CredsFile, o.NkeyFile, o.CAFile, o.CertFile, o.KeyFile)
+}
 
 // credentials turns the files of o into options of nats.go, all of which read
 // them again at each reconnect. Every file is read once here, so that what is
@@ -20,40 +24,22 @@ import (
 func (o Options) credentials() ([]natsgo.Option, error) {
 	var opts []natsgo.Option
 	kinds := 0
-	if o.User != "" || o.PasswordFile != "" {
-		kinds++
-		if o.User == "" || o.PasswordFile == "" {
-			return nil, misconfigured("KUBERELAY_NATS_USER and KUBERELAY_NATS_PASSWORD_FILE need each other")
+	for _, kind := range []struct {
+		set  bool
+		make func() (natsgo.Option, error)
+	}{
+		{o.User != "" || o.PasswordFile != "", o.password},
+		{o.TokenFile != "", o.token},
+		{o.CredsFile != "", o.creds},
+		{o.NkeyFile != "", o.nkey},
+	} {
+		if !kind.set {
+			continue
 		}
-		password, err := newSecretFile("KUBERELAY_NATS_PASSWORD_FILE", o.PasswordFile, o.Logger)
+		kinds++
+		opt, err := kind.make()
 		if err != nil {
-			return nil, err
-		}
-		opts = append(opts, natsgo.UserInfoHandler(func() (string, string) { return o.User, password.read() }))
-	}
-	if o.TokenFile != "" {
-		kinds++
-		token, err := newSecretFile("KUBERELAY_NATS_TOKEN_FILE", o.TokenFile, o.Logger)
-		if err != nil {
-			return nil, err
-		}
-		opts = append(opts, natsgo.TokenHandler(token.read))
-	}
-	if o.CredsFile != "" {
-		kinds++
-		if err := checkCreds(o.CredsFile); err != nil {
-			return nil, misconfigured("KUBERELAY_NATS_CREDS_FILE: %w", err)
-		}
-		opts = append(opts, natsgo.UserCredentials(o.CredsFile))
-	}
-	if o.NkeyFile != "" {
-		kinds++
-		if _, err := os.ReadFile(o.NkeyFile); err != nil {
-			return nil, misconfigured("KUBERELAY_NATS_NKEY_FILE: %w", err)
-		}
-		opt, err := natsgo.NkeyOptionFromSeed(o.NkeyFile)
-		if err != nil { // not wrapped: it may quote the seed
-			return nil, misconfigured("KUBERELAY_NATS_NKEY_FILE: %s holds no seed of a user's nkey", o.NkeyFile)
+			return nil, misconfigured("%w", err)
 		}
 		opts = append(opts, opt)
 	}
@@ -61,91 +47,121 @@ func (o Options) credentials() ([]natsgo.Option, error) {
 		return nil, misconfigured("more than one kind of credentials is set: " +
 			"use one of KUBERELAY_NATS_PASSWORD_FILE, _TOKEN_FILE, _CREDS_FILE and _NKEY_FILE")
 	}
-	tlsOpts, err := o.tls()
-	return append(opts, tlsOpts...), err
+	if o.CAFile == "" && o.CertFile == "" && o.KeyFile == "" {
+		return opts, nil
+	}
+	opt, err := o.tls()
+	if err != nil {
+		return nil, misconfigured("%w", err)
+	}
+	return append(opts, opt), nil
 }
 
-func (o Options) tls() ([]natsgo.Option, error) {
-	var opts []natsgo.Option
-	if o.CAFile != "" {
-		pem, err := os.ReadFile(o.CAFile)
-		if err != nil {
-			return nil, misconfigured("KUBERELAY_NATS_TLS_CA_FILE: %w", err)
-		}
-		if !x509.NewCertPool().AppendCertsFromPEM(pem) {
-			return nil, misconfigured("KUBERELAY_NATS_TLS_CA_FILE: %s holds no certificate in PEM", o.CAFile)
-		}
-		opts = append(opts, natsgo.RootCAs(o.CAFile))
+func (o Options) password() (natsgo.Option, error) {
+	if o.User == "" || o.PasswordFile == "" {
+		return nil, errors.New("KUBERELAY_NATS_USER and KUBERELAY_NATS_PASSWORD_FILE need each other")
 	}
-	if o.CertFile != "" || o.KeyFile != "" {
-		if o.CertFile == "" || o.KeyFile == "" {
-			return nil, misconfigured("KUBERELAY_NATS_TLS_CERT_FILE and KUBERELAY_NATS_TLS_KEY_FILE need each other")
-		}
-		if _, err := tls.LoadX509KeyPair(o.CertFile, o.KeyFile); err != nil {
-			return nil, misconfigured("KUBERELAY_NATS_TLS_CERT_FILE %s and KUBERELAY_NATS_TLS_KEY_FILE %s: %w", o.CertFile, o.KeyFile, err)
-		}
-		opts = append(opts, natsgo.ClientCert(o.CertFile, o.KeyFile))
+	password, err := credential.NewFile("KUBERELAY_NATS_PASSWORD_FILE", o.Logger, func() (string, error) { return credential.Secret(o.PasswordFile) })
+	if err != nil {
+		return nil, err
 	}
-	return opts, nil
+	return natsgo.UserInfoHandler(func() (string, string) { return o.User, password.Get() }), nil
 }
 
-// checkCreds never quotes the file's content.
-func checkCreds(path string) error {
+func (o Options) token() (natsgo.Option, error) {
+	token, err := credential.NewFile("KUBERELAY_NATS_TOKEN_FILE", o.Logger, func() (string, error) { return credential.Secret(o.TokenFile) })
+	if err != nil {
+		return nil, err
+	}
+	return natsgo.TokenHandler(token.Get), nil
+}
+
+// userJWT is what a creds file holds.
+type userJWT struct {
+	jwt string
+	key nkeys.KeyPair
+}
+
+func (o Options) creds() (natsgo.Option, error) {
+	file, err := credential.NewFile("KUBERELAY_NATS_CREDS_FILE", o.Logger, func() (userJWT, error) { return loadCreds(o.CredsFile) })
+	if err != nil {
+		return nil, err
+	}
+	// A connection asks for the JWT and then for the signature, which has to be of its seed.
+	return natsgo.UserJWT(
+		func() (string, error) { return file.Get().jwt, nil },
+		func(nonce []byte) ([]byte, error) { return file.Last().key.Sign(nonce) },
+	), nil
+}
+
+// loadCreds never quotes the file's content.
+func loadCreds(path string) (userJWT, error) {
 	content, err := os.ReadFile(path)
 	if err != nil {
-		return err
+		return userJWT{}, err
 	}
 	defer clear(content)
-	if jwt, err := nkeys.ParseDecoratedJWT(content); err != nil || jwt == "" {
-		return fmt.Errorf("%s holds no user JWT", path)
+	jwt, err := nkeys.ParseDecoratedJWT(content)
+	if err != nil || jwt == "" {
+		return userJWT{}, fmt.Errorf("%s holds no user JWT", path)
 	}
 	pair, err := nkeys.ParseDecoratedUserNKey(content)
 	if err != nil {
-		return fmt.Errorf("%s holds no seed of a user's nkey", path)
+		return userJWT{}, fmt.Errorf("%s holds no seed of a user's nkey", path)
 	}
-	pair.Wipe()
-	return nil
+	return userJWT{jwt, pair}, nil
 }
 
-// secretFile is a secret in a file that may be rotated. While it cannot be read,
-// as between the two steps of a careless rotation, the last value read stands in.
-type secretFile struct {
-	setting, path string
-	log           *slog.Logger
-
-	mu   sync.Mutex
-	last string
-}
-
-func newSecretFile(setting, path string, log *slog.Logger) (*secretFile, error) {
-	f := &secretFile{setting: setting, path: path, log: log}
-	var err error
-	if f.last, err = f.load(); err != nil {
-		return nil, misconfigured("%s: %w", setting, err)
-	}
-	return f, nil
-}
-
-func (f *secretFile) load() (string, error) {
-	content, err := os.ReadFile(f.path)
+// nkey is of one public key for as long as the process lives: nats.go asks for the
+// signature of each connection, but not for whose it is.
+func (o Options) nkey() (natsgo.Option, error) {
+	public := ""
+	file, err := credential.NewFile("KUBERELAY_NATS_NKEY_FILE", o.Logger, func() (nkeys.KeyPair, error) {
+		content, err := os.ReadFile(o.NkeyFile)
+		if err != nil {
+			return nil, err
+		}
+		defer clear(content)
+		pair, err := nkeys.ParseDecoratedUserNKey(content)
+		if err != nil {
+			return nil, fmt.Errorf("%s holds no seed of a user's nkey", o.NkeyFile)
+		}
+		switch is, err := pair.PublicKey(); {
+		case err != nil:
+			return nil, fmt.Errorf("%s holds no seed of a user's nkey", o.NkeyFile)
+		case public != "" && is != public:
+			return nil, fmt.Errorf("%s holds another key, %s: restart the forwarder to use it", o.NkeyFile, is)
+		default:
+			public = is
+		}
+		return pair, nil
+	})
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	secret := strings.TrimRight(string(content), "\r\n")
-	if secret == "" {
-		return "", errors.New(f.path + " is empty")
-	}
-	return secret, nil
+	return natsgo.Nkey(public, func(nonce []byte) ([]byte, error) { return file.Get().Sign(nonce) }), nil
 }
 
-func (f *secretFile) read() string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	secret, err := f.load()
-	if err != nil {
-		f.log.Warn("cannot read the credentials again, using the last ones", "setting", f.setting, "err", err)
-		return f.last
+func (o Options) tls() (natsgo.Option, error) {
+	var certificate natsgo.TLSCertHandler
+	var roots natsgo.RootCAsHandler
+	if o.CAFile != "" {
+		file, err := credential.NewFile("KUBERELAY_NATS_TLS_CA_FILE", o.Logger, func() (*x509.CertPool, error) { return credential.Roots(o.CAFile) })
+		if err != nil {
+			return nil, err
+		}
+		roots = func() (*x509.CertPool, error) { return file.Get(), nil }
 	}
-	f.last = secret
-	return secret
+	if o.CertFile != "" || o.KeyFile != "" {
+		if o.CertFile == "" || o.KeyFile == "" {
+			return nil, errors.New("KUBERELAY_NATS_TLS_CERT_FILE and KUBERELAY_NATS_TLS_KEY_FILE need each other")
+		}
+		file, err := credential.NewFile("KUBERELAY_NATS_TLS_CERT_FILE and KUBERELAY_NATS_TLS_KEY_FILE", o.Logger,
+			func() (*tls.Certificate, error) { return credential.Pair(o.CertFile, o.KeyFile) })
+		if err != nil {
+			return nil, err
+		}
+		certificate = func() (tls.Certificate, error) { return *file.Get(), nil }
+	}
+	return natsgo.ClientTLSConfig(certificate, roots), nil
 }

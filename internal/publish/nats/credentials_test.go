@@ -48,7 +48,7 @@ func ways(t *testing.T) map[string]access {
 	}
 	nkey, seed := newUser(t)
 	_, otherSeed := newUser(t)
-	operator, creds, otherCreds := operatorMode(t)
+	operator, user, otherCreds := operatorMode(t)
 	return map[string]access{
 		"user and password": {
 			func(o *server.Options) { o.Username, o.Password = "relay", secret },
@@ -67,7 +67,7 @@ func ways(t *testing.T) map[string]access {
 		},
 		"JWT of an operator": {
 			operator,
-			Options{CredsFile: file(t, creds)},
+			Options{CredsFile: file(t, user())},
 			Options{CredsFile: file(t, otherCreds)},
 		},
 		"TLS": {
@@ -120,9 +120,9 @@ func seedOf(t testing.TB, pair nkeys.KeyPair) string {
 	return string(seed)
 }
 
-// operatorMode configures a server that trusts an operator, and gives the
-// credentials of a user of its, and of one whom another account made.
-func operatorMode(t testing.TB) (configure func(*server.Options), creds, strangers string) {
+// operatorMode configures a server that trusts an operator, makes credentials of users
+// of its, and gives those of one whom another account made.
+func operatorMode(t testing.TB) (configure func(*server.Options), creds func() string, strangers string) {
 	t.Helper()
 	try := func(err error) {
 		t.Helper()
@@ -162,7 +162,7 @@ func operatorMode(t testing.TB) (configure func(*server.Options), creds, strange
 		o.TrustedOperators = []*jwt.OperatorClaims{operatorClaims}
 		o.AccountResolver = resolver
 		o.SystemAccount = publicOf(t, system)
-	}, user(ours), user(newPair(nkeys.CreateAccount))
+	}, func() string { return user(ours) }, user(newPair(nkeys.CreateAccount))
 }
 
 func TestCredentials(t *testing.T) {

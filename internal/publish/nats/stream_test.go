@@ -220,7 +220,8 @@ func TestStreamIsDeleted(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := publishtest.Object{Name: "web", Version: 1}.Message(t, 0)
-	if _, err := publishNow(t, bus, m); err == nil {
+	// The look at the stream that follows the connection may find that it is gone.
+	if _, err := publishNow(t, bus, m); err == nil && bus.Created() == 1 {
 		t.Error("published to a stream that is not there")
 	}
 	waitFor(t, "published again", func() bool {

@@ -250,18 +250,20 @@ func TestFilesAreReadAgain(t *testing.T) {
 	})
 }
 
-// The files are looked at without anybody's asking.
+// Each of the files is looked at without anybody's asking.
 func TestFilesAreWatched(t *testing.T) {
-	o := Options{PasswordFile: writeFile(t, "password", firstPassword)}
-	before := o.fingerprint()
-	if o.fingerprint() != before {
-		t.Error("the same files look different")
+	var o Options
+	for name, path := range map[string]*string{"password": &o.PasswordFile, "authorities": &o.CAFile, "certificate": &o.CertFile, "key": &o.KeyFile} {
+		*path = writeFile(t, name, firstPassword)
 	}
-	if err := os.WriteFile(o.PasswordFile, []byte(secondPassword), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if o.fingerprint() == before {
-		t.Error("a change is not seen")
+	files := o.files()
+	for _, path := range []string{o.PasswordFile, o.CAFile, o.CertFile, o.KeyFile} {
+		if err := os.WriteFile(path, []byte(secondPassword), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if !files.Changed() {
+			t.Errorf("a change of %s is not seen", path)
+		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

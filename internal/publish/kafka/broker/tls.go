@@ -7,13 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
+
+	"github.com/kuberelay/kuberelay/internal/credential"
 )
 
 // handshaker makes TLS connections with the files as they are at that moment.
 type handshaker struct {
-	roots       *reread[*x509.CertPool]   // nil for the system's
-	certificate *reread[*tls.Certificate] // nil for none
+	roots       *credential.File[*x509.CertPool]   // nil for the system's
+	certificate *credential.File[*tls.Certificate] // nil for none
 }
 
 func (o Options) handshaker() (*handshaker, error) {
@@ -23,48 +24,32 @@ func (o Options) handshaker() (*handshaker, error) {
 	h := new(handshaker)
 	var err error
 	if o.CAFile != "" {
-		if h.roots, err = newReread("KUBERELAY_KAFKA_TLS_CA_FILE", o.Logger, func() (*x509.CertPool, error) { return loadRoots(o.CAFile) }); err != nil {
-			return nil, err
+		h.roots, err = credential.NewFile("KUBERELAY_KAFKA_TLS_CA_FILE", o.Logger, func() (*x509.CertPool, error) { return credential.Roots(o.CAFile) })
+		if err != nil {
+			return nil, misconfigured("%w", err)
 		}
 	}
 	if o.CertFile != "" {
-		h.certificate, err = newReread("KUBERELAY_KAFKA_TLS_CERT_FILE and KUBERELAY_KAFKA_TLS_KEY_FILE", o.Logger, func() (*tls.Certificate, error) {
-			pair, err := tls.LoadX509KeyPair(o.CertFile, o.KeyFile)
-			if err != nil {
-				return nil, fmt.Errorf("%s and %s: %w", o.CertFile, o.KeyFile, err)
-			}
-			return &pair, nil
-		})
+		h.certificate, err = credential.NewFile("KUBERELAY_KAFKA_TLS_CERT_FILE and KUBERELAY_KAFKA_TLS_KEY_FILE", o.Logger,
+			func() (*tls.Certificate, error) { return credential.Pair(o.CertFile, o.KeyFile) })
 		if err != nil {
-			return nil, err
+			return nil, misconfigured("%w", err)
 		}
 	}
 	return h, nil
-}
-
-func loadRoots(path string) (*x509.CertPool, error) {
-	pem, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("%s holds no certificate in PEM", path)
-	}
-	return roots, nil
 }
 
 // handshake makes conn a TLS connection to host. On an error conn is closed.
 func (h *handshaker) handshake(ctx context.Context, conn net.Conn, host string) (net.Conn, error) {
 	config := &tls.Config{ServerName: host, MinVersion: tls.VersionTLS12}
 	if h.roots != nil {
-		config.RootCAs = h.roots.get()
+		config.RootCAs = h.roots.Get()
 	}
 	if h.certificate != nil {
 		// Not Certificates, of which none is shown where the server names other
 		// authorities than its issuer: so the server can say what it has against it.
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			return h.certificate.get(), nil
+			return h.certificate.Get(), nil
 		}
 	}
 	secure := tls.Client(conn, config)

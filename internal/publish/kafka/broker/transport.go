@@ -14,6 +14,8 @@ import (
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
 	"github.com/segmentio/kafka-go/protocol/metadata"
+
+	"github.com/kuberelay/kuberelay/internal/credential"
 )
 
 const (
@@ -22,8 +24,6 @@ const (
 	metadataTTL = 10 * time.Second
 	// renewEvery bounds how often connections are made anew for the sake of metadata.
 	renewEvery = 500 * time.Millisecond
-	// watchEvery is how often the files are looked at.
-	watchEvery = 10 * time.Second
 	// dialTimeout is for one address; kafka-go may try several.
 	dialTimeout = 3 * time.Second
 )
@@ -43,13 +43,13 @@ type transport struct {
 	log   *slog.Logger
 	inner *kafka.Transport
 	tls   *handshaker // nil without TLS
+	files *credential.Watcher
 
 	reached atomic.Bool // a broker has answered before
 
 	mu      sync.Mutex
 	renewed time.Time // when the pool was last forgotten
 	renews  int
-	seen    [32]byte // fingerprint of the files
 	conns   map[*conn]struct{}
 	closed  bool
 }
@@ -57,7 +57,7 @@ type transport struct {
 var _ kafka.RoundTripper = (*transport)(nil)
 
 func newTransport(opts Options) (*transport, error) {
-	t := &transport{opts: opts, log: opts.Logger, conns: make(map[*conn]struct{}), seen: opts.fingerprint()}
+	t := &transport{opts: opts, log: opts.Logger, conns: make(map[*conn]struct{}), files: opts.files()}
 	var err error
 	if t.tls, err = opts.handshaker(); err != nil {
 		return nil, err
@@ -130,7 +130,7 @@ func (t *transport) forgetPool() {
 
 // watch looks at the files from time to time until ctx ends.
 func (t *transport) watch(ctx context.Context) {
-	tick := time.NewTicker(watchEvery)
+	tick := time.NewTicker(credential.CheckEvery)
 	defer tick.Stop()
 	for {
 		select {
@@ -144,14 +144,12 @@ func (t *transport) watch(ctx context.Context) {
 
 // checkFiles has all connections replaced if a file has changed.
 func (t *transport) checkFiles() {
-	now := t.opts.fingerprint()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if now == t.seen {
+	if !t.files.Changed() {
 		return
 	}
-	t.seen = now
 	t.log.Info("credentials changed, connections are made anew")
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	t.forgetPool()
 }
 

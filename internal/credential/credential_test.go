@@ -1,0 +1,116 @@
+package credential
+
+import (
+	"bytes"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/kuberelay/kuberelay/internal/tlstest"
+)
+
+func write(t *testing.T, path, content string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "password")
+	var log bytes.Buffer
+	logger := slog.New(slog.NewTextHandler(&log, nil))
+	load := func() (string, error) { return Secret(path) }
+	if _, err := NewFile("THE_FILE", logger, load); err == nil || !strings.Contains(err.Error(), "THE_FILE") {
+		t.Errorf("of a file that is missing: %v", err)
+	}
+	write(t, path, "first\r\n")
+	f, err := NewFile("THE_FILE", logger, load)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, path, "second\n")
+	if got := f.Last(); got != "first" {
+		t.Errorf("last: %q, want what was read at first", got)
+	}
+	if got := f.Get(); got != "second" {
+		t.Errorf("got %q, want what is there now", got)
+	}
+	for _, spoil := range []func(){func() { write(t, path, "\n") }, func() { os.Remove(path) }} {
+		log.Reset()
+		spoil()
+		if got := f.Get(); got != "second" {
+			t.Errorf("got %q, want the last good one", got)
+		}
+		if s := log.String(); !strings.Contains(s, "THE_FILE") || strings.Contains(s, "second") {
+			t.Errorf("logged: %s", s)
+		}
+	}
+}
+
+func TestWhatTheFilesMustBe(t *testing.T) {
+	ca := tlstest.NewCA(t)
+	_, cert, key := ca.Issue("one")
+	_, _, otherKey := ca.Issue("two")
+	if _, err := Roots(ca.File); err != nil {
+		t.Error(err)
+	}
+	if _, err := Roots(key); err == nil {
+		t.Error("a key is taken for an authority")
+	}
+	if _, err := Pair(cert, key); err != nil {
+		t.Error(err)
+	}
+	if _, err := Pair(cert, otherKey); err == nil {
+		t.Error("a key is taken for that of another certificate")
+	}
+}
+
+// TestWatcher replaces files in all the ways in which they are replaced.
+func TestWatcher(t *testing.T) {
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	// As kubelet lays out a volume.
+	for _, version := range []string{"one", "two"} {
+		must(os.Mkdir(at(version), 0o700))
+		write(t, at(version)+"/token", version)
+	}
+	must(os.Symlink("one", at("..data")))
+	must(os.Symlink("..data/token", at("token")))
+	write(t, at("plain"), "aa")
+	write(t, at("other"), "")
+	w := NewWatcher(at("token"), "", at("plain"), at("other"), at("missing"))
+	for _, step := range []struct {
+		name string
+		do   func()
+		want bool
+	}{
+		{"nothing", func() {}, false},
+		{"a link to another folder", func() {
+			must(os.Symlink("two", at("..data_tmp")))
+			must(os.Rename(at("..data_tmp"), at("..data")))
+		}, true},
+		{"written in place, of the same length", func() { write(t, at("plain"), "bb") }, true},
+		{"written anew, the same", func() { write(t, at("plain"), "bb") }, false},
+		{"renamed", func() { write(t, at("new"), "cc"); must(os.Rename(at("new"), at("plain"))) }, true},
+		{"moved from one file to the next", func() { write(t, at("plain"), ""); write(t, at("other"), "cc") }, true},
+		{"gone", func() { must(os.Remove(at("other"))) }, true},
+		{"there", func() { write(t, at("missing"), "x") }, true},
+	} {
+		step.do()
+		if got := w.Changed(); got != step.want {
+			t.Errorf("%s: changed: %v, want %v", step.name, got, step.want)
+		}
+		if w.Changed() {
+			t.Errorf("%s: told twice", step.name)
+		}
+	}
+}

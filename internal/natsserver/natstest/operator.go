@@ -1,0 +1,89 @@
+package natstest
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/jwt/v2"
+	"github.com/nats-io/nkeys"
+)
+
+// Operator is whom a server trusts to say who may come in: it has one account with
+// JetStream, whose users it makes and revokes.
+type Operator struct {
+	t                 testing.TB
+	operator, account nkeys.KeyPair
+	claims            *jwt.AccountClaims
+	encoded           string            // of the operator
+	accounts          map[string]string // encoded, by public key
+	system            string
+}
+
+// NewOperator makes an operator, its account, and the system account.
+func NewOperator(t testing.TB) *Operator {
+	t.Helper()
+	o := &Operator{t: t, accounts: map[string]string{}}
+	o.operator, o.account = o.pair(nkeys.CreateOperator()), o.pair(nkeys.CreateAccount())
+	o.encoded = o.text(jwt.NewOperatorClaims(o.public(o.operator)).Encode(o.operator))
+	o.system = o.public(o.pair(nkeys.CreateAccount()))
+	o.accounts[o.system] = o.text(jwt.NewAccountClaims(o.system).Encode(o.operator))
+	o.claims = jwt.NewAccountClaims(o.public(o.account))
+	o.claims.Limits.JetStreamLimits = jwt.JetStreamLimits{MemoryStorage: -1, DiskStorage: -1, Streams: -1, Consumer: -1}
+	return o
+}
+
+// User makes a user: what is in its creds file, and the public key by which the server
+// names it.
+func (o *Operator) User() (creds, public string) {
+	o.t.Helper()
+	user := o.pair(nkeys.CreateUser())
+	seed, err := user.Seed()
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	encoded := o.text(jwt.NewUserClaims(o.public(user)).Encode(o.account))
+	content, err := jwt.FormatUserConfig(encoded, seed)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	return string(content), o.public(user)
+}
+
+// Revoke has a user let in no more, by the next [Operator.Configuration].
+func (o *Operator) Revoke(public string) { o.claims.Revoke(public) }
+
+// Configuration is what the server's configuration says of the operator.
+func (o *Operator) Configuration() string {
+	o.t.Helper()
+	o.accounts[o.public(o.account)] = o.text(o.claims.Encode(o.operator))
+	var b strings.Builder
+	fmt.Fprintf(&b, "operator: %s\nsystem_account: %s\nresolver: MEMORY\nresolver_preload: {\n", o.encoded, o.system)
+	for _, public := range slices.Sorted(maps.Keys(o.accounts)) {
+		fmt.Fprintf(&b, "  %s: %s\n", public, o.accounts[public])
+	}
+	return b.String() + "}\n"
+}
+
+func (o *Operator) pair(pair nkeys.KeyPair, err error) nkeys.KeyPair {
+	o.t.Helper()
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	return pair
+}
+
+func (o *Operator) text(text string, err error) string {
+	o.t.Helper()
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	return text
+}
+
+func (o *Operator) public(pair nkeys.KeyPair) string {
+	o.t.Helper()
+	return o.text(pair.PublicKey())
+}

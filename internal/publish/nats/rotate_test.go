@@ -1,0 +1,238 @@
+package nats
+
+import (
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/kuberelay/kuberelay/internal/natsserver/natstest"
+	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/publish/publishtest"
+	"github.com/kuberelay/kuberelay/internal/tlstest"
+)
+
+// rotated is a bus with a log, whose files a test replaces.
+type rotated struct {
+	*Bus
+	t   *testing.T
+	s   *natstest.Server
+	log *locked
+	b   *strings.Builder
+}
+
+func newRotated(t *testing.T, s *natstest.Server, o Options) *rotated {
+	t.Helper()
+	b := &strings.Builder{}
+	r := &rotated{t: t, s: s, log: &locked{w: b}, b: b}
+	o.URLs, o.Cluster, o.Logger = []string{s.URL}, publishtest.Cluster, slog.New(slog.NewTextHandler(r.log, nil))
+	r.Bus = connect(t, o)
+	waitReady(t, r.Bus)
+	return r
+}
+
+func (r *rotated) write(path, content string) {
+	r.t.Helper()
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *rotated) read(path string) string {
+	r.t.Helper()
+	content, err := os.ReadFile(path)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return string(content)
+}
+
+func (r *rotated) logged(part string) bool {
+	r.log.mu.Lock()
+	defer r.log.mu.Unlock()
+	return strings.Contains(r.b.String(), part)
+}
+
+// user is whom the server takes us for. It may not have noticed yet that former
+// connections are gone.
+func (r *rotated) user() string {
+	r.t.Helper()
+	all, err := r.s.InProcess().Connz(&server.ConnzOptions{Username: true})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	var last server.ConnInfo
+	for _, c := range all.Conns {
+		if c.Name == "kuberelay "+publishtest.Cluster && c.Cid > last.Cid {
+			last = *c
+		}
+	}
+	return last.AuthorizedUser
+}
+
+// wantReconnects checks how often the connection was made anew, and that it works.
+func (r *rotated) wantReconnects(want uint64) {
+	r.t.Helper()
+	if got := r.nc.Stats().Reconnects; got != want {
+		r.t.Errorf("connected anew %d times, want %d", got, want)
+	}
+	if err := r.Ready(); err != nil {
+		r.t.Errorf("not ready: %v", err)
+	}
+}
+
+func TestChangedFiles(t *testing.T) {
+	t.Run("creds", func(t *testing.T) {
+		operator, user, stranger := operatorMode(t)
+		path := file(t, user())
+		r := newRotated(t, natstest.Start(t, operator), Options{CredsFile: path})
+		first := r.user()
+		r.checkFiles(t.Context())
+		r.wantReconnects(0) // nothing has changed
+
+		r.write(path, user())
+		r.checkFiles(t.Context())
+		r.wantReconnects(1)
+		if got := r.user(); got == first || got == "" {
+			t.Errorf("the server still takes us for %s", got)
+		}
+
+		// What is refused does not end what works.
+		second := r.user()
+		for _, content := range []string{stranger, "nothing of use"} {
+			r.write(path, content)
+			r.checkFiles(t.Context())
+			r.wantReconnects(1)
+			if !r.logged("staying with the last ones") {
+				t.Error("the log does not say that it stays with the last ones")
+			}
+		}
+		if got := r.user(); got != second {
+			t.Errorf("the server takes us for %s, want %s", got, second)
+		}
+		r.write(path, user())
+		r.checkFiles(t.Context())
+		r.wantReconnects(2)
+		if r.logged("BEGIN") || r.logged("nothing of use") {
+			t.Errorf("the log has what is in the file: %s", r.b)
+		}
+	})
+
+	t.Run("a server that learns of it later", func(t *testing.T) {
+		s := natstest.Start(t, func(o *server.Options) { o.Username, o.Password = "relay", "old" })
+		path := file(t, "old")
+		r := newRotated(t, s, Options{User: "relay", PasswordFile: path})
+		r.write(path, "new")
+		r.checkFiles(t.Context())
+		r.wantReconnects(0)
+		s.Configure(func(o *server.Options) { o.Password = "new" })
+		s.Reload() // it ends our connection
+		waitReconnected(t, r.Bus)
+		publishOK(t, r.Bus, publishtest.Object{Name: "web", Version: 1}.Message(t, 0))
+	})
+
+	t.Run("certificate and authority", func(t *testing.T) {
+		first, second := tlstest.NewCA(t), tlstest.NewCA(t)
+		clients := first.Pool.Clone()
+		clients.AppendCertsFromPEM([]byte((&rotated{t: t}).read(second.File)))
+		serverTLS := func(ca *tlstest.CA) func(*server.Options) {
+			certificate, _, _ := ca.Issue("server")
+			return func(o *server.Options) {
+				o.TLS, o.TLSVerify, o.TLSTimeout = true, true, 10
+				o.TLSConfig = &tls.Config{Certificates: []tls.Certificate{certificate}, ClientCAs: clients, ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS12}
+			}
+		}
+		s := natstest.Start(t, serverTLS(first))
+		_, cert, key := first.Issue("one")
+		_, nextCert, nextKey := second.Issue("two")
+		r := newRotated(t, s, Options{CAFile: first.File, CertFile: cert, KeyFile: key})
+
+		r.write(cert, r.read(nextCert)) // its key is on its way
+		r.checkFiles(t.Context())
+		r.wantReconnects(0)
+		r.write(key, r.read(nextKey))
+		r.checkFiles(t.Context())
+		r.wantReconnects(1)
+
+		r.write(first.File, r.read(second.File)) // the server's new certificate is on its way
+		r.checkFiles(t.Context())
+		r.wantReconnects(1)
+		s.Configure(serverTLS(second))
+		s.Reload()
+		r.checkFiles(t.Context())
+		r.wantReconnects(2)
+		publishOK(t, r.Bus, publishtest.Object{Name: "web", Version: 1}.Message(t, 0))
+	})
+
+	t.Run("another nkey", func(t *testing.T) {
+		public, seed := newUser(t)
+		other, otherSeed := newUser(t)
+		s := natstest.Start(t, func(o *server.Options) { o.Nkeys = []*server.NkeyUser{{Nkey: public}, {Nkey: other}} })
+		path := file(t, seed)
+		r := newRotated(t, s, Options{NkeyFile: path})
+		r.write(path, otherSeed)
+		s.Restart()
+		waitReconnected(t, r.Bus) // with the one that it has
+		if !r.logged("restart the forwarder to use it") || r.logged(otherSeed) {
+			t.Errorf("logged: %s", r.b)
+		}
+	})
+}
+
+// TestChangedFilesUnderLoad: of what is published while the connection is made anew,
+// nothing has an unknown outcome, nothing is refused for long, and nothing is there twice.
+func TestChangedFilesUnderLoad(t *testing.T) {
+	operator, user, _ := operatorMode(t)
+	path := file(t, user())
+	r := newRotated(t, natstest.Start(t, operator), Options{CredsFile: path, MaxInFlight: 64})
+	const objects, changes = 8, 3
+	stop := make(chan struct{})
+	var published, refused atomic.Int64
+	finished := make(chan struct{}, objects)
+	for n := range objects {
+		go func() {
+			defer func() { finished <- struct{}{} }()
+			object := publishtest.Object{Name: "web-" + string(rune('a'+n))}
+			for position := uint64(0); ; {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				next := object
+				next.Version++
+				at, err := publishNow(t, r.Bus, next.Message(t, position))
+				switch {
+				case err == nil:
+					object, position = next, at
+					published.Add(1)
+				case errors.Is(err, publish.ErrNotSent):
+					refused.Add(1)
+				default:
+					t.Errorf("version %d: %v", next.Version, err)
+					return
+				}
+			}
+		}()
+	}
+	for range changes {
+		before := published.Load()
+		waitFor(t, "published", func() bool { return published.Load() > before+500 })
+		r.write(path, user())
+		r.checkFiles(t.Context())
+	}
+	close(stop)
+	for range objects {
+		<-finished
+	}
+	r.wantReconnects(changes)
+	t.Logf("published %d, refused meanwhile %d", published.Load(), refused.Load())
+	if got := load(t, r.Bus); len(got) != objects {
+		t.Errorf("%d objects on the bus, want %d", len(got), objects)
+	}
+}

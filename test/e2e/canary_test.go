@@ -1,0 +1,450 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"maps"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/kuberelay/kuberelay/internal/controlplane"
+	"github.com/kuberelay/kuberelay/internal/kafkabroker"
+	"github.com/kuberelay/kuberelay/internal/kafkabroker/kafkabrokertest"
+	"github.com/kuberelay/kuberelay/internal/natsserver/natstest"
+	"github.com/kuberelay/kuberelay/internal/tlstest"
+	"github.com/kuberelay/kuberelay/test/harness"
+)
+
+// canaries are values that must not be seen, by what they are.
+type canaries map[string]string
+
+// add makes one of a kind.
+func (c canaries) add(what string) string {
+	c[what] = "Canary" + rand.Text()[:16]
+	return c[what]
+}
+
+// TestNeedles: a value is found in all forms, wherever it begins and whatever follows.
+func TestNeedles(t *testing.T) {
+	const value = "Canary/one+two=three"
+	twice := func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
+	for _, before := range []string{"", "a", "ab", "abc"} {
+		for _, text := range []string{
+			before + value + "z", twice(before + value + "z"), twice(before + twice(value) + "z"),
+			base64.RawURLEncoding.EncodeToString([]byte(before + value)), url.QueryEscape(value), hex.EncodeToString([]byte(value)),
+		} {
+			found := false
+			for _, needle := range needles(value) {
+				found = found || strings.Contains(text, needle)
+			}
+			if !found {
+				t.Errorf("%q is not found in %q", value, text)
+			}
+		}
+	}
+}
+
+// needles are the ways in which a value may be written.
+func needles(value string) map[string]string {
+	all := map[string]string{"plain": value, "in a URL": url.QueryEscape(value), "in a path": url.PathEscape(value), "in hex": hex.EncodeToString([]byte(value))}
+	// A Secret's data are in Base64, and so is what stands for them: it may be there twice.
+	for times, text := range []string{value, base64.StdEncoding.EncodeToString([]byte(value))} {
+		for shift := range 3 { // of what begins with something else
+			encoded := base64.RawStdEncoding.EncodeToString([]byte(strings.Repeat("x", shift) + strings.TrimRight(text, "=")))
+			from := []int{0, 2, 3}[shift] // what depends on the neighbours is left out, at either end
+			encoded = encoded[from : len(encoded)-len(encoded)%4]
+			all[fmt.Sprintf("in Base64, %d times, shifted by %d", times+1, shift)] = encoded
+			all[fmt.Sprintf("in Base64 of URLs, %d times, shifted by %d", times+1, shift)] = strings.NewReplacer("+", "-", "/", "_").Replace(encoded)
+		}
+	}
+	return all
+}
+
+// search looks for every canary.
+func (c canaries) search(t *testing.T, where string, content []byte) {
+	t.Helper()
+	for _, what := range slices.Sorted(maps.Keys(c)) {
+		for how, needle := range needles(c[what]) {
+			if at := bytes.Index(content, []byte(needle)); at >= 0 {
+				t.Errorf("%s is in %s, %s: …%q…", what, where, how, content[max(0, at-200):min(len(content), at+80)])
+			}
+		}
+	}
+}
+
+// searchFiles looks for them in all files below folders, and checks that what is looked
+// at has what it should have, or nothing would be proved.
+func (c canaries) searchFiles(t *testing.T, where, visible string, dirs ...string) {
+	t.Helper()
+	seen := false
+	look := func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		seen = seen || bytes.Contains(content, []byte(visible))
+		c.search(t, where+": "+path, content)
+		return nil
+	}
+	for _, dir := range dirs {
+		if err := filepath.WalkDir(dir, look); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !seen {
+		t.Errorf("%s has no %q: nothing of the bus was looked at", where, visible)
+	}
+}
+
+// searchBus looks for them in every message.
+func (c canaries) searchBus(t *testing.T, where string, recorder harness.Recorder, visible string) {
+	t.Helper()
+	if err := recorder.CatchUp(t.Context(), limit); err != nil {
+		t.Fatal(err)
+	}
+	all, _, err := recorder.All()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var content bytes.Buffer
+	for _, r := range all {
+		fmt.Fprintf(&content, "%s %v %s\n", r.Subject, r.Attributes, r.Body)
+	}
+	if !strings.Contains(content.String(), visible) {
+		t.Errorf("%s has no %q: nothing of it was looked at", where, visible)
+	}
+	c.search(t, where, content.Bytes())
+}
+
+// secretManifest is a Secret with canaries wherever it may hold a value, and an annotation
+// that may be seen.
+func secretManifest(c canaries, name, visible string) string {
+	applied := c.add(name + ": last-applied-configuration")
+	return fmt.Sprintf(`
+apiVersion: v1
+kind: Secret
+metadata:
+  name: %s
+  annotations:
+    visible: %s
+    kubectl.kubernetes.io/last-applied-configuration: '{"kind":"Secret","stringData":{"a":"%s"},"data":{"b":"%s"}}'
+data: {encoded: %s}
+stringData: {plain: %s}`, name, visible, applied, base64.StdEncoding.EncodeToString([]byte(applied)),
+		base64.StdEncoding.EncodeToString([]byte(c.add(name+": data"))), c.add(name+": stringData"))
+}
+
+// hidden is a forwarder that watches Secrets, and whose own secrets are canaries.
+type hidden struct {
+	*forwarder
+	canaries  canaries
+	user      *user
+	namespace string
+
+	token      *volume
+	kubeconfig string // names it
+}
+
+// newHidden prepares one that goes on a bus that set says.
+func newHidden(t *testing.T, cp *controlplane.ControlPlane, c canaries, natsURL string, set map[string]string) *hidden {
+	t.Helper()
+	h := &hidden{canaries: c, user: newUser(t, cp)}
+	h.namespace = quietNamespace(t, h.user)
+	admin, err := clientcmd.LoadFromFile(cp.Kubeconfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, info := range admin.AuthInfos {
+		c["the API server's token"] = info.Token
+	}
+	h.token = newVolume(t, map[string]string{"token": c["the API server's token"], "key": c.add("the redaction key")})
+	all := map[string]string{
+		"RESOURCES": "secrets,configmaps", "NAMESPACES": h.namespace, "REDACTION_KEY_FILE": h.token.path("key"),
+		"LOG_LEVEL": "debug", "NATS_HISTORY": "100",
+	}
+	maps.Copy(all, set)
+	h.kubeconfig = tokenKubeconfig(t, cp, h.token.path("token"))
+	h.forwarder = newForwarder(t, h.kubeconfig, natsURL, all)
+	return h
+}
+
+var secretsResource = gvr("", "v1", "secrets")
+
+// live has the Secrets of a life published: there before, changed, recreated, deleted
+// while the forwarder runs and while it does not.
+func (h *hidden) live(visible string) {
+	h.t.Helper()
+	u, c := h.user, h.canaries
+	for _, name := range []string{"early", "gone"} {
+		u.create(secretsResource, h.namespace, secretManifest(c, name, visible))
+	}
+	h.start().idle()
+	for _, name := range []string{"late", "deleted"} {
+		u.create(secretsResource, h.namespace, secretManifest(c, name, visible))
+	}
+	h.change("early")
+	u.delete(secretsResource, h.namespace, "deleted")
+	u.create(secretsResource, h.namespace, secretManifest(c, "deleted", visible)) // another
+	h.idle()
+	h.kill()
+	u.delete(secretsResource, h.namespace, "gone")
+	h.change("late")
+	h.start().idle()
+}
+
+// change gives a Secret another value.
+func (h *hidden) change(name string) {
+	h.t.Helper()
+	ctx, cancel := context.WithTimeout(h.t.Context(), limit)
+	defer cancel()
+	client := h.user.of(secretsResource, h.namespace)
+	o, err := client.Get(ctx, name, metav1.GetOptions{})
+	if err == nil {
+		o.Object["stringData"] = map[string]any{"plain": h.canaries.add(name + ": stringData, changed")}
+		_, err = client.Update(ctx, o, metav1.UpdateOptions{})
+	}
+	if err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// searchAnswers looks at all that the forwarder and its commands say.
+func (h *hidden) searchAnswers(when string) {
+	h.t.Helper()
+	for _, path := range []string{"/metrics", "/readyz", "/readyz?verbose", "/healthz"} {
+		_, body, err := h.Get(h.t.Context(), path)
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		h.canaries.search(h.t, path+" "+when, []byte(body))
+	}
+	for _, command := range []string{
+		"config", "config -o json", "resources", "resources -o json", "resources --all -o json", "resources secrets", "verify --settle=1s", "verify --settle=1s -o json",
+	} {
+		h.searchCommand(when, strings.Fields(command)...)
+	}
+}
+
+// searchCommand runs a command, which may fail, and looks at what it says.
+func (h *hidden) searchCommand(when string, args ...string) (code int, output string) {
+	h.t.Helper()
+	code, stdout, stderr := h.run(args...)
+	if stdout+stderr == "" {
+		h.t.Errorf("%v says nothing %s", args, when)
+	}
+	h.canaries.search(h.t, fmt.Sprintf("«%s» %s", strings.Join(args, " "), when), []byte(stdout+stderr))
+	return code, stdout + stderr
+}
+
+// searchRest looks at what remains: events as tail prints them, a difference that verify
+// finds, an API server that refuses us, and the whole log.
+func (h *hidden) searchRest(visible string) {
+	h.t.Helper()
+	if _, out := h.searchCommand("while it runs", "tail", "--last", "--count=3", "-o", "json", "--resource=secrets", "--cluster=*"); !strings.Contains(out, visible) {
+		h.t.Errorf("tail shows no %q: nothing was looked at:\n%s", visible, out)
+	}
+	h.searchCommand("while it runs", "tail", "--last", "--count=3", "--resource=secrets", "--cluster=*")
+
+	h.token.put(map[string]string{"token": h.canaries.add("a token that is refused")})
+	h.await("the API server refuses", func(context.Context) error {
+		if !strings.Contains(h.log(), "asked for the client to provide credentials") {
+			return fmt.Errorf("the log does not say so")
+		}
+		return nil
+	})
+	h.searchAnswers("with a token that is refused")
+	h.token.put(map[string]string{"token": h.canaries["the API server's token"]})
+	h.stop()
+	h.change("early")
+	for _, output := range []string{"table", "json"} {
+		if code, out := h.searchCommand("when it differs", "verify", "--settle=1s", "-o", output); code != 1 || !strings.Contains(out, "early") {
+			h.t.Errorf("verify finds no difference: exit code %d\n%s", code, out)
+		}
+	}
+	h.canaries.search(h.t, "the log", []byte(h.log()))
+	if !strings.Contains(h.log(), `"level":"DEBUG"`) {
+		h.t.Error("the log has nothing of level debug")
+	}
+}
+
+// fails runs a forwarder that cannot start, and looks at what it says.
+func (h *hidden) fails(t *testing.T, what string, set map[string]string) {
+	t.Helper()
+	all := map[string]string{"RESOURCES": "secrets", "LOG_LEVEL": "debug"}
+	maps.Copy(all, set)
+	f := newForwarder(t, h.kubeconfig, "", all)
+	code, stdout, stderr := f.run("run")
+	if code == 0 {
+		t.Errorf("%s: it starts", what)
+	}
+	h.canaries.search(t, "the error of "+what, []byte(stdout+stderr))
+}
+
+// TestCanaryNATS and TestCanaryKafka: what is secret is nowhere to be seen, neither when all
+// goes well nor in any error.
+func TestCanaryNATS(t *testing.T) {
+	const visible = "visible-on-nats"
+	c := canaries{}
+	password := c.add("NATS password")
+	bus := natstest.StartProcess(t, fmt.Sprintf("authorization: {user: relay, password: %q}", password))
+	own := newVolume(t, map[string]string{"password": password, "wrong": c.add("wrong NATS password")})
+	h := newHidden(t, cluster.ControlPlane(t), c, bus.URL, map[string]string{"NATS_USER": "relay", "NATS_PASSWORD_FILE": own.path("password")})
+	h.live(visible)
+	recorder, err := harness.RecordNATS(strings.Replace(bus.URL, "nats://", "nats://relay:"+password+"@", 1), "KUBERELAY")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(recorder.Close)
+	h.searchAnswers("while it runs")
+	c.searchBus(t, "the stream", recorder, visible)
+
+	own.put(map[string]string{"password": c["wrong NATS password"]})
+	bus.Kill()
+	h.awaitReason("connect")
+	h.searchAnswers("without a bus")
+	bus.Start()
+	h.awaitReason("Authorization Violation")
+	h.searchAnswers("with a password that is refused")
+	own.put(map[string]string{"password": password})
+	h.idle()
+	h.searchRest(visible)
+	c.searchFiles(t, "the server's store", visible, bus.StoreDir())
+
+	token, seed, garbage := c.add("NATS token"), c.add("a seed"), c.add("what is no credential")
+	creds, _ := natstest.NewOperator(t).User()
+	for _, line := range strings.Split(creds, "\n") {
+		switch {
+		case strings.HasPrefix(line, "SU"):
+			c["the seed of a creds file"] = line
+		case strings.HasPrefix(line, "ey"):
+			c["the JWT of a creds file"] = line
+		}
+	}
+	ca := tlstest.NewCA(t)
+	_, cert, key := ca.Issue("client")
+	files := newVolume(t, map[string]string{
+		"token": token, "creds": creds, "garbage": garbage, "seed": "SU" + seed, "cert": readFile(t, cert),
+		"key": readFile(t, key) + garbage, "broken": strings.Replace(readFile(t, key), "-----\n", "-----\n"+garbage, 1),
+	})
+	c["a private key"] = strings.Split(readFile(t, key), "\n")[1]
+	at := files.path
+	secure := strings.Replace(bus.URL, "nats://", "tls://", 1)
+	authority := strings.TrimPrefix(bus.URL, "nats://")
+	for what, set := range map[string]map[string]string{
+		"a wrong password":             {"NATS_URL": bus.URL, "NATS_USER": "relay", "NATS_PASSWORD_FILE": own.path("wrong")},
+		"a wrong token":                {"NATS_URL": bus.URL, "NATS_TOKEN_FILE": at("token")},
+		"wrong creds":                  {"NATS_URL": bus.URL, "NATS_CREDS_FILE": at("creds")},
+		"creds that are none":          {"NATS_URL": bus.URL, "NATS_CREDS_FILE": at("garbage")},
+		"an nkey that is none":         {"NATS_URL": bus.URL, "NATS_NKEY_FILE": at("seed")},
+		"authorities that are none":    {"NATS_URL": secure, "NATS_TLS_CA_FILE": at("garbage")},
+		"a key that is none":           {"NATS_URL": secure, "NATS_TLS_CERT_FILE": at("cert"), "NATS_TLS_KEY_FILE": at("garbage")},
+		"a key that is broken":         {"NATS_URL": secure, "NATS_TLS_CERT_FILE": at("cert"), "NATS_TLS_KEY_FILE": at("broken")},
+		"a server without TLS":         {"NATS_URL": secure, "NATS_USER": "relay", "NATS_PASSWORD_FILE": own.path("password"), "NATS_TLS_CERT_FILE": at("cert"), "NATS_TLS_KEY_FILE": at("key")},
+		"a password in the URL":        {"NATS_URL": "nats://relay:" + password + "@" + authority},
+		"a token in the URL":           {"NATS_URL": token + "@" + authority},
+		"a password in an unsound URL": {"NATS_URL": "nats://relay:" + password + "%zz@" + authority},
+		"a password in a variable":     {"NATS_URL": bus.URL, "NATS_PASSWORD": password},
+		"Kafka's brokers as a URL":     {"SINK": "kafka", "KAFKA_BROKERS": "relay:" + password + "@localhost:9092"},
+		"a key of redaction in a folder": {"NATS_URL": bus.URL, "NATS_USER": "relay", "NATS_PASSWORD_FILE": own.path("password"),
+			"REDACTION_KEY_FILE": filepath.Dir(at("token"))},
+	} {
+		t.Run(what, func(t *testing.T) { h.fails(t, what, set) })
+	}
+	t.Run("a kubeconfig that is none", func(t *testing.T) {
+		for n, text := range []string{
+			c["the API server's token"], "apiVersion: v1\nkind: Config\nusers: [{name: x, user: " + token + "}]",
+			"apiVersion: v1\nkind: Config\nusers: [{name: x, user: {token: \"" + token, "apiVersion: v1\nkind: Config\nusers: [{name: x, user: {client-key-data: " + token + "!}}]",
+		} {
+			path := filepath.Join(t.TempDir(), "kubeconfig")
+			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			code, stdout, stderr := newForwarder(t, path, bus.URL, map[string]string{"RESOURCES": "secrets"}).run("run")
+			if code != 2 {
+				t.Errorf("%d: exit code %d: %s", n, code, stderr)
+			}
+			c.search(t, "the error of a kubeconfig", []byte(stdout+stderr))
+		}
+	})
+}
+
+func TestCanaryKafka(t *testing.T) {
+	const visible, topicName, user = "visible-on-kafka", "canary", "relay"
+	c := canaries{}
+	password := c.add("Kafka password")
+	ca := tlstest.NewCA(t)
+	_, cert, key := ca.Issue("broker")
+	dir := t.TempDir()
+	broker := kafkabrokertest.Start(t, kafkabroker.Options{
+		Dir: dir, Listeners: []kafkabroker.Listener{kafkabroker.SASLSSL}, Users: map[string]string{user: password},
+		TLS: kafkabroker.TLS{CertFile: cert, KeyFile: key, CAFile: ca.File},
+	})
+	own := newVolume(t, map[string]string{"password": password, "wrong": c.add("wrong Kafka password"), "odd": "a\x00" + c.add("a password that SCRAM cannot take"), "ca": readFile(t, ca.File)})
+	address := broker.AddrOf(kafkabroker.SASLSSL)
+	secured := func(set map[string]string) map[string]string {
+		all := onKafka(topic{t, address, topicName}, map[string]string{
+			"KAFKA_TLS": "true", "KAFKA_TLS_CA_FILE": own.path("ca"), "KAFKA_SASL_MECHANISM": "SCRAM-SHA-512", "KAFKA_USER": user,
+			"KAFKA_PASSWORD_FILE": own.path("password"), "KAFKA_COMPRESSION": "none", // so that its files can be read
+		})
+		maps.Copy(all, set)
+		return all
+	}
+	h := newHidden(t, cluster.ControlPlane(t), c, "", secured(nil))
+	h.live(visible)
+	h.searchAnswers("while it runs")
+	for _, name := range []string{topicName, topicName + ".checkpoint"} {
+		recorder, err := harness.RecordKafka(broker.Addr(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(recorder.Close)
+		has := visible
+		if name != topicName {
+			has = "early" // the checkpoint has keys only
+		}
+		c.searchBus(t, "the topic "+name, recorder, has)
+	}
+
+	own.put(map[string]string{"password": c["wrong Kafka password"]})
+	broker.Kill()
+	h.awaitReason(address)
+	h.searchAnswers("without a bus")
+	broker.Start()
+	h.awaitReason(`refuses the user`)
+	h.searchAnswers("with a password that is refused")
+	own.put(map[string]string{"password": password})
+	h.idle()
+	h.searchRest(visible)
+	// Not the cluster's own, which has what users log in with.
+	topics, err := filepath.Glob(filepath.Join(dir, "data", topicName+"*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.searchFiles(t, "the broker's files", visible, topics...)
+
+	for what, set := range map[string]map[string]string{
+		"a wrong password":             secured(map[string]string{"KAFKA_PASSWORD_FILE": own.path("wrong")}),
+		"a wrong password of PLAIN":    secured(map[string]string{"KAFKA_PASSWORD_FILE": own.path("wrong"), "KAFKA_SASL_MECHANISM": "PLAIN"}),
+		"a password that SCRAM hates":  secured(map[string]string{"KAFKA_PASSWORD_FILE": own.path("odd")}),
+		"an authority that is another": secured(map[string]string{"KAFKA_TLS_CA_FILE": tlstest.NewCA(t).File}),
+		"a password in a variable":     secured(map[string]string{"KAFKA_PASSWORD": password}),
+		"brokers with a password":      secured(map[string]string{"KAFKA_BROKERS": user + ":" + password + "@" + address}),
+		"brokers as a URL":             secured(map[string]string{"KAFKA_BROKERS": "sasl_ssl://" + user + ":" + password + "@" + address}),
+	} {
+		t.Run(what, func(t *testing.T) { h.fails(t, what, set) })
+	}
+}

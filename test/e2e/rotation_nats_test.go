@@ -1,0 +1,195 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	natsgo "github.com/nats-io/nats.go"
+
+	"github.com/kuberelay/kuberelay/internal/natsserver/natstest"
+	"github.com/kuberelay/kuberelay/internal/tlstest"
+	"github.com/kuberelay/kuberelay/test/harness"
+)
+
+// securedNATS is a server that wants a creds file and a certificate.
+type securedNATS struct {
+	*natstest.Process
+	t        *testing.T
+	operator *natstest.Operator
+	others   *tlstest.CA // of clients that no rotation concerns
+}
+
+// tls is what the server's configuration says of TLS: a certificate, and the authorities
+// that clients' certificates must come from.
+func (s *securedNATS) tls(of *tlstest.CA, clients ...*tlstest.CA) string {
+	t := s.t
+	t.Helper()
+	_, cert, key := of.Issue("server")
+	authorities := readFile(t, s.others.File)
+	for _, ca := range clients {
+		authorities += readFile(t, ca.File)
+	}
+	file := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(file, []byte(authorities), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("tls: {cert_file: %q, key_file: %q, ca_file: %q, verify: true, timeout: 10}\n", cert, key, file)
+}
+
+// forwarder gives the forwarder's connection, the latest if there are several.
+func (s *securedNATS) forwarder() (*server.ConnInfo, error) {
+	var last *server.ConnInfo
+	for _, c := range s.Connections() {
+		if c.Name == "kuberelay "+clusterName && (last == nil || c.Cid > last.Cid) {
+			last = c
+		}
+	}
+	if last == nil {
+		return nil, fmt.Errorf("the forwarder is not connected")
+	}
+	return last, nil
+}
+
+// is tells what the forwarder's connection must be.
+func (s *securedNATS) is(what string, holds func(*server.ConnInfo) bool) func(context.Context) error {
+	return func(context.Context) error {
+		c, err := s.forwarder()
+		if err == nil && !holds(c) {
+			err = fmt.Errorf("the forwarder's connection is not %s: user %s, certificates %v", what, c.AuthorizedUser, c.TLSPeerCerts)
+		}
+		return err
+	}
+}
+
+func (s *securedNATS) by(user string) func(context.Context) error {
+	return s.is("of "+user, func(c *server.ConnInfo) bool { return c.AuthorizedUser == user })
+}
+
+// refused checks that the server lets nobody in with these.
+func (s *securedNATS) refused(what, creds string, ca *tlstest.CA, cert, key string) {
+	s.t.Helper()
+	file := filepath.Join(s.t.TempDir(), "creds")
+	if err := os.WriteFile(file, []byte(creds), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+	nc, err := natsgo.Connect(s.URL, natsgo.UserCredentials(file), natsgo.RootCAs(ca.File), natsgo.ClientCert(cert, key))
+	if err == nil {
+		nc.Close()
+		s.t.Errorf("the server still takes %s", what)
+	}
+}
+
+// Every credential of NATS is replaced under load and the former one revoked, in either
+// order: nothing is lost, and nothing is there twice.
+func TestRotationNATS(t *testing.T) {
+	first, second := tlstest.NewCA(t), tlstest.NewCA(t)
+	bus := &securedNATS{t: t, operator: natstest.NewOperator(t), others: tlstest.NewCA(t)}
+	security := bus.tls(first, first)
+	bus.Process = natstest.StartProcess(t, bus.operator.Configuration(), security)
+
+	creds, user := bus.operator.User()
+	_, cert, key := first.Issue("forwarder-1")
+	mounted := newVolume(t, map[string]string{
+		"nats.creds": creds, "ca.crt": readFile(t, first.File), "tls.crt": readFile(t, cert), "tls.key": readFile(t, key),
+	})
+	cp := cluster.ControlPlane(t)
+	u := newUser(t, cp)
+	namespace := quietNamespace(t, u)
+	f := newForwarder(t, cp.Kubeconfig(), bus.URL, map[string]string{
+		"RESOURCES": "configmaps", "NAMESPACES": namespace, "NATS_HISTORY": "1000",
+		"NATS_CREDS_FILE": mounted.path("nats.creds"), "NATS_TLS_CA_FILE": mounted.path("ca.crt"),
+		"NATS_TLS_CERT_FILE": mounted.path("tls.crt"), "NATS_TLS_KEY_FILE": mounted.path("tls.key"),
+	})
+	f.start().idle()
+	r := &rotation{t: t, f: f, recorder: bus.record(first, second), load: newLoad(t, u, namespace)}
+	r.flowing()
+
+	// The new credential first, as it should be.
+	oldCreds, oldUser := creds, user
+	creds, user = bus.operator.User()
+	replaced := time.Now()
+	mounted.put(map[string]string{"nats.creds": creds})
+	r.inForce("creds", replaced, bus.by(user))
+	bus.operator.Revoke(oldUser)
+	bus.Configure(bus.operator.Configuration(), security)
+	bus.refused("revoked creds", oldCreds, first, cert, key)
+	r.flowing()
+
+	// The former one is revoked first: the server ends the connection.
+	bus.operator.Revoke(user)
+	bus.Configure(bus.operator.Configuration(), security)
+	r.f.await("the forwarder is refused", func(ctx context.Context) error {
+		if err := f.Ready(ctx); err == nil {
+			return fmt.Errorf("it is ready")
+		}
+		return nil
+	})
+	oldCreds = creds
+	creds, user = bus.operator.User()
+	replaced = time.Now()
+	mounted.put(map[string]string{"nats.creds": creds})
+	r.inForce("creds, after the former were revoked", replaced, bus.by(user))
+	bus.refused("revoked creds", oldCreds, first, cert, key)
+
+	// The client's certificate, of an authority that the server knows as well.
+	security = bus.tls(first, first, second)
+	bus.Configure(bus.operator.Configuration(), security)
+	_, newCert, newKey := second.Issue("forwarder-2")
+	replaced = time.Now()
+	mounted.put(map[string]string{"tls.crt": readFile(t, newCert), "tls.key": readFile(t, newKey)})
+	r.inForce("client certificate", replaced, bus.is("with the new certificate", func(c *server.ConnInfo) bool {
+		return len(c.TLSPeerCerts) == 1 && c.TLSPeerCerts[0].Subject == "CN=forwarder-2"
+	}))
+
+	// The server's authority: its certificate is of the second one, which alone is
+	// trusted from now on, by either side.
+	before, err := bus.forwarder()
+	if err != nil {
+		t.Fatal(err)
+	}
+	replaced = time.Now()
+	mounted.put(map[string]string{"ca.crt": readFile(t, second.File)})
+	r.flowing() // with the server's former certificate, on the connection that is there
+	security = bus.tls(second, second)
+	bus.Configure(bus.operator.Configuration(), security)
+	r.inForce("authority", replaced, bus.is("a new one", func(c *server.ConnInfo) bool { return c.Cid > before.Cid }))
+	bus.refused("the former certificate", creds, second, cert, key)
+
+	// All at once, and the server is killed, so that nothing is left of any connection.
+	bus.operator.Revoke(user)
+	creds, user = bus.operator.User()
+	_, cert, key = second.Issue("forwarder-3")
+	replaced = time.Now()
+	bus.Configure(bus.operator.Configuration(), security)
+	mounted.put(map[string]string{"nats.creds": creds, "tls.crt": readFile(t, cert), "tls.key": readFile(t, key)})
+	bus.Kill()
+	bus.Start()
+	r.inForce("everything", replaced, bus.by(user))
+	r.end()
+}
+
+// record reads the stream as another user, whom no rotation concerns.
+func (s *securedNATS) record(authorities ...*tlstest.CA) harness.Recorder {
+	s.t.Helper()
+	creds, _ := s.operator.User()
+	file := filepath.Join(s.t.TempDir(), "creds")
+	if err := os.WriteFile(file, []byte(creds), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+	var roots []string
+	for _, ca := range authorities {
+		roots = append(roots, ca.File)
+	}
+	_, cert, key := s.others.Issue("recorder")
+	recorder, err := harness.RecordNATS(s.URL, "KUBERELAY", natsgo.UserCredentials(file), natsgo.RootCAs(roots...), natsgo.ClientCert(cert, key))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(recorder.Close)
+	return recorder
+}
