@@ -109,7 +109,7 @@ func (s *Set) compare(ctx context.Context, gr schema.GroupResource, acked iter.S
 			case differs(live, a, epoch):
 				doubtful = append(doubtful, doubt{key: k, acked: a, informer: i})
 			case live != nil && (!a.Live() || live.ResourceVersion != a.ResourceVersion):
-				s.config.Enqueue(k)
+				s.enqueue(k)
 			}
 		}
 	}
@@ -189,7 +189,7 @@ func (s *Set) settleDoubts(ctx context.Context, doubts []doubt, epoch uint16, c 
 func (s *Set) inferDelete(k event.Key, a event.Acked) {
 	s.metrics.inferred.WithLabelValues(k.GroupResource().String()).Inc()
 	s.dirty.bury(k, event.Tombstone{UID: a.UID, Observed: s.config.Now(), Cause: event.CauseReconcile})
-	s.config.Enqueue(k)
+	s.enqueue(k)
 }
 
 // finding is what a consistent read says of an object that the bus knows.

@@ -64,6 +64,12 @@ type Config struct {
 	// left alone.
 	TellDeselected bool
 
+	// Standby has the Set hand out nothing before [Set.Lead]. Remember is how long it then
+	// remembers when and how objects have changed or gone: as long as there may be nobody
+	// who writes. What it forgets is found by comparing with the checkpoint.
+	Standby  bool
+	Remember time.Duration
+
 	// Enqueue is told of every key to look at. It must not block.
 	Enqueue func(event.Key)
 
@@ -96,6 +102,7 @@ type Set struct {
 	dirty   *dirty
 	epoch   atomic.Uint32 // see Epoch
 	raised  chan struct{} // has a token when nextEpoch may be above epoch
+	terms   *terms
 
 	namespaces *namespaces
 	follow     *follow
@@ -127,6 +134,10 @@ func New(c Config) *Set {
 	s := &Set{
 		config: c, log: c.Logger, dirty: newDirty(), raised: make(chan struct{}, 1),
 		watched: map[schema.GroupResource]*watched{}, namespaces: newNamespaces(c.Namespaces), follow: newFollow(c.Follow), few: fewNamespaces,
+		terms: newTerms(),
+	}
+	if !c.Standby {
+		s.Lead()
 	}
 	c.Registerer.MustRegister(collector{s})
 	s.metrics = newMetrics(c.Registerer)
@@ -222,11 +233,14 @@ func (s *Set) onAdd(i *informer, o *event.Object, initial bool) {
 	k := i.resource.Key(o.Namespace, o.Name)
 	s.refer(k)
 	if !s.selects(k) {
-		s.config.Enqueue(k) // the bus may show it
+		s.enqueue(k) // the bus may show it
 		return
 	}
 	cause, first := event.CauseWatch, false
 	if initial {
+		if s.config.Standby && !i.snapshot.begun.Load() {
+			return // Lead hands it out
+		}
 		// What a namespace that is selected later brings is not of the first sync.
 		cause, first = event.CauseReconcile, !i.snapshot.done.Load() && !i.snapshot.synced.Load()
 		if first {
@@ -234,7 +248,7 @@ func (s *Set) onAdd(i *informer, o *event.Object, initial bool) {
 		}
 	}
 	s.dirty.observe(k, o, cause, first, s.config.Now())
-	s.config.Enqueue(k)
+	s.enqueue(k)
 	if first {
 		failpoint.Hit("first-sync")
 	}
@@ -251,7 +265,7 @@ func (s *Set) onUpdate(i *informer, old, o *event.Object) {
 	if s.selects(k) && (old.UID != o.UID || old.ResourceVersion != o.ResourceVersion) {
 		s.dirty.observe(k, o, event.CauseWatch, false, s.config.Now())
 	}
-	s.config.Enqueue(k) // a resync has old == new
+	s.enqueue(k) // a resync has old == new
 }
 
 func (s *Set) onDelete(i *informer, deleted any) {
@@ -273,7 +287,7 @@ func (s *Set) onDelete(i *informer, deleted any) {
 	if w := s.watchedFor(k.GroupResource()); w != nil {
 		s.advance(w) // it may have been the last of the first sync
 	}
-	s.config.Enqueue(k)
+	s.enqueue(k)
 }
 
 func (s *Set) watchFailed(i *informer, err error) {
