@@ -19,8 +19,7 @@ func kubeConfig(cfg config.Config, command string) (*rest.Config, error) {
 	if err := checkKubeconfig(os.Getenv(clientcmd.RecommendedConfigPathEnvVar)); err != nil {
 		return nil, fmt.Errorf("find the cluster: %w", err)
 	}
-	kube, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
-		clientcmd.NewDefaultClientConfigLoadingRules(), &clientcmd.ConfigOverrides{}).ClientConfig()
+	kube, err := loadedKubeconfig().ClientConfig()
 	if err != nil {
 		if clientcmd.IsEmptyConfig(err) {
 			err = errors.New("no cluster is configured: set KUBECONFIG to a kubeconfig file, or run in a pod")
@@ -30,6 +29,16 @@ func kubeConfig(cfg config.Config, command string) (*rest.Config, error) {
 	kube.QPS, kube.Burst = float32(cfg.Watch.QPS), cfg.Watch.Burst
 	kube.UserAgent = "kuberelay-" + command + "/" + version
 	return kube, nil
+}
+
+// kubeNamespace is the namespace of the kubeconfig's context, or of the pod.
+func kubeNamespace() (string, error) {
+	namespace, _, err := loadedKubeconfig().Namespace()
+	return namespace, err
+}
+
+func loadedKubeconfig() clientcmd.ClientConfig {
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(clientcmd.NewDefaultClientConfigLoadingRules(), &clientcmd.ConfigOverrides{})
 }
 
 // checkKubeconfig finds what client-go passes over in silence: files that are
