@@ -118,7 +118,7 @@ func (p *pipeline) runAlone(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, t.close()) }()
 	p.state.run(p, nil)
 	w := p.watch(ctx)
-	lost := t.serve(w, context.Background())
+	lost := t.serve(context.Background(), w)
 	w.stop()
 	<-w.ended
 	return errors.Join(w.err, lost)
@@ -133,14 +133,14 @@ func (p *pipeline) runElected(ctx context.Context) error {
 	}
 	p.state.run(p, e)
 	w := p.watch(ctx)
-	err = e.Run(w.ctx, func(held context.Context) error { return p.lead(w, held, e) })
+	err = e.Run(w.ctx, func(held context.Context) error { return p.lead(held, w, e) })
 	w.stop()
 	<-w.ended
 	return errors.Join(w.err, err)
 }
 
 // lead is one term of an election.
-func (p *pipeline) lead(w *watching, held context.Context, e *leader.Election) (err error) {
+func (p *pipeline) lead(held context.Context, w *watching, e *leader.Election) (err error) {
 	leading, stop := context.WithCancel(w.ctx)
 	defer stop()
 	defer context.AfterFunc(held, stop)()
@@ -160,7 +160,7 @@ func (p *pipeline) lead(w *watching, held context.Context, e *leader.Election) (
 	p.informers.Lead()
 	defer p.informers.Rest()
 	p.state.wait(nil)
-	if err = t.serve(w, held); err != nil && w.ctx.Err() == nil && over() {
+	if err = t.serve(held, w); err != nil && w.ctx.Err() == nil && over() {
 		p.log.Warn("the term ended", "err", err)
 		return nil
 	}

@@ -110,7 +110,7 @@ func (t *term) compareAll() {
 // the queue within the configured time, and returns. If held ends it stops at once, and
 // what is in flight is resolved by whoever writes next. It returns an error only for
 // what ends the term by itself; the informers are told to stop then.
-func (t *term) serve(w *watching, held context.Context) error {
+func (t *term) serve(held context.Context, w *watching) error {
 	working, stopWorking := context.WithCancel(w.ctx)
 	defer stopWorking()
 	defer context.AfterFunc(held, stopWorking)()
