@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kuberelay/kuberelay/internal/config"
+	"github.com/kuberelay/kuberelay/internal/failpoint"
 	"github.com/kuberelay/kuberelay/internal/leader"
 	"github.com/kuberelay/kuberelay/internal/operations"
 )
@@ -68,6 +69,9 @@ func forwardAll(ctx context.Context, cfg config.Config, key []byte, out io.Write
 		return err
 	}
 	log.Info("cluster found", "cluster", c.name, "uid", c.uid)
+	if failpoint.Bug("standby-writes") {
+		cfg.Leader.Election = false
+	}
 	p := newPipeline(cfg, c, key, out, log, r, state)
 	run := p.runAlone
 	if cfg.Leader.Election {
