@@ -114,6 +114,13 @@ lostacks: ## Lose acknowledgements of Kafka at random moments (LOSTACKS=1000)
 outage: ## Measure a bus that is down under change (OUTAGE=10m)
 	$(GO) test -tags outage ./test/e2e -run '^TestLongOutage$$' -count 1 -v -timeout 0 -outage.for $(OUTAGE)
 
+HANDOVERS ?= 20
+KILLS ?= 5
+.PHONY: handover
+handover: ## Measure handovers between two replicas (HANDOVERS=20), and kills of the leader (KILLS=5)
+	@$(GO) run ./hack/binaries
+	$(GO) test -tags handover ./test/e2e -run '^TestHandover$$' -count 1 -v -timeout 0 -handover.rounds $(HANDOVERS) -handover.kills $(KILLS)
+
 # ONCE=1 ends by itself.
 .PHONY: demo
 demo: ## Show it at work, on a control plane of its own (SINK=kafka: over a real Kafka broker)
