@@ -29,6 +29,8 @@ type leases struct {
 	version int
 	writes  int
 	err     error // of every request, while it is set
+
+	mayNotCreate bool
 }
 
 var resource = schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}
@@ -53,6 +55,8 @@ func (l *leases) Create(_ context.Context, lease *coordinationv1.Lease, _ metav1
 	switch {
 	case l.err != nil:
 		return nil, l.err
+	case l.mayNotCreate:
+		return nil, apierrors.NewForbidden(resource, "", errors.New("no"))
 	case l.lease != nil:
 		return nil, apierrors.NewAlreadyExists(resource, "kuberelay")
 	}
@@ -363,6 +367,18 @@ func TestReadyUnlessTheLeaseIsRefused(t *testing.T) {
 			t.Errorf("where it is forbidden: %v", err)
 		}
 		on.fail(nil)
+		on.mu.Lock()
+		on.mayNotCreate = true
+		on.mu.Unlock()
+		for range 100 {
+			pass(time.Second / 3)
+			if err := a.Ready(); err == nil {
+				t.Fatal("ready where it may not be created, between two attempts")
+			}
+		}
+		on.mu.Lock()
+		on.mayNotCreate = false
+		on.mu.Unlock()
 		pass(time.Minute)
 		if err := a.Ready(); err != nil || !a.leads() {
 			t.Errorf("ready: %v; leads: %v", err, a.leads())

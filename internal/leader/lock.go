@@ -41,8 +41,7 @@ func (l *lock) led() bool {
 // Get is part of [resourcelock.Interface].
 func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	record, raw, err := l.Interface.Get(ctx)
-	if apierrors.IsNotFound(err) { // it is to be created
-		l.note(nil)
+	if apierrors.IsNotFound(err) { // it is to be created, and whether it may be is said then
 		l.e.observe("")
 		return nil, nil, err
 	}
