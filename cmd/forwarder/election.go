@@ -10,9 +10,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/tools/leaderelection"
 
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/leader"
+	"github.com/kuberelay/kuberelay/internal/operations"
 )
 
 // newElection makes the candidate that this process is. It has a client of its own, so
@@ -37,6 +39,7 @@ func newElection(cfg config.Config, log *slog.Logger, r prometheus.Registerer) (
 	if err != nil {
 		return nil, fmt.Errorf("find a name to hold the lease by: %w; set POD_NAME", err)
 	}
+	leaderelection.SetProvider(operations.LeaderElectionMetrics(r))
 	return leader.New(leader.Config{
 		Leases: client, Namespace: namespace, Name: cfg.Leader.LeaseName, Identity: name,
 		LeaseDuration: cfg.Leader.LeaseDuration, RenewDeadline: cfg.Leader.RenewDeadline, RetryPeriod: cfg.Leader.RetryPeriod,
