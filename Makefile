@@ -99,11 +99,11 @@ check-generated: ## Fail if what is made from the code is out of date, or go.mod
 	@$(GO) mod tidy -diff || { echo 'go.mod or go.sum is out of date: run «go mod tidy»' >&2; exit 1; }
 
 # SEEDS=n runs the seeds 1 to n, SEED=n the one; without either, every kind of fault once.
-# SINK=kafka runs them over Kafka.
+# SINK=kafka runs them over Kafka, REPLICAS=2 or 3 with so many forwarders that elect a leader.
 .PHONY: torture
-torture: ## Torture the forwarder with random faults (SEEDS=200, or SEED=17; SINK=kafka) and write docs/reliability.md
+torture: ## Torture the forwarder with random faults (SEEDS=200, or SEED=17; SINK=kafka; REPLICAS=3) and write docs/reliability.md
 	@$(GO) run ./hack/binaries
-	SINK=$(or $(SINK),nats) SEEDS=$(SEEDS) SEED=$(SEED) $(GO) test ./test/torture -run '^TestTorture$$' -count 1 -v -timeout 0 $(if $(SEED),,-report $(CURDIR)/docs/reliability.md)
+	SINK=$(or $(SINK),nats) REPLICAS=$(or $(REPLICAS),0) SEEDS=$(SEEDS) SEED=$(SEED) $(GO) test ./test/torture -run '^TestTorture$$' -count 1 -v -timeout 0 $(if $(SEED),,-report $(CURDIR)/docs/reliability.md)
 
 LOSTACKS ?= 1000
 .PHONY: lostacks
@@ -121,6 +121,13 @@ bench: ## Measure CPU, memory and latency beside the floor (PODS="20000 100000",
 	@$(GO) run ./hack/binaries
 	@$(GO) build -o bin/bench ./hack/bench
 	@BENCH='$(BENCH)' PODS='$(PODS)' ROUNDS='$(ROUNDS)' OUT='$(OUT)' bin/bench
+
+HANDOVERS ?= 20
+KILLS ?= 5
+.PHONY: handover
+handover: ## Measure handovers between two replicas (HANDOVERS=20), and kills of the leader (KILLS=5)
+	@$(GO) run ./hack/binaries
+	$(GO) test -tags handover ./test/e2e -run '^TestHandover$$' -count 1 -v -timeout 0 -handover.rounds $(HANDOVERS) -handover.kills $(KILLS)
 
 # ONCE=1 ends by itself.
 .PHONY: demo

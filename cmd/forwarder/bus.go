@@ -31,8 +31,8 @@ const maxBytesInFlight = 16 << 20
 type bus struct {
 	publish.Publisher
 	room    *semaphore.Weighted // of maxBytesInFlight
-	source  checkpoint.Source // nil where the sink cannot be read back
-	purger  checkpoint.Purger // nil likewise
+	source  checkpoint.Source   // nil where the sink cannot be read back
+	purger  checkpoint.Purger   // nil likewise
 	history forward.History
 	created func() uint64 // how often we created a stream or a topic
 	marked  func(context.Context, schema.GroupResource) (t event.Type, id string, err error)
@@ -77,15 +77,16 @@ func (b *bus) Ready() error {
 }
 
 // openBus connects to the configured sink and waits until it is ready. The claim keeps
-// it from taking over a bus that has the name for another cluster.
-func openBus(ctx context.Context, cfg config.Config, c *claim, out io.Writer, log *slog.Logger, r prometheus.Registerer, progress func(func() error)) (b *bus, err error) {
+// it from taking over a bus that has the name for another cluster. Permit, if not nil, is
+// asked right before anything is written.
+func openBus(ctx context.Context, cfg config.Config, c *claim, permit func() error, out io.Writer, log *slog.Logger, r prometheus.Registerer, progress func(func() error)) (b *bus, err error) {
 	switch cfg.Event.Sink {
 	case config.SinkStdout:
-		return &bus{Publisher: stdout.New(out), room: semaphore.NewWeighted(maxBytesInFlight), history: forgetful{}, created: func() uint64 { return 0 }, marked: forgetful{}.marked}, nil
+		return &bus{Publisher: permitted{stdout.New(out), permit}, room: semaphore.NewWeighted(maxBytesInFlight), history: forgetful{}, created: func() uint64 { return 0 }, marked: forgetful{}.marked}, nil
 	case config.SinkKafka:
-		b, err = openKafka(cfg, c, log, r)
+		b, err = openKafka(cfg, c, permit, log, r)
 	default:
-		b, err = openNATS(ctx, cfg, c.name, log, r)
+		b, err = openNATS(ctx, cfg, c.name, permit, log, r)
 	}
 	if err != nil {
 		return nil, busError(err)
@@ -160,6 +161,22 @@ func (b *bus) send(ctx context.Context, m *event.Message, done func(forward.Outc
 		}
 		done(o)
 	})
+}
+
+// permitted asks before it writes to a sink that does not ask by itself.
+type permitted struct {
+	publish.Publisher
+	permit func() error
+}
+
+func (p permitted) Publish(ctx context.Context, m *event.Message, done func(position uint64, err error)) {
+	if p.permit != nil {
+		if err := p.permit(); err != nil {
+			done(0, fmt.Errorf("publish %s: %w: %w", m.ID, publish.ErrNotSent, err))
+			return
+		}
+	}
+	p.Publisher.Publish(ctx, m, done)
 }
 
 // history reads last states back.

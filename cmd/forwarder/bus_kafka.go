@@ -14,12 +14,12 @@ import (
 )
 
 // openKafka begins to connect to the brokers and to take over as the writer.
-func openKafka(cfg config.Config, c *claim, log *slog.Logger, r prometheus.Registerer) (*bus, error) {
+func openKafka(cfg config.Config, c *claim, permit func() error, log *slog.Logger, r prometheus.Registerer) (*bus, error) {
 	o, err := kafkaOptions(cfg, c.name, log, r)
 	if err != nil {
 		return nil, err
 	}
-	o.Admit = c.admitToKafka
+	o.Admit, o.Permit = c.admitToKafka, permit
 	kb, err := kafka.Open(o)
 	if err != nil {
 		return nil, err

@@ -15,7 +15,7 @@ import (
 
 // openNATS begins to connect to the stream, after it has started the built-in server
 // if that is to be used.
-func openNATS(ctx context.Context, cfg config.Config, clusterName string, log *slog.Logger, r prometheus.Registerer) (*bus, error) {
+func openNATS(ctx context.Context, cfg config.Config, clusterName string, permit func() error, log *slog.Logger, r prometheus.Registerer) (*bus, error) {
 	b := &bus{}
 	if len(cfg.NATS.URLs) == 0 {
 		server, err := natsserver.Start(ctx, natsserver.Options{
@@ -29,7 +29,9 @@ func openNATS(ctx context.Context, cfg config.Config, clusterName string, log *s
 		log.Info("built-in NATS server started", "address", cfg.Server.Listen, "dir", cfg.Server.DataDir)
 		b.server = server
 	}
-	nb, err := nats.Connect(ctx, natsOptions(cfg, clusterName, b.server, log, r))
+	o := natsOptions(cfg, clusterName, b.server, log, r)
+	o.Permit = permit
+	nb, err := nats.Connect(ctx, o)
 	if err != nil {
 		return nil, errors.Join(err, b.Close())
 	}

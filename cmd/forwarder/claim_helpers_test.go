@@ -71,7 +71,7 @@ func (c claimTest) open(uid, replaces string) (*claimant, error) {
 	}
 	ctx, cancel := context.WithTimeout(c.t.Context(), tailLimit)
 	defer cancel()
-	b, err := openBus(ctx, cfg, cl, io.Discard, log, prometheus.NewRegistry(), func(func() error) {})
+	b, err := openBus(ctx, cfg, cl, nil, io.Discard, log, prometheus.NewRegistry(), func(func() error) {})
 	if err != nil {
 		return nil, err
 	}

@@ -22,8 +22,7 @@ func kubeConfig(cfg config.Config, command string, log *slog.Logger) (*rest.Conf
 	if err := checkKubeconfig(os.Getenv(clientcmd.RecommendedConfigPathEnvVar)); err != nil {
 		return nil, fmt.Errorf("find the cluster: %w", err)
 	}
-	kube, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
-		clientcmd.NewDefaultClientConfigLoadingRules(), &clientcmd.ConfigOverrides{}).ClientConfig()
+	kube, err := loadedKubeconfig().ClientConfig()
 	if err != nil {
 		if clientcmd.IsEmptyConfig(err) {
 			err = errors.New("no cluster is configured: set KUBECONFIG to a kubeconfig file, or run in a pod")
@@ -63,6 +62,16 @@ func (b bearer) RoundTrip(request *http.Request) (*http.Response, error) {
 	request = request.Clone(request.Context())
 	request.Header.Set("Authorization", "Bearer "+strings.TrimSpace(b.token.Get()))
 	return b.inner.RoundTrip(request)
+}
+
+// kubeNamespace is the namespace of the kubeconfig's context, or of the pod.
+func kubeNamespace() (string, error) {
+	namespace, _, err := loadedKubeconfig().Namespace()
+	return namespace, err
+}
+
+func loadedKubeconfig() clientcmd.ClientConfig {
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(clientcmd.NewDefaultClientConfigLoadingRules(), &clientcmd.ConfigOverrides{})
 }
 
 // checkKubeconfig finds what client-go passes over in silence: files that are

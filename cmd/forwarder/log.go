@@ -6,7 +6,7 @@ import (
 	"log/slog"
 	"os"
 
-	"golang.org/x/term"
+	terminal "golang.org/x/term"
 
 	"github.com/kuberelay/kuberelay/internal/config"
 )
@@ -27,5 +27,5 @@ func newLogger(c config.Operations, w io.Writer) (*slog.Logger, error) {
 
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
+	return ok && terminal.IsTerminal(int(f.Fd()))
 }

@@ -15,6 +15,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kuberelay/kuberelay/internal/config"
+	"github.com/kuberelay/kuberelay/internal/failpoint"
+	"github.com/kuberelay/kuberelay/internal/leader"
 	"github.com/kuberelay/kuberelay/internal/operations"
 )
 
@@ -53,7 +55,7 @@ func runForwarder(ctx context.Context, cfg config.Config, out io.Writer, log *sl
 	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
 	served := make(chan error, 1)
 	go func() {
-		served <- server.Run(serving, operations.Endpoints{Metrics: registry, Ready: state.checks(), Log: log, Profiles: cfg.Operations.Profiles})
+		served <- server.Run(serving, operations.Endpoints{Metrics: registry, Ready: state.checks(cfg.Leader.Election), Log: log, Profiles: cfg.Operations.Profiles})
 		cancel() // without its port a forwarder would be restarted anyway: let it end in order
 	}()
 	err = forwardAll(ctx, cfg, key, out, log, registry, state)
@@ -62,37 +64,21 @@ func runForwarder(ctx context.Context, cfg config.Config, out io.Writer, log *sl
 }
 
 // forwardAll connects both sides, and forwards until ctx ends.
-func forwardAll(ctx context.Context, cfg config.Config, key []byte, out io.Writer, log *slog.Logger, r prometheus.Registerer, state *readiness) (err error) {
+func forwardAll(ctx context.Context, cfg config.Config, key []byte, out io.Writer, log *slog.Logger, r prometheus.Registerer, state *readiness) error {
 	c, err := connectCluster(ctx, cfg, log, state.wait)
 	if err != nil {
 		return err
 	}
 	log.Info("cluster found", "cluster", c.name, "uid", c.uid)
-	claim, err := newClaim(cfg, c, log)
-	if err != nil {
-		return err
+	if failpoint.Bug("standby-writes") {
+		cfg.Leader.Election = false
 	}
-	b, err := openBus(ctx, cfg, claim, out, log, r, state.wait)
-	if err != nil {
-		return err
+	p := newPipeline(cfg, c, key, out, log, r, state)
+	run := p.runAlone
+	if cfg.Leader.Election {
+		run = p.runElected
 	}
-	defer func() { err = errors.Join(err, b.Close()) }()
-
-	p := newPipeline(cfg, c, b, key, log, r)
-	if err := p.load(ctx, b, state.wait); err != nil {
-		return err
-	}
-	epoch, err := claim.settle(ctx, b, p.checkpoint, state.wait)
-	if err != nil {
-		return err
-	}
-	p.informers.RaiseEpoch(epoch)
-	keeping, stopKeeping := context.WithCancel(ctx)
-	var kept sync.WaitGroup
-	kept.Go(func() { claim.keep(keeping) })
-	defer func() { stopKeeping(); kept.Wait() }()
-	state.run(p, b)
-	if err := p.run(ctx); err != nil {
+	if err := run(ctx); err != nil {
 		return err
 	}
 	log.Info("stopped")
@@ -102,45 +88,85 @@ func forwardAll(ctx context.Context, cfg config.Config, key []byte, out io.Write
 var errStarting = errors.New("starting")
 
 // readiness is what /readyz tells: what is awaited before the pipeline runs, and
-// then how informers and bus are.
+// then how informers and bus are. A standby is ready without a bus.
 type readiness struct {
 	mu       sync.Mutex
-	waiting  func() error // nil once the pipeline runs
-	pipeline *pipeline
-	bus      *bus
+	waiting  func() error     // nil where no bus is awaited
+	pipeline *pipeline        // nil before it runs
+	election *leader.Election // nil without one
 }
 
-// wait says what the start waits for now.
+// wait says what is waited for now, nil for nothing.
 func (s *readiness) wait(why func() error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.waiting = why
 }
 
-func (s *readiness) run(p *pipeline, b *bus) {
+func (s *readiness) run(p *pipeline, e *leader.Election) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.waiting, s.pipeline, s.bus = nil, p, b
+	s.waiting, s.pipeline, s.election = nil, p, e
 }
 
-func (s *readiness) checks() []operations.Check {
-	running := func(check func() error) func() error {
-		return func() error {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			if s.waiting == nil {
-				return check()
-			}
-			if why := s.waiting(); why != nil {
-				return why
-			}
-			return errStarting
-		}
+func (s *readiness) checks(elects bool) []operations.Check {
+	all := []operations.Check{{Name: "informers", Check: s.informers}, {Name: "bus", Check: s.bus}}
+	if elects {
+		all = append(all, operations.Check{Name: "lease", Check: s.lease, Note: s.leader})
 	}
-	return []operations.Check{
-		{Name: "informers", Check: running(func() error { return s.pipeline.informers.Ready() })},
-		{Name: "bus", Check: running(func() error { return s.bus.Ready() })},
+	return all
+}
+
+func (s *readiness) informers() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.pipeline == nil {
+		return s.why()
 	}
+	return s.pipeline.informers.Ready()
+}
+
+func (s *readiness) bus() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.waiting != nil {
+		return s.why()
+	}
+	if t := s.pipeline.term.Load(); t != nil {
+		return t.bus.Ready()
+	}
+	return nil
+}
+
+func (s *readiness) why() error {
+	if why := s.waiting(); why != nil {
+		return why
+	}
+	return errStarting
+}
+
+func (s *readiness) lease() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.election == nil {
+		return nil
+	}
+	return s.election.Ready()
+}
+
+// leader says who writes.
+func (s *readiness) leader() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.election == nil: // not yet
+		return ""
+	case s.election.Permit() == nil:
+		return "leading"
+	case s.election.Holder() == "":
+		return "standing by, nobody leads"
+	}
+	return "standing by, the leader is " + s.election.Holder()
 }
 
 // redactionKey reads the key of the hashes that stand for Secrets' values, or

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"sync"
@@ -78,6 +79,34 @@ func (s *snapshots) put(ctx context.Context, t event.Type, r event.Resource, ses
 		return err
 	}
 	return publishMarker(ctx, s.bus, m)
+}
+
+// termSnapshots is those of the present term.
+type termSnapshots struct{ *pipeline }
+
+var _ informers.Snapshots = termSnapshots{}
+
+var errAtRest = errors.New("it is not for us to write")
+
+func (s termSnapshots) Completed(ctx context.Context, gr schema.GroupResource) (bool, error) {
+	if t := s.term.Load(); t != nil {
+		return t.snapshots.Completed(ctx, gr)
+	}
+	return false, errAtRest
+}
+
+func (s termSnapshots) Started(ctx context.Context, r event.Resource) error {
+	if t := s.term.Load(); t != nil {
+		return t.snapshots.Started(ctx, r)
+	}
+	return errAtRest
+}
+
+func (s termSnapshots) Finished(ctx context.Context, r event.Resource, objects int) error {
+	if t := s.term.Load(); t != nil {
+		return t.snapshots.Finished(ctx, r, objects)
+	}
+	return errAtRest
 }
 
 // publishMarker waits for the acknowledgement.

@@ -29,11 +29,16 @@ func valueName(f config.Field) string {
 
 // remarks are what the chart has to add.
 var remarks = map[string]string{
-	"KUBERELAY_RESOURCES": " Here they are plurals, with the group where there is one, since the chart makes RBAC of them.",
+	"KUBERELAY_LEADER_ELECTION": " Not set: on where the bus is outside, so that two replicas run and a new one is ready before an old one ends.",
+	"KUBERELAY_LEASE_NAME":      " Not set: the release's and the chart's name, as of everything.",
+	"KUBERELAY_RESOURCES":       " Here they are plurals, with the group where there is one, since the chart makes RBAC of them.",
 }
 
 // presets are the chart's own defaults, where there is none that would do in a pod.
-var presets = map[string]string{"KUBERELAY_DATA_DIR": "/var/lib/kuberelay"}
+var presets = map[string]string{"KUBERELAY_DATA_DIR": "/var/lib/kuberelay", "KUBERELAY_LEASE_NAME": ""}
+
+// decided are the switches whose default the templates find out.
+var decided = map[string]bool{"KUBERELAY_LEADER_ELECTION": true}
 
 func variable(f config.Field) value {
 	v := value{name: valueName(f), description: describe(f), kind: f.Type}
@@ -60,6 +65,9 @@ func variable(f config.Field) value {
 	case "switch":
 		v.form = object{"type": "boolean"}
 		v.preset = preset == "true"
+		if decided[f.Name] {
+			v.form, v.preset = object{"type": []string{"boolean", "null"}}, nil
+		}
 	default:
 		v.form = object{"type": "string"}
 		v.preset = preset

@@ -20,10 +20,9 @@ func values(config value) []value {
 
 func replicas() value {
 	return value{
-		name: "replicas", preset: 1, kind: "0 or 1",
-		description: "How many forwarders run: one, or none for a pause. More than one are refused until there is leader election, since each would publish everything.",
-		// The words are for whoever writes 2: Helm shows what may be written.
-		form: object{"type": "integer", "enum": []any{0, 1, "no more than 1, until kuberelay has leader election"}},
+		name: "replicas", preset: nil, kind: "number",
+		description: "How many forwarders run: one of them writes, the others stand by. 0 is for a pause. More than one need `config.leaderElection`. Not set: 2 with it, else 1.",
+		form:        object{"type": []string{"integer", "null"}, "minimum": 0},
 	}
 }
 

@@ -48,6 +48,7 @@ type Config struct {
 	Server     Server     `title:"Built-in NATS server" note:"It runs inside the forwarder where KUBERELAY_SINK is nats and KUBERELAY_NATS_URL is not set."`
 	Kafka      Kafka      `title:"Kafka" note:"Events go there where KUBERELAY_SINK is kafka. Topics that are missing are created; those that exist are checked, never changed."`
 	Work       Work       `title:"Pace"`
+	Leader     Leader     `title:"Leader election" note:"With it several forwarders run for one cluster: one writes, the others stand by with everything read. They need get, create and update on the Lease."`
 	Operations Operations `title:"Operations"`
 }
 
@@ -133,6 +134,16 @@ type Work struct {
 	RetryBaseDelay    time.Duration `envconfig:"KUBERELAY_RETRY_BASE_DELAY" default:"50ms" min:"1ms" desc:"Wait after the first failure to publish an object; it doubles with each."`
 	RetryMaxDelay     time.Duration `envconfig:"KUBERELAY_RETRY_MAX_DELAY" default:"30s" min:"1ms" desc:"Longest wait between two tries. There is no limit to their number."`
 	DrainTimeout      time.Duration `envconfig:"KUBERELAY_DRAIN_TIMEOUT" default:"20s" min:"0s" desc:"How long outstanding acknowledgements are waited for on SIGTERM. Keep it below the pod's terminationGracePeriodSeconds."`
+}
+
+// Leader says how several forwarders agree on who writes.
+type Leader struct {
+	Election      bool          `envconfig:"KUBERELAY_LEADER_ELECTION" default:"false" desc:"Write only while holding a Lease, and stand by until then. Not with the built-in server, which is each process's own."`
+	LeaseName     string        `envconfig:"KUBERELAY_LEASE_NAME" default:"kuberelay" desc:"Name of the Lease. Forwarders that publish under the same cluster's name need the same one, all others another."`
+	Namespace     string        `envconfig:"KUBERELAY_LEASE_NAMESPACE" unset:"the pod's, or that of the kubeconfig's context" example:"kuberelay" desc:"Namespace of the Lease."`
+	LeaseDuration time.Duration `envconfig:"KUBERELAY_LEASE_DURATION" default:"15s" min:"1s" max:"1h" desc:"How long the others wait after the last renewal before one of them leads, in whole seconds: so long nothing is published after a leader was killed."`
+	RenewDeadline time.Duration `envconfig:"KUBERELAY_LEASE_RENEW_DEADLINE" default:"10s" min:"100ms" desc:"How long a leader that cannot renew the Lease goes on trying. Then it stands by; it publishes nothing for longer than this and KUBERELAY_LEASE_RETRY_PERIOD after a renewal."`
+	RetryPeriod   time.Duration `envconfig:"KUBERELAY_LEASE_RETRY_PERIOD" default:"2s" min:"100ms" desc:"How often a leader renews the Lease. The others look about twice as often whether it is free."`
 }
 
 // Operations says how the forwarder is observed.

@@ -53,6 +53,9 @@ func TestDefaults(t *testing.T) {
 			Workers: 4, ResyncPeriod: 10 * time.Minute, CheckpointRefresh: 10 * time.Minute, DeleteRetention: 24 * time.Hour,
 			RetryBaseDelay: 50 * time.Millisecond, RetryMaxDelay: 30 * time.Second, DrainTimeout: 20 * time.Second,
 		},
+		Leader: config.Leader{
+			LeaseName: "kuberelay", LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
+		},
 		Operations: config.Operations{ListenAddr: ":8080", LogLevel: "info"},
 	}
 	if !reflect.DeepEqual(got, want) {
@@ -123,6 +126,12 @@ func TestEveryVariable(t *testing.T) {
 		"KUBERELAY_RETRY_BASE_DELAY=17ms",
 		"KUBERELAY_RETRY_MAX_DELAY=18s",
 		"KUBERELAY_DRAIN_TIMEOUT=0s",
+		"KUBERELAY_LEADER_ELECTION=true",
+		"KUBERELAY_LEASE_NAME=web.kuberelay",
+		"KUBERELAY_LEASE_NAMESPACE=apps",
+		"KUBERELAY_LEASE_DURATION=25s",
+		"KUBERELAY_LEASE_RENEW_DEADLINE=20s",
+		"KUBERELAY_LEASE_RETRY_PERIOD=3s",
 		"KUBERELAY_LISTEN_ADDR=localhost:19",
 		"KUBERELAY_LOG_LEVEL=debug",
 		"KUBERELAY_LOG_FORMAT=text",
@@ -158,6 +167,10 @@ func TestEveryVariable(t *testing.T) {
 		Work: config.Work{
 			Workers: 13, ResyncPeriod: 14 * time.Second, CheckpointRefresh: 15 * time.Second, DeleteRetention: 16 * time.Second,
 			RetryBaseDelay: 17 * time.Millisecond, RetryMaxDelay: 18 * time.Second,
+		},
+		Leader: config.Leader{
+			Election: true, LeaseName: "web.kuberelay", Namespace: "apps",
+			LeaseDuration: 25 * time.Second, RenewDeadline: 20 * time.Second, RetryPeriod: 3 * time.Second,
 		},
 		Operations: config.Operations{ListenAddr: "localhost:19", LogLevel: "debug", LogFormat: config.LogText, Profiles: true},
 	}

@@ -129,6 +129,12 @@ func TestProblems(t *testing.T) {
 		{[]string{"KUBERELAY_NATS_TOKEN_FILE=" + text}, `="` + text + `": ` + builtIn},
 		{[]string{"KUBERELAY_NATS_TLS_CA_FILE=" + cert}, `="` + cert + `": ` + builtIn},
 		{[]string{"KUBERELAY_NATS_REPLICAS=3"}, `="3": the built-in server is only one; set KUBERELAY_NATS_URL to a cluster of servers, or unset this`},
+		{[]string{"KUBERELAY_LEADER_ELECTION=true"}, `="true": each forwarder would have a built-in server of its own; set KUBERELAY_NATS_URL to one that they share, or run only one, without this`},
+		{[]string{"KUBERELAY_LEASE_NAME=Web"}, `="Web": not a name; use lower-case letters, digits, - and dots, at most 253`},
+		{[]string{"KUBERELAY_LEASE_NAMESPACE=a.b"}, `="a.b": not the name of a namespace; use lower-case letters, digits and -, at most 63`},
+		{[]string{"KUBERELAY_LEASE_DURATION=15500ms"}, `="15500ms": a Lease counts whole seconds; write it without a fraction`},
+		{[]string{"KUBERELAY_LEASE_DURATION=12s"}, `="12s": too short: a leader stops at most 12s after its last renewal, which is KUBERELAY_LEASE_RENEW_DEADLINE and KUBERELAY_LEASE_RETRY_PERIOD together, and no other may begin before; write more`},
+		{[]string{"KUBERELAY_LEASE_RENEW_DEADLINE=3s"}, `="3s": less than twice KUBERELAY_LEASE_RETRY_PERIOD, which is 2s: one renewal that fails would end the leadership; write more`},
 		{[]string{"KUBERELAY_RETRY_BASE_DELAY=1m"}, `="1m": longer than KUBERELAY_RETRY_MAX_DELAY, which is 30s; shorten it or raise the other`},
 
 		// Kafka.

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -31,12 +32,45 @@ func (c *Config) validate(p *problems) {
 	c.NATS.validateCredentials(p)
 	p.checkTLS(tlsFiles{"KUBERELAY_NATS_TLS", c.NATS.CAFile, c.NATS.CertFile, c.NATS.KeyFile})
 	c.validateKafka(p)
-	if c.Event.Sink == SinkNATS && len(c.NATS.URLs) == 0 && !p.has("KUBERELAY_NATS_URL") {
+	if c.builtIn() && !p.has("KUBERELAY_NATS_URL") {
 		c.validateBuiltIn(p)
 	}
 	if c.Work.RetryBaseDelay > c.Work.RetryMaxDelay && !p.has("KUBERELAY_RETRY_MAX_DELAY") {
 		p.add("KUBERELAY_RETRY_BASE_DELAY", "longer than KUBERELAY_RETRY_MAX_DELAY, which is %s; shorten it or raise the other",
 			formatDuration(c.Work.RetryMaxDelay))
+	}
+	c.Leader.validate(p)
+	if c.Leader.Election && c.builtIn() && !p.has("KUBERELAY_NATS_URL") {
+		p.add("KUBERELAY_LEADER_ELECTION", "each forwarder would have a built-in server of its own; set KUBERELAY_NATS_URL to one that they share, or run only one, without this")
+	}
+}
+
+// builtIn tells whether the built-in server is to run.
+func (c *Config) builtIn() bool { return c.Event.Sink == SinkNATS && len(c.NATS.URLs) == 0 }
+
+// validate keeps the times in the order that makes an election safe: a leader must have
+// ended by itself before another can begin.
+func (l *Leader) validate(p *problems) {
+	const name, namespace, duration = "KUBERELAY_LEASE_NAME", "KUBERELAY_LEASE_NAMESPACE", "KUBERELAY_LEASE_DURATION"
+	const deadline, retry = "KUBERELAY_LEASE_RENEW_DEADLINE", "KUBERELAY_LEASE_RETRY_PERIOD"
+	if len(validation.IsDNS1123Subdomain(l.LeaseName)) > 0 && !p.has(name) {
+		p.add(name, "not a name; use lower-case letters, digits, - and dots, at most 253")
+	}
+	if l.Namespace != "" && len(validation.IsDNS1123Label(l.Namespace)) > 0 {
+		p.add(namespace, "not the name of a namespace; use lower-case letters, digits and -, at most 63")
+	}
+	if p.has(duration) || p.has(deadline) || p.has(retry) {
+		return
+	}
+	if l.LeaseDuration%time.Second != 0 {
+		p.add(duration, "a Lease counts whole seconds; write it without a fraction")
+	}
+	if l.RenewDeadline+l.RetryPeriod >= l.LeaseDuration {
+		p.add(duration, "too short: a leader stops at most %s after its last renewal, which is %s and %s together, and no other may begin before; write more",
+			formatDuration(l.RenewDeadline+l.RetryPeriod), deadline, retry)
+	}
+	if l.RenewDeadline < 2*l.RetryPeriod {
+		p.add(deadline, "less than twice %s, which is %s: one renewal that fails would end the leadership; write more", retry, formatDuration(l.RetryPeriod))
 	}
 }
 

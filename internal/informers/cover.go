@@ -32,11 +32,16 @@ func (s *Set) start(ctx context.Context, r event.Resource, followed bool) {
 // until ctx ends.
 func (s *Set) runWatched(ctx context.Context, w *watched) {
 	defer close(w.stopped)
-	if !s.beginSnapshot(ctx, w) {
-		return
-	}
 	var running sync.WaitGroup
 	defer running.Wait()
+	running.Go(func() { s.takePart(ctx, w) })
+	if !s.config.Standby { // else what is listed before is looked at again by begin
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.snapshot.ever:
+		}
+	}
 	running.Go(func() { s.awaitSync(ctx, w) })
 	for {
 		pause := s.align(ctx, w, &running)
@@ -52,7 +57,7 @@ func (s *Set) runWatched(ctx context.Context, w *watched) {
 	}
 }
 
-// awaitSync finishes the first sync.
+// awaitSync tells when all has been listed for the first time.
 func (s *Set) awaitSync(ctx context.Context, w *watched) {
 	for !w.synced() {
 		select {
@@ -62,7 +67,7 @@ func (s *Set) awaitSync(ctx context.Context, w *watched) {
 		}
 	}
 	s.log.Info("informer synced", "resource", w.groupResource().String(), "objects", s.len(w))
-	s.finishSnapshot(ctx, w)
+	close(w.first)
 }
 
 // align starts the informers that are missing and stops those that are not wanted any
@@ -242,7 +247,7 @@ func (s *Set) drop(w *watched, i *informer) {
 			continue // of a namespace that is gone the comparison says what is deleted
 		}
 		s.dirty.bury(k, event.Tombstone{UID: string(o.UID), Deselected: true, Observed: now, Cause: event.CauseWatch, Object: o})
-		s.config.Enqueue(k)
+		s.enqueue(k)
 	}
 	s.dirty.abandon(func(k event.Key) bool {
 		return k.GroupResource() == w.groupResource() && (i.namespace == "" || k.Namespace == i.namespace)

@@ -1,6 +1,7 @@
 package informers
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -43,6 +44,26 @@ func (d *dirty) observe(key event.Key, o *event.Object, cause event.Cause, first
 	// or etcd was restored.
 	m.drop(func(t event.Tombstone) bool { return t.UID == m.uid })
 	if firstSync && !m.firstSync {
+		m.firstSync = true
+		d.initial[key.GroupResource()]++
+	}
+}
+
+// include notes that a state belongs to the first sync, which begins after it was
+// reported. Of one that is remembered a later state may have been reported since it was
+// read, and the object's end.
+func (d *dirty) include(key event.Key, o *event.Object, now time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if m, ok := d.entries[key]; ok && m.has(string(o.UID)) {
+		return
+	}
+	m := d.entry(key)
+	if m.uid == "" {
+		m.uid, m.version, m.observed = string(o.UID), o.ResourceVersion, now
+	}
+	m.cause = event.CauseSnapshot
+	if !m.firstSync {
 		m.firstSync = true
 		d.initial[key.GroupResource()]++
 	}
@@ -158,6 +179,42 @@ func (d *dirty) buried(key event.Key) bool {
 	return ok && len(m.tombstones) > 0
 }
 
+// forgetFirstSyncs leaves no first sync under way.
+func (d *dirty) forgetFirstSyncs() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, m := range d.entries {
+		m.firstSync = false
+	}
+	clear(d.initial)
+}
+
+// forgetBefore forgets what was observed before a time.
+func (d *dirty) forgetBefore(at time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for key, m := range d.entries {
+		m.drop(func(t event.Tombstone) bool { return t.Observed.Before(at) })
+		if m.observed.Before(at) {
+			m.forget(d, key)
+		}
+		d.prune(key, m)
+	}
+}
+
+// keysOf gives the keys of a resource of which something is remembered.
+func (d *dirty) keysOf(gr schema.GroupResource) []event.Key {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var keys []event.Key
+	for key := range d.entries {
+		if key.GroupResource() == gr {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
 func (d *dirty) len() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -189,6 +246,11 @@ func (m *mark) forget(d *dirty, key event.Key) {
 		d.countOff(key.GroupResource())
 	}
 	*m = mark{tombstones: m.tombstones}
+}
+
+// has tells whether there is a tombstone of a UID.
+func (m *mark) has(uid string) bool {
+	return slices.ContainsFunc(m.tombstones, func(t event.Tombstone) bool { return t.UID == uid })
 }
 
 func (m *mark) drop(where func(event.Tombstone) bool) {

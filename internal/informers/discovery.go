@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -23,6 +24,11 @@ func (s *Set) Run(ctx context.Context) error {
 	defer definitions.wait()
 	namespaces := s.watchNamespaces(ctx)
 	defer namespaces.Wait()
+	var forgetting sync.WaitGroup
+	if s.config.Standby {
+		forgetting.Go(func() { s.forgetOften(ctx) })
+	}
+	defer forgetting.Wait()
 	defer cancel()
 
 	var a agenda

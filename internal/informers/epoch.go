@@ -54,12 +54,19 @@ func (s *Set) turnEpoch(ctx context.Context) {
 	}
 }
 
+// epochIsDue tells whether all informers are about to be started anew.
+func (s *Set) epochIsDue() bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.nextEpoch != s.Epoch()
+}
+
 // EnqueueAll enqueues every key of every indexer, as a resync does.
 func (s *Set) EnqueueAll() {
 	s.eachWatched(func(w *watched) {
 		for _, i := range w.all() {
 			for _, name := range i.shared.GetStore().ListKeys() {
-				s.config.EnqueueBehind(i.key(name))
+				s.enqueueBehind(i.key(name))
 			}
 		}
 	})

@@ -248,7 +248,7 @@ func (s *Set) turn(k event.Key, targets []target) (turned []event.Key) {
 		}
 		next := r.Key(t.namespace, t.name)
 		if w := s.watchedFor(next.GroupResource()); w != nil && w.followed {
-			s.config.Enqueue(next)
+			s.enqueue(next)
 			turned = append(turned, next)
 		}
 	}
@@ -296,7 +296,7 @@ func (s *Set) completeFollowing() {
 		}
 		for _, i := range w.all() {
 			for _, name := range i.shared.GetStore().ListKeys() {
-				s.config.EnqueueBehind(i.key(name))
+				s.enqueueBehind(i.key(name))
 			}
 		}
 		s.config.Compare(w.groupResource())

@@ -19,7 +19,7 @@ func (s *Set) leave(k event.Key, a event.Acked, c *Comparison) {
 	}
 	c.Deselected++
 	s.dirty.bury(k, event.Tombstone{UID: a.UID, Deselected: true, Observed: s.config.Now(), Cause: event.CauseReconcile})
-	s.config.Enqueue(k)
+	s.enqueue(k)
 }
 
 type pair struct {

@@ -111,7 +111,7 @@ func (s *Set) dependents(i *informer) {
 				objects, _ := i.shared.GetIndexer().ByIndex(byOwner, uid) // there is such an index
 				for _, o := range objects {
 					o := o.(*event.Object)
-					s.config.EnqueueBehind(of.resource.Key(o.Namespace, o.Name))
+					s.enqueueBehind(of.resource.Key(o.Namespace, o.Name))
 					due = append(due, string(o.UID))
 				}
 			}

@@ -2,6 +2,7 @@ package informers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuberelay/kuberelay/internal/event"
@@ -109,7 +111,7 @@ func (s *Set) compare(ctx context.Context, gr schema.GroupResource, acked iter.S
 			case differs(live, a, epoch):
 				doubtful = append(doubtful, doubt{key: k, acked: a, informer: i})
 			case live != nil && (!a.Live() || live.ResourceVersion != a.ResourceVersion):
-				s.config.Enqueue(k)
+				s.enqueue(k)
 			}
 		}
 	}
@@ -137,12 +139,26 @@ type doubt struct {
 	key      event.Key
 	acked    event.Acked
 	informer *informer
+
+	// early tells that the informer had not come to the version that the bus has, when the
+	// object was about to be read: another writer's watch was faster.
+	early bool
 }
+
+// errEarly is why a comparison is to be made again. A delete that was inferred before the
+// watch has come to the object would be followed by what the watch shows of it then: it
+// would be created and deleted once more.
+var errEarly = errors.New("the bus has objects of versions that the watch has not come to")
 
 // settleDoubts reads each object from the API server, consistently: a get without
 // a resourceVersion is answered from etcd.
 func (s *Set) settleDoubts(ctx context.Context, doubts []doubt, epoch uint16, c *Comparison) error {
 	found := make([]answerOf, len(doubts))
+	early := false
+	for n, d := range doubts {
+		// Asked before the read, so that what the watch has brought is in the indexer after it.
+		doubts[n].early = d.acked.Live() && d.acked.Epoch == epoch && earlier(d.informer.shared.LastSyncResourceVersion(), d.acked.ResourceVersion)
+	}
 	group, readCtx := errgroup.WithContext(ctx)
 	group.SetLimit(readers)
 	for n, d := range doubts {
@@ -158,6 +174,9 @@ func (s *Set) settleDoubts(ctx context.Context, doubts []doubt, epoch uint16, c 
 		live := d.informer.get(d.key)
 		switch found[n].finding {
 		case isUnknown:
+		case isEarly:
+			c.Waiting++
+			early = true
 		case isGone:
 			if live != nil && string(live.UID) == d.acked.UID {
 				c.Waiting++ // the watch will bring its delete, with the last state
@@ -183,13 +202,16 @@ func (s *Set) settleDoubts(ctx context.Context, doubts []doubt, epoch uint16, c 
 	if c.Restored {
 		s.RaiseEpoch(epoch + 1)
 	}
+	if early && err == nil {
+		err = errEarly
+	}
 	return err
 }
 
 func (s *Set) inferDelete(k event.Key, a event.Acked) {
 	s.metrics.inferred.WithLabelValues(k.GroupResource().String()).Inc()
 	s.dirty.bury(k, event.Tombstone{UID: a.UID, Observed: s.config.Now(), Cause: event.CauseReconcile})
-	s.config.Enqueue(k)
+	s.enqueue(k)
 }
 
 // finding is what a consistent read says of an object that the bus knows.
@@ -200,6 +222,7 @@ const (
 	isThere                  // what it says, the bus has or the informer will bring
 	isGone                   // it does not exist, or its name belongs to another UID
 	isOlder                  // it exists in an earlier version than the bus has
+	isEarly                  // it is gone, and the watch will first show that it was there
 )
 
 // answerOf is what a read found, and in which version.
@@ -216,10 +239,13 @@ func (s *Set) read(ctx context.Context, d doubt, epoch uint16) (answerOf, error)
 	o, err := resourceClient(s.reads(), sc).Get(ctx, d.key.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err) && isOfObject(err):
-		if d.acked.Live() {
-			return answerOf{finding: isGone}, nil
+		switch {
+		case !d.acked.Live():
+			return answerOf{finding: isThere}, nil
+		case d.early:
+			return s.whetherEarly(ctx, d, sc)
 		}
-		return answerOf{finding: isThere}, nil
+		return answerOf{finding: isGone}, nil
 	case failpoint.Bug("trust-failed-read") && err != nil,
 		failpoint.Bug("skip-synced") && d.informer.get(d.key) == nil,
 		failpoint.Bug("out-of-scope-is-deleted") && d.informer.get(d.key) == nil:
@@ -227,12 +253,28 @@ func (s *Set) read(ctx context.Context, d doubt, epoch uint16) (answerOf, error)
 	case err != nil:
 		return answerOf{}, fmt.Errorf("confirm that %s is gone: %w", d.key, err)
 	case d.acked.Live() && string(o.GetUID()) != d.acked.UID:
+		if d.early {
+			return s.whetherEarly(ctx, d, sc)
+		}
 		return answerOf{finding: isGone}, nil
 	case behind(o.GetResourceVersion(), d.acked, epoch) && !failpoint.Bug("ignore-epoch"):
 		return answerOf{finding: isOlder}, nil
 	default:
 		return answerOf{isThere, o.GetResourceVersion()}, nil
 	}
+}
+
+// whetherEarly tells a watch that is late from a history that went back, in which nobody
+// will ever come to the version that the bus has. A list names the present version.
+func (s *Set) whetherEarly(ctx context.Context, d doubt, sc scope) (answerOf, error) {
+	list, err := resourceClient(s.reads(), sc).List(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", d.key.Name).String(), Limit: 1})
+	switch {
+	case err != nil:
+		return answerOf{}, fmt.Errorf("confirm that %s is gone: %w", d.key, err)
+	case earlier(list.GetResourceVersion(), d.acked.ResourceVersion):
+		return answerOf{finding: isGone}, nil
+	}
+	return answerOf{finding: isEarly}, nil
 }
 
 // isOfObject tells the answer «there is no such object» from «there is no such

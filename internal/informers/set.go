@@ -66,6 +66,12 @@ type Config struct {
 	// left alone.
 	TellDeselected bool
 
+	// Standby has the Set hand out nothing before [Set.Lead]. Remember is how long it then
+	// remembers when and how objects have changed or gone: as long as there may be nobody
+	// who writes. What it forgets is found by comparing with the checkpoint.
+	Standby  bool
+	Remember time.Duration
+
 	// Enqueue is told of every key to look at, EnqueueBehind of those that can wait for
 	// all others: of the first list, and of a resync. They must not block.
 	Enqueue, EnqueueBehind func(event.Key)
@@ -99,6 +105,7 @@ type Set struct {
 	dirty   *dirty
 	epoch   atomic.Uint32 // see Epoch
 	raised  chan struct{} // has a token when nextEpoch may be above epoch
+	terms   *terms
 
 	namespaces *namespaces
 	follow     *follow
@@ -130,6 +137,10 @@ func New(c Config) *Set {
 	s := &Set{
 		config: c, log: c.Logger, dirty: newDirty(), raised: make(chan struct{}, 1),
 		watched: map[schema.GroupResource]*watched{}, namespaces: newNamespaces(c.Namespaces), follow: newFollow(c.Follow), few: fewNamespaces,
+		terms: newTerms(),
+	}
+	if !c.Standby {
+		s.Lead()
 	}
 	c.Registerer.MustRegister(collector{s})
 	s.metrics = newMetrics(c.Registerer)
@@ -224,9 +235,9 @@ func (s *Set) lastAnswer() *answer {
 func (s *Set) onAdd(i *informer, o *event.Object, initial bool) {
 	k := i.resource.Key(o.Namespace, o.Name)
 	s.refer(k)
-	enqueue := s.config.Enqueue
+	enqueue := s.enqueue
 	if initial {
-		enqueue = s.config.EnqueueBehind
+		enqueue = s.enqueueBehind
 	}
 	if !s.selects(k) {
 		enqueue(k) // the bus may show it
@@ -234,6 +245,9 @@ func (s *Set) onAdd(i *informer, o *event.Object, initial bool) {
 	}
 	cause, first := event.CauseWatch, false
 	if initial {
+		if s.config.Standby && !i.snapshot.begun.Load() {
+			return // Lead hands it out
+		}
 		// What a namespace that is selected later brings is not of the first sync.
 		cause, first = event.CauseReconcile, !i.snapshot.done.Load() && !i.snapshot.synced.Load()
 		if first {
@@ -256,13 +270,13 @@ func (s *Set) onUpdate(i *informer, old, o *event.Object) {
 		s.refer(k)
 	}
 	if old.UID == o.UID && old.ResourceVersion == o.ResourceVersion { // a resync, or a list
-		s.config.EnqueueBehind(k)
+		s.enqueueBehind(k)
 		return
 	}
 	if s.selects(k) {
 		s.dirty.observe(k, o, event.CauseWatch, false, s.config.Now())
 	}
-	s.config.Enqueue(k)
+	s.enqueue(k)
 }
 
 func (s *Set) onDelete(i *informer, deleted any) {
@@ -284,7 +298,7 @@ func (s *Set) onDelete(i *informer, deleted any) {
 	if w := s.watchedFor(k.GroupResource()); w != nil {
 		s.advance(w) // it may have been the last of the first sync
 	}
-	s.config.Enqueue(k)
+	s.enqueue(k)
 }
 
 func (s *Set) watchFailed(i *informer, err error) {

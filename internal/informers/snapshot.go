@@ -3,6 +3,7 @@ package informers
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -25,11 +26,25 @@ type Snapshots interface {
 	Finished(ctx context.Context, r event.Resource, objects int) error
 }
 
-// snapshot is the state of one resource's first sync.
+// snapshot is the state of one resource's first sync, in one term.
 type snapshot struct {
+	begun  atomic.Bool   // it is known whether this is a first sync, so that keys are handed out
+	ever   chan struct{} // closed when that was so for the first time
+	once   sync.Once     // for ever
 	done   atomic.Bool   // the bus has the completed marker, or we are about to write it
 	empty  chan struct{} // has a token when the number of unacknowledged objects may have become 0
 	synced atomic.Bool
+}
+
+func newSnapshot() *snapshot {
+	return &snapshot{ever: make(chan struct{}), empty: make(chan struct{}, 1)}
+}
+
+// reset is for the next term.
+func (n *snapshot) reset() {
+	n.begun.Store(false)
+	n.done.Store(false)
+	n.synced.Store(false)
 }
 
 var markerBackoff = wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 1 << 30, Cap: 15 * time.Second}

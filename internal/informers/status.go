@@ -149,6 +149,9 @@ func (c collector) Collect(to chan<- prometheus.Metric) {
 	for group := range c.set.DiscoveryFailing() {
 		to <- prometheus.MustNewConstMetric(groupDesc, prometheus.GaugeValue, 1, group)
 	}
+	if c.set.terms.resting() {
+		return // what the bus has acknowledged is not known
+	}
 	to <- prometheus.MustNewConstMetric(dirtyDesc, prometheus.GaugeValue, float64(c.set.dirty.len()))
 }
 

@@ -23,6 +23,7 @@ type watched struct {
 	stopped  chan struct{} // closed when all goroutines of the resource have ended
 	again    chan struct{} // has a token when what it covers may have changed
 	progress chan struct{} // has a token when synced may have become true
+	first    chan struct{} // closed when it was true for the first time
 
 	mu        sync.RWMutex
 	aligned   bool                 // the informers have been started, or none is to be
@@ -38,8 +39,8 @@ type denial struct {
 
 func newWatched(r event.Resource, followed bool, cancel context.CancelFunc) *watched {
 	return &watched{
-		resource: r, followed: followed, snapshot: &snapshot{empty: make(chan struct{}, 1)}, cancel: cancel,
-		stopped: make(chan struct{}), again: make(chan struct{}, 1), progress: make(chan struct{}, 1),
+		resource: r, followed: followed, snapshot: newSnapshot(), cancel: cancel,
+		stopped: make(chan struct{}), again: make(chan struct{}, 1), progress: make(chan struct{}, 1), first: make(chan struct{}),
 		informers: map[string]*informer{}, denied: map[string]denial{},
 	}
 }

@@ -13,6 +13,9 @@ type Check struct {
 	// Check says what is not well, or nil. It is called from many goroutines and
 	// must not block: it reports what is known already.
 	Check func() error
+	// Note, if set, says more of what is well, in a few words; "" for nothing. It is
+	// called likewise.
+	Note func() string
 }
 
 // checks answers 200 with a line for each check, or 503 with a line for each that
@@ -35,7 +38,7 @@ func ask(all []Check) (status int, text string) {
 		if err := c.Check(); err != nil {
 			fmt.Fprintf(&failing, "%s: %s\n", c.Name, oneLine(err.Error()))
 		} else {
-			fmt.Fprintf(&well, "%s: ok\n", c.Name)
+			fmt.Fprintf(&well, "%s: ok%s\n", c.Name, c.note())
 		}
 	}
 	switch {
@@ -46,6 +49,16 @@ func ask(all []Check) (status int, text string) {
 	default:
 		return http.StatusOK, well.String()
 	}
+}
+
+func (c Check) note() string {
+	if c.Note == nil {
+		return ""
+	}
+	if note := oneLine(c.Note()); note != "" {
+		return ", " + note
+	}
+	return ""
 }
 
 // oneLine joins the lines of a text: a joined error has one for each of its errors.

@@ -110,18 +110,18 @@ func TestChecks(t *testing.T) {
 		want       string
 	}{
 		{"none", nil, 200, "ok\n"},
-		{"all well", []Check{{"informers", well}, {"bus", well}}, 200, "informers: ok\nbus: ok\n"},
+		{"all well", []Check{{Name: "informers", Check: well}, {Name: "bus", Check: well}}, 200, "informers: ok\nbus: ok\n"},
 		{
-			"one fails", []Check{{"informers", failing("not synced: pods")}, {"bus", well}},
+			"one fails", []Check{{Name: "informers", Check: failing("not synced: pods")}, {Name: "bus", Check: well}},
 			503, "informers: not synced: pods\n",
 		},
 		{
-			"all fail", []Check{{"informers", failing("not synced: pods")}, {"bus", failing("not connected to nats://nats:4222: i/o timeout")}},
+			"all fail", []Check{{Name: "informers", Check: failing("not synced: pods")}, {Name: "bus", Check: failing("not connected to nats://nats:4222: i/o timeout")}},
 			503, "informers: not synced: pods\nbus: not connected to nats://nats:4222: i/o timeout\n",
 		},
 		{
 			"an error of several lines stays on one",
-			[]Check{{"bus", func() error {
+			[]Check{{Name: "bus", Check: func() error {
 				return errors.Join(errors.New("no stream"), fmt.Errorf("%s", " no server\r\n\nat all\n"))
 			}}},
 			503, "bus: no stream; no server; at all\n",
@@ -130,7 +130,7 @@ func TestChecks(t *testing.T) {
 	for _, tt := range tests {
 		for _, path := range []string{"/readyz", "/healthz"} {
 			t.Run(tt.name+path, func(t *testing.T) {
-				e := Endpoints{Ready: tt.checks, Live: []Check{{"of the other", failing("must not be asked")}}}
+				e := Endpoints{Ready: tt.checks, Live: []Check{{Name: "of the other", Check: failing("must not be asked")}}}
 				if path == "/healthz" {
 					e.Ready, e.Live = e.Live, e.Ready
 				}
@@ -153,7 +153,7 @@ func TestChecks(t *testing.T) {
 
 func TestAChecksAnswerIsNotKept(t *testing.T) {
 	answers := make(chan error, 2)
-	url := serve(t, Endpoints{Ready: []Check{{"bus", func() error { return <-answers }}}}) + "/readyz"
+	url := serve(t, Endpoints{Ready: []Check{{Name: "bus", Check: func() error { return <-answers }}}}) + "/readyz"
 	answers <- errors.New("not connected")
 	if res, body := request(t, http.MethodGet, url); res.StatusCode != 503 {
 		t.Errorf("got %d %q, want 503 while the check fails", res.StatusCode, body)
@@ -390,7 +390,7 @@ func TestARequestUnderWayIsFinished(t *testing.T) {
 		go func() {
 			ended <- (&Server{l}).Run(ctx, Endpoints{
 				Metrics: prometheus.NewRegistry(), Log: silent(),
-				Ready: []Check{{"slow", func() error { <-proceed; return nil }}},
+				Ready: []Check{{Name: "slow", Check: func() error { <-proceed; return nil }}},
 			})
 		}()
 		status := l.ask("/readyz")
@@ -446,7 +446,7 @@ func TestAStuckRequestIsCutOff(t *testing.T) {
 		go func() {
 			ended <- (&Server{l}).Run(ctx, Endpoints{
 				Metrics: prometheus.NewRegistry(), Log: slog.New(slog.NewTextHandler(&log, nil)),
-				Live: []Check{{"stuck", func() error { <-stuck; return nil }}},
+				Live: []Check{{Name: "stuck", Check: func() error { <-stuck; return nil }}},
 			})
 		}()
 		status := l.ask("/healthz")

@@ -16,6 +16,7 @@ var (
 		"get,list,watch customresourcedefinitions.apiextensions.k8s.io",
 		"list,watch apiservices.apiregistration.k8s.io",
 	}
+	ofLease    = []string{"create leases.coordination.k8s.io", "get,update leases.coordination.k8s.io/kr-kuberelay"}
 	ofIdentity = []string{"get namespaces/kube-system"}
 	always     = slices.Concat(ofDefinitions, ofIdentity)
 )
@@ -114,6 +115,18 @@ func TestRights(t *testing.T) {
 			rbac:    values{"extraRules": []any{rule("apps", "replicasets", "get", "list", "watch")}, "extraClusterRules": []any{rule("", "nodes", "get")}},
 			in:      map[string][]string{"a": {"get,list,watch pods", "get,list,watch replicasets.apps"}},
 			cluster: []string{"get nodes"},
+		},
+		"a leader is elected": {
+			config: values{"resources": []string{"pods"}, "natsUrl": []string{"nats://nats:4222"}}, cluster: []string{"get,list,watch pods"},
+			in: map[string][]string{"kuberelay": ofLease},
+		},
+		"a leader is elected, and namespaces": {
+			config: values{"resources": []string{"pods"}, "namespaces": []string{"a", "kuberelay"}, "sink": "kafka", "kafkaBrokers": []string{"kafka"}},
+			in:     map[string][]string{"a": {"get,list,watch pods"}, "kuberelay": append([]string{"get,list,watch pods"}, ofLease...)},
+		},
+		"no leader is elected": {
+			config:  values{"resources": []string{"pods"}, "natsUrl": []string{"nats://nats:4222"}, "leaderElection": false},
+			cluster: []string{"get,list,watch pods"},
 		},
 		"none made": {
 			config: values{"resources": []string{"Deployment"}}, rbac: values{"create": false}, exactly: true,

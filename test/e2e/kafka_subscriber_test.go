@@ -178,3 +178,21 @@ func (s topic) checkOrder() {
 		}
 	}
 }
+
+// checkUnique looks at every event of an object there ever was: each is there once.
+func (s topic) checkUnique() {
+	s.t.Helper()
+	seen := map[string]string{}
+	for key, all := range s.read() {
+		if strings.Contains(key, "/_control/") {
+			continue
+		}
+		for _, r := range all {
+			id, place := r.attributes["id"], fmt.Sprintf("%d:%d", r.partition, r.offset)
+			if before, ok := seen[id]; ok {
+				s.t.Errorf("%s: id %s at %s and again at %s", key, id, before, place)
+			}
+			seen[id] = place
+		}
+	}
+}

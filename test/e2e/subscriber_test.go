@@ -156,6 +156,35 @@ func (s *subscriber) checkOrder() {
 	}
 }
 
+// checkUnique looks at every event of an object there ever was: each is there once.
+func (s *subscriber) checkUnique() {
+	s.t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	seen := map[string]uint64{}
+	for subject, all := range s.events {
+		if strings.Contains(subject, "._control.") {
+			continue
+		}
+		for _, r := range all {
+			id := r.attribute("id")
+			if before, ok := seen[id]; ok {
+				s.t.Errorf("%s: id %s at %d and again at %d, among\n%s", subject, id, before, r.sequence, history(all))
+			}
+			seen[id] = r.sequence
+		}
+	}
+}
+
+// history says in short what came on a subject.
+func history(all []received) string {
+	var b strings.Builder
+	for _, r := range all {
+		fmt.Fprintf(&b, "  %d %s %s after %q, cause %s, observed %s\n", r.sequence, r.kind(), r.attribute("id"), r.attribute("previousversion"), r.attribute("cause"), r.attribute("time"))
+	}
+	return b.String()
+}
+
 // end waits until the subscriber has seen the end of the stream.
 func (s *subscriber) end() {
 	s.t.Helper()

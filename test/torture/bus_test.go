@@ -17,8 +17,6 @@ const (
 	onKafka sink = "kafka"
 )
 
-var sinks = []sink{onNATS, onKafka}
-
 // bus is the server that the forwarders of a world write to, which the world has for
 // itself. Between it and each forwarder is a proxy.
 type bus interface {

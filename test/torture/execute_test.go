@@ -52,6 +52,13 @@ func (w *world) perform(ctx context.Context, p *plan) error {
 	if err := w.endFaults(ctx); err != nil {
 		return err
 	}
+	if w.settings.replicas > 0 {
+		var all error
+		for _, n := range w.nodes {
+			all = errors.Join(all, n.keep())
+		}
+		return all
+	}
 	w.nodes[1-p.survivor].kill()
 	return w.nodes[p.survivor].keep()
 }
@@ -120,6 +127,8 @@ func (w *world) execute(ctx context.Context, a act) error {
 		w.awaitServed(ctx, a.arg)
 	case racePurges:
 		return w.racePurges(ctx, n, a.n)
+	case killLeader, pauseLeader, awaitLeader, wakeLeader, handOver:
+		return w.executeOnLeader(ctx, a)
 	default:
 		return w.executeOnServers(ctx, a)
 	}

@@ -57,8 +57,8 @@ func (s *kafkaSettings) keepAll() { s.cleanup, s.tombstones = "delete", false }
 // busy broker, each of which has this long.
 const kafkaAckTimeout = time.Second
 
-// kafkaBus is a Kafka broker. Each forwarder reaches it by a listener of its own,
-// which tells clients to connect to the forwarder's proxy.
+// kafkaBus is a Kafka broker. Each of two forwarders reaches it by a listener of its own,
+// which tells clients to connect to the forwarder's proxy; a third shares that of the first.
 type kafkaBus struct {
 	*harness.KafkaRecorder
 
@@ -117,12 +117,12 @@ func startKafka(t testing.TB, w *world) *kafkaBus {
 	return b
 }
 
-func (b *kafkaBus) proxy(n int) *faultproxy.Proxy { return b.proxies[n] }
+func (b *kafkaBus) proxy(n int) *faultproxy.Proxy { return b.proxies[n%len(b.proxies)] }
 
 func (b *kafkaBus) variables(n int) map[string]string {
 	s := b.world.settings
 	return map[string]string{
-		"KAFKA_BROKERS": b.proxies[n].Addr(), "KAFKA_ACK_TIMEOUT": kafkaAckTimeout.String(), "KAFKA_MAX_IN_FLIGHT": fmt.Sprint(s.inFlight),
+		"KAFKA_BROKERS": b.proxy(n).Addr(), "KAFKA_ACK_TIMEOUT": kafkaAckTimeout.String(), "KAFKA_MAX_IN_FLIGHT": fmt.Sprint(s.inFlight),
 		"KAFKA_PARTITIONS": fmt.Sprint(s.kafka.partitions), "KAFKA_IDEMPOTENT": fmt.Sprint(s.kafka.idempotent),
 		"KAFKA_TOMBSTONES": fmt.Sprint(s.kafka.tombstones), "KAFKA_COMPRESSION": s.kafka.compression,
 		"KAFKA_CLEANUP_POLICY": s.kafka.cleanup,

@@ -24,7 +24,7 @@ type natsBus struct {
 
 	world   *world
 	server  *natstest.Process
-	proxies [2]*faultproxy.Proxy
+	proxies []*faultproxy.Proxy
 	full    bool
 }
 
@@ -32,8 +32,8 @@ var _ bus = (*natsBus)(nil)
 
 func startNATS(t testing.TB, w *world) *natsBus {
 	b := &natsBus{world: w, server: natstest.StartProcess(t)}
-	for n := range b.proxies {
-		b.proxies[n] = faultproxy.Start(t, strings.TrimPrefix(b.server.URL, "nats://"))
+	for range w.forwarders() {
+		b.proxies = append(b.proxies, faultproxy.Start(t, strings.TrimPrefix(b.server.URL, "nats://")))
 	}
 	var err error
 	if b.NATSRecorder, err = harness.RecordNATS(b.server.URL, streamName); err != nil {

@@ -35,6 +35,7 @@ type settings struct {
 	refresh    time.Duration // of the checkpoint
 	retention  time.Duration // of deletes
 	kafka      kafkaSettings
+	replicas   int // forwarders that elect a leader; 0 for such that do not
 }
 
 // phase is a batch of changes and what is done to the machinery meanwhile.
@@ -105,15 +106,18 @@ const (
 )
 
 // newPlan makes the plan of a seed. The seeds of the first round, 1 to
-// [sink.firstRound], have every kind of fault once between them; each later one has one
+// [round.firstRound], have every kind of fault once between them; each later one has one
 // kind in its turn and up to two more by chance.
-func newPlan(on sink, seed uint64) *plan {
+func newPlan(of round, seed uint64) *plan {
 	g := &generator{Rand: rand.New(rand.NewPCG(seed, 0x6b757265)), plan: &plan{seed: seed}, taken: map[string]map[int]bool{}, calm: math.MaxInt}
-	g.plan.settings.sink = on
+	g.plan.settings.sink, g.plan.settings.replicas = of.sink, of.replicas
 	g.settings()
-	chosen := g.choose(on.kinds(), seed)
+	chosen := g.choose(of, seed)
 	g.plan.phases = make([]phase, basePhases)
 	g.plan.phases[0].acts = []act{{do: start, after: g.IntN(leastOps)}}
+	for n := 1; n < of.replicas; n++ {
+		g.plan.phases[0].acts = append(g.plan.phases[0].acts, act{do: start, node: n, after: g.IntN(leastOps)})
+	}
 	if g.IntN(3) > 0 {
 		g.plan.phases[1].acts = []act{{do: awaitLog, arg: synced}}
 	}
@@ -128,15 +132,18 @@ func newPlan(on sink, seed uint64) *plan {
 	return g.plan
 }
 
-func (s sink) firstRound() uint64 { return uint64((len(s.kinds()) + perSeed - 1) / perSeed) }
-
-func (g *generator) choose(kinds []kind, seed uint64) []kind {
+func (g *generator) choose(of round, seed uint64) []kind {
 	var chosen []kind
-	if seed >= 1 && seed <= g.plan.settings.sink.firstRound() {
+	kinds := of.kinds()
+	if seed >= 1 && seed <= of.firstRound() && of.replicas == 0 {
 		first := int(seed-1) * perSeed
 		chosen = append(chosen, kinds[first:min(first+perSeed, len(kinds))]...)
 	} else {
-		chosen = append(chosen, kinds[int(seed%uint64(len(kinds)))])
+		turns := kinds
+		if of.replicas > 0 {
+			turns = leaderKinds // every seed has one of them at least
+		}
+		chosen = append(chosen, turns[int(seed%uint64(len(turns)))])
 		for range g.IntN(perSeed) {
 			k := kinds[g.IntN(len(kinds))]
 			if k.slow && g.IntN(3) > 0 {
@@ -174,6 +181,7 @@ func (g *generator) settings() {
 	}
 	if s.sink == onKafka {
 		s.kafka = g.kafkaSettings()
+		s.kafka.idempotent = s.kafka.idempotent || s.replicas > 0 // else nobody promises anything
 	}
 }
 

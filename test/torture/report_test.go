@@ -42,7 +42,7 @@ func (w *world) record(p *plan) result {
 			continue
 		}
 		log := nd.Log()
-		for _, k := range p.settings.sink.kinds() {
+		for _, k := range (round{p.settings.sink, p.settings.replicas}).kinds() {
 			if k.felt != "" && slices.Contains(p.faults, k.name) && logged(log, k.felt) > 0 {
 				r.felt[k.name] = true
 			}
@@ -60,7 +60,6 @@ type row struct {
 
 // runReport is what a run over one bus came to.
 type runReport struct {
-	Sink                  sink
 	Title                 string
 	Seeds, Failed         int
 	Race                  bool
@@ -85,30 +84,27 @@ func (s scenario) Planted() string { return strings.Join(s.bugs, ", ") }
 // Name is for the template.
 func (s scenario) Name() string { return s.name }
 
-// titles are the names of the buses in the report.
-var titles = map[sink]string{onNATS: "NATS", onKafka: "Kafka"}
-
-func newRun(on sink, results []result) runReport {
-	r := runReport{Sink: on, Title: titles[on], Seeds: len(results), Race: harness.RaceEnabled}
+func newRun(of round, results []result) runReport {
+	r := runReport{Title: of.title(), Seeds: len(results), Race: harness.RaceEnabled}
 	var settled []time.Duration
 	seeds, felt := map[string]int{}, map[string]int{}
-	for _, of := range results {
-		if of.failed {
+	for _, one := range results {
+		if one.failed {
 			r.Failed++
 		}
-		r.Changes += of.changes
-		r.Published += of.published
-		r.Starts += of.starts
-		r.Killed += of.killed
-		settled = append(settled, of.settled)
-		for _, name := range of.faults {
+		r.Changes += one.changes
+		r.Published += one.published
+		r.Starts += one.starts
+		r.Killed += one.killed
+		settled = append(settled, one.settled)
+		for _, name := range one.faults {
 			seeds[name]++
-			if of.felt[name] {
+			if one.felt[name] {
 				felt[name]++
 			}
 		}
 	}
-	for _, k := range on.kinds() {
+	for _, k := range of.kinds() {
 		line := row{Name: k.name, Seeds: seeds[k.name], Felt: "–"}
 		if k.felt != "" {
 			line.Felt = fmt.Sprint(felt[k.name])
@@ -121,17 +117,17 @@ func newRun(on sink, results []result) runReport {
 	return r
 }
 
-// section is between these in the report, so that a run over one bus leaves what that
-// over another has written.
-func (s sink) section(text string) (begin, end, between string) {
-	begin, end = fmt.Sprintf("<!-- %s -->\n", s), fmt.Sprintf("<!-- end of %s -->\n", s)
+// section is between these in the report, so that one round leaves what another has
+// written.
+func (r round) section(text string) (begin, end, between string) {
+	begin, end = fmt.Sprintf("<!-- %s -->\n", r), fmt.Sprintf("<!-- end of %s -->\n", r)
 	_, after, _ := strings.Cut(text, begin)
 	between, _, _ = strings.Cut(after, end)
 	return begin, end, between
 }
 
 // writeReport writes the report of a run, and leaves those of others.
-func writeReport(to string, on sink, results []result) error {
+func writeReport(to string, on round, results []result) error {
 	t, err := template.ParseFiles("report.md.tmpl")
 	if err != nil {
 		return err
@@ -148,9 +144,9 @@ func writeReport(to string, on sink, results []result) error {
 	for _, s := range scenarios {
 		r.Bugs += len(s.bugs)
 	}
-	for _, s := range sinks {
-		begin, end, section := s.section(string(before))
-		if s == on {
+	for _, one := range rounds {
+		begin, end, section := one.section(string(before))
+		if one == on {
 			var text strings.Builder
 			if err := t.ExecuteTemplate(&text, "run", newRun(on, results)); err != nil {
 				return err
@@ -169,20 +165,21 @@ func writeReport(to string, on sink, results []result) error {
 // TestReport writes two reports into one file, the first one again at the end.
 func TestReport(t *testing.T) {
 	to := filepath.Join(t.TempDir(), "reliability.md")
-	write := func(on sink, changes int64) {
+	write := func(on round, changes int64) {
 		t.Helper()
 		if err := writeReport(to, on, []result{{seed: 1, changes: changes, faults: []string{on.kinds()[0].name}}}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	write(onNATS, 111)
-	write(onKafka, 222)
-	write(onNATS, 333)
+	write(round{onNATS, 0}, 111)
+	write(round{onKafka, 0}, 222)
+	write(round{onNATS, 0}, 333)
+	write(round{onKafka, 3}, 444)
 	text, err := os.ReadFile(to)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for want, times := range map[string]int{"accepted 111 ": 0, "accepted 222 ": 1, "accepted 333 ": 1, "## Over NATS": 1, "## Over Kafka": 1} {
+	for want, times := range map[string]int{"accepted 111 ": 0, "accepted 222 ": 1, "accepted 333 ": 1, "accepted 444 ": 1, "## Over NATS\n": 1, "## Over Kafka\n": 1, "## Over Kafka, 3 replicas\n": 1} {
 		if got := strings.Count(string(text), want); got != times {
 			t.Errorf("%q is there %d times, want %d", want, got, times)
 		}

@@ -89,7 +89,19 @@ var scenarios = []scenario{
 		name: "etcd is restored", bugs: []string{"ignore-epoch"},
 		settings: usual, play: playRestore,
 	},
+	{
+		name: "objects change while nobody leads", bugs: []string{"forget-what-was-seen"},
+		settings: electing(usual), play: playLeaderless,
+	},
+	{
+		name: "a leader wakes up to an object that came and went meanwhile", bugs: []string{"trust-lease"},
+		settings: purging(electing(usual)), more: []map[string]string{patient, patient}, play: playSleeper,
+	},
 
+	{
+		name: "objects change while one forwarder stands by (Kafka)", bugs: []string{"standby-writes"},
+		settings: electing(usualOnKafka()), play: playStandby,
+	},
 	{
 		name: "a forwarder wakes up after another took over (Kafka)", bugs: []string{"fence-nobody"},
 		settings: usualOnKafka(), play: playTakeOver,

@@ -285,8 +285,10 @@ func (c *streamCheck) mayLeave(m harness.Received) bool {
 	return c.world.restored || c.world.settings.labels && m.Attributes["cause"] == "watch"
 }
 
-// twoNodes tells whether both forwarders have run.
-func (w *world) twoNodes() bool { return w.nodes[0].Ended() != nil && w.nodes[1].Ended() != nil }
+// twoNodes tells whether both forwarders have run, and might have written at once.
+func (w *world) twoNodes() bool {
+	return w.settings.replicas == 0 && w.nodes[0].Ended() != nil && w.nodes[1].Ended() != nil
+}
 
 // mayReturn tells whether a deleted UID may exist again: it left the selection and
 // is back, or history went back.

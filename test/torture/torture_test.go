@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -11,13 +12,15 @@ import (
 )
 
 // TestTorture runs the seeds of the first round on every bus, which have every kind
-// of fault once. SINK=kafka in the environment takes the one bus, SEEDS=n runs the
-// seeds 1 to n, SEED=n the one.
+// of fault once, and then some with replicas. SINK=kafka in the environment takes the one
+// bus, REPLICAS=3 so many forwarders that elect a leader, or 0 for none such, SEEDS=n runs
+// the seeds 1 to n, SEED=n the one.
 func TestTorture(t *testing.T) {
-	for _, on := range sinks {
-		if chosen := os.Getenv("SINK"); chosen != "" && chosen != string(on) {
-			continue
-		}
+	all, err := chosenRounds(os.Getenv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, on := range all {
 		seeds, err := on.chosenSeeds(os.Getenv)
 		if err != nil {
 			t.Fatal(err)
@@ -49,14 +52,30 @@ func torture(t *testing.T, p *plan) result {
 	t.Logf("%s: %.1f s, settled in %.1f s; %d changes, %d messages, %d starts, %d killed",
 		strings.Join(p.faults, ", "), r.took.Seconds(), r.settled.Seconds(), r.changes, r.published, r.starts, r.killed)
 	if err != nil {
-		t.Errorf("%v\n\n%s\nRun it again: make torture SINK=%s SEED=%d", err, p, p.settings.sink, p.seed)
+		t.Errorf("%v\n\n%s\nRun it again: make torture SINK=%s REPLICAS=%d SEED=%d", err, p, p.settings.sink, p.settings.replicas, p.seed)
 		w.showLogs()
 	}
 	return r
 }
 
-func (s sink) chosenSeeds(getenv func(string) string) ([]uint64, error) {
-	first, last := uint64(1), s.firstRound()
+// chosenRounds are without a choice those of each bus, and one with replicas of each.
+func chosenRounds(getenv func(string) string) ([]round, error) {
+	usual := []round{{onNATS, 0}, {onKafka, 0}, {onNATS, 2}, {onKafka, 3}}
+	var chosen []round
+	for _, r := range rounds {
+		on, replicas := getenv("SINK"), getenv("REPLICAS")
+		if (on == "" || on == string(r.sink)) && (replicas == fmt.Sprint(r.replicas) || replicas == "" && slices.Contains(usual, r)) {
+			chosen = append(chosen, r)
+		}
+	}
+	if len(chosen) == 0 {
+		return nil, fmt.Errorf("SINK=%s REPLICAS=%s: there are %v", getenv("SINK"), getenv("REPLICAS"), rounds)
+	}
+	return chosen, nil
+}
+
+func (r round) chosenSeeds(getenv func(string) string) ([]uint64, error) {
+	first, last := uint64(1), r.firstRound()
 	for name, set := range map[string]func(uint64){
 		"SEED":  func(n uint64) { first, last = n, n },
 		"SEEDS": func(n uint64) { last = n },

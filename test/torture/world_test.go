@@ -29,7 +29,7 @@ const clusterName = "torture"
 const limit = 90 * time.Second
 
 // world is all that a seed, or a scenario, runs in: the shared control plane, a bus
-// of its own, two forwarders, and a recorder that reads the bus beside them.
+// of its own, two forwarders or more, and a recorder that reads the bus beside them.
 type world struct {
 	t        testing.TB
 	dir      string
@@ -37,9 +37,10 @@ type world struct {
 	kube     kubernetes.Interface
 	user     *user
 	bus      bus
-	nodes    [2]*node
+	nodes    []*node
 	settings settings
 
+	paused             *node // the leader, while it stands still
 	busDown, busFrozen bool
 	apiDown, apiFrozen bool
 	etcdDown           bool
@@ -86,17 +87,22 @@ func newWorld(t testing.TB, s settings, more ...map[string]string) *world {
 		must(w.serve(t.Context(), name))
 	}
 	w.bus = startBus(t, w)
-	for n := range w.nodes {
+	for n := range w.forwarders() {
 		set := w.variables()
+		maps.Copy(set, w.electing())
 		if n < len(more) {
 			maps.Copy(set, more[n])
 		}
-		w.nodes[n], err = w.newNode(n, set)
+		nd, err := w.newNode(n, set)
 		must(err)
-		t.Cleanup(w.nodes[n].kill)
+		w.nodes = append(w.nodes, nd)
+		t.Cleanup(nd.kill)
 	}
 	return w
 }
+
+// forwarders is how many there may be.
+func (w *world) forwarders() int { return max(2, w.settings.replicas) }
 
 // resources are those that are watched.
 func (w *world) resources() []string {
@@ -156,8 +162,13 @@ var (
 	}
 )
 
+var leaseRole = rbacv1.ClusterRole{
+	ObjectMeta: metav1.ObjectMeta{Name: "torture-lease"},
+	Rules:      []rbacv1.PolicyRule{{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"get", "create", "update"}}},
+}
+
 func (w *world) allow(ctx context.Context) error {
-	return errors.Join(w.bind(ctx, &coreRole), w.bind(ctx, &restRole))
+	return errors.Join(w.bind(ctx, &coreRole), w.bind(ctx, &restRole), w.bind(ctx, &leaseRole))
 }
 
 // bind gives the forwarder a role.

@@ -1,7 +1,12 @@
 {{/* environment is the forwarder's variables, those only whose value is not their default. */}}
 {{- define "kuberelay.environment" -}}
+{{- $config := deepCopy .Values.config }}
+{{- $_ := set $config "leaderElection" (eq (include "kuberelay.elects" .) "true") }}
+{{- if $config.leaderElection }}
+{{- $_ := set $config "leaseName" (include "kuberelay.leaseName" .) }}
+{{- end }}
 {{- range $v := include "kuberelay.variables" . | fromYamlArray }}
-{{- $text := include "kuberelay.text" (dict "variable" $v "config" $.Values.config) }}
+{{- $text := include "kuberelay.text" (dict "variable" $v "config" $config) }}
 {{- if and $text (ne $text $v.preset) }}
 - name: {{ $v.name }}
   value: {{ $text | quote }}
@@ -47,6 +52,31 @@
 {{- and (eq .Values.config.sink "nats") (empty .Values.config.natsUrl) }}
 {{- end }}
 
+{{/* elects is "true" where forwarders elect a leader: by default where they have a bus to share. */}}
+{{- define "kuberelay.elects" -}}
+{{- if kindIs "invalid" .Values.config.leaderElection }}
+{{- and (ne .Values.config.sink "stdout") (ne (include "kuberelay.builtIn" .) "true") }}
+{{- else }}
+{{- .Values.config.leaderElection }}
+{{- end }}
+{{- end }}
+
+{{- define "kuberelay.replicas" -}}
+{{- if kindIs "invalid" .Values.replicas }}
+{{- ternary 2 1 (eq (include "kuberelay.elects" .) "true") }}
+{{- else }}
+{{- int .Values.replicas }}
+{{- end }}
+{{- end }}
+
+{{- define "kuberelay.leaseName" -}}
+{{- .Values.config.leaseName | default (include "kuberelay.fullname" .) }}
+{{- end }}
+
+{{- define "kuberelay.leaseNamespace" -}}
+{{- .Values.config.leaseNamespace | default .Release.Namespace }}
+{{- end }}
+
 {{/* natsPort is the port of the built-in server if others can reach it. */}}
 {{- define "kuberelay.natsPort" -}}
 {{- $address := .Values.config.natsListen }}
@@ -85,8 +115,13 @@
 {{/* validate fails on what the schema cannot say. */}}
 {{- define "kuberelay.validate" -}}
 {{- $config := .Values.config }}
-{{- if gt (int .Values.replicas) 1 }}
-{{- fail "replicas: more than one forwarder would each publish everything; leave it at 1 until there is leader election" }}
+{{- $elects := eq (include "kuberelay.elects" .) "true" }}
+{{- $builtIn := eq (include "kuberelay.builtIn" .) "true" }}
+{{- if and $elects $builtIn }}
+{{- fail "config.leaderElection: each forwarder would have a built-in NATS server of its own; set config.natsUrl to one that they share" }}
+{{- end }}
+{{- if and (gt (int (include "kuberelay.replicas" .)) 1) (not $elects) }}
+{{- fail (ternary "replicas: more than one forwarder would each have a built-in NATS server of its own; set config.natsUrl to one that they share" "replicas: more than one forwarder would each publish everything; set config.leaderElection=true" $builtIn) }}
 {{- end }}
 {{- if empty $config.resources }}
 {{- fail "config.resources: name at least one resource to watch, such as --set 'config.resources={pods,deployments.apps}'" }}

@@ -60,6 +60,12 @@
 - {value: retryBaseDelay, name: KUBERELAY_RETRY_BASE_DELAY, kind: text, preset: "50ms"}
 - {value: retryMaxDelay, name: KUBERELAY_RETRY_MAX_DELAY, kind: text, preset: "30s"}
 - {value: drainTimeout, name: KUBERELAY_DRAIN_TIMEOUT, kind: text, preset: "20s"}
+- {value: leaderElection, name: KUBERELAY_LEADER_ELECTION, kind: switch, preset: "false"}
+- {value: leaseName, name: KUBERELAY_LEASE_NAME, kind: text, preset: "kuberelay"}
+- {value: leaseNamespace, name: KUBERELAY_LEASE_NAMESPACE, kind: text, preset: ""}
+- {value: leaseDuration, name: KUBERELAY_LEASE_DURATION, kind: text, preset: "15s"}
+- {value: leaseRenewDeadline, name: KUBERELAY_LEASE_RENEW_DEADLINE, kind: text, preset: "10s"}
+- {value: leaseRetryPeriod, name: KUBERELAY_LEASE_RETRY_PERIOD, kind: text, preset: "2s"}
 - {value: listenAddr, name: KUBERELAY_LISTEN_ADDR, kind: text, preset: ":8080"}
 - {value: logLevel, name: KUBERELAY_LOG_LEVEL, kind: text, preset: "info"}
 - {value: logFormat, name: KUBERELAY_LOG_FORMAT, kind: text, preset: ""}

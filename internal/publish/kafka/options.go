@@ -54,6 +54,11 @@ type Options struct {
 	// in its chain if waiting does not cure it, keeps it from that.
 	Admit func(event.Claim) error
 
+	// Permit, if set, is asked right before this takes over and before each batch is sent,
+	// and refuses it by an error. Brokers refuse a writer who has been replaced, but not
+	// one who is about to replace another, nor where [Options.Idempotent] is off.
+	Permit func() error
+
 	AckTimeout  time.Duration // until a publish counts as unknown; the default is 10 s
 	MaxInFlight int           // messages; the default is 2048
 	BatchBytes  int           // of a batch before compression; the default is 1 MiB
@@ -93,6 +98,13 @@ func (o Options) withDefaults() (Options, error) {
 		o.Broker.Logger = o.Logger
 	}
 	return o, o.validate()
+}
+
+func (o *Options) permitted() error {
+	if o.Permit == nil {
+		return nil
+	}
+	return o.Permit()
 }
 
 func set[T comparable](field *T, otherwise T) {

@@ -91,6 +91,10 @@ func (s *session) produce(ctx context.Context, topic string, partition int, batc
 		s.end(errRenew)
 		return 0, errRenew
 	}
+	if err := s.b.opts.permitted(); err != nil {
+		s.end(err)
+		return 0, err
+	}
 	return s.b.produce(ctx, topic, partition, batch)
 }
 

@@ -30,6 +30,9 @@ func (b *Bus) takeOver(ctx context.Context, previous recordbatch.Producer) (_ *s
 			return nil, producer, err
 		}
 	}
+	if err := b.opts.permitted(); err != nil {
+		return nil, previous, err
+	}
 	if b.opts.Idempotent {
 		id := b.opts.TransactionalID
 		if failpoint.Bug("fence-nobody") {

@@ -62,6 +62,11 @@ type Options struct {
 	CertFile string // KUBERELAY_NATS_TLS_CERT_FILE, with KeyFile
 	KeyFile  string // KUBERELAY_NATS_TLS_KEY_FILE
 
+	// Permit, if set, is asked right before anything is handed to the connection that
+	// changes the stream's messages, and refuses it by an error. A subject that no other
+	// writer has touched takes what a writer sends who has been replaced.
+	Permit func() error
+
 	// AckTimeout is how long an acknowledgement is waited for; 10 s if 0.
 	AckTimeout time.Duration
 	// MaxInFlight is how many messages may await theirs; Publish blocks beyond
@@ -83,6 +88,13 @@ func (o Options) withDefaults() Options {
 	o.MaxInFlight = cmp.Or(o.MaxInFlight, 512)
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	return o
+}
+
+func (o *Options) permitted() error {
+	if o.Permit == nil {
+		return nil
+	}
+	return o.Permit()
 }
 
 // misconfigured makes an error that waiting does not cure.

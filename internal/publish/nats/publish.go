@@ -45,6 +45,11 @@ func (b *Bus) Publish(ctx context.Context, m *event.Message, done func(position 
 		return
 	}
 	b.metrics.InFlight.Inc()
+	if err := b.opts.permitted(); err != nil { // not before: it may have waited for room
+		b.release()
+		b.refuse(f, outcome.Failure(outcome.NotReady, err))
+		return
+	}
 	f.deadline = time.Now().Add(b.opts.AckTimeout)
 	token, ok := b.flights.add(f)
 	if !ok {

@@ -82,6 +82,9 @@ func (b *Bus) Purge(ctx context.Context, k event.Key, upTo uint64) error {
 		Filter   string `json:"filter"`
 		Sequence uint64 `json:"seq"` // exclusive
 	}{event.Subject(b.opts.SubjectPrefix, b.opts.Cluster, k), upTo + 1})
+	if err := b.opts.permitted(); err != nil {
+		return fail(err)
+	}
 	answer, err := b.request(ctx, "STREAM.PURGE", request)
 	if err != nil {
 		return fail(err)

@@ -1,0 +1,52 @@
+package informers
+
+import (
+	"errors"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// TestADeleteIsNotInferredBeforeTheWatchHasComeToTheObject. A new leader whose watch was
+// behind what the one before had published took the object for gone, and then its watch
+// showed it: deleted, created, and deleted again.
+func TestADeleteIsNotInferredBeforeTheWatchHasComeToTheObject(t *testing.T) {
+	gone := func(gvr schema.GroupVersionResource, _, name string) (*unstructured.Unstructured, error) {
+		return nil, apierrors.NewNotFound(gvr.GroupResource(), name)
+	}
+	another := func(schema.GroupVersionResource, string, string) (*unstructured.Unstructured, error) {
+		o := &unstructured.Unstructured{}
+		o.SetUID("B")
+		o.SetResourceVersion("30")
+		return o, nil
+	}
+	for name, c := range map[string]struct {
+		get     func(schema.GroupVersionResource, string, string) (*unstructured.Unstructured, error)
+		early   bool
+		present string // version, where it is asked for
+		failure error
+		want    finding
+	}{
+		"the watch has come to it":                 {gone, false, "", nil, isGone},
+		"it has not":                               {gone, true, "30", nil, isEarly},
+		"it has not, and the name is taken":        {another, true, "30", nil, isEarly},
+		"it never will, since history went back":   {gone, true, "10", nil, isGone},
+		"it cannot be told":                        {gone, true, "", errors.New("timeout"), isUnknown},
+		"the name is taken, as the watch can tell": {another, false, "", nil, isGone},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, Config{Dynamic: stubCluster{get: c.get, list: func(schema.GroupVersionResource, string, metav1.ListOptions) (*unstructured.UnstructuredList, error) {
+				list := &unstructured.UnstructuredList{}
+				list.SetResourceVersion(c.present)
+				return list, c.failure
+			}}}, testResource)
+			got, err := b.read(t.Context(), doubt{key: testKey, acked: live("A", "20"), informer: b.watched.informers[""], early: c.early}, 0)
+			if got.finding != c.want || !errors.Is(err, c.failure) {
+				t.Errorf("got %v, %v; want %v, %v", got.finding, err, c.want, c.failure)
+			}
+		})
+	}
+}

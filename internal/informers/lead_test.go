@@ -1,0 +1,190 @@
+package informers
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// standby is a Set of one resource that stands by.
+type standby struct {
+	*bench
+	marks []string // the markers that were written
+	done  bool     // the bus has the completed one
+}
+
+func newStandby(t *testing.T) *standby {
+	s := &standby{}
+	s.bench = newBench(t, Config{Standby: true, Remember: time.Minute, Snapshots: stubSnapshots{
+		completed: func() (bool, error) { return s.done, nil },
+		started:   func() error { s.marks = append(s.marks, "started"); return nil },
+		finished:  func(int) error { s.marks = append(s.marks, "completed"); s.done = true; return nil },
+	}}, testResource)
+	close(s.watched.first) // it has synced
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); s.takePart(ctx, s.watched) }()
+	t.Cleanup(func() { cancel(); <-ended })
+	return s
+}
+
+// lead begins a term and gives what is handed out.
+func (s *standby) lead() []event.Key {
+	s.takeEnqueued()
+	s.Lead()
+	synctest.Wait()
+	keys := s.takeEnqueued()
+	slices.SortFunc(keys, func(a, b event.Key) int { return len(a.Name) - len(b.Name) })
+	return slices.Compact(keys)
+}
+
+func TestNothingIsHandedOutAtRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStandby(t)
+		s.list(object("A", "1"))
+		s.update(object("A", "2"))
+		s.EnqueueAll()
+		synctest.Wait()
+		if got := s.takeEnqueued(); len(got) > 0 || len(s.compared) > 0 || len(s.marks) > 0 {
+			t.Errorf("enqueued %v, compared %v, marked %v; want nothing", got, s.compared, s.marks)
+		}
+		if got := s.lead(); len(got) != 1 || got[0] != testKey || len(s.compared) == 0 {
+			t.Errorf("then enqueued %v, compared %v", got, s.compared)
+		}
+		s.update(object("A", "3"))
+		if got := s.takeEnqueued(); len(got) != 1 {
+			t.Errorf("after a change enqueued %v", got)
+		}
+		s.Rest()
+		s.update(object("A", "4"))
+		if got := s.takeEnqueued(); len(got) > 0 {
+			t.Errorf("at rest again enqueued %v", got)
+		}
+	})
+}
+
+// TestWhatWasListedAtRestIsOfTheFirstSync, if the bus has never seen one completed.
+func TestWhatWasListedAtRestIsOfTheFirstSync(t *testing.T) {
+	for name, done := range map[string]bool{"the bus has none": false, "the bus has one": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStandby(t)
+				s.done = done
+				s.list(object("A", "1"))
+				s.update(object("A", "2"))
+				if n := s.dirty.firstSyncLeft(testResource.GroupResource()); n > 0 {
+					t.Fatalf("%d objects are of a first sync at rest", n)
+				}
+				s.lead()
+				if v := s.Lookup(testKey); v.FirstSync != !done {
+					t.Errorf("first sync: %v", v.FirstSync)
+				}
+				s.Settle(testKey, live("A", "2"), "")
+				synctest.Wait()
+				want := []string{"started", "completed"}
+				if done {
+					want = nil
+				}
+				if !slices.Equal(s.marks, want) {
+					t.Errorf("marked %v, want %v", s.marks, want)
+				}
+			})
+		})
+	}
+}
+
+// TestAFirstSyncThatATermDidNotFinishBeginsAgain, with all that is there by then.
+func TestAFirstSyncThatATermDidNotFinishBeginsAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStandby(t)
+		s.list(object("A", "1"))
+		s.lead()
+		s.Rest()
+		if n := s.dirty.firstSyncLeft(testResource.GroupResource()); n > 0 {
+			t.Errorf("%d objects are of a first sync at rest", n)
+		}
+		s.Settle(testKey, live("A", "1"), "") // too late: nobody waits for it
+		s.add(&event.Object{Namespace: "default", Name: "other", UID: "O", ResourceVersion: "4"})
+		if got := s.lead(); len(got) != 2 {
+			t.Errorf("enqueued %v, want both", got)
+		}
+		if n := s.dirty.firstSyncLeft(testResource.GroupResource()); n != 2 {
+			t.Errorf("%d objects are of the first sync, want 2", n)
+		}
+		if want := []string{"started", "started"}; !slices.Equal(s.marks, want) {
+			t.Errorf("marked %v, want %v", s.marks, want)
+		}
+	})
+}
+
+// TestWhatWasSeenAtRestIsRememberedForAWhile: deletes would else be kept for as long as
+// the process stands by.
+func TestWhatWasSeenAtRestIsRememberedForAWhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStandby(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go s.forgetOften(ctx)
+		other := &event.Object{Namespace: "default", Name: "other", UID: "O", ResourceVersion: "4"}
+		s.list(object("A", "1"))
+		s.list(other)
+		s.delete(object("A", "2"))
+		time.Sleep(50 * time.Second)
+		s.delete(other)
+		synctest.Wait()
+		if n := s.dirty.len(); n != 2 {
+			t.Fatalf("%d deletes are remembered, want 2", n)
+		}
+		time.Sleep(26 * time.Second)
+		synctest.Wait()
+		if got := s.lead(); len(got) != 1 || got[0].Name != "other" {
+			t.Errorf("enqueued %v, want what was deleted last", got)
+		}
+		v := s.Lookup(testResource.Key("default", "other"))
+		if len(v.Tombstones) != 1 || v.Tombstones[0].Object == nil {
+			t.Errorf("its tombstone is %v", v.Tombstones)
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if n := s.dirty.len(); n != 1 {
+			t.Errorf("%d deletes are remembered while it leads, want 1", n)
+		}
+		cancel()
+		synctest.Wait()
+	})
+}
+
+// TestAnObjectThatGoesWhileATermBeginsIsNotBroughtBack: it was read from the indexer
+// just before.
+func TestAnObjectThatGoesWhileATermBeginsIsNotBroughtBack(t *testing.T) {
+	d, now := newDirty(), time.Now()
+	d.bury(testKey, event.Tombstone{UID: "A", Observed: now, Object: object("A", "2")})
+	d.include(testKey, object("A", "1"), now)
+	if !d.buried(testKey) || d.firstSyncLeft(testKey.GroupResource()) > 0 {
+		t.Error("its tombstone is gone, or it is waited for")
+	}
+	d = newDirty()
+	d.observe(testKey, object("A", "2"), event.CauseWatch, false, now)
+	d.include(testKey, object("A", "1"), now)
+	d.settle(testKey, live("A", "2"), "")
+	if n := d.firstSyncLeft(testKey.GroupResource()); n > 0 || d.len() > 0 {
+		t.Error("it is waited for in a version that nobody will publish")
+	}
+}
+
+// TestATermThatABusOfALaterEpochBegins starts nothing with what may be of a history that
+// was given up: the informers are started anew first.
+func TestATermThatABusOfALaterEpochBegins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStandby(t)
+		s.list(object("A", "1"))
+		s.RaiseEpoch(1)
+		if got := s.lead(); len(got) > 0 || len(s.marks) > 0 {
+			t.Errorf("enqueued %v, marked %v; want nothing", got, s.marks)
+		}
+	})
+}

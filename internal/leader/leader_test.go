@@ -1,0 +1,387 @@
+package leader
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
+)
+
+// leases is an API server with one Lease: it knows what leader election uses, conflicts
+// included.
+type leases struct {
+	coordination.LeaseInterface
+	mu      sync.Mutex
+	lease   *coordinationv1.Lease
+	version int
+	writes  int
+	err     error // of every request, while it is set
+
+	mayNotCreate bool
+}
+
+var resource = schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}
+
+func (l *leases) Leases(string) coordination.LeaseInterface { return l }
+
+func (l *leases) Get(context.Context, string, metav1.GetOptions) (*coordinationv1.Lease, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.err != nil:
+		return nil, l.err
+	case l.lease == nil:
+		return nil, apierrors.NewNotFound(resource, "kuberelay")
+	}
+	return l.lease.DeepCopy(), nil
+}
+
+func (l *leases) Create(_ context.Context, lease *coordinationv1.Lease, _ metav1.CreateOptions) (*coordinationv1.Lease, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.err != nil:
+		return nil, l.err
+	case l.mayNotCreate:
+		return nil, apierrors.NewForbidden(resource, "", errors.New("no"))
+	case l.lease != nil:
+		return nil, apierrors.NewAlreadyExists(resource, "kuberelay")
+	}
+	return l.store(lease), nil
+}
+
+func (l *leases) Update(_ context.Context, lease *coordinationv1.Lease, _ metav1.UpdateOptions) (*coordinationv1.Lease, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.err != nil:
+		return nil, l.err
+	case l.lease == nil:
+		return nil, apierrors.NewNotFound(resource, "kuberelay")
+	case lease.ResourceVersion != l.lease.ResourceVersion:
+		return nil, apierrors.NewConflict(resource, "kuberelay", errors.New("it has changed"))
+	}
+	return l.store(lease), nil
+}
+
+func (l *leases) store(lease *coordinationv1.Lease) *coordinationv1.Lease {
+	l.version++
+	l.writes++
+	l.lease = lease.DeepCopy()
+	l.lease.ResourceVersion = strconv.Itoa(l.version)
+	return l.lease.DeepCopy()
+}
+
+func (l *leases) fail(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.err = err
+}
+
+// take writes the Lease as somebody else.
+func (l *leases) take(holder string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	taken := l.lease.DeepCopy()
+	seconds := int32(15)
+	taken.Spec.HolderIdentity, taken.Spec.LeaseDurationSeconds = &holder, &seconds
+	taken.Spec.RenewTime = &metav1.MicroTime{Time: time.Now()}
+	l.store(taken)
+}
+
+func (l *leases) holder() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.lease == nil || l.lease.Spec.HolderIdentity == nil {
+		return ""
+	}
+	return *l.lease.Spec.HolderIdentity
+}
+
+// candidate is an election with what became of it.
+type candidate struct {
+	*Election
+	asked   context.CancelFunc // to end in order
+	drained chan struct{}      // lead returns after ctx has ended once it has a token
+
+	mu     sync.Mutex
+	terms  int
+	held   context.Context
+	result chan error
+	now    func() time.Time
+}
+
+func stand(t *testing.T, on *leases, name string) *candidate {
+	c := &candidate{drained: make(chan struct{}, 1), result: make(chan error, 1), now: time.Now}
+	c.drained <- struct{}{}
+	c.Election = New(Config{
+		Leases: on, Namespace: "apps", Name: "kuberelay", Identity: name,
+		LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
+		Now: func() time.Time { return c.now() }, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	c.asked = cancel
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		c.result <- c.Run(ctx, func(held context.Context) error {
+			c.mu.Lock()
+			c.terms++
+			c.held = held
+			c.mu.Unlock()
+			select {
+			case <-held.Done():
+			case <-ctx.Done():
+				select {
+				case <-c.drained:
+				case <-held.Done():
+				}
+			}
+			return nil
+		})
+	}()
+	t.Cleanup(func() { cancel(); <-ended })
+	return c
+}
+
+func (c *candidate) leads() bool { return c.Permit() == nil }
+
+func (c *candidate) led() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.terms
+}
+
+func metricsOf(t *testing.T, c *candidate) string {
+	t.Helper()
+	families, err := c.Registerer.(*prometheus.Registry).Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []string
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			text := f.GetName()
+			for _, l := range m.GetLabel() {
+				text += "{" + l.GetValue() + "}"
+			}
+			all = append(all, fmt.Sprintf("%s=%v", text, m.GetGauge().GetValue()))
+		}
+	}
+	return strings.Join(all, " ")
+}
+
+func pass(d time.Duration) {
+	time.Sleep(d) // of the bubble's clock
+	synctest.Wait()
+}
+
+func TestOneLeads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		on := &leases{}
+		a := stand(t, on, "a")
+		pass(time.Second)
+		b := stand(t, on, "b")
+		pass(time.Hour)
+		if !a.leads() || b.leads() || a.led() != 1 || b.led() != 0 || b.Holder() != "a" {
+			t.Fatalf("a leads: %v, b leads: %v, b sees %q", a.leads(), b.leads(), b.Holder())
+		}
+		if got := metricsOf(t, b); got != "kuberelay_leader=0 kuberelay_lease_holder{a}=1" {
+			t.Errorf("the metrics of b are %s", got)
+		}
+		// Once in two seconds, though it is looked at more often.
+		if got := on.writes; got < 1700 || got > 1900 {
+			t.Errorf("the lease was written %d times in an hour, want about 1800", got)
+		}
+	})
+}
+
+// TestTheLeaseIsGivenUpAfterTheDrain: not when the leader was asked to end.
+func TestTheLeaseIsGivenUpAfterTheDrain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		on := &leases{}
+		a := stand(t, on, "a")
+		<-a.drained
+		pass(time.Second)
+		b := stand(t, on, "b")
+		pass(time.Second)
+		a.asked()
+		pass(time.Minute)
+		if !a.leads() || on.holder() != "a" || b.led() > 0 {
+			t.Fatalf("while a drains the lease is %q's; a may write: %v; b has led %d times", on.holder(), a.leads(), b.led())
+		}
+		a.drained <- struct{}{}
+		synctest.Wait()
+		if a.leads() || on.holder() != "" {
+			t.Fatalf("after the drain the lease is %q's; a may write: %v", on.holder(), a.leads())
+		}
+		pass(1100 * time.Millisecond) // of a poll with its jitter
+		if !b.leads() {
+			t.Error("b does not lead")
+		}
+	})
+}
+
+func TestAKilledLeaderIsFollowedWhenItsLeaseRunsOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		on := &leases{}
+		a := stand(t, on, "a")
+		pass(time.Second)
+		a.asked()
+		synctest.Wait()
+		on.take("killed")
+		b := stand(t, on, "b")
+		pass(15 * time.Second)
+		if b.leads() {
+			t.Fatal("b leads before the lease has run out")
+		}
+		pass(2 * time.Second)
+		if !b.leads() {
+			t.Error("b does not lead")
+		}
+	})
+}
+
+// TestALeaderThatCannotRenewStopsBeforeAnotherBegins, and stands by from then on.
+func TestALeaderThatCannotRenewStopsBeforeAnotherBegins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		on := &leases{}
+		a := stand(t, on, "a")
+		pass(10 * time.Second)
+		on.fail(errors.New("connection refused"))
+		renewed := a.granted
+		for a.leads() {
+			pass(10 * time.Millisecond)
+		}
+		if since := time.Since(renewed); since > 12*time.Second+20*time.Millisecond || since < 8*time.Second {
+			t.Errorf("it may write for %s after its last renewal", since)
+		}
+		pass(2 * time.Second)
+		if a.held.Err() == nil {
+			t.Error("lead was not told")
+		}
+		on.fail(nil)
+		pass(20 * time.Second)
+		if !a.leads() || a.led() != 2 {
+			t.Errorf("it leads: %v, and has begun %d times, want again", a.leads(), a.led())
+		}
+	})
+}
+
+// TestPermitGoesByTheClock: a process that wakes up has no permit, although none of its
+// timers has told it so yet.
+func TestPermitGoesByTheClock(t *testing.T) {
+	for name, later := range map[string]func(time.Time) time.Time{
+		"stopped": func(at time.Time) time.Time { return at.Add(13 * time.Second) },
+		"asleep":  func(at time.Time) time.Time { return at.Round(0).Add(13 * time.Second) }, // its monotonic clock stood still
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := New(Config{
+				Identity: "a", LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
+				Registerer: prometheus.NewRegistry(),
+			})
+			at := time.Now()
+			e.Now = func() time.Time { return at.Add(11 * time.Second) }
+			e.grant(at)
+			if err := e.Permit(); err != nil {
+				t.Fatalf("after 11 s: %v", err)
+			}
+			e.Now = func() time.Time { return later(at) }
+			if err := e.Permit(); !errors.Is(err, ErrNotHeld) {
+				t.Errorf("after 13 s: %v", err)
+			}
+		})
+	}
+}
+
+// TestALeadershipThatAnotherInterruptedIsOver, also if that one is gone again: what this
+// one knew is of yesterday.
+func TestALeadershipThatAnotherInterruptedIsOver(t *testing.T) {
+	for name, interrupt := range map[string]func(*leases){
+		"another leads":           func(l *leases) { l.take("b") },
+		"another led and gave up": func(l *leases) { l.take("b"); l.take("") },
+		"the lease was deleted":   func(l *leases) { l.mu.Lock(); defer l.mu.Unlock(); l.lease = nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				on := &leases{}
+				a := stand(t, on, "a")
+				pass(time.Second)
+				held := a.held
+				interrupt(on)
+				pass(3 * time.Second) // a renewal is due
+				if held.Err() == nil {
+					t.Error("the leadership goes on")
+				}
+				pass(30 * time.Second)
+				if a.led() != 2 || !a.leads() {
+					t.Errorf("it has led %d times, want anew", a.led())
+				}
+			})
+		})
+	}
+}
+
+func TestWhatLeadFailsWithEndsTheElection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		on, wrong := &leases{}, errors.New("wrong")
+		c := New(Config{
+			Leases: on, Namespace: "apps", Name: "kuberelay", Identity: "a",
+			LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
+			Now: time.Now, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+		})
+		if err := c.Run(t.Context(), func(context.Context) error { return wrong }); !errors.Is(err, wrong) {
+			t.Errorf("got %v", err)
+		}
+		if on.holder() != "" {
+			t.Errorf("the lease is %q's", on.holder())
+		}
+	})
+}
+
+func TestReadyUnlessTheLeaseIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		on := &leases{}
+		on.fail(errors.New("connection refused"))
+		a := stand(t, on, "a")
+		pass(time.Minute)
+		if err := a.Ready(); err != nil {
+			t.Errorf("without an API server: %v", err)
+		}
+		on.fail(apierrors.NewForbidden(resource, "kuberelay", errors.New("no")))
+		pass(time.Minute)
+		if err := a.Ready(); err == nil || !strings.Contains(err.Error(), "apps/kuberelay") {
+			t.Errorf("where it is forbidden: %v", err)
+		}
+		on.fail(nil)
+		on.mu.Lock()
+		on.mayNotCreate = true
+		on.mu.Unlock()
+		for range 100 {
+			pass(time.Second / 3)
+			if err := a.Ready(); err == nil {
+				t.Fatal("ready where it may not be created, between two attempts")
+			}
+		}
+		on.mu.Lock()
+		on.mayNotCreate = false
+		on.mu.Unlock()
+		pass(time.Minute)
+		if err := a.Ready(); err != nil || !a.leads() {
+			t.Errorf("ready: %v; leads: %v", err, a.leads())
+		}
+	})
+}

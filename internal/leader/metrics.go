@@ -1,0 +1,35 @@
+package leader
+
+import "github.com/prometheus/client_golang/prometheus"
+
+var (
+	leaderDesc = prometheus.NewDesc("kuberelay_leader", "1 if this forwarder leads, so that it writes.", nil, nil)
+	holderDesc = prometheus.NewDesc("kuberelay_lease_holder", "1 for who held the lease when it was last read.", []string{"identity"}, nil)
+)
+
+// metrics are made when they are asked for.
+type metrics struct{ e *Election }
+
+func newMetrics(r prometheus.Registerer, e *Election) *metrics {
+	m := &metrics{e}
+	r.MustRegister(m)
+	return m
+}
+
+// Describe is part of [prometheus.Collector].
+func (m *metrics) Describe(to chan<- *prometheus.Desc) {
+	to <- leaderDesc
+	to <- holderDesc
+}
+
+// Collect is part of [prometheus.Collector].
+func (m *metrics) Collect(to chan<- prometheus.Metric) {
+	leads := 0.0
+	if m.e.Permit() == nil {
+		leads = 1
+	}
+	to <- prometheus.MustNewConstMetric(leaderDesc, prometheus.GaugeValue, leads)
+	if holder := m.e.Holder(); holder != "" {
+		to <- prometheus.MustNewConstMetric(holderDesc, prometheus.GaugeValue, 1, holder)
+	}
+}

@@ -1,0 +1,64 @@
+package kafka
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"github.com/kuberelay/kuberelay/internal/publish"
+)
+
+// permit is what a bus asks for.
+type permit struct{ refused atomic.Bool }
+
+var errNoPermit = errors.New("another leads")
+
+func (p *permit) ask() error {
+	if p.refused.Load() {
+		return errNoPermit
+	}
+	return nil
+}
+
+func wants(got, want error) error {
+	if errors.Is(got, want) {
+		return nil
+	}
+	return fmt.Errorf("got %w", errors.Join(got, errors.New("want "+want.Error())))
+}
+
+// TestWithoutAPermitNobodyIsReplaced: a writer that wakes up before it has taken over
+// would else lock out whoever has become the writer meanwhile.
+func TestWithoutAPermitNobodyIsReplaced(t *testing.T) {
+	w := newWriters(t, 2)
+	present := w.open()
+	position := w.mustPublish(present, w.message("web", 1, 0))
+
+	p := &permit{}
+	p.refused.Store(true)
+	w.opts.Permit = p.ask
+	sleeper := openBus(t, w.opts)
+	await(t, "it says why it does not write", func() error { return wants(sleeper.Ready(), errNoPermit) })
+	w.mustPublish(present, w.message("web", 2, position))
+
+	p.refused.Store(false)
+	w.ready(sleeper)
+	await(t, "the other one is replaced", func() error { return wants(present.Ready(), publish.ErrGone) })
+}
+
+// TestWithoutAPermitNothingIsSent, and the same bus goes on when it has one again.
+func TestWithoutAPermitNothingIsSent(t *testing.T) {
+	w := newWriters(t, 2)
+	p := &permit{}
+	w.opts.Permit = p.ask
+	bus := w.open()
+	position := w.mustPublish(bus, w.message("web", 1, 0))
+	p.refused.Store(true)
+	if _, err := w.publish(bus, w.message("web", 2, position)); err == nil {
+		t.Error("it was published")
+	}
+	p.refused.Store(false)
+	await(t, "ready", bus.Ready)
+	w.mustPublish(bus, w.message("web", 2, position))
+}

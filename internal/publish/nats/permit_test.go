@@ -1,0 +1,42 @@
+package nats
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/kuberelay/kuberelay/internal/natsserver/natstest"
+	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/publish/publishtest"
+)
+
+// TestPermit: a writer that is not the writer any more sends nothing and purges nothing,
+// also of an object of which the stream has nothing that would refuse it.
+func TestPermit(t *testing.T) {
+	url := natstest.Start(t).URL
+	refusal := errors.New("another leads")
+	var permitted error
+	bus := connect(t, Options{URLs: []string{url}, Cluster: publishtest.Cluster, AckTimeout: 30 * time.Second, Permit: func() error { return permitted }})
+	waitReady(t, bus)
+	first := publishtest.Object{Name: "web", Version: 1}.Message(t, 0)
+	position := publishOK(t, bus, first)
+
+	permitted = refusal
+	for _, m := range []struct {
+		name     string
+		expected uint64
+	}{{"web", position}, {"other", 0}} {
+		_, err := publishNow(t, bus, publishtest.Object{Name: m.name, Version: 2}.Message(t, m.expected))
+		if !errors.Is(err, refusal) || !errors.Is(err, publish.ErrNotSent) {
+			t.Errorf("%s: got %v", m.name, err)
+		}
+	}
+	if err := bus.Purge(t.Context(), first.Key, position); !errors.Is(err, refusal) {
+		t.Errorf("purge: got %v", err)
+	}
+	if got := reader(t, url)(t, first.Key); len(got) != 1 {
+		t.Errorf("the stream has %v, want the first only", got)
+	}
+	permitted = nil
+	publishOK(t, bus, publishtest.Object{Name: "web", Version: 2}.Message(t, position))
+}

@@ -1,0 +1,311 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/kuberelay/kuberelay/internal/kafkabroker/kafkabrokertest"
+	"github.com/kuberelay/kuberelay/internal/publish/faultproxy"
+)
+
+// replicas are forwarders that elect a leader. Each reaches the API server through a
+// proxy of its own.
+type replicas struct {
+	t         *testing.T
+	user      *user
+	namespace string
+	all       []*forwarder
+	api       []*faultproxy.Proxy
+
+	await      func(name, kinds string) // until the object's events are of these types
+	checkOrder func()                   // of every event there ever was, and that each is there once
+}
+
+// A lease of the shortest time that a machine under load does not lose by itself.
+var shortLease = map[string]string{
+	"LEADER_ELECTION": "true", "LEASE_DURATION": "4s", "LEASE_RENEW_DEADLINE": "2500ms", "LEASE_RETRY_PERIOD": "500ms",
+}
+
+// onEachBus runs a test with two replicas over NATS, and over Kafka.
+func onEachBus(t *testing.T, more map[string]string, test func(r *replicas)) {
+	t.Run("nats", func(t *testing.T) {
+		bus := natsServer(t)
+		r := newReplicas(t, map[string]string{"NATS_URL": bus.URL}, more)
+		sub := sync.OnceValue(func() *subscriber { return subscribe(t, bus.URL) })
+		r.await = func(name, kinds string) { t.Helper(); sub().awaitKinds(subject(configMaps, r.namespace, name), kinds) }
+		r.checkOrder = func() { t.Helper(); sub().end(); sub().checkOrder(); sub().checkUnique() }
+		test(r)
+	})
+	t.Run("kafka", func(t *testing.T) {
+		bus := topic{t, kafkabrokertest.Shared(t).Addr(), strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-"))}
+		r := newReplicas(t, onKafka(bus, nil), more)
+		r.await = func(name, kinds string) {
+			t.Helper()
+			bus.awaitKinds(map[string]string{key("configmaps", r.namespace, name): kinds})
+		}
+		r.checkOrder = func() { t.Helper(); bus.checkOrder(); bus.checkUnique() }
+		test(r)
+	})
+}
+
+func newReplicas(t *testing.T, bus, more map[string]string) *replicas {
+	t.Helper()
+	cp := cluster.ControlPlane(t)
+	r := &replicas{t: t, user: newUser(t, cp)}
+	r.namespace = quietNamespace(t, r.user)
+	for range 2 {
+		set := map[string]string{"RESOURCES": "configmaps", "NAMESPACES": r.namespace, "LEASE_NAME": r.namespace}
+		for _, from := range []map[string]string{shortLease, bus, more} {
+			for k, v := range from {
+				set[k] = v
+			}
+		}
+		api := faultproxy.Start(t, strings.TrimPrefix(cp.Config().Host, "https://"))
+		r.api = append(r.api, api)
+		r.all = append(r.all, newForwarder(t, through(t, cp.Kubeconfig(), api.Addr()), set["NATS_URL"], set))
+	}
+	return r
+}
+
+// through is a kubeconfig like another, with the API server at another address.
+func through(t *testing.T, kubeconfig, address string) string {
+	t.Helper()
+	config, err := clientcmd.LoadFromFile(kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range config.Clusters {
+		c.Server = "https://" + address
+	}
+	file := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := clientcmd.WriteToFile(*config, file); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// leading waits until one of the replicas leads, and no other, and gives it.
+func (r *replicas) leading() (leader, other int) {
+	r.t.Helper()
+	eventually(r.t, "one leads", func(ctx context.Context) error {
+		leaders := 0
+		for n, f := range r.all {
+			leads, err := f.leads(ctx)
+			if err != nil {
+				return err
+			}
+			if leads {
+				leader, leaders = n, leaders+1
+			}
+		}
+		if leaders != 1 {
+			return fmt.Errorf("%d lead", leaders)
+		}
+		return nil
+	})
+	return leader, 1 - leader
+}
+
+func (f *forwarder) leads(ctx context.Context) (bool, error) {
+	leads, err := f.Metric(ctx, "kuberelay_leader")
+	return leads == 1, err
+}
+
+// led waits until a replica leads.
+func (r *replicas) led(n int) {
+	r.t.Helper()
+	r.all[n].await("it leads", func(ctx context.Context) error {
+		leads, err := r.all[n].leads(ctx)
+		if err == nil && !leads {
+			err = errors.New("it does not")
+		}
+		return err
+	})
+}
+
+// load changes objects all the time until it is ended: creates, changes, deletes and
+// recreations.
+func (r *replicas) load() (end func()) {
+	over, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for n := 0; ; n++ {
+			select {
+			case <-over:
+				return
+			default:
+			}
+			name := fmt.Sprintf("load%d", n)
+			r.user.create(configMaps, r.namespace, configMap(name, "1"))
+			r.user.label(configMaps, r.namespace, name, "yes")
+			if n%3 > 0 {
+				r.user.delete(configMaps, r.namespace, name)
+			}
+			if n%3 > 1 {
+				r.user.create(configMaps, r.namespace, configMap(name, "2"))
+			}
+		}
+	}()
+	return sync.OnceFunc(func() { close(over); <-ended })
+}
+
+// settled checks at the end that the bus is the cluster's copy, and that all its events
+// were in order and are there once.
+func (r *replicas) settled() {
+	r.t.Helper()
+	leader, _ := r.leading()
+	r.all[leader].idle()
+	if code, stdout, stderr := r.all[leader].run("verify", "--settle=20s"); code != 0 || !strings.Contains(stdout, "0 differences") {
+		r.t.Errorf("verify ended with %d:\n%s%s", code, stdout, stderr)
+	}
+	r.checkOrder()
+}
+
+// begin starts both replicas, one leading, with some objects there and under load.
+func (r *replicas) begin() (leader, other int, endLoad func()) {
+	r.t.Helper()
+	for n := range 20 {
+		r.user.create(configMaps, r.namespace, configMap(fmt.Sprintf("c%d", n), "1"))
+	}
+	r.all[0].start().ready()
+	r.led(0)
+	r.all[1].start().ready()
+	r.all[0].idle()
+	endLoad = r.load()
+	r.t.Cleanup(endLoad)
+	return 0, 1, endLoad
+}
+
+// TestLeadershipIsHandedOver: the leader is asked to end under load, and the standby
+// goes on where it stopped.
+func TestLeadershipIsHandedOver(t *testing.T) {
+	onEachBus(t, nil, func(r *replicas) {
+		leader, other, endLoad := r.begin()
+		_, body, err := r.all[other].get(r.t.Context(), "/readyz")
+		if err != nil || !strings.Contains(body, "lease: ok, standing by, the leader is ") {
+			r.t.Errorf("the standby's /readyz says %q (%v)", body, err)
+		}
+		asked := time.Now()
+		r.all[leader].stop()
+		ended := time.Now()
+		r.user.create(configMaps, r.namespace, configMap("late", "1"))
+		r.await("late", "created")
+		r.t.Logf("the leader drained in %s; the next one's first event was seen %s after its end", ended.Sub(asked), time.Since(ended))
+		r.all[leader].start().ready()
+		endLoad()
+		r.settled()
+		if leads, err := r.all[leader].leads(r.t.Context()); err != nil || leads {
+			r.t.Errorf("the one that came back leads: %v (%v)", leads, err)
+		}
+	})
+}
+
+// TestALeaderIsKilled: the standby takes over when its lease has run out, and finds
+// what happened in between.
+func TestALeaderIsKilled(t *testing.T) {
+	onEachBus(t, nil, func(r *replicas) {
+		leader, other, endLoad := r.begin()
+		r.user.create(configMaps, r.namespace, configMap("gone", "1"))
+		r.await("gone", "created")
+		r.all[leader].kill()
+		killed := time.Now()
+		r.user.delete(configMaps, r.namespace, "gone")
+		r.user.create(configMaps, r.namespace, configMap("late", "1"))
+		r.await("late", "created")
+		r.t.Logf("the next one's first event was seen %s after the kill, with a lease of 4 s", time.Since(killed))
+		r.await("gone", "created deleted")
+		r.led(other)
+		r.all[leader].start().ready()
+		endLoad()
+		r.settled()
+	})
+}
+
+// TestALeaderThatWakesUp: it was stopped for longer than its lease, and neither
+// overwrites nor repeats what the next one has written. Then it stands by, and leads
+// again in its turn.
+func TestALeaderThatWakesUp(t *testing.T) {
+	onEachBus(t, nil, func(r *replicas) {
+		leader, other, endLoad := r.begin()
+		r.user.create(configMaps, r.namespace, configMap("gone", "1"))
+		r.await("gone", "created")
+		r.all[leader].Signal(syscall.SIGSTOP)
+		r.t.Cleanup(func() { r.all[leader].Signal(syscall.SIGCONT) })
+		r.user.delete(configMaps, r.namespace, "gone")
+		r.user.create(configMaps, r.namespace, configMap("late", "1"))
+		r.led(other)
+		r.await("gone", "created deleted")
+		r.await("late", "created")
+		pid := r.all[leader].PID()
+		r.all[leader].Signal(syscall.SIGCONT)
+		r.all[leader].await("it stands by", func(ctx context.Context) error {
+			_, body, err := r.all[leader].get(ctx, "/readyz")
+			if err == nil && !strings.Contains(body, "standing by, the leader is") {
+				err = errors.New(body)
+			}
+			return err
+		})
+		r.user.label(configMaps, r.namespace, "late", "yes")
+		r.await("late", "created updated")
+		r.all[other].stop()
+		r.led(leader)
+		r.user.label(configMaps, r.namespace, "late", "again")
+		r.await("late", "created updated updated")
+		if got := r.all[leader].PID(); got != pid || !r.all[leader].Running() {
+			r.t.Error("it ended in between")
+		}
+		r.all[other].start().ready()
+		endLoad()
+		r.settled()
+	})
+}
+
+// TestTheAPIServerIsAwayForLongerThanALease: nobody leads then, and afterwards one does,
+// both with what they had read.
+func TestTheAPIServerIsAwayForLongerThanALease(t *testing.T) {
+	onEachBus(t, nil, func(r *replicas) {
+		_, _, endLoad := r.begin()
+		for _, api := range r.api {
+			api.Refuse()
+		}
+		for n := range r.all {
+			r.all[n].await("it does not lead", func(ctx context.Context) error {
+				leads, err := r.all[n].leads(ctx)
+				if leads {
+					err = errors.New("it does")
+				}
+				return err
+			})
+		}
+		r.all[0].await("it has stopped", func(context.Context) error {
+			if !strings.Contains(r.all[0].log(), "not leading any more") {
+				return errors.New("it has not")
+			}
+			return nil
+		})
+		r.user.create(configMaps, r.namespace, configMap("late", "1"))
+		for _, api := range r.api {
+			api.Pass()
+		}
+		r.await("late", "created")
+		for n, f := range r.all {
+			if !f.Running() {
+				r.t.Errorf("replica %d ended", n)
+			}
+			if starts := strings.Count(f.log(), "metrics and health are served"); starts != 1 {
+				r.t.Errorf("replica %d was started %d times", n, starts)
+			}
+		}
+		endLoad()
+		r.settled()
+	})
+}

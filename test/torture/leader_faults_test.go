@@ -1,0 +1,105 @@
+package torture
+
+import (
+	"context"
+	"errors"
+	"syscall"
+	"time"
+
+	"github.com/kuberelay/kuberelay/test/harness"
+)
+
+// The deeds that are about whichever forwarder leads.
+const (
+	killLeader  verb = "kill the leader"
+	pauseLeader verb = "stop the leader where it is" // SIGSTOP
+	awaitLeader verb = "await another leader"
+	wakeLeader  verb = "let the leader go on"      // SIGCONT
+	handOver    verb = "have the leader hand over" // SIGTERM, and start it again
+)
+
+const theLeader = "leader"
+
+// leaderKinds are the faults of forwarders that elect a leader.
+var leaderKinds = []kind{
+	{
+		name: "leader killed", uses: []string{theLeader},
+		add: func(g *generator, from, to int) {
+			g.during(from, to, act{do: killLeader}, act{do: awaitLeader}, act{do: killLeader})
+		},
+	},
+	{
+		name: "leader paused beyond its lease", uses: []string{theLeader}, felt: "the lease was lost",
+		add: func(g *generator, from, to int) {
+			g.during(from, to, act{do: pauseLeader}, act{do: awaitLeader}, act{do: wakeLeader})
+		},
+	},
+	{
+		name: "leader hands over", uses: []string{theLeader}, felt: "not leading any more",
+		add: func(g *generator, from, to int) {
+			g.during(from, to, act{do: handOver}, act{do: awaitLeader}, act{do: handOver})
+		},
+	},
+}
+
+// A lease as short as it can be where nothing waits for anything.
+const (
+	leaseDuration = 3 * time.Second
+	leaseDeadline = 1500 * time.Millisecond
+	leaseRetry    = 300 * time.Millisecond
+)
+
+// electing are the variables of forwarders that elect a leader.
+func (w *world) electing() map[string]string {
+	if w.settings.replicas == 0 {
+		return nil
+	}
+	return map[string]string{
+		"LEADER_ELECTION": "true", "LEASE_NAME": w.user.home + "lease", "LEASE_NAMESPACE": "default",
+		"LEASE_DURATION": leaseDuration.String(), "LEASE_RENEW_DEADLINE": leaseDeadline.String(), "LEASE_RETRY_PERIOD": leaseRetry.String(),
+	}
+}
+
+// executeOnLeader does a deed that is about whichever forwarder leads. If none does,
+// because of another fault, it does nothing.
+func (w *world) executeOnLeader(ctx context.Context, a act) error {
+	if a.do == wakeLeader {
+		for _, n := range w.nodes {
+			n.Signal(syscall.SIGCONT)
+		}
+		w.paused = nil
+		return nil
+	}
+	leader := w.awaitLeader(ctx)
+	if leader == nil {
+		return nil
+	}
+	switch a.do {
+	case killLeader:
+		leader.Signal(syscall.SIGKILL)
+	case pauseLeader:
+		w.paused = leader
+		leader.Signal(syscall.SIGSTOP)
+	case handOver:
+		return leader.terminate(ctx)
+	}
+	return nil
+}
+
+// awaitLeader waits for a leader other than one that stands still, nil if there is none
+// for longer than an election takes.
+func (w *world) awaitLeader(ctx context.Context) (leader *node) {
+	_ = harness.Eventually(ctx, leaseDuration+feltLimit, "one leads", func(ctx context.Context) error {
+		for _, n := range w.nodes {
+			asking, cancel := context.WithTimeout(ctx, time.Second)
+			leads, err := n.Metric(asking, "kuberelay_leader")
+			cancel()
+			if err == nil && leads == 1 && n != w.paused {
+				leader = n
+				return nil
+			}
+		}
+		return errors.New("none does")
+	})
+	return leader
+}

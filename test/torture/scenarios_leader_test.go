@@ -1,0 +1,109 @@
+package torture
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// electing has two forwarders elect a leader.
+func electing(s settings) settings {
+	s.replicas = 2
+	return s
+}
+
+// purging is soon, and a leader takes a while to give up: it has its bus again before.
+func purging(s settings) settings {
+	s.retention = time.Second
+	return s
+}
+
+var patient = map[string]string{"LEASE_DURATION": "7s", "LEASE_RENEW_DEADLINE": "5s"}
+
+const leads = "leading: the lease is ours"
+
+// leaderAndStandby starts forwarder 0, which leads then, and forwarder 1, which stands by.
+func (s *script) leaderAndStandby() {
+	s.do(act{do: start, node: 0})
+	s.logged(0, 1, leads)
+	s.idle(0)
+	s.do(act{do: start, node: 1})
+	s.logged(1, 1, synced)
+	s.logged(1, 1, "standing by")
+}
+
+// playLeaderless kills the leader, and changes objects before the other one's turn.
+func playLeaderless(s *script) {
+	s.create("changed", "deleted", "recreated", "same")
+	s.leaderAndStandby()
+	s.kill(0)
+	s.change(put, at("changed"))
+	s.change(remove, at("deleted"))
+	s.change(remove, at("recreated"))
+	s.create("recreated", "created")
+	s.logged(1, 1, leads)
+	s.logged(1, 1, "bus compared with the cluster")
+	s.idle(1)
+}
+
+// playSleeper has the leader learn of an object that it cannot publish, and stand still
+// until the other one has published and purged it. When it wakes up it has heard of
+// nothing since, and the bus has nothing of the object that would refuse it.
+func playSleeper(s *script) {
+	ghost := at("ghost")
+	s.create("same")
+	s.leaderAndStandby()
+	s.do(act{do: busRefuse})
+	s.change(put, ghost)
+	s.until("the leader knows of it", func(ctx context.Context) error {
+		n, err := s.nodes[0].Metric(ctx, "kuberelay_dirty_objects")
+		if err == nil && n == 0 {
+			err = errors.New("nothing is dirty")
+		}
+		return err
+	})
+	s.do(act{do: freeze})
+	s.do(act{do: apiHold})
+	s.logged(1, 1, leads)
+	s.onBus(ghost, 1)
+	s.change(remove, ghost)
+	s.onBus(ghost, 2)
+	s.logged(1, 1, emptied)
+	s.do(act{do: busPass})
+	s.do(act{do: thaw})
+	s.until("the sleeper has its bus again, or has given up", func(ctx context.Context) error {
+		if strings.Contains(s.nodes[0].Log(), "not leading any more") {
+			return nil
+		}
+		n, err := s.nodes[0].Metric(ctx, `kuberelay_nats_connected`)
+		if err == nil && n == 0 {
+			err = errors.New("the bus is away")
+		}
+		return err
+	})
+	s.logged(0, 1, "not leading any more")
+	s.do(act{do: apiPass})
+	s.until("it stands by", func(ctx context.Context) error {
+		_, body, err := s.nodes[0].Get(ctx, "/readyz")
+		if err == nil && !strings.Contains(body, "standing by") {
+			err = fmt.Errorf("it says %q", body)
+		}
+		return err
+	})
+	s.idle(1)
+}
+
+// playStandby changes objects with one forwarder leading and one standing by.
+func playStandby(s *script) {
+	s.do(act{do: start, node: 0})
+	s.idle(0)
+	s.do(act{do: start, node: 1})
+	s.logged(1, 1, synced)
+	s.create("one", "two")
+	s.onBus(at("two"), 1)
+	s.change(put, at("one"))
+	s.onBus(at("one"), 2)
+	s.step(func() error { return s.nodes[1].Ready(s.t.Context()) })
+}
