@@ -9,7 +9,7 @@
 // What is compared was measured in one run, contenders in turn, since no machine is the
 // same for long.
 //
-// Parts, by BENCH (default all): sync, latency, rate, live, publish; see the files of
+// Parts, by BENCH (default all): fill, sync, latency, rate, live, publish; see the files of
 // these names. PODS are the numbers of pods, ROUNDS the rounds of sync (default 3, from 50,000 pods
 // on 1), OUT a file that gets the tables as Markdown.
 //

@@ -99,7 +99,7 @@ func (s *stage) performOn(ctx context.Context, n int, first bool) error {
 	parts := []struct {
 		name string
 		do   func(context.Context, int) error
-	}{{"sync", s.benchSync}, {"latency", s.benchLatency}, {"rate", s.benchRate}, {"live", s.benchLive}}
+	}{{"fill", func(context.Context, int) error { return nil }}, {"sync", s.benchSync}, {"latency", s.benchLatency}, {"rate", s.benchRate}, {"live", s.benchLive}}
 	held := false
 	for _, p := range parts {
 		if !s.wants(p.name) || !first && (p.name == "latency" || p.name == "rate") {

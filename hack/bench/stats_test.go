@@ -157,7 +157,9 @@ go_memstats_heap_alloc_bytes 1.5e+06
 }
 
 func TestSettings(t *testing.T) {
-	env := func(vars map[string]string) func(string) string { return func(name string) string { return vars[name] } }
+	env := func(vars map[string]string) func(string) string {
+		return func(name string) string { return vars[name] }
+	}
 	s, err := readSettings(env(nil))
 	if err != nil || !slices.Equal(s.pods, []int{20_000, 100_000}) || s.roundsOf(20_000) != 3 || s.roundsOf(100_000) != 1 || !s.wants("live") {
 		t.Errorf("by default it does %+v (%v)", s, err)

@@ -188,7 +188,7 @@ func (s *stage) measure(_ context.Context, p *played) (m sample, err error) {
 
 // sampleForwarder runs the forwarder until the bus has n pods.
 func (s *stage) sampleForwarder(ctx context.Context, n int, stored func(context.Context) (int, error), settings ...string) (m sample, err error) {
-	f, err := s.startForwarder("forwarder", s.dir, append(settings, "KUBERELAY_NAMESPACES="+namespaceOf(n))...)
+	f, err := s.startForwarder(append(settings, "KUBERELAY_NAMESPACES="+namespaceOf(n))...)
 	if err != nil {
 		return m, err
 	}
@@ -243,7 +243,7 @@ func (s *stage) sampleRestart(ctx context.Context, bus *natsBus, n int) (r resta
 	if err != nil {
 		return r, err
 	}
-	f, err := s.startForwarder("forwarder", s.dir, "KUBERELAY_NATS_URL="+bus.url, "KUBERELAY_NAMESPACES="+namespaceOf(n))
+	f, err := s.startForwarder("KUBERELAY_NATS_URL="+bus.url, "KUBERELAY_NAMESPACES="+namespaceOf(n))
 	if err != nil {
 		return r, err
 	}

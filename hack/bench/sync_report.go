@@ -2,8 +2,14 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"time"
+
+	"github.com/kuberelay/kuberelay/hack/bench/sizing"
 )
+
+// sinks are the contenders that are the forwarder.
+var sinks = []string{toNATS, toKafka, toStdout}
 
 // of gives one value of every run of a contender.
 func (r *synced) of(name string, value func(sample) float64) series {
@@ -85,7 +91,26 @@ func (r *report) addSync(f synced) {
 		f.of(toNATS, func(m sample) float64 { return float64(m.again.cpu.Microseconds()) / float64(f.pods) }).show("%.0f"))
 	r.add(again)
 	r.promiseSync(f)
+	r.addFormula(f)
 }
+
+// addFormula compares what docs/sizing.md predicts. A formula that says too little has a pod
+// killed, and one that says far too much is of no use.
+func (r *report) addFormula(f synced) {
+	c := sizing.Measured()
+	s := section{title: fmt.Sprintf("The formula of docs/sizing.md, %d pods", f.pods)}
+	s.table.head = []string{"", "peak predicted, MB", "measured, MB", "kept/object predicted, bytes", "measured, bytes", "CPU/object predicted, µs", "measured, µs"}
+	predicted := megabytes(c.Peak(int64(f.pods), f.wireBytes))
+	for _, sink := range sinks {
+		s.table.add(sink, fmt.Sprintf("%.0f", predicted), f.peak(sink).show("%.0f"), fmt.Sprint(c.Kept(f.wireBytes)), f.kept(sink).show("%.0f"),
+			fmt.Sprint(c.PerObject.Microseconds()), f.cpu(sink).show("%.0f"))
+		share := f.peak(sink).per(constant(predicted, len(f.peak(sink))))
+		r.between(fmt.Sprintf("%d pods: %s: peak is 2/3 to 1 of what docs/sizing.md predicts", f.pods, sink), share, 0.67, 1, "%.2f")
+	}
+	r.add(s)
+}
+
+func constant(v float64, n int) series { return slices.Repeat(series{v}, n) }
 
 // peaks are the promised bounds of memory, in MB, by the number of pods.
 var peaks = map[int]float64{20_000: 110, 100_000: 400}
@@ -96,7 +121,7 @@ func (r *report) promiseSync(f synced) {
 	if f.runs[plainInformer].skipped == "" {
 		r.atLeast(of+"CPU per object to NATS ≤ 1/5 of the plain informer's: that by this", f.cpu(plainInformer).per(f.cpu(toNATS)), 5, "%.2f")
 	}
-	for _, sink := range []string{toNATS, toKafka, toStdout} {
+	for _, sink := range sinks {
 		if bound, ok := peaks[f.pods]; ok {
 			r.atMost(fmt.Sprintf("%s%s: peak memory ≤ %.0f MB", of, sink, bound), f.peak(sink), bound, "%.0f")
 		}

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+)
+
+// bareWatch sees every change as early as anything can: it reads a watch and looks for
+// no more than name and version.
+type bareWatch struct {
+	sightings
+	body  io.Closer
+	ended sync.WaitGroup
+}
+
+// watchBare watches from now on.
+func watchBare(ctx context.Context, config *rest.Config, resource, namespace string) (*bareWatch, error) {
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	now, err := client.Resource(schema.GroupVersionResource{Version: "v1", Resource: resource}).Namespace(namespace).List(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		return nil, err
+	}
+	body, err := openWatch(ctx, config, resource, namespace, url.Values{"resourceVersion": {now.GetResourceVersion()}})
+	if err != nil {
+		return nil, err
+	}
+	w := &bareWatch{body: body}
+	w.ended.Go(func() { w.read(body, resource) })
+	return w, nil
+}
+
+// read ends with the watch: whoever waits for a change then waits in vain, and says so.
+func (w *bareWatch) read(r io.Reader, resource string) {
+	frames := bufio.NewReaderSize(r, 1<<20)
+	for {
+		frame, err := frames.ReadSlice('\n')
+		at := time.Now()
+		if err != nil {
+			return
+		}
+		o, version, err := readMetadata(frame)
+		if err != nil {
+			return
+		}
+		o.resource = resource
+		w.add(o, state{version, at})
+	}
+}
+
+func (w *bareWatch) close() {
+	w.body.Close()
+	w.ended.Wait()
+}
+
+// subscriber is one of the bus, as a user would write it.
+type subscriber struct {
+	sightings
+	consuming jetstream.ConsumeContext
+
+	mu        sync.Mutex
+	completed map[string]time.Time // first syncs, by resource
+	failed    error
+}
+
+// subscribe reads the stream's messages of some subjects, from its beginning or from now on.
+func (b *natsBus) subscribe(ctx context.Context, from jetstream.DeliverPolicy, subjects ...string) (*subscriber, error) {
+	c, err := b.js.OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{FilterSubjects: subjects, DeliverPolicy: from})
+	if err != nil {
+		return nil, err
+	}
+	s := &subscriber{completed: map[string]time.Time{}}
+	s.consuming, err = c.Consume(s.take)
+	return s, err
+}
+
+// take reads a message: kuberelay.<cluster>.<group>.<resource>.<namespace>.<name> is the
+// subject of an object's events, kuberelay.<cluster>._control.snapshot.<group>.<resource>
+// that of the markers of a first sync.
+func (s *subscriber) take(m jetstream.Msg) {
+	at := time.Now()
+	header, tokens := m.Headers(), strings.Split(m.Subject(), ".")
+	if tokens[2] == "_control" {
+		if header.Get("ce-type") == "io.kuberelay.snapshot.completed" {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.completed[tokens[5]] = at
+		}
+		return
+	}
+	version, err := strconv.ParseUint(header.Get("ce-resourceversion"), 10, 64)
+	if err != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.failed = errors.Join(s.failed, fmt.Errorf("%s has no version: %w", m.Subject(), err))
+		return
+	}
+	s.add(object{tokens[3], header.Get("ce-namespace"), header.Get("ce-name")}, state{version, at})
+}
+
+// completedAt is when the first sync of a resource was.
+func (s *subscriber) completedAt(resource string) (time.Time, bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at, ok := s.completed[resource]
+	return at, ok, s.failed
+}
+
+// awaitAll waits until all of them have seen every change, and fails after a time that
+// only a loss explains.
+func awaitAll(ctx context.Context, changes []change, all ...*sightings) error {
+	const patience = time.Minute
+	deadline := time.Now().Add(patience)
+	for _, c := range changes {
+		for _, s := range all {
+			for {
+				if _, ok := s.seen(c); ok {
+					break
+				}
+				if time.Now().After(deadline) {
+					return fmt.Errorf("version %d of %s/%s was not seen for %s", c.version, c.namespace, c.name, patience)
+				}
+				select {
+				case <-time.After(time.Millisecond):
+				case <-ctx.Done():
+					return context.Cause(ctx)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// latencies are how long after the API server's answer each change was seen, in
+// milliseconds: by the bare watch, by the subscriber, and by how much the second was
+// later. An API server may show a change to a watch before it answers.
+type latencies struct{ watch, subscriber, beyond series }
+
+func compare(changes []change, watch, subscriber *sightings) (l latencies) {
+	for _, c := range changes {
+		first, ok := watch.seen(c)
+		second, too := subscriber.seen(c)
+		if !ok || !too {
+			continue // awaitAll has said so
+		}
+		l.watch = append(l.watch, milliseconds(first.Sub(c.at)))
+		l.subscriber = append(l.subscriber, milliseconds(second.Sub(c.at)))
+		l.beyond = append(l.beyond, milliseconds(second.Sub(first)))
+	}
+	return l
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
