@@ -118,12 +118,12 @@ outage: ## Measure a bus that is down under change (OUTAGE=10m)
 	$(GO) test -tags outage ./test/e2e -run '^TestLongOutage$$' -count 1 -v -timeout 0 -outage.for $(OUTAGE)
 
 # What it measures is in hack/bench/main.go. It wants the machine for itself, and takes about
-# an hour as a whole; BENCH="sync latency" are parts of it.
+# an hour as a whole; BENCH="sync latency" are parts of it, CONTENDERS="nats kafka" of sync.
 .PHONY: bench
 bench: ## Measure CPU, memory and latency beside the floor (PODS="20000 100000", BENCH=sync, ROUNDS=3, OUT=bench.md)
 	@$(GO) run ./hack/binaries
 	@$(GO) build -o bin/bench ./hack/bench
-	@BENCH='$(BENCH)' PODS='$(PODS)' ROUNDS='$(ROUNDS)' OUT='$(OUT)' bin/bench
+	@BENCH='$(BENCH)' PODS='$(PODS)' ROUNDS='$(ROUNDS)' CONTENDERS='$(CONTENDERS)' OUT='$(OUT)' bin/bench
 
 # ONCE=1 ends by itself.
 .PHONY: demo

@@ -70,10 +70,11 @@ func newChanger(config *rest.Config) (*changer, error) {
 	return &changer{client: client, host: config.Host}, err
 }
 
-// patch gives the object another annotation.
-func (c *changer) patch(ctx context.Context, o object, value int) error {
+// patch gives the object an annotation that it never had: a patch that changes nothing
+// makes no version.
+func (c *changer) patch(ctx context.Context, o object) error {
 	url := fmt.Sprintf("%s/api/v1/namespaces/%s/%s/%s?fieldManager=kubectl-annotate", c.host, o.namespace, o.resource, o.name)
-	body := fmt.Appendf(nil, `{"metadata":{"annotations":{"example.com/revision":"%d"}}}`, value)
+	body := fmt.Appendf(nil, `{"metadata":{"annotations":{"example.com/changed":"%d"}}}`, time.Now().UnixNano())
 	request, err := http.NewRequestWithContext(ctx, http.MethodPatch, url, bytes.NewReader(body))
 	if err != nil {
 		return err

@@ -16,7 +16,7 @@ const (
 	unloaded     = 20.0 // changes a second
 	unloadedTime = 30 * time.Second
 
-	firstRate = 50.0 // and then twice as many, again and again
+	firstRate = 50.0 // and then half as many again, and again
 	stepTime  = 8 * time.Second
 	// A rate is held if that part of it is reached, the forwarder adds no more than that
 	// to the watch's latency, and what is left at the end is on the bus soon.
@@ -42,7 +42,7 @@ func (s *stage) benchLatency(ctx context.Context, n int) error {
 		if err != nil {
 			return err
 		}
-		s.report.addLatency(n, l, cost)
+		s.report.addLatency(n, l, cost, sc.watch.note())
 		return nil
 	})
 }
@@ -50,7 +50,7 @@ func (s *stage) benchLatency(ctx context.Context, n int) error {
 func (s *stage) benchRate(ctx context.Context, n int) error {
 	return s.onScene(ctx, n, func(sc *scene) error {
 		var steps []step
-		for rate := firstRate; ; rate *= 2 {
+		for rate := firstRate; ; rate *= 1.5 {
 			st, err := sc.tryRate(ctx, rate)
 			if err != nil {
 				return err
@@ -58,7 +58,7 @@ func (s *stage) benchRate(ctx context.Context, n int) error {
 			s.say("%4.0f changes a second: %s", rate, st.verdict())
 			steps = append(steps, st)
 			if st.limit != "" {
-				s.report.addRate(n, steps)
+				s.report.addRate(n, steps, sc.watch.note())
 				return nil
 			}
 		}
@@ -111,13 +111,13 @@ func (sc *scene) changeSteadily(ctx context.Context, perSecond float64, length t
 	}
 	known := len(sc.changer.done())
 	made.rate, err = pace(ctx, perSecond, length, func(i int) error {
-		return sc.changer.patch(ctx, sc.pods[(known+i)%len(sc.pods)], known+i)
+		return sc.changer.patch(ctx, sc.pods[(known+i)%len(sc.pods)])
 	})
 	if err != nil {
 		return l, 0, made, err
 	}
 	end, changes := time.Now(), sc.changer.done()[known:]
-	if err := awaitAll(ctx, changes, &sc.watch.sightings, &sc.subscriber.sightings); err != nil {
+	if err := awaitAll(ctx, changes, sc.watch, sc.subscriber); err != nil {
 		return l, 0, made, errors.Join(err, sc.forwarder.alive())
 	}
 	made.left = time.Since(end)
@@ -166,11 +166,11 @@ func (st step) verdict() string {
 }
 
 // addLatency adds the latencies of a stream of changes without load.
-func (r *report) addLatency(n int, l latencies, cost time.Duration) {
+func (r *report) addLatency(n int, l latencies, cost time.Duration, notes []string) {
 	s := section{title: fmt.Sprintf("Latency of %.0f changes a second, %d pods", unloaded, n)}
 	s.table.head = []string{"from the API server's answer", "changes", "p50, ms", "p99, ms", "largest, ms"}
 	l.rows(&s.table, "")
-	s.notes = append(s.notes, fmt.Sprintf("The forwarder's CPU for each change: %d µs.", cost.Microseconds()))
+	s.notes = append(notes, fmt.Sprintf("The forwarder's CPU for each change: %d µs.", cost.Microseconds()))
 	r.add(s)
 	r.atMost(fmt.Sprintf("%d pods: unloaded latency p99 ≤ 10 ms beyond the API server's own watch", n), series{l.beyond.percentile(99)}, 10, "%.1f ms")
 }
@@ -185,7 +185,7 @@ func (l latencies) rows(t *table, of string) {
 	}
 }
 
-func (r *report) addRate(n int, steps []step) {
+func (r *report) addRate(n int, steps []step, notes []string) {
 	s := section{title: fmt.Sprintf("Largest rate of changes, %d pods", n)}
 	s.table.head = []string{"asked, 1/s", "made, 1/s", "bare watch p99, ms", "subscriber p50, ms", "p99, ms", "after bare watch p99, ms", "last seen after, ms", "CPU/change, µs", ""}
 	held := 0.0
@@ -200,6 +200,6 @@ func (r *report) addRate(n int, steps []step) {
 			fmt.Sprintf("%.1f", st.subscriber.percentile(50)), fmt.Sprintf("%.0f", st.subscriber.percentile(99)),
 			fmt.Sprintf("%.0f", st.beyond.percentile(99)), fmt.Sprintf("%.0f", milliseconds(st.left)), fmt.Sprint(st.cost.Microseconds()), verdict)
 	}
-	s.notes = append(s.notes, fmt.Sprintf("Held: %.0f changes a second.", held))
+	s.notes = append(notes, fmt.Sprintf("Held: %.0f changes a second.", held))
 	r.add(s)
 }

@@ -60,7 +60,7 @@ func (s *stage) benchLive(ctx context.Context, n int) (err error) {
 		return err
 	}
 	for resource, w := range watches {
-		if err := awaitAll(ctx, of(c.done(), resource, time.Time{}, completed), &w.sightings, &sub.sightings); err != nil {
+		if err := awaitAll(ctx, of(c.done(), resource, time.Time{}, completed), w, sub); err != nil {
 			return err
 		}
 	}
@@ -100,7 +100,7 @@ func changeWhileSyncing(ctx context.Context, f *forwarder, c *changer, sub *subs
 			if i%2 == 1 {
 				o.resource, o.name = "pods", pod(i/2%liveObjects).Name
 			}
-			return c.patch(ctx, o, i)
+			return c.patch(ctx, o)
 		})
 	})
 	synced, err = f.awaitReady(ctx)

@@ -23,8 +23,15 @@ import (
 // no more than name and version.
 type bareWatch struct {
 	sightings
-	body  io.Closer
+	config              *rest.Config
+	resource, namespace string
+
+	stop  context.CancelFunc
 	ended sync.WaitGroup
+
+	mu     sync.Mutex
+	failed error
+	again  int // how often the API server has ended the stream
 }
 
 // watchBare watches from now on.
@@ -37,35 +44,78 @@ func watchBare(ctx context.Context, config *rest.Config, resource, namespace str
 	if err != nil {
 		return nil, err
 	}
-	body, err := openWatch(ctx, config, resource, namespace, url.Values{"resourceVersion": {now.GetResourceVersion()}})
-	if err != nil {
-		return nil, err
-	}
-	w := &bareWatch{body: body}
-	w.ended.Go(func() { w.read(body, resource) })
+	w := &bareWatch{config: config, resource: resource, namespace: namespace}
+	ctx, w.stop = context.WithCancel(ctx)
+	w.ended.Go(func() {
+		err := w.watch(ctx, now.GetResourceVersion())
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.failed = err
+	})
 	return w, nil
 }
 
-// read ends with the watch: whoever waits for a change then waits in vain, and says so.
-func (w *bareWatch) read(r io.Reader, resource string) {
+// watch goes on where it was when the API server ends the stream, as it does to whoever
+// reads too slowly, on a machine that is too busy.
+func (w *bareWatch) watch(ctx context.Context, version string) error {
+	for {
+		body, err := openWatch(ctx, w.config, w.resource, w.namespace, url.Values{"resourceVersion": {version}})
+		if err != nil {
+			return fmt.Errorf("the bare watch of %s: %w", w.resource, err)
+		}
+		last, err := w.read(body)
+		body.Close()
+		if ctx.Err() != nil {
+			return nil
+		}
+		if last > 0 {
+			version = strconv.FormatUint(last, 10)
+		}
+		if !errors.Is(err, io.EOF) {
+			return fmt.Errorf("the bare watch of %s: %w", w.resource, err)
+		}
+		w.mu.Lock()
+		w.again++
+		w.mu.Unlock()
+	}
+}
+
+// note tells of what spoils its latencies; nothing, as a rule.
+func (w *bareWatch) note() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.again == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("The API server ended the bare watch of %s %d times, as it does when the machine is too busy.", w.resource, w.again)}
+}
+
+// read returns the last version of the stream, 0 if it had none, and why it ended.
+func (w *bareWatch) read(r io.Reader) (last uint64, err error) {
 	frames := bufio.NewReaderSize(r, 1<<20)
 	for {
 		frame, err := frames.ReadSlice('\n')
 		at := time.Now()
 		if err != nil {
-			return
+			return last, err
 		}
 		o, version, err := readMetadata(frame)
 		if err != nil {
-			return
+			return last, fmt.Errorf("no version in %.200q: %w", frame, err)
 		}
-		o.resource = resource
+		o.resource, last = w.resource, version
 		w.add(o, state{version, at})
 	}
 }
 
+func (w *bareWatch) failure() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.failed
+}
+
 func (w *bareWatch) close() {
-	w.body.Close()
+	w.stop()
 	w.ended.Wait()
 }
 
@@ -114,6 +164,12 @@ func (s *subscriber) take(m jetstream.Msg) {
 	s.add(object{tokens[3], header.Get("ce-namespace"), header.Get("ce-name")}, state{version, at})
 }
 
+func (s *subscriber) failure() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.failed
+}
+
 // completedAt is when the first sync of a resource was.
 func (s *subscriber) completedAt(resource string) (time.Time, bool, error) {
 	s.mu.Lock()
@@ -124,23 +180,24 @@ func (s *subscriber) completedAt(resource string) (time.Time, bool, error) {
 
 // awaitAll waits until all of them have seen every change, and fails after a time that
 // only a loss explains.
-func awaitAll(ctx context.Context, changes []change, all ...*sightings) error {
+func awaitAll(ctx context.Context, changes []change, watch *bareWatch, subscriber *subscriber) error {
 	const patience = time.Minute
 	deadline := time.Now().Add(patience)
 	for _, c := range changes {
-		for _, s := range all {
-			for {
-				if _, ok := s.seen(c); ok {
-					break
-				}
-				if time.Now().After(deadline) {
-					return fmt.Errorf("version %d of %s/%s was not seen for %s", c.version, c.namespace, c.name, patience)
-				}
-				select {
-				case <-time.After(time.Millisecond):
-				case <-ctx.Done():
-					return context.Cause(ctx)
-				}
+		for {
+			_, watched := watch.seen(c)
+			_, published := subscriber.seen(c)
+			if watched && published {
+				break
+			}
+			if time.Now().After(deadline) {
+				return errors.Join(fmt.Errorf("version %d of %s %s/%s is not there after %s: seen by the bare watch %t, by the subscriber %t",
+					c.version, c.resource, c.namespace, c.name, patience, watched, published), watch.failure(), subscriber.failure())
+			}
+			select {
+			case <-time.After(time.Millisecond):
+			case <-ctx.Done():
+				return context.Cause(ctx)
 			}
 		}
 	}
