@@ -167,10 +167,10 @@ func (st step) verdict() string {
 
 // addLatency adds the latencies of a stream of changes without load.
 func (r *report) addLatency(n int, l latencies, cost time.Duration, notes []string) {
-	s := section{title: fmt.Sprintf("Latency of %.0f changes a second, %d pods", unloaded, n)}
+	s := section{title: fmt.Sprintf("Latency of %.0f changes a second, %d pods", unloaded, n), notes: notes}
 	s.table.head = []string{"from the API server's answer", "changes", "p50, ms", "p99, ms", "largest, ms"}
 	l.rows(&s.table, "")
-	s.notes = append(notes, fmt.Sprintf("The forwarder's CPU for each change: %d µs.", cost.Microseconds()))
+	s.notes = append(s.notes, fmt.Sprintf("The forwarder's CPU for each change: %d µs.", cost.Microseconds()))
 	r.add(s)
 	r.atMost(fmt.Sprintf("%d pods: unloaded latency p99 ≤ 10 ms beyond the API server's own watch", n), series{l.beyond.percentile(99)}, 10, "%.1f ms")
 }
@@ -186,7 +186,7 @@ func (l latencies) rows(t *table, of string) {
 }
 
 func (r *report) addRate(n int, steps []step, notes []string) {
-	s := section{title: fmt.Sprintf("Largest rate of changes, %d pods", n)}
+	s := section{title: fmt.Sprintf("Largest rate of changes, %d pods", n), notes: notes}
 	s.table.head = []string{"asked, 1/s", "made, 1/s", "bare watch p99, ms", "subscriber p50, ms", "p99, ms", "after bare watch p99, ms", "last seen after, ms", "CPU/change, µs", ""}
 	held := 0.0
 	for _, st := range steps {
@@ -200,6 +200,6 @@ func (r *report) addRate(n int, steps []step, notes []string) {
 			fmt.Sprintf("%.1f", st.subscriber.percentile(50)), fmt.Sprintf("%.0f", st.subscriber.percentile(99)),
 			fmt.Sprintf("%.0f", st.beyond.percentile(99)), fmt.Sprintf("%.0f", milliseconds(st.left)), fmt.Sprint(st.cost.Microseconds()), verdict)
 	}
-	s.notes = append(notes, fmt.Sprintf("Held: %.0f changes a second.", held))
+	s.notes = append(s.notes, fmt.Sprintf("Held: %.0f changes a second.", held))
 	r.add(s)
 }
