@@ -28,7 +28,7 @@ type forwarder struct {
 }
 
 // startForwarder starts one with more variables.
-func (s *stage) startForwarder(more ...string) (*forwarder, error) {
+func (s *stage) startForwarder(ctx context.Context, more ...string) (*forwarder, error) {
 	address, err := freeAddress()
 	if err != nil {
 		return nil, err
@@ -37,7 +37,7 @@ func (s *stage) startForwarder(more ...string) (*forwarder, error) {
 		"KUBECONFIG=" + s.cluster.Kubeconfig(), "KUBERELAY_CLUSTER_NAME=bench", "KUBERELAY_RESOURCES=pods",
 		"KUBERELAY_LISTEN_ADDR=" + address, "KUBERELAY_PPROF=true",
 	}, more...)
-	p, err := startProcess(s.group, s.dir, "forwarder", false, env, s.binary, "run")
+	p, err := startProcess(ctx, s.group, s.dir, "forwarder", false, env, s.binary, "run")
 	if err != nil {
 		return nil, err
 	}

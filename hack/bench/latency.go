@@ -68,11 +68,11 @@ func (s *stage) benchRate(ctx context.Context, n int) error {
 // onScene lets the forwarder sync and be quiet, and then does something with it.
 func (s *stage) onScene(ctx context.Context, n int, do func(*scene) error) (err error) {
 	sc := &scene{}
-	if sc.bus, err = s.startNATS(); err != nil {
+	if sc.bus, err = s.startNATS(ctx); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, sc.bus.close()) }()
-	if sc.forwarder, err = s.startForwarder("KUBERELAY_NATS_URL=" + sc.bus.url); err != nil {
+	if sc.forwarder, err = s.startForwarder(ctx, "KUBERELAY_NATS_URL="+sc.bus.url); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, sc.forwarder.stop()) }()

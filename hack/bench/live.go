@@ -23,7 +23,7 @@ const (
 )
 
 func (s *stage) benchLive(ctx context.Context, n int) (err error) {
-	bus, err := s.startNATS()
+	bus, err := s.startNATS(ctx)
 	if err != nil {
 		return err
 	}
@@ -45,7 +45,7 @@ func (s *stage) benchLive(ctx context.Context, n int) (err error) {
 		}
 		watches[resource] = w
 	}
-	f, err := s.startForwarder("KUBERELAY_NATS_URL="+bus.url, "KUBERELAY_RESOURCES=pods,configmaps")
+	f, err := s.startForwarder(ctx, "KUBERELAY_NATS_URL="+bus.url, "KUBERELAY_RESOURCES=pods,configmaps")
 	if err != nil {
 		return err
 	}

@@ -133,8 +133,8 @@ func (s *stage) strike() error {
 }
 
 // play starts this binary in a role of its own.
-func (s *stage) play(role string, args ...string) (*played, error) {
-	p, err := startProcess(s.group, s.dir, role, true, nil, slices.Concat([]string{s.self, role}, args)...)
+func (s *stage) play(ctx context.Context, role string, args ...string) (*played, error) {
+	p, err := startProcess(ctx, s.group, s.dir, role, true, nil, slices.Concat([]string{s.self, role}, args)...)
 	if err != nil {
 		return nil, err
 	}

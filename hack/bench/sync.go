@@ -109,7 +109,7 @@ func (s *stage) warmUp(ctx context.Context) (int64, error) {
 	if _, err := s.sampleFloor(ctx, 0); err != nil {
 		return 0, err
 	}
-	p, err := s.play("floor", s.cluster.Kubeconfig(), "")
+	p, err := s.play(ctx, "floor", s.cluster.Kubeconfig(), "")
 	if err != nil {
 		return 0, err
 	}
@@ -146,21 +146,21 @@ func namespaceOf(n int) string {
 }
 
 func (s *stage) sampleFloor(ctx context.Context, n int) (sample, error) {
-	p, err := s.play("floor", s.cluster.Kubeconfig(), namespaceOf(n))
+	p, err := s.play(ctx, "floor", s.cluster.Kubeconfig(), namespaceOf(n))
 	if err != nil {
 		return sample{}, err
 	}
-	m, err := s.measure(ctx, p)
+	m, err := measure(p)
 	m.synced = m.acked
 	return m, errors.Join(err, p.stop())
 }
 
 func (s *stage) sampleInformer(ctx context.Context, n int) (sample, error) {
-	bus, err := s.startNATS()
+	bus, err := s.startNATS(ctx)
 	if err != nil {
 		return sample{}, err
 	}
-	p, err := s.play("informer", s.cluster.Kubeconfig(), namespaceOf(n), bus.url)
+	p, err := s.play(ctx, "informer", s.cluster.Kubeconfig(), namespaceOf(n), bus.url)
 	if err != nil {
 		return sample{}, errors.Join(err, bus.close())
 	}
@@ -168,13 +168,13 @@ func (s *stage) sampleInformer(ctx context.Context, n int) (sample, error) {
 	if err != nil {
 		return sample{}, errors.Join(err, bus.close())
 	}
-	m, err := s.measure(ctx, p)
+	m, err := measure(p)
 	m.synced = synced.At.Sub(p.started)
 	return m, errors.Join(err, p.stop(), bus.close())
 }
 
 // measure looks at a role of ours when it has everything acknowledged.
-func (s *stage) measure(_ context.Context, p *played) (m sample, err error) {
+func measure(p *played) (m sample, err error) {
 	acked, err := p.await("acked")
 	if err != nil {
 		return m, err
@@ -190,7 +190,7 @@ func (s *stage) measure(_ context.Context, p *played) (m sample, err error) {
 
 // sampleForwarder runs the forwarder until the bus has n pods.
 func (s *stage) sampleForwarder(ctx context.Context, n int, stored func(context.Context) (int, error), settings ...string) (m sample, err error) {
-	f, err := s.startForwarder(append(settings, "KUBERELAY_NAMESPACES="+namespaceOf(n))...)
+	f, err := s.startForwarder(ctx, append(settings, "KUBERELAY_NAMESPACES="+namespaceOf(n))...)
 	if err != nil {
 		return m, err
 	}
@@ -214,7 +214,7 @@ func (s *stage) sampleForwarder(ctx context.Context, n int, stored func(context.
 }
 
 func (s *stage) sampleNATS(ctx context.Context, n int) (m sample, err error) {
-	bus, err := s.startNATS()
+	bus, err := s.startNATS(ctx)
 	if err != nil {
 		return m, err
 	}
@@ -245,7 +245,7 @@ func (s *stage) sampleRestart(ctx context.Context, bus *natsBus, n int) (r resta
 	if err != nil {
 		return r, err
 	}
-	f, err := s.startForwarder("KUBERELAY_NATS_URL="+bus.url, "KUBERELAY_NAMESPACES="+namespaceOf(n))
+	f, err := s.startForwarder(ctx, "KUBERELAY_NATS_URL="+bus.url, "KUBERELAY_NAMESPACES="+namespaceOf(n))
 	if err != nil {
 		return r, err
 	}
