@@ -54,6 +54,7 @@ func (s *sightings) seen(c change) (time.Time, bool) {
 type change struct {
 	object
 	state
+	took time.Duration // until the answer
 }
 
 // changer changes objects, and keeps what it has changed.
@@ -81,6 +82,7 @@ func (c *changer) patch(ctx context.Context, o object) error {
 	}
 	request.Header.Set("Content-Type", "application/merge-patch+json")
 	request.Header.Set("Accept", "application/json")
+	asked := time.Now()
 	response, err := c.client.Do(request)
 	if err != nil {
 		return err
@@ -100,7 +102,7 @@ func (c *changer) patch(ctx context.Context, o object) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.changes = append(c.changes, change{o, state{version, at}})
+	c.changes = append(c.changes, change{o, state{version, at}, at.Sub(asked)})
 	return nil
 }
 

@@ -32,9 +32,10 @@ func TestCompare(t *testing.T) {
 	watch.add(pod, state{3, at(21)})
 	subscriber.add(pod, state{1, at(1)})
 	subscriber.add(pod, state{3, at(30)})
-	l := compare([]change{{pod, state{2, at(10)}}, {pod, state{3, at(20)}}, {pod, state{4, at(40)}}}, &watch, &subscriber)
+	l := compare([]change{{pod, state{2, at(10)}, 0}, {pod, state{3, at(20)}, 0}, {pod, state{4, at(40)}, 0}}, &watch, &subscriber)
 	for name, tt := range map[string]struct{ got, want series }{
-		"watch": {l.watch, series{-1, 1}}, "subscriber": {l.subscriber, series{20, 10}}, "beyond": {l.beyond, series{21, 9}},
+		"watch": {l.watch, series{-1, 1}}, "subscriber": {l.subscriber, series{20, 10}},
+		"beyond": {l.beyond, series{21, 9}},
 	} {
 		if len(tt.got) != 2 || tt.got[0] != tt.want[0] || tt.got[1] != tt.want[1] {
 			t.Errorf("%s: got %v, want %v", name, tt.got, tt.want)
@@ -80,7 +81,7 @@ func TestOf(t *testing.T) {
 	start := time.Now()
 	var all []change
 	for i, resource := range []string{"pods", "configmaps", "pods", "pods"} {
-		all = append(all, change{object{resource: resource}, state{uint64(i), start.Add(time.Duration(i) * time.Second)}})
+		all = append(all, change{object{resource: resource}, state{uint64(i), start.Add(time.Duration(i) * time.Second)}, 0})
 	}
 	got := of(all, "pods", start.Add(time.Second), start.Add(3*time.Second))
 	if len(got) != 1 || got[0].version != 2 {

@@ -206,8 +206,9 @@ func awaitAll(ctx context.Context, changes []change, watch *bareWatch, subscribe
 
 // latencies are how long after the API server's answer each change was seen, in
 // milliseconds: by the bare watch, by the subscriber, and by how much the second was
-// later. An API server may show a change to a watch before it answers.
-type latencies struct{ watch, subscriber, beyond series }
+// later. An API server may show a change to a watch before it answers. Request is how long
+// the answer took.
+type latencies struct{ watch, subscriber, beyond, request series }
 
 func compare(changes []change, watch, subscriber *sightings) (l latencies) {
 	for _, c := range changes {
@@ -218,6 +219,7 @@ func compare(changes []change, watch, subscriber *sightings) (l latencies) {
 		}
 		l.watch = append(l.watch, milliseconds(first.Sub(c.at)))
 		l.subscriber = append(l.subscriber, milliseconds(second.Sub(c.at)))
+		l.request = append(l.request, milliseconds(c.took))
 		l.beyond = append(l.beyond, milliseconds(second.Sub(first)))
 	}
 	return l
