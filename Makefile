@@ -84,15 +84,18 @@ which-helm-unittest: $(HELM_UNITTEST)
 	@echo $(HELM_UNITTEST)
 
 .PHONY: generate
-generate: ## Write what is made from the code: docs/configuration.md, and the chart's values, schema and README
-	$(GO) run ./hack/configdocs >docs/configuration.md.tmp
-	mv docs/configuration.md.tmp docs/configuration.md
+generate: ## Write what is made from the code: docs/configuration.md, docs/sizing.md, and the chart's values, schema and README
+	@for page in config:configuration sizing:sizing; do \
+		$(GO) run "./hack/$${page%:*}docs" >docs/page.tmp && mv docs/page.tmp "docs/$${page#*:}.md" || exit 1; \
+	done
 	$(GO) run ./hack/chartvalues $(CHART)
 
 .PHONY: check-generated
 check-generated: ## Fail if what is made from the code is out of date, or go.mod is
-	@page=$$(mktemp) && trap 'rm -f "$$page"' EXIT && $(GO) run ./hack/configdocs >"$$page" && \
-	diff -u docs/configuration.md "$$page" || { echo 'docs/configuration.md is out of date: run «make generate»' >&2; exit 1; }
+	@made=$$(mktemp) && trap 'rm -f "$$made"' EXIT && for page in config:configuration sizing:sizing; do \
+		{ $(GO) run "./hack/$${page%:*}docs" >"$$made" && diff -u "docs/$${page#*:}.md" "$$made"; } || \
+		{ echo "docs/$${page#*:}.md is out of date: run «make generate»" >&2; exit 1; }; \
+	done
 	@made=$$(mktemp -d) && trap 'rm -rf "$$made"' EXIT && $(GO) run ./hack/chartvalues "$$made" && \
 	(for file in $$(cd "$$made" && find . -type f); do diff -u "$(CHART)/$$file" "$$made/$$file" || exit 1; done) || \
 	{ echo '$(CHART) is out of date: run «make generate»' >&2; exit 1; }
@@ -115,12 +118,12 @@ outage: ## Measure a bus that is down under change (OUTAGE=10m)
 	$(GO) test -tags outage ./test/e2e -run '^TestLongOutage$$' -count 1 -v -timeout 0 -outage.for $(OUTAGE)
 
 # What it measures is in hack/bench/main.go. It wants the machine for itself, and takes about
-# an hour as a whole; BENCH="sync latency" are parts of it.
+# an hour as a whole; BENCH="sync latency" are parts of it, CONTENDERS="nats kafka" of sync.
 .PHONY: bench
 bench: ## Measure CPU, memory and latency beside the floor (PODS="20000 100000", BENCH=sync, ROUNDS=3, OUT=bench.md)
 	@$(GO) run ./hack/binaries
 	@$(GO) build -o bin/bench ./hack/bench
-	@BENCH='$(BENCH)' PODS='$(PODS)' ROUNDS='$(ROUNDS)' OUT='$(OUT)' bin/bench
+	@BENCH='$(BENCH)' PODS='$(PODS)' ROUNDS='$(ROUNDS)' CONTENDERS='$(CONTENDERS)' OUT='$(OUT)' bin/bench
 
 HANDOVERS ?= 20
 KILLS ?= 5

@@ -27,8 +27,8 @@ type forwarder struct {
 	client *http.Client
 }
 
-// startForwarder starts it with more variables.
-func (s *stage) startForwarder(name, dir string, more ...string) (*forwarder, error) {
+// startForwarder starts one with more variables.
+func (s *stage) startForwarder(ctx context.Context, more ...string) (*forwarder, error) {
 	address, err := freeAddress()
 	if err != nil {
 		return nil, err
@@ -37,7 +37,7 @@ func (s *stage) startForwarder(name, dir string, more ...string) (*forwarder, er
 		"KUBECONFIG=" + s.cluster.Kubeconfig(), "KUBERELAY_CLUSTER_NAME=bench", "KUBERELAY_RESOURCES=pods",
 		"KUBERELAY_LISTEN_ADDR=" + address, "KUBERELAY_PPROF=true",
 	}, more...)
-	p, err := startProcess(s.group, dir, name, false, env, s.binary, "run")
+	p, err := startProcess(ctx, s.group, s.dir, "forwarder", false, env, s.binary, "run")
 	if err != nil {
 		return nil, err
 	}

@@ -9,9 +9,10 @@
 // What is compared was measured in one run, contenders in turn, since no machine is the
 // same for long.
 //
-// Parts, by BENCH (default all): sync, latency, rate, live, publish; see the files of
+// Parts, by BENCH (default all): fill, sync, latency, rate, live, publish; see the files of
 // these names. PODS are the numbers of pods, ROUNDS the rounds of sync (default 3, from 50,000 pods
-// on 1), OUT a file that gets the tables as Markdown.
+// on 1), CONTENDERS those of sync (floor informer nats kafka stdout), OUT a file that gets the
+// tables as Markdown.
 //
 // It ends with what has been promised, and exits with 1 if one of the promises is not kept.
 package main

@@ -40,12 +40,12 @@ type natsBus struct {
 	js   jetstream.JetStream
 }
 
-func (s *stage) startNATS() (*natsBus, error) {
+func (s *stage) startNATS(ctx context.Context) (*natsBus, error) {
 	dir, err := os.MkdirTemp(s.dir, "nats-")
 	if err != nil {
 		return nil, err
 	}
-	role, err := s.play("nats", dir)
+	role, err := s.play(ctx, "nats", dir)
 	if err != nil {
 		return nil, err
 	}

@@ -28,11 +28,11 @@ type process struct {
 	ended   chan struct{} // closed when it has
 }
 
-// startProcess starts a process of the group. Its standard error goes to a file in dir,
+// startProcess starts a process of the group, which is killed when ctx ends. Its standard error goes to a file in dir,
 // and what a role of ours says on its standard output is the parent's to read.
-func startProcess(group *childprocess.Group, dir, name string, role bool, env []string, args ...string) (*process, error) {
+func startProcess(ctx context.Context, group *childprocess.Group, dir, name string, role bool, env []string, args ...string) (*process, error) {
 	p := &process{name: name, log: filepath.Join(dir, strings.ReplaceAll(name, " ", "-")+".log"), ended: make(chan struct{})}
-	p.cmd = group.Command(context.Background(), dir, args...)
+	p.cmd = group.Command(ctx, dir, args...)
 	p.cmd.Env = append(p.cmd.Env, env...)
 	log, err := os.Create(p.log)
 	if err != nil {

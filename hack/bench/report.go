@@ -38,6 +38,11 @@ func (r *report) atLeast(text string, measured series, bound float64, format str
 	r.promises = append(r.promises, promise{text, measured.show(format), len(measured) > 0 && measured.median() >= bound})
 }
 
+func (r *report) between(text string, measured series, low, high float64, format string) {
+	m := measured.median()
+	r.promises = append(r.promises, promise{text, measured.show(format), len(measured) > 0 && low <= m && m <= high})
+}
+
 func (r *report) String() string {
 	var b strings.Builder
 	for _, s := range r.sections {

@@ -86,7 +86,8 @@ func (p *played) memory() (memory, error) {
 		return memory{}, err
 	}
 	var m memory
-	return m, p.read(&m)
+	err := p.read(&m)
+	return m, err
 }
 
 func (p *played) read(v any) error {

@@ -9,13 +9,15 @@ import (
 
 // settings are what a run is to do.
 type settings struct {
-	parts  []string
-	pods   []int // ascending
-	rounds int   // 0: by the number of pods
-	out    string
+	parts      []string
+	contenders []string // keys; none for all
+	pods       []int    // ascending
+	rounds     int      // 0: by the number of pods
+	out        string
 }
 
-var allParts = []string{"sync", "latency", "rate", "live", "publish"}
+// allParts: fill does no more than fill the clusters, which may take as long as all the rest.
+var allParts = []string{"fill", "sync", "latency", "rate", "live", "publish"}
 
 func readSettings(getenv func(string) string) (settings, error) {
 	s := settings{parts: strings.Fields(getenv("BENCH")), out: getenv("OUT")}
@@ -25,6 +27,12 @@ func readSettings(getenv func(string) string) (settings, error) {
 	for _, p := range s.parts {
 		if !slices.Contains(allParts, p) {
 			return s, fmt.Errorf("BENCH has no part %q: name some of %s", p, strings.Join(allParts, " "))
+		}
+	}
+	s.contenders = strings.Fields(getenv("CONTENDERS"))
+	for _, key := range s.contenders {
+		if !slices.ContainsFunc(contenders, func(c contender) bool { return c.key == key }) {
+			return s, fmt.Errorf("CONTENDERS has no %q: name some of floor informer nats kafka stdout", key)
 		}
 	}
 	numbers := strings.Fields(getenv("PODS"))
@@ -50,6 +58,12 @@ func readSettings(getenv func(string) string) (settings, error) {
 }
 
 func (s settings) wants(part string) bool { return slices.Contains(s.parts, part) }
+
+// has tells whether a contender takes part. The floor always does: it is what the others are
+// measured by.
+func (s settings) has(key string) bool {
+	return key == "floor" || len(s.contenders) == 0 || slices.Contains(s.contenders, key)
+}
 
 // roundsOf is how often each contender runs. A round of many pods takes long, and its
 // length evens out by itself what others do on the machine.

@@ -99,7 +99,7 @@ func (s *stage) performOn(ctx context.Context, n int, first bool) error {
 	parts := []struct {
 		name string
 		do   func(context.Context, int) error
-	}{{"sync", s.benchSync}, {"latency", s.benchLatency}, {"rate", s.benchRate}, {"live", s.benchLive}}
+	}{{"fill", func(context.Context, int) error { return nil }}, {"sync", s.benchSync}, {"latency", s.benchLatency}, {"rate", s.benchRate}, {"live", s.benchLive}}
 	held := false
 	for _, p := range parts {
 		if !s.wants(p.name) || !first && (p.name == "latency" || p.name == "rate") {
@@ -133,8 +133,8 @@ func (s *stage) strike() error {
 }
 
 // play starts this binary in a role of its own.
-func (s *stage) play(role string, args ...string) (*played, error) {
-	p, err := startProcess(s.group, s.dir, role, true, nil, slices.Concat([]string{s.self, role}, args)...)
+func (s *stage) play(ctx context.Context, role string, args ...string) (*played, error) {
+	p, err := startProcess(ctx, s.group, s.dir, role, true, nil, slices.Concat([]string{s.self, role}, args)...)
 	if err != nil {
 		return nil, err
 	}

@@ -164,11 +164,11 @@ func TestSettings(t *testing.T) {
 	if err != nil || !slices.Equal(s.pods, []int{20_000, 100_000}) || s.roundsOf(20_000) != 3 || s.roundsOf(100_000) != 1 || !s.wants("live") {
 		t.Errorf("by default it does %+v (%v)", s, err)
 	}
-	s, err = readSettings(env(map[string]string{"BENCH": "sync", "PODS": "5000 200", "ROUNDS": "2"}))
-	if err != nil || !slices.Equal(s.pods, []int{200, 5000}) || s.roundsOf(100_000) != 2 || s.wants("live") {
+	s, err = readSettings(env(map[string]string{"BENCH": "sync", "PODS": "5000 200", "ROUNDS": "2", "CONTENDERS": "nats"}))
+	if err != nil || !s.has("floor") || !s.has("nats") || s.has("kafka") || !slices.Equal(s.pods, []int{200, 5000}) || s.roundsOf(100_000) != 2 || s.wants("live") {
 		t.Errorf("got %+v (%v)", s, err)
 	}
-	for _, wrong := range []map[string]string{{"BENCH": "sink"}, {"PODS": "many"}, {"PODS": "7"}, {"ROUNDS": "0"}} {
+	for _, wrong := range []map[string]string{{"BENCH": "sink"}, {"PODS": "many"}, {"PODS": "7"}, {"ROUNDS": "0"}, {"CONTENDERS": "flor"}} {
 		if _, err := readSettings(env(wrong)); err == nil {
 			t.Errorf("no error for %v", wrong)
 		}

@@ -2,17 +2,34 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"time"
+
+	"github.com/kuberelay/kuberelay/hack/bench/sizing"
 )
+
+// sinks are the contenders that are the forwarder, of those that ran.
+func (r *synced) sinks() (names []string) {
+	for _, name := range []string{toNATS, toKafka, toStdout} {
+		if r.has(name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
 
 // of gives one value of every run of a contender.
 func (r *synced) of(name string, value func(sample) float64) series {
 	var s series
-	for _, m := range r.runs[name].samples {
-		s = append(s, value(m))
+	if r.has(name) {
+		for _, m := range r.runs[name].samples {
+			s = append(s, value(m))
+		}
 	}
 	return s
 }
+
+func (r *synced) has(name string) bool { return r.runs[name] != nil }
 
 func (r *synced) seconds(name string, of func(sample) time.Duration) series {
 	return r.of(name, func(m sample) float64 { return of(m).Seconds() })
@@ -46,13 +63,13 @@ func (r *synced) peak(name string) series {
 // kept is what an object takes of the heap: the live heap less that of a process that
 // has nothing to watch.
 func (r *synced) kept(name string) series {
-	empty := float64(r.runs[name].empty.Live)
-	return r.of(name, func(m sample) float64 { return (float64(m.Live) - empty) / float64(r.pods) })
+	return r.of(name, func(m sample) float64 { return (float64(m.Live) - float64(r.runs[name].empty.Live)) / float64(r.pods) })
 }
 
 func (r *synced) allocations(name string) series {
-	empty := float64(r.runs[name].empty.Mallocs)
-	return r.of(name, func(m sample) float64 { return (float64(m.Mallocs) - empty) / float64(r.pods) })
+	return r.of(name, func(m sample) float64 {
+		return (float64(m.Mallocs) - float64(r.runs[name].empty.Mallocs)) / float64(r.pods)
+	})
 }
 
 // addSync adds the tables of a cluster, and what is promised of it.
@@ -63,46 +80,75 @@ func (r *report) addSync(f synced) {
 		"peak, MB", "kept/object, bytes", "allocations/event",
 	}
 	for _, c := range contenders {
-		if why := f.runs[c.name].skipped; why != "" {
-			s.table.add(c.name, why)
+		if !f.has(c.name) {
 			continue
 		}
 		s.table.add(c.name, f.syncedIn(c.name).show("%.2f"), f.ackedIn(c.name).show("%.2f"), f.ackedIn(c.name).per(f.ackedIn(theFloor)).show("%.2f"),
 			f.cpu(c.name).show("%.0f"), f.cpu(c.name).per(f.cpu(theFloor)).show("%.2f"), f.cpu(plainInformer).per(f.cpu(c.name)).show("%.2f"),
 			f.peak(c.name).show("%.0f"), f.kept(c.name).show("%.0f"), f.allocations(c.name).show("%.1f"))
 	}
+	s.notes = append(s.notes, f.missing...)
 	for _, c := range contenders {
-		if e := f.runs[c.name].empty; e.cpu > 0 {
+		if f.has(c.name) {
+			e := f.runs[c.name].empty
 			s.notes = append(s.notes, fmt.Sprintf("%s with nothing to watch: ready after %.2f s, CPU %.2f s, peak %.0f MB, live %.1f MB.",
 				c.name, e.synced.Seconds(), e.cpu.Seconds(), megabytes(e.peak), megabytes(int64(e.Live))))
 		}
 	}
 	r.add(s)
+	if f.has(toNATS) {
+		r.addAgain(f)
+	}
+	r.promiseSync(f)
+	r.addFormula(f)
+}
 
+// addAgain adds what a start takes with nothing changed.
+func (r *report) addAgain(f synced) {
 	again := section{title: fmt.Sprintf("Start with nothing changed, %d pods", f.pods)}
 	again.table.head = []string{"", "ready, s", "× floor", "events published", "CPU/object, µs"}
 	again.table.add(toNATS, f.readyAgainIn().show("%.2f"), f.readyAgainIn().per(f.ackedIn(theFloor)).show("%.2f"), f.eventsAgain().show("%.0f"),
 		f.of(toNATS, func(m sample) float64 { return float64(m.again.cpu.Microseconds()) / float64(f.pods) }).show("%.0f"))
 	r.add(again)
-	r.promiseSync(f)
+	of := fmt.Sprintf("%d pods: nothing changed after a restart: ", f.pods)
+	r.atMost(of+"0 events", f.eventsAgain(), 0, "%.0f")
+	r.atMost(of+"ready within 2 × the floor", f.readyAgainIn().per(f.ackedIn(theFloor)), 2, "%.2f")
 }
+
+// addFormula compares what docs/sizing.md predicts. A formula that says too little has a pod
+// killed, and one that says far too much is of no use.
+func (r *report) addFormula(f synced) {
+	c := sizing.Measured()
+	s := section{title: fmt.Sprintf("The formula of docs/sizing.md, %d pods", f.pods)}
+	s.table.head = []string{"", "peak predicted, MB", "measured, MB", "kept/object predicted, bytes", "measured, bytes", "CPU/object predicted, µs", "measured, µs"}
+	predicted := megabytes(c.Peak(int64(f.pods), f.wireBytes))
+	for _, sink := range f.sinks() {
+		s.table.add(sink, fmt.Sprintf("%.0f", predicted), f.peak(sink).show("%.0f"), fmt.Sprint(c.Kept(f.wireBytes)), f.kept(sink).show("%.0f"),
+			fmt.Sprint(c.PerObject.Microseconds()), f.cpu(sink).show("%.0f"))
+		share := f.peak(sink).per(constant(predicted, len(f.peak(sink))))
+		r.between(fmt.Sprintf("%d pods: %s: peak is 2/3 to 1 of what docs/sizing.md predicts", f.pods, sink), share, 0.67, 1, "%.2f")
+	}
+	r.add(s)
+}
+
+func constant(v float64, n int) series { return slices.Repeat(series{v}, n) }
 
 // peaks are the promised bounds of memory, in MB, by the number of pods.
 var peaks = map[int]float64{20_000: 110, 100_000: 400}
 
 func (r *report) promiseSync(f synced) {
 	of := fmt.Sprintf("%d pods: ", f.pods)
-	r.atMost(of+"CPU per object to NATS ≤ 2.5 × the floor", f.cpu(toNATS).per(f.cpu(theFloor)), 2.5, "%.2f")
-	if f.runs[plainInformer].skipped == "" {
+	if f.has(toNATS) {
+		r.atMost(of+"CPU per object to NATS ≤ 2.5 × the floor", f.cpu(toNATS).per(f.cpu(theFloor)), 2.5, "%.2f")
+	}
+	if f.has(toNATS) && f.has(plainInformer) {
 		r.atLeast(of+"CPU per object to NATS ≤ 1/5 of the plain informer's: that by this", f.cpu(plainInformer).per(f.cpu(toNATS)), 5, "%.2f")
 	}
-	for _, sink := range []string{toNATS, toKafka, toStdout} {
+	for _, sink := range f.sinks() {
 		if bound, ok := peaks[f.pods]; ok {
 			r.atMost(fmt.Sprintf("%s%s: peak memory ≤ %.0f MB", of, sink, bound), f.peak(sink), bound, "%.0f")
 		}
 		r.atMost(of+sink+": kept per object ≤ 2.5 KB", f.kept(sink), 2500, "%.0f")
 		r.atMost(of+sink+": time to all acknowledged ≤ 1.5 × the floor's", f.ackedIn(sink).per(f.ackedIn(theFloor)), 1.5, "%.2f")
 	}
-	r.atMost(of+"nothing changed after a restart: 0 events", f.eventsAgain(), 0, "%.0f")
-	r.atMost(of+"nothing changed after a restart: ready within 2 × the floor", f.readyAgainIn().per(f.ackedIn(theFloor)), 2, "%.2f")
 }

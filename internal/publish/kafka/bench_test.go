@@ -62,7 +62,7 @@ func BenchmarkPublish(b *testing.B) {
 			}
 			ourMedian, bareMedian := median(ours).Seconds(), median(bare).Seconds()
 			b.ReportMetric(float64(len(messages))/ourMedian, "events/s")
-			b.ReportMetric(float64(len(messages))/bareMedian, "writer-events/s")
+			b.ReportMetric(float64(len(messages))/bareMedian, "bare-events/s")
 			b.ReportMetric(bareMedian/ourMedian, "ratio")
 		})
 	}
