@@ -131,7 +131,7 @@ func newBareClient(b *testing.B, bus *Bus, messages []*event.Message) *bareClien
 		b.Fatal(err)
 	}
 	for _, m := range messages {
-		msg, err := encode(bus.opts.ContentMode, m)
+		msg, err := encode(bus.opts.ContentMode, m, headers.Get().(*header))
 		if err != nil {
 			b.Fatal(err)
 		}
