@@ -178,10 +178,11 @@ func (s *subscriber) completedAt(resource string) (time.Time, bool, error) {
 	return at, ok, s.failed
 }
 
-// awaitAll waits until all of them have seen every change, and fails after a time that
-// only a loss explains.
+// awaitAll waits until both have seen every change, and fails after a time that only a loss
+// explains: it has room for a second list of all objects, which an API server forces on
+// whoever took so long for the first that the changes since are forgotten.
 func awaitAll(ctx context.Context, changes []change, watch *bareWatch, subscriber *subscriber) error {
-	const patience = time.Minute
+	const patience = 10 * time.Minute
 	deadline := time.Now().Add(patience)
 	for _, c := range changes {
 		for {

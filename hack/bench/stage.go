@@ -48,10 +48,11 @@ func bench(ctx context.Context, settings settings, out io.Writer) (err error) {
 		return errors.Join(err, os.RemoveAll(s.dir))
 	}
 	defer func() { err = errors.Join(err, s.strike()) }()
-	if err := s.perform(ctx); err != nil {
-		return err
+	failed := s.perform(ctx)
+	if failed != nil && len(s.report.sections) == 0 {
+		return failed
 	}
-	return s.conclude()
+	return errors.Join(failed, s.conclude()) // what was measured until then took long
 }
 
 func (s *stage) say(format string, args ...any) { fmt.Fprintf(s.out, format+"\n", args...) }
