@@ -15,13 +15,16 @@ type Constants struct {
 	// Base is the peak resident memory of a forwarder that watches nothing, in bytes.
 	Base int64
 	// Fixed is what an object takes however small it is: its names, its place in the
-	// indexer, the queue and the checkpoint.
+	// indexer and the checkpoint.
 	Fixed int64
+	// FirstSync is what it takes besides during a first sync: its place in the queue, and
+	// what is remembered until the bus has it.
+	FirstSync int64
 	// Share is the part of an object's bytes in a watch, managedFields included, that is
-	// kept of it.
+	// kept of it, compressed.
 	Share float64
-	// GC is by how much the heap may grow beyond what is live until it is collected: 2 with
-	// Go's default, GOGC=100.
+	// GC is by how much the heap may grow beyond what is live until it is collected: 1.3 with
+	// GOGC=30, which the forwarder sets.
 	GC float64
 	// InFlight is how many events are held, at most, while the bus has not acknowledged
 	// them (KUBERELAY_NATS_MAX_IN_FLIGHT, KUBERELAY_KAFKA_MAX_IN_FLIGHT), and InFlightShare
@@ -36,8 +39,8 @@ type Constants struct {
 // Measured are the constants of this version.
 func Measured() Constants {
 	return Constants{
-		Base: 43_000_000, Fixed: 1_000, Share: 0.61, GC: 2, InFlight: 4096, InFlightShare: 0.55,
-		PerObject: 1250 * time.Microsecond, PerChange: 2 * time.Millisecond,
+		Base: 40_000_000, Fixed: 500, FirstSync: 800, Share: 0.09, GC: 1.3, InFlight: 512, InFlightShare: 0.65,
+		PerObject: 210 * time.Microsecond, PerChange: 500 * time.Microsecond,
 	}
 }
 
@@ -47,7 +50,7 @@ func (c Constants) Kept(bytes int64) int64 { return c.Fixed + int64(c.Share*floa
 // Peak is the peak resident memory, in bytes, with so many objects of so many bytes each.
 func (c Constants) Peak(objects, bytes int64) int64 {
 	held := float64(min(objects, c.InFlight)) * c.InFlightShare * float64(bytes)
-	return c.Base + int64(c.GC*(float64(objects*c.Kept(bytes))+held))
+	return c.Base + int64(c.GC*(float64(objects*(c.Kept(bytes)+c.FirstSync))+held))
 }
 
 //go:embed sizing.md.tmpl

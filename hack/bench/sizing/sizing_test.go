@@ -6,7 +6,7 @@ import (
 )
 
 func TestPeak(t *testing.T) {
-	c := Constants{Base: 1000, Fixed: 10, Share: 0.5, GC: 2, InFlight: 3, InFlightShare: 0.25}
+	c := Constants{Base: 1000, Fixed: 6, FirstSync: 4, Share: 0.5, GC: 2, InFlight: 3, InFlightShare: 0.25}
 	tests := []struct {
 		name                 string
 		objects, bytes, want int64
