@@ -146,7 +146,7 @@ func (r *report) addLive(l lived) {
 			if resource == "pods" && phase == listing {
 				continue // the API server itself sends a change of a pod after the list
 			}
-			if len(found.beyond) > 0 { // else the phase was too short for a change
+			if len(found.beyond) > 0 {
 				r.atMost(fmt.Sprintf("%d pods: a change of %s while %s is on the bus within 100 ms (p99 after the bare watch)", l.pods, resource, phase),
 					series{found.beyond.percentile(99)}, 100, "%.0f ms")
 			}

@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
@@ -56,6 +58,30 @@ func (c *Client) get(ctx context.Context, r Resource, o metav1.ListOptions) (io.
 		Stream(ctx)
 }
 
+// An API server that ends behind a load balancer closes connections instead of refusing
+// them. client-go tries such a watch again, and so do we: an error would have the
+// reflector list everything.
+const (
+	opensTried = 10
+	openAgain  = time.Second
+)
+
+func (c *Client) open(ctx context.Context, r Resource, o metav1.ListOptions) (body io.ReadCloser, err error) {
+	for range opensTried {
+		if body, err = c.get(ctx, r, o); err == nil || !utilnet.IsProbableEOF(err) && !utilnet.IsTimeout(err) {
+			return body, err
+		}
+		timer := time.NewTimer(openAgain)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return nil, err
+		case <-timer.C:
+		}
+	}
+	return nil, err
+}
+
 // List gives the objects of a list, or of one page of it.
 func (c *Client) List(ctx context.Context, r Resource, o metav1.ListOptions, decode Decode) (*List, error) {
 	body, err := c.get(ctx, r, o)
@@ -70,16 +96,17 @@ func (c *Client) List(ctx context.Context, r Resource, o metav1.ListOptions, dec
 	return list, nil
 }
 
-// Watch opens a watch. Show is called with each event before it is handed on, errors
-// included, by one goroutine.
-func (c *Client) Watch(ctx context.Context, r Resource, o metav1.ListOptions, decode Decode, show func(watch.Event)) (watch.Interface, error) {
+// Watch opens a watch. Opened is called when the API server has answered, before the first
+// event; show with each event before it is handed on, errors included, by one goroutine.
+func (c *Client) Watch(ctx context.Context, r Resource, o metav1.ListOptions, decode Decode, opened func(), show func(watch.Event)) (watch.Interface, error) {
 	o.Watch = true
 	ctx, cancel := context.WithCancel(ctx)
-	body, err := c.get(ctx, r, o)
+	body, err := c.open(ctx, r, o)
 	if err != nil {
 		cancel()
 		return nil, err
 	}
+	opened()
 	w := &watcher{body: body, cancel: cancel, decode: decode, show: show, result: make(chan watch.Event, ahead), stopped: make(chan struct{})}
 	go w.run()
 	return w, nil

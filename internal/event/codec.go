@@ -65,8 +65,9 @@ func newCodec(like [][]byte) *codec {
 // buffers are for what is between the two steps.
 var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
-// largestBuffer stays for the next.
-const largestBuffer = 1 << 20
+// largestBuffer stays for the next. One may be with an event for as long as the bus needs,
+// and hold a smaller object then: see data.
+const largestBuffer = 64 << 10
 
 func giveBack(buffer *[]byte) {
 	if cap(*buffer) <= largestBuffer {

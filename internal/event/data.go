@@ -1,6 +1,7 @@
 package event
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 
@@ -27,7 +28,12 @@ func changeData(c Change) (data []byte, memory *[]byte, err error) {
 	}
 	memory = buffers.Get().(*[]byte)
 	*memory, err = o.Body.into(*memory)
-	return *memory, memory, err
+	if data = *memory; cap(data) > 4*len(data) { // there may be hundreds in flight: none holds much more than it needs
+		data = bytes.Clone(data)
+		giveBack(memory)
+		memory = nil
+	}
+	return data, memory, err
 }
 
 func truncate(c Change) ([]byte, error) {

@@ -77,9 +77,9 @@ func (d *Decoder) Read(s *jsonscan.Scanner) (*Object, error) {
 	for s.Next() {
 		switch string(s.Key()) {
 		case "apiVersion":
-			readText(s, &f.apiVersion)
+			f.apiVersion = once(s, f.apiVersion)
 		case "kind":
-			readText(s, &f.kind)
+			f.kind = once(s, f.kind)
 		case "metadata":
 			if hasMetadata {
 				s.Fail()
@@ -172,12 +172,17 @@ func (d *Decoder) annotations(s *jsonscan.Scanner) bool {
 
 // readText reads a string, or null, that is there once only.
 func readText(s *jsonscan.Scanner, to *[]byte) {
-	if *to != nil {
+	if *to != nil || !s.Null() {
+		*to = once(s, *to)
+	}
+}
+
+// once reads a string that has not been there before.
+func once(s *jsonscan.Scanner, before []byte) []byte {
+	if before != nil {
 		s.Fail()
 	}
-	if !s.Null() {
-		*to = s.Text()
-	}
+	return s.Text()
 }
 
 // members is how far an object has been gone through of which some members are dropped.

@@ -105,6 +105,8 @@ func TestDecodeOddMetadata(t *testing.T) {
 		"two names":             `{"metadata":{"name":"canary","name":"b"}}`,
 		"metadata twice":        `{"metadata":{"name":"canary"},"metadata":{"name":"b"}}`,
 		"metadata half, twice":  `{"metadata":{"uid":"canary"},"metadata":{"name":"b"}}`,
+		"kind is null":          `{"kind":null,"metadata":{"name":"canary"}}`,
+		"apiVersion is null":    `{"metadata":{"name":"canary"},"apiVersion":null}`,
 		"kind twice":            `{"kind":"A","kind":"B","metadata":{"name":"canary"}}`,
 		"cut off":               `{"metadata":{"name":"canary"}`,
 		"cut off in metadata":   `{"metadata":{"name":"canary"`,

@@ -173,17 +173,18 @@ func (s *Set) listerWatcher(i *informer) cache.ListerWatcher {
 				}
 				o.ResourceVersion = from
 			}
-			w, err := s.config.Streams.Watch(ctx, from, s.selected(i.scope, o), s.decode(i), func(e watch.Event) { s.shown(i, e) })
+			w, err := s.config.Streams.Watch(ctx, from, s.selected(i.scope, o), s.decode(i), func() {
+				s.metrics.watches.WithLabelValues(i.resource.GroupResource().String()).Inc()
+				i.setFailing(nil, s.config.Now())
+				if lists {
+					i.listed("")
+				}
+				i.opened(s.config.Now(), o.TimeoutSeconds)
+			}, func(e watch.Event) { s.shown(i, e) })
 			if err != nil {
 				s.watchFailed(i, err)
 				return nil, interruptible(o, err)
 			}
-			s.metrics.watches.WithLabelValues(i.resource.GroupResource().String()).Inc()
-			i.setFailing(nil, s.config.Now())
-			if lists {
-				i.listed("")
-			}
-			i.opened(s.config.Now(), o.TimeoutSeconds)
 			return w, nil
 		},
 	}, s.config.Dynamic)

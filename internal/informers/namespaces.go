@@ -234,7 +234,7 @@ func (s *Set) namespaceChanged(namespace string) {
 		w.lookAgain()
 		for _, k := range w.keysIn(namespace) {
 			s.refer(k)
-			s.enqueue(k)
+			s.enqueueBehind(k)
 		}
 	})
 }

@@ -30,11 +30,10 @@ func (s *Set) newOwnInformer(of schema.GroupVersionResource, opened func(), fail
 			return list, nil
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			w, err := s.config.Streams.Watch(ctx, from, o, readMetadata, func(watch.Event) {})
+			w, err := s.config.Streams.Watch(ctx, from, o, readMetadata, opened, func(watch.Event) {})
 			if err != nil {
 				return nil, interruptible(o, err)
 			}
-			opened()
 			return w, nil
 		},
 	}, s.config.Dynamic), nil, cache.SharedIndexInformerOptions{ObjectDescription: of.String()})

@@ -111,7 +111,7 @@ func (s *Set) compare(ctx context.Context, gr schema.GroupResource, acked iter.S
 			case differs(live, a, epoch):
 				doubtful = append(doubtful, doubt{key: k, acked: a, informer: i})
 			case live != nil && (!a.Live() || live.ResourceVersion != a.ResourceVersion):
-				s.enqueue(k)
+				s.enqueueBehind(k)
 			}
 		}
 	}

@@ -15,7 +15,7 @@ import (
 // over to the other lane, and leaves an entry behind that is passed over.
 type lanes struct {
 	mu     sync.Mutex
-	keys   map[item]place // that are queued, or about to be
+	keys   map[item]place // that are queued, about to be, or handed out and not done
 	lines  [2]line
 	queued int
 	many   bool // have been
@@ -90,13 +90,20 @@ func (l *lanes) Pop() item {
 		if l.row++; from == canWait {
 			l.row = 0
 		}
-		if l.queued--; l.queued > 1000 {
-			l.many = true
-		}
-		if delete(l.keys, key); len(l.keys) == 0 && l.many {
-			l.keys, l.many = map[item]place{}, false // a map keeps the memory of the most that it had
-		}
+		l.keys[key] = place{lane: from} // where it comes back to if it must
+		l.queued--
 		return key
+	}
+}
+
+// done forgets a key that has been dealt with. If it has changed meanwhile, that is what
+// is to be told of it when it comes again.
+func (l *lanes) done(key item) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.many = l.many || len(l.keys) > 1000
+	if delete(l.keys, key); len(l.keys) == 0 && l.many {
+		l.keys, l.many = map[item]place{}, false // a map keeps the memory of the most that it had
 	}
 }
 

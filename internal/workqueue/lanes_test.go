@@ -54,6 +54,52 @@ func TestWhatHasChangedGoesFirst(t *testing.T) {
 	}
 }
 
+// TestWhatCanWaitStaysBehindAfterAPause: an outage in a first sync does not make its keys
+// changes.
+func TestWhatCanWaitStaysBehindAfterAPause(t *testing.T) {
+	const keys = 20
+	for name, outage := range map[string]func(q *Queue){
+		"a pause": func(q *Queue) {
+			q.Pause(func(event.Key) bool { return false })
+			for range keys {
+				key, _ := q.queue.Get()
+				if !q.park(key) {
+					t.Error("not parked")
+				}
+				q.queue.Done(key)
+			}
+			q.Resume()
+		},
+		"failures": func(q *Queue) {
+			for range keys {
+				key, _ := q.queue.Get()
+				q.inFlight.enter()
+				q.complete(key, Result{Err: context.Canceled})
+			}
+			q.RetryNow()
+		},
+		"a further step": func(q *Queue) {
+			for range keys {
+				key, _ := q.queue.Get()
+				q.inFlight.enter()
+				q.complete(key, Result{Again: true})
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			q := New(Config{Workers: 1, MaxInFlight: keys, BaseDelay: time.Hour, MaxDelay: time.Hour})
+			for n := range keys {
+				q.AddBehind(named(fmt.Sprint(n)))
+			}
+			outage(q)
+			q.Add(named("live"))
+			if got := handedOut(t, q, keys+1, nil); got[0] != "live" {
+				t.Errorf("got %q", got)
+			}
+		})
+	}
+}
+
 // TestAChangeWhileAKeyIsHandled: it comes again, before those that can wait, whatever is
 // said of it after that.
 func TestAChangeWhileAKeyIsHandled(t *testing.T) {
@@ -110,12 +156,16 @@ func TestLanes(t *testing.T) {
 				l.expect(k, changed)
 			}
 			if n%4 == 0 {
-				want[l.Pop().Value().Name]--
+				popped := l.Pop()
+				want[popped.Value().Name]--
+				l.done(popped)
 			}
 		}
 	}
 	for l.Len() > 0 {
-		want[l.Pop().Value().Name]--
+		popped := l.Pop()
+		want[popped.Value().Name]--
+		l.done(popped)
 	}
 	for name, n := range want {
 		if n != 0 {

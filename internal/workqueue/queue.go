@@ -232,6 +232,7 @@ func (q *Queue) complete(key item, r Result) {
 		q.queue.Forget(key)
 		q.queue.Add(key) // handed out again once Done is called below
 	default:
+		q.lanes.done(key)
 		q.queue.Forget(key)
 	}
 	q.queue.Done(key)

@@ -136,7 +136,12 @@ func (b *Bus) start(f *flight) {
 func (b *Bus) answered(f *flight, offset int64, err error) {
 	if err != nil {
 		f.s.index.end(f.id, 0)
-		b.finish(f, 0, failureOf(err))
+		err := failureOf(err)
+		if errors.Is(err, publish.ErrTooLarge) {
+			go b.finish(f, 0, err) // done may publish what is left of it, and wait for room that this lane is to make
+			return
+		}
+		b.finish(f, 0, err)
 		return
 	}
 	failpoint.Hit("before-record")
