@@ -149,9 +149,10 @@ func pace(ctx context.Context, perSecond float64, length time.Duration, do func(
 		case <-ctx.Done():
 			return 0, context.Cause(ctx)
 		}
+		i := calls // the loop goes on
 		running.Go(func() {
 			defer func() { <-places }()
-			if err := do(calls); err != nil {
+			if err := do(i); err != nil {
 				cancel(err)
 			}
 		})
