@@ -124,7 +124,7 @@ func observation() []value {
 	return []value{
 		section("serviceMonitor", "A ServiceMonitor for the Prometheus operator.",
 			boolean("enabled", false, "Create it."),
-			texts("labels", "More labels, by which Prometheus selects it."),
+			texts("labels", "More labels, by which Prometheus selects it. The chart's own win."),
 			text("interval", "", "How often to scrape. Not set: Prometheus' own."),
 			text("scrapeTimeout", "", "How long a scrape may take. Not set: Prometheus' own."),
 			kubernetes[[]relabeling]("relabelings", []any{}, "Relabelings of the target."),
@@ -132,7 +132,7 @@ func observation() []value {
 		),
 		section("prometheusRule", "Alerts for the Prometheus operator.",
 			boolean("enabled", false, "Create them."),
-			texts("labels", "More labels, by which Prometheus selects them."),
+			texts("labels", "More labels, by which Prometheus selects them. The chart's own win."),
 			value{
 				name: "for", preset: "15m", kind: "text", description: "How long something must be wrong before an alert fires.",
 				form: object{"type": "string", "pattern": "^([0-9]+(ms|s|m|h|d|w|y))+$"},
@@ -169,7 +169,7 @@ func pod() []value {
 		}, "Of the container, likewise."),
 		number("terminationGracePeriodSeconds", 30, 1, 3600, "How long it may take to end. More than `config.drainTimeout`."),
 		texts("podAnnotations", "The pod's annotations."),
-		texts("podLabels", "More labels of the pod."),
+		texts("podLabels", "More labels of the pod. The chart's own win."),
 		text("priorityClassName", "", "Its priority class."),
 		texts("nodeSelector", "Labels of the nodes on which it may run."),
 		kubernetes[[]corev1.Toleration]("tolerations", []any{}, "Taints that it tolerates."),
@@ -182,7 +182,7 @@ func names() []value {
 	return []value{
 		text("nameOverride", "", "Instead of the chart's name in names and labels."),
 		text("fullnameOverride", "", "Instead of the release's and the chart's name in names."),
-		texts("commonLabels", "More labels of everything."),
+		texts("commonLabels", "More labels of everything. The chart's own win."),
 		{
 			name: "global", preset: object{}, kind: "map", form: object{"type": "object"},
 			description: "Not used. Helm hands a chart's dependencies the values that are global in it.",

@@ -73,8 +73,10 @@ func TestEveryVariable(t *testing.T) {
 	given["kafkaBatchBytes"], want["KUBERELAY_KAFKA_BATCH_BYTES"] = 104857600, "104857600"
 	given["namespaceSelector"], want["KUBERELAY_NAMESPACE_SELECTOR"] = `team in (a,b),!x`, `team in (a,b),!x`
 	given["kafkaReplication"], want["KUBERELAY_KAFKA_REPLICATION"] = 0, "0"
+	given["leaseDuration"], want["KUBERELAY_LEASE_DURATION"] = "2m", "2m" // they must fit
+	given["leaseRetryPeriod"], want["KUBERELAY_LEASE_RETRY_PERIOD"] = "11s", "11s"
 
-	m := render(t, "kuberelay", values{"config": given})
+	m := render(t, "kuberelay", values{"config": given, "terminationGracePeriodSeconds": 62})
 	if diff := cmp.Diff(want, m.environment(t)); diff != "" {
 		t.Errorf("the forwarder's environment (-want +got):\n%s", diff)
 	}

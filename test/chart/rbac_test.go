@@ -46,12 +46,19 @@ func TestRights(t *testing.T) {
 			config:  values{"resources": []string{"*", "secrets"}},
 			cluster: []string{"get,list,watch *.*"},
 		},
-		"excluded, by a name, a version, a group": {
+		"excluded, by a name, a group": {
 			config: values{
 				"resources":        []string{"pods", "configmaps", "services", "deployments.apps", "jobs.batch"},
-				"excludeResources": []string{"configmaps", "*.apps", "jobs.v1.batch"},
+				"excludeResources": []string{"configmaps", "*.apps", "jobs"},
 			},
 			cluster: []string{"get,list,watch pods", "get,list,watch services"},
+		},
+		"excluded by a version, which may not be served": {
+			config: values{
+				"resources":        []string{"deployments.apps", "widgets.example.com"},
+				"excludeResources": []string{"deployments.v1beta1.apps", "widgets.v1.example.com"},
+			},
+			cluster: []string{"get,list,watch deployments.apps", "get,list,watch widgets.example.com"},
 		},
 		"Secrets, because they are named": {
 			config:  values{"resources": []string{"secrets"}},
@@ -157,6 +164,18 @@ func TestRights(t *testing.T) {
 	}
 }
 
+// TestSecretsByWildcard: nothing that lets Secrets be read without naming them is
+// rendered unless that is allowed; where they are excluded, they are not named.
+func TestSecretsByWildcard(t *testing.T) {
+	for _, excluded := range [][]string{nil, {"secrets"}} {
+		resources := []string{"*"}
+		if excluded != nil {
+			resources = append(resources, "secrets")
+		}
+		refused(t, values{"config": values{"resources": resources, "excludeResources": append([]string{}, excluded...)}}, "config.resources: ", "rbac.secretsByWildcard")
+	}
+}
+
 // TestSelectorsThatAreRefused: what cannot be turned into RBAC says what to write.
 func TestSelectorsThatAreRefused(t *testing.T) {
 	for selector, words := range map[string]string{
@@ -172,10 +191,24 @@ func TestSelectorsThatAreRefused(t *testing.T) {
 		"pods.v1":            "write pods",
 		"po*":                "write *.apps for a whole group",
 		"pods/log":           "a subresource cannot be watched",
-		"*":                  "rbac.secretsByWildcard",
+		"*.":                 "nothing before, after or between dots",
+		"pods.":              "nothing before, after or between dots",
+		".apps":              "nothing before, after or between dots",
+		"a..b":               "nothing before, after or between dots",
+		"*.core":             "the core group has no name",
+		"pods.core":          "the core group has no name",
+		"*.v1":               "without a version",
+		"*.v1.apps":          "without a version",
+		"*.*":                "write *.apps for a whole group",
+		"pods_.apps":         "not the name of a resource",
+		"pods.App":           "not the name of a group",
 	} {
 		t.Run(selector, func(t *testing.T) {
-			refused(t, values{"config": values{"resources": []string{"configmaps", selector}}}, "config.resources: ", words)
+			for _, list := range []string{"resources", "excludeResources"} {
+				config := values{"resources": []string{"configmaps"}}
+				config[list] = []string{"configmaps", selector}
+				refused(t, values{"config": config}, "config."+list+": ", words)
+			}
 		})
 	}
 }

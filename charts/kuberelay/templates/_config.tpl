@@ -112,7 +112,12 @@
 {{- $ports | uniq | toJson }}
 {{- end }}
 
-{{/* validate fails on what the schema cannot say. */}}
+{{/* duration is a duration in nanoseconds. */}}
+{{- define "kuberelay.duration" -}}
+{{- (mustDateModify (printf "+%s" .) (toDate "2006-01-02T15:04:05Z07:00" "1970-01-01T00:00:00Z")).UnixNano }}
+{{- end }}
+
+{{/* validate fails on what the schema cannot say, and the forwarder would only when it runs. */}}
 {{- define "kuberelay.validate" -}}
 {{- $config := .Values.config }}
 {{- $elects := eq (include "kuberelay.elects" .) "true" }}
@@ -129,6 +134,9 @@
 {{- if and (eq $config.sink "kafka") (empty $config.kafkaBrokers) }}
 {{- fail "config.kafkaBrokers: config.sink is kafka; name the brokers, such as kafka-0:9092" }}
 {{- end }}
+{{- if and (eq $config.sink "nats") $config.kafkaBrokers }}
+{{- fail "config.kafkaBrokers: config.sink is nats; set config.sink=kafka as well, or unset this" }}
+{{- end }}
 {{- range $v := include "kuberelay.variables" . | fromYamlArray }}
 {{- $x := index $config $v.value }}
 {{- if and (eq $v.kind "file") $x }}
@@ -139,6 +147,31 @@
 {{- fail (printf "config.%s.key: say which key of %s holds it" $v.value ($x.secret | default $x.configMap)) }}
 {{- end }}
 {{- end }}
+{{- end }}
+{{- if $builtIn }}
+{{- range $name := list "natsUser" "natsPasswordFile" "natsTokenFile" "natsCredsFile" "natsNkeyFile" "natsTlsCaFile" "natsTlsCertFile" "natsTlsKeyFile" }}
+{{- if include "kuberelay.text" (dict "variable" (dict "value" $name "kind" (ternary "text" "file" (eq $name "natsUser"))) "config" $config) }}
+{{- fail (printf "config.%s: the built-in NATS server takes neither credentials nor TLS; set config.natsUrl as well, or unset this" $name) }}
+{{- end }}
+{{- end }}
+{{- if gt (int64 $config.natsReplicas) 1 }}
+{{- fail "config.natsReplicas: the built-in NATS server is only one; set config.natsUrl to a cluster of servers, or unset this" }}
+{{- end }}
+{{- end }}
+{{- $lease := include "kuberelay.duration" $config.leaseDuration | int64 }}
+{{- $deadline := include "kuberelay.duration" $config.leaseRenewDeadline | int64 }}
+{{- $retry := include "kuberelay.duration" $config.leaseRetryPeriod | int64 }}
+{{- if mod $lease 1000000000 }}
+{{- fail "config.leaseDuration: a Lease counts whole seconds; write it without a fraction" }}
+{{- end }}
+{{- if ge (add $deadline $retry) $lease }}
+{{- fail (printf "config.leaseDuration: too short: it must be more than config.leaseRenewDeadline and config.leaseRetryPeriod together, which are %s and %s" $config.leaseRenewDeadline $config.leaseRetryPeriod) }}
+{{- end }}
+{{- if lt $deadline (mul 2 $retry) }}
+{{- fail (printf "config.leaseRenewDeadline: less than twice config.leaseRetryPeriod, which is %s: one renewal that fails would end the leadership; write more" $config.leaseRetryPeriod) }}
+{{- end }}
+{{- if ge (include "kuberelay.duration" $config.drainTimeout | int64) (mul 1000000000 (int64 .Values.terminationGracePeriodSeconds)) }}
+{{- fail (printf "config.drainTimeout: the pod would be killed before %s have passed; raise terminationGracePeriodSeconds above it, or shorten this" $config.drainTimeout) }}
 {{- end }}
 {{- if and (not .Values.rbac.clusterIdentity) .Values.rbac.create (not $config.clusterName) }}
 {{- fail "config.clusterName: it is needed where rbac.clusterIdentity is false, since the cluster's own name cannot be read then" }}

@@ -29,21 +29,27 @@
 {{- end }}
 
 {{- define "kuberelay.selectorLabels" -}}
-app.kubernetes.io/name: {{ include "kuberelay.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "kuberelay.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{- define "kuberelay.labels" -}}
-{{- with .Values.commonLabels }}
-{{- toYaml . }}
-{{ end -}}
-helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
-{{ include "kuberelay.selectorLabels" . }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- include "kuberelay.labelsAnd" (list . dict) }}
 {{- end }}
 
-{{/* metadata is that of everything but what has a name of its own: name, namespace, labels. */}}
+{{/* labelsAnd is the labels and, of a list of the root and more labels, these too. Each is there once: the chart's own win, since others select by them, and then those in the list. */}}
+{{- define "kuberelay.labelsAnd" -}}
+{{- $more := index . 1 }}
+{{- with index . 0 }}
+{{- $own := include "kuberelay.selectorLabels" . | fromYaml }}
+{{- $_ := set $own "helm.sh/chart" (printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-") }}
+{{- $_ := set $own "app.kubernetes.io/version" .Chart.AppVersion }}
+{{- $_ := set $own "app.kubernetes.io/managed-by" .Release.Service }}
+{{- merge $own $more .Values.commonLabels | toYaml }}
+{{- end }}
+{{- end }}
+
+{{/* metadata is that of everything but what has a name or more labels of its own: name, namespace, labels. */}}
 {{- define "kuberelay.metadata" -}}
 name: {{ include "kuberelay.fullname" . }}
 namespace: {{ .Release.Namespace }}

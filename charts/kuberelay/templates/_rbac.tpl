@@ -1,6 +1,9 @@
 {{/*
-selector makes of one of config.resources what RBAC wants: {group, resource, namespaced, cluster},
-the last two saying where it may be, or {error}. What Kubernetes itself has is in files/resources.yaml.
+selector makes of one of config.resources or config.excludeResources what RBAC wants: {group, resource,
+namespaced, cluster, versioned}, of which namespaced and cluster say where it may be, and versioned that
+it names a version; or {error}. What the forwarder refuses (checkSelector in internal/config) is an error
+here too: an empty group would be the core group to RBAC. What Kubernetes itself has is in
+files/resources.yaml.
 */}}
 {{- define "kuberelay.selector" -}}
 {{- $s := .selector }}
@@ -18,14 +21,25 @@ the last two saying where it may be, or {error}. What Kubernetes itself has is i
 {{- end }}
 {{- end }}
 {{- end }}
+{{- $label := "[a-z0-9]([a-z0-9-]*[a-z0-9])?" }}
 {{- if eq $s "*" }}
 {{- dict "group" "*" "resource" "*" "namespaced" true "cluster" true | toJson }}
-{{- else if eq $name "*" }}
-{{- dict "group" $group "resource" "*" "namespaced" true "cluster" true | toJson }}
-{{- else if contains "*" $s }}
+{{- else if or (and (contains "*" $name) (ne $name "*")) (contains "*" $group) }}
 {{- dict "error" "* cannot stand for a part of a name; write *.apps for a whole group" | toJson }}
 {{- else if contains "/" $s }}
 {{- dict "error" "a subresource cannot be watched" | toJson }}
+{{- else if has "" (splitList "." $s) }}
+{{- dict "error" "there is nothing before, after or between dots; write it as pods, deployments.apps or *.apps" | toJson }}
+{{- else if eq $group "core" }}
+{{- dict "error" "the core group has no name; name its resources, such as pods" | toJson }}
+{{- else if not (or (eq $name "*") (and (le (len $name) 63) (regexMatch (printf "^%s$" $label) $lower))) }}
+{{- dict "error" (printf "%q is not the name of a resource" $name) | toJson }}
+{{- else if and $group (not (regexMatch (printf "^%s(\\.%s)*$" $label $label) $group)) }}
+{{- dict "error" (printf "%q is not the name of a group" $group) | toJson }}
+{{- else if and (eq $name "*") (regexMatch "^v[0-9]+((alpha|beta)[0-9]+)?(\\.|$)" $group) }}
+{{- dict "error" "a whole group is selected without a version; write *.apps" | toJson }}
+{{- else if eq $name "*" }}
+{{- dict "group" $group "resource" "*" "namespaced" true "cluster" true | toJson }}
 {{- else if regexMatch "^v[0-9]+((alpha|beta)[0-9]+)?$" $group }}
 {{- dict "error" (printf "after a version there is a group missing; write %s, or %s.%s.example.com" $name $name $group) | toJson }}
 {{- else if and (not $one.name) $meant }}
@@ -35,17 +49,20 @@ the last two saying where it may be, or {error}. What Kubernetes itself has is i
 {{- else if and (not $group) (not $one.name) }}
 {{- dict "error" (printf "not one of Kubernetes' own resources; write the plural with its group, such as %s.example.com" $name) | toJson }}
 {{- else if $one.name }}
-{{- dict "group" $one.group "resource" $name "namespaced" $one.namespaced "cluster" (not $one.namespaced) | toJson }}
+{{- dict "group" $one.group "resource" $name "namespaced" $one.namespaced "cluster" (not $one.namespaced) "versioned" (not (has $group (list "" $one.group))) | toJson }}
 {{- else }}
+{{- $whole := $group }}
 {{- $group = regexReplaceAll "^v[0-9]+((alpha|beta)[0-9]+)?\\." $group "" }}
 {{- $cluster := has (printf "%s.%s" $name $group) .clusterScoped }}
-{{- dict "group" $group "resource" $name "namespaced" (not $cluster) "cluster" $cluster | toJson }}
+{{- dict "group" $group "resource" $name "namespaced" (not $cluster) "cluster" $cluster "versioned" (ne $group $whole) | toJson }}
 {{- end }}
 {{- end }}
 
 {{/*
 watch is {namespaced, cluster}: the rules for what is watched in namespaces, and for what is
 cluster-scoped or in any namespace. Without config.namespaces all of it is in the second.
+An exclusion that names a version takes no rule away: if that version is not served, the
+forwarder excludes nothing by it, and a chart cannot know.
 */}}
 {{- define "kuberelay.watch" -}}
 {{- $config := .Values.config }}
@@ -54,7 +71,10 @@ cluster-scoped or in any namespace. Without config.namespaces all of it is in th
 {{- $excluded := list }}
 {{- range $config.excludeResources }}
 {{- $x := include "kuberelay.selector" (dict "selector" . "known" $known "clusterScoped" $clusterScoped) | fromJson }}
-{{- if not $x.error }}
+{{- if $x.error }}
+{{- fail (printf "config.excludeResources: %s: %s" . $x.error) }}
+{{- end }}
+{{- if not $x.versioned }}
 {{- $excluded = append $excluded (printf "%s/%s" $x.group $x.resource) }}
 {{- end }}
 {{- end }}
@@ -70,7 +90,7 @@ cluster-scoped or in any namespace. Without config.namespaces all of it is in th
 {{- end }}
 {{- $name := printf "%s/%s" $x.group $x.resource }}
 {{- if not (or (has $name $excluded) (has (printf "%s/*" $x.group) $excluded) (has "*/*" $excluded)) }}
-{{- if eq $name "*/*" }}{{ $wildcard = . }}{{ end }}
+{{- if has $name (list "*/*" "/*") }}{{ $wildcard = . }}{{ end }}
 {{- if eq $name "/secrets" }}{{ $secrets = true }}{{ end }}
 {{- if and $x.namespaced (not $everywhere) }}
 {{- $_ := set $namespaced $x.group (append (default list (get $namespaced $x.group)) $x.resource) }}
