@@ -18,6 +18,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/informers"
 	"github.com/kuberelay/kuberelay/internal/leader"
 	"github.com/kuberelay/kuberelay/internal/operations"
+	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
 // rediscover is how often discovery is asked again; a new CustomResourceDefinition
@@ -151,26 +152,37 @@ func (p *pipeline) lead(held context.Context, w *watching, e *leader.Election) (
 	defer stop()
 	defer context.AfterFunc(held, stop)()
 	// What fails because the lease is not ours any more is no failure: another writes.
-	over := func() bool { return leading.Err() != nil || e.Permit() != nil }
+	over := func() bool { return held.Err() != nil || e.Permit() != nil }
 
 	t, err := p.begin(leading, e.Permit)
 	defer p.state.wait(nil)
 	if err != nil {
-		if over() {
+		if w.ctx.Err() != nil || over() {
 			p.log.Info("the term ended before anything was written", "err", err)
 			return nil
 		}
 		return err
 	}
+	began := time.Now()
 	defer func() { err = errors.Join(err, t.close()) }()
 	p.informers.Lead()
 	defer p.informers.Rest()
 	p.state.wait(nil)
-	if err = t.serve(held, w); err != nil && w.ctx.Err() == nil && over() {
-		p.log.Warn("the term ended", "err", err)
+	if err = t.serve(held, w); err != nil && (over() || p.mayBeginAnew(err, time.Since(began))) {
+		p.log.Warn("the term ended; standing by", "err", err)
 		return nil
 	}
 	return err
+}
+
+// mayBeginAnew is whether to stand for election again after a term whose bus is gone
+// although the lease seems to be ours: another has come to it without our having been
+// told, or was elected before us and is late. One that does not look at our lease at all
+// comes again and again, and each would put an end to the other for ever: so whose term
+// was short ends with the error. The one that stays names the other in its log.
+func (p *pipeline) mayBeginAnew(err error, term time.Duration) bool {
+	var usage *usageError // the name is another cluster's
+	return errors.Is(err, publish.ErrGone) && !errors.As(err, &usage) && term >= p.config.Leader.LeaseDuration
 }
 
 // ending is a registerer of metrics that end with a term: the next one has its own.

@@ -109,7 +109,8 @@ func (t *term) compareAll() {
 // serve publishes until the informers are to stop; then it waits for their end, drains
 // the queue within the configured time, and returns. If held ends it stops at once, and
 // what is in flight is resolved by whoever writes next. It returns an error only for
-// what ends the term by itself; the informers are told to stop then.
+// what ends the term by itself; the informers are told to stop then, unless another term
+// may follow.
 func (t *term) serve(held context.Context, w *watching) error {
 	working, stopWorking := context.WithCancel(w.ctx)
 	defer stopWorking()
@@ -141,14 +142,16 @@ func (t *term) serve(held context.Context, w *watching) error {
 	}
 	<-working.Done()
 	compared.Wait()
-	if held.Err() != nil {
+	if held.Err() != nil || lost != nil && t.config.Leader.Election {
 		_ = t.bus.Close() // so that nothing in flight is waited for; close says what it comes to
+		stopSending()
 		sent.Wait()
 		return lost
 	}
 	if lost != nil {
 		w.stop()
 	}
+	defer context.AfterFunc(held, func() { _ = t.bus.Close() })() // likewise
 	<-w.ended
 	t.drain(sending, held)
 	stopSending()

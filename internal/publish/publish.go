@@ -60,7 +60,7 @@ var ErrTooLarge = errors.New("message is larger than the bus takes")
 var ErrNotSent = errors.New("not sent")
 
 // ErrGone is in the chain of Ready's error where the connection has ended and will not
-// be made again: only another process can help.
+// be made again: only another process, or another publisher, can help.
 var ErrGone = errors.New("the connection to the bus has ended for good")
 
 // ConflictError says that the bus holds another last event of the object than

@@ -120,6 +120,14 @@ func (f *forwarder) leads(ctx context.Context) (bool, error) {
 	return leads == 1, err
 }
 
+func (f *forwarder) standsBy(ctx context.Context) error {
+	_, body, err := f.get(ctx, "/readyz")
+	if err == nil && !strings.Contains(body, "standing by, the leader is") {
+		err = errors.New(body)
+	}
+	return err
+}
+
 // led waits until a replica leads.
 func (r *replicas) led(n int) {
 	r.t.Helper()
@@ -247,13 +255,7 @@ func TestALeaderThatWakesUp(t *testing.T) {
 		r.await("late", "created")
 		pid := r.all[leader].PID()
 		r.all[leader].Signal(syscall.SIGCONT)
-		r.all[leader].await("it stands by", func(ctx context.Context) error {
-			_, body, err := r.all[leader].get(ctx, "/readyz")
-			if err == nil && !strings.Contains(body, "standing by, the leader is") {
-				err = errors.New(body)
-			}
-			return err
-		})
+		r.all[leader].await("it stands by", r.all[leader].standsBy)
 		r.user.label(configMaps, r.namespace, "late", "yes")
 		r.await("late", "created updated")
 		r.all[other].stop()
@@ -265,6 +267,41 @@ func TestALeaderThatWakesUp(t *testing.T) {
 		}
 		r.all[other].start().ready()
 		endLoad()
+		r.settled()
+	})
+}
+
+// TestAnIdleLeaderThatWakesUpAlone: it was stopped for longer than its lease, has nothing
+// to write, and cannot ask who leads. Over Kafka it learns from the bus that another does
+// before its elector has given up. It stands by all the same, and leads again in its turn.
+func TestAnIdleLeaderThatWakesUpAlone(t *testing.T) {
+	onEachBus(t, nil, func(r *replicas) {
+		leader, other, endLoad := r.begin()
+		endLoad()
+		r.all[leader].idle()
+		pid := r.all[leader].PID()
+		r.all[leader].Signal(syscall.SIGSTOP)
+		r.t.Cleanup(func() { r.all[leader].Signal(syscall.SIGCONT) })
+		r.led(other)
+		r.all[other].idle()
+		r.api[leader].Refuse()
+		r.all[leader].Signal(syscall.SIGCONT)
+		r.all[leader].await("it has stopped", func(context.Context) error {
+			if !strings.Contains(r.all[leader].log(), "not leading any more") {
+				return errors.New("it has not")
+			}
+			return nil
+		})
+		r.api[leader].Pass()
+		r.all[leader].await("it stands by", r.all[leader].standsBy)
+		r.all[other].stop()
+		r.led(leader)
+		r.user.create(configMaps, r.namespace, configMap("late", "1"))
+		r.await("late", "created")
+		if got := r.all[leader].PID(); got != pid || !r.all[leader].Running() {
+			r.t.Error("it ended in between")
+		}
+		r.all[other].start().ready()
 		r.settled()
 	})
 }

@@ -23,7 +23,7 @@
 {{- end }}
 {{- end }}
 
-{{/* clusterName is for what has no namespace: two releases of one name do not share it. */}}
+{{/* clusterName is for what is not in the release's namespace: two releases of one name do not share it. */}}
 {{- define "kuberelay.clusterName" -}}
 {{- printf "%s-%s" .Release.Namespace (include "kuberelay.fullname" .) }}
 {{- end }}
