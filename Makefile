@@ -5,7 +5,7 @@ SHELL := /bin/sh
 
 GO ?= go
 # TEST_TIMEOUT is that of each package, FUZZ_TIME that of each target.
-TEST_TIMEOUT ?= 20m
+TEST_TIMEOUT ?= 40m
 TEST_FLAGS ?=
 FUZZ_TIME ?= 10s
 OUTAGE ?= 10m
