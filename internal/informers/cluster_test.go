@@ -156,7 +156,8 @@ func (r *running) Started(_ context.Context, of event.Resource) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for k := range r.enqueued {
-		if k.GroupResource() == of.GroupResource() && !r.started[of.GroupResource()] {
+		// What others refer to may be looked at before there is anything of it.
+		if k.GroupResource() == of.GroupResource() && r.views[k].Live != nil && !r.started[of.GroupResource()] {
 			return fmt.Errorf("%s was enqueued before the marker", k)
 		}
 	}

@@ -44,7 +44,9 @@ func playLeaderless(s *script) {
 	s.change(remove, at("recreated"))
 	s.create("recreated", "created")
 	s.logged(1, 1, leads)
-	s.logged(1, 1, "bus compared with the cluster")
+	if !s.planted { // the bug may find nothing to compare
+		s.logged(1, 1, "bus compared with the cluster")
+	}
 	s.idle(1)
 }
 
