@@ -28,7 +28,7 @@ var resource = event.Resource{Version: "v1", Resource: "pods", Kind: "Pod", Name
 
 // texts are pods as a watch shows them, bodies what of them is cached.
 var texts, bodies = func() (texts, bodies [][]byte) {
-	d := event.NewConverter(nil).Decoder(resource, nil, nil)
+	d := event.NewConverter(nil).Decoder(resource, nil, nil, event.Shape{})
 	for i := range 3000 {
 		text, err := json.Marshal(pods.Pod(1, i*7))
 		if err != nil {
@@ -120,7 +120,7 @@ func BenchmarkPack(b *testing.B) {
 		measure(b, c.name, c.pack, c.unpack)
 	}
 	// Ours has the scan in it, and gives each object memory of its own.
-	d := event.NewConverter(nil).Decoder(resource, event.NewPacker(), nil)
+	d := event.NewConverter(nil).Decoder(resource, event.NewPacker(), nil, event.Shape{})
 	var objects []*event.Object
 	for range 2 {
 		objects = objects[:0]

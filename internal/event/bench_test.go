@@ -57,7 +57,7 @@ func BenchmarkDecode(b *testing.B) {
 	}
 	for name, packer := range map[string]*Packer{"plain": nil, "packed": NewPacker()} {
 		b.Run(name, func(b *testing.B) {
-			d := NewConverter(nil).Decoder(pods, packer, nil)
+			d := NewConverter(nil).Decoder(pods, packer, nil, Shape{})
 			for n := range dictionaries[1] {
 				if _, err := d.Decode(texts[n%len(texts)]); err != nil {
 					b.Fatal(err)
@@ -80,7 +80,7 @@ func BenchmarkDecode(b *testing.B) {
 
 // BenchmarkUnpack is what a publish does with an object of the cache.
 func BenchmarkUnpack(b *testing.B) {
-	o, err := NewConverter(nil).Decoder(pods, NewPacker(), nil).Decode(benchObject(1))
+	o, err := NewConverter(nil).Decoder(pods, NewPacker(), nil, Shape{}).Decode(benchObject(1))
 	if err != nil {
 		b.Fatal(err)
 	}

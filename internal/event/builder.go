@@ -79,6 +79,19 @@ func changeID(c Change) string {
 	return uid + "." + c.Object.ResourceVersion
 }
 
+// SchemaChange is the dataschema of events whose data is a change:
+//
+//	{"object": …, "previous": …, "patch": […]}
+//
+// Where the data is the bare object there is no dataschema. See docs/events.md.
+const SchemaChange = "https://kuberelay.io/schemas/change/v1"
+
+// Attributes of which events are read as well as made.
+const (
+	dataSchema = "dataschema"
+	digest     = "digest"
+)
+
 // The attributes of type Boolean; in JSON they are true, not "true".
 const (
 	finalStateUnknown = "finalstateunknown"

@@ -88,6 +88,9 @@ type Acked struct {
 	Deleted         bool // the bus shows it as gone: deleted, or deselected
 	Deselected      bool // with Deleted: it only left what is selected
 
+	// Digest is that of the event; see [Digest].
+	Digest Digest
+
 	// Stored is when the bus stored that event, in seconds since 1970; 0 where that
 	// is not known. It is what the retention of deletes goes by.
 	Stored uint32

@@ -3,11 +3,8 @@ package event
 import (
 	"bytes"
 	"crypto/rand"
-	"errors"
 	"strings"
 	"sync"
-
-	"k8s.io/apimachinery/pkg/util/json"
 )
 
 // Converter is what the [Decoder]s of a process share. It may be used by several
@@ -28,35 +25,6 @@ func NewConverter(redactionKey []byte) *Converter {
 		rand.Read(c.key) // never fails
 	}
 	return c
-}
-
-// hidden is the JSON of a Secret, of whose fields o has those that it keeps apart, with
-// its values hashed, without managedFields and the last-applied annotation. Keys come
-// out sorted.
-func (c *Converter) hidden(o *Object, text []byte) ([]byte, error) {
-	var content map[string]any
-	if json.Unmarshal(text, &content) != nil {
-		return nil, errors.New("it has no JSON form") // the error may quote a value
-	}
-	content["apiVersion"], content["kind"] = o.APIVersion, o.Kind
-	metadata := content["metadata"].(map[string]any) // is one, as it holds a name
-	strip(metadata)
-	c.redact(o, content, metadata)
-	body, err := encode(content)
-	if err != nil {
-		return nil, errors.New("it has no JSON form")
-	}
-	return body, nil
-}
-
-// strip leaves out what repeats the object's own content.
-func strip(metadata map[string]any) {
-	delete(metadata, "managedFields")
-	if annotations, ok := metadata["annotations"].(map[string]any); ok && annotations[lastApplied] != nil {
-		if delete(annotations, lastApplied); len(annotations) == 0 {
-			delete(metadata, "annotations")
-		}
-	}
 }
 
 // intern gives one string for all that are equal to s. It is meant for the names

@@ -1,6 +1,9 @@
 package event
 
 import (
+	"bytes"
+	"encoding/json"
+	"errors"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -12,14 +15,16 @@ const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
 // Decoder makes an [Object] of the JSON that an API server writes, without decoding it:
 // it goes over the text once, for the metadata that a decision needs, and cuts out
-// metadata.managedFields and the last-applied annotation. Only a Secret is decoded, so
-// that its values can be hashed. A Decoder is for one goroutine.
+// metadata.managedFields and the last-applied annotation. Decoded are only a Secret, so
+// that its values can be hashed, and what a [Shape] wants to see. A Decoder is for one
+// goroutine.
 type Decoder struct {
 	converter  *Converter
 	resource   Resource
 	apiVersion string
 	packer     *Packer
 	keeps      func(namespace string) bool
+	shape      Shape
 
 	kindMember, apiVersionMember []byte // for objects without them
 
@@ -31,10 +36,10 @@ type Decoder struct {
 
 // Decoder makes a Decoder of the objects of r, whose bodies p compresses. It keeps the
 // bodies of objects in those namespaces only for which keeps is true, "" being that of
-// cluster-scoped objects; nil is for all.
-func (c *Converter) Decoder(r Resource, p *Packer, keeps func(namespace string) bool) *Decoder {
+// cluster-scoped objects; nil is for all. Of what shape does not select it keeps none.
+func (c *Converter) Decoder(r Resource, p *Packer, keeps func(namespace string) bool, shape Shape) *Decoder {
 	return &Decoder{
-		converter: c, resource: r, apiVersion: c.intern(r.APIVersion()), packer: p, keeps: keeps,
+		converter: c, resource: r, apiVersion: c.intern(r.APIVersion()), packer: p, keeps: keeps, shape: shape,
 		kindMember: member("kind", r.Kind), apiVersionMember: member("apiVersion", r.APIVersion()),
 	}
 }
@@ -100,17 +105,58 @@ func (d *Decoder) Read(s *jsonscan.Scanner) (*Object, error) {
 	if d.keeps != nil && !d.keeps(o.Namespace) {
 		return o, nil
 	}
-	if d.resource.Group == "" && d.resource.Resource == "secrets" {
-		body, err := d.converter.hidden(o, s.Between(from, s.Position()))
-		if err != nil {
+	d.join(s, from, f)
+	if secret := d.resource.Group == "" && d.resource.Resource == "secrets"; secret || !d.shape.Whole() {
+		if err := d.decode(o, secret); err != nil {
 			return nil, fmt.Errorf("decode an object of %s: %w", d.resource.GroupResource(), err)
 		}
-		o.Body = d.packer.pack(body)
-		return o, nil
 	}
-	d.join(s, from, f)
-	o.Body = d.packer.pack(d.body)
+	if !o.Unselected {
+		o.Body = d.packer.pack(d.body)
+	}
 	return o, nil
+}
+
+// decode does what can be done only with the object decoded: it replaces the text of the
+// body, unless that is to stay as it is.
+func (d *Decoder) decode(o *Object, secret bool) error {
+	content, err := tree(d.body)
+	if err != nil {
+		return err
+	}
+	if secret {
+		d.converter.redact(o, content)
+	}
+	if d.shape.Select != nil && !d.shape.Select(content) {
+		o.Unselected = true
+		return nil
+	}
+	if d.shape.Project != nil {
+		d.shape.Project(content)
+		if o.Digest, err = digestOf(content); err != nil {
+			return errNotJSON
+		}
+	}
+	if secret || d.shape.Project != nil {
+		if d.body, err = encode(content); err != nil {
+			return errNotJSON
+		}
+	}
+	return nil
+}
+
+// errNotJSON stands for errors that may quote a value.
+var errNotJSON = errors.New("it has no JSON form")
+
+// tree decodes an object, numbers as they are written.
+func tree(text []byte) (map[string]any, error) {
+	var content map[string]any
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	if d.Decode(&content) != nil {
+		return nil, errNotJSON
+	}
+	return content, nil
 }
 
 // metadata goes through an object's metadata.

@@ -14,7 +14,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/jsonscan"
 )
 
-func decoder(r Resource) *Decoder { return NewConverter([]byte("key")).Decoder(r, nil, nil) }
+func decoder(r Resource) *Decoder { return NewConverter([]byte("key")).Decoder(r, nil, nil, Shape{}) }
 
 func textOf(o *Object) string {
 	text, err := o.Body.JSON()
@@ -133,7 +133,7 @@ func TestDecodeOddMetadata(t *testing.T) {
 
 // Of a namespace that will never be selected no more is kept than what is known of it.
 func TestDecodeKeepsSelectedBodiesOnly(t *testing.T) {
-	d := NewConverter(nil).Decoder(pods, NewPacker(), func(namespace string) bool { return namespace == "a" })
+	d := NewConverter(nil).Decoder(pods, NewPacker(), func(namespace string) bool { return namespace == "a" }, Shape{})
 	for _, namespace := range []string{"a", "b", ""} {
 		o, err := d.Decode([]byte(`{"metadata":{"name":"x","namespace":"` + namespace + `","uid":"u"}}`))
 		if err != nil {
@@ -202,7 +202,7 @@ func FuzzDecode(f *testing.F) {
 // after, and takes less memory.
 func TestPacker(t *testing.T) {
 	p := NewPacker()
-	d, plain := NewConverter(nil).Decoder(pods, p, nil), NewConverter(nil).Decoder(pods, nil, nil)
+	d, plain := NewConverter(nil).Decoder(pods, p, nil, Shape{}), NewConverter(nil).Decoder(pods, nil, nil, Shape{})
 	var objects []*Object
 	var want []string
 	before, after := 0, 0
@@ -241,7 +241,7 @@ func TestPacker(t *testing.T) {
 
 // A body that was changed in memory is an error, and says nothing of what it holds.
 func TestUnpackWhatIsBroken(t *testing.T) {
-	o, err := NewConverter(nil).Decoder(pods, NewPacker(), nil).Decode(benchObject(1))
+	o, err := NewConverter(nil).Decoder(pods, NewPacker(), nil, Shape{}).Decode(benchObject(1))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -299,4 +299,14 @@ func FuzzUnpack(f *testing.F) {
 		_, _ = c.unpack(nil, b)
 		_, _ = noDictionary.unpack(nil, b)
 	})
+}
+
+// strip leaves out what repeats the object's own content.
+func strip(metadata map[string]any) {
+	delete(metadata, "managedFields")
+	if annotations, ok := metadata["annotations"].(map[string]any); ok && annotations[lastApplied] != nil {
+		if delete(annotations, lastApplied); len(annotations) == 0 {
+			delete(metadata, "annotations")
+		}
+	}
 }

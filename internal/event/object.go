@@ -21,6 +21,12 @@ type Object struct {
 
 	Body Body
 
+	// Digest is of what is sent, where that is not the whole object.
+	Digest Digest
+
+	// Unselected: it exists and is not to be sent, by its content. It has no Body.
+	Unselected bool
+
 	// References are those that are followed; nil where none are.
 	References []Reference
 }

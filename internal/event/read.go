@@ -37,6 +37,9 @@ func AckedFrom(get func(attribute string) string) (Acked, error) {
 	if a.UID == "" {
 		return fail(errors.New("no uid"))
 	}
+	if a.Digest, err = parseDigest(get(digest)); err != nil {
+		return fail(err)
+	}
 	return a, nil
 }
 
@@ -46,6 +49,10 @@ func AckedFrom(get func(attribute string) string) (Acked, error) {
 // truncated or of unknown final state, so that a delete made of it says so. Get is
 // as in [AckedFrom]; data is copied.
 func ObjectFromData(get func(attribute string) string, data []byte) (*Object, error) {
+	data, err := ObjectIn(get, data)
+	if err != nil {
+		return nil, fmt.Errorf("read event %q: %w", get("id"), err)
+	}
 	o, err := objectFromData(data)
 	if err == nil && text(string(o.UID)) != get("uid") {
 		err = fmt.Errorf("data is of uid %q, not %q", o.UID, get("uid"))
@@ -55,8 +62,26 @@ func ObjectFromData(get func(attribute string) string, data []byte) (*Object, er
 	}
 	if get(truncated) != "true" && get(finalStateUnknown) != "true" {
 		o.Body = JSON(bytes.Clone(data))
+		if o.Digest, err = parseDigest(get(digest)); err != nil {
+			return nil, fmt.Errorf("read event %q: %w", get("id"), err)
+		}
 	}
 	return o, nil
+}
+
+// ObjectIn gives the object in the data of an event, which may be all of it, or a part
+// where the event's data is a change. Get is as in [AckedFrom].
+func ObjectIn(get func(attribute string) string, data []byte) ([]byte, error) {
+	if get(dataSchema) != SchemaChange {
+		return data, nil
+	}
+	var c struct {
+		Object json.RawMessage `json:"object"`
+	}
+	if json.Unmarshal(data, &c) != nil || c.Object == nil {
+		return nil, errors.New("data is not a change of a Kubernetes object")
+	}
+	return c.Object, nil
 }
 
 func objectFromData(data []byte) (*Object, error) {

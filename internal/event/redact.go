@@ -14,16 +14,16 @@ import (
 // label.
 const maxPlainAnnotation = 63
 
-// redact replaces the values of a Secret by keyed hashes, in content and metadata,
-// which are copies. A value in data stays base64, so that a subscriber can
+// redact replaces the values of a Secret by keyed hashes. A value in data stays base64, so that a subscriber can
 // unmarshal the object into a corev1.Secret.
 //
 // Tools other than kubectl keep copies of what they applied in annotations of
 // their own, some compressed (kapp.k14s.io/original, objectset.rio.cattle.io/applied).
 // So an annotation is hashed as well if it could be one, or if it holds one of the
 // values.
-func (c *Converter) redact(o *Object, content, metadata map[string]any) {
-	var values []string // in every form in which a copy would hold them
+func (c *Converter) redact(o *Object, content map[string]any) {
+	metadata := content["metadata"].(map[string]any) // is one, as it holds a name
+	var values []string                              // in every form in which a copy would hold them
 	for _, section := range []string{"data", "stringData"} {
 		value, ok := content[section]
 		if !ok || value == nil {

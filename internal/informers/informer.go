@@ -202,7 +202,7 @@ func (s *Set) shown(i *informer, e watch.Event) {
 // decode makes the cached form of an object as soon as it is read. What will never be
 // selected has no body.
 func (s *Set) decode(i *informer) apistream.Decode {
-	decoder := s.config.Converter.Decoder(i.resource, i.packer, s.namespaces.configured)
+	decoder := s.config.Converter.Decoder(i.resource, i.packer, s.namespaces.configured, s.shapeOf(i.resource))
 	paths := pathsOf(s.follow.paths, i.resource)
 	return func(text *jsonscan.Scanner) (runtime.Object, error) {
 		begin := text.Position()

@@ -45,6 +45,9 @@ type Config struct {
 
 	Converter *event.Converter
 
+	// Shape says what is sent of the objects of a resource; nil for all of all.
+	Shape func(event.Resource) event.Shape
+
 	// Access tells what we may do; nil to find out by trying only. Rules tells it of a
 	// whole namespace at once; nil to ask for each resource.
 	Access Access
@@ -145,6 +148,13 @@ func New(c Config) *Set {
 	c.Registerer.MustRegister(collector{s})
 	s.metrics = newMetrics(c.Registerer)
 	return s
+}
+
+func (s *Set) shapeOf(r event.Resource) event.Shape {
+	if s.config.Shape == nil {
+		return event.Shape{}
+	}
+	return s.config.Shape(r)
 }
 
 // Lookup gives what is known of a key. It does not block.

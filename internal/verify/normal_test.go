@@ -121,7 +121,7 @@ const clusterSecret = `{"metadata":{"name":"s","namespace":"n","uid":"u","resour
 // with the key and without. That the two were written apart from each other is the
 // point.
 func TestSecret(t *testing.T) {
-	converted, err := event.NewConverter(redactionKey).Decoder(secrets, nil, nil).Decode([]byte(clusterSecret))
+	converted, err := event.NewConverter(redactionKey).Decoder(secrets, nil, nil, event.Shape{}).Decode([]byte(clusterSecret))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +180,7 @@ func TestConverted(t *testing.T) {
 		`{"metadata":{"name":"x"},"Metadata":{"name":"y"},"data":{"a":"b"}}`,
 	} {
 		r := resource{GroupVersionResource: configMaps.GroupVersionResource(), Kind: "ConfigMap"}
-		o, err := event.NewConverter(nil).Decoder(configMaps, nil, nil).Decode([]byte(s))
+		o, err := event.NewConverter(nil).Decoder(configMaps, nil, nil, event.Shape{}).Decode([]byte(s))
 		if err != nil {
 			t.Fatal(err)
 		}

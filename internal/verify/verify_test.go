@@ -173,7 +173,7 @@ func (w *world) convert(r event.Resource, u *unstructured.Unstructured) (*event.
 	if err != nil {
 		return nil, err
 	}
-	return w.converter.Decoder(r, nil, nil).Decode(text)
+	return w.converter.Decoder(r, nil, nil, event.Shape{}).Decode(text)
 }
 
 // message makes the event that is to follow the last of its object.

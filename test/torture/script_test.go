@@ -131,27 +131,29 @@ func (s *script) create(names ...string) {
 
 // onBus waits until the bus has had so many events of an object.
 func (s *script) onBus(t target, events int) {
+	s.until(fmt.Sprintf("%d events of %s", events, t.name), func(context.Context) error {
+		n, err := s.events(t)
+		if err == nil && n < events {
+			err = fmt.Errorf("there are %d", n)
+		}
+		return err
+	})
+}
+
+// events is how many events of an object the bus has had.
+func (s *script) events(t target) (n int, err error) {
 	of, separator := []string{clusterName, "core", t.resource, s.user.home + t.namespace, t.name}, "/"
 	if s.settings.sink == onNATS {
 		of, separator = slices.Concat([]string{"kuberelay"}, of), "."
 	}
 	subject := strings.Join(of, separator)
-	s.until(fmt.Sprintf("%d events of %s", events, t.name), func(context.Context) error {
-		all, _, err := s.bus.All()
-		if err != nil {
-			return err
+	all, _, err := s.bus.All()
+	for _, m := range all {
+		if m.Subject == subject {
+			n++
 		}
-		n := 0
-		for _, m := range all {
-			if m.Subject == subject {
-				n++
-			}
-		}
-		if n < events {
-			return fmt.Errorf("there are %d", n)
-		}
-		return nil
-	})
+	}
+	return n, err
 }
 
 // logged waits until a text is in a forwarder's log so many times.
