@@ -54,6 +54,9 @@ type Change struct {
 	// with finalstateunknown.
 	Object *Object
 
+	// Before is the state of an updated object that the bus has, nil where it is not known.
+	Before *Object
+
 	// Owner is the controller at the top of the object's owners, nil where there is none
 	// or owners are not followed.
 	Owner *Owner

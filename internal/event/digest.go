@@ -37,6 +37,19 @@ func parseDigest(s string) (Digest, error) {
 	return d, nil
 }
 
+// DigestOf is the digest of an object that is sent as it is.
+func DigestOf(b Body) (Digest, error) {
+	text, err := b.JSON()
+	if err != nil {
+		return Digest{}, err
+	}
+	content, err := tree(text)
+	if err != nil {
+		return Digest{}, err
+	}
+	return digestOf(content)
+}
+
 // digestOf takes the tree of an object, of which it changes nothing.
 func digestOf(content map[string]any) (Digest, error) {
 	if metadata, ok := content["metadata"].(map[string]any); ok {

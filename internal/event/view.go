@@ -11,6 +11,10 @@ type View struct {
 	// Live is the object in the indexer, nil if there is none.
 	Live *Object
 
+	// Before is the state of Live that the bus was last known to have, nil if that is not
+	// known.
+	Before *Object
+
 	// Owner is the controller at the top of Live's owners, where owners are followed.
 	// Hold says that one of them is not known yet, but will be.
 	Owner *Owner

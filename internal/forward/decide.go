@@ -29,11 +29,15 @@ const (
 	ReasonAwait Reason = "await"
 	// ReasonHold: an owner of the live UID is not known yet, but will be.
 	ReasonHold Reason = "hold"
-	// ReasonUnchanged: the bus holds exactly this state.
+	// ReasonUnchanged: the bus holds exactly this state, or one that differs from it only
+	// in what is not sent.
 	ReasonUnchanged Reason = "unchanged"
 	// ReasonStale: the bus holds a later state than the indexer shows; someone
 	// else wrote it, and our watch will bring it too.
 	ReasonStale Reason = "stale"
+	// ReasonProjected: the bus holds exactly this state, but of its content another part
+	// than is sent now.
+	ReasonProjected Reason = "projected"
 	// ReasonUpdated: the bus holds an earlier state of the live UID.
 	ReasonUpdated Reason = "updated"
 	// ReasonCreated: the bus holds nothing of the live UID.
@@ -89,8 +93,12 @@ func Decide(v event.View, acked event.Acked, attempted string) (*event.Change, R
 		return change(v, created(v), ""), ReasonCreated
 	case acked.Live() && acked.UID != string(live.UID):
 		return nil, ReasonAwait
-	case !acked.Deleted && live.ResourceVersion == acked.ResourceVersion:
+	case !acked.Deleted && live.ResourceVersion == acked.ResourceVersion && live.Digest == acked.Digest:
 		return nil, ReasonUnchanged
+	case !acked.Deleted && live.ResourceVersion == acked.ResourceVersion && v.Epoch >= acked.Epoch:
+		c := update(v, acked)
+		c.After = acked.Position
+		return c, ReasonProjected
 	case acked.Deselected && acked.UID == string(live.UID) && live.ResourceVersion == acked.ResourceVersion && v.Epoch >= acked.Epoch:
 		c := change(v, created(v), acked.ResourceVersion) // it is selected again
 		c.After = acked.Position
@@ -103,8 +111,10 @@ func Decide(v event.View, acked event.Acked, attempted string) (*event.Change, R
 			previous = acked.ResourceVersion // it left the selection and is back
 		}
 		return change(v, created(v), previous), ReasonCreated
+	case !live.Digest.None() && live.Digest == acked.Digest && v.Epoch == acked.Epoch && !failpoint.Bug("ignore-digest"):
+		return nil, ReasonUnchanged
 	default:
-		return change(v, event.Updated, acked.ResourceVersion), ReasonUpdated
+		return update(v, acked), ReasonUpdated
 	}
 }
 
@@ -136,6 +146,19 @@ func change(v event.View, t event.Type, previous string) *event.Change {
 		Type: t, Cause: v.Cause, Object: v.Live, Owner: v.Owner,
 		Epoch: v.Epoch, Previous: previous, Observed: v.Observed,
 	}
+}
+
+func update(v event.View, acked event.Acked) *event.Change {
+	c := change(v, event.Updated, acked.ResourceVersion)
+	if b := v.Before; b != nil && string(b.UID) == acked.UID && holds(acked, b) {
+		c.Before = b
+	}
+	return c
+}
+
+// holds tells whether what the bus has is this state, at least of what is sent.
+func holds(acked event.Acked, o *event.Object) bool {
+	return o.Digest == acked.Digest && (o.ResourceVersion == acked.ResourceVersion || !o.Digest.None())
 }
 
 func created(v event.View) event.Type {

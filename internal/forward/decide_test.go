@@ -20,6 +20,19 @@ func live(uid, version string) event.Acked {
 	return event.Acked{UID: uid, ResourceVersion: version, Position: 7}
 }
 
+// projected is an object of which a part is sent, with a digest of one byte.
+func projected(uid, version string, digest byte) *event.Object {
+	o := object(uid, version)
+	o.Digest = event.Digest{digest}
+	return o
+}
+
+func projectedAcked(uid, version string, digest byte) event.Acked {
+	a := live(uid, version)
+	a.Digest = event.Digest{digest}
+	return a
+}
+
 func deleted(uid, version string) event.Acked {
 	return event.Acked{UID: uid, ResourceVersion: version, Deleted: true, Position: 8}
 }
@@ -165,6 +178,61 @@ func TestDecide(t *testing.T) {
 			acked: live("A", "10"),
 			want:  want{reason: ReasonUnchanged},
 		},
+		"same version, another projection": {
+			view:  event.View{Live: projected("A", "10", 1)},
+			acked: projectedAcked("A", "10", 2),
+			want:  want{ReasonProjected, event.Updated, "A", "10", "10"},
+		},
+		"same version, projected now": {
+			view:  event.View{Live: projected("A", "10", 1)},
+			acked: live("A", "10"),
+			want:  want{ReasonProjected, event.Updated, "A", "10", "10"},
+		},
+		"same version, projected no more": {
+			view:  event.View{Live: object("A", "10")},
+			acked: projectedAcked("A", "10", 2),
+			want:  want{ReasonProjected, event.Updated, "A", "10", "10"},
+		},
+		"same version, another projection, in an epoch that we have not noticed": {
+			view:  event.View{Live: projected("A", "10", 1)},
+			acked: event.Acked{UID: "A", ResourceVersion: "10", Epoch: 1, Digest: event.Digest{2}},
+			want:  want{reason: ReasonStale},
+		},
+		"same version and content": {
+			view:  event.View{Live: projected("A", "10", 1)},
+			acked: projectedAcked("A", "10", 1),
+			want:  want{reason: ReasonUnchanged},
+		},
+		"later version, but only in what is not sent: nothing": {
+			view:  event.View{Live: projected("A", "11", 1)},
+			acked: projectedAcked("A", "10", 1),
+			want:  want{reason: ReasonUnchanged},
+		},
+		"later version, also in what is sent": {
+			view:  event.View{Live: projected("A", "11", 2)},
+			acked: projectedAcked("A", "10", 1),
+			want:  want{ReasonUpdated, event.Updated, "A", "11", "10"},
+		},
+		"same content in a later epoch: its version is of another history": {
+			view:  event.View{Live: projected("A", "9", 1), Epoch: 1},
+			acked: projectedAcked("A", "10", 1),
+			want:  want{ReasonUpdated, event.Updated, "A", "9", "10"},
+		},
+		"same content in an earlier version: our watch is behind": {
+			view:  event.View{Live: projected("A", "9", 1)},
+			acked: projectedAcked("A", "10", 1),
+			want:  want{reason: ReasonStale},
+		},
+		"same content as it was deleted with: it is back": {
+			view:  event.View{Live: projected("A", "15", 1)},
+			acked: event.Acked{UID: "A", ResourceVersion: "12", Deleted: true, Digest: event.Digest{1}},
+			want:  want{ReasonCreated, event.Created, "A", "15", "12"},
+		},
+		"same content under another UID: first the delete": {
+			view:  event.View{Live: projected("B", "15", 1), Tombstones: []event.Tombstone{tombstone("A", "12")}},
+			acked: projectedAcked("A", "10", 1),
+			want:  want{ReasonDeleted, event.Deleted, "A", "12", "10"},
+		},
 		"later version: updated": {
 			view:  event.View{Live: object("A", "11")},
 			acked: live("A", "10"),
@@ -308,5 +376,31 @@ func TestDecideSaysAfterWhat(t *testing.T) {
 	unsure, _ := Decide(event.View{Tombstones: []event.Tombstone{unselected("A", "12")}}, deselected("A", "12"), "A")
 	if out.After != 7 || back.After != 8 || changed.After != 0 || unsure.After != 8 {
 		t.Errorf("after %d, %d, %d and %d, want 7, 8, 0 and 8", out.After, back.After, changed.After, unsure.After)
+	}
+}
+
+// TestDecideKnowsTheStateBefore: only if it is what the bus has.
+func TestDecideKnowsTheStateBefore(t *testing.T) {
+	for name, c := range map[string]struct {
+		live, before *event.Object
+		acked        event.Acked
+		want         bool
+	}{
+		"it is":                          {object("A", "11"), object("A", "10"), live("A", "10"), true},
+		"unknown":                        {object("A", "11"), nil, live("A", "10"), false},
+		"the bus has an earlier one":     {object("A", "11"), object("A", "10"), live("A", "9"), false},
+		"the bus has the same of it":     {projected("A", "11", 2), projected("A", "10", 1), projectedAcked("A", "9", 1), true},
+		"the bus has another part of it": {projected("A", "11", 2), projected("A", "10", 1), projectedAcked("A", "10", 3), false},
+		"it is of another UID":           {object("A", "11"), object("B", "10"), live("A", "10"), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			change, _ := Decide(event.View{Live: c.live, Before: c.before}, c.acked, "")
+			if change == nil || (change.Before != nil) != c.want {
+				t.Errorf("got %+v, want a state before: %v", change, c.want)
+			}
+		})
+	}
+	if change, _ := Decide(event.View{Live: object("A", "11"), Before: object("A", "10")}, event.Acked{}, ""); change.Before != nil {
+		t.Error("a create has a state before")
 	}
 }

@@ -14,7 +14,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	"log/slog"
 	"time"
 
@@ -34,6 +33,9 @@ type Informers interface {
 	// Attempted is a UID that the bus may show although nobody has said so, ""
 	// for none; its tombstone stays.
 	Settle(key event.Key, acked event.Acked, attempted string)
+	// Acknowledged says that the bus now holds an event of this key, and which state that
+	// is of: Settle, and what the next event is to be compared with.
+	Acknowledged(key event.Key, acked event.Acked, state *event.Object)
 	// Unpublishable says that the bus cannot be told of the present state of this
 	// key, however often it is tried.
 	Unpublishable(event.Key)
@@ -95,10 +97,17 @@ type Forwarder struct {
 	Config
 	metrics  *metrics
 	attempts attempts
+	reads    chan struct{} // one for each read of the bus that is under way
 }
 
+// maxReads are read from the bus at once. Where a bus is far away one takes as long as many
+// publishes, so they do not keep the workers.
+const maxReads = 16
+
 // New makes a Forwarder.
-func New(c Config) *Forwarder { return &Forwarder{Config: c, metrics: newMetrics(c.Registerer)} }
+func New(c Config) *Forwarder {
+	return &Forwarder{Config: c, metrics: newMetrics(c.Registerer), reads: make(chan struct{}, maxReads)}
+}
 
 // Sync brings the bus one step closer to the present state of key, and calls done
 // exactly once, possibly after it has returned. With again, another step may be
@@ -110,7 +119,9 @@ func (f *Forwarder) Sync(ctx context.Context, key event.Key, done func(again boo
 	f.metrics.decisions.WithLabelValues(string(reason)).Inc()
 	if change == nil {
 		switch reason {
-		case ReasonUnchanged, ReasonGone:
+		case ReasonUnchanged:
+			f.unchanged(key, view.Live, acked)
+		case ReasonGone:
 			f.Informers.Settle(key, acked, "")
 		case ReasonStale:
 			f.Doubt(key)
@@ -123,42 +134,37 @@ func (f *Forwarder) Sync(ctx context.Context, key event.Key, done func(again boo
 		done = func(again bool, err error) { over(again || err == nil, err) } // that it is gone is due
 	}
 	change.Key, change.Resource = key, view.Resource
-	if err := f.complete(ctx, change, acked); err != nil {
-		f.Logger.Warn("event cannot be made; will be tried again", append(attributes(key), "err", err)...)
-		done(false, err)
+	if acked.Position == 0 || !f.wantsLastState(change, acked) {
+		f.step(ctx, change, nil, acked, done)
 		return
 	}
-	f.publish(ctx, *change, acked, done)
+	f.withLastState(ctx, change, acked, done)
+}
+
+// step publishes a change, last being the state that the bus has, where it was read.
+func (f *Forwarder) step(ctx context.Context, c *event.Change, last *event.Object, acked event.Acked, done func(again bool, err error)) {
+	complete(c, last, acked)
+	switch same, err := sameContent(c, acked); {
+	case err != nil:
+		f.Logger.Warn("cannot tell whether an object is on the bus as it is to be sent; it is sent", append(attributes(c.Key), "err", err)...)
+	case same:
+		acked.Digest = c.Object.Digest
+		f.Checkpoint.Put(c.Key, acked)
+		f.unchanged(c.Key, c.Object, acked)
+		done(false, nil)
+		return
+	}
+	f.publish(ctx, *c, acked, done)
+}
+
+// unchanged settles a key of which the bus has what is to be sent of its present state.
+func (f *Forwarder) unchanged(key event.Key, live *event.Object, acked event.Acked) {
+	acked.ResourceVersion = live.ResourceVersion // a later one may differ in what is not sent
+	f.Informers.Settle(key, acked, "")
 }
 
 func attributes(k event.Key) []any {
 	return []any{"resource", k.GroupResource().String(), "namespace", k.Namespace, "name", k.Name}
-}
-
-// complete fills in what only the bus knows: the last state of an object whose
-// delete was inferred, and its type where nothing watches the resource any more, or
-// not in the version of that state.
-func (f *Forwarder) complete(ctx context.Context, c *event.Change, acked event.Acked) error {
-	if c.Object == nil {
-		var last *event.Object
-		var err error
-		if acked.Position != 0 { // else the bus has lost it
-			last, err = f.History.LastState(ctx, c.Key, acked.Position)
-		}
-		switch {
-		case err != nil:
-			return fmt.Errorf("read the last state of %s from the bus: %w", c.Key, err)
-		case last == nil || string(last.UID) != acked.UID:
-			last = acked.Identity(c.Key)
-		}
-		c.Object = last
-	}
-	// A resource may have moved to another version since its object was last seen.
-	moved := c.Object.APIVersion != "" && c.Object.APIVersion != c.Resource.APIVersion()
-	if c.Resource == (event.Resource{}) || moved {
-		c.Resource = event.ResourceOf(c.Key, c.Object)
-	}
-	return nil
 }
 
 func (f *Forwarder) publish(ctx context.Context, c event.Change, acked event.Acked, done func(again bool, err error)) {
@@ -257,7 +263,7 @@ func (f *Forwarder) failed(ctx context.Context, c event.Change, acked event.Acke
 func (f *Forwarder) record(c event.Change, m *event.Message) {
 	// The key as the cached object has it: the checkpoint keeps its strings.
 	f.Checkpoint.Put(event.Key{Group: c.Resource.Group, Resource: c.Resource.Resource, Namespace: c.Object.Namespace, Name: c.Object.Name}, m.Acked)
-	f.Informers.Settle(c.Key, m.Acked, "")
+	f.Informers.Acknowledged(c.Key, m.Acked, c.Object)
 	f.metrics.published.WithLabelValues(c.Key.GroupResource().String(), c.Type.Short()).Inc()
 	f.metrics.lag.Observe(time.Since(c.Observed).Seconds())
 }

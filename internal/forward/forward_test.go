@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -29,7 +30,8 @@ type bench struct {
 	last    *event.Object
 	readErr error
 	doubted []event.Key
-	lost    bool // the bus has lost what it does not hold
+	lost    bool            // the bus has lost what it does not hold
+	states  []*event.Object // what Acknowledged was told
 
 	attempted     []string // what Settle was told
 	unpublishable int
@@ -40,6 +42,10 @@ func (b *bench) Settle(_ event.Key, a event.Acked, attempted string) {
 	a.Stored = 0
 	b.settled = append(b.settled, a)
 	b.attempted = append(b.attempted, attempted)
+}
+func (b *bench) Acknowledged(k event.Key, a event.Acked, state *event.Object) {
+	b.Settle(k, a, "")
+	b.states = append(b.states, state)
 }
 func (b *bench) Unpublishable(event.Key)        { b.unpublishable++ }
 func (b *bench) Get(event.Key) event.Acked      { return b.acked }
@@ -64,10 +70,27 @@ func (b *bench) forwarder() *Forwarder {
 func (b *bench) sync(t *testing.T) (again bool, err error) {
 	t.Helper()
 	f := b.forwarder()
-	calls := 0
-	f.Sync(t.Context(), key, func(a bool, e error) { calls++; again, err = a, e })
-	if calls != 1 {
-		t.Fatalf("done was called %d times, want once", calls)
+	return syncOnce(t, f)
+}
+
+// syncOnce waits until a step is done, which may be read for in the background.
+func syncOnce(t *testing.T, f *Forwarder) (again bool, err error) {
+	t.Helper()
+	var calls atomic.Int32
+	ended := make(chan struct{})
+	f.Sync(t.Context(), key, func(a bool, e error) {
+		if calls.Add(1) == 1 {
+			again, err = a, e
+			close(ended)
+		}
+	})
+	select {
+	case <-ended:
+	case <-time.After(time.Minute):
+		t.Fatal("done was not called")
+	}
+	if n := calls.Load(); n != 1 {
+		t.Fatalf("done was called %d times, want once", n)
 	}
 	return again, err
 }
@@ -180,7 +203,7 @@ func TestSyncUnansweredIsToldAsAttempted(t *testing.T) {
 	b := &bench{view: view(object("A", "11")), answer: []Outcome{{Err: errors.New("no answer")}, {Err: errors.New("away"), NotSent: true}}}
 	f := b.forwarder()
 	for range 2 {
-		f.Sync(t.Context(), key, func(bool, error) {})
+		_, _ = syncOnce(t, f)
 	}
 	if got := strings.Join(b.attempted, " "); got != "A A" {
 		t.Errorf("told %q, want A each time", got)
@@ -230,10 +253,7 @@ func TestSyncUnansweredCreateAndThenADelete(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := &bench{view: view(object("A", "11")), answer: append([]Outcome{c.first}, c.second...)}
 			f := b.forwarder()
-			sync := func() (again bool) {
-				f.Sync(t.Context(), key, func(a bool, _ error) { again = a })
-				return again
-			}
+			sync := func() { _, _ = syncOnce(t, f) }
 			sync()
 			b.view = view(nil, event.Tombstone{UID: "A", Object: o, Cause: event.CauseWatch, Observed: time.Unix(100, 0)})
 			for range 3 {

@@ -246,7 +246,7 @@ func (s *Set) drop(w *watched, i *informer) {
 		if o == nil || s.selects(k) || !s.namespaces.exists(k.Namespace) || !s.tells(k) {
 			continue // of a namespace that is gone the comparison says what is deleted
 		}
-		s.dirty.bury(k, event.Tombstone{UID: string(o.UID), Deselected: true, Observed: now, Cause: event.CauseWatch, Object: o})
+		s.dirty.bury(k, event.Tombstone{UID: string(o.UID), Deselected: true, Observed: now, Cause: event.CauseWatch, Object: kept(o)})
 		s.enqueue(k)
 	}
 	s.dirty.abandon(func(k event.Key) bool {

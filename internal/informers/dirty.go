@@ -27,6 +27,7 @@ type mark struct {
 	cause        event.Cause
 	observed     time.Time
 	firstSync    bool
+	before       *event.Object // the state that the bus is known to have, nil if none is
 	tombstones   []event.Tombstone
 }
 
@@ -34,11 +35,15 @@ func newDirty() *dirty {
 	return &dirty{entries: map[event.Key]*mark{}, initial: map[schema.GroupResource]int{}}
 }
 
-// observe notes a state of an object that was reported.
-func (d *dirty) observe(key event.Key, o *event.Object, cause event.Cause, firstSync bool, now time.Time) {
+// observe notes a state of an object that was reported, and the state before it, which
+// may be nil. That is what the bus has, if the key was clean.
+func (d *dirty) observe(key event.Key, before, o *event.Object, cause event.Cause, firstSync bool, now time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	m := d.entry(key)
+	if m.uid == "" {
+		m.before = before
+	}
 	m.uid, m.version, m.cause, m.observed = string(o.UID), o.ResourceVersion, cause, now
 	// What was deleted and exists is back: it left the selection and returned,
 	// or etcd was restored.
@@ -102,7 +107,16 @@ func (d *dirty) describe(key event.Key, v *event.View) {
 	}
 	v.Tombstones = append([]event.Tombstone(nil), m.tombstones...)
 	if v.Live != nil && m.uid == string(v.Live.UID) {
-		v.Cause, v.Observed, v.FirstSync = m.cause, m.observed, m.firstSync
+		v.Cause, v.Observed, v.FirstSync, v.Before = m.cause, m.observed, m.firstSync, m.before
+	}
+}
+
+// follows notes which state the bus has, of a key of which a later one is to follow.
+func (d *dirty) follows(key event.Key, before *event.Object) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if m, ok := d.entries[key]; ok && m.uid == string(before.UID) {
+		m.before = before
 	}
 }
 

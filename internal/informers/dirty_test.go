@@ -53,10 +53,14 @@ func describeDirty(d *dirty) string {
 
 func TestDirty(t *testing.T) {
 	observe := func(uid, version string) func(*dirty) {
-		return func(d *dirty) { d.observe(testKey, object(uid, version), event.CauseWatch, false, time.Unix(1, 0)) }
+		return func(d *dirty) {
+			d.observe(testKey, nil, object(uid, version), event.CauseWatch, false, time.Unix(1, 0))
+		}
 	}
 	first := func(uid, version string) func(*dirty) {
-		return func(d *dirty) { d.observe(testKey, object(uid, version), event.CauseSnapshot, true, time.Unix(1, 0)) }
+		return func(d *dirty) {
+			d.observe(testKey, nil, object(uid, version), event.CauseSnapshot, true, time.Unix(1, 0))
+		}
 	}
 	bury := func(uid, version string) func(*dirty) {
 		return func(d *dirty) {
@@ -144,7 +148,7 @@ func TestDirty(t *testing.T) {
 func TestDirtyDescribes(t *testing.T) {
 	d := newDirty()
 	d.bury(testKey, event.Tombstone{UID: "A", Object: object("A", "3")})
-	d.observe(testKey, object("B", "5"), event.CauseSnapshot, true, time.Unix(7, 0))
+	d.observe(testKey, nil, object("B", "5"), event.CauseSnapshot, true, time.Unix(7, 0))
 	for name, c := range map[string]struct {
 		live *event.Object
 		want event.View

@@ -41,7 +41,7 @@ type informer struct {
 	registration cache.ResourceEventHandlerRegistration
 	cancel       context.CancelFunc
 	stopped      chan struct{} // closed when it has ended
-	objects      atomic.Int64  // that have been handed on
+	objects      atomic.Int64  // that have been handed on, and whose content is selected
 
 	mu      sync.Mutex
 	failing error     // of the last list or watch, nil once a watch has been opened
@@ -74,9 +74,9 @@ func (s *Set) newInformer(sc scope, sn *snapshot) (*informer, error) {
 		return nil, err
 	}
 	registration, err := i.shared.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
-		AddFunc:    func(o any, initial bool) { i.objects.Add(1); s.onAdd(i, o.(*event.Object), initial) },
+		AddFunc:    func(o any, initial bool) { s.onAdd(i, o.(*event.Object), initial) },
 		UpdateFunc: func(old, o any) { s.onUpdate(i, old.(*event.Object), o.(*event.Object)) },
-		DeleteFunc: func(o any) { i.objects.Add(-1); s.onDelete(i, o) },
+		DeleteFunc: func(o any) { s.onDelete(i, o) },
 	})
 	i.registration = registration
 	return i, err
@@ -131,6 +131,20 @@ func (i *informer) get(k event.Key) *event.Object {
 		return nil
 	}
 	return o.(*event.Object)
+}
+
+// count keeps the number of objects, before and after a change; nil is none.
+func (i *informer) count(before, after *event.Object) {
+	n := int64(0)
+	if before != nil && !before.Unselected {
+		n--
+	}
+	if after != nil && !after.Unselected {
+		n++
+	}
+	if n != 0 {
+		i.objects.Add(n)
+	}
 }
 
 // setFailing tells whether the reason has changed; the text of an error may

@@ -165,7 +165,7 @@ func (s *Set) includeInFirstSync(w *watched) {
 	for _, i := range w.all() {
 		for _, name := range i.shared.GetStore().ListKeys() {
 			k := i.key(name)
-			if o := i.get(k); o != nil && s.selects(k) {
+			if o := i.get(k); o != nil && !o.Unselected && s.selects(k) {
 				s.dirty.include(k, o, now)
 			}
 		}

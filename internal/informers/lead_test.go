@@ -168,7 +168,7 @@ func TestAnObjectThatGoesWhileATermBeginsIsNotBroughtBack(t *testing.T) {
 		t.Error("its tombstone is gone, or it is waited for")
 	}
 	d = newDirty()
-	d.observe(testKey, object("A", "2"), event.CauseWatch, false, now)
+	d.observe(testKey, nil, object("A", "2"), event.CauseWatch, false, now)
 	d.include(testKey, object("A", "1"), now)
 	d.settle(testKey, live("A", "2"), "")
 	if n := d.firstSyncLeft(testKey.GroupResource()); n > 0 || d.len() > 0 {

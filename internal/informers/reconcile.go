@@ -110,7 +110,7 @@ func (s *Set) compare(ctx context.Context, gr schema.GroupResource, acked iter.S
 			switch {
 			case differs(live, a, epoch):
 				doubtful = append(doubtful, doubt{key: k, acked: a, informer: i})
-			case live != nil && (!a.Live() || live.ResourceVersion != a.ResourceVersion):
+			case live != nil && outOfStep(live, a):
 				s.enqueueBehind(k)
 			}
 		}
@@ -132,6 +132,17 @@ func differs(live *event.Object, a event.Acked, epoch uint16) bool {
 		return true
 	}
 	return live != nil && behind(live.ResourceVersion, a, epoch)
+}
+
+// outOfStep tells whether the bus may have to be told of what an informer shows.
+func outOfStep(live *event.Object, a event.Acked) bool {
+	switch {
+	case live.Unselected, !a.Live():
+		return a.Live() != !live.Unselected
+	case live.Digest != a.Digest:
+		return true
+	}
+	return live.Digest.None() && live.ResourceVersion != a.ResourceVersion
 }
 
 // doubt is an object of which the informer shows less than the bus.

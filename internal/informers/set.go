@@ -167,7 +167,11 @@ func (s *Set) Lookup(k event.Key) event.View {
 		}
 	}
 	s.dirty.describe(k, &v)
-	if v.Live != nil && !s.selects(k) {
+	switch {
+	case v.Live == nil:
+	case v.Live.Unselected:
+		unselect(&v)
+	case !s.selects(k):
 		s.deselect(k, &v)
 	}
 	if v.Live != nil {
@@ -190,11 +194,26 @@ func (s *Set) deselect(k event.Key, v *event.View) {
 	if _, gone := v.Tombstone(string(o.UID)); gone || !s.namespaces.exists(k.Namespace) || !s.tells(k) {
 		return // of a namespace that is gone the watch of the resource will say what is deleted
 	}
-	t := event.Tombstone{UID: string(o.UID), Deselected: true, Observed: s.config.Now(), Cause: event.CauseWatch, Object: o}
-	if o.Body.None() {
-		t.Object = nil // it was never kept: the bus has a last state
+	v.Tombstones = append(v.Tombstones, event.Tombstone{UID: string(o.UID), Deselected: true, Observed: s.config.Now(), Cause: event.CauseWatch, Object: kept(o)})
+}
+
+// unselect does so for what is not selected by its content. There is no tombstone where
+// it was not when it was first seen: the bus may have it since before.
+func unselect(v *event.View) {
+	uid := string(v.Live.UID)
+	v.Live = nil
+	if _, gone := v.Tombstone(uid); !gone {
+		v.Tombstones = append(v.Tombstones, event.Tombstone{UID: uid, Deselected: true, Observed: v.Observed, Cause: v.Cause})
 	}
-	v.Tombstones = append(v.Tombstones, t)
+}
+
+// kept gives what a tombstone is to have as the last state: nil where an object's body was
+// never kept, since it was not to be sent. The bus has its last state then, if it has any.
+func kept(o *event.Object) *event.Object {
+	if o.Body.None() {
+		return nil
+	}
+	return o
 }
 
 // Unpublishable says that the bus will not take the present state of a key, so that a
@@ -216,12 +235,20 @@ func (s *Set) Watched() []schema.GroupResource {
 // Buried tells whether a deleted object of the key is remembered.
 func (s *Set) Buried(k event.Key) bool { return s.dirty.buried(k) }
 
+// Acknowledged says that the bus now holds an event of a key, and which state that is of.
+func (s *Set) Acknowledged(k event.Key, acked event.Acked, o *event.Object) {
+	s.Settle(k, acked, "")
+	if acked.Live() {
+		s.dirty.follows(k, o)
+	}
+}
+
 // Settle drops what is remembered of a key and is covered by what the bus now
 // holds of it. The tombstone of attempted stays, a UID that the bus may show
 // although it has not said so; "" for none.
 func (s *Set) Settle(k event.Key, acked event.Acked, attempted string) {
-	if !s.selects(k) {
-		s.dirty.abandonKey(k) // it is not to be published
+	if !s.sends(k) {
+		s.dirty.abandonKey(k)
 	}
 	s.dirty.settle(k, acked, attempted)
 	if w := s.watchedFor(k.GroupResource()); w != nil {
@@ -244,12 +271,13 @@ func (s *Set) lastAnswer() *answer {
 
 func (s *Set) onAdd(i *informer, o *event.Object, initial bool) {
 	k := i.resource.Key(o.Namespace, o.Name)
+	i.count(nil, o)
 	s.refer(k)
 	enqueue := s.enqueue
 	if initial {
 		enqueue = s.enqueueBehind
 	}
-	if !s.selects(k) {
+	if o.Unselected || !s.selects(k) {
 		enqueue(k) // the bus may show it
 		return
 	}
@@ -264,7 +292,7 @@ func (s *Set) onAdd(i *informer, o *event.Object, initial bool) {
 			cause = event.CauseSnapshot
 		}
 	}
-	s.dirty.observe(k, o, cause, first, s.config.Now())
+	s.dirty.observe(k, nil, o, cause, first, s.config.Now())
 	enqueue(k)
 	if first {
 		failpoint.Hit("first-sync")
@@ -274,17 +302,26 @@ func (s *Set) onAdd(i *informer, o *event.Object, initial bool) {
 func (s *Set) onUpdate(i *informer, old, o *event.Object) {
 	k := i.resource.Key(o.Namespace, o.Name)
 	if old.UID != o.UID { // a delete and a create, joined by the API server's cache or a relist
-		s.dirty.bury(k, event.Tombstone{UID: string(old.UID), Observed: s.config.Now(), Cause: event.CauseWatch, Object: old})
+		s.dirty.bury(k, event.Tombstone{UID: string(old.UID), Observed: s.config.Now(), Cause: event.CauseWatch, Object: kept(old)})
 	}
 	if old != o {
+		i.count(old, o)
 		s.refer(k)
 	}
 	if old.UID == o.UID && old.ResourceVersion == o.ResourceVersion { // a resync, or a list
 		s.enqueueBehind(k)
 		return
 	}
-	if s.selects(k) {
-		s.dirty.observe(k, o, event.CauseWatch, false, s.config.Now())
+	switch {
+	case !s.selects(k):
+	case !o.Unselected:
+		var before *event.Object // at rest it is somebody else who writes
+		if old.UID == o.UID && s.takesPart(k) {
+			before = kept(old)
+		}
+		s.dirty.observe(k, before, o, event.CauseWatch, false, s.config.Now())
+	case !old.Unselected && old.UID == o.UID:
+		s.dirty.bury(k, event.Tombstone{UID: string(o.UID), Deselected: true, Observed: s.config.Now(), Cause: event.CauseWatch, Object: kept(old)})
 	}
 	s.enqueue(k)
 }
@@ -296,14 +333,16 @@ func (s *Set) onDelete(i *informer, deleted any) {
 	}
 	o, ok := deleted.(*event.Object)
 	if !ok { // client-go does not know what it was: the reconciler finds out
+		i.objects.Add(-1)
 		s.config.Compare(i.resource.GroupResource())
 		return
 	}
 	k := i.resource.Key(o.Namespace, o.Name)
+	i.count(o, nil)
 	if failpoint.Bug("drop-tombstone") {
 		return
 	}
-	s.dirty.bury(k, event.Tombstone{UID: string(o.UID), Observed: s.config.Now(), Cause: event.CauseWatch, Object: o})
+	s.dirty.bury(k, event.Tombstone{UID: string(o.UID), Observed: s.config.Now(), Cause: event.CauseWatch, Object: kept(o)})
 	s.refer(k)
 	if w := s.watchedFor(k.GroupResource()); w != nil {
 		s.advance(w) // it may have been the last of the first sync

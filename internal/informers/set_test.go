@@ -285,7 +285,7 @@ func TestStopForgetsWhatWasReported(t *testing.T) {
 	b.list(object("A", "1"))
 	b.update(object("B", "5"))
 	other := event.Key{Resource: "pods", Namespace: "default", Name: "web"}
-	b.dirty.observe(other, object("P", "1"), event.CauseWatch, true, time.Unix(1, 0))
+	b.dirty.observe(other, nil, object("P", "1"), event.CauseWatch, true, time.Unix(1, 0))
 	close(b.watched.stopped)
 	b.stop([]*watched{b.watched})
 	if got, want := describeDirty(b.dirty), "[A.1]"; got != want {

@@ -138,8 +138,10 @@ func (s *Set) lenOf(i *informer) int {
 	}
 	n := 0
 	for _, name := range i.shared.GetStore().ListKeys() {
-		if s.selects(i.key(name)) {
-			n++
+		if k := i.key(name); s.selects(k) {
+			if o := i.get(k); o != nil && !o.Unselected {
+				n++
+			}
 		}
 	}
 	return n
@@ -198,7 +200,22 @@ func (s *Set) eachWatched(f func(*watched)) {
 	}
 }
 
-// selects tells whether an object is to be on the bus, if it exists.
+// sends tells whether the object that an indexer shows, if one does, is to be on the bus.
+func (s *Set) sends(k event.Key) bool {
+	if !s.selects(k) {
+		return false
+	}
+	if w := s.watchedFor(k.GroupResource()); s.config.Shape != nil && w != nil {
+		if i := w.informer(k); i != nil {
+			o := i.get(k)
+			return o == nil || !o.Unselected
+		}
+	}
+	return true
+}
+
+// selects tells whether an object is to be on the bus, if it exists and its content is
+// selected too.
 func (s *Set) selects(k event.Key) bool {
 	selected := s.namespaces.selects(k.Namespace)
 	if !selected || !s.follow.on() {
