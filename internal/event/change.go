@@ -54,6 +54,12 @@ type Change struct {
 	// with finalstateunknown.
 	Object *Object
 
+	// Before is the state that the bus holds, which Object replaces: that of the last
+	// acknowledged event, of version Previous. It is nil where that is not known, and
+	// says something of an update only. One that has no body, or is of another uid or
+	// version, counts as not known.
+	Before *Object
+
 	// Owner is the controller at the top of the object's owners, nil where there is none
 	// or owners are not followed.
 	Owner *Owner
@@ -71,12 +77,22 @@ type Change struct {
 
 	// After is the position of the event on the bus that this one follows, where it is
 	// part of the id: an object may be deselected, and selected again, many times
-	// without a change of its own. Otherwise it is 0.
+	// without a change of its own, and an update may be of what is left out of it
+	// alone, as another configuration says. Otherwise it is 0.
 	After uint64
 
 	// Truncated asks for identity and metadata instead of the whole object,
 	// because the bus refused the whole.
 	Truncated bool
+}
+
+// before is the state before that can be compared with the object; nil for none.
+func (c Change) before() *Object {
+	b := c.Before
+	if c.Type != Updated || b == nil || b.Body.None() || c.Object.Body.None() || b.UID != c.Object.UID || b.ResourceVersion != c.Previous {
+		return nil
+	}
+	return b
 }
 
 // Acked is what the bus has acknowledged of one object: the content of the
