@@ -13,7 +13,22 @@ import (
 type Builder struct {
 	// Cluster names the cluster in source and partitionkey. It is not empty.
 	Cluster string
+
+	// Data is the form of the data of an object's event; the zero value is
+	// [DataObject].
+	Data DataForm
 }
+
+// DataForm says what the data of an object's event is.
+type DataForm string
+
+const (
+	// DataObject: the bare object.
+	DataObject DataForm = "object"
+	// DataChange: the object, the state before and the patch between them, with the
+	// dataschema [SchemaChange].
+	DataChange DataForm = "change"
+)
 
 // Message makes the CloudEvent of one change, Acked filled in and Expected left to
 // the caller.
@@ -34,7 +49,7 @@ func (b Builder) Message(c Change) (*Message, error) {
 		return nil, fmt.Errorf("build event of %s: %w", c.Key, err)
 	}
 	id := text(changeID(c))
-	a := make(attributes, 0, 21)
+	a := make(attributes, 0, 22)
 	a.context(id, b.source(), c.Type, c.Resource.Path(c.Key), c.Observed, PartitionKey(b.Cluster, c.Key))
 	a.add("sequence", sequence(c.Epoch, o.ResourceVersion))
 	a.add("apiversion", apiVersion(c))
@@ -44,6 +59,7 @@ func (b Builder) Message(c Change) (*Message, error) {
 	a.add("uid", string(o.UID))
 	a.add("resourceversion", o.ResourceVersion)
 	a.add("previousversion", c.Previous)
+	a.add(digest, o.Digest.String())
 	a.add("cause", string(c.Cause))
 	if c.Owner != nil {
 		a.add("ownerkind", c.Owner.Kind)
@@ -60,6 +76,7 @@ func (b Builder) Message(c Change) (*Message, error) {
 		Acked: Acked{
 			UID: string(o.UID), ResourceVersion: o.ResourceVersion, Epoch: c.Epoch,
 			Deleted: c.Type.Gone(), Deselected: c.Type == Deselected,
+			Digest: o.Digest,
 		},
 	}, nil
 }
@@ -73,6 +90,8 @@ func changeID(c Change) string {
 		return uid + ".deleted"
 	case c.Type == Deselected:
 		return uid + ".deselected." + after
+	case c.Type == Updated && c.After != 0:
+		return uid + "." + c.Object.ResourceVersion + ".projected." + after
 	case c.After != 0:
 		return uid + "." + c.Object.ResourceVersion + ".selected." + after
 	}

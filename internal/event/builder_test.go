@@ -22,6 +22,8 @@ var (
 	widgets     = Resource{"example.com", "v1beta1", "widgets", "Widget", true}
 )
 
+var someDigest = Digest{0x01, 0x23, 0xab, 15: 0xff}
+
 // body is an object of r with the uid and resourceVersion of [change].
 func body(r Resource, namespace, name string) []byte {
 	metadata := map[string]any{"labels": map[string]any{"app": "web"}, "name": name, "resourceVersion": "12345", "uid": "6f1b"}
@@ -78,6 +80,10 @@ var changes = []struct {
 	})},
 	{"owned", change(pods, "default", "web-0", func(c *Change) { c.Owner = &Owner{Kind: "Deployment", Name: "web"} })},
 	{"selected-again", change(deployments, "default", "web", func(c *Change) { c.Type, c.After = Created, 78 })},
+	{"projected", change(deployments, "default", "web", func(c *Change) { c.Object.Digest = someDigest })},
+	{"projected-anew", change(deployments, "default", "web", func(c *Change) {
+		c.Previous, c.After, c.Object.Digest = c.Object.ResourceVersion, 79, someDigest
+	})},
 	{"snapshot", change(deployments, "default", "web", func(c *Change) { c.Type, c.Cause, c.Previous = Snapshot, CauseSnapshot, "" })},
 	{"truncated", change(deployments, "default", "web", func(c *Change) { c.Truncated = true })},
 	{"restored-cluster", change(deployments, "default", "web", func(c *Change) { c.Epoch = 1 })},
@@ -104,7 +110,7 @@ func TestMessageGolden(t *testing.T) {
 			checkGolden(t, tt.name, m)
 			checkWithSDK(t, m)
 			o := tt.change.Object
-			want := Acked{UID: string(o.UID), ResourceVersion: o.ResourceVersion, Epoch: tt.change.Epoch, Deleted: tt.change.Type.Gone(), Deselected: tt.change.Type == Deselected}
+			want := Acked{UID: string(o.UID), ResourceVersion: o.ResourceVersion, Epoch: tt.change.Epoch, Deleted: tt.change.Type.Gone(), Deselected: tt.change.Type == Deselected, Digest: o.Digest}
 			if m.Acked != want || m.Key != tt.change.Key || m.Marker || m.ID != m.Attribute("id") {
 				t.Errorf("message %+v, want acked %+v and key %+v", m, want, tt.change.Key)
 			}

@@ -54,7 +54,9 @@ type Change struct {
 	// with finalstateunknown.
 	Object *Object
 
-	// Before is the state of an updated object that the bus has, nil where it is not known.
+	// Before is the state of an updated object that the bus has, nil where that is not
+	// known. Its version may be later than Previous, where the two differ only in what is
+	// not sent.
 	Before *Object
 
 	// Owner is the controller at the top of the object's owners, nil where there is none
@@ -74,12 +76,22 @@ type Change struct {
 
 	// After is the position of the event on the bus that this one follows, where it is
 	// part of the id: an object may be deselected, and selected again, many times
-	// without a change of its own. Otherwise it is 0.
+	// without a change of its own, and an update may be of what is left out of it
+	// alone, as another configuration says. Otherwise it is 0.
 	After uint64
 
 	// Truncated asks for identity and metadata instead of the whole object,
 	// because the bus refused the whole.
 	Truncated bool
+}
+
+// before is the state before that can be compared with the object; nil for none.
+func (c Change) before() *Object {
+	b := c.Before
+	if c.Type != Updated || b == nil || b.Body.None() || c.Object.Body.None() || b.UID != c.Object.UID || b.ResourceVersion != c.Previous {
+		return nil
+	}
+	return b
 }
 
 // Acked is what the bus has acknowledged of one object: the content of the

@@ -25,13 +25,25 @@ func (d Digest) String() string {
 	return hex.EncodeToString(d[:])
 }
 
+// MarshalText and UnmarshalText have the form of String.
+func (d Digest) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+// UnmarshalText is as MarshalText.
+func (d *Digest) UnmarshalText(text []byte) (err error) {
+	*d, err = parseDigest(string(text))
+	return err
+}
+
 // parseDigest is the inverse of String.
 func parseDigest(s string) (Digest, error) {
 	var d Digest
 	if s == "" {
 		return d, nil
 	}
-	if n, err := hex.Decode(d[:], []byte(s)); err != nil || n != len(d) {
+	if len(s) != hex.EncodedLen(len(d)) {
+		return d, fmt.Errorf("digest %q is not of %d hex digits", s, 2*len(d))
+	}
+	if _, err := hex.Decode(d[:], []byte(s)); err != nil {
 		return Digest{}, fmt.Errorf("digest %q is not of %d hex digits", s, 2*len(d))
 	}
 	return d, nil

@@ -60,6 +60,9 @@ func TestAckedFromRefuses(t *testing.T) {
 		"a short epoch":        {"sequence", "001.1"},
 		"an epoch with a sign": {"sequence", "+001.1"},
 		"an epoch too great":   {"sequence", "65536.1"},
+		"a short digest":       {"digest", "0123"},
+		"a long digest":        {"digest", someDigest.String() + "00"},
+		"a digest that is not": {"digest", "0123ab0000000000000000000000000g"},
 	}
 	for name, a := range tests {
 		t.Run(name, func(t *testing.T) {

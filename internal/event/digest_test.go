@@ -1,0 +1,31 @@
+package event
+
+import (
+	"encoding/json"
+	"testing"
+)
+
+// TestDigestText: none is absent, and all others come back from JSON as from text.
+func TestDigestText(t *testing.T) {
+	type holder struct {
+		Digest Digest `json:"digest,omitzero"`
+	}
+	for want, text := range map[Digest]string{
+		{}:         `{}`,
+		someDigest: `{"digest":"0123ab000000000000000000000000ff"}`,
+	} {
+		b, err := json.Marshal(holder{want})
+		if err != nil || string(b) != text {
+			t.Errorf("got %s, %v; want %s", b, err, text)
+		}
+		var got holder
+		if err := json.Unmarshal([]byte(text), &got); err != nil || got.Digest != want {
+			t.Errorf("%s: got %s, %v; want %s", text, got.Digest, err, want)
+		}
+	}
+	for _, text := range []string{`{"digest":"0"}`, `{"digest":"0123ab000000000000000000000000ffff"}`, `{"digest":"x123ab000000000000000000000000ff"}`, `{"digest":1}`} {
+		if err := json.Unmarshal([]byte(text), new(holder)); err == nil {
+			t.Errorf("%s is a digest", text)
+		}
+	}
+}
