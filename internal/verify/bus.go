@@ -109,9 +109,7 @@ func (f *follower) take(m *event.Message, d publish.Delivery) error {
 	end := f.ends[m.Key]
 	elsewhere := publish.Partition(d.Position) != publish.Partition(end) // an object should be in one, and may not be
 	if d.Position >= end || elsewhere || isSecret(m.Key.GroupResource().String()) {
-		var more []string
-		e.Digest, more = f.form.readData(e, m.Data)
-		problems = append(problems, more...)
+		problems = append(problems, f.form.readData(&e, m)...)
 	}
 	return f.advance(d, func() error { return f.history.add(e, problems) })
 }
@@ -148,11 +146,15 @@ func (f *follower) advance(d publish.Delivery, add func() error) (err error) {
 	return err
 }
 
-// readData gives the digest of an event's data and what is wrong with it.
-func (f form) readData(e busEvent, data []byte) (d digest, problems []string) {
+// readData fills in the digests of an event's data, and gives what is wrong with it.
+func (f form) readData(e *busEvent, m *event.Message) (problems []string) {
+	data, err := event.ObjectIn(m.Attribute, m.Data)
+	if err != nil {
+		return []string{err.Error()}
+	}
 	t, err := decode(data)
 	if err != nil {
-		return d, []string{err.Error()}
+		return []string{err.Error()}
 	}
 	metadata, _ := t["metadata"].(tree)
 	for _, check := range []struct{ field, want string }{
@@ -162,17 +164,27 @@ func (f form) readData(e busEvent, data []byte) (d digest, problems []string) {
 			problems = append(problems, fmt.Sprintf("metadata.%s of the data is %q, should be %q", check.field, got, check.want))
 		}
 	}
+	named := m.Attribute("digest")
+	if whole := !e.Truncated && m.Attribute("finalstateunknown") != "true"; named != "" && whole {
+		if is, err := event.DigestOf(event.JSON(data)); err != nil || is.String() != named {
+			problems = append(problems, fmt.Sprintf("digest is %q, that of the data is %q", named, is))
+		}
+	}
 	f.ofBus(e.Key, t)
 	if isSecret(e.Key.GroupResource().String()) && hasPlainValue(t) {
 		problems = append(problems, "a value of the Secret is on the bus as it is")
 	}
-	switch {
-	case !e.live():
-		return d, problems
-	case e.Truncated:
-		return digestOf(metadataOnly(t)), problems
+	if !e.live() {
+		return problems
 	}
-	return digestOf(t), problems
+	if e.Truncated {
+		t = metadataOnly(t)
+	}
+	e.Digest = digestOf(t)
+	if named != "" {
+		e.Content = contentOf(t)
+	}
+	return problems
 }
 
 // resolveDoubts reads every object in doubt until its doubts are excused or its

@@ -132,9 +132,22 @@ func (c *candidate) arrives(g glimpse) bool {
 	return isSame(*c.aim, g.bus)
 }
 
-// isSame tells whether both show the same object in the same version.
+// isSame tells whether both show the same object in the same version, or in versions
+// between which nothing has changed of what is sent.
 func isSame(s sighting, e busEvent) bool {
-	return s.present && e.live() && s.uid == e.UID && s.version == e.Version
+	return s.present && e.live() && s.uid == e.UID && (s.version == e.Version || sameContent(s, e) && !newer(e.Version, s.version))
+}
+
+// sameContent tells whether both show the same of what is sent of an object, where that
+// is not all of it.
+func sameContent(s sighting, e busEvent) bool {
+	if !s.projected || e.Content == (digest{}) {
+		return false
+	}
+	if e.Truncated {
+		return e.Content == s.contentPart
+	}
+	return e.Content == s.content
 }
 
 // isAlike tells whether both were read in the same version of the API, so that their
@@ -142,6 +155,9 @@ func isSame(s sighting, e busEvent) bool {
 func isAlike(s sighting, e busEvent) bool { return e.API == "" || s.api == e.API }
 
 func sameData(s sighting, e busEvent) bool {
+	if s.version != e.Version {
+		return sameContent(s, e)
+	}
 	if e.Truncated {
 		return e.Digest == s.partial
 	}

@@ -36,6 +36,7 @@ type cluster struct {
 	rest      rest.Interface
 	discovery discovery.DiscoveryInterface
 	form      form
+	shape     func(event.Resource) event.Shape // nil where everything is sent
 
 	coverage                     coverage
 	labelSelector, fieldSelector string
@@ -53,7 +54,7 @@ func newCluster(config *rest.Config, o Options) (*cluster, error) {
 		return nil, fmt.Errorf("find the cluster: %w", err)
 	}
 	return &cluster{
-		rest: client, discovery: discovery.NewDiscoveryClient(client), form: form{o.RedactionKey},
+		rest: client, discovery: discovery.NewDiscoveryClient(client), form: form{o.RedactionKey}, shape: o.Shape,
 		coverage:      coverage{include: o.Namespaces, exclude: o.ExcludeNamespaces, selector: o.NamespaceSelector, refused: map[corner]error{}},
 		labelSelector: o.LabelSelector, fieldSelector: o.FieldSelector,
 	}, nil
@@ -104,7 +105,12 @@ type sighting struct {
 	api     string // version of the API in which it was read
 	whole   digest
 	partial digest // of the metadata alone
-	tree    tree   // in the form of the bus; only where asked for
+
+	// Of an object of which a part is sent there are these too, resourceVersion and
+	// generation left out: an event may show it in an earlier version.
+	projected            bool
+	content, contentPart digest
+	tree                 tree // in the form of the bus; only where asked for
 }
 
 // item is one object of a list, as the API server returns it.
@@ -130,13 +136,34 @@ func readItem(r resource, raw []byte) (item, error) {
 	return i, nil
 }
 
-// see makes a sighting of an item, whose tree it changes.
+// see makes a sighting of an item, whose tree it changes. What is not selected by its
+// content is absent.
 func (c *cluster) see(r resource, i item) sighting {
-	c.form.ofCluster(r, i.tree)
-	return sighting{
-		present: true, uid: i.uid, version: i.version, api: r.GroupVersion().String(),
-		whole: digestOf(i.tree), partial: digestOf(metadataOnly(i.tree)), tree: i.tree,
+	if !c.selectsContent(r, i.tree) {
+		return sighting{}
 	}
+	c.form.ofCluster(r, i.tree)
+	s := sighting{present: true, uid: i.uid, version: i.version, api: r.GroupVersion().String(), tree: i.tree}
+	if shape := c.shapeOf(r); shape.Project != nil {
+		shape.Project(i.tree)
+		s.projected, s.content, s.contentPart = true, contentOf(i.tree), contentOf(metadataOnly(i.tree))
+	}
+	s.whole, s.partial = digestOf(i.tree), digestOf(metadataOnly(i.tree))
+	return s
+}
+
+// selectsContent strips an object and tells whether its content is selected.
+func (c *cluster) selectsContent(r resource, t tree) bool {
+	c.form.strip(r, t)
+	shape := c.shapeOf(r)
+	return shape.Select == nil || shape.Select(t)
+}
+
+func (c *cluster) shapeOf(r resource) event.Shape {
+	if c.shape == nil {
+		return event.Shape{}
+	}
+	return c.shape(event.Resource{Group: r.Group, Version: r.Version, Resource: r.Resource, Kind: r.Kind, Namespaced: r.Namespaced})
 }
 
 // selects tells whether labels or fields leave out a part of a resource.

@@ -146,7 +146,7 @@ func (v *verification) refused(k event.Key) bool {
 
 // changes tells whether what is selected may change without a change of the object.
 func (v *verification) changes() bool {
-	return v.cluster.selects() || v.cluster.coverage.selector != nil || len(v.opts.Follow) > 0
+	return v.cluster.selects() || v.cluster.coverage.selector != nil || len(v.opts.Follow) > 0 || v.opts.Shape != nil
 }
 
 // resourceOf gives what is listed for a resource, and whether labels and fields apply.

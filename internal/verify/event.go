@@ -29,9 +29,13 @@ type busEvent struct {
 	Epoch    uint16
 	API      string // apiversion, in which the data is written
 
-	Again     bool // it was deselected before, and is selected again
+	Again     bool // the same version may be there before: deselected since, or projected in another way
 	Truncated bool // only metadata is in the data
 	Whole     bool // nothing is missing before it, see publish.Delivery
+
+	// Content is that of the data less resourceVersion and generation, where the event
+	// has a digest, else zero: then another version is another state.
+	Content digest
 
 	// Digest is that of the data in normal form, of a truncated event that of its
 	// metadata. It is zero where the data was not looked at: of a delete, and of an
@@ -157,6 +161,7 @@ func wantID(get func(string) string, t event.Type, id string) (want string, agai
 		}
 	}
 	selected := uid + "." + version + ".selected." + after
+	projected := uid + "." + version + ".projected." + after
 	switch {
 	case t == event.Deleted:
 		return uid + ".deleted", false
@@ -164,6 +169,8 @@ func wantID(get func(string) string, t event.Type, id string) (want string, agai
 		return uid + ".deselected." + after, false
 	case id == selected && t != event.Updated:
 		return selected, true
+	case id == projected && t == event.Updated:
+		return projected, true
 	}
 	return uid + "." + version, false
 }

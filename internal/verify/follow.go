@@ -89,6 +89,9 @@ func (v *verification) follow(ctx context.Context) error {
 func (v *verification) listReferences(ctx context.Context, r resource, selected bool, each func(event.Key, []reference)) error {
 	_, err := v.cluster.listAll(ctx, r, selected, func() {}, func(i item) error {
 		var refs []reference
+		if !v.cluster.selectsContent(r, i.tree) {
+			return nil
+		}
 		for _, path := range v.opts.Follow {
 			refs = appendReferences(refs, path, r, i.tree)
 		}

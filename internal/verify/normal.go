@@ -48,10 +48,16 @@ type form struct {
 	key []byte // of the hashes of Secrets' values; nil if it is not known
 }
 
-// ofCluster takes out of an object what an event leaves out, and hashes what it
-// hashes. The object becomes what it should be on the bus, but for annotations of
-// Secrets, see secret.
+// ofCluster hashes what an event hashes, of an object that was stripped. The object
+// becomes what it should be on the bus, but for annotations of Secrets, see secret.
 func (f form) ofCluster(r resource, t tree) {
+	if isSecret(r.GroupResource().String()) {
+		f.secret(t, f.hashed)
+	}
+}
+
+// strip takes out of an object what every event leaves out.
+func (f form) strip(r resource, t tree) {
 	if s, _ := t["apiVersion"].(string); s == "" {
 		t["apiVersion"] = r.GroupVersion().String() // items of a list have none
 	}
@@ -67,9 +73,6 @@ func (f form) ofCluster(r resource, t tree) {
 				delete(metadata, "annotations")
 			}
 		}
-	}
-	if isSecret(r.GroupResource().String()) {
-		f.secret(t, f.hashed)
 	}
 }
 
@@ -176,6 +179,18 @@ func hasPlainValue(t tree) bool {
 // metadataOnly is what a truncated event holds of an object.
 func metadataOnly(t tree) tree {
 	return tree{"apiVersion": t["apiVersion"], "kind": t["kind"], "metadata": t["metadata"]}
+}
+
+// contentOf is the digest of an object but for what changes with every change of it, also
+// of what is not sent.
+func contentOf(t tree) digest {
+	metadata, _ := t["metadata"].(tree)
+	metadata = maps.Clone(metadata)
+	delete(metadata, "resourceVersion")
+	delete(metadata, "generation")
+	t = maps.Clone(t)
+	t["metadata"] = metadata
+	return digestOf(t)
 }
 
 // digestOf never returns the zero digest but by a chance that can be left out of

@@ -44,6 +44,9 @@ type Options struct {
 	// Follow are the paths of references that are followed.
 	Follow []string
 
+	// Shape says what is sent of the objects of a resource; nil for all of all.
+	Shape func(event.Resource) event.Shape
+
 	// RedactionKey is that of the hashes of Secrets' values; without it these are
 	// not compared.
 	RedactionKey []byte
@@ -245,8 +248,11 @@ func (v *verification) compareResource(ctx context.Context, r resource) (Resourc
 		if !v.covers(i.key) {
 			return nil
 		}
-		found.Objects++
 		s := v.cluster.see(r, i)
+		if !s.present {
+			return nil // its content is not selected: if the bus has it, it is extra
+		}
+		found.Objects++
 		e := v.follower.mark(i.key, v.listings)
 		_, served := v.selection.as(r, e)
 		switch {
