@@ -51,6 +51,7 @@ type world struct {
 	bus       *nats.Bus
 	builder   event.Builder
 	converter *event.Converter
+	shape     event.Shape // of what is published
 	js        jetstream.JetStream
 	acked     map[event.Key]event.Acked
 	topic     *readertest.Writer // of Kafka; nil where the bus is NATS
@@ -173,7 +174,7 @@ func (w *world) convert(r event.Resource, u *unstructured.Unstructured) (*event.
 	if err != nil {
 		return nil, err
 	}
-	return w.converter.Decoder(r, nil, nil, event.Shape{}).Decode(text)
+	return w.converter.Decoder(r, nil, nil, w.shape).Decode(text)
 }
 
 // message makes the event that is to follow the last of its object.

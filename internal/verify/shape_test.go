@@ -1,0 +1,88 @@
+package verify
+
+import (
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// shaped leaves out the data's noise, and selects what has no data "hidden".
+func shaped(event.Resource) event.Shape {
+	data := func(object map[string]any) tree { d, _ := object["data"].(tree); return d }
+	return event.Shape{
+		Select:  func(object map[string]any) bool { _, hidden := data(object)["hidden"]; return !hidden },
+		Project: func(object map[string]any) { delete(data(object), "noise") },
+	}
+}
+
+// set changes the data of an object in the cluster.
+func (w *world) set(u *unstructured.Unstructured, field, value string) *unstructured.Unstructured {
+	w.t.Helper()
+	return w.update(configMaps, u, func(u *unstructured.Unstructured) {
+		if err := unstructured.SetNestedField(u.Object, value, "data", field); err != nil {
+			w.t.Fatal(err)
+		}
+	})
+}
+
+// TestShaped: the bus is to be a copy of a part of what is selected by its content.
+func TestShaped(t *testing.T) {
+	plain := func(c *event.Change) { c.Object.Digest = event.Digest{} }
+	for name, tc := range map[string]struct {
+		plant func(w *world, b *unstructured.Unstructured)
+		want  []string
+	}{
+		"the projection is there": {func(w *world, b *unstructured.Unstructured) {
+			w.publish(event.Created, configMaps, b)
+		}, nil},
+		"only noise since": {func(w *world, b *unstructured.Unstructured) {
+			w.publish(event.Created, configMaps, b)
+			w.set(w.set(b, "noise", "2"), "noise", "3")
+		}, nil},
+		"more than noise since": {func(w *world, b *unstructured.Unstructured) {
+			w.publish(event.Created, configMaps, b)
+			w.set(w.set(b, "noise", "2"), "signal", "2")
+		}, []string{"stale b: the bus is behind"}},
+		"noise is on the bus": {func(w *world, b *unstructured.Unstructured) {
+			w.publish(event.Created, configMaps, b, body(func(t tree) { t["data"].(tree)["noise"] = "1" }))
+		}, []string{"different b: same version, other data: data.noise (only on the bus)", "malformed b: digest is"}},
+		"noise is on the bus, and noise since": {func(w *world, b *unstructured.Unstructured) {
+			w.publish(event.Created, configMaps, b, plain, body(func(t tree) { t["data"].(tree)["noise"] = "1" }))
+			w.set(b, "noise", "2")
+		}, []string{"stale b: the bus is behind"}},
+		"projected in another way, and then in this": {func(w *world, b *unstructured.Unstructured) {
+			w.publish(event.Created, configMaps, b, plain, body(func(t tree) { t["data"].(tree)["noise"] = "1" }))
+			w.publish(event.Updated, configMaps, b, func(c *event.Change) { c.After = 2 })
+		}, nil},
+		"a digest of something else": {func(w *world, b *unstructured.Unstructured) {
+			w.publish(event.Created, configMaps, b, func(c *event.Change) { c.Object.Digest = event.Digest{1} })
+		}, []string{"malformed b: digest is"}},
+		"the metadata of one that is too large, and noise since": {func(w *world, b *unstructured.Unstructured) {
+			w.publish(event.Created, configMaps, b, func(c *event.Change) { c.Truncated = true })
+			w.set(b, "noise", "2")
+		}, nil},
+		"deselected": {func(w *world, b *unstructured.Unstructured) {
+			w.publish(event.Created, configMaps, b)
+			w.set(b, "hidden", "1")
+			w.publish(event.Deselected, configMaps, b, func(c *event.Change) { c.After = 2 })
+		}, nil},
+		"not deselected": {func(w *world, b *unstructured.Unstructured) {
+			w.publish(event.Created, configMaps, b)
+			w.set(b, "hidden", "1")
+		}, []string{"extra b: uid"}},
+		"never selected, and not there": {func(w *world, b *unstructured.Unstructured) {
+			w.set(b, "hidden", "1")
+		}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.shape, w.opts.Shape = shaped(configMaps), shaped
+			data := map[string]any{"data": map[string]any{"signal": "1", "noise": "1"}}
+			w.publish(event.Created, configMaps, w.create(configMaps, "a", data))
+			tc.plant(w, w.create(configMaps, "b", data))
+			want(t, w.found(), tc.want...)
+		})
+	}
+}
