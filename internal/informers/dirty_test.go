@@ -18,7 +18,9 @@ var (
 )
 
 func object(uid, version string) *event.Object {
-	return &event.Object{Namespace: "default", Name: "web", UID: types.UID(uid), ResourceVersion: version}
+	return &event.Object{
+		Namespace: "default", Name: "web", UID: types.UID(uid), ResourceVersion: version, Body: event.JSON([]byte(`{}`)),
+	}
 }
 
 func live(uid, version string) event.Acked { return event.Acked{UID: uid, ResourceVersion: version} }

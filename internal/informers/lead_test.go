@@ -129,7 +129,7 @@ func TestWhatWasSeenAtRestIsRememberedForAWhile(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		go s.forgetOften(ctx)
-		other := &event.Object{Namespace: "default", Name: "other", UID: "O", ResourceVersion: "4"}
+		other := &event.Object{Namespace: "default", Name: "other", UID: "O", ResourceVersion: "4", Body: event.JSON([]byte(`{}`))}
 		s.list(object("A", "1"))
 		s.list(other)
 		s.delete(object("A", "2"))

@@ -128,11 +128,7 @@ func (b *bench) informer(o *event.Object) *informer {
 
 // index is the part of a notification that readers see before the handler does.
 func (b *bench) index(o *event.Object) {
-	i := b.informer(o)
-	if i.get(b.watched.resource.Key(o.Namespace, o.Name)) == nil {
-		i.objects.Add(1)
-	}
-	_ = i.shared.GetStore().Add(o)
+	_ = b.informer(o).shared.GetStore().Add(o)
 }
 
 func (b *bench) list(o *event.Object) { b.index(o); b.onAdd(b.informer(o), o, true) }
@@ -146,7 +142,6 @@ func (b *bench) update(o *event.Object) {
 
 func (b *bench) delete(o *event.Object) {
 	_ = b.informer(o).shared.GetStore().Delete(o)
-	b.informer(o).objects.Add(-1)
 	b.onDelete(b.informer(o), o)
 }
 

@@ -1,0 +1,153 @@
+package informers
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// unselected is an object whose content is not selected.
+func unselected(uid, version string) *event.Object {
+	o := object(uid, version)
+	o.Body, o.Unselected = event.Body{}, true
+	return o
+}
+
+func newShapedBench(t *testing.T) *bench {
+	t.Helper()
+	return newBench(t, Config{Shape: func(event.Resource) event.Shape { return event.Shape{} }}, testResource)
+}
+
+// viewInWords has what matters of a view: live, what it was before, and what is gone.
+func viewInWords(v event.View) string {
+	word := func(o *event.Object) string {
+		if o == nil {
+			return "-"
+		}
+		return string(o.UID) + "." + o.ResourceVersion
+	}
+	text := word(v.Live) + " before " + word(v.Before)
+	for _, t := range v.Tombstones {
+		how := "deleted"
+		if t.Deselected {
+			how = "deselected"
+		}
+		text += fmt.Sprintf(", %s %s %s %s", t.UID, how, word(t.Object), t.Cause)
+	}
+	return text
+}
+
+// TestWhatIsSelectedByItsContent: what stops matching is gone with its last state that
+// matched, and what it is then is kept from the bus.
+func TestWhatIsSelectedByItsContent(t *testing.T) {
+	type step = func(*bench)
+	list := func(o *event.Object) step { return func(b *bench) { b.list(o) } }
+	add := func(o *event.Object) step { return func(b *bench) { b.add(o) } }
+	update := func(o *event.Object) step { return func(b *bench) { b.update(o) } }
+	remove := func(o *event.Object) step { return func(b *bench) { b.delete(o) } }
+	acked := func(o *event.Object) step {
+		return func(b *bench) { b.Acknowledged(testKey, live(string(o.UID), o.ResourceVersion), o) }
+	}
+	settle := func(a event.Acked) step { return func(b *bench) { b.Settle(testKey, a, "") } }
+	left := deleted("A", "1")
+	left.Deselected = true
+	for name, c := range map[string]struct {
+		steps   []step
+		want    string
+		objects int
+		first   int
+	}{
+		"matches":                                {[]step{list(object("A", "1"))}, "A.1 before -", 1, 1},
+		"does not, and may be on the bus":        {[]step{list(unselected("A", "1"))}, "- before -, A deselected - reconcile", 0, 0},
+		"does not, and comes by the watch":       {[]step{add(unselected("A", "1"))}, "- before -, A deselected - reconcile", 0, 0},
+		"stops":                                  {[]step{add(object("A", "1")), acked(object("A", "1")), update(unselected("A", "2"))}, "- before -, A deselected A.1 watch", 0, 0},
+		"stops and goes on not to":               {[]step{add(object("A", "1")), update(unselected("A", "2")), update(unselected("A", "3"))}, "- before -, A deselected A.1 watch", 0, 0},
+		"stops before it was published":          {[]step{list(object("A", "1")), update(unselected("A", "2")), settle(event.Acked{})}, "- before -, A deselected - reconcile", 0, 0},
+		"stops, and the bus knows":               {[]step{add(object("A", "1")), update(unselected("A", "2")), settle(left)}, "- before -, A deselected - reconcile", 0, 0},
+		"stops and matches again":                {[]step{add(object("A", "1")), update(unselected("A", "2")), update(object("A", "3"))}, "A.3 before -", 1, 0},
+		"starts":                                 {[]step{list(unselected("A", "1")), update(object("A", "2"))}, "A.2 before -", 1, 0},
+		"stops and is deleted":                   {[]step{add(object("A", "1")), update(unselected("A", "2")), remove(unselected("A", "3"))}, "- before -, A deleted A.1 watch", 0, 0},
+		"never matched and is deleted":           {[]step{add(unselected("A", "1")), remove(unselected("A", "2"))}, "- before -, A deleted - watch", 0, 0},
+		"is deleted":                             {[]step{add(object("A", "1")), remove(object("A", "2"))}, "- before -, A deleted A.2 watch", 0, 0},
+		"another takes the name and does not":    {[]step{add(object("A", "1")), update(unselected("B", "5"))}, "- before -, A deleted A.1 watch, B deselected - reconcile", 0, 0},
+		"it did not, and another does":           {[]step{add(unselected("A", "1")), update(object("B", "5"))}, "B.5 before -, A deleted - watch", 1, 0},
+		"the first sync does not wait for it":    {[]step{list(object("A", "1")), update(unselected("A", "2"))}, "- before -, A deselected A.1 watch", 0, 0},
+		"changed":                                {[]step{add(object("A", "1")), acked(object("A", "1")), update(object("A", "2"))}, "A.2 before A.1", 1, 0},
+		"changed twice":                          {[]step{add(object("A", "1")), acked(object("A", "1")), update(object("A", "2")), update(object("A", "3"))}, "A.3 before A.1", 1, 0},
+		"changed while another is in flight":     {[]step{add(object("A", "1")), acked(object("A", "1")), update(object("A", "2")), update(object("A", "3")), acked(object("A", "2"))}, "A.3 before A.2", 1, 0},
+		"changed while the first is in flight":   {[]step{add(object("A", "1")), update(object("A", "2")), acked(object("A", "1"))}, "A.2 before A.1", 1, 0},
+		"acknowledged":                           {[]step{add(object("A", "1")), acked(object("A", "1")), update(object("A", "2")), acked(object("A", "2"))}, "A.2 before -", 1, 0},
+		"recreated: nothing was before":          {[]step{add(object("A", "1")), acked(object("A", "1")), update(object("B", "5"))}, "B.5 before -, A deleted A.1 watch", 1, 0},
+		"stopped, started, changed":              {[]step{add(object("A", "1")), acked(object("A", "1")), update(unselected("A", "2")), update(object("A", "3")), update(object("A", "4"))}, "A.4 before -", 1, 0},
+		"another's state in flight says nothing": {[]step{add(object("A", "1")), update(object("B", "5")), acked(object("A", "1"))}, "B.5 before -, A deleted A.1 watch", 1, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newShapedBench(t)
+			for n, step := range c.steps {
+				step(b)
+				if n == 0 && len(b.takeEnqueued()) != 1 {
+					t.Error("it is not looked at")
+				}
+			}
+			if got := viewInWords(b.Lookup(testKey)); got != c.want {
+				t.Errorf("got %s, want %s", got, c.want)
+			}
+			if n := b.len(b.watched); n != c.objects {
+				t.Errorf("%d objects are selected, want %d", n, c.objects)
+			}
+			if n := b.dirty.firstSyncLeft(testResource.GroupResource()); n != c.first {
+				t.Errorf("%d of the first sync are left, want %d", n, c.first)
+			}
+		})
+	}
+}
+
+// TestWhatIsUnselectedIsForgottenOnceTheBusKnows: else a first sync would wait for it.
+func TestWhatIsUnselectedIsForgottenOnceTheBusKnows(t *testing.T) {
+	b := newShapedBench(t)
+	b.list(object("A", "1"))
+	b.index(unselected("A", "2")) // and the handler has not been told yet
+	b.Settle(testKey, event.Acked{}, "")
+	if n := b.dirty.len(); n != 0 {
+		t.Errorf("%d keys are remembered, want none", n)
+	}
+}
+
+// TestAtRestNoStateIsKept: whoever leads writes, so what the bus has is not what was
+// before.
+func TestAtRestNoStateIsKept(t *testing.T) {
+	b := newBench(t, Config{Standby: true}, testResource)
+	b.add(object("A", "1"))
+	b.update(object("A", "2"))
+	if v := b.Lookup(testKey); v.Before != nil {
+		t.Errorf("it was %s before", v.Before.ResourceVersion)
+	}
+}
+
+func TestOutOfStep(t *testing.T) {
+	with := func(o *event.Object, digest byte) *event.Object { o.Digest = event.Digest{digest}; return o }
+	ackedWith := func(a event.Acked, digest byte) event.Acked { a.Digest = event.Digest{digest}; return a }
+	for name, c := range map[string]struct {
+		live  *event.Object
+		acked event.Acked
+		want  bool
+	}{
+		"the same":                             {object("A", "1"), live("A", "1"), false},
+		"another version":                      {object("A", "2"), live("A", "1"), true},
+		"deleted on the bus":                   {object("A", "2"), deleted("A", "1"), true},
+		"not selected, and the bus has it":     {unselected("A", "1"), live("A", "1"), true},
+		"not selected, and the bus knows":      {unselected("A", "2"), deleted("A", "1"), false},
+		"another version of the same content":  {with(object("A", "2"), 1), ackedWith(live("A", "1"), 1), false},
+		"the same version of another content":  {with(object("A", "1"), 2), ackedWith(live("A", "1"), 1), true},
+		"projected now":                        {with(object("A", "1"), 2), live("A", "1"), true},
+		"projected no more":                    {object("A", "1"), ackedWith(live("A", "1"), 1), true},
+		"the same content, deleted on the bus": {with(object("A", "2"), 1), ackedWith(deleted("A", "1"), 1), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := outOfStep(c.live, c.acked); got != c.want {
+				t.Errorf("got %v", got)
+			}
+		})
+	}
+}
