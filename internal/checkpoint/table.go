@@ -19,6 +19,7 @@ type table struct {
 
 type entry struct {
 	uid      [16]byte
+	digest   event.Digest
 	version  uint64
 	position uint64
 	stored   uint32
@@ -85,7 +86,7 @@ func (t table) epoch() uint16 {
 
 // pack is exact: it refuses what unpack would not give back byte for byte.
 func pack(a event.Acked) (entry, bool) {
-	e := entry{position: a.Position, stored: a.Stored, epoch: a.Epoch, deleted: a.Deleted, deselected: a.Deselected}
+	e := entry{digest: a.Digest, position: a.Position, stored: a.Stored, epoch: a.Epoch, deleted: a.Deleted, deselected: a.Deselected}
 	var err error
 	if e.version, err = strconv.ParseUint(a.ResourceVersion, 10, 64); err != nil || len(a.UID) != len(uuidForm) {
 		return entry{}, false
@@ -112,6 +113,6 @@ func (e entry) unpack() event.Acked {
 	}
 	return event.Acked{
 		UID: string(uid), ResourceVersion: strconv.FormatUint(e.version, 10),
-		Epoch: e.epoch, Deleted: e.deleted, Deselected: e.deselected, Stored: e.stored, Position: e.position,
+		Digest: e.digest, Epoch: e.epoch, Deleted: e.deleted, Deselected: e.deselected, Stored: e.stored, Position: e.position,
 	}
 }

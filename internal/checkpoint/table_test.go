@@ -20,7 +20,7 @@ func TestTableIsExact(t *testing.T) {
 		packed bool
 	}{
 		"usual":                      {event.Acked{UID: uid, ResourceVersion: "12345", Position: 7}, true},
-		"all fields":                 {event.Acked{UID: uid, ResourceVersion: "12345", Epoch: 3, Deleted: true, Deselected: true, Stored: 5, Position: 7}, true},
+		"all fields":                 {event.Acked{UID: uid, ResourceVersion: "12345", Epoch: 3, Deleted: true, Deselected: true, Digest: event.Digest{1, 15: 2}, Stored: 5, Position: 7}, true},
 		"greatest":                   {event.Acked{UID: "ffffffff-ffff-ffff-ffff-ffffffffffff", ResourceVersion: "18446744073709551615", Epoch: math.MaxUint16, Stored: math.MaxUint32, Position: math.MaxUint64}, true},
 		"version 0":                  {event.Acked{UID: uid, ResourceVersion: "0"}, true},
 		"null UID":                   {event.Acked{UID: uuidForm, ResourceVersion: "0"}, true},
@@ -35,6 +35,7 @@ func TestTableIsExact(t *testing.T) {
 		"too great":                  {event.Acked{UID: uid, ResourceVersion: "18446744073709551616"}, false},
 		"not a number":               {event.Acked{UID: uid, ResourceVersion: "x1"}, false},
 		"no version":                 {event.Acked{UID: uid}, false},
+		"odd, with a digest":         {event.Acked{UID: "A", ResourceVersion: "1", Digest: event.Digest{1, 15: 2}}, false},
 		"a message that is no event": {event.Acked{Position: 7}, false},
 	} {
 		t.Run(name, func(t *testing.T) {

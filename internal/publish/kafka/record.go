@@ -10,12 +10,13 @@ import (
 // entry is the value of a record of the checkpoint topic, whose key is the event's:
 // what the event topic holds last of that key.
 type entry struct {
-	UID             string `json:"uid,omitempty"`
-	ResourceVersion string `json:"resourceVersion,omitempty"`
-	Epoch           uint16 `json:"epoch,omitempty"`
-	Deleted         bool   `json:"deleted,omitempty"`
-	Deselected      bool   `json:"deselected,omitempty"`
-	Time            int64  `json:"time,omitempty"` // the event's, in seconds since 1970
+	UID             string       `json:"uid,omitempty"`
+	ResourceVersion string       `json:"resourceVersion,omitempty"`
+	Epoch           uint16       `json:"epoch,omitempty"`
+	Digest          event.Digest `json:"digest,omitzero"`
+	Deleted         bool         `json:"deleted,omitempty"`
+	Deselected      bool         `json:"deselected,omitempty"`
+	Time            int64        `json:"time,omitempty"` // the event's, in seconds since 1970
 
 	Topic     string `json:"topic"`
 	Partition int    `json:"partition"`
@@ -31,14 +32,14 @@ func (e entry) position() uint64 { return publish.PositionOf(e.Partition, e.Offs
 func (e entry) acked() event.Acked {
 	return event.Acked{
 		UID: e.UID, ResourceVersion: e.ResourceVersion, Epoch: e.Epoch, Deleted: e.Deleted, Deselected: e.Deselected,
-		Stored: uint32(e.Time), Position: e.position(),
+		Digest: e.Digest, Stored: uint32(e.Time), Position: e.position(),
 	}
 }
 
 func entryOf(a event.Acked, topic string, partition int, offset int64) entry {
 	return entry{
 		UID: a.UID, ResourceVersion: a.ResourceVersion, Epoch: a.Epoch, Deleted: a.Deleted, Deselected: a.Deselected,
-		Time: int64(a.Stored), Topic: topic, Partition: partition, Offset: offset,
+		Digest: a.Digest, Time: int64(a.Stored), Topic: topic, Partition: partition, Offset: offset,
 	}
 }
 

@@ -36,7 +36,7 @@ const (
 
 // stateAttributes are those that [event.AckedFrom] asks for, and the id that
 // resolves a refused publish.
-var stateAttributes = [...]string{"id", "type", "uid", "resourceversion", "sequence"}
+var stateAttributes = [...]string{"id", "type", "uid", "resourceversion", "sequence", "digest"}
 
 // encode makes the message for the bus, its subject and reply left to the caller. Its
 // header is h's, which is empty.
@@ -198,6 +198,12 @@ func attributeHeader(attribute string) string {
 		return "ce-resourceversion"
 	case "previousversion":
 		return "ce-previousversion"
+	case "changed":
+		return "ce-changed"
+	case "digest":
+		return "ce-digest"
+	case "dataschema":
+		return "ce-dataschema"
 	case "cause":
 		return "ce-cause"
 	}

@@ -25,6 +25,7 @@ type Object struct {
 	Data     string
 	Epoch    uint16
 	Deleted  bool
+	Digest   event.Digest
 	Observed time.Time // by default always the same
 }
 
@@ -53,7 +54,7 @@ func (o Object) Message(t testing.TB, expected uint64) *event.Message {
 		Observed: o.Observed,
 		Object: &event.Object{
 			APIVersion: "apps/v1", Kind: "Deployment", Namespace: "default", Name: o.Name, UID: types.UID(o.UID), ResourceVersion: version,
-			Body: event.JSON(body),
+			Body: event.JSON(body), Digest: o.Digest,
 		},
 	}
 	if o.Deleted {
