@@ -431,9 +431,12 @@ func playUnrecorded(s *script) {
 	s.idle(0)
 }
 
-// playKilledIdle kills the forwarder when all is recorded.
+// playKilledIdle kills the forwarder when all is recorded. There are several objects in
+// each partition: of one alone no record can come too early.
 func playKilledIdle(s *script) {
-	s.create("one", "two", "three")
+	for n := range 12 {
+		s.create(fmt.Sprintf("c%d", n))
+	}
 	s.begin(0)
 	s.kill(0)
 	s.begin(0)
