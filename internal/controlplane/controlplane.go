@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"github.com/kuberelay/kuberelay/internal/childprocess"
 )
@@ -25,6 +26,9 @@ type Options struct {
 	// Kwok starts kwok, which makes nodes ready that a test or a demo creates,
 	// and runs the Pods that are bound to them, without any machine.
 	Kwok bool
+	// Heartbeat is how often the nodes of kwok report that they live, with up to as much
+	// again by chance. The default is kwok's own: ten minutes.
+	Heartbeat time.Duration
 	// Users are further users, with their groups. They may do what RBAC lets
 	// them and their groups do, which at first is what every authenticated
 	// user may. A service account's name,
@@ -126,7 +130,11 @@ func (cp *ControlPlane) configure(paths Paths, opts Options) error {
 		cp.controllerManager = component("kube-controller-manager", cp.controllerManagerArgs(paths.ControllerManager))
 	}
 	if opts.Kwok {
-		cp.kwok = component("kwok", kwokArgs(paths, cp.Kubeconfig()))
+		stages, err := cp.writeKwokStages(paths.KwokStages, opts.Heartbeat)
+		if err != nil {
+			return err
+		}
+		cp.kwok = component("kwok", kwokArgs(paths.Kwok, stages, cp.Kubeconfig()))
 	}
 	return nil
 }

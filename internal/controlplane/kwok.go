@@ -3,9 +3,12 @@ package controlplane
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
+	"time"
 )
 
 // kwokStages is the name of the file of stages beside kwok's binary.
@@ -42,11 +45,31 @@ var kwokArtifact = artifact{
 	},
 }
 
+// kwokHeartbeat is where its stages say how often a node's heartbeat comes.
+var kwokHeartbeat = regexp.MustCompile(`durationMilliseconds: 600000\n(\s+)jitterDurationMilliseconds: 610000`)
+
+// writeKwokStages gives the file of stages with another pace of heartbeats, 0 for kwok's.
+func (cp *ControlPlane) writeKwokStages(from string, heartbeat time.Duration) (string, error) {
+	if heartbeat == 0 {
+		return from, nil
+	}
+	stages, err := os.ReadFile(from)
+	if err != nil {
+		return "", fmt.Errorf("read kwok's stages: %w", err)
+	}
+	if !kwokHeartbeat.Match(stages) {
+		return "", errors.New("kwok's stages have no heartbeat of ten minutes any more")
+	}
+	pace := fmt.Sprintf("durationMilliseconds: %d\n${1}jitterDurationMilliseconds: %d", heartbeat.Milliseconds(), 2*heartbeat.Milliseconds())
+	to := cp.file(kwokStages)
+	return to, os.WriteFile(to, kwokHeartbeat.ReplaceAll(stages, []byte(pace)), 0o600)
+}
+
 // kwokArgs makes every node ready, and the pods that are bound to one run.
-func kwokArgs(paths Paths, kubeconfig string) []string {
-	return []string{paths.Kwok,
+func kwokArgs(binary, stages, kubeconfig string) []string {
+	return []string{binary,
 		"--kubeconfig=" + kubeconfig,
-		"--config=" + paths.KwokStages,
+		"--config=" + stages,
 		"--manage-all-nodes=true",
 	}
 }

@@ -1,0 +1,110 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/kuberelay/kuberelay/internal/kafkabroker/kafkabrokertest"
+	"github.com/kuberelay/kuberelay/test/harness"
+)
+
+// anyBus is NATS or Kafka, to a test that is the same on both.
+type anyBus struct {
+	t   *testing.T
+	url string            // of NATS
+	set map[string]string // of a forwarder that publishes to it
+	harness.Recorder
+}
+
+// onBothBuses runs a test on a stream and on a topic of its own.
+func onBothBuses(t *testing.T, test func(t *testing.T, bus *anyBus)) {
+	t.Helper()
+	t.Run("nats", func(t *testing.T) {
+		bus := &anyBus{t: t, url: natsServer(t).URL}
+		bus.record(harness.RecordNATS(bus.url, "KUBERELAY"))
+		test(t, bus)
+	})
+	t.Run("kafka", func(t *testing.T) {
+		s := topic{t, kafkabrokertest.Shared(t).Addr(), "e2e-" + strings.ToLower(strings.NewReplacer("/", "-").Replace(t.Name()))}
+		bus := &anyBus{t: t, set: onKafka(s, nil)}
+		bus.record(harness.RecordKafka(s.addr, s.name))
+		test(t, bus)
+	})
+}
+
+func (b *anyBus) record(r harness.Recorder, err error) {
+	b.t.Helper()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.Recorder = r
+	b.t.Cleanup(r.Close)
+}
+
+// forwarder prepares one that publishes to the bus.
+func (b *anyBus) forwarder(kubeconfig string, set map[string]string) *forwarder {
+	all := map[string]string{}
+	for _, more := range []map[string]string{b.set, set} {
+		for k, v := range more {
+			all[k] = v
+		}
+	}
+	return newForwarder(b.t, kubeconfig, b.url, all)
+}
+
+// events gives the events of objects that are on the bus now, by the objects'
+// partition keys.
+func (b *anyBus) events() map[string][]harness.Received {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.t.Context(), limit)
+	defer cancel()
+	if err := b.CatchUp(ctx, limit); err != nil {
+		b.t.Fatal(err)
+	}
+	all, missed, err := b.All()
+	if err != nil || missed {
+		b.t.Fatalf("the bus was not read whole: missed %v, %v", missed, err)
+	}
+	events := map[string][]harness.Received{}
+	for _, m := range all {
+		if t := m.Attributes["type"]; strings.Contains(t, ".object.") {
+			key := m.Attributes["partitionkey"]
+			events[key] = append(events[key], m)
+		}
+	}
+	return events
+}
+
+// count is how many events of objects there are.
+func (b *anyBus) count() int {
+	b.t.Helper()
+	n := 0
+	for _, all := range b.events() {
+		n += len(all)
+	}
+	return n
+}
+
+// awaitKinds waits until the events of an object are of these types, in order.
+func (b *anyBus) awaitKinds(key, want string) []harness.Received {
+	b.t.Helper()
+	var of []harness.Received
+	eventually(b.t, key+" has "+want, func(context.Context) error {
+		of = b.events()[key]
+		if got := kindsOf(of); got != want {
+			return fmt.Errorf("got %q", got)
+		}
+		return nil
+	})
+	return of
+}
+
+func kindsOf(all []harness.Received) string {
+	words := make([]string, len(all))
+	for i := range all {
+		words[i] = all[i].Kind()
+	}
+	return strings.Join(words, " ")
+}

@@ -1,0 +1,340 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kuberelay/kuberelay/internal/controlplane"
+	"github.com/kuberelay/kuberelay/internal/controlplane/controlplanetest"
+	"github.com/kuberelay/kuberelay/test/harness"
+)
+
+var nodes = gvr("", "v1", "nodes")
+
+// set changes the data of a configmap.
+func (u *user) set(namespace, name string, data map[string]string) *unstructured.Unstructured {
+	u.t.Helper()
+	var fields []string
+	for k, v := range data {
+		fields = append(fields, fmt.Sprintf("%q:%q", k, v))
+	}
+	patch := `{"data":{` + strings.Join(fields, ",") + `}}`
+	o, err := u.of(configMaps, namespace).Patch(u.t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	if err != nil {
+		u.t.Fatal(err)
+	}
+	return o
+}
+
+// versions of the nodes, of which all are ready.
+func (u *user) nodeVersions(ctx context.Context) (map[string]string, error) {
+	list, err := u.of(nodes, "").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]string{}
+	for _, o := range list.Items {
+		if phase, _, _ := unstructured.NestedString(o.Object, "status", "phase"); phase != "Running" {
+			return nil, errors.New(o.GetName() + " is not running")
+		}
+		all[o.GetName()] = o.GetResourceVersion()
+	}
+	return all, nil
+}
+
+// awaitHeartbeats waits until every node has changed.
+func (u *user) awaitHeartbeats() {
+	u.t.Helper()
+	var before map[string]string
+	eventually(u.t, "the nodes run", func(ctx context.Context) (err error) {
+		before, err = u.nodeVersions(ctx)
+		return err
+	})
+	eventually(u.t, "every node has a heartbeat", func(ctx context.Context) error {
+		now, err := u.nodeVersions(ctx)
+		if err != nil {
+			return err
+		}
+		for name, version := range now {
+			if before[name] == version {
+				return errors.New(name + " has none yet")
+			}
+		}
+		return nil
+	})
+}
+
+// TestHeartbeatsAreNotSent: of 50 nodes that live, nothing is sent but what is more than
+// a heartbeat, neither while the forwarder runs nor after a restart.
+func TestHeartbeatsAreNotSent(t *testing.T) {
+	const many = 50
+	cp := controlplanetest.New(t, controlplane.Options{Kwok: true, Heartbeat: 2 * time.Second})
+	u := newUser(t, cp)
+	inParallel(t, many, func(n int) {
+		u.create(nodes, "", fmt.Sprintf("apiVersion: v1\nkind: Node\nmetadata: {name: node-%d}", n))
+	})
+	u.awaitHeartbeats() // the first may change more than the time
+	onBothBuses(t, func(t *testing.T, bus *anyBus) {
+		u := newUser(t, cp)
+		u.awaitHeartbeats()
+		f := bus.forwarder(cp.Kubeconfig(), map[string]string{
+			"RESOURCES": "nodes", "DROP_FIELDS": "nodes:.status.conditions[*].lastHeartbeatTime",
+		})
+		f.start().idle()
+		if n := bus.count(); n != many {
+			t.Fatalf("%d events, want one of each node", n)
+		}
+
+		u.awaitHeartbeats()
+		u.label(nodes, "", "node-7", t.Name()[len(t.Name())-4:])
+		last := bus.awaitKinds(clusterName+"/core/nodes/_/node-7", "snapshot updated")[1]
+		if got := last.Attributes["changed"]; got != "/metadata/labels" && got != "/metadata/labels/changed" {
+			t.Errorf("changed is %q, want the label", got)
+		}
+		if strings.Contains(string(last.Data), "lastHeartbeatTime") || !strings.Contains(string(last.Data), "lastTransitionTime") {
+			t.Errorf("the data are %s", last.Data)
+		}
+		u.awaitHeartbeats()
+		f.idle()
+		if got := f.metric(`kuberelay_decisions_total\{reason="unchanged"\}`); got < many {
+			t.Errorf("%v heartbeats were looked at, want %d at least", got, many)
+		}
+		f.verifyClean()
+		f.kill()
+		u.awaitHeartbeats()
+		f.start().idle()
+		u.awaitHeartbeats()
+		f.idle()
+		f.verifyClean()
+		if n := bus.count(); n != many+1 {
+			t.Errorf("%d events, want those and the label's", n)
+		}
+		f.stop()
+	})
+}
+
+// TestAFilter: objects enter it and leave it, while the forwarder runs and while it does
+// not. One of which the expression fails is sent.
+func TestAFilter(t *testing.T) {
+	onBothBuses(t, func(t *testing.T, bus *anyBus) {
+		cp := cluster.ControlPlane(t)
+		u := newUser(t, cp)
+		namespace := quietNamespace(t, u)
+		phase := func(name, phase string) { u.set(namespace, name, map[string]string{"phase": phase}) }
+		of := func(name string) string { return key("configmaps", namespace, name) }
+		for _, name := range []string{"in", "out", "dies", "leaves"} {
+			u.create(configMaps, namespace, configMap(name, "1"))
+			phase(name, "Failed")
+		}
+		phase("out", "Running")
+		f := bus.forwarder(cp.Kubeconfig(), map[string]string{
+			"RESOURCES": "configmaps", "NAMESPACES": namespace, "FILTER": `object.data.phase == "Failed"`,
+		})
+		f.start().idle()
+		bus.awaitKinds(of("in"), "snapshot")
+		bus.awaitKinds(of("kube-root-ca.crt"), "snapshot") // it has no phase
+		if got := f.metric("kuberelay_filter_errors_total"); got < 1 {
+			t.Errorf("%v errors of the expression are counted, want 1 at least", got)
+		}
+		if log := f.log(); strings.Contains(log, "BEGIN CERTIFICATE") {
+			t.Error("an object's content is in the log")
+		}
+		f.verifyClean()
+
+		phase("out", "Failed")
+		bus.awaitKinds(of("out"), "created")
+		phase("in", "Running")
+		all := bus.awaitKinds(of("in"), "snapshot deselected")
+		if string(all[1].Data) != string(all[0].Data) {
+			t.Errorf("deselected with %s, want the last state that matched: %s", all[1].Data, all[0].Data)
+		}
+		phase("in", "Failed")
+		bus.awaitKinds(of("in"), "snapshot deselected created")
+		u.label(configMaps, namespace, "in", "yes")
+		bus.awaitKinds(of("in"), "snapshot deselected created updated")
+		u.delete(configMaps, namespace, "dies")
+		bus.awaitKinds(of("dies"), "snapshot deleted")
+		f.verifyClean()
+
+		f.kill()
+		phase("leaves", "Running")
+		phase("out", "Running")
+		u.delete(configMaps, namespace, "out")
+		u.create(configMaps, namespace, configMap("new", "1"))
+		phase("new", "Failed")
+		f.start().idle()
+		bus.awaitKinds(of("leaves"), "snapshot deselected")
+		bus.awaitKinds(of("out"), "created deleted")
+		bus.awaitKinds(of("new"), "created")
+		f.verifyClean()
+
+		before := bus.count()
+		u.set(namespace, "leaves", map[string]string{"value": "2"})
+		u.delete(configMaps, namespace, "leaves")
+		f.kill()
+		f.start().idle()
+		f.stop()
+		if n := bus.count() - before; n != 0 {
+			t.Errorf("%d events of what is not selected, or of a restart with nothing changed", n)
+		}
+		for name, all := range bus.events() {
+			for _, m := range all {
+				if strings.Contains(string(m.Data), `"Running"`) {
+					t.Errorf("%s: what does not match is on the bus: %s", name, m.Data)
+				}
+			}
+		}
+	})
+}
+
+// TestTheFilterChanges: what the new one does not select is deselected, once.
+func TestTheFilterChanges(t *testing.T) {
+	onBothBuses(t, func(t *testing.T, bus *anyBus) {
+		cp := cluster.ControlPlane(t)
+		u := newUser(t, cp)
+		namespace := quietNamespace(t, u)
+		of := func(name string) string { return key("configmaps", namespace, name) }
+		for _, name := range []string{"a", "b"} {
+			u.create(configMaps, namespace, configMap(name, name))
+		}
+		with := func(filter string) *forwarder {
+			return bus.forwarder(cp.Kubeconfig(), map[string]string{"RESOURCES": "configmaps", "NAMESPACES": namespace, "FILTER": filter})
+		}
+		f := with("")
+		f.start().idle()
+		bus.awaitKinds(of("a"), "snapshot")
+		f.stop()
+		for range 2 {
+			f = with(`object.metadata.name != "a"`)
+			f.start().idle()
+			bus.awaitKinds(of("a"), "snapshot deselected")
+			f.verifyClean()
+			f.stop()
+		}
+		f = with(`resource.resource == "configmaps"`)
+		f.start().idle()
+		bus.awaitKinds(of("a"), "snapshot deselected created")
+		f.verifyClean()
+		f.stop()
+		if got := kindsOf(bus.events()[of("b")]); got != "snapshot" {
+			t.Errorf("what was selected all the time has %q", got)
+		}
+	})
+}
+
+// TestTheProjectionChanges: what differs is sent once.
+func TestTheProjectionChanges(t *testing.T) {
+	onBothBuses(t, func(t *testing.T, bus *anyBus) {
+		cp := cluster.ControlPlane(t)
+		u := newUser(t, cp)
+		namespace := quietNamespace(t, u)
+		of := func(name string) string { return key("configmaps", namespace, name) }
+		u.create(configMaps, namespace, configMap("plain", "1"))
+		u.create(configMaps, namespace, configMap("noisy", "1"))
+		u.set(namespace, "noisy", map[string]string{"noise": "1", "hum": "1"})
+		with := func(drop string) *forwarder {
+			f := bus.forwarder(cp.Kubeconfig(), map[string]string{"RESOURCES": "configmaps", "NAMESPACES": namespace, "DROP_FIELDS": drop})
+			f.start().idle()
+			return f
+		}
+		want := "snapshot"
+		for n, drop := range []string{"", "configmaps:.data.noise", "configmaps:.data.noise,*:.data.hum", "configmaps:.data.hum", ""} {
+			if n > 0 {
+				want += " updated"
+			}
+			for range 2 { // the second time nothing is new
+				f := with(drop)
+				all := bus.awaitKinds(of("noisy"), want)
+				text := string(all[n].Data)
+				if noise, hum := strings.Contains(text, "noise"), strings.Contains(text, "hum"); noise == strings.Contains(drop, "noise") || hum == strings.Contains(drop, "hum") {
+					t.Errorf("with %q the data are %s", drop, text)
+				}
+				if digest := all[n].Attributes["digest"]; (digest == "") != (drop == "") {
+					t.Errorf("with %q the digest is %q", drop, digest)
+				}
+				f.verifyClean()
+				f.stop()
+			}
+		}
+		for _, name := range []string{"plain", "kube-root-ca.crt"} {
+			if got := kindsOf(bus.events()[of(name)]); got != "snapshot" {
+				t.Errorf("%s, of which nothing is left out, has %q", name, got)
+			}
+		}
+		ids := map[string]bool{}
+		for _, m := range bus.events()[of("noisy")] {
+			if id := m.Attributes["id"]; ids[id] {
+				t.Errorf("id %s is there twice", id)
+			} else {
+				ids[id] = true
+			}
+		}
+	})
+}
+
+// TestEventsSayWhatChanged, as compared with the last one: also where the forwarder was
+// not there, or several changes are joined.
+func TestEventsSayWhatChanged(t *testing.T) {
+	onBothBuses(t, func(t *testing.T, bus *anyBus) {
+		cp := cluster.ControlPlane(t)
+		u := newUser(t, cp)
+		namespace := quietNamespace(t, u)
+		u.create(configMaps, namespace, configMap("a", "1"))
+		f := bus.forwarder(cp.Kubeconfig(), map[string]string{"RESOURCES": "configmaps", "NAMESPACES": namespace, "DATA": "change"})
+		f.start().idle()
+		of := key("configmaps", namespace, "a")
+		changed := func(want, changed string) {
+			t.Helper()
+			all := bus.awaitKinds(of, want)
+			last := all[len(all)-1]
+			if got := last.Attributes["changed"]; got != changed {
+				t.Errorf("changed is %q, want %q", got, changed)
+			}
+			checkChange(t, all)
+		}
+		changed("snapshot", "")
+		u.set(namespace, "a", map[string]string{"value": "2", "more": "1"})
+		changed("snapshot updated", "/data/more,/data/value")
+		f.kill()
+		u.set(namespace, "a", map[string]string{"value": "3"})
+		u.set(namespace, "a", map[string]string{"more": "2"})
+		f.start().idle()
+		changed("snapshot updated updated", "/data/more,/data/value")
+		u.delete(configMaps, namespace, "a")
+		changed("snapshot updated updated deleted", "")
+		f.verifyClean()
+		f.stop()
+	})
+}
+
+// checkChange looks at the data of the last event of an object.
+func checkChange(t *testing.T, all []harness.Received) {
+	t.Helper()
+	last := all[len(all)-1]
+	data := decode(t, last.Data)
+	if last.Attributes["dataschema"] == "" || data["object"] == nil {
+		t.Fatalf("dataschema is %q, data are %s", last.Attributes["dataschema"], last.Data)
+	}
+	if last.Kind() != "updated" {
+		if data["previous"] != nil || data["patch"] != nil {
+			t.Errorf("%s with a state before: %s", last.Kind(), last.Data)
+		}
+		return
+	}
+	before := decode(t, all[len(all)-2].Data)
+	if want, got := mustJSON(t, before["object"]), mustJSON(t, data["previous"]); want != got {
+		t.Errorf("previous is %s, want %s", got, want)
+	}
+	patched := applyPatch(t, mustJSON(t, data["previous"]), mustJSON(t, data["patch"]))
+	if want := mustJSON(t, data["object"]); patched != want {
+		t.Errorf("the patch gives %s, want %s", patched, want)
+	}
+}

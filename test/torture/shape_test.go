@@ -1,0 +1,258 @@
+package torture
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/url"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	jsonpatch "github.com/evanphx/json-patch/v5"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/filter"
+	"github.com/kuberelay/kuberelay/internal/projection"
+	"github.com/kuberelay/kuberelay/test/harness"
+)
+
+// dropped, filter and form are the forwarders' configuration of what is sent. Namespaces
+// have no data, so the expression fails of them, and they are sent.
+func (w *world) dropped() string {
+	if !w.settings.shaped {
+		return ""
+	}
+	return "*:.data.noise"
+}
+
+func (w *world) filter() string {
+	if !w.settings.shaped {
+		return ""
+	}
+	return "!has(object.data.hidden)"
+}
+
+func (w *world) form() string {
+	if w.settings.asChange {
+		return "change"
+	}
+	return "object"
+}
+
+// shape is that configuration for verify.
+func (w *world) shape() func(event.Resource) event.Shape {
+	if !w.settings.shaped {
+		return nil
+	}
+	drop, err := projection.Parse([]string{w.dropped()})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	expression, err := filter.Compile(w.filter())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return func(r event.Resource) event.Shape {
+		shape := event.Shape{Project: drop.For(r)}
+		if selects := expression.For(r); selects != nil {
+			shape.Select = func(object map[string]any) bool { selected, _ := selects(object); return selected }
+		}
+		return shape
+	}
+}
+
+// project does by hand what the configuration says.
+func project(object map[string]any) {
+	if data, ok := object["data"].(map[string]any); ok {
+		delete(data, "noise")
+	}
+}
+
+func isHidden(object map[string]any) bool {
+	data, _ := object["data"].(map[string]any)
+	return data["hidden"] != nil
+}
+
+func (u *user) wasHidden(uid string) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.hidden[uid]
+}
+
+// objectOf gives the object in an event's data, in either form.
+func objectOf(m harness.Received) (map[string]any, error) {
+	var data map[string]any
+	if err := json.Unmarshal(m.Data, &data); err != nil || m.Attributes["dataschema"] == "" {
+		return data, err
+	}
+	object, ok := data["object"].(map[string]any)
+	if !ok {
+		return nil, fmt.Errorf("there is no object in %.300s", m.Data)
+	}
+	return object, nil
+}
+
+// showsVersion tells whether an event shows an object as it is: in its version, or in one
+// since which nothing has changed of what is sent.
+func (w *world) showsVersion(m harness.Received, o unstructured.Unstructured) bool {
+	if m.Attributes["resourceversion"] == o.GetResourceVersion() {
+		return true
+	}
+	shown, err := objectOf(m)
+	if err != nil || !w.settings.shaped {
+		return false
+	}
+	is := published(&o)
+	project(is)
+	if m.Attributes["truncated"] == "true" {
+		is = map[string]any{"metadata": is["metadata"]}
+	}
+	for _, object := range []map[string]any{is, shown} {
+		delete(object, "apiVersion") // one of the versions that are served
+		delete(object, "kind")
+		if metadata, ok := object["metadata"].(map[string]any); ok {
+			delete(metadata, "resourceVersion")
+			delete(metadata, "generation")
+		}
+	}
+	is = plainJSON(is)
+	return reflect.DeepEqual(is, shown)
+}
+
+// plainJSON is an object with numbers as encoding/json decodes them.
+func plainJSON(object map[string]any) (plain map[string]any) {
+	text, _ := json.Marshal(object)
+	_ = json.Unmarshal(text, &plain)
+	return plain
+}
+
+// shape looks whether an event holds what is not to be sent.
+func (c *streamCheck) shape(m harness.Received, object map[string]any) {
+	s := c.world.settings
+	if got := m.Attributes["dataschema"] != ""; got != s.asChange {
+		c.wrong(m, "dataschema is %q", m.Attributes["dataschema"])
+	}
+	digest, whole := m.Attributes["digest"], m.Attributes["finalstateunknown"] != "true"
+	if (digest != "") != (s.shaped && whole) {
+		c.wrong(m, "the digest is %q", digest)
+	}
+	if !s.shaped {
+		return
+	}
+	if data, _ := object["data"].(map[string]any); data["noise"] != nil || data["hidden"] != nil {
+		c.wrong(m, "data that is not to be sent: %v", data)
+	}
+}
+
+// told counts the events that said what had changed, of all worlds, and patched those
+// that had a patch.
+var told, patched atomic.Int64
+
+// change compares what an event says of the change with the event before it.
+func (c *streamCheck) change(last, m harness.Received) {
+	changed := m.Attributes["changed"]
+	update := m.Kind() == "updated"
+	if !update && changed != "" {
+		c.wrong(m, "changed is %q", changed)
+	}
+	before, err := objectOf(last)
+	after, err2 := objectOf(m)
+	if err != nil || err2 != nil {
+		return // which is told elsewhere
+	}
+	whole := last.Attributes["truncated"] != "true" && m.Attributes["truncated"] != "true"
+	if update && changed != "" && whole {
+		told.Add(1)
+		if want := strings.Join(places("", before, after), ","); changed != want {
+			c.wrong(m, "changed is %q, want %q", changed, want)
+		}
+	}
+	if !c.world.settings.asChange {
+		return
+	}
+	var data struct{ Object, Previous, Patch json.RawMessage }
+	if err := json.Unmarshal(m.Data, &data); err != nil {
+		c.wrong(m, "data: %v", err)
+		return
+	}
+	if string(data.Previous) == "null" || string(data.Patch) == "null" {
+		if string(data.Previous) != string(data.Patch) {
+			c.wrong(m, "only one of previous and patch is null")
+		}
+		return
+	}
+	patch, err := jsonpatch.DecodePatch(data.Patch)
+	if err != nil {
+		c.wrong(m, "patch: %v", err)
+		return
+	}
+	result, err := patch.Apply(data.Previous)
+	switch {
+	case err != nil:
+		c.wrong(m, "the patch cannot be applied: %v", err)
+	case !jsonpatch.Equal(result, data.Object):
+		c.wrong(m, "the patch gives %.300s, want %.300s", result, data.Object)
+	}
+	var previous map[string]any
+	if err := json.Unmarshal(data.Previous, &previous); err != nil || whole && !reflect.DeepEqual(stateOf(previous), stateOf(before)) {
+		c.wrong(m, "previous is %.300v, want %.300v (%v)", previous, before, err)
+	}
+	if !reflect.DeepEqual(previous, after) {
+		patched.Add(1)
+	}
+}
+
+// stateOf is an object without its version: of two states that differ in nothing that is
+// sent either may be known as the one before.
+func stateOf(object map[string]any) map[string]any {
+	object = maps.Clone(object)
+	if metadata, ok := object["metadata"].(map[string]any); ok {
+		metadata = maps.Clone(metadata)
+		delete(metadata, "resourceVersion")
+		delete(metadata, "generation")
+		object["metadata"] = metadata
+	}
+	return object
+}
+
+// places gives the JSON Pointers of where two values differ, as docs/events.md says.
+func places(at string, a, b any) []string {
+	var all []string
+	switch {
+	case at == "/metadata/resourceVersion" || reflect.DeepEqual(a, b):
+		return nil
+	default:
+		all = []string{at}
+	case reflect.TypeOf(a) == reflect.TypeOf(b) && reflect.TypeOf(a).Kind() == reflect.Map:
+		of, with := a.(map[string]any), b.(map[string]any)
+		names := maps.Clone(of)
+		maps.Copy(names, with)
+		for name := range names {
+			x, inA := of[name]
+			y, inB := with[name]
+			escaped := strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
+			next := at + "/" + strings.ReplaceAll(url.PathEscape(escaped), ",", "%2C")
+			if inA && inB {
+				all = append(all, places(next, x, y)...)
+			} else {
+				all = append(all, next)
+			}
+		}
+	case reflect.TypeOf(a) == reflect.TypeOf(b) && reflect.TypeOf(a).Kind() == reflect.Slice:
+		of, with := a.([]any), b.([]any)
+		for n := range max(len(of), len(with)) {
+			next := at + "/" + strconv.Itoa(n)
+			if n < len(of) && n < len(with) {
+				all = append(all, places(next, of[n], with[n])...)
+			} else {
+				all = append(all, next)
+			}
+		}
+	}
+	slices.Sort(all)
+	return all
+}
