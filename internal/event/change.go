@@ -54,9 +54,8 @@ type Change struct {
 	// with finalstateunknown.
 	Object *Object
 
-	// Before is the state of an updated object that the bus has, nil where that is not
-	// known. Its version may be later than Previous, where the two differ only in what is
-	// not sent.
+	// Before is the state of an updated object that the bus has, of version Previous; nil
+	// where that is not known.
 	Before *Object
 
 	// Owner is the controller at the top of the object's owners, nil where there is none

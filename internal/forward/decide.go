@@ -150,15 +150,10 @@ func change(v event.View, t event.Type, previous string) *event.Change {
 
 func update(v event.View, acked event.Acked) *event.Change {
 	c := change(v, event.Updated, acked.ResourceVersion)
-	if b := v.Before; b != nil && string(b.UID) == acked.UID && holds(acked, b) {
+	if b := v.Before; b != nil && string(b.UID) == acked.UID && b.ResourceVersion == acked.ResourceVersion && b.Digest == acked.Digest {
 		c.Before = b
 	}
 	return c
-}
-
-// holds tells whether what the bus has is this state, at least of what is sent.
-func holds(acked event.Acked, o *event.Object) bool {
-	return o.Digest == acked.Digest && (o.ResourceVersion == acked.ResourceVersion || !o.Digest.None())
 }
 
 func created(v event.View) event.Type {

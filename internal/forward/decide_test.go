@@ -389,7 +389,8 @@ func TestDecideKnowsTheStateBefore(t *testing.T) {
 		"it is":                          {object("A", "11"), object("A", "10"), live("A", "10"), true},
 		"unknown":                        {object("A", "11"), nil, live("A", "10"), false},
 		"the bus has an earlier one":     {object("A", "11"), object("A", "10"), live("A", "9"), false},
-		"the bus has the same of it":     {projected("A", "11", 2), projected("A", "10", 1), projectedAcked("A", "9", 1), true},
+		"the bus has it as it is sent":   {projected("A", "11", 2), projected("A", "10", 1), projectedAcked("A", "10", 1), true},
+		"the bus has the same, earlier":  {projected("A", "11", 2), projected("A", "10", 1), projectedAcked("A", "9", 1), false},
 		"the bus has another part of it": {projected("A", "11", 2), projected("A", "10", 1), projectedAcked("A", "10", 3), false},
 		"it is of another UID":           {object("A", "11"), object("B", "10"), live("A", "10"), false},
 	} {
