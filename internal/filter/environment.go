@@ -1,0 +1,108 @@
+package filter
+
+import (
+	"encoding/json"
+	"strconv"
+
+	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
+	"github.com/google/cel-go/ext"
+	"github.com/google/cel-go/interpreter"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
+	apiservercel "k8s.io/apiserver/pkg/cel"
+	"k8s.io/apiserver/pkg/cel/library"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// newEnvironment is that of Kubernetes (k8s.io/apiserver/pkg/cel/environment), less the
+// authorizer, and with our variables.
+func newEnvironment() (*cel.Env, error) {
+	base, err := cel.NewEnv(
+		cel.HomogeneousAggregateLiterals(),
+		cel.DefaultUTCTimeZone(true),
+		cel.CrossTypeNumericComparisons(true),
+		cel.OptionalTypes(),
+		cel.ASTValidators(
+			cel.ValidateDurationLiterals(),
+			cel.ValidateTimestampLiterals(),
+			cel.ValidateRegexLiterals(),
+			cel.ValidateHomogeneousAggregateLiterals(),
+		),
+		ext.Strings(ext.StringsVersion(2)),
+		ext.Sets(),
+		ext.TwoVarComprehensions(),
+		ext.Lists(ext.ListsVersion(3)),
+		library.URLs(),
+		library.Regex(),
+		library.Quantity(),
+		library.IP(),
+		library.CIDR(),
+		library.Format(),
+		library.SemverLib(library.SemverVersion(1)),
+		library.Lists(library.ListsVersion(1)),
+	)
+	if err != nil {
+		return nil, err
+	}
+	resource := resourceType()
+	options, err := apiservercel.NewDeclTypeProvider(resource).EnvOptions(base.CELTypeProvider())
+	if err != nil {
+		return nil, err
+	}
+	return base.Extend(append(options,
+		cel.CustomTypeAdapter(adapter{base.CELTypeAdapter()}),
+		cel.Variable("object", cel.DynType),
+		cel.Variable("resource", resource.CelType()),
+	)...)
+}
+
+// limits are those that Kubernetes has for one evaluation.
+func limits(how cel.EvalOption) []cel.ProgramOption {
+	return []cel.ProgramOption{
+		cel.EvalOptions(how, cel.OptTrackCost),
+		cel.CostLimit(celconfig.PerCallLimit),
+		cel.CostTracking(&library.CostEstimator{}),
+		cel.CostTrackerOptions(interpreter.PresenceTestHasCost(false)),
+	}
+}
+
+// resourceType makes a misspelt field a mistake that compiling finds.
+func resourceType() *apiservercel.DeclType {
+	fields := map[string]*apiservercel.DeclField{}
+	for name, t := range map[string]*apiservercel.DeclType{
+		"group": apiservercel.StringType, "version": apiservercel.StringType, "resource": apiservercel.StringType,
+		"kind": apiservercel.StringType, "namespaced": apiservercel.BoolType,
+	} {
+		fields[name] = apiservercel.NewDeclField(name, t, true, nil, nil)
+	}
+	return apiservercel.NewObjectType("kuberelay.Resource", fields)
+}
+
+func describe(r event.Resource) map[string]any {
+	return map[string]any{"group": r.Group, "version": r.Version, "resource": r.Resource, "kind": r.Kind, "namespaced": r.Namespaced}
+}
+
+// adapter gives numbers of JSON their type: int if it is a whole number that fits, uint
+// if only that does, and else double.
+type adapter struct{ types.Adapter }
+
+func (a adapter) NativeToValue(value any) ref.Val {
+	switch v := value.(type) {
+	case json.Number:
+		if i, err := v.Int64(); err == nil {
+			return types.Int(i)
+		}
+		if u, err := strconv.ParseUint(v.String(), 10, 64); err == nil {
+			return types.Uint(u)
+		}
+		f, _ := v.Float64() // infinite if it is too large
+		return types.Double(f)
+	case map[string]any:
+		return types.NewStringInterfaceMap(a, v)
+	case []any:
+		return types.NewDynamicList(a, v)
+	}
+	return a.Adapter.NativeToValue(value)
+}

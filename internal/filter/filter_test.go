@@ -1,0 +1,368 @@
+package filter_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/filter"
+)
+
+var (
+	pods        = event.Resource{Version: "v1", Resource: "pods", Kind: "Pod", Namespaced: true}
+	nodes       = event.Resource{Version: "v1", Resource: "nodes", Kind: "Node"}
+	deployments = event.Resource{Group: "apps", Version: "v1", Resource: "deployments", Kind: "Deployment", Namespaced: true}
+)
+
+const object = `{
+	"apiVersion": "v1", "kind": "Pod",
+	"metadata": {"name": "web-1", "namespace": "default", "labels": {"app": "web"}, "annotations": {"example.com/a": "b"}, "creationTimestamp": "2026-11-22T00:00:00Z"},
+	"spec": {"replicas": 3, "paused": false, "x": null, "nodeName": "worker-1", "containers": [
+		{"name": "a", "image": "registry.example.com/a:1", "resources": {"limits": {"cpu": "500m", "memory": "1Gi"}}, "ports": [{"containerPort": 8080}]},
+		{"name": "b", "image": "b", "ports": []}]},
+	"status": {"phase": "Failed", "ratio": 1.5, "whole": 2.0, "exponent": 1e3, "negative": -7, "large": 9007199254740993, "largest": 9223372036854775807,
+		"unsigned": 18446744073709551615, "huge": 1e400, "url": "https://example.com:8443/x?a=b", "ip": "10.0.0.7"}
+}`
+
+func TestSelected(t *testing.T) {
+	for expression, want := range map[string]bool{
+		// Numbers are what they look like.
+		`object.spec.replicas > 2`:                               true,
+		`object.spec.replicas > 3`:                               false,
+		`object.spec.replicas == 3 && 3 == object.spec.replicas`: true,
+		`object.spec.replicas + 1 == 4`:                          true,
+		`object.spec.replicas > 2.5`:                             true,
+		`object.status.ratio == 1.5`:                             true,
+		`object.status.ratio < 2`:                                true,
+		`object.status.whole == 2`:                               true,
+		`object.status.exponent == 1000.0`:                       true,
+		`object.status.negative == -7`:                           true,
+		`object.status.large == 9007199254740993`:                true,
+		`object.status.large == 9007199254740992`:                false,
+		`object.status.largest == 9223372036854775807`:           true,
+		`object.status.unsigned == 18446744073709551615u`:        true,
+		`object.status.unsigned > object.status.largest`:         true,
+		`object.status.huge > 1.0e300`:                           true,
+		`type(object.spec.replicas) == int`:                      true,
+		`type(object.status.ratio) == double`:                    true,
+		`[1, 3].exists(n, n == object.spec.replicas)`:            true,
+		`object.spec.replicas in [1, 3]`:                         true,
+
+		// The rest of JSON.
+		`object.status.phase == "Failed"`:                                              true,
+		`!object.spec.paused`:                                                          true,
+		`object.spec.paused`:                                                           false,
+		`object.spec.x == null`:                                                        true,
+		`has(object.spec.y)`:                                                           false,
+		`has(object.spec.replicas) && !has(object.status.reason)`:                      true,
+		`object.metadata.labels == {"app": "web"}`:                                     true,
+		`object.metadata.annotations["example.com/a"] == "b"`:                          true,
+		`"app" in object.metadata.labels`:                                              true,
+		`object.spec.containers.size() == 2`:                                           true,
+		`object.spec.containers.exists(c, c.ports.exists(p, p.containerPort == 8080))`: true,
+		`object.spec.containers.all(c, c.image.startsWith("registry."))`:               false,
+		`object.spec.containers[1].name == "b"`:                                        true,
+		`object.?status.?reason.orValue("none") == "none"`:                             true,
+		`object.spec.containers.map(c, c.name) == ["a", "b"]`:                          true,
+		`object.metadata.labels.exists(k, k == "app")`:                                 true,
+		`object.metadata.labels.all(k, v, k == "app" && v == "web")`:                   true,
+		`object.missing == 1 || true`:                                                  true,
+		`false && object.missing == 1`:                                                 false,
+
+		// The functions of Kubernetes.
+		`quantity(object.spec.containers[0].resources.limits.memory).isGreaterThan(quantity("512Mi"))`: true,
+		`quantity(object.spec.containers[0].resources.limits.cpu).compareTo(quantity("0.5")) == 0`:     true,
+		`isQuantity(object.status.phase)`:                                                  false,
+		`object.spec.nodeName.find("[0-9]+") == "1"`:                                       true,
+		`object.spec.nodeName.matches("^worker-[0-9]+$")`:                                  true,
+		`url(object.status.url).getHostname() == "example.com"`:                            true,
+		`isURL(object.status.phase)`:                                                       false,
+		`cidr("10.0.0.0/8").containsIP(object.status.ip)`:                                  true,
+		`ip(object.status.ip).family() == 4`:                                               true,
+		`semver("1.2.3").isLessThan(semver("1.10.0"))`:                                     true,
+		`[1, 2, 3].sum() == 6 && [1, 2].isSorted() && [3, 1].min() == 1`:                   true,
+		`object.metadata.name.split("-") == ["web", "1"]`:                                  true,
+		`object.metadata.name.upperAscii() == "WEB-1"`:                                     true,
+		`sets.contains(["a", "b"], object.spec.containers.map(c, c.name))`:                 true,
+		`timestamp(object.metadata.creationTimestamp) < timestamp("2026-11-23T00:00:00Z")`: true,
+		`object.spec.containers.map(c, c.name).join(",") == "a,b"`:                         true,
+		`format.dns1123Label().validate(object.metadata.name) == optional.none()`:          true,
+		`[3, 1, 2].sort() == [1, 2, 3]`:                                                    true,
+
+		`resource.resource == "pods" && resource.group == "" && resource.version == "v1" && resource.kind == "Pod" && resource.namespaced && has(object.spec)`: true,
+	} {
+		t.Run(expression, func(t *testing.T) {
+			selects := compile(t, expression).For(pods)
+			got := true
+			if selects != nil {
+				var err error
+				if got, err = selects(decode(t, object)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got != want {
+				t.Errorf("got %v, want %v", got, want)
+			}
+		})
+	}
+}
+
+// What an expression comes to for a whole resource: where it is true whatever the object
+// is, objects need not be decoded; where it is false, they need not be looked at.
+func TestFor(t *testing.T) {
+	const all, none, look = "all", "none", "look"
+	for _, tc := range []struct{ expression, pods, nodes, deployments string }{
+		{``, all, all, all},
+		{` `, all, all, all},
+		{`true`, all, all, all},
+		{`false`, none, none, none},
+		{`resource.resource != "pods" || object.status.phase == "Failed"`, look, all, all},
+		{`object.status.phase == "Failed" || resource.resource != "pods"`, look, all, all},
+		{`resource.resource == "pods" && object.status.phase == "Failed"`, look, none, none},
+		{`resource.kind != "Pod"`, none, all, all},
+		{`!resource.namespaced || "app" in object.metadata.labels`, look, all, look},
+		{`resource.group == "apps" ? has(object.spec) : resource.namespaced`, all, none, look},
+		{`!(resource.resource in ["pods", "deployments"]) || object.metadata.namespace != "kube-system"`, look, all, look},
+		{`resource.group.endsWith("apps") || object.spec.containers.all(c, has(c.name))`, look, look, all},
+		{`resource.version == "v1" || object.?spec.?x.orValue(true)`, all, all, all},
+		{`object.a == object.a || true`, all, all, all},
+		{`[object.a, dyn(resource.kind)].exists(x, x == "Pod")`, look, look, look},
+		{`has(object.spec)`, look, look, look},
+	} {
+		t.Run(tc.expression, func(t *testing.T) {
+			f := compile(t, tc.expression)
+			for r, want := range map[event.Resource]string{pods: tc.pods, nodes: tc.nodes, deployments: tc.deployments} {
+				got := look
+				if selects := f.For(r); selects == nil {
+					got = all
+				} else if !selected(selects, nil) && !selected(selects, decode(t, object)) && !selected(selects, map[string]any{"a": true}) {
+					got = none
+				}
+				if got != want {
+					t.Errorf("%s: got %s, want %s", r.Resource, got, want)
+				}
+			}
+		})
+	}
+}
+
+func selected(selects func(map[string]any) (bool, error), object map[string]any) bool {
+	selected, err := selects(object)
+	return selected || err != nil
+}
+
+func TestErrors(t *testing.T) {
+	for _, tc := range []struct{ expression, want string }{
+		{`object.status.reason == "x"`, `:1:14: there is no such field: object.status.reason`},
+		{`resource.kind == "Pod" && object.a.b.c`, `:1:37: there is no such field: object.a.b.c`},
+		{`object.status.phase.x == 1`, `:1:20: there is no such field: object.status.phase.x`},
+		{`object.spec.containers[7].name == "x"`, `:1:26: there is no such field: object.spec.containers[7].name`},
+		{`object.metadata.labels[object.metadata.name] == "x"`, `:1:23: there is no such field: object.metadata.labels[object.metadata.name]`},
+		{"true &&\n  object.spec.nothing", `:2:14: there is no such field: object.spec.nothing`},
+		{`object.spec.containers.all(c, c.resources.limits.cpu != "1")`, `:1:49: there is no such field: c.resources.limits.cpu`},
+		{`object.status.phase > 1`, `:1:21: it does not take such a value: object.status.phase > 1`},
+		{`object.status.phase + 1 == 2`, `:1:21: it does not take such a value: object.status.phase + 1`},
+		{`object.status.phase.all(c, true)`, `: it does not take such a value`},
+		{`quantity(object.status.phase).isGreaterThan(quantity("1"))`, `:1:9: it does not take such a value: quantity(object.status.phase)`},
+		{`timestamp(object.status.phase) < timestamp("2026-11-23T00:00:00Z")`, `:1:10: it does not take such a value: timestamp(object.status.phase)`},
+		{`timestamp(object.status.largest) < timestamp("2026-11-23T00:00:00Z")`, `: it does not take such a value`},
+		{`duration(object.status.phase) > duration("1s")`, `:1:9: it does not take such a value: duration(object.status.phase)`},
+		{`object.status.phase.matches(object.spec.replicas)`, `:1:28: it does not take such a value: object.status.phase.matches(object.spec.replicas)`},
+		{`object.spec.replicas.matches("x")`, `: it does not take such a value`},
+		{`"x".matches(object.status.url + "(")`, `:1:12: it does not take such a value: "x".matches(object.status.url + "(")`},
+		{`1 / (object.spec.replicas - 3) == 1`, `:1:3: it does not take such a value: 1 / (object.spec.replicas - 3)`},
+		{`object.status.largest + 1 > 0`, `:1:23: it does not take such a value: object.status.largest + 1`},
+		{`object.?status.?reason.value() == "x"`, `:1:29: it does not take such a value: object.?status.?reason.value()`},
+		{`!object.status.phase`, `:1:1: it does not take such a value: !object.status.phase`},
+		{`object.status.phase && true`, `:1:21: it does not take such a value: object.status.phase && true`},
+		{`object.status.phase ? true : false`, `:1:21: it does not take such a value: object.status.phase ? true : false`},
+		{`object.status.phase`, `: its value is neither true nor false`},
+		{`object`, `: its value is neither true nor false`},
+		{`resource.namespaced ? object.spec : false`, `: its value is neither true nor false`},
+		{`dyn("x")`, `: its value is neither true nor false`},
+		{`["x"][resource.group.size() + 1] == "x"`, `:1:6: there is no such field: ["x"][resource.group.size() + 1]`},
+		{costly, `: it exceeds the cost that Kubernetes allows an expression`},
+	} {
+		t.Run(tc.expression, func(t *testing.T) {
+			selects := compile(t, tc.expression).For(pods)
+			if selects == nil {
+				t.Fatal("it is held to be true")
+			}
+			selected, err := selects(decode(t, object))
+			if !selected {
+				t.Error("the object is left out")
+			}
+			var as *filter.Error
+			if !errors.As(err, &as) {
+				t.Fatalf("got %v", err)
+			}
+			if got, want := err.Error(), "KUBERELAY_FILTER"+tc.want; got != want {
+				t.Errorf("\ngot  %s\nwant %s", got, want)
+			}
+		})
+	}
+}
+
+// costly takes a million steps.
+const costly = `[0,1,2,3,4,5,6,7,8,9].all(a, [0,1,2,3,4,5,6,7,8,9].all(b, [0,1,2,3,4,5,6,7,8,9].all(c,
+	[0,1,2,3,4,5,6,7,8,9].all(d, [0,1,2,3,4,5,6,7,8,9].all(e, a + b + c + d + e + object.spec.replicas >= 0)))))`
+
+// Nothing of an object may be in an error, not even a key that the expression takes from
+// it. What is in the object here stands for a Secret's value.
+func TestErrorsQuoteNothing(t *testing.T) {
+	const secret = "hunter2"
+	for _, expression := range []string{
+		`object.data[object.password] == ""`,
+		`object.data[object.password + "x"] == ""`,
+		`int(object.password) > 1`,
+		`double(object.password) > 1.0`,
+		`timestamp(object.password) > timestamp("2026-11-23T00:00:00Z")`,
+		`duration(object.password) > duration("1s")`,
+		`quantity(object.password).isLessThan(quantity("1"))`,
+		`url(object.password).getHost() == ""`,
+		`ip(object.password).family() == 4`,
+		`cidr(object.password).prefixLength() == 4`,
+		`semver(object.password).major() == 4`,
+		`"x".matches(object.password + "(")`,
+		`"x".find(object.password + "(") == ""`,
+		`bool(object.password)`,
+		`object.password`,
+		`object.list[object.password] == ""`,
+		`object.list.exists(x, object.data[x] == "")`,
+		`object.password.format([1]) == "" || object.password > 1`,
+		`{object.password: 1}["x"] == 1`,
+		`dyn([object.password])`,
+	} {
+		t.Run(expression, func(t *testing.T) {
+			_, err := compile(t, expression).For(pods)(decode(t, `{"password":"`+secret+`","data":{"a":"b"},"list":["`+secret+`"]}`))
+			if err == nil {
+				t.Fatal("no error")
+			}
+			if text := fmt.Sprintf("%v %+v %#v", err, err, err); strings.Contains(text, secret) {
+				t.Errorf("the error is %s", text)
+			}
+			if inner := errors.Unwrap(err); inner != nil {
+				t.Errorf("it wraps %v", inner)
+			}
+		})
+	}
+}
+
+func TestCompileErrors(t *testing.T) {
+	const help = `; there are object, and resource with group, version, resource, kind and namespaced: write an expression ` +
+		`such as resource.resource != "pods" || object.status.phase == "Failed"` + "\n"
+	for _, tc := range []struct{ expression, want string }{
+		{`objct.spec`, "KUBERELAY_FILTER:1:1: undeclared reference to 'objct' (in container '')" + help + " | objct.spec\n | ^"},
+		{`resource.resourse == "pods"`, "KUBERELAY_FILTER:1:9: undefined field 'resourse'" + help + ` | resource.resourse == "pods"` + "\n | ........^"},
+		{"true &&\n  resource.kind == 1", "KUBERELAY_FILTER:2:17: found no matching overload for '_==_' applied to '(string, int)'" + help + "   resource.kind == 1"},
+		{`object.spec ==`, "KUBERELAY_FILTER:1:15: Syntax error: "},
+		{`object.x.matches("(")`, "KUBERELAY_FILTER:1:18: invalid matches argument" + help},
+		{`resource.kind`, `KUBERELAY_FILTER: its value is of type string; write an expression that is true or false, such as resource.resource != "pods" || object.status.phase == "Failed"`},
+		{`authorizer.group("").resource("pods").check("get").allowed()`, "KUBERELAY_FILTER:1:1: undeclared reference to 'authorizer' (in container '')" + help},
+	} {
+		t.Run(tc.expression, func(t *testing.T) {
+			_, err := filter.Compile(tc.expression)
+			if err == nil {
+				t.Fatal("no error")
+			}
+			if got := err.Error(); !strings.HasPrefix(got, tc.want[:strings.Index(tc.want+"\n", "\n")]) || !strings.Contains(got, tc.want[strings.LastIndex(tc.want, "\n")+1:]) {
+				t.Errorf("\ngot  %s\nwant %s", got, tc.want)
+			}
+		})
+	}
+}
+
+// For the race detector: objects of several resources are looked at at once, and some of
+// what fails is one error in all of cel-go.
+func TestConcurrently(t *testing.T) {
+	content := decode(t, object)
+	var wg sync.WaitGroup
+	for _, expression := range []string{
+		`object.status.phase == "Failed"`, `object.status.phase > 1`, `object.missing`, `object.spec.replicas.matches("x")`, `object.status.phase.getFullYear() == 1`,
+		`timestamp(object.status.largest) < timestamp("2026-11-23T00:00:00Z")`, `!object.status.phase`, `object.status.phase.all(c, true)`,
+	} {
+		for _, r := range []event.Resource{pods, nodes} {
+			f := compile(t, expression)
+			for range 4 {
+				wg.Go(func() {
+					want, wantErr := f.For(r)(content)
+					for range 20 {
+						if got, err := f.For(r)(content); got != want || fmt.Sprint(err) != fmt.Sprint(wantErr) {
+							t.Errorf("%s: got %v, %v, and before %v, %v", expression, got, err, want, wantErr)
+						}
+					}
+				})
+			}
+		}
+	}
+	wg.Wait()
+}
+
+// Whatever the expression is, what For knows without the object is what the object would
+// have come to, and nothing of the object is in an error.
+func FuzzFilter(f *testing.F) {
+	for _, s := range []string{
+		`resource.resource != "pods" || object.status.phase == "Failed"`, `object.a.b[0] > 1 && has(object.c)`, `object.l.all(x, x.y == "z") ? true : object.q`,
+		`[1, object.a].exists(x, x == 1)`, `resource.namespaced || object.?a.?b.orValue(resource.kind == "Pod")`, `object.a == 1 || true`, `quantity(object.q).isLessThan(quantity("1"))`,
+		`resource.group.size() > 0 || [resource.kind].map(k, k + object.a).size() == 1`, `{resource.kind: object.a}.Pod == 1`, `dyn(resource.kind)`,
+	} {
+		f.Add(s, `{"a":{"b":[2]},"c":null,"l":[{"y":"z"}],"q":"1Gi"}`)
+	}
+	f.Fuzz(func(t *testing.T, expression, text string) {
+		compiled, err := filter.Compile(expression)
+		if err != nil {
+			if !strings.HasPrefix(err.Error(), "KUBERELAY_FILTER") {
+				t.Errorf("the error does not name the variable: %v", err)
+			}
+			return
+		}
+		var content map[string]any
+		d := json.NewDecoder(strings.NewReader(text))
+		d.UseNumber()
+		if d.Decode(&content) != nil {
+			return
+		}
+		// This one is never known beforehand, and has the value of the other.
+		opaque, err := filter.Compile("has(object.metadata) ? (" + expression + ") : (" + expression + ")")
+		if err != nil {
+			return // the expression ends in a comment, or is too deep
+		}
+		for _, r := range []event.Resource{pods, nodes, deployments} {
+			want, wantErr := true, error(nil)
+			if selects := opaque.For(r); selects != nil {
+				want, wantErr = selects(content)
+			}
+			got, gotErr := true, error(nil)
+			if selects := compiled.For(r); selects != nil {
+				got, gotErr = selects(content)
+			}
+			if got != want || (gotErr == nil) != (wantErr == nil) {
+				t.Errorf("%s: %v, %v; with the object %v, %v", r.Resource, got, gotErr, want, wantErr)
+			}
+		}
+	})
+}
+
+func compile(t testing.TB, expression string) *filter.Filter {
+	t.Helper()
+	f, err := filter.Compile(expression)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func decode(t testing.TB, text string) map[string]any {
+	t.Helper()
+	var content map[string]any
+	d := json.NewDecoder(strings.NewReader(text))
+	d.UseNumber()
+	if err := d.Decode(&content); err != nil {
+		t.Fatal(err)
+	}
+	return content
+}
