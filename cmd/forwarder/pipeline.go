@@ -40,10 +40,14 @@ type pipeline struct {
 	state      *readiness
 }
 
-func newPipeline(cfg config.Config, c *cluster, redactionKey []byte, out io.Writer, log *slog.Logger, r prometheus.Registerer, state *readiness) *pipeline {
+func newPipeline(cfg config.Config, c *cluster, redactionKey []byte, out io.Writer, log *slog.Logger, r prometheus.Registerer, state *readiness) (*pipeline, error) {
+	shape, err := newShapes(cfg.Content, filterErrors(log, r))
+	if err != nil {
+		return nil, &usageError{err}
+	}
 	p := &pipeline{config: cfg, cluster: c, out: out, log: log, registerer: r, state: state}
 	p.informers = informers.New(informers.Config{
-		Dynamic: c.dynamic, Streams: c.streams, Reads: c.reads, Discovery: c.discovery, Access: c.access, Rules: c.rules, Converter: event.NewConverter(redactionKey),
+		Dynamic: c.dynamic, Streams: c.streams, Reads: c.reads, Discovery: c.discovery, Access: c.access, Rules: c.rules, Converter: event.NewConverter(redactionKey), Shape: shape,
 		Selection: informers.Selection{
 			Include: cfg.Watch.Resources, Exclude: cfg.Watch.ExcludeResources, UnlessNamed: config.UnlessNamed(),
 		},
@@ -57,7 +61,7 @@ func newPipeline(cfg config.Config, c *cluster, redactionKey []byte, out io.Writ
 		Enqueue: p.enqueue, EnqueueBehind: p.enqueueBehind, Compare: p.compare, Discovered: p.compareAll, Snapshots: termSnapshots{p},
 		InformerMetrics: operations.InformerMetrics(r), Now: time.Now, Logger: log, Registerer: r,
 	})
-	return p
+	return p, nil
 }
 
 func namespaceSelection(w config.Watch) informers.NamespaceSelection {

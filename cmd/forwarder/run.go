@@ -73,7 +73,10 @@ func forwardAll(ctx context.Context, cfg config.Config, key []byte, out io.Write
 	if failpoint.Bug("standby-writes") {
 		cfg.Leader.Election = false
 	}
-	p := newPipeline(cfg, c, key, out, log, r, state)
+	p, err := newPipeline(cfg, c, key, out, log, r, state)
+	if err != nil {
+		return err
+	}
 	run := p.runAlone
 	if cfg.Leader.Election {
 		run = p.runElected

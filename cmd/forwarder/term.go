@@ -70,7 +70,7 @@ func (p *pipeline) begin(ctx context.Context, permit func() error) (_ *term, err
 
 func (p *pipeline) newTerm(b *bus, c *claim, metrics *ending) *term {
 	cfg := p.config
-	builder := event.Builder{Cluster: p.cluster.name}
+	builder := event.Builder{Cluster: p.cluster.name, Data: event.DataForm(p.config.Content.Data)}
 	t := &term{pipeline: p, bus: b, claim: c, checkpoint: checkpoint.New(), snapshots: newSnapshots(b, builder), metrics: metrics}
 	t.queue = workqueue.New(workqueue.Config{
 		Workers: cfg.Work.Workers, MaxInFlight: maxInFlight(cfg),

@@ -123,6 +123,9 @@ func runVerify(ctx context.Context, cfg config.Config, settle time.Duration, log
 	}
 	o.NATS = natsOptions(cfg, cfg.Event.ClusterName, nil, nil, nil)
 	var err error
+	if o.Shape, err = newShapes(cfg.Content, noteNoFilterErrors); err != nil {
+		return verify.Report{}, err
+	}
 	if cfg.Event.RedactionKeyFile != "" {
 		if o.RedactionKey, err = redactionKey(cfg.Event.RedactionKeyFile); err != nil {
 			return verify.Report{}, err

@@ -150,6 +150,9 @@ func change(v event.View, t event.Type, previous string) *event.Change {
 
 func update(v event.View, acked event.Acked) *event.Change {
 	c := change(v, event.Updated, acked.ResourceVersion)
+	if failpoint.Bug("compare-with-last-seen") {
+		c.Before = v.Before
+	}
 	if b := v.Before; b != nil && string(b.UID) == acked.UID && b.ResourceVersion == acked.ResourceVersion && b.Digest == acked.Digest {
 		c.Before = b
 	}

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/failpoint"
 )
 
 // dirty is what must be remembered of a key until the bus has acknowledged it
@@ -41,7 +42,7 @@ func (d *dirty) observe(key event.Key, before, o *event.Object, cause event.Caus
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	m := d.entry(key)
-	if m.uid == "" {
+	if m.uid == "" || failpoint.Bug("compare-with-last-seen") {
 		m.before = before
 	}
 	m.uid, m.version, m.cause, m.observed = string(o.UID), o.ResourceVersion, cause, now

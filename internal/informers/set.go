@@ -202,6 +202,10 @@ func (s *Set) deselect(k event.Key, v *event.View) {
 func unselect(v *event.View) {
 	uid := string(v.Live.UID)
 	v.Live = nil
+	if failpoint.Bug("keep-unselected") {
+		v.Tombstones = nil
+		return
+	}
 	if _, gone := v.Tombstone(uid); !gone {
 		v.Tombstones = append(v.Tombstones, event.Tombstone{UID: uid, Deselected: true, Observed: v.Observed, Cause: v.Cause})
 	}

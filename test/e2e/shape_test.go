@@ -2,12 +2,14 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	jsonpatch "github.com/evanphx/json-patch/v5"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -337,4 +339,27 @@ func checkChange(t *testing.T, all []harness.Received) {
 	if want := mustJSON(t, data["object"]); patched != want {
 		t.Errorf("the patch gives %s, want %s", patched, want)
 	}
+}
+
+func mustJSON(t *testing.T, v any) string {
+	t.Helper()
+	text, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// applyPatch gives the result of an RFC 6902 patch, keys sorted.
+func applyPatch(t *testing.T, to, patch string) string {
+	t.Helper()
+	p, err := jsonpatch.DecodePatch([]byte(patch))
+	if err != nil {
+		t.Fatalf("patch %s: %v", patch, err)
+	}
+	result, err := p.Apply([]byte(to))
+	if err != nil {
+		t.Fatalf("apply %s: %v", patch, err)
+	}
+	return mustJSON(t, decode(t, result))
 }

@@ -28,6 +28,8 @@ type settings struct {
 	crowd      int  // how many more namespaces have it
 	moons      bool // a third custom resource is changed, once it is defined
 	structured bool
+	shaped     bool // a part of the objects is left out, and which are sent goes by their content
+	asChange   bool // the data are changes
 	history    int
 	workers    int
 	inFlight   int
@@ -91,9 +93,10 @@ func (p *plan) String() string {
 // generator makes a plan.
 type generator struct {
 	*rand.Rand
-	plan  *plan
-	taken map[string]map[int]bool // what is in use in which phase
-	calm  int                     // from this phase on nothing is changed twice: see «etcd restored»
+	shapes *rand.Rand // for what is shaped: what else a seed decides is as it was before there was that
+	plan   *plan
+	taken  map[string]map[int]bool // what is in use in which phase
+	calm   int                     // from this phase on nothing is changed twice: see «etcd restored»
 }
 
 // The sizes of a plan.
@@ -109,7 +112,7 @@ const (
 // [round.firstRound], have every kind of fault once between them; each later one has one
 // kind in its turn and up to two more by chance.
 func newPlan(of round, seed uint64) *plan {
-	g := &generator{Rand: rand.New(rand.NewPCG(seed, 0x6b757265)), plan: &plan{seed: seed}, taken: map[string]map[int]bool{}, calm: math.MaxInt}
+	g := &generator{Rand: rand.New(rand.NewPCG(seed, 0x6b757265)), shapes: rand.New(rand.NewPCG(seed, 0x7368)), plan: &plan{seed: seed}, taken: map[string]map[int]bool{}, calm: math.MaxInt}
 	g.plan.settings.sink, g.plan.settings.replicas = of.sink, of.replicas
 	g.settings()
 	chosen := g.choose(of, seed)
@@ -169,6 +172,7 @@ func (g *generator) settings() {
 	}
 	g.teamSettings()
 	s.structured = g.IntN(5) == 0
+	s.shaped, s.asChange = g.shapes.IntN(2) == 0, g.shapes.IntN(3) == 0
 	s.history = []int{1, 8, 8, manyMessages, manyMessages, manyMessages}[g.IntN(6)]
 	s.workers = []int{1, 4, 16}[g.IntN(3)]
 	s.inFlight = []int{1, 8, 4096, 4096}[g.IntN(4)]

@@ -88,7 +88,7 @@ func (w *world) differences(replica map[string]harness.Received, cluster map[str
 			all = append(all, fmt.Sprintf("replica: %s exists in version %s and is selected; the bus has %q at %s", key, o.GetResourceVersion(), m.Kind(), m.Place))
 		case !selected && live && !tolerated:
 			all = append(all, fmt.Sprintf("replica: %s is not selected; the bus has %q of version %s at %s", key, m.Kind(), m.Attributes["resourceversion"], m.Place))
-		case selected && (m.Attributes["uid"] != string(o.GetUID()) || m.Attributes["resourceversion"] != o.GetResourceVersion()):
+		case selected && (m.Attributes["uid"] != string(o.GetUID()) || !w.showsVersion(m, o)):
 			all = append(all, fmt.Sprintf("replica: %s is uid %s in version %s; the bus has uid %s in version %s at %s",
 				key, o.GetUID(), o.GetResourceVersion(), m.Attributes["uid"], m.Attributes["resourceversion"], m.Place))
 		}
@@ -111,6 +111,8 @@ func (w *world) selects(o unstructured.Unstructured, labelled map[string]bool) (
 		return false, false
 	case s.labels && o.GetLabels()[selectedLabel] != "yes":
 		return false, !s.tells
+	case s.shaped && isHidden(o.Object):
+		return false, false
 	}
 	return true, false
 }

@@ -14,6 +14,18 @@ var scenarios = []scenario{
 		settings: usual, play: playChange,
 	},
 	{
+		name: "objects change only in what is not sent", bugs: []string{"ignore-digest"},
+		settings: shaped(usual), play: playNoise,
+	},
+	{
+		name: "objects are not selected any more by their content", bugs: []string{"keep-unselected"},
+		settings: shaped(usual), play: playHide,
+	},
+	{
+		name: "an object changes twice while the bus is down", bugs: []string{"compare-with-last-seen"},
+		settings: usual, play: playTwice,
+	},
+	{
 		name: "objects change while the forwarder is down", bugs: []string{"forget-uid", "publish-unchanged", "forget-checkpoint"},
 		settings: usual, play: playRestart,
 	},
@@ -140,6 +152,12 @@ func spread(s settings) settings {
 	return s
 }
 
+// shaped leaves out a part of the objects, and which are sent goes by their content.
+func shaped(s settings) settings {
+	s.shaped = true
+	return s
+}
+
 func losing(s settings) settings {
 	s.refresh = time.Second
 	s.kafka.keepAll()
@@ -171,6 +189,54 @@ func playChange(s *script) {
 	s.change(remove, at("deleted"))
 	s.change(recreate, at("replaced"))
 	s.idle(0)
+}
+
+// playNoise changes what a projection leaves out, while the forwarder runs and while it
+// does not.
+func playNoise(s *script) {
+	s.create("noisy", "more")
+	s.begin(0)
+	s.change(noise, at("noisy"))
+	s.change(noise, at("more"))
+	s.change(put, at("more"))
+	s.onBus(at("more"), 2)
+	s.idle(0)
+	s.kill(0)
+	s.change(noise, at("noisy"))
+	s.begin(0)
+}
+
+// playHide has objects leave and enter what is selected by their content.
+func playHide(s *script) {
+	s.create("leaves", "returns", "gone", "stays")
+	s.begin(0)
+	s.change(hide, at("leaves"))
+	s.change(hide, at("returns"))
+	s.idle(0)
+	s.change(show, at("returns"))
+	s.idle(0)
+	s.kill(0)
+	s.change(hide, at("returns"))
+	s.change(hide, at("gone"))
+	s.change(remove, at("gone"))
+	s.begin(0)
+}
+
+// playTwice changes an object in two places, one after the other, of which the bus learns
+// together.
+func playTwice(s *script) {
+	twice := at("twice")
+	s.create("twice")
+	s.begin(0)
+	s.do(act{do: busRefuse})
+	s.logged(0, 1, cutOff)
+	s.change(put, twice)
+	s.change(reselect, twice)
+	s.change(noise, twice)
+	s.do(act{do: awaitLog, arg: failing})
+	s.do(act{do: busPass})
+	s.idle(0)
+	s.onBus(twice, 2)
 }
 
 func playRestart(s *script) {

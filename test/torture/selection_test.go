@@ -16,7 +16,8 @@ func (c *streamCheck) ids(m harness.Received) []string {
 	usual, after := uid+"."+version, positionOf(last)
 	if !ok || c.missed || c.world.mayRepeat() {
 		// Which event was before is not known, or not which of two that are the same.
-		_, after, _ = strings.Cut(m.Attributes["id"], "selected.")
+		id := m.Attributes["id"]
+		after = id[strings.LastIndexByte(id, '.')+1:]
 		if _, err := strconv.ParseUint(after, 10, 64); err != nil {
 			after = "<number>"
 		}
@@ -27,6 +28,10 @@ func (c *streamCheck) ids(m harness.Received) []string {
 		return []string{uid + ".deleted"}
 	case m.Kind() == "deselected":
 		return []string{uid + ".deselected." + after}
+	case !begins(m) && c.world.settings.shaped && (!ok || c.missed || c.world.restored):
+		return []string{usual, usual + ".projected." + after}
+	case !begins(m) && c.world.settings.shaped && last.Attributes["resourceversion"] == version:
+		return []string{usual + ".projected." + after}
 	case !begins(m):
 		return []string{usual}
 	case !ok && c.missed, c.world.restored:
@@ -57,6 +62,9 @@ const lag = 1000
 func (c *streamCheck) selection(m harness.Received) {
 	s, home := c.world.settings, m.Attributes["namespace"]
 	deselected := m.Kind() == "deselected"
+	if deselected && s.shaped && c.world.user.wasHidden(m.Attributes["uid"]) {
+		return
+	}
 	if c.world.restored || home == "" || !s.byTeam {
 		if deselected && !(s.labels && s.tells) && !c.world.restored {
 			c.wrong(m, "it was selected all the time")

@@ -165,6 +165,10 @@ func (c *streamCheck) change(last, m harness.Received) {
 		return // which is told elsewhere
 	}
 	whole := last.Attributes["truncated"] != "true" && m.Attributes["truncated"] != "true"
+	if c.world.settings.shaped && update && whole && !strings.Contains(m.Attributes["id"], ".projected.") &&
+		last.Attributes["sequence"][:4] == m.Attributes["sequence"][:4] && reflect.DeepEqual(stateOf(before), stateOf(after)) {
+		c.wrong(m, "nothing has changed of what is sent since %s", last.Place)
+	}
 	if update && changed != "" && whole {
 		told.Add(1)
 		if want := strings.Join(places("", before, after), ","); changed != want {

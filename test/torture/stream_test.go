@@ -1,7 +1,6 @@
 package torture
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"reflect"
@@ -202,11 +201,12 @@ func (c *streamCheck) event(m harness.Received) {
 	switch order := strings.Compare(version, last.Attributes["sequence"]); {
 	case order < 0:
 		c.wrong(m, "sequence %s after %s at %s", version, last.Attributes["sequence"], last.Place)
-	case order == 0 && !gone(m) && last.Kind() != "deselected":
+	case order == 0 && !gone(m) && last.Kind() != "deselected" && !strings.Contains(m.Attributes["id"], ".projected."):
 		c.wrong(m, "sequence %s is at %s already", version, last.Place)
 	}
 	if !c.missed {
 		c.neighbours(last, m, uid == last.Attributes["uid"])
+		c.change(last, m)
 	}
 }
 
@@ -253,11 +253,12 @@ func (c *streamCheck) identity(m harness.Received) {
 	if got, want := m.Attributes["id"], c.ids(m); !slices.Contains(want, got) {
 		c.wrong(m, "id %q, want %q", got, want)
 	}
-	var data map[string]any
-	if err := json.Unmarshal(m.Data, &data); err != nil {
+	data, err := objectOf(m)
+	if err != nil {
 		c.wrong(m, "data: %v", err)
 		return
 	}
+	c.shape(m, data)
 	metadata, _ := data["metadata"].(map[string]any)
 	if metadata["uid"] != uid || metadata["resourceVersion"] != version {
 		c.wrong(m, "the data are of uid %v in version %v, the event is of %s in %s", metadata["uid"], metadata["resourceVersion"], uid, version)
@@ -273,6 +274,9 @@ func (c *streamCheck) identity(m harness.Received) {
 	state, known := c.world.user.state(uid, version)
 	if !known || state["apiVersion"] != data["apiVersion"] || c.world.restored || m.Kind() == "deleted" || m.Attributes["truncated"] == "true" || m.Attributes["finalstateunknown"] == "true" {
 		return
+	}
+	if c.world.settings.shaped {
+		project(state)
 	}
 	if !reflect.DeepEqual(data, state) {
 		c.wrong(m, "the data are not what the API server answered: got %.300v, want %.300v", data, state)

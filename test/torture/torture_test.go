@@ -36,6 +36,9 @@ func TestTorture(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	if os.Getenv("SEED") == "" && (told.Load() == 0 || patched.Load() == 0) {
+		t.Errorf("%d events said what has changed, %d had a patch: that was not tested", told.Load(), patched.Load())
+	}
 }
 
 // torture executes a plan.

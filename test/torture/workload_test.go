@@ -43,6 +43,9 @@ const (
 	hold       opVerb = "hold"    // add a finalizer, and delete
 	release    opVerb = "release" // take the finalizers away
 	fresh      opVerb = "fresh"   // create under a name that was never used
+	noise      opVerb = "noise"   // change what a projection leaves out
+	hide       opVerb = "hide"    // make the content such that it is not selected
+	show       opVerb = "show"    // and such that it is
 	removeAll  opVerb = "delete-namespace"
 	createHome opVerb = "create-namespace"
 )
@@ -107,6 +110,9 @@ func (g *generator) op(calm bool) op {
 	} else {
 		o.do = g.opVerb()
 	}
+	if g.plan.settings.shaped && !calm && g.shapes.IntN(4) == 0 {
+		o.do = []opVerb{noise, noise, hide, show}[g.shapes.IntN(4)]
+	}
 	if o.do == fresh {
 		o.target.name = fmt.Sprintf("f%d", o.value)
 	}
@@ -140,6 +146,7 @@ type user struct {
 	changes atomic.Int64 // that the API server accepted
 
 	mu       sync.Mutex
+	hidden   map[string]bool   // UIDs whose content was such that they are not selected, at some time
 	states   map[string][]byte // what the API server answered, by uid and resourceVersion
 	teams    labellings
 	versions map[string]string // in which custom resources are read and written, if not v1
@@ -166,7 +173,7 @@ const (
 
 func newUser(config *rest.Config, home string) (*user, error) {
 	client, err := dynamic.NewForConfig(config)
-	return &user{client: client, home: home, states: map[string][]byte{}, versions: map[string]string{}, changed: map[string]bool{}}, err
+	return &user{client: client, home: home, states: map[string][]byte{}, hidden: map[string]bool{}, versions: map[string]string{}, changed: map[string]bool{}}, err
 }
 
 // run executes a batch and returns when all of it is over. What fails because the
@@ -215,6 +222,12 @@ func (u *user) do(ctx context.Context, o op) error {
 			}
 		}
 		return nil
+	case noise:
+		return u.patchWith(ctx, o.target, map[string]any{"data": map[string]any{"noise": fmt.Sprint(o.value)}})
+	case hide:
+		return u.patchWith(ctx, o.target, map[string]any{"data": map[string]any{"hidden": "yes"}})
+	case show:
+		return u.patchWith(ctx, o.target, map[string]any{"data": map[string]any{"hidden": nil}})
 	case remove:
 		return u.remove(ctx, o.target)
 	case recreate:
@@ -323,6 +336,15 @@ func (u *user) patch(ctx context.Context, t target, metadata map[string]any) err
 	return err
 }
 
+func (u *user) patchWith(ctx context.Context, t target, what map[string]any) error {
+	client, _ := u.of(t)
+	patch, err := json.Marshal(what)
+	if err != nil {
+		return err
+	}
+	return u.note(client.Patch(ctx, u.key(t), types.MergePatchType, patch, metav1.PatchOptions{}))
+}
+
 func (u *user) patchAs(ctx context.Context, t target, name string, metadata map[string]any) (*unstructured.Unstructured, error) {
 	client, _ := u.of(t)
 	patch, err := json.Marshal(map[string]any{"metadata": metadata})
@@ -355,6 +377,9 @@ func (u *user) note(o *unstructured.Unstructured, err error) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.states[string(o.GetUID())+"."+o.GetResourceVersion()] = text
+	if isHidden(o.Object) {
+		u.hidden[string(o.GetUID())] = true
+	}
 	return nil
 }
 

@@ -146,6 +146,7 @@ func (w *world) variables() map[string]string {
 		"NAMESPACE_SELECTOR": w.teamSelector(), "ON_DESELECT": deselect,
 		"SINK": string(s.sink), "CONTENT_MODE": mode, "WORKERS": fmt.Sprint(s.workers), "RESYNC_PERIOD": s.resync.String(),
 		"CHECKPOINT_REFRESH": s.refresh.String(), "DELETE_RETENTION": s.retention.String(),
+		"DROP_FIELDS": w.dropped(), "FILTER": w.filter(), "DATA": w.form(),
 	}
 }
 
@@ -251,7 +252,7 @@ func (w *world) verify(ctx context.Context, settle time.Duration) (problems []st
 		Kube: w.cp.Config(),
 
 		Resources: w.resources(), UnlessNamed: config.UnlessNamed(), Namespaces: w.homes(), LabelSelector: w.labels(),
-		NamespaceSelector: teams, TellDeselected: w.settings.tells,
+		NamespaceSelector: teams, TellDeselected: w.settings.tells, Shape: w.shape(),
 		DeleteRetention: w.settings.retention, Settle: settle,
 	}
 	w.bus.verified(&o)

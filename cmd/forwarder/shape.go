@@ -1,0 +1,72 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kuberelay/kuberelay/internal/config"
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/filter"
+	"github.com/kuberelay/kuberelay/internal/projection"
+)
+
+// shapes says what is sent of the objects of each resource.
+type shapes struct {
+	drop   projection.Projections
+	filter *filter.Filter
+
+	failed func(event.Resource, error) // told of an object for which the filter fails
+}
+
+// newShapes gives nil where everything is sent, of all objects.
+func newShapes(c config.Content, failed func(event.Resource, error)) (func(event.Resource) event.Shape, error) {
+	if c.Filter == "" && len(c.DropFields) == 0 {
+		return nil, nil
+	}
+	s := &shapes{failed: failed}
+	var err error
+	if s.drop, err = projection.Parse(c.DropFields); err != nil {
+		return nil, fmt.Errorf("KUBERELAY_DROP_FIELDS: %w", err)
+	}
+	if s.filter, err = filter.Compile(c.Filter); err != nil {
+		return nil, err
+	}
+	return s.of, nil
+}
+
+func (s *shapes) of(r event.Resource) event.Shape {
+	shape := event.Shape{Project: s.drop.For(r)}
+	if selects := s.filter.For(r); selects != nil {
+		shape.Select = func(object map[string]any) bool {
+			selected, err := selects(object)
+			if err != nil {
+				s.failed(r, err)
+			}
+			return selected
+		}
+	}
+	return shape
+}
+
+// filterErrors counts the objects for which the filter fails, which are sent then.
+func filterErrors(log *slog.Logger, r prometheus.Registerer) func(event.Resource, error) {
+	errors := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "kuberelay_filter_errors_total",
+		Help: "States of objects for which KUBERELAY_FILTER fails, by resource. They are sent.",
+	}, []string{"resource"})
+	r.MustRegister(errors)
+	var said sync.Map // resources
+	return func(of event.Resource, err error) {
+		gr := of.GroupResource().String()
+		errors.WithLabelValues(gr).Inc()
+		if _, again := said.LoadOrStore(gr, true); !again {
+			log.Warn("KUBERELAY_FILTER fails for an object, which is sent; this is said once for each resource", "resource", gr, "err", err)
+		}
+	}
+}
+
+// noteNoFilterErrors is for whom only compares.
+func noteNoFilterErrors(event.Resource, error) {}
