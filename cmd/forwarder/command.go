@@ -49,7 +49,7 @@ func usage(check cobra.PositionalArgs) cobra.PositionalArgs {
 
 // loadConfig reads the environment and says where to read on if that fails.
 func loadConfig(need config.Need) (config.Config, error) {
-	cfg, err := config.Load(need)
+	cfg, err := config.Load(need, contentChecks()...)
 	if err != nil {
 		return config.Config{}, &usageError{fmt.Errorf("the configuration is wrong:\n%w\n'forwarder --help' lists every variable", err)}
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -44,7 +45,7 @@ func writeText(w io.Writer, values []config.Value) error {
 		if value == "" {
 			value = "(" + v.Unset + ")"
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\n", v.Name, value, source(v))
+		fmt.Fprintf(table, "%s\t%s\t%s\n", v.Name, strings.ReplaceAll(value, "\n", " "), source(v))
 	}
 	return table.Flush()
 }

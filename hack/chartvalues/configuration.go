@@ -109,6 +109,8 @@ func itemPattern(f config.Field) string {
 		return `^(nats|tls|ws|wss)://[^@,\s]+$`
 	case "list of addresses":
 		return `^[^@,/\s]+$`
+	case "list of paths":
+		return `^[^:,\s]+:[.\[][^\n]*$`
 	default:
 		return `^[^,\s]+$`
 	}

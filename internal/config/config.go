@@ -32,6 +32,12 @@ const (
 	OnDeselectPublish = "publish"
 )
 
+// The values of Content.Data.
+const (
+	DataObject = "object"
+	DataChange = "change"
+)
+
 // The values of Operations.LogFormat, which is empty for text on a terminal and
 // JSON elsewhere.
 const (
@@ -43,6 +49,7 @@ const (
 // are those of package envconfig; the others are described at [Field].
 type Config struct {
 	Watch      Watch      `title:"What is watched"`
+	Content    Content    `title:"What is sent" note:"docs/choosing.md has examples, the grammar of paths and the functions of expressions, and says what happens where these change."`
 	Event      Event      `title:"Events"`
 	NATS       NATS       `title:"NATS JetStream"`
 	Server     Server     `title:"Built-in NATS server" note:"It runs inside the forwarder where KUBERELAY_SINK is nats and KUBERELAY_NATS_URL is not set."`
@@ -65,6 +72,14 @@ type Watch struct {
 	FieldSelector     string `envconfig:"KUBERELAY_FIELD_SELECTOR" unset:"all objects" example:"metadata.name=web" desc:"Only objects whose fields match, as in kubectl get --field-selector. Every watched resource must support the fields."`
 	QPS               int    `envconfig:"KUBERELAY_KUBE_QPS" default:"100" min:"1" max:"10000" desc:"Requests a second to the API server, on average, for lists and watches, and as many for reads of single objects. A watch is one request, however long it lasts."`
 	Burst             int    `envconfig:"KUBERELAY_KUBE_BURST" default:"500" min:"1" max:"10000" desc:"Requests to the API server that may be made at once, counted as KUBERELAY_KUBE_QPS. A start needs one for each resource, and for each namespace that is watched by itself."`
+}
+
+// Content says which of the watched objects are sent, and what of them. What the texts
+// mean other packages know: see [Check].
+type Content struct {
+	Filter     string `envconfig:"KUBERELAY_FILTER" unset:"all objects" example:"resource.kind == \"Pod\" ? object.status.phase == \"Failed\" : true" desc:"Only objects for which this expression in CEL is true, of object and of resource with group, version, resource, kind and namespaced. What stops matching gets an event of type deselected. An object for which the expression fails is sent, and counted in kuberelay_filter_errors_total."`
+	DropFields Paths  `envconfig:"KUBERELAY_DROP_FIELDS" unset:"none" example:"nodes:.status.conditions[*].lastHeartbeatTime,*:.metadata.annotations[\"example.com/checksum\"]" desc:"Fields that are left out: a resource or *, a colon, and a path as kubectl writes JSONPath. A change of nothing else sends no event. Entries are separated by commas or line breaks."`
+	Data       string `envconfig:"KUBERELAY_DATA" default:"object" oneof:"object,change" desc:"Data of an event: the bare object, or object, previous and patch: the object, its state in the event before, and the difference in JSON Patch, the latter two null where that state is not known."`
 }
 
 // Event says what an event looks like and where it goes.

@@ -38,8 +38,9 @@ func TestDefaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := config.Config{
-		Watch: config.Watch{Resources: config.List{"pods"}, OnDeselect: config.OnDeselectKeep, QPS: 100, Burst: 500},
-		Event: config.Event{Sink: config.SinkNATS, ContentMode: "binary"},
+		Watch:   config.Watch{Resources: config.List{"pods"}, OnDeselect: config.OnDeselectKeep, QPS: 100, Burst: 500},
+		Content: config.Content{Data: config.DataObject},
+		Event:   config.Event{Sink: config.SinkNATS, ContentMode: "binary"},
 		NATS: config.NATS{
 			Stream: "KUBERELAY", SubjectPrefix: "kuberelay", Replicas: 1, History: 8,
 			MaxInFlight: 512, AckTimeout: 5 * time.Second,
@@ -81,6 +82,9 @@ func TestEveryVariable(t *testing.T) {
 		"KUBERELAY_FIELD_SELECTOR=metadata.name!=web",
 		"KUBERELAY_KUBE_QPS=7",
 		"KUBERELAY_KUBE_BURST=9",
+		"KUBERELAY_FILTER=has(object.spec) &&\n  resource.namespaced\n",
+		"KUBERELAY_DROP_FIELDS=nodes:.status, *:.metadata.annotations[\"a,b\"]",
+		"KUBERELAY_DATA=change",
 		"KUBERELAY_SINK=stdout",
 		"KUBERELAY_CLUSTER_NAME=prod.eu-1",
 		"KUBERELAY_CONTENT_MODE=structured",
@@ -147,6 +151,9 @@ func TestEveryVariable(t *testing.T) {
 			Namespaces: config.List{"a", "b"}, ExcludeNamespaces: config.List{"b", "c"}, NamespaceSelector: "team in (x,y)", OnDeselect: "publish",
 			Follow:        config.List{"ownerReferences", "pods.v1:spec.items[*].ref"},
 			LabelSelector: "app in (web,api)", FieldSelector: "metadata.name!=web", QPS: 7, Burst: 9,
+		},
+		Content: config.Content{
+			Filter: "has(object.spec) &&\n  resource.namespaced", DropFields: config.Paths{"nodes:.status", `*:.metadata.annotations["a,b"]`}, Data: config.DataChange,
 		},
 		Event: config.Event{
 			Sink: config.SinkStdout, ClusterName: "prod.eu-1", ContentMode: "structured", RedactionKeyFile: filepath.Join(dir, "redaction"),

@@ -103,6 +103,8 @@ func (v variable) typeName() string {
 	switch v.value.Interface().(type) {
 	case List:
 		return "list"
+	case Paths:
+		return "list of paths"
 	case int:
 		return "number"
 	case time.Duration:
@@ -125,6 +127,8 @@ func (v variable) oneOf() []string {
 func (v variable) text() string {
 	switch x := v.value.Interface().(type) {
 	case List:
+		return strings.Join(x, ",")
+	case Paths:
 		return strings.Join(x, ",")
 	case time.Duration:
 		return formatDuration(x)

@@ -24,12 +24,20 @@ const (
 	Subscribing
 )
 
-// Load reads and checks the environment of this process. The error joins
-// everything that is wrong with it, a line each; waiting does not cure it. A
-// variable that is set to nothing counts as not set.
+// Check is what another package has to say about a variable that is not wrong by
+// itself. The error is shown as it is, so it names the variable.
+type Check struct {
+	Name string
+	Run  func(Config) error
+}
+
+// Load reads and checks the environment of this process, with these checks as well.
+// The error joins everything that is wrong with it, a line each but for expressions of
+// which the place is shown; waiting does not cure it. A variable that is set to nothing
+// counts as not set.
 //
 // It reads the files that are named, and changes nothing.
-func Load(need Need) (Config, error) {
+func Load(need Need, checks ...Check) (Config, error) {
 	var c Config
 	vs := variables(&c)
 	p := newProblems(vs)
@@ -44,6 +52,14 @@ func Load(need Need) (Config, error) {
 	}
 	c.Server.setDataDir(p)
 	c.validate(p)
+	for _, check := range checks {
+		if p.has(check.Name) {
+			continue
+		}
+		if err := check.Run(c); err != nil {
+			p.found = append(p.found, problem{check.Name, err})
+		}
+	}
 	p.addUnknown(os.Environ())
 	if err := p.err(); err != nil {
 		return Config{}, err

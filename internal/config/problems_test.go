@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"encoding/pem"
+	"fmt"
 	"math/big"
 	"os"
 	"path/filepath"
@@ -82,6 +83,11 @@ func TestProblems(t *testing.T) {
 		{[]string{"KUBERELAY_LABEL_SELECTOR=app in web"}, `="app in web": not a label selector: unable to parse requirement: found 'web' expected: '('; write it as app=web,tier!=test or app in (web,api)`},
 		{[]string{"KUBERELAY_FIELD_SELECTOR=web"}, `="web": not a field selector: invalid selector: 'web'; can't understand 'web'; write it as metadata.name=web,status.phase!=Running`},
 		{[]string{"KUBERELAY_KUBE_QPS=600"}, `="600": more than KUBERELAY_KUBE_BURST, which is 500; raise that as well`},
+
+		// What is sent.
+		{[]string{"KUBERELAY_DATA=patch"}, `="patch": use object or change`},
+		{[]string{"KUBERELAY_DROP_FIELDS=nodes:.a,,nodes:.b"}, `="nodes:.a,,nodes:.b": there is nothing between two commas, or before the first or after the last; remove the comma`},
+		{[]string{"KUBERELAY_DROP_FIELDS=nodes:.a,"}, `="nodes:.a,": there is nothing between two commas, or before the first or after the last; remove the comma`},
 
 		// Names.
 		{[]string{"KUBERELAY_CLUSTER_NAME=a/b"}, `="a/b": ` + cluster},
@@ -194,6 +200,27 @@ func TestProblems(t *testing.T) {
 				t.Error("the error repeats a secret")
 			}
 		})
+	}
+}
+
+// What other packages find is shown with the rest, in the order of the variables, unless
+// something is wrong with the variable already.
+func TestChecks(t *testing.T) {
+	setenv(t, "KUBERELAY_RESOURCES=pods", "KUBERELAY_LOG_LEVEL=loud", "KUBERELAY_FILTER=x", "KUBERELAY_DROP_FIELDS=,")
+	check := func(name string) config.Check {
+		return config.Check{Name: name, Run: func(c config.Config) error { return fmt.Errorf("%s of %s:\n  no", name, c.Content.Filter) }}
+	}
+	_, err := config.Load(config.Forwarding, check("KUBERELAY_DROP_FIELDS"), check("KUBERELAY_FILTER"))
+	want := "KUBERELAY_FILTER of x:\n  no\n" +
+		`KUBERELAY_DROP_FIELDS=",": there is nothing between two commas, or before the first or after the last; remove the comma` + "\n" +
+		`KUBERELAY_LOG_LEVEL="loud": use debug, info, warn or error`
+	if err == nil || err.Error() != want {
+		t.Errorf("\ngot  %v\nwant %s", err, want)
+	}
+	setenv(t, "KUBERELAY_RESOURCES=pods")
+	fine := config.Check{Name: "KUBERELAY_FILTER", Run: func(config.Config) error { return nil }}
+	if _, err := config.Load(config.Forwarding, fine); err != nil {
+		t.Error(err)
 	}
 }
 

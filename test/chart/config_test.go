@@ -72,6 +72,8 @@ func TestEveryVariable(t *testing.T) {
 	}
 	given["kafkaBatchBytes"], want["KUBERELAY_KAFKA_BATCH_BYTES"] = 104857600, "104857600"
 	given["namespaceSelector"], want["KUBERELAY_NAMESPACE_SELECTOR"] = `team in (a,b),!x`, `team in (a,b),!x`
+	given["filter"], want["KUBERELAY_FILTER"] = "resource.kind != \"Pod\" ||\n  object.status.phase == 'Failed'", "resource.kind != \"Pod\" ||\n  object.status.phase == 'Failed'"
+	given["dropFields"], want["KUBERELAY_DROP_FIELDS"] = []string{"nodes:.status", `*:.metadata.annotations["a,b"]`}, `nodes:.status,*:.metadata.annotations["a,b"]`
 	given["kafkaReplication"], want["KUBERELAY_KAFKA_REPLICATION"] = 0, "0"
 	given["leaseDuration"], want["KUBERELAY_LEASE_DURATION"] = "2m", "2m" // they must fit
 	given["leaseRetryPeriod"], want["KUBERELAY_LEASE_RETRY_PERIOD"] = "11s", "11s"

@@ -11,6 +11,9 @@
 - {value: fieldSelector, name: KUBERELAY_FIELD_SELECTOR, kind: text, preset: ""}
 - {value: kubeQps, name: KUBERELAY_KUBE_QPS, kind: number, preset: "100"}
 - {value: kubeBurst, name: KUBERELAY_KUBE_BURST, kind: number, preset: "500"}
+- {value: filter, name: KUBERELAY_FILTER, kind: text, preset: ""}
+- {value: dropFields, name: KUBERELAY_DROP_FIELDS, kind: list, preset: ""}
+- {value: data, name: KUBERELAY_DATA, kind: text, preset: "object"}
 - {value: sink, name: KUBERELAY_SINK, kind: text, preset: "nats"}
 - {value: clusterName, name: KUBERELAY_CLUSTER_NAME, kind: text, preset: ""}
 - {value: clusterReplaces, name: KUBERELAY_CLUSTER_REPLACES, kind: text, preset: ""}

@@ -1,0 +1,68 @@
+package config
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/kelseyhightower/envconfig"
+)
+
+// Paths is a list of paths in objects, written with commas or line breaks between them.
+// What is in brackets does not end a path, nor what follows a backslash. Spaces around
+// an item are not part of it.
+type Paths []string
+
+var _ envconfig.Decoder = (*Paths)(nil)
+
+// Decode makes [Paths] a type that envconfig can read.
+func (p *Paths) Decode(value string) error {
+	*p = nil
+	for value != "" {
+		end := pathEnd(value)
+		item := strings.TrimSpace(value[:end])
+		comma := end < len(value) && value[end] == ','
+		last := end == len(value)
+		switch {
+		case item != "":
+			*p = append(*p, item)
+		case comma:
+			return errNoPath
+		}
+		if last {
+			return nil
+		}
+		value = value[end+1:]
+		if comma && strings.TrimSpace(value) == "" {
+			return errNoPath
+		}
+	}
+	return nil
+}
+
+var errNoPath = errors.New("there is nothing between two commas, or before the first or after the last; remove the comma")
+
+// pathEnd is where the first path of a text ends: at a comma or a line break that is not
+// within brackets, where only quotes can hold a closing one.
+func pathEnd(text string) int {
+	var quote byte
+	brackets := false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case c == '\\':
+			i++
+		case quote != 0:
+			if c == quote {
+				quote = 0
+			}
+		case brackets && (c == '"' || c == '\''):
+			quote = c
+		case c == '[':
+			brackets = true
+		case c == ']':
+			brackets = false
+		case !brackets && (c == ',' || c == '\n'):
+			return i
+		}
+	}
+	return len(text)
+}
