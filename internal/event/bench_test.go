@@ -1,6 +1,7 @@
 package event
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -32,6 +33,47 @@ func BenchmarkMessage(b *testing.B) {
 		if _, err := builder.Message(c); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// BenchmarkMessageBefore is of a pod of 6 KB of which one value has changed, as it comes
+// from the cache.
+func BenchmarkMessageBefore(b *testing.B) {
+	d := NewConverter(nil).Decoder(pods, NewPacker(), nil, Shape{})
+	decode := func(text []byte) *Object {
+		o, err := d.Decode(text)
+		if err != nil {
+			b.Fatal(err)
+		}
+		return o
+	}
+	text := benchObject(1)
+	last := decode(text)
+	now := decode(bytes.Replace(text, []byte("-information"), []byte("-other"), 1))
+	c := Change{
+		Type: Updated, Cause: CauseWatch, Key: pods.Key(now.Namespace, now.Name), Resource: pods, Observed: observed,
+		Object: now, Previous: last.ResourceVersion,
+	}
+	known := c
+	known.Before = last
+	for _, bench := range []struct {
+		name    string
+		builder Builder
+		change  Change
+	}{{"none", builder, c}, {"changed", builder, known}, {"change", changeBuilder, known}} {
+		b.Run(bench.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				m, err := bench.builder.Message(bench.change)
+				if err != nil {
+					b.Fatal(err)
+				}
+				if (m.Attribute("changed") != "") != (bench.change.Before != nil) {
+					b.Fatal("changed is there, or is not")
+				}
+				m.Free()
+			}
+		})
 	}
 }
 

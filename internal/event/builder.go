@@ -44,13 +44,16 @@ func (b Builder) Message(c Change) (*Message, error) {
 		return nil, fmt.Errorf("build event of %s: %w", c.Key, err)
 	}
 	o := c.Object
-	data, memory, err := changeData(c)
+	content, err := b.content(c)
 	if err != nil {
 		return nil, fmt.Errorf("build event of %s: %w", c.Key, err)
 	}
 	id := text(changeID(c))
-	a := make(attributes, 0, 22)
+	a := make(attributes, 0, 21)
 	a.context(id, b.source(), c.Type, c.Resource.Path(c.Key), c.Observed, PartitionKey(b.Cluster, c.Key))
+	if b.Data == DataChange {
+		a.add(dataSchema, SchemaChange)
+	}
 	a.add("sequence", sequence(c.Epoch, o.ResourceVersion))
 	a.add("apiversion", apiVersion(c))
 	a.add("kind", kind(c))
@@ -59,6 +62,9 @@ func (b Builder) Message(c Change) (*Message, error) {
 	a.add("uid", string(o.UID))
 	a.add("resourceversion", o.ResourceVersion)
 	a.add("previousversion", c.Previous)
+	if content.changed != "" {
+		a = append(a, Attribute{"changed", content.changed}) // a valid string, and its '%' are not to be encoded
+	}
 	a.add(digest, o.Digest.String())
 	a.add("cause", string(c.Cause))
 	if c.Owner != nil {
@@ -72,7 +78,7 @@ func (b Builder) Message(c Change) (*Message, error) {
 		a.add(truncated, "true")
 	}
 	return &Message{
-		ID: id, Key: c.Key, Attributes: a, Data: data, memory: memory,
+		ID: id, Key: c.Key, Attributes: a, Data: content.data, memory: content.memory,
 		Acked: Acked{
 			UID: string(o.UID), ResourceVersion: o.ResourceVersion, Epoch: c.Epoch,
 			Deleted: c.Type.Gone(), Deselected: c.Type == Deselected,
@@ -122,6 +128,8 @@ func (b Builder) check(c Change) error {
 	switch {
 	case b.Cluster == "":
 		return errors.New("the cluster has no name")
+	case b.Data != "" && b.Data != DataObject && b.Data != DataChange:
+		return fmt.Errorf("unknown form of data %q", b.Data)
 	case c.Type != Created && c.Type != Updated && c.Type != Snapshot && !c.Type.Gone():
 		return fmt.Errorf("unknown type %q", c.Type)
 	case c.Cause != CauseWatch && c.Cause != CauseSnapshot && c.Cause != CauseReconcile:

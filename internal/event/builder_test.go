@@ -40,6 +40,18 @@ func body(r Resource, namespace, name string) []byte {
 	return b
 }
 
+// before has c know the state before, made of that of its object.
+func before(alter func(string) string) func(*Change) {
+	return func(c *Change) {
+		b := *c.Object
+		b.ResourceVersion = c.Previous
+		b.Body = JSON([]byte(alter(strings.ReplaceAll(textOf(c.Object), c.Object.ResourceVersion, c.Previous))))
+		c.Before = &b
+	}
+}
+
+var threeReplicas = strings.NewReplacer(`"replicas":3`, `"replicas":2`, `"app":"web"`, `"a,b/c%é":""`)
+
 // change is an update of r's object with that name, to be altered by the test.
 func change(r Resource, namespace, name string, alter func(*Change)) Change {
 	c := Change{
@@ -62,6 +74,11 @@ var changes = []struct {
 }{
 	{"created", change(deployments, "default", "web", func(c *Change) { c.Type, c.Previous = Created, "" })},
 	{"updated", change(deployments, "default", "web", nil)},
+	{"updated-known", change(deployments, "default", "web", before(threeReplicas.Replace))},
+	{"updated-known-truncated", change(deployments, "default", "web", func(c *Change) {
+		before(threeReplicas.Replace)(c)
+		c.Truncated = true
+	})},
 	{"deleted", change(deployments, "default", "web", func(c *Change) { c.Type = Deleted })},
 	{"deleted-unknown", change(deployments, "default", "web", func(c *Change) {
 		c.Type, c.Cause, c.Object.Body = Deleted, CauseReconcile, Body{}
@@ -109,6 +126,7 @@ func TestMessageGolden(t *testing.T) {
 			}
 			checkGolden(t, tt.name, m)
 			checkWithSDK(t, m)
+			checkChange(t, tt.change, m)
 			o := tt.change.Object
 			want := Acked{UID: string(o.UID), ResourceVersion: o.ResourceVersion, Epoch: tt.change.Epoch, Deleted: tt.change.Type.Gone(), Deselected: tt.change.Type == Deselected, Digest: o.Digest}
 			if m.Acked != want || m.Key != tt.change.Key || m.Marker || m.ID != m.Attribute("id") {
@@ -205,6 +223,9 @@ func TestMessageRefuses(t *testing.T) {
 	}
 	if _, err := (Builder{}).Message(change(pods, "a", "b", nil)); err == nil {
 		t.Error("Message without a cluster's name, want an error")
+	}
+	if _, err := (Builder{Cluster: "c", Data: "patch"}).Message(change(pods, "a", "b", nil)); err == nil {
+		t.Error("Message with an unknown form of data, want an error")
 	}
 }
 

@@ -69,8 +69,9 @@ var buffers = sync.Pool{New: func() any { return new([]byte) }}
 // and hold a smaller object then: see data.
 const largestBuffer = 64 << 10
 
+// giveBack takes nil for none.
 func giveBack(buffer *[]byte) {
-	if cap(*buffer) <= largestBuffer {
+	if buffer != nil && cap(*buffer) <= largestBuffer {
 		buffers.Put(buffer)
 	}
 }

@@ -8,10 +8,64 @@ import (
 	"github.com/kuberelay/kuberelay/internal/jsonscan"
 )
 
-// changeData is the data of the event of c: the object, or its metadata if it is
-// to be truncated, or its identity if no more is known. Memory is what it is in, where
-// that may be used again.
-func changeData(c Change) (data []byte, memory *[]byte, err error) {
+// content is what an event says of an object, and of the state before it.
+type content struct {
+	data    []byte
+	memory  *[]byte // that data is in, where it may be used again
+	changed string  // the attribute
+}
+
+// content makes the data of the event of c. A state before that cannot be read counts as
+// one that is not known: an object is not kept from the bus for what it was.
+func (b Builder) content(c Change) (content, error) {
+	var result content
+	var err error
+	if result.data, result.memory, err = objectData(c); err != nil {
+		return content{}, err
+	}
+	var previous, patch []byte
+	if before := c.before(); before != nil {
+		var memory *[]byte
+		previous, memory, err = unpacked(before.Body)
+		defer giveBack(memory)
+		if err == nil {
+			result.changed, patch, err = b.compare(c, previous, result.data)
+		}
+		if err != nil {
+			previous, patch = nil, nil
+		}
+	}
+	if b.Data != DataChange {
+		return result, nil
+	}
+	if c.Truncated {
+		previous, patch = nil, nil
+	}
+	defer giveBack(result.memory)
+	result.data, result.memory = changeData(result.data, previous, patch)
+	return result, nil
+}
+
+// compare gives the attribute changed, and the patch if it is asked for. Data is the
+// object's, unless that is truncated.
+func (b Builder) compare(c Change, previous, data []byte) (changed string, patch []byte, err error) {
+	if c.Truncated {
+		var memory *[]byte
+		data, memory, err = unpacked(c.Object.Body)
+		defer giveBack(memory)
+		if err != nil {
+			return "", nil, err
+		}
+	}
+	if changed, err = changedPlaces(previous, data); err == nil && b.Data == DataChange && !c.Truncated {
+		patch, err = patchOf(previous, data)
+	}
+	return changed, patch, err
+}
+
+// objectData is the object, or its metadata if it is to be truncated, or its identity if
+// no more is known.
+func objectData(c Change) (data []byte, memory *[]byte, err error) {
 	o := c.Object
 	if o.Body.None() {
 		data, err = encode(partialObject{apiVersion(c), kind(c), identity{
@@ -23,17 +77,53 @@ func changeData(c Change) (data []byte, memory *[]byte, err error) {
 		data, err = truncate(c)
 		return data, nil, err
 	}
-	if o.Body.packed == nil {
-		return o.Body.bytes, nil, nil
+	if data, memory, err = unpacked(o.Body); err != nil || memory == nil {
+		return data, memory, err
+	}
+	data, memory = inMemory(memory)
+	return data, memory, nil
+}
+
+// unpacked gives the text of a body and the memory that it is in; nil if that is the
+// body's own.
+func unpacked(b Body) (text []byte, memory *[]byte, err error) {
+	if b.packed == nil {
+		return b.bytes, nil, nil
 	}
 	memory = buffers.Get().(*[]byte)
-	*memory, err = o.Body.into(*memory)
-	if data = *memory; cap(data) > 4*len(data) { // there may be hundreds in flight: none holds much more than it needs
+	*memory, err = b.into(*memory)
+	return *memory, memory, err
+}
+
+// changeData is the data of an event of which the data is a change. Previous and patch may
+// be nil.
+func changeData(object, previous, patch []byte) (data []byte, memory *[]byte) {
+	memory = buffers.Get().(*[]byte)
+	text := (*memory)[:0]
+	for _, member := range []struct {
+		before string
+		value  []byte
+	}{{`{"object":`, object}, {`,"previous":`, previous}, {`,"patch":`, patch}} {
+		text = append(text, member.before...)
+		if member.value == nil {
+			member.value = []byte("null")
+		}
+		text = append(text, member.value...)
+	}
+	*memory = append(text, '}')
+	return inMemory(memory)
+}
+
+// inMemory gives what is in some memory as data, with that memory unless it is much more
+// than needed: there may be hundreds in flight.
+func inMemory(memory *[]byte) ([]byte, *[]byte) {
+	data := *memory
+	if cap(data) > 4*len(data) {
 		data = bytes.Clone(data)
 		giveBack(memory)
 		memory = nil
 	}
-	return data, memory, err
+	return data, memory
 }
 
 func truncate(c Change) ([]byte, error) {
@@ -66,21 +156,27 @@ type identity struct {
 
 // metadataOf gives the metadata of an object, undecoded.
 func metadataOf(object []byte) (json.RawMessage, error) {
-	var metadata json.RawMessage
-	s := jsonscan.New(object)
-	for s.Object(); s.Next(); {
-		is := string(s.Key()) == "metadata"
-		if v := s.Skip(); is {
-			metadata = v
-		}
-	}
+	metadata, err := valueOf(object, "metadata")
 	switch {
-	case s.End() != nil:
-		return nil, s.Err() // says nothing of it
+	case err != nil:
+		return nil, err // says nothing of it
 	case metadata == nil:
 		return nil, errors.New("object has no metadata")
 	}
 	return metadata, nil
+}
+
+// valueOf gives the value of a member of an object, nil if there is none.
+func valueOf(object []byte, name string) ([]byte, error) {
+	var value []byte
+	s := jsonscan.New(object)
+	for s.Object(); s.Next(); {
+		is := string(s.Key()) == name
+		if v := s.Skip(); is {
+			value = v
+		}
+	}
+	return value, s.End()
 }
 
 // encode is json.Marshal without the escaping of '<', '>' and '&', which is for

@@ -19,7 +19,8 @@ type Message struct {
 	// that is empty.
 	Attributes []Attribute
 
-	// Data is JSON: the bare Kubernetes object.
+	// Data is JSON: the bare Kubernetes object, or, if the attribute dataschema is
+	// [SchemaChange], a change of one.
 	Data []byte
 
 	memory *[]byte // of Data, if that is to be used again

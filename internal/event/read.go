@@ -69,19 +69,17 @@ func ObjectFromData(get func(attribute string) string, data []byte) (*Object, er
 	return o, nil
 }
 
-// ObjectIn gives the object in the data of an event, which may be all of it, or a part
-// where the event's data is a change. Get is as in [AckedFrom].
+// ObjectIn gives the object in the data of an event, which is all of it, or a part of it
+// where the event's data is a change. What it gives shares the memory of data. Get is as in [AckedFrom].
 func ObjectIn(get func(attribute string) string, data []byte) ([]byte, error) {
 	if get(dataSchema) != SchemaChange {
 		return data, nil
 	}
-	var c struct {
-		Object json.RawMessage `json:"object"`
-	}
-	if json.Unmarshal(data, &c) != nil || c.Object == nil {
+	object, err := valueOf(data, "object")
+	if err != nil || object == nil {
 		return nil, errors.New("data is not a change of a Kubernetes object")
 	}
-	return c.Object, nil
+	return object, nil
 }
 
 func objectFromData(data []byte) (*Object, error) {

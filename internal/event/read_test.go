@@ -75,28 +75,39 @@ func TestAckedFromRefuses(t *testing.T) {
 
 func TestObjectFromData(t *testing.T) {
 	for _, tt := range changes {
-		t.Run(tt.name, func(t *testing.T) {
-			m, err := builder.Message(tt.change)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got, err := ObjectFromData(m.Attribute, m.Data)
-			if err != nil {
-				t.Fatal(err)
-			}
-			whole := !tt.change.Object.Body.None() && !tt.change.Truncated
-			if got.Body.None() == whole || whole && textOf(got) != string(m.Data) {
-				t.Errorf("body %s, want it whole: %t", textOf(got), whole)
-			}
-			want, r := *tt.change.Object, tt.change.Resource
-			if r.Version != "" {
-				want.APIVersion, want.Kind = r.APIVersion(), r.Kind
-			}
-			got.Body, want.Body = Body{}, Body{}
-			if !equalObjects(*got, want) {
-				t.Errorf("ObjectFromData = %+v, want %+v", *got, want)
-			}
-		})
+		t.Run(tt.name, func(t *testing.T) { checkObjectFromData(t, builder, tt.change) })
+		t.Run(tt.name+" as a change", func(t *testing.T) { checkObjectFromData(t, changeBuilder, tt.change) })
+	}
+}
+
+func checkObjectFromData(t *testing.T, b Builder, c Change) {
+	t.Helper()
+	m, err := b.Message(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := ObjectIn(m.Attribute, m.Data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := ObjectFromData(m.Attribute, m.Data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole := !c.Object.Body.None() && !c.Truncated
+	if got.Body.None() == whole || whole && (textOf(got) != string(text) || textOf(got) != textOf(c.Object)) {
+		t.Errorf("body %s, want it whole: %t", textOf(got), whole)
+	}
+	if whole && got.Digest != c.Object.Digest {
+		t.Errorf("digest %q, want %q", got.Digest, c.Object.Digest)
+	}
+	want, r := *c.Object, c.Resource
+	if r.Version != "" {
+		want.APIVersion, want.Kind = r.APIVersion(), r.Kind
+	}
+	got.Body, want.Body = Body{}, Body{}
+	if !equalObjects(*got, want) {
+		t.Errorf("ObjectFromData = %+v, want %+v", *got, want)
 	}
 }
 
@@ -158,6 +169,19 @@ func TestObjectFromDataRefuses(t *testing.T) {
 				t.Errorf("the error holds the object's content: %v", err)
 			}
 		})
+	}
+}
+
+// TestObjectInRefuses: data that is no change is not taken for an object.
+func TestObjectInRefuses(t *testing.T) {
+	get := func(name string) string { return map[string]string{"id": "u.1", "uid": "u", "dataschema": SchemaChange}[name] }
+	for _, data := range []string{``, `canary`, `{}`, `[]`, `{"Object":{"metadata":{"uid":"u"}}}`, `{"previous":{"object":{}}}`, `{"object":{"metadata":{"uid":"u"}}`} {
+		if o, err := ObjectIn(get, []byte(data)); err == nil {
+			t.Errorf("ObjectIn(%s) = %s, want an error", data, o)
+		}
+		if o, err := ObjectFromData(get, []byte(data)); err == nil || strings.Contains(err.Error(), "canary") {
+			t.Errorf("ObjectFromData(%s) = %+v, %v, want an error without the data", data, o, err)
+		}
 	}
 }
 

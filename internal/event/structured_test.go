@@ -59,6 +59,9 @@ func sdkAttributes(t *testing.T, e ce.Event) []Attribute {
 		{"id", e.ID()}, {"source", e.Source()}, {"specversion", e.SpecVersion()}, {"type", e.Type()}, {"subject", e.Subject()},
 		{"time", cetypes.FormatTime(e.Time())}, {"datacontenttype", e.DataContentType()},
 	}
+	if e.DataSchema() != "" {
+		a = append(a, Attribute{"dataschema", e.DataSchema()})
+	}
 	for name, value := range e.Extensions() {
 		s, err := cetypes.Format(value)
 		if err != nil {
@@ -180,6 +183,12 @@ func FuzzStructured(f *testing.F) {
 				t.Fatal(err)
 			}
 			c.Object.Body = JSON(b)
+			if b, err = encode(map[string]any{note: name, name: note}); err != nil {
+				t.Fatal(err)
+			}
+			last := *c.Object
+			last.Body = JSON(b)
+			c.Before = &last
 		})
 		m, err := (Builder{Cluster: cluster}).Message(c)
 		if err != nil {
@@ -189,6 +198,9 @@ func FuzzStructured(f *testing.F) {
 			return
 		}
 		checkWithSDK(t, m)
+		if !deleted && m.Attribute("changed") == "" {
+			t.Error("nothing has changed")
+		}
 		acked, err := AckedFrom(m.Attribute)
 		if err != nil || acked != m.Acked {
 			t.Errorf("AckedFrom = %+v, %v; want %+v", acked, err, m.Acked)

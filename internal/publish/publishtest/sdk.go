@@ -28,6 +28,9 @@ func SDKAttributes(t testing.TB, e *cloudevents.Event) map[string]string {
 		"id": e.ID(), "source": e.Source(), "specversion": e.SpecVersion(), "type": e.Type(),
 		"subject": e.Subject(), "time": types.FormatTime(e.Time()), "datacontenttype": e.DataContentType(),
 	}
+	if e.DataSchema() != "" {
+		attributes["dataschema"] = e.DataSchema()
+	}
 	for name, value := range e.Extensions() {
 		switch name {
 		case "kafkaoffset", "kafkapartition", "kafkatopic":

@@ -1,0 +1,112 @@
+package event
+
+import (
+	"github.com/wI2L/jsondiff"
+
+	"github.com/kuberelay/kuberelay/internal/jsoncompare"
+)
+
+// mostChanged is how long the attribute changed may be, in bytes.
+const mostChanged = 2048
+
+// moreChanged is its last entry where places are left out. It is no place: they begin with
+// a slash.
+const moreChanged = "…"
+
+// changedPlaces is the attribute changed: the places where two objects differ, but for
+// the resourceVersion, which always does. "" is none.
+func changedPlaces(before, after []byte) (string, error) {
+	var b []byte
+	most := 0 // of b that leaves room to say that there is more
+	more := false
+	err := jsoncompare.Each(before, after, func(pointer []byte) bool {
+		if string(pointer) == "/metadata/resourceVersion" {
+			return true
+		}
+		if len(b)+len(pointer) <= mostChanged { // else it does not fit, and may be very long
+			b = appendPlace(b, pointer)
+		} else {
+			more = true
+		}
+		more = more || len(b) > mostChanged
+		if len(b)+len(","+moreChanged) <= mostChanged {
+			most = len(b)
+		}
+		return !more
+	})
+	if err != nil {
+		return "", err
+	}
+	if !more {
+		return string(b), nil
+	}
+	if b = b[:most]; most > 0 {
+		b = append(b, ',')
+	}
+	return string(b) + moreChanged, nil
+}
+
+// appendPlace appends a JSON Pointer, after a comma if it is not the first. What is not
+// ASCII is percent-encoded, as where a pointer is the fragment of a URI (RFC 6901, section
+// 6), and so are comma, percent sign, space and control characters.
+func appendPlace(b, pointer []byte) []byte {
+	const hex = "0123456789ABCDEF"
+	if len(b) > 0 {
+		b = append(b, ',')
+	}
+	for _, c := range pointer {
+		if c <= ' ' || c > '~' || c == ',' || c == '%' {
+			b = append(b, '%', hex[c>>4], hex[c&15])
+		} else {
+			b = append(b, c)
+		}
+	}
+	return b
+}
+
+// deepestPatched is how many objects and arrays may be one within the other in what is
+// compared for a patch: the time that it takes is the size times this.
+const deepestPatched = 128
+
+// patchOf is a JSON Patch (RFC 6902) that makes one object the other, numbers as they are
+// written. It is the same each time.
+func patchOf(before, after []byte) ([]byte, error) {
+	b, err := tree(before)
+	if err != nil {
+		return nil, err
+	}
+	a, err := tree(after)
+	if err != nil {
+		return nil, err
+	}
+	patch := jsondiff.Patch{} // nil would be null
+	if isDeeper(b, deepestPatched) || isDeeper(a, deepestPatched) {
+		patch = append(patch, jsondiff.Operation{Type: jsondiff.OperationReplace, Value: a})
+	} else {
+		operations, err := jsondiff.CompareWithoutMarshal(b, a)
+		if err != nil {
+			return nil, err
+		}
+		patch = append(patch, operations...)
+	}
+	return encode(patch)
+}
+
+// isDeeper tells whether a value has more levels than that.
+func isDeeper(value any, levels int) bool {
+	switch v := value.(type) {
+	case map[string]any:
+		for _, member := range v {
+			if levels == 0 || isDeeper(member, levels-1) {
+				return true
+			}
+		}
+	case []any:
+		for _, item := range v {
+			if levels == 0 || isDeeper(item, levels-1) {
+				return true
+			}
+		}
+	}
+	return false
+}

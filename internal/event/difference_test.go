@@ -1,0 +1,343 @@
+package event
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	jsonpatch "github.com/evanphx/json-patch/v5"
+)
+
+var changeBuilder = Builder{Cluster: builder.Cluster, Data: DataChange}
+
+// checkChange holds the event of a change as data to that of the bare object, and its
+// patch to a library that applies it.
+func checkChange(t *testing.T, c Change, bare *Message) {
+	t.Helper()
+	m, err := changeBuilder.Message(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkWithSDK(t, m)
+	if got := m.Attribute("dataschema"); got != SchemaChange {
+		t.Errorf("dataschema %q, want %q", got, SchemaChange)
+	}
+	withoutSchema := slices.DeleteFunc(slices.Clone(m.Attributes), func(a Attribute) bool { return a.Name == "dataschema" })
+	if !slices.Equal(withoutSchema, bare.Attributes) || m.ID != bare.ID || m.Acked != bare.Acked {
+		t.Errorf("apart from its data:\n got %+v\nwant %+v", m, bare)
+	}
+	d := changeIn(t, m)
+	if string(d.Object) != string(bare.Data) {
+		t.Errorf("object %s, want %s", d.Object, bare.Data)
+	}
+	if c.Before == nil || c.Truncated {
+		if string(d.Previous) != "null" || string(d.Patch) != "null" {
+			t.Errorf("previous %s, patch %s; want null", d.Previous, d.Patch)
+		}
+		return
+	}
+	if string(d.Previous) != textOf(c.Before) {
+		t.Errorf("previous %s, want %s", d.Previous, textOf(c.Before))
+	}
+	checkPatch(t, d.Previous, d.Patch, d.Object)
+}
+
+func TestChangeGolden(t *testing.T) {
+	m, err := changeBuilder.Message(change(deployments, "default", "web", before(threeReplicas.Replace)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkGolden(t, "change", m)
+}
+
+type changeJSON struct{ Object, Previous, Patch json.RawMessage }
+
+// changeIn reads the data of an event, which has nothing else in it.
+func changeIn(t *testing.T, m *Message) changeJSON {
+	t.Helper()
+	var d changeJSON
+	dec := json.NewDecoder(bytes.NewReader(m.Data))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&d); err != nil {
+		t.Fatalf("%v in %s", err, m.Data)
+	}
+	if want := fmt.Sprintf(`{"object":%s,"previous":%s,"patch":%s}`, d.Object, d.Previous, d.Patch); string(m.Data) != want {
+		t.Fatalf("data %s, want %s", m.Data, want)
+	}
+	return d
+}
+
+func checkPatch(t *testing.T, before, patch, after []byte) {
+	t.Helper()
+	p, err := jsonpatch.DecodePatch(patch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	options := jsonpatch.NewApplyOptions()
+	options.SupportNegativeIndices = false
+	got, err := p.ApplyWithOptions(before, options)
+	if err != nil {
+		t.Fatalf("apply %s to %s: %v", patch, before, err)
+	}
+	if canonical(t, got) != canonical(t, after) {
+		t.Errorf("%s applied to %s:\n got %s\nwant %s", patch, before, got, after)
+	}
+}
+
+// canonical is JSON with keys sorted, numbers as they are written.
+func canonical(t *testing.T, text []byte) string {
+	t.Helper()
+	content, err := tree(text)
+	if err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	b, err := encode(content)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// TestPatchAtRandom: a patch makes the one object the other, exactly, and is the same each
+// time. Places that have changed are there if there is anything to do, and only then.
+func TestPatchAtRandom(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	different := 0
+	for range 5_000 {
+		before, after := randomText(t, r), randomText(t, r)
+		patch, err := patchOf(before, after)
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkPatch(t, before, patch, after)
+		if again, err := patchOf(before, after); err != nil || string(again) != string(patch) {
+			t.Fatalf("once %s, then %s", patch, again)
+		}
+		changed, err := changedPlaces(before, after)
+		if same := canonical(t, before) == canonical(t, after); err != nil || same != (changed == "") || same != (string(patch) == "[]") {
+			t.Errorf("from %s to %s: changed %s, patch %s, %v", before, after, changed, patch, err)
+		}
+		if changed != "" {
+			different++
+		}
+	}
+	if different < 2_000 {
+		t.Errorf("only %d pairs differ", different)
+	}
+}
+
+func randomText(t *testing.T, r *rand.Rand) []byte {
+	t.Helper()
+	var value func(depth int) any
+	value = func(depth int) any {
+		switch k := r.IntN(10); {
+		case depth > 0 && k < 4:
+			m := map[string]any{}
+			for range r.IntN(4) {
+				m[[]string{"a", "b", "-", "0", "a/b~", "<é>"}[r.IntN(6)]] = value(depth - 1)
+			}
+			return m
+		case depth > 0 && k < 7:
+			s := make([]any, r.IntN(4))
+			for n := range s {
+				s[n] = value(depth - 1)
+			}
+			return s
+		}
+		return []any{
+			nil, true, "", "<x>\u2028", json.Number("1"), json.Number("1.0"), json.Number("-0"), json.Number("1e400"),
+			json.Number("9007199254740993"), json.Number("9007199254740992"), json.Number("123456789012345678901234567890.000000001"),
+		}[r.IntN(11)]
+	}
+	text, err := encode(map[string]any{"a": value(3), "b": value(3)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// TestPatchOfEmptyName is apart from the random ones: the library that applies them takes
+// an empty name for the object itself.
+func TestPatchOfEmptyName(t *testing.T) {
+	patch, err := patchOf([]byte(`{"":{"":1}}`), []byte(`{"":{"":2}}`))
+	if want := `[{"value":2,"op":"replace","path":"//"}]`; err != nil || string(patch) != want {
+		t.Errorf("got %s, %v; want %s", patch, err, want)
+	}
+}
+
+// TestPatchOfDeep: what is made to take long is replaced as a whole.
+func TestPatchOfDeep(t *testing.T) {
+	deep := func(levels int, value string) []byte {
+		return []byte(strings.Repeat(`{"a":`, levels) + value + strings.Repeat(`}`, levels))
+	}
+	for levels, path := range map[int]string{deepestPatched: strings.Repeat("/a", deepestPatched), deepestPatched + 1: ""} {
+		before, after := deep(levels, "1"), deep(levels, "2")
+		patch, err := patchOf(before, after)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var operations []struct{ Path string }
+		if err := json.Unmarshal(patch, &operations); err != nil || len(operations) != 1 || operations[0].Path != path {
+			t.Errorf("of %d levels: %s, want one operation at %q", levels, patch, path)
+		}
+		checkPatch(t, before, patch, after)
+	}
+}
+
+func TestChanged(t *testing.T) {
+	for _, tt := range []struct{ name, from, to, want string }{
+		{"two", `"replicas":3`, `"replicas":2,"paused":true`, "/spec/paused,/spec/replicas"},
+		{"escapes", `"app":"web"`, `"a,b/c%é \u0007~":""`, "/metadata/labels/a%2Cb~1c%25%C3%A9%20%07~0,/metadata/labels/app"},
+		{"nothing but the version", `"replicas":3`, ` "replicas" : 3 `, ""},
+		{"a resourceVersion elsewhere", `"replicas":3`, `"replicas":3,"metadata":{"resourceVersion":"1"}`, "/spec/metadata"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			m, err := builder.Message(change(deployments, "default", "web", before(func(s string) string { return strings.Replace(s, tt.from, tt.to, 1) })))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := m.Attribute("changed"); got != tt.want {
+				t.Errorf("changed %q, want %q", got, tt.want)
+			}
+			checkWithSDK(t, m)
+			for n, a := range m.Attributes {
+				if a.Name == "changed" && m.Attributes[n-1].Name != "previousversion" {
+					t.Errorf("it comes after %s", m.Attributes[n-1].Name)
+				}
+			}
+		})
+	}
+}
+
+// TestChangedNotKnown: only an update has a state before, and only that of its last event.
+func TestChangedNotKnown(t *testing.T) {
+	known := change(deployments, "default", "web", before(threeReplicas.Replace))
+	if m, err := changeBuilder.Message(known); err != nil || m.Attribute("changed") == "" || string(changeIn(t, m).Previous) == "null" {
+		t.Fatalf("the state before is not known: %+v, %v", m, err)
+	}
+	for name, alter := range map[string]func(c *Change, before *Object){
+		"created":             func(c *Change, _ *Object) { c.Type = Created },
+		"a snapshot":          func(c *Change, _ *Object) { c.Type = Snapshot },
+		"deleted":             func(c *Change, _ *Object) { c.Type = Deleted },
+		"deselected":          func(c *Change, _ *Object) { c.Type = Deselected },
+		"none":                func(c *Change, _ *Object) { c.Before = nil },
+		"no body":             func(_ *Change, b *Object) { b.Body = Body{} },
+		"another uid":         func(_ *Change, b *Object) { b.UID = "other" },
+		"another version":     func(_ *Change, b *Object) { b.ResourceVersion = "11999" },
+		"not an object":       func(_ *Change, b *Object) { b.Body = JSON([]byte(`[]`)) },
+		"not JSON":            func(_ *Change, b *Object) { b.Body = JSON([]byte(`{"a":canary}`)) },
+		"not to be unpacked":  func(_ *Change, b *Object) { b.Body = Body{bytes: []byte("canary"), packed: noDictionary} },
+		"not JSON, truncated": func(c *Change, b *Object) { c.Truncated, b.Body = true, JSON([]byte(`{`)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, before := known, *known.Before
+			c.Before = &before
+			alter(&c, &before)
+			m, err := changeBuilder.Message(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := changeIn(t, m); m.Attribute("changed") != "" || string(d.Previous) != "null" || string(d.Patch) != "null" {
+				t.Errorf("changed %q, previous %s, patch %s; want none", m.Attribute("changed"), d.Previous, d.Patch)
+			}
+		})
+	}
+}
+
+// TestChangedTooLong: places are left out from the end, never cut, and it says so.
+func TestChangedTooLong(t *testing.T) {
+	places := func(n, size int) (object string, names []string) {
+		var b strings.Builder
+		for i := range n {
+			name := fmt.Sprintf("%0*d", size, i)
+			names = append(names, "/"+name)
+			fmt.Fprintf(&b, `"%s":1,`, name)
+		}
+		return `{` + b.String() + `"z":0}`, names
+	}
+	check := func(name, object, want string) {
+		t.Helper()
+		got, err := changedPlaces([]byte(`{"z":0}`), []byte(object))
+		if err != nil || got != want || len(got) > mostChanged {
+			t.Errorf("%s: %v, %d bytes, ends with %q; want %d, ending with %q", name, err, len(got), got[max(0, len(got)-20):], len(want), want[max(0, len(want)-20):])
+		}
+	}
+	// n places of 8 bytes and their commas are 9n-1.
+	object, names := places(227, 7) // 2042
+	check("all fit", object, strings.Join(names, ","))
+	object, names = places(228, 7) // 2051
+	check("one too many", object, strings.Join(names[:227], ",")+",…")
+	object, names = places(1000, 7)
+	check("many too many", object, strings.Join(names[:227], ",")+",…")
+	object, names = places(2, 1022) // 2047
+	check("all fit, with no room for more", object, strings.Join(names, ","))
+	object = strings.Replace(object, `"z"`, `"a":1,"z"`, 1)
+	check("the last but one goes too", object, names[0]+",…")
+	object, names = places(1, mostChanged-1)
+	check("one that just fits", object, names[0])
+	object, _ = places(2, mostChanged-1)
+	check("one that just fits, and another", object, "…")
+	object, _ = places(1, mostChanged)
+	check("one that does not fit", object, "…")
+	object, _ = places(1, 100_000)
+	check("one that is very long", object, "…")
+	check("one that does not fit encoded", `{"`+strings.Repeat("é", mostChanged/4)+`":1,"z":0}`, "…")
+}
+
+// TestMessageMemory: a message's data stays as it is until it is freed, whatever is built
+// meanwhile of the same memory.
+func TestMessageMemory(t *testing.T) {
+	d := NewConverter(nil).Decoder(pods, NewPacker(), nil, Shape{})
+	type built struct {
+		m    *Message
+		want string
+	}
+	var all []built
+	for n := range 200 {
+		text := benchObject(uint64(n))
+		last, err := d.Decode(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		now, err := d.Decode(bytes.Replace(text, []byte("-information"), fmt.Appendf(nil, "-%d", n), 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := Change{
+			Type: Updated, Cause: CauseWatch, Key: pods.Key(now.Namespace, now.Name), Resource: pods, Observed: observed,
+			Object: now, Previous: last.ResourceVersion, Before: last, Truncated: n%10 == 9,
+		}
+		m, err := []Builder{builder, changeBuilder}[n%2].Message(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := m.Attribute("changed"), "/spec/env/0/value"; got != want {
+			t.Fatalf("changed %q, want %q", got, want)
+		}
+		if n%2 == 1 && !c.Truncated {
+			got := changeIn(t, m)
+			if string(got.Object) != textOf(now) || string(got.Previous) != textOf(last) {
+				t.Fatalf("data is of another object")
+			}
+			checkPatch(t, got.Previous, got.Patch, got.Object)
+		}
+		all = append(all, built{m, string(m.Data)})
+		if n%3 == 0 {
+			free := all[len(all)/2]
+			all = slices.Delete(all, len(all)/2, len(all)/2+1)
+			free.m.Free()
+		}
+		for _, b := range all {
+			if string(b.m.Data) != b.want {
+				t.Fatal("data of a message that is not freed has changed")
+			}
+		}
+	}
+	if kept := slices.IndexFunc(all, func(b built) bool { return b.m.memory != nil }); kept < 0 {
+		t.Error("no message has memory to give back")
+	}
+}
