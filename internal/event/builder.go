@@ -49,7 +49,7 @@ func (b Builder) Message(c Change) (*Message, error) {
 		return nil, fmt.Errorf("build event of %s: %w", c.Key, err)
 	}
 	id := text(changeID(c))
-	a := make(attributes, 0, 22)
+	a := make(attributes, 0, 21)
 	a.context(id, b.source(), c.Type, c.Resource.Path(c.Key), c.Observed, PartitionKey(b.Cluster, c.Key))
 	if b.Data == DataChange {
 		a.add(dataSchema, SchemaChange)
