@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"go/ast"
 	"go/format"
 	"go/parser"
@@ -19,17 +20,17 @@ type source struct {
 	fset    *token.FileSet
 	files   map[string]*ast.File
 	text    map[string][]byte
-	banned  map[string]bool        // names that are not in the copy
-	kept    map[ast.Node]bool      // declarations
-	removed map[ast.Node]bool      // elements of interfaces
 	named   map[string][]ast.Decl  // by what they declare; methods by their receiver's type
-	imports map[ast.Decl]*ast.File // where a declaration is
+	in      map[ast.Decl]*ast.File // where a declaration is
+	banned  map[string]bool        // names that are not in the copy
+	removed map[ast.Node]bool      // elements of interfaces that are not
+	kept    map[ast.Node]bool      // declarations that are
 }
 
 func parse(dir string) (*source, error) {
 	p := &source{
 		fset: token.NewFileSet(), files: map[string]*ast.File{}, text: map[string][]byte{}, banned: map[string]bool{},
-		kept: map[ast.Node]bool{}, removed: map[ast.Node]bool{}, named: map[string][]ast.Decl{}, imports: map[ast.Decl]*ast.File{},
+		kept: map[ast.Node]bool{}, removed: map[ast.Node]bool{}, named: map[string][]ast.Decl{}, in: map[ast.Decl]*ast.File{},
 	}
 	paths, err := filepath.Glob(filepath.Join(dir, "*.go"))
 	if err != nil {
@@ -48,7 +49,7 @@ func parse(dir string) (*source, error) {
 			return nil, err
 		}
 		for _, d := range p.files[name].Decls {
-			p.imports[d] = p.files[name]
+			p.in[d] = p.files[name]
 			for _, n := range declared(d) {
 				p.named[n] = append(p.named[n], d)
 			}
@@ -115,7 +116,7 @@ func isMethod(d ast.Decl) bool {
 // ban takes out what mentions a name that is banned, and tells whether there was any. Of
 // an interface only the element goes.
 func (p *source) ban() (more bool) {
-	for d := range p.imports {
+	for d := range p.in {
 		ast.Inspect(d, func(n ast.Node) bool {
 			i, ok := n.(*ast.InterfaceType)
 			if !ok {
@@ -143,7 +144,7 @@ func (p *source) ban() (more bool) {
 func (p *source) mentions(n ast.Node, d ast.Decl) bool {
 	found := false
 	unwanted := map[string]bool{}
-	for _, i := range p.imports[d].Imports {
+	for _, i := range p.in[d].Imports {
 		to, ok := rewrite(importPath(i))
 		if ok && to == "" {
 			unwanted[importName(i)] = true
@@ -196,29 +197,58 @@ func importName(i *ast.ImportSpec) string {
 	return path.Base(at)
 }
 
+// span is a part of a file.
+type span struct{ from, to int }
+
 // file is the copy of a file, nil if nothing is left of it.
 func (p *source) file(name string) ([]byte, error) {
-	f, text := p.files[name], p.text[name]
-	type span struct{ from, to int }
-	var cuts []span
-	offset := func(at token.Pos) int { return p.fset.Position(at).Offset }
-	used, any := map[string]bool{}, false
+	cuts, used, empty := p.cuts(p.files[name])
+	if empty {
+		return nil, nil
+	}
+	var out bytes.Buffer
+	text, at := p.text[name], 0
+	skip := func(s span) {
+		out.Write(text[at:s.from])
+		at = s.to
+	}
+	for _, i := range p.files[name].Imports {
+		to, ok := rewrite(importPath(i))
+		switch {
+		case !used[importName(i)]:
+			skip(p.span(i.Pos(), i.End()))
+		case ok:
+			skip(p.span(i.Pos(), i.End()))
+			fmt.Fprintf(&out, "%s %q", importName(i), to)
+		}
+	}
+	for _, c := range cuts {
+		skip(c)
+	}
+	out.Write(text[at:])
+	return format.Source(out.Bytes())
+}
+
+// cuts gives the parts of a file that go, in their order, the names that the rest may
+// have of its imports, and whether there is no rest.
+func (p *source) cuts(f *ast.File) (cuts []span, used map[string]bool, empty bool) {
+	used, empty = map[string]bool{}, true
 	for _, d := range f.Decls {
 		if g, ok := d.(*ast.GenDecl); ok && g.Tok == token.IMPORT {
 			continue
 		}
 		if !p.kept[d] {
-			cuts = append(cuts, span{offset(start(d)), offset(d.End())})
+			cuts = append(cuts, p.span(start(d), d.End()))
 			continue
 		}
-		any = true
+		empty = false
 		ast.Inspect(d, func(n ast.Node) bool {
 			if e, ok := n.(*ast.Field); ok && p.removed[e] {
 				from := e.Pos()
 				if e.Doc != nil {
 					from = e.Doc.Pos()
 				}
-				cuts = append(cuts, span{offset(from), offset(e.End())})
+				cuts = append(cuts, p.span(from, e.End()))
 				return false
 			}
 			if s, ok := n.(*ast.SelectorExpr); ok {
@@ -229,34 +259,12 @@ func (p *source) file(name string) ([]byte, error) {
 			return true
 		})
 	}
-	if !any {
-		return nil, nil
-	}
-	var out bytes.Buffer
-	at := 0
-	skip := func(from, to int) {
-		out.Write(text[at:from])
-		at = to
-	}
-	for _, i := range f.Imports {
-		if !used[importName(i)] {
-			skip(offset(i.Pos()), offset(i.End()))
-		} else if to, ok := rewrite(importPath(i)); ok {
-			if i.Name == nil {
-				to = importName(i) + ` "` + to + `"`
-			} else {
-				to = i.Name.Name + ` "` + to + `"`
-			}
-			skip(offset(i.Pos()), offset(i.End()))
-			out.WriteString(to)
-		}
-	}
 	slices.SortFunc(cuts, func(a, b span) int { return a.from - b.from })
-	for _, c := range cuts {
-		skip(c.from, c.to)
-	}
-	out.Write(text[at:])
-	return format.Source(out.Bytes())
+	return cuts, used, empty
+}
+
+func (p *source) span(from, to token.Pos) span {
+	return span{p.fset.Position(from).Offset, p.fset.Position(to).Offset}
 }
 
 // start is where a declaration begins, with what is said of it.
