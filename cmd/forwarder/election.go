@@ -12,7 +12,6 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/clientgo/leaderelection"
 	"github.com/kuberelay/kuberelay/internal/clientgo/typed"
-
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/leader"
 	"github.com/kuberelay/kuberelay/internal/operations"

@@ -11,7 +11,6 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/clientgo/discovery"
 	"github.com/kuberelay/kuberelay/internal/clientgo/restmapper"
-
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 

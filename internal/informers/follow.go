@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuberelay/kuberelay/internal/clientgo/restmapper"
-
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 

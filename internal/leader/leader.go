@@ -36,7 +36,6 @@ import (
 	"github.com/kuberelay/kuberelay/internal/clientgo/leaderelection"
 	"github.com/kuberelay/kuberelay/internal/clientgo/resourcelock"
 	"github.com/kuberelay/kuberelay/internal/clientgo/typed"
-
 	"github.com/kuberelay/kuberelay/internal/failpoint"
 )
 

@@ -11,7 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/kuberelay/kuberelay/internal/clientgo/resourcelock"
-
 	"github.com/kuberelay/kuberelay/internal/failpoint"
 )
 

@@ -19,7 +19,6 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/clientgo/discovery"
 	"github.com/kuberelay/kuberelay/internal/clientgo/scheme"
-
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
