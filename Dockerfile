@@ -14,14 +14,7 @@ ARG COMMIT
 ENV CGO_ENABLED=0
 WORKDIR /src
 COPY . .
-# What is not on the way of a change is compiled without inlining, and functions lie closer together: that makes
-# the binary 4 MB smaller (39.5 of 43.4), and the image less than 40 MB.
-ARG SMALL="k8s.io/... sigs.k8s.io/... github.com/nats-io/nats-server/... github.com/nats-io/jwt/... github.com/google/... \
-    github.com/fxamacker/... github.com/go-openapi/... github.com/json-iterator/... github.com/spf13/... github.com/xdg-go/... \
-    go.yaml.in/... golang.org/x/text/... google.golang.org/..."
-RUN for packages in ${SMALL}; do set -- "$@" "-gcflags=${packages}=-l"; done; \
-    go build -trimpath -buildvcs=true "$@" -ldflags="-s -w -funcalign=16 -X main.version=${VERSION} -X main.commit=${COMMIT}" \
-    -o /forwarder ./cmd/forwarder
+RUN go build -trimpath -buildvcs=true -ldflags="-s -w -X main.version=${VERSION} -X main.commit=${COMMIT}" -o /forwarder ./cmd/forwarder
 
 FROM ${BASE_IMAGE}
 ARG VERSION

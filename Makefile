@@ -84,14 +84,15 @@ which-helm-unittest: $(HELM_UNITTEST)
 	@echo $(HELM_UNITTEST)
 
 .PHONY: generate
-generate: ## Write what is made from the code: docs/configuration.md, docs/sizing.md, and the chart's values, schema and README
+generate: ## Write what is made: docs/configuration.md, docs/sizing.md, the chart's values, schema and README, and the copies of client-go
 	@for page in config:configuration sizing:sizing; do \
 		$(GO) run "./hack/$${page%:*}docs" >docs/page.tmp && mv docs/page.tmp "docs/$${page#*:}.md" || exit 1; \
 	done
 	$(GO) run ./hack/chartvalues $(CHART)
+	$(GO) run ./hack/clientgo internal/clientgo
 
 .PHONY: check-generated
-check-generated: ## Fail if what is made from the code is out of date, or go.mod is
+check-generated: ## Fail if what «make generate» makes is out of date, or go.mod is
 	@made=$$(mktemp) && trap 'rm -f "$$made"' EXIT && for page in config:configuration sizing:sizing; do \
 		{ $(GO) run "./hack/$${page%:*}docs" >"$$made" && diff -u "docs/$${page#*:}.md" "$$made"; } || \
 		{ echo "docs/$${page#*:}.md is out of date: run «make generate»" >&2; exit 1; }; \
@@ -99,6 +100,9 @@ check-generated: ## Fail if what is made from the code is out of date, or go.mod
 	@made=$$(mktemp -d) && trap 'rm -rf "$$made"' EXIT && $(GO) run ./hack/chartvalues "$$made" && \
 	(for file in $$(cd "$$made" && find . -type f); do diff -u "$(CHART)/$$file" "$$made/$$file" || exit 1; done) || \
 	{ echo '$(CHART) is out of date: run «make generate»' >&2; exit 1; }
+	@made=$$(mktemp -d) && trap 'rm -rf "$$made"' EXIT && $(GO) run ./hack/clientgo "$$made" && \
+	(for dir in "$$made"/*; do diff -ru "internal/clientgo/$${dir##*/}" "$$dir" || exit 1; done) || \
+	{ echo 'internal/clientgo is not what client-go has: run «make generate»' >&2; exit 1; }
 	@$(GO) mod tidy -diff || { echo 'go.mod or go.sum is out of date: run «go mod tidy»' >&2; exit 1; }
 
 # SEEDS=n runs the seeds 1 to n, SEED=n the one; without either, every kind of fault once.

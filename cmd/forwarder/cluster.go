@@ -13,13 +13,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
-	authorization "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/kuberelay/kuberelay/internal/apistream"
+	"github.com/kuberelay/kuberelay/internal/clientgo/discovery"
+	"github.com/kuberelay/kuberelay/internal/clientgo/typed"
 	"github.com/kuberelay/kuberelay/internal/config"
+	"github.com/kuberelay/kuberelay/internal/informers"
 )
 
 var namespaces = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
@@ -32,8 +33,8 @@ type cluster struct {
 	dynamic   dynamic.Interface // for all others
 	reads     dynamic.Interface // for single objects
 	discovery discovery.DiscoveryInterface
-	access    authorization.SelfSubjectAccessReviewInterface
-	rules     authorization.SelfSubjectRulesReviewInterface
+	access    informers.Access
+	rules     informers.Rules
 	refusals  int // how often the API server refused to say whether it is ready
 }
 
@@ -65,7 +66,7 @@ func connectCluster(ctx context.Context, cfg config.Config, log *slog.Logger, pr
 		return nil, &usageError{fmt.Errorf("find the cluster: %w", err)}
 	}
 	c.discovery = client
-	reviews, err := authorization.NewForConfig(dc)
+	reviews, err := typed.NewReviews(dc)
 	if err != nil {
 		return nil, &usageError{fmt.Errorf("find the cluster: %w", err)}
 	}

@@ -9,9 +9,10 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
+
+	"github.com/kuberelay/kuberelay/internal/clientgo/discovery"
 )
 
 // TestAnAPIServerThatStartsIsWaitedFor asks one that forbids everything until it
@@ -45,7 +46,7 @@ func TestAnAPIServerThatStartsIsWaitedFor(t *testing.T) {
 			}))
 			defer server.Close()
 			rc := &rest.Config{Host: server.URL}
-			cl := &cluster{name: c.configured, dynamic: dynamic.NewForConfigOrDie(rc), discovery: discovery.NewDiscoveryClientForConfigOrDie(rc)}
+			cl := &cluster{name: c.configured, dynamic: dynamic.NewForConfigOrDie(rc), discovery: discoveryClient(t, rc)}
 			err := cl.awaitAPIServer(t.Context(), server.URL, slog.New(slog.DiscardHandler), func(func() error) {})
 			var usage *usageError
 			if got := errors.As(err, &usage); got != c.permanent || err != nil && !got {
@@ -74,7 +75,7 @@ func TestWhatAnAPIServerNeverSays(t *testing.T) {
 		defer server.Close()
 		rc := &rest.Config{Host: server.URL}
 		for _, configured := range []string{"prod", ""} {
-			cl := &cluster{name: configured, dynamic: dynamic.NewForConfigOrDie(rc), discovery: discovery.NewDiscoveryClientForConfigOrDie(rc)}
+			cl := &cluster{name: configured, dynamic: dynamic.NewForConfigOrDie(rc), discovery: discoveryClient(t, rc)}
 			for n := 1; n <= tries; n++ {
 				err := cl.ask(t.Context())
 				if known := configured != "" && n == tries; known != (err == nil) || cl.name != configured || cl.uid != "" {
@@ -83,4 +84,13 @@ func TestWhatAnAPIServerNeverSays(t *testing.T) {
 			}
 		}
 	}
+}
+
+func discoveryClient(t *testing.T, config *rest.Config) discovery.DiscoveryInterface {
+	t.Helper()
+	client, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
 }

@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
-	"k8s.io/client-go/tools/leaderelection"
 
+	"github.com/kuberelay/kuberelay/internal/clientgo/leaderelection"
+	"github.com/kuberelay/kuberelay/internal/clientgo/typed"
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/leader"
 	"github.com/kuberelay/kuberelay/internal/operations"
@@ -25,7 +25,7 @@ func newElection(cfg config.Config, log *slog.Logger, r prometheus.Registerer) (
 		return nil, err
 	}
 	rc.Timeout = cfg.Leader.RenewDeadline / 2 // so that one request that is lost does not cost the lease
-	client, err := coordination.NewForConfig(rc)
+	client, err := typed.NewLeases(rc)
 	if err != nil {
 		return nil, fmt.Errorf("find the cluster: %w", err)
 	}

@@ -11,10 +11,10 @@ import (
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
-	authorization "k8s.io/client-go/kubernetes/typed/authorization/v1"
 
+	"github.com/kuberelay/kuberelay/internal/clientgo/discovery"
+	"github.com/kuberelay/kuberelay/internal/clientgo/typed"
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/informers"
 )
@@ -105,7 +105,7 @@ func explainResources(ctx context.Context, cfg config.Config, q informers.Questi
 	if c.Discovery, err = discovery.NewDiscoveryClientForConfig(rc); err != nil {
 		return informers.Explanation{}, wrong(err)
 	}
-	reviews, err := authorization.NewForConfig(rc)
+	reviews, err := typed.NewReviews(rc)
 	if err != nil {
 		return informers.Explanation{}, wrong(err)
 	}

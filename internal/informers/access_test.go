@@ -14,9 +14,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	authorization "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/kuberelay/kuberelay/internal/clientgo/typed"
 	"github.com/kuberelay/kuberelay/internal/controlplane"
 	"github.com/kuberelay/kuberelay/internal/controlplane/controlplanetest"
 	"github.com/kuberelay/kuberelay/internal/event"
@@ -24,7 +24,7 @@ import (
 
 func reviews(t *testing.T, config *rest.Config) Access {
 	t.Helper()
-	client, err := authorization.NewForConfig(config)
+	client, err := typed.NewReviews(config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +141,7 @@ func TestRulesOfANamespace(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	namespace := controlplanetest.Namespace(t, cp)
 	allowIn(t, cp, namespace, "podtemplates")
-	client, err := authorization.NewForConfig(cp.ConfigFor("reader"))
+	client, err := typed.NewReviews(cp.ConfigFor("reader"))
 	if err != nil {
 		t.Fatal(err)
 	}

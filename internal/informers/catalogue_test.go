@@ -8,8 +8,9 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
+
+	"github.com/kuberelay/kuberelay/internal/clientgo/discovery"
 )
 
 // stubDiscovery answers as the discovery client of a cluster.

@@ -14,11 +14,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
 	"github.com/kuberelay/kuberelay/internal/apistream"
+	"github.com/kuberelay/kuberelay/internal/clientgo/discovery"
 	"github.com/kuberelay/kuberelay/internal/controlplane"
 	"github.com/kuberelay/kuberelay/internal/controlplane/controlplanetest"
 	"github.com/kuberelay/kuberelay/internal/event"

@@ -9,8 +9,9 @@ import (
 	apidiscovery "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
+
+	"github.com/kuberelay/kuberelay/internal/clientgo/discovery"
 )
 
 // etags are those of the two documents of aggregated discovery. They are hashes of

@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/restmapper"
 
+	"github.com/kuberelay/kuberelay/internal/clientgo/restmapper"
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 

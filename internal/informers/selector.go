@@ -6,8 +6,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/restmapper"
 
+	"github.com/kuberelay/kuberelay/internal/clientgo/restmapper"
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 

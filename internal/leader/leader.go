@@ -31,17 +31,17 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
-	"k8s.io/client-go/tools/leaderelection"
-	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/klog/v2"
 
+	"github.com/kuberelay/kuberelay/internal/clientgo/leaderelection"
+	"github.com/kuberelay/kuberelay/internal/clientgo/resourcelock"
+	"github.com/kuberelay/kuberelay/internal/clientgo/typed"
 	"github.com/kuberelay/kuberelay/internal/failpoint"
 )
 
 // Config says which Lease, and how long it holds. Every field is required.
 type Config struct {
-	Leases coordination.LeasesGetter
+	Leases typed.LeasesGetter
 	// Its requests are to be given up well before RenewDeadline, since an API server that
 	// stands still does not refuse them.
 	Namespace, Name string

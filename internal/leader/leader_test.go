@@ -17,13 +17,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
+
+	"github.com/kuberelay/kuberelay/internal/clientgo/typed"
 )
 
 // leases is an API server with one Lease: it knows what leader election uses, conflicts
 // included.
 type leases struct {
-	coordination.LeaseInterface
+	typed.LeaseInterface
 	mu      sync.Mutex
 	lease   *coordinationv1.Lease
 	version int
@@ -35,7 +36,7 @@ type leases struct {
 
 var resource = schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}
 
-func (l *leases) Leases(string) coordination.LeaseInterface { return l }
+func (l *leases) Leases(string) typed.LeaseInterface { return l }
 
 func (l *leases) Get(context.Context, string, metav1.GetOptions) (*coordinationv1.Lease, error) {
 	l.mu.Lock()

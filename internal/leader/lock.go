@@ -9,8 +9,8 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
+	"github.com/kuberelay/kuberelay/internal/clientgo/resourcelock"
 	"github.com/kuberelay/kuberelay/internal/failpoint"
 )
 

@@ -2,7 +2,8 @@ package operations
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/client-go/tools/leaderelection"
+
+	"github.com/kuberelay/kuberelay/internal/clientgo/leaderelection"
 )
 
 // leaderElectionMetrics has the names that Kubernetes' own components use.

@@ -15,10 +15,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 
+	"github.com/kuberelay/kuberelay/internal/clientgo/discovery"
+	"github.com/kuberelay/kuberelay/internal/clientgo/scheme"
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 

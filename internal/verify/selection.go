@@ -10,8 +10,9 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/restmapper"
+
+	"github.com/kuberelay/kuberelay/internal/clientgo/discovery"
+	"github.com/kuberelay/kuberelay/internal/clientgo/restmapper"
 )
 
 // resource is a type of object in the version in which it is listed.
