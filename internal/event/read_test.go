@@ -174,7 +174,9 @@ func TestObjectFromDataRefuses(t *testing.T) {
 
 // TestObjectInRefuses: data that is no change is not taken for an object.
 func TestObjectInRefuses(t *testing.T) {
-	get := func(name string) string { return map[string]string{"id": "u.1", "uid": "u", "dataschema": SchemaChange}[name] }
+	get := func(name string) string {
+		return map[string]string{"id": "u.1", "uid": "u", "dataschema": SchemaChange}[name]
+	}
 	for _, data := range []string{``, `canary`, `{}`, `[]`, `{"Object":{"metadata":{"uid":"u"}}}`, `{"previous":{"object":{}}}`, `{"object":{"metadata":{"uid":"u"}}`} {
 		if o, err := ObjectIn(get, []byte(data)); err == nil {
 			t.Errorf("ObjectIn(%s) = %s, want an error", data, o)
