@@ -186,6 +186,13 @@ func TestPatchOfDeep(t *testing.T) {
 		}
 		checkPatch(t, before, patch, after)
 	}
+	for _, p := range [][2][]byte{{deep(2, "1"), deep(deepestPatched+1, "1")}, {deep(deepestPatched+1, "1"), deep(2, "1")}} {
+		patch, err := patchOf(p[0], p[1])
+		if err != nil || !strings.Contains(string(patch), `"path":""`) {
+			t.Errorf("one of them is deep: %s, %v, want the whole replaced", patch, err)
+		}
+		checkPatch(t, p[0], patch, p[1])
+	}
 }
 
 func TestChanged(t *testing.T) {
@@ -281,6 +288,10 @@ func TestChangedTooLong(t *testing.T) {
 	check("one that just fits", object, names[0])
 	object, _ = places(2, mostChanged-1)
 	check("one that just fits, and another", object, "…")
+	object, names = places(2, mostChanged-len("/,…"))
+	check("one, and just room to say that there are more", object, names[0]+",…")
+	object, _ = places(2, mostChanged-len("/,…")+1)
+	check("one, and no room to say that there are more", object, "…")
 	object, _ = places(1, mostChanged)
 	check("one that does not fit", object, "…")
 	object, _ = places(1, 100_000)

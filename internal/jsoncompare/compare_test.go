@@ -54,6 +54,15 @@ func TestChanged(t *testing.T) {
 	}
 }
 
+// TestLastOfMany: a sort that is not stable gives another.
+func TestLastOfMany(t *testing.T) {
+	var many strings.Builder
+	for n := range 100 {
+		fmt.Fprintf(&many, `"b":%d,"a":%d,`, n, n)
+	}
+	checkReference(t, []byte(`{`+many.String()+`"c":1}`), []byte(`{"a":99,"b":99,"c":2}`))
+}
+
 func TestChangedRefuses(t *testing.T) {
 	for _, text := range []string{``, `[]`, `null`, `1`, `"a"`, `{"a":1`, `{"a":1}{}`, `{"a":[1,}`, `{"a":{"b":tru}}`} {
 		for _, p := range [][2]string{{text, `{"a":2}`}, {`{"a":2}`, text}, {text, text}} {

@@ -149,7 +149,9 @@ func interopMessages(t *testing.T, version int, last map[event.Key]uint64) []*ev
 	if err != nil {
 		t.Fatal(err)
 	}
-	return append(messages, marker)
+	changed := publishtest.Changed(t, "changed", version+1, 0)
+	changed.Expected = last[changed.Key]
+	return append(messages, marker, changed)
 }
 
 // checkBatches looks whether there is what the test is about: batches with a producer, of

@@ -39,7 +39,7 @@ func TestSDK(t *testing.T) {
 	messages := []*event.Message{
 		publishtest.Object{Name: "web", Version: 1, Data: "é"}.Message(t, 0),
 		publishtest.Object{Name: "gone", Version: 2, Deleted: true}.Message(t, 0),
-		odd(t), truncated, marker,
+		odd(t), truncated, marker, publishtest.Changed(t, "changed", 2, 0),
 	}
 	for _, mode := range []ContentMode{Binary, Structured} {
 		t.Run(string(mode), func(t *testing.T) {
@@ -67,8 +67,9 @@ func TestSDK(t *testing.T) {
 				if string(got.Data()) != string(messages[i].Data) {
 					t.Errorf("%s: data is %s, want %s", messages[i].ID, got.Data(), messages[i].Data)
 				}
-				if plain := maps.Equal(publishtest.Attributes(messages[i]), encoded); plain == (messages[i].Key.Name == odd(t).Key.Name) {
-					t.Errorf("%s: only the odd name needs encoding", messages[i].ID)
+				needs := messages[i].Key.Name == odd(t).Key.Name || messages[i].Attribute("changed") != ""
+				if plain := maps.Equal(publishtest.Attributes(messages[i]), encoded); plain == needs {
+					t.Errorf("%s: only the odd name and the odd place need encoding", messages[i].ID)
 				}
 			}
 		})

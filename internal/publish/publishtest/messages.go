@@ -2,6 +2,7 @@ package publishtest
 
 import (
 	"encoding/json"
+	"fmt"
 	"strconv"
 	"testing"
 	"time"
@@ -63,6 +64,33 @@ func (o Object) Message(t testing.TB, expected uint64) *event.Message {
 	m, err := event.Builder{Cluster: Cluster}.Message(c)
 	if err != nil {
 		t.Fatal(err)
+	}
+	m.Expected = expected
+	return m
+}
+
+// Changed is an update whose data is a change, with the attributes that other events do
+// not have. Version is at least 2.
+func Changed(t testing.TB, name string, version int, expected uint64) *event.Message {
+	t.Helper()
+	state := func(version int) *event.Object {
+		body := fmt.Sprintf(`{"metadata":{"name":%q,"namespace":"default","uid":"u-3","resourceVersion":"%d"},"a,b %% é":10000000000000000.%d}`, name, version, version)
+		return &event.Object{
+			APIVersion: "apps/v1", Kind: "Deployment", Namespace: "default", Name: name, UID: "u-3", ResourceVersion: strconv.Itoa(version),
+			Body: event.JSON([]byte(body)), Digest: event.Digest{0xab, byte(version)},
+		}
+	}
+	m, err := event.Builder{Cluster: Cluster, Data: event.DataChange}.Message(event.Change{
+		Type: event.Updated, Cause: event.CauseWatch, Key: Resource.Key("default", name), Resource: Resource,
+		Observed: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), Object: state(version), Previous: strconv.Itoa(version - 1), Before: state(version - 1),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for attribute, want := range map[string]string{"changed": "/a%2Cb%20%25%20%C3%A9", "dataschema": event.SchemaChange} {
+		if got := m.Attribute(attribute); got != want {
+			t.Fatalf("%s is %q, want %q", attribute, got, want)
+		}
 	}
 	m.Expected = expected
 	return m
