@@ -150,8 +150,10 @@ func change(v event.View, t event.Type, previous string) *event.Change {
 
 func update(v event.View, acked event.Acked) *event.Change {
 	c := change(v, event.Updated, acked.ResourceVersion)
-	if failpoint.Bug("compare-with-last-seen") {
-		c.Before = v.Before
+	if failpoint.Bug("compare-with-last-seen") && v.Before != nil {
+		seen := *v.Before
+		seen.ResourceVersion = acked.ResourceVersion
+		c.Before = &seen
 	}
 	if b := v.Before; b != nil && string(b.UID) == acked.UID && b.ResourceVersion == acked.ResourceVersion && b.Digest == acked.Digest {
 		c.Before = b

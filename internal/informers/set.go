@@ -170,7 +170,7 @@ func (s *Set) Lookup(k event.Key) event.View {
 	switch {
 	case v.Live == nil:
 	case v.Live.Unselected:
-		unselect(&v)
+		s.unselect(&v)
 	case !s.selects(k):
 		s.deselect(k, &v)
 	}
@@ -199,7 +199,7 @@ func (s *Set) deselect(k event.Key, v *event.View) {
 
 // unselect does so for what is not selected by its content. There is no tombstone where
 // it was not when it was first seen: the bus may have it since before.
-func unselect(v *event.View) {
+func (s *Set) unselect(v *event.View) {
 	uid := string(v.Live.UID)
 	v.Live = nil
 	if failpoint.Bug("keep-unselected") {
@@ -207,7 +207,7 @@ func unselect(v *event.View) {
 		return
 	}
 	if _, gone := v.Tombstone(uid); !gone {
-		v.Tombstones = append(v.Tombstones, event.Tombstone{UID: uid, Deselected: true, Observed: v.Observed, Cause: v.Cause})
+		v.Tombstones = append(v.Tombstones, event.Tombstone{UID: uid, Deselected: true, Observed: s.config.Now(), Cause: v.Cause})
 	}
 }
 

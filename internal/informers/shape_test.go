@@ -34,6 +34,9 @@ func viewInWords(v event.View) string {
 			how = "deselected"
 		}
 		text += fmt.Sprintf(", %s %s %s %s", t.UID, how, word(t.Object), t.Cause)
+		if t.Observed.IsZero() {
+			text += " at no time"
+		}
 	}
 	return text
 }
