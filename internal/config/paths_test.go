@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -35,7 +36,7 @@ func TestPaths(t *testing.T) {
 	}
 	for _, value := range []string{",", "a,", ",a", "a,,b", "a, \n,b", "a,\n"} {
 		var got Paths
-		if err := got.Decode(value); err != errNoPath {
+		if err := got.Decode(value); !errors.Is(err, errNoPath) {
 			t.Errorf("%q: got %q, %v", value, got, err)
 		}
 	}

@@ -303,7 +303,7 @@ func TestConcurrently(t *testing.T) {
 }
 
 // Whatever the expression is, what For knows without the object is what the object would
-// have come to, and nothing of the object is in an error.
+// have come to.
 func FuzzFilter(f *testing.F) {
 	for _, s := range []string{
 		`resource.resource != "pods" || object.status.phase == "Failed"`, `object.a.b[0] > 1 && has(object.c)`, `object.l.all(x, x.y == "z") ? true : object.q`,
