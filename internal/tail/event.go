@@ -17,6 +17,8 @@ type Event struct {
 	Message *event.Message
 	Cluster string
 	Stored  time.Time // when the bus took it
+
+	note string // what else is to be said of it
 }
 
 // JSON is the whole event as one line in CloudEvents' JSON format, without a
