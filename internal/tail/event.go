@@ -18,6 +18,10 @@ type Event struct {
 	Cluster string
 	Stored  time.Time // when the bus took it
 
+	// Where it is, as the bus says it, for [States.Ask].
+	Subject  string
+	Position uint64
+
 	note string // what else is to be said of it
 }
 

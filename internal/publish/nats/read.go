@@ -54,7 +54,7 @@ func (b *Bus) Before(ctx context.Context, subject string, position uint64) (*eve
 		}{from, subject})
 		next, err := b.getMessage(ctx, request)
 		if err != nil {
-			return nil, fmt.Errorf("read what is before %d of subject %s: %w", position, subject, err)
+			return nil, fmt.Errorf("read what is before %d of subject %q: %w", position, subject, err)
 		}
 		if next == nil || next.sequence >= position {
 			break

@@ -102,6 +102,9 @@ func (c *Client) since(ctx context.Context, topic string, partitions int, at tim
 			c.transport.note(started, p.Error)
 			return nil, fmt.Errorf("partition %d: %w", p.Partition, c.denied(p.Error, onTopic("Describe", topic)))
 		}
+		if p.Partition < 0 || p.Partition >= partitions {
+			return nil, errIncomplete
+		}
 		for offset := range p.Offsets { // one, or none where no record is so late
 			offsets[p.Partition] = offset
 		}
