@@ -82,7 +82,14 @@ func diff(before, after []byte) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return udiff.ToUnified("v"+show(oldVersion), "v"+show(nowVersion), old, udiff.Lines(old, now), udiff.DefaultContextLines)
+	return udiff.ToUnified(head(oldVersion), head(nowVersion), old, udiff.Lines(old, now), udiff.DefaultContextLines)
+}
+
+func head(version string) string {
+	if version == "" {
+		return "no version"
+	}
+	return show("v" + version)
 }
 
 // toYAML writes an object as kubectl does, but for long lines and tabs, for which that
