@@ -82,7 +82,9 @@ func FuzzJSONWithPatch(f *testing.F) {
 		if strings.ContainsFunc(string(got), func(r rune) bool { return !unicode.IsPrint(r) }) {
 			t.Errorf("%q has what does not print", got)
 		}
-		var line struct{ Data struct{ Object, Previous, Patch json.RawMessage } }
+		var line struct {
+			Data struct{ Object, Previous, Patch json.RawMessage }
+		}
 		if err := json.Unmarshal(got, &line); err != nil {
 			t.Fatal(err)
 		}

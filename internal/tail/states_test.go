@@ -43,7 +43,9 @@ func TestStates(t *testing.T) {
 		}
 		return json.RawMessage(s)
 	}
-	is := func(object, previous, patch string) Change { return Change{Object: raw(object), Previous: raw(previous), Patch: raw(patch)} }
+	is := func(object, previous, patch string) Change {
+		return Change{Object: raw(object), Previous: raw(previous), Patch: raw(patch)}
+	}
 	for _, tc := range []struct {
 		name  string
 		steps []step
