@@ -3,6 +3,7 @@ package tail
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -40,7 +41,7 @@ func (t *Text) LineAndDiff(e Event, c Change) string {
 	diff, err := diff(c.Previous, c.Object)
 	switch {
 	case err != nil:
-		e.note = "no diff: its data is no object"
+		e.note = "no diff: " + err.Error()
 	case diff == "":
 		e.note = "only resourceVersion or managedFields differ"
 	}
@@ -85,6 +86,11 @@ func diff(before, after []byte) (string, error) {
 	return udiff.ToUnified(head(oldVersion), head(nowVersion), old, udiff.Lines(old, now), udiff.DefaultContextLines)
 }
 
+var (
+	errNoObject = errors.New("its data is no object")
+	errTooDeep  = errors.New("it is nested too deep")
+)
+
 func head(version string) string {
 	if version == "" {
 		return "no version"
@@ -100,7 +106,10 @@ func head(version string) string {
 func toYAML(object []byte) (text, version string, err error) {
 	root, err := decode(object)
 	if err != nil {
-		return "", "", err
+		return "", "", errNoObject
+	}
+	if isDeeper(root, deepest) {
+		return "", "", errTooDeep
 	}
 	if fields, ok := root.(map[string]any); ok {
 		if metadata, ok := fields["metadata"].(map[string]any); ok {

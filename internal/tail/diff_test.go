@@ -76,6 +76,7 @@ func TestLineWithoutDiff(t *testing.T) {
 		{"created", state(t, event.Created, "2", ""), Change{Object: object}, "watch"},
 		{"deleted", state(t, event.Deleted, "2", ""), Change{Object: object, Previous: object}, "watch"},
 		{"nothing", update, Change{Object: object, Previous: json.RawMessage(`{"metadata":{"resourceVersion":"2"}}`)}, "watch, only resourceVersion or managedFields differ"},
+		{"too deep", update, Change{Object: object, Previous: json.RawMessage(`{"a":` + strings.Repeat("[", deepest+1) + strings.Repeat("]", deepest+1) + `}`)}, "watch, no diff: it is nested too deep"},
 		{"no object", update, Change{Object: object, Previous: json.RawMessage(`{`)}, "watch, no diff: its data is no object"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -129,6 +130,9 @@ func FuzzLineAndDiff(f *testing.F) {
 			if found || !strings.HasSuffix(line, "no diff: its data is no object") {
 				t.Errorf("got %q of what is no JSON", got)
 			}
+			return
+		}
+		if isDeeper(old, deepest) || isDeeper(now, deepest) {
 			return
 		}
 		for _, v := range []any{old, now} {

@@ -13,17 +13,24 @@ import (
 
 // JSONWithPatch is as [Event.JSON], but an object's event has the data that it has with
 // KUBERELAY_DATA=change, whether or not it was published so: the object, the state before
-// it and the patch (RFC 6902) that makes the one of the other. Where the state before is
-// not known both of these are null. An event that does not have the whole object stays as
-// it is.
+// it and the patch (RFC 6902) that makes the one of the other. Both of these are null of
+// what is no update, or not whole, and where the state before is not known.
 func (e Event) JSONWithPatch(c Change) ([]byte, error) {
 	schema := e.Message.Attribute("dataschema")
-	if c.Object == nil || schema != "" && schema != event.SchemaChange {
+	_, err := event.AckedFrom(e.Message.Attribute)
+	isBare := schema == "" && err == nil && !e.Message.Marker
+	isChange := schema == event.SchemaChange && c.Object != nil
+	if !isBare && !isChange { // a marker, another writer's, or a part that has its form already
 		return e.JSON()
+	}
+	if c.Object == nil {
+		c.Object = e.Message.Data // a part of it
+	}
+	if event.Type(e.Message.Attribute("type")) != event.Updated {
+		c.Previous, c.Patch = nil, nil
 	}
 	fail := func(err error) ([]byte, error) { return nil, fmt.Errorf("show event %q: %w", e.Message.ID, err) }
 	if c.Previous != nil && c.Patch == nil {
-		var err error
 		if c.Patch, err = patch(c.Previous, c.Object); err != nil {
 			return fail(err)
 		}
@@ -63,6 +70,13 @@ func patch(before, after []byte) (json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
+	if isDeeper(old, deepest) || isDeeper(now, deepest) {
+		whole, err := encode(now)
+		if err != nil {
+			return nil, err
+		}
+		return encode([]operation{{Op: jsondiff.OperationReplace, Value: whole}})
+	}
 	found, err := jsondiff.CompareWithoutMarshal(old, now)
 	if err != nil {
 		return nil, err
@@ -77,6 +91,29 @@ func patch(before, after []byte) (json.RawMessage, error) {
 		}
 	}
 	return encode(operations)
+}
+
+// deepest is how many objects and arrays may be one within the other in what is
+// compared. What it takes is the size times this.
+const deepest = 128
+
+// isDeeper tells whether a value has more levels than that.
+func isDeeper(value any, levels int) bool {
+	switch v := value.(type) {
+	case map[string]any:
+		for _, member := range v {
+			if levels == 0 || isDeeper(member, levels-1) {
+				return true
+			}
+		}
+	case []any:
+		for _, item := range v {
+			if levels == 0 || isDeeper(item, levels-1) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // encode is json.Marshal without the escapes that are for HTML.

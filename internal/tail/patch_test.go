@@ -29,6 +29,8 @@ func TestPatch(t *testing.T) {
 
 func TestJSONWithPatch(t *testing.T) {
 	first, second := state(t, event.Updated, "1", rest(1)), state(t, event.Updated, "2", rest(2))
+	created := state(t, event.Created, "2", rest(2))
+	truncated := state(t, event.Updated, "2", rest(2), func(c *event.Change) { c.Truncated = true })
 	for _, tc := range []struct {
 		name       string
 		event      Event
@@ -38,6 +40,9 @@ func TestJSONWithPatch(t *testing.T) {
 		{"patch", second, true, `"data":{"object":` + string(second.Message.Data) + `,"previous":` + string(first.Message.Data) + `,"patch":[`, `"dataschema":"` + event.SchemaChange + `"`},
 		{"not known", second, false, `,"previous":null,"patch":null}}`, `"dataschema"`},
 		{"its own", asChange(second, `{"a":1}`, `[{"x":1}]`), true, `,"previous":{"a":1},"patch":[{"x":1}]}}`, `"dataschema"`},
+		{"no update", created, true, `"data":{"object":` + string(created.Message.Data) + `,"previous":null,"patch":null}}`, `"dataschema"`},
+		{"truncated", truncated, true, `"data":{"object":` + string(truncated.Message.Data) + `,"previous":null,"patch":null}}`, `"dataschema"`},
+		{"truncated already", asChange(truncated, "null", "null"), true, `"data":{"object":` + string(truncated.Message.Data) + `,"previous":null,"patch":null}}`, `"dataschema"`},
 		{"filled in", asChange(second, `null`, `null`), true, `,"previous":` + string(first.Message.Data) + `,"patch":[{"op":`, `"dataschema"`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -56,7 +61,6 @@ func TestJSONWithPatch(t *testing.T) {
 	}
 	for _, e := range []Event{
 		marker(t, event.SnapshotCompleted, deployments, 1),
-		state(t, event.Updated, "2", rest(2), func(c *event.Change) { c.Truncated = true }),
 		foreign("t", "s"),
 	} {
 		want, _ := e.JSON()
@@ -70,11 +74,12 @@ func TestJSONWithPatch(t *testing.T) {
 func FuzzJSONWithPatch(f *testing.F) {
 	f.Add(`{"a":"\u001b[2J","b":[1,2,{"c":null}]}`, `{"a":"x\u2028","b":[2,{"c":"/~"}],"~/":1e3}`)
 	f.Add(`{"":{"":[]}}`, `{"":{"":{}}}`)
+	f.Add(`{"a":1}`, `{"a":`+strings.Repeat("[", deepest+1)+strings.Repeat("]", deepest+1)+`}`)
 	f.Fuzz(func(t *testing.T, before, after string) {
 		if !json.Valid([]byte(before)) || !json.Valid([]byte(after)) || before == "" || !strings.HasPrefix(before, "{") || !strings.HasPrefix(after, "{") {
 			return
 		}
-		e := foreign("t", "s")
+		e := state(t, event.Updated, "1", "")
 		got, err := e.JSONWithPatch(Change{Object: json.RawMessage(after), Previous: json.RawMessage(before)})
 		if err != nil {
 			t.Fatal(err)
