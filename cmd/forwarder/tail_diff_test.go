@@ -1,7 +1,10 @@
 package main
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -10,8 +13,10 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/kafkabroker/kafkabrokertest"
 	"github.com/kuberelay/kuberelay/internal/natsserver/natstest"
+	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka"
 	"github.com/kuberelay/kuberelay/internal/publish/nats"
+	"github.com/kuberelay/kuberelay/internal/tail"
 )
 
 // scale publishes a state of a Deployment in the namespace shop.
@@ -165,4 +170,38 @@ func TestTailDiffJSON(t *testing.T) {
 			}
 		}
 	})
+}
+
+type searched func() (*event.Message, error)
+
+func (f searched) Before(context.Context, string, uint64) (*event.Message, error) { return f() }
+
+// A bus that does not answer, as to a user who may not ask, is not asked again until it
+// is read anew: each question may take seconds.
+func TestTailAsksNoMore(t *testing.T) {
+	var stderr bytes.Buffer
+	asked := 0
+	bus := searched(func() (*event.Message, error) {
+		asked++
+		return nil, errors.New("no answer")
+	})
+	tl := &tailing{status: tailStatus{w: &stderr}, states: tail.NewStates()}
+	var o publish.SubscribeOptions
+	tl.remember(t.Context(), struct {
+		readable
+		searched
+	}{searched: bus}, &o)
+	ask := func() { tl.states.Ask(tail.Event{}) }
+	ask()
+	ask()
+	o.Notify(errors.New("disconnected"))
+	ask()
+	if asked != 1 || strings.Count(stderr.String(), "no answer; first updates have no diff") != 1 {
+		t.Errorf("asked %d times: %q", asked, stderr.String())
+	}
+	o.Notify(nil)
+	ask()
+	if asked != 2 {
+		t.Errorf("asked %d times", asked)
+	}
 }
