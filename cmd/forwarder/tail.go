@@ -8,7 +8,9 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -27,18 +29,29 @@ func newTailCommand() *cobra.Command {
 		Short: "Print the events on the bus as they come",
 		Long: `Tail reads the NATS stream or the Kafka topics as any subscriber does and prints
 one line per event: time, type, resource, namespace/name, version and cause. It
-needs no cluster, and changes nothing.
+needs no cluster, and changes nothing. It begins now, unless --since, --last or
+--from-start say otherwise.
 
 It connects to KUBERELAY_NATS_URL, or else to KUBERELAY_NATS_LISTEN, where the
 built-in server of a forwarder on this machine is; with KUBERELAY_SINK=kafka to
 KUBERELAY_KAFKA_BROKERS, where only events of one object are in order. It shows all
 clusters on the bus, or those of --cluster, or else the one of KUBERELAY_CLUSTER_NAME.
 While the bus cannot be reached it says so and waits; after an interruption it goes on
-where it was.`,
+where it was.
+
+With --diff there is beneath each update a unified diff of the object as YAML, from the
+bus alone, whatever KUBERELAY_DATA is; with --output=json each event of an object has the
+data that it has with KUBERELAY_DATA=change: object, previous and patch (RFC 6902), the
+last two null where the state before is not known. It keeps the last state of every
+object that it sees in memory, compressed. What an object was before tail began is asked
+of NATS when the object is first updated; on Kafka, where one cannot ask, everything that
+the topics hold before the beginning is read first, once. --skip-past does without.`,
 		Example: `  forwarder tail --resource=pods,deployments.apps --namespace=default
   forwarder tail --last --resource=Widget.example.com
   forwarder tail --cluster=management,workload-1 --resource=clusters.cluster.x-k8s.io
-  forwarder tail --from-start --output=json | jq .subject`,
+  forwarder tail --diff --since=10m --namespace=shop
+  forwarder tail --from-start --output=json | jq .subject
+  forwarder tail --diff --output=json | jq -c '[.subject, .data.patch]'`,
 		Args: usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			t, err := f.tailing(cmd)
@@ -57,8 +70,11 @@ where it was.`,
 	flags.StringSliceVar(&f.resources, "resource", nil, "only these `resources`, of any version: pods, deployments.apps, *.apps, Deployment; without a group, of any group")
 	flags.StringSliceVar(&f.clusters, "cluster", nil, "only these `clusters`, by their names on the bus; * for all, whatever KUBERELAY_CLUSTER_NAME says")
 	flags.StringSliceVarP(&f.namespaces, "namespace", "n", nil, "only objects in these `namespaces`")
+	flags.StringVar(&f.since, "since", "", "begin with what the bus took in the last so much `time`, as 10m, or since one, as 2026-03-01T15:04:05Z")
 	flags.BoolVar(&f.last, "last", false, "begin with the last event of every object, which is its present state, or its delete")
 	flags.BoolVar(&f.fromStart, "from-start", false, "begin with the oldest event on the bus")
+	flags.BoolVar(&f.diff, "diff", false, "show what each update changed")
+	flags.BoolVar(&f.skipPast, "skip-past", false, "with --diff, do not look for what objects were before the beginning: the first update of each has no diff then")
 	flags.IntVar(&f.count, "count", 0, "end after so many events; 0 for never")
 	flags.StringVarP(&f.output, "output", "o", "text", "text, or json for the whole event as structured CloudEvent")
 	flags.StringVar(&f.color, "color", "auto", "auto, always or never; auto is on a terminal, unless NO_COLOR is set")
@@ -68,7 +84,8 @@ where it was.`,
 // tailFlags is the command line of tail.
 type tailFlags struct {
 	resources, clusters, namespaces []string
-	last, fromStart                 bool
+	since                           string
+	last, fromStart, diff, skipPast bool
 	count                           int
 	output, color                   string
 }
@@ -80,13 +97,8 @@ func (f *tailFlags) tailing(cmd *cobra.Command) (*tailing, error) {
 		return nil, err
 	}
 	t := &tailing{stdout: cmd.OutOrStdout(), status: tailStatus{w: cmd.ErrOrStderr()}, filter: filter, count: f.count, anyCluster: f.allClusters()}
-	switch {
-	case f.last && f.fromStart:
-		return nil, errors.New("--last and --from-start cannot be used together")
-	case f.last:
-		t.from = publish.FromLast
-	case f.fromStart:
-		t.from = publish.FromStart
+	if t.from, t.since, err = f.begin(cmd, time.Now()); err != nil {
+		return nil, err
 	}
 	if f.count < 0 {
 		return nil, fmt.Errorf("--count=%d: use a number of events, or 0 for no end", f.count)
@@ -99,12 +111,52 @@ func (f *tailFlags) tailing(cmd *cobra.Command) (*tailing, error) {
 	switch f.output {
 	case "text":
 		t.line = func(e tail.Event) ([]byte, error) { return []byte(text.Line(e)), nil }
+		t.diff = func(e tail.Event, c tail.Change) ([]byte, error) { return []byte(text.LineAndDiff(e, c)), nil }
 	case "json":
-		t.line = tail.Event.JSON
+		t.line, t.diff = tail.Event.JSON, tail.Event.JSONWithPatch
 	default:
 		return nil, fmt.Errorf("--output=%q: use text or json", f.output)
 	}
+	switch {
+	case f.diff:
+		t.states = tail.NewStates()
+		t.skipPast = f.skipPast
+	case f.skipPast:
+		return nil, errors.New("--skip-past is for --diff")
+	}
 	return t, nil
+}
+
+// begin is where to begin, now being given.
+func (f *tailFlags) begin(cmd *cobra.Command, now time.Time) (publish.From, time.Time, error) {
+	var used []string
+	for _, name := range []string{"since", "last", "from-start"} {
+		if flag := cmd.Flags().Lookup(name); flag.Changed && flag.Value.String() != "false" {
+			used = append(used, "--"+name)
+		}
+	}
+	switch {
+	case len(used) > 1:
+		return 0, time.Time{}, fmt.Errorf("%s cannot be used together", strings.Join(used, " and "))
+	case f.last:
+		return publish.FromLast, time.Time{}, nil
+	case f.fromStart:
+		return publish.FromStart, time.Time{}, nil
+	case len(used) == 0:
+		return publish.FromNow, time.Time{}, nil
+	}
+	since, err := time.Parse(time.RFC3339, f.since)
+	if err != nil {
+		ago, err := time.ParseDuration(f.since)
+		if err != nil {
+			return 0, time.Time{}, fmt.Errorf("--since=%q: use a duration, as 10m or 2h30m, or a time, as 2026-03-01T15:04:05Z", f.since)
+		}
+		since = now.Add(-ago)
+	}
+	if !since.Before(now) {
+		return 0, time.Time{}, fmt.Errorf("--since=%q is not in the past", f.since)
+	}
+	return publish.FromTime, since, nil
 }
 
 func (f *tailFlags) filter(cmd *cobra.Command) (tail.Filter, error) {
@@ -163,8 +215,14 @@ type tailing struct {
 	status tailStatus
 	filter tail.Filter
 	from   publish.From
+	since  time.Time
 	line   func(tail.Event) ([]byte, error)
 	count  int // 0 for no end
+
+	states   *tail.States // nil without --diff
+	skipPast bool
+	noAnswer bool // the bus did not say what was before an event
+	diff     func(tail.Event, tail.Change) ([]byte, error)
 
 	anyCluster bool // whatever is configured
 
@@ -190,12 +248,17 @@ func (t *tailing) run(ctx context.Context, cfg config.Config) error {
 		return busError(err)
 	}
 	defer func() { _ = bus.Close() }() // nothing is on its way
-	err = bus.Subscribe(ctx, publish.SubscribeOptions{
+	options := publish.SubscribeOptions{
 		Filters: t.filter.Subjects(cfg.NATS.SubjectPrefix),
 		From:    t.from,
+		Since:   t.since,
 		Notify:  t.status.notify,
 		Foreign: t.status.foreign,
-	}, t.print)
+	}
+	if t.states != nil {
+		t.remember(ctx, bus, &options)
+	}
+	err = bus.Subscribe(ctx, options, t.print)
 	if errors.Is(err, errEnough) || isClosedPipe(err) {
 		return nil
 	}
@@ -261,12 +324,23 @@ func isClosedPipe(err error) bool {
 	return slices.ContainsFunc([]error{syscall.EPIPE, io.ErrClosedPipe, os.ErrClosed}, func(closed error) bool { return errors.Is(err, closed) })
 }
 
+func eventOf(m *event.Message, d publish.Delivery) tail.Event {
+	return tail.Event{Message: m, Cluster: d.Cluster, Stored: d.Stored, Subject: d.Subject, Position: d.Position}
+}
+
+func (t *tailing) show(e tail.Event) ([]byte, error) {
+	if t.states == nil {
+		return t.line(e)
+	}
+	return t.diff(e, t.states.Change(e))
+}
+
 func (t *tailing) print(m *event.Message, d publish.Delivery) error {
-	e := tail.Event{Message: m, Cluster: d.Cluster, Stored: d.Stored}
+	e := eventOf(m, d)
 	if !t.filter.Match(e) {
 		return nil
 	}
-	line, err := t.line(e)
+	line, err := t.show(e)
 	if err != nil {
 		t.status.foreign(d, err)
 		return nil

@@ -78,14 +78,21 @@ func (b *tailBus) wait() {
 // put publishes a state of an object; its version is one more than that of the last.
 func (b *tailBus) put(typ event.Type, r event.Resource, namespace, name string) {
 	b.t.Helper()
+	b.putBody(typ, r, namespace, name, time.Now(), func(version string) string {
+		return fmt.Sprintf(`{"kind":%q,"metadata":{"resourceVersion":%q},"spec":{"text":"é <>"}}`, r.Kind, version)
+	})
+}
+
+func (b *tailBus) putBody(typ event.Type, r event.Resource, namespace, name string, observed time.Time, body func(version string) string) {
+	b.t.Helper()
 	b.n++
 	version := fmt.Sprint(b.n)
 	k := r.Key(namespace, name)
 	m, err := event.Builder{Cluster: b.cluster}.Message(event.Change{
-		Type: typ, Cause: event.CauseWatch, Key: k, Resource: r, Observed: time.Now(),
+		Type: typ, Cause: event.CauseWatch, Key: k, Resource: r, Observed: observed,
 		Object: &event.Object{
 			APIVersion: r.APIVersion(), Kind: r.Kind, Namespace: namespace, Name: name, UID: types.UID("uid-of-" + b.cluster + name), ResourceVersion: version,
-			Body: event.JSON(fmt.Appendf(nil, `{"kind":%q,"metadata":{"resourceVersion":%q},"spec":{"text":"é <>"}}`, r.Kind, version)),
+			Body: event.JSON([]byte(body(version))),
 		},
 	})
 	if err != nil {
@@ -436,6 +443,15 @@ func TestTailRefuses(t *testing.T) {
 		{"--color=blue", "", `--color="blue": use auto, always or never`},
 		{"--count=-1", "", "--count=-1"},
 		{"--last --from-start", "", "--last and --from-start"},
+		{"--since=10m --last", "", "--since and --last cannot be used together"},
+		{"--since=10m --from-start", "", "--since and --from-start cannot be used together"},
+		{"--since=10", "", `--since="10": use a duration, as 10m or 2h30m, or a time`},
+		{"--since=", "", `--since="": use a duration`},
+		{"--since=yesterday", "", `--since="yesterday": use`},
+		{"--since=-10m", "", `--since="-10m" is not in the past`},
+		{"--since=0s", "", `--since="0s" is not in the past`},
+		{"--since=2999-01-01T00:00:00Z", "", "is not in the past"},
+		{"--skip-past", "", "--skip-past is for --diff"},
 		{"--resource=pods/log", "", `--resource="pods/log"`},
 		{"--resource=", "", "--resource is empty"},
 		{"--namespace=*", "", `--namespace="*"`},

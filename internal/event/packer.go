@@ -29,6 +29,9 @@ const (
 // NewPacker makes a Packer for one resource.
 func NewPacker() *Packer { return &Packer{codec: noDictionary} }
 
+// Pack is for who keeps objects that come as text, and copies what it keeps.
+func (p *Packer) Pack(text []byte) Body { return p.pack(text) }
+
 // pack copies what it keeps of an object's text.
 func (p *Packer) pack(text []byte) Body {
 	if p == nil {

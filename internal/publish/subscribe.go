@@ -24,6 +24,9 @@ const (
 	// FromLast: with the last event of every object and the last marker of every
 	// resource, and then with what comes.
 	FromLast
+	// FromTime: with the first event that the bus took at [SubscribeOptions.Since] or
+	// later.
+	FromTime
 )
 
 // SubscribeOptions say what a subscription is to bring. Its functions, and the one
@@ -34,6 +37,7 @@ type SubscribeOptions struct {
 	// the bus was opened without one. A bus that has no subjects does not heed them.
 	Filters []string
 	From    From
+	Since   time.Time // with FromTime
 
 	// Notify, if set, is told why no events come, and nil once they can. It may be
 	// told the same again.
@@ -46,6 +50,11 @@ type SubscribeOptions struct {
 	// Tombstone, if set, is told of a record without a value, which says that the
 	// bus has no event of an object any more. Only Kafka has such.
 	Tombstone func(k event.Key, d Delivery)
+
+	// Past, if set, is given what is on the bus before the first event, each log's
+	// before anything else of it. Only Kafka does so, and has to read it all; on NATS
+	// one asks for what one needs.
+	Past func(m *event.Message, d Delivery)
 }
 
 // Delivery tells how an event came.

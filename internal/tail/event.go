@@ -17,6 +17,12 @@ type Event struct {
 	Message *event.Message
 	Cluster string
 	Stored  time.Time // when the bus took it
+
+	// Where it is, as the bus says it, for [States.Ask].
+	Subject  string
+	Position uint64
+
+	note string // what else is to be said of it
 }
 
 // JSON is the whole event as one line in CloudEvents' JSON format, without a

@@ -54,6 +54,7 @@ const gap = 2 // between columns
 
 // Colours, as the parameter of the terminal's SGR sequence.
 const (
+	bold   = "1"
 	red    = "31"
 	green  = "32"
 	yellow = "33"
@@ -83,7 +84,7 @@ func (t *Text) Line(e Event) string {
 		l.add(columnResource, show(m.Key.GroupResource().String()), "")
 		l.add(columnName, name(m.Key), "")
 		l.add(columnVersion, version(m), "")
-		l.end(cause(m))
+		l.end(cause(e))
 	}
 	if t.cluster == "" {
 		t.cluster = e.Cluster
@@ -203,7 +204,8 @@ func version(m *event.Message) string {
 }
 
 // cause is the cause, and what is to be said of the data.
-func cause(m *event.Message) string {
+func cause(e Event) string {
+	m := e.Message
 	var words []string
 	if c := m.Attribute("cause"); c != "" {
 		words = append(words, show(c))
@@ -213,6 +215,9 @@ func cause(m *event.Message) string {
 	}
 	if m.Attribute("truncated") == "true" {
 		words = append(words, "truncated")
+	}
+	if e.note != "" {
+		words = append(words, e.note)
 	}
 	return strings.Join(words, ", ")
 }

@@ -113,6 +113,10 @@ func TestKafka(t *testing.T) {
 			if code != 0 || !strings.Contains(stdout, namespace+"/recreated") || strings.Count(stdout, " deleted   configmaps ") != 2 {
 				t.Errorf("tail ended with %d:\n%s%s", code, stdout, stderr)
 			}
+			code, stdout, stderr = f.run("tail", "--diff", "--since=1h", "--resource=configmaps", "--namespace="+namespace, "--count=12")
+			if code != 0 || strings.Count(stdout, "\n@@ ") != 2 || strings.Contains(stdout, "not known") || !strings.Contains(stdout, "\n+  labels:\n") {
+				t.Errorf("tail --diff ended with %d:\n%s%s", code, stdout, stderr)
+			}
 			f.stop()
 		})
 	}

@@ -42,6 +42,40 @@ func (b *Bus) At(ctx context.Context, k event.Key, position uint64) (publish.Sto
 	return b.stored(s), nil
 }
 
+// Before reads the event that comes before a position among those of one subject; nil
+// if there is none any more, or it is no event of ours. It asks the stream's leader once
+// for each that is there, of which [Options.History] are.
+func (b *Bus) Before(ctx context.Context, subject string, position uint64) (*event.Message, error) {
+	var last *stored
+	for from := uint64(1); ; from = last.sequence + 1 {
+		request, _ := json.Marshal(struct { // cannot fail
+			Sequence uint64 `json:"seq"` // that, or the next of the subject
+			Subject  string `json:"next_by_subj"`
+		}{from, subject})
+		next, err := b.getMessage(ctx, request)
+		if err != nil {
+			return nil, fmt.Errorf("read what is before %d of subject %q: %w", position, subject, err)
+		}
+		if next == nil || next.sequence >= position {
+			break
+		}
+		last = next
+	}
+	if last == nil {
+		return nil, nil
+	}
+	_, _, key, marker, err := event.ParseSubject(subject)
+	if err != nil {
+		return nil, nil //nolint:nilerror // as documented
+	}
+	m, err := Decode(last.headers, last.data)
+	if err != nil {
+		return nil, nil //nolint:nilerror // likewise
+	}
+	m.Key, m.Marker = key, marker
+	return m, nil
+}
+
 func (b *Bus) stored(s *stored) publish.Stored {
 	if s == nil {
 		return publish.Stored{}

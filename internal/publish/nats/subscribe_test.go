@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	natsgo "github.com/nats-io/nats.go"
@@ -415,4 +416,33 @@ func TestReadOnly(t *testing.T) {
 	if _, err := publishNow(t, bus, publishtest.Object{Name: "b", Version: 1}.Message(t, 0)); !errors.Is(err, errReadOnly) {
 		t.Errorf("got %v, want %v", err, errReadOnly)
 	}
+}
+
+// From a time means what the stream took then or later, and everything since, also where
+// the connection breaks before anything came.
+func TestSubscribeFromTime(t *testing.T) {
+	ns := natstest.Start(t)
+	proxy := faultproxy.Start(t, ns.Addr())
+	w := newWriter(t, Options{URLs: []string{ns.URL}})
+	positions := w.put("a", "b", "a", "c")
+	all := subscribe(t, ns.URL, publish.SubscribeOptions{From: publish.FromStart})
+	var stored []time.Time
+	for range positions {
+		stored = append(stored, all.Next().Stored)
+	}
+	s := subscribe(t, ns.URL, publish.SubscribeOptions{From: publish.FromTime, Since: stored[2]})
+	s.want(positions[2:]...)
+	late := subscribe(t, proxy.Addr(), publish.SubscribeOptions{From: publish.FromTime, Since: stored[3].Add(1)})
+	late.Reading()
+	proxy.Refuse()
+	late.lost()
+	away := w.put("a", "d")
+	proxy.Pass()
+	late.want(away...)
+	proxy.Refuse()
+	late.lost()
+	away = append(away, w.put("a")...)
+	proxy.Pass()
+	late.want(away[2:]...)
+	s.want(away...)
 }

@@ -210,8 +210,12 @@ func (s *subscription) create(ctx context.Context, last bool) (jetstream.Consume
 		Replicas:          1,
 		InactiveThreshold: forgetAfter,
 	}
-	if last {
+	switch {
+	case last:
 		config.DeliverPolicy, config.OptStartSeq = jetstream.DeliverLastPerSubjectPolicy, 0
+	case s.opts.From == publish.FromTime && s.seen == 0:
+		config.DeliverPolicy, config.OptStartSeq = jetstream.DeliverByStartTimePolicy, 0
+		config.OptStartTime = &s.opts.Since
 	}
 	if len(s.opts.Filters) == 1 { // servers before 2.10 take no other
 		config.FilterSubject = s.opts.Filters[0]

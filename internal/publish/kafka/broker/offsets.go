@@ -66,5 +66,51 @@ func (c *Client) bounds(ctx context.Context, topic string, partitions ...int) (O
 	return o, nil
 }
 
+// OffsetsSince asks for the first offset of each partition whose record has that time or
+// a later one: -1 where there is none. Errors are those of [Client.Offsets].
+func (c *Client) OffsetsSince(ctx context.Context, topic string, at time.Time) ([]int64, error) {
+	var offsets []int64
+	err := c.persist(ctx, topic, func() error {
+		t, err := c.Topic(ctx, topic)
+		if err != nil {
+			return err
+		}
+		offsets, err = c.since(ctx, topic, t.Partitions, at)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("ask for the offsets of topic %s at a time: %w", topic, err)
+	}
+	return offsets, nil
+}
+
+func (c *Client) since(ctx context.Context, topic string, partitions int, at time.Time) ([]int64, error) {
+	started := time.Now()
+	offsets, requests := make([]int64, partitions), make([]kafka.OffsetRequest, partitions)
+	for p := range partitions {
+		offsets[p], requests[p] = -1, kafka.TimeOffsetOf(p, at)
+	}
+	res, err := c.kafka.ListOffsets(ctx, &kafka.ListOffsetsRequest{Topics: map[string][]kafka.OffsetRequest{topic: requests}})
+	if err != nil {
+		return nil, c.denied(err, onTopic("Describe", topic))
+	}
+	if len(res.Topics[topic]) != partitions {
+		return nil, errIncomplete
+	}
+	for _, p := range res.Topics[topic] {
+		if p.Error != nil {
+			c.transport.note(started, p.Error)
+			return nil, fmt.Errorf("partition %d: %w", p.Partition, c.denied(p.Error, onTopic("Describe", topic)))
+		}
+		if p.Partition < 0 || p.Partition >= partitions {
+			return nil, errIncomplete
+		}
+		for offset := range p.Offsets { // one, or none where no record is so late
+			offsets[p.Partition] = offset
+		}
+	}
+	return offsets, nil
+}
+
 // errIncomplete is an answer that lacks what was asked for.
 var errIncomplete = fmt.Errorf("the answer is incomplete: %w", kafka.Unknown)

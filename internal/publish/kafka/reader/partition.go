@@ -39,6 +39,7 @@ type partition struct {
 	b    *Bus
 	log  publish.Log
 	next int64 // the offset to go on at
+	from int64 // what is before it is past
 
 	// whole: every offset up to next was given, and the log began at 0.
 	whole bool
@@ -113,8 +114,10 @@ func (p *partition) give(t *target, r broker.Record) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.given++
+	past := r.Offset < p.from
 	switch {
 	case t.err != nil: // another partition's
+	case err != nil && past:
 	case err != nil:
 		if t.opts.Foreign != nil {
 			t.opts.Foreign(d, err)
@@ -123,6 +126,8 @@ func (p *partition) give(t *target, r broker.Record) error {
 		if t.opts.Tombstone != nil {
 			t.opts.Tombstone(m.Key, d)
 		}
+	case past:
+		t.opts.Past(m, d)
 	default:
 		t.err = t.yield(m, d)
 	}

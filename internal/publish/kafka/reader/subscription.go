@@ -117,7 +117,7 @@ func (s *subscription) look(ctx context.Context) error {
 		s.missing = s.missing || !s.begun && errors.Is(err, ErrTopicMissing)
 		return errors.Join(err, s.goOn(ctx))
 	}
-	ends := map[publish.Log]int64{}
+	ends, begins := map[publish.Log]int64{}, map[publish.Log]int64{}
 	s.turn++
 	for i, t := range topics {
 		// What the client knows of topics may be old, so one at least is asked for.
@@ -131,11 +131,18 @@ func (s *subscription) look(ctx context.Context) error {
 		for p, end := range o.End {
 			ends[publish.Log{Topic: t.Name, Partition: p}] = end
 		}
+		since, err := s.since(timed, t.Name, o.End)
+		if err != nil {
+			return errors.Join(err, s.goOn(ctx))
+		}
+		for p, offset := range since {
+			begins[publish.Log{Topic: t.Name, Partition: p}] = offset
+		}
 	}
 	err = s.goOn(ctx)
 	for log, end := range ends {
 		if !s.known[log] {
-			s.begin(ctx, log, end)
+			s.begin(ctx, log, begins[log], end)
 		}
 	}
 	s.begun = true
@@ -169,8 +176,23 @@ func (s *subscription) goOn(ctx context.Context) error {
 	return errors.Join(why...)
 }
 
-// begin decides where to begin with a partition, whose end is given.
-func (s *subscription) begin(ctx context.Context, log publish.Log, end int64) {
+// since asks where each partition of a topic, whose ends are given, is to begin because
+// of the time that was asked for.
+func (s *subscription) since(ctx context.Context, topic string, ends []int64) ([]int64, error) {
+	if s.begun || s.target.opts.From != publish.FromTime {
+		return nil, nil
+	}
+	offsets, err := s.b.client.OffsetsSince(ctx, topic, s.target.opts.Since)
+	for p := range offsets {
+		if p < len(ends) && offsets[p] < 0 {
+			offsets[p] = ends[p]
+		}
+	}
+	return offsets, err
+}
+
+// begin decides where to begin with a partition. Since and end are those offsets of it.
+func (s *subscription) begin(ctx context.Context, log publish.Log, since, end int64) {
 	from, until := int64(0), int64(0)
 	if !s.begun {
 		switch s.target.opts.From {
@@ -180,11 +202,18 @@ func (s *subscription) begin(ctx context.Context, log publish.Log, end int64) {
 			if !s.missing {
 				from = end
 			}
+		case publish.FromTime:
+			from = since
 		case publish.FromStart:
 		}
 	}
 	s.known[log] = true
-	s.follow(ctx, s.b.newPartition(log, from), until)
+	p := s.b.newPartition(log, from)
+	if s.target.opts.Past != nil {
+		p = s.b.newPartition(log, 0)
+		p.from = from
+	}
+	s.follow(ctx, p, until)
 }
 
 // follow reads a partition: up to an offset the last record of each key, from there on

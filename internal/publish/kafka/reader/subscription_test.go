@@ -12,8 +12,10 @@ import (
 	"github.com/kuberelay/kuberelay/internal/kafkabroker"
 	"github.com/kuberelay/kuberelay/internal/kafkabroker/kafkabrokertest"
 	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/binding"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/reader/readertest"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
+	"github.com/kuberelay/kuberelay/internal/publish/publishtest"
 )
 
 func TestFromStart(t *testing.T) {
@@ -211,5 +213,66 @@ func TestYieldFails(t *testing.T) {
 	})
 	if !errors.Is(err, enough) || n != 5 {
 		t.Errorf("got %v after %d", err, n)
+	}
+}
+
+// puts writes states of an object into a partition, one for each time.
+func puts(t testing.TB, w *readertest.Writer, partition int, name string, times ...time.Time) {
+	t.Helper()
+	for n, at := range times {
+		r, err := binding.Encode(state(t, cluster, name, n+1), false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Timestamp = at
+		w.PutRecord(partition, r)
+	}
+}
+
+// From a time means from the first record of that time in each partition, and where all
+// are older from the end.
+func TestFromTime(t *testing.T) {
+	w := readertest.NewTopic(t, kafkabrokertest.Shared(t), "time", 3, nil)
+	now := time.Now().Truncate(time.Millisecond)
+	at := func(minutes int) time.Time { return now.Add(time.Duration(minutes) * time.Minute) }
+	puts(t, w, 0, "a", at(-9), at(-3), at(-2))
+	puts(t, w, 1, "b", at(-9), at(-8))
+	s := &subscriber{publishtest.Subscribe(t, open(t, Options{Topic: w.Topic}, kafkabrokertest.Shared(t).Addr()), publish.SubscribeOptions{From: publish.FromTime, Since: at(-3)}), t}
+	s.want(ids("a", 2, 3)...)
+	s.Reading()
+	puts(t, w, 1, "b", at(0))
+	s.want(ids("b", 1)...)
+	puts(t, w, 2, "c", at(-100)) // it came later, whatever its time
+	s.want(ids("c", 1)...)
+}
+
+// What was before the beginning is given first, and apart; what is no event of that
+// time is not told of.
+func TestPast(t *testing.T) {
+	now := time.Now().Truncate(time.Millisecond)
+	for _, tc := range []struct {
+		name          string
+		options       publish.SubscribeOptions
+		past, yielded []string
+	}{
+		{name: "from now", options: publish.SubscribeOptions{From: publish.FromNow}, past: ids("a", 1, 2, 3)},
+		{name: "from a time", options: publish.SubscribeOptions{From: publish.FromTime, Since: now}, past: ids("a", 1, 2), yielded: ids("a", 3)},
+		{name: "from the start", options: publish.SubscribeOptions{From: publish.FromStart}, yielded: append([]string{"foreign x"}, ids("a", 1, 2, 3)...)},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := readertest.NewTopic(t, kafkabrokertest.Shared(t), "past", 1, nil)
+			w.PutRecord(0, recordbatch.Record{Key: []byte("x"), Timestamp: now.Add(-time.Hour)})
+			puts(t, w, 0, "a", now.Add(-2*time.Minute), now.Add(-time.Minute), now)
+			var past []string // read when something was yielded, after which nothing is added
+			tc.options.Past = func(m *event.Message, _ publish.Delivery) { past = append(past, m.ID) }
+			s := &subscriber{publishtest.Subscribe(t, open(t, Options{Topic: w.Topic}, kafkabrokertest.Shared(t).Addr()), tc.options), t}
+			s.Reading()
+			s.want(tc.yielded...)
+			put(t, w, "live", 1)
+			s.want(ids("live", 1)...)
+			if !slices.Equal(past, tc.past) {
+				t.Errorf("got %q as past, want %q", past, tc.past)
+			}
+		})
 	}
 }

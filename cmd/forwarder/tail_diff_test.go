@@ -1,0 +1,207 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/kafkabroker/kafkabrokertest"
+	"github.com/kuberelay/kuberelay/internal/natsserver/natstest"
+	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka"
+	"github.com/kuberelay/kuberelay/internal/publish/nats"
+	"github.com/kuberelay/kuberelay/internal/tail"
+)
+
+// scale publishes a state of a Deployment in the namespace shop.
+func (b *tailBus) scale(typ event.Type, name string, replicas int, observed time.Time) {
+	b.t.Helper()
+	b.putBody(typ, tailDeployments, "shop", name, observed, func(version string) string {
+		return fmt.Sprintf(`{"kind":"Deployment","metadata":{"name":%q,"resourceVersion":%q,"uid":%q},"spec":{"replicas":%d}}`,
+			name, version, "uid-of-"+b.cluster+name, replicas)
+	})
+}
+
+// scaled is the diff that goes with it, once squeezed.
+func scaled(name, uid string, from, to, before, after int) string {
+	return fmt.Sprintf(`--- v%d
++++ v%d
+@@ -3,4 +3,4 @@
+ name: %s
+ uid: %s
+ spec:
+- replicas: %d
++ replicas: %d
+`, from, to, name, uid, before, after)
+}
+
+// onBothBuses runs a test with a bus each, where tail finds it.
+func onBothBuses(t *testing.T, test func(t *testing.T, bus *tailBus)) {
+	t.Run("nats", func(t *testing.T) {
+		url := natstest.Start(t).URL
+		t.Setenv("KUBERELAY_NATS_URL", url)
+		test(t, newTailBus(t, url, "prod", nats.Binary))
+	})
+	t.Run("kafka", func(t *testing.T) {
+		addr, topic := kafkabrokertest.Shared(t).Addr(), strings.ReplaceAll(t.Name(), "/", "-")
+		t.Setenv("KUBERELAY_SINK", "kafka")
+		t.Setenv("KUBERELAY_KAFKA_BROKERS", addr)
+		t.Setenv("KUBERELAY_KAFKA_TOPIC", topic)
+		test(t, kafkaTailBus(t, addr, topic, "prod", kafka.Binary))
+	})
+}
+
+// What objects were before the beginning is found on the bus.
+func TestTailDiffSince(t *testing.T) {
+	onBothBuses(t, func(t *testing.T, bus *tailBus) {
+		long := time.Now().Add(-time.Hour)
+		bus.scale(event.Created, "cart", 1, long)
+		bus.scale(event.Updated, "cart", 2, long)
+		bus.scale(event.Updated, "other", 1, long)
+		since := time.Now() // on Kafka the time is the event's, in milliseconds
+		bus.scale(event.Updated, "cart", 3, since.Add(time.Second))
+		bus.scale(event.Created, "new", 1, since.Add(time.Second))
+		bus.scale(event.Updated, "new", 2, since.Add(time.Second))
+		bus.scale(event.Deleted, "cart", 3, since.Add(time.Second))
+		from := "--since=" + since.Format(time.RFC3339Nano)
+		const cart, created, updated, deleted = "updated deployments.apps shop/cart v4 watch", "created deployments.apps shop/new v5 watch\n", "updated deployments.apps shop/new v6 watch\n", "deleted deployments.apps shop/cart v7 watch\n"
+		diffOfNew := scaled("new", "uid-of-prodnew", 5, 6, 1, 2)
+		for _, tc := range []struct{ args, want string }{
+			{"", cart + "\n" + created + updated + deleted},
+			{"--diff", cart + "\n" + scaled("cart", "uid-of-prodcart", 2, 4, 2, 3) + created + updated + diffOfNew + deleted},
+			{"--diff --skip-past", cart + ", state before not known\n" + created + updated + diffOfNew + deleted},
+		} {
+			stdout, stderr := runTail(t, 0, append(strings.Fields(tc.args), from, "--count=4")...)
+			if got := squeeze(stdout); got != tc.want {
+				t.Errorf("%s: got\n%s\nwant\n%s", tc.args, got, tc.want)
+			}
+			if tells := strings.Contains(stderr, "forwarder: reading first what the topic"); tells != (t.Name() == "TestTailDiffSince/kafka" && tc.args == "--diff") || strings.Count(stderr, "\n") > 1 {
+				t.Errorf("%s: on stderr %q", tc.args, stderr)
+			}
+		}
+	})
+}
+
+func TestTailDiffFromStart(t *testing.T) {
+	onBothBuses(t, func(t *testing.T, bus *tailBus) {
+		bus.scale(event.Created, "cart", 1, time.Now())
+		bus.scale(event.Updated, "cart", 2, time.Now())
+		stdout, _ := runTail(t, 0, "--diff", "--from-start", "--count=2", "--resource=deploy")
+		want := "created deployments.apps shop/cart v1 watch\nupdated deployments.apps shop/cart v2 watch\n" + scaled("cart", "uid-of-prodcart", 1, 2, 1, 2)
+		if got := squeeze(stdout); got != want {
+			t.Errorf("got\n%s\nwant\n%s", got, want)
+		}
+	})
+}
+
+// The present state of all, of which nothing is missing, and then what changes.
+func TestTailDiffLast(t *testing.T) {
+	onBothBuses(t, func(t *testing.T, bus *tailBus) {
+		bus.scale(event.Created, "cart", 1, time.Now())
+		bus.scale(event.Updated, "cart", 2, time.Now())
+		p := startTail(t, "--diff", "--last", "--resource=deploy")
+		if got := squeeze(p.stdout.next()); got != "updated deployments.apps shop/cart v2 watch" {
+			t.Errorf("got %q", got)
+		}
+		bus.scale(event.Updated, "cart", 3, time.Now())
+		p.stdout.want("updated deployments.apps shop/cart v3 watch")
+		for line := range strings.Lines(scaled("cart", "uid-of-prodcart", 2, 3, 2, 3)) {
+			p.stdout.want(strings.TrimSuffix(line, "\n"))
+		}
+		p.cancel()
+		p.exits(0)
+	})
+}
+
+// From now, the first update that is seen has a diff.
+func TestTailDiffFromNow(t *testing.T) {
+	onBothBuses(t, func(t *testing.T, bus *tailBus) {
+		bus.scale(event.Created, "cart", 0, time.Now())
+		p := startTail(t, "--diff", "--resource=deploy")
+		limit := time.After(tailLimit)
+		for n, line := 1, ""; line == ""; n++ {
+			bus.scale(event.Updated, "cart", n, time.Now()) // nobody tells when it has begun
+			select {
+			case line = <-p.stdout.ch:
+				if !strings.HasSuffix(line, "watch") {
+					t.Errorf("got %q", line)
+				}
+			case <-limit:
+				t.Fatal("nothing was printed")
+			case <-time.After(10 * time.Millisecond):
+			}
+		}
+		p.stdout.want("--- v", "+++ v", "@@ -3,4 +3,4 @@", " name: cart")
+		p.cancel()
+		p.exits(0)
+	})
+}
+
+// With JSON each line is the event as KUBERELAY_DATA=change would have published it.
+func TestTailDiffJSON(t *testing.T) {
+	onBothBuses(t, func(t *testing.T, bus *tailBus) {
+		bus.scale(event.Created, "cart", 1, time.Now())
+		bus.scale(event.Updated, "cart", 2, time.Now())
+		stdout, _ := runTail(t, 0, "--diff", "--from-start", "--count=2", "--resource=deploy", "-o=json")
+		for n, want := range []string{
+			`null`,
+			`[{"op":"replace","path":"/metadata/resourceVersion","value":"2"},{"op":"replace","path":"/spec/replicas","value":2}]`,
+		} {
+			m, err := event.ParseStructured([]byte(strings.Split(stdout, "\n")[n]))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var data struct{ Patch, Previous json.RawMessage }
+			if err := json.Unmarshal(m.Data, &data); err != nil {
+				t.Fatal(err)
+			}
+			if string(data.Patch) != want || (string(data.Previous) == "null") != (want == "null") || m.Attribute("dataschema") != event.SchemaChange {
+				t.Errorf("got %s, want the patch %s", m.Data, want)
+			}
+			object, err := event.ObjectIn(m.Attribute, m.Data)
+			if err != nil || !strings.Contains(string(object), fmt.Sprintf(`"replicas":%d`, n+1)) {
+				t.Errorf("got %s (%v)", object, err)
+			}
+		}
+	})
+}
+
+type searched func() (*event.Message, error)
+
+func (f searched) Before(context.Context, string, uint64) (*event.Message, error) { return f() }
+
+// A bus that does not answer, as to a user who may not ask, is not asked again until it
+// is read anew: each question may take seconds.
+func TestTailAsksNoMore(t *testing.T) {
+	var stderr bytes.Buffer
+	asked := 0
+	bus := searched(func() (*event.Message, error) {
+		asked++
+		return nil, errors.New("no answer")
+	})
+	tl := &tailing{status: tailStatus{w: &stderr}, states: tail.NewStates()}
+	var o publish.SubscribeOptions
+	tl.remember(t.Context(), struct {
+		readable
+		searched
+	}{searched: bus}, &o)
+	ask := func() { tl.states.Ask(tail.Event{}) }
+	ask()
+	ask()
+	o.Notify(errors.New("disconnected"))
+	ask()
+	if asked != 1 || strings.Count(stderr.String(), "no answer; first updates have no diff") != 1 {
+		t.Errorf("asked %d times: %q", asked, stderr.String())
+	}
+	o.Notify(nil)
+	ask()
+	if asked != 2 {
+		t.Errorf("asked %d times", asked)
+	}
+}

@@ -1,0 +1,55 @@
+package nats
+
+import (
+	"testing"
+
+	"github.com/kuberelay/kuberelay/internal/natsserver/natstest"
+	"github.com/kuberelay/kuberelay/internal/publish/publishtest"
+)
+
+// What was before an event of the same object, so far as the stream has it, in either mode.
+func TestBefore(t *testing.T) {
+	for _, mode := range []ContentMode{Binary, Structured} {
+		t.Run(string(mode), func(t *testing.T) {
+			ns := natstest.Start(t)
+			w := newWriter(t, Options{URLs: []string{ns.URL}, History: 3, ContentMode: mode})
+			positions := w.put("a", "b", "a", "b", "a", "c", "a", "a") // of a the last three are kept
+			bus := connect(t, Options{URLs: []string{ns.URL}, ReadOnly: true})
+			waitReady(t, bus)
+			a := publishtest.Object{Name: "a"}.Key()
+			for _, tc := range []struct {
+				position uint64
+				want     string
+			}{
+				{positions[7], "uid-of-a.7"},
+				{positions[6], "uid-of-a.5"},
+				{positions[5], "uid-of-a.5"}, // another's
+				{positions[4], ""},
+				{positions[7] + 100, "uid-of-a.8"},
+			} {
+				m, err := bus.Before(t.Context(), subjectOf(a), tc.position)
+				switch {
+				case err != nil:
+					t.Fatal(err)
+				case m == nil && tc.want != "" || m != nil && (m.ID != tc.want || m.Key != a):
+					t.Errorf("before %d: got %+v, want %q", tc.position, m, tc.want)
+				}
+			}
+			if m, err := bus.Before(t.Context(), subjectOf(publishtest.Object{Name: "none"}.Key()), 100); m != nil || err != nil {
+				t.Errorf("of none: got %+v (%v)", m, err)
+			}
+			if _, err := observe(t, ns.URL).Publish(t.Context(), subjectOf(a), []byte("by hand")); err != nil {
+				t.Fatal(err)
+			}
+			if m, err := bus.Before(t.Context(), subjectOf(a), 100); m != nil || err != nil {
+				t.Errorf("of another writer: got %+v (%v)", m, err)
+			}
+			if err := observe(t, ns.URL).DeleteStream(t.Context(), "KUBERELAY"); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := bus.Before(t.Context(), subjectOf(a), 100); err == nil {
+				t.Error("no error without a stream")
+			}
+		})
+	}
+}

@@ -1,0 +1,175 @@
+package tail
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/aymanbagabas/go-udiff"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// LineAndDiff is the event's line and, beneath that of an update, a unified diff of the
+// object as YAML, without a newline at the end:
+//
+//	15:04:06.000  updated   deployments.apps  shop/cart  v12346  watch
+//	--- v12345
+//	+++ v12346
+//	@@ -9,3 +9,3 @@
+//	 spec:
+//	-  replicas: 1
+//	+  replicas: 2
+//	   selector:
+//
+// As with kubectl diff there is no managedFields in it, and as the head has it no
+// resourceVersion.
+func (t *Text) LineAndDiff(e Event, c Change) string {
+	if event.Type(e.Message.Attribute("type")) != event.Updated || c.Object == nil || c.Present {
+		return t.Line(e)
+	}
+	if c.Previous == nil {
+		e.note = "state before not known"
+		return t.Line(e)
+	}
+	diff, err := diff(c.Previous, c.Object)
+	switch {
+	case err != nil:
+		e.note = "no diff: " + err.Error()
+	case diff == "":
+		e.note = "only resourceVersion or managedFields differ"
+	}
+	var b strings.Builder
+	b.WriteString(t.Line(e))
+	for n, line := range strings.Split(strings.TrimSuffix(diff, "\n"), "\n") {
+		if diff != "" {
+			b.WriteByte('\n')
+			b.WriteString(t.paint(printable(line), diffColor(n, line)))
+		}
+	}
+	return b.String()
+}
+
+// headLines begin a diff.
+const headLines = 2
+
+func diffColor(n int, line string) string {
+	switch {
+	case n < headLines:
+		return bold
+	case line[0] == '-':
+		return red
+	case line[0] == '+':
+		return green
+	case line[0] == '@':
+		return cyan
+	}
+	return ""
+}
+
+// diff is "" where nothing differs that is shown.
+func diff(before, after []byte) (string, error) {
+	old, oldVersion, err := toYAML(before)
+	if err != nil {
+		return "", err
+	}
+	now, nowVersion, err := toYAML(after)
+	if err != nil {
+		return "", err
+	}
+	return udiff.ToUnified(head(oldVersion), head(nowVersion), old, udiff.Lines(old, now), udiff.DefaultContextLines)
+}
+
+var (
+	errNoObject = errors.New("its data is no object")
+	errTooDeep  = errors.New("it is nested too deep")
+)
+
+func head(version string) string {
+	if version == "" {
+		return "no version"
+	}
+	return show("v" + version)
+}
+
+// toYAML writes an object as kubectl does, but for long lines and tabs, for which that
+// breaks lines, or quotes what has several. It also gives its version.
+//
+// sigs.k8s.io/yaml cannot do it: it reads JSON as YAML, which refuses some characters that
+// JSON allows, and rounds numbers.
+func toYAML(object []byte) (text, version string, err error) {
+	root, err := decode(object)
+	if err != nil {
+		return "", "", errNoObject
+	}
+	if isDeeper(root, deepest) {
+		return "", "", errTooDeep
+	}
+	if fields, ok := root.(map[string]any); ok {
+		if metadata, ok := fields["metadata"].(map[string]any); ok {
+			version, _ = metadata["resourceVersion"].(string)
+			delete(metadata, "resourceVersion")
+			delete(metadata, "managedFields")
+		}
+	}
+	var b bytes.Buffer
+	e := yaml.NewEncoder(&b)
+	e.SetIndent(2) //nolint:mnd // as kubectl
+	e.CompactSeqIndent()
+	if err := e.Encode(exact(root)); err != nil {
+		return "", "", fmt.Errorf("write as YAML: %w", err)
+	}
+	return b.String(), version, nil
+}
+
+// exact makes numbers come out as they went in.
+func exact(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		for name := range v {
+			v[name] = exact(v[name])
+		}
+	case []any:
+		for i := range v {
+			v[i] = exact(v[i])
+		}
+	case json.Number:
+		return &yaml.Node{Kind: yaml.ScalarNode, Value: v.String()}
+	}
+	return v
+}
+
+// decode gives a tree in which numbers are as they were written.
+func decode(object []byte) (any, error) {
+	d := json.NewDecoder(bytes.NewReader(object))
+	d.UseNumber()
+	var root any
+	if err := d.Decode(&root); err != nil {
+		return nil, err
+	}
+	return root, nil
+}
+
+// printable escapes what does not print, but tabs, which are in many a ConfigMap and
+// move nothing but what follows.
+func printable(line string) string {
+	plain := func(r rune) bool { return r == '\t' || unicode.IsPrint(r) }
+	if utf8.ValidString(line) && strings.IndexFunc(line, func(r rune) bool { return !plain(r) }) < 0 {
+		return line
+	}
+	var b strings.Builder
+	for _, r := range line {
+		if plain(r) {
+			b.WriteRune(r)
+		} else {
+			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
+		}
+	}
+	return b.String()
+}

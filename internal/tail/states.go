@@ -1,0 +1,156 @@
+package tail
+
+import (
+	"encoding/json"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// States keeps the last state of each object that was seen, compressed, to tell what
+// an event changed. It is for one goroutine.
+type States struct {
+	// Ask, if set, is asked for the event before one of an object that was not seen
+	// yet; nil for none.
+	Ask func(Event) *event.Message
+
+	// Last says that the first event of each object is its present state.
+	Last bool
+
+	packers map[schema.GroupResource]*event.Packer
+	last    map[place]kept
+}
+
+// place is where the events of an object are. Several objects may have been there, one
+// after the other.
+type place struct {
+	cluster string
+	key     event.Key
+}
+
+// kept is the last state; with an empty body only that there was one.
+type kept struct {
+	uid  types.UID
+	body event.Body
+}
+
+// NewStates keeps nothing yet.
+func NewStates() *States {
+	return &States{packers: map[schema.GroupResource]*event.Packer{}, last: map[place]kept{}}
+}
+
+// Change is an object before and after an event, as JSON. It is valid until the event's
+// message is not.
+type Change struct {
+	Object   json.RawMessage // nil where the event does not have it whole
+	Previous json.RawMessage // nil where it is not known
+	Patch    json.RawMessage // from Previous to Object, nil where the event has none
+
+	// Present tells that this is a state, and not what happened to it.
+	Present bool
+}
+
+// Change tells what an event changed, and keeps the state that it has.
+func (s *States) Change(e Event) Change {
+	if e.Message.Marker {
+		return Change{}
+	}
+	c, uid := read(e.Message)
+	at := place{e.Cluster, e.Message.Key}
+	was, seen := s.last[at]
+	if c.Previous == nil && c.Object != nil {
+		c.Present = s.Last && !seen
+		if !seen {
+			was = s.ask(e)
+		}
+		c.Previous, c.Patch = was.of(uid), nil
+	}
+	s.keep(at, e.Message, c.Object, uid)
+	return c
+}
+
+// Keep takes an event that was before all that are to be shown.
+func (s *States) Keep(e Event) {
+	if !e.Message.Marker {
+		c, uid := read(e.Message)
+		s.keep(place{e.Cluster, e.Message.Key}, e.Message, c.Object, uid)
+	}
+}
+
+// Forget says that the bus has no event of an object any more.
+func (s *States) Forget(cluster string, k event.Key) { delete(s.last, place{cluster, k}) }
+
+func (s *States) keep(at place, m *event.Message, object []byte, uid types.UID) {
+	switch {
+	case event.Type(m.Attribute("type")).Gone():
+		delete(s.last, at)
+	case object == nil:
+		s.last[at] = kept{}
+	default:
+		s.last[at] = kept{uid, s.packer(at.key).Pack(object)}
+	}
+}
+
+func (s *States) packer(k event.Key) *event.Packer {
+	p := s.packers[k.GroupResource()]
+	if p == nil {
+		p = event.NewPacker()
+		s.packers[k.GroupResource()] = p
+	}
+	return p
+}
+
+func (s *States) ask(e Event) kept {
+	if s.Ask == nil {
+		return kept{}
+	}
+	m := s.Ask(e)
+	if m == nil || event.Type(m.Attribute("type")).Gone() {
+		return kept{}
+	}
+	c, uid := read(m)
+	return kept{uid, event.JSON(c.Object)}
+}
+
+// of gives the state if it is one of that object; two of one name are two.
+func (k kept) of(uid types.UID) json.RawMessage {
+	if k.body.None() || k.uid != uid {
+		return nil
+	}
+	b, err := k.body.JSON()
+	if err != nil {
+		return nil
+	}
+	return b
+}
+
+// read takes the data of an object's event apart. What is truncated, or only an identity,
+// is no state.
+func read(m *event.Message) (c Change, uid types.UID) {
+	if m.Attribute("truncated") == "true" || m.Attribute("finalstateunknown") == "true" {
+		return Change{}, ""
+	}
+	c.Object = m.Data
+	if m.Attribute("dataschema") == event.SchemaChange {
+		var data struct{ Object, Previous, Patch json.RawMessage }
+		if json.Unmarshal(m.Data, &data) != nil {
+			return Change{}, ""
+		}
+		c = Change{Object: data.Object, Previous: present(data.Previous), Patch: present(data.Patch)}
+	}
+	o, err := event.ObjectFromData(m.Attribute, m.Data)
+	if err != nil { // another writer's
+		return Change{}, ""
+	}
+	return c, o.UID
+}
+
+// present is nil for null.
+func present(v json.RawMessage) json.RawMessage {
+	if string(v) == "null" {
+		return nil
+	}
+	return v
+}
