@@ -110,7 +110,8 @@ func changeData(object, previous, patch []byte) (data []byte, memory *[]byte) {
 		}
 		text = append(text, member.value...)
 	}
-	*memory = append(text, '}')
+	text = append(text, '}')
+	*memory = text
 	return inMemory(memory)
 }
 
