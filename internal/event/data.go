@@ -58,7 +58,7 @@ func (b Builder) compare(c Change, previous, data []byte) (changed string, patch
 		}
 	}
 	if changed, err = changedPlaces(previous, data); err == nil && b.Data == DataChange && !c.Truncated {
-		patch, err = patchOf(previous, data)
+		patch, err = PatchOf(previous, data)
 	}
 	return changed, patch, err
 }

@@ -1,6 +1,8 @@
 package event
 
 import (
+	"encoding/json"
+
 	"github.com/wI2L/jsondiff"
 
 	"github.com/kuberelay/kuberelay/internal/jsoncompare"
@@ -68,9 +70,9 @@ func appendPlace(b, pointer []byte) []byte {
 // compared for a patch: the time that it takes is the size times this.
 const deepestPatched = 128
 
-// patchOf is a JSON Patch (RFC 6902) that makes one object the other, numbers as they are
+// PatchOf is a JSON Patch (RFC 6902) that makes one object the other, numbers as they are
 // written. It is the same each time.
-func patchOf(before, after []byte) ([]byte, error) {
+func PatchOf(before, after []byte) ([]byte, error) {
 	b, err := tree(before)
 	if err != nil {
 		return nil, err
@@ -79,34 +81,32 @@ func patchOf(before, after []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	patch := jsondiff.Patch{} // nil would be null
-	if isDeeper(b, deepestPatched) || isDeeper(a, deepestPatched) {
-		patch = append(patch, jsondiff.Operation{Type: jsondiff.OperationReplace, Value: a})
-	} else {
-		operations, err := jsondiff.CompareWithoutMarshal(b, a)
+	if jsoncompare.IsDeeper(b, deepestPatched) || jsoncompare.IsDeeper(a, deepestPatched) {
+		whole, err := encode(a)
 		if err != nil {
 			return nil, err
 		}
-		patch = append(patch, operations...)
+		return encode([]operation{{Op: jsondiff.OperationReplace, Value: whole}})
+	}
+	found, err := jsondiff.CompareWithoutMarshal(b, a)
+	if err != nil {
+		return nil, err
+	}
+	patch := make([]operation, len(found))
+	for i, o := range found {
+		patch[i] = operation{Op: o.Type, Path: o.Path}
+		if o.Type != jsondiff.OperationRemove {
+			if patch[i].Value, err = encode(o.Value); err != nil {
+				return nil, err
+			}
+		}
 	}
 	return encode(patch)
 }
 
-// isDeeper tells whether a value has more levels than that.
-func isDeeper(value any, levels int) bool {
-	switch v := value.(type) {
-	case map[string]any:
-		for _, member := range v {
-			if levels == 0 || isDeeper(member, levels-1) {
-				return true
-			}
-		}
-	case []any:
-		for _, item := range v {
-			if levels == 0 || isDeeper(item, levels-1) {
-				return true
-			}
-		}
-	}
-	return false
+// operation is one of RFC 6902. A remove has no value, and a value may be null.
+type operation struct {
+	Op    string          `json:"op"`
+	Path  string          `json:"path"`
+	Value json.RawMessage `json:"value,omitempty"`
 }

@@ -109,12 +109,12 @@ func TestPatchAtRandom(t *testing.T) {
 	different := 0
 	for range 5_000 {
 		before, after := randomText(t, r), randomText(t, r)
-		patch, err := patchOf(before, after)
+		patch, err := PatchOf(before, after)
 		if err != nil {
 			t.Fatal(err)
 		}
 		checkPatch(t, before, patch, after)
-		if again, err := patchOf(before, after); err != nil || string(again) != string(patch) {
+		if again, err := PatchOf(before, after); err != nil || string(again) != string(patch) {
 			t.Fatalf("once %s, then %s", patch, again)
 		}
 		changed, err := changedPlaces(before, after)
@@ -163,8 +163,8 @@ func randomText(t *testing.T, r *rand.Rand) []byte {
 // TestPatchOfEmptyName is apart from the random ones: the library that applies them takes
 // an empty name for the object itself.
 func TestPatchOfEmptyName(t *testing.T) {
-	patch, err := patchOf([]byte(`{"":{"":1}}`), []byte(`{"":{"":2}}`))
-	if want := `[{"value":2,"op":"replace","path":"//"}]`; err != nil || string(patch) != want {
+	patch, err := PatchOf([]byte(`{"":{"":1}}`), []byte(`{"":{"":2}}`))
+	if want := `[{"op":"replace","path":"//","value":2}]`; err != nil || string(patch) != want {
 		t.Errorf("got %s, %v; want %s", patch, err, want)
 	}
 }
@@ -176,7 +176,7 @@ func TestPatchOfDeep(t *testing.T) {
 	}
 	for levels, path := range map[int]string{deepestPatched: strings.Repeat("/a", deepestPatched), deepestPatched + 1: ""} {
 		before, after := deep(levels, "1"), deep(levels, "2")
-		patch, err := patchOf(before, after)
+		patch, err := PatchOf(before, after)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -187,7 +187,7 @@ func TestPatchOfDeep(t *testing.T) {
 		checkPatch(t, before, patch, after)
 	}
 	for _, p := range [][2][]byte{{deep(2, "1"), deep(deepestPatched+1, "1")}, {deep(deepestPatched+1, "1"), deep(2, "1")}} {
-		patch, err := patchOf(p[0], p[1])
+		patch, err := PatchOf(p[0], p[1])
 		if err != nil || !strings.Contains(string(patch), `"path":""`) {
 			t.Errorf("one of them is deep: %s, %v, want the whole replaced", patch, err)
 		}

@@ -14,7 +14,11 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/jsoncompare"
 )
+
+// deepest is how many objects and arrays may be one within the other in what is compared.
+const deepest = 128
 
 // LineAndDiff is the event's line and, beneath that of an update, a unified diff of the
 // object as YAML, without a newline at the end:
@@ -108,7 +112,7 @@ func toYAML(object []byte) (text, version string, err error) {
 	if err != nil {
 		return "", "", errNoObject
 	}
-	if isDeeper(root, deepest) {
+	if jsoncompare.IsDeeper(root, deepest) {
 		return "", "", errTooDeep
 	}
 	if fields, ok := root.(map[string]any); ok {

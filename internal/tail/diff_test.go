@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/jsoncompare"
 )
 
 // state is an update of a Deployment, as it is published.
@@ -132,7 +133,7 @@ func FuzzLineAndDiff(f *testing.F) {
 			}
 			return
 		}
-		if isDeeper(old, deepest) || isDeeper(now, deepest) {
+		if jsoncompare.IsDeeper(old, deepest) || jsoncompare.IsDeeper(now, deepest) {
 			return
 		}
 		for _, v := range []any{old, now} {

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/wI2L/jsondiff"
-
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
@@ -31,7 +29,7 @@ func (e Event) JSONWithPatch(c Change) ([]byte, error) {
 	}
 	fail := func(err error) ([]byte, error) { return nil, fmt.Errorf("show event %q: %w", e.Message.ID, err) }
 	if c.Previous != nil && c.Patch == nil {
-		if c.Patch, err = patch(c.Previous, c.Object); err != nil {
+		if c.Patch, err = event.PatchOf(c.Previous, c.Object); err != nil {
 			return fail(err)
 		}
 	}
@@ -50,70 +48,6 @@ func (e Event) JSONWithPatch(c Change) ([]byte, error) {
 	}
 	e.Message = &changed
 	return e.JSON()
-}
-
-// operation is one of RFC 6902. A remove has no value, and a value may be null.
-type operation struct {
-	Op    string          `json:"op"`
-	Path  string          `json:"path"`
-	Value json.RawMessage `json:"value,omitempty"`
-}
-
-// patch is what makes one state of the other. Numbers are compared as they are written,
-// and elements of arrays by their places.
-func patch(before, after []byte) (json.RawMessage, error) {
-	old, err := decode(before)
-	if err != nil {
-		return nil, err
-	}
-	now, err := decode(after)
-	if err != nil {
-		return nil, err
-	}
-	if isDeeper(old, deepest) || isDeeper(now, deepest) {
-		whole, err := encode(now)
-		if err != nil {
-			return nil, err
-		}
-		return encode([]operation{{Op: jsondiff.OperationReplace, Value: whole}})
-	}
-	found, err := jsondiff.CompareWithoutMarshal(old, now)
-	if err != nil {
-		return nil, err
-	}
-	operations := make([]operation, len(found))
-	for i, o := range found {
-		operations[i] = operation{Op: o.Type, Path: o.Path}
-		if o.Type != jsondiff.OperationRemove {
-			if operations[i].Value, err = encode(o.Value); err != nil {
-				return nil, err
-			}
-		}
-	}
-	return encode(operations)
-}
-
-// deepest is how many objects and arrays may be one within the other in what is
-// compared. What it takes is the size times this.
-const deepest = 128
-
-// isDeeper tells whether a value has more levels than that.
-func isDeeper(value any, levels int) bool {
-	switch v := value.(type) {
-	case map[string]any:
-		for _, member := range v {
-			if levels == 0 || isDeeper(member, levels-1) {
-				return true
-			}
-		}
-	case []any:
-		for _, item := range v {
-			if levels == 0 || isDeeper(item, levels-1) {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // encode is json.Marshal without the escapes that are for HTML.

@@ -21,7 +21,7 @@ func TestPatch(t *testing.T) {
 		{`{"a":1,"b":null}`, `{"b":"","c":null}`, `[{"op":"remove","path":"/a"},{"op":"replace","path":"/b","value":""},{"op":"add","path":"/c","value":null}]`},
 		{`{"a":[1,2,3]}`, `{"a":[1,4]}`, `[{"op":"remove","path":"/a/2"},{"op":"replace","path":"/a/1","value":4}]`},
 	} {
-		if got, err := patch([]byte(tc.before), []byte(tc.after)); err != nil || string(got) != tc.want {
+		if got, err := event.PatchOf([]byte(tc.before), []byte(tc.after)); err != nil || string(got) != tc.want {
 			t.Errorf("%s to %s: got %s (%v), want %s", tc.before, tc.after, got, err, tc.want)
 		}
 	}
