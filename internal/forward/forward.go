@@ -134,7 +134,7 @@ func (f *Forwarder) Sync(ctx context.Context, key event.Key, done func(again boo
 		done = func(again bool, err error) { over(again || err == nil, err) } // that it is gone is due
 	}
 	change.Key, change.Resource = key, view.Resource
-	if acked.Position == 0 || !f.wantsLastState(change, acked) {
+	if acked.Position == 0 || !wantsLastState(change) {
 		f.step(ctx, change, nil, acked, done)
 		return
 	}

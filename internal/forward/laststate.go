@@ -10,7 +10,7 @@ import (
 
 // wantsLastState tells whether a change is to be completed by what the bus has: the last
 // state of an object whose delete was inferred, or that an update follows.
-func (f *Forwarder) wantsLastState(c *event.Change, acked event.Acked) bool {
+func wantsLastState(c *event.Change) bool {
 	return c.Object == nil || c.Type == event.Updated && c.Before == nil
 }
 

@@ -229,8 +229,6 @@ func places(at string, a, b any) []string {
 	switch {
 	case at == "/metadata/resourceVersion" || reflect.DeepEqual(a, b):
 		return nil
-	default:
-		all = []string{at}
 	case reflect.TypeOf(a) == reflect.TypeOf(b) && reflect.TypeOf(a).Kind() == reflect.Map:
 		of, with := a.(map[string]any), b.(map[string]any)
 		names := maps.Clone(of)
@@ -256,6 +254,8 @@ func places(at string, a, b any) []string {
 				all = append(all, next)
 			}
 		}
+	default:
+		all = []string{at}
 	}
 	slices.Sort(all)
 	return all
