@@ -74,7 +74,7 @@ func (o Object) Message(t testing.TB, expected uint64) *event.Message {
 func Changed(t testing.TB, name string, version int, expected uint64) *event.Message {
 	t.Helper()
 	state := func(version int) *event.Object {
-		body := fmt.Sprintf(`{"metadata":{"name":%q,"namespace":"default","uid":"u-3","resourceVersion":"%d"},"a,b %% é":10000000000000000.%d}`, name, version, version)
+		body := fmt.Sprintf(`{"metadata":{"name":%q,"namespace":"default","uid":"u-3","resourceVersion":"%d"},"a,b %% é":1000000000000000%d}`, name, version, version)
 		return &event.Object{
 			APIVersion: "apps/v1", Kind: "Deployment", Namespace: "default", Name: name, UID: "u-3", ResourceVersion: strconv.Itoa(version),
 			Body: event.JSON([]byte(body)), Digest: event.Digest{0xab, byte(version)},
