@@ -11,7 +11,8 @@
 //
 // Parts, by BENCH (default all): fill, sync, latency, rate, live, publish; see the files of
 // these names. PODS are the numbers of pods, ROUNDS the rounds of sync (default 3, from 50,000 pods
-// on 1), CONTENDERS those of sync (floor informer nats kafka stdout), OUT a file that gets the
+// on 1), CONTENDERS those of sync (floor informer nats kafka stdout projection
+// filter), OUT a file that gets the
 // tables as Markdown.
 //
 // It ends with what has been promised, and exits with 1 if one of the promises is not kept.

@@ -32,7 +32,7 @@ func readSettings(getenv func(string) string) (settings, error) {
 	s.contenders = strings.Fields(getenv("CONTENDERS"))
 	for _, key := range s.contenders {
 		if !slices.ContainsFunc(contenders, func(c contender) bool { return c.key == key }) {
-			return s, fmt.Errorf("CONTENDERS has no %q: name some of floor informer nats kafka stdout", key)
+			return s, fmt.Errorf("CONTENDERS has no %q: name some of floor informer nats kafka stdout projection filter", key)
 		}
 	}
 	numbers := strings.Fields(getenv("PODS"))

@@ -43,6 +43,15 @@ func (s series) percentile(p float64) float64 {
 	return s.sorted()[max(rank, 1)-1]
 }
 
+// less is each value less that of the same round of another series.
+func (s series) less(other series) series {
+	var l series
+	for i := range min(len(s), len(other)) {
+		l = append(l, s[i]-other[i])
+	}
+	return l
+}
+
 // per gives the ratios to another series, value by value: those of one round belong
 // together.
 func (s series) per(other series) series {

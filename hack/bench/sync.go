@@ -42,6 +42,8 @@ const (
 	toNATS        = "forwarder → NATS"
 	toKafka       = "forwarder → Kafka"
 	toStdout      = "forwarder → stdout"
+	projected     = "→ NATS, a field dropped"
+	filtered      = "→ NATS, filtered"
 )
 
 var contenders = []contender{
@@ -50,6 +52,8 @@ var contenders = []contender{
 	{"nats", toNATS, (*stage).sampleNATS},
 	{"kafka", toKafka, (*stage).sampleKafka},
 	{"stdout", toStdout, (*stage).sampleStdout},
+	{"projection", projected, (*stage).sampleProjected},
+	{"filter", filtered, (*stage).sampleFiltered},
 }
 
 // runs are the samples of a contender.
@@ -225,6 +229,24 @@ func (s *stage) sampleNATS(ctx context.Context, n int) (m sample, err error) {
 	}
 	m.again, err = s.sampleRestart(ctx, bus, n)
 	return m, err
+}
+
+// sampleShaped is that of a forwarder that has to decode every pod. All of them are sent.
+func (s *stage) sampleShaped(ctx context.Context, n int, setting string) (m sample, err error) {
+	bus, err := s.startNATS(ctx)
+	if err != nil {
+		return m, err
+	}
+	defer func() { err = errors.Join(err, bus.close()) }()
+	return s.sampleForwarder(ctx, n, bus.stored, "KUBERELAY_NATS_URL="+bus.url, setting)
+}
+
+func (s *stage) sampleProjected(ctx context.Context, n int) (sample, error) {
+	return s.sampleShaped(ctx, n, "KUBERELAY_DROP_FIELDS=pods.core:.status.conditions[*].lastProbeTime")
+}
+
+func (s *stage) sampleFiltered(ctx context.Context, n int) (sample, error) {
+	return s.sampleShaped(ctx, n, `KUBERELAY_FILTER=resource.kind == "Pod" ? object.status.phase != "Unknown" : true`)
 }
 
 // stored is how many messages the stream has.

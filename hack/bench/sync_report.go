@@ -98,9 +98,26 @@ func (r *report) addSync(f synced) {
 	r.add(s)
 	if f.has(toNATS) {
 		r.addAgain(f)
+		r.addShaped(f)
 	}
 	r.promiseSync(f)
 	r.addFormula(f)
+}
+
+// addShaped adds what a projection and a filter cost beyond the same without: objects are
+// decoded then.
+func (r *report) addShaped(f synced) {
+	s := section{title: fmt.Sprintf("What it costs to choose what is sent, %d pods", f.pods)}
+	s.table.head = []string{"", "CPU/object more than → NATS, µs", "× that", "kept/object more, bytes", "allocations/event more"}
+	for _, name := range []string{projected, filtered} {
+		if f.has(name) {
+			s.table.add(name, f.cpu(name).less(f.cpu(toNATS)).show("%.0f"), f.cpu(name).per(f.cpu(toNATS)).show("%.2f"),
+				f.kept(name).less(f.kept(toNATS)).show("%.0f"), f.allocations(name).less(f.allocations(toNATS)).show("%.1f"))
+		}
+	}
+	if len(s.table.rows) > 0 {
+		r.add(s)
+	}
 }
 
 // addAgain adds what a start takes with nothing changed.
