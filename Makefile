@@ -129,6 +129,12 @@ bench: ## Measure CPU, memory and latency beside the floor (PODS="20000 100000",
 	@$(GO) build -o bin/bench ./hack/bench
 	@BENCH='$(BENCH)' PODS='$(PODS)' ROUNDS='$(ROUNDS)' CONTENDERS='$(CONTENDERS)' OUT='$(OUT)' bin/bench
 
+COUNT ?= 6
+MICROBENCH ?= ./internal/jsonscan ./internal/event ./internal/forward ./internal/projection ./internal/filter ./internal/jsoncompare ./internal/checkpoint ./internal/publish/...
+.PHONY: microbench
+microbench: ## Measure each step of an event by itself, as benchstat reads it (COUNT=6, MICROBENCH=./internal/event)
+	@$(GO) test -run '^$$' -bench . -benchmem -count $(COUNT) -timeout 0 $(MICROBENCH)
+
 HANDOVERS ?= 20
 KILLS ?= 5
 .PHONY: handover

@@ -1,0 +1,70 @@
+package forward
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// BenchmarkDecide is the decision alone, for the states that a resync, a watch and a
+// restart bring.
+func BenchmarkDecide(b *testing.B) {
+	now := time.Unix(100, 0)
+	for name, c := range map[string]struct {
+		view  event.View
+		acked event.Acked
+	}{
+		"unchanged":            {event.View{Live: object("A", "10"), Cause: event.CauseWatch, Observed: now}, live("A", "10")},
+		"unchanged, projected": {event.View{Live: projected("A", "11", 1), Cause: event.CauseWatch, Observed: now}, projectedAcked("A", "10", 1)},
+		"updated":              {event.View{Live: object("A", "11"), Cause: event.CauseWatch, Observed: now}, live("A", "10")},
+		"deleted":              {event.View{Tombstones: []event.Tombstone{tombstone("A", "12")}}, live("A", "10")},
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				Decide(c.view, c.acked, "")
+			}
+		})
+	}
+}
+
+// immediate is a bus and a checkpoint that cost nothing.
+type immediate struct {
+	*bench
+	position uint64
+}
+
+func (i *immediate) publish(_ context.Context, m *event.Message, done func(Outcome)) {
+	i.position++
+	done(Outcome{Position: i.position})
+}
+func (i *immediate) Settle(event.Key, event.Acked, string)              {}
+func (i *immediate) Acknowledged(event.Key, event.Acked, *event.Object) {}
+func (i *immediate) Put(event.Key, event.Acked)                         {}
+
+// BenchmarkSync is a key's whole way through this package: looked up, decided, made an
+// event, published to a bus that answers at once, and recorded.
+func BenchmarkSync(b *testing.B) {
+	for name, acked := range map[string]event.Acked{"created": {}, "unchanged": live("A", "11")} {
+		b.Run(name, func(b *testing.B) {
+			i := &immediate{bench: &bench{view: view(object("A", "11")), acked: acked}}
+			f := New(Config{
+				Informers: i, Checkpoint: i, Publish: i.publish, History: i, Doubt: func(event.Key) {}, Builder: event.Builder{Cluster: "test"},
+				Lost: func() bool { return false }, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+			})
+			b.ReportAllocs()
+			for b.Loop() {
+				f.Sync(b.Context(), key, func(_ bool, err error) {
+					if err != nil {
+						b.Fatal(err)
+					}
+				})
+			}
+		})
+	}
+}
