@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"unicode"
@@ -87,7 +88,45 @@ func diff(before, after []byte) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return udiff.ToUnified(head(oldVersion), head(nowVersion), old, udiff.Lines(old, now), udiff.DefaultContextLines)
+	unified, err := udiff.ToUnified(head(oldVersion), head(nowVersion), old, udiff.Lines(old, now), udiff.DefaultContextLines)
+	return renumbered(unified), err
+}
+
+var hunk = regexp.MustCompile(`(?m)^@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@$`)
+
+// renumbered counts the lines of the new text anew: go-udiff 0.4.1 leaves out those that
+// are the same between two edits of a hunk.
+func renumbered(unified string) string {
+	more := 0 // lines of the new text than of the old, before the hunk
+	return hunk.ReplaceAllStringFunc(unified, func(line string) string {
+		part := hunk.FindStringSubmatch(line)
+		count := func(s string) int {
+			if s == "" {
+				return 1
+			}
+			n, _ := strconv.Atoi(s)
+			return n
+		}
+		from, _ := strconv.Atoi(part[1])
+		old, now := count(part[2]), count(part[4])
+		to := from + more
+		switch { // a hunk without lines is behind the line that it names
+		case old == 0 && now > 0:
+			to++
+		case now == 0 && old > 0:
+			to--
+		}
+		more += now - old
+		plus := fmt.Sprint(to)
+		if part[4] != "" {
+			plus += "," + part[4]
+		}
+		minus := part[1]
+		if part[2] != "" {
+			minus += "," + part[2]
+		}
+		return "@@ -" + minus + " +" + plus + " @@"
+	})
 }
 
 var (

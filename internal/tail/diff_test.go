@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"unicode"
@@ -148,4 +149,33 @@ func FuzzLineAndDiff(f *testing.F) {
 			t.Errorf("%s and %s: same is %t, got %q", before, after, same, got)
 		}
 	})
+}
+
+// TestDiffCountsLines: the heads of hunks say at which line each begins, in both texts. Of
+// two edits in one hunk go-udiff forgets the lines between.
+func TestDiffCountsLines(t *testing.T) {
+	lines := func(changed map[int]string) []byte {
+		var all []string
+		for n := range 60 {
+			if text, ok := changed[n]; !ok {
+				all = append(all, fmt.Sprintf(`"l%02d":%d`, n, n))
+			} else if text != "" {
+				all = append(all, text)
+			}
+		}
+		return []byte("{" + strings.Join(all, ",") + "}")
+	}
+	got, err := diff(lines(nil), lines(map[int]string{5: `"l05":0`, 8: `"l08":0,"l08a":0`, 30: "", 50: `"l50":0`}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var heads []string
+	for line := range strings.Lines(got) {
+		if strings.HasPrefix(line, "@@") {
+			heads = append(heads, strings.TrimSpace(line))
+		}
+	}
+	if want := []string{"@@ -3,10 +3,11 @@", "@@ -28,7 +29,6 @@", "@@ -48,7 +48,7 @@"}; !slices.Equal(heads, want) {
+		t.Errorf("got %q, want %q", heads, want)
+	}
 }

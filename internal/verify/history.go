@@ -199,17 +199,16 @@ func (h *history) check(o *object, e busEvent) error {
 	if o.oldVersion {
 		last.Version = "" // not to be compared
 	}
+	// The writer of e saw nothing of the object: the delete was gone, or forgotten.
+	anew := last.Type.Gone() && last.UID == e.UID && e.begins() && e.Previous == ""
+	forgotten := anew && h.forgets && e.Stored.Sub(last.Stored) >= h.retention-time.Second // it goes by whole seconds
+	e.Again = e.Again || forgotten
 	if detail := fallen(last, e); detail != "" {
 		h.report(e, Misordered, detail)
 		return nil
 	}
 	detail, purge := follows(o.last, e)
-	if detail == "" {
-		return nil
-	}
-	// The writer of e saw nothing of the object: the delete was gone, or forgotten.
-	anew := last.Type.Gone() && last.UID == e.UID && e.begins() && e.Previous == ""
-	if anew && h.forgets && e.Stored.Sub(last.Stored) >= h.retention-time.Second { // it goes by whole seconds
+	if detail == "" || forgotten {
 		return nil
 	}
 	certain := e.Whole

@@ -23,9 +23,11 @@ func TestKafkaHistory(t *testing.T) {
 		{name: "purged, and back", script: []string{"created A 5", "deleted A 6 <5", "tombstone", "created A 7"}},
 		{name: "a tombstone of what was compacted", script: []string{"tombstone", "created A 7"}},
 		{name: "forgotten, and back", script: []string{"created A 5 whole", "deleted A 6 <5 whole", "wait 61", "created A 7 whole"}},
+		{name: "deselected, forgotten, and selected again", script: []string{"created A 5 whole", "deselected A 5 <5 whole", "wait 61", "created A 5 whole"}},
 		{name: "repeated", change: repeats, script: []string{"created A 5", "created A 5", "updated A 6 <5", "updated A 6 <5", "updated A 6 <5", "deleted A 6 <6", "deleted A 6 <6", "created B 7"}},
 
 		{name: "back too early", script: []string{"created A 5 whole", "deleted A 6 <5 whole", "wait 50", "created A 7 whole"}, want: `previousversion is "", the event before has "6"`},
+		{name: "deselected, and selected again too early", script: []string{"created A 5 whole", "deselected A 5 <5 whole", "wait 50", "created A 5 whole"}, want: "version 5 is there twice"},
 		{name: "the beginning is missing, and was there", script: []string{"updated A 9 <7 whole"}},
 		{name: "the first is missing for certain", script: []string{"updated A 9 whole"}, want: "is of type updated"},
 		{name: "a state is missing for certain", script: []string{"created A 5 whole", "updated A 9 <7 whole"}, want: `previousversion is "7", the event before has "5", after the event at 1`},
