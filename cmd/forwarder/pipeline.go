@@ -32,6 +32,8 @@ type pipeline struct {
 	config    config.Config
 	cluster   *cluster
 	informers *informers.Set
+	shape     *shapes
+	warned    sync.Once
 	term      atomic.Pointer[term] // nil while it is not for us to write
 
 	out        io.Writer
@@ -45,9 +47,9 @@ func newPipeline(cfg config.Config, c *cluster, redactionKey []byte, out io.Writ
 	if err != nil {
 		return nil, &usageError{err}
 	}
-	p := &pipeline{config: cfg, cluster: c, out: out, log: log, registerer: r, state: state}
+	p := &pipeline{config: cfg, cluster: c, shape: shape, out: out, log: log, registerer: r, state: state}
 	p.informers = informers.New(informers.Config{
-		Dynamic: c.dynamic, Streams: c.streams, Reads: c.reads, Discovery: c.discovery, Access: c.access, Rules: c.rules, Converter: event.NewConverter(redactionKey), Shape: shape,
+		Dynamic: c.dynamic, Streams: c.streams, Reads: c.reads, Discovery: c.discovery, Access: c.access, Rules: c.rules, Converter: event.NewConverter(redactionKey), Shape: shape.function(cfg.Content),
 		Selection: informers.Selection{
 			Include: cfg.Watch.Resources, Exclude: cfg.Watch.ExcludeResources, UnlessNamed: config.UnlessNamed(),
 		},
@@ -58,7 +60,7 @@ func newPipeline(cfg config.Config, c *cluster, redactionKey []byte, out io.Writ
 		// Twice as long as nobody may lead, so that what happens meanwhile is told by whoever
 		// saw it.
 		Standby: cfg.Leader.Election, Remember: 2 * cfg.Leader.LeaseDuration,
-		Enqueue: p.enqueue, EnqueueBehind: p.enqueueBehind, Compare: p.compare, Discovered: p.compareAll, Snapshots: termSnapshots{p},
+		Enqueue: p.enqueue, EnqueueBehind: p.enqueueBehind, Compare: p.compare, Discovered: p.discovered, Snapshots: termSnapshots{p},
 		InformerMetrics: operations.InformerMetrics(r), Now: time.Now, Logger: log, Registerer: r,
 	})
 	return p, nil
@@ -91,6 +93,11 @@ func (p *pipeline) compare(gr schema.GroupResource) {
 	if t := p.term.Load(); t != nil {
 		t.reconciler.Ask(gr)
 	}
+}
+
+func (p *pipeline) discovered() {
+	p.warned.Do(func() { p.shape.warn(p.informers.Resources(), p.log) })
+	p.compareAll()
 }
 
 func (p *pipeline) compareAll() {

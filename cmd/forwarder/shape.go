@@ -1,8 +1,8 @@
 package main
 
 import (
-	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -13,32 +13,59 @@ import (
 	"github.com/kuberelay/kuberelay/internal/projection"
 )
 
-// shapes says what is sent of the objects of each resource.
+// shapes says what is sent of the objects of each resource. The zero value is all of all.
 type shapes struct {
 	drop   projection.Projections
-	filter *filter.Filter
+	filter *filter.Filter // nil for none
 
 	failed func(event.Resource, error) // told of an object for which the filter fails
 }
 
-// newShapes gives nil where everything is sent, of all objects.
-func newShapes(c config.Content, failed func(event.Resource, error)) (func(event.Resource) event.Shape, error) {
-	if c.Filter == "" && len(c.DropFields) == 0 {
-		return nil, nil
-	}
+func newShapes(c config.Content, failed func(event.Resource, error)) (*shapes, error) {
 	s := &shapes{failed: failed}
 	var err error
 	if s.drop, err = projection.Parse(c.DropFields); err != nil {
-		return nil, fmt.Errorf("KUBERELAY_DROP_FIELDS: %w", err)
-	}
-	if s.filter, err = filter.Compile(c.Filter); err != nil {
 		return nil, err
 	}
-	return s.of, nil
+	if c.Filter != "" {
+		if s.filter, err = filter.Compile(c.Filter); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// function gives nil where everything is sent, of all objects.
+func (s *shapes) function(c config.Content) func(event.Resource) event.Shape {
+	if c.Filter == "" && len(c.DropFields) == 0 {
+		return nil
+	}
+	return s.of
+}
+
+// warn tells what of the configuration has no effect, or leaves out everything, of the
+// resources that are watched: a plural may have been taken for a Kind.
+func (s *shapes) warn(watched []event.Resource, log *slog.Logger) {
+	if entries := s.drop.Unmatched(watched); len(entries) > 0 {
+		log.Warn("some of KUBERELAY_DROP_FIELDS are of no resource that is watched at present; they wait", "entries", entries)
+	}
+	var never []string
+	for _, r := range watched {
+		if s.filter != nil && s.filter.Never(r) {
+			never = append(never, r.GroupResource().String())
+		}
+	}
+	if len(never) > 0 {
+		slices.Sort(never)
+		log.Warn("KUBERELAY_FILTER selects no object of some resources that are watched, whatever it is", "resources", never)
+	}
 }
 
 func (s *shapes) of(r event.Resource) event.Shape {
 	shape := event.Shape{Project: s.drop.For(r)}
+	if s.filter == nil {
+		return shape
+	}
 	if selects := s.filter.For(r); selects != nil {
 		shape.Select = func(object map[string]any) bool {
 			selected, err := selects(object)

@@ -122,10 +122,11 @@ func runVerify(ctx context.Context, cfg config.Config, settle time.Duration, log
 		cfg.NATS.URLs = []string{url}
 	}
 	o.NATS = natsOptions(cfg, cfg.Event.ClusterName, nil, nil, nil)
-	var err error
-	if o.Shape, err = newShapes(cfg.Content, noteNoFilterErrors); err != nil {
+	shape, err := newShapes(cfg.Content, noteNoFilterErrors)
+	if err != nil {
 		return verify.Report{}, err
 	}
+	o.Shape = shape.function(cfg.Content)
 	if cfg.Event.RedactionKeyFile != "" {
 		if o.RedactionKey, err = redactionKey(cfg.Event.RedactionKeyFile); err != nil {
 			return verify.Report{}, err

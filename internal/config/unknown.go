@@ -29,6 +29,10 @@ func (p *problems) addUnknown(environ []string) {
 			serviceName.MatchString(name) || servicePort.MatchString(pair) {
 			continue
 		}
+		if name == Prefix+"SKIP" { // what people look for first
+			p.found = append(p.found, problem{name, fmt.Errorf("%s: there is no such variable, on purpose: a subscriber leaves out operations by the type of an event (docs/choosing.md)", name)})
+			continue
+		}
 		p.found = append(p.found, problem{name,
 			fmt.Errorf("%s: there is no such variable; did you mean %s?", name, nearest(name, names))})
 	}

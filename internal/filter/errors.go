@@ -92,7 +92,16 @@ func reason(e ast.Expr) Reason {
 func explain(issues *cel.Issues, source common.Source) error {
 	text := strings.TrimPrefix(issues.Errors()[0].ToDisplayString(source), "ERROR: ")
 	what, place, _ := strings.Cut(text, "\n")
-	return fmt.Errorf("%s; there are object, and resource with group, version, resource, kind and namespaced: write an expression %s\n%s", what, example, place)
+	fix := "write an expression " + example
+	switch {
+	case strings.Contains(what, "token recognition error at: '="):
+		fix = "write == to compare"
+	case strings.Contains(what, "undeclared reference"), strings.Contains(what, "undefined field"):
+		fix = "there are object, and resource with group, version, resource, kind and namespaced: " + fix
+	case strings.Contains(what, "invalid matches argument"):
+		fix = "it is no regular expression of RE2 (https://github.com/google/re2/wiki/Syntax)"
+	}
+	return fmt.Errorf("%s; %s\n%s", what, fix, place)
 }
 
 // claimErrors gives a number to two errors of cel-go that all evaluations share. Else the

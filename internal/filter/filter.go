@@ -71,23 +71,37 @@ const (
 // an [*Error], it selects it. The objects are maps, slices, strings, [json.Number], bool
 // and nil.
 func (f *Filter) For(r event.Resource) func(object map[string]any) (selected bool, err error) {
-	if f.program == nil {
-		return nil
-	}
-	resource := describe(r)
-	vars, err := cel.PartialVars(map[string]any{"resource": resource}, cel.AttributePattern("object"))
-	if err != nil {
-		return f.evaluate(resource)
-	}
-	value, _, err := f.partial.Eval(vars)
-	if err == nil && types.IsUnknown(value) {
-		return f.evaluate(resource)
-	}
-	selected, err := f.result(value, err)
-	if selected && err == nil {
+	selected, known, err := f.whatever(r)
+	switch {
+	case !known:
+		return f.evaluate(describe(r))
+	case selected && err == nil:
 		return nil
 	}
 	return func(map[string]any) (bool, error) { return selected, err }
+}
+
+// Never tells whether no object of r is selected, whatever it is.
+func (f *Filter) Never(r event.Resource) bool {
+	selected, known, _ := f.whatever(r)
+	return known && !selected
+}
+
+// whatever evaluates the expression without an object. It is not known where that matters.
+func (f *Filter) whatever(r event.Resource) (selected, known bool, err error) {
+	if f.program == nil {
+		return true, true, nil
+	}
+	vars, err := cel.PartialVars(map[string]any{"resource": describe(r)}, cel.AttributePattern("object"))
+	if err != nil {
+		return false, false, nil //nolint:nilerr // then it is asked with each object
+	}
+	value, _, err := f.partial.Eval(vars)
+	if err == nil && types.IsUnknown(value) {
+		return false, false, nil
+	}
+	selected, err = f.result(value, err)
+	return selected, true, err
 }
 
 func (f *Filter) evaluate(resource map[string]any) func(object map[string]any) (bool, error) {

@@ -253,14 +253,17 @@ func TestErrorsQuoteNothing(t *testing.T) {
 }
 
 func TestCompileErrors(t *testing.T) {
-	const help = `; there are object, and resource with group, version, resource, kind and namespaced: write an expression ` +
-		`such as resource.resource != "pods" || object.status.phase == "Failed"` + "\n"
+	const (
+		such = `write an expression such as resource.resource != "pods" || object.status.phase == "Failed"` + "\n"
+		help = `; there are object, and resource with group, version, resource, kind and namespaced: ` + such
+	)
 	for _, tc := range []struct{ expression, want string }{
 		{`objct.spec`, "KUBERELAY_FILTER:1:1: undeclared reference to 'objct' (in container '')" + help + " | objct.spec\n | ^"},
 		{`resource.resourse == "pods"`, "KUBERELAY_FILTER:1:9: undefined field 'resourse'" + help + ` | resource.resourse == "pods"` + "\n | ........^"},
-		{"true &&\n  resource.kind == 1", "KUBERELAY_FILTER:2:17: found no matching overload for '_==_' applied to '(string, int)'" + help + "   resource.kind == 1"},
+		{"true &&\n  resource.kind == 1", "KUBERELAY_FILTER:2:17: found no matching overload for '_==_' applied to '(string, int)'; " + such + "   resource.kind == 1"},
+		{`object.status.phase = "Failed"`, "KUBERELAY_FILTER:1:21: Syntax error: token recognition error at: '= '; write == to compare\n"},
 		{`object.spec ==`, "KUBERELAY_FILTER:1:15: Syntax error: "},
-		{`object.x.matches("(")`, "KUBERELAY_FILTER:1:18: invalid matches argument" + help},
+		{`object.x.matches("(")`, "KUBERELAY_FILTER:1:18: invalid matches argument; it is no regular expression of RE2 (https://github.com/google/re2/wiki/Syntax)\n"},
 		{`resource.kind`, `KUBERELAY_FILTER: its value is of type string; write an expression that is true or false, such as resource.resource != "pods" || object.status.phase == "Failed"`},
 		{`authorizer.group("").resource("pods").check("get").allowed()`, "KUBERELAY_FILTER:1:1: undeclared reference to 'authorizer' (in container '')" + help},
 	} {
@@ -365,4 +368,21 @@ func decode(t testing.TB, text string) map[string]any {
 		t.Fatal(err)
 	}
 	return content
+}
+
+func TestNever(t *testing.T) {
+	for expression, want := range map[string]bool{
+		`resource.kind == "pods"`:                                    true,
+		`resource.kind == "Pod"`:                                     false,
+		`resource.kind == "pods" && object.status.phase == "Failed"`: true,
+		`resource.kind == "Pod" && object.status.phase == "Failed"`:  false,
+		`object.status.phase == "Failed"`:                            false,
+		`false`:                                                      true,
+		`resource.kind.matches(resource.kind + "(") || false`:        false, // it fails
+		``: false,
+	} {
+		if got := compile(t, expression).Never(pods); got != want {
+			t.Errorf("%q: got %v", expression, got)
+		}
+	}
 }

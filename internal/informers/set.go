@@ -236,6 +236,13 @@ func (s *Set) Watched() []schema.GroupResource {
 	return slices.Collect(maps.Keys(s.watched))
 }
 
+// Resources gives them with their versions and kinds.
+func (s *Set) Resources() []event.Resource {
+	var all []event.Resource
+	s.eachWatched(func(w *watched) { all = append(all, w.resource) })
+	return all
+}
+
 // Buried tells whether a deleted object of the key is remembered.
 func (s *Set) Buried(k event.Key) bool { return s.dirty.buried(k) }
 

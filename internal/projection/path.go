@@ -67,6 +67,10 @@ func parsePath(text string) ([]step, error) {
 		return nil, errors.New("a path has no braces here; leave { and } out")
 	case text[0] == '$' || text[0] == '@':
 		return nil, fmt.Errorf("a path begins at the object by itself; leave %c out", text[0])
+	case text[0] == ' ' || text[0] == '\t':
+		return nil, errors.New("there is a space after the colon; leave it out")
+	case text[0] == '/':
+		return nil, fmt.Errorf("a path is no JSON Pointer; write it with dots, as .%s", strings.ReplaceAll(text[1:], "/", "."))
 	case text[0] != '.' && text[0] != '[':
 		return nil, errors.New("a path begins with a dot; put one in front of it")
 	}
@@ -123,6 +127,8 @@ func (p *parser) name() (string, error) {
 			continue
 		case c == '.' || c == '[':
 			return p.named(name.String(), slash && !escaped)
+		case c == ' ' || c == '\t' || c == ';':
+			return "", fmt.Errorf("%q does not end an entry; put a comma or a line break between two, or quotes around a name that has it, as [\"…\"]", firstRune(p.rest))
 		case !plain(c):
 			return "", fmt.Errorf("%q cannot be in a name without quotes; write the name as [\"…\"]", firstRune(p.rest))
 		case c == '/':

@@ -181,7 +181,9 @@ func (c *candidate) problem(k event.Key) Problem {
 	case !s.present:
 		p.Kind = Extra
 		p.Detail = fmt.Sprintf("uid %q is not in the cluster", e.UID)
-		if s.version != "" {
+		if s.left {
+			p.Detail = "it is in the cluster, and KUBERELAY_FILTER does not select it"
+		} else if s.version != "" {
 			p.Detail += " as of " + s.version
 		}
 	case e.UID == "":

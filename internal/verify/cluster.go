@@ -100,6 +100,7 @@ func (c *cluster) get(ctx context.Context, path string, query url.Values) ([]byt
 // sighting is what the cluster showed of one key.
 type sighting struct {
 	present bool
+	left    bool // it is there, and its content is not selected
 	uid     string
 	version string // of the object, or of the list that did not have it; "" if its type is not served
 	api     string // version of the API in which it was read
@@ -140,7 +141,7 @@ func readItem(r resource, raw []byte) (item, error) {
 // content is absent.
 func (c *cluster) see(r resource, i item) sighting {
 	if !c.selectsContent(r, i.tree) {
-		return sighting{}
+		return sighting{left: true}
 	}
 	c.form.ofCluster(r, i.tree)
 	s := sighting{present: true, uid: i.uid, version: i.version, api: r.GroupVersion().String(), tree: i.tree}

@@ -71,7 +71,7 @@ func TestShaped(t *testing.T) {
 		"not deselected": {func(w *world, b *unstructured.Unstructured) {
 			w.publish(event.Created, configMaps, b)
 			w.set(b, "hidden", "1")
-		}, []string{"extra b: uid"}},
+		}, []string{"extra b: it is in the cluster, and KUBERELAY_FILTER does not select it"}},
 		"never selected, and not there": {func(w *world, b *unstructured.Unstructured) {
 			w.set(b, "hidden", "1")
 		}, nil},
