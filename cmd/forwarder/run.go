@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -172,13 +171,10 @@ func (s *readiness) leader() string {
 	return "standing by, the leader is " + s.election.Holder()
 }
 
-// redactionKey reads the key of the hashes that stand for Secrets' values, or
-// draws one that ends with the process.
+// redactionKey reads the key of the hashes that stand for Secrets' values, nil for none.
 func redactionKey(file string) ([]byte, error) {
 	if file == "" {
-		key := make([]byte, 32)
-		_, err := rand.Read(key)
-		return key, err
+		return nil, nil
 	}
 	key, err := os.ReadFile(file)
 	if err != nil {

@@ -63,8 +63,11 @@ func (s *shapes) warn(watched []event.Resource, log *slog.Logger) {
 
 func (s *shapes) of(r event.Resource) event.Shape {
 	shape := event.Shape{Project: s.drop.For(r)}
-	if s.filter == nil {
+	switch {
+	case s.filter == nil:
 		return shape
+	case s.filter.Never(r):
+		return event.Shape{None: true}
 	}
 	if selects := s.filter.For(r); selects != nil {
 		shape.Select = func(object map[string]any) bool {

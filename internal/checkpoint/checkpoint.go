@@ -151,6 +151,7 @@ func (c *Checkpoint) Load(ctx context.Context, from Source) error {
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.keepDigests(loaded)
 	touched := c.touched
 	c.touched = nil
 	if err != nil {
@@ -167,4 +168,21 @@ func (c *Checkpoint) Load(ctx context.Context, from Source) error {
 	}
 	c.entries, c.loaded = loaded, begun
 	return nil
+}
+
+// keepDigests takes over the digests of events that are still the last: where fields have
+// come to be dropped, or are not any more, it was found out what the bus has.
+func (c *Checkpoint) keepDigests(loaded table) {
+	for k := range loaded.keys() {
+		was, is := c.entries.get(k), loaded.get(k)
+		if was.Digest == is.Digest {
+			continue
+		}
+		digest := was.Digest
+		was.Digest, was.Stored = is.Digest, is.Stored
+		if was == is {
+			is.Digest = digest
+			loaded.put(k, is)
+		}
+	}
 }

@@ -11,6 +11,7 @@ import (
 // goroutines at once.
 type Converter struct {
 	key   []byte
+	ours  bool     // the key was made up: hashes are others after a restart
 	names sync.Map // string to the same string, for the few values that every object repeats
 }
 
@@ -22,6 +23,7 @@ func NewConverter(redactionKey []byte) *Converter {
 	c := &Converter{key: bytes.Clone(redactionKey)}
 	if len(c.key) == 0 {
 		c.key = make([]byte, 32)
+		c.ours = true
 		rand.Read(c.key) // never fails
 	}
 	return c

@@ -102,11 +102,15 @@ func (d *Decoder) Read(s *jsonscan.Scanner) (*Object, error) {
 		return nil, fmt.Errorf("decode an object of %s: it has no name", d.resource.GroupResource())
 	}
 	o := d.object(f)
+	if d.shape.None {
+		o.Unselected = true
+		return o, nil
+	}
 	if d.keeps != nil && !d.keeps(o.Namespace) {
 		return o, nil
 	}
 	d.join(s, from, f)
-	if secret := d.resource.Group == "" && d.resource.Resource == "secrets"; secret || !d.shape.Whole() {
+	if secret := d.resource.Group == "" && d.resource.Resource == "secrets"; secret || d.shape.decodes() {
 		if err := d.decode(o, secret); err != nil {
 			return nil, fmt.Errorf("decode an object of %s: %w", d.resource.GroupResource(), err)
 		}
@@ -132,9 +136,12 @@ func (d *Decoder) decode(o *Object, secret bool) error {
 		return nil
 	}
 	if d.shape.Project != nil {
-		d.shape.Project(content)
-		if o.Digest, err = digestOf(content); err != nil {
-			return errNotJSON
+		o.Cut = d.shape.Project(content)
+		// Where its hashes do not outlive the process, a Secret goes by its version.
+		if !secret || !d.converter.ours {
+			if o.Digest, err = digestOf(content); err != nil {
+				return errNotJSON
+			}
 		}
 	}
 	if secret || d.shape.Project != nil {

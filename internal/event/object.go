@@ -21,8 +21,10 @@ type Object struct {
 
 	Body Body
 
-	// Digest is of what is sent, where that is not the whole object.
+	// Digest is of what is sent, where that may not be the whole object; Cut tells that it
+	// is not.
 	Digest Digest
+	Cut    bool
 
 	// Unselected: it exists and is not to be sent, by its content. It has no Body.
 	Unselected bool

@@ -14,6 +14,18 @@ import (
 // label.
 const maxPlainAnnotation = 63
 
+// Redact replaces the values of a Secret by keyed hashes, as events have them.
+func (c *Converter) Redact(secret map[string]any) {
+	metadata, ok := secret["metadata"].(map[string]any)
+	if !ok {
+		return
+	}
+	o := &Object{}
+	o.Namespace, _ = metadata["namespace"].(string)
+	o.Name, _ = metadata["name"].(string)
+	c.redact(o, secret)
+}
+
 // redact replaces the values of a Secret by keyed hashes. A value in data stays base64, so that a subscriber can
 // unmarshal the object into a corev1.Secret.
 //

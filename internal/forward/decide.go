@@ -93,7 +93,7 @@ func Decide(v event.View, acked event.Acked, attempted string) (*event.Change, R
 		return change(v, created(v), ""), ReasonCreated
 	case acked.Live() && acked.UID != string(live.UID):
 		return nil, ReasonAwait
-	case !acked.Deleted && live.ResourceVersion == acked.ResourceVersion && live.Digest == acked.Digest:
+	case !acked.Deleted && live.ResourceVersion == acked.ResourceVersion && (live.Digest == acked.Digest || acked.Digest.None() && !live.Cut):
 		return nil, ReasonUnchanged
 	case !acked.Deleted && live.ResourceVersion == acked.ResourceVersion && v.Epoch >= acked.Epoch:
 		c := update(v, acked)

@@ -27,6 +27,12 @@ func projected(uid, version string, digest byte) *event.Object {
 	return o
 }
 
+// cut is an object of which something is left out.
+func cut(o *event.Object) *event.Object {
+	o.Cut = true
+	return o
+}
+
 func projectedAcked(uid, version string, digest byte) event.Acked {
 	a := live(uid, version)
 	a.Digest = event.Digest{digest}
@@ -183,8 +189,13 @@ func TestDecide(t *testing.T) {
 			acked: projectedAcked("A", "10", 2),
 			want:  want{ReasonProjected, event.Updated, "A", "10", "10"},
 		},
-		"same version, projected now": {
+		"same version, projected now, and nothing of it is left out": {
 			view:  event.View{Live: projected("A", "10", 1)},
+			acked: live("A", "10"),
+			want:  want{reason: ReasonUnchanged},
+		},
+		"same version, projected now": {
+			view:  event.View{Live: cut(projected("A", "10", 1))},
 			acked: live("A", "10"),
 			want:  want{ReasonProjected, event.Updated, "A", "10", "10"},
 		},

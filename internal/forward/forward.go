@@ -148,8 +148,6 @@ func (f *Forwarder) step(ctx context.Context, c *event.Change, last *event.Objec
 	case err != nil:
 		f.Logger.Warn("cannot tell whether an object is on the bus as it is to be sent; it is sent", append(attributes(c.Key), "err", err)...)
 	case same:
-		acked.Digest = c.Object.Digest
-		f.Checkpoint.Put(c.Key, acked)
 		f.unchanged(c.Key, c.Object, acked)
 		done(false, nil)
 		return
@@ -159,6 +157,10 @@ func (f *Forwarder) step(ctx context.Context, c *event.Change, last *event.Objec
 
 // unchanged settles a key of which the bus has what is to be sent of its present state.
 func (f *Forwarder) unchanged(key event.Key, live *event.Object, acked event.Acked) {
+	if acked.Digest != live.Digest { // which is known now
+		acked.Digest = live.Digest
+		f.Checkpoint.Put(key, acked)
+	}
 	acked.ResourceVersion = live.ResourceVersion // a later one may differ in what is not sent
 	f.Informers.Settle(key, acked, "")
 }
@@ -238,6 +240,10 @@ func (f *Forwarder) failed(ctx context.Context, c event.Change, acked event.Acke
 		f.Checkpoint.Put(c.Key, *o.Conflict)
 		f.Doubt(c.Key) // another writer, or an attempt of ours: it may show what is gone
 		done(true, nil)
+	case o.TooLarge && c.Before != nil && f.Builder.Data == event.DataChange:
+		log.Debug("object and its state before are too large together for the bus; publishing the object only", "bytes", len(m.Data))
+		c.Before = nil
+		f.publish(ctx, c, acked, done)
 	case o.TooLarge && !c.Truncated && !c.Object.Body.None():
 		f.metrics.truncated.WithLabelValues(c.Key.GroupResource().String()).Inc()
 		log.Warn("object is too large for the bus; publishing its metadata only", "bytes", len(m.Data))

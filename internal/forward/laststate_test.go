@@ -2,6 +2,7 @@ package forward
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/kuberelay/kuberelay/internal/event"
@@ -35,16 +36,17 @@ func TestSyncWhereAProjectionComesAndGoes(t *testing.T) {
 		readErr error
 		want    string // id, "" for none
 	}{
-		"it comes, and leaves out nothing of this":         {live: withDigest(t, sent("A", "10", small)), bus: sent("A", "10", small)},
-		"it comes, and leaves out something":               {live: withDigest(t, sent("A", "10", small)), bus: sent("A", "10", whole), want: "A.10.projected.7"},
-		"it comes, and a change is only in what it leaves": {live: withDigest(t, sent("A", "11", small)), bus: sent("A", "10", small)},
-		"it comes, and the object has changed":             {live: withDigest(t, sent("A", "11", small)), bus: sent("A", "10", `"spec":3`), want: "A.11"},
-		"it comes, and the bus has lost the state":         {live: withDigest(t, sent("A", "10", small)), want: "A.10.projected.7"},
-		"it comes, and the bus cannot be read":             {live: withDigest(t, sent("A", "10", small)), readErr: errors.New("away"), want: "error"},
-		"it goes, and had left out nothing of this":        {live: sent("A", "10", small), acked: digest},
-		"it goes, and had left out something":              {live: sent("A", "10", whole), acked: digest, want: "A.10.projected.7"},
-		"it goes, and the object has changed":              {live: sent("A", "11", small), acked: digest, want: "A.11"},
-		"it changes":                                       {live: withDigest(t, sent("A", "10", whole)), acked: digest, want: "A.10.projected.7"},
+		"it comes, and leaves out nothing of this":          {live: withDigest(t, sent("A", "10", small)), bus: sent("A", "10", small)},
+		"it comes, and leaves out something":                {live: cut(withDigest(t, sent("A", "10", small))), bus: sent("A", "10", whole), want: "A.10.projected.7"},
+		"it comes, and a change is only in what it leaves":  {live: withDigest(t, sent("A", "11", small)), bus: sent("A", "10", small)},
+		"it comes, and the object has changed":              {live: withDigest(t, sent("A", "11", small)), bus: sent("A", "10", `"spec":3`), want: "A.11"},
+		"it comes, and the bus has lost the state":          {live: cut(withDigest(t, sent("A", "10", small))), want: "A.10.projected.7"},
+		"it comes, and had come before: the bus has it cut": {live: cut(withDigest(t, sent("A", "10", small))), bus: sent("A", "10", small)},
+		"it comes, and the bus cannot be read":              {live: cut(withDigest(t, sent("A", "10", small))), readErr: errors.New("away"), want: "error"},
+		"it goes, and had left out nothing of this":         {live: sent("A", "10", small), acked: digest},
+		"it goes, and had left out something":               {live: sent("A", "10", whole), acked: digest, want: "A.10.projected.7"},
+		"it goes, and the object has changed":               {live: sent("A", "11", small), acked: digest, want: "A.11"},
+		"it changes":                                        {live: withDigest(t, sent("A", "10", whole)), acked: digest, want: "A.10.projected.7"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			acked := live("A", "10")
@@ -100,5 +102,21 @@ func TestSyncTellsWhatChanged(t *testing.T) {
 				t.Errorf("told that the bus has %v, want the new state", b.states)
 			}
 		})
+	}
+}
+
+// TestSyncTooLargeWithItsStateBefore: the object comes first.
+func TestSyncTooLargeWithItsStateBefore(t *testing.T) {
+	v := view(sent("A", "11", `"spec":2`))
+	v.Before = sent("A", "10", `"spec":1`)
+	b := &bench{view: v, acked: live("A", "10"), answer: []Outcome{{Err: errors.New("big"), TooLarge: true}, {Position: 8}}}
+	f := b.forwarder()
+	f.Builder.Data = event.DataChange
+	if _, err := syncOnce(t, f); err != nil || len(b.sent) != 2 {
+		t.Fatalf("%d publishes, error %v; want two", len(b.sent), err)
+	}
+	data := string(b.sent[1].Data)
+	if b.sent[1].Attribute("truncated") != "" || !strings.Contains(data, `"spec":2`) || !strings.Contains(data, `"previous":null`) {
+		t.Errorf("published %s", data)
 	}
 }

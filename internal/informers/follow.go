@@ -232,7 +232,9 @@ func (s *Set) targetsOf(k event.Key) (targets []target, known bool) {
 	if i == nil {
 		return nil, false
 	}
-	if o := i.get(k); o != nil {
+	if o := i.get(k); o != nil && o.Unselected {
+		return nil, true // its owners are known, but it selects nothing
+	} else if o != nil {
 		return s.follow.targets(k, o.References), true
 	}
 	return nil, i.synced()

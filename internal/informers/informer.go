@@ -224,7 +224,7 @@ func (s *Set) decode(i *informer) apistream.Decode {
 		if err != nil {
 			return nil, err
 		}
-		if len(paths) > 0 && !o.Body.None() {
+		if len(paths) > 0 && (!o.Body.None() || o.Unselected) {
 			o.References = references(paths, text.Between(begin, text.Position()))
 		}
 		return o, nil

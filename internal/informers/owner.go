@@ -57,7 +57,7 @@ func (s *Set) owner(k event.Key, o *event.Object) (*event.Owner, bool) {
 		k = r.Key(namespace, ref.Name)
 		w := s.watchedFor(k.GroupResource())
 		if w == nil {
-			return top, false // it is about to be started
+			return top, o.Unselected // it is about to be started, unless who refers to it counts for nothing
 		}
 		i := w.informer(k)
 		if i == nil {

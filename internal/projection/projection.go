@@ -90,10 +90,10 @@ func parseEntry(text string) (entry, error) {
 	return entry{text: text, resource: s, path: steps}, nil
 }
 
-// For gives the function that drops fields from objects of r, which it changes, or nil if
-// none are to be dropped. The objects are maps, slices, strings, [json.Number], bool and
+// For gives the function that drops fields from objects of r, which it changes, and tells
+// whether there were any; or nil if none are to be dropped. The objects are maps, slices, strings, [json.Number], bool and
 // nil; where one is not of the form that a path expects, nothing is dropped by it.
-func (p Projections) For(r event.Resource) func(object map[string]any) {
+func (p Projections) For(r event.Resource) func(object map[string]any) (dropped bool) {
 	var root node
 	for _, e := range p.entries {
 		if e.resource.matches(r) {
@@ -103,7 +103,7 @@ func (p Projections) For(r event.Resource) func(object map[string]any) {
 	if root.leaf() {
 		return nil
 	}
-	return func(object map[string]any) { dropMembers([]*node{&root}, object) }
+	return func(object map[string]any) bool { return dropMembers([]*node{&root}, object) }
 }
 
 // Unmatched gives the entries that are of none of these resources: they drop nothing,

@@ -181,7 +181,8 @@ func (f form) readData(e *busEvent, m *event.Message) (problems []string) {
 		t = metadataOnly(t)
 	}
 	e.Digest = digestOf(t)
-	if named != "" {
+	hidden := isSecret(e.Key.GroupResource().String()) && f.key == nil // another version may be another value
+	if named != "" || f.contents && !hidden {
 		e.Content = contentOf(t)
 	}
 	return problems

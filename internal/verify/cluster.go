@@ -37,6 +37,7 @@ type cluster struct {
 	discovery discovery.DiscoveryInterface
 	form      form
 	shape     func(event.Resource) event.Shape // nil where everything is sent
+	converter *event.Converter                 // of Secrets, for the shape
 
 	coverage                     coverage
 	labelSelector, fieldSelector string
@@ -54,7 +55,7 @@ func newCluster(config *rest.Config, o Options) (*cluster, error) {
 		return nil, fmt.Errorf("find the cluster: %w", err)
 	}
 	return &cluster{
-		rest: client, discovery: discovery.NewDiscoveryClient(client), form: form{o.RedactionKey}, shape: o.Shape,
+		rest: client, discovery: discovery.NewDiscoveryClient(client), form: form{key: o.RedactionKey, contents: o.Shape != nil}, shape: o.Shape, converter: event.NewConverter(o.RedactionKey),
 		coverage:      coverage{include: o.Namespaces, exclude: o.ExcludeNamespaces, selector: o.NamespaceSelector, refused: map[corner]error{}},
 		labelSelector: o.LabelSelector, fieldSelector: o.FieldSelector,
 	}, nil
@@ -157,7 +158,29 @@ func (c *cluster) see(r resource, i item) sighting {
 func (c *cluster) selectsContent(r resource, t tree) bool {
 	c.form.strip(r, t)
 	shape := c.shapeOf(r)
-	return shape.Select == nil || shape.Select(t)
+	if shape.None || shape.Select == nil {
+		return !shape.None
+	}
+	if isSecret(r.GroupResource().String()) { // a filter sees hashes, in the places and the form that events have them
+		var err error
+		if t, err = c.redacted(t); err != nil {
+			return true // as where the filter fails
+		}
+	}
+	return shape.Select(t)
+}
+
+// redacted is a copy of a Secret in which values are hashed.
+func (c *cluster) redacted(t tree) (tree, error) {
+	text, err := json.Marshal(t)
+	if err != nil {
+		return nil, err
+	}
+	hashed, err := decode(text)
+	if err == nil {
+		c.converter.Redact(hashed)
+	}
+	return hashed, err
 }
 
 func (c *cluster) shapeOf(r resource) event.Shape {

@@ -33,8 +33,8 @@ type busEvent struct {
 	Truncated bool // only metadata is in the data
 	Whole     bool // nothing is missing before it, see publish.Delivery
 
-	// Content is that of the data less resourceVersion and generation, where the event
-	// has a digest, else zero: then another version is another state.
+	// Content is that of the data less resourceVersion and generation, where a part of some
+	// objects is sent, else zero: then another version is another state.
 	Content digest
 
 	// Digest is that of the data in normal form, of a truncated event that of its

@@ -46,6 +46,10 @@ const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 // form turns objects into the form in which cluster and bus are compared.
 type form struct {
 	key []byte // of the hashes of Secrets' values; nil if it is not known
+
+	// contents: of some objects a part is sent, and of what was sent before that was so an
+	// event says nothing.
+	contents bool
 }
 
 // ofCluster hashes what an event hashes, of an object that was stripped. The object

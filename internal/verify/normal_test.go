@@ -151,7 +151,7 @@ func TestSecret(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c, b := mustDecode(t, clusterSecret), mustDecode(t, textOf(t, converted))
 			tc.change(c, b)
-			f := form{tc.key}
+			f := form{key: tc.key}
 			f.strip(secretResource, c)
 			f.ofCluster(secretResource, c)
 			f.ofBus(secrets.Key("n", "s"), b)
@@ -217,7 +217,7 @@ func TestDifferences(t *testing.T) {
 
 // TestHashIsInPlace: a hash that was copied from elsewhere is not right.
 func TestHashIsInPlace(t *testing.T) {
-	f := form{redactionKey}
+	f := form{key: redactionKey}
 	at := func(p secretPlace) any { return f.hashed(p, "hunter2") }
 	p := secretPlace{"n", "s", "data", "password"}
 	for _, other := range []secretPlace{{"m", "s", "data", "password"}, {"n", "t", "data", "password"}, {"n", "s", "stringData", "password"}, {"n", "s", "data", "token"}} {

@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"encoding/base64"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -12,8 +13,12 @@ import (
 func shaped(event.Resource) event.Shape {
 	data := func(object map[string]any) tree { d, _ := object["data"].(tree); return d }
 	return event.Shape{
-		Select:  func(object map[string]any) bool { _, hidden := data(object)["hidden"]; return !hidden },
-		Project: func(object map[string]any) { delete(data(object), "noise") },
+		Select: func(object map[string]any) bool { _, hidden := data(object)["hidden"]; return !hidden },
+		Project: func(object map[string]any) bool {
+			_, noisy := data(object)["noise"]
+			delete(data(object), "noise")
+			return noisy
+		},
 	}
 }
 
@@ -56,6 +61,11 @@ func TestShaped(t *testing.T) {
 			w.publish(event.Created, configMaps, b, plain, body(func(t tree) { t["data"].(tree)["noise"] = "1" }))
 			w.publish(event.Updated, configMaps, b, func(c *event.Change) { c.After = 2 })
 		}, nil},
+		"sent before there was a projection, and only noise since": {func(w *world, b *unstructured.Unstructured) {
+			b = w.update(configMaps, b, func(u *unstructured.Unstructured) { unstructured.RemoveNestedField(u.Object, "data", "noise") })
+			w.publish(event.Created, configMaps, b, plain)
+			w.set(b, "noise", "2")
+		}, nil},
 		"a digest of something else": {func(w *world, b *unstructured.Unstructured) {
 			w.publish(event.Created, configMaps, b, func(c *event.Change) { c.Object.Digest = event.Digest{1} })
 		}, []string{"malformed b: digest is"}},
@@ -85,4 +95,30 @@ func TestShaped(t *testing.T) {
 			want(t, w.found(), tc.want...)
 		})
 	}
+}
+
+// TestShapedSecrets: a filter sees the hashes of values, as events have them.
+func TestShapedSecrets(t *testing.T) {
+	w := newWorld(t)
+	hashed := func(object map[string]any) bool {
+		data, _ := object["data"].(tree)
+		value, _ := data["password"].(string)
+		plain, err := base64.StdEncoding.DecodeString(value)
+		return err == nil && isHash(string(plain))
+	}
+	w.shape = event.Shape{Select: hashed}
+	w.opts.Shape = func(event.Resource) event.Shape { return w.shape }
+	w.opts.Resources, w.opts.RedactionKey = []string{"secrets"}, redactionKey
+	w.publish(event.Created, secrets, w.create(secrets, "s", map[string]any{"data": map[string]any{"password": "aHVudGVyMg=="}}))
+	want(t, w.found())
+}
+
+// TestNothingIsSent of a resource.
+func TestNothingIsSent(t *testing.T) {
+	w := newWorld(t)
+	w.opts.Shape = func(event.Resource) event.Shape { return event.Shape{None: true} }
+	a := w.create(configMaps, "a", nil)
+	want(t, w.found())
+	w.publish(event.Created, configMaps, a)
+	want(t, w.found(), "extra a: it is in the cluster, and KUBERELAY_FILTER does not select it")
 }
