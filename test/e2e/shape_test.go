@@ -363,3 +363,66 @@ func applyPatch(t *testing.T, to, patch string) string {
 	}
 	return mustJSON(t, decode(t, result))
 }
+
+// TestOwnersThroughAFilter: an owner that is not selected is not sent, and the chain goes on.
+func TestOwnersThroughAFilter(t *testing.T) {
+	bus := natsServer(t)
+	cp := cluster.ControlPlane(t)
+	u := newUser(t, cp)
+	namespace := controlplanetest.Namespace(t, cp)
+	templates := gvr("", "v1", "podtemplates")
+	const pod = `{metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}}`
+	owner := func(kind, name string, uid types.UID) string {
+		return fmt.Sprintf("[{apiVersion: v1, kind: %s, name: %s, uid: %s, controller: true}]", kind, name, uid)
+	}
+	top := u.create(configMaps, namespace, configMap("top", "1"))
+	middle := u.create(templates, namespace, "apiVersion: v1\nkind: PodTemplate\nmetadata: {name: middle, ownerReferences: "+owner("ConfigMap", "top", top.GetUID())+"}\ntemplate: "+pod)
+	u.create(configMaps, namespace, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: bottom, ownerReferences: "+owner("PodTemplate", "middle", middle.GetUID())+"}")
+	for name, filter := range map[string]string{"by its type": `resource.kind != "PodTemplate"`, "by its content": `object.metadata.name != "middle"`} {
+		t.Run(name, func(t *testing.T) {
+			f := newForwarder(t, cp.Kubeconfig(), bus.URL, map[string]string{
+				"RESOURCES": "configmaps", "NAMESPACES": namespace, "FOLLOW": "ownerReferences", "FILTER": filter,
+			})
+			f.start().idle()
+			sub := subscribe(t, bus.URL)
+			bottom := subject(configMaps, namespace, "bottom")
+			sub.awaitKinds(bottom, "snapshot")
+			if got := sub.of(bottom)[0]; got.attribute("ownerkind") != "ConfigMap" || got.attribute("ownername") != "top" {
+				t.Errorf("the top of its owners is %s %s", got.attribute("ownerkind"), got.attribute("ownername"))
+			}
+			if got := sub.kinds(subject(templates, namespace, "middle")); got != "" {
+				t.Errorf("the owner that is not selected has %q", got)
+			}
+			f.verifyClean()
+			f.stop()
+		})
+	}
+}
+
+// TestSecretsUnderAProjection, with the values that a filter sees: without a key the hashes
+// are others after each restart, and nothing is sent for that. In the data they are base64.
+func TestSecretsUnderAProjection(t *testing.T) {
+	secrets := gvr("", "v1", "secrets")
+	onBothBuses(t, func(t *testing.T, bus *anyBus) {
+		cp := cluster.ControlPlane(t)
+		u := newUser(t, cp)
+		namespace := controlplanetest.Namespace(t, cp)
+		u.create(secrets, namespace, "apiVersion: v1\nkind: Secret\nmetadata: {name: s, labels: {noise: a}}\ndata: {password: aHVudGVyMg==}")
+		f := bus.forwarder(cp.Kubeconfig(), map[string]string{
+			"RESOURCES": "secrets", "NAMESPACES": namespace, "DROP_FIELDS": "*:.metadata.labels.noise",
+			"FILTER": `object.data.password.startsWith("aG1hYy1zaGEyNTY6")`,
+		})
+		of := clusterName + "/core/secrets/" + namespace + "/s"
+		for range 3 {
+			f.start().idle()
+			if m := bus.awaitKinds(of, "snapshot")[0]; strings.Contains(string(m.Data), "noise") || strings.Contains(string(m.Data), "aHVudGVyMg") {
+				t.Errorf("the data are %s", m.Data)
+			}
+			if _, metrics, err := f.get(t.Context(), "/metrics"); err != nil || strings.Contains(metrics, "kuberelay_filter_errors_total{") {
+				t.Errorf("the filter failed (%v)", err)
+			}
+			f.verifyClean()
+			f.kill()
+		}
+	})
+}
