@@ -112,6 +112,7 @@ func explainResources(ctx context.Context, cfg config.Config, q informers.Questi
 	c.Access = reviews.SelfSubjectAccessReviews()
 	x, err := informers.Explain(ctx, c, q)
 	if err == nil {
+		x.Filter, x.DropFields = cfg.Content.Filter, cfg.Content.DropFields
 		return x, nil
 	}
 	if !apierrors.IsForbidden(err) { // which is not about the cluster's name here

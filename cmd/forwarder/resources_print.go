@@ -129,6 +129,8 @@ func writeNotes(b *bytes.Buffer, x informers.Explanation) {
 	note("watched besides, as far as these objects refer to them: what is at %s", strings.Join(x.Follow, ", "))
 	note("only objects whose labels match: %s", x.LabelSelector)
 	note("only objects whose fields match: %s", x.FieldSelector)
+	note("only objects for which this is true: %s", strings.Join(strings.Fields(x.Filter), " "))
+	note("without their fields: %s", strings.Join(x.DropFields, ", "))
 	for _, g := range x.FailingGroups {
 		group := g.Group
 		if group == "" {

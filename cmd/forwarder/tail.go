@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -51,7 +52,7 @@ the topics hold before the beginning is read first, once. --skip-past does witho
   forwarder tail --cluster=management,workload-1 --resource=clusters.cluster.x-k8s.io
   forwarder tail --diff --since=10m --namespace=shop
   forwarder tail --from-start --output=json | jq .subject
-  forwarder tail --diff --output=json | jq -c '[.subject, .data.patch]'`,
+  forwarder tail --diff --output=json | jq -c 'select(.data.patch) | [.subject, .data.patch]'`,
 		Args: usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			t, err := f.tailing(cmd)
@@ -270,6 +271,7 @@ func (t *tailing) run(ctx context.Context, cfg config.Config) error {
 func (t *tailing) cluster(configured string) string {
 	if len(t.filter.Clusters) == 0 && configured != "" && !t.anyCluster {
 		t.filter.Clusters = []string{configured}
+		t.status.say("only events of the cluster %s, as KUBERELAY_CLUSTER_NAME says; --cluster=* shows all", strconv.Quote(configured))
 	}
 	if len(t.filter.Clusters) == 1 {
 		return t.filter.Clusters[0]

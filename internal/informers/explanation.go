@@ -31,6 +31,11 @@ type Explanation struct {
 	LabelSelector string `json:"labelSelector,omitempty"`
 	FieldSelector string `json:"fieldSelector,omitempty"`
 
+	// Filter and DropFields say which of these are sent by their content, and what of them
+	// is not. They are for the caller to fill in.
+	Filter     string   `json:"filter,omitempty"`
+	DropFields []string `json:"dropFields,omitempty"`
+
 	// Warnings are what may make this explanation wrong.
 	Warnings []string `json:"warnings"`
 }
