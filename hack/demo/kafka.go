@@ -47,10 +47,11 @@ func (b *kafkaBus) reading() []string { return b.settings() }
 func (b *kafkaBus) words() words { return words{subject: "key"} }
 
 func (b *kafkaBus) byHand(bin string) string {
-	return fmt.Sprintf(`  # the state of every object, and then what changes; or the whole events; or with kcat
+	return fmt.Sprintf(`  # the state of every object, and then what changes; or the whole events; or what each update changes; or with kcat
   export KUBERELAY_SINK=kafka KUBERELAY_KAFKA_BROKERS=%[1]s
   %[2]s tail --last
   %[2]s tail --from-start --resource=pods --output=json
+  %[2]s tail --diff --resource=deployments
   kcat -b %[1]s -t %[3]s -f '%%p:%%o %%k\n'`, b.broker.Addr(), bin, topic)
 }
 

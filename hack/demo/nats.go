@@ -34,10 +34,11 @@ func (b *natsBus) words() words {
 }
 
 func (b *natsBus) byHand(bin string) string {
-	return fmt.Sprintf(`  # the state of every object, and then what changes; or the whole events; or with the NATS CLI
+	return fmt.Sprintf(`  # the state of every object, and then what changes; or the whole events; or what each update changes; or with the NATS CLI
   export KUBERELAY_NATS_URL=%[1]s
   %[2]s tail --last
   %[2]s tail --from-start --resource=pods --output=json
+  %[2]s tail --diff --resource=deployments
   nats --server=%[1]s subscribe 'kuberelay.>'`, b.url(), bin)
 }
 

@@ -39,7 +39,7 @@ type immediate struct {
 	position uint64
 }
 
-func (i *immediate) publish(_ context.Context, m *event.Message, done func(Outcome)) {
+func (i *immediate) publish(_ context.Context, _ *event.Message, done func(Outcome)) {
 	i.position++
 	done(Outcome{Position: i.position})
 }
