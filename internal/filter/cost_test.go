@@ -38,6 +38,7 @@ func TestWhatIsMadeHasACost(t *testing.T) {
 		`object.s.replace("x", object.s, 1000) == ""`,
 		`object.l.map(x, object.s.replace("y", "z")).size() > 1`,
 		`object.s.split("").size() > 1`,
+		`(object.s + object.s + object.s + object.s + object.s).split("").size() > 1`,
 		`object.l.map(x, object.s.split("x", 100)).size() > 1`,
 		`"%s".format([object.l.map(x, object.s)]) == ""`,
 		`"%s".format([object.l.map(x, {x: object.s})]) == ""`,

@@ -14,7 +14,6 @@
 package filter
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -33,6 +32,8 @@ type Filter struct {
 	partial cel.Program // of the same expression, for an object that is not known yet
 	parts   map[int64]*Error
 	loops   bool // the expression has one, in which an evaluation can be interrupted
+
+	deadlines deadlines
 }
 
 // timeout is of one evaluation, of those that have loops. What costs as much as is allowed
@@ -118,9 +119,9 @@ func (f *Filter) evaluate(resource map[string]any) func(object map[string]any) (
 			value, _, err := f.program.Eval(vars)
 			return f.result(value, err)
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), timeout)
-		defer cancel()
-		value, _, err := f.program.ContextEval(ctx, vars)
+		d := f.deadlines.get()
+		defer f.deadlines.put(d)
+		value, _, err := f.program.ContextEval(d, vars)
 		return f.result(value, err)
 	}
 }
