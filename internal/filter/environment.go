@@ -30,7 +30,7 @@ func newEnvironment() (*cel.Env, error) {
 			cel.ValidateRegexLiterals(),
 			cel.ValidateHomogeneousAggregateLiterals(),
 		),
-		ext.Strings(ext.StringsVersion(2)),
+		ext.Strings(ext.StringsVersion(2), ext.StringsMaxPrecision(maxPrecision)),
 		ext.Sets(),
 		ext.TwoVarComprehensions(),
 		ext.Lists(ext.ListsVersion(3)),
@@ -51,20 +51,26 @@ func newEnvironment() (*cel.Env, error) {
 	if err != nil {
 		return nil, err
 	}
-	return base.Extend(append(options,
+	again, err := guarded(base)
+	if err != nil {
+		return nil, err
+	}
+	return base.Extend(append(append(options, again...),
 		cel.CustomTypeAdapter(adapter{base.CELTypeAdapter()}),
 		cel.Variable("object", cel.DynType),
 		cel.Variable("resource", resource.CelType()),
 	)...)
 }
 
-// limits are those that Kubernetes has for one evaluation.
+// limits are those that Kubernetes has for one evaluation, and in time: what cel-go has no
+// right cost for, such as a comparison of lists of long strings, ends with it.
 func limits(how cel.EvalOption) []cel.ProgramOption {
 	return []cel.ProgramOption{
 		cel.EvalOptions(how, cel.OptTrackCost),
 		cel.CostLimit(celconfig.PerCallLimit),
-		cel.CostTracking(&library.CostEstimator{}),
+		cel.CostTracking(&costs{}),
 		cel.CostTrackerOptions(interpreter.PresenceTestHasCost(false)),
+		cel.InterruptCheckFrequency(1),
 	}
 }
 

@@ -47,7 +47,7 @@ func (e *Error) Error() string {
 // reduce leaves of an error of cel-go, which may quote values, what it is about.
 func (f *Filter) reduce(err error) *Error {
 	var cancelled interpreter.EvalCancelledError
-	if errors.As(err, &cancelled) {
+	if errors.As(err, &cancelled) || errors.Is(err, interpreter.InterruptError{}) {
 		return &Error{Reason: TooCostly}
 	}
 	var at *types.Err
@@ -72,6 +72,13 @@ func parts(a *cel.Ast) map[int64]*Error {
 		parts[e.ID()] = &Error{Reason: reason(e), Part: strings.Join(strings.Fields(text), " "), Line: at.Line(), Column: at.Column() + 1}
 	}))
 	return parts
+}
+
+// loops tells whether an expression has any.
+func loops(a *cel.Ast) bool {
+	found := false
+	ast.PreOrderVisit(a.NativeRep().Expr(), ast.NewExprVisitor(func(e ast.Expr) { found = found || e.Kind() == ast.ComprehensionKind }))
+	return found
 }
 
 // reason is why a part of an expression can fail by itself.

@@ -8,14 +8,15 @@
 // rights (https://kubernetes.io/docs/reference/using-api/cel/).
 //
 // An expression that fails for an object, since the object lacks a field, a value has
-// another type, or more is to be computed than Kubernetes would allow, selects the object
-// and says so: nothing is left out by a mistake. What an error says comes from the
+// another type, or more is to be computed or made than Kubernetes would allow, selects the
+// object and says so: nothing is left out by a mistake. What an error says comes from the
 // expression alone, never from the object.
 package filter
 
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/google/cel-go/cel"
 	"github.com/google/cel-go/common"
@@ -30,7 +31,14 @@ type Filter struct {
 	program cel.Program // nil if everything is selected
 	partial cel.Program // of the same expression, for an object that is not known yet
 	parts   map[int64]*Error
+	loops   bool // the expression has one, in which an evaluation can be interrupted
+
+	deadlines deadlines
 }
+
+// timeout is of one evaluation, of those that have loops. What costs as much as is allowed
+// takes far less: it is long so that no CPU limit that holds us up decides what is selected.
+const timeout = time.Second
 
 // Compile makes a Filter of an expression whose value is true or false; the empty one
 // selects everything. An error names KUBERELAY_FILTER and shows the place.
@@ -51,7 +59,7 @@ func Compile(expression string) (*Filter, error) {
 		return nil, fmt.Errorf("%s: its value is of type %s; write an expression that is true or false, %s", variable, t, example)
 	}
 	claimErrors()
-	f := &Filter{parts: parts(ast)}
+	f := &Filter{parts: parts(ast), loops: loops(ast)}
 	if f.program, err = env.Program(ast, limits(cel.OptOptimize)...); err != nil {
 		return nil, fmt.Errorf("%s: %w", variable, err)
 	}
@@ -106,7 +114,14 @@ func (f *Filter) whatever(r event.Resource) (selected, known bool, err error) {
 
 func (f *Filter) evaluate(resource map[string]any) func(object map[string]any) (bool, error) {
 	return func(object map[string]any) (bool, error) {
-		value, _, err := f.program.Eval(&variables{object, resource})
+		vars := &variables{object, resource}
+		if !f.loops {
+			value, _, err := f.program.Eval(vars)
+			return f.result(value, err)
+		}
+		d := f.deadlines.get()
+		defer f.deadlines.put(d)
+		value, _, err := f.program.ContextEval(d, vars)
 		return f.result(value, err)
 	}
 }

@@ -1,0 +1,97 @@
+package filter_test
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/kuberelay/kuberelay/internal/filter"
+)
+
+// large has a string of 700 KB, others that are nearly so, and a list of 1000.
+func large() map[string]any {
+	l := make([]any, 1000)
+	for i := range l {
+		l[i] = fmt.Sprint(i)
+	}
+	return map[string]any{"s": strings.Repeat("x", 700_000), "l": l, "f": strings.Repeat("%.1000000f", 20), "p": "%.999999f"}
+}
+
+// What an expression makes of an object is bounded, as are the steps it takes: + of a value
+// whose type was not known was one step, whatever its size, and 700 KB became 1.3 GB.
+func TestWhatIsMadeHasACost(t *testing.T) {
+	const most = 50_000_000
+	object := large()
+	for _, expression := range []string{
+		`object.l.map(x, object.s + object.s).size() > 1`,
+		`object.l.exists(x, object.s + x == "y")`,
+		`object.l.map(x, object.s).join(",") == ""`,
+		`object.l.map(x, object.s).join() == ""`,
+		`object.l.exists(x, [object.s, object.s].join("") == "y")`,
+		`object.l.map(x, bytes(object.s) + bytes(object.s)).size() > 1`,
+		`object.l.map(x, string(bytes(object.s))).size() > 1`,
+		`object.l.map(x, object.s.upperAscii()).size() > 1`,
+		`object.s.replace("", object.s) == ""`,
+		`object.s.replace("x", object.s) == ""`,
+		`object.s.replace("x", object.s, 1000) == ""`,
+		`object.l.map(x, object.s.replace("y", "z")).size() > 1`,
+		`object.s.split("").size() > 1`,
+		`(object.s + object.s + object.s + object.s + object.s).split("").size() > 1`,
+		`object.l.map(x, object.s.split("x", 100)).size() > 1`,
+		`"%s".format([object.l.map(x, object.s)]) == ""`,
+		`"%s".format([object.l.map(x, {x: object.s})]) == ""`,
+		`object.l.map(x, "%s".format([object.s])).size() > 1`,
+		`object.l.map(x, object.l).map(y, object.l.map(x, y)).flatten(3).size() > 1`,
+		`object.l.map(x, object.l).flatten().map(x, object.l).flatten().size() > 1`,
+		`[object.s].map(x, x + x).map(x, x + x).map(x, x + x).map(x, x + x).map(x, x + x).map(x, x + x).map(x, x + x).map(x, x + x).size() > 1`,
+		`object.l.all(x, object.l.all(y, object.s >= object.s))`,
+		`object.l.all(x, object.l.all(y, object.s.size() > 1))`,
+		`object.l.all(x, object.l.all(y, !("y" in object.l)))`,
+	} {
+		t.Run(expression, func(t *testing.T) {
+			selects := compile(t, expression).For(pods)
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			selected, err := selects(object)
+			runtime.ReadMemStats(&after)
+			var failed *filter.Error
+			if !selected || !errors.As(err, &failed) || failed.Reason != filter.TooCostly {
+				t.Errorf("got %v, %v; want that it costs too much", selected, err)
+			}
+			if n := after.TotalAlloc - before.TotalAlloc; n > most {
+				t.Errorf("it allocated %d MB, want at most %d", n/1_000_000, most/1_000_000)
+			}
+		})
+	}
+}
+
+// TestWhatFormatWritesIsBounded: the digits that are asked for are no size of any value.
+func TestWhatFormatWritesIsBounded(t *testing.T) {
+	if _, err := compile(t, `object.p.format([1.5]) == ""`).For(pods)(large()); err == nil {
+		t.Error("a million digits are written")
+	}
+}
+
+// Large objects are looked at all the same.
+func TestWhatIsLargeCanBeLookedAt(t *testing.T) {
+	object := large()
+	for _, expression := range []string{
+		`object.s.size() == 700000`,
+		`object.s + object.s != ""`,
+		`object.l.all(x, x + "y" != "")`,
+		`object.l.map(x, x + "y").join(",").size() > 4000`,
+		`object.l.exists(x, object.s == x) || object.l.size() == 1000`,
+		`object.s.replace("y", "z") == object.s`,
+		`object.s.startsWith("x") && object.s.contains("x") && object.s.split(",").size() == 1`,
+		`"%s %d %.2f".format([object.s, 1, 2.5]).endsWith(" 1 2.50")`,
+		`(object.l + object.l).size() == 2000`,
+		`object.l.map(x, [x, x]).flatten().size() == 2000`,
+		`object.l.map(x, x).filter(x, x in ["1", "2"]).size() == 2`,
+	} {
+		if selected, err := compile(t, expression).For(pods)(object); !selected || err != nil {
+			t.Errorf("%s: got %v, %v", expression, selected, err)
+		}
+	}
+}

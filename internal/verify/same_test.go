@@ -1,0 +1,64 @@
+package verify
+
+import (
+	"testing"
+	"time"
+)
+
+// projectedIn is a sighting of an object of which a part is sent, "A 5 data"; onProjectedBus
+// the event of one.
+func projectedIn(s string) sighting {
+	v := present(s)
+	v.projected, v.content, v.contentPart = true, v.whole, v.partial
+	return v
+}
+
+func onProjectedBus(s string) busEvent {
+	e := onBus(s)
+	e.Content = e.Digest
+	return e
+}
+
+// TestIsSame: another version of the same content is the same, as long as the bus is not
+// ahead: a version that the cluster has never had is wrong whatever its content is.
+func TestIsSame(t *testing.T) {
+	whole := present("A 5 x")
+	for name, c := range map[string]struct {
+		cluster sighting
+		bus     busEvent
+		want    bool
+	}{
+		"the same version":                         {projectedIn("A 5 x"), onProjectedBus("A 5 x"), true},
+		"the same version, other content":          {projectedIn("A 5 x"), onProjectedBus("A 5 y"), true},
+		"the bus is behind, the same content":      {projectedIn("A 6 x"), onProjectedBus("A 5 x"), true},
+		"the bus is behind, other content":         {projectedIn("A 6 x"), onProjectedBus("A 5 y"), false},
+		"the bus is behind, a part of the content": {projectedIn("A 6 x"), onProjectedBus("truncated A 5 x"), true},
+		"the bus is ahead, the same content":       {projectedIn("A 5 x"), onProjectedBus("A 50 x"), false},
+		"the bus is ahead, a part of the content":  {projectedIn("A 5 x"), onProjectedBus("truncated A 50 x"), false},
+		"the bus is behind, sent whole":            {whole, onBus("A 4 x"), false},
+		"another uid":                              {projectedIn("B 5 x"), onProjectedBus("A 5 x"), false},
+		"deleted on the bus":                       {projectedIn("A 5 x"), onProjectedBus("deleted A 5 x"), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := isSame(c.cluster, c.bus); got != c.want {
+				t.Errorf("got %v, want %v", got, c.want)
+			}
+		})
+	}
+}
+
+// TestJudgeABusThatIsAhead with the content that the cluster has, where a part is sent.
+func TestJudgeABusThatIsAhead(t *testing.T) {
+	c, g := &candidate{}, glimpse{first: projectedIn("A 5 x"), cluster: projectedIn("A 5 x"), bus: onProjectedBus("A 50 x")}
+	g.bus.Position, g.recent = 1, []busEvent{g.bus}
+	now := someTime
+	for _, want := range []verdict{undecided, undecided, undecided, wrong} {
+		if got := c.judge(g, now, 2500*time.Millisecond); got != want {
+			t.Fatalf("got verdict %d, want %d", got, want)
+		}
+		now = now.Add(time.Second)
+	}
+	if p := c.problem(web); p.Kind != Stale {
+		t.Errorf("got %+v, want %s", p, Stale)
+	}
+}
