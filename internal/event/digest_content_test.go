@@ -47,7 +47,7 @@ func TestDigestIsOfWhatIsSent(t *testing.T) {
 
 // TestABodyWithADigestHasAllMetadata: the digest is made before the body, of the same tree.
 func TestABodyWithADigestHasAllMetadata(t *testing.T) {
-	shape := Shape{Project: func(object map[string]any) { delete(object, "status") }}
+	shape := Shape{Project: func(object map[string]any) bool { delete(object, "status"); return true }}
 	o, err := NewConverter(nil).Decoder(deployments, nil, nil, shape).Decode([]byte(
 		`{"kind":"Deployment","apiVersion":"apps/v1","metadata":{"name":"web","uid":"A","resourceVersion":"10","generation":3},"spec":1,"status":2}`))
 	if err != nil {

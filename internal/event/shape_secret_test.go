@@ -25,7 +25,7 @@ func holds(text string) bool {
 // what tells which annotations are copies, and a filter must not see a value, nor decide
 // by one.
 func TestASecretIsRedactedBeforeItIsShaped(t *testing.T) {
-	dropData := func(object map[string]any) { delete(object, "data") }
+	dropData := func(object map[string]any) bool { delete(object, "data"); return true }
 	for name, shape := range map[string]Shape{
 		"projected":              {Project: dropData},
 		"selected":               {Select: func(map[string]any) bool { return true }},
@@ -53,7 +53,7 @@ func TestASecretIsRedactedBeforeItIsShaped(t *testing.T) {
 				}
 			}
 			if shape.Project != nil {
-				watching.Project = func(object map[string]any) { seen++; see("Project", object); shape.Project(object) }
+				watching.Project = func(object map[string]any) bool { seen++; see("Project", object); return shape.Project(object) }
 			}
 			o, err := NewConverter([]byte("key")).Decoder(secrets, nil, nil, watching).Decode(canarySecret())
 			if err != nil {
