@@ -81,9 +81,12 @@ func decides(c *event.Change, acked event.Acked) bool {
 }
 
 // sameContent tells whether the bus has what is to be sent of an object, where a projection
-// has come to apply to it, or does not apply any more.
+// has come to apply to it, or does not apply any more. What it has of an earlier epoch has a
+// version of another history.
 func sameContent(c *event.Change, acked event.Acked) (bool, error) {
 	switch {
+	case c.Epoch != acked.Epoch:
+		return false, nil
 	case decides(c, acked) && c.Before != nil:
 		d, err := event.DigestOf(c.Before.Body)
 		return err == nil && d == c.Object.Digest, err

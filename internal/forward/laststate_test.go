@@ -35,8 +35,10 @@ func TestSyncWhereAProjectionComesAndGoes(t *testing.T) {
 		acked   event.Digest
 		bus     *event.Object
 		readErr error
+		epoch   uint16
 		want    string // id, "" for none
 	}{
+		"it comes, as history went back":                    {live: withDigest(t, sent("A", "9", small)), bus: sent("A", "10", small), epoch: 1, want: "A.9"},
 		"it comes, and leaves out nothing of this":          {live: withDigest(t, sent("A", "10", small)), bus: sent("A", "10", small)},
 		"it comes, and leaves out something":                {live: cut(withDigest(t, sent("A", "10", small))), bus: sent("A", "10", whole), want: "A.10.projected.7"},
 		"it comes, and a change is only in what it leaves":  {live: withDigest(t, sent("A", "11", small)), bus: sent("A", "10", small)},
@@ -52,7 +54,9 @@ func TestSyncWhereAProjectionComesAndGoes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			acked := live("A", "10")
 			acked.Digest = c.acked
-			b := &bench{view: view(c.live), acked: acked, last: c.bus, readErr: c.readErr, answer: []Outcome{{Position: 8}}}
+			v := view(c.live)
+			v.Epoch = c.epoch
+			b := &bench{view: v, acked: acked, last: c.bus, readErr: c.readErr, answer: []Outcome{{Position: 8}}}
 			_, err := b.sync(t)
 			got := ""
 			switch {
