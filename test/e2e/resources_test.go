@@ -203,6 +203,12 @@ func checkEvent(t *testing.T, r received, s sample, o *unstructured.Unstructured
 			got[a] = r.attribute(a)
 		}
 	}
+	if r.kind() == "updated" { // by a label
+		if !strings.Contains(got["changed"], "/metadata/labels") {
+			t.Errorf("changed is %q, want the labels in it", got["changed"])
+		}
+		delete(got, "changed")
+	}
 	for a, v := range want {
 		if v == "" {
 			delete(want, a)
