@@ -138,8 +138,12 @@ func (r *report) addFormula(f synced) {
 	c := sizing.Measured()
 	s := section{title: fmt.Sprintf("The formula of docs/sizing.md, %d pods", f.pods)}
 	s.table.head = []string{"", "peak predicted, MB", "measured, MB", "kept/object predicted, bytes", "measured, bytes", "CPU/object predicted, µs", "measured, µs"}
-	predicted := megabytes(c.Peak(int64(f.pods), f.wireBytes))
 	for _, sink := range f.sinks() {
+		peak := c.Peak(int64(f.pods), f.wireBytes)
+		if sink == toKafka {
+			peak += c.Kafka
+		}
+		predicted := megabytes(peak)
 		s.table.add(sink, fmt.Sprintf("%.0f", predicted), f.peak(sink).show("%.0f"), fmt.Sprint(c.Kept(f.wireBytes)), f.kept(sink).show("%.0f"),
 			fmt.Sprint(c.PerObject.Microseconds()), f.cpu(sink).show("%.0f"))
 		share := f.peak(sink).per(constant(predicted, len(f.peak(sink))))
