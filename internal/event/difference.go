@@ -66,10 +66,6 @@ func appendPlace(b, pointer []byte) []byte {
 	return b
 }
 
-// deepestPatched is how many objects and arrays may be one within the other in what is
-// compared for a patch: the time that it takes is the size times this.
-const deepestPatched = 128
-
 // PatchOf is a JSON Patch (RFC 6902) that makes one object the other, numbers as they are
 // written. It is the same each time.
 func PatchOf(before, after []byte) ([]byte, error) {
@@ -81,7 +77,7 @@ func PatchOf(before, after []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if jsoncompare.IsDeeper(b, deepestPatched) || jsoncompare.IsDeeper(a, deepestPatched) {
+	if jsoncompare.IsDeeper(b, jsoncompare.Deepest) || jsoncompare.IsDeeper(a, jsoncompare.Deepest) {
 		whole, err := encode(a)
 		if err != nil {
 			return nil, err

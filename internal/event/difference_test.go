@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	jsonpatch "github.com/evanphx/json-patch/v5"
+
+	"github.com/kuberelay/kuberelay/internal/jsoncompare"
 )
 
 var changeBuilder = Builder{Cluster: builder.Cluster, Data: DataChange}
@@ -174,7 +176,7 @@ func TestPatchOfDeep(t *testing.T) {
 	deep := func(levels int, value string) []byte {
 		return []byte(strings.Repeat(`{"a":`, levels) + value + strings.Repeat(`}`, levels))
 	}
-	for levels, path := range map[int]string{deepestPatched: strings.Repeat("/a", deepestPatched), deepestPatched + 1: ""} {
+	for levels, path := range map[int]string{jsoncompare.Deepest: strings.Repeat("/a", jsoncompare.Deepest), jsoncompare.Deepest + 1: ""} {
 		before, after := deep(levels, "1"), deep(levels, "2")
 		patch, err := PatchOf(before, after)
 		if err != nil {
@@ -186,7 +188,7 @@ func TestPatchOfDeep(t *testing.T) {
 		}
 		checkPatch(t, before, patch, after)
 	}
-	for _, p := range [][2][]byte{{deep(2, "1"), deep(deepestPatched+1, "1")}, {deep(deepestPatched+1, "1"), deep(2, "1")}} {
+	for _, p := range [][2][]byte{{deep(2, "1"), deep(jsoncompare.Deepest+1, "1")}, {deep(jsoncompare.Deepest+1, "1"), deep(2, "1")}} {
 		patch, err := PatchOf(p[0], p[1])
 		if err != nil || !strings.Contains(string(patch), `"path":""`) {
 			t.Errorf("one of them is deep: %s, %v, want the whole replaced", patch, err)

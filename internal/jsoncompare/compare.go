@@ -16,21 +16,10 @@ import (
 	"github.com/kuberelay/kuberelay/internal/jsonscan"
 )
 
-// deepest is how many objects and arrays are gone into, one within the other. What
+// Deepest is how many objects and arrays are gone into, one within the other. What
 // differs below is one place, so that an object that is made for it takes no more than its
 // size times this; no object of Kubernetes comes near.
-const deepest = 128
-
-// Changed gives the places where two JSON objects differ, as JSON Pointers (RFC 6901),
-// sorted as text. See [Each].
-func Changed(before, after []byte) ([]string, error) {
-	var places []string
-	err := Each(before, after, func(pointer []byte) bool {
-		places = append(places, string(pointer))
-		return true
-	})
-	return places, err
-}
+const Deepest = 128
 
 // Each calls each with every place where two JSON objects differ, as a JSON Pointer (RFC
 // 6901), in the order of the pointers as text, until it gives false. The pointer is valid
@@ -53,7 +42,7 @@ func Each(before, after []byte, each func(pointer []byte) bool) error {
 	if err != nil {
 		return err
 	}
-	c.visit(matched(b, a, deepest), deepest)
+	c.visit(matched(b, a, Deepest), Deepest)
 	return nil
 }
 

@@ -40,11 +40,21 @@ var pairs = []struct {
 	{"order beside what is not gone into", `{"a":1,"a-b":1,"a0":1}`, `{"a":{"x":2},"a-b":2,"a0":2}`, []string{"/a", "/a-b", "/a0"}},
 }
 
+// changed gives all places that differ.
+func changed(before, after []byte) ([]string, error) {
+	var places []string
+	err := Each(before, after, func(pointer []byte) bool {
+		places = append(places, string(pointer))
+		return true
+	})
+	return places, err
+}
+
 func TestChanged(t *testing.T) {
 	for _, tt := range pairs {
 		t.Run(tt.name, func(t *testing.T) {
 			for _, p := range [][2]string{{tt.before, tt.after}, {tt.after, tt.before}} {
-				got, err := Changed([]byte(p[0]), []byte(p[1]))
+				got, err := changed([]byte(p[0]), []byte(p[1]))
 				if err != nil || !slices.Equal(got, tt.want) {
 					t.Errorf("from %s to %s: %q, %v; want %q", p[0], p[1], got, err, tt.want)
 				}
@@ -77,7 +87,7 @@ func TestChangedRefuses(t *testing.T) {
 // TestEachStops: nothing follows after false, however deep.
 func TestEachStops(t *testing.T) {
 	before, after := `{"a":{"b":[1,2]},"c":1,"d":1}`, `{"a":{"b":[3,4]},"c":2,"d":2}`
-	all, err := Changed([]byte(before), []byte(after))
+	all, err := changed([]byte(before), []byte(after))
 	if err != nil || len(all) != 4 {
 		t.Fatalf("got %q, %v", all, err)
 	}
@@ -98,8 +108,8 @@ func TestDeepest(t *testing.T) {
 	nested := func(levels int, value string) []byte {
 		return []byte(strings.Repeat(`{"a":`, levels) + value + strings.Repeat(`}`, levels))
 	}
-	for levels, want := range map[int]int{1: 1, deepest: deepest, deepest + 1: deepest, 9_000: deepest} {
-		got, err := Changed(nested(levels, "1"), nested(levels, "2"))
+	for levels, want := range map[int]int{1: 1, Deepest: Deepest, Deepest + 1: Deepest, 9_000: Deepest} {
+		got, err := changed(nested(levels, "1"), nested(levels, "2"))
 		if err != nil || !slices.Equal(got, []string{strings.Repeat("/a", want)}) {
 			t.Errorf("of %d levels: %d places, %v, want one of %d", levels, len(got), err, want)
 		}
@@ -119,7 +129,7 @@ func FuzzChanged(f *testing.F) {
 }
 
 func deep(text []byte) bool {
-	return bytes.Count(text, []byte("{"))+bytes.Count(text, []byte("[")) >= deepest
+	return bytes.Count(text, []byte("{"))+bytes.Count(text, []byte("[")) >= Deepest
 }
 
 // TestChangedAtRandom is the fuzz test with texts that are alike.
@@ -142,7 +152,7 @@ func TestChangedAtRandom(t *testing.T) {
 // checkReference compares with the same made of maps; it gives how many places there are.
 func checkReference(t *testing.T, before, after []byte) int {
 	t.Helper()
-	got, err := Changed(before, after)
+	got, err := changed(before, after)
 	b, a := tree(before), tree(after)
 	if valid := b != nil && a != nil; valid != (err == nil) {
 		t.Fatalf("from %q to %q: %v, for encoding/json they are objects: %t", before, after, err, valid)

@@ -18,9 +18,6 @@ import (
 	"github.com/kuberelay/kuberelay/internal/jsoncompare"
 )
 
-// deepest is how many objects and arrays may be one within the other in what is compared.
-const deepest = 128
-
 // LineAndDiff is the event's line and, beneath that of an update, a unified diff of the
 // object as YAML, without a newline at the end:
 //
@@ -151,7 +148,7 @@ func toYAML(object []byte) (text, version string, err error) {
 	if err != nil {
 		return "", "", errNoObject
 	}
-	if jsoncompare.IsDeeper(root, deepest) {
+	if jsoncompare.IsDeeper(root, jsoncompare.Deepest) {
 		return "", "", errTooDeep
 	}
 	if fields, ok := root.(map[string]any); ok {

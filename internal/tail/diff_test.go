@@ -78,7 +78,7 @@ func TestLineWithoutDiff(t *testing.T) {
 		{"created", state(t, event.Created, "2", ""), Change{Object: object}, "watch"},
 		{"deleted", state(t, event.Deleted, "2", ""), Change{Object: object, Previous: object}, "watch"},
 		{"nothing", update, Change{Object: object, Previous: json.RawMessage(`{"metadata":{"resourceVersion":"2"}}`)}, "watch, only resourceVersion or managedFields differ"},
-		{"too deep", update, Change{Object: object, Previous: json.RawMessage(`{"a":` + strings.Repeat("[", deepest+1) + strings.Repeat("]", deepest+1) + `}`)}, "watch, no diff: it is nested too deep"},
+		{"too deep", update, Change{Object: object, Previous: json.RawMessage(`{"a":` + strings.Repeat("[", jsoncompare.Deepest+1) + strings.Repeat("]", jsoncompare.Deepest+1) + `}`)}, "watch, no diff: it is nested too deep"},
 		{"no object", update, Change{Object: object, Previous: json.RawMessage(`{`)}, "watch, no diff: its data is no object"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -134,7 +134,7 @@ func FuzzLineAndDiff(f *testing.F) {
 			}
 			return
 		}
-		if jsoncompare.IsDeeper(old, deepest) || jsoncompare.IsDeeper(now, deepest) {
+		if jsoncompare.IsDeeper(old, jsoncompare.Deepest) || jsoncompare.IsDeeper(now, jsoncompare.Deepest) {
 			return
 		}
 		for _, v := range []any{old, now} {

@@ -10,6 +10,7 @@ import (
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/jsoncompare"
 )
 
 func TestPatch(t *testing.T) {
@@ -74,7 +75,7 @@ func TestJSONWithPatch(t *testing.T) {
 func FuzzJSONWithPatch(f *testing.F) {
 	f.Add(`{"a":"\u001b[2J","b":[1,2,{"c":null}]}`, `{"a":"x\u2028","b":[2,{"c":"/~"}],"~/":1e3}`)
 	f.Add(`{"":{"":[]}}`, `{"":{"":{}}}`)
-	f.Add(`{"a":1}`, `{"a":`+strings.Repeat("[", deepest+1)+strings.Repeat("]", deepest+1)+`}`)
+	f.Add(`{"a":1}`, `{"a":`+strings.Repeat("[", jsoncompare.Deepest+1)+strings.Repeat("]", jsoncompare.Deepest+1)+`}`)
 	f.Fuzz(func(t *testing.T, before, after string) {
 		if !json.Valid([]byte(before)) || !json.Valid([]byte(after)) || before == "" || !strings.HasPrefix(before, "{") || !strings.HasPrefix(after, "{") {
 			return

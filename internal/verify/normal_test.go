@@ -67,7 +67,7 @@ func FuzzNormalNumber(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		if !json.Valid([]byte(s)) || strings.Trim(s, "-0123456789.eE+") != "" || len(s) > 40 {
-			t.Skip()
+			return
 		}
 		normal := normalNumber(s)
 		if again := normalNumber(normal); again != normal {
@@ -93,7 +93,7 @@ func FuzzDigest(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		v, err := decode([]byte(s))
 		if err != nil {
-			t.Skip()
+			return
 		}
 		b, err := json.MarshalIndent(v, "", " ")
 		if err != nil {
