@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"sync"
 	"time"
 )
 
@@ -16,8 +17,8 @@ var (
 	errTooLong = errors.New("an object is longer than 16 MiB")
 )
 
-// window is the part of a stream that is in memory. It starts small, since most watches
-// are quiet, and does not stay large.
+// window is the part of a stream that is in memory. A stream that waits holds firstSize
+// only, as most watches are quiet; what a burst needs it shares with the others.
 type window struct {
 	r    io.Reader
 	b    []byte
@@ -25,14 +26,19 @@ type window struct {
 	to   int // what is behind has not been read
 	max  int
 
+	first  []byte  // firstSize, to wait with
+	shared *[]byte // of windows, if b is that
+
 	lastRead int  // bytes
 	full     bool // which were as many as there was room for
 }
 
 const (
-	firstSize = 4 << 10
-	keepSize  = 128 << 10
+	firstSize  = 4 << 10
+	sharedSize = 128 << 10
 )
+
+var windows = sync.Pool{New: func() any { b := make([]byte, sharedSize); return &b }}
 
 // fill reads some more behind what is there. It may move that to another place.
 func (w *window) fill() error {
@@ -40,14 +46,24 @@ func (w *window) fill() error {
 	switch {
 	case left > w.max:
 		return errTooLong
-	case room > len(w.b)/4 && (!w.full || len(w.b) >= keepSize):
-	case w.from > len(w.b)/4 && (!w.full || len(w.b) >= keepSize): // there is room before it
-		copy(w.b, w.b[w.from:w.to])
-		w.from, w.to = 0, left
+	case left == 0:
+		w.giveBack()
+		if w.first == nil {
+			w.first = make([]byte, firstSize)
+		}
+		w.move(w.first)
+	case room > len(w.b)/4:
+	case w.from > len(w.b)/4: // there is room before it
+		w.move(w.b)
+	case len(w.b) < sharedSize:
+		shared := windows.Get().(*[]byte)
+		w.move(*shared)
+		w.shared = shared
 	default:
-		b := make([]byte, max(firstSize, 2*len(w.b)))
-		copy(b, w.b[w.from:w.to])
-		w.b, w.from, w.to = b, 0, left
+		larger := make([]byte, 2*len(w.b))
+		copy(larger, w.b[w.from:w.to])
+		w.giveBack()
+		w.b, w.from, w.to = larger, 0, left
 	}
 	n, err := w.r.Read(w.b[w.to:])
 	w.to += n
@@ -58,14 +74,22 @@ func (w *window) fill() error {
 	return err
 }
 
-// use goes on behind the first n bytes, which stay as they are until the next fill. What a
-// burst or a large object needed is given back after it.
-func (w *window) use(n int) {
-	w.from += n
-	if w.from == w.to && (len(w.b) > keepSize || len(w.b) > firstSize && w.lastRead < len(w.b)/8) {
-		w.b, w.from, w.to = nil, 0, 0
+// move has what is left begin a buffer.
+func (w *window) move(to []byte) {
+	n := copy(to, w.b[w.from:w.to])
+	w.b, w.from, w.to = to, 0, n
+}
+
+// giveBack is called when nothing that was read is needed any more, or it is elsewhere.
+func (w *window) giveBack() {
+	if w.shared != nil {
+		windows.Put(w.shared)
+		w.shared = nil
 	}
 }
+
+// use goes on behind the first n bytes, which stay as they are until the next fill.
+func (w *window) use(n int) { w.from += n }
 
 // frames splits a watch at its newlines: JSON has none within a string.
 type frames struct {

@@ -183,15 +183,45 @@ func TestStop(t *testing.T) {
 
 // TestWindowShrinks: what one large object needed is not kept.
 func TestWindowShrinks(t *testing.T) {
-	f := newFrames(strings.NewReader(strings.Repeat("x", 2*keepSize) + "\ny\n"))
-	for _, want := range []int{2 * keepSize, 1} {
+	f := newFrames(strings.NewReader(strings.Repeat("x", 2*sharedSize) + "\ny\n"))
+	for _, want := range []int{2 * sharedSize, 1} {
 		frame, err := f.next()
 		if err != nil || len(frame) != want {
 			t.Fatalf("got %d bytes, %v, want %d", len(frame), err, want)
 		}
 	}
-	if _, err := f.next(); !errors.Is(err, io.EOF) || len(f.b) > keepSize {
+	if _, err := f.next(); !errors.Is(err, io.EOF) || len(f.b) > firstSize {
 		t.Errorf("%d bytes are kept: %v", len(f.b), err)
+	}
+}
+
+// TestStreamsShareMemory: what one stream has read stays until it reads on, whatever the
+// others read, and a stream that waits keeps little.
+func TestStreamsShareMemory(t *testing.T) {
+	const streams, length = 8, 3 * firstSize
+	var all [streams]*frames
+	for i := range all {
+		line := strings.Repeat(string(rune('a'+i)), length) + "\n"
+		all[i] = newFrames(io.MultiReader(strings.NewReader(line), strings.NewReader(line)))
+	}
+	for range 2 {
+		var held [streams][]byte
+		for i, f := range all {
+			var err error
+			if held[i], err = f.next(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i, frame := range held {
+			if want := strings.Repeat(string(rune('a'+i)), length); string(frame) != want {
+				t.Errorf("stream %d has %.3q… of another", i, frame)
+			}
+		}
+	}
+	for _, f := range all {
+		if _, err := f.next(); !errors.Is(err, io.EOF) || len(f.b) != firstSize || f.shared != nil {
+			t.Errorf("at the end %d bytes are kept: %v", len(f.b), err)
+		}
 	}
 }
 
