@@ -96,6 +96,13 @@ func (l *lanes) Pop() item {
 	}
 }
 
+// of is the lane that a key was handed out from, or has changed to since.
+func (l *lanes) of(key item) lane {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.keys[key].lane
+}
+
 // done forgets a key that has been dealt with. If it has changed meanwhile, that is what
 // is to be told of it when it comes again.
 func (l *lanes) done(key item) {

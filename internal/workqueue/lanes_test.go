@@ -73,16 +73,16 @@ func TestWhatCanWaitStaysBehindAfterAPause(t *testing.T) {
 		"failures": func(q *Queue) {
 			for range keys {
 				key, _ := q.queue.Get()
-				q.inFlight.enter()
-				q.complete(key, Result{Err: context.Canceled})
+				q.inFlight.enter(canWait)
+				(&handing{q: q, key: key, in: canWait}).complete(Result{Err: context.Canceled})
 			}
 			q.RetryNow()
 		},
 		"a further step": func(q *Queue) {
 			for range keys {
 				key, _ := q.queue.Get()
-				q.inFlight.enter()
-				q.complete(key, Result{Again: true})
+				q.inFlight.enter(canWait)
+				(&handing{q: q, key: key, in: canWait}).complete(Result{Again: true})
 			}
 		},
 	} {

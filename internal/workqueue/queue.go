@@ -16,6 +16,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unique"
 
@@ -40,7 +41,7 @@ type Handler func(ctx context.Context, key event.Key, done func(Result))
 // error of the caller.
 type Config struct {
 	Workers     int           // handlers that run at once; those awaiting a completion are not counted
-	MaxInFlight int           // keys handed out whose completion is outstanding
+	MaxInFlight int           // keys handed out whose completion is outstanding; see window
 	BaseDelay   time.Duration // back-off after the first failure
 	MaxDelay    time.Duration // the longest back-off, before jitter
 
@@ -203,40 +204,63 @@ func (q *Queue) processNext(ctx context.Context, handle Handler) bool {
 		q.queue.Done(key)
 		return true
 	}
-	if !q.inFlight.enter() {
+	in := q.lanes.of(key)
+	if !q.inFlight.enter(in) {
 		q.queue.Done(key)
 		return false
 	}
-	q.hand(ctx, key, handle)
+	(&handing{q: q, key: key, in: in, handle: handle, since: time.Now()}).hand(ctx)
 	return true
+}
+
+// handing is a key that is with its handler.
+type handing struct {
+	q      *Queue
+	key    item
+	in     lane
+	handle Handler
+
+	since time.Time
+	later atomic.Bool // the handler has returned, and the key is not completed
 }
 
 // hand calls the handler. While the queue drains a key cannot be added any more, so
 // that a further step follows here.
-func (q *Queue) hand(ctx context.Context, key item, handle Handler) {
-	handle(ctx, key.Value(), func(r Result) {
-		if r.Err == nil && r.Again && q.queue.ShuttingDown() && ctx.Err() == nil {
-			go q.hand(ctx, key, handle) // it still holds its place, so Run waits for it
+func (h *handing) hand(ctx context.Context) {
+	h.handle(ctx, h.key.Value(), func(r Result) {
+		if r.Err == nil && r.Again && h.q.queue.ShuttingDown() && ctx.Err() == nil {
+			go h.hand(ctx) // it still holds its place, so Run waits for it
 			return
 		}
-		q.complete(key, r)
+		h.complete(r)
 	})
+	h.later.Store(true)
 }
 
-func (q *Queue) complete(key item, r Result) {
+func (h *handing) complete(r Result) {
+	q := h.q
 	switch {
 	case r.Err != nil:
-		q.setDelayed(key, true)
-		q.queue.AddRateLimited(key)
+		q.setDelayed(h.key, true)
+		q.queue.AddRateLimited(h.key)
 	case r.Again:
-		q.queue.Forget(key)
-		q.queue.Add(key) // handed out again once Done is called below
+		q.queue.Forget(h.key)
+		q.queue.Add(h.key) // handed out again once Done is called below
 	default:
-		q.lanes.done(key)
-		q.queue.Forget(key)
+		q.lanes.done(h.key)
+		q.queue.Forget(h.key)
 	}
-	q.queue.Done(key)
-	q.inFlight.leave()
+	q.queue.Done(h.key)
+	q.inFlight.leave(h.in, h.answered(r))
+}
+
+// answered is how long the bus has taken for its answer, 0 if it was not asked, or did not
+// answer: a failure says nothing of how fast it is.
+func (h *handing) answered(r Result) time.Duration {
+	if r.Err != nil || !h.later.Load() {
+		return 0
+	}
+	return time.Since(h.since)
 }
 
 // ErrDrainDeadline is returned by Drain where keys were left over.
