@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"sync"
 	"time"
-
-	"github.com/nats-io/nats.go/jetstream"
 )
 
 // Live: changes made while the first sync of many pods is running. Those of configmaps, of
@@ -50,7 +48,7 @@ func (s *stage) benchLive(ctx context.Context, n int) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.stop()) }()
-	sub, err := bus.subscribeSoon(ctx, f)
+	sub, err := bus.subscribe(ctx, f, nil, "kuberelay.bench.core.*."+liveNamespace+".>", "kuberelay.bench._control.snapshot.>")
 	if err != nil {
 		return err
 	}
@@ -73,18 +71,6 @@ func (s *stage) benchLive(ctx context.Context, n int) (err error) {
 	}
 	s.report.addLive(l)
 	return nil
-}
-
-// subscribeSoon subscribes to what is changed as soon as the forwarder has made the stream.
-func (b *natsBus) subscribeSoon(ctx context.Context, f *forwarder) (sub *subscriber, err error) {
-	err = f.until(ctx, func() (bool, error) {
-		sub, err = b.subscribe(ctx, jetstream.DeliverAllPolicy, "kuberelay.bench.core.*."+liveNamespace+".>", "kuberelay.bench._control.snapshot.>")
-		if errors.Is(err, jetstream.ErrStreamNotFound) {
-			return false, nil
-		}
-		return err == nil, err
-	})
-	return sub, err
 }
 
 // changeWhileSyncing makes changes until the first sync of all pods is completed. It returns

@@ -126,16 +126,26 @@ type subscriber struct {
 
 	mu        sync.Mutex
 	completed map[string]time.Time // first syncs, by resource
+	lasts     map[object]kept      // the last events of some objects
 	failed    error
 }
 
-// subscribe reads the stream's messages of some subjects, from its beginning or from now on.
-func (b *natsBus) subscribe(ctx context.Context, from jetstream.DeliverPolicy, subjects ...string) (*subscriber, error) {
-	c, err := b.js.OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{FilterSubjects: subjects, DeliverPolicy: from})
-	if err != nil {
+// subscribe reads the stream's messages of some subjects, from its beginning, as soon as the
+// forwarder has made it.
+func (b *natsBus) subscribe(ctx context.Context, f *forwarder, lasts map[object]kept, subjects ...string) (*subscriber, error) {
+	s := &subscriber{completed: map[string]time.Time{}, lasts: lasts}
+	var c jetstream.Consumer
+	if err := f.until(ctx, func() (bool, error) {
+		var err error
+		c, err = b.js.OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{FilterSubjects: subjects, DeliverPolicy: jetstream.DeliverAllPolicy})
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			return false, nil
+		}
+		return err == nil, err
+	}); err != nil {
 		return nil, err
 	}
-	s := &subscriber{completed: map[string]time.Time{}}
+	var err error
 	s.consuming, err = c.Consume(s.take)
 	return s, err
 }
@@ -161,7 +171,22 @@ func (s *subscriber) take(m jetstream.Msg) {
 		s.failed = errors.Join(s.failed, fmt.Errorf("%s has no version: %w", m.Subject(), err))
 		return
 	}
-	s.add(object{tokens[3], header.Get("ce-namespace"), header.Get("ce-name")}, state{version, at})
+	o := object{tokens[3], header.Get("ce-namespace"), header.Get("ce-name")}
+	s.add(o, state{version, at})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, wanted := s.lasts[o]; !wanted {
+		return
+	}
+	if s.lasts[o], err = keep(m, version); err != nil {
+		s.failed = errors.Join(s.failed, err)
+	}
+}
+
+func (s *subscriber) last(o object) kept {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lasts[o]
 }
 
 func (s *subscriber) failure() error {
@@ -178,27 +203,33 @@ func (s *subscriber) completedAt(resource string) (time.Time, bool, error) {
 	return at, ok, s.failed
 }
 
-// awaitAll waits until both have seen every change, and fails after a time that only a loss
-// explains: it has room for a second list of all objects, which an API server forces on
+// observer sees states of objects.
+type observer interface {
+	seen(change) (time.Time, bool)
+	failure() error
+}
+
+// awaitAll waits until all of them have seen every change, and fails after a time that only a
+// loss explains: it has room for a second list of all objects, which an API server forces on
 // whoever took so long for the first that the changes since are forgotten.
-func awaitAll(ctx context.Context, changes []change, watch *bareWatch, subscriber *subscriber) error {
+func awaitAll(ctx context.Context, changes []change, observers ...observer) error {
 	const patience = 10 * time.Minute
 	deadline := time.Now().Add(patience)
 	for _, c := range changes {
-		for {
-			_, watched := watch.seen(c)
-			_, published := subscriber.seen(c)
-			if watched && published {
-				break
-			}
-			if time.Now().After(deadline) {
-				return errors.Join(fmt.Errorf("version %d of %s %s/%s is not there after %s: seen by the bare watch %t, by the subscriber %t",
-					c.version, c.resource, c.namespace, c.name, patience, watched, published), watch.failure(), subscriber.failure())
-			}
-			select {
-			case <-time.After(time.Millisecond):
-			case <-ctx.Done():
-				return context.Cause(ctx)
+		for _, o := range observers {
+			for {
+				if _, ok := o.seen(c); ok {
+					break
+				}
+				if time.Now().After(deadline) {
+					return errors.Join(fmt.Errorf("version %d of %s %s/%s has not come to a %T after %s",
+						c.version, c.resource, c.namespace, c.name, o, patience), o.failure())
+				}
+				select {
+				case <-time.After(time.Millisecond):
+				case <-ctx.Done():
+					return context.Cause(ctx)
+				}
 			}
 		}
 	}

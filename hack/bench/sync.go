@@ -261,6 +261,15 @@ func (b *natsBus) stored(ctx context.Context) (int, error) {
 // quiet is for how long nothing must be published until nothing will be.
 const quiet = 2 * time.Second
 
+func beQuiet(ctx context.Context) error {
+	select {
+	case <-time.After(quiet):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
 // sampleRestart starts a forwarder on a bus that has all pods as they are.
 func (s *stage) sampleRestart(ctx context.Context, bus *natsBus, n int) (r restart, err error) {
 	before, err := bus.state(ctx)
@@ -284,10 +293,8 @@ func (s *stage) sampleRestart(ctx context.Context, bus *natsBus, n int) (r resta
 	}); err != nil {
 		return r, err
 	}
-	select {
-	case <-time.After(quiet):
-	case <-ctx.Done():
-		return r, context.Cause(ctx)
+	if err := beQuiet(ctx); err != nil {
+		return r, err
 	}
 	u, err := f.usage()
 	if err != nil {
