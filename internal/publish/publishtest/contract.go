@@ -131,6 +131,56 @@ func testTooLarge(t *testing.T, bus Bus) {
 	mustPublish(t, p, Object{Name: "large", Version: 1}.Message(t, 0)) // what remains of it
 }
 
+// testTooLargeAtOnce: of several messages that are too large what remains is published where
+// they are refused, and waits there for room that only the completions of others make.
+func testTooLargeAtOnce(t *testing.T, bus Bus) {
+	need(t, bus.TooLarge > 0, "limit on size")
+	const large, others = 3, 50 // in every partition, on a bus that has some
+	p, all := open(t, bus), newCompletions(t)
+	refused, room := make(chan struct{}, large), make(chan struct{})
+	for i := range large {
+		o := Object{Name: fmt.Sprintf("large-%d", i), Version: 1}
+		remains := o.Message(t, 0)
+		o.Data = strings.Repeat("x", bus.TooLarge)
+		m := o.Message(t, 0)
+		go p.Publish(t.Context(), m, func(_ uint64, err error) { // which may wait within Publish
+			if !errors.Is(err, publish.ErrTooLarge) {
+				t.Errorf("error is %v, want %v", err, publish.ErrTooLarge)
+			}
+			refused <- struct{}{}
+			select {
+			case <-room:
+			case <-t.Context().Done():
+			}
+			p.Publish(t.Context(), remains, all.of(remains))
+		})
+	}
+	published := func(n int) {
+		t.Helper()
+		for _, c := range all.wait(n) {
+			if c.err != nil {
+				t.Errorf("publish %s: %v", c.m.ID, c.err)
+			}
+		}
+	}
+	timeout := time.After(limit)
+	for range large {
+		select {
+		case <-refused:
+		case <-timeout:
+			t.Fatalf("not all were refused within %s", limit)
+		}
+	}
+	for i := range others {
+		m := Object{Name: fmt.Sprintf("other-%d", i), Version: 1}.Message(t, 0)
+		p.Publish(t.Context(), m, all.of(m))
+	}
+	published(others)
+	close(room)
+	published(large)
+	all.none()
+}
+
 // testLoaded: what was acknowledged is what a checkpoint is loaded with, by the
 // publisher that wrote it and by the next.
 func testLoaded(t *testing.T, bus Bus) {

@@ -70,6 +70,7 @@ func Run(t *testing.T, factory func(t *testing.T) Bus) {
 		{"thousands in flight", testMany},
 		{"context ended", testContext},
 		{"too large", testTooLarge},
+		{"too large, several at once", testTooLargeAtOnce},
 		{"loaded", testLoaded},
 		{"closed", testClosed},
 		{"closed with messages in flight", testCloseInFlight},
