@@ -48,9 +48,9 @@ func (g *gate) leave(in lane, took time.Duration) {
 		g.window.took(took, time.Now())
 	}
 	all := g.inside[changed] + g.inside[canWait]
-	any := g.reopens(changed, all, g.most)
-	some := g.reopens(canWait, g.inside[canWait], g.window.width)
-	if any || some || all == 0 {
+	whole := g.reopens(changed, all, g.most)
+	behind := g.reopens(canWait, g.inside[canWait], g.window.width)
+	if whole || behind || all == 0 {
 		g.change.Broadcast()
 	}
 }
