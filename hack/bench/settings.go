@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,7 +27,7 @@ func readSettings(getenv func(string) string) (settings, error) {
 	}
 	for _, p := range s.parts {
 		if !slices.Contains(allParts, p) {
-			return s, fmt.Errorf("BENCH has no part %q: name some of %s", p, strings.Join(allParts, " "))
+			return s, fmt.Errorf("BENCH has no part %q: name some of %s, with spaces between", p, strings.Join(allParts, " "))
 		}
 	}
 	s.contenders = strings.Fields(getenv("CONTENDERS"))
@@ -42,7 +43,7 @@ func readSettings(getenv func(string) string) (settings, error) {
 	for _, text := range numbers {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < liveObjects {
-			return s, fmt.Errorf("PODS has %q: want numbers of at least %d", text, liveObjects)
+			return s, fmt.Errorf("PODS has %q: want whole numbers of at least %d, as in 20000, with spaces between", text, liveObjects)
 		}
 		s.pods = append(s.pods, n)
 	}
@@ -53,6 +54,11 @@ func readSettings(getenv func(string) string) (settings, error) {
 			return s, fmt.Errorf("ROUNDS is %q: want a number from 1", text)
 		}
 		s.rounds = n
+	}
+	if s.out != "" { // not after an hour
+		if err := os.WriteFile(s.out, nil, 0o644); err != nil {
+			return s, fmt.Errorf("OUT is to get the tables: %w", err)
+		}
 	}
 	return s, nil
 }

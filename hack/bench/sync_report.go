@@ -163,7 +163,7 @@ func (r *report) promiseSync(f synced) {
 		r.atMost(of+"CPU per object to NATS ≤ 2.5 × the floor", f.cpu(toNATS).per(f.cpu(theFloor)), 2.5, "%.2f")
 	}
 	if f.has(toNATS) && f.has(plainInformer) {
-		r.atLeast(of+"CPU per object to NATS ≤ 1/5 of the plain informer's: that by this", f.cpu(plainInformer).per(f.cpu(toNATS)), 5, "%.2f")
+		r.atLeast(of+"CPU per object to NATS ≤ 1/5 of the plain informer's, which is at least 5 × it", f.cpu(plainInformer).per(f.cpu(toNATS)), 5, "%.2f")
 	}
 	for _, sink := range f.sinks() {
 		if bound, ok := peaks[f.pods]; ok {

@@ -157,7 +157,7 @@ func pod() []value {
 		kubernetes[[]corev1.VolumeMount]("extraVolumeMounts", []any{}, "Where to mount them."),
 		kubernetes[corev1.ResourceRequirements]("resources", object{
 			"requests": object{"cpu": "100m", "memory": "128Mi"}, "limits": object{"memory": "1Gi"},
-		}, "What the container gets. It keeps about 2 kB of memory for each object that is watched."),
+		}, "What the container gets. It keeps about 2 kB of memory for each object that is watched, and needs more while it starts: docs/sizing.md has the formula."),
 		kubernetes[corev1.Probe]("livenessProbe", object{"httpGet": object{"path": "/healthz", "port": "http"}}, "When to restart it."),
 		kubernetes[corev1.Probe]("readinessProbe", object{"httpGet": object{"path": "/readyz", "port": "http"}, "periodSeconds": 5},
 			"When it is ready: API server and bus have answered, and every first list is in."),
