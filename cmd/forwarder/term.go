@@ -73,7 +73,7 @@ func (p *pipeline) newTerm(b *bus, c *claim, metrics *ending) *term {
 	builder := event.Builder{Cluster: p.cluster.name, Data: event.DataForm(p.config.Content.Data)}
 	t := &term{pipeline: p, bus: b, claim: c, checkpoint: checkpoint.New(), snapshots: newSnapshots(b, builder), metrics: metrics}
 	t.queue = workqueue.New(workqueue.Config{
-		Workers: cfg.Work.Workers, MaxInFlight: maxInFlight(cfg),
+		Workers: cfg.Work.Workers, MaxInFlight: maxInFlight(cfg), MaxBehind: maxBehind(cfg),
 		BaseDelay: cfg.Work.RetryBaseDelay, MaxDelay: cfg.Work.RetryMaxDelay, MetricsProvider: operations.WorkqueueMetrics(metrics),
 	})
 	t.reconciler = checkpoint.NewReconciler(t.checkpoint, b.source, comparer{t}, cfg.Work.CheckpointRefresh, p.log)

@@ -136,7 +136,8 @@ func (f *frames) next() ([]byte, error) {
 		}
 		f.searched = len(rest)
 		if err := f.fill(); err != nil {
-			if !errors.Is(err, errTooLong) && len(bytes.TrimSpace(rest)) > 0 {
+			// What rest was in may be another stream's by now.
+			if left := f.b[f.from:f.to]; !errors.Is(err, errTooLong) && len(bytes.TrimSpace(left)) > 0 {
 				return nil, errCutOff
 			}
 			return nil, err

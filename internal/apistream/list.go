@@ -38,6 +38,7 @@ func (l *List) DeepCopyObject() runtime.Object {
 //	{"kind":"PodList","apiVersion":"v1","metadata":{...},"items":[{...},...]}
 func readList(r io.Reader, decode Decode) (*List, error) {
 	list, in := &List{}, &values{window{r: r, max: maxObject}}
+	defer in.giveBack()
 	if err := in.object(func(name string) error {
 		switch name {
 		case "metadata":

@@ -50,6 +50,7 @@ func (w *watcher) run() {
 	defer w.cancel()
 	defer w.body.Close()
 	f := newFrames(w.body)
+	defer f.giveBack()
 	for {
 		frame, err := f.next()
 		var e watch.Event

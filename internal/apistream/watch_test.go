@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 	"testing"
 	"testing/iotest"
 
@@ -222,6 +223,53 @@ func TestStreamsShareMemory(t *testing.T) {
 		if _, err := f.next(); !errors.Is(err, io.EOF) || len(f.b) != firstSize || f.shared != nil {
 			t.Errorf("at the end %d bytes are kept: %v", len(f.b), err)
 		}
+	}
+}
+
+// TestStreamsThatAreCutOff: whatever other streams have read since, a stream that ends in the
+// middle of an object is cut off, and not at its end.
+func TestStreamsThatAreCutOff(t *testing.T) {
+	var streams sync.WaitGroup
+	for i := range 8 {
+		text := strings.Repeat("x", 100<<10)
+		if i%2 == 0 {
+			text = strings.Repeat(" ", 90<<10) + "\nx"
+		}
+		streams.Go(func() {
+			for range 100 {
+				f := newFrames(strings.NewReader(text))
+				for {
+					_, err := f.next()
+					if err == nil {
+						continue
+					}
+					if !errors.Is(err, errCutOff) {
+						t.Errorf("stream %d: %v, want %v", i, err, errCutOff)
+					}
+					f.giveBack()
+					break
+				}
+			}
+		})
+	}
+	streams.Wait()
+}
+
+// TestABurstAllocatesNothing: what streams share is used again.
+func TestABurstAllocatesNothing(t *testing.T) {
+	line := strings.Repeat("x", 3*firstSize) + "\n"
+	f := newFrames(nil)
+	var text strings.Reader
+	f.r = &text
+	read := func() {
+		text.Reset(line)
+		if frame, err := f.next(); err != nil || len(frame) != len(line)-1 {
+			t.Fatalf("got %d bytes, %v", len(frame), err)
+		}
+	}
+	read()
+	if n := testing.AllocsPerRun(100, read); n >= 1 {
+		t.Errorf("%.1f allocations for a frame that needs the shared memory, want none", n)
 	}
 }
 

@@ -1,25 +1,41 @@
 package workqueue
 
-import (
-	"sync"
-	"time"
-)
+import "sync"
 
-// gate lets so many in, and of those that can wait no more than their window is wide. When
-// it is full it stays shut until an eighth of them have left, so that a worker that was held
-// up goes on for a while, and is not woken for each one.
+// gate lets so many in, and of those that can wait only a part of them. When it is full it
+// stays shut until an eighth of them have left, so that a worker that was held up goes on for
+// a while, and is not woken for each one.
 type gate struct {
 	mu     sync.Mutex
 	change sync.Cond
-	most   int
-	window *window
-	inside [2]int // by lane
-	shut   [2]bool
+	whole  room // of all
+	behind room // of those that can wait
 	ended  bool
 }
 
-func newGate(most int) *gate {
-	g := &gate{most: most, window: newWindow(most)}
+// room is a number of places.
+type room struct {
+	most, inside int
+	shut         bool
+}
+
+func (r *room) enter() {
+	r.inside++
+	r.shut = r.shut || r.inside >= r.most
+}
+
+// leave tells whether the room opens again.
+func (r *room) leave() bool {
+	r.inside--
+	if !r.shut || r.inside > r.most-1-r.most/8 {
+		return false
+	}
+	r.shut = false
+	return true
+}
+
+func newGate(most, behind int) *gate {
+	g := &gate{whole: room{most: most}, behind: room{most: behind}}
 	g.change.L = &g.mu
 	return g
 }
@@ -28,40 +44,28 @@ func newGate(most int) *gate {
 func (g *gate) enter(in lane) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for (g.shut[changed] || in == canWait && g.shut[canWait]) && !g.ended {
+	for (g.whole.shut || in == canWait && g.behind.shut) && !g.ended {
 		g.change.Wait()
 	}
 	if g.ended {
 		return false
 	}
-	g.inside[in]++
-	g.shut[changed] = g.inside[changed]+g.inside[canWait] >= g.most
-	g.shut[canWait] = g.inside[canWait] >= g.window.width
+	if g.whole.enter(); in == canWait {
+		g.behind.enter()
+	}
 	return true
 }
 
-// leave is told how long the bus has taken for an answer, 0 if it was not asked.
-func (g *gate) leave(in lane, took time.Duration) {
+func (g *gate) leave(in lane) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.inside[in]--; in == canWait && took > 0 {
-		g.window.took(took, time.Now())
+	opens := g.whole.leave()
+	if in == canWait && g.behind.leave() {
+		opens = true
 	}
-	all := g.inside[changed] + g.inside[canWait]
-	whole := g.reopens(changed, all, g.most)
-	behind := g.reopens(canWait, g.inside[canWait], g.window.width)
-	if whole || behind || all == 0 {
+	if opens || g.whole.inside == 0 {
 		g.change.Broadcast()
 	}
-}
-
-// reopens opens a gate that is shut, if there is room enough.
-func (g *gate) reopens(of lane, inside, most int) bool {
-	if !g.shut[of] || inside > most-1-most/8 {
-		return false
-	}
-	g.shut[of] = false
-	return true
 }
 
 // end lets nobody in any more.
@@ -76,7 +80,7 @@ func (g *gate) end() {
 func (g *gate) await() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for g.inside != [2]int{} {
+	for g.whole.inside > 0 {
 		g.change.Wait()
 	}
 }
@@ -84,5 +88,5 @@ func (g *gate) await() {
 func (g *gate) len() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.inside[changed] + g.inside[canWait]
+	return g.whole.inside
 }

@@ -33,7 +33,7 @@ func handedOut(t *testing.T, q *Queue, n int, handle func(name string)) []string
 func named(name string) event.Key { return event.Key{Resource: "pods", Name: name} }
 
 func oneWorker() *Queue {
-	return New(Config{Workers: 1, MaxInFlight: 1, BaseDelay: time.Second, MaxDelay: time.Second})
+	return New(Config{Workers: 1, MaxInFlight: 1, MaxBehind: 1, BaseDelay: time.Second, MaxDelay: time.Second})
 }
 
 // TestWhatHasChangedGoesFirst: also where it waited already, and each key once.
@@ -74,7 +74,7 @@ func TestWhatCanWaitStaysBehindAfterAPause(t *testing.T) {
 			for range keys {
 				key, _ := q.queue.Get()
 				q.inFlight.enter(canWait)
-				(&handing{q: q, key: key, in: canWait}).complete(Result{Err: context.Canceled})
+				q.complete(key, canWait, Result{Err: context.Canceled})
 			}
 			q.RetryNow()
 		},
@@ -82,12 +82,12 @@ func TestWhatCanWaitStaysBehindAfterAPause(t *testing.T) {
 			for range keys {
 				key, _ := q.queue.Get()
 				q.inFlight.enter(canWait)
-				(&handing{q: q, key: key, in: canWait}).complete(Result{Again: true})
+				q.complete(key, canWait, Result{Again: true})
 			}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			q := New(Config{Workers: 1, MaxInFlight: keys, BaseDelay: time.Hour, MaxDelay: time.Hour})
+			q := New(Config{Workers: 1, MaxInFlight: keys, MaxBehind: keys, BaseDelay: time.Hour, MaxDelay: time.Hour})
 			for n := range keys {
 				q.AddBehind(named(fmt.Sprint(n)))
 			}

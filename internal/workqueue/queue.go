@@ -16,7 +16,6 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"sync/atomic"
 	"time"
 	"unique"
 
@@ -41,7 +40,8 @@ type Handler func(ctx context.Context, key event.Key, done func(Result))
 // error of the caller.
 type Config struct {
 	Workers     int           // handlers that run at once; those awaiting a completion are not counted
-	MaxInFlight int           // keys handed out whose completion is outstanding; see window
+	MaxInFlight int           // keys handed out whose completion is outstanding
+	MaxBehind   int           // of those, keys that can wait: a change stands behind them at the bus
 	BaseDelay   time.Duration // back-off after the first failure
 	MaxDelay    time.Duration // the longest back-off, before jitter
 
@@ -77,7 +77,7 @@ func New(c Config) *Queue {
 			DelayingQueue: kubequeue.NewTypedDelayingQueueWithConfig(kubequeue.TypedDelayingQueueConfig[item]{Name: "keys", MetricsProvider: c.MetricsProvider, Queue: queue}),
 		}),
 		lanes:    l,
-		inFlight: newGate(c.MaxInFlight),
+		inFlight: newGate(c.MaxInFlight, c.MaxBehind),
 		workers:  c.Workers,
 		finished: make(chan struct{}),
 		delayed:  map[item]struct{}{},
@@ -209,58 +209,36 @@ func (q *Queue) processNext(ctx context.Context, handle Handler) bool {
 		q.queue.Done(key)
 		return false
 	}
-	(&handing{q: q, key: key, in: in, handle: handle, since: time.Now()}).hand(ctx)
+	q.hand(ctx, key, in, handle)
 	return true
-}
-
-// handing is a key that is with its handler.
-type handing struct {
-	q      *Queue
-	key    item
-	in     lane
-	handle Handler
-
-	since time.Time
-	later atomic.Bool // the handler has returned, and the key is not completed
 }
 
 // hand calls the handler. While the queue drains a key cannot be added any more, so
 // that a further step follows here.
-func (h *handing) hand(ctx context.Context) {
-	h.handle(ctx, h.key.Value(), func(r Result) {
-		if r.Err == nil && r.Again && h.q.queue.ShuttingDown() && ctx.Err() == nil {
-			go h.hand(ctx) // it still holds its place, so Run waits for it
+func (q *Queue) hand(ctx context.Context, key item, in lane, handle Handler) {
+	handle(ctx, key.Value(), func(r Result) {
+		if r.Err == nil && r.Again && q.queue.ShuttingDown() && ctx.Err() == nil {
+			go q.hand(ctx, key, in, handle) // it still holds its place, so Run waits for it
 			return
 		}
-		h.complete(r)
+		q.complete(key, in, r)
 	})
-	h.later.Store(true)
 }
 
-func (h *handing) complete(r Result) {
-	q := h.q
+func (q *Queue) complete(key item, in lane, r Result) {
 	switch {
 	case r.Err != nil:
-		q.setDelayed(h.key, true)
-		q.queue.AddRateLimited(h.key)
+		q.setDelayed(key, true)
+		q.queue.AddRateLimited(key)
 	case r.Again:
-		q.queue.Forget(h.key)
-		q.queue.Add(h.key) // handed out again once Done is called below
+		q.queue.Forget(key)
+		q.queue.Add(key) // handed out again once Done is called below
 	default:
-		q.lanes.done(h.key)
-		q.queue.Forget(h.key)
+		q.lanes.done(key)
+		q.queue.Forget(key)
 	}
-	q.queue.Done(h.key)
-	q.inFlight.leave(h.in, h.answered(r))
-}
-
-// answered is how long the bus has taken for its answer, 0 if it was not asked, or did not
-// answer: a failure says nothing of how fast it is.
-func (h *handing) answered(r Result) time.Duration {
-	if r.Err != nil || !h.later.Load() {
-		return 0
-	}
-	return time.Since(h.since)
+	q.queue.Done(key)
+	q.inFlight.leave(in)
 }
 
 // ErrDrainDeadline is returned by Drain where keys were left over.

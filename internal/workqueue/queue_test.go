@@ -19,7 +19,7 @@ func key(n int) event.Key {
 }
 
 func testQueue() *Queue {
-	return New(Config{Workers: 4, MaxInFlight: 1000, BaseDelay: 10 * time.Millisecond, MaxDelay: time.Second})
+	return New(Config{Workers: 4, MaxInFlight: 1000, MaxBehind: 1000, BaseDelay: 10 * time.Millisecond, MaxDelay: time.Second})
 }
 
 // recorder is a handler that keeps each key with its completion.
@@ -87,7 +87,7 @@ func TestManyKeysAwaitTheirCompletionAtOnce(t *testing.T) {
 
 func TestInFlightIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q, r := New(Config{Workers: 4, MaxInFlight: 10, BaseDelay: 1, MaxDelay: 1}), &recorder{}
+		q, r := New(Config{Workers: 4, MaxInFlight: 10, MaxBehind: 10, BaseDelay: 1, MaxDelay: 1}), &recorder{}
 		start(t, q, r.handle)
 		for n := range 20 {
 			q.Add(key(n))
@@ -189,7 +189,7 @@ func TestBackoffHasJitter(t *testing.T) {
 
 func TestDrainHandsOutWhatIsQueuedAndAwaitsCompletions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q, r := New(Config{Workers: 1, MaxInFlight: 1, BaseDelay: 1, MaxDelay: 1}), &recorder{}
+		q, r := New(Config{Workers: 1, MaxInFlight: 1, MaxBehind: 1, BaseDelay: 1, MaxDelay: 1}), &recorder{}
 		start(t, q, r.handle)
 		for n := range 3 {
 			q.Add(key(n))
@@ -237,7 +237,7 @@ func TestDrainTakesFurtherSteps(t *testing.T) {
 
 func TestDrainHandsOutWhatIsInBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q, r := New(Config{Workers: 1, MaxInFlight: 10, BaseDelay: time.Hour, MaxDelay: time.Hour}), &recorder{}
+		q, r := New(Config{Workers: 1, MaxInFlight: 10, MaxBehind: 10, BaseDelay: time.Hour, MaxDelay: time.Hour}), &recorder{}
 		start(t, q, r.handle)
 		q.Add(key(1))
 		synctest.Wait()
@@ -261,7 +261,7 @@ func TestDrainHandsOutWhatIsInBackoff(t *testing.T) {
 
 func TestRetryNowDoesNotWaitForTheBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q, r := New(Config{Workers: 1, MaxInFlight: 10, BaseDelay: time.Hour, MaxDelay: time.Hour}), &recorder{}
+		q, r := New(Config{Workers: 1, MaxInFlight: 10, MaxBehind: 10, BaseDelay: time.Hour, MaxDelay: time.Hour}), &recorder{}
 		start(t, q, r.handle)
 		q.Add(key(1))
 		synctest.Wait()
@@ -278,7 +278,7 @@ func TestRetryNowDoesNotWaitForTheBackoff(t *testing.T) {
 
 func TestNothingIsHandedOutInAPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q, r := New(Config{Workers: 2, MaxInFlight: 10, BaseDelay: time.Second, MaxDelay: time.Second}), &recorder{}
+		q, r := New(Config{Workers: 2, MaxInFlight: 10, MaxBehind: 10, BaseDelay: time.Second, MaxDelay: time.Second}), &recorder{}
 		start(t, q, r.handle)
 		q.Add(key(1))
 		synctest.Wait()
