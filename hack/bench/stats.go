@@ -43,6 +43,14 @@ func (s series) percentile(p float64) float64 {
 	return s.sorted()[max(rank, 1)-1]
 }
 
+// p99 is the 99th percentile as a series of one; of none it is none.
+func (s series) p99() series {
+	if len(s) == 0 {
+		return nil
+	}
+	return series{s.percentile(99)}
+}
+
 // less is each value less that of the same round of another series.
 func (s series) less(other series) series {
 	var l series

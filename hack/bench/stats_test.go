@@ -174,3 +174,18 @@ func TestSettings(t *testing.T) {
 		}
 	}
 }
+
+// TestNothingMeasured: is nothing kept.
+func TestNothingMeasured(t *testing.T) {
+	var r report
+	r.addLatency(20_000, calm{}, nil)
+	r.addLive(lived{pods: 20_000})
+	if len(r.promises) != 4 {
+		t.Errorf("%d promises, want one of latency and three of live changes", len(r.promises))
+	}
+	for _, p := range r.promises {
+		if p.kept {
+			t.Errorf("kept, without a measurement: %s", p.text)
+		}
+	}
+}
