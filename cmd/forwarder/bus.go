@@ -124,11 +124,11 @@ func maxInFlight(cfg config.Config) int {
 }
 
 // maxBehind is how many of those may be of a first sync, a resync or a comparison. A bus
-// answers in the order of what it gets, more or less, so a change stands behind them there:
-// 256 are 40 ms on a NATS server that takes 7,000 a second. The rest is for changes.
+// answers in the order in which it is asked, more or less, so a change stands behind them
+// there: 256 are 40 ms on a NATS server that takes 7,000 a second. The rest is for changes.
 func maxBehind(cfg config.Config) int {
 	part := 2
-	if cfg.Event.Sink == config.SinkKafka { // of which so many go in batches
+	if cfg.Event.Sink == config.SinkKafka { // it has more in flight, for its batches
 		part = 8
 	}
 	return max(1, maxInFlight(cfg)/part)

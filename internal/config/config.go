@@ -106,7 +106,7 @@ type NATS struct {
 	CAFile        string        `envconfig:"KUBERELAY_NATS_TLS_CA_FILE" kind:"file" unset:"the system's" desc:"Certificate authorities, in PEM, that the server's certificate is verified with."`
 	CertFile      string        `envconfig:"KUBERELAY_NATS_TLS_CERT_FILE" kind:"file" unset:"none" desc:"Client certificate in PEM, together with KUBERELAY_NATS_TLS_KEY_FILE."`
 	KeyFile       string        `envconfig:"KUBERELAY_NATS_TLS_KEY_FILE" kind:"secret" unset:"none" desc:"Key of the client certificate, in PEM."`
-	MaxInFlight   int           `envconfig:"KUBERELAY_NATS_MAX_IN_FLIGHT" default:"512" min:"1" max:"65536" desc:"Events that may await their acknowledgement at once, each of another object."`
+	MaxInFlight   int           `envconfig:"KUBERELAY_NATS_MAX_IN_FLIGHT" default:"512" min:"1" max:"65536" desc:"Events that may await their acknowledgement at once, each of another object; at most half of them are of a first sync or a resync."`
 	AckTimeout    time.Duration `envconfig:"KUBERELAY_NATS_ACK_TIMEOUT" default:"5s" min:"100ms" max:"5m" desc:"How long an acknowledgement is waited for before the event is tried again."`
 }
 
@@ -135,7 +135,7 @@ type Kafka struct {
 	SASLMechanism   string        `envconfig:"KUBERELAY_KAFKA_SASL_MECHANISM" oneof:"PLAIN,SCRAM-SHA-256,SCRAM-SHA-512" unset:"none" desc:"How to log in with KUBERELAY_KAFKA_USER and KUBERELAY_KAFKA_PASSWORD_FILE."`
 	User            string        `envconfig:"KUBERELAY_KAFKA_USER" unset:"none" desc:"User name, together with KUBERELAY_KAFKA_PASSWORD_FILE."`
 	PasswordFile    string        `envconfig:"KUBERELAY_KAFKA_PASSWORD_FILE" kind:"secret" unset:"none" desc:"Password of KUBERELAY_KAFKA_USER."`
-	MaxInFlight     int           `envconfig:"KUBERELAY_KAFKA_MAX_IN_FLIGHT" default:"2048" min:"1" max:"65536" desc:"Events that may await their acknowledgement at once, each of another object."`
+	MaxInFlight     int           `envconfig:"KUBERELAY_KAFKA_MAX_IN_FLIGHT" default:"2048" min:"1" max:"65536" desc:"Events that may await their acknowledgement at once, each of another object; at most an eighth of them are of a first sync or a resync."`
 	AckTimeout      time.Duration `envconfig:"KUBERELAY_KAFKA_ACK_TIMEOUT" default:"10s" min:"100ms" max:"5m" desc:"How long an acknowledgement is waited for before the event is tried again."`
 	BatchBytes      int           `envconfig:"KUBERELAY_KAFKA_BATCH_BYTES" default:"1048576" min:"1024" max:"104857600" desc:"Bytes of events that go into one batch, before compression. A larger event is a batch of its own."`
 }
