@@ -151,9 +151,10 @@ func (b *Bus) watch(s *session) {
 		case errors.Is(err, publish.ErrGone):
 			s.end(err)
 		case errors.Is(err, broker.ErrNoTopic):
-			s.end(fmt.Errorf("%w: topic %q: %w", errWentBack, topic, err))
+			s.end(topicLost(topic, err))
 		case err != nil:
-			b.set(s, errors.Join(err, s.failure()))
+			_, failure := s.failure()
+			b.set(s, errors.Join(err, failure))
 		default:
 			b.set(s, nil) // even if some partition fails: others go on
 		}

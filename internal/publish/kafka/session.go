@@ -134,14 +134,15 @@ func (s *session) trouble(l *lane, err error) {
 	}
 }
 
-// failure is the error of a lane that gets no acknowledgements, nil if none is such.
-func (s *session) failure() error {
+// failure is the error of a lane that gets no acknowledgements, with its topic, nil if
+// none is such.
+func (s *session) failure() (topic string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for l, err := range s.failing {
-		return fmt.Errorf("no acknowledgement from partition %d of topic %q: %w", l.partition, l.topic, err)
+		return l.topic, fmt.Errorf("no acknowledgement from partition %d of topic %q: %w", l.partition, l.topic, err)
 	}
-	return nil
+	return "", nil
 }
 
 // addTopic makes the lanes of an event topic. It is not open yet.
@@ -186,7 +187,8 @@ func (s *session) mark(ctx context.Context, lanes []*lane) ([]int64, error) {
 			offsets[r.partition] = r.offset
 			failpoint.Hit("taking-over")
 		case <-ctx.Done():
-			return nil, errors.Join(s.failure(), ctx.Err())
+			_, failure := s.failure()
+			return nil, errors.Join(failure, ctx.Err())
 		}
 	}
 	return offsets, nil

@@ -3,6 +3,7 @@ package kafka
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"strings"
@@ -57,6 +58,7 @@ func (b *Bus) takeOver(ctx context.Context, previous recordbatch.Producer) (_ *s
 			s.wait()
 		}
 	}()
+	defer s.lookForTopics()()
 	asking, cancel := context.WithTimeout(ctx, 3*b.opts.AckTimeout)
 	defer cancel()
 	checkpoint, err := b.ensure(asking, b.opts.CheckpointTopic)
@@ -110,6 +112,29 @@ func (b *Bus) takeOver(ctx context.Context, previous recordbatch.Producer) (_ *s
 		t.open.Store(true)
 	}
 	return s, producer, nil
+}
+
+// lookForTopics looks, until stop is called, whether a topic that acknowledges nothing is
+// still there, and ends the session if not: one may be deleted after it was found, and is
+// then to be made anew. Once the session is the bus's, [Bus.watch] does that.
+func (s *session) lookForTopics() (stop func()) {
+	ctx, cancel := context.WithCancel(s.ctx)
+	var looking sync.WaitGroup
+	looking.Go(func() {
+		for sleep(ctx, lookEvery) == nil {
+			topic, failure := s.failure()
+			if failure == nil {
+				continue
+			}
+			s.b.set(nil, failure)
+			asking, cancel := context.WithTimeout(ctx, lookLimit)
+			if _, err := s.b.client.Offsets(asking, topic); errors.Is(err, broker.ErrNoTopic) {
+				s.end(topicLost(topic, err))
+			}
+			cancel()
+		}
+	})
+	return func() { cancel(); looking.Wait() }
 }
 
 // fence puts the session's markers into all partitions there are, and gives those of

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	kafkago "github.com/segmentio/kafka-go"
 
@@ -183,6 +185,35 @@ func TestWhatAnotherLeftInANewTopic(t *testing.T) {
 	})
 	w.opts.Topic = prefix + ".pods"
 	w.wantNoRepeat(1)
+}
+
+// TestATopicGoesWhileItIsTakenOver, between the look at it and the marker: it is made
+// anew, however long its partitions would be tried.
+func TestATopicGoesWhileItIsTakenOver(t *testing.T) {
+	for _, topic := range []string{"events", "checkpoint"} {
+		t.Run(topic, func(t *testing.T) {
+			var gone sync.Once
+			var deleted string
+			var w *writers
+			w = hooked(t, func(to string) error {
+				if to == deleted {
+					gone.Do(func() { w.deleteTopic(to) })
+				}
+				return nil
+			})
+			w.opts.AckTimeout = time.Hour
+			b := w.open()
+			want := w.publishSome(b, "web-", 3)
+			crash(b)
+			deleted = w.opts.Topic
+			if topic == "checkpoint" {
+				deleted = DefaultCheckpointTopic(w.opts.Topic)
+			} else {
+				want = map[event.Key]uint64{}
+			}
+			w.wantLoaded(w.open(), want)
+		})
+	}
 }
 
 // TestTheSpreadIsFoundAgain where the record of it is lost, and the topic has got more

@@ -100,3 +100,8 @@ func writerOf(m *event.Message) string {
 	}
 	return data.Writer
 }
+
+// topicLost is why a session ends whose topic is not there any more.
+func topicLost(name string, err error) error {
+	return fmt.Errorf("%w: topic %q: %w", errWentBack, name, err)
+}
