@@ -18,6 +18,7 @@ type lanes struct {
 	keys   map[item]place // that are queued, about to be, or handed out and not done
 	lines  [2]line
 	queued int
+	behind int  // of those, that can wait
 	many   bool // have been
 	row    int  // handed out of what has changed, since the last of what can wait
 }
@@ -51,8 +52,9 @@ func (l *lanes) expect(key item, in lane) {
 		return
 	}
 	l.keys[key] = place{in, p.queued}
-	if p.queued {
+	if p.queued { // so it could wait, and cannot any more
 		l.lines[in].push(key)
+		l.behind--
 	}
 }
 
@@ -63,7 +65,9 @@ func (l *lanes) Push(key item) {
 	p := l.keys[key]
 	l.keys[key] = place{p.lane, true}
 	l.lines[p.lane].push(key)
-	l.queued++
+	if l.queued++; p.lane == canWait {
+		l.behind++
+	}
 }
 
 // Touch has nothing to do: expect has done it.
@@ -73,6 +77,13 @@ func (l *lanes) Len() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.queued
+}
+
+// waiting is the number of keys that are queued and can wait.
+func (l *lanes) waiting() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.behind
 }
 
 func (l *lanes) Pop() item {
@@ -89,6 +100,7 @@ func (l *lanes) Pop() item {
 		}
 		if l.row++; from == canWait {
 			l.row = 0
+			l.behind--
 		}
 		l.keys[key] = place{lane: from} // where it comes back to if it must
 		l.queued--

@@ -15,6 +15,7 @@ package workqueue
 import (
 	"context"
 	"errors"
+	"math"
 	"sync"
 	"time"
 	"unique"
@@ -58,6 +59,11 @@ type Queue struct {
 	lanes    *lanes
 	inFlight *gate
 
+	waiting  sync.Mutex // held while a key goes from the backlog to the queue
+	backlog  *backlog
+	draining bool                  // the backlog takes no more
+	depth    kubequeue.GaugeMetric // of queue and backlog
+
 	mu      sync.Mutex
 	delayed map[item]struct{} // in back-off
 	paused  bool
@@ -71,12 +77,18 @@ type Queue struct {
 // New makes a queue that accepts keys at once and hands them out in [Queue.Run].
 func New(c Config) *Queue {
 	l := newLanes()
+	var depth kubequeue.GaugeMetric = noGauge{}
+	if c.MetricsProvider != nil {
+		depth = c.MetricsProvider.NewDepthMetric("keys")
+	}
 	queue := kubequeue.NewTypedWithConfig(kubequeue.TypedQueueConfig[item]{Name: "keys", MetricsProvider: c.MetricsProvider, Queue: l})
 	return &Queue{
 		queue: kubequeue.NewTypedRateLimitingQueueWithConfig(newBackoff(c.BaseDelay, c.MaxDelay), kubequeue.TypedRateLimitingQueueConfig[item]{
 			DelayingQueue: kubequeue.NewTypedDelayingQueueWithConfig(kubequeue.TypedDelayingQueueConfig[item]{Name: "keys", MetricsProvider: c.MetricsProvider, Queue: queue}),
 		}),
 		lanes:    l,
+		backlog:  newBacklog(),
+		depth:    depth,
 		inFlight: newGate(c.MaxInFlight, c.MaxBehind),
 		workers:  c.Workers,
 		finished: make(chan struct{}),
@@ -86,11 +98,44 @@ func New(c Config) *Queue {
 
 // Add marks a key as dirty. It does not block. After Drain has begun it does
 // nothing: what is dirty then is found again at the next start.
-func (q *Queue) Add(key event.Key) { q.add(unique.Make(key), changed) }
+func (q *Queue) Add(key event.Key) {
+	q.waiting.Lock()
+	defer q.waiting.Unlock()
+	ahead := q.backlog.remove(key)
+	q.add(unique.Make(key), changed)
+	if ahead {
+		q.depth.Dec() // the queue has counted it
+	}
+}
 
 // AddBehind is Add for a key that can wait for all that have changed: of a first sync, a
 // resync or a comparison.
-func (q *Queue) AddBehind(key event.Key) { q.add(unique.Make(key), canWait) }
+func (q *Queue) AddBehind(key event.Key) {
+	q.waiting.Lock()
+	defer q.waiting.Unlock()
+	if q.draining || q.backlog.len() == 0 && q.lanes.waiting() < nearTurn {
+		q.add(unique.Make(key), canWait)
+		return
+	}
+	if q.backlog.push(key) {
+		q.depth.Inc()
+	}
+}
+
+// nearTurn is how many keys that can wait are in client-go's queue; the others are in the
+// backlog. Whoever takes a key out of the queue calls feed then, so there are keys in the
+// backlog only while some that can wait are in the queue.
+const nearTurn = 256
+
+// feed brings keys from the backlog to the queue until so many are there.
+func (q *Queue) feed(most int) {
+	q.waiting.Lock()
+	defer q.waiting.Unlock()
+	for q.backlog.len() > 0 && q.lanes.waiting() < most {
+		q.add(unique.Make(q.backlog.pop()), canWait)
+		q.depth.Dec()
+	}
+}
 
 func (q *Queue) add(key item, in lane) {
 	q.lanes.expect(key, in)
@@ -168,7 +213,11 @@ func (q *Queue) setDelayed(key item, is bool) {
 
 // Len is the number of keys that wait to be handed out, those in [Queue.Delayed] not
 // counted.
-func (q *Queue) Len() int { return q.queue.Len() }
+func (q *Queue) Len() int {
+	q.waiting.Lock()
+	defer q.waiting.Unlock()
+	return q.queue.Len() + q.backlog.len()
+}
 
 // InFlight is the number of keys that were handed out and are not completed.
 func (q *Queue) InFlight() int { return q.inFlight.len() }
@@ -199,6 +248,7 @@ func (q *Queue) processNext(ctx context.Context, handle Handler) bool {
 	if shutdown {
 		return false
 	}
+	q.feed(nearTurn)
 	q.setDelayed(key, false)
 	if q.park(key) {
 		q.queue.Done(key)
@@ -254,7 +304,11 @@ var ErrDrainDeadline = errors.New("keys were left in the queue at the deadline")
 func (q *Queue) Drain(ctx context.Context) error {
 	q.RetryNow()
 	q.Resume()
-	q.queue.ShutDown()
+	q.waiting.Lock()
+	q.draining = true
+	q.waiting.Unlock()
+	q.feed(math.MaxInt)
+	q.queue.ShutDown() // refuses what comes later
 	select {
 	case <-q.finished:
 		return nil
@@ -262,3 +316,9 @@ func (q *Queue) Drain(ctx context.Context) error {
 		return ErrDrainDeadline
 	}
 }
+
+// noGauge is a metric that nobody wants.
+type noGauge struct{}
+
+func (noGauge) Inc() {}
+func (noGauge) Dec() {}

@@ -62,10 +62,13 @@ func (b *Bus) admit(ctx context.Context) error {
 // has it. One that is stored and not recorded yet is found after taking over.
 func (b *Bus) recordedClaim(ctx context.Context) (event.Claim, error) {
 	key := event.ClaimPartitionKey(b.opts.Cluster)
-	offsets, err := b.client.Offsets(ctx, b.opts.CheckpointTopic)
-	if errors.Is(err, broker.ErrNoTopic) {
-		return event.Claim{}, nil
+	// A broker may hear late of a topic, so only to have made it proves that there was none.
+	asking, cancel := context.WithTimeout(ctx, 3*b.opts.AckTimeout)
+	defer cancel()
+	if _, created, err := b.ensure(asking, b.opts.CheckpointTopic); err != nil || created {
+		return event.Claim{}, err
 	}
+	offsets, err := b.client.Offsets(ctx, b.opts.CheckpointTopic)
 	if err != nil {
 		return event.Claim{}, err
 	}

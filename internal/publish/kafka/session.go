@@ -220,7 +220,7 @@ func (s *session) openTopic(name string) *topic {
 // create opens an event topic that did not exist when the session began, or that has
 // come since.
 func (s *session) create(ctx context.Context, name string) error {
-	found, err := s.b.ensure(ctx, name)
+	found, _, err := s.b.ensure(ctx, name)
 	if err != nil {
 		return err
 	}

@@ -61,7 +61,7 @@ func (b *Bus) takeOver(ctx context.Context, previous recordbatch.Producer) (_ *s
 	defer s.lookForTopics()()
 	asking, cancel := context.WithTimeout(ctx, 3*b.opts.AckTimeout)
 	defer cancel()
-	checkpoint, err := b.ensure(asking, b.opts.CheckpointTopic)
+	checkpoint, _, err := b.ensure(asking, b.opts.CheckpointTopic)
 	if err != nil {
 		return nil, producer, err
 	}

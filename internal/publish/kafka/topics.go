@@ -51,7 +51,7 @@ func pattern(template string) *regexp.Regexp {
 // to be only one.
 func (b *Bus) eventTopics(ctx context.Context) ([]broker.Topic, error) {
 	if !b.opts.perResource {
-		t, err := b.ensure(ctx, b.opts.Topic)
+		t, _, err := b.ensure(ctx, b.opts.Topic)
 		return []broker.Topic{t}, err
 	}
 	names, err := b.client.Topics(ctx)
@@ -64,7 +64,7 @@ func (b *Bus) eventTopics(ctx context.Context) ([]broker.Topic, error) {
 		if name == b.opts.CheckpointTopic || !ours.MatchString(name) {
 			continue
 		}
-		t, err := b.ensure(ctx, name)
+		t, _, err := b.ensure(ctx, name)
 		if err != nil {
 			return nil, err
 		}
@@ -74,7 +74,7 @@ func (b *Bus) eventTopics(ctx context.Context) ([]broker.Topic, error) {
 }
 
 // ensure creates a topic or checks it.
-func (b *Bus) ensure(ctx context.Context, name string) (broker.Topic, error) {
+func (b *Bus) ensure(ctx context.Context, name string) (_ broker.Topic, created bool, err error) {
 	want := broker.TopicConfig{
 		Name: name, Partitions: b.opts.Partitions, Replication: b.opts.Replication, CleanupPolicy: b.opts.CleanupPolicy,
 	}
@@ -83,13 +83,13 @@ func (b *Bus) ensure(ctx context.Context, name string) (broker.Topic, error) {
 	}
 	t, created, err := b.client.Ensure(ctx, want)
 	if err != nil {
-		return broker.Topic{}, fmt.Errorf("topic %q: %w", name, err)
+		return broker.Topic{}, created, fmt.Errorf("topic %q: %w", name, err)
 	}
 	if created {
 		b.created.Add(1)
 		b.log.Info("topic created", "topic", name, "partitions", t.Partitions)
 	}
-	return t, nil
+	return t, created, nil
 }
 
 // writerOf says who wrote a marker.

@@ -74,7 +74,7 @@ var (
 	// with a sixth of the tables. No goroutine runs in an encoder that is only used for
 	// EncodeAll, so the pool may drop it without closing it.
 	zstds = sync.Pool{New: func() any {
-		e, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(64<<10), zstd.WithEncoderLevel(zstd.SpeedFastest))
+		e, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithLowerEncoderMem(true), zstd.WithWindowSize(64<<10), zstd.WithEncoderLevel(zstd.SpeedFastest))
 		if err != nil {
 			panic(err) // the options are constants
 		}
