@@ -9,11 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	kubequeue "k8s.io/client-go/util/workqueue"
 
 	"github.com/kuberelay/kuberelay/internal/event"
-	"github.com/kuberelay/kuberelay/internal/operations"
 )
 
 // TestBacklog: what goes in comes out once, in its order, and what is taken out does not,
@@ -86,16 +84,31 @@ func TestKeysOfOneHash(t *testing.T) {
 	}
 }
 
-// gauge is a depth metric.
+// gauge is a depth metric, and gives no other.
 type gauge struct {
-	kubequeue.MetricsProvider
 	mu sync.Mutex
 	n  int
 }
 
-func (g *gauge) NewDepthMetric(string) kubequeue.GaugeMetric { return g }
-func (g *gauge) Inc()                                        { g.add(1) }
-func (g *gauge) Dec()                                        { g.add(-1) }
+var _ kubequeue.MetricsProvider = (*gauge)(nil)
+
+func (g *gauge) NewDepthMetric(string) kubequeue.GaugeMetric                         { return g }
+func (g *gauge) NewAddsMetric(string) kubequeue.CounterMetric                        { return none{} }
+func (g *gauge) NewLatencyMetric(string) kubequeue.HistogramMetric                   { return none{} }
+func (g *gauge) NewWorkDurationMetric(string) kubequeue.HistogramMetric              { return none{} }
+func (g *gauge) NewUnfinishedWorkSecondsMetric(string) kubequeue.SettableGaugeMetric { return none{} }
+func (g *gauge) NewLongestRunningProcessorSecondsMetric(string) kubequeue.SettableGaugeMetric {
+	return none{}
+}
+func (g *gauge) NewRetriesMetric(string) kubequeue.CounterMetric { return none{} }
+
+type none struct{ noGauge }
+
+func (none) Observe(float64) {}
+func (none) Set(float64)     {}
+
+func (g *gauge) Inc() { g.add(1) }
+func (g *gauge) Dec() { g.add(-1) }
 func (g *gauge) add(n int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -106,7 +119,7 @@ func (g *gauge) add(n int) {
 // changes meanwhile goes before it, once.
 func TestMostOfAFirstSyncIsInTheBacklog(t *testing.T) {
 	const keys = 5000
-	depth := &gauge{MetricsProvider: operations.WorkqueueMetrics(prometheus.NewRegistry())}
+	depth := &gauge{}
 	q := New(Config{Workers: 1, MaxInFlight: 1, MaxBehind: 1, BaseDelay: time.Second, MaxDelay: time.Second, MetricsProvider: depth})
 	for n := range keys {
 		q.AddBehind(key(n))
@@ -129,6 +142,28 @@ func TestMostOfAFirstSyncIsInTheBacklog(t *testing.T) {
 		}
 	})
 	if !slices.Equal(got, want) {
+		t.Errorf("got %q", got)
+	}
+}
+
+// TestWhatCanWaitStaysInTheBacklogInAPause, where a key takes less than one that is parked;
+// one that changes is parked, and after the pause goes first.
+func TestWhatCanWaitStaysInTheBacklogInAPause(t *testing.T) {
+	const keys = 2000
+	q := oneWorker()
+	q.Pause(func(event.Key) bool { return false })
+	for n := range keys {
+		q.AddBehind(key(n))
+	}
+	q.Add(key(keys - 1))
+	k, _ := q.queue.Get()
+	if !q.park(k) || q.queue.Len() != 0 || q.Len() != keys-1 || q.Delayed() != 1 {
+		t.Errorf("%d keys wait, %d of them in the queue, and %d are parked", q.Len(), q.queue.Len(), q.Delayed())
+	}
+	q.queue.Done(k)
+	q.Resume()
+	got := handedOut(t, q, keys, nil)
+	if got[0] != key(keys-1).Name || got[1] != key(0).Name || got[keys-1] != key(keys-2).Name {
 		t.Errorf("got %q", got)
 	}
 }

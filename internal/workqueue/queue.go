@@ -113,7 +113,7 @@ func (q *Queue) Add(key event.Key) {
 func (q *Queue) AddBehind(key event.Key) {
 	q.waiting.Lock()
 	defer q.waiting.Unlock()
-	if q.draining || q.backlog.len() == 0 && q.lanes.waiting() < nearTurn {
+	if q.draining || q.backlog.len() == 0 && q.lanes.waiting() < nearTurn && !q.isPaused() {
 		q.add(unique.Make(key), canWait)
 		return
 	}
@@ -124,14 +124,15 @@ func (q *Queue) AddBehind(key event.Key) {
 
 // nearTurn is how many keys that can wait are in client-go's queue; the others are in the
 // backlog. Whoever takes a key out of the queue calls feed then, so there are keys in the
-// backlog only while some that can wait are in the queue.
+// backlog only while some that can wait are in the queue, or in a pause.
 const nearTurn = 256
 
-// feed brings keys from the backlog to the queue until so many are there.
+// feed brings keys from the backlog to the queue until so many are there, and none in a
+// pause: they take less memory where they are.
 func (q *Queue) feed(most int) {
 	q.waiting.Lock()
 	defer q.waiting.Unlock()
-	for q.backlog.len() > 0 && q.lanes.waiting() < most {
+	for q.backlog.len() > 0 && q.lanes.waiting() < most && (q.draining || !q.isPaused()) {
 		q.add(unique.Make(q.backlog.pop()), canWait)
 		q.depth.Dec()
 	}
@@ -142,9 +143,9 @@ func (q *Queue) add(key item, in lane) {
 	q.queue.Add(key)
 }
 
-// Pause hands out no keys until Resume, but those for which the function says so:
-// with the others nothing could be done, and a key that is parked costs a fraction of
-// one that fails again and again. What is with a handler stays there.
+// Pause hands out no keys until Resume, but those for which the function says so and that
+// do not come by AddBehind: with the others nothing could be done, and a key that is parked
+// costs a fraction of one that fails again and again. What is with a handler stays there.
 func (q *Queue) Pause(but func(event.Key) bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -153,6 +154,11 @@ func (q *Queue) Pause(but func(event.Key) bool) {
 
 // Resume ends a pause.
 func (q *Queue) Resume() {
+	q.unpark()
+	q.feed(nearTurn)
+}
+
+func (q *Queue) unpark() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.paused = false
@@ -160,6 +166,12 @@ func (q *Queue) Resume() {
 		q.queue.Add(key)
 	}
 	q.parked = nil
+}
+
+func (q *Queue) isPaused() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.paused
 }
 
 // park keeps a key aside in a pause.

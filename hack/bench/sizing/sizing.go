@@ -41,7 +41,7 @@ type Constants struct {
 // Measured are the constants of this version.
 func Measured() Constants {
 	return Constants{
-		Base: 40_000_000, Fixed: 500, FirstSync: 800, Share: 0.09, GC: 1.3, InFlight: 512, InFlightShare: 0.65, Kafka: 30_000_000,
+		Base: 40_000_000, Fixed: 500, FirstSync: 550, Share: 0.09, GC: 1.3, InFlight: 512, InFlightShare: 0.65, Kafka: 20_000_000,
 		PerObject: 280 * time.Microsecond, PerChange: 1100 * time.Microsecond,
 	}
 }
