@@ -33,7 +33,7 @@ func WorkqueueMetrics(r prometheus.Registerer) kubequeue.MetricsProvider {
 	}
 	return &workqueueMetrics{
 		depth:      gauge("workqueue_depth", "Items that wait to be handed out, those added again while being worked on included, those in back-off not."),
-		adds:       counter("workqueue_adds_total", "Items added, those already waiting not counted."),
+		adds:       counter("workqueue_adds_total", "Items added, those already waiting not counted, and those that can wait when it is nearly their turn."),
 		latency:    histogram("workqueue_queue_duration_seconds", "Time that an item waited to be handed out; one that can wait, since it is nearly its turn."),
 		duration:   histogram("workqueue_work_duration_seconds", "Time from handing an item out to its completion."),
 		retries:    counter("workqueue_retries_total", "Items put into back-off."),

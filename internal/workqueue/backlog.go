@@ -11,11 +11,11 @@ import (
 // bytes here, and 350 in client-go's queue, which keeps it in a set and a map of times, with
 // our lanes and handles.
 type backlog struct {
-	keys    [][]event.Key     // in pieces of pieceSize; the zero Key where one was taken out
-	head    uint64            // number of the first one in keys[0]
+	keys    [][]event.Key     // in pieces of pieceSize; the zero Key, which no object has, where one was taken out
+	head    uint64            // number of the first slot in keys[0]
 	next    uint64            // number of the first that is not popped
 	end     uint64            // number of the one that is pushed next
-	numbers map[uint64]uint64 // by hash, so that a key is not held by two maps
+	numbers map[uint64]uint64 // by hash, which is smaller than the key
 	hash    func(event.Key) uint64
 	size    int
 }
@@ -53,9 +53,11 @@ func (b *backlog) push(key event.Key) bool {
 // pop takes out the first key. There must be one.
 func (b *backlog) pop() event.Key {
 	for {
-		number := b.next
-		key := *b.at(number)
+		number, slot := b.next, b.at(b.next)
+		key := *slot
+		*slot = event.Key{}
 		if b.next++; b.next-b.head == pieceSize {
+			b.keys[0] = nil // else it is kept until the slice moves
 			b.keys, b.head = b.keys[1:], b.next
 		}
 		if key != (event.Key{}) {
@@ -74,7 +76,24 @@ func (b *backlog) remove(key event.Key) bool {
 	}
 	*b.at(number) = event.Key{}
 	b.forget(hash, number)
+	if b.end-b.next > 2*uint64(b.size)+pieceSize {
+		b.compact()
+	}
 	return true
+}
+
+// compact leaves no empty slots: in a pause, in which nothing is popped, there would be one
+// more for every key that has changed since a resync.
+func (b *backlog) compact() {
+	old := b.keys
+	b.reset()
+	for _, piece := range old {
+		for _, key := range piece {
+			if key != (event.Key{}) {
+				b.push(key)
+			}
+		}
+	}
 }
 
 func (b *backlog) len() int { return b.size }
@@ -90,6 +109,8 @@ func (b *backlog) forget(hash, number uint64) {
 		delete(b.numbers, hash)
 	}
 	if b.size--; b.size == 0 {
-		b.keys, b.numbers, b.head, b.next, b.end = nil, nil, 0, 0, 0
+		b.reset()
 	}
 }
+
+func (b *backlog) reset() { *b = backlog{hash: b.hash} }

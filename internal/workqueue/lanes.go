@@ -79,6 +79,13 @@ func (l *lanes) Len() int {
 	return l.queued
 }
 
+// isQueued tells whether a key is going to be handed out, whatever is added.
+func (l *lanes) isQueued(key item) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.keys[key].queued
+}
+
 // waiting is the number of keys that are queued and can wait.
 func (l *lanes) waiting() int {
 	l.mu.Lock()

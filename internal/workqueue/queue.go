@@ -15,7 +15,6 @@ package workqueue
 import (
 	"context"
 	"errors"
-	"math"
 	"sync"
 	"time"
 	"unique"
@@ -59,10 +58,12 @@ type Queue struct {
 	lanes    *lanes
 	inFlight *gate
 
-	waiting  sync.Mutex // held while a key goes from the backlog to the queue
+	behind   sync.Mutex // taken before mu, and held while a key goes from the backlog to the queue
 	backlog  *backlog
-	draining bool                  // the backlog takes no more
 	depth    kubequeue.GaugeMetric // of queue and backlog
+	draining bool
+	drained  sync.Once
+	emptied  chan struct{} // closed when the queue drains and the backlog is empty
 
 	mu      sync.Mutex
 	delayed map[item]struct{} // in back-off
@@ -91,6 +92,7 @@ func New(c Config) *Queue {
 		depth:    depth,
 		inFlight: newGate(c.MaxInFlight, c.MaxBehind),
 		workers:  c.Workers,
+		emptied:  make(chan struct{}),
 		finished: make(chan struct{}),
 		delayed:  map[item]struct{}{},
 	}
@@ -99,8 +101,11 @@ func New(c Config) *Queue {
 // Add marks a key as dirty. It does not block. After Drain has begun it does
 // nothing: what is dirty then is found again at the next start.
 func (q *Queue) Add(key event.Key) {
-	q.waiting.Lock()
-	defer q.waiting.Unlock()
+	q.behind.Lock()
+	defer q.behind.Unlock()
+	if q.draining {
+		return
+	}
 	ahead := q.backlog.remove(key)
 	q.add(unique.Make(key), changed)
 	if ahead {
@@ -111,30 +116,35 @@ func (q *Queue) Add(key event.Key) {
 // AddBehind is Add for a key that can wait for all that have changed: of a first sync, a
 // resync or a comparison.
 func (q *Queue) AddBehind(key event.Key) {
-	q.waiting.Lock()
-	defer q.waiting.Unlock()
-	if q.draining || q.backlog.len() == 0 && q.lanes.waiting() < nearTurn && !q.isPaused() {
-		q.add(unique.Make(key), canWait)
-		return
-	}
-	if q.backlog.push(key) {
+	q.behind.Lock()
+	defer q.behind.Unlock()
+	handle := unique.Make(key)
+	switch {
+	case q.draining, q.isParked(handle), q.lanes.isQueued(handle):
+	case q.backlog.len() == 0 && q.lanes.waiting() < nearTurn && !q.isPaused():
+		q.add(handle, canWait)
+	case q.backlog.push(key):
 		q.depth.Inc()
 	}
 }
 
 // nearTurn is how many keys that can wait are in client-go's queue; the others are in the
-// backlog. Whoever takes a key out of the queue calls feed then, so there are keys in the
-// backlog only while some that can wait are in the queue, or in a pause.
+// backlog. While there are any, and there is no pause, some that can wait are in the queue
+// too, or feed is about to be called: by whoever takes a key out of the queue, and at the
+// end of a pause.
 const nearTurn = 256
 
-// feed brings keys from the backlog to the queue until so many are there, and none in a
-// pause: they take less memory where they are.
-func (q *Queue) feed(most int) {
-	q.waiting.Lock()
-	defer q.waiting.Unlock()
-	for q.backlog.len() > 0 && q.lanes.waiting() < most && (q.draining || !q.isPaused()) {
+// feed brings keys from the backlog to the queue while there is room, and none in a pause:
+// they take less memory where they are.
+func (q *Queue) feed() {
+	q.behind.Lock()
+	defer q.behind.Unlock()
+	for q.backlog.len() > 0 && q.lanes.waiting() < nearTurn && !q.isPaused() {
 		q.add(unique.Make(q.backlog.pop()), canWait)
 		q.depth.Dec()
+	}
+	if q.draining && q.backlog.len() == 0 {
+		q.drained.Do(func() { close(q.emptied) })
 	}
 }
 
@@ -143,10 +153,16 @@ func (q *Queue) add(key item, in lane) {
 	q.queue.Add(key)
 }
 
-// Pause hands out no keys until Resume, but those for which the function says so and that
-// do not come by AddBehind: with the others nothing could be done, and a key that is parked
-// costs a fraction of one that fails again and again. What is with a handler stays there.
+// Pause hands out no keys until Resume, but of those in the queue the ones for which the
+// function says so: with the others nothing could be done, and a key that is parked costs a
+// fraction of one that fails again and again. What is with a handler stays there. While the
+// queue drains there is no pause.
 func (q *Queue) Pause(but func(event.Key) bool) {
+	q.behind.Lock()
+	defer q.behind.Unlock()
+	if q.draining {
+		return
+	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.paused, q.but = true, but
@@ -155,7 +171,7 @@ func (q *Queue) Pause(but func(event.Key) bool) {
 // Resume ends a pause.
 func (q *Queue) Resume() {
 	q.unpark()
-	q.feed(nearTurn)
+	q.feed()
 }
 
 func (q *Queue) unpark() {
@@ -172,6 +188,13 @@ func (q *Queue) isPaused() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.paused
+}
+
+func (q *Queue) isParked(key item) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	_, is := q.parked[key]
+	return is
 }
 
 // park keeps a key aside in a pause.
@@ -206,7 +229,7 @@ func (q *Queue) RetryNow() {
 	}
 }
 
-// Delayed is the number of keys in back-off, and of those that a pause keeps.
+// Delayed is the number of keys in back-off, and of those that a pause keeps aside.
 func (q *Queue) Delayed() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -226,8 +249,8 @@ func (q *Queue) setDelayed(key item, is bool) {
 // Len is the number of keys that wait to be handed out, those in [Queue.Delayed] not
 // counted.
 func (q *Queue) Len() int {
-	q.waiting.Lock()
-	defer q.waiting.Unlock()
+	q.behind.Lock()
+	defer q.behind.Unlock()
 	return q.queue.Len() + q.backlog.len()
 }
 
@@ -260,7 +283,7 @@ func (q *Queue) processNext(ctx context.Context, handle Handler) bool {
 	if shutdown {
 		return false
 	}
-	q.feed(nearTurn)
+	q.feed()
 	q.setDelayed(key, false)
 	if q.park(key) {
 		q.queue.Done(key)
@@ -308,19 +331,23 @@ var ErrDrainDeadline = errors.New("keys were left in the queue at the deadline")
 
 // Drain refuses new keys and waits until Run has handed out every key it holds,
 // those in back-off included, and all are completed, or returns
-// [ErrDrainDeadline] when ctx ends. It ends a pause. A key that fails meanwhile is not retried: it
-// stays dirty until the next start.
+// [ErrDrainDeadline] when ctx ends. It ends a pause. A key that fails meanwhile need not be
+// retried: it stays dirty until the next start.
 //
 // It does not use client-go's ShutDownWithDrain, which returns as soon as no key
 // is being worked on, even where others still wait.
 func (q *Queue) Drain(ctx context.Context) error {
+	q.behind.Lock()
+	q.draining = true
+	q.behind.Unlock()
 	q.RetryNow()
 	q.Resume()
-	q.waiting.Lock()
-	q.draining = true
-	q.waiting.Unlock()
-	q.feed(math.MaxInt)
-	q.queue.ShutDown() // refuses what comes later
+	select {
+	case <-q.emptied: // what is in the backlog cannot be added after ShutDown
+	case <-q.finished:
+	case <-ctx.Done():
+	}
+	q.queue.ShutDown()
 	select {
 	case <-q.finished:
 		return nil

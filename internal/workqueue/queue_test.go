@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"testing"
@@ -48,6 +49,24 @@ func (r *recorder) finish(k event.Key, result Result) {
 	delete(r.open, k)
 	r.mu.Unlock()
 	done(result)
+}
+
+// finishAll finishes so many keys, as they are handed out.
+func (r *recorder) finishAll(t *testing.T, keys int) {
+	t.Helper()
+	for keys > 0 {
+		synctest.Wait()
+		r.mu.Lock()
+		open := slices.Collect(maps.Keys(r.open))
+		r.mu.Unlock()
+		if len(open) == 0 {
+			t.Fatalf("%d keys are not handed out", keys)
+		}
+		for _, k := range open {
+			r.finish(k, Result{})
+		}
+		keys -= len(open)
+	}
 }
 
 func (r *recorder) handed() int {

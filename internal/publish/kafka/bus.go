@@ -153,8 +153,7 @@ func (b *Bus) watch(s *session) {
 		case errors.Is(err, broker.ErrNoTopic):
 			s.end(topicLost(topic, err))
 		case err != nil:
-			_, failure := s.failure()
-			b.set(s, errors.Join(err, failure))
+			b.set(s, errors.Join(err, s.failure()))
 		default:
 			b.set(s, nil) // even if some partition fails: others go on
 		}

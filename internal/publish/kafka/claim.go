@@ -45,15 +45,27 @@ func (b *Bus) claimEntry(r broker.Record, topic string, partition int) (e entry,
 	}, true
 }
 
-// admit asks whether this may take over, before it writes anything: to take over
-// means to end whoever writes under the name.
+// admit asks whether this may take over, before it writes any record: to take over
+// means to end whoever writes under the name. That nobody does is certain where it has
+// made the checkpoint topic; a broker may only hear late of one that another made.
 func (b *Bus) admit(ctx context.Context) error {
 	if b.opts.Admit == nil {
 		return nil
 	}
-	c, err := b.recordedClaim(ctx)
+	if err := b.opts.permitted(); err != nil {
+		return err
+	}
+	asking, cancel := context.WithTimeout(ctx, 3*b.opts.AckTimeout)
+	_, created, err := b.ensure(asking, b.opts.CheckpointTopic)
+	cancel()
 	if err != nil {
-		return fmt.Errorf("look up who has the name %s on the bus: %w", b.opts.Cluster, err)
+		return err
+	}
+	var c event.Claim
+	if !created {
+		if c, err = b.recordedClaim(ctx); err != nil {
+			return fmt.Errorf("look up who has the name %s on the bus: %w", b.opts.Cluster, err)
+		}
 	}
 	return b.opts.Admit(c)
 }
@@ -62,12 +74,6 @@ func (b *Bus) admit(ctx context.Context) error {
 // has it. One that is stored and not recorded yet is found after taking over.
 func (b *Bus) recordedClaim(ctx context.Context) (event.Claim, error) {
 	key := event.ClaimPartitionKey(b.opts.Cluster)
-	// A broker may hear late of a topic, so only to have made it proves that there was none.
-	asking, cancel := context.WithTimeout(ctx, 3*b.opts.AckTimeout)
-	defer cancel()
-	if _, created, err := b.ensure(asking, b.opts.CheckpointTopic); err != nil || created {
-		return event.Claim{}, err
-	}
 	offsets, err := b.client.Offsets(ctx, b.opts.CheckpointTopic)
 	if err != nil {
 		return event.Claim{}, err

@@ -134,15 +134,24 @@ func (s *session) trouble(l *lane, err error) {
 	}
 }
 
-// failure is the error of a lane that gets no acknowledgements, with its topic, nil if
-// none is such.
-func (s *session) failure() (topic string, err error) {
+// failures gives the topics of lanes that get no acknowledgements, each with the error of
+// one of them.
+func (s *session) failures() map[string]error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	failures := map[string]error{}
 	for l, err := range s.failing {
-		return l.topic, fmt.Errorf("no acknowledgement from partition %d of topic %q: %w", l.partition, l.topic, err)
+		failures[l.topic] = fmt.Errorf("no acknowledgement from partition %d of topic %q: %w", l.partition, l.topic, err)
 	}
-	return "", nil
+	return failures
+}
+
+// failure is one of the failures, nil if there is none.
+func (s *session) failure() error {
+	for _, err := range s.failures() {
+		return err
+	}
+	return nil
 }
 
 // addTopic makes the lanes of an event topic. It is not open yet.
@@ -187,8 +196,7 @@ func (s *session) mark(ctx context.Context, lanes []*lane) ([]int64, error) {
 			offsets[r.partition] = r.offset
 			failpoint.Hit("taking-over")
 		case <-ctx.Done():
-			_, failure := s.failure()
-			return nil, errors.Join(failure, ctx.Err())
+			return nil, errors.Join(s.failure(), ctx.Err())
 		}
 	}
 	return offsets, nil

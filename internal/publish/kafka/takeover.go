@@ -122,16 +122,14 @@ func (s *session) lookForTopics() (stop func()) {
 	var looking sync.WaitGroup
 	looking.Go(func() {
 		for sleep(ctx, lookEvery) == nil {
-			topic, failure := s.failure()
-			if failure == nil {
-				continue
+			for topic, failure := range s.failures() {
+				s.b.set(nil, failure)
+				asking, cancel := context.WithTimeout(ctx, lookLimit)
+				if _, err := s.b.client.Offsets(asking, topic); errors.Is(err, broker.ErrNoTopic) {
+					s.end(topicLost(topic, err))
+				}
+				cancel()
 			}
-			s.b.set(nil, failure)
-			asking, cancel := context.WithTimeout(ctx, lookLimit)
-			if _, err := s.b.client.Offsets(asking, topic); errors.Is(err, broker.ErrNoTopic) {
-				s.end(topicLost(topic, err))
-			}
-			cancel()
 		}
 	})
 	return func() { cancel(); looking.Wait() }
