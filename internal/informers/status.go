@@ -30,12 +30,8 @@ type Status struct {
 // Status gives the state of every informer, ordered by group, resource and
 // namespace. Those that were stopped are not among them, see [Set.Stopped].
 func (s *Set) Status() []Status {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
 	var all []Status
-	for _, w := range s.watched {
-		all = append(all, s.statusOf(w)...)
-	}
+	s.eachWatched(func(w *watched) { all = append(all, s.statusOf(w)...) })
 	slices.SortFunc(all, func(a, b Status) int {
 		return cmp.Or(cmp.Compare(a.Resource.Group, b.Resource.Group), cmp.Compare(a.Resource.Resource, b.Resource.Resource), cmp.Compare(a.Namespace, b.Namespace))
 	})

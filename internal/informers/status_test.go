@@ -87,6 +87,43 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
+// TestStatusWhileAnAnswerIsAppliedDoesNotBlock: to count what is referred to it asks again
+// what is watched, and a lock that is held for reading is not given a second time to the
+// same one once somebody waits to write.
+func TestStatusWhileAnAnswerIsAppliedDoesNotBlock(t *testing.T) {
+	b := newBench(t, Config{Follow: []string{"ownerReferences"}}, testResource)
+	b.watched.followed = true
+	b.watched.informer(testKey).followed = true
+	b.index(object("A", "1"))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range 2000 {
+			b.Status()
+		}
+	}()
+	for deadline := time.After(time.Minute); ; {
+		select {
+		case <-done:
+			return
+		case <-deadline:
+			t.Fatal("it blocks")
+		default:
+		}
+		locked := make(chan struct{})
+		go func() {
+			defer close(locked)
+			b.Set.mu.Lock()
+			defer b.Set.mu.Unlock()
+		}()
+		select {
+		case <-locked:
+		case <-deadline:
+			t.Fatal("it blocks")
+		}
+	}
+}
+
 // TestReasonIsBounded: it is a label.
 func TestReasonIsBounded(t *testing.T) {
 	for want, err := range map[string]error{
