@@ -5,6 +5,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -20,6 +21,7 @@ type streamCheck struct {
 	// missed: some messages were gone before they could be read, so that it is not
 	// known which are neighbours.
 	missed bool
+	read   map[uint64]bool // sequences in a stream of NATS
 
 	// existing are the UIDs that are in the cluster now.
 	existing map[string]bool
@@ -48,7 +50,10 @@ func (c *streamCheck) anew(life int) {
 // checkStream gives all that is wrong with the messages. Those that a fault took
 // from the bus are left out: what came after need not know of them.
 func (w *world) checkStream(all []harness.Received, missed bool, existing map[string]bool) []string {
-	c := streamCheck{world: w, missed: missed, existing: existing, left: map[string]int{}}
+	c := streamCheck{world: w, missed: missed, existing: existing, left: map[string]int{}, read: map[uint64]bool{}}
+	for _, m := range all {
+		c.read[m.Sequence] = true
+	}
 	c.anew(0)
 	back := w.wentBack
 	for _, m := range all {
@@ -164,7 +169,18 @@ func (c *streamCheck) marker(m harness.Received) {
 	}
 }
 
+// followsUnread tells whether the event says that it follows one of its object which was
+// gone before it could be read.
+func (c *streamCheck) followsUnread(m harness.Received) bool {
+	_, number, follows := strings.Cut(m.Attributes["id"], ".selected.")
+	before, err := strconv.ParseUint(number, 10, 64)
+	return follows && err == nil && c.missed && m.Life == 0 && before < m.Sequence && !c.read[before]
+}
+
 func (c *streamCheck) event(m harness.Received) {
+	if c.followsUnread(m) {
+		delete(c.last, m.Subject)
+	}
 	c.identity(m)
 	uid, version := m.Attributes["uid"], m.Attributes["sequence"]
 	if before, ok := c.seen[m.Attributes["id"]]; ok && !c.mayReturn(before, m) {
