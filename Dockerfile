@@ -1,12 +1,12 @@
-# The forwarder and nothing else, on an empty base. «make image» builds it with buildah, podman or docker.
+# This image contains only the forwarder, on an empty base. "make image" builds it with buildah, podman or docker.
 #
 # GO_IMAGE needs Go, git and the certificate authorities in /etc/ssl/certs/ca-certificates.crt.
-# For a release pin it by digest: --build-arg GO_IMAGE=docker.io/library/golang@sha256:…
+# For a release, pin it by digest: --build-arg GO_IMAGE=docker.io/library/golang@sha256:…
 ARG GO_IMAGE=docker.io/library/golang:1.26
 ARG BASE_IMAGE=scratch
 
 FROM ${GO_IMAGE} AS build
-# These are set where the modules do not come from the public proxy.
+# Set these if the modules do not come from the public proxy.
 ARG GOPROXY
 ARG GOFLAGS
 ARG VERSION
@@ -14,7 +14,8 @@ ARG COMMIT
 ENV CGO_ENABLED=0
 WORKDIR /src
 COPY . .
-RUN go build -trimpath -buildvcs=true -ldflags="-s -w -X main.version=${VERSION} -X main.commit=${COMMIT}" -o /forwarder ./cmd/forwarder
+# The Makefile explains -gcflags.
+RUN go build -trimpath -buildvcs=true -gcflags=k8s.io/api/...=-l -ldflags="-s -w -X main.version=${VERSION} -X main.commit=${COMMIT}" -o /forwarder ./cmd/forwarder
 
 FROM ${BASE_IMAGE}
 ARG VERSION

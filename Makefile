@@ -1,45 +1,64 @@
-# «make» or «make help» says what there is. Go, git and make are all it takes.
+# "make" or "make help" lists the targets. They need only Go, git and make.
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 
 GO ?= go
-# TEST_TIMEOUT is that of each package, FUZZ_TIME that of each target.
-TEST_TIMEOUT ?= 40m
+# TEST_TIMEOUT is the timeout of each package, FUZZ_TIME the time for each fuzz target.
+TEST_TIMEOUT ?= 60m
 TEST_FLAGS ?=
 FUZZ_TIME ?= 10s
+FUZZ ?= cmd internal
 OUTAGE ?= 10m
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null)
+# Without inlining in the types of the Kubernetes API, the binary is 2 MB smaller. No hot path uses them.
+GCFLAGS := k8s.io/api/...=-l
 LDFLAGS := -s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT)
+BUILD = CGO_ENABLED=0 $(GO) build -trimpath -gcflags '$(GCFLAGS)' -ldflags '$(LDFLAGS)'
 
-# The linter is built once for each version, outside of the project.
+# Each version of the linter is built once, outside the project.
 GOLANGCI_LINT_VERSION := v2.15.0
 TOOLS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/kuberelay/tools
 GOLANGCI_LINT := $(TOOLS)/golangci-lint-$(GOLANGCI_LINT_VERSION)/golangci-lint
-# So are Helm and its unit tests.
+# The same holds for Helm and its unit test plugin.
 HELM_VERSION := v3.22.0
 HELM := $(TOOLS)/helm-$(HELM_VERSION)/helm
 HELM_UNITTEST_VERSION := v1.1.2
 HELM_UNITTEST := $(TOOLS)/helm-unittest-$(HELM_UNITTEST_VERSION)/helm-unittest
+CYCLONEDX_VERSION := v1.10.0
+CYCLONEDX := $(TOOLS)/cyclonedx-gomod-$(CYCLONEDX_VERSION)/cyclonedx-gomod
 CHART := charts/kuberelay
 
 .PHONY: help
-help: ## Say what there is
+help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## Build bin/forwarder
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/forwarder ./cmd/forwarder
+	$(BUILD) -o bin/forwarder ./cmd/forwarder
 
-.PHONY: test
-test: ## Run every test, with the race detector, against a real control plane
-	@echo '==> the control plane for the tests: built on first use, which takes minutes, and kept'
-	@$(GO) run ./hack/binaries
-	@race=-race; \
-	if [ "$$($(GO) env CGO_ENABLED)" != 1 ]; then \
-		race=; \
+# TEST_PARALLEL is the number of packages that "make test" tests at once. Most tests wait for
+# servers, so it is more than the number of CPUs. The longest package is the first.
+TEST_PARALLEL ?= 4
+
+# SLOW has the names of the tests that only "make test-slow" runs.
+SLOW := TestTorture TestPlantedBugs TestEveryPatchApplies TestLostAcknowledgements \
+	TestAConversionWebhookThatIsDown TestALeaderThatWakesUp TestARestartOfTwentyThousandObjects \
+	TestCanaryKafka TestCanaryNATS TestClustersShareABus TestExamplesWhoseBusComesBackEmpty \
+	TestFlinkSQL TestHeartbeatsAreNotSent TestRelease TestMixedVersionsOfTheAPIServer TestRotationKafka TestRotationNATS \
+	TestRotationToken TestTableKeyValue TestTheAPIServerIsRestartedUnderChange TestTwoClustersWithOneName
+SLOW_PACKAGES := ./test/e2e ./test/simulate ./test/torture ./test/release ./internal/publish/kafka
+empty :=
+SLOW_PATTERN = ^($(subst $(empty) $(empty),|,$(strip $(SLOW))))$$
+
+# RUN_TESTS runs "go test" with the race detector and the arguments in $$@.
+RUN_TESTS = echo '==> control plane for the tests: the first use builds it, which takes minutes'; \
+	$(GO) run ./hack/binaries || exit; \
+	if [ "$$($(GO) env CGO_ENABLED)" = 1 ]; then \
+		set -- -race "$$@"; \
+	else \
 		echo '**********************************************************************'; \
 		echo '** NO RACE DETECTOR: it needs a C compiler, and there is none, or     **'; \
 		echo '** CGO_ENABLED is 0. Install one (Debian: apt-get install gcc;        **'; \
@@ -47,36 +66,51 @@ test: ## Run every test, with the race detector, against a real control plane
 		echo '** The tests run without it now and cannot find data races.           **'; \
 		echo '**********************************************************************'; \
 	fi; \
-	echo "==> $(GO) test $$race -timeout $(TEST_TIMEOUT) $(TEST_FLAGS) ./..."; \
-	$(GO) test $$race -timeout $(TEST_TIMEOUT) $(TEST_FLAGS) ./...
+	set -- -count 1 "$$@"; \
+	echo "==> $(GO) test -timeout $(TEST_TIMEOUT) $(TEST_FLAGS) $$*"; \
+	$(GO) test -timeout $(TEST_TIMEOUT) $(TEST_FLAGS) "$$@"
+
+.PHONY: test
+test: ## Run the tests, with the race detector, against a real control plane
+	@set -- -p $(TEST_PARALLEL) -skip '$(SLOW_PATTERN)' ./test/e2e ./...; $(RUN_TESTS)
+
+.PHONY: test-slow
+test-slow: ## Run the slow tests: torture, planted bugs, long end-to-end tests
+	@set -- -run '$(SLOW_PATTERN)' $(SLOW_PACKAGES); $(RUN_TESTS)
 
 .PHONY: lint
-lint: $(GOLANGCI_LINT) chart-lint ## Run the linters of .golangci.yml, and those of the chart
+lint: $(GOLANGCI_LINT) chart-lint ## Run the linters of .golangci.yml and of the chart
 	$(GOLANGCI_LINT) run ./...
 
 .PHONY: chart-lint
-chart-lint: $(HELM) $(HELM_UNITTEST) ## Lint the chart, and run its unit tests
+chart-lint: $(HELM) $(HELM_UNITTEST) ## Lint the chart and run its unit tests
 	@for values in $(CHART)/ci/*-values.yaml; do \
 		$(HELM) lint --strict --quiet --values "$$values" $(CHART) || exit 1; \
 	done
 	$(HELM_UNITTEST) --strict $(CHART)
 
 $(GOLANGCI_LINT):
-	@echo '==> building golangci-lint $(GOLANGCI_LINT_VERSION), once'
+	@echo '==> building golangci-lint $(GOLANGCI_LINT_VERSION) (once)'
 	GOBIN=$(@D) GOFLAGS= $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
 
 $(HELM):
-	@echo '==> building Helm $(HELM_VERSION), once' >&2
+	@echo '==> building Helm $(HELM_VERSION) (once)' >&2
 	GOBIN=$(@D) GOFLAGS= $(GO) install helm.sh/helm/v3/cmd/helm@$(HELM_VERSION)
 
-# It replaces a module by another, which «go install» does not do: it is built in its own folder.
-$(HELM_UNITTEST):
-	@echo '==> building helm-unittest $(HELM_UNITTEST_VERSION), once' >&2
-	@mkdir -p $(@D)
-	cd "$$($(GO) mod download -json github.com/helm-unittest/helm-unittest@$(HELM_UNITTEST_VERSION) | sed -n 's/^\t"Dir": "\(.*\)",$$/\1/p')" && \
-		GOFLAGS= $(GO) build -trimpath -o $@ ./cmd/helm-unittest
+# BUILD_MODULE builds a command in the folder of its module, for modules that "go install" rejects, for example because
+# of a replace directive.
+BUILD_MODULE = mkdir -p $(@D) && cd "$$($(GO) mod download -json $(1) | sed -n 's/^\t"Dir": "\(.*\)",$$/\1/p')" && \
+	GOFLAGS= $(GO) build -trimpath -o $@ ./cmd/$(@F)
 
-# For the tests in Go.
+$(HELM_UNITTEST):
+	@echo '==> building helm-unittest $(HELM_UNITTEST_VERSION) (once)' >&2
+	$(call BUILD_MODULE,github.com/helm-unittest/helm-unittest@$(HELM_UNITTEST_VERSION))
+
+$(CYCLONEDX):
+	@echo '==> building cyclonedx-gomod $(CYCLONEDX_VERSION) (once)' >&2
+	$(call BUILD_MODULE,github.com/CycloneDX/cyclonedx-gomod@$(CYCLONEDX_VERSION))
+
+# The Go tests call these targets.
 .PHONY: which-helm which-helm-unittest
 which-helm: $(HELM)
 	@echo $(HELM)
@@ -84,33 +118,46 @@ which-helm-unittest: $(HELM_UNITTEST)
 	@echo $(HELM_UNITTEST)
 
 .PHONY: generate
-generate: ## Write what is made: docs/configuration.md, docs/sizing.md, the chart's values, schema and README, and the copies of client-go
-	@for page in config:configuration sizing:sizing; do \
+generate: ## Generate docs/configuration.md, docs/metrics.md, docs/sizing.md, docs/schemas, and the chart's values, schema and README
+	@for page in config:configuration metrics:metrics sizing:sizing; do \
 		$(GO) run "./hack/$${page%:*}docs" >docs/page.tmp && mv docs/page.tmp "docs/$${page#*:}.md" || exit 1; \
 	done
 	$(GO) run ./hack/chartvalues $(CHART)
-	$(GO) run ./hack/clientgo internal/clientgo
+	$(GO) run ./hack/schemas docs/schemas
 
 .PHONY: check-generated
-check-generated: ## Fail if what «make generate» makes is out of date, or go.mod is
-	@made=$$(mktemp) && trap 'rm -f "$$made"' EXIT && for page in config:configuration sizing:sizing; do \
+check-generated: ## Fail if generated files or go.mod are out of date
+	@made=$$(mktemp) && trap 'rm -f "$$made"' EXIT && for page in config:configuration metrics:metrics sizing:sizing; do \
 		{ $(GO) run "./hack/$${page%:*}docs" >"$$made" && diff -u "docs/$${page#*:}.md" "$$made"; } || \
-		{ echo "docs/$${page#*:}.md is out of date: run «make generate»" >&2; exit 1; }; \
+		{ echo "docs/$${page#*:}.md is out of date: run 'make generate'" >&2; exit 1; }; \
 	done
-	@made=$$(mktemp -d) && trap 'rm -rf "$$made"' EXIT && $(GO) run ./hack/chartvalues "$$made" && \
-	(for file in $$(cd "$$made" && find . -type f); do diff -u "$(CHART)/$$file" "$$made/$$file" || exit 1; done) || \
-	{ echo '$(CHART) is out of date: run «make generate»' >&2; exit 1; }
-	@made=$$(mktemp -d) && trap 'rm -rf "$$made"' EXIT && $(GO) run ./hack/clientgo "$$made" && \
-	(for dir in "$$made"/*; do diff -ru "internal/clientgo/$${dir##*/}" "$$dir" || exit 1; done) || \
-	{ echo 'internal/clientgo is not what client-go has: run «make generate»' >&2; exit 1; }
-	@$(GO) mod tidy -diff || { echo 'go.mod or go.sum is out of date: run «go mod tidy»' >&2; exit 1; }
+	@made=$$(mktemp -d) && trap 'rm -rf "$$made"' EXIT && for folder in chartvalues:$(CHART) schemas:docs/schemas; do \
+		mkdir "$$made/$${folder%:*}" && $(GO) run "./hack/$${folder%:*}" "$$made/$${folder%:*}" && \
+		(cd "$$made/$${folder%:*}" && find . -type f) | (while read -r file; do \
+			diff -u "$${folder#*:}/$$file" "$$made/$${folder%:*}/$$file" || exit 1; \
+		done) || { echo "$${folder#*:} is out of date: run 'make generate'" >&2; exit 1; }; \
+	done
+	@$(GO) mod tidy -diff || { echo 'go.mod or go.sum is out of date: run "go mod tidy"' >&2; exit 1; }
+	@$(GO) -C test/kubestatemetrics mod tidy -diff || { echo 'test/kubestatemetrics/go.mod or go.sum is out of date: run "go -C test/kubestatemetrics mod tidy"' >&2; exit 1; }
 
-# SEEDS=n runs the seeds 1 to n, SEED=n the one; without either, every kind of fault once.
-# SINK=kafka runs them over Kafka, REPLICAS=2 or 3 with so many forwarders that elect a leader.
+# SECONDS=n runs histories for n seconds, SEEDS=n the first n, and SEED=n one.
+.PHONY: simulate
+simulate: ## Run the core against models of the cluster and of NATS (SECONDS=60, SEEDS=10000, or SEED=17)
+	$(GO) run ./test/simulate/run $(if $(SEED),-seed $(SEED)) $(if $(SEEDS),-seeds $(SEEDS)) $(if $(SECONDS),-time $(SECONDS)s)
+
+# SEEDS=n runs the seeds 1 to n, SEED=n one seed, and SEED=n,m these seeds in this order. Without either, every kind of
+# fault runs once. SINK=kafka uses Kafka. REPLICAS=2 or 3 runs that many forwarders, which elect a leader.
+# JOBS=n divides the seeds among n processes, each with its own control plane and bus.
+JOBS ?= 1
+TORTURE = SINK=$(or $(SINK),nats) REPLICAS=$(or $(REPLICAS),0) FOREIGN=$(FOREIGN) SEEDS=$(SEEDS) SEED=$(SEED) ../../bin/torture.test \
+	-test.run '^TestTorture$$' -test.v -test.timeout 0 -results "$$results"
 .PHONY: torture
-torture: ## Torture the forwarder with random faults (SEEDS=200, or SEED=17; SINK=kafka; REPLICAS=3) and write docs/reliability.md
+torture: ## Run the forwarder with random faults and write docs/reliability.md (SEEDS=200, or SEED=17; SINK=kafka; REPLICAS=3; FOREIGN=1; JOBS=2)
 	@$(GO) run ./hack/binaries
-	SINK=$(or $(SINK),nats) REPLICAS=$(or $(REPLICAS),0) SEEDS=$(SEEDS) SEED=$(SEED) $(GO) test ./test/torture -run '^TestTorture$$' -count 1 -v -timeout 0 $(if $(SEED),,-report $(CURDIR)/docs/reliability.md)
+	@$(GO) test -c -o bin/torture.test ./test/torture
+	@results=$$(mktemp) && trap 'rm -f "$$results"' EXIT && cd test/torture && failed=0 && \
+	{ seq $(JOBS) | xargs -P $(JOBS) -I % env SHARD=%/$(JOBS) $(TORTURE) || failed=1; } && \
+	$(if $(SEED),,{ $(TORTURE) -report $(CURDIR)/docs/reliability.md || failed=1; } &&) exit $$failed
 
 LOSTACKS ?= 1000
 .PHONY: lostacks
@@ -118,13 +165,18 @@ lostacks: ## Lose acknowledgements of Kafka at random moments (LOSTACKS=1000)
 	$(GO) test ./internal/publish/kafka -run '^TestLostAcknowledgements$$' -count 1 -v -timeout 0 -lostacks=$(LOSTACKS)
 
 .PHONY: outage
-outage: ## Measure a bus that is down under change (OUTAGE=10m)
+outage: ## Measure an outage of the bus while objects change (OUTAGE=10m)
 	$(GO) test -tags outage ./test/e2e -run '^TestLongOutage$$' -count 1 -v -timeout 0 -outage.for $(OUTAGE)
 
-# What it measures is in hack/bench/main.go. It wants the machine for itself, and takes about
-# an hour as a whole; BENCH="sync latency" are parts of it, CONTENDERS="nats kafka" of sync.
+HOSTILE ?= 1h
+.PHONY: hostile
+hostile: ## Measure what a hostile tenant does to the memory and the latency (HOSTILE=1h)
+	$(GO) test -tags hostile ./test/e2e -run '^TestHostileTenant$$' -count 1 -v -timeout 0 -hostile.for $(HOSTILE)
+
+# hack/bench/main.go describes the benchmarks. They need the machine for themselves and take about an hour together.
+# BENCH="sync latency live frozen points" selects benchmarks, and CONTENDERS="nats kafka" the contenders of sync.
 .PHONY: bench
-bench: ## Measure CPU, memory and latency beside the floor (PODS="20000 100000", BENCH=sync, ROUNDS=3, OUT=bench.md)
+bench: build ## Measure CPU, memory and latency, compared with the floor (PODS="20000 100000", BENCH=sync, ROUNDS=3, OUT=bench.md)
 	@$(GO) run ./hack/binaries
 	@$(GO) build -o bin/bench ./hack/bench
 	@BENCH='$(BENCH)' PODS='$(PODS)' ROUNDS='$(ROUNDS)' CONTENDERS='$(CONTENDERS)' OUT='$(OUT)' bin/bench
@@ -132,27 +184,29 @@ bench: ## Measure CPU, memory and latency beside the floor (PODS="20000 100000",
 COUNT ?= 6
 MICROBENCH ?= ./internal/jsonscan ./internal/event ./internal/forward ./internal/projection ./internal/filter ./internal/jsoncompare ./internal/checkpoint ./internal/publish/...
 .PHONY: microbench
-microbench: ## Measure each step of an event by itself, as benchstat reads it (COUNT=6, MICROBENCH=./internal/event)
+microbench: ## Measure each step of an event separately, for benchstat (COUNT=6, MICROBENCH=./internal/event)
 	@$(GO) test -run '^$$' -bench . -benchmem -count $(COUNT) -timeout 0 $(MICROBENCH)
 
 HANDOVERS ?= 20
 KILLS ?= 5
 .PHONY: handover
-handover: ## Measure handovers between two replicas (HANDOVERS=20), and kills of the leader (KILLS=5)
+handover: ## Measure handovers between two replicas (HANDOVERS=20) and kills of the leader (KILLS=5)
 	@$(GO) run ./hack/binaries
 	$(GO) test -tags handover ./test/e2e -run '^TestHandover$$' -count 1 -v -timeout 0 -handover.rounds $(HANDOVERS) -handover.kills $(KILLS)
 
-# ONCE=1 ends by itself.
+# With ONCE=1 the demo exits by itself. It is built with the flags of the forwarder, so that shared packages are compiled
+# once.
 .PHONY: demo
-demo: ## Show it at work, on a control plane of its own (SINK=kafka: over a real Kafka broker)
-	@echo '==> building the demo: a minute or two the first time'
-	@$(GO) build -o bin/demo ./hack/demo
-	@LDFLAGS='$(LDFLAGS)' SINK='$(SINK)' bin/demo
+demo: ## Run the demo on its own control plane (SINK=kafka: with a real Kafka broker)
+	@echo '==> building the forwarder and the demo: a minute or two the first time'
+	@$(MAKE) --no-print-directory build
+	@CGO_ENABLED=0 $(GO) build -trimpath -o bin/demo ./hack/demo
+	@SINK='$(SINK)' bin/demo
 
 IMAGE ?= kuberelay
 IMAGE_TAG ?= $(or $(VERSION),dev)
 IMAGE_ARGS = --build-arg VERSION=$(VERSION) --build-arg COMMIT=$(COMMIT) --tag $(IMAGE):$(IMAGE_TAG) $(IMAGE_FLAGS)
-# The commit's time is that of every file in the image, so that it comes out the same.
+# Every file in the image has the time of the commit, so that the image is reproducible.
 IMAGE_TIME = $(shell git log -1 --format=%ct 2>/dev/null)
 .PHONY: image
 image: ## Build the image (IMAGE, IMAGE_TAG, IMAGE_FLAGS) with buildah, podman or docker
@@ -168,18 +222,36 @@ image: ## Build the image (IMAGE, IMAGE_TAG, IMAGE_FLAGS) with buildah, podman o
 	fi; \
 	echo "$$@" $(IMAGE_ARGS) .; "$$@" $(IMAGE_ARGS) .
 
+# The same commit and the same version of Go give the same files. ARCHES="amd64" builds for one architecture.
+ARCHES ?= amd64 arm64
+.PHONY: release
+release: $(HELM) $(CYCLONEDX) ## Build dist/: binaries for Linux, SBOMs, the chart and SHA256SUMS (VERSION=v1.2.3)
+	@echo '$(VERSION)' | grep -Eqx 'v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?' || \
+		{ echo "make release: VERSION is '$(VERSION)', and a release needs a semantic version: tag the commit, or set VERSION=v1.2.3" >&2; exit 1; }
+	@test -z "$$(git status --porcelain)" || { echo 'make release: the work tree has changes that are not committed: commit or remove them' >&2; exit 1; }
+	@rm -rf dist && mkdir dist
+	for arch in $(ARCHES); do \
+		file=dist/forwarder-$(VERSION)-linux-$$arch && \
+		GOOS=linux GOARCH=$$arch $(BUILD) -o $$file ./cmd/forwarder && \
+		$(CYCLONEDX) bin -json -noserial -notimestamp -version $(VERSION) -output $$file.cdx.json $$file || exit 1; \
+	done
+	$(HELM) package $(CHART) --version $(VERSION:v%=%) --app-version $(VERSION:v%=%) --destination dist
+	$(GO) run ./hack/release -time "$$(git log -1 --format=%ct)" dist
+	@cat dist/SHA256SUMS
+
 .PHONY: test-tools
-test-tools: ## Run the tests that need more: buildah for the image, Python 3 for its subscriber
+test-tools: ## Run the tests that need more tools: buildah for the image, Python 3, Maven and npm for samples
 	$(GO) test -tags tools ./test/chart -count 1 -v -run '^(TestImage|TestImageWithoutTools|TestSidecar)$$'
+	$(GO) test -tags tools ./test/e2e -count 1 -v -run '^(TestExamplesWhoseBusComesBackEmpty|TestTable(Java|Python|Streams|TypeScript))$$'
 
 .PHONY: fuzz
-fuzz: ## Run every fuzz target for FUZZ_TIME (10s)
-	@grep -rnoE '^func Fuzz[A-Za-z0-9_]*' --include='*_test.go' cmd internal | while IFS=: read -r file _ target; do \
+fuzz: ## Run every fuzz target for FUZZ_TIME (10s), or those of some folders (FUZZ=internal/event)
+	@grep -rnoE '^func Fuzz[A-Za-z0-9_]*' --include='*_test.go' $(FUZZ) | while IFS=: read -r file _ target; do \
 		target=$${target#func }; package=./$$(dirname "$$file"); \
 		echo "==> $$target in $$package, $(FUZZ_TIME)"; \
 		$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZ_TIME) "$$package" </dev/null || exit 1; \
 	done
 
 .PHONY: clean
-clean: ## Remove what was built here; the caches of the user stay
-	rm -rf bin
+clean: ## Remove build results; the user caches stay
+	rm -rf bin dist

@@ -3,13 +3,19 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
+	"os"
+	"strings"
 	"sync"
 
 	"github.com/spf13/cobra"
+	terminal "golang.org/x/term"
 	"k8s.io/klog/v2"
 
 	"github.com/kuberelay/kuberelay/internal/config"
+	"github.com/kuberelay/kuberelay/internal/filter"
+	"github.com/kuberelay/kuberelay/internal/projection"
 )
 
 func newRootCommand() *cobra.Command {
@@ -20,24 +26,39 @@ func newRootCommand() *cobra.Command {
 		Long: `Forwarder watches Kubernetes resources and keeps a message bus, NATS JetStream or
 Kafka, an exact, ordered, always current copy of them, as CloudEvents.
 
-Without a command it does what 'forwarder run' does. It is set by environment
-variables, listed below. Exit codes: 0 ended as asked, 1 failed while running,
-2 wrong command line or configuration.`,
-		Args:              usage(cobra.NoArgs),
+Without a command it does what 'forwarder run' does. Environment variables configure
+it; they are listed below. Exit codes: 0 success, or stopped by a signal, 1 failed
+while running, 2 wrong command line or configuration.`,
+		Args:              usage(noCommand),
 		RunE:              runCommand.RunE,
+		Version:           versionLine(),
 		SilenceErrors:     true,
 		SilenceUsage:      true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
+	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return &usageError{fmt.Errorf("%w; see '%s --help'", err, cmd.CommandPath())}
 	})
-	root.AddCommand(runCommand, newTailCommand(), newVerifyCommand(), newResourcesCommand(), newConfigCommand(), newVersionCommand())
+	root.AddCommand(runCommand, newGetCommand(), newTailCommand(), newVerifyCommand(), newResourcesCommand(), newSchemaCommand(), newStatusCommand(), newConfigCommand(), newVersionCommand())
 	addVariables(root, root, runCommand)
 	return root
 }
 
-// usage makes what a check of arguments says a usage error.
+// noCommand is the error of an argument that is no command, with the names of similar ones.
+func noCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	cmd.SuggestionsMinimumDistance = 2
+	hint := ""
+	if names := cmd.SuggestionsFor(args[0]); len(names) > 0 {
+		hint = fmt.Sprintf("; did you mean %s?", strings.Join(names, " or "))
+	}
+	return fmt.Errorf("unknown command %q for %q%s", args[0], cmd.CommandPath(), hint)
+}
+
+// usage turns the error of an argument check into a usage error.
 func usage(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if err := check(cmd, args); err != nil {
@@ -47,7 +68,7 @@ func usage(check cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 }
 
-// loadConfig reads the environment and says where to read on if that fails.
+// loadConfig reads the environment. Its error says where the variables are listed.
 func loadConfig(need config.Need) (config.Config, error) {
 	cfg, err := config.Load(need, contentChecks()...)
 	if err != nil {
@@ -56,12 +77,11 @@ func loadConfig(need config.Need) (config.Config, error) {
 	return cfg, nil
 }
 
-// klogOnce: client-go's logger is one for the process, and may be read by another
-// command's clients where tests run several.
+// klogOnce guards client-go's logger, which is global: tests run several commands in one process.
 var klogOnce sync.Once
 
-// configured makes a command of a function that needs configuration and log. What
-// client-go logs goes to the same log.
+// configured returns a command that runs do with the configuration and the log. The log of
+// client-go goes to the same place.
 func configured(need config.Need, do func(context.Context, config.Config, *slog.Logger) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, _ []string) error {
 		cfg, err := loadConfig(need)
@@ -75,4 +95,41 @@ func configured(need config.Need, do func(context.Context, config.Config, *slog.
 		klogOnce.Do(func() { klog.SetSlogLogger(log) })
 		return do(cmd.Context(), cfg, log)
 	}
+}
+
+// contentChecks are the checks of the variables that select objects and fields by content.
+func contentChecks() []config.Check {
+	return []config.Check{
+		{Name: "KUBERELAY_FILTER", Run: func(cfg config.Config) error {
+			_, err := filter.Compile(cfg.Content.Filter)
+			return err
+		}},
+		{Name: "KUBERELAY_DROP_FIELDS", Run: func(cfg config.Config) error {
+			_, err := projection.ParseDrop(cfg.Content.DropFields)
+			return err
+		}},
+		{Name: "KUBERELAY_HASH_FIELDS", Run: func(cfg config.Config) error {
+			_, err := projection.ParseHash(cfg.Content.HashFields)
+			return err
+		}},
+	}
+}
+
+// newLogger returns a logger to w. Without a configured format it writes text to a terminal and
+// JSON to anything else.
+func newLogger(c config.Operations, w io.Writer) (*slog.Logger, error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(c.LogLevel)); err != nil {
+		return nil, fmt.Errorf("make the log: %w", err)
+	}
+	options := &slog.HandlerOptions{Level: level}
+	if c.LogFormat == config.LogText || c.LogFormat == "" && isTerminal(w) {
+		return slog.New(slog.NewTextHandler(w, options)), nil
+	}
+	return slog.New(slog.NewJSONHandler(w, options)), nil
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && terminal.IsTerminal(int(f.Fd()))
 }

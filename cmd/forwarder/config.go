@@ -18,8 +18,8 @@ func newConfigCommand() *cobra.Command {
 		Use:   "config",
 		Short: "Check the configuration and print what is in effect",
 		Long: `Config checks the environment as 'forwarder run' does, without connecting to
-anything, and prints what is in effect and where it comes from. Of a file it
-prints the path, never the content.`,
+anything, and prints each value and its source. For a file it prints the path,
+never the content.`,
 		Args: usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			write, ok := map[string]func(io.Writer, []config.Value) error{"text": writeText, "json": writeJSON}[output]

@@ -14,7 +14,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/projection"
 )
 
-// assignments are the examples of docs/choosing.md, as a shell would take them.
+// assignments are the examples of docs/choosing.md, parsed as a shell does.
 func assignments(t *testing.T) (filters, drops []string) {
 	t.Helper()
 	page, err := os.ReadFile("../../docs/choosing.md")
@@ -32,6 +32,15 @@ func assignments(t *testing.T) (filters, drops []string) {
 			filters = append(filters, m[2])
 		case "KUBERELAY_DROP_FIELDS":
 			drops = append(drops, m[2])
+		case "KUBERELAY_HASH_FIELDS":
+			var list config.Paths
+			err := list.Decode(m[2])
+			if err == nil {
+				_, err = projection.ParseHash(list)
+			}
+			if err != nil {
+				t.Error(err)
+			}
 		default:
 			t.Errorf("%s is not of this page", m[1])
 		}
@@ -50,8 +59,7 @@ var kinds = map[string]event.Resource{
 	"GitRepository":         {Group: "source.toolkit.fluxcd.io", Version: "v1", Resource: "gitrepositories", Kind: "GitRepository", Namespaced: true},
 }
 
-// The filters of the page do what it says: each in its order with objects that it selects
-// and objects that it does not.
+// Each filter of the page, in order, with objects that it selects and objects that it does not.
 func TestDocumentedFilters(t *testing.T) {
 	cases := []struct{ selected, not []string }{
 		{ // only failing pods
@@ -112,7 +120,7 @@ func TestDocumentedFilters(t *testing.T) {
 	}
 }
 
-// Each path of the page drops what it names, and the paths of its table as well.
+// Each path of the page, and of its table, drops the field that it names.
 func TestDocumentedPaths(t *testing.T) {
 	objects := map[string]string{
 		"nodes": `{"kind":"Node","metadata":{"annotations":{"example.com/checksum":"x"}},"status":{"conditions":[{"type":"Ready","lastHeartbeatTime":"x","message":"x"}],"images":[{}]}}`,
@@ -142,7 +150,7 @@ func TestDocumentedPaths(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, entry := range list {
-			p, err := projection.Parse([]string{entry})
+			p, err := projection.ParseDrop([]string{entry})
 			if err != nil {
 				t.Error(err)
 				continue
@@ -150,7 +158,7 @@ func TestDocumentedPaths(t *testing.T) {
 			resource, _, _ := strings.Cut(entry, ":")
 			before := object(t, objects[resource])
 			after := object(t, objects[resource])
-			p.For(kinds[before["kind"].(string)])(after)
+			p.For(kinds[before["kind"].(string)]).Project(after, nil)
 			if text(t, before) == text(t, after) {
 				t.Errorf("%s drops nothing of %s", entry, objects[resource])
 			}
@@ -158,7 +166,7 @@ func TestDocumentedPaths(t *testing.T) {
 	}
 }
 
-// An expression of several lines is one in the table of what is in effect.
+// An expression of several lines is one line in the table of effective values.
 func TestConfigIsALineEach(t *testing.T) {
 	var b bytes.Buffer
 	if err := writeText(&b, []config.Value{{Field: config.Field{Name: "A"}, Value: "a ||\n b", Set: true}}); err != nil {

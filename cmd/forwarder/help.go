@@ -11,7 +11,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/config"
 )
 
-// addVariables puts the table of variables below the help of some commands.
+// addVariables appends the table of variables to the help of some commands.
 func addVariables(root *cobra.Command, commands ...*cobra.Command) {
 	help := root.HelpFunc()
 	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
@@ -41,12 +41,12 @@ func writeVariables(w io.Writer, fields []config.Field) {
 		writeWrapped(w, indent, f.Description)
 	}
 	fmt.Fprint(w, `
-The cluster is the one of $KUBECONFIG or ~/.kube/config; in a pod, its own.
-A variable set to nothing counts as not set; one of an unknown name is an error.
+The cluster is the one of $KUBECONFIG or ~/.kube/config, or, in a pod, its own.
+An empty variable counts as not set. An unknown variable is an error.
 `)
 }
 
-// summary is a variable's type, range and default in a few words.
+// summary returns the type, range and default of a variable in a few words.
 func summary(f config.Field) string {
 	parts := []string{f.Type}
 	if f.Bounds != "" {

@@ -16,8 +16,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/credential"
 )
 
-// kubeConfig says where the API server is and who we are: by KUBECONFIG, the
-// user's kubeconfig, or, in a pod, its service account.
+// kubeConfig returns the address of the API server and the credentials: from KUBECONFIG, the
+// user's kubeconfig, or, in a pod, the service account.
 func kubeConfig(cfg config.Config, command string, log *slog.Logger) (*rest.Config, error) {
 	if err := checkKubeconfig(os.Getenv(clientcmd.RecommendedConfigPathEnvVar)); err != nil {
 		return nil, fmt.Errorf("find the cluster: %w", err)
@@ -34,9 +34,9 @@ func kubeConfig(cfg config.Config, command string, log *slog.Logger) (*rest.Conf
 	return kube, followToken(kube, log)
 }
 
-// followToken has every request bear the token that its file holds at that moment.
-// Client-go would read it again at the first request after 50 s; where the next one is
-// the poll of discovery, that makes a token a minute and a half old.
+// followToken sends with every request the token that the file has at that moment. client-go
+// reads the file again only at the first request after 50 s. If that is the next poll of
+// discovery, the token is a minute and a half old.
 func followToken(kube *rest.Config, log *slog.Logger) error {
 	if kube.BearerTokenFile == "" {
 		return nil
@@ -57,14 +57,14 @@ type bearer struct {
 	inner http.RoundTripper
 }
 
-// RoundTrip makes one request.
+// RoundTrip sends a request with the token.
 func (b bearer) RoundTrip(request *http.Request) (*http.Response, error) {
 	request = request.Clone(request.Context())
 	request.Header.Set("Authorization", "Bearer "+strings.TrimSpace(b.token.Get()))
 	return b.inner.RoundTrip(request)
 }
 
-// kubeNamespace is the namespace of the kubeconfig's context, or of the pod.
+// kubeNamespace returns the namespace of the kubeconfig's context, or of the pod.
 func kubeNamespace() (string, error) {
 	namespace, _, err := loadedKubeconfig().Namespace()
 	return namespace, err
@@ -74,8 +74,8 @@ func loadedKubeconfig() clientcmd.ClientConfig {
 	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(clientcmd.NewDefaultClientConfigLoadingRules(), &clientcmd.ConfigOverrides{})
 }
 
-// checkKubeconfig finds what client-go passes over in silence: files that are
-// named and are not there. With several, one is enough, as for kubectl.
+// checkKubeconfig returns an error if none of the files in KUBECONFIG exists. client-go ignores
+// missing files silently. One of several is enough, as for kubectl.
 func checkKubeconfig(paths string) error {
 	if paths == "" {
 		return nil

@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"forwarder": main})
 }
 
-// The command line, as a user has it: testdata/script.
+// The command line as users see it: testdata/script.
 func TestScript(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
@@ -35,7 +35,7 @@ func TestScript(t *testing.T) {
 	})
 }
 
-// exits CODE PROGRAM ARGS... runs a program that must end with the code.
+// exits CODE PROGRAM ARGS... runs a program that must exit with the code.
 func exits(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: exits code program [args...]")

@@ -10,34 +10,31 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/client-go/dynamic"
 
-	"github.com/kuberelay/kuberelay/internal/clientgo/discovery"
-	"github.com/kuberelay/kuberelay/internal/clientgo/typed"
 	"github.com/kuberelay/kuberelay/internal/config"
-	"github.com/kuberelay/kuberelay/internal/informers"
+	"github.com/kuberelay/kuberelay/internal/explain"
+	"github.com/kuberelay/kuberelay/internal/relay"
 )
 
 func newResourcesCommand() *cobra.Command {
 	var output string
-	var question informers.Question
+	var question explain.Question
 	cmd := &cobra.Command{
 		Use:   "resources [resource...]",
-		Short: "Show which resources are watched, and of the others why not",
-		Long: `Resources asks the API server what it serves and what may be read, and prints what a
-forwarder with this configuration would watch if it started now: a line for each
-resource that KUBERELAY_RESOURCES or KUBERELAY_EXCLUDE_RESOURCES matches, with the
-selector that decided, the namespaces that are covered, and why it is not watched, or
-not everywhere. It says which selectors match nothing, and which groups cannot be
-asked what they serve. It needs no bus, and changes nothing.
+		Short: "Show which resources are watched, and why others are not",
+		Long: `Resources asks the API server what it serves and which permissions the forwarder has,
+and prints what a forwarder with this configuration watches if it starts now. It prints
+a line for each resource that KUBERELAY_RESOURCES or KUBERELAY_EXCLUDE_RESOURCES
+matches: the selector that decided, the namespaces, and why the resource is not watched,
+or not everywhere. It also lists selectors that match nothing, and API groups whose
+discovery fails. It needs no bus, and changes nothing.
 
-With a resource, in any form that kubectl takes, it tells all about that one, whether
-or not it is selected, and tries to list it. For that and for --all
-KUBERELAY_RESOURCES need not be set.
+With a resource, in any form that kubectl accepts, it prints everything about that
+resource, selected or not, and tries to list it. With a resource or with --all,
+KUBERELAY_RESOURCES is not required.
 
-Exit codes: 0 whatever is watched, 1 the API server could not be asked, 2 wrong
-command line or configuration, credentials that are refused among it.`,
+Exit codes: 0 whatever is watched, 1 the API server did not answer, 2 wrong command
+line or configuration, or rejected credentials.`,
 		Example: `  forwarder resources
   forwarder resources widgets.example.com
   forwarder resources --all --output=json | jq '.resources[] | select(.watched == "no")'`,
@@ -50,7 +47,7 @@ command line or configuration, credentials that are refused among it.`,
 			return nil
 		}),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			write, ok := map[string]func(informers.Explanation, io.Writer) error{
+			write, ok := map[string]func(explain.Explanation, io.Writer) error{
 				"table": writeResources, "json": writeResourcesJSON,
 			}[output]
 			if len(args) > 0 {
@@ -72,7 +69,11 @@ command line or configuration, credentials that are refused among it.`,
 				need = config.Subscribing
 			}
 			return configured(need, func(ctx context.Context, cfg config.Config, log *slog.Logger) error {
-				x, err := explainResources(ctx, cfg, question, log)
+				kube, err := kubeConfig(cfg, "resources", log)
+				if err != nil {
+					return &usageError{err}
+				}
+				x, err := relay.Explain(ctx, relay.Config{Settings: cfg, Kube: kube}, question)
 				if err != nil {
 					return err
 				}
@@ -81,45 +82,7 @@ command line or configuration, credentials that are refused among it.`,
 		},
 	}
 	cmd.Flags().SortFlags = false
-	cmd.Flags().BoolVar(&question.All, "all", false, "list also the resources that no selector matches")
+	cmd.Flags().BoolVar(&question.All, "all", false, "also list the resources that no selector matches")
 	cmd.Flags().StringVarP(&output, "output", "o", "table", "table or json")
 	return cmd
-}
-
-// explainResources asks as the forwarder would. What waiting would cure is an error here.
-func explainResources(ctx context.Context, cfg config.Config, q informers.Question, log *slog.Logger) (informers.Explanation, error) {
-	rc, err := kubeConfig(cfg, "resources", log)
-	if err != nil {
-		return informers.Explanation{}, &usageError{err}
-	}
-	wrong := func(err error) error { return &usageError{fmt.Errorf("find the cluster: %w", err)} }
-	c := informers.Config{
-		Selection: informers.Selection{
-			Include: cfg.Watch.Resources, Exclude: cfg.Watch.ExcludeResources, UnlessNamed: config.UnlessNamed(),
-		},
-		Namespaces: namespaceSelection(cfg.Watch), LabelSelector: cfg.Watch.LabelSelector, FieldSelector: cfg.Watch.FieldSelector, Follow: cfg.Watch.Follow,
-	}
-	if c.Dynamic, err = dynamic.NewForConfig(rc); err != nil {
-		return informers.Explanation{}, wrong(err)
-	}
-	if c.Discovery, err = discovery.NewDiscoveryClientForConfig(rc); err != nil {
-		return informers.Explanation{}, wrong(err)
-	}
-	reviews, err := typed.NewReviews(rc)
-	if err != nil {
-		return informers.Explanation{}, wrong(err)
-	}
-	c.Access = reviews.SelfSubjectAccessReviews()
-	x, err := informers.Explain(ctx, c, q)
-	if err == nil {
-		x.Filter, x.DropFields = cfg.Content.Filter, cfg.Content.DropFields
-		return x, nil
-	}
-	if !apierrors.IsForbidden(err) { // which is not about the cluster's name here
-		if permanent := explainAPIServer(rc.Host, err); permanent != nil {
-			return informers.Explanation{}, permanent
-		}
-	}
-	// It cuts the chain: one that was interrupted has told nothing.
-	return informers.Explanation{}, fmt.Errorf("the API server %s could not be asked: %s", rc.Host, err.Error())
 }

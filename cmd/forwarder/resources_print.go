@@ -12,20 +12,20 @@ import (
 	"unicode"
 	"unicode/utf16"
 
-	"github.com/kuberelay/kuberelay/internal/informers"
+	"github.com/kuberelay/kuberelay/internal/explain"
 )
 
-// someNames is how many names are printed of a list that may be long.
+// someNames is the maximum number of names to print from a long list.
 const someNames = 10
 
-// writeResources prints a line for each resource, and below what concerns all of them.
-func writeResources(x informers.Explanation, w io.Writer) error {
+// writeResources prints a line for each resource, and below them the notes for all.
+func writeResources(x explain.Explanation, w io.Writer) error {
 	var b bytes.Buffer
 	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	if len(x.Resources) > 0 {
 		fmt.Fprintln(table, "RESOURCE\tVERSION\tKIND\tNAMESPACED\tSELECTOR\tWATCHED\tSCOPE\tWHY")
 	}
-	counts := map[informers.Watched]int{}
+	counts := map[explain.Watched]int{}
 	var covers []string
 	for _, r := range x.Resources {
 		counts[r.Watched]++
@@ -62,13 +62,13 @@ func writeResources(x informers.Explanation, w io.Writer) error {
 		}
 	}
 	fmt.Fprintf(&b, "%d watched, %d of them only partly; %d not watched\n",
-		counts[informers.Everywhere]+counts[informers.Partly], counts[informers.Partly], counts[informers.Nowhere])
+		counts[explain.Everywhere]+counts[explain.Partly], counts[explain.Partly], counts[explain.Nowhere])
 	_, err := w.Write(b.Bytes())
 	return err
 }
 
-// writeAnswers prints all that is known of the resources that were asked for.
-func writeAnswers(x informers.Explanation, w io.Writer) error {
+// writeAnswers prints everything about the requested resources.
+func writeAnswers(x explain.Explanation, w io.Writer) error {
 	var b bytes.Buffer
 	for _, r := range x.Resources {
 		namespaced := "cluster-scoped"
@@ -112,7 +112,7 @@ func writeAnswers(x informers.Explanation, w io.Writer) error {
 	return err
 }
 
-func writeNotes(b *bytes.Buffer, x informers.Explanation) {
+func writeNotes(b *bytes.Buffer, x explain.Explanation) {
 	note := func(format, value string) {
 		if value != "" {
 			fmt.Fprintf(b, format+"\n", printable(value))
@@ -121,46 +121,48 @@ func writeNotes(b *bytes.Buffer, x informers.Explanation) {
 	switch n := x.Namespaces; {
 	case n.All:
 	case n.Error != "":
-		note("namespaces: it is not known which are selected: %s", n.Error)
+		note("namespaces: the selection is unknown: %s", n.Error)
 	default:
 		note("namespaces: %s", strings.TrimSuffix(fmt.Sprintf("%d selected: %s", len(n.Selected), some(n.Selected)), ": "))
-		note("namespaces that are named and do not exist: %s", some(n.NotFound))
+		note("named namespaces that do not exist: %s", some(n.NotFound))
 	}
-	note("watched besides, as far as these objects refer to them: what is at %s", strings.Join(x.Follow, ", "))
+	note("also watched: objects that the selected ones refer to in %s", strings.Join(x.Follow, ", "))
 	note("only objects whose labels match: %s", x.LabelSelector)
 	note("only objects whose fields match: %s", x.FieldSelector)
 	note("only objects for which this is true: %s", strings.Join(strings.Fields(x.Filter), " "))
 	note("without their fields: %s", strings.Join(x.DropFields, ", "))
+	note("with hashes in place of: %s", strings.Join(x.HashFields, ", "))
+	note("warning: fields that are known to hold secrets are published: %s", strings.Join(x.ReadableFields, ", "))
 	for _, g := range x.FailingGroups {
 		group := g.Group
 		if group == "" {
 			group = "core"
 		}
-		note("the discovery of a group fails, so it may have more: %s", group+": "+g.Error)
+		note("API group whose discovery fails, which may have more resources: %s", group+": "+g.Error)
 	}
 	for _, warning := range x.Warnings {
 		note("warning: %s", warning)
 	}
 }
 
-// scope is what the watches of a resource cover.
-func scope(r informers.Explained) string {
+// scope returns the scope of the watches of a resource.
+func scope(r explain.Explained) string {
 	switch {
-	case r.Scope == informers.ClusterScope:
+	case r.Scope == explain.ClusterScope:
 		return "cluster"
-	case r.Scope == informers.AllNamespacesScope:
+	case r.Scope == explain.AllNamespacesScope:
 		return "all namespaces"
-	case r.Scope == informers.NamespacesScope && len(r.Namespaces) == 0:
+	case r.Scope == explain.NamespacesScope && len(r.Namespaces) == 0:
 		return "no namespace"
-	case r.Scope == informers.NamespacesScope && len(r.Namespaces) == 1:
+	case r.Scope == explain.NamespacesScope && len(r.Namespaces) == 1:
 		return "1 namespace"
-	case r.Scope == informers.NamespacesScope:
+	case r.Scope == explain.NamespacesScope:
 		return fmt.Sprintf("%d namespaces", len(r.Namespaces))
 	}
 	return ""
 }
 
-func refusal(f informers.Refusal) string {
+func refusal(f explain.Refusal) string {
 	text := strings.Join(f.Verbs, ", ")
 	if f.Namespace != "" {
 		text += " in the namespace " + f.Namespace
@@ -171,7 +173,7 @@ func refusal(f informers.Refusal) string {
 	return text
 }
 
-// some is the beginning of a list.
+// some returns the beginning of a list.
 func some(names []string) string {
 	more := ""
 	if n := len(names) - someNames; n > 0 {
@@ -187,7 +189,7 @@ func dash(s string) string {
 	return s
 }
 
-func writeResourcesJSON(x informers.Explanation, w io.Writer) error {
+func writeResourcesJSON(x explain.Explanation, w io.Writer) error {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
@@ -199,8 +201,8 @@ func writeResourcesJSON(x informers.Explanation, w io.Writer) error {
 	return err
 }
 
-// printable writes what could control the terminal as an escape: the texts of errors
-// come from whoever serves a group.
+// printable escapes what could control the terminal. The text of an error can come from any
+// aggregated API server.
 func printable(s string) string { return escape(s, "") }
 
 func escape(s, but string) string {

@@ -10,38 +10,39 @@ import (
 	"testing"
 	"unicode"
 
-	"github.com/kuberelay/kuberelay/internal/informers"
+	"github.com/kuberelay/kuberelay/internal/discovery"
+	"github.com/kuberelay/kuberelay/internal/explain"
 )
 
-// explained has one resource of each sort, and texts that would control a terminal.
-func explained() informers.Explanation {
-	pods := informers.Explained{
-		Name: "pods", Version: "v1", Versions: []string{"v1"}, Kind: "Pod", Namespaced: true, Watched: informers.Partly, Reason: informers.NotAllowed,
+// explained has one resource of each kind of result, and texts with control characters.
+func explained() explain.Explanation {
+	pods := explain.Explained{
+		Name: "pods", Version: "v1", Versions: []string{"v1"}, Kind: "Pod", Namespaced: true, Watched: explain.Partly, Reason: explain.NotAllowed,
 		Detail: "forbidden: list, watch, get in the namespace team-b", Selector: "po", Selectors: []string{"po", "*"},
-		Scope: informers.NamespacesScope, Namespaces: []string{"team-a"}, ScopeDetail: "one watch for each namespace, as up to 10 are watched one by one",
-		Forbidden: []informers.Refusal{{Namespace: "team-b", Verbs: []string{"list", "watch", "get"}, Reason: "RBAC: \x1b[31mno\u202e"}},
+		Scope: explain.NamespacesScope, Namespaces: []string{"team-a"}, ScopeDetail: "one watch for each namespace, as up to 10 are watched one by one",
+		Forbidden: []explain.Refusal{{Namespace: "team-b", Verbs: []string{"list", "watch", "get"}, Reason: "RBAC: \x1b[31mno\u202e"}},
 	}
-	nodes := informers.Explained{
-		Name: "nodes", Version: "v1", Versions: []string{"v1"}, Kind: "Node", Watched: informers.Everywhere,
-		Selector: "*", Selectors: []string{"*"}, Scope: informers.ClusterScope, Namespaces: []string{}, Forbidden: []informers.Refusal{},
+	nodes := explain.Explained{
+		Name: "nodes", Version: "v1", Versions: []string{"v1"}, Kind: "Node", Watched: explain.Everywhere,
+		Selector: "*", Selectors: []string{"*"}, Scope: explain.ClusterScope, Namespaces: []string{}, Forbidden: []explain.Refusal{},
 	}
-	widgets := informers.Explained{
+	widgets := explain.Explained{
 		Name: "widgets.example.com", Group: "example.com", Version: "v1", Versions: []string{"v1", "v1alpha1"}, Kind: "Widget", Namespaced: true,
-		Watched: informers.Nowhere, Reason: informers.Excluded, Detail: "excluded by *.example.com", Selector: "*", Selectors: []string{"*"},
-		ExcludedBy: "*.example.com", Namespaces: []string{}, Forbidden: []informers.Refusal{}, GroupError: "no back end\u009b2J",
+		Watched: explain.Nowhere, Reason: discovery.Excluded, Detail: "excluded by *.example.com", Selector: "*", Selectors: []string{"*"},
+		ExcludedBy: "*.example.com", Namespaces: []string{}, Forbidden: []explain.Refusal{}, GroupError: "no back end\u009b2J",
 	}
-	return informers.Explanation{
-		Resources: []informers.Explained{nodes, pods, widgets},
-		NotServed: []informers.NotServed{{Asked: "gadgets", Detail: "the cluster does not serve it"}},
+	return explain.Explanation{
+		Resources: []explain.Explained{nodes, pods, widgets},
+		NotServed: []explain.NotServed{{Asked: "gadgets", Detail: "the cluster does not serve it"}},
 		Unmatched: []string{"gadgets"}, UnmatchedExclude: []string{"nonesuch"},
-		FailingGroups: []informers.FailingGroup{{Group: "", Error: "not shown"}, {Group: "example.com", Error: "no back end\u009b2J"}},
-		Namespaces:    informers.ExplainedNamespaces{Selected: strings.Split("a b c d e f g h i j k l", " "), NotFound: []string{"k"}},
+		FailingGroups: []explain.FailingGroup{{Group: "", Error: "not shown"}, {Group: "example.com", Error: "no back end\u009b2J"}},
+		Namespaces:    explain.ExplainedNamespaces{Selected: strings.Split("a b c d e f g h i j k l", " "), NotFound: []string{"k"}},
 		LabelSelector: "app=web", Warnings: []string{"not ready\r"},
 	}
 }
 
 func TestResourcesPrinted(t *testing.T) {
-	for name, write := range map[string]func(informers.Explanation, io.Writer) error{
+	for name, write := range map[string]func(explain.Explanation, io.Writer) error{
 		"table.txt": writeResources, "answers.txt": writeAnswers, "resources.json": writeResourcesJSON,
 	} {
 		t.Run(name, func(t *testing.T) {

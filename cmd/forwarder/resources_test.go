@@ -19,14 +19,14 @@ import (
 	"k8s.io/client-go/dynamic"
 	"sigs.k8s.io/yaml"
 
-	"github.com/kuberelay/kuberelay/internal/controlplane"
-	"github.com/kuberelay/kuberelay/internal/controlplane/controlplanetest"
-	"github.com/kuberelay/kuberelay/internal/informers"
+	"github.com/kuberelay/kuberelay/internal/explain"
+	"github.com/kuberelay/kuberelay/test/lab/controlplane"
+	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
 
-// forResources is a cluster with two selected namespaces, a CustomResourceDefinition of
-// two versions, one whose names are taken, an APIService without a back end, and a user
-// who may do little.
+// forResources is a cluster with two selected namespaces, a CustomResourceDefinition with two
+// versions, another whose names are taken, an APIService without a back end, and a user with few
+// permissions.
 const forResources = `
 {apiVersion: v1, kind: Namespace, metadata: {name: alpha, labels: {team: a}}}
 ---
@@ -77,7 +77,7 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: here}
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: little}]
 `
 
-// namesTaken can be defined only when the other definition has the names.
+// namesTaken can be created only after the other definition has the names.
 const namesTaken = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -122,16 +122,16 @@ func resourcesCommand(t *testing.T, args ...string) (code int, stdout, stderr st
 	return code, out.String(), err.String()
 }
 
-// explainedOnce runs the command with -o json until the answer is as it should be: what
-// was made a moment ago is neither served nor allowed at once.
-func explainedOnce(t *testing.T, want func(informers.Explanation) error, args ...string) informers.Explanation {
+// explainedOnce runs the command with -o json until the answer is right: a new resource is not
+// served at once, and a new permission does not apply at once.
+func explainedOnce(t *testing.T, want func(explain.Explanation) error, args ...string) explain.Explanation {
 	t.Helper()
 	deadline, ticker := time.NewTimer(time.Minute), time.NewTicker(100*time.Millisecond)
 	defer deadline.Stop()
 	defer ticker.Stop()
 	for {
 		code, stdout, stderr := resourcesCommand(t, append(args, "-o", "json")...)
-		var x informers.Explanation
+		var x explain.Explanation
 		if err := json.Unmarshal([]byte(stdout), &x); err != nil || code != 0 || stderr != "" {
 			t.Fatalf("exit code %d, %v; %s%s", code, err, stdout, stderr)
 		}
@@ -147,7 +147,7 @@ func explainedOnce(t *testing.T, want func(informers.Explanation) error, args ..
 	}
 }
 
-func rows(x informers.Explanation) string {
+func rows(x explain.Explanation) string {
 	var all []string
 	for _, r := range x.Resources {
 		all = append(all, fmt.Sprintf("%s %s %s %s %s %s %s", r.Name, r.Version, r.Watched, r.Reason, r.Selector, r.Scope, strings.Join(r.Namespaces, ",")))
@@ -175,7 +175,7 @@ replicasets.apps v1 no excluded rs
 tokenreviews.authentication.k8s.io v1 no not_watchable tokenreviews  
 leases.coordination.k8s.io v1 no not_named *.coordination.k8s.io  
 widgets.example.com v1 yes  *.example.com namespaces alpha,beta`
-	x := explainedOnce(t, func(x informers.Explanation) error {
+	x := explainedOnce(t, func(x explain.Explanation) error {
 		if got := rows(x); got != want {
 			return fmt.Errorf("got\n%s\nwant\n%s", got, want)
 		}
@@ -184,7 +184,7 @@ widgets.example.com v1 yes  *.example.com namespaces alpha,beta`
 		}
 		return nil
 	})
-	of := map[string]informers.Explained{}
+	of := map[string]explain.Explained{}
 	for _, r := range x.Resources {
 		of[r.Name] = r
 	}
@@ -214,7 +214,7 @@ widgets.example.com v1 yes  *.example.com namespaces alpha,beta`
 		t.Errorf("exit code %d, %s", code, stderr)
 	}
 	for _, line := range []string{
-		`pods +v1 +Pod +true +po +yes +2 namespaces +forbidden: get in the namespaces alpha, beta, so that no delete that nobody saw can be confirmed`,
+		`pods +v1 +Pod +true +po +yes +2 namespaces +forbidden: get in the namespaces alpha, beta, so missed deletes cannot be confirmed`,
 		`services +v1 +Service +true +services +partly +1 namespace +forbidden: list, watch, get in the namespace beta`,
 		`replicasets.apps +v1 +ReplicaSet +true +rs +no +- +excluded by replicasets.apps`,
 		`tokenreviews.authentication.k8s.io +v1 +TokenReview +false +tokenreviews +no +- +the API server does not list and watch it, only create`,
@@ -224,7 +224,7 @@ widgets.example.com v1 yes  *.example.com namespaces alpha,beta`
 		`only objects whose labels match: app=web`,
 		`selectors that match nothing now, and wait: gizmos`,
 		`excluded, but matches nothing now: nonesuch`,
-		`the discovery of a group fails, so it may have more: away.example.org: .+`,
+		`API group whose discovery fails, which may have more resources: away.example.org: .+`,
 		`3 watched, 1 of them only partly; 5 not watched`,
 	} {
 		if !regexp.MustCompile(`(?m)^` + line + `$`).MatchString(table) {
@@ -234,7 +234,7 @@ widgets.example.com v1 yes  *.example.com namespaces alpha,beta`
 	oneResource(t, cp)
 	allResources(t)
 
-	// Credentials that are refused are a mistake, which waiting does not cure.
+	// Rejected credentials are a mistake that a retry does not fix.
 	text, err := os.ReadFile(cp.Kubeconfig())
 	if err != nil {
 		t.Fatal(err)
@@ -244,16 +244,16 @@ widgets.example.com v1 yes  *.example.com namespaces alpha,beta`
 		t.Fatal(err)
 	}
 	t.Setenv("KUBECONFIG", refused)
-	if code, stdout, stderr := resourcesCommand(t, "pods"); code != exitUsage || stdout != "" || !strings.Contains(stderr, "does not accept our credentials") {
+	if code, stdout, stderr := resourcesCommand(t, "pods"); code != exitUsage || stdout != "" || !strings.Contains(stderr, "does not accept the credentials") {
 		t.Errorf("credentials that are refused: exit code %d, %s%s", code, stdout, stderr)
 	}
 }
 
-// oneResource: the answer to «why do I not get this?».
+// oneResource: the answer to "why do I not get this?".
 func oneResource(t *testing.T, cp *controlplane.ControlPlane) {
 	t.Helper()
 	create(t, cp, namesTaken)
-	explainedOnce(t, func(x informers.Explanation) error {
+	explainedOnce(t, func(x explain.Explanation) error {
 		if len(x.NotServed) != 1 || !strings.Contains(x.NotServed[0].Detail, "NamesAccepted is False") {
 			return fmt.Errorf("not served: got %+v", x.NotServed)
 		}
@@ -276,16 +276,16 @@ func oneResource(t *testing.T, cp *controlplane.ControlPlane) {
 		}
 		t.Logf("%s:\n%s", name, stdout)
 	}
-	// What is allowed and fails all the same shows only when it is tried.
+	// Only a try shows that a permitted list fails.
 	t.Setenv("KUBERELAY_FIELD_SELECTOR", "spec.color=red")
 	code, stdout, stderr := resourcesCommand(t, "widgets")
-	if code != 0 || !regexp.MustCompile(`Watched: +no\nWhy: +a list of it fails\nList: +.*field label not supported`).MatchString(stdout) {
+	if code != 0 || !regexp.MustCompile(`Watched: +no\nWhy: +a list fails\nList: +.*field label not supported`).MatchString(stdout) {
 		t.Errorf("a field that it does not support: exit code %d, got\n%s%s", code, stdout, stderr)
 	}
 	t.Setenv("KUBERELAY_FIELD_SELECTOR", "")
 }
 
-// allResources needs nothing to be selected.
+// allResources does not need a selection.
 func allResources(t *testing.T) {
 	t.Helper()
 	t.Setenv("KUBERELAY_RESOURCES", "")

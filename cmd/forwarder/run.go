@@ -1,22 +1,24 @@
 package main
 
 import (
-	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"os"
-	"sync"
+	"runtime/debug"
+	"strings"
 
+	"github.com/KimMachineGun/automemlimit/memlimit"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
 	"github.com/kuberelay/kuberelay/internal/config"
-	"github.com/kuberelay/kuberelay/internal/failpoint"
-	"github.com/kuberelay/kuberelay/internal/leader"
 	"github.com/kuberelay/kuberelay/internal/operations"
+	"github.com/kuberelay/kuberelay/internal/relay"
 )
 
 func newRunCommand() *cobra.Command {
@@ -32,153 +34,113 @@ func newRunCommand() *cobra.Command {
 	}
 }
 
-// runForwarder blocks until ctx ends and everything it started has ended, or until
-// something fails for good. Metrics and health are served all the while, the
-// drain included.
+// runForwarder blocks until ctx is canceled and everything that it started has ended, or until a
+// permanent failure. It serves metrics and health until it returns, including during the drain.
 func runForwarder(ctx context.Context, cfg config.Config, out io.Writer, log *slog.Logger) error {
 	limitMemory(log)
-	key, err := redactionKey(cfg.Event.RedactionKeyFile)
+	registry := prometheus.NewRegistry()
+	c, err := relayConfig(cfg, out, log, registry)
 	if err != nil {
 		return err
+	}
+	endpoints := operations.Endpoints{Metrics: registry, Log: log, Profiles: cfg.Operations.Profiles}
+	if err := protect(&endpoints, cfg.Operations, c.Kube); err != nil {
+		return &usageError{err}
 	}
 	server, err := operations.Listen(cfg.Operations.ListenAddr)
 	if err != nil {
 		return &usageError{err}
 	}
-	registry := prometheus.NewRegistry()
 	operations.Register(registry, operations.Build{Version: version, Commit: commit})
-	state := &readiness{waiting: func() error { return errStarting }}
+	forwarder, err := relay.New(c)
+	if err != nil {
+		return errors.Join(err, server.Close())
+	}
 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
 	served := make(chan error, 1)
 	go func() {
-		served <- server.Run(serving, operations.Endpoints{Metrics: registry, Ready: state.checks(cfg.Leader.Election), Log: log, Profiles: cfg.Operations.Profiles})
-		cancel() // without its port a forwarder would be restarted anyway: let it end in order
+		endpoints.Ready = forwarder.Checks()
+		endpoints.Status = func() any { return statusOf(forwarder) }
+		served <- server.Run(serving, endpoints)
+		cancel() // without its port the forwarder is restarted anyway: end in order
 	}()
-	err = forwardAll(ctx, cfg, key, out, log, registry, state)
+	err = forwarder.Run(ctx)
 	stopServing()
 	return errors.Join(<-served, err)
 }
 
-// forwardAll connects both sides, and forwards until ctx ends.
-func forwardAll(ctx context.Context, cfg config.Config, key []byte, out io.Writer, log *slog.Logger, r prometheus.Registerer, state *readiness) error {
-	c, err := connectCluster(ctx, cfg, log, state.wait)
-	if err != nil {
-		return err
+// relayConfig completes the configuration with the contents of files and the identity of the pod.
+func relayConfig(cfg config.Config, out io.Writer, log *slog.Logger, r prometheus.Registerer) (relay.Config, error) {
+	c := relay.Config{Settings: cfg, Writer: writer(os.Getenv), Out: out, Logger: log, Registerer: r}
+	var err error
+	if c.RedactionKey, err = cfg.Event.RedactionKey(); err != nil {
+		return c, &usageError{fmt.Errorf("KUBERELAY_REDACTION_KEY_FILE: %w", err)}
 	}
-	log.Info("cluster found", "cluster", c.name, "uid", c.uid)
-	if failpoint.Bug("standby-writes") {
-		cfg.Leader.Election = false
+	if c.Kube, err = kubeConfig(cfg, "forwarder", log); err != nil {
+		return c, &usageError{err}
 	}
-	p, err := newPipeline(cfg, c, key, out, log, r, state)
-	if err != nil {
-		return err
+	if !cfg.Leader.Election {
+		return c, nil
 	}
-	run := p.runAlone
-	if cfg.Leader.Election {
-		run = p.runElected
+	if cfg.Leader.Namespace == "" {
+		if c.Settings.Leader.Namespace, err = kubeNamespace(); err != nil {
+			return c, &usageError{fmt.Errorf("find the namespace of the lease: %w; set KUBERELAY_LEASE_NAMESPACE", err)}
+		}
 	}
-	if err := run(ctx); err != nil {
-		return err
+	if c.Identity, err = identity(os.Getenv, os.Hostname); err != nil {
+		return c, &usageError{fmt.Errorf("find a name to hold the lease by: %w; set POD_NAME", err)}
 	}
-	log.Info("stopped")
-	return nil
+	return c, nil
 }
 
-var errStarting = errors.New("starting")
-
-// readiness is what /readyz tells: what is awaited before the pipeline runs, and
-// then how informers and bus are. A standby is ready without a bus.
-type readiness struct {
-	mu       sync.Mutex
-	waiting  func() error     // nil where no bus is awaited
-	pipeline *pipeline        // nil before it runs
-	election *leader.Election // nil without one
-}
-
-// wait says what is waited for now, nil for nothing.
-func (s *readiness) wait(why func() error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.waiting = why
-}
-
-func (s *readiness) run(p *pipeline, e *leader.Election) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.waiting, s.pipeline, s.election = nil, p, e
-}
-
-func (s *readiness) checks(elects bool) []operations.Check {
-	all := []operations.Check{{Name: "informers", Check: s.informers}, {Name: "bus", Check: s.bus}}
-	if elects {
-		all = append(all, operations.Check{Name: "lease", Check: s.lease, Note: s.leader})
+// identity returns the name of this process in the Lease: the pod or host, and a random suffix, so
+// that no two processes of a pod have the same.
+func identity(getenv func(string) string, hostname func() (string, error)) (string, error) {
+	name := getenv("POD_NAME")
+	if name == "" {
+		var err error
+		if name, err = hostname(); err != nil {
+			return "", err
+		}
 	}
-	return all
+	return name + "_" + strings.ToLower(rand.Text()[:8]), nil
 }
 
-func (s *readiness) informers() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.pipeline == nil {
-		return s.why()
+// writer returns the name of this process in the writer marker on Kafka: the pod, if the pod's
+// specification sets the variables, or "", which means the host name.
+func writer(getenv func(string) string) string {
+	namespace, name := getenv("POD_NAMESPACE"), getenv("POD_NAME")
+	if namespace != "" && name != "" {
+		return namespace + "/" + name
 	}
-	return s.pipeline.informers.Ready()
+	return name
 }
 
-func (s *readiness) bus() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.waiting != nil {
-		return s.why()
-	}
-	if t := s.pipeline.term.Load(); t != nil {
-		return t.bus.Ready()
-	}
-	return nil
-}
+const (
+	// memoryShare is the share of the container's memory limit for Go. The rest is for memory
+	// that the kernel counts and Go does not know.
+	memoryShare = 0.9
 
-func (s *readiness) why() error {
-	if why := s.waiting(); why != nil {
-		return why
-	}
-	return errStarting
-}
+	// collectAt is the growth of the heap, in percent, that starts a garbage collection. An early
+	// collection costs little, because nearly all of the heap is objects without pointers, which
+	// the collector does not scan (docs/sizing.md).
+	collectAt = 30
+)
 
-func (s *readiness) lease() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.election == nil {
-		return nil
+// limitMemory keeps the process below the memory limit of its cgroup, and its heap small.
+// GOMEMLIMIT and GOGC override it.
+func limitMemory(log *slog.Logger) {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(collectAt)
 	}
-	return s.election.Ready()
-}
-
-// leader says who writes.
-func (s *readiness) leader() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	limit, err := memlimit.Set(memlimit.WithRatio(memoryShare))
 	switch {
-	case s.election == nil: // not yet
-		return ""
-	case s.election.Permit() == nil:
-		return "leading"
-	case s.election.Holder() == "":
-		return "standing by, nobody leads"
+	case err != nil: // there is no limit without cgroups
+		log.Debug("memory limit unknown", "err", err)
+	case limit < math.MaxInt64:
+		log.Info("memory limit set", "gomemlimit_bytes", limit)
 	}
-	return "standing by, the leader is " + s.election.Holder()
-}
-
-// redactionKey reads the key of the hashes that stand for Secrets' values, nil for none.
-func redactionKey(file string) ([]byte, error) {
-	if file == "" {
-		return nil, nil
-	}
-	key, err := os.ReadFile(file)
-	if err != nil {
-		return nil, &usageError{fmt.Errorf("read KUBERELAY_REDACTION_KEY_FILE: %w", err)}
-	}
-	return bytes.TrimRight(key, "\r\n"), nil // an editor's last line break is not part of it
 }

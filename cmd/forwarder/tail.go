@@ -4,22 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"os"
-	"slices"
-	"strconv"
 	"strings"
-	"syscall"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kuberelay/kuberelay/internal/config"
-	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish"
-	"github.com/kuberelay/kuberelay/internal/publish/kafka/reader"
-	"github.com/kuberelay/kuberelay/internal/publish/nats"
 	"github.com/kuberelay/kuberelay/internal/tail"
 )
 
@@ -30,23 +23,25 @@ func newTailCommand() *cobra.Command {
 		Short: "Print the events on the bus as they come",
 		Long: `Tail reads the NATS stream or the Kafka topics as any subscriber does and prints
 one line per event: time, type, resource, namespace/name, version and cause. It
-needs no cluster, and changes nothing. It begins now, unless --since, --last or
---from-start say otherwise.
+needs no cluster, and changes nothing. It starts with new events, unless --since,
+--last or --from-start is set. With --no-follow, it ends when it has printed what is on
+the bus.
 
-It connects to KUBERELAY_NATS_URL, or else to KUBERELAY_NATS_LISTEN, where the
-built-in server of a forwarder on this machine is; with KUBERELAY_SINK=kafka to
-KUBERELAY_KAFKA_BROKERS, where only events of one object are in order. It shows all
-clusters on the bus, or those of --cluster, or else the one of KUBERELAY_CLUSTER_NAME.
-While the bus cannot be reached it says so and waits; after an interruption it goes on
-where it was.
+It connects to KUBERELAY_NATS_URL, or else to KUBERELAY_NATS_LISTEN, the built-in
+server of a forwarder on this machine. With KUBERELAY_SINK=kafka it connects to
+KUBERELAY_KAFKA_BROKERS; there only the events of one object are in order. It shows
+the clusters of --cluster, or else the cluster of KUBERELAY_CLUSTER_NAME, or else all
+clusters on the bus. If the bus is unreachable, it says so and waits. After an
+interruption it resumes where it stopped. It says on standard error which resource,
+namespace or cluster on the command line the bus has nothing of.
 
-With --diff there is beneath each update a unified diff of the object as YAML, from the
-bus alone, whatever KUBERELAY_DATA is; with --output=json each event of an object has the
-data that it has with KUBERELAY_DATA=change: object, previous and patch (RFC 6902), the
-last two null where the state before is not known. It keeps the last state of every
-object that it sees in memory, compressed. What an object was before tail began is asked
-of NATS when the object is first updated; on Kafka, where one cannot ask, everything that
-the topics hold before the beginning is read first, once. --skip-past does without.`,
+With --diff it prints below each update a unified diff of the object as YAML. It needs
+only the bus, whatever KUBERELAY_DATA is. With --diff and --output=json each event of
+an object has the data that it has with KUBERELAY_DATA=change: object, previous and
+patch (RFC 6902); the last two are null if the previous state is unknown. Tail keeps
+the last state of every object that it sees in memory, compressed. For the state before
+the first event, it asks NATS when the object is first updated; on Kafka it first reads
+everything that the topics have before the start. --skip-past omits that.`,
 		Example: `  forwarder tail --resource=pods,deployments.apps --namespace=default
   forwarder tail --last --resource=Widget.example.com
   forwarder tail --cluster=management,workload-1 --resource=clusters.cluster.x-k8s.io
@@ -55,7 +50,7 @@ the topics hold before the beginning is read first, once. --skip-past does witho
   forwarder tail --diff --output=json | jq -c 'select(.data.patch) | [.subject, .data.patch]'`,
 		Args: usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			t, err := f.tailing(cmd)
+			p, err := f.printer(cmd)
 			if err != nil {
 				return &usageError{fmt.Errorf("%w; see '%s --help'", err, cmd.CommandPath())}
 			}
@@ -63,72 +58,68 @@ the topics hold before the beginning is read first, once. --skip-past does witho
 			if err != nil {
 				return err
 			}
-			return t.run(cmd.Context(), cfg)
+			return f.run(cmd.Context(), cfg, p)
 		},
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringSliceVar(&f.resources, "resource", nil, "only these `resources`, of any version: pods, deployments.apps, *.apps, Deployment; without a group, of any group")
-	flags.StringSliceVar(&f.clusters, "cluster", nil, "only these `clusters`, by their names on the bus; * for all, whatever KUBERELAY_CLUSTER_NAME says")
-	flags.StringSliceVarP(&f.namespaces, "namespace", "n", nil, "only objects in these `namespaces`")
-	flags.StringVar(&f.since, "since", "", "begin with what the bus took in the last so much `time`, as 10m, or since one, as 2026-03-01T15:04:05Z")
-	flags.BoolVar(&f.last, "last", false, "begin with the last event of every object, which is its present state, or its delete")
-	flags.BoolVar(&f.fromStart, "from-start", false, "begin with the oldest event on the bus")
+	flags.StringSliceVar(&f.resources, "resource", nil, "only these `resources`, in any version: pods, deployments.apps, *.apps, Deployment; a name without a group selects in all groups")
+	f.addFlags(flags)
+	flags.StringVar(&f.since, "since", "", "start with the events that the bus stored in the last `time`, such as 10m, or since a time, such as 2026-03-01T15:04:05Z")
+	flags.BoolVar(&f.last, "last", false, "start with the last event of every object, which is its present state or its delete")
+	flags.BoolVar(&f.fromStart, "from-start", false, "start with the oldest event on the bus")
+	flags.BoolVar(&f.noFollow, "no-follow", false, "with --since, --last or --from-start, exit when everything that is on the bus has been printed")
 	flags.BoolVar(&f.diff, "diff", false, "show what each update changed")
-	flags.BoolVar(&f.skipPast, "skip-past", false, "with --diff, do not look for what objects were before the beginning: the first update of each has no diff then")
-	flags.IntVar(&f.count, "count", 0, "end after so many events; 0 for never")
-	flags.StringVarP(&f.output, "output", "o", "text", "text, or json for the whole event as structured CloudEvent")
-	flags.StringVar(&f.color, "color", "auto", "auto, always or never; auto is on a terminal, unless NO_COLOR is set")
+	flags.BoolVar(&f.points, "points", false, "show consistency points too")
+	flags.BoolVar(&f.skipPast, "skip-past", false, "with --diff, do not read the states before the start: the first update of each object then has no diff")
+	flags.IntVar(&f.count, "count", 0, "exit after this number of events; 0 for never")
+	flags.StringVarP(&f.output, "output", "o", "text", "text, or json for the whole event as a structured CloudEvent")
+	flags.StringVar(&f.color, "color", "auto", "auto, always or never; auto uses color on a terminal, unless NO_COLOR is set")
 	return cmd
 }
 
-// tailFlags is the command line of tail.
+// tailFlags are the flags of tail.
 type tailFlags struct {
-	resources, clusters, namespaces []string
+	selection
 	since                           string
 	last, fromStart, diff, skipPast bool
+	points, noFollow                bool
 	count                           int
 	output, color                   string
 }
 
-// tailing checks the flags.
-func (f *tailFlags) tailing(cmd *cobra.Command) (*tailing, error) {
-	filter, err := f.filter(cmd)
-	if err != nil {
+// printer checks the flags and returns the printer that they describe.
+func (f *tailFlags) printer(cmd *cobra.Command) (*tail.Printer, error) {
+	p := &tail.Printer{
+		Out: cmd.OutOrStdout(), Status: tail.Status{W: cmd.ErrOrStderr()},
+		Count: f.count, JSON: f.output == "json", Diff: f.diff, SkipPast: f.skipPast,
+	}
+	var err error
+	if p.Filter, err = f.filter(cmd.Flags(), "--resource="); err != nil {
 		return nil, err
 	}
-	t := &tailing{stdout: cmd.OutOrStdout(), status: tailStatus{w: cmd.ErrOrStderr()}, filter: filter, count: f.count, anyCluster: f.allClusters()}
-	if t.from, t.since, err = f.begin(cmd, time.Now()); err != nil {
+	p.Filter.Points, p.ToEnd = f.points, f.noFollow
+	if p.From, p.Since, err = f.begin(cmd, time.Now()); err != nil {
 		return nil, err
 	}
 	if f.count < 0 {
 		return nil, fmt.Errorf("--count=%d: use a number of events, or 0 for no end", f.count)
 	}
-	color, err := f.useColor(isTerminal(t.stdout))
-	if err != nil {
+	if p.Color, err = f.useColor(isTerminal(p.Out)); err != nil {
 		return nil, err
 	}
-	text := &tail.Text{Color: color}
-	switch f.output {
-	case "text":
-		t.line = func(e tail.Event) ([]byte, error) { return []byte(text.Line(e)), nil }
-		t.diff = func(e tail.Event, c tail.Change) ([]byte, error) { return []byte(text.LineAndDiff(e, c)), nil }
-	case "json":
-		t.line, t.diff = tail.Event.JSON, tail.Event.JSONWithPatch
-	default:
-		return nil, fmt.Errorf("--output=%q: use text or json", f.output)
-	}
 	switch {
-	case f.diff:
-		t.states = tail.NewStates()
-		t.skipPast = f.skipPast
-	case f.skipPast:
+	case f.output != "text" && f.output != "json":
+		return nil, fmt.Errorf("--output=%q: use text or json", f.output)
+	case f.skipPast && !f.diff:
 		return nil, errors.New("--skip-past is for --diff")
+	case f.noFollow && p.From == publish.FromNow:
+		return nil, errors.New("--no-follow is for --since, --last and --from-start: without one of them, tail starts with new events")
 	}
-	return t, nil
+	return p, nil
 }
 
-// begin is where to begin, now being given.
+// begin returns where to start. now is the current time.
 func (f *tailFlags) begin(cmd *cobra.Command, now time.Time) (publish.From, time.Time, error) {
 	var used []string
 	for _, name := range []string{"since", "last", "from-start"} {
@@ -155,49 +146,12 @@ func (f *tailFlags) begin(cmd *cobra.Command, now time.Time) (publish.From, time
 		since = now.Add(-ago)
 	}
 	if !since.Before(now) {
-		return 0, time.Time{}, fmt.Errorf("--since=%q is not in the past; without --since tail begins now", f.since)
+		return 0, time.Time{}, fmt.Errorf("--since=%q is not in the past; without --since, tail starts now", f.since)
 	}
 	return publish.FromTime, since, nil
 }
 
-func (f *tailFlags) filter(cmd *cobra.Command) (tail.Filter, error) {
-	var filter tail.Filter
-	for name, values := range map[string][]string{"resource": f.resources, "cluster": f.clusters, "namespace": f.namespaces} {
-		if cmd.Flags().Changed(name) && len(values) == 0 { // a variable of a script that is not set
-			return filter, fmt.Errorf("--%s is empty: name at least one, or leave it out", name)
-		}
-	}
-	for _, s := range f.resources {
-		selector, err := tail.ParseSelector(s)
-		if err != nil {
-			return filter, fmt.Errorf("--resource=%q: %w", s, err)
-		}
-		filter.Resources = append(filter.Resources, selector)
-	}
-	if !f.allClusters() {
-		for _, s := range f.clusters {
-			name, err := tail.ParseCluster(s)
-			if err != nil {
-				return filter, fmt.Errorf("--cluster=%q: %w", s, err)
-			}
-			filter.Clusters = append(filter.Clusters, name)
-		}
-	}
-	for _, s := range f.namespaces {
-		ns, err := tail.ParseNamespace(s)
-		if err != nil {
-			return filter, fmt.Errorf("--namespace=%q: %w", s, err)
-		}
-		filter.Namespaces = append(filter.Namespaces, ns)
-	}
-	return filter, nil
-}
-
-// allClusters tells that all are asked for by name.
-func (f *tailFlags) allClusters() bool { return slices.Equal(f.clusters, []string{"*"}) }
-
-// useColor heeds https://no-color.org, which leaves the last word to the command
-// line.
+// useColor follows https://no-color.org. --color has precedence.
 func (f *tailFlags) useColor(terminal bool) (bool, error) {
 	switch f.color {
 	case "always":
@@ -210,149 +164,43 @@ func (f *tailFlags) useColor(terminal bool) (bool, error) {
 	return false, fmt.Errorf("--color=%q: use auto, always or never", f.color)
 }
 
-// tailing is one run of tail.
-type tailing struct {
-	stdout io.Writer
-	status tailStatus
-	filter tail.Filter
-	from   publish.From
-	since  time.Time
-	line   func(tail.Event) ([]byte, error)
-	count  int // 0 for no end
-
-	states   *tail.States // nil without --diff
-	skipPast bool
-	noAnswer bool // the bus did not say what was before an event
-	diff     func(tail.Event, tail.Change) ([]byte, error)
-
-	anyCluster bool // whatever is configured
-
-	printed int
-}
-
-// errEnough ends a subscription after the events that were asked for.
-var errEnough = errors.New("enough")
-
-// readable is a bus as tail needs it.
-type readable interface {
-	Subscribe(ctx context.Context, o publish.SubscribeOptions, yield func(*event.Message, publish.Delivery) error) error
-	Close() error
-}
-
-var _, _ readable = (*nats.Bus)(nil), (*reader.Bus)(nil)
-
 // run blocks until ctx ends, enough is printed, or the bus cannot be read.
-func (t *tailing) run(ctx context.Context, cfg config.Config) error {
-	cfg.Event.ClusterName = t.cluster(cfg.Event.ClusterName)
-	bus, err := t.open(ctx, cfg)
+func (f *tailFlags) run(ctx context.Context, cfg config.Config, p *tail.Printer) error {
+	cfg.Event.ClusterName = f.cluster(cfg.Event.ClusterName, &p.Filter, &p.Status)
+	bus, err := openReader(ctx, cfg, &p.Status)
 	if err != nil {
 		return busError(err)
 	}
-	defer func() { _ = bus.Close() }() // nothing is on its way
-	options := publish.SubscribeOptions{
-		Filters: t.filter.Subjects(cfg.NATS.SubjectPrefix),
-		From:    t.from,
-		Since:   t.since,
-		Notify:  t.status.notify,
-		Foreign: t.status.foreign,
+	defer func() { _ = bus.Close() }() // nothing is in flight
+	var looking sync.WaitGroup
+	defer looking.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	looking.Go(func() { sayAbsent(ctx, cfg, p) })
+	err = p.Run(ctx, bus, cfg.NATS.SubjectPrefix)
+	if err == nil && p.ToEnd {
+		looking.Wait()
 	}
-	if t.states != nil {
-		t.remember(ctx, bus, &options)
-	}
-	err = bus.Subscribe(ctx, options, t.print)
-	if errors.Is(err, errEnough) || isClosedPipe(err) {
-		return nil
-	}
-	return busError(err)
+	return busError(explainBus(cfg, err))
 }
 
-// cluster makes the configured cluster the one that is shown unless others are asked
-// for, and gives the one to open the bus for, "" for several.
-func (t *tailing) cluster(configured string) string {
-	if len(t.filter.Clusters) == 0 && configured != "" && !t.anyCluster {
-		t.filter.Clusters = []string{configured}
-		t.status.say("only events of the cluster %s, as KUBERELAY_CLUSTER_NAME says; --cluster=* shows all", strconv.Quote(configured))
+// sayAbsent says what the command line names and the bus has nothing of. It has a connection of its
+// own, because on Kafka it can have to read all that the topics have.
+func sayAbsent(ctx context.Context, cfg config.Config, p *tail.Printer) {
+	if len(p.Filter.Clusters)+len(p.Filter.Resources)+len(p.Filter.Namespaces) == 0 {
+		return
 	}
-	if len(t.filter.Clusters) == 1 {
-		return t.filter.Clusters[0]
-	}
-	return ""
-}
-
-// open opens the bus without a log: status tells what a person needs.
-func (t *tailing) open(ctx context.Context, cfg config.Config) (readable, error) {
-	switch cfg.Event.Sink {
-	case config.SinkKafka:
-		t.status.source = "topic " + cfg.Kafka.Topic
-		return reader.Open(readerOptions(cfg, nil))
-	case config.SinkNATS:
-	default:
-		return nil, &usageError{fmt.Errorf("KUBERELAY_SINK is %s, which cannot be read back: tail reads NATS or Kafka; unset it", cfg.Event.Sink)}
-	}
-	if len(cfg.NATS.URLs) == 0 {
-		url, err := builtInURL(cfg.Server.Listen)
-		if err != nil {
-			return nil, err
-		}
-		cfg.NATS.URLs = []string{url}
-		t.status.hint = builtInHint
-	}
-	t.status.source = "stream " + cfg.NATS.Stream
-	options := natsOptions(cfg, cfg.Event.ClusterName, nil, nil, nil)
-	options.ReadOnly = true
-	return nats.Connect(ctx, options)
-}
-
-// builtInURL is where the built-in server of a forwarder on this machine listens.
-func builtInURL(listen string) (string, error) {
-	host, port, err := net.SplitHostPort(listen)
+	cfg.Event.ClusterName = "" // to name the other clusters
+	bus, err := openReader(ctx, cfg, &tail.Status{})
 	if err != nil {
-		return "", err
+		return // the printer fails, too
 	}
-	if port == "0" {
-		return "", &usageError{errors.New("KUBERELAY_NATS_LISTEN has port 0, which stands for any: name the server in KUBERELAY_NATS_URL")}
-	}
-	switch ip := net.ParseIP(host); {
-	case host == "" || ip.Equal(net.IPv4zero):
-		host = "127.0.0.1"
-	case ip.Equal(net.IPv6unspecified):
-		host = "::1"
-	}
-	return "nats://" + net.JoinHostPort(host, port), nil
-}
-
-// isClosedPipe tells that nobody reads on, as when the output goes to head.
-func isClosedPipe(err error) bool {
-	return slices.ContainsFunc([]error{syscall.EPIPE, io.ErrClosedPipe, os.ErrClosed}, func(closed error) bool { return errors.Is(err, closed) })
-}
-
-func eventOf(m *event.Message, d publish.Delivery) tail.Event {
-	return tail.Event{Message: m, Cluster: d.Cluster, Stored: d.Stored, Subject: d.Subject, Position: d.Position}
-}
-
-func (t *tailing) show(e tail.Event) ([]byte, error) {
-	if t.states == nil {
-		return t.line(e)
-	}
-	return t.diff(e, t.states.Change(e))
-}
-
-func (t *tailing) print(m *event.Message, d publish.Delivery) error {
-	e := eventOf(m, d)
-	if !t.filter.Match(e) {
-		return nil
-	}
-	line, err := t.show(e)
+	defer func() { _ = bus.Close() }() // nothing is in flight
+	sentences, _, err := findAbsent(ctx, bus, cfg, p.Status.Source, p.Filter)
 	if err != nil {
-		t.status.foreign(d, err)
-		return nil
+		return // the printer tells about the bus
 	}
-	if _, err := t.stdout.Write(append(line, '\n')); err != nil {
-		return fmt.Errorf("print event %q: %w", m.ID, err)
+	for _, s := range sentences {
+		p.Status.Say("%s", s)
 	}
-	t.printed++
-	if t.printed == t.count {
-		return errEnough
-	}
-	return nil
 }

@@ -7,15 +7,15 @@ import (
 	"testing"
 
 	"github.com/kuberelay/kuberelay/internal/event"
-	"github.com/kuberelay/kuberelay/internal/kafkabroker/kafkabrokertest"
-	"github.com/kuberelay/kuberelay/internal/natsserver/natstest"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka"
 	"github.com/kuberelay/kuberelay/internal/publish/nats"
+	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
+	"github.com/kuberelay/kuberelay/test/lab/natstest"
 )
 
-// Three clusters on one bus: all of them, the one that is configured, and those that
-// the command line names, which has the last word. What is not wanted is on the bus
-// before what is, so that it would be printed in its place.
+// Three clusters on one bus: tail shows all of them, the configured one, or those of the command
+// line, which has precedence. Unwanted events precede the wanted ones on the bus, so that a mistake
+// prints them instead.
 func TestTailOfClusters(t *testing.T) {
 	all := []string{"staging", "staging.eu", "prod"} // in the order of the bus
 	test := func(t *testing.T, publisher func(cluster string) *tailBus) {
@@ -55,11 +55,11 @@ func TestTailOfClusters(t *testing.T) {
 		test(t, func(cluster string) *tailBus { return newTailBus(t, url, cluster, nats.Binary) })
 	})
 	t.Run("kafka", func(t *testing.T) {
-		addr := kafkabrokertest.Shared(t).Addr()
+		addr, topic := kafkabrokertest.Shared(t).Addr(), kafkabrokertest.TopicName("tail-clusters")
 		t.Setenv("KUBERELAY_SINK", "kafka")
 		t.Setenv("KUBERELAY_KAFKA_BROKERS", addr)
-		t.Setenv("KUBERELAY_KAFKA_TOPIC", "tail-clusters")
-		test(t, func(cluster string) *tailBus { return kafkaTailBus(t, addr, "tail-clusters", cluster, kafka.Binary) })
+		t.Setenv("KUBERELAY_KAFKA_TOPIC", topic)
+		test(t, func(cluster string) *tailBus { return kafkaTailBus(t, addr, topic, cluster, kafka.Binary) })
 	})
 }
 

@@ -8,10 +8,10 @@ import (
 	"testing"
 
 	"github.com/kuberelay/kuberelay/internal/event"
-	"github.com/kuberelay/kuberelay/internal/kafkabroker"
-	"github.com/kuberelay/kuberelay/internal/kafkabroker/kafkabrokertest"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
+	"github.com/kuberelay/kuberelay/test/lab/kafkabroker"
+	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 )
 
 // kafkaTailBus writes to a topic of one partition, so that all events are in order.
@@ -32,7 +32,7 @@ func TestTailKafka(t *testing.T) {
 	t.Setenv("KUBERELAY_SINK", "kafka")
 	t.Setenv("KUBERELAY_KAFKA_BROKERS", b.Addr())
 	for _, mode := range []kafka.ContentMode{kafka.Binary, kafka.Structured} {
-		topic := "tail-" + string(mode)
+		topic := kafkabrokertest.TopicName("tail-" + string(mode))
 		t.Setenv("KUBERELAY_KAFKA_TOPIC", topic)
 		kafkaTailBus(t, b.Addr(), topic, "prod", mode).some()
 		for _, tc := range []struct{ args, want string }{
@@ -72,7 +72,7 @@ func TestTailKafkaWaits(t *testing.T) {
 	t.Setenv("KUBERELAY_SINK", "kafka")
 	t.Setenv("KUBERELAY_KAFKA_BROKERS", b.Addr())
 	p := startTail(t, "--resource=pods")
-	p.stderr.want("; trying on")
+	p.stderr.want("; trying again")
 	b.Start()
 	p.stderr.want("forwarder: the topic kuberelay does not exist yet; waiting for a forwarder")
 	bus := kafkaTailBus(t, b.Addr(), "kuberelay", "prod", kafka.Binary)
@@ -80,7 +80,7 @@ func TestTailKafkaWaits(t *testing.T) {
 	p.stdout.want("created pods default/a v1 watch")
 	p.stderr.want("forwarder: reading the bus")
 	b.Kill()
-	p.stderr.want("; trying on")
+	p.stderr.want("; trying again")
 	b.Start()
 	p.stderr.want("forwarder: reading the bus")
 	bus.wait()
@@ -90,7 +90,7 @@ func TestTailKafkaWaits(t *testing.T) {
 	p.exits(0)
 }
 
-// What waiting does not cure ends it, and says what to do.
+// An error that a retry does not fix ends tail and says what to do.
 func TestTailKafkaMisconfigured(t *testing.T) {
 	b := kafkabrokertest.Start(t, kafkabroker.Options{
 		Listeners: []kafkabroker.Listener{kafkabroker.SASLPlaintext}, Users: map[string]string{"reader": "right"},
@@ -105,7 +105,7 @@ func TestTailKafkaMisconfigured(t *testing.T) {
 	}
 	t.Setenv("KUBERELAY_KAFKA_PASSWORD_FILE", file)
 	_, stderr := runTail(t, exitUsage)
-	if !strings.Contains(stderr, `refuses the user "reader"`) || strings.Contains(stderr, "hunter2") {
+	if !strings.Contains(stderr, `rejected user "reader"`) || strings.Contains(stderr, "hunter2") {
 		t.Errorf("got %q", stderr)
 	}
 }

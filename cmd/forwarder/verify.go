@@ -13,7 +13,10 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/relay"
+	"github.com/kuberelay/kuberelay/internal/tail"
 	"github.com/kuberelay/kuberelay/internal/verify"
+	"github.com/kuberelay/kuberelay/internal/verify/report"
 )
 
 func newVerifyCommand() *cobra.Command {
@@ -22,25 +25,25 @@ func newVerifyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify",
 		Short: "Compare the bus with the cluster and print what differs",
-		Long: `Verify reads the whole NATS stream, or the Kafka topics, rebuilds from them the state
-of every object, and compares that with the cluster: it prints what is missing on
-the bus, stale, extra, different in its data, out of order or malformed. It changes
-nothing, and it shares no code with what the forwarder decides by.
+		Long: `Verify reads the whole NATS stream, or the Kafka topics, rebuilds the state of every
+object from them, and compares it with the cluster. It prints the objects that are
+missing on the bus, stale, extra, different in their data, out of order or malformed. It
+changes nothing, and shares no code with the forwarder's decisions, its writing and its
+parsing of events.
 
-It takes the configuration of the forwarder whose work it looks at, and can run
-beside it: what is in flight gets the time of --settle to arrive. Without
-KUBERELAY_NATS_URL it connects to KUBERELAY_NATS_LISTEN, where the built-in server
-of a forwarder on this machine is. The values of Secrets are compared only if
-KUBERELAY_REDACTION_KEY_FILE is set.
+Run it with the configuration of the forwarder that you verify. It can run at the same
+time: events in flight have the time of --settle to arrive. Without KUBERELAY_NATS_URL it
+connects to KUBERELAY_NATS_LISTEN, the built-in server of a forwarder on this machine.
+It compares the values of Secrets only if KUBERELAY_REDACTION_KEY_FILE is set.
 
-Exit codes: 0 nothing differs, 1 something does, 2 it could not look, or not
-everywhere.`,
+Exit codes: 0 no difference, 1 differences, 2 verify could not read the bus or the
+cluster, or not all of it.`,
 		Example: `  forwarder verify
   forwarder verify --settle=1m --output=json | jq '.problems[] | select(.problem == "missing")'`,
 		Args: usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			write, ok := map[string]func(verify.Report, io.Writer) error{
-				"table": verify.Report.WriteTable, "json": verify.Report.WriteJSON,
+			write, ok := map[string]func(report.Report, io.Writer) error{
+				"table": report.Report.WriteTable, "json": report.Report.WriteJSON,
 			}[output]
 			switch {
 			case !ok:
@@ -49,35 +52,35 @@ everywhere.`,
 				return &usageError{fmt.Errorf("--settle=%s: use a time above 0", settle)}
 			}
 			return configured(config.Forwarding, func(ctx context.Context, cfg config.Config, log *slog.Logger) error {
-				report, err := runVerify(ctx, cfg, settle, log)
-				if err == nil || len(report.Unlisted) > 0 {
-					err = errors.Join(err, write(report, cmd.OutOrStdout()))
+				found, err := runVerify(ctx, cfg, settle, log)
+				if err == nil || len(found.Unlisted) > 0 {
+					err = errors.Join(err, write(found, cmd.OutOrStdout()))
 				}
 				switch {
 				case err != nil:
 					return couldNotLook(explainBus(cfg, err))
-				case len(report.Unmatched) == len(cfg.Watch.Resources):
+				case len(found.Unmatched) == len(cfg.Watch.Resources):
 					return couldNotLook(fmt.Errorf("KUBERELAY_RESOURCES=%q matches nothing in the cluster, so nothing was compared; check the spelling", strings.Join(cfg.Watch.Resources, ",")))
-				case !report.Clean():
-					return fmt.Errorf("the bus is %s", report.Summary())
+				case !found.Clean():
+					return fmt.Errorf("the bus is %s", found.Summary())
 				}
 				return nil
 			})(cmd, args)
 		},
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "table", "table or json")
-	cmd.Flags().DurationVar(&settle, "settle", verify.DefaultSettle, "how long what is in flight may take to arrive")
+	cmd.Flags().DurationVar(&settle, "settle", verify.DefaultSettle, "the time for events in flight to arrive")
 	return cmd
 }
 
-// couldNotLook gives the exit code 2 to whatever kept verify from looking. It cuts
-// the chain of err: one that was interrupted has not found that all is well.
+// couldNotLook turns an error that kept verify from looking into one with exit code 2. It cuts the
+// chain of err: an interrupted run has not found that everything is right.
 func couldNotLook(err error) error {
 	return &usageError{errors.New("could not look: " + err.Error())}
 }
 
-// explainBus says what to do about a bus that cannot be read at all. Other errors stay
-// as they are.
+// explainBus adds what to do to the error of a bus that can't be read at all. It returns other
+// errors unchanged.
 func explainBus(cfg config.Config, err error) error {
 	onKafka := cfg.Event.Sink == config.SinkKafka
 	switch missing := errors.Is(err, publish.ErrMissing); {
@@ -85,7 +88,7 @@ func explainBus(cfg config.Config, err error) error {
 		return fmt.Errorf("%w: check KUBERELAY_KAFKA_TOPIC; a forwarder creates the topic when it starts", err)
 	case missing:
 		return fmt.Errorf("%w: check KUBERELAY_NATS_STREAM; a forwarder creates the stream when it starts", err)
-	case !errors.Is(err, verify.ErrUnreachable):
+	case !errors.Is(err, verify.ErrUnreachable) && !errors.Is(err, tail.ErrUnreachable):
 		return err
 	case onKafka:
 		return fmt.Errorf("%w: check KUBERELAY_KAFKA_BROKERS, and that a broker runs there", err)
@@ -95,45 +98,39 @@ func explainBus(cfg config.Config, err error) error {
 	return fmt.Errorf("%w: check KUBERELAY_NATS_URL, and that a server runs there", err)
 }
 
-// builtInHint is what to think of where the built-in server of a forwarder on this
-// machine cannot be reached.
+// builtInHint is the hint for an unreachable built-in server of a forwarder on this machine.
 const builtInHint = " (is a forwarder running on this machine? KUBERELAY_NATS_URL names another server)"
 
-func runVerify(ctx context.Context, cfg config.Config, settle time.Duration, log *slog.Logger) (verify.Report, error) {
+func runVerify(ctx context.Context, cfg config.Config, settle time.Duration, log *slog.Logger) (report.Report, error) {
 	o := verify.Options{
 		Resources: cfg.Watch.Resources, ExcludeResources: cfg.Watch.ExcludeResources, UnlessNamed: config.UnlessNamed(),
 		Namespaces: cfg.Watch.Namespaces, ExcludeNamespaces: cfg.Watch.ExcludeNamespaces,
-		NamespaceSelector: namespaceSelection(cfg.Watch).Selector,
+		NamespaceSelector: relay.NamespaceSelector(cfg),
 		TellDeselected:    cfg.Watch.OnDeselect == config.OnDeselectPublish, Follow: cfg.Watch.Follow,
 		LabelSelector: cfg.Watch.LabelSelector, FieldSelector: cfg.Watch.FieldSelector,
 		DeleteRetention: cfg.Work.DeleteRetention, Settle: settle, Logger: log,
 	}
-	switch { // without a log: what the bus meets is in the report
+	var err error
+	switch { // without a log: the report has the problems of the bus
 	case cfg.Event.Sink == config.SinkKafka:
-		kafka := readerOptions(cfg, nil)
+		kafka := relay.KafkaReaderOptions(cfg)
 		o.Kafka, o.Repeats = &kafka, !cfg.Kafka.Idempotent
 	case cfg.Event.Sink != config.SinkNATS:
-		return verify.Report{}, fmt.Errorf("KUBERELAY_SINK is %s, which cannot be read back: verify reads NATS or Kafka", cfg.Event.Sink)
-	case len(cfg.NATS.URLs) == 0:
-		url, err := builtInURL(cfg.Server.Listen)
-		if err != nil {
-			return verify.Report{}, err
+		return report.Report{}, fmt.Errorf("KUBERELAY_SINK is %s, which cannot be read back: verify reads NATS or Kafka", cfg.Event.Sink)
+	default:
+		if o.NATS, err = relay.NATSReaderOptions(cfg); err != nil {
+			return report.Report{}, err
 		}
-		cfg.NATS.URLs = []string{url}
+		o.NATSHistory = cfg.NATS.History
 	}
-	o.NATS = natsOptions(cfg, cfg.Event.ClusterName, nil, nil, nil)
-	shape, err := newShapes(cfg.Content, noteNoFilterErrors)
-	if err != nil {
-		return verify.Report{}, err
+	if o.Shape, err = relay.Shape(cfg.Content); err != nil {
+		return report.Report{}, err
 	}
-	o.Shape = shape.function(cfg.Content)
-	if cfg.Event.RedactionKeyFile != "" {
-		if o.RedactionKey, err = redactionKey(cfg.Event.RedactionKeyFile); err != nil {
-			return verify.Report{}, err
-		}
+	if o.RedactionKey, err = cfg.Event.RedactionKey(); err != nil {
+		return report.Report{}, &usageError{fmt.Errorf("KUBERELAY_REDACTION_KEY_FILE: %w", err)}
 	}
 	if o.Kube, err = kubeConfig(cfg, "verify", log); err != nil {
-		return verify.Report{}, err
+		return report.Report{}, err
 	}
 	return verify.Run(ctx, o)
 }

@@ -23,13 +23,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/kuberelay/kuberelay/internal/controlplane"
-	"github.com/kuberelay/kuberelay/internal/controlplane/controlplanetest"
-	"github.com/kuberelay/kuberelay/internal/natsserver/natstest"
+	"github.com/kuberelay/kuberelay/test/lab/controlplane"
+	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
+	"github.com/kuberelay/kuberelay/test/lab/natstest"
 )
 
-// An interrupted verify has not found that all is well, though a forwarder that is
-// interrupted has ended as asked.
+// An interrupted verify has not found that everything is right. An interrupted forwarder, in
+// contrast, has stopped as asked.
 func TestCouldNotLook(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -45,7 +45,7 @@ func TestCouldNotLook(t *testing.T) {
 	}
 }
 
-// TestVerify: the command beside a forwarder that works, and without it.
+// TestVerify: the command beside a working forwarder, and without one.
 func TestVerify(t *testing.T) {
 	cp := controlplanetest.New(t, controlplane.Options{})
 	server := natstest.Start(t)
@@ -55,7 +55,8 @@ func TestVerify(t *testing.T) {
 	} {
 		t.Setenv(name, value)
 	}
-	// A process of its own, as klog has one log; see TestMain for the name.
+	createForSchema(t, cp)
+	// A separate process, because klog has one log; see TestMain for the name.
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -87,6 +88,8 @@ func TestVerify(t *testing.T) {
 			t.Fatalf("exit code %d; %s%s", code, stdout, stderr)
 		}
 	}
+	checkSchemas(t, server.URL)
+	checkSchemaErrors(t)
 	foreignMessage(t, server.URL, verify)
 	if err := errors.Join(forwarder.Process.Signal(syscall.SIGTERM), forwarder.Wait()); err != nil {
 		t.Fatalf("the forwarder: %v", err)
@@ -155,8 +158,8 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// foreignMessage: what someone else puts on an object's subject is reported until that
-// is purged, and then the forwarder writes the state again, as docs/verify.md has it.
+// foreignMessage: verify reports a foreign message on the subject of an object until it is purged.
+// Then the forwarder writes the state again, as docs/verify.md says.
 func foreignMessage(t *testing.T, url string, verify func(...string) (int, string, string)) {
 	t.Helper()
 	nc, err := nats.Connect(url)
@@ -194,8 +197,8 @@ func foreignMessage(t *testing.T, url string, verify func(...string) (int, strin
 			}
 		}
 		await("reported alone", func(code int, stdout string) bool {
-			return code == exitFailure && strings.Contains(stdout, "\nmalformed ") && strings.Contains(stdout, "not clean: 0 differences of state in ") &&
-				strings.Contains(stdout, ", 1 problem of order or form in ")
+			return code == exitFailure && strings.Contains(stdout, "\nforeign ") && strings.Contains(stdout, "not clean: 0 differences of state in ") &&
+				strings.Contains(stdout, ", 0 problems of order or form in ")
 		})
 		if err := stream.Purge(t.Context(), jetstream.WithPurgeSubject(subject)); err != nil {
 			t.Fatal(err)

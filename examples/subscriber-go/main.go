@@ -1,11 +1,17 @@
-// Subscriber-go reads Kuberelay's bus with nothing but a NATS client: first the present
-// state of every object, and then each change as it happens. It prints a line for each.
+// Subscriber-go reads the bus of Kuberelay with a plain NATS client: first the present state of
+// every object, and then each change as it happens. It prints a line for each.
 //
 //	NATS_URL=nats://localhost:4222 go run ./examples/subscriber-go
 //
-// NATS_URL is nats://localhost:4222 if it is not set, which is where the built-in
-// server of a sidecar is. SUBJECTS may say which events, such as
-// kuberelay.*.apps.deployments.>.
+// The default of NATS_URL is nats://localhost:4222, the address of the built-in server. A server that
+// wants a token takes it in the URL. The built-in server writes its token to a file; this is its path
+// if KUBERELAY_DATA_DIR and XDG_DATA_HOME are not set:
+//
+//	NATS_URL=nats://$(cat ~/.local/share/kuberelay/nats/token)@localhost:4222 go run ./examples/subscriber-go
+//
+// In the sidecar example, no token is needed.
+// SUBJECTS selects events, such as kuberelay.*.apps.deployments.>. A selection like this leaves out
+// the marker that tells the subscriber about a new stream; kuberelay.*._control.> has it.
 package main
 
 import (
@@ -25,7 +31,7 @@ import (
 func main() {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx)
-	asked := ctx.Err() != nil // to end
+	asked := ctx.Err() != nil // to stop
 	cancel()
 	if err != nil && !asked {
 		fmt.Fprintln(os.Stderr, "subscriber-go:", err)
@@ -33,8 +39,8 @@ func main() {
 	}
 }
 
-// object is what the data of every event has; unmarshal it into corev1.Pod, or
-// whatever it is, for all of it.
+// object is the part of the data that this subscriber prints. Unmarshal the data into corev1.Pod, or
+// the type of your resource, to get everything.
 type object struct {
 	Metadata struct {
 		Labels map[string]string `json:"labels"`
@@ -42,7 +48,7 @@ type object struct {
 }
 
 func run(ctx context.Context) error {
-	conn, err := nats.Connect(cmp.Or(os.Getenv("NATS_URL"), nats.DefaultURL), nats.MaxReconnects(-1), nats.RetryOnFailedConnect(true))
+	conn, err := nats.Connect(cmp.Or(os.Getenv("NATS_URL"), nats.DefaultURL), nats.MaxReconnects(-1))
 	if err != nil {
 		return err
 	}
@@ -51,8 +57,8 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// An ordered consumer keeps its place by itself, also when the connection is lost.
-	// «Last per subject» begins with the last event of each object: its present state.
+	// An ordered consumer keeps its position, even if the connection is lost. "Last per subject"
+	// starts with the last event of each object: its present state.
 	consumer, err := js.OrderedConsumer(ctx, cmp.Or(os.Getenv("STREAM"), "KUBERELAY"), jetstream.OrderedConsumerConfig{
 		FilterSubjects: []string{cmp.Or(os.Getenv("SUBJECTS"), "kuberelay.>")},
 		DeliverPolicy:  jetstream.DeliverLastPerSubjectPolicy,
@@ -65,23 +71,47 @@ func run(ctx context.Context) error {
 		return err
 	}
 	defer messages.Stop()
+	streams := map[string]string{}
 	for {
 		m, err := messages.Next(jetstream.NextContext(ctx))
 		if err != nil {
 			return err
 		}
-		if err := handle(m); err != nil {
+		if m.Headers().Get("ce-type") == "io.kuberelay.cluster.claimed" {
+			err = notice(streams, m)
+		} else {
+			err = handle(m)
+		}
+		if err != nil {
 			return err
 		}
 	}
 }
 
-// handle prints an event. Each object's come in order; of what they say only the last
-// counts, and one that comes again, after a restart, says nothing new.
+// notice prints a line if the stream is a new one, for example because the server lost its files. The
+// claim of a cluster names the stream. Objects of the old stream that still exist are published
+// again. Objects that were deleted in the meantime are not.
+func notice(streams map[string]string, m jetstream.Msg) error {
+	var claim struct {
+		Stream string `json:"stream"`
+	}
+	if err := json.Unmarshal(m.Data(), &claim); err != nil {
+		return fmt.Errorf("event %s: %w", m.Headers().Get("ce-id"), err)
+	}
+	source := m.Headers().Get("ce-source")
+	if before, ok := streams[source]; ok && before != claim.Stream {
+		fmt.Println("another stream", source, claim.Stream)
+	}
+	streams[source] = claim.Stream
+	return nil
+}
+
+// handle prints an event. The events of each object arrive in order, and the last one is its present
+// state. An event that arrives again after a restart has no new information.
 func handle(m jetstream.Msg) error {
 	kind, ofObject := strings.CutPrefix(m.Headers().Get("ce-type"), "io.kuberelay.object.")
 	if !ofObject {
-		return nil // a marker, such as that a first snapshot is complete
+		return nil // a marker, such as the end of a first snapshot
 	}
 	if kind == "deleted" || kind == "deselected" {
 		fmt.Println(kind, m.Headers().Get("ce-subject"))

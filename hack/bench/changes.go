@@ -1,28 +1,42 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strconv"
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 )
 
-// object is one that is changed and seen again.
+// object is one that is changed.
 type object struct{ resource, namespace, name string }
 
-// state is one of an object, by its resourceVersion, and when it was known of.
+// state is a version of an object, and when it was seen.
 type state struct {
 	version uint64
 	at      time.Time
 }
 
-// sightings are the states of objects, in the order of their arrival somewhere.
+// change is a change that the API server has answered.
+type change struct {
+	object
+	state
+}
+
+// sightings are the states of objects in the order in which they were seen.
 type sightings struct {
 	mu     sync.Mutex
 	states map[object][]state
@@ -37,8 +51,8 @@ func (s *sightings) add(o object, st state) {
 	s.states[o] = append(s.states[o], st)
 }
 
-// seen is when a state of the object, or a later one, was seen first: of two quick changes
-// a subscriber may get the second alone.
+// seen returns when the change or a later one of the object was seen first: of two quick
+// changes a subscriber may get the second only.
 func (s *sightings) seen(c change) (time.Time, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -50,71 +64,158 @@ func (s *sightings) seen(c change) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// change is one that the API server has answered.
-type change struct {
-	object
-	state
-	took time.Duration // until the answer
+// await waits until all changes have been seen.
+func (s *sightings) await(ctx context.Context, limit time.Duration, changes []change) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("changes have not arrived within %s", limit))
+	defer cancel()
+	for _, c := range changes {
+		for _, ok := s.seen(c); !ok; _, ok = s.seen(c) {
+			select {
+			case <-time.After(time.Millisecond):
+			case <-ctx.Done():
+				return fmt.Errorf("version %d of %s %s/%s: %w", c.version, c.resource, c.namespace, c.name, context.Cause(ctx))
+			}
+		}
+	}
+	return nil
 }
 
-// changer changes objects, and keeps what it has changed.
+// latencies returns how long after the API server's answer the changes were seen, in
+// milliseconds. An API server may show a change to a watch before it answers.
+func (s *sightings) latencies(changes []change) (l series) {
+	for _, c := range changes {
+		if at, ok := s.seen(c); ok {
+			l = append(l, float64(at.Sub(c.at).Microseconds())/1000)
+		}
+	}
+	return l
+}
+
+// beyond returns by how much later than by the other the changes were seen, in milliseconds.
+func (s *sightings) beyond(other *sightings, changes []change) (l series) {
+	for _, c := range changes {
+		at, ok := s.seen(c)
+		if first, too := other.seen(c); ok && too {
+			l = append(l, float64(at.Sub(first).Microseconds())/1000)
+		}
+	}
+	return l
+}
+
+// changer changes objects.
 type changer struct {
-	client *http.Client
-	host   string
-
-	mu      sync.Mutex
-	changes []change
+	client metadata.Interface // answers are small
+	mu     sync.Mutex
+	all    []change // so far
 }
 
-func newChanger(config *rest.Config) (*changer, error) {
-	client, err := rest.HTTPClientFor(config)
-	return &changer{client: client, host: config.Host}, err
-}
-
-// patch gives the object an annotation that it never had: a patch that changes nothing
-// makes no version.
-func (c *changer) patch(ctx context.Context, o object) error {
-	url := fmt.Sprintf("%s/api/v1/namespaces/%s/%s/%s?fieldManager=kubectl-annotate", c.host, o.namespace, o.resource, o.name)
+// change gives an object an annotation that it never had: a patch without effect makes
+// no version.
+func (c *changer) change(ctx context.Context, o object) error {
 	body := fmt.Appendf(nil, `{"metadata":{"annotations":{"example.com/changed":"%d"}}}`, time.Now().UnixNano())
-	request, err := http.NewRequestWithContext(ctx, http.MethodPatch, url, bytes.NewReader(body))
+	changed, err := c.client.Resource(corev1.SchemeGroupVersion.WithResource(o.resource)).Namespace(o.namespace).
+		Patch(ctx, o.name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: "kubectl-annotate"})
+	at := time.Now()
 	if err != nil {
 		return err
 	}
-	request.Header.Set("Content-Type", "application/merge-patch+json")
+	version, err := strconv.ParseUint(changed.ResourceVersion, 10, 64)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.all = append(c.all, change{o, state{version, at}})
+	return err
+}
+
+// of returns the changes of a resource in a time, by their answers; all if it is "".
+func (c *changer) of(resource string, from, to time.Time) (some []change) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, one := range c.all {
+		if (resource == "" || one.resource == resource) && !one.at.Before(from) && one.at.Before(to) {
+			some = append(some, one)
+		}
+	}
+	return some
+}
+
+// pace calls do so many times a second until stop ends. At most 64 calls run at once.
+func pace(ctx, stop context.Context, perSecond float64, do func(ctx context.Context, i int) error) error {
+	calls, ctx := errgroup.WithContext(ctx)
+	calls.SetLimit(64)
+	start := time.Now()
+	for i := 0; ; i++ {
+		select {
+		case <-time.After(time.Until(start.Add(time.Duration(float64(i) / perSecond * float64(time.Second))))):
+			if stop.Err() == nil { // else the timer and stop were ready at once
+				calls.Go(func() error { return do(ctx, i) })
+			}
+			continue
+		case <-ctx.Done():
+		case <-stop.Done():
+		}
+		failed := context.Cause(ctx) // nil when it was stopped
+		return errors.Join(calls.Wait(), failed)
+	}
+}
+
+// readWatch reads a watch as JSON over client-go's transport, until take or the server
+// ends it. The connection is its own: on another's it would wait for the answers to others.
+func readWatch(ctx context.Context, config *rest.Config, resource, namespace, query string, take func(frame []byte) error) error {
+	config = rest.CopyConfig(config)
+	config.Dial = new(net.Dialer).DialContext
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return err
+	}
+	path := "/api/v1/" + resource
+	if namespace != "" {
+		path = "/api/v1/namespaces/" + namespace + "/" + resource
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, config.Host+path+"?watch=true&allowWatchBookmarks=true&timeoutSeconds=3600&"+query, http.NoBody)
+	if err != nil {
+		return err
+	}
 	request.Header.Set("Accept", "application/json")
-	asked := time.Now()
-	response, err := c.client.Do(request)
+	response, err := client.Do(request)
 	if err != nil {
 		return err
 	}
 	defer response.Body.Close()
-	answer, err := io.ReadAll(response.Body)
-	at := time.Now()
-	if err == nil && response.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s", response.Status, answer)
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("watch %s: %s", resource, response.Status)
 	}
-	var version uint64
-	if err == nil {
-		_, version, err = readMetadata(answer)
+	for frames := bufio.NewReaderSize(response.Body, 1<<20); ; {
+		frame, err := frames.ReadSlice('\n')
+		if err == nil {
+			err = take(frame)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	if err != nil {
-		return fmt.Errorf("patch %s %s/%s: %w", o.resource, o.namespace, o.name, err)
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.changes = append(c.changes, change{o, state{version, at}, at.Sub(asked)})
-	return nil
 }
 
-// done are all changes so far.
-func (c *changer) done() []change {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.changes[:len(c.changes):len(c.changes)]
+// watchBare sees changes as early as anything can: it reads a watch from a version on and
+// looks for names and versions only.
+func watchBare(ctx context.Context, config *rest.Config, resource, version string, seen *sightings) error {
+	for {
+		err := readWatch(ctx, config, resource, liveNamespace, "resourceVersion="+version, func(frame []byte) error {
+			o, v, err := readMetadata(frame)
+			o.resource, version = resource, strconv.FormatUint(v, 10)
+			seen.add(o, state{v, time.Now()})
+			return err
+		})
+		if ctx.Err() != nil {
+			return nil
+		}
+		if !errors.Is(err, io.EOF) { // a server ends a watch that is read too slowly
+			return fmt.Errorf("the bare watch of %s: %w", resource, err)
+		}
+	}
 }
 
-// readMetadata finds name, namespace and version in an object, or in an event of a watch,
-// as an API server writes them: each first among all fields of that name.
+// readMetadata finds name, namespace and version in an object or in an event of a watch:
+// an API server writes each of them before any other field of the name.
 func readMetadata(text []byte) (o object, version uint64, err error) {
 	field := func(name string) string {
 		_, rest, _ := bytes.Cut(text, []byte(`"`+name+`":"`))
@@ -124,40 +225,4 @@ func readMetadata(text []byte) (o object, version uint64, err error) {
 	_, text, _ = bytes.Cut(text, []byte(`"metadata":{`))
 	version, err = strconv.ParseUint(field("resourceVersion"), 10, 64)
 	return object{namespace: field("namespace"), name: field("name")}, version, err
-}
-
-// pace calls do so many times a second, for a time, each call in a goroutine of its own. When
-// too many of them have not returned it waits: what it does then is all that can be done.
-// It returns how many times a second it has called.
-func pace(ctx context.Context, perSecond float64, length time.Duration, do func(i int) error) (rate float64, err error) {
-	const atOnce = 64
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var running sync.WaitGroup
-	defer running.Wait()
-	places := make(chan struct{}, atOnce)
-	start, calls := time.Now(), 0
-	for ; time.Since(start) < length; calls++ {
-		due := start.Add(time.Duration(float64(calls) / perSecond * float64(time.Second)))
-		select {
-		case <-time.After(time.Until(due)):
-		case <-ctx.Done():
-			return 0, context.Cause(ctx)
-		}
-		select {
-		case places <- struct{}{}:
-		case <-ctx.Done():
-			return 0, context.Cause(ctx)
-		}
-		i := calls // the loop goes on
-		running.Go(func() {
-			defer func() { <-places }()
-			if err := do(i); err != nil {
-				cancel(err)
-			}
-		})
-	}
-	took := time.Since(start)
-	running.Wait()
-	return float64(calls) / took.Seconds(), context.Cause(ctx)
 }

@@ -9,24 +9,35 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
+	"sync/atomic"
 	"time"
 
-	"k8s.io/client-go/discovery"
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/kuberelay/kuberelay/hack/bench/pods"
-	"github.com/kuberelay/kuberelay/internal/childprocess"
-	"github.com/kuberelay/kuberelay/internal/controlplane"
+	"github.com/kuberelay/kuberelay/test/lab/controlplane"
 )
 
-// seed is that of all pods.
-const seed = 7
+const (
+	seed = 7 // of all pods
+
+	// liveNamespace has the objects that are changed: pods, among those of the cluster, and
+	// as many configmaps. emptyNamespace is for contenders that watch nothing.
+	liveNamespace, emptyNamespace = "live", "empty"
+	liveObjects                   = 100
+)
 
 // cluster is a control plane with pods in it.
 type cluster struct {
 	*controlplane.ControlPlane
-	cache string // folder of the filled ones
-	key   string // what they are made of, their number apart
+	cache string // the beginning of the paths of filled clusters
+	has   int    // pods
 	log   io.Writer
 }
 
@@ -35,88 +46,125 @@ func startCluster(ctx context.Context, dir string, log io.Writer) (*cluster, err
 	if err != nil {
 		return nil, err
 	}
-	c := &cluster{ControlPlane: cp, log: log}
-	if err := c.findCache(); err != nil {
+	caches, err := os.UserCacheDir()
+	if err == nil {
+		err = os.MkdirAll(filepath.Join(caches, "kuberelay", "bench"), 0o755)
+	}
+	client, newErr := kubernetes.NewForConfig(cp.Config())
+	if err = errors.Join(err, newErr); err != nil {
 		return nil, errors.Join(err, cp.Stop())
 	}
-	return c, nil
+	version, err := client.Discovery().ServerVersion()
+	if err != nil {
+		return nil, errors.Join(err, cp.Stop())
+	}
+	// Another API server stores objects in another way.
+	cache := filepath.Join(caches, "kuberelay", "bench", fmt.Sprintf("pods-v%s-seed%d-%s", pods.Version, seed, version.GitVersion))
+	return &cluster{ControlPlane: cp, cache: cache, log: log}, nil
 }
 
-// findCache: another API server stores objects in another way.
-func (c *cluster) findCache() error {
-	client, err := discovery.NewDiscoveryClientForConfig(c.Config())
-	if err != nil {
-		return err
-	}
-	version, err := client.ServerVersion()
-	if err != nil {
-		return err
-	}
-	c.key = fmt.Sprintf("pods-v%s-seed%d-%s", pods.Version, seed, version.GitVersion)
-	caches, err := os.UserCacheDir()
-	c.cache = filepath.Join(caches, "kuberelay", "bench")
-	return errors.Join(err, os.MkdirAll(c.cache, 0o755))
-}
-
-func (c *cluster) filled(n int) string { return filepath.Join(c.cache, fmt.Sprintf("%s-%d", c.key, n)) }
+func (c *cluster) filled(n int) string { return fmt.Sprintf("%s-%d", c.cache, n) }
 
 // hold makes the cluster one of n pods in which nothing has happened since it was filled.
-// All its processes are new. The first time it is filled, which takes minutes; then its
-// files are kept in the user's cache.
+// Filling takes minutes, once: the files are kept in the user's cache.
 func (c *cluster) hold(ctx context.Context, n int) error {
 	if _, err := os.Stat(c.filled(n)); errors.Is(err, fs.ErrNotExist) {
 		if err := c.fillOnce(ctx, n); err != nil {
 			return fmt.Errorf("fill the cluster with %d pods: %w", n, err)
 		}
 	}
+	c.has = n
 	return c.RestoreEtcd(ctx, c.filled(n))
 }
 
+// fillOnce adds pods to those that an earlier hold, of fewer pods, has left.
 func (c *cluster) fillOnce(ctx context.Context, n int) error {
-	lock, err := childprocess.LockFile(ctx, c.filled(n)+".lock", c.log, "fills a cluster with pods")
-	if err != nil {
-		return err
-	}
-	defer lock.Close()
-	if _, err := os.Stat(c.filled(n)); err == nil { // another process has filled it while we waited
-		return nil
-	}
-	from, err := c.largestBelow(n)
-	if err != nil {
-		return err
-	}
-	if from > 0 {
-		if err := c.RestoreEtcd(ctx, c.filled(from)); err != nil {
+	if c.has > 0 {
+		if err := c.RestoreEtcd(ctx, c.filled(c.has)); err != nil {
 			return err
 		}
 	}
-	start := time.Now()
-	fmt.Fprintf(c.log, "filling the cluster: pods %d to %d, once ...\n", from, n)
-	if err := fill(ctx, c.Config(), from, n, c.log); err != nil {
+	start, half := time.Now(), c.filled(n)+".tmp"
+	if err := fill(ctx, c.Config(), c.has, n, c.log); err != nil {
 		return err
 	}
-	if err := errors.Join(c.CompactEtcd(ctx), c.DefragmentEtcd(ctx)); err != nil {
-		return err
-	}
-	half := c.filled(n) + ".tmp"
-	if err := os.RemoveAll(half); err != nil {
+	if err := errors.Join(c.CompactEtcd(ctx), c.DefragmentEtcd(ctx), os.RemoveAll(half)); err != nil {
 		return err
 	}
 	if err := c.SnapshotEtcd(ctx, half); err != nil {
 		return err
 	}
-	fmt.Fprintf(c.log, "filled in %s; kept in %s\n", time.Since(start).Round(time.Second), c.filled(n))
+	fmt.Fprintf(c.log, "filled in %s, kept in %s\n", time.Since(start).Round(time.Second), c.filled(n))
 	return os.Rename(half, c.filled(n))
 }
 
-// largestBelow is the number of pods of the fullest cluster to go on from.
-func (c *cluster) largestBelow(n int) (largest int, err error) {
-	dirs, err := filepath.Glob(c.filled(0)[:len(c.filled(0))-1] + "*")
-	for _, dir := range dirs {
-		have, err := strconv.Atoi(strings.TrimPrefix(filepath.Base(dir), c.key+"-"))
-		if err == nil && have < n {
-			largest = max(largest, have)
+// fill creates the pods from one number to another.
+func fill(ctx context.Context, config *rest.Config, from, to int, log io.Writer) error {
+	config.ContentType = runtime.ContentTypeProtobuf
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	if from == 0 {
+		if err := createSurroundings(ctx, client); err != nil {
+			return err
 		}
 	}
-	return largest, err
+	var done atomic.Int64
+	all, ctx := errgroup.WithContext(ctx)
+	all.SetLimit(16) // requests wait for etcd most of the time
+	for i := from; i < to && ctx.Err() == nil; i++ {
+		all.Go(func() error {
+			if n := from + int(done.Add(1)); n%5000 == 0 {
+				fmt.Fprintf(log, "  %d of %d pods\n", n, to)
+			}
+			return createPod(ctx, client, i)
+		})
+	}
+	return all.Wait()
+}
+
+func createSurroundings(ctx context.Context, client kubernetes.Interface) error {
+	for _, name := range append(pods.Namespaces(), liveNamespace, emptyNamespace) {
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if _, err := client.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil {
+			return err
+		}
+	}
+	for i := range liveObjects {
+		o := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: liveConfigMap(i)}, Data: map[string]string{"config.yaml": fmt.Sprintf("replicas: %d\n", i)}}
+		if _, err := client.CoreV1().ConfigMaps(liveNamespace).Create(ctx, o, metav1.CreateOptions{}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func liveConfigMap(i int) string { return fmt.Sprintf("settings-%d", i) }
+
+// pod is the i-th pod of the cluster.
+func pod(i int) *corev1.Pod {
+	p := pods.Pod(seed, i)
+	if i < liveObjects {
+		p.Namespace = liveNamespace
+	}
+	return p
+}
+
+// createPod creates a pod and writes its status, each under the name of the manager
+// that does it in a real cluster, so that managedFields are real ones.
+func createPod(ctx context.Context, client kubernetes.Interface, i int) error {
+	wanted := pod(i)
+	api := client.CoreV1().Pods(wanted.Namespace)
+	created, err := api.Create(ctx, wanted, metav1.CreateOptions{FieldManager: "kube-controller-manager"})
+	if err != nil {
+		return err
+	}
+	created.Status = wanted.Status
+	if _, err := api.UpdateStatus(ctx, created, metav1.UpdateOptions{FieldManager: "kubelet"}); err != nil || !pods.Touched(i) {
+		return err
+	}
+	label := fmt.Appendf(nil, `{"metadata":{"labels":{"debug":"ticket-%d"}}}`, i)
+	_, err = api.Patch(ctx, wanted.Name, types.MergePatchType, label, metav1.PatchOptions{FieldManager: "kubectl-label"})
+	return err
 }

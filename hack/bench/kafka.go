@@ -4,60 +4,102 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
 
-	"github.com/segmentio/kafka-go"
+	"github.com/twmb/franz-go/pkg/kgo"
 
-	"github.com/kuberelay/kuberelay/internal/kafkabroker"
+	"github.com/kuberelay/kuberelay/test/lab/kafkabroker"
 )
 
-// kafkaPartitions are as many as the forwarder makes by default.
-const kafkaPartitions = 3
+// kafkaCluster is one of real brokers, whose node ids count from 1.
+type kafkaCluster struct{ brokers []*kafkabroker.Broker }
 
-// sampleKafka: all runs have one broker, which has compiled its code by the second, and
-// topics of their own.
-func (s *stage) sampleKafka(ctx context.Context, n int) (sample, error) {
-	if s.kafka == nil {
-		s.say("starting a Kafka broker")
-		broker, err := kafkabroker.Start(ctx, kafkabroker.Options{Dir: filepath.Join(s.dir, "kafka"), Log: s.out})
+func (s *stage) startKafka(ctx context.Context, nodes int) (*kafkaCluster, error) {
+	s.say("starting Kafka, %d brokers", nodes)
+	c := &kafkaCluster{}
+	for node := 1; node <= nodes; node++ {
+		opts := kafkabroker.Options{Log: s.out, Properties: map[string]string{"broker.session.timeout.ms": "9000"}} // Kafka's default
+		if node > 1 {
+			opts.Join, opts.NodeID = c.brokers[0], node
+		}
+		b, err := kafkabroker.Start(ctx, opts)
 		if err != nil {
-			return sample{}, err
+			return nil, errors.Join(err, c.close())
 		}
-		s.kafka = broker
+		c.brokers = append(c.brokers, b)
 	}
-	s.topics++
-	topic := fmt.Sprintf("bench-%d", s.topics)
-	client := &kafka.Client{Addr: kafka.TCP(s.kafka.Addr()), Transport: &kafka.Transport{}}
-	stored := func(ctx context.Context) (int, error) { return storedIn(ctx, client, topic) }
-	return s.sampleForwarder(ctx, n, stored, "KUBERELAY_SINK=kafka", "KUBERELAY_KAFKA_BROKERS="+s.kafka.Addr(), "KUBERELAY_KAFKA_TOPIC="+topic,
-		"KUBERELAY_KAFKA_TRANSACTIONAL_ID="+topic)
+	return c, nil
 }
 
-// storedIn is how many records a topic has got.
-func storedIn(ctx context.Context, client *kafka.Client, topic string) (int, error) {
-	request := &kafka.ListOffsetsRequest{Topics: map[string][]kafka.OffsetRequest{}}
-	for p := range kafkaPartitions {
-		request.Topics[topic] = append(request.Topics[topic], kafka.LastOffsetOf(p))
-	}
-	response, err := client.ListOffsets(ctx, request)
-	if err != nil {
-		return 0, notYet(err)
-	}
-	sum := int64(0)
-	for _, p := range response.Topics[topic] {
-		if p.Error != nil {
-			return 0, notYet(p.Error)
-		}
-		sum += p.LastOffset
-	}
-	return int(sum), nil
-}
-
-// notYet is nil for what passes when the topic has been created.
-func notYet(err error) error {
-	var answer kafka.Error
-	if errors.As(err, &answer) && answer.Temporary() {
-		return nil
+// close ends the brokers, the controller last.
+func (c *kafkaCluster) close() (err error) {
+	for i := 0; c != nil && i < len(c.brokers); i++ {
+		err = errors.Join(err, c.brokers[len(c.brokers)-1-i].Close())
 	}
 	return err
+}
+
+func (c *kafkaCluster) addresses() (all []string) {
+	for _, b := range c.brokers {
+		all = append(all, b.Addr())
+	}
+	return all
+}
+
+// kafkaTopic is a topic of one forwarder.
+type kafkaTopic struct {
+	*kafkaCluster
+	name string
+}
+
+func (t *kafkaTopic) env() []string {
+	return []string{"KUBERELAY_SINK=kafka", "KUBERELAY_KAFKA_BROKERS=" + strings.Join(t.addresses(), ","),
+		"KUBERELAY_KAFKA_TOPIC=" + t.name, "KUBERELAY_KAFKA_TRANSACTIONAL_ID=" + t.name}
+}
+
+func (t *kafkaTopic) subscribe(ctx context.Context, fail context.CancelCauseFunc) (*subscriber, error) {
+	client, err := kgo.NewClient(kgo.SeedBrokers(t.addresses()[0]), kgo.ConsumeTopics(t.name), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
+		kgo.FetchMaxWait(time.Second), kgo.DisableFetchSessions(), kgo.UnknownTopicRetries(-1))
+	if err != nil {
+		return nil, err
+	}
+	s := &subscriber{partition: map[object]int{}}
+	go func() {
+		defer client.Close()
+		for ctx.Err() == nil {
+			records := client.PollFetches(ctx).Records()
+			at := time.Now()
+			for _, r := range records {
+				if err := s.take(r, at); err != nil {
+					fail(fmt.Errorf("record %d of partition %d: %w", r.Offset, r.Partition, err))
+				}
+			}
+		}
+	}()
+	return s, nil
+}
+
+// take reads a record, whose key is <cluster>/<group>/<resource>/<namespace>/<name>.
+func (s *subscriber) take(r *kgo.Record, at time.Time) error {
+	key := strings.Split(string(r.Key), "/")
+	i := slices.IndexFunc(r.Headers, func(h kgo.RecordHeader) bool { return h.Key == "ce_resourceversion" })
+	if len(key) != 5 || key[3] != liveNamespace || i < 0 {
+		return nil
+	}
+	version, err := strconv.ParseUint(string(r.Headers[i].Value), 10, 64)
+	o := object{key[2], key[3], key[4]}
+	s.add(o, state{version, at})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.partition[o] = int(r.Partition)
+	return err
+}
+
+func (s *subscriber) partitionOf(o object) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.partition[o]
 }

@@ -4,139 +4,212 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/metadata"
 )
 
-// Live: changes made while the first sync of many pods is running. Those of configmaps, of
-// which there are few, need not wait for the pods; those of pods are in the same watch.
-
-// livePace is the number of changes a second, half of them configmaps'.
-const livePace = 20.0
-
-// phases of the first sync: until every informer has synced, and until all is on the bus.
 const (
-	listing    = "listing"
-	publishing = "publishing"
+	latencyRate = 20.0 // changes per second, each of a pod
+	latencyTime = time.Minute
+
+	liveRate = 100.0 // changes per second, half of them of configmaps
+	liveTime = 20 * time.Second
+	// maxSlower is how much slower a change may be than without a first sync or a fault.
+	maxSlower = 1.5
+
+	// arriveLimit is how long a change may take that is not lost. There is room for a
+	// second list of all objects, which an API server forces on a watch that is too slow.
+	arriveLimit = 10 * time.Minute
 )
 
-func (s *stage) benchLive(ctx context.Context, n int) (err error) {
+// scene is a forwarder and those that observe changes of the live objects: a bare watch
+// of each resource and a subscriber of the bus.
+type scene struct {
+	*stage
+	changer
+	forwarder  *process
+	watched    sightings
+	subscriber *subscriber
+}
+
+// onScene starts a forwarder on a bus, which it closes at the end.
+func (s *stage) onScene(ctx context.Context, bus bus, do func(context.Context, *scene) error) (err error) {
+	ctx, fail := context.WithCancelCause(ctx)
+	defer func() { fail(nil); err = errors.Join(err, bus.close()) }()
+	sc := &scene{stage: s}
+	if sc.client, err = metadata.NewForConfig(s.cluster.Config()); err != nil {
+		return err
+	}
+	for _, resource := range []string{"pods", "configmaps"} {
+		now, err := sc.client.Resource(corev1.SchemeGroupVersion.WithResource(resource)).List(ctx, metav1.ListOptions{Limit: 1})
+		if err != nil {
+			return err
+		}
+		go func() {
+			if err := watchBare(ctx, s.cluster.Config(), resource, now.ResourceVersion, &sc.watched); err != nil {
+				fail(err)
+			}
+		}()
+	}
+	if sc.forwarder, err = s.startForwarder(append(bus.env(), "KUBERELAY_RESOURCES=pods,configmaps")...); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, sc.forwarder.stop()) }()
+	if sc.subscriber, err = bus.subscribe(ctx, fail); err != nil {
+		return err
+	}
+	return do(ctx, sc)
+}
+
+// changeFor changes objects for a time and waits until all changes have arrived.
+func (sc *scene) changeFor(ctx context.Context, length time.Duration, rate float64, next func(i int) object) ([]change, error) {
+	start := time.Now()
+	stop, cancel := context.WithTimeout(ctx, length)
+	defer cancel()
+	if err := pace(ctx, stop, rate, func(ctx context.Context, i int) error { return sc.change(ctx, next(i)) }); err != nil {
+		return nil, err
+	}
+	changes := sc.of("", start, time.Now())
+	return changes, errors.Join(sc.watched.await(ctx, arriveLimit, changes), sc.subscriber.await(ctx, arriveLimit, changes))
+}
+
+// livePod and liveObject are those that are changed next.
+func livePod(i int) object { return object{"pods", liveNamespace, pod(i % liveObjects).Name} }
+
+func liveObject(i int) object {
+	if i%2 == 1 {
+		return livePod(i / 2)
+	}
+	return object{"configmaps", liveNamespace, liveConfigMap(i / 2 % liveObjects)}
+}
+
+func (s *stage) benchLatency(ctx context.Context, n int) error {
 	bus, err := s.startNATS(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, bus.close()) }()
-	c, err := newChanger(s.cluster.Config())
-	if err != nil {
-		return err
-	}
-	watches := map[string]*bareWatch{}
-	defer func() {
-		for _, w := range watches {
-			w.close()
+	return s.onScene(ctx, bus, func(ctx context.Context, sc *scene) error {
+		if err := sc.forwarder.idle(ctx); err != nil {
+			return err
 		}
-	}()
-	for _, resource := range []string{"pods", "configmaps"} {
-		w, err := watchBare(ctx, s.cluster.Config(), resource, liveNamespace)
+		before, err := sc.forwarder.metrics(ctx)
 		if err != nil {
 			return err
 		}
-		watches[resource] = w
-	}
-	f, err := s.startForwarder(ctx, "KUBERELAY_NATS_URL="+bus.url, "KUBERELAY_RESOURCES=pods,configmaps")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, f.stop()) }()
-	sub, err := bus.subscribe(ctx, f, nil, "kuberelay.bench.core.*."+liveNamespace+".>", "kuberelay.bench._control.snapshot.>")
-	if err != nil {
-		return err
-	}
-	defer sub.consuming.Stop()
-	synced, completed, err := changeWhileSyncing(ctx, f, c, sub)
-	if err != nil {
-		return err
-	}
-	for resource, w := range watches {
-		if err := awaitAll(ctx, of(c.done(), resource, time.Time{}, completed), w, sub); err != nil {
+		changes, err := sc.changeFor(ctx, latencyTime, latencyRate, livePod)
+		if err != nil {
 			return err
 		}
-	}
-	l := lived{pods: n, phases: map[string]map[string]latencies{}, lengths: map[string]time.Duration{listing: synced.Sub(f.started), publishing: completed.Sub(synced)}}
-	for resource, w := range watches {
-		l.phases[resource] = map[string]latencies{
-			listing:    compare(of(c.done(), resource, time.Time{}, synced), &w.sightings, &sub.sightings),
-			publishing: compare(of(c.done(), resource, synced, completed), &w.sightings, &sub.sightings),
+		after, err := sc.forwarder.metrics(ctx)
+		if err != nil {
+			return err
 		}
-	}
-	s.report.addLive(l)
-	return nil
-}
-
-// changeWhileSyncing makes changes until the first sync of all pods is completed. It returns
-// when every informer had synced, and when it was completed.
-func changeWhileSyncing(ctx context.Context, f *forwarder, c *changer, sub *subscriber) (synced, completed time.Time, err error) {
-	changing, stop := context.WithCancel(ctx)
-	var making sync.WaitGroup
-	var failed error
-	making.Go(func() {
-		const forEver = 24 * time.Hour
-		_, failed = pace(changing, livePace, forEver, func(i int) error {
-			o := object{"configmaps", liveNamespace, liveConfigMap(i / 2 % liveObjects)}
-			if i%2 == 1 {
-				o.resource, o.name = "pods", pod(i/2%liveObjects).Name
-			}
-			return c.patch(ctx, o)
-		})
+		const cpu = "process_cpu_seconds_total"
+		cost := (after.sum(cpu, "") - before.sum(cpu, "")) / float64(len(changes))
+		s.report.addLatency(n, &sc.watched, &sc.subscriber.sightings, changes, cost)
+		return nil
 	})
-	synced, err = f.awaitReady(ctx)
-	if err == nil {
-		err = f.until(ctx, func() (done bool, err error) {
-			completed, done, err = sub.completedAt("pods")
-			return done, err
-		})
-	}
-	stop()
-	making.Wait()
-	if errors.Is(failed, context.Canceled) {
-		failed = nil // it was stopped
-	}
-	return synced, completed, errors.Join(err, failed)
 }
 
-// of are the changes of a resource in a time.
-func of(changes []change, resource string, from, to time.Time) []change {
-	var some []change
-	for _, c := range changes {
-		if c.resource == resource && !c.at.Before(from) && c.at.Before(to) {
-			some = append(some, c)
+func (r *report) addLatency(n int, watched, subscriber *sightings, changes []change, cost float64) {
+	section := r.add(fmt.Sprintf("Latency of %.0f changes per second, %d pods", latencyRate, n), latencyHead...)
+	beyond := subscriber.beyond(watched, changes)
+	section.latencies("bare watch", watched.latencies(changes))
+	section.latencies("subscriber", subscriber.latencies(changes))
+	section.latencies("subscriber after bare watch", beyond)
+	section.notes = []string{fmt.Sprintf("The forwarder's CPU time for each change: %.0f µs.", cost*1e6)}
+	r.p99AtMost(fmt.Sprintf("%d pods: a change on an idle forwarder is on the bus, after the bare watch,", n), beyond, 10)
+}
+
+// phase is a part of benchmark live.
+type phase struct {
+	name     string
+	from, to time.Time
+}
+
+// benchLive makes changes during the first sync, and then for a while on the idle forwarder.
+// Changes of configmaps, of which there are few, need not wait for the pods; those of pods
+// are in the same watch.
+func (s *stage) benchLive(ctx context.Context, n int) error {
+	bus, err := s.startNATS(ctx)
+	if err != nil {
+		return err
+	}
+	return s.onScene(ctx, bus, func(ctx context.Context, sc *scene) error {
+		stop, cancel := context.WithCancel(ctx)
+		defer cancel()
+		probing, fail := context.WithCancelCause(ctx)
+		defer fail(nil)
+		floor, err := bus.startProbe(probing, fail, liveRate)
+		if err != nil {
+			return err
 		}
-	}
-	return some
+		changing := make(chan error, 1)
+		go func() {
+			changing <- pace(ctx, stop, liveRate, func(ctx context.Context, i int) error { return sc.change(ctx, liveObject(i)) })
+		}()
+		_, synced, err := sc.forwarder.ready(ctx)
+		var completed time.Time
+		if err == nil {
+			err = sc.forwarder.until(ctx, func() (bool, error) {
+				select {
+				case completed = <-sc.subscriber.completed:
+					return true, nil
+				default:
+					return false, nil
+				}
+			})
+		}
+		cancel()
+		if err := errors.Join(err, <-changing); err != nil {
+			return err
+		}
+		during := sc.of("", time.Time{}, completed)
+		if err := errors.Join(sc.watched.await(ctx, arriveLimit, during), sc.subscriber.await(ctx, arriveLimit, during), sc.forwarder.idle(ctx)); err != nil {
+			return err
+		}
+		quiet := time.Now()
+		if _, err := sc.changeFor(ctx, liveTime, liveRate, liveObject); err != nil {
+			return err
+		}
+		if err := context.Cause(probing); err != nil {
+			return err
+		}
+		s.report.addLive(n, sc, floor, []phase{{"listing", sc.forwarder.started, synced}, {"publishing", synced, completed}, {"idle", quiet, time.Now()}})
+		return nil
+	})
 }
 
-// lived is what was found on a cluster.
-type lived struct {
-	pods    int
-	phases  map[string]map[string]latencies // by resource and phase
-	lengths map[string]time.Duration
-}
-
-func (r *report) addLive(l lived) {
-	s := section{title: fmt.Sprintf("Changes during the first sync of %d pods", l.pods)}
-	s.table.head = []string{"from the API server's answer", "changes", "p50, ms", "p99, ms", "largest, ms"}
+func (r *report) addLive(n int, sc *scene, floor *probe, phases []phase) {
+	section := r.add(fmt.Sprintf("Changes during the first sync of %d pods", n), latencyHead...)
+	p99 := map[string]float64{} // of configmaps
 	for _, resource := range []string{"configmaps", "pods"} {
-		for _, phase := range []string{listing, publishing} {
-			found := l.phases[resource][phase]
-			found.rows(&s.table, resource+", "+phase+": ")
-			if resource == "pods" && phase == listing {
+		for _, p := range phases {
+			changes := sc.of(resource, p.from, p.to)
+			beyond, subscriber := sc.subscriber.beyond(&sc.watched, changes), sc.subscriber.latencies(changes)
+			section.latencies(resource+", "+p.name+": bare watch", sc.watched.latencies(changes))
+			section.latencies(resource+", "+p.name+": subscriber", subscriber)
+			section.latencies(resource+", "+p.name+": subscriber after bare watch", beyond)
+			if resource == "configmaps" {
+				p99[p.name] = subscriber.percentile(99)
+			} else if p.name == "listing" {
 				continue // the API server itself sends a change of a pod after the list
 			}
-			r.atMost(fmt.Sprintf("%d pods: a change of %s while %s is on the bus within 100 ms (p99 of %d, after the bare watch)", l.pods, resource, phase, len(found.beyond)),
-				found.beyond.p99(), 100, "%.0f ms")
+			r.p99AtMost(fmt.Sprintf("%d pods: a change of %s while %s is on the bus, after the bare watch,", n, resource, p.name), beyond, 100)
 		}
 	}
-	s.notes = append(s.notes, fmt.Sprintf("Listing took %.1f s from exec, publishing %.1f s more. The bare watch was opened before and has nothing to list; "+
-		"that of a forwarder gets the changes of pods after all pods.", l.lengths[listing].Seconds(), l.lengths[publishing].Seconds()))
-	r.add(s)
+	bare := map[string]float64{}
+	for _, p := range phases {
+		l := floor.between(p.from, p.to)
+		section.latencies("bare nats.go, "+p.name+": publish to subscriber", l)
+		bare[p.name] = l.percentile(99)
+	}
+	r.promise(fmt.Sprintf("%d pods: a change of configmaps while the first sync is published takes at most %.1f × of one on the idle forwarder (p99)", n, maxSlower),
+		series{p99["publishing"] / p99["idle"]}, 0, maxSlower, "%.2f")
+	section.notes = []string{fmt.Sprintf("Listing took %.1f s from exec, publishing %.1f s more. The bare watch has nothing to list; a forwarder gets the changes of pods after all pods.",
+		phases[0].to.Sub(phases[0].from).Seconds(), phases[1].to.Sub(phases[1].from).Seconds()),
+		fmt.Sprintf("The ratio of the last promise for bare nats.go, which shares the CPUs and the bus with the forwarder: %.2f.", bare["publishing"]/bare["idle"])}
 }

@@ -1,156 +1,189 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
-	"strings"
-	"syscall"
 	"time"
 
-	"github.com/kuberelay/kuberelay/internal/childprocess"
+	"github.com/kuberelay/kuberelay/test/harness"
+	"github.com/kuberelay/kuberelay/test/lab/childprocess"
 )
 
-// process is one that is measured, from its exec to where it is looked at.
+const (
+	// poll is how often a process is asked what it has reached. Questions cost it CPU time.
+	poll = 100 * time.Millisecond
+	// stopLimit is how long a process may take to end in order.
+	stopLimit = time.Minute
+)
+
+// process is one that is measured: a forwarder, or a role of this program.
 type process struct {
-	name    string
-	cmd     *exec.Cmd
-	stdin   io.WriteCloser // a role of ours ends when it is closed
-	stdout  io.ReadCloser  // of a role of ours
-	log     string
+	*childprocess.Process
+	address string // of its HTTP server
 	started time.Time
-	ended   chan struct{} // closed when it has
 }
 
-// startProcess starts a process of the group, which is killed when ctx ends. Its standard error goes to a file in dir,
-// and what a role of ours says on its standard output is the parent's to read.
-func startProcess(ctx context.Context, group *childprocess.Group, dir, name string, role bool, env []string, args ...string) (*process, error) {
-	p := &process{name: name, log: filepath.Join(dir, strings.ReplaceAll(name, " ", "-")+".log"), ended: make(chan struct{})}
-	p.cmd = group.Command(ctx, dir, args...)
-	p.cmd.Env = append(p.cmd.Env, env...)
-	log, err := os.Create(p.log)
+// start starts a process, which finds the address of its HTTP server in listenAddr.
+func (s *stage) start(name string, env []string, args ...string) (*process, error) {
+	address, err := harness.FreePort()
 	if err != nil {
 		return nil, err
 	}
-	defer log.Close()
-	p.cmd.Stderr = log
-	// Not a pipe of package exec's, which Wait would close while it is being read.
-	var theirs *os.File
-	if role {
-		if p.stdin, err = p.cmd.StdinPipe(); err != nil {
-			return nil, err
-		}
-		ours, write, err := os.Pipe()
-		if err != nil {
-			return nil, err
-		}
-		p.stdout, theirs, p.cmd.Stdout = ours, write, write
-	}
+	s.processes++
+	p := &process{address: address, Process: &childprocess.Process{
+		Name: name, Args: args, Env: append([]string{listenAddr + "=" + address}, env...), Group: s.group, Dir: s.dir,
+		LogFile: filepath.Join(s.dir, fmt.Sprintf("%s-%d.log", name, s.processes)), Told: s.out,
+	}}
 	p.started = time.Now()
-	err = p.cmd.Start()
-	if theirs != nil {
-		theirs.Close()
-	}
-	if err != nil {
-		return nil, fmt.Errorf("start %s: %w", name, err)
-	}
-	go func() {
-		defer close(p.ended)
-		_ = p.cmd.Wait() // how it ended is in its state
-	}()
-	return p, nil
+	err = p.Start()
+	return p, err
 }
 
-// alive is an error once the process has ended.
-func (p *process) alive() error {
-	select {
-	case <-p.ended:
-		text, err := os.ReadFile(p.log)
-		return errors.Join(fmt.Errorf("%s ended: %s\n%s", p.name, p.cmd.ProcessState, childprocess.LastLines(string(text), 20)), err)
-	default:
-		return nil
-	}
+const listenAddr = "KUBERELAY_LISTEN_ADDR"
+
+// startForwarder starts a forwarder of all pods, with more variables.
+func (s *stage) startForwarder(more ...string) (*process, error) {
+	env := append([]string{"KUBECONFIG=" + s.cluster.Kubeconfig(), "KUBERELAY_CLUSTER_NAME=bench", "KUBERELAY_RESOURCES=pods", "KUBERELAY_PPROF=true"}, more...)
+	// What it writes with the sink stdout is not kept.
+	return s.start("forwarder", env, "/bin/sh", "-c", `exec "$0" run >/dev/null`, s.binary)
 }
 
-// stopLimit is how long a process may take to end in order.
-const stopLimit = time.Minute
-
-// stop ends the process in order, by SIGTERM or the end of its input.
 func (p *process) stop() error {
-	if p.stdin != nil {
-		p.stdin.Close()
-		defer p.stdout.Close()
-	} else if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+	ctx, cancel := context.WithTimeout(context.Background(), stopLimit)
+	defer cancel()
+	return p.Stop(ctx)
+}
+
+// get asks the HTTP server. Any status but 200 is an error.
+func (p *process) get(ctx context.Context, path string) ([]byte, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.address+path, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", path, response.Status)
+	}
+	return body, err
+}
+
+// until polls until reached, and fails if the process has ended.
+func (p *process) until(ctx context.Context, reached func() (bool, error)) error {
+	ticker := time.NewTicker(poll)
+	defer ticker.Stop()
+	for {
+		ok, err := reached()
+		if ok || err != nil {
+			return err
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		if !p.Running() {
+			return fmt.Errorf("%s ended:\n%s", p.Name, p.Tail(20))
+		}
+	}
+}
+
+// ready waits until /readyz returns 200: a forwarder has then listed every resource.
+func (p *process) ready(ctx context.Context) (body []byte, at time.Time, err error) {
+	err = p.until(ctx, func() (bool, error) {
+		var err error
+		body, err = p.get(ctx, "/readyz")
+		return err == nil, nil
+	})
+	return body, time.Now(), err
+}
+
+// idle waits until a ready forwarder has nothing left to publish, and has been so for a while.
+func (p *process) idle(ctx context.Context) error {
+	if _, _, err := p.ready(ctx); err != nil {
+		return err
+	}
+	if err := p.until(ctx, func() (bool, error) {
+		m, err := p.metrics(ctx)
+		return err == nil && m.sum("workqueue_depth", "")+m.sum("kuberelay_dirty_objects", "") == 0, err
+	}); err != nil {
 		return err
 	}
 	select {
-	case <-p.ended:
-	case <-time.After(stopLimit):
-		_ = p.cmd.Process.Kill() // that it did not end is the error
-		<-p.ended
+	case <-time.After(2 * time.Second):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
-	if !p.cmd.ProcessState.Success() {
-		return p.alive()
-	}
-	return nil
 }
 
-// usage is what a process has used, by the kernel's word.
+// metrics is the text of /metrics.
+type metrics string
+
+func (p *process) metrics(ctx context.Context) (metrics, error) {
+	body, err := p.get(ctx, "/metrics")
+	return metrics(body), err
+}
+
+// sum adds up the series of a metric, those of one resource unless it is "".
+func (m metrics) sum(name, resource string) (sum float64) {
+	labels := `(?:\{[^}]*\})?`
+	if resource != "" {
+		labels = `\{[^}]*\bresource="` + resource + `"[^}]*\}`
+	}
+	for _, match := range regexp.MustCompile(`(?m)^`+name+labels+` (\S+)$`).FindAllStringSubmatch(string(m), -1) {
+		value, _ := strconv.ParseFloat(match[1], 64) // the format is a standard
+		sum += value
+	}
+	return sum
+}
+
+// usage is what a process has used so far.
 type usage struct {
-	cpu  time.Duration // user and system
-	peak int64         // of the resident memory, in bytes
+	cpu     time.Duration // user and system
+	peak    int64         // resident memory, in bytes
+	live    float64       // bytes of the Go heap after a garbage collection
+	mallocs float64       // allocations on the Go heap
 }
 
-// tick is the unit of CPU times in /proc, USER_HZ: 100 a second on every Linux.
-const tick = 10 * time.Millisecond
-
-// usage reads /proc; getrusage tells a parent only of children that have ended.
-func (p *process) usage() (usage, error) {
-	dir := fmt.Sprintf("/proc/%d/", p.cmd.Process.Pid)
-	stat, err := os.ReadFile(dir + "stat")
-	if err != nil {
-		return usage{}, err
+// usage measures the process. It collects garbage after all else is known.
+func (p *process) usage(ctx context.Context) (u usage, err error) {
+	if u.peak, err = readKiB(fmt.Sprintf("/proc/%d/status", p.PID()), "VmHWM"); err != nil {
+		return u, err
 	}
-	status, err := os.ReadFile(dir + "status")
-	if err != nil {
-		return usage{}, err
-	}
-	cpu, err := parseCPU(stat)
-	if err != nil {
-		return usage{}, err
-	}
-	peak, err := parseKiB(status, "VmHWM:")
-	return usage{cpu: cpu, peak: peak}, err
-}
-
-// parseCPU reads utime and stime, fields 14 and 15 of stat(5). The second, the name, may
-// have blanks in it, and is in parentheses.
-func parseCPU(stat []byte) (time.Duration, error) {
-	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-	if len(fields) < 13 {
-		return 0, fmt.Errorf("/proc's stat is %q", stat)
-	}
-	user, err := strconv.ParseInt(fields[11], 10, 64)
-	if err != nil {
-		return 0, err
-	}
-	system, err := strconv.ParseInt(fields[12], 10, 64)
-	return time.Duration(user+system) * tick, err
-}
-
-// parseKiB reads a line of one of /proc's files that are made of such.
-func parseKiB(text []byte, name string) (int64, error) {
-	for line := range strings.Lines(string(text)) {
-		if value, ok := strings.CutPrefix(line, name); ok {
-			kib, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(value), "kB")), 10, 64)
-			return kib << 10, err
+	m, err := p.metrics(ctx)
+	u.cpu = time.Duration(m.sum("process_cpu_seconds_total", "") * float64(time.Second))
+	u.mallocs = m.sum("go_memstats_mallocs_total", "")
+	for range 2 { // pools keep their content for one cycle more
+		if err == nil {
+			_, err = p.get(ctx, "/debug/pprof/heap?gc=1")
 		}
 	}
-	return 0, fmt.Errorf("/proc has no %s", name)
+	if err == nil {
+		m, err = p.metrics(ctx)
+	}
+	u.live = m.sum("go_memstats_heap_alloc_bytes", "")
+	return u, err
+}
+
+// readKiB reads a value, in bytes, from a file of /proc.
+func readKiB(file, name string) (int64, error) {
+	text, err := os.ReadFile(file)
+	match := regexp.MustCompile(`(?m)^` + name + `:\s*(\d+) kB$`).FindSubmatch(text)
+	if err != nil || match == nil {
+		return 0, errors.Join(fmt.Errorf("%s has no %s", file, name), err)
+	}
+	kib, err := strconv.ParseInt(string(match[1]), 10, 64)
+	return kib << 10, err
 }

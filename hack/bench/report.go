@@ -3,82 +3,164 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
+	"math"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
+	"unicode/utf8"
 )
+
+// series is a value that was measured several times.
+type series []float64
+
+// percentile is the nearest rank: the smallest value that at least p percent of the
+// values do not exceed; 0 for none.
+func (s series) percentile(p float64) float64 {
+	if len(s) == 0 {
+		return 0
+	}
+	rank := int(math.Ceil(p / 100 * float64(len(s))))
+	return slices.Sorted(slices.Values(s))[max(rank, 1)-1]
+}
+
+// median is the mean of the two values in the middle if their number is even.
+func (s series) median() float64 {
+	if len(s) == 0 {
+		return 0
+	}
+	v := slices.Sorted(slices.Values(s))
+	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
+}
+
+// per is the ratios to another series, round by round.
+func (s series) per(other series) (ratios series) {
+	for i := range min(len(s), len(other)) {
+		if other[i] != 0 {
+			ratios = append(ratios, s[i]/other[i])
+		}
+	}
+	return ratios
+}
+
+// show is the median and, of more than one value, the smallest and the largest.
+func (s series) show(format string) string {
+	if len(s) == 0 {
+		return "–"
+	}
+	text := fmt.Sprintf(format, s.median())
+	if len(s) == 1 {
+		return text
+	}
+	return fmt.Sprintf("%s (%s–%s)", text, fmt.Sprintf(format, slices.Min(s)), fmt.Sprintf(format, slices.Max(s)))
+}
 
 // report is what a run has found: tables, and promises with what was measured of them.
 type report struct {
-	sections []section
-	promises []promise
+	sections []*section
+	promises table
+	broken   int // promises
 }
 
+// section is a table with a title and notes, in aligned Markdown.
 type section struct {
 	title string
-	table table
+	table
 	notes []string
 }
 
-// promise is one of those of issue 7 («it is done when»).
-type promise struct {
-	text     string
-	measured string
-	kept     bool
+type table [][]string // the head first
+
+func (t *table) add(cells ...string) { *t = append(*t, cells) }
+
+func (t table) String() string {
+	widths := make([]int, len(t[0]))
+	for _, row := range t {
+		for i, cell := range row {
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	var b strings.Builder
+	for i, row := range t {
+		for column, cell := range row {
+			fmt.Fprintf(&b, "| %-*s ", widths[column], cell)
+		}
+		b.WriteString("|\n")
+		for column := 0; i == 0 && column < len(widths); column++ {
+			b.WriteString("|" + strings.Repeat("-", widths[column]+2))
+		}
+		if i == 0 {
+			b.WriteString("|\n")
+		}
+	}
+	return b.String()
 }
 
-func (r *report) add(s section) { r.sections = append(r.sections, s) }
+// add adds a section; head is that of its table.
+func (r *report) add(title string, head ...string) *section {
+	s := &section{title: title, table: table{head}}
+	r.sections = append(r.sections, s)
+	return s
+}
 
-// atMost adds a promise of an upper bound. Nothing measured is nothing kept.
+// latencies adds a row of a table whose head is latencyHead.
+func (s *section) latencies(name string, l series) {
+	s.add(name, fmt.Sprint(len(l)), fmt.Sprintf("%.1f", l.percentile(50)), fmt.Sprintf("%.1f", l.percentile(99)), fmt.Sprintf("%.1f", l.percentile(100)))
+}
+
+var latencyHead = []string{"from the API server's answer", "changes", "p50, ms", "p99, ms", "worst, ms"}
+
+// promise adds a promise: the median is within the bounds. If nothing was measured the
+// promise is not met.
+func (r *report) promise(text string, measured series, low, high float64, format string) {
+	if r.promises == nil {
+		r.promises.add("promise", "measured", "")
+	}
+	verdict := "met"
+	if m := measured.median(); len(measured) == 0 || !(low <= m && m <= high) { // NaN is not met
+		verdict = "**NOT MET**"
+		r.broken++
+	}
+	r.promises.add(text, measured.show(format), verdict)
+}
+
 func (r *report) atMost(text string, measured series, bound float64, format string) {
-	r.promises = append(r.promises, promise{text, measured.show(format), len(measured) > 0 && measured.median() <= bound})
+	r.promise(text, measured, math.Inf(-1), bound, format)
 }
 
-func (r *report) atLeast(text string, measured series, bound float64, format string) {
-	r.promises = append(r.promises, promise{text, measured.show(format), len(measured) > 0 && measured.median() >= bound})
-}
-
-func (r *report) between(text string, measured series, low, high float64, format string) {
-	m := measured.median()
-	r.promises = append(r.promises, promise{text, measured.show(format), len(measured) > 0 && low <= m && m <= high})
+// p99AtMost is a promise of a 99th percentile in milliseconds.
+func (r *report) p99AtMost(text string, l series, bound float64) {
+	var measured series
+	if len(l) > 0 {
+		measured = series{l.percentile(99)}
+	}
+	r.atMost(fmt.Sprintf("%s within %.0f ms (p99 of %d)", text, bound, len(l)), measured, bound, "%.1f ms")
 }
 
 func (r *report) String() string {
 	var b strings.Builder
 	for _, s := range r.sections {
-		fmt.Fprintf(&b, "## %s\n\n%s\n", s.title, &s.table)
+		fmt.Fprintf(&b, "## %s\n\n%s\n", s.title, s.table)
 		for _, n := range s.notes {
 			fmt.Fprintf(&b, "%s\n\n", n)
 		}
 	}
-	if len(r.promises) == 0 {
-		return b.String()
+	if r.promises != nil {
+		fmt.Fprintf(&b, "## Promises\n\n%s", r.promises)
 	}
-	promised := table{head: []string{"promise", "measured", ""}}
-	for _, p := range r.promises {
-		verdict := "met"
-		if !p.kept {
-			verdict = "**NOT MET**"
-		}
-		promised.add(p.text, p.measured, verdict)
-	}
-	fmt.Fprintf(&b, "## Promises\n\n%s", &promised)
 	return b.String()
 }
 
-// conclude shows the report, and is an error if a promise is not kept.
-func (s *stage) conclude() error {
-	text := fmt.Sprintf("Measured on %d CPUs with %s; median, and in parentheses the smallest and the largest.\n\n%s",
-		runtime.NumCPU(), runtime.Version(), &s.report)
-	s.say("\n%s", text)
-	var err error
-	if s.settings.out != "" {
-		err = os.WriteFile(s.settings.out, []byte(text), 0o644)
+// conclude writes the report. It is an error if a promise is not met.
+func (r *report) conclude(out io.Writer, file string) (err error) {
+	text := fmt.Sprintf("Measured on %d CPUs with %s; median, and in parentheses the smallest and the largest.\n\n%s", runtime.NumCPU(), runtime.Version(), r)
+	fmt.Fprintf(out, "\n%s\n", text)
+	if file != "" {
+		err = os.WriteFile(file, []byte(text), 0o644)
 	}
-	for _, p := range s.report.promises {
-		if !p.kept {
-			return errors.Join(err, errNotKept)
-		}
+	if r.broken > 0 {
+		err = errors.Join(err, fmt.Errorf("%d promises are not met", r.broken))
 	}
 	return err
 }

@@ -2,146 +2,99 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
+	"slices"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
+	"github.com/kuberelay/kuberelay/hack/bench/sizing"
 )
 
-// The first sync: from exec to the last acknowledgement.
-
-// sample is one run of a contender.
+// sample is one run of a contender: a first sync from exec to the last acknowledgement.
 type sample struct {
 	synced, acked time.Duration // since exec
 	usage                       // when all was acknowledged
-	memory                      // live after that, allocated until then
-
-	again restart // of the forwarder on NATS only
+	again         restart       // of the forwarder on NATS only
 }
 
 // restart is a start on a bus that is up to date.
 type restart struct {
-	ready  time.Duration // since exec
-	events uint64        // that it has published
-	cpu    time.Duration // until it was idle
+	ready, cpu time.Duration // since exec; until it was idle
+	events     uint64        // that it published
 }
 
-// contender runs once on a cluster of n pods, or beside an empty namespace for n of 0:
+// contender runs once on a cluster of n pods, or beside an empty namespace if n is 0:
 // what it takes then is its own and not the pods'.
 type contender struct {
 	key, name string // for CONTENDERS and for people
 	run       func(s *stage, ctx context.Context, n int) (sample, error)
 }
 
-// The names of the contenders.
-const (
-	theFloor      = "floor"
-	plainInformer = "plain informer"
-	toNATS        = "forwarder → NATS"
-	toKafka       = "forwarder → Kafka"
-	toStdout      = "forwarder → stdout"
-	projected     = "→ NATS, a field dropped"
-	filtered      = "→ NATS, filtered"
-)
-
 var contenders = []contender{
-	{"floor", theFloor, (*stage).sampleFloor},
-	{"informer", plainInformer, (*stage).sampleInformer},
-	{"nats", toNATS, (*stage).sampleNATS},
-	{"kafka", toKafka, (*stage).sampleKafka},
-	{"stdout", toStdout, (*stage).sampleStdout},
-	{"projection", projected, (*stage).sampleProjected},
-	{"filter", filtered, (*stage).sampleFiltered},
+	{"floor", "floor", (*stage).sampleFloor},
+	{"informer", "plain informer", (*stage).sampleInformer},
+	{"nats", "forwarder → NATS", (*stage).sampleNATS},
+	{"kafka", "forwarder → Kafka", (*stage).sampleKafka},
+	{"stdout", "forwarder → stdout", (*stage).sampleStdout},
+	{"projection", "→ NATS, a field dropped", shaped("KUBERELAY_DROP_FIELDS=pods.core:.status.conditions[*].lastProbeTime")},
+	{"filter", "→ NATS, filtered", shaped(`KUBERELAY_FILTER=resource.kind == "Pod" ? object.status.phase != "Unknown" : true`)},
 }
 
-// runs are the samples of a contender.
-type runs struct {
-	empty   sample
-	samples []sample
-}
-
-// synced is all that part sync has found on a cluster.
+// synced is what benchmark sync has found in a cluster.
 type synced struct {
 	pods      int
-	wireBytes int64            // of a pod
-	runs      map[string]*runs // by name; of those that ran
-	missing   []string         // which could not, and why
+	wireBytes int64               // of a pod in a watch
+	empty     map[string]sample   // by the contenders' keys, with nothing to watch
+	samples   map[string][]sample // of those that ran
+	missing   []string            // why others did not
 }
 
 func (s *stage) benchSync(ctx context.Context, n int) error {
-	r := synced{pods: n, runs: map[string]*runs{}}
-	read, err := s.warmUp(ctx)
+	r := synced{pods: n, empty: map[string]sample{}, samples: map[string][]sample{}}
+	_, m, err := s.sampleRole(ctx, n, "floor") // lets the API server answer once, unmeasured
 	if err != nil {
 		return err
 	}
-	r.wireBytes = read / int64(n)
+	r.wireBytes = m.Bytes / int64(n)
 	s.say("a pod has %d bytes in the watch", r.wireBytes)
-	var present []contender
-	for _, c := range contenders {
-		if !s.has(c.key) {
-			continue
-		}
-		if why := tooLarge(c.name, n); why != "" {
-			r.missing = append(r.missing, c.name+" could not run: "+why+".")
-			continue
-		}
-		empty, err := c.run(s, ctx, 0)
-		if err != nil {
-			return fmt.Errorf("%s with nothing to watch: %w", c.name, err)
-		}
-		present, r.runs[c.name] = append(present, c), &runs{empty: empty}
+	rounds := s.rounds
+	if rounds == 0 && n < 50_000 {
+		rounds = 3
 	}
-	for round := range s.roundsOf(n) {
-		for _, c := range present {
-			sample, err := c.run(s, ctx, n)
+	for round := range max(rounds, 1) {
+		for _, c := range contenders {
+			if c.key != "floor" && !slices.Contains(s.contenders, c.key) { // the others are compared with the floor
+				continue
+			}
+			if round == 0 {
+				if free, err := readKiB("/proc/meminfo", "MemAvailable"); err != nil || c.key == "informer" && free < int64(n)*170_000 {
+					r.missing = append(r.missing, fmt.Sprintf("The %s did not run: it needs %.0f MB, and %.0f are free.", c.name, float64(n)*0.17, megabytes(free)))
+					continue
+				}
+				if r.empty[c.key], err = c.run(s, ctx, 0); err != nil {
+					return fmt.Errorf("%s with nothing to watch: %w", c.name, err)
+				}
+			}
+			if _, ok := r.empty[c.key]; !ok {
+				continue
+			}
+			m, err := c.run(s, ctx, n)
 			if err != nil {
 				return fmt.Errorf("%s: %w", c.name, err)
 			}
-			s.say("round %d: %-18s synced %6.2f s, acknowledged %6.2f s, CPU %6.2f s, peak %4.0f MB, live %4.0f MB", round+1, c.name,
-				sample.synced.Seconds(), sample.acked.Seconds(), sample.cpu.Seconds(), megabytes(sample.peak), megabytes(int64(sample.Live)))
-			r.runs[c.name].samples = append(r.runs[c.name].samples, sample)
+			s.say("round %d: %-23s synced %6.2f s, acknowledged %6.2f s, CPU %6.2f s, peak %4.0f MB, live %4.0f MB", round+1, c.name,
+				m.synced.Seconds(), m.acked.Seconds(), m.cpu.Seconds(), megabytes(m.peak), m.live/1e6)
+			r.samples[c.key] = append(r.samples[c.key], m)
 		}
 	}
-	s.report.addSync(r)
+	s.report.addSync(&r)
 	return nil
-}
-
-// warmUp lets the API server answer once, unmeasured, and returns how many bytes it sends.
-func (s *stage) warmUp(ctx context.Context) (int64, error) {
-	if _, err := s.sampleFloor(ctx, 0); err != nil {
-		return 0, err
-	}
-	p, err := s.play(ctx, "floor", s.cluster.Kubeconfig(), "")
-	if err != nil {
-		return 0, err
-	}
-	m, err := p.await("acked")
-	return m.Bytes, errors.Join(err, p.stop())
-}
-
-// tooLarge says why a contender cannot run on this machine. The plain informer takes
-// up to 170 KB for a pod of 14.
-func tooLarge(name string, n int) string {
-	if name != plainInformer {
-		return ""
-	}
-	need := int64(n) * 170_000
-	available, err := memAvailable()
-	switch {
-	case err != nil:
-		return err.Error()
-	case available < need:
-		return fmt.Sprintf("it needs %.0f MB and %.0f are free", megabytes(need), megabytes(available))
-	default:
-		return ""
-	}
 }
 
 func megabytes(bytes int64) float64 { return float64(bytes) / 1e6 }
 
-// namespaceOf is what a contender is to watch.
+// namespaceOf is what a contender watches; all namespaces are "".
 func namespaceOf(n int) string {
 	if n == 0 {
 		return emptyNamespace
@@ -149,186 +102,225 @@ func namespaceOf(n int) string {
 	return ""
 }
 
+// sampleRole runs a contender of this program.
+func (s *stage) sampleRole(ctx context.Context, n int, role string, args ...string) (m sample, reached milestones, err error) {
+	p, err := s.start(role, nil, append([]string{s.self, role, s.cluster.Kubeconfig(), namespaceOf(n)}, args...)...)
+	if err != nil {
+		return m, reached, err
+	}
+	defer func() { err = errors.Join(err, p.stop()) }()
+	body, _, err := p.ready(ctx)
+	if err == nil {
+		err = json.Unmarshal(body, &reached)
+	}
+	if err != nil {
+		return m, reached, err
+	}
+	m.synced, m.acked = reached.Synced.Sub(p.started), reached.Acked.Sub(p.started)
+	m.usage, err = p.usage(ctx)
+	return m, reached, err
+}
+
 func (s *stage) sampleFloor(ctx context.Context, n int) (sample, error) {
-	p, err := s.play(ctx, "floor", s.cluster.Kubeconfig(), namespaceOf(n))
-	if err != nil {
-		return sample{}, err
-	}
-	m, err := measure(p)
-	m.synced = m.acked
-	return m, errors.Join(err, p.stop())
-}
-
-func (s *stage) sampleInformer(ctx context.Context, n int) (sample, error) {
-	bus, err := s.startNATS(ctx)
-	if err != nil {
-		return sample{}, err
-	}
-	p, err := s.play(ctx, "informer", s.cluster.Kubeconfig(), namespaceOf(n), bus.url)
-	if err != nil {
-		return sample{}, errors.Join(err, bus.close())
-	}
-	synced, err := p.await("synced")
-	if err != nil {
-		return sample{}, errors.Join(err, bus.close())
-	}
-	m, err := measure(p)
-	m.synced = synced.At.Sub(p.started)
-	return m, errors.Join(err, p.stop(), bus.close())
-}
-
-// measure looks at a role of ours when it has everything acknowledged.
-func measure(p *played) (m sample, err error) {
-	acked, err := p.await("acked")
-	if err != nil {
-		return m, err
-	}
-	m.acked = acked.At.Sub(p.started)
-	if m.usage, err = p.usage(); err != nil {
-		return m, err
-	}
-	m.memory, err = p.memory()
-	m.Mallocs = acked.Mallocs
+	m, _, err := s.sampleRole(ctx, n, "floor")
 	return m, err
 }
 
-// sampleForwarder runs the forwarder until the bus has n pods.
-func (s *stage) sampleForwarder(ctx context.Context, n int, stored func(context.Context) (int, error), settings ...string) (m sample, err error) {
-	f, err := s.startForwarder(ctx, append(settings, "KUBERELAY_NAMESPACES="+namespaceOf(n))...)
+func (s *stage) sampleInformer(ctx context.Context, n int) (m sample, err error) {
+	err = s.onNATS(ctx, func(bus *natsBus) error {
+		m, _, err = s.sampleRole(ctx, n, "informer", bus.url)
+		return err
+	})
+	return m, err
+}
+
+func (s *stage) onNATS(ctx context.Context, do func(*natsBus) error) error {
+	bus, err := s.startNATS(ctx)
+	if err != nil {
+		return err
+	}
+	return errors.Join(do(bus), bus.close())
+}
+
+// sampleForwarder runs a forwarder until n events of pods are acknowledged.
+func (s *stage) sampleForwarder(ctx context.Context, n int, env ...string) (m sample, err error) {
+	f, err := s.startForwarder(append(env, "KUBERELAY_NAMESPACES="+namespaceOf(n))...)
 	if err != nil {
 		return m, err
 	}
 	defer func() { err = errors.Join(err, f.stop()) }()
-	synced, err := f.awaitReady(ctx)
+	_, synced, err := f.ready(ctx)
 	if err != nil {
 		return m, err
 	}
 	m.synced = synced.Sub(f.started)
-	acked, found, err := f.awaitPublished(ctx, n, stored)
-	if err != nil {
+	if err := f.until(ctx, func() (bool, error) {
+		m.acked = time.Since(f.started)
+		found, err := f.metrics(ctx)
+		return found.sum("kuberelay_events_published_total", "pods") >= float64(n), err
+	}); err != nil {
 		return m, err
 	}
-	m.acked = acked.Sub(f.started)
-	if m.usage, err = f.usage(); err != nil {
-		return m, err
-	}
-	m.memory, err = f.memory(ctx)
-	m.Mallocs = found.memory().Mallocs
+	m.usage, err = f.usage(ctx)
 	return m, err
 }
 
 func (s *stage) sampleNATS(ctx context.Context, n int) (m sample, err error) {
-	bus, err := s.startNATS(ctx)
-	if err != nil {
-		return m, err
-	}
-	defer func() { err = errors.Join(err, bus.close()) }()
-	m, err = s.sampleForwarder(ctx, n, bus.stored, "KUBERELAY_NATS_URL="+bus.url)
-	if err != nil {
-		return m, err
-	}
-	m.again, err = s.sampleRestart(ctx, bus, n)
+	err = s.onNATS(ctx, func(bus *natsBus) error {
+		if m, err = s.sampleForwarder(ctx, n, bus.env()...); err == nil {
+			m.again, err = s.sampleRestart(ctx, n, bus)
+		}
+		return err
+	})
 	return m, err
 }
 
-// sampleShaped is that of a forwarder that has to decode every pod. All of them are sent.
-func (s *stage) sampleShaped(ctx context.Context, n int, setting string) (m sample, err error) {
-	bus, err := s.startNATS(ctx)
-	if err != nil {
+// shaped is a forwarder on NATS with a setting for which it decodes every pod. It sends all.
+func shaped(setting string) func(*stage, context.Context, int) (sample, error) {
+	return func(s *stage, ctx context.Context, n int) (m sample, err error) {
+		err = s.onNATS(ctx, func(bus *natsBus) error {
+			m, err = s.sampleForwarder(ctx, n, append(bus.env(), setting)...)
+			return err
+		})
 		return m, err
 	}
-	defer func() { err = errors.Join(err, bus.close()) }()
-	return s.sampleForwarder(ctx, n, bus.stored, "KUBERELAY_NATS_URL="+bus.url, setting)
 }
 
-func (s *stage) sampleProjected(ctx context.Context, n int) (sample, error) {
-	return s.sampleShaped(ctx, n, "KUBERELAY_DROP_FIELDS=pods.core:.status.conditions[*].lastProbeTime")
-}
-
-func (s *stage) sampleFiltered(ctx context.Context, n int) (sample, error) {
-	return s.sampleShaped(ctx, n, `KUBERELAY_FILTER=resource.kind == "Pod" ? object.status.phase != "Unknown" : true`)
-}
-
-// stored is how many messages the stream has.
-func (b *natsBus) stored(ctx context.Context) (int, error) {
-	state, err := b.state(ctx)
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		err = nil // not yet
+// sampleKafka runs all samples on one broker, which has compiled its code after the first.
+func (s *stage) sampleKafka(ctx context.Context, n int) (sample, error) {
+	if s.broker == nil {
+		var err error
+		if s.broker, err = s.startKafka(ctx, 1); err != nil {
+			return sample{}, err
+		}
 	}
-	return int(state.Msgs), err
+	s.topics++
+	topic := &kafkaTopic{s.broker, fmt.Sprintf("bench-%d", s.topics)}
+	return s.sampleForwarder(ctx, n, topic.env()...)
 }
 
-// quiet is for how long nothing must be published until nothing will be.
-const quiet = 2 * time.Second
-
-func beQuiet(ctx context.Context) error {
-	select {
-	case <-time.After(quiet):
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+// sampleStdout writes to /dev/null: an event is acknowledged once it is written.
+func (s *stage) sampleStdout(ctx context.Context, n int) (sample, error) {
+	return s.sampleForwarder(ctx, n, "KUBERELAY_SINK=stdout")
 }
 
 // sampleRestart starts a forwarder on a bus that has all pods as they are.
-func (s *stage) sampleRestart(ctx context.Context, bus *natsBus, n int) (r restart, err error) {
-	before, err := bus.state(ctx)
+func (s *stage) sampleRestart(ctx context.Context, n int, bus *natsBus) (r restart, err error) {
+	before, err := bus.js.Stream(ctx, stream)
 	if err != nil {
 		return r, err
 	}
-	f, err := s.startForwarder(ctx, "KUBERELAY_NATS_URL="+bus.url, "KUBERELAY_NAMESPACES="+namespaceOf(n))
+	f, err := s.startForwarder(append(bus.env(), "KUBERELAY_NAMESPACES="+namespaceOf(n))...)
 	if err != nil {
 		return r, err
 	}
 	defer func() { err = errors.Join(err, f.stop()) }()
-	ready, err := f.awaitReady(ctx)
+	_, ready, err := f.ready(ctx)
+	if err == nil {
+		err = f.idle(ctx) // it compares every pod with the bus
+	}
 	if err != nil {
 		return r, err
 	}
-	r.ready = ready.Sub(f.started)
-	// Every pod has then to be looked at, and found to be on the bus already.
-	if err := f.until(ctx, func() (bool, error) {
-		m, err := f.metrics(ctx)
-		return err == nil && m.sum("workqueue_depth", "") == 0, err
-	}); err != nil {
-		return r, err
-	}
-	if err := beQuiet(ctx); err != nil {
-		return r, err
-	}
-	u, err := f.usage()
+	m, err := f.metrics(ctx)
 	if err != nil {
 		return r, err
 	}
-	r.cpu = u.cpu
-	r.events, err = bus.podEventsAfter(ctx, before.LastSeq)
+	r.ready, r.cpu = ready.Sub(f.started), time.Duration(m.sum("process_cpu_seconds_total", "")*float64(time.Second))
+	r.events, err = bus.podEventsAfter(ctx, before.CachedInfo().State.LastSeq)
 	return r, err
 }
 
-// podEventsAfter is how many events of pods the stream got after a position.
-func (b *natsBus) podEventsAfter(ctx context.Context, position uint64) (uint64, error) {
-	c, err := b.js.CreateConsumer(ctx, stream, jetstream.ConsumerConfig{
-		FilterSubject: "kuberelay.bench.core.pods.>", DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: position + 1,
-		AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true,
-	})
-	if err != nil {
-		return 0, err
+// of returns a value of every run of a contender.
+func (r *synced) of(key string, value func(sample) float64) (s series) {
+	for _, m := range r.samples[key] {
+		s = append(s, value(m))
 	}
-	pending := c.CachedInfo().NumPending
-	return pending, b.js.DeleteConsumer(ctx, stream, c.CachedInfo().Name)
+	return s
 }
 
-// sampleStdout: each event is acknowledged when it is written, and /dev/null takes it at once.
-func (s *stage) sampleStdout(ctx context.Context, n int) (sample, error) {
-	written := func(context.Context) (int, error) { return n, nil } // there is no bus to ask
-	return s.sampleForwarder(ctx, n, written, "KUBERELAY_SINK=stdout")
+func (r *synced) acked(key string) series {
+	return r.of(key, func(m sample) float64 { return m.acked.Seconds() })
 }
 
-// memAvailable is what the machine has left for a process.
-func memAvailable() (int64, error) {
-	text, err := os.ReadFile("/proc/meminfo")
-	if err != nil {
-		return 0, err
+// cpu is in microseconds for each object, with what the process needs to start.
+func (r *synced) cpu(key string) series {
+	return r.of(key, func(m sample) float64 { return float64(m.cpu.Microseconds()) / float64(r.pods) })
+}
+
+func (r *synced) peak(key string) series {
+	return r.of(key, func(m sample) float64 { return megabytes(m.peak) })
+}
+
+// kept is the bytes of the live heap for each object, beyond those of a process that
+// watches nothing.
+func (r *synced) kept(key string) series {
+	return r.of(key, func(m sample) float64 { return (m.live - r.empty[key].live) / float64(r.pods) })
+}
+
+// addSync adds the tables of a cluster and what is promised of it.
+func (r *report) addSync(f *synced) {
+	of := fmt.Sprintf("%d pods: ", f.pods)
+	s := r.add(fmt.Sprintf("First sync of %d pods of %d bytes", f.pods, f.wireBytes), "", "synced, s", "acknowledged, s", "× floor", "CPU/object, µs", "× floor",
+		"÷ plain informer", "peak, MB", "peak, nothing watched", "kept/object, bytes", "allocations/event")
+	s.notes = f.missing
+	for _, c := range contenders {
+		if f.samples[c.key] == nil {
+			continue
+		}
+		synced := f.of(c.key, func(m sample) float64 { return m.synced.Seconds() })
+		allocations := f.of(c.key, func(m sample) float64 { return (m.mallocs - f.empty[c.key].mallocs) / float64(f.pods) })
+		s.add(c.name, synced.show("%.2f"), f.acked(c.key).show("%.2f"), f.acked(c.key).per(f.acked("floor")).show("%.2f"),
+			f.cpu(c.key).show("%.0f"), f.cpu(c.key).per(f.cpu("floor")).show("%.2f"), f.cpu("informer").per(f.cpu(c.key)).show("%.2f"),
+			f.peak(c.key).show("%.0f"), fmt.Sprintf("%.0f", megabytes(f.empty[c.key].peak)), f.kept(c.key).show("%.0f"), allocations.show("%.1f"))
 	}
-	return parseKiB(text, "MemAvailable:")
+	if f.samples["nats"] != nil {
+		r.atMost(of+"CPU per object to NATS ≤ 2.5 × the floor", f.cpu("nats").per(f.cpu("floor")), 2.5, "%.2f")
+		r.addAgain(f)
+	}
+	if f.samples["nats"] != nil && f.samples["informer"] != nil {
+		r.atMost(of+"CPU per object to NATS ≤ 1/5 of the plain informer's", f.cpu("nats").per(f.cpu("informer")), 0.2, "%.3f")
+	}
+	r.addFormula(f)
+}
+
+// addAgain adds what a start takes when nothing has changed.
+func (r *report) addAgain(f *synced) {
+	ready := f.of("nats", func(m sample) float64 { return m.again.ready.Seconds() })
+	events := f.of("nats", func(m sample) float64 { return float64(m.again.events) })
+	cpu := f.of("nats", func(m sample) float64 { return float64(m.again.cpu.Microseconds()) / float64(f.pods) })
+	r.add(fmt.Sprintf("Start with nothing changed, %d pods", f.pods), "ready, s", "× floor", "events published", "CPU/object, µs").
+		add(ready.show("%.2f"), ready.per(f.acked("floor")).show("%.2f"), events.show("%.0f"), cpu.show("%.0f"))
+	r.atMost(fmt.Sprintf("%d pods: a restart with nothing changed publishes 0 events", f.pods), events, 0, "%.0f")
+	r.atMost(fmt.Sprintf("%d pods: a restart with nothing changed is ready within 2 × the floor", f.pods), ready.per(f.acked("floor")), 2, "%.2f")
+}
+
+// peaks are the promised bounds of memory, in MB, by the number of pods.
+var peaks = map[int]float64{20_000: 110, 100_000: 400}
+
+// addFormula compares what docs/sizing.md predicts, and adds the promises of each sink. A
+// formula that predicts too little has a pod killed; one that predicts far too much is useless.
+func (r *report) addFormula(f *synced) {
+	c := sizing.Measured()
+	s := r.add(fmt.Sprintf("The formula of docs/sizing.md, %d pods", f.pods), "", "peak predicted, MB", "measured, MB", "kept/object predicted, bytes", "measured, bytes",
+		"CPU/object predicted, µs", "measured, µs")
+	for _, sink := range contenders[2:5] {
+		if f.samples[sink.key] == nil {
+			continue
+		}
+		peak := c.Peak(int64(f.pods), 0, f.wireBytes)
+		if sink.key == "kafka" {
+			peak += c.Kafka
+		}
+		s.add(sink.name, fmt.Sprintf("%.0f", megabytes(peak)), f.peak(sink.key).show("%.0f"), fmt.Sprint(c.Kept(f.wireBytes)), f.kept(sink.key).show("%.0f"),
+			fmt.Sprint(c.PerObject.Microseconds()), f.cpu(sink.key).show("%.0f"))
+		of := fmt.Sprintf("%d pods: %s: ", f.pods, sink.name)
+		if bound, ok := peaks[f.pods]; ok {
+			r.atMost(fmt.Sprintf("%speak memory ≤ %.0f MB", of, bound), f.peak(sink.key), bound, "%.0f")
+		}
+		r.atMost(of+"kept per object ≤ 2.5 KB", f.kept(sink.key), 2500, "%.0f")
+		r.atMost(of+"time to all acknowledged ≤ 1.5 × the floor's", f.acked(sink.key).per(f.acked("floor")), 1.5, "%.2f")
+		share := f.of(sink.key, func(m sample) float64 { return float64(m.peak) / float64(peak) })
+		r.promise(of+"peak is 2/3 to 1 of what docs/sizing.md predicts", share, 0.67, 1, "%.2f")
+	}
 }

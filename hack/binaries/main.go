@@ -1,6 +1,6 @@
-// Binaries builds the control plane and fetches the Kafka broker that the tests
-// run against, where they are not there yet, and says how it goes. Without it
-// the first test would do the same, but «go test» shows nothing of it for minutes.
+// Binaries builds the control plane and downloads the Kafka broker for the tests, if they are not
+// cached, and prints the progress. Without it the first test does the same, but "go test" prints
+// nothing for minutes.
 package main
 
 import (
@@ -9,8 +9,8 @@ import (
 	"os"
 	"os/signal"
 
-	"github.com/kuberelay/kuberelay/internal/controlplane"
-	"github.com/kuberelay/kuberelay/internal/kafkabroker"
+	"github.com/kuberelay/kuberelay/test/lab/controlplane"
+	"github.com/kuberelay/kuberelay/test/lab/kafkabroker"
 )
 
 func main() {
@@ -23,7 +23,7 @@ func main() {
 }
 
 func run(ctx context.Context) error {
-	paths, err := controlplane.Binaries(ctx, controlplane.Options{ControllerManager: true, Kwok: true, Log: os.Stderr})
+	paths, err := controlplane.Binaries(ctx, controlplane.Options{ControllerManager: true, Kwok: true, Aggregated: true, Log: os.Stderr})
 	if err != nil {
 		return err
 	}

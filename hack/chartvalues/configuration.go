@@ -9,7 +9,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/config"
 )
 
-// configuration gives a value for every variable.
+// configuration returns a value for every variable.
 func configuration(fields []config.Field) value {
 	all := section("config", "What the forwarder is told: a value for every one of its variables. One that is set to its default, or to nothing, sets no variable.")
 	for _, f := range fields {
@@ -18,7 +18,7 @@ func configuration(fields []config.Field) value {
 	return all
 }
 
-// valueName is natsTlsCaFile for KUBERELAY_NATS_TLS_CA_FILE.
+// valueName returns natsTlsCaFile for KUBERELAY_NATS_TLS_CA_FILE.
 func valueName(f config.Field) string {
 	words := strings.Split(strings.ToLower(strings.TrimPrefix(f.Name, config.Prefix)), "_")
 	for i, w := range words[1:] {
@@ -27,17 +27,19 @@ func valueName(f config.Field) string {
 	return strings.Join(words, "")
 }
 
-// remarks are what the chart has to add.
+// remarks are additions of the chart to a description.
 var remarks = map[string]string{
 	"KUBERELAY_LEADER_ELECTION": " Not set: on where the bus is outside, so that two replicas run and a new one is ready before an old one ends.",
 	"KUBERELAY_LEASE_NAME":      " Not set: the release's and the chart's name, as of everything.",
+	"KUBERELAY_METRICS_AUTH":    " The chart adds the permissions, and probes and the ServiceMonitor use TLS.",
+	"KUBERELAY_NATS_MAX_BYTES":  " In the chart, 0 stands for three quarters of `persistence.size`, unless `persistence.existingClaim` is set.",
 	"KUBERELAY_RESOURCES":       " Here they are plurals, with the group where there is one, since the chart makes RBAC of them.",
 }
 
-// presets are the chart's own defaults, where there is none that would do in a pod.
+// presets are the defaults of the chart, if the default of the variable is unsuitable for a pod.
 var presets = map[string]string{"KUBERELAY_DATA_DIR": "/var/lib/kuberelay", "KUBERELAY_LEASE_NAME": ""}
 
-// decided are the switches whose default the templates find out.
+// decided are the variables whose default the templates decide.
 var decided = map[string]bool{"KUBERELAY_LEADER_ELECTION": true}
 
 func variable(f config.Field) value {
@@ -65,29 +67,27 @@ func variable(f config.Field) value {
 	case "switch":
 		v.form = object{"type": "boolean"}
 		v.preset = preset == "true"
-		if decided[f.Name] {
-			v.form, v.preset = object{"type": []string{"boolean", "null"}}, nil
-		}
 	default:
 		v.form = object{"type": "string"}
 		v.preset = preset
 		switch {
-		case presets[f.Name] != "": // a folder, where a volume is mounted
+		case presets[f.Name] != "": // a folder: the mount path of a volume
 			v.form["pattern"] = "^/."
 		case f.Values != nil && f.Default == "":
 			v.form["enum"] = append([]string{""}, f.Values...)
 		case f.Values != nil:
 			v.form["enum"] = f.Values
-		case f.Type == "duration":
-			v.form["pattern"] = `^(0|([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+)$`
 		case f.Type == "address":
 			v.form["pattern"] = `^[^ ]*:[0-9]{1,5}$`
 		}
 	}
+	if decided[f.Name] {
+		v.form["type"], v.preset = []any{v.form["type"], "null"}, nil
+	}
 	return v
 }
 
-// kindOf is how a value becomes a variable's text.
+// kindOf returns how the templates turn a value into the text of a variable.
 func kindOf(f config.Field) string {
 	switch {
 	case f.File:
@@ -98,6 +98,8 @@ func kindOf(f config.Field) string {
 		return "switch"
 	case f.Values == nil && strings.HasPrefix(f.Type, "list"):
 		return "list"
+	case f.Type == "duration": // the templates check it: unlike the message of the schema, theirs has an example
+		return "duration"
 	default:
 		return "text"
 	}
@@ -130,7 +132,7 @@ func describe(f config.Field) string {
 	return d + " (`" + f.Name + "`)"
 }
 
-// file is what a variable is that names a file: a key of something that exists.
+// file is the value of a variable that names a file: a key of an existing Secret or ConfigMap.
 func file(v value, f config.Field) value {
 	v.values = []value{text("secret", "", "Name of an existing Secret that holds it.")}
 	if !f.Secret {
@@ -142,8 +144,8 @@ func file(v value, f config.Field) value {
 	return v
 }
 
-// fileKey is the key that such a Secret has by convention, that of cert-manager and
-// of kubectl create secret tls where there is one.
+// fileKey returns the conventional key in such a Secret: that of cert-manager and of kubectl create
+// secret tls, if there is one.
 func fileKey(name string) string {
 	for suffix, key := range map[string]string{
 		"_TLS_CA_FILE": "ca.crt", "_TLS_CERT_FILE": "tls.crt", "_TLS_KEY_FILE": "tls.key",
@@ -159,12 +161,12 @@ func fileKey(name string) string {
 func integer(s string) int {
 	n, err := strconv.Atoi(s)
 	if err != nil {
-		panic("not a number in package config: " + s) // its own tests see to it
+		panic("not a number in package config: " + s) // the tests of package config check it
 	}
 	return n
 }
 
-// writeVariables writes the templates' table of values and variables.
+// writeVariables writes the table of values and variables for the templates.
 func writeVariables(w io.Writer, fields []config.Field) error {
 	var b strings.Builder
 	b.WriteString("{{/* Made by \"make generate\" from internal/config. Do not edit. */}}\n{{- define \"kuberelay.variables\" -}}\n")

@@ -1,7 +1,7 @@
-// Chartvalues writes what of charts/kuberelay is made from the code into the folder
-// that it is called with: values.yaml, values.schema.json, README.md and
-// templates/_variables.tpl. The values of config are the variables of package
-// config; all others are in values.go, and the README's words in README.md.tmpl.
+// Chartvalues writes the generated files of charts/kuberelay into a folder, its argument:
+// values.yaml, values.schema.json, README.md and templates/_variables.tpl. The values of config are
+// the variables of package config. The other values are in values.go, and the text of the README is
+// in README.md.tmpl.
 package main
 
 import (

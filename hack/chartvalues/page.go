@@ -14,7 +14,7 @@ import (
 //go:embed README.md.tmpl
 var page string
 
-// writePage writes the chart's README, whose words are in README.md.tmpl.
+// writePage writes the README of the chart. Its text is in README.md.tmpl.
 func writePage(w io.Writer, chart []value) error {
 	t, err := template.New("README.md").Funcs(template.FuncMap{
 		"rows": func(prefix string) (string, error) { return table(chart, prefix) },
@@ -25,8 +25,8 @@ func writePage(w io.Writer, chart []value) error {
 	return t.Execute(w, nil)
 }
 
-// table is the Markdown table of all values, of one section, or with the prefix «!config»
-// of all but that section.
+// table returns the Markdown table of all values, of one section, or, with a "!" before its name,
+// of all except that section.
 func table(chart []value, prefix string) (string, error) {
 	var b strings.Builder
 	b.WriteString("| Value | Type | Default | Meaning |\n|---|---|---|---|\n")
@@ -46,7 +46,7 @@ func table(chart []value, prefix string) (string, error) {
 	return strings.TrimSuffix(b.String(), "\n"), err
 }
 
-// each calls do for every leaf. What names a file is one row, not four.
+// each calls do for every leaf. A file is one row, not four.
 func each(values []value, prefix string, do func(path string, v value) error) error {
 	for _, v := range values {
 		path := prefix + v.name
@@ -70,8 +70,7 @@ func each(values []value, prefix string, do func(path string, v value) error) er
 	return nil
 }
 
-// cell keeps what Markdown would take for a column or for emphasis, but for what is
-// code.
+// cell escapes what Markdown takes for a column or for emphasis, except in code.
 func cell(s string) string {
 	parts := strings.Split(s, "`")
 	for i := range parts {
@@ -83,7 +82,7 @@ func cell(s string) string {
 	return strings.Join(parts, "`")
 }
 
-// width is how long a line of a comment may be.
+// width is the maximum length of a line of a comment.
 const width = 100
 
 // writeYAML writes the values with their descriptions as comments.
@@ -107,7 +106,7 @@ func writeValue(w io.Writer, v value, indent string) error {
 	if v.values != nil {
 		fmt.Fprintf(w, "%s%s:\n", indent, v.name)
 		for _, of := range v.values {
-			if v.kind != "" { // a file; its four values say what they are
+			if v.kind != "" { // a file; its four values are self-explanatory
 				fmt.Fprintf(w, "%s  %s: %q\n", indent, of.name, of.preset)
 				continue
 			}

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// kubernetes is a value of one of Kubernetes' own types, preset being such a value or
-// what is written for one. Its schema is made from the Go type, and as strict.
+// kubernetes returns a value of a Kubernetes type. preset is such a value, or its text. The schema
+// follows the Go type, and is as strict.
 func kubernetes[T any](name string, preset any, description string) value {
 	t := reflect.TypeFor[T]()
 	kind := t.Name()
@@ -22,8 +22,8 @@ func kubernetes[T any](name string, preset any, description string) value {
 	return value{name: name, description: description, preset: preset, form: object{"type": t}, kind: kind}
 }
 
-// writeSchema writes the JSON schema. It is of draft 7, which every Helm 3 reads, and
-// knows no additional properties anywhere but in maps of labels and the like.
+// writeSchema writes the JSON schema, in draft 7, which every Helm 3 reads. It allows additional
+// properties only in maps, such as labels.
 func writeSchema(w io.Writer, chart []value) error {
 	d := definitions{}
 	root := d.section(chart)
@@ -36,7 +36,7 @@ func writeSchema(w io.Writer, chart []value) error {
 	return e.Encode(root)
 }
 
-// definitions are the schemas of Kubernetes' types, by their names.
+// definitions are the schemas of the Kubernetes types, by name.
 type definitions map[string]any
 
 func (d definitions) section(values []value) object {
@@ -55,7 +55,7 @@ func (d definitions) section(values []value) object {
 			}
 		}
 		if _, isReference := of["$ref"]; isReference {
-			of = object{"allOf": []any{of}} // beside a reference, draft 7 heeds nothing
+			of = object{"allOf": []any{of}} // draft 7 ignores everything beside a reference
 		}
 		of["description"] = v.description
 		properties[v.name] = of
@@ -97,7 +97,7 @@ func (d definitions) of(t reflect.Type) object {
 func (d definitions) reference(t reflect.Type) object {
 	name := strings.NewReplacer("k8s.io/", "", "/", ".").Replace(t.PkgPath()) + "." + t.Name()
 	if _, ok := d[name]; !ok {
-		d[name] = nil // it may refer to itself
+		d[name] = nil // the type may refer to itself
 		properties := object{}
 		required := d.fields(t, properties)
 		definition := object{"type": "object", "additionalProperties": false, "properties": properties}
@@ -109,7 +109,7 @@ func (d definitions) reference(t reflect.Type) object {
 	return object{"$ref": "#/definitions/" + name}
 }
 
-// fields adds the properties of a struct and gives those that may not be missing.
+// fields adds the properties of a struct and returns the required ones.
 func (d definitions) fields(t reflect.Type, properties object) (required []string) {
 	for i := range t.NumField() {
 		f := t.Field(i)

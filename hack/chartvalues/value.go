@@ -6,9 +6,9 @@ type value struct {
 	values            []value // of a section
 
 	// Of a leaf:
-	preset any    // what it is if the user does not say
+	preset any    // the default
 	form   object // its JSON schema, without the description
-	kind   string // the same for people
+	kind   string // the type for people
 }
 
 // object is a JSON object.

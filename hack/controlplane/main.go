@@ -1,15 +1,14 @@
-// Command controlplane is etcd, kube-apiserver and kube-controller-manager in
-// one binary. It runs the one it is called by, as a link of that name or as
-// its first argument:
+// Command controlplane is etcd, kube-apiserver and kube-controller-manager in one binary. The name
+// of a link to it, or its first argument, selects the program:
 //
 //	controlplane kube-apiserver --help
 //
-// One binary because the three share most of their code: building it takes
-// little longer than building kube-apiserver alone. It lives in a module of
-// its own so that nothing of it reaches the dependencies of kuberelay.
+// The three share most of their code, so building one binary takes little longer than building
+// kube-apiserver alone. It is a separate module, so that its dependencies are not those of
+// Kuberelay.
 //
-// Package internal/controlplane builds it, stamps it with its version, and
-// starts it; nobody needs to run it by hand.
+// Package test/lab/controlplane builds it, sets its version, and starts it. There is no need to run
+// it by hand.
 package main
 
 import (
@@ -35,7 +34,7 @@ func main() {
 	}
 	switch name {
 	case "etcd":
-		etcdmain.Main(os.Args) // exits by itself where it fails
+		etcdmain.Main(os.Args) // exits on failure
 	case "kube-apiserver":
 		os.Exit(cli.Run(apiserver.NewAPIServerCommand()))
 	case "kube-controller-manager":

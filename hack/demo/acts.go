@@ -2,8 +2,7 @@ package main
 
 import (
 	"context"
-
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	"slices"
 )
 
 const (
@@ -11,21 +10,22 @@ const (
 	oddName       = "demo:odd.name with * and >"
 )
 
-// act is one thing that the demo does, and what has to come of it.
+// act is one thing that the demo does, and what it must bring.
 type act struct {
-	say  string   // what is done, in a line
+	say  string   // what is done
 	like []string // the commands with which a user would do it
-	do   func(context.Context, *stage) error
-	// want must all come before the next act. Without it the next act begins at once.
-	want []want
-	note func(*stage) []string // something to look at, when it has come
+	do   step
+	want []want              // all before the next act; without it the next act begins at once
+	note func(*stage) string // something to look at
 }
+
+func start(_ context.Context, s *stage) error { return s.forwarder.Start() }
 
 // acts are the demo, in order.
 var acts = []act{{
 	say:  "start the forwarder{server}; what there is already comes as a snapshot",
 	like: []string{"bin/forwarder run"},
-	do:   startForwarder,
+	do:   start,
 	want: []want{
 		snapshot("namespaces"), snapshot("deployments.apps"), snapshot("replicasets.apps"), snapshot("pods"),
 		snapshot("roles.rbac.authorization.k8s.io"), snapshot("customresourcedefinitions.apiextensions.k8s.io"),
@@ -55,12 +55,12 @@ var acts = []act{{
 		`{"spec": {"template": {"spec": {"containers": [{"name": "nginx", "image": "nginx:1.29"}]}}}}`),
 	want: []want{
 		created("replicasets.apps", "web-"), created("pods", "web-").times(3), deleted("pods", "web-").times(3),
-		shows("replicasets.apps", "web-", "spec.replicas", "3").with("status.availableReplicas", "3"),
+		shows("replicasets.apps", "web-", "spec.replicas", "3", "status.availableReplicas", "3"),
 	},
 }, {
 	say:  "delete a Pod; its ReplicaSet makes another",
 	like: []string{"kubectl delete pod -n shop web-…"},
-	do:   deleteOnePod,
+	do:   removeOnePod,
 	want: []want{deleted("pods", "web-"), created("pods", "web-")},
 }, {
 	say: "create a CustomResourceDefinition, and two objects of it: the forwarder notices by itself",
@@ -95,13 +95,15 @@ var acts = []act{{
 	like: []string{"kubectl create role '" + oddName + "' -n shop --verb=get,list,watch --resource=pods"},
 	do:   create(roles, "role.yaml"),
 	want: []want{created("roles.rbac.authorization.k8s.io", oddName)},
-	note: func(s *stage) []string {
-		return []string{"its " + s.bus.words().subject + " on the bus: " + s.subscriber.subject("roles.rbac.authorization.k8s.io", oddName)}
+	note: func(s *stage) string {
+		events, _ := s.events() // perform has checked them
+		i := slices.IndexFunc(events, func(e event) bool { return e.name == oddName })
+		return "its " + s.bus.subject + " on the bus: " + events[i].subject
 	},
 }, {
 	say:  "kill the forwarder{killed}",
 	like: []string{"kill -9 …"},
-	do:   killForwarder,
+	do:   func(_ context.Context, s *stage) error { return s.forwarder.Kill() },
 }, {
 	say: "while it is dead: delete a Widget and create one, delete the Role and create one of the same name",
 	like: []string{
@@ -112,18 +114,16 @@ var acts = []act{{
 }, {
 	say:  "start it again: NO DELETE IS LOST",
 	like: []string{"bin/forwarder run"},
-	do:   startForwarder,
+	do:   start,
 	want: []want{
 		deleted("widgets.demo.kuberelay.io", "spring").because("reconcile").with("spec.color", "blue"),
 		deleted("roles.rbac.authorization.k8s.io", oddName).because("reconcile"),
 		created("roles.rbac.authorization.k8s.io", oddName),
 		created("widgets.demo.kuberelay.io", "bolt"),
 	},
-	note: func(*stage) []string {
-		return []string{
-			"nobody saw these deletes, and no watch tells of them afterwards: the forwarder found them by comparing what",
-			"the bus holds with what the cluster has, and sent the last states along; no other event came twice",
-		}
+	note: func(*stage) string {
+		return "nobody saw these deletes, and no watch reports them afterwards: the forwarder found them by comparing what\n" +
+			"  the bus holds with what the cluster has, and sent the last states along; no other event came twice"
 	},
 }, {
 	say:  "delete the CustomResourceDefinition; its objects go with it, and say so",
@@ -142,28 +142,3 @@ var acts = []act{{
 		deleted("roles.rbac.authorization.k8s.io", oddName), deleted("namespaces", "shop"),
 	},
 }}
-
-func create(r schema.GroupVersionResource, manifest string) func(context.Context, *stage) error {
-	return func(ctx context.Context, s *stage) error { return s.cluster.create(ctx, r, manifest) }
-}
-
-func patch(r schema.GroupVersionResource, name, patch string, subresources ...string) func(context.Context, *stage) error {
-	return func(ctx context.Context, s *stage) error {
-		return s.cluster.patch(ctx, r, name, patch, subresources...)
-	}
-}
-
-func remove(r schema.GroupVersionResource, name string) func(context.Context, *stage) error {
-	return func(ctx context.Context, s *stage) error { return s.cluster.delete(ctx, r, name) }
-}
-
-func all(steps ...func(context.Context, *stage) error) func(context.Context, *stage) error {
-	return func(ctx context.Context, s *stage) error {
-		for _, step := range steps {
-			if err := step(ctx, s); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-}

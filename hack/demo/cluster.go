@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"embed"
-	"fmt"
+	"encoding/json"
+	"errors"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -11,30 +13,28 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
+
+	"github.com/kuberelay/kuberelay/test/harness"
 )
 
-// watched is what the forwarder is told to watch, and watchedLabels of which
-// objects: not of the roles that the API server makes by itself, which are of no
-// interest here. The group of the demo's own resource does not exist when the
-// forwarder starts.
 const (
+	// watched and watchedLabels are what the forwarder watches: not the roles that the API
+	// server makes. The group of the demo's own resource does not exist at first.
 	watched       = "namespaces,deployments,replicasets,pods,roles,customresourcedefinitions,*.demo.kuberelay.io"
 	watchedLabels = "kubernetes.io/bootstrapping!=rbac-defaults"
 )
 
-// watchedResources is what that is in this cluster.
-var watchedResources = []schema.GroupVersionResource{namespaces, deployments, replicaSets, pods, roles, definitions, widgets}
+type gvr = schema.GroupVersionResource
 
 var (
-	namespaces  = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
-	deployments = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
-	replicaSets = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "replicasets"}
-	pods        = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
-	roles       = schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "roles"}
-	definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
-	widgets     = schema.GroupVersionResource{Group: "demo.kuberelay.io", Version: "v1", Resource: "widgets"}
+	namespaces  = gvr{Version: "v1", Resource: "namespaces"}
+	deployments = gvr{Group: "apps", Version: "v1", Resource: "deployments"}
+	replicaSets = gvr{Group: "apps", Version: "v1", Resource: "replicasets"}
+	pods        = gvr{Version: "v1", Resource: "pods"}
+	roles       = gvr{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "roles"}
+	definitions = gvr{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	widgets     = gvr{Group: "demo.kuberelay.io", Version: "v1", Resource: "widgets"}
 )
 
 // manifests are the objects that the demo creates.
@@ -42,67 +42,124 @@ var (
 //go:embed manifests
 var manifests embed.FS
 
-// cluster is the API server as a user has it.
-type cluster struct{ client dynamic.Interface }
-
-func newCluster(config *rest.Config) (*cluster, error) {
-	client, err := dynamic.NewForConfig(config)
-	if err != nil {
-		return nil, err
+// in is a resource, in the demo's namespace if it is namespaced.
+func (s *stage) in(r gvr) dynamic.ResourceInterface {
+	if r == namespaces || r == definitions {
+		return s.client.Resource(r)
 	}
-	return &cluster{client}, nil
+	return s.client.Resource(r).Namespace(demoNamespace)
 }
 
-// in is a resource, in the demo's namespace if it is a namespaced one.
-func (c *cluster) in(r schema.GroupVersionResource) dynamic.ResourceInterface {
-	switch r {
-	case namespaces, definitions:
-		return c.client.Resource(r)
-	}
-	return c.client.Resource(r).Namespace(demoNamespace)
-}
+// step is a part of an act.
+type step = func(context.Context, *stage) error
 
-// create creates the object of a manifest. It waits for its resource, should that
-// have just been defined.
-func (c *cluster) create(ctx context.Context, r schema.GroupVersionResource, manifest string) error {
-	text, err := manifests.ReadFile("manifests/" + manifest)
-	if err != nil {
-		return err
+// create creates the object of a manifest. It waits for a resource that was just defined.
+func create(r gvr, manifest string) step {
+	return func(ctx context.Context, s *stage) error {
+		text, err := manifests.ReadFile("manifests/" + manifest)
+		if err != nil {
+			return err
+		}
+		o := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal(text, &o.Object); err != nil {
+			return err
+		}
+		return harness.Eventually(ctx, patience, manifest+" is created", func(ctx context.Context) error {
+			_, err := s.in(r).Create(ctx, o, metav1.CreateOptions{})
+			if err != nil && !apierrors.IsNotFound(err) {
+				s.fail(err)
+			}
+			return err
+		})
 	}
-	object := &unstructured.Unstructured{}
-	if err := yaml.Unmarshal(text, &object.Object); err != nil {
-		return fmt.Errorf("read %s: %w", manifest, err)
-	}
-	_, err = retry(ctx, apierrors.IsNotFound, func() (*unstructured.Unstructured, error) {
-		return c.in(r).Create(ctx, object, metav1.CreateOptions{})
-	})
-	return err
 }
 
 // patch changes an object by a JSON merge patch (RFC 7386).
-func (c *cluster) patch(ctx context.Context, r schema.GroupVersionResource, name, patch string, subresources ...string) error {
-	_, err := c.in(r).Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, subresources...)
-	return err
+func patch(r gvr, name, patch string, subresources ...string) step {
+	return func(ctx context.Context, s *stage) error {
+		_, err := s.in(r).Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, subresources...)
+		return err
+	}
 }
 
-func (c *cluster) delete(ctx context.Context, r schema.GroupVersionResource, name string) error {
-	return c.in(r).Delete(ctx, name, metav1.DeleteOptions{})
+func remove(r gvr, name string) step {
+	return func(ctx context.Context, s *stage) error { return s.in(r).Delete(ctx, name, metav1.DeleteOptions{}) }
 }
 
-// versions is what the API server says exists of all that is watched.
-func (c *cluster) versions(ctx context.Context) (map[string]string, error) {
-	versions := map[string]string{}
-	for _, r := range watchedResources {
-		list, err := c.client.Resource(r).List(ctx, metav1.ListOptions{LabelSelector: watchedLabels})
+// removeOnePod deletes one of the Deployment's.
+func removeOnePod(ctx context.Context, s *stage) error {
+	list, err := s.in(pods).List(ctx, metav1.ListOptions{LabelSelector: "app=web", Limit: 1})
+	if err != nil {
+		return err
+	}
+	if len(list.Items) == 0 {
+		return errors.New("no Pod of the Deployment exists")
+	}
+	return remove(pods, list.Items[0].GetName())(ctx, s)
+}
+
+func all(steps ...step) step {
+	return func(ctx context.Context, s *stage) error {
+		for _, do := range steps {
+			if err := do(ctx, s); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// versions is what exists in the cluster of all that is watched, with its version.
+func versions(ctx context.Context, client dynamic.Interface) (map[string]string, error) {
+	found := map[string]string{}
+	for _, r := range []gvr{namespaces, deployments, replicaSets, pods, roles, definitions, widgets} {
+		list, err := client.Resource(r).List(ctx, metav1.ListOptions{LabelSelector: watchedLabels})
 		if apierrors.IsNotFound(err) {
-			continue // not defined, yet or any more
+			continue // not defined now
 		}
 		if err != nil {
 			return nil, err
 		}
 		for _, o := range list.Items {
-			versions[objectName(r.GroupResource().String(), o.GetNamespace(), o.GetName())] = o.GetResourceVersion()
+			found[objectName(r.GroupResource().String(), o.GetNamespace(), o.GetName())] = o.GetResourceVersion()
 		}
 	}
-	return versions, nil
+	return found, nil
+}
+
+// pretendKubelet reports every Pod as running until ctx ends: the demo has no nodes, and a
+// Deployment whose Pods never run is not rolled out. What fails is tried again.
+func pretendKubelet(ctx context.Context, client dynamic.Interface) {
+	for ; ctx.Err() == nil; wait(ctx, 4*poll) {
+		list, err := client.Resource(pods).List(ctx, metav1.ListOptions{FieldSelector: "status.phase=Pending"})
+		if err != nil {
+			continue
+		}
+		for _, pod := range list.Items {
+			_, _ = client.Resource(pods).Namespace(pod.GetNamespace()).
+				Patch(ctx, pod.GetName(), types.MergePatchType, runningStatus(&pod, time.Now()), metav1.PatchOptions{}, "status")
+		}
+	}
+}
+
+// runningStatus is a patch of what kubectl and the controllers look at.
+func runningStatus(pod *unstructured.Unstructured, now time.Time) []byte {
+	type object = map[string]any
+	at := now.UTC().Format(time.RFC3339)
+	var conditions, statuses []any
+	for _, t := range []string{"PodScheduled", "Initialized", "ContainersReady", "Ready"} {
+		conditions = append(conditions, object{"type": t, "status": "True", "lastTransitionTime": at})
+	}
+	containers, _, _ := unstructured.NestedSlice(pod.Object, "spec", "containers")
+	for _, c := range containers {
+		c, _ := c.(object)
+		statuses = append(statuses, object{
+			"name": c["name"], "image": c["image"], "imageID": "", "ready": true, "started": true, "restartCount": 0,
+			"state": object{"running": object{"startedAt": at}},
+		})
+	}
+	patch, _ := json.Marshal(object{"status": object{ // cannot fail with these types
+		"phase": "Running", "startTime": at, "conditions": conditions, "containerStatuses": statuses,
+	}})
+	return patch
 }

@@ -67,10 +67,6 @@ func (c *console) done(format string, args ...any) {
 	c.println(c.paint(boldGreen, "  ✓ ") + fmt.Sprintf(format, args...))
 }
 
-func (c *console) failed(format string, args ...any) {
-	c.println("\n" + c.paint(boldRed, "✗ "+fmt.Sprintf(format, args...)))
-}
-
 // notes is a writer whose lines become notes.
 func (c *console) notes() io.Writer {
 	return &lines{take: func(line string) { c.note("%s", line) }}

@@ -1,227 +1,185 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"k8s.io/client-go/dynamic"
 
-	"github.com/kuberelay/kuberelay/internal/controlplane"
+	"github.com/kuberelay/kuberelay/internal/credential"
+	"github.com/kuberelay/kuberelay/internal/natsserver"
+	"github.com/kuberelay/kuberelay/test/harness"
+	"github.com/kuberelay/kuberelay/test/lab/childprocess"
+	"github.com/kuberelay/kuberelay/test/lab/controlplane"
+	"github.com/kuberelay/kuberelay/test/lab/kafkabroker"
 )
 
 const (
-	// patience is how long anything may take that takes a second or two, on a
-	// machine that is busy with other things.
+	// patience is how long anything may take that takes a second or two, on a busy machine.
 	patience = 90 * time.Second
 	poll     = 100 * time.Millisecond
 )
 
 // stage is all that runs for the demo.
 type stage struct {
-	console *console
-	bus     bus
-	fail    func(error)   // ends the demo
-	pause   time.Duration // before each act, for people to read on
+	*console
+	fail func(error) // ends the demo
 
-	root     string // of the source
-	dir      string // for whatever files are needed, removed at the end
-	children *children
-	cp       *controlplane.ControlPlane
-	cluster  *cluster
-	kubelet  func() // stops it
-
-	metricsURL      string
-	env             []string // of the forwarder
-	forwarder, tail *child
-	forwarderLog    *os.File
-	tailed          atomic.Int64 // lines
-	subscriber      *subscriber
+	bin, dir  string // the forwarder; a folder that is removed at the end
+	group     *childprocess.Group
+	cp        *controlplane.ControlPlane
+	client    dynamic.Interface
+	bus       bus
+	broker    *kafkabroker.Broker // with SINK=kafka
+	recorder  harness.Recorder    // the second subscriber
+	address   string              // of the forwarder's operations server
+	forwarder *childprocess.Process
+	tail      *exec.Cmd     // the first subscriber
+	tailEnded chan struct{} // closed when tail has ended
+	tailed    atomic.Int64  // lines that tail has printed
 }
 
-// set builds and starts all that is there from the first act on.
-func (s *stage) set(ctx context.Context) error {
-	if err := s.build(ctx); err != nil {
+// bus is what is particular to one.
+type bus struct {
+	settings, reading []string // variables of the forwarder and of forwarder tail
+	server, killed    string   // what the acts say of its server
+	subject           string   // what the bus calls an object's place
+	export, byHand    string   // variables and a command of another client
+}
+
+// start starts all that runs before the first act.
+func (s *stage) start(ctx context.Context, sink string) (err error) {
+	if s.bin, err = filepath.Abs(filepath.Join("bin", "forwarder")); err != nil {
 		return err
 	}
-	if err := s.makeDir(); err != nil {
+	if s.dir, err = os.MkdirTemp("", "kuberelay-demo-"); err != nil {
 		return err
 	}
-	if err := s.startControlPlane(ctx); err != nil {
+	if s.group, err = childprocess.NewGroup(s.dir); err != nil {
 		return err
 	}
-	if err := s.bus.start(ctx, s); err != nil {
+	s.say("start a real control plane: etcd, kube-apiserver, kube-controller-manager")
+	s.note("the first time they are compiled from their Go modules: that takes minutes, once")
+	begin := time.Now()
+	if s.cp, err = controlplane.Start(ctx, controlplane.Options{Dir: s.dir, ControllerManager: true, Log: s.notes()}); err != nil {
 		return err
 	}
-	if err := s.configure(); err != nil {
+	if s.client, err = dynamic.NewForConfig(s.cp.Config()); err != nil {
 		return err
+	}
+	go pretendKubelet(ctx, s.client)
+	s.done("ready after %s at %s", since(begin), s.cp.Config().Host)
+	s.note("it has no nodes: the demo plays the kubelet and reports every Pod as running")
+	if err := s.startBus(ctx, sink); err != nil {
+		return err
+	}
+	if s.address, err = harness.FreePort(); err != nil {
+		return err
+	}
+	s.forwarder = &childprocess.Process{
+		Name: "forwarder run", Args: []string{s.bin, "run"}, Group: s.group, Dir: s.dir, LogFile: filepath.Join(s.dir, "forwarder.log"),
+		Told: &lines{take: func(line string) { s.fail(errors.New(line)) }},
+		Env: append([]string{"KUBECONFIG=" + s.cp.Kubeconfig(), "KUBERELAY_RESOURCES=" + watched, "KUBERELAY_LABEL_SELECTOR=" + watchedLabels,
+			"KUBERELAY_LISTEN_ADDR=" + s.address, "KUBERELAY_LOG_FORMAT=text"}, s.bus.settings...),
 	}
 	return s.startTail()
 }
 
-func (s *stage) build(ctx context.Context) error {
-	s.console.say("build the forwarder", "go build -o bin/forwarder ./cmd/forwarder")
-	start := time.Now()
-	gomod, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
-	if err != nil {
-		return fmt.Errorf("find the source: %w", err)
-	}
-	s.root = filepath.Dir(string(bytes.TrimSpace(gomod)))
-	// The version goes in as with «make build», since this replaces its binary. With
-	// the other flags of it all would be compiled anew that this command has in
-	// common with the forwarder.
-	build := exec.CommandContext(ctx, "go", "build", "-ldflags", os.Getenv("LDFLAGS"), "-o", "bin/forwarder", "./cmd/forwarder")
-	build.Dir = s.root
-	output := s.console.notes()
-	build.Stdout, build.Stderr = output, output
-	if err := build.Run(); err != nil {
-		return errors.Join(fmt.Errorf("build the forwarder: %w", err), ctx.Err())
-	}
-	s.console.done("built in %s", since(start))
-	return nil
-}
-
-func (s *stage) makeDir() (err error) {
-	if s.dir, err = os.MkdirTemp("", "kuberelay-demo-"); err != nil {
-		return err
-	}
-	if s.children, err = newChildren(s.dir); err != nil {
-		return errors.Join(err, os.RemoveAll(s.dir))
-	}
-	return nil
-}
-
-func (s *stage) startControlPlane(ctx context.Context) error {
-	s.console.say("start a real control plane: etcd, kube-apiserver, kube-controller-manager")
-	s.console.note("the first time they are compiled from their Go modules: that takes minutes, once")
-	start := time.Now()
-	var err error
-	s.cp, err = controlplane.Start(ctx, controlplane.Options{Dir: s.dir, ControllerManager: true, Log: s.console.notes()})
-	if err != nil {
-		return err
-	}
-	config := s.cp.Config()
-	if s.cluster, err = newCluster(config); err != nil {
-		return err
-	}
-	s.startKubelet(ctx, s.cluster.client)
-	s.console.done("ready after %s at %s", since(start), config.Host)
-	s.console.note("it has no machines: the demo plays the kubelet and says of every Pod that it runs")
-	return nil
-}
-
-func (s *stage) startKubelet(ctx context.Context, client dynamic.Interface) {
-	ctx, cancel := context.WithCancel(ctx)
-	var running sync.WaitGroup
-	running.Go(func() { pretendKubelet(ctx, client) })
-	s.kubelet = func() { cancel(); running.Wait() }
-}
-
-// configure sets the environment of the forwarder, from which the settings that
-// the user has for another one are left out.
-func (s *stage) configure() error {
-	addresses, err := freeAddresses(1)
-	if err != nil {
-		return err
-	}
-	s.metricsURL = "http://" + addresses[0] + "/metrics"
-	s.env = append(s.cleanEnv(),
-		"KUBECONFIG="+s.cp.Kubeconfig(),
-		"KUBERELAY_RESOURCES="+watched,
-		"KUBERELAY_LABEL_SELECTOR="+watchedLabels,
-		"KUBERELAY_LISTEN_ADDR="+addresses[0],
-		"KUBERELAY_DATA_DIR="+filepath.Join(s.dir, "data"),
-		"KUBERELAY_LOG_FORMAT=text",
-	)
-	s.env = append(s.env, s.bus.settings()...)
-	s.forwarderLog, err = os.Create(filepath.Join(s.dir, "forwarder.log"))
-	return err
-}
-
-func (s *stage) cleanEnv() []string {
-	return slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "KUBERELAY_") })
-}
-
-// freeAddresses are free at this moment; they stay the same when the forwarder is
-// started again.
-func freeAddresses(n int) (addresses []string, err error) {
-	var listeners []net.Listener // all at once, so that no two are the same
-	defer func() {
-		for _, l := range listeners {
-			l.Close()
-		}
-	}()
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+func (s *stage) startBus(ctx context.Context, sink string) (err error) {
+	switch sink {
+	case "", "nats":
+		address, err := harness.FreePort()
 		if err != nil {
-			return nil, err
+			return err
 		}
-		listeners = append(listeners, l)
-		addresses = append(addresses, l.Addr().String())
+		data := filepath.Join(s.dir, "data")
+		token := natsserver.TokenFile(filepath.Join(data, "nats"))
+		settings := []string{"KUBERELAY_NATS_LISTEN=" + address, "KUBERELAY_DATA_DIR=" + data}
+		s.bus = bus{
+			settings: settings, reading: settings,
+			server: ", which brings its own NATS server", killed: ", and its NATS server with it", subject: "subject",
+			export: strings.Join(settings, " "), byHand: "nats --server=nats://$(cat " + token + ")@" + address + " subscribe 'kuberelay.>'",
+		}
+		s.recorder, err = harness.RecordNATS("nats://"+address, "KUBERELAY", nats.TokenHandler(func() string {
+			secret, _ := credential.Secret(token) // the forwarder creates it
+			return secret
+		}))
+		return err
+	case "kafka":
+		s.say("start a real Apache Kafka broker")
+		s.note("the first time it is fetched from Maven Central, which needs Java and Maven; they are installed where possible")
+		begin := time.Now()
+		if s.broker, err = kafkabroker.Start(ctx, kafkabroker.Options{Log: s.notes()}); err != nil {
+			return err
+		}
+		s.done("ready after %s at %s", since(begin), s.broker.Addr())
+		settings := []string{"KUBERELAY_SINK=kafka", "KUBERELAY_KAFKA_BROKERS=" + s.broker.Addr()}
+		s.bus = bus{
+			settings: settings, reading: settings, subject: "key",
+			export: strings.Join(settings, " "), byHand: "kcat -b " + s.broker.Addr() + ` -t kuberelay -f '%p:%o %k\n'`,
+		}
+		s.recorder, err = harness.RecordKafka(s.broker.Addr(), "kuberelay")
+		return err
 	}
-	return addresses, nil
+	return fmt.Errorf("SINK=%q: use nats or kafka", sink)
 }
-
-func (s *stage) bin() string { return filepath.Join(s.root, "bin", "forwarder") }
 
 // startTail starts the subscriber that is shown. It waits for the bus.
-func (s *stage) startTail() (err error) {
-	s.console.say("subscribe; the lines with a bar are what it prints", "bin/forwarder tail --from-start")
-	show := func(line string) { s.console.println(s.console.paint(grey, "  │ ") + line) }
-	stdout := &lines{take: func(line string) {
-		show(line)
-		s.tailed.Add(1)
-	}}
-	stderr := &lines{take: func(line string) { show(s.console.paint(grey, line)) }}
-	color := map[bool]string{true: "always", false: "never"}[s.console.color]
-	s.tail, err = s.children.start("forwarder tail", append(s.cleanEnv(), s.bus.reading()...),
-		[]string{s.bin(), "tail", "--from-start", "--color=" + color}, stdout, stderr, s.fail)
-	return err
-}
-
-// startForwarder starts it, for the first time or again.
-func startForwarder(ctx context.Context, s *stage) (err error) {
-	s.forwarder, err = s.children.start("forwarder run", s.env, []string{s.bin(), "run"}, s.forwarderLog, s.forwarderLog, s.fail)
-	if err != nil || s.subscriber != nil {
+func (s *stage) startTail() error {
+	s.say("subscribe; the lines with a bar are what it prints", "bin/forwarder tail --from-start")
+	show := func(line string) { s.println(s.paint(grey, "  │ ") + line) }
+	color := "--color=never"
+	if s.color {
+		color = "--color=always"
+	}
+	s.tail = s.group.Command(context.Background(), s.dir, s.bin, "tail", "--from-start", color)
+	s.tail.Env = append(s.tail.Env, s.bus.reading...)
+	s.tail.Stdout = &lines{take: func(line string) { show(line); s.tailed.Add(1) }}
+	s.tail.Stderr = &lines{take: func(line string) { show(s.paint(grey, line)) }}
+	if err := s.tail.Start(); err != nil {
 		return err
 	}
-	s.subscriber, err = subscribe(ctx, s.bus)
-	return err
+	s.tailEnded = make(chan struct{})
+	go func() {
+		defer close(s.tailEnded)
+		_ = s.tail.Wait()                                                             // the state says how it ended
+		s.fail(fmt.Errorf("forwarder tail ended by itself: %s", s.tail.ProcessState)) // has no effect at the end of the demo
+	}()
+	return nil
 }
 
-func killForwarder(_ context.Context, s *stage) error { return s.forwarder.kill() }
-
-// perform does one act and waits for what has to come of it.
+// perform does one act and waits for what it must bring.
 func (s *stage) perform(ctx context.Context, a act) error {
-	s.console.say(s.bus.words().fill(a.say), a.like...)
-	select {
-	case <-time.After(s.pause):
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	s.say(strings.NewReplacer("{server}", s.bus.server, "{killed}", s.bus.killed).Replace(a.say), a.like...)
+	before, err := s.events()
+	if err != nil {
+		return err
 	}
-	start, before := time.Now(), 0
-	if s.subscriber != nil {
-		before = s.subscriber.count()
-	}
+	begin := time.Now()
 	if err := a.do(ctx, s); err != nil || len(a.want) == 0 {
 		return err
 	}
-	err := s.subscriber.await(ctx, func(events []event) []string { return missing(a.want, events[before:]) })
-	if err != nil {
+	if err := harness.Eventually(ctx, patience, "what the act brings is on the bus", func(context.Context) error {
+		events, err := s.events()
+		if err != nil {
+			s.fail(err) // it does not pass
+			return err
+		}
+		return missing(a.want, events[len(before):])
+	}); err != nil {
 		return err
 	}
-	took := since(start)
+	took := since(begin)
 	if err := s.settle(ctx); err != nil {
 		return err
 	}
@@ -229,52 +187,102 @@ func (s *stage) perform(ctx context.Context, a act) error {
 	for i, w := range a.want {
 		seen[i] = w.String()
 	}
-	s.console.done("after %s: %s", took, strings.Join(seen, ", "))
+	s.done("after %s: %s", took, strings.Join(seen, ", "))
 	if a.note != nil {
-		s.console.note("%s", strings.Join(a.note(s), "\n  "))
+		s.note("%s", a.note(s))
 	}
 	return nil
 }
 
-// settle waits until the bus shows what the API server shows, nothing is on its
-// way any more, and all of it has been printed.
+// settle waits until the bus shows what the API server shows and tail has printed it all.
 func (s *stage) settle(ctx context.Context) error {
-	timeout := time.After(patience)
-	for before := -1; ; {
-		count, shown := s.subscriber.count(), s.subscriber.state()
-		exists, err := s.cluster.versions(ctx)
+	count := -1
+	return harness.Eventually(ctx, patience, "the bus and the cluster agree", func(ctx context.Context) error {
+		events, err := s.events()
 		if err != nil {
 			return err
 		}
-		quiet := count == before && s.tailed.Load() >= int64(count)
-		if quiet && maps.Equal(shown, exists) {
-			return nil
+		exists, err := versions(ctx, s.client)
+		if err != nil {
+			return err
 		}
-		before = count
-		select {
-		case <-time.After(2 * poll):
-		case <-timeout:
-			return fmt.Errorf("for %s the bus does not show what the API server does:\n  %s\nor forwarder tail has not printed it: %d lines of %d",
-				patience, strings.Join(differences(shown, exists), "\n  "), s.tailed.Load(), count)
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		before := count
+		count = len(events)
+		switch shown := state(events); {
+		case !maps.Equal(shown, exists):
+			err = fmt.Errorf("on the bus are %v, in the cluster %v", shown, exists)
+		case s.tailed.Load() < int64(count):
+			err = fmt.Errorf("forwarder tail has printed %d lines of %d", s.tailed.Load(), count)
+		case count != before:
+			err = errors.New("events still arrive")
 		}
+		if err != nil {
+			wait(ctx, poll)
+		}
+		return err
+	})
+}
+
+// handOver says how to try things by hand.
+func (s *stage) handOver() {
+	s.say("your turn: everything runs until Ctrl-C, and events are shown here. In another terminal:")
+	s.println(fmt.Sprintf(`
+  export KUBECONFIG=%[1]s
+  kubectl create deployment hello --image=nginx --replicas=3
+  kubectl scale deployment hello --replicas=1
+  kubectl delete deployment hello
+
+  # the state of every object, and then what changes; whole events; what each update changes; or another client
+  export %[2]s
+  %[3]s tail --last
+  %[3]s tail --from-start --resource=pods --output=json
+  %[3]s tail --diff --resource=deployments
+  %[4]s
+
+  # compare the bus with the cluster
+  export KUBERELAY_RESOURCES='%[5]s'
+  export KUBERELAY_LABEL_SELECTOR='%[6]s'
+  %[3]s verify
+
+  curl http://%[7]s/metrics
+  less %[8]s
+`, s.cp.Kubeconfig(), s.bus.export, s.bin, s.bus.byHand, watched, watchedLabels, s.address, s.forwarder.LogFile))
+}
+
+// showLogs shows the end of the logs, which are removed with the folder.
+func (s *stage) showLogs() {
+	if s.forwarder != nil {
+		s.println(s.paint(bold, "\nthe end of the forwarder's log:\n") + s.forwarder.Tail(25))
+	}
+	if s.cp != nil {
+		s.println(s.paint(bold, "\nthe end of the control plane's logs:\n") + s.cp.LogTail(5))
 	}
 }
 
-func differences(shown, exists map[string]string) []string {
-	var found []string
-	for _, name := range slices.Sorted(maps.Keys(exists)) {
-		if shown[name] != exists[name] {
-			found = append(found, fmt.Sprintf("%s: version %q on the bus, %q in the cluster", name, shown[name], exists[name]))
-		}
+// close ends whatever runs, first what needs the others, and removes the folder.
+func (s *stage) close() (err error) {
+	if s.tailEnded != nil {
+		_ = s.tail.Process.Signal(syscall.SIGTERM) // it may have ended
+		<-s.tailEnded
 	}
-	for _, name := range slices.Sorted(maps.Keys(shown)) {
-		if _, ok := exists[name]; !ok {
-			found = append(found, fmt.Sprintf("%s: on the bus, not in the cluster", name))
-		}
+	if s.forwarder != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		err = s.forwarder.Stop(ctx)
 	}
-	return found
+	if s.recorder != nil {
+		s.recorder.Close()
+	}
+	if s.broker != nil {
+		err = errors.Join(err, s.broker.Close())
+	}
+	if s.cp != nil {
+		err = errors.Join(err, s.cp.Stop())
+	}
+	if s.group != nil {
+		err = errors.Join(err, s.group.Close())
+	}
+	return err
 }
 
 func since(start time.Time) time.Duration { return time.Since(start).Round(time.Millisecond) }

@@ -1,6 +1,5 @@
-// Package rivals measures what was chosen for the watch path beside what could have been:
-// scanners of JSON, and compressors of objects that are alike. It is a module of its own, so
-// that nothing else depends on them.
+// Package rivals compares the JSON scanner and the compressor of the watch path with alternatives.
+// It is a separate module, so that the project does not depend on them.
 //
 //	cd hack/rivals && go test -run xxx -bench .
 package rivals
@@ -26,9 +25,9 @@ import (
 
 var resource = event.Resource{Version: "v1", Resource: "pods", Kind: "Pod", Namespaced: true}
 
-// texts are pods as a watch shows them, bodies what of them is cached.
+// texts are pods from a watch, bodies their cached form.
 var texts, bodies = func() (texts, bodies [][]byte) {
-	d := event.NewConverter(nil).Decoder(resource, nil, nil, event.Shape{})
+	d := event.NewConverter(nil, "").Decoder(resource, nil, nil, event.Shape{})
 	for i := range 3000 {
 		text, err := json.Marshal(pods.Pod(1, i*7))
 		if err != nil {
@@ -47,8 +46,8 @@ var texts, bodies = func() (texts, bodies [][]byte) {
 	return texts, bodies
 }()
 
-// BenchmarkScan goes over a pod once. Those that check all of it are marked so; the others
-// would take what is cut off or broken for an object.
+// BenchmarkScan scans a pod once. Names mark the scanners that validate everything. The others
+// accept truncated or broken objects.
 func BenchmarkScan(b *testing.B) {
 	var parser fastjson.Parser
 	var parsed *simdjson.ParsedJson
@@ -91,7 +90,7 @@ func BenchmarkScan(b *testing.B) {
 	}
 }
 
-// BenchmarkPack compresses what is cached of a pod. Ours is with all that the decoder does.
+// BenchmarkPack compresses the cached form of a pod. Ours includes the work of the decoder.
 func BenchmarkPack(b *testing.B) {
 	like := slices.Concat(bodies[0][:8000], bodies[40][:8000], bodies[80][:8000], bodies[120][:8000])
 	fastest := []zstd.EOption{zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false), zstd.WithWindowSize(64 << 10)}
@@ -119,8 +118,8 @@ func BenchmarkPack(b *testing.B) {
 	} {
 		measure(b, c.name, c.pack, c.unpack)
 	}
-	// Ours has the scan in it, and gives each object memory of its own.
-	d := event.NewConverter(nil).Decoder(resource, event.NewPacker(), nil, event.Shape{})
+	// Ours includes the scan, and allocates separate memory for each object.
+	d := event.NewConverter(nil, "").Decoder(resource, event.NewPacker(), nil, event.Shape{})
 	var objects []*event.Object
 	for range 2 {
 		objects = objects[:0]

@@ -2,10 +2,12 @@ package apistream
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -17,33 +19,34 @@ import (
 	"github.com/kuberelay/kuberelay/internal/jsonscan"
 )
 
-// Client asks one API server. It may be used by several goroutines at once.
+// Client lists and watches the resources of one API server. Several goroutines can use it
+// at once.
 type Client struct{ rest rest.Interface }
 
-// Resource is what is listed or watched.
+// Resource is a resource to list or watch.
 type Resource struct {
 	schema.GroupVersionResource
-	Namespace string // "" for all, or for a cluster-scoped resource
+	Namespace string // "" for all namespaces, or for a cluster-scoped resource
 }
 
-// Decode takes an object from the value that comes next, and consumes it. An error ends
-// the list or the watch.
+// Decode consumes the next value and returns it as an object. An error ends the list or the
+// watch.
 type Decode func(*jsonscan.Scanner) (runtime.Object, error)
 
-// New makes a Client with a rate limiter of its own, as the configuration says.
+// New returns a Client with its own rate limiter, as configured.
 func New(config *rest.Config) (*Client, error) {
-	c := dynamic.ConfigFor(config) // errors are answered in what it accepts
+	c := dynamic.ConfigFor(config) // accepts the formats in which the API server reports errors
 	c.AcceptContentTypes, c.ContentType = runtime.ContentTypeJSON, runtime.ContentTypeJSON
 	c.GroupVersion = &schema.GroupVersion{}
-	c.APIPath = "/" // requests have whole paths
+	c.APIPath = "/" // each request sets its full path
 	client, err := rest.RESTClientFor(c)
 	if err != nil {
-		return nil, fmt.Errorf("make a client of the API server: %w", err)
+		return nil, fmt.Errorf("create client of the API server: %w", err)
 	}
 	return &Client{client}, nil
 }
 
-// get gives the body of an answer. An answer that is an error is one, of
+// get returns the body of a response. An error response becomes an error of
 // [k8s.io/apimachinery/pkg/api/errors].
 func (c *Client) get(ctx context.Context, r Resource, o metav1.ListOptions) (io.ReadCloser, error) {
 	path := []string{"/apis", r.Group, r.Version}
@@ -58,20 +61,20 @@ func (c *Client) get(ctx context.Context, r Resource, o metav1.ListOptions) (io.
 		Stream(ctx)
 }
 
-// An API server that ends behind a load balancer closes connections instead of refusing
-// them. client-go tries such a watch again, and so do we: an error would have the
-// reflector list everything.
+// An API server that shuts down behind a load balancer closes connections instead of
+// refusing them. client-go retries such a watch, and so do we, because an error would make
+// the reflector list everything.
 const (
-	opensTried = 10
-	openAgain  = time.Second
+	maxOpenAttempts = 10
+	openRetryDelay  = time.Second
 )
 
 func (c *Client) open(ctx context.Context, r Resource, o metav1.ListOptions) (body io.ReadCloser, err error) {
-	for range opensTried {
+	for range maxOpenAttempts {
 		if body, err = c.get(ctx, r, o); err == nil || !utilnet.IsProbableEOF(err) && !utilnet.IsTimeout(err) {
 			return body, err
 		}
-		timer := time.NewTimer(openAgain)
+		timer := time.NewTimer(openRetryDelay)
 		select {
 		case <-ctx.Done():
 			timer.Stop()
@@ -82,7 +85,7 @@ func (c *Client) open(ctx context.Context, r Resource, o metav1.ListOptions) (bo
 	return nil, err
 }
 
-// List gives the objects of a list, or of one page of it.
+// List returns a list, or one page of it.
 func (c *Client) List(ctx context.Context, r Resource, o metav1.ListOptions, decode Decode) (*List, error) {
 	body, err := c.get(ctx, r, o)
 	if err != nil {
@@ -96,18 +99,36 @@ func (c *Client) List(ctx context.Context, r Resource, o metav1.ListOptions, dec
 	return list, nil
 }
 
-// Watch opens a watch. Opened is called when the API server has answered, before the first
-// event; show with each event before it is handed on, errors included, by one goroutine.
+// Watch opens a watch. It calls opened when the API server has responded, before the first
+// event. One goroutine calls show with each event, including errors, before it delivers the
+// event.
 func (c *Client) Watch(ctx context.Context, r Resource, o metav1.ListOptions, decode Decode, opened func(), show func(watch.Event)) (watch.Interface, error) {
 	o.Watch = true
 	ctx, cancel := context.WithCancel(ctx)
 	body, err := c.open(ctx, r, o)
 	if err != nil {
 		cancel()
-		return nil, err
+		return nil, interruptible(o, err)
 	}
 	opened()
-	w := &watcher{body: body, cancel: cancel, decode: decode, show: show, result: make(chan watch.Event, ahead), stopped: make(chan struct{})}
+	w := &watcher{body: body, cancel: cancel, decode: decode, show: show, result: make(chan watch.Event, resultBuffer), stopped: make(chan struct{})}
 	go w.run()
 	return w, nil
+}
+
+// interruptible hides from the reflector that the connection was refused, where it opens a
+// stream that begins with a list: the reflector would then wait for up to a minute without
+// heeding its context (client-go 0.37, Reflector.watchList). Otherwise it tries a list, and
+// after that waits as it should.
+func interruptible(o metav1.ListOptions, err error) error {
+	if o.SendInitialEvents != nil && utilnet.IsConnectionRefused(err) {
+		return errors.New(err.Error())
+	}
+	return err
+}
+
+// IsExpected reports whether a watch ended as watches do: the API server closed it, or no
+// longer has the history to go on (410), so that the reflector lists again.
+func IsExpected(err error) bool {
+	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || errors.Is(err, context.Canceled)
 }

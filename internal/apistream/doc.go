@@ -1,11 +1,10 @@
-// Package apistream lists and watches the resources of an API server as text: what it
-// answers is split into objects while it is read, and each is handed to a function that
-// takes from it what it needs. Nothing is decoded into maps, and no list is ever in
-// memory as a whole.
+// Package apistream lists and watches the resources of an API server as text. It splits a
+// response into objects while it reads, and passes the text of each object to a function.
+// It decodes nothing into maps, and never holds a whole list in memory.
 //
-// It gives client-go's reflectors what their own clients do: lists, and watches with
-// bookmarks, a stream that begins with a list (WatchList) and the errors of the API
-// server. What it reads is checked to the last byte. A text that is cut off, too long or
-// not of the expected form ends the list or the watch with an error, after which the
-// reflector lists again: it never becomes an object.
+// It offers client-go's reflectors the same as their own clients: lists, watches with
+// bookmarks, streams that begin with a list (WatchList) and the errors of the API server.
+// It validates every byte. A text that is truncated, too long or not in the expected form
+// ends the list or the watch with an error, and the reflector lists again. Such a text
+// never becomes an object.
 package apistream

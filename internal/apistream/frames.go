@@ -8,29 +8,28 @@ import (
 	"time"
 )
 
-// maxObject is how long a frame or an item may be, in bytes. It is what client-go's own
-// watches take.
+// maxObject is the maximum size of a frame or an item in bytes, as in client-go's watches.
 const maxObject = 16 << 20
 
 var (
-	errCutOff  = errors.New("the answer ends in the middle of an object")
-	errTooLong = errors.New("an object is longer than 16 MiB")
+	errCutOff  = errors.New("the response ends in the middle of an object")
+	errTooLong = errors.New("an object is larger than 16 MiB")
 )
 
-// window is the part of a stream that is in memory. A stream that waits holds firstSize
-// only, as most watches are quiet; what a burst needs it shares with the others.
+// window is the part of a stream that is in memory. Most watches are quiet, so a waiting
+// stream holds only firstSize bytes. A burst uses a buffer from a shared pool.
 type window struct {
 	r    io.Reader
 	b    []byte
-	from int // what is before has been used
-	to   int // what is behind has not been read
+	from int // end of the used bytes
+	to   int // end of the read bytes
 	max  int
 
-	first  []byte  // firstSize, to wait with
-	shared *[]byte // of windows, if b is that
+	first  []byte  // the buffer of a waiting stream, firstSize bytes
+	shared *[]byte // from the pool windows, if it is b
 
-	lastRead int  // bytes
-	full     bool // which were as many as there was room for
+	lastRead int  // bytes of the last read
+	full     bool // the last read filled the buffer
 }
 
 const (
@@ -40,7 +39,7 @@ const (
 
 var windows = sync.Pool{New: func() any { b := make([]byte, sharedSize); return &b }}
 
-// fill reads some more behind what is there. It may move that to another place.
+// fill reads more bytes. It can move the unused ones.
 func (w *window) fill() error {
 	left, room := w.to-w.from, len(w.b)-w.to
 	switch {
@@ -53,7 +52,7 @@ func (w *window) fill() error {
 		}
 		w.move(w.first)
 	case room > len(w.b)/4:
-	case w.from > len(w.b)/4: // there is room before it
+	case w.from > len(w.b)/4: // moving the unused bytes to the front makes room
 		w.move(w.b)
 	case len(w.b) < sharedSize:
 		shared := windows.Get().(*[]byte)
@@ -69,18 +68,18 @@ func (w *window) fill() error {
 	w.to += n
 	w.lastRead, w.full = n, w.to == len(w.b)
 	if n > 0 {
-		return nil // an error comes again
+		return nil // the next read returns the error again
 	}
 	return err
 }
 
-// move has what is left begin a buffer.
+// move moves the unused bytes to the beginning of a buffer.
 func (w *window) move(to []byte) {
 	n := copy(to, w.b[w.from:w.to])
 	w.b, w.from, w.to = to, 0, n
 }
 
-// giveBack is called when nothing that was read is needed any more, or it is elsewhere.
+// giveBack returns the shared buffer to the pool. The caller no longer needs its content.
 func (w *window) giveBack() {
 	if w.shared != nil {
 		windows.Put(w.shared)
@@ -88,40 +87,40 @@ func (w *window) giveBack() {
 	}
 }
 
-// use goes on behind the first n bytes, which stay as they are until the next fill.
+// use skips n bytes. They stay valid until the next fill.
 func (w *window) use(n int) { w.from += n }
 
-// frames splits a watch at its newlines: JSON has none within a string.
+// frames splits a watch at its newlines, which JSON does not have within strings.
 type frames struct {
 	window
-	searched int       // behind from there is no newline in so many bytes
-	arrived  time.Time // what was read last
+	searched int       // bytes after from that have no newline
+	arrived  time.Time // time of the last read
 }
 
 func newFrames(r io.Reader) *frames { return &frames{window: window{r: r, max: maxObject}} }
 
-// In a burst, as at the beginning of a watch, an API server sends each object by itself,
-// and to wake up, to read and to widen the connection's window for each costs as much as to
-// decode it. So where much came a moment ago, the next read waits for a little, and takes
-// several at once. An object that comes alone is not held up by this: it is read already
-// when the wait begins.
+// In a burst, as at the beginning of a watch, an API server writes each object separately.
+// Waking up, reading and updating the flow-control window for each object takes as long as
+// decoding it. So after a large read, the next read waits briefly, and reads several
+// objects at once. This does not delay an object that arrives alone, because it is read
+// before the wait.
 const (
-	gather = 2 * time.Millisecond
-	much   = 4 << 10 // bytes
+	burstDelay = 2 * time.Millisecond
+	burstSize  = 4 << 10 // bytes
 )
 
 func (f *frames) fill() error {
-	if !f.full && f.lastRead >= much && time.Since(f.arrived) < gather {
-		time.Sleep(gather)
+	if !f.full && f.lastRead >= burstSize && time.Since(f.arrived) < burstDelay {
+		time.Sleep(burstDelay)
 	}
 	err := f.window.fill()
 	f.arrived = time.Now()
 	return err
 }
 
-// next gives the next frame that is not empty, without its newline. It is valid until
-// the next call. After the last one the error is that of the reader, and errCutOff if
-// something is left over.
+// next returns the next non-empty frame, without its newline. It is valid until the next
+// call. After the last frame, next returns the error of the reader, or errCutOff if an
+// incomplete frame is left.
 func (f *frames) next() ([]byte, error) {
 	for {
 		rest := f.b[f.from:f.to]
@@ -136,7 +135,7 @@ func (f *frames) next() ([]byte, error) {
 		}
 		f.searched = len(rest)
 		if err := f.fill(); err != nil {
-			// What rest was in may be another stream's by now.
+			// fill may have returned the memory of rest, and another stream may use it now.
 			if left := f.b[f.from:f.to]; !errors.Is(err, errTooLong) && len(bytes.TrimSpace(left)) > 0 {
 				return nil, errCutOff
 			}

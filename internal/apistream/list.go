@@ -33,7 +33,7 @@ func (l *List) DeepCopyObject() runtime.Object {
 	return &c
 }
 
-// readList reads the object of a list, of which it keeps no more than an item in memory:
+// readList reads a list, and holds at most one item as text in memory:
 //
 //	{"kind":"PodList","apiVersion":"v1","metadata":{...},"items":[{...},...]}
 func readList(r io.Reader, decode Decode) (*List, error) {
@@ -59,15 +59,16 @@ func readList(r io.Reader, decode Decode) (*List, error) {
 		return nil, err
 	}
 	if list.ResourceVersion == "" {
-		return nil, errors.New("it is not a list: it has no resourceVersion")
+		return nil, errors.New("the response is not a list: it has no resourceVersion")
 	}
 	return list, in.end()
 }
 
-// values reads JSON from a stream, value by value.
+// values reads JSON values from a stream.
 type values struct{ window }
 
-// peek gives the next byte that is not white space. The error at the end is errCutOff.
+// peek returns the next byte that is no white space. At the end of the stream it returns
+// errCutOff.
 func (v *values) peek() (byte, error) {
 	for {
 		for ; v.from < v.to; v.from++ {
@@ -91,7 +92,7 @@ func (v *values) more() error {
 	return err
 }
 
-// end is an error if anything is left.
+// end returns an error if anything but white space is left.
 func (v *values) end() error {
 	switch _, err := v.peek(); {
 	case errors.Is(err, errCutOff):
@@ -102,7 +103,7 @@ func (v *values) end() error {
 	return jsonscan.ErrSyntax
 }
 
-// take goes past one byte, if it is the one that comes next.
+// take consumes the next byte if it equals c, and reports whether it did.
 func (v *values) take(c byte) (bool, error) {
 	next, err := v.peek()
 	if err != nil || next != c {
@@ -120,24 +121,33 @@ func (v *values) expect(c byte) error {
 	return err
 }
 
-// value has a function consume the next value. It is called again, with more of the
-// stream, where the value was not complete.
+// value calls consume with the next value. If the value was incomplete, it calls it again
+// with at least twice as much of the stream, or with the rest: consume scans the value from
+// its beginning each time, so this scans a value that arrives in many small reads three
+// times at most.
 func (v *values) value(consume func(*jsonscan.Scanner) error) error {
 	if _, err := v.peek(); err != nil {
 		return err
 	}
+	var end error // of the stream
 	for {
+		size := v.to - v.from
 		s := jsonscan.New(v.b[v.from:v.to])
 		err := consume(&s)
 		switch n := s.Position(); {
 		case s.Err() == nil && err != nil:
-			return err // it is JSON, and not what it should be
-		case err == nil && s.Err() == nil && n < v.to-v.from: // a number goes on as long as there are digits
+			return err // valid JSON that the caller rejects
+		case err == nil && s.Err() == nil && n < size: // a number at the end of the window can continue
 			v.use(n)
 			return nil
+		case end != nil:
+			return end
 		}
-		if err := v.more(); err != nil {
-			return err
+		for end == nil && v.to-v.from < 2*size {
+			end = v.more()
+		}
+		if v.to-v.from == size {
+			return end
 		}
 	}
 }
@@ -155,7 +165,7 @@ func (v *values) unmarshal(into any) error {
 	})
 }
 
-// object calls member with the name of each member, whose value it consumes.
+// object calls member with the name of each member. member consumes the value.
 func (v *values) object(member func(name string) error) error {
 	if err := v.expect('{'); err != nil {
 		return err
@@ -173,7 +183,7 @@ func (v *values) object(member func(name string) error) error {
 	})
 }
 
-// array calls item for each item, which it consumes. Null is an array of none.
+// array calls item for each item. item consumes it. Null is an empty array.
 func (v *values) array(item func() error) error {
 	c, err := v.peek()
 	if err != nil {
@@ -193,7 +203,7 @@ func (v *values) array(item func() error) error {
 	return v.each(']', item)
 }
 
-// each calls next for everything between commas, until the closing bracket.
+// each calls next for every element between commas, until the closing bracket.
 func (v *values) each(bracket byte, next func() error) error {
 	if closed, err := v.take(bracket); closed || err != nil {
 		return err

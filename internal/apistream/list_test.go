@@ -10,6 +10,8 @@ import (
 	"testing/iotest"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+
+	"github.com/kuberelay/kuberelay/internal/jsonscan"
 )
 
 var lists = map[string]struct {
@@ -72,7 +74,7 @@ func describeList(l *List) string {
 	return strings.Join(words, " ")
 }
 
-// TestListForClientGo: client-go takes lists apart with these.
+// TestListForClientGo: client-go uses these functions to take lists apart.
 func TestListForClientGo(t *testing.T) {
 	list, err := readList(strings.NewReader(lists["typed"].in), takeText)
 	if err != nil {
@@ -88,8 +90,8 @@ func TestListForClientGo(t *testing.T) {
 	}
 }
 
-// A connection that is lost in a list is not the list's end.
-func TestAListThatIsLost(t *testing.T) {
+// A connection lost within a list is not the end of the list.
+func TestListConnectionLost(t *testing.T) {
 	lost := errors.New("reset by peer")
 	in := lists["typed"].in
 	for n := range in {
@@ -99,7 +101,30 @@ func TestAListThatIsLost(t *testing.T) {
 	}
 }
 
-// FuzzList compares with encoding/json, with the text in pieces.
+// TestListScansAValueOnce: a large item that arrives in many small reads is not scanned
+// again from its beginning with each of them.
+func TestListScansAValueOnce(t *testing.T) {
+	for piece, sizes := range map[int][]int{1400: {10 << 10, 100 << 10, 1 << 20}, 1 << 20: {9 << 20, 15 << 20}} {
+		for _, size := range sizes {
+			text := `"` + strings.Repeat("x", size) + `",`
+			in := &values{window{r: &pieces{[]byte(text), piece}, max: maxObject}}
+			scanned := 0
+			err := in.value(func(s *jsonscan.Scanner) error {
+				scanned += in.to - in.from
+				s.Skip()
+				return s.Err()
+			})
+			if next, _ := in.peek(); err != nil || next != ',' {
+				t.Fatalf("%d bytes in reads of %d: %v", size, piece, err)
+			}
+			if limit := 4*size + sharedSize; scanned > limit {
+				t.Errorf("%d bytes in reads of %d: scanned %d bytes, want at most %d", size, piece, scanned, limit)
+			}
+		}
+	}
+}
+
+// FuzzList compares with encoding/json. The text arrives in pieces.
 func FuzzList(f *testing.F) {
 	for _, l := range lists {
 		if len(l.in) < 1000 {
@@ -115,10 +140,10 @@ func FuzzList(f *testing.F) {
 			return
 		}
 		if !json.Valid(text) {
-			t.Fatalf("%q is not JSON, and became a list of %d", text, len(list.Items))
+			t.Fatalf("%q is not JSON, but became a list of %d", text, len(list.Items))
 		}
 		if bytes.Count(text, []byte(`tems`)) > 1 || bytes.Contains(text, []byte(`\u`)) {
-			return // a name twice, which encoding/json takes
+			return // encoding/json accepts duplicate names
 		}
 		var want map[string]json.RawMessage
 		var items []json.RawMessage

@@ -16,11 +16,11 @@ import (
 	"github.com/kuberelay/kuberelay/internal/jsonscan"
 )
 
-// ahead is how many events may be decoded before the first of them is taken, so that
-// reading and storing go on side by side.
-const ahead = 32
+// resultBuffer is the number of decoded events that can wait, so that decoding and storing
+// run in parallel.
+const resultBuffer = 32
 
-// watcher reads a watch. It ends when the API server ends it, when it is stopped, or
+// watcher reads a watch. It ends when the API server ends the watch, when it is stopped, or
 // after an error.
 type watcher struct {
 	body    io.ReadCloser
@@ -41,7 +41,7 @@ func (w *watcher) ResultChan() <-chan watch.Event { return w.result }
 func (w *watcher) Stop() {
 	w.stop.Do(func() {
 		close(w.stopped)
-		w.cancel() // a read that waits returns
+		w.cancel() // unblocks a read
 	})
 }
 
@@ -59,12 +59,12 @@ func (w *watcher) run() {
 			e = w.event(frame)
 		case errors.Is(err, errCutOff), errors.Is(err, errTooLong):
 			e = failed(err)
-		default: // the end, or the connection was lost: the next watch goes on from here
+		default: // end of the watch, or connection lost: the next watch continues from here
 			return
 		}
 		select {
 		case <-w.stopped:
-			return // before it is shown: whoever stopped it has gone on
+			return // show must not be called after Stop
 		default:
 		}
 		w.show(e)
@@ -79,14 +79,14 @@ func (w *watcher) run() {
 	}
 }
 
-// event makes an event of a frame:
+// event decodes a frame:
 //
 //	{"type":"ADDED","object":{...}}
 func (w *watcher) event(frame []byte) watch.Event {
 	var e watch.Event
 	var err error
-	var early []byte // an object before its type
-	s := jsonscan.New(frame)
+	var early []byte // object that precedes its type
+	s := jsonscan.NewAt(-1, frame)
 	for s.Object(); s.Next() && err == nil; {
 		switch string(s.Key()) {
 		case "type":
@@ -118,7 +118,7 @@ func (w *watcher) event(frame []byte) watch.Event {
 	case err != nil:
 		return failed(fmt.Errorf("watch: %w", err))
 	case e.Object == nil || e.Type == "":
-		return failed(errors.New("watch: an event without an object"))
+		return failed(errors.New("watch: the event has no object"))
 	}
 	return e
 }
@@ -129,23 +129,23 @@ func eventType(t []byte) watch.EventType {
 			return known
 		}
 	}
-	return watch.EventType(t) // has no object
+	return watch.EventType(t) // object rejects it
 }
 
-// object reads the object of an event.
+// object decodes the object of an event.
 func (w *watcher) object(t watch.EventType, s *jsonscan.Scanner) (runtime.Object, error) {
 	switch t {
 	case watch.Added, watch.Modified, watch.Deleted:
 		return w.decode(s)
 	case watch.Bookmark:
-		// It is of the resource's own type, and has metadata only.
+		// A bookmark has the resource's own type, but only metadata.
 		o := &metav1.PartialObjectMetadata{}
 		return o, unmarshal(s, o)
 	case watch.Error:
 		o := &metav1.Status{}
 		return o, unmarshal(s, o)
 	}
-	return nil, errors.New("an event of unknown type")
+	return nil, errors.New("the event has an unknown type")
 }
 
 func unmarshal(s *jsonscan.Scanner, into any) error {
@@ -156,8 +156,8 @@ func unmarshal(s *jsonscan.Scanner, into any) error {
 	return nil
 }
 
-// failed is an error of ours as the API server would report one of its own. Its reason
-// is none that reflectors know, so that they list again.
+// failed returns our own error in the form of an error of the API server. Reflectors do not
+// know its reason, so they list again.
 func failed(err error) watch.Event {
 	return watch.Event{Type: watch.Error, Object: &metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusBadGateway, Reason: reasonUnreadable, Message: err.Error(),

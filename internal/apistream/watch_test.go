@@ -2,11 +2,11 @@ package apistream
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
-	"sync"
 	"testing"
 	"testing/iotest"
 
@@ -17,7 +17,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/jsonscan"
 )
 
-// item is an object that was taken from a stream: its text.
+// item is the text of an object from a stream.
 type item struct {
 	metav1.TypeMeta
 	text string
@@ -36,7 +36,7 @@ func takeText(s *jsonscan.Scanner) (runtime.Object, error) {
 	return &item{text: string(text)}, nil
 }
 
-// read gives all that a watch of this text shows, in short.
+// read returns a summary of all events of a watch with this text.
 func read(t *testing.T, r io.Reader) []string {
 	t.Helper()
 	var shown []string
@@ -100,9 +100,9 @@ func TestWatch(t *testing.T) {
 		"an object twice":            {`{"object":1,"object":2,"type":"ADDED"}` + "\n", []string{syntax}},
 		"an object before and after": {`{"object":1,"type":"ADDED","object":2}` + "\n", []string{syntax}},
 		"a type that is no text":     {`{"type":1,"object":1}` + "\n", []string{syntax}},
-		"an unknown type":            {`{"type":"PATCHED","object":{}}` + "\n", []string{unreadable + "watch: an event of unknown type"}},
-		"no type":                    {`{"object":{}}` + "\n", []string{unreadable + "watch: an event of unknown type"}},
-		"no object":                  {`{"type":"ADDED"}` + "\n", []string{unreadable + "watch: an event without an object"}},
+		"an unknown type":            {`{"type":"PATCHED","object":{}}` + "\n", []string{unreadable + "watch: the event has an unknown type"}},
+		"no type":                    {`{"object":{}}` + "\n", []string{unreadable + "watch: the event has an unknown type"}},
+		"no object":                  {`{"type":"ADDED"}` + "\n", []string{unreadable + "watch: the event has no object"}},
 		"an array":                   {"[]\n", []string{syntax}},
 		"an error without form":      {`{"type":"ERROR","object":[]}` + "\n", []string{syntax}},
 		"a bookmark without":         {`{"type":"BOOKMARK","object":{"metadata":1}}` + "\n", []string{syntax}},
@@ -121,8 +121,50 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// TestALostConnection ends a watch without an error: the next one goes on from there.
-func TestALostConnection(t *testing.T) {
+// TestWatchDeep: an object may have as many levels in a watch as alone.
+func TestWatchDeep(t *testing.T) {
+	deep := func(levels int) string { return strings.Repeat("[", levels) + strings.Repeat("]", levels) }
+	const limit = 10_000 // of encoding/json
+	for _, frame := range []string{`{"type":"ADDED","object":%s}`, `{"object":%s,"type":"ADDED"}`} {
+		for levels, want := range map[int]string{limit: "ADDED " + deep(limit), limit + 1: "ERROR"} {
+			if got := read(t, strings.NewReader(fmt.Sprintf(frame+"\n", deep(levels)))); len(got) != 1 || !strings.HasPrefix(got[0], want) {
+				t.Errorf("%d levels in %s: got %.60s", levels, frame, got)
+			}
+		}
+	}
+}
+
+// FuzzEvent compares with encoding/json.
+func FuzzEvent(f *testing.F) {
+	f.Add([]byte(`{"type":"ADDED","object":{"a":1}}`))
+	f.Add([]byte(`{"x":[1],"object":{"a":2},"type":"DELETED","y":null}`))
+	f.Add([]byte(`{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"8"}}}`))
+	f.Fuzz(func(t *testing.T, frame []byte) {
+		w := &watcher{decode: takeText}
+		e := w.event(frame)
+		o, ok := e.Object.(*item)
+		if !ok {
+			return
+		}
+		if !json.Valid(frame) {
+			t.Fatalf("%q is not JSON, but became %s", frame, describe(e))
+		}
+		if bytes.Contains(frame, []byte(`\u`)) {
+			return
+		}
+		members := map[string]json.RawMessage{} // encoding/json would match the names of fields regardless of case
+		if err := json.Unmarshal(frame, &members); err != nil {
+			t.Fatalf("%q is no object for encoding/json: %v", frame, err)
+		}
+		if o.text != string(members["object"]) || string(members["type"]) != `"`+string(e.Type)+`"` {
+			t.Errorf("%q became %s", frame, describe(e))
+		}
+	})
+}
+
+// TestWatchConnectionLost: a lost connection ends a watch without an error, and the next watch
+// continues.
+func TestWatchConnectionLost(t *testing.T) {
 	whole := `{"type":"ADDED","object":1}` + "\n"
 	got := read(t, io.MultiReader(strings.NewReader(whole), iotest.ErrReader(errors.New("reset by peer"))))
 	if len(got) != 1 || got[0] != "ADDED 1" {
@@ -134,36 +176,7 @@ func TestALostConnection(t *testing.T) {
 	}
 }
 
-// endless is a frame that does not end.
-type endless struct{ n int }
-
-func (e *endless) Read(p []byte) (int, error) {
-	for i := range p {
-		p[i] = ' ' + 1
-	}
-	e.n += len(p)
-	return len(p), nil
-}
-
-// TestAFrameThatIsTooLong is given up before all memory is.
-func TestAFrameThatIsTooLong(t *testing.T) {
-	in := &endless{}
-	got := read(t, in)
-	if len(got) != 1 || !strings.Contains(got[0], errTooLong.Error()) {
-		t.Errorf("got %q", got)
-	}
-	if in.n > 4*maxObject {
-		t.Errorf("it read %d bytes", in.n)
-	}
-	if _, err := readList(&endless{}, takeText); !errors.Is(err, jsonscan.ErrSyntax) {
-		t.Errorf("a list of that: %v", err)
-	}
-	if _, err := readList(io.MultiReader(strings.NewReader(`{"items":["`), &endless{}), takeText); !errors.Is(err, errTooLong) {
-		t.Errorf("a list with an endless item: %v", err)
-	}
-}
-
-// TestStop: a watch that nobody reads ends when it is stopped.
+// TestStop: a watch without a reader ends when it is stopped.
 func TestStop(t *testing.T) {
 	r, in := io.Pipe()
 	w := &watcher{
@@ -180,136 +193,4 @@ func TestStop(t *testing.T) {
 	if _, ok := <-w.ResultChan(); ok {
 		t.Error("an event after the end")
 	}
-}
-
-// TestWindowShrinks: what one large object needed is not kept.
-func TestWindowShrinks(t *testing.T) {
-	f := newFrames(strings.NewReader(strings.Repeat("x", 2*sharedSize) + "\ny\n"))
-	for _, want := range []int{2 * sharedSize, 1} {
-		frame, err := f.next()
-		if err != nil || len(frame) != want {
-			t.Fatalf("got %d bytes, %v, want %d", len(frame), err, want)
-		}
-	}
-	if _, err := f.next(); !errors.Is(err, io.EOF) || len(f.b) > firstSize {
-		t.Errorf("%d bytes are kept: %v", len(f.b), err)
-	}
-}
-
-// TestStreamsShareMemory: what one stream has read stays until it reads on, whatever the
-// others read, and a stream that waits keeps little.
-func TestStreamsShareMemory(t *testing.T) {
-	const streams, length = 8, 3 * firstSize
-	var all [streams]*frames
-	for i := range all {
-		line := strings.Repeat(string(rune('a'+i)), length) + "\n"
-		all[i] = newFrames(io.MultiReader(strings.NewReader(line), strings.NewReader(line)))
-	}
-	for range 2 {
-		var held [streams][]byte
-		for i, f := range all {
-			var err error
-			if held[i], err = f.next(); err != nil {
-				t.Fatal(err)
-			}
-		}
-		for i, frame := range held {
-			if want := strings.Repeat(string(rune('a'+i)), length); string(frame) != want {
-				t.Errorf("stream %d has %.3q… of another", i, frame)
-			}
-		}
-	}
-	for _, f := range all {
-		if _, err := f.next(); !errors.Is(err, io.EOF) || len(f.b) != firstSize || f.shared != nil {
-			t.Errorf("at the end %d bytes are kept: %v", len(f.b), err)
-		}
-	}
-}
-
-// TestStreamsThatAreCutOff: whatever other streams have read since, a stream that ends in the
-// middle of an object is cut off, and not at its end.
-func TestStreamsThatAreCutOff(t *testing.T) {
-	var streams sync.WaitGroup
-	for i := range 8 {
-		text := strings.Repeat("x", 100<<10)
-		if i%2 == 0 {
-			text = strings.Repeat(" ", 90<<10) + "\nx"
-		}
-		streams.Go(func() {
-			for range 100 {
-				f := newFrames(strings.NewReader(text))
-				for {
-					_, err := f.next()
-					if err == nil {
-						continue
-					}
-					if !errors.Is(err, errCutOff) {
-						t.Errorf("stream %d: %v, want %v", i, err, errCutOff)
-					}
-					f.giveBack()
-					break
-				}
-			}
-		})
-	}
-	streams.Wait()
-}
-
-// TestABurstAllocatesNothing: what streams share is used again.
-func TestABurstAllocatesNothing(t *testing.T) {
-	line := strings.Repeat("x", 3*firstSize) + "\n"
-	f := newFrames(nil)
-	var text strings.Reader
-	f.r = &text
-	read := func() {
-		text.Reset(line)
-		if frame, err := f.next(); err != nil || len(frame) != len(line)-1 {
-			t.Fatalf("got %d bytes, %v", len(frame), err)
-		}
-	}
-	read()
-	if n := testing.AllocsPerRun(100, read); n >= 1 {
-		t.Errorf("%.1f allocations for a frame that needs the shared memory, want none", n)
-	}
-}
-
-// FuzzFrames: whatever the pieces in which a text arrives, its frames are its lines.
-func FuzzFrames(f *testing.F) {
-	f.Add([]byte("a\nbc\n\nd"), 3)
-	f.Add(bytes.Repeat([]byte("0123456789\n"), 1000), 700)
-	f.Fuzz(func(t *testing.T, text []byte, piece int) {
-		if piece < 1 {
-			return
-		}
-		in := newFrames(&pieces{text, piece})
-		lines := bytes.Split(text, []byte("\n"))
-		rest := bytes.TrimSpace(lines[len(lines)-1])
-		for _, line := range lines[:len(lines)-1] {
-			if line = bytes.TrimSpace(line); len(line) == 0 {
-				continue
-			}
-			got, err := in.next()
-			if err != nil || !bytes.Equal(got, line) {
-				t.Fatalf("got %q, %v, want %q", got, err, line)
-			}
-		}
-		if _, err := in.next(); errors.Is(err, errCutOff) != (len(rest) > 0) || err == nil {
-			t.Errorf("at the end, with %q left: %v", rest, err)
-		}
-	})
-}
-
-// pieces is a reader that gives so many bytes at a time.
-type pieces struct {
-	text  []byte
-	piece int
-}
-
-func (p *pieces) Read(b []byte) (int, error) {
-	if len(p.text) == 0 {
-		return 0, io.EOF
-	}
-	n := copy(b[:min(len(b), p.piece)], p.text)
-	p.text = p.text[n:]
-	return n, nil
 }

@@ -9,10 +9,10 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// BenchmarkMemory shows what an entry takes beyond its key, in a cluster of 100,000
-// objects. It fails where that is more than we allow.
+// BenchmarkMemory reports the memory of an entry without its key, in a cluster of 100,000
+// objects. It fails above the limit.
 func BenchmarkMemory(b *testing.B) {
-	const objects, most = 100_000, 150
+	const objects, limit = 100_000, 150
 	for b.Loop() {
 		keys := make([]event.Key, objects)
 		for n := range keys {
@@ -27,18 +27,18 @@ func BenchmarkMemory(b *testing.B) {
 		}
 		each := float64(heap()-before)/objects - float64(unsafe.Sizeof(event.Key{}))
 		b.ReportMetric(each, "bytes/entry")
-		if each > most {
-			b.Errorf("%.0f bytes, want at most %d", each, most)
+		if each > limit {
+			b.Errorf("%.0f bytes, want at most %d", each, limit)
 		}
 		runtime.KeepAlive(c)
 		runtime.KeepAlive(keys)
 	}
 }
 
-// heap is the live heap in bytes.
+// heap returns the size of the live heap in bytes.
 func heap() uint64 {
 	runtime.GC()
-	runtime.GC() // the first may have ended one that was under way
+	runtime.GC() // the first call may have completed a cycle in progress
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc

@@ -1,18 +1,23 @@
-// Package checkpoint holds what the bus has acknowledged of each object: which
-// UID, in which version, at which position, deleted or not.
+// Package checkpoint holds the last event of each object that the bus has acknowledged: its
+// UID, version and position, and whether it is a delete.
 //
-// The bus is the truth and this is a copy of it: it is loaded from the bus at the
-// start and again from time to time, kept up with every acknowledgement, and
-// corrected where the bus says otherwise. It is in memory and never on a disk of
-// ours, so there is nothing to keep in step.
+// The bus is the source of truth and the checkpoint is a copy in memory. The forwarder
+// loads it from the bus at startup, reloads it periodically, updates it with every
+// acknowledgement, and corrects it when the bus refuses a publish. It is never on disk, so
+// nothing has to be kept in sync.
 //
-// A copy may be behind the bus, never ahead of it. Being behind is harmless: the
-// bus refuses what is published upon a wrong expectation, and says what it holds.
+// The copy can be behind the bus, never ahead of it. When the forwarder publishes, a stale
+// entry is harmless: the bus refuses a message that expects another event than it holds,
+// and returns the event that it holds. When the forwarder decides to publish nothing, a
+// stale entry stays until the next load. So a load covers everything that the bus held when
+// the load began; see [Source].
 package checkpoint
 
 import (
 	"context"
 	"iter"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,35 +27,48 @@ import (
 	"github.com/kuberelay/kuberelay/internal/failpoint"
 )
 
-// Source reads from the bus the last event of every object of our cluster, whole
-// or with an error: never only a part without one.
+// Source reads the last event of every object of our cluster from the bus.
+//
+// Load returns an error unless it has yielded all of them. For each object it yields the
+// last event that the bus held when Load began, or a later one.
 type Source interface {
 	Load(ctx context.Context, yield func(event.Key, event.Acked) error) error
 }
 
 // Checkpoint is safe for use by several goroutines. Make one with [New].
 type Checkpoint struct {
-	mu      sync.RWMutex
-	entries table
-	touched map[event.Key]struct{} // written since a load began; nil while none runs
-	lost    int                    // objects that exist, of which the last load found nothing any more
-	loaded  time.Time              // when the last load began, or when it was made, by the wall clock
+	mu       sync.RWMutex
+	entries  *tables
+	touched  map[event.Key]struct{} // keys written since the load began; nil while no load runs
+	complete bool                   // a load has succeeded
+	lost     int                    // existing objects whose events the last load did not find
+	loaded   time.Time              // start of the last successful load, or creation; wall clock
 
-	loading sync.Mutex // held for the whole of a load
+	loading sync.Mutex // held for a whole load
+
+	// Refused, if set, gets each event whose epoch a load did not believe. Set it before the
+	// first load.
+	Refused func(event.Key, event.Acked, error)
+
+	now func() time.Time // wall clock
 }
 
-// New makes an empty checkpoint.
-func New() *Checkpoint { return &Checkpoint{entries: newTable(0), loaded: wallClock()} }
+// New returns an empty checkpoint.
+func New() *Checkpoint { return NewAt(wallClock) }
 
-// Get gives what the bus has acknowledged of key, the zero value for nothing.
+// NewAt is New with another clock.
+func NewAt(now func() time.Time) *Checkpoint {
+	return &Checkpoint{entries: newTables(nil), loaded: now(), now: now}
+}
+
+// Get returns the entry of key. The zero value means that the bus holds nothing.
 func (c *Checkpoint) Get(key event.Key) event.Acked {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.entries.get(key)
 }
 
-// Put records what the bus holds of key; the zero value says that it holds
-// nothing.
+// Put sets the entry of key. The zero value means that the bus holds nothing.
 func (c *Checkpoint) Put(key event.Key, a event.Acked) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -60,98 +78,129 @@ func (c *Checkpoint) Put(key event.Key, a event.Acked) {
 	c.entries.put(key, a)
 }
 
-// Age is how long ago it was last read from the bus, or made.
+// Replace sets the entry of key from was to is if the entry still equals was. It reports
+// whether it did.
+func (c *Checkpoint) Replace(key event.Key, was, is event.Acked) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.entries.get(key) != was {
+		return false
+	}
+	if c.touched != nil {
+		c.touched[key] = struct{}{}
+	}
+	c.entries.put(key, is)
+	return true
+}
+
+// Age returns the time since the last successful load began, or since New.
 func (c *Checkpoint) Age() time.Duration {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	return wallClock().Sub(c.loaded)
+	return c.now().Sub(c.loaded)
 }
 
-// Lost is how many existing objects the bus had events of before it was last read, and
-// then had none.
+// Lost returns the number of existing objects whose events the bus held before the last
+// load, and no longer held then.
 func (c *Checkpoint) Lost() int {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.lost
 }
 
-// wallClock has no monotonic part, which stands still while the machine sleeps.
+// wallClock strips the monotonic clock reading, because the monotonic clock stops while the
+// machine sleeps.
 func wallClock() time.Time { return time.Now().Round(0) }
 
-// Len is the number of objects that the bus holds an event of.
+// Len returns the number of objects that the bus holds an event of.
 func (c *Checkpoint) Len() int {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	return c.entries.len()
+	return c.entries.size
 }
 
-// Epoch is the highest epoch of any entry.
+// Deletes returns the number of deleted objects that the bus holds an event of.
+func (c *Checkpoint) Deletes() int {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.entries.deletes
+}
+
+// Epoch returns the highest epoch of all entries.
 func (c *Checkpoint) Epoch() uint16 {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.entries.epoch()
 }
 
-// Of gives the entries of one resource as they are when it is called.
-func (c *Checkpoint) Of(gr schema.GroupResource) iter.Seq2[event.Key, event.Acked] {
+// Epochs returns the highest epoch of each resource.
+func (c *Checkpoint) Epochs() map[schema.GroupResource]uint16 {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	type pair struct {
-		key   event.Key
-		acked event.Acked
+	epochs := make(map[schema.GroupResource]uint16, len(c.entries.byResource))
+	for gr, t := range c.entries.byResource {
+		epochs[gr] = t.highest
 	}
-	var of []pair
-	for k := range c.entries.keys() {
-		if k.GroupResource() == gr {
-			of = append(of, pair{k, c.entries.get(k)})
-		}
-	}
+	return epochs
+}
+
+// Entries iterates over the entries of one resource. It yields each entry once, with its
+// value at that moment. The caller can write to the checkpoint meanwhile.
+func (c *Checkpoint) Entries(gr schema.GroupResource) iter.Seq2[event.Key, event.Acked] {
 	return func(yield func(event.Key, event.Acked) bool) {
-		for _, p := range of {
-			if !yield(p.key, p.acked) {
-				return
-			}
+		c.mu.RLock()
+		t := c.entries.byResource[gr]
+		c.mu.RUnlock()
+		if t == nil {
+			return
 		}
+		_ = walk(&c.mu, t.packed, func(n name, e entry) bool { return yield(n.key(gr), e.unpack()) }) &&
+			walk(&c.mu, t.unpacked, func(n name, a event.Acked) bool { return yield(n.key(gr), a) })
 	}
 }
 
-// Resources gives the resources of which there are entries, in no order.
+// Resources returns the resources that have entries, in no particular order.
 func (c *Checkpoint) Resources() []schema.GroupResource {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	seen := map[schema.GroupResource]bool{}
-	var all []schema.GroupResource
-	for k := range c.entries.keys() {
-		if gr := k.GroupResource(); !seen[gr] {
-			seen[gr] = true
-			all = append(all, gr)
-		}
-	}
-	return all
+	return slices.Collect(maps.Keys(c.entries.byResource))
 }
 
-// Load replaces what is known by what the bus says, as a whole or, on an error,
-// not at all. What is written by Put while it runs is newer and stays.
-func (c *Checkpoint) Load(ctx context.Context, from Source) error {
+// Load replaces all entries with those of source. On an error it changes nothing. An entry
+// that Put or Replace wrote during the load is newer, and stays.
+//
+// An event that shows an object in an epoch that no restore explains (see
+// [event.MaxEpochJump]) is not believed about its order: every state of the object is later.
+//
+// From the second load on, an event that is not the one in the checkpoint makes the entry
+// foreign, see [event.Acked]. An event at an earlier position does not: the bus lost its
+// end.
+func (c *Checkpoint) Load(ctx context.Context, source Source) error {
 	c.loading.Lock()
 	defer c.loading.Unlock()
 
 	c.mu.Lock()
 	c.touched = map[event.Key]struct{}{}
-	size := c.entries.len()
+	sizes := c.entries.lens()
 	c.mu.Unlock()
-	begun := wallClock()
+	start := c.now()
 
-	loaded := newTable(size)
-	err := from.Load(ctx, func(k event.Key, a event.Acked) error {
+	loaded := newTables(sizes)
+	err := source.Load(ctx, func(k event.Key, a event.Acked) error {
 		failpoint.Hit("loading")
 		loaded.put(k, a)
 		return nil
 	})
+	var lost map[event.Key]struct{}
+	if err == nil {
+		c.boundEpochs(loaded)
+		lost = c.carryOver(loaded)
+	}
 
+	// Acknowledgements wait for this lock, so the loop below visits only the keys written
+	// during the load.
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.keepDigests(loaded)
 	touched := c.touched
 	c.touched = nil
 	if err != nil {
@@ -159,30 +208,70 @@ func (c *Checkpoint) Load(ctx context.Context, from Source) error {
 	}
 	for k := range touched {
 		loaded.put(k, c.entries.get(k))
+		delete(lost, k)
 	}
-	c.lost = 0
-	for k := range c.entries.keys() {
-		if c.entries.get(k).Live() && loaded.get(k).UID == "" {
-			c.lost++
-		}
-	}
-	c.entries, c.loaded = loaded, begun
+	c.entries, c.lost, c.loaded, c.complete = loaded, len(lost), start, true
 	return nil
 }
 
-// keepDigests takes over the digests of events that are still the last: where fields have
-// come to be dropped, or are not any more, it was found out what the bus has.
-func (c *Checkpoint) keepDigests(loaded table) {
-	for k := range loaded.keys() {
-		was, is := c.entries.get(k), loaded.get(k)
-		if was.Digest == is.Digest {
-			continue
+// carryOver copies into loaded what the bus does not store, marks unexpected events as
+// foreign, and returns the existing objects that loaded lacks. Before the first load,
+// nothing is unexpected.
+func (c *Checkpoint) carryOver(loaded *tables) (lost map[event.Key]struct{}) {
+	c.mu.RLock()
+	all, known := maps.Clone(c.entries.byResource), c.complete
+	c.mu.RUnlock()
+	lost = map[event.Key]struct{}{}
+	carried := 0
+	for gr, before := range all {
+		after := loaded.byResource[gr]
+		if after == nil {
+			after = newTable(0)
 		}
-		digest := was.Digest
-		was.Digest, was.Stored = is.Digest, is.Stored
-		if was == is {
-			is.Digest = digest
-			loaded.put(k, is)
+		carry := func(n name, live, found bool) {
+			if found {
+				carried++
+			} else if live {
+				lost[n.key(gr)] = struct{}{}
+			}
 		}
+		walk(&c.mu, before.packed, func(n name, was entry) bool {
+			carry(n, !was.state.deleted(), after.carryPacked(n, was, known))
+			return true
+		})
+		walk(&c.mu, before.unpacked, func(n name, was event.Acked) bool {
+			carry(n, was.Live(), after.carry(n, was, known))
+			return true
+		})
+	}
+	if known && carried < loaded.size {
+		c.markUnknown(loaded)
+	}
+	return lost
+}
+
+// markUnknown marks the events of objects that have no entry as foreign.
+func (c *Checkpoint) markUnknown(loaded *tables) {
+	unknown := map[event.Key]event.Acked{}
+	for gr, after := range loaded.byResource {
+		isUnknown := func(n name) bool {
+			c.mu.RLock()
+			defer c.mu.RUnlock()
+			before := c.entries.byResource[gr]
+			return before == nil || !before.holds(n)
+		}
+		for n, is := range after.packed {
+			if isUnknown(n) {
+				unknown[n.key(gr)] = is.unpack()
+			}
+		}
+		for n, is := range after.unpacked {
+			if isUnknown(n) {
+				unknown[n.key(gr)] = is
+			}
+		}
+	}
+	for k, is := range unknown {
+		loaded.put(k, event.Acked{}.Before(is))
 	}
 }

@@ -3,7 +3,6 @@ package checkpoint
 import (
 	"context"
 	"errors"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,7 +19,7 @@ func key(name string) event.Key { return event.Key{Resource: "pods", Namespace: 
 
 func at(version string) event.Acked { return event.Acked{UID: uid, ResourceVersion: version} }
 
-// sourceFunc is a bus as Load sees it.
+// sourceFunc is a fake Source.
 type sourceFunc func(ctx context.Context, yield func(event.Key, event.Acked) error) error
 
 var _ Source = sourceFunc(nil)
@@ -29,7 +28,7 @@ func (f sourceFunc) Load(ctx context.Context, yield func(event.Key, event.Acked)
 	return f(ctx, yield)
 }
 
-// holds is a bus with these events.
+// holds returns a Source with these entries.
 func holds(entries map[event.Key]event.Acked) sourceFunc {
 	return func(_ context.Context, yield func(event.Key, event.Acked) error) error {
 		for k, a := range entries {
@@ -41,10 +40,10 @@ func holds(entries map[event.Key]event.Acked) sourceFunc {
 	}
 }
 
-// content writes what a checkpoint holds of pods as «a.1 b.2».
+// content returns the entries of pods as "a.1 b.2".
 func content(c *Checkpoint) string {
 	var all []string
-	for k, a := range c.Of(schema.GroupResource{Resource: "pods"}) {
+	for k, a := range c.Entries(schema.GroupResource{Resource: "pods"}) {
 		all = append(all, k.Name+"."+a.ResourceVersion)
 	}
 	slices.Sort(all)
@@ -62,7 +61,7 @@ func TestPutAndGet(t *testing.T) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 	if got := c.Get(key("b")); got != (event.Acked{}) {
-		t.Errorf("got %+v of what was removed, want nothing", got)
+		t.Errorf("got %+v for a removed entry, want nothing", got)
 	}
 	if c.Len() != 1 {
 		t.Errorf("len is %d, want 1", c.Len())
@@ -89,22 +88,33 @@ func TestResourcesAndTheirEntries(t *testing.T) {
 	}
 }
 
-// TestEntriesAreThoseOfTheCall: whoever goes through them may write meanwhile.
-func TestEntriesAreThoseOfTheCall(t *testing.T) {
+// TestEntriesYieldsEachOnce: Entries yields each entry once while the caller and others
+// write.
+func TestEntriesYieldsEachOnce(t *testing.T) {
 	c := New()
-	c.Put(key("a"), at("1"))
-	c.Put(key("b"), at("1"))
-	of := c.Of(schema.GroupResource{Resource: "pods"})
-	c.Put(key("late"), at("1"))
-	seen := map[event.Key]event.Acked{}
-	for k, a := range of {
-		seen[k] = a
-		c.Put(k, at("2"))
+	const entries = 3 * walkBatch
+	for n := range entries {
+		c.Put(key(strconv.Itoa(n)), at("1"))
+		c.Put(key("unpacked-"+strconv.Itoa(n)), event.Acked{UID: "A", ResourceVersion: "1"})
 	}
-	if want := map[event.Key]event.Acked{key("a"): at("1"), key("b"): at("1")}; !maps.Equal(seen, want) {
-		t.Errorf("got %v, want %v", seen, want)
+	seen := map[event.Key]int{}
+	for k, a := range c.Entries(schema.GroupResource{Resource: "pods"}) {
+		if a != c.Get(k) {
+			t.Fatalf("got %+v of %s, want the current value %+v", a, k, c.Get(k))
+		}
+		seen[k]++
+		a.ResourceVersion = "2"
+		c.Put(k, a)
+		c.Put(key("new-"+strconv.Itoa(len(seen))), at("1")) // may be given or not
 	}
-	for range of {
+	for n := range entries {
+		for _, k := range []event.Key{key(strconv.Itoa(n)), key("unpacked-" + strconv.Itoa(n))} {
+			if seen[k] != 1 {
+				t.Errorf("%s was yielded %d times, want once", k, seen[k])
+			}
+		}
+	}
+	for range c.Entries(schema.GroupResource{Resource: "pods"}) {
 		break // stops there
 	}
 }
@@ -112,7 +122,7 @@ func TestEntriesAreThoseOfTheCall(t *testing.T) {
 func TestEpochIsTheHighest(t *testing.T) {
 	c := New()
 	if got := c.Epoch(); got != 0 {
-		t.Errorf("got %d of nothing, want 0", got)
+		t.Errorf("got %d without entries, want 0", got)
 	}
 	c.Put(key("a"), event.Acked{UID: uid, ResourceVersion: "1", Epoch: 2})
 	c.Put(key("b"), event.Acked{UID: uid, ResourceVersion: "1", Epoch: 1})
@@ -122,9 +132,8 @@ func TestEpochIsTheHighest(t *testing.T) {
 	}
 }
 
-// TestLoad has a case for each thing that may happen to an entry while the bus is
-// read. A write by Put is an acknowledgement that came in meanwhile, so it is at
-// least as new as what was read.
+// TestLoad has a case for each change of an entry during a load. A Put during the load is
+// an acknowledgement, so it is at least as new as the loaded entry.
 func TestLoad(t *testing.T) {
 	failure := errors.New("connection lost")
 	for name, c := range map[string]struct {
@@ -170,13 +179,13 @@ func TestLoad(t *testing.T) {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
 			if cp.touched != nil {
-				t.Error("writes are still noted, though nothing is being loaded")
+				t.Error("writes are still recorded after the load")
 			}
 		})
 	}
 }
 
-// TestLost counts what exists and has gone from the bus, and nothing else.
+// TestLost: Lost counts objects that exist and whose events the bus no longer holds.
 func TestLost(t *testing.T) {
 	c := New()
 	deleted := at("3")
@@ -194,12 +203,12 @@ func TestLost(t *testing.T) {
 		}
 	}
 	if c.Age() < 0 || c.Age() > time.Minute {
-		t.Errorf("it is %s old, want as it was just loaded", c.Age())
+		t.Errorf("age is %s, want that of a fresh load", c.Age())
 	}
 }
 
-// TestLoadTakesTheLastOfAKey: a bus may yield an object again that is written
-// while it is read.
+// TestLoadTakesTheLastOfAKey: a bus can yield an object twice if it is written during the
+// load.
 func TestLoadTakesTheLastOfAKey(t *testing.T) {
 	c := New()
 	err := c.Load(t.Context(), sourceFunc(func(_ context.Context, yield func(event.Key, event.Acked) error) error {
@@ -210,7 +219,8 @@ func TestLoadTakesTheLastOfAKey(t *testing.T) {
 	}
 }
 
-// TestLoadIsNotSeenBeforeItsEnd, and a second one waits for the first.
+// TestLoadIsNotSeenBeforeItsEnd: readers see the old entries until a load ends, and loads
+// run one at a time.
 func TestLoadIsNotSeenBeforeItsEnd(t *testing.T) {
 	c := New()
 	c.Put(key("a"), at("1"))
@@ -218,15 +228,15 @@ func TestLoadIsNotSeenBeforeItsEnd(t *testing.T) {
 	running, loads := false, 0
 	source := sourceFunc(func(_ context.Context, yield func(event.Key, event.Acked) error) error {
 		if running {
-			t.Error("two loads at a time")
+			t.Error("two concurrent loads")
 		}
 		running = true
 		defer func() { running = false }()
 		before := content(c)
 		loads++
-		err := yield(key("b"), at(strconv.Itoa(loads)))
+		err := yield(key("b"), event.Acked{UID: uid, ResourceVersion: strconv.Itoa(loads), Position: uint64(10 - loads)}) // the bus lost its end
 		if got := content(c); got != before {
-			t.Errorf("got %q while it is loaded, want %q as before", got, before)
+			t.Errorf("got %q during the load, want %q as before", got, before)
 		}
 		return err
 	})
@@ -254,7 +264,7 @@ func TestConcurrentUse(t *testing.T) {
 			for range 200 {
 				c.Put(key(name), at("1"))
 				if got := c.Get(key(name)); got != at("1") {
-					t.Errorf("%s: got %+v, want what was put", name, got)
+					t.Errorf("%s: got %+v, want the entry that was put", name, got)
 				}
 			}
 		})

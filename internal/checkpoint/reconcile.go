@@ -12,139 +12,202 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// Cluster is the other side of a comparison.
+// Cluster compares entries of the checkpoint with the Kubernetes cluster.
 type Cluster interface {
-	// Reconcile compares what the bus shows of one resource with what is there,
-	// and enqueues every key that differs. It is to be tried again on an error.
+	// Reconcile compares all entries of one resource with the cluster, and enqueues every
+	// key that differs. After an error the caller retries.
 	Reconcile(ctx context.Context, gr schema.GroupResource, acked iter.Seq2[event.Key, event.Acked]) error
+	// Confirm does the same for some keys of one resource.
+	Confirm(ctx context.Context, gr schema.GroupResource, acked iter.Seq2[event.Key, event.Acked]) error
 	// EnqueueAll enqueues every key of the cluster.
 	EnqueueAll()
 }
 
-// Reconciler compares the checkpoint with the cluster, resource by resource: when
-// asked to, and all of them after each time the checkpoint has been read again
-// from the bus. It finds what no watch reports: deletes that happened while
-// nobody watched, and events that the bus has lost.
+// Reconciler compares the checkpoint with the cluster, resource by resource. It compares a
+// resource on request, and all resources after each reload of the checkpoint from the bus.
+// It finds what no watch reports: deletes that happened while no forwarder watched, and
+// events that the bus lost.
 type Reconciler struct {
 	checkpoint *Checkpoint
-	source     Source // nil on a bus that cannot be read
+	source     Source // nil if the bus cannot be read
 	cluster    Cluster
 	refresh    time.Duration
 	log        *slog.Logger
 
-	mu    sync.Mutex
-	due   map[schema.GroupResource]bool
-	awake chan struct{} // has a token when due may not be empty
-	again chan struct{} // has a token when the checkpoint is to be read again
+	mu           sync.Mutex
+	dueResources map[schema.GroupResource]bool
+	dueKeys      map[schema.GroupResource]map[event.Key]bool
+	dueReload    bool          // a reload of the checkpoint is requested
+	due          chan struct{} // has a token if something may be due
 
-	failed map[schema.GroupResource]bool // to be due again after a pause; only Run touches it
+	// Only Once uses these.
+	failed   map[schema.GroupResource]bool // due again at retryAt
+	retryAt  time.Time                     // zero while no comparison has failed
+	delay    time.Duration                 // before the next retry
+	reloadAt time.Time                     // zero before the first call
 }
 
-// NewReconciler makes a reconciler that does nothing until Run. Refresh is how
-// often the checkpoint is read again from the bus. Source is nil for a bus that
-// cannot be read back.
+// NewReconciler returns a reconciler, which does nothing until Run. Refresh is the interval
+// between reloads of the checkpoint from the bus. Source is nil if the bus cannot be read.
 func NewReconciler(c *Checkpoint, source Source, cluster Cluster, refresh time.Duration, log *slog.Logger) *Reconciler {
 	return &Reconciler{
 		checkpoint: c, source: source, cluster: cluster, refresh: refresh, log: log,
-		due: map[schema.GroupResource]bool{}, awake: make(chan struct{}, 1), again: make(chan struct{}, 1),
-		failed: map[schema.GroupResource]bool{},
+		dueResources: map[schema.GroupResource]bool{}, dueKeys: map[schema.GroupResource]map[event.Key]bool{},
+		due:    make(chan struct{}, 1),
+		failed: map[schema.GroupResource]bool{}, delay: retryDelay,
 	}
 }
 
-// The pause after a comparison that failed, and the longest that it grows to
-// while one fails.
+// The delay after a failed comparison doubles with each failure, from retryDelay to
+// maxRetryDelay.
 const (
-	retryAfter   = 5 * time.Second
-	retryLongest = 2 * time.Minute
+	retryDelay    = 5 * time.Second
+	maxRetryDelay = 2 * time.Minute
 )
 
-// Ask has a resource compared soon. It does not block.
-func (r *Reconciler) Ask(gr schema.GroupResource) {
+// CompareResource schedules a comparison of a resource. It does not block.
+func (r *Reconciler) CompareResource(gr schema.GroupResource) {
 	r.mu.Lock()
-	r.due[gr] = true
+	r.dueResources[gr] = true
 	r.mu.Unlock()
-	select {
-	case r.awake <- struct{}{}:
-	default:
-	}
+	r.signal()
 }
 
-// Refresh has the checkpoint read again from the bus soon, and then everything
-// compared. It does not block.
+// CompareKey schedules a comparison of one key. It does not block.
+func (r *Reconciler) CompareKey(k event.Key) {
+	gr := k.GroupResource()
+	r.mu.Lock()
+	if r.dueKeys[gr] == nil {
+		r.dueKeys[gr] = map[event.Key]bool{}
+	}
+	r.dueKeys[gr][k] = true
+	r.mu.Unlock()
+	r.signal()
+}
+
+// Refresh schedules a reload of the checkpoint from the bus, followed by a comparison of
+// all resources. It does not block.
 func (r *Reconciler) Refresh() {
+	r.mu.Lock()
+	r.dueReload = true
+	r.mu.Unlock()
+	r.signal()
+}
+
+func (r *Reconciler) signal() {
 	select {
-	case r.again <- struct{}{}:
+	case r.due <- struct{}{}:
 	default:
 	}
 }
 
-// Run compares until ctx ends.
+// Run does the scheduled work until ctx ends.
 func (r *Reconciler) Run(ctx context.Context) {
-	refresh := time.NewTicker(r.refresh)
-	defer refresh.Stop()
-	var retry <-chan time.Time // nil while none has failed
-	pause := retryAfter
-	for {
+	for ctx.Err() == nil {
+		timer := time.NewTimer(time.Until(r.Once(ctx, time.Now)))
 		select {
 		case <-ctx.Done():
-			return
-		case <-r.awake:
-		case <-retry:
-			retry = nil
-			for gr := range r.failed {
-				r.Ask(gr)
-			}
-		case <-refresh.C:
-			r.reload(ctx)
-		case <-r.again:
-			r.reload(ctx)
+		case <-r.due:
+		case <-timer.C:
 		}
-		r.compareDue(ctx)
-		switch {
-		case len(r.failed) == 0:
-			retry, pause = nil, retryAfter
-		case retry == nil:
-			retry = time.After(pause)
-			pause = min(2*pause, retryLongest)
-		}
+		timer.Stop()
 	}
 }
 
-// reload reads the checkpoint again and has everything compared with it.
-func (r *Reconciler) reload(ctx context.Context) {
+// Once does the work that is due, and returns the time of the next reload or retry. Only one
+// call may run at a time.
+func (r *Reconciler) Once(ctx context.Context, now func() time.Time) (next time.Time) {
+	r.mu.Lock()
+	reload := r.dueReload
+	r.dueReload = false
+	r.mu.Unlock()
+	if r.reloadAt.IsZero() {
+		r.reloadAt = now().Add(r.refresh)
+	}
+	if reload || !now().Before(r.reloadAt) {
+		r.reloadAt = now().Add(r.reloadCheckpoint(ctx))
+	}
+	if !r.retryAt.IsZero() && !now().Before(r.retryAt) {
+		r.retryAt = time.Time{}
+		for gr := range r.failed {
+			r.CompareResource(gr)
+		}
+	}
+	r.compareDue(ctx)
+	switch {
+	case len(r.failed) == 0:
+		r.retryAt, r.delay = time.Time{}, retryDelay
+	case r.retryAt.IsZero():
+		r.retryAt = now().Add(r.delay)
+		r.delay = min(2*r.delay, maxRetryDelay)
+	}
+	if !r.retryAt.IsZero() && r.retryAt.Before(r.reloadAt) {
+		return r.retryAt
+	}
+	return r.reloadAt
+}
+
+// reloadCheckpoint reloads the checkpoint and schedules a comparison of all resources. It
+// returns the time until the next reload.
+func (r *Reconciler) reloadCheckpoint(ctx context.Context) (pause time.Duration) {
 	if r.source != nil {
 		if err := r.checkpoint.Load(ctx, r.source); err != nil {
 			if ctx.Err() == nil {
-				r.log.Warn("the checkpoint could not be read again from the bus; will be tried again", "err", err)
-				time.AfterFunc(retryAfter, r.Refresh)
+				r.log.Warn("checkpoint reload failed, retrying", "err", err)
 			}
-			return
+			return retryDelay
 		}
 		if lost := r.checkpoint.Lost(); lost > 0 {
-			r.log.Warn("the bus has lost the events of objects that exist; their present states are written again", "objects", lost)
+			r.log.Warn("the bus lost the events of existing objects, publishing them again", "objects", lost)
 		}
 	}
 	r.cluster.EnqueueAll()
 	for _, gr := range r.checkpoint.Resources() {
-		r.Ask(gr)
+		r.CompareResource(gr)
 	}
+	return r.refresh
 }
 
 func (r *Reconciler) compareDue(ctx context.Context) {
 	r.mu.Lock()
-	due := r.due
-	r.due = map[schema.GroupResource]bool{}
+	resources, keys := r.dueResources, r.dueKeys
+	r.dueResources, r.dueKeys = map[schema.GroupResource]bool{}, map[schema.GroupResource]map[event.Key]bool{}
 	r.mu.Unlock()
-	for gr := range due {
-		err := r.cluster.Reconcile(ctx, gr, r.checkpoint.Of(gr))
+	for gr, keys := range keys {
+		if resources[gr] {
+			continue // the comparison of the resource includes them
+		}
+		if err := r.cluster.Confirm(ctx, gr, r.checkpoint.entriesOf(keys)); err != nil && ctx.Err() == nil {
+			r.fail(gr, err)
+		}
+	}
+	for gr := range resources {
+		err := r.cluster.Reconcile(ctx, gr, r.checkpoint.Entries(gr))
 		switch {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
-			r.log.Warn("comparing the bus with the cluster failed; will be tried again", "resource", gr.String(), "err", err)
-			r.failed[gr] = true
+			r.fail(gr, err)
 		default:
 			delete(r.failed, gr)
+		}
+	}
+}
+
+// fail schedules another comparison of a resource, after a delay.
+func (r *Reconciler) fail(gr schema.GroupResource, err error) {
+	r.log.Warn("comparing the bus with the cluster failed, retrying", "resource", gr.String(), "err", err)
+	r.failed[gr] = true
+}
+
+// entriesOf iterates over the entries of keys, with the zero value for a key without an
+// entry.
+func (c *Checkpoint) entriesOf(keys map[event.Key]bool) iter.Seq2[event.Key, event.Acked] {
+	return func(yield func(event.Key, event.Acked) bool) {
+		for k := range keys {
+			if !yield(k, c.Get(k)) {
+				return
+			}
 		}
 	}
 }

@@ -20,42 +20,82 @@ const refresh = time.Hour
 func run(t *testing.T, c *Checkpoint, source Source, cluster Cluster) *Reconciler {
 	t.Helper()
 	r := NewReconciler(c, source, cluster, refresh, slog.New(slog.DiscardHandler))
+	start(t, r)
+	return r
+}
+
+func start(t *testing.T, r *Reconciler) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { defer close(ended); r.Run(ctx) }()
 	t.Cleanup(func() { cancel(); <-ended })
 	synctest.Wait()
-	return r
 }
 
-func TestReconcilerComparesWhatItIsAskedFor(t *testing.T) {
+func TestReconcilerComparesOnRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, rec := New(), &recorder{}
 		c.Put(key("a"), at("1"))
 		r := run(t, c, nil, rec.cluster())
 		if got := rec.take(); got != "" {
-			t.Errorf("unasked: %q", got)
+			t.Errorf("without a request: got %q", got)
 		}
-		r.Ask(pods)
-		r.Ask(nodes)
+		r.CompareResource(pods)
+		r.CompareResource(nodes)
 		synctest.Wait()
 		if got, want := rec.take(), "nodes:0 pods:1"; got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 		time.Sleep(refresh / 2) // of the test's clock
 		if got := rec.take(); got != "" {
-			t.Errorf("again, unasked: %q", got)
+			t.Errorf("later, without a request: got %q", got)
 		}
 	})
 }
 
-// TestReconcilerAskedBeforeItRuns: informers may sync first.
-func TestReconcilerAskedBeforeItRuns(t *testing.T) {
+// TestReconcilerComparesKeys: a due key does not cause a comparison of its whole resource,
+// unless the resource is due too, or the comparison of the key fails.
+func TestReconcilerComparesKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, rec := New(), &recorder{}
+		c.Put(key("a"), at("1"))
+		c.Put(key("b"), at("2"))
+		r := NewReconciler(c, nil, rec.cluster(), refresh, slog.New(slog.DiscardHandler))
+		r.CompareKey(key("a"))
+		r.CompareKey(key("a"))
+		r.CompareKey(key("c"))
+		start(t, r)
+		if got, want := rec.take(), "pods:[a.1 c.]"; got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		r.CompareResource(pods)
+		r.CompareKey(key("a"))
+		synctest.Wait()
+		if got := rec.take(); got != "pods:2" && got != "pods:2 pods:[a.1]" {
+			t.Errorf("got %q, want the comparison", got)
+		}
+		rec.failWith(errors.New("no answer"))
+		r.CompareKey(key("b"))
+		synctest.Wait()
+		if got, want := rec.take(), "pods:[b.2]"; got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		rec.failWith(nil)
+		time.Sleep(2 * retryDelay) // of the test's clock
+		if got, want := rec.take(), "pods:2"; got != want {
+			t.Errorf("after a failure: got %q, want %q", got, want)
+		}
+	})
+}
+
+// TestReconcilerRequestBeforeRun: informers can sync before Run.
+func TestReconcilerRequestBeforeRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rec := &recorder{}
 		r := NewReconciler(New(), nil, rec.cluster(), refresh, slog.New(slog.DiscardHandler))
-		r.Ask(pods)
-		r.Ask(pods)
+		r.CompareResource(pods)
+		r.CompareResource(pods)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		go r.Run(ctx)
@@ -66,28 +106,29 @@ func TestReconcilerAskedBeforeItRuns(t *testing.T) {
 	})
 }
 
-// TestReconcilerAskedWhileItCompares: what was asked for during a comparison may
-// have come too late for it.
-func TestReconcilerAskedWhileItCompares(t *testing.T) {
+// TestReconcilerRequestDuringComparison: a request during a comparison may be too late for it,
+// so one more comparison follows.
+func TestReconcilerRequestDuringComparison(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rec, release := &recorder{}, make(chan struct{})
 		rec.fail = func(schema.GroupResource) error { <-release; return nil }
 		r := run(t, New(), nil, rec.cluster())
-		r.Ask(pods)
+		r.CompareResource(pods)
 		synctest.Wait()
 		for range 5 {
-			r.Ask(pods)
+			r.CompareResource(pods)
 		}
 		close(release)
 		synctest.Wait()
 		if got, want := rec.take(), "pods:0 pods:0"; got != want {
-			t.Errorf("got %q, want %q: once more, however often it was asked for", got, want)
+			t.Errorf("got %q, want %q: one more comparison for many requests", got, want)
 		}
 	})
 }
 
-// TestReconcilerTriesAgain after growing pauses, and only what failed.
-func TestReconcilerTriesAgain(t *testing.T) {
+// TestReconcilerRetries: it retries only the resources that failed, after growing
+// delays.
+func TestReconcilerRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rec := &recorder{}
 		var works atomic.Bool
@@ -98,25 +139,25 @@ func TestReconcilerTriesAgain(t *testing.T) {
 			return nil
 		}
 		r := run(t, New(), nil, rec.cluster())
-		r.Ask(pods)
-		r.Ask(nodes)
+		r.CompareResource(pods)
+		r.CompareResource(nodes)
 		synctest.Wait()
 		if got, want := rec.take(), "nodes:0 pods:0"; got != want {
 			t.Fatalf("got %q, want %q", got, want)
 		}
-		pause := retryAfter
+		pause := retryDelay
 		for range 8 {
 			time.Sleep(pause - time.Millisecond)
 			synctest.Wait()
 			if got := rec.take(); got != "" {
-				t.Fatalf("got %q before the pause of %s was over", got, pause)
+				t.Fatalf("got %q before the delay of %s had passed", got, pause)
 			}
 			time.Sleep(time.Millisecond)
 			synctest.Wait()
 			if got, want := rec.take(), "pods:0"; got != want {
 				t.Fatalf("after %s: got %q, want %q", pause, got, want)
 			}
-			pause = min(2*pause, retryLongest)
+			pause = min(2*pause, maxRetryDelay)
 		}
 		works.Store(true)
 		time.Sleep(pause)
@@ -124,17 +165,17 @@ func TestReconcilerTriesAgain(t *testing.T) {
 		if got, want := rec.take(), "pods:0"; got != want {
 			t.Fatalf("got %q, want %q", got, want)
 		}
-		time.Sleep(2 * retryLongest)
+		time.Sleep(2 * maxRetryDelay)
 		synctest.Wait()
 		if got := rec.take(); got != "" {
-			t.Errorf("got %q after it has succeeded", got)
+			t.Errorf("got %q after the success", got)
 		}
 	})
 }
 
-// TestReconcilerAskedForWhatFails: being asked is a reason to believe that it may
-// work now; and once it has, the pause that is left is of no more use.
-func TestReconcilerAskedForWhatFails(t *testing.T) {
+// TestReconcilerRequestRetriesFailure: a request retries a failed comparison at once. If that
+// succeeds, no retry follows after the delay.
+func TestReconcilerRequestRetriesFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rec := &recorder{}
 		var works atomic.Bool
@@ -145,28 +186,28 @@ func TestReconcilerAskedForWhatFails(t *testing.T) {
 			return errors.New("no answer")
 		}
 		r := run(t, New(), nil, rec.cluster())
-		r.Ask(pods)
+		r.CompareResource(pods)
 		synctest.Wait()
-		r.Ask(nodes)
+		r.CompareResource(nodes)
 		synctest.Wait()
 		if got, want := rec.take(), "nodes:0 pods:0"; got != want {
-			t.Fatalf("got %q, want %q: the one that failed waits for its pause", got, want)
+			t.Fatalf("got %q, want %q: the failed resource waits for its delay", got, want)
 		}
 		works.Store(true)
-		r.Ask(pods)
-		r.Ask(nodes)
+		r.CompareResource(pods)
+		r.CompareResource(nodes)
 		synctest.Wait()
 		rec.take()
-		time.Sleep(2 * retryLongest)
+		time.Sleep(2 * maxRetryDelay)
 		synctest.Wait()
 		if got := rec.take(); got != "" {
-			t.Errorf("got %q, though both have succeeded", got)
+			t.Errorf("got %q after both have succeeded", got)
 		}
 	})
 }
 
-// TestReconcilerRefresh: what the bus has lost or gained is found, for every
-// resource of which it has anything.
+// TestReconcilerRefresh: a refresh finds what the bus lost or gained, and compares every
+// resource that has entries.
 func TestReconcilerRefresh(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, rec := New(), &recorder{}
@@ -186,7 +227,7 @@ func TestReconcilerRefresh(t *testing.T) {
 	})
 }
 
-// TestReconcilerRefreshFails: a bus that does not answer proves nothing.
+// TestReconcilerRefreshFails: an error of the bus changes nothing.
 func TestReconcilerRefreshFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, rec := New(), &recorder{}
@@ -205,7 +246,7 @@ func TestReconcilerRefreshFails(t *testing.T) {
 			t.Errorf("got %q, the checkpoint has %q; want nothing and a.1", got, content(c))
 		}
 		works.Store(true)
-		time.Sleep(retryAfter) // not only after the next refresh
+		time.Sleep(retryDelay) // not only after the next refresh
 		synctest.Wait()
 		if got := rec.take(); got != "all" || content(c) != "" {
 			t.Errorf("got %q, the checkpoint has %q; want all and nothing", got, content(c))
@@ -213,8 +254,8 @@ func TestReconcilerRefreshFails(t *testing.T) {
 	})
 }
 
-// TestReconcilerWithoutASource: on a bus that cannot be read what is known of it is
-// compared.
+// TestReconcilerWithoutASource: if the bus cannot be read, the reconciler compares the
+// entries it has.
 func TestReconcilerWithoutASource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, rec := New(), &recorder{}
@@ -228,7 +269,7 @@ func TestReconcilerWithoutASource(t *testing.T) {
 	})
 }
 
-// TestReconcilerEndsWithItsContext, also in the midst of a comparison.
+// TestReconcilerEndsWithItsContext: it ends during a comparison too.
 func TestReconcilerEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -238,15 +279,15 @@ func TestReconcilerEndsWithItsContext(t *testing.T) {
 			<-ctx.Done()
 			return ctx.Err()
 		}}, refresh, slog.New(slog.DiscardHandler))
-		r.Ask(pods)
-		r.Ask(nodes)
+		r.CompareResource(pods)
+		r.CompareResource(nodes)
 		ended := make(chan struct{})
 		go func() { defer close(ended); r.Run(ctx) }()
 		synctest.Wait()
 		cancel()
 		<-ended
 		if calls != 1 {
-			t.Errorf("%d comparisons, want no other after the end", calls)
+			t.Errorf("%d comparisons, want none after the end", calls)
 		}
 	})
 }

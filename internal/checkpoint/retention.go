@@ -1,118 +1,172 @@
 package checkpoint
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"log/slog"
+	"maps"
+	"slices"
+	"sync/atomic"
 	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/failpoint"
 )
 
-// Purger removes an object's events from the bus up to and including a position;
-// later ones stay.
+// Purger removes the events of an object from the bus, up to and including a position.
+// Later events stay. With [event.ErrNewest] it keeps the events for now.
 type Purger interface {
 	Purge(ctx context.Context, k event.Key, upTo uint64) error
 }
 
-// Retention removes what the bus holds of objects that were deleted long ago, so
-// that the bus stays as large as the cluster.
+// Retention purges the events of objects that were deleted long ago, so that the bus stays
+// as large as the cluster. Each delete that it keeps takes memory here and on the bus, so it
+// purges the oldest earlier if there are too many. It does not purge a delete within five
+// minutes. By then no watch is so far behind that it still shows the object, and a create
+// that a stale leader left in a dead connection, which the bus refuses only while it has
+// events of the object, cannot arrive any more.
 //
-// An object recreated meanwhile comes out right whichever is first. If its create
-// is stored before the purge, it is later than the position and stays. If after,
-// it expected the delete's position, is refused, and is decided again upon a bus
-// that holds nothing of it.
+// An object that is recreated meanwhile is safe in either order. If the bus stores its
+// create before the purge, the create is after the position and stays. If the purge is
+// first, the create expects the position of the delete, so the bus refuses it. The
+// forwarder then decides again, with no event of the object on the bus.
 //
-// The last event of the highest epoch stays: the epoch is nowhere else, and events of a
-// lower one would seem to be earlier than what subscribers have seen.
+// The last event with the highest epoch of a resource stays. The epoch is stored nowhere
+// else, and events with a lower epoch would sort before those that subscribers have seen.
 type Retention struct {
 	Checkpoint *Checkpoint
 	Bus        Purger
-	After      time.Duration // since the bus stored the delete
+	After      time.Duration // minimum age of a delete, from the time the bus stored it
+	Max        int           // maximum number of deletes that are kept for After; 0 for no limit
 	Now        func() time.Time
 	Log        *slog.Logger
+
+	early  atomic.Int64 // deletes purged before After
+	warned time.Time    // when Run warned of them last
 }
 
-// Run purges at intervals until ctx ends.
+const (
+	minEarlyAge   = 5 * time.Minute  // minimum age of a delete that is purged before After
+	countInterval = 10 * time.Second // between two comparisons with Max
+	warnInterval  = time.Hour        // between two warnings of deletes purged before After
+)
+
+// Run purges until ctx ends. The interval is a tenth of After, limited to between one
+// second and one hour. While there are too many deletes, it is ten seconds.
 func (r *Retention) Run(ctx context.Context) {
 	ticker := time.NewTicker(min(max(r.After/10, time.Second), time.Hour))
 	defer ticker.Stop()
+	count := time.NewTicker(countInterval)
+	defer count.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
+		case <-count.C:
+			if !r.tooMany() {
+				continue
+			}
 		}
+		before := r.early.Load()
 		purged, err := r.Once(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
-			r.Log.Warn("events of deleted objects could not be purged; will be tried again", "purged", purged, "err", err)
+			r.Log.Warn("purge of deleted objects failed, retrying", "purged", purged, "err", err)
 		case purged > 0:
 			r.Log.Info("events of deleted objects purged", "objects", purged)
 		}
+		if early := r.early.Load() - before; early > 0 && r.Now().Sub(r.warned) >= warnInterval {
+			r.warned = r.Now()
+			r.Log.Warn("too many deleted objects, purging the oldest before the end of their retention", "objects", early, "max", r.Max)
+		}
 	}
 }
 
-// Once purges what is due now, and tells of how many objects.
-func (r *Retention) Once(ctx context.Context) (purged int, err error) {
-	before := r.Now().Add(-r.After).Unix()
-	for k, a := range r.Checkpoint.deleted() {
-		if a.Stored == 0 || int64(a.Stored) > before || r.Checkpoint.isEpoch(a) {
+func (r *Retention) tooMany() bool { return r.Max > 0 && r.Checkpoint.Deletes() > r.Max }
+
+// Once purges the deletes that are due, and then, if there are more than Max, so many of the
+// others that an eighth of Max is free. It returns the number of purged objects. It
+// continues after an error, and returns the first error.
+func (r *Retention) Once(ctx context.Context) (purged int, first error) {
+	now := r.Now()
+	purged, first = r.purge(ctx, r.Checkpoint.deletedBefore(now.Add(-r.After).UnixMilli()))
+	if ctx.Err() != nil || !r.tooMany() {
+		return purged, first
+	}
+	early, err := r.purge(ctx, r.Checkpoint.surplus(r.Max-r.Max/8, now.Add(-min(r.After, minEarlyAge)).UnixMilli()))
+	r.early.Add(int64(early))
+	return purged + early, cmp.Or(first, err)
+}
+
+func (r *Retention) purge(ctx context.Context, due map[event.Key]event.Acked) (purged int, first error) {
+	for _, k := range slices.SortedFunc(maps.Keys(due), event.Key.Compare) {
+		a := due[k]
+		if r.Checkpoint.holdsEpoch(k.GroupResource(), a) {
 			continue
 		}
 		failpoint.Hit("before-purge")
-		if err := r.Bus.Purge(ctx, k, a.Position); err != nil {
-			return purged, err
+		err := r.Bus.Purge(ctx, k, a.Position)
+		switch {
+		case err == nil:
+			r.Checkpoint.Replace(k, a, event.Acked{})
+			purged++
+		case ctx.Err() != nil:
+			return purged, cmp.Or(first, err)
+		case !errors.Is(err, event.ErrNewest):
+			first = cmp.Or(first, err)
 		}
-		r.Checkpoint.forget(k, a)
-		purged++
 	}
-	return purged, nil
+	return purged, first
 }
 
-// deleted gives the entries of deleted objects.
-func (c *Checkpoint) deleted() map[event.Key]event.Acked {
+// deletedBefore returns the deletes that the bus stored at or before a time, in Unix
+// milliseconds. The event of a foreign entry may show an object: its delete is due.
+func (c *Checkpoint) deletedBefore(before int64) map[event.Key]event.Acked {
+	due := map[event.Key]event.Acked{}
+	c.eachDelete(func(k event.Key, a event.Acked) {
+		if a.Time != 0 && a.Time <= before {
+			due[k] = a
+		}
+	})
+	return due
+}
+
+// eachDelete calls f for each entry of a deleted object that is not foreign, without the
+// lock.
+func (c *Checkpoint) eachDelete(f func(event.Key, event.Acked)) {
 	c.mu.RLock()
-	defer c.mu.RUnlock()
-	all := map[event.Key]event.Acked{}
-	for k := range c.entries.keys() {
-		if a := c.entries.get(k); a.Deleted {
-			all[k] = a
-		}
+	all := maps.Clone(c.entries.byResource)
+	c.mu.RUnlock()
+	for gr, t := range all {
+		walk(&c.mu, t.packed, func(n name, e entry) bool {
+			if e.state.deleted() {
+				f(n.key(gr), e.unpack())
+			}
+			return true
+		})
+		walk(&c.mu, t.unpacked, func(n name, a event.Acked) bool {
+			if a.Deleted && !a.Foreign {
+				f(n.key(gr), a)
+			}
+			return true
+		})
 	}
-	return all
 }
 
-// isEpoch tells whether an entry is the only one of an epoch that is the highest.
-func (c *Checkpoint) isEpoch(a event.Acked) bool {
+// holdsEpoch reports whether an entry is the only one with the highest epoch of its
+// resource.
+func (c *Checkpoint) holdsEpoch(gr schema.GroupResource, a event.Acked) bool {
 	if a.Epoch == 0 {
 		return false
 	}
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	of := 0
-	for k := range c.entries.keys() {
-		switch e := c.entries.get(k).Epoch; {
-		case e > a.Epoch:
-			return false
-		case e == a.Epoch:
-			of++
-		}
-	}
-	return of == 1
-}
-
-// forget removes an entry unless it has changed.
-func (c *Checkpoint) forget(k event.Key, a event.Acked) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.entries.get(k) != a {
-		return
-	}
-	if c.touched != nil {
-		c.touched[k] = struct{}{}
-	}
-	c.entries.put(k, event.Acked{})
+	t := c.entries.byResource[gr]
+	return t != nil && a.Epoch == t.highest && t.epochs[a.Epoch] == 1
 }

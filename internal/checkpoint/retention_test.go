@@ -14,16 +14,16 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// purgerFunc is a bus as Retention sees it.
+// purgerFunc is a fake Purger.
 type purgerFunc func(k event.Key, upTo uint64) error
 
 var _ Purger = purgerFunc(nil)
 
 func (f purgerFunc) Purge(_ context.Context, k event.Key, upTo uint64) error { return f(k, upTo) }
 
-// deletedAt is a delete that the bus stored at that second.
+// deletedAt returns a delete that the bus stored at a time, in Unix seconds.
 func deletedAt(stored uint32, position uint64) event.Acked {
-	return event.Acked{UID: uid, ResourceVersion: "1", Deleted: true, Stored: stored, Position: position}
+	return event.Acked{UID: uid, ResourceVersion: "1", Deleted: true, Time: 1000 * int64(stored), Position: position}
 }
 
 func TestRetention(t *testing.T) {
@@ -41,9 +41,12 @@ func TestRetention(t *testing.T) {
 		"just long enough":  {acked: deletedAt(now-after, 7), purged: "web up to 7"},
 		"not long ago":      {acked: deletedAt(now-after+1, 7), left: deletedAt(now-after+1, 7)},
 		"when is not known": {acked: deletedAt(0, 7), left: deletedAt(0, 7)},
+		"an event is after it": {
+			acked: deletedAt(1, 6).Before(deletedAt(1, 7)), left: deletedAt(1, 6).Before(deletedAt(1, 7)),
+		},
 		"it exists": {
-			acked: event.Acked{UID: uid, ResourceVersion: "1", Stored: 1, Position: 7},
-			left:  event.Acked{UID: uid, ResourceVersion: "1", Stored: 1, Position: 7},
+			acked: event.Acked{UID: uid, ResourceVersion: "1", Time: 1, Position: 7},
+			left:  event.Acked{UID: uid, ResourceVersion: "1", Time: 1, Position: 7},
 		},
 		"the bus fails": {
 			acked: deletedAt(1, 7), purge: func(*Checkpoint) error { return failure },
@@ -73,7 +76,7 @@ func TestRetention(t *testing.T) {
 				t.Errorf("purged %q, error %v; want %q, %v", got, err, c.purged, c.err)
 			}
 			if want := len(purged); err == nil && n != want {
-				t.Errorf("tells of %d, want %d", n, want)
+				t.Errorf("returned %d, want %d", n, want)
 			}
 			if got := cp.Get(key("web")); got != c.left {
 				t.Errorf("the checkpoint has %+v, want %+v", got, c.left)
@@ -131,8 +134,61 @@ func TestRetentionRuns(t *testing.T) {
 	})
 }
 
-// TestRetentionKeepsTheEpoch: it is nowhere but on the events. All but one of the
-// highest may go, and that one when there is another.
+// TestRetentionGoesOnAfterAnError: a stuck partition of the bus does not block the purge of
+// objects in other partitions.
+func TestRetentionGoesOnAfterAnError(t *testing.T) {
+	const objects = 20
+	cp, stuck, asked := New(), errors.New("the partition is stuck"), 0
+	for i := range objects {
+		cp.Put(key(fmt.Sprint("web-", i)), deletedAt(1, uint64(i+1)))
+	}
+	r := Retention{
+		Checkpoint: cp, After: time.Second, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+		Bus: purgerFunc(func(_ event.Key, upTo uint64) error {
+			if asked++; upTo%2 == 0 {
+				return fmt.Errorf("purge: %w", stuck)
+			}
+			return nil
+		}),
+	}
+	purged, err := r.Once(t.Context())
+	if purged != objects/2 || !errors.Is(err, stuck) || asked != objects || cp.Len() != objects/2 {
+		t.Errorf("of %d objects, %d were tried, %d purged and %d left, error %v; want all tried and half purged", objects, asked, purged, cp.Len(), err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	asked = 0
+	if _, err := r.Once(ctx); err == nil || asked != 1 {
+		t.Errorf("after the end of the context, %d objects were tried, error %v", asked, err)
+	}
+}
+
+// TestRetentionLeavesTheNewest: an event that has to stay for now is no error, and its
+// purge is retried.
+func TestRetentionLeavesTheNewest(t *testing.T) {
+	cp, newest := New(), uint64(2)
+	cp.Put(key("a"), deletedAt(1, 1))
+	cp.Put(key("b"), deletedAt(1, 2))
+	r := Retention{
+		Checkpoint: cp, After: time.Second, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+		Bus: purgerFunc(func(_ event.Key, upTo uint64) error {
+			if upTo == newest {
+				return fmt.Errorf("purge: %w", event.ErrNewest)
+			}
+			return nil
+		}),
+	}
+	if purged, err := r.Once(t.Context()); purged != 1 || err != nil || cp.Get(key("b")) == (event.Acked{}) {
+		t.Errorf("purged %d, error %v; want the one that is not the newest", purged, err)
+	}
+	newest = 3
+	if purged, err := r.Once(t.Context()); purged != 1 || err != nil || cp.Len() != 0 {
+		t.Errorf("purged %d, error %v; want the other one too", purged, err)
+	}
+}
+
+// TestRetentionKeepsTheEpoch: only the events hold the epoch. All events of the highest
+// epoch but one can be purged, and the last one as soon as there is another.
 func TestRetentionKeepsTheEpoch(t *testing.T) {
 	cp := New()
 	of := func(epoch uint16, position uint64) event.Acked {
@@ -144,6 +200,8 @@ func TestRetentionKeepsTheEpoch(t *testing.T) {
 	cp.Put(key("a"), of(2, 2))
 	cp.Put(key("b"), of(2, 3))
 	cp.Put(key("live"), at("9"))
+	other := event.Key{Group: "example.com", Resource: "readings", Name: "a"}
+	cp.Put(other, event.Acked{UID: uid, ResourceVersion: "1", Epoch: 7, Position: 4}) // says nothing of this one
 	r := Retention{
 		Checkpoint: cp, After: time.Second, Now: time.Now, Log: slog.New(slog.DiscardHandler),
 		Bus: purgerFunc(func(event.Key, uint64) error { return nil }),
@@ -152,12 +210,12 @@ func TestRetentionKeepsTheEpoch(t *testing.T) {
 		if _, err := r.Once(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if got := content(cp); cp.Epoch() != 2 || cp.Len() != 2 {
-			t.Errorf("left %q, epoch %d; want what exists and one of the epoch", got, cp.Epoch())
+		if got := content(cp); cp.Epochs()[pods] != 2 || cp.Len() != 3 {
+			t.Errorf("left %q, epoch %d; want existing objects and one event of the epoch", got, cp.Epochs()[pods])
 		}
 	}
-	cp.Put(key("later"), event.Acked{UID: uid, ResourceVersion: "12", Epoch: 2, Stored: 1, Position: 9})
-	if _, err := r.Once(t.Context()); err != nil || cp.Len() != 2 || cp.Epoch() != 2 {
-		t.Errorf("left %q, epoch %d, %v; want only what exists", content(cp), cp.Epoch(), err)
+	cp.Put(key("later"), event.Acked{UID: uid, ResourceVersion: "12", Epoch: 2, Time: 1, Position: 9})
+	if _, err := r.Once(t.Context()); err != nil || cp.Len() != 3 || cp.Epochs()[pods] != 2 {
+		t.Errorf("left %q, epoch %d, %v; want only existing objects", content(cp), cp.Epochs()[pods], err)
 	}
 }

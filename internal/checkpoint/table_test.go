@@ -3,7 +3,6 @@ package checkpoint
 import (
 	"maps"
 	"math"
-	"slices"
 	"testing"
 
 	"github.com/kuberelay/kuberelay/internal/event"
@@ -11,8 +10,8 @@ import (
 
 const uid = "6f1e4c9a-1b7d-4e8f-9a3c-0123456789ab"
 
-// TestTableIsExact: what is put in comes out, byte for byte, whatever an API server
-// may call a UID or a version.
+// TestTableIsExact: the table returns every entry unchanged, for any UID and version that
+// an API server may use.
 func TestTableIsExact(t *testing.T) {
 	key, other := event.Key{Resource: "pods", Name: "web"}, event.Key{Resource: "pods", Name: "other"}
 	for name, c := range map[string]struct {
@@ -20,8 +19,8 @@ func TestTableIsExact(t *testing.T) {
 		packed bool
 	}{
 		"usual":                      {event.Acked{UID: uid, ResourceVersion: "12345", Position: 7}, true},
-		"all fields":                 {event.Acked{UID: uid, ResourceVersion: "12345", Epoch: 3, Deleted: true, Deselected: true, Digest: event.Digest{1, 15: 2}, Stored: 5, Position: 7}, true},
-		"greatest":                   {event.Acked{UID: "ffffffff-ffff-ffff-ffff-ffffffffffff", ResourceVersion: "18446744073709551615", Epoch: math.MaxUint16, Stored: math.MaxUint32, Position: math.MaxUint64}, true},
+		"all fields":                 {event.Acked{UID: uid, ResourceVersion: "12345", Epoch: 3, Deleted: true, Deselected: true, Digest: event.Digest{1, 15: 2}, Time: 5, Position: 7}, true},
+		"greatest":                   {event.Acked{UID: "ffffffff-ffff-ffff-ffff-ffffffffffff", ResourceVersion: "18446744073709551615", Epoch: math.MaxUint16, Time: 1<<46 - 1, Position: math.MaxUint64}, true},
 		"version 0":                  {event.Acked{UID: uid, ResourceVersion: "0"}, true},
 		"null UID":                   {event.Acked{UID: uuidForm, ResourceVersion: "0"}, true},
 		"upper case UID":             {event.Acked{UID: "6F1E4C9A-1B7D-4E8F-9A3C-0123456789AB", ResourceVersion: "1"}, false},
@@ -35,17 +34,17 @@ func TestTableIsExact(t *testing.T) {
 		"too great":                  {event.Acked{UID: uid, ResourceVersion: "18446744073709551616"}, false},
 		"not a number":               {event.Acked{UID: uid, ResourceVersion: "x1"}, false},
 		"no version":                 {event.Acked{UID: uid}, false},
-		"odd, with a digest":         {event.Acked{UID: "A", ResourceVersion: "1", Digest: event.Digest{1, 15: 2}}, false},
+		"unpacked, with a digest":    {event.Acked{UID: "A", ResourceVersion: "1", Digest: event.Digest{1, 15: 2}}, false},
 		"a message that is no event": {event.Acked{Position: 7}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tab := newTable(0)
+			tab := newTables(nil)
 			tab.put(key, c.acked)
 			if got := tab.get(key); got != c.acked {
 				t.Errorf("got %+v, want %+v", got, c.acked)
 			}
-			if got := len(tab.packed) == 1; got != c.packed || tab.len() != 1 {
-				t.Errorf("packed %v, len %d; want %v, 1", got, tab.len(), c.packed)
+			if got := len(tab.byResource[key.GroupResource()].packed) == 1; got != c.packed || tab.size != 1 {
+				t.Errorf("packed %v, size %d; want %v, 1", got, tab.size, c.packed)
 			}
 			if got := tab.epoch(); got != c.acked.Epoch {
 				t.Errorf("epoch %d, want %d", got, c.acked.Epoch)
@@ -57,11 +56,11 @@ func TestTableIsExact(t *testing.T) {
 	}
 }
 
-// TestTableHoldsAKeyOnce, in whichever form it was put last.
+// TestTableHoldsAKeyOnce: a key has one entry, in the form of the last put.
 func TestTableHoldsAKeyOnce(t *testing.T) {
 	key := event.Key{Resource: "pods", Name: "web"}
 	usual, odd := event.Acked{UID: uid, ResourceVersion: "1"}, event.Acked{UID: "A", ResourceVersion: "x"}
-	tab := newTable(0)
+	tab := newTables(nil)
 	for n, a := range []event.Acked{usual, odd, usual, {}, odd, {}, {}, usual} {
 		tab.put(key, a)
 		want := map[event.Key]bool{}
@@ -69,10 +68,15 @@ func TestTableHoldsAKeyOnce(t *testing.T) {
 			want[key] = true
 		}
 		got := map[event.Key]bool{}
-		for k := range tab.keys() {
-			got[k] = true
+		for gr, of := range tab.byResource {
+			for n := range of.packed {
+				got[n.key(gr)] = true
+			}
+			for n := range of.unpacked {
+				got[n.key(gr)] = true
+			}
 		}
-		if tab.get(key) != a || tab.len() != len(want) || !maps.Equal(got, want) || len(slices.Collect(tab.keys())) != len(want) {
+		if tab.get(key) != a || tab.size != len(want) || !maps.Equal(got, want) || len(tab.byResource) != len(want) {
 			t.Errorf("step %d: got %+v, keys %v; want %+v", n, tab.get(key), got, a)
 		}
 	}

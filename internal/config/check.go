@@ -12,10 +12,10 @@ import (
 	"strconv"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/util/validation"
+	"github.com/kuberelay/kuberelay/internal/selector"
 )
 
-// checkAddress takes what net.Listen takes, without names of ports.
+// checkAddress accepts what net.Listen accepts, except port names.
 func checkAddress(s string) error {
 	_, port, err := net.SplitHostPort(s)
 	if err == nil {
@@ -27,7 +27,7 @@ func checkAddress(s string) error {
 	return nil
 }
 
-// checkFile never repeats the path, which could be a secret written in its place.
+// checkFile never repeats the path: a user may have written the secret in its place.
 func checkFile(path string) error {
 	content, err := os.ReadFile(path)
 	var in *fs.PathError
@@ -48,7 +48,7 @@ func checkFile(path string) error {
 
 var natsSchemes = []string{"nats", "tls", "ws", "wss"}
 
-// checkURLs takes what nats.go can connect to, less credentials.
+// checkURLs accepts what nats.go can connect to, without credentials.
 func checkURLs(list List) error {
 	if strings.Contains(strings.Join(list, ","), "@") {
 		return errors.New("it holds credentials; take out all from // to @, and name a file in " +
@@ -85,8 +85,8 @@ func validPort(port string) bool {
 
 var plainURL = regexp.MustCompile(`^([A-Za-z]+://)?[A-Za-z0-9.-]+(:[0-9]{1,5})?/?$`)
 
-// maskURLs hides everything but the scheme of what is not plainly a list of
-// servers. Commas do not limit what it hides, because a password may hold them.
+// maskURLs hides everything except the scheme, unless the value is plainly a list of servers. It
+// hides text after a comma too, because a password can contain commas.
 func maskURLs(value string) string {
 	plain := true
 	for item := range strings.SplitSeq(value, ",") {
@@ -101,28 +101,12 @@ func maskURLs(value string) string {
 	return "***"
 }
 
-// checkSelector is about how a resource selector is written; what it comes to,
-// the cluster's discovery decides.
-//
-//	selector = "*" | "*." group | name | name "." group | name "." version "." group
-func checkSelector(s string) error {
-	const forms = "; write it as pods, deployments.apps, deployments.v1.apps, *.apps or *"
-	name, rest, dotted := strings.Cut(s, ".")
-	switch {
-	case strings.Contains(s, "/"):
-		return errors.New("a subresource or an API path cannot be selected" + forms)
-	case strings.ContainsAny(s, " \t\r\n"):
-		return errors.New("there is a space in it; put commas between resources")
-	case strings.Contains(name, "*") && name != "*" || strings.Contains(rest, "*"):
-		return errors.New("* cannot stand for a part of a name" + forms)
-	case slices.Contains(strings.Split(s, "."), ""):
-		return errors.New("there is nothing before, after or between dots" + forms)
-	case name != "*" && len(validation.IsDNS1123Label(strings.ToLower(name))) > 0:
-		return fmt.Errorf("%q is not the name of a resource%s", name, forms)
-	case rest == "core":
+// checkSelector checks how a resource selector is written. Discovery decides what it
+// selects.
+func checkSelector(text string) error {
+	s, err := selector.Parse(text)
+	if err == nil && s.Grouped && s.Group == "" {
 		return errors.New("the core group has no name; name its resources, such as pods,services")
-	case dotted && len(validation.IsDNS1123Subdomain(rest)) > 0:
-		return fmt.Errorf("%q is not the name of a group%s", rest, forms)
 	}
-	return nil
+	return err
 }

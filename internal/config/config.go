@@ -1,17 +1,15 @@
-// Package config is the forwarder's configuration: every environment variable,
+// Package config is the configuration of the forwarder. It declares every environment variable
 // once.
 //
-// [Load] reads the environment. What it returns is complete and consistent as far
-// as one can tell without asking the cluster or the bus; whatever is wrong is
-// found before anything starts, and all of it at once. Each error names the
-// variable, the value and what to write instead, and never shows a secret: those
-// come from files, whose contents this package checks but does not keep.
+// [Load] reads the environment. Its result is complete and consistent, as far as that can be
+// checked without the cluster and the bus. Load finds all mistakes at once, before anything
+// starts. Each error names the variable, the value and what to write instead, and never shows a
+// secret: secrets come from files, whose contents this package checks but does not keep.
 //
-// The tags of [Config] are the only place where a variable is described. [Fields]
-// gives them as a table, of which the documentation and --help are made.
+// Only the tags of [Config] describe a variable. [Fields] returns them as a table, from which the
+// documentation and --help are generated.
 //
-// The package does not connect to anything, and does not tell whether a selected
-// resource exists.
+// The package does not connect to anything, and does not know whether a selected resource exists.
 package config
 
 import "time"
@@ -38,140 +36,151 @@ const (
 	DataChange = "change"
 )
 
-// The values of Operations.LogFormat, which is empty for text on a terminal and
-// JSON elsewhere.
+// The values of Operations.LogFormat. An empty one means text on a terminal and JSON elsewhere.
 const (
 	LogJSON = "json"
 	LogText = "text"
 )
 
-// Config is the configuration by topic. Of a field's tags, envconfig and default
-// are those of package envconfig; the others are described at [Field].
+// Config is the configuration by topic. The tags envconfig and default belong to package envconfig;
+// [Field] describes the others.
 type Config struct {
 	Watch      Watch      `title:"What is watched"`
-	Content    Content    `title:"What is sent" note:"docs/choosing.md has examples, the grammar of paths and the functions of expressions, and says what happens where these change."`
+	Content    Content    `title:"What is sent" note:"docs/choosing.md has examples, the syntax of paths and the functions of expressions, and explains what happens when these settings change."`
 	Event      Event      `title:"Events"`
 	NATS       NATS       `title:"NATS JetStream"`
-	Server     Server     `title:"Built-in NATS server" note:"It runs inside the forwarder where KUBERELAY_SINK is nats and KUBERELAY_NATS_URL is not set."`
-	Kafka      Kafka      `title:"Kafka" note:"Events go there where KUBERELAY_SINK is kafka. Topics that are missing are created; those that exist are checked, never changed."`
+	Server     Server     `title:"Built-in NATS server" note:"It runs inside the forwarder if KUBERELAY_SINK is nats and KUBERELAY_NATS_URL is not set."`
+	Kafka      Kafka      `title:"Kafka" note:"These apply if KUBERELAY_SINK is kafka. Missing topics are created. Existing topics are checked, never changed."`
 	Work       Work       `title:"Pace"`
-	Leader     Leader     `title:"Leader election" note:"With it several forwarders run for one cluster: one writes, the others stand by with everything read. They need get, create and update on the Lease."`
+	Leader     Leader     `title:"Leader election" note:"Several forwarders can run for one cluster: one publishes, the others stand by with everything read. They need get and update on the Lease, and create on leases if it does not exist."`
 	Operations Operations `title:"Operations"`
 }
 
-// Watch says what to read from the API server, and how fast.
+// Watch has the settings of reading from the API server.
 type Watch struct {
 	Resources         List   `envconfig:"KUBERELAY_RESOURCES" required:"true" example:"pods,deployments.apps" desc:"Resources to watch, written as for kubectl: deploy, deployments.apps, deployments.v1.apps, Widget.example.com; *.apps for a whole group, * for all."`
-	ExcludeResources  List   `envconfig:"KUBERELAY_EXCLUDE_RESOURCES" unset:"secrets, events and leases, unless KUBERELAY_RESOURCES names them" example:"replicasets.apps" desc:"Resources not to watch although KUBERELAY_RESOURCES selects them, written as there."`
-	Namespaces        List   `envconfig:"KUBERELAY_NAMESPACES" unset:"all" example:"default,team-a" desc:"Namespaces to watch. Cluster-scoped resources are watched all the same."`
-	ExcludeNamespaces List   `envconfig:"KUBERELAY_EXCLUDE_NAMESPACES" unset:"none" example:"kube-system,kube-node-lease" desc:"Namespaces not to watch although KUBERELAY_NAMESPACES or KUBERELAY_NAMESPACE_SELECTOR selects them."`
-	NamespaceSelector string `envconfig:"KUBERELAY_NAMESPACE_SELECTOR" unset:"all namespaces" example:"team in (a,b),!sandbox" desc:"Only namespaces whose labels match, as in kubectl get -l, now and whenever they change. Namespaces have to be readable. What a change of labels leaves out gets an event of type deselected."`
-	OnDeselect        string `envconfig:"KUBERELAY_ON_DESELECT" default:"keep" oneof:"keep,publish" desc:"What to do with objects on the bus that the configuration no longer selects, by resources, lists of namespaces, labels or fields: keep leaves them as they are, publish sends an event of type deselected for each."`
-	Follow            List   `envconfig:"KUBERELAY_FOLLOW" unset:"none" example:"ownerReferences,machines.cluster.x-k8s.io:spec.infrastructureRef" desc:"Fields that refer to objects, which are then watched too: a path such as involvedObject or spec.template.spec.infrastructureRef, after a resource and a colon if it is of that alone; ownerReferences for owners, whose last is then named in ownerkind and ownername. Excluded resources are not followed, nor those that must be named to be watched."`
-	LabelSelector     string `envconfig:"KUBERELAY_LABEL_SELECTOR" unset:"all objects" example:"app=web,tier!=test" desc:"Only objects whose labels match, as in kubectl get -l."`
-	FieldSelector     string `envconfig:"KUBERELAY_FIELD_SELECTOR" unset:"all objects" example:"metadata.name=web" desc:"Only objects whose fields match, as in kubectl get --field-selector. Every watched resource must support the fields."`
-	QPS               int    `envconfig:"KUBERELAY_KUBE_QPS" default:"100" min:"1" max:"10000" desc:"Requests a second to the API server, on average, for lists and watches, and as many for reads of single objects. A watch is one request, however long it lasts."`
-	Burst             int    `envconfig:"KUBERELAY_KUBE_BURST" default:"500" min:"1" max:"10000" desc:"Requests to the API server that may be made at once, counted as KUBERELAY_KUBE_QPS. A start needs one for each resource, and for each namespace that is watched by itself."`
+	ExcludeResources  List   `envconfig:"KUBERELAY_EXCLUDE_RESOURCES" unset:"secrets, events and leases, unless KUBERELAY_RESOURCES names them" example:"replicasets.apps" desc:"Resources not to watch even if KUBERELAY_RESOURCES selects them, written in the same way."`
+	Namespaces        List   `envconfig:"KUBERELAY_NAMESPACES" unset:"all" example:"default,team-a" desc:"Namespaces to watch. Cluster-scoped resources are watched in any case."`
+	ExcludeNamespaces List   `envconfig:"KUBERELAY_EXCLUDE_NAMESPACES" unset:"none" example:"kube-system,kube-node-lease" desc:"Namespaces not to watch even if KUBERELAY_NAMESPACES or KUBERELAY_NAMESPACE_SELECTOR selects them."`
+	NamespaceSelector string `envconfig:"KUBERELAY_NAMESPACE_SELECTOR" unset:"all namespaces" example:"team in (a,b),!sandbox" desc:"Watch only namespaces whose labels match, as in kubectl get -l. Changes of labels are followed: objects of a namespace that no longer matches get an event of type deselected. Requires list and watch on namespaces."`
+	OnDeselect        string `envconfig:"KUBERELAY_ON_DESELECT" default:"keep" oneof:"keep,publish" desc:"What to do with objects on the bus that the configuration no longer selects by resource, list of namespaces, label or field: keep leaves them as they are; publish sends an event of type deselected for each."`
+	Follow            List   `envconfig:"KUBERELAY_FOLLOW" unset:"none" example:"ownerReferences,machines.cluster.x-k8s.io:spec.infrastructureRef" desc:"Fields that refer to objects, which are then watched too: a path such as involvedObject or spec.template.spec.infrastructureRef, with a resource and a colon before it to limit it to that resource. ownerReferences follows owners, and events then name the top owner in ownerkind and ownername. References to excluded resources are not followed, nor to resources that must be named to be watched."`
+	LabelSelector     string `envconfig:"KUBERELAY_LABEL_SELECTOR" unset:"all objects" example:"app=web,tier!=test" desc:"Watch only objects whose labels match, as in kubectl get -l."`
+	FieldSelector     string `envconfig:"KUBERELAY_FIELD_SELECTOR" unset:"all objects" example:"metadata.name=web" desc:"Watch only objects whose fields match, as in kubectl get --field-selector. Every watched resource must support the fields."`
+	QPS               int    `envconfig:"KUBERELAY_KUBE_QPS" default:"100" min:"1" max:"10000" desc:"Average requests per second to the API server for lists and watches, and as many for reads of single objects. A watch is one request, however long it lasts."`
+	Burst             int    `envconfig:"KUBERELAY_KUBE_BURST" default:"500" min:"1" max:"10000" desc:"Requests to the API server in one burst, counted as for KUBERELAY_KUBE_QPS. A start needs one for each resource, or for each resource and namespace if namespaces are watched one by one."`
 }
 
-// Content says which of the watched objects are sent, and what of them. What the texts
-// mean other packages know: see [Check].
+// Content selects the objects and fields that are sent. Other packages parse its texts: see
+// [Check].
 type Content struct {
-	Filter     string `envconfig:"KUBERELAY_FILTER" unset:"all objects" example:"resource.kind == \"Pod\" ? object.status.phase == \"Failed\" : true" desc:"Only objects for which this expression in CEL is true, of object and of resource with group, version, resource, kind and namespaced. What stops matching gets an event of type deselected. An object for which the expression fails is sent, and counted in kuberelay_filter_errors_total."`
-	DropFields Paths  `envconfig:"KUBERELAY_DROP_FIELDS" unset:"none" example:"nodes:.status.conditions[*].lastHeartbeatTime,*:.metadata.annotations[\"example.com/checksum\"]" desc:"Fields that are left out: a resource or *, a colon, and a path as kubectl writes JSONPath. A change of nothing else sends no event. Entries are separated by commas or line breaks."`
-	Data       string `envconfig:"KUBERELAY_DATA" default:"object" oneof:"object,change" desc:"Data of an event: the bare object, or object, previous and patch: the object, its state in the event before, and the difference in JSON Patch, the latter two null where that state is not known."`
+	Filter     string `envconfig:"KUBERELAY_FILTER" unset:"all objects" example:"resource.kind == \"Pod\" ? object.status.phase == \"Failed\" : true" desc:"Publish only objects for which this CEL expression is true. Its variables are object, and resource with group, version, resource, kind and namespaced. An object that stops matching gets an event of type deselected. If the expression fails for an object, the object is published and counted in kuberelay_filter_errors_total."`
+	DropFields Paths  `envconfig:"KUBERELAY_DROP_FIELDS" unset:"none" example:"nodes:.status.conditions[*].lastHeartbeatTime,*:.metadata.annotations[\"example.com/checksum\"]" desc:"Fields to leave out of events: a resource or *, a colon, and a JSONPath as in kubectl. A change of these fields alone sends no event. Separate entries with commas or line breaks."`
+	HashFields Paths  `envconfig:"KUBERELAY_HASH_FIELDS" unset:"none" example:"widgets.example.com:.spec.token,pods:.spec.containers[*].env[?(@.name==\"PASSWORD\")].value" desc:"Fields whose values are replaced by keyed hashes, written as in KUBERELAY_DROP_FIELDS. A change of such a field is visible, its value is not. Labels, annotations and values of Secrets are hashed in any case. Set KUBERELAY_REDACTION_KEY_FILE too."`
+	HashKnown  bool   `envconfig:"KUBERELAY_HASH_KNOWN_FIELDS" default:"true" desc:"Hash the fields of custom resources and ConfigMaps that are known to hold secrets, such as bootstrap tokens, OAuth clients, Helm releases and copies of Secrets. docs/choosing.md lists them."`
+	Data       string `envconfig:"KUBERELAY_DATA" default:"object" oneof:"object,change" desc:"Data of an event. object: the bare object. change: a document with the object, its state in the previous event, and the JSON Patch between them; the last two are null if that state is not known."`
 }
 
-// Event says what an event looks like and where it goes.
+// Event has the settings of the events and their destination.
 type Event struct {
-	Sink             string `envconfig:"KUBERELAY_SINK" default:"nats" oneof:"nats,kafka,stdout" desc:"Where events go: to NATS JetStream, to Kafka, or to standard output, one per line."`
-	ClusterName      string `envconfig:"KUBERELAY_CLUSTER_NAME" unset:"the UID of namespace kube-system" example:"prod-eu1" desc:"The cluster's name in every event, subject and key. Events under another name are other events."`
-	ClusterReplaces  string `envconfig:"KUBERELAY_CLUSTER_REPLACES" unset:"none" example:"2f6a1c52-8e0d-4a3e-9a77-0c1d5b8f4e21" desc:"UID of the namespace kube-system of a cluster that is no more and whose name on the bus this one takes over."`
-	ContentMode      string `envconfig:"KUBERELAY_CONTENT_MODE" default:"binary" oneof:"binary,structured" desc:"CloudEvents content mode: attributes in headers and the bare object as data, or all in one JSON document. Standard output is always structured."`
-	RedactionKeyFile string `envconfig:"KUBERELAY_REDACTION_KEY_FILE" kind:"secret" unset:"a key made up at each start" desc:"Key of at least 16 bytes for the hashes that stand for the values of Secrets. Set it where Secrets are watched: with another key every value shows as changed."`
+	Sink             string `envconfig:"KUBERELAY_SINK" default:"nats" oneof:"nats,kafka,stdout" desc:"Where to publish events: to NATS JetStream, to Kafka, or to standard output, one per line."`
+	ClusterName      string `envconfig:"KUBERELAY_CLUSTER_NAME" unset:"the UID of namespace kube-system" example:"prod-eu1" desc:"Name of the cluster in every event, subject and key. With another name, everything is published again."`
+	ClusterReplaces  string `envconfig:"KUBERELAY_CLUSTER_REPLACES" unset:"none" example:"2f6a1c52-8e0d-4a3e-9a77-0c1d5b8f4e21" desc:"UID of the namespace kube-system of a cluster that no longer exists. This cluster takes over its name on the bus."`
+	ContentMode      string `envconfig:"KUBERELAY_CONTENT_MODE" default:"binary" oneof:"binary,structured" desc:"CloudEvents content mode. binary: attributes in headers and the bare object as data. structured: everything in one JSON document. Standard output is always structured."`
+	AllowPlaintext   bool   `envconfig:"KUBERELAY_ALLOW_PLAINTEXT_CREDENTIALS" default:"false" desc:"Allow a password or token of the bus to cross the network without TLS, where anyone on the way can read it. Loopback addresses are always allowed. NATS creds files and nkeys, and SASL SCRAM, never send the secret itself."`
+	RedactionKeyFile string `envconfig:"KUBERELAY_REDACTION_KEY_FILE" kind:"secret" unset:"a random key at each start" desc:"Key of at least 16 bytes for the hashes that replace the values of Secrets and other hashed fields. Set it if Secrets are watched or KUBERELAY_HASH_FIELDS is set: with another key, every value shows as changed."`
 }
 
-// NATS says where the stream is and how to publish to it.
+// NATS has the settings of the stream and of publishing to it.
 type NATS struct {
-	URLs          List          `envconfig:"KUBERELAY_NATS_URL" kind:"url" unset:"the built-in server" example:"nats://nats:4222" desc:"NATS servers: nats://, tls://, ws:// or wss://, host and port. No credentials in it: they come from files."`
+	URLs          List          `envconfig:"KUBERELAY_NATS_URL" kind:"url" unset:"the built-in server" example:"nats://nats:4222" desc:"NATS servers: nats://, tls://, ws:// or wss://, host and port. Credentials are refused here; they come from files."`
 	Stream        string        `envconfig:"KUBERELAY_NATS_STREAM" default:"KUBERELAY" desc:"Name of the JetStream stream. It is created if missing."`
 	SubjectPrefix string        `envconfig:"KUBERELAY_NATS_SUBJECT_PREFIX" default:"kuberelay" desc:"First token of every subject: letters, digits, - and _."`
-	Replicas      int           `envconfig:"KUBERELAY_NATS_REPLICAS" default:"1" min:"1" max:"5" desc:"Servers that hold a copy of the stream. The built-in server is one."`
-	History       int           `envconfig:"KUBERELAY_NATS_HISTORY" default:"8" min:"1" max:"1000000" desc:"Events kept of each object."`
-	User          string        `envconfig:"KUBERELAY_NATS_USER" unset:"none" desc:"User name, together with KUBERELAY_NATS_PASSWORD_FILE."`
-	PasswordFile  string        `envconfig:"KUBERELAY_NATS_PASSWORD_FILE" kind:"secret" unset:"none" desc:"Password of KUBERELAY_NATS_USER."`
-	TokenFile     string        `envconfig:"KUBERELAY_NATS_TOKEN_FILE" kind:"secret" unset:"none" desc:"Token, instead of user and password."`
-	CredsFile     string        `envconfig:"KUBERELAY_NATS_CREDS_FILE" kind:"secret" unset:"none" desc:"Credentials file with user JWT and seed, as nsc writes it."`
+	Replicas      int           `envconfig:"KUBERELAY_NATS_REPLICAS" default:"1" min:"1" max:"5" desc:"Number of servers that hold a copy of the stream. The built-in server counts as one."`
+	History       int           `envconfig:"KUBERELAY_NATS_HISTORY" default:"8" min:"1" max:"1000000" desc:"Number of events to keep of each object."`
+	User          string        `envconfig:"KUBERELAY_NATS_USER" unset:"none" desc:"User name, together with KUBERELAY_NATS_PASSWORD_FILE. With the built-in server, the name that subscribers give."`
+	PasswordFile  string        `envconfig:"KUBERELAY_NATS_PASSWORD_FILE" kind:"secret" unset:"none" desc:"Password of KUBERELAY_NATS_USER. With the built-in server, the password that subscribers give."`
+	TokenFile     string        `envconfig:"KUBERELAY_NATS_TOKEN_FILE" kind:"secret" unset:"none" desc:"Token, instead of user and password. With the built-in server, the token that subscribers give."`
+	CredsFile     string        `envconfig:"KUBERELAY_NATS_CREDS_FILE" kind:"secret" unset:"none" desc:"Credentials file with a user JWT and its seed, as nsc writes it."`
 	NkeyFile      string        `envconfig:"KUBERELAY_NATS_NKEY_FILE" kind:"secret" unset:"none" desc:"Seed of a user's nkey."`
-	CAFile        string        `envconfig:"KUBERELAY_NATS_TLS_CA_FILE" kind:"file" unset:"the system's" desc:"Certificate authorities, in PEM, that the server's certificate is verified with."`
+	CAFile        string        `envconfig:"KUBERELAY_NATS_TLS_CA_FILE" kind:"file" unset:"the system's" desc:"Certificate authorities in PEM to verify the certificate of the server."`
 	CertFile      string        `envconfig:"KUBERELAY_NATS_TLS_CERT_FILE" kind:"file" unset:"none" desc:"Client certificate in PEM, together with KUBERELAY_NATS_TLS_KEY_FILE."`
-	KeyFile       string        `envconfig:"KUBERELAY_NATS_TLS_KEY_FILE" kind:"secret" unset:"none" desc:"Key of the client certificate, in PEM."`
-	MaxInFlight   int           `envconfig:"KUBERELAY_NATS_MAX_IN_FLIGHT" default:"512" min:"1" max:"65536" desc:"Events that may await their acknowledgement at once, each of another object; at most half of them are of a first sync or a resync."`
-	AckTimeout    time.Duration `envconfig:"KUBERELAY_NATS_ACK_TIMEOUT" default:"5s" min:"100ms" max:"5m" desc:"How long an acknowledgement is waited for before the event is tried again."`
+	KeyFile       string        `envconfig:"KUBERELAY_NATS_TLS_KEY_FILE" kind:"secret" unset:"none" desc:"Key of the client certificate in PEM."`
+	MaxInFlight   int           `envconfig:"KUBERELAY_NATS_MAX_IN_FLIGHT" default:"512" min:"1" max:"65536" desc:"Events in flight, that is, sent and not yet acknowledged, each of another object. A first sync or a resync uses at most half of them, and so do the changes of one resource in one namespace."`
+	AckTimeout    time.Duration `envconfig:"KUBERELAY_NATS_ACK_TIMEOUT" default:"5s" min:"100ms" max:"5m" desc:"How long to wait for an acknowledgement before the event is retried."`
 }
 
-// Server says how the built-in NATS server runs.
+// Server has the settings of the built-in NATS server.
 type Server struct {
-	Listen  string `envconfig:"KUBERELAY_NATS_LISTEN" kind:"address" default:"127.0.0.1:4222" desc:"Where subscribers reach the built-in server. It asks for no credentials: whoever reaches it can read and write."`
-	DataDir string `envconfig:"KUBERELAY_DATA_DIR" unset:"$XDG_DATA_HOME/kuberelay or ~/.local/share/kuberelay" example:"/var/lib/kuberelay" desc:"Folder for the built-in server's files."`
+	Listen         string `envconfig:"KUBERELAY_NATS_LISTEN" kind:"address" default:"127.0.0.1:4222" desc:"Address at which subscribers reach the built-in server. They can read, and write nothing. An address beyond the loopback interface requires credentials: KUBERELAY_NATS_TOKEN_FILE, or KUBERELAY_NATS_USER and KUBERELAY_NATS_PASSWORD_FILE; and TLS: KUBERELAY_NATS_LISTEN_TLS_CERT_FILE, unless KUBERELAY_ALLOW_PLAINTEXT_CREDENTIALS is true."`
+	AllowAnonymous bool   `envconfig:"KUBERELAY_NATS_ALLOW_ANONYMOUS" default:"false" desc:"Let every process that reaches the loopback interface, of any user, read the built-in server without credentials. Use it in a pod, whose containers share the interface. Without it and without credentials, subscribers need the token that the forwarder writes to the file nats/token in KUBERELAY_DATA_DIR, which only its own user can read; tail and verify read that file."`
+	CertFile       string `envconfig:"KUBERELAY_NATS_LISTEN_TLS_CERT_FILE" kind:"file" unset:"no TLS" desc:"Server certificate in PEM, together with KUBERELAY_NATS_LISTEN_TLS_KEY_FILE. Subscribers then need TLS. tail and verify check it against KUBERELAY_NATS_TLS_CA_FILE. For them it must also name the host of KUBERELAY_NATS_LISTEN, or 127.0.0.1 if that is all interfaces."`
+	KeyFile        string `envconfig:"KUBERELAY_NATS_LISTEN_TLS_KEY_FILE" kind:"secret" unset:"none" desc:"Key of the server certificate in PEM."`
+	MaxBytes       int    `envconfig:"KUBERELAY_NATS_MAX_BYTES" default:"0" min:"0" example:"10737418240" desc:"Most bytes that the events in the files of the built-in server take; 0 for three quarters of the space that the volume has at the start. When they are full, the bus refuses events, which wait, and nothing on it is lost. Set it on a disk that is shared, or an emptyDir with a sizeLimit, and keep it a quarter below what there is."`
+	DataDir        string `envconfig:"KUBERELAY_DATA_DIR" unset:"$XDG_DATA_HOME/kuberelay or ~/.local/share/kuberelay" example:"/var/lib/kuberelay" desc:"Folder for the files of the built-in server."`
 }
 
-// Kafka says where the topics are and how to publish to them.
+// Kafka has the settings of the topics and of publishing to them.
 type Kafka struct {
-	Brokers         List          `envconfig:"KUBERELAY_KAFKA_BROKERS" kind:"brokers" unset:"none; needed where KUBERELAY_SINK is kafka" example:"kafka-0:9092,kafka-1:9092" desc:"Brokers to ask for the others: host:port, or host for port 9092. No credentials in it: they come from files."`
-	Topic           string        `envconfig:"KUBERELAY_KAFKA_TOPIC" default:"kuberelay" desc:"Topic of the events. With {resource}, and {group}, in it each resource has a topic of its own, such as kuberelay.{group}.{resource}; the core group is written core."`
-	CheckpointTopic string        `envconfig:"KUBERELAY_KAFKA_CHECKPOINT_TOPIC" unset:"the topic's name and .checkpoint" example:"kuberelay.checkpoint" desc:"Compacted topic of what has been acknowledged, for the forwarder alone."`
-	Partitions      int           `envconfig:"KUBERELAY_KAFKA_PARTITIONS" default:"3" min:"1" max:"65535" desc:"Partitions of a topic that is created."`
-	Replication     int           `envconfig:"KUBERELAY_KAFKA_REPLICATION" default:"-1" min:"-1" max:"32767" desc:"Brokers that hold a copy of a topic that is created; -1 for the brokers' own default."`
-	CleanupPolicy   string        `envconfig:"KUBERELAY_KAFKA_CLEANUP_POLICY" default:"compact" oneof:"compact,delete" desc:"What the brokers may remove from event topics: compact keeps the last event of each object and, for a while, those before it; delete keeps all, as retention.ms and retention.bytes must be -1."`
-	Tombstones      bool          `envconfig:"KUBERELAY_KAFKA_TOMBSTONES" default:"false" desc:"Let a record without a value follow the delete of an object after KUBERELAY_DELETE_RETENTION, so that compaction removes the object's last event too."`
+	Brokers         List          `envconfig:"KUBERELAY_KAFKA_BROKERS" kind:"brokers" unset:"none; required if KUBERELAY_SINK is kafka" example:"kafka-0:9092,kafka-1:9092" desc:"Bootstrap brokers: host:port, or host for port 9092. Credentials are refused here; they come from files."`
+	Topic           string        `envconfig:"KUBERELAY_KAFKA_TOPIC" default:"kuberelay" desc:"Topic of the events. With {resource} and {group} in it, each resource has a topic of its own, such as kuberelay.{group}.{resource}; the core group is core. Without {group}, resources of one name in several groups share a topic."`
+	CheckpointTopic string        `envconfig:"KUBERELAY_KAFKA_CHECKPOINT_TOPIC" unset:"the topic's name and .checkpoint" example:"kuberelay.checkpoint" desc:"Compacted topic of what has been acknowledged, private to the forwarder."`
+	Partitions      int           `envconfig:"KUBERELAY_KAFKA_PARTITIONS" default:"3" min:"1" max:"65535" desc:"Number of partitions of a created topic."`
+	Replication     int           `envconfig:"KUBERELAY_KAFKA_REPLICATION" default:"-1" min:"-1" max:"32767" desc:"Number of replicas of a created topic; -1 for the default of the brokers."`
+	CleanupPolicy   string        `envconfig:"KUBERELAY_KAFKA_CLEANUP_POLICY" default:"compact" oneof:"compact,delete" desc:"Cleanup policy of event topics. compact keeps the last event of each object and, for a while, earlier ones. delete keeps everything, because retention.ms and retention.bytes must be -1."`
+	Tombstones      bool          `envconfig:"KUBERELAY_KAFKA_TOMBSTONES" default:"true" desc:"Write a tombstone, a record with the same key and no value, right after each deleted or deselected event, so that tables built from the topic drop the object. With false, it follows after KUBERELAY_DELETE_RETENTION if the topic is compacted, and never otherwise."`
 	Compression     string        `envconfig:"KUBERELAY_KAFKA_COMPRESSION" default:"zstd" oneof:"none,gzip,snappy,lz4,zstd" desc:"Compression of batches."`
-	Idempotent      bool          `envconfig:"KUBERELAY_KAFKA_IDEMPOTENT" default:"true" desc:"Every event is stored once, and brokers refuse a forwarder that another has replaced. With false, for clusters that forbid it, events may be repeated with the same ids, and two forwarders at once are not noticed."`
-	TransactionalID string        `envconfig:"KUBERELAY_KAFKA_TRANSACTIONAL_ID" unset:"kuberelay.<cluster>" example:"kuberelay.prod-eu1" desc:"Transactional id by which brokers tell forwarders of one cluster apart. There are no transactions."`
-	TLS             bool          `envconfig:"KUBERELAY_KAFKA_TLS" default:"false" desc:"Speak TLS to the brokers and verify their certificates."`
-	CAFile          string        `envconfig:"KUBERELAY_KAFKA_TLS_CA_FILE" kind:"file" unset:"the system's" desc:"Certificate authorities, in PEM, that the brokers' certificates are verified with."`
+	Idempotent      bool          `envconfig:"KUBERELAY_KAFKA_IDEMPOTENT" default:"true" desc:"Store every event once, and have the brokers refuse a forwarder that another has replaced. With false, for Kafka clusters that forbid idempotent producing, events can repeat with the same ids, and two forwarders at once are not noticed."`
+	TransactionalID string        `envconfig:"KUBERELAY_KAFKA_TRANSACTIONAL_ID" unset:"kuberelay.<cluster>" example:"kuberelay.prod-eu1" desc:"Transactional id with which brokers fence the previous forwarder of the cluster. There are no transactions."`
+	TLS             bool          `envconfig:"KUBERELAY_KAFKA_TLS" default:"false" desc:"Use TLS to the brokers and verify their certificates."`
+	CAFile          string        `envconfig:"KUBERELAY_KAFKA_TLS_CA_FILE" kind:"file" unset:"the system's" desc:"Certificate authorities in PEM to verify the certificates of the brokers."`
 	CertFile        string        `envconfig:"KUBERELAY_KAFKA_TLS_CERT_FILE" kind:"file" unset:"none" desc:"Client certificate in PEM, together with KUBERELAY_KAFKA_TLS_KEY_FILE."`
-	KeyFile         string        `envconfig:"KUBERELAY_KAFKA_TLS_KEY_FILE" kind:"secret" unset:"none" desc:"Key of the client certificate, in PEM."`
-	SASLMechanism   string        `envconfig:"KUBERELAY_KAFKA_SASL_MECHANISM" oneof:"PLAIN,SCRAM-SHA-256,SCRAM-SHA-512" unset:"none" desc:"How to log in with KUBERELAY_KAFKA_USER and KUBERELAY_KAFKA_PASSWORD_FILE."`
+	KeyFile         string        `envconfig:"KUBERELAY_KAFKA_TLS_KEY_FILE" kind:"secret" unset:"none" desc:"Key of the client certificate in PEM."`
+	SASLMechanism   string        `envconfig:"KUBERELAY_KAFKA_SASL_MECHANISM" oneof:"PLAIN,SCRAM-SHA-256,SCRAM-SHA-512" unset:"none" desc:"SASL mechanism for KUBERELAY_KAFKA_USER and KUBERELAY_KAFKA_PASSWORD_FILE."`
 	User            string        `envconfig:"KUBERELAY_KAFKA_USER" unset:"none" desc:"User name, together with KUBERELAY_KAFKA_PASSWORD_FILE."`
 	PasswordFile    string        `envconfig:"KUBERELAY_KAFKA_PASSWORD_FILE" kind:"secret" unset:"none" desc:"Password of KUBERELAY_KAFKA_USER."`
-	MaxInFlight     int           `envconfig:"KUBERELAY_KAFKA_MAX_IN_FLIGHT" default:"2048" min:"1" max:"65536" desc:"Events that may await their acknowledgement at once, each of another object; at most an eighth of them are of a first sync or a resync."`
-	AckTimeout      time.Duration `envconfig:"KUBERELAY_KAFKA_ACK_TIMEOUT" default:"10s" min:"100ms" max:"5m" desc:"How long an acknowledgement is waited for before the event is tried again."`
-	BatchBytes      int           `envconfig:"KUBERELAY_KAFKA_BATCH_BYTES" default:"1048576" min:"1024" max:"104857600" desc:"Bytes of events that go into one batch, before compression. A larger event is a batch of its own."`
+	MaxInFlight     int           `envconfig:"KUBERELAY_KAFKA_MAX_IN_FLIGHT" default:"2048" min:"1" max:"65536" desc:"Events in flight, that is, sent and not yet acknowledged, each of another object. A first sync or a resync uses at most an eighth of them, and the changes of one resource in one namespace at most half."`
+	AckTimeout      time.Duration `envconfig:"KUBERELAY_KAFKA_ACK_TIMEOUT" default:"10s" min:"100ms" max:"5m" desc:"How long to wait for an acknowledgement before the event is retried."`
+	BatchBytes      int           `envconfig:"KUBERELAY_KAFKA_BATCH_BYTES" default:"1048576" min:"1024" max:"104857600" desc:"Largest batch in bytes, before compression. A larger event is a batch of its own."`
 }
 
-// Work says how hard to work, how often to look again, and how long to wait.
+// Work has concurrency, periods and timeouts.
 type Work struct {
-	Workers           int           `envconfig:"KUBERELAY_WORKERS" default:"4" min:"1" max:"1024" desc:"Objects worked on at once. Waiting for an acknowledgement is not work."`
-	ResyncPeriod      time.Duration `envconfig:"KUBERELAY_RESYNC_PERIOD" default:"10m" min:"1s" desc:"How often every object is compared with what the bus has acknowledged. It costs the API server nothing."`
-	CheckpointRefresh time.Duration `envconfig:"KUBERELAY_CHECKPOINT_REFRESH" default:"10m" min:"1s" desc:"How often it is read back from the bus what the bus holds, so that what it lost is written again."`
-	DeleteRetention   time.Duration `envconfig:"KUBERELAY_DELETE_RETENTION" default:"24h" min:"1s" desc:"How long the events of a deleted object stay. A subscriber that is away for longer may miss the delete. On Kafka see KUBERELAY_KAFKA_TOMBSTONES."`
-	RetryBaseDelay    time.Duration `envconfig:"KUBERELAY_RETRY_BASE_DELAY" default:"50ms" min:"1ms" desc:"Wait after the first failure to publish an object; it doubles with each."`
-	RetryMaxDelay     time.Duration `envconfig:"KUBERELAY_RETRY_MAX_DELAY" default:"30s" min:"1ms" desc:"Longest wait between two tries. There is no limit to their number."`
-	DrainTimeout      time.Duration `envconfig:"KUBERELAY_DRAIN_TIMEOUT" default:"20s" min:"0s" desc:"How long outstanding acknowledgements are waited for on SIGTERM. Keep it below the pod's terminationGracePeriodSeconds."`
+	Workers           int           `envconfig:"KUBERELAY_WORKERS" default:"4" min:"1" max:"1024" desc:"Number of keys processed at once. Waiting for an acknowledgement does not occupy a worker."`
+	ResyncPeriod      time.Duration `envconfig:"KUBERELAY_RESYNC_PERIOD" default:"10m" min:"1s" desc:"How often to compare every object with what the bus has acknowledged. Costs the API server nothing."`
+	CheckpointRefresh time.Duration `envconfig:"KUBERELAY_CHECKPOINT_REFRESH" default:"10m" min:"1s" desc:"How often to read the checkpoint from the bus again, so that what the bus lost is written again."`
+	ResolvedInterval  time.Duration `envconfig:"KUBERELAY_RESOLVED_INTERVAL" default:"10s" min:"0s" desc:"Shortest interval between two consistency points of a resource. A consistency point says up to which version of the resource the bus has every change. 0 turns them off."`
+	DeleteRetention   time.Duration `envconfig:"KUBERELAY_DELETE_RETENTION" default:"24h" min:"1s" desc:"How long to keep the events of a deleted object. A subscriber that is away for longer can miss the delete. KUBERELAY_MAX_DELETES limits their number. On Kafka, see KUBERELAY_KAFKA_TOMBSTONES."`
+	MaxDeletes        int           `envconfig:"KUBERELAY_MAX_DELETES" default:"0" min:"0" max:"100000000" desc:"Number of deleted objects to keep for KUBERELAY_DELETE_RETENTION. If there are more, the events of the oldest are purged early, but not within five minutes after the delete; the namespaces with the most deletes give up theirs. 0 means as many as half of the memory limit can hold, and 500000 without a memory limit."`
+	RetryBaseDelay    time.Duration `envconfig:"KUBERELAY_RETRY_BASE_DELAY" default:"50ms" min:"1ms" desc:"Back-off after the first failure to publish an object; it doubles with each further failure."`
+	RetryMaxDelay     time.Duration `envconfig:"KUBERELAY_RETRY_MAX_DELAY" default:"30s" min:"1ms" desc:"Longest back-off between two attempts. Their number is not limited."`
+	DrainTimeout      time.Duration `envconfig:"KUBERELAY_DRAIN_TIMEOUT" default:"20s" min:"0s" desc:"Longest time after SIGTERM to stop the informers and to publish what is left. Closing the bus can take 8s more. Keep the sum below terminationGracePeriodSeconds of the pod."`
 }
 
-// Leader says how several forwarders agree on who writes.
+// Leader has the settings of leader election.
 type Leader struct {
-	Election      bool          `envconfig:"KUBERELAY_LEADER_ELECTION" default:"false" desc:"Write only while holding a Lease, and stand by until then. Not with the built-in server, which is each process's own."`
-	LeaseName     string        `envconfig:"KUBERELAY_LEASE_NAME" default:"kuberelay" desc:"Name of the Lease. Forwarders that publish under the same cluster's name need the same one, all others another."`
+	Election      bool          `envconfig:"KUBERELAY_LEADER_ELECTION" default:"false" desc:"Publish only while holding a Lease, and stand by otherwise. Not possible with the built-in server, because each process has its own."`
+	LeaseName     string        `envconfig:"KUBERELAY_LEASE_NAME" default:"kuberelay" desc:"Name of the Lease. Forwarders with the same cluster name need the same Lease, all others a different one."`
 	Namespace     string        `envconfig:"KUBERELAY_LEASE_NAMESPACE" unset:"the pod's, or that of the kubeconfig's context" example:"kuberelay" desc:"Namespace of the Lease."`
-	LeaseDuration time.Duration `envconfig:"KUBERELAY_LEASE_DURATION" default:"15s" min:"1s" max:"1h" desc:"How long the others wait after the last renewal before one of them leads, in whole seconds: so long nothing is published after a leader was killed."`
-	RenewDeadline time.Duration `envconfig:"KUBERELAY_LEASE_RENEW_DEADLINE" default:"10s" min:"100ms" desc:"How long a leader that cannot renew the Lease goes on trying. Then it stands by; it publishes nothing for longer than this and KUBERELAY_LEASE_RETRY_PERIOD after a renewal."`
-	RetryPeriod   time.Duration `envconfig:"KUBERELAY_LEASE_RETRY_PERIOD" default:"2s" min:"100ms" desc:"How often a leader renews the Lease. The others look about twice as often whether it is free."`
+	LeaseDuration time.Duration `envconfig:"KUBERELAY_LEASE_DURATION" default:"15s" min:"1s" max:"1h" desc:"How long standbys wait after the last renewal before one of them leads, in whole seconds. After a leader is killed, nothing is published for this long."`
+	RenewDeadline time.Duration `envconfig:"KUBERELAY_LEASE_RENEW_DEADLINE" default:"10s" min:"100ms" desc:"How long a leader tries to renew the Lease before it stands by. It stops publishing at the latest this long plus KUBERELAY_LEASE_RETRY_PERIOD after a renewal."`
+	RetryPeriod   time.Duration `envconfig:"KUBERELAY_LEASE_RETRY_PERIOD" default:"2s" min:"100ms" desc:"How often a leader renews the Lease. Standbys check about twice as often whether it is free."`
 }
 
-// Operations says how the forwarder is observed.
+// Operations has the settings of logs, metrics and profiles.
 type Operations struct {
-	ListenAddr string `envconfig:"KUBERELAY_LISTEN_ADDR" kind:"address" default:":8080" desc:"Where /metrics, /healthz and /readyz are served."`
-	LogLevel   string `envconfig:"KUBERELAY_LOG_LEVEL" default:"info" oneof:"debug,info,warn,error" desc:"Least level to log."`
-	LogFormat  string `envconfig:"KUBERELAY_LOG_FORMAT" oneof:"json,text" unset:"json; text on a terminal" desc:"Form of the log on standard error."`
-	Profiles   bool   `envconfig:"KUBERELAY_PPROF" default:"false" desc:"Serve profiles of the process at /debug/pprof/ on KUBERELAY_LISTEN_ADDR, for go tool pprof. They show no object's content, but whoever asks for one makes the forwarder work."`
+	ListenAddr  string `envconfig:"KUBERELAY_LISTEN_ADDR" kind:"address" default:":8080" desc:"Address that serves /metrics, /healthz, /readyz and /api/v1/status."`
+	MetricsAuth bool   `envconfig:"KUBERELAY_METRICS_AUTH" default:"false" desc:"Serve /metrics and /debug/pprof/ only to callers whose bearer token the API server accepts and whom it allows to get that path, and /api/v1/status and the text of /readyz to those who may get /metrics. Requires create on tokenreviews and subjectaccessreviews, as in the ClusterRole system:auth-delegator. Turns on TLS, with a self-signed certificate unless KUBERELAY_LISTEN_TLS_CERT_FILE is set. /healthz and the status of /readyz stay open."`
+	CertFile    string `envconfig:"KUBERELAY_LISTEN_TLS_CERT_FILE" kind:"file" unset:"no TLS" desc:"Certificate in PEM to serve KUBERELAY_LISTEN_ADDR over TLS, together with KUBERELAY_LISTEN_TLS_KEY_FILE. A changed file takes effect with the next connection."`
+	KeyFile     string `envconfig:"KUBERELAY_LISTEN_TLS_KEY_FILE" kind:"secret" unset:"none" desc:"Key of that certificate in PEM."`
+	LogLevel    string `envconfig:"KUBERELAY_LOG_LEVEL" default:"info" oneof:"debug,info,warn,error" desc:"Lowest level to log."`
+	LogFormat   string `envconfig:"KUBERELAY_LOG_FORMAT" oneof:"json,text" unset:"json; text on a terminal" desc:"Format of the log on standard error."`
+	Profiles    bool   `envconfig:"KUBERELAY_PPROF" default:"false" desc:"Serve profiles of the process at /debug/pprof/ on KUBERELAY_LISTEN_ADDR, for go tool pprof. They show no content of objects, but each request costs CPU."`
 }
 
-// UnlessNamed lists the resources that a wildcard in Watch.Resources does not
-// select, whatever Watch.ExcludeResources says: Secrets because of what they
-// hold, events and leases because they change all the time.
+// UnlessNamed returns the resources that a wildcard in Watch.Resources does not select, whatever
+// Watch.ExcludeResources is: Secrets because of their content, events and leases because they
+// change all the time.
 func UnlessNamed() []string {
 	return []string{"secrets", "events", "events.events.k8s.io", "leases.coordination.k8s.io"}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/config"
 )
 
-// setenv gives the test an environment of its own: nothing with our prefix but
-// these, and a home folder.
+// setenv gives the test its own environment: only these variables with the prefix, and a home
+// folder.
 func setenv(t *testing.T, pairs ...string) {
 	t.Helper()
 	for _, pair := range os.Environ() {
@@ -39,7 +39,7 @@ func TestDefaults(t *testing.T) {
 	}
 	want := config.Config{
 		Watch:   config.Watch{Resources: config.List{"pods"}, OnDeselect: config.OnDeselectKeep, QPS: 100, Burst: 500},
-		Content: config.Content{Data: config.DataObject},
+		Content: config.Content{HashKnown: true, Data: config.DataObject},
 		Event:   config.Event{Sink: config.SinkNATS, ContentMode: "binary"},
 		NATS: config.NATS{
 			Stream: "KUBERELAY", SubjectPrefix: "kuberelay", Replicas: 1, History: 8,
@@ -47,11 +47,11 @@ func TestDefaults(t *testing.T) {
 		},
 		Server: config.Server{Listen: "127.0.0.1:4222", DataDir: "/home/user/.local/share/kuberelay"},
 		Kafka: config.Kafka{
-			Topic: "kuberelay", Partitions: 3, Replication: -1, CleanupPolicy: "compact", Compression: "zstd", Idempotent: true,
+			Topic: "kuberelay", Partitions: 3, Replication: -1, CleanupPolicy: "compact", Tombstones: true, Compression: "zstd", Idempotent: true,
 			MaxInFlight: 2048, AckTimeout: 10 * time.Second, BatchBytes: 1 << 20,
 		},
 		Work: config.Work{
-			Workers: 4, ResyncPeriod: 10 * time.Minute, CheckpointRefresh: 10 * time.Minute, DeleteRetention: 24 * time.Hour,
+			Workers: 4, ResyncPeriod: 10 * time.Minute, CheckpointRefresh: 10 * time.Minute, ResolvedInterval: 10 * time.Second, DeleteRetention: 24 * time.Hour,
 			RetryBaseDelay: 50 * time.Millisecond, RetryMaxDelay: 30 * time.Second, DrainTimeout: 20 * time.Second,
 		},
 		Leader: config.Leader{
@@ -64,8 +64,7 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// Every variable is set to something else than its default, so that one which is
-// read into the wrong field shows.
+// Every variable has a value other than its default, so that a wrong field shows.
 func TestEveryVariable(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, content string) string { return writeFile(t, filepath.Join(dir, name), content) }
@@ -84,10 +83,13 @@ func TestEveryVariable(t *testing.T) {
 		"KUBERELAY_KUBE_BURST=9",
 		"KUBERELAY_FILTER=has(object.spec) &&\n  resource.namespaced\n",
 		"KUBERELAY_DROP_FIELDS=nodes:.status, *:.metadata.annotations[\"a,b\"]",
+		"KUBERELAY_HASH_FIELDS=widgets:.spec.token, pods:.metadata.annotations[\"c,d\"]",
+		"KUBERELAY_HASH_KNOWN_FIELDS=false",
 		"KUBERELAY_DATA=change",
 		"KUBERELAY_SINK=stdout",
 		"KUBERELAY_CLUSTER_NAME=prod.eu-1",
 		"KUBERELAY_CONTENT_MODE=structured",
+		"KUBERELAY_ALLOW_PLAINTEXT_CREDENTIALS=true",
 		"KUBERELAY_REDACTION_KEY_FILE="+file("redaction", "0123456789abcdef\n"),
 		"KUBERELAY_NATS_URL=nats://a:1,tls://b",
 		"KUBERELAY_NATS_STREAM=S",
@@ -102,6 +104,10 @@ func TestEveryVariable(t *testing.T) {
 		"KUBERELAY_NATS_MAX_IN_FLIGHT=11",
 		"KUBERELAY_NATS_ACK_TIMEOUT=12s",
 		"KUBERELAY_NATS_LISTEN=[::1]:0",
+		"KUBERELAY_NATS_ALLOW_ANONYMOUS=true",
+		"KUBERELAY_NATS_LISTEN_TLS_CERT_FILE="+cert,
+		"KUBERELAY_NATS_LISTEN_TLS_KEY_FILE="+key,
+		"KUBERELAY_NATS_MAX_BYTES=2000000",
 		"KUBERELAY_DATA_DIR="+dir,
 		"KUBERELAY_KAFKA_BROKERS=k-0:9093, k-1,[::1]:9094",
 		"KUBERELAY_KAFKA_TOPIC=t.{group}.{resource}",
@@ -109,7 +115,7 @@ func TestEveryVariable(t *testing.T) {
 		"KUBERELAY_KAFKA_PARTITIONS=20",
 		"KUBERELAY_KAFKA_REPLICATION=21",
 		"KUBERELAY_KAFKA_CLEANUP_POLICY=compact",
-		"KUBERELAY_KAFKA_TOMBSTONES=true",
+		"KUBERELAY_KAFKA_TOMBSTONES=false",
 		"KUBERELAY_KAFKA_COMPRESSION=lz4",
 		"KUBERELAY_KAFKA_IDEMPOTENT=true",
 		"KUBERELAY_KAFKA_TRANSACTIONAL_ID=t",
@@ -126,7 +132,9 @@ func TestEveryVariable(t *testing.T) {
 		"KUBERELAY_WORKERS=13",
 		"KUBERELAY_RESYNC_PERIOD=14s",
 		"KUBERELAY_CHECKPOINT_REFRESH=15s",
+		"KUBERELAY_RESOLVED_INTERVAL=25s",
 		"KUBERELAY_DELETE_RETENTION=16s",
+		"KUBERELAY_MAX_DELETES=17",
 		"KUBERELAY_RETRY_BASE_DELAY=17ms",
 		"KUBERELAY_RETRY_MAX_DELAY=18s",
 		"KUBERELAY_DRAIN_TIMEOUT=0s",
@@ -137,6 +145,9 @@ func TestEveryVariable(t *testing.T) {
 		"KUBERELAY_LEASE_RENEW_DEADLINE=20s",
 		"KUBERELAY_LEASE_RETRY_PERIOD=3s",
 		"KUBERELAY_LISTEN_ADDR=localhost:19",
+		"KUBERELAY_METRICS_AUTH=true",
+		"KUBERELAY_LISTEN_TLS_CERT_FILE="+cert,
+		"KUBERELAY_LISTEN_TLS_KEY_FILE="+key,
 		"KUBERELAY_LOG_LEVEL=debug",
 		"KUBERELAY_LOG_FORMAT=text",
 		"KUBERELAY_PPROF=true",
@@ -153,33 +164,34 @@ func TestEveryVariable(t *testing.T) {
 			LabelSelector: "app in (web,api)", FieldSelector: "metadata.name!=web", QPS: 7, Burst: 9,
 		},
 		Content: config.Content{
-			Filter: "has(object.spec) &&\n  resource.namespaced", DropFields: config.Paths{"nodes:.status", `*:.metadata.annotations["a,b"]`}, Data: config.DataChange,
+			Filter: "has(object.spec) &&\n  resource.namespaced", DropFields: config.Paths{"nodes:.status", `*:.metadata.annotations["a,b"]`},
+			HashFields: config.Paths{"widgets:.spec.token", `pods:.metadata.annotations["c,d"]`}, HashKnown: false, Data: config.DataChange,
 		},
 		Event: config.Event{
-			Sink: config.SinkStdout, ClusterName: "prod.eu-1", ContentMode: "structured", RedactionKeyFile: filepath.Join(dir, "redaction"),
+			Sink: config.SinkStdout, ClusterName: "prod.eu-1", ContentMode: "structured", AllowPlaintext: true, RedactionKeyFile: filepath.Join(dir, "redaction"),
 		},
 		NATS: config.NATS{
 			URLs: config.List{"nats://a:1", "tls://b"}, Stream: "S", SubjectPrefix: "p_-1", Replicas: 3, History: 2,
 			User: "u", PasswordFile: filepath.Join(dir, "password"), CAFile: cert, CertFile: cert, KeyFile: key,
 			MaxInFlight: 11, AckTimeout: 12 * time.Second,
 		},
-		Server: config.Server{Listen: "[::1]:0", DataDir: dir},
+		Server: config.Server{Listen: "[::1]:0", AllowAnonymous: true, CertFile: cert, KeyFile: key, MaxBytes: 2000000, DataDir: dir},
 		Kafka: config.Kafka{
 			Brokers: config.List{"k-0:9093", "k-1", "[::1]:9094"}, Topic: "t.{group}.{resource}", CheckpointTopic: "c", Partitions: 20, Replication: 21,
-			CleanupPolicy: "compact", Tombstones: true, Compression: "lz4", Idempotent: true, TransactionalID: "t",
+			CleanupPolicy: "compact", Tombstones: false, Compression: "lz4", Idempotent: true, TransactionalID: "t",
 			TLS: true, CAFile: cert, CertFile: cert, KeyFile: key,
 			SASLMechanism: "SCRAM-SHA-512", User: "ku", PasswordFile: filepath.Join(dir, "kafka-password"),
 			MaxInFlight: 22, AckTimeout: 23 * time.Second, BatchBytes: 24000,
 		},
 		Work: config.Work{
-			Workers: 13, ResyncPeriod: 14 * time.Second, CheckpointRefresh: 15 * time.Second, DeleteRetention: 16 * time.Second,
+			Workers: 13, ResyncPeriod: 14 * time.Second, CheckpointRefresh: 15 * time.Second, ResolvedInterval: 25 * time.Second, DeleteRetention: 16 * time.Second, MaxDeletes: 17,
 			RetryBaseDelay: 17 * time.Millisecond, RetryMaxDelay: 18 * time.Second,
 		},
 		Leader: config.Leader{
 			Election: true, LeaseName: "web.kuberelay", Namespace: "apps",
 			LeaseDuration: 25 * time.Second, RenewDeadline: 20 * time.Second, RetryPeriod: 3 * time.Second,
 		},
-		Operations: config.Operations{ListenAddr: "localhost:19", LogLevel: "debug", LogFormat: config.LogText, Profiles: true},
+		Operations: config.Operations{ListenAddr: "localhost:19", MetricsAuth: true, CertFile: cert, KeyFile: key, LogLevel: "debug", LogFormat: config.LogText, Profiles: true},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
@@ -211,7 +223,7 @@ func TestOtherCredentials(t *testing.T) {
 	}
 }
 
-// What cannot be set beside the other variables of Kafka.
+// The variables of Kafka that conflict with the others.
 func TestOtherKafka(t *testing.T) {
 	setenv(t, "KUBERELAY_RESOURCES=pods", "KUBERELAY_SINK=kafka", "KUBERELAY_KAFKA_BROKERS=kafka",
 		"KUBERELAY_KAFKA_CLEANUP_POLICY=delete", "KUBERELAY_KAFKA_IDEMPOTENT=false")
@@ -246,8 +258,8 @@ func TestEmptyIsUnset(t *testing.T) {
 	}
 }
 
-// A variable without the prefix belongs to someone else: envconfig would read
-// LOG_LEVEL for a tag of that text.
+// A variable without the prefix belongs to another program: with a tag LOG_LEVEL, envconfig reads
+// that variable.
 func TestPrefixIsNeeded(t *testing.T) {
 	setenv(t, "KUBERELAY_RESOURCES=pods", "LOG_LEVEL=debug", "WORKERS=7", "SINK=stdout")
 	c, err := config.Load(config.Forwarding)
@@ -286,7 +298,7 @@ func TestDataDir(t *testing.T) {
 			}
 		})
 	}
-	// A container may have no home folder, and needs none where it has no server.
+	// A container may have no home folder, and needs none without a built-in server.
 	setenv(t, "KUBERELAY_RESOURCES=pods", "KUBERELAY_NATS_URL=nats://nats", "HOME=")
 	if _, err := config.Load(config.Forwarding); err != nil {
 		t.Error(err)
@@ -331,6 +343,7 @@ func TestEffective(t *testing.T) {
 		"KUBERELAY_RESYNC_PERIOD":      {"1h30m", true},
 		"KUBERELAY_DELETE_RETENTION":   {"24h", false},
 		"KUBERELAY_CHECKPOINT_REFRESH": {"10m", false},
+		"KUBERELAY_RESOLVED_INTERVAL":  {"10s", false},
 		"KUBERELAY_NATS_ACK_TIMEOUT":   {"5s", false},
 		"KUBERELAY_WORKERS":            {"4", false},
 		"KUBERELAY_DATA_DIR":           {"/home/user/.local/share/kuberelay", false},

@@ -10,24 +10,23 @@ import (
 // Field describes one variable.
 type Field struct {
 	Name        string   // "KUBERELAY_RESYNC_PERIOD"
-	Group       string   // the topic, a heading
-	Note        string   // what holds for the whole topic, "" for nothing
+	Group       string   // the topic; a heading
+	Note        string   // a note on the whole topic; may be ""
 	Type        string   // for people: "duration", "list", "binary or structured"
-	Default     string   // as one would write it; "" if there is none
-	Unset       string   // what happens without a value, where Default is ""
-	Example     string   // "" where Default serves as one
+	Default     string   // in the form of the environment; "" without one
+	Unset       string   // what happens without a value, if Default is ""
+	Example     string   // "" if Default serves as the example
 	Description string   // sentences
 	Bounds      string   // "1 to 5", "at least 1s"; "" for none
-	Minimum     string   // of a number or a duration, as one would write it; "" for none
+	Minimum     string   // of a number or a duration, in the form of the environment; "" for none
 	Maximum     string   // likewise
-	Values      []string // all that it may be; nil if that is not a choice of a few
-	Required    bool     // by the command that forwards
+	Values      []string // the possible values; nil if there are not just a few
+	Required    bool     // by the command run
 	File        bool     // the value is the path of a file
-	Secret      bool     // ... and the file holds a secret
+	Secret      bool     // the file holds a secret
 }
 
-// Fields gives the variables in the order in which to show them, those of a group
-// next to each other.
+// Fields returns the variables in the order of the documentation, by group.
 func Fields() []Field {
 	var fields []Field
 	for _, v := range variables(&Config{}) {
@@ -36,16 +35,16 @@ func Fields() []Field {
 	return fields
 }
 
-// The forms that a value can be asked to have by the tag kind.
+// The values of the tag kind: the form that a value must have.
 const (
 	kindAddress = "address" // host:port to listen on
-	kindFile    = "file"    // path of a file that can be read
-	kindSecret  = "secret"  // the same, and the file is not to be shown
-	kindURL     = "url"     // list of URLs, in which a user might have put a password
-	kindBrokers = "brokers" // list of host:port, likewise
+	kindFile    = "file"    // path of a readable file
+	kindSecret  = "secret"  // the same, with a secret in the file
+	kindURL     = "url"     // list of URLs; a user may have written a password into one
+	kindBrokers = "brokers" // list of host:port; likewise
 )
 
-// variable is a field of a Config and what its tags say.
+// variable is a field of a Config and its tags.
 type variable struct {
 	Field
 	kind  string
@@ -123,7 +122,7 @@ func (v variable) oneOf() []string {
 	return nil
 }
 
-// text is the value as one would write it.
+// text returns the value in the form of the environment.
 func (v variable) text() string {
 	switch x := v.value.Interface().(type) {
 	case List:
@@ -137,7 +136,7 @@ func (v variable) text() string {
 	}
 }
 
-// formatDuration writes 10m where the standard library writes 10m0s.
+// formatDuration writes 10m, which the standard library writes as 10m0s.
 func formatDuration(d time.Duration) string {
 	s := d.String()
 	if strings.HasSuffix(s, "m0s") {
@@ -160,7 +159,7 @@ func bounds(minimum, maximum string) string {
 	}
 }
 
-// alternatives is "a, b or c".
+// alternatives returns "a, b or c".
 func alternatives(values []string) string {
 	if len(values) == 1 {
 		return values[0]
@@ -169,15 +168,14 @@ func alternatives(values []string) string {
 	return strings.Join(values[:last], ", ") + " or " + values[last]
 }
 
-// Value is a variable and what is in effect of it.
+// Value is a variable and its effective value.
 type Value struct {
 	Field
-	Value string // as one would write it; of a file the path
-	Set   bool   // by the environment, else it is the default
+	Value string // in the form of the environment; the path of a file
+	Set   bool   // by the environment; otherwise it is the default
 }
 
-// Effective gives what is in effect, in the order of [Fields]. Nothing in it is
-// secret.
+// Effective returns the effective values in the order of [Fields]. It contains no secret.
 func (c Config) Effective() []Value {
 	var values []Value
 	for _, v := range variables(&c) {

@@ -1,15 +1,17 @@
 package config
 
 import (
+	"bytes"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"os"
 )
 
 // tlsFiles are the files of one bus.
 type tlsFiles struct {
-	prefix        string // of the names of the variables
+	prefix        string // of the variable names
 	ca, cert, key string // paths
 }
 
@@ -26,13 +28,12 @@ func (p *problems) checkTLS(f tlsFiles) {
 		p.add(key, "a key needs its certificate; set %s", cert)
 	case f.cert != "":
 		if _, err := tls.LoadX509KeyPair(f.cert, f.key); err != nil {
-			p.add(cert, "it does not go with %s: %w; both must be in PEM and of one pair", key, withoutPath(err))
+			p.add(cert, "it does not match %s: %w; both must be in PEM and form a pair", key, withoutPath(err))
 		}
 	}
 }
 
-// withoutPath leaves out the name of a file that vanished or changed since it was
-// checked.
+// withoutPath removes the path from the error of a file that vanished or changed after the check.
 func withoutPath(err error) error {
 	var in *os.PathError
 	if errors.As(err, &in) {
@@ -41,8 +42,7 @@ func withoutPath(err error) error {
 	return err
 }
 
-// read gives what a file holds, nil where there is none or where it was found
-// wrong already.
+// read returns the content of a file, or nil without a file or if it already has a problem.
 func (p *problems) read(name, path string) []byte {
 	if path == "" || p.has(name) {
 		return nil
@@ -53,4 +53,24 @@ func (p *problems) read(name, path string) []byte {
 		return nil
 	}
 	return content
+}
+
+// minRedactionKey is the minimum length of a key in bytes: 128 bits, if they are random.
+const minRedactionKey = 16
+
+// RedactionKey reads and checks the key of the hashes that replace the values of Secrets. It
+// is nil without a file. The file can change at any time, so use a key only if the same call
+// returned no error.
+func (e *Event) RedactionKey() ([]byte, error) {
+	if e.RedactionKeyFile == "" {
+		return nil, nil
+	}
+	content, err := os.ReadFile(e.RedactionKeyFile)
+	if err != nil {
+		return nil, fmt.Errorf("the file cannot be read: %w", withoutPath(err))
+	}
+	if len(bytes.TrimSpace(content)) < minRedactionKey {
+		return nil, fmt.Errorf("the key is shorter than %d bytes; make one with: head -c 32 /dev/urandom | base64", minRedactionKey)
+	}
+	return bytes.TrimRight(content, "\r\n"), nil // an editor's last line break is not part of it
 }

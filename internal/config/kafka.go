@@ -9,13 +9,13 @@ import (
 )
 
 var (
-	// topicName is the rule of Kafka (Topic.java), less "." and "..".
+	// topicName is the rule of Kafka (Topic.java), except "." and "..".
 	topicName = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,249}$`)
 
 	plainBroker = regexp.MustCompile(`^(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:([0-9]{1,5}))?$`)
 )
 
-// checkBrokers takes addresses without scheme and credentials.
+// checkBrokers accepts addresses without scheme and credentials.
 func checkBrokers(list List) error {
 	for _, s := range list {
 		switch {
@@ -36,8 +36,8 @@ func isBroker(s string) bool {
 	return plainBroker.MatchString(s) && (port == "" || err == nil && n > 0)
 }
 
-// maskBrokers hides what is not plainly a list of addresses. Commas do not limit
-// what it hides, because a password may hold them.
+// maskBrokers hides a value that is not plainly a list of addresses. It hides text after a comma
+// too, because a password can contain commas.
 func maskBrokers(value string) string {
 	for item := range strings.SplitSeq(value, ",") {
 		if !plainBroker.MatchString(strings.TrimSpace(item)) {
@@ -78,13 +78,20 @@ func (k *Kafka) validateTopics(p *problems) {
 		p.add(checkpoint, "not the name of a topic; use letters, digits, . _ and -, at most 249")
 	case k.CheckpointTopic == k.Topic:
 		p.add(checkpoint, "it is %s too; use another topic, or unset it", topic)
+	case !p.has(topic) && canRender(k.Topic, k.CheckpointTopic):
+		p.add(checkpoint, "it is also the topic of a resource, by %s=%q; use a name that this cannot become, such as _kuberelay_checkpoint, or unset it", topic, k.Topic)
 	}
 	if k.Replication == 0 {
 		p.add("KUBERELAY_KAFKA_REPLICATION", "a topic has at least one replica; write the number of them, or -1 for the brokers' own default")
 	}
-	if k.Tombstones && k.CleanupPolicy == "delete" {
-		p.add("KUBERELAY_KAFKA_TOMBSTONES", "they are for compacted topics; unset it, or KUBERELAY_KAFKA_CLEANUP_POLICY")
-	}
+}
+
+// canRender reports whether the template yields the topic for some resource. Its group is a DNS
+// subdomain and its name a DNS label.
+func canRender(template, topic string) bool {
+	const label = `[a-z0-9]([-a-z0-9]*[a-z0-9])?`
+	places := strings.NewReplacer(`\{group\}`, label+`(\.`+label+`)*`, `\{resource\}`, label)
+	return regexp.MustCompile("^" + places.Replace(regexp.QuoteMeta(template)) + "$").MatchString(topic)
 }
 
 func isTopicName(s string) bool { return topicName.MatchString(s) && s != "." && s != ".." }
@@ -95,7 +102,7 @@ func (k *Kafka) validateProducer(p *problems) {
 	case strings.ContainsFunc(k.TransactionalID, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }):
 		p.add(id, "there is a space or what does not print in it; write it as %s", p.variables[id].Example)
 	case k.TransactionalID != "" && !k.Idempotent && !p.has("KUBERELAY_KAFKA_IDEMPOTENT"):
-		p.add(id, "it is of no use while KUBERELAY_KAFKA_IDEMPOTENT is false; unset either")
+		p.add(id, "it has no effect while KUBERELAY_KAFKA_IDEMPOTENT is false; unset either")
 	}
 }
 
@@ -104,9 +111,9 @@ func (k *Kafka) validateCredentials(p *problems) {
 	switch {
 	case p.has(mechanism) || p.has(password):
 	case k.SASLMechanism == "" && k.User != "":
-		p.add(user, "it is of no use without a mechanism; set %s to %s", mechanism, alternatives(p.variables[mechanism].oneOf()))
+		p.add(user, "it has no effect without a mechanism; set %s to %s", mechanism, alternatives(p.variables[mechanism].oneOf()))
 	case k.SASLMechanism == "" && k.PasswordFile != "":
-		p.add(password, "it is of no use without a mechanism; set %s to %s", mechanism, alternatives(p.variables[mechanism].oneOf()))
+		p.add(password, "it has no effect without a mechanism; set %s to %s", mechanism, alternatives(p.variables[mechanism].oneOf()))
 	case k.SASLMechanism != "" && k.User == "":
 		p.add(mechanism, "it needs a user and a password; set %s and %s", user, password)
 	case k.SASLMechanism != "" && k.PasswordFile == "":
@@ -124,7 +131,7 @@ func (k *Kafka) validateTLS(p *problems) {
 		{prefix + "_CA_FILE", k.CAFile}, {prefix + "_CERT_FILE", k.CertFile}, {prefix + "_KEY_FILE", k.KeyFile},
 	} {
 		if file.path != "" && !p.has(file.name) {
-			p.add(file.name, "it is of no use without TLS; set %s=true as well, or unset this", prefix)
+			p.add(file.name, "it has no effect without TLS; set %s=true as well, or unset this", prefix)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -14,29 +15,28 @@ import (
 	"github.com/kelseyhightower/envconfig"
 )
 
-// Need is what a command needs of the configuration.
+// Need is the part of the configuration that a command needs.
 type Need int
 
 const (
 	// Forwarding needs everything.
 	Forwarding Need = iota
-	// Subscribing needs no variable that is required for forwarding.
+	// Subscribing does not need the variables that forwarding requires.
 	Subscribing
 )
 
-// Check is what another package has to say about a variable that is not wrong by
-// itself. The error is shown as it is, so it names the variable.
+// Check is the check of another package of a variable that is valid by itself. Its error is shown
+// as it is, so it must name the variable.
 type Check struct {
 	Name string
 	Run  func(Config) error
 }
 
-// Load reads and checks the environment of this process, with these checks as well.
-// The error joins everything that is wrong with it, a line each but for expressions of
-// which the place is shown; waiting does not cure it. A variable that is set to nothing
-// counts as not set.
+// Load reads and checks the environment of this process, including these checks. The error joins
+// all problems, a line each, except expressions, whose error shows the place. A retry does not fix
+// them. An empty variable counts as not set.
 //
-// It reads the files that are named, and changes nothing.
+// Load reads the named files, and changes nothing.
 func Load(need Need, checks ...Check) (Config, error) {
 	var c Config
 	vs := variables(&c)
@@ -67,16 +67,16 @@ func Load(need Need, checks ...Check) (Config, error) {
 	return c, nil
 }
 
-// lookup is the value as it was given, "" if it was not.
+// lookup returns the given value, or "".
 func lookup(name string) string { return strings.TrimSpace(os.Getenv(name)) }
 
-// load lets envconfig set the field, by itself because envconfig stops at the
-// first error, and checks what the tags ask of it.
+// load sets one field with envconfig, and checks it against its tags. It handles one field at a
+// time because envconfig stops at the first error.
 func (v variable) load() error {
 	name := v.Name
 	if lookup(name) == "" {
-		// No name in an environment holds an equals sign, so envconfig does not
-		// see an empty value and takes the default.
+		// No environment variable has an equals sign in its name, so envconfig sees no
+		// value and uses the default.
 		name += "="
 	}
 	spec := reflect.New(reflect.StructOf([]reflect.StructField{{
@@ -97,7 +97,7 @@ func (v variable) load() error {
 	return v.check()
 }
 
-// explain makes of envconfig's error one for the user.
+// explain turns an error of envconfig into one for the user.
 func (v variable) explain(err error) error {
 	var parse *envconfig.ParseError
 	if !errors.As(err, &parse) {
@@ -107,7 +107,7 @@ func (v variable) explain(err error) error {
 	case time.Duration:
 		return fmt.Errorf("not a duration; write it with a unit, such as %s", v.Default)
 	case int:
-		return fmt.Errorf("not a whole number; write one such as %s", v.Default)
+		return fmt.Errorf("not a whole number; write one such as %s", cmp.Or(v.Example, v.Default))
 	case bool:
 		return errors.New("use true or false")
 	default:
@@ -115,7 +115,7 @@ func (v variable) explain(err error) error {
 	}
 }
 
-// check is what can be asked of one value by itself.
+// check checks one value by itself.
 func (v variable) check() error {
 	switch x := v.value.Interface().(type) {
 	case int:
@@ -164,13 +164,12 @@ func checkOneOf(value string, values []string) error {
 	return errors.New("use " + alternatives(values))
 }
 
-// List is a value of several, written with commas. Spaces around an item are not
-// part of it.
+// List is a list with commas. Spaces around an item are ignored.
 type List []string
 
 var _ envconfig.Decoder = (*List)(nil)
 
-// Decode makes [List] a type that envconfig can read.
+// Decode implements envconfig.Decoder.
 func (l *List) Decode(value string) error {
 	*l = nil
 	if strings.TrimSpace(value) == "" {
@@ -186,8 +185,8 @@ func (l *List) Decode(value string) error {
 	return nil
 }
 
-// setDataDir fills in the per-user folder of the XDG Base Directory
-// Specification, which has relative paths ignored.
+// setDataDir sets the default: the per-user folder of the XDG Base Directory Specification, which
+// says to ignore relative paths.
 func (s *Server) setDataDir(p *problems) {
 	const name = "KUBERELAY_DATA_DIR"
 	if s.DataDir == "" {
@@ -195,7 +194,7 @@ func (s *Server) setDataDir(p *problems) {
 		if !filepath.IsAbs(base) {
 			home, err := os.UserHomeDir()
 			if err != nil {
-				return // an error only if the folder is needed, see validate
+				return // validate returns the error if the folder is needed
 			}
 			base = filepath.Join(home, ".local", "share")
 		}

@@ -7,14 +7,13 @@ import (
 	"github.com/kelseyhightower/envconfig"
 )
 
-// Paths is a list of paths in objects, written with commas or line breaks between them.
-// What is in brackets does not end a path, nor what follows a backslash. Spaces around
-// an item are not part of it.
+// Paths is a list of paths in objects, separated by commas or line breaks. A separator in brackets
+// or after a backslash does not end a path. Spaces around an item are ignored.
 type Paths []string
 
 var _ envconfig.Decoder = (*Paths)(nil)
 
-// Decode makes [Paths] a type that envconfig can read.
+// Decode implements envconfig.Decoder.
 func (p *Paths) Decode(value string) error {
 	*p = nil
 	for value != "" {
@@ -41,8 +40,8 @@ func (p *Paths) Decode(value string) error {
 
 var errNoPath = errors.New("there is nothing between two commas, or before the first or after the last; remove the comma")
 
-// pathEnd is where the first path of a text ends: at a comma or a line break that is not
-// within brackets, where only quotes can hold a closing one.
+// pathEnd returns the end of the first path: a comma or a line break outside brackets. Inside
+// brackets only quotes can contain a closing one.
 func pathEnd(text string) int {
 	var quote byte
 	brackets := false

@@ -42,8 +42,8 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// What has been read is written so that it is read as the same again, and nothing of it
-// is lost but commas, line breaks and spaces.
+// Decoding the formatted paths returns the same paths, and only commas, line breaks and spaces are
+// lost.
 func FuzzPaths(f *testing.F) {
 	for _, s := range []string{"nodes:.a,*:.b", "a:.x[\"y,z\"]\nb:.c", `a:.b\`, "a:.b['c"} {
 		f.Add(s)

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// problems collects what is wrong.
+// problems collects the problems of the configuration.
 type problems struct {
 	variables map[string]variable
 	order     map[string]int
@@ -28,8 +28,7 @@ func newProblems(vs []variable) *problems {
 	return p
 }
 
-// add notes what is wrong with a variable; the text goes on after its name and
-// value.
+// add adds a problem of a variable. The text follows its name and value.
 func (p *problems) add(name, format string, args ...any) {
 	v, ok := p.variables[name]
 	if !ok {
@@ -43,8 +42,7 @@ func (p *problems) add(name, format string, args ...any) {
 	p.found = append(p.found, problem{name, errors.New(strings.ReplaceAll(text, "\n", " "))})
 }
 
-// addItem notes what is wrong with one item of a list, and names it where there are
-// others.
+// addItem adds a problem of one item of a list, and names the item if there are others.
 func (p *problems) addItem(name string, list List, item string, err error) {
 	if len(list) > 1 {
 		err = fmt.Errorf("%q: %w", item, err)
@@ -52,14 +50,13 @@ func (p *problems) addItem(name string, list List, item string, err error) {
 	p.add(name, "%w", err)
 }
 
-// has tells whether something is wrong with a variable, so that what follows from
-// it need not be said as well.
+// has reports whether a variable already has a problem, so that its consequences need not be
+// reported.
 func (p *problems) has(name string) bool {
 	return slices.ContainsFunc(p.found, func(f problem) bool { return f.name == name })
 }
 
-// err joins the problems in the order in which the variables are documented;
-// unknown ones come last.
+// err joins the problems in the order of the documentation. Unknown variables come last.
 func (p *problems) err() error {
 	rank := func(f problem) int {
 		if i, ok := p.order[f.name]; ok {
@@ -75,8 +72,8 @@ func (p *problems) err() error {
 	return errors.Join(errs...)
 }
 
-// mayShow is false for what could be the secret itself where its file's path was
-// asked for.
+// mayShow returns false for a value that may be the secret itself, in place of the path of its
+// file.
 func (v variable) mayShow(value string) bool {
 	if v.kind != kindSecret {
 		return true

@@ -10,6 +10,7 @@ import (
 	"math/big"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -21,17 +22,21 @@ func TestProblems(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, content string) string { return writeFile(t, filepath.Join(dir, name), content) }
 	empty, text, short := file("empty", " \n"), file("text", "hunter2 hunter2 hunter2"), file("short", "hunter2")
+	userCreds := file("creds", "-----BEGIN NATS USER JWT-----\nx\n-----BEGIN USER NKEY SEED-----\nSUx\n")
 	cert, key := writePair(t, dir)
 	_, otherKey := writePair(t, t.TempDir())
 	const (
-		url   = "KUBERELAY_NATS_URL=nats://nats"
+		url   = "KUBERELAY_NATS_URL=tls://nats"
 		forms = "; write it as pods, deployments.apps, deployments.v1.apps, *.apps or *"
 		creds = "it holds credentials; take out all from // to @, and name a file in KUBERELAY_NATS_PASSWORD_FILE, " +
 			"KUBERELAY_NATS_TOKEN_FILE, KUBERELAY_NATS_CREDS_FILE or KUBERELAY_NATS_NKEY_FILE"
 		noServer   = "not a URL of a NATS server; write it as nats://host:4222, several with commas"
 		address    = "not an address; write host:port or :port, such as 127.0.0.1:4222 or :8080"
 		noFile     = "there is no such file; write the path of a file that holds the value, not the value itself"
-		builtIn    = "the built-in server takes neither credentials nor TLS; set KUBERELAY_NATS_URL as well, or unset this"
+		builtIn    = "the built-in server takes a password or a token, and its certificate is in KUBERELAY_NATS_LISTEN_TLS_CERT_FILE; set KUBERELAY_NATS_URL as well, or unset this"
+		allow      = "or allow it with KUBERELAY_ALLOW_PLAINTEXT_CREDENTIALS=true"
+		inTheClear = "would cross the network in the clear; use tls:// or wss://, set KUBERELAY_NATS_TLS_CA_FILE, which demands TLS, " + allow
+		open       = "whoever reaches this address could read every object; set KUBERELAY_NATS_TOKEN_FILE, or KUBERELAY_NATS_USER and KUBERELAY_NATS_PASSWORD_FILE, for subscribers, or listen on 127.0.0.1"
 		cluster    = "not a name; use letters, digits, . _ and -, with a letter or digit first, at most 253"
 		mechanisms = "PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512"
 		noBroker   = "not the address of a broker; write it as host:9092, several with commas"
@@ -84,7 +89,7 @@ func TestProblems(t *testing.T) {
 		{[]string{"KUBERELAY_FIELD_SELECTOR=web"}, `="web": not a field selector: invalid selector: 'web'; can't understand 'web'; write it as metadata.name=web,status.phase!=Running`},
 		{[]string{"KUBERELAY_KUBE_QPS=600"}, `="600": more than KUBERELAY_KUBE_BURST, which is 500; raise that as well`},
 
-		// What is sent.
+		// Content.
 		{[]string{"KUBERELAY_DATA=patch"}, `="patch": use object or change`},
 		{[]string{"KUBERELAY_DROP_FIELDS=nodes:.a,,nodes:.b"}, `="nodes:.a,,nodes:.b": there is nothing between two commas, or before the first or after the last; remove the comma`},
 		{[]string{"KUBERELAY_DROP_FIELDS=nodes:.a,"}, `="nodes:.a,": there is nothing between two commas, or before the first or after the last; remove the comma`},
@@ -121,7 +126,7 @@ func TestProblems(t *testing.T) {
 		{[]string{"KUBERELAY_REDACTION_KEY_FILE=" + short}, `="` + short + `": the key is shorter than 16 bytes; make one with: head -c 32 /dev/urandom | base64`},
 		{[]string{"KUBERELAY_NATS_TLS_CA_FILE=" + text, url}, `="` + text + `": the file holds no certificate in PEM; write it as -----BEGIN CERTIFICATE-----`},
 		{[]string{"KUBERELAY_NATS_TLS_CERT_FILE=" + cert, url, "KUBERELAY_NATS_TLS_KEY_FILE=" + otherKey},
-			`="` + cert + `": it does not go with KUBERELAY_NATS_TLS_KEY_FILE: tls: private key does not match public key; both must be in PEM and of one pair`},
+			`="` + cert + `": it does not match KUBERELAY_NATS_TLS_KEY_FILE: tls: private key does not match public key; both must be in PEM and form a pair`},
 		{[]string{"KUBERELAY_NATS_TLS_CERT_FILE=" + cert, url}, `="` + cert + `": a certificate needs its key; set KUBERELAY_NATS_TLS_KEY_FILE`},
 		{[]string{"KUBERELAY_NATS_TLS_KEY_FILE=" + key, url}, `="` + key + `": a key needs its certificate; set KUBERELAY_NATS_TLS_CERT_FILE`},
 		{[]string{"KUBERELAY_DATA_DIR=" + text}, `="` + text + `": "` + text + `" is not a folder; name one, or a path at which one can be made`},
@@ -132,14 +137,34 @@ func TestProblems(t *testing.T) {
 		{[]string{"KUBERELAY_NATS_PASSWORD_FILE=" + text, url}, `="` + text + `": a password needs a user; set KUBERELAY_NATS_USER`},
 		{[]string{"KUBERELAY_NATS_TOKEN_FILE=" + text, url, "KUBERELAY_NATS_USER=u", "KUBERELAY_NATS_PASSWORD_FILE=" + text},
 			`="` + text + `": KUBERELAY_NATS_PASSWORD_FILE is set as well; keep one of them`},
-		{[]string{"KUBERELAY_NATS_TOKEN_FILE=" + text}, `="` + text + `": ` + builtIn},
-		{[]string{"KUBERELAY_NATS_TLS_CA_FILE=" + cert}, `="` + cert + `": ` + builtIn},
+		{[]string{"KUBERELAY_NATS_CREDS_FILE=" + userCreds}, `="` + userCreds + `": ` + builtIn},
+
+		// The built-in server.
+		{[]string{"KUBERELAY_NATS_LISTEN=:4222"}, `=":4222": ` + open},
+		{[]string{"KUBERELAY_NATS_LISTEN=0.0.0.0:4222", "KUBERELAY_NATS_ALLOW_ANONYMOUS=true"}, `="0.0.0.0:4222": ` + open},
+		{[]string{"KUBERELAY_NATS_LISTEN=nats.example.com:4222", "KUBERELAY_ALLOW_PLAINTEXT_CREDENTIALS=true"}, `="nats.example.com:4222": ` + open},
+		{[]string{"KUBERELAY_NATS_ALLOW_ANONYMOUS=true", "KUBERELAY_NATS_TOKEN_FILE=" + text}, `="true": KUBERELAY_NATS_TOKEN_FILE is set as well; keep one of them`},
+		{[]string{"KUBERELAY_NATS_LISTEN=[::]:4222", "KUBERELAY_NATS_TOKEN_FILE=" + text},
+			`="[::]:4222": subscribers would send the secret in KUBERELAY_NATS_TOKEN_FILE over the network in the clear; ` +
+				`set KUBERELAY_NATS_LISTEN_TLS_CERT_FILE and KUBERELAY_NATS_LISTEN_TLS_KEY_FILE, ` + allow},
+		{[]string{"KUBERELAY_NATS_LISTEN_TLS_CERT_FILE=" + cert}, `="` + cert + `": a certificate needs its key; set KUBERELAY_NATS_LISTEN_TLS_KEY_FILE`},
+		{[]string{"KUBERELAY_NATS_MAX_BYTES=-1"}, `="-1": out of range; write at least 0`},
+		{[]string{"KUBERELAY_LISTEN_TLS_KEY_FILE=" + key}, `="` + key + `": a key needs its certificate; set KUBERELAY_LISTEN_TLS_CERT_FILE`},
+
+		// Credentials in the clear.
+		{[]string{"KUBERELAY_NATS_URL=nats://nats", "KUBERELAY_NATS_TOKEN_FILE=" + text}, `="nats://nats": the secret in KUBERELAY_NATS_TOKEN_FILE ` + inTheClear},
+		{[]string{"KUBERELAY_NATS_URL=tls://a,nats://127.0.0.1,nats://10.0.0.1", "KUBERELAY_NATS_USER=u", "KUBERELAY_NATS_PASSWORD_FILE=" + text},
+			`="tls://a,nats://127.0.0.1,nats://10.0.0.1": the secret in KUBERELAY_NATS_PASSWORD_FILE ` + inTheClear},
+		{[]string{"KUBERELAY_NATS_URL=ws://localhost.example.com", "KUBERELAY_NATS_TOKEN_FILE=" + text}, `="ws://localhost.example.com": the secret in KUBERELAY_NATS_TOKEN_FILE ` + inTheClear},
+		{[]string{"KUBERELAY_KAFKA_SASL_MECHANISM=PLAIN", kafka, "KUBERELAY_KAFKA_BROKERS=localhost:9092,kafka", "KUBERELAY_KAFKA_USER=u", "KUBERELAY_KAFKA_PASSWORD_FILE=" + text},
+			`="PLAIN": the password in KUBERELAY_KAFKA_PASSWORD_FILE would cross the network in the clear; set KUBERELAY_KAFKA_TLS=true, use SCRAM-SHA-512, ` + allow},
 		{[]string{"KUBERELAY_NATS_REPLICAS=3"}, `="3": the built-in server is only one; set KUBERELAY_NATS_URL to a cluster of servers, or unset this`},
 		{[]string{"KUBERELAY_LEADER_ELECTION=true"}, `="true": each forwarder would have a built-in server of its own; set KUBERELAY_NATS_URL to one that they share, or run only one, without this`},
 		{[]string{"KUBERELAY_LEASE_NAME=Web"}, `="Web": not a name; use lower-case letters, digits, - and dots, at most 253`},
 		{[]string{"KUBERELAY_LEASE_NAMESPACE=a.b"}, `="a.b": not the name of a namespace; use lower-case letters, digits and -, at most 63`},
 		{[]string{"KUBERELAY_LEASE_DURATION=15500ms"}, `="15500ms": a Lease counts whole seconds; write it without a fraction`},
-		{[]string{"KUBERELAY_LEASE_DURATION=12s"}, `="12s": too short: a leader stops at most 12s after its last renewal, which is KUBERELAY_LEASE_RENEW_DEADLINE and KUBERELAY_LEASE_RETRY_PERIOD together, and no other may begin before; write more`},
+		{[]string{"KUBERELAY_LEASE_DURATION=12s"}, `="12s": 12s is too short: a leader stops at most 12s after its last renewal, which is KUBERELAY_LEASE_RENEW_DEADLINE and KUBERELAY_LEASE_RETRY_PERIOD together, and no other may begin before; write more`},
+		{[]string{"KUBERELAY_LEASE_DURATION=", "KUBERELAY_LEASE_RENEW_DEADLINE=20s"}, `: 15s is too short: a leader stops at most 22s after its last renewal, which is KUBERELAY_LEASE_RENEW_DEADLINE and KUBERELAY_LEASE_RETRY_PERIOD together, and no other may begin before; write more`},
 		{[]string{"KUBERELAY_LEASE_RENEW_DEADLINE=3s"}, `="3s": less than twice KUBERELAY_LEASE_RETRY_PERIOD, which is 2s: one renewal that fails would end the leadership; write more`},
 		{[]string{"KUBERELAY_RETRY_BASE_DELAY=1m"}, `="1m": longer than KUBERELAY_RETRY_MAX_DELAY, which is 30s; shorten it or raise the other`},
 
@@ -159,26 +184,27 @@ func TestProblems(t *testing.T) {
 		{[]string{"KUBERELAY_KAFKA_TOPIC=a.{group}"}, `="a.{group}": a topic for each resource needs {resource} in its name; write it as kuberelay.{group}.{resource}`},
 		{[]string{"KUBERELAY_KAFKA_CHECKPOINT_TOPIC=a/b"}, `="a/b": ` + noTopic},
 		{[]string{"KUBERELAY_KAFKA_CHECKPOINT_TOPIC=kuberelay"}, `="kuberelay": it is KUBERELAY_KAFKA_TOPIC too; use another topic, or unset it`},
+		{[]string{"KUBERELAY_KAFKA_CHECKPOINT_TOPIC=kuberelay.example.com.checkpoint", "KUBERELAY_KAFKA_TOPIC=kuberelay.{group}.{resource}"}, `="kuberelay.example.com.checkpoint": it is also the topic of a resource, by KUBERELAY_KAFKA_TOPIC="kuberelay.{group}.{resource}"; use a name that this cannot become, such as _kuberelay_checkpoint, or unset it`},
+		{[]string{"KUBERELAY_KAFKA_CHECKPOINT_TOPIC=state", "KUBERELAY_KAFKA_TOPIC={resource}"}, `="state": it is also the topic of a resource, by KUBERELAY_KAFKA_TOPIC="{resource}"; use a name that this cannot become, such as _kuberelay_checkpoint, or unset it`},
 		{[]string{"KUBERELAY_KAFKA_PARTITIONS=0"}, `="0": out of range; write 1 to 65535`},
 		{[]string{"KUBERELAY_KAFKA_REPLICATION=-2"}, `="-2": out of range; write -1 to 32767`},
 		{[]string{"KUBERELAY_KAFKA_REPLICATION=0"}, `="0": a topic has at least one replica; write the number of them, or -1 for the brokers' own default`},
 		{[]string{"KUBERELAY_KAFKA_CLEANUP_POLICY=compact,delete"}, `="compact,delete": use compact or delete`},
-		{[]string{"KUBERELAY_KAFKA_TOMBSTONES=true", "KUBERELAY_KAFKA_CLEANUP_POLICY=delete"}, `="true": they are for compacted topics; unset it, or KUBERELAY_KAFKA_CLEANUP_POLICY`},
 		{[]string{"KUBERELAY_KAFKA_COMPRESSION=zip"}, `="zip": use none, gzip, snappy, lz4 or zstd`},
 		{[]string{"KUBERELAY_KAFKA_TRANSACTIONAL_ID=a b"}, `="a b": there is a space or what does not print in it; write it as kuberelay.prod-eu1`},
-		{[]string{"KUBERELAY_KAFKA_TRANSACTIONAL_ID=a", "KUBERELAY_KAFKA_IDEMPOTENT=false"}, `="a": it is of no use while KUBERELAY_KAFKA_IDEMPOTENT is false; unset either`},
-		{[]string{"KUBERELAY_KAFKA_TLS_CA_FILE=" + cert}, `="` + cert + `": it is of no use without TLS; set KUBERELAY_KAFKA_TLS=true as well, or unset this`},
+		{[]string{"KUBERELAY_KAFKA_TRANSACTIONAL_ID=a", "KUBERELAY_KAFKA_IDEMPOTENT=false"}, `="a": it has no effect while KUBERELAY_KAFKA_IDEMPOTENT is false; unset either`},
+		{[]string{"KUBERELAY_KAFKA_TLS_CA_FILE=" + cert}, `="` + cert + `": it has no effect without TLS; set KUBERELAY_KAFKA_TLS=true as well, or unset this`},
 		{[]string{"KUBERELAY_KAFKA_TLS_CA_FILE=" + text, "KUBERELAY_KAFKA_TLS=true"}, `="` + text + `": the file holds no certificate in PEM; write it as -----BEGIN CERTIFICATE-----`},
 		{[]string{"KUBERELAY_KAFKA_TLS_CERT_FILE=" + cert, "KUBERELAY_KAFKA_TLS=true"}, `="` + cert + `": a certificate needs its key; set KUBERELAY_KAFKA_TLS_KEY_FILE`},
 		{[]string{"KUBERELAY_KAFKA_SASL_MECHANISM=plain"}, `="plain": use ` + mechanisms},
 		{[]string{"KUBERELAY_KAFKA_SASL_MECHANISM=PLAIN"}, `="PLAIN": it needs a user and a password; set KUBERELAY_KAFKA_USER and KUBERELAY_KAFKA_PASSWORD_FILE`},
-		{[]string{"KUBERELAY_KAFKA_USER=u"}, `="u": it is of no use without a mechanism; set KUBERELAY_KAFKA_SASL_MECHANISM to ` + mechanisms},
+		{[]string{"KUBERELAY_KAFKA_USER=u"}, `="u": it has no effect without a mechanism; set KUBERELAY_KAFKA_SASL_MECHANISM to ` + mechanisms},
 		{[]string{"KUBERELAY_KAFKA_USER=u", "KUBERELAY_KAFKA_SASL_MECHANISM=PLAIN"}, `="u": a user needs a password; name the file that holds it in KUBERELAY_KAFKA_PASSWORD_FILE`},
-		{[]string{"KUBERELAY_KAFKA_PASSWORD_FILE=" + text}, `="` + text + `": it is of no use without a mechanism; set KUBERELAY_KAFKA_SASL_MECHANISM to ` + mechanisms},
+		{[]string{"KUBERELAY_KAFKA_PASSWORD_FILE=" + text}, `="` + text + `": it has no effect without a mechanism; set KUBERELAY_KAFKA_SASL_MECHANISM to ` + mechanisms},
 		{[]string{"KUBERELAY_KAFKA_PASSWORD_FILE=hunter2", "KUBERELAY_KAFKA_SASL_MECHANISM=PLAIN", "KUBERELAY_KAFKA_USER=u"}, `: ` + noFile},
 		{[]string{"KUBERELAY_KAFKA_ACK_TIMEOUT=10"}, `="10": not a duration; write it with a unit, such as 10s`},
 
-		// Names that mean nothing. Their values may be secrets.
+		// Unknown names. Their values may be secrets.
 		{[]string{"KUBERELAY_KAFKA_PASSWORD=hunter2"}, `: there is no such variable; did you mean KUBERELAY_KAFKA_PASSWORD_FILE?`},
 		{[]string{"KUBERELAY_RESOURCE=hunter2"}, `: there is no such variable; did you mean KUBERELAY_RESOURCES?`},
 		{[]string{"KUBERELAY_NATS_PASSWORD=hunter2"}, `: there is no such variable; did you mean KUBERELAY_NATS_PASSWORD_FILE?`},
@@ -203,8 +229,58 @@ func TestProblems(t *testing.T) {
 	}
 }
 
-// What other packages find is shown with the rest, in the order of the variables, unless
-// something is wrong with the variable already.
+// Secrets may cross the loopback interface, and a network with TLS or with the switch.
+func TestSecretsInTheClear(t *testing.T) {
+	dir := t.TempDir()
+	secret := writeFile(t, filepath.Join(dir, "secret"), "hunter2")
+	cert, key := writePair(t, dir)
+	nats, kafka := []string{"KUBERELAY_NATS_TOKEN_FILE=" + secret}, []string{"KUBERELAY_SINK=kafka",
+		"KUBERELAY_KAFKA_SASL_MECHANISM=PLAIN", "KUBERELAY_KAFKA_USER=u", "KUBERELAY_KAFKA_PASSWORD_FILE=" + secret}
+	for _, env := range [][]string{
+		append(nats, "KUBERELAY_NATS_URL=nats://localhost,nats://127.0.0.9:4222,nats://[::1]:4222"),
+		append(nats, "KUBERELAY_NATS_URL=tls://nats"),
+		append(nats, "KUBERELAY_NATS_URL=wss://nats"),
+		append(nats, "KUBERELAY_NATS_URL=nats://nats", "KUBERELAY_NATS_TLS_CA_FILE="+cert),
+		append(nats, "KUBERELAY_NATS_URL=nats://nats", "KUBERELAY_ALLOW_PLAINTEXT_CREDENTIALS=true"),
+		append(nats, "KUBERELAY_NATS_LISTEN=localhost:4222"),
+		append(nats, "KUBERELAY_NATS_LISTEN=:4222", "KUBERELAY_NATS_LISTEN_TLS_CERT_FILE="+cert, "KUBERELAY_NATS_LISTEN_TLS_KEY_FILE="+key),
+		append(nats, "KUBERELAY_NATS_LISTEN=:4222", "KUBERELAY_ALLOW_PLAINTEXT_CREDENTIALS=true"),
+		append(kafka, "KUBERELAY_KAFKA_BROKERS=localhost,[::1]:9092,127.0.0.1:9092"),
+		append(kafka, "KUBERELAY_KAFKA_BROKERS=kafka", "KUBERELAY_KAFKA_TLS=true"),
+		append(kafka, "KUBERELAY_KAFKA_BROKERS=kafka", "KUBERELAY_KAFKA_SASL_MECHANISM=SCRAM-SHA-256"),
+		append(kafka, "KUBERELAY_KAFKA_BROKERS=kafka", "KUBERELAY_ALLOW_PLAINTEXT_CREDENTIALS=true"),
+	} {
+		setenv(t, append([]string{"KUBERELAY_RESOURCES=pods"}, env...)...)
+		if _, err := config.Load(config.Forwarding); err != nil {
+			t.Errorf("%s: %v", env, err)
+		}
+	}
+}
+
+// Without either, they may not.
+func TestSecretsInTheClearAreRefused(t *testing.T) {
+	secret := writeFile(t, filepath.Join(t.TempDir(), "secret"), "hunter2")
+	nats, kafka := "KUBERELAY_NATS_TOKEN_FILE="+secret, []string{"KUBERELAY_SINK=kafka",
+		"KUBERELAY_KAFKA_SASL_MECHANISM=PLAIN", "KUBERELAY_KAFKA_USER=u", "KUBERELAY_KAFKA_PASSWORD_FILE=" + secret}
+	for _, env := range [][]string{
+		{nats, "KUBERELAY_NATS_URL=nats://nats"},
+		{nats, "KUBERELAY_NATS_URL=ws://nats"},
+		{nats, "KUBERELAY_NATS_URL=tls://a,nats://b"},
+		{nats, "KUBERELAY_NATS_URL=nats://localhost.example.com"},
+		{nats, "KUBERELAY_NATS_LISTEN=:4222"},
+		{nats, "KUBERELAY_NATS_LISTEN=0.0.0.0:4222"},
+		append(slices.Clip(kafka), "KUBERELAY_KAFKA_BROKERS=kafka"),
+		append(slices.Clip(kafka), "KUBERELAY_KAFKA_BROKERS=localhost:9092,kafka:9092"),
+	} {
+		setenv(t, append([]string{"KUBERELAY_RESOURCES=pods"}, env...)...)
+		if _, err := config.Load(config.Forwarding); err == nil || !strings.Contains(err.Error(), "in the clear") {
+			t.Errorf("%s: %v, want it refused", env, err)
+		}
+	}
+}
+
+// The problems of other packages appear with the rest, in the order of the variables, unless the
+// variable already has a problem.
 func TestChecks(t *testing.T) {
 	setenv(t, "KUBERELAY_RESOURCES=pods", "KUBERELAY_LOG_LEVEL=loud", "KUBERELAY_FILTER=x", "KUBERELAY_DROP_FIELDS=,")
 	check := func(name string) config.Check {
@@ -248,7 +324,7 @@ func TestAllProblemsAtOnce(t *testing.T) {
 	}
 }
 
-// Kubernetes sets these for Services called kuberelay and kuberelay-nats.
+// Kubernetes sets these for Services named kuberelay and kuberelay-nats.
 func TestServiceVariablesAreIgnored(t *testing.T) {
 	setenv(t, "KUBERELAY_RESOURCES=pods",
 		"KUBERELAY_SERVICE_HOST=10.0.0.1",
@@ -269,7 +345,7 @@ func TestServiceVariablesAreIgnored(t *testing.T) {
 	}
 }
 
-// A variable of ours that looked like one of those could be misspelt unnoticed.
+// A misspelling of a variable that looks like one of those goes unnoticed, so no variable does.
 func TestNoVariableLooksLikeOneOfAService(t *testing.T) {
 	for _, f := range config.Fields() {
 		for _, end := range []string{"_SERVICE_HOST", "_SERVICE_PORT", "_PORT", "_TCP", "_UDP", "_SCTP"} {
@@ -309,4 +385,33 @@ func writePair(t *testing.T, dir string) (cert, key string) {
 	}
 	return writeFile(t, filepath.Join(dir, "tls.crt"), encode("CERTIFICATE", der)),
 		writeFile(t, filepath.Join(dir, "tls.key"), encode("PRIVATE KEY", pkcs8))
+}
+
+// TestRedactionKey: the key is checked by the call that returns it, because the file can
+// change after the configuration is loaded.
+func TestRedactionKey(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "key")
+	e := config.Event{RedactionKeyFile: file}
+	for _, tt := range []struct{ content, want, problem string }{
+		{"0123456789abcdef\r\n", "0123456789abcdef", ""},
+		{"", "", "shorter than 16 bytes"},
+		{"0123456789\n\n\n\n\n\n\n\n", "", "shorter than 16 bytes"},
+	} {
+		if err := os.WriteFile(file, []byte(tt.content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		got, err := e.RedactionKey()
+		if string(got) != tt.want || (err == nil) != (tt.problem == "") || err != nil && !strings.Contains(err.Error(), tt.problem) {
+			t.Errorf("of %q: got %q, %v; want %q, %q", tt.content, got, err, tt.want, tt.problem)
+		}
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := e.RedactionKey(); got != nil || err == nil || strings.Contains(err.Error(), file) {
+		t.Errorf("without the file: got %q, %v", got, err)
+	}
+	if got, err := (&config.Event{}).RedactionKey(); got != nil || err != nil {
+		t.Errorf("without a setting: got %q, %v", got, err)
+	}
 }

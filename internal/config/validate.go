@@ -13,18 +13,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// minRedactionKey is the least length of a key, in bytes: 128 bits, if they are
-// random.
-const minRedactionKey = 16
-
 var (
 	token         = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 	referencePath = regexp.MustCompile(`^([a-z0-9]([a-z0-9.-]*[a-z0-9])?:)?[A-Za-z_][A-Za-z0-9_-]*(\[\*\])?(\.[A-Za-z_][A-Za-z0-9_-]*(\[\*\])?)*$`)
 	clusterName   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,252}$`)
 )
 
-// validate is what can be asked only of a certain variable or of several
-// together. Those that are wrong by themselves are left out.
+// validate checks what concerns one particular variable or several together. It skips variables
+// that already have a problem.
 func (c *Config) validate(p *problems) {
 	c.Watch.validate(p)
 	c.Event.validate(p)
@@ -35,6 +31,8 @@ func (c *Config) validate(p *problems) {
 	if c.builtIn() && !p.has("KUBERELAY_NATS_URL") {
 		c.validateBuiltIn(p)
 	}
+	c.validatePlaintext(p)
+	p.checkTLS(tlsFiles{"KUBERELAY_LISTEN_TLS", "", c.Operations.CertFile, c.Operations.KeyFile})
 	if c.Work.RetryBaseDelay > c.Work.RetryMaxDelay && !p.has("KUBERELAY_RETRY_MAX_DELAY") {
 		p.add("KUBERELAY_RETRY_BASE_DELAY", "longer than KUBERELAY_RETRY_MAX_DELAY, which is %s; shorten it or raise the other",
 			formatDuration(c.Work.RetryMaxDelay))
@@ -45,11 +43,11 @@ func (c *Config) validate(p *problems) {
 	}
 }
 
-// builtIn tells whether the built-in server is to run.
+// builtIn reports whether the built-in server runs.
 func (c *Config) builtIn() bool { return c.Event.Sink == SinkNATS && len(c.NATS.URLs) == 0 }
 
-// validate keeps the times in the order that makes an election safe: a leader must have
-// ended by itself before another can begin.
+// validate checks the order of the times that makes an election safe: a leader must stop by itself
+// before another can start.
 func (l *Leader) validate(p *problems) {
 	const name, namespace, duration = "KUBERELAY_LEASE_NAME", "KUBERELAY_LEASE_NAMESPACE", "KUBERELAY_LEASE_DURATION"
 	const deadline, retry = "KUBERELAY_LEASE_RENEW_DEADLINE", "KUBERELAY_LEASE_RETRY_PERIOD"
@@ -66,8 +64,8 @@ func (l *Leader) validate(p *problems) {
 		p.add(duration, "a Lease counts whole seconds; write it without a fraction")
 	}
 	if l.RenewDeadline+l.RetryPeriod >= l.LeaseDuration {
-		p.add(duration, "too short: a leader stops at most %s after its last renewal, which is %s and %s together, and no other may begin before; write more",
-			formatDuration(l.RenewDeadline+l.RetryPeriod), deadline, retry)
+		p.add(duration, "%s is too short: a leader stops at most %s after its last renewal, which is %s and %s together, and no other may begin before; write more",
+			formatDuration(l.LeaseDuration), formatDuration(l.RenewDeadline+l.RetryPeriod), deadline, retry)
 	}
 	if l.RenewDeadline < 2*l.RetryPeriod {
 		p.add(deadline, "less than twice %s, which is %s: one renewal that fails would end the leadership; write more", retry, formatDuration(l.RetryPeriod))
@@ -138,8 +136,10 @@ func (e *Event) validate(p *problems) {
 		p.add("KUBERELAY_CLUSTER_REPLACES", "there is no name to take over; name it in KUBERELAY_CLUSTER_NAME")
 	}
 	const name = "KUBERELAY_REDACTION_KEY_FILE"
-	if content := p.read(name, e.RedactionKeyFile); content != nil && len(bytes.TrimSpace(content)) < minRedactionKey {
-		p.add(name, "the key is shorter than %d bytes; make one with: head -c 32 /dev/urandom | base64", minRedactionKey)
+	if !p.has(name) {
+		if _, err := e.RedactionKey(); err != nil {
+			p.add(name, "%w", err)
+		}
 	}
 }
 
@@ -152,8 +152,8 @@ func (n *NATS) validateNames(p *problems) {
 	}
 }
 
-// notInStreamName is the rule of nats-server (checkStreamCfg): no separators,
-// wildcards or spaces, because the name is a token and a folder.
+// notInStreamName is the rule of nats-server (checkStreamCfg): no separators, wildcards or spaces,
+// because the name is a subject token and a folder.
 func notInStreamName(r rune) bool { return r <= ' ' || r >= 0x7f || strings.ContainsRune(`.*>/\`, r) }
 
 func (n *NATS) validateCredentials(p *problems) {
@@ -183,33 +183,9 @@ func (n *NATS) validateCredentials(p *problems) {
 		(!bytes.Contains(creds, []byte("BEGIN NATS USER JWT")) || !bytes.Contains(creds, []byte("BEGIN USER NKEY SEED"))) {
 		p.add("KUBERELAY_NATS_CREDS_FILE", "the file does not hold a user JWT and a seed; write it with: nsc generate creds")
 	}
-	// A user's seed begins with SU, as nkeys has it.
+	// The seed of a user begins with SU (nkeys).
 	if seed := p.read("KUBERELAY_NATS_NKEY_FILE", n.NkeyFile); seed != nil &&
 		!bytes.HasPrefix(bytes.TrimSpace(seed), []byte("SU")) && !bytes.Contains(seed, []byte("\nSU")) {
 		p.add("KUBERELAY_NATS_NKEY_FILE", "the file does not hold the seed of a user's nkey, which begins with SU; make one with: nk -gen user")
-	}
-}
-
-// validateBuiltIn refuses what the built-in server would not heed.
-func (c *Config) validateBuiltIn(p *problems) {
-	for _, v := range []struct{ name, value string }{
-		{"KUBERELAY_NATS_USER", c.NATS.User},
-		{"KUBERELAY_NATS_PASSWORD_FILE", c.NATS.PasswordFile},
-		{"KUBERELAY_NATS_TOKEN_FILE", c.NATS.TokenFile},
-		{"KUBERELAY_NATS_CREDS_FILE", c.NATS.CredsFile},
-		{"KUBERELAY_NATS_NKEY_FILE", c.NATS.NkeyFile},
-		{"KUBERELAY_NATS_TLS_CA_FILE", c.NATS.CAFile},
-		{"KUBERELAY_NATS_TLS_CERT_FILE", c.NATS.CertFile},
-		{"KUBERELAY_NATS_TLS_KEY_FILE", c.NATS.KeyFile},
-	} {
-		if v.value != "" {
-			p.add(v.name, "the built-in server takes neither credentials nor TLS; set KUBERELAY_NATS_URL as well, or unset this")
-		}
-	}
-	if c.NATS.Replicas > 1 {
-		p.add("KUBERELAY_NATS_REPLICAS", "the built-in server is only one; set KUBERELAY_NATS_URL to a cluster of servers, or unset this")
-	}
-	if c.Server.DataDir == "" {
-		p.add("KUBERELAY_DATA_DIR", "there is no home folder to keep the built-in server's files in; set it to a folder")
 	}
 }

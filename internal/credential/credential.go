@@ -1,17 +1,17 @@
-// Package credential is what the API server's side and the buses share in keeping to files
-// of credentials that are replaced while the forwarder runs: passwords, tokens, keys,
-// certificates, authorities.
+// Package credential reads files with credentials that are replaced while the forwarder
+// runs: passwords, tokens, keys, certificates, certificate authorities. The API client and
+// the buses share it.
 //
-// What it guarantees:
+// Guarantees:
 //
-//   - A [File] gives what the file holds at the moment it is asked. While that cannot be
-//     used, as between the two steps of a careless rotation, it gives what it gave last.
-//   - A [Watcher] notices a change of content, by whatever means it came about: written in
-//     place, renamed, or a symbolic link to a folder that now is another one, which is what
-//     kubelet does to a volume.
-//   - Neither an error nor a log line quotes the content.
+//   - [File.Get] returns the current content of the file. If the file cannot be used, for
+//     example between the two steps of a careless rotation, it returns the previous
+//     content.
+//   - A [Watcher] notices every change of content: a write in place, a rename, or a
+//     symbolic link to another folder, which is how kubelet updates a volume.
+//   - Neither an error nor a log line contains the content.
 //
-// It does not know what is done with a new credential, nor whether anybody takes it.
+// It does not know how a new credential is used, nor whether a server accepts it.
 package credential
 
 import (
@@ -27,14 +27,15 @@ import (
 	"time"
 )
 
-// CheckEvery is how often a bus looks whether its files have changed. What it does then
-// has to fit into a minute, at the end of which the former credentials are out of use.
+// CheckEvery is the interval at which a bus checks its files for changes. Check and
+// reconnection must take less than a minute, because the old credentials are out of use
+// after that.
 const CheckEvery = 10 * time.Second
 
-// File is the content of one file, or of two that belong together. It may be used by
-// several goroutines at once.
+// File is the content of one file, or of two files that belong together. Several goroutines
+// can use it at once.
 type File[T any] struct {
-	setting string // what errors call it
+	setting string // name in errors and logs
 	load    func() (T, error)
 	log     *slog.Logger
 
@@ -42,8 +43,8 @@ type File[T any] struct {
 	last T
 }
 
-// NewFile reads the file once, so that what is wrong with it is said before anything is
-// tried. The setting is the variable that names it.
+// NewFile reads the file once, to report an invalid one at startup. Setting is the
+// environment variable that names the file.
 func NewFile[T any](setting string, log *slog.Logger, load func() (T, error)) (*File[T], error) {
 	f := &File[T]{setting: setting, load: load, log: log}
 	var err error
@@ -53,7 +54,7 @@ func NewFile[T any](setting string, log *slog.Logger, load func() (T, error)) (*
 	return f, nil
 }
 
-// Get reads the file.
+// Get reads the file and returns its content, or the last content after an error.
 func (f *File[T]) Get() T {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -66,14 +67,14 @@ func (f *File[T]) Get() T {
 	return content
 }
 
-// Last gives what [File.Get] gave last, without a look at the file.
+// Last returns the last result of [File.Get] without reading the file.
 func (f *File[T]) Last() T {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.last
 }
 
-// Secret reads a password or a token. An editor's last line break is not part of it.
+// Secret reads a password or a token, without the final line breaks that an editor adds.
 func Secret(path string) (string, error) {
 	content, err := os.ReadFile(path)
 	if err != nil {
@@ -86,7 +87,7 @@ func Secret(path string) (string, error) {
 	return secret, nil
 }
 
-// Roots reads certificates of authorities.
+// Roots reads the certificates of certificate authorities.
 func Roots(path string) (*x509.CertPool, error) {
 	pem, err := os.ReadFile(path)
 	if err != nil {
@@ -99,7 +100,7 @@ func Roots(path string) (*x509.CertPool, error) {
 	return roots, nil
 }
 
-// Pair reads a certificate and its key.
+// Pair reads a certificate and its private key.
 func Pair(cert, key string) (*tls.Certificate, error) {
 	pair, err := tls.LoadX509KeyPair(cert, key)
 	if err != nil {
@@ -108,8 +109,20 @@ func Pair(cert, key string) (*tls.Certificate, error) {
 	return &pair, nil
 }
 
-// A Watcher tells whether files have changed. It may be used by several goroutines at
-// once.
+// ServerTLS returns the configuration of a TLS server. It reads both files again for each
+// connection. setting is as for [NewFile].
+func ServerTLS(setting string, log *slog.Logger, cert, key string) (*tls.Config, error) {
+	file, err := NewFile(setting, log, func() (*tls.Certificate, error) { return Pair(cert, key) })
+	if err != nil {
+		return nil, err
+	}
+	return &tls.Config{
+		MinVersion:     tls.VersionTLS12,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return file.Get(), nil },
+	}, nil
+}
+
+// A Watcher detects changes of files. Several goroutines can use it at once.
 type Watcher struct {
 	paths []string
 
@@ -117,8 +130,7 @@ type Watcher struct {
 	seen [sha256.Size]byte
 }
 
-// NewWatcher makes a watcher of the files that are there now. Paths that are "" do not
-// count.
+// NewWatcher returns a Watcher of the files with these paths. It ignores empty paths.
 func NewWatcher(paths ...string) *Watcher {
 	w := &Watcher{}
 	for _, path := range paths {
@@ -130,7 +142,7 @@ func NewWatcher(paths ...string) *Watcher {
 	return w
 }
 
-// Changed tells whether a file has changed since it was last asked.
+// Changed reports whether a file has changed since the last call.
 func (w *Watcher) Changed() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -139,11 +151,12 @@ func (w *Watcher) Changed() bool {
 	return w.seen != before
 }
 
-// fingerprint is that of the content of all files; one that cannot be read counts as empty.
+// fingerprint returns a hash of the content of all files. An unreadable file counts as
+// empty.
 func (w *Watcher) fingerprint() [sha256.Size]byte {
 	h := sha256.New()
 	for _, path := range w.paths {
-		content, _ := os.ReadFile(path) // see above
+		content, _ := os.ReadFile(path) // unreadable counts as empty
 		fmt.Fprintf(h, "%d:%s", len(content), content)
 		clear(content)
 	}

@@ -2,13 +2,14 @@ package credential
 
 import (
 	"bytes"
+	"crypto/tls"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/kuberelay/kuberelay/internal/tlstest"
+	"github.com/kuberelay/kuberelay/test/lab/tlstest"
 )
 
 func write(t *testing.T, path, content string) {
@@ -24,7 +25,7 @@ func TestFile(t *testing.T) {
 	logger := slog.New(slog.NewTextHandler(&log, nil))
 	load := func() (string, error) { return Secret(path) }
 	if _, err := NewFile("THE_FILE", logger, load); err == nil || !strings.Contains(err.Error(), "THE_FILE") {
-		t.Errorf("of a file that is missing: %v", err)
+		t.Errorf("missing file: %v", err)
 	}
 	write(t, path, "first\r\n")
 	f, err := NewFile("THE_FILE", logger, load)
@@ -33,16 +34,16 @@ func TestFile(t *testing.T) {
 	}
 	write(t, path, "second\n")
 	if got := f.Last(); got != "first" {
-		t.Errorf("last: %q, want what was read at first", got)
+		t.Errorf("last: %q, want the first content", got)
 	}
 	if got := f.Get(); got != "second" {
-		t.Errorf("got %q, want what is there now", got)
+		t.Errorf("got %q, want the current content", got)
 	}
 	for _, spoil := range []func(){func() { write(t, path, "\n") }, func() { os.Remove(path) }} {
 		log.Reset()
 		spoil()
 		if got := f.Get(); got != "second" {
-			t.Errorf("got %q, want the last good one", got)
+			t.Errorf("got %q, want the last valid content", got)
 		}
 		if s := log.String(); !strings.Contains(s, "THE_FILE") || strings.Contains(s, "second") {
 			t.Errorf("logged: %s", s)
@@ -50,7 +51,7 @@ func TestFile(t *testing.T) {
 	}
 }
 
-func TestWhatTheFilesMustBe(t *testing.T) {
+func TestInvalidFiles(t *testing.T) {
 	ca := tlstest.NewCA(t)
 	_, cert, key := ca.Issue("one")
 	_, _, otherKey := ca.Issue("two")
@@ -58,17 +59,17 @@ func TestWhatTheFilesMustBe(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := Roots(key); err == nil {
-		t.Error("a key is taken for an authority")
+		t.Error("a key is accepted as a certificate authority")
 	}
 	if _, err := Pair(cert, key); err != nil {
 		t.Error(err)
 	}
 	if _, err := Pair(cert, otherKey); err == nil {
-		t.Error("a key is taken for that of another certificate")
+		t.Error("a key is accepted for another certificate")
 	}
 }
 
-// TestWatcher replaces files in all the ways in which they are replaced.
+// TestWatcher replaces files in every common way.
 func TestWatcher(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
@@ -78,7 +79,7 @@ func TestWatcher(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// As kubelet lays out a volume.
+	// The layout of a volume by kubelet.
 	for _, version := range []string{"one", "two"} {
 		must(os.Mkdir(at(version), 0o700))
 		write(t, at(version)+"/token", version)
@@ -110,7 +111,34 @@ func TestWatcher(t *testing.T) {
 			t.Errorf("%s: changed: %v, want %v", step.name, got, step.want)
 		}
 		if w.Changed() {
-			t.Errorf("%s: told twice", step.name)
+			t.Errorf("%s: reported twice", step.name)
 		}
 	}
+}
+
+// TestServerTLS: a replaced certificate serves the next connection, and a broken one does not.
+func TestServerTLS(t *testing.T) {
+	ca := tlstest.NewCA(t)
+	first, cert, key := ca.Issue("server")
+	config, err := ServerTLS("THE_FILE", slog.New(slog.DiscardHandler), cert, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	serves := func(what string, want tls.Certificate) {
+		t.Helper()
+		got, err := config.GetCertificate(nil)
+		if err != nil || !bytes.Equal(got.Certificate[0], want.Certificate[0]) {
+			t.Errorf("%s: another certificate is served (%v)", what, err)
+		}
+	}
+	serves("at the start", first)
+	second, otherCert, otherKey := ca.Issue("server")
+	if err := os.Rename(otherCert, cert); err != nil {
+		t.Fatal(err)
+	}
+	serves("the key is not there yet", first)
+	if err := os.Rename(otherKey, key); err != nil {
+		t.Fatal(err)
+	}
+	serves("both are replaced", second)
 }

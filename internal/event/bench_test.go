@@ -36,10 +36,10 @@ func BenchmarkMessage(b *testing.B) {
 	}
 }
 
-// BenchmarkMessageBefore is of a pod of 6 KB of which one value has changed, as it comes
-// from the cache.
+// BenchmarkMessageBefore builds the event of a pod of 6 KB with one changed value, from
+// compressed objects.
 func BenchmarkMessageBefore(b *testing.B) {
-	d := NewConverter(nil).Decoder(pods, NewPacker(), nil, Shape{})
+	d := NewConverter(nil, "").Decoder(pods, NewPacker(), nil, Shape{})
 	decode := func(text []byte) *Object {
 		o, err := d.Decode(text)
 		if err != nil {
@@ -90,8 +90,7 @@ func BenchmarkStructured(b *testing.B) {
 	}
 }
 
-// BenchmarkDecode is what the watch path does with each object, of 14 KB here, half of it
-// managedFields.
+// BenchmarkDecode decodes an object from a watch, of 14 KB, half of it managedFields.
 func BenchmarkDecode(b *testing.B) {
 	var texts [64][]byte
 	for n := range texts {
@@ -99,7 +98,7 @@ func BenchmarkDecode(b *testing.B) {
 	}
 	for name, packer := range map[string]*Packer{"plain": nil, "packed": NewPacker()} {
 		b.Run(name, func(b *testing.B) {
-			d := NewConverter(nil).Decoder(pods, packer, nil, Shape{})
+			d := NewConverter(nil, "").Decoder(pods, packer, nil, Shape{})
 			for n := range dictionaries[1] {
 				if _, err := d.Decode(texts[n%len(texts)]); err != nil {
 					b.Fatal(err)
@@ -120,9 +119,9 @@ func BenchmarkDecode(b *testing.B) {
 	}
 }
 
-// BenchmarkUnpack is what a publish does with an object of the cache.
+// BenchmarkUnpack decompresses a cached object, as a publish does.
 func BenchmarkUnpack(b *testing.B) {
-	o, err := NewConverter(nil).Decoder(pods, NewPacker(), nil, Shape{}).Decode(benchObject(1))
+	o, err := NewConverter(nil, "").Decoder(pods, NewPacker(), nil, Shape{}).Decode(benchObject(1))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -134,7 +133,7 @@ func BenchmarkUnpack(b *testing.B) {
 	}
 }
 
-// benchObject is a pod whose text does not repeat itself too much.
+// benchObject returns a pod whose text is not too repetitive.
 func benchObject(seed uint64) []byte {
 	r := rand.New(rand.NewPCG(seed, 1))
 	var b strings.Builder

@@ -8,41 +8,47 @@ import (
 	"time"
 )
 
-// Builder makes the CloudEvents of one cluster. Its zero value is not usable;
-// a Builder may be used by several goroutines at once.
+// Builder builds the CloudEvents of one cluster. Its zero value is not usable. Several
+// goroutines can use a Builder at once.
 type Builder struct {
-	// Cluster names the cluster in source and partitionkey. It is not empty.
+	// Cluster is the name of the cluster in source and partitionkey. It is not empty.
 	Cluster string
 
 	// Data is the form of the data of an object's event; the zero value is
 	// [DataObject].
 	Data DataForm
+
+	// Reshape returns the present form of a state that was read from the bus; see
+	// [Converter.Reshape]. Nil leaves such states as they are.
+	Reshape func(Resource, *Object) *Object
 }
 
-// DataForm says what the data of an object's event is.
+// DataForm is the form of the data of an object's event.
 type DataForm string
 
 const (
-	// DataObject: the bare object.
+	// DataObject: the object itself.
 	DataObject DataForm = "object"
-	// DataChange: the object, the state before and the patch between them, with the
+	// DataChange: the object, its previous state and the patch between them, with the
 	// dataschema [SchemaChange].
 	DataChange DataForm = "change"
 )
 
-// Message makes the CloudEvent of one change, Acked filled in and Expected left to
-// the caller.
+// Message builds the CloudEvent of one change. It sets Acked, and leaves Expected to the
+// caller.
 //
-// An attribute is a valid CloudEvents string whatever the object is called: a
-// character that CloudEvents forbids (a control character, of what Kubernetes
-// lets a name hold) is percent-encoded in name, and data holds the name as it is.
+// Every attribute is a valid CloudEvents string. The attribute "name" percent-encodes the
+// characters that CloudEvents forbids; of these, a Kubernetes name can hold only control
+// characters. The data has the name unchanged.
 //
-// An error means that c contradicts itself or lacks what every event has; it
-// never holds the object's content. Trying again cannot help.
+// [ErrTooDeep] is in the chain of the error if c must be truncated. Any other error means
+// that c contradicts itself or is incomplete, so a retry cannot help. An error never
+// contains the content of the object.
 func (b Builder) Message(c Change) (*Message, error) {
 	if err := b.check(c); err != nil {
 		return nil, fmt.Errorf("build event of %s: %w", c.Key, err)
 	}
+	c.Object, c.Before = b.reshape(c.Resource, c.Object), b.reshape(c.Resource, c.Before)
 	o := c.Object
 	content, err := b.content(c)
 	if err != nil {
@@ -63,7 +69,7 @@ func (b Builder) Message(c Change) (*Message, error) {
 	a.add("resourceversion", o.ResourceVersion)
 	a.add("previousversion", c.Previous)
 	if content.changed != "" {
-		a = append(a, Attribute{"changed", content.changed}) // a valid string, and its '%' are not to be encoded
+		a = append(a, Attribute{"changed", content.changed}) // already a valid string; add would encode its '%'
 	}
 	a.add(digest, o.Digest.String())
 	a.add("cause", string(c.Cause))
@@ -81,17 +87,31 @@ func (b Builder) Message(c Change) (*Message, error) {
 		ID: id, Key: c.Key, Attributes: a, Data: content.data, memory: content.memory,
 		Acked: Acked{
 			UID: string(o.UID), ResourceVersion: o.ResourceVersion, Epoch: c.Epoch,
-			Deleted: c.Type.Gone(), Deselected: c.Type == Deselected,
-			Digest: o.Digest,
+			Deleted: c.Type.IsRemoval(), Deselected: c.Type == Deselected,
+			Digest: o.Digest, Time: milliseconds(c.Observed),
 		},
 	}, nil
 }
 
-// changeID is deterministic, so that a retry, a restart or another replica makes the
-// same id of the same change.
+// reshape is the last step before the bus, so that no state passes it in an earlier form.
+func (b Builder) reshape(r Resource, o *Object) *Object {
+	if b.Reshape == nil || o == nil || o.Shaped || o.Body.None() {
+		return o
+	}
+	return b.Reshape(r, o)
+}
+
+// changeID returns a deterministic id: a retry, a restart or another replica makes the same
+// id of the same change.
 func changeID(c Change) string {
 	uid, after := string(c.Object.UID), strconv.FormatUint(c.After, 10)
 	switch {
+	case c.Repairs && c.Type == Deleted:
+		return uid + ".deleted.repaired." + after
+	case c.Repairs && c.Type == Deselected:
+		return uid + ".deselected.repaired." + after
+	case c.Repairs:
+		return uid + "." + c.Object.ResourceVersion + ".repaired." + after
 	case c.Type == Deleted:
 		return uid + ".deleted"
 	case c.Type == Deselected:
@@ -106,18 +126,18 @@ func changeID(c Change) string {
 
 // SchemaChange is the dataschema of events whose data is a change:
 //
-//	{"object": …, "previous": …, "patch": […]}
+//	{"object": ..., "previous": ..., "patch": [...]}
 //
-// Where the data is the bare object there is no dataschema. See docs/events.md.
+// Events whose data is the object have no dataschema. See docs/events.md.
 const SchemaChange = "https://kuberelay.io/schemas/change/v1"
 
-// Attributes of which events are read as well as made.
+// Attributes that are also read from events.
 const (
 	dataSchema = "dataschema"
 	digest     = "digest"
 )
 
-// The attributes of type Boolean; in JSON they are true, not "true".
+// Attributes of type Boolean. In JSON they are true, not "true".
 const (
 	finalStateUnknown = "finalstateunknown"
 	truncated         = "truncated"
@@ -130,7 +150,7 @@ func (b Builder) check(c Change) error {
 		return errors.New("the cluster has no name")
 	case b.Data != "" && b.Data != DataObject && b.Data != DataChange:
 		return fmt.Errorf("unknown form of data %q", b.Data)
-	case c.Type != Created && c.Type != Updated && c.Type != Snapshot && !c.Type.Gone():
+	case c.Type != Created && c.Type != Updated && c.Type != Snapshot && !c.Type.IsRemoval():
 		return fmt.Errorf("unknown type %q", c.Type)
 	case c.Cause != CauseWatch && c.Cause != CauseSnapshot && c.Cause != CauseReconcile:
 		return fmt.Errorf("unknown cause %q", c.Cause)
@@ -146,9 +166,9 @@ func (b Builder) check(c Change) error {
 		return errors.New("object has no name")
 	case o.UID == "":
 		return errors.New("object has no uid")
-	case o.ResourceVersion == "" && !c.Type.Gone():
+	case o.ResourceVersion == "" && !c.Type.IsRemoval():
 		return errors.New("object has no resourceVersion")
-	case o.Body.None() && !c.Type.Gone():
+	case o.Body.None() && !c.Type.IsRemoval():
 		return errors.New("object has no body")
 	}
 	return nil
@@ -156,8 +176,8 @@ func (b Builder) check(c Change) error {
 
 func (b Builder) source() string { return "/kubernetes/" + url.PathEscape(b.Cluster) }
 
-// apiVersion is "" where neither the object nor its resource has one: of an object
-// that only the checkpoint knows, of a type that is gone.
+// apiVersion returns "" if neither the object nor its resource has an API version: only the
+// checkpoint knows the object, and its type no longer exists.
 func apiVersion(c Change) string {
 	if c.Object.APIVersion != "" || c.Resource.Version == "" {
 		return c.Object.APIVersion
@@ -165,7 +185,7 @@ func apiVersion(c Change) string {
 	return c.Resource.APIVersion()
 }
 
-// kind is "" where apiVersion is.
+// kind returns "" if apiVersion does.
 func kind(c Change) string {
 	if c.Object.Kind != "" {
 		return c.Object.Kind
@@ -173,19 +193,18 @@ func kind(c Change) string {
 	return c.Resource.Kind
 }
 
-// attributes is a list under construction.
+// attributes is a list of attributes to append to.
 type attributes []Attribute
 
-// add appends an attribute unless its value is empty, which CloudEvents does not
-// allow.
+// add appends an attribute unless its value is empty, which CloudEvents forbids.
 func (a *attributes) add(name, value string) {
 	if value != "" {
 		*a = append(*a, Attribute{Name: name, Value: text(value)})
 	}
 }
 
-// context appends what every event begins with. Its values are valid strings
-// already; to encode their '%' once more would change them.
+// context appends the attributes that every event begins with. Their values are valid
+// strings already, and encoding their '%' again would change them.
 func (a *attributes) context(id, source string, t Type, subject string, observed time.Time, partitionKey string) {
 	*a = append(*a,
 		Attribute{"id", id},

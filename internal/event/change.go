@@ -1,6 +1,8 @@
 package event
 
 import (
+	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -8,28 +10,28 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Type is what happened to an object; its text is the CloudEvents type.
+// Type is what happened to an object. Its text is the CloudEvents type.
 type Type string
 
-// The types of section «events» in docs/events.md.
+// The types in section "Types" of docs/events.md.
 const (
 	Created  Type = "io.kuberelay.object.created"
 	Updated  Type = "io.kuberelay.object.updated"
 	Deleted  Type = "io.kuberelay.object.deleted"
 	Snapshot Type = "io.kuberelay.object.snapshot" // existed before the first completed sync of its resource
 
-	// Deselected: the object exists, and what is selected does not include it any
-	// more. To a replica it is gone; it may come back with Created.
+	// Deselected: the object exists and is no longer selected. A replica removes it. A
+	// Created event follows if it is selected again.
 	Deselected Type = "io.kuberelay.object.deselected"
 )
 
-// Gone tells whether a replica of what is selected loses the object.
-func (t Type) Gone() bool { return t == Deleted || t == Deselected }
+// IsRemoval reports whether a replica of the selected objects removes the object.
+func (t Type) IsRemoval() bool { return t == Deleted || t == Deselected }
 
-// Short is the last word of the type: "created". It is a label of metrics.
+// Short returns the last word of the type, such as "created". It is a metric label.
 func (t Type) Short() string { return string(t[strings.LastIndexByte(string(t), '.')+1:]) }
 
-// Cause is how the forwarder came to know of a change.
+// Cause is how the forwarder learned of a change.
 type Cause string
 
 const (
@@ -37,54 +39,63 @@ const (
 	CauseWatch Cause = "watch"
 	// CauseSnapshot: the first sync of the resource found it.
 	CauseSnapshot Cause = "snapshot"
-	// CauseReconcile: it was found by comparing the cluster with the bus, as
-	// after a restart.
+	// CauseReconcile: a comparison of the cluster with the bus found it, for example after
+	// a restart.
 	CauseReconcile Cause = "reconcile"
 )
 
-// Change is one thing to tell the bus about one object.
+// Change is one change of one object to publish.
 type Change struct {
 	Type     Type
 	Cause    Cause
 	Key      Key
-	Resource Resource // the version in which Object is served
+	Resource Resource // in the version of Object
 
-	// Object is the state to publish; for a delete, the last one known. Its Body
-	// is nil where not even the bus has it: then only identity is published,
-	// with finalstateunknown.
+	// Object is the state to publish. For a delete, it is the last known state. If the bus
+	// does not have that either, Body is empty, and the event has only the identity and
+	// finalstateunknown.
 	Object *Object
 
-	// Before is the state of an updated object that the bus has, of version Previous; nil
-	// where that is not known.
+	// Before is the state that the bus has of an updated object, in version Previous. It is
+	// nil if unknown.
 	Before *Object
 
-	// Owner is the controller at the top of the object's owners, nil where there is none
-	// or owners are not followed.
+	// Owner is the controller at the top of the object's owners. It is nil if there is none
+	// or the resolution of owners is off.
 	Owner *Owner
 
-	// Epoch counts how often the API server's own history went back (etcd
-	// restored from a backup).
+	// Epoch is the number of times that the history of the resource went back, because etcd
+	// was restored from a backup.
 	Epoch uint16
 
-	// Previous is the resourceVersion of the object's last acknowledged event,
-	// "" on the first.
+	// Previous is the resourceVersion of the object's last acknowledged event, or "" for
+	// the first event.
 	Previous string
 
-	// Observed is when the forwarder learned of it.
+	// Observed is the time at which the forwarder learned of the change.
 	Observed time.Time
 
-	// After is the position of the event on the bus that this one follows, where it is
-	// part of the id: an object may be deselected, and selected again, many times
-	// without a change of its own, and an update may be of what is left out of it
-	// alone, as another configuration says. Otherwise it is 0.
+	// After is the position of the preceding event of the object on the bus if it is part
+	// of the id, and 0 otherwise. It is part of the id of a deselected event, of a repair,
+	// and of an event that has the version of an earlier event: the object was deselected
+	// and is selected again, it outlived a delete in its version, or other content of the
+	// same version is published.
 	After uint64
 
-	// Truncated asks for identity and metadata instead of the whole object,
-	// because the bus refused the whole.
+	// Repairs: the event at After is a foreign event that contradicts the cluster. This
+	// event publishes the state of the object again.
+	Repairs bool
+
+	// Present, for a repair, is the entry of the event that it repairs, if that event is what
+	// the bus takes of the object when the whole is too large. Nothing is to be repaired then.
+	Present *Acked
+
+	// Truncated publishes identity and metadata instead of the whole object, because the
+	// bus refused the whole.
 	Truncated bool
 }
 
-// before is the state before that can be compared with the object; nil for none.
+// before returns the previous state if it can be compared with the object, or nil.
 func (c Change) before() *Object {
 	b := c.Before
 	if c.Type != Updated || b == nil || b.Body.None() || c.Object.Body.None() || b.UID != c.Object.UID || b.ResourceVersion != c.Previous {
@@ -93,38 +104,128 @@ func (c Change) before() *Object {
 	return b
 }
 
-// Acked is what the bus has acknowledged of one object: the content of the
-// checkpoint. The zero value means that the bus holds nothing of it.
+// ErrNewest is the error of a purge if the last event of the object must stay for now,
+// because it is the newest of its partition. It can be purged after a newer event is
+// stored.
+var ErrNewest = errors.New("the event is the newest of its partition")
+
+// Acked is the last event of one object that the bus has acknowledged: an entry of the
+// checkpoint. The zero value means that the bus holds nothing.
 type Acked struct {
 	UID             string
 	ResourceVersion string
 	Epoch           uint16
-	Deleted         bool // the bus shows it as gone: deleted, or deselected
-	Deselected      bool // with Deleted: it only left what is selected
+	Deleted         bool // the event is a removal: deleted or deselected
+	Deselected      bool // the event is deselected; Deleted is set too
 
-	// Digest is that of the event; see [Digest].
+	// Foreign: the last event on the bus is at Position, and it is not known who wrote it.
+	// The other fields describe the last known event before it; see [Acked.Before].
+	Foreign bool
+
+	// Digest is the digest in the event; see [Digest].
 	Digest Digest
 
-	// Stored is when the bus stored that event, in seconds since 1970; 0 where that
-	// is not known. It is what the retention of deletes goes by.
-	Stored uint32
+	// Time is the attribute time of the event, in Unix milliseconds, rounded up, or 0 if
+	// unknown. The time of the next event is not earlier. For a removal it is the time at
+	// which the bus stored the event, if that is later: its retention starts then. See
+	// [Acked.StoredAt].
+	Time int64
 
-	// Position is where the bus keeps that event: on NATS the stream sequence,
-	// which the next publish of the object names as the one it expects.
+	// Position is the position of the event on the bus. On NATS it is the stream sequence
+	// that the next publish of the object expects.
 	Position uint64
 }
 
-// Live tells whether the bus shows the object as existing.
+// MaxSkew is how far the clock of a writer may be ahead of another clock. A time that is
+// further ahead is not believed, because later times would have to follow it.
+const MaxSkew = time.Hour
+
+// milliseconds returns a time in Unix milliseconds, rounded up.
+func milliseconds(t time.Time) int64 { return t.Add(time.Millisecond - 1).UnixMilli() }
+
+// StoredAt completes an entry whose Time is the attribute of the event, if it has one, with
+// the time at which the bus stored the event.
+func (a *Acked) StoredAt(stored time.Time) {
+	at := stored.UnixMilli()
+	if a.Time <= 0 || a.Time > at+MaxSkew.Milliseconds() || a.Deleted && a.Time < at {
+		a.Time = at
+	}
+}
+
+// NotBefore returns the time of the next event of the object, whose state was observed at the
+// given time: the times of an object's events never fall, also if a clock is set back or
+// another machine becomes the writer.
+func (a Acked) NotBefore(observed, now time.Time) time.Time {
+	if last := time.UnixMilli(a.Time); last.After(observed) && last.Sub(now) <= MaxSkew {
+		return last
+	}
+	return observed
+}
+
+// Before returns the entry of an object whose last known event is a, after the bus has
+// shown an unexpected event e. The claims of e are not trusted: of an object that was known,
+// only the position changes; of one that was not, the entry has its UID and whether it is a
+// removal, without a version.
+func (a Acked) Before(e Acked) Acked {
+	if a.UID == "" {
+		a = Acked{UID: e.UID, Deleted: e.Deleted}
+	}
+	a.Position, a.Time, a.Foreign = e.Position, max(a.Time, e.Time), true
+	return a
+}
+
+// IsSameEvent reports whether two entries describe the same event. The digest in the
+// checkpoint can be newer than that of the event.
+func (a Acked) IsSameEvent(b Acked) bool {
+	a.Digest, a.Time, a.Foreign = b.Digest, b.Time, b.Foreign
+	return a == b
+}
+
+// MaxText is the length in bytes of the longest partition key, UID, resourceVersion and id of
+// an event. API servers have far shorter ones. What was read from the bus is kept in memory,
+// and in a compressed batch of a few kilobytes, a text can have many megabytes.
+const MaxText = 4096
+
+// Validate returns an error with an [InvalidReason] for an entry that no forwarder writes.
+func (a Acked) Validate() error {
+	switch {
+	case a.UID == "":
+		return Invalid(InvalidAttribute, errors.New("no uid"))
+	case len(a.UID) > MaxText || len(a.ResourceVersion) > MaxText:
+		return Invalid(InvalidAttribute, fmt.Errorf("the uid has %d bytes, and the version %d", len(a.UID), len(a.ResourceVersion)))
+	case a.Epoch > LastEpoch:
+		return Invalid(InvalidEpoch, fmt.Errorf("epoch %d is after the last one, %d", a.Epoch, LastEpoch))
+	case a.Deselected && !a.Deleted:
+		return Invalid(InvalidAttribute, errors.New("a deselected event is not a removal"))
+	}
+	return nil
+}
+
+// Unordered returns the entry without what orders it: every state of the object is later.
+// It is for an event that shows an object in an epoch that is not to be believed.
+func (a Acked) Unordered() Acked {
+	a.Epoch, a.ResourceVersion, a.Digest = 0, "", Digest{}
+	return a
+}
+
+// IsUnversioned reports whether the entry is a removal of a UID without a version: another
+// forwarder has published it as far as can be told, and its version is not trusted. An object
+// of the UID that a watch shows may be an earlier state.
+func (a Acked) IsUnversioned(uid string) bool {
+	return a.Deleted && a.UID == uid && a.ResourceVersion == ""
+}
+
+// Live reports whether the bus shows the object as existing.
 func (a Acked) Live() bool { return a.UID != "" && !a.Deleted }
 
-// Identity is the object of which no more is known than what the bus has
-// acknowledged: a delete made of it has finalstateunknown.
+// Identity returns an object with nothing but the acknowledged identity. A delete of it has
+// finalstateunknown.
 func (a Acked) Identity(k Key) *Object {
 	return &Object{Namespace: k.Namespace, Name: k.Name, UID: types.UID(a.UID), ResourceVersion: a.ResourceVersion}
 }
 
-// ResourceOf is the type of a key whose resource is not watched any more, as far
-// as the last object on the bus tells.
+// ResourceOf returns the type of a key whose resource is no longer watched, as far as the
+// last object on the bus shows it.
 func ResourceOf(k Key, last *Object) Resource {
 	version := ""
 	if gv, err := schema.ParseGroupVersion(last.APIVersion); err == nil {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// ClusterClaimed is the type of the marker that says which cluster a name on the bus
-// belongs to. It is there before the first event of an object, and stays.
+// ClusterClaimed is the type of the marker that binds a cluster name on the bus to one
+// cluster. It precedes the first event of an object, and stays on the bus.
 const ClusterClaimed Type = "io.kuberelay.cluster.claimed"
 
 // Tokens of a claim's subject and partition key.
@@ -17,29 +17,33 @@ const (
 	claimedToken = "claimed"
 )
 
-// Claim says which cluster a name on the bus belongs to. The zero value stands for a
-// bus that does not say.
+// Claim binds a cluster name on the bus to one cluster. The zero value means that the bus
+// has no claim.
 type Claim struct {
-	// UID is that of the namespace kube-system, by which clusters are told apart.
+	// UID is the UID of the namespace kube-system, which identifies the cluster.
 	UID string
 
-	// Replaces is the UID of the cluster that had the name before, "" for none.
+	// Replaces is the UID of the cluster that owned the name before, or "".
 	Replaces string
 
-	// Epoch is the first that the cluster's events may have. It is one more than any
-	// of the cluster that it replaces: what came from that is earlier, whatever its
+	// Epoch is the first epoch of the cluster's events. It is one higher than any epoch of
+	// the replaced cluster, so that the events of that cluster are earlier, whatever their
 	// resourceVersions.
 	Epoch uint16
 
 	Claimed time.Time
 
-	// Position is where the bus keeps the claim, or, without a UID, what somebody else
-	// has put in its place. The next claim is to follow it.
+	// Stream identifies the stream that the claim was made for, by its creation time on
+	// NATS. It is "" on a bus that keeps its positions when it loses its messages.
+	Stream string
+
+	// Position is the position of the claim on the bus. If UID is "", it is the position of
+	// a foreign message in the place of the claim. The next claim expects it.
 	Position uint64
 }
 
-// ClusterClaimed makes the marker of a claim. It expects that the bus holds nothing in
-// the claim's place, or what is at its position. Its id tells it from other claims:
+// ClusterClaimed builds the marker of a claim. It expects the claim's position on the bus,
+// or nothing. Its id distinguishes it from other claims:
 //
 //	cluster.claimed.<uid>.<time>
 func (b Builder) ClusterClaimed(c Claim) (*Message, error) {
@@ -55,7 +59,7 @@ func (b Builder) ClusterClaimed(c Claim) (*Message, error) {
 		return fail(errors.New("no time of the claim"))
 	}
 	claimed := c.Claimed.UTC()
-	data, err := encode(claimData{UID: c.UID, Claimed: claimed, Epoch: c.Epoch, Replaces: c.Replaces})
+	data, err := encode(claimData{UID: c.UID, Claimed: claimed, Epoch: c.Epoch, Replaces: c.Replaces, Stream: c.Stream})
 	if err != nil {
 		return fail(err)
 	}
@@ -68,18 +72,24 @@ func (b Builder) ClusterClaimed(c Claim) (*Message, error) {
 	}, nil
 }
 
-// ClaimFrom reads a claim, Position left to the caller.
+// ClaimFrom decodes a claim. It leaves Position to the caller. An error has an
+// [InvalidReason].
 func ClaimFrom(m *Message) (Claim, error) {
 	var data claimData
+	fail := func(reason InvalidReason, format string, args ...any) (Claim, error) {
+		return Claim{}, Invalid(reason, fmt.Errorf("read event %.100q: "+format, append([]any{m.ID}, args...)...))
+	}
 	switch err := json.Unmarshal(m.Data, &data); {
 	case Type(m.Attribute("type")) != ClusterClaimed:
-		return Claim{}, fmt.Errorf("read event %q: type %q is not of a claim", m.ID, m.Attribute("type"))
+		return fail(InvalidEvent, "type %q is not a claim", m.Attribute("type"))
 	case err != nil:
-		return Claim{}, fmt.Errorf("read event %q: data is not of a claim", m.ID)
+		return fail(InvalidData, "data is not a claim")
 	case data.UID == "":
-		return Claim{}, fmt.Errorf("read event %q: no uid", m.ID)
+		return fail(InvalidData, "no uid")
+	case data.Epoch > LastEpoch:
+		return fail(InvalidEpoch, "epoch %d is after the last one, %d", data.Epoch, LastEpoch)
 	}
-	return Claim{UID: data.UID, Replaces: data.Replaces, Epoch: data.Epoch, Claimed: data.Claimed}, nil
+	return Claim{UID: data.UID, Replaces: data.Replaces, Epoch: data.Epoch, Claimed: data.Claimed, Stream: data.Stream}, nil
 }
 
 // claimData is the data of a claim.
@@ -88,40 +98,43 @@ type claimData struct {
 	Claimed  time.Time `json:"claimed"`
 	Epoch    uint16    `json:"epoch"`
 	Replaces string    `json:"replaces,omitempty"`
+	Stream   string    `json:"stream,omitempty"`
 }
 
-// session tells markers of different times apart.
+// session returns an identifier that differs between markers of different times.
 func session(at time.Time) string { return fmt.Sprintf("%x", at.UnixMicro()) }
 
-// IsClaim tells whether m is the claim of a name, which unlike other markers is put on
-// the bus only upon what it expects.
+// IsClaim reports whether m is the claim of a cluster name. Unlike other markers, it is
+// stored only if the bus holds what it expects.
 func (m *Message) IsClaim() bool {
 	return m.Marker && Type(m.Attribute("type")) == ClusterClaimed
 }
 
-// Subject is the NATS subject of the message.
+// Subject returns the NATS subject of the message.
 func (m *Message) Subject(prefix, cluster string) string {
 	switch {
 	case m.IsClaim():
 		return ClaimSubject(prefix, cluster)
+	case m.IsResolved():
+		return ResolvedSubject(prefix, cluster, m.Key.GroupResource())
 	case m.Marker:
 		return MarkerSubject(prefix, cluster, m.Key.GroupResource())
 	}
 	return Subject(prefix, cluster, m.Key)
 }
 
-// ClaimSubject is the NATS subject of a cluster's claim:
+// ClaimSubject returns the NATS subject of a cluster's claim:
 //
 //	<prefix>.<cluster>._control.cluster._.claimed
 //
-// It is no object's subject.
+// No object has this subject.
 func ClaimSubject(prefix, cluster string) string {
 	b := appendToken([]byte(prefix+"."), cluster)
 	return string(b) + "." + controlToken + "." + clusterToken + "." + clusterScopeToken + "." + claimedToken
 }
 
-// ClaimPartitionKey is the partition key of a cluster's claim. It is no object's, as no
-// group is written "_control".
+// ClaimPartitionKey returns the partition key of a cluster's claim. No object has this key,
+// because no group is written "_control".
 func ClaimPartitionKey(cluster string) string {
 	return string(ClusterPartitionKeys(cluster)) + controlToken + "/" + clusterToken + "/" + clusterScopeToken + "/" + claimedToken
 }

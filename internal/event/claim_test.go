@@ -9,7 +9,7 @@ import (
 
 func TestClusterClaimed(t *testing.T) {
 	at := time.Date(2026, 3, 1, 15, 4, 5, 678_900_000, time.UTC)
-	claim := Claim{UID: "uid-1", Replaces: "uid-0", Epoch: 3, Claimed: at, Position: 17}
+	claim := Claim{UID: "uid-1", Replaces: "uid-0", Epoch: 3, Claimed: at, Stream: "2026-02-28T00:00:00Z", Position: 17}
 	m, err := Builder{Cluster: "prod/1"}.ClusterClaimed(claim)
 	if err != nil {
 		t.Fatal(err)
@@ -28,7 +28,7 @@ func TestClusterClaimed(t *testing.T) {
 	if len(want) > 0 {
 		t.Errorf("without %v", want)
 	}
-	if got, want := string(m.Data), `{"uid":"uid-1","claimed":"2026-03-01T15:04:05.6789Z","epoch":3,"replaces":"uid-0"}`; got != want {
+	if got, want := string(m.Data), `{"uid":"uid-1","claimed":"2026-03-01T15:04:05.6789Z","epoch":3,"replaces":"uid-0","stream":"2026-02-28T00:00:00Z"}`; got != want {
 		t.Errorf("data %s, want %s", got, want)
 	}
 	if !m.Marker || !m.IsClaim() || m.Expected != 17 || m.Key != (Key{}) {
@@ -68,6 +68,8 @@ func TestClaimFromRefuses(t *testing.T) {
 		"another type": of(WriterStarted, `{"uid":"u"}`),
 		"no JSON":      of(ClusterClaimed, `u`),
 		"no uid":       of(ClusterClaimed, `{"epoch":1}`),
+		"no epoch":     of(ClusterClaimed, `{"uid":"u","epoch":-1}`),
+		"after epochs": of(ClusterClaimed, `{"uid":"u","epoch":65535}`),
 	} {
 		if c, err := ClaimFrom(m); err == nil {
 			t.Errorf("%s: got %+v", name, c)

@@ -10,44 +10,43 @@ import (
 	"github.com/klauspost/compress/s2"
 )
 
-// codec packs texts that are alike: S2 with a dictionary leaves out what they have in
-// common, and then each byte of what is left is written in as many bits as it is frequent
-// (huff0), with one table for all. Together they take a third of the time of zstd with a
-// dictionary, and about an eighth more memory; S2 alone takes a third more memory
-// (docs/sizing.md).
+// codec compresses similar texts in two steps: S2 with a dictionary removes what they have
+// in common, and Huffman coding (huff0) with one shared table shortens the rest. Together
+// they take a third of the time of zstd with a dictionary, and about an eighth more memory.
+// S2 alone takes a third more memory (docs/sizing.md).
 //
-// What is packed begins with the length of what S2 gave, as a varint, twice; and one more
-// where the second step was left out, since nothing would have been won.
+// The output begins with a varint: twice the length of the S2 output, plus one if the
+// second step was skipped because it would not shorten the text.
 type codec struct {
-	dictionary *s2.Dict // nil for none, and then there is no second step either
+	dictionary *s2.Dict // if nil, there is no second step either
 	decoder    *huff0.Decoder
-	encoders   sync.Pool // of *huff0.Scratch, with the table
+	encoders   sync.Pool // of *huff0.Scratch with the table
 }
 
-// noDictionary packs what is not known to be alike.
+// noDictionary is the codec before samples are known.
 var noDictionary = &codec{}
 
-// newCodec makes a codec for texts like these.
-func newCodec(like [][]byte) *codec {
-	dictionary := s2.MakeDict(bytes.Join(like, nil), nil)
-	if dictionary == nil { // less than its least size: nothing is worth it
+// newCodec returns a codec for texts similar to the samples.
+func newCodec(samples [][]byte) *codec {
+	dictionary := s2.MakeDict(bytes.Join(samples, nil), nil)
+	if dictionary == nil { // the samples are too short
 		return noDictionary
 	}
-	// The frequencies are those of what the dictionary leaves of texts. Those it was made of
-	// would leave nothing, so each goes without its own.
+	// The table needs the byte frequencies of S2 output. The dictionary would leave nothing
+	// of its own samples, so each sample is encoded with a dictionary of the others.
 	var left []byte
-	for n, text := range like {
-		others := s2.MakeDict(bytes.Join(append(append([][]byte(nil), like[:n]...), like[n+1:]...), nil), nil)
+	for n, text := range samples {
+		others := s2.MakeDict(bytes.Join(append(append([][]byte(nil), samples[:n]...), samples[n+1:]...), nil), nil)
 		if others != nil {
 			left = append(left, others.Encode(nil, text)...)
 		}
 	}
 	for b := range 256 {
-		left = append(left, byte(b)) // the table is to have every byte
+		left = append(left, byte(b)) // the table needs every byte
 	}
 	table := &huff0.Scratch{Reuse: huff0.ReusePolicyNone}
 	if _, _, err := huff0.Compress1X(left[max(0, len(left)-huff0.BlockSizeMax):], table); err != nil {
-		return &codec{dictionary: dictionary} // without frequencies to make use of
+		return &codec{dictionary: dictionary} // the frequencies are of no use
 	}
 	read, _, err := huff0.ReadTable(table.OutTable, nil)
 	if err != nil {
@@ -62,16 +61,17 @@ func newCodec(like [][]byte) *codec {
 	return c
 }
 
-// buffers are for what is between the two steps.
+// buffers holds memory for the data between the two steps.
 var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
-// largestBuffer stays for the next. One may be with an event for as long as the bus needs,
-// and hold a smaller object then: see data.
-const largestBuffer = 64 << 10
+// maxPooledBuffer is the capacity in bytes of the largest buffer that returns to the pool.
+// An event can hold a buffer until the bus acknowledges it, even if its object is smaller;
+// see data.go.
+const maxPooledBuffer = 64 << 10
 
-// giveBack takes nil for none.
+// giveBack returns a buffer to the pool. Nil is no buffer.
 func giveBack(buffer *[]byte) {
-	if buffer != nil && cap(*buffer) <= largestBuffer {
+	if buffer != nil && cap(*buffer) <= maxPooledBuffer {
 		buffers.Put(buffer)
 	}
 }
@@ -102,9 +102,9 @@ func packed(head uint64, rest []byte) []byte {
 	return append(append(make([]byte, 0, n+len(rest)), h[:n]...), rest...)
 }
 
-var errBroken = errors.New("the cached object cannot be unpacked")
+var errBroken = errors.New("cached object is corrupted")
 
-// unpack uses the memory, if it is enough.
+// unpack uses memory if it is large enough.
 func (c *codec) unpack(memory, b []byte) ([]byte, error) {
 	head, n := binary.Uvarint(b)
 	if n <= 0 {

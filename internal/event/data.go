@@ -8,15 +8,15 @@ import (
 	"github.com/kuberelay/kuberelay/internal/jsonscan"
 )
 
-// content is what an event says of an object, and of the state before it.
+// content is the part of an event that depends on the object's content.
 type content struct {
 	data    []byte
-	memory  *[]byte // that data is in, where it may be used again
-	changed string  // the attribute
+	memory  *[]byte // the pooled memory of data, or nil
+	changed string  // attribute
 }
 
-// content makes the data of the event of c. A state before that cannot be read counts as
-// one that is not known: an object is not kept from the bus for what it was.
+// content builds the data of the event of c. If the previous state cannot be read, the
+// event goes without it, because the object itself must be published.
 func (b Builder) content(c Change) (content, error) {
 	var result content
 	var err error
@@ -31,7 +31,7 @@ func (b Builder) content(c Change) (content, error) {
 		if err == nil {
 			result.changed, patch, err = b.compare(c, previous, result.data)
 		}
-		if err != nil {
+		if err != nil || isTooDeep(previous) {
 			previous, patch = nil, nil
 		}
 	}
@@ -46,8 +46,8 @@ func (b Builder) content(c Change) (content, error) {
 	return result, nil
 }
 
-// compare gives the attribute changed, and the patch if it is asked for. Data is the
-// object's, unless that is truncated.
+// compare returns the attribute changed, and the patch if the data needs it. Data is the
+// object, unless c is truncated.
 func (b Builder) compare(c Change, previous, data []byte) (changed string, patch []byte, err error) {
 	if c.Truncated {
 		var memory *[]byte
@@ -63,8 +63,8 @@ func (b Builder) compare(c Change, previous, data []byte) (changed string, patch
 	return changed, patch, err
 }
 
-// objectData is the object, or its metadata if it is to be truncated, or its identity if
-// no more is known.
+// objectData returns the object, its metadata if c is truncated, or its identity if nothing
+// else is known.
 func objectData(c Change) (data []byte, memory *[]byte, err error) {
 	o := c.Object
 	if o.Body.None() {
@@ -77,14 +77,36 @@ func objectData(c Change) (data []byte, memory *[]byte, err error) {
 		data, err = truncate(c)
 		return data, nil, err
 	}
-	if data, memory, err = unpacked(o.Body); err != nil || memory == nil {
+	if data, memory, err = unpacked(o.Body); err == nil && isTooDeep(data) {
+		giveBack(memory)
+		return nil, nil, ErrTooDeep
+	}
+	if err != nil || memory == nil {
 		return data, memory, err
 	}
 	data, memory = inMemory(memory)
 	return data, memory, nil
 }
 
-// unpacked gives the text of a body and the memory that it is in; nil if that is the
+// ErrTooDeep means that an object has so many nested levels that its event would not be
+// valid JSON for most parsers, which accept 10,000 levels. API servers accept such an
+// object.
+var ErrTooDeep = errors.New("the object is nested too deep")
+
+// envelopeLevels are the levels that an event can add to those of the object: those of the
+// structured form, of the data as a change, and some for a subscriber's own.
+const envelopeLevels = 10
+
+func isTooDeep(object []byte) bool {
+	if bytes.Count(object, []byte("{"))+bytes.Count(object, []byte("[")) < 9_000 { // nearly always
+		return false
+	}
+	s := jsonscan.NewAt(envelopeLevels, object)
+	s.Skip()
+	return s.Err() != nil
+}
+
+// unpacked returns the text of a body and its pooled memory, or nil if the text is the
 // body's own.
 func unpacked(b Body) (text []byte, memory *[]byte, err error) {
 	if b.packed == nil {
@@ -95,8 +117,8 @@ func unpacked(b Body) (text []byte, memory *[]byte, err error) {
 	return *memory, memory, err
 }
 
-// changeData is the data of an event of which the data is a change. Previous and patch may
-// be nil.
+// changeData returns the data of an event whose data is a change. Previous and patch can be
+// nil.
 func changeData(object, previous, patch []byte) (data []byte, memory *[]byte) {
 	memory = buffers.Get().(*[]byte)
 	text := (*memory)[:0]
@@ -115,8 +137,8 @@ func changeData(object, previous, patch []byte) (data []byte, memory *[]byte) {
 	return inMemory(memory)
 }
 
-// inMemory gives what is in some memory as data, with that memory unless it is much more
-// than needed: there may be hundreds in flight.
+// inMemory returns the content of memory as data, and the memory. It copies the data if the
+// memory is much larger than needed, because hundreds of events can be in flight.
 func inMemory(memory *[]byte) ([]byte, *[]byte) {
 	data := *memory
 	if cap(data) > 4*len(data) {
@@ -126,6 +148,10 @@ func inMemory(memory *[]byte) ([]byte, *[]byte) {
 	}
 	return data, memory
 }
+
+// TruncatedAnnotation is "true" on a truncated object for readers that see only the object. It is
+// not on the bus.
+const TruncatedAnnotation = "kuberelay.io/truncated"
 
 func truncate(c Change) ([]byte, error) {
 	body, err := c.Object.Body.JSON()
@@ -139,15 +165,15 @@ func truncate(c Change) ([]byte, error) {
 	return encode(partialObject{apiVersion(c), kind(c), metadata})
 }
 
-// partialObject is an object without its spec and status, as the Kubernetes API
-// itself serves it under the name PartialObjectMetadata.
+// partialObject is an object without spec and status, as in the PartialObjectMetadata of
+// the Kubernetes API.
 type partialObject struct {
 	APIVersion string `json:"apiVersion,omitempty"`
 	Kind       string `json:"kind,omitempty"`
 	Metadata   any    `json:"metadata"`
 }
 
-// identity is the metadata that the checkpoint knows of an object.
+// identity is the metadata of an object that the checkpoint knows.
 type identity struct {
 	Name            string `json:"name"`
 	Namespace       string `json:"namespace,omitempty"`
@@ -155,33 +181,33 @@ type identity struct {
 	ResourceVersion string `json:"resourceVersion,omitempty"`
 }
 
-// metadataOf gives the metadata of an object, undecoded.
+// metadataOf returns the metadata of an object as JSON.
 func metadataOf(object []byte) (json.RawMessage, error) {
 	metadata, err := valueOf(object, "metadata")
 	switch {
 	case err != nil:
-		return nil, err // says nothing of it
+		return nil, err // without content of the object
 	case metadata == nil:
 		return nil, errors.New("object has no metadata")
 	}
 	return metadata, nil
 }
 
-// valueOf gives the value of a member of an object, nil if there is none.
+// valueOf returns the value of a member of an object, or nil if there is none.
 func valueOf(object []byte, name string) ([]byte, error) {
 	var value []byte
 	s := jsonscan.New(object)
 	for s.Object(); s.Next(); {
-		is := string(s.Key()) == name
-		if v := s.Skip(); is {
+		found := string(s.Key()) == name
+		if v := s.Skip(); found {
 			value = v
 		}
 	}
 	return value, s.End()
 }
 
-// encode is json.Marshal without the escaping of '<', '>' and '&', which is for
-// HTML. Keys of maps come out sorted.
+// encode is json.Marshal without the HTML escaping of '<', '>' and '&'. Keys of maps are
+// sorted.
 func encode(v any) ([]byte, error) {
 	var w appendWriter
 	e := json.NewEncoder(&w)
@@ -192,8 +218,8 @@ func encode(v any) ([]byte, error) {
 	return w[:len(w)-1], nil // the encoder ends with a newline
 }
 
-// appendWriter keeps what is written to it. The encoder writes once, so the result
-// is allocated once, in its size: it may stay in a cache for long.
+// appendWriter stores what is written to it. The encoder writes once, so the result is
+// allocated once, in its exact size: it may stay in a cache for a long time.
 type appendWriter []byte
 
 func (w *appendWriter) Write(p []byte) (int, error) {

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"math/rand/v2"
 	"reflect"
 	"strings"
 	"testing"
@@ -14,7 +12,9 @@ import (
 	"github.com/kuberelay/kuberelay/internal/jsonscan"
 )
 
-func decoder(r Resource) *Decoder { return NewConverter([]byte("key")).Decoder(r, nil, nil, Shape{}) }
+func decoder(r Resource) *Decoder {
+	return NewConverter([]byte("key"), "").Decoder(r, nil, nil, Shape{})
+}
 
 func textOf(o *Object) string {
 	text, err := o.Body.JSON()
@@ -79,7 +79,7 @@ func TestDecodeMetadata(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	clear(text) // a buffer that is used again
+	clear(text) // the caller reuses its buffer
 	if _, err := d.Decode([]byte(`{"metadata":{"name":"another-name","namespace":"elsewhere","uid":"x"}}`)); err != nil {
 		t.Fatal(err)
 	}
@@ -88,8 +88,8 @@ func TestDecodeMetadata(t *testing.T) {
 	}
 }
 
-// Metadata that API servers would not serve must not crash the forwarder, and must not
-// become another object.
+// Invalid metadata, which API servers do not serve, must not crash the forwarder or become
+// another object.
 func TestDecodeOddMetadata(t *testing.T) {
 	for name, in := range map[string]string{
 		"empty":                 ``,
@@ -121,7 +121,7 @@ func TestDecodeOddMetadata(t *testing.T) {
 					t.Fatalf("got %+v, want an error", o)
 				}
 				if strings.Contains(err.Error(), "canary") {
-					t.Errorf("the error holds the object's content: %v", err)
+					t.Errorf("the error contains the content of the object: %v", err)
 				}
 			})
 		}
@@ -131,9 +131,9 @@ func TestDecodeOddMetadata(t *testing.T) {
 	}
 }
 
-// Of a namespace that will never be selected no more is kept than what is known of it.
+// An object of a namespace that keeps rejects has only metadata.
 func TestDecodeKeepsSelectedBodiesOnly(t *testing.T) {
-	d := NewConverter(nil).Decoder(pods, NewPacker(), func(namespace string) bool { return namespace == "a" }, Shape{})
+	d := NewConverter(nil, "").Decoder(pods, NewPacker(), func(namespace string) bool { return namespace == "a" }, Shape{})
 	for _, namespace := range []string{"a", "b", ""} {
 		o, err := d.Decode([]byte(`{"metadata":{"name":"x","namespace":"` + namespace + `","uid":"u"}}`))
 		if err != nil {
@@ -145,8 +145,8 @@ func TestDecodeKeepsSelectedBodiesOnly(t *testing.T) {
 	}
 }
 
-// FuzzDecode compares with encoding/json: the same metadata, and the same object less
-// what is cut out.
+// FuzzDecode compares with encoding/json: the metadata is equal, and the object is equal
+// without the parts that are cut out.
 func FuzzDecode(f *testing.F) {
 	for _, s := range []string{
 		`{"kind":"Deployment","apiVersion":"apps/v1","metadata":{"name":"web","namespace":"a","uid":"u","resourceVersion":"1","managedFields":[{"a":[1,"]"]}]},"spec":{"a":"\"}"}}`,
@@ -166,7 +166,7 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		if err != nil || !utf8.Valid(text) {
-			return // encoding/json takes a name twice, and replaces what is not UTF-8
+			return // encoding/json accepts duplicate names, and replaces invalid UTF-8
 		}
 		metadata, _ := want["metadata"].(map[string]any)
 		get := func(from map[string]any, name, otherwise string) string {
@@ -198,110 +198,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// TestPacker: what is unpacked is what was packed, before there is a dictionary and
-// after, and takes less memory.
-func TestPacker(t *testing.T) {
-	p := NewPacker()
-	d, plain := NewConverter(nil).Decoder(pods, p, nil, Shape{}), NewConverter(nil).Decoder(pods, nil, nil, Shape{})
-	var objects []*Object
-	var want []string
-	before, after := 0, 0
-	for n := range 2 * dictionaries[1] {
-		text := benchObject(uint64(n % 40))
-		o, err := d.Decode(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		w, err := plain.Decode(text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		objects, want = append(objects, o), append(want, textOf(w))
-		if n < dictionaries[0]/2 {
-			before += o.Body.Size()
-		} else if n >= 2*dictionaries[1]-dictionaries[0]/2 {
-			after += o.Body.Size()
-		}
-	}
-	for n, o := range objects {
-		if got := textOf(o); got != want[n] {
-			t.Fatalf("object %d:\n got %s\nwant %s", n, got, want[n])
-		}
-	}
-	if after >= before*3/4 {
-		t.Errorf("%d bytes with a dictionary, %d without", after, before)
-	}
-	if empty := (Body{}); !empty.None() || textOf(&Object{}) != "" {
-		t.Error("no body is one")
-	}
-	if got := fmt.Sprintf("%v %+v", objects[0].Body, JSON([]byte(`"canary"`))); strings.Contains(got, "canary") || got != fmt.Sprintf("%d bytes 8 bytes", objects[0].Body.Size()) {
-		t.Errorf("a body prints as %q", got)
-	}
-}
-
-// A body that was changed in memory is an error, and says nothing of what it holds.
-func TestUnpackWhatIsBroken(t *testing.T) {
-	o, err := NewConverter(nil).Decoder(pods, NewPacker(), nil, Shape{}).Decode(benchObject(1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	o.Body.bytes = o.Body.bytes[:len(o.Body.bytes)/2]
-	c := change(pods, o.Namespace, o.Name, nil)
-	c.Object = o
-	if _, err := builder.Message(c); err == nil {
-		t.Error("an event was made of it")
-	}
-}
-
-// TestCodec packs what is like the samples, and what is not at all.
-func TestCodec(t *testing.T) {
-	var like [][]byte
-	for n := range samples {
-		like = append(like, benchObject(uint64(n)))
-	}
-	random := make([]byte, 700<<10)
-	r := rand.New(rand.NewPCG(1, 2))
-	for i := range random {
-		random[i] = byte(r.Uint32())
-	}
-	learned := newCodec(like)
-	if learned.dictionary == nil || learned.decoder == nil {
-		t.Error("nothing was learned")
-	}
-	for name, c := range map[string]*codec{
-		"learned": learned, "no dictionary": noDictionary, "nothing to learn from": newCodec(nil), "all the same": newCodec([][]byte{[]byte(`{}`), []byte(`{}`)}),
-		"little to learn from": newCodec([][]byte{[]byte(`{"metadata":{"name":"a"},"data":{"x":"y"}}`)}),
-	} {
-		for what, text := range map[string][]byte{
-			"a sample": like[3], "another": benchObject(99), "nothing": {}, "a byte": {'{'}, "a run": bytes.Repeat([]byte("a"), 100_000),
-			"random": random, "random, short": random[:300], "long": bytes.Repeat(like[0], 100),
-		} {
-			for range 2 {
-				b := c.pack(text)
-				got, err := c.unpack(nil, b)
-				if err != nil || !bytes.Equal(got, text) {
-					t.Errorf("%s, %s: got %d bytes of %d: %v", name, what, len(got), len(text), err)
-				}
-				if len(b) > len(text)+len(text)/100+16 {
-					t.Errorf("%s, %s: %d bytes became %d", name, what, len(text), len(b))
-				}
-			}
-		}
-	}
-}
-
-// FuzzUnpack: what is broken is an error, or another text, but never the end of the process.
-func FuzzUnpack(f *testing.F) {
-	c := newCodec([][]byte{benchObject(1), benchObject(2), benchObject(3)})
-	f.Add(c.pack(benchObject(4)))
-	f.Add(noDictionary.pack(benchObject(4)))
-	f.Fuzz(func(_ *testing.T, b []byte) {
-		_, _ = c.unpack(nil, b)
-		_, _ = noDictionary.unpack(nil, b)
-	})
-}
-
-// strip leaves out what repeats the object's own content.
+// strip removes the attributes that repeat the object's content.
 func strip(metadata map[string]any) {
 	delete(metadata, "managedFields")
 	if annotations, ok := metadata["annotations"].(map[string]any); ok && annotations[lastApplied] != nil {

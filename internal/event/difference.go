@@ -1,56 +1,73 @@
 package event
 
-import (
-	"encoding/json"
+import "github.com/kuberelay/kuberelay/internal/jsoncompare"
 
-	"github.com/wI2L/jsondiff"
+// maxChanged is the maximum length of the attribute changed, in bytes.
+const maxChanged = 2048
 
-	"github.com/kuberelay/kuberelay/internal/jsoncompare"
-)
-
-// mostChanged is how long the attribute changed may be, in bytes.
-const mostChanged = 2048
-
-// moreChanged is its last entry where places are left out. It is no place: they begin with
-// a slash.
+// moreChanged is the last entry of the attribute if places are left out, because they do
+// not fit or take too long to find. It cannot be a place, because places begin with a
+// slash.
 const moreChanged = "…"
 
-// changedPlaces is the attribute changed: the places where two objects differ, but for
-// the resourceVersion, which always does. "" is none.
+// changedPlaces returns the attribute changed: the places where two objects differ, without
+// the resourceVersion, which always differs. It returns "" if there are none.
 func changedPlaces(before, after []byte) (string, error) {
 	var b []byte
-	most := 0 // of b that leaves room to say that there is more
+	fits := 0 // length of b that leaves room for moreChanged
 	more := false
-	err := jsoncompare.Each(before, after, func(pointer []byte) bool {
+	complete, err := jsoncompare.Each(before, after, func(pointer []byte) bool {
 		if string(pointer) == "/metadata/resourceVersion" {
 			return true
 		}
-		if len(b)+len(pointer) <= mostChanged { // else it does not fit, and may be very long
+		if len(b)+len(pointer) <= maxChanged { // otherwise it cannot fit, and may be very long
 			b = appendPlace(b, pointer)
 		} else {
 			more = true
 		}
-		more = more || len(b) > mostChanged
-		if len(b)+len(","+moreChanged) <= mostChanged {
-			most = len(b)
+		more = more || len(b) > maxChanged
+		if len(b)+len(","+moreChanged) <= maxChanged {
+			fits = len(b)
 		}
 		return !more
 	})
 	if err != nil {
 		return "", err
 	}
-	if !more {
+	if more = more || !complete; !more {
 		return string(b), nil
 	}
-	if b = b[:most]; most > 0 {
+	if b = b[:fits]; fits > 0 {
 		b = append(b, ',')
 	}
 	return string(b) + moreChanged, nil
 }
 
-// appendPlace appends a JSON Pointer, after a comma if it is not the first. What is not
-// ASCII is percent-encoded, as where a pointer is the fragment of a URI (RFC 6901, section
-// 6), and so are comma, percent sign, space and control characters.
+// SameContent reports whether two objects are equal except for apiVersion, because the
+// preferred version of a group can change, and for resourceVersion, because the delete of an
+// object has a version of its own. It returns false if the comparison takes too much work.
+func SameContent(a, b Body) (bool, error) {
+	before, memory, err := unpacked(a)
+	defer giveBack(memory)
+	if err != nil {
+		return false, err
+	}
+	after, memory, err := unpacked(b)
+	defer giveBack(memory)
+	if err != nil {
+		return false, err
+	}
+	same := true
+	complete, err := jsoncompare.Each(before, after, func(pointer []byte) bool {
+		same = string(pointer) == "/apiVersion" || string(pointer) == "/metadata/resourceVersion"
+		return same
+	})
+	return same && complete && err == nil, err
+}
+
+// appendPlace appends a JSON Pointer, after a comma if it is not the first. Bytes outside
+// ASCII are percent-encoded, as in the URI fragment of RFC 6901, section 6, and so are
+// comma, percent sign, space and control characters.
 func appendPlace(b, pointer []byte) []byte {
 	const hex = "0123456789ABCDEF"
 	if len(b) > 0 {
@@ -66,43 +83,44 @@ func appendPlace(b, pointer []byte) []byte {
 	return b
 }
 
-// PatchOf is a JSON Patch (RFC 6902) that makes one object the other, numbers as they are
-// written. It is the same each time.
+// maxPatch is the maximum length in bytes of a patch that is longer than the object.
+const maxPatch = 64 << 10
+
+// PatchOf returns the JSON Patch (RFC 6902) that turns before into after. Numbers keep
+// their text. The same objects always make the same patch. It replaces the whole object if
+// the comparison takes too much work, or if the patch exceeds maxPatch and the object.
 func PatchOf(before, after []byte) ([]byte, error) {
-	b, err := tree(before)
-	if err != nil {
-		return nil, err
-	}
-	a, err := tree(after)
-	if err != nil {
-		return nil, err
-	}
-	if jsoncompare.IsDeeper(b, jsoncompare.Deepest) || jsoncompare.IsDeeper(a, jsoncompare.Deepest) {
-		whole, err := encode(a)
-		if err != nil {
-			return nil, err
+	patch, limit := []byte{'['}, max(maxPatch, len(after))
+	complete, err := jsoncompare.Edits(before, after, func(pointer, old, now []byte) bool {
+		if len(patch) > 1 {
+			patch = append(patch, ',')
 		}
-		return encode([]operation{{Op: jsondiff.OperationReplace, Value: whole}})
-	}
-	found, err := jsondiff.CompareWithoutMarshal(b, a)
+		patch = appendOperation(patch, pointer, old, now)
+		return len(patch) <= limit
+	})
 	if err != nil {
 		return nil, err
 	}
-	patch := make([]operation, len(found))
-	for i, o := range found {
-		patch[i] = operation{Op: o.Type, Path: o.Path}
-		if o.Type != jsondiff.OperationRemove {
-			if patch[i].Value, err = encode(o.Value); err != nil {
-				return nil, err
-			}
-		}
+	if !complete || len(patch) > limit {
+		patch = appendOperation([]byte{'['}, nil, before, after)
 	}
-	return encode(patch)
+	return append(patch, ']'), nil
 }
 
-// operation is one of RFC 6902. A remove has no value, and a value may be null.
-type operation struct {
-	Op    string          `json:"op"`
-	Path  string          `json:"path"`
-	Value json.RawMessage `json:"value,omitempty"`
+// appendOperation appends an operation of RFC 6902. Old is nil for an add, and now for a
+// remove.
+func appendOperation(patch, pointer, old, now []byte) []byte {
+	op := "replace"
+	switch {
+	case old == nil:
+		op = "add"
+	case now == nil:
+		op = "remove"
+	}
+	path, _ := encode(string(pointer)) // a string cannot fail
+	patch = append(append(append(append(patch, `{"op":"`...), op...), `","path":`...), path...)
+	if now != nil {
+		patch = append(append(patch, `,"value":`...), now...)
+	}
+	return append(patch, '}')
 }

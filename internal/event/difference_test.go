@@ -4,20 +4,15 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
-
-	jsonpatch "github.com/evanphx/json-patch/v5"
-
-	"github.com/kuberelay/kuberelay/internal/jsoncompare"
 )
 
 var changeBuilder = Builder{Cluster: builder.Cluster, Data: DataChange}
 
-// checkChange holds the event of a change as data to that of the bare object, and its
-// patch to a library that applies it.
+// checkChange compares the event with the change as data with that of the object, and
+// applies its patch with a library.
 func checkChange(t *testing.T, c Change, bare *Message) {
 	t.Helper()
 	m, err := changeBuilder.Message(c)
@@ -58,7 +53,7 @@ func TestChangeGolden(t *testing.T) {
 
 type changeJSON struct{ Object, Previous, Patch json.RawMessage }
 
-// changeIn reads the data of an event, which has nothing else in it.
+// changeIn decodes the data of an event, which has no other members.
 func changeIn(t *testing.T, m *Message) changeJSON {
 	t.Helper()
 	var d changeJSON
@@ -71,130 +66,6 @@ func changeIn(t *testing.T, m *Message) changeJSON {
 		t.Fatalf("data %s, want %s", m.Data, want)
 	}
 	return d
-}
-
-func checkPatch(t *testing.T, before, patch, after []byte) {
-	t.Helper()
-	p, err := jsonpatch.DecodePatch(patch)
-	if err != nil {
-		t.Fatal(err)
-	}
-	options := jsonpatch.NewApplyOptions()
-	options.SupportNegativeIndices = false
-	got, err := p.ApplyWithOptions(before, options)
-	if err != nil {
-		t.Fatalf("apply %s to %s: %v", patch, before, err)
-	}
-	if canonical(t, got) != canonical(t, after) {
-		t.Errorf("%s applied to %s:\n got %s\nwant %s", patch, before, got, after)
-	}
-}
-
-// canonical is JSON with keys sorted, numbers as they are written.
-func canonical(t *testing.T, text []byte) string {
-	t.Helper()
-	content, err := tree(text)
-	if err != nil {
-		t.Fatalf("%v: %s", err, text)
-	}
-	b, err := encode(content)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(b)
-}
-
-// TestPatchAtRandom: a patch makes the one object the other, exactly, and is the same each
-// time. Places that have changed are there if there is anything to do, and only then.
-func TestPatchAtRandom(t *testing.T) {
-	r := rand.New(rand.NewPCG(1, 2))
-	different := 0
-	for range 5_000 {
-		before, after := randomText(t, r), randomText(t, r)
-		patch, err := PatchOf(before, after)
-		if err != nil {
-			t.Fatal(err)
-		}
-		checkPatch(t, before, patch, after)
-		if again, err := PatchOf(before, after); err != nil || string(again) != string(patch) {
-			t.Fatalf("once %s, then %s", patch, again)
-		}
-		changed, err := changedPlaces(before, after)
-		if same := canonical(t, before) == canonical(t, after); err != nil || same != (changed == "") || same != (string(patch) == "[]") {
-			t.Errorf("from %s to %s: changed %s, patch %s, %v", before, after, changed, patch, err)
-		}
-		if changed != "" {
-			different++
-		}
-	}
-	if different < 2_000 {
-		t.Errorf("only %d pairs differ", different)
-	}
-}
-
-func randomText(t *testing.T, r *rand.Rand) []byte {
-	t.Helper()
-	var value func(depth int) any
-	value = func(depth int) any {
-		switch k := r.IntN(10); {
-		case depth > 0 && k < 4:
-			m := map[string]any{}
-			for range r.IntN(4) {
-				m[[]string{"a", "b", "-", "0", "a/b~", "<é>"}[r.IntN(6)]] = value(depth - 1)
-			}
-			return m
-		case depth > 0 && k < 7:
-			s := make([]any, r.IntN(4))
-			for n := range s {
-				s[n] = value(depth - 1)
-			}
-			return s
-		}
-		return []any{
-			nil, true, "", "<x>\u2028", json.Number("1"), json.Number("1.0"), json.Number("-0"), json.Number("1e400"),
-			json.Number("9007199254740993"), json.Number("9007199254740992"), json.Number("123456789012345678901234567890.000000001"),
-		}[r.IntN(11)]
-	}
-	text, err := encode(map[string]any{"a": value(3), "b": value(3)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return text
-}
-
-// TestPatchOfEmptyName is apart from the random ones: the library that applies them takes
-// an empty name for the object itself.
-func TestPatchOfEmptyName(t *testing.T) {
-	patch, err := PatchOf([]byte(`{"":{"":1}}`), []byte(`{"":{"":2}}`))
-	if want := `[{"op":"replace","path":"//","value":2}]`; err != nil || string(patch) != want {
-		t.Errorf("got %s, %v; want %s", patch, err, want)
-	}
-}
-
-// TestPatchOfDeep: what is made to take long is replaced as a whole.
-func TestPatchOfDeep(t *testing.T) {
-	deep := func(levels int, value string) []byte {
-		return []byte(strings.Repeat(`{"a":`, levels) + value + strings.Repeat(`}`, levels))
-	}
-	for levels, path := range map[int]string{jsoncompare.Deepest: strings.Repeat("/a", jsoncompare.Deepest), jsoncompare.Deepest + 1: ""} {
-		before, after := deep(levels, "1"), deep(levels, "2")
-		patch, err := PatchOf(before, after)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var operations []struct{ Path string }
-		if err := json.Unmarshal(patch, &operations); err != nil || len(operations) != 1 || operations[0].Path != path {
-			t.Errorf("of %d levels: %s, want one operation at %q", levels, patch, path)
-		}
-		checkPatch(t, before, patch, after)
-	}
-	for _, p := range [][2][]byte{{deep(2, "1"), deep(jsoncompare.Deepest+1, "1")}, {deep(jsoncompare.Deepest+1, "1"), deep(2, "1")}} {
-		patch, err := PatchOf(p[0], p[1])
-		if err != nil || !strings.Contains(string(patch), `"path":""`) {
-			t.Errorf("one of them is deep: %s, %v, want the whole replaced", patch, err)
-		}
-		checkPatch(t, p[0], patch, p[1])
-	}
 }
 
 func TestChanged(t *testing.T) {
@@ -222,8 +93,9 @@ func TestChanged(t *testing.T) {
 	}
 }
 
-// TestChangedNotKnown: only an update has a state before, and only that of its last event.
-func TestChangedNotKnown(t *testing.T) {
+// TestChangedUnknown: only an update has a previous state, and only that of its last
+// event.
+func TestChangedUnknown(t *testing.T) {
 	known := change(deployments, "default", "web", before(threeReplicas.Replace))
 	if m, err := changeBuilder.Message(known); err != nil || m.Attribute("changed") == "" || string(changeIn(t, m).Previous) == "null" {
 		t.Fatalf("the state before is not known: %+v, %v", m, err)
@@ -257,7 +129,8 @@ func TestChangedNotKnown(t *testing.T) {
 	}
 }
 
-// TestChangedTooLong: places are left out from the end, never cut, and it says so.
+// TestChangedTooLong: places are left out from the end, never truncated, and the last entry
+// says so.
 func TestChangedTooLong(t *testing.T) {
 	places := func(n, size int) (object string, names []string) {
 		var b strings.Builder
@@ -271,11 +144,11 @@ func TestChangedTooLong(t *testing.T) {
 	check := func(name, object, want string) {
 		t.Helper()
 		got, err := changedPlaces([]byte(`{"z":0}`), []byte(object))
-		if err != nil || got != want || len(got) > mostChanged {
+		if err != nil || got != want || len(got) > maxChanged {
 			t.Errorf("%s: %v, %d bytes, ends with %q; want %d, ending with %q", name, err, len(got), got[max(0, len(got)-20):], len(want), want[max(0, len(want)-20):])
 		}
 	}
-	// n places of 8 bytes and their commas are 9n-1.
+	// n places of 8 bytes and their commas take 9n-1 bytes.
 	object, names := places(227, 7) // 2042
 	check("all fit", object, strings.Join(names, ","))
 	object, names = places(228, 7) // 2051
@@ -286,25 +159,25 @@ func TestChangedTooLong(t *testing.T) {
 	check("all fit, with no room for more", object, strings.Join(names, ","))
 	object = strings.Replace(object, `"z"`, `"a":1,"z"`, 1)
 	check("the last but one goes too", object, names[0]+",…")
-	object, names = places(1, mostChanged-1)
+	object, names = places(1, maxChanged-1)
 	check("one that just fits", object, names[0])
-	object, _ = places(2, mostChanged-1)
+	object, _ = places(2, maxChanged-1)
 	check("one that just fits, and another", object, "…")
-	object, names = places(2, mostChanged-len("/,…"))
+	object, names = places(2, maxChanged-len("/,…"))
 	check("one, and just room to say that there are more", object, names[0]+",…")
-	object, _ = places(2, mostChanged-len("/,…")+1)
+	object, _ = places(2, maxChanged-len("/,…")+1)
 	check("one, and no room to say that there are more", object, "…")
-	object, _ = places(1, mostChanged)
+	object, _ = places(1, maxChanged)
 	check("one that does not fit", object, "…")
 	object, _ = places(1, 100_000)
 	check("one that is very long", object, "…")
-	check("one that does not fit encoded", `{"`+strings.Repeat("é", mostChanged/4)+`":1,"z":0}`, "…")
+	check("one that does not fit encoded", `{"`+strings.Repeat("é", maxChanged/4)+`":1,"z":0}`, "…")
 }
 
-// TestMessageMemory: a message's data stays as it is until it is freed, whatever is built
-// meanwhile of the same memory.
+// TestMessageMemory: the data of a message stays unchanged until Free, even if other
+// messages use the same pool.
 func TestMessageMemory(t *testing.T) {
-	d := NewConverter(nil).Decoder(pods, NewPacker(), nil, Shape{})
+	d := NewConverter(nil, "").Decoder(pods, NewPacker(), nil, Shape{})
 	type built struct {
 		m    *Message
 		want string
@@ -351,6 +224,6 @@ func TestMessageMemory(t *testing.T) {
 		}
 	}
 	if kept := slices.IndexFunc(all, func(b built) bool { return b.m.memory != nil }); kept < 0 {
-		t.Error("no message has memory to give back")
+		t.Error("no message has pooled memory")
 	}
 }

@@ -14,8 +14,9 @@ func digestOfText(t *testing.T, text string) Digest {
 	return d
 }
 
-// TestDigestIsOfWhatIsSent, but for what changes with what is left out.
-func TestDigestIsOfWhatIsSent(t *testing.T) {
+// TestDigestCoversPublishedContent: the digest covers the published content, except for fields that
+// change with dropped fields.
+func TestDigestCoversPublishedContent(t *testing.T) {
 	const text = `{"metadata":{"name":"web","uid":"A","resourceVersion":"10","generation":3},"spec":{"n":1.50,"generation":3,"resourceVersion":"10"}}`
 	for name, c := range map[string]struct {
 		old, new string
@@ -45,10 +46,47 @@ func TestDigestIsOfWhatIsSent(t *testing.T) {
 	}
 }
 
-// TestABodyWithADigestHasAllMetadata: the digest is made before the body, of the same tree.
+// TestTextDigest: the digest covers the published text, and no part
+// that is cut out.
+func TestTextDigest(t *testing.T) {
+	digest := func(r Resource, key []byte, text string) Digest {
+		t.Helper()
+		o, err := NewConverter(key, "").Decoder(r, NewPacker(), nil, Shape{}).Decode([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return o.Digest
+	}
+	const text = `{"kind":"Deployment","apiVersion":"apps/v1","metadata":{"name":"web","uid":"A","resourceVersion":"10"},"spec":1}`
+	is := digest(deployments, nil, text)
+	if is.None() || is.Projected() || len(is.String()) != 16 {
+		t.Errorf("the digest is %q, want 16 digits", is)
+	}
+	for other, same := range map[string]bool{
+		strings.Replace(text, `"uid":"A"`, `"uid":"A","managedFields":[{"manager":"a"}]`, 1): true,
+		strings.Replace(text, `{"kind":"Deployment","apiVersion":"apps/v1",`, `{`, 1):        true, // as an item of a list
+		strings.Replace(text, `"10"`, `"11"`, 1):                                             false,
+		strings.Replace(text, `"spec":1`, `"spec":1,"new":2`, 1):                             false,
+	} {
+		if got := digest(deployments, nil, other); (got == is) != same {
+			t.Errorf("%s: the same digest: %v, want %v", other, got == is, same)
+		}
+	}
+	secrets := Resource{Version: "v1", Resource: "secrets", Kind: "Secret", Namespaced: true}
+	const secret = `{"metadata":{"name":"web","uid":"A","resourceVersion":"10"},"data":{"a":"Yg=="}}`
+	if got := digest(secrets, nil, secret); got.None() || got != digest(secrets, nil, secret) {
+		t.Errorf("with a random key, the digest %s changes with each start", got)
+	}
+	if got := digest(secrets, []byte("key"), secret); got.None() || got != digest(secrets, []byte("key"), secret) {
+		t.Errorf("the digest of a Secret %q changes", got)
+	}
+}
+
+// TestABodyWithADigestHasAllMetadata: the digest is computed before the body, from the same
+// tree.
 func TestABodyWithADigestHasAllMetadata(t *testing.T) {
-	shape := Shape{Project: func(object map[string]any) bool { delete(object, "status"); return true }}
-	o, err := NewConverter(nil).Decoder(deployments, nil, nil, shape).Decode([]byte(
+	shape := Shape{Drops: true, Project: func(object map[string]any, _ Hash) bool { delete(object, "status"); return true }}
+	o, err := NewConverter(nil, "").Decoder(deployments, nil, nil, shape).Decode([]byte(
 		`{"kind":"Deployment","apiVersion":"apps/v1","metadata":{"name":"web","uid":"A","resourceVersion":"10","generation":3},"spec":1,"status":2}`))
 	if err != nil {
 		t.Fatal(err)

@@ -1,31 +1,31 @@
-// Package event holds the nouns of Kuberelay and the one place where a change of
-// a Kubernetes object becomes a CloudEvent. It talks to no cluster and no bus.
+// Package event defines the nouns of Kuberelay, and turns a change of a Kubernetes object
+// into a CloudEvent. It talks to no cluster and no bus.
 //
-// What it guarantees:
+// Guarantees:
 //
-//   - The same change makes the same event, byte for byte but for its time: ids
-//     depend on the object alone, attributes have a fixed order, and the object is
-//     what the API server wrote, byte for byte, less what is cut out. A retry, a
-//     restart or another replica changes nothing.
-//   - Every event is a valid CloudEvent 1.0, whatever the object is called. A
-//     name can hold any character but '/' and '%' (RBAC objects are named by path
-//     segments), so a name is escaped wherever it could be taken for something
-//     else: [Subject], [PartitionKey] and [Resource.Path] are each injective, and
-//     the first two have exact inverses.
-//   - No value of a Secret's data is in an [Object] that a [Converter] made, and so
-//     in no event, log or cache. A keyed hash stands in for it, so that a change is
+//   - The same [Change] makes the same event, byte for byte: attributes have a fixed order,
+//     and the object is the text of the API server without the parts that are cut out. The
+//     id and the sequence depend only on the object and its place in the resource's
+//     history, so a retry, a restart or another replica makes the same ones. The time and
+//     the previous state in a Change may differ between them: an update lists what changed
+//     only if the previous state is available in time.
+//   - Every event is a valid CloudEvent 1.0, whatever the name of the object. A name can
+//     hold any character but '/' and '%' (RBAC objects are named by path segments), so
+//     names are escaped wherever they are ambiguous. [Subject], [PartitionKey] and
+//     [Resource.Path] are injective, and the first two have exact inverses.
+//   - An [Object] that a [Converter] made holds no value of a Secret and no field that its
+//     [Shape] hashes or drops, so no cache does. A [Builder] brings every other state into
+//     this form, so no event has more. A keyed hash replaces each value, so that a change is
 //     visible.
 //
-// What it does not:
+// Limits:
 //
-//   - It does not decide. Whether a change is to be published, and as which
-//     [Type], is the caller's business; it only refuses a [Change] that contradicts
-//     itself.
-//   - It does not know who else holds an object. An [Object] is read-only, and a
-//     [Message] shares its bytes.
-//   - It hides only core Secrets, and of those neither names nor labels. A token in
-//     a ConfigMap, in an annotation of another type or in a custom resource is
-//     published as it is.
-//   - It does not encode for a protocol. Headers of NATS and Kafka have rules of
-//     their own, which the packages of the buses follow.
+//   - The package does not decide whether to publish a change, or as which [Type]. It only
+//     rejects a [Change] that contradicts itself.
+//   - It does not track who shares an object. An [Object] is read-only, and a [Message]
+//     shares its bytes.
+//   - Without a [Shape], it redacts only core Secrets. A token in a ConfigMap, in an
+//     annotation of another type or in a custom resource is published unchanged.
+//   - It does not encode for a protocol. The packages of the buses follow the rules for
+//     headers of NATS and Kafka.
 package event

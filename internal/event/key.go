@@ -1,27 +1,29 @@
 package event
 
 import (
+	"cmp"
 	"net/url"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Key names one object by its identity: the version it is served in is left
-// out, so that a move from v1beta1 to v1 is not another object. It is comparable
-// and is what the queue, the tombstones and the checkpoint are indexed by.
+// Key is the identity of one object. It has no API version, so that a move from v1beta1 to
+// v1 does not make another object. The queue, the tombstones and the checkpoint are indexed
+// by it.
 type Key struct {
 	Group     string // "" for the core group
-	Resource  string // the plural, as in discovery: "deployments"
+	Resource  string // plural, as in discovery: "deployments"
 	Namespace string // "" if the resource is cluster-scoped
 	Name      string
 }
 
-// GroupResource is the type part of the key.
+// GroupResource returns the type of the object.
 func (k Key) GroupResource() schema.GroupResource {
 	return schema.GroupResource{Group: k.Group, Resource: k.Resource}
 }
 
-// String is for logs and errors: "deployments.apps default/web".
+// String returns a text for logs and errors: "deployments.apps default/web".
 func (k Key) String() string {
 	gr := k.GroupResource().String()
 	if k.Namespace == "" {
@@ -30,41 +32,48 @@ func (k Key) String() string {
 	return gr + " " + k.Namespace + "/" + k.Name
 }
 
-// Resource is a type of object as the cluster's discovery describes it.
+// Compare orders keys by group, resource, namespace and name.
+func (k Key) Compare(other Key) int {
+	return cmp.Or(
+		strings.Compare(k.Group, other.Group), strings.Compare(k.Resource, other.Resource),
+		strings.Compare(k.Namespace, other.Namespace), strings.Compare(k.Name, other.Name),
+	)
+}
+
+// Resource is a type of object, as discovery describes it.
 type Resource struct {
 	Group      string
 	Version    string
-	Resource   string // the plural
+	Resource   string // plural
 	Kind       string
 	Namespaced bool
 }
 
-// GroupResource identifies the type across its versions.
+// GroupResource returns the type without its version.
 func (r Resource) GroupResource() schema.GroupResource {
 	return schema.GroupResource{Group: r.Group, Resource: r.Resource}
 }
 
-// GroupVersionResource is what a dynamic client asks for.
+// GroupVersionResource returns the type for a dynamic client.
 func (r Resource) GroupVersionResource() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: r.Group, Version: r.Version, Resource: r.Resource}
 }
 
-// APIVersion is the value of an object's apiVersion field: "v1", "apps/v1".
+// APIVersion returns the value of the field apiVersion: "v1", "apps/v1".
 func (r Resource) APIVersion() string {
 	return schema.GroupVersion{Group: r.Group, Version: r.Version}.String()
 }
 
-// Key is the key of the object of this type with that namespace and name.
+// Key returns the key of an object of this type.
 func (r Resource) Key(namespace, name string) Key {
 	return Key{Group: r.Group, Resource: r.Resource, Namespace: namespace, Name: name}
 }
 
-// Path is the API path of the object that k names, in r's version, with the
-// real plural: "/apis/apps/v1/namespaces/default/deployments/web". It is the
-// CloudEvents subject. Each segment is percent-encoded where it must be, so that
-// the path is a valid URI reference whatever the object is called; "system:node"
-// stays as it is. Without a name it is the path of the collection; a version that
-// nobody knows any more is left out.
+// Path returns the API path of the object of k in r's version, with the plural from
+// discovery: "/apis/apps/v1/namespaces/default/deployments/web". It is the CloudEvents
+// subject. Each segment is percent-encoded if necessary, so that the path is a valid URI
+// reference; "system:node" stays as it is. Without a name it is the path of the collection.
+// An unknown version is left out.
 func (r Resource) Path(k Key) string {
 	var stack [256]byte // longer paths cost a second allocation
 	b := append(stack[:0], "/api"...)

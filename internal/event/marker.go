@@ -1,24 +1,82 @@
 package event
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 )
 
-// The types of the markers: the first sync of a resource begins, and ends.
+// The types of the markers at the beginning and the end of the first sync of a resource.
 const (
 	SnapshotStarted   Type = "io.kuberelay.snapshot.started"
 	SnapshotCompleted Type = "io.kuberelay.snapshot.completed"
 )
 
-// Marker makes the CloudEvent that says that the first sync of r begins
-// ([SnapshotStarted]) or has ended ([SnapshotCompleted]). The session tells one
-// sync of r from the next in the event's id, which is deterministic otherwise:
+// Resolved is the type of a consistency point.
+const Resolved Type = "io.kuberelay.resource.resolved"
+
+// Point is a consistency point of a resource: the bus has every change up to a version.
+type Point struct {
+	Resource Resource
+	Version  string    // the highest resourceVersion up to which the watch has shown everything
+	Objects  int       // that are selected and exist at that version
+	AsOf     time.Time // when the watch had shown that version
+	Taken    time.Time // when the point was taken; distinguishes it from others in the id
+}
+
+// Resolved builds the event of a consistency point. The attributes have all that the data
+// has, because a record on Kafka has no data: a table of the topic then has no row of it. The
+// id is
+//
+//	<resource>.<group or core>.resolved.<resourceVersion>.<time>
+func (b Builder) Resolved(p Point) (*Message, error) {
+	gr := p.Resource.GroupResource()
+	switch {
+	case b.Cluster == "" || gr.Resource == "":
+		return nil, fmt.Errorf("build consistency point of %s: the cluster or the resource has no name", gr)
+	case p.Version == "" || p.AsOf.IsZero() || p.Taken.IsZero():
+		return nil, fmt.Errorf("build consistency point of %s: no version or no time", gr)
+	}
+	at := p.AsOf.UTC()
+	data, err := encode(resolvedData{gr.Group, gr.Resource, p.Version, at, p.Objects})
+	if err != nil {
+		return nil, fmt.Errorf("build consistency point of %s: %w", gr, err)
+	}
+	id := text(gr.Resource + "." + cmp.Or(gr.Group, coreToken) + ".resolved." + p.Version + "." + session(p.Taken))
+	key := Key{Group: gr.Group, Resource: gr.Resource}
+	a := make(attributes, 0, 12)
+	a.context(id, b.source(), Resolved, p.Resource.Path(key), at, ResolvedPartitionKey(b.Cluster, gr))
+	a.add("group", gr.Group)
+	a.add("resource", gr.Resource)
+	a.add("resourceversion", p.Version)
+	a.add("objects", strconv.Itoa(p.Objects))
+	return &Message{ID: id, Key: key, Marker: true, Attributes: a, Data: data}, nil
+}
+
+// IsResolved reports whether m is a consistency point. On Kafka it goes to every partition of
+// the resource's topic.
+func (m *Message) IsResolved() bool {
+	return m.Marker && Type(m.Attribute("type")) == Resolved
+}
+
+// resolvedData is the data of a consistency point. Group is "" for the core group.
+type resolvedData struct {
+	Group           string    `json:"group"`
+	Resource        string    `json:"resource"`
+	ResourceVersion string    `json:"resourceVersion"`
+	AsOf            time.Time `json:"asOf"`
+	Objects         int       `json:"objects"`
+}
+
+// Marker builds the marker of the beginning ([SnapshotStarted]) or the end
+// ([SnapshotCompleted]) of the first sync of r. The session distinguishes the syncs of r in
+// the id of the event, which is otherwise deterministic:
 //
 //	<resource>.<group or core>.<started or completed>.<session>
 //
-// Count is the number of objects of the snapshot, 0 where it is not known yet.
+// Count is the number of objects of the snapshot, or 0 if unknown.
 func (b Builder) Marker(t Type, r Resource, session string, count int, observed time.Time) (*Message, error) {
 	fail := func(err error) (*Message, error) {
 		return nil, fmt.Errorf("build marker of %s: %w", r.GroupResource(), err)
@@ -42,15 +100,11 @@ func (b Builder) Marker(t Type, r Resource, session string, count int, observed 
 	case observed.IsZero():
 		return fail(errors.New("no time of observation"))
 	}
-	group := r.Group
-	if group == "" {
-		group = coreToken
-	}
 	data, err := encode(markerData{Group: r.Group, Resource: r.Resource, Count: count})
 	if err != nil {
 		return fail(err)
 	}
-	id := text(r.Resource + "." + group + "." + word + "." + session)
+	id := text(r.Resource + "." + cmp.Or(r.Group, coreToken) + "." + word + "." + session)
 	a := make(attributes, 0, 8)
 	a.context(id, b.source(), t, r.Path(Key{Group: r.Group, Resource: r.Resource}), observed, MarkerPartitionKey(b.Cluster, r.GroupResource()))
 	return &Message{

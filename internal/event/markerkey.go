@@ -6,25 +6,25 @@ import (
 	"strings"
 )
 
-// ParseMarkerPartitionKey is the exact inverse of [MarkerPartitionKey], with only group
-// and resource in k, and of [WriterPartitionKey] and [ClaimPartitionKey], with the zero value for k.
-// It refuses what none of them writes.
+// ParseMarkerPartitionKey is the exact inverse of [MarkerPartitionKey] and
+// [ResolvedPartitionKey], with only group and resource in k, and of [WriterPartitionKey] and
+// [ClaimPartitionKey], with the zero value for k. Any other key is an error.
 func ParseMarkerPartitionKey(s string) (cluster string, k Key, err error) {
 	segments := strings.Split(s, "/")
 	if len(segments) != 5 || segments[1] != controlToken {
-		return "", Key{}, fmt.Errorf("parse partition key %q: not a marker's", s)
+		return "", Key{}, fmt.Errorf("parse partition key %q: not the key of a marker", s)
 	}
 	cluster = unescape(segments[0], '%')
 	again := ""
 	switch segments[2] {
-	case snapshotToken:
+	case snapshotToken, resolvedToken:
 		k.Resource = unescape(segments[4], '%')
 		if segments[3] != coreToken {
 			k.Group = unescape(segments[3], '%')
 		}
-		again = MarkerPartitionKey(cluster, k.GroupResource())
+		again = markerPartitionKey(cluster, segments[2], k.GroupResource())
 	case writerToken:
-		if partition, err := strconv.Atoi(segments[4]); err == nil {
+		if partition, err := strconv.Atoi(segments[4]); err == nil && segments[3] != "" {
 			again = WriterPartitionKey(cluster, unescape(segments[3], '%'), partition)
 		}
 	case clusterToken:

@@ -7,12 +7,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Object is the form in which a Kubernetes object is cached and published: the
-// little metadata that a decision needs, and the object itself as JSON.
+// Object is a Kubernetes object as it is cached and published: the metadata that a decision
+// needs, and the whole object as JSON.
 //
-// It satisfies [metav1.ObjectMetaAccessor] and [runtime.Object], so client-go's
-// indexers, namespace index and handlers take it in place of an unstructured
-// one. It is read-only once it is in an indexer.
+// It implements [metav1.ObjectMetaAccessor] and [runtime.Object], so client-go's indexers,
+// namespace index and handlers accept it in place of an unstructured object. It is
+// read-only once it is in an indexer.
 type Object struct {
 	APIVersion, Kind string
 	Namespace, Name  string
@@ -21,15 +21,17 @@ type Object struct {
 
 	Body Body
 
-	// Digest is of what is sent, where that may not be the whole object; Cut tells that it
-	// is not.
+	// Digest is the digest of the published content.
 	Digest Digest
-	Cut    bool
 
-	// Unselected: it exists and is not to be sent, by its content. It has no Body.
+	// Unselected: the object exists, but the filter does not select it. It has no Body.
 	Unselected bool
 
-	// References are those that are followed; nil where none are.
+	// Shaped: a [Converter] of this process has redacted and projected Body. If not, it is
+	// a state from the bus, in the form of an earlier configuration.
+	Shaped bool
+
+	// References are the references to follow, nil if there are none.
 	References []Reference
 }
 
@@ -38,17 +40,18 @@ var (
 	_ metav1.ObjectMetaAccessor = (*Object)(nil)
 )
 
-// GetObjectMeta gives the metadata that client-go's caches ask for: name,
-// namespace, UID and resourceVersion. Everything else is in Body only.
+// GetObjectMeta returns the metadata that client-go's caches use: name, namespace, UID and
+// resourceVersion. Everything else is only in Body.
 func (o *Object) GetObjectMeta() metav1.Object { return objectMeta{unknown, o} }
 
-// objectMeta is made several times for each event of a watch: it is as small as can be.
+// objectMeta is allocated several times for each watch event, so it is as small as
+// possible.
 type objectMeta struct {
-	metav1.Object // everything else
+	metav1.Object // for all other methods
 	of            *Object
 }
 
-// unknown is never changed: nobody changes what is in an indexer.
+// unknown is never changed, because objects in an indexer are read-only.
 var unknown metav1.Object = &metav1.ObjectMeta{}
 
 func (m objectMeta) GetNamespace() string       { return m.of.Namespace }
@@ -61,7 +64,8 @@ func (o *Object) GetObjectKind() schema.ObjectKind {
 	return &metav1.TypeMeta{APIVersion: o.APIVersion, Kind: o.Kind}
 }
 
-// DeepCopyObject is part of [runtime.Object]. What an Object refers to is never changed.
+// DeepCopyObject is part of [runtime.Object]. The values that an Object refers to are
+// immutable.
 func (o *Object) DeepCopyObject() runtime.Object {
 	c := *o
 	return &c

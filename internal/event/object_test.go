@@ -10,8 +10,8 @@ func TestDeepCopyObject(t *testing.T) {
 	}
 }
 
-// Client-go's indexers and its namespace index know an object by these.
-func TestObjectIsWhatClientGoAsksFor(t *testing.T) {
+// client-go's indexers and its namespace index identify an object by these fields.
+func TestObjectMetadataForClientGo(t *testing.T) {
 	o := change(pods, "default", "web-0", nil).Object
 	m := o.GetObjectMeta()
 	if m.GetName() != "web-0" || m.GetNamespace() != "default" || m.GetUID() != "6f1b" || m.GetResourceVersion() != "12345" {

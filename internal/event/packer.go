@@ -2,37 +2,37 @@ package event
 
 import "sync"
 
-// Packer compresses the objects of one resource, for a cache. From some of them it makes a
-// dictionary: objects of one type have most of their text in common, and with it they take
-// half the memory (docs/sizing.md). It may be used by several goroutines at once.
+// Packer compresses the objects of one resource, for a cache. It makes a dictionary from
+// some of them. Objects of one type have most of their text in common, so they take half
+// the memory with a dictionary (docs/sizing.md). Several goroutines can use it at once.
 //
-// A nil Packer leaves everything as it is.
+// A nil Packer does not compress.
 type Packer struct {
 	mu      sync.Mutex
 	codec   *codec
-	seen    int // objects
-	learned int // dictionaries
+	seen    int // number of objects
+	learned int // number of dictionaries made
 	samples [][]byte
 }
 
-// dictionaries says after how many objects there is a dictionary, and when there are better
-// ones: lists are in the order of names, so that the first objects are too much alike. Each
-// takes about 150 KB, and stays as long as objects that were packed with it.
+// dictionaries holds the numbers of objects after which a new dictionary is made. Lists are
+// sorted by name, so the first objects are too similar for a good one. Each dictionary
+// takes about 150 KB, and stays in memory as long as objects that were compressed with it.
 var dictionaries = [...]int{128, 2048, 32768}
 
-// samples of objects make a dictionary.
+// A dictionary is made from this number of sample objects, up to sampleSize bytes of each.
 const (
 	samples    = 8
-	sampleSize = 8 << 10 // bytes
+	sampleSize = 8 << 10
 )
 
-// NewPacker makes a Packer for one resource.
+// NewPacker returns a Packer for one resource.
 func NewPacker() *Packer { return &Packer{codec: noDictionary} }
 
-// Pack is for who keeps objects that come as text, and copies what it keeps.
+// Pack compresses the text of an object. It copies what it keeps.
 func (p *Packer) Pack(text []byte) Body { return p.pack(text) }
 
-// pack copies what it keeps of an object's text.
+// pack compresses the text of an object. It copies what it keeps.
 func (p *Packer) pack(text []byte) Body {
 	if p == nil {
 		return JSON(append(make([]byte, 0, len(text)), text...))
@@ -41,7 +41,7 @@ func (p *Packer) pack(text []byte) Body {
 	return Body{bytes: c.pack(text), packed: c}
 }
 
-// learn gives the codec to use for an object.
+// learn returns the codec for an object, and may make a new dictionary.
 func (p *Packer) learn(text []byte) *codec {
 	p.mu.Lock()
 	defer p.mu.Unlock()

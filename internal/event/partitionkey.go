@@ -8,16 +8,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// PartitionKey is the identity of the object that k names, its version left out:
+// PartitionKey returns the identity of the object of k, without its version:
 //
 //	<cluster>/<group or core>/<resource>/<namespace or _>/<name>
 //
-// It is the attribute partitionkey and the key of Kafka's records. What a
-// CloudEvents string may not hold (control characters, noncharacters, bad UTF-8),
-// '/' and '%' are percent-encoded; of these a Kubernetes name can hold only
-// control characters and noncharacters. As in [Subject], what could be taken for
-// something else is escaped as well: a group called "core" or beginning with '_',
-// a namespace called "_". It is injective.
+// It is the attribute partitionkey and the key of Kafka records. Characters that a
+// CloudEvents string must not hold (control characters, noncharacters, invalid UTF-8), '/'
+// and '%' are percent-encoded. Of these, a Kubernetes name can hold only control characters
+// and noncharacters. As in [Subject], ambiguous values are escaped as well: a group called
+// "core" or beginning with '_', and a namespace called "_". The function is injective.
 func PartitionKey(cluster string, k Key) string {
 	var stack [256]byte // longer keys cost a second allocation
 	b := appendText(stack[:0], cluster, true)
@@ -35,8 +34,8 @@ func PartitionKey(cluster string, k Key) string {
 	return string(b)
 }
 
-// ParsePartitionKey is the exact inverse of [PartitionKey]; it refuses what
-// PartitionKey does not write, the partition key of a marker among it.
+// ParsePartitionKey is the exact inverse of [PartitionKey]. Any other key is an error,
+// including the key of a marker.
 func ParsePartitionKey(s string) (cluster string, k Key, err error) {
 	segments := strings.Split(s, "/")
 	if len(segments) != 5 {
@@ -56,11 +55,21 @@ func ParsePartitionKey(s string) (cluster string, k Key, err error) {
 	return cluster, k, nil
 }
 
-// MarkerPartitionKey is the partition key of a resource's snapshot markers. It is no
-// object's, as no group is written "_control".
+// MarkerPartitionKey returns the partition key of a resource's snapshot markers. No object
+// has this key, because no group is written "_control".
 func MarkerPartitionKey(cluster string, r schema.GroupResource) string {
+	return markerPartitionKey(cluster, snapshotToken, r)
+}
+
+// ResolvedPartitionKey returns the partition key of a resource's consistency points. No
+// object has this key.
+func ResolvedPartitionKey(cluster string, r schema.GroupResource) string {
+	return markerPartitionKey(cluster, resolvedToken, r)
+}
+
+func markerPartitionKey(cluster, kind string, r schema.GroupResource) string {
 	b := appendText(nil, cluster, true)
-	b = append(b, "/"+controlToken+"/"+snapshotToken+"/"...)
+	b = append(b, "/"+controlToken+"/"+kind+"/"...)
 	b = appendGroupSegment(b, r.Group)
 	return string(appendText(append(b, '/'), r.Resource, true))
 }
@@ -77,9 +86,9 @@ func appendGroupSegment(b []byte, group string) []byte {
 	return appendText(b, group, true)
 }
 
-// text makes s a valid CloudEvents string (CloudEvents 1.0, section 3.1): the
-// characters forbidden there are percent-encoded, and '%' with them, so that
-// percent-decoding gives s back. All other strings stay as they are.
+// text makes s a valid CloudEvents string (CloudEvents 1.0, section 3.1). It
+// percent-encodes the characters that are forbidden there, and '%', so that
+// percent-decoding returns s. All other strings stay unchanged.
 func text(s string) string {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' || c == '%' {
@@ -113,8 +122,8 @@ func appendText(b []byte, s string, slash bool) []byte {
 	return b
 }
 
-// isForbidden tells which characters a CloudEvents string may not hold:
-// controls and Unicode's noncharacters.
+// isForbidden reports whether a CloudEvents string must not hold r: control characters and
+// the noncharacters of Unicode.
 func isForbidden(r rune) bool {
 	return r < 0x20 || 0x7f <= r && r <= 0x9f || 0xfdd0 <= r && r <= 0xfdef || r&0xfffe == 0xfffe
 }

@@ -5,49 +5,59 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kuberelay/kuberelay/internal/jsonscan"
 )
 
-// AckedFrom tells what an object's event that was read back from the bus says of
-// it, Position left to the caller. Get gives the value of a named attribute, ""
-// if it is absent, with the escapes of the protocol undone. A marker and an event
-// of another kind are errors.
+// AckedFrom decodes an entry of the checkpoint from an object's event. It leaves Position
+// and [Acked.StoredAt] to the caller. Get returns the value of a named attribute without the escapes of the
+// protocol, or "" if it is absent. A marker, an event of another kind and a malformed event
+// are errors with an [InvalidReason].
 func AckedFrom(get func(attribute string) string) (Acked, error) {
-	fail := func(err error) (Acked, error) {
-		return Acked{}, fmt.Errorf("read event %q: %w", get("id"), err)
+	fail := func(reason InvalidReason, err error) (Acked, error) {
+		return Acked{}, Invalid(reason, fmt.Errorf("read event %.100q: %w", get("id"), err))
 	}
 	t := Type(get("type"))
-	switch t {
-	case Created, Updated, Deleted, Snapshot, Deselected:
-	default:
-		return fail(fmt.Errorf("type %q is not of an object", t))
-	}
-	epoch, err := epochOf(get("sequence"))
-	if err != nil {
-		return fail(err)
-	}
 	a := Acked{
 		UID:             unescape(get("uid"), '%'), // undoes text
 		ResourceVersion: unescape(get("resourceversion"), '%'),
-		Epoch:           epoch,
-		Deleted:         t.Gone(),
+		Deleted:         t.IsRemoval(),
 		Deselected:      t == Deselected,
 	}
-	if a.UID == "" {
-		return fail(errors.New("no uid"))
+	switch t {
+	case Created, Updated, Deleted, Snapshot, Deselected:
+	default:
+		return fail(InvalidEvent, fmt.Errorf("type %.100q is not the type of an object event", t))
+	}
+	var err error
+	if a.Epoch, err = parseSequence(get("sequence"), a.ResourceVersion); err != nil {
+		return fail(InvalidAttribute, err)
 	}
 	if a.Digest, err = parseDigest(get(digest)); err != nil {
-		return fail(err)
+		return fail(InvalidAttribute, err)
+	}
+	if err := a.Validate(); err != nil {
+		return fail(ReasonOf(err), err)
+	}
+	if at, err := time.Parse(time.RFC3339Nano, get("time")); err == nil {
+		a.Time = milliseconds(at)
 	}
 	return a, nil
 }
 
-// ObjectFromData makes an object of an event that was read back from the bus: the
-// last state to publish with a delete that was made while we were down. Body is
-// nil where the bus does not have the whole object, that is where the event is
-// truncated or of unknown final state, so that a delete made of it says so. Get is
-// as in [AckedFrom]; data is copied.
+// maxState is the size in bytes of the largest state that is taken from the bus. etcd stores
+// objects of 1.5 MiB, which are longer as JSON. A larger state counts as unknown: it may have
+// to be decoded, which takes a multiple of its size.
+const maxState = 4 << 20
+
+// ObjectFromData makes an object from an event on the bus, as the last state for a delete
+// that happened while no forwarder ran. Body is empty if the bus does not have the whole
+// object: the event is truncated, has an unknown final state, or is larger than any object.
+// A delete of such an object has finalstateunknown. Get is as in [AckedFrom]. The function
+// copies data.
 func ObjectFromData(get func(attribute string) string, data []byte) (*Object, error) {
 	data, err := ObjectIn(get, data)
 	if err != nil {
@@ -55,12 +65,12 @@ func ObjectFromData(get func(attribute string) string, data []byte) (*Object, er
 	}
 	o, err := objectFromData(data)
 	if err == nil && text(string(o.UID)) != get("uid") {
-		err = fmt.Errorf("data is of uid %q, not %q", o.UID, get("uid"))
+		err = fmt.Errorf("data has uid %q, want %q", o.UID, get("uid"))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read event %q: %w", get("id"), err)
 	}
-	if get(truncated) != "true" && get(finalStateUnknown) != "true" {
+	if get(truncated) != "true" && get(finalStateUnknown) != "true" && len(data) <= maxState {
 		o.Body = JSON(bytes.Clone(data))
 		if o.Digest, err = parseDigest(get(digest)); err != nil {
 			return nil, fmt.Errorf("read event %q: %w", get("id"), err)
@@ -69,8 +79,8 @@ func ObjectFromData(get func(attribute string) string, data []byte) (*Object, er
 	return o, nil
 }
 
-// ObjectIn gives the object in the data of an event, which is all of it, or a part of it
-// where the event's data is a change. What it gives shares the memory of data. Get is as in [AckedFrom].
+// ObjectIn returns the object in the data of an event: all of the data, or a part of it if
+// the data is a change. The result shares the memory of data. Get is as in [AckedFrom].
 func ObjectIn(get func(attribute string) string, data []byte) ([]byte, error) {
 	if get(dataSchema) != SchemaChange {
 		return data, nil
@@ -82,28 +92,38 @@ func ObjectIn(get func(attribute string) string, data []byte) ([]byte, error) {
 	return object, nil
 }
 
+// objectFromData scans the text. Decoded, an object of many small values takes a multiple of
+// the memory, and anyone who can write to the bus can publish one.
 func objectFromData(data []byte) (*Object, error) {
-	var object, metadata map[string]json.RawMessage // not structs, which encoding/json matches regardless of case
-	if json.Unmarshal(data, &object) != nil || json.Unmarshal(object["metadata"], &metadata) != nil {
-		return nil, errors.New("data is not a Kubernetes object")
-	}
 	o := &Object{}
 	var uid string
-	for _, field := range []struct {
-		to   *string
-		from json.RawMessage
-	}{
-		{&o.APIVersion, object["apiVersion"]},
-		{&o.Kind, object["kind"]},
-		{&o.Namespace, metadata["namespace"]},
-		{&o.Name, metadata["name"]},
-		{&uid, metadata["uid"]},
-		{&o.ResourceVersion, metadata["resourceVersion"]},
-	} {
-		if field.from != nil && json.Unmarshal(field.from, field.to) != nil {
-			return nil, errors.New("data is not a Kubernetes object")
-		}
+	fields := map[string]*string{"apiVersion": &o.APIVersion, "kind": &o.Kind}
+	metadata, err := texts(data, fields, "metadata")
+	if err == nil && metadata != nil {
+		fields = map[string]*string{"namespace": &o.Namespace, "name": &o.Name, "uid": &uid, "resourceVersion": &o.ResourceVersion}
+		_, err = texts(metadata, fields, "")
+	}
+	if err != nil || metadata == nil {
+		return nil, errors.New("data is not a Kubernetes object")
 	}
 	o.UID = types.UID(uid)
 	return o, nil
+}
+
+// texts sets the members of an object that are texts, and returns another member.
+func texts(object []byte, to map[string]*string, other string) (value []byte, err error) {
+	s := jsonscan.New(object)
+	for s.Object(); s.Next(); {
+		name := string(s.Key())
+		v := s.Skip()
+		if field := to[name]; field != nil && s.Err() == nil {
+			if err := json.Unmarshal(v, field); err != nil {
+				return nil, err
+			}
+		}
+		if name == other {
+			value = v
+		}
+	}
+	return value, s.End()
 }

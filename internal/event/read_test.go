@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// getter gives the attributes of a message, some of them replaced.
+// getter returns the attributes of a message, some of them replaced.
 func getter(m *Message, replace ...Attribute) func(string) string {
 	return func(name string) string {
 		for _, a := range replace {
@@ -60,14 +60,26 @@ func TestAckedFromRefuses(t *testing.T) {
 		"a short epoch":        {"sequence", "001.1"},
 		"an epoch with a sign": {"sequence", "+001.1"},
 		"an epoch too great":   {"sequence", "65536.1"},
+		"after the last epoch": {"sequence", "10000.00000000000000012345"},
+		"another version":      {"sequence", "0000.00000000000000012346"},
+		"a short version":      {"sequence", "0000.12345"},
+		"no version":           {"sequence", "65535.0"},
 		"a short digest":       {"digest", "0123"},
 		"a long digest":        {"digest", someDigest.String() + "00"},
 		"a digest that is not": {"digest", "0123ab0000000000000000000000000g"},
 	}
 	for name, a := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got, err := AckedFrom(getter(m, a)); err == nil {
-				t.Errorf("AckedFrom = %+v, want an error", got)
+			got, err := AckedFrom(getter(m, a))
+			if err == nil || got != (Acked{}) {
+				t.Errorf("AckedFrom = %+v, %v; want an error", got, err)
+			}
+			want := InvalidAttribute
+			if a.Name == "type" {
+				want = InvalidEvent
+			}
+			if got := ReasonOf(err); got != want {
+				t.Errorf("reason %s, want %s", got, want)
 			}
 		})
 	}
@@ -111,9 +123,9 @@ func checkObjectFromData(t *testing.T, b Builder, c Change) {
 	}
 }
 
-// A delete made while we were down, of an object that the bus holds truncated: the
-// event must not pass the remains off as the last state.
-func TestDeleteOfTruncatedSaysSo(t *testing.T) {
+// A delete that happened while no forwarder ran, of an object that is truncated on the bus:
+// the event must not present the metadata as the last state.
+func TestDeleteOfTruncatedHasFinalStateUnknown(t *testing.T) {
 	m, err := builder.Message(change(deployments, "default", "web", func(c *Change) { c.Truncated = true }))
 	if err != nil {
 		t.Fatal(err)
@@ -166,13 +178,13 @@ func TestObjectFromDataRefuses(t *testing.T) {
 				t.Fatalf("ObjectFromData(%s) = %+v, want an error", data, o)
 			}
 			if strings.Contains(err.Error(), "canary") {
-				t.Errorf("the error holds the object's content: %v", err)
+				t.Errorf("the error contains the content of the object: %v", err)
 			}
 		})
 	}
 }
 
-// TestObjectInRefuses: data that is no change is not taken for an object.
+// TestObjectInRefuses: data that is no change is not an object.
 func TestObjectInRefuses(t *testing.T) {
 	get := func(name string) string {
 		return map[string]string{"id": "u.1", "uid": "u", "dataschema": SchemaChange}[name]

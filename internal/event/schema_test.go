@@ -1,59 +1,150 @@
 package event
 
 import (
-	"bytes"
 	"encoding/json"
-	"os"
+	"fmt"
 	"testing"
 
-	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/kuberelay/kuberelay/test/lab/schematest"
 )
 
-// changeSchema is what docs/events.md points to.
-func changeSchema(t *testing.T) *jsonschema.Schema {
+// everyMessage returns messages of every type, in each form of data.
+func everyMessage(t *testing.T) map[string]*Message {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/schemas/change.v1.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if id := document.(map[string]any)["$id"]; id != SchemaChange {
-		t.Errorf("the schema is called %v, events name %s", id, SchemaChange)
-	}
-	c := jsonschema.NewCompiler()
-	if err := c.AddResource(SchemaChange, document); err != nil {
-		t.Fatal(err)
-	}
-	schema, err := c.Compile(SchemaChange)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return schema
-}
-
-func validate(t *testing.T, s *jsonschema.Schema, data []byte) error {
-	t.Helper()
-	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(data))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s.Validate(v)
-}
-
-func TestChangeSchema(t *testing.T) {
-	s := changeSchema(t)
-	for _, tt := range changes {
-		m, err := changeBuilder.Message(tt.change)
+	all := map[string]*Message{}
+	add := func(name string, m *Message, err error) {
 		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		all[name] = m
+	}
+	for _, tt := range changes {
+		for _, b := range []Builder{builder, changeBuilder} {
+			m, err := b.Message(tt.change)
+			add(fmt.Sprintf("%s as %q", tt.name, b.Data), m, err)
+		}
+	}
+	for _, typ := range []Type{SnapshotStarted, SnapshotCompleted} {
+		m, err := builder.Marker(typ, pods, "01J5", 3, observed)
+		add(string(typ), m, err)
+	}
+	m, err := builder.Resolved(Point{Resource: pods, Version: "12345", Objects: 7, AsOf: observed, Taken: observed})
+	add("resolved of the core group", m, err)
+	m, err = builder.Resolved(Point{Resource: deployments, Version: "v7-a", AsOf: observed, Taken: observed})
+	add("resolved", m, err)
+	m, err = builder.ClusterClaimed(Claim{UID: "6f1b", Claimed: observed})
+	add("claimed", m, err)
+	m, err = builder.ClusterClaimed(Claim{UID: "6f1b", Claimed: observed, Replaces: "8c2d", Epoch: LastEpoch, Stream: "2026-03-04T05:06:07Z"})
+	add("claimed, replaces", m, err)
+	m, err = builder.WriterStarted("forwarder-7d4b", "01j5", "kuberelay", 2, observed)
+	add("writer started", m, err)
+	return all
+}
+
+func structuredOf(t *testing.T, m *Message) []byte {
+	t.Helper()
+	text, err := m.Structured()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// docs/schemas/event.v1.json describes every event, with all its attributes.
+func TestEventSchema(t *testing.T) {
+	schema, seen := schematest.Event(t), map[string]bool{}
+	for name, m := range everyMessage(t) {
+		seen[m.Attribute("type")] = true
+		if err := schema.Validate(structuredOf(t, m)); err != nil {
+			t.Errorf("%s: %v\n%s", name, err, structuredOf(t, m))
+		}
+	}
+	if len(seen) != 10 {
+		t.Errorf("types %v", seen)
+	}
+}
+
+// Whatever is taken away from an event, or is of another type, the schema refuses it.
+func TestEventSchemaRefuses(t *testing.T) {
+	schema := schematest.Event(t)
+	optional := map[string]bool{
+		"namespace": true, "dataschema": true, "previousversion": true, "changed": true, "digest": true, "group": true,
+		"ownerkind": true, "ownername": true, "finalstateunknown": true, "truncated": true,
+	}
+	// A removal of an object of which only the identity is known has less.
+	ofRemoval := map[string]bool{"apiversion": true, "kind": true, "resourceversion": true}
+	for name, m := range everyMessage(t) {
+		var whole map[string]any
+		if err := json.Unmarshal(structuredOf(t, m), &whole); err != nil {
 			t.Fatal(err)
 		}
-		if err := validate(t, s, m.Data); err != nil {
-			t.Errorf("%s: %v\n%s", tt.name, err, m.Data)
+		for attribute, value := range whole {
+			altered := map[string]any{}
+			refused := func() bool {
+				text, err := json.Marshal(altered)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return schema.Validate(text) != nil
+			}
+			for other, v := range whole {
+				altered[other] = v
+			}
+			altered[attribute] = 7
+			if !refused() {
+				t.Errorf("%s: %s can be a number", name, attribute)
+			}
+			delete(altered, attribute)
+			may := optional[attribute] || Type(m.Attribute("type")).IsRemoval() && ofRemoval[attribute]
+			if attribute == "dataschema" { // the data is a change all the same
+				may = false
+			}
+			if refused() == may {
+				t.Errorf("%s: can be without %s: %t, want %t (%v)", name, attribute, !may, may, value)
+			}
+			altered[attribute], altered["unknown"] = value, "x"
+			if !refused() {
+				t.Fatalf("%s: any attribute is accepted, so that none is missing in the schema", name)
+			}
 		}
 	}
+}
+
+// The data of an event without its UID is refused, in both forms.
+func TestDataSchema(t *testing.T) {
+	for name, b := range map[string]Builder{"object.v1.json": builder, "change.v1.json": changeBuilder} {
+		schema := schematest.Data(t, name)
+		for _, tt := range changes {
+			m, err := b.Message(tt.change)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := schema.Validate(m.Data); err != nil {
+				t.Errorf("%s, %s: %v\n%s", name, tt.name, err, m.Data)
+			}
+			var data map[string]any
+			if err := json.Unmarshal(m.Data, &data); err != nil {
+				t.Fatal(err)
+			}
+			object := data
+			if b.Data == DataChange {
+				object = data["object"].(map[string]any)
+			}
+			for _, member := range []string{"uid", "name"} {
+				metadata := object["metadata"].(map[string]any)
+				value := metadata[member]
+				delete(metadata, member)
+				if schema.ValidateValue(data) == nil {
+					t.Errorf("%s, %s: accepted without %s", name, tt.name, member)
+				}
+				metadata[member] = value
+			}
+		}
+	}
+}
+
+func TestChangeSchemaRefuses(t *testing.T) {
+	schema := schematest.Data(t, "change.v1.json")
 	m, err := changeBuilder.Message(change(deployments, "default", "web", before(threeReplicas.Replace)))
 	if err != nil {
 		t.Fatal(err)
@@ -77,12 +168,8 @@ func TestChangeSchema(t *testing.T) {
 			t.Fatal(err)
 		}
 		alter(d)
-		data, err := json.Marshal(d)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if validate(t, s, data) == nil {
-			t.Errorf("%s: the schema takes %s", name, data)
+		if schema.ValidateValue(d) == nil {
+			t.Errorf("%s: the schema accepts %v", name, d)
 		}
 	}
 }

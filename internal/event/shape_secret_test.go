@@ -7,71 +7,56 @@ import (
 	"testing"
 )
 
-// canary is a value of a Secret. An annotation that copies it is redacted because of data,
-// which a projection may leave out.
+// canary is a value of a Secret.
 const canary = "canary-1"
 
 func canarySecret() []byte {
-	return []byte(`{"kind":"Secret","apiVersion":"v1","metadata":{"name":"db","namespace":"default","annotations":{"copy":"see ` + canary + `","other":"plain"}},"data":{"password":"` +
+	return []byte(`{"kind":"Secret","apiVersion":"v1","metadata":{"name":"db","namespace":"default","labels":{"team":"a"},"annotations":{"copy":"see ` + canary + `","helm.sh/chart":"plain"}},"data":{"password":"` +
 		base64.StdEncoding.EncodeToString([]byte(canary)) + `"}}`)
 }
 
-// holds tells whether a text has the canary, in either form.
-func holds(text string) bool {
-	return strings.Contains(text, canary) || strings.Contains(text, base64.StdEncoding.EncodeToString([]byte(canary)))
-}
-
-// TestASecretIsRedactedBeforeItIsShaped: a projection that drops data must not take away
-// what tells which annotations are copies, and a filter must not see a value, nor decide
-// by one.
-func TestASecretIsRedactedBeforeItIsShaped(t *testing.T) {
-	dropData := func(object map[string]any) bool { delete(object, "data"); return true }
+// TestASecretIsShaped: a filter and a projection see the true labels and annotations of a
+// Secret, or they could not select by them, and hashes in data. What is published has no
+// value, whatever the projection drops or hashes.
+func TestASecretIsShaped(t *testing.T) {
+	see := func(who string, object map[string]any) {
+		t.Helper()
+		metadata, _ := object["metadata"].(map[string]any)
+		labels, _ := metadata["labels"].(map[string]any)
+		if labels["team"] != "a" {
+			t.Errorf("%s does not see the label: %v", who, labels)
+		}
+		if text, _ := json.Marshal(object["data"]); strings.Contains(string(text), base64.StdEncoding.EncodeToString([]byte(canary))) {
+			t.Errorf("%s sees the value: %s", who, text)
+		}
+	}
+	selects := func(object map[string]any) bool { see("Select", object); return true }
 	for name, shape := range map[string]Shape{
-		"projected":              {Project: dropData},
-		"selected":               {Select: func(map[string]any) bool { return true }},
-		"selected and projected": {Select: func(map[string]any) bool { return true }, Project: dropData},
+		"projected": {Drops: true, Project: func(object map[string]any, _ Hash) bool { see("Project", object); delete(object, "data"); return true }},
+		"hashed": {Project: func(object map[string]any, hash Hash) bool {
+			object["data"] = hash([]string{"data"}, object["data"])
+			return false
+		}},
+		"selected":               {Select: selects},
+		"selected and projected": {Select: selects, Drops: true, Project: func(object map[string]any, _ Hash) bool { see("Project", object); delete(object, "data"); return true }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			see := func(who string, object map[string]any) {
-				text, err := json.Marshal(object)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if holds(string(text)) {
-					t.Errorf("%s sees the value: %s", who, text)
-				}
-			}
-			seen, watching := 0, Shape{}
-			if shape.Select != nil {
-				watching.Select = func(object map[string]any) bool {
-					seen++
-					see("Select", object)
-					if _, whole := object["data"].(map[string]any); !whole {
-						t.Error("Select does not see what is dropped")
-					}
-					return shape.Select(object)
-				}
-			}
-			if shape.Project != nil {
-				watching.Project = func(object map[string]any) bool { seen++; see("Project", object); return shape.Project(object) }
-			}
-			o, err := NewConverter([]byte("key")).Decoder(secrets, nil, nil, watching).Decode(canarySecret())
+			o, err := NewConverter([]byte("key"), "").Decoder(secrets, nil, nil, shape).Decode(canarySecret())
 			if err != nil {
 				t.Fatal(err)
 			}
-			if seen == 0 {
-				t.Error("the shape was not asked")
-			}
 			body := textOf(o)
-			if holds(body) {
-				t.Errorf("the value is in the body: %s", body)
+			checkNoCanary(t, "the body", []byte(body))
+			if !strings.Contains(body, `"helm.sh/chart":"plain"`) {
+				t.Errorf("a well-known annotation is missing or hashed: %s", body)
 			}
-			if !strings.Contains(body, `"other":"plain"`) {
-				t.Errorf("an annotation that is no copy is gone or hashed: %s", body)
-			}
-			if dropped := !strings.Contains(body, "password"); dropped != (shape.Project != nil) {
+			if dropped := !strings.Contains(body, "password"); dropped != shape.Drops {
 				t.Errorf("data dropped: %v: %s", dropped, body)
 			}
 		})
+	}
+	o, err := NewConverter(nil, "").Decoder(secrets, nil, nil, Shape{Select: func(map[string]any) bool { return false }}).Decode(canarySecret())
+	if err != nil || !o.Unselected {
+		t.Errorf("a filter selects nothing: %v, %v", o, err)
 	}
 }

@@ -1,6 +1,7 @@
 package event
 
 import (
+	"strings"
 	"testing"
 )
 
@@ -8,31 +9,56 @@ var secretsResource = Resource{Version: "v1", Resource: "secrets", Kind: "Secret
 
 const someSecret = `{"metadata":{"name":"s","namespace":"d","uid":"u","resourceVersion":"1"},"data":{"password":"aHVudGVyMg=="}}`
 
-// TestShapedSecretWithoutAKey goes by its version: hashes whose key is made up are others
-// after a restart, and so would the digest be.
-func TestShapedSecretWithoutAKey(t *testing.T) {
-	shape := Shape{Project: func(map[string]any) bool { return true }}
-	for name, c := range map[string]struct {
-		key  []byte
-		want bool
-	}{"with a key": {[]byte("0123456789abcdef"), true}, "without": {nil, false}} {
-		o, err := NewConverter(c.key).Decoder(secretsResource, nil, nil, shape).Decode([]byte(someSecret))
+// TestDigestWithoutAKey: without a key, hashes change with each start. The digest does not,
+// so that a restart publishes nothing, and it shows what is hashed, so that a field that
+// has come to be hashed is published.
+func TestDigestWithoutAKey(t *testing.T) {
+	digest := func(r Resource, s Shape, text string) Digest {
+		t.Helper()
+		o, err := NewConverter(nil, "").Decoder(r, nil, nil, s).Decode([]byte(text))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !o.Digest.None() != c.want || !o.Cut {
-			t.Errorf("%s: the digest is %q, cut %v", name, o.Digest, o.Cut)
+		return o.Digest
+	}
+	hash := func(fields ...string) Shape {
+		return Shape{Project: func(object map[string]any, hash Hash) bool {
+			for _, field := range fields {
+				object[field] = hash([]string{field}, object[field])
+			}
+			return false
+		}}
+	}
+	const pod = `{"metadata":{"name":"s","namespace":"d","uid":"u","resourceVersion":"1"},"a":"1","b":"2"}`
+	dropping := hash("a")
+	dropping.Drops = true
+	for name, c := range map[string]struct {
+		r    Resource
+		s    Shape
+		text string
+	}{
+		"a Secret":             {secretsResource, Shape{}, someSecret},
+		"a Secret with labels": {secretsResource, Shape{}, strings.Replace(someSecret, `"name"`, `"labels":{"b":"1","a":"2","c":"3"},"name"`, 1)},
+		"a Secret, shaped":     {secretsResource, dropping, someSecret},
+		"a pod":                {pods, hash("a"), pod},
+		"a pod, shaped":        {pods, dropping, pod},
+	} {
+		is := digest(c.r, c.s, c.text)
+		if is.None() || is.Projected() {
+			t.Errorf("%s: the digest is %q, want 16 digits", name, is)
+		}
+		if again := digest(c.r, c.s, c.text); again != is {
+			t.Errorf("%s: the digest is %s, and %s after a restart", name, is, again)
 		}
 	}
-	o, err := NewConverter(nil).Decoder(pods, nil, nil, shape).Decode([]byte(someSecret))
-	if err != nil || o.Digest.None() {
-		t.Errorf("what is no Secret has no digest without a key: %v", err)
+	if digest(pods, hash("a"), pod) == digest(pods, hash("a", "b"), pod) {
+		t.Error("one more hashed field has the same digest")
 	}
 }
 
-// TestShapeOfNothing keeps who an object is, and no more.
+// TestShapeOfNothing: the object keeps only its identity.
 func TestShapeOfNothing(t *testing.T) {
-	o, err := NewConverter(nil).Decoder(pods, NewPacker(), nil, Shape{None: true}).Decode([]byte(someSecret))
+	o, err := NewConverter(nil, "").Decoder(pods, NewPacker(), nil, Shape{None: true}).Decode([]byte(someSecret))
 	if err != nil || !o.Unselected || !o.Body.None() || o.Name != "s" || o.ResourceVersion != "1" {
 		t.Errorf("got %+v, %v", o, err)
 	}

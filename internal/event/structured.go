@@ -8,16 +8,20 @@ import (
 	"fmt"
 )
 
-// ContentTypeStructured is the media type of what [Message.Structured] gives.
+// ContentTypeStructured is the media type of [Message.Structured].
 const ContentTypeStructured = "application/cloudevents+json"
 
-// Structured is the whole event in the JSON event format of CloudEvents 1.0, on
-// one line, with data as JSON within it. It fails only if Data is not valid JSON.
+// Structured returns the whole event in the JSON event format of CloudEvents 1.0, on one
+// line, with the data as JSON, and without data if there is none. It returns an error only if
+// Data is not valid JSON.
 func (m *Message) Structured() ([]byte, error) {
 	var b bytes.Buffer
 	b.Grow(len(m.Data) + 64*len(m.Attributes))
 	b.WriteByte('{')
+	separator := ""
 	for _, a := range m.Attributes {
+		b.WriteString(separator)
+		separator = ","
 		b.WriteByte('"')
 		b.WriteString(a.Name) // lower-case letters and digits only
 		b.WriteString(`":`)
@@ -26,17 +30,19 @@ func (m *Message) Structured() ([]byte, error) {
 		} else {
 			writeString(&b, a.Value)
 		}
-		b.WriteByte(',')
 	}
-	b.WriteString(`"data":`)
-	if err := json.Compact(&b, m.Data); err != nil {
-		return nil, fmt.Errorf("encode event %s: data is not valid JSON", m.ID) // err may quote it
+	if len(m.Data) > 0 { // a consistency point on Kafka has none
+		b.WriteString(separator)
+		b.WriteString(`"data":`)
+		if err := json.Compact(&b, m.Data); err != nil {
+			return nil, fmt.Errorf("encode event %s: data is not valid JSON", m.ID) // err may quote it
+		}
 	}
 	b.WriteByte('}')
 	return b.Bytes(), nil
 }
 
-// writeString appends s as JSON; nearly every attribute needs no escape.
+// writeString appends s as JSON. Nearly all attributes need no escapes.
 func writeString(b *bytes.Buffer, s string) {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
@@ -50,10 +56,9 @@ func writeString(b *bytes.Buffer, s string) {
 	b.WriteByte('"')
 }
 
-// ParseStructured reads an event in the JSON event format, as [Message.Structured]
-// or another writer made it, and fills in ID, Attributes and Data only. Values that
-// are no strings come in their canonical string form, attributes in the order in
-// which they were written.
+// ParseStructured decodes an event in the JSON event format, from [Message.Structured] or
+// another writer. It sets only ID, Attributes and Data. Attributes keep their order, and
+// values that are no strings get their canonical string form.
 func ParseStructured(b []byte) (*Message, error) {
 	m, err := parseStructured(b)
 	if err != nil {
@@ -61,6 +66,9 @@ func ParseStructured(b []byte) (*Message, error) {
 	}
 	return m, nil
 }
+
+// maxMembers bounds the members of an event in structured mode. An event has about 25.
+const maxMembers = 1024
 
 func parseStructured(b []byte) (*Message, error) {
 	if !json.Valid(b) {
@@ -78,7 +86,10 @@ func parseStructured(b []byte) (*Message, error) {
 		}
 		name := t.(string) // of valid JSON, a member's name
 		if seen[name] {
-			return nil, fmt.Errorf("attribute %q is there twice", name)
+			return nil, fmt.Errorf("duplicate attribute %.100q", name)
+		}
+		if len(seen) == maxMembers {
+			return nil, fmt.Errorf("more than %d attributes", maxMembers)
 		}
 		seen[name] = true
 		var value json.RawMessage
@@ -99,7 +110,7 @@ func parseStructured(b []byte) (*Message, error) {
 	return m, nil
 }
 
-// setMember takes one member of the event's JSON object.
+// setMember sets one member of the event's JSON object.
 func (m *Message) setMember(name string, value json.RawMessage) error {
 	switch name {
 	case "data":
@@ -125,7 +136,7 @@ func (m *Message) setMember(name string, value json.RawMessage) error {
 	case 'n': // null: absent
 		return nil
 	case '{', '[':
-		return fmt.Errorf("attribute %q is not a simple value", name)
+		return fmt.Errorf("attribute %.100q is not a simple value", name)
 	}
 	m.Attributes = append(m.Attributes, Attribute{Name: name, Value: v})
 	return nil

@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// checkWithSDK holds m to what the CloudEvents SDK reads of its structured form:
-// a valid event with the same attributes and the same data.
+// checkWithSDK decodes the structured form of m with the CloudEvents SDK: a valid event
+// with the same attributes and data.
 func checkWithSDK(t *testing.T, m *Message) {
 	t.Helper()
 	b, err := m.Structured()
@@ -25,10 +25,10 @@ func checkWithSDK(t *testing.T, m *Message) {
 	}
 	var e ce.Event
 	if err := json.Unmarshal(b, &e); err != nil {
-		t.Fatalf("the SDK does not read %s: %v", b, err)
+		t.Fatalf("the SDK cannot decode %s: %v", b, err)
 	}
 	if err := e.Validate(); err != nil {
-		t.Errorf("the SDK refuses %s: %v", b, err)
+		t.Errorf("the SDK rejects %s: %v", b, err)
 	}
 	if got, want := sdkAttributes(t, e), sorted(m.Attributes); !slices.Equal(got, want) {
 		t.Errorf("attributes as the SDK reads them:\n got %q\nwant %q", got, want)
@@ -101,12 +101,12 @@ func TestStructuredBooleansAreBooleans(t *testing.T) {
 	}
 	for _, want := range []string{`"truncated":true`, `"finalstateunknown":true`} {
 		if !strings.Contains(string(b), want) {
-			t.Errorf("%s does not hold %s", b, want)
+			t.Errorf("%s does not contain %s", b, want)
 		}
 	}
 }
 
-// One event is one line, whatever the data looks like: the sink stdout relies on it.
+// One event is one line for any data. The sink stdout relies on it.
 func TestStructuredIsOneLine(t *testing.T) {
 	m := &Message{ID: "a", Attributes: []Attribute{{"id", "a"}, {"name", "b\nc"}}, Data: []byte("{\n \"x\": [1,\n2]\n}")}
 	b, err := m.Structured()
@@ -118,14 +118,22 @@ func TestStructuredIsOneLine(t *testing.T) {
 	}
 }
 
+// TestStructuredWithoutData: a consistency point on Kafka has no value.
+func TestStructuredWithoutData(t *testing.T) {
+	m := &Message{ID: "a", Attributes: []Attribute{{"id", "a"}, {"name", "b"}}}
+	if b, err := m.Structured(); err != nil || string(b) != `{"id":"a","name":"b"}` {
+		t.Errorf("Structured = %s, %v", b, err)
+	}
+}
+
 func TestStructuredRefusesBadData(t *testing.T) {
-	for _, data := range []string{"", "canary", `{"a":1}{"b":2}`, `{},"id":"x"`} {
+	for _, data := range []string{" ", "canary", `{"a":1}{"b":2}`, `{},"id":"x"`} {
 		m := &Message{ID: "a", Attributes: []Attribute{{"id", "a"}}, Data: []byte(data)}
 		b, err := m.Structured()
 		if err == nil {
 			t.Errorf("Structured with data %q = %s, want an error", data, b)
 		} else if strings.Contains(err.Error(), "canary") {
-			t.Errorf("the error holds the data: %v", err)
+			t.Errorf("the error contains the data: %v", err)
 		}
 	}
 }
@@ -208,7 +216,7 @@ func FuzzStructured(f *testing.F) {
 	})
 }
 
-// FuzzParseStructured: what is read is written as the same event again.
+// FuzzParseStructured: a parsed event is encoded as the same event.
 func FuzzParseStructured(f *testing.F) {
 	f.Add([]byte(`{"specversion":"1.0","id":"a","n":12,"t":true,"gone":null,"data":{"a":[1, 2]}}`))
 	f.Add([]byte(`{"data_base64":"eyJhIjoxfQ==","specversion":"1.0","id":"a\u0062\ud800"}`))

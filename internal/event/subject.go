@@ -7,31 +7,30 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Tokens of a subject that stand for something else than themselves. No object's
-// group can be written as controlToken, since a '.' that begins a group and a '_'
-// anywhere in it are escaped.
+// Tokens of a subject with a special meaning. No object's group can be written as
+// controlToken, because a '.' at the beginning of a group and every '_' in it are escaped.
 const (
 	coreToken         = "core"
 	clusterScopeToken = "_"
 	emptyToken        = "=" // never the start of a valid escape
 	controlToken      = "_control"
 	snapshotToken     = "snapshot"
+	resolvedToken     = "resolved"
 )
 
-// Subject is the NATS subject of the events of the object that k names, always
-// six tokens:
+// Subject returns the NATS subject of the events of the object of k. It always has six
+// tokens:
 //
 //	<prefix>.<cluster>.<group>.<resource>.<namespace>.<name>
 //
-// The group is "core" for the core group, else the group with '.' written '_'; the
-// namespace is "_" for a cluster-scoped object. A byte outside [A-Za-z0-9_-] is
-// written =XX in upper-case hex, '=' included. What could then still be taken for
-// something else, though no Kubernetes name looks so, is escaped too: a '_' or a
-// leading '.' in a group, the first byte of a group called "core", a namespace
-// called "_". An empty token is a lone "=".
+// The group is "core" for the core group, otherwise the group with '_' for each '.'. The
+// namespace is "_" for a cluster-scoped object. A byte outside [A-Za-z0-9_-] is written =XX
+// in upper-case hex, including '='. Values that would still be ambiguous are escaped too,
+// although no Kubernetes name has this form: a '_' or a leading '.' in a group, the first
+// byte of a group called "core", and a namespace called "_". An empty token is a lone "=".
 //
-// It is injective: no two keys of one cluster, nor keys of two clusters, share a
-// subject. The prefix must be one valid token and is taken as it is.
+// The function is injective: no two keys of one cluster, and no keys of two clusters, share
+// a subject. The prefix must be one valid token, and is not escaped.
 func Subject(prefix, cluster string, k Key) string {
 	var stack [256]byte // longer subjects cost a second allocation
 	b := append(stack[:0], prefix...)
@@ -43,30 +42,40 @@ func Subject(prefix, cluster string, k Key) string {
 	return string(b)
 }
 
-// MarkerSubject is the NATS subject of the snapshot markers of a resource:
+// MarkerSubject returns the NATS subject of the snapshot markers of a resource:
 //
 //	<prefix>.<cluster>._control.snapshot.<group>.<resource>
 //
-// with the tokens of [Subject]. It is no object's subject.
+// The tokens are those of [Subject]. No object has this subject.
 func MarkerSubject(prefix, cluster string, r schema.GroupResource) string {
+	return markerSubject(prefix, cluster, snapshotToken, r)
+}
+
+// ResolvedSubject returns the NATS subject of the consistency points of a resource:
+//
+//	<prefix>.<cluster>._control.resolved.<group>.<resource>
+func ResolvedSubject(prefix, cluster string, r schema.GroupResource) string {
+	return markerSubject(prefix, cluster, resolvedToken, r)
+}
+
+func markerSubject(prefix, cluster, kind string, r schema.GroupResource) string {
 	var stack [256]byte
 	b := append(stack[:0], prefix...)
 	b = appendToken(append(b, '.'), cluster)
-	b = append(b, "."+controlToken+"."+snapshotToken+"."...)
+	b = append(b, "."+controlToken+"."+kind+"."...)
 	b = appendGroupToken(b, r.Group)
 	b = appendToken(append(b, '.'), r.Resource)
 	return string(b)
 }
 
-// ClusterSubjects is the subscription that matches every subject of a cluster,
-// those of the markers included.
+// ClusterSubjects returns the wildcard for all subjects of a cluster, including markers.
 func ClusterSubjects(prefix, cluster string) string {
 	return string(appendToken([]byte(prefix+"."), cluster)) + ".>"
 }
 
-// ParseSubject is the exact inverse of [Subject] and, with marker true and only
-// group and resource in k, of [MarkerSubject], and with the zero value for k of
-// [ClaimSubject]. It refuses what none of them writes.
+// ParseSubject is the exact inverse of [Subject], of [MarkerSubject] and [ResolvedSubject]
+// with marker true and only group and resource in k, and of [ClaimSubject] with marker true and the zero value
+// for k. Any other subject is an error.
 func ParseSubject(subject string) (prefix, cluster string, k Key, marker bool, err error) {
 	tokens := strings.Split(subject, ".")
 	if len(tokens) != 6 || tokens[0] == "" {
@@ -80,7 +89,10 @@ func ParseSubject(subject string) (prefix, cluster string, k Key, marker bool, e
 		again = ClaimSubject(prefix, cluster)
 	case marker:
 		k = Key{Group: parseGroupToken(tokens[4]), Resource: unescapeToken(tokens[5])}
-		again = MarkerSubject(prefix, cluster, k.GroupResource())
+		again = markerSubject(prefix, cluster, snapshotToken, k.GroupResource())
+		if tokens[3] == resolvedToken {
+			again = markerSubject(prefix, cluster, resolvedToken, k.GroupResource())
+		}
 	default:
 		k = Key{
 			Group:     parseGroupToken(tokens[2]),
@@ -159,8 +171,8 @@ func parseNamespaceToken(token string) string {
 	return unescapeToken(token)
 }
 
-// unescapeToken undoes appendToken. A bad escape stays as it is: written again it
-// is something else, by which ParseSubject knows.
+// unescapeToken is the inverse of appendToken. A bad escape stays unchanged, so the result
+// is written differently again, and ParseSubject rejects it.
 func unescapeToken(token string) string {
 	if token == emptyToken {
 		return ""
@@ -168,7 +180,7 @@ func unescapeToken(token string) string {
 	return unescape(token, '=')
 }
 
-// unescape replaces each mark followed by two hex digits by the byte they mean.
+// unescape replaces each mark with two hex digits by their byte.
 func unescape(s string, mark byte) string {
 	i := strings.IndexByte(s, mark)
 	if i < 0 {

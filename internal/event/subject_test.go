@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// hostileStrings is what tests and fuzz targets put in the place of any name.
-// RBAC objects may be called nearly all of these.
+// hostileStrings are used as names in tests and fuzz targets. RBAC objects can have nearly
+// all of these names.
 var hostileStrings = []string{
 	"", " ", ".", "..", "a.b", "a..b", ".a", "a.", "_", "__", "=", "=2E", "=5F", "=63ore", "core", "*", ">", "a.>", "$SYS",
 	"system:node", "system:controller:job-controller", "a/b", "/", "%", "%2F", "%zz", "a b", "a\tb", "a\nb", "a\r\nNats-Msg-Id: x",
@@ -114,8 +114,7 @@ func TestParseSubjectRefuses(t *testing.T) {
 	}
 }
 
-// What can be taken for something else must not be: all hostile strings in all
-// places give different subjects and different partition keys.
+// All hostile strings in all places have different subjects and different partition keys.
 func TestIdentitiesAreInjective(t *testing.T) {
 	subjects, partitions := map[string]Key{}, map[string]Key{}
 	see := func(seen map[string]Key, s string, k Key) {
@@ -135,7 +134,7 @@ func TestIdentitiesAreInjective(t *testing.T) {
 				}
 			}
 		}
-		for _, r := range small { // a name no key has, for a marker
+		for _, r := range small { // marks the subject of a marker, because no key has this name
 			k := Key{g, r, "marker", "\x00marker"}
 			see(subjects, MarkerSubject("kr", "c", k.GroupResource()), k)
 			see(partitions, MarkerPartitionKey("c", schema.GroupResource{Group: g, Resource: r}), k)
@@ -177,8 +176,7 @@ func FuzzSubject(f *testing.F) {
 	})
 }
 
-// FuzzParseSubject holds ParseSubject to what it promises of foreign subjects:
-// whatever it accepts is written so, and no other way.
+// FuzzParseSubject: every subject that ParseSubject accepts is in canonical form.
 func FuzzParseSubject(f *testing.F) {
 	for _, tt := range subjectTests {
 		f.Add(tt.want)

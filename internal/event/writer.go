@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// WriterStarted is the type of the marker that a writer puts into every partition
-// of a Kafka topic before its first event. From there on the broker refuses its
-// predecessors in that partition.
+// WriterStarted is the type of the marker that a writer puts into every partition of a
+// Kafka topic before its first event. After it, the broker refuses the messages of earlier
+// writers in that partition.
 const WriterStarted Type = "io.kuberelay.writer.started"
 
-// writerToken takes the resource's place in the partition key of such a marker.
+// writerToken is in the place of the resource in the partition key of this marker.
 const writerToken = "writer"
 
-// WriterStarted makes the marker of one partition. Writer says who writes, for
-// people; the session tells this start from the others and is in the event's id:
+// WriterStarted builds the marker of one partition. Writer identifies the writer for
+// people. The session identifies this start, and is in the id of the event:
 //
 //	writer.<session>.<topic>.<partition>
 func (b Builder) WriterStarted(writer, session, topic string, partition int, observed time.Time) (*Message, error) {
@@ -43,16 +43,16 @@ func (b Builder) WriterStarted(writer, session, topic string, partition int, obs
 	return &Message{ID: id, Marker: true, Attributes: a, Data: data}, nil
 }
 
-// WriterPartitionKey is the partition key of the writer's marker in a partition. It
-// is no object's, as no group is written "_control".
+// WriterPartitionKey returns the partition key of the writer's marker in a partition. No
+// object has this key, because no group is written "_control".
 func WriterPartitionKey(cluster, topic string, partition int) string {
 	b := append(ClusterPartitionKeys(cluster), controlToken+"/"+writerToken+"/"...)
 	b = appendText(b, topic, true)
 	return string(strconv.AppendInt(append(b, '/'), int64(partition), 10))
 }
 
-// ClusterPartitionKeys is what the partition keys of a cluster's events begin with,
-// and no other's.
+// ClusterPartitionKeys returns the prefix of the partition keys of a cluster's events. No
+// other keys begin with it.
 func ClusterPartitionKeys(cluster string) []byte {
 	return append(appendText(nil, cluster, true), '/')
 }

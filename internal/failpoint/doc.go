@@ -1,12 +1,9 @@
-// Package failpoint lets tests of the whole forwarder die, or be wrong, at a
-// chosen place. It exists only with the build tag failpoints; without it every
-// function here is empty and the compiler removes the calls.
+// Package failpoint kills the process at a named point, for tests of the whole
+// forwarder. It does so only with the build tag failpoints. Without the tag, Hit is
+// an empty function, and the compiler removes the calls.
 //
-// With the tag two environment variables say what to do; they have no KUBERELAY_
-// prefix because no user sets them:
-//
-//	FAILPOINT=after-ack:37    kill this process, as kill -9 does, when it comes to
-//	                          after-ack for the 37th time
-//	PLANTED_BUG=random-ids    behave as if the code had this bug, to show that the
-//	                          tests would notice
+// With the tag, the environment variable FAILPOINT names the point and the visit to
+// it that kills: FAILPOINT=after-ack:37 kills the process, as kill -9 does, when it
+// reaches after-ack for the 37th time. The variable has no KUBERELAY_ prefix because
+// no user sets it.
 package failpoint

@@ -2,8 +2,5 @@
 
 package failpoint
 
-// Hit is called where a test may want the process to die.
+// Hit marks a point at which a test can kill the process.
 func Hit(string) {}
-
-// Bug tells whether the code should behave as if it had this bug.
-func Bug(string) bool { return false }

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// pod is one of about 12 KB.
+// pod is a Pod of about 12 KB.
 func pod() string {
 	var containers, conditions []string
 	for i := range 20 {
@@ -20,7 +20,7 @@ func pod() string {
 		strings.Join(containers, ",") + `]},"status":{"phase":"Running","conditions":[` + strings.Join(conditions, ",") + `]}}`
 }
 
-// BenchmarkFilter is what an expression costs; to decode the object costs far more.
+// BenchmarkFilter measures the expression. Decoding the object takes far longer.
 func BenchmarkFilter(b *testing.B) {
 	text := pod()
 	if len(text) < 11_000 || len(text) > 13_000 {

@@ -17,44 +17,47 @@ import (
 	"k8s.io/apiserver/pkg/cel/library"
 )
 
-// Kubernetes' cost is one of steps: it knows the sizes of what a schema describes. Object is
-// of no type that is known beforehand, and then cel-go takes an operator such as + for one
-// step, whatever its operands are. Here what is made costs by its size, as it does where the
-// types are known, and what would alone exceed the limit is not begun.
+// Kubernetes limits the cost of an expression, which counts steps and relies on a schema
+// for the sizes of values. The type of object is unknown at compile time, so cel-go counts
+// an operator such as + as one step, whatever the size of its operands. Here the cost of a
+// result depends on its size, as it does for known types, and a call whose result alone
+// would exceed the limit is not executed.
 
-// costs is what calls have cost. It is never less than what Kubernetes says.
+// costs estimates the actual cost of calls. It is never lower than the estimate of
+// Kubernetes.
 type costs struct{ library.CostEstimator }
 
 var _ interpreter.ActualCostEstimator = (*costs)(nil)
 
-// CallCost is as in the interface: nil for what cel-go says.
+// CallCost returns nil for the default cost of cel-go.
 func (c *costs) CallCost(function, overload string, args []ref.Val, result ref.Val) *uint64 {
 	cost := c.CostEstimator.CallCost(function, overload, args, result)
 	least := leastCost(function, args, result)
 	if least == 0 || cost != nil && *cost >= least {
 		return cost
 	}
-	higher := least // least itself is to stay on the stack
+	higher := least // so that least does not escape to the heap
 	return &higher
 }
 
-// leastCost is 0 for calls whose cost does not depend on sizes, or is known without this.
+// leastCost returns the minimum cost of a call by the sizes of its values. It returns 0 if
+// the cost does not depend on sizes, or if the other estimators know it.
 func leastCost(function string, args []ref.Val, result ref.Val) uint64 {
 	switch function {
 	case operators.Add:
 		if _, ok := result.(traits.Lister); ok {
-			return traversal(bytesOf(args[1])) // lists are joined without copying the first
+			return traversal(bytesOf(args[1])) // concatenation does not copy the first list
 		}
 		return traversal(bytesOf(result))
-	case "join", "replace", "format", "split", "string", "bytes", "strings.quote", "flatten", "findAll":
+	case "replace", "format", "split", "string", "bytes":
 		return traversal(bytesOf(result))
 	case "lowerAscii", "upperAscii":
-		return traversal(4 * bytesOf(result)) // by way of an array of characters
+		return traversal(4 * bytesOf(result)) // it converts to an array of characters
 	case "size":
 		if _, ok := args[0].(types.String); ok {
 			return traversal(bytesOf(args[0])) // it counts characters
 		}
-	case "sort", "@sortByAssociatedKeys":
+	case "sort":
 		return uint64(size(args[0]))
 	case operators.Less, operators.LessEquals, operators.Greater, operators.GreaterEquals:
 		return traversal(min(bytesOf(args[0]), bytesOf(args[1])))
@@ -70,13 +73,13 @@ func traversal(bytes int) uint64 {
 	return max(1, uint64(math.Ceil(float64(bytes)*common.StringTraversalCostFactor)))
 }
 
-// maxBytes is how much can be made at the cost that is allowed.
+// maxBytes is the size of the largest result within the cost limit.
 const maxBytes = celconfig.PerCallLimit / common.StringTraversalCostFactor
 
-// elementBytes is the memory of an element of a list.
+// elementBytes is the memory of a list element.
 const elementBytes = 16
 
-// bytesOf is the memory of a string, or of a list but for what its elements are.
+// bytesOf returns the memory of a string, or of a list without the content of its elements.
 func bytesOf(v ref.Val) int {
 	switch v := v.(type) {
 	case types.String:
@@ -98,17 +101,19 @@ func size(v ref.Val) int {
 	return 0
 }
 
-// guards tell beforehand how many bytes a call may make, for those functions whose result
-// may be many times as large as what they are given.
+// guards estimate the size of a result in bytes before the call, for functions whose result
+// can be many times larger than their arguments.
 var guards = map[string]func(args []ref.Val) int{
-	"join":    joined,
-	"replace": replaced,
-	"split":   func(args []ref.Val) int { return elementBytes * count(args) },
-	"format":  func(args []ref.Val) int { return bytesOf(args[0]) + written(args[1], maxBytes) },
-	"flatten": func(args []ref.Val) int { return elementBytes * leaves(args[0], depth(args), maxBytes/elementBytes) },
+	"join":    joinedSize,
+	"replace": replacedSize,
+	"split":   func(args []ref.Val) int { return elementBytes * countParts(args) },
+	"format":  func(args []ref.Val) int { return bytesOf(args[0]) + formattedSize(args[1], maxBytes) },
+	"flatten": func(args []ref.Val) int {
+		return elementBytes * countLeaves(args[0], depth(args), maxBytes/elementBytes)
+	},
 }
 
-func joined(args []ref.Val) int {
+func joinedSize(args []ref.Val) int {
 	l, ok := args[0].(traits.Lister)
 	if !ok {
 		return 0
@@ -124,44 +129,45 @@ func joined(args []ref.Val) int {
 	return n
 }
 
-// count is how often a string has another, and once more.
-func count(args []ref.Val) int {
+// countParts returns the number of parts after a split of one string by another.
+func countParts(args []ref.Val) int {
 	s, _ := args[0].(types.String)
 	part, _ := args[1].(types.String)
 	return strings.Count(string(s), string(part)) + 1
 }
 
-// replaced is as if all were, and saturates: the product of two strings may be anything.
-func replaced(args []ref.Val) int {
-	s, n, by := bytesOf(args[0]), count(args), bytesOf(args[2])
+// replacedSize assumes that all occurrences are replaced. It saturates, because the product
+// of two sizes can overflow.
+func replacedSize(args []ref.Val) int {
+	s, n, by := bytesOf(args[0]), countParts(args), bytesOf(args[2])
 	if by > 0 && n > maxBytes/by {
 		return math.MaxInt
 	}
 	return s + n*by
 }
 
-// numberBytes are enough for a number, of which format writes at most maxPrecision digits
-// after the point.
+// numberBytes is the maximum size of a formatted number. format writes at most maxPrecision
+// digits after the point.
 const (
 	maxPrecision = 100
 	numberBytes  = 512
 )
 
-// written is how long a value is as text, if that is not more than most.
-func written(v ref.Val, most int) int {
+// formattedSize returns the length of a formatted value. It stops counting above limit.
+func formattedSize(v ref.Val, limit int) int {
 	n := 0
 	switch v := v.(type) {
 	case types.String, types.Bytes:
 		return 2 * bytesOf(v) // as %X has it
 	case traits.Mapper:
-		for it := v.Iterator(); n <= most && it.HasNext() == types.True; {
+		for it := v.Iterator(); n <= limit && it.HasNext() == types.True; {
 			key := it.Next()
-			n += written(key, most-n)
-			n += written(v.Get(key), most-n)
+			n += formattedSize(key, limit-n)
+			n += formattedSize(v.Get(key), limit-n)
 		}
 	case traits.Lister:
-		for it := v.Iterator(); n <= most && it.HasNext() == types.True; {
-			n += written(it.Next(), most-n)
+		for it := v.Iterator(); n <= limit && it.HasNext() == types.True; {
+			n += formattedSize(it.Next(), limit-n)
 		}
 	default:
 		return numberBytes
@@ -177,8 +183,9 @@ func depth(args []ref.Val) int {
 	return 1
 }
 
-// leaves is how many elements a list has once it is flat, if that is not more than most.
-func leaves(v ref.Val, depth, most int) int {
+// countLeaves returns the number of elements of a flattened list. It stops counting above
+// limit.
+func countLeaves(v ref.Val, depth, limit int) int {
 	l, ok := v.(traits.Lister)
 	switch {
 	case !ok:
@@ -187,14 +194,14 @@ func leaves(v ref.Val, depth, most int) int {
 		return 1
 	}
 	n := 0
-	for it := l.Iterator(); n <= most && it.HasNext() == types.True; {
-		n += leaves(it.Next(), depth-1, most-n)
+	for it := l.Iterator(); n <= limit && it.HasNext() == types.True; {
+		n += countLeaves(it.Next(), depth-1, limit-n)
 	}
 	return n
 }
 
-// guarded declares the functions that have a guard anew: cel-go takes the later binding of
-// an overload that is otherwise the same.
+// guarded redeclares the functions that have a guard. Of equal overloads, cel-go uses the
+// later one.
 func guarded(env *cel.Env) ([]cel.EnvOption, error) {
 	var options []cel.EnvOption
 	for name, guard := range guards {
@@ -225,7 +232,7 @@ func guarded(env *cel.Env) ([]cel.EnvOption, error) {
 func binding(b *functions.Overload, arity int, guard func([]ref.Val) int) cel.OverloadOpt {
 	check := func(args ...ref.Val) {
 		if guard(args) > maxBytes {
-			// As cel-go itself does when a cost exceeds the limit; it recovers.
+			// cel-go panics the same way above the cost limit, and recovers.
 			panic(interpreter.EvalCancelledError{Cause: interpreter.CostLimitExceeded, Message: "the result would exceed the cost limit"})
 		}
 	}

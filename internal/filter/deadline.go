@@ -6,24 +6,27 @@ import (
 	"time"
 )
 
-// deadline is a context that ends after timeout, and is used again if it did not:
-// [context.WithTimeout] costs as much as a short expression.
+// deadline is a context that ends after a timeout, and can be reused if it did not.
+// [context.WithTimeout] takes as long as a short expression.
 type deadline struct {
 	context.Context
 	done  chan struct{}
 	timer *time.Timer
 }
 
-// deadlines has those whose timers are stopped. The zero value is ready.
-type deadlines struct{ sync.Pool }
+// deadlines is a pool of deadlines with stopped timers.
+type deadlines struct {
+	sync.Pool
+	timeout time.Duration
+}
 
 func (p *deadlines) get() *deadline {
 	if d, ok := p.Get().(*deadline); ok {
-		d.timer.Reset(timeout)
+		d.timer.Reset(p.timeout)
 		return d
 	}
 	d := &deadline{Context: context.Background(), done: make(chan struct{})}
-	d.timer = time.AfterFunc(timeout, func() { close(d.done) })
+	d.timer = time.AfterFunc(p.timeout, func() { close(d.done) })
 	return d
 }
 

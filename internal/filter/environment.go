@@ -16,8 +16,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// newEnvironment is that of Kubernetes (k8s.io/apiserver/pkg/cel/environment), less the
-// authorizer, and with our variables.
+// newEnvironment returns the environment of Kubernetes
+// (k8s.io/apiserver/pkg/cel/environment) with our variables and without the authorizer.
 func newEnvironment() (*cel.Env, error) {
 	base, err := cel.NewEnv(
 		cel.HomogeneousAggregateLiterals(),
@@ -51,19 +51,19 @@ func newEnvironment() (*cel.Env, error) {
 	if err != nil {
 		return nil, err
 	}
-	again, err := guarded(base)
+	guardedFunctions, err := guarded(base)
 	if err != nil {
 		return nil, err
 	}
-	return base.Extend(append(append(options, again...),
+	return base.Extend(append(append(options, guardedFunctions...),
 		cel.CustomTypeAdapter(adapter{base.CELTypeAdapter()}),
 		cel.Variable("object", cel.DynType),
 		cel.Variable("resource", resource.CelType()),
 	)...)
 }
 
-// limits are those that Kubernetes has for one evaluation, and in time: what cel-go has no
-// right cost for, such as a comparison of lists of long strings, ends with it.
+// limits returns the limits of Kubernetes for one evaluation. The timeout covers operations
+// whose cost cel-go underestimates, such as a comparison of lists of long strings.
 func limits(how cel.EvalOption) []cel.ProgramOption {
 	return []cel.ProgramOption{
 		cel.EvalOptions(how, cel.OptTrackCost),
@@ -74,7 +74,8 @@ func limits(how cel.EvalOption) []cel.ProgramOption {
 	}
 }
 
-// resourceType makes a misspelt field a mistake that compiling finds.
+// resourceType declares the fields of resource, so that the compiler rejects a misspelled
+// one.
 func resourceType() *apiservercel.DeclType {
 	fields := map[string]*apiservercel.DeclField{}
 	for name, t := range map[string]*apiservercel.DeclType{
@@ -90,8 +91,8 @@ func describe(r event.Resource) map[string]any {
 	return map[string]any{"group": r.Group, "version": r.Version, "resource": r.Resource, "kind": r.Kind, "namespaced": r.Namespaced}
 }
 
-// adapter gives numbers of JSON their type: int if it is a whole number that fits, uint
-// if only that does, and else double.
+// adapter converts JSON numbers: to int if the value is a whole number that fits, to uint
+// if only that fits, and to double otherwise.
 type adapter struct{ types.Adapter }
 
 func (a adapter) NativeToValue(value any) ref.Val {
@@ -103,7 +104,7 @@ func (a adapter) NativeToValue(value any) ref.Val {
 		if u, err := strconv.ParseUint(v.String(), 10, 64); err == nil {
 			return types.Uint(u)
 		}
-		f, _ := v.Float64() // infinite if it is too large
+		f, _ := v.Float64() // infinite if out of range
 		return types.Double(f)
 	case map[string]any:
 		return types.NewStringInterfaceMap(a, v)

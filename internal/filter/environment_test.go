@@ -11,8 +11,8 @@ import (
 	"k8s.io/apiserver/pkg/cel/environment"
 )
 
-// The page for users says that an expression may do here what it may in the Kubernetes
-// whose libraries we use, less the authorizer.
+// The documentation says that an expression can do the same as in the Kubernetes version of
+// our libraries, except for the authorizer.
 func TestFunctionsAreThoseOfKubernetes(t *testing.T) {
 	kubernetes, err := environment.MustBaseEnvSet(version.MajorMinor(1, 37)).Env(environment.NewExpressions)
 	if err != nil {

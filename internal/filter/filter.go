@@ -1,16 +1,16 @@
-// Package filter decides which objects are sent: those for which KUBERELAY_FILTER, an
-// expression in CEL (https://cel.dev), is true. It sees
+// Package filter selects the objects to publish: those for which KUBERELAY_FILTER, a CEL
+// expression (https://cel.dev), is true. It sees
 //
-//	object     the object, as JSON has it
+//	object     the object, as in JSON
 //	resource   its type, with the fields group, version, resource, kind and namespaced
 //
-// and has the functions that Kubernetes has for expressions, but for those that ask about
-// rights (https://kubernetes.io/docs/reference/using-api/cel/).
+// and can use the CEL functions of Kubernetes, except the authorizer
+// (https://kubernetes.io/docs/reference/using-api/cel/).
 //
-// An expression that fails for an object, since the object lacks a field, a value has
-// another type, or more is to be computed or made than Kubernetes would allow, selects the
-// object and says so: nothing is left out by a mistake. What an error says comes from the
-// expression alone, never from the object.
+// An expression that fails for an object selects it and returns an error, so that a mistake
+// leaves out no object. It fails if the object lacks a field, if a value has another type,
+// or above the cost limit of Kubernetes. The error quotes only the expression, never the
+// object.
 package filter
 
 import (
@@ -26,22 +26,23 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// Filter is a compiled expression. It may be used by several goroutines.
+// Filter is a compiled expression. Several goroutines can use it.
 type Filter struct {
 	program cel.Program // nil if everything is selected
-	partial cel.Program // of the same expression, for an object that is not known yet
+	partial cel.Program // of the same expression, evaluates without an object
 	parts   map[int64]*Error
-	loops   bool // the expression has one, in which an evaluation can be interrupted
+	loops   bool // the expression has comprehensions, so a deadline can interrupt it
 
 	deadlines deadlines
 }
 
-// timeout is of one evaluation, of those that have loops. What costs as much as is allowed
-// takes far less: it is long so that no CPU limit that holds us up decides what is selected.
+// timeout limits one evaluation of an expression with comprehensions. An evaluation within
+// the cost limit takes far less, so a CPU limit of the container does not affect the
+// result.
 const timeout = time.Second
 
-// Compile makes a Filter of an expression whose value is true or false; the empty one
-// selects everything. An error names KUBERELAY_FILTER and shows the place.
+// Compile compiles a boolean expression. An empty one selects everything. An error names
+// KUBERELAY_FILTER and shows the position.
 func Compile(expression string) (*Filter, error) {
 	if strings.TrimSpace(expression) == "" {
 		return &Filter{}, nil
@@ -56,10 +57,10 @@ func Compile(expression string) (*Filter, error) {
 		return nil, explain(issues, source)
 	}
 	if t := ast.OutputType(); !t.IsExactType(cel.BoolType) && !t.IsExactType(cel.DynType) {
-		return nil, fmt.Errorf("%s: its value is of type %s; write an expression that is true or false, %s", variable, t, example)
+		return nil, fmt.Errorf("%s: the expression has type %s; write an expression that is true or false, %s", variable, t, example)
 	}
-	claimErrors()
-	f := &Filter{parts: parts(ast), loops: loops(ast)}
+	labelSharedErrors()
+	f := &Filter{parts: parts(ast), loops: loops(ast), deadlines: deadlines{timeout: timeout}}
 	if f.program, err = env.Program(ast, limits(cel.OptOptimize)...); err != nil {
 		return nil, fmt.Errorf("%s: %w", variable, err)
 	}
@@ -74,12 +75,11 @@ const (
 	example  = `such as resource.resource != "pods" || object.status.phase == "Failed"`
 )
 
-// For gives the function that tells whether an object of r is selected, or nil if all of
-// them are, whatever they are. It does not change the object, and with an error, which is
-// an [*Error], it selects it. The objects are maps, slices, strings, [json.Number], bool
-// and nil.
+// For returns the function that reports whether an object of r is selected, or nil if all
+// are. The function does not change the object. Its error is an [*Error], and it selects
+// the object then. The objects are maps, slices, strings, [json.Number], bool and nil.
 func (f *Filter) For(r event.Resource) func(object map[string]any) (selected bool, err error) {
-	selected, known, err := f.whatever(r)
+	selected, known, err := f.constant(r)
 	switch {
 	case !known:
 		return f.evaluate(describe(r))
@@ -89,20 +89,21 @@ func (f *Filter) For(r event.Resource) func(object map[string]any) (selected boo
 	return func(map[string]any) (bool, error) { return selected, err }
 }
 
-// Never tells whether no object of r is selected, whatever it is.
+// Never reports whether no object of r can be selected.
 func (f *Filter) Never(r event.Resource) bool {
-	selected, known, _ := f.whatever(r)
+	selected, known, _ := f.constant(r)
 	return known && !selected
 }
 
-// whatever evaluates the expression without an object. It is not known where that matters.
-func (f *Filter) whatever(r event.Resource) (selected, known bool, err error) {
+// constant evaluates the expression without an object. Known is false if the result depends
+// on the object.
+func (f *Filter) constant(r event.Resource) (selected, known bool, err error) {
 	if f.program == nil {
 		return true, true, nil
 	}
 	vars, err := cel.PartialVars(map[string]any{"resource": describe(r)}, cel.AttributePattern("object"))
 	if err != nil {
-		return false, false, nil //nolint:nilerr // then it is asked with each object
+		return false, false, nil //nolint:nilerr // evaluate for each object instead
 	}
 	value, _, err := f.partial.Eval(vars)
 	if err == nil && types.IsUnknown(value) {
@@ -126,7 +127,7 @@ func (f *Filter) evaluate(resource map[string]any) func(object map[string]any) (
 	}
 }
 
-// result is what a value of the expression means.
+// result converts the value of the expression.
 func (f *Filter) result(value ref.Val, err error) (bool, error) {
 	if err != nil {
 		return true, f.reduce(err)
@@ -137,7 +138,7 @@ func (f *Filter) result(value ref.Val, err error) (bool, error) {
 	return true, &Error{Reason: NotBool}
 }
 
-// variables are those of one evaluation.
+// variables are the variables of one evaluation.
 type variables struct {
 	object, resource map[string]any
 }

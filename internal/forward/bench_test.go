@@ -11,8 +11,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// BenchmarkDecide is the decision alone, for the states that a resync, a watch and a
-// restart bring.
+// BenchmarkDecide measures the decision alone, for the states that a resync, a watch and a
+// restart cause.
 func BenchmarkDecide(b *testing.B) {
 	now := time.Unix(100, 0)
 	for name, c := range map[string]struct {
@@ -33,28 +33,29 @@ func BenchmarkDecide(b *testing.B) {
 	}
 }
 
-// immediate is a bus and a checkpoint that cost nothing.
+// immediate is a bus and a checkpoint without cost.
 type immediate struct {
 	*bench
 	position uint64
 }
 
-func (i *immediate) publish(_ context.Context, _ *event.Message, done func(Outcome)) {
+func (i *immediate) publish(_ context.Context, _ *event.Message, done func(uint64, error)) {
 	i.position++
-	done(Outcome{Position: i.position})
+	done(i.position, nil)
 }
 func (i *immediate) Settle(event.Key, event.Acked, string)              {}
 func (i *immediate) Acknowledged(event.Key, event.Acked, *event.Object) {}
 func (i *immediate) Put(event.Key, event.Acked)                         {}
+func (i *immediate) Replace(event.Key, event.Acked, event.Acked) bool   { return true }
 
-// BenchmarkSync is a key's whole way through this package: looked up, decided, made an
-// event, published to a bus that answers at once, and recorded.
+// BenchmarkSync measures one key from lookup to record, with a bus that acknowledges at
+// once.
 func BenchmarkSync(b *testing.B) {
 	for name, acked := range map[string]event.Acked{"created": {}, "unchanged": live("A", "11")} {
 		b.Run(name, func(b *testing.B) {
 			i := &immediate{bench: &bench{view: view(object("A", "11")), acked: acked}}
 			f := New(Config{
-				Informers: i, Checkpoint: i, Publish: i.publish, History: i, Doubt: func(event.Key) {}, Builder: event.Builder{Cluster: "test"},
+				Informers: i, Checkpoint: i, Publish: i.publish, History: i, Recheck: func(event.Key) {}, Builder: event.Builder{Cluster: "test"}, Go: func(f func()) { go f() }, Now: time.Now,
 				Lost: func() bool { return false }, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 			})
 			b.ReportAllocs()

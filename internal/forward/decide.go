@@ -4,61 +4,74 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/kuberelay/kuberelay/internal/event"
-	"github.com/kuberelay/kuberelay/internal/failpoint"
 )
 
-// Reason names the row of the decision table that applied. It is a label of the
-// metrics.
+// Reason names the row of the decision table that applied. It is a metric label.
 type Reason string
 
-// The rows, in the order in which they are tried. «Live» is the object in the
-// indexer, «acked» the last event of the key that the bus has acknowledged.
+// The rows, in the order in which Decide tries them. "Live" is the object in the indexer,
+// "acked" is the last event of the key that the bus has acknowledged.
 const (
-	// ReasonDeleted: acked shows a UID as existing that has a tombstone.
+	// ReasonDeleted: acked shows a UID as existing, and that UID has a tombstone.
 	ReasonDeleted Reason = "deleted"
-	// ReasonDeselected: likewise, and the UID exists, but is no longer selected.
+	// ReasonDeselected: same as ReasonDeleted, but the object exists and is no longer
+	// selected.
 	ReasonDeselected Reason = "deselected"
-	// ReasonUncertain: a UID is gone that the bus may show as existing, because
-	// nobody answered when it was published.
+	// ReasonUncertain: a publish of a UID got no answer. The UID is gone, and the bus may show
+	// it as existing, or the bus had the present state before that publish.
 	ReasonUncertain Reason = "uncertain"
-	// ReasonGone: nothing live, and the bus holds nothing or a delete.
+	// ReasonGone: there is no live object, and the bus holds nothing or a delete.
 	ReasonGone Reason = "gone"
-	// ReasonAwait: acked shows a UID as existing that is not live, without a
-	// tombstone. The informer's notification, or the reconciler's proof, is on
-	// its way; a missing entry alone is not proof of a delete.
+	// ReasonAwait: acked shows a UID as existing that is not live and has no tombstone. A
+	// missing object alone does not prove a delete. The notification of the informer or the
+	// proof of the reconciler follows.
 	ReasonAwait Reason = "await"
-	// ReasonHold: an owner of the live UID is not known yet, but will be.
+	// ReasonHold: an owner of the live UID is not known yet.
 	ReasonHold Reason = "hold"
-	// ReasonUnchanged: the bus holds exactly this state, or one that differs from it only
-	// in what is not sent.
+	// ReasonUnchanged: the bus holds this state, or one that differs only in fields that
+	// are not published.
 	ReasonUnchanged Reason = "unchanged"
-	// ReasonStale: the bus holds a later state than the indexer shows; someone
-	// else wrote it, and our watch will bring it too.
+	// ReasonStale: the bus holds a later state than the indexer. Another writer published
+	// it, and our watch will receive it too. This includes a state of an object that the
+	// indexer shows as gone.
 	ReasonStale Reason = "stale"
-	// ReasonProjected: the bus holds exactly this state, but of its content another part
-	// than is sent now.
+	// ReasonDenied: the bus has a delete of the live object, in its version or in one that is not
+	// trusted. Either the watch is behind, or the object outlived the delete: it left a selector,
+	// its definition was recreated, or the delete was inferred. A consistent read decides.
+	ReasonDenied Reason = "denied"
+	// ReasonProjected: the bus holds this version with other content: the projection
+	// changed, or the API server serves the object differently. A comparison with the state
+	// on the bus may still find that only the text differs.
 	ReasonProjected Reason = "projected"
 	// ReasonUpdated: the bus holds an earlier state of the live UID.
 	ReasonUpdated Reason = "updated"
-	// ReasonCreated: the bus holds nothing of the live UID.
+	// ReasonCreated: the bus holds no live state of the live UID.
 	ReasonCreated Reason = "created"
 )
 
-// Decide says what the bus must be told of one key, given what the informers
-// know (v) and what the bus holds (acked). The change is nil where that is
-// nothing; else Object is nil exactly where the delete was inferred and only the
-// bus knows the last state. It is a pure function: the table of section «The
-// decision» in docs/delivery.md, and nothing else.
+// Decide returns the change to publish for one key, given what the informers know (v) and
+// what the bus holds (acked), and the reason. It is a pure function: the table of section
+// "The decision" in docs/delivery.md, and nothing else.
 //
-// One call gives at most one change. After a delete the caller asks again: the
-// name may have been taken by another UID.
+// The change is nil if there is nothing to publish. Its Object is nil if the delete was
+// inferred, so that only the bus has the last state.
 //
-// Attempted is the UID of an earlier publish that nobody answered, "" for none. If
-// it is gone now, and the bus may or may not show it, it is published once more, so
-// that it is certain, and its delete is due after that.
+// One call returns at most one change. After a delete the caller decides again, because
+// another UID may have taken the name.
+//
+// Attempted is the UID of an earlier publish that got no answer, or "". If that UID is gone
+// and the bus may show it, Decide publishes it once more to be certain. Its delete follows. If
+// that UID is live, the bus may show something else than acked, so Decide publishes it even if
+// acked has its state.
 func Decide(v event.View, acked event.Acked, attempted string) (*event.Change, Reason) {
+	if acked.Epoch > v.Epoch { // the informers still show the state before an etcd restore
+		return nil, ReasonStale
+	}
 	if acked.Live() {
 		if t, gone := v.Tombstone(acked.UID); gone {
+			if !t.Confirmed && isBehind(v, acked) {
+				return nil, ReasonStale
+			}
 			return deletion(v, t, acked)
 		}
 	}
@@ -66,23 +79,15 @@ func Decide(v event.View, acked event.Acked, attempted string) (*event.Change, R
 		c := &event.Change{
 			Type: created(v), Cause: t.Cause, Object: t.Object, Owner: t.Owner, Epoch: v.Epoch, Observed: t.Observed,
 		}
-		if acked.UID == attempted { // it left what is selected, and was back
+		if acked.UID == attempted { // it was deselected, and then selected again
 			c.Previous = acked.ResourceVersion
-			if acked.Deselected && t.Object.ResourceVersion == acked.ResourceVersion {
+			if acked.Deleted && t.Object.ResourceVersion == acked.ResourceVersion {
 				c.After = acked.Position
 			}
 		}
 		return c, ReasonUncertain
 	}
 	switch live := v.Live; {
-	case failpoint.Bug("forget-uid") && live != nil && acked.Live() && live.ResourceVersion != acked.ResourceVersion:
-		return change(v, event.Updated, acked.ResourceVersion), ReasonUpdated
-	case failpoint.Bug("missing-is-deleted") && live == nil && acked.Live():
-		return &event.Change{Type: event.Deleted, Cause: event.CauseReconcile, Epoch: v.Epoch, Previous: acked.ResourceVersion, Observed: v.Observed}, ReasonDeleted
-	case failpoint.Bug("overwrite-newer") && live != nil && acked.Live() && live.ResourceVersion != acked.ResourceVersion:
-		return change(v, event.Updated, acked.ResourceVersion), ReasonUpdated
-	case failpoint.Bug("publish-unchanged") && live != nil && acked.Live() && live.ResourceVersion == acked.ResourceVersion:
-		return change(v, event.Updated, acked.ResourceVersion), ReasonUpdated
 	case live == nil && (acked.Live() || attempted != ""):
 		return nil, ReasonAwait
 	case live == nil:
@@ -93,7 +98,11 @@ func Decide(v event.View, acked event.Acked, attempted string) (*event.Change, R
 		return change(v, created(v), ""), ReasonCreated
 	case acked.Live() && acked.UID != string(live.UID):
 		return nil, ReasonAwait
-	case !acked.Deleted && live.ResourceVersion == acked.ResourceVersion && (live.Digest == acked.Digest || acked.Digest.None() && !live.Cut):
+	case !acked.Deleted && live.ResourceVersion == acked.ResourceVersion && live.Digest == acked.Digest && attempted == string(live.UID) && v.Epoch == acked.Epoch:
+		c := update(v, acked)
+		c.After = acked.Position
+		return c, ReasonUncertain
+	case !acked.Deleted && live.ResourceVersion == acked.ResourceVersion && live.Digest == acked.Digest:
 		return nil, ReasonUnchanged
 	case !acked.Deleted && live.ResourceVersion == acked.ResourceVersion && v.Epoch >= acked.Epoch:
 		c := update(v, acked)
@@ -103,23 +112,38 @@ func Decide(v event.View, acked event.Acked, attempted string) (*event.Change, R
 		c := change(v, created(v), acked.ResourceVersion) // it is selected again
 		c.After = acked.Position
 		return c, ReasonCreated
+	case isDenied(v, acked) && v.Outlived != acked.Position:
+		return nil, ReasonDenied
+	case isDenied(v, acked):
+		c := recreated(v, acked)
+		c.After = acked.Position
+		return c, ReasonCreated
 	case !later(v, acked):
 		return nil, ReasonStale
 	case acked.Deleted:
-		previous := "" // another object's versions are not this one's
-		if acked.UID == string(live.UID) {
-			previous = acked.ResourceVersion // it left the selection and is back
-		}
-		return change(v, created(v), previous), ReasonCreated
-	case !live.Digest.None() && live.Digest == acked.Digest && v.Epoch == acked.Epoch && !failpoint.Bug("ignore-digest"):
+		return recreated(v, acked), ReasonCreated
+	case live.Digest.Projected() && live.Digest == acked.Digest && v.Epoch == acked.Epoch && attempted != string(live.UID):
 		return nil, ReasonUnchanged
 	default:
 		return update(v, acked), ReasonUpdated
 	}
 }
 
-// deletion takes the last state of the tombstone, unless the bus has a later one: the
-// watch may have missed the last changes, and another writer may not.
+// isDenied reports whether the bus has a removal in the version of the live object, or one of
+// its UID whose version is not known.
+func isDenied(v event.View, acked event.Acked) bool {
+	isSame := v.Live.ResourceVersion == acked.ResourceVersion && v.Epoch == acked.Epoch
+	return acked.Deleted && isSame || acked.IsUnversioned(string(v.Live.UID))
+}
+
+// isBehind reports whether the informers have yet to show the state on the bus. The object
+// may have left the selection before that state, and be back.
+func isBehind(v event.View, acked event.Acked) bool {
+	return v.Epoch == acked.Epoch && isEarlier(v.Version, acked.ResourceVersion)
+}
+
+// deletion uses the last state of the tombstone, unless the bus has a later one: our watch
+// may have missed the last changes, while another writer published them.
 func deletion(v event.View, t event.Tombstone, acked event.Acked) (*event.Change, Reason) {
 	if t.Object != nil {
 		order, err := resourceversion.CompareResourceVersion(t.Object.ResourceVersion, acked.ResourceVersion)
@@ -132,9 +156,9 @@ func deletion(v event.View, t event.Tombstone, acked event.Acked) (*event.Change
 		Epoch: v.Epoch, Previous: acked.ResourceVersion, Observed: t.Observed,
 	}
 	if t.Object == nil {
-		c.Epoch = acked.Epoch // it has the version of that, too
+		c.Epoch = acked.Epoch // its version is that of acked too
 	}
-	if !t.Deselected || failpoint.Bug("deselected-is-deleted") {
+	if !t.Deselected {
 		return c, ReasonDeleted
 	}
 	c.Type, c.After = event.Deselected, acked.Position
@@ -150,15 +174,19 @@ func change(v event.View, t event.Type, previous string) *event.Change {
 
 func update(v event.View, acked event.Acked) *event.Change {
 	c := change(v, event.Updated, acked.ResourceVersion)
-	if failpoint.Bug("compare-with-last-seen") && v.Before != nil {
-		seen := *v.Before
-		seen.ResourceVersion = acked.ResourceVersion
-		c.Before = &seen
-	}
 	if b := v.Before; b != nil && string(b.UID) == acked.UID && b.ResourceVersion == acked.ResourceVersion && b.Digest == acked.Digest {
 		c.Before = b
 	}
 	return c
+}
+
+// recreated returns the first change after a delete.
+func recreated(v event.View, acked event.Acked) *event.Change {
+	previous := "" // the versions of another UID do not precede this one
+	if acked.UID == string(v.Live.UID) {
+		previous = acked.ResourceVersion // it was deselected and selected again, or outlived the delete
+	}
+	return change(v, created(v), previous)
 }
 
 func created(v event.View) event.Type {
@@ -168,16 +196,20 @@ func created(v event.View) event.Type {
 	return event.Created
 }
 
-// later tells whether the live object is a later state than the acknowledged one.
-// ResourceVersions of one resource are ordered (KEP-5504); where an aggregated
-// API server does not keep to that, any other version counts as later, since
-// there is no telling.
+// later reports whether the live object is a later state than the acknowledged one.
 //
-// In a later epoch of the cluster's history every state is later, whatever its
-// number.
+// Within an epoch, the resourceVersions of one resource are ordered (KEP-5504). An
+// aggregated API server may serve versions that cannot be compared; then any other version
+// counts as later.
+//
+// Every state of a later epoch is later, whatever its version. No epoch can follow the last
+// one, so in it any other version counts as later.
 func later(v event.View, acked event.Acked) bool {
 	if v.Epoch != acked.Epoch {
 		return v.Epoch > acked.Epoch
+	}
+	if v.Epoch == event.LastEpoch {
+		return v.Live.ResourceVersion != acked.ResourceVersion
 	}
 	order, err := resourceversion.CompareResourceVersion(v.Live.ResourceVersion, acked.ResourceVersion)
 	return err != nil || order > 0

@@ -20,22 +20,29 @@ func live(uid, version string) event.Acked {
 	return event.Acked{UID: uid, ResourceVersion: version, Position: 7}
 }
 
-// projected is an object of which a part is sent, with a digest of one byte.
+// projected returns an object with dropped fields, with a digest of one byte.
 func projected(uid, version string, digest byte) *event.Object {
+	o := object(uid, version)
+	o.Digest = event.Digest{15: digest}
+	return o
+}
+
+// whole returns an object that is published whole, with the digest of its text.
+func whole(uid, version string, digest byte) *event.Object {
 	o := object(uid, version)
 	o.Digest = event.Digest{digest}
 	return o
 }
 
-// cut is an object of which something is left out.
-func cut(o *event.Object) *event.Object {
-	o.Cut = true
-	return o
+func wholeAcked(uid, version string, digest byte) event.Acked {
+	a := live(uid, version)
+	a.Digest = event.Digest{digest}
+	return a
 }
 
 func projectedAcked(uid, version string, digest byte) event.Acked {
 	a := live(uid, version)
-	a.Digest = event.Digest{digest}
+	a.Digest = event.Digest{15: digest}
 	return a
 }
 
@@ -57,8 +64,8 @@ func unselected(uid, version string) event.Tombstone {
 	return t
 }
 
-// TestDecide has a case for each row of the decision table, and for each way in
-// which a row could be mistaken for another.
+// TestDecide has a case for each row of the decision table, and for each way to mistake a
+// row for another.
 func TestDecide(t *testing.T) {
 	type want struct {
 		reason   Reason
@@ -78,7 +85,7 @@ func TestDecide(t *testing.T) {
 			acked: live("A", "10"),
 			want:  want{ReasonDeleted, event.Deleted, "A", "12", "10"},
 		},
-		"gone, bus live, no tombstone: a missing entry is no proof": {
+		"gone, bus live, no tombstone: a missing object is no proof": {
 			acked: live("A", "10"),
 			want:  want{reason: ReasonAwait},
 		},
@@ -96,46 +103,57 @@ func TestDecide(t *testing.T) {
 			acked: deleted("A", "12"),
 			want:  want{reason: ReasonGone},
 		},
-		"gone, bus live in a later version than the watch has seen: the bus's state": {
+		"gone, bus live in a later version than the watch showed: the state of the bus": {
 			view:  event.View{Tombstones: []event.Tombstone{tombstone("A", "9")}},
 			acked: live("A", "10"),
 			want:  want{ReasonDeleted, event.Deleted, "", "", "10"},
 		},
-		"gone, bus live in a later version of an earlier epoch: the watch's state": {
+		"gone, bus live in a later version of an earlier epoch: the state of the watch": {
 			view:  event.View{Tombstones: []event.Tombstone{tombstone("A", "9")}, Epoch: 1},
 			acked: live("A", "10"),
 			want:  want{ReasonDeleted, event.Deleted, "A", "9", "10"},
 		},
-		"gone, its create was never answered: it is made certain first": {
+		"gone, bus live in a later epoch: the watch still shows the state before the restore": {
+			view:  event.View{Tombstones: []event.Tombstone{tombstone("A", "12")}},
+			acked: event.Acked{UID: "A", ResourceVersion: "10", Epoch: 1, Position: 7},
+			want:  want{ReasonStale, "", "", "", ""},
+		},
+		"gone, create without an answer: create published once more": {
 			view:      event.View{Tombstones: []event.Tombstone{tombstone("A", "12")}},
 			attempted: "A",
 			want:      want{ReasonUncertain, event.Created, "A", "12", ""},
 		},
-		"gone, its create after another's delete was never answered": {
+		"gone, create without an answer after the delete of another UID": {
 			view:      event.View{Tombstones: []event.Tombstone{tombstone("B", "22")}},
 			acked:     deleted("A", "12"),
 			attempted: "B",
 			want:      want{ReasonUncertain, event.Created, "B", "22", ""},
 		},
-		"recreated, the first create was never answered": {
+		"recreated, first create without an answer": {
 			view:      event.View{Live: object("B", "20"), Tombstones: []event.Tombstone{tombstone("A", "12")}},
 			attempted: "A",
 			want:      want{ReasonUncertain, event.Created, "A", "12", ""},
 		},
-		"unselected, its being selected again was never answered: it is made certain first": {
+		"deselected, create after reselection without an answer: create published once more": {
 			view:      event.View{Tombstones: []event.Tombstone{unselected("A", "12")}},
 			acked:     deselected("A", "12"),
 			attempted: "A",
 			want:      want{ReasonUncertain, event.Created, "A", "12", "12"},
 		},
-		"gone, its create was never answered, its tombstone not there yet": {
+		"gone, create without an answer, no tombstone yet": {
 			attempted: "A",
 			want:      want{reason: ReasonAwait},
 		},
-		"live, its create was never answered: it is tried again": {
+		"live, create without an answer: retried": {
 			view:      event.View{Live: object("A", "12")},
 			attempted: "A",
 			want:      want{ReasonCreated, event.Created, "A", "12", ""},
+		},
+		"live and on the bus, removal or other content without an answer: published once more": {
+			view:      event.View{Live: object("A", "12")},
+			acked:     live("A", "12"),
+			attempted: "A",
+			want:      want{ReasonUncertain, event.Updated, "A", "12", "12"},
 		},
 		"live, bus empty: created": {
 			view: event.View{Live: object("B", "20")},
@@ -150,7 +168,7 @@ func TestDecide(t *testing.T) {
 			acked: live("A", "10"),
 			want:  want{reason: ReasonHold},
 		},
-		"gone and there again, an owner is not known yet: its delete waits for nothing": {
+		"recreated, an owner is not known yet: the delete does not wait": {
 			view:  event.View{Live: object("B", "20"), Hold: true, Tombstones: []event.Tombstone{tombstone("A", "12")}},
 			acked: live("A", "10"),
 			want:  want{ReasonDeleted, event.Deleted, "A", "12", "10"},
@@ -158,6 +176,26 @@ func TestDecide(t *testing.T) {
 		"live, bus empty, first sync: snapshot": {
 			view: event.View{Live: object("B", "20"), FirstSync: true},
 			want: want{ReasonCreated, event.Snapshot, "B", "20", ""},
+		},
+		"live, bus has its delete in a version that is not trusted: ask": {
+			view:  event.View{Live: object("A", "12")},
+			acked: deleted("A", ""),
+			want:  want{reason: ReasonDenied},
+		},
+		"live, bus has its delete in a version and an epoch that are not trusted: ask": {
+			view:  event.View{Live: object("A", "12"), Epoch: 1},
+			acked: deselected("A", ""),
+			want:  want{reason: ReasonDenied},
+		},
+		"live, and outlived a delete in a version that is not trusted: created": {
+			view:  event.View{Live: object("A", "12"), Outlived: 8},
+			acked: deleted("A", ""),
+			want:  want{ReasonCreated, event.Created, "A", "12", ""},
+		},
+		"live, bus has another UID deleted, in a version that is not trusted: created": {
+			view:  event.View{Live: object("B", "12"), Epoch: 1},
+			acked: deleted("A", ""),
+			want:  want{ReasonCreated, event.Created, "B", "12", ""},
 		},
 		"live, bus has another UID deleted: created without a previous version": {
 			view:  event.View{Live: object("B", "20")},
@@ -189,24 +227,44 @@ func TestDecide(t *testing.T) {
 			acked: projectedAcked("A", "10", 2),
 			want:  want{ReasonProjected, event.Updated, "A", "10", "10"},
 		},
-		"same version, projected now, and nothing of it is left out": {
-			view:  event.View{Live: projected("A", "10", 1)},
-			acked: live("A", "10"),
+		"same version and text": {
+			view:  event.View{Live: whole("A", "10", 1)},
+			acked: wholeAcked("A", "10", 1),
 			want:  want{reason: ReasonUnchanged},
 		},
-		"same version, projected now": {
-			view:  event.View{Live: cut(projected("A", "10", 1))},
+		"same version, another text": {
+			view:  event.View{Live: whole("A", "10", 1)},
+			acked: wholeAcked("A", "10", 2),
+			want:  want{ReasonProjected, event.Updated, "A", "10", "10"},
+		},
+		"same version, no digest from an older forwarder": {
+			view:  event.View{Live: whole("A", "10", 1)},
 			acked: live("A", "10"),
 			want:  want{ReasonProjected, event.Updated, "A", "10", "10"},
 		},
-		"same version, projected no more": {
+		"same version, another text, restore not noticed yet": {
+			view:  event.View{Live: whole("A", "10", 1)},
+			acked: event.Acked{UID: "A", ResourceVersion: "10", Epoch: 1, Digest: event.Digest{2}},
+			want:  want{reason: ReasonStale},
+		},
+		"later version, equal digest of the text by chance or on purpose": {
+			view:  event.View{Live: whole("A", "11", 1)},
+			acked: wholeAcked("A", "10", 1),
+			want:  want{ReasonUpdated, event.Updated, "A", "11", "10"},
+		},
+		"same version, projected now": {
+			view:  event.View{Live: projected("A", "10", 1)},
+			acked: live("A", "10"),
+			want:  want{ReasonProjected, event.Updated, "A", "10", "10"},
+		},
+		"same version, no longer projected": {
 			view:  event.View{Live: object("A", "10")},
 			acked: projectedAcked("A", "10", 2),
 			want:  want{ReasonProjected, event.Updated, "A", "10", "10"},
 		},
-		"same version, another projection, in an epoch that we have not noticed": {
+		"same version, another projection, restore not noticed yet": {
 			view:  event.View{Live: projected("A", "10", 1)},
-			acked: event.Acked{UID: "A", ResourceVersion: "10", Epoch: 1, Digest: event.Digest{2}},
+			acked: event.Acked{UID: "A", ResourceVersion: "10", Epoch: 1, Digest: event.Digest{15: 2}},
 			want:  want{reason: ReasonStale},
 		},
 		"same version and content": {
@@ -214,17 +272,17 @@ func TestDecide(t *testing.T) {
 			acked: projectedAcked("A", "10", 1),
 			want:  want{reason: ReasonUnchanged},
 		},
-		"later version, but only in what is not sent: nothing": {
+		"later version, only unpublished fields changed: nothing": {
 			view:  event.View{Live: projected("A", "11", 1)},
 			acked: projectedAcked("A", "10", 1),
 			want:  want{reason: ReasonUnchanged},
 		},
-		"later version, also in what is sent": {
+		"later version, published fields changed too": {
 			view:  event.View{Live: projected("A", "11", 2)},
 			acked: projectedAcked("A", "10", 1),
 			want:  want{ReasonUpdated, event.Updated, "A", "11", "10"},
 		},
-		"same content in a later epoch: its version is of another history": {
+		"same content in a later epoch: the versions are not comparable": {
 			view:  event.View{Live: projected("A", "9", 1), Epoch: 1},
 			acked: projectedAcked("A", "10", 1),
 			want:  want{ReasonUpdated, event.Updated, "A", "9", "10"},
@@ -234,15 +292,20 @@ func TestDecide(t *testing.T) {
 			acked: projectedAcked("A", "10", 1),
 			want:  want{reason: ReasonStale},
 		},
-		"same content as it was deleted with: it is back": {
+		"same content as at its delete: selected again": {
 			view:  event.View{Live: projected("A", "15", 1)},
-			acked: event.Acked{UID: "A", ResourceVersion: "12", Deleted: true, Digest: event.Digest{1}},
+			acked: event.Acked{UID: "A", ResourceVersion: "12", Deleted: true, Digest: event.Digest{15: 1}},
 			want:  want{ReasonCreated, event.Created, "A", "15", "12"},
 		},
 		"same content under another UID: first the delete": {
 			view:  event.View{Live: projected("B", "15", 1), Tombstones: []event.Tombstone{tombstone("A", "12")}},
 			acked: projectedAcked("A", "10", 1),
 			want:  want{ReasonDeleted, event.Deleted, "A", "12", "10"},
+		},
+		"another version in the last epoch: there is no order": {
+			view:  event.View{Live: object("A", "9"), Epoch: event.LastEpoch},
+			acked: event.Acked{UID: "A", ResourceVersion: "10", Epoch: event.LastEpoch},
+			want:  want{ReasonUpdated, event.Updated, "A", "9", "10"},
 		},
 		"later version: updated": {
 			view:  event.View{Live: object("A", "11")},
@@ -269,7 +332,7 @@ func TestDecide(t *testing.T) {
 			acked: live("A", "10"),
 			want:  want{ReasonUpdated, event.Updated, "A", "9", "10"},
 		},
-		"later version in an earlier epoch: we have not noticed the restore": {
+		"later version in an earlier epoch: restore not noticed yet": {
 			view:  event.View{Live: object("A", "11")},
 			acked: event.Acked{UID: "A", ResourceVersion: "10", Epoch: 1},
 			want:  want{reason: ReasonStale},
@@ -284,15 +347,51 @@ func TestDecide(t *testing.T) {
 			acked: deleted("A", "12"),
 			want:  want{reason: ReasonStale},
 		},
-		"a deleted UID in a later version: it left the selection and is back": {
+		"a deleted UID in a later version: selected again": {
 			view:  event.View{Live: object("A", "15")},
 			acked: deleted("A", "12"),
 			want:  want{ReasonCreated, event.Created, "A", "15", "12"},
 		},
-		"a deleted UID in the version of its delete: still gone": {
+		"a deleted UID in the version of its delete: a consistent read decides": {
 			view:  event.View{Live: object("A", "12")},
 			acked: deleted("A", "12"),
+			want:  want{reason: ReasonDenied},
+		},
+		"a deleted UID in the version of its delete, which it outlived": {
+			view:  event.View{Live: object("A", "12"), Outlived: 8},
+			acked: deleted("A", "12"),
+			want:  want{ReasonCreated, event.Created, "A", "12", "12"},
+		},
+		"a deleted UID in the version of its delete, and it outlived an earlier one": {
+			view:  event.View{Live: object("A", "12"), Outlived: 5},
+			acked: deleted("A", "12"),
+			want:  want{reason: ReasonDenied},
+		},
+		"a deleted UID before the version of its delete, of which nothing was read": {
+			view:  event.View{Live: object("A", "11"), Outlived: 8},
+			acked: deleted("A", "12"),
 			want:  want{reason: ReasonStale},
+		},
+		"a deleted UID in the version of its delete, in a later epoch": {
+			view:  event.View{Live: object("A", "12"), Epoch: 1},
+			acked: deleted("A", "12"),
+			want:  want{ReasonCreated, event.Created, "A", "12", "12"},
+		},
+		"a deleted UID in the version of its delete, which is no number": {
+			view:  event.View{Live: object("A", "x")},
+			acked: deleted("A", "x"),
+			want:  want{reason: ReasonDenied},
+		},
+		"another UID in the version of the delete, which it outlived": {
+			view:  event.View{Live: object("B", "12"), Outlived: 8},
+			acked: deleted("A", "12"),
+			want:  want{ReasonCreated, event.Created, "B", "12", ""},
+		},
+		"gone, that it outlived its delete was never answered: it is made certain first": {
+			view:      event.View{Tombstones: []event.Tombstone{tombstone("A", "12")}},
+			acked:     deleted("A", "12"),
+			attempted: "A",
+			want:      want{ReasonUncertain, event.Created, "A", "12", "12"},
 		},
 		"another UID older than the bus's delete: our watch is behind": {
 			view:  event.View{Live: object("A", "10")},
@@ -324,6 +423,16 @@ func TestDecide(t *testing.T) {
 			acked: deselected("A", "12"),
 			want:  want{ReasonCreated, event.Created, "A", "12", "12"},
 		},
+		"another UID in the version of a deselection: a read decides": {
+			view:  event.View{Live: object("B", "12")},
+			acked: deselected("A", "12"),
+			want:  want{reason: ReasonDenied},
+		},
+		"another UID that outlived a delete in its version: no version before it": {
+			view:  event.View{Live: object("B", "12"), Outlived: 7},
+			acked: event.Acked{UID: "A", ResourceVersion: "12", Deleted: true, Position: 7},
+			want:  want{ReasonCreated, event.Created, "B", "12", ""},
+		},
 		"selected again, changed: created": {
 			view:  event.View{Live: object("A", "15")},
 			acked: deselected("A", "12"),
@@ -334,7 +443,7 @@ func TestDecide(t *testing.T) {
 			acked: deselected("A", "12"),
 			want:  want{reason: ReasonStale},
 		},
-		"selected again, unchanged, in an epoch that we have not noticed": {
+		"selected again, unchanged, restore not noticed yet": {
 			view:  event.View{Live: object("A", "12")},
 			acked: event.Acked{UID: "A", ResourceVersion: "12", Epoch: 1, Deleted: true, Deselected: true},
 			want:  want{reason: ReasonStale},
@@ -368,19 +477,19 @@ func TestDecideInferredDeleteHasNoObject(t *testing.T) {
 		t.Errorf("got %+v, want a delete by reconciliation without an object", change)
 	}
 
-	// Its version is that of the last state on the bus, and so is its epoch: what is
-	// created under the name in the new one, with a lower version, is later.
+	// Version and epoch are those of the last state on the bus. A new object of the same
+	// name in the new epoch has a lower version, and is later.
 	view.Epoch = 2
 	acked := live("A", "10")
 	acked.Epoch = 1
 	if change, _ = Decide(view, acked, ""); change.Epoch != 1 {
-		t.Errorf("its epoch is %d, want that of the last state, 1", change.Epoch)
+		t.Errorf("epoch is %d, want 1, that of the last state", change.Epoch)
 	}
 }
 
-// TestDecideSaysAfterWhat: the ids of an object that is deselected and selected again
-// differ, although its version is the same.
-func TestDecideSaysAfterWhat(t *testing.T) {
+// TestDecideSetsAfter: the IDs of an object that is deselected and selected again
+// differ, although its version does not.
+func TestDecideSetsAfter(t *testing.T) {
 	out, _ := Decide(event.View{Tombstones: []event.Tombstone{unselected("A", "12")}}, live("A", "12"), "")
 	back, _ := Decide(event.View{Live: object("A", "12")}, deselected("A", "12"), "")
 	changed, _ := Decide(event.View{Live: object("A", "13")}, deselected("A", "12"), "")
@@ -388,10 +497,16 @@ func TestDecideSaysAfterWhat(t *testing.T) {
 	if out.After != 7 || back.After != 8 || changed.After != 0 || unsure.After != 8 {
 		t.Errorf("after %d, %d, %d and %d, want 7, 8, 0 and 8", out.After, back.After, changed.After, unsure.After)
 	}
+	outlived, _ := Decide(event.View{Live: object("A", "12"), Outlived: 8}, deleted("A", "12"), "")
+	unsure, _ = Decide(event.View{Tombstones: []event.Tombstone{tombstone("A", "12")}}, deleted("A", "12"), "A")
+	if outlived.After != 8 || unsure.After != 8 {
+		t.Errorf("outlived a delete: after %d and %d, want 8 and 8", outlived.After, unsure.After)
+	}
 }
 
-// TestDecideKnowsTheStateBefore: only if it is what the bus has.
-func TestDecideKnowsTheStateBefore(t *testing.T) {
+// TestDecideSetsBefore: a change has a previous state only if the bus holds that
+// state.
+func TestDecideSetsBefore(t *testing.T) {
 	for name, c := range map[string]struct {
 		live, before *event.Object
 		acked        event.Acked
@@ -408,11 +523,53 @@ func TestDecideKnowsTheStateBefore(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			change, _ := Decide(event.View{Live: c.live, Before: c.before}, c.acked, "")
 			if change == nil || (change.Before != nil) != c.want {
-				t.Errorf("got %+v, want a state before: %v", change, c.want)
+				t.Errorf("got %+v, want a previous state: %v", change, c.want)
 			}
 		})
 	}
 	if change, _ := Decide(event.View{Live: object("A", "11"), Before: object("A", "10")}, event.Acked{}, ""); change.Before != nil {
-		t.Error("a create has a state before")
+		t.Error("a create has a previous state")
+	}
+}
+
+// TestDecideDeleteBehindTheBus: the watch of a new leader showed that an object left the
+// selection. The leader before had published a later state, in which the object was back. A
+// delete was published of an object that exists and is selected.
+func TestDecideDeleteBehindTheBus(t *testing.T) {
+	confirmed := tombstone("A", "3")
+	confirmed.Confirmed = true
+	for name, c := range map[string]struct {
+		gone    event.Tombstone
+		version string // of the indexer
+		epoch   uint16
+		want    Reason
+	}{
+		"behind the bus":               {tombstone("A", "3"), "3", 0, ReasonStale},
+		"deselected behind the bus":    {unselected("A", "3"), "3", 0, ReasonStale},
+		"behind, and a read confirmed": {confirmed, "3", 0, ReasonDeleted},
+		"as late as the bus":           {tombstone("A", "3"), "4", 0, ReasonDeleted},
+		"how late is not known":        {tombstone("A", "3"), "", 0, ReasonDeleted},
+		"in a later epoch":             {tombstone("A", "3"), "3", 1, ReasonDeleted},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := view(nil, c.gone)
+			v.Version, v.Epoch = c.version, c.epoch
+			if change, got := Decide(v, live("A", "4"), ""); got != c.want || (change == nil) != (c.want == ReasonStale) {
+				t.Errorf("got %s and %+v, want %s", got, change, c.want)
+			}
+		})
+	}
+}
+
+// TestDecideAfterAnUnansweredUpdate: an update without an answer was stored, and then the
+// object had its former content again. The bus kept the content in between until the next
+// refresh.
+func TestDecideAfterAnUnansweredUpdate(t *testing.T) {
+	v, acked := view(projected("A", "7", 1)), projectedAcked("A", "2", 1)
+	if change, got := Decide(v, acked, "A"); got != ReasonUpdated || change == nil {
+		t.Errorf("got %s, want the update", got)
+	}
+	if change, got := Decide(v, acked, ""); got != ReasonUnchanged || change != nil {
+		t.Errorf("got %s and %+v, want nothing without an attempt", got, change)
 	}
 }

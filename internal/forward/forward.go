@@ -1,18 +1,16 @@
-// Package forward decides what the bus must be told of one key, and tells it.
+// Package forward decides what to publish for one key, and publishes it.
 //
-// [Decide] is the decision, a pure function. [Forwarder.Sync] is the way of one
-// key: look up, decide, wrap, publish, record. The package knows nothing of
-// queues, clusters or brokers; what it needs of them are the interfaces below.
+// [Decide] is the decision, a pure function. [Forwarder.Sync] processes one key: look up,
+// decide, build the event, publish, record. The package knows nothing of queues, clusters
+// or brokers; the interfaces below are all that it needs of them.
 //
-// It guarantees that the checkpoint is never ahead of the bus: an entry is
-// written after the acknowledgement and before the key is completed. It does
-// not retry: a failed key is given back to the queue, and is decided anew when
-// it returns, with what is known then.
+// The checkpoint is never ahead of the bus: Sync writes an entry after the acknowledgement
+// and before it completes the key. Sync does not retry. A failed key goes back to the
+// queue, and Sync decides again when it returns.
 package forward
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"log/slog"
 	"time"
@@ -21,132 +19,130 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/failpoint"
+	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// Informers is what the forwarder asks of the informers.
+// Informers is the state of the cluster.
 type Informers interface {
-	// Lookup gives what is known of a key, without blocking.
+	// Lookup returns what is known of a key. It does not block.
 	Lookup(event.Key) event.View
-	// Settle says that the bus now holds acked of this key, so that the
-	// tombstones and marks which that covers can be dropped.
+	// Settle reports that the bus holds acked of this key, so that the informers can drop
+	// the tombstones and marks that it covers.
 	//
-	// Attempted is a UID that the bus may show although nobody has said so, ""
-	// for none; its tombstone stays.
+	// Attempted is a UID that the bus may show although it never acknowledged it, or "".
+	// Its tombstone stays.
 	Settle(key event.Key, acked event.Acked, attempted string)
-	// Acknowledged says that the bus now holds an event of this key, and which state that
-	// is of: Settle, and what the next event is to be compared with.
+	// Acknowledged is Settle after an acknowledgement. State is the published object; the
+	// next event is compared with it.
 	Acknowledged(key event.Key, acked event.Acked, state *event.Object)
-	// Unpublishable says that the bus cannot be told of the present state of this
-	// key, however often it is tried.
+	// Unpublishable reports that the present state of this key cannot be published, and
+	// that a retry cannot help.
 	Unpublishable(event.Key)
 }
 
-// Checkpoint is what the bus has acknowledged, per object.
+// Checkpoint holds the last acknowledged event of each object.
 type Checkpoint interface {
 	Get(event.Key) event.Acked
 	Put(event.Key, event.Acked)
+	// Replace is Put if the entry still equals was. It reports whether it did.
+	Replace(key event.Key, was, is event.Acked) bool
 }
 
-// Publish hands a message to the bus; publish.Publisher has its contract, this
-// package its outcome.
-type Publish func(ctx context.Context, m *event.Message, done func(Outcome))
+// Publish sends a message to the bus, like [publish.Publisher].
+type Publish func(ctx context.Context, m *event.Message, done func(position uint64, err error))
 
-// Outcome is what became of a publish. At most one of its errors is set.
-type Outcome struct {
-	Position uint64 // where the bus keeps the event, if Err is nil
-
-	// Err is why the event is not known to be stored.
-	Err error
-	// NotSent: Err is about a message that certainly is not stored.
-	NotSent bool
-	// TooLarge: Err is that the bus will never take a message of this size.
-	TooLarge bool
-	// Conflict, with Err set, is what the bus holds instead of what the message
-	// expected, the zero value for nothing.
-	Conflict *event.Acked
-}
-
-// History reads back from the bus.
+// History reads events from the bus.
 type History interface {
-	// LastState gives the object of the event at a position, nil without an
-	// error where the bus does not have it any more. It may block on the bus.
-	LastState(ctx context.Context, key event.Key, position uint64) (*event.Object, error)
+	// At returns the event of an object at a position. It returns the zero value without an
+	// error if the bus no longer has it. It may block on the bus.
+	At(ctx context.Context, key event.Key, position uint64) (publish.Stored, error)
 }
 
-// Config holds what a Forwarder is made of; every field is required.
+// Config configures a Forwarder. Every field is required.
 type Config struct {
 	Informers  Informers
 	Checkpoint Checkpoint
 	Publish    Publish
 	History    History
-	// Doubt is told of a key of which the bus has a later state than the
-	// informers. It must not block.
-	Doubt func(event.Key)
-	// Lost tells whether a bus that holds nothing of an object that the checkpoint
-	// knows has lost it. Otherwise another writer may have published its delete, and
-	// removed that when its retention was over.
-	Lost       func() bool
-	Builder    event.Builder
+	// Recheck schedules a comparison of a key with the cluster, because its state on the
+	// bus does not follow from what the informers show. It must not block.
+	Recheck func(event.Key)
+	// Lost reports whether the bus has lost the events of an object if the checkpoint has
+	// an entry for it and the bus holds nothing. If false, another writer may have
+	// published the delete and purged it after the retention.
+	Lost    func() bool
+	Builder event.Builder
+	// Go runs a function that may block on the bus, concurrently.
+	Go         func(func())
+	Now        func() time.Time
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 }
 
-// Forwarder keeps the bus in step with the informers, one key at a time. It may be
-// used by many goroutines at once, each with another key.
+// Forwarder publishes the changes of keys. Several goroutines can use it at once, each with
+// another key.
 type Forwarder struct {
 	Config
 	metrics  *metrics
 	attempts attempts
-	reads    chan struct{} // one for each read of the bus that is under way
+	reads    chan struct{} // holds one token for each read of the bus in progress
+	foreign  foreignLog
+	outcomes outcomes
 }
 
-// maxReads are read from the bus at once. Where a bus is far away one takes as long as many
-// publishes, so they do not keep the workers.
+// maxReads limits the concurrent reads of the bus. On a distant bus, a read takes as long
+// as many publishes, so reads run outside of the workers.
 const maxReads = 16
 
-// New makes a Forwarder.
+// New returns a Forwarder.
 func New(c Config) *Forwarder {
 	return &Forwarder{Config: c, metrics: newMetrics(c.Registerer), reads: make(chan struct{}, maxReads)}
 }
 
-// Sync brings the bus one step closer to the present state of key, and calls done
-// exactly once, possibly after it has returned. With again, another step may be
-// due; with an error, the step failed and the key must come back later.
+// Sync publishes at most one change of key, and calls done exactly once, possibly after
+// Sync has returned. If again is true, another change may be due. If err is not nil, the
+// change was not published, and the key must come back later.
 func (f *Forwarder) Sync(ctx context.Context, key event.Key, done func(again bool, err error)) {
 	failpoint.Hit("key-taken")
 	view, acked := f.Informers.Lookup(key), f.Checkpoint.Get(key)
-	change, reason := Decide(view, acked, f.attempts.uid(key))
+	if acked.Foreign {
+		f.Go(func() { f.syncForeign(ctx, key, acked, done) })
+		return
+	}
+	change, reason := Decide(view, acked, f.attempts.of(key, acked))
 	f.metrics.decisions.WithLabelValues(string(reason)).Inc()
 	if change == nil {
+		f.outcomes.of(key.GroupResource()).resolve(key)
 		switch reason {
 		case ReasonUnchanged:
 			f.unchanged(key, view.Live, acked)
 		case ReasonGone:
+			acked.Position = 0 // there is no object that could have outlived the delete at it
 			f.Informers.Settle(key, acked, "")
-		case ReasonStale:
-			f.Doubt(key)
+		case ReasonStale, ReasonDenied:
+			f.Recheck(key)
 		}
 		done(false, nil)
 		return
 	}
 	if reason == ReasonUncertain {
-		over := done
-		done = func(again bool, err error) { over(again || err == nil, err) } // that it is gone is due
+		next := done
+		done = func(again bool, err error) { next(again || err == nil, err) } // its delete is due
 	}
 	change.Key, change.Resource = key, view.Resource
-	if acked.Position == 0 || !wantsLastState(change) {
+	if acked.Position == 0 || reason == ReasonUncertain || !wantsLastState(change) {
 		f.step(ctx, change, nil, acked, done)
 		return
 	}
 	f.withLastState(ctx, change, acked, done)
 }
 
-// step publishes a change, last being the state that the bus has, where it was read.
+// step publishes a change. Last is the state on the bus, or nil if it was not read.
 func (f *Forwarder) step(ctx context.Context, c *event.Change, last *event.Object, acked event.Acked, done func(again bool, err error)) {
 	complete(c, last, acked)
 	switch same, err := sameContent(c, acked); {
 	case err != nil:
-		f.Logger.Warn("cannot tell whether an object is on the bus as it is to be sent; it is sent", append(attributes(c.Key), "err", err)...)
+		f.Logger.Warn("comparison with the state on the bus failed, publishing the object", append(attributes(c.Key), "err", err)...)
 	case same:
 		f.unchanged(c.Key, c.Object, acked)
 		done(false, nil)
@@ -155,13 +151,13 @@ func (f *Forwarder) step(ctx context.Context, c *event.Change, last *event.Objec
 	f.publish(ctx, *c, acked, done)
 }
 
-// unchanged settles a key of which the bus has what is to be sent of its present state.
+// unchanged settles a key whose present state is on the bus.
 func (f *Forwarder) unchanged(key event.Key, live *event.Object, acked event.Acked) {
-	if acked.Digest != live.Digest { // which is known now
+	if was := acked; acked.Digest != live.Digest { // the comparison found the same content
 		acked.Digest = live.Digest
-		f.Checkpoint.Put(key, acked)
+		f.Checkpoint.Replace(key, was, acked)
 	}
-	acked.ResourceVersion = live.ResourceVersion // a later one may differ in what is not sent
+	acked.ResourceVersion = live.ResourceVersion // a later version can differ in unpublished fields only
 	f.Informers.Settle(key, acked, "")
 }
 
@@ -170,32 +166,29 @@ func attributes(k event.Key) []any {
 }
 
 func (f *Forwarder) publish(ctx context.Context, c event.Change, acked event.Acked, done func(again bool, err error)) {
-	m, err := f.Builder.Message(c)
+	timed := c
+	timed.Observed = acked.NotBefore(c.Observed, f.Now())
+	m, err := f.Builder.Message(timed)
+	if errors.Is(err, event.ErrTooDeep) {
+		f.truncate(ctx, c, acked, f.Logger.With(append(attributes(c.Key), "err", err)...), done)
+		return
+	}
 	if err != nil {
-		f.Logger.Error("event cannot be made; the object stays unpublished", append(attributes(c.Key), "err", err)...)
+		f.Logger.Log(ctx, f.once(c.Key, slog.LevelError), "cannot build the event, object stays unpublished", append(attributes(c.Key), "err", err)...)
 		f.Informers.Unpublishable(c.Key)
+		f.outcomes.failed(c.Key, err, f.Now())
 		done(false, err)
 		return
 	}
 	m.Expected = acked.Position
-	if failpoint.Bug("random-ids") {
-		m.ID = rand.Text()
-		m.Attributes[0].Value = m.ID
-	}
-	if failpoint.Bug("acknowledge-before-publish") {
-		f.record(c, m)
-		done(false, nil)
-		f.Publish(ctx, m, func(Outcome) {})
-		return
-	}
 	failpoint.Hit("before-publish")
-	f.Publish(ctx, m, func(o Outcome) {
-		if o.Err == nil {
-			f.acknowledged(ctx, c, m, o.Position)
-			done(c.Type.Gone(), nil)
+	f.Publish(ctx, m, func(position uint64, err error) {
+		if err == nil {
+			f.acknowledged(ctx, c, m, position)
+			done(c.Type.IsRemoval(), nil)
 			return
 		}
-		f.failed(ctx, c, acked, m, o, done)
+		f.failed(ctx, c, acked, m, err, done)
 	})
 	failpoint.Hit("after-publish")
 }
@@ -204,72 +197,129 @@ func (f *Forwarder) publish(ctx context.Context, c event.Change, acked event.Ack
 func (f *Forwarder) acknowledged(ctx context.Context, c event.Change, m *event.Message, position uint64) {
 	failpoint.Hit("after-ack")
 	f.attempts.resolved(c.Key)
-	m.Acked.Position, m.Acked.Stored = position, uint32(time.Now().Unix())
+	m.Acked.Position = position
+	m.Acked.StoredAt(f.Now())
 	f.record(c, m)
+	if c.Repairs {
+		f.repaired(c)
+	}
 	if f.Logger.Enabled(ctx, slog.LevelDebug) {
 		f.Logger.DebugContext(ctx, "event acknowledged", append(attributes(c.Key), "event_id", m.ID, "type", c.Type, "position", position)...)
 	}
 	m.Free()
 }
 
-// failed finds out what is to be done about a publish that ended with an error.
-func (f *Forwarder) failed(ctx context.Context, c event.Change, acked event.Acked, m *event.Message, o Outcome, done func(again bool, err error)) {
+// failed handles a publish that ended with an error.
+func (f *Forwarder) failed(ctx context.Context, c event.Change, acked event.Acked, m *event.Message, err error, done func(again bool, err error)) {
 	log := f.Logger.With(append(attributes(c.Key), "event_id", m.ID)...)
-	if !o.NotSent && !o.TooLarge && !c.Type.Gone() {
+	fail := func() {
+		f.outcomes.failed(c.Key, err, f.Now())
+		done(false, err)
+	}
+	tooLarge, notSent := errors.Is(err, publish.ErrTooLarge), errors.Is(err, publish.ErrNotSent)
+	var conflict *publish.ConflictError
+	errors.As(err, &conflict)
+	if !notSent && !tooLarge && !c.Type.IsRemoval() {
 		f.attempts.unresolved(c.Key, m.Acked.UID)
 	}
-	if o.Conflict == nil {
-		// While the bus is down a name may be taken again and again: only the
-		// deletes that the bus has to be told are worth their memory.
+	if !notSent && !tooLarge && conflict == nil {
+		f.attempts.add(c.Key, m.Acked)
+	}
+	if conflict == nil {
+		// While the bus is down, many UIDs can use one name in turn. Settle keeps only the
+		// tombstones whose delete has to be published, to save memory.
 		f.Informers.Settle(c.Key, acked, f.attempts.uid(c.Key))
 	}
 	switch {
-	case o.Conflict != nil:
+	case conflict != nil:
+		bus := conflict.Bus
 		f.metrics.conflicts.Inc()
+		// Of an object that the checkpoint doesn't know, the event is another forwarder's. At an
+		// earlier position, it is what a bus that lost its end has kept.
+		if acked.UID != "" && bus.Position > m.Expected && !f.attempts.has(c.Key, bus) && !isBefore(bus, c) {
+			bus = acked.Before(bus)
+		}
 		f.attempts.resolved(c.Key) // the bus is past the position that the attempt expects
-		log.Warn("the bus holds another event than expected; deciding again", "bus_version", o.Conflict.ResourceVersion, "expected_position", m.Expected, "bus_position", o.Conflict.Position)
-		if failpoint.Bug("adopt-position-blindly") {
-			acked.Position = o.Conflict.Position
-			o.Conflict = &acked
+		log.Warn("publish conflict, deciding again", "bus_version", conflict.Bus.ResourceVersion, "expected_position", m.Expected, "bus_position", conflict.Bus.Position)
+		claimed := acked.Foreign && acked.ResourceVersion == "" // only another writer named the UID
+		if c.Type.IsRemoval() && bus == (event.Acked{}) && f.Lost() && !claimed {
+			// Subscribers have seen the object, so they must see the delete.
+			acked.Position, acked.Foreign = 0, false
+			bus = acked
 		}
-		if c.Type.Gone() && *o.Conflict == (event.Acked{}) && f.Lost() {
-			// Who reads along has seen the object, so it must see the delete.
-			acked.Position = 0
-			o.Conflict = &acked
+		f.Checkpoint.Put(c.Key, bus)
+		f.Recheck(c.Key) // another writer or an unanswered publish may show an object that is gone
+		if c.Repairs {
+			fail() // the foreign writer is still writing: answer it with a back-off
+			return
 		}
-		f.Checkpoint.Put(c.Key, *o.Conflict)
-		f.Doubt(c.Key) // another writer, or an attempt of ours: it may show what is gone
 		done(true, nil)
-	case o.TooLarge && c.Before != nil && f.Builder.Data == event.DataChange:
-		log.Debug("object and its state before are too large together for the bus; publishing the object only", "bytes", len(m.Data))
+	case tooLarge && c.Before != nil && f.Builder.Data == event.DataChange:
+		log.Debug("object with its previous state is too large for the bus, publishing the object only", "bytes", len(m.Data))
 		c.Before = nil
 		f.publish(ctx, c, acked, done)
-	case o.TooLarge && !c.Truncated && !c.Object.Body.None():
-		f.metrics.truncated.WithLabelValues(c.Key.GroupResource().String()).Inc()
-		log.Warn("object is too large for the bus; publishing its metadata only", "bytes", len(m.Data))
-		c.Truncated = true
+	case tooLarge && !c.Truncated && !c.Object.Body.None():
+		f.truncate(ctx, c, acked, log.With("bytes", len(m.Data)), done)
+	case tooLarge && c.Type.IsRemoval() && !c.Object.Body.None(): // a delete must not be lost
+		log.Warn("metadata of a deleted object is too large for the bus, publishing its identity only", "bytes", len(m.Data))
+		c.Object = m.Acked.Identity(c.Key)
 		f.publish(ctx, c, acked, done)
-	case o.TooLarge:
-		log.Error("even the metadata of the object is too large for the bus; it stays unpublished", "bytes", len(m.Data))
+	case tooLarge:
+		log.Log(ctx, f.once(c.Key, slog.LevelError), "object metadata is too large for the bus, object stays unpublished", "bytes", len(m.Data), "err", err)
 		f.Informers.Unpublishable(c.Key)
-		done(false, o.Err)
-	case errors.Is(o.Err, context.Canceled):
-		done(false, o.Err)
-	case failpoint.Bug("give-up"):
-		done(false, nil)
-	case o.NotSent: // the bus is away: one line of the bus's own says so
-		log.Debug("not published; will be tried again", "err", o.Err)
-		done(false, o.Err)
+		fail()
+	case errors.Is(err, context.Canceled):
+		done(false, err)
+	case notSent: // the bus is away, which the publisher logs once
+		log.Debug("publish failed, retrying", "err", err)
+		fail()
 	default:
-		log.Warn("publish failed; will be tried again", "err", o.Err)
-		done(false, o.Err)
+		log.Warn("publish failed, retrying", "err", err)
+		fail()
 	}
 }
 
+// isBefore reports whether an event may be another forwarder's, of a state before a change.
+// It doesn't matter if it is not: the change follows it.
+func isBefore(bus event.Acked, c event.Change) bool {
+	if c.Repairs || !bus.Live() || bus.UID != string(c.Object.UID) || bus.Epoch != c.Epoch {
+		return false
+	}
+	return c.Type.IsRemoval() || isEarlier(bus.ResourceVersion, c.Object.ResourceVersion)
+}
+
+// truncate publishes identity and metadata of the object, unless the bus has them.
+func (f *Forwarder) truncate(ctx context.Context, c event.Change, acked event.Acked, log *slog.Logger, done func(again bool, err error)) {
+	if c.Present != nil {
+		f.adopt(c.Key, acked, *c.Present)
+		done(true, nil)
+		return
+	}
+	level := f.once(c.Key, slog.LevelWarn)
+	if level == slog.LevelWarn {
+		f.metrics.truncated.WithLabelValues(c.Key.GroupResource().String()).Inc()
+	}
+	log.Log(ctx, level, "object is too large for the bus, publishing its metadata only")
+	c.Truncated = true
+	f.publish(ctx, c, acked, done)
+}
+
+// once returns the level of a message about the present state of a key: debug if the state
+// was found unpublishable before, because the queue retries it forever.
+func (f *Forwarder) once(key event.Key, level slog.Level) slog.Level {
+	if f.Informers.Lookup(key).Unpublishable {
+		return slog.LevelDebug
+	}
+	return level
+}
+
 func (f *Forwarder) record(c event.Change, m *event.Message) {
-	// The key as the cached object has it: the checkpoint keeps its strings.
+	// The strings of the cached object: the checkpoint keeps them, so they use no more
+	// memory.
 	f.Checkpoint.Put(event.Key{Group: c.Resource.Group, Resource: c.Resource.Resource, Namespace: c.Object.Namespace, Name: c.Object.Name}, m.Acked)
 	f.Informers.Acknowledged(c.Key, m.Acked, c.Object)
 	f.metrics.published.WithLabelValues(c.Key.GroupResource().String(), c.Type.Short()).Inc()
-	f.metrics.lag.Observe(time.Since(c.Observed).Seconds())
+	now := f.Now()
+	f.metrics.lag.Observe(now.Sub(c.Observed).Seconds())
+	f.outcomes.succeeded(c.Key, now)
 }

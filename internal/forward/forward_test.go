@@ -2,6 +2,7 @@ package forward
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
 var (
@@ -19,27 +21,35 @@ var (
 	resource = event.Resource{Version: "v1", Resource: "configmaps", Kind: "ConfigMap", Namespaced: true}
 )
 
-// bench is one key, what is known of it on either side, and a bus that answers
-// what the test says.
-type bench struct {
-	view    event.View
-	acked   event.Acked
-	settled []event.Acked
-	answer  []Outcome // in order of publishes
-	sent    []*event.Message
-	last    *event.Object
-	readErr error
-	doubted []event.Key
-	lost    bool            // the bus has lost what it does not hold
-	states  []*event.Object // what Acknowledged was told
+// answer is the result of a publish.
+type answer struct {
+	position uint64
+	err      error
+}
 
-	attempted     []string // what Settle was told
+// bench is one key: what the informers and the bus hold of it, and a bus with the answers
+// that the test sets.
+type bench struct {
+	view      event.View
+	acked     event.Acked
+	settled   []event.Acked
+	answer    []answer // in order of publishes
+	sent      []*event.Message
+	last      *event.Object
+	shown     event.Acked // the entry of the event that At returns
+	readErr   error
+	rechecked []event.Key
+	lost      bool            // result of Lost
+	states    []*event.Object // arguments of Acknowledged
+
+	attempted     []string // arguments of Settle
 	unpublishable int
+	log           strings.Builder
 }
 
 func (b *bench) Lookup(event.Key) event.View { return b.view }
 func (b *bench) Settle(_ event.Key, a event.Acked, attempted string) {
-	a.Stored = 0
+	a.Time = 0
 	b.settled = append(b.settled, a)
 	b.attempted = append(b.attempted, attempted)
 }
@@ -47,23 +57,35 @@ func (b *bench) Acknowledged(k event.Key, a event.Acked, state *event.Object) {
 	b.Settle(k, a, "")
 	b.states = append(b.states, state)
 }
-func (b *bench) Unpublishable(event.Key)        { b.unpublishable++ }
+func (b *bench) Unpublishable(event.Key) {
+	b.unpublishable++
+	b.view.Unpublishable = true
+}
 func (b *bench) Get(event.Key) event.Acked      { return b.acked }
-func (b *bench) Put(_ event.Key, a event.Acked) { a.Stored = 0; b.acked = a }
-func (b *bench) publish(_ context.Context, m *event.Message, done func(Outcome)) {
+func (b *bench) Put(_ event.Key, a event.Acked) { a.Time = 0; b.acked = a }
+
+func (b *bench) Replace(_ event.Key, was, is event.Acked) bool {
+	if b.acked != was {
+		return false
+	}
+	b.acked = is
+	return true
+}
+func (b *bench) publish(_ context.Context, m *event.Message, done func(uint64, error)) {
 	b.sent = append(b.sent, m)
-	done(b.answer[len(b.sent)-1])
+	a := b.answer[len(b.sent)-1]
+	done(a.position, a.err)
 }
 
-func (b *bench) LastState(context.Context, event.Key, uint64) (*event.Object, error) {
-	return b.last, b.readErr
+func (b *bench) At(context.Context, event.Key, uint64) (publish.Stored, error) {
+	return publish.Stored{Acked: b.shown, Object: b.last}, b.readErr
 }
 
 func (b *bench) forwarder() *Forwarder {
 	return New(Config{
-		Informers: b, Checkpoint: b, Publish: b.publish, History: b, Doubt: func(k event.Key) { b.doubted = append(b.doubted, k) }, Builder: event.Builder{Cluster: "test"},
+		Informers: b, Checkpoint: b, Publish: b.publish, History: b, Recheck: func(k event.Key) { b.rechecked = append(b.rechecked, k) }, Builder: event.Builder{Cluster: "test"}, Go: func(f func()) { go f() }, Now: time.Now,
 		Lost:   func() bool { return b.lost },
-		Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+		Logger: slog.New(slog.NewTextHandler(&b.log, nil)), Registerer: prometheus.NewRegistry(),
 	})
 }
 
@@ -73,7 +95,7 @@ func (b *bench) sync(t *testing.T) (again bool, err error) {
 	return syncOnce(t, f)
 }
 
-// syncOnce waits until a step is done, which may be read for in the background.
+// syncOnce waits until a step is done, including reads in the background.
 func syncOnce(t *testing.T, f *Forwarder) (again bool, err error) {
 	t.Helper()
 	var calls atomic.Int32
@@ -100,22 +122,50 @@ func view(o *event.Object, tombstones ...event.Tombstone) event.View {
 }
 
 func TestSyncRecordsOnlyAfterTheAcknowledgement(t *testing.T) {
-	b := &bench{view: view(object("A", "11")), acked: live("A", "10"), answer: []Outcome{{Position: 42}}}
+	b := &bench{view: view(object("A", "11")), acked: live("A", "10"), answer: []answer{{position: 42}}}
 	again, err := b.sync(t)
 	want := event.Acked{UID: "A", ResourceVersion: "11", Position: 42}
 	if again || err != nil || b.acked != want || len(b.settled) != 1 || b.settled[0] != want {
 		t.Errorf("got again %v, err %v, acked %+v, settled %+v; want acked and settled %+v", again, err, b.acked, b.settled, want)
 	}
 	if got := b.sent[0].Expected; got != 7 {
-		t.Errorf("published expecting %d, want the checkpoint's 7", got)
+		t.Errorf("published with expected position %d, want 7 from the checkpoint", got)
+	}
+}
+
+// TestSyncTimeNeverFalls: the time of an event is not before that of the last one, unless that
+// is too far in the future.
+func TestSyncTimeNeverFalls(t *testing.T) {
+	observed := time.Now().Add(-time.Minute).Round(0)
+	for name, c := range map[string]struct{ last, want time.Time }{
+		"earlier":       {observed.Add(-time.Second), observed},
+		"later":         {observed.Add(time.Second).Truncate(time.Millisecond), observed.Add(time.Second).Truncate(time.Millisecond)},
+		"in the future": {observed.Add(2 * time.Hour), observed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, v := range []event.View{view(object("A", "11")), view(nil, tombstone("A", "12"))} {
+				v.Observed = observed
+				for i := range v.Tombstones {
+					v.Tombstones[i].Observed = observed
+				}
+				b := &bench{view: v, acked: live("A", "10"), answer: []answer{{position: 42}}}
+				b.acked.Time = c.last.UnixMilli()
+				if _, err := b.sync(t); err != nil {
+					t.Fatal(err)
+				}
+				if got, want := b.sent[0].Attribute("time"), c.want.UTC().Format(time.RFC3339Nano); got != want {
+					t.Errorf("%s has time %s, want %s", b.sent[0].ID, got, want)
+				}
+			}
+		})
 	}
 }
 
 func TestSyncFailureLeavesTheKeyDirty(t *testing.T) {
 	failure := errors.New("no answer")
-	b := &bench{view: view(nil, tombstone("A", "12")), acked: live("A", "10"), answer: []Outcome{{Err: failure}}}
+	b := &bench{view: view(nil, tombstone("A", "12")), acked: live("A", "10"), answer: []answer{{err: failure}}}
 	if _, err := b.sync(t); !errors.Is(err, failure) {
-		t.Errorf("got error %v, want the bus's", err)
+		t.Errorf("got error %v, want the error of the bus", err)
 	}
 	if b.acked != live("A", "10") || len(b.settled) != 1 || b.settled[0] != live("A", "10") {
 		t.Errorf("a failed publish was recorded: acked %+v, settled %+v", b.acked, b.settled)
@@ -123,7 +173,7 @@ func TestSyncFailureLeavesTheKeyDirty(t *testing.T) {
 }
 
 func TestSyncRecreateIsADeleteAndThenACreate(t *testing.T) {
-	b := &bench{view: view(object("B", "20"), tombstone("A", "19")), acked: live("A", "10"), answer: []Outcome{{Position: 8}, {Position: 9}}}
+	b := &bench{view: view(object("B", "20"), tombstone("A", "19")), acked: live("A", "10"), answer: []answer{{position: 8}, {position: 9}}}
 	again, err := b.sync(t)
 	if !again || err != nil {
 		t.Fatalf("after the delete: again %v, err %v; want again", again, err)
@@ -140,80 +190,78 @@ func TestSyncRecreateIsADeleteAndThenACreate(t *testing.T) {
 	}
 }
 
-func TestSyncConflictAdoptsWhatTheBusHoldsAndDecidesAgain(t *testing.T) {
+func TestSyncAfterAConflictDecidesAgain(t *testing.T) {
 	newer := event.Acked{UID: "A", ResourceVersion: "30", Position: 50}
-	b := &bench{view: view(object("A", "11")), acked: live("A", "10"), answer: []Outcome{{Err: errors.New("conflict"), Conflict: &newer}}}
+	b := &bench{view: view(object("A", "11")), acked: live("A", "10"), shown: newer, answer: []answer{{err: &publish.ConflictError{Bus: newer}}}}
 	again, err := b.sync(t)
-	if !again || err != nil || b.acked != newer {
-		t.Fatalf("got again %v, err %v, acked %+v; want the bus's and again", again, err, b.acked)
+	if !again || err != nil || b.acked != live("A", "10").Before(newer) {
+		t.Fatalf("got again %v, err %v, acked %+v; want the known state at the position of the bus, and again", again, err, b.acked)
 	}
-	// Deciding again must not overwrite the newer state with ours.
+	// The next decision must not overwrite the newer state with ours.
 	if again, err = b.sync(t); again || err != nil || len(b.sent) != 1 {
 		t.Errorf("got again %v, err %v, %d publishes; want none after the first", again, err, len(b.sent))
 	}
-	if len(b.doubted) != 2 {
-		t.Errorf("%d doubts, want one for the conflict and one for the version that is behind", len(b.doubted))
+	if len(b.rechecked) != 2 {
+		t.Errorf("%d rechecks, want one for the conflict and one for the stale version", len(b.rechecked))
 	}
 }
 
-// TestSyncDeleteOfWhatTheBusHasLost: whoever reads along has seen the object. But where
-// another writer may have published the delete, and removed it since, it is not
-// published a second time.
-func TestSyncDeleteOfWhatTheBusHasLost(t *testing.T) {
-	gone := event.Tombstone{UID: "A", Object: object("A", "11"), Observed: time.Unix(100, 0), Cause: event.CauseWatch}
-	for name, c := range map[string]struct {
-		lost    bool
-		bus     event.Acked
-		deletes int
-	}{
-		"lost":                    {true, event.Acked{}, 2},
-		"maybe deleted long ago":  {false, event.Acked{}, 1},
-		"deleted by another":      {true, event.Acked{UID: "A", ResourceVersion: "11", Deleted: true, Position: 9}, 1},
-		"a message of who knows?": {true, event.Acked{Position: 9}, 1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			b := &bench{view: view(nil, gone), acked: live("A", "10"), lost: c.lost, answer: []Outcome{
-				{Err: errors.New("conflict"), Conflict: &c.bus}, {Position: 50},
-			}}
-			again, err := b.sync(t)
-			if !again || err != nil {
-				t.Fatalf("got again %v, err %v", again, err)
-			}
-			if _, err := b.sync(t); err != nil {
-				t.Fatal(err)
-			}
-			if len(b.sent) != c.deletes {
-				t.Fatalf("%d deletes were published, want %d", len(b.sent), c.deletes)
-			}
-			if c.deletes == 2 {
-				if m := b.sent[1]; m.Expected != 0 || m.ID != "A.deleted" || m.Attribute("finalstateunknown") != "" {
-					t.Errorf("published %+v, want the delete with its last state, expecting nothing", m)
-				}
-				if want := (event.Acked{UID: "A", ResourceVersion: "11", Deleted: true, Position: 50}); b.acked != want {
-					t.Errorf("acked %+v, want %+v", b.acked, want)
-				}
-			}
-		})
+// TestSyncOfADeleteInTheLiveVersion: only a consistent read shows whether the object exists.
+func TestSyncOfADeleteInTheLiveVersion(t *testing.T) {
+	b := &bench{view: view(object("A", "5")), acked: event.Acked{UID: "A", ResourceVersion: "5", Deleted: true, Position: 7}}
+	if again, err := b.sync(t); again || err != nil {
+		t.Fatalf("got again %v, err %v", again, err)
+	}
+	if len(b.rechecked) != 1 || len(b.sent) != 0 {
+		t.Errorf("%d rechecks and %d events, want one recheck", len(b.rechecked), len(b.sent))
 	}
 }
 
-// TestSyncUnansweredIsToldAsAttempted, so that the tombstone of what the bus may show
-// stays: also when the next attempt fails as well.
-func TestSyncUnansweredIsToldAsAttempted(t *testing.T) {
-	b := &bench{view: view(object("A", "11")), answer: []Outcome{{Err: errors.New("no answer")}, {Err: errors.New("away"), NotSent: true}}}
+// TestSyncUnansweredKeepsTheTombstone: the tombstone of a UID that the bus may show stays,
+// even if the next attempt fails too.
+func TestSyncUnansweredKeepsTheTombstone(t *testing.T) {
+	b := &bench{view: view(object("A", "11")), answer: []answer{{err: errors.New("no answer")}, {err: publish.ErrNotSent}}}
 	f := b.forwarder()
 	for range 2 {
 		_, _ = syncOnce(t, f)
 	}
 	if got := strings.Join(b.attempted, " "); got != "A A" {
-		t.Errorf("told %q, want A each time", got)
+		t.Errorf("attempted is %q, want A each time", got)
+	}
+}
+
+// TestSyncAfterAnUnansweredRemoval: an object leaves the selection and is back, and the bus may
+// show its removal, which arrived late. The state on the bus must not be taken for the last one.
+func TestSyncAfterAnUnansweredRemoval(t *testing.T) {
+	projected := func(version string) *event.Object {
+		o := object("A", version)
+		o.Body = event.JSON([]byte(`{"data":{}}`))
+		o.Digest, _ = event.DigestOf(o.Body)
+		return o
+	}
+	for name, back := range map[string]*event.Object{"in the same version": object("A", "10"), "in a later version, unchanged": projected("12")} {
+		t.Run(name, func(t *testing.T) {
+			acked := live("A", "10")
+			acked.Digest = back.Digest
+			landed := event.Acked{UID: "A", ResourceVersion: "11", Deleted: true, Position: 8}
+			b := &bench{view: view(nil, tombstone("A", "11")), acked: acked, answer: []answer{{err: errors.New("no answer")}, {err: &publish.ConflictError{Bus: landed}}}}
+			f := b.forwarder()
+			_, _ = syncOnce(t, f)
+			b.view = view(back)
+			if again, err := syncOnce(t, f); !again || err != nil || len(b.sent) != 2 {
+				t.Fatalf("got again %v, err %v, %d publishes; want a second publish, and again after its conflict", again, err, len(b.sent))
+			}
+			if b.acked.Live() && !b.acked.Foreign {
+				t.Errorf("the checkpoint has %+v, and the bus %+v", b.acked, landed)
+			}
+		})
 	}
 }
 
 func TestSyncTooLargeIsPublishedTruncated(t *testing.T) {
 	o := object("A", "11")
 	o.Body = event.JSON([]byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"web"},"data":{"big":"x"}}`))
-	b := &bench{view: view(o), answer: []Outcome{{Err: errors.New("big"), TooLarge: true}, {Position: 3}}}
+	b := &bench{view: view(o), answer: []answer{{err: publish.ErrTooLarge}, {position: 3}}}
 	if _, err := b.sync(t); err != nil {
 		t.Fatal(err)
 	}
@@ -226,32 +274,90 @@ func TestSyncTooLargeIsPublishedTruncated(t *testing.T) {
 func TestSyncTooLargeEvenTruncatedStaysDirty(t *testing.T) {
 	o := object("A", "11")
 	o.Body = event.JSON([]byte(`{"metadata":{}}`))
-	big := Outcome{Err: errors.New("big"), TooLarge: true}
-	b := &bench{view: view(o), answer: []Outcome{big, big}}
+	big := answer{err: publish.ErrTooLarge}
+	b := &bench{view: view(o), answer: []answer{big, big}}
 	_, err := b.sync(t)
 	if err == nil || b.acked != (event.Acked{}) || b.unpublishable != 1 {
-		t.Errorf("got err %v, acked %+v, unpublishable %d; want an error, nothing recorded, and that it is said", err, b.acked, b.unpublishable)
+		t.Errorf("got err %v, acked %+v, unpublishable %d; want an error, nothing recorded, and one call of Unpublishable", err, b.acked, b.unpublishable)
 	}
 }
 
-// A publish that lands although nobody answered must not hide the delete of its
-// object, whatever comes in between (found by the torture suite, seeds 34 and 37).
+// TestSyncUnpublishableIsLoggedOnce: the queue retries an unpublishable state forever, but
+// only its first attempt logs.
+func TestSyncUnpublishableIsLoggedOnce(t *testing.T) {
+	o := object("A", "11")
+	o.Body = event.JSON([]byte(`{"metadata":{}}`))
+	big := answer{err: publish.ErrTooLarge}
+	b := &bench{view: view(o), answer: []answer{big, big, big, big, big, big}}
+	f := b.forwarder()
+	for range 3 {
+		_, _ = syncOnce(t, f)
+	}
+	if len(b.sent) != 6 || strings.Count(b.log.String(), "\n") != 2 {
+		t.Errorf("%d publishes, logged\n%s\nwant two lines for six publishes", len(b.sent), &b.log)
+	}
+	b.view.Live, b.view.Unpublishable = &event.Object{UID: "B", ResourceVersion: "1"}, false // no event can be built without a name
+	for range 3 {
+		_, _ = syncOnce(t, f)
+	}
+	if strings.Count(b.log.String(), "\n") != 3 {
+		t.Errorf("logged\n%s\nwant one line more", &b.log)
+	}
+}
+
+// TestSyncTooLargeDelete: a delete is published without its object rather than not at all.
+func TestSyncTooLargeDelete(t *testing.T) {
+	gone := tombstone("A", "12")
+	gone.Object.Body = event.JSON([]byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"web","labels":{"big":"x"}}}`))
+	big := answer{err: publish.ErrTooLarge}
+	b := &bench{view: view(nil, gone), acked: live("A", "10"), answer: []answer{big, big, {position: 8}}}
+	if _, err := b.sync(t); err != nil {
+		t.Fatal(err)
+	}
+	m := b.sent[2]
+	if m.ID != "A.deleted" || m.Attribute("finalstateunknown") != "true" || strings.Contains(string(m.Data), "big") || !b.acked.Deleted {
+		t.Errorf("got %s %v, data %s, acked %+v", m.ID, m.Attributes, m.Data, b.acked)
+	}
+}
+
+// TestSyncTooDeep: an object that subscribers could not parse is published truncated.
+func TestSyncTooDeep(t *testing.T) {
+	deep := func(levels int) []byte {
+		return []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"web"},"a":` + strings.Repeat("[", levels-1) + strings.Repeat("]", levels-1) + `}`)
+	}
+	for levels, truncated := range map[int]string{9_900: "", 9_991: "true", 10_000: "true"} {
+		o := object("A", "11")
+		o.Body = event.JSON(deep(levels))
+		b := &bench{view: view(o), answer: []answer{{position: 3}}}
+		if _, err := b.sync(t); err != nil || len(b.sent) != 1 {
+			t.Fatalf("%d levels: %d publishes, %v", levels, len(b.sent), err)
+		}
+		m := b.sent[0]
+		text, err := m.Structured()
+		if err != nil || !json.Valid(text) || m.Attribute("truncated") != truncated {
+			t.Errorf("%d levels: truncated %q, want %q; structured: %v", levels, m.Attribute("truncated"), truncated, err)
+		}
+	}
+}
+
+// A publish that lands without an answer must not hide the delete of its object, whatever
+// happens in between (found by the torture suite, seeds 34 and 37).
 func TestSyncUnansweredCreateAndThenADelete(t *testing.T) {
 	o := tombstone("A", "12").Object
 	landed := event.Acked{UID: "A", ResourceVersion: "11", Position: 5}
 	for name, c := range map[string]struct {
-		first  Outcome
-		second []Outcome
+		first  answer
+		second []answer
 		want   string
 	}{
-		"it had landed": {Outcome{Err: errors.New("no answer")},
-			[]Outcome{{Err: errors.New("conflict"), Conflict: &landed}, {Position: 6}}, "created A.11, created A.12, deleted A.deleted"},
-		"it had not": {Outcome{Err: errors.New("no answer")},
-			[]Outcome{{Position: 5}, {Position: 6}}, "created A.11, created A.12, deleted A.deleted"},
-		"it was never sent": {Outcome{Err: errors.New("not ready"), NotSent: true}, nil, "created A.11"},
+		"it had landed": {answer{err: errors.New("no answer")},
+			[]answer{{err: &publish.ConflictError{Bus: landed}}, {position: 6}}, "created A.11, created A.12, deleted A.deleted"},
+		"it had not": {answer{err: errors.New("no answer")},
+			[]answer{{position: 5}, {position: 6}}, "created A.11, created A.12, deleted A.deleted"},
+		"it was never sent": {answer{err: publish.ErrNotSent}, nil, "created A.11"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := &bench{view: view(object("A", "11")), answer: append([]Outcome{c.first}, c.second...)}
+			b := &bench{view: view(object("A", "11")), answer: append([]answer{c.first}, c.second...)}
 			f := b.forwarder()
 			sync := func() { _, _ = syncOnce(t, f) }
 			sync()
@@ -267,81 +373,6 @@ func TestSyncUnansweredCreateAndThenADelete(t *testing.T) {
 				t.Errorf("sent %s, want %s", got, c.want)
 			}
 		})
-	}
-}
-
-func TestSyncInferredDeleteCarriesTheLastStateOfTheBus(t *testing.T) {
-	inferred := event.Tombstone{UID: "A", Cause: event.CauseReconcile, Observed: time.Unix(100, 0)}
-	last := object("A", "10")
-	for name, c := range map[string]struct {
-		view event.View
-		last *event.Object
-		body string
-		fsu  string
-	}{
-		"the bus has it":                       {view(nil, inferred), last, `{"of":"A.10"}`, ""},
-		"the resource is not watched any more": {event.View{Tombstones: []event.Tombstone{inferred}}, last, `{"of":"A.10"}`, ""},
-		"the bus has lost it": {view(nil, inferred), nil,
-			`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"web","namespace":"default","uid":"A","resourceVersion":"10"}}`, "true"},
-		"the bus has another UID there": {view(nil, inferred), object("Z", "3"),
-			`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"web","namespace":"default","uid":"A","resourceVersion":"10"}}`, "true"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			b := &bench{view: c.view, acked: live("A", "10"), last: c.last, answer: []Outcome{{Position: 9}}}
-			if _, err := b.sync(t); err != nil {
-				t.Fatal(err)
-			}
-			m := b.sent[0]
-			if m.ID != "A.deleted" || string(m.Data) != c.body || m.Attribute("finalstateunknown") != c.fsu || m.Attribute("cause") != "reconcile" {
-				t.Errorf("got %s, data %s, finalstateunknown %q, cause %q", m.ID, m.Data, m.Attribute("finalstateunknown"), m.Attribute("cause"))
-			}
-			if want := "/api/v1/namespaces/default/configmaps/web"; m.Attribute("subject") != want {
-				t.Errorf("got subject %s, want %s", m.Attribute("subject"), want)
-			}
-		})
-	}
-}
-
-func TestSyncDeleteOfAResourceThatIsNotWatchedAnyMore(t *testing.T) {
-	b := &bench{view: event.View{Tombstones: []event.Tombstone{tombstone("A", "12")}}, acked: live("A", "10"), answer: []Outcome{{Position: 9}}}
-	if _, err := b.sync(t); err != nil || len(b.sent) != 1 {
-		t.Fatalf("got err %v and %d publishes, want the delete", err, len(b.sent))
-	}
-	if got, want := b.sent[0].Attribute("subject"), "/api/v1/namespaces/default/configmaps/web"; got != want {
-		t.Errorf("got subject %s, want %s", got, want)
-	}
-}
-
-// The last state of a deleted object may be of another version of the API than the
-// one that is watched now: the event's subject named the new, its apiversion the old
-// (found by the torture suite).
-func TestSyncDeleteOfAnObjectLastSeenInAnotherVersion(t *testing.T) {
-	moved := event.Resource{Version: "v2", Resource: "configmaps", Kind: "ConfigMap", Namespaced: true}
-	for name, c := range map[string]struct {
-		tombstone event.Tombstone
-		last      *event.Object
-	}{
-		"by the watch": {tombstone: tombstone("A", "12")},
-		"by the bus":   {event.Tombstone{UID: "A", Cause: event.CauseReconcile, Observed: time.Unix(1, 0)}, object("A", "10")},
-	} {
-		t.Run(name, func(t *testing.T) {
-			b := &bench{view: event.View{Resource: moved, Tombstones: []event.Tombstone{c.tombstone}}, acked: live("A", "10"), last: c.last, answer: []Outcome{{Position: 9}}}
-			if _, err := b.sync(t); err != nil {
-				t.Fatal(err)
-			}
-			got := b.sent[0].Attribute("apiversion") + " " + b.sent[0].Attribute("subject")
-			if want := "v1 /api/v1/namespaces/default/configmaps/web"; got != want {
-				t.Errorf("got %s, want %s", got, want)
-			}
-		})
-	}
-}
-
-func TestSyncInferredDeleteWaitsWhereTheBusCannotBeRead(t *testing.T) {
-	failure := errors.New("bus down")
-	b := &bench{view: view(nil, event.Tombstone{UID: "A", Cause: event.CauseReconcile, Observed: time.Unix(1, 0)}), acked: live("A", "10"), readErr: failure}
-	if _, err := b.sync(t); !errors.Is(err, failure) || len(b.sent) != 0 {
-		t.Errorf("got err %v and %d publishes, want the bus's error and none", err, len(b.sent))
 	}
 }
 

@@ -7,9 +7,10 @@ import (
 	"testing"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// sent is an object with a body that can be compared.
+// sent returns an object with a body that can be compared.
 func sent(uid, version, body string) *event.Object {
 	o := object(uid, version)
 	o.Body = event.JSON([]byte(`{"metadata":{"uid":"` + uid + `","resourceVersion":"` + version + `"},` + body + `}`))
@@ -26,8 +27,9 @@ func withDigest(t *testing.T, o *event.Object) *event.Object {
 	return o
 }
 
-// TestSyncWhereAProjectionComesAndGoes: only what differs on the bus is published.
-func TestSyncWhereAProjectionComesAndGoes(t *testing.T) {
+// TestSyncAfterAProjectionChange: after a change of the projection, only objects that
+// differ on the bus are published.
+func TestSyncAfterAProjectionChange(t *testing.T) {
 	const small, whole = `"spec":1`, `"spec":1,"noise":2`
 	digest := withDigest(t, sent("A", "10", small)).Digest
 	for name, c := range map[string]struct {
@@ -40,12 +42,12 @@ func TestSyncWhereAProjectionComesAndGoes(t *testing.T) {
 	}{
 		"it comes, as history went back":                    {live: withDigest(t, sent("A", "9", small)), bus: sent("A", "10", small), epoch: 1, want: "A.9"},
 		"it comes, and leaves out nothing of this":          {live: withDigest(t, sent("A", "10", small)), bus: sent("A", "10", small)},
-		"it comes, and leaves out something":                {live: cut(withDigest(t, sent("A", "10", small))), bus: sent("A", "10", whole), want: "A.10.projected.7"},
+		"it comes, and leaves out something":                {live: withDigest(t, sent("A", "10", small)), bus: sent("A", "10", whole), want: "A.10.projected.7"},
 		"it comes, and a change is only in what it leaves":  {live: withDigest(t, sent("A", "11", small)), bus: sent("A", "10", small)},
 		"it comes, and the object has changed":              {live: withDigest(t, sent("A", "11", small)), bus: sent("A", "10", `"spec":3`), want: "A.11"},
-		"it comes, and the bus has lost the state":          {live: cut(withDigest(t, sent("A", "10", small))), want: "A.10.projected.7"},
-		"it comes, and had come before: the bus has it cut": {live: cut(withDigest(t, sent("A", "10", small))), bus: sent("A", "10", small)},
-		"it comes, and the bus cannot be read":              {live: cut(withDigest(t, sent("A", "10", small))), readErr: errors.New("away"), want: "error"},
+		"it comes, and the bus has lost the state":          {live: withDigest(t, sent("A", "10", small)), want: "A.10.projected.7"},
+		"it comes, and had come before: the bus has it cut": {live: withDigest(t, sent("A", "10", small)), bus: sent("A", "10", small)},
+		"it comes, and the bus cannot be read":              {live: withDigest(t, sent("A", "10", small)), readErr: errors.New("away"), want: "error"},
 		"it goes, and had left out nothing of this":         {live: sent("A", "10", small), acked: digest},
 		"it goes, and had left out something":               {live: sent("A", "10", whole), acked: digest, want: "A.10.projected.7"},
 		"it goes, and the object has changed":               {live: sent("A", "11", small), acked: digest, want: "A.11"},
@@ -56,7 +58,7 @@ func TestSyncWhereAProjectionComesAndGoes(t *testing.T) {
 			acked.Digest = c.acked
 			v := view(c.live)
 			v.Epoch = c.epoch
-			b := &bench{view: v, acked: acked, last: c.bus, readErr: c.readErr, answer: []Outcome{{Position: 8}}}
+			b := &bench{view: v, acked: acked, last: c.bus, readErr: c.readErr, answer: []answer{{position: 8}}}
 			_, err := b.sync(t)
 			got := ""
 			switch {
@@ -72,14 +74,72 @@ func TestSyncWhereAProjectionComesAndGoes(t *testing.T) {
 				t.Errorf("the checkpoint has the digest %s, want %s", b.acked.Digest, c.live.Digest)
 			}
 			if got == "" && (len(b.settled) != 1 || b.settled[0].ResourceVersion != c.live.ResourceVersion) {
-				t.Errorf("settled %+v, want that the version of the cluster is covered", b.settled)
+				t.Errorf("settled %+v, want the version of the live object", b.settled)
 			}
 		})
 	}
 }
 
-// TestSyncTellsWhatChanged, as compared with the last state that was acknowledged.
-func TestSyncTellsWhatChanged(t *testing.T) {
+// TestSyncOfAnotherTextOfTheSameVersion: another text of the same version is published if
+// its content differs. Otherwise the result is recorded, so that the comparison does not
+// repeat.
+func TestSyncOfAnotherTextOfTheSameVersion(t *testing.T) {
+	now, before := event.Digest{1}, event.Digest{2}
+	for name, c := range map[string]struct {
+		live    string
+		acked   event.Digest
+		bus     *event.Object
+		readErr error
+		want    string // id, "" for none
+	}{
+		"a field has a default now":                {live: `"spec":1,"new":2`, acked: before, bus: sent("A", "10", `"spec":1`), want: "A.10.projected.7"},
+		"a field is pruned":                        {live: `"spec":1`, acked: before, bus: sent("A", "10", `"spec":1,"old":2`), want: "A.10.projected.7"},
+		"a field is pruned, of an older forwarder": {live: `"spec":1`, bus: sent("A", "10", `"spec":1,"old":2`), want: "A.10.projected.7"},
+		"its members are in another order":         {live: `"spec":1,"same":2`, acked: before, bus: sent("A", "10", `"same":2,"spec":1`)},
+		"it is written with spaces":                {live: `"spec": 1`, acked: before, bus: sent("A", "10", `"spec":1`)},
+		"it is in another version of the API":      {live: `"apiVersion":"v2","spec":1`, acked: before, bus: sent("A", "10", `"apiVersion":"v1","spec":1`)},
+		"it is as an older forwarder sent it":      {live: `"spec":1`, bus: sent("A", "10", `"spec":1`)},
+		"the bus has it truncated":                 {live: `"spec":1`, acked: before, bus: &event.Object{UID: "A", ResourceVersion: "10"}, want: "A.10.projected.7"},
+		"the bus has lost it":                      {live: `"spec":1`, acked: before, want: "A.10.projected.7"},
+		"the bus cannot be read":                   {live: `"spec":1`, acked: before, readErr: errors.New("away"), want: "error"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := sent("A", "10", c.live)
+			o.Digest = now
+			acked := live("A", "10")
+			acked.Digest = c.acked
+			b := &bench{view: view(o), acked: acked, last: c.bus, readErr: c.readErr, answer: []answer{{position: 8}, {position: 9}}}
+			_, err := b.sync(t)
+			got := ""
+			switch {
+			case err != nil:
+				got = "error"
+			case len(b.sent) > 0:
+				got = b.sent[0].ID
+			}
+			if got != c.want {
+				t.Fatalf("published %q (%v), want %q", got, err, c.want)
+			}
+			if err != nil {
+				return
+			}
+			if b.acked.Digest != now {
+				t.Errorf("the checkpoint has the digest %q, want %q", b.acked.Digest, now)
+			}
+			if got != "" && b.sent[0].Attribute("digest") != now.String() {
+				t.Errorf("the event has the digest %q, want %q", b.sent[0].Attribute("digest"), now)
+			}
+			n := len(b.sent)
+			b.last, b.readErr = nil, errors.New("it is read again")
+			if _, err := b.sync(t); err != nil || len(b.sent) != n {
+				t.Errorf("next sync: error %v, %d more publishes; want none", err, len(b.sent)-n)
+			}
+		})
+	}
+}
+
+// TestSyncSetsChanged: the attribute compares with the last acknowledged state.
+func TestSyncSetsChanged(t *testing.T) {
 	before, after := sent("A", "10", `"spec":1,"same":0`), sent("A", "11", `"spec":2,"same":0`)
 	for name, c := range map[string]struct {
 		known, bus *event.Object
@@ -96,7 +156,7 @@ func TestSyncTellsWhatChanged(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			v := view(after)
 			v.Before = c.known
-			b := &bench{view: v, acked: live("A", "10"), last: c.bus, readErr: c.readErr, answer: []Outcome{{Position: 8}}}
+			b := &bench{view: v, acked: live("A", "10"), last: c.bus, readErr: c.readErr, answer: []answer{{position: 8}}}
 			if _, err := b.sync(t); err != nil || len(b.sent) != 1 {
 				t.Fatalf("%d publishes, error %v; want one", len(b.sent), err)
 			}
@@ -104,21 +164,22 @@ func TestSyncTellsWhatChanged(t *testing.T) {
 				t.Errorf("changed is %q, want %q", got, c.want)
 			}
 			if len(b.states) != 1 || b.states[0] != after {
-				t.Errorf("told that the bus has %v, want the new state", b.states)
+				t.Errorf("acknowledged states are %v, want the new state", b.states)
 			}
 		})
 	}
 }
 
-// TestSyncTooLargeWithItsStateBefore: the object comes first.
-func TestSyncTooLargeWithItsStateBefore(t *testing.T) {
+// TestSyncTooLargeWithPreviousState: the previous state is left out before the object is
+// truncated.
+func TestSyncTooLargeWithPreviousState(t *testing.T) {
 	v := view(sent("A", "11", `"spec":2`))
 	v.Before = sent("A", "10", `"spec":1`)
-	b := &bench{view: v, acked: live("A", "10"), answer: []Outcome{{Err: errors.New("big"), TooLarge: true}, {Position: 8}}}
+	b := &bench{view: v, acked: live("A", "10"), answer: []answer{{err: publish.ErrTooLarge}, {position: 8}}}
 	f := b.forwarder()
 	f.Builder.Data = event.DataChange
-	var data string // of the last, which is given back once it is acknowledged
-	f.Publish = func(ctx context.Context, m *event.Message, done func(Outcome)) {
+	var data string // of the last message, whose memory is freed once it is acknowledged
+	f.Publish = func(ctx context.Context, m *event.Message, done func(uint64, error)) {
 		data = string(m.Data)
 		b.publish(ctx, m, done)
 	}
@@ -127,5 +188,27 @@ func TestSyncTooLargeWithItsStateBefore(t *testing.T) {
 	}
 	if b.sent[1].Attribute("truncated") != "" || !strings.Contains(data, `"spec":2`) || !strings.Contains(data, `"previous":null`) {
 		t.Errorf("published %s", data)
+	}
+}
+
+// TestReloadDuringComparisonWins: during a comparison, a reload of the checkpoint finds an
+// event of another writer. The digest of the comparison once overwrote that entry.
+func TestReloadDuringComparisonWins(t *testing.T) {
+	o := sent("A", "10", `"spec":1,"same":2`)
+	o.Digest = event.Digest{1}
+	acked := live("A", "10")
+	acked.Digest = event.Digest{2}
+	b := &bench{view: view(o), acked: acked}
+	f := b.forwarder()
+	later := event.Acked{UID: "A", ResourceVersion: "10", Position: 9, Deleted: true}
+	f.History = historyFunc(func(context.Context) (*event.Object, error) {
+		b.acked = later
+		return sent("A", "10", `"same":2,"spec":1`), nil
+	})
+	if _, err := syncOnce(t, f); err != nil {
+		t.Fatal(err)
+	}
+	if b.acked != later {
+		t.Errorf("the checkpoint has %+v, want %+v", b.acked, later)
 	}
 }

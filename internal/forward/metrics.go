@@ -7,6 +7,7 @@ type metrics struct {
 	published *prometheus.CounterVec
 	truncated *prometheus.CounterVec
 	conflicts prometheus.Counter
+	foreign   prometheus.Counter
 	lag       prometheus.Histogram
 }
 
@@ -14,26 +15,30 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	m := &metrics{
 		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kuberelay_decisions_total",
-			Help: "Decisions, one for each time a key was looked at, by the row of the table that applied.",
+			Help: "Decisions, one for each processed key, by the row of the decision table in docs/delivery.md. At rest only unchanged grows, by one for each object at each resync.",
 		}, []string{"reason"}),
 		published: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kuberelay_events_published_total",
-			Help: "Events that the bus has acknowledged, by resource and type.",
+			Help: "Events that the bus acknowledged, by resource and type. Use the rate for capacity planning. If several forwarders write, count the events on the bus instead.",
 		}, []string{"resource", "type"}),
 		truncated: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kuberelay_events_truncated_total",
-			Help: "Objects too large for the bus, of which only the metadata was published.",
+			Help: "Events published with metadata only, because the object is too large for the bus, by resource. Raise the limit of the bus, or drop fields with KUBERELAY_DROP_FIELDS.",
 		}, []string{"resource"}),
 		conflicts: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "kuberelay_publish_conflicts_total",
-			Help: "Publishes that the bus refused because it held another event of the object than expected.",
+			Help: "Publishes that the bus refused because it held another event of the object than expected. Normal after a lost acknowledgement. A steady rate means that another writer is active: see docs/high-availability.md.",
+		}),
+		foreign: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "kuberelay_foreign_events_total",
+			Help: "Events of another writer that contradicted the cluster, and after which the state of the object was published again. Should stay 0: alert on any increase, and see docs/troubleshooting.md.",
 		}),
 		lag: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "kuberelay_event_lag_seconds",
-			Help:    "Time from the observation of a change to the acknowledgement of its event.",
+			Help:    "Time from the observation of a change to the acknowledgement of its event, for acknowledged events only. Alert on a high quantile. During an outage of the bus, use kuberelay_oldest_unsent_change_seconds.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 4, 10), // 1 ms to 262 s
 		}),
 	}
-	r.MustRegister(m.decisions, m.published, m.truncated, m.conflicts, m.lag)
+	r.MustRegister(m.decisions, m.published, m.truncated, m.conflicts, m.foreign, m.lag)
 	return m
 }

@@ -10,12 +10,13 @@ import (
 	"time"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// inferred is a delete of which only the bus has the last state.
+// inferred is a tombstone without an object, so that only the bus has the last state.
 var inferred = event.Tombstone{UID: "A", Cause: event.CauseReconcile, Observed: time.Unix(100, 0)}
 
-// blockedHistory answers a read of the last state when it is let, or told to end.
+// blockedHistory blocks each read until let or until its context ends.
 type blockedHistory struct {
 	let     chan struct{}
 	reading atomic.Int32
@@ -23,41 +24,42 @@ type blockedHistory struct {
 
 var _ History = (*blockedHistory)(nil)
 
-func (h *blockedHistory) LastState(ctx context.Context, _ event.Key, _ uint64) (*event.Object, error) {
+func (h *blockedHistory) At(ctx context.Context, _ event.Key, _ uint64) (publish.Stored, error) {
 	h.reading.Add(1)
 	defer h.reading.Add(-1)
 	select {
 	case <-h.let:
-		return nil, nil
+		return publish.Stored{}, nil
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return publish.Stored{}, ctx.Err()
 	}
 }
 
-// historyFunc is a History of one function.
+// historyFunc is a fake History.
 type historyFunc func(ctx context.Context) (*event.Object, error)
 
 var _ History = historyFunc(nil)
 
-func (h historyFunc) LastState(ctx context.Context, _ event.Key, _ uint64) (*event.Object, error) {
-	return h(ctx)
+func (h historyFunc) At(ctx context.Context, _ event.Key, _ uint64) (publish.Stored, error) {
+	o, err := h(ctx)
+	return publish.Stored{Object: o}, err
 }
 
-// anotherForwarder has what is known of the bench's key for every key, and its own answers
-// to publishes.
+// anotherForwarder returns a forwarder for which every key has the view of the bench's key,
+// with its own results of publishes.
 func (b *bench) anotherForwarder(h History, published *atomic.Int32) *Forwarder {
 	f := b.forwarder()
 	f.History = h
 	f.Checkpoint = checkpointOf(b.acked)
 	f.Informers = quiet{b}
-	f.Publish = func(_ context.Context, _ *event.Message, done func(Outcome)) {
+	f.Publish = func(_ context.Context, _ *event.Message, done func(uint64, error)) {
 		published.Add(1)
-		done(Outcome{Position: 8})
+		done(8, nil)
 	}
 	return f
 }
 
-// checkpointOf has the same for every key, whatever it is told.
+// checkpointOf returns the same entry for every key, and ignores writes.
 type checkpointOf event.Acked
 
 var _ Checkpoint = checkpointOf{}
@@ -65,7 +67,9 @@ var _ Checkpoint = checkpointOf{}
 func (c checkpointOf) Get(event.Key) event.Acked  { return event.Acked(c) }
 func (c checkpointOf) Put(event.Key, event.Acked) {}
 
-// quiet is for many keys at once.
+func (c checkpointOf) Replace(event.Key, event.Acked, event.Acked) bool { return true }
+
+// quiet ignores all calls, so that many keys can use it at once.
 type quiet struct{ *bench }
 
 var _ Informers = quiet{}
@@ -87,9 +91,9 @@ func keyOf(n int) event.Key {
 	return k
 }
 
-// TestReadsOfTheBusAreFew: an update says less rather than wait for one, a delete waits for
-// its turn, and each read that ends makes room for another.
-func TestReadsOfTheBusAreFew(t *testing.T) {
+// TestReadsAreLimited: if maxReads reads are in progress, an update goes without its
+// previous state, and a delete waits. Each completed read lets another one start.
+func TestReadsAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -108,7 +112,7 @@ func TestReadsOfTheBusAreFew(t *testing.T) {
 			t.Helper()
 			synctest.Wait()
 			if h.reading.Load() != reading || done.Load() != ended || published.Load() != ended {
-				t.Fatalf("%s: %d are being read, %d done, %d published; want %d, and %d done and published",
+				t.Fatalf("%s: %d reads in progress, %d done, %d published; want %d reads, and %d done and published",
 					when, h.reading.Load(), done.Load(), published.Load(), reading, ended)
 			}
 		}
@@ -117,11 +121,15 @@ func TestReadsOfTheBusAreFew(t *testing.T) {
 		}
 		want("all reads are taken", maxReads, 0)
 
-		go updates.Sync(ctx, keyOf(maxReads), count) // does not return if it waits
+		var returned atomic.Int32 // Sync, to its worker, which has changes of other keys to publish
+		go func() { updates.Sync(ctx, keyOf(maxReads), count); returned.Add(1) }()
 		want("an update more", maxReads, 1)
 
-		go deletes.Sync(ctx, keyOf(maxReads+1), count)
+		go func() { deletes.Sync(ctx, keyOf(maxReads+1), count); returned.Add(1) }()
 		want("a delete more", maxReads, 1)
+		if got := returned.Load(); got != 2 {
+			t.Errorf("%d of 2 workers are free during the reads", got)
+		}
 
 		h.let <- struct{}{}
 		want("a read has ended", maxReads, 2) // and the delete's has begun
@@ -129,15 +137,15 @@ func TestReadsOfTheBusAreFew(t *testing.T) {
 		close(h.let)
 		want("all have ended", 0, maxReads+2)
 		if n := len(updates.reads); n != 0 {
-			t.Errorf("%d reads are held to be under way", n)
+			t.Errorf("%d reads are still counted", n)
 		}
 		updates.Sync(ctx, keyOf(0), count)
 		want("one more", 0, maxReads+3)
 	})
 }
 
-// TestAWaitForAReadEnds with the context.
-func TestAWaitForAReadEnds(t *testing.T) {
+// TestWaitForAReadEndsWithItsContext: the wait for a read ends with the context.
+func TestWaitForAReadEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var published atomic.Int32
@@ -150,14 +158,14 @@ func TestAWaitForAReadEnds(t *testing.T) {
 		synctest.Wait()
 		cancel()
 		if err := <-ended; !errors.Is(err, context.Canceled) {
-			t.Errorf("got %v, want that it was cancelled", err)
+			t.Errorf("got %v, want context.Canceled", err)
 		}
 	})
 }
 
-// TestAReadThatIsNotNeededHasADeadline: an update must not wait for a bus that does not
-// answer; what cannot be made without the last state must.
-func TestAReadThatIsNotNeededHasADeadline(t *testing.T) {
+// TestOptionalReadHasADeadline: an update does not wait for a bus that does not
+// answer. A change that needs the last state does.
+func TestOptionalReadHasADeadline(t *testing.T) {
 	for name, c := range map[string]struct {
 		view event.View
 		want bool
@@ -181,7 +189,7 @@ func TestAReadThatIsNotNeededHasADeadline(t *testing.T) {
 				t.Fatal("the last state was not read")
 			}
 			if got := <-asked; got != c.want {
-				t.Errorf("it has a deadline: %v, want %v", got, c.want)
+				t.Errorf("has a deadline: %v, want %v", got, c.want)
 			}
 		})
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -14,24 +13,32 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/rest"
 
-	"github.com/kuberelay/kuberelay/internal/clientgo/typed"
-	"github.com/kuberelay/kuberelay/internal/controlplane"
-	"github.com/kuberelay/kuberelay/internal/controlplane/controlplanetest"
+	"github.com/kuberelay/kuberelay/internal/discovery"
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/reconcile"
+	"github.com/kuberelay/kuberelay/test/lab/controlplane"
+	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
 
-func reviews(t *testing.T, config *rest.Config) Access {
+func reviews(t *testing.T, config *rest.Config) discovery.AccessReviews {
 	t.Helper()
-	client, err := typed.NewReviews(config)
+	client, err := authorizationclient.NewForConfig(config)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return client.SelfSubjectAccessReviews()
 }
 
-// allowIn lets the user «reader» list and watch a core resource in one namespace.
+// access asks the API server as the user of a configuration.
+func access(t *testing.T, config *rest.Config) *discovery.Access {
+	t.Helper()
+	return discovery.NewAccess(reviews(t, config), nil, time.Now)
+}
+
+// allowIn lets the user "reader" list and watch a core resource in one namespace.
 func allowIn(t *testing.T, cp *controlplane.ControlPlane, namespace, resource string) {
 	t.Helper()
 	client, err := kubernetes.NewForConfig(cp.Config())
@@ -70,35 +77,6 @@ func (a answers) Create(_ context.Context, review *authorizationv1.SelfSubjectAc
 // errEvaluation stands for an authorizer that could not tell.
 var errEvaluation = errors.New("the webhook does not answer")
 
-func TestDenied(t *testing.T) {
-	pods := event.Resource{Version: "v1", Resource: "pods", Namespaced: true}
-	nodes := event.Resource{Version: "v1", Resource: "nodes"}
-	for name, c := range map[string]struct {
-		access    answers
-		resource  event.Resource
-		namespace string
-		want      string // in the error, "" for none
-	}{
-		"everything":                {func(a authorizationv1.ResourceAttributes) (bool, error) { return a.Resource == "*", nil }, pods, "", ""},
-		"this":                      {func(a authorizationv1.ResourceAttributes) (bool, error) { return a.Resource == "pods", nil }, pods, "", ""},
-		"nothing":                   {func(authorizationv1.ResourceAttributes) (bool, error) { return false, nil }, pods, "", "may not list it in all namespaces"},
-		"no watch":                  {func(a authorizationv1.ResourceAttributes) (bool, error) { return a.Verb == "list", nil }, pods, "", "may not watch it in all namespaces"},
-		"not here":                  {func(a authorizationv1.ResourceAttributes) (bool, error) { return a.Namespace == "a", nil }, pods, "b", `may not list it in the namespace "b"`},
-		"here":                      {func(a authorizationv1.ResourceAttributes) (bool, error) { return a.Namespace == "a", nil }, pods, "a", ""},
-		"cluster-scoped":            {func(authorizationv1.ResourceAttributes) (bool, error) { return false, nil }, nodes, "", "may not list it in the cluster"},
-		"it cannot be asked":        {func(authorizationv1.ResourceAttributes) (bool, error) { return false, errors.New("no") }, pods, "", ""},
-		"an authorizer cannot tell": {func(authorizationv1.ResourceAttributes) (bool, error) { return false, errEvaluation }, pods, "", ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := &Set{config: Config{Access: c.access, Now: time.Now, Logger: slog.New(slog.DiscardHandler)}}
-			err := s.denied(t.Context(), c.resource, c.namespace)
-			if (err == nil) != (c.want == "") || err != nil && (!apierrors.IsForbidden(err) || !strings.Contains(err.Error(), c.want)) {
-				t.Errorf("got %v, want %q", err, c.want)
-			}
-		})
-	}
-}
-
 // TestAskedFirst: what we may not watch is found out by asking, without a request that is
 // refused, and starts by itself when it is allowed.
 func TestAskedFirst(t *testing.T) {
@@ -109,7 +87,7 @@ func TestAskedFirst(t *testing.T) {
 	objects := newObjects(t, cp, limits, "LimitRange", namespace)
 	one := objects.create("one", nil)
 	r := start(t, cp.ConfigFor("reader"), Config{
-		Selection: Selection{Include: []string{"limitranges"}}, Access: reviews(t, cp.ConfigFor("reader")),
+		Selection: discovery.Selection{Include: []string{"limitranges"}}, Access: access(t, cp.ConfigFor("reader")),
 	})
 	poll(t, "it is named", func() error {
 		for _, st := range r.Status() {
@@ -120,7 +98,7 @@ func TestAskedFirst(t *testing.T) {
 		return fmt.Errorf("%+v", r.Status())
 	})
 	r.acknowledge(objects.key("gone"), live("G", "1"))
-	if got, err := r.reconcile(t, limits.GroupResource()); got != (Comparison{Waiting: 1}) || err != nil {
+	if got, err := r.reconcile(t, limits.GroupResource()); got != (reconcile.Comparison{Waiting: 1}) || err != nil {
 		t.Errorf("of what is forbidden: got %+v, error %v; want no conclusion", got, err)
 	}
 	r.mu.Lock()
@@ -130,82 +108,8 @@ func TestAskedFirst(t *testing.T) {
 	r.mu.Unlock()
 	allow(t, cp, "limitranges")
 	poll(t, "it is allowed", func() error {
-		return r.denied(t.Context(), event.Resource{Version: "v1", Resource: "limitranges", Namespaced: true}, "")
+		return r.config.Access.Denied(t.Context(), event.Resource{Version: "v1", Resource: "limitranges", Namespaced: true}, "")
 	})
 	r.again(t)
 	r.awaitView(t, "what was forbidden", objects.key("one"), one)
-}
-
-// TestRulesOfANamespace: one question about a namespace answers for all resources.
-func TestRulesOfANamespace(t *testing.T) {
-	cp := cluster.ControlPlane(t)
-	namespace := controlplanetest.Namespace(t, cp)
-	allowIn(t, cp, namespace, "podtemplates")
-	client, err := typed.NewReviews(cp.ConfigFor("reader"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	asked := 0
-	s := &Set{config: Config{
-		Access: answers(func(a authorizationv1.ResourceAttributes) (bool, error) {
-			if a.Resource != "*" {
-				t.Errorf("asked about %s", a.Resource)
-			}
-			return false, nil
-		}),
-		Rules: countedRules{client.SelfSubjectRulesReviews(), &asked}, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
-	}}
-	templates := event.Resource{Version: "v1", Resource: "podtemplates", Namespaced: true}
-	poll(t, "it is allowed", func() error {
-		clear(s.rules.answers)
-		return s.denied(t.Context(), templates, namespace)
-	})
-	asked = 0
-	for _, other := range []string{"pods", "secrets", "services"} {
-		if err := s.denied(t.Context(), event.Resource{Version: "v1", Resource: other, Namespaced: true}, namespace); !apierrors.IsForbidden(err) {
-			t.Errorf("%s: got %v, want forbidden", other, err)
-		}
-	}
-	if asked != 0 {
-		t.Errorf("asked %d times more", asked)
-	}
-	if err := s.denied(t.Context(), templates, "default"); !apierrors.IsForbidden(err) {
-		t.Errorf("in another namespace: got %v, want forbidden", err)
-	}
-}
-
-type countedRules struct {
-	Rules
-	asked *int
-}
-
-func (c countedRules) Create(ctx context.Context, review *authorizationv1.SelfSubjectRulesReview, o metav1.CreateOptions) (*authorizationv1.SelfSubjectRulesReview, error) {
-	*c.asked++
-	return c.Rules.Create(ctx, review, o)
-}
-
-func TestPermits(t *testing.T) {
-	deployments := event.Resource{Group: "apps", Version: "v1", Resource: "deployments", Namespaced: true}
-	rule := func(verbs, groups, resources, names string) authorizationv1.ResourceRule {
-		return authorizationv1.ResourceRule{
-			Verbs: strings.Fields(verbs), APIGroups: strings.Fields(groups), Resources: strings.Fields(resources), ResourceNames: strings.Fields(names),
-		}
-	}
-	for name, c := range map[string]struct {
-		rules []authorizationv1.ResourceRule
-		want  bool
-	}{
-		"none":             {nil, false},
-		"this":             {[]authorizationv1.ResourceRule{rule("get list", "apps", "deployments", "")}, true},
-		"everything":       {[]authorizationv1.ResourceRule{rule("*", "*", "*", "")}, true},
-		"another verb":     {[]authorizationv1.ResourceRule{rule("watch", "apps", "deployments", "")}, false},
-		"another group":    {[]authorizationv1.ResourceRule{rule("list", "extensions", "deployments", "")}, false},
-		"another":          {[]authorizationv1.ResourceRule{rule("list", "apps", "replicasets", "")}, false},
-		"only one by name": {[]authorizationv1.ResourceRule{rule("list", "apps", "deployments", "web")}, false},
-		"the second":       {[]authorizationv1.ResourceRule{rule("list", "", "pods", ""), rule("list", "apps", "*", "")}, true},
-	} {
-		if got := permits(c.rules, "list", deployments); got != c.want {
-			t.Errorf("%s: got %v, want %v", name, got, c.want)
-		}
-	}
 }

@@ -17,11 +17,13 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
+	kubediscovery "k8s.io/client-go/discovery"
+
 	"github.com/kuberelay/kuberelay/internal/apistream"
-	"github.com/kuberelay/kuberelay/internal/clientgo/discovery"
-	"github.com/kuberelay/kuberelay/internal/controlplane"
-	"github.com/kuberelay/kuberelay/internal/controlplane/controlplanetest"
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/reconcile"
+	"github.com/kuberelay/kuberelay/test/lab/controlplane"
+	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
 
 var cluster = controlplanetest.Shared{Options: controlplane.Options{Users: map[string][]string{"reader": {"readers"}}}}
@@ -42,6 +44,7 @@ var (
 // so that a change which is not enqueued is never seen.
 type running struct {
 	*Set
+	*reconcile.Comparer
 	cancel context.CancelFunc
 	ended  chan struct{} // closed when Run has returned
 
@@ -78,16 +81,17 @@ func newRunning(t *testing.T, config *rest.Config, c Config) *running {
 	if c.Streams, err = apistream.New(config); err != nil {
 		t.Fatal(err)
 	}
-	c.Converter, c.Now, c.Registerer = event.NewConverter(nil), time.Now, prometheus.NewRegistry()
+	c.Converter, c.Now, c.Registerer = event.NewConverter(nil, ""), time.Now, prometheus.NewRegistry()
 	c.Logger = slog.New(slog.NewTextHandler(t.Output(), nil))
 	if c.Rediscover == 0 {
 		c.Rediscover = time.Hour // what is found sooner was found by itself
 	}
-	c.Enqueue, c.EnqueueBehind = r.onEnqueue, r.onEnqueue
+	c.Enqueue, c.EnqueueLowPriority = r.onEnqueue, r.onEnqueue
 	c.Discovered = func() {}
 	c.Compare = func(gr schema.GroupResource) { r.change(func() { r.compare[gr]++ }) }
 	c.Snapshots = r
 	r.Set = New(c)
+	r.Comparer = newComparer(r.Set)
 	return r
 }
 
@@ -113,13 +117,13 @@ func (r *running) stopRunning(t *testing.T) {
 	}
 }
 
-func clients(t *testing.T, config *rest.Config) (dynamic.Interface, discovery.DiscoveryInterface) {
+func clients(t *testing.T, config *rest.Config) (dynamic.Interface, kubediscovery.DiscoveryInterface) {
 	t.Helper()
 	dynamicClient, err := dynamic.NewForConfig(config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	discoveryClient, err := discovery.NewDiscoveryClientForConfig(config)
+	discoveryClient, err := kubediscovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -254,7 +258,7 @@ func (r *running) acknowledge(k event.Key, a event.Acked) {
 }
 
 // reconcile compares all that the bus has of the resource.
-func (r *running) reconcile(t *testing.T, gr schema.GroupResource) (Comparison, error) {
+func (r *running) reconcile(t *testing.T, gr schema.GroupResource) (reconcile.Comparison, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()

@@ -6,8 +6,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kuberelay/kuberelay/internal/controlplane/controlplanetest"
+	"github.com/kuberelay/kuberelay/internal/discovery"
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/reconcile"
+	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
 
 // TestDeletedWhileNobodyWatched: the informer never shows the object, so only a
@@ -22,7 +24,7 @@ func TestDeletedWhileNobodyWatched(t *testing.T) {
 	again := o.create("recreated", nil)
 
 	var g gate
-	r := start(t, g.through(cp.Config()), Config{Selection: Selection{Include: []string{"configmaps"}}})
+	r := start(t, g.through(cp.Config()), Config{Selection: discovery.Selection{Include: []string{"configmaps"}}})
 	r.acknowledge(o.key("there"), ackedOf(there))
 	r.acknowledge(o.key("deleted"), ackedOf(deleted))
 	r.acknowledge(o.key("recreated"), ackedOf(recreated))
@@ -32,7 +34,7 @@ func TestDeletedWhileNobodyWatched(t *testing.T) {
 	r.awaitView(t, "recreated", o.key("recreated"), again)
 
 	g.set(true)
-	if got, err := r.reconcile(t, gr); got != (Comparison{}) || err == nil {
+	if got, err := r.reconcile(t, gr); got != (reconcile.Comparison{}) || err == nil {
 		t.Errorf("without an API server: got %+v, error %v; want no conclusion and an error", got, err)
 	}
 	for _, name := range []string{"there", "deleted", "recreated"} {
@@ -70,7 +72,7 @@ func TestOutOfScope(t *testing.T) {
 	outside.delete("gone")
 
 	r := start(t, cp.Config(), Config{
-		Selection: Selection{Include: []string{"configmaps"}}, Namespaces: NamespaceSelection{Include: []string{in.namespace}}, LabelSelector: "app=web",
+		Selection: discovery.Selection{Include: []string{"configmaps"}}, Namespaces: discovery.NamespaceSelection{Include: []string{in.namespace}}, LabelSelector: "app=web",
 	})
 	r.acknowledge(in.key("selected"), ackedOf(selected))
 	r.acknowledge(in.key("unselected"), ackedOf(unselected))
@@ -78,7 +80,7 @@ func TestOutOfScope(t *testing.T) {
 	r.acknowledge(in.key("gone"), ackedOf(gone))
 	r.acknowledge(outside.key("gone"), ackedOf(foreignGone)) // nobody looks there any more
 	r.awaitSynced(t, gr)
-	if got, want := must(r.reconcile(t, gr))(t), (Comparison{Deleted: 1, OutOfScope: 3}); got != want {
+	if got, want := must(r.reconcile(t, gr))(t), (reconcile.Comparison{Deleted: 1, OutOfScope: 3}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 	r.awaitView(t, "gone", in.key("gone"), nil, gone)
@@ -89,8 +91,8 @@ func TestOutOfScope(t *testing.T) {
 	}
 }
 
-func must(c Comparison, err error) func(*testing.T) Comparison {
-	return func(t *testing.T) Comparison {
+func must(c reconcile.Comparison, err error) func(*testing.T) reconcile.Comparison {
+	return func(t *testing.T) reconcile.Comparison {
 		t.Helper()
 		if err != nil {
 			t.Error(err)
@@ -111,26 +113,26 @@ func TestTheResourceIsGone(t *testing.T) {
 	undefine(t, cp, "gone.example.com")
 
 	var g gate
-	r := start(t, g.through(cp.Config()), Config{Selection: Selection{Include: []string{"configmaps", "widgets.gone.example.com"}}})
+	r := start(t, g.through(cp.Config()), Config{Selection: discovery.Selection{Include: []string{"configmaps", "widgets.gone.example.com"}}})
 	r.acknowledge(o.key("one"), ackedOf(one))
 	r.acknowledge(u.key("two"), ackedOf(two))
 	r.awaitSynced(t, configMaps.GroupResource())
 
 	g.set(true)
-	if got, err := r.reconcile(t, gone.GroupResource()); got != (Comparison{}) || err == nil {
+	if got, err := r.reconcile(t, gone.GroupResource()); got != (reconcile.Comparison{}) || err == nil {
 		t.Errorf("without discovery: got %+v, error %v; want no conclusion and an error", got, err)
 	}
 	g.set(false)
-	var got Comparison
+	var got reconcile.Comparison
 	poll(t, "the comparison of what is gone", func() (err error) {
 		got, err = r.reconcile(t, gone.GroupResource())
 		return err
 	})
-	if want := (Comparison{Deleted: 1}); got != want {
+	if want := (reconcile.Comparison{Deleted: 1}); got != want {
 		t.Errorf("gone: got %+v, want %+v", got, want)
 	}
 	r.awaitView(t, "one", o.key("one"), nil, one)
-	if got, want := must(r.reconcile(t, unselected.GroupResource()))(t), (Comparison{OutOfScope: 1}); got != want {
+	if got, want := must(r.reconcile(t, unselected.GroupResource()))(t), (reconcile.Comparison{OutOfScope: 1}); got != want {
 		t.Errorf("not selected: got %+v, want %+v", got, want)
 	}
 	if r.hasBeenBuried(u.key("two")) {
@@ -150,28 +152,23 @@ func TestWhatTheAPIServerSaysOfAMissingObject(t *testing.T) {
 		return err
 	})
 	client, _ := clients(t, cp.Config())
-	s := &Set{config: Config{Dynamic: client}}
 	other := served
 	other.Version = "v2"
 	for name, c := range map[string]struct {
 		gvr  schema.GroupVersionResource
-		want finding
-		err  bool
+		want bool
 	}{
-		"core object":             {configMaps, isGone, false},
-		"custom object":           {served, isGone, false},
-		"version that is not":     {other, isUnknown, true},
-		"resource that is not":    {schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "scrolls"}, isUnknown, true},
-		"core resource not there": {schema.GroupVersionResource{Version: "v1", Resource: "scrolls"}, isUnknown, true},
-		"group that is not":       {schema.GroupVersionResource{Group: "none.example.com", Version: "v1", Resource: "widgets"}, isUnknown, true},
+		"core object":             {configMaps, true},
+		"custom object":           {served, true},
+		"version that is not":     {other, false},
+		"resource that is not":    {schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "scrolls"}, false},
+		"core resource not there": {schema.GroupVersionResource{Version: "v1", Resource: "scrolls"}, false},
+		"group that is not":       {schema.GroupVersionResource{Group: "none.example.com", Version: "v1", Resource: "widgets"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := event.Resource{Group: c.gvr.Group, Version: c.gvr.Version, Resource: c.gvr.Resource, Namespaced: true}
-			got, err := s.read(t.Context(), doubt{
-				key: r.Key(namespace, "nonesuch"), acked: live("A", "1"), informer: &informer{scope: scope{resource: r}},
-			}, 0)
-			if got.finding != c.want || (err != nil) != c.err {
-				t.Errorf("got %d, error %v; want %d", got.finding, err, c.want)
+			_, err := client.Resource(c.gvr).Namespace(namespace).Get(t.Context(), "nonesuch", metav1.GetOptions{})
+			if got := discovery.IsObjectNotFound(err); err == nil || got != c.want {
+				t.Errorf("an object is not found: %v, %v; want %v", got, err, c.want)
 			}
 		})
 	}

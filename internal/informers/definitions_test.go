@@ -11,8 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kuberelay/kuberelay/internal/controlplane"
-	"github.com/kuberelay/kuberelay/internal/controlplane/controlplanetest"
+	"github.com/kuberelay/kuberelay/internal/discovery"
+	"github.com/kuberelay/kuberelay/internal/reconcile"
+	"github.com/kuberelay/kuberelay/test/lab/controlplane"
+	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
 
 // definition makes a CustomResourceDefinition of widgets; the first version stores.
@@ -43,7 +45,7 @@ func definition(group string, namespaced bool, versions ...string) *unstructured
 func define(t *testing.T, cp *controlplane.ControlPlane, group string, namespaced bool, versions ...string) schema.GroupVersionResource {
 	t.Helper()
 	client, _ := clients(t, cp.Config())
-	definitions := client.Resource(definitionResource)
+	definitions := client.Resource(discovery.DefinitionResource)
 	if _, err := definitions.Create(t.Context(), definition(group, namespaced, versions...), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +62,7 @@ func define(t *testing.T, cp *controlplane.ControlPlane, group string, namespace
 func undefine(t *testing.T, cp *controlplane.ControlPlane, group string) {
 	t.Helper()
 	client, _ := clients(t, cp.Config())
-	definitions := client.Resource(definitionResource)
+	definitions := client.Resource(discovery.DefinitionResource)
 	if err := definitions.Delete(t.Context(), "widgets."+group, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +82,7 @@ func undefine(t *testing.T, cp *controlplane.ControlPlane, group string) {
 func defineMany(t *testing.T, cp *controlplane.ControlPlane, group string, from, n int) (made []schema.GroupResource) {
 	t.Helper()
 	client, _ := clients(t, cp.Config())
-	definitions := client.Resource(definitionResource)
+	definitions := client.Resource(discovery.DefinitionResource)
 	for i := from; i < from+n; i++ {
 		plural := fmt.Sprintf("widgets%03d", i)
 		d := definition(group, true, "v1")
@@ -102,7 +104,7 @@ func undefineMany(t *testing.T, cp *controlplane.ControlPlane, all []schema.Grou
 	defer cancel()
 	client, _ := clients(t, cp.Config())
 	for _, gr := range all {
-		err := client.Resource(definitionResource).Delete(ctx, gr.String(), metav1.DeleteOptions{})
+		err := client.Resource(discovery.DefinitionResource).Delete(ctx, gr.String(), metav1.DeleteOptions{})
 		if err != nil && !apierrors.IsNotFound(err) {
 			t.Error(err)
 		}
@@ -131,7 +133,7 @@ func TestADefinitionComesAndGoes(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	namespace := controlplanetest.Namespace(t, cp)
 	const group = "comes.example.com"
-	r := start(t, cp.Config(), Config{Selection: Selection{Include: []string{"configmaps", "*." + group}}})
+	r := start(t, cp.Config(), Config{Selection: discovery.Selection{Include: []string{"configmaps", "*." + group}}})
 	r.awaitSynced(t, configMaps.GroupResource())
 
 	gvr := define(t, cp, group, true, "v1")
@@ -171,12 +173,12 @@ func TestADefinitionMoves(t *testing.T) {
 	gvr := define(t, cp, group, true, "v1beta1")
 	o := newObjects(t, cp, gvr, "Widget", controlplanetest.Namespace(t, cp))
 	one := o.create("one", nil)
-	r := start(t, cp.Config(), Config{Selection: Selection{Include: []string{"widgets." + group}}})
+	r := start(t, cp.Config(), Config{Selection: discovery.Selection{Include: []string{"widgets." + group}}})
 	r.awaitView(t, "in the old version", o.key("one"), one)
 	r.acknowledge(o.key("one"), ackedOf(one))
 
 	client, _ := clients(t, cp.Config())
-	definitions := client.Resource(definitionResource)
+	definitions := client.Resource(discovery.DefinitionResource)
 	poll(t, "the version is added", func() error {
 		old, err := definitions.Get(t.Context(), "widgets."+group, metav1.GetOptions{})
 		if err != nil {
@@ -192,6 +194,20 @@ func TestADefinitionMoves(t *testing.T) {
 	})
 	one = o.touch(one, nil)
 	r.awaitView(t, "updated", o.key("one"), one)
+
+	poll(t, "the version is removed", func() error {
+		old, err := definitions.Get(t.Context(), "widgets."+group, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		old.Object["spec"] = definition(group, true, "v1beta1").Object["spec"]
+		_, err = definitions.Update(t.Context(), old, metav1.UpdateOptions{})
+		return err
+	})
+	r.await(t, "in the old version again", func() bool {
+		v := r.views[o.key("one")]
+		return v.Live != nil && v.Live.APIVersion == group+"/v1beta1" && v.Resource.Version == "v1beta1"
+	})
 	if r.hasBeenBuried(o.key("one")) {
 		t.Error("it had a tombstone")
 	}
@@ -213,11 +229,11 @@ func TestADefinitionChangesItsScope(t *testing.T) {
 	other := newObjects(t, cp, gvr, "Widget", "")
 	now := other.create("one", nil)
 
-	r := start(t, cp.Config(), Config{Selection: Selection{Include: []string{"widgets." + group}}})
+	r := start(t, cp.Config(), Config{Selection: discovery.Selection{Include: []string{"widgets." + group}}})
 	r.acknowledge(o.key("one"), ackedOf(one)) // from a time before
 	r.awaitView(t, "cluster-scoped", other.key("one"), now)
 	r.awaitSynced(t, gr)
-	if got, err := r.reconcile(t, gr); got != (Comparison{Deleted: 1}) || err != nil {
+	if got, err := r.reconcile(t, gr); got != (reconcile.Comparison{Deleted: 1}) || err != nil {
 		t.Errorf("got %+v, error %v; want the namespaced one deleted", got, err)
 	}
 	r.awaitView(t, "namespaced", o.key("one"), nil, one)

@@ -2,7 +2,7 @@ package informers
 
 import (
 	"context"
-	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -10,19 +10,21 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kuberelay/kuberelay/internal/discovery"
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// Run discovers, starts and stops informers until ctx ends, and returns when all
-// that it started has ended. It returns an error only for what waiting cannot
-// mend: the API server refuses our credentials from the start. If it refuses
-// them later, they may yet be renewed.
+// Run discovers resources and starts and stops their informers until ctx ends, and returns
+// when everything that it started has ended. It returns an error only if the API server
+// refuses the credentials from the start. Credentials that it refuses later may be renewed.
 func (s *Set) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer s.stopAll()
-	definitions := s.watchDefinitions(ctx)
-	defer definitions.wait()
-	namespaces := s.watchNamespaces(ctx)
+	watcher := discovery.Watcher{Dynamic: s.config.Dynamic, Streams: s.config.Streams, Logger: s.log}
+	definitions := watcher.WatchDefinitions(ctx, s.redefined)
+	s.definitions.Store(definitions)
+	defer definitions.Wait()
+	namespaces := watcher.WatchNamespaces(ctx, s.namespaces, s.namespaceChanged, func() { s.eachWatched((*watched).lookAgain) })
 	defer namespaces.Wait()
 	var forgetting sync.WaitGroup
 	if s.config.Standby {
@@ -31,11 +33,11 @@ func (s *Set) Run(ctx context.Context) error {
 	defer forgetting.Wait()
 	defer cancel()
 
-	var a agenda
+	var a discovery.Schedule
 	for {
-		a.ask()
+		a.Begin()
 		err := s.rediscover(ctx)
-		a.asked = time.Now()
+		a.Finish(time.Now())
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -46,10 +48,10 @@ func (s *Set) Run(ctx context.Context) error {
 	}
 }
 
-// awaitDue returns when discovery is to be asked again, or ctx has ended.
-func (s *Set) awaitDue(ctx context.Context, a *agenda, d *definitions, failure error) {
+// awaitDue returns when discovery is due, or ctx has ended.
+func (s *Set) awaitDue(ctx context.Context, a *discovery.Schedule, d *discovery.Definitions, failure error) {
 	for {
-		timer := time.NewTimer(time.Until(a.due(s.poll(d, failure))))
+		timer := time.NewTimer(time.Until(a.Due(s.poll(d, failure))))
 		select {
 		case <-ctx.Done():
 			timer.Stop()
@@ -57,48 +59,50 @@ func (s *Set) awaitDue(ctx context.Context, a *agenda, d *definitions, failure e
 		case <-timer.C:
 			return
 		case <-s.raised:
-			s.turnEpoch(ctx)
-		case <-s.follow.more:
-			s.startFollowed(ctx)
-		case <-d.changed:
-			a.change(time.Now())
+			s.turnEpochs(ctx)
+		case <-s.references.More():
+			s.startReferenced(ctx)
+		case <-d.Changed():
+			a.Changed(time.Now())
+		case <-s.refused:
+			a.Changed(time.Now())
 		}
 		timer.Stop()
 	}
 }
 
-// poll is how often discovery is asked where nothing is known to have changed. What
-// fails is asked for eagerly, and so is what may change without our seeing it, where
-// an answer that has not changed costs nothing.
-func (s *Set) poll(d *definitions, failure error) time.Duration {
+// fastPoll is the interval of discovery while something fails, or while changes may go
+// unseen.
+const fastPoll = 2 * time.Second
+
+// poll returns the interval of discovery while no change is known. It is short after a
+// failure, and while changes may go unseen, if an answer that has not changed costs nothing.
+func (s *Set) poll(d *discovery.Definitions, failure error) time.Duration {
 	a := s.lastAnswer()
 	switch {
 	case failure != nil:
-	case !a.catalogue.etags.whole():
+	case !a.catalog.IsConditional():
 		return s.config.Rediscover
-	case d.watched() && len(a.catalogue.failed) == 0:
+	case d.IsWatched() && len(a.catalog.Failed) == 0:
 		return s.config.Rediscover
 	}
-	return min(eager, s.config.Rediscover)
+	return min(fastPoll, s.config.Rediscover)
 }
 
-// rediscover asks discovery and brings the informers in line with the answer.
+// rediscover asks the API server what it serves, and brings the informers in line with it.
 func (s *Set) rediscover(ctx context.Context) error {
-	var known etags
+	var known *discovery.Catalog
 	before := s.lastAnswer()
 	if before != nil {
-		known = before.catalogue.etags
+		known = before.catalog
 	}
-	c, unchanged, err := discoverChange(ctx, s.config.Discovery, known)
-	if err == nil && !unchanged && s.misses(c) {
-		// An API server that has just started does not know of its custom
-		// resources yet, and answers all the same. Only one that was ready before
-		// it was asked is believed.
-		if err = s.serverReady(ctx); err == nil || apierrors.IsForbidden(err) {
-			c, _, err = discoverChange(ctx, s.config.Discovery, etags{})
-		} else {
-			err = fmt.Errorf("it is not ready, and does not show everything that it did: %w", err)
-		}
+	c, unchanged, err := discovery.Discover(ctx, s.config.Discovery, known)
+	if unchanged && !sameKept(s.keepWatched(ctx, before.catalog, before), before.catalog.Kept) {
+		// A missing resource has been proven gone since, or its watch is refused.
+		c, unchanged, err = discovery.Discover(ctx, s.config.Discovery, nil)
+	}
+	if err == nil && !unchanged {
+		c.Kept = s.keepWatched(ctx, c, before)
 	}
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -107,23 +111,75 @@ func (s *Set) rediscover(ctx context.Context) error {
 	if err != nil || unchanged {
 		return err
 	}
-	a := &answer{catalogue: c, resolution: s.config.Selection.resolve(c)}
-	if s.follow.on() {
-		a.followable = s.config.Selection.followable(c)
+	a := &answer{catalog: c, resolution: s.config.Selection.Resolve(c)}
+	if s.references.Enabled() {
+		a.followable = s.config.Selection.Followable(c)
 	}
-	c.groups, c.lists = nil, nil // large, and needed no more
+	c.Compact()
 	was := s.resources()
 	s.apply(ctx, a)
 	s.noteStopped(was, a)
 	return nil
 }
 
-// misses tells whether something that is watched is not served any more.
-func (s *Set) misses(c *catalogue) bool {
-	return slices.ContainsFunc(s.Watched(), c.gone)
+// keepWatched returns the watched resources that stay as they are, whatever the answer says.
+// Behind one address there may be API servers of several versions, and each answers for
+// itself. So:
+//
+//   - A resource that the answer does not show stays until it is proven gone.
+//   - A resource that the answer shows in other versions stays in its own until a watch is
+//     refused.
+//   - A built-in resource stays in its version although another is preferred now.
+//
+// Nothing is concluded about a group that failed.
+func (s *Set) keepWatched(ctx context.Context, c *discovery.Catalog, before *answer) map[schema.GroupResource]discovery.Decision {
+	kept := map[schema.GroupResource]discovery.Decision{}
+	if before == nil {
+		return kept
+	}
+	proof := discovery.NewProof(ctx, s.config.Discovery, s.reads())
+	for gr, r := range s.resources() {
+		shown, inVersion := c.Resource(r.GroupVersionResource())
+		var why error
+		switch {
+		case c.Failed[gr.Group] != nil:
+			continue
+		case inVersion && (!discovery.IsBuiltIn(gr.Group) || shown != r || !c.IsWatchable(r)):
+			continue
+		case inVersion:
+		case c.Shows(gr):
+			if s.watchedFor(gr).refused() {
+				continue
+			}
+		default:
+			if why = proof.Gone(ctx, gr); why == nil {
+				continue
+			}
+		}
+		d := before.resolution.Decisions[gr]
+		d.Resource = r // a resource that is only referred to has no decision
+		kept[gr] = d
+		if why != nil {
+			s.noteMissing(gr, why)
+		}
+	}
+	return kept
 }
 
-// resources are those that are watched, in the versions that are watched.
+// noteMissing logs that a watched resource is missing. It logs this once, since the answers
+// of different API servers may alternate.
+func (s *Set) noteMissing(gr schema.GroupResource, why error) {
+	if w := s.watchedFor(gr); w != nil && !w.missed.Swap(true) {
+		s.log.Warn("watched resource missing from discovery, keeping its informer", "resource", gr.String(), "err", why)
+	}
+}
+
+// sameKept reports whether the same resources are kept in the same versions.
+func sameKept(a, b map[schema.GroupResource]discovery.Decision) bool {
+	return maps.EqualFunc(a, b, func(a, b discovery.Decision) bool { return a.Resource == b.Resource })
+}
+
+// resources returns the watched resources, as they are watched.
 func (s *Set) resources() map[schema.GroupResource]event.Resource {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -134,7 +190,7 @@ func (s *Set) resources() map[schema.GroupResource]event.Resource {
 	return all
 }
 
-// noteDiscovery keeps the outcome for the status, and logs a change of it.
+// noteDiscovery records the outcome of a discovery, and logs a change.
 func (s *Set) noteDiscovery(err error, unchanged bool) {
 	result := "changed"
 	switch {
@@ -148,40 +204,40 @@ func (s *Set) noteDiscovery(err error, unchanged bool) {
 	defer s.mu.Unlock()
 	switch {
 	case err != nil && (s.failed == nil || s.failed.Error() != err.Error()):
-		s.log.Error("the API server cannot be asked what it serves; will be tried again", "err", err)
+		s.log.Error("discovery failed, retrying", "err", err)
 	case err == nil && s.failed != nil:
-		s.log.Info("the API server says again what it serves")
+		s.log.Info("discovery succeeds again")
 	}
 	s.failed = err
 }
 
-// logAnswer logs what a user would want to know and did not change by itself
-// since the answer before.
+// logAnswer logs the groups that failed and the selectors without a match, if they have
+// changed.
 func (s *Set) logAnswer(before, a *answer) {
 	var failed, unmatched []string
 	if before != nil {
-		failed, unmatched = sortedKeys(before.catalogue.failed), before.resolution.Unmatched
+		failed, unmatched = sortedKeys(before.catalog.Failed), before.resolution.Unmatched
 	}
-	switch now := sortedKeys(a.catalogue.failed); {
+	switch now := sortedKeys(a.catalog.Failed); {
 	case slices.Equal(now, failed):
 	case len(now) > 0:
-		s.log.Warn("discovery of some groups fails; their informers are left as they are", "groups", now, "err", a.catalogue.failed[now[0]])
+		s.log.Warn("discovery of groups failed, keeping their informers", "groups", now, "err", a.catalog.Failed[now[0]])
 	default:
 		s.log.Info("discovery of all groups succeeds again", "groups", failed)
 	}
 	if now := a.resolution.Unmatched; !slices.Equal(now, unmatched) && len(now) > 0 {
-		s.log.Info("some selectors match nothing at present; they wait", "selectors", now)
+		s.log.Info("selectors match nothing yet", "selectors", now)
 	}
 }
 
-// DiscoveryFailing gives the groups whose discovery fails, and why: of them nothing is
-// concluded. The key "*" stands for all, where nothing is known at all.
+// DiscoveryFailing returns the error of each group whose discovery fails. Nothing is
+// concluded about these groups. The key "*" stands for all groups.
 func (s *Set) DiscoveryFailing() map[string]error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	failing := map[string]error{}
 	if s.answer != nil {
-		for group, err := range s.answer.catalogue.failed {
+		for group, err := range s.answer.catalog.Failed {
 			if group == "" {
 				group = "core"
 			}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -17,8 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
-	"github.com/kuberelay/kuberelay/internal/controlplane"
-	"github.com/kuberelay/kuberelay/internal/controlplane/controlplanetest"
+	"github.com/kuberelay/kuberelay/internal/discovery"
+	"github.com/kuberelay/kuberelay/test/lab/controlplane"
+	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
 
 // requests counts what is asked of the API server.
@@ -56,96 +56,12 @@ func (q *requests) count(path, status string) int {
 	return q.answers[path+" "+status]
 }
 
-// TestNothingHasChanged: an answer of discovery that is as it was is neither made up by
-// the API server nor read by us, and it is told from one that is not.
-func TestNothingHasChanged(t *testing.T) {
-	cp := cluster.ControlPlane(t)
-	var q requests
-	_, client := clients(t, q.through(cp.Config()))
-	var first *catalogue
-	// The cluster may be still busy with what tests before have left: two readings can be
-	// compared if nothing has changed around them.
-	poll(t, "nothing changes", func() error {
-		var unchanged bool
-		var err error
-		first, unchanged, err = discoverChange(t.Context(), client, etags{})
-		if err != nil || unchanged || !first.etags.whole() {
-			t.Fatalf("got unchanged %v, etags %v, error %v", unchanged, first.etags, err)
-		}
-		whole, err := discover(t.Context(), client)
-		if err != nil {
-			t.Fatal(err)
-		}
-		before := q.count("/apis", "304")
-		c, unchanged, err := discoverChange(t.Context(), client, first.etags)
-		if err != nil || unchanged && (c != nil || q.count("/apis", "304") != before+1 || q.count("/api", "304") == 0) {
-			t.Fatalf("got unchanged %v, error %v, answers %v", unchanged, err, q.answers)
-		}
-		if !unchanged {
-			return errors.New("it has changed")
-		}
-		return sameCatalogue(first, whole)
-	})
-	// One of the two documents alone: the other one must be there all the same.
-	known := first.etags
-	known.apis = `"OTHER"`
-	c, unchanged, err := discoverChange(t.Context(), client, known)
-	if err != nil || unchanged || len(c.resources) == 0 || !c.versions[schema.GroupVersion{Version: "v1"}] {
-		t.Errorf("one has changed: got unchanged %v, error %v", unchanged, err)
-	}
-}
-
-func sameCatalogue(got, want *catalogue) error {
-	if len(got.resources) != len(want.resources) || !slices.Equal(sortedKeys(got.failed), sortedKeys(want.failed)) {
-		return fmt.Errorf("got %d resources, failed %v; client-go has %d, %v", len(got.resources), got.failed, len(want.resources), want.failed)
-	}
-	for gvr, r := range want.resources {
-		if g := got.resources[gvr]; g.Resource != r.Resource || !slices.Equal(g.verbs, r.verbs) {
-			return fmt.Errorf("%s: got %+v, client-go has %+v", gvr, g, r)
-		}
-	}
-	return nil
-}
-
-// TestAnAnswerOfAnotherForm is left to client-go: there are API servers, and what
-// stands before them, that speak no aggregated discovery, give no ETag, or fail.
-func TestAnAnswerOfAnotherForm(t *testing.T) {
-	cp := cluster.ControlPlane(t)
-	for name, change := range map[string]func(*http.Response){
-		"no etag":           func(r *http.Response) { r.Header.Del("Etag") },
-		"another form":      func(r *http.Response) { r.Header.Set("Content-Type", "application/json") },
-		"not acceptable":    func(r *http.Response) { r.StatusCode = http.StatusNotAcceptable },
-		"not modified":      func(r *http.Response) { r.StatusCode = http.StatusNotModified },
-		"too many requests": func(r *http.Response) { r.StatusCode = http.StatusTooManyRequests },
-	} {
-		t.Run(name, func(t *testing.T) {
-			config := cp.Config()
-			config.Wrap(func(next http.RoundTripper) http.RoundTripper {
-				return roundTripper(func(r *http.Request) (*http.Response, error) {
-					response, err := next.RoundTrip(r)
-					if err == nil && !strings.Contains(r.Header.Get("Accept"), ",") { // client-go takes two forms
-						change(response)
-					}
-					return response, err
-				})
-			})
-			_, client := clients(t, config)
-			for range 2 {
-				c, unchanged, err := discoverChange(t.Context(), client, etags{})
-				if err != nil || unchanged || len(c.resources) == 0 || c.etags.whole() {
-					t.Fatalf("got unchanged %v, error %v, etags %v", unchanged, err, c.etags)
-				}
-			}
-		})
-	}
-}
-
 // TestManyDefinitionsAtOnce do not have discovery asked for each of them.
 func TestManyDefinitionsAtOnce(t *testing.T) {
 	const many = 30
 	cp := cluster.ControlPlane(t)
 	var q requests
-	r := start(t, q.through(cp.Config()), Config{Selection: Selection{Include: []string{"configmaps", "*.many.example.com"}}})
+	r := start(t, q.through(cp.Config()), Config{Selection: discovery.Selection{Include: []string{"configmaps", "*.many.example.com"}}})
 	r.awaitSynced(t, configMaps.GroupResource())
 	asked := func() int { return q.count("/apis", "200") + q.count("/apis", "304") }
 	before, began := asked(), time.Now()
@@ -155,8 +71,8 @@ func TestManyDefinitionsAtOnce(t *testing.T) {
 	}
 	n, seconds := asked()-before, int(time.Since(began)/time.Second)
 	t.Logf("%d definitions in %d s: discovery was asked %d times, %d of them in vain", many, seconds, n, q.count("/apis", "304"))
-	// Once in each second and in settling, however many definitions there are.
-	if most := seconds + 2 + len(settling); n > most {
+	// Once in each second and after the last, however many definitions there are.
+	if most := seconds + 1 + discovery.MaxPerChange; n > most {
 		t.Errorf("discovery was asked %d times in %d s, want %d at most", n, seconds, most)
 	}
 }
@@ -174,7 +90,7 @@ func apiService(t *testing.T, cp *controlplane.ControlPlane, group, version stri
 			"insecureSkipTLSVerify": true, "service": map[string]any{"namespace": "default", "name": "nobody"},
 		},
 	}}
-	if _, err := client.Resource(apiServiceResource).Create(t.Context(), o, metav1.CreateOptions{}); err != nil {
+	if _, err := client.Resource(discovery.APIServiceResource).Create(t.Context(), o, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { removeAPIService(t, cp, group, version) })
@@ -183,7 +99,7 @@ func apiService(t *testing.T, cp *controlplane.ControlPlane, group, version stri
 func removeAPIService(t *testing.T, cp *controlplane.ControlPlane, group, version string) {
 	t.Helper()
 	client, _ := clients(t, cp.Config())
-	err := client.Resource(apiServiceResource).Delete(context.WithoutCancel(t.Context()), version+"."+group, metav1.DeleteOptions{})
+	err := client.Resource(discovery.APIServiceResource).Delete(context.WithoutCancel(t.Context()), version+"."+group, metav1.DeleteOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		t.Error(err)
 	}
@@ -199,7 +115,7 @@ func TestAGroupWithoutABackEnd(t *testing.T) {
 	o := newObjects(t, cp, gvr, "Widget", controlplanetest.Namespace(t, cp))
 	one := o.create("one", nil)
 	var q requests
-	r := start(t, q.through(cp.Config()), Config{Selection: Selection{Include: []string{"configmaps", "*." + group}}})
+	r := start(t, q.through(cp.Config()), Config{Selection: discovery.Selection{Include: []string{"configmaps", "*." + group}}})
 	r.awaitView(t, "one", o.key("one"), one)
 	r.acknowledge(o.key("one"), ackedOf(one))
 	failing := func() error {
@@ -260,13 +176,13 @@ func TestAGroupWithoutABackEnd(t *testing.T) {
 }
 
 // TestFoundByPolling: who may watch neither definitions nor APIServices finds what
-// comes and goes all the same.
+// comes all the same. What goes cannot be proven gone then, so its informer goes on.
 func TestFoundByPolling(t *testing.T) {
 	const group = "polled.example.com"
 	cp := cluster.ControlPlane(t)
 	allow(t, cp, "configmaps")
 	var q requests
-	r := start(t, q.through(cp.ConfigFor("reader")), Config{Selection: Selection{Include: []string{"configmaps", "*." + group}}})
+	r := start(t, q.through(cp.ConfigFor("reader")), Config{Selection: discovery.Selection{Include: []string{"configmaps", "*." + group}}})
 	r.awaitSynced(t, configMaps.GroupResource())
 	gvr := define(t, cp, group, true, "v1")
 	poll(t, "it is found", func() error {
@@ -276,8 +192,23 @@ func TestFoundByPolling(t *testing.T) {
 		return nil
 	})
 	undefine(t, cp, group)
-	r.awaitStopped(t, gvr.GroupResource())
-	for _, gvr := range []schema.GroupVersionResource{definitionResource, apiServiceResource} {
+	poll(t, "it is missed", func() error {
+		if w := r.watchedFor(gvr.GroupResource()); w == nil || !w.missed.Load() {
+			return fmt.Errorf("got %+v", r.Status())
+		}
+		return nil
+	})
+	asked := q.count("/apis", "304")
+	poll(t, "discovery is asked again", func() error {
+		if q.count("/apis", "304") < asked+2 {
+			return errors.New("it is not asked")
+		}
+		return nil
+	})
+	if !r.watches(gvr.GroupResource()) {
+		t.Error("its informer was stopped without a proof")
+	}
+	for _, gvr := range []schema.GroupVersionResource{discovery.DefinitionResource, discovery.APIServiceResource} {
 		path := "/apis/" + gvr.Group + "/" + gvr.Version + "/" + gvr.Resource
 		if q.count(path, "403") == 0 || q.count(path, "200") > 0 {
 			t.Errorf("%s: got %v, want it forbidden", path, q.answers)

@@ -2,72 +2,89 @@ package informers
 
 import (
 	"context"
-	"maps"
-	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// Epoch counts how often the cluster's history went back. It is not kept anywhere
-// of its own: it is that of the latest events on the bus, which carry it in their
-// sequence, so that it can never disagree with them. An epoch in which nothing was
-// published yet when the process died is found a second time.
-func (s *Set) Epoch() uint16 { return uint16(s.epoch.Load()) }
+// Epoch counts how often the history of a resource went back. The latest events on the bus
+// carry it in their sequence, and nothing else stores it, so that it never disagrees with
+// them. If nothing was published in an epoch before the process died, it is found again.
+//
+// Each resource has an epoch of its own. A restore of etcd takes every resource back, and
+// the comparison of each finds that by itself. The storage of an aggregated API server may
+// go back alone, any number of times.
+func (s *Set) Epoch(gr schema.GroupResource) uint16 {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.epochOf(gr)
+}
 
-// RaiseEpoch says that the bus has events of an epoch, or that it has to begin.
-// While informers run, it takes effect once they have been started anew: what
-// they hold may be of the history that was given up, and would count as the
-// later state in the new one.
-func (s *Set) RaiseEpoch(to uint16) {
+func (s *Set) epochOf(gr schema.GroupResource) uint16 { return max(s.firstEpoch, s.epochs[gr]) }
+
+// RaiseEpoch says that the bus has events of an epoch of a resource, or that the epoch
+// begins. If informers of the resource run, it takes effect when they have started again:
+// they may hold states of the history before, which would count as later states in the new
+// epoch. There is no epoch after [event.LastEpoch].
+func (s *Set) RaiseEpoch(gr schema.GroupResource, to uint16) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.nextEpoch = max(s.nextEpoch, to)
-	switch {
-	case s.nextEpoch == s.Epoch():
-	case len(s.watched) == 0:
-		s.epoch.Store(uint32(s.nextEpoch))
-	default:
-		select {
-		case s.raised <- struct{}{}:
-		default:
+	s.epochs[gr] = max(s.epochs[gr], min(to, event.LastEpoch))
+	s.noteRaised()
+}
+
+// RaiseEpochs does so for all resources, including those that are not known yet.
+func (s *Set) RaiseEpochs(to uint16) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.firstEpoch = max(s.firstEpoch, min(to, event.LastEpoch))
+	s.noteRaised()
+}
+
+func (s *Set) noteRaised() {
+	for gr, w := range s.watched {
+		if w.epoch < s.epochOf(gr) {
+			select {
+			case s.raised <- struct{}{}:
+			default:
+			}
+			return
 		}
 	}
 }
 
-// turnEpoch stops all informers, begins the epoch that is due, and starts them
-// again. What they then list is enqueued.
-func (s *Set) turnEpoch(ctx context.Context) {
+// turnEpochs stops the informers of the resources whose epoch is due, and starts them again
+// in that epoch. They enqueue what they list. All other informers must prove that what they
+// have shown is still in the history of the API server.
+func (s *Set) turnEpochs(ctx context.Context) {
+	var turning []*watched
 	s.mu.Lock()
-	if s.nextEpoch == s.Epoch() {
-		s.mu.Unlock()
+	for gr, w := range s.watched {
+		if w.epoch < s.epochOf(gr) {
+			turning = append(turning, w)
+			delete(s.watched, gr)
+		}
+	}
+	s.mu.Unlock()
+	if len(turning) == 0 {
 		return
 	}
-	all := slices.Collect(maps.Values(s.watched))
-	clear(s.watched)
-	s.mu.Unlock()
-	s.stop(all)
-
-	s.mu.Lock()
-	s.epoch.Store(uint32(s.nextEpoch))
-	s.mu.Unlock()
-	s.log.Warn("the cluster's history went back (etcd was restored); following it in a new epoch", "epoch", s.Epoch())
-	for _, w := range all {
+	s.eachWatched(func(w *watched) {
+		for _, i := range w.all() {
+			i.proveHistory()
+		}
+	})
+	s.stop(turning)
+	for _, w := range turning {
+		gr := w.groupResource()
+		// What is gone in the history before can exist in this one. The comparison after the
+		// first list finds what is gone.
+		s.dirty.ForgetAll(func(k event.Key) bool { return k.GroupResource() == gr })
+		s.log.Warn("history went back, following it in a new epoch", "resource", gr.String(), "epoch", s.Epoch(gr))
 		s.start(ctx, w.resource, w.followed)
 	}
 }
 
-// epochIsDue tells whether all informers are about to be started anew.
-func (s *Set) epochIsDue() bool {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.nextEpoch != s.Epoch()
-}
-
-// EnqueueAll enqueues every key of every indexer, as a resync does.
-func (s *Set) EnqueueAll() {
-	s.eachWatched(func(w *watched) {
-		for _, i := range w.all() {
-			for _, name := range i.shared.GetStore().ListKeys() {
-				s.enqueueBehind(i.key(name))
-			}
-		}
-	})
-}
+// epochIsDue reports whether the informers of a resource are about to start again.
+func (s *Set) epochIsDue(w *watched) bool { return w.epoch < s.Epoch(w.groupResource()) }

@@ -14,11 +14,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/kuberelay/kuberelay/internal/controlplane"
-	"github.com/kuberelay/kuberelay/internal/controlplane/controlplanetest"
+	"github.com/kuberelay/kuberelay/internal/discovery"
+	"github.com/kuberelay/kuberelay/internal/reconcile"
+	"github.com/kuberelay/kuberelay/test/lab/controlplane"
+	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
 
-// allow lets the user «reader» list and watch a resource until the end of the test.
+// allow lets the user "reader" list and watch a resource until the end of the test.
 func allow(t *testing.T, cp *controlplane.ControlPlane, resource string) {
 	t.Helper()
 	client, err := kubernetes.NewForConfig(cp.Config())
@@ -72,7 +74,7 @@ func TestForbidden(t *testing.T) {
 	one, two := allowed.create("one", nil), forbidden.create("two", nil)
 	allow(t, cp, "configmaps")
 
-	r := start(t, cp.ConfigFor("reader"), Config{Selection: Selection{Include: []string{"configmaps", "endpoints"}}})
+	r := start(t, cp.ConfigFor("reader"), Config{Selection: discovery.Selection{Include: []string{"configmaps", "endpoints"}}})
 	r.acknowledge(forbidden.key("two"), ackedOf(two))
 	r.acknowledge(forbidden.key("gone"), live("G", "1"))
 	r.awaitView(t, "what is allowed", allowed.key("one"), one)
@@ -82,7 +84,7 @@ func TestForbidden(t *testing.T) {
 			t.Errorf("got %+v, want forbidden %v", st, want)
 		}
 	}
-	if got, err := r.reconcile(t, services.GroupResource()); got != (Comparison{Waiting: 2}) || err != nil {
+	if got, err := r.reconcile(t, services.GroupResource()); got != (reconcile.Comparison{Waiting: 2}) || err != nil {
 		t.Errorf("of what is forbidden: got %+v, error %v; want no conclusion", got, err)
 	}
 	r.mu.Lock()
@@ -99,7 +101,7 @@ func TestForbidden(t *testing.T) {
 			t.Errorf("%s fails still: %v", st.Resource.Resource, st.Failing)
 		}
 	}
-	if got, err := r.reconcile(t, services.GroupResource()); got != (Comparison{Deleted: 1}) || err != nil {
+	if got, err := r.reconcile(t, services.GroupResource()); got != (reconcile.Comparison{Deleted: 1}) || err != nil {
 		t.Errorf("when it is allowed: got %+v, error %v; want the one that is gone deleted", got, err)
 	}
 }
@@ -109,7 +111,7 @@ func TestForbidden(t *testing.T) {
 func TestRefusedFromTheStart(t *testing.T) {
 	config := cluster.ControlPlane(t).Config()
 	config.BearerToken = "wrong"
-	r := newRunning(t, config, Config{Selection: Selection{Include: []string{"configmaps"}}})
+	r := newRunning(t, config, Config{Selection: discovery.Selection{Include: []string{"configmaps"}}})
 	ended := make(chan error, 1)
 	go func() { ended <- r.Run(t.Context()) }()
 	select {
@@ -128,7 +130,7 @@ func TestTheAPIServerIsKilled(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	o := newObjects(t, cp, configMaps, "ConfigMap", controlplanetest.Namespace(t, cp))
 	kept, updated, deleted := o.create("kept", nil), o.create("updated", nil), o.create("deleted", nil)
-	r := start(t, cp.Config(), Config{Selection: Selection{Include: []string{"configmaps"}}, Rediscover: 100 * time.Millisecond})
+	r := start(t, cp.Config(), Config{Selection: discovery.Selection{Include: []string{"configmaps"}}, Rediscover: 100 * time.Millisecond})
 	r.awaitView(t, "kept", o.key("kept"), kept)
 	r.awaitView(t, "updated", o.key("updated"), updated)
 	r.awaitView(t, "deleted", o.key("deleted"), deleted)
@@ -148,7 +150,7 @@ func TestTheAPIServerIsKilled(t *testing.T) {
 		t.Errorf("nothing is in doubt, so nothing need be asked: %v", err)
 	}
 	r.acknowledge(o.key("never"), live("N", "1"))
-	if got, err := r.reconcile(t, configMaps.GroupResource()); got != (Comparison{}) || err == nil {
+	if got, err := r.reconcile(t, configMaps.GroupResource()); got != (reconcile.Comparison{}) || err == nil {
 		t.Errorf("got %+v, error %v; want no conclusion and an error", got, err)
 	}
 	if err := cp.StartAPIServer(t.Context()); err != nil {
@@ -173,7 +175,7 @@ func TestTheAPIServerIsKilled(t *testing.T) {
 // TestTheEndWithoutAnAPIServer: Run returns although every informer waits for one.
 func TestTheEndWithoutAnAPIServer(t *testing.T) {
 	cp := cluster.ControlPlane(t)
-	r := start(t, cp.Config(), Config{Selection: Selection{Include: []string{"configmaps"}}})
+	r := start(t, cp.Config(), Config{Selection: discovery.Selection{Include: []string{"configmaps"}}})
 	r.awaitSynced(t, configMaps.GroupResource())
 	if err := cp.KillAPIServer(); err != nil {
 		t.Fatal(err)
@@ -202,7 +204,7 @@ func TestTheWatchExpires(t *testing.T) {
 		was[name] = o.create(name, nil)
 	}
 	var g gate
-	r := start(t, g.through(cp.Config()), Config{Selection: Selection{Include: []string{"configmaps"}}})
+	r := start(t, g.through(cp.Config()), Config{Selection: discovery.Selection{Include: []string{"configmaps"}}})
 	for _, name := range names {
 		r.awaitView(t, name, o.key(name), was[name])
 	}

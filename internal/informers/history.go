@@ -12,18 +12,20 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/kuberelay/kuberelay/internal/informers/progress"
 )
 
-// history is what an informer knows of the API server's history beside what its
+// history is what an informer knows of the history of the API server, besides what its
 // indexer shows.
 type history struct {
-	doubtful bool      // a watch has failed since the last list or the last proof
-	until    time.Time // when the last watch was to end by itself
+	doubtful bool      // a watch failed since the last list or the last proof
+	until    time.Time // when the last watch ends by itself
 
-	// floor is the version of the last list, "" while that is not known. What it left
-	// out had been deleted by then.
+	// floor is the version of the last list, "" while that is not known. An object that the
+	// list did not have was deleted by then.
 	floor string
-	// last is the change with the highest version that a watch has shown, nil for none.
+	// last is the change with the highest version that a watch showed, nil for none.
 	last *change
 }
 
@@ -39,25 +41,26 @@ func (i *informer) doubtHistory() {
 	i.history.doubtful = true
 }
 
-// listed begins anew: what comes now is of one history. Version is the list's, ""
-// where it will be told by [informer.shown].
+// listed begins a new history with a list of a version, "" if [informer.shown] will get the
+// version.
 func (i *informer) listed(version string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.history = history{floor: version}
 }
 
-// opened notes a watch, and the seconds after which the API server is to end it.
-func (i *informer) opened(now time.Time, seconds *int64) {
+// opened records that a watch is open, and the seconds after which the API server ends it. A
+// doubt that arose after [informer.stopCount] returned stops remains.
+func (i *informer) opened(now time.Time, seconds *int64, stops int) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.history.doubtful, i.history.until = false, now
+	i.history.doubtful, i.history.until = i.history.doubtful && i.stops != stops, now
 	if seconds != nil {
 		i.history.until = now.Add(time.Duration(*seconds) * time.Second)
 	}
 }
 
-// shown notes what a watch shows, on its way to the indexer.
+// shown records an event of a watch, on its way to the indexer.
 func (i *informer) shown(e watch.Event) {
 	o, err := meta.Accessor(e.Object)
 	if err != nil {
@@ -67,7 +70,7 @@ func (i *informer) shown(e watch.Event) {
 	defer i.mu.Unlock()
 	switch e.Type {
 	case watch.Bookmark:
-		if o.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true" {
+		if progress.IsListEnd(e) {
 			i.history.floor = o.GetResourceVersion()
 		}
 	case watch.Added, watch.Modified, watch.Deleted:
@@ -77,23 +80,32 @@ func (i *informer) shown(e watch.Event) {
 	}
 }
 
-// sameHistory is asked before a watch goes on. If the last one did not end by
-// itself, the API server was away, and it may be that etcd was restored from a
-// backup. If by now the restored cluster has made as many changes as were lost,
-// the API server takes the watch's old version for one of its own, and the
-// indexer would for ever show what was lost.
+// sameHistory proves, before a watch continues at a version, that the API server still has
+// the same history. If the last watch did not end by itself, the API server was away, and
+// etcd may have been restored from a backup. If the restored cluster has made as many changes
+// as were lost, the API server takes the old version of the watch for one of its own, and the
+// indexer would show lost objects forever.
 //
-// The proof that history is the same is the last change that a watch has shown: at
-// that very version the API server's history has it. It proves history up to that
-// version and no further, whatever a bookmark says, so from is the version to go on
-// after. Before it there is nothing to go on after: the watch would show once more what
-// came and went. Without the proof sameHistory gives the error that has client-go list
-// again, which is always right, only more work.
+// The proof is the last change that a watch showed: the API server has it in its history at
+// that very version. It proves the history up to that version and no further, whatever a
+// bookmark says, so the watch continues from there. It cannot continue from an earlier
+// version, because it would show again what came and went. Without a proof, sameHistory
+// returns the error that makes client-go list again, which is always right but costs more.
+//
+// A watch shows changes only. Objects may be served in another way without a change: after a
+// change of their definition, or by an API server of another build. Then the watch cannot
+// continue either.
 func (s *Set) sameHistory(ctx context.Context, i *informer, version string) (from string, err error) {
 	i.mu.Lock()
 	h := i.history
 	i.mu.Unlock()
-	if !h.doubtful && !s.config.Now().Before(h.until) {
+	ended := !h.doubtful && !s.config.Now().Before(h.until)
+	switch same, err := s.sameContent(ctx, i, ended); {
+	case err != nil:
+		return "", err
+	case !same:
+		return "", unproven(i)
+	case ended:
 		return version, nil
 	}
 	if h.last == nil || h.floor == "" || earlier(h.last.version, h.floor) {
@@ -106,7 +118,7 @@ func (s *Set) sameHistory(ctx context.Context, i *informer, version string) (fro
 	case !same:
 		return "", unproven(i)
 	}
-	if earlier(version, h.last.version) { // it was on its way to the indexer and did not arrive
+	if earlier(version, h.last.version) { // the change did not arrive in the indexer
 		return version, nil
 	}
 	return h.last.version, nil
@@ -116,8 +128,8 @@ func unproven(i *informer) error {
 	return apierrors.NewResourceExpired(fmt.Sprintf("the last known change of %s is not in the API server's history", i.resource.GroupResource()))
 }
 
-// inHistory tells whether a change was made at its version, in the history that the
-// API server has now. False is also that nobody can say, as after a compaction.
+// inHistory reports whether a change was made at its version, in the present history of the
+// API server. It is false too if that cannot be known, for example after a compaction.
 func (s *Set) inHistory(ctx context.Context, i *informer, c *change) (bool, error) {
 	at, err := s.versionAt(ctx, i, c, c.version)
 	if err != nil || !c.deleted {
@@ -134,7 +146,7 @@ func (s *Set) inHistory(ctx context.Context, i *informer, c *change) (bool, erro
 	return before != "", decisive(err)
 }
 
-// decisive leaves out the errors by which the API server says that it cannot tell.
+// decisive drops the errors by which the API server says that it does not know.
 func decisive(err error) error {
 	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsForbidden(err) || apierrors.IsNotFound(err) ||
 		apierrors.IsBadRequest(err) || apierrors.IsInvalid(err) || isTooLarge(err) {
@@ -143,13 +155,13 @@ func decisive(err error) error {
 	return err
 }
 
-// isTooLarge tells the answer that a version has not come yet.
+// isTooLarge reports whether the API server says that a version is in the future.
 func isTooLarge(err error) bool {
 	return apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
 }
 
-// versionAt is the version that an object of the selection had when the cluster was at
-// a version, "" where there was none.
+// versionAt returns the version of a selected object at a version of the cluster, "" if
+// there was no such object.
 func (s *Set) versionAt(ctx context.Context, i *informer, c *change, version string) (string, error) {
 	sc := i.scope
 	sc.namespace = c.namespace
@@ -159,7 +171,7 @@ func (s *Set) versionAt(ctx context.Context, i *informer, c *change, version str
 		name += "," + o.FieldSelector
 	}
 	o.FieldSelector = name
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	list, err := resourceClient(s.config.Dynamic, sc).List(ctx, o)
 	if err != nil || len(list.Items) == 0 {
@@ -167,6 +179,10 @@ func (s *Set) versionAt(ctx context.Context, i *informer, c *change, version str
 	}
 	return list.Items[0].GetResourceVersion(), nil
 }
+
+// requestTimeout bounds a single request. An answer may be lost, for example when the API
+// server stops responding.
+const requestTimeout = 10 * time.Second
 
 func earlier(version, than string) bool {
 	order, err := resourceversion.CompareResourceVersion(version, than)

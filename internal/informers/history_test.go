@@ -15,9 +15,21 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"github.com/kuberelay/kuberelay/internal/controlplane/controlplanetest"
+	"github.com/kuberelay/kuberelay/internal/discovery"
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/reconcile"
+	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
+
+func forbiddenError(resource, name string) error {
+	return apierrors.NewForbidden(schema.GroupResource{Resource: resource}, name, errors.New("no"))
+}
+
+// pathNotFound is what the API server says of a resource that it does not serve, as
+// client-go puts it.
+func pathNotFound() error {
+	return apierrors.NewGenericServerResponse(404, "GET", schema.GroupResource{}, "", "404 page not found", 0, true)
+}
 
 // TestEtcdIsRestoredUnnoticed: before the informer is connected again, the restored
 // cluster has made more changes than were lost. The API server then goes on with
@@ -46,7 +58,7 @@ func TestEtcdIsRestoredUnnoticed(t *testing.T) {
 				t.Fatal(err)
 			}
 			var g gate
-			r := start(t, g.through(cp.Config()), Config{Selection: Selection{Include: []string{"configmaps"}}, Namespaces: NamespaceSelection{Include: []string{o.namespace}}})
+			r := start(t, g.through(cp.Config()), Config{Selection: discovery.Selection{Include: []string{"configmaps"}}, Namespaces: discovery.NamespaceSelection{Include: []string{o.namespace}}})
 			r.awaitView(t, "before", o.key("web"), was)
 			lost := change.lose(o, was)
 			if change.shows {
@@ -84,7 +96,7 @@ func TestEtcdIsRestoredAndItsLastChangeRepeated(t *testing.T) {
 		t.Fatal(err)
 	}
 	var g gate
-	r := start(t, g.through(cp.Config()), Config{Selection: Selection{Include: []string{"configmaps"}}, Namespaces: NamespaceSelection{Include: []string{o.namespace}}})
+	r := start(t, g.through(cp.Config()), Config{Selection: discovery.Selection{Include: []string{"configmaps"}}, Namespaces: discovery.NamespaceSelection{Include: []string{o.namespace}}})
 	r.awaitView(t, "before", o.key("kept"), kept)
 	for n := range 20 { // so that there is room for a change before the delete's version
 		elsewhere.create(fmt.Sprint("lost", n), nil)
@@ -156,7 +168,7 @@ func TestAnOutageIsNoReasonToList(t *testing.T) {
 			if c.early {
 				*seconds = 3600
 			}
-			i.opened(time.Now(), seconds)
+			i.opened(time.Now(), seconds, i.stopCount())
 			for n, typ := range c.shown {
 				o := stored("A", fmt.Sprint(5+n))
 				o.SetNamespace("default")
@@ -216,7 +228,7 @@ func TestACutShowsNothingAgain(t *testing.T) {
 				passing()
 			}
 			var g gate
-			r := start(t, g.through(cp.Config()), Config{Selection: Selection{Include: []string{"configmaps"}}, Namespaces: NamespaceSelection{Include: []string{o.namespace}}})
+			r := start(t, g.through(cp.Config()), Config{Selection: discovery.Selection{Include: []string{"configmaps"}}, Namespaces: discovery.NamespaceSelection{Include: []string{o.namespace}}})
 			r.awaitView(t, "before", o.key("anchor"), anchor)
 			if !before {
 				passing()
@@ -257,7 +269,7 @@ func TestEtcdIsRestored(t *testing.T) {
 	if err := cp.SnapshotEtcd(t.Context(), backup); err != nil {
 		t.Fatal(err)
 	}
-	r := start(t, cp.Config(), Config{Selection: Selection{Include: []string{"configmaps"}}, Namespaces: NamespaceSelection{Include: []string{o.namespace}}})
+	r := start(t, cp.Config(), Config{Selection: discovery.Selection{Include: []string{"configmaps"}}, Namespaces: discovery.NamespaceSelection{Include: []string{o.namespace}}})
 	later := o.touch(updated, nil)
 	o.delete("deleted")
 	o.delete("recreated")
@@ -274,7 +286,7 @@ func TestEtcdIsRestored(t *testing.T) {
 	r.acknowledge(o.key("deleted"), gone)
 	poll(t, "before, there is no difference", func() error {
 		got, err := r.reconcile(t, gr)
-		if err == nil && got != (Comparison{}) {
+		if err == nil && got != (reconcile.Comparison{}) {
 			err = fmt.Errorf("got %+v", got)
 		}
 		return err
@@ -285,7 +297,7 @@ func TestEtcdIsRestored(t *testing.T) {
 	}
 	r.awaitView(t, "deleted, and there again", o.key("deleted"), deleted)
 	r.awaitView(t, "made, and not there", o.key("made"), nil, made)
-	if r.Epoch() != 0 {
+	if r.Epoch(gr) != 0 {
 		t.Error("a new epoch has begun unasked")
 	}
 	poll(t, "it is found that history went back", func() error {
@@ -310,12 +322,12 @@ func TestEtcdIsRestored(t *testing.T) {
 	r.acknowledge(o.key("made"), event.Acked{UID: string(made.GetUID()), ResourceVersion: made.GetResourceVersion(), Deleted: true, Epoch: 1})
 	poll(t, "no difference is left", func() error {
 		got, err := r.reconcile(t, gr)
-		if err == nil && got != (Comparison{}) {
+		if err == nil && got != (reconcile.Comparison{}) {
 			err = fmt.Errorf("got %+v", got)
 		}
 		return err
 	})
-	if r.Epoch() != 1 {
-		t.Errorf("the epoch is %d, want 1", r.Epoch())
+	if r.Epoch(gr) != 1 {
+		t.Errorf("the epoch is %d, want 1", r.Epoch(gr))
 	}
 }

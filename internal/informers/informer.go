@@ -3,23 +3,22 @@ package informers
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/kuberelay/kuberelay/internal/apistream"
+	"github.com/kuberelay/kuberelay/internal/discovery"
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/informers/progress"
 	"github.com/kuberelay/kuberelay/internal/jsonscan"
 )
 
@@ -27,40 +26,45 @@ import (
 type scope struct {
 	resource  event.Resource
 	namespace string // "" for all, or for a cluster-scoped resource
-	followed  bool   // it is selected by reference, so labels and fields are no matter
+	followed  bool   // selected by reference, so that labels and fields do not matter
 }
 
-// informer is one shared informer with a context of its own, because client-go's
-// factories can neither stop nor forget a single one.
+// informer is a shared informer with a context of its own, because the factories of client-go
+// can neither stop nor forget a single informer.
 type informer struct {
 	scope
 	snapshot     *snapshot
 	packer       *event.Packer
-	name         *cache.InformerName // to be released when the informer has ended
+	name         *cache.InformerName // released when the informer has ended
 	shared       cache.SharedIndexInformer
 	registration cache.ResourceEventHandlerRegistration
 	cancel       context.CancelFunc
-	stopped      chan struct{} // closed when it has ended
-	objects      atomic.Int64  // that have been handed on, and whose content is selected
+	stopped      chan struct{} // closed when the informer has ended
+	count        objectCount
+	progress     progress.Progress
 
 	mu      sync.Mutex
-	failing error     // of the last list or watch, nil once a watch has been opened
+	failing error     // the error of the last list or watch, nil once a watch is open
 	since   time.Time // of failing
-	began   time.Time // when it was made, and then when it synced
+	began   time.Time // when the informer was made, and then when it synced
 	history history
+	relist  bool               // the next watch must begin with a list
+	built   string             // the version of the API server that gave the last list
+	unwatch context.CancelFunc // ends the last watch, nil before the first
+	stops   int                // how often a watch was told to end
 }
 
-// newInformer makes an informer that is not running. Its handler is added here so
-// that no notification can be missed.
+// newInformer makes an informer that does not run yet. It adds the handler, so that no
+// notification is missed.
 func (s *Set) newInformer(sc scope, sn *snapshot) (*informer, error) {
 	i := &informer{scope: sc, snapshot: sn, packer: event.NewPacker(), stopped: make(chan struct{}), began: s.config.Now()}
-	// client-go takes a name only once, so each informer has one of its own.
+	// client-go accepts a name only once, so each informer has a name of its own.
 	name, err := cache.NewInformerName(sc.resource.GroupResource().String() + " " + rand.Text())
 	if err != nil {
 		return nil, err
 	}
 	i.name = name
-	// No type is expected: bookmarks are of another one than objects.
+	// No type is expected: the type of bookmarks differs from that of objects.
 	i.shared = cache.NewSharedIndexInformerWithOptions(s.listerWatcher(i), nil,
 		cache.SharedIndexInformerOptions{
 			ResyncPeriod:      s.config.Resync,
@@ -74,16 +78,25 @@ func (s *Set) newInformer(sc scope, sn *snapshot) (*informer, error) {
 		return nil, err
 	}
 	registration, err := i.shared.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
-		AddFunc:    func(o any, initial bool) { s.onAdd(i, o.(*event.Object), initial) },
-		UpdateFunc: func(old, o any) { s.onUpdate(i, old.(*event.Object), o.(*event.Object)) },
-		DeleteFunc: func(o any) { s.onDelete(i, o) },
+		AddFunc: func(added any, initial bool) {
+			o := added.(*event.Object)
+			i.progress.Notified(o, true, s.config.Now(), func() { s.onAdd(i, o, initial) })
+		},
+		UpdateFunc: func(before, after any) {
+			old, o := before.(*event.Object), after.(*event.Object)
+			i.progress.Notified(o, old != o, s.config.Now(), func() { s.onUpdate(i, old, o) }) // a resync notifies of what is stored
+		},
+		DeleteFunc: func(deleted any) {
+			o, fresh := deleted.(*event.Object)
+			i.progress.Notified(o, fresh, s.config.Now(), func() { s.onDelete(i, deleted) })
+		},
 	})
 	i.registration = registration
 	return i, err
 }
 
-// synced tells whether every object of the first list has been handed to our
-// handler. The informer's own HasSynced speaks of its store only.
+// synced reports whether the handler got every object of the first list. HasSynced of the
+// informer itself is about its store only.
 func (i *informer) synced() bool { return i.registration.HasSynced() }
 
 // waitSynced returns false if ctx ends first.
@@ -96,22 +109,7 @@ func (i *informer) waitSynced(ctx context.Context) bool {
 	}
 }
 
-// showsUID tells whether an object is in the indexer, of an informer that has synced.
-func (i *informer) showsUID(k event.Key, uid string) bool {
-	if i == nil || !i.synced() {
-		return false
-	}
-	o := i.get(k)
-	return o != nil && string(o.UID) == uid
-}
-
-// shows tells whether what the informer shows is at least as late as a version.
-func (i *informer) shows(version string) bool {
-	order, err := resourceversion.CompareResourceVersion(i.shared.LastSyncResourceVersion(), version)
-	return err == nil && order >= 0
-}
-
-// key is the inverse of the indexer's name of an object.
+// key returns the key of an object from its name in the indexer.
 func (i *informer) key(name string) event.Key {
 	if !i.resource.Namespaced {
 		return i.resource.Key("", name)
@@ -120,7 +118,12 @@ func (i *informer) key(name string) event.Key {
 	return i.resource.Key(namespace, name)
 }
 
-// get reads the indexer.
+// version returns the version up to which the indexer shows the changes. What get returns
+// after it is no older. LastSyncResourceVersion is that of the reflector, which is ahead of
+// the indexer.
+func (i *informer) version() string { return i.shared.GetStore().LastStoreSyncResourceVersion() }
+
+// get returns the object that the indexer has of a key, nil if none.
 func (i *informer) get(k event.Key) *event.Object {
 	name := k.Name
 	if k.Namespace != "" {
@@ -133,26 +136,12 @@ func (i *informer) get(k event.Key) *event.Object {
 	return o.(*event.Object)
 }
 
-// count keeps the number of objects, before and after a change; nil is none.
-func (i *informer) count(before, after *event.Object) {
-	n := int64(0)
-	if before != nil && !before.Unselected {
-		n--
-	}
-	if after != nil && !after.Unselected {
-		n++
-	}
-	if n != 0 {
-		i.objects.Add(n)
-	}
-}
-
-// setFailing tells whether the reason has changed; the text of an error may
-// change with every try.
+// setFailing records an error, nil for none. It reports whether the reason has changed: the
+// text of an error may change with every retry.
 func (i *informer) setFailing(err error, now time.Time) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	changed := reason(err) != reason(i.failing)
+	changed := discovery.ErrorReason(err) != discovery.ErrorReason(i.failing)
 	if changed {
 		i.since = now
 	}
@@ -160,25 +149,29 @@ func (i *informer) setFailing(err error, now time.Time) bool {
 	return changed
 }
 
-// listerWatcher lists and watches. It notes whether the API server lets us, since
-// client-go keeps to itself what it tries again; a list alone is not enough, as the watch
-// after it may be forbidden.
+// listerWatcher lists and watches. It records whether that succeeds, since client-go does not
+// tell what it retries. A list that succeeds is not enough: the watch after it may be
+// forbidden.
 func (s *Set) listerWatcher(i *informer) cache.ListerWatcher {
 	from := apistream.Resource{GroupVersionResource: i.resource.GroupVersionResource(), Namespace: i.namespace}
 	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			s.metrics.lists.WithLabelValues(i.resource.GroupResource().String()).Inc()
+			if o.Continue == "" {
+				s.beginList(ctx, i)
+			}
 			list, err := s.config.Streams.List(ctx, from, s.selected(i.scope, o), s.decode(i))
 			if err != nil {
 				return nil, err
 			}
+			i.progress.List(meta.LenList(list), o.Continue == "", list.GetContinue() == "", s.config.Now())
 			if list.GetContinue() == "" {
 				i.listed(list.GetResourceVersion())
 			}
 			return list, nil
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			lists := o.SendInitialEvents != nil
+			lists, stops := o.SendInitialEvents != nil, i.stopCount()
 			if !lists {
 				from, err := s.sameHistory(ctx, i, o.ResourceVersion)
 				if err != nil {
@@ -186,38 +179,48 @@ func (s *Set) listerWatcher(i *informer) cache.ListerWatcher {
 					return nil, err
 				}
 				o.ResourceVersion = from
+			} else {
+				s.beginList(ctx, i)
+				i.progress.List(0, true, false, s.config.Now())
 			}
+			ctx = i.watching(ctx, stops)
 			w, err := s.config.Streams.Watch(ctx, from, s.selected(i.scope, o), s.decode(i), func() {
 				s.metrics.watches.WithLabelValues(i.resource.GroupResource().String()).Inc()
 				i.setFailing(nil, s.config.Now())
 				if lists {
 					i.listed("")
 				}
-				i.opened(s.config.Now(), o.TimeoutSeconds)
-			}, func(e watch.Event) { s.shown(i, e) })
+				i.opened(s.config.Now(), o.TimeoutSeconds, stops)
+			}, func(e watch.Event) {
+				lists = i.progress.Watched(e, lists, s.config.Now())
+				s.shown(i, e)
+			})
 			if err != nil {
 				s.watchFailed(i, err)
-				return nil, interruptible(o, err)
+				return nil, err
 			}
 			return w, nil
 		},
 	}, s.config.Dynamic)
 }
 
-// shown is called with everything that a watch shows, on its way to the indexer.
+// shown is called with every event of a watch, on its way to the indexer.
 func (s *Set) shown(i *informer, e watch.Event) {
 	if e.Type == watch.Error {
 		s.watchFailed(i, apierrors.FromObject(e.Object))
 		return
 	}
+	if e.Type != watch.Bookmark {
+		s.metrics.changes.WithLabelValues(i.resource.GroupResource().String()).Inc()
+	}
 	i.shown(e)
 }
 
-// decode makes the cached form of an object as soon as it is read. What will never be
-// selected has no body.
+// decode returns a function that makes the cached form of an object as soon as it is read.
+// Objects that can never be selected have no body.
 func (s *Set) decode(i *informer) apistream.Decode {
-	decoder := s.config.Converter.Decoder(i.resource, i.packer, s.namespaces.configured, s.shapeOf(i.resource))
-	paths := pathsOf(s.follow.paths, i.resource)
+	decoder := s.config.Converter.Decoder(i.resource, i.packer, s.namespaces.MaySelect, s.shapeOf(i.resource))
+	paths, many := s.references.PathsOf(i.resource), sync.Once{}
 	return func(text *jsonscan.Scanner) (runtime.Object, error) {
 		begin := text.Position()
 		o, err := decoder.Read(text)
@@ -225,30 +228,25 @@ func (s *Set) decode(i *informer) apistream.Decode {
 			return nil, err
 		}
 		if len(paths) > 0 && (!o.Body.None() || o.Unselected) {
-			o.References = references(paths, text.Between(begin, text.Position()))
+			refs, all := paths.Read(text.Between(begin, text.Position()))
+			if o.References = refs; !all {
+				s.metrics.references.WithLabelValues(i.resource.GroupResource().String()).Inc()
+				many.Do(func() {
+					s.log.Warn("object has too many references to follow", "resource", i.resource.GroupResource(), "namespace", o.Namespace, "name", o.Name, "followed", len(refs))
+				})
+			}
 		}
 		return o, nil
 	}
 }
 
-// selected adds the selectors.
+// selected adds the label and field selectors to the options of a request.
 func (s *Set) selected(sc scope, o metav1.ListOptions) metav1.ListOptions {
 	if sc.followed {
 		return o
 	}
 	o.LabelSelector, o.FieldSelector = s.config.LabelSelector, s.config.FieldSelector
 	return o
-}
-
-// interruptible hides from the reflector that the connection was refused, where
-// it opens a stream that begins with a list: it would then wait for up to a
-// minute without heeding its context (client-go 0.37, Reflector.watchList).
-// Otherwise it tries a list, and after that waits as it should.
-func interruptible(o metav1.ListOptions, err error) error {
-	if o.SendInitialEvents != nil && utilnet.IsConnectionRefused(err) {
-		return errors.New(err.Error())
-	}
-	return err
 }
 
 func resourceClient(client dynamic.Interface, sc scope) dynamic.ResourceInterface {

@@ -35,7 +35,7 @@ func newStandby(t *testing.T) *standby {
 // lead begins a term and gives what is handed out.
 func (s *standby) lead() []event.Key {
 	s.takeEnqueued()
-	s.Lead()
+	s.StartLeading()
 	synctest.Wait()
 	keys := s.takeEnqueued()
 	slices.SortFunc(keys, func(a, b event.Key) int { return len(a.Name) - len(b.Name) })
@@ -59,7 +59,7 @@ func TestNothingIsHandedOutAtRest(t *testing.T) {
 		if got := s.takeEnqueued(); len(got) != 1 {
 			t.Errorf("after a change enqueued %v", got)
 		}
-		s.Rest()
+		s.StopLeading()
 		s.update(object("A", "4"))
 		if got := s.takeEnqueued(); len(got) > 0 {
 			t.Errorf("at rest again enqueued %v", got)
@@ -76,7 +76,7 @@ func TestWhatWasListedAtRestIsOfTheFirstSync(t *testing.T) {
 				s.done = done
 				s.list(object("A", "1"))
 				s.update(object("A", "2"))
-				if n := s.dirty.firstSyncLeft(testResource.GroupResource()); n > 0 {
+				if n := s.dirty.FirstSyncLeft(testResource.GroupResource()); n > 0 {
 					t.Fatalf("%d objects are of a first sync at rest", n)
 				}
 				s.lead()
@@ -103,8 +103,8 @@ func TestAFirstSyncThatATermDidNotFinishBeginsAgain(t *testing.T) {
 		s := newStandby(t)
 		s.list(object("A", "1"))
 		s.lead()
-		s.Rest()
-		if n := s.dirty.firstSyncLeft(testResource.GroupResource()); n > 0 {
+		s.StopLeading()
+		if n := s.dirty.FirstSyncLeft(testResource.GroupResource()); n > 0 {
 			t.Errorf("%d objects are of a first sync at rest", n)
 		}
 		s.Settle(testKey, live("A", "1"), "") // too late: nobody waits for it
@@ -112,7 +112,7 @@ func TestAFirstSyncThatATermDidNotFinishBeginsAgain(t *testing.T) {
 		if got := s.lead(); len(got) != 2 {
 			t.Errorf("enqueued %v, want both", got)
 		}
-		if n := s.dirty.firstSyncLeft(testResource.GroupResource()); n != 2 {
+		if n := s.dirty.FirstSyncLeft(testResource.GroupResource()); n != 2 {
 			t.Errorf("%d objects are of the first sync, want 2", n)
 		}
 		if want := []string{"started", "started"}; !slices.Equal(s.marks, want) {
@@ -136,7 +136,7 @@ func TestWhatWasSeenAtRestIsRememberedForAWhile(t *testing.T) {
 		time.Sleep(50 * time.Second)
 		s.delete(other)
 		synctest.Wait()
-		if n := s.dirty.len(); n != 2 {
+		if n := s.dirty.Len(); n != 2 {
 			t.Fatalf("%d deletes are remembered, want 2", n)
 		}
 		time.Sleep(26 * time.Second)
@@ -150,30 +150,12 @@ func TestWhatWasSeenAtRestIsRememberedForAWhile(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if n := s.dirty.len(); n != 1 {
+		if n := s.dirty.Len(); n != 1 {
 			t.Errorf("%d deletes are remembered while it leads, want 1", n)
 		}
 		cancel()
 		synctest.Wait()
 	})
-}
-
-// TestAnObjectThatGoesWhileATermBeginsIsNotBroughtBack: it was read from the indexer
-// just before.
-func TestAnObjectThatGoesWhileATermBeginsIsNotBroughtBack(t *testing.T) {
-	d, now := newDirty(), time.Now()
-	d.bury(testKey, event.Tombstone{UID: "A", Observed: now, Object: object("A", "2")})
-	d.include(testKey, object("A", "1"), now)
-	if !d.buried(testKey) || d.firstSyncLeft(testKey.GroupResource()) > 0 {
-		t.Error("its tombstone is gone, or it is waited for")
-	}
-	d = newDirty()
-	d.observe(testKey, nil, object("A", "2"), event.CauseWatch, false, now)
-	d.include(testKey, object("A", "1"), now)
-	d.settle(testKey, live("A", "2"), "")
-	if n := d.firstSyncLeft(testKey.GroupResource()); n > 0 || d.len() > 0 {
-		t.Error("it is waited for in a version that nobody will publish")
-	}
 }
 
 // TestATermThatABusOfALaterEpochBegins starts nothing with what may be of a history that
@@ -182,7 +164,7 @@ func TestATermThatABusOfALaterEpochBegins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStandby(t)
 		s.list(object("A", "1"))
-		s.RaiseEpoch(1)
+		s.RaiseEpochs(1)
 		if got := s.lead(); len(got) > 0 || len(s.marks) > 0 {
 			t.Errorf("enqueued %v, marked %v; want nothing", got, s.marks)
 		}

@@ -17,8 +17,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/kuberelay/kuberelay/internal/controlplane/controlplanetest"
+	"github.com/kuberelay/kuberelay/internal/discovery"
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
 
 // identities is a metrics provider that keeps what client-go knows informers by.
@@ -112,12 +113,14 @@ func TestNothingIsLeftOfWhatIsStopped(t *testing.T) {
 	namespace := controlplanetest.Namespace(t, cp)
 	ids := &identities{}
 	r := start(t, cp.Config(), Config{
-		Selection: Selection{Include: []string{"configmaps", "*." + leakGroup}}, InformerMetrics: ids,
+		Selection: discovery.Selection{Include: []string{"configmaps", "*." + leakGroup}}, InformerMetrics: ids,
 	})
 	r.awaitSynced(t, configMaps.GroupResource())
 	client, _ := clients(t, cp.Config())
+	var all []schema.GroupResource
 	round := func(n int) {
 		grs := defineMany(t, cp, leakGroup, n*atOnce, atOnce)
+		all = append(all, grs...)
 		for _, gr := range grs {
 			r.awaitSynced(t, gr)
 			key := event.Key{Group: gr.Group, Resource: gr.Resource, Namespace: namespace, Name: "one"}
@@ -172,9 +175,9 @@ func TestNothingIsLeftOfWhatIsStopped(t *testing.T) {
 		return nil
 	})
 	t.Logf("before %d definitions: %+v; after: %+v", rounds*atOnce, before, after)
-	for k := range r.dirty.entries {
-		if k.Group == leakGroup {
-			t.Errorf("%s is dirty", k)
+	for _, gr := range all {
+		if k := r.dirty.Of(gr); len(k) > 0 {
+			t.Errorf("%v are dirty", k)
 		}
 	}
 	if n := len(r.Stopped()); n != remembered {

@@ -1,52 +1,130 @@
 package informers
 
 import (
+	"context"
+	"maps"
 	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kuberelay/kuberelay/internal/discovery"
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// State is where an informer is in its life.
+// apply brings the informers in line with an answer of discovery.
+func (s *Set) apply(ctx context.Context, a *answer) {
+	s.references.Learn(maps.Clone(a.followable), a.catalog.Failed)
+	gone, stale, starting := s.replan(a)
+	s.stop(gone)
+	s.stop(stale)
+	for _, p := range starting {
+		s.start(ctx, p.resource, p.followed)
+	}
+	s.mu.Lock()
+	before := s.answer
+	s.answer = a
+	s.mu.Unlock()
+	s.completeReferences()
+	s.logAnswer(before, a)
+	if before == nil {
+		s.config.Discovered()
+	}
+	for _, w := range gone {
+		if gr := w.groupResource(); a.catalog.IsMissing(gr) {
+			s.config.Compare(gr)
+		}
+	}
+}
+
+// plan is a resource that is to be watched.
+type plan struct {
+	resource event.Resource
+	followed bool // watched only because others refer to it
+}
+
+// replan returns the resources that are no longer selected, those that must be watched in
+// another way, and those to start. The first two are no longer in s.watched when it returns,
+// but their informers still run.
+func (s *Set) replan(a *answer) (gone, stale []*watched, starting []plan) {
+	var plans []plan
+	wanted := map[schema.GroupResource]plan{}
+	add := func(p plan) {
+		if _, ok := wanted[p.resource.GroupResource()]; !ok {
+			wanted[p.resource.GroupResource()] = p
+			plans = append(plans, p)
+		}
+	}
+	for _, resource := range a.resolution.Watch {
+		add(plan{resource, false})
+	}
+	for _, resource := range s.references.Resources() {
+		add(plan{resource, true})
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for gr, w := range s.watched {
+		p, ok := wanted[gr]
+		_, failed := a.catalog.Failed[gr.Group]
+		switch {
+		case failed:
+			delete(wanted, gr) // nothing is concluded about this group
+		case !ok:
+			gone = append(gone, w)
+			delete(s.watched, gr)
+		case p != plan{w.resource, w.followed}:
+			stale = append(stale, w) // another version, kind or scope, or selected in another way
+			delete(s.watched, gr)
+		default:
+			delete(wanted, gr)
+		}
+	}
+	for _, p := range plans {
+		if _, ok := wanted[p.resource.GroupResource()]; ok {
+			starting = append(starting, p)
+		}
+	}
+	return gone, stale, starting
+}
+
+// State is the state of an informer.
 type State string
 
-// The states of an informer. One that is degraded is tried again, without end; what
-// it has shown before stays.
+// The states of an informer. A degraded informer retries without end, and keeps what it has
+// shown before.
 const (
-	Starting State = "starting" // its first list is not in
+	Starting State = "starting" // its first list is not complete
 	Synced   State = "synced"
 	Degraded State = "degraded" // the last list or watch failed
 	Stopped  State = "stopped"
 )
 
-// worse tells whether a is the state to show of two.
-func (a State) worse(b State) bool {
+// Worse reports whether a is the worse of two states.
+func (a State) Worse(b State) bool {
 	order := []State{Synced, Starting, Degraded, Stopped}
 	return slices.Index(order, a) > slices.Index(order, b)
 }
 
 // The reasons for which an informer is stopped, besides the end of the process.
 const (
-	notServed    = "not_served"    // discovery does not show the resource any more
-	notSelected  = "not_selected"  // a selector that named it means another one now
-	notWatchable = "not_watchable" // it is served, but no longer for list and watch
-	moved        = "moved"         // it has been started again, in another version, kind or scope
+	notServed    = "not_served"                   // discovery no longer shows the resource
+	notSelected  = string(discovery.NotSelected)  // a selector that named it means another one now
+	notWatchable = string(discovery.NotWatchable) // it no longer supports list and watch
+	moved        = "moved"                        // it was started again in another version, kind or scope
 )
 
-// status is the informer's as of now. It is consistent in itself.
+// status returns a consistent status of the informer.
 func (i *informer) status() Status {
 	st := Status{Resource: i.resource, Namespace: i.namespace, Synced: i.synced()}
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	st.Failing, st.Since = i.failing, i.began
-	if i.since.After(st.Since) { // since then it fails, or does not any more
+	if i.since.After(st.Since) { // it began to fail, or stopped failing
 		st.Since = i.since
 	}
 	switch {
 	case i.failing != nil:
-		st.State, st.Reason = Degraded, reason(i.failing)
+		st.State, st.Reason = Degraded, discovery.ErrorReason(i.failing)
 	case st.Synced:
 		st.State = Synced
 	default:
@@ -61,11 +139,11 @@ func (i *informer) noteSynced(now time.Time) {
 	i.began = now
 }
 
-// remembered is how many stopped resources are remembered: a cluster may make and
-// remove definitions without end.
+// remembered bounds the number of stopped resources that are remembered: a cluster may make
+// and remove definitions without end.
 const remembered = 100
 
-// stopped are the resources that were stopped last, the latest at the end.
+// stopped are the resources that were stopped last, the latest last.
 type stopped []Status
 
 func (s *stopped) note(st Status) {
@@ -80,15 +158,15 @@ func (s *stopped) forget(gr schema.GroupResource) {
 	*s = slices.DeleteFunc(*s, func(st Status) bool { return st.Resource.GroupResource() == gr })
 }
 
-// Stopped gives the resources that were watched and are not any more, why, and since
-// when, in that order. It remembers a limited number of them.
+// Stopped returns the resources that are no longer watched, with reason and time, the latest
+// last. It remembers a limited number of them.
 func (s *Set) Stopped() []Status {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return slices.Clone(s.stopped)
 }
 
-// noteStopped compares what was watched before an answer with what is watched now.
+// noteStopped records and logs the resources that an answer of discovery stopped.
 func (s *Set) noteStopped(before map[schema.GroupResource]event.Resource, a *answer) {
 	now := s.resources()
 	s.mu.Lock()
@@ -104,19 +182,20 @@ func (s *Set) noteStopped(before map[schema.GroupResource]event.Resource, a *ans
 		why := moved
 		switch {
 		case watched:
-		case a.catalogue.gone(gr):
+		case a.catalog.IsMissing(gr):
 			why = notServed
-		case !a.catalogue.watchableInAny(gr):
+		case !a.catalog.IsWatchableInAnyVersion(gr):
 			why = notWatchable
 		default:
 			why = notSelected
 		}
 		s.metrics.stops.WithLabelValues(why).Inc()
 		if watched {
-			s.log.Info("resource is watched anew", "resource", gr.String(), "reason", why, "from", r.Version, "to", current.Version)
+			s.log.Info("resource restarted", "resource", gr.String(), "reason", why, "from", r.Version, "to", current.Version)
 		} else {
+			s.metrics.forget(gr.String())
 			s.stopped.note(Status{Resource: r, State: Stopped, Reason: why, Since: s.config.Now()})
-			s.log.Info("resource is not watched any more", "resource", gr.String(), "reason", why)
+			s.log.Info("resource no longer watched", "resource", gr.String(), "reason", why)
 		}
 	}
 }

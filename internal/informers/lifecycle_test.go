@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/test/lab/discoverytest"
 )
 
 // TestALife goes through the states of an informer, with the reason and since when.
@@ -57,7 +58,7 @@ func TestStoppedForAReason(t *testing.T) {
 	deployments := schema.GroupResource{Group: "apps", Resource: "deployments"}
 	metrics := schema.GroupResource{Group: "metrics.k8s.io", Resource: "pods"}
 	gadgets := schema.GroupResource{Group: "example.com", Resource: "gadgets"}
-	a := &answer{catalogue: mustDiscover(t, testCluster())}
+	a := &answer{catalog: mustDiscover(t, discoverytest.Cluster())}
 	b := newBench(t, Config{}, resource(schema.GroupResource{Group: "example.com", Resource: "widgets"}, "v1"))
 	b.noteStopped(map[schema.GroupResource]event.Resource{
 		deployments: resource(deployments, "v1"), metrics: resource(metrics, "v1beta1"), gadgets: resource(gadgets, "v1"),

@@ -3,7 +3,6 @@ package informers
 import (
 	"fmt"
 	"maps"
-	"slices"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -11,65 +10,12 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kuberelay/kuberelay/internal/controlplane"
-	"github.com/kuberelay/kuberelay/internal/controlplane/controlplanetest"
+	"github.com/kuberelay/kuberelay/internal/discovery"
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/reconcile"
+	"github.com/kuberelay/kuberelay/test/lab/controlplane"
+	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
-
-func TestNamespaceSelection(t *testing.T) {
-	known := map[string]map[string]string{"a": {"team": "x"}, "b": {"team": "y"}, "c": nil}
-	for name, c := range map[string]struct {
-		selection NamespaceSelection
-		want      []string // of a, b, c and d, which does not exist
-		list      []string // nil where it cannot be told
-	}{
-		"all":                   {NamespaceSelection{}, []string{"a", "b", "c", "d"}, nil},
-		"a list":                {NamespaceSelection{Include: []string{"d", "a"}}, []string{"a", "d"}, []string{"a", "d"}},
-		"all but some":          {NamespaceSelection{Exclude: []string{"b"}}, []string{"a", "c", "d"}, []string{"a", "c"}},
-		"a list but some":       {NamespaceSelection{Include: []string{"a", "b"}, Exclude: []string{"b"}}, []string{"a"}, []string{"a"}},
-		"labels":                {NamespaceSelection{Selector: selector(t, "team")}, []string{"a", "b"}, []string{"a", "b"}},
-		"labels that are not":   {NamespaceSelection{Selector: selector(t, "!team")}, []string{"c"}, []string{"c"}},
-		"labels, but some":      {NamespaceSelection{Selector: selector(t, "team"), Exclude: []string{"a"}}, []string{"b"}, []string{"b"}},
-		"labels within a list":  {NamespaceSelection{Selector: selector(t, "team=x"), Include: []string{"a", "b"}}, []string{"a"}, []string{"a"}},
-		"labels that none have": {NamespaceSelection{Selector: selector(t, "none")}, nil, []string{}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			n := newNamespaces(c.selection)
-			if _, ok := n.list(); ok != (len(c.selection.Include) > 0 && c.selection.Selector == nil) {
-				t.Errorf("it can list before it has looked: %v", ok)
-			}
-			if err := n.ready(); (err == nil) != (c.selection.Selector == nil) {
-				t.Errorf("ready before it has looked: %v", err)
-			}
-			if !n.exists("d") {
-				t.Error("before it has looked, a namespace does not exist")
-			}
-			for namespace, l := range known {
-				n.put(namespace, l)
-			}
-			close(n.synced)
-			var got []string
-			for _, namespace := range []string{"a", "b", "c", "d"} {
-				if n.selects(namespace) {
-					got = append(got, namespace)
-				}
-			}
-			if !slices.Equal(got, c.want) {
-				t.Errorf("selects %q, want %q", got, c.want)
-			}
-			if !n.selects("") {
-				t.Error("cluster-scoped objects are not selected")
-			}
-			list, ok := n.list()
-			if ok != (c.list != nil) || ok && !slices.Equal(list, c.list) {
-				t.Errorf("lists %q, %v; want %q", list, ok, c.list)
-			}
-			if n.exists("d") == n.follows() {
-				t.Errorf("it follows namespaces: %v; and d exists: %v", n.follows(), n.exists("d"))
-			}
-		})
-	}
-}
 
 func selector(t *testing.T, s string) labels.Selector {
 	t.Helper()
@@ -85,7 +31,7 @@ func label(t *testing.T, cp *controlplane.ControlPlane, namespace, team string) 
 	t.Helper()
 	client, _ := clients(t, cp.Config())
 	patch := fmt.Appendf(nil, `{"metadata":{"labels":{"team":%q}}}`, team)
-	if _, err := client.Resource(namespaceResource).Patch(t.Context(), namespace, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+	if _, err := client.Resource(discovery.NamespaceResource).Patch(t.Context(), namespace, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -93,7 +39,7 @@ func label(t *testing.T, cp *controlplane.ControlPlane, namespace, team string) 
 // TestNamespaceLabels: what is selected follows the labels of namespaces, be they watched
 // one by one or all at once.
 func TestNamespaceLabels(t *testing.T) {
-	for name, few := range map[string]int{"one by one": fewNamespaces, "all at once": 0} {
+	for name, few := range map[string]int{"one by one": 0, "all at once": -1} {
 		t.Run(name, func(t *testing.T) {
 			cp := cluster.ControlPlane(t)
 			in, out := controlplanetest.Namespace(t, cp), controlplanetest.Namespace(t, cp)
@@ -103,13 +49,12 @@ func TestNamespaceLabels(t *testing.T) {
 			one, two := inside.create("one", nil), outside.create("two", nil)
 
 			r := newRunning(t, cp.Config(), Config{
-				Selection: Selection{Include: []string{"configmaps"}}, Namespaces: NamespaceSelection{Selector: selector(t, "team="+team)},
+				Selection: discovery.Selection{Include: []string{"configmaps"}}, Namespaces: discovery.NamespaceSelection{Selector: selector(t, "team="+team), MaxSeparate: few},
 			})
-			r.few = few
 			r.run(t)
 			r.awaitView(t, "what is selected", inside.key("one"), one)
 			r.acknowledge(inside.key("one"), ackedOf(one))
-			if v := r.Lookup(outside.key("two")); v.Live != nil || len(v.Tombstones) > 0 && few > 0 {
+			if v := r.Lookup(outside.key("two")); v.Live != nil || len(v.Tombstones) > 0 && few == 0 {
 				t.Errorf("of what is not selected: %+v", v)
 			}
 
@@ -163,20 +108,20 @@ func TestNamespacesThatChangedWhileDown(t *testing.T) {
 		return event.Key{Resource: "configmaps", Namespace: namespace, Name: name}
 	}
 	for name, c := range map[string]struct {
-		selection NamespaceSelection
+		selection discovery.NamespaceSelection
 		tell      bool
-		want      Comparison // but for what waits
+		want      reconcile.Comparison // but for what waits
 	}{
-		"by labels":                         {NamespaceSelection{Selector: selector(t, "team="+team)}, false, Comparison{Deselected: 1, Deleted: 1}},
-		"by configuration":                  {NamespaceSelection{Include: []string{in}}, false, Comparison{OutOfScope: 2}},
-		"by configuration, and it is told":  {NamespaceSelection{Include: []string{in}}, true, Comparison{Deselected: 1, Deleted: 1}},
-		"all but some":                      {NamespaceSelection{Exclude: []string{out}}, false, Comparison{OutOfScope: 1, Deleted: 1}},
-		"all but some, and it is told":      {NamespaceSelection{Exclude: []string{out}}, true, Comparison{Deselected: 1, Deleted: 1}},
-		"labels that match, a list not":     {NamespaceSelection{Selector: selector(t, "team="+team), Include: []string{out}}, false, Comparison{Deselected: 1, Deleted: 1}},
-		"labels and list leave it out both": {NamespaceSelection{Selector: selector(t, "team="+team), Exclude: []string{out}}, false, Comparison{OutOfScope: 1, Deleted: 1}},
+		"by labels":                         {discovery.NamespaceSelection{Selector: selector(t, "team="+team)}, false, reconcile.Comparison{Deselected: 1, Deleted: 1}},
+		"by configuration":                  {discovery.NamespaceSelection{Include: []string{in}}, false, reconcile.Comparison{OutOfScope: 2}},
+		"by configuration, and it is told":  {discovery.NamespaceSelection{Include: []string{in}}, true, reconcile.Comparison{Deselected: 1, Deleted: 1}},
+		"all but some":                      {discovery.NamespaceSelection{Exclude: []string{out}}, false, reconcile.Comparison{OutOfScope: 1, Deleted: 1}},
+		"all but some, and it is told":      {discovery.NamespaceSelection{Exclude: []string{out}}, true, reconcile.Comparison{Deselected: 1, Deleted: 1}},
+		"labels that match, a list not":     {discovery.NamespaceSelection{Selector: selector(t, "team="+team), Include: []string{out}}, false, reconcile.Comparison{Deselected: 1, Deleted: 1}},
+		"labels and list leave it out both": {discovery.NamespaceSelection{Selector: selector(t, "team="+team), Exclude: []string{out}}, false, reconcile.Comparison{OutOfScope: 1, Deleted: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := start(t, cp.Config(), Config{Selection: Selection{Include: []string{"configmaps"}}, Namespaces: c.selection, TellDeselected: c.tell})
+			r := start(t, cp.Config(), Config{Selection: discovery.Selection{Include: []string{"configmaps"}}, Namespaces: c.selection, PublishDeselected: c.tell})
 			r.acknowledge(key(out, "there"), ackedOf(there))
 			r.acknowledge(key("nonesuch", "gone"), live("G", "1"))
 			poll(t, "ready", r.Ready)
@@ -201,7 +146,7 @@ func TestNamespacesThatChangedWhileDown(t *testing.T) {
 // TestDeletedAndThenUnselected: what was deleted while nobody looked is deleted, although its
 // namespace is not selected any more.
 func TestDeletedAndThenUnselected(t *testing.T) {
-	for name, few := range map[string]int{"one by one": fewNamespaces, "all at once": 0} {
+	for name, few := range map[string]int{"one by one": 0, "all at once": -1} {
 		t.Run(name, func(t *testing.T) {
 			cp := cluster.ControlPlane(t)
 			in, out := controlplanetest.Namespace(t, cp), controlplanetest.Namespace(t, cp)
@@ -210,16 +155,15 @@ func TestDeletedAndThenUnselected(t *testing.T) {
 			there := objects.create("there", nil)
 			replaced := objects.create("replaced", nil)
 			r := newRunning(t, cp.Config(), Config{
-				Selection: Selection{Include: []string{"configmaps"}}, Namespaces: NamespaceSelection{Selector: selector(t, "team=t"+in)},
+				Selection: discovery.Selection{Include: []string{"configmaps"}}, Namespaces: discovery.NamespaceSelection{Selector: selector(t, "team=t"+in), MaxSeparate: few},
 			})
-			r.few = few
 			r.run(t)
 			r.acknowledge(objects.key("there"), ackedOf(there))
 			r.acknowledge(objects.key("replaced"), live("former", "1"))
 			r.acknowledge(objects.key("gone"), live("G", "1"))
 			poll(t, "compared", func() error {
 				got, err := r.reconcile(t, configMaps.GroupResource())
-				if got != (Comparison{Deselected: 1, Deleted: 2}) || err != nil {
+				if got != (reconcile.Comparison{Deselected: 1, Deleted: 2}) || err != nil {
 					return fmt.Errorf("%+v, %w", got, err)
 				}
 				return nil
@@ -237,10 +181,10 @@ func TestDeletedAndThenUnselected(t *testing.T) {
 // TestNamespacesNotKnownYet: before the namespaces have been listed nothing is concluded. A
 // restart once deselected everything, and created it again.
 func TestNamespacesNotKnownYet(t *testing.T) {
-	b := newBench(t, Config{Namespaces: NamespaceSelection{Selector: labels.Everything()}}, testResource)
+	b := newBench(t, Config{Namespaces: discovery.NamespaceSelection{Selector: labels.Everything()}}, testResource)
 	k := testResource.Key("default", "web")
 	acked := map[event.Key]event.Acked{k: live("A", "1")}
-	if got, err := b.Reconcile(t.Context(), testResource.GroupResource(), maps.All(acked)); got != (Comparison{Waiting: 1}) || err != nil {
+	if got, err := b.Reconcile(t.Context(), testResource.GroupResource(), maps.All(acked)); got != (reconcile.Comparison{Waiting: 1}) || err != nil {
 		t.Errorf("got %+v, %v; want it to wait", got, err)
 	}
 	if v := b.Lookup(k); len(v.Tombstones) > 0 {
@@ -250,8 +194,8 @@ func TestNamespacesNotKnownYet(t *testing.T) {
 
 // TestManyNamespacesAreOneWatch: what is begun is kept for a while.
 func TestManyNamespacesAreOneWatch(t *testing.T) {
-	s := &Set{few: 4, namespaces: newNamespaces(NamespaceSelection{Selector: labels.Everything()})}
-	close(s.namespaces.synced)
+	s := &Set{namespaces: discovery.NewNamespaces(discovery.NamespaceSelection{Selector: labels.Everything(), MaxSeparate: 4})}
+	s.namespaces.Synced()
 	w := newWatched(event.Resource{Resource: "pods", Namespaced: true}, false, func() {})
 	n := 0
 	for _, step := range []struct {
@@ -259,10 +203,10 @@ func TestManyNamespacesAreOneWatch(t *testing.T) {
 		want       int // informers
 	}{{4, 4}, {8, 8}, {9, 1}, {3, 1}, {2, 2}, {1, 1}, {9, 1}} {
 		for ; n < step.namespaces; n++ {
-			s.namespaces.put(fmt.Sprint("n", n), nil)
+			s.namespaces.Put(fmt.Sprint("n", n), nil)
 		}
 		for ; n > step.namespaces; n-- {
-			s.namespaces.remove(fmt.Sprint("n", n-1))
+			s.namespaces.Remove(fmt.Sprint("n", n-1))
 		}
 		names, denied := s.scopes(t.Context(), w)
 		if len(names) != step.want || len(denied) > 0 {
@@ -291,10 +235,9 @@ func TestOnlySomeNamespacesAreAllowed(t *testing.T) {
 	label(t, cp, mayNot, "t"+may)
 
 	r := newRunning(t, cp.ConfigFor("reader"), Config{
-		Selection: Selection{Include: []string{"secrets"}}, Namespaces: NamespaceSelection{Selector: selector(t, "team=t"+may)},
-		Access: reviews(t, cp.ConfigFor("reader")),
+		Selection: discovery.Selection{Include: []string{"secrets"}}, Namespaces: discovery.NamespaceSelection{Selector: selector(t, "team=t"+may), MaxSeparate: 1},
+		Access: access(t, cp.ConfigFor("reader")),
 	})
-	r.few = 1 // two are many
 	r.run(t)
 	r.awaitView(t, "what is allowed", objects.key("one"), one)
 	poll(t, "the other namespace is named", func() error {

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"k8s.io/client-go/util/flowcontrol"
+
+	"github.com/kuberelay/kuberelay/internal/discovery"
 )
 
 // counting is a limiter that counts who had to wait.
@@ -38,7 +40,7 @@ func TestAStartOfManyResources(t *testing.T) {
 	config := q.through(cp.Config())
 	limiter := &counting{RateLimiter: flowcontrol.NewTokenBucketRateLimiter(100, 500)} // KUBERELAY_KUBE_QPS, KUBERELAY_KUBE_BURST
 	config.RateLimiter = limiter
-	r := start(t, config, Config{Selection: Selection{Include: []string{"configmaps", "*." + group}}})
+	r := start(t, config, Config{Selection: discovery.Selection{Include: []string{"configmaps", "*." + group}}})
 	for _, gr := range grs {
 		r.awaitSynced(t, gr)
 	}

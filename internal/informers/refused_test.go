@@ -5,12 +5,15 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kuberelay/kuberelay/internal/controlplane/controlplanetest"
+	"github.com/kuberelay/kuberelay/internal/discovery"
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/references"
+	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
 
 // TestDeniedForAMoment: a watch that works goes on whatever is answered, and so does what its
@@ -26,10 +29,10 @@ func TestDeniedForAMoment(t *testing.T) {
 	one := owned(t, client, configMaps, a, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"one"}}`, owner)
 	var deny atomic.Bool
 	r := start(t, cp.Config(), Config{
-		Selection: Selection{Include: []string{"configmaps"}}, Namespaces: NamespaceSelection{Selector: selector(t, "team=t"+a)}, Follow: []string{ownerReferences},
-		Access: answers(func(x authorizationv1.ResourceAttributes) (bool, error) {
+		Selection: discovery.Selection{Include: []string{"configmaps"}}, Namespaces: discovery.NamespaceSelection{Selector: selector(t, "team=t"+a)}, Follow: []string{references.Owners},
+		Access: discovery.NewAccess(answers(func(x authorizationv1.ResourceAttributes) (bool, error) {
 			return x.Resource != "*" && !(deny.Load() && x.Resource == "configmaps"), nil
-		}),
+		}), nil, time.Now),
 	})
 	ownerKey := event.Key{Resource: "serviceaccounts", Namespace: a, Name: "owner"}
 	oneKey := event.Key{Resource: "configmaps", Namespace: a, Name: "one"}
@@ -66,8 +69,8 @@ func TestReviewsThatFail(t *testing.T) {
 	fails.Store(true)
 	asks := reviews(t, cp.ConfigFor("reader"))
 	r := newRunning(t, cp.ConfigFor("reader"), Config{
-		Selection: Selection{Include: []string{"endpoints"}}, Namespaces: NamespaceSelection{Selector: selector(t, "team=t"+a)},
-		Access: answers(func(x authorizationv1.ResourceAttributes) (bool, error) {
+		Selection: discovery.Selection{Include: []string{"endpoints"}}, Namespaces: discovery.NamespaceSelection{Selector: selector(t, "team=t"+a), MaxSeparate: 1},
+		Access: discovery.NewAccess(answers(func(x authorizationv1.ResourceAttributes) (bool, error) {
 			if fails.Load() {
 				return false, errors.New("etcdserver: request timed out")
 			}
@@ -75,9 +78,8 @@ func TestReviewsThatFail(t *testing.T) {
 				Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &x},
 			}, metav1.CreateOptions{})
 			return err == nil && answer.Status.Allowed, err
-		}),
+		}), nil, time.Now),
 	})
-	r.few = 1 // two are many
 	r.run(t)
 	poll(t, "the watch of all is refused", func() error {
 		if st := r.Status(); len(st) != 1 || st[0].Namespace != "" || st[0].Reason != "forbidden" {

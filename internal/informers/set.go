@@ -1,15 +1,13 @@
-// Package informers watches the selected resources of a cluster: one shared
-// informer for each, found by discovery while running, and for every key what is
-// known of it now.
+// Package informers watches the selected resources of a cluster with one shared informer
+// each, which it starts and stops as discovery finds them, and knows the state of every key.
 //
-// It guarantees that a key is handed to Enqueue after every change of its object
-// that the API server reports, and again at every resync; that Lookup shows the
-// state after that change or a later one; and that a tombstone is kept for each
-// UID that is gone until the bus has its delete. A list that failed, a discovery
-// that failed, and an informer that was stopped never make a tombstone.
+// It guarantees that it enqueues a key after every change of its object that the API server
+// reports, and again at every resync; that [Set.Lookup] shows the state after that change or
+// a later one; and that it keeps a tombstone of each UID that is gone until the bus has its
+// delete. A list that failed, a discovery that failed, and an informer that was stopped never
+// make a tombstone.
 //
-// It does not remember what happened while it was not running: that is found by
-// comparing with the checkpoint.
+// It does not know what happened while it was not running. Package reconcile finds that out.
 package informers
 
 import (
@@ -21,78 +19,76 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 
+	kubediscovery "k8s.io/client-go/discovery"
+
 	"github.com/kuberelay/kuberelay/internal/apistream"
-	"github.com/kuberelay/kuberelay/internal/clientgo/discovery"
+	"github.com/kuberelay/kuberelay/internal/dirty"
+	"github.com/kuberelay/kuberelay/internal/discovery"
 	"github.com/kuberelay/kuberelay/internal/event"
-	"github.com/kuberelay/kuberelay/internal/failpoint"
+	"github.com/kuberelay/kuberelay/internal/references"
 )
 
-// Config says what to watch and whom to tell. Fields without a remark are
-// required.
+// Config says what to watch and whom to tell. All fields are required unless noted.
 type Config struct {
 	Dynamic   dynamic.Interface
-	Streams   *apistream.Client // for the lists and watches of what is selected
-	Discovery discovery.DiscoveryInterface
+	Streams   *apistream.Client // for the lists and watches of selected resources
+	Discovery kubediscovery.DiscoveryInterface
 
-	// Reads, if not nil, is asked for single objects in place of Dynamic. There may be
-	// many of them at once, which lists and watches must not wait for.
+	// Reads, if not nil, reads single objects in place of Dynamic. There may be many reads at
+	// once, and lists and watches must not wait for them.
 	Reads dynamic.Interface
 
 	Converter *event.Converter
 
-	// Shape says what is sent of the objects of a resource; nil for all of all.
+	// Shape returns which part of the objects of a resource is published. If nil, all of
+	// every object is.
 	Shape func(event.Resource) event.Shape
 
-	// Access tells what we may do; nil to find out by trying only. Rules tells it of a
-	// whole namespace at once; nil to ask for each resource.
-	Access Access
-	Rules  Rules
+	// Access finds out what the forwarder may read. If nil, only the requests themselves do.
+	Access *discovery.Access
 
-	Selection     Selection
-	Namespaces    NamespaceSelection
-	LabelSelector string // passed to the API server, as is the next; may be empty
+	Selection     discovery.Selection
+	Namespaces    discovery.NamespaceSelection
+	LabelSelector string // for the API server, as is FieldSelector; may be empty
 	FieldSelector string
-	Resync        time.Duration // every key is enqueued again this often, 0 for never
-	Rediscover    time.Duration // discovery is asked again this often, and when CustomResourceDefinitions change
+	Resync        time.Duration // the interval at which every key is enqueued again, 0 for never
+	Rediscover    time.Duration // the interval of discovery while no CustomResourceDefinition changes
 
-	// Follow are the paths of fields that refer to objects, which are then selected too:
-	// «path» or «resource:path». With «ownerReferences» among them a View has its owner.
+	// Follow are the paths of fields that refer to objects, which are then selected too; see
+	// [references.New]. With [references.Owners] among them, a view has its owner.
 	Follow []string
 
-	// TellDeselected has the bus told of what another configuration had selected and
-	// this one does not, as of what leaves the selection while we run. Otherwise it is
-	// left alone.
-	TellDeselected bool
+	// PublishDeselected publishes a deselected event for the objects on the bus that another
+	// configuration selected and this one does not. Otherwise they stay on the bus.
+	PublishDeselected bool
 
-	// Standby has the Set hand out nothing before [Set.Lead]. Remember is how long it then
-	// remembers when and how objects have changed or gone: as long as there may be nobody
-	// who writes. What it forgets is found by comparing with the checkpoint.
+	// Standby makes the Set enqueue nothing before [Set.StartLeading]. Remember is how long a
+	// standby remembers when and how objects changed or were deleted: as long as there may be
+	// no leader. Reconciliation finds what it forgets.
 	Standby  bool
 	Remember time.Duration
 
-	// Enqueue is told of every key to look at, EnqueueBehind of those that can wait for
-	// all others: of the first list, and of a resync. They must not block.
-	Enqueue, EnqueueBehind func(event.Key)
+	// Enqueue is called with every changed key, EnqueueLowPriority with the keys of background
+	// work: the first list, and a resync. They must not block.
+	Enqueue, EnqueueLowPriority func(event.Key)
 
-	// Compare is told that a resource has synced, or that the cluster does not
-	// serve it any more: what the checkpoint knows of it is to be compared with
-	// what is there. It must not block.
+	// Compare is called when a resource has synced, or is no longer served: the bus is to be
+	// compared with the cluster. It must not block.
 	Compare func(schema.GroupResource)
 
-	// Discovered is called when the first discovery has been acted upon: from then on a
-	// resource that is not watched is known to be so on purpose. With Follow it is called
-	// again whenever it has become known what is referred to. It must not block.
+	// Discovered is called when the first discovery was acted upon: from then on, a resource
+	// that is not watched is not selected. With Follow it is called again each time when all
+	// references have become known. It must not block.
 	Discovered func()
 
 	// Snapshots keeps the markers of first syncs.
 	Snapshots Snapshots
 
-	// InformerMetrics is client-go's; nil for none.
+	// InformerMetrics is for client-go, nil for none.
 	InformerMetrics cache.InformerMetricsProvider
 
 	Now        func() time.Time
@@ -100,50 +96,48 @@ type Config struct {
 	Registerer prometheus.Registerer
 }
 
-// Set is the informers of one cluster. Make one with [New].
+// Set has the informers of one cluster. Make one with [New].
 type Set struct {
 	config  Config
 	log     *slog.Logger
 	metrics *metrics
-	dirty   *dirty
-	epoch   atomic.Uint32 // see Epoch
-	raised  chan struct{} // has a token when nextEpoch may be above epoch
+	dirty   *dirty.Keys
+	raised  chan struct{} // has a token when an epoch may be due
+	refused chan struct{} // has a token when the API server may no longer serve a watched version
 	terms   *terms
 
-	namespaces *namespaces
-	follow     *follow
-	few        int      // fewNamespaces, but in tests
-	everything struct { // whether all may be listed and watched; see mayAll
-		sync.Mutex
-		asked   time.Time
-		allowed bool
-	}
-	rules rulesByNamespace
+	namespaces  *discovery.Namespaces
+	references  *references.Graph
+	definitions atomic.Pointer[discovery.Definitions] // nil before Run
+	server      server
 
-	mu        sync.RWMutex
-	watched   map[schema.GroupResource]*watched
-	nextEpoch uint16  // never below epoch
-	answer    *answer // of the last discovery that succeeded, nil before the first
-	failed    error   // of the last discovery
-	stopped   stopped // the resources that were watched last
+	mu         sync.RWMutex
+	watched    map[schema.GroupResource]*watched
+	epochs     map[schema.GroupResource]uint16 // see Epoch
+	firstEpoch uint16                          // of every resource
+	answer     *answer                         // of the last discovery that succeeded, nil before the first
+	failed     error                           // of the last discovery
+	selections atomic.Uint64                   // see reselect
+	stopped    stopped                         // the resources that were stopped last
 }
 
-// answer is what a discovery said and came to.
+// answer is what discovery found, and what the selection picks of it.
 type answer struct {
-	catalogue  *catalogue
-	resolution Resolution
+	catalog    *discovery.Catalog
+	resolution discovery.Resolution
 	followable map[schema.GroupKind]event.Resource
 }
 
 // New makes a Set that watches nothing until [Set.Run].
 func New(c Config) *Set {
 	s := &Set{
-		config: c, log: c.Logger, dirty: newDirty(), raised: make(chan struct{}, 1),
-		watched: map[schema.GroupResource]*watched{}, namespaces: newNamespaces(c.Namespaces), follow: newFollow(c.Follow), few: fewNamespaces,
+		config: c, log: c.Logger, dirty: dirty.New(), raised: make(chan struct{}, 1), refused: make(chan struct{}, 1),
+		watched: map[schema.GroupResource]*watched{}, epochs: map[schema.GroupResource]uint16{}, namespaces: discovery.NewNamespaces(c.Namespaces),
 		terms: newTerms(),
 	}
+	s.references = references.New(c.Follow, referring{s})
 	if !c.Standby {
-		s.Lead()
+		s.StartLeading()
 	}
 	c.Registerer.MustRegister(collector{s})
 	s.metrics = newMetrics(c.Registerer)
@@ -157,16 +151,19 @@ func (s *Set) shapeOf(r event.Resource) event.Shape {
 	return s.config.Shape(r)
 }
 
-// Lookup gives what is known of a key. It does not block.
+// Lookup returns what is known of a key. It does not block.
 func (s *Set) Lookup(k event.Key) event.View {
-	v := event.View{Cause: event.CauseReconcile, Epoch: s.Epoch()}
-	if w := s.watchedFor(k.GroupResource()); w != nil {
-		v.Resource = w.resource
+	v := event.View{Cause: event.CauseReconcile}
+	if w := s.watchedFor(k.GroupResource()); w == nil {
+		v.Epoch = s.Epoch(k.GroupResource())
+	} else {
+		v.Resource, v.Epoch = w.resource, w.epoch
 		if i := w.informer(k); i != nil {
+			v.Version = i.version() // before Live
 			v.Live = i.get(k)
 		}
 	}
-	s.dirty.describe(k, &v)
+	s.dirty.Describe(k, &v)
 	switch {
 	case v.Live == nil:
 	case v.Live.Unselected:
@@ -175,9 +172,9 @@ func (s *Set) Lookup(k event.Key) event.View {
 		s.deselect(k, &v)
 	}
 	if v.Live != nil {
-		// What the indexer shows is not gone. A tombstone of the same UID is
-		// older (it left the selection and is back) or ahead of the indexer
-		// (whose own notification of the delete is on its way).
+		// A live object is not gone. A tombstone of its UID is older, since the object left the
+		// selection and is back, or is ahead of the cache, whose notification of the delete
+		// is on its way.
 		v.Tombstones = slices.DeleteFunc(v.Tombstones, func(t event.Tombstone) bool { return t.UID == string(v.Live.UID) })
 	}
 	s.describeOwners(k, &v)
@@ -187,81 +184,49 @@ func (s *Set) Lookup(k event.Key) event.View {
 	return v
 }
 
-// deselect makes of what the indexer shows and is not selected what is not there.
-func (s *Set) deselect(k event.Key, v *event.View) {
-	o := v.Live
-	v.Live = nil
-	if _, gone := v.Tombstone(string(o.UID)); gone || !s.namespaces.exists(k.Namespace) || !s.tells(k) {
-		return // of a namespace that is gone the watch of the resource will say what is deleted
-	}
-	v.Tombstones = append(v.Tombstones, event.Tombstone{UID: string(o.UID), Deselected: true, Observed: s.config.Now(), Cause: event.CauseWatch, Object: kept(o)})
-}
-
-// unselect does so for what is not selected by its content. There is no tombstone where
-// it was not when it was first seen: the bus may have it since before.
-func (s *Set) unselect(v *event.View) {
-	uid := string(v.Live.UID)
-	v.Live = nil
-	if failpoint.Bug("keep-unselected") {
-		v.Tombstones = nil
-		return
-	}
-	if _, gone := v.Tombstone(uid); !gone {
-		v.Tombstones = append(v.Tombstones, event.Tombstone{UID: uid, Deselected: true, Observed: s.config.Now(), Cause: v.Cause})
-	}
-}
-
-// kept gives what a tombstone is to have as the last state: nil where an object's body was
-// never kept, since it was not to be sent. The bus has its last state then, if it has any.
-func kept(o *event.Object) *event.Object {
-	if o.Body.None() {
-		return nil
-	}
-	return o
-}
-
-// Unpublishable says that the bus will not take the present state of a key, so that a
-// first sync does not wait for it.
+// Unpublishable says that the bus refuses the present state of a key, so that a first sync
+// does not wait for it.
 func (s *Set) Unpublishable(k event.Key) {
-	s.dirty.excuse(k)
+	s.dirty.MarkUnpublishable(k)
 	if w := s.watchedFor(k.GroupResource()); w != nil {
 		s.advance(w)
 	}
 }
 
-// Watched gives the resources that informers have been started for, in no order.
+// Watched returns the resources that have informers, in no order.
 func (s *Set) Watched() []schema.GroupResource {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return slices.Collect(maps.Keys(s.watched))
 }
 
-// Resources gives them with their versions and kinds.
+// Resources returns them with their versions and kinds.
 func (s *Set) Resources() []event.Resource {
 	var all []event.Resource
 	s.eachWatched(func(w *watched) { all = append(all, w.resource) })
 	return all
 }
 
-// Buried tells whether a deleted object of the key is remembered.
-func (s *Set) Buried(k event.Key) bool { return s.dirty.buried(k) }
+// HasTombstone reports whether a delete of the key is due.
+func (s *Set) HasTombstone(k event.Key) bool { return s.dirty.HasTombstone(k) }
 
-// Acknowledged says that the bus now holds an event of a key, and which state that is of.
+// Acknowledged says that the bus has acknowledged an event of a key, of the state o.
 func (s *Set) Acknowledged(k event.Key, acked event.Acked, o *event.Object) {
 	s.Settle(k, acked, "")
-	if acked.Live() {
-		s.dirty.follows(k, o)
+	if !acked.Live() {
+		o = nil
 	}
+	s.dirty.Acknowledged(k, o)
 }
 
-// Settle drops what is remembered of a key and is covered by what the bus now
-// holds of it. The tombstone of attempted stays, a UID that the bus may show
-// although it has not said so; "" for none.
+// Settle forgets what the bus now holds of a key. The tombstone of the UID attempted stays,
+// "" for none: the bus may show that UID although it has not said so.
 func (s *Set) Settle(k event.Key, acked event.Acked, attempted string) {
-	if !s.sends(k) {
-		s.dirty.abandonKey(k)
+	mayShow := acked.Live() || attempted != "" // the removal of an object that stopped matching is due
+	if !s.selects(k) || !mayShow && !s.publishes(k) {
+		s.dirty.Abandon(k)
 	}
-	s.dirty.settle(k, acked, attempted)
+	s.dirty.Settle(k, acked, attempted)
 	if w := s.watchedFor(k.GroupResource()); w != nil {
 		s.advance(w)
 	}
@@ -273,107 +238,43 @@ func (s *Set) watchedFor(gr schema.GroupResource) *watched {
 	return s.watched[gr]
 }
 
-// lastAnswer is nil before the first discovery has been acted upon.
+// lastAnswer returns nil before the first discovery was acted upon.
 func (s *Set) lastAnswer() *answer {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.answer
 }
 
-func (s *Set) onAdd(i *informer, o *event.Object, initial bool) {
-	k := i.resource.Key(o.Namespace, o.Name)
-	i.count(nil, o)
-	s.refer(k)
-	enqueue := s.enqueue
-	if initial {
-		enqueue = s.enqueueBehind
-	}
-	if o.Unselected || !s.selects(k) {
-		enqueue(k) // the bus may show it
-		return
-	}
-	cause, first := event.CauseWatch, false
-	if initial {
-		if s.config.Standby && !i.snapshot.begun.Load() {
-			return // Lead hands it out
-		}
-		// What a namespace that is selected later brings is not of the first sync.
-		cause, first = event.CauseReconcile, !i.snapshot.done.Load() && !i.snapshot.synced.Load()
-		if first {
-			cause = event.CauseSnapshot
-		}
-	}
-	s.dirty.observe(k, nil, o, cause, first, s.config.Now())
-	enqueue(k)
-	if first {
-		failpoint.Hit("first-sync")
+// eachWatched calls f with every resource that is watched now.
+func (s *Set) eachWatched(f func(*watched)) {
+	s.mu.RLock()
+	all := slices.Collect(maps.Values(s.watched))
+	s.mu.RUnlock()
+	for _, w := range all {
+		f(w)
 	}
 }
 
-func (s *Set) onUpdate(i *informer, old, o *event.Object) {
-	k := i.resource.Key(o.Namespace, o.Name)
-	if old.UID != o.UID { // a delete and a create, joined by the API server's cache or a relist
-		s.dirty.bury(k, event.Tombstone{UID: string(old.UID), Observed: s.config.Now(), Cause: event.CauseWatch, Object: kept(old)})
+// EnqueueAll enqueues every key that an informer shows, as a resync does, and every dirty
+// one: its object may be gone.
+func (s *Set) EnqueueAll() {
+	s.eachWatched(s.reselect)
+	for _, k := range s.dirty.All() {
+		s.EnqueueLowPriority(k)
 	}
-	if old != o {
-		i.count(old, o)
-		s.refer(k)
-	}
-	if old.UID == o.UID && old.ResourceVersion == o.ResourceVersion { // a resync, or a list
-		s.enqueueBehind(k)
-		return
-	}
-	switch {
-	case !s.selects(k):
-	case !o.Unselected:
-		var before *event.Object // at rest it is somebody else who writes
-		if old.UID == o.UID && s.takesPart(k) {
-			before = kept(old)
+	s.eachWatched(func(w *watched) {
+		for _, i := range w.all() {
+			for _, name := range i.shared.GetStore().ListKeys() {
+				s.EnqueueLowPriority(i.key(name))
+			}
 		}
-		s.dirty.observe(k, before, o, event.CauseWatch, false, s.config.Now())
-	case !old.Unselected && old.UID == o.UID:
-		s.dirty.bury(k, event.Tombstone{UID: string(o.UID), Deselected: true, Observed: s.config.Now(), Cause: event.CauseWatch, Object: kept(old)})
-	}
-	s.enqueue(k)
+	})
 }
 
-func (s *Set) onDelete(i *informer, deleted any) {
-	missed, wasMissed := deleted.(cache.DeletedFinalStateUnknown)
-	if wasMissed {
-		deleted = missed.Obj // the watch missed the delete, and a later list showed it
+// reads returns the client for single objects.
+func (s *Set) reads() dynamic.Interface {
+	if s.config.Reads == nil {
+		return s.config.Dynamic
 	}
-	o, ok := deleted.(*event.Object)
-	if !ok { // client-go does not know what it was: the reconciler finds out
-		i.objects.Add(-1)
-		s.config.Compare(i.resource.GroupResource())
-		return
-	}
-	k := i.resource.Key(o.Namespace, o.Name)
-	i.count(o, nil)
-	if failpoint.Bug("drop-tombstone") {
-		return
-	}
-	s.dirty.bury(k, event.Tombstone{UID: string(o.UID), Observed: s.config.Now(), Cause: event.CauseWatch, Object: kept(o)})
-	s.refer(k)
-	if w := s.watchedFor(k.GroupResource()); w != nil {
-		s.advance(w) // it may have been the last of the first sync
-	}
-	s.enqueue(k)
-}
-
-func (s *Set) watchFailed(i *informer, err error) {
-	if isExpected(err) {
-		return
-	}
-	i.doubtHistory()
-	if !i.setFailing(err, s.config.Now()) {
-		return
-	}
-	if w := s.watchedFor(i.resource.GroupResource()); w != nil && apierrors.IsForbidden(err) {
-		w.lookAgain() // there may be another way
-	}
-	if s.follow.owners && !i.synced() {
-		s.EnqueueAll() // some may wait for owners that cannot be read
-	}
-	s.log.Warn("watch fails; will be tried again", "resource", i.resource.GroupResource().String(), "namespace", i.namespace, "err", err)
+	return s.config.Reads
 }

@@ -2,7 +2,9 @@ package informers
 
 import (
 	"context"
+	"iter"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"testing"
@@ -12,11 +14,33 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/kuberelay/kuberelay/internal/apistream"
+	"github.com/kuberelay/kuberelay/internal/discovery"
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/reconcile"
 )
+
+var (
+	testResource = event.Resource{Version: "v1", Resource: "configmaps", Kind: "ConfigMap", Namespaced: true}
+	testKey      = testResource.Key("default", "web")
+)
+
+func object(uid, version string) *event.Object {
+	return &event.Object{
+		Namespace: "default", Name: "web", UID: types.UID(uid), ResourceVersion: version, Body: event.JSON([]byte(`{}`)),
+	}
+}
+
+func live(uid, version string) event.Acked { return event.Acked{UID: uid, ResourceVersion: version} }
+
+func deleted(uid, version string) event.Acked {
+	return event.Acked{UID: uid, ResourceVersion: version, Deleted: true}
+}
 
 // stubCluster is a dynamic client that can do no more than get.
 type stubCluster struct {
@@ -80,10 +104,34 @@ func (s stubSnapshots) Finished(_ context.Context, _ event.Resource, objects int
 	return s.finished(objects)
 }
 
+// newComparer makes a Comparer of what a Set shows.
+func newComparer(s *Set) *reconcile.Comparer {
+	return reconcile.New(reconcile.Config{
+		Informers: s, Discovery: s.config.Discovery, Reads: s.reads(), PublishDeselected: s.config.PublishDeselected,
+		Now: func() time.Time { return s.config.Now() }, Logger: s.log, Registerer: s.config.Registerer,
+	})
+}
+
+type syncedRegistration struct {
+	cache.ResourceEventHandlerRegistration
+}
+
+func (syncedRegistration) HasSynced() bool { return true }
+
+// sync has the bench's informers count as synced.
+func (b *bench) sync() {
+	for _, i := range b.watched.informers {
+		i.registration = syncedRegistration{}
+	}
+}
+
+func acked(all map[event.Key]event.Acked) iter.Seq2[event.Key, event.Acked] { return maps.All(all) }
+
 // bench is a Set with the informers of one resource, which do not run: the test
 // does to indexer and handler what client-go would, in its order.
 type bench struct {
 	*Set
+	*reconcile.Comparer
 	watched *watched
 
 	mu       sync.Mutex
@@ -94,9 +142,9 @@ type bench struct {
 func newBench(t *testing.T, c Config, r event.Resource) *bench {
 	t.Helper()
 	b := &bench{}
-	c.Converter, c.Logger, c.Registerer, c.Now = event.NewConverter(nil), slog.New(slog.DiscardHandler), prometheus.NewRegistry(), time.Now
+	c.Converter, c.Logger, c.Registerer, c.Now = event.NewConverter(nil, ""), slog.New(slog.DiscardHandler), prometheus.NewRegistry(), time.Now
 	c.Enqueue = func(k event.Key) { b.mu.Lock(); defer b.mu.Unlock(); b.enqueued = append(b.enqueued, k) }
-	c.EnqueueBehind = c.Enqueue
+	c.EnqueueLowPriority = c.Enqueue
 	c.Compare = func(gr schema.GroupResource) { b.mu.Lock(); defer b.mu.Unlock(); b.compared = append(b.compared, gr) }
 	if c.Dynamic == nil {
 		c.Dynamic = stubCluster{}
@@ -104,7 +152,12 @@ func newBench(t *testing.T, c Config, r event.Resource) *bench {
 	if c.Snapshots == nil {
 		c.Snapshots = stubSnapshots{}
 	}
+	var err error
+	if c.Streams, err = apistream.New(&rest.Config{Host: "127.0.0.1:0"}); err != nil { // an informer that starts can't connect
+		t.Fatal(err)
+	}
 	b.Set = New(c)
+	b.Comparer = newComparer(b.Set)
 	b.watched = newWatched(r, false, func() {})
 	b.watched.aligned = true
 	namespaces := c.Namespaces.Include
@@ -216,8 +269,8 @@ func TestADeleteOfNobodyKnowsWhat(t *testing.T) {
 func TestWhatIsLiveIsNotGone(t *testing.T) {
 	b := newBench(t, Config{}, testResource)
 	b.list(object("A", "1"))
-	b.dirty.bury(testKey, event.Tombstone{UID: "Z", Cause: event.CauseReconcile})
-	b.dirty.bury(testKey, event.Tombstone{UID: "A", Cause: event.CauseReconcile})
+	b.dirty.AddTombstone(testKey, event.Tombstone{UID: "Z", Cause: event.CauseReconcile})
+	b.dirty.AddTombstone(testKey, event.Tombstone{UID: "A", Cause: event.CauseReconcile})
 	if got := uids(b.Lookup(testKey).Tombstones); !slices.Equal(got, []string{"Z"}) {
 		t.Errorf("gone while live: %v, want [Z]", got)
 	}
@@ -229,13 +282,13 @@ func TestWhatIsLiveIsNotGone(t *testing.T) {
 
 // TestLookupOfWhatIsNotWatched: its tombstones are known all the same.
 func TestLookupOfWhatIsNotWatched(t *testing.T) {
-	b := newBench(t, Config{Namespaces: NamespaceSelection{Include: []string{"default"}}}, testResource)
+	b := newBench(t, Config{Namespaces: discovery.NamespaceSelection{Include: []string{"default"}}}, testResource)
 	for name, k := range map[string]event.Key{
 		"another resource":  {Group: "example.com", Resource: "widgets", Namespace: "default", Name: "web"},
 		"another namespace": testResource.Key("kube-system", "web"),
 	} {
 		t.Run(name, func(t *testing.T) {
-			b.dirty.bury(k, event.Tombstone{UID: "A"})
+			b.dirty.AddTombstone(k, event.Tombstone{UID: "A"})
 			v := b.Lookup(k)
 			if v.Live != nil || !slices.Equal(uids(v.Tombstones), []string{"A"}) || v.Cause != event.CauseReconcile || v.Observed.IsZero() {
 				t.Errorf("got %+v", v)
@@ -280,13 +333,48 @@ func TestStopForgetsWhatWasReported(t *testing.T) {
 	b.list(object("A", "1"))
 	b.update(object("B", "5"))
 	other := event.Key{Resource: "pods", Namespace: "default", Name: "web"}
-	b.dirty.observe(other, nil, object("P", "1"), event.CauseWatch, true, time.Unix(1, 0))
+	b.dirty.Observe(other, nil, object("P", "1"), event.CauseWatch, true, time.Unix(1, 0))
 	close(b.watched.stopped)
 	b.stop([]*watched{b.watched})
-	if got, want := describeDirty(b.dirty), "[A.1]"; got != want {
-		t.Errorf("got %q, want %q", got, want)
+	v := event.View{Live: object("B", "5")}
+	b.dirty.Describe(testKey, &v)
+	if !slices.Equal(uids(v.Tombstones), []string{"A"}) || v.Cause != "" {
+		t.Errorf("got %+v, want the tombstone of A, and nothing of B", v)
 	}
-	if b.dirty.len() != 2 || b.dirty.firstSyncLeft(other.GroupResource()) != 1 {
+	if b.dirty.Len() != 2 || b.dirty.FirstSyncLeft(other.GroupResource()) != 1 {
 		t.Error("another resource was forgotten as well")
+	}
+}
+
+// aheadOf is an informer whose reflector has seen more than its indexer has.
+type aheadOf struct{ cache.SharedIndexInformer }
+
+func (aheadOf) LastSyncResourceVersion() string { return "9" }
+
+// TestVersionOfTheIndexer: the version that the reflector had received counted as seen while
+// its change was still on the way to the indexer. An object that existed seemed to have left
+// the selection.
+func TestVersionOfTheIndexer(t *testing.T) {
+	b := newBench(t, Config{}, testResource)
+	b.watched.informers[""].shared = aheadOf{b.watched.informers[""].shared}
+	b.list(object("A", "5"))
+	if got := b.DescribeObject(testKey).Version; got != "5" {
+		t.Errorf("a comparison takes version %q for seen, want 5", got)
+	}
+	if got := b.Lookup(testKey).Version; got != "5" {
+		t.Errorf("a decision takes version %q for seen, want 5", got)
+	}
+}
+
+// TestEnqueueAllIncludesTheDead: a bus that lost its end does not need a delete any more. The
+// key stayed dirty, because nothing enqueued it.
+func TestEnqueueAllIncludesTheDead(t *testing.T) {
+	b := newBench(t, Config{}, testResource)
+	b.list(object("A", "1"))
+	b.delete(object("A", "2"))
+	b.takeEnqueued()
+	b.EnqueueAll()
+	if got := b.takeEnqueued(); !slices.Equal(got, []event.Key{testKey}) {
+		t.Errorf("enqueued %v, want %v", got, testKey)
 	}
 }

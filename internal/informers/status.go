@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/kuberelay/kuberelay/internal/discovery"
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
@@ -20,41 +21,43 @@ type Status struct {
 	Resource  event.Resource
 	Namespace string // "" for all
 	State     State
-	Reason    string // why it is degraded or stopped, one of a bounded set; else ""
+	Reason    string // why it is degraded or stopped, a value of a bounded set; otherwise ""
 	Since     time.Time
-	Synced    bool // its first list has been handed on, also where it is degraded now
+	Synced    bool // its first list is complete, even if the informer is degraded now
 	Objects   int
-	Failing   error // why the last list or watch failed, nil if it did not
+	Failing   error // the error of the last list or watch, nil for none
 }
 
-// Status gives the state of every informer, ordered by group, resource and
-// namespace. Those that were stopped are not among them, see [Set.Stopped].
-func (s *Set) Status() []Status {
+// Status returns the state of every informer, ordered by group, resource and namespace, without
+// those that were stopped: see [Set.Stopped].
+func (s *Set) Status() []Status { return s.status(s.lenOf) }
+
+func (s *Set) status(count func(*informer) int) []Status {
 	var all []Status
-	s.eachWatched(func(w *watched) { all = append(all, s.statusOf(w)...) })
+	s.eachWatched(func(w *watched) { all = append(all, w.statusOf(count)...) })
 	slices.SortFunc(all, func(a, b Status) int {
 		return cmp.Or(cmp.Compare(a.Resource.Group, b.Resource.Group), cmp.Compare(a.Resource.Resource, b.Resource.Resource), cmp.Compare(a.Namespace, b.Namespace))
 	})
 	return all
 }
 
-// Ready is nil when discovery has answered and every informer has synced, those
-// that are forbidden left out, unless all are: the others go on without them. Else it
-// says what is awaited.
+// Ready returns nil when discovery has answered and every informer has synced. Informers
+// whose access is denied do not count, unless that is all of them. Otherwise the error says
+// what Ready waits for.
 func (s *Set) Ready() error {
 	s.mu.RLock()
 	answered, failed := s.answer != nil, s.failed
 	s.mu.RUnlock()
 	if !answered {
 		if failed != nil {
-			return fmt.Errorf("the API server cannot be asked what it serves: %w", failed)
+			return fmt.Errorf("discovery failed: %w", failed)
 		}
 		return errors.New("discovery has not answered yet")
 	}
 	var waiting []string
 	var forbidden error
 	readable := 0
-	for _, st := range s.Status() {
+	for _, st := range s.status(func(*informer) int { return 0 }) {
 		switch {
 		case !apierrors.IsForbidden(st.Failing):
 			readable++
@@ -84,17 +87,18 @@ func (s *Set) Ready() error {
 	return fmt.Errorf("not synced: %s%s", strings.Join(waiting[:min(show, len(waiting))], ", "), more)
 }
 
-// collector makes metrics of the status when they are asked for.
+// collector makes metrics from the status at each scrape.
 type collector struct{ set *Set }
 
 var (
-	objectsDesc = prometheus.NewDesc("kuberelay_informer_objects", "Objects in the indexer.", []string{"resource"}, nil)
-	syncedDesc  = prometheus.NewDesc("kuberelay_informer_synced", "1 if the first list of the resource has been handed on, in every namespace.", []string{"resource"}, nil)
-	failingDesc = prometheus.NewDesc("kuberelay_informer_failing", "1 if the last list or watch of the resource failed, by reason.", []string{"resource", "reason"}, nil)
-	stateDesc   = prometheus.NewDesc("kuberelay_informer_state", "1 for the state that the informer of the resource is in: starting, synced or degraded, and why; of several namespaces the worst.", []string{"resource", "state", "reason"}, nil)
-	sinceDesc   = prometheus.NewDesc("kuberelay_informer_state_since_timestamp_seconds", "When the informer of the resource came into its state.", []string{"resource"}, nil)
-	groupDesc   = prometheus.NewDesc("kuberelay_discovery_failing", "1 for each API group whose discovery fails, so that nothing is concluded of it; * where nothing can be discovered.", []string{"group"}, nil)
-	dirtyDesc   = prometheus.NewDesc("kuberelay_dirty_objects", "Objects whose present state the bus has not acknowledged.", nil, nil)
+	objectsDesc = prometheus.NewDesc("kuberelay_informer_objects", "Objects in the cache of the informer. Multiply by the size of the objects to estimate memory: see docs/sizing.md.", []string{"resource"}, nil)
+	syncedDesc  = prometheus.NewDesc("kuberelay_informer_synced", "1 if the first list of the resource is complete in every namespace, else 0. If it stays 0, see kuberelay_informer_failing and the log.", []string{"resource"}, nil)
+	failingDesc = prometheus.NewDesc("kuberelay_informer_failing", "1 if the last list or watch of the resource failed, by reason. For forbidden, grant get, list and watch; for the other reasons, see the log.", []string{"resource", "reason"}, nil)
+	stateDesc   = prometheus.NewDesc("kuberelay_informer_state", "1 for the state of the informer of the resource: starting, synced or degraded, with the reason; of several namespaces, the worst. Alert on degraded: see docs/resources.md, States.", []string{"resource", "state", "reason"}, nil)
+	sinceDesc   = prometheus.NewDesc("kuberelay_informer_state_since_timestamp_seconds", "Unix time at which the informer of the resource entered its state. Subtract it from the current time to see how long the state has lasted.", []string{"resource"}, nil)
+	groupDesc   = prometheus.NewDesc("kuberelay_discovery_failing", "1 for each API group whose discovery fails; * if all discovery fails. Nothing of such a group is started, stopped or deleted. Repair the back end of its APIService.", []string{"group"}, nil)
+	oldestDesc  = prometheus.NewDesc("kuberelay_oldest_unsent_change_seconds", "Age in seconds of the oldest change that the bus has not acknowledged, 0 if there is none. Alert if it keeps growing: the bus is away, is full, or refuses an object; see the log.", nil, nil)
+	dirtyDesc   = prometheus.NewDesc("kuberelay_dirty_objects", "Objects whose present state the bus has not acknowledged; 0 means that everything is published. Alert if it is never 0 for several minutes; see the log for the object.", nil, nil)
 )
 
 // Describe is part of [prometheus.Collector].
@@ -106,6 +110,7 @@ func (c collector) Describe(to chan<- *prometheus.Desc) {
 	to <- sinceDesc
 	to <- groupDesc
 	to <- dirtyDesc
+	to <- oldestDesc
 }
 
 // Collect is part of [prometheus.Collector].
@@ -122,9 +127,9 @@ func (c collector) Collect(to chan<- prometheus.Metric) {
 		t, ok := sums[name]
 		t.objects, t.synced = t.objects+st.Objects, st.Synced && (t.synced || !ok)
 		if st.Failing != nil {
-			t.failing = reason(st.Failing)
+			t.failing = discovery.ErrorReason(st.Failing)
 		}
-		if !ok || st.State.worse(t.worst.State) {
+		if !ok || st.State.Worse(t.worst.State) {
 			t.worst = st
 		}
 		sums[name] = t
@@ -145,26 +150,63 @@ func (c collector) Collect(to chan<- prometheus.Metric) {
 	for group := range c.set.DiscoveryFailing() {
 		to <- prometheus.MustNewConstMetric(groupDesc, prometheus.GaugeValue, 1, group)
 	}
-	if c.set.terms.resting() {
-		return // what the bus has acknowledged is not known
+	if c.set.terms.isStandby() {
+		return // a standby does not know what the bus has acknowledged
 	}
-	to <- prometheus.MustNewConstMetric(dirtyDesc, prometheus.GaugeValue, float64(c.set.dirty.len()))
-}
-
-// reason is a bounded label, "" for no error.
-func reason(err error) string {
-	switch {
-	case err == nil:
-		return ""
-	case apierrors.IsForbidden(err):
-		return "forbidden"
-	case apierrors.IsNotFound(err):
-		return "not_found"
-	case apierrors.IsUnauthorized(err):
-		return "unauthorized"
-	default:
-		return "failing"
+	to <- prometheus.MustNewConstMetric(dirtyDesc, prometheus.GaugeValue, float64(c.set.dirty.Len()))
+	age := 0.0
+	if oldest := c.set.dirty.Oldest(); !oldest.IsZero() {
+		age = max(0, c.set.config.Now().Sub(oldest).Seconds())
 	}
+	to <- prometheus.MustNewConstMetric(oldestDesc, prometheus.GaugeValue, age)
 }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+// metrics are the counters; see collector for the state of the informers.
+type metrics struct {
+	lists, watches *prometheus.CounterVec
+	changes        *prometheus.CounterVec
+	discoveries    *prometheus.CounterVec
+	stops          *prometheus.CounterVec
+	references     *prometheus.CounterVec
+}
+
+func newMetrics(r prometheus.Registerer) *metrics {
+	m := &metrics{
+		lists: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kuberelay_informer_lists_total",
+			Help: "List requests to the API server, one for each page, by resource; a watch that begins with a list counts as a watch. A steady rate means that watches fail: see kuberelay_informer_failing.",
+		}, []string{"resource"}),
+		watches: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kuberelay_informer_watches_total",
+			Help: "Watches opened at the API server, by resource. The API server ends a watch after 5 to 10 minutes; a much higher rate means that watches fail: see the log.",
+		}, []string{"resource"}),
+		changes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kuberelay_informer_watch_events_total",
+			Help: "Changes received by watches, by resource. The objects of a watch that begins with a list count; bookmarks and errors don't. Use the rate to find the resources that cost most, and KUBERELAY_FILTER or KUBERELAY_DROP_FIELDS to send less of them.",
+		}, []string{"resource"}),
+		discoveries: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kuberelay_discovery_total",
+			Help: "Discovery requests by result: changed, unchanged (the ETag matched), failed. If failed grows, see kuberelay_discovery_failing.",
+		}, []string{"result"}),
+		stops: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kuberelay_informer_stops_total",
+			Help: "Informers stopped while the forwarder runs, by reason: not_served, not_selected, not_watchable, moved (restarted in another version). Needs no action; the log names the resource.",
+		}, []string{"reason"}),
+		references: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kuberelay_references_exceeded_total",
+			Help: "Object states with more references by KUBERELAY_FOLLOW than the 1000 that are read, by resource. What the others refer to isn't followed. Find the object in the log.",
+		}, []string{"resource"}),
+	}
+	r.MustRegister(m.lists, m.watches, m.changes, m.discoveries, m.stops, m.references)
+	return m
+}
+
+// forget drops the series of a resource that is not watched any more. A resource that comes
+// back begins again at 0.
+func (m *metrics) forget(resource string) {
+	m.lists.DeleteLabelValues(resource)
+	m.watches.DeleteLabelValues(resource)
+	m.changes.DeleteLabelValues(resource)
+}

@@ -3,23 +3,23 @@ package informers
 import (
 	"errors"
 	"fmt"
-	"net/url"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/kuberelay/kuberelay/internal/discovery"
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// gathered writes what the collector shows as «name{label,label} value».
+// gathered writes what the collector shows as "name{label,label} value".
 func gathered(t *testing.T, c prometheus.Collector) []string {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
@@ -48,9 +48,12 @@ func gathered(t *testing.T, c prometheus.Collector) []string {
 // TestMetrics: a resource that is watched in several namespaces is one, is synced
 // when all of them are, and fails when one does.
 func TestMetrics(t *testing.T) {
-	b := newBench(t, Config{Namespaces: NamespaceSelection{Include: []string{"default", "team-a"}}}, testResource)
+	b := newBench(t, Config{Namespaces: discovery.NamespaceSelection{Include: []string{"default", "team-a"}}}, testResource)
+	now := time.Unix(900, 0)
+	b.config.Now = func() time.Time { return now }
 	b.list(object("A", "1"))
 	b.list(&event.Object{Namespace: "team-a", Name: "web", UID: "B", ResourceVersion: "2"})
+	now = now.Add(42 * time.Second)
 	b.Settle(testKey, live("A", "1"), "")
 	b.watched.informers["default"].registration = syncedRegistration{}
 	since := time.Unix(1000, 0)
@@ -58,7 +61,7 @@ func TestMetrics(t *testing.T) {
 		i.began = since
 	}
 	b.watched.informers["team-a"].setFailing(forbiddenError("configmaps", ""), since.Add(time.Minute))
-	b.answer = &answer{catalogue: &catalogue{failed: map[string]error{"": errors.New("stale"), "away.example.com": errors.New("stale")}}}
+	b.answer = &answer{catalog: &discovery.Catalog{Failed: map[string]error{"": errors.New("stale"), "away.example.com": errors.New("stale")}}}
 	b.failed = errors.New("no answer")
 	want := []string{
 		"dirty_objects{} 1",
@@ -70,6 +73,7 @@ func TestMetrics(t *testing.T) {
 		"informer_state_since_timestamp_seconds{configmaps} 1060",
 		"informer_state{forbidden,configmaps,degraded} 1",
 		"informer_synced{configmaps} 0",
+		"oldest_unsent_change_seconds{} 42",
 	}
 	if got := gathered(t, collector{b.Set}); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
@@ -80,7 +84,7 @@ func TestMetrics(t *testing.T) {
 	b.answer, b.failed = nil, nil
 	want = []string{
 		"dirty_objects{} 1", "informer_objects{configmaps} 2", "informer_state_since_timestamp_seconds{configmaps} 1000",
-		"informer_state{,configmaps,synced} 1", "informer_synced{configmaps} 1",
+		"informer_state{,configmaps,synced} 1", "informer_synced{configmaps} 1", "oldest_unsent_change_seconds{} 42",
 	}
 	if got := gathered(t, collector{b.Set}); !slices.Equal(got, want) {
 		t.Errorf("when it is synced: got %q, want %q", got, want)
@@ -133,7 +137,7 @@ func TestReasonIsBounded(t *testing.T) {
 		"unauthorized": apierrors.NewUnauthorized("no"),
 		"failing":      errors.New("anything else"),
 	} {
-		if got := reason(err); got != want {
+		if got := discovery.ErrorReason(err); got != want {
 			t.Errorf("%v: got %q, want %q", err, got, want)
 		}
 	}
@@ -142,7 +146,7 @@ func TestReasonIsBounded(t *testing.T) {
 // TestReadyNamesAFewOfMany that have not synced.
 // TestReadyWhereSomethingMayNotBeRead: the rest goes on without it, if there is a rest.
 func TestReadyWhereSomethingMayNotBeRead(t *testing.T) {
-	b := newBench(t, Config{Namespaces: NamespaceSelection{Include: []string{"default", "team-a"}}}, testResource)
+	b := newBench(t, Config{Namespaces: discovery.NamespaceSelection{Include: []string{"default", "team-a"}}}, testResource)
 	b.answer = &answer{}
 	b.watched.informers["default"].registration = syncedRegistration{}
 	b.watched.informers["team-a"].setFailing(forbiddenError("configmaps", ""), time.Now())
@@ -171,19 +175,21 @@ func TestReadyNamesAFewOfMany(t *testing.T) {
 	}
 }
 
-// TestARefusedConnectionIsInterruptible where client-go would wait without heeding
-// its context; elsewhere it must see what has happened, or it would list again.
-func TestARefusedConnectionIsInterruptible(t *testing.T) {
-	refused := &url.Error{Op: "Get", URL: "https://example.com", Err: syscall.ECONNREFUSED}
-	lists := metav1.ListOptions{SendInitialEvents: new(true)}
-	if got := interruptible(lists, refused); utilnet.IsConnectionRefused(got) || got.Error() != refused.Error() {
-		t.Errorf("a watch that lists: got %v, want the text only", got)
+// TestWatchEventsAreCounted: changes are, and bookmarks and errors are not.
+func TestWatchEventsAreCounted(t *testing.T) {
+	b := newBench(t, Config{}, testResource)
+	i := b.watched.informer(testKey)
+	for _, e := range []watch.Event{
+		{Type: watch.Added, Object: object("A", "1")}, {Type: watch.Modified, Object: object("A", "2")}, {Type: watch.Bookmark, Object: object("", "3")},
+		{Type: watch.Deleted, Object: object("A", "4")}, {Type: watch.Error, Object: &metav1.Status{Reason: metav1.StatusReasonExpired}},
+	} {
+		b.shown(i, e)
 	}
-	if got := interruptible(metav1.ListOptions{}, refused); !utilnet.IsConnectionRefused(got) {
-		t.Errorf("a watch that goes on: got %v, want what it was", got)
+	var got dto.Metric
+	if err := b.metrics.changes.WithLabelValues("configmaps").Write(&got); err != nil {
+		t.Fatal(err)
 	}
-	busy := apierrors.NewTooManyRequests("busy", 1)
-	if got := interruptible(lists, busy); !apierrors.IsTooManyRequests(got) {
-		t.Errorf("another failure: got %v, want what it was", got)
+	if got.GetCounter().GetValue() != 3 {
+		t.Errorf("%v changes were counted, want 3", got.GetCounter().GetValue())
 	}
 }

@@ -11,7 +11,8 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"github.com/kuberelay/kuberelay/internal/controlplane/controlplanetest"
+	"github.com/kuberelay/kuberelay/internal/discovery"
+	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
 
 // configMapsThrough has every answer about ConfigMaps, of which this is the request, go
@@ -96,7 +97,7 @@ func TestAWatchThatIsBroken(t *testing.T) {
 					response.Body = &onceArmed{ReadCloser: response.Body, broken: &f, armed: &armed}
 				}
 			})
-			r := start(t, config, Config{Selection: Selection{Include: []string{"configmaps"}}, Namespaces: NamespaceSelection{Include: []string{namespace}}})
+			r := start(t, config, Config{Selection: discovery.Selection{Include: []string{"configmaps"}}, Namespaces: discovery.NamespaceSelection{Include: []string{namespace}}})
 			r.awaitView(t, "first", o.key("first"), first)
 			armed.Store(true)
 			second := o.create("broken", nil)
@@ -146,7 +147,7 @@ func TestAServerWithoutWatchList(t *testing.T) {
 	namespace := controlplanetest.Namespace(t, cp)
 	o := newObjects(t, cp, configMaps, "ConfigMap", namespace)
 	one, two := o.create("one", map[string]string{"a": "b"}), o.create("two", nil)
-	selection := Config{Selection: Selection{Include: []string{"configmaps"}}, Namespaces: NamespaceSelection{Include: []string{namespace}}}
+	selection := Config{Selection: discovery.Selection{Include: []string{"configmaps"}}, Namespaces: discovery.NamespaceSelection{Include: []string{namespace}}}
 	streamed := start(t, cp.Config(), selection)
 	streamed.awaitView(t, "streamed", o.key("one"), one)
 	var lists atomic.Int32

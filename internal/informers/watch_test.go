@@ -9,8 +9,9 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/kuberelay/kuberelay/internal/controlplane/controlplanetest"
+	"github.com/kuberelay/kuberelay/internal/discovery"
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
 
 // TestWatch: whatever kind of resource it is, each change of an object is told, in
@@ -34,7 +35,7 @@ func TestWatch(t *testing.T) {
 			o.t = t
 			key := o.key("web")
 			before := o.create("before", nil)
-			r := start(t, cp.Config(), Config{Selection: Selection{Include: []string{c.selector}}})
+			r := start(t, cp.Config(), Config{Selection: discovery.Selection{Include: []string{c.selector}}})
 			r.awaitView(t, "what was there", o.key("before"), before)
 			if v := r.view(o.key("before")); v.Cause != event.CauseSnapshot || !v.FirstSync {
 				t.Errorf("what was there: cause %s, first sync %v; want snapshot", v.Cause, v.FirstSync)
@@ -75,7 +76,7 @@ func TestLabelSelector(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	o := newObjects(t, cp, configMaps, "ConfigMap", controlplanetest.Namespace(t, cp))
 	web := map[string]string{"app": "web"}
-	r := start(t, cp.Config(), Config{Selection: Selection{Include: []string{"configmaps"}}, LabelSelector: "app=web"})
+	r := start(t, cp.Config(), Config{Selection: discovery.Selection{Include: []string{"configmaps"}}, LabelSelector: "app=web"})
 	key := o.key("one")
 	o.create("other", nil)
 	one := o.create("one", web)
@@ -92,7 +93,7 @@ func TestLabelSelector(t *testing.T) {
 func TestFieldSelector(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	o := newObjects(t, cp, configMaps, "ConfigMap", controlplanetest.Namespace(t, cp))
-	r := start(t, cp.Config(), Config{Selection: Selection{Include: []string{"configmaps"}}, FieldSelector: "metadata.name=one"})
+	r := start(t, cp.Config(), Config{Selection: discovery.Selection{Include: []string{"configmaps"}}, FieldSelector: "metadata.name=one"})
 	o.create("other", nil)
 	r.awaitView(t, "selected", o.key("one"), o.create("one", nil))
 	if v := r.Lookup(o.key("other")); v.Live != nil {
@@ -110,7 +111,7 @@ func TestNamespaces(t *testing.T) {
 	}
 	classes := newObjects(t, cp, priorityClasses, "PriorityClass", "")
 	r := start(t, cp.Config(), Config{
-		Selection: Selection{Include: []string{"configmaps", "priorityclasses"}}, Namespaces: NamespaceSelection{Include: []string{in[0].namespace, in[1].namespace}},
+		Selection: discovery.Selection{Include: []string{"configmaps", "priorityclasses"}}, Namespaces: discovery.NamespaceSelection{Include: []string{in[0].namespace, in[1].namespace}},
 	})
 	in[2].create("web", nil)
 	for _, o := range in[:2] {
@@ -143,21 +144,21 @@ func TestResync(t *testing.T) {
 	o := newObjects(t, cp, configMaps, "ConfigMap", controlplanetest.Namespace(t, cp))
 	keys := []event.Key{o.key("one"), o.key("two")}
 	r := start(t, cp.Config(), Config{
-		Selection: Selection{Include: []string{"configmaps"}}, Namespaces: NamespaceSelection{Include: []string{o.namespace}}, Resync: time.Second,
+		Selection: discovery.Selection{Include: []string{"configmaps"}}, Namespaces: discovery.NamespaceSelection{Include: []string{o.namespace}}, Resync: time.Second,
 	})
 	for _, k := range keys {
 		made := o.create(k.Name, nil)
 		r.awaitView(t, "created", k, made)
 		r.acknowledge(k, ackedOf(made))
 	}
-	if n := r.dirty.len(); n != 0 {
+	if n := r.dirty.Len(); n != 0 {
 		t.Errorf("%d keys are dirty, want none", n)
 	}
 	r.mu.Lock()
 	r.enqueued = map[event.Key]int{}
 	r.mu.Unlock()
 	r.await(t, "two resyncs", func() bool { return r.enqueued[keys[0]] >= 2 && r.enqueued[keys[1]] >= 2 })
-	if n := r.dirty.len(); n != 0 {
+	if n := r.dirty.Len(); n != 0 {
 		t.Errorf("%d keys are dirty after a resync, want none", n)
 	}
 }
@@ -173,7 +174,7 @@ func TestFirstSync(t *testing.T) {
 	for _, name := range []string{"a", "b", "deleted", "recreated"} {
 		made[name] = o.create(name, nil)
 	}
-	selection := Config{Selection: Selection{Include: []string{"configmaps"}}, Namespaces: NamespaceSelection{Include: []string{o.namespace}}}
+	selection := Config{Selection: discovery.Selection{Include: []string{"configmaps"}}, Namespaces: discovery.NamespaceSelection{Include: []string{o.namespace}}}
 	r := start(t, cp.Config(), selection)
 	r.awaitSynced(t, gr)
 
@@ -212,7 +213,7 @@ func TestFirstSync(t *testing.T) {
 
 // TestReady says what is awaited, until nothing is.
 func TestReady(t *testing.T) {
-	r := start(t, cluster.ControlPlane(t).Config(), Config{Selection: Selection{Include: []string{"configmaps", "gadgets.example.net"}}})
+	r := start(t, cluster.ControlPlane(t).Config(), Config{Selection: discovery.Selection{Include: []string{"configmaps", "gadgets.example.net"}}})
 	poll(t, "ready, though a selector waits", r.Ready)
 	for _, st := range r.Status() {
 		if !st.Synced || st.Failing != nil {

@@ -1,10 +1,10 @@
-// Package jsoncompare tells where two JSON objects differ, without decoding them: it goes
-// through both texts, and into a value only if its bytes are not those of its counterpart.
+// Package jsoncompare finds the places where two JSON objects differ, without decoding
+// them. It scans both texts, and descends into a value only if its bytes differ from those
+// of its counterpart.
 //
-// It tells places, not how to get from one object to the other: that is what a patch is
-// for. Members are matched by name, items of an array by index, so that one more at the
-// beginning of an array changes all of them. A name that is there twice counts as the last
-// of them, as for encoding/json.
+// Members are matched by name and items of an array by index, so an item inserted at the
+// beginning of an array changes all of them. Of duplicate names the last one counts, as in
+// encoding/json. A comparison of crafted objects gives up when it has taken too much work.
 package jsoncompare
 
 import (
@@ -16,81 +16,136 @@ import (
 	"github.com/kuberelay/kuberelay/internal/jsonscan"
 )
 
-// Deepest is how many objects and arrays are gone into, one within the other. What
-// differs below is one place, so that an object that is made for it takes no more than its
-// size times this; no object of Kubernetes comes near.
-const Deepest = 128
+// MaxDepth limits the nesting of objects and arrays that a comparison descends into. A
+// difference below is one place. No Kubernetes object comes near.
+const MaxDepth = 128
+
+// maxWork limits the work of one comparison, in scanned bytes. Every object and array that
+// differs is scanned once more than the one around it. Each member and each place that a
+// comparison holds in memory counts as storedWork bytes. The largest objects of an API
+// server, with 1.5 MB each, may differ at a depth of five levels.
+const (
+	maxWork    = 16 << 20
+	storedWork = 256
+)
+
+// maxPlaces limits the differing members or items of one object or array that a comparison
+// visits. After the first ones it gives up.
+const maxPlaces = 4096
 
 // Each calls each with every place where two JSON objects differ, as a JSON Pointer (RFC
-// 6901), in the order of the pointers as text, until it gives false. The pointer is valid
-// until each returns.
+// 6901), in the order of the pointers as text, until each returns false. The pointer is
+// valid until each returns.
 //
-// A value that is on one side only, or is of another kind there, is one place: its own,
-// not those of what is in it. Strings are compared as what they say, however they are
-// escaped, and numbers as they are written: 1.0 is not 1, as no two writers need agree
-// which numbers are the same. Who sent the one and has the other has something to tell.
+// A value that exists on one side only, or has another type there, is one place, whatever
+// it contains. Strings are compared after unescaping. Numbers are compared as text: 1.0 and
+// 1 differ, because writers do not agree on which numbers are equal.
 //
-// It fails with [jsonscan.ErrSyntax] if either is not a JSON object, and then has not
-// called each.
-func Each(before, after []byte, each func(pointer []byte) bool) error {
-	c := comparison{each: each}
-	b, err := members(before)
-	if err != nil {
-		return err
-	}
-	a, err := members(after)
-	if err != nil {
-		return err
-	}
-	c.visit(matched(b, a, Deepest), Deepest)
-	return nil
+// Each returns false if it gave up: the comparison takes too much work, and there may be
+// more places. It depends on the two texts only.
+//
+// Each returns [jsonscan.ErrSyntax] if either text is not a JSON object. It has not called
+// each then.
+func Each(before, after []byte, each func(pointer []byte) bool) (complete bool, err error) {
+	c := comparison{sorted: true, work: maxWork, each: func(pointer, _, _ []byte) bool { return each(pointer) }}
+	return c.compare(before, after)
+}
+
+// Edits is Each for a JSON Patch (RFC 6902): it calls each with the operations that turn
+// before into after, in an order in which they apply. The old value is nil for an add, the
+// new value is nil for a remove, and neither is nil for a replace.
+func Edits(before, after []byte, each func(pointer, old, now []byte) bool) (complete bool, err error) {
+	c := comparison{work: maxWork, each: each}
+	return c.compare(before, after)
 }
 
 type comparison struct {
-	each    func(pointer []byte) bool
-	pointer []byte // of what is visited
-	stopped bool
+	each    func(pointer, before, after []byte) bool
+	sorted  bool   // report places in the order of the pointers, otherwise as edits
+	pointer []byte // of the visited value
+	stopped bool   // each returned false, or the comparison gave up
+	work    int    // left; negative if the comparison gave up
 }
 
-// place is a member or an item whose bytes are not the same on both sides.
+// spend reports whether there is work left.
+func (c *comparison) spend(work int) bool {
+	c.work -= work
+	return c.work >= 0
+}
+
+func (c *comparison) compare(before, after []byte) (complete bool, err error) {
+	c.work -= len(before) + len(after)
+	b, err := c.members(before)
+	if err != nil {
+		return false, err
+	}
+	a, err := c.members(after)
+	if err != nil {
+		return false, err
+	}
+	c.visitMembers(b, a, MaxDepth)
+	return c.work >= 0, nil
+}
+
+// place is a member or an item whose bytes differ.
 type place struct {
 	token         []byte // of the pointer, escaped
-	before, after []byte // nil where it is not there
-	inside        bool   // it is to be gone into
+	before, after []byte // nil if absent
+	descend       bool   // the difference is within the value
 }
 
-// visit goes through places that have one parent.
+// visit reports the places with one parent.
 func (c *comparison) visit(places []place, depth int) {
-	if len(places) > 1 {
+	if !c.spend(storedWork * len(places)) {
+		c.stopped = true
+		return
+	}
+	tooMany := len(places) > maxPlaces
+	places = places[:min(len(places), maxPlaces)]
+	if c.sorted && len(places) > 1 {
 		slices.SortFunc(places, place.order)
 	}
 	end := len(c.pointer)
 	for _, p := range places {
 		c.pointer = append(append(c.pointer[:end], '/'), p.token...)
 		switch {
-		case !p.inside:
-			c.stopped = !sameText(p.before, p.after) && !c.each(c.pointer)
+		case !p.descend:
+			c.stopped = !sameText(p.before, p.after) && !c.each(c.pointer, p.before, p.after)
+		case !c.spend(len(p.before) + len(p.after)):
+			c.stopped = true
 		case p.before[0] == '{':
-			before, _ := members(p.before) // it has been gone through before
-			after, _ := members(p.after)
-			c.visit(matched(before, after, depth-1), depth-1)
+			before, _ := c.members(p.before) // cannot fail, because the scan of the parent checked it
+			after, _ := c.members(p.after)
+			c.visitMembers(before, after, depth-1)
 		default:
-			c.visit(items(p.before, p.after, depth-1), depth-1)
+			c.visit(items(p.before, p.after, c.sorted, depth-1), depth-1)
 		}
 		if c.stopped {
 			return
 		}
 	}
+	if tooMany {
+		c.work, c.stopped = -1, true
+	}
 }
 
-// newPlace takes values of which at least one is there.
+// visitMembers reports the places within two objects.
+func (c *comparison) visitMembers(before, after []member, depth int) {
+	if c.work < 0 { // not all members are known
+		c.stopped = true
+		return
+	}
+	c.visit(matched(before, after, depth), depth)
+}
+
+// newPlace returns a place that exists on at least one side.
 func newPlace(token, before, after []byte, depth int) place {
-	inside := depth > 1 && before != nil && after != nil && before[0] == after[0] && (before[0] == '{' || before[0] == '[')
-	return place{token, before, after, inside}
+	descend := depth > 1 && before != nil && after != nil && before[0] == after[0] && (before[0] == '{' || before[0] == '[')
+	return place{token, before, after, descend}
 }
 
-// order is that of the pointers. That of what is gone into goes on after its token with a
-// slash, and that comes after some characters.
+// order compares the pointers. A pointer to a place within a value continues with a slash,
+// which sorts after some characters.
 func (p place) order(q place) int {
 	shared := min(len(p.token), len(q.token))
 	if c := bytes.Compare(p.token[:shared], q.token[:shared]); c != 0 {
@@ -99,24 +154,24 @@ func (p place) order(q place) int {
 	return cmp.Compare(p.following(shared), q.following(shared))
 }
 
-// following is the byte of the pointer after n bytes of the token, or -1 at its end.
+// following returns byte n of the rest of the pointer, or -1 at its end.
 func (p place) following(n int) int {
 	switch {
 	case n < len(p.token):
 		return int(p.token[n])
-	case p.inside:
+	case p.descend:
 		return '/'
 	}
 	return -1
 }
 
-// sameText tells whether both are strings and say the same.
+// sameText reports whether both values are strings with the same content.
 func sameText(before, after []byte) bool {
 	if before == nil || after == nil || before[0] != '"' || after[0] != '"' {
 		return false
 	}
 	if bytes.IndexByte(before, '\\') < 0 && bytes.IndexByte(after, '\\') < 0 {
-		return false // their bytes are not the same
+		return false // the bytes differ, and nothing is escaped
 	}
 	b, a := jsonscan.New(before), jsonscan.New(after)
 	return bytes.Equal(b.Text(), a.Text())
@@ -126,16 +181,22 @@ type member struct{ name, value []byte }
 
 func (m member) order(n member) int { return bytes.Compare(m.name, n.name) }
 
-// members are those of an object, each name once, by name.
-func members(object []byte) ([]member, error) {
+// members returns the members of an object, sorted by name, without duplicates. If they are
+// too many, it returns some of them.
+func (c *comparison) members(object []byte) ([]member, error) {
 	all := make([]member, 0, 16)
 	s := jsonscan.New(object)
 	ordered := true
 	for s.Object(); s.Next(); {
+		if c.work < 0 {
+			s.Skip()
+			continue
+		}
 		m := member{name: s.Key()}
 		m.value = s.Skip()
 		ordered = ordered && (len(all) == 0 || all[len(all)-1].order(m) < 0)
 		all = append(all, m)
+		c.work -= storedWork
 	}
 	if err := s.End(); err != nil || ordered {
 		return all, err
@@ -150,10 +211,10 @@ func members(object []byte) ([]member, error) {
 	return last, nil
 }
 
-// matched gives the places of the members that differ.
+// matched returns the places of the members that differ, up to one more than maxPlaces.
 func matched(before, after []member, depth int) []place {
 	var places []place
-	for len(before) > 0 || len(after) > 0 {
+	for len(places) <= maxPlaces && (len(before) > 0 || len(after) > 0) {
 		var b, a member
 		order := 0
 		switch {
@@ -182,31 +243,44 @@ func matched(before, after []member, depth int) []place {
 	return places
 }
 
-// items gives the places of the items that differ.
-func items(before, after []byte, depth int) []place {
+// items returns the places of the items that differ, up to one more than maxPlaces. They
+// are edits unless they are sorted later.
+func items(before, after []byte, sorted bool, depth int) []place {
 	var places []place
 	b, a := jsonscan.New(before), jsonscan.New(after)
 	b.Array()
 	a.Array()
 	inBefore, inAfter := true, true
-	for n := 0; ; n++ {
+	length := 0 // of after
+	for n := 0; len(places) <= maxPlaces; n++ {
 		var old, now []byte
 		if inBefore = inBefore && b.NextItem(); inBefore {
 			old = b.Skip()
 		}
 		if inAfter = inAfter && a.NextItem(); inAfter {
 			now = a.Skip()
+			length++
 		}
 		if !inBefore && !inAfter {
-			return places
+			break
 		}
-		if !bytes.Equal(old, now) {
-			places = append(places, newPlace(strconv.AppendInt(nil, int64(n), 10), old, now, depth))
+		if bytes.Equal(old, now) {
+			continue
 		}
+		token := strconv.AppendInt(nil, int64(n), 10)
+		switch {
+		case sorted:
+		case !inAfter: // each remove shifts the next item to this index
+			token = strconv.AppendInt(nil, int64(length), 10)
+		case !inBefore: // each add appends
+			token = []byte("-")
+		}
+		places = append(places, newPlace(token, old, now, depth))
 	}
+	return places
 }
 
-// escaped is a name as it is in a pointer.
+// escaped returns a name as a token of a pointer.
 func escaped(name []byte) []byte {
 	if bytes.IndexByte(name, '~') < 0 && bytes.IndexByte(name, '/') < 0 {
 		return name

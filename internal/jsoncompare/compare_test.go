@@ -5,9 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -40,10 +38,10 @@ var pairs = []struct {
 	{"order beside what is not gone into", `{"a":1,"a-b":1,"a0":1}`, `{"a":{"x":2},"a-b":2,"a0":2}`, []string{"/a", "/a-b", "/a0"}},
 }
 
-// changed gives all places that differ.
+// changed returns all places that differ.
 func changed(before, after []byte) ([]string, error) {
 	var places []string
-	err := Each(before, after, func(pointer []byte) bool {
+	_, err := Each(before, after, func(pointer []byte) bool {
 		places = append(places, string(pointer))
 		return true
 	})
@@ -64,7 +62,8 @@ func TestChanged(t *testing.T) {
 	}
 }
 
-// TestLastOfMany: a sort that is not stable gives another.
+// TestLastOfMany: of many duplicate names the last one counts. An unstable sort would pick
+// another.
 func TestLastOfMany(t *testing.T) {
 	var many strings.Builder
 	for n := range 100 {
@@ -77,14 +76,14 @@ func TestChangedRefuses(t *testing.T) {
 	for _, text := range []string{``, `[]`, `null`, `1`, `"a"`, `{"a":1`, `{"a":1}{}`, `{"a":[1,}`, `{"a":{"b":tru}}`} {
 		for _, p := range [][2]string{{text, `{"a":2}`}, {`{"a":2}`, text}, {text, text}} {
 			called := false
-			if err := Each([]byte(p[0]), []byte(p[1]), func([]byte) bool { called = true; return true }); err == nil || called {
+			if _, err := Each([]byte(p[0]), []byte(p[1]), func([]byte) bool { called = true; return true }); err == nil || called {
 				t.Errorf("from %s to %s: no error, or a place before it", p[0], p[1])
 			}
 		}
 	}
 }
 
-// TestEachStops: nothing follows after false, however deep.
+// TestEachStops: Each stops after false at any depth.
 func TestEachStops(t *testing.T) {
 	before, after := `{"a":{"b":[1,2]},"c":1,"d":1}`, `{"a":{"b":[3,4]},"c":2,"d":2}`
 	all, err := changed([]byte(before), []byte(after))
@@ -93,7 +92,7 @@ func TestEachStops(t *testing.T) {
 	}
 	for n := range all {
 		var got []string
-		_ = Each([]byte(before), []byte(after), func(pointer []byte) bool {
+		_, _ = Each([]byte(before), []byte(after), func(pointer []byte) bool {
 			got = append(got, string(pointer))
 			return len(got) <= n
 		})
@@ -103,12 +102,12 @@ func TestEachStops(t *testing.T) {
 	}
 }
 
-// TestDeepest: what is deeper than that is one place, at the last level that counts.
-func TestDeepest(t *testing.T) {
+// TestMaxDepth: a difference below MaxDepth is one place, at MaxDepth.
+func TestMaxDepth(t *testing.T) {
 	nested := func(levels int, value string) []byte {
 		return []byte(strings.Repeat(`{"a":`, levels) + value + strings.Repeat(`}`, levels))
 	}
-	for levels, want := range map[int]int{1: 1, Deepest: Deepest, Deepest + 1: Deepest, 9_000: Deepest} {
+	for levels, want := range map[int]int{1: 1, MaxDepth: MaxDepth, MaxDepth + 1: MaxDepth, 9_000: MaxDepth} {
 		got, err := changed(nested(levels, "1"), nested(levels, "2"))
 		if err != nil || !slices.Equal(got, []string{strings.Repeat("/a", want)}) {
 			t.Errorf("of %d levels: %d places, %v, want one of %d", levels, len(got), err, want)
@@ -122,17 +121,17 @@ func FuzzChanged(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, before, after []byte) {
 		if deep(before) || deep(after) || !utf8.Valid(before) || !utf8.Valid(after) {
-			return // encoding/json replaces what is not valid UTF-8
+			return // encoding/json replaces invalid UTF-8
 		}
 		checkReference(t, before, after)
 	})
 }
 
 func deep(text []byte) bool {
-	return bytes.Count(text, []byte("{"))+bytes.Count(text, []byte("[")) >= Deepest
+	return bytes.Count(text, []byte("{"))+bytes.Count(text, []byte("[")) >= MaxDepth
 }
 
-// TestChangedAtRandom is the fuzz test with texts that are alike.
+// TestChangedAtRandom runs the fuzz test on similar texts.
 func TestChangedAtRandom(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	different := 0
@@ -149,198 +148,13 @@ func TestChangedAtRandom(t *testing.T) {
 	}
 }
 
-// checkReference compares with the same made of maps; it gives how many places there are.
-func checkReference(t *testing.T, before, after []byte) int {
-	t.Helper()
-	got, err := changed(before, after)
-	b, a := tree(before), tree(after)
-	if valid := b != nil && a != nil; valid != (err == nil) {
-		t.Fatalf("from %q to %q: %v, for encoding/json they are objects: %t", before, after, err, valid)
-	}
-	if err != nil {
-		return 0
-	}
-	var want []string
-	compare(b, a, "", &want)
-	slices.Sort(want)
-	if !slices.Equal(got, want) {
-		t.Errorf("from %s to %s:\n got %q\nwant %q", before, after, got, want)
-	}
-	return len(want)
-}
-
-// tree is nil for what is not an object.
-func tree(text []byte) map[string]any {
-	var m map[string]any
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.UseNumber()
-	if !json.Valid(text) || d.Decode(&m) != nil {
-		return nil
-	}
-	return m
-}
-
-type absent struct{}
-
-func compare(before, after any, pointer string, places *[]string) {
-	if reflect.DeepEqual(before, after) {
-		return
-	}
-	escape := strings.NewReplacer("~", "~0", "/", "~1")
-	switch b := before.(type) {
-	case map[string]any:
-		a, ok := after.(map[string]any)
-		if !ok {
-			break
-		}
-		for name := range b {
-			compare(b[name], memberOf(a, name), pointer+"/"+escape.Replace(name), places)
-		}
-		for name := range a {
-			if _, ok := b[name]; !ok {
-				compare(absent{}, a[name], pointer+"/"+escape.Replace(name), places)
-			}
-		}
-		return
-	case []any:
-		a, ok := after.([]any)
-		if !ok {
-			break
-		}
-		for n := range max(len(a), len(b)) {
-			compare(itemOf(b, n), itemOf(a, n), pointer+"/"+strconv.Itoa(n), places)
-		}
-		return
-	}
-	*places = append(*places, pointer)
-}
-
-func memberOf(m map[string]any, name string) any {
-	if v, ok := m[name]; ok {
-		return v
-	}
-	return absent{}
-}
-
-func itemOf(s []any, n int) any {
-	if n < len(s) {
-		return s[n]
-	}
-	return absent{}
-}
-
 var (
 	names   = []string{"a", "b", "a-b", "a/b", "~", "é", "", "0", "a\"b", "a0"}
 	scalars = []any{nil, true, false, "", "x", "é/\n", json.Number("1"), json.Number("1.0"), json.Number("9007199254740993"), json.Number("-0.5e+7")}
 )
 
-func randomValue(r *rand.Rand, depth int) any {
-	switch k := r.IntN(10); {
-	case depth > 0 && k < 3:
-		return randomObject(r, depth-1)
-	case depth > 0 && k < 6:
-		s := make([]any, r.IntN(13))
-		for n := range s {
-			s[n] = randomValue(r, depth-2)
-		}
-		return s
-	}
-	return scalars[r.IntN(len(scalars))]
-}
-
-func randomObject(r *rand.Rand, depth int) map[string]any {
-	m := map[string]any{}
-	for range r.IntN(5) {
-		m[names[r.IntN(len(names))]] = randomValue(r, depth)
-	}
-	return m
-}
-
-// alter gives a copy in which some values are others.
-func alter(r *rand.Rand, value any, depth int) any {
-	switch v := value.(type) {
-	case map[string]any:
-		m := map[string]any{}
-		for _, name := range names {
-			old, ok := v[name]
-			switch k := r.IntN(20); {
-			case k == 0:
-				m[name] = randomValue(r, depth)
-			case ok && k != 1:
-				m[name] = alter(r, old, depth-1)
-			}
-		}
-		return m
-	case []any:
-		var s []any
-		for _, item := range v {
-			if r.IntN(15) > 0 {
-				s = append(s, alter(r, item, depth-1))
-			}
-		}
-		if r.IntN(5) == 0 || s == nil {
-			s = append(s, randomValue(r, depth))
-		}
-		return s
-	}
-	if r.IntN(10) == 0 {
-		return randomValue(r, depth)
-	}
-	return value
-}
-
-// write writes a value as JSON, members in any order, with spaces and escapes where it pleases.
-func write(r *rand.Rand, value any) []byte {
-	var b bytes.Buffer
-	writeTo(&b, r, value)
-	return b.Bytes()
-}
-
-func writeTo(b *bytes.Buffer, r *rand.Rand, value any) {
-	space := func() { b.WriteString([]string{"", "", "", " ", "\n\t"}[r.IntN(5)]) }
-	space()
-	defer space()
-	switch v := value.(type) {
-	case map[string]any:
-		b.WriteByte('{')
-		comma := ""
-		for name, member := range v { // in no order
-			b.WriteString(comma)
-			comma = ","
-			space()
-			writeTo(b, r, name)
-			b.WriteByte(':')
-			writeTo(b, r, member)
-		}
-		b.WriteByte('}')
-	case []any:
-		b.WriteByte('[')
-		for n, item := range v {
-			if n > 0 {
-				b.WriteByte(',')
-			}
-			writeTo(b, r, item)
-		}
-		space()
-		b.WriteByte(']')
-	case string:
-		if r.IntN(4) > 0 {
-			text, _ := json.Marshal(v)
-			b.Write(text)
-			return
-		}
-		b.WriteByte('"')
-		for _, c := range v {
-			fmt.Fprintf(b, `\u%04x`, c)
-		}
-		b.WriteByte('"')
-	default:
-		text, _ := json.Marshal(v)
-		b.Write(text)
-	}
-}
-
-// BenchmarkEach is of a pod of 12 KB of which one condition has changed, and so its version.
+// BenchmarkEach compares two states of a pod of 12 KB that differ in one condition and the
+// version.
 func BenchmarkEach(b *testing.B) {
 	before, after := pod("12345", "True"), pod("12399", "False")
 	b.Logf("%d bytes", len(before))
@@ -349,7 +163,7 @@ func BenchmarkEach(b *testing.B) {
 	places := 0
 	for b.Loop() {
 		places = 0
-		if err := Each(before, after, func([]byte) bool { places++; return true }); err != nil {
+		if _, err := Each(before, after, func([]byte) bool { places++; return true }); err != nil {
 			b.Fatal(err)
 		}
 	}

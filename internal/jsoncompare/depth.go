@@ -1,8 +1,8 @@
 package jsoncompare
 
-// IsDeeper tells whether a decoded value has more objects and arrays one within the other
-// than that. What compares such values, or writes them, may take their size times their
-// depth, or the stack.
+// IsDeeper reports whether a decoded value has more than the given levels of nested objects
+// and arrays. A comparison or an encoder can take the size times the depth of such a value,
+// or overflow the stack.
 func IsDeeper(value any, levels int) bool {
 	switch v := value.(type) {
 	case map[string]any:

@@ -20,7 +20,7 @@ var texts = []string{
 	strings.Repeat("[", 129) + `{"a":1` + strings.Repeat("]", 129),
 }
 
-// TestSkip: what is valid is what encoding/json holds to be valid.
+// TestSkip: a text is valid exactly if encoding/json accepts it.
 func TestSkip(t *testing.T) {
 	for _, text := range texts {
 		checkValid(t, []byte(text))
@@ -44,9 +44,9 @@ func checkValid(t *testing.T, text []byte) {
 	walked := New(text)
 	walk(&walked)
 	if got, want := walked.End() == nil, json.Valid(text); got != want {
-		t.Errorf("%.100q walked through is valid: %t, encoding/json says %t", text, got, want)
+		t.Errorf("%.100q by walk is valid: %t, encoding/json says %t", text, got, want)
 	}
-	// Nothing that is cut off counts as whole, numbers apart: they have no end.
+	// No truncated text is complete, except numbers, which have no terminator.
 	if whole := bytes.TrimSpace(text); json.Valid(text) && bytes.ContainsAny(text, `{["`) {
 		cut := New(whole[:len(whole)-1])
 		if cut.Skip(); cut.Err() == nil {
@@ -55,7 +55,7 @@ func checkValid(t *testing.T, text []byte) {
 	}
 }
 
-// walk goes through every value by the methods that a caller has.
+// walk visits every value with the exported methods.
 func walk(s *Scanner) {
 	switch at(s.b, space(s.b, s.i)) {
 	case '{':
@@ -78,14 +78,14 @@ func walk(s *Scanner) {
 	}
 }
 
-// FuzzScanner compares what a Scanner finds in an object with what encoding/json does.
+// FuzzScanner compares the members of an object with those of encoding/json.
 func FuzzScanner(f *testing.F) {
 	f.Add([]byte(`{"a":"b","\u0061c":"\u00e9\n","d":[1,"x"],"e":{"f":null}}`))
 	f.Add([]byte(` { "a" : "b" , "c" : 1 } `))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		var want map[string]json.RawMessage
 		if !utf8.Valid(text) || json.Unmarshal(text, &want) != nil || want == nil {
-			return // encoding/json replaces what is not valid UTF-8
+			return // encoding/json replaces invalid UTF-8
 		}
 		got := map[string]json.RawMessage{}
 		s := New(text)
@@ -115,7 +115,7 @@ func FuzzScanner(f *testing.F) {
 	})
 }
 
-// TestOtherForms: what is not of the kind that is asked for is an error, and stays one.
+// TestOtherForms: a value of another type is an error, and the error stays.
 func TestOtherForms(t *testing.T) {
 	for name, ask := range map[string]func(*Scanner){
 		"object": func(s *Scanner) { s.Object(); s.Next(); s.Skip(); s.Next() },
@@ -130,7 +130,7 @@ func TestOtherForms(t *testing.T) {
 				t.Errorf("%s of %s: error %v", name, text, s.Err())
 			}
 			if s.Err() != nil && (s.Next() || s.NextItem() || s.Null() || s.Skip() != nil || s.Text() != nil || !errors.Is(s.End(), ErrSyntax)) {
-				t.Errorf("%s of %s: it goes on after an error", name, text)
+				t.Errorf("%s of %s: the scanner continues after an error", name, text)
 			}
 		}
 	}

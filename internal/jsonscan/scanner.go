@@ -6,12 +6,12 @@ import (
 	"errors"
 )
 
-// ErrSyntax is that a text is not valid JSON, not complete, or not of the form that was
-// asked for. It has no more to say, as the text may hold what is secret.
+// ErrSyntax means that a text is not valid JSON, is incomplete, or has a value of an
+// unexpected type. It has no details, because the text can contain secrets.
 var ErrSyntax = errors.New("not valid JSON, or not of the expected form")
 
-// Scanner goes through one JSON text. After an error every method does nothing, so that
-// [Scanner.Err] need be asked only once:
+// Scanner scans one JSON text. After an error all methods do nothing, so that it is enough
+// to check [Scanner.Err] once:
 //
 //	s := jsonscan.New(text)
 //	for s.Object(); s.Next(); {
@@ -24,22 +24,27 @@ var ErrSyntax = errors.New("not valid JSON, or not of the expected form")
 //	}
 //	if err := s.End(); err != nil {
 //
-// Between two calls of Next exactly one value has to be consumed: by Skip, Text, or an
-// Object or Array of its own. The zero value is an empty text.
+// Between two calls of Next, consume exactly one value with Skip, Text, Object or Array.
+// The zero value is an empty text.
 type Scanner struct {
 	b      []byte
 	i      int
-	depth  int  // objects and arrays that are open
-	first  bool // the innermost has just been opened
+	depth  int  // open objects and arrays
+	first  bool // the innermost object or array was just opened
 	failed bool
 
-	keyFrom, keyTo int // with its quotes
+	keyFrom, keyTo int // including the quotes
 }
 
-// New makes a Scanner of a text, which it only reads.
+// New returns a Scanner of a text, which it does not modify.
 func New(text []byte) Scanner { return Scanner{b: text} }
 
-// Err is [ErrSyntax] or nil.
+// NewAt is New for a text that counts as nested in the given number of objects and arrays.
+// With -1, the outermost object or array of the text does not count: a value within the
+// event of a watch may have as many levels as alone.
+func NewAt(levels int, text []byte) Scanner { return Scanner{b: text, depth: levels} }
+
+// Err returns [ErrSyntax] after an error, otherwise nil.
 func (s *Scanner) Err() error {
 	if s.failed {
 		return ErrSyntax
@@ -47,7 +52,7 @@ func (s *Scanner) Err() error {
 	return nil
 }
 
-// End is Err, and an error if anything but white space is left.
+// End is Err, but fails if anything except white space is left.
 func (s *Scanner) End() error {
 	if s.i = space(s.b, s.i); s.i < len(s.b) {
 		s.failed = true
@@ -55,19 +60,19 @@ func (s *Scanner) End() error {
 	return s.Err()
 }
 
-// Position is where the Scanner stands: after the last value, key or bracket.
+// Position returns the current offset: after the last value, key or bracket.
 func (s *Scanner) Position() int { return s.i }
 
-// Between is a part of the text, by two positions.
+// Between returns the text between two positions.
 func (s *Scanner) Between(from, to int) []byte { return s.b[from:to] }
 
-// Fail has Err be [ErrSyntax]: the caller found what JSON allows and it does not.
+// Fail makes Err return [ErrSyntax]. Call it for valid JSON that the caller rejects.
 func (s *Scanner) Fail() { s.failed = true }
 
-// Object goes into an object, whose members follow by Next and Key.
+// Object enters an object. Next and Key visit its members.
 func (s *Scanner) Object() { s.open('{') }
 
-// Array goes into an array, whose items follow by NextItem.
+// Array enters an array. NextItem visits its items.
 func (s *Scanner) Array() { s.open('[') }
 
 func (s *Scanner) open(bracket byte) {
@@ -80,8 +85,8 @@ func (s *Scanner) open(bracket byte) {
 	s.first = true
 }
 
-// Next goes to the next member of the innermost object. After the last one it leaves the
-// object and is false, as it is after an error.
+// Next moves to the next member of the innermost object. After the last member it leaves
+// the object and returns false. It also returns false after an error.
 func (s *Scanner) Next() bool {
 	if !s.more('}') {
 		return false
@@ -101,7 +106,7 @@ func (s *Scanner) Next() bool {
 // NextItem is Next for an array.
 func (s *Scanner) NextItem() bool { return s.more(']') }
 
-// more goes to the beginning of a member or an item.
+// more moves to the beginning of a member or an item.
 func (s *Scanner) more(bracket byte) bool {
 	if s.failed {
 		return false
@@ -126,8 +131,8 @@ func (s *Scanner) more(bracket byte) bool {
 	return !s.failed
 }
 
-// Key is the name of the member that Next went to, escapes undone. It is valid until the
-// text is.
+// Key returns the unescaped name of the member that Next moved to. It is valid as long as
+// the text.
 func (s *Scanner) Key() []byte {
 	raw := s.b[s.keyFrom+1 : s.keyTo-1]
 	if bytes.IndexByte(raw, '\\') < 0 {
@@ -136,10 +141,10 @@ func (s *Scanner) Key() []byte {
 	return unquote(s.b[s.keyFrom:s.keyTo])
 }
 
-// KeyPosition is where the member that Next went to begins.
+// KeyPosition returns the position of the member that Next moved to.
 func (s *Scanner) KeyPosition() int { return s.keyFrom }
 
-// Skip consumes a value of any kind, and gives its text.
+// Skip consumes a value of any type, and returns its text.
 func (s *Scanner) Skip() []byte {
 	s.i = space(s.b, s.i)
 	if s.failed {
@@ -155,9 +160,8 @@ func (s *Scanner) Skip() []byte {
 	return s.b[from:to]
 }
 
-// Text consumes a string, and gives it without its quotes and escapes. It is an error if
-// the value is of another kind. What it gives is a part of the text where nothing is
-// escaped.
+// Text consumes a string, and returns it without quotes and escapes. A value of another
+// type is an error. The result is a part of the text if nothing is escaped.
 func (s *Scanner) Text() []byte {
 	v := s.Skip()
 	if s.failed || v[0] != '"' {
@@ -170,10 +174,10 @@ func (s *Scanner) Text() []byte {
 	return unquote(v)
 }
 
-// IsObject tells whether the value that comes next is an object, without consuming it.
+// IsObject reports whether the next value is an object, without consuming it.
 func (s *Scanner) IsObject() bool { return !s.failed && at(s.b, space(s.b, s.i)) == '{' }
 
-// Null consumes a null, and tells whether there was one.
+// Null consumes a null, and reports whether there was one.
 func (s *Scanner) Null() bool {
 	s.i = space(s.b, s.i)
 	if s.failed || word(s.b, s.i, "null") < 0 {
@@ -183,7 +187,7 @@ func (s *Scanner) Null() bool {
 	return true
 }
 
-// unquote is of a valid string with escapes.
+// unquote decodes a valid string with escapes.
 func unquote(quoted []byte) []byte {
 	var text string
 	_ = json.Unmarshal(quoted, &text) // it is valid

@@ -5,15 +5,14 @@ import (
 	"math/bits"
 )
 
-// maxDepth is encoding/json's.
+// maxDepth is the limit of encoding/json.
 const maxDepth = 10_000
 
-// skip gives the position after the value that begins at i, which is the value's first
-// byte, or -1 if it is not valid or not complete. Depth is how many objects and arrays
-// are open around it.
+// skip returns the position after the value that begins at i, or -1 if the value is invalid
+// or incomplete. Depth is the number of objects and arrays around it.
 //
-// The open objects and arrays are the bits of a word: 1 for an object. Beyond 64 levels
-// it calls itself.
+// The bits of a word track the open objects and arrays, with 1 for an object. Beyond 64
+// levels, skip calls itself.
 func skip(b []byte, i, depth int) int {
 	var objects uint64
 	open := 0
@@ -88,7 +87,7 @@ end:
 	return -1
 }
 
-// at is 0, which is never valid, behind the end.
+// at returns 0, which is never valid, at the end of the text.
 func at(b []byte, i int) byte {
 	if i < len(b) {
 		return b[i]
@@ -96,7 +95,7 @@ func at(b []byte, i int) byte {
 	return 0
 }
 
-// space gives the position of what is not white space.
+// space returns the position of the next byte that is no white space.
 func space(b []byte, i int) int {
 	if i < len(b) && b[i] > ' ' {
 		return i
@@ -107,7 +106,7 @@ func space(b []byte, i int) int {
 	return i
 }
 
-// key gives the position of the value after a member's name, which begins at i.
+// key returns the position of the value of a member whose name begins at i.
 func key(b []byte, i int) int {
 	if at(b, i) != '"' {
 		return -1
@@ -167,10 +166,10 @@ func digits(b []byte, i int) int {
 	return i
 }
 
-// str gives the position after the closing quote of a string, of which i is behind the
-// opening one. It takes eight bytes at a time: see «Determine if a word has a byte less
-// than n» in Anderson's Bit Twiddling Hacks. The lowest of the bits it finds is always
-// right, and the others are not looked at.
+// str returns the position after the closing quote of a string; i is the position after the
+// opening quote. It reads eight bytes at a time; see "Determine if a word has a byte less
+// than n" in Anderson's Bit Twiddling Hacks. Only the lowest bit that it finds is reliable,
+// and only that one is used.
 func str(b []byte, i int) int {
 	const low, high = 0x0101010101010101, 0x8080808080808080
 	for {
@@ -201,7 +200,7 @@ func str(b []byte, i int) int {
 	}
 }
 
-// escape gives the position after an escape, of which i is behind the backslash.
+// escape returns the position after an escape; i is the position after the backslash.
 func escape(b []byte, i int) int {
 	switch at(b, i) {
 	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':

@@ -1,23 +1,22 @@
-// Package leader sees to it that of several forwarders one writes at a time, by a Lease
-// of Kubernetes: client-go's leader election, and what that leaves open. It is a package
-// of its own because it knows nothing of events, informers and buses, and they nothing of
-// it: they are told to begin and to end.
+// Package leader elects one of several forwarders as the writer, with a Kubernetes Lease.
+// It builds on client-go's leader election. It does not depend on events, informers or
+// buses, and they do not depend on it: they are told to start and to stop.
 //
 // What it guarantees:
 //
-//   - [Election.Run] calls lead only while the Lease is held, and does not give it up
-//     before lead has returned. So whoever drains what is left in lead hands it over
-//     drained, and the next leader finds it free.
-//   - A leadership that was interrupted is over. If another has held the Lease in the
-//     meantime, however shortly, or nobody, what this one knew is of yesterday, and
-//     held ends. client-go would go on as if nothing had happened.
-//   - [Election.Permit] says of this very moment whether to write is allowed, by the
-//     clock and not by a timer: a process that was stopped, or whose machine slept, gets
-//     its answer before any of its timers has fired.
+//   - [Election.Run] calls lead only while the Lease is held, and releases the Lease only
+//     after lead returned. If lead drains its queue before it returns, the next leader
+//     starts after the drain.
+//   - An interrupted leadership ends. If another process held the Lease in between, however
+//     briefly, or the Lease was deleted, the state of this process is stale and held ends.
+//     client-go would continue as if nothing had happened.
+//   - [Election.Permit] reports whether writing is allowed at the time of the call. It uses
+//     the clock and not a timer: a process that was suspended, or whose machine slept, gets
+//     the answer before any of its timers fires.
 //
-// What it does not: a Lease does not fence. Between an answer of Permit and the write
-// that follows, a process may be stopped for as long as it pleases somebody. Only the bus
-// can refuse what is written then, and it does: see docs/high-availability.md.
+// What it does not: a Lease does not fence. A process can be suspended for any time between
+// a call of Permit and the write that follows. Only the bus can reject that write, and it
+// does: see docs/high-availability.md.
 package leader
 
 import (
@@ -31,24 +30,23 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/klog/v2"
-
-	"github.com/kuberelay/kuberelay/internal/clientgo/leaderelection"
-	"github.com/kuberelay/kuberelay/internal/clientgo/resourcelock"
-	"github.com/kuberelay/kuberelay/internal/clientgo/typed"
-	"github.com/kuberelay/kuberelay/internal/failpoint"
 )
 
-// Config says which Lease, and how long it holds. Every field is required.
+// Config configures an Election. Every field is required.
 type Config struct {
-	Leases typed.LeasesGetter
-	// Its requests are to be given up well before RenewDeadline, since an API server that
-	// stands still does not refuse them.
-	Namespace, Name string
-	Identity        string // no other process may have it, also none of the past
+	// The requests of Leases must time out well before RenewDeadline, because
+	// an API server that hangs does not reject them.
+	Leases coordinationclient.LeasesGetter
 
-	// LeaseDuration, in whole seconds, is longer than the other two together, and
-	// RenewDeadline at least twice RetryPeriod.
+	Namespace, Name string
+	Identity        string // unique among all processes, past ones included
+
+	// LeaseDuration is in whole seconds and longer than the sum of the other two.
+	// RenewDeadline is at least twice RetryPeriod.
 	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
 
 	Now        func() time.Time
@@ -56,70 +54,71 @@ type Config struct {
 	Registerer prometheus.Registerer
 }
 
-// Election is one candidate. Make one with [New].
+// Election is one candidate. Create one with [New].
 type Election struct {
 	Config
 	metrics *metrics
 
 	mu      sync.Mutex
-	holder  string    // who held the Lease when it was last read; "" if nobody
-	granted time.Time // when the last renewal was asked for that succeeded; zero if we do not lead
-	refused error     // why the API server did not let us, the last time that it answered
+	holder  string    // holder of the Lease at the last read; "" for none
+	granted time.Time // when the last successful renewal was requested; zero if not the leader
+	denied  error     // why the API server denied access in its last response; nil if it did not
 }
 
-// New makes a candidate that does nothing until [Election.Run].
+// New returns a candidate that does nothing until [Election.Run].
 func New(c Config) *Election {
 	e := &Election{Config: c}
 	e.metrics = newMetrics(c.Registerer, e)
 	return e
 }
 
-// ErrNotHeld is why nothing may be written.
-var ErrNotHeld = errors.New("the lease is not held")
+// ErrNotHeld means that writing is not allowed.
+var ErrNotHeld = errors.New("lease not held")
 
-// Permit is nil if to write is allowed at this moment. It does not block.
+// Permit returns nil if writing is allowed now, else an error with [ErrNotHeld] in its
+// chain. It does not block.
 func (e *Election) Permit() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.granted.IsZero() {
 		return ErrNotHeld
 	}
-	if age := elapsed(e.granted, e.Now()); age >= e.validity() && !failpoint.Bug("trust-lease") {
-		return fmt.Errorf("%w: it was renewed %s ago", ErrNotHeld, age.Round(time.Millisecond))
+	if age := elapsed(e.granted, e.Now()); age >= e.validity() {
+		return fmt.Errorf("%w: last renewed %s ago", ErrNotHeld, age.Round(time.Millisecond))
 	}
 	return nil
 }
 
-// validity is how long a renewal lets us write: as long as client-go's elector holds on
-// without another one. Until another may begin there is the rest of the LeaseDuration,
-// for what is on its way by then.
+// validity is the time that a renewal permits writing: as long as client-go's elector leads
+// without another renewal. The rest of the LeaseDuration, until another process may lead,
+// is for writes in flight.
 func (e *Election) validity() time.Duration { return e.RenewDeadline + e.RetryPeriod }
 
-// elapsed is the longer of what the two clocks say: the monotonic one stands still while
-// a machine sleeps, and the other one may be set back.
+// elapsed returns the greater of the times on both clocks: the monotonic clock stops while
+// the machine sleeps, and the wall clock can be set back.
 func elapsed(from, to time.Time) time.Duration {
 	return max(to.Sub(from), to.Round(0).Sub(from.Round(0)))
 }
 
-// Holder is who held the Lease when it was last read, "" if nobody did.
+// Holder returns the holder of the Lease at the last read, "" for none.
 func (e *Election) Holder() string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.holder
 }
 
-// Ready is nil unless the API server refuses us the Lease, so that this can be neither
-// leader nor standby.
+// Ready returns an error if the API server denies access to the Lease, so that this process
+// can be neither leader nor standby.
 func (e *Election) Ready() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.refused
+	return e.denied
 }
 
-// Run stands for election until ctx ends, and calls lead whenever this is elected. What
-// lead is given ends when the leadership is lost, and must not be written in from then
-// on; if ctx ends first, lead may finish what it has begun. When lead returns, the Lease
-// is given up. Run then stands again, unless lead returned an error, which is Run's.
+// Run stands for election until ctx ends and calls lead whenever it is elected. held ends
+// when leadership is lost, and lead must not write after that. If ctx ends first, lead may
+// finish its work. When lead returns, Run releases the Lease and stands for election again.
+// If lead returns an error, Run returns it.
 func (e *Election) Run(ctx context.Context, lead func(held context.Context) error) error {
 	for ctx.Err() == nil {
 		if err := e.stand(ctx, lead); err != nil {
@@ -129,7 +128,7 @@ func (e *Election) Run(ctx context.Context, lead func(held context.Context) erro
 	return nil
 }
 
-// stand is one candidature: until the leadership that it came to is over, or ctx ends.
+// stand is one candidacy: it ends with the leadership that it leads to, or with ctx.
 func (e *Election) stand(ctx context.Context, lead func(held context.Context) error) error {
 	electing, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -145,7 +144,7 @@ func (e *Election) stand(ctx context.Context, lead func(held context.Context) er
 	if err != nil {
 		return fmt.Errorf("stand for election: %w", err)
 	}
-	// What it logs of every attempt is told once, by the lock.
+	// The elector logs every attempt. The lock logs changes only.
 	quiet := logr.FromSlogHandler(demoted{e.Logger.Handler()})
 	var running sync.WaitGroup
 	running.Go(func() { elector.Run(klog.NewContext(electing, quiet)) })
@@ -159,14 +158,14 @@ func (e *Election) stand(ctx context.Context, lead func(held context.Context) er
 	case <-ctx.Done():
 		return nil
 	case held := <-elected:
-		e.Logger.Info("leading: the lease is ours", "lease", lock.Describe(), "identity", e.Identity)
+		e.Logger.Info("lease acquired, leading", "lease", lock.Describe(), "identity", e.Identity)
 		return lead(held)
 	}
 }
 
-// poll is the one period that client-go knows, for looking whether the Lease is free and
-// for renewing it. It is short for the first, by which the next leader begins within a
-// second after the last one has given up; the lock renews at a slower pace.
+// poll is the elector's single period, for checking whether the Lease is free and for
+// renewing it. It is short, so that the next leader starts within a second after a release.
+// The lock renews less often.
 func (e *Election) poll() time.Duration { return max(e.RetryPeriod/4, 10*time.Millisecond) }
 
 func (e *Election) newLock() *resourcelock.LeaseLock {
@@ -176,9 +175,9 @@ func (e *Election) newLock() *resourcelock.LeaseLock {
 	}
 }
 
-// resign gives the Lease up if it is still ours, so that nobody need wait until it has
-// run out. client-go's own way (ReleaseOnCancel) does so before anybody has been told
-// that the leadership is over.
+// resign releases the Lease if this process holds it, so that nobody has to wait until it
+// expires. client-go's ReleaseOnCancel releases it before anybody learns that leadership
+// ended.
 func (e *Election) resign(ctx context.Context, l *lock) {
 	e.revoke()
 	if !l.led() {
@@ -188,10 +187,10 @@ func (e *Election) resign(ctx context.Context, l *lock) {
 	defer cancel()
 	err := e.release(ctx, l.Interface)
 	if err != nil {
-		e.Logger.Warn("not leading any more, but the lease could not be given up; it runs out by itself", "lease", l.Describe(), "err", err)
+		e.Logger.Warn("stopped leading, but cannot release the lease; it expires by itself", "lease", l.Describe(), "err", err)
 		return
 	}
-	e.Logger.Info("not leading any more", "lease", l.Describe(), "identity", e.Identity)
+	e.Logger.Info("stopped leading", "lease", l.Describe(), "identity", e.Identity)
 }
 
 func (e *Election) release(ctx context.Context, l resourcelock.Interface) error {
@@ -208,7 +207,7 @@ func (e *Election) release(ctx context.Context, l resourcelock.Interface) error 
 	return nil
 }
 
-// grant notes a renewal that was asked for at a time.
+// grant records a successful renewal with the time of its request.
 func (e *Election) grant(asked time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -221,13 +220,13 @@ func (e *Election) revoke() {
 	e.granted = time.Time{}
 }
 
-// observe notes who holds the Lease, and logs a change.
+// observe records the holder of the Lease and logs a change.
 func (e *Election) observe(holder string) {
 	e.mu.Lock()
 	before := e.holder
 	e.holder = holder
 	e.mu.Unlock()
 	if holder != before && holder != "" && holder != e.Identity {
-		e.Logger.Info("standing by: another leads", "leader", holder)
+		e.Logger.Info("standing by, another forwarder leads", "leader", holder)
 	}
 }

@@ -18,13 +18,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kuberelay/kuberelay/internal/clientgo/typed"
+	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 )
 
 // leases is an API server with one Lease: it knows what leader election uses, conflicts
 // included.
 type leases struct {
-	typed.LeaseInterface
+	coordinationclient.LeaseInterface
 	mu      sync.Mutex
 	lease   *coordinationv1.Lease
 	version int
@@ -36,7 +36,7 @@ type leases struct {
 
 var resource = schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}
 
-func (l *leases) Leases(string) typed.LeaseInterface { return l }
+func (l *leases) Leases(string) coordinationclient.LeaseInterface { return l }
 
 func (l *leases) Get(context.Context, string, metav1.GetOptions) (*coordinationv1.Lease, error) {
 	l.mu.Lock()
@@ -210,7 +210,8 @@ func TestOneLeads(t *testing.T) {
 	})
 }
 
-// TestTheLeaseIsGivenUpAfterTheDrain: not when the leader was asked to end.
+// TestTheLeaseIsGivenUpAfterTheDrain: the lease is released after the drain, not when the
+// leader is told to stop.
 func TestTheLeaseIsGivenUpAfterTheDrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		on := &leases{}
@@ -256,7 +257,7 @@ func TestAKilledLeaderIsFollowedWhenItsLeaseRunsOut(t *testing.T) {
 	})
 }
 
-// TestALeaderThatCannotRenewStopsBeforeAnotherBegins, and stands by from then on.
+// TestALeaderThatCannotRenewStopsBeforeAnotherBegins: the old leader then stands by.
 func TestALeaderThatCannotRenewStopsBeforeAnotherBegins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		on := &leases{}
@@ -283,7 +284,7 @@ func TestALeaderThatCannotRenewStopsBeforeAnotherBegins(t *testing.T) {
 }
 
 // TestPermitGoesByTheClock: a process that wakes up has no permit, although none of its
-// timers has told it so yet.
+// timers has fired yet.
 func TestPermitGoesByTheClock(t *testing.T) {
 	for name, later := range map[string]func(time.Time) time.Time{
 		"stopped": func(at time.Time) time.Time { return at.Add(13 * time.Second) },
@@ -308,8 +309,8 @@ func TestPermitGoesByTheClock(t *testing.T) {
 	}
 }
 
-// TestALeadershipThatAnotherInterruptedIsOver, also if that one is gone again: what this
-// one knew is of yesterday.
+// TestALeadershipThatAnotherInterruptedIsOver: leadership ends even if the other leader is
+// gone again, because the state of this process is stale.
 func TestALeadershipThatAnotherInterruptedIsOver(t *testing.T) {
 	for name, interrupt := range map[string]func(*leases){
 		"another leads":           func(l *leases) { l.take("b") },

@@ -9,28 +9,26 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
-	"github.com/kuberelay/kuberelay/internal/clientgo/resourcelock"
-	"github.com/kuberelay/kuberelay/internal/failpoint"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// lock is the Lease as client-go's elector sees it during one candidature. It notes when
-// a renewal was asked for, and ends the leadership at the first sign that somebody else
-// has had the Lease in between.
+// lock is the Lease of one candidacy, as client-go's elector uses it. It records the time
+// of each renewal request, and ends leadership at the first sign that another process held
+// the Lease in between.
 type lock struct {
 	resourcelock.Interface
 	e    *Election
-	over func() // ends the candidature
+	over func() // ends the candidacy
 
 	mu      sync.Mutex
-	leading bool // since the Lease became ours, and for good
+	leading bool // true from the first time that the Lease is held, for the rest of the candidacy
 	lost    bool
-	failing bool // the last request failed, and this was logged
+	failing bool // the last request failed, and the failure was logged
 }
 
 var _ resourcelock.Interface = (*lock)(nil)
 
-var errLost = errors.New("the leadership is over")
+var errLost = errors.New("leadership ended")
 
 func (l *lock) led() bool {
 	l.mu.Lock()
@@ -41,7 +39,7 @@ func (l *lock) led() bool {
 // Get is part of [resourcelock.Interface].
 func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	record, raw, err := l.Interface.Get(ctx)
-	if apierrors.IsNotFound(err) { // it is to be created, and whether it may be is said then
+	if apierrors.IsNotFound(err) { // the elector creates it, which shows whether access is denied
 		l.e.observe("")
 		return nil, nil, err
 	}
@@ -51,19 +49,19 @@ func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 	l.e.observe(record.HolderIdentity)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.leading && record.HolderIdentity != l.e.Identity && !failpoint.Bug("trust-lease") {
+	if l.leading && record.HolderIdentity != l.e.Identity {
 		return nil, nil, l.lose(record.HolderIdentity)
 	}
 	return record, raw, nil
 }
 
-// lose ends the leadership. The elector is kept from getting the Lease back in the same
-// candidature.
+// lose ends leadership, and prevents the elector from acquiring the Lease again in this
+// candidacy.
 func (l *lock) lose(to string) error {
 	if !l.lost {
 		l.lost = true
 		l.e.revoke()
-		l.e.Logger.Warn("the lease was lost", "lease", l.Describe(), "leader", to)
+		l.e.Logger.Warn("lease lost", "lease", l.Describe(), "leader", to)
 		l.over()
 	}
 	return errLost
@@ -72,7 +70,7 @@ func (l *lock) lose(to string) error {
 // Create is part of [resourcelock.Interface].
 func (l *lock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	l.mu.Lock()
-	lost := l.leading // somebody has deleted it, and anybody may have had it since
+	lost := l.leading // the Lease was deleted, and any process may have held it since
 	if lost {
 		defer l.mu.Unlock()
 		return l.lose("")
@@ -81,8 +79,8 @@ func (l *lock) Create(ctx context.Context, record resourcelock.LeaderElectionRec
 	return l.renewed(l.e.Now(), l.Interface.Create(ctx, record))
 }
 
-// Update is part of [resourcelock.Interface]. Where the last renewal is not due to be
-// repeated yet it does nothing.
+// Update is part of [resourcelock.Interface]. It does nothing while the last renewal is
+// recent.
 func (l *lock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	l.mu.Lock()
 	lost := l.lost
@@ -97,7 +95,7 @@ func (l *lock) Update(ctx context.Context, record resourcelock.LeaderElectionRec
 	return l.renewed(asked, l.Interface.Update(ctx, record))
 }
 
-// renewed notes what became of a request that makes the Lease ours.
+// renewed records the result of a request that acquires or renews the Lease.
 func (l *lock) renewed(asked time.Time, err error) error {
 	if l.note(err); err != nil {
 		return err
@@ -112,45 +110,45 @@ func (l *lock) renewed(asked time.Time, err error) error {
 	return nil
 }
 
-// fresh tells whether the last renewal need not be repeated yet.
+// fresh reports whether the last renewal is so recent that another one is not due.
 func (e *Election) fresh(now time.Time) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return !e.granted.IsZero() && elapsed(e.granted, now) < e.RetryPeriod-e.poll()/2
 }
 
-// note keeps and logs whether the API server lets us.
+// note records and logs whether the API server grants access.
 func (l *lock) note(err error) {
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
-		err = nil // another was faster
+		err = nil // another candidate was faster
 	}
-	refused := apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsInvalid(err) || apierrors.IsNotFound(err)
+	denied := apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsInvalid(err) || apierrors.IsNotFound(err)
 	l.e.mu.Lock()
 	switch {
-	case refused:
-		l.e.refused = fmt.Errorf("lease %s: %w; it takes a namespace, and to be let get, create and update the lease", l.Describe(), err)
+	case denied:
+		l.e.denied = fmt.Errorf("lease %s: %w; leader election needs an existing namespace, and get, create and update on leases in it", l.Describe(), err)
 	case err == nil:
-		l.e.refused = nil
+		l.e.denied = nil
 	}
 	l.e.mu.Unlock()
 	if errors.Is(err, context.Canceled) {
-		return // the candidature is over
+		return // the candidacy ended
 	}
 	l.mu.Lock()
 	was, is := l.failing, err != nil
 	l.failing = is
 	l.mu.Unlock()
 	switch {
-	case is && !was && refused:
-		l.e.Logger.Error("the lease is refused; it takes a namespace, and to be let get, create and update the lease", "lease", l.Describe(), "err", err)
+	case is && !was && denied:
+		l.e.Logger.Error("lease access denied: need an existing namespace, and get, create and update on leases in it", "lease", l.Describe(), "err", err)
 	case is && !was:
-		l.e.Logger.Warn("the lease cannot be read or renewed; will be tried again", "lease", l.Describe(), "err", err)
+		l.e.Logger.Warn("cannot read or renew the lease, retrying", "lease", l.Describe(), "err", err)
 	case was && !is:
-		l.e.Logger.Info("the lease can be read or renewed again", "lease", l.Describe())
+		l.e.Logger.Info("lease access restored", "lease", l.Describe())
 	}
 }
 
-// demoted logs at the debug level what client-go finds worth more.
+// demoted logs everything at level debug.
 type demoted struct{ slog.Handler }
 
 func (d demoted) Enabled(ctx context.Context, _ slog.Level) bool {

@@ -3,11 +3,11 @@ package leader
 import "github.com/prometheus/client_golang/prometheus"
 
 var (
-	leaderDesc = prometheus.NewDesc("kuberelay_leader", "1 if this forwarder leads, so that it writes.", nil, nil)
-	holderDesc = prometheus.NewDesc("kuberelay_lease_holder", "1 for who held the lease when it was last read.", []string{"identity"}, nil)
+	leaderDesc = prometheus.NewDesc("kuberelay_leader", "1 if this forwarder leads and may write, else 0. Alert if no replica has 1 for longer than the lease duration.", nil, nil)
+	holderDesc = prometheus.NewDesc("kuberelay_lease_holder", "1 for the identity that held the lease when it was last read. Use it to find the pod that leads.", []string{"identity"}, nil)
 )
 
-// metrics are made when they are asked for.
+// metrics computes the metrics when they are collected.
 type metrics struct{ e *Election }
 
 func newMetrics(r prometheus.Registerer, e *Election) *metrics {

@@ -7,12 +7,12 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// bridge passes on what the server logs. Its notices are two dozen lines at each
-// start, so they are for debugging; its own debug and trace messages, which would
-// hold contents, are never asked for.
+// bridge logs the messages of the server. The server logs two dozen notices at each start,
+// so notices are at level debug. Its debug and trace messages would contain message
+// contents and stay off.
 type bridge struct {
 	log   *slog.Logger
-	fatal chan string // holds the first thing that the server cannot go on with
+	fatal chan string // holds the first fatal message
 }
 
 var _ server.Logger = (*bridge)(nil)
@@ -31,7 +31,7 @@ func (b *bridge) Errorf(format string, args ...any) {
 	b.log.Error(message, "text", fmt.Sprintf(format, args...))
 }
 
-// Fatalf does not end the process, as the server's own logger would.
+// Fatalf does not end the process, unlike the server's own logger.
 func (b *bridge) Fatalf(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	b.log.Error(message, "text", text)

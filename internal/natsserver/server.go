@@ -1,23 +1,24 @@
-// Package natsserver runs a NATS server with JetStream inside this process, so
-// that Kuberelay can be tried, or used as the local bus of a pod, without anything
-// else being installed.
+// Package natsserver runs a NATS server with JetStream in this process, so that Kuberelay
+// can be tried, or used as the local bus of a pod, without installing anything else.
 //
 // What it guarantees:
 //
-//   - It listens on the loopback interface unless told otherwise. It has no
-//     authentication: who can reach it can read and write everything.
-//   - Its files are under one directory that only this user can enter, and only
-//     one server at a time uses them.
-//   - What was acknowledged survives the end of the process, kill -9 included.
+//   - It listens on the loopback interface by default. Only this process can write. Others
+//     can read, with the credentials in [Access].
+//   - It limits what the files take, the memory for the consumers of readers, and their
+//     connections.
+//   - Its files are in one directory that only this user can access and only one server
+//     uses at a time.
+//   - Acknowledged messages survive the end of the process, including kill -9.
 //
 // What it does not:
 //
-//   - By default what was acknowledged in the last two minutes may not survive a
-//     power loss or a crash of the kernel: JetStream writes at once but syncs to disk
-//     at intervals. [Options.SyncAlways] syncs before each acknowledgement, at about
-//     a tenth of the speed.
-//   - It is one server. Who needs the bus to outlive a machine runs a NATS cluster
-//     and names it in KUBERELAY_NATS_URL.
+//   - By default, messages acknowledged in the last two minutes may not survive a power
+//     loss or a kernel crash: JetStream writes at once but syncs to disk at intervals.
+//     [Options.SyncAlways] syncs before each acknowledgement, at about a tenth of the
+//     throughput.
+//   - It is a single server. If the bus must survive the loss of a machine, run a NATS
+//     cluster and set KUBERELAY_NATS_URL.
 package natsserver
 
 import (
@@ -36,27 +37,38 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// DefaultListenAddr is where a NATS client looks first.
+// DefaultListenAddr is the default address of NATS clients.
 const DefaultListenAddr = "127.0.0.1:4222"
 
-// defaultMaxPayload is larger than any object that etcd takes with its usual
-// settings, JSON being longer than what etcd stores. NATS advises against more.
+// defaultMaxPayload is larger than any object that etcd stores with its default settings,
+// because JSON is longer than etcd's encoding. NATS advises against larger values.
 const defaultMaxPayload = 8 << 20
 
-// Options says where the server listens and keeps its files.
+// What readers can take together, besides the 1000 consumers of a stream that are the
+// server's own default.
+const (
+	maxConnections = 1024
+	maxMemory      = 64 << 20 // for streams and consumers in memory, in bytes
+)
+
+// Options configures the server.
 type Options struct {
-	// ListenAddr is host:port (KUBERELAY_NATS_LISTEN), [DefaultListenAddr] if
-	// empty. Port 0 is any free one.
+	// ListenAddr is host:port (KUBERELAY_NATS_LISTEN); [DefaultListenAddr] if empty. Port 0
+	// selects a free port.
 	ListenAddr string
-	// StoreDir holds the messages (a folder in KUBERELAY_DATA_DIR). It is made if
-	// it is not there.
+	// StoreDir is the directory of the messages (in KUBERELAY_DATA_DIR). It is created if
+	// necessary.
 	StoreDir string
-	// MaxPayload is the largest message in bytes, headers included; 8 MiB if 0.
+	// MaxPayload is the maximum size of a message in bytes, including headers; 8 MiB if 0.
 	MaxPayload int32
-	// SyncAlways syncs each message to disk before it is acknowledged.
+	// SyncAlways syncs each message to disk before its acknowledgement.
 	SyncAlways bool
-	// Logger takes what the server has to say, its notices at level debug. None if
-	// nil.
+	// MaxBytes is the maximum size of the messages in bytes (KUBERELAY_NATS_MAX_BYTES). A full
+	// server refuses messages. If 0, it is three quarters of the space of the volume at the start.
+	MaxBytes int64
+	// Access is for clients outside of this process.
+	Access Access
+	// Logger gets the log of the server, with notices at level debug; none if nil.
 	Logger *slog.Logger
 }
 
@@ -65,12 +77,12 @@ type Server struct {
 	ns       *server.Server
 	unlock   func()
 	shutdown sync.Once
-	down     chan struct{} // closed when the server has ended
+	down     chan struct{} // closed when the server has stopped
 }
 
-// Start starts a server and returns when it accepts connections and has read its
-// files, which takes a while if they are large; ctx ends the waiting and with it
-// the server. Errors say which setting to change.
+// Start starts a server and returns when the server has read its files, which takes a while
+// for large ones, and accepts connections. If ctx ends before, it stops the server. Errors
+// name the setting to change.
 func Start(ctx context.Context, o Options) (*Server, error) {
 	o.ListenAddr = cmp.Or(o.ListenAddr, DefaultListenAddr)
 	o.MaxPayload = cmp.Or(o.MaxPayload, defaultMaxPayload)
@@ -83,16 +95,33 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	clients, err := o.Access.authenticator(o.StoreDir, o.Logger)
+	if err != nil {
+		unlock()
+		return nil, err
+	}
+	tlsConfig, err := o.Access.tls(o.Logger)
+	if err != nil {
+		unlock()
+		return nil, err
+	}
 	log := &bridge{log: o.Logger, fatal: make(chan string, 1)}
 	ns, err := server.NewServer(&server.Options{
-		ServerName:             "kuberelay",
-		Host:                   host,
-		Port:                   port,
-		JetStream:              true,
-		StoreDir:               o.StoreDir,
-		SyncAlways:             o.SyncAlways,
-		MaxPayload:             o.MaxPayload,
-		NoSigs:                 true, // signals are main's business
+		ServerName:         "kuberelay",
+		Host:               host,
+		Port:               port,
+		JetStream:          true,
+		StoreDir:           o.StoreDir,
+		SyncAlways:         o.SyncAlways,
+		JetStreamMaxStore:  o.MaxBytes,
+		JetStreamMaxMemory: maxMemory,
+		MaxConn:            maxConnections,
+		MaxPayload:         o.MaxPayload,
+		TLSConfig:          tlsConfig,
+
+		CustomClientAuthentication: clients,
+
+		NoSigs:                 true, // main handles signals
 		NoLog:                  true, // no logger of its own
 		DisableJetStreamBanner: true,
 	})
@@ -103,18 +132,19 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	ns.SetLoggerV2(log, false, false, false)
 	s := &Server{ns: ns, unlock: unlock, down: make(chan struct{})}
 	ns.Start() // reads the files, then listens in the background
-	if err := s.await(ctx, log.fatal); err != nil {
+	err = clients.separate(ns)
+	if err == nil {
+		err = s.await(ctx, log.fatal)
+	}
+	if err != nil {
 		s.end()
 		<-s.down
 		return nil, fmt.Errorf("start the built-in NATS server on %s with its files in %s: %w", o.ListenAddr, o.StoreDir, err)
 	}
-	if ip := net.ParseIP(host); ip == nil && host != "localhost" || ip != nil && !ip.IsLoopback() {
-		o.Logger.Warn("the built-in NATS server can be reached from the network and asks for no password", "address", o.ListenAddr)
-	}
 	return s, nil
 }
 
-// await returns when the server is ready, or has said that it will not be.
+// await blocks until the server is ready or has failed.
 func (s *Server) await(ctx context.Context, fatal <-chan string) error {
 	for !s.ns.ReadyForConnections(50 * time.Millisecond) {
 		select {
@@ -128,15 +158,15 @@ func (s *Server) await(ctx context.Context, fatal <-chan string) error {
 	return nil
 }
 
-// splitAddr also finds out whether the address can be listened on, since the
-// server itself would not say it as clearly.
+// splitAddr also checks that the address is available, because the error of the server is
+// less clear.
 func splitAddr(addr string) (host string, port int, err error) {
 	host, portText, err := net.SplitHostPort(addr)
 	if err == nil {
 		port, err = strconv.Atoi(portText)
 	}
 	if err != nil {
-		return "", 0, fmt.Errorf("KUBERELAY_NATS_LISTEN is %q: want host:port, like %s", addr, DefaultListenAddr)
+		return "", 0, fmt.Errorf("KUBERELAY_NATS_LISTEN is %q: use host:port, for example %s", addr, DefaultListenAddr)
 	}
 	if port == 0 {
 		return host, server.RANDOM_PORT, nil
@@ -149,14 +179,13 @@ func splitAddr(addr string) (host string, port int, err error) {
 	return host, port, l.Close()
 }
 
-// prepareDir makes the directory, takes its lock and finds out whether files can
-// be made in it.
+// prepareDir creates the directory, locks it, and checks that it is writable.
 func prepareDir(dir string) (unlock func(), err error) {
 	fail := func(err error) (func(), error) {
-		return nil, fmt.Errorf("the built-in NATS server cannot keep its files in %s: %w; set KUBERELAY_DATA_DIR to another folder", dir, err)
+		return nil, fmt.Errorf("the built-in NATS server cannot use directory %s: %w; set KUBERELAY_DATA_DIR to another directory", dir, err)
 	}
 	if dir == "" {
-		return nil, errors.New("the built-in NATS server has no folder for its files: set KUBERELAY_DATA_DIR")
+		return nil, errors.New("the built-in NATS server has no directory for its files: set KUBERELAY_DATA_DIR")
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fail(err)
@@ -172,14 +201,14 @@ func prepareDir(dir string) (unlock func(), err error) {
 	return func() { lock.Close() }, nil
 }
 
-// ClientURL is the address for clients outside this process.
+// ClientURL returns the address for clients outside of this process.
 func (s *Server) ClientURL() string { return s.ns.ClientURL() }
 
-// InProcessConn is a connection that needs no socket.
+// InProcessConn returns a connection without a socket.
 func (s *Server) InProcessConn() (net.Conn, error) { return s.ns.InProcessConn() }
 
-// Shutdown stops the server and waits until it has written its files, or ctx ends.
-// It may be called again.
+// Shutdown stops the server and waits until it has written its files or ctx ends. It may be
+// called again.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.end()
 	select {

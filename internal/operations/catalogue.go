@@ -23,9 +23,8 @@ type Metric struct {
 	Labels []string
 }
 
-// Catalogue is a registerer that keeps what is registered with it only to describe
-// it: metrics that have no value yet, because nothing has happened, are in it too.
-// The zero value is ready for use.
+// Catalogue is a registerer that only describes what is registered with it, including
+// metrics that have no value yet. The zero value is ready for use.
 type Catalogue struct {
 	mu         sync.Mutex
 	metrics    map[string]Metric
@@ -34,7 +33,7 @@ type Catalogue struct {
 
 var _ prometheus.Registerer = (*Catalogue)(nil)
 
-// Register is part of [prometheus.Registerer]. A name that is known already is no
+// Register is part of [prometheus.Registerer]. Registering a known name again is not an
 // error.
 func (c *Catalogue) Register(from prometheus.Collector) error {
 	c.mu.Lock()
@@ -66,11 +65,10 @@ func (c *Catalogue) MustRegister(from ...prometheus.Collector) {
 // Unregister is part of [prometheus.Registerer] and does nothing.
 func (c *Catalogue) Unregister(prometheus.Collector) bool { return false }
 
-// Metrics gives the metrics by name.
+// Metrics returns the metrics sorted by name.
 //
-// A collector that is not the library's own is collected from, since only a value
-// tells of which kind it is; where it has none yet, the name decides between counter
-// and gauge.
+// For collectors outside of the Prometheus library it collects values, because only a value
+// shows the type of a metric. Without a value, the name decides between counter and gauge.
 func (c *Catalogue) Metrics() []Metric {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -100,7 +98,7 @@ func kindByName(name string) string {
 	return "gauge"
 }
 
-// kinds gives what is known of a collector's metrics, by name.
+// kinds returns the known types of a collector's metrics by name.
 func kinds(from prometheus.Collector) map[string]string {
 	of := ""
 	switch from.(type) {
@@ -142,8 +140,8 @@ func kinds(from prometheus.Collector) map[string]string {
 	return known
 }
 
-// sent ranges over what a function sends. The function has returned when the loop
-// ends, also one that is left early.
+// sent ranges over what a function sends. The function has returned when the loop ends,
+// even after a break.
 func sent[T any](send func(chan<- T)) iter.Seq[T] {
 	return func(yield func(T) bool) {
 		to := make(chan T)
@@ -155,7 +153,7 @@ func sent[T any](send func(chan<- T)) iter.Seq[T] {
 	}
 }
 
-// descText is how a [prometheus.Desc] writes itself. It has no other way to tell.
+// descText matches the text of a [prometheus.Desc], which has no accessors.
 var descText = regexp.MustCompile(`^Desc\{fqName: ("(?:[^"\\]|\\.)*"), help: ("(?:[^"\\]|\\.)*"), .*variableLabels: \{(.*)\}\}$`)
 
 func parse(d *prometheus.Desc) (Metric, error) {
@@ -164,7 +162,7 @@ func parse(d *prometheus.Desc) (Metric, error) {
 	}
 	found := descText.FindStringSubmatch(d.String())
 	if found == nil {
-		return Metric{}, fmt.Errorf("describe a metric: %q is not the text of a descriptor as we know it", d)
+		return Metric{}, fmt.Errorf("describe a metric: %q does not have the known format of a descriptor", d)
 	}
 	name, err := strconv.Unquote(found[1])
 	if err != nil {

@@ -64,8 +64,8 @@ func TestCatalogueRefusesWhatCannotBeDescribed(t *testing.T) {
 	}
 }
 
-// The names are a contract: dashboards and alerts for Kubernetes' own components use
-// them.
+// The names are a contract, because dashboards and alerts for Kubernetes' own components
+// use them.
 func TestTheCatalogueOfThisPackage(t *testing.T) {
 	var c Catalogue
 	Register(&c, Build{})

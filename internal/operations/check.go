@@ -7,32 +7,37 @@ import (
 	"strings"
 )
 
-// Check is one thing that has to be well.
+// Check is one health or readiness check.
 type Check struct {
 	Name string
-	// Check says what is not well, or nil. It is called from many goroutines and
-	// must not block: it reports what is known already.
+	// Check returns why the check fails, or nil. It is called concurrently and must not
+	// block: it reports known state.
 	Check func() error
-	// Note, if set, says more of what is well, in a few words; "" for nothing. It is
-	// called likewise.
+	// Note, if set, returns a short remark for a check that succeeds, "" for none. It is
+	// called concurrently and must not block.
 	Note func() string
 }
 
-// checks answers 200 with a line for each check, or 503 with a line for each that
-// fails. A response to HEAD has the same status.
-func checks(all []Check) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		status, text := ask(all)
+// checks responds with 200 and a line for each check, or with 503 and a line for each check
+// that fails. A response to HEAD has the same status. A caller that may not see the lines gets
+// one that names nothing.
+func (e Endpoints) checks(all []Check) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		status, text := run(all)
+		// By default a cluster lets everyone get /readyz.
+		if e.Access != nil && e.Access.Status(r, "/metrics") != http.StatusOK {
+			text = map[bool]string{true: "ok\n", false: "failing; a token that may get /metrics shows why\n"}[status == http.StatusOK]
+		}
 		h := w.Header()
 		h.Set("Content-Type", "text/plain; charset=utf-8")
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Cache-Control", "no-store")
 		w.WriteHeader(status)
-		_, _ = io.WriteString(w, text) // whoever asked has gone: nobody to tell
+		_, _ = io.WriteString(w, text) // the client is gone
 	})
 }
 
-func ask(all []Check) (status int, text string) {
+func run(all []Check) (status int, text string) {
 	var well, failing strings.Builder
 	for _, c := range all {
 		if err := c.Check(); err != nil {
@@ -61,7 +66,7 @@ func (c Check) note() string {
 	return ""
 }
 
-// oneLine joins the lines of a text: a joined error has one for each of its errors.
+// oneLine joins the lines of a text. A joined error has one line for each of its errors.
 func oneLine(text string) string {
 	var lines []string
 	for line := range strings.Lines(text) {

@@ -1,28 +1,26 @@
-// Package operations lets the forwarder be observed: an HTTP server for /metrics,
-// /healthz and /readyz, and the metrics of what is not ours.
+// Package operations makes the forwarder observable: an HTTP server for /metrics,
+// /healthz, /readyz and /api/v1/status, and the metrics of client-go and of the process.
 //
-// It is a package of its own because it knows no part of the forwarder. The server
-// is given checks and a gatherer and serves what they say; the metrics are those of
-// client-go, whose providers do nothing unless set, and of the process. The packages
-// with something to tell of themselves register it themselves.
+// It does not depend on other parts of the forwarder. The server gets checks and a gatherer
+// from its caller. client-go's metrics providers do nothing unless set. Other packages
+// register their own metrics.
 //
 // What it guarantees:
 //
-//   - The port is taken by [Listen], before anything else need be started, so that
-//     a taken one is an error at once.
-//   - A check is asked at every request. Whoever asks is told why it fails, on one
-//     line for each check.
-//   - A metric that cannot be collected does not keep the others from being served.
-//   - No label has values that an object's content or name decides.
-//   - Every constructor may be called any number of times in a process, with
-//     registries of their own or with one: the second call with a registry gets the
-//     metrics of the first.
+//   - [Listen] takes the port before anything else has to start, so that a port in use is
+//     an immediate error.
+//   - Every request runs the checks. A response names each failed check and its reason on
+//     one line.
+//   - A metric that cannot be collected does not prevent the others from being served.
+//   - No label has values from the content or the name of an object.
+//   - Every constructor may be called any number of times per process, with one registry or
+//     several. A second call with the same registry returns the metrics of the first.
 //
 // What it does not:
 //
-//   - It asks for no credentials and has no TLS. It serves profiles only where
-//     [Endpoints.Profiles] is set.
-//   - It has no reflector_* metrics: client-go has made none since 2019
-//     (kubernetes/kubernetes#74636), although cache.SetReflectorMetricsProvider is
-//     still there. [InformerMetrics] is what it has instead.
+//   - It requires credentials and TLS only if [Endpoints.Access] and [Endpoints.TLS] are set,
+//     and serves profiles only if [Endpoints.Profiles] is.
+//   - It has no reflector_* metrics: client-go has not provided them since 2019
+//     (kubernetes/kubernetes#74636), although cache.SetReflectorMetricsProvider still
+//     exists. [InformerMetrics] replaces them.
 package operations

@@ -10,23 +10,22 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// InformerMetrics makes metrics for informers, with the resource as a label. It is
-// given to each informer in its options, together with an identity of the informer's
-// own: client-go's process-wide provider is left alone.
+// InformerMetrics returns metrics for informers, with the resource as a label. Pass it to
+// each informer in its options together with an identity. It does not use client-go's
+// process-wide provider.
 //
-// client-go takes an identity for one informer only and never gives it back by
-// itself. So each informer gets its own [cache.InformerName], with a name that is
-// unique in the process, and its owner calls Release when the informer has ended;
-// without that a resource that comes back has no metrics. The name is not shown. The
-// gauges of several informers of one resource, one for each namespace, are taken
-// together; those of a released one are gone.
+// client-go accepts an identity for one informer only and never releases it. So each
+// informer needs its own [cache.InformerName], with a name that is unique in the process,
+// and its owner calls Release when the informer has stopped. Otherwise a resource that
+// comes back has no metrics. The name is not shown. Gauges of several informers of one
+// resource, one per namespace, are combined. Gauges of a released informer disappear.
 func InformerMetrics(r prometheus.Registerer) cache.InformerMetricsProvider {
 	return &informerMetrics{
 		gauges: register(r, &informerGauges{}),
 		processing: register(r, prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "informer_processing_latency_seconds",
-			Help:    "Time to take one change, or one batch of changes, from the informer's queue into its indexer and hand it to the handlers' buffers.",
-			Buckets: prometheus.ExponentialBuckets(0.001, 10, 5), // 1 ms to 10 s: few, for there are as many as resources
+			Help:    "Time to apply one change, or one batch of changes, to the cache of the informer. If it grows, the forwarder lacks CPU.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 10, 5), // 1 ms to 10 s; few, because each resource has them
 		}, []string{"resource"})),
 	}
 }
@@ -50,19 +49,19 @@ func (m *informerMetrics) NewProcessingLatencyMetric(id cache.InformerNameAndRes
 	return m.processing.WithLabelValues(resourceLabel(id))
 }
 
-// resourceLabel is written as in the forwarder's other metrics.
+// resourceLabel returns the resource as in the forwarder's other metrics.
 func resourceLabel(id cache.InformerNameAndResource) string {
 	return id.GroupVersionResource().GroupResource().String()
 }
 
 var (
 	queuedDesc = prometheus.NewDesc("informer_queued_items",
-		"Changes that have been read and are not yet in the indexer.", []string{"resource"}, nil)
+		"Changes received and not yet in the cache of the informer. If it stays above 0, the forwarder lacks CPU.", []string{"resource"}, nil)
 	storeVersionDesc = prometheus.NewDesc("informer_store_resource_version",
-		"Resource version that the indexer has reached, its last 15 digits; of several namespaces the lowest.", []string{"resource"}, nil)
+		"Resource version that the cache of the informer has reached, its last 15 digits; of several namespaces, the lowest. Compare it with the API server to see how far a watch is behind.", []string{"resource"}, nil)
 )
 
-// informerGauges holds the gauges of the informers that there are.
+// informerGauges holds the gauges of all informers.
 type informerGauges struct {
 	mu  sync.Mutex
 	all []*informerGauge
@@ -91,8 +90,8 @@ func (g *informerGauges) add(id cache.InformerNameAndResource, desc *prometheus.
 	return added
 }
 
-// forgetReleased is called at every addition too, so that they do not pile up where
-// nobody collects them.
+// forgetReleased removes the gauges of released informers. It also runs at every addition,
+// so that they do not accumulate without scrapes.
 func (g *informerGauges) forgetReleased() {
 	g.all = slices.DeleteFunc(g.all, func(i *informerGauge) bool { return !i.id.Reserved() })
 }

@@ -20,7 +20,7 @@ import (
 
 var deployments = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
 
-// listWatch lists nothing, at version 40, and watches what it is told.
+// listWatch lists nothing, at version 40, and sends the given watch events.
 type listWatch struct {
 	cache.ListWatch
 	events *watch.FakeWatcher
@@ -186,8 +186,9 @@ func (r *recorder) NewWatchDurationMetric(string) cache.SummaryMetric     { retu
 func (r *recorder) NewItemsInWatchMetric(string) cache.SummaryMetric      { return r.count() }
 func (r *recorder) NewLastResourceVersionMetric(string) cache.GaugeMetric { return r.count() }
 
-// The package comment says that client-go asks for no reflector metrics. It may do so
-// again (kubernetes/kubernetes#134696): then they are to be provided.
+// The package comment says that client-go provides no reflector metrics. If it provides
+// them again (kubernetes/kubernetes#134696), this test fails, and the metrics are to be
+// added.
 func TestClientGoAsksForNoReflectorMetrics(t *testing.T) {
 	provider := &recorder{}
 	cache.SetReflectorMetricsProvider(provider) // for the rest of the test binary

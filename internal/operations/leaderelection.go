@@ -3,10 +3,10 @@ package operations
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/kuberelay/kuberelay/internal/clientgo/leaderelection"
+	"k8s.io/client-go/tools/leaderelection"
 )
 
-// leaderElectionMetrics has the names that Kubernetes' own components use.
+// leaderElectionMetrics uses the metric names of Kubernetes' own components.
 type leaderElectionMetrics struct {
 	status   *prometheus.GaugeVec
 	slowpath *prometheus.CounterVec
@@ -17,15 +17,15 @@ var (
 	_ leaderelection.LeaderMetric    = (*leaderElectionMetrics)(nil)
 )
 
-// LeaderElectionMetrics makes metrics for elections, with the lease's name as a label.
-// client-go takes only one provider for the process, and the first one it is given.
+// LeaderElectionMetrics returns metrics for elections, with the name of the lease as a
+// label. client-go accepts one provider per process, the first one.
 func LeaderElectionMetrics(r prometheus.Registerer) leaderelection.MetricsProvider {
 	return &leaderElectionMetrics{
 		status: register(r, prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "leader_election_master_status", Help: "1 if this process holds the lease, by client-go's account.",
+			Name: "leader_election_master_status", Help: "1 if this process holds the lease according to client-go, else 0. Use kuberelay_leader for alerts: it also checks the age of the last renewal.",
 		}, []string{"name"})),
 		slowpath: register(r, prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "leader_election_slowpath_total", Help: "Renewals of the lease that had to read it first.",
+			Name: "leader_election_slowpath_total", Help: "Renewals of the lease that read it first. A steady rate means that something else writes to the lease.",
 		}, []string{"name"})),
 	}
 }

@@ -36,8 +36,8 @@ func TestProcessMetrics(t *testing.T) {
 	}
 }
 
-// Several forwarders in a process, as tests have them, have registries of their own;
-// what belongs to the process is in all of them.
+// Several forwarders in one process, as in tests, have their own registries. The process
+// metrics are in all of them.
 func TestRESTClientMetrics(t *testing.T) {
 	registries := []*prometheus.Registry{prometheus.NewRegistry(), prometheus.NewRegistry()}
 	for _, r := range registries {
@@ -97,7 +97,7 @@ func TestRESTClientMetrics(t *testing.T) {
 	}
 }
 
-// requests gives the number of requests by metric and labels.
+// requests returns the number of requests by metric and labels.
 func requests(t *testing.T, r *prometheus.Registry) map[string]float64 {
 	families := scrape(t, r)
 	got := map[string]float64{}
@@ -124,8 +124,8 @@ func TestANameOfSomethingElsePanics(t *testing.T) {
 	WorkqueueMetrics(r)
 }
 
-// Where all is registered under a prefix or with a label, registering again gives the
-// first metrics too.
+// With a registry that adds a prefix or a label, registering again also returns the first
+// metrics.
 func TestRegisterThroughAWrapper(t *testing.T) {
 	r := prometheus.NewRegistry()
 	wrapped := prometheus.WrapRegistererWith(prometheus.Labels{"cluster": "one"}, r)

@@ -9,9 +9,8 @@ import (
 	"k8s.io/client-go/tools/metrics"
 )
 
-// restClients is the process's, because client-go's hook is: it is set once and is
-// not told which client made a request. So there is one set of counters, and every
-// registry shows the same.
+// restClients is shared by the process, because client-go's hook is: it is set once and
+// does not learn which client sent a request. Every registry shows the same counters.
 var restClients = struct {
 	requests  *prometheus.CounterVec
 	duration  *prometheus.HistogramVec
@@ -19,21 +18,21 @@ var restClients = struct {
 }{
 	requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "rest_client_requests_total",
-		Help: "Requests to the API server, each try counted, by status code and HTTP method. The code is <error> where there was no answer.",
+		Help: "Requests to the API server, by status code and HTTP method; each retry counts. The code is <error> if there was no response. Codes 401 and 403 mean credentials or RBAC; 429 means that the API server limits the forwarder.",
 	}, []string{"code", "method"}),
 	duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "rest_client_request_duration_seconds",
-		Help:    "Time that requests to the API server took, the wait in the client included, watches left out, by HTTP method.",
+		Help:    "Duration of requests to the API server by HTTP method, without watches, with the wait in the client. If it grows, the API server is slow or KUBERELAY_KUBE_QPS is low.",
 		Buckets: requestBuckets,
 	}, []string{"verb"}),
 	throttled: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "rest_client_rate_limiter_duration_seconds",
-		Help:    "Time that requests to the API server waited in the client so as not to exceed its rate, by HTTP method.",
+		Help:    "Time that requests to the API server waited in the rate limiter of the client, by HTTP method. If it grows, raise KUBERELAY_KUBE_QPS and KUBERELAY_KUBE_BURST.",
 		Buckets: requestBuckets,
 	}, []string{"verb"}),
 }
 
-// requestBuckets are those of Kubernetes' own components.
+// requestBuckets are the buckets of Kubernetes' own components.
 var requestBuckets = []float64{0.005, 0.025, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60}
 
 func registerRESTClients(r prometheus.Registerer) {

@@ -2,6 +2,8 @@ package operations
 
 import (
 	"context"
+	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -19,31 +21,39 @@ const (
 	headerTimeout   = 5 * time.Second
 	readTimeout     = 10 * time.Second
 	writeTimeout    = 30 * time.Second
-	idleTimeout     = 2 * time.Minute // longer than a scrape interval, so that connections are used again
+	idleTimeout     = 2 * time.Minute // longer than a scrape interval, so that connections are reused
 	maxHeaderBytes  = 16 << 10
 	shutdownTimeout = 3 * time.Second
 )
 
-// listenVariable is the variable whose value is given to Listen.
+// listenVariable is the environment variable of the address.
 const listenVariable = "KUBERELAY_LISTEN_ADDR"
 
 // Endpoints is what a [Server] serves.
 type Endpoints struct {
 	Metrics prometheus.Gatherer // /metrics
-	Ready   []Check             // /readyz: whether the forwarder does its work
-	Live    []Check             // /healthz: what only a restart can cure; may be empty
-	Log     *slog.Logger
-	// Profiles adds net/http/pprof's at /debug/pprof/. Only who is asked to measure
-	// sets it: a profile takes time and memory, and a heap profile may force a
-	// garbage collection.
+	Ready   []Check             // /readyz: whether the forwarder does its job
+	Live    []Check             // /healthz: failures that only a restart can fix; may be empty
+	// Status, if set, returns the JSON document of /api/v1/status. It is called concurrently and
+	// must not block.
+	Status func() any
+	Log    *slog.Logger
+	// Profiles adds the handlers of net/http/pprof at /debug/pprof/. Enable it only to
+	// measure: a profile takes time and memory, and a heap profile can force a garbage
+	// collection.
 	Profiles bool
+	// TLS serves over TLS if not nil.
+	TLS *tls.Config
+	// Access, if not nil, protects /metrics, /api/v1/status, the profiles, and the text of /readyz and
+	// /healthz, whose status stays open to the kubelet.
+	Access *Authorizer
 }
 
-// Server serves [Endpoints] over HTTP. Make one with [Listen].
+// Server serves [Endpoints] over HTTP. Create one with [Listen].
 type Server struct{ listener net.Listener }
 
-// Listen takes the port; [Server.Run] answers on it. A connection made meanwhile
-// waits. addr is host:port, or :port for all of the machine's addresses.
+// Listen takes the port; [Server.Run] serves it. Connections made in between wait. addr is
+// host:port, or :port for all addresses of the machine.
 func Listen(addr string) (*Server, error) {
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
@@ -53,23 +63,22 @@ func Listen(addr string) (*Server, error) {
 }
 
 func listenError(addr string, err error) error {
-	fix := "write host:port or :port"
+	fix := "use host:port or :port"
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		fix = "end the process that listens there, or choose another port"
+		fix = "stop the process that uses the port, or choose another port"
 	case errors.Is(err, syscall.EACCES):
-		fix = "choose a port above 1023; those below need a privilege"
+		fix = "choose a port above 1023; lower ports need a privilege"
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		fix = "choose an address of this machine, or write :port for all of them"
+		fix = "choose an address of this machine, or use :port for all addresses"
 	}
 	return fmt.Errorf("%s=%q: %w: %s", listenVariable, addr, err, fix)
 }
 
-// Addr is where the server listens, with the port that the system chose where 0 was
-// asked for.
+// Addr returns the address of the server, with the actual port if the configured one is 0.
 func (s *Server) Addr() string { return s.listener.Addr().String() }
 
-// Close gives the port back where [Server.Run] is not reached.
+// Close releases the port. Use it if [Server.Run] is not called.
 func (s *Server) Close() error {
 	if err := s.listener.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
 		return err
@@ -77,12 +86,12 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// Run serves until ctx ends, and is called once. It then gives the port back,
-// finishes the requests under way, for up to three seconds, and returns nil when all
-// it started has ended; a check that does not return is not waited for any longer.
-// An error means that the port can no longer be listened on.
+// Run serves until ctx ends. Call it once. When ctx ends, Run releases the port and waits
+// up to three seconds for requests in progress. It returns nil when everything it started
+// has ended, except for checks that do not return. It returns an error if it can no longer
+// listen on the port.
 //
-// To be observed while it drains, the forwarder lets ctx end after that.
+// To observe the forwarder while it drains, end ctx after the drain.
 func (s *Server) Run(ctx context.Context, e Endpoints) error {
 	server := &http.Server{
 		Handler:           e.handler(),
@@ -94,8 +103,12 @@ func (s *Server) Run(ctx context.Context, e Endpoints) error {
 		ErrorLog:          slog.NewLogLogger(e.Log.Handler(), slog.LevelWarn),
 	}
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(s.listener) }()
-	e.Log.Info("metrics and health are served", "addr", s.Addr())
+	listener := s.listener
+	if e.TLS != nil {
+		listener = tls.NewListener(listener, e.TLS)
+	}
+	go func() { served <- server.Serve(listener) }()
+	e.Log.Info("serving metrics and health", "addr", s.Addr())
 
 	select {
 	case err := <-served:
@@ -106,7 +119,7 @@ func (s *Server) Run(ctx context.Context, e Endpoints) error {
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 	defer cancel()
 	if err := server.Shutdown(bounded); err != nil {
-		e.Log.Warn("requests for metrics or health were cut off", "err", err)
+		e.Log.Warn("metrics or health requests were cut off", "err", err)
 		_ = server.Close() // it serves no more in any case
 	}
 	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
@@ -115,27 +128,50 @@ func (s *Server) Run(ctx context.Context, e Endpoints) error {
 	return nil
 }
 
-// handler has a mux of its own: packages add profiles and more to the default one
-// just by being imported.
+// handler uses its own mux, because imported packages can add profiles and more to the
+// default one.
 func (e Endpoints) handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(e.Metrics, promhttp.HandlerOpts{
+	mux.Handle("GET /metrics", e.Access.protect(promhttp.HandlerFor(e.Metrics, promhttp.HandlerOpts{
 		ErrorHandling: promhttp.ContinueOnError,
 		ErrorLog:      metricsLog{e.Log},
-	}))
-	mux.Handle("GET /readyz", checks(e.Ready))
-	mux.Handle("GET /healthz", checks(e.Live))
+	})))
+	mux.Handle("GET /readyz", e.checks(e.Ready))
+	mux.Handle("GET /healthz", e.checks(e.Live))
+	if e.Status != nil {
+		// The right to get /metrics, because the ClusterRole system:discovery lets everyone get
+		// all paths below /api/.
+		mux.Handle("GET "+StatusPath, e.Access.protectAs("/metrics", http.HandlerFunc(e.status)))
+	}
 	if e.Profiles {
-		mux.HandleFunc("GET /debug/pprof/", pprof.Index) // heap, goroutine and the other named ones, too
-		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
-		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+		for path, handle := range map[string]http.HandlerFunc{
+			"":        pprof.Index, // heap, goroutine and the other named ones, too
+			"profile": pprof.Profile, "trace": pprof.Trace,
+		} {
+			mux.Handle("GET /debug/pprof/"+path, e.Access.protect(handle))
+		}
 	}
 	return mux
+}
+
+// StatusPath is the path of the status document.
+const StatusPath = "/api/v1/status"
+
+func (e Endpoints) status(w http.ResponseWriter, _ *http.Request) {
+	body, err := json.Marshal(e.Status())
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Header().Set("Cache-Control", "no-store")
+	_, _ = w.Write(body) // the client is gone
 }
 
 // metricsLog is a [promhttp.Logger].
 type metricsLog struct{ log *slog.Logger }
 
 func (l metricsLog) Println(v ...any) {
-	l.log.Warn("some metrics could not be served", "err", oneLine(fmt.Sprint(v...)))
+	l.log.Warn("cannot serve some metrics", "err", oneLine(fmt.Sprint(v...)))
 }

@@ -30,7 +30,7 @@ func well() error { return nil }
 
 func failing(text string) func() error { return func() error { return errors.New(text) } }
 
-// serve serves e on a loopback port until the test ends, and gives the URL.
+// serve serves e on a loopback port until the test ends, and returns the URL.
 func serve(t *testing.T, e Endpoints) string {
 	t.Helper()
 	s, err := Listen("127.0.0.1:0")
@@ -89,7 +89,7 @@ func scrape(t *testing.T, g prometheus.Gatherer) map[string]*dto.MetricFamily {
 	return families
 }
 
-// series gives the values of a metric by its labels, written name=value,name=value.
+// series returns the values of a metric by its labels, written as name=value,name=value.
 func series(families map[string]*dto.MetricFamily, name string) map[string]*dto.Metric {
 	got := map[string]*dto.Metric{}
 	for _, m := range families[name].GetMetric() {
@@ -175,6 +175,23 @@ func TestMetricsAreServed(t *testing.T) {
 	}
 }
 
+func TestStatusIsServed(t *testing.T) {
+	n := 0
+	url := serve(t, Endpoints{Status: func() any { n++; return map[string]int{"n": n} }}) + StatusPath
+	for _, want := range []string{`{"n":1}`, `{"n":2}`} {
+		if res, body := request(t, http.MethodGet, url); res.StatusCode != 200 || body != want || res.Header.Get("Content-Type") != "application/json" {
+			t.Errorf("got %d %q of type %s, want %q", res.StatusCode, body, res.Header.Get("Content-Type"), want)
+		}
+	}
+	if res, body := request(t, http.MethodPost, url); res.StatusCode != 405 {
+		t.Errorf("POST got %d %q, want 405", res.StatusCode, body)
+	}
+	url = serve(t, Endpoints{Status: func() any { return func() {} }}) + StatusPath
+	if res, body := request(t, http.MethodGet, url); res.StatusCode != 500 {
+		t.Errorf("what is no JSON got %d %q, want 500", res.StatusCode, body)
+	}
+}
+
 // broken is a collector that cannot collect.
 type broken struct{ desc *prometheus.Desc }
 
@@ -221,7 +238,7 @@ func TestOnlyWhatIsMeantIsServed(t *testing.T) {
 	}
 }
 
-// TestProfiles: a heap profile can force a garbage collection; the command line, which
+// TestProfiles: a heap profile can force a garbage collection. The command line, which
 // Index lists, is not served.
 func TestProfiles(t *testing.T) {
 	url := serve(t, Endpoints{Profiles: true})
@@ -253,9 +270,9 @@ func TestListenErrorsSayTheFix(t *testing.T) {
 		is         error // nil for any
 		fix        string
 	}{
-		{"taken", first.Addr(), syscall.EADDRINUSE, "end the process that listens there, or choose another port"},
-		{"not of this machine", "192.0.2.1:0", syscall.EADDRNOTAVAIL, "choose an address of this machine, or write :port for all of them"},
-		{"no port", "8080", nil, "write host:port or :port"},
+		{"taken", first.Addr(), syscall.EADDRINUSE, "stop the process that uses the port, or choose another port"},
+		{"not of this machine", "192.0.2.1:0", syscall.EADDRNOTAVAIL, "choose an address of this machine, or use :port for all addresses"},
+		{"no port", "8080", nil, "use host:port or :port"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -364,7 +381,7 @@ func (p *pipes) dial() net.Conn {
 	return ours
 }
 
-// ask sends a request and gives the channel of its status: 0 if it was cut off.
+// ask sends a request and returns the channel of its status: 0 if the request was cut off.
 func (p *pipes) ask(path string) <-chan int {
 	status := make(chan int, 1)
 	c := p.dial()

@@ -5,12 +5,12 @@ import (
 	kubequeue "k8s.io/client-go/util/workqueue"
 )
 
-// workqueueBuckets go from 0.1 ms to 105 s. Those of Kubernetes' own components begin
-// at 10 ns: they are for work that does not wait for a bus.
+// workqueueBuckets range from 0.1 ms to 105 s. Those of Kubernetes' own components start at
+// 10 ns, for work that does not wait for a bus.
 var workqueueBuckets = prometheus.ExponentialBuckets(0.0001, 4, 11)
 
-// workqueueMetrics has the names that Kubernetes' own components use, for the
-// dashboards and alerts that there are.
+// workqueueMetrics uses the metric names of Kubernetes' own components, so that existing
+// dashboards and alerts work.
 type workqueueMetrics struct {
 	depth, unfinished, longest *prometheus.GaugeVec
 	adds, retries              *prometheus.CounterVec
@@ -19,8 +19,8 @@ type workqueueMetrics struct {
 
 var _ kubequeue.MetricsProvider = (*workqueueMetrics)(nil)
 
-// WorkqueueMetrics makes metrics for queues, with the queue's name as a label. It is
-// given to each queue in its config: client-go's process-wide provider is left alone.
+// WorkqueueMetrics returns metrics for queues, with the name of the queue as a label. Pass
+// it to each queue in its config. It does not use client-go's process-wide provider.
 func WorkqueueMetrics(r prometheus.Registerer) kubequeue.MetricsProvider {
 	gauge := func(name, help string) *prometheus.GaugeVec {
 		return register(r, prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{"name"}))
@@ -32,13 +32,13 @@ func WorkqueueMetrics(r prometheus.Registerer) kubequeue.MetricsProvider {
 		return register(r, prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: workqueueBuckets}, []string{"name"}))
 	}
 	return &workqueueMetrics{
-		depth:      gauge("workqueue_depth", "Items that wait to be handed out, those added again while being worked on included, those in back-off not."),
-		adds:       counter("workqueue_adds_total", "Items added, those already waiting not counted, and those that can wait when it is nearly their turn."),
-		latency:    histogram("workqueue_queue_duration_seconds", "Time that an item waited to be handed out; one that can wait, since it is nearly its turn."),
-		duration:   histogram("workqueue_work_duration_seconds", "Time from handing an item out to its completion."),
-		retries:    counter("workqueue_retries_total", "Items put into back-off."),
-		unfinished: gauge("workqueue_unfinished_work_seconds", "Sum of the time that the items handed out and not completed have taken so far."),
-		longest:    gauge("workqueue_longest_running_processor_seconds", "Time that the oldest item handed out and not completed has taken so far."),
+		depth:      gauge("workqueue_depth", "Keys that wait for a worker, without keys in back-off. If it keeps growing, the bus is slow."),
+		adds:       counter("workqueue_adds_total", "Keys added; a key that already waits does not count, and a low-priority key counts when it is staged. Use the rate to see the load."),
+		latency:    histogram("workqueue_queue_duration_seconds", "Time that a key waited for a worker; a low-priority key, since it was staged. If it grows, the bus is slow."),
+		duration:   histogram("workqueue_work_duration_seconds", "Time from handing a key to a worker to its completion, which includes the acknowledgement of the bus. If it grows, the bus is slow."),
+		retries:    counter("workqueue_retries_total", "Keys put into back-off after a failure. A steady rate means that the bus rejects events: see the log."),
+		unfinished: gauge("workqueue_unfinished_work_seconds", "Sum of the time that the unfinished keys have taken so far. If it keeps growing, acknowledgements do not arrive."),
+		longest:    gauge("workqueue_longest_running_processor_seconds", "Time that the oldest unfinished key has taken so far. If it stays above the acknowledgement timeout, see the log."),
 	}
 }
 

@@ -1,12 +1,19 @@
 package projection
 
-// node is a place that paths lead to, or through. Those of several paths are walked
-// together, so that each sees an object as it was.
+import (
+	"slices"
+	"strconv"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// node is a place that paths lead to or through. All paths are walked together, so that
+// each one sees the object before any drop or hash.
 type node struct {
-	drop  bool // what is at this place is dropped
-	names map[string]*node
-	every *node
-	where []filtered
+	drop, hash bool // what happens to the value at this place
+	names      map[string]*node
+	every      *node
+	where      []filtered
 }
 
 type filtered struct {
@@ -14,17 +21,18 @@ type filtered struct {
 	node      *node
 }
 
-// leaf tells whether no path goes on from here.
+// leaf reports whether no path continues from here.
 func (n *node) leaf() bool { return len(n.names) == 0 && n.every == nil && len(n.where) == 0 }
 
-func (n *node) add(path []step) {
+// add returns the node of a path.
+func (n *node) add(path []step) *node {
 	for _, s := range path {
 		n = n.next(s)
 	}
-	n.drop = true
+	return n
 }
 
-// next gives the node after a step, which it makes if need be.
+// next returns the node after a step, and creates it if necessary.
 func (n *node) next(s step) *node {
 	switch {
 	case s.where != nil:
@@ -46,42 +54,60 @@ func (n *node) next(s step) *node {
 	return n.names[s.name]
 }
 
-// enough is for the paths that commonly meet at one place, so that a list of them stays
-// on the stack.
-const enough = 4
+// inlineNodes is the usual maximum of paths that meet at one place. A list of so many nodes
+// stays on the stack.
+const inlineNodes = 4
 
-// drop removes from v what the nodes say, and tells whether that was anything.
-func drop(nodes []*node, v any) (rest any, dropped bool) {
+// walk is one pass over an object.
+type walk struct {
+	hash event.Hash
+	path []string // of the value, from the root
+}
+
+// value drops and hashes what the nodes select in v, and reports whether it dropped
+// anything.
+func (w *walk) value(nodes []*node, v any) (rest any, dropped bool) {
 	switch v := v.(type) {
 	case map[string]any:
-		return v, dropMembers(nodes, v)
+		return v, w.members(nodes, v)
 	case []any:
-		return dropElements(nodes, v)
+		return w.elements(nodes, v)
 	}
 	return v, false
 }
 
-func dropMembers(nodes []*node, object map[string]any) (dropped bool) {
+func (w *walk) members(nodes []*node, object map[string]any) (dropped bool) {
 	for _, n := range nodes {
 		if n.every != nil {
 			for name, v := range object {
-				dropped = dropMember(nodes, object, name, v) || dropped
+				dropped = w.member(nodes, object, name, v) || dropped
 			}
 			return dropped
 		}
 	}
-	for _, n := range nodes {
+	for i, n := range nodes {
 		for name := range n.names {
-			if v, ok := object[name]; ok {
-				dropped = dropMember(nodes, object, name, v) || dropped
+			if v, ok := object[name]; ok && !anyNames(nodes[:i], name) {
+				dropped = w.member(nodes, object, name, v) || dropped
 			}
 		}
 	}
 	return dropped
 }
 
-func dropMember(nodes []*node, object map[string]any, name string, v any) bool {
-	var few [enough]*node
+// anyNames reports whether one of the nodes has a path with this name, so that the member
+// was visited.
+func anyNames(nodes []*node, name string) bool {
+	for _, n := range nodes {
+		if n.names[name] != nil {
+			return true
+		}
+	}
+	return false
+}
+
+func (w *walk) member(nodes []*node, object map[string]any, name string, v any) bool {
+	var few [inlineNodes]*node
 	next := few[:0]
 	for _, n := range nodes {
 		if child := n.names[name]; child != nil {
@@ -95,21 +121,24 @@ func dropMember(nodes []*node, object map[string]any, name string, v any) bool {
 		delete(object, name)
 		return true
 	}
-	rest, dropped := drop(next, v)
+	w.path = append(w.path, name)
+	defer func() { w.path = w.path[:len(w.path)-1] }()
+	rest, dropped := w.value(next, v)
 	switch {
-	case !dropped:
-	case empty(rest):
+	case dropped && empty(rest):
 		delete(object, name)
-	default:
+	case anyHashes(next):
+		object[name] = w.hash(w.path, rest)
+	case dropped:
 		object[name] = rest
 	}
 	return dropped
 }
 
-func dropElements(nodes []*node, list []any) (rest []any, dropped bool) {
+func (w *walk) elements(nodes []*node, list []any) (rest []any, dropped bool) {
 	rest = list[:0]
-	var few [enough]*node
-	for _, element := range list {
+	var few [inlineNodes]*node
+	for i, element := range list {
 		next := few[:0]
 		for _, n := range nodes {
 			if n.every != nil {
@@ -125,20 +154,26 @@ func dropElements(nodes []*node, list []any) (rest []any, dropped bool) {
 			dropped = true
 			continue
 		}
-		element, some := drop(next, element)
-		dropped = dropped || some
+		if len(next) > 0 {
+			var some bool
+			w.path = append(w.path, strconv.Itoa(i))
+			if element, some = w.value(next, element); anyHashes(next) {
+				element = w.hash(w.path, element)
+			}
+			w.path = w.path[:len(w.path)-1]
+			dropped = dropped || some
+		}
 		rest = append(rest, element)
 	}
 	return rest, dropped
 }
 
 func anyDrops(nodes []*node) bool {
-	for _, n := range nodes {
-		if n.drop {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(nodes, func(n *node) bool { return n.drop })
+}
+
+func anyHashes(nodes []*node) bool {
+	return slices.ContainsFunc(nodes, func(n *node) bool { return n.hash })
 }
 
 func empty(v any) bool {

@@ -8,22 +8,22 @@ import (
 	"strings"
 )
 
-// step is one of a path: a name, all members, or the elements that match.
+// step is a part of a path: a name, all members, or the elements that match a condition.
 type step struct {
 	name  string
 	every bool
 	where *condition
 }
 
-// condition is what an element of a list must have: a field with this value, which is a
-// string, a json.Number or a bool.
+// condition matches the elements of a list that have a field with this value: a string, a
+// json.Number or a bool.
 type condition struct {
 	path  []string
 	value any
 }
 
-// matches is never true of less of an element if it is false of the whole. To drop twice
-// would not be the same as to drop once otherwise.
+// matches reports whether an element has the value. If it is false for an element, it is
+// false for every part of that element. So dropping twice is the same as dropping once.
 func (c *condition) matches(element any) bool {
 	for _, name := range c.path {
 		fields, ok := element.(map[string]any)
@@ -35,12 +35,12 @@ func (c *condition) matches(element any) bool {
 	return element == c.value
 }
 
-// identity is what may not be dropped.
+// identity lists the fields that can be neither dropped nor hashed.
 var identity = [][]string{
 	{"apiVersion"}, {"kind"}, {"metadata", "name"}, {"metadata", "namespace"}, {"metadata", "uid"}, {"metadata", "resourceVersion"},
 }
 
-// checkIdentity refuses a path that leads to a part of the identity, or to what it is in.
+// checkIdentity rejects a path to a field of the identity or to a parent of one.
 func checkIdentity(path []step) error {
 	for _, names := range identity {
 		if len(path) > len(names) {
@@ -48,7 +48,7 @@ func checkIdentity(path []step) error {
 		}
 		leads := func(s step, name string) bool { return s.every || s.where == nil && s.name == name }
 		if slices.EqualFunc(path, names[:len(path)], leads) {
-			return fmt.Errorf("it would drop %s, by which events tell objects apart; name the fields to drop one by one", strings.Join(names, "."))
+			return fmt.Errorf("it contains %s, which identifies the object; list the other fields one by one", strings.Join(names, "."))
 		}
 	}
 	return nil
@@ -62,17 +62,17 @@ type parser struct {
 func parsePath(text string) ([]step, error) {
 	switch {
 	case text == "":
-		return nil, errors.New("there is no path after the colon; write it as .status or .metadata.annotations[\"example.com/checksum\"]")
+		return nil, errors.New("the path after the colon is missing; write it as .status or .metadata.annotations[\"example.com/checksum\"]")
 	case text[0] == '{':
-		return nil, errors.New("a path has no braces here; leave { and } out")
+		return nil, errors.New("a path has no braces; remove { and }")
 	case text[0] == '$' || text[0] == '@':
-		return nil, fmt.Errorf("a path begins at the object by itself; leave %c out", text[0])
+		return nil, fmt.Errorf("a path always begins at the object; remove %c", text[0])
 	case text[0] == ' ' || text[0] == '\t':
-		return nil, errors.New("there is a space after the colon; leave it out")
+		return nil, errors.New("there is a space after the colon; remove it")
 	case text[0] == '/':
-		return nil, fmt.Errorf("a path is no JSON Pointer; write it with dots, as .%s", strings.ReplaceAll(text[1:], "/", "."))
+		return nil, fmt.Errorf("a path is not a JSON Pointer; write it with dots, as in .%s", strings.ReplaceAll(text[1:], "/", "."))
 	case text[0] != '.' && text[0] != '[':
-		return nil, errors.New("a path begins with a dot; put one in front of it")
+		return nil, errors.New("a path begins with a dot; add one")
 	}
 	p := parser{rest: text}
 	var steps []step
@@ -86,7 +86,7 @@ func parsePath(text string) ([]step, error) {
 	return steps, nil
 }
 
-// take cuts off prefix if that comes next.
+// take consumes prefix if it comes next.
 func (p *parser) take(prefix string) bool {
 	rest, ok := strings.CutPrefix(p.rest, prefix)
 	p.rest = rest
@@ -96,7 +96,7 @@ func (p *parser) take(prefix string) bool {
 func (p *parser) step() (step, error) {
 	switch {
 	case p.take(".."):
-		return step{}, errors.New("there is no search at every depth (..); write the whole path, or [*] for all of one level")
+		return step{}, errors.New("recursive descent (..) is not supported; write the whole path, or [*] for everything at one level")
 	case p.take(".*"), p.take("[*]"):
 		return step{every: true}, nil
 	case p.take("[?"):
@@ -107,19 +107,19 @@ func (p *parser) step() (step, error) {
 		name, err := p.name()
 		return step{name: name}, err
 	}
-	return step{}, fmt.Errorf("%q does not follow on what is before it; put a dot in front of a name, or quote the whole name as [\"…\"]", p.rest)
+	return step{}, fmt.Errorf("%q cannot follow the part before it; put a dot before a name, or quote the whole name as [\"…\"]", p.rest)
 }
 
-// name reads a name without quotes.
+// name reads an unquoted name.
 func (p *parser) name() (string, error) {
 	var name strings.Builder
-	escaped, slash := false, false
+	escaped, slash := false, false // in the current name
 	for p.rest != "" {
 		c := p.rest[0]
 		switch {
 		case c == '\\':
 			if len(p.rest) == 1 {
-				return "", errors.New("there is nothing after the last backslash; remove it")
+				return "", errors.New("the path ends with a backslash; remove it")
 			}
 			escaped = true
 			name.WriteByte(p.rest[1])
@@ -128,9 +128,9 @@ func (p *parser) name() (string, error) {
 		case c == '.' || c == '[':
 			return p.named(name.String(), slash && !escaped)
 		case c == ' ' || c == '\t' || c == ';':
-			return "", fmt.Errorf("%q does not end an entry; put a comma or a line break between two, or quotes around a name that has it, as [\"…\"]", firstRune(p.rest))
+			return "", fmt.Errorf("%q does not separate entries; use a comma or a line break, or quote a name that contains it, as [\"…\"]", firstRune(p.rest))
 		case !plain(c):
-			return "", fmt.Errorf("%q cannot be in a name without quotes; write the name as [\"…\"]", firstRune(p.rest))
+			return "", fmt.Errorf("%q cannot be in an unquoted name; write the name as [\"…\"]", firstRune(p.rest))
 		case c == '/':
 			slash = true
 		}
@@ -140,20 +140,21 @@ func (p *parser) name() (string, error) {
 	return p.named(name.String(), slash && !escaped)
 }
 
-// named refuses example.com/checksum, which is two names, and meant as one.
-func (p *parser) named(name string, torn bool) (string, error) {
+// named checks a name. It rejects .example.com/checksum, which is two names but meant as
+// one.
+func (p *parser) named(name string, split bool) (string, error) {
 	switch {
 	case name == "":
-		return "", errors.New("there is no name after a dot; write one, or remove the dot")
-	case torn:
-		return "", fmt.Errorf("a dot in a name must not look like one between names, and %q seems to be the end of such a name; "+
+		return "", errors.New("a name is missing after a dot; add one, or remove the dot")
+	case split:
+		return "", fmt.Errorf("a dot in a name must be quoted or escaped, and %q looks like the end of such a name; "+
 			"write it as [\"example.com/checksum\"] or .example\\.com/checksum", name)
 	}
 	return name, nil
 }
 
-// plain tells what can be in a name without quotes: the characters of fields, labels and
-// annotations.
+// plain reports whether an unquoted name can contain c: the characters of fields, labels
+// and annotations.
 func plain(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("_-/", c) >= 0
 }
@@ -165,7 +166,7 @@ func firstRune(s string) string {
 	return ""
 }
 
-// brackets reads what follows a bracket that is neither [*] nor a filter.
+// brackets reads the rest of a step after a bracket that begins neither [*] nor a filter.
 func (p *parser) brackets() (step, error) {
 	if p.rest == "" {
 		return step{}, errUnclosed
@@ -176,27 +177,27 @@ func (p *parser) brackets() (step, error) {
 		case !closed:
 			return step{}, errUnclosed
 		case inside != "" && strings.Trim(inside, "0123456789:-,") == "":
-			return step{}, fmt.Errorf("positions such as [%s] change with what is dropped; write [*] for all elements, or [?(@.name==\"…\")] for some", inside)
+			return step{}, fmt.Errorf("positions such as [%s] are not supported, because they change when elements are dropped; write [*] for all elements, or [?(@.name==\"…\")] for some", inside)
 		}
-		return step{}, fmt.Errorf("[%s] is neither a name nor [*]; quote a name, as [\"example.com/checksum\"]", inside)
+		return step{}, fmt.Errorf("[%s] is neither a quoted name nor [*]; quote a name, as in [\"example.com/checksum\"]", inside)
 	}
 	name, err := p.quoted()
 	switch {
 	case err != nil:
 		return step{}, err
 	case name == "":
-		return step{}, errors.New("there is no name between the quotes; write one")
+		return step{}, errors.New("the name between the quotes is empty; write one")
 	case p.take("]"):
 		return step{name: name}, nil
 	case strings.HasPrefix(p.rest, ","):
-		return step{}, errors.New("there is one name in brackets; write an entry of its own for each")
+		return step{}, errors.New("brackets hold one name; write a separate entry for each name")
 	}
 	return step{}, errUnclosed
 }
 
 var errUnclosed = errors.New("a bracket is not closed; put ] after the name")
 
-// quoted reads a string, up to the quote that it begins with.
+// quoted reads a quoted string.
 func (p *parser) quoted() (string, error) {
 	quote := p.rest[0]
 	var s strings.Builder
@@ -218,7 +219,7 @@ func (p *parser) quoted() (string, error) {
 
 var errFilter = errors.New("a filter compares one field of an element with a string, a number, true or false; write it as [?(@.type==\"Ready\")]")
 
-// filter reads what follows «[?».
+// filter reads the rest of a step after "[?".
 func (p *parser) filter() (step, error) {
 	if !p.take("(") || !p.spaces().take("@.") {
 		return step{}, errFilter
@@ -253,7 +254,7 @@ func (p *parser) spaces() *parser {
 	return p
 }
 
-// field reads a field's name in a filter, where there are only letters, digits, _ and -.
+// field reads the name of a field in a filter, which has only letters, digits, _ and -.
 func (p *parser) field() (string, error) {
 	end := 0
 	for end < len(p.rest) && p.rest[end] != '/' && plain(p.rest[end]) {

@@ -1,68 +1,85 @@
-// Package projection removes fields from objects: those that KUBERELAY_DROP_FIELDS names,
-// each as a resource and a path.
+// Package projection drops fields from objects and hashes fields of objects.
+// KUBERELAY_DROP_FIELDS and KUBERELAY_HASH_FIELDS name them, each as a resource and a path.
 //
 //	nodes:.status.conditions[*].lastHeartbeatTime
 //	*:.metadata.annotations["example.com/checksum"]
 //	deployments.apps:.status
 //
-// A path is JSONPath as kubectl writes it, without the braces:
+// A path is JSONPath as in kubectl, without braces:
 //
-//	.name           a field; a backslash escapes a character of its name, such as a dot
-//	["name"]        the same, with any characters in the name; 'name' as well
-//	[*]             all elements of a list, or all fields of an object; .* as well
-//	[?(@.a=="b")]   the elements of a list of which a field has this value
+//	.name           a field; a backslash escapes a character of the name, such as a dot
+//	["name"]        the same, for a name with any characters; also ['name']
+//	[*]             all elements of a list, or all fields of an object; also .*
+//	[?(@.a=="b")]   the elements of a list with this value in this field
 //
-// The value in the last form is a string, a number, true or false, and @.a may go on to
-// fields of fields. Nothing else of JSONPath is taken, so that this can be promised: what
-// is left of an object does not depend on the order of the paths, and to drop from it
-// again changes nothing. Therefore there are no positions such as [0]: they change with
-// what is dropped.
+// The value in a filter is a string, a number, true or false, and @.a can be a nested field
+// such as @.a.b. No other JSONPath is supported, which allows two promises: the result does
+// not depend on the order of the paths, and dropping twice is the same as dropping once.
+// For this reason there are no positions such as [0], because they change when elements are
+// dropped.
 //
-// A resource is a plural, a singular or a Kind, with its group if need be, a whole group
-// or everything: nodes, node, Node, deployments.apps, *.apps, *. Without a group it is of
-// any group; core is the group that has no name. Short names such as po, and singulars
-// that are not the Kind in lower case, are known to a cluster only, and not here.
+// A resource is a plural, a singular or a Kind, with its group if necessary, a whole group,
+// or everything: nodes, node, Node, deployments.apps, *.apps, *. Without a group it matches
+// any group. The group without a name is core. Short names such as po, and singulars that
+// differ from the lower-case Kind, are not supported, because only the cluster knows them.
 //
-// An object or a list that a drop leaves empty is dropped as well, unless it is an element
-// of a list. So an object whose only annotation is dropped is the same as one without
-// annotations. What was empty before stays.
+// An object or a list that becomes empty is dropped as well, unless it is an element of a
+// list. So an object whose only annotation is dropped equals one without annotations. A
+// value that was empty before stays.
 //
-// What identifies an object cannot be dropped: apiVersion, kind, and in metadata name,
-// namespace, uid and resourceVersion.
+// A hash takes the place of the whole value, also of an object or a list. A field below it
+// can be dropped, and is then no part of the hash. All paths see the object before any drop
+// or hash.
+//
+// The identity of an object can be neither dropped nor hashed: apiVersion, kind, and name,
+// namespace, uid and resourceVersion in metadata.
 package projection
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/selector"
 )
 
-// Projections says which fields of which resources are dropped. The zero value drops
-// nothing. It may be used by several goroutines.
+// Projections holds the fields to drop and to hash, by resource. The zero value has none.
+// Several goroutines can use it.
 type Projections struct {
 	entries []entry
 }
 
 type entry struct {
 	text     string
-	resource selector
+	resource selector.Selector
 	path     []step
+	hash     bool // and not drop
 }
 
-// Parse reads entries of KUBERELAY_DROP_FIELDS. Its error joins what is wrong with each,
-// a line each, with what to write instead.
-func Parse(list []string) (Projections, error) {
+// ParseDrop parses the entries of KUBERELAY_DROP_FIELDS. Its error has a line for each
+// invalid entry, with the correction.
+func ParseDrop(list []string) (Projections, error) {
+	return parse("KUBERELAY_DROP_FIELDS", list, false)
+}
+
+// ParseHash parses the entries of KUBERELAY_HASH_FIELDS, as ParseDrop does.
+func ParseHash(list []string) (Projections, error) {
+	return parse("KUBERELAY_HASH_FIELDS", list, true)
+}
+
+func parse(variable string, list []string, hash bool) (Projections, error) {
 	var p Projections
 	var errs []error
 	for _, text := range list {
 		e, err := parseEntry(text)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("KUBERELAY_DROP_FIELDS: %q: %w", text, err))
+			errs = append(errs, fmt.Errorf("%s: %q: %w", variable, text, err))
 			continue
 		}
+		e.hash = hash
 		p.entries = append(p.entries, e)
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -71,10 +88,18 @@ func Parse(list []string) (Projections, error) {
 	return p, nil
 }
 
+// And returns the fields of both.
+func (p Projections) And(q Projections) Projections {
+	return Projections{slices.Concat(p.entries, q.entries)}
+}
+
+// None reports whether there are no fields.
+func (p Projections) None() bool { return len(p.entries) == 0 }
+
 func parseEntry(text string) (entry, error) {
 	resource, path, ok := strings.Cut(text, ":")
 	if !ok {
-		return entry{}, errors.New("there is no resource or no path; write both with a colon between them, as nodes:.status, or *:.status for all resources")
+		return entry{}, errors.New("a resource or a path is missing; write both with a colon between them, as in nodes:.status, or *:.status for all resources")
 	}
 	s, err := parseSelector(resource)
 	if err != nil {
@@ -90,28 +115,61 @@ func parseEntry(text string) (entry, error) {
 	return entry{text: text, resource: s, path: steps}, nil
 }
 
-// For gives the function that drops fields from objects of r, which it changes, and tells
-// whether there were any; or nil if none are to be dropped. The objects are maps, slices, strings, [json.Number], bool and
-// nil; where one is not of the form that a path expects, nothing is dropped by it.
-func (p Projections) For(r event.Resource) func(object map[string]any) (dropped bool) {
+// For returns the shape that drops and hashes fields of objects of r in place. A path that
+// does not fit an object has no effect.
+func (p Projections) For(r event.Resource) event.Shape {
 	var root node
+	var s event.Shape
+	var names []string
 	for _, e := range p.entries {
-		if e.resource.matches(r) {
-			root.add(e.path)
+		switch {
+		case !matches(e.resource, r):
+		case e.hash:
+			root.add(e.path).hash = true
+			names = append(names, lastName(e.path))
+		default:
+			root.add(e.path).drop = true
+			s.Drops = true
 		}
 	}
-	if root.leaf() {
-		return nil
+	if !root.leaf() {
+		s.Project = func(object map[string]any, hash event.Hash) bool {
+			w := walk{hash: hash}
+			return w.members([]*node{&root}, object)
+		}
+		s.Mentions = func(text []byte) bool { return mentions(text, names) }
 	}
-	return func(object map[string]any) bool { return dropMembers([]*node{&root}, object) }
+	return s
 }
 
-// Unmatched gives the entries that are of none of these resources: they drop nothing,
+// lastName returns the last name in a path as it is in JSON, with quotes, or "" if it can be
+// written in several ways. The first step of a path that is not a wildcard is a name.
+func lastName(path []step) string {
+	for _, s := range slices.Backward(path) {
+		if s.name != "" {
+			if strings.Trim(s.name, jsonPlain) != "" {
+				return ""
+			}
+			return `"` + s.name + `"`
+		}
+	}
+	return ""
+}
+
+// jsonPlain are characters that JSON writes as they are, or as \u and four digits.
+const jsonPlain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
+
+// mentions reports whether the text of an object may have one of the names.
+func mentions(text []byte, names []string) bool {
+	return bytes.Contains(text, []byte(`\u`)) || slices.ContainsFunc(names, func(name string) bool { return bytes.Contains(text, []byte(name)) })
+}
+
+// Unmatched returns the entries that match none of these resources. They have no effect,
 // which may be a mistake.
 func (p Projections) Unmatched(resources []event.Resource) []string {
 	var unmatched []string
 	for _, e := range p.entries {
-		if !slices.ContainsFunc(resources, e.resource.matches) {
+		if !e.matchesAny(resources) {
 			unmatched = append(unmatched, e.text)
 		}
 	}

@@ -1,7 +1,6 @@
 package projection_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -53,7 +52,7 @@ func TestProject(t *testing.T) {
 			for _, paths := range [][]string{tc.paths, reversed(tc.paths)} {
 				p := parse(t, "*", paths...)
 				object := decode(t, tc.from)
-				p.For(nodes)(object)
+				p.For(nodes).Project(object, nil)
 				if got, want := encode(t, object), encode(t, decode(t, tc.want)); got != want {
 					t.Errorf("%q:\ngot  %s\nwant %s", paths, got, want)
 				}
@@ -82,7 +81,7 @@ func TestResources(t *testing.T) {
 			p := parse(t, selector, ".status")
 			var got []event.Resource
 			for _, r := range all {
-				if p.For(r) != nil {
+				if p.For(r).Project != nil {
 					got = append(got, r)
 				}
 			}
@@ -97,109 +96,17 @@ func TestResources(t *testing.T) {
 }
 
 func TestNothingToDrop(t *testing.T) {
-	p, err := projection.Parse(nil)
+	p, err := projection.ParseDrop(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p.For(nodes) != nil {
-		t.Error("there is a function that drops nothing")
+	if p.For(nodes).Project != nil {
+		t.Error("got a function that drops nothing")
 	}
 }
 
-func TestErrors(t *testing.T) {
-	const (
-		forms  = "; write it as nodes, Node, deployments.apps, *.apps or *"
-		filter = `a filter compares one field of an element with a string, a number, true or false; write it as [?(@.type=="Ready")]`
-		shut   = "a bracket is not closed; put ] after the name"
-	)
-	identity := func(name string) string {
-		return "it would drop " + name + ", by which events tell objects apart; name the fields to drop one by one"
-	}
-	for _, tc := range []struct{ entry, want string }{
-		{"nodes", "there is no resource or no path; write both with a colon between them, as nodes:.status, or *:.status for all resources"},
-		{".status", "there is no resource or no path; write both with a colon between them, as nodes:.status, or *:.status for all resources"},
-		{":.status", "there is no resource before the colon" + forms},
-		{"nodes..x:.status", "there is nothing before, after or between dots of the resource" + forms},
-		{"no*:.status", `"no*" is not the name of a resource` + forms},
-		{"nodes.B_c:.status", `"B_c" is not the name of a group` + forms},
-		{"deployments.v1.apps:.status", `fields are dropped in every version of a resource; leave "v1." out`},
-		{"nodes.v1:.status", `fields are dropped in every version of a resource; leave "v1" out`},
-
-		{"nodes:", `there is no path after the colon; write it as .status or .metadata.annotations["example.com/checksum"]`},
-		{"nodes:status", "a path begins with a dot; put one in front of it"},
-		{"nodes:{.status}", "a path has no braces here; leave { and } out"},
-		{"nodes:$.status", "a path begins at the object by itself; leave $ out"},
-		{"nodes:@.status", "a path begins at the object by itself; leave @ out"},
-		{"nodes:.", "there is no name after a dot; write one, or remove the dot"},
-		{"nodes:.status.", "there is no name after a dot; write one, or remove the dot"},
-		{"nodes:.a.[*]", "there is no name after a dot; write one, or remove the dot"},
-		{"nodes:..name", "there is no search at every depth (..); write the whole path, or [*] for all of one level"},
-		{"nodes:.a[*]b", `"b" does not follow on what is before it; put a dot in front of a name, or quote the whole name as ["…"]`},
-		{"nodes:.a*", `"*" cannot be in a name without quotes; write the name as ["…"]`},
-		{"nodes:.a b", `" " does not end an entry; put a comma or a line break between two, or quotes around a name that has it, as ["…"]`},
-		{"nodes:.status;pods:.status", `";" does not end an entry; put a comma or a line break between two, or quotes around a name that has it, as ["…"]`},
-		{"nodes: .status", "there is a space after the colon; leave it out"},
-		{"nodes:/status/images", "a path is no JSON Pointer; write it with dots, as .status.images"},
-		{"nodes:.äb", `"ä" cannot be in a name without quotes; write the name as ["…"]`},
-		{`nodes:.a\`, "there is nothing after the last backslash; remove it"},
-		{"nodes:.metadata.annotations.example.com/checksum", `a dot in a name must not look like one between names, and "com/checksum" seems to be the end of such a name; write it as ["example.com/checksum"] or .example\.com/checksum`},
-		{"nodes:.l[0].a", `positions such as [0] change with what is dropped; write [*] for all elements, or [?(@.name=="…")] for some`},
-		{"nodes:.l[-1:]", `positions such as [-1:] change with what is dropped; write [*] for all elements, or [?(@.name=="…")] for some`},
-		{"nodes:.l[abc]", `[abc] is neither a name nor [*]; quote a name, as ["example.com/checksum"]`},
-		{"nodes:.l[]", `[] is neither a name nor [*]; quote a name, as ["example.com/checksum"]`},
-		{"nodes:.l[", shut},
-		{"nodes:.l[*", shut},
-		{`nodes:.l["a"`, shut},
-		{`nodes:.l["a","b"]`, "there is one name in brackets; write an entry of its own for each"},
-		{`nodes:.l[""]`, "there is no name between the quotes; write one"},
-		{`nodes:.l["a]`, `a quote is not closed; put " after the name`},
-		{`nodes:.l['a\'`, `a quote is not closed; put ' after the name`},
-		{"nodes:.l[?(@.a)]", filter},
-		{`nodes:.l[?(@.a!="b")]`, filter},
-		{`nodes:.l[?(@.a=="b" && @.c=="d")]`, filter},
-		{`nodes:.l[?(@=="b")]`, filter},
-		{`nodes:.l[?@.a=="b"]`, filter},
-		{`nodes:.l[?(@.a.=="b")]`, filter},
-		{`nodes:.l[?(@.a==b)]`, filter},
-		{`nodes:.l[?(@.a==null)]`, filter},
-		{`nodes:.l[?(@.a==@.b)]`, filter},
-		{`nodes:.l[?(@.a==`, filter},
-		{`nodes:.l[?(@.a=="b")`, filter},
-
-		{"nodes:.apiVersion", identity("apiVersion")},
-		{"*:.kind", identity("kind")},
-		{"*:.metadata", identity("metadata.name")},
-		{"*:.metadata.name", identity("metadata.name")},
-		{`*:["metadata"]['namespace']`, identity("metadata.namespace")},
-		{`*:.metadata.u\id`, identity("metadata.uid")},
-		{"*:.metadata.resourceVersion", identity("metadata.resourceVersion")},
-		{"*:[*]", identity("apiVersion")},
-		{"*:.*.name", identity("metadata.name")},
-		{"*:.metadata.*", identity("metadata.name")},
-		{"*:.*[*]", identity("metadata.name")},
-	} {
-		t.Run(tc.entry, func(t *testing.T) {
-			_, err := projection.Parse([]string{tc.entry})
-			if err == nil {
-				t.Fatal("no error")
-			}
-			got, ok := strings.CutPrefix(err.Error(), "KUBERELAY_DROP_FIELDS: "+quote(t, tc.entry)+": ")
-			if !ok || got != tc.want {
-				t.Errorf("\ngot  %s\nwant %s", got, tc.want)
-			}
-		})
-	}
-}
-
-func TestAllErrorsAtOnce(t *testing.T) {
-	_, err := projection.Parse([]string{"nodes", "*:.status", "pods:x"})
-	if err == nil || strings.Count(err.Error(), "KUBERELAY_DROP_FIELDS: ") != 2 {
-		t.Errorf("got %v, want two lines", err)
-	}
-}
-
-// Whatever the paths and the object are: to drop again changes nothing, the order of the
-// paths means nothing, and the identity stays.
+// For any paths and any object: dropping twice is the same as dropping once, the order of
+// the paths does not matter, and the identity stays.
 func FuzzProject(f *testing.F) {
 	f.Add(".status.conditions[*].lastHeartbeatTime\n.metadata.annotations[\"a.b/c\"]", `{"metadata":{"annotations":{"a.b/c":"1"}},"status":{"conditions":[{"lastHeartbeatTime":1}]}}`)
 	f.Add(".l[*].type\n.l[?(@.type==\"Ready\")].a\n.l[?(@.a==1)]", `{"l":[{"type":"Ready","a":1},{"a":1}]}`)
@@ -210,10 +117,10 @@ func FuzzProject(f *testing.F) {
 		var p []projection.Projections
 		list := strings.Split(paths, "\n")
 		for _, l := range [][]string{list, reversed(list)} {
-			parsed, err := projection.Parse(entries("*", l))
+			parsed, err := projection.ParseDrop(entries("*", l))
 			if err != nil {
 				if len(p) > 0 {
-					t.Errorf("%q is wrong only backwards: %v", list, err)
+					t.Errorf("%q is invalid only in reverse order: %v", list, err)
 				}
 				return
 			}
@@ -239,40 +146,27 @@ func FuzzProject(f *testing.F) {
 		if object == nil {
 			return
 		}
-		p[0].For(nodes)(object)
+		p[0].For(nodes).Project(object, nil)
 		once := encode(t, object)
 		metadata := object["metadata"].(map[string]any)
 		if got := []any{object["apiVersion"], object["kind"], metadata["name"], metadata["namespace"], metadata["uid"], metadata["resourceVersion"]}; !slices.Equal(got, []any{"v1", "Node", "n", "ns", "u", "1"}) {
 			t.Errorf("the identity is %q", got)
 		}
-		p[0].For(nodes)(object)
+		p[0].For(nodes).Project(object, nil)
 		if twice := encode(t, object); twice != once {
 			t.Errorf("once  %s\ntwice %s", once, twice)
 		}
 		other := read()
-		p[1].For(nodes)(other)
+		p[1].For(nodes).Project(other, nil)
 		if got := encode(t, other); got != once {
-			t.Errorf("in this order  %s\nin the other   %s", once, got)
-		}
-	})
-}
-
-// The parser takes anything, and every error says what to do.
-func FuzzParse(f *testing.F) {
-	for _, s := range []string{"nodes:.a", `*:.a["b"]`, "x", `*.apps:.l[?(@.a=='b')].*`, `a:.b\.c[*]`, "deployments.v1.apps:.x", `a:['x`, "a:[?(@.x==1e5)]"} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, s string) {
-		_, err := projection.Parse([]string{s})
-		if err != nil && !strings.Contains(err.Error(), "; ") {
-			t.Errorf("%q: the error says no remedy: %v", s, err)
+			t.Errorf("this order   %s\nother order  %s", once, got)
 		}
 	})
 }
 
 func parse(t testing.TB, resource string, paths ...string) projection.Projections {
 	t.Helper()
-	p, err := projection.Parse(entries(resource, paths))
+	p, err := projection.ParseDrop(entries(resource, paths))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -304,7 +198,7 @@ func decode(t testing.TB, text string) map[string]any {
 	return object
 }
 
-// encode writes keys in order.
+// encode encodes with sorted keys.
 func encode(t testing.TB, object any) string {
 	t.Helper()
 	text, err := json.Marshal(object)
@@ -312,15 +206,4 @@ func encode(t testing.TB, object any) string {
 		t.Fatal(err)
 	}
 	return string(text)
-}
-
-func quote(t testing.TB, s string) string {
-	t.Helper()
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(s); err != nil {
-		t.Fatal(err)
-	}
-	return strings.TrimSpace(b.String())
 }

@@ -1,6 +1,5 @@
-// Package publish holds the contract between the forwarder and a bus. The buses
-// are in its subpackages, and one contract test runs over all of them
-// (publishtest).
+// Package publish defines the contract between the forwarder and a bus. The subpackages
+// implement it, and one contract test (publishtest) runs against all of them.
 package publish
 
 import (
@@ -11,62 +10,61 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// Publisher puts messages on a bus.
+// Publisher publishes messages to a bus.
 //
-// An acknowledgement is the bus's own word that it has stored the message: on
-// NATS the stream's, on Kafka that of all in-sync replicas. Until it is in, a
-// message counts as not sent, whatever else is known of it.
+// An acknowledgement is the response of the bus that it has stored the message: on NATS the
+// response of the stream, on Kafka that of all in-sync replicas. Without it, a message
+// counts as not sent.
 //
-// The caller has at most one message in flight per key. That is what keeps the
-// order of one object's events; a Publisher may hold messages of different keys
-// back, batch or reorder them as it likes.
+// The caller has at most one message in flight per key. This keeps the events of each
+// object in order. A Publisher may delay, batch or reorder messages of different keys.
 type Publisher interface {
-	// Publish hands m over and returns without waiting for the
-	// acknowledgement; it may block while too much is in flight. It calls done
-	// exactly once, from any goroutine, possibly before it returns, within a
-	// bounded time even if the bus never answers:
+	// Publish sends m and returns without waiting for the acknowledgement. It may block
+	// while too many messages are in flight. It calls done exactly once, from any
+	// goroutine, possibly before it returns, and within a bounded time even if the bus
+	// never responds:
 	//
-	//	position, nil    stored, at that position; also where an earlier attempt
-	//	                 at the same id turns out to have been stored
-	//	*ConflictError   refused, because the bus holds something else of this
-	//	                 object than the message expected; the error says what
-	//	ErrTooLarge      the bus will never take a message of this size
-	//	ErrNotSent       it was not handed to the bus, so it is certainly not stored
-	//	anything else    unknown or failed: the message may or may not be stored.
-	//	                 Publishing the same or a later state again is safe
+	//	position, nil    stored at that position, possibly by an earlier attempt with
+	//	                 the same ID
+	//	*ConflictError   rejected: the last event of the object on the bus is not the
+	//	                 one that the message expects; the error has it
+	//	ErrTooLarge      the bus will never accept a message of this size
+	//	ErrNotSent       the message was not sent to the bus and is certainly not stored
+	//	anything else    the outcome is unknown: the message may be stored. It is safe
+	//	                 to publish the same or a later state again
 	//
-	// m must not change until done is called. Done is quick, as acknowledgements of
-	// other messages may wait while it runs. So it does not block, and does not call
-	// Publish, which may; except that on ErrTooLarge it may publish a smaller form.
+	// m must not change until done is called. done must return quickly, because
+	// acknowledgements of other messages may wait for it. It must not block, and must not
+	// call Publish, except after ErrTooLarge, when it may publish a smaller form.
 	//
-	// Ctx bounds the waiting for room; it does not recall a message that is on its
-	// way.
+	// ctx bounds the wait for the in-flight limit. It does not cancel a message that was
+	// sent.
 	Publish(ctx context.Context, m *event.Message, done func(position uint64, err error))
 
-	// Ready is nil while the bus can be reached, else an error that says why not.
-	// It does not block.
+	// Ready returns nil while the bus is reachable, else an error with the reason. It does
+	// not block.
 	Ready() error
 
-	// Close fails what is still in flight and releases the connection. It is
-	// idempotent and does not wait for the bus beyond a few seconds.
+	// Close fails the messages in flight and closes the connection. It is idempotent and
+	// waits at most a few seconds for the bus.
 	Close() error
 }
 
-// ErrTooLarge is what a message gets that exceeds the bus's limit on size.
-var ErrTooLarge = errors.New("message is larger than the bus takes")
+// ErrTooLarge means that a message exceeds the size limit of the bus.
+var ErrTooLarge = errors.New("message exceeds the size limit of the bus")
 
-// ErrNotSent is what a message gets that never left: the bus was known to be away,
-// or the publisher is closed.
+// ErrNotSent means that a message was not sent: the bus was not ready, or the publisher is
+// closed.
 var ErrNotSent = errors.New("not sent")
 
-// ErrGone is in the chain of Ready's error where the connection has ended and will not
-// be made again: only another process, or another publisher, can help.
-var ErrGone = errors.New("the connection to the bus has ended for good")
+// ErrGone is in the chain of Ready's error if the connection has ended and this publisher
+// will not reconnect. Only another process or another publisher can continue.
+var ErrGone = errors.New("connection to the bus closed permanently")
 
-// ConflictError says that the bus holds another last event of the object than
-// the publisher expected: someone else wrote, or the object's events were
-// purged. Bus is what it does hold: the zero value for nothing, and a position only
-// where the last message is no event of ours, which the next may follow.
+// ConflictError means that the last event of the object on the bus is not the one that the
+// publisher expected: another writer published, or the object's events were purged. Bus is
+// the last event, the zero value for none. If the last message is not a Kuberelay event,
+// Bus has only its position; the next event can follow that message.
 type ConflictError struct {
 	Key event.Key
 	Bus event.Acked
@@ -75,14 +73,14 @@ type ConflictError struct {
 func (e *ConflictError) Error() string {
 	switch {
 	case e.Bus.UID == "" && e.Bus.Position == 0:
-		return fmt.Sprintf("publish %s: the bus holds no event of it", e.Key)
+		return fmt.Sprintf("publish %s: the bus has no event of the object", e.Key)
 	case e.Bus.UID == "":
-		return fmt.Sprintf("publish %s: the bus holds a message of another writer at %d", e.Key, e.Bus.Position)
+		return fmt.Sprintf("publish %s: the bus has a message of another writer at %d", e.Key, e.Bus.Position)
 	}
-	return fmt.Sprintf("publish %s: the bus holds uid %s version %s at %d", e.Key, e.Bus.UID, e.Bus.ResourceVersion, e.Bus.Position)
+	return fmt.Sprintf("publish %s: the bus has uid %s version %s at %d", e.Key, e.Bus.UID, e.Bus.ResourceVersion, e.Bus.Position)
 }
 
-// Stored is one object's last event as read back from a bus.
+// Stored is the last event of an object, read from a bus.
 type Stored struct {
 	Acked  event.Acked
 	Object *event.Object // nil if only the headers were read

@@ -8,77 +8,103 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// ErrMissing is in the chain of why nothing can be read from a bus while the stream or
-// topic does not exist.
+// ErrMissing is in the chain of the error while the stream or topic does not exist.
 var ErrMissing = errors.New("does not exist yet")
 
-// From is where a subscription begins.
+// ErrLost is in the chain of the error that ends a subscription with
+// [SubscribeOptions.UntilLost].
+var ErrLost = errors.New("the bus lost messages")
+
+// MaxAway is the time after which a subscription that could not read the bus can have missed
+// the delete of an object: a forwarder keeps each delete for five minutes at least.
+const MaxAway = 4 * time.Minute
+
+// From is the start of a subscription.
 type From int
 
 const (
-	// FromNow: with the first event after the subscription has found the stream or
-	// topic.
+	// FromNow starts with the first event after the subscription found the stream or topic.
 	FromNow From = iota
-	// FromStart: with the oldest event that the bus still has.
+	// FromStart starts with the oldest event on the bus.
 	FromStart
-	// FromLast: with the last event of every object and the last marker of every
-	// resource, and then with what comes.
+	// FromLast starts with the last event of every object and the last marker of every
+	// resource, and continues with new events.
 	FromLast
-	// FromTime: with the first event that the bus took at [SubscribeOptions.Since] or
-	// later.
+	// FromTime starts with the first event that the bus stored at [SubscribeOptions.Since]
+	// or later. Kafka stores times in whole milliseconds, so earlier events of the same
+	// millisecond are included.
 	FromTime
+	// FromCursor continues after [SubscribeOptions.Cursor]. A log that the cursor lacks is
+	// read from its start.
+	FromCursor
 )
 
-// SubscribeOptions say what a subscription is to bring. Its functions, and the one
-// that is given the events, are not called at the same time.
+// Cursor is a place on the bus.
+type Cursor struct {
+	Stream    time.Time      // creation time of the stream, which identifies it; zero on Kafka
+	Positions map[Log]uint64 // position of the last message in each log
+}
+
+// SubscribeOptions configures a subscription. Its functions, and the function that gets the
+// events, are not called concurrently.
 type SubscribeOptions struct {
-	// Filters are subjects with wildcards, no two of which may match the same
-	// subject. Without any it is everything of the cluster, or of all clusters where
-	// the bus was opened without one. A bus that has no subjects does not heed them.
+	// Filters are subjects with wildcards. No two of them may match the same subject.
+	// Without filters, the subscription gets everything of the cluster, or of all clusters
+	// if the bus was opened without one. A bus without subjects ignores them.
 	Filters []string
 	From    From
 	Since   time.Time // with FromTime
+	Cursor  Cursor    // with FromCursor
 
-	// Notify, if set, is told why no events come, and nil once they can. It may be
-	// told the same again.
+	// Notify, if set, gets the reason why no events arrive, and nil once they do. It may
+	// get the same error again.
 	Notify func(err error)
 
-	// Foreign, if set, is given what is on the bus and is no event of ours, and why
-	// it is not.
+	// Foreign, if set, gets messages that are not Kuberelay events, and why.
 	Foreign func(d Delivery, err error)
 
-	// Tombstone, if set, is told of a record without a value, which says that the
-	// bus has no event of an object any more. Only Kafka has such.
+	// Tombstone, if set, gets records without a value, which mean that the bus has no event
+	// of an object any more. Only Kafka has them.
 	Tombstone func(k event.Key, d Delivery)
 
-	// Past, if set, is given what is on the bus before the first event, each log's
-	// before anything else of it. Only Kafka does so, and has to read it all; on NATS
-	// one asks for what one needs.
+	// CaughtUp, if set, is called once, when everything that the bus held at one moment after
+	// the start was yielded. Its error ends the subscription, as one of yield does.
+	CaughtUp func(Cursor) error
+
+	// UntilLost ends the subscription with [ErrLost] where it otherwise reads a new stream
+	// or topic from its start, or continues after messages that it can have missed: the
+	// stream or topic was recreated, or lost its end or everything at its start, or was
+	// unreachable for [MaxAway].
+	UntilLost bool
+
+	// Past, if set, gets the events before the start of the subscription, those of each log
+	// before the first event of that log. Only Kafka supports it, and has to read the whole
+	// log.
 	Past func(m *event.Message, d Delivery)
 }
 
-// Delivery tells how an event came.
+// Delivery describes how an event was delivered.
 type Delivery struct {
-	Subject  string // that of NATS; on Kafka the record's key
-	Cluster  string // as the subject names it
+	Subject  string // on NATS; on Kafka the key of the record
+	Cluster  string // cluster name in the subject or key
 	Log      Log
-	Position uint64    // grows within the log
-	Stored   time.Time // when the bus took it
+	Position uint64    // increases within the log
+	Stored   time.Time // when the bus stored it
 
-	// Whole tells that of the log nothing was missing up to here: the reader has been
-	// given all that was ever written to it. It may be false although it is so.
+	// Whole reports that nothing was missing in the log up to here: the reader got
+	// everything that was ever written to it. False means unknown.
 	Whole bool
 }
 
-// Log names one of the ordered logs that a bus is made of: a partition of a topic. The
-// zero value is the only one of a bus that is a single stream.
+// Log is one of the ordered logs of a bus: a partition of a topic. A bus with a single
+// stream has only the zero value.
 type Log struct {
 	Topic     string
 	Partition int
 }
 
-// Place is the position as people write it: the sequence in a stream, or partition and
-// offset.
+// Place returns the position in the usual notation: the sequence in a stream, or
+// partition:offset.
 func (d Delivery) Place() string {
 	if d.Log == (Log{}) {
 		return fmt.Sprint(d.Position)
@@ -86,20 +112,34 @@ func (d Delivery) Place() string {
 	return fmt.Sprintf("%d:%d", d.Log.Partition, Offset(d.Position))
 }
 
-// The position of a record of Kafka is its partition and its offset, plus one so that
-// none is 0, in one number.
+// Object returns the object in whose place a message is, whatever the message is. ok is false
+// for the place of a marker, and for any other.
+func (d Delivery) Object() (cluster string, k event.Key, ok bool) {
+	_, cluster, k, marker, err := event.ParseSubject(d.Subject)
+	if err != nil {
+		cluster, k, err = event.ParsePartitionKey(d.Subject)
+	}
+	return cluster, k, err == nil && !marker
+}
+
+// A position on Kafka combines the partition and the offset plus one, so that no position
+// is 0.
 const offsetBits = 48
 
-// MaxPartitions is how many partitions of a topic positions can tell apart.
+// MaxPartitions is the maximum number of partitions of a topic that positions can
+// represent.
 const MaxPartitions = 1 << (64 - offsetBits)
 
-// PositionOf is the position of the record at an offset of a partition.
+// MaxOffset is the highest offset that a position can represent.
+const MaxOffset = 1<<offsetBits - 2
+
+// PositionOf returns the position of an offset of a partition.
 func PositionOf(partition int, offset int64) uint64 {
 	return uint64(partition)<<offsetBits | uint64(offset+1)
 }
 
-// Partition is the partition of a position on Kafka.
+// Partition returns the partition of a position on Kafka.
 func Partition(position uint64) int { return int(position >> offsetBits) }
 
-// Offset is the offset of a position on Kafka.
+// Offset returns the offset of a position on Kafka.
 func Offset(position uint64) int64 { return int64(position&(1<<offsetBits-1)) - 1 }

@@ -18,7 +18,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/jsoncompare"
 )
 
-// LineAndDiff is the event's line and, beneath that of an update, a unified diff of the
+// LineAndDiff returns the line of an event and, below the line of an update, a unified diff of the
 // object as YAML, without a newline at the end:
 //
 //	15:04:06.000  updated   deployments.apps  shop/cart  v12346  watch
@@ -30,8 +30,7 @@ import (
 //	+  replicas: 2
 //	   selector:
 //
-// As with kubectl diff there is no managedFields in it, and as the head has it no
-// resourceVersion.
+// Like kubectl diff, the diff omits managedFields. It omits resourceVersion, which its head has.
 func (t *Text) LineAndDiff(e Event, c Change) string {
 	if event.Type(e.Message.Attribute("type")) != event.Updated || c.Object == nil || c.Present {
 		return t.Line(e)
@@ -58,7 +57,7 @@ func (t *Text) LineAndDiff(e Event, c Change) string {
 	return b.String()
 }
 
-// headLines begin a diff.
+// headLines is the number of lines in the head of a diff.
 const headLines = 2
 
 func diffColor(n int, line string) string {
@@ -75,7 +74,7 @@ func diffColor(n int, line string) string {
 	return ""
 }
 
-// diff is "" where nothing differs that is shown.
+// diff returns "" if no visible field differs.
 func diff(before, after []byte) (string, error) {
 	old, oldVersion, err := toYAML(before)
 	if err != nil {
@@ -91,10 +90,10 @@ func diff(before, after []byte) (string, error) {
 
 var hunk = regexp.MustCompile(`(?m)^@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@$`)
 
-// renumbered counts the lines of the new text anew: go-udiff 0.4.1 leaves out those that
-// are the same between two edits of a hunk.
+// renumbered recounts the lines of the new text: go-udiff 0.4.1 omits the equal lines between two
+// edits of a hunk.
 func renumbered(unified string) string {
-	more := 0 // lines of the new text than of the old, before the hunk
+	more := 0 // surplus of lines in the new text, before the hunk
 	return hunk.ReplaceAllStringFunc(unified, func(line string) string {
 		part := hunk.FindStringSubmatch(line)
 		count := func(s string) int {
@@ -107,7 +106,7 @@ func renumbered(unified string) string {
 		from, _ := strconv.Atoi(part[1])
 		old, now := count(part[2]), count(part[4])
 		to := from + more
-		switch { // a hunk without lines is behind the line that it names
+		switch { // a hunk without lines follows the line that it names
 		case old == 0 && now > 0:
 			to++
 		case now == 0 && old > 0:
@@ -127,7 +126,7 @@ func renumbered(unified string) string {
 }
 
 var (
-	errNoObject = errors.New("its data is no object")
+	errNoObject = errors.New("its data is not an object")
 	errTooDeep  = errors.New("it is nested too deep")
 )
 
@@ -138,17 +137,17 @@ func head(version string) string {
 	return show("v" + version)
 }
 
-// toYAML writes an object as kubectl does, but for long lines and tabs, for which that
-// breaks lines, or quotes what has several. It also gives its version.
+// toYAML writes an object as kubectl does, except that it does not break long lines, nor quote
+// texts of several lines because of tabs. It also returns the version of the object.
 //
-// sigs.k8s.io/yaml cannot do it: it reads JSON as YAML, which refuses some characters that
-// JSON allows, and rounds numbers.
+// sigs.k8s.io/yaml is unsuitable: it reads JSON as YAML, which rejects some characters that JSON
+// allows, and it rounds numbers.
 func toYAML(object []byte) (text, version string, err error) {
 	root, err := decode(object)
 	if err != nil {
 		return "", "", errNoObject
 	}
-	if jsoncompare.IsDeeper(root, jsoncompare.Deepest) {
+	if jsoncompare.IsDeeper(root, jsoncompare.MaxDepth) {
 		return "", "", errTooDeep
 	}
 	if fields, ok := root.(map[string]any); ok {
@@ -158,17 +157,22 @@ func toYAML(object []byte) (text, version string, err error) {
 			delete(metadata, "managedFields")
 		}
 	}
+	text, err = encodeYAML(root)
+	return text, version, err
+}
+
+func encodeYAML(root any) (string, error) {
 	var b bytes.Buffer
 	e := yaml.NewEncoder(&b)
 	e.SetIndent(2) //nolint:mnd // as kubectl
 	e.CompactSeqIndent()
 	if err := e.Encode(exact(root)); err != nil {
-		return "", "", fmt.Errorf("write as YAML: %w", err)
+		return "", fmt.Errorf("write as YAML: %w", err)
 	}
-	return b.String(), version, nil
+	return b.String(), nil
 }
 
-// exact makes numbers come out as they went in.
+// exact preserves the spelling of numbers.
 func exact(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -185,7 +189,7 @@ func exact(v any) any {
 	return v
 }
 
-// decode gives a tree in which numbers are as they were written.
+// decode returns a tree in which numbers keep their spelling.
 func decode(object []byte) (any, error) {
 	d := json.NewDecoder(bytes.NewReader(object))
 	d.UseNumber()
@@ -196,8 +200,8 @@ func decode(object []byte) (any, error) {
 	return root, nil
 }
 
-// printable escapes what does not print, but tabs, which are in many a ConfigMap and
-// move nothing but what follows.
+// printable escapes what does not print, except tabs: many ConfigMaps contain tabs, and a tab moves
+// only the text after it.
 func printable(line string) string {
 	plain := func(r rune) bool { return r == '\t' || unicode.IsPrint(r) }
 	if utf8.ValidString(line) && strings.IndexFunc(line, func(r rune) bool { return !plain(r) }) < 0 {

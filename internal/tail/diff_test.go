@@ -16,7 +16,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/jsoncompare"
 )
 
-// state is an update of a Deployment, as it is published.
+// state returns a published update of a Deployment.
 func state(t testing.TB, typ event.Type, version, rest string, changes ...func(*event.Change)) Event {
 	t.Helper()
 	const format = `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"generation":%s,"name":"cart","namespace":"shop","resourceVersion":"%[1]s","uid":"uid-of-cart"}%s}`
@@ -78,8 +78,8 @@ func TestLineWithoutDiff(t *testing.T) {
 		{"created", state(t, event.Created, "2", ""), Change{Object: object}, "watch"},
 		{"deleted", state(t, event.Deleted, "2", ""), Change{Object: object, Previous: object}, "watch"},
 		{"nothing", update, Change{Object: object, Previous: json.RawMessage(`{"metadata":{"resourceVersion":"2"}}`)}, "watch, only resourceVersion or managedFields differ"},
-		{"too deep", update, Change{Object: object, Previous: json.RawMessage(`{"a":` + strings.Repeat("[", jsoncompare.Deepest+1) + strings.Repeat("]", jsoncompare.Deepest+1) + `}`)}, "watch, no diff: it is nested too deep"},
-		{"no object", update, Change{Object: object, Previous: json.RawMessage(`{`)}, "watch, no diff: its data is no object"},
+		{"too deep", update, Change{Object: object, Previous: json.RawMessage(`{"a":` + strings.Repeat("[", jsoncompare.MaxDepth+1) + strings.Repeat("]", jsoncompare.MaxDepth+1) + `}`)}, "watch, no diff: it is nested too deep"},
+		{"no object", update, Change{Object: object, Previous: json.RawMessage(`{`)}, "watch, no diff: its data is not an object"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if got := atNoon(&Text{}).LineAndDiff(tc.event, tc.change); !strings.HasSuffix(got, "  v2      "+tc.note) || strings.Contains(got, "\n") {
@@ -89,7 +89,7 @@ func TestLineWithoutDiff(t *testing.T) {
 	}
 }
 
-// What JSON allows, and reading it as YAML does not.
+// Valid JSON that a YAML parser rejects.
 func TestDiffOddities(t *testing.T) {
 	for before, want := range map[string]string{
 		`{"a":"\ud83d\ude00"}`:                "-a: \"\\U0001F600\"\n",
@@ -106,8 +106,8 @@ func TestDiffOddities(t *testing.T) {
 	}
 }
 
-// Whatever a state is, what is shown of its change cannot control the terminal, each line
-// is marked, and nothing is shown only if nothing changed.
+// Whatever a state is, its diff has no control characters, each line has a mark, and the diff is
+// empty only if nothing changed.
 func FuzzLineAndDiff(f *testing.F) {
 	f.Add(`{"a":"\u001b[2J\r\u009b\u202e\ud800","b":"x\ny\u2028\tz\n"}`, `{"a":"\u001b","b":"x\n\u0085y\n"}`)
 	f.Add(`{"a":1.0}`, `{"a":1}`)
@@ -129,12 +129,12 @@ func FuzzLineAndDiff(f *testing.F) {
 		old, err1 := decode([]byte(before))
 		now, err2 := decode([]byte(after))
 		if err1 != nil || err2 != nil {
-			if found || !strings.HasSuffix(line, "no diff: its data is no object") {
+			if found || !strings.HasSuffix(line, "no diff: its data is not an object") {
 				t.Errorf("got %q of what is no JSON", got)
 			}
 			return
 		}
-		if jsoncompare.IsDeeper(old, jsoncompare.Deepest) || jsoncompare.IsDeeper(now, jsoncompare.Deepest) {
+		if jsoncompare.IsDeeper(old, jsoncompare.MaxDepth) || jsoncompare.IsDeeper(now, jsoncompare.MaxDepth) {
 			return
 		}
 		for _, v := range []any{old, now} {
@@ -151,8 +151,8 @@ func FuzzLineAndDiff(f *testing.F) {
 	})
 }
 
-// TestDiffCountsLines: the heads of hunks say at which line each begins, in both texts. Of
-// two edits in one hunk go-udiff forgets the lines between.
+// TestDiffCountsLines: the head of each hunk has its first line in both texts. go-udiff does not
+// count the lines between two edits in one hunk.
 func TestDiffCountsLines(t *testing.T) {
 	lines := func(changed map[int]string) []byte {
 		var all []string

@@ -1,19 +1,18 @@
-// Package tail shows events to a person, or to a script, and chooses which.
+// Package tail prints events and the present state of the bus for a person or a script, and selects
+// them.
 //
-// What it guarantees:
+// It guarantees:
 //
-//   - One event is one line, whatever is in it. The exception is a diff, which is
-//     beneath its event's line, each of its lines with '-', '+', '@' or a space before it.
-//   - Nothing on the bus can control the terminal. A Kubernetes name may hold
-//     escape sequences (RBAC objects are named by path segments), and a message may
-//     have been put on the bus by anyone: what does not print is escaped, in all
-//     forms, but for tabs in a diff.
-//   - A diff, and a patch, is between two whole states of one object that were on the
-//     bus: never between parts, nor between two objects of one name.
-//   - [Filter.Subjects] never leaves out what [Filter.Match] takes.
+//   - One event is one line, whatever its content. The exception is a diff: its lines follow the
+//     line of the event, each with '-', '+', '@' or a space at the beginning.
+//   - Nothing on the bus can control the terminal. A Kubernetes name can contain escape sequences
+//     (RBAC objects are named by path segments), and anyone may have put a message on the bus.
+//     All forms of output escape what does not print, except tabs in a diff.
+//   - A diff or a patch is between two whole states of one object that were on the bus: never
+//     between partial states, nor between two objects of one name.
+//   - [Filter.Subjects] includes everything that [Filter.Match] accepts.
 //
-// What it does not: it does not ask the cluster, so it cannot resolve a short name
-// that a CustomResourceDefinition made up. The state before is the one that was seen
-// last: where the bus dropped states in between, the diff spans them, and names the
-// versions that it is between.
+// It does not read the cluster, so it can't resolve a short name from a CustomResourceDefinition.
+// The previous state is the last one that tail has seen. If the bus dropped states in between, the
+// diff spans them, and names its two versions.
 package tail

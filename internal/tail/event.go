@@ -9,29 +9,29 @@ import (
 	"unicode/utf8"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// Event is one event as read from the bus. Of the message Key, Marker, Attributes
-// and Data are used.
+// Event is one event on the bus. Only Key, Marker, Attributes and Data of the message are used.
 type Event struct {
 	Message *event.Message
 	Cluster string
-	Stored  time.Time // when the bus took it
+	Stored  time.Time // when the bus stored it
 
-	// Where it is, as the bus says it, for [States.Ask].
+	// The position on the bus, for [States.Ask].
 	Subject  string
 	Position uint64
+	log      publish.Log
 
-	note string // what else is to be said of it
+	note string // a remark for people
 }
 
-// JSON is the whole event as one line in CloudEvents' JSON format, without a
-// newline at its end. It means what was published, but writes each character that
-// does not print as an escape of JSON. It fails if the event has no such form,
-// which only another writer's can.
+// JSON returns the whole event as one line in the JSON format of CloudEvents, without a newline at
+// its end. It is equal to what was published, except that each character that does not print is a
+// JSON escape. It fails if the event has no such form, as an event of another writer can.
 func (e Event) JSON() ([]byte, error) {
 	b, err := e.Message.Structured()
-	if err == nil && !json.Valid(b) { // the name of an attribute may be anything
+	if err == nil && !json.Valid(b) { // the name of an attribute can be any text
 		err = errors.New("its attributes are not those of a CloudEvent")
 	}
 	if err != nil {
@@ -40,8 +40,7 @@ func (e Event) JSON() ([]byte, error) {
 	return escape(b), nil
 }
 
-// escape writes what does not print as \uXXXX. In valid JSON all of that is
-// within strings.
+// escape writes what does not print as \uXXXX. In valid JSON all of that is inside strings.
 func escape(b []byte) []byte {
 	first := 0
 	for first < len(b) && ' ' <= b[first] && b[first] <= '~' {

@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"encoding/json"
 	"reflect"
+	"strings"
 	"testing"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
 func TestJSON(t *testing.T) {
@@ -22,7 +25,7 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// What does not print is escaped, and means the same.
+// The output escapes what does not print, and is equal to the event.
 func TestJSONHostile(t *testing.T) {
 	body := "{\"kind\":\"Pod\",\"metadata\":{\"annotations\":{\"a\":\"\u009b2J\x7f\u202e\U000e0041 é 日\u200d\"}}}"
 	e := change(t, event.Created, pods, "default", "web-1", "1", func(c *event.Change) { c.Object.Body = event.JSON([]byte(body)) })
@@ -85,4 +88,22 @@ func decoded(t *testing.T, b []byte) any {
 		t.Fatalf("%q: %v", b, err)
 	}
 	return v
+}
+
+// TestPointOnKafka: a consistency point has no data there, and is about one partition.
+func TestPointOnKafka(t *testing.T) {
+	m, err := event.Builder{Cluster: "prod"}.Resolved(event.Point{Resource: deployments, Version: "7", AsOf: someTime, Objects: 3, Taken: someTime})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Data = nil
+	e := Event{Message: m, Cluster: "prod", Stored: someTime, log: publish.Log{Topic: "kuberelay", Partition: 2}}
+	b, err := e.JSON()
+	if err != nil || !json.Valid(b) || !strings.Contains(string(b), `"resourceversion":"7"`) || strings.Contains(string(b), `"data"`) {
+		t.Errorf("JSON = %s, %v", b, err)
+	}
+	text := &Text{Location: time.UTC, Now: func() time.Time { return someTime }}
+	if line := text.Line(e); !strings.HasSuffix(line, "v7  3 objects  partition 2") {
+		t.Errorf("line = %q", line)
+	}
 }

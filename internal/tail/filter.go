@@ -7,26 +7,34 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// Filter chooses events. Its zero value takes all.
+// Filter selects events. The zero value selects all but consistency points.
 type Filter struct {
 	Clusters   []string   // any of these; all if none
 	Resources  []Selector // any of these; all if none
-	Namespaces []string   // any of these: no marker and no cluster-scoped object then; all if none
+	Namespaces []string   // any of these, "" for cluster-scoped objects, without markers; all if none
+	Names      []string   // objects with any of these names, without markers; all if none
+	Markers    bool       // markers too, also with Namespaces or Names
+	Points     bool       // consistency points too
 }
 
-// Match tells whether the event is chosen.
+// Match reports whether the filter selects an event.
 func (f Filter) Match(e Event) bool {
 	k := e.Message.Key
-	return (len(f.Clusters) == 0 || slices.Contains(f.Clusters, e.Cluster)) &&
+	return (f.Points || !e.Message.IsResolved()) && (len(f.Clusters) == 0 || slices.Contains(f.Clusters, e.Cluster)) &&
 		(len(f.Resources) == 0 || slices.ContainsFunc(f.Resources, func(s Selector) bool { return s.match(e.Message) })) &&
-		(len(f.Namespaces) == 0 || !e.Message.Marker && slices.Contains(f.Namespaces, k.Namespace))
+		(e.Message.Marker && f.markers() || !e.Message.Marker &&
+			(len(f.Namespaces) == 0 || slices.Contains(f.Namespaces, k.Namespace)) &&
+			(len(f.Names) == 0 || slices.Contains(f.Names, k.Name)))
 }
 
-// maxSubjects bounds the work that a filter makes the server do for each message.
+// markers reports whether the filter can select markers.
+func (f Filter) markers() bool { return f.Markers || len(f.Namespaces) == 0 && len(f.Names) == 0 }
+
+// maxSubjects bounds the work of the server for each message.
 const maxSubjects = 32
 
-// Subjects are the NATS subjects that the chosen events are under, and as few
-// others as can be. No two of them match the same subject, as JetStream demands.
+// Subjects returns the NATS subjects of the selected events, and as few others as possible. No two
+// of them match the same subject, as JetStream requires.
 func (f Filter) Subjects(prefix string) []string {
 	var all []string
 	for _, cluster := range f.Clusters {
@@ -37,7 +45,7 @@ func (f Filter) Subjects(prefix string) []string {
 	if len(all) == 0 || len(all) > maxSubjects {
 		all = []string{prefix + ".>"}
 	}
-	if len(f.Resources) == 0 && len(f.Namespaces) == 0 {
+	if len(f.Resources) == 0 && len(f.Namespaces) == 0 && len(f.Names) == 0 {
 		return all
 	}
 	clusters := f.Clusters
@@ -48,12 +56,19 @@ func (f Filter) Subjects(prefix string) []string {
 	for _, cluster := range clusters {
 		for _, k := range f.keys() {
 			subjects = addSubject(subjects, tokens(event.Subject(prefix, cluster, k)))
-			if len(f.Namespaces) == 0 {
+			if f.markers() {
 				subjects = addSubject(subjects, tokens(event.MarkerSubject(prefix, cluster, k.GroupResource())))
+				if f.Points {
+					subjects = addSubject(subjects, tokens(event.ResolvedSubject(prefix, cluster, k.GroupResource())))
+				}
 			}
 		}
 	}
-	if len(subjects) > maxSubjects {
+	switch {
+	case len(subjects) > maxSubjects && len(f.Names) > 0:
+		f.Names, f.Markers = nil, f.markers()
+		return f.Subjects(prefix)
+	case len(subjects) > maxSubjects:
 		return all
 	}
 	joined := make([]string, len(subjects))
@@ -63,31 +78,39 @@ func (f Filter) Subjects(prefix string) []string {
 	return joined
 }
 
-// wild stands in a key for every value. It is no valid value of any field; in a
-// subject it is escaped.
+// wild stands for every value in a key. It is not a valid value of any field, and is escaped in a
+// subject.
 const (
 	wild        = "*"
 	escapedWild = "=2A"
 )
 
-// keys are the identities that the filter takes, each with any name.
+// keys returns the identities that the filter selects.
 func (f Filter) keys() []event.Key {
-	namespaces, selectors := f.Namespaces, f.Resources
+	namespaces, names, selectors := f.Namespaces, f.Names, f.Resources
 	if len(namespaces) == 0 {
 		namespaces = []string{wild}
 	}
+	if len(names) == 0 {
+		names = []string{wild}
+	}
 	if len(selectors) == 0 {
-		selectors = []Selector{{group: wild}}
+		selectors = []Selector{{}}
 	}
 	var keys []event.Key
 	for _, s := range selectors {
-		plurals := s.plurals
+		group, plurals := s.resource.Group, s.plurals
+		if !s.resource.Grouped {
+			group = wild
+		}
 		if len(plurals) == 0 {
 			plurals = []string{wild}
 		}
 		for _, plural := range plurals {
 			for _, ns := range namespaces {
-				keys = append(keys, event.Key{Group: s.group, Resource: plural, Namespace: ns, Name: wild})
+				for _, name := range names {
+					keys = append(keys, event.Key{Group: group, Resource: plural, Namespace: ns, Name: name})
+				}
 			}
 		}
 	}
@@ -104,8 +127,8 @@ func tokens(subject string) []string {
 	return t
 }
 
-// addSubject adds a filter to those of which no two overlap. Where the new one
-// overlaps with another, one that takes the place of both is wider than they are.
+// addSubject adds a filter to filters that do not overlap. If the new one overlaps another, a wider
+// filter replaces both.
 func addSubject(subjects [][]string, s []string) [][]string {
 	for i, other := range subjects {
 		if overlap(s, other) {

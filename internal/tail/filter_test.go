@@ -29,7 +29,7 @@ var (
 	snap    = event.Resource{Group: "example.com", Version: "v1", Resource: "snapshot", Kind: "Snapshot", Namespaced: true}
 )
 
-// zoo has an event of each kind, by a name for the test's table.
+// zoo has an event of each kind, by name.
 func zoo(t *testing.T) map[string]Event {
 	all := map[string]Event{
 		"role":              change(t, event.Created, roles, "", "r", "1"),
@@ -47,7 +47,7 @@ func zoo(t *testing.T) map[string]Event {
 	return all
 }
 
-// matches is NATS's rule.
+// matches implements the subject matching of NATS.
 func matches(filter, subject string) bool {
 	f, s := strings.Split(filter, "."), strings.Split(subject, ".")
 	for i, token := range f {
@@ -61,7 +61,7 @@ func matches(filter, subject string) bool {
 	return len(f) == len(s)
 }
 
-// The markers of a writer and of a cluster are of no resource and in no namespace.
+// The markers of a writer and of a cluster have no resource and no namespace.
 func TestFilterOfAWriter(t *testing.T) {
 	every, err := ParseSelector("*")
 	if err != nil {
@@ -166,7 +166,56 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-// More subjects than a server should be bothered with are one.
+// Names select objects, and markers only if they are asked for.
+func TestFilterNames(t *testing.T) {
+	for _, tc := range []struct {
+		filter   Filter
+		want     []string
+		subjects []string
+	}{
+		{Filter{Names: []string{"p", "r"}}, []string{"pod elsewhere", "pod of staging", "role"}, []string{"k.*.*.*.*.p", "k.*.*.*.*.r"}},
+		{Filter{Names: []string{"*"}}, nil, nil},
+		{
+			Filter{Resources: selectors(t, "pods.core"), Namespaces: []string{"default", ""}, Names: []string{"p"}, Markers: true},
+			[]string{"pod of staging", "pods marker"},
+			[]string{"k.*.core.pods.default.p", "k.*.core.pods._.p", "k.*._control.snapshot.core.pods",
+				"k.*.core.podses.default.p", "k.*.core.podses._.p", "k.*._control.snapshot.core.podses"},
+		},
+		{Filter{Resources: selectors(t, "pods"), Namespaces: []string{"kube-system"}, Markers: true}, []string{"pod elsewhere", "pods marker"}, nil},
+		{Filter{Namespaces: []string{"kube-system"}, Markers: true}, []string{
+			"claim", "deployment marker", "goose marker", "pod elsewhere", "pods marker", "snapshot marker",
+		}, nil},
+	} {
+		var got []string
+		subjects := tc.filter.Subjects("k")
+		for name, e := range zoo(t) {
+			if !tc.filter.Match(e) {
+				continue
+			}
+			got = append(got, name)
+			if !slices.ContainsFunc(subjects, func(s string) bool { return matches(s, e.Message.Subject("k", e.Cluster)) }) {
+				t.Errorf("%s is under none of %q", e.Message.Subject("k", e.Cluster), subjects)
+			}
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, tc.want) {
+			t.Errorf("%+v: got %q, want %q", tc.filter, got, tc.want)
+		}
+		if tc.subjects != nil && !slices.Equal(subjects, tc.subjects) {
+			t.Errorf("%+v: subjects %q, want %q", tc.filter, subjects, tc.subjects)
+		}
+	}
+	many := Filter{Resources: selectors(t, "pods.core"), Namespaces: []string{"default"}}
+	for i := range maxSubjects {
+		many.Names = append(many.Names, fmt.Sprint("p", i))
+	}
+	want := []string{"k.*.core.pods.default.*", "k.*.core.podses.default.*"}
+	if got := many.Subjects("k"); !slices.Equal(got, want) {
+		t.Errorf("of many names: got %q, want %q", got, want)
+	}
+}
+
+// A filter with too many subjects for a server becomes one.
 func TestFilterTooMany(t *testing.T) {
 	var f Filter
 	for i := range maxSubjects + 1 {
@@ -189,7 +238,7 @@ func TestFilterTooMany(t *testing.T) {
 }
 
 func TestParseSelectorRefuses(t *testing.T) {
-	for _, s := range []string{"", ".", "pods.", ".apps", "pods/log", "po ds", "pod*", "*.*", "pods..apps", "pods.Apps", "pods.v1."} {
+	for _, s := range []string{"", ".", "pods.", ".apps", "pods/log", "po ds", "pod*", "*.*", "pods..apps", "pods.Apps", "*.v1."} {
 		if _, err := ParseSelector(s); err == nil {
 			t.Errorf("%q was taken", s)
 		}

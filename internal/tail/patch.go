@@ -9,20 +9,20 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// JSONWithPatch is as [Event.JSON], but an object's event has the data that it has with
-// KUBERELAY_DATA=change, whether or not it was published so: the object, the state before
-// it and the patch (RFC 6902) that makes the one of the other. Both of these are null of
-// what is no update, or not whole, and where the state before is not known.
+// JSONWithPatch is [Event.JSON], except that the event of an object has the data that it has with
+// KUBERELAY_DATA=change, however it was published: the object, the previous state, and the patch
+// (RFC 6902) from one to the other. The last two are null if the event is not an update or not
+// whole, or if the previous state is unknown.
 func (e Event) JSONWithPatch(c Change) ([]byte, error) {
 	schema := e.Message.Attribute("dataschema")
 	_, err := event.AckedFrom(e.Message.Attribute)
 	isBare := schema == "" && err == nil && !e.Message.Marker
 	isChange := schema == event.SchemaChange && c.Object != nil
-	if !isBare && !isChange { // a marker, another writer's, or a part that has its form already
+	if !isBare && !isChange { // a marker, an event of another writer, or a partial one that already has the form
 		return e.JSON()
 	}
 	if c.Object == nil {
-		c.Object = e.Message.Data // a part of it
+		c.Object = e.Message.Data // a partial object
 	}
 	if event.Type(e.Message.Attribute("type")) != event.Updated {
 		c.Previous, c.Patch = nil, nil
@@ -50,7 +50,7 @@ func (e Event) JSONWithPatch(c Change) ([]byte, error) {
 	return e.JSON()
 }
 
-// encode is json.Marshal without the escapes that are for HTML.
+// encode is json.Marshal without the escapes for HTML.
 func encode(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

@@ -20,7 +20,9 @@ func TestPatch(t *testing.T) {
 		{`{"a":1}`, `{"a":1.0}`, `[{"op":"replace","path":"/a","value":1.0}]`},
 		{`{"a/b~":"x"}`, `{"a/b~":"<é>"}`, `[{"op":"replace","path":"/a~1b~0","value":"<é>"}]`},
 		{`{"a":1,"b":null}`, `{"b":"","c":null}`, `[{"op":"remove","path":"/a"},{"op":"replace","path":"/b","value":""},{"op":"add","path":"/c","value":null}]`},
-		{`{"a":[1,2,3]}`, `{"a":[1,4]}`, `[{"op":"remove","path":"/a/2"},{"op":"replace","path":"/a/1","value":4}]`},
+		{`{"a":[1,2,3]}`, `{"a":[1,4]}`, `[{"op":"replace","path":"/a/1","value":4},{"op":"remove","path":"/a/2"}]`},
+		{`{"a":[1,2,3,4]}`, `{"a":[1]}`, `[{"op":"remove","path":"/a/1"},{"op":"remove","path":"/a/1"},{"op":"remove","path":"/a/1"}]`},
+		{`{"a":[1]}`, `{"a":[1,{"b":2},3]}`, `[{"op":"add","path":"/a/-","value":{"b":2}},{"op":"add","path":"/a/-","value":3}]`},
 	} {
 		if got, err := event.PatchOf([]byte(tc.before), []byte(tc.after)); err != nil || string(got) != tc.want {
 			t.Errorf("%s to %s: got %s (%v), want %s", tc.before, tc.after, got, err, tc.want)
@@ -71,11 +73,11 @@ func TestJSONWithPatch(t *testing.T) {
 	}
 }
 
-// The patch makes the one of the other, and the line prints.
+// The patch turns the previous state into the object, and the line is printable.
 func FuzzJSONWithPatch(f *testing.F) {
 	f.Add(`{"a":"\u001b[2J","b":[1,2,{"c":null}]}`, `{"a":"x\u2028","b":[2,{"c":"/~"}],"~/":1e3}`)
 	f.Add(`{"":{"":[]}}`, `{"":{"":{}}}`)
-	f.Add(`{"a":1}`, `{"a":`+strings.Repeat("[", jsoncompare.Deepest+1)+strings.Repeat("]", jsoncompare.Deepest+1)+`}`)
+	f.Add(`{"a":1}`, `{"a":`+strings.Repeat("[", jsoncompare.MaxDepth+1)+strings.Repeat("]", jsoncompare.MaxDepth+1)+`}`)
 	f.Fuzz(func(t *testing.T, before, after string) {
 		if !json.Valid([]byte(before)) || !json.Valid([]byte(after)) || before == "" || !strings.HasPrefix(before, "{") || !strings.HasPrefix(after, "{") {
 			return

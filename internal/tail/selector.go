@@ -2,7 +2,6 @@ package tail
 
 import (
 	"errors"
-	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -12,42 +11,28 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/selector"
 )
 
-// Selector chooses resources.
+// Selector selects resources.
 type Selector struct {
-	group   string   // wild, or "" for the core group
-	plurals []string // the names that it may have on the bus; none: all of the group, or by kind
-	kind    string   // in lower case
+	resource selector.Selector
+	plurals  []string // the names that the resource can have on the bus; if none: all of the group, or by kind
+	kind     string   // in lower case
 }
 
-// versionedGroup is what follows the name in deployments.v1.apps.
-var versionedGroup = regexp.MustCompile(`^v[0-9]+((alpha|beta)[0-9]+)?\.(.+)$`)
-
-// ParseSelector reads a selector in the forms of KUBERELAY_RESOURCES: pods,
-// deployments.apps, deployments.v1.apps (of all versions, since an event of the bus
-// is of an object whatever its version), *.apps, *; and core for the group that has
-// no name: events.core.
+// ParseSelector parses a selector. It selects a resource in all versions, since an event
+// on the bus is of an object in any version; the group "core" is the group that has no
+// name. A selector without a group selects in all groups.
 //
-// Without a group it is of any group. The name is a plural, a singular or one of
-// the short names that Kubernetes itself has; with a capital in it, a kind.
-func ParseSelector(s string) (Selector, error) {
-	const forms = "; write it as pods, deployments.apps, Deployment or *.apps"
-	name, group, grouped := strings.Cut(s, ".")
-	if m := versionedGroup.FindStringSubmatch(group); m != nil {
-		group = m[3]
+// The name is a plural, a singular or a short name of a resource of Kubernetes itself; with
+// a capital letter, it is a Kind.
+func ParseSelector(text string) (Selector, error) {
+	r, err := selector.Parse(text)
+	if err != nil {
+		return Selector{}, err
 	}
-	switch {
-	case name != wild && len(validation.IsDNS1123Label(strings.ToLower(name))) > 0:
-		return Selector{}, fmt.Errorf("%q is not the name of a resource%s", name, forms)
-	case grouped && len(validation.IsDNS1123Subdomain(group)) > 0:
-		return Selector{}, fmt.Errorf("%q is not the name of a group%s", group, forms)
-	case !grouped:
-		group = wild
-	case group == "core":
-		group = ""
-	}
-	return newSelector(name, group), nil
+	return newSelector(r), nil
 }
 
 // ParseNamespace checks the name of a namespace.
@@ -69,26 +54,25 @@ func ParseCluster(s string) (string, error) {
 // clusterName is what KUBERELAY_CLUSTER_NAME takes.
 var clusterName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 
-func newSelector(name, group string) Selector {
-	lower := strings.ToLower(name)
+func newSelector(r selector.Selector) Selector {
+	lower := strings.ToLower(r.Name)
 	switch {
-	case name == wild:
-		return Selector{group: group}
-	case name != lower:
-		return Selector{group: group, kind: lower}
+	case r.IsWildcard():
+		return Selector{resource: r}
+	case r.Name != lower:
+		return Selector{resource: r, kind: lower}
 	}
-	other, ok := shortNames[name]
+	other, ok := shortNames[lower]
 	if !ok {
-		other = plural(name)
+		other = plural(lower)
 	}
-	if other == name {
-		return Selector{group: group, plurals: []string{name}}
+	if other == lower {
+		return Selector{resource: r, plurals: []string{lower}}
 	}
-	return Selector{group: group, plurals: []string{name, other}}
+	return Selector{resource: r, plurals: []string{lower, other}}
 }
 
-// plural guesses the plural of a kind or singular, as Kubernetes does where nobody
-// has said what it is.
+// plural guesses the plural of a kind or singular, as Kubernetes does without discovery.
 func plural(singular string) string {
 	guess, _ := meta.UnsafeGuessKindToResource(schema.GroupVersionKind{Kind: singular})
 	return guess.Resource
@@ -96,18 +80,17 @@ func plural(singular string) string {
 
 func (s Selector) match(m *event.Message) bool {
 	switch {
-	case m.Key.Resource == "", s.group != wild && s.group != m.Key.Group: // the marker of a writer or a cluster is of no resource
+	case m.Key.Resource == "", !s.resource.HasGroup(m.Key.Group): // the marker of a writer or a cluster has no resource
 		return false
 	case s.kind == "":
 		return len(s.plurals) == 0 || slices.Contains(s.plurals, m.Key.Resource)
-	case m.Marker: // it has no kind
+	case m.Attribute("kind") == "": // a marker, or a message that is not an event
 		return m.Key.Resource == plural(s.kind)
 	}
 	return strings.ToLower(m.Attribute("kind")) == s.kind
 }
 
-// shortNames are those that the API server's own resources have, as kubectl
-// api-resources shows them.
+// shortNames are the short names of the built-in resources, as kubectl api-resources shows them.
 var shortNames = map[string]string{
 	"cj":     "cronjobs",
 	"cm":     "configmaps",

@@ -9,50 +9,49 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// States keeps the last state of each object that was seen, compressed, to tell what
-// an event changed. It is for one goroutine.
+// States keeps the last state of each object, compressed, to find what an event changed. It is not
+// safe for concurrent use.
 type States struct {
-	// Ask, if set, is asked for the event before one of an object that was not seen
-	// yet; nil for none.
+	// Ask, if set, returns the event before the first event of an object, or nil.
 	Ask func(Event) *event.Message
 
-	// Last says that the first event of each object is its present state.
+	// Last: the first event of each object is its present state.
 	Last bool
 
 	packers map[schema.GroupResource]*event.Packer
 	last    map[place]kept
 }
 
-// place is where the events of an object are. Several objects may have been there, one
-// after the other.
+// place is where the events of an object are. Several objects can have been there, one after the
+// other.
 type place struct {
 	cluster string
 	key     event.Key
 }
 
-// kept is the last state; with an empty body only that there was one.
+// kept is the last state. An empty body means only that there was one.
 type kept struct {
 	uid  types.UID
 	body event.Body
 }
 
-// NewStates keeps nothing yet.
+// NewStates returns empty States.
 func NewStates() *States {
 	return &States{packers: map[schema.GroupResource]*event.Packer{}, last: map[place]kept{}}
 }
 
-// Change is an object before and after an event, as JSON. It is valid until the event's
-// message is not.
+// Change is an object before and after an event, as JSON. It is valid as long as the message of the
+// event.
 type Change struct {
-	Object   json.RawMessage // nil where the event does not have it whole
-	Previous json.RawMessage // nil where it is not known
-	Patch    json.RawMessage // from Previous to Object, nil where the event has none
+	Object   json.RawMessage // nil if the event does not have the whole object
+	Previous json.RawMessage // nil if unknown
+	Patch    json.RawMessage // from Previous to Object; nil if the event has none
 
-	// Present tells that this is a state, and not what happened to it.
+	// Present: the event is a present state, not a change.
 	Present bool
 }
 
-// Change tells what an event changed, and keeps the state that it has.
+// Change returns what an event changed, and keeps its state.
 func (s *States) Change(e Event) Change {
 	if e.Message.Marker {
 		return Change{}
@@ -71,7 +70,7 @@ func (s *States) Change(e Event) Change {
 	return c
 }
 
-// Keep takes an event that was before all that are to be shown.
+// Keep keeps the state of an event from before the start.
 func (s *States) Keep(e Event) {
 	if !e.Message.Marker {
 		c, uid := read(e.Message)
@@ -79,12 +78,12 @@ func (s *States) Keep(e Event) {
 	}
 }
 
-// Forget says that the bus has no event of an object any more.
+// Forget drops the state of an object that the bus no longer has an event of.
 func (s *States) Forget(cluster string, k event.Key) { delete(s.last, place{cluster, k}) }
 
 func (s *States) keep(at place, m *event.Message, object []byte, uid types.UID) {
 	switch {
-	case event.Type(m.Attribute("type")).Gone():
+	case event.Type(m.Attribute("type")).IsRemoval():
 		delete(s.last, at)
 	case object == nil:
 		s.last[at] = kept{}
@@ -107,14 +106,14 @@ func (s *States) ask(e Event) kept {
 		return kept{}
 	}
 	m := s.Ask(e)
-	if m == nil || event.Type(m.Attribute("type")).Gone() {
+	if m == nil || event.Type(m.Attribute("type")).IsRemoval() {
 		return kept{}
 	}
 	c, uid := read(m)
 	return kept{uid, event.JSON(c.Object)}
 }
 
-// of gives the state if it is one of that object; two of one name are two.
+// of returns the state if it is one of the object with that UID.
 func (k kept) of(uid types.UID) json.RawMessage {
 	if k.body.None() || k.uid != uid {
 		return nil
@@ -126,8 +125,8 @@ func (k kept) of(uid types.UID) json.RawMessage {
 	return b
 }
 
-// read takes the data of an object's event apart. What is truncated, or only an identity,
-// is no state.
+// read parses the data of an event of an object. A truncated object, or one with unknown final
+// state, is not a state.
 func read(m *event.Message) (c Change, uid types.UID) {
 	if m.Attribute("truncated") == "true" || m.Attribute("finalstateunknown") == "true" {
 		return Change{}, ""
@@ -141,13 +140,13 @@ func read(m *event.Message) (c Change, uid types.UID) {
 		c = Change{Object: data.Object, Previous: present(data.Previous), Patch: present(data.Patch)}
 	}
 	o, err := event.ObjectFromData(m.Attribute, m.Data)
-	if err != nil { // another writer's
+	if err != nil { // an event of another writer
 		return Change{}, ""
 	}
 	return c, o.UID
 }
 
-// present is nil for null.
+// present returns nil for null.
 func present(v json.RawMessage) json.RawMessage {
 	if string(v) == "null" {
 		return nil

@@ -20,7 +20,7 @@ func asChange(e Event, previous, patch string) Event {
 
 func rest(n int) string { return fmt.Sprintf(`,"spec":{"n":%d}`, n) }
 
-// Each step is an event, and what is told of it.
+// Each step is an event and its expected change.
 func TestStates(t *testing.T) {
 	truncated := func(c *event.Change) { c.Truncated = true }
 	replacement := change(t, event.Updated, deployments, "shop", "cart", "2", func(c *event.Change) {
@@ -90,7 +90,7 @@ func TestStates(t *testing.T) {
 
 func told(c Change) string { return fmt.Sprintf("%s, before %s, by %s", c.Object, c.Previous, c.Patch) }
 
-// The bus is asked once for each object, and only where nothing better is known.
+// The bus is asked once for each object, and only if the state is unknown.
 func TestStatesAsk(t *testing.T) {
 	before := state(t, event.Updated, "1", rest(1)).Message
 	var asked []string
@@ -126,7 +126,7 @@ func TestStatesAsk(t *testing.T) {
 	}
 }
 
-// With the present states first, nothing is missing of these.
+// With the present states first, every state before is known.
 func TestStatesLast(t *testing.T) {
 	s := NewStates()
 	s.Last = true
@@ -138,7 +138,7 @@ func TestStatesLast(t *testing.T) {
 	}
 }
 
-// Objects that are alike take little; the kept state is the object, byte for byte.
+// Similar objects take little memory. The kept state is the object, byte for byte.
 func TestStatesMemory(t *testing.T) {
 	s, total := NewStates(), 0
 	const objects = 1000

@@ -12,29 +12,28 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// Text makes lines for people:
+// Text formats events as lines for people:
 //
 //	15:04:05.000  created   pods            default/web-1   v12345  watch
 //	15:04:06.000  snapshot completed  pods  12 objects
 //	15:04:07.000  writer started  kuberelay:2  forwarder-7d4b
 //	15:04:08.000  cluster claimed  prod-eu1  5f0c91d2-…
 //
-// The time is when the forwarder observed the change, with the date unless it is
-// today. Columns grow with what they have held; what is longer than is good for a
-// column moves its own line only. From the moment a second cluster is seen, each
-// line ends with the name of its cluster. The zero value is ready for use, by one
-// goroutine.
+// The time is when the forwarder observed the change, with the date unless it is today. Columns
+// grow with their content, up to a limit; longer text moves only its own line. Once there are
+// events of a second cluster, each line ends with the name of its cluster. The zero value is ready
+// for use. Text is not safe for concurrent use.
 type Text struct {
-	Color    bool             // use the terminal's colours
-	Location *time.Location   // of the times shown; the local one if nil
+	Color    bool             // use terminal colors
+	Location *time.Location   // of the printed times; local if nil
 	Now      func() time.Time // time.Now if nil
 
 	columns  [columns]int // widths so far
-	cluster  string       // the first one seen
-	clusters bool         // there is more than one
+	cluster  string       // the first one
+	clusters bool         // there is a second one
 }
 
-// The columns that others follow.
+// The columns before the last one.
 const (
 	columnTime = iota
 	columnType
@@ -44,7 +43,7 @@ const (
 	columns
 )
 
-// least and most are the widths that a column begins with and grows to.
+// least and most are the initial and the maximum width of a column.
 var (
 	least = [columns]int{columnTime: 12, columnType: 8, columnResource: 14, columnName: 14, columnVersion: 6}
 	most  = [columns]int{columnTime: 23, columnType: 8, columnResource: 32, columnName: 64, columnVersion: 21}
@@ -52,7 +51,7 @@ var (
 
 const gap = 2 // between columns
 
-// Colours, as the parameter of the terminal's SGR sequence.
+// Colors, as the parameter of the SGR sequence.
 const (
 	bold   = "1"
 	red    = "31"
@@ -62,7 +61,7 @@ const (
 	grey   = "90"
 )
 
-// Line is the event in one line, without a newline at its end.
+// Line returns the event as one line, without a newline at its end.
 func (t *Text) Line(e Event) string {
 	m := e.Message
 	l := line{text: t}
@@ -74,6 +73,12 @@ func (t *Text) Line(e Event) string {
 		writer, partition := started(m)
 		l.add(columnResource, show(partition), "")
 		l.end(show(writer))
+	case m.IsResolved():
+		l.add(columnResource, show(m.Key.GroupResource().String()), "")
+		l.end("v" + show(m.Attribute("resourceversion")) + "  " + objects(m.Attribute("objects")))
+		if e.log.Topic != "" { // it is about the events before it in its partition
+			l.end(fmt.Sprintf("partition %d", e.log.Partition))
+		}
 	case m.IsClaim():
 		l.add(columnResource, show(e.Cluster), "")
 		l.end(claimed(m))
@@ -129,11 +134,11 @@ func (t *Text) time(e Event) string {
 type line struct {
 	text  *Text
 	b     strings.Builder
-	width int // so far, in characters that show
-	due   int // where the next cell begins, unless the line is longer already
+	width int // so far, in visible characters
+	due   int // where the next cell begins, unless the line is already longer
 }
 
-// add puts a cell into its column.
+// add writes a cell into its column.
 func (l *line) add(column int, cell, color string) {
 	width := utf8.RuneCountInString(cell)
 	w := &l.text.columns[column]
@@ -145,11 +150,11 @@ func (l *line) add(column int, cell, color string) {
 	l.due += *w + gap
 }
 
-// end puts a cell without a width of its own.
+// end writes a cell without a fixed width.
 func (l *line) end(cell string) {
 	if cell != "" {
 		l.put(cell, utf8.RuneCountInString(cell), "")
-		l.due = 0 // nothing is below another after this
+		l.due = 0 // nothing is aligned after this
 	}
 }
 
@@ -165,8 +170,7 @@ func (l *line) put(cell string, width int, color string) {
 
 const typePrefix = "io.kuberelay."
 
-// word is what happened: "created", "snapshot completed". The type of an event
-// that is none of ours stays as it is.
+// word returns what happened: "created", "snapshot completed". An unknown type stays as it is.
 func word(m *event.Message) string {
 	t, ours := strings.CutPrefix(m.Attribute("type"), typePrefix)
 	if !ours {
@@ -203,7 +207,7 @@ func version(m *event.Message) string {
 	return "-"
 }
 
-// cause is the cause, and what is to be said of the data.
+// cause returns the cause, and remarks on the data.
 func cause(e Event) string {
 	m := e.Message
 	var words []string
@@ -222,7 +226,7 @@ func cause(e Event) string {
 	return strings.Join(words, ", ")
 }
 
-// count is what a marker at the end of a snapshot counts.
+// count returns the number of objects in the marker at the end of a snapshot.
 func count(m *event.Message) string {
 	var data struct {
 		Count int `json:"count"`
@@ -230,13 +234,17 @@ func count(m *event.Message) string {
 	if event.Type(m.Attribute("type")) != event.SnapshotCompleted || json.Unmarshal(m.Data, &data) != nil {
 		return ""
 	}
-	if data.Count == 1 {
-		return "1 object"
-	}
-	return fmt.Sprintf("%d objects", data.Count)
+	return objects(strconv.Itoa(data.Count))
 }
 
-// started is who writes from a writer's marker on, and the partition that it is in.
+func objects(count string) string {
+	if count == "1" {
+		return "1 object"
+	}
+	return show(count) + " objects"
+}
+
+// started returns the writer in a writer marker, and the partition of the marker.
 func started(m *event.Message) (writer, partition string) {
 	var data struct {
 		Writer    string `json:"writer"`
@@ -249,7 +257,7 @@ func started(m *event.Message) (writer, partition string) {
 	return data.Writer, fmt.Sprintf("%s:%d", data.Topic, data.Partition)
 }
 
-// claimed is whose the cluster's name is from a claim on.
+// claimed returns the owner of the cluster name in a claim.
 func claimed(m *event.Message) string {
 	c, err := event.ClaimFrom(m)
 	switch {
@@ -261,8 +269,7 @@ func claimed(m *event.Message) string {
 	return show(c.UID)
 }
 
-// show gives a word as it is if it prints and cannot be taken for several, else as
-// Go quotes it.
+// show returns a word as it is if it is printable and clearly one word, and quoted otherwise.
 func show(s string) string {
 	plain := func(r rune) bool { return unicode.IsPrint(r) && r != '"' && r != '\\' && r != ' ' }
 	for i, r := range s {

@@ -26,7 +26,7 @@ var (
 
 var someTime = time.Date(2026, 3, 1, 15, 4, 5, 678_900_000, time.UTC)
 
-// change makes an event of an object; with changes the builder's input is changed.
+// change returns an event of an object, after changes of the builder's input.
 func change(t testing.TB, typ event.Type, r event.Resource, namespace, name, version string, changes ...func(*event.Change)) Event {
 	t.Helper()
 	c := event.Change{
@@ -73,7 +73,7 @@ func clusterClaimed(t testing.TB, replaces string) Event {
 	return Event{Message: m, Cluster: "prod", Stored: someTime}
 }
 
-// of gives the event to another cluster.
+// of moves the event to another cluster.
 func (e Event) of(cluster string) Event {
 	e.Cluster = cluster
 	return e
@@ -128,8 +128,8 @@ func TestLine(t *testing.T) {
 	}
 }
 
-// A run of lines, by itself and in colour: how columns grow, what a long name does
-// to them, and what a second cluster does.
+// Several lines, plain and in color: how columns grow, and the effects of a long name and a second
+// cluster.
 func TestLines(t *testing.T) {
 	long := strings.Repeat("long-", 14) + "name"
 	events := []Event{
@@ -197,8 +197,7 @@ func TestLineHostile(t *testing.T) {
 	}
 }
 
-// Whatever a message's writer put where, the line is one line of characters that
-// print.
+// Whatever a message contains, the result is one line of printable characters.
 func FuzzLine(f *testing.F) {
 	f.Add("a", "b", "io.kuberelay.object.created", "watch", "1", "c", false)
 	f.Add("\x1b[2J", "\u009b", "io.kuberelay.\x1b", "\r", "\n", "\x9b", true)

@@ -7,7 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/verify/normal"
+	"github.com/kuberelay/kuberelay/internal/verify/replica"
+	"github.com/kuberelay/kuberelay/internal/verify/report"
+	"github.com/kuberelay/kuberelay/internal/verify/wire"
 )
 
 // present is the cluster with an object: "A 5", with other data "A 5 data".
@@ -17,26 +20,26 @@ func present(s string) sighting {
 		return sighting{version: words[1]}
 	}
 	data := strings.Join(words[2:], " ")
-	return sighting{present: true, uid: words[0], version: words[1], whole: digestOf("whole " + data), partial: digestOf("partial " + data)}
+	return sighting{present: true, uid: words[0], version: words[1], whole: normal.DigestOf("whole " + data), partial: normal.DigestOf("partial " + data)}
 }
 
 // onBus is an event: "A 5", "deleted A 5", "none".
-func onBus(s string) busEvent {
+func onBus(s string) replica.Event {
 	words := strings.Fields(s)
-	e := busEvent{Type: event.Updated}
+	e := replica.Event{Type: wire.Updated}
 	switch words[0] {
 	case "none":
-		return busEvent{}
+		return replica.Event{}
 	case "deleted":
-		e.Type, words = event.Deleted, words[1:]
+		e.Type, words = wire.Deleted, words[1:]
 	case "truncated":
 		e.Truncated, words = true, words[1:]
 	}
 	e.UID, e.Version = words[0], words[1]
 	data := strings.Join(words[2:], " ")
-	e.Digest = digestOf("whole " + data)
+	e.Digest = normal.DigestOf("whole " + data)
 	if e.Truncated {
-		e.Digest = digestOf("partial " + data)
+		e.Digest = normal.DigestOf("partial " + data)
 	}
 	return e
 }
@@ -47,41 +50,41 @@ func TestJudge(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		looks []look
-		want  verdict // of the last; undecided before
-		kind  Kind    // if wrong
+		want  verdict     // of the last; undecided before
+		kind  report.Kind // if wrong
 	}{
 		{"arrived", []look{{"A 5", "none"}, {"A 5", "A 5"}}, fine, ""},
 		{"deleted", []look{{"none 9", "A 5"}, {"none 9", "deleted A 7"}}, fine, ""},
 		{"deleted and purged", []look{{"none 9", "A 5"}, {"none 9", "none"}}, fine, ""},
 		{"truncated", []look{{"A 5 x", "truncated A 5 x"}}, fine, ""},
 
-		{"never there", []look{{"A 5", "none"}, {"A 5", "none"}, {"A 5", "none"}, {"A 5", "none"}}, wrong, Missing},
-		{"only a delete", []look{{"A 5", "deleted A 5"}, {"A 5", "deleted A 5"}, {"A 5", "deleted A 5"}, {"A 5", "deleted A 5"}}, wrong, Missing},
-		{"only an older uid's delete", []look{{"B 5", "deleted A 4"}, {"B 5", "deleted A 4"}, {"B 5", "deleted A 4"}, {"B 5", "deleted A 4"}}, wrong, Missing},
-		{"a delete that never was, in a version that never was", []look{{"A 5", "deleted A 6"}, {"A 5", "deleted A 6"}, {"A 5", "deleted A 6"}, {"A 5", "deleted A 6"}}, wrong, Missing},
-		{"behind", []look{{"A 5", "A 4"}, {"A 5", "A 4"}, {"A 5", "A 4"}, {"A 5", "A 4"}}, wrong, Stale},
-		{"behind a cluster that moves on", []look{{"A 5", "A 4"}, {"A 6", "A 4"}, {"A 7", "A 4"}, {"A 8", "A 4"}}, wrong, Stale},
-		{"another uid", []look{{"B 5", "A 4"}, {"B 5", "A 4"}, {"B 5", "A 4"}, {"B 5", "A 4"}}, wrong, Stale},
-		{"not deleted", []look{{"none 9", "A 5"}, {"none 10", "A 5"}, {"none 11", "A 5"}, {"none 12", "A 5"}}, wrong, Extra},
-		{"from the future", []look{{"A 5", "A 50"}, {"A 5", "A 50"}, {"A 6", "A 50"}, {"A 6", "A 50"}}, wrong, Stale},
-		{"invented in the future", []look{{"none 9", "X 50"}, {"none 9", "X 50"}, {"none 10", "X 50"}, {"none 10", "X 50"}}, wrong, Extra},
-		{"other data", []look{{"A 5 x", "A 5 y"}, {"A 5 x", "A 5 y"}, {"A 5 x", "A 5 y"}, {"A 5 x", "A 5 y"}}, wrong, Different},
+		{"never there", []look{{"A 5", "none"}, {"A 5", "none"}, {"A 5", "none"}, {"A 5", "none"}}, wrong, report.Missing},
+		{"only a delete", []look{{"A 5", "deleted A 5"}, {"A 5", "deleted A 5"}, {"A 5", "deleted A 5"}, {"A 5", "deleted A 5"}}, wrong, report.Missing},
+		{"only an older uid's delete", []look{{"B 5", "deleted A 4"}, {"B 5", "deleted A 4"}, {"B 5", "deleted A 4"}, {"B 5", "deleted A 4"}}, wrong, report.Missing},
+		{"a delete that never was, in a version that never was", []look{{"A 5", "deleted A 6"}, {"A 5", "deleted A 6"}, {"A 5", "deleted A 6"}, {"A 5", "deleted A 6"}}, wrong, report.Missing},
+		{"behind", []look{{"A 5", "A 4"}, {"A 5", "A 4"}, {"A 5", "A 4"}, {"A 5", "A 4"}}, wrong, report.Stale},
+		{"behind a cluster that moves on", []look{{"A 5", "A 4"}, {"A 6", "A 4"}, {"A 7", "A 4"}, {"A 8", "A 4"}}, wrong, report.Stale},
+		{"another uid", []look{{"B 5", "A 4"}, {"B 5", "A 4"}, {"B 5", "A 4"}, {"B 5", "A 4"}}, wrong, report.Stale},
+		{"not deleted", []look{{"none 9", "A 5"}, {"none 10", "A 5"}, {"none 11", "A 5"}, {"none 12", "A 5"}}, wrong, report.Extra},
+		{"from the future", []look{{"A 5", "A 50"}, {"A 5", "A 50"}, {"A 6", "A 50"}, {"A 6", "A 50"}}, wrong, report.Stale},
+		{"invented in the future", []look{{"none 9", "X 50"}, {"none 9", "X 50"}, {"none 10", "X 50"}, {"none 10", "X 50"}}, wrong, report.Extra},
+		{"other data", []look{{"A 5 x", "A 5 y"}, {"A 5 x", "A 5 y"}, {"A 5 x", "A 5 y"}, {"A 5 x", "A 5 y"}}, wrong, report.Different},
 		{"other data, then right", []look{{"A 5 x", "A 5 y"}, {"A 6 x", "A 5 y"}, {"A 6 x", "A 6 x"}}, fine, ""},
-		{"versions that are no numbers", []look{{"A x", "A y"}, {"A x", "A y"}, {"A x", "A y"}, {"A x", "A y"}}, wrong, Stale},
-		{"not served any more", []look{{"none ", "A 5"}, {"none ", "A 5"}, {"none ", "A 5"}, {"none ", "A 5"}}, wrong, Extra},
+		{"versions that are no numbers", []look{{"A x", "A y"}, {"A x", "A y"}, {"A x", "A y"}, {"A x", "A y"}}, wrong, report.Stale},
+		{"not served any more", []look{{"none ", "A 5"}, {"none ", "A 5"}, {"none ", "A 5"}, {"none ", "A 5"}}, wrong, report.Extra},
 
 		{"ahead of the first look", []look{{"A 5; A 6", "A 6"}}, fine, ""},
 		{"created after the first look", []look{{"none 5; A 6", "A 6"}}, fine, ""},
 		{"deleted after the first look", []look{{"A 5; none 9", "deleted A 6"}}, fine, ""},
 		{"between two looks", []look{{"A 5; A 7", "A 6"}, {"A 7; A 9", "A 8"}, {"A 9; A 11", "A 10"}, {"A 11; A 13", "A 12"}}, inMotion, ""},
-		{"between two looks, then stuck", []look{{"A 5; A 7", "A 6"}, {"A 7; A 9", "A 8"}, {"A 9", "A 8"}, {"A 11", "A 8"}, {"A 13", "A 8"}}, wrong, Stale},
+		{"between two looks, then stuck", []look{{"A 5; A 7", "A 6"}, {"A 7; A 9", "A 8"}, {"A 9", "A 8"}, {"A 11", "A 8"}, {"A 13", "A 8"}}, wrong, report.Stale},
 		{"the state of the first look, and past it", []look{{"A 5 x; A 7 x", "A 5 x"}}, fine, ""}, // the second look is not taken then
 		{"recreated all the time", []look{{"A 5; B 9", "none"}, {"B 9; C 12", "deleted B 10"}, {"C 12; D 15", "deleted C 13"}, {"D 15; E 18", "deleted D 16"}}, inMotion, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := &candidate{}
 			now := someTime
-			var recent []busEvent
+			var recent []replica.Event
 			for i, l := range tc.looks {
 				first, second, twice := strings.Cut(l.cluster, "; ")
 				if strings.HasSuffix(first, " ") {
@@ -98,7 +101,7 @@ func TestJudge(t *testing.T) {
 				g.bus.Position = uint64(i + 1)
 				recent = append(recent, g.bus)
 				g.recent = recent
-				if g.bus.UID != "" && !g.bus.live() {
+				if g.bus.UID != "" && !g.bus.Live() {
 					g.lastDeleted = g.bus.Position
 				}
 				want := undecided
@@ -120,8 +123,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// simulation is one object in a cluster, a forwarder that follows it, and a bus,
-// each as a list of what was when, in milliseconds.
+// simulation is one object in a cluster, a forwarder that follows it, and a bus, each as a list of
+// states with their times in milliseconds.
 type simulation struct {
 	cluster []clusterAt
 	bus     []busAt
@@ -134,12 +137,12 @@ type clusterAt struct {
 
 type busAt struct {
 	at    int
-	event busEvent
+	event replica.Event
 }
 
-// simulate lets an object live for so many milliseconds. Forward says what becomes
-// of an event that the forwarder makes: whether it is sent at all, and changed how.
-func simulate(r *rand.Rand, until, changeEvery, lag, deletes int, forward func(at int, e *busEvent) bool) simulation {
+// simulate runs an object until a time in milliseconds. forward changes an event of the forwarder,
+// and returns whether it is sent.
+func simulate(r *rand.Rand, until, changeEvery, lag, deletes int, forward func(at int, e *replica.Event) bool) simulation {
 	var s simulation
 	version, uid := 100, 0
 	for at := 0; at < until; at += 1 + r.IntN(2*changeEvery) {
@@ -152,13 +155,13 @@ func simulate(r *rand.Rand, until, changeEvery, lag, deletes int, forward func(a
 			if !exists && r.IntN(4) > 0 { // the same comes back to a selector now and then
 				uid++
 			}
-			now.present, now.uid, now.whole = true, fmt.Sprint("u", uid), digestOf(fmt.Sprint("data", version))
+			now.present, now.uid, now.whole = true, fmt.Sprint("u", uid), normal.DigestOf(fmt.Sprint("data", version))
 		}
 		s.cluster = append(s.cluster, clusterAt{at, now})
 	}
 	position := uint64(0)
-	var last busEvent
-	send := func(at int, e busEvent) {
+	var last replica.Event
+	send := func(at int, e replica.Event) {
 		if !forward(at, &e) {
 			return
 		}
@@ -168,12 +171,12 @@ func simulate(r *rand.Rand, until, changeEvery, lag, deletes int, forward func(a
 	}
 	for at := 0; at < until+10*lag; at += 1 + r.IntN(lag) {
 		seen := s.clusterAt(at - r.IntN(lag))
-		if last.live() && (!seen.present || seen.uid != last.UID) {
-			send(at, busEvent{Type: event.Deleted, UID: last.UID, Version: last.Version})
+		if last.Live() && (!seen.present || seen.uid != last.UID) {
+			send(at, replica.Event{Type: wire.Deleted, UID: last.UID, Version: last.Version})
 		}
-		if seen.present && !last.live() && (last.Version == "" || newer(seen.version, last.Version)) ||
-			seen.present && last.live() && seen.uid == last.UID && newer(seen.version, last.Version) {
-			send(at, busEvent{Type: event.Updated, UID: seen.uid, Version: seen.version, Digest: seen.whole})
+		if seen.present && !last.Live() && (last.Version == "" || replica.Newer(seen.version, last.Version)) ||
+			seen.present && last.Live() && seen.uid == last.UID && replica.Newer(seen.version, last.Version) {
+			send(at, replica.Event{Type: wire.Updated, UID: seen.uid, Version: seen.version, Digest: seen.whole})
 		}
 	}
 	return s
@@ -190,8 +193,8 @@ func (s simulation) clusterAt(at int) sighting {
 	return state
 }
 
-// busAt gives the event at that time, and all events since another.
-func (s simulation) busAt(at, since int) (last busEvent, recent []busEvent, lastDeleted uint64) {
+// busAt returns the event at that time, and all events since another.
+func (s simulation) busAt(at, since int) (last replica.Event, recent []replica.Event, lastDeleted uint64) {
 	for _, b := range s.bus {
 		if b.at > at {
 			break
@@ -201,7 +204,7 @@ func (s simulation) busAt(at, since int) (last busEvent, recent []busEvent, last
 		}
 		last = b.event
 		recent = append(recent, last)
-		if last.Type == event.Deleted {
+		if last.Type == wire.Deleted {
 			lastDeleted = last.Position
 		}
 	}
@@ -233,13 +236,12 @@ const (
 	settleTime    = 1000
 )
 
-// TestJudgeHealthy: whatever the object does, a forwarder that follows is never
-// found wrong.
+// TestJudgeHealthy: whatever the object does, a working forwarder is never wrong.
 func TestJudgeHealthy(t *testing.T) {
 	counts := map[verdict]int{}
 	for seed := range uint64(simulations) {
 		r := rand.New(rand.NewPCG(seed, 1))
-		s := simulate(r, simulatedTime, 1+r.IntN(200), 2+r.IntN(100), 2+r.IntN(50), func(int, *busEvent) bool { return true })
+		s := simulate(r, simulatedTime, 1+r.IntN(200), 2+r.IntN(100), 2+r.IntN(50), func(int, *replica.Event) bool { return true })
 		v, c := s.look(r, true, r.IntN(simulatedLook), settleTime)
 		if v == wrong {
 			t.Fatalf("seed %d: %+v", seed, c.problem(web))
@@ -252,25 +254,25 @@ func TestJudgeHealthy(t *testing.T) {
 	}
 }
 
-// TestJudgeBroken: a forwarder that has stopped to tell the truth is found out,
-// unless the object is by chance as the bus says.
+// TestJudgeBroken: a broken forwarder is found, unless the object has the state of the bus by
+// chance.
 func TestJudgeBroken(t *testing.T) {
-	for name, breaks := range map[string]func(e *busEvent) bool{
-		"stuck":   func(*busEvent) bool { return false },
-		"no data": func(e *busEvent) bool { e.Digest = digest{}; return true },
-		"future":  func(e *busEvent) bool { e.Version = plus(e.Version, 1_000_000); return true },
-		"deletes": func(e *busEvent) bool { e.Type, e.Version = event.Deleted, plus(e.Version, -1); return true },
+	for name, breaks := range map[string]func(e *replica.Event) bool{
+		"stuck":   func(*replica.Event) bool { return false },
+		"no data": func(e *replica.Event) bool { e.Digest = normal.Digest{}; return true },
+		"future":  func(e *replica.Event) bool { e.Version = plus(e.Version, 1_000_000); return true },
+		"deletes": func(e *replica.Event) bool { e.Type, e.Version = wire.Deleted, plus(e.Version, -1); return true },
 	} {
 		t.Run(name, func(t *testing.T) {
 			counts := map[verdict]int{}
 			for seed := range uint64(simulations) {
 				r := rand.New(rand.NewPCG(seed, 2))
 				from := r.IntN(simulatedLook / 2)
-				s := simulate(r, simulatedTime, 1+r.IntN(200), 2+r.IntN(100), 2+r.IntN(50), func(at int, e *busEvent) bool { return at < from || breaks(e) })
+				s := simulate(r, simulatedTime, 1+r.IntN(200), 2+r.IntN(100), 2+r.IntN(50), func(at int, e *replica.Event) bool { return at < from || breaks(e) })
 				v, c := s.look(r, name != "deletes", simulatedLook, settleTime)
 				counts[v]++
 				switch {
-				case v == fine && !c.cluster.present && !c.bus.live(): // so it is at this moment
+				case v == fine && !c.cluster.present && !c.bus.Live(): // so it is at this moment
 				case v == fine && isSame(c.cluster, c.bus) && sameData(c.cluster, c.bus): // it has not changed since
 				case v == inMotion && name == "no data": // nothing was compared, as the report says
 				case v == inMotion && name == "deletes" && c.bus.UID != c.cluster.uid: // so it may have been for a moment

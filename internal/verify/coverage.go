@@ -12,16 +12,16 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// coverage is which namespaces the configuration selects: those that are included, or all,
-// less those that are excluded, of these the ones whose labels match.
+// coverage is the selection of namespaces: the included ones, or all, without the excluded ones,
+// and of these the ones whose labels match.
 type coverage struct {
-	include, exclude []string        // none for all, and for none
+	include, exclude []string        // empty for all, and for none
 	selector         labels.Selector // nil for all
 
-	matching map[string]bool // namespaces by whether their labels match, as of the last look
+	matching map[string]bool // existing namespaces, and whether their labels match, as of the last list
 
-	// refused are the resources that may not be listed in a namespace, where they are
-	// listed one by one.
+	// refused has the resources that are forbidden in a namespace, where namespaces are listed
+	// one by one.
 	refused map[corner]error
 }
 
@@ -31,24 +31,24 @@ type corner struct {
 	namespace string
 }
 
-// configured tells whether a namespace is selected if its labels match.
+// configured reports whether a namespace is selected if its labels match.
 func (c coverage) configured(namespace string) bool {
 	return namespace == "" || (len(c.include) == 0 || slices.Contains(c.include, namespace)) && !slices.Contains(c.exclude, namespace)
 }
 
-// has tells whether the objects of a namespace are selected, "" being that of
-// cluster-scoped objects.
+// has reports whether the objects of a namespace are selected. The namespace of cluster-scoped
+// objects is "".
 func (c coverage) has(namespace string) bool {
 	return c.configured(namespace) && (namespace == "" || c.selector == nil || c.matching[namespace])
 }
 
-// all tells whether no namespace is left out.
+// all reports whether every namespace is selected.
 func (c coverage) all() bool { return len(c.include) == 0 && len(c.exclude) == 0 && c.selector == nil }
 
-// oneByOne is up to how many namespaces are listed each for itself.
+// oneByOne is the number of namespaces up to which each is listed separately.
 const oneByOne = 10
 
-// lookAtNamespaces learns the labels of namespaces, where they matter.
+// lookAtNamespaces reads the labels of namespaces, if they matter.
 func (c *cluster) lookAtNamespaces(ctx context.Context) error {
 	if c.coverage.selector == nil {
 		return nil
@@ -77,7 +77,7 @@ func (c *cluster) learnNamespaces(ctx context.Context) error {
 	return nil
 }
 
-// lists says in which namespaces to list a resource, "" for all at once.
+// lists returns the namespaces in which to list a resource, or "" for one list of all.
 func (c *cluster) lists(r resource) []string {
 	switch {
 	case !r.Namespaced || c.coverage.all():
@@ -104,7 +104,7 @@ func (c *cluster) selectedNamespaces() []string {
 	return slices.Compact(names)
 }
 
-// whereAllowed gives the namespaces one by one, where we may not list all at once.
+// whereAllowed returns the namespaces to list one by one, if a list of all is forbidden.
 func (c *cluster) whereAllowed(ctx context.Context, err error) ([]string, bool) {
 	if !apierrors.IsForbidden(err) || c.coverage.all() {
 		return nil, false
@@ -115,7 +115,7 @@ func (c *cluster) whereAllowed(ctx context.Context, err error) ([]string, bool) 
 	return c.selectedNamespaces(), true
 }
 
-// covers tells whether an object is to be on the bus, if it exists.
+// covers reports whether an object belongs on the bus if it exists.
 func (v *verification) covers(k event.Key) bool {
 	if !v.cluster.coverage.has(k.Namespace) || v.refused(k) {
 		return false
@@ -124,8 +124,8 @@ func (v *verification) covers(k event.Key) bool {
 	return !followed || set.referred[k]
 }
 
-// mustGo tells whether the bus has to be told of an object that is not selected any more,
-// though it may exist.
+// mustGo reports whether the bus must have a deselected event of an object that is no longer
+// selected, although the object may exist.
 func (v *verification) mustGo(k event.Key) bool {
 	if v.refused(k) {
 		return false
@@ -138,18 +138,18 @@ func (v *verification) mustGo(k event.Key) bool {
 	return (selected || followed) && v.cluster.coverage.configured(k.Namespace)
 }
 
-// refused tells whether an object cannot be looked at, for want of rights in its namespace.
+// refused reports whether RBAC forbids reading an object in its namespace.
 func (v *verification) refused(k event.Key) bool {
 	_, refused := v.cluster.coverage.refused[corner{k.GroupResource(), k.Namespace}]
 	return refused
 }
 
-// changes tells whether what is selected may change without a change of the object.
+// changes reports whether the selection can change without a change of the object.
 func (v *verification) changes() bool {
 	return v.cluster.selects() || v.cluster.coverage.selector != nil || len(v.opts.Follow) > 0 || v.opts.Shape != nil
 }
 
-// resourceOf gives what is listed for a resource, and whether labels and fields apply.
+// resourceOf returns the resource to list, and whether label and field selectors apply to it.
 func (v *verification) resourceOf(gr schema.GroupResource) (r resource, filtered, ok bool) {
 	if r, ok := v.selection.selected[gr]; ok {
 		return r, true, true

@@ -1,79 +1,75 @@
-// Package verify says whether the bus is what it promises to be: an exact, ordered
-// copy of the cluster. It is the oracle of the tests and, as «forwarder verify», a
-// tool for users. It shares nothing with the forwarder but the nouns of package
-// event and the reading side of the bus: it resolves selectors, lists, decides and
-// compares by itself, or it would prove nothing.
+// Package verify checks that the bus is an exact, ordered copy of the cluster. It is the oracle
+// of the tests and, as "forwarder verify", a tool for users. It shares with the forwarder only
+// the nouns of package event, the parsing of resource selectors, and the code that opens a bus
+// and delivers raw messages. It parses events with package wire, and resolves selectors, lists,
+// hashes, decides and compares in code of its own. A check that shared this code could not find
+// its mistakes.
 //
-// # What is looked at
+// # What it compares
 //
-// The stream, from its oldest message on, in order: what each object's last event
-// says, and whether its events contradict each other (see history for the rules).
-// Then the cluster: each selected resource is listed consistently, at a
-// resourceVersion that is known, and every object compared with its last event:
-// whether it is there, its uid and resourceVersion, and its data, as JSON, less
-// what an event leaves out.
+// Package replica reads the bus in order, from the oldest message: the last event of each
+// object, and whether the events of an object contradict each other. Then verify reads the
+// cluster: it lists each selected resource consistently, at a known resourceVersion, and
+// compares every object with its last event: whether it exists, its uid and resourceVersion, and
+// its data as JSON, without the fields that an event leaves out.
 //
-// On Kafka it is the event topics, all partitions of them; the checkpoint topic is not
-// looked at. An object's events must be in one partition. Where the offsets show that
-// nothing was removed, every rule about neighbours holds for certain; elsewhere
-// compaction excuses what it may have caused. An object whose last record is a
-// tombstone has no events.
+// On Kafka verify reads all partitions of the event topics, and not the checkpoint topic. The
+// events of an object must be in one partition. Where the offsets prove that nothing was
+// removed, every violation of a rule about neighbors is certain. Elsewhere verify excuses what
+// compaction can have caused. An object whose last record is a tombstone has no events.
 //
-// # What is in flight
+// # Events in flight
 //
-// The bus trails the cluster, and both change while they are read. So a difference
-// at one moment means nothing, and it is never enough to see one: an object is wrong
-// if it stays wrong. Each object that differs is looked at again, the cluster first
-// and then the bus up to the end that it has by then, until one of these holds:
+// The bus trails the cluster, and both change while verify reads them. One difference at one
+// moment means nothing: an object is wrong if it stays wrong. verify looks again at each object
+// that differs, first in the cluster and then on the bus up to its end, until one of these
+// holds:
 //
-//   - Both show the same state. It is right.
-//   - Some state was seen on both sides, with the same data, and the bus has since
-//     come to a state that the cluster had, or past it. It is right, though it
-//     never stood still.
-//   - The bus has not come to a state of the cluster, nor past it, for the settle
-//     time. It is wrong. An object that stands still and differs always ends here.
-//   - The settle time has gone by, and the last version that was seen on both sides
-//     had other data. It is wrong: no data is in flight without its version.
-//   - The settle time has gone by, and the bus came to each state of the cluster in
-//     turn, but never was one seen on both sides. The object changes all the time.
-//     It counts as in motion: the bus follows its versions, its data was not
-//     compared. The report says how many there are.
+//   - Both sides show the same state. The object is right.
+//   - Both sides have shown the same state with the same data at some time, and the bus has
+//     since reached or passed a state of the cluster. The object is right, although it never
+//     stood still.
+//   - The bus has not reached or passed a state of the cluster within the settle time. The
+//     object is wrong. An object that doesn't change and differs always ends here.
+//   - The settle time is over, and the last version that both sides have shown has different
+//     data. The object is wrong: data is never in flight without its version.
+//   - The settle time is over, and the bus has reached each state of the cluster in turn, but
+//     both sides never showed the same state. The object changes all the time and counts as in
+//     motion: the bus follows its versions, and its data isn't compared. The report has the
+//     number of these objects.
 //
-// A version on the bus that the cluster has not is only believed if a look at the
-// cluster after that shows the same or a later one: the bus cannot know the future.
+// A version on the bus that is newer than the cluster's counts only if a later read of the
+// cluster shows that version or a newer one. The bus can't know the future.
 //
-// Objects that came into being after the list was taken are not looked for.
+// verify doesn't look for objects that were created after the list.
 //
-// # What it cannot tell
+// # What it cannot find
 //
-//   - Of messages that the stream has dropped (it keeps some of each object) or
-//     that were purged it knows nothing. Where a rule about neighbours is broken and
-//     dropped messages are a possible reason, they are taken for the reason; but not
-//     while the first of the two is still on the stream, nor before as many messages
-//     follow as the stream keeps.
-//   - An object whose first messages the bus has lost is not told from one whose
-//     first messages it has dropped: both begin with an event that has a
-//     previousversion.
-//   - Snapshot markers that come after the last event of any object may be left
-//     unread.
-//   - Of the data of events only the last of each object is compared.
-//   - What labels and fields do not select any more, what is in other namespaces and
-//     what is of other resources is out of scope and only counted.
-//   - An object that has not changed since another version of the API came to be
-//     preferred has its last event in the old one. It is compared in that version; where
-//     the cluster does not serve it any more, by uid and resourceVersion only. The
-//     report says how many there are.
-//   - The values of Secrets are compared only with the redaction key; that they are
-//     hashed is checked always.
-//   - Resources whose resourceVersions are no numbers, as an aggregated API may
-//     have, are compared for equality only.
+//   - verify knows nothing of messages that the stream dropped (it keeps a few of each object) or
+//     that were purged. If they can explain a violation of a rule about neighbors, they excuse
+//     it. They don't while the first of the two messages is still on the stream, nor before as
+//     many messages follow as the stream keeps.
+//   - An object whose first messages the bus lost looks like an object whose first messages the
+//     bus dropped: both begin with an event that has a previousversion.
+//   - Snapshot markers after the last event of any object may stay unread.
+//   - Only the data of the last event of each object is compared.
+//   - Objects that the label and field selectors no longer select, objects in other namespaces,
+//     and other resources are out of scope. verify only counts them.
+//   - The last event of an object that hasn't changed since the preferred version of the API
+//     changed is in the old version. verify compares it in that version. If the cluster no longer
+//     serves it, verify compares uid and resourceVersion only. The report has the number of these
+//     objects.
+//   - verify compares the values of Secrets only with the redaction key. It always checks that
+//     they are hashed.
+//   - If the resourceVersions of a resource aren't numbers, as an aggregated API may have them,
+//     verify compares them only for equality.
 //
-// Where it could not look, say because a list was forbidden, it returns an error
+// If verify can't read something, for example because a list is forbidden, it returns an error
 // and never a clean report. It writes nothing to the bus or the cluster.
 //
-// # What it costs
+// # Cost
 //
-// The stream is read once, whole, and from then on only what comes. Of every object
-// some hundred bytes are kept, with a digest in place of the data; of the cluster a
-// page of a list at a time.
+// verify reads the bus once from its beginning, and from then on only new messages. It keeps a
+// few hundred bytes of every object, with a digest in place of the data, and one page of a list
+// of the cluster at a time.
 package verify

@@ -10,21 +10,21 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// followedSet is a resource that is not selected as a whole: only those of its objects are
-// that a selected object refers to.
+// followedSet is a resource that only references select: an object is selected if a selected
+// object refers to it.
 type followedSet struct {
 	resource resource
 	referred map[event.Key]bool
-	refers   map[event.Key][]reference // what each of its objects refers to
+	refers   map[event.Key][]reference // the references of each of its objects
 }
 
-// reference is what a field says of another object.
+// reference is the reference of a field to another object.
 type reference struct {
 	kind            schema.GroupKind
 	namespace, name string
 }
 
-// follow finds what selected objects refer to, and what that refers to in turn.
+// follow finds the objects that selected objects refer to, directly or through others.
 func (v *verification) follow(ctx context.Context) error {
 	if len(v.opts.Follow) == 0 {
 		return nil
@@ -84,8 +84,8 @@ func (v *verification) follow(ctx context.Context) error {
 	return nil
 }
 
-// listReferences lists a resource for what its objects refer to. What cannot be listed is
-// named elsewhere.
+// listReferences lists a resource for the references of its objects. A resource that can't be
+// listed is reported elsewhere.
 func (v *verification) listReferences(ctx context.Context, r resource, selected bool, each func(event.Key, []reference)) error {
 	_, err := v.cluster.listAll(ctx, r, selected, func() {}, func(i item) error {
 		var refs []reference
@@ -107,8 +107,8 @@ func (v *verification) listReferences(ctx context.Context, r resource, selected 
 	return errors.New(whatFailed(r.GroupResource(), err))
 }
 
-// appendReferences adds what an object refers to at a path: «spec.ref» or
-// «resource:spec.ref», through lists.
+// appendReferences adds the references of an object at a path, "spec.ref" or
+// "resource:spec.ref", through lists.
 func appendReferences(refs []reference, path string, r resource, t tree) []reference {
 	if of, rest, ok := strings.Cut(path, ":"); ok {
 		if of != r.Resource && of != r.GroupResource().String() {

@@ -12,7 +12,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-func selector(t *testing.T, s string) labels.Selector {
+func labelSelector(t *testing.T, s string) labels.Selector {
 	t.Helper()
 	l, err := labels.Parse(s)
 	if err != nil {
@@ -21,8 +21,8 @@ func selector(t *testing.T, s string) labels.Selector {
 	return l
 }
 
-// TestFollowed: of a resource that is not selected, what selected objects refer to has to
-// be on the bus, and what that refers to, and nothing else.
+// TestFollowed: of a resource that is not selected, exactly the objects that selected objects refer
+// to, directly or through others, belong on the bus.
 func TestFollowed(t *testing.T) {
 	w := newWorld(t)
 	accounts := event.Resource{Version: "v1", Resource: "serviceaccounts", Kind: "ServiceAccount", Namespaced: true}
@@ -48,7 +48,7 @@ func TestFollowed(t *testing.T) {
 	want(t, w.found()) // nothing refers to any of them then, so that none is followed
 }
 
-// TestAnotherCluster: the bus says that the name is another cluster's.
+// TestAnotherCluster: the claim on the bus names another cluster.
 func TestAnotherCluster(t *testing.T) {
 	w := newWorld(t)
 	w.publish(event.Created, configMaps, w.create(configMaps, "a", nil))

@@ -8,17 +8,17 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kuberelay/kuberelay/internal/event"
-	"github.com/kuberelay/kuberelay/internal/kafkabroker/kafkabrokertest"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/binding"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/reader"
-	"github.com/kuberelay/kuberelay/internal/publish/kafka/reader/readertest"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
+	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
+	"github.com/kuberelay/kuberelay/test/lab/readertest"
 )
 
 const kafkaPartitions = 3
 
-// onKafka gives a world a topic for a bus.
+// onKafka gives a world a topic as its bus.
 func onKafka(w *world) *world {
 	w.t.Helper()
 	b := kafkabrokertest.Shared(w.t)
@@ -27,7 +27,7 @@ func onKafka(w *world) *world {
 	return w
 }
 
-// writers puts a writer's markers where they are on a real bus.
+// writers publishes the markers of a writer, as on a real bus.
 func (w *world) writers(session string) {
 	w.t.Helper()
 	for p := range kafkaPartitions {
@@ -45,7 +45,7 @@ func (w *world) key(name string) []byte {
 
 func (w *world) partition(name string) int { return binding.Partition(w.key(name), kafkaPartitions) }
 
-// touched is the event of a further version of an object.
+// touched returns the event of another version of an object.
 func (w *world) touched(u *unstructured.Unstructured) *event.Message {
 	w.t.Helper()
 	m, err := w.message(event.Updated, configMaps, w.touch(u))
@@ -80,8 +80,8 @@ func TestKafkaClean(t *testing.T) {
 	}
 }
 
-// TestKafkaPlanted: what can be wrong on Kafka alone, and some of what can be wrong on
-// any bus. Of the objects a and b only b is tampered with.
+// TestKafkaPlanted: problems that only Kafka can have, and some that any bus can have. Of the objects
+// a and b only b has one.
 func TestKafkaPlanted(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
@@ -128,6 +128,28 @@ func TestKafkaPlanted(t *testing.T) {
 			w.publish(event.Created, configMaps, b)
 			w.topic.PutRecord(w.partition("b"), recordbatch.Record{Key: w.key("b"), Value: []byte("x")})
 		}, []string{"malformed b: a record with the key"}},
+		{"an impossible epoch after the last event", func(w *world, b *unstructured.Unstructured) {
+			w.publish(event.Created, configMaps, b)
+			m, err := w.message(event.Updated, configMaps, b)
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			r, err := binding.Encode(m, false)
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			for i := range r.Headers {
+				if r.Headers[i].Key == "ce_sequence" {
+					r.Headers[i].Value = []byte("65535.1")
+				}
+			}
+			w.topic.PutRecord(w.partition("b"), r)
+		}, []string{"malformed b: a record with the key"}},
+		{"a batch that unpacks to too much", func(w *world, b *unstructured.Unstructured) {
+			w.publish(event.Created, configMaps, b)
+			w.topic.PutRecord(w.partition("b"), recordbatch.Record{Key: w.key("b"), Value: make([]byte, recordbatch.MaxRecord)})
+			w.publish(event.Updated, configMaps, w.touch(b))
+		}, []string{"malformed : what is there is not an event of Kuberelay: the records up to offset"}},
 		{"under another key", func(w *world, b *unstructured.Unstructured) {
 			w.publish(event.Created, configMaps, b)
 			r, err := binding.Encode(w.touched(b), false)

@@ -34,7 +34,7 @@ func (h onLog) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// TestInFlight: what arrives within the settle time is no difference.
+// TestInFlight: an event that arrives within the settle time is not a difference.
 func TestInFlight(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.create(configMaps, "a", nil), w.create(configMaps, "b", nil)
@@ -51,7 +51,7 @@ func TestInFlight(t *testing.T) {
 	arrived := make(chan error, 1)
 	w.opts.Settle = limit / 2
 	w.opts.Logger = logger(func(message string) {
-		if message != "waiting for what is in flight" {
+		if message != "waiting for events in flight" {
 			return
 		}
 		once.Do(func() {
@@ -79,8 +79,7 @@ func TestInFlight(t *testing.T) {
 	}
 }
 
-// busy changes one object all the time and publishes its states, a little late and
-// not all of them.
+// busy changes one object all the time and publishes some of its states, a little late.
 type busy struct {
 	*world
 	name string
@@ -97,7 +96,7 @@ func (w *world) newBusy(name string, seed uint64) *busy {
 	return &busy{world: &own, name: name, rand: rand.New(rand.NewPCG(seed, 0))}
 }
 
-// run works until ctx ends and then publishes what is left.
+// run works until ctx ends and then publishes the rest.
 func (b *busy) run(ctx context.Context, stuck <-chan struct{}) error {
 	for ctx.Err() == nil {
 		select {
@@ -162,9 +161,8 @@ const (
 	busyRounds  = 3
 )
 
-// TestContinuousChange: while everything changes and the bus keeps only a few
-// messages of an object, a bus that follows is clean, and an object that it
-// stopped to follow is found, and no other.
+// TestContinuousChange: everything changes, and the bus keeps only a few messages of an object. A bus
+// that follows is clean, and verify finds exactly the object that it stopped following.
 func TestContinuousChange(t *testing.T) {
 	w := newWorld(t)
 	for i := range stillOnes {
@@ -211,7 +209,7 @@ func TestContinuousChange(t *testing.T) {
 	working.Wait()
 }
 
-// TestInterrupted: who is interrupted has not found that all is well.
+// TestInterrupted: an interrupted run has not found that everything is right.
 func TestInterrupted(t *testing.T) {
 	w := newWorld(t)
 	w.create(configMaps, "a", nil)
@@ -219,7 +217,7 @@ func TestInterrupted(t *testing.T) {
 	defer cancel()
 	w.opts.Settle = 10 * limit
 	w.opts.Logger = logger(func(message string) {
-		if message == "waiting for what is in flight" {
+		if message == "waiting for events in flight" {
 			cancel()
 		}
 	})
@@ -228,8 +226,8 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// TestManyCandidates: more than can be asked for one by one, or listed on one page.
-// The API server loses the place in the first long list.
+// TestManyCandidates: more candidates than verify reads one by one or on one page. The API server
+// expires the continue token of the first long list.
 func TestManyCandidates(t *testing.T) {
 	w := newWorld(t)
 	const objects = pageSize + 50
@@ -253,7 +251,7 @@ func TestManyCandidates(t *testing.T) {
 	var once sync.Once
 	w.opts.Settle = limit / 2
 	w.opts.Logger = logger(func(message string) {
-		if message == "waiting for what is in flight" {
+		if message == "waiting for events in flight" {
 			once.Do(func() { close(started) })
 		}
 	})

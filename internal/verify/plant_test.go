@@ -1,108 +1,18 @@
 package verify
 
 import (
-	"encoding/json"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	natsgo "github.com/nats-io/nats.go"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/verify/report"
 )
 
-// body changes the data of a change's object, which is a copy.
-func body(change func(tree)) func(*event.Change) {
-	return func(c *event.Change) {
-		o := *c.Object
-		text, err := o.Body.JSON()
-		if err != nil {
-			panic(err)
-		}
-		t, err := decode(text)
-		if err != nil {
-			panic(err)
-		}
-		change(t)
-		if text, err = json.Marshal(t); err != nil {
-			panic(err)
-		}
-		o.Body = event.JSON(text)
-		c.Object = &o
-	}
-}
-
-// as gives a change's object another uid and version, everywhere.
-func as(uid, version string) func(*event.Change) {
-	return func(c *event.Change) {
-		body(func(t tree) {
-			m := t["metadata"].(tree)
-			m["uid"], m["resourceVersion"] = uid, version
-		})(c)
-		c.Object.UID, c.Object.ResourceVersion = types.UID(uid), version
-	}
-}
-
-func previous(version string) func(*event.Change) {
-	return func(c *event.Change) { c.Previous = version }
-}
-
-func epochOf(n uint16) func(*event.Change) { return func(c *event.Change) { c.Epoch = n } }
-
-func plus(version string, n int) string {
-	v, _ := strconv.Atoi(version)
-	return strconv.Itoa(v + n)
-}
-
-// raw publishes a message with the headers of an event, changed.
-func (w *world) raw(subject string, o *unstructured.Unstructured, change map[string]string) {
-	w.t.Helper()
-	c, err := w.convert(configMaps, o)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	m, err := w.builder.Message(event.Change{
-		Type: event.Created, Cause: event.CauseWatch, Key: configMaps.Key(o.GetNamespace(), o.GetName()), Resource: configMaps, Object: c, Observed: time.Now(),
-	})
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	if subject == "" {
-		subject = event.Subject("kuberelay", clusterName, m.Key)
-	}
-	msg := natsgo.NewMsg(subject)
-	msg.Data = m.Data
-	for _, a := range m.Attributes {
-		value := a.Value
-		if v, ok := change[a.Name]; ok {
-			value = v
-		}
-		if value != "" {
-			msg.Header["ce-"+a.Name] = []string{value}
-		}
-	}
-	if _, err := w.js.PublishMsg(w.t.Context(), msg); err != nil {
-		w.t.Fatal(err)
-	}
-}
-
-// remove takes one message out of the stream.
-func (w *world) remove(position uint64) {
-	w.t.Helper()
-	s, err := w.js.Stream(w.t.Context(), "KUBERELAY")
-	if err == nil {
-		err = s.DeleteMsg(w.t.Context(), position)
-	}
-	if err != nil {
-		w.t.Fatal(err)
-	}
-}
-
-// TestPlanted: each way in which a bus can be wrong is found, and nothing else. Of
-// the objects a and b only b is tampered with.
+// TestPlanted: verify finds each way in which a bus can be wrong, and nothing else. Of the objects a
+// and b only b is wrong.
 func TestPlanted(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
@@ -173,7 +83,9 @@ func TestPlanted(t *testing.T) {
 			w.publish(event.Created, configMaps, b, body(func(t tree) { t["metadata"].(tree)["managedFields"] = []any{} }))
 		}, []string{"different b: same version, other data: metadata.managedFields (only on the bus)"}},
 		{"last-applied left in", func(w *world, b *unstructured.Unstructured) {
-			w.publish(event.Created, configMaps, b, body(func(t tree) { t["metadata"].(tree)["annotations"] = tree{lastApplied: "{}"} }))
+			w.publish(event.Created, configMaps, b, body(func(t tree) {
+				t["metadata"].(tree)["annotations"] = tree{"kubectl.kubernetes.io/last-applied-configuration": "{}"}
+			}))
 		}, []string{"different b: same version, other data: metadata.annotations (only on the bus)"}},
 		{"truncated", func(w *world, b *unstructured.Unstructured) {
 			w.publish(event.Created, configMaps, b, func(c *event.Change) { c.Truncated = true })
@@ -293,6 +205,14 @@ func TestPlanted(t *testing.T) {
 				w.t.Fatal(err)
 			}
 		}, []string{"malformed b: a message on subject"}},
+		{"an impossible epoch after the last event", func(w *world, b *unstructured.Unstructured) {
+			w.publish(event.Created, configMaps, b)
+			w.raw("", b, map[string]string{"sequence": "65535.1"})
+		}, []string{"malformed b: a message on subject"}},
+		{"an impossible epoch after other data", func(w *world, b *unstructured.Unstructured) {
+			w.publish(event.Created, configMaps, b, body(func(t tree) { t["data"] = tree{"k": "other"} }))
+			w.raw("", b, map[string]string{"sequence": "65535.1"})
+		}, []string{"different b: same version, other data: data.k", "malformed b: a message on subject"}},
 		{"no subject of an object", func(w *world, b *unstructured.Unstructured) {
 			w.publish(event.Created, configMaps, b)
 			if _, err := w.js.Publish(w.t.Context(), event.ClusterSubjects("kuberelay", clusterName)[:len("kuberelay.test=2Ecluster.")]+"x", []byte("x")); err != nil {
@@ -328,7 +248,7 @@ func TestPlanted(t *testing.T) {
 	}
 }
 
-// TestPlantedTable: a row has all there is to know.
+// TestPlantedTable: a row has everything about a problem.
 func TestPlantedTable(t *testing.T) {
 	w := newWorld(t)
 	a := w.create(configMaps, "a", nil)
@@ -338,8 +258,8 @@ func TestPlantedTable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Problem{
-		Kind: Stale, Resource: "configmaps", Namespace: w.namespace, Name: "a",
+	want := report.Problem{
+		Kind: report.Stale, Resource: "configmaps", Namespace: w.namespace, Name: "a",
 		Cluster: later.GetResourceVersion(), Bus: a.GetResourceVersion(), Position: position, Detail: "the bus is behind the cluster",
 	}
 	if len(r.Problems) != 1 || r.Problems[0] != want {

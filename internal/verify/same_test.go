@@ -3,29 +3,32 @@ package verify
 import (
 	"testing"
 	"time"
+
+	"github.com/kuberelay/kuberelay/internal/verify/replica"
+	"github.com/kuberelay/kuberelay/internal/verify/report"
 )
 
-// projectedIn is a sighting of an object of which a part is sent, "A 5 data"; onProjectedBus
-// the event of one.
+// projectedIn is a sighting of an object that is sent in part, "A 5 data". onProjectedBus is an event
+// of one.
 func projectedIn(s string) sighting {
 	v := present(s)
 	v.projected, v.content, v.contentPart = true, v.whole, v.partial
 	return v
 }
 
-func onProjectedBus(s string) busEvent {
+func onProjectedBus(s string) replica.Event {
 	e := onBus(s)
 	e.Content = e.Digest
 	return e
 }
 
-// TestIsSame: another version of the same content is the same, as long as the bus is not
-// ahead: a version that the cluster has never had is wrong whatever its content is.
+// TestIsSame: another version with the same content is the same, unless the bus is ahead. A version
+// that the cluster never had is wrong, whatever its content.
 func TestIsSame(t *testing.T) {
 	whole := present("A 5 x")
 	for name, c := range map[string]struct {
 		cluster sighting
-		bus     busEvent
+		bus     replica.Event
 		want    bool
 	}{
 		"the same version":                         {projectedIn("A 5 x"), onProjectedBus("A 5 x"), true},
@@ -47,10 +50,11 @@ func TestIsSame(t *testing.T) {
 	}
 }
 
-// TestJudgeABusThatIsAhead with the content that the cluster has, where a part is sent.
+// TestJudgeABusThatIsAhead: the bus is ahead, with the content of the cluster, and objects are sent
+// in part.
 func TestJudgeABusThatIsAhead(t *testing.T) {
 	c, g := &candidate{}, glimpse{first: projectedIn("A 5 x"), cluster: projectedIn("A 5 x"), bus: onProjectedBus("A 50 x")}
-	g.bus.Position, g.recent = 1, []busEvent{g.bus}
+	g.bus.Position, g.recent = 1, []replica.Event{g.bus}
 	now := someTime
 	for _, want := range []verdict{undecided, undecided, undecided, wrong} {
 		if got := c.judge(g, now, 2500*time.Millisecond); got != want {
@@ -58,7 +62,7 @@ func TestJudgeABusThatIsAhead(t *testing.T) {
 		}
 		now = now.Add(time.Second)
 	}
-	if p := c.problem(web); p.Kind != Stale {
-		t.Errorf("got %+v, want %s", p, Stale)
+	if p := c.problem(web); p.Kind != report.Stale {
+		t.Errorf("got %+v, want %s", p, report.Stale)
 	}
 }

@@ -10,9 +10,11 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/restmapper"
 
-	"github.com/kuberelay/kuberelay/internal/clientgo/discovery"
-	"github.com/kuberelay/kuberelay/internal/clientgo/restmapper"
+	"github.com/kuberelay/kuberelay/internal/selector"
+	"github.com/kuberelay/kuberelay/internal/verify/replica"
 )
 
 // resource is a type of object in the version in which it is listed.
@@ -22,28 +24,26 @@ type resource struct {
 	Namespaced bool
 }
 
-// selection is what the configuration selects of what the cluster serves, at one
-// moment.
+// selection is the configuration applied to what the cluster serves at one moment.
 type selection struct {
 	served    map[schema.GroupResource]bool
 	selected  map[schema.GroupResource]resource
-	kinds     map[schema.GroupKind]resource            // those that may be followed
-	versions  map[schema.GroupVersionResource]resource // all that is served
-	failed    map[string]error                         // groups of which discovery failed
+	kinds     map[schema.GroupKind]resource            // the resources that references may select
+	versions  map[schema.GroupVersionResource]resource // everything that is served
+	failed    map[string]error                         // groups whose discovery failed
 	unmatched []string
 }
 
-// as gives a resource in the version of the API in which an event is written, since
-// the data of an object that has not changed stays on the bus as it was when another
-// version came to be preferred. It is false where that version is not served any more:
-// then what the two hold cannot be compared.
-func (s *selection) as(r resource, e busEvent) (resource, bool) {
+// as returns a resource in the API version of an event. The event of an object that hasn't changed
+// stays in the old version when the preferred version changes. as returns false if the cluster no
+// longer serves the old version: the data can't be compared then.
+func (s *selection) as(r resource, e replica.Event) (resource, bool) {
 	if e.API == "" || e.API == r.GroupVersion().String() {
 		return r, true
 	}
 	gv, err := schema.ParseGroupVersion(e.API)
 	if err != nil {
-		return r, true // which the event is reported for
+		return r, true // the event is reported as malformed
 	}
 	other, served := s.versions[gv.WithResource(r.Resource)]
 	if !served {
@@ -52,11 +52,26 @@ func (s *selection) as(r resource, e busEvent) (resource, bool) {
 	return other, true
 }
 
-// selectors are those of the configuration.
-type selectors struct{ include, exclude, unlessNamed []string }
+// selectors are the resource selectors of the configuration.
+type selectors struct{ include, exclude, unlessNamed []selector.Selector }
 
-// discovered is an answer of discovery; it stands in for the API server where
-// client-go would ask a second time.
+func parseSelectors(o Options) (s selectors, err error) {
+	for _, list := range []struct {
+		texts []string
+		to    *[]selector.Selector
+	}{{o.Resources, &s.include}, {o.ExcludeResources, &s.exclude}, {o.UnlessNamed, &s.unlessNamed}} {
+		for _, text := range list.texts {
+			parsed, err := selector.Parse(text)
+			if err != nil {
+				return s, fmt.Errorf("resource selector %q: %w", text, err)
+			}
+			*list.to = append(*list.to, parsed)
+		}
+	}
+	return s, nil
+}
+
+// discovered is an answer of discovery. client-go reads it instead of asking a second time.
 type discovered struct {
 	discovery.DiscoveryInterface
 	groups []*metav1.APIGroup
@@ -67,8 +82,8 @@ func (d discovered) ServerGroupsAndResources() ([]*metav1.APIGroup, []*metav1.AP
 	return d.groups, d.lists, nil
 }
 
-// selectResources asks the API server what it serves. It fails if that is not
-// known at all; a group of which it is not known is in failed.
+// selectResources reads what the API server serves and applies the selectors. A group whose
+// discovery fails is in failed. An error means that nothing is known.
 func (s selectors) selectResources(ctx context.Context, client discovery.DiscoveryInterface) (*selection, error) {
 	groups, lists, err := discovery.ServerGroupsAndResourcesWithContext(ctx, discovery.ToDiscoveryInterfaceWithContext(client))
 	sel := &selection{
@@ -93,7 +108,7 @@ func (s selectors) selectResources(ctx context.Context, client discovery.Discove
 	excluded, quiet := r.resolveAll(s.exclude), r.resolveAll(s.unlessNamed)
 	sel.kinds = map[schema.GroupKind]resource{}
 	for _, all := range r.versions {
-		for _, x := range all { // those of the preferred version first
+		for _, x := range all { // the preferred version first
 			gk := schema.GroupKind{Group: x.Group, Kind: x.Kind}
 			_, taken := sel.kinds[gk]
 			if !taken && !excluded[x.GroupResource()] && !quiet[x.GroupResource()] && r.watchable[x.GroupVersionResource] {
@@ -101,15 +116,15 @@ func (s selectors) selectResources(ctx context.Context, client discovery.Discove
 			}
 		}
 	}
-	for _, selector := range s.include {
-		found := r.resolve(selector)
+	for _, named := range s.include {
+		found := r.resolve(named)
 		if len(found) == 0 {
-			sel.unmatched = append(sel.unmatched, selector)
+			sel.unmatched = append(sel.unmatched, named.String())
 		}
 		for _, x := range found {
 			gr := x.GroupResource()
 			_, taken := sel.selected[gr]
-			if taken || excluded[gr] || quiet[gr] && strings.HasPrefix(selector, "*") || !r.watchable[x.GroupVersionResource] {
+			if taken || excluded[gr] || quiet[gr] && named.IsWildcard() || !r.watchable[x.GroupVersionResource] {
 				continue
 			}
 			sel.selected[gr] = x
@@ -118,7 +133,7 @@ func (s selectors) selectResources(ctx context.Context, client discovery.Discove
 	return sel, nil
 }
 
-// resolver finds what a selector means, as kubectl does.
+// resolver resolves selectors as kubectl does.
 type resolver struct {
 	discovered
 	byVersion map[schema.GroupVersionResource]resource
@@ -169,7 +184,7 @@ func (r *resolver) addList(name string, group *restmapper.APIGroupResources, l *
 	}
 }
 
-func (r *resolver) resolveAll(selectors []string) map[schema.GroupResource]bool {
+func (r *resolver) resolveAll(selectors []selector.Selector) map[schema.GroupResource]bool {
 	all := map[schema.GroupResource]bool{}
 	for _, s := range selectors {
 		for _, x := range r.resolve(s) {
@@ -179,19 +194,20 @@ func (r *resolver) resolveAll(selectors []string) map[schema.GroupResource]bool 
 	return all
 }
 
-// resolve gives the resources that a selector means, each in one version.
-func (r *resolver) resolve(selector string) []resource {
-	if selector == "*" {
+// resolve returns the resources that a selector selects, each in one version.
+func (r *resolver) resolve(s selector.Selector) []resource {
+	if s.IsWildcard() {
 		var all []resource
 		for _, g := range r.groups {
-			all = append(all, r.wholeGroup(g.Name)...)
+			if s.HasGroup(g.Name) {
+				all = append(all, r.wholeGroup(g.Name)...)
+			}
 		}
 		return all
 	}
-	if group, ok := strings.CutPrefix(selector, "*."); ok {
-		return r.wholeGroup(group)
-	}
-	if x, ok := r.byVersion[r.named(selector)]; ok {
+	mapper := restmapper.NewShortcutExpander(restmapper.NewDiscoveryRESTMapper(r.groupOf), r.discovered, nil)
+	gvr, _ := s.Resource(mapper)
+	if x, ok := r.byVersion[gvr]; ok {
 		return []resource{x}
 	}
 	return nil
@@ -209,36 +225,12 @@ func (r *resolver) wholeGroup(group string) []resource {
 	return all
 }
 
-// named is what kubectl takes an argument for: a resource, plural, singular or
-// short, with version and group, with group, or alone; and then a Kind likewise.
-func (r *resolver) named(arg string) schema.GroupVersionResource {
-	mapper := restmapper.NewShortcutExpander(restmapper.NewDiscoveryRESTMapper(r.groupOf), r.discovered, nil)
-	full, gr := schema.ParseResourceArg(strings.ToLower(arg))
-	if full != nil {
-		if gvr, err := mapper.ResourceFor(*full); err == nil {
-			return gvr
-		}
-	}
-	if gvr, err := mapper.ResourceFor(gr.WithVersion("")); err == nil {
-		return gvr
-	}
-	gvk, gk := schema.ParseKindArg(arg)
-	if gvk != nil {
-		if m, err := mapper.RESTMapping(gvk.GroupKind(), gvk.Version); err == nil {
-			return m.Resource
-		}
-	}
-	if m, err := mapper.RESTMapping(gk); err == nil {
-		return m.Resource
-	}
-	return schema.GroupVersionResource{}
-}
-
-// doubtful gives the groups whose failed discovery leaves open what is selected.
+// doubtful returns the groups whose failed discovery leaves the selection open.
 func (s selectors) doubtful(sel *selection) []string {
 	var groups []string
 	for group := range sel.failed {
-		open := len(sel.unmatched) > 0 || slices.Contains(s.include, "*") || slices.Contains(s.include, "*."+group)
+		open := len(sel.unmatched) > 0 ||
+			slices.ContainsFunc(s.include, func(s selector.Selector) bool { return s.IsWildcard() && s.HasGroup(group) })
 		if open {
 			groups = append(groups, group)
 		}

@@ -14,17 +14,16 @@ import (
 )
 
 const (
-	firstPause   = 50 * time.Millisecond // between two looks at the candidates; it doubles
+	firstPause   = 50 * time.Millisecond // between two rounds; it doubles
 	longestPause = time.Second
-	catchUpEach  = 64 // candidates that are caught up with one by one
-	explained    = 20 // objects with other data, of which it is said where they differ
+	catchUpEach  = 64 // up to this number, candidates are caught up one by one
+	explained    = 20 // maximum of problems that explain adds fields to
 )
 
-// settle looks at the candidates again and again, until it is known of each
-// whether it is wrong.
+// settle looks at the candidates in rounds, until it is known of each whether it is wrong.
 func (v *verification) settle(ctx context.Context) error {
 	for pause := firstPause; len(v.candidates) > 0; pause = min(2*pause, longestPause) {
-		v.log.Debug("waiting for what is in flight", "objects", len(v.candidates))
+		v.log.Debug("waiting for events in flight", "objects", len(v.candidates))
 		if err := v.round(ctx); err != nil {
 			return err
 		}
@@ -54,16 +53,16 @@ func (v *verification) round(ctx context.Context) error {
 	if err := v.catchUp(ctx); err != nil {
 		return err
 	}
-	glimpses := v.follower.glimpses(v.candidates)
+	glimpses := map[event.Key]*glimpse{}
 	again := map[schema.GroupResource][]event.Key{}
-	for k, g := range glimpses {
+	for k, bus := range v.follower.Looks(maps.Keys(v.candidates)) {
 		s, ok := first[k]
-		if !ok { // its resource cannot be looked at
+		if !ok { // its resource can't be listed
 			delete(v.candidates, k)
-			delete(glimpses, k)
 			continue
 		}
-		g.first, g.cluster = s, s
+		g := &glimpse{first: s, cluster: s, bus: bus.Event, recent: bus.Recent, lastDeleted: bus.LastDeleted}
+		glimpses[k] = g
 		if r, _, ok := v.resourceOf(k.GroupResource()); ok {
 			_, served := v.selection.as(r, g.bus)
 			g.unread = !served
@@ -103,19 +102,19 @@ func (v *verification) judge(glimpses map[event.Key]*glimpse) {
 			}
 		}
 		delete(v.candidates, k)
-		v.follower.unwatch(k)
+		v.follower.Unwatch(k)
 	}
 }
 
-// leaveOutDeselected finds the objects that exist, but that labels and fields do
-// not select any more: what the bus has of them is not looked at.
+// leaveOutDeselected drops the candidates that exist in the cluster, but that the label and field
+// selectors no longer select. They are out of scope.
 func (v *verification) leaveOutDeselected(ctx context.Context, glimpses map[event.Key]*glimpse) error {
 	if !v.cluster.selects() || v.opts.TellDeselected {
 		return nil
 	}
 	gone := map[schema.GroupResource][]event.Key{}
 	for k, g := range glimpses {
-		if !g.cluster.present && g.bus.live() && v.covers(k) {
+		if !g.cluster.present && g.bus.Live() && v.covers(k) {
 			gone[k.GroupResource()] = append(gone[k.GroupResource()], k)
 		}
 	}
@@ -128,14 +127,14 @@ func (v *verification) leaveOutDeselected(ctx context.Context, glimpses map[even
 			v.report.OutOfScope++
 			delete(v.candidates, k)
 			delete(glimpses, k)
-			v.follower.unwatch(k)
+			v.follower.Unwatch(k)
 		}
 	}
 	return nil
 }
 
-// look asks the cluster for the keys, by resource. Those of a resource that cannot
-// be looked at are not in the result; those of one that is not served are absent.
+// look reads the keys from the cluster. The result omits the keys of a resource that can't be
+// listed. The keys of a resource that isn't served are absent.
 func (v *verification) look(ctx context.Context, keys map[schema.GroupResource][]event.Key, selected bool) (map[event.Key]sighting, error) {
 	found := map[event.Key]sighting{}
 	for gr, list := range keys {
@@ -158,7 +157,7 @@ func (v *verification) look(ctx context.Context, keys map[schema.GroupResource][
 
 func (v *verification) lookAt(ctx context.Context, gr schema.GroupResource, keys []event.Key, selected bool) (map[event.Key]sighting, error) {
 	if !v.selection.served[gr] {
-		if err := v.selectResources(ctx); err != nil { // it may be back
+		if err := v.selectResources(ctx); err != nil { // it may be served again
 			return nil, err
 		}
 	}
@@ -170,7 +169,7 @@ func (v *verification) lookAt(ctx context.Context, gr schema.GroupResource, keys
 		if err := v.selectResources(ctx); err != nil {
 			return nil, err
 		}
-		if r, filtered, ok := v.resourceOf(gr); ok { // only a version of it has gone
+		if r, filtered, ok := v.resourceOf(gr); ok { // the resource is served in another version
 			return v.lookCovered(ctx, r, keys, selected && filtered)
 		}
 		if v.selection.served[gr] {
@@ -187,10 +186,10 @@ func (v *verification) lookAt(ctx context.Context, gr schema.GroupResource, keys
 			absent[k] = sighting{}
 		}
 	}
-	return absent, nil // the others are served, but not selected: out of scope
+	return absent, nil // the rest is served, but not selected: out of scope
 }
 
-// lookCovered looks at the keys that are selected; the others are to be absent.
+// lookCovered reads the keys that are selected. The others count as absent.
 func (v *verification) lookCovered(ctx context.Context, r resource, keys []event.Key, selected bool) (map[event.Key]sighting, error) {
 	var covered []event.Key
 	absent := map[event.Key]sighting{}
@@ -209,12 +208,12 @@ func (v *verification) lookCovered(ctx context.Context, r resource, keys []event
 	return absent, nil
 }
 
-// lookInVersions looks at each object in the version of the API that its last event is
-// written in, if that is served.
+// lookInVersions reads each object in the version of the API of its last event, if the cluster
+// serves that version.
 func (v *verification) lookInVersions(ctx context.Context, r resource, keys []event.Key, selected bool) (map[event.Key]sighting, error) {
 	by := map[resource][]event.Key{}
 	for _, k := range keys {
-		as, _ := v.selection.as(r, v.follower.state(k))
+		as, _ := v.selection.as(r, v.follower.State(k))
 		by[as] = append(by[as], k)
 	}
 	found := map[event.Key]sighting{}
@@ -228,72 +227,22 @@ func (v *verification) lookInVersions(ctx context.Context, r resource, keys []ev
 	return found, nil
 }
 
-// catchUp reads on to the present end of the bus, at least as far as the
-// candidates are concerned.
+// catchUp reads the bus to its present end, at least for the candidates.
 func (v *verification) catchUp(ctx context.Context) error {
 	if len(v.candidates) > catchUpEach {
-		return v.follower.catchUp(ctx)
+		return v.follower.CatchUp(ctx)
 	}
 	for k := range v.candidates {
-		if err := v.follower.catchUpWith(ctx, k); err != nil {
+		if err := v.follower.CatchUpWith(ctx, k); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// isRefused tells which errors of a list concern its resource alone.
+// isRefused reports whether the error of a list concerns only its resource.
 func isRefused(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) ||
 		apierrors.IsBadRequest(err) || apierrors.IsInvalid(err) || apierrors.IsServiceUnavailable(err) ||
-		apierrors.IsInternalError(err) // as where a conversion webhook is down
-}
-
-// explain says of objects with other data where these differ, where the two can
-// still be had.
-func (v *verification) explain(ctx context.Context) error {
-	for i, n := 0, 0; i < len(v.report.Problems) && n < explained; i++ {
-		p := &v.report.Problems[i]
-		if p.Kind != Different {
-			continue
-		}
-		n++
-		if where := v.whereDifferent(ctx, p); where != "" {
-			p.Detail += ": " + where
-		}
-	}
-	return ctx.Err()
-}
-
-// whereDifferent is of no consequence for what is wrong, so its errors are not
-// either.
-func (v *verification) whereDifferent(ctx context.Context, p *Problem) string {
-	gr := schema.ParseGroupResource(p.Resource)
-	k := event.Key{Group: gr.Group, Resource: gr.Resource, Namespace: p.Namespace, Name: p.Name}
-	r, filtered, ok := v.resourceOf(gr)
-	if !ok {
-		return ""
-	}
-	r, _ = v.selection.as(r, v.follower.state(k))
-	s, err := v.cluster.lookOne(ctx, r, k, filtered)
-	if err != nil || s.version != p.Cluster {
-		return ""
-	}
-	stored, err := v.follower.bus.At(ctx, k, p.Position)
-	if err != nil || stored.Object == nil {
-		return ""
-	}
-	if stored.Object.Body.None() {
-		return "the event holds metadata only"
-	}
-	body, err := stored.Object.Body.JSON()
-	if err != nil {
-		return err.Error()
-	}
-	t, err := decode(body)
-	if err != nil {
-		return err.Error()
-	}
-	v.cluster.form.ofBus(k, t)
-	return differences(s.tree, t)
+		apierrors.IsInternalError(err) // such as a conversion webhook that is down
 }

@@ -1,114 +1,55 @@
 package verify
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
 	"strings"
-	"time"
 
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/rest"
 
 	"github.com/kuberelay/kuberelay/internal/event"
-	"github.com/kuberelay/kuberelay/internal/publish/kafka/reader"
-	"github.com/kuberelay/kuberelay/internal/publish/nats"
+	"github.com/kuberelay/kuberelay/internal/verify/replica"
+	"github.com/kuberelay/kuberelay/internal/verify/report"
 )
 
-// Options says what to compare. They are those of the forwarder whose work is
-// looked at.
-type Options struct {
-	Kube *rest.Config
-	// NATS says where the stream is. It is opened for reading only. Cluster may
-	// be empty: it is then the UID of the namespace kube-system. History must be
-	// the stream's.
-	NATS nats.Options
-	// Kafka, if set, is read instead. Cluster is as above. Repeats are no problem where
-	// the forwarder does not produce idempotently.
-	Kafka   *reader.Options
-	Repeats bool
-
-	// Selectors of resources, as in the environment. UnlessNamed are those that a
-	// wildcard leaves out.
-	Resources, ExcludeResources, UnlessNamed []string
-	Namespaces, ExcludeNamespaces            []string        // empty for all, and for none
-	NamespaceSelector                        labels.Selector // nil for all
-	LabelSelector, FieldSelector             string
-
-	// TellDeselected: the forwarder tells of what another configuration had selected.
-	TellDeselected bool
-	// Follow are the paths of references that are followed.
-	Follow []string
-
-	// Shape says what is sent of the objects of a resource; nil for all of all.
-	Shape func(event.Resource) event.Shape
-
-	// RedactionKey is that of the hashes of Secrets' values; without it these are
-	// not compared.
-	RedactionKey []byte
-	// DeleteRetention is how long the events of a deleted object stay; 24 h if 0.
-	DeleteRetention time.Duration
-
-	// Settle is how long the bus has to come to a state of the cluster; 10 s if 0.
-	Settle time.Duration
-
-	Logger *slog.Logger // none if nil
-}
-
-// DefaultSettle is how long the bus has to come to a state of the cluster, if not
-// said otherwise.
-const DefaultSettle = 10 * time.Second
-
-func (o Options) withDefaults() Options {
-	o.NATS.ReadOnly = true
-	o.NATS.SubjectPrefix = cmp.Or(o.NATS.SubjectPrefix, "kuberelay")
-	o.NATS.History = cmp.Or(o.NATS.History, 8)
-	o.DeleteRetention = cmp.Or(o.DeleteRetention, 24*time.Hour)
-	o.Settle = cmp.Or(o.Settle, DefaultSettle)
-	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
-	return o
-}
-
-// ErrUnreachable is in the chain of why nothing could be read from a bus that gave no
-// answer.
-var ErrUnreachable = errors.New("it cannot be reached")
-
-// Run compares the bus with the cluster, in about twice the settle time at most
-// beyond what reading takes, and says what it found. It changes nothing.
+// Run compares the bus with the cluster and reports the differences. It takes the time to read
+// both, plus at most about twice the settle time. It changes nothing.
 //
-// An error means that it could not look, or not everywhere: then the report holds
-// what it found elsewhere, but that nothing is wrong cannot be said. What is wrong
-// is in the report and is no error.
-func Run(ctx context.Context, o Options) (Report, error) {
+// An error means that Run could not read everything. The report then has the differences in what
+// it did read, and does not prove that the rest is right. A difference is not an error.
+func Run(ctx context.Context, o Options) (report.Report, error) {
 	o = o.withDefaults()
+	selectors, err := parseSelectors(o)
+	if err != nil {
+		return report.Report{}, err
+	}
 	c, err := newCluster(o.Kube, o)
 	if err != nil {
-		return Report{}, err
+		return report.Report{}, err
 	}
 	if err := c.ready(ctx); err != nil {
-		return Report{}, err
+		return report.Report{}, err
 	}
 	f, err := openFollower(ctx, o, c)
 	if err != nil {
-		return Report{}, err
+		return report.Report{}, err
 	}
-	defer func() { _ = f.bus.Close() }() // it was only read
+	defer func() { _ = f.Close() }() // it is open for reading only
 
 	v := &verification{
-		report: Report{Cluster: f.place.Cluster},
+		report: report.Report{Cluster: f.Cluster()},
 		opts:   o, cluster: c, log: o.Logger,
-		selectors: selectors{o.Resources, o.ExcludeResources, o.UnlessNamed}, follower: f,
+		selectors: selectors, follower: f,
 		listed: map[schema.GroupResource]uint32{}, candidates: map[event.Key]*candidate{}, unlisted: map[string]string{},
 	}
 	return v.run(ctx)
 }
 
 // openFollower opens the bus.
-func openFollower(ctx context.Context, o Options, c *cluster) (*follower, error) {
+func openFollower(ctx context.Context, o Options, c *cluster) (*replica.Follower, error) {
 	name := o.NATS.Cluster
 	if o.Kafka != nil {
 		name = o.Kafka.Cluster
@@ -119,10 +60,12 @@ func openFollower(ctx context.Context, o Options, c *cluster) (*follower, error)
 			return nil, err
 		}
 	}
+	c.form.Cluster = name
+	ro := replica.Options{Cluster: name, Form: c.form, Retention: o.DeleteRetention, Repeats: o.Repeats}
 	if o.Kafka != nil {
-		return openTopics(o, name, c.form)
+		return replica.OpenKafka(*o.Kafka, ro)
 	}
-	return openStream(ctx, o, name, c.form)
+	return replica.OpenNATS(ctx, o.NATS, o.NATSHistory, ro)
 }
 
 // verification is one run.
@@ -130,54 +73,54 @@ type verification struct {
 	opts      Options
 	cluster   *cluster
 	selectors selectors
-	follower  *follower
+	follower  *replica.Follower
 	log       *slog.Logger
 
 	selection  *selection
-	listings   uint32                          // so far; each marks the objects that it finds
-	listed     map[schema.GroupResource]uint32 // the last listing of each resource
+	listings   uint32                          // number of lists so far; each marks the objects that it has
+	listed     map[schema.GroupResource]uint32 // the last list of each resource
 	candidates map[event.Key]*candidate
 	unlisted   map[string]string // resource to reason
 	followed   map[schema.GroupResource]*followedSet
-	report     Report
+	report     report.Report
 }
 
-func (v *verification) run(ctx context.Context) (Report, error) {
+func (v *verification) run(ctx context.Context) (report.Report, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if err := v.follower.bus.lasts(ctx, func(k event.Key, position uint64) { v.follower.ends[k] = position }); err != nil {
-		return Report{}, err
+	if err := v.follower.Start(ctx); err != nil {
+		return report.Report{}, err
 	}
 	followed := make(chan struct{})
-	go func() { defer close(followed); v.follower.run(ctx) }()
+	go func() { defer close(followed); v.follower.Run(ctx) }()
 	defer func() { cancel(); <-followed }()
 
-	v.log.Debug("reading the bus", "objects", len(v.follower.ends))
-	if err := v.follower.catchUp(ctx); err != nil {
-		return Report{}, err
+	v.log.Debug("reading the bus", "objects", v.follower.Objects())
+	if err := v.follower.CatchUp(ctx); err != nil {
+		return report.Report{}, err
 	}
 	for _, step := range []func(context.Context) error{
-		v.compareClaim, v.selectResources, v.compareAll, v.settle, v.follower.resolveDoubts, v.explain,
+		v.compareClaim, v.selectResources, v.compareAll, v.settle, v.follower.ResolveDoubts, v.explain,
 	} {
 		if err := step(ctx); err != nil {
-			return Report{}, err
+			return report.Report{}, err
 		}
 	}
 	return v.finish()
 }
 
-// compareClaim ends it if the bus says that the name is another cluster's: then there is
-// nothing to compare. Where the cluster does not let us know its UID, it is left at that.
+// compareClaim returns an error if the claim on the bus names another cluster as the owner of the
+// name: there is nothing to compare then. It does nothing if the cluster's UID can't be read.
 func (v *verification) compareClaim(ctx context.Context) error {
 	uid, err := v.cluster.name(ctx)
-	if claim := v.follower.claim(); err == nil && claim != "" && claim != uid {
-		return fmt.Errorf("the name %s belongs to another cluster on this bus: its namespace kube-system has the UID %s, that of this cluster %s; "+
+	if claim := v.follower.Claim(); err == nil && claim != "" && claim != uid {
+		return fmt.Errorf("the name %s belongs to another cluster on this bus: its namespace kube-system has the UID %s, and this cluster's has %s; "+
 			"check KUBECONFIG and KUBERELAY_CLUSTER_NAME", v.report.Cluster, claim, uid)
 	}
 	return ctx.Err()
 }
 
-// selectResources asks what the cluster serves now.
+// selectResources reads what the cluster serves now.
 func (v *verification) selectResources(ctx context.Context) error {
 	if err := v.cluster.ready(ctx); err != nil {
 		return err
@@ -193,7 +136,7 @@ func (v *verification) selectResources(ctx context.Context) error {
 	return v.lookAtScope(ctx)
 }
 
-// lookAtScope learns what is selected by more than the configuration.
+// lookAtScope reads what else decides the selection: the labels of namespaces, and references.
 func (v *verification) lookAtScope(ctx context.Context) error {
 	if err := v.cluster.lookAtNamespaces(ctx); err != nil {
 		return err
@@ -201,7 +144,7 @@ func (v *verification) lookAtScope(ctx context.Context) error {
 	return v.follow(ctx)
 }
 
-// compareAll lists the cluster and makes candidates of what differs.
+// compareAll lists the cluster and turns each difference into a candidate.
 func (v *verification) compareAll(ctx context.Context) error {
 	all := maps.Clone(v.selection.selected)
 	for gr, set := range v.followed {
@@ -214,12 +157,12 @@ func (v *verification) compareAll(ctx context.Context) error {
 			v.listed[gr] = v.listings
 			v.report.Resources = append(v.report.Resources, found)
 			v.report.Objects += found.Objects
-			if newer(found.ResourceVersion, v.report.ResourceVersion) || v.report.ResourceVersion == "" {
+			if replica.Newer(found.ResourceVersion, v.report.ResourceVersion) || v.report.ResourceVersion == "" {
 				v.report.ResourceVersion = found.ResourceVersion
 			}
 		case isUnserved(err):
-			// It went away since discovery; its objects, if the bus has any, are
-			// looked at once more.
+			// The resource went away since discovery. findExtra looks at its objects on
+			// the bus.
 			if err := v.selectResources(ctx); err != nil {
 				return err
 			}
@@ -238,9 +181,9 @@ func (v *verification) compareAll(ctx context.Context) error {
 	return nil
 }
 
-// compareResource lists one resource and compares each object as it comes.
-func (v *verification) compareResource(ctx context.Context, r resource) (Resource, error) {
-	found := Resource{Resource: r.GroupResource().String(), Version: r.Version}
+// compareResource lists one resource and compares each object on arrival.
+func (v *verification) compareResource(ctx context.Context, r resource) (report.Resource, error) {
+	found := report.Resource{Resource: r.GroupResource().String(), Version: r.Version}
 	unread := 0
 	begin := func() { v.listings++; found.Objects, unread = 0, 0 }
 	_, filtered, _ := v.resourceOf(r.GroupResource())
@@ -250,10 +193,10 @@ func (v *verification) compareResource(ctx context.Context, r resource) (Resourc
 		}
 		s := v.cluster.see(r, i)
 		if !s.present {
-			return nil // its content is not selected: if the bus has it, it is extra
+			return nil // not selected by its content: an event of it is extra
 		}
 		found.Objects++
-		e := v.follower.mark(i.key, v.listings)
+		e := v.follower.Mark(i.key, v.listings)
 		_, served := v.selection.as(r, e)
 		switch {
 		case isSame(s, e) && !served:
@@ -271,10 +214,10 @@ func (v *verification) compareResource(ctx context.Context, r resource) (Resourc
 	return found, err
 }
 
-// findExtra makes candidates of the objects on the bus that no list had, or whose
-// resource the cluster does not serve.
+// findExtra makes candidates of the objects on the bus that no list has, or whose resource the
+// cluster does not serve.
 func (v *verification) findExtra() {
-	v.follower.live(func(k event.Key, mark uint32) {
+	v.follower.Live(func(k event.Key, mark uint32) {
 		gr := k.GroupResource()
 		listing, listed := v.listed[gr]
 		switch {
@@ -297,16 +240,16 @@ func (v *verification) findExtra() {
 func (v *verification) suspect(k event.Key) {
 	if v.candidates[k] == nil {
 		v.candidates[k] = &candidate{returns: v.changes()}
-		v.follower.watch(k)
+		v.follower.Watch(k)
 	}
 }
 
-// finish makes the report.
-func (v *verification) finish() (Report, error) {
+// finish completes the report.
+func (v *verification) finish() (report.Report, error) {
 	r := &v.report
-	v.follower.report(r)
+	v.follower.Report(r)
 	r.Unmatched = v.selection.unmatched
-	v.follower.live(func(k event.Key, _ uint32) {
+	v.follower.Live(func(k event.Key, _ uint32) {
 		_, _, selected := v.resourceOf(k.GroupResource())
 		if v.selection.served[k.GroupResource()] && (!selected || !v.covers(k)) && !v.mustGo(k) {
 			r.OutOfScope++
@@ -316,10 +259,10 @@ func (v *verification) finish() (Report, error) {
 		v.unlisted[at.resource.String()+" in "+at.namespace] = whatFailed(at.resource, err)
 	}
 	for resource, reason := range v.unlisted {
-		r.Unlisted = append(r.Unlisted, Unlisted{resource, reason})
+		r.Unlisted = append(r.Unlisted, report.Unlisted{Resource: resource, Reason: reason})
 	}
-	r.sort()
-	v.follower.bus.report(r)
+	r.Sort()
+	v.follower.FormatPositions(r)
 	if len(r.Unlisted) == 0 {
 		return *r, nil
 	}
@@ -330,7 +273,7 @@ func (v *verification) finish() (Report, error) {
 	return *r, fmt.Errorf("not everything could be looked at: %s", strings.Join(reasons, "; "))
 }
 
-// keysOf gives the candidates by resource.
+// keysOf returns the candidates by resource.
 func (v *verification) keysOf() map[schema.GroupResource][]event.Key {
 	keys := map[schema.GroupResource][]event.Key{}
 	for k := range v.candidates {

@@ -19,12 +19,14 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
-	"github.com/kuberelay/kuberelay/internal/controlplane"
-	"github.com/kuberelay/kuberelay/internal/controlplane/controlplanetest"
 	"github.com/kuberelay/kuberelay/internal/event"
-	"github.com/kuberelay/kuberelay/internal/natsserver/natstest"
-	"github.com/kuberelay/kuberelay/internal/publish/kafka/reader/readertest"
 	"github.com/kuberelay/kuberelay/internal/publish/nats"
+	natsreader "github.com/kuberelay/kuberelay/internal/publish/nats/reader"
+	"github.com/kuberelay/kuberelay/internal/verify/report"
+	"github.com/kuberelay/kuberelay/test/lab/controlplane"
+	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
+	"github.com/kuberelay/kuberelay/test/lab/natstest"
+	"github.com/kuberelay/kuberelay/test/lab/readertest"
 )
 
 var testCluster = controlplanetest.Shared{Options: controlplane.Options{Users: map[string][]string{"little": nil}}}
@@ -40,8 +42,7 @@ var (
 	roles      = event.Resource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "roles", Kind: "Role", Namespaced: true}
 )
 
-// world is a cluster, a bus, and a forwarder made by hand: what is on the bus is
-// what the test puts there.
+// world is a cluster and a bus. The test takes the place of the forwarder: it publishes every message.
 type world struct {
 	t         *testing.T
 	kube      *rest.Config
@@ -63,6 +64,11 @@ const (
 	busDepth    = 4
 )
 
+var (
+	someTime = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	web      = event.Key{Group: "apps", Resource: "deployments", Namespace: "default", Name: "web"}
+)
+
 var redactionKey = []byte("0123456789abcdef")
 
 func newWorld(t *testing.T) *world {
@@ -70,7 +76,7 @@ func newWorld(t *testing.T) *world {
 	cp := testCluster.ControlPlane(t)
 	w := &world{
 		t: t, kube: cp.Config(), namespace: controlplanetest.Namespace(t, cp), server: natstest.Start(t),
-		builder: event.Builder{Cluster: clusterName}, converter: event.NewConverter(redactionKey), acked: map[event.Key]event.Acked{},
+		builder: event.Builder{Cluster: clusterName}, converter: event.NewConverter(redactionKey, clusterName), acked: map[event.Key]event.Acked{},
 	}
 	var err error
 	if w.dynamic, err = dynamic.NewForConfig(w.kube); err != nil {
@@ -90,7 +96,7 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	w.opts = Options{
-		Kube: w.kube, NATS: at, Resources: []string{"configmaps"}, Namespaces: []string{w.namespace},
+		Kube: w.kube, NATS: natsreader.Options{URLs: at.URLs, Cluster: at.Cluster}, NATSHistory: busDepth, Resources: []string{"configmaps"}, Namespaces: []string{w.namespace},
 		Settle: 300 * time.Millisecond,
 	}
 	return w
@@ -149,8 +155,7 @@ func (w *world) delete(r event.Resource, name string) {
 	}
 }
 
-// publish puts an event on the bus as the forwarder would, but for what change
-// makes of it, and returns its position.
+// publish publishes an event as the forwarder does, after change, and returns its position.
 func (w *world) publish(t event.Type, r event.Resource, u *unstructured.Unstructured, change ...func(*event.Change)) uint64 {
 	w.t.Helper()
 	position, err := w.tryPublish(t, r, u, change...)
@@ -168,7 +173,7 @@ func (w *world) tryPublish(t event.Type, r event.Resource, u *unstructured.Unstr
 	return w.send(m)
 }
 
-// convert makes of an object what the watch does.
+// convert converts an object as the watch does.
 func (w *world) convert(r event.Resource, u *unstructured.Unstructured) (*event.Object, error) {
 	text, err := json.Marshal(u.Object)
 	if err != nil {
@@ -177,7 +182,7 @@ func (w *world) convert(r event.Resource, u *unstructured.Unstructured) (*event.
 	return w.converter.Decoder(r, nil, nil, w.shape).Decode(text)
 }
 
-// message makes the event that is to follow the last of its object.
+// message returns the event that follows the last of its object.
 func (w *world) message(t event.Type, r event.Resource, u *unstructured.Unstructured, change ...func(*event.Change)) (*event.Message, error) {
 	o, err := w.convert(r, u)
 	if err != nil {
@@ -194,7 +199,7 @@ func (w *world) message(t event.Type, r event.Resource, u *unstructured.Unstruct
 	return w.builder.Message(c)
 }
 
-// send puts a message on the bus after the last of its object.
+// send publishes a message after the last of its object.
 func (w *world) send(m *event.Message) (uint64, error) {
 	m.Expected = w.acked[m.Key].Position
 	if w.topic != nil {
@@ -232,15 +237,14 @@ func (w *world) sync(r event.Resource) {
 	}
 }
 
-func (w *world) verify() (Report, error) {
+func (w *world) verify() (report.Report, error) {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), limit)
 	defer cancel()
 	return Run(ctx, w.opts)
 }
 
-// found verifies and gives the problems in short: kind, name, a colon and the
-// detail.
+// found runs verify and returns the problems in short: kind, name, a colon and the detail.
 func (w *world) found() []string {
 	w.t.Helper()
 	r, err := w.verify()
@@ -259,8 +263,7 @@ func (w *world) found() []string {
 	return all
 }
 
-// want fails unless the problems are exactly those, each having one of the texts
-// in it.
+// want fails unless each problem contains one of the texts, and the other way around.
 func want(t *testing.T, got []string, want ...string) {
 	t.Helper()
 	if len(got) != len(want) {
@@ -282,7 +285,11 @@ func TestClean(t *testing.T) {
 	w.publish(event.Updated, configMaps, b)
 	want(t, w.found())
 	r, err := w.verify()
-	if err != nil || r.Objects != 2 || r.Messages != 3 || r.Position != 3 || !r.Clean() {
+	stream, failure := w.js.Stream(t.Context(), "KUBERELAY")
+	if failure != nil {
+		t.Fatal(failure)
+	}
+	if err != nil || r.Objects != 2 || r.Messages != 3 || r.Position != stream.CachedInfo().State.LastSeq || !r.Clean() {
 		t.Errorf("got %+v, %v", r, err)
 	}
 }

@@ -5,11 +5,13 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kuberelay/kuberelay/internal/verify/replica"
 )
 
-// TestAnEventInAnotherVersionOfTheAPI: what was published before another version came
-// to be preferred is compared in its own version, not with data that must differ, and
-// not at all only where there is no such version any more.
+// TestAnEventInAnotherVersionOfTheAPI: verify compares an event in the API version that it was
+// published in, even if another one is preferred now. Only if the cluster no longer serves that version,
+// it does not compare the data.
 func TestAnEventInAnotherVersionOfTheAPI(t *testing.T) {
 	gr := schema.GroupResource{Group: "example.com", Resource: "widgets"}
 	v1 := resource{GroupVersionResource: gr.WithVersion("v1"), Kind: "Widget"}
@@ -24,7 +26,7 @@ func TestAnEventInAnotherVersionOfTheAPI(t *testing.T) {
 		"example.com/v1alpha1": {old, true},
 		"example.com/v1beta1":  {v1, false},
 	} {
-		if got, served := s.as(v1, busEvent{API: api}); got != want.resource || served != want.served {
+		if got, served := s.as(v1, replica.Event{API: api}); got != want.resource || served != want.served {
 			t.Errorf("%q: got %v, served %v; want %v", api, got.Version, served, want)
 		}
 	}

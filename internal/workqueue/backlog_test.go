@@ -10,13 +10,11 @@ import (
 	"testing/synctest"
 	"time"
 
-	kubequeue "k8s.io/client-go/util/workqueue"
-
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// TestBacklog: what goes in comes out once, in its order, and what is taken out does not,
-// as in a slice.
+// TestBacklog compares random operations with those on a slice: each key is popped once, in
+// order, unless it was removed.
 func TestBacklog(t *testing.T) {
 	b := newBacklog()
 	var want []event.Key
@@ -62,7 +60,7 @@ func TestBacklog(t *testing.T) {
 	}
 }
 
-// TestKeysOfOneHash are two keys all the same: none is lost.
+// TestKeysOfOneHash: two keys with the same hash are both popped.
 func TestKeysOfOneHash(t *testing.T) {
 	b := newBacklog()
 	b.hash = func(k event.Key) uint64 { return uint64(len(k.Name)) }
@@ -71,7 +69,7 @@ func TestKeysOfOneHash(t *testing.T) {
 		b.push(key(n))
 		want[key(n)] = true
 	}
-	for n := range 50 { // some of them cannot be found
+	for n := range 50 { // remove does not find all of them
 		b.remove(key(7 * n))
 	}
 	for n := range 50 {
@@ -85,8 +83,8 @@ func TestKeysOfOneHash(t *testing.T) {
 	}
 }
 
-// TestAnEmptySlotTakesNoMemory for ever: neither what was popped, nor what changed in a
-// pause and is pushed again by every resync.
+// TestAnEmptySlotTakesNoMemory: neither popped keys, nor keys that change during a pause
+// and are pushed again by every resync, take memory forever.
 func TestAnEmptySlotTakesNoMemory(t *testing.T) {
 	b := newBacklog()
 	for range 100 {
@@ -97,7 +95,7 @@ func TestAnEmptySlotTakesNoMemory(t *testing.T) {
 			b.remove(key(n))
 		}
 	}
-	if slots := len(b.keys) * pieceSize; slots > 3*2000+2*pieceSize {
+	if slots := len(b.keys) * chunkSize; slots > 3*2000+2*chunkSize {
 		t.Errorf("%d slots for %d keys", slots, b.len())
 	}
 	for n := range 2000 {
@@ -105,53 +103,22 @@ func TestAnEmptySlotTakesNoMemory(t *testing.T) {
 	}
 	for pieces := b.keys; len(b.keys) > 1; {
 		if b.pop(); len(b.keys) < len(pieces) && pieces[0] != nil {
-			t.Fatal("a piece that was popped is kept")
+			t.Fatal("a chunk that was popped is kept")
 		}
 	}
 }
 
-// gauge is a depth metric, and gives no other.
-type gauge struct {
-	mu sync.Mutex
-	n  int
-}
-
-var _ kubequeue.MetricsProvider = (*gauge)(nil)
-
-func (g *gauge) NewDepthMetric(string) kubequeue.GaugeMetric                         { return g }
-func (g *gauge) NewAddsMetric(string) kubequeue.CounterMetric                        { return none{} }
-func (g *gauge) NewLatencyMetric(string) kubequeue.HistogramMetric                   { return none{} }
-func (g *gauge) NewWorkDurationMetric(string) kubequeue.HistogramMetric              { return none{} }
-func (g *gauge) NewUnfinishedWorkSecondsMetric(string) kubequeue.SettableGaugeMetric { return none{} }
-func (g *gauge) NewLongestRunningProcessorSecondsMetric(string) kubequeue.SettableGaugeMetric {
-	return none{}
-}
-func (g *gauge) NewRetriesMetric(string) kubequeue.CounterMetric { return none{} }
-
-type none struct{ noGauge }
-
-func (none) Observe(float64) {}
-func (none) Set(float64)     {}
-
-func (g *gauge) Inc() { g.add(1) }
-func (g *gauge) Dec() { g.add(-1) }
-func (g *gauge) add(n int) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.n += n
-}
-
-// TestMostOfAFirstSyncIsInTheBacklog until it is nearly its turn; in its order, and what
-// changes meanwhile goes before it, once.
+// TestMostOfAFirstSyncIsInTheBacklog: the backlog keeps its order, and a key that changes
+// goes before it, once.
 func TestMostOfAFirstSyncIsInTheBacklog(t *testing.T) {
 	const keys = 5000
 	depth := &gauge{}
-	q := New(Config{Workers: 1, MaxInFlight: 1, MaxBehind: 1, BaseDelay: time.Second, MaxDelay: time.Second, MetricsProvider: depth})
+	q := New(Config{Workers: 1, MaxInFlight: Limit{Keys: 1}, MaxLowPriorityInFlight: Limit{Keys: 1}, BaseDelay: time.Second, MaxDelay: time.Second, MetricsProvider: depth})
 	for n := range keys {
-		q.AddBehind(key(n))
+		q.AddLowPriority(key(n))
 	}
 	for n := range keys {
-		q.AddBehind(key(n)) // is there
+		q.AddLowPriority(key(n)) // is queued already
 	}
 	q.Add(key(keys - 1))
 	q.Add(key(0))
@@ -172,9 +139,10 @@ func TestMostOfAFirstSyncIsInTheBacklog(t *testing.T) {
 	}
 }
 
-// TestWhatCanWaitStaysInTheBacklogInAPause, where a key takes less than one that is parked;
-// one that changes is parked, and after the pause goes first.
-func TestWhatCanWaitStaysInTheBacklogInAPause(t *testing.T) {
+// TestLowPriorityStaysInTheBacklogInAPause: during a pause, keys stay in the backlog, where
+// they take less memory than parked keys. A key that changes is parked, and goes first
+// after the pause.
+func TestLowPriorityStaysInTheBacklogInAPause(t *testing.T) {
 	const keys = 2000
 	for _, changes := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -187,7 +155,7 @@ func TestWhatCanWaitStaysInTheBacklogInAPause(t *testing.T) {
 			}
 			synctest.Wait()
 			for n := range keys {
-				q.AddBehind(key(n))
+				q.AddLowPriority(key(n))
 			}
 			if changes {
 				q.Add(key(keys - 2))
@@ -198,7 +166,7 @@ func TestWhatCanWaitStaysInTheBacklogInAPause(t *testing.T) {
 				parked = 2
 			}
 			if r.handed() != 0 || q.queue.Len() != 0 || q.Len() != keys-parked || q.Delayed() != parked {
-				t.Errorf("%d were handed out, %d wait, %d of them in the queue, and %d are parked", r.handed(), q.Len(), q.queue.Len(), q.Delayed())
+				t.Errorf("%d keys were handed out, %d wait, %d of them in the queue, and %d are parked", r.handed(), q.Len(), q.queue.Len(), q.Delayed())
 			}
 			q.Resume()
 			drained := make(chan error, 1)
@@ -211,34 +179,35 @@ func TestWhatCanWaitStaysInTheBacklogInAPause(t *testing.T) {
 	}
 }
 
-// TestManyThatCanWaitGoOver to what has changed, and the others follow all the same, and
-// whatever comes then after them.
-func TestManyThatCanWaitGoOver(t *testing.T) {
+// TestManyLowPriorityKeysChange: keys that change become normal keys. The other keys
+// follow, and keys added later come after them.
+func TestManyLowPriorityKeysChange(t *testing.T) {
 	const keys = 1000
 	synctest.Test(t, func(t *testing.T) {
 		q, r := testQueue(), &recorder{}
 		for n := range keys {
-			q.AddBehind(key(n))
+			q.AddLowPriority(key(n))
 		}
-		for n := range nearTurn {
+		for n := range maxStaged {
 			q.Add(key(n))
 		}
-		q.AddBehind(key(keys))
+		q.AddLowPriority(key(keys))
 		start(t, q, r.handle)
 		r.finishAll(t, keys+1)
 		if at := slices.Index(r.order, key(keys)); at < keys-4 { // there are four workers
-			t.Errorf("the last is handed out at %d", at)
+			t.Errorf("the last key was handed out at index %d", at)
 		}
 	})
 }
 
-// TestDrainRefusesKeys and pauses, also while the backlog is handed out.
+// TestDrainRefusesKeys: a drain rejects keys and pauses, even while the backlog is handed
+// out.
 func TestDrainRefusesKeys(t *testing.T) {
 	const keys = 1000
 	synctest.Test(t, func(t *testing.T) {
-		q, r := New(Config{Workers: 1, MaxInFlight: 1, MaxBehind: 1, BaseDelay: time.Second, MaxDelay: time.Second}), &recorder{}
+		q, r := New(Config{Workers: 1, MaxInFlight: Limit{Keys: 1}, MaxLowPriorityInFlight: Limit{Keys: 1}, BaseDelay: time.Second, MaxDelay: time.Second}), &recorder{}
 		for n := range keys {
-			q.AddBehind(key(n))
+			q.AddLowPriority(key(n))
 		}
 		start(t, q, r.handle)
 		drained := make(chan error, 1)
@@ -246,7 +215,7 @@ func TestDrainRefusesKeys(t *testing.T) {
 		synctest.Wait()
 		q.Pause(func(event.Key) bool { return false })
 		q.Add(key(keys))
-		q.AddBehind(key(keys + 1))
+		q.AddLowPriority(key(keys + 1))
 		r.finishAll(t, keys)
 		if err := <-drained; err != nil || len(r.order) != keys {
 			t.Errorf("%d keys were handed out: %v", len(r.order), err)
@@ -254,12 +223,13 @@ func TestDrainRefusesKeys(t *testing.T) {
 	})
 }
 
-// TestDrainEmptiesTheBacklog, of a queue that has to wait for completions.
+// TestDrainEmptiesTheBacklog: a drain empties the backlog of a queue that waits for
+// completions.
 func TestDrainEmptiesTheBacklog(t *testing.T) {
 	q := testQueue()
 	const keys = 2000
 	for n := range keys {
-		q.AddBehind(key(n))
+		q.AddLowPriority(key(n))
 	}
 	var mu sync.Mutex
 	handed := map[event.Key]int{}
@@ -278,12 +248,12 @@ func TestDrainEmptiesTheBacklog(t *testing.T) {
 	}
 }
 
-// TestTheBacklogIsNotForgotten: whatever goes over to what has changed, fails or comes again
-// while others are added, the last one is handed out without another Add.
-func TestTheBacklogIsNotForgotten(t *testing.T) {
+// TestBacklogMakesProgress: whether keys change, fail or return while others are added,
+// the last key is handed out without another Add.
+func TestBacklogMakesProgress(t *testing.T) {
 	const keys, from = 3000, 4
 	for round := range 3 {
-		q := New(Config{Workers: 4, MaxInFlight: 64, MaxBehind: 16, BaseDelay: time.Microsecond, MaxDelay: time.Microsecond})
+		q := New(Config{Workers: 4, MaxInFlight: Limit{Keys: 64}, MaxLowPriorityInFlight: Limit{Keys: 16}, BaseDelay: time.Microsecond, MaxDelay: time.Microsecond})
 		var mu sync.Mutex
 		handed := map[event.Key]int{}
 		all := make(chan struct{})
@@ -307,7 +277,7 @@ func TestTheBacklogIsNotForgotten(t *testing.T) {
 		for g := range from {
 			adding.Go(func() {
 				for n := range keys {
-					q.AddBehind(key(g*keys + n))
+					q.AddLowPriority(key(g*keys + n))
 					if n%5 == 0 {
 						q.Add(key(g*keys + n))
 					}

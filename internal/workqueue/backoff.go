@@ -8,8 +8,8 @@ import (
 	kubequeue "k8s.io/client-go/util/workqueue"
 )
 
-// backoff is client-go's per-item exponential back-off with jitter: thousands of
-// keys that failed together because the bus went away do not come back together.
+// backoff is client-go's per-item exponential back-off with jitter. The jitter spreads the
+// retries of thousands of keys that failed together, because the bus went away.
 type backoff struct {
 	kubequeue.TypedRateLimiter[item]
 }
@@ -18,7 +18,7 @@ func newBackoff(base, longest time.Duration) backoff {
 	return backoff{kubequeue.NewTypedItemExponentialFailureRateLimiter[item](base, longest)}
 }
 
-// When gives between half and one and a half times the exponential delay.
+// When returns a random delay between 0.5 and 1.5 times the exponential delay.
 func (b backoff) When(key item) time.Duration {
 	d := b.TypedRateLimiter.When(key)
 	if d > math.MaxInt64/2 {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -78,12 +79,12 @@ func TestEveryVariable(t *testing.T) {
 	given["leaseDuration"], want["KUBERELAY_LEASE_DURATION"] = "2m", "2m" // they must fit
 	given["leaseRetryPeriod"], want["KUBERELAY_LEASE_RETRY_PERIOD"] = "11s", "11s"
 
-	m := render(t, "kuberelay", values{"config": given, "terminationGracePeriodSeconds": 62})
+	m := render(t, "kuberelay", values{"config": given, "terminationGracePeriodSeconds": 72})
 	if diff := cmp.Diff(want, m.environment(t)); diff != "" {
 		t.Errorf("the forwarder's environment (-want +got):\n%s", diff)
 	}
 	mounted := map[string]string{}
-	for _, v := range m.deployment(t).Spec.Template.Spec.Volumes {
+	for _, v := range m.podTemplate(t).Spec.Volumes {
 		if v.Projected == nil {
 			continue
 		}
@@ -108,10 +109,10 @@ func TestEveryVariable(t *testing.T) {
 }
 
 // TestDefaultEnvironment: what is left at its default sets no variable, so that the
-// forwarder's own default holds.
+// forwarder's own default holds. Only the folder and its limit depend on the volume.
 func TestDefaultEnvironment(t *testing.T) {
 	got := render(t, "kuberelay", values{"config": values{"resources": []string{"pods"}}}).environment(t)
-	want := map[string]string{"KUBERELAY_RESOURCES": "pods", "KUBERELAY_DATA_DIR": "/var/lib/kuberelay"}
+	want := map[string]string{"KUBERELAY_RESOURCES": "pods", "KUBERELAY_DATA_DIR": "/var/lib/kuberelay", "KUBERELAY_NATS_MAX_BYTES": "6442450944"}
 	if !maps.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
@@ -169,5 +170,25 @@ func TestWrongTypesAreRefused(t *testing.T) {
 		if !strings.Contains(err.Error(), "- at '/config/"+name+"': ") {
 			t.Errorf("config.%s: an object with an unknown key is taken", name)
 		}
+	}
+}
+
+// TestLint: helm lint has nothing to say against the chart with any of the values in ci/.
+func TestLint(t *testing.T) {
+	files, err := filepath.Glob(chart + "/ci/*-values.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d files of values in ci/: %v", len(files), err)
+	}
+	for _, file := range files {
+		if out, stderr, err := run(t.Context(), "", tool(t, "helm"), "lint", "--strict", "--values", file, chart); err != nil {
+			t.Errorf("%s: %v\n%s%s", file, err, out, stderr)
+		}
+	}
+}
+
+// TestUnits runs the suites in charts/kuberelay/tests.
+func TestUnits(t *testing.T) {
+	if out, stderr, err := run(t.Context(), "", tool(t, "helm-unittest"), "--strict", chart); err != nil {
+		t.Errorf("%v\n%s%s", err, out, stderr)
 	}
 }

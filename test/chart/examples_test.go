@@ -32,7 +32,7 @@ func TestSidecar(t *testing.T) {
 	if err := s.apply(t, namespace, m, metav1.DryRunAll); err != nil {
 		t.Fatal(err)
 	}
-	pod := m.deployment(t).Spec.Template
+	pod := m.podTemplate(t)
 	made, err := s.client.CoreV1().Pods(namespace).Create(t.Context(), &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: pod.Labels}, Spec: pod.Spec,
 	}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})

@@ -28,9 +28,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/kuberelay/kuberelay/internal/controlplane"
-	"github.com/kuberelay/kuberelay/internal/natsserver/natstest"
 	"github.com/kuberelay/kuberelay/test/harness"
+	"github.com/kuberelay/kuberelay/test/lab/controlplane"
+	"github.com/kuberelay/kuberelay/test/lab/natstest"
 )
 
 // apiServer is the control plane as these tests need it.
@@ -43,7 +43,12 @@ type apiServer struct {
 
 func newAPIServer(t *testing.T) *apiServer {
 	t.Helper()
-	s := &apiServer{ControlPlane: cluster.ControlPlane(t)}
+	return connect(t, cluster.ControlPlane(t))
+}
+
+func connect(t *testing.T, cp *controlplane.ControlPlane) *apiServer {
+	t.Helper()
+	s := &apiServer{ControlPlane: cp}
 	config := s.Config()
 	var err error
 	if s.client, err = kubernetes.NewForConfig(config); err != nil {
@@ -145,9 +150,23 @@ func (s *apiServer) kubeconfig(t *testing.T, namespace, serviceAccount string) s
 	return file
 }
 
-// start starts the forwarder with exactly this environment, which must say where it
-// listens, and waits until it is ready.
+// start is launch, and waits until the forwarder is ready.
 func start(t *testing.T, env map[string]string, kubeconfig string) *harness.Forwarder {
+	t.Helper()
+	f := launch(t, env, kubeconfig)
+	eventually(t, "the forwarder is ready", func(ctx context.Context) error {
+		err := f.Ready(ctx)
+		var ended *harness.EndedError
+		if errors.As(err, &ended) {
+			t.Fatal(err)
+		}
+		return err
+	})
+	return f
+}
+
+// launch starts the forwarder with exactly this environment, which must say where it listens.
+func launch(t *testing.T, env map[string]string, kubeconfig string) *harness.Forwarder {
 	t.Helper()
 	if _, err := os.Stat(binary); err != nil {
 		if err := harness.Build(t.Context(), binary); err != nil {
@@ -168,14 +187,6 @@ func start(t *testing.T, env map[string]string, kubeconfig string) *harness.Forw
 		if t.Failed() {
 			t.Logf("the forwarder's log ends with:\n%s", f.LogTail(40))
 		}
-	})
-	eventually(t, "the forwarder is ready", func(ctx context.Context) error {
-		err := f.Ready(ctx)
-		var ended *harness.EndedError
-		if errors.As(err, &ended) {
-			t.Fatal(err)
-		}
-		return err
 	})
 	return f
 }
@@ -265,7 +276,7 @@ func TestInstalled(t *testing.T) {
 	watched := s.namespace(t, "watched", map[string]string{"team": "a"})
 	other := s.namespace(t, "other", nil)
 	nats := natstest.Start(t)
-	resources := []string{"configmaps", "leases.coordination.k8s.io", "priorityclasses.scheduling.k8s.io", "*.chart.example.com"}
+	resources := []string{"configmaps", "leases.coordination.k8s.io", "priorityclasses.scheduling.k8s.io", "widgets.chart.example.com"}
 
 	for name, c := range map[string]struct {
 		config, rbac values
@@ -296,7 +307,7 @@ func TestInstalled(t *testing.T) {
 			if err := s.apply(t, release, m); err != nil {
 				t.Fatal(err)
 			}
-			account := m.deployment(t).Spec.Template.Spec.ServiceAccountName
+			account := m.podTemplate(t).Spec.ServiceAccountName
 			f := start(t, m.environment(t), s.kubeconfig(t, release, account))
 
 			for _, namespace := range []string{watched, other} {
@@ -347,7 +358,7 @@ func TestInstalled(t *testing.T) {
 				t.Errorf("what is on the bus (-want +got):\n%s", diff)
 			}
 			checkAlerts(t, f, v)
-			s.checkNotAllowed(t, "system:serviceaccount:"+release+":"+account, release, watched, c.config["namespaces"] != nil)
+			checkAllowed(t, s.serviceAccount(release, account), release, watched, c.config["namespaces"] != nil)
 			stop(t, f)
 
 			all, refused := requests(t, "system:serviceaccount:"+release+":"+account)
@@ -360,45 +371,18 @@ func TestInstalled(t *testing.T) {
 	}
 }
 
-// checkNotAllowed asks the API server itself what the service account may not do: that the
-// templates' rules are what they should be ([TestRights]) does not say whom they are given to.
-func (s *apiServer) checkNotAllowed(t *testing.T, user, release, watched string, listed bool) {
+// checkAllowed asks the API server what the service account may do. With a list of
+// namespaces, it may not read in others.
+func checkAllowed(t *testing.T, user account, release, watched string, listed bool) {
 	t.Helper()
-	type access = authorizationv1.ResourceAttributes
-	all := []access{{Verb: "*", Group: "*", Resource: "*"}, {Verb: "impersonate", Resource: "users"}, {Verb: "get", Group: "apps", Resource: "deployments"}}
-	for _, namespace := range []string{release, watched} {
-		for _, verb := range []string{"get", "list", "watch", "create"} {
-			all = append(all, access{Namespace: namespace, Verb: verb, Resource: "secrets"})
-		}
-		for _, verb := range []string{"create", "update", "patch", "delete", "deletecollection"} {
-			all = append(all, access{Namespace: namespace, Verb: verb, Resource: "configmaps"})
-			if namespace == watched { // where the forwarder runs it may have one of its own
-				all = append(all, access{Namespace: namespace, Verb: verb, Group: "coordination.k8s.io", Resource: "leases"})
-			}
-		}
-		all = append(all, access{Namespace: namespace, Verb: "create", Resource: "serviceaccounts", Subresource: "token"})
+	if found := user.harmful(t, []string{release, watched}); len(found) > 0 {
+		t.Errorf("the service account may %v", found)
 	}
-	if listed { // and only there
-		for _, namespace := range []string{release, ""} {
-			all = append(all, access{Namespace: namespace, Verb: "list", Resource: "configmaps"}, access{Namespace: namespace, Verb: "get", Group: "chart.example.com", Resource: "widgets"})
+	for namespace, want := range map[string]bool{watched: true, release: !listed, "": !listed} {
+		access := authorizationv1.ResourceAttributes{Namespace: namespace, Verb: "list", Resource: "configmaps"}
+		if got, err := user.may(t.Context(), access); err != nil || got != want {
+			t.Errorf("the service account may %s: %v, %v, want %v", describe(access), got, err, want)
 		}
-	}
-	ask := func(a access) bool {
-		t.Helper()
-		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{ResourceAttributes: &a, User: user, Groups: []string{"system:serviceaccounts", "system:authenticated"}}}
-		made, err := s.client.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), review, metav1.CreateOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return made.Status.Allowed
-	}
-	for _, a := range all {
-		if ask(a) {
-			t.Errorf("the service account may %s %s.%s%s in %q", a.Verb, a.Resource, a.Group, a.Subresource, a.Namespace)
-		}
-	}
-	if !ask(access{Namespace: watched, Verb: "list", Resource: "configmaps"}) {
-		t.Error("the service account may not list what is watched: it was not asked of")
 	}
 }
 
@@ -464,12 +448,16 @@ func TestPodSecurity(t *testing.T) {
 	s := newAPIServer(t)
 	namespace := s.namespace(t, "restricted", restricted)
 	for name, v := range map[string]values{
-		"the least": {"config": values{"resources": []string{"pods"}}},
+		"the least":     {"config": values{"resources": []string{"pods"}}},
+		"ephemeral":     {"config": values{"resources": []string{"pods"}}, "persistence": values{"ephemeral": true}},
+		"a bus outside": {"config": values{"resources": []string{"pods"}, "natsUrl": []string{"nats://nats:4222"}}},
 		"with files, a claim and more": {
 			"config": values{
 				"resources": []string{"pods"}, "natsListen": ":4222", "redactionKeyFile": values{"secret": "s"}, "kafkaTlsCaFile": values{"configMap": "c"},
+				"natsTokenFile": values{"secret": "s"}, "natsListenTlsCertFile": values{"secret": "s"}, "natsListenTlsKeyFile": values{"secret": "s"}, "metricsAuth": true,
 			},
-			"persistence": values{"enabled": true}, "extraVolumes": []any{values{"name": "more", "emptyDir": values{}}},
+			"persistence":       values{"size": "20Gi", "storageClass": "fast"},
+			"extraVolumes":      []any{values{"name": "more", "emptyDir": values{}}},
 			"extraVolumeMounts": []any{values{"name": "more", "mountPath": "/more"}},
 			"tolerations":       []any{values{"operator": "Exists"}}, "extraEnv": []any{values{"name": "GOGC", "value": "50"}},
 			"topologySpreadConstraints": []any{values{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}},
@@ -481,7 +469,7 @@ func TestPodSecurity(t *testing.T) {
 			if err := s.apply(t, namespace, m, metav1.DryRunAll); err != nil {
 				t.Error(err)
 			}
-			template := m.deployment(t).Spec.Template
+			template := m.podTemplate(t)
 			pod := &corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
 			pod.Name = "forwarder"
 			dryRun := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}

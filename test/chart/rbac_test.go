@@ -16,7 +16,7 @@ var (
 		"get,list,watch customresourcedefinitions.apiextensions.k8s.io",
 		"list,watch apiservices.apiregistration.k8s.io",
 	}
-	ofLease    = []string{"create leases.coordination.k8s.io", "get,update leases.coordination.k8s.io/kr-kuberelay"}
+	ofLease    = []string{"get,update leases.coordination.k8s.io/kr-kuberelay"}
 	ofIdentity = []string{"get namespaces/kube-system"}
 	always     = slices.Concat(ofDefinitions, ofIdentity)
 )
@@ -34,17 +34,30 @@ func TestRights(t *testing.T) {
 			config:  values{"resources": []string{"pods", "deployments.apps", "deployments.v1.apps", "jobs", "widgets.v1beta1.example.com"}},
 			cluster: []string{"get,list,watch pods", "get,list,watch deployments.apps", "get,list,watch jobs.batch", "get,list,watch widgets.example.com"},
 		},
-		"a whole group, and one of it": {
-			config:  values{"resources": []string{"*.apps", "deployments.apps"}},
-			cluster: []string{"get,list,watch *.apps"},
+		"a whole built-in group, and one of it": {
+			config: values{"resources": []string{"*.apps", "deployments.apps"}},
+			cluster: []string{
+				"get,list,watch controllerrevisions.apps", "get,list,watch daemonsets.apps", "get,list,watch deployments.apps",
+				"get,list,watch replicasets.apps", "get,list,watch statefulsets.apps",
+			},
 		},
-		"all, allowed to read Secrets": {
-			config: values{"resources": []string{"*", "pods"}}, rbac: values{"secretsByWildcard": true},
-			cluster: []string{"get,list,watch *.*"},
+		"a whole built-in group but some": {
+			config: values{"resources": []string{"*.apps"}, "excludeResources": []string{"controllerrevisions.apps", "replicasets.apps"}},
+			cluster: []string{
+				"get,list,watch daemonsets.apps", "get,list,watch deployments.apps", "get,list,watch statefulsets.apps",
+			},
 		},
-		"all, and Secrets by name": {
-			config:  values{"resources": []string{"*", "secrets"}},
-			cluster: []string{"get,list,watch *.*"},
+		"a group whose resources no wildcard selects": {
+			config: values{"resources": []string{"*.coordination.k8s.io"}},
+		},
+		"a whole group with its subresources": {
+			config: values{"resources": []string{"*.cert-manager.io"}}, rbac: values{"groupsWithSubresources": []string{"cert-manager.io", "other.example.com"}},
+			cluster: []string{"get,list,watch *.cert-manager.io"},
+		},
+		"all but built-in resources, with the subresources of a group": {
+			config:  values{"resources": []string{"*"}, "excludeResources": allBuiltInGroups(t)},
+			rbac:    values{"groupsWithSubresources": []string{"cert-manager.io"}},
+			cluster: []string{"get,list,watch *.cert-manager.io"},
 		},
 		"excluded, by a name, a group": {
 			config: values{
@@ -60,9 +73,13 @@ func TestRights(t *testing.T) {
 			},
 			cluster: []string{"get,list,watch deployments.apps", "get,list,watch widgets.example.com"},
 		},
-		"Secrets, because they are named": {
-			config:  values{"resources": []string{"secrets"}},
+		"Secrets, named and allowed": {
+			config: values{"resources": []string{"secrets"}}, rbac: values{"secrets": true},
 			cluster: []string{"get,list,watch secrets"},
+		},
+		"Secrets, named and excluded": {
+			config:  values{"resources": []string{"pods", "secrets"}, "excludeResources": []string{"secrets"}},
+			cluster: []string{"get,list,watch pods"},
 		},
 		"namespaces": {
 			config: values{"resources": []string{"pods", "nodes", "deployments.apps"}, "namespaces": []string{"a", "b"}},
@@ -77,15 +94,18 @@ func TestRights(t *testing.T) {
 		},
 		"a group in namespaces, with what of it is cluster-scoped": {
 			config: values{"resources": []string{"*.storage.k8s.io"}, "namespaces": []string{"a"}, "excludeResources": []string{"volumeattachments.storage.k8s.io"}},
-			in:     map[string][]string{"a": {"get,list,watch *.storage.k8s.io"}},
+			in:     map[string][]string{"a": {"get,list,watch csistoragecapacities.storage.k8s.io"}},
 			cluster: []string{
 				"get,list,watch csidrivers.storage.k8s.io", "get,list,watch csinodes.storage.k8s.io",
 				"get,list,watch storageclasses.storage.k8s.io", "get,list,watch volumeattributesclasses.storage.k8s.io",
 			},
 		},
 		"custom resources in namespaces, and one that is cluster-scoped": {
-			config:  values{"resources": []string{"*.cert-manager.io", "gears.example.com", "bolts.example.com"}, "namespaces": []string{"a"}},
-			rbac:    values{"clusterScoped": []string{"clusterissuers.cert-manager.io", "bolts.example.com", "other.example.org"}},
+			config: values{"resources": []string{"*.cert-manager.io", "gears.example.com", "bolts.example.com"}, "namespaces": []string{"a"}},
+			rbac: values{
+				"clusterScoped":          []string{"clusterissuers.cert-manager.io", "bolts.example.com", "other.example.org"},
+				"groupsWithSubresources": []string{"cert-manager.io"},
+			},
 			in:      map[string][]string{"a": {"get,list,watch *.cert-manager.io", "get,list,watch gears.example.com"}},
 			cluster: []string{"get,list,watch clusterissuers.cert-manager.io", "get,list,watch bolts.example.com"},
 		},
@@ -157,23 +177,47 @@ func TestRights(t *testing.T) {
 			for _, rules := range want {
 				slices.Sort(rules)
 			}
-			if diff := cmp.Diff(want, granted(t, render(t, "kuberelay", v))); diff != "" {
+			if diff := cmp.Diff(want, granted(t, render(t, "kuberelay", v), rbacv1.Subject{Kind: "ServiceAccount", Name: "kr-kuberelay", Namespace: "kuberelay"})); diff != "" {
 				t.Errorf("what may be done where, \"\" being the cluster (-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
-// TestSecretsByWildcard: nothing that lets Secrets be read without naming them is
-// rendered unless that is allowed; where they are excluded, they are not named.
-func TestSecretsByWildcard(t *testing.T) {
-	for _, excluded := range [][]string{nil, {"secrets"}} {
-		resources := []string{"*"}
-		if excluded != nil {
-			resources = append(resources, "secrets")
-		}
-		refused(t, values{"config": values{"resources": resources, "excludeResources": append([]string{}, excluded...)}}, "config.resources: ", "rbac.secretsByWildcard")
+// TestWideRightsAreRefused: Secrets, and groups whose resources the chart does not know,
+// each need their own switch, which the error names.
+func TestWideRightsAreRefused(t *testing.T) {
+	for _, resources := range [][]string{{"secrets"}, {"*", "secrets"}, {"secrets", "*"}} {
+		refused(t, values{
+			"config": values{"resources": resources},
+			"rbac":   values{"groupsWithSubresources": []string{"cert-manager.io"}},
+		}, "config.resources: secrets: ", "set rbac.secrets=true")
 	}
+	refused(t, values{
+		"config": values{"resources": []string{"pods", "*.cert-manager.io"}},
+		"rbac":   values{"secrets": true, "groupsWithSubresources": []string{"acme.cert-manager.io"}},
+	}, "config.resources: *.cert-manager.io: ", "rbac.groupsWithSubresources={cert-manager.io}")
+	for _, group := range []string{"", "*", "*.example.com", "core/pods"} {
+		refused(t, values{
+			"config": values{"resources": []string{"*"}},
+			"rbac":   values{"groupsWithSubresources": []string{group}},
+		}, "at '/rbac/groupsWithSubresources/0'")
+	}
+}
+
+// allBuiltInGroups returns selectors that together match every built-in resource that a
+// wildcard selects.
+func allBuiltInGroups(t *testing.T) (selectors []string) {
+	t.Helper()
+	for _, r := range knownResources(t).Resources {
+		selector := "*." + r.Group
+		if r.Group == "" {
+			selector = r.Name
+		}
+		selectors = append(selectors, selector)
+	}
+	slices.Sort(selectors)
+	return slices.Compact(selectors)
 }
 
 // TestSelectorsThatAreRefused: what cannot be turned into RBAC says what to write.
@@ -217,10 +261,10 @@ func rule(group, resource string, verbs ...string) values {
 	return values{"apiGroups": []string{group}, "resources": []string{resource}, "verbs": verbs}
 }
 
-// granted gives what the manifests allow the chart's service account, by namespace, ""
-// being the cluster. Every binding must be of that account and of a role that is there,
-// and every role be bound.
-func granted(t *testing.T, m manifests) map[string][]string {
+// granted returns what the manifests allow the subject, by namespace, with "" for the
+// cluster. Every binding must be of that subject and of an existing role, and every role
+// must be bound.
+func granted(t *testing.T, m manifests, want rbacv1.Subject) map[string][]string {
 	t.Helper()
 	roles, got := map[string][]string{}, map[string][]string{}
 	for _, o := range m.of("ClusterRole") {
@@ -230,7 +274,6 @@ func granted(t *testing.T, m manifests) map[string][]string {
 		roles["Role "+o.GetNamespace()+"/"+o.GetName()] = flatten(convert[rbacv1.Role](t, o).Rules)
 	}
 	bind := func(namespace, role string, ref rbacv1.RoleRef, subjects []rbacv1.Subject) {
-		want := rbacv1.Subject{Kind: "ServiceAccount", Name: "kr-kuberelay", Namespace: "kuberelay"}
 		rules, ok := roles[role]
 		if !ok || ref.APIGroup != rbacv1.GroupName || len(subjects) != 1 || subjects[0] != want {
 			t.Errorf("a binding in %q of %s to %v", namespace, role, subjects)
@@ -249,8 +292,9 @@ func granted(t *testing.T, m manifests) map[string][]string {
 	for role := range roles {
 		t.Errorf("%s is not bound", role)
 	}
-	for _, rules := range got {
+	for namespace, rules := range got {
 		slices.Sort(rules)
+		got[namespace] = slices.Compact(rules)
 	}
 	return got
 }

@@ -22,7 +22,7 @@ type manifests []*unstructured.Unstructured
 // values are what a user would write into a file for helm --values.
 type values map[string]any
 
-// helmTemplate renders the chart as release «kr» in the namespace. It is an error with
+// helmTemplate renders the chart as release "kr" in the namespace. It is an error with
 // Helm's words if Helm refuses.
 func helmTemplate(t *testing.T, namespace string, v values) (manifests, error) {
 	t.Helper()
@@ -90,20 +90,24 @@ func convert[T any](t *testing.T, o *unstructured.Unstructured) T {
 	return typed
 }
 
-// deployment is the chart's one.
-func (m manifests) deployment(t *testing.T) appsv1.Deployment {
+// podTemplate is that of the only Deployment or StatefulSet.
+func (m manifests) podTemplate(t *testing.T) corev1.PodTemplateSpec {
 	t.Helper()
-	all := m.of("Deployment")
-	if len(all) != 1 {
-		t.Fatalf("got %d Deployments, want one", len(all))
+	deployments, sets := m.of("Deployment"), m.of("StatefulSet")
+	switch {
+	case len(deployments) == 1 && len(sets) == 0:
+		return convert[appsv1.Deployment](t, deployments[0]).Spec.Template
+	case len(deployments) == 0 && len(sets) == 1:
+		return convert[appsv1.StatefulSet](t, sets[0]).Spec.Template
 	}
-	return convert[appsv1.Deployment](t, all[0])
+	t.Fatalf("got %d Deployments and %d StatefulSets, want one in all", len(deployments), len(sets))
+	return corev1.PodTemplateSpec{}
 }
 
-// environment is that of the Deployment's only container.
+// environment is that of the pod's only container.
 func (m manifests) environment(t *testing.T) map[string]string {
 	t.Helper()
-	return environment(t, m.deployment(t).Spec.Template.Spec)
+	return environment(t, m.podTemplate(t).Spec)
 }
 
 func environment(t *testing.T, pod corev1.PodSpec) map[string]string {

@@ -1,35 +1,50 @@
 package chart
 
 import (
-	"os"
+	"context"
+	"fmt"
+	"strings"
 	"testing"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestUpgrade: the values of the first release install the chart, and an upgrade that
-// changes one of them keeps the others. testdata/values-0.1.0.yaml is never changed,
-// so that it shows whether a later chart still takes what people have.
+// helm runs Helm in a namespace, which must succeed.
+func (s *apiServer) helm(t *testing.T, namespace string) func(stdin string, args ...string) {
+	return func(stdin string, args ...string) {
+		t.Helper()
+		if err := s.tryHelm(t, namespace, stdin, args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func (s *apiServer) tryHelm(t *testing.T, namespace, stdin string, args ...string) error {
+	t.Helper()
+	args = append([]string{"--kubeconfig", s.Kubeconfig(), "--namespace", namespace}, args...)
+	out, stderr, err := run(context.Background(), stdin, tool(t, "helm"), args...)
+	if err != nil {
+		return fmt.Errorf("helm %v: %w\n%s%s", args, err, out, stderr)
+	}
+	return nil
+}
+
+// TestUpgrade: the values of the first release install the chart with the one switch that
+// they lack, which the error names, and an upgrade that changes one of them keeps the
+// others. testdata/values-0.1.0.yaml is never changed, so that it shows whether a later
+// chart still takes what people have.
 func TestUpgrade(t *testing.T) {
 	s := newAPIServer(t)
 	namespace := s.namespace(t, "upgrade", restricted)
-	first, err := os.ReadFile("testdata/values-0.1.0.yaml")
-	if err != nil {
-		t.Fatal(err)
+	first := string(read(t, "testdata/values-0.1.0.yaml"))
+	const fix = "rbac.groupsWithSubresources={cert-manager.io}"
+	if err := s.tryHelm(t, namespace, first, "install", "kr", chart, "--values", "-"); err == nil || !strings.Contains(err.Error(), fix) {
+		t.Fatalf("got %v, want an error with %s", err, fix)
 	}
-	helm := func(stdin string, args ...string) {
-		t.Helper()
-		args = append([]string{"--kubeconfig", s.Kubeconfig(), "--namespace", namespace}, args...)
-		if out, stderr, err := run(t.Context(), stdin, tool(t, "helm"), args...); err != nil {
-			t.Fatalf("helm %v: %v\n%s%s", args, err, out, stderr)
-		}
-	}
-	helm(string(first), "install", "kr", chart, "--values", "-")
-	t.Cleanup(func() {
-		if out, stderr, err := run(t.Context(), "", tool(t, "helm"), "--kubeconfig", s.Kubeconfig(), "--namespace", namespace, "uninstall", "kr"); err != nil {
-			t.Logf("helm uninstall: %v\n%s%s", err, out, stderr)
-		}
-	})
+	helm := s.helm(t, namespace)
+	helm(first, "install", "kr", chart, "--values", "-", "--set", fix)
+	t.Cleanup(func() { helm("", "uninstall", "kr") })
 	environment := func() map[string]string {
 		t.Helper()
 		d, err := s.client.AppsV1().Deployments(namespace).Get(t.Context(), "kr-kuberelay", metav1.GetOptions{})
@@ -48,5 +63,44 @@ func TestUpgrade(t *testing.T) {
 	}
 	if len(after) != len(before)+1 || after["KUBERELAY_LOG_LEVEL"] != "debug" {
 		t.Errorf("got %v after %v, want KUBERELAY_LOG_LEVEL=debug beside it", after, before)
+	}
+}
+
+// TestUpgradeKeepsTheLease: neither an upgrade nor a new installation changes the Lease that
+// a forwarder holds, whether the chart created it or an earlier forwarder did.
+func TestUpgradeKeepsTheLease(t *testing.T) {
+	s := newAPIServer(t)
+	for name, existed := range map[string]bool{"of the chart": false, "of a forwarder": true} {
+		t.Run(name, func(t *testing.T) {
+			namespace := s.namespace(t, "upgrade", restricted)
+			leases := s.client.CoordinationV1().Leases(namespace)
+			holder := "forwarder"
+			if existed {
+				lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "kr-kuberelay"}}
+				if _, err := leases.Create(t.Context(), lease, metav1.CreateOptions{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			helm := s.helm(t, namespace)
+			install := []string{"install", "kr", chart, "--set", "config.resources={pods},config.natsUrl={nats://nats:4222}"}
+			helm("", install...)
+			lease, err := leases.Get(t.Context(), "kr-kuberelay", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			lease.Spec.HolderIdentity = &holder
+			if _, err := leases.Update(t.Context(), lease, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			for _, args := range [][]string{
+				{"upgrade", "kr", chart, "--reuse-values", "--set", "commonLabels.a=b"}, {"uninstall", "kr"}, install, {"uninstall", "kr"},
+			} {
+				helm("", args...)
+				lease, err = leases.Get(t.Context(), "kr-kuberelay", metav1.GetOptions{})
+				if err != nil || lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity != holder {
+					t.Fatalf("after helm %v: got holder %v, %v", args, lease.Spec.HolderIdentity, err)
+				}
+			}
+		})
 	}
 }

@@ -6,8 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kuberelay/kuberelay/internal/kafkabroker/kafkabrokertest"
 	"github.com/kuberelay/kuberelay/test/harness"
+	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
+	"github.com/kuberelay/kuberelay/test/lab/schematest"
 )
 
 // anyBus is NATS or Kafka, to a test that is the same on both.
@@ -16,6 +17,8 @@ type anyBus struct {
 	url string            // of NATS
 	set map[string]string // of a forwarder that publishes to it
 	harness.Recorder
+
+	foreign bool // others than forwarders publish to it
 }
 
 // onBothBuses runs a test on a stream and on a topic of its own.
@@ -27,7 +30,7 @@ func onBothBuses(t *testing.T, test func(t *testing.T, bus *anyBus)) {
 		test(t, bus)
 	})
 	t.Run("kafka", func(t *testing.T) {
-		s := topic{t, kafkabrokertest.Shared(t).Addr(), "e2e-" + strings.ToLower(strings.NewReplacer("/", "-").Replace(t.Name()))}
+		s := topic{t, kafkabrokertest.Shared(t).Addr(), kafkabrokertest.TopicName(t.Name())}
 		bus := &anyBus{t: t, set: onKafka(s, nil)}
 		bus.record(harness.RecordKafka(s.addr, s.name))
 		test(t, bus)
@@ -41,6 +44,32 @@ func (b *anyBus) record(r harness.Recorder, err error) {
 	}
 	b.Recorder = r
 	b.t.Cleanup(r.Close)
+	b.t.Cleanup(b.checkSchemas)
+}
+
+// checkSchemas validates every event that was read with docs/schemas/event.v1.json.
+func (b *anyBus) checkSchemas() {
+	all, _, err := b.All()
+	if b.foreign || err != nil || b.t.Failed() {
+		return
+	}
+	schema := schematest.Event(b.t)
+	for _, m := range all {
+		if m.Body == nil {
+			continue // a tombstone or a consistency point
+		}
+		m.Attributes["datacontenttype"] = "application/json" // on Kafka it is the header content-type
+		text, err := schematest.Structured(m.Attributes, m.Data)
+		if err == nil {
+			err = schema.Validate(text)
+		}
+		if err != nil {
+			b.t.Errorf("%s: %v\n%s", m.Place, err, text)
+		}
+	}
+	if len(all) == 0 {
+		b.t.Error("no event was read")
+	}
 }
 
 // forwarder prepares one that publishes to the bus.
@@ -54,9 +83,8 @@ func (b *anyBus) forwarder(kubeconfig string, set map[string]string) *forwarder 
 	return newForwarder(b.t, kubeconfig, b.url, all)
 }
 
-// events gives the events of objects that are on the bus now, by the objects'
-// partition keys.
-func (b *anyBus) events() map[string][]harness.Received {
+// all gives everything that is on the bus now.
+func (b *anyBus) all() []harness.Received {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.t.Context(), limit)
 	defer cancel()
@@ -67,8 +95,15 @@ func (b *anyBus) events() map[string][]harness.Received {
 	if err != nil || missed {
 		b.t.Fatalf("the bus was not read whole: missed %v, %v", missed, err)
 	}
+	return all
+}
+
+// events gives the events of objects that are on the bus now, by the objects'
+// partition keys.
+func (b *anyBus) events() map[string][]harness.Received {
+	b.t.Helper()
 	events := map[string][]harness.Received{}
-	for _, m := range all {
+	for _, m := range b.all() {
 		if t := m.Attributes["type"]; strings.Contains(t, ".object.") {
 			key := m.Attributes["partitionkey"]
 			events[key] = append(events[key], m)

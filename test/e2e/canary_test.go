@@ -19,12 +19,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/kuberelay/kuberelay/internal/controlplane"
-	"github.com/kuberelay/kuberelay/internal/kafkabroker"
-	"github.com/kuberelay/kuberelay/internal/kafkabroker/kafkabrokertest"
-	"github.com/kuberelay/kuberelay/internal/natsserver/natstest"
-	"github.com/kuberelay/kuberelay/internal/tlstest"
 	"github.com/kuberelay/kuberelay/test/harness"
+	"github.com/kuberelay/kuberelay/test/lab/controlplane"
+	"github.com/kuberelay/kuberelay/test/lab/kafkabroker"
+	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
+	"github.com/kuberelay/kuberelay/test/lab/natstest"
+	"github.com/kuberelay/kuberelay/test/lab/tlstest"
 )
 
 // canaries are values that must not be seen, by what they are.
@@ -131,20 +131,21 @@ func (c canaries) searchBus(t *testing.T, where string, recorder harness.Recorde
 	c.search(t, where, content.Bytes())
 }
 
-// secretManifest is a Secret with canaries wherever it may hold a value, and an annotation
-// that may be seen.
+// secretManifest is a Secret with canaries wherever it may hold a value, and a label that
+// may be seen.
 func secretManifest(c canaries, name, visible string) string {
 	applied := c.add(name + ": last-applied-configuration")
 	return fmt.Sprintf(`
 apiVersion: v1
 kind: Secret
 metadata:
-  name: %s
+  name: %[1]s
+  labels: {pw: %[5]s, app.kubernetes.io/version: %[2]s}
   annotations:
-    visible: %s
-    kubectl.kubernetes.io/last-applied-configuration: '{"kind":"Secret","stringData":{"a":"%s"},"data":{"b":"%s"}}'
-data: {encoded: %s}
-stringData: {plain: %s}`, name, visible, applied, base64.StdEncoding.EncodeToString([]byte(applied)),
+    note: was %[5]s
+    kubectl.kubernetes.io/last-applied-configuration: '{"kind":"Secret","stringData":{"a":"%[3]s"},"data":{"b":"%[4]s"}}'
+data: {encoded: %[6]s}
+stringData: {plain: %[7]s}`, name, visible, applied, base64.StdEncoding.EncodeToString([]byte(applied)), c.add(name+": metadata"),
 		base64.StdEncoding.EncodeToString([]byte(c.add(name+": data"))), c.add(name+": stringData"))
 }
 
@@ -225,7 +226,7 @@ func (h *hidden) change(name string) {
 // searchAnswers looks at all that the forwarder and its commands say.
 func (h *hidden) searchAnswers(when string) {
 	h.t.Helper()
-	for _, path := range []string{"/metrics", "/readyz", "/readyz?verbose", "/healthz"} {
+	for _, path := range []string{"/metrics", "/readyz", "/readyz?verbose", "/healthz", "/api/v1/status"} {
 		_, body, err := h.Get(h.t.Context(), path)
 		if err != nil {
 			h.t.Fatal(err)
@@ -233,7 +234,7 @@ func (h *hidden) searchAnswers(when string) {
 		h.canaries.search(h.t, path+" "+when, []byte(body))
 	}
 	for _, command := range []string{
-		"config", "config -o json", "resources", "resources -o json", "resources --all -o json", "resources secrets", "verify --settle=1s", "verify --settle=1s -o json",
+		"config", "config -o json", "status", "resources", "resources -o json", "resources --all -o json", "resources secrets", "verify --settle=1s", "verify --settle=1s -o json",
 	} {
 		h.searchCommand(when, strings.Fields(command)...)
 	}
@@ -246,7 +247,7 @@ func (h *hidden) searchCommand(when string, args ...string) (code int, output st
 	if stdout+stderr == "" {
 		h.t.Errorf("%v says nothing %s", args, when)
 	}
-	h.canaries.search(h.t, fmt.Sprintf("«%s» %s", strings.Join(args, " "), when), []byte(stdout+stderr))
+	h.canaries.search(h.t, fmt.Sprintf("'%s' %s", strings.Join(args, " "), when), []byte(stdout+stderr))
 	return code, stdout + stderr
 }
 
@@ -424,7 +425,7 @@ func TestCanaryKafka(t *testing.T) {
 	h.awaitReason(address)
 	h.searchAnswers("without a bus")
 	broker.Start()
-	h.awaitReason(`refuses the user`)
+	h.awaitReason(`rejected user`)
 	h.searchAnswers("with a password that is refused")
 	own.put(map[string]string{"password": password})
 	h.idle()

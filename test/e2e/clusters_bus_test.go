@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/kuberelay/kuberelay/internal/kafkabroker/kafkabrokertest"
+	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 )
 
 // fleetBus is a stream or a topic that several clusters share.
@@ -111,8 +111,8 @@ func natsFleet(t *testing.T) fleetBus {
 }
 
 func kafkaFleet(t *testing.T, name string) fleetBus {
-	bus := topic{t, kafkabrokertest.Shared(t).Addr(), name}
-	set := onKafka(bus, map[string]string{"KAFKA_TRANSACTIONAL_ID": "", "KAFKA_TOMBSTONES": "true"})
+	bus := topic{t, kafkabrokertest.Shared(t).Addr(), kafkabrokertest.TopicName(name)}
+	set := onKafka(bus, map[string]string{"KAFKA_TRANSACTIONAL_ID": "", "KAFKA_TOMBSTONES": "false"})
 	read := func() (all map[string][]record) {
 		eventually(t, "the topic can be read", func(ctx context.Context) (err error) {
 			all, err = readTopic(ctx, bus.addr, bus.name)
@@ -128,9 +128,7 @@ func kafkaFleet(t *testing.T, name string) fleetBus {
 			for key, records := range read() {
 				if name, ok := strings.CutPrefix(key, prefix); ok {
 					for _, r := range records {
-						if len(r.data) > 0 { // else a tombstone
-							found[name] = append(found[name], fleetEventOf(func(a string) string { return r.attributes[a] }, r.kind(), r.data))
-						}
+						found[name] = append(found[name], fleetEventOf(func(a string) string { return r.attributes[a] }, r.kind(), r.data))
 					}
 				}
 			}
@@ -151,12 +149,40 @@ func kafkaFleet(t *testing.T, name string) fleetBus {
 		},
 		purged: func(cluster, name string) error {
 			records := read()[cluster+"/core/configmaps/"+shared+"/"+name]
-			if len(records) == 0 || len(records[len(records)-1].data) > 0 {
-				return errors.New("its last record is no tombstone")
+			if len(records) == 0 || !records[len(records)-1].tombstone {
+				return errors.New("no tombstone follows its last event")
 			}
 			return nil
 		},
 	}
+}
+
+// awaitKinds waits until the events of an object of a cluster are of these types, in order.
+func (b fleetBus) awaitKinds(t *testing.T, cluster, name, want string) {
+	t.Helper()
+	eventually(t, name+" of "+cluster+" has "+want, func(context.Context) error {
+		var kinds []string
+		for _, e := range b.objects(cluster)[name] {
+			kinds = append(kinds, e.kind)
+		}
+		if got := strings.Join(kinds, " "); got != want {
+			return fmt.Errorf("got %q", got)
+		}
+		return nil
+	})
+}
+
+// awaitSnapshot waits until the bus has both markers of a cluster's first snapshot.
+func (b fleetBus) awaitSnapshot(t *testing.T, cluster string) {
+	t.Helper()
+	eventually(t, "the first snapshot of "+cluster+" is completed", func(context.Context) error {
+		for name, n := range b.all() {
+			if strings.Contains(name, cluster) && strings.Contains(name, "snapshot") && n == 2 {
+				return nil
+			}
+		}
+		return errors.New("the bus doesn't say so")
+	})
 }
 
 func claimedBy(t *testing.T, data []byte) string {
@@ -184,7 +210,7 @@ func (b fleetBus) forwarder(t *testing.T, m *member, more map[string]string) *fo
 // looking at every event: none is there twice, and each follows the one before it.
 func (b fleetBus) check(t *testing.T, m *member, f *forwarder) {
 	t.Helper()
-	if code, stdout, stderr := f.run("verify"); code != 0 || !strings.Contains(stdout, "0 differences") {
+	if code, stdout, stderr := f.run("verify", settle); code != 0 || !strings.Contains(stdout, "0 differences") {
 		t.Errorf("verify of %s ended with %d:\n%s%s", m.name, code, stdout, stderr)
 	}
 	list, err := m.of(configMaps, shared).List(t.Context(), metav1.ListOptions{})

@@ -61,16 +61,24 @@ func TestClustersShareABus(t *testing.T) {
 			}
 		}
 
-		// Both delete one name. Only the one whose retention is over forgets it.
+		// Both delete one name. Only the one whose retention is over forgets it. Another
+		// process than the one that purges publishes the delete: on Kafka, a forwarder
+		// doesn't purge its own newest event of a partition.
 		for _, m := range []*member{management, workload} {
 			m.create(configMaps, shared, configMap("doomed", m.name))
 		}
-		stays.idle()
-		dies.idle()
+		for _, m := range []*member{management, workload} {
+			bus.awaitKinds(t, m.name, "doomed", "created")
+		}
 		stays.stop()
 		for _, m := range []*member{management, workload} {
 			m.delete(configMaps, shared, "doomed")
 		}
+		stays.start()
+		for _, m := range []*member{management, workload} {
+			bus.awaitKinds(t, m.name, "doomed", "created deleted")
+		}
+		stays.stop()
 		purges := bus.forwarder(t, management, map[string]string{"DELETE_RETENTION": "1s"}).start()
 		eventually(t, "the delete is purged", func(context.Context) error { return bus.purged(management.name, "doomed") })
 		dies.idle()
@@ -100,6 +108,7 @@ func TestTwoClustersWithOneName(t *testing.T) {
 		old.create(configMaps, shared, configMap("only", "1"))
 		first := bus.forwarder(t, old, map[string]string{"CHECKPOINT_REFRESH": "1s"}).start()
 		first.idle()
+		bus.awaitSnapshot(t, "prod")
 		before := bus.all()
 
 		second := bus.forwarder(t, anew, nil)
@@ -169,7 +178,7 @@ func (f *forwarder) endsReplaced() {
 	switch {
 	case err == nil:
 		f.t.Error("the forwarder of the cluster that was replaced ended well")
-	case strings.Contains(log, "another writer has taken over"):
+	case strings.Contains(log, "another writer took over"):
 	case !strings.Contains(err.Error(), "exit status 2") || !strings.Contains(log, "belongs to another cluster"):
 		f.t.Errorf("the forwarder of the cluster that was replaced ended with %v", err)
 	}

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kuberelay/kuberelay/internal/controlplane"
-	"github.com/kuberelay/kuberelay/internal/controlplane/controlplanetest"
+	"github.com/kuberelay/kuberelay/test/lab/controlplane"
+	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
 
 // TestMistakes gives the forwarder what waiting does not cure: it must end at once,
@@ -46,7 +46,7 @@ func TestMistakes(t *testing.T) {
 		"a filter that is no expression": {set: map[string]string{"FILTER": `object.status.phase = "Failed"`},
 			want: []string{"KUBERELAY_FILTER:1:21", "write =="}},
 		"a field that tells objects apart": {set: map[string]string{"DROP_FIELDS": "nodes:.metadata.name"},
-			want: []string{"KUBERELAY_DROP_FIELDS", "nodes:.metadata.name", "tell objects apart"}},
+			want: []string{"KUBERELAY_DROP_FIELDS", "nodes:.metadata.name", "identifies the object"}},
 		"an unknown variable": {set: map[string]string{"RESOURCE": "pods"},
 			want: []string{"KUBERELAY_RESOURCE", "KUBERELAY_RESOURCES"}},
 		"a kubeconfig that is missing": {kubeconfig: "/nowhere/kubeconfig", want: []string{"KUBECONFIG"}},

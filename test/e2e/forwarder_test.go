@@ -4,19 +4,22 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
-	"github.com/kuberelay/kuberelay/internal/controlplane"
 	"github.com/kuberelay/kuberelay/test/harness"
+	"github.com/kuberelay/kuberelay/test/lab/controlplane"
 )
 
 // forwarder is a process of the built binary that fails its test.
 type forwarder struct {
 	*harness.Forwarder
-	t *testing.T
+	t       *testing.T
+	watched bool // at rest
 }
 
 // newForwarder prepares a forwarder of the cluster and the bus at url; set adds
-// variables without their prefix, or overrides them.
+// variables without their prefix, or overrides them. Consistency points are off unless set
+// turns them on: many tests count messages.
 func newForwarder(t *testing.T, kubeconfig, url string, set map[string]string) *forwarder {
 	t.Helper()
 	address, err := harness.FreePort()
@@ -24,15 +27,40 @@ func newForwarder(t *testing.T, kubeconfig, url string, set map[string]string) *
 		t.Fatal(err)
 	}
 	f := &forwarder{t: t, Forwarder: harness.New(harness.Options{
-		Binary: binary, Dir: t.TempDir(), Address: address, Kubeconfig: kubeconfig, NATSURL: url, Cluster: clusterName, Set: set,
+		Binary: binary, Dir: t.TempDir(), Address: address, Kubeconfig: kubeconfig, NATSURL: url, Cluster: clusterName,
+		Set: merged(map[string]string{"RESOLVED_INTERVAL": "0s"}, set),
 	})}
 	t.Cleanup(func() {
+		f.rests()
 		f.kill()
 		if t.Failed() {
 			t.Logf("the forwarder's log ends with:\n%s", f.LogTail(40))
 		}
 	})
 	return f
+}
+
+// restWindow is short, since every test takes it: a loop without a pause does a hundred
+// times what the bounds allow in it. The torture suite watches for longer.
+const restWindow = 2 * time.Second
+
+// rests checks that a forwarder that is well does no work while nothing changes. It is
+// called when one is stopped, or left running by its test, and looks once at each.
+func (f *forwarder) rests() {
+	ctx, cancel := context.WithTimeout(context.Background(), limit) // that of the test may have ended
+	defer cancel()
+	dirty, err := f.Metric(ctx, "kuberelay_dirty_objects")
+	if f.watched || f.t.Failed() || err != nil || dirty > 0 || f.Ready(ctx) != nil {
+		return
+	}
+	f.watched = true
+	err = f.Rest(ctx, restWindow)
+	if err != nil { // the test, or its other cleanups, changed the cluster a moment ago
+		err = f.Rest(ctx, restWindow)
+	}
+	if err != nil {
+		f.t.Error(err)
+	}
 }
 
 // start starts the process and returns without waiting for it to be ready.
@@ -90,6 +118,7 @@ func (f *forwarder) kill() { f.Kill() }
 // stop asks the process to end and checks that it ends well.
 func (f *forwarder) stop() {
 	f.t.Helper()
+	f.rests()
 	ctx, cancel := context.WithTimeout(f.t.Context(), limit)
 	defer cancel()
 	if err := f.Stop(ctx); err != nil {

@@ -150,7 +150,7 @@ func (f *forwarder) awaitGone(resource string) {
 func (f *forwarder) clean() string {
 	f.t.Helper()
 	f.idle()
-	code, stdout, stderr := f.run("verify")
+	code, stdout, stderr := f.run("verify", settle)
 	if code != 0 || !strings.Contains(stdout, "0 differences") {
 		f.t.Errorf("verify ended with %d:\n%s%s", code, stdout, stderr)
 	}

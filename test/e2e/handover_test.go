@@ -16,7 +16,7 @@ var (
 )
 
 // TestHandover measures, with the times of an election that are the defaults, how long
-// nothing is published when a leader ends and when it is killed. «make handover» runs it.
+// nothing is published when a leader ends and when it is killed. "make handover" runs it.
 func TestHandover(t *testing.T) {
 	lease := map[string]string{"LEASE_DURATION": "", "LEASE_RENEW_DEADLINE": "", "LEASE_RETRY_PERIOD": "", "LOG_LEVEL": "info"}
 	onEachBus(t, lease, func(r *replicas) {

@@ -1,28 +1,31 @@
 package e2e
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	kafkago "github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/sasl/scram"
 
-	"github.com/kuberelay/kuberelay/internal/kafkabroker"
-	"github.com/kuberelay/kuberelay/internal/kafkabroker/kafkabrokertest"
+	"github.com/kuberelay/kuberelay/test/lab/kafkabroker"
+	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 )
 
-// The permissions that the README names are enough, for the forwarder and for whoever
-// reads.
+// The ACLs in docs/permissions.md are enough, for the forwarder and for whoever reads; and who
+// reads cannot write.
 func TestKafkaPermissions(t *testing.T) {
 	broker := kafkabrokertest.Start(t, kafkabroker.Options{
 		Listeners: []kafkabroker.Listener{kafkabroker.SASLPlaintext}, Authorize: true,
-		Users: map[string]string{"writer": "w-password", "reader": "r-password"},
+		Users: map[string]string{"forwarder": "w-password", "reader": "r-password"},
 	})
 	const name = "guarded"
-	allow(t, broker.Addr(), "writer", kafkago.ResourceTypeTopic, []string{name, name + ".checkpoint"},
-		kafkago.ACLOperationTypeCreate, kafkago.ACLOperationTypeDescribe, kafkago.ACLOperationTypeDescribeConfigs, kafkago.ACLOperationTypeRead, kafkago.ACLOperationTypeWrite)
-	allow(t, broker.Addr(), "writer", kafkago.ResourceTypeTransactionalID, []string{name}, kafkago.ACLOperationTypeDescribe, kafkago.ACLOperationTypeWrite)
-	allow(t, broker.Addr(), "reader", kafkago.ResourceTypeTopic, []string{name}, kafkago.ACLOperationTypeDescribe, kafkago.ACLOperationTypeRead)
+	commands := strings.NewReplacer("kuberelay.prod-eu1", name, "--topic kuberelay", "--topic "+name).Replace(documentedPermissions(t, "Kafka"))
+	createACLs(t, &kafkago.Client{Addr: kafkago.TCP(broker.Addr())}, parseACLs(t, commands))
 
 	cp := cluster.ControlPlane(t)
 	u := newUser(t, cp)
@@ -38,28 +41,74 @@ func TestKafkaPermissions(t *testing.T) {
 			"KAFKA_SASL_MECHANISM": "SCRAM-SHA-512", "KAFKA_USER": user, "KAFKA_PASSWORD_FILE": file,
 		})
 	}
-	f := newForwarder(t, cp.Kubeconfig(), "", as("writer", "w-password"))
+	f := newForwarder(t, cp.Kubeconfig(), "", as("forwarder", "w-password"))
 	f.start().idle()
 	topic{t, broker.Addr(), name}.awaitKinds(map[string]string{key("configmaps", namespace, "a"): "snapshot"})
 	newForwarder(t, cp.Kubeconfig(), "", as("reader", "r-password")).verified()
 	f.stop()
 	f.start().idle() // the topics are there now, and are checked
 	f.stop()
-}
 
-// allow adds ACLs, as somebody who may do everything.
-func allow(t *testing.T, addr, user string, on kafkago.ResourceType, names []string, operations ...kafkago.ACLOperationType) {
-	t.Helper()
-	var entries []kafkago.ACLEntry
-	for _, name := range names {
-		for _, operation := range operations {
-			entries = append(entries, kafkago.ACLEntry{
-				ResourceType: on, ResourceName: name, ResourcePatternType: kafkago.PatternTypeLiteral,
-				Principal: "User:" + user, Host: "*", Operation: operation, PermissionType: kafkago.ACLPermissionTypeAllow,
-			})
+	mechanism, err := scram.Mechanism(scram.SHA512, "reader", "r-password")
+	if err != nil {
+		t.Fatal(err)
+	}
+	reader := &kafkago.Client{Addr: kafkago.TCP(broker.AddrOf(kafkabroker.SASLPlaintext)), Transport: &kafkago.Transport{SASL: mechanism}}
+	for topic, refused := range map[string]error{name: kafkago.TopicAuthorizationFailed, name + ".checkpoint": nil} { // whose existence is hidden
+		produced, err := reader.Produce(t.Context(), &kafkago.ProduceRequest{
+			Topic: topic, RequiredAcks: kafkago.RequireAll, Records: kafkago.NewRecordReader(kafkago.Record{Value: kafkago.NewBytes([]byte("{}"))}),
+		})
+		if err == nil {
+			err = produced.Error
+		}
+		if err == nil || refused != nil && !errors.Is(err, refused) {
+			t.Errorf("the reader writes to %s: %v, want it refused", topic, err)
 		}
 	}
-	client := &kafkago.Client{Addr: kafkago.TCP(addr)}
+}
+
+// parseACLs reads commands of kafka-acls.sh, a line each.
+func parseACLs(t *testing.T, commands string) (entries []kafkago.ACLEntry) {
+	t.Helper()
+	operations := map[string]kafkago.ACLOperationType{
+		"Create": kafkago.ACLOperationTypeCreate, "Describe": kafkago.ACLOperationTypeDescribe, "Read": kafkago.ACLOperationTypeRead,
+		"DescribeConfigs": kafkago.ACLOperationTypeDescribeConfigs, "Write": kafkago.ACLOperationTypeWrite,
+	}
+	for line := range strings.Lines(commands) {
+		var do []kafkago.ACLOperationType
+		e := kafkago.ACLEntry{Host: "*", PermissionType: kafkago.ACLPermissionTypeAllow, ResourcePatternType: kafkago.PatternTypeLiteral}
+		words := strings.Fields(line)
+		if len(words) < 2 || words[0] != "kafka-acls.sh" || words[1] != "--add" {
+			t.Fatalf("unexpected command: %s", line)
+		}
+		for words = words[2:]; len(words) >= 2; words = words[2:] {
+			switch flag, value := words[0], words[1]; flag {
+			case "--allow-principal":
+				e.Principal = value
+			case "--operation":
+				if operations[value] == 0 {
+					t.Fatalf("unexpected operation: %s", line)
+				}
+				do = append(do, operations[value])
+			case "--topic":
+				e.ResourceType, e.ResourceName = kafkago.ResourceTypeTopic, value
+			case "--transactional-id":
+				e.ResourceType, e.ResourceName = kafkago.ResourceTypeTransactionalID, value
+			default:
+				t.Fatalf("unexpected flag: %s", line)
+			}
+		}
+		for _, e.Operation = range do {
+			entries = append(entries, e)
+		}
+	}
+	return entries
+}
+
+// createACLs returns when the broker knows them: it learns of them from the controller,
+// which answers first.
+func createACLs(t *testing.T, client *kafkago.Client, entries []kafkago.ACLEntry) {
+	t.Helper()
 	response, err := client.CreateACLs(t.Context(), &kafkago.CreateACLsRequest{ACLs: entries})
 	if err != nil {
 		t.Fatal(err)
@@ -68,5 +117,21 @@ func allow(t *testing.T, addr, user string, on kafkago.ResourceType, names []str
 		if err != nil {
 			t.Fatal(err)
 		}
+	}
+	for _, e := range entries {
+		filter := kafkago.ACLFilter{
+			ResourceTypeFilter: e.ResourceType, ResourceNameFilter: e.ResourceName, ResourcePatternTypeFilter: e.ResourcePatternType,
+			PrincipalFilter: e.Principal, HostFilter: e.Host, Operation: e.Operation, PermissionType: e.PermissionType,
+		}
+		eventually(t, "the broker knows the ACL", func(ctx context.Context) error {
+			found, err := client.DescribeACLs(ctx, &kafkago.DescribeACLsRequest{Filter: filter})
+			if err == nil {
+				err = found.Error
+			}
+			if err == nil && len(found.Resources) == 0 {
+				err = fmt.Errorf("there is none of %+v", filter)
+			}
+			return err
+		})
 	}
 }

@@ -19,6 +19,7 @@ type record struct {
 	offset     int64
 	attributes map[string]string
 	data       json.RawMessage
+	tombstone  bool // follows it
 }
 
 // kind is the last word of the type.
@@ -65,11 +66,17 @@ func readPartition(ctx context.Context, addr, topic string, partition int, end i
 		if err != nil {
 			return fmt.Errorf("read partition %d of %s: %w", partition, topic, err)
 		}
-		got, err := parseRecord(m)
-		if err != nil {
+		of := all[string(m.Key)]
+		if len(m.Value) == 0 {
+			if len(of) == 0 {
+				return fmt.Errorf("the first record of %s is a tombstone", m.Key)
+			}
+			of[len(of)-1].tombstone = true
+		} else if got, err := parseRecord(m); err != nil {
 			return err
+		} else {
+			all[string(m.Key)] = append(of, got)
 		}
-		all[string(m.Key)] = append(all[string(m.Key)], got)
 		if m.Offset == end-1 {
 			return nil
 		}
@@ -149,11 +156,11 @@ func (s topic) awaitKinds(want map[string]string) map[string][]record {
 	return all
 }
 
-// events counts the records but for the writers' markers.
+// events counts the records but for the writers' markers and the consistency points.
 func events(all map[string][]record) int {
 	n := 0
 	for key, records := range all {
-		if !strings.Contains(key, "/_control/writer/") {
+		if !strings.Contains(key, "/_control/writer/") && !strings.Contains(key, "/_control/resolved/") {
 			n += len(records)
 		}
 	}
@@ -161,10 +168,13 @@ func events(all map[string][]record) int {
 }
 
 // checkOrder looks at every record: an object is in one partition, no id is there twice
-// in a row, and no version falls within a UID.
+// in a row, and no version falls within a UID. Consistency points are in every partition.
 func (s topic) checkOrder() {
 	s.t.Helper()
 	for key, all := range s.read() {
+		if strings.Contains(key, "/_control/resolved/") {
+			continue
+		}
 		for n := 1; n < len(all); n++ {
 			before, after := all[n-1], all[n]
 			switch {

@@ -10,9 +10,9 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kuberelay/kuberelay/internal/controlplane/controlplanetest"
-	"github.com/kuberelay/kuberelay/internal/kafkabroker"
-	"github.com/kuberelay/kuberelay/internal/kafkabroker/kafkabrokertest"
+	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
+	"github.com/kuberelay/kuberelay/test/lab/kafkabroker"
+	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 )
 
 // onKafka are the variables of a forwarder that writes to a topic.
@@ -38,10 +38,10 @@ func quietNamespace(t *testing.T, u *user) string {
 	return namespace
 }
 
-// verified runs «forwarder verify», which must find nothing wrong.
+// verified runs "forwarder verify", which must find nothing wrong.
 func (f *forwarder) verified() {
 	f.t.Helper()
-	code, stdout, stderr := f.run("verify")
+	code, stdout, stderr := f.run("verify", settle)
 	if code != 0 || !strings.Contains(stdout, "0 differences") || !strings.Contains(stdout, "partitions read to the end") {
 		f.t.Errorf("verify ended with %d:\n%s%s", code, stdout, stderr)
 	}
@@ -53,7 +53,7 @@ func (f *forwarder) verified() {
 func TestKafka(t *testing.T) {
 	for _, mode := range []string{"binary", "structured"} {
 		t.Run(mode, func(t *testing.T) {
-			bus := topic{t, kafkabrokertest.Shared(t).Addr(), "e2e-" + mode}
+			bus := topic{t, kafkabrokertest.Shared(t).Addr(), kafkabrokertest.TopicName("e2e-" + mode)}
 			cp := cluster.ControlPlane(t)
 			u := newUser(t, cp)
 			namespace := quietNamespace(t, u)
@@ -160,7 +160,7 @@ func TestKafkaOutage(t *testing.T) {
 
 // A second forwarder takes over, and the first ends by itself and says why.
 func TestKafkaTakeover(t *testing.T) {
-	bus := topic{t, kafkabrokertest.Shared(t).Addr(), "takeover"}
+	bus := topic{t, kafkabrokertest.Shared(t).Addr(), kafkabrokertest.TopicName("takeover")}
 	cp := cluster.ControlPlane(t)
 	u := newUser(t, cp)
 	namespace := quietNamespace(t, u)
@@ -177,7 +177,7 @@ func TestKafkaTakeover(t *testing.T) {
 	case <-ctx.Done():
 		t.Fatal("the first forwarder runs on")
 	}
-	if _, err := first.Failure(); err == nil || !strings.Contains(first.log(), "another writer has taken over") {
+	if _, err := first.Failure(); err == nil || !strings.Contains(first.log(), "another writer took over") {
 		t.Errorf("the first forwarder ended with %v", err)
 	}
 	second.idle()
@@ -189,19 +189,19 @@ func TestKafkaTakeover(t *testing.T) {
 
 // A topic for each resource.
 func TestKafkaTopicsOfResources(t *testing.T) {
-	addr := kafkabrokertest.Shared(t).Addr()
-	template := topic{t, addr, "each.{group}.{resource}"}
+	addr, name := kafkabrokertest.Shared(t).Addr(), kafkabrokertest.TopicName("each")
+	template := topic{t, addr, name + ".{group}.{resource}"}
 	cp := cluster.ControlPlane(t)
 	u := newUser(t, cp)
 	namespace := quietNamespace(t, u)
 	f := newForwarder(t, cp.Kubeconfig(), "", onKafka(template, map[string]string{
-		"RESOURCES": "configmaps,secrets", "NAMESPACES": namespace, "KAFKA_TRANSACTIONAL_ID": "each",
+		"RESOURCES": "configmaps,secrets", "NAMESPACES": namespace, "KAFKA_TRANSACTIONAL_ID": name,
 	}))
 	f.start().idle()
 	u.create(configMaps, namespace, configMap("a", "1"))
 	u.create(gvr("", "v1", "secrets"), namespace, "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\nstringData: {password: hunter2}")
-	topic{t, addr, "each.core.configmaps"}.awaitKinds(map[string]string{key("configmaps", namespace, "a"): "created"})
-	secrets := topic{t, addr, "each.core.secrets"}.awaitKinds(map[string]string{key("secrets", namespace, "s"): "created"})
+	topic{t, addr, name + ".core.configmaps"}.awaitKinds(map[string]string{key("configmaps", namespace, "a"): "created"})
+	secrets := topic{t, addr, name + ".core.secrets"}.awaitKinds(map[string]string{key("secrets", namespace, "s"): "created"})
 	if data := secrets[key("secrets", namespace, "s")][0].data; strings.Contains(string(data), "hunter2") || strings.Contains(string(data), "aHVudGVyMg") {
 		t.Errorf("the value of the Secret is on the bus: %s", data)
 	}
@@ -211,7 +211,7 @@ func TestKafkaTopicsOfResources(t *testing.T) {
 
 // Where idempotent producing is forbidden, the rest holds all the same.
 func TestKafkaWithoutIdempotence(t *testing.T) {
-	bus := topic{t, kafkabrokertest.Shared(t).Addr(), "plain"}
+	bus := topic{t, kafkabrokertest.Shared(t).Addr(), kafkabrokertest.TopicName("plain")}
 	cp := cluster.ControlPlane(t)
 	u := newUser(t, cp)
 	namespace := quietNamespace(t, u)

@@ -5,12 +5,11 @@ package e2e
 import (
 	"flag"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/kuberelay/kuberelay/internal/controlplane/controlplanetest"
+	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
 
 var (
@@ -18,7 +17,7 @@ var (
 	outageObjects = flag.Int("outage.objects", 5000, "objects that change meanwhile")
 )
 
-// TestLongOutage measures what a bus that is down costs («make outage»): the
+// TestLongOutage measures what a bus that is down costs ("make outage"): the
 // process's memory before and after a long outage under change, and that what is
 // caught up afterwards is each object's last state, once.
 func TestLongOutage(t *testing.T) {
@@ -61,21 +60,4 @@ func TestLongOutage(t *testing.T) {
 	}
 	checkReplicaOf(t, u, sub, configMaps)
 	sub.checkOrder()
-}
-
-func mb(bytes int64) float64 { return float64(bytes) / 1e6 }
-
-// resident is the process's resident memory in bytes, after it was asked for.
-func (f *forwarder) resident() int64 {
-	f.t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", f.PID()))
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	var kb int64
-	_, after, _ := strings.Cut(string(status), "VmRSS:")
-	if _, err := fmt.Sscan(after, &kb); err != nil {
-		f.t.Fatal(err)
-	}
-	return kb * 1024
 }

@@ -9,12 +9,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"sigs.k8s.io/yaml"
 
-	"github.com/kuberelay/kuberelay/internal/controlplane"
+	"github.com/kuberelay/kuberelay/test/lab/controlplane"
 )
 
 // user changes the cluster as kubectl would.
@@ -62,6 +63,19 @@ func (u *user) label(gvr schema.GroupVersionResource, namespace, name, value str
 		u.t.Fatalf("change %s %s: %v", gvr.Resource, name, err)
 	}
 	return o
+}
+
+// inVersion gives an object as it was in an earlier version.
+func (u *user) inVersion(gvr schema.GroupVersionResource, namespace, name, version string) *unstructured.Unstructured {
+	u.t.Helper()
+	list, err := u.of(gvr, namespace).List(u.t.Context(), metav1.ListOptions{
+		FieldSelector:   fields.OneTermEqualSelector("metadata.name", name).String(),
+		ResourceVersion: version, ResourceVersionMatch: metav1.ResourceVersionMatchExact,
+	})
+	if err != nil || len(list.Items) != 1 {
+		u.t.Fatalf("%s %s in version %s: got %v, %v", gvr.Resource, name, version, list, err)
+	}
+	return &list.Items[0]
 }
 
 // delete deletes an object and waits until it is gone.

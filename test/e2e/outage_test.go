@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kuberelay/kuberelay/internal/controlplane"
-	"github.com/kuberelay/kuberelay/internal/controlplane/controlplanetest"
+	"github.com/kuberelay/kuberelay/test/lab/controlplane"
+	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
 
 // TestTheBusIsDownUnderChange stops the bus, changes objects many times, deletes
@@ -79,13 +79,12 @@ func TestABusThatLostItsStream(t *testing.T) {
 	bus.Start()
 	sub := subscribe(t, bus.URL)
 	checkReplicaOf(t, u, sub, configMaps)
-	marker := "kuberelay." + clusterName + "._control.snapshot.core.configmaps"
-	sub.awaitKinds(marker, "started completed")
+	sub.awaitSnapshots(configMaps)
 	f.kill()
 	u.create(configMaps, namespace, configMap("late", "1"))
 	f.start().idle()
 	sub.awaitKinds(subject(configMaps, namespace, "late"), "created")
-	sub.awaitKinds(marker, "started completed")
+	sub.awaitSnapshots(configMaps)
 	f.stop()
 }
 
@@ -99,11 +98,12 @@ func TestDrainPublishesWhatIsInBackoff(t *testing.T) {
 	f.start().idle()
 	bus.Kill()
 	u.create(configMaps, namespace, configMap("late", "1"))
-	eventually(t, "the change is known", func(context.Context) error {
-		if f.metric("kuberelay_dirty_objects") == 0 {
-			return errors.New("nothing is dirty")
+	eventually(t, "the change is known", func(ctx context.Context) error {
+		n, err := f.Metric(ctx, "kuberelay_dirty_objects")
+		if err == nil && n == 0 {
+			err = errors.New("nothing is dirty")
 		}
-		return nil
+		return err
 	})
 	bus.Start()
 	f.ready()
@@ -131,11 +131,12 @@ func TestWhatComesAndGoesWhileTheBusIsDownIsNotKept(t *testing.T) {
 		u.delete(configMaps, namespace, "again")
 	}
 	u.delete(configMaps, namespace, "there")
-	eventually(t, "only what the bus must be told is kept", func(context.Context) error {
-		if n := f.metric("kuberelay_dirty_objects"); n != 1 {
-			return fmt.Errorf("%v objects are dirty", n)
+	eventually(t, "only what the bus must be told is kept", func(ctx context.Context) error {
+		n, err := f.Metric(ctx, "kuberelay_dirty_objects")
+		if err == nil && n != 1 {
+			err = fmt.Errorf("%v objects are dirty", n)
 		}
-		return nil
+		return err
 	})
 	bus.Start()
 	sub := subscribe(t, bus.URL)

@@ -9,10 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cespare/xxhash/v2"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kuberelay/kuberelay/internal/controlplane/controlplanetest"
+	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
 
 // sample is a kind of object to create, change and delete.
@@ -90,7 +91,8 @@ func or(s, otherwise string) string {
 
 // TestEveryResource creates, changes and deletes an object of each kind and checks
 // every attribute of every event, and the data against what the API server
-// returned.
+// has in that version: a controller may change the object before the forwarder
+// publishes it.
 func TestEveryResource(t *testing.T) {
 	bus := natsServer(t)
 	f, cp := sharedForwarder(t, bus.URL, map[string]string{"RESOURCES": "*"})
@@ -106,13 +108,12 @@ func TestEveryResource(t *testing.T) {
 			ns, token := s.namespace(namespace), or(s.token, s.name)
 			on := subject(s.gvr, ns, token)
 			start := time.Now()
-			created := u.create(s.gvr, ns, s.yaml(s.name))
-			await := func(kind string, o *unstructured.Unstructured) received {
+			await := func(kind string, has func(received) bool) received {
 				t.Helper()
 				var found received
-				eventually(t, kind+" of version "+o.GetResourceVersion(), func(context.Context) error {
+				eventually(t, s.name+" is "+kind, func(context.Context) error {
 					for _, r := range sub.of(on) {
-						if r.kind() == kind && (kind == "deleted" || r.attribute("resourceversion") == o.GetResourceVersion()) {
+						if r.kind() == kind && has(r) {
 							found = r
 							return nil
 						}
@@ -121,26 +122,34 @@ func TestEveryResource(t *testing.T) {
 				})
 				return found
 			}
-			first := await("created", created)
-			checkEvent(t, first, s, created, ns, "", "watch", start)
-			if got := decode(t, first.data); !reflect.DeepEqual(got, asPublished(created)) {
-				t.Errorf("created data differ:\n got %v\nwant %v", got, asPublished(created))
+			labels := func(r received) any { return decode(t, r.data)["metadata"].(map[string]any)["labels"] }
+			// check compares an event that carries a state with the object in that version.
+			check := func(r received, previous string) *unstructured.Unstructured {
+				t.Helper()
+				o := u.inVersion(s.gvr, ns, s.name, r.attribute("resourceversion"))
+				checkEvent(t, r, s, o, ns, previous, "watch", start)
+				if got := decode(t, r.data); !reflect.DeepEqual(got, asPublished(o)) {
+					t.Errorf("%s data differ:\n got %v\nwant %v", r.kind(), got, asPublished(o))
+				}
+				return o
 			}
-			changed := u.label(s.gvr, ns, s.name, "yes")
-			second := await("updated", changed)
-			checkEvent(t, second, s, changed, ns, previous(sub.of(on), second), "watch", start)
-			if got := decode(t, second.data); !reflect.DeepEqual(got, asPublished(changed)) {
-				t.Errorf("updated data differ:\n got %v\nwant %v", got, asPublished(changed))
-			}
+			u.create(s.gvr, ns, s.yaml(s.name))
+			check(await("created", func(received) bool { return true }), "")
+			u.label(s.gvr, ns, s.name, "yes")
+			second := await("updated", func(r received) bool {
+				of, _ := labels(r).(map[string]any)
+				return of["changed"] == "yes"
+			})
+			changed := check(second, previous(sub.of(on), second))
 			u.delete(s.gvr, ns, s.name)
-			last := await("deleted", changed)
+			last := await("deleted", func(received) bool { return true })
 			deleted := changed.DeepCopy()
 			deleted.SetResourceVersion(last.attribute("resourceversion"))
 			checkEvent(t, last, s, deleted, ns, previous(sub.of(on), last), "watch", start)
 			if number(last.attribute("resourceversion")) <= number(changed.GetResourceVersion()) {
 				t.Errorf("the delete has version %s, not after %s", last.attribute("resourceversion"), changed.GetResourceVersion())
 			}
-			if got := decode(t, last.data)["metadata"].(map[string]any)["labels"]; !reflect.DeepEqual(got, decode(t, second.data)["metadata"].(map[string]any)["labels"]) {
+			if got := labels(last); !reflect.DeepEqual(got, labels(second)) {
 				t.Errorf("the delete's data are not the last state: labels %v", got)
 			}
 			if kinds := sub.kinds(on); !strings.HasPrefix(kinds, "created") || !strings.HasSuffix(kinds, "deleted") || strings.Count(kinds, "created") != 1 || strings.Count(kinds, "deleted") != 1 {
@@ -164,7 +173,7 @@ func previous(all []received, r received) string {
 	return "no event before it"
 }
 
-// checkEvent checks every attribute of section «events».
+// checkEvent checks every attribute of section "events".
 func checkEvent(t *testing.T, r received, s sample, o *unstructured.Unstructured, ns, previous, cause string, start time.Time) {
 	t.Helper()
 	path := "/apis/" + s.gvr.Group + "/" + s.gvr.Version
@@ -196,6 +205,7 @@ func checkEvent(t *testing.T, r received, s sample, o *unstructured.Unstructured
 		"previousversion": previous,
 		"cause":           cause,
 		"time":            r.attribute("time"),
+		"digest":          fmt.Sprintf("%016x", xxhash.Sum64(r.data)),
 	}
 	got := map[string]string{}
 	for name := range r.headers {

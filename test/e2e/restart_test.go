@@ -7,8 +7,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kuberelay/kuberelay/internal/controlplane"
-	"github.com/kuberelay/kuberelay/internal/controlplane/controlplanetest"
+	"github.com/kuberelay/kuberelay/test/lab/controlplane"
+	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
 
 func TestARestartWithNothingChangedPublishesNothing(t *testing.T) {
@@ -28,6 +28,7 @@ func TestARestartWithNothingChangedPublishesNothing(t *testing.T) {
 	}
 	f.start().idle()
 	sub := subscribe(t, bus.URL)
+	sub.awaitSnapshots(configMaps, gvr("rbac.authorization.k8s.io", "v1", "clusterroles"))
 	sub.end()
 	before := sub.total()
 	if before < 200 {
@@ -56,6 +57,7 @@ func TestARestartOfTwentyThousandObjects(t *testing.T) {
 	f := newForwarder(t, cp.Kubeconfig(), bus.URL, map[string]string{"RESOURCES": "configmaps", "NAMESPACES": namespace})
 	f.start().idle()
 	sub := subscribe(t, bus.URL)
+	sub.awaitSnapshots(configMaps)
 	sub.end()
 	before := sub.total()
 	if want := objects + 3; before != want {
@@ -78,14 +80,13 @@ func TestASnapshotIsMarkedAndOnlyTheFirstOne(t *testing.T) {
 	u.create(configMaps, namespace, configMap("early", "1"))
 	f.start().idle()
 	sub := subscribe(t, bus.URL)
-	marker := "kuberelay." + clusterName + "._control.snapshot.core.configmaps"
-	sub.awaitKinds(marker, "started completed")
+	sub.awaitSnapshots(configMaps)
 	early, late := subject(configMaps, namespace, "early"), subject(configMaps, namespace, "late")
 	sub.awaitKinds(early, "snapshot")
 	if got := sub.of(early)[0].attribute("cause"); got != "snapshot" {
 		t.Errorf("cause %q, want snapshot", got)
 	}
-	markers := sub.of(marker)
+	markers := sub.of(marker(configMaps))
 	for _, r := range sub.last() {
 		if r.kind() == "snapshot" && (r.sequence < markers[0].sequence || r.sequence > markers[1].sequence) {
 			t.Errorf("%s at %d is not between the markers at %d and %d", r.subject, r.sequence, markers[0].sequence, markers[1].sequence)
@@ -103,7 +104,7 @@ func TestASnapshotIsMarkedAndOnlyTheFirstOne(t *testing.T) {
 		t.Errorf("cause %q, want reconcile", got)
 	}
 	sub.end()
-	if got, want := sub.kinds(marker), "started completed"; got != want {
+	if got, want := sub.kinds(marker(configMaps)), "started completed"; got != want {
 		t.Errorf("markers %q, want %q", got, want)
 	}
 }
@@ -124,6 +125,7 @@ func TestWhatHappenedWhileTheForwarderWasDown(t *testing.T) {
 	sub := subscribe(t, bus.URL)
 	widget := subject(widgets, namespace, "gone")
 	sub.awaitKinds(widget, "snapshot")
+	sub.awaitSnapshots(configMaps, gvr("", "v1", "namespaces"), widgets)
 
 	f.kill()
 	u.delete(configMaps, namespace, "deleted")
@@ -171,11 +173,12 @@ func TestWhatLeftTheScopeIsLeftAlone(t *testing.T) {
 
 	narrow := newForwarder(t, cp.Kubeconfig(), bus.URL, map[string]string{"RESOURCES": "cm", "NAMESPACES": one, "LABEL_SELECTOR": "no=such", "CHECKPOINT_REFRESH": "1s"})
 	narrow.start().idle()
-	eventually(t, "the objects out of scope are counted", func(context.Context) error {
-		if got := narrow.metric("kuberelay_out_of_scope_objects"); got < 3 {
-			return fmt.Errorf("counted %v", got)
+	eventually(t, "the objects out of scope are counted", func(ctx context.Context) error {
+		got, err := narrow.Metric(ctx, "kuberelay_out_of_scope_objects")
+		if err == nil && got < 3 {
+			err = fmt.Errorf("counted %v", got)
 		}
-		return nil
+		return err
 	})
 	narrow.stop()
 	sub.end()
@@ -207,9 +210,13 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: little}]`)
 	f.start().idle()
 	sub := subscribe(t, bus.URL)
 	sub.awaitKinds(subject(configMaps, namespace, "a"), "snapshot")
-	if got := f.metric(`kuberelay_informer_failing`); got != 1 {
-		t.Errorf("%v resources are failing, want services only", got)
-	}
+	eventually(t, "only services are forbidden", func(ctx context.Context) error {
+		got, err := f.Metric(ctx, "kuberelay_informer_failing")
+		if err == nil && got != 1 {
+			err = fmt.Errorf("%v resources are failing", got)
+		}
+		return err
+	})
 
 	// RBAC is taken away while running, and objects are deleted meanwhile.
 	if err := u.of(gvr("rbac.authorization.k8s.io", "v1", "roles"), namespace).Delete(t.Context(), role.GetName(), metav1.DeleteOptions{}); err != nil {
@@ -217,11 +224,12 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: little}]`)
 	}
 	f.kill()
 	f.start().awaitReason("nothing of what is selected may be read")
-	eventually(t, "configmaps are forbidden", func(context.Context) error {
-		if got := f.metric("kuberelay_informer_failing"); got != 2 {
-			return fmt.Errorf("%v resources are failing", got)
+	eventually(t, "configmaps are forbidden", func(ctx context.Context) error {
+		got, err := f.Metric(ctx, "kuberelay_informer_failing")
+		if err == nil && got != 2 {
+			err = fmt.Errorf("%v resources are failing", got)
 		}
-		return nil
+		return err
 	})
 	f.stop()
 	sub.end()

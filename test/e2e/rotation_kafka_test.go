@@ -16,10 +16,10 @@ import (
 
 	kafkago "github.com/segmentio/kafka-go"
 
-	"github.com/kuberelay/kuberelay/internal/kafkabroker"
-	"github.com/kuberelay/kuberelay/internal/kafkabroker/kafkabrokertest"
-	"github.com/kuberelay/kuberelay/internal/tlstest"
 	"github.com/kuberelay/kuberelay/test/harness"
+	"github.com/kuberelay/kuberelay/test/lab/kafkabroker"
+	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
+	"github.com/kuberelay/kuberelay/test/lab/tlstest"
 )
 
 // securedKafka is a broker on which one logs in, by password or by certificate, and the
@@ -71,15 +71,7 @@ func (s *securedKafka) acl(user, topic string, permission kafkago.ACLPermissionT
 	}
 	client, done := s.admin()
 	defer done()
-	response, err := client.CreateACLs(s.t.Context(), &kafkago.CreateACLsRequest{ACLs: entries})
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	for _, err := range response.Errors {
-		if err != nil {
-			s.t.Fatal(err)
-		}
-	}
+	createACLs(s.t, client, entries)
 }
 
 // setPassword changes a user's password for SCRAM-SHA-256.

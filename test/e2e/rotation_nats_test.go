@@ -11,9 +11,9 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	natsgo "github.com/nats-io/nats.go"
 
-	"github.com/kuberelay/kuberelay/internal/natsserver/natstest"
-	"github.com/kuberelay/kuberelay/internal/tlstest"
 	"github.com/kuberelay/kuberelay/test/harness"
+	"github.com/kuberelay/kuberelay/test/lab/natstest"
+	"github.com/kuberelay/kuberelay/test/lab/tlstest"
 )
 
 // securedNATS is a server that wants a creds file and a certificate.

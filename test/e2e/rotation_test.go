@@ -172,7 +172,7 @@ func (r *rotation) end() {
 	if err := r.recorder.CatchUp(r.t.Context(), limit); err != nil {
 		r.t.Fatal(err)
 	}
-	code, stdout, stderr := r.f.run("verify")
+	code, stdout, stderr := r.f.run("verify", settle)
 	if code != 0 || !strings.Contains(stdout, "0 differences") {
 		r.t.Errorf("verify ended with %d:\n%s%s", code, stdout, stderr)
 	}

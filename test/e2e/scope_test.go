@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/kuberelay/kuberelay/internal/controlplane/controlplanetest"
+	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
 
 // team sets the label team of a namespace.
@@ -26,7 +26,7 @@ func (u *user) team(namespace, team string) {
 // verifyClean runs the command that compares the bus with the cluster.
 func (f *forwarder) verifyClean() {
 	f.t.Helper()
-	if code, stdout, stderr := f.run("verify", "--settle=5s"); code != 0 {
+	if code, stdout, stderr := f.run("verify", settle); code != 0 {
 		f.t.Errorf("verify: exit code %d\n%s\n%.2000s", code, stdout, stderr)
 	}
 }
@@ -131,6 +131,7 @@ func TestOnDeselectPublish(t *testing.T) {
 	for _, s := range append(left, subject(configMaps, one, "a")) {
 		sub.awaitKinds(s, "snapshot")
 	}
+	sub.awaitSnapshots(configMaps, serviceAccounts)
 	wide.stop()
 
 	narrow := newForwarder(t, cp.Kubeconfig(), bus.URL, map[string]string{

@@ -12,6 +12,7 @@ import (
 
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuberelay/kuberelay/test/harness"
 )
@@ -122,6 +123,22 @@ func (s *subscriber) awaitKinds(subject, want string) {
 		}
 		return nil
 	})
+}
+
+// marker is the subject of a resource's snapshot markers.
+func marker(of schema.GroupVersionResource) string {
+	tokens := strings.Split(subject(of, "", ""), ".")
+	return strings.Join([]string{tokens[0], tokens[1], "_control.snapshot", tokens[2], tokens[3]}, ".")
+}
+
+// awaitSnapshots waits until the first snapshot of each resource is completed. The marker
+// that says so follows the last object: the forwarder may be idle already. One that is killed
+// before that begins the snapshot again.
+func (s *subscriber) awaitSnapshots(of ...schema.GroupVersionResource) {
+	s.t.Helper()
+	for _, r := range of {
+		s.awaitKinds(marker(r), "started completed")
+	}
 }
 
 // last gives the last event of each subject of objects.

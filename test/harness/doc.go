@@ -17,7 +17,24 @@ import (
 // Build builds the forwarder into the file to, with the race detector if the
 // caller was built with it, and with build tags.
 func Build(ctx context.Context, to string, tags ...string) error {
-	args := []string{"build", "-o", to}
+	return build(ctx, "", tags, "build", "-o", to)
+}
+
+// BuildWith is Build with an overlay that [Patch] has made.
+func BuildWith(ctx context.Context, overlay, to string, tags ...string) error {
+	return build(ctx, overlay, tags, "build", "-o", to)
+}
+
+// CompileWith is BuildWith without the link, which takes most of the time of a build.
+// Go's build cache keeps the result for BuildWith.
+func CompileWith(ctx context.Context, overlay string, tags ...string) error {
+	return build(ctx, overlay, tags, "list", "-export")
+}
+
+func build(ctx context.Context, overlay string, tags []string, args ...string) error {
+	if overlay != "" {
+		args = append(args, "-overlay", overlay)
+	}
 	if RaceEnabled {
 		args = append(args, "-race")
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"os/exec"
@@ -38,28 +39,36 @@ type Forwarder struct {
 	env     []string
 	logFile string
 
-	mu    sync.Mutex
-	cmd   *exec.Cmd
-	ended chan struct{} // closed when cmd has ended; nil before the first start
+	mu     sync.Mutex
+	starts int // of the process
+	cmd    *exec.Cmd
+	ended  chan struct{} // closed when cmd has ended; nil before the first start
 }
 
 // New prepares a forwarder.
 func New(o Options) *Forwarder {
 	f := &Forwarder{options: o, logFile: filepath.Join(o.Dir, "forwarder.log")}
+	f.Configure(o.Set)
+	return f
+}
+
+// Configure replaces what [Options.Set] said, for the next start.
+func (f *Forwarder) Configure(set map[string]string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.options.Set = set
+	o := f.options
 	variables := map[string]string{
 		"NATS_URL": o.NATSURL, "LISTEN_ADDR": o.Address, "CLUSTER_NAME": o.Cluster, "LOG_LEVEL": "debug",
 		"RETRY_MAX_DELAY": "2s", "NATS_ACK_TIMEOUT": "3s", "DATA_DIR": o.Dir,
 	}
-	for k, v := range o.Set {
-		variables[k] = v
-	}
+	maps.Copy(variables, set)
 	f.env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + o.Dir, "KUBECONFIG=" + o.Kubeconfig}
 	for k, v := range variables {
 		if v != "" {
 			f.env = append(f.env, "KUBERELAY_"+k+"="+v)
 		}
 	}
-	return f
 }
 
 // Start starts the process, with more variables, and returns without waiting for
@@ -88,6 +97,7 @@ func (f *Forwarder) Start(more ...string) error {
 	}
 	ended := make(chan struct{})
 	f.cmd, f.ended = cmd, ended
+	f.starts++
 	go func() {
 		_ = cmd.Wait() // the state of the process says it
 		watch.end()
@@ -113,6 +123,13 @@ func (f *Forwarder) Running() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.running()
+}
+
+// Starts returns how often the process has been started.
+func (f *Forwarder) Starts() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.starts
 }
 
 // PID is the process's id, 0 before the first start.
@@ -224,22 +241,39 @@ func (e *EndedError) Unwrap() error { return e.Err }
 // Metric reads a metric without labels, or the sum of one with. The name is a
 // regular expression and may have labels. It is an error if there is none of it.
 func (f *Forwarder) Metric(ctx context.Context, name string) (float64, error) {
-	status, body, err := f.Get(ctx, "/metrics")
-	if err != nil || status != http.StatusOK {
-		return 0, fmt.Errorf("read metrics: status %d, %w", status, err)
+	all, err := f.scrape(ctx)
+	if err != nil {
+		return 0, err
 	}
-	sum, found := 0.0, false
-	for _, m := range regexp.MustCompile(`(?m)^`+name+`(?:\{[^}]*\})? (\S+)$`).FindAllStringSubmatch(body, -1) {
+	total, found, err := sum(all, name)
+	if err == nil && !found {
+		err = fmt.Errorf("no metric %s", name)
+	}
+	return total, err
+}
+
+// scrape reads all metrics, as text.
+func (f *Forwarder) scrape(ctx context.Context) (string, error) {
+	status, body, err := f.Get(ctx, "/metrics")
+	if err == nil && status != http.StatusOK {
+		err = fmt.Errorf("status %d", status)
+	}
+	if err != nil {
+		return "", fmt.Errorf("read metrics: %w", err)
+	}
+	return body, nil
+}
+
+// sum adds up the metrics of a name, which is a regular expression.
+func sum(metrics, name string) (total float64, found bool, err error) {
+	for _, m := range regexp.MustCompile(`(?m)^`+name+`(?:\{[^}]*\})? (\S+)$`).FindAllStringSubmatch(metrics, -1) {
 		v, err := strconv.ParseFloat(m[1], 64)
 		if err != nil {
-			return 0, err
+			return 0, false, fmt.Errorf("metric %s: %w", name, err)
 		}
-		sum, found = sum+v, true
+		total, found = total+v, true
 	}
-	if !found {
-		return 0, fmt.Errorf("no metric %s", name)
-	}
-	return sum, nil
+	return total, found, nil
 }
 
 // Idle is nil if the forwarder is ready and has nothing left to publish.

@@ -11,6 +11,9 @@ import (
 // Recorder reads every message of a bus, through restarts of its server, with
 // nothing of the forwarder's code between the bus and the test.
 type Recorder interface {
+	// TolerateInvalid has All return messages that are no CloudEvents. Without it they are
+	// an error.
+	TolerateInvalid()
 	// All is what has been read so far: on NATS in the order of the stream, on Kafka
 	// in that of each partition. Missed tells whether a message was removed before it
 	// could be read: then what looks like neighbours may be none.
@@ -29,10 +32,11 @@ var _, _ Recorder = (*NATSRecorder)(nil), (*KafkaRecorder)(nil)
 type Received struct {
 	Subject string // of the message, or the record's key
 	Place          // where it is
-	Body    []byte // nil for a tombstone
+	Body    []byte // nil for a tombstone, and for a consistency point on Kafka
 
 	Attributes map[string]string // of the CloudEvent, decoded
 	Data       []byte            // of the CloudEvent
+	Invalid    error             // why the message is no CloudEvent
 
 	// Producer is who wrote a record, as its batch says; the zero value for nobody who
 	// produces idempotently.
@@ -44,19 +48,21 @@ type Producer struct{ ID, Epoch int64 }
 
 // Place is where a message is.
 type Place struct {
-	Life      int    // which of the topics that have had the name one after the other
+	Topic     string // on Kafka
+	Life      int    // which of the streams or topics of this name, in their order, from 1 on
 	Partition int    // on Kafka
 	Sequence  uint64 // in the stream, or the offset in the partition
 }
 
 func (p Place) String() string {
-	switch p.Life {
-	case 0:
-		return fmt.Sprint(p.Sequence)
-	case 1:
-		return fmt.Sprintf("%d:%d", p.Partition, p.Sequence)
+	text := fmt.Sprint(p.Sequence)
+	if p.Topic != "" {
+		text = fmt.Sprintf("%s:%d:%d", p.Topic, p.Partition, p.Sequence)
 	}
-	return fmt.Sprintf("%d:%d of topic %d", p.Partition, p.Sequence, p.Life)
+	if p.Life > 1 {
+		text += fmt.Sprintf(" of life %d", p.Life)
+	}
+	return text
 }
 
 // Kind is the last word of the event's type, "" for a tombstone.

@@ -21,16 +21,17 @@ type KafkaRecorder struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 
-	// Only run touches these.
-	consumer *kgo.Client // of the topic's present life, nil before the first
-	lives    int
+	consumer *kgo.Client // of the topic's present life, nil before the first; only run touches it
 
 	mu      sync.Mutex
+	lives   int
+	back    []int64  // by partition, where to read on, see Rewind
 	id      [16]byte // of the topic that is read
 	next    []int64  // by partition, the offset after the last that was read
 	all     []Received
 	missed  bool
 	foreign error
+	lenient bool // toward records that are no CloudEvents
 }
 
 // RecordKafka begins to read a topic, which need not exist yet. Close ends it.
@@ -40,6 +41,7 @@ func RecordKafka(address, topic string) (*KafkaRecorder, error) {
 		kgo.RetryBackoffFn(func(int) time.Duration { return poll }), kgo.RequestTimeoutOverhead(requestTimeout),
 		kgo.DialTimeout(requestTimeout), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.DisableFetchSessions(),
+		kgo.RequestRetries(0), // kgo sends the same request again while its first goroutine reads it, a data race
 	}
 	client, err := kgo.NewClient(opts...)
 	if err != nil {
@@ -49,6 +51,13 @@ func RecordKafka(address, topic string) (*KafkaRecorder, error) {
 	r := &KafkaRecorder{client: client, topic: topic, opts: opts, cancel: cancel, done: make(chan struct{})}
 	go r.run(ctx)
 	return r, nil
+}
+
+// TolerateInvalid is [Recorder]'s.
+func (r *KafkaRecorder) TolerateInvalid() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lenient = true
 }
 
 // Close is [Recorder]'s.
@@ -68,6 +77,7 @@ func (r *KafkaRecorder) run(ctx context.Context) {
 	ticker := time.NewTicker(poll)
 	defer ticker.Stop()
 	for ctx.Err() == nil {
+		r.rewind()
 		r.renew(ctx)
 		if r.consumer != nil {
 			r.step(ctx)
@@ -118,24 +128,62 @@ func (r *KafkaRecorder) renew(ctx context.Context) {
 	if err != nil || r.consumer != nil && id == r.id && partitions == len(r.next) {
 		return
 	}
-	from := map[int32]kgo.Offset{}
 	next := make([]int64, partitions)
 	if r.consumer != nil && id == r.id {
 		copy(next, r.next) // it has got more partitions
-	} else {
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.consumer == nil || id != r.id {
 		r.lives++
 	}
+	r.consume(next)
+	r.id = id
+}
+
+// consume reads on from these offsets. The caller holds the lock.
+func (r *KafkaRecorder) consume(next []int64) {
+	from := map[int32]kgo.Offset{}
 	for p, offset := range next {
 		from[int32(p)] = kgo.NewOffset().At(offset)
 	}
 	if r.consumer != nil {
 		r.consumer.Close()
 	}
+	var err error
 	r.consumer, err = kgo.NewClient(append(r.opts, kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{r.topic: from}))...)
+	r.foreign = errors.Join(r.foreign, err)
+	r.next = next
+}
+
+// Rewind says that the broker, which is not running, has lost the ends of the topic's
+// partitions, and where each of them ends now. What is read from now on has the life that
+// it returns.
+func (r *KafkaRecorder) Rewind(ctx context.Context, ends []int64, limit time.Duration) (life int, err error) {
+	r.mu.Lock()
+	r.back = ends
+	r.mu.Unlock()
+	err = Eventually(ctx, limit, "the recorder knows what was lost", func(context.Context) error {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.back != nil {
+			return errors.New("it does not yet")
+		}
+		life = r.lives
+		return nil
+	})
+	return life, err
+}
+
+func (r *KafkaRecorder) rewind() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.foreign = errors.Join(r.foreign, err)
-	r.id, r.next = id, next
+	if r.back == nil {
+		return
+	}
+	r.lives++
+	r.consume(r.back)
+	r.back = nil
 }
 
 // step reads what there is.
@@ -151,6 +199,9 @@ func (r *KafkaRecorder) step(ctx context.Context) {
 			return
 		}
 		received, err := newRecord(record, r.lives)
+		if received.Invalid = err; r.lenient {
+			err = nil
+		}
 		r.missed = r.missed || record.Offset != r.next[p]
 		r.next[p] = record.Offset + 1
 		r.all = append(r.all, received)
@@ -162,13 +213,13 @@ func (r *KafkaRecorder) step(ctx context.Context) {
 
 func newRecord(record *kgo.Record, life int) (Received, error) {
 	r := Received{
-		Subject: string(record.Key), Place: Place{life, int(record.Partition), uint64(record.Offset)}, Body: record.Value,
+		Subject: string(record.Key), Place: Place{record.Topic, life, int(record.Partition), uint64(record.Offset)}, Body: record.Value,
 		Producer: Producer{record.ProducerID + 1, int64(record.ProducerEpoch)},
 	}
 	if r.Producer.ID == 0 {
 		r.Producer = Producer{}
 	}
-	if r.Body == nil {
+	if r.Body == nil && len(record.Headers) == 0 {
 		return r, nil
 	}
 	var headers []header

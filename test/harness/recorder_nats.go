@@ -2,6 +2,7 @@ package harness
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
@@ -21,13 +22,16 @@ type NATSRecorder struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 
-	handle jetstream.Stream // nil before the stream was found; only run touches it
+	handle  jetstream.Stream // nil before the stream was found; only run touches it
+	created time.Time        // of the stream; likewise
 
 	mu      sync.Mutex
 	all     []Received
-	next    uint64 // the sequence to ask for; only run changes it
+	life    int    // which stream of the name is read, 0 before the first
+	next    uint64 // the sequence to ask for
 	missed  bool   // a message was gone before it could be read
 	foreign error  // a message that is no CloudEvent
+	lenient bool   // toward such messages
 }
 
 // RecordNATS begins to read a stream, which need not exist yet. Close ends it. The
@@ -43,9 +47,16 @@ func RecordNATS(address, stream string, credentials ...nats.Option) (*NATSRecord
 		return nil, fmt.Errorf("record %s: %w", stream, err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	r := &NATSRecorder{nc: nc, js: js, stream: stream, cancel: cancel, done: make(chan struct{}), next: 1}
+	r := &NATSRecorder{nc: nc, js: js, stream: stream, cancel: cancel, done: make(chan struct{})}
 	go r.run(ctx)
 	return r, nil
+}
+
+// TolerateInvalid is [Recorder]'s.
+func (r *NATSRecorder) TolerateInvalid() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lenient = true
 }
 
 // Close is [Recorder]'s.
@@ -78,14 +89,8 @@ const requestTimeout = time.Second
 
 // step reads what there is, and tells whether it was anything.
 func (r *NATSRecorder) step(ctx context.Context) (read bool) {
-	if r.handle == nil {
-		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-		defer cancel()
-		var err error
-		if r.handle, err = r.js.Stream(ctx, r.stream); err != nil {
-			r.handle = nil
-			return false
-		}
+	if !r.find(ctx) {
+		return false
 	}
 	for r.one(ctx) {
 		read = true
@@ -93,8 +98,46 @@ func (r *NATSRecorder) step(ctx context.Context) (read bool) {
 	return read
 }
 
-func newReceived(m *jetstream.RawStreamMsg) (Received, error) {
-	r := Received{Subject: m.Subject, Place: Place{Sequence: m.Sequence}, Body: m.Data}
+// find finds the stream. One that was made anew is read from its first sequence on, which
+// need not be 1.
+func (r *NATSRecorder) find(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	if r.handle == nil {
+		handle, err := r.js.Stream(ctx, r.stream)
+		if err != nil {
+			return false
+		}
+		r.handle = handle
+	}
+	info, err := r.handle.Info(ctx)
+	if err != nil {
+		return false
+	}
+	if info.Created.Equal(r.created) {
+		return true
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.created = info.Created
+	r.life++
+	r.next = max(1, info.Config.FirstSeq)
+	return true
+}
+
+// Rewind says that the server has been put back to where next was the sequence of the next
+// message. It is for a stream to which nobody writes yet. What is read from now on has
+// the life that it returns.
+func (r *NATSRecorder) Rewind(next uint64) (life int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.life++
+	r.next = next
+	return r.life
+}
+
+func newReceived(m *jetstream.RawStreamMsg, life int) (Received, error) {
+	r := Received{Subject: m.Subject, Place: Place{Life: life, Sequence: m.Sequence}, Body: m.Data}
 	var headers []header
 	for name, values := range m.Header {
 		for _, value := range values {
@@ -105,20 +148,66 @@ func newReceived(m *jetstream.RawStreamMsg) (Received, error) {
 	return r, err
 }
 
+// get gets the first message from a sequence on. Headers that cannot be parsed are none,
+// and an error of their own: the client's GetMsg fails, and does not say of which message.
+func (r *NATSRecorder) get(ctx context.Context, from uint64) (m *jetstream.RawStreamMsg, headers, err error) {
+	answer, err := r.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+r.stream, fmt.Appendf(nil, `{"seq":%d,"next_by_subj":">"}`, from))
+	if err != nil {
+		return nil, nil, err
+	}
+	var is struct {
+		Error   *jetstream.APIError `json:"error"`
+		Message struct {
+			Subject  string    `json:"subject"`
+			Sequence uint64    `json:"seq"`
+			Headers  []byte    `json:"hdrs"`
+			Data     []byte    `json:"data"`
+			Time     time.Time `json:"time"`
+		} `json:"message"`
+	}
+	if err := json.Unmarshal(answer.Data, &is); err != nil {
+		return nil, nil, err
+	}
+	if is.Error != nil && is.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound {
+		return nil, nil, jetstream.ErrMsgNotFound
+	} else if is.Error != nil {
+		return nil, nil, is.Error
+	}
+	of := is.Message
+	m = &jetstream.RawStreamMsg{Subject: of.Subject, Sequence: of.Sequence, Data: of.Data, Time: of.Time}
+	if len(of.Headers) > 0 {
+		m.Header, headers = nats.DecodeHeadersMsg(of.Headers)
+	}
+	return m, headers, nil
+}
+
 func (r *NATSRecorder) one(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	m, err := r.handle.GetMsg(ctx, r.next, jetstream.WithGetMsgSubject(">"))
+	r.mu.Lock()
+	life, next := r.life, r.next
+	r.mu.Unlock()
+	m, headersErr, err := r.get(ctx, next)
 	if err != nil {
 		return false
 	}
-	received, err := newReceived(m)
+	if m.Sequence != next { // it may be that of a stream that was made anew
+		if info, err := r.handle.Info(ctx); err != nil || !info.Created.Equal(r.created) {
+			return false
+		}
+	}
+	received, err := newReceived(m, life)
+	err = errors.Join(headersErr, err)
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.life != life || r.next != next {
+		return false
+	}
 	r.missed = r.missed || m.Sequence != r.next
 	r.next = m.Sequence + 1
+	received.Invalid = err
 	r.all = append(r.all, received)
-	if r.foreign == nil {
+	if r.foreign == nil && !r.lenient {
 		r.foreign = err
 	}
 	return true
@@ -127,16 +216,19 @@ func (r *NATSRecorder) one(ctx context.Context) bool {
 // CatchUp is [Recorder]'s.
 func (r *NATSRecorder) CatchUp(ctx context.Context, limit time.Duration) error {
 	return Eventually(ctx, limit, "everything on the stream has been read", func(ctx context.Context) error {
-		last, err := r.Stored(ctx)
-		if err != nil {
+		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+		defer cancel()
+		r.mu.Lock()
+		next := r.next
+		r.mu.Unlock()
+		m, _, err := r.get(ctx, max(1, next))
+		switch {
+		case errors.Is(err, jetstream.ErrMsgNotFound):
+			return nil
+		case err != nil:
 			return err
 		}
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		if r.next <= last {
-			return fmt.Errorf("at %d of %d", r.next-1, last)
-		}
-		return nil
+		return fmt.Errorf("at %d, and %d is there", next, m.Sequence)
 	})
 }
 
@@ -150,7 +242,8 @@ func (r *NATSRecorder) All() (all []Received, missed bool, err error) {
 	return append([]Received(nil), r.all...), r.missed, nil
 }
 
-// Stored is [Recorder]'s: the position of the last message that the stream holds.
+// Stored is [Recorder]'s: the position of the last message that was stored, which may be
+// purged by now; 0 if the stream holds none.
 func (r *NATSRecorder) Stored(ctx context.Context) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -158,12 +251,9 @@ func (r *NATSRecorder) Stored(ctx context.Context) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	m, err := stream.GetLastMsgForSubject(ctx, ">")
-	switch {
-	case errors.Is(err, jetstream.ErrMsgNotFound):
+	state := stream.CachedInfo().State
+	if state.Msgs == 0 {
 		return 0, nil
-	case err != nil:
-		return 0, err
 	}
-	return m.Sequence, nil
+	return state.LastSeq, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -27,12 +28,18 @@ const (
 	serveBoth opVerb = "serve-v1-and-v2" // v2 is stored, and preferred
 	serveNew  opVerb = "serve-v2"
 	serveOld  opVerb = "serve-v1"
+
+	giveDefault opVerb = "default"       // its objects get a field
+	giveOther   opVerb = "other-default" // which those that have not been written since have in another form
+	prune       opVerb = "prune"         // its objects lose fields
+	takeSchema  opVerb = "schemaless"
+
+	unblock opVerb = "remove-finalizer"
 )
 
 // schemaless is a version of a definition that takes any object.
 func schemaless(name string, served, stored bool) map[string]any {
-	schema := map[string]any{"openAPIV3Schema": map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}}
-	return map[string]any{"name": name, "served": served, "storage": stored, "schema": schema}
+	return map[string]any{"name": name, "served": served, "storage": stored, "schema": modelled(takeSchema)}
 }
 
 func (u *user) define(ctx context.Context, resource string) error {
@@ -78,6 +85,89 @@ func (u *user) serve(ctx context.Context, resource string, how opVerb) error {
 		u.useVersion(resource, "v1")
 	}
 	return err
+}
+
+// remodel changes the schema of every version of a definition.
+func (u *user) remodel(ctx context.Context, resource string, how opVerb) error {
+	client := u.client.Resource(definitions)
+	o, err := client.Get(ctx, resource+"."+group, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	versions, _, err := unstructured.NestedSlice(o.Object, "spec", "versions")
+	if err != nil {
+		return err
+	}
+	for _, v := range versions {
+		v.(map[string]any)["schema"] = modelled(how)
+	}
+	u.mu.Lock()
+	u.changed[resource], u.remodelled[resource] = true, true
+	u.mu.Unlock()
+	if err := unstructured.SetNestedSlice(o.Object, versions, "spec", "versions"); err != nil {
+		return err
+	}
+	_, err = client.Update(ctx, o, metav1.UpdateOptions{})
+	return err
+}
+
+// wasRemodelled tells whether the content of a resource's objects may have changed without
+// their version.
+func (u *user) wasRemodelled(resource string) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.remodelled[resource]
+}
+
+// leaveModelled takes from an object what schemas add and take away.
+func leaveModelled(object map[string]any) {
+	delete(object, "note")
+	if data, ok := object["data"].(map[string]any); ok {
+		delete(data, "also")
+		delete(data, "more")
+		delete(data, "noise")
+	}
+}
+
+// unblock takes the finalizers of a definition away, which see to it that its objects go
+// before it.
+func (u *user) unblock(ctx context.Context, resource string) error {
+	u.orphan(resource)
+	_, err := u.client.Resource(definitions).Patch(ctx, resource+"."+group, types.MergePatchType, []byte(`{"metadata": {"finalizers": null}}`), metav1.PatchOptions{})
+	return err
+}
+
+// orphan notes that objects of a resource may stay in etcd while it is not served.
+func (u *user) orphan(resource string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.orphaned[resource] = true
+}
+
+// wasOrphaned tells whether objects of a resource may have stayed in etcd while it was not
+// served.
+func (u *user) wasOrphaned(resource string) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.orphaned[resource]
+}
+
+// adopt defines again what is not defined, so that objects without a definition are found.
+func (w *world) adopt(ctx context.Context) error {
+	var all error
+	for _, name := range customResources {
+		if !w.user.wasOrphaned(name) {
+			continue
+		}
+		all = errors.Join(all, harness.Eventually(ctx, limit, name+" can be listed", func(ctx context.Context) error {
+			if err := w.user.define(ctx, name); err != nil && !apierrors.IsAlreadyExists(err) {
+				return err
+			}
+			_, err := w.user.client.Resource(w.user.resource(name)).List(ctx, metav1.ListOptions{})
+			return err
+		}))
+	}
+	return all
 }
 
 func (u *user) useVersion(resource, version string) {
@@ -140,6 +230,30 @@ func (u *user) forget(ctx context.Context, resource string) error {
 		}
 		return errors.Join(err, errors.New("it is there"))
 	})
+}
+
+// requeueDefinitions makes the first API server finalize each terminating definition after
+// the second API server was killed. The finalizer controller leaves a definition to the API
+// server whose update of the status came first, and does not requeue it when only the
+// Terminating condition changes (k8s.io/apiextensions-apiserver, pkg/controller/finalizer).
+// If that API server is killed, the definition keeps terminating until the informer of the
+// other one resyncs, after up to 5 minutes.
+func (u *user) requeueDefinitions(ctx context.Context) error {
+	client := u.client.Resource(definitions)
+	all, err := client.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	change := fmt.Appendf(nil, `{"metadata": {"annotations": {"%s/requeued-by": %q}}}`, group, u.home)
+	for _, o := range all.Items {
+		if o.GetDeletionTimestamp() == nil {
+			continue
+		}
+		if _, e := client.Patch(ctx, o.GetName(), types.MergePatchType, change, metav1.PatchOptions{}); !apierrors.IsNotFound(e) {
+			err = errors.Join(err, e)
+		}
+	}
+	return err
 }
 
 // awaitServed waits until objects of a custom resource can be created, if that is soon.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -13,8 +14,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kuberelay/kuberelay/internal/publish/faultproxy"
 	"github.com/kuberelay/kuberelay/test/harness"
+	"github.com/kuberelay/kuberelay/test/lab/faultproxy"
 )
 
 // feltLimit bounds the wait for a fault to be felt. It is no promise that it will
@@ -55,12 +56,12 @@ func (w *world) perform(ctx context.Context, p *plan) error {
 	if w.settings.replicas > 0 {
 		var all error
 		for _, n := range w.nodes {
-			all = errors.Join(all, n.keep())
+			all = errors.Join(all, n.keep(ctx))
 		}
 		return all
 	}
 	w.nodes[1-p.survivor].kill()
-	return w.nodes[p.survivor].keep()
+	return w.nodes[p.survivor].keep(ctx)
 }
 
 // awaitOps waits until so many operations of the phase are over, or all.
@@ -103,6 +104,8 @@ func (w *world) execute(ctx context.Context, a act) error {
 		return w.awaitDead(ctx, n)
 	case awaitLog:
 		w.awaitLog(ctx, n, a.arg)
+	case awaitDeleted:
+		w.awaitDeleted(ctx, a.arg)
 	case busDrop:
 		n.bus.DropAnswers()
 	case apiDrop:
@@ -119,12 +122,16 @@ func (w *world) execute(ctx context.Context, a act) error {
 		mend(n.bus)
 	case apiPass:
 		mend(n.api)
+	case reconfigure:
+		return w.reconfigure(ctx, w.settings.later[a.n-1], a.arg == orderly)
 	case change:
 		return w.change(ctx, a.arg)
 	case comeBack:
 		return w.comeBack(ctx, a.arg)
 	case awaitAPI:
 		w.awaitServed(ctx, a.arg)
+	case forge:
+		return w.forge(ctx, a.arg, a.n)
 	case racePurges:
 		return w.racePurges(ctx, n, a.n)
 	case killLeader, pauseLeader, awaitLeader, wakeLeader, handOver:
@@ -207,7 +214,7 @@ func (w *world) executeOnServers(ctx context.Context, a act) error {
 			return w.allow(ctx)
 		}
 	default:
-		return w.bus.execute(ctx, a)
+		return w.executeOnOthers(ctx, a)
 	}
 	return nil
 }
@@ -239,10 +246,33 @@ func (w *world) awaitLog(ctx context.Context, n *node, text string) {
 	})
 }
 
+// awaitDeleted waits until the last event of an object of a resource is a delete that
+// nobody has seen.
+func (w *world) awaitDeleted(ctx context.Context, resource string) {
+	_ = harness.Eventually(ctx, feltLimit, "a delete is on the bus", func(context.Context) error {
+		all, _, err := w.bus.All()
+		if err != nil {
+			return err
+		}
+		for _, m := range w.replica(all) {
+			if resourceName(m) == resource && m.Kind() == "deleted" && m.Attributes["cause"] == "reconcile" {
+				return nil
+			}
+		}
+		return errors.New("none is")
+	})
+}
+
 // change does an operation that is written as "verb name".
 func (w *world) change(ctx context.Context, what string) error {
 	verb, name, _ := strings.Cut(what, " ")
 	o := op{do: opVerb(verb), target: target{resource: name, name: name}}
+	if o.do == pin || o.do == fresh {
+		o.target.name = fmt.Sprintf("%s%d", o.do, w.user.changes.Load())
+		if name != planets {
+			o.target.namespace = "a"
+		}
+	}
 	err := w.user.do(ctx, o)
 	if apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err) || apierrors.IsForbidden(err) || apierrors.IsConflict(err) || isDown(err) {
 		return nil // it is still on its way, or another fault was faster
@@ -253,13 +283,7 @@ func (w *world) change(ctx context.Context, what string) error {
 // lose has the bus lose the last messages of some objects. Meanwhile the forwarders
 // stand still: a message that another has followed already is not a last one.
 func (w *world) lose(ctx context.Context, objects int) error {
-	if err := harness.Eventually(ctx, limit, "there is something to lose", func(ctx context.Context) error {
-		stored, err := w.bus.Stored(ctx)
-		if err == nil && stored == 0 {
-			err = errors.New("the bus is empty")
-		}
-		return err
-	}); err != nil {
+	if has, err := w.awaitStored(ctx, "there is something to lose"); !has {
 		return err
 	}
 	for _, n := range w.nodes {
@@ -274,6 +298,20 @@ func (w *world) lose(ctx context.Context, objects int) error {
 		w.lost[place] = true
 	}
 	return err
+}
+
+// awaitStored waits until the bus has anything. It has nothing if no forwarder runs that
+// could write, as one that was stopped before it came to that.
+func (w *world) awaitStored(ctx context.Context, what string) (has bool, err error) {
+	err = harness.Eventually(ctx, limit, what, func(ctx context.Context) error {
+		stored, err := w.bus.Stored(ctx)
+		has = stored > 0
+		if err == nil && !has && slices.ContainsFunc(w.nodes, (*node).isWanted) {
+			err = errors.New("the bus is empty")
+		}
+		return err
+	})
+	return has && err == nil, err
 }
 
 // quiet waits until nothing is written to the stream any more, and all of it has

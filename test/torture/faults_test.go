@@ -27,13 +27,19 @@ const (
 	apiRefuse verb = "refuse the API server to"
 	apiPass   verb = "mend the API server's connection to"
 
-	awaitLog verb = "await in the log of" // arg is the text
+	awaitLog     verb = "await in the log of"          // arg is the text
+	awaitDeleted verb = "await a delete on the bus of" // arg is the resource
 
 	busKill   verb = "kill the bus"
 	busStart  verb = "start the bus"
 	busFreeze verb = "freeze the bus"
 	busThaw   verb = "thaw the bus"
 	lose      verb = "make the bus lose last messages"
+
+	copyStore  verb = "copy the store of the bus"
+	putBack    verb = "put the store of the bus back to the copy"
+	emptyStore verb = "empty the store of the bus"
+	cutTail    verb = "cut the tail off the topic" // arg is which, or both with a comma; n how many batches of each partition
 
 	busFull verb = "make the stream full"
 	busRoom verb = "give the stream room"
@@ -53,6 +59,8 @@ const (
 	revoke    verb = "forbid to read configmaps and namespaces"
 	grant     verb = "allow to read configmaps and namespaces"
 
+	reconfigure verb = "give another configuration to" // n counts those of the plan from 1 on, arg is how they end
+
 	change     verb = "change" // arg is an operation
 	comeBack   verb = "once it is gone"
 	awaitAPI   verb = "await the definition's service"
@@ -67,12 +75,13 @@ var verbsOfNodes = []verb{
 
 // kind is one kind of fault.
 type kind struct {
-	name  string
-	uses  []string // what no other fault may touch meanwhile
-	first bool     // it belongs to the first sync
-	long  bool     // it begins in one phase and ends in the next
-	slow  bool     // it takes more than a few seconds
-	alone []string // kinds that it does not go with
+	name      string
+	uses      []string // what no other fault may touch meanwhile
+	first     bool     // it belongs to the first sync
+	long      bool     // it begins in one phase and ends in the next
+	slow      bool     // it takes more than a few seconds
+	refreshed bool     // only reading the checkpoint again finds what it has done
+	alone     []string // kinds that it does not go with
 
 	// felt is what shows in a forwarder's log that the fault was felt, or the name of
 	// one of troubles; "" if nothing does.
@@ -89,7 +98,7 @@ const (
 	synced  = "informer synced"
 	failing = "publish failed"
 	cutOff  = "connection to the bus lost"
-	unwatch = "watch fails"
+	unwatch = "watch failed"
 	emptied = "events of deleted objects purged"
 )
 
@@ -97,9 +106,9 @@ const (
 var troubles = map[string][]string{
 	busTrouble: {
 		failing, cutOff, "cannot reach the bus", "waiting for the bus", "the bus is not ready",
-		"checkpoint cannot be read from the bus", "snapshot marker cannot be", "not writing to Kafka", "a batch was not acknowledged",
+		"load of the checkpoint failed", "checkpoint reload failed", "snapshot marker failed", "not writing to Kafka", "batch not acknowledged",
 	},
-	apiTrouble: {unwatch, "waiting for the API server", "cannot be asked what it serves", "watch ended with", "Failed to watch"},
+	apiTrouble: {unwatch, "waiting for the API server", "discovery failed", "watch ended with", "Failed to watch"},
 }
 
 const (
@@ -128,12 +137,10 @@ const (
 	theAPI       = "API server"
 )
 
-// othersRefresh is how often the checkpoint is read again where two forwarders
-// write. What one of them put on the bus last, before it ended, the other need not
-// know of: of an object that came and went before its turn it has nothing to
-// publish, and the bus no occasion to refuse. It is found when the checkpoint is
-// read again.
-const othersRefresh = time.Second
+// Where two forwarders write, the checkpoint is read again every second. What one of
+// them put on the bus last, before it ended, the other need not know of: of an object
+// that came and went before its turn it has nothing to publish, and the bus no occasion
+// to refuse. It is found when the checkpoint is read again.
 
 const (
 	restored  = "etcd restored from a snapshot"
@@ -195,9 +202,8 @@ var natsKinds = []kind{
 		},
 	},
 	{
-		name: twice, uses: []string{another}, alone: []string{stale}, felt: "another event than expected",
+		name: twice, refreshed: true, uses: []string{another}, alone: []string{stale}, felt: "publish conflict, deciding again",
 		add: func(g *generator, from, to int) {
-			g.plan.settings.refresh = othersRefresh
 			ends := act{do: stop, node: g.IntN(2)}
 			g.plan.survivor = 1 - ends.node
 			second := act{do: start, node: 1}
@@ -239,9 +245,8 @@ var natsKinds = []kind{
 		},
 	},
 	{
-		name: "messages lost by the bus", uses: []string{theBus, theForwarder, another},
+		name: "messages lost by the bus", refreshed: true, uses: []string{theBus, theForwarder, another},
 		add: func(g *generator, from, to int) {
-			g.plan.settings.refresh = time.Second
 			g.during(from, to, act{do: lose, n: []int{1, 3, 6, 1000}[g.IntN(4)]})
 		},
 	},
@@ -278,9 +283,8 @@ var natsKinds = []kind{
 	},
 
 	{
-		name: stale, uses: []string{theForwarder, another}, alone: []string{twice}, felt: "another event than expected",
+		name: stale, refreshed: true, uses: []string{theForwarder, another}, alone: []string{twice}, felt: "publish conflict, deciding again",
 		add: func(g *generator, from, to int) {
-			g.plan.settings.refresh = othersRefresh
 			g.plan.survivor = g.IntN(2)
 			g.during(from, to, act{do: start, node: 1}, act{do: awaitLog, node: 1, arg: synced}, act{do: freeze}, act{do: thaw})
 		},
@@ -329,7 +333,7 @@ var natsKinds = []kind{
 	},
 
 	{
-		name: nsUnseen, uses: []string{theForwarder, theAPI}, alone: []string{purged, beforeOne}, felt: "namespace selected, or no longer",
+		name: nsUnseen, uses: []string{theForwarder, theAPI}, alone: []string{purged, beforeOne}, felt: "namespace selection changed",
 		add: func(g *generator, from, to int) {
 			g.plan.settings.byTeam = true
 			away := [][2]act{

@@ -3,7 +3,6 @@ package torture
 import (
 	"fmt"
 	"slices"
-	"time"
 )
 
 const (
@@ -25,11 +24,11 @@ var kafkaKinds = []kind{
 	like("NATS's answers cut off").called("Kafka's answers cut off"),
 	{
 		// While the two fence each other, what one of them learned of the cluster last
-		// the other need not know: see othersRefresh.
-		name: kafkaTwice, uses: []string{another}, alone: []string{kafkaStale}, felt: fencedOff,
+		// the other need not know, as on NATS.
+		name: kafkaTwice, refreshed: true, uses: []string{another}, alone: []string{kafkaStale}, felt: fencedOff,
 		add: func(g *generator, from, to int) {
 			s := &g.plan.settings
-			s.kafka.idempotent, s.refresh = true, othersRefresh
+			s.kafka.idempotent = true
 			ends := act{do: stop, node: g.IntN(2)}
 			g.plan.survivor = 1 - ends.node
 			second := act{do: start, node: 1}
@@ -53,9 +52,8 @@ var kafkaKinds = []kind{
 
 	like("killed in the first sync"),
 	{
-		name: "records deleted", uses: []string{theBus, theForwarder, another},
+		name: "records deleted", refreshed: true, uses: []string{theBus, theForwarder, another},
 		add: func(g *generator, from, to int) {
-			g.plan.settings.refresh = time.Second
 			g.plan.settings.kafka.keepAll()
 			g.during(from, to, act{do: lose, n: []int{1, 3, 6, 1000}[g.IntN(4)]})
 		},
@@ -75,10 +73,10 @@ var kafkaKinds = []kind{
 
 	{
 		// It must write nothing: the broker refuses it.
-		name: kafkaStale, uses: []string{theForwarder, another}, felt: fencedOff,
+		name: kafkaStale, refreshed: true, uses: []string{theForwarder, another}, felt: fencedOff,
 		add: func(g *generator, from, to int) {
 			s := &g.plan.settings
-			s.kafka.idempotent, s.kafka.returns, s.refresh = true, 0, othersRefresh
+			s.kafka.idempotent, s.kafka.returns = true, 0
 			g.plan.survivor = 1
 			g.during(from, to, act{do: freeze}, act{do: start, node: 1}, act{do: awaitLog, node: 1, arg: synced}, act{do: thaw})
 		},

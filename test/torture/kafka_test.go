@@ -13,19 +13,16 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/kuberelay/kuberelay/internal/kafkabroker"
-	"github.com/kuberelay/kuberelay/internal/publish/faultproxy"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
 	kafkareader "github.com/kuberelay/kuberelay/internal/publish/kafka/reader"
 	"github.com/kuberelay/kuberelay/internal/verify"
 	"github.com/kuberelay/kuberelay/test/harness"
+	"github.com/kuberelay/kuberelay/test/lab/faultproxy"
+	"github.com/kuberelay/kuberelay/test/lab/kafkabroker"
 )
 
-// The topics.
-const (
-	topicName      = "kuberelay"
-	checkpointName = topicName + ".checkpoint"
-)
+// checkpointName is the checkpoint topic, whatever the event topic is.
+const checkpointName = topicName + ".checkpoint"
 
 // kafkaSettings are those that only Kafka has.
 type kafkaSettings struct {
@@ -49,9 +46,8 @@ func (g *generator) kafkaSettings() kafkaSettings {
 	return s
 }
 
-// keepAll has the event topic not compacted. Only then Kafka lets records be deleted,
-// and tombstones are of no use.
-func (s *kafkaSettings) keepAll() { s.cleanup, s.tombstones = "delete", false }
+// keepAll has the event topic not compacted. Only then Kafka lets records be deleted.
+func (s *kafkaSettings) keepAll() { s.cleanup = "delete" }
 
 // kafkaAckTimeout is longer than that of NATS: to take over is several requests to a
 // busy broker, each of which has this long.
@@ -60,7 +56,7 @@ const kafkaAckTimeout = time.Second
 // kafkaBus is a Kafka broker. Each of two forwarders reaches it by a listener of its own,
 // which tells clients to connect to the forwarder's proxy; a third shares that of the first.
 type kafkaBus struct {
-	*harness.KafkaRecorder
+	*topicRecorders
 
 	world   *world
 	server  *kafkabroker.Broker
@@ -108,7 +104,7 @@ func startKafka(t testing.TB, w *world) *kafkaBus {
 		})
 	}
 	if err == nil {
-		b.KafkaRecorder, err = harness.RecordKafka(b.server.Addr(), topicName)
+		b.topicRecorders, err = recordTopics(b.server, w.settings)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -125,13 +121,13 @@ func (b *kafkaBus) variables(n int) map[string]string {
 		"KAFKA_BROKERS": b.proxy(n).Addr(), "KAFKA_ACK_TIMEOUT": kafkaAckTimeout.String(), "KAFKA_MAX_IN_FLIGHT": fmt.Sprint(s.inFlight),
 		"KAFKA_PARTITIONS": fmt.Sprint(s.kafka.partitions), "KAFKA_IDEMPOTENT": fmt.Sprint(s.kafka.idempotent),
 		"KAFKA_TOMBSTONES": fmt.Sprint(s.kafka.tombstones), "KAFKA_COMPRESSION": s.kafka.compression,
-		"KAFKA_CLEANUP_POLICY": s.kafka.cleanup,
+		"KAFKA_CLEANUP_POLICY": s.kafka.cleanup, "KAFKA_TOPIC": s.topic, "KAFKA_CHECKPOINT_TOPIC": checkpointName,
 	}
 }
 
-func (b *kafkaBus) verified(o *verify.Options) {
+func (b *kafkaBus) verified(o *verify.Options, cluster string) {
 	o.Kafka = &kafkareader.Options{
-		Broker: broker.Options{Addrs: []string{b.server.Addr()}}, Topic: topicName, CheckpointTopic: checkpointName, Cluster: clusterName,
+		Broker: broker.Options{Addrs: []string{b.server.Addr()}}, Topic: b.world.settings.topic, CheckpointTopic: checkpointName, Cluster: cluster,
 	}
 	o.Repeats = !b.world.settings.kafka.idempotent
 }
@@ -144,6 +140,9 @@ func (b *kafkaBus) mend(context.Context) error      { return nil }
 
 // execute is [bus]'s.
 func (b *kafkaBus) execute(ctx context.Context, a act) error {
+	if a.do == cutTail {
+		return b.cutTails(ctx, strings.Split(a.arg, ","), a.n)
+	}
 	do, ok := map[verb]func(context.Context, string) error{deleteTopic: b.deleteTopic, addPartitions: b.grow}[a.do]
 	if !ok {
 		return fmt.Errorf("unknown deed %q", a.do)
@@ -164,7 +163,7 @@ func (b *kafkaBus) deleteTopic(ctx context.Context, name string) error {
 	request.TopicNames, request.Topics = []string{name}, append(request.Topics, topic)
 	request.TimeoutMillis = int32(opTimeout.Milliseconds())
 	return b.ask(ctx, name, "is deleted", func(ctx context.Context) error {
-		response, err := b.Do(ctx, request)
+		response, err := b.main().Do(ctx, request)
 		if err != nil {
 			return err
 		}
@@ -178,7 +177,7 @@ func (b *kafkaBus) deleteTopic(ctx context.Context, name string) error {
 // grow adds two partitions to a topic.
 func (b *kafkaBus) grow(ctx context.Context, name string) error {
 	return b.ask(ctx, name, "has more partitions", func(ctx context.Context) error {
-		partitions, err := b.Partitions(ctx, name)
+		partitions, err := b.main().Partitions(ctx, name)
 		if err != nil {
 			return err
 		}
@@ -187,7 +186,7 @@ func (b *kafkaBus) grow(ctx context.Context, name string) error {
 		topic.Topic, topic.Count = name, int32(partitions+2)
 		request.Topics = append(request.Topics, topic)
 		request.TimeoutMillis = int32(opTimeout.Milliseconds())
-		response, err := b.Do(ctx, request)
+		response, err := b.main().Do(ctx, request)
 		if err != nil {
 			return err
 		}
@@ -206,6 +205,9 @@ func (b *kafkaBus) ask(ctx context.Context, name, what string, do func(context.C
 	}
 	return err
 }
+
+// purged is [bus]'s. A tombstone says what is purged.
+func (*kafkaBus) purged(context.Context, harness.Received) (bool, error) { return false, nil }
 
 // lose is [bus]'s. What Kafka loses is the beginning of a partition: of the objects
 // whose last event is in it nothing is left.
@@ -251,7 +253,7 @@ func (b *kafkaBus) deleteRecords(ctx context.Context, before map[int]uint64) err
 	}
 	request.Topics = append(request.Topics, topic)
 	request.TimeoutMillis = int32(opTimeout.Milliseconds())
-	response, err := b.Do(ctx, request)
+	response, err := b.main().Do(ctx, request)
 	if err != nil {
 		return err
 	}

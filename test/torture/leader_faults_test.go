@@ -29,13 +29,13 @@ var leaderKinds = []kind{
 		},
 	},
 	{
-		name: "leader paused beyond its lease", uses: []string{theLeader}, felt: "the lease was lost",
+		name: "leader paused beyond its lease", uses: []string{theLeader}, felt: "lease lost",
 		add: func(g *generator, from, to int) {
 			g.during(from, to, act{do: pauseLeader}, act{do: awaitLeader}, act{do: wakeLeader})
 		},
 	},
 	{
-		name: "leader hands over", uses: []string{theLeader}, felt: "not leading any more",
+		name: "leader hands over", uses: []string{theLeader}, felt: "stopped leading",
 		add: func(g *generator, from, to int) {
 			g.during(from, to, act{do: handOver}, act{do: awaitLeader}, act{do: handOver})
 		},

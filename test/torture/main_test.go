@@ -22,10 +22,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kuberelay/kuberelay/internal/controlplane"
-	"github.com/kuberelay/kuberelay/internal/controlplane/controlplanetest"
-	"github.com/kuberelay/kuberelay/internal/natsserver/natstest"
 	"github.com/kuberelay/kuberelay/test/harness"
+	"github.com/kuberelay/kuberelay/test/lab/controlplane"
+	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
+	"github.com/kuberelay/kuberelay/test/lab/natstest"
 )
 
 // reader is the user that the forwarder is. What it may read can be taken away.
@@ -34,27 +34,28 @@ const reader = "forwarder"
 var (
 	cluster = controlplanetest.Shared{Options: controlplane.Options{
 		ControllerManager: true, // removes namespaces
+		Aggregated:        true,
 		Users:             map[string][]string{reader: nil},
 	}}
-	binary string // the forwarder, with failpoints
+	forwarder string // the forwarder without a planted bug
 )
 
 func TestMain(m *testing.M) {
 	natstest.RunIfChild()
-	os.Exit(run(m))
+	os.Exit(runTests(m))
 }
 
-func run(m *testing.M) int {
+func runTests(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "kuberelay-torture-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	binary = filepath.Join(dir, "forwarder")
+	forwarder = filepath.Join(dir, "forwarder")
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
-	if err := harness.Build(ctx, binary, "failpoints"); err != nil {
+	if err := harness.Build(ctx, forwarder, failpoints); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

@@ -74,6 +74,9 @@ func (g *generator) flips() []act {
 // team is the label's value in a world.
 func (u *user) team() string { return strings.TrimSuffix(u.home, "-") }
 
+// homes are the namespaces of the user's objects.
+func (u *user) homes() []string { return []string{u.home + "a", u.home + "b"} }
+
 // crowdOf are the names of the namespaces that worlds share. They are made once: the
 // controller manager takes a while to remove one.
 func crowdOf(n int) []string {
@@ -177,13 +180,16 @@ func (u *user) assemble(ctx context.Context) error {
 	return u.doToTeam(ctx, op{do: gather})
 }
 
-// comeBack creates a namespace again once it is gone, which may take too long. What is
+// comeBack creates a namespace, or a definition, again once it is gone, which may take too long. What is
 // written is that of [world.change].
 func (w *world) comeBack(ctx context.Context, what string) error {
 	verb, name, _ := strings.Cut(what, " ")
-	_ = harness.Eventually(ctx, goneLimit, "the namespace is there again", func(ctx context.Context) error {
+	_ = harness.Eventually(ctx, goneLimit, name+" is there again", func(ctx context.Context) error {
 		if w.user.hurry.Load() {
 			return errors.New("the API server stands still")
+		}
+		if opVerb(verb) == define {
+			return w.user.define(ctx, name)
 		}
 		if err := w.user.releaseAll(ctx, w.user.home+name); err != nil {
 			return err

@@ -7,13 +7,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/kuberelay/kuberelay/internal/natsserver/natstest"
-	"github.com/kuberelay/kuberelay/internal/publish/faultproxy"
-	"github.com/kuberelay/kuberelay/internal/publish/nats"
+	natsreader "github.com/kuberelay/kuberelay/internal/publish/nats/reader"
 	"github.com/kuberelay/kuberelay/internal/verify"
 	"github.com/kuberelay/kuberelay/test/harness"
+	"github.com/kuberelay/kuberelay/test/lab/faultproxy"
+	"github.com/kuberelay/kuberelay/test/lab/natstest"
 )
 
 const streamName = "KUBERELAY"
@@ -26,6 +27,7 @@ type natsBus struct {
 	server  *natstest.Process
 	proxies []*faultproxy.Proxy
 	full    bool
+	copied  string // the folder of the store's copy
 }
 
 var _ bus = (*natsBus)(nil)
@@ -53,8 +55,8 @@ func (b *natsBus) variables(n int) map[string]string {
 	}
 }
 
-func (b *natsBus) verified(o *verify.Options) {
-	o.NATS = nats.Options{URLs: []string{b.server.URL}, Stream: streamName, Cluster: clusterName, History: b.world.settings.history}
+func (b *natsBus) verified(o *verify.Options, cluster string) {
+	o.NATS, o.NATSHistory = natsreader.Options{URLs: []string{b.server.URL}, Stream: streamName, Cluster: cluster}, b.world.settings.history
 }
 
 func (b *natsBus) kill() error   { b.server.Kill(); return nil }
@@ -68,6 +70,12 @@ func (b *natsBus) execute(ctx context.Context, a act) error {
 		return b.fill(ctx)
 	case busRoom:
 		return b.unfill(ctx)
+	case copyStore:
+		return b.copyStore(ctx)
+	case putBack:
+		return b.replaceStore(ctx, b.copied)
+	case emptyStore:
+		return b.replaceStore(ctx, "")
 	}
 	return fmt.Errorf("unknown deed %q", a.do)
 }
@@ -123,6 +131,9 @@ func (b *natsBus) lookBack(ctx context.Context) error {
 	var found []wentBack
 	for subject := range info.State.Subjects {
 		m, err := s.GetLastMsgForSubject(ctx, subject)
+		if errors.Is(err, nats.ErrBadHeaderMsg) {
+			continue // a foreign message
+		}
 		if err != nil {
 			return err
 		}
@@ -165,6 +176,19 @@ func (b *natsBus) editStream(ctx context.Context, edit func(jetstream.StreamStat
 		_, err = b.JetStream().UpdateStream(ctx, c)
 		return err
 	})
+}
+
+// purged is [bus]'s.
+func (b *natsBus) purged(ctx context.Context, m harness.Received) (bool, error) {
+	s, err := b.JetStream().Stream(ctx, streamName)
+	if err != nil {
+		return false, err
+	}
+	_, err = s.GetLastMsgForSubject(ctx, m.Subject)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return true, nil
+	}
+	return false, err
 }
 
 // lose is [bus]'s.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -16,9 +15,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/kuberelay/kuberelay/internal/controlplane"
-	"github.com/kuberelay/kuberelay/internal/publish/faultproxy"
 	"github.com/kuberelay/kuberelay/test/harness"
+	"github.com/kuberelay/kuberelay/test/lab/controlplane"
+	"github.com/kuberelay/kuberelay/test/lab/faultproxy"
 )
 
 // node is a forwarder with the proxies on its two sides. While it is wanted, it is
@@ -32,7 +31,7 @@ type node struct {
 	mu      sync.Mutex
 	wanted  bool
 	asked   bool // to end
-	begun   int  // starts
+	armed   bool // started with a failpoint
 	killed  int  // ends by kill -9
 	fenced  int  // ends because another writer had taken over
 	returns int  // how often it is started again after that
@@ -49,15 +48,29 @@ func (n *node) start(more ...string) error {
 	return n.startLocked(more...)
 }
 
-// keep has the process run from now on, whatever ended it before or will.
-func (n *node) keep() error {
+// isWanted tells whether the process is to run.
+func (n *node) isWanted() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	return n.wanted
+}
+
+// keep runs the process from now on, whatever ended it before or will, and without a
+// failpoint. One that has not fired could fire at any time: the API server deletes the
+// namespaces of the seed before in the background, and the forwarder publishes these deletes.
+func (n *node) keep(ctx context.Context) error {
+	n.mu.Lock()
 	n.wanted, n.returns = true, math.MaxInt
-	if n.Running() {
-		return nil
+	if !n.Running() {
+		defer n.mu.Unlock()
+		return n.startLocked()
 	}
-	return n.startLocked()
+	armed := n.armed
+	n.mu.Unlock()
+	if armed {
+		return n.terminate(ctx)
+	}
+	return nil
 }
 
 func (n *node) startLocked(more ...string) error {
@@ -65,8 +78,8 @@ func (n *node) startLocked(more ...string) error {
 	if err := n.Start(append(more, n.always...)...); err != nil {
 		return err
 	}
-	n.begun++
-	this, ended := n.begun, n.Ended()
+	n.armed = len(more) > 0
+	this, ended := n.Starts(), n.Ended()
 	n.keepers.Go(func() {
 		<-ended
 		n.ended(this)
@@ -91,13 +104,13 @@ func (n *node) ended(which int) {
 		n.wanted = false
 	}
 	n.asked = false
-	if n.wanted && which == n.begun {
+	if n.wanted && which == n.Starts() {
 		n.failure = errors.Join(n.failure, n.startLocked())
 	}
 }
 
 // fencedOff is what a forwarder logs whose bus another has taken over.
-const fencedOff = "another writer has taken over"
+const fencedOff = "another writer took over"
 
 // wasFenced tells whether the process ended because another forwarder had taken over.
 func (n *node) wasFenced() bool { return n.rivalled() && strings.Contains(n.Log()[n.read:], fencedOff) }
@@ -172,7 +185,7 @@ func (n *node) state() (killed int, err error) {
 func (n *node) count() (starts, killed int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.begun, n.killed
+	return n.Starts(), n.killed
 }
 
 // writeKubeconfig writes the kubeconfig of a user that goes through a proxy.
@@ -195,7 +208,7 @@ const (
 	drainTimeout = 2 * time.Second
 )
 
-func (w *world) newNode(n int, set map[string]string) (*node, error) {
+func (w *world) newNode(n int) (*node, error) {
 	dir := filepath.Join(w.dir, fmt.Sprintf("forwarder-%d", n))
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, err
@@ -212,15 +225,9 @@ func (w *world) newNode(n int, set map[string]string) (*node, error) {
 	if err != nil {
 		return nil, err
 	}
-	all := map[string]string{
-		"RETRY_MAX_DELAY": retryLongest.String(), "DRAIN_TIMEOUT": drainTimeout.String(),
-		"KUBE_QPS": "500", "KUBE_BURST": "1000",
-	}
-	maps.Copy(all, w.bus.variables(n))
-	maps.Copy(all, set)
 	nd.Forwarder = harness.New(harness.Options{
-		Binary: binary, Dir: dir, Address: address, Kubeconfig: kubeconfig,
-		Cluster: clusterName, Set: all,
+		Binary: w.binary, Dir: dir, Address: address, Kubeconfig: kubeconfig,
+		Cluster: clusterName, Set: w.environment(n),
 	})
 	nd.always = []string{"POD_NAMESPACE=torture", fmt.Sprintf("POD_NAME=forwarder-%d", n)}
 	return nd, nil

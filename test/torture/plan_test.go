@@ -20,24 +20,27 @@ type plan struct {
 
 // settings are those of the forwarder that a plan varies.
 type settings struct {
+	configuration                 // of the first run
+	later         []configuration // of later runs
+
 	sink       sink
-	namespaces bool // only the plan's own
-	labels     bool // only objects with the label
-	tells      bool // the bus is told of what the settings do not select any more
-	byTeam     bool // only namespaces with the label of the team, which comes and goes
-	crowd      int  // how many more namespaces have it
-	moons      bool // a third custom resource is changed, once it is defined
-	structured bool
-	shaped     bool // a part of the objects is left out, and which are sent goes by their content
-	asChange   bool // the data are changes
+	tells      bool   // the bus is told of what the settings do not select any more
+	byTeam     bool   // only namespaces with the label of the team, which comes and goes
+	crowd      int    // how many more namespaces have it
+	moons      bool   // a third custom resource is changed, once it is defined
+	other      string // the resource that not every API server serves, "" for none
+	second     bool   // there is a second API server
+	production bool   // the periods are those of a production system
 	history    int
 	workers    int
 	inFlight   int
 	resync     time.Duration
 	refresh    time.Duration // of the checkpoint
 	retention  time.Duration // of deletes
+	points     time.Duration // between consistency points, 0 for none
 	kafka      kafkaSettings
 	replicas   int // forwarders that elect a leader; 0 for such that do not
+	foreign    bool
 }
 
 // phase is a batch of changes and what is done to the machinery meanwhile.
@@ -93,10 +96,12 @@ func (p *plan) String() string {
 // generator makes a plan.
 type generator struct {
 	*rand.Rand
-	shapes *rand.Rand // for what is shaped: what else a seed decides is as it was before there was that
-	plan   *plan
-	taken  map[string]map[int]bool // what is in use in which phase
-	calm   int                     // from this phase on nothing is changed twice: see «etcd restored»
+	shapes  *rand.Rand // for what is shaped: what else a seed decides is as it was before there was that
+	recent  *rand.Rand // for the kinds of recentKinds and the periods, likewise
+	foreign *rand.Rand // for the foreign writer, likewise
+	plan    *plan
+	taken   map[string]map[int]bool // what is in use in which phase
+	calm    int                     // from this phase on nothing is changed twice: see "etcd restored"
 }
 
 // The sizes of a plan.
@@ -110,12 +115,16 @@ const (
 
 // newPlan makes the plan of a seed. The seeds of the first round, 1 to
 // [round.firstRound], have every kind of fault once between them; each later one has one
-// kind in its turn and up to two more by chance.
-func newPlan(of round, seed uint64) *plan {
-	g := &generator{Rand: rand.New(rand.NewPCG(seed, 0x6b757265)), shapes: rand.New(rand.NewPCG(seed, 0x7368)), plan: &plan{seed: seed}, taken: map[string]map[int]bool{}, calm: math.MaxInt}
-	g.plan.settings.sink, g.plan.settings.replicas = of.sink, of.replicas
+// kind in its turn and up to two more by chance. Only, if not "", is the one kind that the
+// plan has.
+func newPlan(of round, seed uint64, only string) *plan {
+	g := &generator{Rand: rand.New(rand.NewPCG(seed, 0x6b757265)), shapes: rand.New(rand.NewPCG(seed, 0x7368)), recent: rand.New(rand.NewPCG(seed, 0x7265)), foreign: rand.New(rand.NewPCG(seed, 0x666f)), plan: &plan{seed: seed}, taken: map[string]map[int]bool{}, calm: math.MaxInt}
+	g.plan.settings.sink, g.plan.settings.replicas, g.plan.settings.foreign = of.sink, of.replicas, of.foreign
 	g.settings()
 	chosen := g.choose(of, seed)
+	if only != "" {
+		chosen = g.named(of, only)
+	}
 	g.plan.phases = make([]phase, basePhases)
 	g.plan.phases[0].acts = []act{{do: start, after: g.IntN(leastOps)}}
 	for n := 1; n < of.replicas; n++ {
@@ -125,15 +134,85 @@ func newPlan(of round, seed uint64) *plan {
 		g.plan.phases[1].acts = []act{{do: awaitLog, arg: synced}}
 	}
 	for _, k := range chosen {
-		g.plan.faults = append(g.plan.faults, k.name)
-		from, to := g.window(k)
-		k.add(g, from, to)
+		g.insert(k)
+	}
+	usual := g.Rand
+	g.Rand = g.recent
+	if k, ok := g.chooseRecent(of, seed, chosen); ok && only == "" {
+		g.insert(k)
+		chosen = append(chosen, k)
+	}
+	g.periods(chosen)
+	g.Rand = usual
+	if of.foreign {
+		g.plan.settings.refresh = frequently
+		for n := range g.plan.phases {
+			g.forgeries(n)
+		}
 	}
 	for n := range g.plan.phases {
 		g.fill(n)
 	}
 	return g.plan
 }
+
+// named gives the kinds of this name.
+func (g *generator) named(of round, name string) []kind {
+	return slices.DeleteFunc(of.allKinds(), func(k kind) bool { return k.name != name })
+}
+
+// insert adds a kind of fault to the plan.
+func (g *generator) insert(k kind) {
+	g.plan.faults = append(g.plan.faults, k.name)
+	from, to := g.window(k)
+	k.add(g, from, to)
+}
+
+// chooseRecent gives the next of the recent kinds in their turn that goes with those that
+// are chosen. One seed of three has none.
+func (g *generator) chooseRecent(of round, seed uint64, chosen []kind) (kind, bool) {
+	kinds := of.recentKinds()
+	if of.replicas > 0 && seed%3 > 0 || seed > uint64(len(kinds)) && seed%3 == 0 {
+		return kind{}, false
+	}
+	for n := range kinds {
+		k := kinds[(int(seed)-1+n)%len(kinds)]
+		if !slices.ContainsFunc(chosen, k.conflicts) {
+			return k, true
+		}
+	}
+	return kind{}, false
+}
+
+// periods are those of a production system in half of the seeds, so that what a forwarder
+// has missed is not found at the next refresh. Where only a refresh can find what a fault
+// has done there is one every second.
+func (g *generator) periods(chosen []kind) {
+	s := &g.plan.settings
+	s.production = g.IntN(2) == 0
+	refreshed := slices.ContainsFunc(chosen, func(k kind) bool { return k.refreshed })
+	if refreshed {
+		s.refresh = frequently
+	}
+	if !s.production {
+		if !s.tells && slices.ContainsFunc(s.later, byLabelsOrFields) {
+			s.refresh = frequently
+		}
+		return
+	}
+	s.resync = productionPeriod
+	if !refreshed {
+		s.refresh = productionPeriod
+		s.tells = s.tells || byLabelsOrFields(s.configuration) || slices.ContainsFunc(s.later, byLabelsOrFields)
+	}
+}
+
+// The periods between two readings of the checkpoint. The production period is the default
+// of both KUBERELAY_CHECKPOINT_REFRESH and KUBERELAY_RESYNC_PERIOD.
+const (
+	productionPeriod = 10 * time.Minute
+	frequently       = time.Second
+)
 
 func (g *generator) choose(of round, seed uint64) []kind {
 	var chosen []kind
@@ -172,12 +251,13 @@ func (g *generator) settings() {
 	}
 	g.teamSettings()
 	s.structured = g.IntN(5) == 0
+	s.topic = topicName
 	s.shaped, s.asChange = g.shapes.IntN(2) == 0, g.shapes.IntN(3) == 0
 	s.history = []int{1, 8, 8, manyMessages, manyMessages, manyMessages}[g.IntN(6)]
 	s.workers = []int{1, 4, 16}[g.IntN(3)]
 	s.inFlight = []int{1, 8, 4096, 4096}[g.IntN(4)]
 	s.resync = []time.Duration{time.Second, 10 * time.Minute, 10 * time.Minute}[g.IntN(3)]
-	s.refresh, s.retention = 10*time.Minute, 24*time.Hour
+	s.refresh, s.retention, s.points = 10*time.Minute, 24*time.Hour, 500*time.Millisecond
 	if s.labels {
 		// What has left the selection and goes away unseen is found when the
 		// bus is compared with the cluster.
@@ -256,4 +336,5 @@ func (g *generator) fill(n int) {
 	for range leastOps + g.IntN(mostOps-leastOps) {
 		ph.ops = append(ph.ops, g.op(n >= g.calm))
 	}
+	g.otherOps(ph)
 }

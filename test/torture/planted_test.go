@@ -19,12 +19,15 @@ type scenario struct {
 	settings settings
 	more     []map[string]string // variables of the first and second forwarder
 	play     func(*script)
+	rests    bool // the forwarders are watched at rest at the end
 }
 
 // usual are the settings of a forwarder that looks again only when told: what a
 // resync would cover up shows.
 var usual = settings{
-	sink: onNATS, namespaces: true, history: manyMessages, workers: 4, inFlight: 4096,
+	configuration: configuration{namespaces: true, topic: topicName},
+
+	sink: onNATS, history: manyMessages, workers: 4, inFlight: 4096,
 	resync: 10 * time.Minute, refresh: 10 * time.Minute, retention: 24 * time.Hour,
 }
 
@@ -34,7 +37,7 @@ func TestPlantedBugs(t *testing.T) {
 	for _, s := range scenarios {
 		t.Run(s.name, func(t *testing.T) {
 			t.Run("as it is", func(t *testing.T) {
-				w := newWorld(t, s.settings, s.more...)
+				w := newWorld(t, s.settings, "", s.more...)
 				err := w.play(s, settle)
 				if err != nil {
 					t.Error(err)
@@ -43,11 +46,7 @@ func TestPlantedBugs(t *testing.T) {
 			})
 			for _, bug := range s.bugs {
 				t.Run(bug, func(t *testing.T) {
-					w := newWorld(t, s.settings, s.more...)
-					w.planted = true
-					for _, n := range w.nodes {
-						n.always = append(n.always, "PLANTED_BUG="+bug)
-					}
+					w := newWorld(t, s.settings, bug, s.more...)
 					err := w.play(s, buggySettle)
 					var wrong *wrongError
 					switch {
@@ -73,18 +72,22 @@ func (w *world) play(s scenario, settle time.Duration) error {
 	if sc.err != nil {
 		return sc.err
 	}
-	return w.check(w.t.Context(), settle)
+	err := w.check(w.t.Context(), settle)
+	if err == nil && s.rests {
+		err = w.rest(w.t.Context(), quickWindow)
+	}
+	return err
 }
 
 // buggySettle is how long the bus has to become the cluster's copy where it should
 // not. Before it the scenario has waited for the forwarder to be idle.
 const buggySettle = 3 * time.Second
 
-// TestEveryPlantedBugIsLookedFor compares the bugs and failpoints in the code with
-// those that the scenarios and the faults have.
+// TestEveryPlantedBugIsLookedFor compares the patches with the bugs of the scenarios, and
+// the failpoints in the code with those of the faults.
 func TestEveryPlantedBugIsLookedFor(t *testing.T) {
-	planted := map[string][]string{}
-	call := regexp.MustCompile(`failpoint\.(Bug|Hit)\("([a-z-]+)"\)`)
+	planted := map[string][]string{"bugs": plantedBugs(t)}
+	call := regexp.MustCompile(`failpoint\.Hit\("([a-z-]+)"\)`)
 	for _, dir := range []string{"../../internal", "../../cmd"} {
 		err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
 			if err != nil || filepath.Ext(path) != ".go" {
@@ -92,7 +95,7 @@ func TestEveryPlantedBugIsLookedFor(t *testing.T) {
 			}
 			text, err := os.ReadFile(path)
 			for _, m := range call.FindAllStringSubmatch(string(text), -1) {
-				planted[m[1]] = append(planted[m[1]], m[2])
+				planted["failpoints"] = append(planted["failpoints"], m[1])
 			}
 			return err
 		})
@@ -100,13 +103,13 @@ func TestEveryPlantedBugIsLookedFor(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	looked := map[string][]string{"Bug": nil, "Hit": nil}
+	looked := map[string][]string{"bugs": nil, "failpoints": nil}
 	for _, s := range scenarios {
-		looked["Bug"] = append(looked["Bug"], s.bugs...)
+		looked["bugs"] = append(looked["bugs"], s.bugs...)
 	}
 	for _, k := range slices.Concat(natsKinds, kafkaKinds) {
 		if point, ok := strings.CutPrefix(k.felt, "failpoint "); ok {
-			looked["Hit"] = append(looked["Hit"], point)
+			looked["failpoints"] = append(looked["failpoints"], point)
 		}
 	}
 	for what, of := range looked {
@@ -116,7 +119,7 @@ func TestEveryPlantedBugIsLookedFor(t *testing.T) {
 			t.Errorf("%s: the tests have %v, the code %v", what, got, want)
 		}
 	}
-	if least := 12; len(looked["Bug"]) < least {
-		t.Errorf("%d bugs are planted, want %d at least", len(looked["Bug"]), least)
+	if least := 12; len(looked["bugs"]) < least {
+		t.Errorf("%d bugs are planted, want %d at least", len(looked["bugs"]), least)
 	}
 }

@@ -1,9 +1,9 @@
 package torture
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -21,7 +21,7 @@ func (w *world) compareReplica(ctx context.Context, settle time.Duration) (probl
 		return nil, err // a topic that was deleted may not be there again yet
 	}
 	look := func(ctx context.Context) error {
-		present, err := w.user.present(ctx)
+		present, err := w.user.present(ctx, w.settings.other)
 		if err == nil {
 			err = w.bus.CatchUp(ctx, limit)
 		}
@@ -32,7 +32,15 @@ func (w *world) compareReplica(ctx context.Context, settle time.Duration) (probl
 		if err != nil {
 			return err
 		}
-		if problems = w.differences(replica(all, w.lost), present); len(problems) > 0 {
+		var found []string
+		for _, cluster := range w.clusters() {
+			replica := w.replica(messagesOf(cluster, all))
+			if err := w.dropPurged(ctx, replica, all); err != nil {
+				return err
+			}
+			found = append(found, w.differences(replica, inCluster(cluster, present), w.unanswerable(messagesOf(cluster, all)))...)
+		}
+		if problems = found; len(problems) > 0 {
 			return fmt.Errorf("%d differences", len(problems))
 		}
 		return nil
@@ -45,56 +53,104 @@ func (w *world) compareReplica(ctx context.Context, settle time.Duration) (probl
 
 // replica is the last event of each object, by the event's partitionkey, of those that
 // are left on the bus.
-func replica(all []harness.Received, lost map[harness.Place]bool) map[string]harness.Received {
-	last := map[string]harness.Received{} // by subject
-	life := 0
-	for _, m := range all {
-		if m.Life != life {
-			clear(last)
-			life = m.Life
-		}
-		switch {
-		case lost[m.Place] || isMarker(m):
-		case m.Body == nil:
-			delete(last, m.Subject)
-		default:
-			last[m.Subject] = m
-		}
+func (w *world) replica(all []harness.Received) map[string]harness.Received {
+	used := []string{""}
+	if w.settings.sink == onKafka {
+		used = topics(w.settings.topic)
 	}
 	byKey := map[string]harness.Received{}
-	for _, m := range last {
-		byKey[m.Attributes["partitionkey"]] = m
+	strays := w.strays(all)
+	for _, topic := range used {
+		last := map[string]harness.Received{} // by subject
+		of := 0
+		for _, m := range all {
+			if m.Topic != topic {
+				continue
+			}
+			if m.Life != of && !w.resumed[life{topic, m.Life}] {
+				clear(last)
+			}
+			of = m.Life
+			switch {
+			case w.lost[m.Place] || isMarker(m) || m.Invalid != nil:
+			case w.isForeign(m) && (!w.foreign.at[m.Place] || strays[m.Place]):
+			case m.Body == nil:
+				delete(last, m.Subject)
+			default:
+				last[m.Subject] = m
+			}
+		}
+		for _, m := range last {
+			byKey[m.Attributes["partitionkey"]] = m
+		}
 	}
 	return byKey
+}
+
+// strays are the foreign messages in partitions that have no events of their objects. Nothing
+// answers them.
+func (w *world) strays(all []harness.Received) map[harness.Place]bool {
+	type object struct{ topic, subject string }
+	home, strays := map[object]int{}, map[harness.Place]bool{}
+	for _, m := range all {
+		if !w.isForeign(m) {
+			home[object{m.Topic, m.Subject}] = m.Partition
+		}
+	}
+	for _, m := range all {
+		of, known := home[object{m.Topic, m.Subject}]
+		strays[m.Place] = w.isForeign(m) && known && of != m.Partition
+	}
+	return strays
+}
+
+// dropPurged removes the objects whose last event the bus has lost, and whose earlier events
+// the forwarder has purged. Of a lost delete whose retention is over, both are true.
+func (w *world) dropPurged(ctx context.Context, replica map[string]harness.Received, all []harness.Received) error {
+	for _, m := range all {
+		key := m.Attributes["partitionkey"]
+		last, ok := replica[key]
+		if !ok || !w.lost[m.Place] || last.Subject != m.Subject || last.Sequence > m.Sequence {
+			continue
+		}
+		purged, err := w.bus.purged(ctx, last)
+		if err != nil {
+			return err
+		}
+		if purged {
+			delete(replica, key)
+		}
+	}
+	return nil
 }
 
 // gone tells whether an event says that its object is to be dropped.
 func gone(m harness.Received) bool { return m.Kind() == "deleted" || m.Kind() == "deselected" }
 
-// differences compares a replica with the cluster.
-func (w *world) differences(replica map[string]harness.Received, cluster map[string]unstructured.Unstructured) []string {
+// differences compares a replica with the cluster. Of objects that are unanswerable, the bus
+// may show the last event although they are gone or no longer selected.
+func (w *world) differences(replica map[string]harness.Received, cluster map[string]unstructured.Unstructured, unanswerable map[string]bool) []string {
 	var all []string
-	labelled := map[string]bool{}
-	for _, o := range cluster {
-		if o.GetKind() == "Namespace" {
-			labelled[o.GetName()] = o.GetLabels()[teamLabel] == w.user.team()
-		}
-	}
+	labelled := w.labelled(cluster)
 	for key, o := range cluster {
 		m, ok := replica[key]
 		live := ok && !gone(m)
-		switch selected, tolerated := w.selects(o, labelled); {
+		switch selected, tolerated := w.selects(key, o, labelled); {
 		case selected && !live:
 			all = append(all, fmt.Sprintf("replica: %s exists in version %s and is selected; the bus has %q at %s", key, o.GetResourceVersion(), m.Kind(), m.Place))
-		case !selected && live && !tolerated:
+		case !selected && live && !tolerated && !unanswerable[key]:
 			all = append(all, fmt.Sprintf("replica: %s is not selected; the bus has %q of version %s at %s", key, m.Kind(), m.Attributes["resourceversion"], m.Place))
 		case selected && (m.Attributes["uid"] != string(o.GetUID()) || !w.showsVersion(m, o)):
 			all = append(all, fmt.Sprintf("replica: %s is uid %s in version %s; the bus has uid %s in version %s at %s",
 				key, o.GetUID(), o.GetResourceVersion(), m.Attributes["uid"], m.Attributes["resourceversion"], m.Place))
+		case selected:
+			if where := w.contentDiffers(m, o); len(where) > 0 && !w.mayBelieve(m) {
+				all = append(all, fmt.Sprintf("replica: %s in version %s differs from what the bus has at %s: %q", key, o.GetResourceVersion(), m.Place, where))
+			}
 		}
 	}
 	for key, m := range replica {
-		if _, ok := cluster[key]; !ok && !gone(m) {
+		if _, ok := cluster[key]; !ok && !gone(m) && !w.leftBehind(key) && !unanswerable[key] {
 			all = append(all, fmt.Sprintf("replica: %s does not exist; the bus has %q of version %s at %s", key, m.Kind(), m.Attributes["resourceversion"], m.Place))
 		}
 	}
@@ -102,12 +158,25 @@ func (w *world) differences(replica map[string]harness.Received, cluster map[str
 	return all
 }
 
+// labelled are the namespaces that have the label of the selection.
+func (w *world) labelled(cluster map[string]unstructured.Unstructured) map[string]bool {
+	labelled := map[string]bool{}
+	for _, o := range cluster {
+		if o.GetKind() == "Namespace" {
+			labelled[o.GetName()] = o.GetLabels()[teamLabel] == w.user.team()
+		}
+	}
+	return labelled
+}
+
 // selects tells whether an object is selected by the settings, and if not whether the bus
 // may show it all the same: what has left a label selector unseen.
-func (w *world) selects(o unstructured.Unstructured, labelled map[string]bool) (selected, tolerated bool) {
+func (w *world) selects(key string, o unstructured.Unstructured, labelled map[string]bool) (selected, tolerated bool) {
 	s, home := w.settings, o.GetNamespace()
 	switch {
-	case home != "" && s.namespaces && !slices.Contains(w.homes(), home), home != "" && s.byTeam && !labelled[home]:
+	case !w.covers(key):
+		return false, w.reconfigured() && !s.tells
+	case home != "" && s.byTeam && !labelled[home]:
 		return false, false
 	case s.labels && o.GetLabels()[selectedLabel] != "yes":
 		return false, !s.tells
@@ -117,34 +186,50 @@ func (w *world) selects(o unstructured.Unstructured, labelled map[string]bool) (
 	return true, false
 }
 
-// present gives everything of the watched resources, by the partitionkey of its events.
-func (u *user) present(ctx context.Context) (map[string]unstructured.Unstructured, error) {
+// covers tells whether the present configuration selects an object's name, which is that
+// of a partitionkey.
+func (w *world) covers(key string) bool {
+	parts := strings.Split(key, "/")
+	return w.settings.covers(w.user, parts[2], parts[3], parts[4])
+}
+
+// leftBehind tells whether the bus may show an object that is gone: it was out of the
+// selection by then, and the bus is not told of that.
+func (w *world) leftBehind(key string) bool {
+	return w.reconfigured() && !w.settings.tells && !w.covers(key)
+}
+
+// present gives everything of the watched resources, of which other may be one more, by the partitionkey of its events.
+func (u *user) present(ctx context.Context, other string) (map[string]unstructured.Unstructured, error) {
 	all := map[string]unstructured.Unstructured{}
-	for _, name := range slices.Concat([]string{configMaps, namespaces}, customResources) {
+	names := slices.Concat([]string{configMaps, namespaces}, customResources)
+	if other != "" {
+		names = append(names, other)
+	}
+	for _, name := range names {
 		items, err := u.list(ctx, name)
 		if err != nil {
 			return nil, fmt.Errorf("list %s: %w", name, err)
 		}
-		of := u.resource(name).Group
-		if of == "" {
-			of = "core"
-		}
 		for _, o := range items {
-			home := o.GetNamespace()
-			if home == "" {
-				home = "_"
-			}
-			all[strings.Join([]string{clusterName, of, name, home, o.GetName()}, "/")] = o
+			all[u.partitionKey(name, o.GetNamespace(), o.GetName())] = o
 		}
 	}
 	return all, nil
 }
 
-// uids gives the UIDs of objects.
-func uids(of map[string]unstructured.Unstructured) map[string]bool {
-	all := map[string]bool{}
-	for o := range maps.Values(of) {
-		all[string(o.GetUID())] = true
+// partitionKey is the one of an object's events. The namespace and the name are those in
+// the cluster.
+func (u *user) partitionKey(resource, namespace, name string) string {
+	group := cmp.Or(u.resource(resource).Group, "core")
+	return strings.Join([]string{clusterName, group, resource, cmp.Or(namespace, "_"), name}, "/")
+}
+
+// uids gives the UIDs of objects, with the objects' keys.
+func uids(of map[string]unstructured.Unstructured) map[string]string {
+	all := map[string]string{}
+	for key, o := range of {
+		all[string(o.GetUID())] = key
 	}
 	return all
 }

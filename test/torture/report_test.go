@@ -1,9 +1,11 @@
 package torture
 
 import (
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -16,39 +18,88 @@ import (
 	"github.com/kuberelay/kuberelay/test/harness"
 )
 
-var reportTo = flag.String("report", "", "write docs/reliability.md, or another file, from what the seeds come to")
+var (
+	reportTo  = flag.String("report", "", "write docs/reliability.md, or another file, from what the seeds come to")
+	resultsIn = flag.String("results", "", "keep what the seeds come to in this file, and run no seed that is in it; several processes may share it")
+)
 
 // result is what became of a seed.
 type result struct {
-	seed      uint64
-	faults    []string
-	felt      map[string]bool // of those that show in a log
-	changes   int64           // that the API server accepted
-	published int             // messages on the bus
-	starts    int             // of forwarders
-	killed    int             // of these by kill -9
-	settled   time.Duration   // from the end of the faults until verify was content
-	took      time.Duration
-	failed    bool
+	Round     string
+	Seed      uint64
+	Faults    []string
+	Felt      map[string]bool // of those that show in a log
+	Changes   int64           // that the API server accepted
+	Published int             // messages on the bus
+	Foreign   int             // messages of the foreign writer
+	Peak      int64           // of a forwarder's resident memory beside a foreign writer, in bytes
+	Starts    int             // of forwarders
+	Killed    int             // of these by kill -9
+	Settled   time.Duration   // from the end of the faults until verify was content
+	Took      time.Duration
+	Failed    bool
 }
 
 // record looks at a world after its seed is over.
 func (w *world) record(p *plan) result {
-	r := result{seed: p.seed, faults: p.faults, felt: map[string]bool{}, changes: w.user.changes.Load(), published: w.published}
+	of := round{p.settings.sink, p.settings.replicas, p.settings.foreign}
+	r := result{Round: of.String(), Seed: p.seed, Faults: p.faults, Felt: map[string]bool{}, Changes: w.user.changes.Load(), Published: w.published, Foreign: w.foreign.count, Peak: w.foreign.peak}
 	for _, nd := range w.nodes {
 		starts, killed := nd.count()
-		r.starts, r.killed = r.starts+starts, r.killed+killed
+		r.Starts, r.Killed = r.Starts+starts, r.Killed+killed
 		if nd.Ended() == nil {
 			continue
 		}
 		log := nd.Log()
-		for _, k := range (round{p.settings.sink, p.settings.replicas}).kinds() {
+		for _, k := range of.allKinds() {
 			if k.felt != "" && slices.Contains(p.faults, k.name) && logged(log, k.felt) > 0 {
-				r.felt[k.name] = true
+				r.Felt[k.name] = true
 			}
 		}
 	}
 	return r
+}
+
+// loadResults gives the results of a round that the file of results has, by seed.
+func loadResults(on round) (map[uint64]result, error) {
+	of := map[uint64]result{}
+	file, err := os.Open(*resultsIn)
+	switch {
+	case *resultsIn == "" || errors.Is(err, fs.ErrNotExist):
+		return of, nil
+	case err != nil:
+		return nil, err
+	}
+	defer file.Close()
+	for lines := json.NewDecoder(file); ; {
+		var r result
+		switch err := lines.Decode(&r); {
+		case errors.Is(err, io.EOF):
+			return of, nil
+		case err != nil:
+			return nil, fmt.Errorf("read %s: %w", *resultsIn, err)
+		}
+		if r.Round == on.String() {
+			of[r.Seed] = r
+		}
+	}
+}
+
+// saveResult appends a result to the file of results.
+func saveResult(r result) error {
+	if *resultsIn == "" {
+		return nil
+	}
+	line, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	file, err := os.OpenFile(*resultsIn, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(append(line, '\n'))
+	return errors.Join(err, file.Close())
 }
 
 // row is one kind of fault in the report.
@@ -66,6 +117,8 @@ type runReport struct {
 	Faults                []row
 	Changes               int64
 	Published             int
+	Foreign               int
+	Peak                  int64 // in MiB
 	Starts, Killed        int
 	Median, Most, Longest string
 }
@@ -89,22 +142,24 @@ func newRun(of round, results []result) runReport {
 	var settled []time.Duration
 	seeds, felt := map[string]int{}, map[string]int{}
 	for _, one := range results {
-		if one.failed {
+		if one.Failed {
 			r.Failed++
 		}
-		r.Changes += one.changes
-		r.Published += one.published
-		r.Starts += one.starts
-		r.Killed += one.killed
-		settled = append(settled, one.settled)
-		for _, name := range one.faults {
+		r.Changes += one.Changes
+		r.Published += one.Published
+		r.Foreign += one.Foreign
+		r.Peak = max(r.Peak, one.Peak>>20)
+		r.Starts += one.Starts
+		r.Killed += one.Killed
+		settled = append(settled, one.Settled)
+		for _, name := range one.Faults {
 			seeds[name]++
-			if one.felt[name] {
+			if one.Felt[name] {
 				felt[name]++
 			}
 		}
 	}
-	for _, k := range of.kinds() {
+	for _, k := range of.allKinds() {
 		line := row{Name: k.name, Seeds: seeds[k.name], Felt: "–"}
 		if k.felt != "" {
 			line.Felt = fmt.Sprint(felt[k.name])
@@ -140,10 +195,13 @@ func writeReport(to string, on round, results []result) error {
 	if err != nil {
 		return err
 	}
-	r := report{Scenarios: scenarios, Found: string(found)}
+	bugs := map[string]bool{} // some are planted in several scenarios
 	for _, s := range scenarios {
-		r.Bugs += len(s.bugs)
+		for _, bug := range s.bugs {
+			bugs[bug] = true
+		}
 	}
+	r := report{Scenarios: scenarios, Bugs: len(bugs), Found: string(found)}
 	for _, one := range rounds {
 		begin, end, section := one.section(string(before))
 		if one == on {
@@ -167,19 +225,20 @@ func TestReport(t *testing.T) {
 	to := filepath.Join(t.TempDir(), "reliability.md")
 	write := func(on round, changes int64) {
 		t.Helper()
-		if err := writeReport(to, on, []result{{seed: 1, changes: changes, faults: []string{on.kinds()[0].name}}}); err != nil {
+		if err := writeReport(to, on, []result{{Seed: 1, Changes: changes, Faults: []string{on.kinds()[0].name}}}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	write(round{onNATS, 0}, 111)
-	write(round{onKafka, 0}, 222)
-	write(round{onNATS, 0}, 333)
-	write(round{onKafka, 3}, 444)
+	write(round{onNATS, 0, false}, 111)
+	write(round{onKafka, 0, false}, 222)
+	write(round{onNATS, 0, false}, 333)
+	write(round{onKafka, 3, false}, 444)
+	write(round{onNATS, 0, true}, 555)
 	text, err := os.ReadFile(to)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for want, times := range map[string]int{"accepted 111 ": 0, "accepted 222 ": 1, "accepted 333 ": 1, "accepted 444 ": 1, "## Over NATS\n": 1, "## Over Kafka\n": 1, "## Over Kafka, 3 replicas\n": 1} {
+	for want, times := range map[string]int{"accepted 111 ": 0, "accepted 222 ": 1, "accepted 333 ": 1, "accepted 444 ": 1, "accepted 555 ": 1, "## Over NATS\n": 1, "## Over Kafka\n": 1, "## Over Kafka, 3 replicas\n": 1, "## Over NATS, with a foreign writer\n": 1} {
 		if got := strings.Count(string(text), want); got != times {
 			t.Errorf("%q is there %d times, want %d", want, got, times)
 		}

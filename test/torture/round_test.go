@@ -9,18 +9,26 @@ import (
 // that do not.
 type round struct {
 	sink     sink
-	replicas int // 0 for forwarders that do not
+	replicas int  // 0 for forwarders that do not
+	foreign  bool // somebody else writes to the bus
 }
 
 // rounds are those that have a part in the report.
-var rounds = []round{{onNATS, 0}, {onKafka, 0}, {onNATS, 2}, {onNATS, 3}, {onKafka, 2}, {onKafka, 3}}
+var rounds = []round{
+	{onNATS, 0, false}, {onKafka, 0, false}, {onNATS, 2, false}, {onNATS, 3, false}, {onKafka, 2, false}, {onKafka, 3, false},
+	{onNATS, 0, true}, {onKafka, 0, true},
+}
 
 // String names the round, in the report and in the names of tests.
 func (r round) String() string {
-	if r.replicas == 0 {
-		return string(r.sink)
+	name := string(r.sink)
+	if r.replicas > 0 {
+		name += fmt.Sprintf(" with %d replicas", r.replicas)
 	}
-	return fmt.Sprintf("%s with %d replicas", r.sink, r.replicas)
+	if r.foreign {
+		name += " with a foreign writer"
+	}
+	return name
 }
 
 // title is for people.
@@ -29,12 +37,18 @@ func (r round) title() string {
 	if r.replicas > 0 {
 		title += fmt.Sprintf(", %d replicas", r.replicas)
 	}
+	if r.foreign {
+		title += ", with a foreign writer"
+	}
 	return title
 }
 
 // firstRound is the last of the seeds that have every kind of fault once between them;
-// with replicas, every kind that is about their leader.
+// with replicas, every kind that is about their leader; with a foreign writer, the one.
 func (r round) firstRound() uint64 {
+	if r.foreign {
+		return 1
+	}
 	if r.replicas > 0 {
 		return uint64(len(leaderKinds))
 	}

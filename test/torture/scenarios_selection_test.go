@@ -14,7 +14,7 @@ func playTeamLeaves(s *script) {
 	s.onBus(one, 2)
 	s.idle(0)
 	s.change(joinTeam, homeOf)
-	if !s.planted {
+	if !s.planted() {
 		s.onBus(one, 3)
 	}
 	s.idle(0)
@@ -27,7 +27,7 @@ func playTeamLeft(s *script) {
 	s.kill(0)
 	s.change(leaveTeam, homeOf)
 	s.begin(0)
-	if !s.planted {
+	if !s.planted() {
 		s.onBus(at("one"), 2)
 	}
 	s.idle(0)
@@ -40,10 +40,10 @@ func playTeamUnknown(s *script) {
 	s.kill(0)
 	s.allowOnlyOf([]string{configMaps}, "get", "list", "watch")
 	s.do(act{do: start})
-	if s.planted {
+	if s.planted() {
 		s.onBus(at("one"), 2)
 	} else {
-		s.either("namespaces cannot be watched")
+		s.either("watch of namespaces failed")
 	}
 	s.do(act{do: grant})
 	s.idle(0)
@@ -90,7 +90,7 @@ func playTeamUnanswered(s *script) {
 	s.change(joinTeam, homeOf)
 	s.logged(0, 1, failing)
 	s.change(leaveTeam, homeOf)
-	s.logged(0, 3, "namespace selected, or no longer")
+	s.logged(0, 3, "namespace selection changed")
 	s.do(act{do: busRoom})
 	s.idle(0)
 }

@@ -1,6 +1,7 @@
 package torture
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -61,7 +62,7 @@ func (s *script) kill(n int) {
 // something to do for ever, which is for the check to see.
 func (s *script) idle(n int) {
 	wait := limit
-	if s.planted {
+	if s.planted() {
 		wait = buggyIdle
 		s.step(func() error {
 			_ = harness.Eventually(s.t.Context(), buggyReady, "the forwarder is ready", s.nodes[n].Ready)
@@ -80,7 +81,7 @@ func (s *script) idle(n int) {
 			}
 			return nil
 		})
-		if s.planted {
+		if s.planted() {
 			return nil
 		}
 		return err
@@ -142,8 +143,10 @@ func (s *script) onBus(t target, events int) {
 
 // events is how many events of an object the bus has had.
 func (s *script) events(t target) (n int, err error) {
-	of, separator := []string{clusterName, "core", t.resource, s.user.home + t.namespace, t.name}, "/"
+	group := cmp.Or(s.user.resource(t.resource).Group, "core")
+	of, separator := []string{clusterName, group, t.resource, s.user.home + t.namespace, t.name}, "/"
 	if s.settings.sink == onNATS {
+		of[1] = strings.ReplaceAll(group, ".", "_")
 		of, separator = slices.Concat([]string{"kuberelay"}, of), "."
 	}
 	subject := strings.Join(of, separator)

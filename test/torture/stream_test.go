@@ -3,11 +3,14 @@ package torture
 import (
 	"fmt"
 	"maps"
+	"net/url"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kuberelay/kuberelay/test/harness"
 )
@@ -21,20 +24,31 @@ type streamCheck struct {
 	// missed: some messages were gone before they could be read, so that it is not
 	// known which are neighbours.
 	missed bool
-	read   map[uint64]bool // sequences in a stream of NATS
+	read   map[harness.Place]int // which message of its topic is there
 
-	// existing are the UIDs that are in the cluster now.
-	existing map[string]bool
+	run  int // of the message that is looked at, see configured
+	conf configuration
+
+	// existing are the UIDs that are in the cluster now, with the partitionkeys of their objects.
+	existing map[string]string
 
 	seen      map[string]harness.Received // by id
 	last      map[string]harness.Received // by subject
 	completed map[string]harness.Received // markers by group and resource
+	points    map[string]uint64           // the version of the last consistency point, by partition, group and resource
+	runs      map[string]int              // that of the last message, by subject
 	lost      map[string]harness.Received // the last by subject, of those that a fault took
 	former    map[string]harness.Received // the last by subject, of a topic before this one
 	life      int                         // of the topic
 	writers   map[int]harness.Producer    // by partition, that of the last marker
+	deletes   map[int]harness.Received    // by partition, the last record if it is a delete
 	left      map[string]int              // how often a uid was deselected
-	problems  []string
+
+	foreign    map[string]bool            // subjects whose last message is foreign
+	repairable map[string]map[string]bool // positions of foreign messages, by subject
+	claimed    map[string]string          // the sequence of the last foreign message, by subject
+
+	problems []string
 }
 
 // anew begins with a topic that has nothing of the one before.
@@ -45,42 +59,99 @@ func (c *streamCheck) anew(life int) {
 	maps.Copy(c.former, c.last)
 	c.seen, c.last, c.completed = map[string]harness.Received{}, map[string]harness.Received{}, map[string]harness.Received{}
 	c.lost, c.life, c.writers = map[string]harness.Received{}, life, map[int]harness.Producer{}
+	c.deletes = map[int]harness.Received{}
+	c.runs, c.points = map[string]int{}, map[string]uint64{}
 }
 
 // checkStream gives all that is wrong with the messages. Those that a fault took
-// from the bus are left out: what came after need not know of them.
-func (w *world) checkStream(all []harness.Received, missed bool, existing map[string]bool) []string {
-	c := streamCheck{world: w, missed: missed, existing: existing, left: map[string]int{}, read: map[uint64]bool{}}
+// from the bus are left out: what came after need not know of them. Each topic is
+// looked at by itself.
+func (w *world) checkStream(all []harness.Received, missed bool, existing map[string]string) (problems []string) {
+	byTopic := map[string][]harness.Received{}
 	for _, m := range all {
-		c.read[m.Sequence] = true
+		byTopic[m.Topic] = append(byTopic[m.Topic], m)
+	}
+	for _, topic := range slices.Sorted(maps.Keys(byTopic)) {
+		c := streamCheck{world: w, missed: missed, existing: existing, left: map[string]int{}, read: map[harness.Place]int{}}
+		c.check(byTopic[topic])
+		problems = append(problems, c.problems...)
+	}
+	return problems
+}
+
+func (c *streamCheck) check(all []harness.Received) {
+	w := c.world
+	for n, m := range all {
+		c.read[m.Place] = n
 	}
 	c.anew(0)
 	back := w.wentBack
-	for _, m := range all {
+	for n, m := range all {
 		for len(back) > 0 && back[0].from < m.Sequence {
 			c.goBack(all, back[0])
 			back = back[1:]
 		}
-		if m.Life != c.life {
+		if m.Life != c.life && w.resumed[life{m.Topic, m.Life}] {
+			c.life = m.Life
+		} else if m.Life != c.life {
+			if m.Topic == "" && n > 0 && m.Sequence <= all[n-1].Sequence {
+				c.wrong(m, "a new stream begins before the end of the one before, at %s: who had read that waits for it", all[n-1].Place)
+			}
 			c.anew(m.Life)
+		}
+		c.run, c.conf = w.configured(m.Topic, n), c.configured(m)
+		if w.isForeign(m) {
+			c.foreignMessage(m)
+			continue
+		}
+		if m.Invalid != nil {
+			c.wrong(m, "no CloudEvent: %v", m.Invalid)
+			continue
 		}
 		if w.settings.sink == onKafka {
 			c.producer(m)
+			c.afterDelete(m)
 		}
 		switch {
 		case w.lost[m.Place]:
 			c.lost[m.Subject] = m
 		case isMarker(m):
 			c.marker(m)
-		case m.Body == nil:
+		case m.Body == nil && !c.foreign[m.Subject] && !w.foreign.entries[m.Subject]:
 			c.tombstone(m)
-		case c.repeats(m):
+		case m.Body == nil || c.repeats(m):
+		case c.foreign[m.Subject] || w.foreign.entries[m.Subject] || c.isSecondAnswer(m):
+			c.answer(m)
+			c.seen[m.Attributes["id"]], c.last[m.Subject], c.runs[m.Subject] = m, m, c.run
+		case c.world.answersOther(m, c.last[m.Subject]):
+			c.checkAnswer(m)
+			c.seen[m.Attributes["id"]], c.last[m.Subject], c.runs[m.Subject] = m, m, c.run
 		default:
 			c.event(m)
-			c.seen[m.Attributes["id"]], c.last[m.Subject] = m, m
+			c.seen[m.Attributes["id"]], c.last[m.Subject], c.runs[m.Subject] = m, m, c.run
 		}
 	}
-	return c.problems
+}
+
+// life is one of the streams or topics that have had a name one after the other.
+type life struct {
+	topic string
+	of    int
+}
+
+// lose remembers that a bus has lost the ends of its partitions: everything from these
+// positions on, up to a new life of the topic.
+func (w *world) loseEnds(all []harness.Received, topic string, ends map[int]uint64, to int) {
+	from := to - 1
+	for w.resumed[life{topic, from}] {
+		from--
+	}
+	for _, m := range all {
+		if m.Topic == topic && m.Life >= from && m.Sequence >= ends[m.Partition] {
+			w.lost[m.Place] = true
+		}
+	}
+	w.resumed[life{topic, to}] = true
 }
 
 // goBack forgets the messages of a subject after the one that the stream has shown
@@ -105,7 +176,7 @@ func isMarker(m harness.Received) bool {
 // resourceOf is the group and resource that a subject, or a record's key, names.
 func resourceOf(m harness.Received) string {
 	tokens := strings.Split(m.Subject, "/")
-	if m.Life == 0 {
+	if m.Topic == "" {
 		tokens = strings.Split(m.Subject, ".")[1:]
 	}
 	if isMarker(m) {
@@ -144,13 +215,27 @@ func (c *streamCheck) repeats(m harness.Received) bool {
 	return ok && c.world.mayRepeat() && last.Attributes["id"] == m.Attributes["id"] && last.Attributes["sequence"] == m.Attributes["sequence"]
 }
 
-// tombstone looks at what lets a compacted topic forget an object.
+// afterDelete checks that the record after a delete is its tombstone.
+func (c *streamCheck) afterDelete(m harness.Received) {
+	deleted, ok := c.deletes[m.Partition]
+	if ok && c.world.settings.kafka.tombstones && !c.missed && deleted.Sequence+1 == m.Sequence && (m.Body != nil || m.Subject != deleted.Subject) {
+		c.wrong(m, "no tombstone, after the delete at %s", deleted.Place)
+	}
+	delete(c.deletes, m.Partition)
+	if m.Body != nil && !isMarker(m) && gone(m) {
+		c.deletes[m.Partition] = m
+	}
+}
+
+// tombstone looks at what drops an object from a table and lets a compacted topic forget it.
+// It is the record after a delete, or follows the retention.
 func (c *streamCheck) tombstone(m harness.Received) {
 	last, ok := c.last[m.Subject]
-	switch {
-	case !c.world.settings.kafka.tombstones || !c.world.purges():
+	switch k := c.world.settings.kafka; {
+	case !k.tombstones && (k.cleanup != "compact" || !c.world.purges()):
 		c.wrong(m, "a tombstone")
-	case last.Body == nil && c.world.mayRepeat():
+	case k.tombstones && ok && last.Sequence+1 != m.Sequence && !c.missed && !c.world.mayRepeat():
+		c.wrong(m, "a tombstone that is not right after the delete at %s", last.Place)
 	case ok && !gone(last), !ok && !c.missed:
 		c.wrong(m, "a tombstone after type %q at %s", last.Kind(), last.Place)
 	case ok && last.Partition != m.Partition:
@@ -160,6 +245,10 @@ func (c *streamCheck) tombstone(m harness.Received) {
 
 func (c *streamCheck) marker(m harness.Received) {
 	id := m.Attributes["id"]
+	if m.Kind() == "resolved" {
+		id += fmt.Sprintf(" in partition %d", m.Partition)
+		c.points[pointOf(m)], _ = strconv.ParseUint(m.Attributes["resourceversion"], 10, 64)
+	}
 	if before, ok := c.seen[id]; ok && !c.world.mayRepeat() {
 		c.wrong(m, "the marker %q is at %s already", id, before.Place)
 	}
@@ -169,12 +258,31 @@ func (c *streamCheck) marker(m harness.Received) {
 	}
 }
 
-// followsUnread tells whether the event says that it follows one of its object which was
-// gone before it could be read.
+// pointOf is the part of the bus that a consistency point is about.
+func pointOf(m harness.Received) string { return fmt.Sprint(m.Partition, " ", resourceOf(m)) }
+
+// keepsPoints tells whether no state comes after a consistency point that has its version: the
+// bus lost nothing, nobody else wrote, and objects are selected by what they are.
+func (w *world) keepsPoints() bool {
+	return len(w.lost) == 0 && !w.settings.foreign && !w.twoNodes() && !w.mayRepeat() && w.teamSelector() == ""
+}
+
+// point checks the event of an object against the consistency point before it.
+func (c *streamCheck) point(m harness.Received) {
+	version, err := strconv.ParseUint(m.Attributes["resourceversion"], 10, 64)
+	isState := err == nil && m.Attributes["id"] == m.Attributes["uid"]+"."+m.Attributes["resourceversion"] && strings.HasPrefix(m.Attributes["sequence"], "0000.")
+	if at := c.points[pointOf(m)]; isState && c.run == 0 && version <= at && c.world.keepsPoints() {
+		c.wrong(m, "version %d comes after the consistency point at %d", version, at)
+	}
+}
+
+// followsUnread tells whether an event says that it follows one of its object which is
+// later than the last that was read, and was gone before it could be read.
 func (c *streamCheck) followsUnread(m harness.Received) bool {
 	_, number, follows := strings.Cut(m.Attributes["id"], ".selected.")
 	before, err := strconv.ParseUint(number, 10, 64)
-	return follows && err == nil && c.missed && m.Life == 0 && before < m.Sequence && !c.read[before]
+	_, read := c.read[harness.Place{Life: m.Life, Sequence: before}]
+	return follows && err == nil && c.missed && m.Topic == "" && c.last[m.Subject].Sequence < before && before < m.Sequence && !read
 }
 
 func (c *streamCheck) event(m harness.Received) {
@@ -182,6 +290,7 @@ func (c *streamCheck) event(m harness.Received) {
 		delete(c.last, m.Subject)
 	}
 	c.identity(m)
+	c.point(m)
 	uid, version := m.Attributes["uid"], m.Attributes["sequence"]
 	if before, ok := c.seen[m.Attributes["id"]]; ok && !c.mayReturn(before, m) {
 		c.wrong(m, "id %q is at %s already", m.Attributes["id"], before.Place)
@@ -190,7 +299,7 @@ func (c *streamCheck) event(m harness.Received) {
 		c.wrong(m, "a snapshot after the completed marker at %s", done.Place)
 	}
 	c.selection(m)
-	if m.Kind() == "deleted" && c.existing[uid] && !c.mayLeave(m) {
+	if m.Kind() == "deleted" && c.existing[uid] != "" && !c.mayExist(m) {
 		c.wrong(m, "uid %s was deleted with cause %s, and exists", uid, m.Attributes["cause"])
 	}
 	last, ok := c.last[m.Subject]
@@ -214,10 +323,14 @@ func (c *streamCheck) event(m harness.Received) {
 		}
 		return
 	}
+	if is, was := timeOf(m), timeOf(last); is.Before(was) {
+		c.wrong(m, "time %s after %s at %s", is, was, last.Place)
+	}
 	switch order := strings.Compare(version, last.Attributes["sequence"]); {
+	case order < 0 && c.isForgotten(last, m):
 	case order < 0:
 		c.wrong(m, "sequence %s after %s at %s", version, last.Attributes["sequence"], last.Place)
-	case order == 0 && !gone(m) && last.Kind() != "deselected" && !strings.Contains(m.Attributes["id"], ".projected."):
+	case order == 0 && !gone(m) && last.Kind() != "deselected" && !isProjected(m) && !outlived(last, m) && !c.forgotten(last, m):
 		c.wrong(m, "sequence %s is at %s already", version, last.Place)
 	}
 	if !c.missed {
@@ -226,7 +339,19 @@ func (c *streamCheck) event(m harness.Received) {
 	}
 }
 
+// timeOf is the zero time if the attribute is malformed.
+func timeOf(m harness.Received) time.Time {
+	t, _ := time.Parse(time.RFC3339Nano, m.Attributes["time"])
+	return t
+}
+
 func begins(m harness.Received) bool { return m.Kind() == "created" || m.Kind() == "snapshot" }
+
+// outlived tells whether an event says that its object exists in the version of the delete
+// before it.
+func outlived(last, m harness.Received) bool {
+	return last.Kind() == "deleted" && begins(m) && strings.Contains(m.Attributes["id"], ".selected.") && last.Attributes["resourceversion"] == m.Attributes["resourceversion"]
+}
 
 // neighbours compares two events of an object that followed one another.
 func (c *streamCheck) neighbours(last, m harness.Received, same bool) {
@@ -236,7 +361,7 @@ func (c *streamCheck) neighbours(last, m harness.Received, same bool) {
 		c.wrong(m, "uid %s after uid %s at %s, which was not deleted", m.Attributes["uid"], last.Attributes["uid"], last.Place)
 	case gone != begins(m):
 		c.wrong(m, "type %s after type %s at %s", m.Kind(), last.Kind(), last.Place)
-	case same && last.Kind() == "deleted" && !c.world.mayReturn():
+	case same && last.Kind() == "deleted" && !c.mayExist(last):
 		c.wrong(m, "uid %s was deleted at %s and exists", m.Attributes["uid"], last.Place)
 	case !same && previous != "":
 		c.wrong(m, "previousversion %q in the first event of a uid", previous)
@@ -245,19 +370,24 @@ func (c *streamCheck) neighbours(last, m harness.Received, same bool) {
 	}
 }
 
+// forgotten tells whether the end of an object may have been purged from the bus when it
+// existed again, so that it begins anew there.
+func (c *streamCheck) forgotten(last, m harness.Received) bool {
+	return c.world.purges() && begins(m) && (last.Kind() == "deselected" || last.Kind() == "deleted" && c.mayExist(last))
+}
+
 // mayReturn tells whether an id may come a second time: the delete of what has come
 // back in between, and any version after the cluster's history went back.
 func (c *streamCheck) mayReturn(before, m harness.Received) bool {
-	epoch := func(m harness.Received) string { e, _, _ := strings.Cut(m.Attributes["sequence"], "."); return e }
 	if epoch(before) != epoch(m) {
 		return true
 	}
-	if c.missed && c.world.settings.labels && m.Kind() == "deleted" {
+	if c.missed && m.Kind() == "deleted" && c.mayExist(before) {
 		return true // what came in between may have been pushed out before it was read
 	}
 	last := c.last[m.Subject]
-	if c.world.purges() && begins(m) && last.Kind() == "deselected" {
-		return true // that it was there before may have been forgotten
+	if c.forgotten(last, m) {
+		return true
 	}
 	return m.Kind() == "deleted" && !gone(last) && last.Attributes["uid"] == m.Attributes["uid"]
 }
@@ -265,10 +395,19 @@ func (c *streamCheck) mayReturn(before, m harness.Received) bool {
 // identity compares what an event says of its object in different places, and with
 // what the API server answered when the object came into that state.
 func (c *streamCheck) identity(m harness.Received) {
-	uid, version := m.Attributes["uid"], m.Attributes["resourceversion"]
 	if got, want := m.Attributes["id"], c.ids(m); !slices.Contains(want, got) {
 		c.wrong(m, "id %q, want %q", got, want)
 	}
+	if m.Attributes["resourceversion"] == "" { // of what never existed, the last state has none
+		c.wrong(m, "no resourceversion")
+	}
+	c.content(m)
+}
+
+// content compares an event's data with its attributes, and with what the API server
+// answered.
+func (c *streamCheck) content(m harness.Received) {
+	uid, version := m.Attributes["uid"], m.Attributes["resourceversion"]
 	data, err := objectOf(m)
 	if err != nil {
 		c.wrong(m, "data: %v", err)
@@ -276,7 +415,10 @@ func (c *streamCheck) identity(m harness.Received) {
 	}
 	c.shape(m, data)
 	metadata, _ := data["metadata"].(map[string]any)
-	if metadata["uid"] != uid || metadata["resourceVersion"] != version {
+	if decoded, err := url.PathUnescape(uid); err == nil {
+		uid = decoded
+	}
+	if is, _ := metadata["resourceVersion"].(string); metadata["uid"] != uid || is != version {
 		c.wrong(m, "the data are of uid %v in version %v, the event is of %s in %s", metadata["uid"], metadata["resourceVersion"], uid, version)
 	}
 	api, _ := data["apiVersion"].(string)
@@ -291,28 +433,66 @@ func (c *streamCheck) identity(m harness.Received) {
 	if !known || state["apiVersion"] != data["apiVersion"] || c.world.restored || m.Kind() == "deleted" || m.Attributes["truncated"] == "true" || m.Attributes["finalstateunknown"] == "true" {
 		return
 	}
-	if c.world.settings.shaped {
+	if c.conf.labels && (&unstructured.Unstructured{Object: state}).GetLabels()[selectedLabel] != "yes" {
+		// The watch shows an object that leaves the selector as deleted: with the content
+		// before, in the version in which it left. A publish of it without an answer is
+		// repeated with that.
+		return
+	}
+	if c.conf.shaped {
 		project(state)
+	}
+	if c.world.user.wasRemodelled(resourceName(m)) {
+		leaveModelled(state)
+		leaveModelled(data)
 	}
 	if !reflect.DeepEqual(data, state) {
 		c.wrong(m, "the data are not what the API server answered: got %.300v, want %.300v", data, state)
 	}
 }
 
-// mayLeave tells whether the delete of what exists may be right: it left the
-// selection, which only a watch can tell, or it was gone before history went back.
-func (c *streamCheck) mayLeave(m harness.Received) bool {
-	return c.world.restored || c.world.settings.labels && m.Attributes["cause"] == "watch"
+// epoch is that of the cluster's history in which an event was written.
+func epoch(m harness.Received) string {
+	e, _, _ := strings.Cut(m.Attributes["sequence"], ".")
+	return e
+}
+
+// mayExist tells whether the object of a delete may exist all the same, or again: a watch
+// showed that it left the label selector of that run, it was inferred while the definition
+// was gone without its objects, or history went back. In that case an object that was
+// changed before the forwarder looked has a later version than its delete, in the same epoch.
+func (c *streamCheck) mayExist(deleted harness.Received) bool {
+	if c.world.restored {
+		return true
+	}
+	if deleted.Attributes["cause"] == "watch" {
+		return c.configured(deleted).labels && c.world.user.wasUnlabelled(deleted.Attributes["partitionkey"], deleted.Attributes["uid"])
+	}
+	return c.world.user.wasOrphaned(resourceName(deleted))
+}
+
+// configured is the configuration in which a message was written.
+func (c *streamCheck) configured(m harness.Received) configuration {
+	return c.world.runs[c.world.configured(m.Topic, c.read[m.Place])].configuration
 }
 
 // twoNodes tells whether both forwarders have run, and might have written at once.
 func (w *world) twoNodes() bool {
-	return w.settings.replicas == 0 && w.nodes[0].Ended() != nil && w.nodes[1].Ended() != nil
+	return w.settings.replicas == 0 && len(w.clusters()) == 1 && w.nodes[0].Ended() != nil && w.nodes[1].Ended() != nil
 }
 
-// mayReturn tells whether a deleted UID may exist again: it left the selection and
-// is back, or history went back.
-func (w *world) mayReturn() bool { return w.settings.labels || w.restored }
+// isProjected tells whether an event says of a version that was on the bus already what
+// it holds now.
+func isProjected(m harness.Received) bool { return strings.Contains(m.Attributes["id"], ".projected.") }
+
+// resourceName is the resource of an event's object, "" for what is no event of one.
+func resourceName(m harness.Received) string {
+	parts := strings.Split(m.Attributes["partitionkey"], "/")
+	if len(parts) != 5 {
+		return ""
+	}
+	return parts[2]
+}
 
 // mayRepeat tells whether the bus may have an event several times in a row.
 func (w *world) mayRepeat() bool { return w.settings.sink == onKafka && !w.settings.kafka.idempotent }

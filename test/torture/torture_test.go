@@ -3,6 +3,7 @@ package torture
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -13,8 +14,12 @@ import (
 
 // TestTorture runs the seeds of the first round on every bus, which have every kind
 // of fault once, and then some with replicas. SINK=kafka in the environment takes the one
-// bus, REPLICAS=3 so many forwarders that elect a leader, or 0 for none such, SEEDS=n runs
-// the seeds 1 to n, SEED=n the one.
+// bus, REPLICAS=3 so many forwarders that elect a leader, or 0 for none such, FOREIGN=1 has somebody else
+// write to the bus, SEEDS=n runs
+// the seeds 1 to n, SEED=n the one, SEED=n,m these in this order. SHARD=2/3 takes the second,
+// fifth, eighth and so on of these, so that three processes can share them. FAULT=name has
+// the seeds have that kind of fault and no other, BUG=name runs the forwarder with that bug
+// planted.
 func TestTorture(t *testing.T) {
 	all, err := chosenRounds(os.Getenv)
 	if err != nil {
@@ -25,18 +30,44 @@ func TestTorture(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var results []result
-		for _, seed := range seeds {
-			t.Run(fmt.Sprintf("%s/%d", on, seed), func(t *testing.T) { results = append(results, torture(t, newPlan(on, seed))) })
+		done, err := loadResults(on)
+		if err != nil {
+			t.Fatal(err)
 		}
-		if *reportTo == "" || len(results) == 0 {
+		var before []uint64 // the seeds that this process has run
+		for _, seed := range seeds {
+			if _, is := done[seed]; is {
+				continue
+			}
+			p := newPlan(on, seed, os.Getenv("FAULT"))
+			r, ran := result{Round: on.String(), Seed: seed, Faults: p.faults}, false
+			passed := t.Run(fmt.Sprintf("%s/%d", on, seed), func(t *testing.T) {
+				ran = true
+				t.Cleanup(func() { // after all that a world cleans up
+					if t.Failed() {
+						t.Log(p.repeat(before, os.Getenv))
+					}
+				})
+				r = torture(t, p)
+			})
+			if !ran {
+				continue // -run leaves it out
+			}
+			before = append(before, seed)
+			r.Failed = !passed
+			done[seed] = r
+			if err := saveResult(r); err != nil {
+				t.Error(err)
+			}
+		}
+		if *reportTo == "" || len(done) == 0 {
 			continue
 		}
-		if err := writeReport(*reportTo, on, results); err != nil {
+		if err := writeReport(*reportTo, on, slices.Collect(maps.Values(done))); err != nil {
 			t.Error(err)
 		}
 	}
-	chosen := os.Getenv("SEED") + os.Getenv("SINK") + os.Getenv("REPLICAS")
+	chosen := os.Getenv("SEED") + os.Getenv("SINK") + os.Getenv("REPLICAS") + os.Getenv("FOREIGN")
 	if chosen == "" && (told.Load() == 0 || patched.Load() == 0) {
 		t.Errorf("%d events said what has changed, %d had a patch: that was not tested", told.Load(), patched.Load())
 	}
@@ -45,29 +76,71 @@ func TestTorture(t *testing.T) {
 // torture executes a plan.
 func torture(t *testing.T, p *plan) result {
 	began := time.Now()
-	w := newWorld(t, p.settings)
-	err := w.perform(t.Context(), p)
-	over := time.Now()
+	w := newWorld(t, p.settings, os.Getenv("BUG"))
+	over, err := w.performBeside(t.Context(), p)
 	if err == nil {
 		err = w.check(t.Context(), settle)
 	}
+	settled := time.Since(over)
+	if err == nil {
+		window := quickWindow
+		if os.Getenv("SEED")+os.Getenv("SEEDS") != "" {
+			window = restWindow
+		}
+		err = w.rest(t.Context(), window)
+	}
+	if err == nil {
+		err = w.compareTables(t.Context())
+	}
 	r := w.record(p)
-	r.failed, r.settled, r.took = err != nil, time.Since(over), time.Since(began)
+	r.Settled, r.Took = settled, time.Since(began)
 	t.Logf("%s: %.1f s, settled in %.1f s; %d changes, %d messages, %d starts, %d killed",
-		strings.Join(p.faults, ", "), r.took.Seconds(), r.settled.Seconds(), r.changes, r.published, r.starts, r.killed)
+		strings.Join(p.faults, ", "), r.Took.Seconds(), r.Settled.Seconds(), r.Changes, r.Published, r.Starts, r.Killed)
+	if p.settings.foreign {
+		t.Logf("%d foreign messages, %d refused by the bus; the memory of a forwarder peaked at %d MiB", r.Foreign, w.foreign.refused, r.Peak>>20)
+	}
+	if os.Getenv("FAULT") != "" && err == nil {
+		t.Log(p)
+	}
 	if err != nil {
-		t.Errorf("%v\n\n%s\nRun it again: make torture SINK=%s REPLICAS=%d SEED=%d", err, p, p.settings.sink, p.settings.replicas, p.seed)
+		t.Log(p)
 		w.showLogs()
+		t.Error(err) // last: whoever has only the end of the output needs it
 	}
 	return r
 }
 
-// chosenRounds are without a choice those of each bus, and one with replicas of each.
+// repeat says which seed has failed, and how to run it again: by itself, and after the seeds
+// that the process ran before, which have the control plane in common with it.
+func (p *plan) repeat(before []uint64, getenv func(string) string) string {
+	command := fmt.Sprintf("make torture SINK=%s REPLICAS=%d", p.settings.sink, p.settings.replicas)
+	for _, name := range []string{"FOREIGN", "FAULT", "BUG"} {
+		if value := getenv(name); value != "" {
+			command += fmt.Sprintf(" %s=%q", name, value)
+		}
+	}
+	text := fmt.Sprintf("seed %d over %s with %d replicas failed: %s\nRun it again: %s SEED=%d",
+		p.seed, p.settings.sink, p.settings.replicas, strings.Join(p.faults, ", "), command, p.seed)
+	if len(before) > 0 {
+		var seeds []string
+		for _, seed := range before {
+			seeds = append(seeds, fmt.Sprint(seed))
+		}
+		text += fmt.Sprintf("\nIf it passes by itself: %s SEED=%s,%d", command, strings.Join(seeds, ","), p.seed)
+	}
+	return text
+}
+
+// chosenRounds are without a choice those of each bus, one with replicas of each, and one with
+// a foreign writer of each.
 func chosenRounds(getenv func(string) string) ([]round, error) {
-	usual := []round{{onNATS, 0}, {onKafka, 0}, {onNATS, 2}, {onKafka, 3}}
+	usual := []round{{onNATS, 0, false}, {onKafka, 0, false}, {onNATS, 2, false}, {onKafka, 3, false}, {onNATS, 0, true}, {onKafka, 0, true}}
 	var chosen []round
 	for _, r := range rounds {
 		on, replicas := getenv("SINK"), getenv("REPLICAS")
+		if r.foreign != (getenv("FOREIGN") != "") && on+replicas+getenv("FOREIGN") != "" {
+			continue
+		}
 		if (on == "" || on == string(r.sink)) && (replicas == fmt.Sprint(r.replicas) || replicas == "" && slices.Contains(usual, r)) {
 			chosen = append(chosen, r)
 		}
@@ -78,25 +151,53 @@ func chosenRounds(getenv func(string) string) ([]round, error) {
 	return chosen, nil
 }
 
+// chosenSeeds returns the seeds that the environment asks for, in the order in which this
+// process runs them.
 func (r round) chosenSeeds(getenv func(string) string) ([]uint64, error) {
-	first, last := uint64(1), r.firstRound()
-	for name, set := range map[string]func(uint64){
-		"SEED":  func(n uint64) { first, last = n, n },
-		"SEEDS": func(n uint64) { last = n },
-	} {
-		text := getenv(name)
-		if text == "" {
-			continue
-		}
-		n, err := strconv.ParseUint(text, 10, 64)
-		if err != nil || n == 0 {
-			return nil, errors.Join(fmt.Errorf("%s=%q is no positive number", name, text), err)
-		}
-		set(n)
-	}
 	var seeds []uint64
-	for seed := first; seed <= last; seed++ {
-		seeds = append(seeds, seed)
+	for seed := range r.firstRound() {
+		seeds = append(seeds, seed+1)
+	}
+	if text := getenv("SEEDS"); text != "" {
+		last, err := parseSeeds(text)
+		if err != nil || len(last) != 1 {
+			return nil, errors.Join(fmt.Errorf("SEEDS=%q: want a positive number", text), err)
+		}
+		seeds = seeds[:0]
+		for seed := range last[0] {
+			seeds = append(seeds, seed+1)
+		}
+	}
+	if text := getenv("SEED"); text != "" {
+		var err error
+		if seeds, err = parseSeeds(text); err != nil {
+			return nil, fmt.Errorf("SEED=%q: want positive numbers, such as 20,22: %w", text, err)
+		}
+	}
+	shard, of := 1, 1
+	if text := getenv("SHARD"); text != "" {
+		if _, err := fmt.Sscanf(text, "%d/%d", &shard, &of); err != nil || shard < 1 || shard > of {
+			return nil, errors.Join(fmt.Errorf("SHARD=%q: want one such as 2/3", text), err)
+		}
+	}
+	var mine []uint64
+	for n := shard - 1; n < len(seeds); n += of {
+		mine = append(mine, seeds[n])
+	}
+	return mine, nil
+}
+
+// parseSeeds parses a list of positive numbers, separated by commas.
+func parseSeeds(text string) (seeds []uint64, err error) {
+	for one := range strings.SplitSeq(text, ",") {
+		n, err := strconv.ParseUint(one, 10, 64)
+		if err != nil {
+			return nil, err
+		}
+		if n == 0 {
+			return nil, errors.New("0 is not a seed")
+		}
+		seeds = append(seeds, n)
 	}
 	return seeds, nil
 }

@@ -46,6 +46,7 @@ const (
 	noise      opVerb = "noise"   // change what a projection leaves out
 	hide       opVerb = "hide"    // make the content such that it is not selected
 	show       opVerb = "show"    // and such that it is
+	pin        opVerb = "pin"     // add a finalizer
 	removeAll  opVerb = "delete-namespace"
 	createHome opVerb = "create-namespace"
 )
@@ -86,7 +87,9 @@ const (
 )
 
 // objectKinds are those of the objects.
-var objectKinds = map[string]string{configMaps: "ConfigMap", widgets: "Widget", planets: "Planet", moons: "Moon"}
+var objectKinds = map[string]string{
+	configMaps: "ConfigMap", widgets: "Widget", planets: "Planet", moons: "Moon", flunders: "Flunder", revisions: "ControllerRevision",
+}
 
 // op draws an operation. A calm one changes no object that exists, apart from
 // deleting it.
@@ -146,11 +149,14 @@ type user struct {
 	changes atomic.Int64 // that the API server accepted
 
 	mu       sync.Mutex
-	hidden   map[string]bool   // UIDs whose content was such that they are not selected, at some time
 	states   map[string][]byte // what the API server answered, by uid and resourceVersion
 	teams    labellings
 	versions map[string]string // in which custom resources are read and written, if not v1
 	changed  map[string]bool   // custom resources whose definition is not the usual one
+
+	unlabelled map[string]bool // UIDs of objects that lost the label, or partitionkeys where the answer was lost
+	remodelled map[string]bool // those whose content changes without their version
+	orphaned   map[string]bool // those whose definition may have gone without its objects
 }
 
 // lanes is how many operations are under way at once. Those of one object are in
@@ -172,8 +178,11 @@ const (
 )
 
 func newUser(config *rest.Config, home string) (*user, error) {
+	config = rest.CopyConfig(config)
+	config.WarningHandler = rest.NoWarnings{}
 	client, err := dynamic.NewForConfig(config)
-	return &user{client: client, home: home, states: map[string][]byte{}, hidden: map[string]bool{}, versions: map[string]string{}, changed: map[string]bool{}}, err
+	return &user{client: client, home: home, states: map[string][]byte{}, versions: map[string]string{},
+		changed: map[string]bool{}, unlabelled: map[string]bool{}, remodelled: map[string]bool{}, orphaned: map[string]bool{}}, err
 }
 
 // run executes a batch and returns when all of it is over. What fails because the
@@ -236,7 +245,7 @@ func (u *user) do(ctx context.Context, o op) error {
 		}
 		return u.create(ctx, o.target, o.value, 0)
 	case deselect:
-		return u.patch(ctx, o.target, map[string]any{"labels": map[string]any{selectedLabel: nil}})
+		return u.unlabel(ctx, o.target)
 	case reselect:
 		return u.patch(ctx, o.target, map[string]any{"labels": map[string]any{selectedLabel: "yes"}})
 	case hold:
@@ -244,6 +253,11 @@ func (u *user) do(ctx context.Context, o op) error {
 			return err
 		}
 		return u.remove(ctx, o.target)
+	case pin:
+		if err := u.put(ctx, o.target, o.value, 0); err != nil {
+			return err
+		}
+		return u.patch(ctx, o.target, map[string]any{"finalizers": []string{finalizer}})
 	case release:
 		// Not a state to remember: of what is deleted by it, the API server answers
 		// with the version that it had before.
@@ -254,6 +268,10 @@ func (u *user) do(ctx context.Context, o op) error {
 		return u.client.Resource(definitions).Delete(ctx, o.target.resource+"."+group, metav1.DeleteOptions{})
 	case define:
 		return u.define(ctx, o.target.resource)
+	case unblock:
+		return u.unblock(ctx, o.target.resource)
+	case giveDefault, giveOther, prune, takeSchema:
+		return u.remodel(ctx, o.target.resource, o.do)
 	case serveBoth, serveNew, serveOld:
 		return u.serve(ctx, o.target.resource, o.do)
 	case removeAll:
@@ -276,6 +294,9 @@ func (u *user) resource(name string) schema.GroupVersionResource {
 	if name == configMaps || name == namespaces {
 		return core(name)
 	}
+	if of, ok := others[name]; ok {
+		return of
+	}
 	return schema.GroupVersionResource{Group: group, Version: u.version(name), Resource: name}
 }
 
@@ -290,7 +311,7 @@ func (u *user) of(t target) (client dynamic.ResourceInterface, kind string) {
 
 func (u *user) put(ctx context.Context, t target, value, size int) error {
 	client, _ := u.of(t)
-	patch, err := json.Marshal(map[string]any{"data": data(value, size)})
+	patch, err := json.Marshal(u.content(t, value, size))
 	if err != nil {
 		return err
 	}
@@ -301,8 +322,16 @@ func (u *user) put(ctx context.Context, t target, value, size int) error {
 	return u.note(o, err)
 }
 
+// content is what put writes.
+func (u *user) content(t target, value, size int) map[string]any {
+	if _, ok := others[t.resource]; ok {
+		return map[string]any{"metadata": map[string]any{"annotations": map[string]any{"value": fmt.Sprint(value)}}}
+	}
+	return map[string]any{"data": data(value, size)}
+}
+
 func data(value, size int) map[string]any {
-	d := map[string]any{"value": fmt.Sprint(value), "more": nil}
+	d := map[string]any{"value": fmt.Sprint(value), "also": "pruned by some schemas", "more": nil}
 	if size > 0 {
 		d["more"] = strings.Repeat(fmt.Sprint(value%10), size)
 	}
@@ -316,6 +345,10 @@ func (u *user) create(ctx context.Context, t target, value, size int) error {
 		delete(d, "more")
 	}
 	o := u.object(t, d)
+	if _, ok := others[t.resource]; ok {
+		delete(o.Object, "data")
+		otherContent(o, value)
+	}
 	if value%5 > 0 {
 		o.SetLabels(map[string]string{selectedLabel: "yes"})
 	}
@@ -334,6 +367,31 @@ func (u *user) object(t target, data map[string]any) *unstructured.Unstructured 
 func (u *user) patch(ctx context.Context, t target, metadata map[string]any) error {
 	_, err := u.patchAs(ctx, t, u.key(t), metadata)
 	return err
+}
+
+// unlabel takes the label of the selector away.
+func (u *user) unlabel(ctx context.Context, t target) error {
+	o, err := u.patchAs(ctx, t, u.key(t), map[string]any{"labels": map[string]any{selectedLabel: nil}})
+	home := t.namespace
+	if home != "" {
+		home = u.home + home
+	}
+	key := u.partitionKey(t.resource, home, u.key(t))
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if o != nil {
+		u.unlabelled[string(o.GetUID())] = true
+	} else if isDown(err) {
+		u.unlabelled[key] = true
+	}
+	return err
+}
+
+// wasUnlabelled tells whether an object lost the label, as far as is known.
+func (u *user) wasUnlabelled(partitionKey, uid string) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.unlabelled[uid] || u.unlabelled[partitionKey]
 }
 
 func (u *user) patchWith(ctx context.Context, t target, what map[string]any) error {
@@ -378,7 +436,7 @@ func (u *user) note(o *unstructured.Unstructured, err error) error {
 	defer u.mu.Unlock()
 	u.states[string(o.GetUID())+"."+o.GetResourceVersion()] = text
 	if isHidden(o.Object) {
-		u.hidden[string(o.GetUID())] = true
+		hidden.Store(string(o.GetUID()), true)
 	}
 	return nil
 }

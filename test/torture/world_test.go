@@ -17,9 +17,10 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/kuberelay/kuberelay/internal/config"
-	"github.com/kuberelay/kuberelay/internal/controlplane"
 	"github.com/kuberelay/kuberelay/internal/verify"
 	"github.com/kuberelay/kuberelay/test/harness"
+	"github.com/kuberelay/kuberelay/test/lab/controlplane"
+	"github.com/kuberelay/kuberelay/test/lab/faultproxy"
 )
 
 const clusterName = "torture"
@@ -43,25 +44,35 @@ type world struct {
 	paused             *node // the leader, while it stands still
 	busDown, busFrozen bool
 	apiDown, apiFrozen bool
+	unserved           bool                    // the aggregated API server's resources
+	second             *controlplane.APIServer // behind the same address, nil if there is none
+	etcdLink           *faultproxy.Proxy       // of the second API server
 	etcdDown           bool
 	forbidden          bool
 	snapshot           string // the folder of etcd's snapshot, "" before
 
+	more []map[string]string // variables of the forwarders, beyond those of the settings
+	runs []run               // the configurations that the forwarders have had
+
+	foreign   foreignMessages        // of the foreign writer
 	published int                    // messages of the bus that were recorded
 	wentBack  []wentBack             // what the stream has shown again
+	resumed   map[life]bool          // lives that go on where the bus had lost the end of the one before
 	lost      map[harness.Place]bool // where messages were that were taken from the bus
 	restored  bool                   // the cluster's history went back
-	planted   bool                   // the forwarders have a planted bug
+	bug       string                 // that is planted in the forwarders, "" for none
+	binary    string                 // of the forwarders
 }
 
 // worlds counts them, so that each has names of its own in the shared cluster.
 var worlds atomic.Int64
 
-// newWorld makes a world without starting a forwarder. more adds variables for the
-// first and second forwarder, without their prefix.
-func newWorld(t testing.TB, s settings, more ...map[string]string) *world {
+// newWorld makes a world without starting a forwarder. The forwarders have a bug, if one
+// is named. more adds variables for the first and second forwarder, without their prefix.
+func newWorld(t testing.TB, s settings, bug string, more ...map[string]string) *world {
 	t.Helper()
-	w := &world{t: t, dir: t.TempDir(), cp: cluster.ControlPlane(t), settings: s, lost: map[harness.Place]bool{}}
+	w := &world{t: t, dir: t.TempDir(), cp: cluster.ControlPlane(t), settings: s, bug: bug, binary: forwarder, more: more,
+		runs: []run{{configuration: s.configuration}}, lost: map[harness.Place]bool{}, resumed: map[life]bool{}, foreign: foreignMessages{at: map[harness.Place]bool{}, entries: map[string]bool{}}}
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -70,6 +81,10 @@ func newWorld(t testing.TB, s settings, more ...map[string]string) *world {
 	}
 	id := worlds.Add(1)
 	var err error
+	if bug != "" {
+		w.binary, err = plant(t.Context(), bug, t.TempDir())
+		must(err)
+	}
 	w.kube, err = kubernetes.NewForConfig(w.cp.Config())
 	must(err)
 	w.user, err = newUser(w.cp.Config(), fmt.Sprintf("world%d-", id))
@@ -86,14 +101,10 @@ func newWorld(t testing.TB, s settings, more ...map[string]string) *world {
 	for _, name := range []string{widgets, planets} {
 		must(w.serve(t.Context(), name))
 	}
+	must(w.useServers(t.Context()))
 	w.bus = startBus(t, w)
 	for n := range w.forwarders() {
-		set := w.variables()
-		maps.Copy(set, w.electing())
-		if n < len(more) {
-			maps.Copy(set, more[n])
-		}
-		nd, err := w.newNode(n, set)
+		nd, err := w.newNode(n)
 		must(err)
 		w.nodes = append(w.nodes, nd)
 		t.Cleanup(nd.kill)
@@ -104,24 +115,12 @@ func newWorld(t testing.TB, s settings, more ...map[string]string) *world {
 // forwarders is how many there may be.
 func (w *world) forwarders() int { return max(2, w.settings.replicas) }
 
-// resources are those that are watched.
-func (w *world) resources() []string {
-	return []string{configMaps, namespaces, "*." + group}
-}
-
 // homes are the namespaces that the settings select.
 func (w *world) homes() []string {
 	if !w.settings.namespaces {
 		return nil
 	}
-	return []string{w.user.home + "a", w.user.home + "b"}
-}
-
-func (w *world) labels() string {
-	if !w.settings.labels {
-		return ""
-	}
-	return selectedLabel + "=yes"
+	return w.user.homes()
 }
 
 // teamSelector selects namespaces.
@@ -130,6 +129,21 @@ func (w *world) teamSelector() string {
 		return ""
 	}
 	return teamLabel + "=" + w.user.team()
+}
+
+// environment is all that a forwarder is configured with.
+func (w *world) environment(n int) map[string]string {
+	all := map[string]string{
+		"RETRY_MAX_DELAY": retryLongest.String(), "DRAIN_TIMEOUT": drainTimeout.String(),
+		"KUBE_QPS": "500", "KUBE_BURST": "1000",
+	}
+	maps.Copy(all, w.bus.variables(n))
+	maps.Copy(all, w.variables())
+	maps.Copy(all, w.electing())
+	if n < len(w.more) {
+		maps.Copy(all, w.more[n])
+	}
+	return all
 }
 
 func (w *world) variables() map[string]string {
@@ -142,11 +156,13 @@ func (w *world) variables() map[string]string {
 		deselect = "publish"
 	}
 	return map[string]string{
-		"RESOURCES": strings.Join(w.resources(), ","), "NAMESPACES": strings.Join(w.homes(), ","), "LABEL_SELECTOR": w.labels(),
+		"RESOURCES": strings.Join(w.selectors(), ","), "NAMESPACES": strings.Join(w.homes(), ","),
+		"LABEL_SELECTOR": s.labelSelector(), "FIELD_SELECTOR": s.fieldSelector(),
 		"NAMESPACE_SELECTOR": w.teamSelector(), "ON_DESELECT": deselect,
 		"SINK": string(s.sink), "CONTENT_MODE": mode, "WORKERS": fmt.Sprint(s.workers), "RESYNC_PERIOD": s.resync.String(),
 		"CHECKPOINT_REFRESH": s.refresh.String(), "DELETE_RETENTION": s.retention.String(),
-		"DROP_FIELDS": w.dropped(), "FILTER": w.filter(), "DATA": w.form(),
+		"RESOLVED_INTERVAL": s.points.String(),
+		"DROP_FIELDS":       w.dropped(), "FILTER": w.filter(), "DATA": w.form(),
 	}
 }
 
@@ -159,7 +175,7 @@ var (
 	}
 	restRole = rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: "torture-rest"},
-		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{"*"}, Resources: append([]string{"customresourcedefinitions"}, customResources...), Verbs: []string{"get", "list", "watch"}}},
+		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{"*"}, Resources: append([]string{"customresourcedefinitions", "apiservices", flunders, revisions}, customResources...), Verbs: []string{"get", "list", "watch"}}},
 	}
 )
 
@@ -195,6 +211,12 @@ func (w *world) clean() {
 	if err := w.endFaults(ctx); err != nil {
 		w.t.Errorf("end the faults: %v", err)
 	}
+	if err := w.leaveSecond(ctx); err != nil {
+		w.t.Error(err)
+	}
+	if err := w.adopt(ctx); err != nil {
+		w.t.Error(err)
+	}
 	for _, name := range []string{"a", "b"} {
 		_ = w.user.do(ctx, op{do: removeAll, target: target{name: name}})
 	}
@@ -206,8 +228,8 @@ func (w *world) clean() {
 	}
 }
 
-// serve waits until objects of a custom resource can be created; another world may
-// have removed its definition.
+// serve waits until objects of a custom resource can be created. Another world may have
+// removed its definition.
 func (w *world) serve(ctx context.Context, name string) error {
 	return harness.Eventually(ctx, limit, name+" are served", func(ctx context.Context) error {
 		if err := w.user.define(ctx, name); err != nil && !apierrors.IsAlreadyExists(err) {
@@ -220,8 +242,12 @@ func (w *world) serve(ctx context.Context, name string) error {
 // endFaults mends everything that a fault has broken, so that it may be called at
 // any time.
 func (w *world) endFaults(ctx context.Context) error {
+	if len(w.nodes) == 0 {
+		return nil // it was not made, and nothing has been broken
+	}
 	deeds := []act{
 		{do: busStart}, {do: busThaw}, {do: etcdStart}, {do: apiStart}, {do: apiThaw}, {do: grant},
+		{do: aggregatedRun}, {do: lagEnds}, {do: toFirst},
 	}
 	for n := range w.nodes {
 		deeds = append(deeds, act{do: thaw, node: n}, act{do: busPass, node: n}, act{do: apiPass, node: n})
@@ -240,8 +266,8 @@ func (w *world) endFaults(ctx context.Context) error {
 // faults have ended.
 const settle = 60 * time.Second
 
-// verify compares the bus with the cluster by the project's own oracle.
-func (w *world) verify(ctx context.Context, settle time.Duration) (problems []string, err error) {
+// verify compares what the bus has of a cluster with it, by the project's own oracle.
+func (w *world) verify(ctx context.Context, cluster string, settle time.Duration) (problems []string, err error) {
 	var teams labels.Selector // none for all
 	if s := w.teamSelector(); s != "" {
 		if teams, err = labels.Parse(s); err != nil {
@@ -251,16 +277,25 @@ func (w *world) verify(ctx context.Context, settle time.Duration) (problems []st
 	o := verify.Options{
 		Kube: w.cp.Config(),
 
-		Resources: w.resources(), UnlessNamed: config.UnlessNamed(), Namespaces: w.homes(), LabelSelector: w.labels(),
+		Resources: w.selectors(), UnlessNamed: config.UnlessNamed(), Namespaces: w.homes(),
+		LabelSelector: w.settings.labelSelector(), FieldSelector: w.settings.fieldSelector(),
 		NamespaceSelector: teams, TellDeselected: w.settings.tells, Shape: w.shape(),
 		DeleteRetention: w.settings.retention, Settle: settle,
 	}
-	w.bus.verified(&o)
+	w.bus.verified(&o, cluster)
 	report, err := verify.Run(ctx, o)
 	if err != nil {
 		return nil, fmt.Errorf("verify: %w", err)
 	}
+	all, _, err := w.bus.All()
+	if err != nil {
+		return nil, err
+	}
+	expected := w.contradictions(all)
 	for _, p := range report.Problems {
+		if w.isExpected(p, expected) {
+			continue
+		}
 		problems = append(problems, fmt.Sprintf("verify: %s: %s %s/%s: cluster %q, bus %q at %d: %s",
 			p.Kind, p.Resource, p.Namespace, p.Name, p.Cluster, p.Bus, p.Position, p.Detail))
 	}
@@ -275,12 +310,14 @@ func (w *world) check(ctx context.Context, settle time.Duration) error {
 	if err != nil {
 		return err
 	}
-	if err := harness.Eventually(ctx, limit, "the bus can be compared with the cluster", func(ctx context.Context) error {
-		found, err := w.verify(ctx, settle) // a topic that was deleted may not be there again yet
-		problems = append(problems, found...)
-		return err
-	}); err != nil {
-		return err
+	for _, cluster := range w.clusters() {
+		if err := harness.Eventually(ctx, limit, "the bus can be compared with cluster "+cluster, func(ctx context.Context) error {
+			found, err := w.verify(ctx, cluster, settle) // a topic that was deleted may not be there again yet
+			problems = append(problems, found...)
+			return err
+		}); err != nil {
+			return err
+		}
 	}
 	if err := w.bus.CatchUp(ctx, limit); err != nil {
 		return err
@@ -289,12 +326,17 @@ func (w *world) check(ctx context.Context, settle time.Duration) error {
 	if err != nil {
 		return err
 	}
-	present, err := w.user.present(ctx)
+	present, err := w.user.present(ctx, w.settings.other)
 	if err != nil {
 		return err
 	}
 	w.published = len(all)
-	problems = append(problems, w.checkStream(all, missed, uids(present))...)
+	for _, cluster := range w.clusters() {
+		problems = append(problems, w.checkStream(messagesOf(cluster, all), missed, uids(present))...)
+	}
+	if w.foreign.peak > memoryBound {
+		problems = append(problems, fmt.Sprintf("memory: a forwarder had %d MiB", w.foreign.peak>>20))
+	}
 	for n, nd := range w.nodes {
 		if _, failed := nd.state(); failed != nil {
 			problems = append(problems, fmt.Sprintf("forwarder %d: %v", n, failed))

@@ -1,9 +1,12 @@
-{{/* environment is the forwarder's variables, those only whose value is not their default. */}}
+{{/* environment renders the variables of the forwarder whose value is not the default. */}}
 {{- define "kuberelay.environment" -}}
 {{- $config := deepCopy .Values.config }}
 {{- $_ := set $config "leaderElection" (eq (include "kuberelay.elects" .) "true") }}
 {{- if $config.leaderElection }}
 {{- $_ := set $config "leaseName" (include "kuberelay.leaseName" .) }}
+{{- end }}
+{{- if and (not $config.natsMaxBytes) (eq (include "kuberelay.sizesVolume" .) "true") }}
+{{- $_ := set $config "natsMaxBytes" (div (mul 3 (include "kuberelay.bytes" .Values.persistence.size)) 4) }}
 {{- end }}
 {{- range $v := include "kuberelay.variables" . | fromYamlArray }}
 {{- $text := include "kuberelay.text" (dict "variable" $v "config" $config) }}
@@ -14,7 +17,7 @@
 {{- end }}
 {{- end }}
 
-{{/* text is a value as the variable wants it, nothing if there is none. */}}
+{{/* text renders a value as the text of its variable, or nothing. */}}
 {{- define "kuberelay.text" -}}
 {{- $x := index .config .variable.value }}
 {{- if kindIs "invalid" $x }}
@@ -33,7 +36,7 @@
 {{- end }}
 {{- end }}
 
-{{/* files is the sources of the volume that all files of the configuration are in: of one volume, so that a certificate and its key change together. */}}
+{{/* files renders the sources of the volume with all files of the configuration. It is one volume, so that a certificate and its key change together. */}}
 {{- define "kuberelay.files" -}}
 {{- range $v := include "kuberelay.variables" . | fromYamlArray }}
 {{- $x := index $.Values.config $v.value }}
@@ -47,12 +50,54 @@
 {{- end }}
 {{- end }}
 
-{{/* builtIn is "true" where the forwarder runs a NATS server of its own. */}}
+{{/* hasFile is "true" if a file of the configuration is set, from a list of the root and its name. */}}
+{{- define "kuberelay.hasFile" -}}
+{{- $variable := dict "value" (index . 1) "kind" "file" }}
+{{- not (empty (include "kuberelay.text" (dict "variable" $variable "config" (index . 0).Values.config))) }}
+{{- end }}
+
+{{/* readable is "true" if subscribers have credentials for the built-in server. */}}
+{{- define "kuberelay.readable" -}}
+{{- or (eq (include "kuberelay.hasFile" (list . "natsPasswordFile")) "true") (eq (include "kuberelay.hasFile" (list . "natsTokenFile")) "true") }}
+{{- end }}
+
+{{/* builtIn is "true" if the forwarder runs the built-in NATS server. */}}
 {{- define "kuberelay.builtIn" -}}
 {{- and (eq .Values.config.sink "nats") (empty .Values.config.natsUrl) }}
 {{- end }}
 
-{{/* elects is "true" where forwarders elect a leader: by default where they have a bus to share. */}}
+{{/* claim is "true" if the chart creates the claim for the files of the built-in server. */}}
+{{- define "kuberelay.claim" -}}
+{{- and (eq (include "kuberelay.builtIn" .) "true") (not .Values.persistence.ephemeral) (empty .Values.persistence.existingClaim) }}
+{{- end }}
+
+{{/* sizesVolume is "true" if the volume for the files of the built-in server has the size persistence.size. */}}
+{{- define "kuberelay.sizesVolume" -}}
+{{- and (eq (include "kuberelay.builtIn" .) "true") (or .Values.persistence.ephemeral (empty .Values.persistence.existingClaim)) }}
+{{- end }}
+
+{{/* bytes converts a quantity of storage to bytes. */}}
+{{- define "kuberelay.bytes" -}}
+{{- $text := toString . }}
+{{- $unit := regexFind "[A-Za-z]*$" $text }}
+{{- $number := trimSuffix $unit $text | float64 }}
+{{- range $i, $prefix := list "k" "M" "G" "T" "P" "E" }}
+{{- if eq $unit $prefix }}
+{{- range until (int (add1 $i)) }}{{ $number = mulf $number 1000 }}{{ end }}
+{{- else if eq $unit (printf "%si" (upper $prefix)) }}
+{{- range until (int (add1 $i)) }}{{ $number = mulf $number 1024 }}{{ end }}
+{{- end }}
+{{- end }}
+{{- int64 $number }}
+{{- end }}
+
+{{/* describesClaim is "true" if its argument, .Values.persistence, has values for the created claim. */}}
+{{- define "kuberelay.describesClaim" -}}
+{{- $modes := .accessModes | default (list "ReadWriteOnce") }}
+{{- or (not (empty .storageClass)) (not (empty .annotations)) (eq (toString .whenDeleted) "Delete") (ne (.size | default "8Gi") "8Gi") (ne (join "," $modes) "ReadWriteOnce") }}
+{{- end }}
+
+{{/* elects is "true" if the forwarders elect a leader: by default, if they share a bus. */}}
 {{- define "kuberelay.elects" -}}
 {{- if kindIs "invalid" .Values.config.leaderElection }}
 {{- and (ne .Values.config.sink "stdout") (ne (include "kuberelay.builtIn" .) "true") }}
@@ -77,7 +122,7 @@
 {{- .Values.config.leaseNamespace | default .Release.Namespace }}
 {{- end }}
 
-{{/* natsPort is the port of the built-in server if others can reach it. */}}
+{{/* natsPort is the port of the built-in server if other pods can reach it. */}}
 {{- define "kuberelay.natsPort" -}}
 {{- $address := .Values.config.natsListen }}
 {{- if and (eq (include "kuberelay.builtIn" .) "true") (not (regexMatch "^(127\\.[0-9.]+|localhost|\\[::1\\]):" $address)) }}
@@ -85,11 +130,16 @@
 {{- end }}
 {{- end }}
 
+{{/* httpTls is "true" if metrics and health are served over TLS. */}}
+{{- define "kuberelay.httpTls" -}}
+{{- or .Values.config.metricsAuth (eq (include "kuberelay.hasFile" (list . "listenTlsCertFile")) "true") }}
+{{- end }}
+
 {{- define "kuberelay.httpPort" -}}
 {{- regexFind "[0-9]+$" .Values.config.listenAddr }}
 {{- end }}
 
-{{/* busPorts is the ports of the bus outside, as a list. */}}
+{{/* busPorts is the list of the ports of an external bus. */}}
 {{- define "kuberelay.busPorts" -}}
 {{- $ports := list }}
 {{- $config := .Values.config }}
@@ -112,12 +162,31 @@
 {{- $ports | uniq | toJson }}
 {{- end }}
 
-{{/* duration is a duration in nanoseconds. */}}
+{{/* duration converts a duration to nanoseconds. */}}
 {{- define "kuberelay.duration" -}}
 {{- (mustDateModify (printf "+%s" .) (toDate "2006-01-02T15:04:05Z07:00" "1970-01-01T00:00:00Z")).UnixNano }}
 {{- end }}
 
-{{/* validate fails on what the schema cannot say, and the forwarder would only when it runs. */}}
+{{/* validateSasl checks the credentials for Kafka as the forwarder does. */}}
+{{- define "kuberelay.validateSasl" -}}
+{{- $config := .Values.config }}
+{{- $password := eq (include "kuberelay.hasFile" (list . "kafkaPasswordFile")) "true" }}
+{{- if and (not $config.kafkaSaslMechanism) (or $config.kafkaUser $password) }}
+{{- fail (printf "config.%s: it has no effect without a mechanism; set config.kafkaSaslMechanism as well, or unset this" (ternary "kafkaUser" "kafkaPasswordFile" (not (empty $config.kafkaUser)))) }}
+{{- end }}
+{{- if and $config.kafkaSaslMechanism (not (and $config.kafkaUser $password)) }}
+{{- fail "config.kafkaSaslMechanism: it needs a user and a password; set config.kafkaUser and config.kafkaPasswordFile" }}
+{{- end }}
+{{- if and (eq $config.kafkaSaslMechanism "PLAIN") (not $config.kafkaTls) (not $config.allowPlaintextCredentials) }}
+{{- range $config.kafkaBrokers }}
+{{- if not (regexMatch "^(127\\.[0-9.]+|localhost|\\[?::1\\]?)(:[0-9]+)?$" .) }}
+{{- fail "config.kafkaSaslMechanism: the password would cross the network in the clear; set config.kafkaTls=true, use SCRAM-SHA-512, or allow it with config.allowPlaintextCredentials=true" }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* validate checks what the schema cannot express, so that mistakes show before the forwarder runs. */}}
 {{- define "kuberelay.validate" -}}
 {{- $config := .Values.config }}
 {{- $elects := eq (include "kuberelay.elects" .) "true" }}
@@ -137,6 +206,9 @@
 {{- if and (eq $config.sink "nats") $config.kafkaBrokers }}
 {{- fail "config.kafkaBrokers: config.sink is nats; set config.sink=kafka as well, or unset this" }}
 {{- end }}
+{{- if eq $config.sink "kafka" }}
+{{- include "kuberelay.validateSasl" . }}
+{{- end }}
 {{- range $v := include "kuberelay.variables" . | fromYamlArray }}
 {{- $x := index $config $v.value }}
 {{- if and (eq $v.kind "file") $x }}
@@ -147,12 +219,37 @@
 {{- fail (printf "config.%s.key: say which key of %s holds it" $v.value ($x.secret | default $x.configMap)) }}
 {{- end }}
 {{- end }}
+{{- if and (eq $v.kind "duration") (not (regexMatch "^(0|([0-9]+(\\.[0-9]+)?(ns|us|ms|s|m|h))+)$" (toString $x))) }}
+{{- fail (printf "config.%s: %q is not a duration; write it as %s" $v.value (toString $x) $v.preset) }}
+{{- end }}
 {{- end }}
 {{- if $builtIn }}
-{{- range $name := list "natsUser" "natsPasswordFile" "natsTokenFile" "natsCredsFile" "natsNkeyFile" "natsTlsCaFile" "natsTlsCertFile" "natsTlsKeyFile" }}
-{{- if include "kuberelay.text" (dict "variable" (dict "value" $name "kind" (ternary "text" "file" (eq $name "natsUser"))) "config" $config) }}
-{{- fail (printf "config.%s: the built-in NATS server takes neither credentials nor TLS; set config.natsUrl as well, or unset this" $name) }}
+{{- with .Values.persistence }}
+{{- if and (eq (toString .enabled) "false") (not .ephemeral) }}
+{{- fail "persistence.enabled: without its files, the built-in NATS server loses every delete that happens while the pod is replaced; set persistence.enabled=true to keep them on a PersistentVolumeClaim, config.natsUrl for a bus of your own, or persistence.ephemeral=true to accept the loss" }}
 {{- end }}
+{{- if and .ephemeral (or .enabled .existingClaim) }}
+{{- fail (printf "persistence.ephemeral=true cannot be combined with persistence.%s; unset one of them" (ternary "existingClaim" "enabled" (empty .enabled))) }}
+{{- end }}
+{{- if and (eq (include "kuberelay.sizesVolume" $) "true") (not (regexMatch "^[0-9]+(\\.[0-9]+)?([KMGTPE]i|[kMGTPE])?$" (toString .size))) }}
+{{- fail (printf "persistence.size: %q is not a size of storage; write it as 20Gi" (toString .size)) }}
+{{- end }}
+{{- end }}
+{{- range $name := list "natsCredsFile" "natsNkeyFile" "natsTlsCertFile" "natsTlsKeyFile" }}
+{{- if eq (include "kuberelay.hasFile" (list $ $name)) "true" }}
+{{- fail (printf "config.%s: the built-in NATS server takes a password or a token, and its certificate is in config.natsListenTlsCertFile; set config.natsUrl as well, or unset this" $name) }}
+{{- end }}
+{{- end }}
+{{- if include "kuberelay.natsPort" . }}
+{{- if ne (include "kuberelay.readable" .) "true" }}
+{{- fail "config.natsListen: whoever reaches this address could read every object; set config.natsTokenFile, or config.natsUser and config.natsPasswordFile, or listen on 127.0.0.1" }}
+{{- end }}
+{{- if not (or (eq (include "kuberelay.hasFile" (list . "natsListenTlsCertFile")) "true") $config.allowPlaintextCredentials) }}
+{{- fail "config.natsListen: subscribers would send the credentials over the network in the clear; set config.natsListenTlsCertFile and config.natsListenTlsKeyFile, or allow it with config.allowPlaintextCredentials=true" }}
+{{- end }}
+{{- end }}
+{{- if and $config.natsMaxBytes (eq (include "kuberelay.sizesVolume" .) "true") (gt (int64 $config.natsMaxBytes) (include "kuberelay.bytes" .Values.persistence.size | int64)) }}
+{{- fail (printf "config.natsMaxBytes: %d is more than persistence.size, %s; write less, or unset this" (int64 $config.natsMaxBytes) (toString .Values.persistence.size)) }}
 {{- end }}
 {{- if gt (int64 $config.natsReplicas) 1 }}
 {{- fail "config.natsReplicas: the built-in NATS server is only one; set config.natsUrl to a cluster of servers, or unset this" }}
@@ -165,13 +262,18 @@
 {{- fail "config.leaseDuration: a Lease counts whole seconds; write it without a fraction" }}
 {{- end }}
 {{- if ge (add $deadline $retry) $lease }}
-{{- fail (printf "config.leaseDuration: too short: it must be more than config.leaseRenewDeadline and config.leaseRetryPeriod together, which are %s and %s" $config.leaseRenewDeadline $config.leaseRetryPeriod) }}
+{{- fail (printf "config.leaseDuration: %s is too short: it must be more than config.leaseRenewDeadline and config.leaseRetryPeriod together, which are %s and %s" $config.leaseDuration $config.leaseRenewDeadline $config.leaseRetryPeriod) }}
 {{- end }}
 {{- if lt $deadline (mul 2 $retry) }}
 {{- fail (printf "config.leaseRenewDeadline: less than twice config.leaseRetryPeriod, which is %s: one renewal that fails would end the leadership; write more" $config.leaseRetryPeriod) }}
 {{- end }}
-{{- if ge (include "kuberelay.duration" $config.drainTimeout | int64) (mul 1000000000 (int64 .Values.terminationGracePeriodSeconds)) }}
-{{- fail (printf "config.drainTimeout: the pod would be killed before %s have passed; raise terminationGracePeriodSeconds above it, or shorten this" $config.drainTimeout) }}
+{{- $drain := include "kuberelay.duration" $config.drainTimeout | int64 }}
+{{- $grace := add (ceil (divf $drain 1000000000)) 10 | int64 }}
+{{- if lt (int64 .Values.terminationGracePeriodSeconds) $grace }}
+{{- fail (printf "terminationGracePeriodSeconds: %d is too short for config.drainTimeout=%s: closing the bus may take 8 s more, and the pod must not be killed meanwhile; set terminationGracePeriodSeconds=%d, or shorten config.drainTimeout" (int64 .Values.terminationGracePeriodSeconds) $config.drainTimeout $grace) }}
+{{- end }}
+{{- if and (eq (toString .Values.hostUsers) "false") (semverCompare "<1.33.0-0" .Capabilities.KubeVersion.Version) }}
+{{- fail (printf "hostUsers: Kubernetes %s ignores false; it needs 1.33" .Capabilities.KubeVersion.Version) }}
 {{- end }}
 {{- if and (not .Values.rbac.clusterIdentity) .Values.rbac.create (not $config.clusterName) }}
 {{- fail "config.clusterName: it is needed where rbac.clusterIdentity is false, since the cluster's own name cannot be read then" }}

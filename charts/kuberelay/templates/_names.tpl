@@ -15,6 +15,11 @@
 {{- end }}
 {{- end }}
 
+{{/* workload is the workload of the forwarder, in the form that kubectl accepts. */}}
+{{- define "kuberelay.workload" -}}
+{{- ternary "sts" "deploy" (eq (include "kuberelay.builtIn" .) "true") }}/{{ include "kuberelay.fullname" . }}
+{{- end }}
+
 {{- define "kuberelay.serviceAccountName" -}}
 {{- if .Values.serviceAccount.create }}
 {{- default (include "kuberelay.fullname" .) .Values.serviceAccount.name }}
@@ -23,7 +28,7 @@
 {{- end }}
 {{- end }}
 
-{{/* clusterName is for what is not in the release's namespace: two releases of one name do not share it. */}}
+{{/* clusterName is the name of objects outside the namespace of the release. Releases of one name in two namespaces do not share it. */}}
 {{- define "kuberelay.clusterName" -}}
 {{- printf "%s-%s" .Release.Namespace (include "kuberelay.fullname" .) }}
 {{- end }}
@@ -37,7 +42,7 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- include "kuberelay.labelsAnd" (list . dict) }}
 {{- end }}
 
-{{/* labelsAnd is the labels and, of a list of the root and more labels, these too. Each is there once: the chart's own win, since others select by them, and then those in the list. */}}
+{{/* labelsAnd renders the labels of the chart and additional ones, from a list of the root and more labels. Each label occurs once: the labels of the chart have precedence, because selectors use them, and then the order of the list decides. */}}
 {{- define "kuberelay.labelsAnd" -}}
 {{- $more := index . 1 }}
 {{- with index . 0 }}
@@ -49,7 +54,7 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 {{- end }}
 
-{{/* metadata is that of everything but what has a name or more labels of its own: name, namespace, labels. */}}
+{{/* metadata renders name, namespace and labels. Objects with a different name or additional labels do not use it. */}}
 {{- define "kuberelay.metadata" -}}
 name: {{ include "kuberelay.fullname" . }}
 namespace: {{ .Release.Namespace }}

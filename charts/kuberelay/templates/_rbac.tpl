@@ -1,9 +1,9 @@
 {{/*
-selector makes of one of config.resources or config.excludeResources what RBAC wants: {group, resource,
-namespaced, cluster, versioned}, of which namespaced and cluster say where it may be, and versioned that
-it names a version; or {error}. What the forwarder refuses (checkSelector in internal/config) is an error
-here too: an empty group would be the core group to RBAC. What Kubernetes itself has is in
-files/resources.yaml.
+selector parses an item of config.resources or config.excludeResources. The result is {group, resource,
+namespaced, versioned}, or {error}. resource is "*" for a whole group, and group is "*" for all groups.
+versioned is true if the item names a version. What the forwarder refuses (checkSelector in
+internal/config) is an error here too: to RBAC, an empty group is the core group. The built-in
+resources are in files/resources.yaml.
 */}}
 {{- define "kuberelay.selector" -}}
 {{- $s := .selector }}
@@ -23,7 +23,7 @@ files/resources.yaml.
 {{- end }}
 {{- $label := "[a-z0-9]([a-z0-9-]*[a-z0-9])?" }}
 {{- if eq $s "*" }}
-{{- dict "group" "*" "resource" "*" "namespaced" true "cluster" true | toJson }}
+{{- dict "group" "*" "resource" "*" | toJson }}
 {{- else if or (and (contains "*" $name) (ne $name "*")) (contains "*" $group) }}
 {{- dict "error" "* cannot stand for a part of a name; write *.apps for a whole group" | toJson }}
 {{- else if contains "/" $s }}
@@ -39,7 +39,7 @@ files/resources.yaml.
 {{- else if and (eq $name "*") (regexMatch "^v[0-9]+((alpha|beta)[0-9]+)?(\\.|$)" $group) }}
 {{- dict "error" "a whole group is selected without a version; write *.apps" | toJson }}
 {{- else if eq $name "*" }}
-{{- dict "group" $group "resource" "*" "namespaced" true "cluster" true | toJson }}
+{{- dict "group" $group "resource" "*" | toJson }}
 {{- else if regexMatch "^v[0-9]+((alpha|beta)[0-9]+)?$" $group }}
 {{- dict "error" (printf "after a version there is a group missing; write %s, or %s.%s.example.com" $name $name $group) | toJson }}
 {{- else if and (not $one.name) $meant }}
@@ -49,28 +49,63 @@ files/resources.yaml.
 {{- else if and (not $group) (not $one.name) }}
 {{- dict "error" (printf "not one of Kubernetes' own resources; write the plural with its group, such as %s.example.com" $name) | toJson }}
 {{- else if $one.name }}
-{{- dict "group" $one.group "resource" $name "namespaced" $one.namespaced "cluster" (not $one.namespaced) "versioned" (not (has $group (list "" $one.group))) | toJson }}
+{{- dict "group" $one.group "resource" $name "namespaced" $one.namespaced "versioned" (not (has $group (list "" $one.group))) | toJson }}
 {{- else }}
 {{- $whole := $group }}
 {{- $group = regexReplaceAll "^v[0-9]+((alpha|beta)[0-9]+)?\\." $group "" }}
-{{- $cluster := has (printf "%s.%s" $name $group) .clusterScoped }}
-{{- dict "group" $group "resource" $name "namespaced" (not $cluster) "cluster" $cluster "versioned" (ne $group $whole) | toJson }}
+{{- $namespaced := not (has (printf "%s.%s" $name $group) .clusterScoped) }}
+{{- dict "group" $group "resource" $name "namespaced" $namespaced "versioned" (ne $group $whole) | toJson }}
 {{- end }}
 {{- end }}
 
 {{/*
-watch is {namespaced, cluster}: the rules for what is watched in namespaces, and for what is
-cluster-scoped or in any namespace. Without config.namespaces all of it is in the second.
-An exclusion that names a version takes no rule away: if that version is not served, the
-forwarder excludes nothing by it, and a chart cannot know.
+expand turns a wildcard of config.resources into the list of resources that it grants, as {group,
+resource, namespaced}. The built-in resources are written out, because "*" in a rule matches
+subresources too, such as nodes/proxy and pods/exec. Only the groups in rbac.groupsWithSubresources
+are granted with "*".
+*/}}
+{{- define "kuberelay.expand" -}}
+{{- $group := .wildcard.group }}
+{{- $items := list }}
+{{- $found := eq $group "*" }}
+{{- range .known }}
+{{- if has $group (list "*" .group) }}
+{{- $found = true }}
+{{- if not .onlyNamed }}
+{{- $items = append $items (dict "group" .group "resource" .name "namespaced" .namespaced) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- range $whole := .rbac.groupsWithSubresources }}
+{{- if has $group (list "*" $whole) }}
+{{- $found = true }}
+{{- $items = append $items (dict "group" $whole "resource" "*" "namespaced" true) }}
+{{- range $.rbac.clusterScoped }}
+{{- $name := regexFind "^[^.]*" . }}
+{{- if eq . (printf "%s.%s" $name $whole) }}
+{{- $items = append $items (dict "group" $whole "resource" $name "namespaced" false) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- if not $found }}
+{{- fail (printf "config.resources: *.%s: the chart does not know the resources of this group, and RBAC cannot leave subresources out of a whole group. Name the resources, or set rbac.groupsWithSubresources={%s} to grant get, list and watch on all of its resources and subresources" $group $group) }}
+{{- end }}
+{{- $items | toJson }}
+{{- end }}
+
+{{/*
+watch is {namespaced, cluster}: the rules for namespaced and for cluster-scoped resources. Without
+config.namespaces, all rules are in cluster. An exclusion that names a version removes no rule: if the
+version is not served, the forwarder excludes nothing by it, and a chart cannot know.
 */}}
 {{- define "kuberelay.watch" -}}
 {{- $config := .Values.config }}
+{{- $rbac := .Values.rbac }}
 {{- $known := (.Files.Get "files/resources.yaml" | fromYaml).resources }}
-{{- $clusterScoped := .Values.rbac.clusterScoped }}
 {{- $excluded := list }}
 {{- range $config.excludeResources }}
-{{- $x := include "kuberelay.selector" (dict "selector" . "known" $known "clusterScoped" $clusterScoped) | fromJson }}
+{{- $x := include "kuberelay.selector" (dict "selector" . "known" $known "clusterScoped" $rbac.clusterScoped) | fromJson }}
 {{- if $x.error }}
 {{- fail (printf "config.excludeResources: %s: %s" . $x.error) }}
 {{- end }}
@@ -78,58 +113,40 @@ forwarder excludes nothing by it, and a chart cannot know.
 {{- $excluded = append $excluded (printf "%s/%s" $x.group $x.resource) }}
 {{- end }}
 {{- end }}
-{{- $everywhere := empty $config.namespaces }}
-{{- $namespaced := dict }}
-{{- $cluster := dict }}
-{{- $wildcard := "" }}
-{{- $secrets := false }}
+{{- $items := list }}
 {{- range $config.resources }}
-{{- $x := include "kuberelay.selector" (dict "selector" . "known" $known "clusterScoped" $clusterScoped) | fromJson }}
+{{- $x := include "kuberelay.selector" (dict "selector" . "known" $known "clusterScoped" $rbac.clusterScoped) | fromJson }}
 {{- if $x.error }}
 {{- fail (printf "config.resources: %s: %s" . $x.error) }}
 {{- end }}
-{{- $name := printf "%s/%s" $x.group $x.resource }}
-{{- if not (or (has $name $excluded) (has (printf "%s/*" $x.group) $excluded) (has "*/*" $excluded)) }}
-{{- if has $name (list "*/*" "/*") }}{{ $wildcard = . }}{{ end }}
-{{- if eq $name "/secrets" }}{{ $secrets = true }}{{ end }}
-{{- if and $x.namespaced (not $everywhere) }}
-{{- $_ := set $namespaced $x.group (append (default list (get $namespaced $x.group)) $x.resource) }}
-{{- end }}
-{{- if or $everywhere (and $x.cluster (ne $x.resource "*")) }}
-{{- $_ := set $cluster $x.group (append (default list (get $cluster $x.group)) $x.resource) }}
-{{- else if $x.cluster }}
-{{- /* A wildcard, in namespaces: of what is cluster-scoped, what is known to be there. */}}
-{{- range $known }}
-{{- if and (not .namespaced) (or (eq $x.group "*") (eq $x.group .group)) (not (has (printf "%s/%s" .group .name) $excluded)) }}
-{{- $_ := set $cluster .group (append (default list (get $cluster .group)) .name) }}
+{{- if eq $x.resource "*" }}
+{{- $items = concat $items (include "kuberelay.expand" (dict "wildcard" $x "known" $known "rbac" $rbac) | fromJsonArray) }}
+{{- else }}
+{{- $items = append $items $x }}
 {{- end }}
 {{- end }}
-{{- range $clusterScoped }}
-{{- $name := regexFind "^[^.]*" . }}
-{{- $group := trimPrefix $name . | trimPrefix "." }}
-{{- if and (or (eq $x.group "*") (eq $x.group $group)) (not (has (printf "%s/%s" $group $name) $excluded)) }}
-{{- $_ := set $cluster $group (append (default list (get $cluster $group)) $name) }}
+{{- $namespaced := dict }}
+{{- $cluster := dict }}
+{{- range $items }}
+{{- $name := printf "%s/%s" .group .resource }}
+{{- if not (or (has $name $excluded) (has (printf "%s/*" .group) $excluded) (has "*/*" $excluded)) }}
+{{- if and (eq $name "/secrets") (not $rbac.secrets) }}
+{{- fail "config.resources: secrets: the service account could read the values of Secrets. If it may, set rbac.secrets=true; the bus gets keyed hashes of the values only" }}
 {{- end }}
+{{- $rules := ternary $namespaced $cluster (and .namespaced (not (empty $config.namespaces))) }}
+{{- $_ := set $rules .group (append (default list (get $rules .group)) .resource) }}
 {{- end }}
-{{- end }}
-{{- end }}
-{{- end }}
-{{- if and $wildcard (not $secrets) (not .Values.rbac.secretsByWildcard) }}
-{{- fail "config.resources: RBAC cannot leave Secrets out of *, so that the service account could read them. If it may, set rbac.secretsByWildcard=true; if not, write groups, such as *.apps, and the core group's resources by name" }}
 {{- end }}
 {{- dict "namespaced" (include "kuberelay.rules" $namespaced | fromJsonArray) "cluster" (include "kuberelay.rules" $cluster | fromJsonArray) | toJson }}
 {{- end }}
 
-{{/* rules makes rules of a dict of groups and their resources, in order, each resource once. */}}
+{{/* rules turns a dict of groups and their resources into sorted rules, with each resource once. */}}
 {{- define "kuberelay.rules" -}}
 {{- $rules := list }}
-{{- $all := hasKey . "*" }}
 {{- range $group := keys . | sortAlpha }}
 {{- $resources := get $ $group | uniq | sortAlpha }}
-{{- if or (not $all) (eq $group "*") }}
 {{- if has "*" $resources }}{{ $resources = list "*" }}{{ end }}
 {{- $rules = append $rules (dict "apiGroups" (list $group) "resources" $resources "verbs" (list "get" "list" "watch")) }}
-{{- end }}
 {{- end }}
 {{- $rules | toJson }}
 {{- end }}
@@ -170,6 +187,10 @@ forwarder excludes nothing by it, and a chart cannot know.
 {{- end }}
 {{- if $rbac.clusterIdentity }}
 {{- $rules = append $rules (dict "apiGroups" (list "") "resources" (list "namespaces") "resourceNames" (list "kube-system") "verbs" (list "get")) }}
+{{- end }}
+{{- if $config.metricsAuth }}
+{{- $rules = append $rules (dict "apiGroups" (list "authentication.k8s.io") "resources" (list "tokenreviews") "verbs" (list "create")) }}
+{{- $rules = append $rules (dict "apiGroups" (list "authorization.k8s.io") "resources" (list "subjectaccessreviews") "verbs" (list "create")) }}
 {{- end }}
 {{- concat $rules $rbac.extraClusterRules | toJson }}
 {{- end }}

@@ -1,28 +1,27 @@
-// Package pods makes pods for benchmarks as they are in a large cluster, so that what
-// is measured on them, compression above all, is not better than it would be there.
+// Package pods makes pods for benchmarks as they are in a large cluster, so that what is
+// measured on them, compression above all, is not better than it would be there.
 //
-// They are the pods of some 50 Deployments for every 20,000. Those of one Deployment
-// have all in common that comes from its template, and nothing else: names, nodes,
-// addresses, container ids, times, restarts and the token volume's name are each pod's
-// own. With the managedFields that an API server adds when [Pod] is created by
-// kube-controller-manager and its status written by the kubelet, a pod has about
-// 14 KB as JSON.
+// They are the pods of 50 Deployments for every 20,000. Pods of one Deployment share what
+// comes from its template (pod.yaml). Names, nodes, addresses, container ids, times,
+// restarts and the name of the token volume are each pod's own. With the managedFields
+// that an API server adds when kube-controller-manager creates a [Pod] and the kubelet
+// writes its status, a pod has about 14 KB as JSON.
 //
-// The same seed and number make the same pod, whatever was made before.
+// The same seed and number make the same pod.
 package pods
 
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 const (
-	// Version changes with what the generator makes: clusters that are kept filled are
-	// filled anew then.
+	// Version changes with the generated pods, so that clusters that are kept are filled anew.
 	Version = "1"
 
 	deployments = 50     // in each block
@@ -30,103 +29,100 @@ const (
 	podsOnNode  = 40
 )
 
-// Namespaces are those that the pods are in.
-func Namespaces() []string {
-	names := make([]string, len(teams))
-	for i, team := range teams {
-		names[i] = "team-" + team
+// Namespaces are those of the pods.
+func Namespaces() (names []string) {
+	for _, team := range teams {
+		names = append(names, "team-"+team)
 	}
 	return names
 }
 
-// Pod makes the i-th pod, its status included, as it is when it has been running for
-// a while.
+// Touched tells whether somebody has labeled the i-th pod with kubectl.
+func Touched(i int) bool { return i%10 == 3 }
+
+// Pod makes the i-th pod as it is when it has been running for a while.
 func Pod(seed uint64, i int) *corev1.Pod {
-	t := newTemplate(seed, i/block*deployments+i%deployments)
-	o := own{rand.New(rand.NewPCG(seed, 1<<32|uint64(i)))}
-	pod := t.pod()
-	pod.GenerateName = t.name + "-" + t.hash + "-"
-	// The number keeps two pods from having one name by chance, and shows nowhere else.
-	pod.Name = pod.GenerateName + o.suffix(3) + spell(i)
-	pod.Spec.NodeName = fmt.Sprintf("ip-10-%d-%d-%d.eu-central-1.compute.internal", 16+t.index%4, o.IntN(4), o.IntN(1+block/podsOnNode))
-	pod.Status = o.status(t, pod)
-	pod.Annotations["cni.projectcalico.org/containerID"] = o.hex(64)
+	index := i/block*deployments + i%deployments
+	t := templateOf(deployment{seed, index})
+	r := random{rand.New(rand.NewPCG(seed, 1<<32|uint64(i)))}
+	pod := t.pod.DeepCopy()
+	pod.GenerateName = t.Name + "-" + t.Hash + "-"
+	pod.Name = pod.GenerateName + r.suffix(3) + spell(i) // the number makes it unique
+	pod.Spec.NodeName = fmt.Sprintf("ip-10-%d-%d-%d.eu-central-1.compute.internal", 16+index%4, r.IntN(4), r.IntN(1+block/podsOnNode))
+	pod.Status = r.status(t)
+	pod.Annotations["cni.projectcalico.org/containerID"] = r.hex(64)
 	pod.Annotations["cni.projectcalico.org/podIP"] = pod.Status.PodIP + "/32"
 	pod.Annotations["cni.projectcalico.org/podIPs"] = pod.Status.PodIP + "/32"
-	o.token(pod)
+	token := "kube-api-access-" + r.suffix(5)
+	pod.Spec.Volumes[2].Name = token
+	for c := range pod.Spec.Containers {
+		pod.Spec.Containers[c].VolumeMounts[len(pod.Spec.Containers[c].VolumeMounts)-1].Name = token
+	}
 	return pod
 }
 
-// Touched tells whether somebody has labelled the i-th pod by hand, with kubectl.
-func Touched(i int) bool { return i%10 == 3 }
+// epoch is before all times in a status.
+var epoch = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 
-// own is what a pod has to itself.
-type own struct{ *rand.Rand }
+// status is that of a running pod. One container in eight has been restarted.
+func (r random) status(t *template) corev1.PodStatus {
+	began := epoch.Add(time.Duration(r.IntN(30*24*3600)) * time.Second)
+	later := func(seconds int) metav1.Time { return metav1.NewTime(began.Add(time.Duration(seconds) * time.Second)) }
+	ready, yes, start := 5+r.IntN(90), true, later(0)
+	host, address := r.address(), r.address()
+	s := corev1.PodStatus{
+		Phase: corev1.PodRunning, QOSClass: corev1.PodQOSBurstable, StartTime: &start,
+		HostIP: host, HostIPs: []corev1.HostIP{{IP: host}}, PodIP: address, PodIPs: []corev1.PodIP{{IP: address}},
+	}
+	for i, kind := range []corev1.PodConditionType{corev1.PodReadyToStartContainers, corev1.PodInitialized, corev1.PodReady, corev1.ContainersReady, corev1.PodScheduled} {
+		after := []int{3, 0, ready, ready, 0}[i]
+		s.Conditions = append(s.Conditions, corev1.PodCondition{Type: kind, Status: corev1.ConditionTrue, LastTransitionTime: later(after)})
+	}
+	for i, c := range t.pod.Spec.Containers {
+		repository := c.Image[:strings.LastIndexByte(c.Image, ':')]
+		cs := corev1.ContainerStatus{
+			Name: c.Name, Image: c.Image, ImageID: repository + "@" + t.digests[i], ContainerID: "containerd://" + r.hex(64),
+			Ready: true, Started: &yes, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: later(2 + i)}},
+		}
+		if r.IntN(8) == 0 {
+			cs.RestartCount = int32(1 + r.IntN(20))
+			cs.LastTerminationState.Terminated = &corev1.ContainerStateTerminated{
+				ExitCode: 137, Reason: "OOMKilled", ContainerID: "containerd://" + r.hex(64), StartedAt: later(2 + i), FinishedAt: later(100 + r.IntN(1_000_000)),
+			}
+		}
+		s.ContainerStatuses = append(s.ContainerStatuses, cs)
+	}
+	return s
+}
+
+// random draws what a Deployment or a pod has to itself.
+type random struct{ *rand.Rand }
 
 const letters = "bcdfghjklmnpqrstvwxz2456789" // those of apimachinery's names
 
-func (o own) suffix(n int) string {
+func (r random) draw(n int, from string) string {
 	b := make([]byte, n)
 	for i := range b {
-		b[i] = letters[o.IntN(len(letters))]
+		b[i] = from[r.IntN(len(from))]
 	}
 	return string(b)
 }
 
+func (r random) suffix(n int) string { return r.draw(n, letters) }
+func (r random) hex(n int) string    { return r.draw(n, "0123456789abcdef") }
+
+func (r random) uid() string {
+	return fmt.Sprintf("%s-%s-4%s-8%s-%s", r.hex(8), r.hex(4), r.hex(3), r.hex(3), r.hex(12))
+}
+
+func (r random) address() string {
+	return fmt.Sprintf("10.%d.%d.%d", 64+r.IntN(64), r.IntN(256), r.IntN(256))
+}
+
 // spell writes a number in the letters of names.
-func spell(i int) string {
-	text := ""
+func spell(i int) (text string) {
 	for ; i > 0 || text == ""; i /= len(letters) {
 		text += string(letters[i%len(letters)])
 	}
 	return text
-}
-
-func (o own) hex(n int) string {
-	const digits = "0123456789abcdef"
-	b := make([]byte, n)
-	for i := range b {
-		b[i] = digits[o.IntN(len(digits))]
-	}
-	return string(b)
-}
-
-func (o own) uid() types.UID {
-	return types.UID(fmt.Sprintf("%s-%s-4%s-8%s-%s", o.hex(8), o.hex(4), o.hex(3), o.hex(3), o.hex(12)))
-}
-
-func (o own) address() string {
-	return fmt.Sprintf("10.%d.%d.%d", 64+o.IntN(64), o.IntN(256), o.IntN(256))
-}
-
-// token names the volume that the ServiceAccount's token is in.
-func (o own) token(pod *corev1.Pod) {
-	name := "kube-api-access-" + o.suffix(5)
-	for i := range pod.Spec.Volumes {
-		if pod.Spec.Volumes[i].Projected != nil {
-			pod.Spec.Volumes[i].Name = name
-		}
-	}
-	for i := range pod.Spec.Containers {
-		mounts := pod.Spec.Containers[i].VolumeMounts
-		for j := range mounts {
-			if mounts[j].MountPath == tokenPath {
-				mounts[j].Name = name
-			}
-		}
-	}
-}
-
-func pointer[T any](v T) *T { return &v }
-
-func field(path string) *corev1.EnvVarSource {
-	return &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: path}}
-}
-
-func secret(name, key string) *corev1.EnvVarSource {
-	return &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: name}, Key: key}}
-}
-
-func objectMeta(namespace string, labels, annotations map[string]string, owner metav1.OwnerReference) metav1.ObjectMeta {
-	return metav1.ObjectMeta{Namespace: namespace, Labels: labels, Annotations: annotations, OwnerReferences: []metav1.OwnerReference{owner}}
 }

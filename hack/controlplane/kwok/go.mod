@@ -1,4 +1,4 @@
-// Module kwok pins the kwok that internal/controlplane builds when a test or
+// Module kwok pins the kwok that test/lab/controlplane builds when a test or
 // the demo wants nodes and pods that come to life without machines. Its
 // dependencies clash with the control plane's, hence a module of its own.
 module github.com/kuberelay/kuberelay/hack/controlplane/kwok

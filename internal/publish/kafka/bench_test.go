@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kuberelay/kuberelay/internal/event"
-	"github.com/kuberelay/kuberelay/internal/kafkabroker/kafkabrokertest"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
+	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 )
 
 // benchOptions are those of a bus on the shared broker with topics of its own.
@@ -37,10 +37,11 @@ func openReady(b *testing.B, o Options) *Bus {
 	return bus
 }
 
-// BenchmarkPublish publishes 10,000 objects of 7.9 KB, one event of each at a time,
-// through Bus.Publish and then through kafka-go's own asynchronous Writer, which keeps no
-// checkpoint, checks nothing and may repeat. Rates are those of the median round, and ratio is
-// the first's by the second's. The Writer is given its messages encoded, and a thousand in a call.
+// BenchmarkPublish publishes 10,000 objects of 7.9 KB, one event of each at a time, through
+// Bus.Publish and then through kafka-go's own asynchronous Writer, which keeps no
+// checkpoint, checks nothing and may repeat messages. The rates are those of the median
+// round, and ratio is the first divided by the second. The Writer gets encoded messages, a
+// thousand per call.
 func BenchmarkPublish(b *testing.B) {
 	for _, codec := range []recordbatch.Compression{recordbatch.Zstd, recordbatch.LZ4, recordbatch.None} {
 		b.Run(codec.String(), func(b *testing.B) {
@@ -140,8 +141,9 @@ func (w *bareWriter) writeAll(b *testing.B) {
 	w.pending.Wait()
 }
 
-// BenchmarkLoad: 100,000 objects in the checkpoint topic. Takeover-ms is from Open to Ready,
-// load-ms is Load after it, and reload-ms the next, which reads the topic again.
+// BenchmarkLoad loads 100,000 objects from the checkpoint topic. takeover-ms is the time
+// from Open to Ready, load-ms that of the first Load, and reload-ms that of the second,
+// which reads the topic again.
 func BenchmarkLoad(b *testing.B) {
 	const objects = 100_000
 	o := benchOptions(b)

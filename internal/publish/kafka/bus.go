@@ -2,10 +2,11 @@ package kafka
 
 import (
 	"context"
-	"crypto/rand"
+	cryptorand "crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,35 +15,38 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 )
 
-// Bus is a Kafka cluster that the events of one Kubernetes cluster are published to.
+// Bus publishes the events of one Kubernetes cluster to a Kafka cluster.
 type Bus struct {
 	opts    Options
 	client  *broker.Client
 	produce produce
 	log     *slog.Logger
 	metrics *metrics
+	parser  record.Parser
 
-	ctx     context.Context // ends with Close
-	stop    context.CancelFunc
-	workers sync.WaitGroup
-	close   sync.Once
-	look    chan struct{} // has a token when the connection is to be looked at
+	ctx      context.Context // ends with Close
+	stop     context.CancelFunc
+	workers  sync.WaitGroup
+	close    sync.Once
+	probeNow chan struct{} // signals the supervisor to probe the connection
 
 	slots   chan struct{} // one for each message in flight
 	flights flights
-	created atomic.Uint64 // topics
+	created atomic.Uint64 // see Created
+	foreign foreignRecords
 
 	mu      sync.Mutex
-	session *session      // nil while there is none that can be written to
-	err     error         // why not, or what else is wrong
-	changed chan struct{} // closed when these change
+	session *session      // nil while no session accepts writes
+	err     error         // why the bus is not ready; nil if it is ready
+	changed chan struct{} // closed when session or err changes
 }
 
-// Open connects, in the background: [Bus.Ready] says how far it got. It returns an
-// error only for options that cannot work.
+// Open returns a Bus that connects in the background. [Bus.Ready] reports the progress.
+// Open returns an error only for invalid options.
 func Open(o Options) (*Bus, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -53,8 +57,8 @@ func Open(o Options) (*Bus, error) {
 		return nil, err
 	}
 	b := &Bus{
-		opts: o, client: client, log: o.Logger, metrics: newMetrics(o.Registerer),
-		look: make(chan struct{}, 1), slots: make(chan struct{}, o.MaxInFlight),
+		opts: o, client: client, log: o.Logger, metrics: newMetrics(o.Registerer, client.Fetches),
+		parser: record.NewParser(o.Cluster, o.CheckpointTopic), probeNow: make(chan struct{}, 1), slots: make(chan struct{}, o.MaxInFlight),
 		err: errors.New("not connected yet"), changed: make(chan struct{}),
 	}
 	if b.produce = o.produce; b.produce == nil {
@@ -66,18 +70,17 @@ func Open(o Options) (*Bus, error) {
 	return b, nil
 }
 
-// newID tells one session from another.
-func newID() string { return strings.ToLower(rand.Text()[:16]) }
+// newID returns a unique session ID.
+func newID() string { return strings.ToLower(cryptorand.Text()[:16]) }
 
 const (
-	minRetry  = 200 * time.Millisecond // between two attempts to take over
-	maxRetry  = 5 * time.Second
-	lookEvery = time.Second
-	lookLimit = 5 * time.Second
+	minRetry     = 200 * time.Millisecond // between two takeover attempts
+	maxRetry     = 5 * time.Second
+	probeEvery   = time.Second
+	probeTimeout = 4 * time.Second // for a response; a full probe takes at most twice that, see [Bus.reachesAny]
 )
 
-// supervise keeps a session, one after the other, until Close or until another writer
-// has taken over.
+// supervise runs one session after another until Close, or until another writer takes over.
 func (b *Bus) supervise() {
 	previous, pause := recordbatch.Producer{ID: -1, Epoch: -1}, minRetry
 	for b.ctx.Err() == nil {
@@ -90,7 +93,7 @@ func (b *Bus) supervise() {
 			b.log.Info("writing to Kafka", "topic", b.opts.Topic, "writer", b.opts.Writer, "producer", s.producer.ID, "epoch", s.producer.Epoch)
 			b.watch(s)
 			s.wait()
-			err = s.errOf()
+			err = s.endError()
 		}
 		switch {
 		case b.ctx.Err() != nil:
@@ -99,19 +102,19 @@ func (b *Bus) supervise() {
 			if !errors.Is(err, publish.ErrGone) {
 				err = fmt.Errorf("%w: %w", publish.ErrGone, err)
 			}
-			err = fmt.Errorf("another forwarder has taken over%s; run one with the same KUBERELAY_CLUSTER_NAME or KUBERELAY_KAFKA_TRANSACTIONAL_ID: %w", b.whoWrites(), err)
-			b.log.Error("another writer has taken over", "err", err)
+			err = fmt.Errorf("another forwarder took over%s; run only one forwarder with the same KUBERELAY_CLUSTER_NAME or KUBERELAY_KAFKA_TRANSACTIONAL_ID: %w", b.whoWrites(), err)
+			b.log.Error("another writer took over", "err", err)
 			b.set(nil, err)
 			return
 		case errors.Is(err, errRenew):
-			b.log.Info("renewing the producer's id")
+			b.log.Info("renewing the producer ID")
 			b.set(nil, err)
-			continue // at once: a session is renewed at an age that the next begins without
+			continue // without a pause: the next session starts with age 0
 		case broker.KindOf(err) == broker.Denied:
 			err = fmt.Errorf("%w: %w", ErrMisconfigured, err)
 		}
 		b.set(nil, err)
-		b.log.Warn("not writing to Kafka; will be tried again", "err", err)
+		b.log.Warn("not writing to Kafka, retrying", "err", err)
 		if sleep(b.ctx, pause) != nil {
 			return
 		}
@@ -119,10 +122,10 @@ func (b *Bus) supervise() {
 	}
 }
 
-// watch blocks until the session ends. It looks all the time whether the brokers
-// answer, so that Ready can tell, and whether the topics are still there.
+// watch blocks until the session ends. Meanwhile it probes the brokers and the topics for
+// Ready.
 func (b *Bus) watch(s *session) {
-	ticker := time.NewTicker(lookEvery)
+	ticker := time.NewTicker(probeEvery)
 	defer ticker.Stop()
 	for turn := 0; ; turn++ {
 		select {
@@ -132,63 +135,100 @@ func (b *Bus) watch(s *session) {
 		case <-b.ctx.Done():
 			s.end(errStopped)
 			continue
-		case <-b.look:
+		case <-b.probeNow:
 		case <-ticker.C:
 		}
-		if s.isOld() {
+		if s.isExpired() {
 			s.end(errRenew)
 			continue
 		}
-		ctx, cancel := context.WithTimeout(s.ctx, min(b.opts.AckTimeout, lookLimit))
-		topic := s.topicOfTurn(turn)
-		offsets, err := b.client.Offsets(ctx, topic) // unlike a look at the topic, this asks the partitions' leaders
-		if err == nil && topic == b.opts.CheckpointTopic && len(offsets.End) > 0 {
-			err = b.lookForAnother(ctx, s, offsets.End[0])
-		}
-		cancel()
+		b.openUnseen(s, turn)
+		topic := s.topicToProbe(turn)
+		err := b.probe(s, topic)
 		switch {
 		case s.ctx.Err() != nil:
-		case errors.Is(err, publish.ErrGone):
+		case errors.Is(err, errOtherMarker):
 			s.end(err)
 		case errors.Is(err, broker.ErrNoTopic):
 			s.end(topicLost(topic, err))
-		case err != nil:
+		case err != nil && !b.reachesAny(s):
 			b.set(s, errors.Join(err, s.failure()))
 		default:
-			b.set(s, nil) // even if some partition fails: others go on
+			b.set(s, nil) // even if a partition has no leader: the others continue
 		}
 	}
 }
 
-// lookForAnother tells with [publish.ErrGone] that another writer has taken over. One
-// that has nothing to write is not told by the brokers.
-func (b *Bus) lookForAnother(ctx context.Context, s *session, end int64) error {
-	if s.producer.ID < 0 || s.recorder.lanes[0].end() >= end {
-		return nil // all there is is ours
+// probe returns nil if a broker responds for the topic. It returns errOtherMarker if another
+// writer may have taken over.
+func (b *Bus) probe(s *session, topic string) error {
+	ctx, cancel := context.WithTimeout(s.ctx, min(b.opts.AckTimeout, probeTimeout))
+	defer cancel()
+	if topic != b.opts.CheckpointTopic {
+		return b.client.Reach(ctx, topic)
+	}
+	end, err := b.client.End(ctx, topic, 0)
+	if err != nil {
+		return err
+	}
+	return b.findOtherWriter(ctx, s, end)
+}
+
+// reachesAny reports whether a broker responds for any topic. It is called after a topic
+// did not respond, which can be a problem of that topic alone.
+func (b *Bus) reachesAny(s *session) bool {
+	ctx, cancel := context.WithTimeout(s.ctx, min(b.opts.AckTimeout, probeTimeout))
+	defer cancel()
+	topics := s.allTopics()
+	rand.Shuffle(len(topics), func(i, j int) { topics[i], topics[j] = topics[j], topics[i] })
+	err := each(ctx, len(topics), func(ctx context.Context, i int) error {
+		if b.client.Reach(ctx, topics[i]) == nil {
+			return errReached // cancels the other calls
+		}
+		return nil
+	})
+	return errors.Is(err, errReached)
+}
+
+var errReached = errors.New("a broker responded")
+
+// errOtherMarker ends a session after a marker of another writer. Only the brokers know
+// whether there is another writer, because others than writers can store a marker: they
+// reject the next session if there is.
+var errOtherMarker = errors.New("the checkpoint topic has the marker of another writer")
+
+// findOtherWriter returns errOtherMarker if another writer may have taken over. The brokers
+// do not report that to a writer that has nothing to write.
+func (b *Bus) findOtherWriter(ctx context.Context, s *session, end int64) error {
+	if s.producer.ID < 0 || s.recorder.senders[0].end() >= end {
+		return nil // every record up to end is from this session
 	}
 	taken := false
 	writerKey := event.WriterPartitionKey(b.opts.Cluster, b.opts.CheckpointTopic, 0)
-	_, err := b.client.Read(ctx, b.opts.CheckpointTopic, 0, s.looked, end, func(r broker.Record) error {
-		taken = taken || string(r.Key) == writerKey
+	err := b.read(ctx, b.opts.CheckpointTopic, 0, s.searched, end, func(r broker.Record) error {
+		if string(r.Key) == writerKey {
+			e, ok := b.entryOf(r, b.opts.CheckpointTopic, 0)
+			taken = taken || ok && e.Type == event.WriterStarted
+		}
 		return nil
 	})
 	if taken {
-		return publish.ErrGone
+		return errOtherMarker
 	}
 	if err == nil {
-		s.looked = end
+		s.searched = end
 	}
 	return err
 }
 
-func (b *Bus) lookSoon() {
+func (b *Bus) probeSoon() {
 	select {
-	case b.look <- struct{}{}:
+	case b.probeNow <- struct{}{}:
 	default:
 	}
 }
 
-// set says what Ready says.
+// set updates the state that Ready reports.
 func (b *Bus) set(s *session, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -207,14 +247,15 @@ func (b *Bus) current() (*session, error) {
 	return b.session, b.err
 }
 
-// Ready is [publish.Publisher]'s: nil while this is the writer, and the brokers answer.
+// Ready implements [publish.Publisher]. It returns nil while this process is the writer and
+// the brokers respond.
 func (b *Bus) Ready() error {
 	_, err := b.current()
 	return err
 }
 
-// Wait blocks until the bus is ready, ctx ends, or it turns out that waiting will not
-// help ([ErrMisconfigured]).
+// Wait blocks until the bus is ready or ctx ends. It returns early with an error that a
+// retry cannot fix: [ErrMisconfigured] or [publish.ErrGone].
 func (b *Bus) Wait(ctx context.Context) error {
 	for {
 		b.mu.Lock()
@@ -233,15 +274,20 @@ func (b *Bus) Wait(ctx context.Context) error {
 	}
 }
 
-// Created is how often this bus has created a topic. If it grows after it was ready,
-// somebody removed a topic with all that was in it, or a resource has got one.
+// Created returns the number of topics that this bus created or discovered. If it grows
+// after the bus was ready, read the checkpoint again: a topic was deleted with its
+// contents, a resource got its first topic, or a topic holds events that are not in the
+// checkpoint.
 func (b *Bus) Created() uint64 { return b.created.Load() }
 
-// closeTimeout bounds how long Close waits for completions that are running.
+// Stream returns "", because topics have no identity that a claim could name.
+func (b *Bus) Stream() string { return "" }
+
+// closeTimeout is the time that Close waits for running completions.
 const closeTimeout = 5 * time.Second
 
-// Close is [publish.Publisher]'s. When it returns, every completion has been
-// called and has returned, unless one of them took several seconds.
+// Close implements [publish.Publisher]. When it returns, every completion was called and
+// has returned, unless one took longer than closeTimeout.
 func (b *Bus) Close() error {
 	var err error
 	b.close.Do(func() {

@@ -8,46 +8,30 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
 )
 
-// LastClaim gives which cluster has the name that this bus was opened with, the zero
-// value if the bus does not say.
+// LastClaim returns the owner of the cluster name on the bus, the zero value for none.
 func (b *Bus) LastClaim(context.Context) (event.Claim, error) {
 	s, err := b.current()
 	if s == nil {
-		return event.Claim{}, fmt.Errorf("look up who has the name %s on the bus: %w", b.opts.Cluster, err)
+		return event.Claim{}, fmt.Errorf("look up the owner of cluster name %s on the bus: %w", b.opts.Cluster, err)
 	}
 	return claimOf(s.marker(event.ClaimPartitionKey(b.opts.Cluster))), nil
 }
 
-// claimOf makes a claim of its entry, without what only the event has.
+// claimOf converts an entry to a claim. Fields that only the event has stay empty.
 func claimOf(e entry) event.Claim {
 	if e.Type != event.ClusterClaimed {
 		return event.Claim{}
 	}
-	return event.Claim{UID: e.UID, Epoch: e.Epoch, Claimed: time.Unix(e.Time, 0).UTC(), Position: e.position()}
+	return event.Claim{UID: e.UID, Epoch: e.Epoch, Claimed: time.Unix(e.Time, 0).UTC(), Position: e.Position()}
 }
 
-// claimEntry gives the entry of a claim's record, as entryOf does.
-func (b *Bus) claimEntry(r broker.Record, topic string, partition int) (e entry, ok bool) {
-	m, err := decode(r)
-	var c event.Claim
-	if err == nil {
-		c, err = event.ClaimFrom(m)
-	}
-	if err != nil {
-		b.log.Warn("a record on the bus is no event of ours", "topic", topic, "partition", partition, "offset", r.Offset, "err", err)
-		return entry{}, false
-	}
-	return entry{
-		UID: c.UID, Epoch: c.Epoch, Type: event.ClusterClaimed, ID: m.ID,
-		Topic: topic, Partition: partition, Offset: r.Offset, Time: r.Time.Unix(),
-	}, true
-}
-
-// admit asks whether this may take over, before it writes any record: to take over
-// means to end whoever writes under the name. That nobody does is certain where it has
-// made the checkpoint topic; a broker may only hear late of one that another made.
+// admit checks, before any record is written, whether this process may take over: a
+// takeover ends the current writer of the cluster name. If this process created the
+// checkpoint topic, there is no owner and nothing to read. Otherwise it reads the claim,
+// even from a topic that another process just created.
 func (b *Bus) admit(ctx context.Context) error {
 	if b.opts.Admit == nil {
 		return nil
@@ -64,26 +48,27 @@ func (b *Bus) admit(ctx context.Context) error {
 	var c event.Claim
 	if !created {
 		if c, err = b.recordedClaim(ctx); err != nil {
-			return fmt.Errorf("look up who has the name %s on the bus: %w", b.opts.Cluster, err)
+			return fmt.Errorf("look up the owner of cluster name %s on the bus: %w", b.opts.Cluster, err)
 		}
 	}
 	return b.opts.Admit(c)
 }
 
-// recordedClaim reads the claim that the checkpoint topic tells of, if the bus still
-// has it. One that is stored and not recorded yet is found after taking over.
+// recordedClaim returns the claim in the checkpoint topic, if the bus still holds the
+// event. A claim that is stored and not recorded yet is found after the takeover.
 func (b *Bus) recordedClaim(ctx context.Context) (event.Claim, error) {
 	key := event.ClaimPartitionKey(b.opts.Cluster)
 	offsets, err := b.client.Offsets(ctx, b.opts.CheckpointTopic)
 	if err != nil {
 		return event.Claim{}, err
 	}
-	var last entry // all records of one key are in one partition
+	var last entry // one partition holds all records of the key
 	for p, end := range offsets.End {
-		_, err := b.client.Read(ctx, b.opts.CheckpointTopic, p, 0, end, func(r broker.Record) error {
-			var e entry
-			if string(r.Key) == key && (r.Value == nil || parse(r.Value, &e)) {
-				last = e
+		err := b.read(ctx, b.opts.CheckpointTopic, p, 0, end, func(r broker.Record) error {
+			if string(r.Key) == key {
+				if c := b.checkpoint(r, p); c.Kind != record.Ignored {
+					last = c.Entry
+				}
 			}
 			return nil
 		})
@@ -94,9 +79,14 @@ func (b *Bus) recordedClaim(ctx context.Context) (event.Claim, error) {
 	if last.Type != event.ClusterClaimed {
 		return event.Claim{}, nil
 	}
-	r, found, err := b.client.ReadOne(ctx, last.Topic, last.Partition, last.Offset)
+	t, err := b.client.Topic(ctx, last.Topic)
+	var r broker.Record
+	found := false
+	if err == nil && last.Partition < t.Partitions {
+		r, found, err = b.readOne(ctx, last.Topic, last.Partition, last.Offset)
+	}
 	if errors.Is(err, broker.ErrNoTopic) || err == nil && (!found || string(r.Key) != key) {
-		return event.Claim{}, nil // it is lost
+		return event.Claim{}, nil // the event is lost
 	}
 	return claimOf(last), err
 }

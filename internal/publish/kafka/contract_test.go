@@ -11,13 +11,13 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/kuberelay/kuberelay/internal/event"
-	"github.com/kuberelay/kuberelay/internal/kafkabroker"
-	"github.com/kuberelay/kuberelay/internal/kafkabroker/kafkabrokertest"
 	"github.com/kuberelay/kuberelay/internal/publish"
-	"github.com/kuberelay/kuberelay/internal/publish/faultproxy"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
-	"github.com/kuberelay/kuberelay/internal/publish/publishtest"
+	"github.com/kuberelay/kuberelay/test/lab/faultproxy"
+	"github.com/kuberelay/kuberelay/test/lab/kafkabroker"
+	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
+	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
 
 func TestMain(m *testing.M) { os.Exit(kafkabrokertest.Run(m)) }
@@ -75,7 +75,7 @@ func proxiedBroker(t *testing.T) (*kafkabrokertest.Broker, *faultproxy.Proxy) {
 func testOptions(addr string) Options {
 	return Options{
 		Broker: broker.Options{Addrs: []string{addr}}, Cluster: publishtest.Cluster, Topic: "kuberelay",
-		Compression: recordbatch.Zstd, Idempotent: true, AckTimeout: 30 * time.Second,
+		Compression: recordbatch.Zstd, Idempotent: true, AckTimeout: 30 * time.Second, Tombstones: true,
 	}
 }
 
@@ -90,12 +90,12 @@ func openBus(t testing.TB, o Options) *Bus {
 	return b
 }
 
-// readEvents reads all events of an object with a client that knows nothing of ours.
+// readEvents reads all events of an object with an independent client.
 func readEvents(t testing.TB, addr string, k event.Key) []publishtest.Event {
 	t.Helper()
 	var events []publishtest.Event
 	for _, r := range readTopic(t, addr, "kuberelay") {
-		if string(r.Key) != event.PartitionKey(publishtest.Cluster, k) {
+		if string(r.Key) != event.PartitionKey(publishtest.Cluster, k) || r.Value == nil {
 			continue
 		}
 		d, err := decode(recordOf(r))

@@ -1,37 +1,48 @@
-// Package kafka publishes to Kafka, and keeps there what has been acknowledged.
+// Package kafka publishes events to Kafka and records there what was acknowledged.
 //
-// What it guarantees, with [Options.Idempotent]:
+// With [Options.Idempotent] it guarantees:
 //
-//   - Every event is in its topic once, and the events of one object are in the order
-//     in which they were published, whatever requests, answers, connections or
-//     brokers are lost on the way.
-//   - There is one writer for a cluster. A new one takes over before its first
-//     event, and from then on the brokers refuse the one before it, in every
-//     partition: [publish.ErrGone] says so there.
-//   - What was stored is known after a crash at any point, whether its
-//     acknowledgement arrived or not: nothing is repeated and nothing is left out.
+//   - Every event is in its topic once, and the events of one object are in the order in
+//     which they were published, even if requests, responses, connections or brokers are
+//     lost.
+//   - A cluster has one writer. A new writer takes over before its first event. From then
+//     on the brokers reject the previous writer in every partition, and the previous writer
+//     reports [publish.ErrGone].
+//   - After a crash at any point the next writer finds out what was stored, whether the
+//     acknowledgement arrived or not. Nothing is repeated and nothing is left out.
 //
-// Without, events may be there twice, with the same ids, and two writers at a time are
-// not noticed.
+// Without it, events can be in the topic twice, with the same IDs, and two concurrent
+// writers go undetected.
 //
-// Kafka-go has no idempotent producer. This one is made of its InitProducerID and
-// RawProduce: batches with a producer id, epoch and sequence numbers (KIP-98), one in
-// flight for each partition ([lane]). A [session] is the life of one epoch. It ends at
-// whatever leaves doubt, and the next begins as that of any new writer does, in
-// [Bus.takeOver]:
+// kafka-go has no idempotent producer. This package builds one from InitProducerID and
+// RawProduce: batches with a producer ID, an epoch and sequence numbers (KIP-98), and one
+// batch in flight per partition ([sender]). A [session] is the lifetime of one producer
+// epoch. It ends at any error after which it is unknown what is stored. The next session
+// starts like any new writer, in [Bus.takeOver]:
 //
-//  1. InitProducerID gives it a new epoch.
-//  2. It writes a marker into every partition of the event topics and of the
-//     checkpoint topic. From there on the broker refuses older epochs in that
-//     partition.
-//  3. It reads the checkpoint topic to its end.
-//  4. It reads each event partition from the highest offset that the checkpoint topic
-//     has of it to the marker. Now it knows all that is stored, and nothing else can
-//     be.
+//  1. InitProducerID assigns a new epoch.
+//  2. The session writes a marker to every partition of the checkpoint topic. After the
+//     marker, the broker rejects older epochs in that partition. Then the session reads
+//     the checkpoint topic to its end. The checkpoint topic also names the event topics.
+//  3. The session writes a marker to every partition of the event topics.
+//  4. The session reads each event partition from the highest offset in the checkpoint
+//     topic, or from a lower one that the last session left unread, to the marker. Now it
+//     knows everything that is stored, and nothing else can be stored.
 //
-// The fourth step finds everything only because the records of a partition's events
-// come into the checkpoint topic in the order of their offsets: see [recorder].
+// Step 4 finds every event for two reasons. The checkpoint records of one event partition,
+// including its markers, are in one partition of the checkpoint topic in the order of their
+// offsets (see [recorder]). And a partition that does not match its checkpoint records is
+// read from its start (see [session.watermark]).
 //
-// What it does not guarantee: a topic that its brokers lose, or that somebody deletes
-// or truncates, is noticed when the checkpoint is next read, and written again then.
+// With [Options.Tombstones], the tombstone of a delete is the next record of the same batch.
+// It is part of the delete, whose position is its own offset. The tombstone identifies the
+// delete, because compaction can remove the delete first ([binding.Tombstone]).
+//
+// A partition without a leader, or with a leader that hangs, does not delay the others.
+// Each partition has a share of the in-flight limit, and a stalled partition returns its
+// waiting events to the caller.
+//
+// It does not guarantee: a topic that the brokers lose, or that somebody deletes or
+// truncates, is noticed when the checkpoint is next read. Its events are written again
+// then.
 package kafka

@@ -3,31 +3,44 @@ package kafka
 import (
 	"errors"
 
+	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
-	"github.com/kuberelay/kuberelay/internal/publish/outcome"
 )
 
 // ErrMisconfigured is in the chain of errors that waiting does not cure.
 var ErrMisconfigured = broker.ErrMisconfigured
 
-// resultDenied is how a publish ends on this bus only.
-const resultDenied outcome.Result = "denied"
+// resultDenied is the only result that is specific to Kafka.
+const resultDenied publish.Result = "denied"
 
 var (
-	errTimeout = outcome.Failure(outcome.Timeout, errors.New("no acknowledgement in time: it may or may not be stored"))
-	errWaited  = outcome.Failure(outcome.Timeout, errors.New("it has waited for its turn for too long"))
-	errBusy    = outcome.Failure(outcome.Busy, errors.New("an earlier event of the object awaits its acknowledgement"))
-	errOpening = outcome.Failure(outcome.NotReady, errors.New("its topic is being opened"))
-	errClosed  = outcome.Failure(outcome.Closed, errStopped)
+	errTimeout = publish.Failure(publish.ResultTimeout, errors.New("no acknowledgement in time: it may or may not be stored"))
+	errWaited  = publish.Failure(publish.ResultTimeout, errors.New("not sent in time: earlier batches of the partition were not acknowledged"))
+	errBusy    = publish.Failure(publish.ResultBusy, errors.New("an earlier event of the object awaits its acknowledgement"))
+	errCrowded = publish.Failure(publish.ResultBusy, errors.New("the partition's in-flight limit is reached, or it is not acknowledging"))
+	errOpening = publish.Failure(publish.ResultNotReady, errors.New("the topic is being opened"))
+	errClosed  = publish.Failure(publish.ResultClosed, errStopped)
 )
 
-// failureOf gives an error of a lane its result.
+// maybeStored is an error without [publish.ErrNotSent] in its chain. A record that was not
+// sent can be the reason why other records, which may be stored, fail.
+type maybeStored struct{ error }
+
+// Is is part of [errors.Is].
+func (e maybeStored) Is(target error) bool {
+	return target != publish.ErrNotSent && errors.Is(e.error, target)
+}
+
+// As is part of [errors.As].
+func (e maybeStored) As(target any) bool { return errors.As(e.error, target) }
+
+// failureOf adds the publish result to an error of a sender.
 func failureOf(err error) error {
 	switch {
 	case errors.Is(err, errStopped):
-		return outcome.Failure(outcome.Closed, err)
+		return publish.Failure(publish.ResultClosed, err)
 	case broker.KindOf(err) == broker.Denied:
-		return outcome.Failure(resultDenied, err)
+		return publish.Failure(resultDenied, err)
 	}
 	return err
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// newFakeWriters is for answers that a real broker does not give on demand.
+// newFakeWriters is for responses that a real broker does not return on demand.
 func newFakeWriters(t *testing.T) (*kfake.Cluster, *writers) {
 	t.Helper()
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1))
@@ -28,8 +28,9 @@ func newFakeWriters(t *testing.T) (*kfake.Cluster, *writers) {
 	return cluster, &writers{t, o}
 }
 
-// TestAnswersThatLeaveDoubt end the session or have the batch sent again. Whatever is
-// answered, an event is there once in the end.
+// TestAnswersThatLeaveDoubt: a response after which it is unknown what is stored ends the
+// session, or the batch is sent again. Whatever the response, the event is stored once in
+// the end.
 func TestAnswersThatLeaveDoubt(t *testing.T) {
 	for _, fault := range []*kerr.Error{
 		kerr.NotLeaderForPartition, kerr.NotEnoughReplicasAfterAppend, kerr.RequestTimedOut, kerr.UnknownServerError,
@@ -57,8 +58,17 @@ func TestAnswersThatLeaveDoubt(t *testing.T) {
 	}
 }
 
-// TestNobodyKnowsUsAnyMore: without its transactional id a writer cannot find out who
-// has taken over since, so it must not go on.
+// TestATopicIsCreatedOnceEnoughBrokersAreAlive: until then the brokers reject it, and the
+// bus keeps retrying.
+func TestATopicIsCreatedOnceEnoughBrokersAreAlive(t *testing.T) {
+	cluster, w := newFakeWriters(t)
+	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.CreateTopics}, Err: kerr.InvalidReplicationFactor, Count: 3})
+	b := w.open()
+	w.wantLoaded(b, w.publishSome(b, "web-", 3))
+}
+
+// TestNobodyKnowsUsAnyMore: after the brokers forgot its transactional ID, a writer cannot
+// know whether another one took over since, so it must stop.
 func TestNobodyKnowsUsAnyMore(t *testing.T) {
 	cluster, w := newFakeWriters(t)
 	b := w.open()

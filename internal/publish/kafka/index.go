@@ -2,10 +2,14 @@ package kafka
 
 import (
 	"crypto/sha256"
+	"encoding/binary"
 	"sync"
+
+	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 )
 
-// identity stands for a partition key in 16 bytes.
+// identity is a 16-byte hash of a partition key.
 type identity [16]byte
 
 func identify(partitionKey []byte) identity {
@@ -13,9 +17,25 @@ func identify(partitionKey []byte) identity {
 	return identity(sum[:16])
 }
 
-// index knows the position of the last event of every object, and which objects have
-// one on its way. That makes compare-and-set of what Kafka has no notion of: there is
-// one writer, so what it knows is what there is.
+// fingerprint is a hash of a record without its timestamp.
+func fingerprint(key, value []byte, headers []recordbatch.Header) identity {
+	sum := sha256.New()
+	add := func(b []byte) {
+		sum.Write(binary.AppendVarint(nil, int64(len(b))))
+		sum.Write(b)
+	}
+	add(key)
+	add(value)
+	for _, h := range headers {
+		add([]byte(h.Key))
+		add(h.Value)
+	}
+	return identity(sum.Sum(nil)[:16])
+}
+
+// index holds the position of the last event of every object, and the objects that have an
+// event in flight. It provides compare-and-set, which Kafka lacks: there is one writer, so
+// its index is complete.
 type index struct {
 	mu   sync.Mutex
 	last map[identity]uint64
@@ -24,8 +44,8 @@ type index struct {
 
 func newIndex() *index { return &index{last: map[identity]uint64{}, busy: map[identity]bool{}} }
 
-// begin marks an object as busy if its last event is at the expected position.
-// Otherwise it gives that position.
+// begin marks an object as busy if its last event is at the expected position. Otherwise it
+// returns the position of the last event.
 func (x *index) begin(id identity, expected uint64) (last uint64, busy, ok bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -37,7 +57,14 @@ func (x *index) begin(id identity, expected uint64) (last uint64, busy, ok bool)
 	return last, false, true
 }
 
-// beginMarker marks a marker as busy; it expects nothing.
+// position returns the position of an object's last event, 0 for none.
+func (x *index) position(id identity) uint64 {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.last[id]
+}
+
+// beginMarker marks a marker as busy. A marker has no expected position.
 func (x *index) beginMarker(id identity) (ok bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -48,7 +75,7 @@ func (x *index) beginMarker(id identity) (ok bool) {
 	return true
 }
 
-// end ends what begin began: with the new position, or 0 for none.
+// end completes begin or beginMarker. stored is the new position, 0 if nothing was stored.
 func (x *index) end(id identity, stored uint64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -58,7 +85,7 @@ func (x *index) end(id identity, stored uint64) {
 	}
 }
 
-// remove ends what begin began, with no event left.
+// remove completes begin for an object that has no events any more.
 func (x *index) remove(id identity) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -66,16 +93,18 @@ func (x *index) remove(id identity) {
 	delete(x.last, id)
 }
 
-// found says what the bus holds of an object, unless it is known to hold something later.
+// found sets the position of an object's last event, unless the index has a later one of the
+// same partition or an event is in flight.
 func (x *index) found(id identity, position uint64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if !x.busy[id] && x.last[id] < position {
+	last := x.last[id]
+	if isLater := last < position || publish.Partition(last) != publish.Partition(position); isLater && !x.busy[id] {
 		x.last[id] = position
 	}
 }
 
-// lost forgets an object's last event, unless there is another by now.
+// lost removes an object's last event, unless the object has another one by now.
 func (x *index) lost(id identity, position uint64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -19,16 +19,15 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/kuberelay/kuberelay/internal/event"
-	"github.com/kuberelay/kuberelay/internal/kafkabroker/kafkabrokertest"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
-	"github.com/kuberelay/kuberelay/internal/publish/publishtest"
+	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
+	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
 
-// TestInterop: of what is published in either mode and with every compression, other
-// people's consumers read the same events, in the same order for each object: the
-// CloudEvents SDK's receiver for Go, a plain consumer in Java, one in Java that reads what
-// is committed only, and the CloudEvents SDK's deserializer for Java. Batches that are
-// idempotent are to them like any other.
+// TestInterop: independent consumers read the same events, in the same order for each
+// object, in either mode and with every compression: the CloudEvents SDK's receiver for Go,
+// a plain Java consumer, a Java consumer that reads only committed records, and the
+// CloudEvents SDK's deserializer for Java. To them, idempotent batches are like any other.
 func TestInterop(t *testing.T) {
 	addr := kafkabrokertest.Shared(t).Addr()
 	published := map[string]*publication{}
@@ -69,7 +68,7 @@ type publication struct {
 func newPublication(t *testing.T, mode ContentMode, codec recordbatch.Compression) *publication {
 	t.Helper()
 	o := testOptions(kafkabrokertest.Shared(t).Addr())
-	p := &publication{topic: fmt.Sprintf("interop.%s.%s", mode, codec), mode: mode, at: map[uint64]*event.Message{}}
+	p := &publication{topic: kafkabrokertest.TopicName(fmt.Sprintf("interop.%s.%s", mode, codec)), mode: mode, at: map[uint64]*event.Message{}}
 	o.Topic, o.TransactionalID, o.ContentMode, o.Compression = p.topic, p.topic, mode, codec
 	bus := openBus(t, o)
 	if err := bus.Wait(t.Context()); err != nil {
@@ -90,7 +89,8 @@ func newPublication(t *testing.T, mode ContentMode, codec recordbatch.Compressio
 	return p
 }
 
-// publish publishes messages of different objects at once, and gives them by position.
+// publish publishes messages of different objects concurrently and returns them by
+// position.
 func (p *publication) publish(t *testing.T, bus *Bus, messages []*event.Message) map[uint64]*event.Message {
 	t.Helper()
 	var mu sync.Mutex
@@ -158,7 +158,7 @@ func interopMessages(t *testing.T, version int, last map[event.Key]uint64) []*ev
 // several records, compressed, with what was published and the writer's markers.
 func (p *publication) checkBatches(t *testing.T, codec recordbatch.Compression) {
 	t.Helper()
-	compressed, markers := 0, 0
+	compressed, markers, tombstones := 0, 0, 0
 	for _, r := range p.records {
 		if r.ProducerID < 0 {
 			t.Errorf("offset %d of partition %d has no producer", r.Offset, r.Partition)
@@ -167,7 +167,14 @@ func (p *publication) checkBatches(t *testing.T, codec recordbatch.Compression) 
 			compressed++
 		}
 		m := p.at[position(int(r.Partition), r.Offset)]
-		if m == nil {
+		switch {
+		case r.Value == nil:
+			if m := p.at[position(int(r.Partition), r.Offset-1)]; m == nil || !m.Acked.Deleted || string(r.Key) != m.Attribute("partitionkey") {
+				t.Errorf("offset %d of partition %d is a tombstone of %s", r.Offset, r.Partition, r.Key)
+			}
+			tombstones++
+			continue
+		case m == nil:
 			markers++
 			continue
 		}
@@ -179,8 +186,8 @@ func (p *publication) checkBatches(t *testing.T, codec recordbatch.Compression) 
 			t.Errorf("%s has key %q and attributes (-published +read):\n%s", m.ID, r.Key, diff)
 		}
 	}
-	if len(p.records) != len(p.at)+markers || markers != 3 || compressed < len(p.at) {
-		t.Errorf("%d records, %d of which with compression %s and %d markers; %d were published", len(p.records), compressed, codec, markers, len(p.at))
+	if len(p.records) != len(p.at)+markers+tombstones || markers != 3 || tombstones != 9 || compressed < len(p.at) {
+		t.Errorf("%d records, %d of which with compression %s, %d markers and %d tombstones; %d were published", len(p.records), compressed, codec, markers, tombstones, len(p.at))
 	}
 }
 
@@ -205,11 +212,15 @@ func (p *publication) checkSDK(t *testing.T, addr string) {
 			t.Fatalf("after %d of %d records: %v", n, len(p.records), err)
 		}
 		e, err := cebinding.ToEvent(ctx, message)
-		if err != nil {
+		isEvent := message.ReadEncoding() != cebinding.EncodingUnknown // else a tombstone
+		if err != nil && isEvent {
 			t.Fatal(err)
 		}
 		if err := message.Finish(nil); err != nil {
 			t.Fatal(err)
+		}
+		if !isEvent {
+			continue
 		}
 		key := fmt.Sprint(e.Extensions()["partitionkey"])
 		byKey[key] = append(byKey[key], e)
@@ -222,6 +233,9 @@ func (p *publication) checkSDK(t *testing.T, addr string) {
 		t.Error(err)
 	}
 	for _, r := range p.records {
+		if r.Value == nil {
+			continue
+		}
 		events := byKey[string(r.Key)]
 		if len(events) == 0 {
 			t.Fatalf("offset %d of partition %d: there is no further event with key %s", r.Offset, r.Partition, r.Key)
@@ -286,6 +300,12 @@ func (p *publication) checkEvents(t *testing.T, got []javaRecord) {
 	for i, r := range byPartition(got, javaRecord.partition) {
 		if r.Partition != p.records[i].Partition || r.Offset != p.records[i].Offset {
 			t.Fatalf("read offset %d of partition %d, want %d of %d", r.Offset, r.Partition, p.records[i].Offset, p.records[i].Partition)
+		}
+		if p.records[i].Value == nil {
+			if r.Attributes != nil || r.Value != nil {
+				t.Errorf("the tombstone at offset %d is read as %v", r.Offset, r.Attributes)
+			}
+			continue
 		}
 		p.checkEvent(t, p.records[i], r.Attributes, r.Value)
 	}

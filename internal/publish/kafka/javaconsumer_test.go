@@ -1,15 +1,17 @@
 package kafka
 
 import (
-	"bufio"
-	"bytes"
 	"encoding/json"
-	"os"
-	"os/exec"
-	"path/filepath"
+	"fmt"
+	"maps"
+	"strings"
 	"testing"
+	"time"
 
-	"github.com/kuberelay/kuberelay/internal/kafkabroker"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 )
 
 // javaConsumer is where JavaConsumer.java is, which says what it does.
@@ -35,44 +37,50 @@ type javaHeader struct {
 	Value []byte
 }
 
-// runJavaConsumer gives what JavaConsumer reads from the topics. Java compiles it as it
-// starts it (JEP 330).
+// runJavaConsumer returns what JavaConsumer reads from the topics.
 func runJavaConsumer(t *testing.T, addr string, topics ...string) (records []javaRecord) {
 	t.Helper()
-	installed, err := kafkabroker.Fetch(t.Context(), os.Stderr) // it is there: the broker runs from it
-	if err != nil {
-		t.Fatal(err)
-	}
-	pom, err := os.ReadFile(filepath.Join(javaConsumer, "pom.xml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	jars, err := kafkabroker.FetchJars(t.Context(), os.Stderr, "javaconsumer", pom)
-	if err != nil {
-		t.Fatal(err)
-	}
-	args := append([]string{
-		"-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
-		"-cp", filepath.Join(jars, "*"), filepath.Join(javaConsumer, "JavaConsumer.java"), addr,
-	}, topics...)
-	cmd := exec.CommandContext(t.Context(), installed.Java, args...)
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := cmd.Run(); err != nil {
-		t.Fatalf("the consumer in Java: %v (if it says that there is no compiler module, this Java has no module jdk.compiler: "+
-			"install a JDK, as with apt-get install openjdk-17-jdk-headless, or set JAVA_HOME to one)\n%s", err, stderr.Bytes())
-	}
-	lines := bufio.NewScanner(&stdout)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
+	for _, line := range kafkabrokertest.RunJava(t, javaConsumer, "JavaConsumer.java", append([]string{addr}, topics...)...) {
 		var r javaRecord
-		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
-			t.Fatalf("the consumer in Java wrote %q: %v", lines.Bytes(), err)
+		if err := json.Unmarshal(line, &r); err != nil {
+			t.Fatalf("the consumer in Java wrote %q: %v", line, err)
 		}
 		records = append(records, r)
 	}
-	if err := lines.Err(); err != nil {
-		t.Fatal(err)
-	}
 	return records
+}
+
+// TestTables: the rows of a KTable and of a versioned KTable are the existing objects, whoever
+// wrote the deletes, and although the clock of the first writer was ahead.
+func TestTables(t *testing.T) {
+	w := newWriters(t, 1)
+	b := w.open()
+	w.flushed(b).topics[w.opts.Topic].senders[0].notBefore(time.Now().Add(30 * time.Minute))
+	last := w.publishSome(b, "web-", 6)
+	want := map[string]string{}
+	key := func(k event.Key) string { return event.PartitionKey(w.opts.Cluster, k) }
+	put := func(m *event.Message) {
+		if want[key(m.Key)] = string(m.Data); m.Acked.Deleted {
+			delete(want, key(m.Key))
+		}
+		last[m.Key] = w.mustPublish(b, m)
+	}
+	for k, position := range last {
+		put(w.messageOf(k, 2, position))
+	}
+	object := func(n int) event.Key { return w.message(fmt.Sprint("web-", n), 1, 0).Key }
+	put(w.removal(event.Deleted, object(0), last[object(0)]))
+	put(w.removal(event.Deleted, object(1), last[object(1)]))
+	crash(b)
+	b = w.open()
+	put(w.messageOf(object(1), 3, last[object(1)]))
+	put(w.messageOf(object(2), 3, last[object(2)]))
+	put(w.removal(event.Deselected, object(3), last[object(3)]))
+	put(w.removal(event.Deleted, object(4), last[object(4)]))
+	for kind, rows := range kafkabrokertest.Tables(t, w.opts.Broker.Addrs[0], w.opts.Topic) {
+		maps.DeleteFunc(rows, func(key, _ string) bool { return strings.Contains(key, "/_control/") })
+		if diff := cmp.Diff(want, rows); diff != "" {
+			t.Errorf("rows of the %s (-objects +rows):\n%s", kind, diff)
+		}
+	}
 }

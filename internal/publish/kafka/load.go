@@ -6,22 +6,19 @@ import (
 	"fmt"
 	"sync"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/kuberelay/kuberelay/internal/event"
-	"github.com/kuberelay/kuberelay/internal/failpoint"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
 )
 
-// Load yields what the checkpoint should hold of every object of the cluster that the
-// bus has an event of, as of the time when Load began or later. An object may be
-// yielded again, with a later position: the last counts. Snapshot markers are left
-// out. It fails rather than yield a part; an error of yield ends it and is returned as
-// it is.
+// Load yields the last event of every object of the cluster, as of the call or later. It
+// may yield an object again with a later position; the last one counts. It leaves out
+// snapshot markers. It returns an error rather than a partial result, and returns an error
+// of yield unchanged.
 //
-// The first time it gives what was found when this became the writer. From then on it
-// reads the checkpoint topic, and looks whether the event topics still are what was
-// written to. Where they are not, it fails, and the bus finds out what is left.
+// The first call yields what takeOver found. Later calls read the checkpoint topic, and
+// check that this topic and the event topics still hold what was written. If they do not,
+// Load returns an error, and a new session finds out what is left.
 func (b *Bus) Load(ctx context.Context, yield func(event.Key, event.Acked) error) error {
 	s, err := b.current()
 	if s == nil {
@@ -34,7 +31,7 @@ func (b *Bus) Load(ctx context.Context, yield func(event.Key, event.Acked) error
 				return err
 			}
 		}
-		return nil
+		return l.yieldForeign()
 	}
 	if err := l.run(ctx); err != nil {
 		if l.yieldErr != nil {
@@ -45,19 +42,24 @@ func (b *Bus) Load(ctx context.Context, yield func(event.Key, event.Acked) error
 	return nil
 }
 
-// loading is one run of Load.
+// loading is one call of Load.
 type loading struct {
 	b     *Bus
 	s     *session
-	start map[string][]int64 // the first offset that each partition of a topic holds
+	start map[string][]int64 // first offsets of the partitions, by topic
+	end   map[string][]int64 // end offsets of the partitions, by topic
 
-	mu       sync.Mutex // serializes yield
+	// replaced reports the foreign entries that were replaced. If the brokers reject the
+	// replacement, another writer took over, and the entries are its own.
+	replaced []func()
+
+	mu       sync.Mutex // serializes yield, guards replaced
 	yield    func(event.Key, event.Acked) error
 	yieldErr error
 }
 
 func (l *loading) run(ctx context.Context) error {
-	ctx, release := l.s.bound(ctx) // what it waits for may never come then
+	ctx, release := l.s.bound(ctx) // a session that ends would leave it waiting
 	defer release()
 	if err := l.check(ctx); err != nil {
 		return err
@@ -69,78 +71,147 @@ func (l *loading) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	all, ctx := errgroup.WithContext(ctx)
-	for p, end := range offsets.End {
-		all.Go(func() error { return l.b.readRecords(ctx, p, end, l.take, func(topicState) {}) })
+	senders := l.s.checkpoint.senders // partitions that were added since have no entries
+	parts := make([]doubts, len(senders))
+	err = each(ctx, len(parts), func(ctx context.Context, home int) error {
+		parts[home] = doubts{home, senders[home].takeForeign(offsets.End[home]), map[string]doubt{}}
+		return l.readEntries(ctx, parts[home], offsets.End[home])
+	})
+	if err == nil {
+		err = l.readForeign(ctx)
 	}
-	return all.Wait()
-}
-
-// check looks whether each partition has our marker where we wrote it, and whether it
-// is as long as it was. If not, the session ends.
-func (l *loading) check(ctx context.Context) error {
-	l.start = map[string][]int64{}
-	for _, t := range l.s.opened() {
-		ends := make([]int64, len(t.lanes))
-		for p, lane := range t.lanes {
-			ends[p] = lane.end()
-		}
-		offsets, err := l.b.client.Offsets(ctx, t.name)
+	for _, d := range parts {
+		settled := false
 		if err == nil {
-			l.start[t.name] = offsets.Start
-			err = l.compare(ctx, t, ends, offsets)
+			settled, err = l.settle(ctx, d)
 		}
-		if errors.Is(err, errWentBack) || errors.Is(err, broker.ErrNoTopic) {
-			err = fmt.Errorf("%w: %w", errWentBack, err)
-			l.s.end(err)
+		if !settled {
+			senders[d.home].putBack(d.unread)
 		}
-		if err != nil {
-			return err
-		}
+	}
+	if err != nil || len(l.replaced) == 0 {
+		return err
+	}
+	if err := l.s.flush(ctx); err != nil {
+		return err
+	}
+	for _, report := range l.replaced {
+		report()
 	}
 	return nil
 }
 
-// compare compares a topic with how far it was written to.
-func (l *loading) compare(ctx context.Context, t *topic, ends []int64, offsets broker.Offsets) error {
-	for p, end := range ends {
-		if p >= len(offsets.End) || offsets.End[p] < end {
-			return fmt.Errorf("%w: partition %d of topic %q", errWentBack, p, t.name)
+// readEntries takes the entries of a partition of the checkpoint topic, but for those in
+// doubt.
+func (l *loading) readEntries(ctx context.Context, d doubts, until int64) error {
+	err := l.b.read(ctx, l.b.opts.CheckpointTopic, d.home, 0, until, func(r broker.Record) error {
+		c := l.b.checkpoint(r, d.home)
+		isForeign := contains(d.unread, r.Offset)
+		switch {
+		case isForeign && l.isObject(r.Key), l.isStray(d.home, r.Key, c.Entry):
+			d.last[string(r.Key)] = doubt{r.Offset, isForeign, c.Entry}
+		case c.Kind == record.OfEvent, c.Kind == record.Removed:
+			delete(d.last, string(r.Key))
+			return l.take(r.Key, c.Entry)
 		}
-		intact := t.markers[p] < offsets.Start[p] // truncated: see take
-		if !intact {
-			var err error
-			if intact, err = l.b.hasMarker(ctx, t.name, p, t.markers[p], l.s.id); err != nil {
-				return err
-			}
-		}
-		if !intact {
-			return fmt.Errorf("%w: partition %d of topic %q is another one than before", errWentBack, p, t.name)
-		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("read partition %d of the checkpoint topic %q: %w", d.home, l.b.opts.CheckpointTopic, err)
 	}
 	return nil
 }
 
-// take yields an entry, unless it is a marker's or the bus has lost its event.
+// check ends the session if a partition no longer holds the last record that the session
+// wrote to it, at its offset.
+func (l *loading) check(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 3*l.b.opts.AckTimeout) // a partition may have no leader
+	defer cancel()
+	topics := append(l.s.opened(), l.s.checkpoint)
+	offsets := make([]broker.Offsets, len(topics))
+	places := placesIn(topics)
+	lasts := make([]lastStored, len(places))
+	for i, at := range places {
+		lasts[i] = at.t.senders[at.p].lastStored()
+	}
+	err := each(ctx, len(topics), func(ctx context.Context, i int) (err error) {
+		offsets[i], err = l.b.client.Offsets(ctx, topics[i].name)
+		if len(offsets[i].Start) < len(topics[i].senders) && err == nil {
+			err = fmt.Errorf("%w: topic %q has fewer partitions", errDataLost, topics[i].name)
+		}
+		return err
+	})
+	l.start, l.end = map[string][]int64{}, map[string][]int64{}
+	for i, t := range topics {
+		l.start[t.name], l.end[t.name] = offsets[i].Start, offsets[i].End
+	}
+	if err == nil {
+		err = each(ctx, len(places), func(ctx context.Context, i int) error { return l.compare(ctx, places[i], lasts[i]) })
+	}
+	if errors.Is(err, errDataLost) || errors.Is(err, broker.ErrNoTopic) {
+		err = fmt.Errorf("%w: %w", errDataLost, err)
+		l.s.end(err)
+	}
+	return err
+}
+
+// compare checks that a partition still holds the last record that the session wrote to it,
+// and the session's marker. It needs both. If the log was recreated, the record may have
+// been written since. If the log lost its end, the marker may come before the loss.
+// Compaction removes the record only if it is a tombstone, or if the sender has stored more
+// records since. It never removes the marker, which is the last record of its key while the
+// session is the writer.
+func (l *loading) compare(ctx context.Context, at place, last lastStored) error {
+	topic, p, sender := at.t.name, at.p, at.t.senders[at.p]
+	start, end, offset := l.start[topic][p], l.end[topic][p], last.next-1
+	if end < last.next {
+		return fmt.Errorf("%w: partition %d of topic %q ends at offset %d, but offset %d was stored", errDataLost, p, topic, end, offset)
+	}
+	if offset < start {
+		return nil // the records were deleted, see take
+	}
+	r, found, err := l.b.readOne(ctx, topic, p, offset)
+	isLast := found && fingerprint(r.Key, r.Value, r.Headers) == last.print
+	marker := recordedAt{l.s.markerKey(topic, p), at.t.markers[p]}
+	switch {
+	case err != nil:
+		return err
+	case !isLast && (found || !last.tombstone && sender.lastStored() == last):
+		return fmt.Errorf("%w: partition %d of topic %q has another record at offset %d than was stored", errDataLost, p, topic, offset)
+	case marker.Offset < start:
+		return nil
+	}
+	_, is, err := l.b.holds(ctx, marker)
+	if err == nil && !is {
+		err = fmt.Errorf("%w: partition %d of topic %q was recreated", errDataLost, p, topic)
+	}
+	return err
+}
+
+// take yields an entry, or the zero value if the bus lost the event. It skips markers.
 func (l *loading) take(key []byte, e entry) error {
 	if e.Type != "" {
 		return nil
 	}
 	_, k, err := event.ParsePartitionKey(string(key))
 	if err != nil {
-		l.b.log.Warn("a record of the checkpoint topic is no object's", "err", err)
-		return nil
+		return nil //nolint:nilerror // a removed marker
 	}
-	acked := e.acked()
+	acked := e.Acked()
+	if last := l.s.index.position(identify(key)); last != 0 && e != (entry{}) {
+		acked.Position = last // this session knows it, whoever wrote the record
+	}
 	start, open := l.start[e.Topic]
 	switch {
+	case e == (entry{}) && l.s.index.position(identify(key)) != 0:
+		return nil // the key was in another partition before; the other partition has its entry
 	case e == (entry{}):
 		acked = event.Acked{}
-	case l.start != nil && !open: // the topic is gone
-		l.s.index.lost(identify(key), e.position())
-		acked = event.Acked{}
-	case e.Partition < len(start) && e.Offset < start[e.Partition] && !failpoint.Bug("trust-lost-records"): // they were deleted
-		l.s.index.lost(identify(key), e.position())
+	case l.start == nil: // takeOver has just found the event
+	case !open, e.Partition >= len(start), e.Offset < start[e.Partition]: // the topic or the records were deleted, or never existed
+		if e.Topic == l.b.topicOf(k) { // the last event can have the same position in another topic
+			l.s.index.lost(identify(key), e.Position())
+		}
 		acked = event.Acked{}
 	}
 	l.mu.Lock()

@@ -16,17 +16,17 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish"
-	"github.com/kuberelay/kuberelay/internal/publish/faultproxy"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
-	"github.com/kuberelay/kuberelay/internal/publish/publishtest"
+	"github.com/kuberelay/kuberelay/test/lab/faultproxy"
+	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
 
 var lostAcks = flag.Int("lostacks", 30, "how often TestLostAcknowledgements loses acknowledgements")
 
-// TestLostAcknowledgements loses the acknowledgements of what is stored, at random
-// moments, while hundreds of objects change, and breaks the connections. Every event is
-// in the topic once, in the order of its object, whether the bus got over the loss by
-// itself or its caller had to publish again.
+// TestLostAcknowledgements drops acknowledgements of stored batches at random moments,
+// while hundreds of objects change, and breaks the connections. Every event is in the topic
+// once, in the order of its object, whether the bus recovered by itself or its caller had
+// to publish again.
 func TestLostAcknowledgements(t *testing.T) {
 	kb, proxy := proxiedBroker(t)
 	o := testOptions(proxy.Addr())
@@ -88,7 +88,7 @@ func idsByKey(t *testing.T, addr string) map[string][]string {
 	return ids
 }
 
-// loadPositions gives what the next writer finds.
+// loadPositions returns what the next writer finds.
 func loadPositions(t *testing.T, o Options) map[event.Key]uint64 {
 	t.Helper()
 	bus := openBus(t, o)

@@ -4,38 +4,43 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
-	"github.com/kuberelay/kuberelay/internal/publish/outcome"
+	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
 type metrics struct {
-	*outcome.Metrics
+	*publish.Metrics
 	ready    prometheus.Gauge
 	sessions prometheus.Counter
 	records  prometheus.Histogram
 	bytes    prometheus.Counter
 }
 
-// newMetrics registers with r, or nowhere if r is nil.
-func newMetrics(r prometheus.Registerer) *metrics {
+// newMetrics registers the metrics with r, or nowhere if r is nil. fetches returns the
+// number of fetch requests sent.
+func newMetrics(r prometheus.Registerer, fetches func() uint64) *metrics {
 	f := promauto.With(r)
+	f.NewCounterFunc(prometheus.CounterOpts{
+		Name: "kuberelay_kafka_reads_total",
+		Help: "Fetch requests, for single records or the checkpoint. At rest only the claim of the cluster name, every 10 s, and KUBERELAY_CHECKPOINT_REFRESH cause reads; report a higher rate at rest as a bug.",
+	}, func() float64 { return float64(fetches()) })
 	return &metrics{
-		Metrics: outcome.NewMetrics(r, "kafka", resultDenied),
+		Metrics: publish.NewMetrics(r, "kafka", resultDenied),
 		ready: f.NewGauge(prometheus.GaugeOpts{
 			Name: "kuberelay_kafka_ready",
-			Help: "1 while this is the writer and the brokers answer, else 0.",
+			Help: "1 while this forwarder is the writer and the brokers respond, else 0. Alert if no replica has 1: nothing is lost, but nothing is published.",
 		}),
 		sessions: f.NewCounter(prometheus.CounterOpts{
 			Name: "kuberelay_kafka_sessions_total",
-			Help: "How often this has become the writer: at its start, after whatever left doubt, and once a day.",
+			Help: "Producer sessions started: at the start, after an error with an unknown outcome, and every 12 hours. A steady rate means that brokers fail, or that another forwarder uses the same transactional ID: see the log.",
 		}),
 		records: f.NewHistogram(prometheus.HistogramOpts{
 			Name:    "kuberelay_kafka_batch_records",
-			Help:    "Records in a batch.",
+			Help:    "Records in a batch. Shows how well events share batches; needs no action.",
 			Buckets: prometheus.ExponentialBuckets(1, 4, 7), // to 4096
 		}),
 		bytes: f.NewCounter(prometheus.CounterOpts{
 			Name: "kuberelay_kafka_batch_bytes_total",
-			Help: "Bytes of the batches sent, after compression; those sent again counted once.",
+			Help: "Bytes of batches sent, after compression; a repeated batch counts once. Use the rate for capacity planning.",
 		}),
 	}
 }

@@ -17,63 +17,69 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 )
 
-// ContentMode is how an event is laid out in a record (CloudEvents Kafka protocol
-// binding, section 3).
+// ContentMode is the layout of an event in a record (CloudEvents Kafka protocol binding,
+// section 3).
 type ContentMode string
 
 // The content modes.
 const (
-	Binary     ContentMode = "binary"     // attributes in headers, data is the value
-	Structured ContentMode = "structured" // the whole event as JSON is the value
+	Binary     ContentMode = "binary"     // attributes in headers, data as the value
+	Structured ContentMode = "structured" // the whole event as JSON in the value
 )
 
-// Options say which cluster is published to which Kafka, and how. The names in
-// errors are those of the environment.
+// Options configures a Bus. Errors name the environment variable of a field.
 type Options struct {
 	Broker broker.Options
 
-	Cluster string // of Kubernetes
-	// Topic is the event topic; with {group} and {resource} in it, that of a resource.
+	Cluster string // name of the Kubernetes cluster
+	// Topic is the event topic. With {group} and {resource} in it, each resource has a
+	// topic.
 	Topic           string
 	CheckpointTopic string // the default is Topic with .checkpoint, see DefaultCheckpointTopic
 
-	// How topics are created. Existing ones are checked.
+	// Settings of new topics. Existing topics are checked.
 	Partitions    int    // the default is 3
-	Replication   int    // -1, the default, for what the brokers have as theirs
-	CleanupPolicy string // of the event topics: compact, the default, or delete
-	Tombstones    bool   // let a tombstone follow a delete in the end: see Purge
+	Replication   int    // the default is -1: the default of the brokers
+	CleanupPolicy string // of the event topics: compact (the default) or delete
+	Tombstones    bool   // write a tombstone right after each delete, and not at its purge
 
 	ContentMode     ContentMode // the default is binary
 	Compression     recordbatch.Compression
 	Idempotent      bool
 	TransactionalID string // the default is kuberelay.<cluster>
-	Writer          string // who this is, for people; the default is the host's name
+	Writer          string // name of this process in markers, for people; the default is the host name
 
-	// Admit, if set, is told which cluster has the name on the bus, before this takes
-	// over from whoever writes for it. Its error, which should have [ErrMisconfigured]
-	// in its chain if waiting does not cure it, keeps it from that.
+	// Admit, if set, gets the owner of the cluster name on the bus before this process
+	// takes over from the current writer. An error prevents the takeover. Its chain
+	// includes [ErrMisconfigured] if a retry cannot succeed.
 	Admit func(event.Claim) error
 
-	// Permit, if set, is asked right before this takes over and before each batch is sent,
-	// and refuses it by an error. Brokers refuse a writer who has been replaced, but not
-	// one who is about to replace another, nor where [Options.Idempotent] is off.
+	// Permit, if set, is called before a takeover and before each batch. An error prevents
+	// the write. Brokers reject a writer that was replaced, but not one that is about to
+	// replace another writer, and no writer if [Options.Idempotent] is off.
 	Permit func() error
 
-	AckTimeout  time.Duration // until a publish counts as unknown; the default is 10 s
-	MaxInFlight int           // messages; the default is 2048
-	BatchBytes  int           // of a batch before compression; the default is 1 MiB
+	AckTimeout  time.Duration // after it a publish fails with an unknown outcome; the default is 10 s
+	MaxInFlight int           // in messages; the default is 2048
+	BatchBytes  int           // size of a batch before compression; the default is 1 MiB
+	// MaxBytesInFlight is the number of bytes that the caller of Publish has in flight at
+	// most. Each partition gets a share of it. The default is 16 MiB.
+	MaxBytesInFlight int
+
+	// Invalid, if set, gets the records that are not valid Kuberelay events.
+	Invalid *publish.Invalid
 
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer // nil for none
 
 	perResource bool
-	produce     produce // instead of the client's, in tests
+	produce     produce // replaces the client's in tests
 }
 
 // produce is one attempt to store a batch.
 type produce func(ctx context.Context, topic string, partition int, batch []byte) (base int64, err error)
 
-// What Kafka takes as a topic's name (Topic.java).
+// topicName matches valid topic names (Topic.java).
 var topicName = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,249}$`)
 
 func (o Options) withDefaults() (Options, error) {
@@ -87,8 +93,9 @@ func (o Options) withDefaults() (Options, error) {
 	set(&o.AckTimeout, 10*time.Second)
 	set(&o.MaxInFlight, 2048)
 	set(&o.BatchBytes, 1<<20)
+	set(&o.MaxBytesInFlight, 16<<20)
 	if o.Writer == "" {
-		o.Writer, _ = os.Hostname() // only people miss it
+		o.Writer, _ = os.Hostname() // informational only
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -114,7 +121,8 @@ func set[T comparable](field *T, otherwise T) {
 	}
 }
 
-// DefaultCheckpointTopic is <topic>.checkpoint, without what stands for a resource.
+// DefaultCheckpointTopic returns <topic>.checkpoint, without the placeholders of a
+// template.
 func DefaultCheckpointTopic(topic string) string {
 	topic = strings.NewReplacer(groupPlace, "", resourcePlace, "").Replace(topic)
 	topic = strings.Trim(regexp.MustCompile(`[._-]{2,}`).ReplaceAllString(topic, "."), "._-")
@@ -125,11 +133,11 @@ func (o Options) validate() error {
 	example := strings.NewReplacer(groupPlace, "g", resourcePlace, "r").Replace(o.Topic)
 	switch {
 	case o.Cluster == "":
-		return misconfigured("the cluster has no name")
+		return misconfigured("the cluster name is empty")
 	case !topicName.MatchString(example):
-		return misconfigured("KUBERELAY_KAFKA_TOPIC is %q: use letters, digits, '.', '_' and '-', and the places %s and %s", o.Topic, groupPlace, resourcePlace)
+		return misconfigured("KUBERELAY_KAFKA_TOPIC is %q: use letters, digits, '.', '_' and '-', and the placeholders %s and %s", o.Topic, groupPlace, resourcePlace)
 	case !o.perResource && strings.ContainsAny(o.Topic, "{}"), o.perResource && !strings.Contains(o.Topic, resourcePlace):
-		return misconfigured("KUBERELAY_KAFKA_TOPIC is %q: a topic for each resource needs the place %s, and may have %s", o.Topic, resourcePlace, groupPlace)
+		return misconfigured("KUBERELAY_KAFKA_TOPIC is %q: a topic per resource needs the placeholder %s, and may use %s", o.Topic, resourcePlace, groupPlace)
 	case !topicName.MatchString(o.CheckpointTopic):
 		return misconfigured("KUBERELAY_KAFKA_CHECKPOINT_TOPIC is %q: use letters, digits, '.', '_' and '-'", o.CheckpointTopic)
 	case o.CheckpointTopic == o.Topic:
@@ -137,12 +145,12 @@ func (o Options) validate() error {
 	case o.Partitions < 1 || o.Partitions > publish.MaxPartitions:
 		return misconfigured("KUBERELAY_KAFKA_PARTITIONS is %d: use a number from 1 to %d", o.Partitions, publish.MaxPartitions)
 	case o.Replication < -1 || o.Replication == 0:
-		return misconfigured("KUBERELAY_KAFKA_REPLICATION is %d: use a number of replicas, or -1 for what the brokers have as theirs", o.Replication)
+		return misconfigured("KUBERELAY_KAFKA_REPLICATION is %d: use a number of replicas, or -1 for the default of the brokers", o.Replication)
 	case o.CleanupPolicy != "compact" && o.CleanupPolicy != "delete":
 		return misconfigured("KUBERELAY_KAFKA_CLEANUP_POLICY is %q: use compact or delete", o.CleanupPolicy)
 	case o.ContentMode != Binary && o.ContentMode != Structured:
 		return misconfigured("KUBERELAY_CONTENT_MODE is %q: use %q or %q", o.ContentMode, Binary, Structured)
-	case o.AckTimeout < 0 || o.MaxInFlight < 0 || o.BatchBytes < 0:
+	case o.AckTimeout < 0 || o.MaxInFlight < 0 || o.BatchBytes < 0 || o.MaxBytesInFlight < 0:
 		return misconfigured("the acknowledgement timeout (%s), the number in flight (%d) and the size of a batch (%d) must be positive", o.AckTimeout, o.MaxInFlight, o.BatchBytes)
 	}
 	return nil

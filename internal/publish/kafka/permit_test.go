@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
@@ -28,8 +29,8 @@ func wants(got, want error) error {
 	return fmt.Errorf("got %w", errors.Join(got, errors.New("want "+want.Error())))
 }
 
-// TestWithoutAPermitNobodyIsReplaced: a writer that wakes up before it has taken over
-// would else lock out whoever has become the writer meanwhile.
+// TestWithoutAPermitNobodyIsReplaced: otherwise a process that was suspended before its
+// takeover would lock out the current writer.
 func TestWithoutAPermitNobodyIsReplaced(t *testing.T) {
 	w := newWriters(t, 2)
 	present := w.open()
@@ -47,7 +48,7 @@ func TestWithoutAPermitNobodyIsReplaced(t *testing.T) {
 	await(t, "the other one is replaced", func() error { return wants(present.Ready(), publish.ErrGone) })
 }
 
-// TestWithoutAPermitNothingIsSent, and the same bus goes on when it has one again.
+// TestWithoutAPermitNothingIsSent: the same bus continues when it has a permit again.
 func TestWithoutAPermitNothingIsSent(t *testing.T) {
 	w := newWriters(t, 2)
 	p := &permit{}
@@ -65,4 +66,23 @@ func TestWithoutAPermitNothingIsSent(t *testing.T) {
 		return err
 	})
 	w.wantNoRepeat(2)
+}
+
+// TestWithoutAPermitNoTopicIsMade: not even the check of the owner of the cluster name
+// creates a topic.
+func TestWithoutAPermitNoTopicIsMade(t *testing.T) {
+	w := newWriters(t, 1)
+	p := &permit{}
+	p.refused.Store(true)
+	w.opts.Permit, w.opts.Admit = p.ask, func(event.Claim) error { return nil }
+	b := openBus(t, w.opts)
+	await(t, "it says why it does not write", func() error { return wants(b.Ready(), errNoPermit) })
+	if made := b.Created(); made != 0 {
+		t.Errorf("%d topics were made", made)
+	}
+	p.refused.Store(false)
+	w.ready(b)
+	if made := b.Created(); made != 2 {
+		t.Errorf("%d topics were made, want that of events and that of the checkpoint", made)
+	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,8 +14,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/failpoint"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/binding"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
-	"github.com/kuberelay/kuberelay/internal/publish/outcome"
 )
 
 var _ publish.Publisher = (*Bus)(nil)
@@ -24,23 +26,24 @@ type flight struct {
 	record   recordbatch.Record
 	id       identity
 	done     func(uint64, error)
-	begun    time.Time
+	started  time.Time
 	deadline time.Time
 
-	s    *session
-	t    *topic
-	lane *lane
-	item *item
+	s      *session
+	t      *topic
+	sender *sender
+	item   *item
+	size   int // bytes used of the sender's share; 0 before admission
 
 	finished atomic.Bool
 }
 
 // flights are the messages in flight.
 type flights struct {
-	pending outcome.Pending // begun, and their completion has not returned
+	pending publish.Pending // messages whose completion has not returned
 
 	mu  sync.Mutex
-	all map[*flight]struct{} // those that a lane has
+	all map[*flight]struct{} // those that a sender holds
 }
 
 func (s *flights) add(f *flight) {
@@ -58,50 +61,49 @@ func (s *flights) remove(f *flight) {
 	delete(s.all, f)
 }
 
-// late gives those whose deadline has passed.
-func (s *flights) late(now time.Time) []*flight {
+// list returns all of them.
+func (s *flights) list() []*flight {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var late []*flight
-	for f := range s.all {
-		if now.After(f.deadline) {
-			late = append(late, f)
-		}
-	}
-	return late
+	return slices.Collect(maps.Keys(s.all))
 }
 
-// Publish is [publish.Publisher]'s. It blocks while [Options.MaxInFlight] messages
-// await their acknowledgement, until ctx ends. While the bus is not ready it fails at
-// once.
+// Publish implements [publish.Publisher]. It blocks while [Options.MaxInFlight] messages
+// await their acknowledgement, until ctx ends. It fails at once while the bus is not ready,
+// and if the partition of the message has used up its share of the in-flight limit or has
+// stalled. So a slow partition does not delay the others.
+//
+// A consistency point goes to every partition of its topic, see publishPoint.
 func (b *Bus) Publish(ctx context.Context, m *event.Message, done func(position uint64, err error)) {
-	f := &flight{m: m, done: done, begun: time.Now()}
-	record, err := b.encode(m)
-	if err != nil {
-		b.refuse(f, err)
+	if m.IsResolved() {
+		b.publishPoint(m, done)
 		return
 	}
-	f.record, f.id = record, identify(record.Key)
+	started := time.Now()
+	record, err := b.encode(m)
+	if err != nil {
+		b.reject(m, done, err)
+		return
+	}
 	select {
 	case b.slots <- struct{}{}:
 	case <-ctx.Done():
-		b.refuse(f, outcome.Failure(outcome.Cancelled, ctx.Err()))
+		b.reject(m, done, publish.Failure(publish.ResultCancelled, ctx.Err()))
 		return
 	case <-b.ctx.Done():
-		b.refuse(f, errClosed)
+		b.reject(m, done, errClosed)
 		return
 	}
 	b.metrics.InFlight.Inc()
 	b.flights.pending.Begin()
-	f.deadline = time.Now().Add(b.opts.AckTimeout)
-	b.start(f)
+	b.start(&flight{m: m, record: record, id: identify(record.Key), done: done, started: started, deadline: time.Now().Add(b.opts.AckTimeout)})
 }
 
-// start sends a message, or finds out why it may not be sent.
+// start sends a message, or completes it with the reason why not.
 func (b *Bus) start(f *flight) {
 	s, err := b.current()
 	if err != nil {
-		b.finish(f, 0, notSent(outcome.Failure(outcome.NotReady, err)))
+		b.finish(f, 0, notSent(publish.Failure(publish.ResultNotReady, err)))
 		return
 	}
 	f.s, f.t = s, s.openTopic(b.topicOf(f.m.Key))
@@ -109,13 +111,26 @@ func (b *Bus) start(f *flight) {
 		b.finish(f, 0, notSent(errOpening))
 		return
 	}
-	f.lane = f.t.lanes[binding.Partition(f.record.Key, f.t.spread)]
-	if f.m.Marker {
+	f.sender = f.t.senders[binding.Partition(f.record.Key, f.t.spread)]
+	size := max(1, len(f.record.Value))
+	if !f.sender.admit(size, s.share(), time.Now()) {
+		b.finish(f, 0, notSent(errCrowded))
+		return
+	}
+	f.size = size
+	switch {
+	case f.m.Marker:
 		if !s.index.beginMarker(f.id) {
-			b.finish(f, 0, notSent(errBusy)) // so that it is looked for before it is sent again
+			b.finish(f, 0, notSent(errBusy))
 			return
 		}
-	} else {
+		// An earlier attempt may have been acknowledged since the caller looked for it.
+		if last := s.marker(string(f.record.Key)); last.ID == f.m.ID {
+			s.index.end(f.id, 0)
+			b.finishAs(publish.ResultAlreadyStored, f, last.Position(), nil)
+			return
+		}
+	default:
 		last, busy, ok := s.index.begin(f.id, f.m.Expected)
 		if busy {
 			b.finish(f, 0, notSent(errBusy))
@@ -126,44 +141,47 @@ func (b *Bus) start(f *flight) {
 			return
 		}
 	}
-	f.item = &item{f.record, func(offset int64, err error) { b.answered(f, offset, err) }}
+	f.item = &item{record: f.record, done: func(offset int64, err error) { b.answered(f, offset, err) }}
+	if b.opts.Tombstones && f.m.Acked.Deleted {
+		f.item.tombstone = binding.Tombstone(f.m)
+	}
 	b.flights.add(f)
-	f.lane.add(f.item)
+	f.sender.add(f.item)
 }
 
-// answered is called when the brokers have answered, or when it is certain that they
-// will not be asked again. Nobody may be waiting for it any more.
+// answered completes a message after the final response of the brokers. The message may
+// already have failed with a timeout.
 func (b *Bus) answered(f *flight, offset int64, err error) {
 	if err != nil {
 		f.s.index.end(f.id, 0)
 		err := failureOf(err)
 		if errors.Is(err, publish.ErrTooLarge) {
-			go b.finish(f, 0, err) // done may publish what is left of it, and wait for room that this lane is to make
+			go b.finish(f, 0, err) // done may publish a smaller form, and block until this sender frees its share
 			return
 		}
 		b.finish(f, 0, err)
 		return
 	}
 	failpoint.Hit("before-record")
-	at := publish.PositionOf(f.lane.partition, offset)
-	acked := f.m.Acked
-	acked.Stored = uint32(f.record.Timestamp.Unix())
-	e := entryOf(acked, f.t.name, f.lane.partition, offset)
+	at := publish.PositionOf(f.sender.partition, offset)
+	e := record.EntryOf(f.m.Acked, f.t.name, f.sender.partition, offset)
+	e.Time = f.item.record.Timestamp.Unix()
 	if f.m.Marker {
 		e.Type, e.ID = event.Type(f.m.Attribute("type")), f.m.ID
 		f.s.setMarker(string(f.record.Key), e)
 	}
 	f.s.recorder.put(f.record.Key, e)
+	f.t.newest[f.sender.partition].Store(offset)
 	if f.m.Marker {
-		f.s.index.end(f.id, 0) // the index is of objects
+		f.s.index.end(f.id, 0) // the index holds objects only
 	} else {
 		f.s.index.end(f.id, at)
 	}
 	b.finish(f, at, nil)
 }
 
-// resolve completes a message whose object has another last event than expected: an
-// earlier attempt at it, or something else.
+// resolve completes a message whose object has another last event than expected: an earlier
+// attempt of the message, or another event.
 func (b *Bus) resolve(f *flight, last uint64) {
 	conflict := &publish.ConflictError{Key: f.m.Key}
 	if last == 0 {
@@ -172,37 +190,49 @@ func (b *Bus) resolve(f *flight, last uint64) {
 	}
 	ctx, cancel := context.WithDeadline(b.ctx, f.deadline)
 	defer cancel()
-	r, found, err := b.client.ReadOne(ctx, f.t.name, publish.Partition(last), publish.Offset(last))
+	r, found, err := b.readOne(ctx, f.t.name, publish.Partition(last), publish.Offset(last))
 	switch {
 	case err != nil:
 		b.finish(f, 0, notSent(fmt.Errorf("read what the bus holds: %w", err)))
 		return
 	case !found || string(r.Key) != string(f.record.Key):
-		// The topic has lost it.
-		f.s.index.lost(f.id, last)
+		e, err := b.removedAt(ctx, f.t.name, string(f.record.Key), last)
+		switch {
+		case err != nil:
+			b.finish(f, 0, notSent(err))
+			return
+		case e == entry{}: // the topic lost the event
+			f.s.index.lost(f.id, last)
+		default:
+			conflict.Bus = e.Acked()
+		}
 		b.finish(f, 0, conflict)
 		return
 	}
-	attribute, err := attributesOf(r)
+	stored, err := decode(r)
 	if err != nil {
-		conflict.Bus.Position = last // what is there is no event of ours
+		conflict.Bus.Position = last // the record is not a Kuberelay event
 		b.finish(f, 0, conflict)
 		return
 	}
-	if outcome.IsSame(f.m, attribute) {
-		b.finishAs(outcome.AlreadyStored, f, last, nil)
+	if publish.IsSame(f.m, stored) {
+		b.finishAs(publish.ResultAlreadyStored, f, last, nil)
 		return
 	}
 	if e, ok := b.entryOf(r, f.t.name, publish.Partition(last)); ok {
-		conflict.Bus = e.acked()
+		conflict.Bus = e.Acked()
+		f.s.recordAgain(f.record.Key, e)
 	}
 	conflict.Bus.Position = last
 	b.finish(f, 0, conflict)
 }
 
-// sweepOften completes what has been in flight for too long. It runs until Close.
+// sweepEvery is the longest interval between two checks for messages that timed out.
+const sweepEvery = 500 * time.Millisecond
+
+// sweepOften completes messages that timed out. It runs until Close.
 func (b *Bus) sweepOften() {
-	ticker := time.NewTicker(max(b.opts.AckTimeout/8, time.Millisecond))
+	ticker := time.NewTicker(max(min(b.opts.AckTimeout/8, sweepEvery), time.Millisecond))
 	defer ticker.Stop()
 	for {
 		select {
@@ -214,42 +244,49 @@ func (b *Bus) sweepOften() {
 	}
 }
 
-// sweep completes the messages whose time is up. One that is in a batch may be stored
-// yet: the lane goes on with it, and until it has its answer no other event of the
-// object is sent.
+// sweep completes messages that timed out. A message in a batch may still be stored: the
+// sender keeps sending the batch, and no other event of the object is sent before the batch
+// is acknowledged. Messages that wait behind a stalled batch fail at once, because they
+// would keep messages of other partitions from being in flight.
 func (b *Bus) sweep(now time.Time) {
-	for _, f := range b.flights.late(now) {
-		if !f.lane.withdraw(f.item) {
+	for _, f := range b.flights.list() {
+		late := now.After(f.deadline)
+		switch {
+		case !late && !f.sender.isStalled(now):
+		case f.sender.withdraw(f.item):
+			f.s.index.end(f.id, 0)
+			b.finish(f, 0, notSent(errWaited))
+		case late:
 			b.finish(f, 0, errTimeout)
-			continue
 		}
-		f.s.index.end(f.id, 0)
-		b.finish(f, 0, notSent(errWaited))
 	}
 }
 
-// refuse completes a message that never took a place.
-func (b *Bus) refuse(f *flight, err error) {
-	b.metrics.Count(outcome.Of(err))
-	f.done(0, fmt.Errorf("publish %s: %w", f.m.ID, notSent(err)))
+// reject completes a message that was never in flight.
+func (b *Bus) reject(m *event.Message, done func(uint64, error), err error) {
+	b.metrics.Count(publish.ResultOf(err))
+	done(0, fmt.Errorf("publish %s: %w", m.ID, notSent(err)))
 }
 
 func (b *Bus) finish(f *flight, position uint64, err error) {
-	b.finishAs(outcome.Of(err), f, position, err)
+	b.finishAs(publish.ResultOf(err), f, position, err)
 }
 
-// finishAs calls a message's completion, unless that was done before.
-func (b *Bus) finishAs(as outcome.Result, f *flight, position uint64, err error) {
+// finishAs calls the completion of a message, unless it was called before.
+func (b *Bus) finishAs(as publish.Result, f *flight, position uint64, err error) {
 	if f.finished.Swap(true) {
 		return
 	}
 	b.flights.remove(f)
+	if f.size > 0 {
+		f.sender.release(f.size)
+	}
 	b.metrics.Count(as)
 	b.metrics.InFlight.Dec()
 	<-b.slots
 	defer b.flights.pending.End()
 	if err == nil {
-		b.metrics.AckSeconds.Observe(time.Since(f.begun).Seconds())
+		b.metrics.AckSeconds.Observe(time.Since(f.started).Seconds())
 	}
 	var conflict *publish.ConflictError
 	if err != nil && !errors.As(err, &conflict) {

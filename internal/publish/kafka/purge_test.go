@@ -2,23 +2,161 @@ package kafka
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kgo"
+
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/test/lab/kafkabroker"
+	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 )
 
-// TestPurge leaves a tombstone where that is wanted, and nothing to load; a recreation
-// in between stays.
-func TestPurge(t *testing.T) {
-	for _, tombstones := range []bool{false, true} {
-		t.Run(fmt.Sprint("tombstones ", tombstones), func(t *testing.T) {
+// wantTombstones fails the test unless the record after each delete is its tombstone, and
+// there are so many.
+func (w *writers) wantTombstones(n int) {
+	w.t.Helper()
+	deletes := map[string]*kgo.Record{}
+	at := func(p int32, offset int64) string { return fmt.Sprint(p, "/", offset) }
+	for _, r := range readTopic(w.t, w.opts.Broker.Addrs[0], w.opts.Topic) {
+		deleted := deletes[at(r.Partition, r.Offset-1)]
+		if is := r.Value == nil; is != (deleted != nil) || is && string(r.Key) != string(deleted.Key) {
+			w.t.Errorf("%s at %d:%d: a tombstone is %t, after a delete %v", r.Key, r.Partition, r.Offset, is, deleted)
+		}
+		if get, err := attributesOf(recordOf(r)); err == nil && event.Type(get("type")).IsRemoval() {
+			deletes[at(r.Partition, r.Offset)] = r
+		}
+	}
+	if len(deletes) != n {
+		w.t.Errorf("got %d deletes, want %d", len(deletes), n)
+	}
+}
+
+// TestATombstoneFollowsEachDelete: also if a batch is split, and whether or not the next
+// writer finds the deletes in the checkpoint topic.
+func TestATombstoneFollowsEachDelete(t *testing.T) {
+	for _, recorded := range []bool{true, false} {
+		t.Run(fmt.Sprint("recorded ", recorded), func(t *testing.T) {
 			w := newWriters(t, 1)
-			w.opts.Tombstones = tombstones
+			gate := newCheckpointGate(t, w)
+			b := w.open()
+			live := w.publishSome(b, "web-", 20)
+			w.flushed(b)
+			if !recorded {
+				gate.close(map[int]int{0: 0})
+			}
+			want := map[event.Key]event.Acked{}
+			var mu sync.Mutex
+			done := make(chan error, len(live))
+			for k, position := range live {
+				typ := event.Deleted
+				if position%2 == 0 {
+					typ = event.Deselected
+				}
+				m := w.removal(typ, k, position)
+				b.Publish(t.Context(), m, func(position uint64, err error) {
+					mu.Lock()
+					defer mu.Unlock()
+					want[k] = event.Acked{UID: m.Acked.UID, ResourceVersion: m.Acked.ResourceVersion, Deleted: true, Deselected: typ == event.Deselected, Position: position}
+					done <- err
+				})
+			}
+			for range live {
+				if err := <-done; err != nil {
+					t.Fatal(err)
+				}
+			}
+			w.wantTombstones(len(live))
+			for range 3 { // what the takeover finds, and then what it recorded
+				crash(b)
+				gate.open()
+				b = w.open()
+				all, err := w.acked(b)
+				for k, a := range all {
+					a.Time = 0
+					all[k] = a
+				}
+				if err != nil || !maps.Equal(all, want) {
+					t.Fatalf("loaded %v, %v, want %v", all, err, want)
+				}
+			}
+			for k, a := range want {
+				w.mustPublish(b, w.messageOf(k, 9, a.Position))
+			}
+			w.wantTombstones(len(live))
+		})
+	}
+}
+
+// TestADeleteIsCompacted: compaction removes a delete before its tombstone. The tombstone
+// tells what was deleted, to this writer and to the next one.
+func TestADeleteIsCompacted(t *testing.T) {
+	broker := kafkabrokertest.Start(t, kafkabroker.Options{Properties: map[string]string{"log.cleaner.backoff.ms": "50", "log.initial.task.delay.ms": "50"}})
+	for _, recorded := range []bool{true, false} {
+		t.Run(fmt.Sprint("recorded ", recorded), func(t *testing.T) {
+			w := newWriters(t, 1)
+			w.opts.Broker.Addrs = []string{broker.Addr()}
+			err := broker.CreateTopic(t.Context(), w.opts.Topic, 1, map[string]string{"cleanup.policy": "compact", "segment.ms": "1", "min.cleanable.dirty.ratio": "0.001"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			gate := newCheckpointGate(t, w)
+			b := w.open()
+			created := w.message("web", 1, 0)
+			k, last := created.Key, w.mustPublish(b, created)
+			w.flushed(b)
+			if !recorded {
+				gate.close(map[int]int{0: 0})
+			}
+			deleted := w.mustPublish(b, w.removal(event.Deleted, k, last))
+			tick := w.message("tick", 1, 0)
+			n, position := 1, w.mustPublish(b, tick)
+			await(t, "the delete is compacted", func() error {
+				n++
+				position = w.mustPublish(b, w.messageOf(tick.Key, n, position)) // rolls a segment
+				for _, r := range readTopic(t, broker.Addr(), w.opts.Topic) {
+					if r.Offset == publish.Offset(deleted) {
+						return errors.New("it is there")
+					}
+				}
+				return nil
+			})
+			var conflict *publish.ConflictError
+			if _, err := w.publish(b, w.removal(event.Deleted, k, last)); !errors.As(err, &conflict) || !conflict.Bus.Deleted || conflict.Bus.Position != deleted {
+				t.Errorf("published again: got %v, want a conflict with the delete at %d", err, deleted)
+			}
+			for range 3 {
+				crash(b)
+				gate.open()
+				b = w.open()
+				all, err := w.acked(b)
+				if a := all[k]; err != nil || !a.Deleted || a.UID != created.Acked.UID || a.Position != deleted {
+					t.Errorf("loaded %+v, %v, want the delete at %d", a, err, deleted)
+				}
+			}
+			w.mustPublish(b, w.messageOf(k, 9, deleted))
+		})
+	}
+}
+
+// TestPurge: a purge leaves no checkpoint entry, and a tombstone if there is none yet and the
+// topic is compacted. An object that was recreated in between stays.
+func TestPurge(t *testing.T) {
+	for _, test := range []struct {
+		atDelete  bool
+		policy    string
+		tombstone bool
+	}{{true, "compact", false}, {false, "compact", true}, {false, "delete", false}} {
+		t.Run(fmt.Sprint(test), func(t *testing.T) {
+			w := newWriters(t, 1)
+			w.opts.Tombstones, w.opts.CleanupPolicy = test.atDelete, test.policy
 			b := w.open()
 			want := w.publishSome(b, "web-", 2)
 			gone, stays := w.message("web-0", 1, 0).Key, w.message("web-1", 1, 0).Key
@@ -34,7 +172,7 @@ func TestPurge(t *testing.T) {
 			w.wantLoaded(b, want)
 			last := readTopic(t, w.opts.Broker.Addrs[0], w.opts.Topic)
 			end := last[len(last)-1]
-			if isTombstone := end.Value == nil && string(end.Key) == event.PartitionKey(w.opts.Cluster, gone); isTombstone != tombstones {
+			if isTombstone := end.Value == nil && string(end.Key) == event.PartitionKey(w.opts.Cluster, gone); isTombstone != test.tombstone {
 				t.Errorf("the last record is %s with %d bytes", end.Key, len(end.Value))
 			}
 			crash(b)
@@ -46,8 +184,8 @@ func TestPurge(t *testing.T) {
 	}
 }
 
-// TestAPurgeWhileAnEventIsOnItsWay does nothing: a tombstone after the event would take
-// that away.
+// TestAPurgeWhileAnEventIsOnItsWay: the purge does nothing, because a tombstone after the
+// event would remove the event.
 func TestAPurgeWhileAnEventIsOnItsWay(t *testing.T) {
 	var silent atomic.Bool
 	var topic string
@@ -57,7 +195,7 @@ func TestAPurgeWhileAnEventIsOnItsWay(t *testing.T) {
 		}
 		return nil
 	})
-	topic, w.opts.Tombstones = w.opts.Topic, true
+	topic, w.opts.Tombstones = w.opts.Topic, false
 	b := w.open()
 	want := w.publishSome(b, "web-", 2)
 	k := w.message("web-0", 1, 0).Key
@@ -88,7 +226,54 @@ func TestAPurgeWhileAnEventIsOnItsWay(t *testing.T) {
 	}
 }
 
-// TestAPurgeBeforeTheFirstLoad: what was found at the start is not what there is now.
+// TestAPurgeOfAPartitionThatIsStuck: the purge times out, because the tombstones of other
+// partitions wait for it. The object can be published once the partition responds.
+func TestAPurgeOfAPartitionThatIsStuck(t *testing.T) {
+	for _, behind := range []bool{false, true} { // whether the tombstone waits behind a batch, or is in one
+		t.Run(fmt.Sprint("behind a batch ", behind), func(t *testing.T) {
+			var stuck atomic.Bool
+			var topic string
+			tried := make(chan struct{}, 1)
+			w := hooked(t, func(to string) error {
+				if to == topic && stuck.Load() {
+					select {
+					case tried <- struct{}{}:
+					default:
+					}
+					return io.ErrUnexpectedEOF
+				}
+				return nil
+			})
+			topic, w.opts.Tombstones, w.opts.AckTimeout = w.opts.Topic, false, 4*time.Second
+			b := w.open()
+			want := w.publishSome(b, "web-", 2)
+			k := w.message("web-0", 1, 0).Key
+			stuck.Store(true)
+			if behind {
+				b.Publish(t.Context(), w.message("ahead", 1, 0), func(uint64, error) {})
+				<-tried
+			}
+			if err := b.Purge(t.Context(), k, want[k]); err == nil || t.Context().Err() != nil {
+				t.Errorf("got %v, want an error", err)
+			}
+			stuck.Store(false)
+			expected := want[k]
+			await(t, "published", func() error {
+				_, err := w.publish(b, w.messageOf(k, 2, expected))
+				var conflict *publish.ConflictError
+				if errors.As(err, &conflict) {
+					expected = conflict.Bus.Position // the tombstone was stored in the end
+				}
+				return err
+			})
+			if !behind && expected != 0 || behind && expected != want[k] {
+				t.Errorf("published upon %d", expected)
+			}
+		})
+	}
+}
+
+// TestAPurgeBeforeTheFirstLoad: what the takeover found is outdated after the purge.
 func TestAPurgeBeforeTheFirstLoad(t *testing.T) {
 	w := newWriters(t, 1)
 	b := w.open()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -14,14 +15,17 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 )
 
-// At reads the event of an object at a position. It gives the zero value if the topic
-// does not hold it any more, or another there.
+// At returns the event of an object at a position. It returns the zero value if the topic
+// no longer holds the event or holds another one there. It takes at most
+// [Options.AckTimeout].
 func (b *Bus) At(ctx context.Context, k event.Key, position uint64) (publish.Stored, error) {
 	if position == 0 {
 		return publish.Stored{}, nil
 	}
 	topic, partition := b.topicOf(k), publish.Partition(position)
-	r, found, err := b.client.ReadOne(ctx, topic, partition, publish.Offset(position))
+	ctx, cancel := context.WithTimeout(ctx, b.opts.AckTimeout)
+	defer cancel()
+	r, found, err := b.readOne(ctx, topic, partition, publish.Offset(position))
 	if errors.Is(err, broker.ErrNoTopic) {
 		return publish.Stored{}, nil
 	}
@@ -32,23 +36,23 @@ func (b *Bus) At(ctx context.Context, k event.Key, position uint64) (publish.Sto
 		return publish.Stored{}, nil
 	}
 	e, ok := b.entryOf(r, topic, partition)
-	if !ok {
+	if !ok || r.Value == nil {
 		return publish.Stored{}, nil
 	}
-	stored := publish.Stored{Acked: e.acked()}
+	stored := publish.Stored{Acked: e.Acked()}
 	m, err := decode(r)
 	if err == nil {
 		stored.Object, err = event.ObjectFromData(m.Attribute, m.Data)
 	}
 	if err != nil {
-		b.log.Warn("the data of an event on the bus cannot be read", "topic", topic, "partition", partition, "offset", r.Offset, "err", err)
+		b.invalid(topic, partition, r.Offset, event.Invalid(event.InvalidData, err))
 		stored.Object = nil
 	}
 	return stored, nil
 }
 
-// LastMarker gives the type and id of the last snapshot marker of a resource, "" if
-// there is none.
+// LastMarker returns the type and ID of the last snapshot marker of a resource, "" for
+// none.
 func (b *Bus) LastMarker(_ context.Context, gr schema.GroupResource) (t event.Type, id string, err error) {
 	s, err := b.current()
 	if s == nil {
@@ -58,9 +62,14 @@ func (b *Bus) LastMarker(_ context.Context, gr schema.GroupResource) (t event.Ty
 	return e.Type, e.ID, nil
 }
 
-// Purge writes a tombstone after the last event of an object, if that is at the given
-// position, so that a compacted topic gets rid of the object; with
-// [Options.Tombstones] off it only forgets the object. It may be repeated.
+// Purge removes the checkpoint entry of an object whose last event, a delete, is at the
+// given position. If no tombstone follows the delete yet, because [Options.Tombstones] is
+// off, Purge first writes one to a compacted topic. It can be repeated. It takes at most
+// [Options.AckTimeout]; a tombstone that is not acknowledged by then can be stored later.
+//
+// Purge keeps the newest event that the session recorded of a partition, and returns
+// [event.ErrNewest]. Only its entry shows the next writer that the log must reach at least
+// that far. Below that event, the session's marker does.
 func (b *Bus) Purge(ctx context.Context, k event.Key, upTo uint64) error {
 	s, err := b.current()
 	if s == nil {
@@ -73,16 +82,24 @@ func (b *Bus) Purge(ctx context.Context, k event.Key, upTo uint64) error {
 		return fmt.Errorf("purge %s: %w", k, errOpening)
 	}
 	if _, _, ok := s.index.begin(id, upTo); !ok {
-		return nil // there is a later event, or there will be
+		return nil // the object has a later event, or one in flight
 	}
 	partition := binding.Partition(key, t.spread)
-	if !b.opts.Tombstones {
+	if t.newest[partition].Load() == publish.Offset(upTo) {
+		s.index.end(id, 0)
+		return fmt.Errorf("purge %s: %w", k, event.ErrNewest)
+	}
+	if t.senders[partition].isStalled(time.Now()) { // do not delay the purges that follow
+		s.index.end(id, 0)
+		return fmt.Errorf("purge %s: %w", k, errCrowded)
+	}
+	if b.opts.Tombstones || b.opts.CleanupPolicy != "compact" {
 		s.recorder.forget(key, partition)
 		s.index.remove(id)
 		return nil
 	}
 	result := make(chan error, 1)
-	t.lanes[partition].add(&item{recordbatch.Record{Key: key, Timestamp: wallClock()}, func(_ int64, err error) {
+	tombstone := &item{record: recordbatch.Record{Key: key}, done: func(_ int64, err error) {
 		if err != nil {
 			s.index.end(id, 0)
 		} else {
@@ -90,11 +107,17 @@ func (b *Bus) Purge(ctx context.Context, k event.Key, upTo uint64) error {
 			s.index.remove(id)
 		}
 		result <- err
-	}})
+	}}
+	ctx, cancel := context.WithTimeoutCause(ctx, b.opts.AckTimeout, errTimeout)
+	defer cancel()
+	t.senders[partition].add(tombstone)
 	select {
 	case err = <-result:
 	case <-ctx.Done():
-		err = ctx.Err()
+		err = context.Cause(ctx)
+		if t.senders[partition].withdraw(tombstone) {
+			s.index.end(id, 0)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("purge %s: %w", k, err)
@@ -102,34 +125,7 @@ func (b *Bus) Purge(ctx context.Context, k event.Key, upTo uint64) error {
 	return nil
 }
 
-// entryOf gives what the checkpoint should hold of a record of an event topic, the
-// zero entry for a tombstone. Of a writer's marker, and of what is no event of ours, ok
-// is false.
-func (b *Bus) entryOf(r broker.Record, topic string, partition int) (e entry, ok bool) {
-	if r.Value == nil {
-		return entry{}, true
-	}
-	attribute, err := attributesOf(r)
-	if err == nil {
-		switch t := event.Type(attribute("type")); t {
-		case event.WriterStarted:
-			return entry{}, false
-		case event.SnapshotStarted, event.SnapshotCompleted:
-			return entry{Type: t, ID: attribute("id"), Topic: topic, Partition: partition, Offset: r.Offset, Time: r.Time.Unix()}, true
-		case event.ClusterClaimed:
-			return b.claimEntry(r, topic, partition)
-		}
-		var acked event.Acked
-		if acked, err = event.AckedFrom(attribute); err == nil {
-			acked.Stored = uint32(r.Time.Unix())
-			return entryOf(acked, topic, partition, r.Offset), true
-		}
-	}
-	b.log.Warn("a record on the bus is no event of ours", "topic", topic, "partition", partition, "offset", r.Offset, "err", err)
-	return entry{}, false
-}
-
-// whoWrites says who has taken over, as far as that can be told.
+// whoWrites describes the writer that took over, "" if unknown.
 func (b *Bus) whoWrites() string {
 	ctx, cancel := context.WithTimeout(b.ctx, b.opts.AckTimeout)
 	defer cancel()
@@ -139,10 +135,10 @@ func (b *Bus) whoWrites() string {
 	}
 	var last string
 	writerKey := event.WriterPartitionKey(b.opts.Cluster, b.opts.CheckpointTopic, 0)
-	_, err = b.client.Read(ctx, b.opts.CheckpointTopic, 0, 0, offsets.End[0], func(r broker.Record) error {
+	err = b.read(ctx, b.opts.CheckpointTopic, 0, 0, offsets.End[0], func(r broker.Record) error {
 		if string(r.Key) == writerKey {
 			if m, err := decode(r); err == nil {
-				last = fmt.Sprintf("; the writer since %s is %s", m.Attribute("time"), writerOf(m))
+				last = fmt.Sprintf("; the writer since %.40s is %.253s", m.Attribute("time"), writerOf(m))
 			}
 		}
 		return nil

@@ -4,64 +4,65 @@ import (
 	"context"
 	"slices"
 	"sync"
-	"sync/atomic"
 
-	"github.com/kuberelay/kuberelay/internal/failpoint"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 )
 
 // recorder writes the checkpoint topic.
 //
-// A crash leaves it behind the event topics, and the next writer reads these from the
-// highest offset that is recorded of each partition. So the record of an offset must
-// never be stored before those of the lower offsets of its partition. They go through
-// one lane for this reason: event partition p is recorded in checkpoint partition p,
-// modulo their number, in the order in which the event's lane has them acknowledged.
-// If the topic gets more partitions they are not used: an object that were recorded in
-// another one than before would have its old record too, and no order between the two.
+// After a crash, the checkpoint topic is behind the event topics, and the next writer reads
+// each event partition from its highest recorded offset. So the entry of an offset must
+// never be stored before the entries of lower offsets of the same partition. One sender per
+// checkpoint partition guarantees that order: event partition p is recorded in checkpoint
+// partition p modulo spread, in the order of the acknowledgements. The writer's marker of
+// an event partition is recorded in the same checkpoint partition, after everything before
+// the marker. The marker's entry vouches for the entries before it. If the checkpoint
+// partition loses its end, the marker's entry is lost first.
+//
+// If the checkpoint topic gets more partitions, they are not used. Otherwise an object
+// could have entries in two partitions, with no order between them.
 type recorder struct {
 	cluster string
-	lanes   []*lane
-	spread  int         // of these are used, from the first on
-	room    int         // records that may wait to be stored
+	senders []*sender
+	spread  int         // number of senders used, from the first on
+	room    int         // limit of unstored records per sender
 	fail    func(error) // ends the session
-	first   atomic.Bool // for a planted bug
 
 	mu      sync.Mutex
-	counts  []recorded    // by lane
-	changed chan struct{} // closed when something is stored; nil while nobody waits
+	counts  []recorded    // by sender
+	changed chan struct{} // closed when a record is stored; nil while nobody waits
 }
 
-// recorded counts the records of one lane, which are stored in the order of add.
+// recorded counts the records of one sender. They are stored in the order of add.
 type recorded struct{ added, stored int }
 
 // put records an event.
 func (r *recorder) put(key []byte, e entry) {
-	if failpoint.Bug("record-later-first") && e.Type == "" && r.first.CompareAndSwap(false, true) {
-		return // those that come later are stored before it
-	}
-	r.add(e.Partition, recordbatch.Record{Key: key, Value: marshal(e)})
+	r.add(r.home(e.Partition), recordbatch.Record{Key: key, Value: record.Marshal(e)})
 }
 
-// forget records that an object has no events any more.
-func (r *recorder) forget(key []byte, partition int) {
-	r.add(partition, recordbatch.Record{Key: key})
-}
+// forget records that a key has no event any more in an event partition.
+func (r *recorder) forget(key []byte, partition int) { r.erase(key, r.home(partition)) }
 
-// state records how a topic was found.
+// erase removes the entry of a key from a checkpoint partition.
+func (r *recorder) erase(key []byte, home int) { r.add(home, recordbatch.Record{Key: key}) }
+
+// home returns the checkpoint partition of an event partition.
+func (r *recorder) home(partition int) int { return partition % r.spread }
+
+// state records the state of a topic.
 func (r *recorder) state(t topicState) {
-	r.add(0, recordbatch.Record{Key: []byte(stateKey(r.cluster, t.Topic)), Value: marshal(t)})
+	r.add(0, recordbatch.Record{Key: []byte(record.StateKey(r.cluster, t.Topic)), Value: record.Marshal(t)})
 }
 
-func (r *recorder) add(partition int, record recordbatch.Record) {
-	record.Timestamp = wallClock()
-	n := partition % r.spread
+func (r *recorder) add(n int, rec recordbatch.Record) {
 	r.mu.Lock()
 	r.counts[n].added++
 	r.mu.Unlock()
-	r.lanes[n].add(&item{record, func(_ int64, err error) {
+	r.senders[n].add(&item{record: rec, done: func(_ int64, err error) {
 		if err != nil {
-			r.fail(err) // before a later one can be stored
+			r.fail(err) // before a later record can be stored
 			return
 		}
 		r.mu.Lock()
@@ -74,18 +75,16 @@ func (r *recorder) add(partition int, record recordbatch.Record) {
 	}})
 }
 
-// hasRoom blocks while too much is waiting to be stored, or until ctx ends.
-func (r *recorder) hasRoom(ctx context.Context) error {
+// hasRoom blocks while too many records of an event partition are not stored yet, or until
+// ctx ends.
+func (r *recorder) hasRoom(ctx context.Context, partition int) error {
 	return r.await(ctx, func() bool {
-		waiting := 0
-		for _, c := range r.counts {
-			waiting += c.added - c.stored
-		}
-		return waiting <= r.room
+		c := r.counts[r.home(partition)]
+		return c.added-c.stored <= r.room
 	})
 }
 
-// flush blocks until all that was added before is stored, or ctx ends.
+// flush blocks until every record added before is stored, or ctx ends.
 func (r *recorder) flush(ctx context.Context) error {
 	r.mu.Lock()
 	until := slices.Clone(r.counts)
@@ -100,7 +99,7 @@ func (r *recorder) flush(ctx context.Context) error {
 	})
 }
 
-// await blocks until a condition of the counts holds, or ctx ends.
+// await blocks until a condition on the counts holds, or ctx ends.
 func (r *recorder) await(ctx context.Context, holds func() bool) error {
 	for {
 		r.mu.Lock()

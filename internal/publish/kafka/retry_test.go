@@ -6,13 +6,13 @@ import (
 	"time"
 
 	"github.com/kuberelay/kuberelay/internal/publish"
-	"github.com/kuberelay/kuberelay/internal/publish/publishtest"
+	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
 
-// TestARetryAfterTheBrokerStartsAgain: events were observed days ago, and are sent when
-// their turn comes. The broker stores one, its answer is lost, and the broker starts
-// again. It goes by the records' time when it then decides which producers to forget; of
-// one that it had forgotten it would store the batch a second time.
+// TestARetryAfterTheBrokerStartsAgain: events were observed days ago and are sent only now.
+// The broker stores one, its acknowledgement is lost, and the broker restarts. The broker
+// uses the timestamps of records to decide which producers to forget. It would store the
+// batch of a forgotten producer a second time.
 func TestARetryAfterTheBrokerStartsAgain(t *testing.T) {
 	kb, proxy := proxiedBroker(t)
 	o := testOptions(proxy.Addr())

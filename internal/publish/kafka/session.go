@@ -10,73 +10,76 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/kuberelay/kuberelay/internal/event"
-	"github.com/kuberelay/kuberelay/internal/failpoint"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 )
 
-// session is the life of one producer epoch: what it may write to, and what it knows
-// to be there. It is made by [Bus.takeOver]. Whatever leaves doubt about what is
-// stored ends it, and the next finds out.
+// session is the lifetime of one producer epoch: the topics that it writes and what they
+// are known to hold. [Bus.takeOver] creates it. Any error after which it is unknown what is
+// stored ends it, and the next session finds out.
 type session struct {
 	b        *Bus
-	id       string // tells its markers from others'
+	id       string // identifies its markers
 	producer recordbatch.Producer
-	started  time.Time
+	started  time.Time // with both clocks: see isExpired
 
-	ctx     context.Context // ends with the session; its cause says why
+	ctx     context.Context // ends with the session; its cause is the reason
 	cancel  context.CancelCauseFunc
 	workers sync.WaitGroup
 
-	index    *index
-	recorder *recorder
-	looked   int64 // how far partition 0 of the checkpoint topic was searched for another writer's marker; only watch touches it
+	index      *index
+	checkpoint *topic // the checkpoint topic, which recorder writes
+	recorder   *recorder
+	partitions atomic.Int64 // partitions of event topics
+	searched   int64        // the offset in partition 0 of the checkpoint topic up to which no other writer's marker was found; used only by watch
 
 	mu      sync.Mutex
 	topics  map[string]*topic // of events
 	opening map[string]bool
+	unseen  map[string]bool  // topics that could not be inspected; true if known to be Kuberelay topics
 	markers map[string]entry // the last marker of each resource, by partition key
-	loaded  map[string]entry // by partition key; nil once used or outdated
-	failing map[*lane]error
+	loaded  map[string]entry // what takeOver loaded, by partition key; nil once used or outdated
+	failing map[*sender]error
 }
 
-// topic is an event topic with its lanes, by partition.
+// topic is a topic with its senders, by partition. spread and newest are not used for the
+// checkpoint topic.
 type topic struct {
 	name    string
-	lanes   []*lane
-	markers []int64 // the offsets of the session's markers, by partition
-	spread  int     // the partitions that keys are spread over; at most len(lanes)
+	senders []*sender
+	markers []entry        // markers of the session, by partition
+	spread  int            // number of partitions that keys are spread over; at most len(senders)
+	newest  []atomic.Int64 // the highest offset that the session recorded, by partition; 0 for none
 	open    atomic.Bool
 }
 
 var (
-	errRenew    = errors.New("the producer's id is to be renewed")
-	errWentBack = errors.New("the brokers have lost what they had acknowledged")
+	errRenew    = errors.New("the producer ID is due for renewal")
+	errDataLost = errors.New("the brokers lost acknowledged records")
 	errStopped  = errors.New("the bus is closed")
 )
 
 func newSession(b *Bus, producer recordbatch.Producer) *session {
 	s := &session{
-		b: b, id: newID(), producer: producer, started: wallClock(), index: newIndex(),
-		topics: map[string]*topic{}, opening: map[string]bool{}, markers: map[string]entry{}, failing: map[*lane]error{},
+		b: b, id: newID(), producer: producer, started: time.Now(), index: newIndex(),
+		topics: map[string]*topic{}, opening: map[string]bool{}, markers: map[string]entry{}, failing: map[*sender]error{},
 	}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	return s
 }
 
-// end ends the session for a reason, the first of which counts.
-func (s *session) end(err error) { s.cancel(err) }
+// end ends the session. Only the first reason counts.
+func (s *session) end(err error) { s.cancel(maybeStored{err}) }
 
-// wait returns when every record of the session is completed, after its end.
+// wait blocks until the session has ended and all its records are completed.
 func (s *session) wait() { s.workers.Wait() }
 
-// newLane makes a lane and runs it until the session ends.
-func (s *session) newLane(topic string, partition int, ready func(context.Context) error) *lane {
-	l := &lane{
+// newSender creates a sender and runs it until the session ends.
+func (s *session) newSender(topic string, partition int, ready func(context.Context) error) *sender {
+	l := &sender{
 		topic: topic, partition: partition, produce: s.produce, producer: s.producer,
-		codec: s.b.opts.Compression, limit: s.b.opts.BatchBytes, ready: ready, fail: s.end, trouble: s.trouble,
+		codec: s.b.opts.Compression, limit: s.b.opts.BatchBytes, stall: s.b.opts.AckTimeout / stallFraction, ready: ready, fail: s.end, attempted: s.attempted,
 		sent: s.b.metrics.batch, awake: make(chan struct{}, 1), sequence: 0,
 	}
 	if s.producer.ID < 0 {
@@ -87,7 +90,7 @@ func (s *session) newLane(topic string, partition int, ready func(context.Contex
 }
 
 func (s *session) produce(ctx context.Context, topic string, partition int, batch []byte) (int64, error) {
-	if s.isOld() {
+	if s.isExpired() {
 		s.end(errRenew)
 		return 0, errRenew
 	}
@@ -98,24 +101,8 @@ func (s *session) produce(ctx context.Context, topic string, partition int, batc
 	return s.b.produce(ctx, topic, partition, batch)
 }
 
-// renewAfter is how old a session gets. Brokers forget a producer in a partition where
-// it has not written for a day (producer.id.expiration.ms), and then refuse nobody
-// there for its sake; and its transactional id after a week without InitProducerID
-// (transactional.id.expiration.ms). A new session does that, and writes to every
-// partition.
-const renewAfter = 12 * time.Hour
-
-// isOld goes by the wall clock, so that it is also told by a process that was stopped,
-// or whose machine slept, while another became the writer.
-func (s *session) isOld() bool {
-	return s.producer.ID >= 0 && wallClock().Sub(s.started) > renewAfter
-}
-
-// wallClock has no monotonic part, which stands still while the machine sleeps.
-func wallClock() time.Time { return time.Now().Round(0) }
-
-// trouble notes whether a lane's last attempt failed.
-func (s *session) trouble(l *lane, err error) {
+// attempted records whether the last attempt of a sender failed.
+func (s *session) attempted(l *sender, err error) {
 	s.mu.Lock()
 	_, failed := s.failing[l]
 	if err == nil {
@@ -126,16 +113,16 @@ func (s *session) trouble(l *lane, err error) {
 	s.mu.Unlock()
 	switch {
 	case err != nil && !failed:
-		s.b.log.Warn("a batch was not acknowledged; it will be sent again until it is", "topic", l.topic, "partition", l.partition, "err", err)
-		s.b.lookSoon()
+		s.b.log.Warn("batch not acknowledged, resending", "topic", l.topic, "partition", l.partition, "err", err)
+		s.b.probeSoon()
 	case err == nil && failed:
 		s.b.log.Info("batches are acknowledged again", "topic", l.topic, "partition", l.partition)
-		s.b.lookSoon()
+		s.b.probeSoon()
 	}
 }
 
-// failures gives the topics of lanes that get no acknowledgements, each with the error of
-// one of them.
+// failures returns the topics whose senders get no acknowledgements, each with an error of
+// one sender.
 func (s *session) failures() map[string]error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -146,7 +133,7 @@ func (s *session) failures() map[string]error {
 	return failures
 }
 
-// failure is one of the failures, nil if there is none.
+// failure returns one of the failures, nil for none.
 func (s *session) failure() error {
 	for _, err := range s.failures() {
 		return err
@@ -154,56 +141,23 @@ func (s *session) failure() error {
 	return nil
 }
 
-// addTopic makes the lanes of an event topic. It is not open yet.
+// addTopic creates the senders of an event topic. The topic is not open yet.
 func (s *session) addTopic(name string, partitions int) *topic {
-	t := &topic{name: name, lanes: make([]*lane, partitions), markers: make([]int64, partitions), spread: partitions}
-	for p := range t.lanes {
-		t.lanes[p] = s.newLane(name, p, s.recorder.hasRoom)
+	t := &topic{name: name, senders: make([]*sender, partitions), markers: make([]entry, partitions), newest: make([]atomic.Int64, partitions), spread: partitions}
+	for p := range t.senders {
+		t.senders[p] = s.newSender(name, p, func(ctx context.Context) error { return s.recorder.hasRoom(ctx, p) })
+		t.senders[p].remark = func(unread int64) { s.recordMarker(t, p, unread) }
 	}
+	s.partitions.Add(int64(partitions))
 	s.mu.Lock()
 	s.topics[name] = t
 	s.mu.Unlock()
 	return t
 }
 
-// mark writes the session's marker into every partition that the lanes write to, and
-// gives their offsets. It blocks until all are stored.
-func (s *session) mark(ctx context.Context, lanes []*lane) ([]int64, error) {
-	type result struct {
-		partition int
-		offset    int64
-		err       error
-	}
-	results := make(chan result, len(lanes))
-	for i, l := range lanes {
-		m, err := event.Builder{Cluster: s.b.opts.Cluster}.WriterStarted(s.b.opts.Writer, s.id, l.topic, l.partition, time.Now())
-		if err != nil {
-			return nil, err
-		}
-		record, err := s.b.encode(m)
-		if err != nil {
-			return nil, err
-		}
-		l.add(&item{record, func(offset int64, err error) { results <- result{i, offset, err} }})
-	}
-	offsets := make([]int64, len(lanes))
-	for range lanes {
-		select {
-		case r := <-results:
-			if r.err != nil {
-				return nil, fmt.Errorf("write the marker of partition %d of topic %q: %w", lanes[r.partition].partition, lanes[r.partition].topic, r.err)
-			}
-			offsets[r.partition] = r.offset
-			failpoint.Hit("taking-over")
-		case <-ctx.Done():
-			return nil, errors.Join(s.failure(), ctx.Err())
-		}
-	}
-	return offsets, nil
-}
-
-// openTopic gives a topic to write to, nil if it has to be opened first, which then
-// begins. What is written to it outdates what was loaded.
+// openTopic returns a topic that accepts writes. If the topic is not open, openTopic starts
+// to open it and returns nil. The caller may write to the topic, so what takeOver loaded is
+// outdated.
 func (s *session) openTopic(name string) *topic {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -215,7 +169,7 @@ func (s *session) openTopic(name string) *topic {
 		s.opening[name] = true
 		s.workers.Go(func() {
 			if err := s.create(s.ctx, name); err != nil && s.ctx.Err() == nil {
-				s.b.log.Warn("a topic cannot be opened; will be tried again", "topic", name, "err", err)
+				s.b.log.Warn("cannot open a topic, retrying", "topic", name, "err", err)
 			}
 			s.mu.Lock()
 			defer s.mu.Unlock()
@@ -225,8 +179,8 @@ func (s *session) openTopic(name string) *topic {
 	return nil
 }
 
-// create opens an event topic that did not exist when the session began, or that has
-// come since.
+// create opens an event topic that did not exist, or was not visible, when the session
+// started.
 func (s *session) create(ctx context.Context, name string) error {
 	found, _, err := s.b.ensure(ctx, name)
 	if err != nil {
@@ -238,42 +192,46 @@ func (s *session) create(ctx context.Context, name string) error {
 	if t == nil {
 		t = s.addTopic(name, found.Partitions)
 	}
-	if t.markers, err = s.mark(ctx, t.lanes); err != nil {
+	if err := s.mark(ctx, t); err != nil {
 		return err
 	}
-	loaded := map[string]entry{}
-	if err := s.adopt(ctx, t, topicState{}, loaded); err != nil {
+	a := &recovery{t: t}
+	if err := s.recoverTopics(ctx, []*recovery{a}); err != nil {
 		return err
 	}
-	s.remember(loaded)
-	if err := s.flush(ctx); err != nil {
-		return err
-	}
+	s.remember(a.entries)
 	t.open.Store(true)
+	s.mu.Lock()
+	delete(s.unseen, name)
+	s.mu.Unlock()
+	if len(a.entries) > 0 {
+		s.b.created.Add(1) // the caller's checkpoint lacks the events of the topic
+	}
 	return nil
 }
 
-// flushLimit is how long it may take until all is recorded: a topic may have gone.
+// flushLimit bounds flush, because the checkpoint topic may no longer exist.
 const flushLimit = 2 * time.Minute
 
-// flush blocks until all that was put before is recorded, or the session ends, or ctx.
+// flush blocks until everything put before is recorded, the session ends, or ctx ends.
 func (s *session) flush(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, flushLimit, fmt.Errorf("the checkpoint topic does not take its records: %w", context.DeadlineExceeded))
+	ctx, cancel := context.WithTimeoutCause(ctx, flushLimit, fmt.Errorf("the checkpoint topic does not acknowledge its records: %w", context.DeadlineExceeded))
 	defer cancel()
 	ctx, release := s.bound(ctx)
 	defer release()
 	return s.recorder.flush(ctx)
 }
 
-// bound gives a context that ends with the session too.
+// bound returns a context that also ends with the session.
 func (s *session) bound(ctx context.Context) (_ context.Context, release func()) {
 	ctx, end := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(s.ctx, func() { end(context.Cause(s.ctx)) })
 	return ctx, func() { stop(); end(nil) }
 }
 
-// errOf makes an error of why the session has ended.
-func (s *session) errOf() error {
+// endError returns why the session ended, with [publish.ErrGone] in the chain if another
+// writer took over.
+func (s *session) endError() error {
 	err := context.Cause(s.ctx)
 	switch {
 	case err == nil, errors.Is(err, publish.ErrGone):
@@ -284,22 +242,22 @@ func (s *session) errOf() error {
 	return err
 }
 
-// setMarker notes the last marker of a resource.
+// setMarker sets the last marker of a resource.
 func (s *session) setMarker(partitionKey string, e entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.markers[partitionKey] = e
 }
 
-// marker gives the last marker of a resource.
+// marker returns the last marker of a resource.
 func (s *session) marker(partitionKey string) entry {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.markers[partitionKey]
 }
 
-// takeLoaded gives what the bus held when the session began, once, and only if
-// nothing has been written since.
+// takeLoaded returns what the bus held when the session started, once, and nil if anything
+// was written since.
 func (s *session) takeLoaded() map[string]entry {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -308,15 +266,28 @@ func (s *session) takeLoaded() map[string]entry {
 	return loaded
 }
 
-// topicOfTurn gives the topics that the session writes to, one after the other.
-func (s *session) topicOfTurn(turn int) string {
+// unseenTopics returns the topics that could not be inspected; the value is true for a
+// known Kuberelay topic.
+func (s *session) unseenTopics() map[string]bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	names := append(slices.Sorted(maps.Keys(s.topics)), s.b.opts.CheckpointTopic)
+	return maps.Clone(s.unseen)
+}
+
+// topicToProbe cycles through the topics that the session writes to.
+func (s *session) topicToProbe(turn int) string {
+	names := s.allTopics()
 	return names[turn%len(names)]
 }
 
-// opened gives the topics that are open.
+// allTopics returns the names of the topics that the session writes to.
+func (s *session) allTopics() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append(slices.Sorted(maps.Keys(s.topics)), s.b.opts.CheckpointTopic)
+}
+
+// opened returns the open event topics.
 func (s *session) opened() []*topic {
 	s.mu.Lock()
 	defer s.mu.Unlock()

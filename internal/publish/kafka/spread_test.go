@@ -5,12 +5,12 @@ import (
 
 	kafkago "github.com/segmentio/kafka-go"
 
-	"github.com/kuberelay/kuberelay/internal/kafkabroker/kafkabrokertest"
+	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 )
 
-// TestMorePartitionsOfTheCheckpointTopic: an object whose records went on in another
-// partition would have an older one in the former, and after some restarts it was
-// taken for the last.
+// TestMorePartitionsOfTheCheckpointTopic: if later entries of an object went to another
+// partition, its old entry would stay in the first one. After some restarts, the old entry
+// once counted as the last.
 func TestMorePartitionsOfTheCheckpointTopic(t *testing.T) {
 	w := newWriters(t, 7)
 	w.opts.CheckpointTopic = DefaultCheckpointTopic(w.opts.Topic)

@@ -1,12 +1,10 @@
 package kafka
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
-	"strings"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
@@ -16,17 +14,18 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/binding"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 )
 
-// takeOver makes this process the writer, in the four steps of the package's comment,
-// and finds out what is stored. Previous is the producer of the session before, which
-// makes the brokers refuse if another writer has taken over since; without an id it
-// takes over whoever writes. The producer is to be the next one's previous, also after a
-// failure: its epoch may have been written with.
+// takeOver makes this process the writer, in the four steps of the package comment, and
+// finds out what is stored. previous is the producer of the previous session. With it, the
+// brokers reject the takeover if another writer took over since. Without an ID, it takes
+// over from any writer. Pass the returned producer to the next call, also after an error:
+// its epoch may have been used.
 func (b *Bus) takeOver(ctx context.Context, previous recordbatch.Producer) (_ *session, producer recordbatch.Producer, err error) {
 	producer = recordbatch.Producer{ID: -1, Epoch: -1}
-	if previous.ID < 0 { // else the brokers refuse if another has taken over since
+	if previous.ID < 0 { // otherwise the brokers reject a writer that was replaced
 		if err := b.admit(ctx); err != nil {
 			return nil, producer, err
 		}
@@ -35,18 +34,14 @@ func (b *Bus) takeOver(ctx context.Context, previous recordbatch.Producer) (_ *s
 		return nil, previous, err
 	}
 	if b.opts.Idempotent {
-		id := b.opts.TransactionalID
-		if failpoint.Bug("fence-nobody") {
-			id = b.opts.Writer
-		}
-		asking, cancel := context.WithTimeout(ctx, min(b.opts.AckTimeout, lookLimit)) // so that Ready can say what is wrong
-		producer, err = b.client.InitProducerID(asking, id, previous)
+		asking, cancel := context.WithTimeout(ctx, min(b.opts.AckTimeout, probeTimeout)) // short, so that Ready gets the error soon
+		producer, err = b.client.InitProducerID(asking, b.opts.TransactionalID, previous)
 		cancel()
 		switch {
 		case err != nil && previous.ID >= 0 && broker.KindOf(err) == broker.OutOfOrder:
-			// The brokers do not know our producer any more, so nobody can say who has
-			// taken over since.
-			return nil, previous, fmt.Errorf("%w: take over as the writer again: %w", publish.ErrGone, err)
+			// The brokers forgot the producer, so it is unknown whether another writer took
+			// over since.
+			return nil, previous, fmt.Errorf("%w: renew the producer ID: %w", publish.ErrGone, err)
 		case err != nil:
 			return nil, previous, fmt.Errorf("take over as the writer: %w", err)
 		}
@@ -58,73 +53,113 @@ func (b *Bus) takeOver(ctx context.Context, previous recordbatch.Producer) (_ *s
 			s.wait()
 		}
 	}()
-	defer s.lookForTopics()()
+	defer s.probeTopics()()
 	asking, cancel := context.WithTimeout(ctx, 3*b.opts.AckTimeout)
 	defer cancel()
 	checkpoint, _, err := b.ensure(asking, b.opts.CheckpointTopic)
 	if err != nil {
 		return nil, producer, err
 	}
-	s.recorder = &recorder{
-		cluster: b.opts.Cluster, spread: checkpoint.Partitions, room: 4 * b.opts.MaxInFlight, fail: s.end, counts: make([]recorded, checkpoint.Partitions),
-	}
+	s.checkpoint = &topic{name: checkpoint.Name, markers: make([]entry, checkpoint.Partitions)}
 	for p := range checkpoint.Partitions {
-		s.recorder.lanes = append(s.recorder.lanes, s.newLane(checkpoint.Name, p, nil))
+		s.checkpoint.senders = append(s.checkpoint.senders, s.newSender(checkpoint.Name, p, nil))
 	}
-	topics, err := b.eventTopics(asking)
+	s.recorder = &recorder{
+		cluster: b.opts.Cluster, senders: s.checkpoint.senders, spread: checkpoint.Partitions, room: 4 * b.opts.MaxInFlight, fail: s.end,
+		counts: make([]recorded, checkpoint.Partitions),
+	}
+	if err := s.mark(asking, s.checkpoint); err != nil {
+		return nil, producer, err
+	}
+	s.searched = s.checkpoint.markers[0].Offset + 1
+	states, parts, err := s.readCheckpoint(ctx)
 	if err != nil {
 		return nil, producer, err
 	}
-	for _, t := range topics {
-		s.addTopic(t.Name, t.Partitions)
-	}
-	fences, err := s.fence(asking)
-	if err != nil {
+	s.recorder.spread = recordSpread(states, parts)
+	if s.loaded, err = s.takeTopics(ctx, states, s.merge(states, parts)); err != nil {
 		return nil, producer, err
 	}
-	s.looked = fences[0] + 1
-	states, loaded, err := s.readCheckpoint(ctx, fences)
-	if err != nil {
-		return nil, producer, err
-	}
-	for _, state := range states {
-		if state.Records > 0 {
-			s.recorder.spread = min(state.Records, s.recorder.spread)
-		}
-	}
-	for _, t := range s.topics {
-		if err := s.adopt(ctx, t, states[t.name], loaded); err != nil {
-			return nil, producer, err
-		}
-	}
-	for key, e := range loaded {
-		if s.topics[e.Topic] == nil { // it was deleted, with all that was in it
-			delete(loaded, key)
-			s.recorder.forget([]byte(key), e.Partition)
-		}
-	}
-	s.remember(loaded)
-	s.loaded = loaded
-	if err := s.flush(ctx); err != nil {
-		return nil, producer, err
-	}
+	s.remember(s.loaded)
 	for _, t := range s.topics {
 		t.open.Store(true)
 	}
 	return s, producer, nil
 }
 
-// lookForTopics looks, until stop is called, whether a topic that acknowledges nothing is
-// still there, and ends the session if not: one may be deleted after it was found, and is
-// then to be made anew. Once the session is the bus's, [Bus.watch] does that.
-func (s *session) lookForTopics() (stop func()) {
+// takeTopics fences the event topics and finds out what they hold, given their states and
+// entries in the checkpoint topic.
+func (s *session) takeTopics(ctx context.Context, states map[string]topicState, recorded map[string]entry) (map[string]entry, error) {
+	asking, cancel := context.WithTimeout(ctx, 3*s.b.opts.AckTimeout)
+	defer cancel()
+	entries := map[string]map[string]entry{} // by topic
+	for name := range states {
+		entries[name] = map[string]entry{}
+	}
+	for key, e := range recorded {
+		if entries[e.Topic] == nil {
+			entries[e.Topic] = map[string]entry{}
+		}
+		entries[e.Topic][key] = e
+	}
+	topics, unseen, err := s.b.eventTopics(asking, entries)
+	if err != nil {
+		return nil, err
+	}
+	s.unseen = unseen
+	var all []*recovery
+	var taken []*topic
+	for _, found := range topics {
+		t := s.addTopic(found.Name, found.Partitions)
+		taken = append(taken, t)
+		all = append(all, &recovery{t: t, state: states[t.name], entries: entries[t.name]})
+		delete(entries, t.name)
+	}
+	if err := s.mark(asking, taken...); err != nil {
+		return nil, err
+	}
+	s.setAside(entries, states)
+	if err := s.recoverTopics(ctx, all); err != nil {
+		return nil, err
+	}
+	loaded := map[string]entry{}
+	for _, a := range all {
+		maps.Copy(loaded, a.entries)
+	}
+	return loaded, nil
+}
+
+// setAside removes the entries of topics that are not in the session: they do not exist,
+// are not visible, or are not configured. If such a topic becomes visible again, it is read
+// from its start. The entry of a partition's marker is removed before the others. Otherwise
+// a crash in between would leave a partition that seems to be recorded up to its marker.
+func (s *session) setAside(entries map[string]map[string]entry, states map[string]topicState) {
+	for name, of := range entries {
+		if len(of) == 0 && states[name].Partitions == 0 {
+			continue
+		}
+		s.recorder.state(topicState{Topic: name, Records: s.recorder.spread, Session: s.id, Writer: s.b.opts.Writer})
+		for _, isMarker := range []bool{true, false} {
+			for key, e := range of {
+				if (e.Type == event.WriterStarted) == isMarker {
+					s.recorder.forget([]byte(key), e.Partition)
+				}
+			}
+		}
+	}
+}
+
+// probeTopics ends the session if a topic without acknowledgements was deleted, until stop
+// is called. A topic can be deleted right after the takeover found it, and the next session
+// recreates it. Once the session is the current one, [Bus.watch] does this.
+func (s *session) probeTopics() (stop func()) {
 	ctx, cancel := context.WithCancel(s.ctx)
 	var looking sync.WaitGroup
 	looking.Go(func() {
-		for sleep(ctx, lookEvery) == nil {
+		for sleep(ctx, probeEvery) == nil {
 			for topic, failure := range s.failures() {
 				s.b.set(nil, failure)
-				asking, cancel := context.WithTimeout(ctx, lookLimit)
+				asking, cancel := context.WithTimeout(ctx, probeTimeout)
 				if _, err := s.b.client.Offsets(asking, topic); errors.Is(err, broker.ErrNoTopic) {
 					s.end(topicLost(topic, err))
 				}
@@ -135,33 +170,17 @@ func (s *session) lookForTopics() (stop func()) {
 	return func() { cancel(); looking.Wait() }
 }
 
-// fence puts the session's markers into all partitions there are, and gives those of
-// the checkpoint topic.
-func (s *session) fence(ctx context.Context) (fences []int64, err error) {
-	var all errgroup.Group
-	for _, t := range s.topics {
-		all.Go(func() (err error) {
-			t.markers, err = s.mark(ctx, t.lanes)
-			return err
-		})
-	}
-	all.Go(func() (err error) {
-		fences, err = s.mark(ctx, s.recorder.lanes)
-		return err
-	})
-	return fences, all.Wait()
-}
-
-// readCheckpoint reads the checkpoint topic up to our markers in it: the states of
-// the topics, by name, and the entries, by partition key.
-func (s *session) readCheckpoint(ctx context.Context, fences []int64) (map[string]topicState, map[string]entry, error) {
+// readCheckpoint reads the checkpoint topic up to the session's markers. It returns the
+// topic states by name and the entries of each partition by partition key.
+func (s *session) readCheckpoint(ctx context.Context) (map[string]topicState, []map[string]entry, error) {
 	var mu sync.Mutex
-	states, loaded := map[string]topicState{}, map[string]entry{}
+	states, parts := map[string]topicState{}, make([]map[string]entry, len(s.checkpoint.markers))
 	all, ctx := errgroup.WithContext(ctx)
-	for p, until := range fences {
+	for p, marker := range s.checkpoint.markers {
+		part := map[string]entry{}
+		parts[p] = part
 		all.Go(func() error {
-			part := map[string]entry{} // so that the partitions do not wait for each other
-			err := s.b.readRecords(ctx, p, until, func(key []byte, e entry) error {
+			return s.b.readRecords(ctx, p, marker.Offset, func(key []byte, e entry) error {
 				failpoint.Hit("loading")
 				if e == (entry{}) {
 					delete(part, string(key))
@@ -174,43 +193,42 @@ func (s *session) readCheckpoint(ctx context.Context, fences []int64) (map[strin
 				defer mu.Unlock()
 				states[t.Topic] = t
 			})
-			mu.Lock()
-			defer mu.Unlock()
-			maps.Copy(loaded, part)
-			return err
 		})
 	}
-	return states, loaded, all.Wait()
+	return states, parts, all.Wait()
 }
 
-// readRecords reads one partition of the checkpoint topic up to an offset, and yields
-// the entries of our cluster, the zero entry where a record says that there is none
-// any more.
-func (b *Bus) readRecords(ctx context.Context, partition int, until int64, yield func(key []byte, e entry) error, state func(topicState)) error {
-	prefix := event.ClusterPartitionKeys(b.opts.Cluster)
-	stateKeys := []byte(stateKey(b.opts.Cluster, ""))
-	writerKey := []byte(event.WriterPartitionKey(b.opts.Cluster, b.opts.CheckpointTopic, partition))
-	_, err := b.client.Read(ctx, b.opts.CheckpointTopic, partition, 0, until, func(r broker.Record) error {
-		switch {
-		case !bytes.HasPrefix(r.Key, prefix), bytes.Equal(r.Key, writerKey):
-			return nil
-		case bytes.HasPrefix(r.Key, stateKeys):
-			var t topicState
-			if parse(r.Value, &t) {
-				state(t)
+// merge returns the entries of all partitions. Of two entries of a key, the one that a
+// forwarder has written there counts.
+func (s *session) merge(states map[string]topicState, parts []map[string]entry) map[string]entry {
+	all := map[string]entry{}
+	for home, part := range parts {
+		for key, e := range part {
+			spread := states[e.Topic].Partitions
+			isOurs := s.recorder.home(e.Partition) == home &&
+				(e.Type == event.WriterStarted || spread > 0 && binding.Partition([]byte(key), spread) == e.Partition)
+			if _, twice := all[key]; !twice || isOurs {
+				all[key] = e
 			}
-			return nil
-		case r.Value == nil:
-			return yield(r.Key, entry{})
 		}
-		var e entry
-		if !parse(r.Value, &e) {
-			// Somebody else's hand. What it stood for is found in the event topic if it
-			// was the last, or published again.
-			b.log.Warn("a record of the checkpoint topic is none of ours", "partition", partition, "offset", r.Offset)
-			return nil
+	}
+	return all
+}
+
+// readRecords reads one partition of the checkpoint topic up to an offset and yields the
+// entries of the cluster. It yields the zero entry for a key whose entry was removed.
+func (b *Bus) readRecords(ctx context.Context, partition int, until int64, yield func(key []byte, e entry) error, state func(topicState)) error {
+	err := b.read(ctx, b.opts.CheckpointTopic, partition, 0, until, func(r broker.Record) error {
+		switch c := b.checkpoint(r, partition); c.Kind {
+		case record.OfTopic:
+			state(c.State)
+		case record.OfEvent, record.Removed:
+			return yield(r.Key, c.Entry)
+		case record.Ignored:
+			// If an invalid record replaced an entry, the event is found in the event topic or
+			// published again.
 		}
-		return yield(r.Key, e)
+		return nil
 	})
 	if err != nil {
 		return fmt.Errorf("read partition %d of the checkpoint topic %q: %w", partition, b.opts.CheckpointTopic, err)
@@ -218,126 +236,7 @@ func (b *Bus) readRecords(ctx context.Context, partition int, until int64, yield
 	return nil
 }
 
-// adopt reads what a topic holds beyond what is recorded of it, adds that to loaded
-// and to the checkpoint topic, and lets its state follow there. The topic's markers are
-// written; to open it is left to the caller.
-func (s *session) adopt(ctx context.Context, t *topic, state topicState, loaded map[string]entry) error {
-	offsets, err := s.b.client.Offsets(ctx, t.name)
-	if err != nil {
-		return err
-	}
-	known := make([]int64, len(t.lanes)) // everything below is recorded
-	for p := range known {
-		intact, err := s.isIntact(ctx, t, state, p)
-		if err != nil {
-			return err
-		}
-		if intact {
-			known[p] = state.Markers[p] + 1
-		} else if p < len(state.Markers) {
-			s.b.log.Warn("a partition is not the one that was written to before; what it holds is read from its start", "topic", t.name, "partition", p)
-		}
-	}
-	lost := map[string]int{} // partitions by key
-	for key, e := range loaded {
-		switch {
-		case e.Topic != t.name:
-		case e.Partition >= len(known), known[e.Partition] == 0, e.Offset >= t.markers[e.Partition], e.Offset < offsets.Start[e.Partition]:
-			delete(loaded, key)
-			lost[key] = e.Partition
-		}
-	}
-	for _, e := range loaded {
-		if e.Topic == t.name {
-			known[e.Partition] = max(known[e.Partition], e.Offset+1)
-		}
-	}
-	if state.Partitions > 0 {
-		t.spread = min(state.Partitions, t.spread)
-	}
-	if t.spread < len(t.lanes) {
-		s.b.log.Warn("the topic has more partitions than when it was first written to. An object's events stay in one partition, so the new ones are not used; to use them, publish to another topic (KUBERELAY_KAFKA_TOPIC)",
-			"topic", t.name, "partitions", len(t.lanes), "used", t.spread)
-	}
-	if err := s.catchUp(ctx, t, known, loaded, lost); err != nil {
-		return err
-	}
-	if state.Partitions == 0 {
-		t.spread = spreadOf(t, loaded)
-	}
-	s.recorder.state(topicState{
-		Topic: t.name, Partitions: t.spread, Records: s.recorder.spread, Markers: t.markers, Session: s.id, Writer: s.b.opts.Writer,
-	})
-	return nil
-}
-
-// isIntact tells whether a partition has the marker of the writer before us, where
-// that wrote it. If not it was deleted and made again, or its brokers lost its end.
-func (s *session) isIntact(ctx context.Context, t *topic, state topicState, p int) (bool, error) {
-	if p >= len(state.Markers) || state.Markers[p] >= t.markers[p] {
-		return false, nil
-	}
-	return s.b.hasMarker(ctx, t.name, p, state.Markers[p], state.Session)
-}
-
-// hasMarker tells whether a session's marker is at an offset.
-func (b *Bus) hasMarker(ctx context.Context, topic string, partition int, offset int64, session string) (bool, error) {
-	r, found, err := b.client.ReadOne(ctx, topic, partition, offset)
-	if err != nil || !found || string(r.Key) != event.WriterPartitionKey(b.opts.Cluster, topic, partition) {
-		return false, err
-	}
-	attribute, err := attributesOf(r)
-	return err == nil && strings.HasPrefix(attribute("id"), "writer."+session+"."), nil
-}
-
-// catchUp reads each partition from its known offset to our marker. What it finds was
-// stored and not recorded: it goes into loaded, and is recorded before it returns, and
-// so is what of the lost it does not find.
-func (s *session) catchUp(ctx context.Context, t *topic, known []int64, loaded map[string]entry, lost map[string]int) error {
-	type stored struct {
-		key   string
-		entry entry // zero for a tombstone
-	}
-	found := make([][]stored, len(known))
-	prefix := event.ClusterPartitionKeys(s.b.opts.Cluster)
-	all, reading := errgroup.WithContext(ctx)
-	for p, from := range known {
-		if failpoint.Bug("trust-checkpoint") {
-			break
-		}
-		all.Go(func() error {
-			_, err := s.b.client.Read(reading, t.name, p, from, t.markers[p], func(r broker.Record) error {
-				if bytes.HasPrefix(r.Key, prefix) {
-					if e, ok := s.b.entryOf(r, t.name, p); ok {
-						found[p] = append(found[p], stored{string(r.Key), e})
-					}
-				}
-				return nil
-			})
-			return err
-		})
-	}
-	if err := all.Wait(); err != nil {
-		return fmt.Errorf("read topic %q: %w", t.name, err)
-	}
-	for key, p := range lost {
-		s.recorder.forget([]byte(key), p)
-	}
-	for p, records := range found {
-		for _, r := range records {
-			if r.entry == (entry{}) {
-				delete(loaded, r.key)
-				s.recorder.forget([]byte(r.key), p)
-			} else {
-				loaded[r.key] = r.entry
-				s.recorder.put([]byte(r.key), r.entry)
-			}
-		}
-	}
-	return s.flush(ctx)
-}
-
-// remember takes over what is known to be stored.
+// remember adds what is stored to the session's index and markers.
 func (s *session) remember(loaded map[string]entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -345,26 +244,7 @@ func (s *session) remember(loaded map[string]entry) {
 		if e.Type != "" {
 			s.markers[key] = e
 		} else {
-			s.index.found(identify([]byte(key)), e.position())
+			s.index.found(identify([]byte(key)), e.Position())
 		}
 	}
-}
-
-// spreadOf finds out how many partitions the keys of a topic are spread over, where no
-// record says so: the highest number by which each is where it is.
-func spreadOf(t *topic, loaded map[string]entry) int {
-	spread := len(t.lanes)
-	for n := spread; n > 0; n-- {
-		fits := true
-		for key, e := range loaded {
-			if e.Topic == t.name && binding.Partition([]byte(key), n) != e.Partition {
-				fits = false
-				break
-			}
-		}
-		if fits {
-			return n
-		}
-	}
-	return spread
 }

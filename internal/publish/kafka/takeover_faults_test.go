@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +14,9 @@ import (
 	kafkago "github.com/segmentio/kafka-go"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 )
 
 // hooked makes writers whose batches go through a function of the test.
@@ -34,8 +37,8 @@ func hooked(t *testing.T, hook func(topic string) error) *writers {
 	return w
 }
 
-// TestATakeOverThatFails has written with its epoch. The next one must not write with
-// it too: its records would be taken for those that are there already.
+// TestATakeOverThatFails: a failed takeover has written with its epoch. The next takeover
+// must not write with the same epoch, because its records would count as duplicates.
 func TestATakeOverThatFails(t *testing.T) {
 	var denied atomic.Bool
 	var attempts atomic.Int32
@@ -65,14 +68,61 @@ func TestATakeOverThatFails(t *testing.T) {
 	denied.Store(false)
 	await(t, "ready", b.Ready)
 	now, _ := b.current()
-	if has, err := b.hasMarker(t.Context(), topic, 0, now.topics[topic].markers[0], now.id); !has || err != nil {
+	if _, is, err := b.holds(t.Context(), recordedAt{now.markerKey(topic, 0), now.topics[topic].markers[0]}); !is || err != nil {
 		t.Errorf("the session's marker is not where it was acknowledged: %v", err)
 	}
 	w.wantLoaded(b, want)
 	w.wantLoaded(b, want)
 }
 
-// TestALoadEndsWithItsSession: what it waits for is not recorded any more.
+// TestAnEventInFlightMayBeStored: a record of the checkpoint topic is denied while a batch of
+// events awaits its response. The record ends the session and is certainly not stored. The
+// events may be.
+func TestAnEventInFlightMayBeStored(t *testing.T) {
+	var denied atomic.Bool
+	var once sync.Once
+	stored := make(chan struct{})
+	w := newWriters(t, 1)
+	client, err := broker.New(w.opts.Broker)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close() })
+	var second *event.Message
+	w.opts.produce = func(ctx context.Context, topic string, partition int, batch []byte) (int64, error) {
+		if topic != w.opts.Topic && denied.Load() {
+			<-stored
+			return 0, kafkago.SASLAuthenticationFailed
+		}
+		offset, err := client.Produce(ctx, topic, partition, batch)
+		if err == nil && topic == w.opts.Topic && bytes.Contains(batch, []byte(second.ID)) {
+			once.Do(func() {
+				close(stored)
+				<-ctx.Done() // the response is lost
+				offset, err = 0, ctx.Err()
+			})
+		}
+		return offset, err
+	}
+	w.opts.Compression = recordbatch.None
+	second = w.message("second", 1, 0)
+	b := w.open()
+	denied.Store(true)
+	first := w.mustPublish(b, w.message("first", 1, 0))
+	_, err = w.publish(b, second)
+	denied.Store(false)
+	if err == nil || errors.Is(err, publish.ErrNotSent) || broker.KindOf(err) != broker.Denied {
+		t.Errorf("the error is %v, want the reason of the session's end, and not %v", err, publish.ErrNotSent)
+	}
+	await(t, "ready", b.Ready)
+	at := w.mustPublish(b, second) // already stored
+	if at != first+1 {
+		t.Errorf("the event is at %d, want %d", at, first+1)
+	}
+}
+
+// TestALoadEndsWithItsSession: after the session has ended, the records that Load waits for
+// are never stored.
 func TestALoadEndsWithItsSession(t *testing.T) {
 	var silent atomic.Bool
 	var topic string
@@ -100,7 +150,7 @@ func TestALoadEndsWithItsSession(t *testing.T) {
 	silent.Store(false)
 }
 
-// TestTheTopicOfAResourceIsDeleted: nothing of it is believed any more.
+// TestTheTopicOfAResourceIsDeleted: none of its entries is trusted any more.
 func TestTheTopicOfAResourceIsDeleted(t *testing.T) {
 	for _, running := range []bool{false, true} {
 		t.Run(fmt.Sprint("running ", running), func(t *testing.T) {
@@ -159,8 +209,8 @@ func TestTheTopicOfAResourceIsDeleted(t *testing.T) {
 	}
 }
 
-// TestWhatAnotherLeftInANewTopic is known when the topic is opened, and not published
-// a second time.
+// TestWhatAnotherLeftInANewTopic: existing events are found when the topic is opened, and
+// are not published a second time.
 func TestWhatAnotherLeftInANewTopic(t *testing.T) {
 	w := newWriters(t, 1)
 	prefix := w.opts.Topic
@@ -187,8 +237,8 @@ func TestWhatAnotherLeftInANewTopic(t *testing.T) {
 	w.wantNoRepeat(1)
 }
 
-// TestATopicGoesWhileItIsTakenOver, between the look at it and the marker: it is made
-// anew, however long its partitions would be tried.
+// TestATopicGoesWhileItIsTakenOver: a topic that is deleted between the lookup and the
+// marker is recreated, instead of being retried forever.
 func TestATopicGoesWhileItIsTakenOver(t *testing.T) {
 	for _, topic := range []string{"events", "checkpoint"} {
 		t.Run(topic, func(t *testing.T) {
@@ -216,7 +266,7 @@ func TestATopicGoesWhileItIsTakenOver(t *testing.T) {
 	}
 }
 
-// TestTheSpreadIsFoundAgain where the record of it is lost, and the topic has got more
+// TestTheSpreadIsFoundAgain: the record of the spread is lost, and the topic has got more
 // partitions since.
 func TestTheSpreadIsFoundAgain(t *testing.T) {
 	w := newWriters(t, 2)

@@ -70,8 +70,9 @@ func (g *checkpointGate) produce(ctx context.Context, topic string, partition in
 	return base, err
 }
 
-// TestATakeOverIsKilledWhileItRecords what the writer before it has not: the topic's
-// state, which says that all before its marker is recorded, must not be stored first.
+// TestATakeOverIsKilledWhileItRecords: a takeover records the events that the previous
+// writer did not. The topic's state, which says that everything before its marker is
+// recorded, must not be stored first.
 func TestATakeOverIsKilledWhileItRecords(t *testing.T) {
 	w := newWriters(t, 2)
 	gate := newCheckpointGate(t, w)
@@ -111,9 +112,42 @@ func TestATakeOverIsKilledWhileItRecords(t *testing.T) {
 	w.wantNoRepeat(20)
 }
 
-// TestWhatCannotBeRecordedIsNotSent: else a writer whose checkpoint topic takes nothing
-// would leave more and more for the next one to read. It waits, and is given back when
-// its time is up, certainly not stored then or later.
+// TestATakeoverIsKilledWhileItRecordsALoss: other events of the cluster are at the offset
+// of the lost one, and the takeover has recorded some of them. The event at the highest
+// recorded offset then exists and proves nothing.
+func TestATakeoverIsKilledWhileItRecordsALoss(t *testing.T) {
+	for taken := range 7 { // its marker, the forgotten one of the writer before, two events, the lost one, the state, and the marker of the event partition
+		t.Run(fmt.Sprint(taken, " batches are stored"), func(t *testing.T) {
+			w := newWriters(t, 1)
+			w.opts.BatchBytes = 1 // one record in a batch
+			gate := newCheckpointGate(t, w)
+			b := w.open()
+			first, lost := w.message("first", 1, 0), w.message("lost", 1, 0)
+			want := map[event.Key]uint64{first.Key: w.mustPublish(b, first)}
+			w.lose(b, lost, publish.Offset(want[first.Key])+1, false)
+			gate.close(map[int]int{0: 0}) // what follows is not recorded
+			for _, name := range []string{"second", "third"} {
+				m := w.message(name, 1, 0)
+				want[m.Key] = w.mustPublish(b, m)
+			}
+			crash(b)
+			stuck := gate.close(map[int]int{0: taken})
+			b = openBus(t, w.opts)
+			select {
+			case <-stuck:
+			case <-time.After(time.Minute):
+				t.Fatal("the takeover does not come to record")
+			}
+			crash(b)
+			gate.open()
+			w.wantLoaded(w.open(), want)
+		})
+	}
+}
+
+// TestWhatCannotBeRecordedIsNotSent: otherwise a writer whose checkpoint topic accepts
+// nothing would leave more and more events for the next writer to read. The event waits and
+// then times out, and is certainly not stored.
 func TestWhatCannotBeRecordedIsNotSent(t *testing.T) {
 	w := newWriters(t, 1)
 	gate := newCheckpointGate(t, w)

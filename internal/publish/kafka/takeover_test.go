@@ -15,13 +15,15 @@ import (
 	"time"
 
 	kafkago "github.com/segmentio/kafka-go"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kuberelay/kuberelay/internal/event"
-	"github.com/kuberelay/kuberelay/internal/kafkabroker/kafkabrokertest"
 	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/binding"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
+	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 )
 
 // writers makes one bus after the other for a topic of the test's own.
@@ -110,7 +112,7 @@ func (w *writers) mustPublish(b *Bus, m *event.Message) uint64 {
 	return position
 }
 
-// publishSome publishes a first event of n objects and gives their positions.
+// publishSome publishes a first event of n objects and returns their positions.
 func (w *writers) publishSome(b *Bus, prefix string, n int) map[event.Key]uint64 {
 	w.t.Helper()
 	all := map[event.Key]uint64{}
@@ -145,11 +147,14 @@ func (w *writers) wantLoaded(b *Bus, want map[event.Key]uint64) {
 	}
 }
 
-// events gives the events of the topic, without the writers' markers.
+// events returns the events of the topic, without writers' markers and tombstones.
 func (w *writers) events() (ids []string) {
 	w.t.Helper()
 	for _, r := range readTopic(w.t, w.opts.Broker.Addrs[0], w.opts.Topic) {
 		get, err := attributesOf(recordOf(r))
+		if errors.Is(err, binding.ErrTombstone) {
+			continue
+		}
 		if err != nil {
 			ids = append(ids, err.Error())
 		} else if get("type") != string(event.WriterStarted) {
@@ -192,8 +197,8 @@ func TestTheNextWriterKnowsWhatIsStored(t *testing.T) {
 	}
 }
 
-// TestACrashBeforeTheRecord: events are acknowledged, and the process dies when so
-// many of their records are in the checkpoint topic. The next writer knows all.
+// TestACrashBeforeTheRecord: events are acknowledged, and the process dies when some of
+// their entries are in the checkpoint topic. The next writer finds all events.
 func TestACrashBeforeTheRecord(t *testing.T) {
 	const events = 10
 	for recorded := range events + 1 {
@@ -267,7 +272,57 @@ func TestACrashBeforeTheRecord(t *testing.T) {
 	}
 }
 
-// TestTheStaleWriterIsTold who has taken over, and does not get a word in.
+// TestTimestampsOfAnObjectNeverFall: the clock of a writer was ahead. The records of the next
+// writer are not before its records, and the next writer knows the times of its events,
+// whether or not they are recorded. A foreign record is answered by a later one.
+func TestTimestampsOfAnObjectNeverFall(t *testing.T) {
+	for _, recorded := range []bool{true, false} {
+		t.Run(fmt.Sprint("recorded ", recorded), func(t *testing.T) {
+			w := newWriters(t, 1)
+			gate := newCheckpointGate(t, w)
+			b := w.open()
+			w.flushed(b).topics[w.opts.Topic].senders[0].notBefore(time.Now().Add(30 * time.Minute))
+			if !recorded {
+				gate.close(map[int]int{0: 0})
+			}
+			web, gone := w.message("web", 1, 0), w.message("gone", 1, 0)
+			at, deleted := w.mustPublish(b, web), w.mustPublish(b, gone)
+			w.mustPublish(b, w.removal(event.Deleted, gone.Key, deleted))
+			for version := range 3 {
+				crash(b)
+				gate.open()
+				b = w.open()
+				all, err := w.acked(b)
+				if err != nil || all[web.Key].Time != web.Acked.Time {
+					t.Errorf("loaded %+v, %v, want the time %d", all[web.Key], err, web.Acked.Time)
+				}
+				if left := time.Until(time.UnixMilli(all[gone.Key].Time)); left < 29*time.Minute || left > 30*time.Minute {
+					t.Errorf("the delete was stored in %s", left)
+				}
+				web = w.messageOf(web.Key, 2+version, at)
+				at = w.mustPublish(b, web)
+			}
+			r := &kgo.Record{Topic: w.opts.Topic, Key: []byte(event.PartitionKey(w.opts.Cluster, web.Key)), Value: []byte("no event"), Timestamp: time.Now().Add(50 * time.Minute)}
+			if err := newHostile(t, w.opts).client.ProduceSync(t.Context(), r).FirstErr(); err != nil {
+				t.Fatal(err)
+			}
+			w.load(b)
+			w.mustPublish(b, w.messageOf(web.Key, 9, position(0, r.Offset)))
+			last := map[string]time.Time{}
+			for _, r := range readTopic(t, w.opts.Broker.Addrs[0], w.opts.Topic) {
+				if strings.Contains(string(r.Key), "_control") {
+					continue
+				}
+				if r.Timestamp.Before(last[string(r.Key)]) {
+					t.Errorf("%s: %s at offset %d is before %s", r.Key, r.Timestamp, r.Offset, last[string(r.Key)])
+				}
+				last[string(r.Key)] = r.Timestamp
+			}
+		})
+	}
+}
+
+// TestTheStaleWriterIsTold: a replaced writer learns who took over and writes nothing.
 func TestTheStaleWriterIsTold(t *testing.T) {
 	w := newWriters(t, 3)
 	stale := w.open()
@@ -290,8 +345,8 @@ func TestTheStaleWriterIsTold(t *testing.T) {
 	w.wantNoRepeat(5)
 }
 
-// TestASessionThatEndsDoesNotTakeBack: what ends it is no reason to take over from who
-// has taken over since.
+// TestASessionThatEndsDoesNotTakeBack: a session that ends does not take over again from a
+// writer that took over since.
 func TestASessionThatEndsDoesNotTakeBack(t *testing.T) {
 	w := newWriters(t, 2)
 	stale := w.open()
@@ -308,28 +363,28 @@ func TestASessionThatEndsDoesNotTakeBack(t *testing.T) {
 	w.wantNoRepeat(5)
 }
 
-// TestTheStaleWriterIsRefusedEverywhere, in partitions too where nobody has written
-// an event since.
+// TestTheStaleWriterIsRefusedEverywhere: a replaced writer is rejected even in partitions
+// without any event since.
 func TestTheStaleWriterIsRefusedEverywhere(t *testing.T) {
 	w := newWriters(t, 4)
 	stale := w.open()
 	s, _ := stale.current()
 	w.open()
-	for _, l := range append(slices.Clone(s.topics[w.opts.Topic].lanes), s.recorder.lanes...) {
+	for _, l := range append(slices.Clone(s.topics[w.opts.Topic].senders), s.recorder.senders...) {
 		m := w.message("web", 1, 0)
 		record, err := stale.encode(m)
 		if err != nil {
 			t.Fatal(err)
 		}
 		refused := make(chan error, 1)
-		l.add(&item{record, func(_ int64, err error) { refused <- err }})
+		l.add(&item{record: record, done: func(_ int64, err error) { refused <- err }})
 		if err := <-refused; broker.KindOf(err) != broker.Fenced {
 			t.Errorf("partition %d of %s: got %v, want it refused", l.partition, l.topic, err)
 		}
 	}
 }
 
-// TestMorePartitions: an object's events stay where they are.
+// TestMorePartitions: an object's events stay in their partition.
 func TestMorePartitions(t *testing.T) {
 	w := newWriters(t, 2)
 	var log strings.Builder
@@ -350,7 +405,7 @@ func TestMorePartitions(t *testing.T) {
 		}
 	}
 	crash(second)
-	if !strings.Contains(log.String(), "more partitions") {
+	if !strings.Contains(log.String(), "new partitions") {
 		t.Errorf("nothing is said of the new partitions: %s", &log)
 	}
 }
@@ -396,9 +451,9 @@ func await(t *testing.T, what string, try func() error) {
 	}
 }
 
-// TestATopicIsDeleted under a running writer: it notices, makes the topic anew, and
-// says that nothing is there, so that all is published again. Without the checkpoint
-// topic it finds all in the event topic.
+// TestATopicIsDeleted: a running writer notices, recreates the topic, and reports that it
+// is empty, so that everything is published again. Without the checkpoint topic, it finds
+// everything in the event topic.
 func TestATopicIsDeleted(t *testing.T) {
 	for name, c := range map[string]struct {
 		topic func(Options) string
@@ -432,8 +487,8 @@ func TestATopicIsDeleted(t *testing.T) {
 	}
 }
 
-// TestATopicIsMadeAnewWhileNobodyLooks, and has grown beyond what is recorded of the
-// former one.
+// TestATopicIsMadeAnewWhileNobodyLooks: the recreated topic has grown beyond what is
+// recorded of the old one.
 func TestATopicIsMadeAnewWhileNobodyLooks(t *testing.T) {
 	w := newWriters(t, 1)
 	b := w.open()
@@ -461,22 +516,22 @@ func TestATopicIsMadeAnewWhileNobodyLooks(t *testing.T) {
 	w.wantLoaded(w.open(), want)
 }
 
-// TestAPartitionIsShorterThanAcknowledged: its brokers have lost its end, and what is
-// before that, with the session's marker, is as it was.
+// TestAPartitionIsShorterThanAcknowledged: its brokers lost its end. Everything before the
+// end, including the session's marker, is unchanged.
 func TestAPartitionIsShorterThanAcknowledged(t *testing.T) {
 	w := newWriters(t, 2)
 	b := w.open()
 	want := w.publishSome(b, "web-", 5)
 	s, _ := b.current()
-	l := s.topics[w.opts.Topic].lanes[1]
+	l := s.topics[w.opts.Topic].senders[1]
 	l.mu.Lock()
-	l.next++ // as if one more had been acknowledged
+	l.last.next++ // as if one more had been acknowledged
 	l.mu.Unlock()
-	if err := b.Load(t.Context(), func(event.Key, event.Acked) error { return nil }); !errors.Is(err, errWentBack) {
-		t.Fatalf("got %v, want %v", err, errWentBack)
+	if err := b.Load(t.Context(), func(event.Key, event.Acked) error { return nil }); !errors.Is(err, errDataLost) {
+		t.Fatalf("got %v, want %v", err, errDataLost)
 	}
-	if err := context.Cause(s.ctx); !errors.Is(err, errWentBack) {
-		t.Errorf("the session ended with %v, want %v", err, errWentBack)
+	if err := context.Cause(s.ctx); !errors.Is(err, errDataLost) {
+		t.Errorf("the session ended with %v, want %v", err, errDataLost)
 	}
 	await(t, "another session", func() error {
 		if now, err := b.current(); now == s || err != nil {
@@ -487,7 +542,7 @@ func TestAPartitionIsShorterThanAcknowledged(t *testing.T) {
 	w.wantLoaded(b, want)
 }
 
-// TestRecordsAreDeleted by hand: what the topic has lost is not loaded.
+// TestRecordsAreDeleted: records that were deleted by hand are not loaded.
 func TestRecordsAreDeleted(t *testing.T) {
 	w := newWriters(t, 1)
 	w.opts.CleanupPolicy = "delete" // of compacted topics brokers delete none
@@ -546,7 +601,7 @@ func TestATopicForEachResource(t *testing.T) {
 	}
 }
 
-// TestTheProducerIsRenewed in the midst of it, and nothing shows.
+// TestTheProducerIsRenewed: a renewal while events are published goes unnoticed.
 func TestTheProducerIsRenewed(t *testing.T) {
 	w := newWriters(t, 2)
 	b := w.open()
@@ -567,8 +622,8 @@ func TestTheProducerIsRenewed(t *testing.T) {
 	w.wantNoRepeat(10)
 }
 
-// TestAnOldSessionAsksFirst: a process that was stopped for longer than brokers
-// remember producers finds out that it is not the writer any more before it writes.
+// TestAnOldSessionAsksFirst: a process that was suspended for longer than brokers remember
+// producers learns that it was replaced before it writes.
 func TestAnOldSessionAsksFirst(t *testing.T) {
 	w := newWriters(t, 1)
 	var attempts atomic.Int32
@@ -578,7 +633,7 @@ func TestAnOldSessionAsksFirst(t *testing.T) {
 	}
 	b := openBus(t, w.opts)
 	s := newSession(b, recordbatch.Producer{ID: 1})
-	s.started = wallClock().Add(-renewAfter - time.Hour)
+	s.started = wallClock().Add(-maxSessionAge - time.Hour)
 	if _, err := s.produce(t.Context(), w.opts.Topic, 0, nil); !errors.Is(err, errRenew) || !errors.Is(context.Cause(s.ctx), errRenew) {
 		t.Errorf("got %v, and the session ended with %v; want %v", err, context.Cause(s.ctx), errRenew)
 	}
@@ -589,14 +644,14 @@ func TestAnOldSessionAsksFirst(t *testing.T) {
 	}
 }
 
-// TestAnIdleSessionIsRenewed, though it has nothing to write that would ask for it:
-// the brokers would forget it, and refuse nobody for its sake.
+// TestAnIdleSessionIsRenewed: a session without writes is renewed too. Otherwise the
+// brokers would forget it, and no longer reject older epochs.
 func TestAnIdleSessionIsRenewed(t *testing.T) {
 	b := newWriters(t, 1).open()
 	now, _ := b.current()
 	idle := newSession(b, recordbatch.Producer{ID: 1})
 	idle.recorder = now.recorder
-	idle.started = wallClock().Add(-renewAfter - time.Hour)
+	idle.started = wallClock().Add(-maxSessionAge - time.Hour)
 	watched := make(chan struct{})
 	go func() { defer close(watched); b.watch(idle) }()
 	select {
@@ -660,7 +715,8 @@ func TestAWrongTopicIsRefused(t *testing.T) {
 	}
 }
 
-// TestAMarkerIsSentOnce: while one awaits its answer the next attempt at it is not sent.
+// TestAMarkerIsSentOnce: a second attempt at a marker is not sent while the first awaits
+// its acknowledgement, nor after it.
 func TestAMarkerIsSentOnce(t *testing.T) {
 	w := newWriters(t, 1)
 	client, err := broker.New(w.opts.Broker)
@@ -696,10 +752,15 @@ func TestAMarkerIsSentOnce(t *testing.T) {
 		}
 		return nil
 	})
+	// An attempt whose caller looked for the marker before the answer came.
+	if _, err := w.publish(b, m); err != nil {
+		t.Errorf("of a marker that is stored: got %v", err)
+	}
 	w.wantNoRepeat(1)
 }
 
-// TestAnIdleWriterIsToldToo: it has nothing to write, so no broker refuses it anything.
+// TestAnIdleWriterIsToldToo: a writer that has nothing to write learns that it was
+// replaced, although no broker rejects anything.
 func TestAnIdleWriterIsToldToo(t *testing.T) {
 	w := newWriters(t, 2)
 	stale := w.open()
@@ -712,7 +773,7 @@ func TestAnIdleWriterIsToldToo(t *testing.T) {
 	})
 }
 
-// TestWhyThereIsNoBroker is said, not only that there is none.
+// TestWhyThereIsNoBroker: Ready returns the reason why no broker is reachable.
 func TestWhyThereIsNoBroker(t *testing.T) {
 	o := testOptions("127.0.0.1:1")
 	o.AckTimeout = 500 * time.Millisecond

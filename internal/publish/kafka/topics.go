@@ -3,32 +3,36 @@ package kafka
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
+	"sync"
 
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
 )
 
-// The places of a topic's name that stand for an object's group and resource. The core
-// group is written core.
+// Placeholders in a topic template for the group and resource of an object. The core group
+// is written as core.
 const (
 	groupPlace    = "{group}"
 	resourcePlace = "{resource}"
 )
 
-// isTemplate tells whether each resource has a topic of its own.
+// isTemplate reports whether each resource has its own topic.
 func isTemplate(topic string) bool {
 	return strings.Contains(topic, groupPlace) || strings.Contains(topic, resourcePlace)
 }
 
-// topicOf is the topic of a key's events.
+// topicOf returns the topic of a key's events.
 func (b *Bus) topicOf(k event.Key) string {
 	if !b.opts.perResource {
 		return b.opts.Topic
 	}
-	if k == (event.Key{}) { // of a cluster's claim
+	if k == (event.Key{}) { // the claim of a cluster name
 		k = event.Key{Group: "kuberelay.io", Resource: "clusters"}
 	}
 	group := k.Group
@@ -38,7 +42,7 @@ func (b *Bus) topicOf(k event.Key) string {
 	return strings.NewReplacer(groupPlace, group, resourcePlace, k.Resource).Replace(b.opts.Topic)
 }
 
-// pattern matches the topics of a template.
+// pattern returns an expression that matches the topics of a template.
 func pattern(template string) *regexp.Regexp {
 	p := regexp.QuoteMeta(template)
 	for _, place := range []string{groupPlace, resourcePlace} {
@@ -47,33 +51,149 @@ func pattern(template string) *regexp.Regexp {
 	return regexp.MustCompile("^" + p + "$")
 }
 
-// eventTopics gives the event topics that there are, and creates the one if there is
-// to be only one.
-func (b *Bus) eventTopics(ctx context.Context) ([]broker.Topic, error) {
+// eventTopics returns the existing event topics. recorded has the topics that the
+// checkpoint names. Without a template, eventTopics creates the topic if it does not exist.
+// With a template, a matching topic is an event topic if the checkpoint names it or if it
+// holds Kuberelay records. It ignores other topics.
+//
+// unseen has the topics that may be event topics and cannot be inspected now; the value is
+// true if the checkpoint names the topic. Such a topic does not exist, or this user may not
+// describe it (brokers can respond to both in the same way), or it has no leader.
+func (b *Bus) eventTopics(ctx context.Context, recorded map[string]map[string]entry) (topics []broker.Topic, unseen map[string]bool, err error) {
 	if !b.opts.perResource {
 		t, _, err := b.ensure(ctx, b.opts.Topic)
-		return []broker.Topic{t}, err
+		return []broker.Topic{t}, nil, err
 	}
-	names, err := b.client.Topics(ctx)
+	listed, err := b.client.Topics(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var topics []broker.Topic
-	ours := pattern(b.opts.Topic)
-	for _, name := range names {
-		if name == b.opts.CheckpointTopic || !ours.MatchString(name) {
-			continue
+	var names []string
+	template := pattern(b.opts.Topic)
+	for _, name := range slices.Compact(slices.Sorted(slices.Values(slices.AppendSeq(listed, maps.Keys(recorded))))) {
+		if name != b.opts.CheckpointTopic && template.MatchString(name) {
+			names = append(names, name)
 		}
-		t, _, err := b.ensure(ctx, name)
-		if err != nil {
-			return nil, err
-		}
-		topics = append(topics, t)
 	}
-	return topics, nil
+	var mu sync.Mutex
+	unseen = map[string]bool{}
+	err = each(ctx, len(names), func(ctx context.Context, i int) error {
+		name := names[i]
+		_, known := recorded[name]
+		is, err := b.isOurs(ctx, name, known)
+		if err == nil && is {
+			var t broker.Topic
+			if t, _, err = b.ensure(ctx, name); err == nil {
+				mu.Lock()
+				defer mu.Unlock()
+				topics = append(topics, t)
+			}
+			return err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		switch {
+		case err == nil:
+		case known && errors.Is(err, broker.ErrNoTopic), known && broker.KindOf(err) == broker.Denied:
+			b.log.Warn("topic is no longer visible; it will be read from the start when it is visible again", "topic", name, "err", err)
+			unseen[name] = true
+		case known:
+			return err
+		default:
+			b.log.Debug("cannot determine whether a topic is a Kuberelay topic, rechecking later", "topic", name, "err", err)
+			unseen[name] = false
+		}
+		return nil
+	})
+	return topics, unseen, err
 }
 
-// ensure creates a topic or checks it.
+// isOurs reports whether a topic is an event topic. A known event topic only has to be
+// visible. Any other topic is judged by its first record. An empty topic is not an event
+// topic: it is opened when there is something to write to it. isOurs writes nothing.
+func (b *Bus) isOurs(ctx context.Context, name string, known bool) (bool, error) {
+	if known {
+		_, err := b.client.Topic(ctx, name)
+		return err == nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, min(b.opts.AckTimeout, probeTimeout))
+	defer cancel()
+	r, found, err := b.firstRecord(ctx, name)
+	if errors.Is(err, broker.ErrNoTopic) || err != nil && broker.KindOf(err) == broker.Denied {
+		return false, nil // an event topic would be readable
+	}
+	return found && b.isKuberelays(name, r), err
+}
+
+// firstRecord returns the first record of any partition of a topic.
+func (b *Bus) firstRecord(ctx context.Context, name string) (r broker.Record, found bool, err error) {
+	offsets, err := b.client.Offsets(ctx, name)
+	for p, end := range offsets.End {
+		if offsets.Start[p] == end {
+			continue
+		}
+		if r, found, err = b.client.ReadFirst(ctx, name, p, offsets.Start[p], end, b.refuse); found || err != nil {
+			break
+		}
+	}
+	return r, found, err
+}
+
+// typePrefix is the prefix of the CloudEvents types of Kuberelay.
+const typePrefix = "io.kuberelay."
+
+// isKuberelays reports whether Kuberelay, for any cluster, writes such a record to the
+// topic.
+func (b *Bus) isKuberelays(topic string, r broker.Record) bool {
+	if _, k, err := event.ParsePartitionKey(string(r.Key)); err == nil {
+		if b.topicOf(k) != topic {
+			return false
+		}
+	} else if _, _, err := event.ParseMarkerPartitionKey(string(r.Key)); err != nil {
+		return false
+	}
+	if r.Value == nil {
+		return true
+	}
+	attribute, err := attributesOf(r)
+	return err == nil && strings.HasPrefix(attribute("type"), typePrefix)
+}
+
+// unknownEvery is the number of probes between two inspections of topics that are
+// probably not Kuberelay's.
+const unknownEvery = 60
+
+// openUnseen opens the unseen topics that are now visible.
+func (b *Bus) openUnseen(s *session, turn int) {
+	unseen := s.unseenTopics()
+	if len(unseen) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(s.ctx, min(b.opts.AckTimeout, probeTimeout))
+	defer cancel()
+	listed, err := b.client.Topics(ctx) // usually cached
+	if err != nil {
+		return // watch reports it
+	}
+	for _, name := range listed {
+		known, is := unseen[name]
+		if !is || !known && turn%unknownEvery != 0 {
+			continue
+		}
+		ours, err := b.isOurs(ctx, name, known)
+		switch {
+		case err != nil:
+		case ours:
+			s.openTopic(name)
+		default:
+			s.mu.Lock()
+			delete(s.unseen, name)
+			s.mu.Unlock()
+		}
+	}
+}
+
+// ensure creates a topic, or checks an existing one.
 func (b *Bus) ensure(ctx context.Context, name string) (_ broker.Topic, created bool, err error) {
 	want := broker.TopicConfig{
 		Name: name, Partitions: b.opts.Partitions, Replication: b.opts.Replication, CleanupPolicy: b.opts.CleanupPolicy,
@@ -92,7 +212,7 @@ func (b *Bus) ensure(ctx context.Context, name string) (_ broker.Topic, created 
 	return t, created, nil
 }
 
-// writerOf says who wrote a marker.
+// writerOf returns the writer of a marker.
 func writerOf(m *event.Message) string {
 	var data struct{ Writer string }
 	if err := json.Unmarshal(m.Data, &data); err != nil || data.Writer == "" {
@@ -101,7 +221,7 @@ func writerOf(m *event.Message) string {
 	return data.Writer
 }
 
-// topicLost is why a session ends whose topic is not there any more.
+// topicLost is the reason to end a session whose topic no longer exists.
 func topicLost(name string, err error) error {
-	return fmt.Errorf("%w: topic %q: %w", errWentBack, name, err)
+	return fmt.Errorf("%w: topic %q: %w", errDataLost, name, err)
 }

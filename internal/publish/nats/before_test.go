@@ -3,19 +3,20 @@ package nats
 import (
 	"testing"
 
-	"github.com/kuberelay/kuberelay/internal/natsserver/natstest"
-	"github.com/kuberelay/kuberelay/internal/publish/publishtest"
+	"github.com/kuberelay/kuberelay/test/lab/natstest"
+	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
 
-// What was before an event of the same object, so far as the stream has it, in either mode.
+// TestBefore: Before returns the previous event of the object, if the stream still has it,
+// in either mode.
 func TestBefore(t *testing.T) {
 	for _, mode := range []ContentMode{Binary, Structured} {
 		t.Run(string(mode), func(t *testing.T) {
 			ns := natstest.Start(t)
 			w := newWriter(t, Options{URLs: []string{ns.URL}, History: 3, ContentMode: mode})
 			positions := w.put("a", "b", "a", "b", "a", "c", "a", "a") // of a the last three are kept
-			bus := connect(t, Options{URLs: []string{ns.URL}, ReadOnly: true})
-			waitReady(t, bus)
+			bus := read(t, ns.URL)
+			waitFor(t, "ready", func() bool { return bus.Ready() == nil })
 			a := publishtest.Object{Name: "a"}.Key()
 			for _, tc := range []struct {
 				position uint64

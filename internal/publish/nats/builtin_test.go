@@ -6,17 +6,19 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
+	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kuberelay/kuberelay/internal/natsserver"
-	"github.com/kuberelay/kuberelay/internal/publish/publishtest"
+	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
 
 // builtIn starts a server in this process.
 func builtIn(t *testing.T) *natsserver.Server {
 	t.Helper()
-	s, err := natsserver.Start(t.Context(), natsserver.Options{ListenAddr: "127.0.0.1:0", StoreDir: t.TempDir()})
+	s, err := natsserver.Start(t.Context(), natsserver.Options{ListenAddr: "127.0.0.1:0", StoreDir: t.TempDir(), Access: natsserver.Access{Anonymous: true}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,13 +36,47 @@ func TestInProcess(t *testing.T) {
 	}
 }
 
-// TestBuiltInStreamIsChanged: nobody else could change the stream of a built-in server,
-// so other settings than last time are given to it, with what it holds.
+// TestReadersDoNotSeeAnswers: a reader that sees where the server answers could have the
+// server send something else there.
+func TestReadersDoNotSeeAnswers(t *testing.T) {
+	s := builtIn(t)
+	nc, err := natsgo.Connect(s.ClientURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	all, err := nc.SubscribeSync("_INBOX.>")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	bus := connect(t, Options{InProcess: s, Cluster: publishtest.Cluster})
+	publishOK(t, bus, publishtest.Object{Name: "web", Version: 1}.Message(t, 0))
+	own := nc.NewInbox()
+	if err := nc.PublishRequest("$JS.API.STREAM.INFO.KUBERELAY", own, nil); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		m, err := all.NextMsg(10 * time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.Subject == own {
+			return
+		}
+		t.Errorf("a reader sees %s: %s", m.Subject, m.Data)
+	}
+}
+
+// TestBuiltInStreamIsChanged: nobody else can edit the stream of a built-in server, so
+// changed settings are applied to it and its messages stay.
 func TestBuiltInStreamIsChanged(t *testing.T) {
 	s := builtIn(t)
 	o := Options{InProcess: s, Cluster: publishtest.Cluster, History: 3}
 	before := connect(t, o)
-	position := publishOK(t, before, publishtest.Object{Name: "web", Version: 1}.Message(t, 0))
+	position, first := publishOK(t, before, publishtest.Object{Name: "web", Version: 1}.Message(t, 0)), firstOf(t, before)
 	before.Close()
 
 	var log strings.Builder
@@ -56,6 +92,9 @@ func TestBuiltInStreamIsChanged(t *testing.T) {
 	if got := stream.CachedInfo().Config.MaxMsgsPerSubject; got != 5 {
 		t.Errorf("the stream keeps %d messages of a subject, want 5", got)
 	}
+	if got := firstOf(t, bus); got != first {
+		t.Errorf("the first sequence is %d, was %d: a start of the server would remove what is below", got, first)
+	}
 	if got := load(t, bus)[publishtest.Object{Name: "web"}.Key()]; got.Position != position {
 		t.Errorf("the bus holds %+v, want the event at %d", got, position)
 	}
@@ -65,13 +104,13 @@ func TestBuiltInStreamIsChanged(t *testing.T) {
 	}
 }
 
-// TestBuiltInStreamCannotBeChanged: then the error says what is wrong, and the way out
-// that there is with a built-in server.
+// TestBuiltInStreamCannotBeChanged: the error names the wrong setting, and the fix for a
+// built-in server.
 func TestBuiltInStreamCannotBeChanged(t *testing.T) {
 	s := builtIn(t)
 	config := Options{}.withDefaults().streamConfig()
 	config.Storage = jetstream.MemoryStorage
-	if _, err := observe(t, s.ClientURL()).CreateStream(t.Context(), config); err != nil {
+	if _, err := observe(t, "", natsgo.InProcessServer(s)).CreateStream(t.Context(), config); err != nil {
 		t.Fatal(err)
 	}
 	bus, err := Connect(t.Context(), Options{InProcess: s, Cluster: publishtest.Cluster})
@@ -81,7 +120,7 @@ func TestBuiltInStreamCannotBeChanged(t *testing.T) {
 	if !errors.Is(err, ErrMisconfigured) {
 		t.Fatalf("error is %v, want ErrMisconfigured", err)
 	}
-	for _, want := range []string{"storage is Memory, should be File", "refuses to change it", "KUBERELAY_DATA_DIR"} {
+	for _, want := range []string{"storage is Memory, should be File", "rejected the update", "KUBERELAY_DATA_DIR"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("error does not say %q: %v", want, err)
 		}

@@ -5,28 +5,28 @@ import (
 	"fmt"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
 )
 
-// LastClaim reads which cluster has the name that this bus was opened with, the zero
-// value if the bus does not say. What somebody else has put in the claim's place has a
-// position only.
+// LastClaim returns the owner of the cluster name on the bus, the zero value for none. If
+// the message is not a claim, only its position is set.
 func (b *Bus) LastClaim(ctx context.Context) (event.Claim, error) {
 	subject := event.ClaimSubject(b.opts.SubjectPrefix, b.opts.Cluster)
-	s, err := b.getMessage(ctx, lastRequest(subject))
+	s, err := b.conn.GetMessage(ctx, stream.LastRequest(subject))
 	switch {
 	case err != nil:
-		return event.Claim{}, fmt.Errorf("read who has the name %s on the bus: %w", b.opts.Cluster, err)
+		return event.Claim{}, fmt.Errorf("read the owner of cluster name %s on the bus: %w", b.opts.Cluster, err)
 	case s == nil:
 		return event.Claim{}, nil
 	}
-	m, err := Decode(s.headers, s.data)
+	m, err := s.Decode()
 	var c event.Claim
 	if err == nil {
 		c, err = event.ClaimFrom(m)
 	}
 	if err != nil {
-		b.log.Warn("a message on the bus is no event of ours", "subject", subject, "position", s.sequence, "err", err)
+		b.opts.Invalid.Report("", s.Sequence, err, "subject", subject)
 	}
-	c.Position = s.sequence
+	c.Position = s.Sequence
 	return c, nil
 }

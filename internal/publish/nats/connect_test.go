@@ -13,18 +13,21 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kuberelay/kuberelay/internal/event"
-	"github.com/kuberelay/kuberelay/internal/natsserver/natstest"
-	"github.com/kuberelay/kuberelay/internal/publish/outcome"
-	"github.com/kuberelay/kuberelay/internal/publish/publishtest"
-	"github.com/kuberelay/kuberelay/internal/tlstest"
+	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/test/lab/natstest"
+	"github.com/kuberelay/kuberelay/test/lab/publishtest"
+	"github.com/kuberelay/kuberelay/test/lab/tlstest"
 )
 
-// TestMisconfigured: what waiting does not cure is said at once, with the name of
-// the setting, and without a secret.
+// TestMisconfigured: an error that a retry cannot fix is returned at once. It names the
+// setting and contains no secret.
 func TestMisconfigured(t *testing.T) {
 	plain := natstest.Start(t).URL
 	noJetStream := natstest.Start(t, func(o *server.Options) { o.JetStream = false }).URL
+	guarded := natstest.Start(t, func(o *server.Options) { o.Authorization = secret }).URL
 	ca := tlstest.NewCA(t)
+	serverCert, _, _ := ca.Issue("server")
+	secured := natstest.Start(t, func(o *server.Options) { o.TLS, o.TLSConfig, o.TLSTimeout = true, ca.Config(serverCert), 10 }).URL
 	_, certFile, _ := ca.Issue("client")
 	_, _, otherKey := ca.Issue("other")
 	missing := t.TempDir() + "/missing"
@@ -61,6 +64,9 @@ func TestMisconfigured(t *testing.T) {
 		{"certificate without key", Options{URLs: []string{plain}, CertFile: certFile}, []string{"KUBERELAY_NATS_TLS_KEY_FILE"}},
 		{"certificate and another's key", Options{URLs: []string{plain}, CertFile: certFile, KeyFile: otherKey}, []string{"KUBERELAY_NATS_TLS_CERT_FILE", certFile}},
 		{"TLS wanted, none there", Options{URLs: []string{"tls://" + strings.TrimPrefix(plain, "nats://")}}, []string{"secure"}},
+		{"no credentials", Options{URLs: []string{guarded}}, []string{"none are set", "KUBERELAY_NATS_TOKEN_FILE"}},
+		{"other credentials", Options{URLs: []string{guarded}, TokenFile: file(t, "other")}, []string{"refuses the credentials of KUBERELAY_NATS_TOKEN_FILE"}},
+		{"unknown authority", Options{URLs: []string{secured}, CAFile: tlstest.NewCA(t).File}, []string{"unknown authority", "KUBERELAY_NATS_TLS_CA_FILE"}},
 		{"no JetStream", Options{URLs: []string{noJetStream}}, []string{"JetStream is not enabled"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -87,7 +93,7 @@ func TestMisconfigured(t *testing.T) {
 	}
 }
 
-// TestUnreachable: a server that is not there yet is waited for.
+// TestUnreachable: the bus waits for a server that is not up yet.
 func TestUnreachable(t *testing.T) {
 	s := natstest.Start(t)
 	s.Stop()
@@ -124,8 +130,8 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// TestRefusedLater: refused credentials are no reason to go on waiting, even if
-// the server was not there at first.
+// TestRefusedLater: rejected credentials end the wait, even if the server was unreachable
+// at first.
 func TestRefusedLater(t *testing.T) {
 	s := natstest.Start(t, func(o *server.Options) { o.Authorization = "token" })
 	s.Stop()
@@ -138,7 +144,7 @@ func TestRefusedLater(t *testing.T) {
 	}
 }
 
-// TestSeveralServers: one that is not there does not matter.
+// TestSeveralServers: one unreachable server does not matter.
 func TestSeveralServers(t *testing.T) {
 	s := natstest.Start(t)
 	dead := fmt.Sprintf("nats://127.0.0.1:%d", natstest.FreePort(t))
@@ -158,7 +164,7 @@ func TestMetrics(t *testing.T) {
 	if _, err := publishNow(t, bus, publishtest.Object{Name: "web", Version: 2}.Message(t, 0)); err == nil {
 		t.Error("no conflict")
 	}
-	for result, want := range map[outcome.Result]float64{outcome.Stored: 1, outcome.AlreadyStored: 1, outcome.Conflict: 1, outcome.Timeout: 0} {
+	for result, want := range map[publish.Result]float64{publish.ResultStored: 1, publish.ResultAlreadyStored: 1, publish.ResultConflict: 1, publish.ResultTimeout: 0} {
 		if got := gathered(t, registry, "kuberelay_nats_publishes_total", string(result)); got != want {
 			t.Errorf("%v publishes with result %s, want %v", got, result, want)
 		}
@@ -167,6 +173,7 @@ func TestMetrics(t *testing.T) {
 	waitReconnected(t, bus)
 	for name, want := range map[string]float64{
 		"kuberelay_nats_connected": 1, "kuberelay_nats_reconnects_total": 1, "kuberelay_nats_in_flight": 0,
+		"kuberelay_nats_reads_total": 2, // each refused publish reads the last message
 	} {
 		if got := gathered(t, registry, name); got != want {
 			t.Errorf("%s is %v, want %v", name, got, want)

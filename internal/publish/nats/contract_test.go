@@ -12,10 +12,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kuberelay/kuberelay/internal/event"
-	"github.com/kuberelay/kuberelay/internal/natsserver/natstest"
 	"github.com/kuberelay/kuberelay/internal/publish"
-	"github.com/kuberelay/kuberelay/internal/publish/faultproxy"
-	"github.com/kuberelay/kuberelay/internal/publish/publishtest"
+	"github.com/kuberelay/kuberelay/internal/publish/nats/binding"
+	"github.com/kuberelay/kuberelay/test/lab/faultproxy"
+	"github.com/kuberelay/kuberelay/test/lab/natstest"
+	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
 
 func TestMain(m *testing.M) {
@@ -36,7 +37,7 @@ func TestContract(t *testing.T) {
 func contractBus(t *testing.T, mode ContentMode) publishtest.Bus {
 	server := natstest.StartProcess(t)
 	proxy := faultproxy.Start(t, strings.TrimPrefix(server.URL, "nats://"))
-	read := reader(t, server.URL)
+	read := eventReader(t, server.URL)
 	return publishtest.Bus{
 		Open: func(t *testing.T, impatient bool) publish.Publisher {
 			o := Options{URLs: []string{proxy.Addr()}, Cluster: publishtest.Cluster, ContentMode: mode, AckTimeout: 30 * time.Second}
@@ -80,10 +81,10 @@ func connect(t testing.TB, o Options) *Bus {
 
 func subjectOf(k event.Key) string { return event.Subject("kuberelay", publishtest.Cluster, k) }
 
-// observe connects an ordinary client, which knows nothing of ours.
-func observe(t testing.TB, url string) jetstream.JetStream {
+// observe connects a plain client.
+func observe(t testing.TB, url string, opts ...natsgo.Option) jetstream.JetStream {
 	t.Helper()
-	nc, err := natsgo.Connect(url)
+	nc, err := natsgo.Connect(url, opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,8 +122,8 @@ func readMessages(t testing.TB, url string, subject string) []jetstream.Msg {
 	return messages
 }
 
-// reader reads events with a client of its own, through restarts of the server.
-func reader(t testing.TB, url string) func(testing.TB, event.Key) []publishtest.Event {
+// eventReader reads events with a client of its own, through restarts of the server.
+func eventReader(t testing.TB, url string) func(testing.TB, event.Key) []publishtest.Event {
 	t.Helper()
 	nc, err := natsgo.Connect(url, natsgo.MaxReconnects(-1), natsgo.ReconnectWait(10*time.Millisecond))
 	if err != nil {
@@ -151,7 +152,7 @@ func reader(t testing.TB, url string) func(testing.TB, event.Key) []publishtest.
 			if err != nil {
 				t.Fatal(err)
 			}
-			m, err := Decode(msg.Header, msg.Data)
+			m, err := binding.Decode(msg.Header, msg.Data)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -163,7 +164,7 @@ func reader(t testing.TB, url string) func(testing.TB, event.Key) []publishtest.
 
 func readEvents(t testing.TB, url string, k event.Key) []publishtest.Event {
 	t.Helper()
-	return reader(t, url)(t, k)
+	return eventReader(t, url)(t, k)
 }
 
 var someTime = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)

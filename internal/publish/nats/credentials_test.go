@@ -14,9 +14,9 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nkeys"
 
-	"github.com/kuberelay/kuberelay/internal/natsserver/natstest"
-	"github.com/kuberelay/kuberelay/internal/publish/publishtest"
-	"github.com/kuberelay/kuberelay/internal/tlstest"
+	"github.com/kuberelay/kuberelay/test/lab/natstest"
+	"github.com/kuberelay/kuberelay/test/lab/publishtest"
+	"github.com/kuberelay/kuberelay/test/lab/tlstest"
 )
 
 const secret = "s3cret-that-nobody-may-see"
@@ -194,8 +194,8 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
-// TestRotatedPassword: the new password is found in the file at the reconnect that
-// the server's own change causes, and one that comes late is still found.
+// TestRotatedPassword: the client reads the password file at the reconnect that the
+// server's change causes, and finds a new password that is written later.
 func TestRotatedPassword(t *testing.T) {
 	s := natstest.Start(t, func(o *server.Options) { o.Username, o.Password = "relay", "old" })
 	path := file(t, "old")

@@ -13,11 +13,12 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/kuberelay/kuberelay/internal/natsserver/natstest"
 	"github.com/kuberelay/kuberelay/internal/publish"
-	"github.com/kuberelay/kuberelay/internal/publish/faultproxy"
-	"github.com/kuberelay/kuberelay/internal/publish/outcome"
-	"github.com/kuberelay/kuberelay/internal/publish/publishtest"
+	"github.com/kuberelay/kuberelay/internal/publish/nats/binding"
+	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
+	"github.com/kuberelay/kuberelay/test/lab/faultproxy"
+	"github.com/kuberelay/kuberelay/test/lab/natstest"
+	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
 
 // limited connects a bus to a stream with limits on size.
@@ -34,8 +35,8 @@ func limited(t *testing.T, limit func(*jetstream.StreamConfig)) (*Bus, jetstream
 	return bus, js
 }
 
-// TestFull: a full stream is no reason to drop anything. Once there is room the
-// same message is taken.
+// TestFull: nothing is dropped when the stream is full. Once there is room, the same
+// message is stored.
 func TestFull(t *testing.T) {
 	for name, limit := range map[string]func(*jetstream.StreamConfig){
 		"messages": func(c *jetstream.StreamConfig) { c.MaxMsgs = 2 },
@@ -49,8 +50,8 @@ func TestFull(t *testing.T) {
 				last = publishtest.Object{Name: fmt.Sprintf("web-%d", v), Version: v, Data: strings.Repeat("x", 5_000)}
 				_, err = publishNow(t, bus, last.Message(t, 0))
 			}
-			if outcome.Of(err) != resultFull || errors.Is(err, publish.ErrTooLarge) {
-				t.Fatalf("error is %v, with result %s", err, outcome.Of(err))
+			if publish.ResultOf(err) != stream.ResultFull || errors.Is(err, publish.ErrTooLarge) {
+				t.Fatalf("error is %v, with result %s", err, publish.ResultOf(err))
 			}
 			if !strings.Contains(err.Error(), "no room") || !strings.Contains(err.Error(), name) {
 				t.Errorf("the error does not say what is full: %v", err)
@@ -72,8 +73,8 @@ func TestTooLargeForTheStream(t *testing.T) {
 	publishOK(t, bus, publishtest.Object{Name: "web", Version: 1}.Message(t, 0))
 }
 
-// TestTruncatedInDone: what is too large may be published in a smaller form by done
-// itself, while others wait for the only place in flight.
+// TestTruncatedInDone: done may publish a smaller form of a message that is too large,
+// while others wait for the only in-flight slot.
 func TestTruncatedInDone(t *testing.T) {
 	s := natstest.Start(t)
 	bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster, MaxInFlight: 1})
@@ -111,7 +112,7 @@ func TestTruncatedInDone(t *testing.T) {
 	others.Wait()
 }
 
-// TestTooManyHeaders: headers have a limit of their own, of 64 KiB.
+// TestTooManyHeaders: headers have a separate limit of 64 KiB.
 func TestTooManyHeaders(t *testing.T) {
 	bus, _ := limited(t, func(*jetstream.StreamConfig) {})
 	m := publishtest.Object{Name: "web", Version: 1}.Message(t, 0)
@@ -123,13 +124,14 @@ func TestTooManyHeaders(t *testing.T) {
 	}
 }
 
-// TestPayloadLimit: exactly what the server takes is taken, one byte more is not.
+// TestPayloadLimit: a message of exactly the server's limit is stored, and one byte more is
+// rejected.
 func TestPayloadLimit(t *testing.T) {
 	s := natstest.Start(t, func(o *server.Options) { o.MaxPayload = 8_000 })
 	bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster})
 	message := func(name string, data int) int { // its size
 		m := publishtest.Object{Name: name, Version: 1, Data: strings.Repeat("x", data)}.Message(t, 0)
-		msg, err := encode(Binary, m, headers.Get().(*header))
+		msg, err := binding.Encode(m, false, binding.NewHeader())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -153,8 +155,8 @@ func allow(subjects ...string) func(*server.Options) {
 	}
 }
 
-// TestPermission: what our user may not do is said, once, and never waited for
-// without end.
+// TestPermission: a missing permission is reported once, and no publish waits forever for
+// it.
 func TestPermission(t *testing.T) {
 	t.Run("to create the stream", func(t *testing.T) {
 		s := natstest.Start(t, allow("kuberelay.>", "$JS.API.STREAM.INFO.>"))
@@ -192,8 +194,8 @@ func TestPermission(t *testing.T) {
 	})
 }
 
-// TestPermissionIsGivenLater: what was refused on an earlier connection is not blamed
-// for what happens on the next.
+// TestPermissionIsGivenLater: a permission error of an earlier connection does not explain
+// a failure of the next one.
 func TestPermissionIsGivenLater(t *testing.T) {
 	s := natstest.Start(t, allow("$JS.API.>"))
 	proxy := faultproxy.Start(t, s.Addr())
@@ -208,14 +210,15 @@ func TestPermissionIsGivenLater(t *testing.T) {
 	s.Restart()
 	waitReconnected(t, bus)
 	proxy.Freeze()
-	if _, err := publishNow(t, bus, m); outcome.Of(err) != outcome.Timeout || strings.Contains(err.Error(), "Permissions Violation") {
+	if _, err := publishNow(t, bus, m); publish.ResultOf(err) != publish.ResultTimeout || strings.Contains(err.Error(), "Permissions Violation") {
 		t.Errorf("error is %v, want that it timed out and nothing else", err)
 	}
 	proxy.Pass()
 }
 
-// TestReplicated: on a stream of three servers, two writers of one subject at once.
-// Whatever each is told, there is one event, and trying again settles it.
+// TestReplicated: two concurrent writers of one subject on a stream of three servers.
+// Whatever results they get, there is one event, and a retry succeeds or returns a
+// conflict.
 func TestReplicated(t *testing.T) {
 	servers := cluster(t, 3)
 	var bus *Bus
@@ -240,22 +243,22 @@ func TestReplicated(t *testing.T) {
 			bus.Publish(t.Context(), m, func(_ uint64, err error) { completions <- completion{i, err} })
 		}
 	}
-	results := map[outcome.Result]int{}
+	results := map[publish.Result]int{}
 	for range objects * writers {
 		o := <-completions
-		results[outcome.Of(o.err)]++
+		results[publish.ResultOf(o.err)]++
 		var conflict *publish.ConflictError
 		if errors.As(o.err, &conflict) || errors.Is(o.err, publish.ErrTooLarge) {
 			t.Errorf("%v", o.err)
 		}
 	}
-	if results[outcome.Busy] == 0 {
+	if results[publish.ResultBusy] == 0 {
 		t.Errorf("no write was refused as another was under way (10164): %v", results)
 	}
 	for i := range objects {
 		publishOK(t, bus, publishtest.Object{Name: fmt.Sprintf("web-%d", i), Version: 1}.Message(t, 0))
 	}
-	stream, err := bus.js.Stream(t.Context(), "KUBERELAY")
+	stream, err := bus.conn.JS.Stream(t.Context(), "KUBERELAY")
 	if err != nil {
 		t.Fatal(err)
 	}

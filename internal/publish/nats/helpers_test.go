@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish/nats/reader"
+	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
 
 // limit bounds every wait. Only a failing test gets there.
@@ -51,7 +53,17 @@ func waitReady(t testing.TB, bus *Bus) {
 // waitReconnected waits until a further connection than the first is ready.
 func waitReconnected(t testing.TB, bus *Bus) {
 	t.Helper()
-	waitFor(t, "reconnected", func() bool { return bus.nc.Stats().Reconnects > 0 && bus.Ready() == nil })
+	waitFor(t, "reconnected", func() bool { return bus.conn.NC.Stats().Reconnects > 0 && bus.Ready() == nil })
+}
+
+// firstOf is the position of the first message of a stream that the bus has created.
+func firstOf(t testing.TB, bus *Bus) uint64 {
+	t.Helper()
+	stream, err := bus.conn.JS.Stream(t.Context(), bus.opts.Stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stream.CachedInfo().Config.FirstSeq
 }
 
 // publishNow publishes and waits for the completion.
@@ -79,4 +91,21 @@ func publishOK(t testing.TB, bus *Bus, m *event.Message) uint64 {
 		t.Fatal(err)
 	}
 	return position
+}
+
+// odd is an event of an object whose name RBAC allows, with everything that must be
+// encoded.
+func odd(t testing.TB) *event.Message {
+	return publishtest.Object{Name: `système:"admin" 100%`, UID: "u-1", Version: 7, Data: "x"}.Message(t, 41)
+}
+
+// read connects a reader to the stream.
+func read(t testing.TB, url string) *reader.Bus {
+	t.Helper()
+	bus, err := reader.Connect(t.Context(), reader.Options{URLs: []string{url}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { bus.Close() })
+	return bus
 }

@@ -5,34 +5,33 @@ import (
 	"time"
 
 	"github.com/kuberelay/kuberelay/internal/event"
-	"github.com/kuberelay/kuberelay/internal/publish/outcome"
+	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// flight is a message whose completion has not been called: it awaits its
-// acknowledgement, or the answer to the read that resolves a refusal.
+// flight is a message in flight: it waits for its acknowledgement, or for the response to
+// the read after a rejection.
 type flight struct {
 	m       *event.Message
 	subject string
 	done    func(uint64, error)
 	sent    time.Time
-	reading bool // the answer awaited is the subject's last message
+	reading bool // it waits for the last message of its subject
 
-	deadline time.Time // of the answer awaited
+	deadline time.Time // for the response
 }
 
-// flights holds what awaits an answer, by the token in its reply subject. Whoever
-// takes a flight out of it, and nobody else, completes it: that is what makes
-// completion happen exactly once.
+// flights holds the messages that wait for a response, by the token in their reply subject.
+// Only the caller that takes a flight out completes it, so each is completed exactly once.
 type flights struct {
 	mu     sync.Mutex
 	tokens map[uint64]*flight
 	last   uint64
 	closed bool
 
-	pending outcome.Pending // registered and not yet completed: taken ones included
+	pending publish.Pending // added and not completed, including taken ones
 }
 
-// add registers f under a new token. It is refused once closed.
+// add adds f under a new token. It returns false after close.
 func (s *flights) add(f *flight) (token uint64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -43,8 +42,8 @@ func (s *flights) add(f *flight) (token uint64, ok bool) {
 	return s.put(f), true
 }
 
-// again registers a flight that was taken, for a second answer.
-func (s *flights) again(f *flight) (token uint64, ok bool) {
+// addAgain adds a taken flight under a new token, for a second response.
+func (s *flights) addAgain(f *flight) (token uint64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -62,7 +61,7 @@ func (s *flights) put(f *flight) uint64 {
 	return s.last
 }
 
-// take removes and returns the flight of a token, nil if another had it.
+// take removes and returns the flight of a token, nil if it was taken before.
 func (s *flights) take(token uint64) *flight {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -71,7 +70,7 @@ func (s *flights) take(token uint64) *flight {
 	return f
 }
 
-// takeIf removes and returns all flights for which cond holds.
+// takeIf removes and returns all flights that match cond.
 func (s *flights) takeIf(cond func(*flight) bool) []*flight {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -85,7 +84,7 @@ func (s *flights) takeIf(cond func(*flight) bool) []*flight {
 	return taken
 }
 
-// close refuses further flights and takes out all there are.
+// close rejects further flights, and removes and returns all flights.
 func (s *flights) close() []*flight {
 	s.mu.Lock()
 	s.closed = true

@@ -9,14 +9,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kuberelay/kuberelay/internal/natsserver/natstest"
-	"github.com/kuberelay/kuberelay/internal/publish/faultproxy"
-	"github.com/kuberelay/kuberelay/internal/publish/outcome"
-	"github.com/kuberelay/kuberelay/internal/publish/publishtest"
+	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
+	"github.com/kuberelay/kuberelay/test/lab/faultproxy"
+	"github.com/kuberelay/kuberelay/test/lab/natstest"
+	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
 
-// TestCompletedOnce lets timeouts and acknowledgements race for every message. Each
-// is completed once, and a late acknowledgement does no harm.
+// TestCompletedOnce lets timeouts and acknowledgements race for every message. Each message
+// is completed once, and a late acknowledgement is harmless.
 func TestCompletedOnce(t *testing.T) {
 	s := natstest.Start(t)
 	bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster})
@@ -36,7 +37,7 @@ func TestCompletedOnce(t *testing.T) {
 			calls[i].Add(1)
 			if err != nil {
 				failed.Add(1)
-				if outcome.Of(err) != outcome.Timeout {
+				if publish.ResultOf(err) != publish.ResultTimeout {
 					t.Errorf("%v", err)
 				}
 			}
@@ -67,7 +68,7 @@ func TestCompletedOnce(t *testing.T) {
 	}
 }
 
-// TestCloseWhilePublishing: whoever comes while, or after, the bus is closed is told.
+// TestCloseWhilePublishing: a publish during or after Close gets an error.
 func TestCloseWhilePublishing(t *testing.T) {
 	s := natstest.Start(t)
 	bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster, MaxInFlight: 16})
@@ -99,7 +100,7 @@ func TestCloseWhilePublishing(t *testing.T) {
 	}
 }
 
-// TestPublishBlocks: more than may be in flight waits, until its context ends or the
+// TestPublishBlocks: Publish blocks at the in-flight limit until its context ends or the
 // bus is closed.
 func TestPublishBlocks(t *testing.T) {
 	s := natstest.Start(t)
@@ -134,21 +135,21 @@ func TestPublishBlocks(t *testing.T) {
 	bus.Close()
 	blocked.Wait()
 	for range 3 {
-		if err := <-results; outcome.Of(err) != outcome.Closed && outcome.Of(err) != outcome.NotReady {
+		if err := <-results; publish.ResultOf(err) != publish.ResultClosed && publish.ResultOf(err) != publish.ResultNotReady {
 			t.Errorf("error is %v, want that it is closed", err)
 		}
 	}
 }
 
-// TestTimeout: an acknowledgement that does not come is not waited for, even if the
-// connection seems to be in order.
+// TestTimeout: a message without an acknowledgement times out, even if the connection seems
+// to be healthy.
 func TestTimeout(t *testing.T) {
 	s := natstest.Start(t)
 	proxy := faultproxy.Start(t, s.Addr())
 	bus := connect(t, Options{URLs: []string{proxy.Addr()}, Cluster: publishtest.Cluster, AckTimeout: 200 * time.Millisecond})
 	m := publishtest.Object{Name: "web", Version: 1}.Message(t, 0)
 	proxy.Freeze()
-	if _, err := publishNow(t, bus, m); outcome.Of(err) != outcome.Timeout {
+	if _, err := publishNow(t, bus, m); publish.ResultOf(err) != publish.ResultTimeout {
 		t.Errorf("error is %v, want that it timed out", err)
 	}
 	proxy.Pass() // the message arrives after all, and its late acknowledgement
@@ -163,8 +164,8 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
-// TestDisconnected: what is in flight when the connection breaks is given back at
-// once, since its answer will not come.
+// TestDisconnected: messages in flight fail at once when the connection breaks, because
+// their responses are lost.
 func TestDisconnected(t *testing.T) {
 	s := natstest.Start(t)
 	proxy := faultproxy.Start(t, s.Addr())
@@ -176,7 +177,7 @@ func TestDisconnected(t *testing.T) {
 	proxy.Pass()
 	select {
 	case err := <-result:
-		if outcome.Of(err) != resultDisconnected {
+		if publish.ResultOf(err) != stream.ResultDisconnected {
 			t.Errorf("error is %v, want that the connection broke", err)
 		}
 	case <-time.After(limit):
@@ -184,7 +185,7 @@ func TestDisconnected(t *testing.T) {
 	}
 }
 
-// TestFlush: a context ends the waiting.
+// TestFlush: the end of the context ends the wait.
 func TestFlush(t *testing.T) {
 	s := natstest.Start(t)
 	proxy := faultproxy.Start(t, s.Addr())

@@ -7,18 +7,19 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
 )
 
-// LastMarker reads the last snapshot marker of a resource and gives its type and
-// id, "" if there is none.
+// LastMarker returns the type and ID of the last snapshot marker of a resource, "" for
+// none.
 func (b *Bus) LastMarker(ctx context.Context, gr schema.GroupResource) (t event.Type, id string, err error) {
-	s, err := b.getMessage(ctx, lastRequest(event.MarkerSubject(b.opts.SubjectPrefix, b.opts.Cluster, gr)))
+	s, err := b.conn.GetMessage(ctx, stream.LastRequest(event.MarkerSubject(b.opts.SubjectPrefix, b.opts.Cluster, gr)))
 	if err != nil {
 		return "", "", fmt.Errorf("read the snapshot marker of %s: %w", gr, err)
 	}
 	if s == nil {
 		return "", "", nil
 	}
-	attribute := s.attribute()
+	attribute := s.Attributes()
 	return event.Type(attribute("type")), attribute("id"), nil
 }

@@ -5,13 +5,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kuberelay/kuberelay/internal/natsserver/natstest"
 	"github.com/kuberelay/kuberelay/internal/publish"
-	"github.com/kuberelay/kuberelay/internal/publish/publishtest"
+	"github.com/kuberelay/kuberelay/test/lab/natstest"
+	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
 
-// TestPermit: a writer that is not the writer any more sends nothing and purges nothing,
-// also of an object of which the stream has nothing that would refuse it.
+// TestPermit: a writer without a permit publishes nothing and purges nothing, even for an
+// object without events, where compare-and-set would not reject it.
 func TestPermit(t *testing.T) {
 	url := natstest.Start(t).URL
 	refusal := errors.New("another leads")
@@ -34,7 +34,7 @@ func TestPermit(t *testing.T) {
 	if err := bus.Purge(t.Context(), first.Key, position); !errors.Is(err, refusal) {
 		t.Errorf("purge: got %v", err)
 	}
-	if got := reader(t, url)(t, first.Key); len(got) != 1 {
+	if got := eventReader(t, url)(t, first.Key); len(got) != 1 {
 		t.Errorf("the stream has %v, want the first only", got)
 	}
 	permitted = nil

@@ -13,78 +13,74 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish"
-	"github.com/kuberelay/kuberelay/internal/publish/outcome"
+	"github.com/kuberelay/kuberelay/internal/publish/nats/binding"
+	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
 )
 
-var _ publish.Publisher = (*Bus)(nil)
-
-// Publish is [publish.Publisher]'s. It blocks while [Options.MaxInFlight]
-// messages await their acknowledgement, until ctx ends; once the message is on its
-// way ctx no longer matters. While the bus is not ready it fails at once.
+// Publish implements [publish.Publisher]. It blocks while [Options.MaxInFlight] messages
+// await their acknowledgement, until ctx ends. ctx does not affect a message that was sent.
+// While the bus is not ready, Publish fails at once.
 //
-// The JetStream client's own asynchronous publishing is not used: it holds its lock
-// while it reports a timeout, allocates a timer for each message, and publishes
-// again by itself where no stream answered, which could reorder.
+// It does not use the asynchronous publish of the JetStream client, which holds its lock
+// while it reports a timeout, allocates a timer per message, and republishes by itself if
+// no stream responds, which could reorder messages.
 func (b *Bus) Publish(ctx context.Context, m *event.Message, done func(position uint64, err error)) {
 	f := &flight{m: m, done: done, sent: time.Now()}
-	h := headers.Get().(*header)
-	defer h.free()
+	h := binding.NewHeader()
+	defer h.Free()
 	msg, err := b.prepare(m, h)
 	if err != nil {
-		b.refuse(f, err)
+		b.reject(f, err)
 		return
 	}
 	f.subject = msg.Subject
 	select {
 	case b.slots <- struct{}{}:
 	case <-ctx.Done():
-		b.refuse(f, outcome.Failure(outcome.Cancelled, ctx.Err()))
+		b.reject(f, publish.Failure(publish.ResultCancelled, ctx.Err()))
 		return
-	case <-b.closing:
-		b.refuse(f, errClosed)
+	case <-b.conn.Closing():
+		b.reject(f, errClosed)
 		return
 	}
 	b.metrics.InFlight.Inc()
-	if err := b.opts.permitted(); err != nil { // not before: it may have waited for room
+	if err := b.opts.permitted(); err != nil { // after the wait for the in-flight limit
 		b.release()
-		b.refuse(f, outcome.Failure(outcome.NotReady, err))
+		b.reject(f, publish.Failure(publish.ResultNotReady, err))
 		return
 	}
 	f.deadline = time.Now().Add(b.opts.AckTimeout)
 	token, ok := b.flights.add(f)
 	if !ok {
 		b.release()
-		b.refuse(f, errClosed)
+		b.reject(f, errClosed)
 		return
 	}
 	msg.Reply = b.reply(token)
-	if err := b.nc.PublishMsg(msg); err != nil && b.flights.take(token) != nil {
+	if err := b.conn.NC.PublishMsg(msg); err != nil && b.flights.take(token) != nil {
 		b.finish(f, 0, b.sendFailure(err, msg))
 	}
 }
 
-// prepare makes the bus's message of m, or says why there is no use in it.
-func (b *Bus) prepare(m *event.Message, h *header) (*natsgo.Msg, error) {
-	if b.opts.ReadOnly {
-		return nil, errReadOnly
-	}
+// prepare returns the NATS message of m, or why it cannot be published.
+func (b *Bus) prepare(m *event.Message, h *binding.Header) (*natsgo.Msg, error) {
 	if err := b.Ready(); err != nil {
-		return nil, outcome.Failure(outcome.NotReady, err)
+		return nil, publish.Failure(publish.ResultNotReady, err)
 	}
-	msg, err := encode(b.opts.ContentMode, m, h)
+	msg, err := binding.Encode(m, b.opts.ContentMode == Structured, h)
 	if err != nil {
 		return nil, err
 	}
 	msg.Subject = m.Subject(b.opts.SubjectPrefix, b.opts.Cluster)
 	if len(msg.Subject) > maxSubject {
-		return nil, fmt.Errorf("%w: its subject has %d bytes, and the server ends the connection at a line of %d", publish.ErrTooLarge, len(msg.Subject), maxControlLine)
+		return nil, fmt.Errorf("%w: the subject has %d bytes, and the server closes the connection at a line of %d bytes", publish.ErrTooLarge, len(msg.Subject), maxControlLine)
 	}
 	return msg, nil
 }
 
-// The server ends a connection for good on which a line of the protocol is longer
-// than its max_control_line, and the line holds the subject. Kubernetes does not
-// limit the names of RBAC objects, and an escaped byte is three.
+// A server permanently closes a connection with a protocol line longer than its
+// max_control_line, and the line contains the subject. Kubernetes does not limit the length
+// of RBAC object names, and an escaped byte takes three bytes.
 const (
 	maxControlLine = 4096 // the server's default
 	maxSubject     = maxControlLine - 256
@@ -94,16 +90,17 @@ func (b *Bus) reply(token uint64) string {
 	return b.inbox + strconv.FormatUint(token, 36)
 }
 
-// onReply is called by one goroutine of the connection for every answer to a
-// publish or to the read after a refusal, one at a time.
+// onReply handles the responses to publishes and to reads after a rejection. One goroutine
+// of the connection calls it, one response at a time.
 func (b *Bus) onReply(msg *natsgo.Msg) {
 	token, err := strconv.ParseUint(msg.Subject[len(b.inbox):], 36, 64)
 	if err != nil {
 		return
 	}
+	b.answers.Add(1)
 	f := b.flights.take(token)
 	switch {
-	case f == nil: // too late: it was completed as unknown
+	case f == nil: // too late: it was completed with an unknown outcome
 	case f.reading:
 		b.resolve(f, msg)
 	default:
@@ -111,12 +108,12 @@ func (b *Bus) onReply(msg *natsgo.Msg) {
 	}
 }
 
-// acknowledge completes f with the stream's answer, or goes on to find out what
-// the stream holds instead.
+// acknowledge completes f with the response of the stream. After a rejected compare-and-set
+// it first reads the last message.
 func (b *Bus) acknowledge(f *flight, msg *natsgo.Msg) {
-	if isNoResponders(msg) {
-		b.kickSupervisor() // the stream may be gone
-		b.finish(f, 0, errNoStream)
+	if stream.IsNoResponders(msg) {
+		b.conn.Kick() // the stream may be gone
+		b.finish(f, 0, stream.ErrNoStream)
 		return
 	}
 	var ack struct {
@@ -127,37 +124,37 @@ func (b *Bus) acknowledge(f *flight, msg *natsgo.Msg) {
 	err := json.Unmarshal(msg.Data, &ack)
 	switch {
 	case err != nil:
-		b.finish(f, 0, fmt.Errorf("the server's answer is no acknowledgement: %w", err))
-	case ack.Error != nil && ack.Error.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence && expects(f.m):
+		b.finish(f, 0, fmt.Errorf("the response of the server is not an acknowledgement: %w", err))
+	case ack.Error != nil && ack.Error.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence && binding.IsConditional(f.m):
 		b.readLast(f)
 	case ack.Error != nil:
-		err := apiFailure(ack.Error)
+		err := stream.APIFailure(ack.Error)
 		if errors.Is(err, publish.ErrTooLarge) {
-			go b.finish(f, 0, err) // done may publish what is left of it, and wait for room
+			go b.finish(f, 0, err) // done may publish a smaller form and block
 			return
 		}
 		b.finish(f, 0, err)
 	case ack.Stream != b.opts.Stream || ack.Sequence == 0:
-		b.kickSupervisor()
-		b.finish(f, 0, fmt.Errorf("stream %q took it, not %q", ack.Stream, b.opts.Stream))
+		b.conn.Kick()
+		b.finish(f, 0, fmt.Errorf("stream %q stored the message, not %q", ack.Stream, b.opts.Stream))
 	default:
 		b.metrics.AckSeconds.Observe(time.Since(f.sent).Seconds())
 		b.finish(f, ack.Sequence, nil)
 	}
 }
 
-// refuse completes a message that was never in flight.
-func (b *Bus) refuse(f *flight, err error) {
-	b.metrics.Count(outcome.Of(err))
+// reject completes a message that was never in flight.
+func (b *Bus) reject(f *flight, err error) {
+	b.metrics.Count(publish.ResultOf(err))
 	f.done(0, fmt.Errorf("publish %s: %w: %w", f.m.ID, publish.ErrNotSent, err))
 }
 
-// finish completes a flight that the caller has taken.
+// finish completes a flight that the caller took out of flights.
 func (b *Bus) finish(f *flight, position uint64, err error) {
-	b.finishAs(outcome.Of(err), f, position, err)
+	b.finishAs(publish.ResultOf(err), f, position, err)
 }
 
-func (b *Bus) finishAs(r outcome.Result, f *flight, position uint64, err error) {
+func (b *Bus) finishAs(r publish.Result, f *flight, position uint64, err error) {
 	b.release()
 	b.metrics.Count(r)
 	if err != nil {
@@ -172,17 +169,17 @@ func (b *Bus) release() {
 	b.metrics.InFlight.Dec()
 }
 
-// failAll completes what is in flight and answers to cond.
+// failAll completes the messages in flight that match cond with err.
 func (b *Bus) failAll(err error, cond func(*flight) bool) {
 	for _, f := range b.flights.takeIf(cond) {
 		b.finish(f, 0, err)
 	}
 }
 
-// sweep completes what has waited too long for its answer.
+// sweep completes the messages that timed out.
 func (b *Bus) sweep(now time.Time) {
 	err := errTimeout
-	if denied := b.permissionError(); denied != nil {
+	if denied := b.conn.PermissionError(); denied != nil {
 		err = fmt.Errorf("%w (%w)", errTimeout, denied)
 	}
 	b.failAll(err, func(f *flight) bool { return now.After(f.deadline) })

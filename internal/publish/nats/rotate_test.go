@@ -11,10 +11,10 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 
-	"github.com/kuberelay/kuberelay/internal/natsserver/natstest"
 	"github.com/kuberelay/kuberelay/internal/publish"
-	"github.com/kuberelay/kuberelay/internal/publish/publishtest"
-	"github.com/kuberelay/kuberelay/internal/tlstest"
+	"github.com/kuberelay/kuberelay/test/lab/natstest"
+	"github.com/kuberelay/kuberelay/test/lab/publishtest"
+	"github.com/kuberelay/kuberelay/test/lab/tlstest"
 )
 
 // rotated is a bus with a log, whose files a test replaces.
@@ -75,10 +75,10 @@ func (r *rotated) user() string {
 	return last.AuthorizedUser
 }
 
-// wantReconnects checks how often the connection was made anew, and that it works.
+// wantReconnects checks the number of reconnects, and that the connection works.
 func (r *rotated) wantReconnects(want uint64) {
 	r.t.Helper()
-	if got := r.nc.Stats().Reconnects; got != want {
+	if got := r.conn.NC.Stats().Reconnects; got != want {
 		r.t.Errorf("connected anew %d times, want %d", got, want)
 	}
 	if err := r.Ready(); err != nil {
@@ -92,11 +92,11 @@ func TestChangedFiles(t *testing.T) {
 		path := file(t, user())
 		r := newRotated(t, natstest.Start(t, operator), Options{CredsFile: path})
 		first := r.user()
-		r.checkFiles(t.Context())
+		r.conn.CheckFiles(t.Context())
 		r.wantReconnects(0) // nothing has changed
 
 		r.write(path, user())
-		r.checkFiles(t.Context())
+		r.conn.CheckFiles(t.Context())
 		r.wantReconnects(1)
 		if got := r.user(); got == first || got == "" {
 			t.Errorf("the server still takes us for %s", got)
@@ -106,9 +106,9 @@ func TestChangedFiles(t *testing.T) {
 		second := r.user()
 		for _, content := range []string{stranger, "nothing of use"} {
 			r.write(path, content)
-			r.checkFiles(t.Context())
+			r.conn.CheckFiles(t.Context())
 			r.wantReconnects(1)
-			if !r.logged("staying with the last ones") {
+			if !r.logged("keeping the connection") {
 				t.Error("the log does not say that it stays with the last ones")
 			}
 		}
@@ -116,7 +116,7 @@ func TestChangedFiles(t *testing.T) {
 			t.Errorf("the server takes us for %s, want %s", got, second)
 		}
 		r.write(path, user())
-		r.checkFiles(t.Context())
+		r.conn.CheckFiles(t.Context())
 		r.wantReconnects(2)
 		if r.logged("BEGIN") || r.logged("nothing of use") {
 			t.Errorf("the log has what is in the file: %s", r.b)
@@ -128,7 +128,7 @@ func TestChangedFiles(t *testing.T) {
 		path := file(t, "old")
 		r := newRotated(t, s, Options{User: "relay", PasswordFile: path})
 		r.write(path, "new")
-		r.checkFiles(t.Context())
+		r.conn.CheckFiles(t.Context())
 		r.wantReconnects(0)
 		s.Configure(func(o *server.Options) { o.Password = "new" })
 		s.Reload() // it ends our connection
@@ -153,18 +153,18 @@ func TestChangedFiles(t *testing.T) {
 		r := newRotated(t, s, Options{CAFile: first.File, CertFile: cert, KeyFile: key})
 
 		r.write(cert, r.read(nextCert)) // its key is on its way
-		r.checkFiles(t.Context())
+		r.conn.CheckFiles(t.Context())
 		r.wantReconnects(0)
 		r.write(key, r.read(nextKey))
-		r.checkFiles(t.Context())
+		r.conn.CheckFiles(t.Context())
 		r.wantReconnects(1)
 
 		r.write(first.File, r.read(second.File)) // the server's new certificate is on its way
-		r.checkFiles(t.Context())
+		r.conn.CheckFiles(t.Context())
 		r.wantReconnects(1)
 		s.Configure(serverTLS(second))
 		s.Reload()
-		r.checkFiles(t.Context())
+		r.conn.CheckFiles(t.Context())
 		r.wantReconnects(2)
 		publishOK(t, r.Bus, publishtest.Object{Name: "web", Version: 1}.Message(t, 0))
 	})
@@ -184,8 +184,8 @@ func TestChangedFiles(t *testing.T) {
 	})
 }
 
-// TestChangedFilesUnderLoad: of what is published while the connection is made anew,
-// nothing has an unknown outcome, nothing is refused for long, and nothing is there twice.
+// TestChangedFilesUnderLoad: during a reconnect, no publish has an unknown outcome, none is
+// rejected for long, and no event is stored twice.
 func TestChangedFilesUnderLoad(t *testing.T) {
 	operator, user, _ := operatorMode(t)
 	path := file(t, user())
@@ -224,7 +224,7 @@ func TestChangedFilesUnderLoad(t *testing.T) {
 		before := published.Load()
 		waitFor(t, "published", func() bool { return published.Load() > before+500 })
 		r.write(path, user())
-		r.checkFiles(t.Context())
+		r.conn.CheckFiles(t.Context())
 	}
 	close(stop)
 	for range objects {

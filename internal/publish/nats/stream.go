@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
-	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
 )
 
-// streamConfig is the stream as we create it.
+// streamConfig is the configuration of a new stream.
 func (o Options) streamConfig() jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name:              o.Stream,
@@ -24,84 +26,87 @@ func (o Options) streamConfig() jetstream.StreamConfig {
 		MaxBytes:          -1,
 		MaxMsgSize:        -1,
 		MaxConsumers:      -1,
-		// A stream that dropped its oldest messages would forget the objects that
-		// change least. Per subject the oldest do go: that is the history.
+		// A stream that dropped its oldest messages would lose the objects that change
+		// least. The oldest messages per subject are dropped, see [Options.History].
 		Discard: jetstream.DiscardNew,
-		// Compare-and-set is done by the leader, so reads are too.
+		// The leader does compare-and-set, so reads go to the leader too.
 		AllowDirect: false,
 	}
 }
 
+// firstSequence is the first sequence of a new stream: the microseconds since 1970. So if a
+// stream replaces another one whose messages are lost, it starts above any position that a
+// subscriber can have reached in the old stream, unless the old stream stored more than a
+// million messages per second for its whole life, or was created by a clock that was ahead
+// by more than its life. A subscriber that continues after its last position then gets
+// everything from the start of the new stream. If the new stream started at 1, the server
+// would send nothing until it passed that position, without an error.
+//
+// JSON numbers are exact in every client up to 2^53, which is in the year 2255.
+func firstSequence(now time.Time) uint64 { return uint64(now.UnixMicro()) }
+
 func (o Options) subjects() string { return o.SubjectPrefix + ".>" }
 
-// ensureStream creates the stream, or checks the one there is. Others may do the
-// same at the same time. An error in whose chain is ErrMisconfigured will not go
-// away by itself.
-func (b *Bus) ensureStream(ctx context.Context) error {
-	if b.opts.ReadOnly {
-		_, err := b.findStream(ctx)
-		return err
-	}
+// ensureStream creates the stream, or checks the existing one. Others may do the same
+// concurrently. An error with ErrMisconfigured in its chain is permanent.
+func (b *Bus) ensureStream(ctx context.Context, c *stream.Conn) error {
 	want := b.opts.streamConfig()
-	s, err := b.js.Stream(ctx, want.Name)
+	s, err := c.JS.Stream(ctx, want.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		s, err = b.js.CreateStream(ctx, want)
-		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // someone was faster
-			s, err = b.js.Stream(ctx, want.Name)
+		want.FirstSeq = firstSequence(time.Now())
+		s, err = c.JS.CreateStream(ctx, want)
+		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // another forwarder was faster
+			s, err = c.JS.Stream(ctx, want.Name)
 		} else if err == nil {
-			b.created.Add(1)
-			b.log.Info("stream created", "stream", want.Name, "subjects", want.Subjects)
+			b.log.Info("stream created", "stream", want.Name, "subjects", want.Subjects, "first_sequence", want.FirstSeq)
 		}
 	}
 	if err != nil {
-		return b.streamFailure(err)
+		return b.streamFailure(c, err)
 	}
-	err = checkStream(s.CachedInfo().Config, b.opts)
+	info := s.CachedInfo()
+	if err := stream.LeaderError(info); err != nil {
+		return fmt.Errorf("look up stream %q: %w", want.Name, err)
+	}
+	if c.Found(info.Created) {
+		b.log.Warn("stream was recreated", "stream", want.Name, "created", info.Created)
+	}
+	err = checkStream(info.Config, b.opts)
 	if err == nil || b.opts.InProcess == nil {
 		return err
 	}
-	// A built-in server is ours alone, and nobody can edit its stream while we do not
-	// run.
-	if _, failure := b.js.UpdateStream(ctx, want); failure != nil {
-		return fmt.Errorf("%w (the built-in server refuses to change it: %w; to begin anew, remove the folder in KUBERELAY_DATA_DIR)", err, failure)
+	// The stream of a built-in server has no other owner, and nobody can edit it while the
+	// forwarder is stopped. The first sequence must stay: at its next start, the server
+	// removes everything below it.
+	want.FirstSeq = info.Config.FirstSeq
+	if _, failure := c.JS.UpdateStream(ctx, want); failure != nil {
+		return fmt.Errorf("%w (the built-in server rejected the update: %w; to start over, remove the directory in KUBERELAY_DATA_DIR)", err, failure)
 	}
-	b.log.Warn("the stream of the built-in server did not have the settings asked for, and has them now", "stream", want.Name, "was", err)
+	b.log.Warn("settings of the built-in server's stream updated", "stream", want.Name, "was", err)
 	return nil
 }
 
-// streamFailure says what an error of the stream's creation or look-up means.
-func (b *Bus) streamFailure(err error) error {
+// streamFailure explains an error from creating or looking up the stream.
+func (b *Bus) streamFailure(c *stream.Conn, err error) error {
 	var api *jetstream.APIError
-	var code jetstream.ErrorCode
-	if errors.As(err, &api) {
-		code = api.ErrorCode
+	if errors.As(err, &api) && api.ErrorCode == codeReplicasUnsupported {
+		return stream.Misconfigured("KUBERELAY_NATS_REPLICAS is %d, but the server is not in a cluster: %w", b.opts.Replicas, err)
 	}
-	switch {
-	case errors.Is(err, natsgo.ErrNoResponders) || errors.Is(err, jetstream.ErrJetStreamNotEnabled) ||
-		errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
-		return misconfigured("JetStream is not enabled on the server or for our account: %w", err)
-	case code == codeSubjectOverlap:
-		return misconfigured("another stream already takes some of %q: name it in KUBERELAY_NATS_STREAM, "+
-			"or choose another KUBERELAY_NATS_SUBJECT_PREFIX: %w", b.opts.subjects(), err)
-	case code == codeReplicasUnsupported:
-		return misconfigured("KUBERELAY_NATS_REPLICAS is %d, but the server is not in a cluster: %w", b.opts.Replicas, err)
-	case code == codeInvalidStreamConfig || errors.Is(err, jetstream.ErrInvalidStreamName):
-		return misconfigured("create stream %q: %w", b.opts.Stream, err)
-	}
-	if denied := b.permissionError(); denied != nil {
-		return misconfigured("our NATS user lacks a permission: %w", denied)
-	}
-	return fmt.Errorf("look up stream %q: %w", b.opts.Stream, err)
+	return c.Failure(err)
 }
 
-// wrongSetting is one setting of a stream that would break a promise of ours.
+// codeReplicasUnsupported is an error code of the server for which the client has no
+// constant (nats-server, jetstream_errors_generated.go).
+const codeReplicasUnsupported jetstream.ErrorCode = 10074
+
+// wrongSetting is a stream setting that would break a guarantee.
 type wrongSetting struct {
 	name, is, should string
-	edit             string // the flag of "nats stream edit" that mends it, "" if none can
+	edit             string // the flag of "nats stream edit" that fixes it, "" if none can
 }
 
-// checkStream compares the settings that matter. Limits on size are the operator's
-// choice, as the stream refuses when it is full; more replicas are only better; and
+// checkStream compares the settings that matter. Size limits are the operator's choice,
+// because a full stream rejects messages; more replicas than configured are allowed; and
 // subjects of others in the same stream do no harm.
 func checkStream(is jetstream.StreamConfig, o Options) error {
 	var wrong []wrongSetting
@@ -132,7 +137,7 @@ func checkStream(is jetstream.StreamConfig, o Options) error {
 	if len(wrong) == 0 {
 		return nil
 	}
-	return misconfigured("%s", describe(o.Stream, wrong))
+	return stream.Misconfigured("%s", describe(o.Stream, wrong))
 }
 
 func editUnless(impossible bool, edit string) string {
@@ -142,11 +147,11 @@ func editUnless(impossible bool, edit string) string {
 	return edit
 }
 
-// describe names what is wrong and the way to mend it.
-func describe(stream string, wrong []wrongSetting) string {
+// describe names the wrong settings and how to fix them.
+func describe(name string, wrong []wrongSetting) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "stream %q has wrong settings: ", stream)
-	fix := "nats stream edit " + stream
+	fmt.Fprintf(&b, "stream %q has wrong settings: ", name)
+	fix := "nats stream edit " + name
 	var fixed []string
 	for i, w := range wrong {
 		if i > 0 {
@@ -159,16 +164,16 @@ func describe(stream string, wrong []wrongSetting) string {
 		fix += " " + w.edit
 	}
 	if len(fixed) > 0 {
-		fmt.Fprintf(&b, ". A stream's %s cannot be changed: name another stream in KUBERELAY_NATS_STREAM, "+
-			"or remove this one (nats stream rm %s) and let it be created again", strings.Join(fixed, " and "), stream)
+		fmt.Fprintf(&b, ". The %s of a stream cannot be changed: set KUBERELAY_NATS_STREAM to another stream, "+
+			"or delete this one (nats stream rm %s), and the forwarder creates it again", strings.Join(fixed, " and "), name)
 		return b.String()
 	}
-	fmt.Fprintf(&b, ". To mend it: %s", fix)
+	fmt.Fprintf(&b, ". To fix it: %s", fix)
 	return b.String()
 }
 
-// covers tells whether one of the stream's subjects takes all of want, which ends
-// in ">".
+// covers reports whether one of the stream's subjects includes all of want, which ends in
+// ">".
 func covers(subjects []string, want string) bool {
 	for _, s := range subjects {
 		if subjectCovers(strings.Split(s, "."), strings.Split(want, ".")) {
@@ -189,5 +194,5 @@ func subjectCovers(subject, want []string) bool {
 			return false
 		}
 	}
-	return false // want goes on, as it ends in ">"
+	return false // want is longer, because it ends in ">"
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kuberelay/kuberelay/internal/event"
-	"github.com/kuberelay/kuberelay/internal/natsserver/natstest"
 	"github.com/kuberelay/kuberelay/internal/publish"
-	"github.com/kuberelay/kuberelay/internal/publish/publishtest"
+	"github.com/kuberelay/kuberelay/test/lab/natstest"
+	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
 
 func TestStreamIsCreated(t *testing.T) {
@@ -32,9 +32,79 @@ func TestStreamIsCreated(t *testing.T) {
 		got.MaxBytes != -1 || got.Replicas != 1 || len(got.Subjects) != 1 || got.Subjects[0] != "p.>" {
 		t.Errorf("the stream is %+v", got)
 	}
+	if created := stream.CachedInfo().Created.UnixMicro(); got.FirstSeq == 0 || got.FirstSeq > uint64(created) || got.FirstSeq > 1<<53 {
+		t.Errorf("the first sequence is %d, want the microseconds until %d", got.FirstSeq, created)
+	}
 }
 
-// TestStreamIsShared: several forwarders of several clusters start at once.
+// TestAStreamThatComesBackEmpty: after a server lost its files, the new stream starts above
+// the old one. When it started at 1, a subscriber with a standard client waited, without an
+// error, until the new stream had passed its old position, and missed everything before
+// that.
+func TestAStreamThatComesBackEmpty(t *testing.T) {
+	s := natstest.StartProcess(t)
+	bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster})
+	identity, created := bus.Stream(), bus.Created()
+	js := observe(t, s.URL)
+	consumer, err := js.OrderedConsumer(t.Context(), "KUBERELAY", jetstream.OrderedConsumerConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	messages, err := consumer.Messages()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer messages.Stop()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	want := func(name string, version int) {
+		t.Helper()
+		m, err := messages.Next(jetstream.NextContext(ctx))
+		if err != nil {
+			t.Fatalf("waiting for version %d of %s: %v", version, name, err)
+		}
+		id := publishtest.Object{Name: name, Version: version}.Message(t, 0).ID
+		if got := m.Headers().Get("ce-id"); got != id {
+			t.Fatalf("got %s, want %s", got, id)
+		}
+	}
+	const versions = 50
+	position := uint64(0)
+	for version := range versions {
+		position = publishOK(t, bus, publishtest.Object{Name: "old", Version: version + 1}.Message(t, position))
+		want("old", version+1)
+	}
+	s.Kill()
+	s.Forget()
+	s.Start()
+	waitFor(t, "a new stream", func() bool { return bus.Created() > created && bus.Ready() == nil })
+	if got := bus.Stream(); got == identity || got == "" {
+		t.Errorf("the new stream is %q, as the old one", got)
+	}
+	for _, name := range []string{"new", "newer"} {
+		if got := publishOK(t, bus, publishtest.Object{Name: name, Version: 1}.Message(t, 0)); got <= position {
+			t.Errorf("%s is at %d, and the old stream had come to %d", name, got, position)
+		}
+		want(name, 1)
+	}
+}
+
+// TestAStreamIsReplacedWhileNothingHappens: the bus detects that its stream was removed
+// even if it publishes nothing.
+func TestAStreamIsReplacedWhileNothingHappens(t *testing.T) {
+	s := natstest.Start(t)
+	bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster})
+	created := bus.Created()
+	if err := observe(t, s.URL).DeleteStream(t.Context(), "KUBERELAY"); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "a new stream", func() bool { return bus.Created() > created && bus.Ready() == nil })
+	if bus.conn.NC.Stats().Reconnects > 0 {
+		t.Error("the connection was lost")
+	}
+}
+
+// TestStreamIsShared: several forwarders of several clusters start concurrently.
 func TestStreamIsShared(t *testing.T) {
 	s := natstest.Start(t)
 	const forwarders = 8
@@ -56,8 +126,8 @@ func TestStreamIsShared(t *testing.T) {
 	}
 }
 
-// TestStreamIsDisputed: the same, with two ideas of the stream. One gets its way, and
-// the others are told.
+// TestStreamIsDisputed: several forwarders start concurrently with two configurations of
+// the stream. One wins, and the others get an error.
 func TestStreamIsDisputed(t *testing.T) {
 	s := natstest.Start(t)
 	const forwarders = 8
@@ -137,7 +207,7 @@ func TestStreamIsChecked(t *testing.T) {
 		},
 		{
 			"another stream has the subjects", func(c *jetstream.StreamConfig) { c.Name = "OTHER" },
-			[]string{`another stream already takes some of "kuberelay.>"`, "KUBERELAY_NATS_SUBJECT_PREFIX"},
+			[]string{`another stream already has subjects of "kuberelay.>"`, "KUBERELAY_NATS_SUBJECT_PREFIX"},
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -191,8 +261,8 @@ func TestCovers(t *testing.T) {
 	}
 }
 
-// TestStreamIsLost: the server comes back without its files. The stream is there
-// again without a restart of ours, and says that it holds nothing.
+// TestStreamIsLost: the server comes back without its files. The bus recreates the stream
+// without a restart of the forwarder and reports that it is new.
 func TestStreamIsLost(t *testing.T) {
 	s := natstest.Start(t)
 	store := s.StoreDir()
@@ -212,7 +282,7 @@ func TestStreamIsLost(t *testing.T) {
 	publishOK(t, bus, publishtest.Object{Name: "web", Version: 2}.Message(t, 0))
 }
 
-// TestStreamIsDeleted: the same while the connection stays.
+// TestStreamIsDeleted: as TestStreamIsLost, while the connection stays.
 func TestStreamIsDeleted(t *testing.T) {
 	s := natstest.Start(t)
 	bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster})
@@ -230,7 +300,7 @@ func TestStreamIsDeleted(t *testing.T) {
 	})
 }
 
-// TestStreamIsSpoiled: someone changes the stream while we are away.
+// TestStreamIsSpoiled: the stream is edited while the bus is disconnected.
 func TestStreamIsSpoiled(t *testing.T) {
 	s := natstest.Start(t)
 	bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster})
@@ -252,4 +322,41 @@ func TestStreamIsSpoiled(t *testing.T) {
 		return err == nil
 	})
 	waitFor(t, "ready", func() bool { return bus.Ready() == nil })
+}
+
+// TestAStreamKeepsItsIdentity: the creation time of the stream stays the same after a
+// restart of the server and with another leader. Otherwise the claim would name another
+// stream.
+func TestAStreamKeepsItsIdentity(t *testing.T) {
+	t.Run("restart", func(t *testing.T) {
+		s := natstest.Start(t)
+		bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster})
+		before := bus.Stream()
+		s.Restart()
+		waitReconnected(t, bus)
+		if got := bus.Stream(); got != before || bus.Created() != 1 {
+			t.Errorf("the stream was %q and is %q", before, got)
+		}
+	})
+	t.Run("another leader", func(t *testing.T) {
+		c := natstest.StartCluster(t, 3)
+		bus := connect(t, Options{URLs: c.URLs, Cluster: publishtest.Cluster, Replicas: 3})
+		before := bus.Stream()
+		first := func() string {
+			stream, err := bus.conn.JS.Stream(t.Context(), "KUBERELAY")
+			if err != nil || stream.CachedInfo().Cluster == nil {
+				return ""
+			}
+			return stream.CachedInfo().Cluster.Leader
+		}
+		leader := first()
+		c.StopNamed(leader)
+		waitFor(t, "another leader", func() bool { l := first(); return l != "" && l != leader && bus.Ready() == nil })
+		if err := bus.conn.Check(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := bus.Stream(); got != before || bus.Created() != 1 {
+			t.Errorf("the stream was %q and is %q", before, got)
+		}
+	})
 }

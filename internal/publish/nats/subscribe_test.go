@@ -11,25 +11,25 @@ import (
 
 	"github.com/nats-io/nats-server/v2/server"
 	natsgo "github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kuberelay/kuberelay/internal/event"
-	"github.com/kuberelay/kuberelay/internal/natsserver/natstest"
 	"github.com/kuberelay/kuberelay/internal/publish"
-	"github.com/kuberelay/kuberelay/internal/publish/faultproxy"
-	"github.com/kuberelay/kuberelay/internal/publish/publishtest"
+	"github.com/kuberelay/kuberelay/internal/publish/nats/reader"
+	"github.com/kuberelay/kuberelay/test/lab/faultproxy"
+	"github.com/kuberelay/kuberelay/test/lab/natstest"
+	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
 
 // subscriber subscribes over a connection of its own.
 type subscriber struct {
 	*publishtest.Subscriber
 	t   testing.TB
-	bus *Bus
+	bus *reader.Bus
 }
 
 func subscribe(t testing.TB, url string, o publish.SubscribeOptions) *subscriber {
 	t.Helper()
-	bus := connect(t, Options{URLs: []string{url}, ReadOnly: true})
+	bus := read(t, url)
 	return &subscriber{publishtest.Subscribe(t, bus, o), t, bus}
 }
 
@@ -65,7 +65,7 @@ func newWriter(t testing.TB, o Options) *writer {
 	return w
 }
 
-// put publishes the next state of each object and gives their positions.
+// put publishes the next state of each object and returns the positions.
 func (w *writer) put(names ...string) []uint64 {
 	w.t.Helper()
 	var positions []uint64
@@ -86,7 +86,7 @@ func names(prefix string, n int) []string {
 	return all
 }
 
-// What was published in either mode arrives as it was, with its key.
+// TestSubscribe: events published in either mode arrive unchanged, with their keys.
 func TestSubscribe(t *testing.T) {
 	for _, mode := range []ContentMode{Binary, Structured} {
 		t.Run(string(mode), func(t *testing.T) {
@@ -100,7 +100,7 @@ func TestSubscribe(t *testing.T) {
 				marker,
 				publishtest.Object{Name: "a", Version: 1, Data: "x"}.Message(t, 0),
 				publishtest.Object{Name: "\u009b2J é", Version: 2, Data: "\u009b%\"é"}.Message(t, 0),
-				publishtest.Object{Name: "a", Version: 3, Deleted: true}.Message(t, 2),
+				publishtest.Object{Name: "a", Version: 3, Deleted: true}.Message(t, firstOf(t, bus)+1),
 			}
 			for _, m := range sent {
 				publishOK(t, bus, m)
@@ -114,7 +114,7 @@ func TestSubscribe(t *testing.T) {
 				if g, w := fmt.Sprint(publishtest.Attributes(got.Message)), fmt.Sprint(publishtest.Attributes(want)); g != w {
 					t.Errorf("attributes %s, want %s", g, w)
 				}
-				if got.Position != uint64(i+1) || got.Cluster != publishtest.Cluster || got.Stored.IsZero() || !strings.HasPrefix(got.Subject, "kuberelay.test=2Ecluster.") {
+				if got.Position != firstOf(t, bus)+uint64(i) || got.Cluster != publishtest.Cluster || got.Stored.IsZero() || !strings.HasPrefix(got.Subject, "kuberelay.test=2Ecluster.") {
 					t.Errorf("delivery %+v", got.Delivery)
 				}
 			}
@@ -122,9 +122,9 @@ func TestSubscribe(t *testing.T) {
 	}
 }
 
-// From now means nothing older, and everything since, break or no break. The
-// JetStream client's ordered consumer begins anew with what is new then, if it has
-// not seen anything before the break.
+// TestSubscribeFromNow: FromNow yields nothing older, and everything since, even if the
+// connection breaks. The JetStream client's ordered consumer starts over with new messages
+// if it saw none before the break.
 func TestSubscribeFromNow(t *testing.T) {
 	ns := natstest.Start(t)
 	proxy := faultproxy.Start(t, ns.Addr())
@@ -145,7 +145,7 @@ func TestSubscribeFromNow(t *testing.T) {
 func TestSubscribeRestart(t *testing.T) {
 	ns := natstest.Start(t)
 	w := newWriter(t, Options{URLs: []string{ns.URL}})
-	backlog := w.put(names("web", 3*subscribeBatch)...)
+	backlog := w.put(names("web", 3*200)...)
 	s := subscribe(t, ns.URL, publish.SubscribeOptions{From: publish.FromStart})
 	s.want(backlog[:100]...)
 	ns.Restart()
@@ -158,16 +158,16 @@ func TestSubscribeRestart(t *testing.T) {
 	s.want(again.put("web-1", "web-3", "new")...)
 }
 
-// Last gives each object once, also where the connection breaks half-way: the
-// client's ordered consumer would go on with every event from there on.
+// FromLast yields each object once, even if the connection breaks half-way. The client's
+// ordered consumer would continue with every event from there on.
 func TestSubscribeLast(t *testing.T) {
 	ns := natstest.Start(t)
 	proxy := faultproxy.Start(t, ns.Addr())
 	w := newWriter(t, Options{URLs: []string{ns.URL}})
-	all := names("web", 2*subscribeBatch)
+	all := names("web", 2*200)
 	w.put(all...)
 	w.put(all[:50]...)
-	w.put(all[:subscribeBatch]...)
+	w.put(all[:200]...)
 	last := slices.Sorted(func(yield func(uint64) bool) {
 		for _, position := range w.last {
 			if !yield(position) {
@@ -187,8 +187,8 @@ func TestSubscribeLast(t *testing.T) {
 	// the connection is down. What each was before is not its last state any more.
 	proxy.Refuse()
 	s.lost()
-	late := all[subscribeBatch-1] // at the end of last
-	away := w.put(late, late, all[subscribeBatch], "new")
+	late := all[200-1] // at the end of last
+	away := w.put(late, late, all[200], "new")
 	proxy.Pass()
 	s.want(last[len(last)-10 : len(last)-1]...)
 	got := s.Next()
@@ -202,7 +202,7 @@ func TestSubscribeLast(t *testing.T) {
 	s.want(w.put("new")...)
 }
 
-// Nothing is in the way of live events where there is nothing to begin with.
+// Live events arrive even if the stream is empty at first.
 func TestSubscribeLastOfNothing(t *testing.T) {
 	ns := natstest.Start(t)
 	w := newWriter(t, Options{URLs: []string{ns.URL}})
@@ -212,8 +212,8 @@ func TestSubscribeLastOfNothing(t *testing.T) {
 	s.want(w.put("a", "c", "b", "c")[1])
 }
 
-// Filters are heeded by the server: of 1,100 objects, which is more than the server
-// looks up at once elsewhere, two subsets.
+// The server applies the filters: two subsets of 1,100 objects, which is more than the
+// server looks up at once elsewhere.
 func TestSubscribeFilters(t *testing.T) {
 	ns := natstest.Start(t)
 	w := newWriter(t, Options{URLs: []string{ns.URL}})
@@ -242,8 +242,8 @@ func TestSubscribeFilters(t *testing.T) {
 	}
 }
 
-// A consumer that the server has forgotten, as after a change of leader, is made
-// again where it was.
+// A consumer that the server deleted, for example after a change of leader, is recreated at
+// its position.
 func TestSubscribeConsumerLost(t *testing.T) {
 	ns := natstest.Start(t)
 	w := newWriter(t, Options{URLs: []string{ns.URL}})
@@ -263,11 +263,11 @@ func TestSubscribeConsumerLost(t *testing.T) {
 	s.want(w.put("a", "c")...)
 }
 
-// A subscriber waits for the stream, and does not make it.
+// A subscriber waits for the stream and does not create it.
 func TestSubscribeNoStream(t *testing.T) {
 	ns := natstest.Start(t)
 	s := subscribe(t, ns.URL, publish.SubscribeOptions{From: publish.FromNow})
-	missing := func(err error) bool { return errors.Is(err, ErrStreamMissing) }
+	missing := func(err error) bool { return errors.Is(err, reader.ErrStreamMissing) }
 	s.Notice("the stream is missing", missing)
 	names := observe(t, ns.URL).StreamNames(t.Context())
 	for name := range names.Name() {
@@ -290,7 +290,7 @@ func TestSubscribeNoStream(t *testing.T) {
 	s.want(w.put("c")...)
 }
 
-// What is no event of ours is reported, and in nobody's way.
+// Messages that are not Kuberelay events are reported and block nothing.
 func TestSubscribeForeign(t *testing.T) {
 	ns := natstest.Start(t)
 	w := newWriter(t, Options{URLs: []string{ns.URL}})
@@ -302,58 +302,12 @@ func TestSubscribeForeign(t *testing.T) {
 	}
 	positions := w.put("a")
 	s := subscribe(t, ns.URL, publish.SubscribeOptions{From: publish.FromStart})
-	for want := range uint64(2) {
-		if got := s.Next(); got.Err == nil || got.Position != want+1 {
-			t.Errorf("got %s at %d, want what is foreign at %d", got, got.Position, want+1)
+	for want := positions[0] - 2; want < positions[0]; want++ {
+		if got := s.Next(); got.Err == nil || got.Position != want {
+			t.Errorf("got %s at %d, want what is foreign at %d", got, got.Position, want)
 		}
 	}
 	s.want(positions...)
-}
-
-// lossy is a consumer whose second message got lost on its way.
-type lossy struct{ jetstream.Consumer }
-
-func (lossy) Messages(...jetstream.PullMessagesOpt) (jetstream.MessagesContext, error) {
-	return &lossyMessages{}, nil
-}
-
-type lossyMessages struct {
-	jetstream.MessagesContext
-	n uint64
-}
-
-// Next gives messages 1 and 3, and no more.
-func (l *lossyMessages) Next(...jetstream.NextOpt) (jetstream.Msg, error) {
-	l.n++
-	switch l.n {
-	case 1:
-		return numbered{n: 1}, nil
-	case 2:
-		return numbered{n: 3}, nil
-	}
-	return nil, errors.New("no more")
-}
-
-func (*lossyMessages) Stop() {}
-
-type numbered struct {
-	jetstream.Msg
-	n uint64
-}
-
-func (m numbered) Metadata() (*jetstream.MsgMetadata, error) {
-	return &jetstream.MsgMetadata{Sequence: jetstream.SequencePair{Consumer: m.n, Stream: m.n + 10}}, nil
-}
-
-func (m numbered) Subject() string { return "kuberelay" }
-
-// A gap ends the consumer before what follows it is taken.
-func TestSubscribeGap(t *testing.T) {
-	var foreign []uint64
-	s := subscription{opts: publish.SubscribeOptions{Foreign: func(d publish.Delivery, _ error) { foreign = append(foreign, d.Position) }}}
-	if err := s.read(t.Context(), lossy{}, false); err == nil || s.seen != 11 || !slices.Equal(foreign, []uint64{11}) {
-		t.Errorf("got %v at %d after %d, want an error at 11 after [11]", err, s.seen, foreign)
-	}
 }
 
 func TestSubscribeEnds(t *testing.T) {
@@ -388,7 +342,7 @@ func TestSubscribeEnds(t *testing.T) {
 		end(t, s, errClosed)
 	})
 	t.Run("yield", func(t *testing.T) {
-		bus := connect(t, Options{URLs: []string{ns.URL}, ReadOnly: true})
+		bus := read(t, ns.URL)
 		enough := errors.New("enough")
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
 		defer cancel()
@@ -407,19 +361,16 @@ func TestSubscribeEnds(t *testing.T) {
 	})
 }
 
-func TestReadOnly(t *testing.T) {
+// TestReaderOfAnotherStream: a reader does not check the settings of the stream.
+func TestReaderOfAnotherStream(t *testing.T) {
 	ns := natstest.Start(t)
-	w := newWriter(t, Options{URLs: []string{ns.URL}, History: 3}) // a subscriber need not know
-	w.put("a")
-	bus := connect(t, Options{URLs: []string{ns.URL}, ReadOnly: true})
-	waitReady(t, bus)
-	if _, err := publishNow(t, bus, publishtest.Object{Name: "b", Version: 1}.Message(t, 0)); !errors.Is(err, errReadOnly) {
-		t.Errorf("got %v, want %v", err, errReadOnly)
-	}
+	newWriter(t, Options{URLs: []string{ns.URL}, History: 3}).put("a")
+	bus := read(t, ns.URL)
+	waitFor(t, "ready", func() bool { return bus.Ready() == nil })
 }
 
-// From a time means what the stream took then or later, and everything since, also where
-// the connection breaks before anything came.
+// TestSubscribeFromTime: FromTime yields what the stream stored then or later, and
+// everything since, even if the connection breaks before the first event.
 func TestSubscribeFromTime(t *testing.T) {
 	ns := natstest.Start(t)
 	proxy := faultproxy.Start(t, ns.Addr())

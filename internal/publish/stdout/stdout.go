@@ -1,13 +1,13 @@
-// Package stdout publishes to a stream of lines: one structured CloudEvent per
-// line, for trying things out and for log pipelines.
+// Package stdout publishes to a stream of lines, one structured CloudEvent per line, for
+// trials and for log pipelines.
 //
-// What it guarantees: a line is written whole, by one call of Write, and lines do
-// not mix, whoever publishes. A message is acknowledged when Write has taken it,
-// and its position is the number of its line, from 1.
+// What it guarantees: each line is written with one call of Write, and lines do not mix,
+// even with concurrent publishers. A message is acknowledged when Write returns. Its
+// position is the number of its line, from 1.
 //
-// What it does not: there is no checkpoint. Nothing can be read back, so after a
-// restart everything is published again, a delete that happened in between is not
-// told, and Expected is not looked at. Whether the reader has the line is unknown.
+// What it does not: there is no checkpoint. Nothing can be read back, so after a restart
+// everything is published again, and a delete in between is not published. Expected is
+// ignored. It is unknown whether the reader got the line.
 package stdout
 
 import (
@@ -25,18 +25,18 @@ import (
 type Publisher struct {
 	mu     sync.Mutex
 	w      io.Writer
-	line   uint64 // of the last line written
-	torn   bool   // the last write broke off within a line
-	failed error  // of the last write
+	line   uint64 // number of the last line written
+	torn   bool   // the output ends within a line
+	failed error  // error of the last write
 	closed bool
 }
 
 var _ publish.Publisher = (*Publisher)(nil)
 
-// New makes a publisher that writes to w. Nobody else should write to w.
+// New returns a publisher that writes to w. Nothing else should write to w.
 func New(w io.Writer) *Publisher { return &Publisher{w: w} }
 
-// Publish is [publish.Publisher]'s. It calls done before it returns, and blocks as
+// Publish implements [publish.Publisher]. It calls done before it returns, and blocks as
 // long as the writer does.
 func (p *Publisher) Publish(ctx context.Context, m *event.Message, done func(position uint64, err error)) {
 	line, err := p.write(ctx, m)
@@ -61,7 +61,7 @@ func (p *Publisher) write(ctx context.Context, m *event.Message) (uint64, error)
 	if p.closed {
 		return 0, errClosed
 	}
-	if p.torn { // end the broken line, so that it spoils no other
+	if p.torn { // end the incomplete line first
 		text = append([]byte{'\n'}, text...)
 	}
 	n, err := p.w.Write(text)
@@ -69,18 +69,20 @@ func (p *Publisher) write(ctx context.Context, m *event.Message) (uint64, error)
 		err = io.ErrShortWrite
 	}
 	p.failed = err
+	if n > 0 {
+		p.torn = text[n-1] != '\n'
+	}
 	if err != nil {
-		p.torn = p.torn || n > 0
 		return 0, err
 	}
-	p.torn = false
 	p.line++
 	return p.line, nil
 }
 
 var errClosed = errors.New("the publisher is closed")
 
-// Ready is nil unless the last write failed.
+// Ready returns nil unless the last write failed. Only a successful write makes it nil
+// again, so the caller must keep publishing.
 func (p *Publisher) Ready() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -90,7 +92,7 @@ func (p *Publisher) Ready() error {
 	return p.failed
 }
 
-// Close refuses further messages. It does not close the writer.
+// Close rejects further messages. It does not close the writer.
 func (p *Publisher) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

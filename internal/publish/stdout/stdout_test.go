@@ -11,7 +11,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish"
-	"github.com/kuberelay/kuberelay/internal/publish/publishtest"
+	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
 
 func TestContract(t *testing.T) {
@@ -41,7 +41,7 @@ func read(t *testing.T, text string, k event.Key) []publishtest.Event {
 	return events
 }
 
-// TestLines: many publish at once, and every line is one event.
+// TestLines: with many concurrent publishers, every line is one event.
 func TestLines(t *testing.T) {
 	var out chopped
 	p := New(&out)
@@ -76,7 +76,7 @@ func (c *chopped) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestWriteFails: a failed write is told, and spoils no other line.
+// TestWriteFails: a failed write is reported and breaks no other line.
 func TestWriteFails(t *testing.T) {
 	broken := errors.New("broken pipe")
 	out := &failing{err: broken}
@@ -96,11 +96,15 @@ func TestWriteFails(t *testing.T) {
 	publish(2, 0)  // nothing of it
 	publish(3, 10) // a part of it
 	publish(3, 0)
+	publish(3, 1) // only the end of the line before
 	publish(3, -1)
 	publish(4, -1)
-	want := []string{"1 false false", "0 true true", "0 true true", "0 true true", "2 false false", "3 false false"}
+	want := []string{"1 false false", "0 true true", "0 true true", "0 true true", "0 true true", "2 false false", "3 false false"}
 	if strings.Join(got, ",") != strings.Join(want, ",") {
 		t.Errorf("position, failed, unready: got %v, want %v", got, want)
+	}
+	if strings.Contains(out.String(), "\n\n") {
+		t.Errorf("there is an empty line:\n%s", out.String())
 	}
 	var ids []string
 	for line := range strings.Lines(out.String()) {

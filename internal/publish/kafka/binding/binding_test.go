@@ -14,12 +14,12 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
-	"github.com/kuberelay/kuberelay/internal/publish/publishtest"
+	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
 
 var update = flag.Bool("update", false, "write the golden files in testdata anew")
 
-// TestGolden: testdata/<name>.<mode> holds key, timestamp, a line for each header, and
+// TestGolden: testdata/<name>.<mode> has the key, the timestamp, one line per header, and
 // then the value.
 func TestGolden(t *testing.T) {
 	for _, test := range messages(t) {
@@ -48,7 +48,8 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// TestRoundTrip: a reader gets what a later start needs to know, from either mode.
+// TestRoundTrip: in either mode, a reader gets everything that a later start of the
+// forwarder needs.
 func TestRoundTrip(t *testing.T) {
 	for _, test := range messages(t) {
 		for _, structured := range []bool{false, true} {
@@ -90,7 +91,8 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// TestEncodeShares: the headers share memory, but one does not grow into the next.
+// TestEncodeShares: the headers share memory, but appending to one does not change the
+// next.
 func TestEncodeShares(t *testing.T) {
 	m := messages(t)[0].message
 	r := mustEncode(t, m, false)
@@ -147,7 +149,7 @@ func headersOf(lines ...string) (headers []recordbatch.Header) {
 	return headers
 }
 
-// TestDecodeOthers: what other writers do.
+// TestDecodeOthers: Decode reads what other writers write.
 func TestDecodeOthers(t *testing.T) {
 	const body = `{"specversion":"1.0","id":"1","type":"t","source":"/s","subject":"a","data":{}}`
 	required := headersOf("ce_id=1", "ce_specversion=1.0", "ce_type=t", "ce_source=/s")
@@ -226,8 +228,7 @@ func TestTombstone(t *testing.T) {
 	}
 }
 
-// FuzzDecode: whatever is on the bus, reading it does not panic, and both ways of reading
-// agree.
+// FuzzDecode: decoding never panics, and both ways of decoding agree.
 func FuzzDecode(f *testing.F) {
 	f.Add("ce_id", []byte("1"), "content-type", []byte("application/json"), []byte("{}"))
 	f.Add("CONTENT-TYPE", []byte("application/cloudevents"), "ce_", []byte(""), []byte(`{"specversion":"1.0","id":"1"}`))

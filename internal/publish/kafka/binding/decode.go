@@ -12,16 +12,16 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 )
 
-// ErrTombstone says that a record has no value. Log compaction takes it for the end of
-// its key, and it is no event of ours, whatever its headers.
+// ErrTombstone means that a record has no value. Log compaction removes the key, and the
+// record is not an event, whatever its headers.
 var ErrTombstone = errors.New("the record is a tombstone")
 
-// Attributes gives the attributes of the event that a record holds, in either mode, in the
-// form that [event.AckedFrom] and [event.ObjectFromData] take; "" for one that is
-// absent. In structured mode it reads the whole value. Get uses headers and value, which
-// must not change meanwhile.
+// Attributes returns the attributes of the event in a record, in either mode, in the form
+// that [event.AckedFrom] and [event.ObjectFromData] take; "" for an absent attribute. In
+// structured mode it parses the whole value. get refers to headers and value, which must
+// not change while it is used.
 //
-// An error means [ErrTombstone], or that the record is no CloudEvent of version 1.0.
+// The error is [ErrTombstone], or the record is not a CloudEvent of version 1.0.
 func Attributes(headers []recordbatch.Header, value []byte) (get func(attribute string) string, structured bool, err error) {
 	switch {
 	case value == nil:
@@ -37,9 +37,23 @@ func Attributes(headers []recordbatch.Header, value []byte) (get func(attribute 
 	return get, false, check(headers)
 }
 
-// Decode reads the event that a record holds, in either mode, one of ours or of another
-// writer that follows the binding. It fills in ID, Attributes and Data only. In binary
-// mode the attributes come sorted by name, and Data is value itself. Errors are as in
+// Removal returns the attributes of the removal that a tombstone follows, and false if the
+// tombstone is not one of [Tombstone].
+func Removal(headers []recordbatch.Header) (get func(attribute string) string, ok bool) {
+	get = func(attribute string) string {
+		for _, h := range slices.Backward(headers) {
+			if h.Key == tombstonePrefix+attribute {
+				return string(h.Value)
+			}
+		}
+		return ""
+	}
+	return get, get("type") != ""
+}
+
+// Decode decodes the event in a record, in either mode, including events of other writers
+// that follow the binding. It sets only ID, Attributes and Data. In binary mode, the
+// attributes are sorted by name, and Data is value itself. Errors are those of
 // [Attributes].
 func Decode(headers []recordbatch.Header, value []byte) (*event.Message, error) {
 	switch {
@@ -52,7 +66,7 @@ func Decode(headers []recordbatch.Header, value []byte) (*event.Message, error) 
 		return nil, err
 	}
 	m := &event.Message{ID: lookUp(headers, "id"), Data: value, Attributes: make([]event.Attribute, 0, len(headers))}
-	for _, h := range slices.Backward(headers) { // of several the last, see lookUp
+	for _, h := range slices.Backward(headers) { // the last of several wins, see lookUp
 		if name, ok := attributeOf(h); ok {
 			m.Attributes = append(m.Attributes, event.Attribute{Name: name, Value: string(h.Value)})
 		}
@@ -62,7 +76,7 @@ func Decode(headers []recordbatch.Header, value []byte) (*event.Message, error) 
 	return m, nil
 }
 
-// check tells whether the headers are those of an event in binary mode.
+// check returns an error if the headers are not those of an event in binary mode.
 func check(headers []recordbatch.Header) error {
 	for _, h := range headers {
 		if _, ok := attributeOf(h); ok && !utf8.Valid(h.Value) {
@@ -75,8 +89,8 @@ func check(headers []recordbatch.Header) error {
 	return nil
 }
 
-// attributeOf is the name of the attribute that a header of binary mode holds. Names are
-// matched in any case, as by the SDK. An attribute without a value is absent.
+// attributeOf returns the name of the attribute that a header holds in binary mode. Names
+// are case-insensitive, as in the SDK. An attribute without a value is absent.
 func attributeOf(h recordbatch.Header) (name string, ok bool) {
 	switch {
 	case len(h.Value) == 0:
@@ -89,8 +103,8 @@ func attributeOf(h recordbatch.Header) (name string, ok bool) {
 	return "", false
 }
 
-// lookUp gives the last where there are several, as Headers.lastHeader of the Java client
-// and the SDK do.
+// lookUp returns the last of several values, like Headers.lastHeader of the Java client and
+// the SDK.
 func lookUp(headers []recordbatch.Header, attribute string) string {
 	for _, h := range slices.Backward(headers) {
 		if name, ok := attributeOf(h); ok && name == attribute {

@@ -1,23 +1,24 @@
-// Package binding turns an event into a Kafka record and back, by the CloudEvents Kafka
-// protocol binding 1.0.2:
+// Package binding converts events to Kafka records and back, as the CloudEvents Kafka
+// protocol binding 1.0.2 specifies:
 // https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/bindings/kafka-protocol-binding.md
 //
 // What it guarantees:
 //
-//   - In binary mode, each attribute is a header ce_<attribute> and its value the
-//     attribute's text as it is, in UTF-8; datacontenttype is the header content-type, and
-//     data the record's value. In structured mode the value is the whole event, and
-//     content-type, application/cloudevents+json, the only header.
-//   - In both modes the key is the attribute partitionkey, which is an attribute all
-//     the same (3.1). So an object's events are in one partition, the one where every client
-//     puts them whose partitioner is Java's: [Partition].
-//   - What the CloudEvents SDK writes, it reads, and the other way around.
-//   - No event of ours is a tombstone: a delete has data. [Encode] refuses an event that
-//     has none, and a reader is told of a tombstone by [ErrTombstone].
+//   - In binary mode, each attribute is a header ce_<attribute> with the attribute's text
+//     in UTF-8. datacontenttype is the header content-type, and data is the value of the
+//     record. In structured mode, the value is the whole event, and content-type,
+//     application/cloudevents+json, is the only header.
+//   - In both modes, the key is the attribute partitionkey, which is also an attribute
+//     (3.1). So the events of an object are in one partition, the same that every client
+//     with Java's default partitioner selects: [Partition].
+//   - It reads what the CloudEvents SDK writes, and the SDK reads what it writes.
+//   - No event is a tombstone, because a delete has data. [Encode] returns an error for an
+//     event without data, and a reader gets [ErrTombstone] for a tombstone. [Tombstone]
+//     returns the tombstone that follows a delete.
 //
 // What it does not:
 //
-//   - It does not check that the key of a record that is read is the event's partitionkey;
-//     another writer may have chosen another.
-//   - Of the event formats it knows JSON only, and no batches.
+//   - It does not check that the key of a record is the partitionkey of its event. Another
+//     writer may use another key.
+//   - It supports only the JSON event format, and no batches.
 package binding

@@ -12,30 +12,35 @@ import (
 const (
 	attributePrefix   = "ce_"
 	contentTypeHeader = "content-type"
-	structuredType    = "application/cloudevents" // and what follows: "+json", "; charset=..."
+	structuredType    = "application/cloudevents" // a prefix: "+json" or "; charset=..." can follow
 )
 
-// Encode makes the record of an event or a marker. Its timestamp is the attribute time, so
+// Encode returns the record of an event or a marker. Its timestamp is the attribute time,
 // in milliseconds. In binary mode the record shares m.Data.
 //
-// An error means that m has no partitionkey or no data, or is malformed; trying again
-// cannot help.
+// It returns an error if m has no partitionkey or no data, or is malformed. A retry cannot
+// succeed.
 func Encode(m *event.Message, structured bool) (recordbatch.Record, error) {
 	fail := func(problem string) (recordbatch.Record, error) {
 		return recordbatch.Record{}, fmt.Errorf("encode event %s: %s", m.ID, problem)
 	}
 	key := m.Attribute("partitionkey")
 	if key == "" {
-		return fail("it has no partitionkey") // a compacted topic takes no record without key
+		return fail("no partitionkey") // a compacted topic rejects records without a key
 	}
 	if m.Data == nil {
-		return fail("it has no data, which would be a tombstone")
+		return fail("no data: the record would be a tombstone")
+	}
+	if m.IsResolved() { // a tombstone is no row in any table
+		r, err := Encode(&event.Message{ID: m.ID, Attributes: m.Attributes, Data: []byte{}}, false)
+		r.Value = nil
+		return r, err
 	}
 	r := recordbatch.Record{}
 	if t := m.Attribute("time"); t != "" {
 		var err error
 		if r.Timestamp, err = time.Parse(time.RFC3339Nano, t); err != nil {
-			return fail("time is not in the format of RFC 3339")
+			return fail("time is not in RFC 3339 format")
 		}
 	}
 	if structured {
@@ -52,8 +57,27 @@ func Encode(m *event.Message, structured bool) (recordbatch.Record, error) {
 	return r, nil
 }
 
-// headers makes the headers of binary mode, and the key. All names share one array of
-// bytes, and so do all values.
+// tombstonePrefix begins the header of an attribute in a tombstone. It is not that of the
+// CloudEvents binding, because a tombstone is not an event.
+const tombstonePrefix = "kuberelay_"
+
+// tombstoneAttributes are the attributes that [event.AckedFrom] reads.
+var tombstoneAttributes = [...]string{"type", "uid", "resourceversion", "sequence", "digest", "time"}
+
+// Tombstone returns the tombstone of a removal m. Its headers identify the removal, because
+// compaction can remove the removal first.
+func Tombstone(m *event.Message) *recordbatch.Record {
+	t := &recordbatch.Record{Key: []byte(m.Attribute("partitionkey"))}
+	for _, name := range tombstoneAttributes {
+		if v := m.Attribute(name); v != "" {
+			t.Headers = append(t.Headers, recordbatch.Header{Key: tombstonePrefix + name, Value: []byte(v)})
+		}
+	}
+	return t
+}
+
+// headers returns the key and the headers of binary mode. All names share one byte array,
+// and so do all values.
 func headers(key string, attributes []event.Attribute) ([]byte, []recordbatch.Header) {
 	nameSize, valueSize := 0, len(key)
 	for _, a := range attributes {

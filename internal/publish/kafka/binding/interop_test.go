@@ -12,11 +12,11 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
-	"github.com/kuberelay/kuberelay/internal/publish/publishtest"
+	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
 
-// TestSDKWrites: of the same event, the CloudEvents SDK's Kafka binding writes the record
-// that we write, and we read it to the same event.
+// TestSDKWrites: for the same event, the CloudEvents SDK's Kafka binding writes the same
+// record as Encode, and Decode reads it as the same event.
 func TestSDKWrites(t *testing.T) {
 	for _, test := range messages(t) {
 		for _, structured := range []bool{false, true} {
@@ -52,7 +52,7 @@ func TestSDKWrites(t *testing.T) {
 	}
 }
 
-// TestSDKReads: the SDK reads our records to the same events.
+// TestSDKReads: the SDK reads Encode's records as the same events.
 func TestSDKReads(t *testing.T) {
 	for _, test := range messages(t) {
 		for _, structured := range []bool{false, true} {

@@ -2,15 +2,18 @@ package binding
 
 import "encoding/binary"
 
-// Partition is the partition of a key among so many, at least 1, as the default
-// partitioner of the Java client chooses it for a record with a key:
-// toPositive(murmur2(key)) modulo their number (BuiltInPartitioner.partitionForKey).
+// Partition returns the partition of a key, for a number of partitions of at least 1, as
+// the default partitioner of the Java client selects it for a record with a key:
+// toPositive(murmur2(key)) modulo the number (BuiltInPartitioner.partitionForKey).
 func Partition(key []byte, partitions int) int {
-	return int(murmur2(key)&0x7fffffff) % partitions
+	return Hash(key) % partitions
 }
 
-// murmur2 is org.apache.kafka.common.utils.Utils.murmur2: Austin Appleby's MurmurHash2
-// with a seed of Kafka's own.
+// Hash returns the number of a key that, modulo the number of partitions, is its partition.
+func Hash(key []byte) int { return int(murmur2(key) & 0x7fffffff) }
+
+// murmur2 is org.apache.kafka.common.utils.Utils.murmur2: Austin Appleby's MurmurHash2 with
+// Kafka's seed.
 func murmur2(data []byte) uint32 {
 	const (
 		seed = 0x9747b28c

@@ -9,9 +9,9 @@ import (
 	"github.com/segmentio/kafka-go"
 )
 
-// permission is what Kafka's authorizer grants: an operation on a resource.
+// permission is an operation on a resource, as Kafka's authorizer grants it.
 type permission struct {
-	operation string // as kafka-acls.sh has it
+	operation string // as in kafka-acls.sh
 	resource  string // topic, transactional-id or cluster
 	name      string
 }
@@ -20,12 +20,12 @@ func onTopic(operation, name string) permission { return permission{operation, "
 
 func onTransactionalID(id string) permission { return permission{"Write", "transactional-id", id} }
 
-// idempotentWrite is what brokers before 3.0 ask for beside the right to write (KIP-679).
+// idempotentWrite is required by brokers before 3.0 in addition to Write (KIP-679).
 var idempotentWrite = permission{operation: "IdempotentWrite", resource: "cluster"}
 
-// denied adds to a refusal the ACL that is missing, which Kafka does not name. The
-// permissions are those that the request needs, at most one for each kind of
-// resource. Other errors stay as they are.
+// denied adds the missing ACL to an authorization error, because Kafka does not name it.
+// needs has the permissions of the request, at most one for each kind of resource. Other
+// errors stay unchanged.
 func (c *Client) denied(err error, needs ...permission) error {
 	var code kafka.Error
 	if !errors.As(err, &code) || errors.Is(err, ErrMisconfigured) {
@@ -48,7 +48,7 @@ func (c *Client) denied(err error, needs ...permission) error {
 	return err
 }
 
-// addACL says which ACL to add, and the command for it.
+// addACL describes the ACL to add and the command that adds it.
 func (c *Client) addACL(p permission) string {
 	on, flag := p.resource+" "+p.name, " --"+p.resource+" "+quote(p.name)
 	if p.resource == "cluster" {
@@ -58,8 +58,8 @@ func (c *Client) addACL(p permission) string {
 		p.operation, on, c.tool("kafka-acls.sh"), quote(c.principal()), p.operation, flag)
 }
 
-// principal is whom the brokers take us for, as far as we can know: they may map the
-// subject of a certificate to something shorter (ssl.principal.mapping.rules).
+// principal is the user that the brokers see, as far as the client can know: they can map
+// the subject of a certificate to a shorter name (ssl.principal.mapping.rules).
 func (c *Client) principal() string {
 	switch {
 	case c.opts.User != "":
@@ -72,8 +72,8 @@ func (c *Client) principal() string {
 	return "User:ANONYMOUS"
 }
 
-// tool begins the command line of one of Kafka's own tools. What they need to log in is
-// in a file that only an administrator has.
+// tool returns the start of a command line for one of Kafka's tools. The credentials are in
+// a file that only an administrator has.
 func (c *Client) tool(name string) string {
 	command := name + " --bootstrap-server " + c.opts.brokers()
 	if c.opts.TLS || c.opts.SASLMechanism != "" {
@@ -82,7 +82,7 @@ func (c *Client) tool(name string) string {
 	return command
 }
 
-// quote quotes a word for the shell if need be.
+// quote quotes a word for the shell if necessary.
 func quote(word string) string {
 	if strings.ContainsFunc(word, func(r rune) bool { return !isPlain(r) }) || word == "" {
 		return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"

@@ -12,7 +12,7 @@ import (
 	"github.com/segmentio/kafka-go"
 )
 
-// What only an administrator does.
+// Operations of an administrator.
 
 func (c *Client) deleteTopic(t testing.TB, name string) {
 	t.Helper()

@@ -8,10 +8,10 @@ import (
 
 	"github.com/segmentio/kafka-go"
 
-	"github.com/kuberelay/kuberelay/internal/kafkabroker"
-	"github.com/kuberelay/kuberelay/internal/kafkabroker/kafkabrokertest"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
-	"github.com/kuberelay/kuberelay/internal/tlstest"
+	"github.com/kuberelay/kuberelay/test/lab/kafkabroker"
+	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
+	"github.com/kuberelay/kuberelay/test/lab/tlstest"
 )
 
 // secured is a broker with every kind of listener, and the files that a client needs.
@@ -96,7 +96,7 @@ func TestAuthentication(t *testing.T) {
 		file := writeFile(t, "password", "Wrong0Wrong0")
 		for _, m := range []string{Plain, ScramSHA256} {
 			err := s.produce(t, s.sasl(t, m, func(o *Options) { o.PasswordFile = file }))
-			wantMisconfigured(t, err, Denied, s.AddrOf(kafkabroker.SASLSSL), `refuses the user "alice" by `+m, "KUBERELAY_KAFKA_PASSWORD_FILE", file)
+			wantMisconfigured(t, err, Denied, s.AddrOf(kafkabroker.SASLSSL), `rejected user "alice" with `+m, "KUBERELAY_KAFKA_PASSWORD_FILE", file)
 			if strings.Contains(err.Error(), "Wrong0") {
 				t.Errorf("the password is in: %v", err)
 			}
@@ -250,7 +250,7 @@ func TestFilesAreReadAgain(t *testing.T) {
 	})
 }
 
-// Each of the files is looked at without anybody's asking.
+// Each credential file is checked periodically.
 func TestFilesAreWatched(t *testing.T) {
 	var o Options
 	for name, path := range map[string]*string{"password": &o.PasswordFile, "authorities": &o.CAFile, "certificate": &o.CertFile, "key": &o.KeyFile} {

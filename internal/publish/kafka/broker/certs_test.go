@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/kuberelay/kuberelay/internal/tlstest"
+	"github.com/kuberelay/kuberelay/test/lab/tlstest"
 )
 
 // pair is where a certificate and its key are, one after the other.
@@ -24,7 +24,7 @@ func (p pair) write(t testing.TB, ca *tlstest.CA, name string) {
 	replaceFile(t, p.key, key)
 }
 
-// replaceFile gives a file the content of another.
+// replaceFile replaces the content of a file with that of another.
 func replaceFile(t testing.TB, path, by string) {
 	t.Helper()
 	content, err := os.ReadFile(by)

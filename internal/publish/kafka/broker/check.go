@@ -11,10 +11,10 @@ import (
 	"github.com/segmentio/kafka-go"
 )
 
-// checked are the settings that are looked at.
+// checked are the topic settings to compare.
 var checked = [...]string{"cleanup.policy", "retention.ms", "retention.bytes", "min.insync.replicas", "max.message.bytes"}
 
-// check compares an existing topic with what it should be.
+// check compares an existing topic with the desired configuration.
 func (c *Client) check(ctx context.Context, t Topic, want TopicConfig) (Topic, error) {
 	var is map[string]string
 	err := c.persist(ctx, want.Name, func() (err error) {
@@ -23,12 +23,12 @@ func (c *Client) check(ctx context.Context, t Topic, want TopicConfig) (Topic, e
 	})
 	if errors.Is(err, kafka.TopicAuthorizationFailed) {
 		if _, warned := c.warned.LoadOrStore(want.Name, true); !warned {
-			c.log.Warn("cannot check the topic's settings, taking them to be right", "topic", want.Name, "err", err)
+			c.log.Warn("cannot check the settings of the topic, assuming that they are correct", "topic", want.Name, "err", err)
 		}
 		is, err = nil, nil
 	}
 	if err != nil {
-		return t, fmt.Errorf("look at the settings of topic %s: %w", want.Name, err)
+		return t, fmt.Errorf("read the settings of topic %s: %w", want.Name, err)
 	}
 	t.CleanupPolicy = is["cleanup.policy"]
 	t.MaxMessageBytes = number(is["max.message.bytes"])
@@ -39,7 +39,7 @@ func (c *Client) check(ctx context.Context, t Topic, want TopicConfig) (Topic, e
 	return t, nil
 }
 
-// settings asks for the settings of a topic, defaults included.
+// settings reads the settings of a topic, including defaults.
 func (c *Client) settings(ctx context.Context, topic string) (map[string]string, error) {
 	res, err := c.kafka.DescribeConfigs(ctx, &kafka.DescribeConfigsRequest{
 		Resources: []kafka.DescribeConfigRequestResource{
@@ -61,13 +61,13 @@ func (c *Client) settings(ctx context.Context, topic string) (map[string]string,
 	return is, nil
 }
 
-// wrongSetting is one setting of a topic that would break a promise.
+// wrongSetting is a topic setting that would break a guarantee.
 type wrongSetting struct {
 	name, is, should string
-	set              string // the value that kafka-configs.sh mends it with, "" if it cannot
+	set              string // the value to set with kafka-configs.sh, "" if that cannot fix it
 }
 
-// compare says what is wrong. A setting that is not known is taken to be right.
+// compare returns the wrong settings. A setting that is not known is assumed to be correct.
 func compare(t Topic, is map[string]string, want TopicConfig) []wrongSetting {
 	var wrong []wrongSetting
 	if t.Replication < want.Replication {
@@ -85,7 +85,7 @@ func compare(t Topic, is map[string]string, want TopicConfig) []wrongSetting {
 	if hasPolicy(policy, "delete") && !want.MayForget {
 		for _, name := range []string{"retention.ms", "retention.bytes"} {
 			if value, known := is[name]; known && !strings.HasPrefix(value, "-") {
-				wrong = append(wrong, wrongSetting{name, value, "-1, as the topic would forget objects that do not change", "-1"})
+				wrong = append(wrong, wrongSetting{name, value, "-1, because the topic would lose objects that do not change", "-1"})
 			}
 		}
 	}
@@ -93,7 +93,7 @@ func compare(t Topic, is map[string]string, want TopicConfig) []wrongSetting {
 	return append(wrong, atLeast("max.message.bytes", is, want.MaxMessageBytes)...)
 }
 
-// replicationFactor is no setting, and cannot be changed like one.
+// replicationFactor is not a topic setting and cannot be changed like one.
 const replicationFactor = "replication factor"
 
 func atLeast(name string, is map[string]string, least int) []wrongSetting {
@@ -104,7 +104,7 @@ func atLeast(name string, is map[string]string, least int) []wrongSetting {
 	return []wrongSetting{{name, value, fmt.Sprintf("%d or more", least), strconv.Itoa(least)}}
 }
 
-// describe names what is wrong and the way to mend it.
+// describe names the wrong settings and the commands that fix them.
 func (c *Client) describe(want TopicConfig, wrong []wrongSetting) string {
 	var what, set, fixes []string
 	for _, w := range wrong {
@@ -124,14 +124,14 @@ func (c *Client) describe(want TopicConfig, wrong []wrongSetting) string {
 			c.tool("kafka-configs.sh"), quote(want.Name), quote(strings.Join(set, ",")))
 		fixes = slices.Insert(fixes, 0, configs)
 	}
-	return fmt.Sprintf("topic %s has wrong settings: %s. To mend it: %s", want.Name, strings.Join(what, "; "), strings.Join(fixes, "; and "))
+	return fmt.Sprintf("topic %s has wrong settings: %s. To fix it: %s", want.Name, strings.Join(what, "; "), strings.Join(fixes, "; and "))
 }
 
 func hasPolicy(policies, one string) bool {
 	return slices.Contains(strings.Split(strings.ReplaceAll(policies, " ", ""), ","), one)
 }
 
-// number is 0 for what is no number.
+// number returns 0 for text that is not a number.
 func number(s string) int {
 	n, err := strconv.Atoi(s)
 	if err != nil {

@@ -6,28 +6,32 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/segmentio/kafka-go"
 )
 
-// Client is one Kafka cluster. Its methods may be called by several goroutines at once.
+// Client is a client for one Kafka cluster. It is safe for concurrent use.
 type Client struct {
 	opts      Options
 	log       *slog.Logger
 	transport *transport
 	kafka     *kafka.Client
 
-	closing context.Context // of Close, not of any request
+	closing context.Context // ends with Close
 	stop    context.CancelFunc
 	workers sync.WaitGroup
+	fetches atomic.Uint64
 
-	warned sync.Map // topics whose settings could not be looked at
+	ranges, singles slots // for reads of many records, and of one
+
+	warned sync.Map // topics whose settings could not be read
 }
 
-// New makes a client. It reads the files, but connects to nothing: whether the brokers
-// can be reached is for the first request to say. An error has [ErrMisconfigured] in
-// its chain.
+// New returns a client. It reads the credential files and connects to nothing: the first
+// request reports whether the brokers are reachable. An error has [ErrMisconfigured] in its
+// chain.
 func New(opts Options) (*Client, error) {
 	opts = opts.withDefaults()
 	if err := opts.validate(); err != nil {
@@ -41,8 +45,10 @@ func New(opts Options) (*Client, error) {
 		opts:      opts,
 		log:       opts.Logger,
 		transport: t,
-		// Without a Timeout here kafka-go would give brokers 500 ms for the replicas'
-		// acknowledgements, whatever the context says.
+		ranges:    newSlots(),
+		singles:   newSlots(),
+		// Without a Timeout, kafka-go would give the brokers 500 ms to gather the
+		// acknowledgements of the replicas, whatever the context says.
 		kafka: &kafka.Client{Addr: kafka.TCP(opts.Addrs...), Transport: t, Timeout: opts.RequestTimeout},
 	}
 	c.closing, c.stop = context.WithCancel(context.Background())
@@ -50,8 +56,8 @@ func New(opts Options) (*Client, error) {
 	return c, nil
 }
 
-// Close ends all connections. Requests under way fail, with an unknown outcome, and
-// later ones at once. It is idempotent and does not wait for the brokers.
+// Close closes all connections. Requests in progress fail with an unknown outcome, and
+// later ones fail at once. It is idempotent and does not wait for the brokers.
 func (c *Client) Close() error {
 	c.stop()
 	c.transport.close()
@@ -59,18 +65,18 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// What persist waits between attempts, and how long a topic must be unknown to be gone:
-// a broker may hear of it later than the one that we have from.
+// Bounds of the pause between the attempts of persist, and the time after which an unknown
+// topic counts as deleted: brokers learn of a new topic at different times.
 const (
 	firstWait = 50 * time.Millisecond
 	maxWait   = time.Second
 	goneAfter = 2 * time.Second
 )
 
-// persist makes attempts until one succeeds or fails in a way that a retry does not cure,
-// the topic turns out to be gone ([ErrNoTopic]), or ctx ends.
+// persist repeats attempt until it succeeds, fails with an error that a retry cannot fix,
+// the topic turns out not to exist ([ErrNoTopic]), or ctx ends.
 func (c *Client) persist(ctx context.Context, topic string, attempt func() error) error {
-	var unknown time.Time // since when the brokers do not know the topic
+	var unknown time.Time // since when the brokers have not known the topic
 	for wait := firstWait; ; wait = min(2*wait, maxWait) {
 		err := attempt()
 		if err == nil || KindOf(err) != Retry {

@@ -2,13 +2,15 @@ package broker
 
 import "github.com/segmentio/kafka-go"
 
-// kindOfCode classifies a broker's answer (https://kafka.apache.org/protocol#protocol_error_codes).
-// All that kafka-go has a name for are named here, which a test checks.
+// kindOfCode classifies a broker's error code
+// (https://kafka.apache.org/protocol#protocol_error_codes). It lists every code that
+// kafka-go names, which a test checks.
 func kindOfCode(code kafka.Error) Kind {
 	switch code {
-	// Retriable by the protocol's own word, and besides: unknown errors of the server (-1,
-	// which kafka-go also gives for a request that found no broker), a reassignment under
-	// way, and what brokers should only say among themselves.
+	// Retriable according to the protocol, and also: unknown server errors (-1, which
+	// kafka-go also returns for a request that found no broker), a reassignment in
+	// progress, too few live brokers for the replicas, which is temporary, and codes that
+	// brokers should only send each other.
 	case kafka.Unknown, kafka.InvalidMessage, kafka.UnknownTopicOrPartition, kafka.LeaderNotAvailable,
 		kafka.NotLeaderForPartition, kafka.RequestTimedOut, kafka.BrokerNotAvailable, kafka.ReplicaNotAvailable,
 		kafka.StaleControllerEpoch, kafka.NetworkException, kafka.GroupLoadInProgress, kafka.GroupCoordinatorNotAvailable,
@@ -17,7 +19,7 @@ func kindOfCode(code kafka.Error) Kind {
 		kafka.InvalidFetchSessionEpoch, kafka.ListenerNotFound, kafka.FencedLeaderEpoch, kafka.UnknownLeaderEpoch,
 		kafka.StaleBrokerEpoch, kafka.OffsetNotAvailable, kafka.PreferredLeaderNotAvailable,
 		kafka.EligibleLeadersNotAvailable, kafka.UnstableOffsetCommit, kafka.ThrottlingQuotaExceeded, kafka.UnknownTopicID,
-		kafka.InconsistentTopicID, kafka.FetchSessionTopicIDError:
+		kafka.InconsistentTopicID, kafka.FetchSessionTopicIDError, kafka.InvalidReplicationFactor:
 		return Retry
 	case kafka.DuplicateSequenceNumber:
 		return Duplicate
@@ -33,13 +35,13 @@ func kindOfCode(code kafka.Error) Kind {
 		return Denied
 	case kafka.MessageSizeTooLarge, kafka.RecordListTooLarge:
 		return TooLarge
-	// The rest: wrong requests, settings and policies, and what concerns requests that
-	// we do not make.
+	// The rest: invalid requests, settings and policies, and errors of requests that this
+	// package does not send.
 	case kafka.OffsetOutOfRange, kafka.InvalidMessageSize, kafka.OffsetMetadataTooLarge, kafka.InvalidTopic,
 		kafka.InvalidRequiredAcks, kafka.IllegalGeneration, kafka.InconsistentGroupProtocol, kafka.InvalidGroupId,
 		kafka.UnknownMemberId, kafka.InvalidSessionTimeout, kafka.RebalanceInProgress, kafka.InvalidCommitOffsetSize,
 		kafka.InvalidTimestamp, kafka.UnsupportedVersion, kafka.TopicAlreadyExists, kafka.InvalidPartitionNumber,
-		kafka.InvalidReplicationFactor, kafka.InvalidReplicaAssignment, kafka.InvalidConfiguration, kafka.InvalidRequest,
+		kafka.InvalidReplicaAssignment, kafka.InvalidConfiguration, kafka.InvalidRequest,
 		kafka.UnsupportedForMessageFormat, kafka.PolicyViolation, kafka.InvalidTransactionState,
 		kafka.InvalidTransactionTimeout, kafka.TransactionCoordinatorFenced, kafka.SecurityDisabled, kafka.LogDirNotFound,
 		kafka.DelegationTokenAuthDisabled, kafka.DelegationTokenNotFound, kafka.DelegationTokenOwnerMismatch,
@@ -53,5 +55,5 @@ func kindOfCode(code kafka.Error) Kind {
 		kafka.TransactionalIDNotFound:
 		return Never
 	}
-	return Never // newer than kafka-go, which asks for no version of a request that could answer it
+	return Never // newer than kafka-go, which requests no protocol version with such a code
 }

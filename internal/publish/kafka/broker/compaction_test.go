@@ -8,13 +8,13 @@ import (
 
 	"github.com/segmentio/kafka-go"
 
-	"github.com/kuberelay/kuberelay/internal/kafkabroker"
-	"github.com/kuberelay/kuberelay/internal/kafkabroker/kafkabrokertest"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
+	"github.com/kuberelay/kuberelay/test/lab/kafkabroker"
+	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 )
 
-// Compaction leaves gaps, batches whose first or last records are gone, and empty batches,
-// which keep a producer's sequence. None may be in the way, and none may hide a record.
+// Compaction leaves gaps, batches without their first or last records, and empty batches,
+// which keep a producer's sequence. None of them may stop a read or hide a record.
 func TestReadOverCompaction(t *testing.T) {
 	b := kafkabrokertest.Start(t, kafkabroker.Options{Properties: map[string]string{
 		"log.cleaner.backoff.ms": "50", "log.initial.task.delay.ms": "50", "log.retention.check.interval.ms": "50",
@@ -77,7 +77,7 @@ func TestReadOverCompaction(t *testing.T) {
 		}
 		// One batch at a time, as if the next never fitted.
 		var got []string
-		r := c.cursor(topic, 0, from, 1)
+		r := c.cursor(topic, 0, from, 1, nil)
 		for r.next < end {
 			r.bytes = 1
 			if err := r.advance(within(t), end, readWait, func(r Record) error { got = append(got, show(r)); return nil }); err != nil {
@@ -115,7 +115,7 @@ func TestReadOverCompaction(t *testing.T) {
 	})
 }
 
-// Control batches take offsets, and are no records.
+// Control batches use offsets and are not records.
 func TestReadOverControlBatches(t *testing.T) {
 	b := kafkabrokertest.Shared(t)
 	c := newClient(t, b.Addr())

@@ -11,7 +11,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/credential"
 )
 
-// mechanism authenticates with what the password's file holds at that moment.
+// mechanism authenticates with the current contents of the password file.
 type mechanism struct {
 	name, user string
 	password   *credential.File[string]
@@ -28,20 +28,20 @@ func (o Options) sasl() (sasl.Mechanism, error) {
 		return nil, misconfigured("%w", err)
 	}
 	if o.SASLMechanism == Plain && !o.TLS {
-		o.Logger.Warn("the password is sent in the clear: use TLS, or SCRAM instead of PLAIN", "setting", "KUBERELAY_KAFKA_TLS")
+		o.Logger.Warn("password is sent unencrypted: use TLS, or SCRAM instead of PLAIN", "setting", "KUBERELAY_KAFKA_TLS")
 	}
 	m := &mechanism{name: o.SASLMechanism, user: o.User, password: password}
-	// A user or password that SCRAM cannot take (RFC 4013) is told before anything is tried.
+	// Report a user or password that SCRAM does not allow (RFC 4013) before connecting.
 	if _, _, err := m.Start(context.Background()); err != nil {
 		return nil, misconfigured("KUBERELAY_KAFKA_USER %q and KUBERELAY_KAFKA_PASSWORD_FILE: %w", o.User, err)
 	}
 	return m, nil
 }
 
-// Name is for the handshake.
+// Name is part of [sasl.Mechanism].
 func (m *mechanism) Name() string { return m.name }
 
-// Start begins the authentication of one connection.
+// Start is part of [sasl.Mechanism]. It starts the authentication of one connection.
 func (m *mechanism) Start(ctx context.Context) (sasl.StateMachine, []byte, error) {
 	password := m.password.Get()
 	algorithm := scram.SHA512
@@ -52,13 +52,13 @@ func (m *mechanism) Start(ctx context.Context) (sasl.StateMachine, []byte, error
 		algorithm = scram.SHA256
 	}
 	s, err := scram.Mechanism(algorithm, m.user, password)
-	if err != nil { // not wrapped: it may quote the password
-		return nil, nil, fmt.Errorf("user or password holds a character that %s does not allow", m.name)
+	if err != nil { // not wrapped, because it may quote the password
+		return nil, nil, fmt.Errorf("user or password contains a character that %s does not allow", m.name)
 	}
 	return s.Start(ctx)
 }
 
-// files are all that may be replaced.
+// files watches the files that can be rotated.
 func (o Options) files() *credential.Watcher {
 	return credential.NewWatcher(o.CAFile, o.CertFile, o.KeyFile, o.PasswordFile)
 }

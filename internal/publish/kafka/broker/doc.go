@@ -1,30 +1,33 @@
-// Package broker is one Kafka cluster as an idempotent producer needs it: topics,
-// producer ids, single attempts at producing, and reading by offset. It stands on the
-// Client and the Transport of kafka-go, and neither batches nor decides.
+// Package broker is a client for one Kafka cluster with what an idempotent producer needs:
+// topics, producer IDs, single produce attempts, and reads by offset. It uses the Client
+// and the Transport of kafka-go. It neither batches nor decides.
 //
 // What it guarantees:
 //
-//   - A topic is right or an error says what is wrong with it and the command that mends
-//     it ([Client.Ensure]). An existing topic is never changed.
-//   - [Client.Produce] is one attempt, acknowledged by all in-sync replicas. It is never
-//     repeated here: only who holds the sequence may do that.
-//   - [Client.Read] gives every record that the log holds in its range, in order and once,
-//     and says from which offset on that is true. It does not skip what a broker merely
-//     failed to deliver.
-//   - Metadata that an answer has proved stale is fetched again with the next request,
-//     not after its time to live.
-//   - Every new connection uses what is in the files of password, certificate, key and
-//     authorities at that moment; connections made before a change are replaced within
-//     10 s of it, plus the time of the request that they are in.
-//   - Credentials are in no log line and in no error, and no record's content either.
+//   - A topic is correct, or an error names what is wrong and the command that fixes it
+//     ([Client.Ensure]). An existing topic is never changed.
+//   - [Client.Produce] is one attempt, acknowledged by all in-sync replicas. The package
+//     never repeats it: only the owner of the sequence numbers may do that.
+//   - [Client.Read] returns every record that the log holds in its range, in order and
+//     once, and reports the offset from which that is true. It skips only batches that cannot
+//     be read, and reports them. It does not skip records that a broker failed to deliver.
+//   - Batches of other producers cannot fill the memory. Whatever they contain, all reads
+//     together hold at most two records of [recordbatch.MaxRecord] bytes, and for each CPU
+//     two small records and what their compression needs, up to 16 MiB each.
+//   - Metadata that a response proves stale is fetched again with the next request, before
+//     its time to live ends.
+//   - Every new connection uses the current contents of the password, certificate, key and
+//     CA files. Connections made before a change are replaced within 10 s, plus the
+//     duration of their current request.
+//   - Logs and errors contain no credentials and no record contents.
 //
 // What it does not:
 //
-//   - It does not know whether a failed Produce was stored ([KindOf] tells the kinds of
-//     failure). After a timeout or a broken connection it may have been.
-//   - It does not authenticate anew on a connection that is open (KIP-368, not in
-//     kafka-go). A broker with connections.max.reauth.ms closes it, which is a failure
-//     of the kind [Retry].
-//   - An acknowledgement is not an fsync: what a power loss takes is decided by the
-//     topic's replicas and its min.insync.replicas.
+//   - It does not know whether a failed Produce was stored; [KindOf] classifies the error.
+//     After a timeout or a broken connection, the batch may be stored.
+//   - It does not reauthenticate an open connection (KIP-368, not in kafka-go). A broker
+//     with connections.max.reauth.ms closes the connection, which is an error of the kind
+//     [Retry].
+//   - An acknowledgement is not an fsync. The replicas of the topic and its
+//     min.insync.replicas determine what survives a power loss.
 package broker

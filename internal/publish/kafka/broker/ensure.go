@@ -13,14 +13,15 @@ import (
 	"github.com/segmentio/kafka-go"
 )
 
-// TopicConfig is a topic as it should be.
+// TopicConfig is the desired configuration of a topic.
 type TopicConfig struct {
 	Name string
 
-	// Partitions is how many a new topic gets. An existing topic may have another number.
+	// Partitions is the number of partitions of a new topic. An existing topic may have
+	// another number.
 	Partitions int
-	// Replication is how many replicas each partition has, at least
-	// (KUBERELAY_KAFKA_REPLICATION). Of 0 the cluster decides.
+	// Replication is the minimum number of replicas per partition
+	// (KUBERELAY_KAFKA_REPLICATION). With 0, the cluster decides.
 	Replication int
 	// CleanupPolicy is "delete", "compact" or "compact,delete".
 	CleanupPolicy string
@@ -28,16 +29,16 @@ type TopicConfig struct {
 	// policy has "delete" must have retention.ms and retention.bytes of -1.
 	MayForget bool
 
-	// Of 0 the cluster decides, and an existing topic may have any.
-	MinInsyncReplicas int // at least
-	MaxMessageBytes   int // at least
+	// With 0, the cluster decides, and an existing topic may have any value.
+	MinInsyncReplicas int // minimum
+	MaxMessageBytes   int // minimum
 
-	// Configs are further settings of a new topic; they win over those above. Those of
-	// an existing one are not looked at.
+	// Configs are additional settings of a new topic. They take precedence over the fields
+	// above. Those of an existing topic are not checked.
 	Configs map[string]string
 }
 
-// settings are the configuration of a topic that is created.
+// settings returns the configuration of a new topic.
 func (w TopicConfig) settings() map[string]string {
 	s := map[string]string{"cleanup.policy": w.CleanupPolicy}
 	if hasPolicy(w.CleanupPolicy, "delete") && !w.MayForget {
@@ -57,28 +58,27 @@ func (w TopicConfig) validate() error {
 	policies := strings.Split(w.CleanupPolicy, ",")
 	switch {
 	case w.Name == "":
-		return misconfigured("a topic has no name")
+		return misconfigured("a topic name is empty")
 	case w.Partitions < 1:
-		return misconfigured("topic %s should have %d partitions: at least one is needed", w.Name, w.Partitions)
+		return misconfigured("topic %s is configured with %d partitions: use at least 1", w.Name, w.Partitions)
 	case slices.ContainsFunc(policies, func(p string) bool { return p != "delete" && p != "compact" }):
-		return misconfigured("topic %s should have the cleanup policy %q: use delete, compact, or compact,delete", w.Name, w.CleanupPolicy)
+		return misconfigured("topic %s is configured with the cleanup policy %q: use delete, compact, or compact,delete", w.Name, w.CleanupPolicy)
 	case w.Replication > 0 && w.MinInsyncReplicas > w.Replication:
-		return misconfigured("topic %s should have min.insync.replicas %d of %d replicas: nothing could be written",
+		return misconfigured("topic %s is configured with min.insync.replicas %d and %d replicas, which prevents all writes",
 			w.Name, w.MinInsyncReplicas, w.Replication)
 	}
 	return nil
 }
 
-// Ensure creates the topic and returns when every partition of it has a leader that serves
-// it, or checks the one there is. An existing topic with wrong settings is an error that
-// names each and the command that mends it, in whose chain [ErrMisconfigured] is; so is
-// a missing permission to create it, of the kind [Denied]. Where the settings may not be
-// looked at, that is logged once, and they are taken to be right.
+// Ensure creates the topic and returns when each of its partitions has a leader that serves
+// it, or checks the existing topic. Wrong settings of an existing topic are an error that
+// names each of them and the command that fixes it, with [ErrMisconfigured] in its chain. A
+// missing permission to create the topic is an error of the kind [Denied]. If the settings
+// may not be read, Ensure logs that once and assumes that they are correct.
 //
-// What it gives is at most half a second old, unlike what [Client.Topic] does: ask it
-// where no partition may be missed. Others may do the same at the same time. Whether
-// there is a topic is asked once, and creating it tried once; for what that takes from
-// then on it waits until ctx ends.
+// The returned topic is at most half a second old, unlike that of [Client.Topic]: call
+// Ensure where no partition may be missed. Others may call it concurrently. It checks for
+// the topic once and tries to create it once, and then waits for it until ctx ends.
 func (c *Client) Ensure(ctx context.Context, want TopicConfig) (t Topic, created bool, err error) {
 	if err := want.validate(); err != nil {
 		return Topic{}, false, err
@@ -100,7 +100,7 @@ func (c *Client) Ensure(ctx context.Context, want TopicConfig) (t Topic, created
 	return t, created, err
 }
 
-// create makes the topic; created is false if another was faster.
+// create creates the topic. created is false if another client was faster.
 func (c *Client) create(ctx context.Context, want TopicConfig) (created bool, err error) {
 	topic := kafka.TopicConfig{Topic: want.Name, NumPartitions: want.Partitions, ReplicationFactor: want.Replication}
 	if want.Replication < 1 {
@@ -123,17 +123,19 @@ func (c *Client) create(ctx context.Context, want TopicConfig) (created bool, er
 	case KindOf(err) == Denied:
 		err = c.denied(err, onTopic("Create", want.Name), permission{operation: "Create", resource: "cluster"})
 		return false, fmt.Errorf("%w, or have an administrator create it: %s", err, c.createCommand(want))
+	case errors.Is(err, kafka.InvalidReplicationFactor) && want.Replication > 0: // starting and fenced brokers do not count
+		err = fmt.Errorf("%w: fewer brokers are alive than KUBERELAY_KAFKA_REPLICATION, which is %d: start the missing brokers, or lower the setting", err, want.Replication)
 	case errors.Is(err, kafka.InvalidReplicationFactor):
-		return false, misconfigured("%w: set KUBERELAY_KAFKA_REPLICATION, which is %d, to the number of brokers at most", err, want.Replication)
+		err = fmt.Errorf("%w: fewer brokers are alive than the cluster's default.replication.factor: start the missing brokers, or set KUBERELAY_KAFKA_REPLICATION", err)
 	case KindOf(err) == Never:
-		return false, misconfigured("%w", err) // a policy of the cluster's, a setting's value
+		return false, misconfigured("%w", err) // for example a policy of the cluster, or a value
 	}
 	c.transport.note(started, err)
 	return false, err
 }
 
-// await waits until all partitions of a topic that was just created can be used. A broker
-// tells of a partition before it serves it, so it is the leaders that are asked.
+// await blocks until all partitions of a new topic are available. It asks the leaders,
+// because a broker reports a partition before its leader serves it.
 func (c *Client) await(ctx context.Context, name string) (Topic, error) {
 	var t Topic
 	err := c.persist(ctx, name, func() error {
@@ -151,7 +153,7 @@ func (c *Client) await(ctx context.Context, name string) (Topic, error) {
 	return t, err
 }
 
-// createCommand is what an administrator would type.
+// createCommand returns the command for an administrator.
 func (c *Client) createCommand(want TopicConfig) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s --create --topic %s --partitions %d", c.tool("kafka-topics.sh"), quote(want.Name), want.Partitions)

@@ -1,13 +1,14 @@
 package broker
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 
-	"github.com/kuberelay/kuberelay/internal/kafkabroker"
-	"github.com/kuberelay/kuberelay/internal/kafkabroker/kafkabrokertest"
+	"github.com/kuberelay/kuberelay/test/lab/kafkabroker"
+	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 )
 
 // events is a topic as the tests want it.
@@ -83,11 +84,11 @@ func TestEnsureChecks(t *testing.T) {
 		absent string
 	}{
 		{name: "forever", is: forever, want: TopicConfig{CleanupPolicy: "delete"}},
-		{name: "forgets by age", want: TopicConfig{CleanupPolicy: "delete"},
+		{name: "forgets by age", is: map[string]string{}, want: TopicConfig{CleanupPolicy: "delete"},
 			wrong: []string{`retention.ms is "604800000", should be -1`, "--add-config retention.ms=-1"}, absent: "retention.bytes"},
 		{name: "forgets by size", is: map[string]string{"retention.ms": "-1", "retention.bytes": "1000000"}, want: TopicConfig{CleanupPolicy: "delete"},
 			wrong: []string{`retention.bytes is "1000000"`, "--add-config retention.bytes=-1"}},
-		{name: "may forget", want: TopicConfig{CleanupPolicy: "delete", MayForget: true}},
+		{name: "may forget", is: map[string]string{}, want: TopicConfig{CleanupPolicy: "delete", MayForget: true}},
 		{name: "compacted", is: compacted, want: TopicConfig{CleanupPolicy: "compact"}},
 		{name: "not compacted", is: forever, want: TopicConfig{CleanupPolicy: "compact"},
 			wrong: []string{`cleanup.policy is "delete", should be compact`, "--add-config cleanup.policy=compact"}},
@@ -138,11 +139,10 @@ func TestEnsureSaysWhatIsImpossible(t *testing.T) {
 		want  TopicConfig
 		parts []string
 	}{
-		{"no name", TopicConfig{Partitions: 1, CleanupPolicy: "delete"}, []string{"no name"}},
+		{"no name", TopicConfig{Partitions: 1, CleanupPolicy: "delete"}, []string{"topic name is empty"}},
 		{"no partition", TopicConfig{Name: "x", CleanupPolicy: "delete"}, []string{"0 partitions"}},
 		{"policy", TopicConfig{Name: "x", Partitions: 1, CleanupPolicy: "keep"}, []string{`"keep"`}},
 		{"in sync", TopicConfig{Name: "x", Partitions: 1, CleanupPolicy: "compact", Replication: 2, MinInsyncReplicas: 3}, []string{"min.insync.replicas 3"}},
-		{"replicas", TopicConfig{Name: "too-many-replicas", Partitions: 1, CleanupPolicy: "compact", Replication: 3}, []string{"KUBERELAY_KAFKA_REPLICATION, which is 3"}},
 		{"setting", TopicConfig{Name: "bad-setting", Partitions: 1, CleanupPolicy: "compact", Configs: map[string]string{"segment.ms": "soon"}}, []string{"segment.ms"}},
 		{"characters", TopicConfig{Name: "bad name", Partitions: 1, CleanupPolicy: "compact"}, []string{"bad name"}},
 	}
@@ -155,6 +155,17 @@ func TestEnsureSaysWhatIsImpossible(t *testing.T) {
 			wantMisconfigured(t, err, Never, tt.parts...)
 		})
 	}
+}
+
+// TestEnsureWithTooFewBrokers: the missing brokers may be starting, or fenced for a while,
+// so the error is not a misconfiguration.
+func TestEnsureWithTooFewBrokers(t *testing.T) {
+	c := newClient(t, kafkabrokertest.Shared(t).Addr())
+	_, created, err := c.Ensure(within(t), TopicConfig{Name: "too-many-replicas", Partitions: 1, CleanupPolicy: "compact", Replication: 3})
+	if created || errors.Is(err, ErrMisconfigured) {
+		t.Errorf("created: %t, %v", created, err)
+	}
+	wantError(t, err, Retry, "KUBERELAY_KAFKA_REPLICATION, which is 3", "start the missing brokers")
 }
 
 func TestTopicThatGoesAndComesBack(t *testing.T) {
@@ -194,7 +205,7 @@ func TestTopicThatGoesAndComesBack(t *testing.T) {
 	}
 }
 
-// A user without any right is told which to ask for, request by request.
+// For a user without any permission, each error names the missing one, request by request.
 func TestMissingACLsAreNamed(t *testing.T) {
 	password := writeFile(t, "password", "alice-secret\n")
 	b := kafkabrokertest.Start(t, kafkabroker.Options{
@@ -233,7 +244,7 @@ func TestMissingACLsAreNamed(t *testing.T) {
 	if _, _, err := c.Ensure(ctx, TopicConfig{Name: topic, Partitions: 1, CleanupPolicy: "delete"}); err != nil {
 		t.Error(err)
 	}
-	if got := strings.Count(log.String(), "cannot check the topic's settings"); got != 1 {
+	if got := strings.Count(log.String(), "cannot check the settings of the topic"); got != 1 {
 		t.Errorf("logged %d times, want once:\n%s", got, log)
 	}
 	_, err = c.Produce(ctx, topic, 0, batch(t, 0, NoProducer, -1, record("a", "2")))

@@ -14,32 +14,33 @@ import (
 	"github.com/segmentio/kafka-go/protocol"
 )
 
-// Kind is what a failure calls for.
+// Kind classifies an error by the reaction that it calls for.
 type Kind int
 
-// The kinds of failure.
+// The kinds of errors.
 const (
-	// Never is what a retry does not cure: a broken request, a setting, a refused batch.
+	// Never: a retry cannot succeed. A malformed request, a setting, a rejected batch.
 	Never Kind = iota
-	// Retry is what passes: no leader, no connection, no answer in time, not enough
-	// replicas, a full disk, throttling. After it a batch may or may not be stored.
+	// Retry: the problem is temporary. No leader, no connection, no response in time, not
+	// enough replicas, a full disk, throttling. The batch may or may not be stored.
 	Retry
-	// Duplicate is a batch whose sequence the partition has gone past. It is stored, but
-	// the broker, which remembers a producer's last five batches, no longer knows where.
+	// Duplicate: the partition is past the sequence of the batch. The batch is stored, but
+	// the broker remembers only the last five batches of a producer and no longer knows the
+	// offset.
 	Duplicate
-	// OutOfOrder says that the broker and the producer disagree on what was written: a
-	// gap in the sequence (45), or the broker has forgotten the producer in the partition
-	// (59, after producer.id.expiration.ms or when its records were deleted) or the
-	// transactional id (49, after transactional.id.expiration.ms). Nothing is stored;
-	// what is in the log must be looked at before a new epoch goes on.
+	// OutOfOrder: the broker and the producer disagree on what was written. Either there is
+	// a gap in the sequence (45), or the broker forgot the producer in the partition (59,
+	// after producer.id.expiration.ms or when its records were deleted) or the
+	// transactional ID (49, after transactional.id.expiration.ms). Nothing is stored. Read
+	// the log before you continue with a new epoch.
 	OutOfOrder
-	// Fenced says that another writer has taken the transactional id (47, 90).
+	// Fenced: another writer took the transactional ID (47, 90).
 	Fenced
-	// Denied is a missing ACL or refused credentials. The error names it and the remedy;
-	// [ErrMisconfigured] is in its chain.
+	// Denied: a missing ACL or rejected credentials. The error names the problem and the
+	// fix, and has [ErrMisconfigured] in its chain.
 	Denied
-	// TooLarge is a record or batch over the topic's max.message.bytes (10) or over the
-	// segment's size (18). Nothing is stored.
+	// TooLarge: a record or batch exceeds max.message.bytes of the topic (10) or the
+	// segment size (18). Nothing is stored.
 	TooLarge
 )
 
@@ -51,15 +52,15 @@ func (k Kind) String() string {
 	return names[k]
 }
 
-// KindOf classifies an error of this package or of kafka-go. Of the end of a context it
-// says Retry: it tells nothing of the cluster. Nil has no kind; do not ask.
+// KindOf classifies an error of this package or of kafka-go. The end of a context is Retry,
+// because it says nothing about the cluster. err must not be nil.
 func KindOf(err error) Kind {
 	var code kafka.Error
 	var network *net.OpError
 	switch {
 	case errors.As(err, &code):
 		return kindOfCode(code)
-	case errors.As(err, &network) && network.Op == "remote error": // a TLS alert of the broker
+	case errors.As(err, &network) && network.Op == "remote error": // a TLS alert from the broker
 		return Denied
 	case errors.Is(err, ErrMisconfigured), errors.Is(err, errClosed):
 		return Never
@@ -69,14 +70,14 @@ func KindOf(err error) Kind {
 	return Never
 }
 
-// isClientSide tells what kafka-go says when its metadata has no place to send a request
-// to, or an answer is not that to the request.
+// isClientSide reports whether kafka-go's metadata has no destination for a request, or a
+// response does not match its request.
 func isClientSide(err error) bool {
 	var client protocol.Error
 	return errors.As(err, &client) && client != protocol.ErrNoRecord
 }
 
-// isConnection tells a connection that was not made, or broke.
+// isConnection reports whether a connection failed or broke.
 func isConnection(err error) bool {
 	var certificate *tls.CertificateVerificationError
 	var record tls.RecordHeaderError
@@ -93,8 +94,8 @@ func isTimeout(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// isStale tells answers that show our metadata to be old, or may: unknown (-1) is also
-// what kafka-go makes of one failed request of several that it joins.
+// isStale reports whether an error shows that the metadata is, or may be, stale. Unknown
+// (-1) is also what kafka-go returns for one failed request of several that it joins.
 func isStale(err error) bool {
 	var code kafka.Error
 	if !errors.As(err, &code) {
@@ -109,7 +110,7 @@ func isStale(err error) bool {
 	return false
 }
 
-// isUnknownTopic tells that somebody, a broker or kafka-go, did not know the topic or the
+// isUnknownTopic reports whether a broker or kafka-go did not know the topic or the
 // partition.
 func isUnknownTopic(err error) bool {
 	return errors.Is(err, kafka.UnknownTopicOrPartition) || errors.Is(err, protocol.ErrNoTopic) || errors.Is(err, protocol.ErrNoPartition)
@@ -119,7 +120,7 @@ func isNoTopic(err error) bool { return errors.Is(err, ErrNoTopic) }
 
 func isPastEnd(err error) bool { return errors.Is(err, ErrPastEnd) }
 
-// explain adds to what a request came to where it was sent, and what to do about it.
+// explain adds the destination of a request, and a fix if one is known, to its error.
 func (t *transport) explain(err error) error {
 	var code kafka.Error
 	var network *net.OpError
@@ -127,16 +128,16 @@ func (t *transport) explain(err error) error {
 	errors.As(err, &network)
 	switch {
 	case errors.As(err, &code) && kindOfCode(code) == Denied:
-		return t.refused(code, err)
+		return t.explainAuthentication(code, err)
 	case network != nil && network.Op == "remote error":
-		return misconfigured("%s refuses our side of TLS: %w: check KUBERELAY_KAFKA_TLS_CERT_FILE and KUBERELAY_KAFKA_TLS_KEY_FILE, "+
-			"which it may ask for", where, err)
+		return misconfigured("%s rejected the TLS handshake: %w: check KUBERELAY_KAFKA_TLS_CERT_FILE and KUBERELAY_KAFKA_TLS_KEY_FILE, "+
+			"because it may require a client certificate", where, err)
 	case KindOf(err) == Never && !errors.Is(err, protocol.ErrNoRecord) && !errors.Is(err, errClosed) && isTLS(err):
 		return misconfigured("%w", err)
 	case errors.Is(err, context.Canceled):
 		return err
 	case isTimeout(err) && (network == nil || network.Op != "dial"):
-		return fmt.Errorf("%s has not answered in time: %w", where, err)
+		return fmt.Errorf("%s did not respond in time: %w", where, err)
 	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
 		return fmt.Errorf("%s closed the connection: %w%s", where, err, t.hangUpHint())
 	}
@@ -149,26 +150,26 @@ func isTLS(err error) bool {
 	return errors.As(err, &certificate) || errors.As(err, &record)
 }
 
-// hangUpHint guesses why a broker hangs up on somebody that it has never answered.
+// hangUpHint guesses why a broker closes a connection before its first response.
 func (t *transport) hangUpHint() string {
 	switch {
 	case t.reached.Load():
 		return ""
 	case !t.opts.TLS:
-		return " (that port may want KUBERELAY_KAFKA_TLS=true, or KUBERELAY_KAFKA_SASL_MECHANISM)"
+		return " (that port may require KUBERELAY_KAFKA_TLS=true, or KUBERELAY_KAFKA_SASL_MECHANISM)"
 	case t.opts.SASLMechanism == "":
-		return " (that port may want KUBERELAY_KAFKA_SASL_MECHANISM, or a certificate: KUBERELAY_KAFKA_TLS_CERT_FILE)"
+		return " (that port may require KUBERELAY_KAFKA_SASL_MECHANISM, or a certificate: KUBERELAY_KAFKA_TLS_CERT_FILE)"
 	}
 	return ""
 }
 
-// refused says what to do where authentication failed.
-func (t *transport) refused(code kafka.Error, err error) error {
+// explainAuthentication explains a failed authentication.
+func (t *transport) explainAuthentication(code kafka.Error, err error) error {
 	where := "kafka at " + t.opts.brokers()
 	if code == kafka.SASLAuthenticationFailed {
-		return misconfigured("%s refuses the user %q by %s: %w: check KUBERELAY_KAFKA_USER and the password in %s (KUBERELAY_KAFKA_PASSWORD_FILE)",
+		return misconfigured("%s rejected user %q with %s: %w: check KUBERELAY_KAFKA_USER and the password in %s (KUBERELAY_KAFKA_PASSWORD_FILE)",
 			where, t.opts.User, t.opts.SASLMechanism, err, t.opts.PasswordFile)
 	}
-	return misconfigured("%s refuses to authenticate us by %q: %w: set KUBERELAY_KAFKA_SASL_MECHANISM to what that port offers",
+	return misconfigured("%s does not support the SASL mechanism %q: %w: set KUBERELAY_KAFKA_SASL_MECHANISM to one that the port supports",
 		where, t.opts.SASLMechanism, err)
 }

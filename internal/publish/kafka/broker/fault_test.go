@@ -16,7 +16,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 )
 
-// Faults that a real broker does not have at will are kfake's.
+// kfake provides the faults that a real broker does not have on demand.
 
 const faulty = "faulty" // the topic
 
@@ -69,8 +69,7 @@ func TestMetadataIsFreshAfterNotLeader(t *testing.T) {
 	}
 }
 
-// However many find the same metadata stale, and however often: it is fetched once in a
-// while.
+// Stale metadata is fetched once per interval, however many requests find it stale.
 func TestMetadataIsNotFetchedAllTheTime(t *testing.T) {
 	cluster, c := newFake(t)
 	put(t, c, faulty, 0, record("a", "1"))
@@ -177,7 +176,7 @@ func TestEnsureFaults(t *testing.T) {
 	}
 }
 
-// answers makes the next n fetches be answered by an answer of ours.
+// answers replaces the responses to the next n fetches.
 func answers(cluster *kfake.Cluster, n int32, answer func(*kmsg.FetchRequest, *kmsg.FetchResponse)) *atomic.Int32 {
 	var made atomic.Int32
 	cluster.ControlKey(int16(kmsg.Fetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
@@ -217,9 +216,7 @@ func TestReadFaults(t *testing.T) {
 		// is no such topic.
 		{"throttled", 3, func(_ *kmsg.FetchRequest, res *kmsg.FetchResponse) { res.ThrottleMillis = 1 }, []string{"0 a=1", "1 b=1", "2 c=1"}},
 		// An answer without records is no proof that there are none.
-		{"empty", emptyAnswers - 1, empty(3), []string{"0 a=1", "1 b=1", "2 c=1"}},
-		// But one that is repeated is: compaction has removed all, with the batches.
-		{"empty for good", emptyAnswers, empty(2), []string{"2 c=1"}},
+		{"empty", emptyResponses - 1, empty(3), []string{"0 a=1", "1 b=1", "2 c=1"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -235,6 +232,27 @@ func TestReadFaults(t *testing.T) {
 				t.Errorf("%d faults were made, want %d", got, tt.times)
 			}
 		})
+	}
+}
+
+// TestEmptyAnswersSkipNothing: empty responses never skip records, which the broker still
+// has. Three consecutive empty responses once counted as a log that compaction had emptied.
+func TestEmptyAnswersSkipNothing(t *testing.T) {
+	cluster, c := newFake(t)
+	for _, key := range []string{"a", "b", "c"} {
+		put(t, c, faulty, 0, record(key, "1"))
+	}
+	made := answers(cluster, emptyResponses, empty(3))
+	_, err := c.Read(within(t), faulty, 0, 0, 3, func(r Record) error {
+		t.Errorf("got the record at %d", r.Offset)
+		return nil
+	})
+	wantError(t, err, Never, "returned no records")
+	if got := made.Load(); got != emptyResponses {
+		t.Errorf("%d answers were empty, want %d", got, emptyResponses)
+	}
+	if start, got := readAll(t, c, faulty, 0, 0, 3); start != 0 || !slices.Equal(got, []string{"0 a=1", "1 b=1", "2 c=1"}) {
+		t.Errorf("got %d, %q", start, got)
 	}
 }
 

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kuberelay/kuberelay/internal/kafkabroker/kafkabrokertest"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
+	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 )
 
 func TestMain(m *testing.M) { os.Exit(kafkabrokertest.Run(m)) }
@@ -91,7 +91,7 @@ func putAs(t testing.TB, c *Client, topic string, partition int, p recordbatch.P
 	return offset
 }
 
-// readAll reads [from, to) and gives each record as «offset key=value».
+// readAll reads [from, to) and returns each record as "offset key=value".
 func readAll(t testing.TB, c *Client, topic string, partition int, from, to int64) (start int64, got []string) {
 	t.Helper()
 	start, err := c.Read(within(t), topic, partition, from, to, func(r Record) error {

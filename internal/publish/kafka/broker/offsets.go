@@ -3,18 +3,19 @@ package broker
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/segmentio/kafka-go"
 )
 
-// Offsets are the bounds of a topic's partitions: partition p's log holds what it holds
-// from Start[p] on, and its next record gets End[p] (its high watermark: all below is
-// on all in-sync replicas).
+// Offsets are the bounds of a topic's partitions. Start[p] is the first offset that
+// partition p holds. End[p] is the offset of its next record, its high watermark: every
+// record below it is on all in-sync replicas.
 type Offsets struct{ Start, End []int64 }
 
-// Offsets asks the leaders of all partitions. What is of the kind [Retry] is asked again
-// until ctx ends; a topic that is gone is [ErrNoTopic].
+// Offsets asks the leaders of all partitions. It retries errors of the kind [Retry] until
+// ctx ends. A topic that does not exist is [ErrNoTopic].
 func (c *Client) Offsets(ctx context.Context, topic string) (Offsets, error) {
 	var o Offsets
 	err := c.persist(ctx, topic, func() error {
@@ -35,7 +36,54 @@ func (c *Client) Offsets(ctx context.Context, topic string) (Offsets, error) {
 	return o, nil
 }
 
-// bounds asks once, for some partitions, in whose order the answer is.
+// End returns the offset of a partition's next record. Errors are those of
+// [Client.Offsets].
+func (c *Client) End(ctx context.Context, topic string, partition int) (int64, error) {
+	var o Offsets
+	err := c.persist(ctx, topic, func() (err error) {
+		o, err = c.bounds(ctx, topic, partition)
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("ask for the end of topic %s, partition %d: %w", topic, partition, err)
+	}
+	return o.End[0], nil
+}
+
+// Reach asks the leaders of all partitions separately and returns nil as soon as one
+// responds: the others may have no leader, or one that hangs. It retries errors of the kind
+// [Retry] until ctx ends. A topic that does not exist is [ErrNoTopic].
+func (c *Client) Reach(ctx context.Context, topic string) error {
+	err := c.persist(ctx, topic, func() error {
+		t, err := c.Topic(ctx, topic)
+		if err != nil {
+			return err
+		}
+		var asked sync.WaitGroup
+		defer asked.Wait()
+		asking, cancel := context.WithCancel(ctx)
+		defer cancel()
+		answers := make(chan error, t.Partitions)
+		for p := range t.Partitions {
+			asked.Go(func() {
+				_, err := c.bounds(asking, topic, p)
+				answers <- err
+			})
+		}
+		for range t.Partitions {
+			if err = <-answers; err == nil {
+				return nil
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("reach topic %s: %w", topic, err)
+	}
+	return nil
+}
+
+// bounds sends one request for some partitions. The result is in their order.
 func (c *Client) bounds(ctx context.Context, topic string, partitions ...int) (Offsets, error) {
 	started := time.Now()
 	o := Offsets{Start: make([]int64, len(partitions)), End: make([]int64, len(partitions))}
@@ -66,8 +114,8 @@ func (c *Client) bounds(ctx context.Context, topic string, partitions ...int) (O
 	return o, nil
 }
 
-// OffsetsSince asks for the first offset of each partition whose record has that time or
-// a later one: -1 where there is none. Errors are those of [Client.Offsets].
+// OffsetsSince returns the first offset of each partition whose record has the given time
+// or a later one, -1 for none. Errors are those of [Client.Offsets].
 func (c *Client) OffsetsSince(ctx context.Context, topic string, at time.Time) ([]int64, error) {
 	var offsets []int64
 	err := c.persist(ctx, topic, func() error {
@@ -105,12 +153,12 @@ func (c *Client) since(ctx context.Context, topic string, partitions int, at tim
 		if p.Partition < 0 || p.Partition >= partitions {
 			return nil, errIncomplete
 		}
-		for offset := range p.Offsets { // one, or none where no record is so late
+		for offset := range p.Offsets { // one, or none if every record is older
 			offsets[p.Partition] = offset
 		}
 	}
 	return offsets, nil
 }
 
-// errIncomplete is an answer that lacks what was asked for.
-var errIncomplete = fmt.Errorf("the answer is incomplete: %w", kafka.Unknown)
+// errIncomplete is a response that lacks requested data.
+var errIncomplete = fmt.Errorf("the response is incomplete: %w", kafka.Unknown)

@@ -11,27 +11,27 @@ import (
 	"time"
 )
 
-// ErrMisconfigured is in the chain of an error that waiting does not cure: a malformed
-// address, a missing file, refused credentials, a missing permission, a topic with
-// wrong settings. The error says what is wrong and what to do.
+// ErrMisconfigured is in the chain of an error that a retry cannot fix: a malformed
+// address, a missing file, rejected credentials, a missing permission, a topic with wrong
+// settings. The error names the problem and the fix.
 var ErrMisconfigured = errors.New("kafka is misconfigured")
 
-// Mechanisms of SASL, for [Options].
+// SASL mechanisms for [Options].
 const (
 	Plain       = "PLAIN"
 	ScramSHA256 = "SCRAM-SHA-256"
 	ScramSHA512 = "SCRAM-SHA-512"
 )
 
-// Options says where the cluster is and how to speak to it. The comment of a field
-// names the environment variable that errors speak of.
+// Options configures a Client. The comment of a field names the environment variable that
+// errors mention.
 type Options struct {
-	// Addrs are brokers to ask for the others, as host:port or, for port 9092, host
-	// (KUBERELAY_KAFKA_BROKERS). One that answers is enough.
+	// Addrs are the bootstrap brokers, as host:port, or host for port 9092
+	// (KUBERELAY_KAFKA_BROKERS). One reachable broker is enough.
 	Addrs []string
 
-	// TLS is whether the brokers are spoken to by TLS (KUBERELAY_KAFKA_TLS). They are
-	// verified, by CAFile or the system's authorities; there is no way not to.
+	// TLS enables TLS (KUBERELAY_KAFKA_TLS). Broker certificates are verified with CAFile
+	// or the system's authorities; verification cannot be turned off.
 	TLS      bool
 	CAFile   string // KUBERELAY_KAFKA_TLS_CA_FILE, PEM
 	CertFile string // KUBERELAY_KAFKA_TLS_CERT_FILE, PEM, with KeyFile
@@ -41,18 +41,18 @@ type Options struct {
 	// (KUBERELAY_KAFKA_SASL_MECHANISM).
 	SASLMechanism string
 	User          string // KUBERELAY_KAFKA_USER
-	PasswordFile  string // KUBERELAY_KAFKA_PASSWORD_FILE; a newline at its end does not count
+	PasswordFile  string // KUBERELAY_KAFKA_PASSWORD_FILE; a trailing newline is ignored
 
-	ClientID string // in the brokers' logs and quotas; "kuberelay" if empty
+	ClientID string // for the logs and quotas of the brokers; "kuberelay" if empty
 
-	// RequestTimeout is how long an answer is waited for; 10 s if 0. A broker is given
-	// half of it to gather the acknowledgements of the replicas.
+	// RequestTimeout bounds the wait for a response; 10 s if 0. A broker gets half of it to
+	// gather the acknowledgements of the replicas.
 	RequestTimeout time.Duration
 
 	Logger *slog.Logger // none if nil
 }
 
-// withDefaults fills in what is empty. The slice of addresses is a copy.
+// withDefaults sets empty fields to their defaults. It copies Addrs.
 func (o Options) withDefaults() Options {
 	addrs := make([]string, len(o.Addrs))
 	for i, a := range o.Addrs {
@@ -69,12 +69,12 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// misconfigured makes an error that waiting does not cure.
+// misconfigured returns an error that a retry cannot fix.
 func misconfigured(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrMisconfigured, fmt.Errorf(format, args...))
 }
 
-// validate looks at everything that can be judged without a connection, files apart.
+// validate checks everything except file contents that needs no connection.
 func (o Options) validate() error {
 	if len(o.Addrs) == 0 {
 		return misconfigured("no broker: set KUBERELAY_KAFKA_BROKERS")
@@ -90,7 +90,7 @@ func (o Options) validate() error {
 	case o.CertFile != "" && !o.TLS:
 		return misconfigured("KUBERELAY_KAFKA_TLS_CERT_FILE is %s, but TLS is off: set KUBERELAY_KAFKA_TLS=true", o.CertFile)
 	case (o.CertFile == "") != (o.KeyFile == ""):
-		return misconfigured("KUBERELAY_KAFKA_TLS_CERT_FILE (%q) and KUBERELAY_KAFKA_TLS_KEY_FILE (%q) need each other", o.CertFile, o.KeyFile)
+		return misconfigured("KUBERELAY_KAFKA_TLS_CERT_FILE (%q) and KUBERELAY_KAFKA_TLS_KEY_FILE (%q) must both be set", o.CertFile, o.KeyFile)
 	case o.RequestTimeout < 0:
 		return misconfigured("the request timeout is %s: it must be positive", o.RequestTimeout)
 	}
@@ -101,7 +101,7 @@ func (o Options) validateSASL() error {
 	switch o.SASLMechanism {
 	case "":
 		if o.User != "" || o.PasswordFile != "" {
-			return misconfigured("KUBERELAY_KAFKA_USER (%q) and KUBERELAY_KAFKA_PASSWORD_FILE (%q) are without use: "+
+			return misconfigured("KUBERELAY_KAFKA_USER (%q) and KUBERELAY_KAFKA_PASSWORD_FILE (%q) have no effect: "+
 				"set KUBERELAY_KAFKA_SASL_MECHANISM to %s, %s or %s", o.User, o.PasswordFile, Plain, ScramSHA256, ScramSHA512)
 		}
 	case Plain, ScramSHA256, ScramSHA512:
@@ -115,16 +115,16 @@ func (o Options) validateSASL() error {
 	return nil
 }
 
-// validateAddr quotes no address that could have credentials in it.
+// validateAddr does not quote an address that could contain credentials.
 func validateAddr(a string) error {
 	if strings.Contains(a, "@") {
-		return misconfigured("KUBERELAY_KAFKA_BROKERS has credentials in it: put the password into a file " +
+		return misconfigured("KUBERELAY_KAFKA_BROKERS contains credentials: put the password into a file " +
 			"and name it in KUBERELAY_KAFKA_PASSWORD_FILE")
 	}
 	host, port, err := net.SplitHostPort(a)
 	if n, convErr := strconv.Atoi(port); err != nil || convErr != nil || n < 1 || n > 65535 ||
 		host == "" || strings.ContainsAny(host, "/, \t\r\n") {
-		return misconfigured("KUBERELAY_KAFKA_BROKERS names the broker %q: it should look like host:9092, several with commas between them", a)
+		return misconfigured("KUBERELAY_KAFKA_BROKERS has the broker %q: use host:port, for example host:9092, separated by commas", a)
 	}
 	return nil
 }

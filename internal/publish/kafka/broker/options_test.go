@@ -30,7 +30,7 @@ func TestOptionsAreValidated(t *testing.T) {
 		{"credentials", Options{Addrs: []string{"user:" + secret + "@a:9092"}}, []string{"KUBERELAY_KAFKA_PASSWORD_FILE"}},
 		{"authority without TLS", Options{CAFile: junk}, []string{"KUBERELAY_KAFKA_TLS_CA_FILE is " + junk, "KUBERELAY_KAFKA_TLS=true"}},
 		{"certificate without TLS", Options{CertFile: junk, KeyFile: junk}, []string{"KUBERELAY_KAFKA_TLS_CERT_FILE is " + junk, "KUBERELAY_KAFKA_TLS=true"}},
-		{"certificate without key", Options{TLS: true, CertFile: junk}, []string{"KUBERELAY_KAFKA_TLS_KEY_FILE", "need each other"}},
+		{"certificate without key", Options{TLS: true, CertFile: junk}, []string{"KUBERELAY_KAFKA_TLS_KEY_FILE", "must both be set"}},
 		{"junk for a certificate", Options{TLS: true, CertFile: junk, KeyFile: junk}, []string{"KUBERELAY_KAFKA_TLS_CERT_FILE", junk}},
 		{"junk for an authority", Options{TLS: true, CAFile: junk}, []string{"KUBERELAY_KAFKA_TLS_CA_FILE", junk + " holds no certificate in PEM"}},
 		{"no authority", Options{TLS: true, CAFile: dir + "/none"}, []string{"KUBERELAY_KAFKA_TLS_CA_FILE", dir + "/none", "no such file"}},

@@ -15,21 +15,23 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 )
 
-// NoProducer is what a new writer has in the place of a former producer.
+// NoProducer is the previous producer of a new writer.
 var NoProducer = recordbatch.Producer{ID: -1, Epoch: -1}
 
-// transactionTimeout is never used up, as there are no transactions; brokers refuse one
-// over their transaction.max.timeout.ms, by default 15 minutes.
+// transactionTimeout is required by the protocol and has no effect, because there are no
+// transactions. Brokers reject a value over their transaction.max.timeout.ms, by default 15
+// minutes.
 const transactionTimeout = time.Minute
 
-// InitProducerID takes the transactional id, with a new epoch. Previous is [NoProducer]
-// for a new writer, who takes it from whoever has it. One who renews it (KIP-360) gives
-// what it has, and is refused with the kind [Fenced] if another has taken it.
+// InitProducerID takes the transactional ID with a new epoch. For a new writer, previous is
+// [NoProducer], and the ID is taken from any current writer. To renew an ID (KIP-360), pass
+// the current producer; if another writer took the ID since, the error is of the kind
+// [Fenced].
 //
-// An answer that does not come, and all that is of the kind [Retry], is asked for again
-// until ctx ends: with previous, a broker that has done it already gives the same again.
+// It retries lost responses and errors of the kind [Retry] until ctx ends. With previous, a
+// broker returns the same result to a retry.
 //
-// The older epoch is refused in a partition only once the new one has written there.
+// Brokers reject the older epoch in a partition only after the new epoch has written there.
 func (c *Client) InitProducerID(ctx context.Context, transactionalID string, previous recordbatch.Producer) (recordbatch.Producer, error) {
 	var p recordbatch.Producer
 	err := c.persist(ctx, "", func() error {
@@ -56,13 +58,13 @@ func (c *Client) InitProducerID(ctx context.Context, transactionalID string, pre
 	return p, nil
 }
 
-// Produce sends one encoded batch to the partition's leader, once, and waits for the
-// acknowledgement of all in-sync replicas, [Options.RequestTimeout] at most. A batch
-// that the partition already has, of the producer's last five, is acknowledged with the
-// offset that it has there.
+// Produce sends one encoded batch to the leader of the partition, once, and waits at most
+// [Options.RequestTimeout] for the acknowledgement of all in-sync replicas. If the batch is
+// one of the last five of the producer in the partition, it is acknowledged with its
+// existing offset.
 //
-// On an error, see [KindOf], baseOffset is -1. The batch may change when Produce has
-// returned, whatever it has returned.
+// On an error, see [KindOf], baseOffset is -1. The caller may change batch after Produce
+// has returned, even after an error.
 func (c *Client) Produce(ctx context.Context, topic string, partition int, batch []byte) (baseOffset int64, err error) {
 	started := time.Now()
 	records := &recordSet{set: recordbatch.RawRecordSet(batch)}
@@ -84,8 +86,9 @@ func (c *Client) Produce(ctx context.Context, topic string, partition int, batch
 	return res.BaseOffset, nil
 }
 
-// recordSet keeps kafka-go from reading a batch after Produce has returned. It encodes
-// a request on the goroutine of the connection, which does not end with the context.
+// recordSet prevents kafka-go from reading a batch after Produce has returned. kafka-go
+// encodes a request on the goroutine of the connection, which does not end with the
+// context.
 type recordSet struct {
 	mu        sync.Mutex
 	set       protocol.RawRecordSet
@@ -94,9 +97,9 @@ type recordSet struct {
 
 var _ io.WriterTo = (*recordSet)(nil)
 
-var errWithdrawn = errors.New("nobody waits for the answer any more")
+var errWithdrawn = errors.New("the request was abandoned")
 
-// WriteTo is what kafka-go reads the batch by, into memory of its own.
+// WriteTo copies the batch to memory of kafka-go.
 func (r *recordSet) WriteTo(w io.Writer) (int64, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -106,7 +109,7 @@ func (r *recordSet) WriteTo(w io.Writer) (int64, error) {
 	return r.set.WriteTo(w)
 }
 
-// Read is there for io.Reader's sake; io.Copy prefers WriteTo.
+// Read makes recordSet an io.Reader. io.Copy uses WriteTo.
 func (r *recordSet) Read([]byte) (int, error) { return 0, errors.ErrUnsupported }
 
 func (r *recordSet) withdraw() {

@@ -10,8 +10,8 @@ import (
 
 	"github.com/segmentio/kafka-go"
 
-	"github.com/kuberelay/kuberelay/internal/kafkabroker/kafkabrokertest"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
+	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 )
 
 func TestProduce(t *testing.T) {
@@ -106,7 +106,7 @@ func TestProduceWhereThereIsNothing(t *testing.T) {
 	wantError(t, err, Retry, "no-"+topic)
 }
 
-// Kafka-go says «topic not found» of everything while it has no metadata.
+// kafka-go returns "topic not found" for every topic while it has no metadata.
 func TestUnreachableBrokerIsNamed(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

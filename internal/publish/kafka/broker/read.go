@@ -2,15 +2,15 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/segmentio/kafka-go"
 )
 
-// Record is one record. A nil Key is no key, and a nil Value a tombstone.
+// Record is one record. A nil Key means no key, and a nil Value a tombstone.
 type Record struct {
 	Offset     int64
 	Time       time.Time
@@ -19,25 +19,28 @@ type Record struct {
 }
 
 const (
-	readWait   = 500 * time.Millisecond // for records that are to come
+	readWait   = 500 * time.Millisecond // for the first record of a fetch
 	followWait = 5 * time.Second
 )
 
-// Read gives each every record that the partition holds with from <= offset < to, in
-// order and once, on its own goroutine, and returns when there can be no more of them.
-// The bytes of a record, and its headers, may not be kept or changed after each has
-// returned. Records of control batches are left out.
+// Read calls each with every record of the partition with from <= offset < to, in order and
+// once, on the goroutine of the caller, and returns when it has read the range. each must
+// not keep or change the bytes and headers of a record, and must not call Read. Control
+// batches are left out.
 //
-// Start is from, or greater where the log no longer goes back so far: from start on
-// nothing was left out. (If the log is cut while it is read, records before start may
-// have been given.) Offsets that compaction has emptied are passed over.
+// Read skips batches that cannot be read, and calls refused with each, on the same
+// goroutine.
 //
-// What is of the kind [Retry] is tried again until ctx ends, and so is waiting for
-// offsets that are not written yet. Read ends with the error of each, as it is; with
-// [ErrPastEnd] if from is past the end of the log; with [ErrNoTopic] if the topic is
-// gone; or with another that a retry does not cure.
-func (c *Client) Read(ctx context.Context, topic string, partition int, from, to int64, each func(Record) error) (start int64, err error) {
-	r := c.cursor(topic, partition, from, fetchBytes)
+// start is from, or greater if the log starts later: from start on, no record was left out.
+// (If the log is truncated during the read, each may also have been called with records
+// before start.) Offsets that compaction removed are skipped.
+//
+// Read retries errors of the kind [Retry] and waits for offsets that are not written yet,
+// until ctx ends. It returns an error of each unchanged, [ErrPastEnd] if from is past the
+// end of the log, [ErrNoTopic] if the topic does not exist, and any other error that a
+// retry cannot fix.
+func (c *Client) Read(ctx context.Context, topic string, partition int, from, to int64, each func(Record) error, refused ...func(Refused)) (start int64, err error) {
+	r := c.cursor(topic, partition, from, fetchBytes, refused)
 	if from < 0 {
 		return from, fmt.Errorf("read topic %s, partition %d: offset %d is negative", topic, partition, from)
 	}
@@ -47,7 +50,7 @@ func (c *Client) Read(ctx context.Context, topic string, partition int, from, to
 	return r.start, err
 }
 
-// advance makes one fetch that brings something, or shows that nothing is there.
+// advance fetches until it gets records or reaches the end of the log.
 func (r *cursor) advance(ctx context.Context, to int64, wait time.Duration, each func(Record) error) error {
 	err := r.c.persist(ctx, r.topic, func() error { return r.fetch(ctx, to, wait, each) })
 	if err != nil {
@@ -56,15 +59,15 @@ func (r *cursor) advance(ctx context.Context, to int64, wait time.Duration, each
 	return r.consumer
 }
 
-// ReadOne reads the record at the offset. Its bytes are the caller's. Found is false where
-// the log holds none: not yet, no longer, or compacted. Errors are those of [Client.Read],
-// but for [ErrPastEnd].
-func (c *Client) ReadOne(ctx context.Context, topic string, partition int, offset int64) (rec Record, found bool, err error) {
-	r := c.cursor(topic, partition, offset, 1) // brokers give one whole batch at least (KIP-74)
+// ReadOne reads the record at an offset. The caller owns its bytes. found is false if the
+// log has no record there: not yet, no longer, compacted, or in a batch that cannot be read.
+// Errors are those of [Client.Read], except [ErrPastEnd].
+func (c *Client) ReadOne(ctx context.Context, topic string, partition int, offset int64, refused ...func(Refused)) (rec Record, found bool, err error) {
+	r := c.cursor(topic, partition, offset, 1, refused) // brokers return at least one whole batch (KIP-74)
+	r.slots = &c.singles
 	for err == nil && r.next == offset && !r.atEnd {
 		err = r.advance(ctx, offset+1, time.Millisecond, func(got Record) error {
-			rec, found = got, true
-			rec.Key, rec.Value = slices.Clone(got.Key), slices.Clone(got.Value)
+			rec, found = got, true // no later record takes its memory
 			return nil
 		})
 	}
@@ -74,11 +77,31 @@ func (c *Client) ReadOne(ctx context.Context, topic string, partition int, offse
 	return rec, found, err
 }
 
-// Follow gives each the records from an offset on, as Read does, and goes on with those
-// that are written later, until ctx ends, whose error it then returns. Where the log no
-// longer goes back so far, it goes on at its start.
-func (c *Client) Follow(ctx context.Context, topic string, partition int, from int64, each func(Record) error) error {
-	r := c.cursor(topic, partition, from, fetchBytes)
+// errEnough ends the read of ReadFirst.
+var errEnough = errors.New("enough was read")
+
+// ReadFirst reads the first record with from <= offset < to, and fetches little more. The
+// caller owns its bytes. found is false if there is none. Errors are those of
+// [Client.Read].
+func (c *Client) ReadFirst(ctx context.Context, topic string, partition int, from, to int64, refused ...func(Refused)) (rec Record, found bool, err error) {
+	r := c.cursor(topic, partition, from, 1, refused) // brokers return at least one whole batch (KIP-74)
+	for err == nil && r.next < to {
+		err = r.advance(ctx, to, readWait, func(got Record) error {
+			rec, found = got, true // no later record takes its memory
+			return errEnough
+		})
+	}
+	if errors.Is(err, errEnough) {
+		err = nil
+	}
+	return rec, found, err
+}
+
+// Follow calls each with the records from an offset on, like Read, and with those written
+// later. It runs until ctx ends and then returns the error of ctx. If the log starts later
+// than from, it continues at the start of the log.
+func (c *Client) Follow(ctx context.Context, topic string, partition int, from int64, each func(Record) error, refused ...func(Refused)) error {
+	r := c.cursor(topic, partition, from, fetchBytes, refused)
 	for {
 		start := r.start
 		if err := r.advance(ctx, math.MaxInt64, followWait, each); err != nil {
@@ -88,7 +111,10 @@ func (c *Client) Follow(ctx context.Context, topic string, partition int, from i
 			return err
 		}
 		if r.start != start {
-			c.log.Warn("the log was cut before it was read, going on at its start", "topic", topic, "partition", partition, "offset", r.start)
+			c.log.Warn("log was truncated before it was read, continuing at its start", "topic", topic, "partition", partition, "offset", r.start)
 		}
 	}
 }
+
+// Fetches returns the number of fetch requests sent, including failed ones.
+func (c *Client) Fetches() uint64 { return c.fetches.Load() }

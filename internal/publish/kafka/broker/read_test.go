@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kuberelay/kuberelay/internal/kafkabroker"
-	"github.com/kuberelay/kuberelay/internal/kafkabroker/kafkabrokertest"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
+	"github.com/kuberelay/kuberelay/test/lab/kafkabroker"
+	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 )
 
 func TestReadGivesRecordsWhole(t *testing.T) {
@@ -60,8 +60,12 @@ func TestReadGivesRecordsWhole(t *testing.T) {
 	if _, found, err := c.ReadOne(within(t), topic, 0, 3); err != nil || found {
 		t.Errorf("at the log's end: got %v, %v", found, err)
 	}
+	before := c.Fetches()
 	if _, found, err := c.ReadOne(within(t), topic, 0, 99); err != nil || found {
 		t.Errorf("past the log's end: got %v, %v", found, err)
+	}
+	if got := c.Fetches(); got <= before {
+		t.Errorf("%d fetch requests were counted, and %d before", got, before)
 	}
 }
 
@@ -73,7 +77,7 @@ func TestReadBatchByBatch(t *testing.T) {
 	for i := range 10 {
 		want = append(want, fmt.Sprintf("%d a=%d", put(t, c, topic, 0, record("a", fmt.Sprint(i))), i))
 	}
-	r := c.cursor(topic, 0, 0, 1)
+	r := c.cursor(topic, 0, 0, 1, nil)
 	for r.next < 10 {
 		if err := r.advance(within(t), 10, readWait, func(r Record) error { got = append(got, show(r)); return nil }); err != nil {
 			t.Fatal(err)
@@ -117,7 +121,7 @@ func TestReadEndsWithTheConsumer(t *testing.T) {
 		t.Errorf("got %d, %q of nothing", start, got)
 	}
 	if _, err := c.Read(within(t), topic, 0, -1, 3, nil); err == nil {
-		t.Error("a negative offset is one of kafka-go's for «the first», and no error")
+		t.Error("a negative offset is one of kafka-go's for 'the first', and no error")
 	}
 }
 
@@ -145,7 +149,7 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// A restart of the broker is nothing but a pause.
+// A restart of the broker only delays a read.
 func TestReadOverARestart(t *testing.T) {
 	b := kafkabrokertest.Start(t, kafkabroker.Options{})
 	c := newClient(t, b.Addr())
@@ -173,7 +177,7 @@ func TestReadOverARestart(t *testing.T) {
 	<-ended
 }
 
-// A broker that stands still is no reason to wait for longer than the timeout.
+// A read from a broker that hangs takes no longer than the timeout.
 func TestFrozenBroker(t *testing.T) {
 	b := kafkabrokertest.Start(t, kafkabroker.Options{})
 	c := newClient(t, b.Addr(), func(o *Options) { o.RequestTimeout = time.Second })
@@ -183,7 +187,7 @@ func TestFrozenBroker(t *testing.T) {
 	encoded := batch(t, recordbatch.None, NoProducer, -1, record("a", "2"))
 	for range 2 {
 		_, err := c.Produce(within(t), topic, 0, encoded)
-		wantError(t, err, Retry, b.Addr(), "not answered in time")
+		wantError(t, err, Retry, b.Addr(), "did not respond in time")
 		clear(encoded) // nobody reads it any more, which the race detector checks
 	}
 	patient := newClient(t, b.Addr(), func(o *Options) { o.RequestTimeout = time.Hour })

@@ -11,7 +11,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/credential"
 )
 
-// handshaker makes TLS connections with the files as they are at that moment.
+// handshaker makes TLS connections with the current contents of the files.
 type handshaker struct {
 	roots       *credential.File[*x509.CertPool]   // nil for the system's
 	certificate *credential.File[*tls.Certificate] // nil for none
@@ -39,15 +39,16 @@ func (o Options) handshaker() (*handshaker, error) {
 	return h, nil
 }
 
-// handshake makes conn a TLS connection to host. On an error conn is closed.
+// handshake wraps conn in a TLS connection to host. On an error it closes conn.
 func (h *handshaker) handshake(ctx context.Context, conn net.Conn, host string) (net.Conn, error) {
 	config := &tls.Config{ServerName: host, MinVersion: tls.VersionTLS12}
 	if h.roots != nil {
 		config.RootCAs = h.roots.Get()
 	}
 	if h.certificate != nil {
-		// Not Certificates, of which none is shown where the server names other
-		// authorities than its issuer: so the server can say what it has against it.
+		// Not the field Certificates: crypto/tls sends none of them if the server names
+		// other authorities, and the server could not report what is wrong with the
+		// certificate.
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			return h.certificate.Get(), nil
 		}
@@ -60,18 +61,18 @@ func (h *handshaker) handshake(ctx context.Context, conn net.Conn, host string) 
 	return secure, nil
 }
 
-// tlsHint says what to do about a handshake that failed, where that is known.
+// tlsHint returns the fix for a failed handshake, if one is known.
 func tlsHint(err error) string {
 	var authority x509.UnknownAuthorityError
 	var host x509.HostnameError
 	var record tls.RecordHeaderError
 	switch {
 	case errors.As(err, &authority):
-		return ": put the certificate of the brokers' authority into the file that KUBERELAY_KAFKA_TLS_CA_FILE names"
+		return ": set KUBERELAY_KAFKA_TLS_CA_FILE to a file with the CA certificate of the brokers"
 	case errors.As(err, &host):
-		return ": the brokers' certificate must be good for the name that they advertise, and KUBERELAY_KAFKA_BROKERS has"
+		return ": the certificate of the brokers must be valid for the names in advertised.listeners and in KUBERELAY_KAFKA_BROKERS"
 	case errors.As(err, &record):
-		return ": that port speaks no TLS; name another in KUBERELAY_KAFKA_BROKERS, or set KUBERELAY_KAFKA_TLS=false"
+		return ": that port does not use TLS; use another port in KUBERELAY_KAFKA_BROKERS, or set KUBERELAY_KAFKA_TLS=false"
 	}
 	return ""
 }

@@ -11,32 +11,34 @@ import (
 	"github.com/segmentio/kafka-go/protocol"
 )
 
-// ErrNoTopic says that the cluster has no such topic. Of its kind it is [Retry], as the
-// broker's answer is that it comes of.
+// ErrNoTopic means that the topic does not exist. Its kind is [Retry], like that of the
+// broker's error that it wraps.
 var ErrNoTopic = fmt.Errorf("no such topic: %w", kafka.UnknownTopicOrPartition)
 
-// Topic is a topic as it is.
+// Topic is the state of a topic.
 type Topic struct {
 	Name        string
 	Partitions  int
-	Replication int // of the partition that has the fewest replicas
+	Replication int // the lowest number of replicas of a partition
 
-	// Known only where [Client.Ensure] could look at the settings, else zero.
+	// Set only if [Client.Ensure] could read the settings.
 	CleanupPolicy     string // "delete", "compact" or "compact,delete"
 	MaxMessageBytes   int    // of a batch, compressed
 	MinInsyncReplicas int
 }
 
-// Topic looks a topic up, at most some seconds late. An error is [ErrNoTopic] where a
-// broker, asked now, says that there is none; of the kind [Denied] if we may not know;
-// else the cluster could not be asked. It makes one attempt.
+// Topic looks up a topic, from metadata that can be some seconds old. It returns
+// [ErrNoTopic] if a broker, asked now, reports that the topic does not exist, and an error
+// of the kind [Denied] without permission to describe it. Any other error means that the
+// cluster could not be asked. It makes one attempt.
 func (c *Client) Topic(ctx context.Context, name string) (Topic, error) {
 	t, known, err := c.lookUp(ctx, name)
 	if err != nil || known {
 		return t, wrapTopic(name, err)
 	}
-	// Kafka-go's metadata may be older than the topic. It also leaves out topics that
-	// we may not describe, as it always asks for all; so a broker is asked for this one.
+	// kafka-go's metadata may be older than the topic. It also lacks topics that this user
+	// may not describe, because kafka-go always requests all topics. So ask a broker for
+	// this one.
 	started := time.Now()
 	if err := c.probe(ctx, name, "Describe"); err != nil {
 		return Topic{}, wrapTopic(name, err)
@@ -44,7 +46,7 @@ func (c *Client) Topic(ctx context.Context, name string) (Topic, error) {
 	c.transport.renew(started, 0)
 	t, known, err = c.lookUp(ctx, name)
 	if err == nil && !known {
-		err = fmt.Errorf("it exists, but is not in the cluster's metadata yet: %w", kafka.LeaderNotAvailable)
+		err = fmt.Errorf("the topic exists, but is not in the cluster's metadata yet: %w", kafka.LeaderNotAvailable)
 	}
 	return t, wrapTopic(name, err)
 }
@@ -56,7 +58,7 @@ func wrapTopic(name string, err error) error {
 	return nil
 }
 
-// lookUp finds a topic in the metadata that kafka-go has.
+// lookUp finds a topic in kafka-go's metadata.
 func (c *Client) lookUp(ctx context.Context, name string) (t Topic, known bool, err error) {
 	res, err := c.kafka.Metadata(ctx, &kafka.MetadataRequest{Topics: []string{name}})
 	if err != nil {
@@ -78,8 +80,8 @@ func (c *Client) lookUp(ctx context.Context, name string) (t Topic, known bool, 
 	return t, t.Partitions > 0, nil
 }
 
-// unrouted says more of an error that kafka-go made as its metadata lack the topic: it is
-// not there, or we may not know of it, for which operation would be enough.
+// unrouted replaces the error of a request for a topic that kafka-go's metadata lacks: the
+// topic does not exist, or this user may not do the operation on it.
 func (c *Client) unrouted(ctx context.Context, err error, topic, operation string) error {
 	var route *protocol.TopicError
 	if errors.As(err, &route) && errors.Is(err, protocol.ErrNoTopic) {
@@ -90,8 +92,8 @@ func (c *Client) unrouted(ctx context.Context, err error, topic, operation strin
 	return err
 }
 
-// probe asks a broker, any, whether there is a topic: nil if so. A user who may do the
-// operation on it may know.
+// probe asks any broker whether a topic exists; nil means that it does. Permission for the
+// operation is enough to know.
 func (c *Client) probe(ctx context.Context, name, operation string) error {
 	res, err := c.kafka.ListOffsets(ctx, &kafka.ListOffsetsRequest{
 		Topics: map[string][]kafka.OffsetRequest{name: {kafka.LastOffsetOf(0)}},
@@ -103,7 +105,7 @@ func (c *Client) probe(ctx context.Context, name, operation string) error {
 		switch {
 		case errors.Is(p.Error, kafka.UnknownTopicOrPartition):
 			return ErrNoTopic
-		case p.Error != nil && KindOf(p.Error) != Retry: // any leader's trouble proves that it exists
+		case p.Error != nil && KindOf(p.Error) != Retry: // a leader with a temporary error proves that the topic exists
 			return c.denied(p.Error, onTopic(operation, name))
 		case errors.Is(p.Error, kafka.Unknown):
 			return p.Error
@@ -112,8 +114,9 @@ func (c *Client) probe(ctx context.Context, name, operation string) error {
 	return nil
 }
 
-// Topics gives the names of all topics that we may describe, in order, without Kafka's
-// internal ones. It makes one attempt, and is at most some seconds late.
+// Topics returns the sorted names of all topics that this user may describe, without
+// Kafka's internal ones. It makes one attempt, and uses metadata that can be some seconds
+// old.
 func (c *Client) Topics(ctx context.Context) ([]string, error) {
 	res, err := c.kafka.Metadata(ctx, new(kafka.MetadataRequest))
 	if err != nil {

@@ -19,36 +19,43 @@ import (
 )
 
 const (
-	// metadataTTL is the age at which kafka-go fetches metadata by itself, at most: it
-	// takes a random part of it. It is also its time limit for doing so.
+	// metadataTTL is the maximum age at which kafka-go refreshes metadata; it picks a
+	// random part of it. It is also kafka-go's timeout for the refresh.
 	metadataTTL = 10 * time.Second
-	// renewEvery bounds how often connections are made anew for the sake of metadata.
+	// renewEvery is the minimum interval between replacements of the connection pool
+	// because of stale metadata.
 	renewEvery = 500 * time.Millisecond
-	// dialTimeout is for one address; kafka-go may try several.
+	// dialTimeout applies to one address; kafka-go may try several.
 	dialTimeout = 3 * time.Second
 )
 
 var errClosed = errors.New("the client is closed")
 
-// transport is kafka-go's Transport with what that lacks: metadata that is found
-// stale is dropped, connections follow the files, errors say what failed.
+// transport extends kafka-go's Transport: it drops stale metadata, reconnects when
+// credential files change, and explains errors.
 //
-// Kafka-go keeps a pool for the cluster: the cached metadata, and idle connections by
-// broker, reused last in, first out, for as long as one is used every IdleTimeout. It
-// offers no way to have metadata fetched, but CloseIdleConnections forgets the pool.
-// The next request makes another, metadata first; requests under way end on the
-// former's connections, which are closed then.
+// kafka-go keeps one connection pool for the cluster: cached metadata, and idle connections
+// per broker, reused last in, first out, while one is used every IdleTimeout. It has no way
+// to refresh the metadata. So transport replaces the whole kafka-go Transport once the new
+// one has metadata. Until then, requests continue on the old pool, because the broker that
+// is asked for metadata may hang. Requests in progress finish on the connections of the old
+// pool, which are closed afterwards.
 type transport struct {
 	opts  Options
 	log   *slog.Logger
-	inner *kafka.Transport
 	tls   *handshaker // nil without TLS
 	files *credential.Watcher
 
-	reached atomic.Bool // a broker has answered before
+	reached  atomic.Bool // a broker has responded before
+	closing  context.Context
+	stop     context.CancelFunc
+	renewals sync.WaitGroup
+	renewal  sync.Mutex // held while the pool is replaced
 
 	mu      sync.Mutex
-	renewed time.Time // when the pool was last forgotten
+	inner   *kafka.Transport
+	warm    bool      // inner has metadata
+	renewed time.Time // when the pool was last replaced
 	renews  int
 	conns   map[*conn]struct{}
 	closed  bool
@@ -66,6 +73,7 @@ func newTransport(opts Options) (*transport, error) {
 	if err != nil {
 		return nil, err
 	}
+	t.closing, t.stop = context.WithCancel(context.Background())
 	t.inner = &kafka.Transport{
 		Dial:        t.dial,
 		DialTimeout: opts.RequestTimeout,
@@ -76,59 +84,110 @@ func newTransport(opts Options) (*transport, error) {
 	return t, nil
 }
 
-// RoundTrip makes one request.
+// RoundTrip sends one request.
 func (t *transport) RoundTrip(ctx context.Context, addr net.Addr, req kafka.Request) (kafka.Response, error) {
 	if t.isClosed() {
-		return nil, errClosed // kafka-go would make a pool that nobody ends
+		return nil, errClosed // kafka-go would create a pool that is never closed
 	}
-	started := time.Now()
-	res, err := t.inner.RoundTrip(ctx, addr, req)
+	started, inner := time.Now(), t.current()
+	res, err := inner.RoundTrip(ctx, addr, req)
 	if err == nil {
 		t.reached.Store(true)
+		t.answered(inner)
 		return res, nil
 	}
 	if errors.Is(err, protocol.ErrNoTopic) || errors.Is(err, protocol.ErrNoPartition) || errors.Is(err, protocol.ErrNoLeader) ||
 		errors.Is(err, kafka.BrokerNotAvailable) {
-		// Kafka-go says so as well while it has no metadata at all, and keeps the reason
-		// for those who ask for metadata. That question does not leave the process.
-		if _, why := t.inner.RoundTrip(ctx, addr, &metadata.Request{TopicNames: []string{}}); why != nil {
+		// kafka-go also returns these errors while it has no metadata at all, and returns
+		// the reason only to metadata requests. This request does not leave the process.
+		if _, why := inner.RoundTrip(ctx, addr, &metadata.Request{TopicNames: []string{}}); why != nil {
 			err = why
 		}
 	}
 	switch {
 	case errors.Is(err, context.Canceled):
-	case isTimeout(err): // the pool may still be about to connect
-		t.renew(started, t.opts.RequestTimeout/2)
+	case isTimeout(err): // the pool may still be connecting, or the broker hangs
+		t.renewSoon(started)
 	default:
 		t.renew(started, renewEvery)
 	}
 	return res, t.explain(err)
 }
 
-// note drops the metadata if err, of an answer to a request made at started, shows that
-// it is stale.
+// note drops the metadata if err, from a response to a request that was sent at started,
+// shows that it is stale.
 func (t *transport) note(started time.Time, err error) {
 	if isStale(err) {
 		t.renew(started, renewEvery)
 	}
 }
 
-// renew forgets the pool, unless that was done after started or a moment ago.
+// renewLimit bounds the metadata request of a new pool.
+const renewLimit = 3 * time.Second
+
+// renew replaces the pool, unless it was replaced after started or within atMostEvery. If
+// the new pool gets no metadata and the old one has some, the old one stays.
 func (t *transport) renew(started time.Time, atMostEvery time.Duration) {
+	t.renewal.Lock()
+	defer t.renewal.Unlock()
+	t.mu.Lock()
+	if t.closed || !t.renewed.Before(started) || time.Since(t.renewed) < atMostEvery {
+		t.mu.Unlock()
+		return
+	}
+	t.renewed = time.Now()
+	t.renews++
+	former := t.inner
+	t.mu.Unlock()
+
+	next := &kafka.Transport{
+		Dial: former.Dial, DialTimeout: former.DialTimeout, MetadataTTL: former.MetadataTTL, ClientID: former.ClientID, SASL: former.SASL,
+	}
+	ctx, cancel := context.WithTimeout(t.closing, renewLimit)
+	_, err := next.RoundTrip(ctx, kafka.TCP(t.opts.Addrs...), &metadata.Request{TopicNames: []string{}})
+	cancel()
+
+	t.mu.Lock()
+	unused := next
+	if t.inner == former && !t.closed && (err == nil || !t.warm) {
+		t.inner, t.warm, unused = next, err == nil, former
+	}
+	t.mu.Unlock()
+	unused.CloseIdleConnections()
+}
+
+// renewSoon is renew in the background, for requests that timed out.
+func (t *transport) renewSoon(started time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.renewed.Before(started) && time.Since(t.renewed) >= atMostEvery {
-		t.forgetPool()
+	if !t.closed {
+		t.renewals.Go(func() { t.renew(started, t.opts.RequestTimeout/2) })
 	}
 }
 
+func (t *transport) current() *kafka.Transport {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.inner
+}
+
+// answered records that a pool has metadata, because it sent a request to a broker.
+func (t *transport) answered(inner *kafka.Transport) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.warm = t.warm || t.inner == inner
+}
+
+// forgetPool closes the idle connections, so that every connection is replaced, whether new
+// ones succeed or not.
 func (t *transport) forgetPool() {
 	t.renewed = time.Now()
 	t.renews++
+	t.warm = false
 	t.inner.CloseIdleConnections()
 }
 
-// watch looks at the files from time to time until ctx ends.
+// watch checks the credential files periodically until ctx ends.
 func (t *transport) watch(ctx context.Context) {
 	tick := time.NewTicker(credential.CheckEvery)
 	defer tick.Stop()
@@ -142,18 +201,18 @@ func (t *transport) watch(ctx context.Context) {
 	}
 }
 
-// checkFiles has all connections replaced if a file has changed.
+// checkFiles replaces all connections if a file changed.
 func (t *transport) checkFiles() {
 	if !t.files.Changed() {
 		return
 	}
-	t.log.Info("credentials changed, connections are made anew")
+	t.log.Info("credentials changed, replacing connections")
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.forgetPool()
 }
 
-// dial makes every connection, to the brokers named to us and to those that they name.
+// dial connects to a bootstrap broker, or to one that the brokers advertise.
 func (t *transport) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	dialer := net.Dialer{Timeout: min(dialTimeout, t.opts.RequestTimeout)}
 	raw, err := dialer.DialContext(ctx, network, address)
@@ -170,15 +229,15 @@ func (t *transport) dial(ctx context.Context, network, address string) (net.Conn
 	return t.track(raw)
 }
 
-// origin says where an address comes from that the user does not know.
+// origin explains an address that is not in the configuration.
 func (t *transport) origin(address string) string {
 	if slices.Contains(t.opts.Addrs, address) {
 		return ""
 	}
-	return " (which the brokers advertise: advertised.listeners)"
+	return " (advertised by the brokers: advertised.listeners)"
 }
 
-// conn is a connection that Close can end.
+// conn is a connection that transport.close can close.
 type conn struct {
 	net.Conn
 
@@ -197,7 +256,7 @@ func (t *transport) track(raw net.Conn) (net.Conn, error) {
 	return c, nil
 }
 
-// Close closes the connection.
+// Close is part of [net.Conn].
 func (c *conn) Close() error {
 	c.t.mu.Lock()
 	delete(c.t.conns, c)
@@ -211,8 +270,9 @@ func (t *transport) isClosed() bool {
 	return t.closed
 }
 
-// close ends all connections, and with them the requests under way.
+// close closes all connections, which ends the requests in progress.
 func (t *transport) close() {
+	t.stop()
 	t.mu.Lock()
 	t.closed = true
 	conns := t.conns
@@ -222,4 +282,5 @@ func (t *transport) close() {
 	for c := range conns {
 		c.Conn.Close()
 	}
+	t.renewals.Wait()
 }

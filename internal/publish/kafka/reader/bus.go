@@ -15,35 +15,35 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
 )
 
-// ErrMisconfigured is in the chain of errors that waiting does not cure.
+// ErrMisconfigured is in the chain of errors that a retry cannot fix.
 var ErrMisconfigured = broker.ErrMisconfigured
 
-// ErrTopicMissing is in the chain of why nothing can be read while there is no topic.
+// ErrTopicMissing is in the chain of errors while the topic does not exist.
 var ErrTopicMissing = fmt.Errorf("the topic %w", publish.ErrMissing)
 
-// Options say what to read.
+// Options configures a Bus.
 type Options struct {
 	Broker broker.Options
-	// Topic is the event topic; with {group} and {resource} in it, that of a resource.
+	// Topic is the event topic. With {group} and {resource} in it, each resource has a
+	// topic.
 	Topic string
-	// CheckpointTopic is not read, although a Topic with places may match its name.
+	// CheckpointTopic is never read, even if its name matches a template in Topic.
 	CheckpointTopic string
-	Cluster         string // whose events to read; all clusters' if empty
+	Cluster         string // the cluster name; all clusters if empty
 
 	Logger *slog.Logger // none if nil
 }
 
-// Bus is a Kafka cluster that events are read from. Its methods may be called by
-// several goroutines at once.
+// Bus reads events from a Kafka cluster. It is safe for concurrent use.
 type Bus struct {
 	opts    Options
 	client  *broker.Client
-	prefix  []byte         // of the keys of the cluster
-	pattern *regexp.Regexp // of the topics of resources; nil if there is one topic
+	prefix  []byte         // key prefix of the cluster
+	pattern *regexp.Regexp // matches the topics of a template; nil without one
 }
 
-// Open connects to nothing yet. It returns an error only for options that cannot work,
-// with [ErrMisconfigured] in its chain.
+// Open returns a Bus without connecting. It returns an error, with [ErrMisconfigured] in
+// its chain, only for invalid options.
 func Open(o Options) (*Bus, error) {
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	o.Broker.Logger = cmp.Or(o.Broker.Logger, o.Logger)
@@ -68,17 +68,17 @@ func Open(o Options) (*Bus, error) {
 	return b, nil
 }
 
-// Close ends all connections. It is idempotent.
+// Close closes all connections. It is idempotent.
 func (b *Bus) Close() error { return b.client.Close() }
 
-// The places of a topic's name that stand for an object's group and resource. The core
-// group is written core.
+// Placeholders in a topic template for the group and resource of an object. The core group
+// is written as core.
 const (
 	groupPlace    = "{group}"
 	resourcePlace = "{resource}"
 )
 
-// topicOf is the topic that the events of a resource belong to.
+// topicOf returns the topic of a key's events.
 func (b *Bus) topicOf(k event.Key) string {
 	if b.pattern == nil {
 		return b.opts.Topic
@@ -86,8 +86,8 @@ func (b *Bus) topicOf(k event.Key) string {
 	return strings.NewReplacer(groupPlace, cmp.Or(k.Group, "core"), resourcePlace, k.Resource).Replace(b.opts.Topic)
 }
 
-// topics looks up the event topics. It is an error with [ErrTopicMissing] in its chain
-// if there are none.
+// topics returns the existing event topics, and an error with [ErrTopicMissing] in its
+// chain for none.
 func (b *Bus) topics(ctx context.Context) ([]broker.Topic, error) {
 	names := []string{b.opts.Topic}
 	if b.pattern != nil {
@@ -118,8 +118,8 @@ func (b *Bus) topics(ctx context.Context) ([]broker.Topic, error) {
 	return topics, nil
 }
 
-// At reads the event of an object at a position. It gives the zero value if the topic
-// does not hold it any more, or another there. Object is nil where its data cannot be
+// At returns the event of an object at a position. It returns the zero value if the topic
+// no longer holds the event or holds another one there. Object is nil if its data cannot be
 // read.
 func (b *Bus) At(ctx context.Context, k event.Key, position uint64) (publish.Stored, error) {
 	topic, partition := b.topicOf(k), publish.Partition(position)
@@ -132,7 +132,7 @@ func (b *Bus) At(ctx context.Context, k event.Key, position uint64) (publish.Sto
 	}
 	m, err := binding.Decode(r.Headers, r.Value)
 	if err != nil {
-		return publish.Stored{}, nil //nolint:nilerror // another writer's, or a tombstone: no event of the object
+		return publish.Stored{}, nil //nolint:nilerror // a tombstone, or not a Kuberelay event
 	}
 	var s publish.Stored
 	if s.Acked, err = event.AckedFrom(m.Attribute); err != nil {

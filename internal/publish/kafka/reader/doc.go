@@ -1,21 +1,20 @@
-// Package reader reads events from Kafka, as any subscriber could: from the event
-// topics alone. It knows nothing of how they got there, nor of the checkpoint topic,
-// so that what verifies the writer does not share its mistakes.
+// Package reader reads events from Kafka as any subscriber can: from the event topics
+// alone. It does not know how the events got there, and does not read the checkpoint topic,
+// so that the verification of the writer does not share the writer's mistakes.
 //
 // What it guarantees:
 //
-//   - Of each partition it gives every record that is there, in order and once, however
-//     often connections break or brokers restart. Between partitions there is no order.
-//   - Topics and partitions that come into being later are found within seconds, and
-//     read from their start.
-//   - What is no event of ours is told apart from events, and said so.
+//   - It returns every record of each partition, in order and once, however often
+//     connections break or brokers restart. There is no order between partitions.
+//   - It finds new topics and partitions within seconds and reads them from their start.
+//   - It separates records that are not Kuberelay events from events, and reports them.
 //
 // What it does not:
 //
-//   - What compaction, retention or a broker removed before it was read does not come.
-//   - A topic that was deleted and made anew is read from its start once it is noticed,
-//     which is when a partition is missing or shorter than what was read of it. One that
-//     grows longer than that within moments is taken for the old one.
+//   - It does not return what compaction, retention or a broker removed before it was read.
+//   - It reads a topic that was deleted and recreated from the start only after it noticed
+//     that: when a partition is missing, or shorter than what was read of it. A recreated
+//     topic that grows longer than that within moments is mistaken for the old one.
 //
-// It writes nothing, and is in no consumer group.
+// It writes nothing and joins no consumer group.
 package reader

@@ -12,20 +12,38 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
 )
 
-// target is who is given what the partitions hold, one at a time.
+// target receives the records of all partitions, one at a time.
 type target struct {
-	mu    sync.Mutex
-	opts  publish.SubscribeOptions
-	yield func(*event.Message, publish.Delivery) error
-	given int   // events and what else there was
-	err   error // of yield
+	mu        sync.Mutex
+	opts      publish.SubscribeOptions
+	yield     func(*event.Message, publish.Delivery) error
+	delivered int   // number of records, events and others
+	err       error // of yield or CaughtUp
+
+	behind  map[publish.Log]bool   // logs whose end is not reached yet; nil before topics are found
+	reached map[publish.Log]uint64 // positions at which the others reached their ends
 }
 
-// isNew tells that nothing has been given yet.
+// caughtUp records that a log was read to its end, and calls CaughtUp after the last one.
+func (t *target) caughtUp(log publish.Log, next int64) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.err != nil || !t.behind[log] {
+		return t.err
+	}
+	delete(t.behind, log)
+	t.reached[log] = publish.PositionOf(log.Partition, next-1)
+	if len(t.behind) == 0 {
+		t.err = t.opts.CaughtUp(publish.Cursor{Positions: t.reached})
+	}
+	return t.err
+}
+
+// isNew reports whether nothing was delivered yet.
 func (t *target) isNew() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.given == 0
+	return t.delivered == 0
 }
 
 func (t *target) hasFailed() bool {
@@ -34,14 +52,15 @@ func (t *target) hasFailed() bool {
 	return t.err != nil
 }
 
-// partition is how far one partition has been read. It is used by one goroutine.
+// partition is the read position in one partition. Only one goroutine uses it.
 type partition struct {
 	b    *Bus
 	log  publish.Log
-	next int64 // the offset to go on at
-	from int64 // what is before it is past
+	next int64 // offset of the next record
+	from int64 // records before it go to Past
 
-	// whole: every offset up to next was given, and the log began at 0.
+	// whole reports that the log starts at offset 0 and that every offset below next was
+	// delivered.
 	whole bool
 }
 
@@ -49,14 +68,18 @@ func (b *Bus) newPartition(log publish.Log, from int64) *partition {
 	return &partition{b: b, log: log, next: from, whole: from == 0}
 }
 
-// read gives what is there up to an offset, or until ctx ends.
-func (p *partition) read(ctx context.Context, to int64, each func(broker.Record) error) error {
+// read calls each with the records up to an offset, until ctx ends, and refused with the
+// batches that it skips.
+func (p *partition) read(ctx context.Context, to int64, each func(broker.Record) error, refused func(broker.Refused)) error {
 	if p.next >= to {
 		return nil
 	}
 	_, err := p.b.client.Read(ctx, p.log.Topic, p.log.Partition, p.next, to, func(r broker.Record) error {
 		p.pass(r)
 		return each(r)
+	}, func(r broker.Refused) {
+		p.skip(r)
+		refused(r)
 	})
 	if err == nil {
 		p.whole = p.whole && p.next == to
@@ -65,12 +88,52 @@ func (p *partition) read(ctx context.Context, to int64, each func(broker.Record)
 	return err
 }
 
-// follow gives what is there and what comes, until ctx ends.
-func (p *partition) follow(ctx context.Context, each func(broker.Record) error) error {
+// catchUp delivers records until the log has no more.
+func (p *partition) catchUp(ctx context.Context, t *target) error {
+	for {
+		end, err := p.b.client.End(ctx, p.log.Topic, p.log.Partition)
+		if err != nil {
+			return err
+		}
+		if p.next >= end {
+			return t.caughtUp(p.log, p.next)
+		}
+		err = p.read(ctx, end, func(r broker.Record) error { return p.deliver(t, r) }, func(r broker.Refused) { p.refuse(t, r) })
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// follow delivers existing and new records until ctx ends.
+func (p *partition) follow(ctx context.Context, t *target) error {
 	return p.b.client.Follow(ctx, p.log.Topic, p.log.Partition, p.next, func(r broker.Record) error {
 		p.pass(r)
-		return each(r)
+		return p.deliver(t, r)
+	}, func(r broker.Refused) {
+		p.skip(r)
+		p.refuse(t, r)
 	})
+}
+
+// skip moves past a batch that cannot be read.
+func (p *partition) skip(r broker.Refused) {
+	p.whole = false
+	p.next = r.Last + 1
+}
+
+// refuse reports a batch that cannot be read.
+func (p *partition) refuse(t *target, r broker.Refused) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.opts.Foreign != nil && r.First >= p.from {
+		t.opts.Foreign(p.delivery(broker.Record{Offset: r.First}), refusal(r))
+	}
+}
+
+// refusal is the reason why a batch is no event.
+func refusal(r broker.Refused) error {
+	return fmt.Errorf("the records up to offset %d cannot be read: %w", r.Last, r.Err)
 }
 
 func (p *partition) pass(r broker.Record) {
@@ -78,51 +141,56 @@ func (p *partition) pass(r broker.Record) {
 	p.next = r.Offset + 1
 }
 
-// readLasts gives the last record of each key up to an offset.
+// readLasts delivers the last record of each key up to an offset. The tombstone right after a
+// delete doesn't hide the delete.
 func (p *partition) readLasts(ctx context.Context, until int64, t *target) error {
 	lasts := map[string]int64{}
 	err := p.b.newPartition(p.log, 0).read(ctx, until, func(r broker.Record) error {
-		if p.b.isWanted(r) {
-			lasts[string(r.Key)] = r.Offset
+		if !p.b.isWanted(r) {
+			return nil
 		}
+		if before, ok := lasts[string(r.Key)]; ok && before == r.Offset-1 && r.Value == nil {
+			if _, ofDelete := binding.Removal(r.Headers); ofDelete {
+				return nil
+			}
+		}
+		lasts[string(r.Key)] = r.Offset
 		return nil
-	})
+	}, func(broker.Refused) {})
 	if err != nil {
 		return err
 	}
 	return p.read(ctx, until, func(r broker.Record) error {
-		p.whole = false // what is not the last is left out
+		p.whole = false // other records are left out
 		if offset, ok := lasts[string(r.Key)]; ok && offset == r.Offset {
-			return p.give(t, r)
+			return p.deliver(t, r)
 		}
 		return nil
-	})
+	}, func(r broker.Refused) { p.refuse(t, r) })
 }
 
-// isWanted tells whether a record is of the cluster that is read.
+// isWanted reports whether a record belongs to the selected cluster.
 func (b *Bus) isWanted(r broker.Record) bool { return bytes.HasPrefix(r.Key, b.prefix) }
 
-// give hands over one record. An error is that of yield.
-func (p *partition) give(t *target, r broker.Record) error {
+// deliver passes one record to the target. It returns an error of yield.
+func (p *partition) deliver(t *target, r broker.Record) error {
 	if !p.b.isWanted(r) {
 		return nil
 	}
-	d := publish.Delivery{
-		Subject: string(r.Key), Log: p.log, Position: publish.PositionOf(p.log.Partition, r.Offset), Stored: r.Time, Whole: p.whole,
-	}
+	d := p.delivery(r)
 	m, err := p.b.decode(&d, r)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.given++
+	t.delivered++
 	past := r.Offset < p.from
 	switch {
-	case t.err != nil: // another partition's
+	case t.err != nil: // an error of yield in another partition
 	case err != nil && past:
 	case err != nil:
 		if t.opts.Foreign != nil {
 			t.opts.Foreign(d, err)
 		}
-	case r.Value == nil:
+	case r.Value == nil && !m.IsResolved():
 		if t.opts.Tombstone != nil {
 			t.opts.Tombstone(m.Key, d)
 		}
@@ -134,24 +202,34 @@ func (p *partition) give(t *target, r broker.Record) error {
 	return t.err
 }
 
-// decode tells what a record is, or why it is no event of ours. Of a tombstone the
-// message is only its key.
+func (p *partition) delivery(r broker.Record) publish.Delivery {
+	return publish.Delivery{
+		Subject: string(r.Key), Log: p.log, Position: publish.PositionOf(p.log.Partition, r.Offset), Stored: r.Time, Whole: p.whole,
+	}
+}
+
+// decode returns the event in a record, or why the record is not an event. For a tombstone
+// it returns a message with only the key.
 func (b *Bus) decode(d *publish.Delivery, r broker.Record) (*event.Message, error) {
 	m := &event.Message{}
 	var err error
 	if d.Cluster, m.Key, err = event.ParsePartitionKey(d.Subject); err != nil {
 		m.Marker = true
 		if d.Cluster, m.Key, err = event.ParseMarkerPartitionKey(d.Subject); err != nil {
-			return nil, fmt.Errorf("the record's key is %q, which is neither an object's nor a marker's", d.Subject)
+			return nil, fmt.Errorf("the key %q is neither the key of an object nor of a marker", d.Subject)
 		}
 	}
 	if want := b.topicOf(m.Key); m.Key.Resource != "" && want != d.Log.Topic {
-		return nil, fmt.Errorf("it is in topic %s and belongs to topic %s", d.Log.Topic, want)
+		return nil, fmt.Errorf("the record is in topic %s but belongs in topic %s", d.Log.Topic, want)
 	}
 	if r.Value == nil && !m.Marker {
 		return m, nil
 	}
-	decoded, err := binding.Decode(r.Headers, r.Value)
+	value := r.Value
+	if value == nil {
+		value = []byte{} // a consistency point has attributes only
+	}
+	decoded, err := binding.Decode(r.Headers, value)
 	if err != nil {
 		return nil, err
 	}

@@ -14,25 +14,25 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
 )
 
-// ErrChanged says that what was read is not there any more, though nothing older than
-// that is missing.
-var ErrChanged = errors.New("a topic lost records, or was made anew, while it was read")
+// ErrChanged means that records that were already read no longer exist, although older ones
+// do.
+var ErrChanged = errors.New("a topic lost records or was recreated during the read")
 
-// Scan reads the topics from their start, in steps. It is for one goroutine.
+// Scan reads the topics from their start, in steps. It is not safe for concurrent use.
 type Scan struct {
 	b          *Bus
 	partitions map[publish.Log]*partition
 
-	// Patience is how long brokers may give nothing.
+	// Patience is the time without records after which a step fails.
 	Patience time.Duration
 }
 
-// Scan begins one.
+// Scan returns a new scan.
 func (b *Bus) Scan() *Scan {
 	return &Scan{b: b, partitions: map[publish.Log]*partition{}, Patience: 15 * time.Second}
 }
 
-// Ends gives the position up to which each partition has been read.
+// Ends returns the position up to which each partition was read.
 func (s *Scan) Ends() map[publish.Log]uint64 {
 	ends := make(map[publish.Log]uint64, len(s.partitions))
 	for log, p := range s.partitions {
@@ -41,15 +41,18 @@ func (s *Scan) Ends() map[publish.Log]uint64 {
 	return ends
 }
 
-// Next yields what has come since the last time, up to the end that each partition has
-// when it is called. Of the options From and Filters are not heeded. With an error some of
-// it may have been yielded: what is left comes the next time.
+// Next yields the records since the previous call, up to the current end of each partition.
+// It ignores the options From and Filters. If it returns an error, it may have yielded some
+// records, and the next call continues after them.
 func (s *Scan) Next(ctx context.Context, o publish.SubscribeOptions, yield func(*event.Message, publish.Delivery) error) error {
 	t := &target{opts: o, yield: yield}
 	err := s.step(ctx, func(ctx context.Context, p *partition, end int64, alive func()) error {
 		return p.read(ctx, end, func(r broker.Record) error {
 			alive()
-			return p.give(t, r)
+			return p.deliver(t, r)
+		}, func(r broker.Refused) {
+			alive()
+			p.refuse(t, r)
 		})
 	})
 	if t.err != nil {
@@ -58,8 +61,8 @@ func (s *Scan) Next(ctx context.Context, o publish.SubscribeOptions, yield func(
 	return err
 }
 
-// Lasts yields the position of each object's last record, as of now, unless that is a
-// tombstone or no event, whatever of it was yielded before.
+// Lasts yields the position of each object's last record as of now, except for tombstones
+// and records that are not events. It yields them again even if Next yielded them before.
 func (s *Scan) Lasts(ctx context.Context, yield func(k event.Key, position uint64)) error {
 	fresh := s.b.Scan()
 	fresh.Patience = s.Patience
@@ -80,7 +83,7 @@ func (s *Scan) Lasts(ctx context.Context, yield func(k event.Key, position uint6
 				lasts[string(r.Key)] = publish.PositionOf(p.log.Partition, r.Offset)
 			}
 			return nil
-		})
+		}, func(broker.Refused) { alive() })
 	})
 	if err != nil {
 		return err
@@ -93,11 +96,11 @@ func (s *Scan) Lasts(ctx context.Context, yield func(k event.Key, position uint6
 	return nil
 }
 
-// step does something with every partition and its end.
+// step calls do for every partition with its current end.
 func (s *Scan) step(ctx context.Context, do func(ctx context.Context, p *partition, end int64, alive func()) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	idle := time.AfterFunc(s.Patience, func() { cancel(fmt.Errorf("nothing came for %s", s.Patience)) })
+	idle := time.AfterFunc(s.Patience, func() { cancel(fmt.Errorf("no records for %s", s.Patience)) })
 	defer idle.Stop()
 	alive := func() { idle.Reset(s.Patience) }
 
@@ -123,7 +126,8 @@ func (s *Scan) step(ctx context.Context, do func(ctx context.Context, p *partiti
 	return nil
 }
 
-// ends asks for the end of every partition, and misses none that was read before.
+// ends returns the end of every partition, and an error if a partition that was read before
+// is missing.
 func (s *Scan) ends(ctx context.Context) (map[publish.Log]int64, error) {
 	ends := map[publish.Log]int64{}
 	topics, err := s.b.topics(ctx)

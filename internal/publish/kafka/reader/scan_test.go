@@ -10,11 +10,11 @@ import (
 	"github.com/segmentio/kafka-go"
 
 	"github.com/kuberelay/kuberelay/internal/event"
-	"github.com/kuberelay/kuberelay/internal/kafkabroker"
-	"github.com/kuberelay/kuberelay/internal/kafkabroker/kafkabrokertest"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
-	"github.com/kuberelay/kuberelay/internal/publish/kafka/reader/readertest"
+	"github.com/kuberelay/kuberelay/test/lab/kafkabroker"
+	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
+	"github.com/kuberelay/kuberelay/test/lab/readertest"
 )
 
 // scanned is what one step yields, sorted.
@@ -93,7 +93,7 @@ func TestAt(t *testing.T) {
 	}
 }
 
-// A topic that goes away while it is read.
+// A topic is deleted during a scan.
 func TestScanOfATopicThatChanges(t *testing.T) {
 	w := readertest.NewTopic(t, kafkabrokertest.Shared(t), "changes", 1, nil)
 	b := open(t, Options{Topic: w.Topic}, kafkabrokertest.Shared(t).Addr())
@@ -113,7 +113,7 @@ func TestScanOfATopicThatChanges(t *testing.T) {
 	}
 }
 
-// Brokers that give nothing are not waited for without end.
+// A scan does not wait forever for brokers that return nothing.
 func TestScanOfAFrozenBroker(t *testing.T) {
 	b := kafkabrokertest.Start(t, kafkabroker.Options{})
 	w := readertest.NewTopic(t, b, "frozen", 1, nil)

@@ -12,22 +12,22 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
 )
 
-// Subscribe calls yield with the events on the bus, those of one partition in their
-// order, until ctx ends or yield fails, whose error is returned as it is. Of a
-// message, ID, Key, Marker, Attributes and Data are filled in; it may not be kept or
-// changed after yield has returned. A writer's marker has no key.
+// Subscribe calls yield with the events on the bus, in order within each partition, until
+// ctx ends or yield returns an error, which Subscribe returns unchanged. It sets ID, Key,
+// Marker, Attributes and Data of a message. yield must not keep or change the message. The
+// marker of a writer has no key.
 //
-// It misses nothing and repeats nothing, but for what the package's comment says of
-// topics that are deleted. With [publish.FromLast] the topics are read twice up to
-// their present ends, and where the last record of an object is a tombstone nothing is
-// yielded of it.
+// It misses nothing and repeats nothing, except for deleted topics as described in the
+// package comment. With [publish.FromLast] it reads the topics twice up to their current
+// ends, and yields nothing of an object whose last record is a tombstone.
 //
-// It waits for brokers that cannot be reached and for topics that do not exist. What
-// waiting does not cure ([ErrMisconfigured]) ends it, unless events could be read
-// before: then it goes on trying.
+// It waits for brokers that are unreachable and for topics that do not exist. An error that
+// a retry cannot fix ([ErrMisconfigured]) ends it, unless it already yielded records: then
+// it keeps retrying.
 func (b *Bus) Subscribe(ctx context.Context, o publish.SubscribeOptions, yield func(*event.Message, publish.Delivery) error) error {
 	s := &subscription{
-		b: b, target: target{opts: o, yield: yield}, known: map[publish.Log]bool{},
+		b: b, target: target{opts: o, yield: yield, reached: map[publish.Log]uint64{}}, known: map[publish.Log]bool{},
+		seen:  map[publish.Log]bounds{},
 		ended: make(chan stopped), failed: make(chan struct{}, 1),
 	}
 	reading, cancel := context.WithCancel(ctx)
@@ -37,28 +37,29 @@ func (b *Bus) Subscribe(ctx context.Context, o publish.SubscribeOptions, yield f
 }
 
 const (
-	lookEvery = time.Second     // for topics that are new, and whether brokers answer
-	lookLimit = 5 * time.Second // for the answer
+	pollEvery   = time.Second // interval between polls for new topics
+	pollTimeout = 5 * time.Second
 )
 
-// subscription is one run of Subscribe. Each partition has a goroutine, which ends only
-// where its partition cannot be read; the next look decides how to go on.
+// subscription is one call of Subscribe. Each partition has a goroutine, which ends only if
+// the partition cannot be read. The next poll decides how to continue.
 type subscription struct {
 	b       *Bus
 	target  target
 	workers sync.WaitGroup
 
-	known   map[publish.Log]bool // partitions that have a goroutine
-	begun   bool                 // topics were found: what follows is valid
-	missing bool                 // there was no topic at first
-	turn    int                  // of the topic that is asked for next
+	known   map[publish.Log]bool // partitions with a goroutine
+	started bool                 // topics were found
+	missing bool                 // the first poll found no topic
+	seen    map[publish.Log]bounds
+	turn    int // index of the next topic to poll
 	stopped []stopped
 
-	ended  chan stopped  // a partition's goroutine
-	failed chan struct{} // has a token when yield has failed
+	ended  chan stopped  // from the goroutines of partitions
+	failed chan struct{} // signals that yield failed
 }
 
-// stopped is a partition that could not be read on, and why. Until is for follow.
+// stopped is a partition whose goroutine ended, and why. until is the argument of follow.
 type stopped struct {
 	p     *partition
 	until int64
@@ -67,11 +68,11 @@ type stopped struct {
 
 func (s *subscription) run(ctx context.Context) error {
 	for {
-		err := s.look(ctx)
+		err := s.poll(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case errors.Is(err, ErrMisconfigured) && s.target.isNew():
+		case errors.Is(err, ErrMisconfigured) && s.target.isNew(), errors.Is(err, publish.ErrLost):
 			return err
 		}
 		s.notify(err)
@@ -81,9 +82,9 @@ func (s *subscription) run(ctx context.Context) error {
 	}
 }
 
-// wait blocks until it is time for another look, or all is over.
+// wait blocks until the next poll is due or the subscription ends.
 func (s *subscription) wait(ctx context.Context) error {
-	timer := time.NewTimer(lookEvery)
+	timer := time.NewTimer(pollEvery)
 	defer timer.Stop()
 	for {
 		select {
@@ -107,45 +108,55 @@ func (s *subscription) notify(err error) {
 	}
 }
 
-// look finds partitions that are new and begins to read them, goes on with those that
-// have stopped, and tells whether the brokers answer.
-func (s *subscription) look(ctx context.Context) error {
-	timed, cancel := context.WithTimeout(ctx, lookLimit)
+// poll starts to read new partitions, continues those that stopped, and returns an error if
+// the brokers do not respond.
+func (s *subscription) poll(ctx context.Context) error {
+	timed, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()
 	topics, err := s.b.topics(timed)
 	if err != nil {
-		s.missing = s.missing || !s.begun && errors.Is(err, ErrTopicMissing)
-		return errors.Join(err, s.goOn(ctx))
+		s.missing = s.missing || !s.started && errors.Is(err, ErrTopicMissing)
+		return errors.Join(err, s.resume(ctx))
 	}
 	ends, begins := map[publish.Log]int64{}, map[publish.Log]int64{}
 	s.turn++
 	for i, t := range topics {
-		// What the client knows of topics may be old, so one at least is asked for.
+		// The client's list of partitions may be stale, so poll at least one topic.
 		if !s.hasNew(t) && i != s.turn%len(topics) {
 			continue
 		}
 		o, err := s.b.client.Offsets(timed, t.Name)
 		if err != nil {
-			return errors.Join(err, s.goOn(ctx))
+			return errors.Join(err, s.resume(ctx))
 		}
 		for p, end := range o.End {
-			ends[publish.Log{Topic: t.Name, Partition: p}] = end
+			log := publish.Log{Topic: t.Name, Partition: p}
+			if err := s.observe(log, bounds{o.Start[p], end, time.Now().Round(0)}); err != nil {
+				return err
+			}
+			ends[log] = end
 		}
 		since, err := s.since(timed, t.Name, o.End)
 		if err != nil {
-			return errors.Join(err, s.goOn(ctx))
+			return errors.Join(err, s.resume(ctx))
 		}
 		for p, offset := range since {
 			begins[publish.Log{Topic: t.Name, Partition: p}] = offset
 		}
 	}
-	err = s.goOn(ctx)
+	err = s.resume(ctx)
+	if !s.started && s.target.opts.CaughtUp != nil {
+		s.target.behind = map[publish.Log]bool{}
+		for log := range ends {
+			s.target.behind[log] = true
+		}
+	}
 	for log, end := range ends {
 		if !s.known[log] {
 			s.begin(ctx, log, begins[log], end)
 		}
 	}
-	s.begun = true
+	s.started = true
 	return err
 }
 
@@ -158,12 +169,14 @@ func (s *subscription) hasNew(t broker.Topic) bool {
 	return false
 }
 
-// goOn does what is right with the partitions that have stopped, and tells why they had.
-func (s *subscription) goOn(ctx context.Context) error {
+// resume continues the partitions that stopped and returns why they stopped.
+func (s *subscription) resume(ctx context.Context) error {
 	var why []error
 	for _, e := range s.stopped {
 		switch {
-		case errors.Is(e.err, broker.ErrNoTopic): // should there be one again, it is a new one
+		case s.target.opts.UntilLost && (errors.Is(e.err, broker.ErrNoTopic) || errors.Is(e.err, broker.ErrPastEnd)):
+			why = append(why, fmt.Errorf("%w: %w", publish.ErrLost, e.err))
+		case errors.Is(e.err, broker.ErrNoTopic): // if the topic comes back, it is a new one
 			delete(s.known, e.p.log)
 		case errors.Is(e.err, broker.ErrPastEnd):
 			s.follow(ctx, s.b.newPartition(e.p.log, 0), 0)
@@ -176,10 +189,10 @@ func (s *subscription) goOn(ctx context.Context) error {
 	return errors.Join(why...)
 }
 
-// since asks where each partition of a topic, whose ends are given, is to begin because
-// of the time that was asked for.
+// since returns the first offset of each partition for FromTime. ends are the ends of the
+// partitions.
 func (s *subscription) since(ctx context.Context, topic string, ends []int64) ([]int64, error) {
-	if s.begun || s.target.opts.From != publish.FromTime {
+	if s.started || s.target.opts.From != publish.FromTime {
 		return nil, nil
 	}
 	offsets, err := s.b.client.OffsetsSince(ctx, topic, s.target.opts.Since)
@@ -191,10 +204,10 @@ func (s *subscription) since(ctx context.Context, topic string, ends []int64) ([
 	return offsets, err
 }
 
-// begin decides where to begin with a partition. Since and end are those offsets of it.
+// begin starts to read a new partition. since and end are offsets of that partition.
 func (s *subscription) begin(ctx context.Context, log publish.Log, since, end int64) {
 	from, until := int64(0), int64(0)
-	if !s.begun {
+	if !s.started {
 		switch s.target.opts.From {
 		case publish.FromLast:
 			until = end
@@ -204,6 +217,10 @@ func (s *subscription) begin(ctx context.Context, log publish.Log, since, end in
 			}
 		case publish.FromTime:
 			from = since
+		case publish.FromCursor:
+			if position, ok := s.target.opts.Cursor.Positions[log]; ok {
+				from = publish.Offset(position) + 1
+			}
 		case publish.FromStart:
 		}
 	}
@@ -216,16 +233,19 @@ func (s *subscription) begin(ctx context.Context, log publish.Log, since, end in
 	s.follow(ctx, p, until)
 }
 
-// follow reads a partition: up to an offset the last record of each key, from there on
-// all.
+// follow reads a partition: up to the offset until, the last record of each key; after it,
+// every record.
 func (s *subscription) follow(ctx context.Context, p *partition, until int64) {
 	s.workers.Go(func() {
 		var err error
 		if p.next < until {
 			err = p.readLasts(ctx, until, &s.target)
 		}
+		if err == nil && s.target.opts.CaughtUp != nil {
+			err = p.catchUp(ctx, &s.target)
+		}
 		if err == nil {
-			err = p.follow(ctx, func(r broker.Record) error { return p.give(&s.target, r) })
+			err = p.follow(ctx, &s.target)
 		}
 		switch {
 		case ctx.Err() != nil:

@@ -9,13 +9,13 @@ import (
 	"time"
 
 	"github.com/kuberelay/kuberelay/internal/event"
-	"github.com/kuberelay/kuberelay/internal/kafkabroker"
-	"github.com/kuberelay/kuberelay/internal/kafkabroker/kafkabrokertest"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/binding"
-	"github.com/kuberelay/kuberelay/internal/publish/kafka/reader/readertest"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
-	"github.com/kuberelay/kuberelay/internal/publish/publishtest"
+	"github.com/kuberelay/kuberelay/test/lab/kafkabroker"
+	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
+	"github.com/kuberelay/kuberelay/test/lab/publishtest"
+	"github.com/kuberelay/kuberelay/test/lab/readertest"
 )
 
 func TestFromStart(t *testing.T) {
@@ -53,8 +53,8 @@ func TestFromNow(t *testing.T) {
 	}
 }
 
-// The last event of each object, in any partition, and the last markers; what ends
-// with a tombstone is not there.
+// FromLast yields the last event of each object, in any partition, and the last markers,
+// and nothing for an object that ends with a tombstone, unless it is that of a delete.
 func TestFromLast(t *testing.T) {
 	w := readertest.NewTopic(t, kafkabrokertest.Shared(t), "last", 3, nil)
 	put(t, w, "a", 1, 2)
@@ -64,14 +64,18 @@ func TestFromLast(t *testing.T) {
 	put(t, w, "gone", 1, 0)
 	w.Tombstone(cluster, configMaps.Key("default", "gone"))
 	put(t, w, "deleted", 1, 0)
+	put(t, w, "dropped", 1)
+	removal := state(t, cluster, "dropped", 0)
+	at := w.Put(removal)
+	w.PutRecord(publish.Partition(at), *binding.Tombstone(removal))
 	put(t, w, "b", 2, 3)
 	s := subscribe(t, open(t, Options{Topic: w.Topic, Cluster: cluster}, kafkabrokertest.Shared(t).Addr()), publish.FromLast)
 	var seen []string
-	for range 5 {
+	for range 6 {
 		seen = append(seen, s.Next().String())
 	}
 	slices.Sort(seen)
-	want := []string{"configmaps.core.completed.s", "tombstone gone", "uid-of-a.2", "uid-of-b.3", "uid-of-deleted.deleted"}
+	want := []string{"configmaps.core.completed.s", "tombstone gone", "uid-of-a.2", "uid-of-b.3", "uid-of-deleted.deleted", "uid-of-dropped.deleted"}
 	if !slices.Equal(seen, want) {
 		t.Errorf("got %q, want %q", seen, want)
 	}
@@ -79,7 +83,7 @@ func TestFromLast(t *testing.T) {
 	s.want(ids("a", 3, 4)...)
 }
 
-// Only one cluster's events, or all that there are.
+// A subscription yields the events of one cluster, or of all clusters.
 func TestClusters(t *testing.T) {
 	w := readertest.NewTopic(t, kafkabrokertest.Shared(t), "clusters", 1, nil)
 	w.Put(state(t, "prod", "a", 1))
@@ -119,11 +123,11 @@ func TestForeign(t *testing.T) {
 	s.want(ids("a", 1)...)
 }
 
-// A topic for each resource: one that appears later is found, and one whose name only
-// looks so holds nothing of ours.
+// With a topic template, a topic that appears later is found, and a topic that only matches
+// the template has no events.
 func TestTopicsOfResources(t *testing.T) {
 	b := kafkabrokertest.Shared(t)
-	base := "res" + strings.ToLower(t.Name())
+	base := kafkabrokertest.TopicName(t.Name())
 	first := readertest.New(t, b.Addr(), base+".core.configmaps", 1)
 	create := func(name string) {
 		if err := b.CreateTopic(t.Context(), name, 1, nil); err != nil {
@@ -140,7 +144,7 @@ func TestTopicsOfResources(t *testing.T) {
 	create(base + ".apps.deployments")
 	late := readertest.New(t, b.Addr(), base+".apps.deployments", 1)
 	late.Put(state(t, cluster, "lost", 1)) // of another resource
-	if g := s.Next(); g.Err == nil || !strings.Contains(g.Err.Error(), "belongs to topic "+first.Topic) {
+	if g := s.Next(); g.Err == nil || !strings.Contains(g.Err.Error(), "belongs in topic "+first.Topic) {
 		t.Errorf("got %s (%v), want it refused", g, g.Err)
 	}
 	put(t, first, "a", 2)
@@ -149,7 +153,7 @@ func TestTopicsOfResources(t *testing.T) {
 
 func TestWaitsForTheTopic(t *testing.T) {
 	b := kafkabrokertest.Shared(t)
-	name := "wait" + strings.ToLower(t.Name())
+	name := kafkabrokertest.TopicName(t.Name())
 	s := subscribe(t, open(t, Options{Topic: name}, b.Addr()), publish.FromNow)
 	s.Notice("there is no topic", func(err error) bool { return errors.Is(err, publish.ErrMissing) })
 	if err := b.CreateTopic(t.Context(), name, 2, nil); err != nil {
@@ -160,7 +164,7 @@ func TestWaitsForTheTopic(t *testing.T) {
 	s.want(ids("a", 1, 2)...)
 }
 
-// A broker that is killed, and one that is not there at first.
+// A broker is killed, or is down at first.
 func TestBreak(t *testing.T) {
 	b := kafkabrokertest.Start(t, kafkabroker.Options{})
 	w := readertest.NewTopic(t, b, "break", 1, nil)
@@ -178,7 +182,7 @@ func TestBreak(t *testing.T) {
 	late.Reading()
 }
 
-// What waiting does not cure is not waited for.
+// An error that a retry cannot fix ends the subscription.
 func TestMisconfigured(t *testing.T) {
 	if _, err := Open(Options{Topic: "t"}); !errors.Is(err, ErrMisconfigured) {
 		t.Errorf("without a broker: %v", err)
@@ -196,7 +200,7 @@ func TestMisconfigured(t *testing.T) {
 	}
 }
 
-// An error of yield ends it, and nothing is yielded after that.
+// An error of yield ends the subscription, and nothing is yielded after it.
 func TestYieldFails(t *testing.T) {
 	w := readertest.NewTopic(t, kafkabrokertest.Shared(t), "fails", 3, nil)
 	for n := range 20 {
@@ -229,15 +233,16 @@ func puts(t testing.TB, w *readertest.Writer, partition int, name string, times 
 	}
 }
 
-// From a time means from the first record of that time in each partition, and where all
-// are older from the end.
+// FromTime starts with the first record of that time in each partition, or at the end if
+// all records are older. Records have whole milliseconds: earlier records of the same
+// millisecond are included, so that no later one is left out.
 func TestFromTime(t *testing.T) {
 	w := readertest.NewTopic(t, kafkabrokertest.Shared(t), "time", 3, nil)
 	now := time.Now().Truncate(time.Millisecond)
 	at := func(minutes int) time.Time { return now.Add(time.Duration(minutes) * time.Minute) }
 	puts(t, w, 0, "a", at(-9), at(-3), at(-2))
 	puts(t, w, 1, "b", at(-9), at(-8))
-	s := &subscriber{publishtest.Subscribe(t, open(t, Options{Topic: w.Topic}, kafkabrokertest.Shared(t).Addr()), publish.SubscribeOptions{From: publish.FromTime, Since: at(-3)}), t}
+	s := &subscriber{publishtest.Subscribe(t, open(t, Options{Topic: w.Topic}, kafkabrokertest.Shared(t).Addr()), publish.SubscribeOptions{From: publish.FromTime, Since: at(-3).Add(999 * time.Microsecond)}), t}
 	s.want(ids("a", 2, 3)...)
 	s.Reading()
 	puts(t, w, 1, "b", at(0))
@@ -246,8 +251,8 @@ func TestFromTime(t *testing.T) {
 	s.want(ids("c", 1)...)
 }
 
-// What was before the beginning is given first, and apart; what is no event of that
-// time is not told of.
+// Past gets the events before the start first. Records of that time that are not events are
+// not reported.
 func TestPast(t *testing.T) {
 	now := time.Now().Truncate(time.Millisecond)
 	for _, tc := range []struct {

@@ -9,7 +9,7 @@ import (
 	"github.com/segmentio/kafka-go/protocol"
 )
 
-// TestRead: two readers give back what went in, in each compression.
+// TestRead: two readers return the original records, with each compression.
 func TestRead(t *testing.T) {
 	for _, codec := range allCodecs {
 		t.Run(codec.String(), func(t *testing.T) {
@@ -33,7 +33,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestNilAndEmpty: a null is not an empty value, for a null value is a tombstone.
+// TestNilAndEmpty: null differs from an empty value, because a null value is a tombstone.
 func TestNilAndEmpty(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -95,7 +95,7 @@ func TestTimestamps(t *testing.T) {
 	}
 }
 
-// TestSize: what is said before a record is appended is what it takes.
+// TestSize: the size computed before a record is appended is the encoded size.
 func TestSize(t *testing.T) {
 	b := &Batch{}
 	if b.Size() != Overhead {
@@ -123,42 +123,5 @@ func TestVarintSize(t *testing.T) {
 		if got, want := varintSize(v), len(appendVarint(v)); got != want {
 			t.Errorf("%d: got %d, want %d", v, got, want)
 		}
-	}
-}
-
-func TestSplit(t *testing.T) {
-	large, small := Record{Value: make([]byte, 1000)}, Record{Value: make([]byte, 10)}
-	for _, test := range []struct {
-		name    string
-		records []Record
-		head    int
-	}{
-		{"empty", nil, 0},
-		{"one", []Record{large}, 1},
-		{"two", []Record{small, small}, 1},
-		{"four", []Record{large, large, large, large}, 2},
-		{"large first", []Record{large, small, small}, 1},
-		{"large last", []Record{small, small, small, large}, 3},
-		{"large in the middle", []Record{small, large, small, small}, 1},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			b := batchOf(test.records...)
-			size := b.Size()
-			head, tail := b.Split()
-			if head.Len() != test.head || head.Len()+tail.Len() != len(test.records) {
-				t.Errorf("got %d and %d records, want %d of %d", head.Len(), tail.Len(), test.head, len(test.records))
-			}
-			if diff := cmp.Diff(plainOf(test.records), plainOf(append(append([]Record{}, head.Records()...), tail.Records()...))); diff != "" {
-				t.Errorf("records (-want +got):\n%s", diff)
-			}
-			if b.Len() != len(test.records) || b.Size() != size {
-				t.Errorf("the batch itself has %d records, %d bytes", b.Len(), b.Size())
-			}
-			for _, part := range []*Batch{head, tail} {
-				if part.Len() > 0 && part.Size() != len(mustEncode(t, part, None, noProducer, NoSequence)) {
-					t.Errorf("a part's size is wrong")
-				}
-			}
-		})
 	}
 }

@@ -8,9 +8,8 @@ import (
 	"github.com/segmentio/kafka-go/protocol"
 )
 
-// BenchmarkEncode: 1,000 records of 8 KB in one batch, and the same with the writer that
-// kafka-go itself uses. MB/s are of the records uncompressed; ratio is how many times
-// smaller they get.
+// BenchmarkEncode encodes 1,000 records of 8 KB in one batch, and the same with kafka-go's
+// own writer. MB/s counts uncompressed bytes; ratio is the compression ratio.
 func BenchmarkEncode(b *testing.B) {
 	records := someRecords(1000)
 	for _, codec := range allCodecs {
@@ -57,7 +56,7 @@ func measure(b *testing.B, size int, encode func(), encoded func() int) {
 	b.ReportMetric(float64(size)/float64(encoded()), "ratio")
 }
 
-// reader gives records to kafka-go as its Writer does.
+// reader passes records to kafka-go like its Writer does.
 type reader struct {
 	records []Record
 	record  protocol.Record

@@ -10,17 +10,16 @@ import (
 	"sync"
 )
 
-// Producer is what a broker knows an idempotent producer by (KIP-98).
+// Producer identifies an idempotent producer to a broker (KIP-98).
 type Producer struct {
 	ID    int64
 	Epoch int16
 }
 
-// NoSequence is the base sequence of a batch of no producer, as -1 is its id and its
-// epoch.
+// NoSequence is the base sequence of a batch without a producer, whose ID and epoch are -1.
 const NoSequence = -1
 
-// The positions of those fields of a batch's header that are written late or anew.
+// Offsets of the fields of a batch header that are written last or rewritten.
 const (
 	lengthAt     = 8
 	crcAt        = 17
@@ -29,12 +28,12 @@ const (
 	recordsAt    = Overhead
 )
 
-// Encode appends the batch to dst, with codec unless that would make it larger. With a
-// producer, baseSequence is the sequence of the first record in its partition; without
-// one, ID and Epoch are -1 and baseSequence is [NoSequence].
+// Encode appends the encoded batch to dst, compressed with codec unless that would make it
+// larger. With a producer, baseSequence is the sequence of the first record in its
+// partition. Without one, ID and Epoch are -1 and baseSequence is [NoSequence].
 //
-// An error means that the batch is empty, larger than 2 GiB or wrongly stamped; dst is
-// then returned as it was.
+// It returns an error if the batch is empty or larger than 2 GiB, or if the stamp is
+// invalid; dst is then returned unchanged.
 func (b *Batch) Encode(dst []byte, codec Compression, p Producer, baseSequence int32) ([]byte, error) {
 	switch {
 	case len(b.records) == 0:
@@ -70,13 +69,13 @@ func (b *Batch) Encode(dst []byte, codec Compression, p Producer, baseSequence i
 	return dst, nil
 }
 
-// scratches holds buffers for records that are to be compressed.
+// scratches holds buffers for uncompressed records.
 var scratches = sync.Pool{New: func() any { return new([]byte) }}
 
-// Restamp gives an encoded batch another producer and sequence, in place, without
-// compressing it again. See the package's comment on when that is allowed. Nobody may
-// be reading the batch. An error means that it is no batch, or that the stamp is wrong;
-// the batch is then as it was.
+// Restamp changes the producer and sequence of an encoded batch in place, without
+// compressing it again. See the package comment for when that is allowed. No other
+// goroutine may read the batch meanwhile. It returns an error, and leaves the batch
+// unchanged, if the bytes are not a batch or the stamp is invalid.
 func Restamp(batch []byte, p Producer, baseSequence int32) error {
 	if len(batch) <= recordsAt || batch[crcAt-1] != 2 || int(binary.BigEndian.Uint32(batch[lengthAt:])) != len(batch)-lengthAt-4 {
 		return errors.New("restamp record batch: it is not one batch of version 2")
@@ -89,9 +88,9 @@ func Restamp(batch []byte, p Producer, baseSequence int32) error {
 	return nil
 }
 
-// NextSequence is the sequence after n records from base on. After 2^31-1 comes 0, as
-// DefaultRecordBatch.incrementSequence of the Java client has it. After [NoSequence]
-// comes NoSequence.
+// NextSequence returns the sequence after n records from base on. It wraps from 2^31-1 to
+// 0, like DefaultRecordBatch.incrementSequence of the Java client. After [NoSequence] comes
+// NoSequence.
 func NextSequence(base int32, n int) int32 {
 	if base < 0 {
 		return NoSequence
@@ -113,11 +112,11 @@ func (p Producer) append(b []byte, baseSequence int32) []byte {
 	return binary.BigEndian.AppendUint32(b, uint32(baseSequence))
 }
 
-// appendHeader leaves length, checksum and compression to be filled in.
+// appendHeader leaves length, checksum and compression for later.
 func (b *Batch) appendHeader(dst []byte, p Producer, baseSequence int32) []byte {
 	be := binary.BigEndian
 	dst = slices.Grow(dst, Overhead)
-	dst = be.AppendUint64(dst, 0)              // base offset: the broker's business
+	dst = be.AppendUint64(dst, 0)              // base offset: set by the broker
 	dst = be.AppendUint32(dst, 0)              // length of what follows
 	dst = be.AppendUint32(dst, math.MaxUint32) // partition leader epoch: clients write -1
 	dst = append(dst, 2)                       // magic
@@ -158,7 +157,7 @@ func appendBytes(dst, b []byte) []byte {
 	return append(binary.AppendVarint(dst, int64(len(b))), b...)
 }
 
-// finish writes the length of a batch that is complete, then its checksum, CRC-32C.
+// finish writes the length of a complete batch, and then its checksum, CRC-32C.
 func finish(batch []byte) {
 	binary.BigEndian.PutUint32(batch[lengthAt:], uint32(len(batch)-lengthAt-4))
 	sum := crc32.Checksum(batch[attributesAt:], crc32.MakeTable(crc32.Castagnoli))

@@ -54,7 +54,7 @@ func TestEncodeRefuses(t *testing.T) {
 	}
 }
 
-// TestEncodeAppends: what is in dst stays, and a batch does not depend on it.
+// TestEncodeAppends: the contents of dst stay and do not affect the batch.
 func TestEncodeAppends(t *testing.T) {
 	b, before := batchOf(oddRecords...), bytes.Repeat([]byte("b"), 1<<17) // more than the batch
 	for _, codec := range allCodecs {
@@ -69,7 +69,8 @@ func TestEncodeAppends(t *testing.T) {
 	}
 }
 
-// TestEncodeAtOnce: goroutines share the batch and the pools of encoders. For -race.
+// TestEncodeAtOnce: goroutines share the batch and the pools of encoders, for the race
+// detector.
 func TestEncodeAtOnce(t *testing.T) {
 	b := batchOf(oddRecords...)
 	var group sync.WaitGroup
@@ -86,7 +87,7 @@ func TestEncodeAtOnce(t *testing.T) {
 	group.Wait()
 }
 
-// TestIncompressible: no compression where it would only cost.
+// TestIncompressible: a batch is not compressed if that would make it larger.
 func TestIncompressible(t *testing.T) {
 	noise := make([]byte, 100_000)
 	rand.NewChaCha8([32]byte{}).Read(noise)
@@ -105,7 +106,7 @@ func TestIncompressible(t *testing.T) {
 	}
 }
 
-// TestRestamp: a batch stamped anew is the batch encoded anew.
+// TestRestamp: a restamped batch equals a batch that was encoded with the new stamp.
 func TestRestamp(t *testing.T) {
 	b := batchOf(oddRecords...)
 	for _, codec := range allCodecs {
@@ -165,8 +166,8 @@ func TestCompressionNames(t *testing.T) {
 	}
 }
 
-// TestRawRecordSet: size and batch, by whichever way it is read, and again where the
-// request is made again.
+// TestRawRecordSet: the set is the size and the batch, with either way of reading, and
+// again for a repeated request.
 func TestRawRecordSet(t *testing.T) {
 	encoded := mustEncode(t, batchOf(oddRecords...), None, noProducer, NoSequence)
 	want := append(binary.BigEndian.AppendUint32(nil, uint32(len(encoded))), encoded...)

@@ -12,10 +12,10 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// TestFranz compares with what franz-go's producer puts into its requests for the same
-// records. All but snappy are the same to the byte. For snappy, franz-go writes one block
-// without framing: there all of the header but length and checksum is the same, and the
-// records once uncompressed.
+// TestFranz compares with the requests of franz-go's producer for the same records. All
+// compressions except snappy are identical to the byte. For snappy, franz-go writes one
+// block without framing: there, the header without length and checksum and the uncompressed
+// records are identical.
 func TestFranz(t *testing.T) {
 	for _, test := range []struct {
 		codec Compression
@@ -45,8 +45,8 @@ func TestFranz(t *testing.T) {
 	}
 }
 
-// TestFranzWithoutIdempotence: franz-go then writes sequence 0, we write -1 as Java does.
-// Brokers look at neither.
+// TestFranzWithoutIdempotence: franz-go then writes sequence 0, and this package writes -1
+// like Java. Brokers ignore it.
 func TestFranzWithoutIdempotence(t *testing.T) {
 	want := franzBatches(t, [][]Record{oddRecords}, kgo.ProducerBatchCompression(kgo.NoCompression()), kgo.DisableIdempotentWrite())[0]
 	if sequence := binary.BigEndian.Uint32(want[53:]); sequence != 0 {
@@ -94,7 +94,7 @@ func headerOf(t *testing.T, batch []byte) kmsg.RecordBatch {
 	return header
 }
 
-// franzBatches gives the bytes that franz-go sends for the records, a batch for each.
+// franzBatches returns the bytes that franz-go sends for the records, one batch per record.
 func franzBatches(t *testing.T, batches [][]Record, opts ...kgo.Opt) [][]byte {
 	t.Helper()
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "topic"))

@@ -55,7 +55,7 @@ type plain struct {
 	Millis     int64
 }
 
-// textOf tells a null from all that is none.
+// textOf distinguishes null from empty.
 func textOf(b []byte) string {
 	if b == nil {
 		return "null"

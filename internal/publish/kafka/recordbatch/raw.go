@@ -7,9 +7,9 @@ import (
 	"github.com/segmentio/kafka-go/protocol"
 )
 
-// RawRecordSet is an encoded batch in the form of kafka-go's RawProduceRequest, that
-// is after its size in four bytes. Nothing is copied: the batch must not change until
-// the request is answered. The request may be made again with the same set.
+// RawRecordSet returns an encoded batch in the form of kafka-go's RawProduceRequest: its
+// size in four bytes, then the batch. It does not copy the batch, which must not change
+// until the response arrives. The same set can be used for several requests.
 func RawRecordSet(batch []byte) protocol.RawRecordSet {
 	r := &rawReader{batch: batch}
 	binary.BigEndian.PutUint32(r.size[:], uint32(len(batch)))
@@ -24,8 +24,7 @@ type rawReader struct {
 
 var _ io.WriterTo = (*rawReader)(nil)
 
-// WriteTo writes all of it, however often it is called. It is what io.Copy uses, and so
-// kafka-go.
+// WriteTo writes the whole set at every call. io.Copy, and so kafka-go, uses it.
 func (r *rawReader) WriteTo(w io.Writer) (int64, error) {
 	n, err := w.Write(r.size[:])
 	if err != nil {

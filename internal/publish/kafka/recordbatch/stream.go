@@ -9,7 +9,7 @@ import (
 	"github.com/klauspost/compress/snappy"
 )
 
-// stream is an encoder that knows only how to write, with what it writes to.
+// stream adapts an encoder that writes to an io.Writer so that it appends to dst.
 type stream struct {
 	w interface {
 		io.WriteCloser
@@ -36,10 +36,10 @@ func appendWith(pool *sync.Pool, dst, src []byte) ([]byte, error) {
 	return dst, err
 }
 
-// xerial begins snappy in the framing of snappy-java: its magic, the version and the
-// least version of a reader. Blocks follow, each after its size as four bytes. That is
-// what producers in Java write; their consumers read both it and a single block without
-// framing, others only the framing.
+// xerial is the header of snappy-java's framing: its magic, the version, and the minimum
+// version of a reader. Blocks follow, each after its size in four bytes. Java producers
+// write this framing. Java consumers read it and also a single block without framing; other
+// consumers read only the framing.
 var xerial = [...]byte{0x82, 'S', 'N', 'A', 'P', 'P', 'Y', 0, 0, 0, 0, 1, 0, 0, 0, 1}
 
 const xerialBlock = 32 << 10 // bytes before compression, as in Java
@@ -49,7 +49,7 @@ func appendSnappy(dst, src []byte) []byte {
 	for block := range slices.Chunk(src, xerialBlock) {
 		dst = slices.Grow(dst, 4+snappy.MaxEncodedLen(len(block)))
 		at := len(dst) + 4
-		n := len(snappy.Encode(dst[at:cap(dst)], block)) // in place: there is room
+		n := len(snappy.Encode(dst[at:cap(dst)], block)) // in place: dst has room
 		dst = binary.BigEndian.AppendUint32(dst, uint32(n))[:at+n]
 	}
 	return dst

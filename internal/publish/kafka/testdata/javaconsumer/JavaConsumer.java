@@ -108,6 +108,9 @@ public class JavaConsumer {
   }
 
   private static void event(CloudEvent event, Map<String, Object> line) {
+    if (event == null) { // a tombstone, which the deserializer does not get
+      return;
+    }
     Map<String, String> attributes = new TreeMap<>();
     for (String name : event.getAttributeNames()) {
       attributes.put(name, text(event.getAttribute(name)));

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/kuberelay/kuberelay/internal/config"
+)
+
+func TestWriter(t *testing.T) {
+	for _, tc := range []struct {
+		env  map[string]string
+		want string
+	}{
+		{map[string]string{"POD_NAMESPACE": "apps", "POD_NAME": "web-0"}, "apps/web-0"},
+		{map[string]string{"POD_NAME": "web-0"}, "web-0"},
+		{map[string]string{"POD_NAMESPACE": "apps"}, ""},
+		{nil, ""},
+	} {
+		if got := writer(func(name string) string { return tc.env[name] }); got != tc.want {
+			t.Errorf("%v: got %q, want %q", tc.env, got, tc.want)
+		}
+	}
+}
+
+// TestKeyOfAnotherMoment: a key file that is emptied after the configuration is loaded does
+// not become an empty key.
+func TestKeyOfAnotherMoment(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := relayConfig(config.Config{Event: config.Event{RedactionKeyFile: file}}, io.Discard, slog.New(slog.DiscardHandler), nil)
+	var wrong *usageError
+	if !errors.As(err, &wrong) || c.RedactionKey != nil {
+		t.Errorf("got key %q, %v; want a wrong configuration", c.RedactionKey, err)
+	}
+}

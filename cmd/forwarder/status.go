@@ -1,0 +1,210 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kuberelay/kuberelay/internal/config"
+	"github.com/kuberelay/kuberelay/internal/credential"
+	"github.com/kuberelay/kuberelay/internal/operations"
+	"github.com/kuberelay/kuberelay/internal/relay"
+	"github.com/kuberelay/kuberelay/internal/status"
+)
+
+// statusOf returns the judged document of a forwarder.
+func statusOf(f *relay.Relay) status.Document {
+	d := f.Status()
+	d.Version, _ = builtFrom()
+	return status.Judge(d)
+}
+
+const (
+	statusTimeout  = 10 * time.Second // of one request
+	statusInterval = time.Second      // between two requests of --wait
+	maxStatusBytes = 64 << 20
+)
+
+func newStatusCommand() *cobra.Command {
+	var output string
+	var wait time.Duration
+	var at statusAddress
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show whether the copy is right, how old it is, and if not, why",
+		Long: `Status asks a running forwarder and prints the verdict first: what is wrong, how to fix
+it, and where the documentation explains it. Then it prints a line for each resource:
+its state, the objects in the cache, the objects that are not published yet (dirty), the
+age of the cluster's state that the bus has in full, the last publish, and the last
+error. At the end are the bus, the lease and the memory.
+
+Without --address it asks the forwarder of this environment: KUBERELAY_LISTEN_ADDR on
+this machine, or in this pod. The document is also at /api/v1/status.
+
+Exit codes: 0 ok, 1 warning, 2 critical, or the forwarder does not answer, or wrong
+command line. With --output=nagios, 3 if the forwarder refuses to answer.`,
+		Example: `  forwarder status
+  forwarder status --wait=2m
+  forwarder status --address=kuberelay.kuberelay.svc:8080 --output=json | jq .verdict`,
+		Args: usage(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			write, ok := status.Printers()[output]
+			switch {
+			case !ok:
+				return &usageError{fmt.Errorf("--output=%q: use table, json, nagios or prometheus", output)}
+			case wait < 0:
+				return &usageError{fmt.Errorf("--wait=%s: use a time above 0", wait)}
+			}
+			return configured(config.Subscribing, func(ctx context.Context, cfg config.Config, _ *slog.Logger) error {
+				ask, err := at.client(cfg.Operations)
+				if err != nil {
+					return &usageError{err}
+				}
+				d, refused := await(ctx, ask, wait)
+				if err := write(cmd.OutOrStdout(), d); err != nil {
+					return err
+				}
+				switch code := d.Verdict.Level.Code(); {
+				case refused && output == "nagios":
+					return exitCode(3)
+				case code > 0:
+					return exitCode(code)
+				}
+				return nil
+			})(cmd, args)
+		},
+	}
+	cmd.Flags().SortFlags = false
+	cmd.Flags().StringVar(&at.address, "address", "", "host:port or URL of the forwarder (default KUBERELAY_LISTEN_ADDR on this machine)")
+	cmd.Flags().StringVarP(&output, "output", "o", "table", "table, json, nagios or prometheus")
+	cmd.Flags().DurationVar(&wait, "wait", 0, "wait until the verdict is ok, at most this long")
+	cmd.Flags().Lookup("wait").NoOptDefVal = "5m"
+	cmd.Flags().StringVar(&at.tokenFile, "token-file", "", "file with the bearer token, for a forwarder with KUBERELAY_METRICS_AUTH; the address is then https")
+	cmd.Flags().StringVar(&at.caFile, "ca-file", "", "file with the authorities that verify the forwarder's certificate, in PEM; the address is then https")
+	return cmd
+}
+
+// await asks until the verdict is ok, the time is over, or ctx ends. Refused means that the
+// last answer was no document.
+func await(ctx context.Context, ask func(context.Context) (status.Document, error), wait time.Duration) (d status.Document, refused bool) {
+	over := time.NewTimer(wait)
+	defer over.Stop()
+	ticker := time.NewTicker(statusInterval)
+	defer ticker.Stop()
+	for {
+		d, err := ask(ctx)
+		var refusal *refusalError
+		refused = errors.As(err, &refusal)
+		if err != nil {
+			d = status.Unanswered(err, time.Now())
+		}
+		if d.Verdict.Level == status.OK {
+			return d, false
+		}
+		select {
+		case <-ctx.Done():
+			return d, refused
+		case <-over.C:
+			return d, refused
+		case <-ticker.C:
+		}
+	}
+}
+
+// statusAddress says how to reach a forwarder.
+type statusAddress struct{ address, tokenFile, caFile string }
+
+// client returns a function that asks the forwarder once.
+func (a statusAddress) client(o config.Operations) (func(context.Context) (status.Document, error), error) {
+	at, err := a.url(o)
+	if err != nil {
+		return nil, err
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+	if ip := net.ParseIP(at.Hostname()); a.caFile != "" {
+		if transport.TLSClientConfig.RootCAs, err = credential.Roots(a.caFile); err != nil {
+			return nil, fmt.Errorf("--ca-file: %w", err)
+		}
+	} else if at.Hostname() == "localhost" || ip.IsLoopback() {
+		// The certificate is self-signed, or has the name of a Service. What listens on this
+		// machine, in this pod, or behind a port-forward is trusted.
+		transport.TLSClientConfig.InsecureSkipVerify = true
+	}
+	client := &http.Client{Transport: transport, Timeout: statusTimeout}
+	return func(ctx context.Context) (status.Document, error) { return a.ask(ctx, client, at.String()) }, nil
+}
+
+// url returns the URL of the document.
+func (a statusAddress) url(o config.Operations) (*url.URL, error) {
+	address, secure := a.address, a.tokenFile != "" || a.caFile != ""
+	if address == "" {
+		host, port, err := net.SplitHostPort(o.ListenAddr)
+		if err != nil {
+			return nil, fmt.Errorf("KUBERELAY_LISTEN_ADDR=%q: %w", o.ListenAddr, err)
+		}
+		if ip := net.ParseIP(host); host == "" || ip.IsUnspecified() {
+			host = "localhost"
+		}
+		address, secure = net.JoinHostPort(host, port), secure || o.CertFile != "" || o.MetricsAuth
+	}
+	if !strings.Contains(address, "://") {
+		address = map[bool]string{true: "https://", false: "http://"}[secure] + address
+	}
+	at, err := url.Parse(address)
+	switch {
+	case err != nil || at.Host == "" || at.Scheme != "http" && at.Scheme != "https":
+		return nil, fmt.Errorf("--address=%q: use host:port, or a URL that begins with http:// or https://", a.address)
+	case a.tokenFile != "" && at.Scheme == "http":
+		return nil, errors.New("--token-file: a token must not cross the network unencrypted; use an address that begins with https://")
+	}
+	at.Path = operations.StatusPath
+	return at, nil
+}
+
+// refusalError means that something answered, but not with a document.
+type refusalError struct{ err error }
+
+func (e *refusalError) Error() string { return e.err.Error() }
+func (e *refusalError) Unwrap() error { return e.err }
+
+func (a statusAddress) ask(ctx context.Context, client *http.Client, at string) (d status.Document, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at, http.NoBody)
+	if err != nil {
+		return d, err
+	}
+	if a.tokenFile != "" {
+		token, err := credential.Secret(a.tokenFile)
+		if err != nil {
+			return d, &refusalError{fmt.Errorf("--token-file: %w", err)}
+		}
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return d, err
+	}
+	defer response.Body.Close()
+	switch response.StatusCode {
+	case http.StatusOK:
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return d, &refusalError{fmt.Errorf("%s: %s; pass --token-file with a token that may get /metrics", at, response.Status)}
+	default:
+		return d, &refusalError{fmt.Errorf("%s: %s; is it a forwarder of this release?", at, response.Status)}
+	}
+	if err := json.NewDecoder(io.LimitReader(response.Body, maxStatusBytes)).Decode(&d); err != nil {
+		return d, &refusalError{fmt.Errorf("%s: %w; is it a forwarder of this release?", at, err)}
+	}
+	return d, nil
+}

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"encoding/pem"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/kuberelay/kuberelay/internal/config"
+	"github.com/kuberelay/kuberelay/internal/status"
+)
+
+func TestStatusAddress(t *testing.T) {
+	for _, c := range []struct {
+		at     statusAddress
+		listen config.Operations
+		want   string
+	}{
+		{statusAddress{}, config.Operations{ListenAddr: ":8080"}, "http://localhost:8080/api/v1/status"},
+		{statusAddress{}, config.Operations{ListenAddr: "0.0.0.0:1"}, "http://localhost:1/api/v1/status"},
+		{statusAddress{}, config.Operations{ListenAddr: "[::]:1"}, "http://localhost:1/api/v1/status"},
+		{statusAddress{}, config.Operations{ListenAddr: "10.0.0.7:1"}, "http://10.0.0.7:1/api/v1/status"},
+		{statusAddress{}, config.Operations{ListenAddr: ":1", MetricsAuth: true}, "https://localhost:1/api/v1/status"},
+		{statusAddress{}, config.Operations{ListenAddr: ":1", CertFile: "x"}, "https://localhost:1/api/v1/status"},
+		{statusAddress{address: "a:1"}, config.Operations{ListenAddr: ":2", MetricsAuth: true}, "http://a:1/api/v1/status"},
+		{statusAddress{address: "a:1", caFile: "x"}, config.Operations{}, "https://a:1/api/v1/status"},
+		{statusAddress{address: "a:1", tokenFile: "x"}, config.Operations{}, "https://a:1/api/v1/status"},
+		{statusAddress{address: "https://a:1/"}, config.Operations{}, "https://a:1/api/v1/status"},
+	} {
+		got, err := c.at.url(c.listen)
+		if err != nil || got.String() != c.want {
+			t.Errorf("%+v of %+v: got %s, %v, want %s", c.at, c.listen, got, err, c.want)
+		}
+	}
+}
+
+// forStatus serves a document whose level is the next of the list, and then the last.
+func forStatus(t *testing.T, token string, levels ...status.Level) (address, caFile string) {
+	t.Helper()
+	var n atomic.Int32
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if token != "" && r.Header.Get("Authorization") != "Bearer "+token {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		if len(levels) == 0 {
+			_, _ = io.WriteString(w, "<html>")
+			return
+		}
+		d := status.Document{Bus: status.Bus{Sink: "nats"}}
+		d.Verdict.Level = levels[min(int(n.Add(1)), len(levels))-1]
+		_ = json.NewEncoder(w).Encode(d)
+	}))
+	t.Cleanup(server.Close)
+	caFile = filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(caFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return server.URL, caFile
+}
+
+func TestStatusCommand(t *testing.T) {
+	tokenFile := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(tokenFile, []byte("secret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ask := func(address string, args ...string) (code int, stdout string) {
+		t.Helper()
+		var out, errOut bytes.Buffer
+		code = run(t.Context(), append([]string{"status", "--address=" + address}, args...), &out, &errOut)
+		if errOut.Len() > 0 || strings.Contains(out.String(), "secret") {
+			t.Errorf("%q: on standard error %q, on standard output %q", args, &errOut, &out)
+		}
+		return code, out.String()
+	}
+	for level, want := range map[status.Level]int{status.OK: 0, status.Warning: 1, status.Critical: 2} {
+		address, caFile := forStatus(t, "secret", level)
+		if code, out := ask(address, "--token-file="+tokenFile, "--ca-file="+caFile); code != want || !strings.HasPrefix(out, strings.ToUpper(string(level))+": ") {
+			t.Errorf("%s: exit code %d, want %d: %s", level, code, want, out)
+		}
+	}
+	address, _ := forStatus(t, "", status.Critical, status.Warning, status.OK)
+	if code, out := ask(address, "--wait"); code != 0 || !strings.HasPrefix(out, "OK: ") {
+		t.Errorf("--wait: exit code %d: %s", code, out)
+	}
+	refusing, _ := forStatus(t, "secret", status.OK)
+	for format, want := range map[string]int{"table": 2, "nagios": 3} {
+		if code, out := ask(refusing, "--output="+format); code != want || !strings.Contains(out, "--token-file") {
+			t.Errorf("without a token, %s: exit code %d, want %d: %s", format, code, want, out)
+		}
+	}
+	other, _ := forStatus(t, "")
+	if code, out := ask(other); code != 2 || !strings.Contains(out, "is it a forwarder of this release?") {
+		t.Errorf("another server: exit code %d: %s", code, out)
+	}
+	_, wrongCA := forStatus(t, "")
+	if code, out := ask(strings.Replace(address, "127.0.0.1", "localhost", 1), "--ca-file="+wrongCA); code != 2 || !strings.Contains(out, "certificate") {
+		t.Errorf("a certificate for another name: exit code %d: %s", code, out)
+	}
+}

@@ -1,0 +1,147 @@
+// Nats-kv makes a NATS key-value bucket of one resource, which is a table without code, and writes
+// the rows of the bucket to a file.
+//
+//	NATS_URL=nats://localhost:4222 RESOURCE=deployments.apps TABLE=table.txt go run ./examples/nats-kv
+//
+//	nats kv ls objects
+//	nats kv get objects prod-eu1.apps.deployments.shop.web --raw
+//	nats kv watch objects
+//
+// The server must be one of yours: the built-in server creates no buckets. It removes the keys of
+// objects that are deleted or no longer selected. BUCKET is the bucket, by default objects, and
+// STREAM the stream, by default KUBERELAY. The program waits for the server and the stream. If the
+// stream is another one, it deletes the bucket and makes it again. So give the bucket no other use.
+//
+// The file is written when the bucket is complete: when it has a consistency point of the resource
+// for each cluster. This needs a KUBERELAY_RESOLVED_INTERVAL above 0, and the content mode binary.
+// The columns are cluster, namespace, name, UID, version, and whether the object was too large for
+// the bus: then its value has only apiVersion, kind and metadata.
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+var (
+	bucket = cmp.Or(os.Getenv("BUCKET"), "objects")
+	source = cmp.Or(os.Getenv("STREAM"), "KUBERELAY")
+	file   = cmp.Or(os.Getenv("TABLE"), "table.txt")
+)
+
+func main() {
+	for ; ; time.Sleep(time.Second) {
+		fmt.Println("waiting:", run(context.Background()))
+	}
+}
+
+// run keeps the file until the connection is lost or the stream is another one.
+func run(ctx context.Context) error {
+	conn, err := nats.Connect(cmp.Or(os.Getenv("NATS_URL"), nats.DefaultURL), nats.NoReconnect())
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	js, err := jetstream.New(conn)
+	if err != nil {
+		return err
+	}
+	stream, err := js.Stream(ctx, source)
+	if err != nil {
+		return err
+	}
+	id := stream.CachedInfo().Created.String()
+	copied, err := create(ctx, js, id)
+	if err != nil {
+		return err
+	}
+	kv, err := js.KeyValue(ctx, bucket)
+	if err != nil {
+		return err
+	}
+	watcher, err := kv.WatchAll(ctx)
+	if err != nil {
+		return err
+	}
+	check := time.NewTicker(time.Second)
+	defer check.Stop()
+	rows, points, initial := map[string]string{}, map[string]bool{}, true
+	for {
+		select {
+		case e, ok := <-watcher.Updates():
+			switch {
+			case !ok:
+				return errors.New("the watcher ended")
+			case e == nil: // the end of the initial values
+				initial = false
+			default:
+				if err := apply(ctx, copied, e, rows, points); err != nil {
+					return err
+				}
+			}
+			if len(points) > 0 && !initial && !slices.Contains(slices.Collect(maps.Values(points)), false) {
+				if err := write(rows); err != nil {
+					return err
+				}
+			}
+		case <-check.C:
+			if info, err := stream.Info(ctx); err != nil {
+				return err
+			} else if info.Created.String() != id {
+				return errors.New("the stream is another one")
+			}
+		}
+	}
+}
+
+// apply changes the rows, and notes in points which clusters have a consistency point.
+func apply(ctx context.Context, copied jetstream.Stream, e jetstream.KeyValueEntry, rows map[string]string, points map[string]bool) error {
+	cluster, rest, _ := strings.Cut(e.Key(), ".")
+	points[cluster] = points[cluster] || strings.HasPrefix(rest, "_control.")
+	if strings.HasPrefix(rest, "_control.") {
+		return nil
+	}
+	if e.Operation() != jetstream.KeyValuePut {
+		delete(rows, e.Key())
+		return nil
+	}
+	var o struct {
+		Metadata struct{ Namespace, Name, UID, ResourceVersion string }
+	}
+	if err := json.Unmarshal(e.Value(), &o); err != nil {
+		return fmt.Errorf("key %s: %w", e.Key(), err)
+	}
+	m, err := copied.GetMsg(ctx, e.Revision()) // clients of buckets don't show headers
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil // a later one follows
+	} else if err != nil {
+		return err
+	}
+	rows[e.Key()] = fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%t\n", cluster, cmp.Or(o.Metadata.Namespace, "-"), o.Metadata.Name,
+		o.Metadata.UID, o.Metadata.ResourceVersion, m.Header.Get("ce-truncated") == "true")
+	return nil
+}
+
+// write replaces the file.
+func write(rows map[string]string) error {
+	var table bytes.Buffer
+	for _, key := range slices.Sorted(maps.Keys(rows)) {
+		table.WriteString(rows[key])
+	}
+	if err := os.WriteFile(file+".new", table.Bytes(), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(file+".new", file)
+}

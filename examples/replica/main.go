@@ -1,0 +1,119 @@
+// Replica keeps a table of the objects of one resource in a file, read from the bus of Kuberelay
+// by a stock informer of client-go. The file always holds a complete state: it is replaced as a
+// whole, for the first time when the informer has the present state. So rows of objects that were
+// deleted while the program, the forwarder or the bus was down go away.
+//
+//	NATS_URL=nats://localhost:4222 NATS_TOKEN_FILE=~/.local/share/kuberelay/nats/token \
+//	  RESOURCE=deployments.v1.apps TABLE=deployments.txt go run ./examples/replica
+//
+// NATS_TOKEN_FILE is required for the built-in server, which writes its token to nats/token in
+// KUBERELAY_DATA_DIR; the path above is the default. Another server may need none.
+//
+// With KAFKA_BROKERS=localhost:9092 it reads Kafka. These variables are optional: STREAM, TOPIC,
+// and CLUSTER, which is required if the bus has several clusters.
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/kuberelay/kuberelay/replica"
+)
+
+func main() {
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx)
+	cancel()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "replica:", err)
+		os.Exit(1)
+	}
+}
+
+// open connects to the bus. It doesn't wait for it.
+func open(ctx context.Context) (*replica.Bus, error) {
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	if brokers := os.Getenv("KAFKA_BROKERS"); brokers != "" {
+		return replica.Kafka(replica.KafkaOptions{Brokers: strings.Split(brokers, ","), Topic: os.Getenv("TOPIC"), Logger: log})
+	}
+	return replica.NATS(ctx, replica.NATSOptions{
+		URLs: []string{cmp.Or(os.Getenv("NATS_URL"), "nats://localhost:4222")}, TokenFile: os.Getenv("NATS_TOKEN_FILE"),
+		Stream: os.Getenv("STREAM"), Logger: log,
+	})
+}
+
+func run(ctx context.Context) error {
+	gvr, _ := schema.ParseResourceArg(cmp.Or(os.Getenv("RESOURCE"), "deployments.v1.apps"))
+	if gvr == nil {
+		return fmt.Errorf("RESOURCE=%q: use resource.version.group, such as deployments.v1.apps, or pods.v1. for the core group", os.Getenv("RESOURCE"))
+	}
+	bus, err := open(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = bus.Close() }() // nothing is in flight
+
+	objects := bus.ListerWatcher(*gvr, replica.Options{Cluster: os.Getenv("CLUSTER")})
+	informer := cache.NewSharedIndexInformer(objects, &unstructured.Unstructured{}, 0, cache.Indexers{})
+	changed := make(chan struct{}, 1)
+	change := func() {
+		select {
+		case changed <- struct{}{}:
+		default: // one is pending already
+		}
+	}
+	handler, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(any) { change() },
+		UpdateFunc: func(any, any) { change() },
+		DeleteFunc: func(any) { change() },
+	})
+	if err != nil {
+		return err
+	}
+	go informer.RunWithContext(ctx)
+
+	// From here on, the store has the present state. Without an object, no handler is called.
+	if !cache.WaitForCacheSync(ctx.Done(), handler.HasSynced) {
+		return nil
+	}
+	for change(); ; {
+		select {
+		case <-changed:
+			if err := write(cmp.Or(os.Getenv("TABLE"), "table.txt"), informer.GetStore().List()); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// write replaces the file with a line for each object: namespace, name, uid and version.
+func write(file string, objects []any) error {
+	var lines []string
+	for _, o := range objects {
+		u := o.(*unstructured.Unstructured)
+		lines = append(lines, fmt.Sprintf("%s\t%s\t%s\t%s\n", cmp.Or(u.GetNamespace(), "-"), u.GetName(), u.GetUID(), u.GetResourceVersion()))
+	}
+	slices.Sort(lines)
+	var table bytes.Buffer
+	for _, line := range lines {
+		table.WriteString(line)
+	}
+	if err := os.WriteFile(file+".new", table.Bytes(), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(file+".new", file)
+}

@@ -1,0 +1,149 @@
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import io.cloudevents.CloudEvent;
+import java.sql.Connection;
+import java.sql.DriverManager;
+import java.sql.PreparedStatement;
+import java.sql.ResultSet;
+import java.sql.SQLException;
+import java.time.Instant;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+
+/**
+ * A table of one resource in an SQLite file, for NatsTable and KafkaTable.
+ *
+ * <pre>
+ * mvn -q compile dependency:copy-dependencies
+ * export RESOURCE=deployments.apps TABLE=table.db
+ * NATS_URL=nats://localhost:4222 java -cp 'target/classes:target/dependency/*' NatsTable
+ * KAFKA_BROKERS=localhost:9092 TOPIC=kuberelay java -cp 'target/classes:target/dependency/*' KafkaTable
+ *
+ * sqlite3 table.db 'SELECT cluster, namespace, name, version FROM objects'
+ * sqlite3 table.db 'SELECT cluster, complete, resolved FROM clusters'
+ * </pre>
+ *
+ * <p>The table and the position on the bus change in one transaction, so the program can be killed
+ * at any time and continues where it was. It builds the table again if the stream or topic is
+ * another one, or lost its end, or if the bus may have dropped deletes since. Old rows stay until
+ * the new state is complete. "complete" is 1 for a cluster when its rows are a state that the
+ * cluster had, and "resolved" is the time of that state. If "truncated" is 1, the object was too
+ * large for the bus, and the row has only its apiVersion, kind and metadata.
+ */
+class Table {
+  /** A message of the bus. A log is the stream or a partition; the event of a tombstone is null. */
+  record Message(int log, long next, Instant time, String key, CloudEvent event) {}
+
+  private static final String RESOURCE = env("RESOURCE", "deployments.apps");
+  static final String NAME = RESOURCE.split("\\.", 2)[0];
+  static final String GROUP = RESOURCE.contains(".") ? RESOURCE.split("\\.", 2)[1] : "core";
+  private static final long MAX_AWAY = 12 * 3600; // seconds; the bus keeps deletes for 24 hours
+  private static final String SCHEMA = """
+      CREATE TABLE IF NOT EXISTS objects (key PRIMARY KEY, cluster, namespace, name, uid, version, truncated, object, build);
+      CREATE TABLE IF NOT EXISTS clusters (cluster PRIMARY KEY, marked, complete, resolved);
+      CREATE TABLE IF NOT EXISTS positions (log PRIMARY KEY, position);
+      CREATE TABLE IF NOT EXISTS bus (one PRIMARY KEY, id, build, time);
+      INSERT OR IGNORE INTO bus VALUES (1, '', 0, 0)
+      """;
+
+  private final ObjectMapper json = new ObjectMapper();
+  private final Connection db = DriverManager.getConnection("jdbc:sqlite:" + env("TABLE", "table.db"));
+  private long build;
+
+  Table() throws SQLException {
+    db.createStatement().executeUpdate(SCHEMA);
+    db.setAutoCommit(false);
+  }
+
+  static String env(String name, String otherwise) {
+    return System.getenv().getOrDefault(name, otherwise);
+  }
+
+  /** Returns the positions to continue at, none if the table must be built. Bounds are the first one and the end. */
+  Map<Integer, Long> open(String bus, Map<Integer, long[]> bounds) throws SQLException {
+    db.rollback(); // of what failed
+    Map<Integer, Long> positions = new HashMap<>();
+    ResultSet stored = db.createStatement().executeQuery("SELECT log, position FROM positions");
+    while (stored.next()) {
+      positions.put(stored.getInt(1), stored.getLong(2));
+    }
+    stored.close();
+    ResultSet row = db.createStatement().executeQuery("SELECT build, id, time FROM bus");
+    build = row.getLong(1);
+    boolean recent = row.getString(2).equals(bus) && Instant.now().getEpochSecond() - row.getLong(3) < MAX_AWAY;
+    row.close();
+    for (Map.Entry<Integer, long[]> log : bounds.entrySet()) {
+      long position = positions.getOrDefault(log.getKey(), -1L);
+      recent &= log.getValue()[0] <= position && position <= log.getValue()[1];
+    }
+    if (recent) {
+      System.out.println("continues at " + positions);
+      return positions;
+    }
+    System.out.println("builds the table from " + bus);
+    build++;
+    update("DELETE FROM positions");
+    update("UPDATE clusters SET marked = 0, complete = 0");
+    update("UPDATE bus SET id = ?, build = ?, time = ?", bus, build, Instant.now().getEpochSecond());
+    db.commit();
+    return Map.of();
+  }
+
+  /** Reports whether a cluster is complete as soon as everything is read that is on the bus now. */
+  boolean apply(List<Message> batch) throws Exception {
+    int marked = 0;
+    for (Message m : batch) {
+      marked += apply(m.key(), m.event());
+      update("INSERT OR REPLACE INTO positions VALUES (?, ?)", m.log(), m.next());
+      update("UPDATE bus SET time = max(time, ?)", m.time().getEpochSecond());
+    }
+    db.commit();
+    return marked > 0;
+  }
+
+  private int apply(String key, CloudEvent event) throws Exception {
+    String[] of = key.split("/"); // of objects: cluster, group, resource, namespace, name
+    String type = event == null ? "tombstone" : event.getType();
+    int at = of[1].equals("_control") ? 3 : 1;
+    if (!of[at].equals(GROUP) || !of[at + 1].equals(NAME)) {
+      return 0; // another resource
+    }
+    switch (type) {
+      case "io.kuberelay.snapshot.completed", "io.kuberelay.resource.resolved" -> {
+        update("INSERT OR IGNORE INTO clusters VALUES (?, 0, 0, '')", of[0]);
+        update("UPDATE clusters SET marked = 1, resolved = ? WHERE cluster = ?", event.getTime().toString(), of[0]);
+        return update("UPDATE clusters SET marked = 1 WHERE cluster = ? AND complete = 0", of[0]);
+      }
+      case "io.kuberelay.object.deleted", "io.kuberelay.object.deselected", "tombstone" ->
+          update("DELETE FROM objects WHERE key = ?", key);
+      case "io.kuberelay.object.created", "io.kuberelay.object.updated", "io.kuberelay.object.snapshot" -> {
+        JsonNode data = json.readTree(event.getData().toBytes());
+        JsonNode object = event.getDataSchema() == null ? data : data.get("object"); // KUBERELAY_DATA=change
+        JsonNode meta = object.get("metadata");
+        Object[] row = {
+          key, of[0], meta.path("namespace").asText(), meta.get("name").asText(), meta.get("uid").asText(),
+          meta.get("resourceVersion").asText(), event.getExtension("truncated") != null, object.toString(), build
+        };
+        update("INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row);
+      }
+    }
+    return 0;
+  }
+
+  /** Removes what the bus did not have again, from clusters that are complete now. */
+  void caughtUp() throws SQLException {
+    update("DELETE FROM objects WHERE build < ? AND cluster IN (SELECT cluster FROM clusters WHERE marked > complete)", build);
+    update("UPDATE clusters SET complete = 1 WHERE marked > complete");
+    db.commit();
+  }
+
+  private int update(String sql, Object... values) throws SQLException {
+    try (PreparedStatement statement = db.prepareStatement(sql)) {
+      for (int n = 0; n < values.length; n++) {
+        statement.setObject(n + 1, values[n]);
+      }
+      return statement.executeUpdate();
+    }
+  }
+}

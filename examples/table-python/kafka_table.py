@@ -1,0 +1,70 @@
+"""Keeps a table of one resource, read from Kafka: see table.py.
+
+The program waits for the brokers (KAFKA_BROKERS) and the topic (TOPIC, by default kuberelay). With
+a topic per resource, TOPIC is the topic of the resource, such as kuberelay.apps.deployments.
+"""
+
+import os
+import time
+
+from cloudevents.core.bindings.kafka import KafkaMessage, from_kafka_event
+from confluent_kafka import Consumer, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from table import Table, log
+
+BROKERS, TOPIC = os.environ.get("KAFKA_BROKERS", "localhost:9092"), os.environ.get("TOPIC", "kuberelay")
+
+
+def describe(admin: AdminClient) -> tuple[str, list[int]]:
+    """Returns what identifies the topic, and its partitions."""
+    topic = admin.describe_topics(TopicCollection([TOPIC]))[TOPIC].result()
+    return f"{topic.topic_id} with {len(topic.partitions)} partitions", [p.id for p in topic.partitions]
+
+
+def bounds(consumer: Consumer, partitions: list[int]) -> dict[int, tuple[int, int]]:
+    return {n: consumer.get_watermark_offsets(TopicPartition(TOPIC, n), timeout=10) for n in partitions}
+
+
+def event_of(m):
+    """Returns the event, or None for a tombstone. A consistency point has no value either, but attributes."""
+    headers = dict(m.headers() or [])
+    if m.value() is None and "ce_type" not in headers:
+        return None
+    return from_kafka_event(KafkaMessage(headers, m.key(), m.value() or b""))
+
+
+def follow(table: Table, admin: AdminClient, consumer: Consumer) -> None:
+    topic, partitions = describe(admin)
+    target = bounds(consumer, partitions)
+    positions = {n: start for n, (start, _) in target.items()} | table.open(topic, target)
+    consumer.assign([TopicPartition(TOPIC, n, offset) for n, offset in positions.items()])
+    while True:
+        batch = []
+        for m in consumer.consume(500, timeout=1):
+            if m.error():
+                raise KafkaException(m.error())
+            batch.append((m.partition(), m.offset() + 1, m.timestamp()[1] / 1000, m.key().decode(), event_of(m)))
+            positions[m.partition()] = m.offset() + 1
+        if not batch and describe(admin)[0] != topic:
+            raise RuntimeError("the topic is another one")
+        if batch and table.apply(batch):
+            target = bounds(consumer, partitions)  # there is no order between partitions
+        if target and all(positions[n] >= end for n, (_, end) in target.items()):
+            table.caught_up()
+            target = {}
+
+
+if __name__ == "__main__":
+    local, servers = Table(os.environ.get("TABLE", "table.db")), {"bootstrap.servers": BROKERS}
+    while True:
+        # No group is used: the positions are in the table.
+        settings = servers | {"group.id": "unused", "enable.auto.commit": False, "auto.offset.reset": "error"}
+        consumer = Consumer(settings)
+        try:
+            follow(local, AdminClient(servers), consumer)
+        except (RuntimeError, KafkaException) as error:
+            log("waiting:", error)
+            time.sleep(1)
+        finally:
+            consumer.close()

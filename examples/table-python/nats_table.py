@@ -1,0 +1,68 @@
+"""Keeps a table of one resource, read from NATS: see table.py.
+
+The program waits for the server and the stream (STREAM, by default KUBERELAY). A server that wants
+a token takes it in the URL: NATS_URL=nats://TOKEN@localhost:4222.
+"""
+
+import asyncio
+import os
+import time
+
+import nats
+from cloudevents.core.bindings.http import HTTPMessage, from_http_event  # NATS has the same headers
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
+
+from table import GROUP, RESOURCE, Table, log
+
+URL, STREAM = os.environ.get("NATS_URL", "nats://localhost:4222"), os.environ.get("STREAM", "KUBERELAY")
+OF = f"{GROUP.replace('.', '_') or 'core'}.{RESOURCE}"  # in subjects
+
+
+async def follow(table: Table, connection) -> None:
+    js = connection.jetstream()
+    stream = await js.stream_info(STREAM)
+    start = table.open(stream.created.isoformat(), {0: (0, stream.state.last_seq + 1)}).get(0)
+    config = ConsumerConfig(
+        filter_subjects=[f"kuberelay.*.{OF}.>", f"kuberelay.*._control.*.{OF}"],  # objects, markers and points
+        # The last message of each subject is the present state of its object.
+        deliver_policy=DeliverPolicy.BY_START_SEQUENCE if start else DeliverPolicy.LAST_PER_SUBJECT,
+        opt_start_seq=start,
+        ack_policy=AckPolicy.NONE,
+        inactive_threshold=60,
+    )
+    name = (await js.add_consumer(STREAM, config)).name
+    consumer = await js.pull_subscribe_bind(name, stream=STREAM)
+    while True:
+        try:
+            messages = await consumer.fetch(256, timeout=2)
+        except TimeoutError:
+            messages = []
+        if not messages:
+            # It is an error if the consumer is gone: so it is if the stream is another one.
+            if (await js.consumer_info(STREAM, name)).num_pending == 0:
+                table.caught_up()
+            continue
+        batch = []
+        for m in messages:
+            event = from_http_event(HTTPMessage(m.headers, m.data))
+            at = m.metadata.timestamp.timestamp()
+            batch.append((0, m.metadata.sequence.stream + 1, at, event.get_extension("partitionkey"), event))
+        table.apply(batch)
+        if messages[-1].metadata.num_pending == 0:
+            table.caught_up()
+
+
+async def connect(table: Table) -> None:
+    # A new connection checks whether the stream is the same, so the client may not reconnect.
+    async with await nats.connect(URL, allow_reconnect=False) as connection:
+        await follow(table, connection)
+
+
+if __name__ == "__main__":
+    local = Table(os.environ.get("TABLE", "table.db"))
+    while True:
+        try:
+            asyncio.run(connect(local))
+        except (OSError, RuntimeError, nats.errors.Error) as error:
+            log("waiting:", repr(error))
+            time.sleep(1)

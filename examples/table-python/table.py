@@ -1,0 +1,98 @@
+"""A table of one resource in an SQLite file, for nats_table.py and kafka_table.py.
+
+    pip install -r requirements.txt
+    NATS_URL=nats://localhost:4222 RESOURCE=deployments.apps TABLE=table.db python nats_table.py
+    KAFKA_BROKERS=localhost:9092 TOPIC=kuberelay RESOURCE=deployments.apps python kafka_table.py
+
+    sqlite3 table.db 'SELECT cluster, namespace, name, version FROM objects'
+    sqlite3 table.db 'SELECT cluster, complete, resolved FROM clusters'
+
+The table and the position on the bus change in one transaction, so the program can be killed at
+any time and continues where it was. It builds the table again if the stream or topic is another
+one, or lost its end, or if the bus may have dropped deletes since. Old rows stay until the new
+state is complete. "complete" is 1 for a cluster when its rows are a state that the cluster had,
+and "resolved" is the time of that state. If "truncated" is 1, the object was too large for the
+bus, and the row has only its apiVersion, kind and metadata.
+"""
+
+import json
+import os
+import sqlite3
+import time
+
+RESOURCE, _, GROUP = os.environ.get("RESOURCE", "deployments.apps").partition(".")
+STATES = {f"io.kuberelay.object.{kind}" for kind in ("created", "updated", "snapshot")}
+REMOVALS = {"io.kuberelay.object.deleted", "io.kuberelay.object.deselected"}
+COMPLETE = {"io.kuberelay.snapshot.completed", "io.kuberelay.resource.resolved"}
+MAX_AWAY = 12 * 3600  # seconds; the bus keeps deletes for 24 hours
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS objects (key PRIMARY KEY, cluster, namespace, name, uid, version, truncated, object, build);
+CREATE TABLE IF NOT EXISTS clusters (cluster PRIMARY KEY, marked, complete, resolved);
+CREATE TABLE IF NOT EXISTS positions (log PRIMARY KEY, position);
+CREATE TABLE IF NOT EXISTS bus (one PRIMARY KEY, id, build, time)"""
+
+
+def log(*words) -> None:
+    print(*words, flush=True)
+
+
+class Table:
+    def __init__(self, path: str) -> None:
+        self.db = sqlite3.connect(path)
+        self.db.executescript(SCHEMA)
+
+    def open(self, bus: str, bounds: dict[int, tuple[int, int]]) -> dict[int, int]:
+        """Returns the positions to continue at, none if the table must be built. A log is the
+        stream or a partition; its positions have bounds, the second after its last message."""
+        positions = dict(self.db.execute("SELECT log, position FROM positions"))
+        before, self.build, at = self.db.execute("SELECT id, build, time FROM bus").fetchone() or ("", 0, 0)
+        recent = before == bus and time.time() - at < MAX_AWAY
+        if recent and all(bounds[n][0] <= p <= bounds[n][1] for n, p in positions.items()):
+            log("continues at", positions)
+            return positions
+        self.build += 1
+        log("builds the table from", bus)
+        with self.db:
+            self.db.execute("DELETE FROM positions")
+            self.db.execute("UPDATE clusters SET marked = 0, complete = 0")
+            self.db.execute("INSERT OR REPLACE INTO bus VALUES (1, ?, ?, ?)", (bus, self.build, time.time()))
+        return {}
+
+    def apply(self, batch: list) -> bool:
+        """Applies messages in the order of the bus. Reports whether a cluster is complete as soon
+        as everything is read that is on the bus now."""
+        with self.db:
+            marked = [self._apply(key, event) for _, _, _, key, event in batch]
+            self.db.executemany("INSERT OR REPLACE INTO positions VALUES (?, ?)", [m[:2] for m in batch])
+            self.db.execute("UPDATE bus SET time = ?", (max(m[2] for m in batch),))
+        return any(marked)
+
+    def _apply(self, key: str, event) -> bool:
+        cluster, *of = key.split("/")
+        kind = event.get_type() if event else None
+        if of[0] == "_control" and of[2:] == [GROUP or "core", RESOURCE] and kind in COMPLETE:
+            self.db.execute("INSERT OR IGNORE INTO clusters VALUES (?, 0, 0, '')", (cluster,))
+            resolved = (event.get_time().isoformat(), cluster)
+            self.db.execute("UPDATE clusters SET marked = 1, resolved = ? WHERE cluster = ?", resolved)
+            return not self.db.execute("SELECT complete FROM clusters WHERE cluster = ?", (cluster,)).fetchone()[0]
+        if of[:2] != [GROUP or "core", RESOURCE]:
+            return False  # another resource, or a control record
+        if event is None or kind in REMOVALS:  # None is a tombstone of Kafka
+            self.db.execute("DELETE FROM objects WHERE key = ?", (key,))
+        elif kind in STATES:
+            data = event.get_data()
+            if event.get_attributes().get("dataschema"):  # KUBERELAY_DATA=change
+                data = data["object"]
+            meta, truncated = data["metadata"], event.get_extension("truncated") == "true"
+            row = (key, cluster, meta.get("namespace", ""), meta["name"], meta["uid"], meta["resourceVersion"])
+            row += (truncated, json.dumps(data), self.build)
+            self.db.execute("INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+        return False
+
+    def caught_up(self) -> None:
+        """Removes what the bus did not have again, from clusters that are complete now."""
+        with self.db:
+            for (cluster,) in self.db.execute("SELECT cluster FROM clusters WHERE marked > complete").fetchall():
+                self.db.execute("DELETE FROM objects WHERE cluster = ? AND build < ?", (cluster, self.build))
+                self.db.execute("UPDATE clusters SET complete = 1 WHERE cluster = ?", (cluster,))
+                log("complete:", cluster)

@@ -1,0 +1,146 @@
+// A table of one resource in an SQLite file, for nats-table.ts and kafka-table.ts. It needs
+// Node.js 24, which has SQLite and reads TypeScript.
+//
+//	npm ci
+//	export RESOURCE=deployments.apps TABLE=table.db
+//	NATS_URL=localhost:4222 node nats-table.ts
+//	KAFKA_BROKERS=localhost:9092 TOPIC=kuberelay node kafka-table.ts
+//
+//	sqlite3 table.db 'SELECT cluster, namespace, name, version FROM objects'
+//	sqlite3 table.db 'SELECT cluster, complete, resolved FROM clusters'
+//
+// The table and the position on the bus change in one transaction, so the program can be killed at
+// any time and continues where it was. It builds the table again if the stream or topic is another
+// one, or lost its end, or if the bus may have dropped deletes since. Old rows stay until the new
+// state is complete. "complete" is 1 for a cluster when its rows are a state that the cluster had,
+// and "resolved" is the time of that state. If "truncated" is 1, the object was too large for the
+// bus, and the row has only its apiVersion, kind and metadata.
+
+import type { CloudEventV1 } from "cloudevents";
+import { DatabaseSync, type SQLInputValue } from "node:sqlite";
+
+export const env = (name: string, otherwise: string): string => process.env[name] || otherwise;
+export const [NAME, GROUP] = env("RESOURCE", "deployments.apps").split(/\.(.*)/);
+
+// A message of the bus. A log is the stream or a partition; a tombstone has no event.
+export interface Message {
+  log: number;
+  next: number; // the position after this one
+  at: number; // milliseconds
+  key: string;
+  event?: CloudEventV1<any>;
+}
+
+const MAX_AWAY = 12 * 3600 * 1000; // milliseconds; the bus keeps deletes for 24 hours
+const SCHEMA = `
+CREATE TABLE IF NOT EXISTS objects (key PRIMARY KEY, cluster, namespace, name, uid, version, truncated, object, build);
+CREATE TABLE IF NOT EXISTS clusters (cluster PRIMARY KEY, marked, complete, resolved);
+CREATE TABLE IF NOT EXISTS positions (log PRIMARY KEY, position);
+CREATE TABLE IF NOT EXISTS bus (one PRIMARY KEY, id, build, time);
+INSERT OR IGNORE INTO bus VALUES (1, '', 0, 0)`;
+
+export class Table {
+  #db = new DatabaseSync(env("TABLE", "table.db"));
+  #build = 0;
+
+  constructor() {
+    this.#db.exec(SCHEMA);
+  }
+
+  #update(sql: string, ...values: SQLInputValue[]): number {
+    return Number(this.#db.prepare(sql).run(...values).changes);
+  }
+
+  #transaction<T>(change: () => T): T {
+    this.#db.exec("BEGIN");
+    try {
+      const result = change();
+      this.#db.exec("COMMIT");
+      return result;
+    } catch (error) {
+      this.#db.exec("ROLLBACK");
+      throw error;
+    }
+  }
+
+  // Returns the positions to continue at, none if the table must be built. Bounds are the first one and the end.
+  open(bus: string, bounds: Map<number, [number, number]>): Map<number, number> {
+    const stored = this.#db.prepare("SELECT log, position FROM positions").all();
+    const positions = new Map(stored.map((row) => [Number(row.log), Number(row.position)]));
+    const before = this.#db.prepare("SELECT id, build, time FROM bus").get()!;
+    this.#build = Number(before.build);
+    const valid = [...bounds].every(([log, [first, end]]) => {
+      const position = positions.get(log) ?? -1;
+      return first <= position && position <= end;
+    });
+    if (before.id === bus && Date.now() - Number(before.time) < MAX_AWAY && valid) {
+      console.log("continues at", positions);
+      return positions;
+    }
+    console.log("builds the table from", bus);
+    this.#build++;
+    this.#transaction(() => {
+      this.#update("DELETE FROM positions");
+      this.#update("UPDATE clusters SET marked = 0, complete = 0");
+      this.#update("UPDATE bus SET id = ?, build = ?, time = ?", bus, this.#build, Date.now());
+    });
+    return new Map();
+  }
+
+  // Applies messages in the order of the bus. Reports whether a cluster is complete as soon as
+  // everything is read that is on the bus now.
+  apply(batch: Message[]): boolean {
+    return this.#transaction(() => {
+      let marked = 0;
+      for (const m of batch) {
+        marked += this.#apply(m);
+        this.#update("INSERT OR REPLACE INTO positions VALUES (?, ?)", m.log, m.next);
+        this.#update("UPDATE bus SET time = max(time, ?)", m.at);
+      }
+      return marked > 0;
+    });
+  }
+
+  #apply(m: Message): number {
+    const of = m.key.split("/"); // of objects: cluster, group, resource, namespace, name
+    const at = of[1] === "_control" ? 3 : 1;
+    if (of[at] !== (GROUP || "core") || of[at + 1] !== NAME) return 0; // another resource
+    switch (m.event?.type) {
+      case "io.kuberelay.snapshot.completed":
+      case "io.kuberelay.resource.resolved":
+        this.#update("INSERT OR IGNORE INTO clusters VALUES (?, 0, 0, '')", of[0]);
+        this.#update("UPDATE clusters SET resolved = ? WHERE cluster = ?", m.event.time!, of[0]);
+        return this.#update("UPDATE clusters SET marked = 1 WHERE cluster = ? AND complete = 0", of[0]);
+      case "io.kuberelay.object.created":
+      case "io.kuberelay.object.updated":
+      case "io.kuberelay.object.snapshot": {
+        const data = typeof m.event.data === "string" ? JSON.parse(m.event.data) : m.event.data;
+        const object = m.event.dataschema ? data.object : data; // KUBERELAY_DATA=change
+        const { namespace = "", name, uid, resourceVersion } = object.metadata;
+        const truncated = m.event.truncated === "true" ? 1 : 0;
+        const row = [m.key, of[0], namespace, name, uid, resourceVersion, truncated, JSON.stringify(object), this.#build];
+        this.#update("INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", ...row);
+        break;
+      }
+      case "io.kuberelay.object.deleted":
+      case "io.kuberelay.object.deselected":
+      case undefined:
+        this.#update("DELETE FROM objects WHERE key = ?", m.key);
+    }
+    return 0;
+  }
+
+  // Removes what the bus did not have again, from clusters that are complete now.
+  caughtUp(): void {
+    this.#transaction(() => {
+      const complete = "SELECT cluster FROM clusters WHERE marked > complete";
+      this.#update(`DELETE FROM objects WHERE build < ? AND cluster IN (${complete})`, this.#build);
+      this.#update("UPDATE clusters SET complete = 1 WHERE marked > complete");
+    });
+  }
+
+  // Has the next open build the table.
+  forget(): void {
+    this.#update("UPDATE bus SET id = ''");
+  }
+}

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	_ "net/http/pprof" // heap profiles, as the forwarder serves them
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// milestones is what a contender of this program has reached. Its /readyz returns them
+// once it has reached all.
+type milestones struct {
+	Synced, Acked time.Time
+	Bytes         int64 // in the watch
+}
+
+// runRole is this program in a process of its own: "bench floor ...".
+func runRole(ctx context.Context, role string, args []string) error {
+	switch role {
+	case "floor":
+		return runFloor(ctx, args[0], args[1])
+	case "informer":
+		return runInformer(ctx, args[0], args[1], args[2])
+	case "nats":
+		return runNATS(ctx, args[0], args[1])
+	}
+	return fmt.Errorf("no role %q: set BENCH, PODS, ROUNDS, CONTENDERS and OUT in the environment", role)
+}
+
+// serve serves the same HTTP endpoints as the forwarder until ctx ends.
+func serve(ctx context.Context, m milestones) error {
+	http.Handle("/metrics", promhttp.Handler())
+	http.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(m) })
+	server := &http.Server{Addr: os.Getenv(listenAddr), ReadHeaderTimeout: time.Minute}
+	context.AfterFunc(ctx, func() { _ = server.Close() }) // the process ends
+	if err := server.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// runFloor is the least that can be done: it reads a watch and throws it away. An empty
+// namespace is all of them.
+func runFloor(ctx context.Context, kubeconfig, namespace string) error {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return err
+	}
+	var m milestones
+	done := errors.New("the initial events are complete")
+	err = readWatch(ctx, config, "pods", namespace, "sendInitialEvents=true&resourceVersionMatch=NotOlderThan", func(frame []byte) error {
+		m.Bytes += int64(len(frame))
+		if isEndOfInitialEvents(frame) {
+			return done
+		}
+		return nil
+	})
+	if !errors.Is(err, done) {
+		return err
+	}
+	m.Acked = time.Now()
+	m.Synced = m.Acked
+	return serve(ctx, m)
+}
+
+// isEndOfInitialEvents finds the bookmark that follows the initial events (KEP-3157).
+func isEndOfInitialEvents(frame []byte) bool {
+	return bytes.HasPrefix(frame, []byte(`{"type":"BOOKMARK"`)) && bytes.Contains(frame, []byte(`"k8s.io/initial-events-end":"true"`))
+}
+
+// runInformer is what others do: a dynamic informer whose handler publishes the object
+// and waits for the acknowledgement. It keeps no state, misses deletes while it is down
+// and promises nothing.
+func runInformer(ctx context.Context, kubeconfig, namespace, url string) error {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return err
+	}
+	config.QPS = -1
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	conn, err := nats.Connect(url)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	js, err := jetstream.New(conn)
+	if err != nil {
+		return err
+	}
+	if _, err := js.CreateStream(ctx, jetstream.StreamConfig{Name: "PLAIN", Subjects: []string{"plain.>"}}); err != nil {
+		return err
+	}
+	failing, fail := context.WithCancelCause(ctx)
+	publish := func(object any) {
+		o := object.(*unstructured.Unstructured)
+		data, err := json.Marshal(o)
+		if err == nil {
+			_, err = js.Publish(failing, fmt.Sprintf("plain.pods.%s.%s", o.GetNamespace(), o.GetName()), data)
+		}
+		if err != nil {
+			fail(err)
+		}
+	}
+	factory := dynamicinformer.NewFilteredDynamicSharedInformerFactory(client, 0, namespace, nil)
+	defer factory.Shutdown()
+	defer fail(nil) // before Shutdown, which waits for the informer
+	informer := factory.ForResource(corev1.SchemeGroupVersion.WithResource("pods")).Informer()
+	handled, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: publish, UpdateFunc: func(_, o any) { publish(o) }})
+	if err != nil {
+		return err
+	}
+	factory.Start(failing.Done())
+	var m milestones
+	cache.WaitForCacheSync(failing.Done(), informer.HasSynced)
+	m.Synced = time.Now()
+	select {
+	case <-handled.HasSyncedChecker().Done():
+	case <-failing.Done():
+		return context.Cause(failing)
+	}
+	m.Acked = time.Now()
+	return serve(ctx, m)
+}
+
+// runNATS is a NATS server, apart from the forwarder and from the subscribers.
+func runNATS(ctx context.Context, address, dir string) error {
+	host, text, err := net.SplitHostPort(address)
+	if err != nil {
+		return err
+	}
+	port, err := strconv.Atoi(text)
+	if err != nil {
+		return err
+	}
+	ns, err := server.NewServer(&server.Options{Host: host, Port: port, JetStream: true, StoreDir: dir, MaxPayload: 8 << 20, NoSigs: true, NoLog: true})
+	if err != nil {
+		return err
+	}
+	ns.Start()
+	<-ctx.Done()
+	ns.Shutdown()
+	ns.WaitForShutdown()
+	return nil
+}

@@ -1,0 +1,95 @@
+// Metricsdocs prints docs/metrics.md: every metric that the forwarder registers, as its
+// packages register it, and the text around the tables from a template.
+package main
+
+import (
+	"cmp"
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+	"text/template"
+
+	"github.com/kuberelay/kuberelay/internal/checkpoint"
+	"github.com/kuberelay/kuberelay/internal/filter"
+	"github.com/kuberelay/kuberelay/internal/forward"
+	"github.com/kuberelay/kuberelay/internal/informers"
+	"github.com/kuberelay/kuberelay/internal/leader"
+	"github.com/kuberelay/kuberelay/internal/operations"
+	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
+	"github.com/kuberelay/kuberelay/internal/publish/nats"
+	"github.com/kuberelay/kuberelay/internal/reconcile"
+	"github.com/kuberelay/kuberelay/internal/resolve"
+)
+
+//go:embed metrics.md.tmpl
+var page string
+
+// nowhere is an address that refuses connections.
+const nowhere = "127.0.0.1:1"
+
+func main() {
+	if err := write(os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "metricsdocs:", err)
+		os.Exit(1)
+	}
+}
+
+func write(w io.Writer) error {
+	var c operations.Catalogue
+	if err := register(&c); err != nil {
+		return err
+	}
+	t, err := template.New("metrics.md").Funcs(template.FuncMap{"cell": cell, "join": strings.Join}).Parse(page)
+	if err != nil {
+		return err
+	}
+	var own, others []operations.Metric
+	for _, m := range c.Metrics() {
+		switch {
+		case strings.HasPrefix(m.Name, "go_"), strings.HasPrefix(m.Name, "process_"):
+			// The set of these depends on the version of Go and the platform.
+		case strings.HasPrefix(m.Name, "kuberelay_"):
+			own = append(own, m)
+		default:
+			others = append(others, m)
+		}
+	}
+	return t.Execute(w, map[string][]operations.Metric{"Own": own, "Others": others})
+}
+
+// register registers the metrics of a forwarder, with every bus. It connects to nothing.
+func register(c *operations.Catalogue) error {
+	log := slog.New(slog.DiscardHandler)
+	operations.Register(c, operations.Build{})
+	operations.InformerMetrics(c)
+	operations.WorkqueueMetrics(c)
+	operations.LeaderElectionMetrics(c)
+	informers.New(informers.Config{Logger: log, Registerer: c, Standby: true})
+	reconcile.New(reconcile.Config{Logger: log, Registerer: c})
+	forward.New(forward.Config{Logger: log, Registerer: c})
+	(&checkpoint.Retention{Checkpoint: checkpoint.New()}).Register(c)
+	c.MustRegister(resolve.New(resolve.Config{}))
+	leader.New(leader.Config{Logger: log, Registerer: c})
+	filter.NewErrorsTotal(c)
+	publish.NewInvalid(c, log)
+
+	onNATS, err := nats.Connect(context.Background(), nats.Options{URLs: []string{"nats://" + nowhere}, Cluster: "docs", Registerer: c})
+	if err != nil {
+		return err
+	}
+	onKafka, err := kafka.Open(kafka.Options{Broker: broker.Options{Addrs: []string{nowhere}}, Cluster: "docs", Topic: "docs", Registerer: c})
+	if err != nil {
+		return errors.Join(err, onNATS.Close())
+	}
+	return cmp.Or(onNATS.Close(), onKafka.Close())
+}
+
+// cell escapes what Markdown takes for a column or for a tag.
+func cell(s string) string { return strings.NewReplacer("|", `\|`, "*", `\*`, "<", "&lt;").Replace(s) }

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"slices"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// attribute is an attribute of events.
+type attribute struct {
+	name, description string
+
+	// members are further members of its schema.
+	members object
+
+	// isBoolean: in the JSON format the value is true, in a header "true". It is never false.
+	isBoolean bool
+}
+
+// The attributes that every event has.
+var context = []attribute{
+	{name: "id", description: "The same change has the same id, whichever forwarder publishes it."},
+	{name: "source", description: "/kubernetes/<cluster>.", members: object{"format", "uri-reference", "pattern", "^/kubernetes/."}},
+	{name: "specversion", description: "The version of CloudEvents.", members: object{"const", "1.0"}},
+	{name: "type", description: "What happened."},
+	{name: "subject", description: "The API path of the object or the resource.", members: object{"pattern", "^/"}},
+	{name: "time", description: "When the forwarder observed it. It is not an order of events.", members: object{"format", "date-time", "pattern", "Z$"}},
+	{name: "datacontenttype", description: "The media type of the data.", members: object{"const", "application/json"}},
+	{name: "partitionkey", description: "What the event is about, independent of its version: <cluster>/<group or core>/<resource>/<namespace or _>/<name> of an object.",
+		members: object{"pattern", "^[^/]+(/[^/]+){4}$"}},
+}
+
+// The further attributes of the events of an object.
+var ofObject = []attribute{
+	{name: "dataschema", description: "The data is a change. Absent if the data is the object.", members: object{"const", event.SchemaChange}},
+	{name: "sequence", description: "<epoch>.<resourceVersion>, padded with zeros: its order as text is the order of the states of an object.", members: object{"pattern", `^[0-9]{4}\.`}},
+	{name: "apiversion", description: "The apiVersion of the object."},
+	{name: "kind", description: "The kind of the object."},
+	{name: "namespace", description: "The namespace of the object. Absent if the object is cluster-scoped."},
+	{name: "name", description: "The name of the object."},
+	{name: "uid", description: "The UID of the object."},
+	{name: "resourceversion", description: "The resourceVersion of the object."},
+	{name: "previousversion", description: "The resourceVersion in the previous event of the object. Absent on the first."},
+	{name: "changed", description: "JSON Pointers of the places that changed, joined by commas. Absent if they aren't known."},
+	{name: "digest", description: "A digest of the published content.", members: object{"pattern", "^([0-9a-f]{16}|[0-9a-f]{32})$"}},
+	{name: "cause", description: "How the forwarder learned of the change.",
+		members: object{"enum", []event.Cause{event.CauseWatch, event.CauseSnapshot, event.CauseReconcile}}},
+	{name: "ownerkind", description: "The kind of the controller at the top of the owners."},
+	{name: "ownername", description: "The name of the controller at the top of the owners."},
+	{name: "finalstateunknown", description: "The data is only the identity of the object.", isBoolean: true},
+	{name: "truncated", description: "The data has no more of the object than apiVersion, kind and metadata.", isBoolean: true},
+}
+
+// The further attributes of a consistency point.
+var ofPoint = []attribute{
+	{name: "group", description: "The group. Absent for the core group."},
+	{name: "resource", description: "The resource, in plural."},
+	{name: "resourceversion", description: "Every change up to this version is on the bus."},
+	{name: "objects", description: "The number of selected objects at that version.", members: object{"pattern", "^[0-9]+$"}},
+}
+
+// eventType is a type of events.
+type eventType struct {
+	typ         event.Type
+	name, title string
+	description string
+
+	more     []attribute // besides context
+	required []string    // of more
+	isObject bool
+	key      string // the pattern of the partition key of a marker
+	data     string // the name of a schema; "" for the events of an object
+}
+
+// required returns the names of the attributes that every event of an object has.
+func required(more ...string) []string {
+	return append([]string{"sequence", "name", "uid", "cause"}, more...)
+}
+
+// without returns the attributes of an object's event but some.
+func without(names ...string) []attribute {
+	return slices.DeleteFunc(slices.Clone(ofObject), func(a attribute) bool { return slices.Contains(names, a.name) })
+}
+
+// types are all types of events. docs/events.md describes them.
+var types = []eventType{
+	{
+		typ: event.Created, name: "created", title: "Created", description: "An object is new, or is selected again.",
+		isObject: true, more: without("changed", "finalstateunknown"), required: required("apiversion", "kind", "resourceversion"),
+	},
+	{
+		typ: event.Updated, name: "updated", title: "Updated", description: "An object changed.",
+		isObject: true, more: without("finalstateunknown"), required: required("apiversion", "kind", "resourceversion"),
+	},
+	{
+		typ: event.Deleted, name: "deleted", title: "Deleted", description: "An object is gone. The data is its last known state.",
+		isObject: true, more: without("changed"), required: required(),
+	},
+	{
+		typ: event.Snapshot, name: "snapshot", title: "Snapshot", description: "An object existed before the first completed sync of its resource.",
+		isObject: true, more: without("changed", "finalstateunknown"), required: required("apiversion", "kind", "resourceversion"),
+	},
+	{
+		typ: event.Deselected, name: "deselected", title: "Deselected", description: "An object exists but is no longer selected. The data is its last known state.",
+		isObject: true, more: without("changed"), required: required(),
+	},
+	{
+		typ: event.SnapshotStarted, name: "snapshotStarted", title: "Snapshot started", description: "The first sync of a resource begins.",
+		key: "/_control/snapshot/[^/]+/[^/]+$", data: "snapshotData",
+	},
+	{
+		typ: event.SnapshotCompleted, name: "snapshotCompleted", title: "Snapshot completed", description: "Every object of the first sync of a resource is on the bus.",
+		key: "/_control/snapshot/[^/]+/[^/]+$", data: "snapshotData",
+	},
+	{
+		typ: event.Resolved, name: "resolved", title: "Consistency point", description: "Every change of a resource up to a version is on the bus before this event.",
+		more: ofPoint, required: []string{"resource", "resourceversion", "objects"},
+		key: "/_control/resolved/[^/]+/[^/]+$", data: "resolvedData",
+	},
+	{
+		typ: event.ClusterClaimed, name: "clusterClaimed", title: "Claim", description: "The cluster that owns the name from here on.",
+		key: "/_control/cluster/_/claimed$", data: "claimData",
+	},
+	{
+		typ: event.WriterStarted, name: "writerStarted", title: "Writer started", description: "No earlier forwarder can write to this partition from here on. Kafka only.",
+		key: "/_control/writer/[^/]+/[0-9]+$", data: "writerData",
+	},
+}
+
+// schema returns the schema of the attribute's value, in the JSON format or in a header.
+func (a attribute) schema(inHeader bool) object {
+	s := object{"description", a.description}
+	switch {
+	case a.isBoolean && inHeader:
+		return s.with("type", "string", "const", "true")
+	case a.isBoolean:
+		return s.with("type", "boolean", "const", true)
+	}
+	s = s.with("type", "string")
+	if len(a.members) == 0 {
+		s = s.with("minLength", 1)
+	}
+	return s.with(a.members...)
+}
+
+// fixed returns what the type says about the value of an attribute.
+func (t eventType) fixed(name string) object {
+	switch {
+	case name == "type":
+		return object{"const", t.typ}
+	case name == "partitionkey" && t.key != "":
+		return object{"pattern", "^[^/]+" + t.key}
+	}
+	return nil
+}

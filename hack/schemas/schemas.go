@@ -1,0 +1,178 @@
+package main
+
+import (
+	"slices"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+const (
+	draft = "https://json-schema.org/draft/2020-12/schema"
+
+	schemaObject = "https://kuberelay.io/schemas/object/v1"
+	schemaEvent  = "https://kuberelay.io/schemas/event/v1"
+)
+
+// reference returns a reference to the schema with a name. The name of a schema is its place in
+// a document, so that documents can have it in different places.
+type reference func(name string) object
+
+func inDefs(name string) object { return object{"$ref", "#/$defs/" + name} }
+
+func nullOr(schema object) []object { return []object{schema, {"type", "null"}} }
+
+func text(description string) object { return object{"description", description, "type", "string"} }
+
+func count(description string) object {
+	return object{"description", description, "type", "integer", "minimum", 0}
+}
+
+func moment(description string) object { return text(description).with("format", "date-time") }
+
+// structure returns the schema of an object with these members, all required but some.
+func structure(title, description string, members object, optional ...string) object {
+	var names []string
+	for i := 0; i < len(members); i += 2 {
+		if name := members[i].(string); !slices.Contains(optional, name) {
+			names = append(names, name)
+		}
+	}
+	return object{"title", title, "description", description, "type", "object", "required", names, "properties", members}
+}
+
+// kubernetesObject is the schema of any object in an event.
+func kubernetesObject() object {
+	return structure("Object", "A Kubernetes object, or as much of it as is known or as the bus takes (finalstateunknown, truncated).", object{
+		"apiVersion", object{"type", "string"},
+		"kind", object{"type", "string"},
+		"metadata", structure("Metadata", "The metadata of the object, without managedFields.", object{
+			"name", object{"type", "string", "minLength", 1},
+			"namespace", object{"type", "string", "minLength", 1},
+			"uid", object{"type", "string", "minLength", 1},
+			"resourceVersion", object{"type", "string"},
+			"managedFields", false,
+		}, "namespace", "resourceVersion", "managedFields"),
+	}, "apiVersion", "kind")
+}
+
+// change is the schema of the data with KUBERELAY_DATA=change.
+func change(ref reference) object {
+	return structure("Change", "The data of an event with KUBERELAY_DATA=change: an object, the state before, and the patch between them.", object{
+		"object", object{"allOf", []object{ref("object")}, "description", "What the data is otherwise: the object, or as much of it as is known or as the bus takes (finalstateunknown, truncated)."},
+		"previous", object{
+			"description", "On io.kuberelay.object.updated, the object in the previous event, of version previousversion. Null if it isn't known, if the event is truncated, and on all other events.",
+			"anyOf", nullOr(ref("object")),
+		},
+		"patch", object{
+			"description", "A JSON Patch (RFC 6902) that turns previous into object. Null if previous is.",
+			"anyOf", nullOr(object{"type", "array", "items", ref("operation")}),
+		},
+	}).with("additionalProperties", false, "oneOf", []object{
+		{"properties", object{"previous", object{"type", "null"}, "patch", object{"type", "null"}}},
+		{"properties", object{"previous", object{"type", "object"}, "patch", object{"type", "array"}}},
+	})
+}
+
+// operation is the schema of an operation of a JSON Patch.
+func operation() object {
+	return structure("Operation", "There are no test, move or copy operations.", object{
+		"op", object{"enum", []string{"add", "remove", "replace"}},
+		"path", object{"description", "A JSON Pointer (RFC 6901).", "type", "string", "pattern", "^(/|$)"},
+		"value", true,
+	}, "value").with("additionalProperties", false,
+		"if", object{"properties", object{"op", object{"const", "remove"}}},
+		"then", object{"properties", object{"value", false}},
+		"else", object{"required", []string{"value"}},
+	)
+}
+
+// markerData are the schemas of the data of the events that aren't about an object.
+func markerData() object {
+	group, resource := text("The group, empty for the core group."), text("The resource, in plural.").with("minLength", 1)
+	return object{
+		"snapshotData", structure("Snapshot marker", "The first sync of a resource.", object{
+			"group", group, "resource", resource, "count", count("The number of objects, 0 at the start."),
+		}),
+		"resolvedData", structure("Consistency point", "How current the events of a resource are.", object{
+			"group", group, "resource", resource,
+			"resourceVersion", text("Every change up to this version is on the bus.").with("minLength", 1),
+			"asOf", moment("When the watch had shown that version."),
+			"objects", count("The number of selected objects at that version."),
+		}),
+		"claimData", structure("Claim", "The cluster that owns the name.", object{
+			"uid", text("The UID of the namespace kube-system, which identifies the cluster.").with("minLength", 1),
+			"claimed", moment("When the name was claimed."),
+			"epoch", count("The first epoch that the events of the cluster can have.").with("maximum", event.LastEpoch),
+			"replaces", text("The UID of the cluster that this one replaced."),
+			"stream", text("On NATS, when the stream was created, which identifies the stream."),
+		}, "replaces", "stream"),
+		"writerData", structure("Writer", "The forwarder that writes to a partition.", object{
+			"writer", text("The forwarder."), "topic", text("The topic.").with("minLength", 1), "partition", count("The partition."),
+		}),
+	}
+}
+
+// structured is the schema of an event in the JSON format of CloudEvents.
+func structured(t eventType, ref reference) object {
+	members, names := object{}, []string{}
+	for _, a := range slices.Concat(context, t.more) {
+		members = members.with(a.name, merged(a.schema(false), t.fixed(a.name)))
+	}
+	for _, a := range context {
+		names = append(names, a.name)
+	}
+	names = append(append(names, t.required...), "data")
+	s := object{"title", t.title, "description", t.description, "type", "object", "required", names}
+	if !t.isObject {
+		return s.with("properties", members.with("data", ref(t.data)))
+	}
+	return s.with("properties", members,
+		"if", object{"required", []string{"dataschema"}},
+		"then", object{"properties", object{"data", ref("change")}},
+		"else", object{"properties", object{"data", ref("object")}})
+}
+
+// merged returns a schema with other members, which replace those of the same name.
+func merged(schema, other object) object {
+	result := slices.Clone(schema)
+	for i := 0; i < len(other); i += 2 {
+		at := 0
+		for at < len(result) && result[at] != other[i] {
+			at += 2
+		}
+		if at < len(result) {
+			result[at+1] = other[i+1]
+		} else {
+			result = result.with(other[i], other[i+1])
+		}
+	}
+	return result
+}
+
+// document returns a JSON Schema as a document of its own.
+func document(id string, schema, defs object) object {
+	d := object{"$schema", draft, "$id", id}.with(schema...)
+	if len(defs) > 0 {
+		d = d.with("$defs", defs)
+	}
+	return d
+}
+
+func objectDocument() object { return document(schemaObject, kubernetesObject(), nil) }
+
+func changeDocument() object {
+	return document(event.SchemaChange, change(inDefs), object{"object", kubernetesObject(), "operation", operation()})
+}
+
+// eventDocument is the schema of every event. Its definitions have one for each type.
+func eventDocument() object {
+	defs, anyOf := object{}, []object{}
+	for _, t := range types {
+		defs = defs.with(t.name, structured(t, inDefs))
+		anyOf = append(anyOf, inDefs(t.name))
+	}
+	defs = defs.with(markerData()...).with("object", kubernetesObject(), "change", change(inDefs), "operation", operation())
+	return document(schemaEvent, object{
+		"title", "Event", "description", "An event in the JSON format of CloudEvents 1.0. A later release can add attributes.", "oneOf", anyOf,
+	}, defs)
+}

@@ -1,0 +1,92 @@
+package checkpoint
+
+import (
+	"context"
+	"testing"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// TestLoadMarksForeignEvents: after the first load, an event at another position than the
+// known one is foreign, and nothing that it claims becomes known. Packed and unpacked
+// entries take separate paths.
+func TestLoadMarksForeignEvents(t *testing.T) {
+	key := event.Key{Resource: "pods", Namespace: "default", Name: "web"}
+	for form, uid := range map[string]string{"packed": "6f1b9f6e-6c5d-4c6e-8d5e-0c9b3f3c1a11", "unpacked": "A"} {
+		known := event.Acked{UID: uid, ResourceVersion: "5", Position: 7, Time: 1, Digest: event.Digest{1}}
+		forged := event.Acked{UID: uid, ResourceVersion: "999", Epoch: 9, Deleted: true, Position: 9, Time: 2}
+		foreign := known
+		foreign.Position, foreign.Time, foreign.Foreign = 9, 2, true
+		moved, rewritten, other := foreign, known, foreign
+		moved.Position, moved.Time = 6, 1
+		rewritten.Deleted = true
+		other.Position = 11
+		again := forged
+		again.Position = 11
+		lost := known
+		lost.ResourceVersion, lost.Position = "4", 6
+		same := known
+		same.Foreign, same.Time = true, 1
+		for name, c := range map[string]struct{ known, bus, want event.Acked }{
+			"the known event":             {known, known, known},
+			"a later event":               {known, forged, foreign},
+			"no event":                    {known, event.Acked{Position: 9, Time: 2}, foreign},
+			"the bus lost its end":        {known, lost, lost},
+			"another record of the event": {known, rewritten, same},
+			"still foreign":               {foreign, forged, foreign},
+			"foreign again":               {foreign, again, other},
+			"an unknown object":           {event.Acked{}, forged, event.Acked{UID: uid, Deleted: true, Position: 9, Time: 2, Foreign: true}},
+			"nothing":                     {known, event.Acked{}, event.Acked{}},
+		} {
+			t.Run(form+"/"+name, func(t *testing.T) {
+				checkpoint := New()
+				first := known // of another object
+				if err := checkpoint.Load(t.Context(), loads{{Resource: "pods", Name: "other"}: first}); err != nil {
+					t.Fatal(err)
+				}
+				checkpoint.Put(key, c.known)
+				bus := loads{{Resource: "pods", Name: "other"}: first}
+				if c.bus != (event.Acked{}) {
+					bus[key] = c.bus
+				}
+				if err := checkpoint.Load(t.Context(), bus); err != nil {
+					t.Fatal(err)
+				}
+				if got := checkpoint.Get(key); got != c.want {
+					t.Errorf("got %+v, want %+v", got, c.want)
+				}
+			})
+		}
+	}
+}
+
+// TestFirstLoadMarksNothing: at the start, the bus is all that is known.
+func TestFirstLoadMarksNothing(t *testing.T) {
+	key := event.Key{Resource: "pods", Namespace: "default", Name: "web"}
+	a := event.Acked{UID: "A", ResourceVersion: "5", Position: 7}
+	c := New()
+	if err := c.Load(t.Context(), loads{key: a}); err != nil {
+		t.Fatal(err)
+	}
+	if got := c.Get(key); got != a {
+		t.Errorf("got %+v, want %+v", got, a)
+	}
+}
+
+// TestAcknowledgedDuringTheLoad: the event of an acknowledgement that arrives during a load
+// is not foreign.
+func TestAcknowledgedDuringTheLoad(t *testing.T) {
+	key := event.Key{Resource: "pods", Namespace: "default", Name: "web"}
+	a := event.Acked{UID: "A", ResourceVersion: "5", Position: 7}
+	c := New()
+	for range 2 {
+		err := c.Load(t.Context(), sourceFunc(func(_ context.Context, yield func(event.Key, event.Acked) error) error {
+			defer c.Put(key, a)
+			return yield(key, a)
+		}))
+		if got := c.Get(key); err != nil || got != a {
+			t.Fatalf("got %+v, %v; want %+v", got, err, a)
+		}
+		a.ResourceVersion, a.Position = "6", 8
+	}
+}

@@ -1,0 +1,17 @@
+package checkpoint
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// Register registers the metrics of the deletes that the checkpoint keeps.
+func (r *Retention) Register(registerer prometheus.Registerer) {
+	registerer.MustRegister(
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "kuberelay_deletes_kept",
+			Help: "Deleted objects whose events have not been purged from the bus. Each takes memory: see docs/sizing.md.",
+		}, func() float64 { return float64(r.Checkpoint.Deletes()) }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "kuberelay_deletes_purged_early_total",
+			Help: "Deleted objects whose events were purged before the end of KUBERELAY_DELETE_RETENTION, because more than KUBERELAY_MAX_DELETES were kept. Alert if it grows: a subscriber that was away has missed these deletes.",
+		}, func() float64 { return float64(r.early.Load()) }),
+	)
+}

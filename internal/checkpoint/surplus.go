@@ -1,0 +1,90 @@
+package checkpoint
+
+import (
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// deleteBytes is the memory of a deleted object until its events are purged, with the growth
+// of the heap until it is collected: Deleted and GC in hack/bench/sizing.
+const deleteBytes = 1200
+
+// MaxDeletes returns the number of deletes that half of a memory limit can hold. The limit
+// is in bytes, and [math.MaxInt64] for none.
+func MaxDeletes(memoryLimit int64) int {
+	if memoryLimit == math.MaxInt64 {
+		return 500_000
+	}
+	return max(1000, int(memoryLimit/2/deleteBytes))
+}
+
+// surplus returns the deletes to purge before the end of their retention, so that at most
+// limit deletes are kept. The namespaces with the most deletes give up their oldest ones: a
+// namespace that deletes all the time does not shorten the retention of the others. It
+// leaves the deletes that the bus stored after a time, in Unix milliseconds, or at an unknown
+// time.
+func (c *Checkpoint) surplus(limit int, after int64) map[event.Key]event.Acked {
+	kept := map[string]int{}       // by namespace
+	stored := map[string][]int64{} // of those that may be purged
+	c.eachDelete(func(k event.Key, a event.Acked) {
+		kept[k.Namespace]++
+		if a.Time != 0 && a.Time <= after {
+			stored[k.Namespace] = append(stored[k.Namespace], a.Time)
+		}
+	})
+	share := fairShare(slices.Collect(maps.Values(kept)), limit)
+	type purge struct {
+		before int64 // all that the bus stored before this time
+		at     int   // and so many of this time
+	}
+	purges := map[string]purge{}
+	for namespace, times := range stored {
+		n := min(kept[namespace]-share, len(times))
+		if n <= 0 {
+			continue
+		}
+		slices.Sort(times)
+		p := purge{before: times[n-1]}
+		first, _ := slices.BinarySearch(times, p.before)
+		p.at = n - first
+		purges[namespace] = p
+	}
+	due := map[event.Key]event.Acked{}
+	if len(purges) == 0 {
+		return due
+	}
+	c.eachDelete(func(k event.Key, a event.Acked) {
+		p, ok := purges[k.Namespace]
+		switch {
+		case !ok || a.Time == 0 || a.Time > p.before:
+			return
+		case a.Time == p.before:
+			if p.at == 0 {
+				return
+			}
+			p.at--
+			purges[k.Namespace] = p
+		}
+		due[k] = a
+	})
+	return due
+}
+
+// fairShare returns the largest n for which the counts, each limited to n, have a sum of at
+// most limit.
+func fairShare(counts []int, limit int) int {
+	slices.Sort(counts)
+	for i, count := range counts {
+		if n := limit / (len(counts) - i); count > n {
+			return n
+		}
+		limit -= count
+	}
+	if len(counts) == 0 {
+		return limit
+	}
+	return counts[len(counts)-1]
+}

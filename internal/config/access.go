@@ -1,0 +1,99 @@
+package config
+
+import (
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// validateBuiltIn rejects settings that the built-in server ignores, and a server that others can
+// reach without credentials.
+func (c *Config) validateBuiltIn(p *problems) {
+	for _, v := range []struct{ name, value string }{
+		{"KUBERELAY_NATS_CREDS_FILE", c.NATS.CredsFile},
+		{"KUBERELAY_NATS_NKEY_FILE", c.NATS.NkeyFile},
+		{"KUBERELAY_NATS_TLS_CERT_FILE", c.NATS.CertFile},
+		{"KUBERELAY_NATS_TLS_KEY_FILE", c.NATS.KeyFile},
+	} {
+		if v.value != "" {
+			p.add(v.name, "the built-in server takes a password or a token, and its certificate is in KUBERELAY_NATS_LISTEN_TLS_CERT_FILE; set KUBERELAY_NATS_URL as well, or unset this")
+		}
+	}
+	if c.NATS.Replicas > 1 {
+		p.add("KUBERELAY_NATS_REPLICAS", "the built-in server is only one; set KUBERELAY_NATS_URL to a cluster of servers, or unset this")
+	}
+	if c.Server.DataDir == "" {
+		p.add("KUBERELAY_DATA_DIR", "there is no home folder to keep the built-in server's files in; set it to a folder")
+	}
+	const listen, anonymous = "KUBERELAY_NATS_LISTEN", "KUBERELAY_NATS_ALLOW_ANONYMOUS"
+	p.checkTLS(tlsFiles{listen + "_TLS", "", c.Server.CertFile, c.Server.KeyFile})
+	secret := c.NATS.secret()
+	switch {
+	case c.Server.AllowAnonymous && secret != "":
+		p.add(anonymous, "%s is set as well; keep one of them", secret)
+	case secret == "" && !isLoopback(c.Server.Listen) && !p.has(listen):
+		p.add(listen, "whoever reaches this address could read every object; set KUBERELAY_NATS_TOKEN_FILE, or KUBERELAY_NATS_USER and KUBERELAY_NATS_PASSWORD_FILE, "+
+			"for subscribers, or listen on 127.0.0.1")
+	}
+}
+
+// secret returns the variable of the secret that a connection to NATS sends as it is, or "".
+func (n *NATS) secret() string {
+	switch {
+	case n.PasswordFile != "":
+		return "KUBERELAY_NATS_PASSWORD_FILE"
+	case n.TokenFile != "":
+		return "KUBERELAY_NATS_TOKEN_FILE"
+	}
+	return ""
+}
+
+const allowPlaintext = "or allow it with KUBERELAY_ALLOW_PLAINTEXT_CREDENTIALS=true"
+
+// validatePlaintext rejects a password or a token that leaves this machine without TLS. It checks
+// the configured addresses, not those that a server announces.
+func (c *Config) validatePlaintext(p *problems) {
+	if c.Event.AllowPlaintext {
+		return
+	}
+	const listen, urls, mechanism = "KUBERELAY_NATS_LISTEN", "KUBERELAY_NATS_URL", "KUBERELAY_KAFKA_SASL_MECHANISM"
+	switch secret := c.NATS.secret(); {
+	case c.Event.Sink == SinkKafka:
+		if c.Kafka.SASLMechanism == "PLAIN" && !c.Kafka.TLS && slices.ContainsFunc(c.Kafka.Brokers, isRemote) && !p.has(mechanism) && !p.has("KUBERELAY_KAFKA_BROKERS") {
+			p.add(mechanism, "the password in KUBERELAY_KAFKA_PASSWORD_FILE would cross the network in the clear; set KUBERELAY_KAFKA_TLS=true, use SCRAM-SHA-512, %s", allowPlaintext)
+		}
+	case secret == "" || c.Event.Sink != SinkNATS:
+	case c.builtIn():
+		if !isLoopback(c.Server.Listen) && c.Server.CertFile == "" && !p.has(listen) {
+			p.add(listen, "subscribers would send the secret in %s over the network in the clear; set KUBERELAY_NATS_LISTEN_TLS_CERT_FILE and KUBERELAY_NATS_LISTEN_TLS_KEY_FILE, %s", secret, allowPlaintext)
+		}
+	case !p.has(urls) && c.NATS.CAFile+c.NATS.CertFile == "" && slices.ContainsFunc(c.NATS.URLs, isPlaintextURL): // either file makes the client demand TLS
+		p.add(urls, "the secret in %s would cross the network in the clear; use tls:// or wss://, set KUBERELAY_NATS_TLS_CA_FILE, which demands TLS, %s", secret, allowPlaintext)
+	}
+}
+
+// isPlaintextURL reports whether a client connects to another machine without demanding TLS.
+func isPlaintextURL(s string) bool {
+	u, err := url.Parse(s)
+	return err == nil && u.Scheme != "tls" && u.Scheme != "wss" && !isLoopbackHost(u.Hostname())
+}
+
+// isRemote reports whether a broker is on another machine. Its port is optional.
+func isRemote(broker string) bool {
+	host, _, err := net.SplitHostPort(broker)
+	if err != nil {
+		host = strings.Trim(broker, "[]")
+	}
+	return !isLoopbackHost(host)
+}
+
+func isLoopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	return err == nil && isLoopbackHost(host)
+}
+
+// isLoopbackHost does not resolve names: what a name stands for can change.
+func isLoopbackHost(host string) bool {
+	return host == "localhost" || net.ParseIP(host).IsLoopback()
+}

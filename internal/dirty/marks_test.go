@@ -1,0 +1,68 @@
+package dirty
+
+import (
+	"testing"
+	"time"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+func TestMarks(t *testing.T) {
+	other := testResource.Key("default", "other")
+	observe := func(version string) func(*Keys) {
+		return func(d *Keys) { d.Observe(testKey, nil, object("A", version), event.CauseWatch, false, time.Unix(1, 0)) }
+	}
+	remove := func(d *Keys) { d.AddTombstone(testKey, event.Tombstone{UID: "A", Observed: time.Unix(1, 0)}) }
+	acknowledge := func(version string) func(*Keys) {
+		return func(d *Keys) {
+			d.Settle(testKey, live("A", version), "")
+			d.Acknowledged(testKey, object("A", version))
+		}
+	}
+	acknowledgeDelete := func(d *Keys) { d.Settle(testKey, deleted("A", "9"), ""); d.Acknowledged(testKey, nil) }
+	mark := (func(*Keys))(nil)
+	tests := map[string]struct {
+		steps   []func(*Keys)
+		reached []bool // each mark, at the end
+	}{
+		"nothing":                             {[]func(*Keys){mark}, []bool{true}},
+		"a change":                            {[]func(*Keys){observe("1"), mark}, []bool{false}},
+		"a change on the bus":                 {[]func(*Keys){observe("1"), mark, acknowledge("1")}, []bool{true}},
+		"a later change":                      {[]func(*Keys){mark, observe("1")}, []bool{true}},
+		"an earlier state on the bus":         {[]func(*Keys){observe("1"), observe("2"), mark, acknowledge("1")}, []bool{false}},
+		"an earlier state, before the mark":   {[]func(*Keys){observe("1"), mark, observe("2"), mark, acknowledge("1")}, []bool{false, false}},
+		"a state after the mark":              {[]func(*Keys){observe("1"), mark, observe("2"), observe("3"), acknowledge("2")}, []bool{true}},
+		"a state between two marks":           {[]func(*Keys){observe("1"), mark, observe("2"), mark, observe("3"), acknowledge("2")}, []bool{false, false}},
+		"a state after two marks":             {[]func(*Keys){observe("1"), mark, observe("2"), mark, observe("3"), observe("4"), acknowledge("3")}, []bool{true, true}},
+		"a delete":                            {[]func(*Keys){remove, mark}, []bool{false}},
+		"a delete on the bus":                 {[]func(*Keys){remove, mark, acknowledgeDelete}, []bool{true}},
+		"a delete after a state on the bus":   {[]func(*Keys){observe("1"), mark, remove, acknowledgeDelete}, []bool{true}},
+		"a delete, and a state before it":     {[]func(*Keys){observe("1"), remove, mark, observe("2")}, []bool{false}},
+		"a state that is abandoned":           {[]func(*Keys){observe("1"), mark, func(d *Keys) { d.Abandon(testKey) }}, []bool{true}},
+		"a change of another object":          {[]func(*Keys){observe("1"), func(d *Keys) { d.MarkOutlived(other, 7, time.Unix(1, 0)) }, mark, acknowledge("1")}, []bool{false}},
+		"a state that cannot be published":    {[]func(*Keys){observe("1"), func(d *Keys) { d.MarkUnpublishable(testKey) }, mark}, []bool{false}},
+		"a version that cannot be compared":   {[]func(*Keys){observe("x"), mark, observe("y"), acknowledge("z")}, []bool{false}},
+		"an object that is deleted and there": {[]func(*Keys){observe("1"), remove, observe("2"), mark, acknowledgeDelete}, []bool{false}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			d := New()
+			var marks []Mark
+			for _, step := range tt.steps {
+				if step == nil {
+					marks = append(marks, d.Mark(testResource.GroupResource()))
+					continue
+				}
+				step(d)
+			}
+			for i, m := range marks {
+				if got := d.Reached(m); got != tt.reached[i] {
+					t.Errorf("mark %d: reached is %t, want %t", i, got, tt.reached[i])
+				}
+			}
+			if entries := d.LenByResource()[testResource.GroupResource()]; entries != d.Len() {
+				t.Errorf("%d entries are counted, there are %d", entries, d.Len())
+			}
+		})
+	}
+}

@@ -1,0 +1,126 @@
+package discovery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// AccessReviews creates SelfSubjectAccessReviews; client-go's
+// SelfSubjectAccessReviewInterface implements it.
+type AccessReviews interface {
+	Create(ctx context.Context, review *authorizationv1.SelfSubjectAccessReview, o metav1.CreateOptions) (*authorizationv1.SelfSubjectAccessReview, error)
+}
+
+// ReviewInterval is how long an answer about permissions is used before the question is
+// asked again.
+const ReviewInterval = 30 * time.Second
+
+// reviewTimeout bounds one question.
+const reviewTimeout = 10 * time.Second
+
+// neededVerbs are the verbs without which a resource is not watched. Confirming a delete
+// needs get too; a refusal of it shows by itself.
+var neededVerbs = [...]string{"list", "watch"}
+
+// Access finds out what the forwarder may read. It is safe for concurrent use.
+type Access struct {
+	reviews AccessReviews
+	rules   rules
+	now     func() time.Time
+
+	// all reports whether the forwarder may list and watch everything.
+	all struct {
+		sync.Mutex
+		asked   time.Time
+		allowed bool
+	}
+}
+
+// NewAccess makes an Access. Without reviews, and as nil, it denies nothing. Without rules
+// it asks about each resource.
+func NewAccess(reviews AccessReviews, r RulesReviews, now func() time.Time) *Access {
+	return &Access{reviews: reviews, rules: rules{reviews: r}, now: now}
+}
+
+// Denied asks whether the forwarder may list and watch a resource in a namespace, "" for
+// all namespaces. The error has the form of the API server's refusal and names what is
+// missing. A question without an answer denies nothing.
+func (a *Access) Denied(ctx context.Context, r event.Resource, namespace string) error {
+	if a == nil || a.reviews == nil || a.allowsAll(ctx) {
+		return nil
+	}
+	rules := a.rules.in(ctx, namespace, a.now())
+	for _, verb := range neededVerbs {
+		var allowed bool
+		var why string
+		var err error
+		if rules != nil {
+			allowed = permits(rules, verb, r)
+		} else {
+			allowed, why, err = a.Review(ctx, verb, r.Group, r.Resource, namespace)
+		}
+		if err == nil && !allowed {
+			where := "in all namespaces"
+			switch {
+			case !r.Namespaced:
+				where = "in the cluster"
+			case namespace != "":
+				where = fmt.Sprintf("in the namespace %q", namespace)
+			}
+			if why != "" {
+				why = ": " + why
+			}
+			return apierrors.NewForbidden(r.GroupResource(), "", fmt.Errorf("may not %s it %s%s", verb, where, why))
+		}
+	}
+	return nil
+}
+
+// allowsAll is a quick answer for all resources at once.
+func (a *Access) allowsAll(ctx context.Context) bool {
+	a.all.Lock()
+	defer a.all.Unlock()
+	now := a.now()
+	if now.Sub(a.all.asked) < ReviewInterval && !a.all.asked.IsZero() {
+		return a.all.allowed
+	}
+	a.all.allowed = true
+	for _, verb := range neededVerbs {
+		allowed, _, err := a.Review(ctx, verb, "*", "*", "")
+		if err != nil || !allowed {
+			a.all.allowed = false
+			break
+		}
+	}
+	if ctx.Err() == nil {
+		a.all.asked = now
+	}
+	return a.all.allowed
+}
+
+// Review asks one question. Why is the API server's reason, if it gives one.
+func (a *Access) Review(ctx context.Context, verb, group, resource, namespace string) (allowed bool, why string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
+	defer cancel()
+	answer, err := a.reviews.Create(ctx, &authorizationv1.SelfSubjectAccessReview{
+		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Namespace: namespace, Verb: verb, Group: group, Version: "*", Resource: resource,
+		}},
+	}, metav1.CreateOptions{})
+	switch {
+	case err != nil:
+		return false, "", fmt.Errorf("ask whether %s may be read: %w", resource, err)
+	case answer.Status.EvaluationError != "" && !answer.Status.Allowed:
+		return false, "", errors.New(answer.Status.EvaluationError)
+	}
+	return answer.Status.Allowed, answer.Status.Reason, nil
+}

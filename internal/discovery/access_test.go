@@ -1,0 +1,159 @@
+package discovery
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/test/lab/controlplane"
+	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
+)
+
+// answers stands in for the API server.
+type answers func(authorizationv1.ResourceAttributes) (bool, error)
+
+func (a answers) Create(_ context.Context, review *authorizationv1.SelfSubjectAccessReview, _ metav1.CreateOptions) (*authorizationv1.SelfSubjectAccessReview, error) {
+	allowed, err := a(*review.Spec.ResourceAttributes)
+	review = review.DeepCopy()
+	review.Status.Allowed = allowed
+	if errors.Is(err, errEvaluation) {
+		review.Status.EvaluationError, err = err.Error(), nil
+	}
+	return review, err
+}
+
+// errEvaluation stands for an authorizer that could not decide.
+var errEvaluation = errors.New("the webhook does not answer")
+
+func TestDenied(t *testing.T) {
+	pods := event.Resource{Version: "v1", Resource: "pods", Namespaced: true}
+	nodes := event.Resource{Version: "v1", Resource: "nodes"}
+	for name, c := range map[string]struct {
+		access    answers
+		resource  event.Resource
+		namespace string
+		want      string // in the error, "" for none
+	}{
+		"everything":                {func(a authorizationv1.ResourceAttributes) (bool, error) { return a.Resource == "*", nil }, pods, "", ""},
+		"this":                      {func(a authorizationv1.ResourceAttributes) (bool, error) { return a.Resource == "pods", nil }, pods, "", ""},
+		"nothing":                   {func(authorizationv1.ResourceAttributes) (bool, error) { return false, nil }, pods, "", "may not list it in all namespaces"},
+		"no watch":                  {func(a authorizationv1.ResourceAttributes) (bool, error) { return a.Verb == "list", nil }, pods, "", "may not watch it in all namespaces"},
+		"not here":                  {func(a authorizationv1.ResourceAttributes) (bool, error) { return a.Namespace == "a", nil }, pods, "b", `may not list it in the namespace "b"`},
+		"here":                      {func(a authorizationv1.ResourceAttributes) (bool, error) { return a.Namespace == "a", nil }, pods, "a", ""},
+		"cluster-scoped":            {func(authorizationv1.ResourceAttributes) (bool, error) { return false, nil }, nodes, "", "may not list it in the cluster"},
+		"it cannot be asked":        {func(authorizationv1.ResourceAttributes) (bool, error) { return false, errors.New("no") }, pods, "", ""},
+		"an authorizer cannot tell": {func(authorizationv1.ResourceAttributes) (bool, error) { return false, errEvaluation }, pods, "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := NewAccess(c.access, nil, time.Now).Denied(t.Context(), c.resource, c.namespace)
+			if (err == nil) != (c.want == "") || err != nil && (!apierrors.IsForbidden(err) || !strings.Contains(err.Error(), c.want)) {
+				t.Errorf("got %v, want %q", err, c.want)
+			}
+		})
+	}
+}
+
+// TestRulesOfANamespace: one question about a namespace answers for all resources.
+func TestRulesOfANamespace(t *testing.T) {
+	cp := cluster.ControlPlane(t)
+	namespace := controlplanetest.Namespace(t, cp)
+	allowIn(t, cp, namespace, "podtemplates")
+	client, err := authorizationclient.NewForConfig(cp.ConfigFor("reader"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := 0
+	a := NewAccess(answers(func(a authorizationv1.ResourceAttributes) (bool, error) {
+		if a.Resource != "*" {
+			t.Errorf("asked about %s", a.Resource)
+		}
+		return false, nil
+	}), countedRules{client.SelfSubjectRulesReviews(), &asked}, time.Now)
+	templates := event.Resource{Version: "v1", Resource: "podtemplates", Namespaced: true}
+	poll(t, "it is allowed", func() error {
+		clear(a.rules.answers)
+		return a.Denied(t.Context(), templates, namespace)
+	})
+	asked = 0
+	for _, other := range []string{"pods", "secrets", "services"} {
+		if err := a.Denied(t.Context(), event.Resource{Version: "v1", Resource: other, Namespaced: true}, namespace); !apierrors.IsForbidden(err) {
+			t.Errorf("%s: got %v, want forbidden", other, err)
+		}
+	}
+	if asked != 0 {
+		t.Errorf("asked %d times more", asked)
+	}
+	if err := a.Denied(t.Context(), templates, "default"); !apierrors.IsForbidden(err) {
+		t.Errorf("in another namespace: got %v, want forbidden", err)
+	}
+}
+
+type countedRules struct {
+	RulesReviews
+	asked *int
+}
+
+func (c countedRules) Create(ctx context.Context, review *authorizationv1.SelfSubjectRulesReview, o metav1.CreateOptions) (*authorizationv1.SelfSubjectRulesReview, error) {
+	*c.asked++
+	return c.RulesReviews.Create(ctx, review, o)
+}
+
+func TestPermits(t *testing.T) {
+	deployments := event.Resource{Group: "apps", Version: "v1", Resource: "deployments", Namespaced: true}
+	rule := func(verbs, groups, resources, names string) authorizationv1.ResourceRule {
+		return authorizationv1.ResourceRule{
+			Verbs: strings.Fields(verbs), APIGroups: strings.Fields(groups), Resources: strings.Fields(resources), ResourceNames: strings.Fields(names),
+		}
+	}
+	for name, c := range map[string]struct {
+		rules []authorizationv1.ResourceRule
+		want  bool
+	}{
+		"none":             {nil, false},
+		"this":             {[]authorizationv1.ResourceRule{rule("get list", "apps", "deployments", "")}, true},
+		"everything":       {[]authorizationv1.ResourceRule{rule("*", "*", "*", "")}, true},
+		"another verb":     {[]authorizationv1.ResourceRule{rule("watch", "apps", "deployments", "")}, false},
+		"another group":    {[]authorizationv1.ResourceRule{rule("list", "extensions", "deployments", "")}, false},
+		"another":          {[]authorizationv1.ResourceRule{rule("list", "apps", "replicasets", "")}, false},
+		"only one by name": {[]authorizationv1.ResourceRule{rule("list", "apps", "deployments", "web")}, false},
+		"the second":       {[]authorizationv1.ResourceRule{rule("list", "", "pods", ""), rule("list", "apps", "*", "")}, true},
+	} {
+		if got := permits(c.rules, "list", deployments); got != c.want {
+			t.Errorf("%s: got %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+// allowIn lets the user "reader" list and watch a core resource in one namespace.
+func allowIn(t *testing.T, cp *controlplane.ControlPlane, namespace, resource string) {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(cp.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := metav1.ObjectMeta{Name: "readers-of-" + resource}
+	role := &rbacv1.Role{ObjectMeta: name, Rules: []rbacv1.PolicyRule{
+		{APIGroups: []string{""}, Resources: []string{resource}, Verbs: []string{"get", "list", "watch"}},
+	}}
+	binding := &rbacv1.RoleBinding{
+		ObjectMeta: name, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name.Name},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "readers"}},
+	}
+	if _, err := client.RbacV1().Roles(namespace).Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.RbacV1().RoleBindings(namespace).Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}

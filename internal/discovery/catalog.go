@@ -1,0 +1,229 @@
+// Package discovery finds out what an API server serves, which of it a selection picks, and
+// what the forwarder may read of it.
+//
+// It draws no conclusion from a failure. A group whose discovery fails is in
+// [Catalog.Failed]. A permission that the API server cannot tell counts as granted: the
+// request itself gets the refusal.
+package discovery
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/restmapper"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// Catalog is one answer of the API server to the question what it serves.
+type Catalog struct {
+	discovery.DiscoveryInterface // for the shortcut expander, which calls only ServerGroupsAndResources
+
+	groups    []*restmapper.APIGroupResources
+	lists     []*metav1.APIResourceList
+	resources map[schema.GroupVersionResource]discovered
+	versions  map[schema.GroupVersion]bool // those that are shown, also without resources
+
+	// Failed has the error of each group whose discovery failed, at least in one version.
+	// Nothing may be concluded about such a group, least of all that a resource is gone.
+	Failed map[string]error
+
+	// Kept are watched resources that stay as they are, whatever the API server shows.
+	Kept map[schema.GroupResource]Decision
+
+	// etags are incomplete if the API server sent none, or client-go asked it.
+	etags etags
+}
+
+type discovered struct {
+	event.Resource
+	verbs metav1.Verbs
+}
+
+// discover asks the API server through client-go. A group that fails is in Failed. An
+// error means that nothing is known.
+func discover(ctx context.Context, client discovery.DiscoveryInterface) (*Catalog, error) {
+	groups, lists, err := discovery.ServerGroupsAndResourcesWithContext(ctx, discovery.ToDiscoveryInterfaceWithContext(client))
+	var partial *discovery.ErrGroupDiscoveryFailed
+	if err != nil && !errors.As(err, &partial) {
+		return nil, err
+	}
+	var failed map[schema.GroupVersion]error
+	if partial != nil {
+		failed = partial.Groups
+	}
+	return newCatalogue(groups, lists, failed), nil
+}
+
+func newCatalogue(groups []*metav1.APIGroup, lists []*metav1.APIResourceList, failed map[schema.GroupVersion]error) *Catalog {
+	c := &Catalog{
+		resources: map[schema.GroupVersionResource]discovered{},
+		versions:  map[schema.GroupVersion]bool{}, Failed: map[string]error{},
+	}
+	for gv, err := range failed {
+		c.Failed[gv.Group] = err
+	}
+	if !slices.ContainsFunc(groups, func(g *metav1.APIGroup) bool { return g.Name == "" }) {
+		// client-go takes "not found" for an aggregated API server, and this is none.
+		c.Failed[""] = errors.New("the API server does not show its core group")
+	}
+	byVersion := map[string]*metav1.APIResourceList{}
+	for _, l := range lists {
+		byVersion[l.GroupVersion] = l
+	}
+	for _, g := range groups {
+		c.addGroup(g, byVersion)
+	}
+	return c
+}
+
+func (c *Catalog) addGroup(g *metav1.APIGroup, lists map[string]*metav1.APIResourceList) {
+	group := &restmapper.APIGroupResources{Group: *g, VersionedResources: map[string][]metav1.APIResource{}}
+	for _, v := range g.Versions {
+		c.versions[schema.GroupVersion{Group: g.Name, Version: v.Version}] = true
+		list, ok := lists[v.GroupVersion]
+		if !ok {
+			continue
+		}
+		c.lists = append(c.lists, list)
+		group.VersionedResources[v.Version] = list.APIResources
+		for _, r := range list.APIResources {
+			if strings.Contains(r.Name, "/") {
+				continue // a subresource
+			}
+			gvr := schema.GroupVersionResource{Group: g.Name, Version: v.Version, Resource: r.Name}
+			c.resources[gvr] = discovered{verbs: r.Verbs, Resource: event.Resource{
+				Group: g.Name, Version: v.Version, Resource: r.Name, Kind: r.Kind, Namespaced: r.Namespaced,
+			}}
+		}
+	}
+	c.groups = append(c.groups, group)
+}
+
+// ServerGroupsAndResources returns what was discovered, without a request.
+func (c *Catalog) ServerGroupsAndResources() ([]*metav1.APIGroup, []*metav1.APIResourceList, error) {
+	groups := make([]*metav1.APIGroup, len(c.groups))
+	for i, g := range c.groups {
+		groups[i] = &g.Group
+	}
+	return groups, c.lists, nil
+}
+
+// Resource returns the resource that a version of a group serves.
+func (c *Catalog) Resource(gvr schema.GroupVersionResource) (event.Resource, bool) {
+	d, ok := c.resources[gvr]
+	return d.Resource, ok
+}
+
+// All returns each resource once: as it is kept, or else in the version that its group
+// prefers, or the first that serves it.
+func (c *Catalog) All() []event.Resource {
+	return c.preferred(func(string) bool { return true })
+}
+
+// preferred is All of the groups that want accepts.
+func (c *Catalog) preferred(want func(group string) bool) []event.Resource {
+	var all []event.Resource
+	for gr, d := range c.Kept {
+		if want(gr.Group) {
+			all = append(all, d.Resource)
+		}
+	}
+	for _, g := range c.groups {
+		if !want(g.Group.Name) {
+			continue
+		}
+		versions := []string{g.Group.PreferredVersion.Version}
+		for _, v := range g.Group.Versions {
+			versions = append(versions, v.Version)
+		}
+		seen := map[string]bool{}
+		for _, v := range versions {
+			for _, r := range g.VersionedResources[v] {
+				d, ok := c.resources[schema.GroupVersionResource{Group: g.Group.Name, Version: v, Resource: r.Name}]
+				if _, kept := c.Kept[d.GroupResource()]; ok && !kept && !seen[r.Name] {
+					seen[r.Name] = true
+					all = append(all, d.Resource)
+				}
+			}
+		}
+	}
+	return all
+}
+
+// keptBy returns the kept resources that a selector had selected.
+func (c *Catalog) keptBy(selector string) []event.Resource {
+	var all []event.Resource
+	for _, d := range c.Kept {
+		if slices.Contains(d.Selectors, selector) {
+			all = append(all, d.Resource)
+		}
+	}
+	return all
+}
+
+// IsWatchable reports whether the API server can list and watch a resource.
+func (c *Catalog) IsWatchable(r event.Resource) bool {
+	if d, kept := c.Kept[r.GroupResource()]; kept && d.Resource == r {
+		return true
+	}
+	verbs := c.Verbs(r)
+	return slices.Contains(verbs, "list") && slices.Contains(verbs, "watch")
+}
+
+// IsWatchableInAnyVersion is IsWatchable for every version of a resource.
+func (c *Catalog) IsWatchableInAnyVersion(gr schema.GroupResource) bool {
+	for gvr, d := range c.resources {
+		if gvr.GroupResource() == gr && c.IsWatchable(d.Resource) {
+			return true
+		}
+	}
+	return false
+}
+
+// Verbs returns what the API server can do with a resource.
+func (c *Catalog) Verbs(r event.Resource) []string {
+	return c.resources[r.GroupVersionResource()].verbs
+}
+
+// Versions returns the versions that serve a resource, the preferred one first. It
+// returns none after Compact.
+func (c *Catalog) Versions(gr schema.GroupResource) []string {
+	versions := []string{}
+	for _, g := range c.groups {
+		for _, v := range g.Group.Versions {
+			if _, ok := c.resources[gr.WithVersion(v.Version)]; ok && g.Group.Name == gr.Group {
+				versions = append(versions, v.Version)
+			}
+		}
+	}
+	return versions
+}
+
+// IsMissing reports whether no version shows the resource, although its group did not fail
+// and the resource is not kept. An API server of another version may still serve it.
+func (c *Catalog) IsMissing(gr schema.GroupResource) bool {
+	_, failed := c.Failed[gr.Group]
+	_, kept := c.Kept[gr]
+	return !failed && !kept && !c.Shows(gr)
+}
+
+// Shows reports whether any version shows the resource.
+func (c *Catalog) Shows(gr schema.GroupResource) bool {
+	for gvr := range c.resources {
+		if gvr.GroupResource() == gr {
+			return true
+		}
+	}
+	return false
+}
+
+// Compact drops what only a selection needs. A catalog that is kept calls for it: the
+// groups and their lists are large.
+func (c *Catalog) Compact() { c.groups, c.lists = nil, nil }

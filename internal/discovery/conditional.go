@@ -1,0 +1,147 @@
+package discovery
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+
+	apidiscovery "k8s.io/api/apidiscovery/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+
+	"k8s.io/client-go/discovery"
+)
+
+// etags are the ETags of the two documents of aggregated discovery. An ETag is a hash of
+// the whole document (kube-apiserver, endpoints/discovery/aggregated/etag.go), stale groups
+// included: two answers with the same ETags report the same failed groups.
+type etags struct{ api, apis string }
+
+// complete reports whether there is one for each document.
+func (e etags) complete() bool { return e.api != "" && e.apis != "" }
+
+var aggregatedList = schema.GroupVersionKind{Group: apidiscovery.GroupName, Version: "v2", Kind: "APIGroupDiscoveryList"}
+
+// Discover asks the API server what it serves. If the answer is the one of known, which
+// may be nil, unchanged is true and there is no catalog: the API server compares ETags and
+// sends no document. A group that fails is in [Catalog.Failed]; an error means that nothing
+// is known.
+//
+// An API server without aggregated discovery (before Kubernetes 1.30), or with any other
+// answer, is asked through client-go, which respects Retry-After and classifies errors.
+func Discover(ctx context.Context, client discovery.DiscoveryInterface, known *Catalog) (c *Catalog, unchanged bool, err error) {
+	if d, ok := client.RESTClient().(*rest.RESTClient); ok && d != nil {
+		var before etags
+		if known != nil {
+			before = known.etags
+		}
+		c, unchanged = documents{d}.read(ctx, before)
+	}
+	if c != nil || unchanged {
+		return c, unchanged, nil
+	}
+	c, err = discover(ctx, client)
+	return c, false, err
+}
+
+// IsConditional reports whether [Discover] can tell by ETags that this catalog is current.
+func (c *Catalog) IsConditional() bool { return c.etags.complete() }
+
+// Ready asks the API server whether it is ready.
+func Ready(ctx context.Context, client discovery.DiscoveryInterface) error {
+	r := client.RESTClient()
+	if r == nil {
+		return nil // a client without a server behind it
+	}
+	return r.Get().AbsPath("/readyz").Do(ctx).Error()
+}
+
+// documents reads the two documents of aggregated discovery. client-go's discovery client
+// does not expose the headers of an answer.
+type documents struct{ client *rest.RESTClient }
+
+// read returns nothing if an answer does not have the expected form.
+func (d documents) read(ctx context.Context, known etags) (c *Catalog, unchanged bool) {
+	if !known.complete() {
+		known = etags{}
+	}
+	api, ok := d.get(ctx, "/api", known.api)
+	if !ok {
+		return nil, false
+	}
+	apis, ok := d.get(ctx, "/apis", known.apis)
+	if !ok {
+		return nil, false
+	}
+	now := etags{api.etag, apis.etag}
+	if known.complete() && now == known {
+		return nil, true
+	}
+	// One of the two has changed; the catalog is made of both.
+	if api.list == nil {
+		if api, ok = d.get(ctx, "/api", ""); !ok {
+			return nil, false
+		}
+	}
+	if apis.list == nil {
+		if apis, ok = d.get(ctx, "/apis", ""); !ok {
+			return nil, false
+		}
+	}
+	c = newCatalogue(d.split(api.list, apis.list))
+	c.etags = etags{api.etag, apis.etag}
+	return c, false
+}
+
+// document is an answer; its list is nil if it has not changed.
+type document struct {
+	etag string
+	list *apidiscovery.APIGroupDiscoveryList
+}
+
+func (d documents) get(ctx context.Context, path, etag string) (document, bool) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, d.client.Get().AbsPath(path).URL().String(), nil)
+	if err != nil {
+		return document{}, false
+	}
+	request.Header.Set("Accept", discovery.AcceptV2)
+	if etag != "" {
+		request.Header.Set("If-None-Match", etag)
+	}
+	response, err := d.client.Client.Do(request)
+	if err != nil {
+		return document{}, false
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	switch isList, _ := discovery.ContentTypeIsGVK(response.Header.Get("Content-Type"), aggregatedList); {
+	case err != nil:
+	case response.StatusCode == http.StatusNotModified && etag != "":
+		return document{etag: etag}, true
+	case response.StatusCode == http.StatusOK && isList:
+		list := &apidiscovery.APIGroupDiscoveryList{}
+		if err := json.Unmarshal(body, list); err == nil {
+			return document{response.Header.Get("Etag"), list}, true
+		}
+	}
+	return document{}, false
+}
+
+func (documents) split(lists ...*apidiscovery.APIGroupDiscoveryList) (groups []*metav1.APIGroup, resources []*metav1.APIResourceList, failed map[schema.GroupVersion]error) {
+	failed = map[schema.GroupVersion]error{}
+	for _, list := range lists {
+		g, r, f := discovery.SplitGroupsAndResources(*list)
+		for n := range g.Groups {
+			groups = append(groups, &g.Groups[n])
+		}
+		for _, l := range r {
+			resources = append(resources, l)
+		}
+		for gv, err := range f {
+			failed[gv] = err
+		}
+	}
+	return groups, resources, failed
+}

@@ -1,0 +1,135 @@
+package discovery
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// Definitions watches what decides which resources there are: the CustomResourceDefinitions,
+// and the APIServices, each of which says where a version of a group is served. Only that
+// they change matters: everything that discovery depends on, such as the conditions
+// Established and Available, is in their status.
+type Definitions struct {
+	changed chan struct{} // has a token when there may have been a change
+	all     []*definitionWatch
+	running sync.WaitGroup
+}
+
+type definitionWatch struct {
+	of     schema.GroupVersionResource
+	shared cache.SharedIndexInformer
+	open   atomic.Bool // the last watch was opened, and has not failed since
+}
+
+// Redefinition names the resources that the API server may serve in another way after the
+// change of a definition or an APIService.
+type Redefinition struct {
+	Group             string
+	Resource, Version string // one of them is "", for all
+}
+
+// Concerns reports whether a resource is among them.
+func (d Redefinition) Concerns(r event.Resource) bool {
+	return d.Group == r.Group && (d.Resource == "" || d.Resource == r.Resource) && (d.Version == "" || d.Version == r.Version)
+}
+
+// redefinition compares two states of a definition or of an APIService.
+func redefinition(of schema.GroupVersionResource, old, o any) (Redefinition, bool) {
+	before, err := meta.Accessor(old)
+	if err != nil {
+		return Redefinition{}, false
+	}
+	after, err := meta.Accessor(o)
+	if err != nil {
+		return Redefinition{}, false
+	}
+	name, group, _ := strings.Cut(after.GetName(), ".")
+	if of == DefinitionResource {
+		return Redefinition{Group: group, Resource: name}, before.GetGeneration() != after.GetGeneration() || before.GetUID() != after.GetUID()
+	}
+	// The API server behind an APIService may be another by now, and its version is not known.
+	return Redefinition{Group: group, Version: name}, before.GetResourceVersion() != after.GetResourceVersion()
+}
+
+// WatchDefinitions watches until ctx ends. It calls redefined for each change that may
+// change how resources are served. If access is denied, the periodic discovery finds new
+// resources all the same.
+func (w Watcher) WatchDefinitions(ctx context.Context, redefined func(Redefinition)) *Definitions {
+	d := &Definitions{changed: make(chan struct{}, 1)}
+	for _, of := range []schema.GroupVersionResource{DefinitionResource, APIServiceResource} {
+		one := &definitionWatch{of: of}
+		one.shared = w.definitionInformer(one, d.notify, redefined)
+		d.all = append(d.all, one)
+		d.running.Go(func() { one.shared.RunWithContext(ctx) })
+	}
+	return d
+}
+
+func (d *Definitions) notify() {
+	select {
+	case d.changed <- struct{}{}:
+	default:
+	}
+}
+
+// Changed has a token when there may have been a change.
+func (d *Definitions) Changed() <-chan struct{} { return d.changed }
+
+// IsWatched reports whether no change can be missed.
+func (d *Definitions) IsWatched() bool {
+	for _, w := range d.all {
+		if !w.open.Load() || !w.shared.HasSynced() {
+			return false
+		}
+	}
+	return true
+}
+
+// HasSynced reports whether definitions and APIServices were listed.
+func (d *Definitions) HasSynced() bool {
+	for _, w := range d.all {
+		if !w.shared.HasSynced() {
+			return false
+		}
+	}
+	return true
+}
+
+// Wait returns when the watches have ended.
+func (d *Definitions) Wait() { d.running.Wait() }
+
+func (w Watcher) definitionInformer(d *definitionWatch, notify func(), redefined func(Redefinition)) cache.SharedIndexInformer {
+	var logged atomic.Value // the reason last logged
+	shared := w.metadataInformer(d.of, func() {
+		if !d.open.Swap(true) {
+			w.Logger.Debug("watching definitions", "resource", d.of.GroupResource().String())
+		}
+	}, func(err error) {
+		if d.open.Swap(false) {
+			notify() // there may have been a change, and from now on discovery is polled
+		}
+		if why := ErrorReason(err); logged.Swap(why) != why {
+			w.Logger.Info("watch of definitions failed, polling discovery", "resource", d.of.GroupResource().String(), "err", err)
+		}
+	})
+	// It fails only on an informer that has started.
+	_, _ = shared.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { notify() },
+		UpdateFunc: func(old, o any) {
+			if r, ok := redefinition(d.of, old, o); ok {
+				redefined(r)
+			}
+			notify()
+		},
+		DeleteFunc: func(any) { notify() },
+	})
+	return shared
+}

@@ -1,0 +1,97 @@
+package discovery
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/kuberelay/kuberelay/internal/apistream"
+	"github.com/kuberelay/kuberelay/internal/jsonscan"
+)
+
+// Watcher watches what decides which resources and which namespaces there are. None of it is
+// published.
+type Watcher struct {
+	Dynamic dynamic.Interface // tells client-go which lists the API server supports
+	Streams *apistream.Client
+	Logger  *slog.Logger
+}
+
+// metadataInformer makes an informer of a resource. It caches objects of the type
+// [metav1.PartialObjectMetadata], with name, UID, resourceVersion, generation and labels
+// only: definitions are large. It calls opened after each watch was opened, and failed after
+// each unexpected error of a list or a watch.
+func (w Watcher) metadataInformer(of schema.GroupVersionResource, opened func(), failed func(error)) cache.SharedIndexInformer {
+	from := apistream.Resource{GroupVersionResource: of}
+	shared := cache.NewSharedIndexInformerWithOptions(cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			list, err := w.Streams.List(ctx, from, o, readMetadata)
+			if err != nil {
+				return nil, err
+			}
+			return list, nil
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			return w.Streams.Watch(ctx, from, o, readMetadata, opened, func(watch.Event) {})
+		},
+	}, w.Dynamic), nil, cache.SharedIndexInformerOptions{ObjectDescription: of.String()})
+	// It fails only on an informer that has started.
+	_ = shared.SetWatchErrorHandlerWithContext(func(ctx context.Context, _ *cache.Reflector, err error) {
+		if !apistream.IsExpected(err) && ctx.Err() == nil {
+			failed(err)
+		}
+	})
+	return shared
+}
+
+// readMetadata is an [apistream.Decode].
+func readMetadata(s *jsonscan.Scanner) (runtime.Object, error) {
+	var m struct {
+		Name            string            `json:"name"`
+		UID             types.UID         `json:"uid"`
+		ResourceVersion string            `json:"resourceVersion"`
+		Generation      int64             `json:"generation"`
+		Labels          map[string]string `json:"labels"`
+	}
+	for s.Object(); s.Next(); {
+		is := string(s.Key()) == "metadata"
+		if text := s.Skip(); is && s.Err() == nil && json.Unmarshal(text, &m) != nil {
+			s.Fail()
+		}
+	}
+	if m.Name == "" {
+		s.Fail()
+	}
+	if err := s.Err(); err != nil {
+		return nil, err
+	}
+	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+		Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion, Generation: m.Generation, Labels: m.Labels,
+	}}, nil
+}
+
+// ErrorReason classifies the error of a request: "forbidden", "not_found", "unauthorized", or
+// "failing" for every other, "" for no error. It is the value of a metric's label.
+func ErrorReason(err error) string {
+	switch {
+	case err == nil:
+		return ""
+	case apierrors.IsForbidden(err):
+		return "forbidden"
+	case apierrors.IsNotFound(err):
+		return "not_found"
+	case apierrors.IsUnauthorized(err):
+		return "unauthorized"
+	default:
+		return "failing"
+	}
+}

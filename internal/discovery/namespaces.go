@@ -1,0 +1,190 @@
+package discovery
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/sets"
+)
+
+// NamespaceSelection selects namespaces: those that it includes and does not exclude, and
+// whose labels match. The zero value selects all. Cluster-scoped objects are always
+// selected.
+type NamespaceSelection struct {
+	Include  []string // empty for all
+	Exclude  []string
+	Selector labels.Selector // nil for all; the selection follows changes of labels
+
+	// MaxSeparate is the number of namespaces up to which each has a watch of its own, 0
+	// for 10. For more, one watch of all namespaces is cheaper for the API server, if the
+	// forwarder is allowed it, although it brings objects that are not selected.
+	MaxSeparate int
+}
+
+const defaultMaxSeparate = 10
+
+// Namespaces knows which namespaces are selected. Whoever watches namespaces calls Put,
+// Remove, Synced and Fail. Make one with [NewNamespaces].
+type Namespaces struct {
+	include, exclude sets.Set[string]
+	selector         labels.Selector
+	maxSeparate      int
+
+	// known are the namespaces that exist, and whether their labels match. It is empty if
+	// nothing watches them.
+	mu      sync.RWMutex
+	known   map[string]bool
+	failing error // of the last list or watch, nil if it succeeded
+
+	listed chan struct{} // closed when known is complete for the first time
+}
+
+// NewNamespaces makes one that knows no namespace yet.
+func NewNamespaces(n NamespaceSelection) *Namespaces {
+	return &Namespaces{
+		include: sets.New(n.Include...), exclude: sets.New(n.Exclude...), selector: n.Selector, maxSeparate: cmp.Or(n.MaxSeparate, defaultMaxSeparate),
+		known: map[string]bool{}, listed: make(chan struct{}),
+	}
+}
+
+// NeedsWatch reports whether the selection depends on which namespaces exist: by their
+// labels, or because all but some are selected and each may need a watch of its own.
+func (n *Namespaces) NeedsWatch() bool {
+	return n.selector != nil || len(n.include) == 0 && len(n.exclude) > 0
+}
+
+// SelectsAll reports whether every namespace is selected, always.
+func (n *Namespaces) SelectsAll() bool {
+	return n.selector == nil && len(n.include) == 0 && len(n.exclude) == 0
+}
+
+// SelectsMost reports whether all namespaces but the excluded ones are selected.
+func (n *Namespaces) SelectsMost() bool { return n.selector == nil && len(n.include) == 0 }
+
+// MaxSeparate is the number of namespaces up to which each has a watch of its own.
+func (n *Namespaces) MaxSeparate() int { return n.maxSeparate }
+
+// Named returns the included namespaces, in order.
+func (n *Namespaces) Named() []string { return sets.List(n.include) }
+
+// MaySelect reports whether a namespace is selected if its labels match. The namespace of
+// cluster-scoped objects is "". The answer never changes.
+func (n *Namespaces) MaySelect(namespace string) bool {
+	return namespace == "" || (len(n.include) == 0 || n.include.Has(namespace)) && !n.exclude.Has(namespace)
+}
+
+// Selects reports whether a namespace is selected at present. It is meaningless for labels
+// that are not known yet: see Ready.
+func (n *Namespaces) Selects(namespace string) bool {
+	if !n.MaySelect(namespace) {
+		return false
+	}
+	if n.selector == nil || namespace == "" {
+		return true
+	}
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	return n.known[namespace]
+}
+
+// Exists is false only if the watch of namespaces proves that there is no such namespace.
+func (n *Namespaces) Exists(namespace string) bool {
+	if namespace == "" || !n.NeedsWatch() || !n.Listed() {
+		return true
+	}
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	_, ok := n.known[namespace]
+	return ok
+}
+
+// Selected returns the selected namespaces in order. It is false if they are not known.
+func (n *Namespaces) Selected() ([]string, bool) {
+	if !n.NeedsWatch() {
+		names := sets.List(n.include.Difference(n.exclude))
+		return names, len(n.include) > 0
+	}
+	if !n.Listed() {
+		return nil, false
+	}
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	var names []string
+	for namespace, matches := range n.known {
+		if matches && n.MaySelect(namespace) {
+			names = append(names, namespace)
+		}
+	}
+	slices.Sort(names)
+	return names, true
+}
+
+// Listed reports whether Synced was called.
+func (n *Namespaces) Listed() bool {
+	select {
+	case <-n.listed:
+		return true
+	default:
+		return false
+	}
+}
+
+// ErrNotListed means that the selection needs the labels of namespaces, which are not
+// listed yet.
+var ErrNotListed = errors.New("namespaces are not listed yet")
+
+// Ready is nil if it is known which namespaces are selected.
+func (n *Namespaces) Ready() error {
+	if n.selector == nil || n.Listed() {
+		return nil
+	}
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	if n.failing != nil {
+		return fmt.Errorf("namespaces are not listed yet: %w", n.failing)
+	}
+	return ErrNotListed
+}
+
+// Synced notes that all namespaces have been put once. It must be called once only.
+func (n *Namespaces) Synced() { close(n.listed) }
+
+// Fail notes the error of the last list or watch, nil if it succeeded, and returns the one
+// before.
+func (n *Namespaces) Fail(err error) (before error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	before, n.failing = n.failing, err
+	return before
+}
+
+// Put notes a namespace, and reports whether the selection has changed.
+func (n *Namespaces) Put(name string, l map[string]string) (changed bool) {
+	matches := n.selector == nil || n.selector.Matches(labels.Set(l))
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	before := n.known[name]
+	n.known[name] = matches
+	return before != matches && n.MaySelect(name)
+}
+
+// Remove notes that a namespace is gone, and reports whether the selection has changed.
+func (n *Namespaces) Remove(name string) (changed bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	before := n.known[name]
+	delete(n.known, name)
+	return before && n.MaySelect(name)
+}
+
+// Selector is the label selector, "" for none.
+func (n *Namespaces) Selector() string {
+	if n.selector == nil {
+		return ""
+	}
+	return n.selector.String()
+}

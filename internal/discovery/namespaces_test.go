@@ -1,0 +1,72 @@
+package discovery
+
+import (
+	"slices"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+func TestNamespaceSelection(t *testing.T) {
+	known := map[string]map[string]string{"a": {"team": "x"}, "b": {"team": "y"}, "c": nil}
+	for name, c := range map[string]struct {
+		selection NamespaceSelection
+		want      []string // of a, b, c and d, which does not exist
+		list      []string // nil where it cannot be told
+	}{
+		"all":                   {NamespaceSelection{}, []string{"a", "b", "c", "d"}, nil},
+		"a list":                {NamespaceSelection{Include: []string{"d", "a"}}, []string{"a", "d"}, []string{"a", "d"}},
+		"all but some":          {NamespaceSelection{Exclude: []string{"b"}}, []string{"a", "c", "d"}, []string{"a", "c"}},
+		"a list but some":       {NamespaceSelection{Include: []string{"a", "b"}, Exclude: []string{"b"}}, []string{"a"}, []string{"a"}},
+		"labels":                {NamespaceSelection{Selector: labelSelector(t, "team")}, []string{"a", "b"}, []string{"a", "b"}},
+		"labels that are not":   {NamespaceSelection{Selector: labelSelector(t, "!team")}, []string{"c"}, []string{"c"}},
+		"labels, but some":      {NamespaceSelection{Selector: labelSelector(t, "team"), Exclude: []string{"a"}}, []string{"b"}, []string{"b"}},
+		"labels within a list":  {NamespaceSelection{Selector: labelSelector(t, "team=x"), Include: []string{"a", "b"}}, []string{"a"}, []string{"a"}},
+		"labels that none have": {NamespaceSelection{Selector: labelSelector(t, "none")}, nil, []string{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := NewNamespaces(c.selection)
+			if _, ok := n.Selected(); ok != (len(c.selection.Include) > 0 && c.selection.Selector == nil) {
+				t.Errorf("it can list before it has looked: %v", ok)
+			}
+			if err := n.Ready(); (err == nil) != (c.selection.Selector == nil) {
+				t.Errorf("ready before it has looked: %v", err)
+			}
+			if !n.Exists("d") {
+				t.Error("before it has looked, a namespace does not exist")
+			}
+			for namespace, l := range known {
+				n.Put(namespace, l)
+			}
+			n.Synced()
+			var got []string
+			for _, namespace := range []string{"a", "b", "c", "d"} {
+				if n.Selects(namespace) {
+					got = append(got, namespace)
+				}
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("selects %q, want %q", got, c.want)
+			}
+			if !n.Selects("") {
+				t.Error("cluster-scoped objects are not selected")
+			}
+			list, ok := n.Selected()
+			if ok != (c.list != nil) || ok && !slices.Equal(list, c.list) {
+				t.Errorf("lists %q, %v; want %q", list, ok, c.list)
+			}
+			if n.Exists("d") == n.NeedsWatch() {
+				t.Errorf("it follows namespaces: %v; and d exists: %v", n.NeedsWatch(), n.Exists("d"))
+			}
+		})
+	}
+}
+
+func labelSelector(t *testing.T, s string) labels.Selector {
+	t.Helper()
+	l, err := labels.Parse(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}

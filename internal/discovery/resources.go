@@ -1,0 +1,10 @@
+package discovery
+
+import "k8s.io/apimachinery/pkg/runtime/schema"
+
+// The resources that decide what there is to watch.
+var (
+	NamespaceResource  = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
+	DefinitionResource = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	APIServiceResource = schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"}
+)

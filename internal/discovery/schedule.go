@@ -1,0 +1,62 @@
+package discovery
+
+import "time"
+
+// A discovery follows a change of a definition when no other change has come for
+// debounce, and at the latest maxDelay after the first one. However many definitions
+// change at once, they cost one discovery in maxDelay. Discovery lags behind the
+// definitions a little, so it is repeated after each of followUps.
+const (
+	debounce = 100 * time.Millisecond
+	maxDelay = time.Second
+)
+
+var followUps = [...]time.Duration{200 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second}
+
+// MaxPerChange is the number of discoveries that one change of a definition causes at most.
+const MaxPerChange = 1 + len(followUps)
+
+// Schedule decides when the next discovery is due. It has no clock of its own.
+type Schedule struct {
+	finished    time.Time // of the last discovery
+	first, last time.Time // of the changes since the last discovery began, zero for none
+	left        int       // how many of followUps
+}
+
+// Changed notes that a definition has changed.
+func (s *Schedule) Changed(now time.Time) {
+	if s.first.IsZero() {
+		s.first = now
+	}
+	s.last = now
+}
+
+// Begin notes that a discovery begins. It covers all changes so far.
+func (s *Schedule) Begin() {
+	switch {
+	case !s.first.IsZero():
+		s.left = len(followUps)
+		s.first, s.last = time.Time{}, time.Time{}
+	case s.left > 0:
+		s.left--
+	}
+}
+
+// Finish notes that the discovery has ended, with or without an answer.
+func (s *Schedule) Finish(now time.Time) { s.finished = now }
+
+// Due returns when the next discovery begins. The poll interval applies if nothing changes.
+func (s *Schedule) Due(poll time.Duration) time.Time {
+	switch {
+	case !s.first.IsZero():
+		quiet, latest := s.last.Add(debounce), s.first.Add(maxDelay)
+		if quiet.Before(latest) {
+			return quiet
+		}
+		return latest
+	case s.left > 0:
+		return s.finished.Add(min(poll, followUps[len(followUps)-s.left]))
+	default:
+		return s.finished.Add(poll)
+	}
+}

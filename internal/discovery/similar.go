@@ -1,0 +1,33 @@
+package discovery
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/kuberelay/kuberelay/internal/selector"
+)
+
+// maxTypingErrors is the edit distance up to which a name counts as similar.
+const maxTypingErrors = 2
+
+// Similar returns the resource whose name is most similar to a selector that matches nothing,
+// "" if none is similar.
+func (c *Catalog) Similar(unmatched string) string {
+	unmatched = strings.ToLower(unmatched)
+	resources := map[string]string{} // by the forms of their names
+	for gvr, d := range c.resources {
+		name := gvr.GroupResource().String()
+		for _, form := range []string{gvr.Resource, d.Kind, name, d.Kind + "." + gvr.Group} {
+			form = strings.ToLower(form)
+			if was, ok := resources[form]; !ok || name < was {
+				resources[form] = name
+			}
+		}
+	}
+	form := selector.Nearest(unmatched, slices.Collect(maps.Keys(resources)))
+	if selector.Distance(unmatched, form) > maxTypingErrors {
+		return ""
+	}
+	return resources[form]
+}

@@ -1,0 +1,55 @@
+package discovery
+
+import (
+	"context"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+)
+
+// WatchNamespaces keeps the namespaces current until ctx ends, if the selection needs that.
+// It calls changed with each namespace that is selected now, or no longer, and synced after
+// the first list. It tries again while access is denied. The WaitGroup is of its goroutines.
+func (w Watcher) WatchNamespaces(ctx context.Context, n *Namespaces, changed func(namespace string), synced func()) *sync.WaitGroup {
+	var running sync.WaitGroup
+	if !n.NeedsWatch() {
+		return &running
+	}
+	shared := w.metadataInformer(NamespaceResource, func() { _ = n.Fail(nil) }, func(err error) {
+		if ErrorReason(n.Fail(err)) != ErrorReason(err) {
+			w.Logger.Warn("watch of namespaces failed, retrying", "err", err)
+		}
+	})
+	put := func(o any) {
+		if m, ok := o.(metav1.ObjectMetaAccessor); ok && n.Put(m.GetObjectMeta().GetName(), m.GetObjectMeta().GetLabels()) {
+			changed(m.GetObjectMeta().GetName())
+		}
+	}
+	// It fails only on an informer that has started.
+	registration, _ := shared.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    put,
+		UpdateFunc: func(_, o any) { put(o) },
+		DeleteFunc: func(o any) {
+			if missed, ok := o.(cache.DeletedFinalStateUnknown); ok {
+				o = missed.Obj
+			}
+			if m, ok := o.(metav1.ObjectMetaAccessor); ok && n.Remove(m.GetObjectMeta().GetName()) {
+				changed(m.GetObjectMeta().GetName())
+			}
+		},
+	})
+	running.Go(func() { shared.RunWithContext(ctx) })
+	running.Go(func() {
+		select {
+		case <-ctx.Done():
+		case <-registration.HasSyncedChecker().Done():
+			n.Synced()
+			if names, _ := n.Selected(); len(names) == 0 && n.Selector() != "" {
+				w.Logger.Warn("no namespace matches the selector", "selector", n.Selector())
+			}
+			synced()
+		}
+	})
+	return &running
+}

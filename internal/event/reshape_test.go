@@ -1,0 +1,108 @@
+package event
+
+import (
+	"strings"
+	"testing"
+)
+
+// hideValues drops data.a and hashes data.b.
+var hideValues = Shape{Drops: true, Project: func(object map[string]any, hash Hash) bool {
+	data, _ := object["data"].(map[string]any)
+	if v, ok := data["b"]; ok {
+		data["b"] = hash([]string{"data", "b"}, v)
+	}
+	_, dropped := data["a"]
+	delete(data, "a")
+	return dropped
+}}
+
+// TestAStateFromTheBusIsReshaped: what an earlier configuration published goes out in the
+// present form, as the previous state and as the last state of a delete.
+func TestAStateFromTheBusIsReshaped(t *testing.T) {
+	converter := NewConverter([]byte("key"), "k")
+	configMaps := Resource{"", "v1", "configmaps", "ConfigMap", true}
+	text := func(r Resource, version, rest string) string {
+		return `{"apiVersion":"v1","kind":"` + r.Kind + `","metadata":{"name":"c","namespace":"n","uid":"u","resourceVersion":"` + version + `"` + rest + `}`
+	}
+	for name, tc := range map[string]struct {
+		r           Resource
+		shape       Shape
+		live, onBus string
+	}{
+		"dropped and hashed": {configMaps, hideValues, `},"data":{"a":"hunter1","b":"hunter2","c":"2"}`, `},"data":{"a":"hunter1","b":"hunter2","c":"1"}`},
+		"a Secret of an earlier release": {secrets, Shape{}, `,"annotations":{"note":"hunter2"}},"data":{"b":"aHVudGVyMg=="}`,
+			`,"annotations":{"note":"hunter2","more":"hmac-sha256:` + strings.Repeat("ab", 32) + `"}},"data":{"b":"` + b64("hmac-sha256:"+strings.Repeat("cd", 32)) + `"}`},
+		"a Secret with a value": {secrets, Shape{}, `},"data":{"b":"aHVudGVyMg=="}`, `},"data":{"b":"aHVudGVyMQ=="},"stringData":{"c":"hunter1"}`},
+		"with a random key":     {secrets, Shape{}, `},"data":{"b":"aHVudGVyMg=="}`, `,"labels":{"hunter2":"x"}},"data":{"b":"` + b64("hmac-sha256:"+strings.Repeat("cd", 32)) + `"}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if strings.Contains(name, "random") {
+				converter = NewConverter(nil, "k")
+			}
+			live, err := converter.Decoder(tc.r, nil, nil, tc.shape).Decode([]byte(text(tc.r, "2", tc.live)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			onBus := func() *Object {
+				return &Object{APIVersion: "v1", Kind: tc.r.Kind, Namespace: "n", Name: "c", UID: "u", ResourceVersion: "1", Body: JSON([]byte(text(tc.r, "1", tc.onBus))), Digest: Digest{7}}
+			}
+			b := Builder{Cluster: "k", Data: DataChange, Reshape: func(r Resource, o *Object) *Object { return converter.Reshape(o, r, tc.shape) }}
+			for what, c := range map[string]Change{
+				"update": {Type: Updated, Object: live, Before: onBus(), Previous: "1"},
+				"delete": {Type: Deleted, Object: onBus(), Previous: "1"},
+			} {
+				c.Cause, c.Key, c.Resource, c.Observed = CauseReconcile, tc.r.Key("n", "c"), tc.r, observed
+				m, err := b.Message(c)
+				if err != nil {
+					t.Fatal(err)
+				}
+				data := string(m.Data)
+				for _, value := range []string{"hunter", "aHVudGVy"} {
+					if strings.Contains(data, value) {
+						t.Errorf("%s: a value goes out: %s", what, data)
+					}
+				}
+				if what == "update" && strings.Contains(data, `"previous":null`) {
+					t.Errorf("the previous state is missing: %s", data)
+				}
+				if what == "delete" && (m.Attribute(finalStateUnknown) != "" || m.Attribute("digest") == (Digest{7}).String()) {
+					t.Errorf("the delete has the attributes %v", m.Attributes)
+				}
+			}
+		})
+	}
+}
+
+// TestAStateInThePresentFormStays, byte for byte and with its digest.
+func TestAStateInThePresentFormStays(t *testing.T) {
+	c := NewConverter([]byte("key"), "k")
+	for name, tc := range map[string]struct {
+		r     Resource
+		shape Shape
+		text  string
+	}{
+		"a Secret":        {secrets, Shape{}, secretJSON},
+		"a shaped object": {Resource{"", "v1", "configmaps", "ConfigMap", true}, hideValues, `{"metadata":{"name":"c"},"data":{"a":"1","b":"2","z":"3","c":"4"}}`},
+		"another object":  {pods, Shape{}, `{"spec":{"b":1,"a":2},"metadata":{"name":"c"}}`},
+	} {
+		o, err := c.Decoder(tc.r, nil, nil, tc.shape).Decode([]byte(tc.text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		again := c.Reshape(o, tc.r, tc.shape)
+		if textOf(again) != textOf(o) || again.Digest != o.Digest {
+			t.Errorf("%s: %s\nbecomes %s", name, textOf(o), textOf(again))
+		}
+	}
+}
+
+// TestAStateThatIsNoJSONGoesOutAsIdentity: the delete is published all the same.
+func TestAStateThatIsNoJSONGoesOutAsIdentity(t *testing.T) {
+	c := NewConverter([]byte("key"), "k")
+	b := Builder{Cluster: "k", Reshape: func(r Resource, o *Object) *Object { return c.Reshape(o, r, Shape{}) }}
+	m, err := b.Message(Change{Type: Deleted, Cause: CauseReconcile, Key: secrets.Key("n", "c"), Resource: secrets, Observed: observed,
+		Object: &Object{Namespace: "n", Name: "c", UID: "u", ResourceVersion: "1", Body: JSON([]byte(`{"data":{"a":"hunter2"`))}})
+	if err != nil || m.Attribute(finalStateUnknown) != "true" || strings.Contains(string(m.Data), "hunter") {
+		t.Errorf("got %+v, %v", m, err)
+	}
+}

@@ -1,0 +1,140 @@
+package explain
+
+import (
+	"github.com/kuberelay/kuberelay/internal/discovery"
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// Explanation lists what a forwarder that starts now watches in a cluster, and why not the rest. A
+// running forwarder can differ for a group whose discovery fails: it continues to watch what it
+// watched before. The JSON field names are stable.
+type Explanation struct {
+	// Resources are ordered by group and resource.
+	Resources []Explained `json:"resources"`
+	// NotServed has the requested resources that the cluster does not serve.
+	NotServed []NotServed `json:"notServed"`
+
+	// Unmatched has the selectors that match nothing now and wait. UnmatchedExclude has the
+	// exclusions that match nothing.
+	Unmatched        []string `json:"unmatched"`
+	UnmatchedExclude []string `json:"unmatchedExclude"`
+
+	// FailingGroups has the groups with at least one version whose discovery fails.
+	FailingGroups []FailingGroup `json:"failingGroups"`
+
+	Namespaces ExplainedNamespaces `json:"namespaces"`
+
+	// Follow has the fields whose references select more objects. Which ones depends on the
+	// content of the objects.
+	Follow []string `json:"follow,omitempty"`
+
+	// The selectors that apply to the objects of every resource.
+	LabelSelector string `json:"labelSelector,omitempty"`
+	FieldSelector string `json:"fieldSelector,omitempty"`
+
+	// Filter and DropFields select objects and fields by content. HashFields has the fields of
+	// the watched resources that are hashed. ReadableFields has those that are known to hold
+	// secrets, and are neither dropped nor hashed. The caller sets all of these.
+	Filter         string   `json:"filter,omitempty"`
+	DropFields     []string `json:"dropFields,omitempty"`
+	HashFields     []string `json:"hashFields,omitempty"`
+	ReadableFields []string `json:"readableFields,omitempty"`
+
+	// Warnings has reasons why this explanation may be wrong.
+	Warnings []string `json:"warnings"`
+}
+
+// Explained is one resource that the cluster serves.
+type Explained struct {
+	Name       string   `json:"resource"` // with its group: "deployments.apps"
+	Group      string   `json:"group"`
+	Version    string   `json:"version"`  // that is watched, or would be
+	Versions   []string `json:"versions"` // all that are served
+	Kind       string   `json:"kind"`
+	Namespaced bool     `json:"namespaced"`
+
+	Watched Watched          `json:"watched"`
+	Reason  discovery.Reason `json:"reason,omitempty"` // "" if it is watched everywhere
+	Detail  string           `json:"detail,omitempty"` // a sentence for people, also about other missing permissions
+
+	// Selectors has the selectors that match, in order, and Selector the one that decided.
+	Selector   string   `json:"selector,omitempty"`
+	Selectors  []string `json:"selectors"`
+	ExcludedBy string   `json:"excludedBy,omitempty"`
+
+	// Scope is the scope of the watches, "" if the resource is not selected. Namespaces has the
+	// namespaces with a watch of their own, and ScopeDetail has the reason.
+	Scope       Scope    `json:"scope,omitempty"`
+	Namespaces  []string `json:"namespaces"`
+	ScopeDetail string   `json:"scopeDetail,omitempty"`
+
+	// Forbidden has the missing permissions. Without list and watch there is no watch; without
+	// get a delete that the watch missed cannot be confirmed.
+	Forbidden []Refusal `json:"forbidden"`
+
+	// GroupError is the error of the discovery of the group, "" if it succeeds.
+	GroupError string `json:"groupError,omitempty"`
+	// ListError is the error of a list. Only requested resources are listed.
+	ListError string `json:"listError,omitempty"`
+
+	resource event.Resource
+}
+
+// Watched is the extent to which a resource is watched.
+type Watched string
+
+// Partly means in some of the selected namespaces.
+const (
+	Everywhere Watched = "yes"
+	Partly     Watched = "partly"
+	Nowhere    Watched = "no"
+)
+
+// Scope is the scope of a watch.
+type Scope string
+
+// The scopes: cluster-scoped, one watch of all namespaces, one watch for each namespace.
+const (
+	ClusterScope       Scope = "cluster"
+	AllNamespacesScope Scope = "all_namespaces"
+	NamespacesScope    Scope = "namespaces"
+)
+
+// Refusal is a set of forbidden verbs in a namespace. The namespace is "" for all namespaces and
+// for cluster-scoped resources.
+type Refusal struct {
+	Namespace string   `json:"namespace"`
+	Verbs     []string `json:"verbs"`
+	Reason    string   `json:"reason,omitempty"` // from the API server
+}
+
+// NotServed is a requested name that matches no resource of the cluster.
+type NotServed struct {
+	Asked  string `json:"asked"`
+	Detail string `json:"detail"`
+}
+
+// FailingGroup is an API group, "" for the core group.
+type FailingGroup struct {
+	Group string `json:"group"`
+	Error string `json:"error"`
+}
+
+// ExplainedNamespaces is the selection of namespaces.
+type ExplainedNamespaces struct {
+	All bool `json:"all"` // every namespace, always
+	// Selected is null if all namespaces are selected, or if the selection is unknown.
+	Selected []string `json:"selected"`
+	// NotFound has the named namespaces that are known not to exist.
+	NotFound []string `json:"notFound"`
+	// Error is the reason why the selection is unknown.
+	Error string `json:"error,omitempty"`
+}
+
+// The reasons that follow from permissions and namespaces.
+const (
+	NotAllowed        discovery.Reason = "forbidden"
+	NamespacesUnknown discovery.Reason = "namespaces_unreadable"
+	NoNamespaces      discovery.Reason = "no_namespaces"
+	ListFails         discovery.Reason = "list_fails"
+)

@@ -1,0 +1,47 @@
+package explain
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kuberelay/kuberelay/internal/discovery"
+)
+
+// cachedReviews asks each question once. After the first error it asks no more questions.
+type cachedReviews struct {
+	next discovery.AccessReviews
+
+	mu      sync.Mutex
+	answers map[authorizationv1.ResourceAttributes]*authorizationv1.SelfSubjectAccessReview
+	failed  error
+	doubt   string // why the API server could not decide a question
+}
+
+var _ discovery.AccessReviews = (*cachedReviews)(nil)
+
+// Create implements [discovery.AccessReviews].
+func (a *cachedReviews) Create(ctx context.Context, review *authorizationv1.SelfSubjectAccessReview, o metav1.CreateOptions) (*authorizationv1.SelfSubjectAccessReview, error) {
+	about := *review.Spec.ResourceAttributes
+	a.mu.Lock()
+	answer, failed := a.answers[about], a.failed
+	a.mu.Unlock()
+	if answer != nil || failed != nil {
+		return answer, failed
+	}
+	answer, err := a.next.Create(ctx, review, o)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err != nil {
+		a.failed = fmt.Errorf("ask what may be read: %w", err)
+		return nil, a.failed
+	}
+	a.answers[about] = answer
+	if !answer.Status.Allowed && a.doubt == "" {
+		a.doubt = answer.Status.EvaluationError
+	}
+	return answer, nil
+}

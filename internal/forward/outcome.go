@@ -1,0 +1,82 @@
+package forward
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// Outcome is what became of the latest publishes of a resource.
+type Outcome struct {
+	Published time.Time // when the bus last acknowledged an event; the zero value for never
+	// Err is the error of the last publish that failed, nil if that object needs no publish any
+	// more. Since is when the resource began to have such an error.
+	Err   error
+	Since time.Time
+}
+
+// Outcome returns the outcome of a resource. It does not block.
+func (f *Forwarder) Outcome(gr schema.GroupResource) Outcome {
+	of, ok := f.outcomes.Load(gr)
+	if !ok {
+		return Outcome{}
+	}
+	var is Outcome
+	o := of.(*outcome)
+	if at := o.published.Load(); at != 0 {
+		is.Published = time.Unix(0, at)
+	}
+	if failed := o.failed.Load(); failed != nil {
+		is.Err, is.Since = failed.err, failed.since
+	}
+	return is
+}
+
+// outcomes has an *outcome for each resource. Nothing waits for a lock once it is there.
+type outcomes struct{ sync.Map }
+
+type outcome struct {
+	published atomic.Int64 // Unix nanoseconds
+	failed    atomic.Pointer[failure]
+}
+
+type failure struct {
+	key   event.Key
+	err   error
+	since time.Time
+}
+
+func (o *outcomes) of(gr schema.GroupResource) *outcome {
+	of, ok := o.Load(gr)
+	if !ok {
+		of, _ = o.LoadOrStore(gr, &outcome{})
+	}
+	return of.(*outcome)
+}
+
+// succeeded records an acknowledgement.
+func (o *outcomes) succeeded(k event.Key, now time.Time) {
+	of := o.of(k.GroupResource())
+	of.published.Store(now.UnixNano())
+	of.resolve(k)
+}
+
+// resolve drops the error of a key.
+func (o *outcome) resolve(k event.Key) {
+	if failed := o.failed.Load(); failed != nil && failed.key == k {
+		o.failed.CompareAndSwap(failed, nil)
+	}
+}
+
+// failed records an error. Of two concurrent ones, either may stay.
+func (o *outcomes) failed(k event.Key, err error, now time.Time) {
+	of := o.of(k.GroupResource())
+	if before := of.failed.Load(); before != nil {
+		now = before.since
+	}
+	of.failed.Store(&failure{k, err, now})
+}

@@ -1,0 +1,48 @@
+package forward
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish"
+)
+
+func TestOutcome(t *testing.T) {
+	clock := time.Unix(1000, 0)
+	start := clock
+	b := &bench{view: view(object("a", "1"))}
+	f := b.forwarder()
+	f.Now = func() time.Time { return clock }
+	gr := key.GroupResource()
+	step := func(what string, a answer, want Outcome) {
+		t.Helper()
+		b.answer = append(b.answer, a)
+		_, _ = syncOnce(t, f)
+		if got := f.Outcome(gr); !errors.Is(got.Err, want.Err) || (got.Err == nil) != (want.Err == nil) || !got.Since.Equal(want.Since) || !got.Published.Equal(want.Published) {
+			t.Errorf("%s: got %+v, want %+v", what, got, want)
+		}
+		clock = clock.Add(time.Second)
+	}
+	if got := f.Outcome(gr); got != (Outcome{}) {
+		t.Errorf("before a publish: %+v", got)
+	}
+	refused := errors.New("refused")
+	step("refused", answer{err: refused}, Outcome{Err: refused, Since: start})
+	step("not sent", answer{err: publish.ErrNotSent}, Outcome{Err: publish.ErrNotSent, Since: start})
+	step("stored", answer{position: 1}, Outcome{Published: start.Add(2 * time.Second)})
+
+	b.view = view(object("a", "2"))
+	step("refused again", answer{err: refused}, Outcome{Err: refused, Since: start.Add(3 * time.Second), Published: start.Add(2 * time.Second)})
+	f.outcomes.succeeded(event.Key{Resource: "configmaps", Namespace: "default", Name: "other"}, clock)
+	if f.Outcome(gr).Err == nil {
+		t.Error("the publish of another object has resolved the error")
+	}
+	published := clock
+	b.view, b.acked = view(nil), event.Acked{}
+	_, _ = syncOnce(t, f)
+	if got, want := f.Outcome(gr), (Outcome{Published: published}); got != want {
+		t.Errorf("the object is gone: got %+v, want %+v", got, want)
+	}
+}

@@ -1,0 +1,117 @@
+package informers
+
+import (
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/kuberelay/kuberelay/internal/apistream"
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/failpoint"
+)
+
+// onAdd handles a notification of client-go, as the next two do. Initial means that the
+// object is of the first list.
+func (s *Set) onAdd(i *informer, o *event.Object, initial bool) {
+	k := i.resource.Key(o.Namespace, o.Name)
+	i.count.change(nil, o)
+	s.references.Update(k)
+	enqueue := s.enqueue
+	if initial {
+		enqueue = s.EnqueueLowPriority
+	}
+	if o.Unselected || !s.selects(k) {
+		enqueue(k) // the bus may show it
+		return
+	}
+	cause, first := event.CauseWatch, false
+	if initial {
+		if s.config.Standby && !i.snapshot.begun.Load() {
+			return // StartLeading enqueues it
+		}
+		// The objects of a namespace that is selected later do not belong to the first sync.
+		cause, first = event.CauseReconcile, !i.snapshot.done.Load() && !i.snapshot.synced.Load()
+		if first {
+			cause = event.CauseSnapshot
+		}
+	}
+	s.dirty.Observe(k, nil, o, cause, first, s.config.Now())
+	enqueue(k)
+	if first {
+		failpoint.Hit("first-sync")
+	}
+}
+
+func (s *Set) onUpdate(i *informer, old, o *event.Object) {
+	k := i.resource.Key(o.Namespace, o.Name)
+	if old.UID != o.UID { // a delete and a create, joined by the watch cache or by a relist
+		s.dirty.AddTombstone(k, event.Tombstone{UID: string(old.UID), Observed: s.config.Now(), Cause: event.CauseWatch, Object: kept(old)})
+	}
+	if old != o {
+		i.count.change(old, o)
+		s.references.Update(k)
+	}
+	if old.UID == o.UID && old.ResourceVersion == o.ResourceVersion { // a resync, or a list
+		s.EnqueueLowPriority(k)
+		return
+	}
+	switch {
+	case !s.selects(k):
+	case !o.Unselected:
+		var before *event.Object // as a standby, another process publishes
+		if old.UID == o.UID && s.takesPart(k) {
+			before = kept(old)
+		}
+		s.dirty.Observe(k, before, o, event.CauseWatch, false, s.config.Now())
+	case !old.Unselected && old.UID == o.UID:
+		s.dirty.AddTombstone(k, event.Tombstone{UID: string(o.UID), Deselected: true, Observed: s.config.Now(), Cause: event.CauseWatch, Object: kept(old)})
+	}
+	s.enqueue(k)
+}
+
+func (s *Set) onDelete(i *informer, deleted any) {
+	missed, wasMissed := deleted.(cache.DeletedFinalStateUnknown)
+	if wasMissed {
+		deleted = missed.Obj // the watch missed the delete, and a later list showed it
+	}
+	o, ok := deleted.(*event.Object)
+	if !ok { // client-go lost the object: reconciliation finds out
+		i.count.change(&event.Object{Namespace: i.key(missed.Key).Namespace}, nil)
+		if w := s.watchedFor(i.resource.GroupResource()); w != nil {
+			s.reselect(w)
+		}
+		s.config.Compare(i.resource.GroupResource())
+		return
+	}
+	k := i.resource.Key(o.Namespace, o.Name)
+	i.count.change(o, nil)
+	s.dirty.AddTombstone(k, event.Tombstone{UID: string(o.UID), Observed: s.config.Now(), Cause: event.CauseWatch, Object: kept(o)})
+	s.references.Update(k)
+	if w := s.watchedFor(k.GroupResource()); w != nil {
+		s.advance(w) // it may have been the last of the first sync
+	}
+	s.enqueue(k)
+}
+
+// watchFailed handles an error of a list or a watch. It logs each reason once.
+func (s *Set) watchFailed(i *informer, err error) {
+	if apistream.IsExpected(err) {
+		return
+	}
+	i.doubtHistory()
+	if !i.setFailing(err, s.config.Now()) {
+		return
+	}
+	if w := s.watchedFor(i.resource.GroupResource()); w != nil && apierrors.IsForbidden(err) {
+		w.lookAgain() // it may be watched in another way
+	}
+	if apierrors.IsNotFound(err) {
+		select {
+		case s.refused <- struct{}{}: // it may be served in another version, or not at all
+		default:
+		}
+	}
+	if s.references.FollowsOwners() && !i.synced() {
+		s.EnqueueAll() // some may wait for owners that it would have listed
+	}
+	s.log.Warn("watch failed, retrying", "resource", i.resource.GroupResource().String(), "namespace", i.namespace, "err", err)
+}

@@ -1,0 +1,122 @@
+package informers
+
+import (
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// contradiction is a bench on which the bus has a delete and an informer an object.
+type contradiction struct {
+	*bench
+	now   time.Time
+	asked int
+	acked event.Acked
+	o     *unstructured.Unstructured
+	err   error
+}
+
+func contradicted(t *testing.T, live *event.Object, acked event.Acked) *contradiction {
+	c := &contradiction{acked: acked, now: time.Unix(1000, 0)}
+	c.acked.Position = 8
+	c.bench = newBench(t, Config{Dynamic: stubCluster{get: func(schema.GroupVersionResource, string, string) (*unstructured.Unstructured, error) {
+		c.asked++
+		return c.o, c.err
+	}}}, testResource)
+	c.config.Now = func() time.Time { return c.now }
+	c.sync()
+	c.index(live)
+	return c
+}
+
+// rounds looks and compares as a forwarder at rest does that is resynced, and tells whether
+// the object is known to have outlived the delete.
+func (c *contradiction) rounds(t *testing.T, n int) bool {
+	t.Helper()
+	for range n {
+		switch v := c.Lookup(testKey); {
+		case v.Live == nil:
+		case v.Outlived == c.acked.Position:
+			return true
+		default:
+			_, _ = c.Confirm(t.Context(), testKey.GroupResource(), acked(map[event.Key]event.Acked{testKey: c.acked}))
+		}
+	}
+	return false
+}
+
+func stored(uid, version string) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{}
+	u.SetName("web")
+	u.SetUID(object(uid, version).UID)
+	u.SetResourceVersion(version)
+	return u
+}
+
+// TestADeleteInTheVersionThatExists: the object was hidden for ever, and every comparison
+// asked for another.
+func TestADeleteInTheVersionThatExists(t *testing.T) {
+	c := contradicted(t, object("A", "5"), deleted("A", "5"))
+	c.o = stored("A", "5")
+	if !c.rounds(t, 3) {
+		t.Fatal("it is not known that it exists")
+	}
+	if c.asked != 1 {
+		t.Errorf("the API server was asked %d times, want once", c.asked)
+	}
+	if keys := c.takeEnqueued(); len(keys) != 1 {
+		t.Errorf("enqueued %v, want the key once", keys)
+	}
+
+	// The publish fails: what is known stays known.
+	c.Settle(testKey, c.acked, "")
+	if !c.rounds(t, 1) || c.asked != 1 {
+		t.Errorf("after a failed publish it is asked again: %d times", c.asked)
+	}
+
+	// It is published, and deleted by whoever forges deletes, in the same version.
+	c.Acknowledged(testKey, live("A", "5"), object("A", "5"))
+	if n := c.dirty.Len(); n != 0 {
+		t.Errorf("%d keys are dirty after it was published", n)
+	}
+	c.acked.Position = 10
+	if !c.rounds(t, 3) || c.asked != 2 {
+		t.Errorf("asked %d times; want that it exists, and one question more", c.asked)
+	}
+}
+
+// TestWhatOutlivedADeleteIsDeleted: what is remembered of it goes with it.
+func TestWhatOutlivedADeleteIsDeleted(t *testing.T) {
+	c := contradicted(t, object("A", "5"), deleted("A", "5"))
+	c.o = stored("A", "5")
+	if !c.rounds(t, 3) {
+		t.Fatal("not to be published")
+	}
+	c.delete(object("A", "5"))
+	if c.rounds(t, 3) || c.asked != 1 {
+		t.Errorf("it counts as there; asked %d times", c.asked)
+	}
+	c.Settle(testKey, c.acked, "")
+	if n := c.dirty.Len(); n != 0 {
+		t.Errorf("%d keys are dirty", n)
+	}
+}
+
+// TestADeselectionOfAnotherUIDInTheVersionThatExists: versions are not unique where an
+// aggregated API counts them per object. It was compared and enqueued without end.
+func TestADeselectionOfAnotherUIDInTheVersionThatExists(t *testing.T) {
+	left := deleted("A", "5")
+	left.Deselected = true
+	c := contradicted(t, object("B", "5"), left)
+	c.o = stored("B", "5")
+	if !c.rounds(t, 3) {
+		t.Fatal("it is not known that it exists")
+	}
+	if c.asked != 1 {
+		t.Errorf("the API server was asked %d times, want once", c.asked)
+	}
+}

@@ -1,0 +1,95 @@
+package informers
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/kuberelay/kuberelay/internal/dirty"
+	"github.com/kuberelay/kuberelay/internal/discovery"
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// TestSelection: whatever the watch does not show, or makes the informers forget, changes the
+// selection.
+func TestSelection(t *testing.T) {
+	r := event.Resource{Version: "v1", Resource: "pods", Kind: "Pod", Namespaced: true}
+	for name, change := range map[string]func(*bench){
+		"the labels of a namespace change": func(b *bench) { b.namespaces.Synced(); b.namespaceChanged("default") },
+		"the checkpoint is loaded again":   func(b *bench) { b.EnqueueAll() },
+		"another object refers to one":     func(b *bench) { b.watched.followed = true; referring{b.Set}.ReferenceChanged(r.Key("default", "web")) },
+		"the informers stop":               func(b *bench) { close(b.watched.stopped); b.stop([]*watched{b.watched}) },
+		"an informer is dropped": func(b *bench) {
+			former, err := b.newInformer(scope{resource: r, namespace: "default"}, b.watched.snapshot)
+			if err != nil {
+				t.Fatal(err)
+			}
+			former.cancel = func() { close(former.stopped) }
+			b.drop(b.watched, former)
+		},
+		"an informer starts": func(b *bench) {
+			var running sync.WaitGroup
+			ctx, cancel := context.WithCancel(t.Context())
+			clear(b.watched.informers)
+			b.align(ctx, b.watched, &running)
+			cancel()
+			running.Wait()
+		},
+		"the cache loses an object": func(b *bench) {
+			b.onDelete(b.watched.informers[""], cache.DeletedFinalStateUnknown{Key: "default/web"})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, Config{}, r)
+			before := b.Selection(r.GroupResource())
+			change(b)
+			if got := b.Selection(r.GroupResource()); got == before {
+				t.Errorf("the selection is %d, as before", got)
+			}
+		})
+	}
+}
+
+// TestDropKeepsWhatAnotherInformerReported: an informer of a namespace is replaced by one of all
+// namespaces, which has reported an object that the bus lacks.
+func TestDropKeepsWhatAnotherInformerReported(t *testing.T) {
+	r := event.Resource{Version: "v1", Resource: "pods", Kind: "Pod", Namespaced: true}
+	b := newBench(t, Config{}, r) // with an informer of all namespaces
+	former, err := b.newInformer(scope{resource: r, namespace: "default"}, b.watched.snapshot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	former.cancel = func() {
+		b.add(&event.Object{Namespace: "default", Name: "web", UID: "A", ResourceVersion: "5", Body: event.JSON([]byte(`{}`))})
+		close(former.stopped)
+	}
+	b.drop(b.watched, former)
+	if p := (dirty.Point{Mark: b.dirty.Mark(r.GroupResource())}); b.Reached(p) {
+		t.Error("a point is reached, and the bus lacks the object")
+	}
+	if n := b.dirty.Len(); n != 1 {
+		t.Errorf("%d keys are dirty, want 1", n)
+	}
+}
+
+// TestPointOfTwoInformers: what each of them has reached is the point of both.
+func TestPointOfTwoInformers(t *testing.T) {
+	r := event.Resource{Version: "v1", Resource: "pods", Kind: "Pod", Namespaced: true}
+	b := newBench(t, Config{Namespaces: discovery.NamespaceSelection{Include: []string{"a", "b"}}}, r)
+	b.watched.snapshot.done.Store(true)
+	b.sync()
+	at := time.Unix(100, 0)
+	for namespace, version := range map[string]string{"a": "9", "b": "12"} {
+		i := b.watched.informers[namespace]
+		i.progress.List(0, true, true, at)
+		at = at.Add(time.Second)
+		i.shared.GetStore().Bookmark(version)
+	}
+	p, ok := b.Point(r.GroupResource())
+	if !ok || p.Version != "9" || !p.AsOf.Equal(time.Unix(100, 0)) {
+		t.Errorf("the point is %+v, %t; want version 9 at the earlier time", p, ok)
+	}
+}

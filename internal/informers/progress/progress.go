@@ -1,0 +1,108 @@
+// Package progress finds the version up to which the handler of an informer has been notified
+// of everything. It does no I/O, and has no goroutine and no clock.
+package progress
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// Progress is how far the handler of an informer has come. client-go notifies the handler in
+// the order of the watch, once for each object that a list or a watch returned, but later
+// than it updates its store.
+//
+// While it is locked, the handler waits.
+type Progress struct {
+	sync.Mutex
+	received uint64    // objects that lists and watches gave to client-go
+	handled  uint64    // of those, the objects that the handler was notified of
+	listed   uint64    // received when the last list was complete
+	empty    bool      // the last list had no objects
+	version  string    // of the last object handled
+	at       time.Time // when it was
+	shown    time.Time // when a list, a watch or a bookmark last arrived
+
+	page int // objects of the list in progress, which client-go does not have yet
+}
+
+// List records a page of a list, or the beginning of a list. The handler is notified of
+// the objects of a list when the list is complete.
+func (p *Progress) List(objects int, first, complete bool, now time.Time) {
+	p.Lock()
+	defer p.Unlock()
+	if first {
+		p.page = 0
+	}
+	p.page += objects
+	if complete {
+		p.complete(now)
+	}
+}
+
+// complete records the end of a list. The caller holds the lock.
+func (p *Progress) complete(now time.Time) {
+	p.received += uint64(max(p.page, 0))
+	p.empty = p.page <= 0
+	p.listed, p.page, p.shown = p.received, 0, now
+}
+
+// Watched records an event of a watch. Lists means that the watch still returns a list.
+func (p *Progress) Watched(e watch.Event, lists bool, now time.Time) (listsOn bool) {
+	p.Lock()
+	defer p.Unlock()
+	switch {
+	case e.Type == watch.Error:
+	case !lists:
+		if p.shown = now; e.Type != watch.Bookmark {
+			p.received++
+		}
+	case e.Type == watch.Added:
+		p.page++
+	case e.Type == watch.Deleted:
+		p.page--
+	case e.Type == watch.Bookmark && IsListEnd(e):
+		p.complete(now)
+		return false
+	}
+	return lists
+}
+
+// Notified calls the handler for an object. Fresh means that a list or a watch returned the
+// object; client-go makes up the others.
+func (p *Progress) Notified(o *event.Object, fresh bool, now time.Time, handle func()) {
+	p.Lock()
+	defer p.Unlock()
+	handle()
+	if fresh {
+		p.handled++
+		p.version, p.at = o.ResourceVersion, now
+	}
+}
+
+// Reached returns the highest version up to which the handler has been notified of
+// everything, and when that version was shown. Stored is the version of the store, read
+// before, and none reports that the handler has been notified of the deletes of all objects.
+// The caller holds the lock.
+func (p *Progress) Reached(stored string, none bool) (version string, at time.Time, ok bool) {
+	switch {
+	case p.empty && p.handled == p.listed && !none: // the deletes precede the objects of a list, but there are none
+		return "", time.Time{}, false
+	case p.handled == p.received && stored != "":
+		return stored, p.shown, true
+	case p.handled > p.listed: // past the last list, whose order is not that of the versions
+		return p.version, p.at, true
+	}
+	return "", time.Time{}, false
+}
+
+// IsListEnd reports whether a bookmark follows the last object of a list.
+func IsListEnd(e watch.Event) bool {
+	o, err := meta.Accessor(e.Object)
+	return err == nil && o.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true"
+}

@@ -1,0 +1,230 @@
+package informers
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/kuberelay/kuberelay/internal/discovery"
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/reconcile"
+	"github.com/kuberelay/kuberelay/internal/references"
+	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
+)
+
+// owned makes an object that others own; the first is its controller.
+func owned(t *testing.T, client dynamic.Interface, gvr schema.GroupVersionResource, namespace, manifest string, owners ...*unstructured.Unstructured) *unstructured.Unstructured {
+	t.Helper()
+	u := &unstructured.Unstructured{}
+	if err := json.Unmarshal([]byte(manifest), &u.Object); err != nil {
+		t.Fatal(err)
+	}
+	for n, o := range owners {
+		controls := n == 0
+		u.SetOwnerReferences(append(u.GetOwnerReferences(), metav1.OwnerReference{
+			APIVersion: o.GetAPIVersion(), Kind: o.GetKind(), Name: o.GetName(), UID: o.GetUID(), Controller: &controls,
+		}))
+	}
+	created, err := client.Resource(gvr).Namespace(namespace).Create(t.Context(), u, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return created
+}
+
+// TestFollowOwners: what owns a selected object is selected too, as long as it does, and
+// what owns that. The others of its resource are not.
+func TestFollowOwners(t *testing.T) {
+	cp := cluster.ControlPlane(t)
+	namespace := controlplanetest.Namespace(t, cp)
+	client, _ := clients(t, cp.Config())
+	replicaSets := schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "replicasets"}
+	templates := schema.GroupVersionResource{Version: "v1", Resource: "podtemplates"}
+	key := func(gvr schema.GroupVersionResource, name string) event.Key {
+		return event.Key{Group: gvr.Group, Resource: gvr.Resource, Namespace: namespace, Name: name}
+	}
+	const spec = `{"selector": {"matchLabels": {"a": "b"}}, "replicas": 0, "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}`
+	const template = `{"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": %q}, "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}`
+	const set = `{"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": %q}, "spec": %s}`
+	const configMap = `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": %q}}`
+	top := owned(t, client, templates, namespace, fmt.Sprintf(template, "top"))
+	middle := owned(t, client, replicaSets, namespace, fmt.Sprintf(set, "middle", spec), top)
+	owned(t, client, replicaSets, namespace, fmt.Sprintf(set, "other", spec), top)
+	bottom := owned(t, client, configMaps, namespace, fmt.Sprintf(configMap, "bottom"), middle)
+
+	r := start(t, cp.Config(), Config{
+		Selection: discovery.Selection{Include: []string{"configmaps"}}, Namespaces: discovery.NamespaceSelection{Include: []string{namespace}},
+		Follow: []string{references.Owners}, LabelSelector: "!none",
+	})
+	r.awaitView(t, "what is selected", key(configMaps, "bottom"), bottom)
+	r.awaitView(t, "its owner", key(replicaSets, "middle"), middle)
+	r.awaitView(t, "the owner's owner", key(templates, "top"), top)
+	poll(t, "the top of the chain", func() error {
+		v := r.Lookup(key(configMaps, "bottom"))
+		if v.Hold || v.Owner == nil || *v.Owner != (event.Owner{Kind: "PodTemplate", Name: "top"}) {
+			return fmt.Errorf("got %+v, hold %v", v.Owner, v.Hold)
+		}
+		return nil
+	})
+	r.await(t, "what waited for its owners is enqueued again", func() bool {
+		v := r.views[key(configMaps, "bottom")]
+		return !v.Hold && v.Owner != nil && v.Owner.Kind == "PodTemplate"
+	})
+	poll(t, "all are synced", func() error {
+		if err := r.Ready(); err != nil {
+			return err
+		}
+		if !r.references.IsComplete() {
+			return fmt.Errorf("not complete")
+		}
+		return nil
+	})
+	if v := r.Lookup(key(replicaSets, "other")); v.Live != nil {
+		t.Error("a resource is followed as a whole")
+	}
+	for _, k := range []event.Key{key(configMaps, "bottom"), key(replicaSets, "middle"), key(templates, "top")} {
+		live := r.Lookup(k).Live
+		r.acknowledge(k, event.Acked{UID: string(live.UID), ResourceVersion: live.ResourceVersion})
+	}
+
+	if err := client.Resource(configMaps).Namespace(namespace).Delete(t.Context(), "bottom", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	r.awaitView(t, "the owner is not referred to any more", key(replicaSets, "middle"), nil, middle)
+	r.awaitView(t, "nor is its owner", key(templates, "top"), nil, top)
+	if v := r.Lookup(key(templates, "top")); len(v.Tombstones) != 1 || !v.Tombstones[0].Deselected {
+		t.Errorf("got %+v, want a deselection", v)
+	}
+	owned(t, client, configMaps, namespace, fmt.Sprintf(configMap, "again"), middle)
+	r.awaitView(t, "the owner is referred to again", key(replicaSets, "middle"), middle)
+	r.awaitView(t, "and its owner", key(templates, "top"), top)
+}
+
+// TestFollowedWhileDown: what nothing refers to any more was selected before.
+func TestFollowedWhileDown(t *testing.T) {
+	cp := cluster.ControlPlane(t)
+	namespace := controlplanetest.Namespace(t, cp)
+	client, _ := clients(t, cp.Config())
+	secrets := configMaps
+	secrets.Resource = "serviceaccounts"
+	const account = `{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": %q}}`
+	const configMap = `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": %q}}`
+	still := owned(t, client, secrets, namespace, fmt.Sprintf(account, "still"))
+	not := owned(t, client, secrets, namespace, fmt.Sprintf(account, "not"))
+	owned(t, client, configMaps, namespace, fmt.Sprintf(configMap, "one"), still)
+	r := start(t, cp.Config(), Config{
+		Selection: discovery.Selection{Include: []string{"configmaps"}}, Namespaces: discovery.NamespaceSelection{Include: []string{namespace}}, Follow: []string{references.Owners},
+	})
+	key := event.Key{Resource: "serviceaccounts", Namespace: namespace, Name: "not"}
+	r.acknowledge(key, ackedOf(not))
+	r.awaitView(t, "what nothing refers to", key, nil, not)
+	poll(t, "compared", func() error {
+		got, err := r.reconcile(t, secrets.GroupResource())
+		if got != (reconcile.Comparison{Deselected: 1}) || err != nil {
+			return fmt.Errorf("%+v, %w", got, err)
+		}
+		return nil
+	})
+}
+
+// TestFollowWhatIsDefinedLater: a reference to a kind that the cluster does not have waits.
+func TestFollowWhatIsDefinedLater(t *testing.T) {
+	cp := cluster.ControlPlane(t)
+	namespace := controlplanetest.Namespace(t, cp)
+	client, _ := clients(t, cp.Config())
+	const group = "followed.example.com"
+	endpoints := configMaps
+	endpoints.Resource = "endpoints"
+	owned(t, client, endpoints, namespace, `{"apiVersion": "v1", "kind": "Endpoints", "metadata": {"name": "e"},
+		"subsets": [{"addresses": [{"ip": "10.1.2.3", "targetRef": {"apiVersion": "`+group+`/v1", "kind": "Widget", "name": "w"}}], "ports": [{"port": 1}]}]}`)
+	r := start(t, cp.Config(), Config{
+		Selection: discovery.Selection{Include: []string{"endpoints"}}, Namespaces: discovery.NamespaceSelection{Include: []string{namespace}},
+		Follow: []string{"endpoints:subsets.addresses.targetRef"},
+	})
+	poll(t, "ready", r.Ready)
+	// Endpoints keep only the fields that they have: a targetRef has no group of its own.
+	if got := r.references.Sources(endpoints.GroupResource()); !slices.Contains(got, event.Key{Resource: "endpoints", Namespace: namespace, Name: "e"}) {
+		t.Fatalf("the reference is not seen: %v", got)
+	}
+	widgets := define(t, cp, group, false, "v1")
+	objects := newObjects(t, cp, widgets, "Widget", "")
+	w := objects.create("w", nil)
+	objects.create("unrelated", nil)
+	r.awaitView(t, "what is referred to", objects.key("w"), w)
+	if v := r.Lookup(objects.key("unrelated")); v.Live != nil {
+		t.Error("the others are selected too")
+	}
+}
+
+// TestReferencesEndWithTheirResource: when a definition goes, its objects refer to nothing
+// any more.
+func TestReferencesEndWithTheirResource(t *testing.T) {
+	cp := cluster.ControlPlane(t)
+	namespace := controlplanetest.Namespace(t, cp)
+	client, _ := clients(t, cp.Config())
+	const group = "referring.example.com"
+	widgets := define(t, cp, group, true, "v1", "v2")
+	newObjects(t, cp, widgets, "Widget", namespace).create("probe", nil)
+	owned(t, client, widgets, namespace, `{"apiVersion": "`+group+`/v1", "kind": "Widget", "metadata": {"name": "w"}, "spec": {"ref": {"apiVersion": "v1", "kind": "ConfigMap", "name": "c"}}}`)
+	objects := newObjects(t, cp, configMaps, "ConfigMap", namespace)
+	c := objects.create("c", nil)
+	r := start(t, cp.Config(), Config{
+		Selection: discovery.Selection{Include: []string{"widgets." + group}}, Namespaces: discovery.NamespaceSelection{Include: []string{namespace}}, Follow: []string{"spec.ref"},
+	})
+	r.awaitView(t, "what is referred to", objects.key("c"), c)
+	poll(t, "all is known", func() error {
+		if !r.references.IsComplete() {
+			return fmt.Errorf("not complete")
+		}
+		return nil
+	})
+	undefine(t, cp, group)
+	poll(t, "it is certain", func() error {
+		if r.watches(widgets.GroupResource()) {
+			return fmt.Errorf("it is watched")
+		}
+		_, err := r.reconcile(t, widgets.GroupResource())
+		if err == nil && len(r.references.Sources(widgets.GroupResource())) > 0 {
+			return fmt.Errorf("it refers to something still")
+		}
+		return err
+	})
+	r.awaitView(t, "nothing refers to it any more", objects.key("c"), nil, c)
+}
+
+// TestFollowWhileAGroupFails: what a group whose discovery fails may refer to is not
+// deselected.
+func TestFollowWhileAGroupFails(t *testing.T) {
+	cp := cluster.ControlPlane(t)
+	namespace := controlplanetest.Namespace(t, cp)
+	client, _ := clients(t, cp.Config())
+	accounts := configMaps
+	accounts.Resource = "serviceaccounts"
+	one := owned(t, client, accounts, namespace, `{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"one"}}`)
+	two := owned(t, client, accounts, namespace, `{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"two"}}`)
+	owned(t, client, configMaps, namespace, `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}`, two)
+	apiService(t, cp, "away.example.com", "v1")
+	r := start(t, cp.Config(), Config{
+		Selection: discovery.Selection{Include: []string{"configmaps", "things.away.example.com"}}, Namespaces: discovery.NamespaceSelection{Include: []string{namespace}},
+		Follow: []string{references.Owners},
+	})
+	key := event.Key{Resource: "serviceaccounts", Namespace: namespace, Name: "one"}
+	r.acknowledge(key, ackedOf(one))
+	r.awaitView(t, "what is referred to", event.Key{Resource: "serviceaccounts", Namespace: namespace, Name: "two"}, two)
+	poll(t, "ready", r.Ready)
+	if len(r.DiscoveryFailing()) == 0 {
+		t.Fatal("the API server shows the group")
+	}
+	if got, err := r.reconcile(t, accounts.GroupResource()); got != (reconcile.Comparison{Waiting: 1}) || err != nil {
+		t.Errorf("got %+v, %v; want no conclusion", got, err)
+	}
+	if r.hasBeenBuried(key) {
+		t.Error("it was deselected")
+	}
+}

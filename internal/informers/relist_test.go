@@ -1,0 +1,133 @@
+package informers
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kuberelay/kuberelay/internal/discovery"
+	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
+)
+
+// upgraded is an API server that may say that it is of another build. It counts lists of
+// ConfigMaps.
+type upgraded struct {
+	http.RoundTripper
+	build atomic.Int32
+	lists atomic.Int32
+}
+
+func (u *upgraded) RoundTrip(r *http.Request) (*http.Response, error) {
+	q := r.URL.Query()
+	if strings.HasSuffix(r.URL.Path, "/configmaps") && q.Get("resourceVersionMatch") != string(metav1.ResourceVersionMatchExact) &&
+		(q.Get("watch") == "" || q.Get("sendInitialEvents") == "true") {
+		u.lists.Add(1)
+	}
+	answer, err := u.RoundTripper.RoundTrip(r)
+	if err == nil && r.URL.Path == "/version" {
+		_ = answer.Body.Close()
+		answer.Body = io.NopCloser(bytes.NewBufferString(fmt.Sprintf(`{"gitVersion":"v1.%d"}`, u.build.Load())))
+		answer.ContentLength = -1
+		answer.Header.Del("Content-Length")
+	}
+	return answer, err
+}
+
+// TestAnotherBuildIsReasonToList: an API server of another build may show what has not
+// changed in another way. A connection that was cut alone is no reason.
+func TestAnotherBuildIsReasonToList(t *testing.T) {
+	cp := cluster.ControlPlane(t)
+	o := newObjects(t, cp, configMaps, "ConfigMap", controlplanetest.Namespace(t, cp))
+	web := o.create("web", nil)
+	var g gate
+	u := &upgraded{}
+	config := g.through(cp.Config())
+	config.Wrap(func(rt http.RoundTripper) http.RoundTripper { u.RoundTripper = rt; return u })
+	r := start(t, config, Config{Selection: discovery.Selection{Include: []string{"configmaps"}}, Namespaces: discovery.NamespaceSelection{Include: []string{o.namespace}}})
+	r.awaitView(t, "listed", o.key("web"), web)
+	again := func(what string) int32 {
+		web = o.touch(web, nil)
+		r.awaitView(t, what, o.key("web"), web)
+		return u.lists.Load()
+	}
+	listed := again("changed") // from here on there is a change to prove history with
+	cut := func(what string) int32 { g.set(true); g.set(false); return again(what) }
+	if n := cut("after a cut"); n != listed {
+		t.Errorf("%d lists after a cut, want %d", n, listed)
+	}
+	u.build.Store(1)
+	if n := cut("after an upgrade"); n == listed {
+		t.Errorf("%d lists after an upgrade, want another", n)
+	}
+	again("and goes on")
+	listed = u.lists.Load()
+	if n := cut("after another cut"); n != listed {
+		t.Errorf("%d lists after another cut, want %d", n, listed)
+	}
+}
+
+// TestAListIsForAllThatWasAskedBefore: what is asked for while one is under way is another.
+func TestAListIsForAllThatWasAskedBefore(t *testing.T) {
+	b := newBench(t, Config{}, testResource)
+	i := b.watched.informers[""]
+	same := func() bool {
+		t.Helper()
+		same, err := b.sameContent(t.Context(), i, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return same
+	}
+	ctx := i.watching(t.Context(), i.stopCount())
+	if !same() {
+		t.Error("a list is due unasked")
+	}
+	i.listAgain()
+	if same() || ctx.Err() == nil {
+		t.Error("the watch goes on")
+	}
+	b.beginList(t.Context(), i)
+	if !same() {
+		t.Error("another list is due")
+	}
+	i.listAgain()
+	i.listed("9") // it began before
+	if same() {
+		t.Error("a list that began before is taken for the one that was asked for")
+	}
+}
+
+// TestAWatchIsToldToEndWhileItIsPrepared: what asks for a list, or for a proof, may come while
+// the API server is asked whether the watch may go on. It was lost then, and the watch ran
+// for its whole time.
+func TestAWatchIsToldToEndWhileItIsPrepared(t *testing.T) {
+	b := newBench(t, Config{}, testResource)
+	i := b.watched.informers[""]
+	stops := i.stopCount()
+	if same, err := b.sameContent(t.Context(), i, true); !same || err != nil {
+		t.Fatal(same, err)
+	}
+	i.listAgain()
+	if i.watching(t.Context(), stops).Err() == nil {
+		t.Error("the watch goes on although a list is due")
+	}
+	stops = i.stopCount()
+	i.proveHistory()
+	if i.watching(t.Context(), stops).Err() == nil {
+		t.Error("the watch goes on although a proof is due")
+	}
+	i.opened(b.config.Now(), nil, stops)
+	if !i.history.doubtful {
+		t.Error("the watch forgets that a proof is due")
+	}
+	i.opened(b.config.Now(), nil, i.stopCount())
+	if i.history.doubtful {
+		t.Error("a proof was given, and is due again")
+	}
+}

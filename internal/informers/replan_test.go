@@ -1,0 +1,84 @@
+package informers
+
+import (
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kuberelay/kuberelay/internal/discovery"
+	"github.com/kuberelay/kuberelay/internal/references"
+	"github.com/kuberelay/kuberelay/test/lab/discoverytest"
+)
+
+// TestReplan: what a discovery says of a group that failed starts, stops and moves
+// no informer of it.
+func TestReplan(t *testing.T) {
+	cluster, rescoped := discoverytest.Cluster(), discoverytest.Cluster()
+	fish := &rescoped.Versions[len(rescoped.Versions)-1].APIResources[1]
+	fish.Namespaced = false
+
+	for name, c := range map[string]struct {
+		before, after        discoverytest.Discovery
+		gone, stale, started string
+	}{
+		"as before":                     {cluster, cluster, "", "", ""},
+		"a resource goes":               {cluster, cluster.Without("apps/v1beta1"), "scrolls", "", ""},
+		"a resource comes":              {cluster.Without("apps/v1beta1"), cluster, "", "", "scrolls"},
+		"a version goes":                {cluster, cluster.Without("example.com/v1"), "", "widgets", "widgets"},
+		"a better version comes":        {cluster.Without("example.com/v1"), cluster, "", "widgets", "widgets"},
+		"a scope changes":               {cluster, rescoped, "", "fish", "fish"},
+		"a group fails":                 {cluster, cluster.Failing("example.org/v2"), "", "", ""},
+		"the preferred version fails":   {cluster, cluster.Failing("example.com/v1"), "", "", ""},
+		"the only version of one fails": {cluster, cluster.Failing("apps/v1beta1"), "", "", ""},
+		"the preferred version is back": {cluster.Failing("example.com/v1"), cluster, "", "widgets", "widgets"},
+		"what is there of a failed group": {cluster.Without("example.com/v1").Without("example.com/v1alpha1"),
+			cluster.Failing("example.com/v1"), "", "", "widgets"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			selection := discovery.Selection{Include: []string{"widgets.example.com", "fish", "*.apps"}}
+			s := &Set{watched: map[schema.GroupResource]*watched{}, references: references.New(nil, nil)}
+			for _, r := range selection.Resolve(mustDiscover(t, c.before)).Watch {
+				s.watched[r.GroupResource()] = &watched{resource: r}
+			}
+			after := mustDiscover(t, c.after)
+			gone, stale, started := s.replan(&answer{catalog: after, resolution: selection.Resolve(after)})
+
+			names := func(all []*watched) (s []string) {
+				for _, w := range all {
+					s = append(s, w.resource.Resource)
+				}
+				return s
+			}
+			var starting []string
+			for _, r := range started {
+				starting = append(starting, r.resource.Resource)
+			}
+			for what, got := range map[string][2]string{
+				"gone":     {strings.Join(names(gone), " "), c.gone},
+				"stale":    {strings.Join(names(stale), " "), c.stale},
+				"starting": {strings.Join(starting, " "), c.started},
+			} {
+				if got[0] != got[1] {
+					t.Errorf("%s: got %q, want %q", what, got[0], got[1])
+				}
+			}
+			for _, name := range append(names(gone), names(stale)...) {
+				for gr := range s.watched {
+					if gr.Resource == name {
+						t.Errorf("%s is still watched", name)
+					}
+				}
+			}
+		})
+	}
+}
+
+func mustDiscover(t *testing.T, stub discoverytest.Discovery) *discovery.Catalog {
+	t.Helper()
+	c, _, err := discovery.Discover(t.Context(), stub, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}

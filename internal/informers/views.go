@@ -1,0 +1,107 @@
+package informers
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/reconcile"
+)
+
+var _ reconcile.Informers = (*Set)(nil)
+
+// DescribeResource says what is known of a resource now.
+func (s *Set) DescribeResource(gr schema.GroupResource) reconcile.ResourceView {
+	v := reconcile.ResourceView{
+		ReferencesKnown: s.references.IsComplete(),
+		HasReferences:   s.references.HasSources(gr),
+	}
+	if a := s.lastAnswer(); a != nil {
+		v.Catalog = a.catalog
+	}
+	if w := s.watchedFor(gr); w != nil {
+		v.Watched, v.Resource, v.Epoch = true, w.resource, w.epoch
+	}
+	return v
+}
+
+// DescribeObject says what the informers show of a key now. It does not block.
+func (s *Set) DescribeObject(k event.Key) reconcile.ObjectView {
+	w := s.watchedFor(k.GroupResource())
+	// Whether the selection is known comes first: what is known then is in Selected.
+	v := reconcile.ObjectView{
+		NamespacesKnown: s.namespaces.Ready() == nil,
+		NamespaceExists: s.namespaces.Exists(k.Namespace),
+		ReferencesKnown: w == nil || !w.followed || s.references.IsComplete(),
+	}
+	v.Selected, v.Outlived = s.selects(k), s.dirty.Outlived(k)
+	if w == nil {
+		return v
+	}
+	v.Filtered = !w.followed && (s.config.LabelSelector != "" || s.config.FieldSelector != "")
+	v.PublishDeselected = !v.Selected && s.publishesDeselected(k)
+	if i := w.informer(k); i != nil {
+		v.Covered, v.Synced = true, i.synced()
+		v.Version = i.version() // before Live
+		v.Live = i.get(k)
+	}
+	return v
+}
+
+// Dirty returns the number of dirty keys of each resource that has any, and when the oldest
+// change that the bus lacks was observed, the zero time for none.
+func (s *Set) Dirty() (n map[schema.GroupResource]int, oldest time.Time) {
+	return s.dirty.LenByResource(), s.dirty.Oldest()
+}
+
+// Unmatched returns the selectors that match nothing now, each with the similar name of a
+// resource that the cluster serves, "" for none. ok is false before the first discovery.
+func (s *Set) Unmatched() (similar map[string]string, ok bool) {
+	a := s.lastAnswer()
+	if a == nil {
+		return nil, false
+	}
+	similar = map[string]string{}
+	for _, selector := range a.resolution.Unmatched {
+		similar[selector] = a.catalog.Similar(selector)
+	}
+	return similar, true
+}
+
+// MissingNamespaces returns the included namespaces that are known not to exist.
+func (s *Set) MissingNamespaces() []string {
+	return slices.DeleteFunc(s.namespaces.Named(), s.namespaces.Exists)
+}
+
+// AddTombstone records that a UID is gone or deselected, and enqueues the key.
+func (s *Set) AddTombstone(k event.Key, t event.Tombstone) {
+	s.dirty.AddTombstone(k, t)
+	s.enqueue(k)
+}
+
+// MarkOutlived records that a consistent read confirmed what the informers show of a key,
+// although the bus has a delete or a foreign event at a position, and enqueues the key.
+func (s *Set) MarkOutlived(k event.Key, position uint64) {
+	s.dirty.MarkOutlived(k, position, s.config.Now())
+	s.enqueue(k)
+}
+
+// RenewMarkers writes the markers of a completed snapshot again if the bus has lost them.
+// They then come after the objects.
+func (s *Set) RenewMarkers(ctx context.Context, gr schema.GroupResource) error {
+	w := s.watchedFor(gr)
+	if w == nil || !w.snapshot.done.Load() {
+		return nil
+	}
+	done, err := s.config.Snapshots.Completed(ctx, gr)
+	if err != nil || done {
+		return err
+	}
+	if err := s.config.Snapshots.Started(ctx, w.resource); err != nil {
+		return err
+	}
+	return s.config.Snapshots.Finished(ctx, w.resource, s.len(w))
+}

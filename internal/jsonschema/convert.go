@@ -1,0 +1,170 @@
+package jsonschema
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+const (
+	componentsPrefix = "#/components/schemas/"
+	defsPrefix       = "#/$defs/"
+)
+
+// converter converts the schemas of an OpenAPI v3.0 document, which are not quite JSON Schemas.
+type converter struct {
+	schemas map[string]schema // of the document
+	defs    map[string]schema // converted
+}
+
+// addDefinition converts the schema with a name, and those to which it refers.
+func (c *converter) addDefinition(name string) error {
+	if c.defs[name] != nil {
+		return nil
+	}
+	s, ok := c.schemas[name]
+	if !ok {
+		return fmt.Errorf("the document has no schema %s", name)
+	}
+	c.defs[name] = schema{} // for recursion
+	converted, err := c.convert(s)
+	if err != nil {
+		return err
+	}
+	c.defs[name] = converted
+	return nil
+}
+
+// formats are the formats of Kubernetes that mean the same in JSON Schema, and those of numbers,
+// which code generators know. Others differ: a duration is 1h30m, and a uri can be a path.
+var formats = []string{"date-time", "date", "int32", "int64", "float", "double", "ipv4", "ipv6", "uuid"}
+
+// convert converts a schema. Each keyword that is not mentioned means the same in both.
+func (c *converter) convert(from schema) (schema, error) {
+	to := schema{}
+	for keyword, value := range from {
+		var err error
+		switch keyword {
+		case "$ref":
+			name, ok := strings.CutPrefix(fmt.Sprint(value), componentsPrefix)
+			if !ok {
+				return nil, fmt.Errorf("the reference %v leads to no schema of the document", value)
+			}
+			to[keyword] = defsPrefix + name
+			err = c.addDefinition(name)
+		case "properties":
+			to[keyword], err = c.convertMembers(value)
+		case "items", "additionalProperties", "not":
+			to[keyword], err = c.convertValue(value)
+		case "allOf", "anyOf", "oneOf":
+			to[keyword], err = c.convertList(value)
+		case "format":
+			if value == "byte" {
+				to["contentEncoding"] = "base64"
+			} else if format, _ := value.(string); slices.Contains(formats, format) {
+				to[keyword] = value
+			}
+		case "example":
+			to["examples"] = []any{value}
+		case "minimum", "maximum":
+			if from["exclusiveM"+keyword[1:]] != true {
+				to[keyword] = value
+			}
+		case "exclusiveMinimum", "exclusiveMaximum":
+			if limit, ok := from["m"+keyword[len("exclusiveM"):]]; ok && value == true {
+				to[keyword] = limit
+			}
+		case "nullable", "discriminator", "xml", "externalDocs":
+		case "default": // a field that is missing in an event has no value
+		default:
+			if !strings.HasPrefix(keyword, "x-") {
+				to[keyword] = value
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	if from["x-kubernetes-int-or-string"] == true && to["type"] == nil {
+		to["type"] = []any{"integer", "string"}
+	}
+	if from["nullable"] == true || isNullIfEmpty(from) {
+		return orNull(to), nil
+	}
+	return to, nil
+}
+
+// isNullIfEmpty reports whether the API server can write null in place of an empty value: a list,
+// a map or a time of a built-in type can be null whatever its schema says. An example is rules
+// of a ClusterRole.
+func isNullIfEmpty(s schema) bool {
+	switch s["type"] {
+	case "array":
+		return true
+	case "object":
+		return s["properties"] == nil
+	}
+	return s["format"] == "date-time"
+}
+
+// orNull returns a schema that also accepts null.
+func orNull(s schema) schema {
+	typ, isText := s["type"].(string)
+	for _, keyword := range []string{"$ref", "allOf", "anyOf", "oneOf", "not", "enum"} {
+		if s[keyword] != nil || !isText {
+			return schema{"anyOf": []any{s, schema{"type": "null"}}}
+		}
+	}
+	s["type"] = []any{typ, "null"}
+	return s
+}
+
+func (c *converter) convertValue(value any) (any, error) {
+	if s, ok := value.(schema); ok {
+		return c.convert(s)
+	}
+	return value, nil // true or false
+}
+
+func (c *converter) convertMembers(value any) (schema, error) {
+	members, ok := value.(schema)
+	if !ok {
+		return nil, fmt.Errorf("properties are %s", kindOf(value))
+	}
+	converted := schema{}
+	for name, member := range members {
+		var err error
+		if converted[name], err = c.convertValue(member); err != nil {
+			return nil, err
+		}
+	}
+	return converted, nil
+}
+
+func (c *converter) convertList(value any) ([]any, error) {
+	list, ok := value.([]any)
+	if !ok {
+		return nil, fmt.Errorf("a list of schemas is %s", kindOf(value))
+	}
+	converted := make([]any, len(list))
+	for i, s := range list {
+		var err error
+		if converted[i], err = c.convertValue(s); err != nil {
+			return nil, err
+		}
+	}
+	return converted, nil
+}
+
+func kindOf(value any) string {
+	switch value.(type) {
+	case string:
+		return "a string"
+	case json.Number:
+		return "a number"
+	case []any:
+		return "a list"
+	}
+	return fmt.Sprintf("a %T", value)
+}

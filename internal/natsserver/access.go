@@ -1,0 +1,172 @@
+package natsserver
+
+import (
+	"cmp"
+	"crypto/rand"
+	"crypto/subtle"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/kuberelay/kuberelay/internal/credential"
+)
+
+// Access admits clients outside of this process. All of them can read the stream and write
+// nothing. Files are read again for each connection, so that they can be replaced.
+type Access struct {
+	// User and PasswordFile, or TokenFile, are what a client must present
+	// (KUBERELAY_NATS_USER, KUBERELAY_NATS_PASSWORD_FILE, KUBERELAY_NATS_TOKEN_FILE). Without
+	// them it is the token in [TokenFile], which Start creates.
+	User, PasswordFile, TokenFile string
+	// Anonymous admits every client (KUBERELAY_NATS_ALLOW_ANONYMOUS).
+	Anonymous bool
+	// CertFile and KeyFile turn on TLS (KUBERELAY_NATS_LISTEN_TLS_CERT_FILE and _KEY_FILE).
+	CertFile, KeyFile string
+	// Stream and SubjectPrefix are what clients can read (KUBERELAY_NATS_STREAM and
+	// KUBERELAY_NATS_SUBJECT_PREFIX); "KUBERELAY" and "kuberelay" if empty.
+	Stream, SubjectPrefix string
+}
+
+// TokenFile returns the file of the token that a server with these files creates if its
+// [Access] names no credentials. Only the user of the server can read it.
+func TokenFile(storeDir string) string { return filepath.Join(storeDir, "token") }
+
+// makeToken creates the file of the token, unless there is one.
+func makeToken(path string) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return os.Chmod(path, 0o600) // kubelet lets a pod's fsGroup read the files of a volume
+	}
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(rand.Text() + "\n")
+	return errors.Join(err, f.Close())
+}
+
+// authenticator admits clients and sets their permissions.
+type authenticator struct {
+	user    string                   // "" with a token
+	secret  *credential.File[string] // nil to admit everyone
+	readers *server.Permissions
+
+	ready   chan struct{}   // closed when account is set
+	account *server.Account // of readers; see separate
+}
+
+var _ server.Authentication = (*authenticator)(nil)
+
+// authenticator reads the credentials, and creates the token if there are none.
+func (a Access) authenticator(storeDir string, log *slog.Logger) (*authenticator, error) {
+	r := &authenticator{user: a.User, ready: make(chan struct{}), readers: readerPermissions(cmp.Or(a.Stream, "KUBERELAY"), cmp.Or(a.SubjectPrefix, "kuberelay"))}
+	setting, file := "KUBERELAY_DATA_DIR", TokenFile(storeDir)
+	switch {
+	case a.Anonymous:
+		return r, nil
+	case a.PasswordFile != "":
+		setting, file = "KUBERELAY_NATS_PASSWORD_FILE", a.PasswordFile
+	case a.TokenFile != "":
+		setting, file = "KUBERELAY_NATS_TOKEN_FILE", a.TokenFile
+	default:
+		if err := makeToken(file); err != nil {
+			return nil, fmt.Errorf("create the token of the built-in NATS server: %w; set KUBERELAY_DATA_DIR to another directory", err)
+		}
+	}
+	var err error
+	r.secret, err = credential.NewFile(setting, log, func() (string, error) { return credential.Secret(file) })
+	return r, err
+}
+
+// tls returns nil without a certificate.
+func (a Access) tls(log *slog.Logger) (*tls.Config, error) {
+	if a.CertFile == "" {
+		return nil, nil
+	}
+	return credential.ServerTLS("KUBERELAY_NATS_LISTEN_TLS_CERT_FILE and KUBERELAY_NATS_LISTEN_TLS_KEY_FILE", log, a.CertFile, a.KeyFile)
+}
+
+// Check implements server.Authentication. A connection without a socket is the forwarder's:
+// only this process can make one.
+func (r *authenticator) Check(c server.ClientAuthentication) bool {
+	if from := c.RemoteAddress(); from != nil && from.Network() == "pipe" {
+		c.RegisterUser(&server.User{Username: "forwarder"})
+		return true
+	}
+	if r.secret != nil {
+		given, user := c.GetOpts().Token, ""
+		if r.user != "" {
+			given, user = c.GetOpts().Password, c.GetOpts().Username
+		}
+		if user != r.user || subtle.ConstantTimeCompare([]byte(given), []byte(r.secret.Get())) != 1 {
+			return false
+		}
+	}
+	if <-r.ready; r.account == nil {
+		return false
+	}
+	c.RegisterUser(&server.User{Username: "reader", Permissions: r.readers, Account: r.account})
+	return true
+}
+
+// separate gives readers an account of their own, in which there is no stream. A server sends
+// its answer to whatever subject a request names, without asking for the permissions of the
+// client. In the account of the stream, that could be a subject of the stream, and a reader
+// could write. So the requests that readers may make are services of that account, and
+// their answers arrive in the account of the readers. The files of the stream are those of
+// the global account.
+//
+// Call it when the server has started: with a second account at the start, JetStream would be
+// off in the global one.
+func (r *authenticator) separate(ns *server.Server) error {
+	defer close(r.ready)
+	stream := ns.GlobalAccount()
+	readers, _ := ns.LookupOrRegisterAccount("readers")
+	for _, subject := range r.readers.Publish.Allow {
+		answers := server.Singleton
+		if strings.Contains(subject, ".MSG.NEXT.") {
+			answers = server.Streamed
+		}
+		if err := stream.AddServiceExportWithResponse(subject, answers, nil); err != nil {
+			return fmt.Errorf("export %s: %w", subject, err)
+		}
+		if err := readers.AddServiceImport(stream, subject, subject); err != nil {
+			return fmt.Errorf("import %s: %w", subject, err)
+		}
+	}
+	for _, subject := range r.readers.Subscribe.Allow { // the inboxes are for push consumers
+		if err := stream.AddStreamExport(subject, nil); err != nil {
+			return fmt.Errorf("export %s: %w", subject, err)
+		}
+		if err := readers.AddStreamImport(stream, subject, ""); err != nil {
+			return fmt.Errorf("import %s: %w", subject, err)
+		}
+	}
+	r.account = readers
+	return nil
+}
+
+// readerPermissions lets a client read a stream with consumers of its own, and see new
+// messages as they come. It lists what is allowed, because a newer server can have more
+// requests. docs/permissions.md has the same list for other servers.
+func readerPermissions(stream, prefix string) *server.Permissions {
+	api := "$JS.API."
+	return &server.Permissions{
+		Publish: &server.SubjectPermission{Allow: []string{
+			api + "INFO", api + "STREAM.NAMES", api + "STREAM.INFO." + stream, api + "STREAM.MSG.GET." + stream,
+			api + "CONSUMER.CREATE." + stream, api + "CONSUMER.CREATE." + stream + ".>", api + "CONSUMER.DURABLE.CREATE." + stream + ".*",
+			api + "CONSUMER.INFO." + stream + ".*", api + "CONSUMER.MSG.NEXT." + stream + ".*", api + "CONSUMER.DELETE." + stream + ".*",
+			"$JS.ACK." + stream + ".>", "$JS.FC." + stream + ".>",
+		}},
+		Subscribe: &server.SubjectPermission{
+			Allow: []string{"_INBOX.>", prefix + ".>"},
+			Deny:  []string{"_INBOX.kuberelay.>"}, // what the server answers the forwarder
+		},
+	}
+}

@@ -1,0 +1,219 @@
+package operations
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/kuberelay/kuberelay/test/lab/controlplane"
+	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
+	"github.com/kuberelay/kuberelay/test/lab/tlstest"
+)
+
+var cluster = controlplanetest.Shared{Options: controlplane.Options{Users: map[string][]string{"forwarder": nil}}}
+
+func TestMain(m *testing.M) { os.Exit(cluster.Run(m)) }
+
+// TestAuthorization: the API server decides who sees metrics, profiles and the text of
+// /readyz. The forwarder's own rights are those of system:auth-delegator.
+func TestAuthorization(t *testing.T) {
+	cp := cluster.ControlPlane(t)
+	admin, err := kubernetes.NewForConfig(cp.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	namespace := controlplanetest.Namespace(t, cp)
+	scraper, other := account(t, admin, namespace, "scraper"), account(t, admin, namespace, "other")
+	role := &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: namespace},
+		Rules:      []rbacv1.PolicyRule{{Verbs: []string{"get"}, NonResourceURLs: []string{"/metrics", "/debug/pprof/*"}}},
+	}
+	if _, err := admin.RbacV1().ClusterRoles().Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	bind(t, admin, role.Name, rbacv1.Subject{Kind: "ServiceAccount", Name: "scraper", Namespace: namespace})
+	bind(t, admin, "system:auth-delegator", rbacv1.Subject{Kind: "User", APIGroup: rbacv1.GroupName, Name: "forwarder"})
+	forwarder, err := kubernetes.NewForConfig(cp.ConfigFor("forwarder"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &Authorizer{
+		Tokens: forwarder.AuthenticationV1().TokenReviews(), Reviews: forwarder.AuthorizationV1().SubjectAccessReviews(),
+		Now: time.Now, Log: silent(),
+	}
+	e := Endpoints{Access: a, Profiles: true, Status: func() any { return "status" }, Ready: []Check{{Name: "bus", Check: failing("not connected to nats://secret-host")}}}
+	url := serve(t, e)
+	get := func(path, token string) (int, string) {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if token != "" {
+			req.Header.Set("Authorization", "Bearer "+token)
+		}
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		body, err := io.ReadAll(res.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res.StatusCode, string(body)
+	}
+	for began := time.Now(); ; { // the API server learns of roles a moment later
+		if status, _ := get("/metrics", scraper); status == http.StatusOK {
+			break
+		}
+		if time.Since(began) > time.Minute {
+			t.Fatal("the scraper is not admitted")
+		}
+		a.mu.Lock()
+		a.verdicts = nil
+		a.mu.Unlock()
+		<-time.After(50 * time.Millisecond)
+	}
+	for _, c := range []struct {
+		path, token string
+		status      int
+	}{
+		{"/metrics", "", 401}, {"/metrics", "guess", 401}, {"/metrics", other, 403}, {"/metrics", scraper, 200},
+		{"/debug/pprof/goroutine", "", 401}, {"/debug/pprof/goroutine", other, 403}, {"/debug/pprof/goroutine", scraper, 200},
+		{StatusPath, "", 401}, {StatusPath, "guess", 401}, {StatusPath, other, 403}, {StatusPath, scraper, 200}, // other may get all paths below /api/
+		{"/debug/pprof/trace", "", 401}, {"/debug/pprof/profile", "", 401},
+		{"/healthz", "", 200}, {"/readyz", "", 503}, {"/readyz", other, 503}, {"/readyz", scraper, 503},
+	} {
+		status, body := get(c.path, c.token)
+		if status != c.status {
+			t.Errorf("%s with %.5q: got %d %s, want %d", c.path, c.token, status, body, c.status)
+		}
+		if shown := strings.Contains(body, "secret-host"); shown != (c.path == "/readyz" && c.token == scraper) {
+			t.Errorf("%s with %.5q: the body is %q", c.path, c.token, body)
+		}
+	}
+}
+
+// account makes a service account and a token of it.
+func account(t *testing.T, client kubernetes.Interface, namespace, name string) string {
+	t.Helper()
+	sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if _, err := client.CoreV1().ServiceAccounts(namespace).Create(t.Context(), sa, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	made, err := client.CoreV1().ServiceAccounts(namespace).CreateToken(t.Context(), name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made.Status.Token
+}
+
+func bind(t *testing.T, client kubernetes.Interface, role string, to rbacv1.Subject) {
+	t.Helper()
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}, Subjects: []rbacv1.Subject{to},
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+	}
+	if _, err := client.RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// reviewer stands in for the API server: it accepts tokens that begin with "good", and counts.
+type reviewer struct {
+	asked int
+	err   error
+}
+
+func (r *reviewer) Create(_ context.Context, t *authenticationv1.TokenReview, _ metav1.CreateOptions) (*authenticationv1.TokenReview, error) {
+	r.asked++
+	t = t.DeepCopy()
+	t.Status.Authenticated = strings.HasPrefix(t.Spec.Token, "good")
+	return t, r.err
+}
+
+// allowing stands in for an API server that allows everything.
+type allowing struct{}
+
+func (allowing) Create(_ context.Context, r *authorizationv1.SubjectAccessReview, _ metav1.CreateOptions) (*authorizationv1.SubjectAccessReview, error) {
+	r = r.DeepCopy()
+	r.Status.Allowed = true
+	return r, nil
+}
+
+// TestVerdictsStandAWhile: one review serves many requests, a verdict does not stand for
+// ever, and the number of verdicts is bounded. A failed review is not a verdict.
+func TestVerdictsStandAWhile(t *testing.T) {
+	r, now := &reviewer{}, time.Now()
+	var log buffer
+	a := &Authorizer{Tokens: r, Reviews: allowing{}, Now: func() time.Time { return now }, Log: slog.New(slog.NewTextHandler(&log, nil))}
+	ask := func(token, path string, want, reviews int) {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://forwarder"+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "bearer "+token)
+		r.asked = 0
+		if got := a.Status(req, path); got != want || r.asked != reviews {
+			t.Errorf("%s %s: got %d with %d reviews, want %d with %d", token, path, got, r.asked, want, reviews)
+		}
+	}
+	ask("good", "/metrics", 200, 1)
+	ask("good", "/metrics", 200, 0)
+	ask("good", "/readyz", 200, 1) // another right
+	ask("bad", "/metrics", 401, 1)
+	ask("bad", "/metrics", 401, 0)
+	ask("", "/metrics", 401, 0)
+	now = now.Add(deniedFor)
+	ask("bad", "/metrics", 401, 1)
+	ask("good", "/metrics", 200, 0)
+	now = now.Add(allowedFor)
+	r.err = errors.New("the API server is away")
+	ask("good", "/metrics", 500, 1)
+	ask("good", "/metrics", 500, 1)
+	if got := log.String(); strings.Count(got, "is away") != 1 || strings.Contains(got, "good") {
+		t.Errorf("the log says %q, want one line without the token", got)
+	}
+	r.err = nil
+	ask("good", "/metrics", 200, 1)
+	for n := range 3 * maxVerdicts {
+		ask(strings.Repeat("x", n+1), "/metrics", 401, 1)
+	}
+	if got := len(a.verdicts); got > maxVerdicts {
+		t.Errorf("%d verdicts are kept, want %d at most", got, maxVerdicts)
+	}
+}
+
+// TestTLS: everything is served over TLS, and nothing without.
+func TestTLS(t *testing.T) {
+	ca := tlstest.NewCA(t)
+	certificate, _, _ := ca.Issue("forwarder")
+	url := serve(t, Endpoints{TLS: ca.Config(certificate)})
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: ca.Config(), DisableKeepAlives: true}}
+	res, err := client.Get(strings.Replace(url, "http:", "https:", 1) + "/healthz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK || res.TLS == nil {
+		t.Errorf("got %s over %+v", res.Status, res.TLS)
+	}
+	if res, _ := request(t, http.MethodGet, url+"/healthz"); res.StatusCode == http.StatusOK {
+		t.Error("/healthz is served without TLS")
+	}
+}

@@ -1,0 +1,32 @@
+package binding
+
+import (
+	"testing"
+
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
+	"github.com/kuberelay/kuberelay/test/lab/publishtest"
+	"github.com/kuberelay/kuberelay/test/lab/schematest"
+)
+
+// docs/schemas/asyncapi.yaml describes every record: its headers and its value.
+func TestSchemas(t *testing.T) {
+	check := func(name string, r recordbatch.Record) {
+		t.Helper()
+		headers := map[string]string{}
+		for _, h := range r.Headers {
+			headers[h.Key] = string(h.Value)
+		}
+		schematest.CheckMessage(t, name, headers, r.Value)
+	}
+	for _, typed := range publishtest.EveryType(t) {
+		check(typed.Type+"OnKafka", mustEncode(t, typed.Message, false))
+		name := typed.Type + "OnKafkaStructured"
+		if typed.Message.IsResolved() {
+			name = "resolvedOnKafka" // it has one form
+		}
+		check(name, mustEncode(t, typed.Message, true))
+		if typed.Message.Acked.Deleted {
+			check("tombstoneOnKafka", *Tombstone(typed.Message))
+		}
+	}
+}

@@ -1,0 +1,88 @@
+package broker
+
+import (
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kfake"
+)
+
+// freezing is the listener of a broker that can be frozen: connections stay, and are made,
+// but nothing is answered.
+type freezing struct {
+	net.Listener
+
+	mu     sync.Mutex
+	change sync.Cond
+	frozen bool
+}
+
+func listenFreezing(network, address string) (net.Listener, *freezing, error) {
+	l, err := net.Listen(network, address)
+	f := &freezing{Listener: l}
+	f.change.L = &f.mu
+	return f, f, err
+}
+
+func (f *freezing) set(frozen bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.frozen = frozen
+	f.change.Broadcast()
+}
+
+func (f *freezing) Accept() (net.Conn, error) {
+	c, err := f.Listener.Accept()
+	return freezingConn{c, f}, err
+}
+
+type freezingConn struct {
+	net.Conn
+
+	listener *freezing
+}
+
+func (c freezingConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.listener.mu.Lock()
+	defer c.listener.mu.Unlock()
+	for c.listener.frozen {
+		c.listener.change.Wait()
+	}
+	return n, err
+}
+
+// TestABrokerThatHangsDelaysNoOther: a broker hangs that is asked for new metadata, while a
+// partition of another broker is written to. Without a response, the metadata and the
+// connections to the other broker stay. They were once dropped first, so that nothing could
+// be sent to any broker until a broker responded.
+func TestABrokerThatHangsDelaysNoOther(t *testing.T) {
+	brokers := map[string]*freezing{}
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(2), kfake.SeedTopics(1, faulty), kfake.ListenFn(func(network, address string) (net.Listener, error) {
+		l, f, err := listenFreezing(network, address)
+		if err == nil {
+			brokers[l.Addr().String()] = f
+		}
+		return l, err
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cluster.Close)
+	asked := cluster.ListenAddrs()[1-cluster.LeaderFor(faulty, 0)] // the only one that the client is told of
+	c := newClient(t, asked)
+	c.transport.inner.MetadataTTL = time.Hour
+	put(t, c, faulty, 0, record("a", "1"))
+
+	brokers[asked].set(true)
+	defer brokers[asked].set(false)
+	for range 2 {
+		c.transport.renew(time.Now(), 0) // as after a request that was not answered in time
+		put(t, c, faulty, 0, record("a", "1"))
+	}
+	if o, err := c.Offsets(within(t), faulty); err != nil || o.End[0] != 3 {
+		t.Errorf("got %+v, %v", o, err)
+	}
+}

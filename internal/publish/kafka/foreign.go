@@ -1,0 +1,248 @@
+package kafka
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/binding"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
+)
+
+// Kafka has no compare-and-set, so anyone who can write to an event topic can append a
+// record with the key of an object. A session knows the offsets that it has written. Each
+// load reads the others, in which other clusters may have written too. A record there with
+// the key of an object is foreign, and the last event of the object if the session has not
+// written one since.
+//
+// A takeover believes the events that it finds. An invalid record after the last event of an
+// object is foreign: compaction removes the event before it.
+//
+// Before a session records an event after another writer's record, the entry of its marker
+// gets the offset of that record, so that the next takeover reads it if no load does.
+
+// span is a range of offsets, without the last.
+type span struct{ from, to int64 }
+
+// maxSpans bounds the remembered ranges of a partition. Adjacent ones are then merged with
+// what is between them; the index tells which of those records are foreign.
+const maxSpans = 1 << 14
+
+// wrote records that the sender has stored records at these offsets. The caller holds mu.
+func (s *sender) wrote(at span) {
+	if s.known != 0 && at.from > s.known {
+		s.addUnread(span{s.known, at.from})
+	}
+	s.known = max(s.known, at.to)
+}
+
+func (s *sender) addUnread(of span) {
+	if n := len(s.unread); n == maxSpans {
+		s.unread[n-1].to = of.to
+		return
+	}
+	s.unread = append(s.unread, of)
+}
+
+// contains reports whether an offset is in one of the spans, which are sorted.
+func contains(spans []span, offset int64) bool {
+	_, found := slices.BinarySearchFunc(spans, offset, func(s span, offset int64) int {
+		if s.from <= offset && offset < s.to {
+			return 0
+		}
+		return cmp.Compare(s.from, offset)
+	})
+	return found
+}
+
+// recordUnread records where the unread offsets begin, unless the recorded marker has an
+// earlier offset. The caller holds mu.
+func (s *sender) recordUnread() {
+	if s.behind == 0 && len(s.unread) > 0 && s.remark != nil {
+		s.behind = s.unread[0].from
+		s.remark(s.behind)
+	}
+}
+
+// recordRead records where the unread offsets begin after a load, given the first offset of
+// an unanswered record, 0 for none.
+func (s *sender) recordRead(unanswered int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	behind := unanswered
+	if len(s.unread) > 0 {
+		behind = lower(behind, s.unread[0].from)
+	}
+	if behind != s.behind {
+		s.behind = behind
+		s.remark(behind)
+	}
+}
+
+// lower returns the lower one of two offsets, of which 0 is none.
+func lower(a, b int64) int64 {
+	if a == 0 || b == 0 {
+		return a + b
+	}
+	return min(a, b)
+}
+
+// takeUnread returns the offsets up to an end that others have written, once. Some of them
+// can be of batches in flight.
+func (s *sender) takeUnread(end int64) []span {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.known != 0 && end > s.known {
+		s.addUnread(span{s.known, end})
+		s.known = end
+		s.recordUnread() // before a later event
+	}
+	unread := s.unread
+	s.unread = nil
+	return unread
+}
+
+// putBack undoes takeUnread.
+func (s *sender) putBack(unread []span) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unread = append(unread, s.unread...)
+}
+
+// foreignRecords are the last foreign records by partition key.
+type foreignRecords struct {
+	mu   sync.Mutex
+	last map[string]foreignRecord
+}
+
+type foreignRecord struct {
+	entry     entry // has nothing but the place, or is Foreign, unless the record is an event
+	tombstone bool
+}
+
+func (f *foreignRecords) add(found map[string]foreignRecord) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.last == nil {
+		f.last = map[string]foreignRecord{}
+	}
+	maps.Copy(f.last, found)
+}
+
+// unanswered returns the records that are the last of their keys, and forgets those that
+// are not. It skips keys with an event in flight. The records are in the partitions of their
+// keys. A takeover can have believed one in another partition.
+func (f *foreignRecords) unanswered(x *index) map[string]entry {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	last := map[string]entry{}
+	for key, r := range f.last {
+		id, position := identify([]byte(key)), r.entry.Position()
+		switch at := x.position(id); {
+		case at > position && publish.Partition(at) == publish.Partition(position), at == 0 && r.tombstone:
+			delete(f.last, key)
+		default:
+			x.found(id, position)
+			if x.position(id) == position {
+				last[key] = r.entry
+			}
+		}
+	}
+	return last
+}
+
+// first returns the first offsets of the records, by topic and partition.
+func (f *foreignRecords) first() map[string]map[int]int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	first := map[string]map[int]int64{}
+	for _, r := range f.last {
+		if first[r.entry.Topic] == nil {
+			first[r.entry.Topic] = map[int]int64{}
+		}
+		offsets := first[r.entry.Topic]
+		offsets[r.entry.Partition] = lower(offsets[r.entry.Partition], r.entry.Offset)
+	}
+	return first
+}
+
+// readForeign finds the records that others have written to the event topics since the last
+// call, and yields those that are the last of an object.
+func (l *loading) readForeign(ctx context.Context) error {
+	places := placesIn(l.s.opened())
+	err := each(ctx, len(places), func(ctx context.Context, i int) error {
+		at := places[i]
+		ends := l.end[at.t.name]
+		if at.p >= len(ends) {
+			return nil // the topic was opened since
+		}
+		unread := at.t.senders[at.p].takeUnread(ends[at.p])
+		if len(unread) == 0 {
+			return nil
+		}
+		found, err := l.b.findForeign(ctx, at, unread)
+		if err != nil {
+			at.t.senders[at.p].putBack(unread)
+			return err
+		}
+		l.b.foreign.add(found)
+		return nil
+	})
+	if err == nil {
+		err = l.yieldForeign()
+	}
+	if err != nil {
+		return err
+	}
+	unanswered := l.b.foreign.first()
+	for _, at := range places {
+		at.t.senders[at.p].recordRead(unanswered[at.t.name][at.p])
+	}
+	return nil
+}
+
+func (b *Bus) findForeign(ctx context.Context, at place, unread []span) (map[string]foreignRecord, error) {
+	found := map[string]foreignRecord{}
+	prefix := event.ClusterPartitionKeys(b.opts.Cluster)
+	err := b.read(ctx, at.t.name, at.p, unread[0].from, unread[len(unread)-1].to, func(r broker.Record) error {
+		switch {
+		case !contains(unread, r.Offset), !bytes.HasPrefix(r.Key, prefix):
+			return nil
+		case len(r.Key) > event.MaxText:
+			b.entryOf(r, at.t.name, at.p) // reports it
+			return nil
+		case binding.Partition(r.Key, at.t.spread) != at.p:
+			b.log.Warn("record of another writer is in a partition that has no events of its object", "topic", at.t.name, "partition", at.p, "offset", r.Offset)
+			return nil
+		}
+		if _, _, err := event.ParsePartitionKey(string(r.Key)); err != nil {
+			return nil //nolint:nilerror // not an object's
+		}
+		at.t.senders[at.p].notBefore(r.Time) // the answer is later
+		f := foreignRecord{tombstone: r.Value == nil}
+		if e, ok := b.entryOf(r, at.t.name, at.p); ok && e.Type == "" && !f.tombstone {
+			f.entry = e
+		}
+		f.entry.Topic, f.entry.Partition, f.entry.Offset, f.entry.Time = at.t.name, at.p, r.Offset, record.Stored(r.Time)
+		found[string(r.Key)] = f
+		return nil
+	})
+	return found, err
+}
+
+// yieldForeign yields the foreign records that are the last of their objects, after their
+// entries in the checkpoint topic.
+func (l *loading) yieldForeign() error {
+	for key, e := range l.b.foreign.unanswered(l.s.index) {
+		if err := l.take([]byte(key), e); err != nil {
+			return err
+		}
+	}
+	return nil
+}

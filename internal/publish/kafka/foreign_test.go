@@ -1,0 +1,217 @@
+package kafka
+
+import (
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish"
+)
+
+// TestUnreadOffsets: a sender remembers the offsets between its own, from its first record on.
+func TestUnreadOffsets(t *testing.T) {
+	s := &sender{}
+	if got := s.takeUnread(40); got != nil {
+		t.Errorf("before the marker: got %v", got)
+	}
+	s.wrote(span{10, 11}) // the marker; a takeover has read what is before it
+	s.wrote(span{11, 14})
+	s.wrote(span{15, 16})
+	s.wrote(span{20, 22})
+	if got, want := s.takeUnread(25), []span{{14, 15}, {16, 20}, {22, 25}}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	s.wrote(span{23, 24}) // it was in flight
+	if got := s.takeUnread(25); got != nil {
+		t.Errorf("again: got %v", got)
+	}
+	s.wrote(span{30, 31})
+	s.putBack([]span{{22, 25}})
+	if got, want := s.takeUnread(31), []span{{22, 25}, {25, 30}}; !slices.Equal(got, want) {
+		t.Errorf("after a failed read: got %v, want %v", got, want)
+	}
+}
+
+// TestUnreadOffsetsAreBounded: on a topic of many clusters, the ranges are merged.
+func TestUnreadOffsetsAreBounded(t *testing.T) {
+	s := &sender{}
+	for n := range int64(3 * maxSpans) {
+		s.wrote(span{2 * n, 2*n + 1})
+	}
+	got := s.takeUnread(0)
+	if last := got[len(got)-1]; len(got) != maxSpans || last.to != 6*maxSpans-2 {
+		t.Errorf("%d ranges, the last is %v", len(got), last)
+	}
+}
+
+// TestUnansweredForeignRecords: a foreign record counts while it is the last of its key.
+func TestUnansweredForeignRecords(t *testing.T) {
+	record := func(offset int64) entry { return entry{UID: "A", Topic: "t", Offset: offset} }
+	const key = "c/core/pods/default/web"
+	id := identify([]byte(key))
+	for name, c := range map[string]struct {
+		last      uint64
+		busy      bool
+		tombstone bool
+		want      bool
+		keeps     bool
+	}{
+		"the last":                 {last: 5, want: true, keeps: true},
+		"of an unknown object":     {want: true, keeps: true},
+		"followed by ours":         {last: 12},
+		"one in another partition": {last: position(2, 0), want: true, keeps: true},
+		"with an event in flight":  {last: 5, busy: true, keeps: true},
+		"a tombstone":              {last: 5, tombstone: true, want: true, keeps: true},
+		"a tombstone upon nothing": {tombstone: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x, f := newIndex(), foreignRecords{}
+			x.found(id, c.last)
+			if c.busy {
+				x.begin(id, c.last)
+			}
+			f.add(map[string]foreignRecord{key: {record(9), c.tombstone}})
+			_, got := f.unanswered(x)[key]
+			if _, kept := f.last[key]; got != c.want || kept != c.keeps {
+				t.Errorf("got %v, kept %v; want %v, %v", got, kept, c.want, c.keeps)
+			}
+			if want := record(9).Position(); c.want && x.position(id) != want {
+				t.Errorf("the next event expects %d, want %d", x.position(id), want)
+			}
+		})
+	}
+}
+
+// TestAnInvalidLastRecordIsForeign: a takeover finds an invalid record after the last event
+// of an object. Until the object is published after the record, each load and each takeover
+// yields what was known before the record, as foreign.
+func TestAnInvalidLastRecordIsForeign(t *testing.T) {
+	w := newWriters(t, 1)
+	b := w.open()
+	answered, m, neighbor := w.message("answered", 1, 0), w.message("web", 1, 0), w.message("neighbor", 1, 0)
+	w.mustPublish(b, answered)
+	at := w.mustPublish(b, m)
+	want := map[event.Key]uint64{neighbor.Key: w.mustPublish(b, neighbor)}
+	h := newHostile(t, w.opts)
+	impossible := []kgo.RecordHeader{
+		{Key: "ce_id", Value: []byte("i")}, {Key: "ce_specversion", Value: []byte("1.0")}, {Key: "ce_type", Value: []byte(event.Updated)},
+		{Key: "ce_uid", Value: []byte(m.Acked.UID)}, {Key: "ce_resourceversion", Value: []byte("2")}, {Key: "ce_sequence", Value: []byte("65535.2")},
+	}
+	key := func(k event.Key) string { return event.PartitionKey(w.opts.Cluster, k) }
+	h.write(w.opts.Topic, key(answered.Key), "{}", impossible...)
+	w.load(b)
+	want[answered.Key] = w.mustPublish(b, w.messageOf(answered.Key, 2, at+2))
+	h.write(w.opts.Topic, key(m.Key), "{}", impossible...)
+	h.write(w.opts.Topic, key(w.message("invented", 1, 0).Key), "{}", impossible...)
+	foreign := at + 4
+	want[m.Key] = foreign
+	for range 3 {
+		crash(b)
+		b = w.open()
+		for range 2 {
+			all, err := w.acked(b)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := map[event.Key]uint64{}
+			for k, a := range all {
+				got[k] = a.Position
+				if a.Foreign != (k == m.Key) {
+					t.Errorf("%s is loaded as %+v", k, a)
+				}
+			}
+			if !maps.Equal(got, want) {
+				t.Errorf("loaded %v, want %v", got, want)
+			}
+			if a := all[m.Key]; a.UID != m.Acked.UID || a.ResourceVersion != "1" {
+				t.Errorf("the state before the record is loaded as %+v", a)
+			}
+		}
+	}
+	want[m.Key] = w.mustPublish(b, w.messageOf(m.Key, 2, foreign))
+	for range 2 {
+		w.wantLoaded(b, want)
+		if all, err := w.acked(b); err != nil || all[m.Key].Foreign {
+			t.Errorf("after the answer: %+v, %v", all[m.Key], err)
+		}
+		crash(b)
+		b = w.open()
+	}
+}
+
+// TestAnInvalidRecordReplacesTheLastEvent: compaction has removed the event with the highest
+// recorded offset, because an invalid record of the object follows it. No event is lost.
+func TestAnInvalidRecordReplacesTheLastEvent(t *testing.T) {
+	w := newWriters(t, 1)
+	b := w.open()
+	m := w.message("web", 1, 0)
+	w.mustPublish(b, m)
+	w.lose(b, m, w.commitTransaction(), false)
+	newHostile(t, w.opts).write(w.opts.Topic, event.PartitionKey(w.opts.Cluster, m.Key), "no event")
+	end := endOffsets(t.Context(), t, w.opts.Broker.Addrs[0], w.opts.Topic)[0]
+	crash(b)
+	all, err := w.acked(w.open())
+	if a := all[m.Key]; err != nil || !a.Foreign || a.ResourceVersion != "2" || a.Position != position(0, end-1) {
+		t.Errorf("loaded %+v, %v; want version 2 before a foreign record at offset %d", a, err, end-1)
+	}
+}
+
+// TestAForeignRecordBetweenTwoOfASession: another writer's event is followed by an event of
+// the session, which ends before it loads. The next session finds the foreign event, and
+// the one after its answer doesn't read it again.
+func TestAForeignRecordBetweenTwoOfASession(t *testing.T) {
+	for name, loads := range map[string]bool{"before a load": false, "after a load": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newWriters(t, 1)
+			b := w.open()
+			m, invented := w.message("web", 1, 0), w.message("invented", 1, 0)
+			at := w.mustPublish(b, m)
+			w.load(b)
+			h := newHostile(t, w.opts)
+			h.write(w.opts.Topic, event.PartitionKey(w.opts.Cluster, invented.Key), "{}",
+				kgo.RecordHeader{Key: "ce_id", Value: []byte("i")}, kgo.RecordHeader{Key: "ce_specversion", Value: []byte("1.0")}, kgo.RecordHeader{Key: "ce_type", Value: []byte(event.Created)},
+				kgo.RecordHeader{Key: "ce_uid", Value: []byte("u")}, kgo.RecordHeader{Key: "ce_resourceversion", Value: []byte("7")}, kgo.RecordHeader{Key: "ce_sequence", Value: []byte("0000.00000000000000000007")})
+			forged := at + 1
+			if loads {
+				w.load(b)
+			}
+			want := map[event.Key]uint64{invented.Key: forged, m.Key: w.mustPublish(b, w.messageOf(m.Key, 2, at))}
+			w.flushed(b)
+			if got := w.unreadFrom(b); got != publish.Offset(forged) {
+				t.Errorf("the next takeover reads from %d, want %d", got, publish.Offset(forged))
+			}
+			crash(b)
+			b = w.open()
+			w.wantLoaded(b, want)
+			want[invented.Key] = w.mustPublish(b, w.deletion(invented.Key, forged))
+			w.wantLoaded(b, want)
+			w.flushed(b)
+			if got := w.unreadFrom(b); got != 0 {
+				t.Errorf("after the answer, the next takeover reads from %d", got)
+			}
+			crash(b)
+			w.wantLoaded(w.open(), want)
+		})
+	}
+}
+
+// unreadFrom returns the offset of a foreign record that the recorded marker of partition 0
+// has, 0 for none.
+func (w *writers) unreadFrom(b *Bus) int64 {
+	w.t.Helper()
+	s := w.flushed(b)
+	var last entry
+	err := b.readRecords(w.t.Context(), 0, endOffsets(w.t.Context(), w.t, w.opts.Broker.Addrs[0], DefaultCheckpointTopic(w.opts.Topic))[0], func(key []byte, e entry) error {
+		if string(key) == s.markerKey(w.opts.Topic, 0) {
+			last = e
+		}
+		return nil
+	}, func(topicState) {})
+	if err != nil || last == (entry{}) {
+		w.t.Fatalf("the marker is not recorded: %v", err)
+	}
+	return last.Unread
+}

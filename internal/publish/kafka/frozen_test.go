@@ -1,0 +1,285 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/binding"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
+)
+
+// freezer makes one partition of the event topic answer nothing, as a leader that hangs.
+type freezer struct {
+	mu     sync.Mutex
+	thawed chan struct{} // closed while it is not frozen
+}
+
+func (f *freezer) freeze() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.thawed = make(chan struct{})
+}
+
+func (f *freezer) thaw() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	close(f.thawed)
+}
+
+func (f *freezer) wait(ctx context.Context) error {
+	f.mu.Lock()
+	thawed := f.thawed
+	f.mu.Unlock()
+	select {
+	case <-thawed:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// freezable makes writers of a topic of which one partition can be frozen.
+func freezable(t *testing.T, partitions, frozen int) (*writers, *freezer) {
+	t.Helper()
+	w := newWriters(t, partitions)
+	client, err := broker.New(w.opts.Broker)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close() })
+	f := &freezer{}
+	f.freeze()
+	f.thaw()
+	w.opts.produce = func(ctx context.Context, topic string, partition int, batch []byte) (int64, error) {
+		if topic == w.opts.Topic && partition == frozen {
+			if err := f.wait(ctx); err != nil {
+				return 0, err
+			}
+		}
+		return client.Produce(ctx, topic, partition, batch)
+	}
+	return w, f
+}
+
+// TestAFrozenPartitionIsNotInTheWay: more events than the in-flight limit wait for one
+// partition whose leader hangs. They neither block Publish nor use up the limit for the
+// other partitions, and none is lost. They once used up the whole limit until they timed
+// out, and Publish blocked for all partitions.
+func TestAFrozenPartitionIsNotInTheWay(t *testing.T) {
+	const partitions, frozen = 4, 1
+	w, f := freezable(t, partitions, frozen)
+	w.opts.MaxInFlight, w.opts.AckTimeout = 64, 20*time.Second
+	b := w.open()
+	var stuck, others []*event.Message
+	for i := 0; len(stuck) < 8*w.opts.MaxInFlight; i++ {
+		m := w.message(fmt.Sprint("web-", i), 1, 0)
+		if binding.Partition([]byte(event.PartitionKey(w.opts.Cluster, m.Key)), partitions) == frozen {
+			stuck = append(stuck, m)
+		} else if len(others) < 100 {
+			others = append(others, m)
+		}
+	}
+
+	f.freeze()
+	var given atomic.Int32 // back, certainly not stored
+	results := make(chan error, len(stuck))
+	published := make(chan struct{})
+	want := map[event.Key]uint64{}
+	go func() { // as one worker does, which takes whatever key comes
+		defer close(published)
+		for _, m := range stuck {
+			b.Publish(t.Context(), m, func(_ uint64, err error) {
+				if errors.Is(err, publish.ErrNotSent) {
+					given.Add(1)
+				}
+				results <- err
+			})
+		}
+		for _, m := range others {
+			want[m.Key] = w.mustPublish(b, m)
+		}
+	}()
+	select {
+	case <-published:
+	case <-time.After(time.Minute):
+		t.Fatal("events of other partitions wait for the frozen one")
+	}
+	// Those that no batch has taken are given back, so that they wait elsewhere.
+	await(t, "what waits behind the batch is given back", func() error {
+		if left := len(stuck) - int(given.Load()); left > w.opts.MaxInFlight/partitions || left == len(stuck) {
+			return fmt.Errorf("%d of %d are left", left, len(stuck))
+		}
+		return nil
+	})
+	if err := b.Ready(); err != nil {
+		t.Errorf("not ready: %v", err)
+	}
+
+	f.thaw()
+	for range stuck {
+		<-results
+	}
+	for _, m := range stuck {
+		await(t, "published", func() (err error) {
+			want[m.Key], err = w.publish(b, m)
+			return err
+		})
+	}
+	w.wantNoRepeat(len(want))
+	w.wantLoaded(b, want)
+}
+
+func TestAdmission(t *testing.T) {
+	const stallAfter = 2 * time.Second
+	now := time.Now()
+	share := usage{events: 3, bytes: 100}
+	for name, c := range map[string]struct {
+		has   usage
+		since time.Duration // of the batch under way
+		bytes int
+		want  bool
+	}{
+		"empty":                           {bytes: 10, want: true},
+		"larger than the share":           {bytes: 1000, want: true},
+		"room for one more":               {has: usage{2, 90}, bytes: 10, want: true},
+		"as many as it may have":          {has: usage{3, 3}, bytes: 10},
+		"as large as it may be":           {has: usage{1, 91}, bytes: 10},
+		"a batch is on its way":           {has: usage{1, 1}, since: stallAfter, bytes: 10, want: true},
+		"it acknowledges nothing":         {has: usage{1, 1}, since: stallAfter + 1, bytes: 10},
+		"empty, and stalled all the same": {since: stallAfter + 1, bytes: 10},
+	} {
+		l := &sender{used: c.has, stall: stallAfter}
+		if c.since > 0 {
+			l.since = now.Add(-c.since)
+		}
+		if got := l.admit(c.bytes, share, now); got != c.want {
+			t.Errorf("%s: admitted %t, want %t", name, got, c.want)
+		}
+		if want := (usage{c.has.events + 1, c.has.bytes + c.bytes}); c.want && l.used != want {
+			t.Errorf("%s: it holds %+v, want %+v", name, l.used, want)
+		}
+	}
+}
+
+// TestACheckpointPartitionThatIsStuck: only the event partitions that are recorded in it
+// stop publishing.
+func TestACheckpointPartitionThatIsStuck(t *testing.T) {
+	w := newWriters(t, 2)
+	gate := newCheckpointGate(t, w)
+	w.opts.MaxInFlight, w.opts.AckTimeout = 4, 2*time.Second
+	b := w.open()
+	gate.close(map[int]int{0: 0})
+	want := map[event.Key]uint64{}
+	var full bool
+	for i := 0; !full || len(want) < 200; i++ {
+		m := w.message(fmt.Sprint("web-", i), 1, 0)
+		if full && binding.Partition([]byte(event.PartitionKey(w.opts.Cluster, m.Key)), 2) == 0 {
+			continue
+		}
+		position, err := w.publish(b, m)
+		switch {
+		case err == nil:
+			want[m.Key] = position
+		case errors.Is(err, publish.ErrNotSent) && !full:
+			full = true
+		default:
+			t.Fatalf("%d events are stored, and then: %v", len(want), err)
+		}
+	}
+	gate.open()
+	await(t, "loaded", func() error {
+		got := map[event.Key]uint64{}
+		err := b.Load(t.Context(), func(k event.Key, a event.Acked) error {
+			got[k] = a.Position
+			return nil
+		})
+		if err == nil && !maps.Equal(got, want) {
+			err = fmt.Errorf("loaded %d objects, want %d", len(got), len(want))
+		}
+		return err
+	})
+}
+
+// TestReadyWithoutOneLeader: the other partitions respond, so the bus stays ready. It once
+// alternated between ready and not ready, and each change reloaded the checkpoint.
+func TestReadyWithoutOneLeader(t *testing.T) {
+	cluster, w := newFakeWriters(t)
+	w.opts.AckTimeout = 500 * time.Millisecond
+	b := w.open()
+	var looks, unready atomic.Int32
+	ended := make(chan struct{})
+	cluster.Fault(kfake.Fault{
+		Keys: []kmsg.Key{kmsg.ListOffsets}, Topic: w.opts.Topic, Partitions: []int32{1}, Err: kerr.LeaderNotAvailable, Count: -1,
+	})
+	cluster.ControlKey(int16(kmsg.ListOffsets), func(kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		if b.Ready() != nil {
+			unready.Add(1)
+		}
+		if looks.Add(1) == 40 {
+			close(ended)
+		}
+		return nil, nil, false
+	})
+	select {
+	case <-ended:
+	case <-time.After(time.Minute):
+		t.Fatalf("only %d looks", looks.Load())
+	}
+	if n := unready.Load(); n > 0 {
+		t.Errorf("not ready at %d of %d looks: %v", n, looks.Load(), b.Ready())
+	}
+}
+
+// TestNotReadyWithoutAnyBroker: the bus is not ready, even if connections stay open without
+// responses.
+func TestNotReadyWithoutAnyBroker(t *testing.T) {
+	kb, proxy := proxiedBroker(t)
+	o := testOptions(proxy.Addr())
+	o.AckTimeout = time.Second
+	w := &writers{t, o}
+	b := w.open()
+	kb.Freeze()
+	await(t, "not ready", func() error {
+		if b.Ready() == nil {
+			return io.EOF
+		}
+		return nil
+	})
+	kb.Thaw()
+	await(t, "ready again", b.Ready)
+}
+
+// TestIsPast: the age of a session depends on both clocks.
+func TestIsPast(t *testing.T) {
+	const limit = 12 * time.Hour
+	for name, c := range map[string]struct {
+		monotonic, wall time.Duration
+		want            bool
+	}{
+		"young":                     {time.Hour, time.Hour, false},
+		"old":                       {13 * time.Hour, 13 * time.Hour, true},
+		"the machine slept":         {time.Hour, 13 * time.Hour, true},
+		"set back, and old":         {13 * time.Hour, time.Hour, true},
+		"set back, and perhaps old": {time.Hour, -time.Hour, true},
+		"slowed down":               {time.Hour, time.Hour - clockStep, false},
+		"set forward by a bit":      {time.Hour, 2 * time.Hour, false},
+	} {
+		if got := isPast(limit, c.monotonic, c.wall); got != c.want {
+			t.Errorf("%s: got %t, want %t", name, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,256 @@
+package kafka
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
+)
+
+// lose makes it look as if the event of m had been stored at an offset of partition 0, and
+// recorded, and the brokers had lost it: by an unclean election, a power loss, or a disk
+// that was put back to an earlier copy.
+func (w *writers) lose(b *Bus, m *event.Message, offset int64, deleted bool) {
+	w.t.Helper()
+	s, err := b.current()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	key := []byte(event.PartitionKey(w.opts.Cluster, m.Key))
+	s.recorder.put(key, entry{UID: m.Acked.UID, ResourceVersion: "2", Deleted: deleted, Topic: w.opts.Topic, Offset: offset})
+	if err := s.flush(w.t.Context()); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// TestALostDeleteIsPublishedAgain: the end of a partition is lost, with the delete of an
+// object. The checkpoint then has the earlier event that the topic still holds, so the
+// delete is published again. The object and its delete were once forgotten.
+func TestALostDeleteIsPublishedAgain(t *testing.T) {
+	w := newWriters(t, 1)
+	b := w.open()
+	m, neighbour := w.message("web", 1, 0), w.message("neighbor", 1, 0)
+	want := map[event.Key]uint64{m.Key: w.mustPublish(b, m), neighbour.Key: w.mustPublish(b, neighbour)} // the later one is not lost
+	w.lose(b, m, publish.Offset(want[m.Key])+100, true)
+	crash(b)
+	for range 2 { // what the first finds is recorded for the second
+		b = w.open()
+		w.wantLoaded(b, want)
+		w.wantLoaded(b, want)
+		crash(b)
+	}
+}
+
+// TestALostTailIsCoveredByATakeoverThatFailed: a failed takeover wrote a marker at the
+// offset of the lost event, so that the log is as long as before.
+func TestALostTailIsCoveredByATakeoverThatFailed(t *testing.T) {
+	var stuck atomic.Bool
+	var stored atomic.Int32 // markers of the takeover that fails
+	var topic string
+	w := newWriters(t, 1)
+	client, err := broker.New(w.opts.Broker)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close() })
+	w.opts.produce = func(ctx context.Context, to string, partition int, batch []byte) (int64, error) {
+		if to != topic && stuck.Load() && stored.Load() > 0 {
+			return 0, context.DeadlineExceeded
+		}
+		base, err := client.Produce(ctx, to, partition, batch)
+		if err == nil && to == topic && stuck.Load() {
+			stored.Add(1)
+		}
+		return base, err
+	}
+	topic = w.opts.Topic
+	b := w.open()
+	m := w.message("web", 1, 0)
+	at := w.mustPublish(b, m)
+	w.lose(b, m, publish.Offset(at)+1, true)
+	crash(b)
+
+	stuck.Store(true)
+	b = openBus(t, w.opts)
+	await(t, "a takeover has put its marker over the lost event", func() error {
+		if stored.Load() == 0 {
+			return fmt.Errorf("not yet: %w", b.Ready())
+		}
+		return nil
+	})
+	crash(b)
+	stuck.Store(false)
+	b = w.open()
+	w.wantLoaded(b, map[event.Key]uint64{m.Key: at})
+	w.wantLoaded(b, map[event.Key]uint64{m.Key: at})
+}
+
+// TestALostTailIsCoveredByAnotherCluster: the other cluster shares the topic.
+func TestALostTailIsCoveredByAnotherCluster(t *testing.T) {
+	w := newWriters(t, 1)
+	b := w.open()
+	m := w.message("web", 1, 0)
+	at := w.mustPublish(b, m)
+	w.lose(b, m, publish.Offset(at)+1, false)
+	crash(b)
+	other := newWriters(t, 1)
+	other.opts.Topic, other.opts.CheckpointTopic = w.opts.Topic, other.opts.Cluster+".checkpoint"
+	crash(other.open()) // its marker is where the lost event was
+	b = w.open()
+	w.wantLoaded(b, map[event.Key]uint64{m.Key: at})
+	w.wantLoaded(b, map[event.Key]uint64{m.Key: at})
+}
+
+// TestALostTailIsCoveredWhileTheSessionLasts: the log is as long as before, and the
+// session's marker is in its place. Only the last record reveals the loss.
+func TestALostTailIsCoveredWhileTheSessionLasts(t *testing.T) {
+	w := newWriters(t, 1)
+	b := w.open()
+	want := w.publishSome(b, "web-", 3)
+	w.load(b)
+	s, err := b.current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := newWriters(t, 1)
+	other.opts.Topic, other.opts.CheckpointTopic = w.opts.Topic, other.opts.Cluster+".checkpoint"
+	crash(other.open())
+	l := s.topics[w.opts.Topic].senders[0]
+	l.mu.Lock()
+	l.last.next++ // as if the other's marker were at the offset of a record of ours
+	l.mu.Unlock()
+	if err := b.Load(t.Context(), func(event.Key, event.Acked) error { return nil }); err == nil {
+		t.Error("loaded what the topic does not hold")
+	}
+	await(t, "another session", func() error {
+		if now, err := b.current(); now == s || err != nil {
+			return fmt.Errorf("not yet: %w", err)
+		}
+		return nil
+	})
+	w.wantLoaded(b, want)
+}
+
+// TestWhatIsNotLostIsNotReadAgain: a takeover that finds everything in place trusts the
+// checkpoint, even if another cluster has written to the topic since.
+func TestWhatIsNotLostIsNotReadAgain(t *testing.T) {
+	w := newWriters(t, 1)
+	b := w.open()
+	want := w.publishSome(b, "web-", 3)
+	s, err := b.current()
+	if err == nil {
+		err = s.flush(t.Context())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := recordedAt{s.markerKey(w.opts.Topic, 0), s.topics[w.opts.Topic].markers[0]}
+	crash(b)
+	other := newWriters(t, 1)
+	other.opts.Topic, other.opts.CheckpointTopic = w.opts.Topic, other.opts.Cluster+".checkpoint"
+	crash(other.open())
+	b = w.open()
+	s, err = b.current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	states, parts, err := s.readCheckpoint(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &recovery{t: s.topics[w.opts.Topic], state: states[w.opts.Topic], entries: s.merge(states, parts)}
+	if err := s.measure(t.Context(), a); err != nil {
+		t.Fatal(err)
+	}
+	if a.lastMarkers[0] != first {
+		t.Errorf("the writer before is recorded as %+v, want %+v", a.lastMarkers[0], first)
+	}
+	from, compacted, err := s.watermark(t.Context(), a, 0)
+	if from != 4 || compacted || err != nil { // its marker and three events
+		t.Errorf("the partition is read from %d (%t, %v), want 4", from, compacted, err)
+	}
+	w.wantLoaded(b, want)
+}
+
+// TestATopicIsNotSeenForAWhile: a takeover with another configuration removes the entries
+// of the topic, and the next takeover with the topic reads it from its start.
+func TestATopicIsNotSeenForAWhile(t *testing.T) {
+	w := newWriters(t, 1)
+	topic := w.opts.Topic
+	w.opts.CheckpointTopic = topic + ".checkpoint"
+	b := w.open()
+	want := w.publishSome(b, "web-", 3)
+	s, err := b.current()
+	if err == nil {
+		err = s.flush(t.Context())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	crash(b)
+	crash(w.open()) // its marker comes after the events
+
+	w.opts.Topic = topic + ".elsewhere"
+	b = w.open()
+	w.wantLoaded(b, map[event.Key]uint64{})
+	elsewhere := w.message("web-0", 1, 0)
+	wantElsewhere := map[event.Key]uint64{elsewhere.Key: w.mustPublish(b, elsewhere)}
+	w.wantLoaded(b, wantElsewhere)
+	crash(b)
+
+	w.opts.Topic = topic
+	b = w.open()
+	w.wantLoaded(b, want)
+	w.wantLoaded(b, want)
+	crash(b)
+	w.opts.Topic = topic + ".elsewhere"
+	w.wantLoaded(w.open(), wantElsewhere)
+}
+
+// TestATakeoverIsKilledWhileItSetsATopicAside: some entries of the topic are removed, so
+// none may be trusted. The checkpoint topic has two partitions: one may have stored all of
+// its records, and the other none.
+func TestATakeoverIsKilledWhileItSetsATopicAside(t *testing.T) {
+	for taken := range 6 { // its marker, the topic's state, and some of what is forgotten
+		t.Run(fmt.Sprint(taken, " batches are stored"), func(t *testing.T) {
+			w := newWriters(t, 2)
+			topic := w.opts.Topic
+			w.opts.CheckpointTopic = topic + ".checkpoint"
+			w.opts.BatchBytes = 1 // one record in a batch
+			gate := newCheckpointGate(t, w)
+			b := w.open()
+			want, in := map[event.Key]uint64{}, map[int]int{}
+			for i := 0; in[0] < 3 || in[1] < 3; i++ {
+				m := w.message(fmt.Sprint("web-", i), 1, 0)
+				want[m.Key] = w.mustPublish(b, m)
+				in[publish.Partition(want[m.Key])]++
+			}
+			s, err := b.current()
+			if err == nil {
+				err = s.flush(t.Context())
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			crash(b)
+			crash(w.open()) // its markers come after the events
+			w.opts.Topic = topic + ".elsewhere"
+			stuck := gate.close(map[int]int{0: taken})
+			b = openBus(t, w.opts)
+			select {
+			case <-stuck:
+			case <-time.After(time.Minute):
+				t.Fatal("the takeover does not come to record")
+			}
+			crash(b)
+			gate.open()
+			w.opts.Topic = topic
+			w.wantLoaded(w.open(), want)
+		})
+	}
+}

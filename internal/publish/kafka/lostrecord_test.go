@@ -1,0 +1,122 @@
+package kafka
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"sync/atomic"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
+)
+
+// TestALostRecordIsNotTakenForCompacted: there is no record at the highest recorded offset,
+// as after compaction, but no later record has the same key. So the event was lost, and the
+// log has an earlier one of the object.
+func TestALostRecordIsNotTakenForCompacted(t *testing.T) {
+	w := newWriters(t, 1)
+	b := w.open()
+	m := w.message("web", 1, 0)
+	at := w.mustPublish(b, m)
+	w.lose(b, m, w.commitTransaction(), true)
+	crash(b)
+	for range 2 { // what the first finds is recorded for the second
+		b = w.open()
+		w.wantLoaded(b, map[event.Key]uint64{m.Key: at})
+		if live := w.live(b); live[m.Key] != at {
+			t.Errorf("live is %v, want %s at %d", live, m.Key, at)
+		}
+		crash(b)
+	}
+}
+
+// TestALostRecordFollowsAForeignOne: the takeover reads from a foreign record that no load
+// has read. An earlier record of the key with the highest recorded offset doesn't show that
+// compaction removed the latter.
+func TestALostRecordFollowsAForeignOne(t *testing.T) {
+	w := newWriters(t, 1)
+	b := w.open()
+	gone, m := w.message("gone", 1, 0), w.message("web", 1, 0)
+	want := map[event.Key]uint64{gone.Key: w.mustPublish(b, gone)}
+	first := w.commitTransaction()
+	want[m.Key] = w.mustPublish(b, m) // after a foreign record
+	w.lose(b, gone, first, true)
+	w.lose(b, m, w.commitTransaction(), true)
+	crash(b)
+	w.wantLoaded(w.open(), want)
+}
+
+// commitTransaction writes a record and the end of a transaction to partition 0, and returns
+// the offset of the latter, where consumers find no record.
+func (w *writers) commitTransaction() int64 {
+	w.t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(w.opts.Broker.Addrs...), kgo.TransactionalID(w.opts.Topic+".foreign"))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer client.Close()
+	if err := client.BeginTransaction(); err != nil {
+		w.t.Fatal(err)
+	}
+	r, err := client.ProduceSync(w.t.Context(), &kgo.Record{Topic: w.opts.Topic, Key: []byte("foreign"), Value: []byte("1")}).First()
+	if err == nil {
+		err = client.EndTransaction(w.t.Context(), kgo.TryCommit)
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	await(w.t, "the end of the transaction is stored", func() error { // brokers answer before
+		if end := endOffsets(w.t.Context(), w.t, w.opts.Broker.Addrs[0], w.opts.Topic)[0]; end < r.Offset+2 {
+			return fmt.Errorf("the partition ends at %d", end)
+		}
+		return nil
+	})
+	return r.Offset + 1
+}
+
+// TestTheLastRecordHasOtherHeaders: a record with the same key and value can be another
+// event, because the attributes are in the headers.
+func TestTheLastRecordHasOtherHeaders(t *testing.T) {
+	var changed atomic.Bool
+	w := newWriters(t, 1)
+	client, err := broker.New(w.opts.Broker)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close() })
+	w.opts.Compression = recordbatch.None
+	w.opts.produce = func(ctx context.Context, topic string, partition int, batch []byte) (int64, error) {
+		if other := withType(batch, event.Updated, event.Created); topic == w.opts.Topic && !bytes.Equal(other, batch) {
+			changed.Store(true)
+			batch = other
+		}
+		return client.Produce(ctx, topic, partition, batch)
+	}
+	b := w.open()
+	m := w.message("web", 1, 0)
+	at := w.mustPublish(b, m)
+	r, found, err := client.ReadOne(t.Context(), w.opts.Topic, 0, publish.Offset(at))
+	if !changed.Load() || !found || err != nil || !bytes.Equal(r.Value, m.Data) {
+		t.Fatalf("the topic holds the event with other headers: %t, %+v, %v", changed.Load(), r, err)
+	}
+	if err := b.Load(t.Context(), func(event.Key, event.Acked) error { return nil }); !errors.Is(err, errDataLost) {
+		t.Errorf("got %v, want %v", err, errDataLost)
+	}
+}
+
+// withType returns an uncompressed batch (https://kafka.apache.org/documentation/#recordbatch)
+// with another type of the same length in the headers of its records.
+func withType(batch []byte, from, to event.Type) []byte {
+	const crc, attributes = 17, 21
+	other := bytes.ReplaceAll(batch, []byte(from), []byte(to))
+	binary.BigEndian.PutUint32(other[crc:], crc32.Checksum(other[attributes:], crc32.MakeTable(crc32.Castagnoli)))
+	return other
+}

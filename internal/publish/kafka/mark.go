@@ -1,0 +1,93 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/failpoint"
+)
+
+// parallel is the number of partitions that are read or written concurrently during a
+// takeover or a check. Each uses one connection to its broker.
+const parallel = 16
+
+// each calls do with 0 to n-1, up to parallel calls at a time, and returns the first error.
+func each(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
+	all, ctx := errgroup.WithContext(ctx)
+	all.SetLimit(parallel)
+	for i := range n {
+		all.Go(func() error {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			return do(ctx, i)
+		})
+	}
+	return all.Wait()
+}
+
+// mark writes the session's marker to every partition of the topics and sets their markers.
+// It blocks until all markers are stored.
+func (s *session) mark(ctx context.Context, topics ...*topic) error {
+	places := placesIn(topics)
+	return each(ctx, len(places), func(ctx context.Context, i int) (err error) {
+		at := places[i]
+		at.t.markers[at.p], err = s.markOne(ctx, at.t.senders[at.p])
+		return err
+	})
+}
+
+// place is a partition of a topic.
+type place struct {
+	t *topic
+	p int
+}
+
+// placesIn returns all partitions of the topics.
+func placesIn(topics []*topic) (places []place) {
+	for _, t := range topics {
+		for p := range t.senders {
+			places = append(places, place{t, p})
+		}
+	}
+	return places
+}
+
+// markOne writes the marker of one partition and returns its entry.
+func (s *session) markOne(ctx context.Context, l *sender) (entry, error) {
+	type result struct {
+		offset int64
+		err    error
+	}
+	m, err := event.Builder{Cluster: s.b.opts.Cluster}.WriterStarted(s.b.opts.Writer, s.id, l.topic, l.partition, time.Now())
+	if err != nil {
+		return entry{}, err
+	}
+	record, err := s.b.encode(m)
+	if err != nil {
+		return entry{}, err
+	}
+	stored := make(chan result, 1)
+	it := &item{record: record, done: func(offset int64, err error) { stored <- result{offset, err} }}
+	l.add(it)
+	select {
+	case r := <-stored:
+		if r.err != nil {
+			return entry{}, fmt.Errorf("write the marker of partition %d of topic %q: %w", l.partition, l.topic, r.err)
+		}
+		failpoint.Hit("taking-over")
+		return entry{Type: event.WriterStarted, ID: m.ID, Topic: l.topic, Partition: l.partition, Offset: r.offset, Time: it.record.Timestamp.Unix()}, nil
+	case <-ctx.Done():
+		return entry{}, errors.Join(s.failure(), ctx.Err())
+	}
+}
+
+// markerKey is the partition key of a writer's marker.
+func (s *session) markerKey(topic string, partition int) string {
+	return event.WriterPartitionKey(s.b.opts.Cluster, topic, partition)
+}

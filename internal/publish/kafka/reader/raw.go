@@ -1,0 +1,54 @@
+package reader
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
+)
+
+// Record is a record as the topic holds it, undecoded, for a verifier with its own decoder.
+type Record = broker.Record
+
+// NextRaw is [Scan.Next] for undecoded records of all clusters. yield must not keep or
+// change a record. refused gets the batches that cannot be read: the delivery is that of the
+// first record. It is not called concurrently with yield.
+func (s *Scan) NextRaw(ctx context.Context, yield func(Record, publish.Delivery) error, refused func(publish.Delivery, error)) error {
+	var mu sync.Mutex // partitions are read at the same time
+	var failed error
+	err := s.step(ctx, func(ctx context.Context, p *partition, end int64, alive func()) error {
+		return p.read(ctx, end, func(r broker.Record) error {
+			alive()
+			mu.Lock()
+			defer mu.Unlock()
+			if failed == nil {
+				failed = yield(r, p.delivery(r))
+			}
+			return failed
+		}, func(r broker.Refused) {
+			alive()
+			mu.Lock()
+			defer mu.Unlock()
+			refused(p.delivery(Record{Offset: r.First}), refusal(r))
+		})
+	})
+	if failed != nil {
+		return failed
+	}
+	return err
+}
+
+// RawAt returns the record at a position of a topic, and false if it no longer exists.
+func (b *Bus) RawAt(ctx context.Context, topic string, position uint64) (Record, bool, error) {
+	r, found, err := b.client.ReadOne(ctx, topic, publish.Partition(position), publish.Offset(position))
+	if errors.Is(err, broker.ErrNoTopic) {
+		return Record{}, false, nil
+	}
+	if err != nil {
+		return Record{}, false, fmt.Errorf("read the record at %d:%d of topic %s: %w", publish.Partition(position), publish.Offset(position), topic, err)
+	}
+	return r, found, nil
+}

@@ -1,0 +1,116 @@
+package record
+
+import (
+	"encoding/json"
+	"math"
+	"time"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish"
+)
+
+// Entry is the value of a record of the checkpoint topic. It describes the last event of a
+// key; the key of the record is the key of the event.
+type Entry struct {
+	UID             string       `json:"uid,omitempty"`
+	ResourceVersion string       `json:"resourceVersion,omitempty"`
+	Epoch           uint16       `json:"epoch,omitempty"`
+	Digest          event.Digest `json:"digest,omitzero"`
+	Deleted         bool         `json:"deleted,omitempty"`
+	Deselected      bool         `json:"deselected,omitempty"`
+	Time            int64        `json:"time,omitempty"` // the record's timestamp, in seconds since 1970; 0 if unknown
+	At              int64        `json:"at,omitempty"`   // the event's attribute time, as in [event.Acked]
+
+	Topic     string `json:"topic"`
+	Partition int    `json:"partition"`
+	Offset    int64  `json:"offset"`
+
+	// Set for markers, including the writer's.
+	Type event.Type `json:"type,omitempty"`
+	ID   string     `json:"id,omitempty"`
+
+	// Unread, for the writer's marker of an event partition, is the first offset of another
+	// writer's record that the writer has not read, or not answered; 0 for none.
+	Unread int64 `json:"unread,omitempty"`
+
+	// Foreign: another writer's record is at this place, after the event that the other
+	// fields describe. It is not recorded.
+	Foreign bool `json:"-"`
+}
+
+// EntryOf returns the entry of an object's event, whose Time is the attribute. It leaves the
+// timestamp of the record to the caller.
+func EntryOf(a event.Acked, topic string, partition int, offset int64) Entry {
+	return Entry{
+		UID: a.UID, ResourceVersion: a.ResourceVersion, Epoch: a.Epoch, Deleted: a.Deleted, Deselected: a.Deselected,
+		Digest: a.Digest, At: a.Time, Topic: topic, Partition: partition, Offset: offset,
+	}
+}
+
+// Position returns the position of the event.
+func (e Entry) Position() uint64 { return publish.PositionOf(e.Partition, e.Offset) }
+
+// Acked returns the event as the checkpoint in memory has it.
+func (e Entry) Acked() event.Acked {
+	a := event.Acked{
+		UID: e.UID, ResourceVersion: e.ResourceVersion, Epoch: e.Epoch, Deleted: e.Deleted, Deselected: e.Deselected,
+		Digest: e.Digest, Time: e.At, Position: e.Position(), Foreign: e.Foreign,
+	}
+	a.StoredAt(time.Unix(e.Time, 0))
+	return a
+}
+
+// IsSameEvent reports whether two entries of a key describe the same event.
+func (e Entry) IsSameEvent(other Entry) bool {
+	return e.Type == other.Type && e.ID == other.ID && (e.Type != "" || e.UID == other.UID && e.ResourceVersion == other.ResourceVersion &&
+		e.Epoch == other.Epoch && e.Deleted == other.Deleted && e.Deselected == other.Deselected)
+}
+
+// State is the value of the other kind of record in the checkpoint topic, one per event
+// topic. It lets the next writer find the topic and assign keys to the same partitions. It
+// does not say how far the topic is recorded.
+type State struct {
+	Topic string `json:"topic"`
+	// Partitions is the number of partitions that keys are spread over. The topic may have
+	// more by now, but the events of an object stay in one partition.
+	Partitions int `json:"partitions"`
+	// Records is the number of partitions of the checkpoint topic that records are spread
+	// over. As with Partitions, the topic may have more by now.
+	Records int `json:"records,omitempty"`
+	// Session and Writer identify the writer of the record to people.
+	Session string `json:"session"`
+	Writer  string `json:"writer"`
+}
+
+// StateKey is the key of a topic's state. It cannot be the key of an object, because no
+// group is named "_control".
+func StateKey(cluster, topic string) string {
+	return string(event.ClusterPartitionKeys(cluster)) + "_control/topic/_/" + topic
+}
+
+// Marshal returns the value of an Entry or a State.
+func Marshal[T Entry | State](v T) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // these types are strings and numbers
+	}
+	return b
+}
+
+// Stored returns the time of a record as an entry has it. A producer can set any time. One
+// that is unknown or in the future is now, because the retention of a delete begins at it.
+func Stored(at time.Time) int64 {
+	now := time.Now()
+	if at.Unix() > 0 && at.Sub(now) <= event.MaxSkew {
+		return at.Unix()
+	}
+	return now.Unix()
+}
+
+// seconds returns a time that an entry has, 0 for none.
+func seconds(unix int64) int64 {
+	if unix < 0 || unix > math.MaxUint32 {
+		return 0
+	}
+	return unix
+}

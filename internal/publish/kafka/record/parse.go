@@ -1,0 +1,218 @@
+package record
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/binding"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
+)
+
+// Parser parses the records of one cluster. It is safe for concurrent use.
+type Parser struct {
+	cluster, checkpoint    string // checkpoint is a topic
+	clusterKeys, stateKeys []byte // prefixes
+}
+
+// NewParser returns a Parser of the records of a cluster and its checkpoint topic.
+func NewParser(cluster, checkpointTopic string) Parser {
+	return Parser{
+		cluster: cluster, checkpoint: checkpointTopic,
+		clusterKeys: event.ClusterPartitionKeys(cluster), stateKeys: []byte(StateKey(cluster, "")),
+	}
+}
+
+// Owns reports whether a key is one of the cluster's.
+func (p Parser) Owns(key []byte) bool { return bytes.HasPrefix(key, p.clusterKeys) }
+
+// Kind is what a record of the checkpoint topic is.
+type Kind int
+
+// The kinds of records.
+const (
+	Ignored Kind = iota // another cluster's, or a marker of the topic itself
+	OfEvent             // has the entry of a key
+	OfTopic             // has the state of a topic
+	Removed             // the key has no entry any more
+)
+
+// Checkpoint is a record of the checkpoint topic.
+type Checkpoint struct {
+	Kind  Kind
+	Entry Entry
+	State State
+}
+
+// Checkpoint parses a record of a partition of the checkpoint topic.
+func (p Parser) Checkpoint(r broker.Record, partition int) (Checkpoint, error) {
+	if p.Owns(r.Key) && len(r.Key) > event.MaxText {
+		return Checkpoint{}, tooLong(r.Key)
+	}
+	key := string(r.Key)
+	switch {
+	case !p.Owns(r.Key), key == event.WriterPartitionKey(p.cluster, p.checkpoint, partition):
+		return Checkpoint{}, nil
+	case bytes.HasPrefix(r.Key, p.stateKeys):
+		return p.state(key[len(p.stateKeys):], r.Value, partition)
+	case r.Value == nil:
+		return Checkpoint{Kind: Removed}, isKey(key)
+	}
+	var e Entry
+	if err := json.Unmarshal(r.Value, &e); err != nil {
+		return Checkpoint{}, event.Invalid(event.InvalidData, fmt.Errorf("decode the entry of %q: %w", key, err))
+	}
+	e.Time = seconds(e.Time)
+	if err := p.check(key, e); err != nil {
+		return Checkpoint{}, err
+	}
+	return Checkpoint{Kind: OfEvent, Entry: e}, nil
+}
+
+// state parses the state of a topic. A forwarder writes it to the first partition.
+func (p Parser) state(topic string, value []byte, partition int) (Checkpoint, error) {
+	if value == nil {
+		return Checkpoint{}, nil
+	}
+	fail := func(reason event.InvalidReason, err error) (Checkpoint, error) {
+		return Checkpoint{}, event.Invalid(reason, fmt.Errorf("decode the state of topic %q: %w", topic, err))
+	}
+	var s State
+	switch err := json.Unmarshal(value, &s); {
+	case err != nil:
+		return fail(event.InvalidData, err)
+	case s.Topic != topic || !isTopic(topic):
+		return fail(event.InvalidKey, fmt.Errorf("it is of topic %.100q", s.Topic))
+	case len(s.Session) > event.MaxText || len(s.Writer) > event.MaxText:
+		return fail(event.InvalidData, errors.New("the names of its writer are too long"))
+	case s.Partitions < 0 || s.Partitions > publish.MaxPartitions || s.Records < 0 || s.Records > publish.MaxPartitions:
+		return fail(event.InvalidPosition, fmt.Errorf("a topic has no %d partitions, recorded in %d", s.Partitions, s.Records))
+	}
+	if partition != 0 {
+		return fail(event.InvalidPosition, fmt.Errorf("it is in partition %d", partition))
+	}
+	return Checkpoint{Kind: OfTopic, State: s}, nil
+}
+
+// Event returns the entry of a record of an event topic. The tombstone right after a removal
+// has the entry of the removal, and any other tombstone the zero entry.
+func (p Parser) Event(r broker.Record, topic string, partition int) (Entry, error) {
+	if len(r.Key) > event.MaxText {
+		return Entry{}, tooLong(r.Key)
+	}
+	key := string(r.Key)
+	if r.Value == nil {
+		return p.tombstone(r, topic, partition)
+	}
+	attribute, _, err := binding.Attributes(r.Headers, r.Value)
+	if err != nil {
+		return Entry{}, event.Invalid(event.InvalidEvent, err)
+	}
+	var e Entry
+	switch t := event.Type(attribute("type")); t {
+	case event.WriterStarted, event.SnapshotStarted, event.SnapshotCompleted:
+		e = Entry{Type: t, ID: attribute("id")}
+	case event.ClusterClaimed:
+		if e, err = claim(r); err != nil {
+			return Entry{}, err
+		}
+	default:
+		acked, err := event.AckedFrom(attribute)
+		if err != nil {
+			return Entry{}, err
+		}
+		e = EntryOf(acked, "", 0, 0)
+	}
+	e.Topic, e.Partition, e.Offset, e.Time = topic, partition, r.Offset, Stored(r.Time)
+	return e, p.check(key, e)
+}
+
+// tombstone returns the entry of the removal before a tombstone.
+func (p Parser) tombstone(r broker.Record, topic string, partition int) (Entry, error) {
+	key := string(r.Key)
+	attribute, ok := binding.Removal(r.Headers)
+	if !ok {
+		return Entry{}, isKey(key)
+	}
+	acked, err := event.AckedFrom(attribute)
+	if err != nil {
+		return Entry{}, err
+	}
+	if !acked.Deleted {
+		return Entry{}, event.Invalid(event.InvalidAttribute, fmt.Errorf("a tombstone of type %q", attribute("type")))
+	}
+	e := EntryOf(acked, topic, partition, r.Offset-1)
+	e.Time = Stored(r.Time)
+	return e, p.check(key, e)
+}
+
+func claim(r broker.Record) (Entry, error) {
+	m, err := binding.Decode(r.Headers, r.Value)
+	if err != nil {
+		return Entry{}, event.Invalid(event.InvalidEvent, err)
+	}
+	c, err := event.ClaimFrom(m)
+	return Entry{UID: c.UID, Epoch: c.Epoch, Type: event.ClusterClaimed, ID: m.ID}, err
+}
+
+// check returns an error for an entry that no forwarder writes for a key.
+func (p Parser) check(key string, e Entry) error {
+	switch {
+	case !isTopic(e.Topic):
+		return event.Invalid(event.InvalidPosition, fmt.Errorf("the entry of %q names the topic %.100q", key, e.Topic))
+	case len(e.ID) > event.MaxText:
+		return event.Invalid(event.InvalidAttribute, fmt.Errorf("the id in the entry of %q has %d bytes", key, len(e.ID)))
+	case e.Partition < 0 || e.Partition >= publish.MaxPartitions || e.Offset < 0 || e.Offset > publish.MaxOffset || e.Unread < 0:
+		return event.Invalid(event.InvalidPosition, fmt.Errorf("the entry of %q is at offset %d of partition %d", key, e.Offset, e.Partition))
+	}
+	if p.isKeyOf(key, e) {
+		if e.Type == "" || e.Type == event.ClusterClaimed {
+			return e.Acked().Validate()
+		}
+		return nil
+	}
+	return event.Invalid(event.InvalidKey, fmt.Errorf("%q is not the key of an event of type %.100q", key, e.Type))
+}
+
+// isKeyOf reports whether a key matches the type of an entry.
+func (p Parser) isKeyOf(key string, e Entry) bool {
+	switch e.Type {
+	case "":
+		_, _, err := event.ParsePartitionKey(key)
+		return err == nil
+	case event.WriterStarted:
+		return key == event.WriterPartitionKey(p.cluster, e.Topic, e.Partition)
+	case event.ClusterClaimed:
+		return key == event.ClaimPartitionKey(p.cluster)
+	case event.SnapshotStarted, event.SnapshotCompleted:
+		_, k, err := event.ParseMarkerPartitionKey(key)
+		return err == nil && k.Resource != ""
+	}
+	return false
+}
+
+func tooLong(key []byte) error {
+	return event.Invalid(event.InvalidKey, fmt.Errorf("the key has %d bytes, no key has more than %d", len(key), event.MaxText))
+}
+
+// isKey returns an error if a key is neither an object's nor a marker's.
+func isKey(key string) error {
+	_, _, err := event.ParsePartitionKey(key)
+	if err != nil {
+		_, _, err = event.ParseMarkerPartitionKey(key)
+	}
+	if err != nil {
+		return event.Invalid(event.InvalidKey, errors.New("the key is neither that of an object nor of a marker"))
+	}
+	return nil
+}
+
+// isTopic reports whether a name is valid for a topic (Topic.java).
+func isTopic(name string) bool {
+	const valid = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
+	return name != "" && len(name) <= 249 && strings.Trim(name, valid) == ""
+}

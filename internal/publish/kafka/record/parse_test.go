@@ -1,0 +1,262 @@
+package record
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/binding"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
+)
+
+var (
+	parser    = NewParser("c", "t.checkpoint")
+	objectKey = event.PartitionKey("c", event.Key{Group: "apps", Resource: "deployments", Namespace: "default", Name: "web"})
+)
+
+// TestCheckpointRefuses: values that no forwarder writes are errors with a reason.
+func TestCheckpointRefuses(t *testing.T) {
+	valid := `"uid":"u","resourceVersion":"1","topic":"t"`
+	claim, snapshot := event.ClaimPartitionKey("c"), "c/_control/snapshot/apps/deployments"
+	tests := []struct {
+		name, key, value string
+		want             event.InvalidReason
+	}{
+		{"not JSON", objectKey, `{`, event.InvalidData},
+		{"not an object", objectKey, `[]`, event.InvalidData},
+		{"a negative partition", objectKey, `{` + valid + `,"partition":-1,"offset":0}`, event.InvalidPosition},
+		{"a partition that overflows", objectKey, `{` + valid + `,"partition":65536,"offset":0}`, event.InvalidPosition},
+		{"a partition over any integer", objectKey, `{` + valid + `,"partition":1e40,"offset":0}`, event.InvalidData},
+		{"a negative offset", objectKey, `{` + valid + `,"partition":0,"offset":-1}`, event.InvalidPosition},
+		{"an offset that overflows", objectKey, `{` + valid + `,"partition":0,"offset":281474976710655}`, event.InvalidPosition},
+		{"the highest offset", objectKey, `{` + valid + `,"partition":0,"offset":9223372036854775807}`, event.InvalidPosition},
+		{"a negative unread offset", objectKey, `{` + valid + `,"partition":0,"offset":1,"unread":-1}`, event.InvalidPosition},
+		{"no topic", objectKey, `{"uid":"u"}`, event.InvalidPosition},
+		{"a topic that cannot be", objectKey, `{"uid":"u","topic":"a/b"}`, event.InvalidPosition},
+		{"no uid", objectKey, `{"topic":"t"}`, event.InvalidAttribute},
+		{"an epoch after the last one", objectKey, `{` + valid + `,"epoch":10000}`, event.InvalidEpoch},
+		{"an epoch that overflows", objectKey, `{` + valid + `,"epoch":65536}`, event.InvalidData},
+		{"a digest that is none", objectKey, `{` + valid + `,"digest":"xyz"}`, event.InvalidData},
+		{"a marker under an object's key", objectKey, `{"topic":"t","type":"io.kuberelay.snapshot.started","id":"i"}`, event.InvalidKey},
+		{"an object under a marker's key", snapshot, `{` + valid + `}`, event.InvalidKey},
+		{"another marker", snapshot, `{"topic":"t","type":"io.kuberelay.writer.started"}`, event.InvalidKey},
+		{"a writer of another partition", event.WriterPartitionKey("c", "t", 1), `{"topic":"t","partition":2,"type":"io.kuberelay.writer.started"}`, event.InvalidKey},
+		{"a writer of another topic", event.WriterPartitionKey("c", "t", 1), `{"topic":"u","partition":1,"type":"io.kuberelay.writer.started"}`, event.InvalidKey},
+		{"an unknown type", objectKey, `{` + valid + `,"type":"x"}`, event.InvalidKey},
+		{"a claim without a cluster", claim, `{"topic":"t","type":"io.kuberelay.cluster.claimed"}`, event.InvalidAttribute},
+		{"a claim of an epoch after the last one", claim, `{` + valid + `,"epoch":65535,"type":"io.kuberelay.cluster.claimed"}`, event.InvalidEpoch},
+		{"a key that names nothing", "c/x", `{` + valid + `}`, event.InvalidKey},
+		{"a removed key that names nothing", "c/x", "", event.InvalidKey},
+		{"a state that is not JSON", StateKey("c", "t"), `x`, event.InvalidData},
+		{"a state of another topic", StateKey("c", "t"), `{"topic":"u"}`, event.InvalidKey},
+		{"a state of a topic that cannot be", StateKey("c", "a b"), `{"topic":"a b"}`, event.InvalidKey},
+		{"a negative number of partitions", StateKey("c", "t"), `{"topic":"t","partitions":-1}`, event.InvalidPosition},
+		{"too many partitions", StateKey("c", "t"), `{"topic":"t","partitions":65537}`, event.InvalidPosition},
+		{"a negative number of records", StateKey("c", "t"), `{"topic":"t","records":-1}`, event.InvalidPosition},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r := broker.Record{Key: []byte(tt.key), Value: []byte(tt.value)}
+			if tt.value == "" {
+				r.Value = nil
+			}
+			c, err := parser.Checkpoint(r, 0)
+			if err == nil || event.ReasonOf(err) != tt.want {
+				t.Errorf("got %+v, %v of reason %s, want %s", c, err, event.ReasonOf(err), tt.want)
+			}
+		})
+	}
+}
+
+// TestStateInAnotherPartition: partitions are read at once, so a state in another one than the
+// first would replace that one at random.
+func TestStateInAnotherPartition(t *testing.T) {
+	r := broker.Record{Key: []byte(StateKey("c", "t")), Value: Marshal(State{Topic: "t", Partitions: 1})}
+	if _, err := parser.Checkpoint(r, 1); event.ReasonOf(err) != event.InvalidPosition {
+		t.Errorf("got %v, want an error with the reason %q", err, event.InvalidPosition)
+	}
+}
+
+// TestCheckpoint: the records that forwarders write are read.
+func TestCheckpoint(t *testing.T) {
+	writer := Entry{Topic: "t", Partition: 1, Offset: 5, Type: event.WriterStarted, ID: "writer.s.t.1"}
+	snapshot := Entry{Topic: "t", Type: event.SnapshotCompleted, ID: "i"}
+	object := Entry{UID: "u", ResourceVersion: "7", Topic: "t", Partition: publish.MaxPartitions - 1, Offset: publish.MaxOffset, Epoch: event.LastEpoch, Time: math.MaxUint32}
+	claim := Entry{UID: "u", Topic: "t", Type: event.ClusterClaimed}
+	state := State{Topic: "t", Partitions: 3, Records: 3, Session: "s", Writer: "w"}
+	tests := []struct {
+		key   string
+		value any
+		want  Checkpoint
+	}{
+		{objectKey, object, Checkpoint{Kind: OfEvent, Entry: object}},
+		{event.WriterPartitionKey("c", "t", 1), writer, Checkpoint{Kind: OfEvent, Entry: writer}},
+		{"c/_control/snapshot/apps/deployments", snapshot, Checkpoint{Kind: OfEvent, Entry: snapshot}},
+		{event.ClaimPartitionKey("c"), claim, Checkpoint{Kind: OfEvent, Entry: claim}},
+		{StateKey("c", "t"), state, Checkpoint{Kind: OfTopic, State: state}},
+		{objectKey, nil, Checkpoint{Kind: Removed}},
+		{event.WriterPartitionKey("c", "t", 1), nil, Checkpoint{Kind: Removed}},
+		{StateKey("c", "t"), nil, Checkpoint{}},
+		{event.WriterPartitionKey("c", "t.checkpoint", 0), "an event", Checkpoint{}},
+		{"another/apps/deployments/default/web", "anything", Checkpoint{}},
+		{"c2/x", "anything", Checkpoint{}},
+	}
+	for _, tt := range tests {
+		r := broker.Record{Key: []byte(tt.key)}
+		if tt.value != nil {
+			r.Value, _ = json.Marshal(tt.value)
+		}
+		if got, err := parser.Checkpoint(r, 0); err != nil || got != tt.want {
+			t.Errorf("%s: got %+v, %v, want %+v", tt.key, got, err, tt.want)
+		}
+	}
+	// A producer can set any time.
+	for _, unix := range []int64{-1, math.MaxUint32 + 1, math.MaxInt64} {
+		r := broker.Record{Key: []byte(objectKey), Value: fmt.Appendf(nil, `{"uid":"u","topic":"t","time":%d}`, unix)}
+		if c, err := parser.Checkpoint(r, 0); err != nil || c.Entry.Time != 0 {
+			t.Errorf("time %d: got %+v, %v", unix, c, err)
+		}
+	}
+}
+
+// message is an event of an object, with its attributes replaced.
+func message(t testing.TB, replace ...event.Attribute) broker.Record {
+	t.Helper()
+	k := event.Key{Group: "apps", Resource: "deployments", Namespace: "default", Name: "web"}
+	m, err := event.Builder{Cluster: "c"}.Message(event.Change{
+		Type: event.Created, Cause: event.CauseWatch, Key: k,
+		Resource: event.Resource{Group: "apps", Version: "v1", Resource: "deployments", Kind: "Deployment", Namespaced: true},
+		Object:   &event.Object{Namespace: "default", Name: "web", UID: "u", ResourceVersion: "7", APIVersion: "apps/v1", Kind: "Deployment", Body: event.JSON([]byte(`{}`))},
+		Observed: time.Unix(1700000000, 0),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := binding.Encode(m, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range replace {
+		r.Headers = append(r.Headers, recordbatch.Header{Key: "ce_" + a.Name, Value: []byte(a.Value)}) // the last one counts
+	}
+	return broker.Record{Offset: 9, Time: r.Timestamp, Key: r.Key, Value: r.Value, Headers: r.Headers}
+}
+
+// TestEvent: an event is read, and what is not valid is an error.
+func TestEvent(t *testing.T) {
+	e, err := parser.Event(message(t), "t", 3)
+	if want := (Entry{UID: "u", ResourceVersion: "7", Topic: "t", Partition: 3, Offset: 9, Time: 1700000000, At: 1700000000000}); err != nil || e != want {
+		t.Errorf("got %+v, %v, want %+v", e, err, want)
+	}
+	// The retention of a delete begins at its time, so no producer can set one that never comes.
+	for _, at := range []time.Time{{}, time.UnixMilli(-1), time.Now().AddDate(1, 0, 0), time.Unix(math.MaxUint32+1, 0), time.Unix(math.MaxInt64>>10, 0)} {
+		odd := message(t)
+		odd.Time = at
+		now := time.Now().Unix()
+		if e, err := parser.Event(odd, "t", 3); err != nil || e.Time < now || e.Time > now+60 {
+			t.Errorf("stored %v: got %+v, %v, want the time %d", at, e, err, now)
+		}
+	}
+	for _, a := range []event.Attribute{
+		{Name: "type", Value: "x"}, {Name: "type", Value: string(event.SnapshotStarted)}, {Name: "type", Value: string(event.WriterStarted)},
+		{Name: "type", Value: string(event.ClusterClaimed)}, {Name: "sequence", Value: "65535.0"}, {Name: "sequence", Value: "9999999999999.7"},
+		{Name: "specversion", Value: "2.0"}, {Name: "uid", Value: "\xff"}, {Name: "digest", Value: "x"},
+	} {
+		if e, err := parser.Event(message(t, a), "t", 3); err == nil {
+			t.Errorf("%s=%s: got %+v", a.Name, a.Value, e)
+		}
+	}
+	other := message(t)
+	other.Key = []byte("c/x")
+	if _, err := parser.Event(other, "t", 3); event.ReasonOf(err) != event.InvalidKey {
+		t.Errorf("got %v of a key that names nothing", err)
+	}
+}
+
+// TestTombstone: a tombstone has the entry of the removal right before it, if it names one.
+func TestTombstone(t *testing.T) {
+	deleted := message(t, event.Attribute{Name: "type", Value: string(event.Deleted)})
+	want, err := parser.Event(deleted, "t", 3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := binding.Decode(deleted.Headers, deleted.Value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	headers := binding.Tombstone(m).Headers
+	tombstone := broker.Record{Key: deleted.Key, Offset: deleted.Offset + 1, Time: deleted.Time, Headers: headers}
+	if e, err := parser.Event(tombstone, "t", 3); err != nil || e != want || !e.Deleted {
+		t.Errorf("got %+v, %v, want %+v", e, err, want)
+	}
+	plain := tombstone
+	plain.Headers = nil
+	if e, err := parser.Event(plain, "t", 3); err != nil || e != (Entry{}) {
+		t.Errorf("got %+v, %v of a tombstone without headers", e, err)
+	}
+	first := tombstone
+	first.Offset = 0
+	if e, err := parser.Event(first, "t", 3); event.ReasonOf(err) != event.InvalidPosition {
+		t.Errorf("got %+v, %v of a tombstone with nothing before it", e, err)
+	}
+	for header, value := range map[string]string{"kuberelay_type": string(event.Created), "kuberelay_uid": "", "kuberelay_sequence": "x"} {
+		invalid := tombstone
+		invalid.Headers = append(slices.Clone(headers), recordbatch.Header{Key: header, Value: []byte(value)})
+		if e, err := parser.Event(invalid, "t", 3); event.ReasonOf(err) != event.InvalidAttribute {
+			t.Errorf("%s %q: got %+v, %v", header, value, e, err)
+		}
+	}
+}
+
+// wantValid fails t unless an entry can be used without further checks.
+func wantValid(t *testing.T, e Entry) {
+	t.Helper()
+	position := e.Position()
+	if publish.Partition(position) != e.Partition || publish.Offset(position) != e.Offset || e.Epoch > event.LastEpoch || e.Acked().Time < 0 || e.Acked().Time > 1000*e.Time+event.MaxSkew.Milliseconds() {
+		t.Errorf("%+v is not valid", e)
+	}
+}
+
+func FuzzCheckpoint(f *testing.F) {
+	f.Add([]byte(objectKey), []byte(`{"uid":"u","resourceVersion":"1","topic":"t","partition":1,"offset":2,"epoch":1,"time":5,"digest":"0123456789abcdef"}`))
+	f.Add([]byte(StateKey("c", "t")), []byte(`{"topic":"t","partitions":3,"records":3}`))
+	f.Add([]byte(event.WriterPartitionKey("c", "t", 1)), []byte(`{"topic":"t","partition":1,"type":"io.kuberelay.writer.started"}`))
+	f.Add([]byte(event.ClaimPartitionKey("c")), []byte(`{"uid":"u","topic":"t","type":"io.kuberelay.cluster.claimed"}`))
+	f.Fuzz(func(t *testing.T, key, value []byte) {
+		c, err := parser.Checkpoint(broker.Record{Key: key, Value: value}, 0)
+		switch {
+		case err != nil:
+		case c.Kind == OfEvent:
+			wantValid(t, c.Entry)
+		case c.Kind == OfTopic && (c.State.Partitions < 0 || c.State.Records < 0):
+			t.Errorf("%+v is not valid", c.State)
+		}
+	})
+}
+
+func FuzzEvent(f *testing.F) {
+	r := message(f)
+	for _, h := range r.Headers {
+		f.Add(string(r.Key), h.Key, string(h.Value), r.Value, int64(1700000000000))
+	}
+	f.Add(string(r.Key), "content-type", "application/cloudevents+json", []byte(`{"specversion":"1.0","id":"u.7","type":"io.kuberelay.object.created","sequence":"0000.00000000000000000007","uid":"u","resourceversion":"7"}`), int64(-1))
+	f.Add(event.ClaimPartitionKey("c"), "ce_type", string(event.ClusterClaimed), []byte(`{"uid":"u","epoch":3}`), int64(0))
+	f.Fuzz(func(t *testing.T, key, name, value string, data []byte, millis int64) {
+		r := message(t, event.Attribute{})
+		r.Key, r.Value, r.Time = []byte(key), data, time.UnixMilli(millis)
+		r.Headers = append(r.Headers, recordbatch.Header{Key: name, Value: []byte(value)})
+		if e, err := parser.Event(r, "t", 1); err == nil && e != (Entry{}) {
+			wantValid(t, e)
+		}
+		if _, err := binding.Decode(r.Headers, data); errors.Is(err, binding.ErrTombstone) != (data == nil) {
+			t.Errorf("got %v", err)
+		}
+	})
+}

@@ -1,0 +1,198 @@
+package recordbatch
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+)
+
+// Limits of a batch that is read. They bound what a hostile producer can make a reader
+// unpack: a batch of a few kilobytes can unpack to gigabytes.
+const (
+	// MaxRecord is the largest record in bytes. The API server's watch has no object over
+	// 16 MiB, and an event has at most the object, its previous state, and a patch with
+	// parts of both.
+	MaxRecord = 64 << 20
+	// MaxUnpacked is the largest batch in bytes, before compression. It is over the highest
+	// value of KUBERELAY_KAFKA_BATCH_BYTES.
+	MaxUnpacked = 128 << 20
+
+	maxHeaders   = 1024 // of a record
+	maxHeaderKey = 1024 // in bytes
+)
+
+// ErrLarge means that a batch needs more memory than the caller of [Encoded.Open] allowed.
+var ErrLarge = errors.New("it has a large record")
+
+// Reader reads the records of one batch. It holds one record in memory, not the batch. It
+// is not safe for concurrent use.
+type Reader struct {
+	batch   Encoded
+	unpack  *unpacker
+	source  *bufio.Reader
+	largest int // largest record
+	record  []byte
+	read    int   // number of records
+	next    int64 // lowest offset of the next record
+}
+
+// Open returns a Reader that allocates about largest bytes at most, and returns [ErrLarge]
+// where that is too little. The caller must close it.
+func (b Encoded) Open(largest int) (*Reader, error) {
+	if b.malformed != nil {
+		return nil, b.malformed
+	}
+	codec := b.codec
+	if len(b.records) == 0 { // compaction left only the header
+		codec = None
+	}
+	u, err := unpackerOf(codec, b.records, largest)
+	if err != nil {
+		return nil, err
+	}
+	return &Reader{batch: b, unpack: u, source: bufio.NewReader(u), largest: largest, next: b.First}, nil
+}
+
+// Close releases the memory of the Reader.
+func (r *Reader) Close() { r.unpack.close() }
+
+// Next returns the next record and its offset, and [io.EOF] after the last one. Any other
+// error is [ErrLarge] or one of the reasons why a batch cannot be read. The next call
+// overwrites the record; Close does not.
+func (r *Reader) Next() (Record, int64, error) {
+	if r.read == r.batch.count {
+		if _, err := r.source.ReadByte(); !errors.Is(err, io.EOF) {
+			return Record{}, 0, r.failed(err, "bytes follow the last record")
+		}
+		return Record{}, 0, io.EOF
+	}
+	size, err := binary.ReadVarint(r.source)
+	switch {
+	case err != nil:
+		return Record{}, 0, r.failed(err, "the length of a record")
+	case size < 0:
+		return Record{}, 0, r.failed(nil, "a record of negative length")
+	case size > MaxRecord:
+		return Record{}, 0, fmt.Errorf("%w: a record of %d bytes", ErrTooLarge, size)
+	case size > int64(r.largest):
+		return Record{}, 0, ErrLarge
+	}
+	if err := r.fill(int(size)); err != nil {
+		return Record{}, 0, r.failed(err, "a record")
+	}
+	record, d, err := parseRecord(r.record)
+	if err != nil {
+		return Record{}, 0, err
+	}
+	offset := r.batch.First + d.offset
+	if d.offset < 0 || offset < r.next || offset > r.batch.Last {
+		return Record{}, 0, r.failed(nil, "offsets are out of order")
+	}
+	r.next = offset + 1
+	r.read++
+	at := r.batch.earliest + d.timestamp
+	if r.batch.appended {
+		at = r.batch.latest
+	}
+	record.Timestamp = time.UnixMilli(at)
+	return record, offset, nil
+}
+
+// fill reads n bytes. Memory grows with what is there, not with what a length claims.
+func (r *Reader) fill(n int) error {
+	const step = 64 << 10
+	r.record = r.record[:0]
+	for len(r.record) < n {
+		at := len(r.record)
+		more := min(n-at, max(step, at))
+		r.record = slices.Grow(r.record, more)[:at+more]
+		if _, err := io.ReadFull(r.source, r.record[at:]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// failed returns the reason for an error of the source. Without an error, the batch is
+// malformed.
+func (r *Reader) failed(err error, what string) error {
+	switch {
+	case errors.Is(err, ErrLarge), errors.Is(err, ErrTooLarge), errors.Is(err, ErrMalformed):
+		return err
+	case err == nil:
+		return fmt.Errorf("%w: %s", ErrMalformed, what)
+	case errors.Is(err, io.EOF):
+		err = io.ErrUnexpectedEOF // io.EOF is the end of the batch
+	}
+	return fmt.Errorf("%w: %s: %w", ErrMalformed, what, err)
+}
+
+// deltas are relative to the values of the batch.
+type deltas struct{ timestamp, offset int64 }
+
+// parseRecord parses a record without its length. The result shares the bytes.
+func parseRecord(body []byte) (Record, deltas, error) {
+	f := fields{left: body}
+	f.bytes(1) // attributes: none are defined
+	d := deltas{timestamp: f.varint(), offset: f.varint()}
+	record := Record{Key: f.nullable(), Value: f.nullable()}
+	headers := f.varint()
+	switch {
+	case headers > maxHeaders:
+		return Record{}, d, fmt.Errorf("%w: a record with %d headers", ErrTooLarge, headers)
+	case headers < 0 || headers > int64(len(f.left)): // each has at least two bytes
+		f.failed = true
+	case headers > 0:
+		record.Headers = make([]Header, headers)
+	}
+	for i := range record.Headers {
+		key := f.bytes(f.varint())
+		if len(key) > maxHeaderKey {
+			return Record{}, d, fmt.Errorf("%w: the key of a header has %d bytes", ErrTooLarge, len(key))
+		}
+		record.Headers[i] = Header{Key: string(key), Value: f.nullable()}
+	}
+	if f.failed || len(f.left) > 0 {
+		return Record{}, d, fmt.Errorf("%w: a record does not match its length", ErrMalformed)
+	}
+	return record, d, nil
+}
+
+// fields takes fields off the start of a record.
+type fields struct {
+	left   []byte
+	failed bool
+}
+
+func (f *fields) varint() int64 {
+	v, n := binary.Varint(f.left)
+	if n <= 0 {
+		f.failed, f.left = true, nil
+		return 0
+	}
+	f.left = f.left[n:]
+	return v
+}
+
+func (f *fields) bytes(n int64) []byte {
+	if n < 0 || n > int64(len(f.left)) {
+		f.failed, f.left = true, nil
+		return nil
+	}
+	b := f.left[:n:n]
+	f.left = f.left[n:]
+	return b
+}
+
+// nullable returns a value after its length; -1 is nil.
+func (f *fields) nullable() []byte {
+	n := f.varint()
+	if n == -1 {
+		return nil
+	}
+	return f.bytes(n)
+}

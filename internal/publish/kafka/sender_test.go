@@ -1,0 +1,384 @@
+package kafka
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	kafkago "github.com/segmentio/kafka-go"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
+)
+
+// partition is what a broker does with the batches of one producer: KIP-98, as
+// ProducerStateManager has it.
+type partition struct {
+	mu         sync.Mutex
+	keys       []string    // stored, by offset
+	sequence   int32       // expected next
+	last       int32       // base sequence of the last batch
+	base       int64       // and its offset
+	timestamps []time.Time // of the batches
+
+	// fault is asked before and after each batch is handled; an error takes the place
+	// of the broker's answer.
+	fault func(stored bool) error
+}
+
+func (p *partition) produce(_ context.Context, _ string, _ int, raw []byte) (int64, error) {
+	if p.fault != nil {
+		if err := p.fault(false); err != nil {
+			return 0, err
+		}
+	}
+	base, err := p.store(raw)
+	if p.fault != nil && err == nil {
+		if err := p.fault(true); err != nil {
+			return 0, err
+		}
+	}
+	return base, err
+}
+
+func (p *partition) store(raw []byte) (int64, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var batch kmsg.RecordBatch
+	if err := batch.ReadFrom(raw); err != nil {
+		return 0, err
+	}
+	if batch.FirstSequence == p.last && len(p.keys) > 0 {
+		return p.base, nil // again
+	}
+	if batch.FirstSequence != p.sequence {
+		return 0, kafkago.OutOfOrderSequenceNumber
+	}
+	p.base, p.last = int64(len(p.keys)), batch.FirstSequence
+	p.timestamps = append(p.timestamps, time.UnixMilli(batch.FirstTimestamp))
+	p.sequence += batch.NumRecords
+	for records := batch.Records; len(records) > 0; {
+		length, size := binary.Varint(records)
+		var r kmsg.Record
+		if err := r.ReadFrom(records[:size+int(length)]); err != nil {
+			return 0, err
+		}
+		p.keys = append(p.keys, string(r.Key))
+		records = records[size+int(length):]
+	}
+	return p.base, nil
+}
+
+// testSender makes a sender to p and runs it until the test ends it.
+func testSender(t *testing.T, p *partition) (*sender, context.CancelCauseFunc) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	l := &sender{
+		topic: "t", produce: p.produce, producer: recordbatch.Producer{ID: 7, Epoch: 1}, limit: 1 << 20,
+		fail: cancel, attempted: func(*sender, error) {}, sent: func(int, int) {}, awake: make(chan struct{}, 1),
+	}
+	ended := make(chan struct{})
+	go func() { defer close(ended); l.run(ctx) }()
+	t.Cleanup(func() { cancel(errStopped); <-ended })
+	return l, cancel
+}
+
+// answers collects what items are told.
+type answers struct {
+	mu  sync.Mutex
+	all []answer
+}
+
+type answer struct {
+	key    string
+	offset int64
+	err    error
+}
+
+func (o *answers) item(key string) *item {
+	return &item{record: recordbatch.Record{Key: []byte(key)}, done: func(offset int64, err error) {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.all = append(o.all, answer{key, offset, err})
+	}}
+}
+
+func (o *answers) of(key string) (found []answer) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, other := range o.all {
+		if other.key == key {
+			found = append(found, other)
+		}
+	}
+	return found
+}
+
+// TestEveryRecordIsStoredOnceInOrder drops requests and responses at random, with a
+// thousand seeds.
+func TestEveryRecordIsStoredOnceInOrder(t *testing.T) {
+	faults := []error{kafkago.NotLeaderForPartition, kafkago.RequestTimedOut, io.ErrUnexpectedEOF, kafkago.NotEnoughReplicasAfterAppend}
+	for seed := range uint64(1000) {
+		synctest.Test(t, func(t *testing.T) {
+			random, broken := rand.New(rand.NewPCG(seed, 0)), rand.New(rand.NewPCG(seed, 1))
+			p := &partition{fault: func(bool) error {
+				if broken.IntN(3) > 0 {
+					return nil
+				}
+				return faults[broken.IntN(len(faults))]
+			}}
+			l, _ := testSender(t, p)
+			o := &answers{}
+			var want []string
+			for n := range 50 {
+				key := fmt.Sprint(n)
+				want = append(want, key)
+				l.add(o.item(key))
+				if random.IntN(4) == 0 {
+					time.Sleep(time.Duration(random.IntN(100)) * time.Millisecond) // of the bubble's clock
+				}
+			}
+			time.Sleep(time.Hour)
+			synctest.Wait()
+			if !slices.Equal(p.keys, want) {
+				t.Fatalf("seed %d: stored %v", seed, p.keys)
+			}
+			for n, got := range o.all {
+				if got != (answer{want[n], int64(n), nil}) {
+					t.Fatalf("seed %d: answer %d is %+v", seed, n, got)
+				}
+			}
+			if len(o.all) != len(want) {
+				t.Fatalf("seed %d: %d answers", seed, len(o.all))
+			}
+		})
+	}
+}
+
+// TestATombstoneStaysWithItsRecord: they are stored together however a batch is split, and the
+// offset of an item is that of its first record.
+func TestATombstoneStaysWithItsRecord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &partition{}
+		l, _ := testSender(t, p)
+		whole := l.produce
+		l.produce = func(ctx context.Context, topic string, n int, raw []byte) (int64, error) {
+			if len(raw) > 90 {
+				return 0, kafkago.MessageSizeTooLarge
+			}
+			return whole(ctx, topic, n, raw)
+		}
+		o := &answers{}
+		l.mu.Lock() // so that they are one batch
+		for _, key := range []string{"a", "b", "c", "d", "e"} {
+			it := o.item(key)
+			if key != "c" {
+				it.tombstone = &recordbatch.Record{Key: []byte("-" + key)}
+			}
+			l.waiting = append(l.waiting, it)
+		}
+		l.mu.Unlock()
+		f := o.item("f")
+		f.record.Value = []byte("a value")
+		l.add(f)
+		synctest.Wait()
+		if want := []string{"a", "-a", "b", "-b", "c", "d", "-d", "e", "-e", "f"}; !slices.Equal(p.keys, want) {
+			t.Errorf("stored %q, want %q", p.keys, want)
+		}
+		for key, want := range map[string]int64{"a": 0, "b": 2, "c": 4, "d": 5, "e": 7, "f": 9} {
+			if got := o.of(key); len(got) != 1 || got[0].err != nil || got[0].offset != want {
+				t.Errorf("%s is told %v, want offset %d", key, got, want)
+			}
+		}
+		if last := l.lastStored(); last.next != 10 || last.tombstone {
+			t.Errorf("the last record is %+v", last)
+		}
+	})
+}
+
+// TestTimestampsDoNotFall: a batch is not before the bound, unless that is too far ahead.
+func TestTimestampsDoNotFall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &partition{}
+		l, _ := testSender(t, p)
+		o, now := &answers{}, time.Now()
+		add := func(key string) { l.add(o.item(key)); synctest.Wait() }
+		add("now")
+		l.notBefore(now.Add(time.Hour + time.Second))
+		add("too far ahead")
+		l.notBefore(now.Add(time.Hour))
+		add("ahead")
+		l.notBefore(now)
+		add("still")
+		time.Sleep(2 * time.Hour)
+		add("later")
+		hour := now.Add(time.Hour)
+		if want := []time.Time{now, now, hour, hour, now.Add(2 * time.Hour)}; !slices.EqualFunc(p.timestamps, want, time.Time.Equal) {
+			t.Errorf("got %v, want %v", p.timestamps, want)
+		}
+	})
+}
+
+// TestABatchTooLargeIsSplit: it is split down to the single record that is too large.
+func TestABatchTooLargeIsSplit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &partition{}
+		l, _ := testSender(t, p)
+		whole := l.produce
+		l.produce = func(ctx context.Context, topic string, n int, raw []byte) (int64, error) {
+			if len(raw) > 200 {
+				return 0, kafkago.MessageSizeTooLarge
+			}
+			return whole(ctx, topic, n, raw)
+		}
+		o := &answers{}
+		large := o.item("large")
+		large.record.Value = make([]byte, 300)
+		l.mu.Lock() // so that they are one batch
+		l.waiting = append(l.waiting, o.item("a"), o.item("b"), large, o.item("c"))
+		l.mu.Unlock()
+		l.add(o.item("d"))
+		synctest.Wait()
+		if want := []string{"a", "b", "c", "d"}; !slices.Equal(p.keys, want) {
+			t.Errorf("stored %v, want %v", p.keys, want)
+		}
+		if got := o.of("large"); len(got) != 1 || !errors.Is(got[0].err, publish.ErrTooLarge) {
+			t.Errorf("the large one is told %v, want %v", got, publish.ErrTooLarge)
+		}
+	})
+}
+
+// TestARefusalAfterADoubtEndsTheSession: the first attempt may have been stored, so its
+// sequence numbers must not be reused.
+func TestARefusalAfterADoubtEndsTheSession(t *testing.T) {
+	for name, c := range map[string]struct {
+		answers []error
+		ends    bool
+		notSent bool
+	}{
+		"refused":              {[]error{kafkago.InvalidRecord}, false, true},
+		"refused after doubt":  {[]error{io.EOF, kafkago.InvalidRecord}, true, false},
+		"too large after one":  {[]error{io.EOF, kafkago.MessageSizeTooLarge}, true, false},
+		"not allowed":          {[]error{kafkago.TopicAuthorizationFailed}, false, true},
+		"out of order":         {[]error{kafkago.OutOfOrderSequenceNumber}, true, false},
+		"known already":        {[]error{kafkago.DuplicateSequenceNumber}, true, false},
+		"fenced":               {[]error{kafkago.InvalidProducerEpoch}, true, false},
+		"not allowed in doubt": {[]error{io.EOF, kafkago.TopicAuthorizationFailed, nil}, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := &partition{}
+				n := 0
+				p.fault = func(stored bool) error {
+					if stored || n >= len(c.answers) {
+						return nil
+					}
+					n++
+					return c.answers[n-1]
+				}
+				l, _ := testSender(t, p)
+				var failure error
+				cancel := l.fail
+				l.fail = func(err error) { failure = err; cancel(err) }
+				o := &answers{}
+				l.add(o.item("a"))
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				if ended := failure != nil; ended != c.ends {
+					t.Errorf("the session's end: %v", failure)
+				}
+				got := o.of("a")
+				if len(got) != 1 || errors.Is(got[0].err, publish.ErrNotSent) != c.notSent {
+					t.Errorf("told %v, want not sent: %t", got, c.notSent)
+				}
+				l.add(o.item("b"))
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				b := o.of("b")
+				if len(b) != 1 || (b[0].err == nil) == c.ends {
+					t.Errorf("the next is told %v", b)
+				}
+			})
+		})
+	}
+}
+
+// TestOffsetsThatGoBackEndTheSession: the partition was recreated or truncated.
+func TestOffsetsThatGoBackEndTheSession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &partition{}
+		l, _ := testSender(t, p)
+		var failure error
+		cancel := l.fail
+		l.fail = func(err error) { failure = err; cancel(err) }
+		o := &answers{}
+		l.add(o.item("a"))
+		synctest.Wait()
+		p.keys = nil
+		p.last = -1
+		l.add(o.item("b"))
+		synctest.Wait()
+		if !errors.Is(failure, errDataLost) {
+			t.Errorf("the session ended with %v, want %v", failure, errDataLost)
+		}
+	})
+}
+
+func TestTheEndCompletesWhatWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &partition{fault: func(bool) error { return io.EOF }}
+		l, cancel := testSender(t, p)
+		o := &answers{}
+		l.add(o.item("in a batch"))
+		synctest.Wait()
+		l.add(o.item("waiting"))
+		withdrawn := o.item("withdrawn")
+		l.add(withdrawn)
+		if !l.withdraw(withdrawn) || l.withdraw(withdrawn) {
+			t.Error("an item that waits can be withdrawn once")
+		}
+		cancel(errRenew)
+		synctest.Wait()
+		l.add(o.item("late"))
+		for key, notSent := range map[string]bool{"in a batch": false, "waiting": true, "late": true} {
+			got := o.of(key)
+			if len(got) != 1 || !errors.Is(got[0].err, errRenew) || errors.Is(got[0].err, publish.ErrNotSent) != notSent {
+				t.Errorf("%s is told %v", key, got)
+			}
+		}
+		if got := o.of("withdrawn"); len(got) != 0 {
+			t.Errorf("what was withdrawn is told %v", got)
+		}
+	})
+}
+
+func TestABatchIsLimited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &partition{}
+		l, _ := testSender(t, p)
+		l.limit = 1000
+		batches := 0
+		l.sent = func(int, int) { batches++ }
+		o := &answers{}
+		l.mu.Lock()
+		for n := range 100 {
+			it := o.item(fmt.Sprint(n))
+			it.record.Value = make([]byte, 90)
+			l.waiting = append(l.waiting, it)
+		}
+		l.mu.Unlock()
+		l.add(o.item("last"))
+		synctest.Wait()
+		if batches < 10 || batches > 15 || len(p.keys) != 101 {
+			t.Errorf("%d batches for %d records of about 100 bytes, with a limit of 1000", batches, len(p.keys))
+		}
+	})
+}

@@ -1,0 +1,133 @@
+package kafka
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/binding"
+)
+
+// A topic can get more partitions, but the events of an object stay in one partition, and so
+// do its entries in the checkpoint topic. So the state of a topic has the numbers of
+// partitions in use. Anyone who can write to the checkpoint topic can forge that state, but
+// not where most objects are.
+
+// placed is something in a partition that depends on a number.
+type placed struct{ number, partition int }
+
+// fewPlaced is how many records can be another writer's if no number is recorded: the topic
+// may be new. They don't keep partitions from being used.
+const fewPlaced = 8
+
+// spreadOf returns the number of partitions that something is spread over: by the partition
+// of a number modulo this number. It is the recorded one, 0 for none, but at most the present
+// number of partitions. If another one puts more of them where they are, it is that.
+func spreadOf(recorded, partitions int, all []placed) int {
+	best, few := partitions, fewPlaced
+	if recorded > 0 {
+		best, few = min(recorded, partitions), 0
+	}
+	fits := func(n int) (count int) {
+		for _, p := range all {
+			if p.number%n == p.partition {
+				count++
+			}
+		}
+		return count
+	}
+	most := fits(best) + few
+	for n := partitions; n > 0 && most < len(all); n-- {
+		if count := fits(n); count > most {
+			best, most = n, count
+		}
+	}
+	return best
+}
+
+// keySpread returns the number of partitions that the keys of the topic are spread over. The
+// recorded number is not believed unless a record of the previous writer vouches for some of
+// what is recorded.
+func (a *recovery) keySpread() int {
+	recorded := a.state.Partitions
+	if !slices.ContainsFunc(a.tails, func(c tail) bool { return c.trusted }) {
+		recorded = 0
+	}
+	all := make([]placed, 0, len(a.entries))
+	for key, e := range a.entries {
+		if e.Type != event.WriterStarted && a.holds(e) {
+			all = append(all, placed{binding.Hash([]byte(key)), e.Partition})
+		}
+	}
+	for p, c := range a.tails {
+		for key, last := range c.last {
+			if e, recorded := a.entries[key]; last.entry != (entry{}) && (!recorded || e.Partition != p) {
+				all = append(all, placed{binding.Hash([]byte(key)), p})
+			}
+		}
+	}
+	return spreadOf(recorded, len(a.t.senders), all)
+}
+
+// dropStrays forgets the records of a key that are not in its partition, if that one has a
+// record of the key too: another writer's.
+func (a *recovery) dropStrays() {
+	for p, c := range a.tails {
+		isStray := func(key string) bool {
+			home := binding.Partition([]byte(key), a.t.spread)
+			return home != p && a.has(home, key)
+		}
+		maps.DeleteFunc(c.last, func(key string, _ stored) bool { return isStray(key) })
+		maps.DeleteFunc(c.invalid, func(key string, _ entry) bool { return isStray(key) })
+	}
+}
+
+// has reports whether a partition holds a record of a key.
+func (a *recovery) has(p int, key string) bool {
+	if _, found := a.tails[p].last[key]; found {
+		return true
+	}
+	e, recorded := a.entries[key]
+	return recorded && e.Partition == p && a.holds(e)
+}
+
+// holds reports whether the topic still holds the record of an entry.
+func (a *recovery) holds(e entry) bool {
+	return e.Partition < len(a.tails) && a.tails[e.Partition].trusted && e.Offset >= a.start[e.Partition]
+}
+
+// recordSpread returns the number of partitions of the checkpoint topic that entries are
+// spread over.
+func recordSpread(states map[string]topicState, parts []map[string]entry) int {
+	recorded := len(parts)
+	for _, state := range states {
+		if state.Records > 0 {
+			recorded = min(recorded, state.Records)
+		}
+	}
+	var all []placed
+	for home, part := range parts {
+		for _, e := range part {
+			all = append(all, placed{e.Partition, home})
+		}
+	}
+	return spreadOf(recorded, len(parts), all)
+}
+
+// setSpread determines the number of partitions that the keys of a topic are spread over.
+func (s *session) setSpread(a *recovery) {
+	t := a.t
+	t.spread = a.keySpread()
+	if recorded := a.state.Partitions; recorded > 0 && t.spread != min(recorded, len(t.senders)) {
+		s.b.log.Warn("another writer recorded a wrong number of partitions for the topic, ignoring it", "topic", t.name, "recorded", recorded, "used", t.spread)
+	}
+	if t.spread < len(t.senders) {
+		s.b.log.Warn("new partitions of the topic are not used, because the events of an object stay in one partition; to use them, publish to another topic (KUBERELAY_KAFKA_TOPIC)",
+			"topic", t.name, "partitions", len(t.senders), "used", t.spread)
+	}
+}
+
+// recordState records the state of a topic.
+func (s *session) recordState(t *topic) {
+	s.recorder.state(topicState{Topic: t.name, Partitions: t.spread, Records: s.recorder.spread, Session: s.id, Writer: s.b.opts.Writer})
+}

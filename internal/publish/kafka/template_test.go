@@ -1,0 +1,171 @@
+package kafka
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	kafkago "github.com/segmentio/kafka-go"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
+	"github.com/kuberelay/kuberelay/test/lab/kafkabroker"
+	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
+)
+
+// perResource returns writers with a topic per resource, and the prefix of the topic names.
+func perResource(t *testing.T) (w *writers, prefix string) {
+	w = newWriters(t, 1)
+	prefix = w.opts.Topic
+	w.opts.Topic, w.opts.CheckpointTopic = prefix+".{resource}", prefix+"-checkpoint"
+	return w, prefix
+}
+
+// opened publishes an event of an object whose topic may have to be opened first.
+func (w *writers) opened(b *Bus, k event.Key) (position uint64) {
+	w.t.Helper()
+	await(w.t, "published", func() (err error) {
+		position, err = w.publish(b, w.messageOf(k, 1, 0))
+		return err
+	})
+	return position
+}
+
+var (
+	aPod    = event.Key{Resource: "pods", Namespace: "default", Name: "a"}
+	aSecret = event.Key{Resource: "secrets", Namespace: "default", Name: "a"}
+)
+
+// TestOthersTopicsAreLeftAlone: topics that match the template but belong to others get no
+// markers, and their settings are not checked. A topic with Kuberelay records is found even
+// if the checkpoint topic does not name it.
+func TestOthersTopicsAreLeftAlone(t *testing.T) {
+	w, prefix := perResource(t)
+	shared := kafkabrokertest.Shared(t)
+	client, err := broker.New(w.opts.Broker)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close() })
+	others := map[string]int64{prefix + ".orders": 1, prefix + ".empty": 0}
+	for name, records := range others {
+		if err := shared.CreateTopic(t.Context(), name, 2, map[string]string{"cleanup.policy": "delete"}); err != nil {
+			t.Fatal(err)
+		}
+		if records > 0 {
+			writer := &kafkago.Writer{Addr: kafkago.TCP(w.opts.Broker.Addrs...), Topic: name}
+			if err := writer.WriteMessages(t.Context(), kafkago.Message{Key: []byte("customer/1/orders/_/2"), Value: []byte("a book")}); err != nil {
+				t.Fatal(err)
+			}
+			writer.Close()
+		}
+	}
+	b := w.open()
+	want := map[event.Key]uint64{aPod: w.opened(b, aPod)}
+	crash(b)
+	w.wantLoaded(w.open(), want)
+	w.deleteTopic(w.opts.CheckpointTopic)
+	w.wantLoaded(w.open(), want)
+	for name, records := range others {
+		offsets, err := client.Offsets(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := offsets.End[0] + offsets.End[1]; got != records {
+			t.Errorf("topic %s of somebody else has %d records, want %d", name, got, records)
+		}
+	}
+}
+
+// TestATopicMayNotBeSeenForAWhile: brokers leave a topic without permission out of their
+// list. It counts neither as deleted nor as empty: when it is visible again, its objects
+// are known without any publish.
+func TestATopicMayNotBeSeenForAWhile(t *testing.T) {
+	kb := kafkabrokertest.Start(t, kafkabroker.Options{
+		Listeners: []kafkabroker.Listener{kafkabroker.SASLPlaintext},
+		Users:     map[string]string{"forwarder": "secret"}, Authorize: true,
+	})
+	password := filepath.Join(t.TempDir(), "password")
+	if err := os.WriteFile(password, []byte("secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o := testOptions(kb.AddrOf(kafkabroker.SASLPlaintext))
+	o.Broker.SASLMechanism, o.Broker.User, o.Broker.PasswordFile = broker.Plain, "forwarder", password
+	o.Topic, o.CheckpointTopic, o.Partitions = "kr.{resource}", "checkpoint", 1
+	w := &writers{t, o}
+	admin := &kafkago.Client{Addr: kafkago.TCP(kb.Addr()), Transport: &kafkago.Transport{}}
+	for _, resource := range []kafkago.ResourceType{kafkago.ResourceTypeTopic, kafkago.ResourceTypeTransactionalID} {
+		allow(t, admin, resource, "*")
+	}
+
+	b := w.open()
+	want := map[event.Key]uint64{aPod: w.opened(b, aPod), aSecret: w.opened(b, aSecret)}
+	crash(b)
+	crash(w.open()) // its markers come after the events
+
+	hide(t, admin, "kr.pods")
+	b = w.open()
+	w.wantLoaded(b, map[event.Key]uint64{aSecret: want[aSecret]})
+	if _, err := w.publish(b, w.messageOf(aPod, 2, 0)); err == nil {
+		t.Error("published to a topic that may not be written to")
+	}
+	if at := w.mustPublish(b, w.messageOf(aSecret, 2, want[aSecret])); publish.Offset(at) > publish.Offset(want[aSecret]) {
+		want[aSecret] = at // the others go on
+	}
+	created := b.Created()
+	show(t, admin, "kr.pods")
+	await(t, "the topic is seen again", func() error {
+		if b.Created() == created {
+			return fmt.Errorf("not yet: %w", b.Ready())
+		}
+		return nil
+	})
+	w.wantLoaded(b, want)
+	crash(b)
+	w.wantLoaded(w.open(), want)
+}
+
+func allow(t *testing.T, admin *kafkago.Client, resource kafkago.ResourceType, name string) {
+	t.Helper()
+	createACL(t, admin, kafkago.ACLEntry{
+		ResourceType: resource, ResourceName: name, ResourcePatternType: kafkago.PatternTypeLiteral, Principal: "User:forwarder",
+		Host: "*", Operation: kafkago.ACLOperationTypeAll, PermissionType: kafkago.ACLPermissionTypeAllow,
+	})
+}
+
+// hide keeps a topic from the forwarder.
+func hide(t *testing.T, admin *kafkago.Client, topic string) {
+	t.Helper()
+	createACL(t, admin, kafkago.ACLEntry{
+		ResourceType: kafkago.ResourceTypeTopic, ResourceName: topic, ResourcePatternType: kafkago.PatternTypeLiteral, Principal: "User:forwarder",
+		Host: "*", Operation: kafkago.ACLOperationTypeAll, PermissionType: kafkago.ACLPermissionTypeDeny,
+	})
+}
+
+func createACL(t *testing.T, admin *kafkago.Client, acl kafkago.ACLEntry) {
+	t.Helper()
+	res, err := admin.CreateACLs(t.Context(), &kafkago.CreateACLsRequest{ACLs: []kafkago.ACLEntry{acl}})
+	if err == nil {
+		err = res.Errors[0]
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// show undoes hide.
+func show(t *testing.T, admin *kafkago.Client, topic string) {
+	t.Helper()
+	res, err := admin.DeleteACLs(t.Context(), &kafkago.DeleteACLsRequest{Filters: []kafkago.DeleteACLsFilter{{
+		ResourceTypeFilter: kafkago.ResourceTypeTopic, ResourceNameFilter: topic, ResourcePatternTypeFilter: kafkago.PatternTypeLiteral,
+		PrincipalFilter: "User:forwarder", HostFilter: "*", Operation: kafkago.ACLOperationTypeAll, PermissionType: kafkago.ACLPermissionTypeDeny,
+	}}})
+	if err == nil {
+		err = res.Results[0].Error
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,93 @@
+package binding
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	natsgo "github.com/nats-io/nats.go"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// Decode decodes the event in a message, in either content mode, including events of other
+// writers that follow the binding. It sets only ID, Attributes and Data. In binary mode,
+// the attributes are sorted by name.
+func Decode(headers natsgo.Header, data []byte) (*event.Message, error) {
+	if isStructured(headers) {
+		return event.ParseStructured(data)
+	}
+	m := &event.Message{Data: data}
+	for name, values := range headers {
+		if len(values) == 0 || len(name) <= len(attributePrefix) || !strings.EqualFold(name[:len(attributePrefix)], attributePrefix) {
+			continue
+		}
+		value, err := decodeValue(values[0])
+		if err != nil {
+			return nil, fmt.Errorf("decode event: header %q: %w", name, err)
+		}
+		m.Attributes = append(m.Attributes, event.Attribute{Name: strings.ToLower(name[len(attributePrefix):]), Value: value})
+	}
+	slices.SortFunc(m.Attributes, func(a, b event.Attribute) int { return cmp.Compare(a.Name, b.Name) })
+	m.ID = m.Attribute("id")
+	if !isEvent(m.Attribute) {
+		return nil, errors.New("decode event: not a CloudEvent of version 1.0")
+	}
+	return m, nil
+}
+
+// isEvent reports whether attributes are those of a CloudEvent that this package reads.
+func isEvent(get func(attribute string) string) bool {
+	return get("id") != "" && get("specversion") == "1.0"
+}
+
+func isStructured(headers natsgo.Header) bool {
+	t := get(headers, contentTypeHeader)
+	return len(t) >= len(structuredType) && strings.EqualFold(t[:len(structuredType)], structuredType)
+}
+
+// Attributes returns the attributes of an event, in either mode; "" for all if the message
+// is not an event. In structured mode, headers of Kuberelay's own make reading the body
+// unnecessary; data may then be nil.
+func Attributes(headers natsgo.Header, data []byte) func(attribute string) string {
+	if isStructured(headers) && get(headers, stateHeader("id")) == "" {
+		// Written by another writer, without Kuberelay's headers.
+		if m, err := Decode(headers, data); err == nil {
+			return m.Attribute
+		}
+	}
+	return stateOf(headers)
+}
+
+// stateOf returns the attributes that the headers alone contain, in either mode.
+func stateOf(headers natsgo.Header) func(attribute string) string {
+	prefix := attributeHeader
+	switch {
+	case isStructured(headers):
+		prefix = stateHeader
+	case !isEvent(func(attribute string) string { return get(headers, prefix(attribute)) }):
+		return func(string) string { return "" }
+	}
+	return func(attribute string) string {
+		v, err := decodeValue(get(headers, prefix(attribute)))
+		if err != nil {
+			return ""
+		}
+		return v
+	}
+}
+
+// get returns a header, preferably with the exact name, else with any case.
+func get(headers natsgo.Header, name string) string {
+	if v := headers[name]; len(v) > 0 {
+		return v[0]
+	}
+	for k, v := range headers {
+		if len(v) > 0 && strings.EqualFold(k, name) {
+			return v[0]
+		}
+	}
+	return ""
+}

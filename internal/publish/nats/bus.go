@@ -1,0 +1,156 @@
+package nats
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
+)
+
+// Bus publishes to a stream of NATS JetStream. It is safe for concurrent use.
+type Bus struct {
+	opts    Options
+	log     *slog.Logger
+	metrics *publish.Metrics
+	conn    *stream.Conn
+
+	answers atomic.Uint64 // number of responses to publishes
+	inbox   string        // prefix of the reply subjects of publishes, with a final dot
+	slots   chan struct{}
+	flights flights
+
+	close   sync.Once
+	workers sync.WaitGroup
+}
+
+var _ publish.Bus = (*Bus)(nil)
+
+// Connect returns a Bus.
+//
+// An error that a retry cannot fix is returned at once, with [ErrMisconfigured] in its
+// chain: a malformed URL, an unreadable file, rejected credentials, a certificate that does
+// not verify, a stream with wrong settings. An unreachable server is not an error: the bus
+// keeps retrying, [Bus.Ready] returns why it is not ready, and [Bus.Wait] waits. ctx bounds
+// only Connect.
+func Connect(ctx context.Context, opts Options) (*Bus, error) {
+	opts = opts.withDefaults()
+	if err := opts.validate(); err != nil {
+		return nil, err
+	}
+	b := &Bus{
+		opts: opts, log: opts.Logger, metrics: newMetrics(opts.Registerer), slots: make(chan struct{}, opts.MaxInFlight),
+	}
+	conn, err := stream.Connect(ctx, opts.connection(), stream.Hooks{
+		Check:        b.ensureStream,
+		Disconnected: func() { b.failAll(errLost, func(*flight) bool { return true }) }, // their responses are lost
+		Pause:        b.pause,
+		Responses:    b.answers.Load,
+	})
+	if err != nil {
+		return nil, err
+	}
+	b.conn = conn
+	if err := b.awaitReplies(); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	b.workers.Go(b.sweepOften)
+	return b, nil
+}
+
+// awaitReplies subscribes to the responses to publishes.
+func (b *Bus) awaitReplies() error {
+	b.inbox = b.conn.NC.NewInbox() + "."
+	sub, err := b.conn.NC.Subscribe(b.inbox+"*", b.onReply)
+	if err == nil {
+		err = sub.SetPendingLimits(-1, -1) // MaxInFlight bounds them
+	}
+	if err != nil {
+		return fmt.Errorf("subscribe to acknowledgements: %w", err)
+	}
+	return nil
+}
+
+// pause waits until nothing is in flight, or ctx ends. Publish blocks until resume is
+// called.
+func (b *Bus) pause(ctx context.Context) (resume func()) {
+	held := 0
+	for held < cap(b.slots) && ctx.Err() == nil {
+		select {
+		case b.slots <- struct{}{}:
+			held++
+		case <-ctx.Done():
+		}
+	}
+	return func() {
+		for range held {
+			<-b.slots
+		}
+	}
+}
+
+// sweepOften completes messages that timed out. It runs until Close.
+func (b *Bus) sweepOften() {
+	ticker := time.NewTicker(max(b.opts.AckTimeout/8, time.Millisecond))
+	defer ticker.Stop()
+	for {
+		select {
+		case <-b.conn.Closing():
+			return
+		case now := <-ticker.C:
+			b.sweep(now)
+		}
+	}
+}
+
+// Ready implements [publish.Publisher]. It returns nil while the server is connected and
+// responds, and the stream has the right settings. A server that stops responding is
+// detected within 10 s.
+func (b *Bus) Ready() error { return b.conn.Ready() }
+
+// Wait blocks until the bus is ready or ctx ends. It returns early with an error that a
+// retry cannot fix ([ErrMisconfigured]).
+func (b *Bus) Wait(ctx context.Context) error { return b.conn.Wait(ctx) }
+
+// Created returns the number of different streams that this bus found or created. If it
+// grows after Connect, somebody deleted the stream with its contents, and this or another
+// forwarder created it again.
+func (b *Bus) Created() uint64 { return b.conn.Created() }
+
+// Stream returns the creation time of the stream, which identifies it; "" before a stream
+// is found.
+func (b *Bus) Stream() string { return b.conn.Stream() }
+
+// Flush waits until every message published so far is completed, or ctx ends.
+func (b *Bus) Flush(ctx context.Context) error {
+	if err := b.flights.pending.Wait(ctx); err != nil {
+		return fmt.Errorf("wait for acknowledgements: %w", err)
+	}
+	return nil
+}
+
+// closeTimeout is the time that Close waits for running completions.
+const closeTimeout = 5 * time.Second
+
+// Close implements [publish.Publisher]. When it returns, every completion was called and
+// has returned, unless one took longer than closeTimeout.
+func (b *Bus) Close() error {
+	var err error
+	b.close.Do(func() {
+		b.conn.Stop()
+		for _, f := range b.flights.close() {
+			b.finish(f, 0, errClosed)
+		}
+		b.conn.Close()
+		b.workers.Wait()
+		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+		defer cancel()
+		err = b.Flush(ctx)
+	})
+	return err
+}

@@ -1,0 +1,62 @@
+package nats
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
+	"github.com/kuberelay/kuberelay/test/lab/natstest"
+	"github.com/kuberelay/kuberelay/test/lab/publishtest"
+)
+
+// TestAServerThatHangs suspends the process of a server while nothing is published. Neither
+// the connection nor the stream reports an error.
+func TestAServerThatHangs(t *testing.T) {
+	s := natstest.StartProcess(t)
+	registry := prometheus.NewRegistry()
+	bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster, Registerer: registry})
+	s.Freeze()
+	waitFor(t, "not ready", func() bool { return bus.Ready() != nil })
+	waitFor(t, "disconnected", func() bool {
+		families, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range families {
+			if f.GetName() == "kuberelay_nats_connected" {
+				return f.GetMetric()[0].GetGauge().GetValue() == 0
+			}
+		}
+		t.Fatal("the metric is missing")
+		return false
+	})
+	s.Thaw()
+	waitReady(t, bus)
+	publishOK(t, bus, publishtest.Object{Name: "web", Version: 1}.Message(t, 0))
+}
+
+// TestAStreamThatHangs: two servers of three are down, so that nothing can be stored. The
+// third is connected and responds to pings. The bus stayed ready as long as nothing was
+// published.
+//
+// At first, the third server does not respond for the stream. Once it knows that there is
+// no leader, it describes the stream from its own data, which may lack acknowledged
+// messages, so every reader rejects it.
+func TestAStreamThatHangs(t *testing.T) {
+	c := natstest.StartCluster(t, 3)
+	bus := connect(t, Options{URLs: c.URLs[:1], Cluster: publishtest.Cluster, Replicas: 3})
+	c.Stop(1)
+	c.Stop(2)
+	waitFor(t, "not ready", func() bool { return bus.Ready() != nil })
+	if !bus.conn.NC.IsConnected() || bus.conn.NC.Stats().Reconnects > 0 {
+		t.Error("the connection was lost")
+	}
+	waitFor(t, "told that the stream has no leader", func() bool { return errors.Is(bus.Ready(), stream.ErrNoLeader) })
+	err := bus.Load(t.Context(), func(event.Key, event.Acked) error { return nil })
+	if !errors.Is(err, stream.ErrNoLeader) {
+		t.Errorf("Load returns %v, want %v", err, stream.ErrNoLeader)
+	}
+}

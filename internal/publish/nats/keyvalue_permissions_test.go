@@ -1,0 +1,114 @@
+package nats
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kuberelay/kuberelay/test/lab/natstest"
+	"github.com/kuberelay/kuberelay/test/lab/publishtest"
+)
+
+// documentedPermissions returns the configuration in docs/permissions.md of a server with a
+// key-value bucket, for the cluster of the tests.
+func documentedPermissions(t *testing.T) string {
+	t.Helper()
+	page, err := os.ReadFile("../../../docs/permissions.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := func(heading string) (all []string) {
+		_, section, _ := strings.Cut(string(page), "\n## "+heading+"\n")
+		section, _, _ = strings.Cut(section, "\n## ")
+		for n, block := range strings.Split(section, "```") {
+			if n%2 == 1 {
+				all = append(all, strings.TrimPrefix(block, "text\n"))
+			}
+		}
+		return all
+	}
+	accounts, bucket := blocks("NATS"), blocks("A key-value bucket")
+	if len(accounts) != 1 || len(bucket) != 2 {
+		t.Fatalf("docs/permissions.md has %d blocks about NATS and %d about a bucket, want 1 and 2", len(accounts), len(bucket))
+	}
+	var exports, publish, imports strings.Builder
+	for subject := range strings.FieldsSeq(bucket[1]) {
+		fmt.Fprintf(&exports, "{service: %q}\n", subject)
+		fmt.Fprintf(&publish, "%q\n", subject)
+		fmt.Fprintf(&imports, "{service: {account: KUBERELAY, subject: %q}}\n", subject)
+	}
+	text := accounts[0]
+	add := func(after, before, what string) {
+		head, tail, found := strings.Cut(text, after)
+		middle, tail, ended := strings.Cut(tail, before)
+		if !found || !ended {
+			t.Fatalf("docs/permissions.md has no %q before %q", after, before)
+		}
+		text = head + after + middle + what + before + tail
+	}
+	add("users: [", "{", bucket[0]+"\n")
+	add("exports: [", "{", exports.String())
+	add("user: reader", `"$JS.`, publish.String())
+	add("imports: [", "{", imports.String())
+	return strings.ReplaceAll(text, "prod-eu1", "test=2Ecluster")
+}
+
+// TestKeyValuePermissions: the permissions in docs/permissions.md are enough for who creates
+// and deletes a bucket, and for who reads it. Who reads it cannot create one.
+func TestKeyValuePermissions(t *testing.T) {
+	s := natstest.StartProcess(t, documentedPermissions(t))
+	bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster, User: "forwarder", PasswordFile: file(t, "change-me")})
+	waitReady(t, bus)
+	m := publishtest.Object{Name: "a", Version: 1}.Message(t, 0)
+	publishOK(t, bus, m)
+	config := bucketIn(t)
+	reader := observe(t, s.URL, natsgo.UserInfo("reader", "change-me-too"))
+	bounded, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if _, err := reader.CreateStream(bounded, config); err == nil || !errors.Is(reader.Conn().LastError(), natsgo.ErrPermissionViolation) {
+		t.Errorf("the reader creates the bucket: %v, last error %v; want a permission violation", err, reader.Conn().LastError())
+	}
+
+	creator := observe(t, s.URL, natsgo.UserInfo("bucket", "change-me-three"))
+	if _, err := creator.CreateStream(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	bucket, err := reader.KeyValue(t.Context(), "objects")
+	if err != nil {
+		t.Fatal(err)
+	}
+	watcher, err := bucket.WatchAll(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var watched jetstream.KeyValueEntry
+	for watched == nil { // the end of the initial values can come before the bucket has the object
+		select {
+		case watched = <-watcher.Updates():
+		case <-time.After(time.Minute):
+			t.Fatal("the watcher gets nothing")
+		}
+	}
+	if err := watcher.Stop(); err != nil {
+		t.Error(err)
+	}
+	if e, err := bucket.Get(t.Context(), watched.Key()); err != nil || string(e.Value()) != string(m.Data) {
+		t.Errorf("get %s: %v, %v, want %s", watched.Key(), e, err, m.Data)
+	}
+	if err := creator.DeleteStream(t.Context(), config.Name); err != nil {
+		t.Error(err)
+	}
+	if err := creator.Conn().LastError(); err != nil {
+		t.Errorf("the server refuses the creator: %v", err)
+	}
+	if err := reader.Conn().LastError(); !strings.Contains(err.Error(), "STREAM.CREATE") {
+		t.Errorf("the server refuses the reader: %v", err)
+	}
+}

@@ -1,0 +1,84 @@
+package reader
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kuberelay/kuberelay/internal/publish"
+)
+
+// locate looks up the stream and decides where to continue.
+func (s *subscription) locate(ctx context.Context) error {
+	timed, cancel := context.WithTimeout(ctx, s.b.conn.Opts.AckTimeout)
+	defer cancel()
+	info, err := s.b.conn.FindStream(timed)
+	if err != nil {
+		if errors.Is(err, ErrStreamMissing) {
+			_ = s.b.conn.Check(timed) // makes the bus not ready until the stream exists
+		}
+		return err
+	}
+	end := info.State.LastSeq
+	losses, loss := s.b.losses.observe(info, time.Now())
+	switch {
+	case !s.started:
+		s.losses, s.loss = losses, loss
+		switch {
+		case s.opts.From == publish.FromCursor:
+			if err := s.resume(info); err != nil {
+				return err
+			}
+		case s.opts.From == publish.FromLast:
+			if s.until, err = s.lastPosition(timed); err != nil {
+				return err
+			}
+			s.end = end
+		case s.opts.From == publish.FromNow && !s.missing:
+			s.seen = end
+		}
+		s.started = true
+	case s.opts.UntilLost && (losses != s.losses || end < s.seen):
+		return s.lost()
+	case !info.Created.Equal(s.created): // the stream was recreated
+		s.seen, s.until, s.end, s.reached = 0, 0, 0, 0
+	case end < s.seen: // the server lost acknowledged messages
+		s.seen = end
+		s.until, s.reached = min(s.until, end), end
+	}
+	s.created = info.Created
+	return nil
+}
+
+// lastPosition returns the position of the last message that matches a filter, from the
+// leader of the stream; the consumer's replica may be behind it.
+func (s *subscription) lastPosition(ctx context.Context) (last uint64, err error) {
+	for _, filter := range s.opts.Filters {
+		position, err := s.b.conn.LastPosition(ctx, filter)
+		if err != nil {
+			return 0, err
+		}
+		last = max(last, position)
+	}
+	return last, nil
+}
+
+// resume continues after the cursor at the first lookup of the stream.
+func (s *subscription) resume(info *jetstream.StreamInfo) error {
+	c := s.opts.Cursor
+	s.seen = c.Positions[publish.Log{}]
+	if lost(c.Stream, s.seen, info) {
+		if s.opts.UntilLost {
+			return s.lost()
+		}
+		s.seen = 0
+	}
+	return nil
+}
+
+func (s *subscription) lost() error {
+	return fmt.Errorf("stream %q: %w", s.b.conn.Opts.Stream, publish.ErrLost)
+}

@@ -1,0 +1,88 @@
+package reader
+
+import (
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kuberelay/kuberelay/internal/publish"
+)
+
+// losses counts how often the stream lost messages that no later message of their subjects
+// explains. The supervisor of the connection observes the stream every few seconds.
+type losses struct {
+	mu      sync.Mutex
+	seen    bounds
+	count   uint64
+	changed chan struct{} // closed at the next loss
+}
+
+// bounds describe the stream at one moment.
+type bounds struct {
+	created time.Time
+	last    uint64 // 0 if the stream was empty: its first message has any position
+	at      time.Time
+	told    time.Time // by the server's clock; zero before 2.10
+}
+
+// observe records the stream at a time. It returns the number of losses so far and a channel
+// that is closed at the next one. It ignores a description that is older than another one:
+// several requests can be in flight.
+func (l *losses) observe(info *jetstream.StreamInfo, at time.Time) (count uint64, changed <-chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.changed == nil:
+		l.changed = make(chan struct{})
+	case info.TimeStamp.Before(l.seen.told):
+		return l.count, l.changed
+	case l.seen.lost(info, at):
+		l.count++
+		close(l.changed)
+		l.changed = make(chan struct{})
+	}
+	l.seen = bounds{created: info.Created, at: at.Round(0), told: info.TimeStamp} // the monotonic clock stops with the machine
+	if info.State.Msgs > 0 {
+		l.seen.last = info.State.LastSeq
+	}
+	return l.count, l.changed
+}
+
+// lost reports whether a subscription that had read the stream up to b can have missed
+// messages.
+func (b bounds) lost(info *jetstream.StreamInfo, at time.Time) bool {
+	return lost(b.created, b.last, info) || at.Round(0).Sub(b.at) > publish.MaxAway
+}
+
+// lost reports whether the stream is another one, lost its end, or lost everything up to a
+// position at which it ended. The markers of a cluster outlive all other messages, so the
+// forwarder never removes all that the stream held.
+func lost(created time.Time, last uint64, info *jetstream.StreamInfo) bool {
+	return !info.Created.Equal(created) || info.State.LastSeq < last || last > 0 && info.State.FirstSeq > last
+}
+
+// onLoss calls stop at the next loss, until the function that it returns is called.
+func (s *subscription) onLoss(stop func()) (end func()) {
+	var watching sync.WaitGroup
+	ended := make(chan struct{})
+	watching.Go(func() {
+		select {
+		case <-s.loss:
+			stop()
+		case <-ended:
+		}
+	})
+	return func() { close(ended); watching.Wait() }
+}
+
+// caughtUp calls CaughtUp if nothing is pending for the first time. A replica of the stream
+// can be behind another one that sent a message before.
+func (s *subscription) caughtUp(pending uint64) error {
+	if s.opts.CaughtUp == nil || s.caught || pending > 0 || s.seen < s.reached {
+		return nil
+	}
+	s.caught = true
+	position := max(s.seen, s.end) // no message that matches is between them
+	return s.opts.CaughtUp(publish.Cursor{Stream: s.created, Positions: map[publish.Log]uint64{{}: position}})
+}

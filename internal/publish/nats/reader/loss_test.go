@@ -1,0 +1,72 @@
+package reader
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kuberelay/kuberelay/internal/publish"
+)
+
+// TestLossesInOrder: an answer that arrives after a later one is not a loss.
+func TestLossesInOrder(t *testing.T) {
+	var l losses
+	now := time.Now()
+	for _, i := range []int{1, 3, 2, 4} {
+		info := &jetstream.StreamInfo{TimeStamp: now.Add(time.Duration(i)), State: jetstream.StreamState{Msgs: 9, FirstSeq: 1, LastSeq: uint64(10 * i)}}
+		if count, _ := l.observe(info, now); count != 0 {
+			t.Errorf("got %d losses with answer %d", count, i)
+		}
+	}
+}
+
+// TestLosses: a new, shortened or emptied stream is a loss, and so is a long absence. A stream
+// that is empty, grows or drops its oldest messages isn't.
+func TestLosses(t *testing.T) {
+	start := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	info := func(stream int, messages, first, last uint64) *jetstream.StreamInfo {
+		return &jetstream.StreamInfo{
+			Created: start.Add(time.Duration(stream)), State: jetstream.StreamState{Msgs: messages, FirstSeq: first, LastSeq: last},
+		}
+	}
+	const near, far = time.Second, publish.MaxAway + time.Second
+	for _, test := range []struct {
+		name   string
+		before *jetstream.StreamInfo
+		now    *jetstream.StreamInfo
+		after  time.Duration
+		want   uint64
+	}{
+		{"same", info(1, 10, 1, 10), info(1, 10, 1, 10), near, 0},
+		{"empty, with a first sequence", info(1, 0, 100, 99), info(1, 0, 100, 99), near, 0},
+		{"first message", info(1, 0, 100, 99), info(1, 1, 100, 100), near, 0},
+		{"dropped the oldest", info(1, 10, 1, 10), info(1, 10, 9, 20), near, 0},
+		{"recreated", info(1, 10, 1, 10), info(2, 10, 1, 10), near, 1},
+		{"lost its end", info(1, 10, 1, 10), info(1, 9, 1, 9), near, 1},
+		{"purged", info(1, 10, 1, 10), info(1, 0, 11, 10), near, 1},
+		{"purged and written since", info(1, 10, 1, 10), info(1, 3, 11, 13), near, 1},
+		{"away", info(1, 10, 1, 10), info(1, 10, 1, 10), far, 1},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var l losses
+			count, changed := l.observe(test.before, start)
+			if count != 0 {
+				t.Fatalf("got %d losses at the first observation", count)
+			}
+			if got, _ := l.observe(test.now, start.Add(test.after)); got != test.want {
+				t.Errorf("got %d losses, want %d", got, test.want)
+			}
+			select {
+			case <-changed:
+				if test.want == 0 {
+					t.Error("the channel is closed")
+				}
+			default:
+				if test.want > 0 {
+					t.Error("the channel is open")
+				}
+			}
+		})
+	}
+}

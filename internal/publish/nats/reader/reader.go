@@ -1,0 +1,107 @@
+package reader
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish/nats/binding"
+	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
+)
+
+// ErrMisconfigured is in the chain of an error that a retry cannot fix.
+var ErrMisconfigured = stream.ErrMisconfigured
+
+// ErrStreamMissing is in the chain of [Bus.Ready]'s error while the stream does not exist.
+var ErrStreamMissing = stream.ErrMissing
+
+// Options configures a Bus.
+type Options = stream.Options
+
+// Bus reads a stream of NATS JetStream. It is safe for concurrent use.
+type Bus struct {
+	conn   *stream.Conn
+	losses losses
+}
+
+// Connect returns a Bus. Errors and ctx are as in [stream.Connect].
+func Connect(ctx context.Context, o Options) (*Bus, error) {
+	b := &Bus{}
+	var err error
+	b.conn, err = stream.Connect(ctx, o, stream.Hooks{Check: b.find})
+	if err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// find looks up the stream, and neither creates nor checks it.
+func (b *Bus) find(ctx context.Context, c *stream.Conn) error {
+	info, err := c.FindStream(ctx)
+	if err == nil {
+		c.Found(info.Created)
+		b.losses.observe(info, time.Now())
+	}
+	return err
+}
+
+// Ready returns nil while the server is connected and responds, and the stream exists.
+func (b *Bus) Ready() error { return b.conn.Ready() }
+
+// Wait blocks until the bus is ready or ctx ends. It returns early with an error that a
+// retry cannot fix ([ErrMisconfigured]).
+func (b *Bus) Wait(ctx context.Context) error { return b.conn.Wait(ctx) }
+
+// Close closes the connection, which ends subscriptions. It is idempotent.
+func (b *Bus) Close() error {
+	b.conn.Close()
+	return nil
+}
+
+// Subjects returns the subjects of which the stream has a message, without reading messages.
+func (b *Bus) Subjects(ctx context.Context) ([]string, error) {
+	s, err := b.conn.JS.Stream(ctx, b.conn.Opts.Stream)
+	if err != nil {
+		return nil, fmt.Errorf("look up stream %q: %w", b.conn.Opts.Stream, err)
+	}
+	info, err := s.Info(ctx, jetstream.WithSubjectFilter(b.conn.Opts.Subjects()))
+	if err != nil {
+		return nil, fmt.Errorf("list the subjects of stream %q: %w", b.conn.Opts.Stream, err)
+	}
+	return slices.Collect(maps.Keys(info.State.Subjects)), nil
+}
+
+// Before returns the event before a position on the same subject; nil if it no longer
+// exists or is not a Kuberelay event. It sends one request to the leader of the stream for
+// each message of the subject, of which there are at most KUBERELAY_NATS_HISTORY.
+func (b *Bus) Before(ctx context.Context, subject string, position uint64) (*event.Message, error) {
+	var last *stream.Message
+	for from := uint64(1); ; from = last.Sequence + 1 {
+		next, err := b.conn.GetMessage(ctx, stream.NextRequest(subject, from))
+		if err != nil {
+			return nil, fmt.Errorf("read the message before position %d of subject %q: %w", position, subject, err)
+		}
+		if next == nil || next.Sequence >= position {
+			break
+		}
+		last = next
+	}
+	if last == nil {
+		return nil, nil
+	}
+	_, _, key, marker, err := event.ParseSubject(subject)
+	if err != nil {
+		return nil, nil //nolint:nilerror // as documented
+	}
+	m, err := binding.Decode(last.Headers, last.Data)
+	if err != nil {
+		return nil, nil //nolint:nilerror // likewise
+	}
+	m.Key, m.Marker = key, marker
+	return m, nil
+}

@@ -1,0 +1,31 @@
+package reader
+
+import (
+	"context"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish"
+)
+
+// Subscribe calls yield with the events on the bus, in the order of their positions, until
+// ctx ends or yield returns an error, which Subscribe returns unchanged. It sets ID, Key,
+// Marker, Attributes and Data of a message.
+//
+// It misses nothing and repeats nothing, however often the connection breaks or the server
+// restarts: it continues after the last event that it yielded. It reads a recreated stream
+// from its start. Events that the stream dropped in the meantime (it keeps
+// KUBERELAY_NATS_HISTORY per object), and acknowledged events that it lost, are not yielded.
+//
+// It waits for a server that is unreachable and for a stream that does not exist. An error
+// that a retry cannot fix ([ErrMisconfigured]) ends it, unless it already read events: then
+// it keeps retrying.
+func (b *Bus) Subscribe(ctx context.Context, o publish.SubscribeOptions, yield func(*event.Message, publish.Delivery) error) error {
+	if len(o.Filters) == 0 {
+		o.Filters = []string{b.conn.Opts.Subjects()}
+		if b.conn.Opts.Cluster != "" {
+			o.Filters[0] = event.ClusterSubjects(b.conn.Opts.SubjectPrefix, b.conn.Opts.Cluster)
+		}
+	}
+	s := subscription{b: b, opts: o, yield: yield}
+	return s.run(ctx)
+}

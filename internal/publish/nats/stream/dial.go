@@ -1,0 +1,123 @@
+package stream
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+
+	natsgo "github.com/nats-io/nats.go"
+)
+
+// dial connects, or lets the client retry in the background if a retry can succeed.
+func (c *Conn) dial(opts []natsgo.Option) error {
+	urls := strings.Join(c.Opts.URLs, ",")
+	var err error
+	c.NC, err = natsgo.Connect(urls, opts...)
+	if err == nil {
+		return nil
+	}
+	if isPermanent(err) {
+		return Misconfigured("connect to %s: %w%s", c.Servers(), err, c.Opts.remedy(err))
+	}
+	c.log.Warn("cannot reach the bus, retrying", "servers", c.Servers(), "err", err)
+	c.state.note(err)
+	c.NC, err = natsgo.Connect(urls, append(opts, natsgo.RetryOnFailedConnect(true))...)
+	if err != nil {
+		return Misconfigured("connect to %s: %w", c.Servers(), err)
+	}
+	return nil
+}
+
+// remedy is the end of a connection error: what to change. It is empty if the error says so itself.
+func (o Options) remedy(err error) string {
+	var authority x509.UnknownAuthorityError
+	var host x509.HostnameError
+	switch {
+	case errors.Is(err, natsgo.ErrAuthorization) && o.TokenOptional:
+		return ": the built-in server takes the token in nats/token of its KUBERELAY_DATA_DIR, and " + o.TokenFile + " does not have it; " +
+			"set KUBERELAY_DATA_DIR as for the forwarder, or name a copy of the token in KUBERELAY_NATS_TOKEN_FILE"
+	case errors.Is(err, natsgo.ErrAuthorization) && o.CertFile == "" && o.credentialSettings() == "":
+		return ": it takes credentials, and none are set; set KUBERELAY_NATS_TOKEN_FILE, KUBERELAY_NATS_USER and KUBERELAY_NATS_PASSWORD_FILE, " +
+			"KUBERELAY_NATS_CREDS_FILE or KUBERELAY_NATS_NKEY_FILE"
+	case errors.Is(err, natsgo.ErrAuthorization) && o.credentialSettings() != "":
+		return ": it refuses the credentials of " + o.credentialSettings() + "; set those that it takes"
+	case errors.As(err, &authority):
+		return "; name the authorities that signed its certificate in KUBERELAY_NATS_TLS_CA_FILE"
+	case errors.As(err, &host):
+		return "; add this host to its certificate (of a built-in server: KUBERELAY_NATS_LISTEN_TLS_CERT_FILE), or connect to a host that the certificate names"
+	default:
+		return ""
+	}
+}
+
+// credentialSettings names the variables with credentials that are set.
+func (o Options) credentialSettings() string {
+	switch {
+	case o.PasswordFile != "":
+		return "KUBERELAY_NATS_USER and KUBERELAY_NATS_PASSWORD_FILE"
+	case o.TokenFile != "":
+		return "KUBERELAY_NATS_TOKEN_FILE"
+	case o.CredsFile != "":
+		return "KUBERELAY_NATS_CREDS_FILE"
+	case o.NkeyFile != "":
+		return "KUBERELAY_NATS_NKEY_FILE"
+	default:
+		return ""
+	}
+}
+
+// isPermanent reports whether a connection error cannot be fixed by a retry.
+func isPermanent(err error) bool {
+	for _, target := range []error{
+		natsgo.ErrAuthorization, natsgo.ErrAuthExpired, natsgo.ErrAuthRevoked, natsgo.ErrAccountAuthExpired,
+		natsgo.ErrNkeysNotSupported, natsgo.ErrSecureConnRequired, natsgo.ErrSecureConnWanted,
+	} {
+		if errors.Is(err, target) {
+			return true
+		}
+	}
+	// TLS errors: found by the client; or reported by the server as an alert ("remote
+	// error"), which in TLS 1.3 arrives after the handshake; or the server closed the
+	// connection and the client missed the alert.
+	var network *net.OpError
+	if errors.As(err, &network) && (network.Timeout() || network.Op == "remote error") {
+		return !network.Timeout()
+	}
+	return errors.Is(err, natsgo.ErrTLS)
+}
+
+// Servers names the servers for logs and errors, without credentials.
+func (c *Conn) Servers() string {
+	if c.Opts.InProcess != nil {
+		return "the server in this process"
+	}
+	redacted := make([]string, len(c.Opts.URLs))
+	for i, s := range c.Opts.URLs {
+		redacted[i] = redact(s)
+	}
+	return strings.Join(redacted, ",")
+}
+
+// redact removes everything from a URL that could be a credential.
+func redact(s string) string {
+	u, err := url.Parse(s)
+	if err != nil {
+		return "(unreadable URL)"
+	}
+	if u.Host == "" { // host:port, which nats.go accepts
+		return s
+	}
+	return fmt.Sprintf("%s://%s", u.Scheme, u.Host)
+}
+
+// connectedTo names the server for the log. Without a socket, the client returns a made-up
+// address.
+func (c *Conn) connectedTo(nc *natsgo.Conn) string {
+	if c.Opts.InProcess != nil {
+		return "built in"
+	}
+	return redact(nc.ConnectedUrl())
+}

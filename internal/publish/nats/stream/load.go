@@ -1,0 +1,210 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const (
+	loadBatch = 10_000          // messages per request, about 8 MB of headers
+	loadIdle  = 2 * time.Second // time without a message after which to ask the server what is left
+)
+
+// Load calls take with the last message of each subject that matches the filter, without its
+// data, and purged, if not nil, with each subject that was passed to take and no longer
+// exists on the leader. It returns the number of messages that the consumer returned. An
+// error of take or purged ends it.
+//
+// For every subject that the leader of the stream holds when Load starts and when it ends,
+// take gets a message at least as late as the last one at the start. It may get a later one
+// after it. If the connection breaks or a message is lost in transit, Load returns an error;
+// it never ends early without one.
+//
+// The messages come from any replica, which may be behind the leader. So Load first asks the
+// leader for the end of the stream, and reads from the leader what the replica lacks up to
+// that end.
+func (c *Conn) Load(ctx context.Context, filter string, take func(*Message) error, purged func(subject string) error) (received uint64, err error) {
+	l := &loading{c: c, filter: filter, take: take, purged: purged, seen: map[string]struct{}{}}
+	err = l.load(ctx)
+	return l.received, err
+}
+
+// load reads the messages that match the filter.
+func (l *loading) load(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := l.c.FindStream(ctx)
+	if err != nil {
+		return err
+	}
+	l.c.metrics.reads.Inc()
+	consumer, err := l.c.JS.CreateConsumer(ctx, l.c.Opts.Stream, jetstream.ConsumerConfig{
+		DeliverPolicy:     jetstream.DeliverLastPerSubjectPolicy,
+		FilterSubject:     l.filter,
+		HeadersOnly:       true,
+		AckPolicy:         jetstream.AckNonePolicy,
+		MemoryStorage:     true,
+		Replicas:          1,
+		InactiveThreshold: time.Minute, // the server deletes it if forget does not
+	})
+	if err != nil {
+		return err
+	}
+	defer l.c.forget(ctx, consumer)
+	l.consumer = consumer
+	if err := l.run(ctx); err != nil {
+		return err
+	}
+	if err := l.readBehind(ctx, stream.State.LastSeq); err != nil {
+		return err
+	}
+	return l.readMissing(ctx)
+}
+
+// forget deletes the consumer without waiting for its InactiveThreshold.
+func (c *Conn) forget(ctx context.Context, consumer jetstream.Consumer) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.Opts.AckTimeout)
+	defer cancel()
+	_ = c.JS.DeleteConsumer(ctx, c.Opts.Stream, consumer.CachedInfo().Name) // the server does it anyway
+}
+
+// loading is one call of [Conn.Load].
+type loading struct {
+	c        *Conn
+	filter   string
+	consumer jetstream.Consumer
+	take     func(*Message) error // called with each message
+	purged   func(string) error   // called with each subject whose messages were purged; may be nil
+
+	received uint64              // number of messages; the server numbers them, which reveals a gap
+	position uint64              // stream position of the last message
+	seen     map[string]struct{} // subjects of the messages
+}
+
+func (l *loading) run(ctx context.Context) error {
+	messages, err := l.c.Pull(l.consumer, loadBatch, 0)
+	if err != nil {
+		return err
+	}
+	defer messages.Stop()
+	defer context.AfterFunc(ctx, messages.Stop)()
+	pending := l.consumer.CachedInfo().NumPending
+	idleAt := uint64(0) // pending at the last timeout, 0 if a message came since
+	for pending > 0 && pending != idleAt {
+		msg, meta, err := messages.Next(loadIdle)
+		switch {
+		case err == nil:
+			pending, err = l.receive(msg, meta)
+			idleAt = 0
+		case ctx.Err() != nil:
+			err = ctx.Err()
+		case errors.Is(err, natsgo.ErrTimeout):
+			before := pending
+			if pending, err = l.left(ctx); pending == before {
+				idleAt = pending // no more will come, see readMissing
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// receive handles one message and returns the number of pending messages according to the
+// server.
+func (l *loading) receive(msg *Message, meta *natsgo.MsgMetadata) (pending uint64, err error) {
+	if meta.Sequence.Consumer != l.received+1 {
+		return 0, fmt.Errorf("got message %d after message %d", meta.Sequence.Consumer, l.received)
+	}
+	l.received, l.position = meta.Sequence.Consumer, msg.Sequence
+	l.seen[msg.Subject] = struct{}{}
+	return meta.NumPending, l.take(msg)
+}
+
+// left asks the server for the number of pending messages after a timeout: they may have
+// been purged.
+func (l *loading) left(ctx context.Context) (pending uint64, err error) {
+	info, err := l.consumer.Info(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if info.Delivered.Consumer != l.received {
+		return 0, fmt.Errorf("the server delivered %d messages, %d arrived", info.Delivered.Consumer, l.received)
+	}
+	return info.NumPending, nil
+}
+
+// readBehind reads from the leader the messages after the last one of the consumer, up to
+// end. There are none unless the consumer's replica is behind the leader. The replica had
+// all earlier messages, because replicas apply messages in stream order.
+func (l *loading) readBehind(ctx context.Context, end uint64) error {
+	for l.position < end {
+		next, err := l.c.GetMessage(ctx, NextRequest(l.filter, l.position+1))
+		if err != nil || next == nil { // nil: no match, or purged
+			return err
+		}
+		l.position = next.Sequence
+		l.seen[next.Subject] = struct{}{}
+		if err := l.take(next); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readMissing compares the received messages with the list of subjects on the leader. It
+// reads missing messages, and reports subjects that no longer exist, because the consumer's
+// replica may not have applied a purge yet. The consumer alone is not sufficient:
+//
+//   - An object that is written during the load may have its last message replaced by a
+//     later one each time before its turn. The number of pending messages, which ends the
+//     load, can be 0 anyway.
+//   - nats-server 2.15 removes a message from its list of last messages before it looks for
+//     a receiver, and drops the message if there is none at that moment, for example during
+//     a reconnect (consumer.go, getNextMsg and loopAndGatherMsgs). The numbering of
+//     messages does not show that.
+//   - A message that is deleted from the stream before its turn may count as pending
+//     forever.
+func (l *loading) readMissing(ctx context.Context) error {
+	stream, err := l.c.JS.Stream(ctx, l.c.Opts.Stream)
+	if err != nil {
+		return err
+	}
+	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(l.filter))
+	if err == nil {
+		err = LeaderError(info)
+	}
+	if err != nil {
+		return err
+	}
+	for subject := range info.State.Subjects {
+		if _, ok := l.seen[subject]; ok {
+			continue
+		}
+		last, err := l.c.GetMessage(ctx, LastRequest(subject))
+		if err == nil && last != nil { // purged otherwise
+			err = l.take(last)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if l.purged == nil {
+		return nil
+	}
+	for subject := range l.seen {
+		if _, ok := info.State.Subjects[subject]; ok {
+			continue
+		}
+		if err := l.purged(subject); err != nil {
+			return err
+		}
+	}
+	return nil
+}

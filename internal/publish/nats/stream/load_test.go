@@ -1,0 +1,138 @@
+package stream
+
+import (
+	"maps"
+	"testing"
+
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kuberelay/kuberelay/test/lab/natstest"
+)
+
+// TestReadMissing: subjects that the consumer did not return are read, and subjects that
+// are purged meanwhile are left out.
+func TestReadMissing(t *testing.T) {
+	c := connect(t, natstest.Start(t).URL)
+	want := fill(t, c, 10, 2)
+	l, got := loader(c)
+	for subject := range want {
+		if subject != "kuberelay.web-3" && subject != "kuberelay.web-7" {
+			l.seen[subject] = struct{}{}
+		}
+	}
+	if err := l.readMissing(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	missing := map[string]uint64{"kuberelay.web-3": want["kuberelay.web-3"], "kuberelay.web-7": want["kuberelay.web-7"]}
+	if !maps.Equal(got, missing) {
+		t.Errorf("got %v, want %v", got, missing)
+	}
+
+	l.seen = map[string]struct{}{}
+	n := 0
+	l.take = func(*Message) error {
+		n++
+		stream, err := c.JS.Stream(t.Context(), "KUBERELAY")
+		if err != nil {
+			return err
+		}
+		return stream.Purge(t.Context())
+	}
+	if err := l.readMissing(t.Context()); err != nil || n != 1 {
+		t.Errorf("purged after the first: %d read, error %v", n, err)
+	}
+}
+
+// TestReadMissingTakesBack: a subject that a lagging replica returned and the leader has
+// purged is reported as purged.
+func TestReadMissingTakesBack(t *testing.T) {
+	c := connect(t, natstest.Start(t).URL)
+	fill(t, c, 1, 1)
+	l, got := loader(c)
+	got["kuberelay.purged"] = 1
+	l.seen["kuberelay.purged"] = struct{}{}
+	if err := l.readMissing(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if position, ok := got["kuberelay.purged"]; !ok || position != 0 {
+		t.Errorf("it is loaded at %d, want that it is reported as purged", position)
+	}
+}
+
+// TestLoadGap: a lost message is detected by the next one or, at the end, by asking the
+// server.
+func TestLoadGap(t *testing.T) {
+	c := connect(t, natstest.Start(t).URL)
+	fill(t, c, 3, 1)
+	consumer, err := c.JS.CreateConsumer(t.Context(), "KUBERELAY", jetstream.ConsumerConfig{
+		DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy, FilterSubject: "kuberelay.>", AckPolicy: jetstream.AckNonePolicy,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, _ := loader(c)
+	l.consumer = consumer
+	messages, err := c.Pull(consumer, 1, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := func() (*Message, *natsgo.MsgMetadata) {
+		msg, meta, err := messages.Next(limit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return msg, meta
+	}
+	if pending, err := l.receive(next()); pending != 2 || err != nil {
+		t.Errorf("the first message: %d pending, %v", pending, err)
+	}
+	if pending, err := l.left(t.Context()); pending != 2 || err != nil {
+		t.Errorf("asked in between: %d pending, %v", pending, err)
+	}
+	next() // lost
+	if pending, err := l.left(t.Context()); err == nil {
+		t.Errorf("a message is lost, and %d are pending", pending)
+	}
+	if _, err := l.receive(next()); err == nil {
+		t.Error("a message is lost, and the next was taken")
+	}
+}
+
+// TestLoadDeleted: a load does not wait for messages that are deleted one by one after the
+// server counted them. It once waited forever.
+func TestLoadDeleted(t *testing.T) {
+	c := connect(t, natstest.Start(t).URL)
+	want := fill(t, c, 40, 1)
+	consumer, err := c.JS.CreateConsumer(t.Context(), "KUBERELAY", jetstream.ConsumerConfig{
+		DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy, FilterSubject: "kuberelay.>", AckPolicy: jetstream.AckNonePolicy,
+		HeadersOnly: true, MemoryStorage: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := c.JS.Stream(t.Context(), "KUBERELAY")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for subject, position := range want {
+		if n++; n%2 == 0 {
+			if err := stream.DeleteMsg(t.Context(), position); err != nil {
+				t.Fatal(err)
+			}
+			delete(want, subject)
+		}
+	}
+	l, got := loader(c)
+	l.consumer = consumer
+	if err := l.run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.readMissing(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("loaded %v, want %v", got, want)
+	}
+}

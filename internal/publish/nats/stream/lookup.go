@@ -1,0 +1,57 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// FindStream looks up the stream without creating or checking it.
+func (c *Conn) FindStream(ctx context.Context) (*jetstream.StreamInfo, error) {
+	s, err := c.JS.Stream(ctx, c.Opts.Stream)
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return nil, fmt.Errorf("look up stream %q: %w", c.Opts.Stream, ErrMissing)
+	case err != nil:
+		return nil, c.Failure(err)
+	}
+	if err := LeaderError(s.CachedInfo()); err != nil {
+		return nil, fmt.Errorf("look up stream %q: %w", c.Opts.Stream, err)
+	}
+	return s.CachedInfo(), nil
+}
+
+// LeaderError returns an error if the stream has no leader. Any replica describes such a
+// stream from its own data.
+func LeaderError(info *jetstream.StreamInfo) error {
+	if info.Cluster != nil && info.Cluster.Leader == "" {
+		return ErrNoLeader
+	}
+	return nil
+}
+
+// Failure explains an error from creating or looking up the stream.
+func (c *Conn) Failure(err error) error {
+	var api *jetstream.APIError
+	var code jetstream.ErrorCode
+	if errors.As(err, &api) {
+		code = api.ErrorCode
+	}
+	switch {
+	case errors.Is(err, natsgo.ErrNoResponders) || errors.Is(err, jetstream.ErrJetStreamNotEnabled) ||
+		errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
+		return Misconfigured("JetStream is not enabled on the server or for the account: %w", err)
+	case code == codeSubjectOverlap:
+		return Misconfigured("another stream already has subjects of %q: set KUBERELAY_NATS_STREAM to that stream, "+
+			"or choose another KUBERELAY_NATS_SUBJECT_PREFIX: %w", c.Opts.Subjects(), err)
+	case code == codeInvalidStreamConfig || errors.Is(err, jetstream.ErrInvalidStreamName):
+		return Misconfigured("create stream %q: %w", c.Opts.Stream, err)
+	}
+	if denied := c.PermissionError(); denied != nil {
+		return Misconfigured("our NATS user lacks a permission: %w", denied)
+	}
+	return fmt.Errorf("look up stream %q: %w", c.Opts.Stream, err)
+}

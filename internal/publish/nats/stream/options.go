@@ -1,0 +1,110 @@
+package stream
+
+import (
+	"cmp"
+	"log/slog"
+	"net/url"
+	"strings"
+	"time"
+
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Options configures a Conn. The comment of a field names the environment variable that
+// errors mention.
+type Options struct {
+	// URLs are the servers to try, without credentials (KUBERELAY_NATS_URL). Not needed
+	// with InProcess.
+	URLs []string
+	// InProcess, if set, is a server in this process to connect to without a socket.
+	InProcess natsgo.InProcessConnProvider
+
+	Stream        string // KUBERELAY_NATS_STREAM; "KUBERELAY" if empty
+	SubjectPrefix string // KUBERELAY_NATS_SUBJECT_PREFIX, one token; "kuberelay" if empty
+	Cluster       string // KUBERELAY_CLUSTER_NAME; all clusters if empty
+
+	// At most one kind of credentials. They come from files, which are read again at each
+	// reconnect, so that they can be rotated in place.
+	User         string // KUBERELAY_NATS_USER, with PasswordFile
+	PasswordFile string // KUBERELAY_NATS_PASSWORD_FILE
+	TokenFile    string // KUBERELAY_NATS_TOKEN_FILE
+	CredsFile    string // KUBERELAY_NATS_CREDS_FILE: a JWT and its seed, as nsc writes them
+	NkeyFile     string // KUBERELAY_NATS_NKEY_FILE: a user's seed; a new seed of the same key only
+	// TokenOptional is for a TokenFile that the server creates when it starts. Without the
+	// file, the client presents no token.
+	TokenOptional bool
+
+	// TLS. The client uses TLS with a server that requires it even if none of these is set,
+	// and verifies it with the system's authorities. Verification cannot be turned off.
+	CAFile   string // KUBERELAY_NATS_TLS_CA_FILE
+	CertFile string // KUBERELAY_NATS_TLS_CERT_FILE, with KeyFile
+	KeyFile  string // KUBERELAY_NATS_TLS_KEY_FILE
+
+	// AckTimeout is how long to wait for a response; 10 s if 0.
+	AckTimeout time.Duration
+	// InboxPrefix begins the subjects of answers; "_INBOX" if empty.
+	InboxPrefix string
+
+	Logger     *slog.Logger          // none if nil
+	Registerer prometheus.Registerer // no metrics if nil
+}
+
+// withDefaults sets empty fields to their defaults.
+func (o Options) withDefaults() Options {
+	o.Stream = cmp.Or(o.Stream, "KUBERELAY")
+	o.SubjectPrefix = cmp.Or(o.SubjectPrefix, "kuberelay")
+	o.AckTimeout = cmp.Or(o.AckTimeout, 10*time.Second)
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	return o
+}
+
+// Subjects is the filter for all subjects of Kuberelay in the stream.
+func (o Options) Subjects() string { return o.SubjectPrefix + ".>" }
+
+// validate checks everything except file contents that needs no connection.
+func (o Options) validate() error {
+	if len(o.URLs) == 0 && o.InProcess == nil {
+		return Misconfigured("no server: set KUBERELAY_NATS_URL")
+	}
+	for _, u := range o.URLs {
+		if err := validateURL(u); err != nil {
+			return err
+		}
+	}
+	switch {
+	case strings.ContainsAny(o.Stream, ".*>/\\ \t\r\n"):
+		return Misconfigured("KUBERELAY_NATS_STREAM %q contains a character that a stream name must not contain", o.Stream)
+	case strings.ContainsFunc(o.SubjectPrefix, func(r rune) bool { return !isToken(r) }):
+		return Misconfigured("KUBERELAY_NATS_SUBJECT_PREFIX %q is not one token of letters, digits, '-' and '_'", o.SubjectPrefix)
+	case o.AckTimeout < 0:
+		return Misconfigured("the acknowledgement timeout (%s) must be positive", o.AckTimeout)
+	}
+	return nil
+}
+
+func isToken(r rune) bool {
+	return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || r == '-' || r == '_'
+}
+
+// validateURL quotes only scheme and host of its argument, because the rest can contain a
+// password.
+func validateURL(s string) error {
+	full := s
+	if !strings.Contains(s, "://") {
+		full = "nats://" + s // nats.go accepts host:port
+	}
+	u, err := url.Parse(full)
+	switch {
+	case err != nil:
+		return Misconfigured("KUBERELAY_NATS_URL cannot be parsed; use nats://host:4222")
+	case u.User != nil:
+		return Misconfigured("KUBERELAY_NATS_URL of host %q contains credentials: "+
+			"put them into a file and name it in KUBERELAY_NATS_PASSWORD_FILE or KUBERELAY_NATS_TOKEN_FILE", u.Host)
+	case u.Scheme != "nats" && u.Scheme != "tls" && u.Scheme != "ws" && u.Scheme != "wss":
+		return Misconfigured("KUBERELAY_NATS_URL has the scheme %q: use nats, tls, ws or wss", u.Scheme)
+	case u.Hostname() == "":
+		return Misconfigured("KUBERELAY_NATS_URL has no host; use nats://host:4222")
+	}
+	return nil
+}

@@ -1,0 +1,69 @@
+package stream
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	natsgo "github.com/nats-io/nats.go"
+)
+
+// LastPosition returns the position of the last message with a matching subject from the
+// leader of the stream; 0 for none.
+func (c *Conn) LastPosition(ctx context.Context, subjects string) (uint64, error) {
+	last, err := c.GetMessage(ctx, LastRequest(subjects))
+	if err != nil || last == nil {
+		return 0, err
+	}
+	return last.Sequence, nil
+}
+
+// LastRequest requests the last message with a matching subject.
+func LastRequest(subject string) []byte {
+	request, _ := json.Marshal(map[string]string{"last_by_subj": subject}) // strings cannot fail
+	return request
+}
+
+// NextRequest requests the first message with a matching subject at or after a position.
+func NextRequest(subjects string, from uint64) []byte {
+	request, _ := json.Marshal(struct { // cannot fail
+		Sequence uint64 `json:"seq"`
+		Subjects string `json:"next_by_subj"`
+	}{from, subjects})
+	return request
+}
+
+// SequenceRequest requests the message at a position.
+func SequenceRequest(position uint64) []byte {
+	request, _ := json.Marshal(map[string]uint64{"seq": position}) // a number cannot fail
+	return request
+}
+
+// GetMessage sends a request to the leader of the stream. It does not use direct get, which
+// replicas answer.
+func (c *Conn) GetMessage(ctx context.Context, request []byte) (*Message, error) {
+	c.metrics.reads.Inc()
+	answer, err := c.Request(ctx, "STREAM.MSG.GET", request)
+	if err != nil {
+		return nil, err
+	}
+	return ParseMessage(answer)
+}
+
+// API returns the subject of a JetStream API request for the stream.
+func (c *Conn) API(what string) string { return "$JS.API." + what + "." + c.Opts.Stream }
+
+// RequestTimeout applies to requests without a deadline. Some take the server longer than an
+// acknowledgement.
+func (c *Conn) RequestTimeout() time.Duration { return max(c.Opts.AckTimeout, time.Second) }
+
+// Request sends a JetStream API request for the stream. Without a deadline in ctx, it waits
+// for RequestTimeout.
+func (c *Conn) Request(ctx context.Context, what string, data []byte) (*natsgo.Msg, error) {
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel func()
+		ctx, cancel = context.WithTimeout(ctx, c.RequestTimeout())
+		defer cancel()
+	}
+	return c.NC.RequestWithContext(ctx, c.API(what), data)
+}

@@ -1,0 +1,262 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	natsgo "github.com/nats-io/nats.go"
+
+	"github.com/kuberelay/kuberelay/internal/publish"
+)
+
+// state is the readiness of the stream.
+type state struct {
+	mu         sync.Mutex
+	err        error         // why the stream is not ready; nil if it is
+	noted      error         // the last error that no call returned
+	denied     error         // the last permission error of this connection
+	connection int           // counts disconnections
+	created    time.Time     // creation time of the stream, which identifies it
+	streams    uint64        // number of different streams found
+	changed    chan struct{} // closed at each change
+}
+
+// set records the result of a check, unless the connection was lost since the check
+// started.
+func (s *state) set(connection int, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if connection == s.connection {
+		s.change(err)
+	}
+}
+
+func (s *state) disconnected(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.connection++
+	s.noted, s.denied = err, nil
+	s.change(errors.New("not connected"))
+}
+
+func (s *state) change(err error) {
+	s.err = err
+	if s.changed != nil {
+		close(s.changed)
+	}
+	s.changed = make(chan struct{})
+}
+
+// note records an error for Ready. isNew is false for a repeated permission error of the
+// same connection.
+func (s *state) note(err error) (isNew bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.noted = err
+	if errors.Is(err, natsgo.ErrPermissionViolation) {
+		isNew = s.denied == nil
+		s.denied = err
+		return isNew
+	}
+	return true
+}
+
+func (s *state) get() (connection int, changed <-chan struct{}, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.connection, s.changed, s.err
+}
+
+// found records the creation time of the stream, and reports whether it is another stream
+// than before.
+func (s *state) found(created time.Time) (another bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if created.Equal(s.created) {
+		return false
+	}
+	s.created = created
+	s.streams++
+	return s.streams > 1
+}
+
+// Ready returns nil while the server is connected and responds, and the last check of the
+// stream succeeded. A server that stops responding is detected within 10 s.
+func (c *Conn) Ready() error {
+	if c.IsClosing() {
+		return ErrClosed
+	}
+	if c.gone.Load() {
+		return publish.ErrGone
+	}
+	_, _, err := c.state.get()
+	return err
+}
+
+// Created returns the number of different streams that this Conn found or created. If it
+// grows after Connect, somebody deleted the stream with its contents, and this or another
+// forwarder created it again.
+func (c *Conn) Created() uint64 {
+	c.state.mu.Lock()
+	defer c.state.mu.Unlock()
+	return c.state.streams
+}
+
+// Stream returns the creation time of the stream, which identifies it; "" before a stream
+// is found.
+func (c *Conn) Stream() string {
+	c.state.mu.Lock()
+	defer c.state.mu.Unlock()
+	if c.state.created.IsZero() {
+		return ""
+	}
+	return c.state.created.UTC().Format(time.RFC3339Nano)
+}
+
+// Wait blocks until the bus is ready or ctx ends. It returns early with an error that a
+// retry cannot fix ([ErrMisconfigured]).
+func (c *Conn) Wait(ctx context.Context) error {
+	for {
+		_, changed, err := c.state.get()
+		if err == nil || errors.Is(err, ErrMisconfigured) {
+			return err
+		}
+		select {
+		case <-changed:
+		case <-c.closing:
+			return ErrClosed
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the bus: %w (%w)", ctx.Err(), err)
+		}
+	}
+}
+
+const (
+	retryEvery   = time.Second      // check interval while not ready
+	checkEvery   = 3 * time.Second  // check interval while ready
+	checkTimeout = 5 * time.Second  // while ready
+	warnEvery    = 30 * time.Second // log interval while not ready
+)
+
+// supervise checks the stream on demand and at intervals: only a check detects a server
+// that hangs, or a stream that is deleted while nothing is published. It runs until Close.
+func (c *Conn) supervise(ctx context.Context) {
+	ticker := time.NewTicker(retryEvery)
+	defer ticker.Stop()
+	warned, looked := time.Now(), time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.kick:
+		case <-ticker.C:
+			if c.Ready() == nil && time.Since(looked) < checkEvery {
+				continue
+			}
+		}
+		before := c.Ready()
+		err := c.Check(ctx)
+		looked = time.Now()
+		switch {
+		case err == nil && before != nil:
+			c.log.Info("the bus is ready", "stream", c.Opts.Stream)
+		case err != nil && (before == nil || time.Since(warned) > warnEvery):
+			warned = time.Now()
+			c.log.Warn("the bus is not ready", "servers", c.Servers(), "err", err)
+		}
+	}
+}
+
+// Kick makes the supervisor check the stream soon.
+func (c *Conn) Kick() {
+	select {
+	case c.kick <- struct{}{}:
+	default: // a check is already requested
+	}
+}
+
+// Check calls [Hooks.Check] and records the result for Ready. A check that times out is
+// ignored while publishes get responses: the server is busy.
+func (c *Conn) Check(ctx context.Context) error {
+	connection, _, before := c.state.get()
+	timeout, responses := c.RequestTimeout(), c.responses()
+	if before == nil {
+		timeout = min(timeout, checkTimeout)
+	}
+	var err error
+	if c.NC.IsConnected() {
+		ctx, cancel := context.WithTimeout(ctx, timeout)
+		var watching sync.WaitGroup
+		watching.Go(func() { c.UntilLost(ctx, connection); cancel() }) // the response would never arrive
+		err = c.hooks.Check(ctx, c)
+		cancel()
+		watching.Wait()
+		if before == nil && errors.Is(err, context.DeadlineExceeded) && c.responses() != responses {
+			return nil
+		}
+	} else {
+		err = c.WhyNotConnected()
+	}
+	c.state.set(connection, err)
+	return err
+}
+
+// WhyNotConnected returns the reason, which the client reports in several places.
+func (c *Conn) WhyNotConnected() error {
+	c.state.mu.Lock()
+	err := c.state.noted
+	c.state.mu.Unlock()
+	if last := c.NC.LastError(); last != nil {
+		err = last
+	}
+	if err == nil {
+		err = natsgo.ErrNoServers
+	}
+	if isPermanent(err) {
+		return Misconfigured("connect to %s: %w", c.Servers(), err)
+	}
+	return fmt.Errorf("not connected to %s: %w", c.Servers(), err)
+}
+
+// PermissionError returns the last permission error of the connection.
+func (c *Conn) PermissionError() error {
+	c.state.mu.Lock()
+	defer c.state.mu.Unlock()
+	return c.state.denied
+}
+
+// responses returns the number of responses to publishes.
+func (c *Conn) responses() uint64 {
+	if c.hooks.Responses == nil {
+		return 0
+	}
+	return c.hooks.Responses()
+}
+
+// State returns the number of the connection, a channel that is closed when the state
+// changes, and why the stream is not ready; nil if it is.
+func (c *Conn) State() (connection int, changed <-chan struct{}, err error) { return c.state.get() }
+
+// Found records the creation time of the stream, and reports whether it is another stream
+// than before.
+func (c *Conn) Found(created time.Time) (another bool) { return c.state.found(created) }
+
+// UntilLost blocks until the connection with the given number is lost, or ctx ends.
+func (c *Conn) UntilLost(ctx context.Context, connection int) {
+	for {
+		now, changed, _ := c.state.get()
+		if now != connection {
+			return
+		}
+		select {
+		case <-changed:
+		case <-c.closing:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}

@@ -1,0 +1,59 @@
+package stream
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/kuberelay/kuberelay/test/lab/natstest"
+)
+
+// hangLimit is the time within which Ready detects a bus that hangs.
+const hangLimit = 10 * time.Second
+
+// TestTheBoundsOfAHang adds up the configured times. With the client's defaults, the server
+// was pinged every 10 s and given up after the third ping.
+func TestTheBoundsOfAHang(t *testing.T) {
+	c := connect(t, natstest.Start(t).URL)
+	if o := c.NC.Opts; o.PingInterval*time.Duration(o.MaxPingsOut+1) > hangLimit {
+		t.Errorf("a connection is given up after %d pings, one every %s", o.MaxPingsOut+1, o.PingInterval)
+	}
+	if looked := checkEvery + retryEvery + checkTimeout; looked > hangLimit { // it is looked at the clock every retryEvery
+		t.Errorf("a server that does not answer is noticed after %s", looked)
+	}
+}
+
+// TestLateLook: the result of a check over a lost connection does not apply to the next
+// one.
+func TestLateLook(t *testing.T) {
+	var s state
+	s.set(0, nil)
+	s.disconnected(errors.New("broken"))
+	s.set(0, nil)
+	if _, _, err := s.get(); err == nil {
+		t.Error("ready, by a look at the connection before")
+	}
+	s.set(1, nil)
+	if _, _, err := s.get(); err != nil {
+		t.Errorf("not ready: %v", err)
+	}
+}
+
+// TestAStreamWithoutALeader: any replica describes such a stream from its own data, which
+// may lack acknowledged messages, so every read rejects it.
+func TestAStreamWithoutALeader(t *testing.T) {
+	cluster := natstest.StartCluster(t, 3)
+	c := connect(t, cluster.URLs...)
+	l, _ := loader(c)
+	cluster.Stop(1)
+	cluster.Stop(2)
+	waitFor(t, "told that the stream has no leader", func() bool { return errors.Is(c.Ready(), ErrNoLeader) })
+	for name, read := range map[string]func() error{
+		"the start of a load": func() error { _, err := c.FindStream(t.Context()); return err },
+		"the end of a load":   func() error { return l.readMissing(t.Context()) },
+	} {
+		if err := read(); !errors.Is(err, ErrNoLeader) {
+			t.Errorf("%s returns %v, want %v", name, err, ErrNoLeader)
+		}
+	}
+}

@@ -1,0 +1,282 @@
+package reconcile
+
+import (
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	"github.com/kuberelay/kuberelay/internal/discovery"
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// ResourceView is what the informers know of a resource at one moment.
+type ResourceView struct {
+	Watched  bool
+	Resource event.Resource // as it is watched
+	Epoch    uint16         // of the informers
+
+	Catalog *discovery.Catalog // what the API server serves, nil before the first answer
+
+	ReferencesKnown bool // every object that may refer to others is listed, or none may
+	HasReferences   bool // objects of the resource refer to others
+}
+
+// ObjectView is what the informers know of a key at one moment.
+type ObjectView struct {
+	Covered bool          // an informer covers the key
+	Synced  bool          // its first list is complete
+	Version string        // the last version that it has seen; Live is no older
+	Live    *event.Object // what it shows, nil for nothing
+
+	// Filtered means that a label or field selector applies, so that the informer does not
+	// show each object that exists.
+	Filtered bool
+
+	Selected        bool // by namespace and by reference; meaningless unless both are known
+	NamespacesKnown bool // which namespaces are selected
+	NamespaceExists bool // false only if the watch of namespaces does not show it
+	ReferencesKnown bool // every object that may refer to this one is listed
+
+	// PublishDeselected means that a deselected event is to be published for an object that
+	// is not selected.
+	PublishDeselected bool
+
+	Outlived uint64 // the position of a delete on the bus; see [event.View]
+}
+
+// shows reports whether the informer shows a UID.
+func (v ObjectView) shows(uid string) bool {
+	return v.Synced && v.Live != nil && string(v.Live.UID) == uid
+}
+
+// hasSeen reports whether the informer has seen a version.
+func (v ObjectView) hasSeen(version string) bool {
+	order, err := resourceversion.CompareResourceVersion(v.Version, version)
+	return err == nil && order >= 0
+}
+
+// isOutlived reports whether a consistent read has already confirmed what the informer shows,
+// so that the forwarder can answer the delete or the foreign event on the bus. Of another
+// event the mark says nothing.
+func (v ObjectView) isOutlived(a event.Acked, epoch uint16) bool {
+	switch {
+	case a.Position == 0 || v.Outlived != a.Position:
+		return false
+	case a.Foreign:
+		return !a.Live() || v.shows(a.UID) // else a delete is due before
+	}
+	return v.Live != nil && isDeletedOnBus(v.Live, a, epoch)
+}
+
+// decision is what to do about a key.
+type decision int
+
+const (
+	agree         decision = iota // the bus has what the informer shows
+	wait                          // the informers do not know yet, or are behind
+	enqueue                       // the bus may lack what the informer shows
+	raiseEpoch                    // the bus is in a later epoch
+	readObject                    // a consistent read of the object decides
+	readNamespace                 // a consistent read of its namespace decides
+	listNamespace                 // it is deselected or gone: a list of its namespace decides
+	inferDelete                   // it is gone
+	deselect                      // it is no longer selected, and the bus is told
+	leaveOnBus                    // it is no longer selected, and stays on the bus
+	markOutlived                  // the informer is right, although the bus has a delete or a foreign event
+	restored                      // the history of the resource went back
+)
+
+// decide compares what the bus has of a key with what the informers show.
+func decide(r event.Resource, epoch uint16, of pair, v ObjectView) decision {
+	a, namespace := of.acked, of.key.Namespace
+	switch {
+	case a.Epoch > epoch:
+		return raiseEpoch
+	case (namespace != "") != r.Namespaced && a.Live():
+		return inferDelete // another resource had this name
+	case (namespace != "") != r.Namespaced:
+		return agree
+	case !v.NamespacesKnown && namespace != "":
+		return wait
+	case !v.NamespaceExists && a.Live():
+		return readNamespace
+	case !v.Selected && a.Live():
+		return decideDeselected(a, v)
+	case !v.Covered && a.Live():
+		return wait // the informer is starting, or access is denied
+	case a.Foreign && !v.Selected && v.ReferencesKnown && v.Outlived != a.Position:
+		return markOutlived // whatever the foreign event shows, the object is not selected
+	case !v.Covered, !v.Selected:
+		return agree
+	case !v.Synced:
+		return wait
+	case v.isOutlived(a, epoch):
+		return enqueue
+	case a.Foreign:
+		return readObject
+	case differs(v.Live, a, epoch):
+		return readObject
+	case v.Live != nil && isOutOfStep(v.Live, a):
+		return enqueue
+	}
+	return agree
+}
+
+// decideDeselected decides about an object that exists on the bus and is not selected.
+func decideDeselected(a event.Acked, v ObjectView) decision {
+	switch {
+	case !v.ReferencesKnown:
+		return wait
+	case !v.PublishDeselected:
+		return leaveOnBus
+	case v.shows(a.UID):
+		return deselect
+	}
+	return listNamespace
+}
+
+// differs reports whether what an informer shows cannot follow from what the bus has: an
+// object is missing, or is in an earlier state, or in the version of its delete.
+func differs(live *event.Object, a event.Acked, epoch uint16) bool {
+	if a.Live() && (live == nil || string(live.UID) != a.UID) {
+		return true
+	}
+	return live != nil && (isBehind(live.ResourceVersion, a, epoch) || isDeletedOnBus(live, a, epoch))
+}
+
+// isDeletedOnBus reports whether the bus has a delete in the version that an informer shows,
+// or a removal of its UID whose version is not known.
+func isDeletedOnBus(live *event.Object, a event.Acked, epoch uint16) bool {
+	isBack := a.Deselected && a.UID == string(live.UID) // it is selected again, which needs no read
+	isSame := a.Deleted && !isBack && a.Epoch == epoch && a.ResourceVersion == live.ResourceVersion
+	return !live.Unselected && (isSame || a.IsUnversioned(string(live.UID)))
+}
+
+// isOutOfStep reports whether the bus may lack what an informer shows.
+func isOutOfStep(live *event.Object, a event.Acked) bool {
+	switch {
+	case live.Unselected, !a.Live():
+		return a.Live() != !live.Unselected
+	case live.Digest != a.Digest:
+		return true
+	}
+	return live.Digest.None() && live.ResourceVersion != a.ResourceVersion
+}
+
+// isBehind reports whether a version is an earlier state than the bus has. In a later epoch
+// none is, and none in the last.
+func isBehind(version string, a event.Acked, epoch uint16) bool {
+	if a.Epoch < epoch || epoch == event.LastEpoch {
+		return false
+	}
+	return isEarlier(version, a.ResourceVersion)
+}
+
+func isEarlier(version, than string) bool {
+	order, err := resourceversion.CompareResourceVersion(version, than)
+	return err == nil && order < 0
+}
+
+// finding is what a consistent read says of an object on the bus.
+type finding int
+
+const (
+	isUnknown finding = iota // it was not read
+	isThere                  // the bus has what the read found, or the informer will show it
+	isGone                   // it does not exist, or its name belongs to another UID
+	isOlder                  // it exists in an earlier version than the bus has
+	isUnseen                 // it is gone, and the watch will first show that it existed
+)
+
+// answerOf is what a read found, with the UID and version of what is there.
+type answerOf struct {
+	finding
+	uid, version string
+}
+
+// isOf reports whether the read found this very state.
+func (f answerOf) isOf(o *event.Object) bool {
+	return f.uid == string(o.UID) && f.version == o.ResourceVersion
+}
+
+// confirms reports whether an informer shows what the read found, or a later state.
+func (f answerOf) confirms(v ObjectView) bool {
+	switch {
+	case f.uid == "":
+		return v.Live == nil
+	case v.Live == nil:
+		return v.Filtered && v.hasSeen(f.version)
+	}
+	return string(v.Live.UID) == f.uid && !isEarlier(v.Live.ResourceVersion, f.version)
+}
+
+// classify says what the answer to a consistent read means.
+func classify(o *unstructured.Unstructured, err error, a event.Acked, epoch uint16) (answerOf, error) {
+	switch {
+	case discovery.IsObjectNotFound(err) && !a.Live():
+		return answerOf{finding: isThere}, nil
+	case discovery.IsObjectNotFound(err):
+		return answerOf{finding: isGone}, nil
+	case err != nil:
+		return answerOf{}, err
+	case a.Live() && string(o.GetUID()) != a.UID:
+		return answerOf{isGone, string(o.GetUID()), o.GetResourceVersion()}, nil
+	case isBehind(o.GetResourceVersion(), a, epoch):
+		return answerOf{finding: isOlder}, nil
+	}
+	return answerOf{isThere, string(o.GetUID()), o.GetResourceVersion()}, nil
+}
+
+// conclude decides about a key after the read. The view is of after the read.
+func (f answerOf) conclude(a event.Acked, v ObjectView, epoch uint16, publishDeselected bool) decision {
+	switch {
+	case f.finding == isUnknown:
+		return agree
+	case f.finding == isOlder:
+		return restored
+	case f.finding == isUnseen, !v.Covered, !v.Synced: // the informer was replaced
+		return wait
+	case f.finding == isGone && v.shows(a.UID):
+		return wait // the watch will show the delete, with the last state
+	case f.finding == isGone && a.Foreign && !f.confirms(v):
+		return wait // the event may be of an object that the watch will show
+	case f.finding == isGone:
+		return inferDelete
+	case a.Foreign && (v.Live != nil || !a.Live()) && f.confirms(v):
+		return markOutlived
+	case v.Live != nil && isDeletedOnBus(v.Live, a, epoch) && f.isOf(v.Live):
+		return markOutlived
+	case v.Live != nil, !v.Filtered, publishDeselected && !v.hasSeen(f.version):
+		return wait
+	case !publishDeselected:
+		return leaveOnBus
+	}
+	return deselect // its labels or fields do not match
+}
+
+// decideNamespace says what the answer to a consistent read of a namespace means for its
+// objects. The API server removes a namespace only when nothing is left in it.
+func decideNamespace(namespace string, err error) (decision, error) {
+	switch {
+	case discovery.IsObjectNotFound(err):
+		return inferDelete, nil
+	case err != nil:
+		return agree, fmt.Errorf("confirm that namespace %s is gone: %w", namespace, err)
+	}
+	return wait, nil // the watch will show it
+}
+
+// decideLeaving decides about an object that is no longer selected by what a list of its
+// namespace returned: the UIDs by name, or an error. If the list is forbidden, the object
+// counts as deselected, which is true, rather than as gone.
+func decideLeaving(of pair, uids map[string]string, err error) (decision, error) {
+	switch {
+	case err != nil && !apierrors.IsForbidden(err):
+		return agree, fmt.Errorf("list %s in namespace %s: %w", of.key.GroupResource(), of.key.Namespace, err)
+	case err != nil, uids[of.key.Name] == of.acked.UID:
+		return deselect, nil
+	}
+	return inferDelete, nil
+}

@@ -1,0 +1,39 @@
+package reconcile
+
+import "github.com/prometheus/client_golang/prometheus"
+
+type metrics struct {
+	outOfScope *prometheus.GaugeVec
+	inferred   *prometheus.CounterVec
+}
+
+func newMetrics(r prometheus.Registerer) *metrics {
+	m := &metrics{
+		outOfScope: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "kuberelay_out_of_scope_objects",
+			Help: "Objects that the bus shows as existing and that namespaces, selectors or resources no longer cover, or that are of a built-in resource that the API server does not serve, at the last comparison. They stay on the bus; set KUBERELAY_ON_DESELECT=publish to publish that they are deselected.",
+		}, []string{"resource"}),
+		inferred: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kuberelay_inferred_deletes_total",
+			Help: "Deletes that no watch reported: the bus showed an object that a consistent read did not find. Normal after a restart, and when watches fail: see kuberelay_informer_failing.",
+		}, []string{"resource"}),
+	}
+	r.MustRegister(m.outOfScope, m.inferred)
+	return m
+}
+
+// setOutOfScope keeps no series for a resource that is not watched and has no such object.
+func (m *metrics) setOutOfScope(resource string, n int, watched bool) {
+	if n == 0 && !watched {
+		m.outOfScope.DeleteLabelValues(resource)
+		return
+	}
+	m.outOfScope.WithLabelValues(resource).Set(float64(n))
+}
+
+// forget drops the series of a resource that is not watched, and of which no object exists
+// on the bus. A resource that comes back begins again at 0.
+func (m *metrics) forget(resource string) {
+	m.outOfScope.DeleteLabelValues(resource)
+	m.inferred.DeleteLabelValues(resource)
+}

@@ -1,0 +1,161 @@
+package reconcile
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/kuberelay/kuberelay/internal/discovery"
+)
+
+// Every read here is consistent: the API server answers a get or a list without a
+// resourceVersion from etcd.
+
+// readers is the number of concurrent reads. readTimeout bounds each of them: an answer that
+// is lost, for example when the API server stops responding, would delay every comparison
+// until the connection is found dead. listPage is the number of objects in one page.
+const (
+	readers     = 16
+	readTimeout = 10 * time.Second
+	listPage    = 500
+)
+
+// readObjects reads the objects about which the bus and an informer contradict each other.
+func (p *pass) readObjects(ctx context.Context) error {
+	answers, behind := make([]answerOf, len(p.objects)), make([]bool, len(p.objects))
+	for n, of := range p.objects {
+		// The version is of before the read: the informer shows every change up to it after the read.
+		behind[n] = of.acked.Live() && of.acked.Epoch == p.epoch && isEarlier(p.Informers.DescribeObject(of.key).Version, of.acked.ResourceVersion)
+	}
+	err := p.Each(ctx, len(p.objects), func(ctx context.Context, n int) (err error) {
+		answers[n], err = p.readObject(ctx, p.objects[n], behind[n])
+		return err
+	})
+	unseen := false
+	for n, of := range p.objects {
+		v := p.Informers.DescribeObject(of.key)
+		decision := answers[n].conclude(of.acked, v, p.epoch, p.PublishDeselected)
+		unseen = unseen || answers[n].finding == isUnseen
+		if v.Covered && v.Synced && v.Live != nil && answers[n].finding != isUnknown && answers[n].finding != isUnseen {
+			p.answers.record(of.key, questionOf(v.Live, of.acked, p.epoch), p.Now())
+		}
+		p.apply(decision, of, &p.found)
+	}
+	if unseen && err == nil {
+		err = errBehind
+	}
+	return err
+}
+
+// eachConcurrently is the default of [Config.Each].
+func eachConcurrently(ctx context.Context, n int, read func(context.Context, int) error) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(readers)
+	for i := range n {
+		group.Go(func() error {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return read(ctx, i)
+		})
+	}
+	return group.Wait()
+}
+
+// readObject reads one object. Behind means that the informer has not come to the version
+// that the bus has.
+func (p *pass) readObject(ctx context.Context, of pair, behind bool) (answerOf, error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	client := p.client(of.key.Namespace)
+	o, err := client.Get(ctx, of.key.Name, metav1.GetOptions{})
+	answer, err := classify(o, err, of.acked, p.epoch)
+	if err == nil && answer.finding == isGone && behind {
+		answer.finding, err = readVersion(ctx, client, of)
+	}
+	if err != nil {
+		return answerOf{}, fmt.Errorf("confirm that %s is gone: %w", of.key, err)
+	}
+	return answer, nil
+}
+
+// readVersion tells a watch that is late from a history that went back, in which no watch
+// ever comes to the version that the bus has. A list names the present version.
+func readVersion(ctx context.Context, client dynamic.ResourceInterface, of pair) (finding, error) {
+	name := fields.OneTermEqualSelector(metav1.ObjectNameField, of.key.Name).String()
+	list, err := client.List(ctx, metav1.ListOptions{FieldSelector: name, Limit: 1})
+	switch {
+	case err != nil:
+		return isUnknown, err
+	case isEarlier(list.GetResourceVersion(), of.acked.ResourceVersion):
+		return isGone, nil
+	}
+	return isUnseen, nil
+}
+
+// readNamespaces reads each namespace that the watch of namespaces does not show. Objects
+// in it may not be readable, if access to them was granted in that namespace.
+func (p *pass) readNamespaces(ctx context.Context) error {
+	for _, namespace := range slices.Sorted(maps.Keys(p.namespaces)) {
+		readCtx, cancel := context.WithTimeout(ctx, readTimeout)
+		_, err := p.Reads.Resource(discovery.NamespaceResource).Get(readCtx, namespace, metav1.GetOptions{})
+		cancel()
+		decision, err := decideNamespace(namespace, err)
+		if err != nil {
+			return err
+		}
+		for _, of := range p.namespaces[namespace] {
+			p.apply(decision, of, &p.found)
+		}
+	}
+	return nil
+}
+
+// listLeaving finds out which objects that are no longer selected still exist.
+func (p *pass) listLeaving(ctx context.Context) error {
+	for _, namespace := range slices.Sorted(maps.Keys(p.leaving)) {
+		uids, listErr := p.listUIDs(ctx, namespace)
+		for _, of := range p.leaving[namespace] {
+			decision, err := decideLeaving(of, uids, listErr)
+			if err != nil {
+				return err
+			}
+			p.apply(decision, of, &p.found)
+		}
+	}
+	return nil
+}
+
+// listUIDs lists a namespace, and returns the UIDs by name.
+func (p *pass) listUIDs(ctx context.Context, namespace string) (map[string]string, error) {
+	uids := map[string]string{}
+	for next := ""; ; {
+		page, cancel := context.WithTimeout(ctx, readTimeout)
+		list, err := p.client(namespace).List(page, metav1.ListOptions{Limit: listPage, Continue: next})
+		cancel()
+		if err != nil {
+			return nil, err
+		}
+		for _, u := range list.Items {
+			uids[u.GetName()] = string(u.GetUID())
+		}
+		if next = list.GetContinue(); next == "" {
+			return uids, nil
+		}
+	}
+}
+
+func (p *pass) client(namespace string) dynamic.ResourceInterface {
+	r := p.Reads.Resource(p.resource.GroupVersionResource())
+	if namespace == "" {
+		return r
+	}
+	return r.Namespace(namespace)
+}

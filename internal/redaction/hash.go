@@ -1,0 +1,118 @@
+// Package redaction replaces the values of objects by keyed hashes, so that a change of a
+// value is visible and the value is not.
+//
+// Guarantees:
+//
+//   - Whoever does not have the key learns nothing from a hash but whether the value in one
+//     place of one object of one cluster changed. Equal values in two places, objects or
+//     clusters have different hashes.
+//   - What is hashed does not depend on the values, so the choice tells nothing about them.
+//   - A value that is hashed already stays, in a state that was read from the bus.
+//
+// Limits: the names of the objects, of the fields in a Secret's data, and of everything
+// else but a Secret's labels and annotations stay readable.
+package redaction
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"regexp"
+	"strings"
+)
+
+const prefix = "hmac-sha256:"
+
+// Key hashes the values of the objects of one cluster. Several goroutines can use it at
+// once.
+type Key struct {
+	key    []byte
+	random bool
+}
+
+// NewKey derives the key of a cluster. Replicas and restarts need the same key. Otherwise
+// every value appears changed. Without a key, NewKey draws a random one, because a hash
+// without a key would let anyone who reads the bus guess passwords.
+func NewKey(key []byte, cluster string) *Key {
+	random := len(key) == 0
+	if random {
+		key = make([]byte, 32)
+		rand.Read(key) // never fails
+	}
+	h := hmac.New(sha256.New, key)
+	writeParts(h, "cluster", cluster)
+	return &Key{h.Sum(nil), random}
+}
+
+// Random reports whether the key, and with it every hash, changes with each start.
+func (k *Key) Random() bool { return k.random }
+
+// Object identifies an object. It is part of each hash.
+type Object struct{ Group, Resource, Namespace, Name string }
+
+// Hash returns "hmac-sha256:" and the hash of a value in its place: an object, and the names
+// and list positions on the path from its root. A value that is not a string is hashed as
+// JSON.
+func (k *Key) Hash(o Object, path []string, value any) string {
+	form := "text"
+	s, ok := value.(string)
+	if !ok {
+		form, s = "json", encode(value)
+	}
+	h := hmac.New(sha256.New, k.key)
+	writeParts(h, o.Group, o.Resource, o.Namespace, o.Name)
+	writeParts(h, path...)
+	writeParts(h, form, s)
+	return prefix + hex.EncodeToString(h.Sum(nil))
+}
+
+// writeParts writes each part after its length, so that no two lists of as many parts are
+// the same bytes. The number of parts comes first.
+func writeParts(h interface{ Write([]byte) (int, error) }, parts ...string) {
+	length := func(n int) {
+		var b [8]byte
+		binary.BigEndian.PutUint64(b[:], uint64(n))
+		h.Write(b[:]) //nolint:errcheck // a hash accepts everything
+	}
+	length(len(parts))
+	for _, part := range parts {
+		length(len(part))
+		h.Write([]byte(part)) //nolint:errcheck // as above
+	}
+}
+
+// IsHash reports whether a value has the form of a hash.
+func IsHash(value any) bool {
+	s, _ := value.(string)
+	digits, ok := strings.CutPrefix(s, prefix)
+	_, err := hex.DecodeString(digits)
+	return ok && err == nil && len(digits) == 2*sha256.Size
+}
+
+// isEncodedHash reports whether a value is the Base64 of a hash.
+func isEncodedHash(value any) bool {
+	s, _ := value.(string)
+	decoded, err := base64.StdEncoding.DecodeString(s)
+	return err == nil && IsHash(string(decoded))
+}
+
+// hashes matches a hash, and the Base64 of one.
+var hashes = regexp.MustCompile(prefix + `[0-9a-f]{64}|` + base64.StdEncoding.EncodeToString([]byte(prefix)) + `[0-9A-Za-z+/]{86}==`)
+
+// Masked returns a text without the digits of its hashes. If the key is random, it is what
+// two starts have in common.
+func Masked(text []byte) []byte { return hashes.ReplaceAll(text, []byte(prefix)) }
+
+// encode returns a value that was decoded from JSON as JSON.
+func encode(value any) string {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(value) // cannot fail, because the value was decoded from JSON
+	return strings.TrimSuffix(b.String(), "\n")
+}

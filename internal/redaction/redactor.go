@@ -1,0 +1,104 @@
+package redaction
+
+import "encoding/base64"
+
+// Redactor hashes the values of one object in place. Use it in one goroutine, and each
+// method once.
+type Redactor struct {
+	Key *Key
+	// Of is the object whose values are hashed.
+	Of Object
+	// Again keeps values that are hashes already: the state was read from the bus.
+	Again bool
+
+	hashed int
+}
+
+// Hashed reports whether a value was replaced.
+func (r *Redactor) Hashed() bool { return r.hashed > 0 }
+
+// Value returns the hash of a value in its place.
+func (r *Redactor) Value(path []string, value any) any {
+	if r.Again && IsHash(value) {
+		return value
+	}
+	return r.hash(path, value)
+}
+
+func (r *Redactor) hash(path []string, value any) string {
+	r.hashed++
+	return r.Key.Hash(r.Of, path, value)
+}
+
+// IsSecret reports whether the object is a core Secret.
+func (o Object) IsSecret() bool { return o.Group == "" && o.Resource == "secrets" }
+
+// Field is Value for a field that the configuration names. In a Secret, it leaves what
+// [Redactor.SecretData] and [Redactor.SecretMetadata] hash to them.
+func (r *Redactor) Field(path []string, value any) any {
+	if r.Of.IsSecret() && len(path) > 0 {
+		switch {
+		case path[0] == "data" || path[0] == "stringData":
+			return value
+		case path[0] == "metadata" && (len(path) == 1 || path[1] == "labels" || path[1] == "annotations"):
+			return value
+		}
+	}
+	return r.Value(path, value)
+}
+
+// SecretData hashes the values in data and stringData of a Secret. A value in data stays
+// Base64, so that a subscriber can unmarshal the object into a corev1.Secret.
+func (r *Redactor) SecretData(secret map[string]any) {
+	for _, section := range []string{"data", "stringData"} {
+		value, ok := secret[section]
+		if !ok || value == nil {
+			continue
+		}
+		fields, ok := value.(map[string]any)
+		if !ok {
+			secret[section] = r.Value([]string{section}, value)
+			continue
+		}
+		for name, v := range fields {
+			path := []string{section, name}
+			switch {
+			case section == "stringData":
+				fields[name] = r.Value(path, v)
+			case !r.Again || !isEncodedHash(v):
+				fields[name] = base64.StdEncoding.EncodeToString([]byte(r.hash(path, v)))
+			}
+		}
+	}
+}
+
+// SecretMetadata hashes the labels and annotations of a Secret, names and values, except
+// those that [isPublic] lists.
+//
+// Tools keep copies of what they applied in annotations, and people note passwords there: as
+// they were before a rotation, as a part of a larger value, or encoded. No comparison with
+// the values finds all of these, and one that finds some tells what it compares with.
+func (r *Redactor) SecretMetadata(secret map[string]any) {
+	metadata, _ := secret["metadata"].(map[string]any)
+	for _, section := range []string{"labels", "annotations"} {
+		value, ok := metadata[section]
+		if !ok || value == nil {
+			continue
+		}
+		fields, ok := value.(map[string]any)
+		if !ok {
+			metadata[section] = r.Value([]string{"metadata", section}, value)
+			continue
+		}
+		redacted := make(map[string]any, len(fields))
+		for name, v := range fields {
+			if _, text := v.(string); text && isPublic[name] {
+				redacted[name] = v
+				continue
+			}
+			as, _ := r.Value([]string{"metadata", section}, name).(string)
+			redacted[as] = r.Value([]string{"metadata", section, name}, v)
+		}
+		metadata[section] = redacted
+	}
+}

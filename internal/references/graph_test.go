@@ -1,0 +1,278 @@
+package references
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// cluster is a set of pods, each with the reference that it has; nil for one that is not
+// selected.
+type cluster struct {
+	objects  map[event.Key]*event.Object
+	presence Presence
+	changed  []string
+}
+
+var _ Objects = (*cluster)(nil)
+
+var podKind = schema.GroupKind{Kind: "Pod"}
+
+func pod(name string) event.Key { return event.Key{Resource: "pods", Namespace: "default", Name: name} }
+
+func (c *cluster) References(k event.Key) ([]event.Reference, bool) {
+	o, ok := c.objects[k]
+	switch {
+	case !ok:
+		return nil, c.presence == Settled
+	case o == nil:
+		return nil, true
+	}
+	return o.References, true
+}
+
+func (c *cluster) Find(k event.Key) (*event.Object, Presence) {
+	if o, ok := c.objects[k]; ok {
+		return o, Settled
+	}
+	return nil, c.presence
+}
+
+func (c *cluster) ReferenceChanged(k event.Key) bool {
+	c.changed = append(c.changed, k.Name)
+	return true
+}
+
+// refers has a pod refer to others, as its owners.
+func (c *cluster) refers(name string, to ...string) *event.Object {
+	o := &event.Object{UID: types.UID(name)}
+	for n, other := range to {
+		o.References = append(o.References, event.Reference{Kind: "Pod", Name: other, UID: other, Controller: n == 0})
+	}
+	c.objects[pod(name)] = o
+	return o
+}
+
+func newCluster() (*cluster, *Graph) {
+	c := &cluster{objects: map[event.Key]*event.Object{}}
+	g := New([]string{Owners}, c)
+	g.Learn(map[schema.GroupKind]event.Resource{podKind: {Resource: "pods", Kind: "Pod", Namespaced: true}}, nil)
+	return c, g
+}
+
+func (c *cluster) takeChanged() string {
+	changed := fmt.Sprint(c.changed)
+	c.changed = nil
+	return changed
+}
+
+// TestUpdate: what an object comes to refer to, or no longer refers to, is updated in turn.
+func TestUpdate(t *testing.T) {
+	c, g := newCluster()
+	selected := func(name string) bool { return g.Selects(event.Resource{Kind: "Pod"}, pod(name)) }
+	c.refers("a", "b", "c")
+	c.refers("b", "d")
+	g.Update(pod("a"))
+	if got := c.takeChanged(); got != "[b c d]" || !selected("b") || !selected("c") || !selected("d") || selected("a") {
+		t.Errorf("changed are %s, want [b c d]", got)
+	}
+	if got := len(g.Sources(pod("").GroupResource())); got != 2 {
+		t.Errorf("%d objects refer to others, want a and b", got)
+	}
+	g.Update(pod("a"))
+	if got := c.takeChanged(); got != "[]" {
+		t.Errorf("nothing is new, and changed are %s", got)
+	}
+
+	c.objects[pod("b")] = nil // no longer selected
+	c.refers("a", "c")
+	g.Update(pod("a"))
+	if got := c.takeChanged(); got != "[b d]" || selected("b") || !selected("c") || selected("d") {
+		t.Errorf("changed are %s, want [b d]", got)
+	}
+
+	delete(c.objects, pod("a"))
+	c.presence = Pending
+	g.Update(pod("a"))
+	if !selected("c") {
+		t.Error("what an object refers to is forgotten while it may yet be listed")
+	}
+	g.Forget(pod("").GroupResource())
+	if got := c.takeChanged(); got != "[c]" || selected("c") || g.HasSources(pod("").GroupResource()) {
+		t.Errorf("the resource is gone: changed are %s, want [c]", got)
+	}
+}
+
+// TestMore: a kind that is referred to for the first time is to be watched, and until it is
+// listed the graph is not complete.
+func TestMore(t *testing.T) {
+	c, g := newCluster()
+	if !g.Complete(func() bool { return true }) || g.Complete(func() bool { return true }) {
+		t.Error("want the graph to become complete once")
+	}
+	c.refers("a", "b")
+	g.Update(pod("a"))
+	select {
+	case <-g.More():
+	default:
+		t.Error("the kind is not told")
+	}
+	if g.IsComplete() || len(g.Resources()) != 1 {
+		t.Errorf("complete %v, resources %v", g.IsComplete(), g.Resources())
+	}
+}
+
+// TestDisabled: without paths nothing is followed, and nothing is awaited.
+func TestDisabled(t *testing.T) {
+	g := New(nil, nil)
+	g.Update(pod("a"))
+	if g.Enabled() || !g.IsComplete() || g.Complete(func() bool { return false }) {
+		t.Error("references are followed")
+	}
+}
+
+// TestOwner: the chain of controllers is walked as far as it is known, and a cycle ends.
+func TestOwner(t *testing.T) {
+	for name, c := range map[string]struct {
+		chain    []string
+		presence Presence
+		want     string
+		known    bool
+	}{
+		"none":          {[]string{"a"}, Settled, "", true},
+		"gone":          {[]string{"a", "b"}, Settled, "b", true},
+		"of an owner":   {[]string{"a", "b", "c"}, Settled, "c", true},
+		"may be listed": {[]string{"a", "b", "c"}, Pending, "c", false},
+		"not watched":   {[]string{"a", "b"}, Unwatched, "b", false},
+		"a cycle":       {[]string{"a", "b", "a"}, Settled, "a", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x, g := newCluster()
+			x.presence = c.presence
+			for n, name := range c.chain[:max(1, len(c.chain)-1)] {
+				x.refers(name, c.chain[n+1:min(n+2, len(c.chain))]...)
+			}
+			owner, known := g.Owner(pod("a"), x.objects[pod("a")])
+			got := ""
+			if owner != nil {
+				got = owner.Name
+			}
+			if got != c.want || known != c.known {
+				t.Errorf("got %q, %v; want %q, %v", got, known, c.want, c.known)
+			}
+		})
+	}
+	x, g := newCluster()
+	o := x.refers("a", "b")
+	o.References[0].UID = "another"
+	x.refers("b", "c")
+	if owner, _ := g.Owner(pod("a"), o); owner == nil || owner.Name != "b" {
+		t.Errorf("got %v: the owner of another UID was followed", owner)
+	}
+}
+
+// TestLearn: kinds of groups whose discovery fails are kept, those of others are not.
+func TestLearn(t *testing.T) {
+	pod, thing := schema.GroupKind{Kind: "Pod"}, schema.GroupKind{Group: "away.example.com", Kind: "Thing"}
+	g := New([]string{Owners}, nil)
+	g.learn(map[schema.GroupKind]event.Resource{
+		pod: {Resource: "pods", Namespaced: true}, thing: {Group: "away.example.com", Resource: "things"},
+	}, nil)
+	k := event.Key{Resource: "configmaps", Namespace: "default", Name: "c"}
+	refs := []event.Reference{{Group: thing.Group, Kind: thing.Kind, Name: "t"}}
+	g.set(k, g.targets(k, refs))
+	if !g.Selects(event.Resource{Group: thing.Group, Kind: thing.Kind}, event.Key{Name: "t"}) {
+		t.Fatal("a reference to a cluster-scoped object has a namespace")
+	}
+	if again := g.learn(map[schema.GroupKind]event.Resource{pod: {Resource: "pods", Namespaced: true}}, map[string]error{"away.example.com": errors.New("away")}); len(again) > 0 {
+		t.Errorf("its group fails: %v are to be looked at again", again)
+	}
+	if _, ok := g.resource(thing); !ok {
+		t.Error("its group fails: the kind is forgotten")
+	}
+	if again := g.learn(map[schema.GroupKind]event.Resource{pod: {Resource: "pods", Namespaced: true}}, nil); len(again) != 1 {
+		t.Errorf("the kind is gone: %v are to be looked at again", again)
+	}
+}
+
+// TestManyReferences: the work for an update grows with the number of references, and what
+// nothing refers to any more takes no memory.
+func TestManyReferences(t *testing.T) {
+	g := New([]string{Owners}, nil)
+	k := event.Key{Resource: "configmaps", Namespace: "tenant", Name: "a"}
+	for update := range 3 {
+		refs, all := g.PathsOf(event.Resource{Resource: "configmaps"}).Read(owned(2*maxReferences, update))
+		if len(refs) != maxReferences || all {
+			t.Fatalf("%d references are read, all: %v; want the first %d", len(refs), all, maxReferences)
+		}
+		if got := len(g.set(k, g.targets(k, refs))); got != maxReferences*min(2, update+1) {
+			t.Errorf("%d targets turn, want the new and the former", got)
+		}
+		if len(g.wanted) != maxReferences || len(g.referrer) != maxReferences {
+			t.Errorf("after update %d, %d kinds and %d targets are kept, want %d", update, len(g.wanted), len(g.referrer), maxReferences)
+		}
+	}
+	g.set(k, nil) // the object is deleted
+	if len(g.wanted)+len(g.referrer)+len(g.referred) != 0 {
+		t.Errorf("%d kinds, %d targets and %d resources are kept of an object that is gone", len(g.wanted), len(g.referrer), len(g.referred))
+	}
+	// References that repeat count too: reading them is work.
+	if refs, all := g.PathsOf(event.Resource{}).Read([]byte(`{"metadata":{"ownerReferences":[` + strings.Repeat(`{"kind":"A","name":"a"},`, maxReferences) + `{"kind":"B","name":"b"}]}}`)); len(refs) != 1 || all {
+		t.Errorf("got %v, all: %v; want one reference, and not all", refs, all)
+	}
+	if _, all := g.PathsOf(event.Resource{}).Read(owned(maxReferences, 0)); !all {
+		t.Errorf("%d references are too many", maxReferences)
+	}
+}
+
+// TestServedKindStays: the objects of a kind that the cluster serves are watched until it no
+// longer does, so that what nothing refers to any more is deselected.
+func TestServedKindStays(t *testing.T) {
+	c, g := newCluster()
+	c.refers("a", "b")
+	g.Update(pod("a"))
+	delete(c.objects, pod("a"))
+	g.Update(pod("a"))
+	if len(g.referrer) != 0 || len(g.Resources()) != 1 {
+		t.Errorf("%d targets, and %v is watched; want none, and pods", len(g.referrer), g.Resources())
+	}
+	g.Learn(map[schema.GroupKind]event.Resource{}, nil)
+	if len(g.wanted) != 0 {
+		t.Errorf("%v is kept of a kind that is gone", g.wanted)
+	}
+}
+
+// owned is an object with owners of as many kinds, none of which an earlier update had.
+func owned(n, update int) []byte {
+	var b strings.Builder
+	b.WriteString(`{"metadata":{"name":"a","ownerReferences":[`)
+	for i := range n {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		fmt.Fprintf(&b, `{"apiVersion":"a/v1","kind":"K%d-%d","name":"n","uid":"u"}`, update, i)
+	}
+	b.WriteString(`]}}`)
+	return []byte(b.String())
+}
+
+// BenchmarkUpdate is an update of an object with as many references, all of them new.
+func BenchmarkUpdate(b *testing.B) {
+	for _, n := range []int{1, 100, 1000, 20000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			g := New([]string{Owners}, nil)
+			k := event.Key{Resource: "configmaps", Namespace: "tenant", Name: "a"}
+			versions := [][]byte{owned(n, 0), owned(n, 1)}
+			for i := 0; b.Loop(); i++ {
+				refs, _ := g.PathsOf(event.Resource{}).Read(versions[i%2])
+				g.set(k, g.targets(k, refs))
+			}
+		})
+	}
+}

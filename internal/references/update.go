@@ -1,0 +1,137 @@
+package references
+
+import (
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// Update asks what an object refers to now. Each object that it selects thereby, or no
+// longer selects, is told to the informers, and updated too.
+func (g *Graph) Update(k event.Key) {
+	if !g.Enabled() {
+		return
+	}
+	g.updating.Lock()
+	defer g.updating.Unlock()
+	for due := []event.Key{k}; len(due) > 0; {
+		k, due = due[0], due[1:]
+		if refs, known := g.objects.References(k); known {
+			due = append(due, g.turn(k, g.targets(k, refs))...)
+		}
+	}
+}
+
+// Forget is for a resource that is gone: its objects refer to nothing.
+func (g *Graph) Forget(gr schema.GroupResource) {
+	for _, k := range g.Sources(gr) {
+		g.updating.Lock()
+		turned := g.turn(k, nil)
+		g.updating.Unlock()
+		for _, next := range turned {
+			g.Update(next)
+		}
+	}
+}
+
+// turn notes what an object refers to, and returns the objects whose selection that
+// changes.
+func (g *Graph) turn(k event.Key, targets []target) (turned []event.Key) {
+	for _, t := range g.set(k, targets) {
+		r, ok := g.resource(t.kind)
+		if !ok {
+			continue
+		}
+		if next := r.Key(t.namespace, t.name); g.objects.ReferenceChanged(next) {
+			turned = append(turned, next)
+		}
+	}
+	return turned
+}
+
+// targets resolves the references of an object, as far as their kinds are known. A kind
+// that is not known may be defined later.
+func (g *Graph) targets(k event.Key, refs []event.Reference) []target {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var all []target
+	seen := make(map[target]struct{}, len(refs))
+	for _, ref := range refs {
+		gk := ref.GroupKind()
+		if _, ok := g.wanted[gk]; !ok {
+			g.wanted[gk] = 0
+			if _, ok := g.known[gk]; ok {
+				g.complete.Store(false) // until it is watched, and has synced
+			}
+			select {
+			case g.more <- struct{}{}:
+			default:
+			}
+		}
+		t := target{kind: gk, namespace: ref.Namespace, name: ref.Name}
+		if r, ok := g.known[gk]; ok && !r.Namespaced {
+			t.namespace = ""
+		} else if t.namespace == "" {
+			t.namespace = k.Namespace // owners are in the same namespace, or cluster-scoped
+		}
+		if _, ok := seen[t]; !ok {
+			seen[t] = struct{}{}
+			all = append(all, t)
+		}
+	}
+	return all
+}
+
+// set notes what an object refers to, nil for nothing. It returns the targets that are
+// referred to now and were not, and those that no longer are.
+func (g *Graph) set(k event.Key, targets []target) (turned []target) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	gr := k.GroupResource()
+	now := make(map[target]struct{}, len(targets))
+	for _, t := range targets {
+		now[t] = struct{}{}
+		if g.referrer[t] == nil {
+			g.referrer[t] = map[event.Key]struct{}{}
+			g.wanted[t.kind]++
+			turned = append(turned, t)
+		}
+		g.referrer[t][k] = struct{}{}
+	}
+	for _, t := range g.referred[gr][k] {
+		if _, ok := now[t]; ok {
+			continue
+		}
+		delete(g.referrer[t], k)
+		if len(g.referrer[t]) == 0 {
+			delete(g.referrer, t)
+			g.wanted[t.kind]--
+			g.forgetKind(t.kind)
+			turned = append(turned, t)
+		}
+	}
+	if len(g.referrer) == 0 {
+		g.referrer = map[target]map[event.Key]struct{}{} // a map does not shrink
+	}
+	switch of := g.referred[gr]; {
+	case len(targets) > 0 && of == nil:
+		g.referred[gr] = map[event.Key][]target{k: targets}
+	case len(targets) > 0:
+		of[k] = targets
+	case len(of) > 1:
+		delete(of, k)
+	default:
+		if _, last := of[k]; last {
+			delete(g.referred, gr)
+		}
+	}
+	return turned
+}
+
+// forgetKind forgets a kind that the cluster does not serve and that nothing refers to. An
+// object can refer to any number of them.
+func (g *Graph) forgetKind(gk schema.GroupKind) {
+	if _, served := g.known[gk]; !served && g.wanted[gk] == 0 {
+		delete(g.wanted, gk)
+	}
+}

@@ -1,0 +1,190 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kuberelay/kuberelay/internal/checkpoint"
+	"github.com/kuberelay/kuberelay/internal/config"
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/forward"
+	"github.com/kuberelay/kuberelay/internal/natsserver"
+	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka"
+	"github.com/kuberelay/kuberelay/internal/publish/nats"
+	"github.com/kuberelay/kuberelay/internal/publish/stdout"
+	"github.com/kuberelay/kuberelay/internal/workqueue"
+)
+
+// maxBytesInFlight bounds the memory of events that await their acknowledgement. There can
+// be two thousand, of up to a megabyte each.
+const maxBytesInFlight = 16 << 20
+
+// bus is the configured sink, including capabilities that only some sinks have.
+type bus struct {
+	publish.Publisher
+	source  checkpoint.Source // nil if the sink cannot be read back
+	purger  checkpoint.Purger // likewise
+	history forward.History
+	returns bool          // Ready detects by itself that the sink is back; otherwise only a publish does
+	created func() uint64 // how often a stream or topic was recreated
+	marked  func(context.Context, schema.GroupResource) (t event.Type, id string, err error)
+	wait    func(context.Context) error // blocks until the sink is ready; nil if it always is
+	server  *natsserver.Server          // nil without the built-in server
+	claims  publish.Bus                 // nil if the sink cannot be read back
+	claim   *claim                      // likewise
+	invalid *publish.Invalid            // of the messages read back
+
+	closing sync.Once
+	closed  error // of the first Close
+}
+
+var _, _ publish.Bus = (*nats.Bus)(nil), (*kafka.Bus)(nil)
+
+func (b *bus) keep(k publish.Bus) {
+	b.Publisher, b.source, b.purger, b.history = k, k, k, k
+	b.created, b.marked, b.wait, b.claims, b.returns = k.Created, k.LastMarker, k.Wait, k, true
+}
+
+// keepClaim makes the bus fail when another cluster takes the name.
+func (b *bus) keepClaim(c *claim) {
+	if b.source != nil {
+		b.claim, b.source = c, renewing{b.source, c}
+	}
+}
+
+// Ready returns nil while the bus is reachable and no other cluster has taken the name.
+func (b *bus) Ready() error {
+	if err := b.claim.taken(); err != nil {
+		return err
+	}
+	return b.Publisher.Ready()
+}
+
+// openBus connects to the configured sink and waits until it is ready. It does not take
+// over a bus on which another cluster owns the name of the claim. permit, if not nil, is
+// called before each write.
+func openBus(ctx context.Context, c Config, claim *claim, permit func() error, r prometheus.Registerer, waitFor func(func() error)) (b *bus, err error) {
+	invalid := publish.NewInvalid(r, c.Logger)
+	switch c.Settings.Event.Sink {
+	case config.SinkStdout:
+		return &bus{Publisher: permitted{stdout.New(c.Out), permit}, history: noHistory{}, created: func() uint64 { return 0 }, marked: noHistory{}.marked}, nil
+	case config.SinkKafka:
+		b, err = openKafka(c, claim, permit, r, invalid)
+	default:
+		b, err = openNATS(ctx, c, claim.name, permit, r, invalid)
+	}
+	if err != nil {
+		return nil, busError(err)
+	}
+	b.invalid, claim.invalid = invalid, invalid
+	b.keepClaim(claim)
+	waitFor(b.Ready)
+	if err := b.Ready(); err != nil {
+		c.Logger.Warn("waiting for the bus", "err", err)
+	}
+	if err := b.wait(ctx); err != nil {
+		return nil, errors.Join(busError(err), b.Close())
+	}
+	return b, nil
+}
+
+// busError converts an error that a retry cannot fix to a ConfigError.
+func busError(err error) error {
+	var wrong *ConfigError
+	if errors.As(err, &wrong) {
+		return wrong // without the errors around it
+	}
+	if errors.Is(err, nats.ErrMisconfigured) || errors.Is(err, kafka.ErrMisconfigured) {
+		return &ConfigError{err}
+	}
+	return err
+}
+
+// maxInFlight limits the events in flight.
+func maxInFlight(cfg config.Config) workqueue.Limit {
+	keys := cfg.NATS.MaxInFlight
+	if cfg.Event.Sink == config.SinkKafka {
+		keys = cfg.Kafka.MaxInFlight
+	}
+	return workqueue.Limit{Keys: keys, Bytes: maxBytesInFlight}
+}
+
+// maxLowPriorityInFlight limits the events in flight of a first sync, a resync or a
+// comparison. A bus processes messages roughly in order, so a change waits behind them: 256
+// take 40 ms on a NATS server that stores 7,000 per second.
+func maxLowPriorityInFlight(cfg config.Config) workqueue.Limit {
+	all, part := maxInFlight(cfg), 2
+	if cfg.Event.Sink == config.SinkKafka { // with a higher in-flight limit, for its batches
+		part = 8
+	}
+	return workqueue.Limit{Keys: max(1, all.Keys/part), Bytes: all.Bytes / 2}
+}
+
+// Close closes the connection and then the built-in server. It is idempotent and takes at
+// most closeTimeout.
+func (b *bus) Close() error {
+	b.closing.Do(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+		defer cancel()
+		closed := make(chan error, 1)
+		go func() { closed <- b.shutDown(ctx) }()
+		select {
+		case b.closed = <-closed:
+		case <-ctx.Done():
+			b.closed = fmt.Errorf("close the bus: not done within %s", closeTimeout)
+		}
+	})
+	return b.closed
+}
+
+func (b *bus) shutDown(ctx context.Context) (err error) {
+	if b.Publisher != nil {
+		err = b.Publisher.Close()
+	}
+	if b.server != nil {
+		err = errors.Join(err, b.server.Shutdown(ctx))
+	}
+	return err
+}
+
+// Publish publishes while this cluster owns its name.
+func (b *bus) Publish(ctx context.Context, m *event.Message, done func(position uint64, err error)) {
+	if err := b.claim.taken(); err != nil {
+		done(0, fmt.Errorf("%w: %w", publish.ErrNotSent, err))
+		return
+	}
+	b.Publisher.Publish(ctx, m, done)
+}
+
+// permitted checks the permit before each write, for a sink that does not check it.
+type permitted struct {
+	publish.Publisher
+	permit func() error
+}
+
+func (p permitted) Publish(ctx context.Context, m *event.Message, done func(position uint64, err error)) {
+	if p.permit != nil {
+		if err := p.permit(); err != nil {
+			done(0, fmt.Errorf("publish %s: %w: %w", m.ID, publish.ErrNotSent, err))
+			return
+		}
+	}
+	p.Publisher.Publish(ctx, m, done)
+}
+
+// noHistory is the history of a sink that cannot be read back.
+type noHistory struct{}
+
+func (noHistory) At(context.Context, event.Key, uint64) (publish.Stored, error) {
+	return publish.Stored{}, nil
+}
+
+func (noHistory) marked(context.Context, schema.GroupResource) (event.Type, string, error) {
+	return "", "", nil
+}

@@ -1,0 +1,228 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/kuberelay/kuberelay/internal/checkpoint"
+	"github.com/kuberelay/kuberelay/internal/config"
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka"
+)
+
+// claim enforces one owner per cluster name on the bus. The first forwarder claims the name
+// on the bus for its cluster, before it publishes anything else. Forwarders of other
+// clusters are rejected, and a forwarder whose cluster was replaced stops.
+type claim struct {
+	name     string // of the cluster, on the bus
+	uid      string // of the namespace kube-system; "" if that is forbidden
+	replaces string // the UID of a cluster whose name this one may take over
+	log      *slog.Logger
+
+	invalid *publish.Invalid
+
+	mu    sync.Mutex
+	bus   publish.Bus // nil where the sink cannot be read back
+	known uint16      // the highest epoch of the checkpoint when the bus was opened
+	held  event.Claim // this cluster's claim, once the bus has it
+	lost  error       // set when another cluster took the name
+}
+
+// newClaim logs a warning if the name cannot be checked.
+func newClaim(cfg config.Config, c *cluster, log *slog.Logger) (*claim, error) {
+	if c.uid == "" {
+		if cfg.Event.ClusterReplaces != "" {
+			return nil, &ConfigError{errors.New("KUBERELAY_CLUSTER_REPLACES is set, but the namespace kube-system, whose UID identifies this cluster on the bus, cannot be read: allow get on that namespace")}
+		}
+		if cfg.Event.Sink != config.SinkStdout {
+			log.Warn("cannot read the namespace kube-system, so name conflicts with other clusters on the bus go undetected; allow get on it", "cluster", c.name)
+		}
+	}
+	return &claim{name: c.name, uid: c.uid, replaces: cfg.Event.ClusterReplaces, log: log}, nil
+}
+
+// admit returns an error if, according to the bus, another cluster owns the name.
+func (c *claim) admit(on event.Claim) error {
+	switch {
+	case c.uid == "", on.UID == "", on.UID == c.uid, on.UID == c.replaces:
+		return nil
+	}
+	return &ConfigError{fmt.Errorf("the name %s belongs to another cluster on this bus: its namespace kube-system has the UID %s (claimed %s), and that of this cluster has %s. "+
+		"Two clusters with the same name would delete each other's objects on the bus. Set KUBERELAY_CLUSTER_NAME to another name; "+
+		"or, if this cluster replaces the other one, which no longer exists, set KUBERELAY_CLUSTER_REPLACES=%s",
+		c.name, on.UID, on.Claimed.Format(time.RFC3339), c.uid, on.UID)}
+}
+
+// admitToKafka is admit for a takeover on Kafka, which retries after any other error.
+func (c *claim) admitToKafka(on event.Claim) error {
+	if err := c.admit(on); err != nil {
+		return fmt.Errorf("%w: %w", kafka.ErrMisconfigured, err)
+	}
+	return nil
+}
+
+// acquire claims the name on the bus, unless the bus has this cluster's claim already.
+// Call it before anything else is published. It blocks until it has succeeded, ctx ends, or
+// another cluster owns the name. After that every load of the checkpoint renews the claim,
+// in case the bus has lost it.
+//
+// loaded is the checkpoint. The epoch is the first that this cluster's events may have.
+func (c *claim) acquire(ctx context.Context, b *bus, loaded *checkpoint.Checkpoint, waitFor func(func() error)) (epoch uint16, err error) {
+	if b.claims == nil {
+		return 0, nil
+	}
+	c.mu.Lock()
+	c.bus, c.known = b.claims, loaded.Epoch()
+	c.mu.Unlock()
+	err = retry(ctx, func() error {
+		found, err := c.try(ctx, func(found event.Claim) uint16 { return c.firstEpoch(found, loaded) })
+		epoch = found.Epoch
+		return err
+	}, func(err error) error {
+		if isConfigError(err) || errors.Is(err, publish.ErrGone) {
+			return err
+		}
+		waitFor(func() error { return err })
+		c.log.Warn("claim of the cluster's name failed, retrying", "err", err)
+		return nil
+	})
+	return epoch, err
+}
+
+// firstEpoch is the epoch of a new claim. The resourceVersions of a rebuilt cluster start
+// over, so its events need a new epoch to be later than the old ones.
+func (c *claim) firstEpoch(found event.Claim, loaded *checkpoint.Checkpoint) uint16 {
+	epoch := max(loaded.Epoch(), found.Epoch)
+	if c.replaces != "" && (found.UID != "" || loaded.Len() > 0) {
+		return event.NextEpoch(epoch)
+	}
+	return epoch
+}
+
+// boundEpoch lowers the epoch of a claim to the highest that is known if no restore explains
+// it. Anyone who can write to the bus can publish a claim with this cluster's UID, and its
+// epoch is the first of every resource.
+func (c *claim) boundEpoch(found event.Claim) event.Claim {
+	c.mu.Lock()
+	known := max(c.known, c.held.Epoch)
+	c.mu.Unlock()
+	if found.Epoch <= known || found.Epoch-known <= event.MaxEpochJump {
+		return found
+	}
+	err := fmt.Errorf("epoch %d of the claim is more than %d after the epoch %d", found.Epoch, event.MaxEpochJump, known)
+	c.invalid.Report("claim", found.Position, event.Invalid(event.InvalidEpoch, err), "cluster", c.name)
+	found.Epoch = known
+	return found
+}
+
+// try claims the name for the stream that the bus has now, unless the bus has that claim,
+// and returns the claim on the bus. A ConfigError is final; retry after any other error.
+func (c *claim) try(ctx context.Context, epoch func(found event.Claim) uint16) (event.Claim, error) {
+	last, err := c.bus.LastClaim(ctx)
+	found := c.boundEpoch(last)
+	if err != nil || c.uid == "" {
+		return found, err
+	}
+	if err := c.admit(found); err != nil {
+		return found, err
+	}
+	if stream := c.bus.Stream(); found.UID != c.uid || found.Stream != stream || found.Epoch != last.Epoch {
+		next := event.Claim{UID: c.uid, Replaces: found.Replaces, Epoch: found.Epoch, Claimed: time.Now(), Stream: stream, Position: found.Position}
+		if found.UID != c.uid {
+			next.Replaces, next.Epoch = found.UID, epoch(found)
+		}
+		if err := c.put(ctx, next); err != nil {
+			return event.Claim{}, err
+		}
+		c.log.Info("cluster name claimed on the bus", "cluster", c.name, "uid", c.uid, "replaces", next.Replaces, "stream", stream)
+		found = next
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.held = found
+	return found, nil
+}
+
+// put publishes a claim. The bus rejects it if it got another claim in the meantime.
+func (c *claim) put(ctx context.Context, next event.Claim) error {
+	m, err := event.Builder{Cluster: c.name}.ClusterClaimed(next)
+	if err != nil {
+		return err
+	}
+	return publishMarker(ctx, c.bus, m)
+}
+
+// renew publishes the claim again if the bus lost it, and detects that another cluster took
+// the name. It does nothing before acquire has succeeded.
+func (c *claim) renew(ctx context.Context) error {
+	c.mu.Lock()
+	held, lost := c.held, c.lost
+	c.mu.Unlock()
+	if held.UID == "" || lost != nil {
+		return lost
+	}
+	_, err := c.try(ctx, func(event.Claim) uint16 { return held.Epoch })
+	if isConfigError(err) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.lost = &takenError{err}
+		return c.lost
+	}
+	return err
+}
+
+// takenError is a [ConfigError]: another cluster took the name, so the bus is gone for this
+// process, see [publish.ErrGone].
+type takenError struct{ error }
+
+func (e *takenError) Is(target error) bool { return target == publish.ErrGone }
+func (e *takenError) Unwrap() error        { return e.error }
+
+// taken returns an error if another cluster took the name.
+func (c *claim) taken() error {
+	if c == nil {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.lost
+}
+
+// claimPoll is the interval at which the owner of the name is checked: NATS does not reject
+// the messages of a forwarder whose cluster was replaced. A check reads one message.
+const claimPoll = 10 * time.Second
+
+// renewRegularly renews the claim until ctx ends.
+func (c *claim) renewRegularly(ctx context.Context) {
+	ticker := time.NewTicker(claimPoll)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		if err := c.renew(ctx); err != nil && ctx.Err() == nil {
+			c.log.Debug("check of the cluster's name failed, retrying", "err", err)
+		}
+	}
+}
+
+// renewing renews the claim before each load: the bus may have lost the claim together with
+// other messages, and the claim must be published before them.
+type renewing struct {
+	checkpoint.Source
+	claim *claim
+}
+
+func (r renewing) Load(ctx context.Context, yield func(event.Key, event.Acked) error) error {
+	if err := r.claim.renew(ctx); err != nil {
+		return err
+	}
+	return r.Source.Load(ctx, yield)
+}

@@ -1,0 +1,189 @@
+package relay
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kuberelay/kuberelay/internal/checkpoint"
+	"github.com/kuberelay/kuberelay/internal/config"
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/reader"
+	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
+	"github.com/kuberelay/kuberelay/test/lab/natstest"
+)
+
+// testLimit bounds every wait. Only a failing test reaches it.
+const testLimit = time.Minute
+
+// claimTest is a bus that clusters want a name on: prod, as a rule.
+type claimTest struct {
+	t    *testing.T
+	name string
+	cfg  config.Config
+}
+
+func onNATS(t *testing.T) claimTest {
+	cfg := config.Config{}
+	cfg.Event.Sink, cfg.Event.ContentMode = config.SinkNATS, "binary"
+	cfg.NATS.URLs = []string{natstest.Start(t).URL}
+	return claimTest{t, "prod", cfg}
+}
+
+func onKafka(t *testing.T) claimTest {
+	cfg := config.Config{}
+	cfg.Event.Sink, cfg.Event.ContentMode = config.SinkKafka, "binary"
+	cfg.Kafka.Brokers, cfg.Kafka.Topic = []string{kafkabrokertest.Shared(t).Addr()}, kafkabrokertest.TopicName(t.Name())
+	cfg.Kafka.Compression, cfg.Kafka.Idempotent = "none", true
+	return claimTest{t, "prod", cfg}
+}
+
+func onBoth(t *testing.T, test func(*testing.T, claimTest)) {
+	t.Run("nats", func(t *testing.T) { test(t, onNATS(t)) })
+	t.Run("kafka", func(t *testing.T) { test(t, onKafka(t)) })
+}
+
+// claimant is the forwarder of one cluster, as far as it opens the bus and claims its
+// name.
+type claimant struct {
+	t     *testing.T
+	claim *claim
+	bus   *bus
+	epoch uint16
+}
+
+// open begins, with a deadline that only a failing test gets to.
+func (c claimTest) open(uid, replaces string) (*claimant, error) {
+	c.t.Helper()
+	cfg, log := c.cfg, slog.New(slog.DiscardHandler)
+	cfg.Event.ClusterReplaces = replaces
+	cl, err := newClaim(cfg, &cluster{name: c.name, uid: uid}, log)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(c.t.Context(), testLimit)
+	defer cancel()
+	b, err := openBus(ctx, Config{Settings: cfg, Writer: "test", Out: io.Discard, Logger: log}, cl, nil, prometheus.NewRegistry(), func(func() error) {})
+	if err != nil {
+		return nil, err
+	}
+	c.t.Cleanup(func() { _ = b.Close() })
+	return &claimant{t: c.t, claim: cl, bus: b}, nil
+}
+
+func (c *claimant) settle() (err error) {
+	ctx, cancel := context.WithTimeout(c.t.Context(), testLimit)
+	defer cancel()
+	known := checkpoint.New()
+	if err := known.Load(ctx, c.bus.source); err != nil {
+		return err
+	}
+	c.epoch, err = c.claim.acquire(ctx, c.bus, known, func(func() error) {})
+	return err
+}
+
+func (c claimTest) settle(uid, replaces string) (*claimant, error) {
+	c.t.Helper()
+	claimant, err := c.open(uid, replaces)
+	if err == nil {
+		err = claimant.settle()
+	}
+	return claimant, err
+}
+
+func (c claimTest) settled(uid, replaces string) *claimant {
+	c.t.Helper()
+	claimant, err := c.settle(uid, replaces)
+	if err != nil {
+		c.t.Fatalf("%s cannot claim the name: %v", uid, err)
+	}
+	return claimant
+}
+
+// last is what the bus says.
+func (c *claimant) last() event.Claim {
+	c.t.Helper()
+	claim, err := c.bus.claims.LastClaim(c.t.Context())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return claim
+}
+
+// send publishes a state of an object, which the bus must take.
+func (c *claimant) send(name string) error {
+	c.t.Helper()
+	m := configMapMessageOf(c.t, c.claim.name, name)
+	result := make(chan error, 1)
+	c.bus.Publish(c.t.Context(), m, func(_ uint64, err error) { result <- err })
+	return <-result
+}
+
+func configMapMessage(t *testing.T, name string) *event.Message {
+	return configMapMessageOf(t, "prod", name)
+}
+
+// configMapMessageOf is the event that creates an object of a cluster.
+func configMapMessageOf(t *testing.T, cluster, name string) *event.Message {
+	t.Helper()
+	r := event.Resource{Version: "v1", Resource: "configmaps", Kind: "ConfigMap", Namespaced: true}
+	m, err := event.Builder{Cluster: cluster}.Message(event.Change{
+		Type: event.Created, Cause: event.CauseWatch, Key: r.Key("default", name), Resource: r, Observed: time.Now(),
+		Object: &event.Object{APIVersion: "v1", Kind: r.Kind, Namespace: "default", Name: name, UID: types.UID(name + "-of-" + cluster), ResourceVersion: "7", Body: event.JSON([]byte(`{}`))},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func configMapKey(name string) event.Key {
+	return event.Key{Resource: "configmaps", Namespace: "default", Name: name}
+}
+
+// acked is what the bus says of each object of the cluster, by name.
+func (c *claimant) acked() map[string]event.Acked {
+	c.t.Helper()
+	all := map[string]event.Acked{}
+	err := c.bus.source.Load(c.t.Context(), func(k event.Key, a event.Acked) error {
+		if a.UID != "" {
+			all[k.Name] = a
+		} else {
+			delete(all, k.Name)
+		}
+		return nil
+	})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return all
+}
+
+// claimsOnKafka returns all claims of the name, as a subscriber sees them.
+func (c claimTest) claimsOnKafka() []string {
+	c.t.Helper()
+	b, err := reader.Open(KafkaReaderOptions(c.cfg))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer b.Close()
+	var all []string
+	err = b.Scan().Next(c.t.Context(), publish.SubscribeOptions{}, func(m *event.Message, _ publish.Delivery) error {
+		if m.IsClaim() {
+			claim, err := event.ClaimFrom(m)
+			all = append(all, claim.UID)
+			return err
+		}
+		return nil
+	})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return all
+}

@@ -1,0 +1,143 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	kafkago "github.com/segmentio/kafka-go"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// A claim that the bus lost is published again at the next load of the checkpoint, but not
+// before the first claim.
+func TestALostClaimIsRenewed(t *testing.T) {
+	bus := onNATS(t)
+	c, err := bus.open("uid-1", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	load := func() {
+		t.Helper()
+		if err := c.bus.source.Load(t.Context(), func(event.Key, event.Acked) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	load()
+	if got := c.last(); got != (event.Claim{}) {
+		t.Errorf("before the first claim the bus says %+v", got)
+	}
+	if err := c.settle(); err != nil {
+		t.Fatal(err)
+	}
+	nc, err := nats.Connect(bus.cfg.NATS.URLs[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := js.Stream(t.Context(), "KUBERELAY")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Purge(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	load()
+	if got := c.last(); got.UID != "uid-1" {
+		t.Errorf("after a loss the bus says %+v", got)
+	}
+	if _, err := js.Publish(t.Context(), event.ClaimSubject("kuberelay", "prod"), []byte("by hand")); err != nil {
+		t.Fatal(err)
+	}
+	load()
+	if got := c.last(); got.UID != "uid-1" {
+		t.Errorf("after another's message the bus says %+v", got)
+	}
+}
+
+// On Kafka, the topic is deleted.
+func TestALostClaimIsRenewedOnKafka(t *testing.T) {
+	bus := onKafka(t)
+	c := bus.settled("uid-1", "")
+	client := &kafkago.Client{Addr: kafkago.TCP(bus.cfg.Kafka.Brokers...)}
+	if _, err := client.DeleteTopics(t.Context(), &kafkago.DeleteTopicsRequest{Topics: []string{bus.cfg.Kafka.Topic}}); err != nil {
+		t.Fatal(err)
+	}
+	awaitBus := func(ready bool) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), testLimit)
+		defer cancel()
+		poll := time.NewTicker(10 * time.Millisecond)
+		defer poll.Stop()
+		for (c.bus.Ready() == nil) != ready {
+			select {
+			case <-ctx.Done():
+				t.Fatalf("Ready says %v", c.bus.Ready())
+			case <-poll.C:
+			}
+		}
+	}
+	awaitBus(false)
+	awaitBus(true)
+	if got := c.last(); got != (event.Claim{}) {
+		t.Fatalf("the claim was not lost: %+v", got)
+	}
+	if err := c.claim.renew(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := bus.claimsOnKafka(); len(got) != 1 || got[0] != "uid-1" {
+		t.Errorf("the topic has the claims %q", got)
+	}
+}
+
+// A takeover finds a claim that is missing in the checkpoint topic, for example after a
+// kill at the wrong moment.
+func TestAnUnrecordedClaimIsFoundOnKafka(t *testing.T) {
+	bus := onKafka(t)
+	if err := bus.settled("uid-1", "").bus.Close(); err != nil {
+		t.Fatal(err)
+	}
+	checkpoints := bus.cfg.Kafka.Topic + ".checkpoint"
+	client := &kafkago.Client{Addr: kafkago.TCP(bus.cfg.Kafka.Brokers...)}
+	if _, err := client.DeleteTopics(t.Context(), &kafkago.DeleteTopicsRequest{Topics: []string{checkpoints}}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), testLimit)
+	defer cancel()
+	for gone := false; !gone; {
+		found, err := client.Metadata(ctx, &kafkago.MetadataRequest{Topics: []string{checkpoints}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		gone = errors.Is(found.Topics[0].Error, kafkago.UnknownTopicOrPartition)
+	}
+	if _, err := bus.settle("uid-2", ""); !isConfigError(err) {
+		t.Errorf("another cluster got %v", err)
+	}
+	bus.settled("uid-1", "")
+	if got := bus.claimsOnKafka(); len(got) != 1 {
+		t.Errorf("the topic has the claims %q", got)
+	}
+}
+
+// With a topic template, the claim has its own topic.
+func TestAClaimAmongTopicsOfResources(t *testing.T) {
+	bus := onKafka(t)
+	bus.cfg.Kafka.Topic += ".{group}.{resource}"
+	bus.settled("uid-1", "")
+	bus.settled("uid-1", "")
+	if _, err := bus.settle("uid-2", ""); !isConfigError(err) {
+		t.Errorf("another cluster got %v", err)
+	}
+	if got := bus.claimsOnKafka(); len(got) != 1 || got[0] != "uid-1" {
+		t.Errorf("the topics have the claims %q", got)
+	}
+}

@@ -1,0 +1,275 @@
+package relay
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/kuberelay/kuberelay/internal/checkpoint"
+	"github.com/kuberelay/kuberelay/internal/config"
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish"
+)
+
+// One name and three clusters: the first owns the name. Another is rejected until it is
+// configured to replace the first, whose forwarder then stops.
+func TestAClusterClaimsItsName(t *testing.T) {
+	onBoth(t, func(t *testing.T, bus claimTest) {
+		first := bus.settled("uid-1", "")
+		claim := first.last()
+		if claim.UID != "uid-1" || claim.Position == 0 || first.epoch != 0 {
+			t.Fatalf("the bus says %+v, and the epoch is %d", claim, first.epoch)
+		}
+		if err := first.send("a"); err != nil {
+			t.Fatal(err)
+		}
+		first = bus.settled("uid-1", "")
+		if again := first.last(); again.Position != claim.Position {
+			t.Errorf("a restart claimed anew: %+v, after %+v", again, claim)
+		}
+
+		_, err := bus.settle("uid-2", "uid-3")
+		if !isConfigError(err) {
+			t.Fatalf("another cluster got %v", err)
+		}
+		for _, part := range []string{"prod", "uid-1", "uid-2", "KUBERELAY_CLUSTER_NAME", "KUBERELAY_CLUSTER_REPLACES=uid-1"} {
+			if !strings.Contains(err.Error(), part) {
+				t.Errorf("the error does not name %s: %v", part, err)
+			}
+		}
+		if err := first.send("b"); err != nil {
+			t.Errorf("after another was refused: %v", err)
+		}
+
+		second := bus.settled("uid-2", "uid-1")
+		if got := second.last(); got.UID != "uid-2" || got.Epoch != 1 || second.epoch != 1 {
+			t.Errorf("the bus says %+v, and the epoch is %d", got, second.epoch)
+		}
+		position := second.last().Position
+		if _, err := bus.settle("uid-1", ""); !isConfigError(err) {
+			t.Errorf("the cluster that was replaced got %v", err)
+		}
+		second = bus.settled("uid-2", "uid-1") // the variable may stay
+		if got := second.last(); got.Position != position || second.epoch != 1 {
+			t.Errorf("a restart claimed anew: %+v, and the epoch is %d", got, second.epoch)
+		}
+		if back := bus.settled("uid-1", "uid-2"); back.epoch != 2 {
+			t.Errorf("after two replacements the epoch is %d", back.epoch)
+		}
+	})
+}
+
+// A forwarder whose cluster was replaced while it runs publishes nothing more, and its bus
+// is gone. NATS would not reject its messages.
+func TestAReplacedClusterEnds(t *testing.T) {
+	bus := onNATS(t)
+	old := bus.settled("uid-1", "")
+	if err := errors.Join(old.claim.renew(t.Context()), old.bus.Ready()); err != nil {
+		t.Fatal(err)
+	}
+	bus.settled("uid-2", "uid-1")
+	if err := old.bus.source.Load(t.Context(), func(event.Key, event.Acked) error { return nil }); !isConfigError(err) {
+		t.Errorf("to read the bus gave %v", err)
+	}
+	if err := old.bus.Ready(); !isConfigError(err) || !errors.Is(err, publish.ErrGone) {
+		t.Errorf("Ready says %v", err)
+	}
+	if err := old.send("a"); !errors.Is(err, publish.ErrNotSent) {
+		t.Errorf("to publish gave %v", err)
+	}
+}
+
+// Without a claim, as on the bus of an older forwarder, the first start publishes one. Its
+// epoch is later than all others only if the cluster replaces another.
+func TestABusWithoutAClaim(t *testing.T) {
+	for name, c := range map[string]struct {
+		replaces string
+		want     uint16
+	}{"anew": {"", 0}, "replacing": {"uid-0", 1}} {
+		t.Run(name, func(t *testing.T) {
+			onBoth(t, func(t *testing.T, bus claimTest) {
+				older, err := bus.open("", "")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := older.send("a"); err != nil {
+					t.Fatal(err)
+				}
+				if got := bus.settled("uid-1", c.replaces); got.epoch != c.want || got.last().UID != "uid-1" {
+					t.Errorf("the bus says %+v, and the epoch is %d, want %d", got.last(), got.epoch, c.want)
+				}
+			})
+		})
+	}
+	if got := onNATS(t).settled("uid-1", "uid-0"); got.epoch != 0 {
+		t.Errorf("on an empty bus the epoch is %d", got.epoch)
+	}
+}
+
+// If the UID cannot be read, the name is not checked, but no cluster can be replaced
+// either.
+func TestAClusterWithoutUID(t *testing.T) {
+	onBoth(t, func(t *testing.T, bus claimTest) {
+		bus.settled("uid-1", "")
+		bus.settled("uid-2", "uid-1")
+		nameless := bus.settled("", "")
+		if got := nameless.last(); got.UID != "uid-2" || nameless.epoch != 1 {
+			t.Errorf("the bus says %+v, and the epoch is %d", got, nameless.epoch)
+		}
+		if err := nameless.claim.renew(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if _, err := bus.settle("", "uid-2"); !isConfigError(err) || !strings.Contains(err.Error(), "kube-system") {
+			t.Errorf("to replace a cluster gave %v", err)
+		}
+	})
+}
+
+// Of two clusters that start at the same moment with one name, only one gets it.
+func TestClustersClaimOneNameAtOnce(t *testing.T) {
+	t.Run("nats", func(t *testing.T) {
+		bus := onNATS(t)
+		const clusters = 8
+		var all [clusters]*claimant
+		for n := range all {
+			var err error
+			if all[n], err = bus.open(fmt.Sprintf("uid-%d", n), ""); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for n, err := range inParallel(clusters, func(n int) error { return all[n].settle() }) {
+			switch is := all[0].last().UID == all[n].claim.uid; {
+			case is && err != nil:
+				t.Errorf("the bus says it is %d's, which got %v", n, err)
+			case !is && !isConfigError(err):
+				t.Errorf("%d, which does not have the name, got %v", n, err)
+			}
+		}
+	})
+	t.Run("kafka", func(t *testing.T) {
+		bus := onKafka(t)
+		const clusters = 3
+		won := 0
+		for n, err := range inParallel(clusters, func(n int) error {
+			_, err := bus.settle(fmt.Sprintf("uid-%d", n), "")
+			return err
+		}) {
+			switch {
+			case err == nil:
+				won++
+			case !isConfigError(err) && !errors.Is(err, publish.ErrGone):
+				t.Errorf("%d got %v", n, err)
+			}
+		}
+		if claims := bus.claimsOnKafka(); len(claims) != 1 || won > 1 {
+			t.Errorf("the name was claimed by %q, and %d have it", claims, won)
+		}
+	})
+}
+
+func inParallel(n int, do func(int) error) []error {
+	errs := make([]error, n)
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() { errs[i] = do(i) })
+	}
+	all.Wait()
+	return errs
+}
+
+// Standard output keeps no claims.
+func TestNoClaimOnStdout(t *testing.T) {
+	c := claimTest{t: t, name: "prod"}
+	c.cfg.Event.Sink = config.SinkStdout
+	claimant, err := c.open("uid-1", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if epoch, err := claimant.claim.acquire(t.Context(), claimant.bus, checkpoint.New(), func(func() error) {}); err != nil || epoch != 0 {
+		t.Errorf("epoch %d, %v", epoch, err)
+	}
+	if err := claimant.send("a"); err != nil {
+		t.Error(err)
+	}
+}
+
+// Two clusters whose names have a common prefix have objects with the same names. Each
+// reads and purges only its own part of the bus, and continues to write while the other's
+// forwarder starts.
+func TestClustersKeepApart(t *testing.T) {
+	onBoth(t, func(t *testing.T, bus claimTest) {
+		other := bus
+		other.name = "prod.eu"
+		here, there := bus.settled("uid-1", ""), other.settled("uid-2", "")
+		for _, name := range []string{"a", "b"} {
+			for _, c := range []*claimant{here, there} {
+				if err := c.send(name); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if err := here.bus.purger.Purge(t.Context(), configMapKey("a"), here.acked()["a"].Position); err != nil {
+			t.Fatal(err)
+		}
+		check := func(c *claimant, want ...string) {
+			t.Helper()
+			var got []string
+			for _, a := range c.acked() {
+				got = append(got, a.UID)
+			}
+			if slices.Sort(got); !slices.Equal(got, want) {
+				t.Errorf("%s has %q, want %q", c.claim.name, got, want)
+			}
+		}
+		check(here, "b-of-prod")
+		check(there, "a-of-prod.eu", "b-of-prod.eu")
+		here = bus.settled("uid-1", "")
+		check(here, "b-of-prod")
+		if err := there.send("c"); err != nil {
+			t.Error(err)
+		}
+		check(there, "a-of-prod.eu", "b-of-prod.eu", "c-of-prod.eu")
+		if here.last().UID != "uid-1" || there.last().UID != "uid-2" {
+			t.Errorf("the bus says %+v and %+v", here.last(), there.last())
+		}
+	})
+}
+
+// Anyone who can write to the bus can publish a claim with the UID of the cluster. Its epoch
+// is the first of every resource, so neither a start nor a running forwarder adopts one that
+// no restore explains, and the claim is published again without it.
+func TestAForgedEpochInTheClaim(t *testing.T) {
+	onBoth(t, func(t *testing.T, bus claimTest) {
+		running := bus.settled("uid-1", "")
+		forge := func(epoch uint16) {
+			t.Helper()
+			forged := running.last()
+			forged.Epoch = epoch
+			if err := running.claim.put(t.Context(), forged); err != nil || running.last().Epoch != epoch {
+				t.Fatalf("the bus says %+v, %v", running.last(), err)
+			}
+		}
+		forge(event.LastEpoch)
+		if err := running.claim.renew(t.Context()); err != nil || running.last().Epoch != 0 {
+			t.Errorf("renewed: the bus says %+v, %v", running.last(), err)
+		}
+		forge(event.MaxEpochJump + 1)
+		if got := bus.settled("uid-1", ""); got.epoch != 0 || got.last().Epoch != 0 || got.last().UID != "uid-1" {
+			t.Errorf("a start adopts epoch %d, and the bus says %+v", got.epoch, got.last())
+		}
+	})
+}
+
+// A cluster that takes over a name in the last epoch stays in it: an epoch never wraps.
+func TestTheLastEpochOfAClaim(t *testing.T) {
+	loaded := checkpoint.New()
+	for _, epoch := range []uint16{event.LastEpoch, 65535} {
+		c := &claim{replaces: "uid-0"}
+		if got := c.firstEpoch(event.Claim{UID: "uid-0", Epoch: epoch}, loaded); got != event.LastEpoch {
+			t.Errorf("after epoch %d comes %d", epoch, got)
+		}
+	}
+}

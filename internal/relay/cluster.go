@@ -1,0 +1,152 @@
+package relay
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
+	"k8s.io/client-go/rest"
+
+	kubediscovery "k8s.io/client-go/discovery"
+
+	"github.com/kuberelay/kuberelay/internal/apistream"
+	"github.com/kuberelay/kuberelay/internal/discovery"
+)
+
+var namespaces = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
+
+// cluster is the name of the cluster and the clients of its API server.
+type cluster struct {
+	name      string
+	uid       string            // of the namespace kube-system; "" if that is forbidden
+	streams   *apistream.Client // for lists and watches of selected resources
+	dynamic   dynamic.Interface // for other lists and watches
+	reads     dynamic.Interface // for single objects
+	discovery kubediscovery.DiscoveryInterface
+	reviews   discovery.AccessReviews
+	access    *discovery.Access
+	denials   int // how often the API server denied access to its /readyz
+}
+
+// connectCluster creates the clients and reads the cluster's name. It waits for an API
+// server that is unreachable, logs why, and tells waitFor.
+func connectCluster(ctx context.Context, c Config, waitFor func(func() error)) (*cluster, error) {
+	cl, err := newCluster(c.Kube)
+	if err != nil {
+		return nil, &ConfigError{fmt.Errorf("find the cluster: %w", err)}
+	}
+	cl.name = c.Settings.Event.ClusterName
+	err = cl.awaitAPIServer(ctx, c.Kube.Host, c.Logger, waitFor)
+	return cl, err
+}
+
+func newCluster(rc *rest.Config) (_ *cluster, err error) {
+	c := &cluster{}
+	// Each client has a rate limiter of its own, so that thousands of reads after an
+	// outage do not delay the watches.
+	if c.dynamic, err = dynamic.NewForConfig(rc); err != nil {
+		return nil, err
+	}
+	if c.streams, err = apistream.New(rc); err != nil {
+		return nil, err
+	}
+	if c.reads, err = dynamic.NewForConfig(rc); err != nil {
+		return nil, err
+	}
+	// Discovery and access reviews are rare and come in bursts.
+	bursts := rest.CopyConfig(rc)
+	bursts.QPS, bursts.Burst = 50, 300
+	if c.discovery, err = kubediscovery.NewDiscoveryClientForConfig(bursts); err != nil {
+		return nil, err
+	}
+	reviews, err := authorizationclient.NewForConfig(bursts)
+	if err != nil {
+		return nil, err
+	}
+	c.reviews = reviews.SelfSubjectAccessReviews()
+	c.access = discovery.NewAccess(c.reviews, reviews.SelfSubjectRulesReviews(), time.Now)
+	return c, nil
+}
+
+func (c *cluster) awaitAPIServer(ctx context.Context, host string, log *slog.Logger, waitFor func(func() error)) error {
+	logged := ""
+	return retry(ctx, func() error { return c.ask(ctx) }, func(err error) error {
+		if permanent := explainAPIServer(host, err); permanent != nil {
+			return permanent
+		}
+		err = fmt.Errorf("the API server %s is unreachable: %w", host, err)
+		waitFor(func() error { return err })
+		if err.Error() != logged {
+			logged = err.Error()
+			log.Error("waiting for the API server", "err", err)
+		}
+		return nil
+	})
+}
+
+// maxDenials is the number of times that an API server may deny access to its /readyz
+// before its other answers count as final.
+const maxDenials = 6
+
+// ask reads the UID of the namespace kube-system, which is the cluster's name unless one is
+// configured. With a configured name, a forbidden UID is not an error.
+//
+// An API server that has just started forbids everything until it has loaded its roles. So
+// an answer is final only if the API server is ready.
+func (c *cluster) ask(ctx context.Context) error {
+	err := c.readUID(ctx)
+	switch {
+	case apierrors.IsNotFound(err) && c.name != "": // some API servers do not have it
+		return nil
+	case !apierrors.IsForbidden(err):
+		return err
+	}
+	notReady := c.discovery.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
+	if apierrors.IsForbidden(notReady) {
+		c.denials++
+	}
+	if notReady != nil && (c.name == "" || c.denials < maxDenials) {
+		return fmt.Errorf("%v, and its /readyz fails (%v)", err, notReady) //nolint:errorlint // must not match as forbidden
+	}
+	if err = c.readUID(ctx); c.name != "" && apierrors.IsForbidden(err) {
+		return nil
+	}
+	return err
+}
+
+func (c *cluster) readUID(ctx context.Context) error {
+	ns, err := c.dynamic.Resource(namespaces).Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	c.uid = string(ns.GetUID())
+	if c.name == "" {
+		c.name = c.uid
+	}
+	return nil
+}
+
+// explainAPIServer returns a ConfigError for an error that a retry cannot fix, else nil.
+func explainAPIServer(host string, err error) error {
+	var unknown x509.UnknownAuthorityError
+	var certificate *tls.CertificateVerificationError
+	switch {
+	case apierrors.IsUnauthorized(err):
+		return &ConfigError{fmt.Errorf("the API server %s does not accept the credentials: check the token or certificate in KUBECONFIG: %w", host, err)}
+	case apierrors.IsForbidden(err):
+		return &ConfigError{fmt.Errorf("the cluster's name cannot be read: set KUBERELAY_CLUSTER_NAME, or allow get on the namespace %s: %w", metav1.NamespaceSystem, err)}
+	case errors.As(err, &unknown), errors.As(err, &certificate):
+		return &ConfigError{fmt.Errorf("the certificate of the API server %s cannot be verified: check certificate-authority and server in KUBECONFIG: %w", host, err)}
+	default:
+		return nil
+	}
+}

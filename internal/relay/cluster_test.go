@@ -1,0 +1,94 @@
+package relay
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	"k8s.io/client-go/discovery"
+)
+
+// TestAnAPIServerThatStartsIsWaitedFor connects to an API server that forbids everything
+// until it has loaded its roles, as kube-apiserver does for a moment. The forwarder once
+// treated that as final and ended with the exit code of a wrong configuration.
+func TestAnAPIServerThatStartsIsWaitedFor(t *testing.T) {
+	const refusals = 3
+	for name, c := range map[string]struct {
+		configured string
+		ready      bool // it says so although it forbids: it will not change its mind
+		permanent  bool
+		want, uid  string
+	}{
+		"the name is read once it may be":         {want: "uid-of-kube-system", uid: "uid-of-kube-system"},
+		"the UID behind a configured name, too":   {configured: "prod", want: "prod", uid: "uid-of-kube-system"},
+		"a configured name needs no permission":   {configured: "prod", ready: true, want: "prod"},
+		"one that is ready and forbids will stay": {ready: true, permanent: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var asked atomic.Int64
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				switch {
+				case r.URL.Path == "/readyz" && c.ready:
+				case asked.Add(1) <= refusals || c.ready:
+					w.WriteHeader(http.StatusForbidden)
+					_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403}`))
+				default:
+					_, _ = w.Write([]byte(`{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"kube-system","uid":"uid-of-kube-system"}}`))
+				}
+			}))
+			defer server.Close()
+			rc := &rest.Config{Host: server.URL}
+			cl := &cluster{name: c.configured, dynamic: dynamic.NewForConfigOrDie(rc), discovery: discoveryClient(t, rc)}
+			err := cl.awaitAPIServer(t.Context(), server.URL, slog.New(slog.DiscardHandler), func(func() error) {})
+			if got := isConfigError(err); got != c.permanent || err != nil && !got {
+				t.Errorf("got the error %v, want a permanent one: %v", err, c.permanent)
+			}
+			if cl.name != c.want {
+				t.Errorf("got the name %q, want %q", cl.name, c.want)
+			}
+			if cl.uid != c.uid {
+				t.Errorf("got the UID %q, want %q", cl.uid, c.uid)
+			}
+		})
+	}
+}
+
+// With a configured name, the forwarder does not wait forever for an API server whose
+// /readyz is forbidden, nor for one without kube-system.
+func TestWhatAnAPIServerNeverSays(t *testing.T) {
+	for status, tries := range map[int]int{http.StatusForbidden: maxDenials, http.StatusNotFound: 1} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(status)
+			reason := map[int]string{http.StatusForbidden: "Forbidden", http.StatusNotFound: "NotFound"}[status]
+			_, _ = fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":%q,"code":%d}`, reason, status)
+		}))
+		defer server.Close()
+		rc := &rest.Config{Host: server.URL}
+		for _, configured := range []string{"prod", ""} {
+			cl := &cluster{name: configured, dynamic: dynamic.NewForConfigOrDie(rc), discovery: discoveryClient(t, rc)}
+			for n := 1; n <= tries; n++ {
+				err := cl.ask(t.Context())
+				if known := configured != "" && n == tries; known != (err == nil) || cl.name != configured || cl.uid != "" {
+					t.Errorf("status %d, %q configured: try %d gave %v, the name %q and the UID %q", status, configured, n, err, cl.name, cl.uid)
+				}
+			}
+		}
+	}
+}
+
+func discoveryClient(t *testing.T, config *rest.Config) discovery.DiscoveryInterface {
+	t.Helper()
+	client, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}

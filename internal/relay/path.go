@@ -1,0 +1,77 @@
+package relay
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/workqueue"
+)
+
+// The path of one event, from the watch to the acknowledgement:
+//
+//  1. informers.Set records what a watch shows of an object, and calls enqueue.
+//  2. workqueue.Queue hands the key to one worker at a time.
+//  3. forward.Forwarder looks up the state and what the bus has acknowledged, decides, and
+//     makes the event.
+//  4. The bus gets the event, and the worker takes the next key.
+//  5. The bus acknowledges. forward.Forwarder records that in checkpoint.Checkpoint and
+//     informers.Set, and the key is done. After an error the key comes back.
+//
+// Steps 1 and 5 happen in those packages. The others are below.
+
+// enqueue begins the path of a changed key. Outside of a term it does nothing: at the start
+// of a term the informers enqueue all their keys.
+func (r *Relay) enqueue(k event.Key) {
+	if t := r.term.Load(); t != nil {
+		t.queue.Add(k)
+	}
+}
+
+// enqueueLowPriority is enqueue for a key of a first sync or a resync.
+func (r *Relay) enqueueLowPriority(k event.Key) {
+	if t := r.term.Load(); t != nil {
+		t.queue.AddLowPriority(k)
+	}
+}
+
+// work hands keys to the workers, until the queue is drained or ctx ends.
+func (t *term) work(ctx context.Context) { t.queue.Run(ctx, t.sync) }
+
+// sync is one step of a worker with one key.
+func (t *term) sync(ctx context.Context, k event.Key, done func(workqueue.Result)) {
+	t.forwarder.Sync(ctx, k, func(again bool, err error) { done(workqueue.Result{Again: again, Err: err}) })
+}
+
+// publish hands the event of a key to the bus, unless the cluster's name has another owner.
+func (t *term) publish(ctx context.Context, m *event.Message, done func(position uint64, err error)) {
+	t.queue.Hold(m.Key, len(m.Data))
+	t.bus.Publish(ctx, m, done)
+}
+
+// A key without a change begins its path at the reconciler, which compares what the bus has
+// of a resource with the cluster.
+
+// compare is called by the informers when a resource has synced or is no longer served.
+func (r *Relay) compare(gr schema.GroupResource) {
+	if t := r.term.Load(); t != nil {
+		t.reconciler.CompareResource(gr)
+	}
+}
+
+// discovered is called by the informers when discovery has completed.
+func (r *Relay) discovered() {
+	r.warned.Do(func() { r.shape.warn(r.informers.Resources(), r.Logger) })
+	if t := r.term.Load(); t != nil {
+		t.compareAll()
+	}
+}
+
+// compareAll compares every resource that the bus has objects of, those that nothing
+// watches included.
+func (t *term) compareAll() {
+	for _, gr := range t.checkpoint.Resources() {
+		t.reconciler.CompareResource(gr)
+	}
+}

@@ -1,0 +1,120 @@
+package relay
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/kuberelay/kuberelay/internal/leader"
+	"github.com/kuberelay/kuberelay/internal/operations"
+)
+
+var errStarting = errors.New("starting")
+
+// readiness is the state behind /readyz: what Run waits for before the informers run, and
+// after that the state of informers, bus and lease. A standby is ready without a bus. The
+// zero value is that of a Relay that has not started.
+type readiness struct {
+	mu       sync.Mutex
+	cluster  string           // its name, "" before Run has connected to it
+	waiting  func() error     // what Run waits for; nil for nothing
+	relay    *Relay           // nil before the informers run
+	election *leader.Election // nil likewise, and without leader election
+}
+
+// waitFor sets what Run waits for; nil for nothing.
+func (s *readiness) waitFor(why func() error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waiting = why
+}
+
+// connected is called when Run has connected to the cluster.
+func (s *readiness) connected(cluster string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waiting, s.cluster = nil, cluster
+}
+
+// started is called right before the informers run.
+func (s *readiness) started(r *Relay, e *leader.Election) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waiting, s.relay, s.election = nil, r, e
+}
+
+func (s *readiness) checks(elects bool) []operations.Check {
+	all := []operations.Check{{Name: "informers", Check: s.informers}, {Name: "bus", Check: s.bus, Note: s.foreign}}
+	if elects {
+		all = append(all, operations.Check{Name: "lease", Check: s.lease, Note: s.leader})
+	}
+	return all
+}
+
+func (s *readiness) informers() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.relay == nil {
+		return s.why()
+	}
+	return s.relay.informers.Ready()
+}
+
+func (s *readiness) bus() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.relay == nil || s.waiting != nil {
+		return s.why()
+	}
+	if t := s.relay.term.Load(); t != nil {
+		return t.bus.Ready()
+	}
+	return nil
+}
+
+// foreign describes the foreign events of this term. The log has their objects.
+func (s *readiness) foreign() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.relay == nil {
+		return ""
+	}
+	t := s.relay.term.Load()
+	if t == nil || t.forwarder.ForeignEvents() == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d foreign events repaired", t.forwarder.ForeignEvents())
+}
+
+func (s *readiness) why() error {
+	if s.waiting != nil {
+		if err := s.waiting(); err != nil {
+			return err
+		}
+	}
+	return errStarting
+}
+
+func (s *readiness) lease() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.election == nil {
+		return nil
+	}
+	return s.election.Ready()
+}
+
+// leader describes who leads.
+func (s *readiness) leader() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.election == nil: // not yet
+		return ""
+	case s.election.Permit() == nil:
+		return "leading"
+	case s.election.Holder() == "":
+		return "standing by, nobody leads"
+	}
+	return "standing by, the leader is " + s.election.Holder()
+}

@@ -1,0 +1,186 @@
+// Package relay is the engine of the forwarder: it keeps one bus an exact copy of one
+// cluster. [Relay.Run] connects to both and returns when everything that it started has
+// ended. The informers run all the time. Everything between them and the bus belongs to a
+// leadership term, see [term]; forwarders that elect a leader have one term after another.
+//
+// The package connects the others, and decides only what concerns several of them: when a
+// term begins and ends, who owns the cluster's name on the bus, and how long a shutdown
+// takes. path.go shows the path of one event.
+//
+// What it guarantees: nothing is published before the checkpoint has been loaded and the
+// cluster's name claimed, or outside of a term. A shutdown takes at most
+// KUBERELAY_DRAIN_TIMEOUT and 8 s more, whatever does not answer. What it does not: a
+// shutdown does not promise that everything is published; the next start finds the rest.
+package relay
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/rest"
+
+	"github.com/kuberelay/kuberelay/internal/config"
+	"github.com/kuberelay/kuberelay/internal/discovery"
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/informers"
+	"github.com/kuberelay/kuberelay/internal/operations"
+	"github.com/kuberelay/kuberelay/internal/reconcile"
+)
+
+// Config holds what a Relay is made of. Every field is required unless it says otherwise.
+type Config struct {
+	Settings config.Config // as config.Load has checked them
+	Kube     *rest.Config  // how to reach the API server; each client gets a copy
+
+	// Identity names this process among the candidates for the lease. No other process has
+	// it, past ones included. Settings.Leader.Namespace is set too. Both are needed only
+	// with leader election.
+	Identity string
+	// Writer names this process on Kafka, in the marker of a takeover; "" for the host's name.
+	Writer string
+
+	RedactionKey []byte    // key of the hashes that replace values; nil for a random one
+	Out          io.Writer // where the sink stdout writes
+
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer
+}
+
+// ConfigError is an error that only another configuration or other permissions can fix. A
+// retry cannot succeed.
+type ConfigError struct{ Err error }
+
+// Error is part of error.
+func (e *ConfigError) Error() string { return e.Err.Error() }
+
+// Unwrap is for [errors.Is] and [errors.As].
+func (e *ConfigError) Unwrap() error { return e.Err }
+
+func isConfigError(err error) bool {
+	var wrong *ConfigError
+	return errors.As(err, &wrong)
+}
+
+// Relay copies the state of one cluster to one bus. Make one with [New].
+type Relay struct {
+	Config
+	state readiness
+	shape *shapes
+
+	cluster   *cluster            // nil until Run has connected to it
+	converter *event.Converter    // likewise
+	informers *informers.Set      // likewise
+	comparer  *reconcile.Comparer // likewise
+	warned    sync.Once
+	term      atomic.Pointer[term] // nil while this process is not the leader
+}
+
+// New makes a Relay that does nothing until [Relay.Run].
+func New(c Config) (*Relay, error) {
+	shape, err := newShapes(c.Settings.Content, filterErrors(c.Logger, c.Registerer))
+	if err != nil {
+		return nil, &ConfigError{err}
+	}
+	return &Relay{Config: c, shape: shape}, nil
+}
+
+// Run connects to the cluster and the bus, and publishes until ctx ends. Then it publishes
+// what is left, within KUBERELAY_DRAIN_TIMEOUT, and returns when everything that it started
+// has ended. It returns an error only if the forwarder stopped by itself, a [ConfigError]
+// if a retry cannot succeed.
+func (r *Relay) Run(ctx context.Context) error {
+	c, err := connectCluster(ctx, r.Config, r.state.waitFor)
+	if err != nil {
+		return err
+	}
+	r.Logger.Info("cluster found", "cluster", c.name, "uid", c.uid)
+	r.cluster, r.converter = c, event.NewConverter(r.RedactionKey, c.name)
+	r.state.connected(c.name)
+	r.informers = r.newInformers(c)
+	r.comparer = r.newComparer(c)
+	run := r.runAlone
+	if r.Settings.Leader.Election {
+		run = r.runElected
+	}
+	if err := run(ctx); err != nil {
+		return err
+	}
+	r.Logger.Info("stopped")
+	return nil
+}
+
+// Checks are those of /readyz. They may be called before Run.
+func (r *Relay) Checks() []operations.Check { return r.state.checks(r.Settings.Leader.Election) }
+
+// rediscover is the interval between polls of discovery. New CustomResourceDefinitions are
+// found without it.
+const rediscover = 30 * time.Second
+
+func (r *Relay) newInformers(c *cluster) *informers.Set {
+	s := r.Settings
+	of := informers.Config{
+		Selection: selection(s), Namespaces: namespaceSelection(s), PublishDeselected: r.publishesDeselected(),
+		LabelSelector: s.Watch.LabelSelector, FieldSelector: s.Watch.FieldSelector, Follow: s.Watch.Follow,
+	}
+	of.Dynamic, of.Streams, of.Reads, of.Discovery, of.Access = c.dynamic, c.streams, c.reads, c.discovery, c.access
+	of.Converter, of.Shape = r.converter, r.shape.shapeFunc()
+	of.Resync, of.Rediscover = s.Work.ResyncPeriod, rediscover
+	// Twice the maximum time without a leader, so that the next leader publishes the
+	// changes of that time.
+	of.Standby, of.Remember = s.Leader.Election, 2*s.Leader.LeaseDuration
+	of.Enqueue, of.EnqueueLowPriority = r.enqueue, r.enqueueLowPriority
+	of.Compare, of.Discovered, of.Snapshots = r.compare, r.discovered, leaderSnapshots{r}
+	of.InformerMetrics, of.Now, of.Logger, of.Registerer = operations.InformerMetrics(r.Registerer), time.Now, r.Logger, r.Registerer
+	return informers.New(of)
+}
+
+func (r *Relay) newComparer(c *cluster) *reconcile.Comparer {
+	return reconcile.New(reconcile.Config{
+		Informers: r.informers, Discovery: c.discovery, Reads: c.reads,
+		PublishDeselected: r.publishesDeselected(),
+		Now:               time.Now, Logger: r.Logger, Registerer: r.Registerer,
+	})
+}
+
+// publishesDeselected reports whether a deselected event is published for objects that
+// another configuration selected.
+func (r *Relay) publishesDeselected() bool {
+	return r.Settings.Watch.OnDeselect == config.OnDeselectPublish
+}
+
+func selection(s config.Config) discovery.Selection {
+	return discovery.Selection{Include: s.Watch.Resources, Exclude: s.Watch.ExcludeResources, UnlessNamed: config.UnlessNamed()}
+}
+
+func namespaceSelection(s config.Config) discovery.NamespaceSelection {
+	return discovery.NamespaceSelection{Include: s.Watch.Namespaces, Exclude: s.Watch.ExcludeNamespaces, Selector: NamespaceSelector(s)}
+}
+
+// NamespaceSelector parses KUBERELAY_NAMESPACE_SELECTOR, nil for none.
+func NamespaceSelector(s config.Config) labels.Selector {
+	if s.Watch.NamespaceSelector == "" {
+		return nil
+	}
+	selector, _ := labels.Parse(s.Watch.NamespaceSelector) // the configuration was checked
+	return selector
+}
+
+// runAlone is Run without leader election: one term, for as long as the process runs.
+func (r *Relay) runAlone(ctx context.Context) (err error) {
+	t, err := r.newTerm(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, t.close()) }()
+	r.state.started(r, nil)
+	w := r.watch(ctx)
+	lost := t.serve(context.Background(), w)
+	return errors.Join(w.end(r.Logger), lost)
+}

@@ -1,0 +1,169 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/kuberelay/kuberelay/internal/config"
+	"github.com/kuberelay/kuberelay/internal/failpoint"
+	"github.com/kuberelay/kuberelay/internal/publish"
+)
+
+// serve runs a term. It publishes until the informers are told to stop; then it waits for
+// them, drains the queue within KUBERELAY_DRAIN_TIMEOUT, and closes the bus. If held ends,
+// because the lease is lost, it closes the bus at once, and the next leader finds out what
+// has become of the messages in flight. It returns an error only if the bus is gone for
+// good; without leader election it tells the informers to stop then. When serve returns the
+// shutdown is over, whatever has not ended.
+func (t *term) serve(held context.Context, w *watching) error {
+	running, stopRunning := context.WithCancel(w.ctx)
+	defer stopRunning()
+	defer context.AfterFunc(held, stopRunning)()
+	sending, stopSending := context.WithCancel(context.WithoutCancel(w.ctx))
+	defer stopSending()
+	defer context.AfterFunc(held, stopSending)()
+	end, cancel := newShutdown(running, t.Settings.Work.DrainTimeout)
+	defer cancel()
+
+	var workers sync.WaitGroup
+	workers.Go(func() { t.work(sending) })
+	tasks, gone := t.runTasks(running, stopRunning)
+	<-running.Done()
+	var lost error
+	select {
+	case lost = <-gone:
+	default:
+	}
+	if held.Err() != nil || lost != nil && t.Settings.Leader.Election {
+		stopSending()
+		_ = t.bus.Close() // fails what is in flight; close returns the error again
+	} else {
+		if lost != nil {
+			w.stop()
+		}
+		defer context.AfterFunc(held, func() { _ = t.bus.Close() })() // likewise
+		t.awaitProducers(end, w, tasks)
+		t.drain(sending, end.drain, held)
+		stopSending()
+		_ = t.bus.Close() // likewise
+	}
+	if !waits(end.over, workers.Wait) {
+		t.Logger.Warn("workers did not stop in time", "in_flight", t.queue.InFlight())
+	}
+	if !waits(end.over, tasks.Wait) {
+		t.Logger.Warn("reconciliation did not stop in time")
+	}
+	return lost
+}
+
+// runTasks runs everything in a term except its workers, until ctx ends. If the bus is gone
+// for good, so that only another process or another term can continue, it calls stop and
+// sends the reason to gone.
+func (t *term) runTasks(ctx context.Context, stop func()) (tasks *sync.WaitGroup, gone <-chan error) {
+	tasks = &sync.WaitGroup{}
+	lost := make(chan error, 1)
+	tasks.Go(func() { t.reconciler.Run(ctx) })
+	tasks.Go(func() {
+		if err := t.followBus(ctx); err != nil {
+			lost <- err
+			stop()
+		}
+	})
+	if t.retention != nil {
+		tasks.Go(func() { t.retention.Run(ctx) })
+	}
+	tasks.Go(func() { t.claim.renewRegularly(ctx) })
+	if t.Settings.Work.ResolvedInterval > 0 {
+		tasks.Go(func() { t.resolver.Run(ctx) })
+	}
+	if t.Settings.Leader.Election {
+		t.compareAll() // a resource that is no longer served has no informer that asks for it
+		tasks.Go(func() { t.reloadOnce(ctx) })
+	}
+	return tasks, lost
+}
+
+// awaitProducers waits for everything that enqueues keys. What does not stop in time does
+// not delay the drain: a queue that drains rejects keys, and the next start finds them.
+func (t *term) awaitProducers(end shutdown, w *watching, tasks *sync.WaitGroup) {
+	if !waits(end.informers, tasks.Wait) {
+		t.Logger.Warn("reconciliation did not stop in time, draining the queue")
+	}
+	if !isClosed(end.informers, w.ended) {
+		t.Logger.Warn("informers did not stop in time, draining the queue")
+	}
+}
+
+func (t *term) drain(sending, deadline, held context.Context) {
+	t.Logger.Info("draining the queue", "keys", t.queue.Len(), "in_back_off", t.queue.Delayed(), "in_flight", t.queue.InFlight())
+	failpoint.Hit("drain")
+	draining, cancel := context.WithCancel(sending)
+	defer cancel()
+	defer context.AfterFunc(deadline, cancel)()
+	_ = t.queue.Drain(draining) // not an error: the next start finds what is left
+	keys, failed, inFlight := t.queue.Len(), t.queue.Delayed(), t.queue.InFlight()
+	if keys+failed+inFlight > 0 && held.Err() == nil {
+		t.Logger.Warn("not everything is published; the next start finds what is left", "keys", keys, "failed", failed, "in_flight", inFlight)
+	}
+}
+
+// reloadOnce loads the checkpoint again once the term is as old as a lease: a message that
+// the previous leader had in flight may have arrived after the first load. If its object
+// was created and deleted before this term, no conflict would reveal it.
+func (t *term) reloadOnce(ctx context.Context) {
+	if t.Settings.Event.Sink != config.SinkNATS {
+		return // Kafka rejects what the previous writer has in flight
+	}
+	timer := time.NewTimer(t.Settings.Leader.LeaseDuration)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+		t.reconciler.Refresh()
+	}
+}
+
+// busPoll is the interval at which followBus checks the bus. A check sends no request.
+const busPoll = 100 * time.Millisecond
+
+// followBus pauses the queue while the bus is away, unless only a publish shows that it is
+// back. When the bus is back, or its stream was created again, followBus retries failed keys
+// at once and has the checkpoint loaded again, because the bus may have lost messages. It
+// blocks until ctx ends, and returns an error if the bus is gone for good.
+func (t *term) followBus(ctx context.Context) error {
+	ticker := time.NewTicker(busPoll)
+	defer ticker.Stop()
+	away, created := false, t.bus.created()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		wasAway, before := away, created
+		err := t.bus.Ready()
+		if errors.Is(err, publish.ErrGone) {
+			return err
+		}
+		away, created = err != nil, t.bus.created()
+		if away && t.bus.returns {
+			// A publish would fail at once. But the bus may not need to learn of a deleted
+			// object, and then its last state need not be kept.
+			t.queue.Pause(t.informers.HasTombstone)
+		} else {
+			t.queue.Resume()
+		}
+		if wasAway && !away || created != before {
+			t.queue.RetryNow()
+			t.reconciler.Refresh()
+		}
+		switch {
+		case away && !wasAway:
+			t.awaySince.Store(time.Now().UnixNano())
+		case !away && wasAway:
+			t.awaySince.Store(0)
+		}
+	}
+}

@@ -1,0 +1,145 @@
+package relay
+
+import (
+	"log/slog"
+	"slices"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kuberelay/kuberelay/internal/config"
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/filter"
+	"github.com/kuberelay/kuberelay/internal/projection"
+)
+
+// Shape returns what Settings.Content leaves out of the objects of each resource, for a
+// caller that does not publish; nil for nothing. An object for which the filter fails is
+// published, so it has a shape.
+func Shape(c config.Content) (func(event.Resource) event.Shape, error) {
+	s, err := newShapes(c, func(event.Resource, error) {})
+	if err != nil {
+		return nil, err
+	}
+	return s.shapeFunc(), nil
+}
+
+// shapes decides which objects of a resource are published, and which of their fields. The
+// zero value publishes everything.
+type shapes struct {
+	drop, hash, known projection.Projections // known is empty if the list is off
+
+	fields projection.Projections // all of the above
+	filter *filter.Filter         // nil for none
+
+	failed func(event.Resource, error) // called for each object for which the filter fails
+}
+
+func newShapes(c config.Content, failed func(event.Resource, error)) (*shapes, error) {
+	s := &shapes{failed: failed}
+	var err error
+	if s.drop, err = projection.ParseDrop(c.DropFields); err != nil {
+		return nil, err
+	}
+	if s.hash, err = projection.ParseHash(c.HashFields); err != nil {
+		return nil, err
+	}
+	if c.HashKnown {
+		s.known = projection.Known()
+	}
+	s.fields = s.drop.And(s.hash).And(s.known)
+	if c.Filter != "" {
+		if s.filter, err = filter.Compile(c.Filter); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// shapeFunc returns nil if everything is published.
+func (s *shapes) shapeFunc() func(event.Resource) event.Shape {
+	if s.filter == nil && s.fields.None() {
+		return nil
+	}
+	return s.of
+}
+
+// warn logs which parts of the configuration have no effect on the watched resources or
+// leave out all their objects. A plural in the place of a Kind is a common cause.
+func (s *shapes) warn(watched []event.Resource, log *slog.Logger) {
+	if entries := s.drop.Unmatched(watched); len(entries) > 0 {
+		log.Warn("entries of KUBERELAY_DROP_FIELDS match no watched resource", "entries", entries)
+	}
+	if entries := s.hash.Unmatched(watched); len(entries) > 0 {
+		log.Warn("entries of KUBERELAY_HASH_FIELDS match no watched resource", "entries", entries)
+	}
+	if entries := s.readable(watched); len(entries) > 0 {
+		log.Warn("fields that are known to hold secrets are published", "fields", entries)
+	}
+	if resources := s.never(watched); len(resources) > 0 {
+		log.Warn("KUBERELAY_FILTER selects no object of some watched resources", "resources", resources)
+	}
+}
+
+// never returns the resources of which the filter selects no object, whatever its content.
+func (s *shapes) never(watched []event.Resource) []string {
+	var never []string
+	for _, r := range watched {
+		if s.filter != nil && s.filter.Never(r) {
+			never = append(never, r.GroupResource().String())
+		}
+	}
+	slices.Sort(never)
+	return never
+}
+
+// hashed returns the entries of the fields of these resources that are hashed, except in
+// Secrets.
+func (s *shapes) hashed(watched []event.Resource) []string {
+	return s.hash.And(s.known).Entries(watched)
+}
+
+// readable returns the fields of these resources that are known to hold secrets, and are
+// published as they are.
+func (s *shapes) readable(watched []event.Resource) []string {
+	return s.fields.Readable(projection.Known(), watched)
+}
+
+// reshape returns a state from the bus as it would be published now.
+func (s *shapes) reshape(c *event.Converter) func(event.Resource, *event.Object) *event.Object {
+	return func(r event.Resource, o *event.Object) *event.Object { return c.Reshape(o, r, s.fields.For(r)) }
+}
+
+func (s *shapes) of(r event.Resource) event.Shape {
+	shape := s.fields.For(r)
+	switch {
+	case s.filter == nil:
+		return shape
+	case s.filter.Never(r):
+		return event.Shape{None: true}
+	}
+	if selects := s.filter.For(r); selects != nil {
+		shape.Select = func(object map[string]any) bool {
+			selected, err := selects(object)
+			if err != nil {
+				s.failed(r, err)
+			}
+			return selected
+		}
+	}
+	return shape
+}
+
+// filterErrors counts the states of objects for which the filter fails, and logs the first of
+// each resource.
+func filterErrors(log *slog.Logger, r prometheus.Registerer) func(event.Resource, error) {
+	errors := filter.NewErrorsTotal(r)
+	var logged sync.Map // resources
+	return func(of event.Resource, err error) {
+		gr := of.GroupResource().String()
+		errors.WithLabelValues(gr).Inc()
+		if _, again := logged.LoadOrStore(gr, true); !again {
+			log.Warn("KUBERELAY_FILTER failed for an object, publishing the object; logged once per resource", "resource", gr, "err", err)
+		}
+	}
+}

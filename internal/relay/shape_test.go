@@ -1,0 +1,99 @@
+package relay
+
+import (
+	"bytes"
+	"log/slog"
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kuberelay/kuberelay/internal/config"
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// TestFilterErrorsAreCountedAndSaidOnce: each state for which the filter fails is counted
+// and published, and logged once per resource.
+func TestFilterErrorsAreCountedAndSaidOnce(t *testing.T) {
+	var log bytes.Buffer
+	registry := prometheus.NewRegistry()
+	s, err := newShapes(config.Content{Filter: `object.status.phase == "Failed"`}, filterErrors(slog.New(slog.NewTextHandler(&log, nil)), registry))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fails, fine := map[string]any{"secret": "canary"}, map[string]any{"status": map[string]any{"phase": "Failed"}}
+	for _, r := range []struct {
+		event.Resource
+		states []map[string]any
+	}{
+		{event.Resource{Version: "v1", Resource: "pods", Kind: "Pod", Namespaced: true}, []map[string]any{fails, fine, fails, fails}},
+		{event.Resource{Group: "apps", Version: "v1", Resource: "deployments", Kind: "Deployment", Namespaced: true}, []map[string]any{fine, fails}},
+		{event.Resource{Group: "apps", Version: "v1beta1", Resource: "deployments", Kind: "Deployment", Namespaced: true}, []map[string]any{fails}},
+		{event.Resource{Version: "v1", Resource: "nodes", Kind: "Node"}, []map[string]any{fine}},
+	} {
+		selects := s.of(r.Resource).Select
+		for _, state := range r.states {
+			if !selects(state) {
+				t.Errorf("%s: %v is not sent", r.GroupResource(), state)
+			}
+		}
+	}
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]float64{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				got[f.GetName()+" "+l.GetName()+" "+l.GetValue()] = m.GetCounter().GetValue()
+			}
+		}
+	}
+	want := map[string]float64{"kuberelay_filter_errors_total resource pods": 3, "kuberelay_filter_errors_total resource deployments.apps": 2}
+	if !maps.Equal(got, want) {
+		t.Errorf("counted %v, want %v", got, want)
+	}
+	lines := strings.Split(strings.TrimSpace(log.String()), "\n")
+	if len(lines) != 2 || !strings.Contains(lines[0], "resource=pods") || !strings.Contains(lines[1], "resource=deployments.apps") {
+		t.Errorf("the log says\n%s\nwant a line for pods and one for deployments", log.String())
+	}
+	for _, l := range lines {
+		if !strings.Contains(l, "level=WARN") || !strings.Contains(l, "no such field: object.status.phase") || strings.Contains(l, "canary") {
+			t.Errorf("the log says %s, want what part fails and nothing of the object", l)
+		}
+	}
+}
+
+// TestWarnings: the log names known fields that are published, and entries without effect.
+func TestWarnings(t *testing.T) {
+	clients := event.Resource{Group: "oauth.openshift.io", Version: "v1", Resource: "oauthclients", Kind: "OAuthClient"}
+	pods := event.Resource{Version: "v1", Resource: "pods", Kind: "Pod", Namespaced: true}
+	const secret, more = "oauthclients.oauth.openshift.io:.secret", "oauthclients.oauth.openshift.io:.additionalSecrets[*]"
+	for name, tc := range map[string]struct {
+		content config.Content
+		watched []event.Resource
+		want    []string
+	}{
+		"the list is on":           {config.Content{HashKnown: true}, []event.Resource{clients, pods}, nil},
+		"the list is off":          {config.Content{}, []event.Resource{clients, pods}, []string{"known to hold secrets are published", secret, more}},
+		"nothing of it is watched": {config.Content{}, []event.Resource{pods}, nil},
+		"one is hashed":            {config.Content{HashFields: config.Paths{"OAuthClient:.secret"}}, []event.Resource{clients}, []string{"known to hold secrets are published", more}},
+		"all are hidden":           {config.Content{HashFields: config.Paths{"OAuthClient:.secret"}, DropFields: config.Paths{"*:.additionalSecrets"}}, []event.Resource{clients}, nil},
+		"an entry has no effect":   {config.Content{HashKnown: true, HashFields: config.Paths{"vaults:.spec"}}, []event.Resource{pods}, []string{"entries of KUBERELAY_HASH_FIELDS match no watched resource", "vaults:.spec"}},
+	} {
+		s, err := newShapes(tc.content, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var log bytes.Buffer
+		s.warn(tc.watched, slog.New(slog.NewTextHandler(&log, nil)))
+		for _, word := range []string{"known to hold secrets are published", secret, more, "KUBERELAY_HASH_FIELDS match no", "vaults:.spec"} {
+			want := strings.Contains(strings.Join(tc.want, "\n"), word)
+			if got := strings.Contains(log.String(), word); got != want {
+				t.Errorf("%s: %q in the log is %v:\n%s", name, word, got, log.String())
+			}
+		}
+	}
+}

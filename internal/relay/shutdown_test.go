@@ -1,0 +1,266 @@
+package relay
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kuberelay/kuberelay/internal/checkpoint"
+	"github.com/kuberelay/kuberelay/internal/config"
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/forward"
+	"github.com/kuberelay/kuberelay/internal/informers"
+	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/workqueue"
+)
+
+// silent is a bus that takes everything and answers nothing until it is closed.
+type silent struct {
+	mu     sync.Mutex
+	open   []func(uint64, error)
+	closes int
+	hangs  bool // Close does not return
+	mute   bool // Close does not fail what is in flight either
+}
+
+var _ publish.Publisher = (*silent)(nil)
+
+var errClose = errors.New("the connection cannot be closed")
+
+func (s *silent) Publish(_ context.Context, _ *event.Message, done func(uint64, error)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closes > 0 {
+		go done(0, publish.ErrNotSent)
+		return
+	}
+	s.open = append(s.open, done)
+}
+
+func (s *silent) Ready() error { return nil }
+
+// Close fails the messages in flight and returns its error once, like the real buses.
+func (s *silent) Close() error {
+	s.mu.Lock()
+	var open []func(uint64, error)
+	if !s.mute {
+		open, s.open = s.open, nil
+	}
+	s.closes++
+	first := s.closes == 1
+	s.mu.Unlock()
+	for _, done := range open {
+		done(0, publish.ErrNotSent)
+	}
+	if s.hangs {
+		time.Sleep(time.Hour) // so far of the bubble's clock
+	}
+	if first {
+		return errClose
+	}
+	return nil
+}
+
+// shows are informers that show every object.
+type shows struct{ *informers.Set }
+
+func (shows) Lookup(k event.Key) event.View {
+	r := event.Resource{Version: "v1", Resource: "configmaps", Kind: "ConfigMap", Namespaced: true}
+	return event.View{Resource: r, Cause: event.CauseWatch, Observed: time.Now(), Live: &event.Object{
+		APIVersion: "v1", Kind: r.Kind, Namespace: k.Namespace, Name: k.Name, UID: types.UID(k.Name), ResourceVersion: "7", Body: event.JSON([]byte(`{}`)),
+	}}
+}
+
+// newTestTerm is a term upon a bus, without a cluster.
+func newTestTerm(b *bus, drain time.Duration, log *slog.Logger) *term {
+	limit := workqueue.Limit{Keys: 2}
+	r := &Relay{Config: Config{Logger: log}, informers: informers.New(informers.Config{Now: time.Now, Logger: log, Registerer: prometheus.NewRegistry()})}
+	r.Settings.Work.DrainTimeout, r.Settings.Event.Sink = drain, config.SinkNATS
+	t := &term{Relay: r, bus: b, claim: &claim{log: log}, checkpoint: checkpoint.New(), metrics: &termRegisterer{Registerer: prometheus.NewRegistry()},
+		queue: workqueue.New(workqueue.Config{Workers: 2, MaxInFlight: limit, MaxLowPriorityInFlight: limit, BaseDelay: time.Hour, MaxDelay: time.Hour})}
+	t.reconciler = checkpoint.NewReconciler(t.checkpoint, nil, reconciled{t}, time.Hour, log)
+	t.forwarder = forward.New(forward.Config{
+		Informers: shows{r.informers}, Checkpoint: t.checkpoint, Publish: t.publish, History: noHistory{}, Recheck: func(event.Key) {}, Lost: func() bool { return false },
+		Builder: event.Builder{Cluster: "prod"}, Go: func(f func()) { go f() }, Now: time.Now, Logger: log, Registerer: prometheus.NewRegistry(),
+	})
+	return t
+}
+
+// TestShutdownIsBounded: a single deadline, which starts with SIGTERM, bounds the shutdown,
+// whatever does not end. The wait for the informers was once unbounded and came before the
+// drain's time, and the error of the first Close was lost.
+func TestShutdownIsBounded(t *testing.T) {
+	const drain = 20 * time.Second
+	for name, c := range map[string]struct {
+		informersEnd, busHangs bool
+		want                   string
+	}{
+		"the informers do not stop": {false, false, errClose.Error()},
+		"the bus does not answer":   {true, false, errClose.Error()},
+		"the bus does not close":    {true, true, "not done within"},
+		"nothing ends":              {false, true, "not done within"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var text bytes.Buffer
+				log := slog.New(slog.NewTextHandler(&text, nil))
+				sink := &silent{hangs: c.busHangs}
+				tm := newTestTerm(&bus{Publisher: sink, history: noHistory{}, created: func() uint64 { return 0 }, returns: true}, drain, log)
+				ctx, terminate := context.WithCancel(t.Context())
+				w := &watching{ended: make(chan struct{})}
+				w.ctx, w.stop = context.WithCancel(ctx)
+				w.over, _ = endsAfter(w.ctx, drain)
+				if c.informersEnd {
+					context.AfterFunc(w.ctx, func() { close(w.ended) })
+				}
+				served := make(chan error, 1)
+				go func() { served <- tm.serve(context.Background(), w) }()
+				for _, name := range []string{"a", "b", "c"} {
+					k := configMapKey(name)
+					k.Namespace = name // a namespace leaves room for others
+					tm.queue.Add(k)
+				}
+				synctest.Wait()
+				begun := time.Now()
+				terminate()
+				var err error
+				select {
+				case err = <-served:
+				case <-time.After(time.Hour):
+					t.Error("it does not end")
+					close(w.ended)
+					err = <-served
+				}
+				err = errors.Join(err, w.end(log), tm.close())
+				if took := time.Since(begun); took > drain+closeTimeout {
+					t.Errorf("it took %s, want at most %s", took, drain+closeTimeout)
+				}
+				if err == nil || !strings.Contains(err.Error(), c.want) {
+					t.Errorf("got %v, want %q", err, c.want)
+				}
+				if want := "the next start finds what is left\" keys=1 failed=0 in_flight=2"; !strings.Contains(text.String(), want) {
+					t.Errorf("the log does not tell what is left: %q:\n%s", want, text.String())
+				}
+				if got := strings.Contains(text.String(), "informers did not stop in time"); got == c.informersEnd {
+					t.Errorf("informers are reported: %v\n%s", got, text.String())
+				}
+				time.Sleep(2 * time.Hour) // until what was left behind has ended
+				if sink.closes != 1 {
+					t.Errorf("the sink is closed %d times", sink.closes)
+				}
+			})
+		})
+	}
+}
+
+// TestShutdownPublishesToABusThatIsBack: the bus is away at SIGTERM and back soon after.
+// The informers never stop, and must leave time for the drain, which retries keys in
+// back-off.
+func TestShutdownPublishesToABusThatIsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const drain = 20 * time.Second
+		log := slog.New(slog.DiscardHandler)
+		sink := &absent{takes: time.Second}
+		tm := newTestTerm(&bus{Publisher: sink, history: noHistory{}, created: func() uint64 { return 0 }}, drain, log)
+		ctx, terminate := context.WithCancel(t.Context())
+		w := &watching{ended: make(chan struct{})}
+		w.ctx, w.stop = context.WithCancel(ctx)
+		w.over, _ = endsAfter(w.ctx, drain)
+		served := make(chan error, 1)
+		go func() { served <- tm.serve(context.Background(), w) }()
+		for _, name := range []string{"a", "b"} {
+			tm.queue.Add(configMapKey(name))
+		}
+		synctest.Wait()
+		if n := tm.queue.Delayed(); n != 2 {
+			t.Fatalf("%d keys are in back-off before the shutdown, want 2", n)
+		}
+		terminate()
+		time.Sleep(drain / 4)
+		sink.back.Store(true)
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+		for _, name := range []string{"a", "b"} {
+			if tm.checkpoint.Get(configMapKey(name)) == (event.Acked{}) {
+				t.Errorf("%s is not published although the bus was back", name)
+			}
+		}
+		close(w.ended)
+	})
+}
+
+// absent is a bus that refuses everything until it is back. Then each acknowledgement takes
+// some time. Close fails what is in flight.
+type absent struct {
+	back   atomic.Bool
+	closed atomic.Bool
+	takes  time.Duration
+}
+
+var _ publish.Publisher = (*absent)(nil)
+
+func (a *absent) Publish(_ context.Context, _ *event.Message, done func(uint64, error)) {
+	if !a.back.Load() {
+		done(0, publish.ErrNotSent)
+		return
+	}
+	time.AfterFunc(a.takes, func() {
+		if a.closed.Load() {
+			done(0, publish.ErrNotSent)
+			return
+		}
+		done(1, nil)
+	})
+}
+
+func (*absent) Ready() error { return nil }
+
+func (a *absent) Close() error {
+	a.closed.Store(true)
+	return nil
+}
+
+// TestShutdownLeavesMessagesBehind: a bus that never completes its messages, even when it
+// is closed, does not block the shutdown.
+func TestShutdownLeavesMessagesBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const drain = 20 * time.Second
+		var text bytes.Buffer
+		sink := &silent{mute: true}
+		tm := newTestTerm(&bus{Publisher: sink, history: noHistory{}, created: func() uint64 { return 0 }}, drain, slog.New(slog.NewTextHandler(&text, nil)))
+		ctx, terminate := context.WithCancel(t.Context())
+		w := &watching{ended: make(chan struct{})}
+		w.ctx, w.stop = context.WithCancel(ctx)
+		context.AfterFunc(w.ctx, func() { close(w.ended) })
+		served := make(chan error, 1)
+		go func() { served <- tm.serve(context.Background(), w) }()
+		tm.queue.Add(configMapKey("a"))
+		synctest.Wait()
+		terminate()
+		select {
+		case err := <-served:
+			if err != nil {
+				t.Error(err)
+			}
+		case <-time.After(drain + closeTimeout + time.Second): // of the bubble's clock
+			t.Error("the shutdown does not end while a message is in flight")
+		}
+		if want := "workers did not stop in time\" in_flight=1"; !strings.Contains(text.String(), want) {
+			t.Errorf("the log does not tell what is left behind: %q:\n%s", want, text.String())
+		}
+		sink.mute = false
+		_ = sink.Close() // completes the message, so that what was left behind ends
+		synctest.Wait()
+	})
+}

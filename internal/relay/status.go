@@ -1,0 +1,195 @@
+package relay
+
+import (
+	"maps"
+	"math"
+	"runtime/debug"
+	"runtime/metrics"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kuberelay/kuberelay/internal/informers"
+	"github.com/kuberelay/kuberelay/internal/leader"
+	"github.com/kuberelay/kuberelay/internal/status"
+)
+
+// Status returns what is known of the forwarder now, without a verdict. It may be called
+// before Run, and sends no request.
+func (r *Relay) Status() status.Document {
+	d := status.Document{
+		Time: time.Now().UTC(), Memory: memory(), Selectors: r.selectors(),
+		Resources: []status.Resource{}, Discovery: []status.DiscoveryError{}, Unmatched: []status.Unmatched{},
+		Bus: status.Bus{Sink: r.Settings.Event.Sink, State: status.BusUnused},
+	}
+	running, election := r.state.describe(&d)
+	if r.Settings.Leader.Election {
+		d.Lease = r.leaseStatus(election)
+	}
+	if !running {
+		return d
+	}
+	t := r.term.Load()
+	d.Resources = r.resourceStatus(t)
+	for group, err := range r.informers.DiscoveryFailing() {
+		d.Discovery = append(d.Discovery, status.DiscoveryError{Group: group, Message: err.Error()})
+	}
+	slices.SortFunc(d.Discovery, func(a, b status.DiscoveryError) int { return strings.Compare(a.Group, b.Group) })
+	if similar, discovered := r.informers.Unmatched(); discovered {
+		d.Unmatched = r.unmatched(similar)
+	} else if d.WaitingFor == "" {
+		d.WaitingFor = status.ForCluster
+	}
+	if t == nil {
+		return d
+	}
+	_, oldest := r.informers.Dirty()
+	d.OldestUnsent, d.Bus = moment(oldest), t.busStatus(d.Bus)
+	return d
+}
+
+// describe adds the cluster and what Run waits for. It reports whether the informers run.
+func (s *readiness) describe(d *status.Document) (running bool, e *leader.Election) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d.Cluster = s.cluster
+	if s.relay == nil || s.waiting != nil {
+		if d.WaitingFor = status.ForBus; s.cluster == "" {
+			d.WaitingFor = status.ForCluster
+		}
+		if why := s.why(); why != errStarting { //nolint:errorlint // never wrapped
+			d.Waiting = why.Error()
+		}
+	}
+	return s.relay != nil, s.election
+}
+
+func (r *Relay) leaseStatus(e *leader.Election) *status.Lease {
+	l := &status.Lease{Name: r.Settings.Leader.Namespace + "/" + r.Settings.Leader.LeaseName}
+	if e == nil {
+		return l
+	}
+	l.Leading, l.Holder = e.Permit() == nil, e.Holder()
+	if err := e.Ready(); err != nil {
+		l.Error = err.Error()
+	}
+	return l
+}
+
+func (t *term) busStatus(b status.Bus) status.Bus {
+	b.State = status.BusReady
+	if err := t.bus.Ready(); err != nil {
+		b.State, b.Error = status.BusAway, err.Error()
+		if at := t.awaySince.Load(); at != 0 {
+			b.Since = moment(time.Unix(0, at))
+		}
+	}
+	b.InFlight, b.Queued, b.ForeignEvents = t.queue.InFlight(), t.queue.Len()+t.queue.Delayed(), t.forwarder.ForeignEvents()
+	return b
+}
+
+// resourceStatus returns the state of each resource. t is nil on a standby, which does not
+// know what the bus has.
+func (r *Relay) resourceStatus(t *term) []status.Resource {
+	of := map[schema.GroupResource]*status.Resource{}
+	for _, st := range r.informers.Status() {
+		gr := st.Resource.GroupResource()
+		if of[gr] == nil {
+			of[gr] = &status.Resource{Name: gr.String(), Version: st.Resource.Version}
+		}
+		addInformer(of[gr], st)
+	}
+	if t != nil {
+		dirty, _ := r.informers.Dirty()
+		for gr, s := range of {
+			n := dirty[gr]
+			s.Dirty, s.ConsistentAsOf = &n, moment(t.resolver.ConsistentAsOf(gr))
+			o := t.forwarder.Outcome(gr)
+			if s.LastPublished = moment(o.Published); o.Err != nil && n > 0 {
+				s.PublishError = &status.Error{Message: o.Err.Error(), Since: o.Since.UTC()}
+			}
+		}
+	}
+	all := []status.Resource{}
+	for _, s := range of {
+		all = append(all, *s)
+	}
+	slices.SortFunc(all, func(a, b status.Resource) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}
+
+// addInformer adds the state of one informer to that of its resource, which is the worst of
+// them.
+func addInformer(s *status.Resource, st informers.Status) {
+	s.Objects += st.Objects
+	if st.State == informers.Degraded && st.Namespace != "" {
+		s.DegradedNamespaces = append(s.DegradedNamespaces, st.Namespace)
+	}
+	if s.State != "" && !st.State.Worse(informers.State(s.State)) {
+		return
+	}
+	s.State, s.Reason, s.Since, s.WatchError = string(st.State), st.Reason, moment(st.Since), nil
+	if st.Failing != nil {
+		s.WatchError = &status.Error{Message: st.Failing.Error(), Since: st.Since.UTC()}
+	}
+}
+
+// unmatched returns the entries of settings that match nothing. Similar has the selectors of
+// resources.
+func (r *Relay) unmatched(similar map[string]string) []status.Unmatched {
+	all := []status.Unmatched{}
+	add := func(setting string, entries ...string) {
+		for _, entry := range entries {
+			all = append(all, status.Unmatched{Setting: setting, Entry: entry})
+		}
+	}
+	for _, entry := range slices.Sorted(maps.Keys(similar)) {
+		all = append(all, status.Unmatched{Setting: "KUBERELAY_RESOURCES", Entry: entry, Suggestion: similar[entry]})
+	}
+	add("KUBERELAY_NAMESPACES", r.informers.MissingNamespaces()...)
+	watched := r.informers.Resources()
+	if len(watched) == 0 {
+		return all
+	}
+	add("KUBERELAY_DROP_FIELDS", r.shape.drop.Unmatched(watched)...)
+	add("KUBERELAY_HASH_FIELDS", r.shape.hash.Unmatched(watched)...)
+	add("KUBERELAY_FILTER", r.shape.never(watched)...)
+	return all
+}
+
+// selectors returns the settings that narrow the selection of objects, with their values.
+func (r *Relay) selectors() []string {
+	w, all := r.Settings.Watch, []string{}
+	for _, s := range []struct{ name, value string }{
+		{"KUBERELAY_NAMESPACES", strings.Join(w.Namespaces, ",")}, {"KUBERELAY_EXCLUDE_NAMESPACES", strings.Join(w.ExcludeNamespaces, ",")},
+		{"KUBERELAY_NAMESPACE_SELECTOR", w.NamespaceSelector}, {"KUBERELAY_LABEL_SELECTOR", w.LabelSelector},
+		{"KUBERELAY_FIELD_SELECTOR", w.FieldSelector}, {"KUBERELAY_FILTER", r.Settings.Content.Filter},
+	} {
+		if s.value != "" {
+			all = append(all, s.name+"="+s.value)
+		}
+	}
+	return all
+}
+
+// memory returns the memory of the runtime, and its limit.
+func memory() status.Memory {
+	samples := []metrics.Sample{{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}
+	metrics.Read(samples)
+	m := status.Memory{Used: samples[0].Value.Uint64() - samples[1].Value.Uint64()}
+	if limit := debug.SetMemoryLimit(-1); limit < math.MaxInt64 {
+		m.Limit = uint64(max(0, limit))
+	}
+	return m
+}
+
+// moment returns a time in UTC, nil for the zero time.
+func moment(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}

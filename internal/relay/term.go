@@ -1,0 +1,224 @@
+package relay
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"iter"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kuberelay/kuberelay/internal/checkpoint"
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/forward"
+	"github.com/kuberelay/kuberelay/internal/operations"
+	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/reconcile"
+	"github.com/kuberelay/kuberelay/internal/resolve"
+	"github.com/kuberelay/kuberelay/internal/workqueue"
+)
+
+// term is the state of one leadership term: the connection to the bus, what the bus has
+// acknowledged, and what is in flight. None of it outlives the term, because another
+// process may publish after it. Without leader election there is one term.
+type term struct {
+	*Relay
+	bus        *bus
+	claim      *claim
+	queue      *workqueue.Queue
+	forwarder  *forward.Forwarder
+	checkpoint *checkpoint.Checkpoint
+	reconciler *checkpoint.Reconciler
+	retention  *checkpoint.Retention // nil on a bus that cannot be purged
+	snapshots  *snapshots
+	resolver   *resolve.Resolver
+	metrics    *termRegisterer
+	awaySince  atomic.Int64 // when the bus went away, in Unix nanoseconds; 0 while it is ready
+}
+
+// newTerm opens the bus, which on Kafka fences the previous writer, loads the checkpoint
+// and claims the cluster's name. It blocks until it has succeeded, ctx ends, or a retry
+// cannot succeed. permit is called before each write; it is nil without leader election.
+func (r *Relay) newTerm(ctx context.Context, permit func() error) (_ *term, err error) {
+	claim, err := newClaim(r.Settings, r.cluster, r.Logger)
+	if err != nil {
+		return nil, err
+	}
+	metrics := &termRegisterer{Registerer: r.Registerer}
+	b, err := openBus(ctx, r.Config, claim, permit, metrics, r.state.waitFor)
+	if err != nil {
+		metrics.unregisterAll()
+		return nil, err
+	}
+	t := r.assemble(b, claim, metrics)
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, t.close())
+		}
+	}()
+	if err := t.load(ctx); err != nil {
+		return nil, err
+	}
+	epoch, err := claim.acquire(ctx, b, t.checkpoint, r.state.waitFor)
+	if err != nil {
+		return nil, err
+	}
+	r.informers.RaiseEpochs(epoch)
+	r.term.Store(t)
+	return t, nil
+}
+
+// assemble connects the parts of a term.
+func (r *Relay) assemble(b *bus, c *claim, metrics *termRegisterer) *term {
+	s := r.Settings
+	builder := event.Builder{Cluster: r.cluster.name, Data: event.DataForm(s.Content.Data), Reshape: r.shape.reshape(r.converter)}
+	t := &term{Relay: r, bus: b, claim: c, checkpoint: checkpoint.New(), snapshots: newSnapshots(b, builder), metrics: metrics}
+	t.checkpoint.Refused = func(k event.Key, a event.Acked, err error) {
+		gr := k.GroupResource().String() // with the position, it identifies the event on both buses
+		b.invalid.Report(gr, a.Position, err, "resource", gr, "namespace", k.Namespace, "name", k.Name)
+	}
+	t.queue = workqueue.New(workqueue.Config{
+		Workers: s.Work.Workers, MaxInFlight: maxInFlight(s), MaxLowPriorityInFlight: maxLowPriorityInFlight(s),
+		BaseDelay: s.Work.RetryBaseDelay, MaxDelay: s.Work.RetryMaxDelay, MetricsProvider: operations.WorkqueueMetrics(metrics),
+	})
+	t.reconciler = checkpoint.NewReconciler(t.checkpoint, b.source, reconciled{t}, s.Work.CheckpointRefresh, r.Logger)
+	if b.purger != nil {
+		t.retention = &checkpoint.Retention{
+			Checkpoint: t.checkpoint, Bus: b.purger, After: s.Work.DeleteRetention, Now: time.Now, Log: r.Logger,
+			Max: cmp.Or(s.Work.MaxDeletes, checkpoint.MaxDeletes(debug.SetMemoryLimit(-1))),
+		}
+		t.retention.Register(metrics)
+	}
+	t.forwarder = forward.New(forward.Config{
+		Informers: r.informers, Checkpoint: t.checkpoint, Publish: t.publish, History: b.history,
+		Recheck: t.reconciler.CompareKey,
+		Lost:    func() bool { return t.checkpoint.Age() < s.Work.DeleteRetention },
+		Builder: builder, Go: func(f func()) { go f() }, Now: time.Now, Logger: r.Logger, Registerer: metrics,
+	})
+	t.resolver = resolve.New(resolve.Config{
+		Informers: r.informers, Checkpoint: t.checkpoint, Publish: t.snapshots.resolved, Compare: t.compare,
+		Interval: s.Work.ResolvedInterval, Now: time.Now, Logger: r.Logger,
+	})
+	metrics.MustRegister(t.resolver)
+	return t
+}
+
+// close ends the term and closes the connection to the bus. What is in flight fails.
+func (t *term) close() error {
+	t.term.Store(nil)
+	defer t.metrics.unregisterAll()
+	return t.bus.Close()
+}
+
+// load loads the checkpoint from the bus. It blocks until it has succeeded, ctx ends, or a
+// retry cannot succeed.
+func (t *term) load(ctx context.Context) error {
+	if t.bus.source == nil {
+		return nil
+	}
+	return retry(ctx, func() error {
+		start := time.Now()
+		if err := t.checkpoint.Load(ctx, t.bus.source); err != nil {
+			return err
+		}
+		t.raiseEpochs()
+		t.Logger.Info("checkpoint loaded from the bus", "objects", t.checkpoint.Len(), "seconds", time.Since(start).Seconds())
+		return nil
+	}, func(err error) error {
+		if errors.Is(err, publish.ErrGone) {
+			return err
+		}
+		t.state.waitFor(func() error { return err })
+		t.Logger.Warn("load of the checkpoint failed, retrying", "err", err)
+		return nil
+	})
+}
+
+// raiseEpochs raises the epochs of the informers to those of the events on the bus.
+func (t *term) raiseEpochs() {
+	for gr, epoch := range t.checkpoint.Epochs() {
+		t.informers.RaiseEpoch(gr, epoch)
+	}
+}
+
+// reconciled is the cluster as the reconciler compares it with the bus.
+type reconciled struct{ *term }
+
+var _ checkpoint.Cluster = reconciled{}
+
+// Reconcile is part of [checkpoint.Cluster].
+func (c reconciled) Reconcile(ctx context.Context, gr schema.GroupResource, acked iter.Seq2[event.Key, event.Acked]) error {
+	selection := c.informers.Selection(gr)
+	found, err := c.comparer.Reconcile(ctx, gr, acked)
+	if err == nil && found.Waiting == 0 && !found.Restored {
+		c.resolver.Compared(gr, selection)
+	}
+	return c.report(gr, found, err)
+}
+
+// Confirm is part of [checkpoint.Cluster].
+func (c reconciled) Confirm(ctx context.Context, gr schema.GroupResource, acked iter.Seq2[event.Key, event.Acked]) error {
+	found, err := c.comparer.Confirm(ctx, gr, acked)
+	return c.report(gr, found, err)
+}
+
+func (c reconciled) report(gr schema.GroupResource, found reconcile.Comparison, err error) error {
+	if err == nil && found != (reconcile.Comparison{}) {
+		c.Logger.Info("bus compared with the cluster", "resource", gr.String(), "deleted", found.Deleted,
+			"deselected", found.Deselected, "out_of_scope", found.OutOfScope, "waiting", found.Waiting, "outlived", found.Outlived, "restored", found.Restored)
+	}
+	return err
+}
+
+// EnqueueAll is part of [checkpoint.Cluster].
+func (c reconciled) EnqueueAll() {
+	c.raiseEpochs()
+	c.informers.EnqueueAll()
+	for _, gr := range c.informers.Watched() { // the bus may have lost every object of a resource
+		c.reconciler.CompareResource(gr)
+	}
+}
+
+// termRegisterer registers the metrics of one term, so that they can be unregistered when
+// the term ends. The next term registers its own.
+type termRegisterer struct {
+	prometheus.Registerer
+	mu         sync.Mutex
+	collectors []prometheus.Collector
+}
+
+var _ prometheus.Registerer = (*termRegisterer)(nil)
+
+// Register is part of [prometheus.Registerer].
+func (r *termRegisterer) Register(c prometheus.Collector) error {
+	err := r.Registerer.Register(c)
+	if err == nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.collectors = append(r.collectors, c)
+	}
+	return err
+}
+
+// MustRegister is part of [prometheus.Registerer].
+func (r *termRegisterer) MustRegister(all ...prometheus.Collector) {
+	for _, c := range all {
+		if err := r.Register(c); err != nil {
+			panic(err)
+		}
+	}
+}
+
+func (r *termRegisterer) unregisterAll() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range r.collectors {
+		r.Unregister(c)
+	}
+	r.collectors = nil
+}

@@ -1,0 +1,271 @@
+// Package resolve publishes the consistency points of a term: for each resource, a version up
+// to which the bus has every change.
+package resolve
+
+import (
+	"context"
+	"iter"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kuberelay/kuberelay/internal/dirty"
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/forward"
+)
+
+// Config has everything that a Resolver needs. All fields are required.
+type Config struct {
+	Informers  Informers
+	Checkpoint Checkpoint
+
+	// Publish publishes a point and waits for its acknowledgement.
+	Publish func(context.Context, event.Point) error
+
+	// Compare asks for a comparison of a resource, which calls Compared.
+	Compare func(schema.GroupResource)
+
+	Interval time.Duration // the shortest one between two points of a resource
+	Now      func() time.Time
+	Logger   *slog.Logger
+}
+
+// Checkpoint is what the bus has of each object.
+type Checkpoint interface {
+	Get(event.Key) event.Acked
+	Entries(schema.GroupResource) iter.Seq2[event.Key, event.Acked]
+}
+
+// Resolver publishes points. Make one with [New].
+//
+// The informers know what the bus lacks of what their watches showed. What the bus has from
+// earlier terms is compared once, and again after each reload of the checkpoint and each
+// change of the selection.
+type Resolver struct {
+	Config
+	published *prometheus.CounterVec
+
+	mu        sync.Mutex
+	resources map[schema.GroupResource]*resolution
+}
+
+// Informers is what a Resolver needs of the informers.
+type Informers interface {
+	Watched() []schema.GroupResource
+	Selection(schema.GroupResource) uint64
+	Point(schema.GroupResource) (dirty.Point, bool)
+	Marked(dirty.Point) dirty.Point
+	Reached(dirty.Point) bool
+	Clean(schema.GroupResource, func(event.Key) bool)
+	IsClean(event.Key) bool
+	Lookup(event.Key) event.View
+}
+
+// resolution is what the resolver knows of a resource. All but compared and last are used by
+// Once only.
+type resolution struct {
+	tried    time.Time
+	asked    time.Time    // when a comparison was asked for
+	pending  *dirty.Point // not reached yet, nil for none
+	agreed   uint64       // the selection with which everything on the bus agreed with the cluster
+	compared uint64       // the selection of the last comparison without an open question
+	last     event.Point  // published, the zero value for none
+}
+
+var _ prometheus.Collector = (*Resolver)(nil)
+
+// New returns a Resolver, which does nothing until Run.
+func New(c Config) *Resolver {
+	return &Resolver{
+		Config: c, resources: map[schema.GroupResource]*resolution{},
+		published: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kuberelay_resolved_total", Help: "Consistency points published, by resource.",
+		}, []string{"resource"}),
+	}
+}
+
+// Run publishes consistency points until ctx ends.
+func (r *Resolver) Run(ctx context.Context) {
+	ticker := time.NewTicker(min(max(r.Interval/10, 10*time.Millisecond), time.Second))
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		r.Once(ctx)
+	}
+}
+
+// Once publishes the points that are due and reached, and takes those that are due. Only one
+// call may run at a time.
+func (r *Resolver) Once(ctx context.Context) {
+	for _, gr := range r.Informers.Watched() {
+		r.step(ctx, gr, r.of(gr))
+	}
+	r.forget()
+}
+
+// of returns what is known of a resource.
+func (r *Resolver) of(gr schema.GroupResource) *resolution {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.resources[gr] == nil {
+		r.resources[gr] = &resolution{}
+	}
+	return r.resources[gr]
+}
+
+// Compared records that a comparison with a selection left nothing open.
+func (r *Resolver) Compared(gr schema.GroupResource, selection uint64) {
+	of := r.of(gr)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	of.compared = selection
+}
+
+// isCompared reports whether a comparison left nothing open since the selection changed.
+func (r *Resolver) isCompared(gr schema.GroupResource) bool {
+	of := r.of(gr)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return of.compared == r.Informers.Selection(gr)
+}
+
+// step takes the next point of a resource when one is due, and publishes it when the bus has
+// reached it.
+func (r *Resolver) step(ctx context.Context, gr schema.GroupResource, of *resolution) {
+	if of.pending == nil && !r.take(gr, of) || !r.Informers.Reached(*of.pending) {
+		return
+	}
+	p := *of.pending
+	of.pending = nil
+	if r.Informers.Selection(gr) != p.Selection {
+		return // an informer has ended, and with it the knowledge of what the bus lacks
+	}
+	if err := r.Publish(ctx, p.Point); err != nil { // it may be on the bus; the next one has another id
+		r.Logger.Debug("consistency point failed, taking another", "resource", gr.String(), "err", err)
+		return
+	}
+	of.tried = r.Now()
+	r.published.WithLabelValues(gr.String()).Inc()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	of.last = p.Point
+}
+
+// take takes the next point of a resource, if one is due and says something new.
+func (r *Resolver) take(gr schema.GroupResource, of *resolution) bool {
+	if r.Now().Sub(of.tried) < r.Interval {
+		return false
+	}
+	p, ok := r.Informers.Point(gr)
+	if !ok || of.last.Version == p.Version && of.last.Objects == p.Objects {
+		return false
+	}
+	of.tried = r.Now()
+	if of.agreed != p.Selection {
+		if !r.agrees(gr) {
+			r.ask(gr, of)
+			return false
+		}
+		p = r.Informers.Marked(p) // what agrees left out was reported before this mark
+	}
+	of.agreed, of.pending = p.Selection, &p
+	return true
+}
+
+// askEvery is the shortest interval between two comparisons of a resource that the resolver
+// asks for.
+const askEvery = 10 * time.Second
+
+// ask asks for a comparison of a resource if a point has to wait for one.
+func (r *Resolver) ask(gr schema.GroupResource, of *resolution) {
+	if now := r.Now(); !r.isCompared(gr) && now.Sub(of.asked) >= askEvery {
+		of.asked = now
+		r.Compare(gr)
+	}
+}
+
+// agrees reports whether the bus has what the informers show of a resource, except for the
+// changes on their way.
+func (r *Resolver) agrees(gr schema.GroupResource) bool {
+	agrees := true
+	r.Informers.Clean(gr, func(k event.Key) bool {
+		agrees = r.hasState(k, r.Checkpoint.Get(k))
+		return agrees
+	})
+	for k, acked := range r.Checkpoint.Entries(gr) {
+		if !agrees {
+			return false
+		}
+		agrees = !acked.Live() || !r.Informers.IsClean(k) || r.hasState(k, acked)
+	}
+	return agrees
+}
+
+// hasState reports whether the bus has the state of a key. An object that is on the bus
+// because an earlier configuration selected it may stay there.
+func (r *Resolver) hasState(k event.Key, acked event.Acked) bool {
+	view := r.Informers.Lookup(k)
+	change, reason := forward.Decide(view, acked, "")
+	switch {
+	case acked.Foreign || change != nil:
+		return false
+	case reason == forward.ReasonAwait: // gone or not selected; a comparison finds out
+		return r.isCompared(k.GroupResource())
+	}
+	return reason == forward.ReasonUnchanged || reason == forward.ReasonGone
+}
+
+// forget drops the resources that are no longer watched.
+func (r *Resolver) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	maps.DeleteFunc(r.resources, func(gr schema.GroupResource, _ *resolution) bool { return r.Informers.Selection(gr) == 0 })
+}
+
+// ConsistentAsOf returns the time of the cluster's state that the bus has in full, the zero
+// time if that is unknown. It is later than that of the last point if the watch has shown
+// since that nothing has changed.
+func (r *Resolver) ConsistentAsOf(gr schema.GroupResource) time.Time {
+	r.mu.Lock()
+	of := r.resources[gr]
+	if of == nil || of.last.AsOf.IsZero() {
+		r.mu.Unlock()
+		return time.Time{}
+	}
+	last := of.last
+	r.mu.Unlock()
+	if p, ok := r.Informers.Point(gr); ok && p.Version == last.Version && p.Objects == last.Objects {
+		return p.AsOf
+	}
+	return last.AsOf
+}
+
+var resolvedAgeDesc = prometheus.NewDesc("kuberelay_resolved_age_seconds", "Age in seconds of the state of the cluster that the bus has in full, from the first consistency point of the resource on. Bookmarks of the API server advance it about once a minute. Alert if it keeps growing: a change does not reach the bus, or the watch hangs.", []string{"resource"}, nil)
+
+// Describe is part of [prometheus.Collector].
+func (r *Resolver) Describe(to chan<- *prometheus.Desc) {
+	to <- resolvedAgeDesc
+	r.published.Describe(to)
+}
+
+// Collect is part of [prometheus.Collector].
+func (r *Resolver) Collect(to chan<- prometheus.Metric) {
+	r.published.Collect(to)
+	r.mu.Lock()
+	all := slices.Collect(maps.Keys(r.resources))
+	r.mu.Unlock()
+	for _, gr := range all {
+		if at := r.ConsistentAsOf(gr); !at.IsZero() {
+			to <- prometheus.MustNewConstMetric(resolvedAgeDesc, prometheus.GaugeValue, r.Now().Sub(at).Seconds(), gr.String())
+		}
+	}
+}

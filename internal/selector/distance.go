@@ -1,0 +1,39 @@
+package selector
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
+
+// Nearest returns the name to suggest for one that is unknown: the one with the smallest edit
+// distance, the first in alphabetical order of several. It returns "" if there are no names.
+func Nearest(unknown string, names []string) string {
+	if len(names) == 0 {
+		return ""
+	}
+	return slices.MinFunc(names, func(a, b string) int {
+		return cmp.Or(Distance(unknown, a)-Distance(unknown, b), strings.Compare(a, b))
+	})
+}
+
+// Distance is the Levenshtein distance of two names in bytes.
+func Distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := 1
+			if a[i] == b[j] {
+				cost = 0
+			}
+			next := min(row[j+1]+1, row[j]+1, diagonal+cost)
+			diagonal, row[j+1] = row[j+1], next
+		}
+	}
+	return row[len(b)]
+}

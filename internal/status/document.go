@@ -1,0 +1,168 @@
+// Package status says whether a forwarder's copy of the cluster is right, how old it is, and if
+// something is wrong, what it is and how to fix it.
+//
+// A [Document] holds what the forwarder knows about itself. [Judge] draws the verdict from
+// it: a pure function, so the same document always has the same verdict. The printers write a
+// judged document for people and for monitoring systems.
+//
+// The package does no I/O and imports nothing else of the project. A document has no content of
+// objects. Errors can contain names of objects, as the log does.
+package status
+
+import "time"
+
+// Document is the body of /api/v1/status. The JSON field names are stable; new fields can be
+// added. Times are in UTC. A field that is unknown is absent.
+type Document struct {
+	Verdict Verdict `json:"verdict"`
+
+	Time    time.Time `json:"time"` // when the document was made
+	Version string    `json:"version"`
+	Cluster string    `json:"cluster,omitempty"`
+	// WaitingFor is the side that a term waits for before it begins, [ForCluster] or [ForBus], and
+	// Waiting is why.
+	WaitingFor string `json:"waitingFor,omitempty"`
+	Waiting    string `json:"waiting,omitempty"`
+
+	Resources []Resource       `json:"resources"` // ordered by name
+	Discovery []DiscoveryError `json:"discoveryErrors"`
+	Unmatched []Unmatched      `json:"unmatched"`
+	// Selectors are the settings that narrow the selection of objects, each with its value.
+	Selectors []string `json:"selectors"`
+
+	// OldestUnsent is when the oldest change was observed that the bus has not acknowledged.
+	OldestUnsent *time.Time `json:"oldestUnsent,omitempty"`
+
+	Bus    Bus    `json:"bus"`
+	Lease  *Lease `json:"lease,omitempty"` // absent without leader election
+	Memory Memory `json:"memory"`
+}
+
+// The values of WaitingFor.
+const (
+	ForCluster = "cluster"
+	ForBus     = "bus"
+)
+
+// Verdict is the conclusion.
+type Verdict struct {
+	Level    Level     `json:"level"`
+	Summary  string    `json:"summary"`  // one line
+	Findings []Finding `json:"findings"` // the worst first; empty if the level is ok
+}
+
+// Level is the severity of a finding, and of the worst one.
+type Level string
+
+// The levels. Warning means that part of the copy may be missing or that it may become wrong,
+// critical that the copy is not current.
+const (
+	OK       Level = "ok"
+	Warning  Level = "warning"
+	Critical Level = "critical"
+)
+
+// Code returns the exit code of a level: 0, 1 or 2.
+func (l Level) Code() int {
+	switch l {
+	case OK:
+		return 0
+	case Warning:
+		return 1
+	}
+	return 2
+}
+
+// Finding is one thing that is wrong.
+type Finding struct {
+	Reason  Reason `json:"reason"`
+	Level   Level  `json:"level"`
+	Message string `json:"message"`
+	Fix     string `json:"fix"`
+	See     string `json:"see"` // URL of a heading in docs/troubleshooting.md
+}
+
+// Resource is the state of one watched resource.
+type Resource struct {
+	Name    string `json:"resource"` // with its group: "deployments.apps"
+	Version string `json:"version"`
+
+	// State is starting, synced or degraded; of several namespaces, the worst. Reason says why it
+	// is degraded: forbidden, not_found, unauthorized or failing.
+	State  string     `json:"state"`
+	Reason string     `json:"reason,omitempty"`
+	Since  *time.Time `json:"since,omitempty"`
+	// DegradedNamespaces are the namespaces that are watched separately and degraded.
+	DegradedNamespaces []string `json:"degradedNamespaces,omitempty"`
+
+	Objects int  `json:"objects"`         // in the cache
+	Dirty   *int `json:"dirty,omitempty"` // objects whose present state the bus has not acknowledged
+
+	// ConsistentAsOf is the time of the cluster's state that the bus is known to have in full:
+	// that of the last consistency point, or later if nothing has changed since.
+	ConsistentAsOf *time.Time `json:"consistentAsOf,omitempty"`
+	// LastPublished is when the bus last acknowledged an event of the resource in this term.
+	LastPublished *time.Time `json:"lastPublished,omitempty"`
+
+	// WatchError is the error of the last list or watch. PublishError is the last error of an
+	// object that is not published yet.
+	WatchError   *Error `json:"watchError,omitempty"`
+	PublishError *Error `json:"publishError,omitempty"`
+}
+
+// Error is an error that has not been resolved.
+type Error struct {
+	Message string    `json:"message"`
+	Since   time.Time `json:"since"`
+}
+
+// DiscoveryError is an API group whose discovery fails, "*" for all.
+type DiscoveryError struct {
+	Group   string `json:"group"`
+	Message string `json:"message"`
+}
+
+// Unmatched is an entry of a setting that matches nothing; of KUBERELAY_FILTER, a resource of
+// which the filter selects no object.
+type Unmatched struct {
+	Setting    string `json:"setting"`
+	Entry      string `json:"entry"`
+	Suggestion string `json:"suggestion,omitempty"` // a similar name
+}
+
+// BusState is the state of the connection to the bus.
+type BusState string
+
+// The states. A standby does not use the bus.
+const (
+	BusReady  BusState = "ready"
+	BusAway   BusState = "away"
+	BusUnused BusState = "unused"
+)
+
+// Bus is the state of the bus.
+type Bus struct {
+	Sink     string     `json:"sink"` // nats, kafka or stdout
+	State    BusState   `json:"state"`
+	Since    *time.Time `json:"since,omitempty"` // when it went away
+	Error    string     `json:"error,omitempty"`
+	Queued   int        `json:"queued"`   // keys that wait for a worker or for a retry
+	InFlight int        `json:"inFlight"` // keys with an event that awaits its acknowledgement
+	// ForeignEvents is the number of events of another writer that were repaired in this term.
+	ForeignEvents int `json:"foreignEvents"`
+}
+
+// Lease is the state of the leader election.
+type Lease struct {
+	Name    string `json:"name"` // namespace/name
+	Leading bool   `json:"leading"`
+	Holder  string `json:"holder,omitempty"`
+	Error   string `json:"error,omitempty"` // why the API server denies access
+}
+
+// Memory is the memory of the Go runtime. Limit is GOMEMLIMIT, 0 for none; the forwarder sets
+// it to 90% of the limit of its container.
+type Memory struct {
+	Used  uint64 `json:"usedBytes"`
+	Limit uint64 `json:"limitBytes"`
+}

@@ -1,0 +1,154 @@
+package status
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/duration"
+)
+
+// Printer writes a judged document.
+type Printer func(io.Writer, Document) error
+
+// Printers returns the printers by name: table for people, json, nagios for a plugin of Nagios
+// and its relatives, and prometheus for a textfile collector.
+func Printers() map[string]Printer {
+	return map[string]Printer{"table": writeTable, "json": writeJSON, "nagios": writeNagios, "prometheus": writePrometheus}
+}
+
+func writeJSON(w io.Writer, d Document) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(d)
+}
+
+func writeTable(w io.Writer, d Document) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %s\n", strings.ToUpper(string(d.Verdict.Level)), d.Verdict.Summary)
+	for i, f := range d.Verdict.Findings {
+		if i > 0 { // the summary has the message of the first
+			fmt.Fprintf(&b, "\n%s: %s\n", f.Level, f.Message)
+		}
+		fmt.Fprintf(&b, "  fix: %s\n  see: %s\n", f.Fix, f.See)
+	}
+	if len(d.Resources) > 0 {
+		b.WriteByte('\n')
+		d.writeResources(&b)
+	}
+	if d.Bus.Sink == "" { // no answer
+		_, err := io.WriteString(w, b.String())
+		return err
+	}
+	b.WriteByte('\n')
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(t, "bus:\t%s, %s%s, %d queued, %d in flight", d.Bus.Sink, d.Bus.State, d.since(d.Bus.Since), d.Bus.Queued, d.Bus.InFlight)
+	if n := d.Bus.ForeignEvents; n > 0 {
+		fmt.Fprintf(t, ", %d foreign events repaired", n)
+	}
+	fmt.Fprintln(t)
+	if d.Lease != nil {
+		fmt.Fprintf(t, "lease:\t%s\n", d.Lease)
+	}
+	fmt.Fprintf(t, "memory:\t%s\n", d.Memory)
+	fmt.Fprintf(t, "cluster:\t%s\n", orDash(d.Cluster))
+	fmt.Fprintf(t, "version:\t%s\n", orDash(d.Version))
+	_ = t.Flush() // a Builder never fails
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func (d Document) writeResources(w io.Writer) {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	defer t.Flush() //nolint:errcheck // a Builder never fails
+	fmt.Fprintln(t, "RESOURCE\tSTATE\tOBJECTS\tDIRTY\tCONSISTENT\tPUBLISHED\tERROR")
+	for _, r := range d.Resources {
+		state, dirty, failure := r.State, "-", r.WatchError
+		if r.Reason != "" {
+			state += " (" + r.Reason + ")"
+		}
+		if r.Dirty != nil {
+			dirty = fmt.Sprint(*r.Dirty)
+		}
+		if failure == nil {
+			failure = r.PublishError
+		}
+		text := "-"
+		if failure != nil {
+			text = fmt.Sprintf("for %s: %s", d.age(&failure.Since), oneLine(failure.Message))
+		}
+		fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%s\t%s\t%s\n", r.Name, state, r.Objects, dirty, d.ago(r.ConsistentAsOf), d.ago(r.LastPublished), text)
+	}
+}
+
+func (d Document) ago(t *time.Time) string {
+	if t == nil {
+		return "-"
+	}
+	return d.age(t) + " ago"
+}
+
+// String describes the lease in a few words.
+func (l *Lease) String() string {
+	switch {
+	case l.Error != "":
+		return l.Name + ", access denied"
+	case l.Leading:
+		return l.Name + ", leading"
+	case l.Holder == "":
+		return l.Name + ", nobody leads"
+	}
+	return l.Name + ", standing by, the leader is " + l.Holder
+}
+
+// String describes the memory in a few words.
+func (m Memory) String() string {
+	if m.Limit == 0 {
+		return size(m.Used) + ", no limit"
+	}
+	return fmt.Sprintf("%s of %s (%d%%)", size(m.Used), size(m.Limit), 100*m.Used/m.Limit)
+}
+
+// writeNagios writes one line, as the guidelines for plugins ask, with performance data
+// (https://nagios-plugins.org/doc/guidelines.html#PLUGOUTPUT).
+func writeNagios(w io.Writer, d Document) error {
+	line := fmt.Sprintf("KUBERELAY %s - %s", strings.ToUpper(string(d.Verdict.Level)), strings.ReplaceAll(d.Verdict.Summary, "|", "/"))
+	var data []string
+	if d.Bus.Sink != "" {
+		data = append(data, fmt.Sprintf("resources=%d", len(d.Resources)), fmt.Sprintf("objects=%d", d.objects()), fmt.Sprintf("dirty=%d", d.dirty()))
+		data = append(data, fmt.Sprintf("unsent=%ds;%d;%d", d.seconds(d.OldestUnsent), int(toleratedUnsent.Seconds()), int(maxUnsent.Seconds())))
+		if oldest := d.consistentAsOf(); oldest != nil {
+			data = append(data, fmt.Sprintf("consistent=%ds;%d", d.seconds(oldest), int(maxConsistencyAge.Seconds())))
+		}
+		memory := fmt.Sprintf("memory=%dB", d.Memory.Used)
+		if limit := d.Memory.Limit; limit > 0 {
+			memory += fmt.Sprintf(";%d;;0;%d", int64(maxMemoryShare*float64(limit)), limit)
+		}
+		line += " | " + strings.Join(append(data, memory), " ")
+	}
+	_, err := fmt.Fprintln(w, line)
+	return err
+}
+
+// seconds returns the age of a time, 0 for nil.
+func (d Document) seconds(t *time.Time) int {
+	if t == nil {
+		return 0
+	}
+	return int(d.Time.Sub(*t).Seconds())
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+func age(d time.Duration) string { return duration.HumanDuration(max(0, d)) }
+
+func size(bytes uint64) string { return fmt.Sprintf("%d MiB", bytes>>20) }

@@ -1,0 +1,235 @@
+package status
+
+import (
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+var now = time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
+
+func ago(d time.Duration) *time.Time {
+	t := now.Add(-d)
+	return &t
+}
+
+func count(n int) *int { return &n }
+
+// well is a forwarder that has nothing to complain about.
+func well() Document {
+	return Document{
+		Time: now, Version: "v1.2.3", Cluster: "prod-eu1",
+		Resources: []Resource{
+			{
+				Name: "configmaps", Version: "v1", State: "synced", Since: ago(3 * time.Hour), Objects: 120, Dirty: count(0),
+				ConsistentAsOf: ago(12 * time.Second), LastPublished: ago(4 * time.Minute),
+			},
+			{
+				Name: "deployments.apps", Version: "v1", State: "synced", Since: ago(3 * time.Hour), Objects: 31, Dirty: count(0),
+				ConsistentAsOf: ago(41 * time.Second),
+			},
+		},
+		Discovery: []DiscoveryError{}, Unmatched: []Unmatched{}, Selectors: []string{"KUBERELAY_EXCLUDE_NAMESPACES=kube-system"},
+		Bus:    Bus{Sink: "nats", State: BusReady},
+		Lease:  &Lease{Name: "kuberelay/kuberelay", Leading: true, Holder: "kuberelay-0_x"},
+		Memory: Memory{Used: 80 << 20, Limit: 230 << 20},
+	}
+}
+
+// faults are changes to a document, each with the findings that it must cause, and no others.
+var faults = []struct {
+	name  string
+	fault func(*Document)
+	want  []string // level and reason
+	says  string
+}{
+	{"well", func(*Document) {}, nil, "2 resources watched, 151 objects, everything published, consistent as of 41s ago"},
+	{"changes on their way", func(d *Document) { d.Resources[0].Dirty, d.OldestUnsent = count(3), ago(time.Second) }, nil, "3 changes on their way"},
+	{"starting", func(d *Document) { d.Resources, d.WaitingFor = nil, ForCluster }, []string{"warning starting"}, "the forwarder is starting"},
+	{"API server away", func(d *Document) {
+		d.Resources, d.WaitingFor, d.Waiting = nil, ForCluster, "the API server x is unreachable"
+	},
+		[]string{"critical cluster_away"}, "the API server x is unreachable"},
+	{"bus away at the start", func(d *Document) { d.Resources, d.WaitingFor, d.Waiting = nil, ForBus, "dial x" }, []string{"critical bus_away"}, "dial x"},
+	{"bus away", func(d *Document) {
+		d.Bus.State, d.Bus.Since, d.Bus.Error = BusAway, ago(2*time.Minute), "no\nconnection"
+		d.Resources[0].PublishError = &Error{"not sent", now}
+		d.Resources[1].ConsistentAsOf = ago(time.Hour)
+	}, []string{"critical bus_away"}, "the bus is away for 2m: no connection"},
+	{"standby", func(d *Document) {
+		d.Lease.Leading, d.Bus.State = false, BusUnused
+		for i := range d.Resources {
+			r := &d.Resources[i]
+			r.Dirty, r.ConsistentAsOf, r.LastPublished = nil, nil, nil
+		}
+	}, nil, "standing by, the leader is kuberelay-0_x; 2 resources watched, 151 objects"},
+	{"nobody leads", func(d *Document) { d.Lease.Leading, d.Lease.Holder, d.Bus.State = false, "", BusUnused }, []string{"critical no_leader"}, "kuberelay/kuberelay"},
+	{"lease denied", func(d *Document) { d.Lease.Leading, d.Lease.Holder, d.Lease.Error = false, "", "leases is forbidden" },
+		[]string{"critical lease_denied"}, "lease kuberelay/kuberelay: leases is forbidden"},
+	{"a group fails", func(d *Document) { d.Discovery = []DiscoveryError{{"metrics.k8s.io", "503"}} }, []string{"warning discovery_failing"}, "metrics.k8s.io"},
+	{"discovery fails", func(d *Document) { d.Discovery = []DiscoveryError{{"*", "refused"}} }, []string{"critical discovery_failing"}, "discovery fails: refused"},
+	{"nothing watched", func(d *Document) { d.Resources = nil }, []string{"critical nothing_watched"}, "KUBERELAY_RESOURCES"},
+	{"one forbidden", func(d *Document) { degrade(&d.Resources[0], "forbidden", time.Hour) }, []string{"warning forbidden"}, "access denied to 1 of 2 resources: configmaps (no way)"},
+	{"all forbidden", func(d *Document) {
+		degrade(&d.Resources[0], "forbidden", time.Hour)
+		degrade(&d.Resources[1], "forbidden", time.Hour)
+	}, []string{"critical forbidden"}, "none of the 2 selected resources may be read"},
+	{"a watch failed just now", func(d *Document) { degrade(&d.Resources[0], "failing", time.Minute) }, []string{"warning watch_failing"}, "1 of 2 resources fail"},
+	{"a watch fails", func(d *Document) { degrade(&d.Resources[0], "failing", time.Minute+time.Second) }, []string{"critical watch_failing"}, "configmaps (no way)"},
+	{"syncing", func(d *Document) { d.Resources[1].State = "starting" }, []string{"warning syncing"}, "deployments.apps"},
+	{"unsent", func(d *Document) { d.Resources[0].Dirty, d.OldestUnsent = count(3), ago(61*time.Second) },
+		[]string{"warning unsent_changes"}, "3 objects have changes that the bus has not acknowledged, the oldest for 61s"},
+	{"unsent for long", func(d *Document) { d.OldestUnsent = ago(301 * time.Second) }, []string{"critical unsent_changes"}, "for 5m1s"},
+	{"refused", func(d *Document) { d.Resources[1].PublishError = &Error{"too large", *ago(time.Minute)} },
+		[]string{"warning publish_failing"}, "deployments.apps for 60s: too large"},
+	{"a stuck watch", func(d *Document) { d.Resources[1].ConsistentAsOf = ago(16 * time.Minute) },
+		[]string{"warning consistency_point_old"}, "consistency points of 1 of 2 resources have not advanced for 16m: deployments.apps"},
+	{"memory", func(d *Document) { d.Memory.Used = 220 << 20 }, []string{"warning memory_low"}, "220 MiB of 230 MiB"},
+	{"no memory limit", func(d *Document) { d.Memory = Memory{Used: 1 << 40} }, nil, "everything published"},
+	{"a name of nothing", func(d *Document) {
+		d.Unmatched = []Unmatched{{"KUBERELAY_RESOURCES", "deploymnts", "deployments.apps"}}
+	},
+		[]string{"warning setting_unmatched"}, "KUBERELAY_RESOURCES: deploymnts matches nothing; did you mean deployments.apps?"},
+	{"a filter of nothing", func(d *Document) { d.Unmatched = []Unmatched{{Setting: "KUBERELAY_FILTER", Entry: "pods"}} },
+		[]string{"warning setting_unmatched"}, "KUBERELAY_FILTER selects no object of pods"},
+	{"no objects", func(d *Document) { d.Resources[0].Objects, d.Resources[1].Objects = 0, 0 },
+		[]string{"warning no_objects"}, "no object is selected by KUBERELAY_EXCLUDE_NAMESPACES=kube-system"},
+	{"an empty cluster", func(d *Document) { d.Resources[0].Objects, d.Resources[1].Objects, d.Selectors = 0, 0, nil }, nil, "0 objects"},
+	{"two", func(d *Document) {
+		d.Memory.Used = 220 << 20
+		degrade(&d.Resources[0], "failing", time.Hour)
+	}, []string{"critical watch_failing", "warning memory_low"}, "configmaps (no way) (and 1 more)"},
+}
+
+func degrade(r *Resource, reason string, d time.Duration) {
+	r.State, r.Reason, r.Since, r.WatchError = "degraded", reason, ago(d), &Error{"no way", *ago(d)}
+}
+
+func TestJudge(t *testing.T) {
+	seen := map[Reason]bool{Unreachable: true} // TestUnanswered
+	for _, c := range faults {
+		t.Run(c.name, func(t *testing.T) {
+			d := well()
+			c.fault(&d)
+			v := Judge(d).Verdict
+			var got []string
+			for _, f := range v.Findings {
+				got = append(got, string(f.Level)+" "+string(f.Reason))
+				seen[f.Reason] = true
+				if f.Fix == "" || !strings.Contains(f.See, "#") || strings.Contains(f.Message, "\n") {
+					t.Errorf("finding %+v", f)
+				}
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("findings: got %q, want %q", got, c.want)
+			}
+			if !strings.Contains(v.Summary, c.says) {
+				t.Errorf("summary: got %q, want %q in it", v.Summary, c.says)
+			}
+			want := OK
+			if len(c.want) > 0 {
+				level, _, _ := strings.Cut(c.want[0], " ")
+				want = Level(level)
+			}
+			if v.Level != want {
+				t.Errorf("level: got %s, want %s", v.Level, want)
+			}
+		})
+	}
+	for _, c := range Causes() {
+		if !seen[c.Reason] {
+			t.Errorf("no fault has the reason %s", c.Reason)
+		}
+	}
+}
+
+func TestUnanswered(t *testing.T) {
+	d := Unanswered(errors.New("connection refused"), now)
+	if d.Verdict.Level != Critical || len(d.Verdict.Findings) != 1 || d.Verdict.Findings[0].Reason != Unreachable || !strings.Contains(d.Verdict.Summary, "connection refused") {
+		t.Errorf("got %+v", d.Verdict)
+	}
+}
+
+func TestCode(t *testing.T) {
+	for l, want := range map[Level]int{OK: 0, Warning: 1, Critical: 2, "unknown": 2} {
+		if got := l.Code(); got != want {
+			t.Errorf("%s: got %d, want %d", l, got, want)
+		}
+	}
+}
+
+// documents are those of the golden files.
+func documents() map[string]Document {
+	sick := well()
+	sick.Bus = Bus{Sink: "kafka", State: BusAway, Since: ago(6 * time.Minute), Error: "dial tcp 10.0.0.7:9092: connection refused", Queued: 3, ForeignEvents: 2}
+	sick.OldestUnsent, sick.Resources[0].Dirty = ago(6*time.Minute), count(3)
+	sick.Resources[0].PublishError = &Error{"publish x: not sent", *ago(5 * time.Minute)}
+	degrade(&sick.Resources[1], "forbidden", time.Hour)
+	sick.Resources[1].ConsistentAsOf = nil
+	sick.Unmatched = []Unmatched{{"KUBERELAY_RESOURCES", "deploymnts", "deployments.apps"}}
+	standby := well()
+	standby.Lease.Leading, standby.Bus.State = false, BusUnused
+	for i := range standby.Resources {
+		r := &standby.Resources[i]
+		r.Dirty, r.ConsistentAsOf, r.LastPublished = nil, nil, nil
+	}
+	return map[string]Document{
+		"ok": Judge(well()), "critical": Judge(sick), "standby": Judge(standby),
+		"unanswered": Unanswered(errors.New(`Get "http://localhost:8080/api/v1/status": connection refused | no`), now),
+	}
+}
+
+func TestPrinters(t *testing.T) {
+	for name, d := range documents() {
+		for format, write := range Printers() {
+			t.Run(name+"."+format, func(t *testing.T) {
+				var b strings.Builder
+				if err := write(&b, d); err != nil {
+					t.Fatal(err)
+				}
+				file := filepath.Join("testdata", name+"."+format)
+				if *update {
+					if err := os.WriteFile(file, []byte(b.String()), 0o600); err != nil {
+						t.Fatal(err)
+					}
+				}
+				want, err := os.ReadFile(file)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if b.String() != string(want) {
+					t.Errorf("got\n%s\nwant, as in %s,\n%s", &b, file, want)
+				}
+				if format == "prometheus" {
+					checkExposition(t, b.String())
+				}
+				if format == "nagios" && (strings.Count(b.String(), "\n") != 1 || strings.Count(b.String(), "|") > 1) {
+					t.Errorf("%q is not one line with one separator", &b)
+				}
+			})
+		}
+	}
+}
+
+// checkExposition parses the text as Prometheus does.
+func checkExposition(t *testing.T, text string) {
+	t.Helper()
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(families["kuberelay_status_finding"].GetMetric()); n != len(Causes()) {
+		t.Errorf("%d reasons, want %d", n, len(Causes()))
+	}
+}

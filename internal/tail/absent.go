@@ -1,0 +1,132 @@
+package tail
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish"
+)
+
+// Absent is a resource, namespace or cluster that the bus has no event of.
+type Absent struct {
+	What string   // resource, namespace or cluster
+	Name string   // as the filter names it
+	Have []string // what the bus has instead, in order
+}
+
+// FindAbsent returns what a filter names and the bus has no event of: clusters, or else resources
+// and namespaces in these clusters. Of each name, it reads the bus up to the first event. It does
+// not wait for a bus.
+func FindAbsent(ctx context.Context, bus Bus, subjectPrefix string, f Filter) ([]Absent, error) {
+	var clusters, others []named
+	for _, c := range f.Clusters {
+		clusters = append(clusters, named{"cluster", c, Filter{Clusters: []string{c}, Points: true}})
+	}
+	for _, s := range f.Resources {
+		if s.resource.String() != wild {
+			others = append(others, named{"resource", s.resource.String(), Filter{Clusters: f.Clusters, Resources: []Selector{s}, Points: true}})
+		}
+	}
+	for _, ns := range f.Namespaces {
+		if ns != "" {
+			others = append(others, named{"namespace", ns, Filter{Clusters: f.Clusters, Namespaces: []string{ns}}})
+		}
+	}
+	l := look{bus: bus, prefix: subjectPrefix}
+	absent, err := l.absent(ctx, clusters)
+	if err != nil || len(absent) > 0 {
+		return absent, err
+	}
+	l.clusters = f.Clusters
+	return l.absent(ctx, others)
+}
+
+// named is a part of a filter.
+type named struct {
+	what, name string
+	filter     Filter
+}
+
+// look reads the bus.
+type look struct {
+	bus      Bus
+	prefix   string
+	clusters []string // of the names; all if none
+}
+
+func (l look) absent(ctx context.Context, all []named) ([]Absent, error) {
+	var absent []Absent
+	for _, n := range all {
+		have := inventory{}
+		found := false
+		err := l.read(ctx, n.filter.Subjects(l.prefix), func(e Event) error {
+			if found = n.filter.Match(e); found {
+				return errEnough
+			}
+			have.add(e, l.clusters)
+			return nil
+		})
+		if listed, ok := l.bus.(lister); err == nil && !found && ok {
+			err = l.list(ctx, listed, have)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if !found && !have[n.what][n.name] {
+			absent = append(absent, Absent{n.what, n.name, slices.Sorted(maps.Keys(have[n.what]))})
+		}
+	}
+	return absent, nil
+}
+
+func (l look) read(ctx context.Context, subjects []string, each func(Event) error) error {
+	o := publish.SubscribeOptions{Filters: subjects, From: publish.FromStart, Notify: func(error) {}}
+	return readToEnd(ctx, l.bus, o, func(m *event.Message, d publish.Delivery) error { return each(eventOf(m, d)) })
+}
+
+// lister is a bus that can list its subjects. It yields only the events that were asked for.
+type lister interface {
+	Subjects(ctx context.Context) ([]string, error)
+}
+
+func (l look) list(ctx context.Context, bus lister, have inventory) error {
+	subjects, err := bus.Subjects(ctx)
+	for _, s := range subjects {
+		if _, cluster, k, marker, err := event.ParseSubject(s); err == nil {
+			have.add(Event{Message: &event.Message{Key: k, Marker: marker}, Cluster: cluster}, l.clusters)
+		}
+	}
+	return err
+}
+
+// inventory is what the bus has, by what it is.
+type inventory map[string]map[string]bool
+
+// add adds an event. The resources and namespaces are those of some clusters, or of all if none.
+func (i inventory) add(e Event, clusters []string) {
+	k := e.Message.Key
+	i.put("cluster", e.Cluster)
+	if len(clusters) > 0 && !slices.Contains(clusters, e.Cluster) {
+		return
+	}
+	i.put("namespace", k.Namespace)
+	if k.Resource != "" {
+		i.put("resource", k.GroupResource().String())
+	}
+	if k.GroupResource() == (schema.GroupResource{Resource: "namespaces"}) { // it can be empty
+		i.put("namespace", k.Name)
+	}
+}
+
+func (i inventory) put(what, name string) {
+	if i[what] == nil {
+		i[what] = map[string]bool{}
+	}
+	if name != "" {
+		i[what][name] = true
+	}
+}

@@ -1,0 +1,235 @@
+package tail
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish"
+)
+
+// Present is the present state of the bus: the last event of each object that a filter selects.
+// Set the fields, call [Present.Read] once, and then the other methods.
+type Present struct {
+	Filter Filter
+	Labels labels.Selector // only objects with these labels
+	Whole  bool            // keep the content of the objects, compressed
+	Status *Status
+
+	objects map[place]Object
+	hidden  map[string]error // by subject or key: last messages that are not the state of an object
+	sources map[source]*progress
+	unseen  []Selector
+	packer  *event.Packer
+}
+
+// Object is the last event of an object.
+type Object struct {
+	Cluster string
+	Key     event.Key
+	Kind    string
+	Version string    // resourceVersion
+	Created time.Time // creationTimestamp; zero if unknown
+	Changed time.Time // when the forwarder observed the last change
+
+	Removed   event.Type // Deleted or Deselected; "" for an object that is there
+	Truncated bool       // it has only apiVersion, kind and metadata
+
+	body event.Body
+}
+
+// source is what consistency points and snapshot markers are about.
+type source struct {
+	cluster  string
+	resource schema.GroupResource
+}
+
+// progress is what the markers of a source say.
+type progress struct {
+	marker event.Type                // of the snapshot; "" if there is none
+	points map[publish.Log]time.Time // of the last consistency point in each log
+}
+
+// Freshness is how recent the objects of a resource are.
+type Freshness struct {
+	Cluster  string
+	Resource schema.GroupResource
+	AsOf     time.Time // of the last consistency point; zero if there is none
+	Syncing  bool      // the first sync is not complete: objects can be missing
+}
+
+// Read reads the bus up to its present end. It does not wait for a bus that is missing or
+// unreachable.
+func (p *Present) Read(ctx context.Context, bus Bus, subjectPrefix string) error {
+	p.Filter.Points, p.Filter.Markers = true, true
+	p.objects, p.hidden, p.sources = map[place]Object{}, map[string]error{}, map[source]*progress{}
+	p.unseen, p.packer = slices.Clone(p.Filter.Resources), event.NewPacker()
+	return readToEnd(ctx, bus, publish.SubscribeOptions{
+		Filters: p.Filter.Subjects(subjectPrefix), From: publish.FromLast, UntilLost: true,
+		Notify: p.Status.notify, Foreign: p.foreign, Tombstone: p.tombstone,
+	}, p.take)
+}
+
+func (p *Present) take(m *event.Message, d publish.Delivery) error {
+	e := eventOf(m, d)
+	if len(p.Filter.Clusters) == 0 || slices.Contains(p.Filter.Clusters, d.Cluster) {
+		p.unseen = slices.DeleteFunc(p.unseen, func(s Selector) bool { return s.match(m) })
+	}
+	if !p.Filter.Match(e) {
+		return nil
+	}
+	from := source{d.Cluster, m.Key.GroupResource()}
+	if p.sources[from] == nil {
+		p.sources[from] = &progress{points: map[publish.Log]time.Time{}}
+	}
+	if m.Marker {
+		p.sources[from].add(e)
+		return nil
+	}
+	at := place{d.Cluster, m.Key}
+	delete(p.objects, at)
+	delete(p.hidden, d.Subject)
+	o, set, data, err := objectOf(e)
+	switch {
+	case err != nil:
+		p.hidden[d.Subject] = err
+	case o.Removed != "":
+		if len(p.Filter.Names) > 0 { // to tell why a name is not found
+			p.objects[at] = o
+		}
+	case p.Labels.Matches(set):
+		if p.Whole {
+			o.body = p.packer.Pack(data)
+		}
+		p.objects[at] = o
+	}
+	return nil
+}
+
+// add adds a marker.
+func (p *progress) add(e Event) {
+	if !e.Message.IsResolved() {
+		p.marker = event.Type(e.Message.Attribute("type"))
+		return
+	}
+	if asOf, err := time.Parse(time.RFC3339Nano, e.Message.Attribute("time")); err == nil {
+		p.points[e.log] = asOf
+	}
+}
+
+// objectOf reads the event of an object. Data is valid as long as the message.
+func objectOf(e Event) (o Object, set labels.Set, data []byte, err error) {
+	m := e.Message
+	acked, err := event.AckedFrom(m.Attribute)
+	if err != nil {
+		return Object{}, nil, nil, err
+	}
+	o = Object{
+		Cluster: e.Cluster, Key: m.Key, Kind: m.Attribute("kind"), Version: acked.ResourceVersion, Changed: e.Stored,
+		Truncated: m.Attribute("truncated") == "true",
+	}
+	if at, err := time.Parse(time.RFC3339Nano, m.Attribute("time")); err == nil {
+		o.Changed = at
+	}
+	if acked.Deleted {
+		o.Removed = event.Type(m.Attribute("type"))
+		return o, nil, nil, nil
+	}
+	if data, err = event.ObjectIn(m.Attribute, m.Data); err != nil {
+		return Object{}, nil, nil, err
+	}
+	var content struct {
+		Metadata struct {
+			Name, Namespace   string
+			CreationTimestamp time.Time
+			Labels            labels.Set
+		}
+	}
+	switch err := json.Unmarshal(data, &content); {
+	case err != nil:
+		return Object{}, nil, nil, errors.New("its data is not a Kubernetes object")
+	case content.Metadata.Name != m.Key.Name || content.Metadata.Namespace != m.Key.Namespace:
+		return Object{}, nil, nil, errors.New("its data is another object")
+	}
+	o.Created = content.Metadata.CreationTimestamp
+	return o, content.Metadata.Labels, data, nil
+}
+
+// foreign takes a message that is not an event. As the last one it hides the state of its object.
+func (p *Present) foreign(d publish.Delivery, err error) {
+	cluster, k, ok := d.Object()
+	if ok && p.Filter.Match(Event{Message: &event.Message{Key: k}, Cluster: cluster}) {
+		delete(p.objects, place{cluster, k})
+		p.hidden[d.Subject] = err
+	}
+}
+
+// tombstone takes a record without a value: the bus has no event of the object any more.
+func (p *Present) tombstone(k event.Key, d publish.Delivery) {
+	delete(p.hidden, d.Subject)
+	if at := (place{d.Cluster, k}); p.objects[at].Removed == "" {
+		delete(p.objects, at)
+	}
+}
+
+// Objects returns the objects, those of one resource together, and those that were removed if the
+// filter has names.
+func (p *Present) Objects() (objects, removed []Object) {
+	all := slices.SortedFunc(maps.Values(p.objects), func(a, b Object) int {
+		return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), compareResources(a.Key.GroupResource(), b.Key.GroupResource()),
+			cmp.Compare(a.Key.Namespace, b.Key.Namespace), cmp.Compare(a.Key.Name, b.Key.Name))
+	})
+	for _, o := range all {
+		if o.Removed != "" {
+			removed = append(removed, o)
+		} else {
+			objects = append(objects, o)
+		}
+	}
+	return objects, removed
+}
+
+func compareResources(a, b schema.GroupResource) int {
+	return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Group, b.Group))
+}
+
+// Freshness returns how recent each resource is of which the bus has something.
+func (p *Present) Freshness() []Freshness {
+	var all []Freshness
+	for from, is := range p.sources {
+		f := Freshness{Cluster: from.cluster, Resource: from.resource, Syncing: is.marker == event.SnapshotStarted}
+		for _, asOf := range is.points { // each vouches for its own log
+			if f.AsOf.IsZero() || asOf.Before(f.AsOf) {
+				f.AsOf = asOf
+			}
+		}
+		all = append(all, f)
+	}
+	slices.SortFunc(all, func(a, b Freshness) int {
+		return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), compareResources(a.Resource, b.Resource))
+	})
+	return all
+}
+
+// Unseen returns a filter that names the resources of which Read has seen nothing, for [FindAbsent].
+func (p *Present) Unseen() Filter {
+	return Filter{Clusters: p.Filter.Clusters, Resources: p.unseen}
+}
+
+// Err returns an error if a last message hides the state of its object.
+func (p *Present) Err() error {
+	var all []error
+	for _, subject := range slices.Sorted(maps.Keys(p.hidden)) {
+		all = append(all, fmt.Errorf("the last message of %s is not the state of an object: %w", show(subject), p.hidden[subject]))
+	}
+	return errors.Join(all...)
+}

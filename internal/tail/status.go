@@ -1,0 +1,63 @@
+package tail
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+
+	"github.com/kuberelay/kuberelay/internal/publish"
+)
+
+// Status tells a person why no events arrive, once per change.
+type Status struct {
+	W      io.Writer
+	Source string // what is read: "stream KUBERELAY"
+	Hint   string // added when the bus cannot be reached
+	state  phase
+	mu     sync.Mutex // one line at a time
+}
+
+type phase int
+
+const (
+	reading phase = iota
+	waitingForSource
+	waitingForBus
+)
+
+// notify receives from the subscription why no events arrive, or nil once they do.
+func (s *Status) notify(err error) {
+	was := s.state
+	switch {
+	case err == nil:
+		s.state = reading
+	case errors.Is(err, publish.ErrMissing):
+		s.state = waitingForSource
+	default:
+		s.state = waitingForBus
+	}
+	if s.state == was {
+		return
+	}
+	switch s.state {
+	case reading:
+		s.Say("reading the bus")
+	case waitingForSource:
+		s.Say("the %s does not exist yet; waiting for a forwarder", s.Source)
+	case waitingForBus:
+		s.Say("%v; trying again%s", err, s.Hint)
+	}
+}
+
+// skipped reports a message that can't be shown.
+func (s *Status) skipped(d publish.Delivery, err error) {
+	s.Say("skipped message %s of %q: %v", d.Place(), d.Subject, err)
+}
+
+// Say prints a line. It is safe for concurrent use.
+func (s *Status) Say(format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	fmt.Fprintf(s.W, "forwarder: "+format+"\n", args...)
+}

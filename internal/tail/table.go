@@ -1,0 +1,91 @@
+package tail
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/duration"
+)
+
+// Table writes objects as a table, as kubectl get does.
+type Table struct {
+	Namespaces bool // a column of namespaces, if there is one
+	Wide       bool // more columns
+	Now        time.Time
+}
+
+// Write writes one line for each object, and a head. The table has a column of clusters if there
+// are several. If there are several resources, each name begins with its resource.
+func (t Table) Write(w io.Writer, objects []Object) error {
+	clusters, resources, namespaced := Clusters(objects) > 1, false, false
+	for _, o := range objects {
+		resources = resources || o.Key.GroupResource() != objects[0].Key.GroupResource()
+		namespaced = namespaced || t.Namespaces && o.Key.Namespace != ""
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0) //nolint:mnd // as kubectl
+	line := func(cluster, namespace, name, age string, wide ...string) {
+		var cells []string
+		if clusters {
+			cells = append(cells, cluster)
+		}
+		if namespaced {
+			cells = append(cells, namespace)
+		}
+		cells = append(cells, name, age)
+		if t.Wide {
+			cells = append(cells, wide...)
+		}
+		fmt.Fprintln(table, strings.Join(cells, "\t"))
+	}
+	line("CLUSTER", "NAMESPACE", "NAME", "AGE", "KIND", "RESOURCEVERSION", "CHANGED")
+	for _, o := range objects {
+		name, namespace := show(o.Key.Name), ""
+		if resources {
+			name = show(o.Name())
+		}
+		if o.Key.Namespace != "" {
+			namespace = show(o.Key.Namespace)
+		}
+		line(show(o.Cluster), namespace, name, t.age(o.Created), show(o.Kind), show(o.Version), t.age(o.Changed))
+	}
+	return table.Flush()
+}
+
+func (t Table) age(since time.Time) string {
+	if since.IsZero() {
+		return "<unknown>"
+	}
+	return duration.HumanDuration(t.Now.Sub(since))
+}
+
+// Clusters returns the number of clusters of the objects.
+func Clusters(objects []Object) int {
+	clusters := map[string]bool{}
+	for _, o := range objects {
+		clusters[o.Cluster] = true
+	}
+	return len(clusters)
+}
+
+// Name returns the name with the kind and the group, as kubectl get -o name does:
+// deployment.apps/web.
+func (o Object) Name() string {
+	kind := strings.ToLower(o.Kind)
+	if o.Key.Group != "" {
+		kind += "." + o.Key.Group
+	}
+	return kind + "/" + o.Key.Name
+}
+
+// WriteNames writes the name of each object.
+func WriteNames(w io.Writer, objects []Object) error {
+	for _, o := range objects {
+		if _, err := fmt.Fprintln(w, show(o.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
+}

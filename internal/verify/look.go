@@ -1,0 +1,162 @@
+package verify
+
+import (
+	"context"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/verify/normal"
+	"github.com/kuberelay/kuberelay/internal/verify/wire"
+)
+
+// sighting is the state of one key in the cluster.
+type sighting struct {
+	present bool
+	left    bool // it exists, and its content is not selected
+	uid     string
+	version string // of the object, or of the list without it; "" if the resource is not served
+	api     string // the API version in which it was read
+	whole   normal.Digest
+	partial normal.Digest // of the metadata alone
+
+	// An object that is sent in part has these too, without resourceVersion and generation: an
+	// event may have it in an earlier version.
+	projected            bool
+	content, contentPart normal.Digest
+	tree                 tree // in the form of the bus; only from lookOne
+}
+
+// tree is a JSON object, decoded with numbers as they were written.
+type tree = wire.Tree
+
+// item is one object of a list, as the API server returns it.
+type item struct {
+	key     event.Key
+	uid     string
+	version string
+	tree    tree
+}
+
+func readItem(r resource, raw []byte) (item, error) {
+	t, err := wire.ParseTree(raw)
+	if err != nil {
+		return item{}, err
+	}
+	metadata, _ := t["metadata"].(tree)
+	get := func(field string) string {
+		s, _ := metadata[field].(string)
+		return s
+	}
+	i := item{uid: get("uid"), version: get("resourceVersion"), tree: t}
+	i.key = event.Key{Group: r.Group, Resource: r.Resource, Namespace: get("namespace"), Name: get("name")}
+	return i, nil
+}
+
+// see returns the sighting of an item, and changes the tree of the item. An object whose content
+// is not selected is absent.
+func (c *cluster) see(r resource, i item) sighting {
+	if !c.selectsContent(r, i.tree) {
+		return sighting{left: true}
+	}
+	shape := c.shapeOf(r)
+	var project normal.Project
+	if shape.Project != nil {
+		project = func(t wire.Tree, hash func([]string, any) any) { shape.Project(t, hash) }
+	}
+	c.form.OfCluster(r.GroupResource().String(), i.tree, project)
+	s := sighting{present: true, uid: i.uid, version: i.version, api: r.GroupVersion().String(), tree: i.tree}
+	if shape.Drops {
+		s.projected, s.content, s.contentPart = true, normal.ContentOf(i.tree), normal.ContentOf(normal.MetadataOnly(i.tree))
+	}
+	s.whole, s.partial = normal.DigestOf(i.tree), normal.DigestOf(normal.MetadataOnly(i.tree))
+	return s
+}
+
+// selectsContent strips an object and reports whether its content is selected.
+func (c *cluster) selectsContent(r resource, t tree) bool {
+	c.form.Strip(r.GroupVersion().String(), r.Kind, t)
+	shape := c.shapeOf(r)
+	if shape.None || shape.Select == nil {
+		return !shape.None
+	}
+	return shape.Select(c.form.AsSelected(r.GroupResource().String(), t))
+}
+
+func (c *cluster) shapeOf(r resource) event.Shape {
+	if c.shape == nil {
+		return event.Shape{}
+	}
+	return c.shape(event.Resource{Group: r.Group, Version: r.Version, Resource: r.Resource, Kind: r.Kind, Namespaced: r.Namespaced})
+}
+
+// look reads some objects of one resource, with or without the selectors. Every key is in the
+// result.
+func (c *cluster) look(ctx context.Context, r resource, keys []event.Key, selected bool) (map[event.Key]sighting, error) {
+	if len(keys) > lookEach {
+		return c.lookAll(ctx, r, keys, selected)
+	}
+	seen := make([]sighting, len(keys))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(lookers)
+	for n, k := range keys {
+		group.Go(func() (err error) {
+			seen[n], err = c.lookOne(ctx, r, k, selected)
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	found := map[event.Key]sighting{}
+	for n, k := range keys {
+		seen[n].tree = nil
+		found[k] = seen[n]
+	}
+	return found, nil
+}
+
+func (c *cluster) lookAll(ctx context.Context, r resource, keys []event.Key, selected bool) (map[event.Key]sighting, error) {
+	found := map[event.Key]sighting{}
+	begin := func() {
+		for _, k := range keys {
+			found[k] = sighting{}
+		}
+	}
+	version, err := c.listAll(ctx, r, selected, begin, func(i item) error {
+		if _, wanted := found[i.key]; wanted {
+			s := c.see(r, i)
+			s.tree = nil
+			found[i.key] = s
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	for k, s := range found {
+		if !s.present {
+			found[k] = sighting{version: version}
+		}
+	}
+	return found, nil
+}
+
+// lookOne lists one object. Unlike a get, a list respects the selectors and has a
+// resourceVersion even if there is no object.
+func (c *cluster) lookOne(ctx context.Context, r resource, k event.Key, selected bool) (sighting, error) {
+	var seen sighting
+	version, err := c.list(ctx, r, c.scope(k.Namespace, k.Name, selected), func(i item) error {
+		if i.key == k {
+			seen = c.see(r, i)
+		}
+		return nil
+	})
+	if err != nil {
+		return sighting{}, err
+	}
+	if !seen.present {
+		seen.version = version
+	}
+	return seen, nil
+}

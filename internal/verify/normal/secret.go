@@ -1,0 +1,202 @@
+package normal
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/kuberelay/kuberelay/internal/verify/wire"
+)
+
+const (
+	hashPrefix  = "hmac-sha256:"
+	withoutKey  = hashPrefix + "?"
+	notRedacted = "not redacted"
+)
+
+// readable lists the labels and annotations of a Secret that events have as they are
+// (docs/events.md, section Redaction).
+var readable = strings.Fields(`
+	addonmanager.kubernetes.io/mode
+	app.kubernetes.io/component app.kubernetes.io/created-by app.kubernetes.io/instance app.kubernetes.io/managed-by
+	app.kubernetes.io/name app.kubernetes.io/part-of app.kubernetes.io/version
+	argocd.argoproj.io/instance argocd.argoproj.io/secret-type
+	cert-manager.io/alt-names cert-manager.io/certificate-name cert-manager.io/common-name cert-manager.io/ip-sans
+	cert-manager.io/issuer-group cert-manager.io/issuer-kind cert-manager.io/issuer-name cert-manager.io/uri-sans
+	cluster.x-k8s.io/cluster-name controller.cert-manager.io/fao
+	helm.sh/chart helm.sh/hook helm.sh/resource-policy
+	helm.toolkit.fluxcd.io/name helm.toolkit.fluxcd.io/namespace
+	kubernetes.io/legacy-token-invalid-since kubernetes.io/legacy-token-last-used
+	kubernetes.io/service-account.name kubernetes.io/service-account.uid
+	kustomize.toolkit.fluxcd.io/name kustomize.toolkit.fluxcd.io/namespace
+	meta.helm.sh/release-name meta.helm.sh/release-namespace
+	reconcile.external-secrets.io/managed sealedsecrets.bitnami.com/sealed-secrets-key
+	strimzi.io/cluster strimzi.io/kind strimzi.io/name
+`)
+
+// object is the place of an object. The hash of a value includes it.
+type object struct{ group, resource, namespace, name string }
+
+// objectAt returns the place of an object of a resource, "plural.group".
+func objectAt(resource string, t tree) object {
+	o := object{}
+	o.resource, o.group, _ = strings.Cut(resource, ".")
+	metadata, _ := t["metadata"].(tree)
+	o.namespace, _ = metadata["namespace"].(string)
+	o.name, _ = metadata["name"].(string)
+	return o
+}
+
+// IsSecret reports whether a resource, "plural.group", is that of Secrets.
+func IsSecret(resource string) bool { return resource == "secrets" }
+
+// AsSelected returns what a filter sees of an object of the cluster: a copy with hashes in
+// data and stringData if it is a Secret, and the object itself if not.
+func (f Form) AsSelected(resource string, t wire.Tree) wire.Tree {
+	if !IsSecret(resource) {
+		return t
+	}
+	o := objectAt(resource, t)
+	t = maps.Clone(t)
+	for _, section := range []string{"data", "stringData"} {
+		fields, _ := t[section].(tree)
+		if fields = maps.Clone(fields); fields == nil {
+			continue
+		}
+		for name, v := range fields {
+			h := f.hash(o, []string{section, name}, v)
+			if section == "data" {
+				h = base64.StdEncoding.EncodeToString([]byte(h))
+			}
+			fields[name] = h
+		}
+		t[section] = fields
+	}
+	return t
+}
+
+// secretOfCluster replaces the values of a Secret of the cluster, and its labels and
+// annotations, by what OfBus makes of an event's.
+func (f Form) secretOfCluster(o object, t tree) {
+	for _, section := range []string{"data", "stringData"} {
+		fields, _ := t[section].(tree)
+		for name, v := range fields {
+			fields[name] = f.hash(o, []string{section, name}, v)
+		}
+	}
+	metadata, _ := t["metadata"].(tree)
+	for _, section := range []string{"labels", "annotations"} {
+		fields, _ := metadata[section].(tree)
+		for name, v := range maps.Clone(fields) {
+			if !slices.Contains(readable, name) {
+				delete(fields, name)
+				fields[f.hash(o, []string{"metadata", section}, name)] = f.hash(o, []string{"metadata", section, name}, v)
+			}
+		}
+	}
+}
+
+// secretOfBus marks what an event of a Secret should have as a hash and does not.
+func secretOfBus(t tree) {
+	for _, section := range []string{"data", "stringData"} {
+		fields, _ := t[section].(tree)
+		for name, v := range fields {
+			s, _ := v.(string)
+			if section == "data" {
+				decoded, _ := base64.StdEncoding.DecodeString(s)
+				s = string(decoded)
+			}
+			if !isHash(s) {
+				s = notRedacted
+			}
+			fields[name] = s
+		}
+	}
+	metadata, _ := t["metadata"].(tree)
+	for _, section := range []string{"labels", "annotations"} {
+		fields, _ := metadata[section].(tree)
+		for name, v := range fields {
+			if s, _ := v.(string); !slices.Contains(readable, name) && (!isHash(name) || !isHash(s)) {
+				fields[name] = notRedacted
+			}
+		}
+	}
+}
+
+// HasPlainValue reports whether the data of a Secret on the bus, in normal form, has a value that
+// is not redacted.
+func HasPlainValue(t tree) bool {
+	for _, section := range []string{"data", "stringData"} {
+		fields, _ := t[section].(tree)
+		for _, v := range fields {
+			if v == notRedacted {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// hash returns what the bus has for a value in the cluster.
+func (f Form) hash(o object, path []string, v any) string {
+	if f.Key == nil {
+		return withoutKey
+	}
+	kind := "text"
+	s, ok := v.(string)
+	if !ok {
+		kind = "json"
+		var b bytes.Buffer
+		e := json.NewEncoder(&b)
+		e.SetEscapeHTML(false)
+		_ = e.Encode(v) // a tree has no values that JSON cannot have
+		s = strings.TrimRight(b.String(), "\n")
+	}
+	of := f.mac(f.Key, []string{"cluster", f.Cluster})
+	return hashPrefix + hex.EncodeToString(f.mac(of, []string{o.group, o.resource, o.namespace, o.name}, path, []string{kind, s}))
+}
+
+// mac returns the HMAC of lists of strings.
+func (Form) mac(key []byte, lists ...[]string) []byte {
+	h := hmac.New(sha256.New, key)
+	for _, list := range lists {
+		writeLength(h, len(list))
+		for _, s := range list {
+			writeString(h, s)
+		}
+	}
+	return h.Sum(nil)
+}
+
+func isHash(s string) bool {
+	digits, ok := strings.CutPrefix(s, hashPrefix)
+	_, err := hex.DecodeString(digits)
+	return ok && err == nil && len(digits) == 2*sha256.Size
+}
+
+// forget replaces every hash in a value by the same text, for a comparison without the key.
+func forget(v any) any {
+	switch v := v.(type) {
+	case string:
+		if isHash(v) {
+			return withoutKey
+		}
+	case []any:
+		for i, e := range v {
+			v[i] = forget(e)
+		}
+	case tree:
+		for name, e := range maps.Clone(v) {
+			delete(v, name)
+			as, _ := forget(name).(string)
+			v[as] = forget(e)
+		}
+	}
+	return v
+}

@@ -1,0 +1,70 @@
+package verify
+
+import (
+	"cmp"
+	"log/slog"
+	"time"
+
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/rest"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/reader"
+	natsreader "github.com/kuberelay/kuberelay/internal/publish/nats/reader"
+	"github.com/kuberelay/kuberelay/internal/verify/replica"
+)
+
+// Options say what to compare. They match the configuration of the forwarder that is verified.
+type Options struct {
+	Kube *rest.Config
+	// NATS says where the stream is. An empty Cluster means the UID of the namespace kube-system.
+	// NATSHistory is the number of messages that the stream keeps of each object; 8 if 0.
+	NATS        natsreader.Options
+	NATSHistory int
+	// Kafka, if set, is read instead. Cluster is as above. Repeats allows events to be on the bus
+	// several times, as they can be if the forwarder doesn't produce idempotently.
+	Kafka   *reader.Options
+	Repeats bool
+
+	// Selectors of resources, as in the environment. UnlessNamed are the resources that a wildcard
+	// doesn't select.
+	Resources, ExcludeResources, UnlessNamed []string
+	Namespaces, ExcludeNamespaces            []string        // empty for all and for none
+	NamespaceSelector                        labels.Selector // nil for all
+	LabelSelector, FieldSelector             string
+
+	// TellDeselected: the forwarder publishes a deselected event for each object that only an
+	// earlier configuration selected.
+	TellDeselected bool
+	// Follow are the paths of the references that the forwarder follows.
+	Follow []string
+
+	// Shape says which objects of a resource are sent, and which parts; nil for everything.
+	Shape func(event.Resource) event.Shape
+
+	// RedactionKey is the key of the hashes of Secrets' values. Without it the values are not
+	// compared.
+	RedactionKey []byte
+	// DeleteRetention is the time that the events of a deleted object stay on the bus; 24 h if 0.
+	DeleteRetention time.Duration
+
+	// Settle is the time that the bus has to reach a state of the cluster; 10 s if 0.
+	Settle time.Duration
+
+	Logger *slog.Logger // none if nil
+}
+
+// DefaultSettle is the default of Options.Settle.
+const DefaultSettle = 10 * time.Second
+
+func (o Options) withDefaults() Options {
+	o.NATS.SubjectPrefix = cmp.Or(o.NATS.SubjectPrefix, "kuberelay")
+	o.NATSHistory = cmp.Or(o.NATSHistory, 8)
+	o.DeleteRetention = cmp.Or(o.DeleteRetention, 24*time.Hour)
+	o.Settle = cmp.Or(o.Settle, DefaultSettle)
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
+	return o
+}
+
+// ErrUnreachable is in the chain of the error when the bus doesn't answer.
+var ErrUnreachable = replica.ErrUnreachable

@@ -1,0 +1,101 @@
+package verify
+
+import (
+	"encoding/json"
+	"strconv"
+	"time"
+
+	natsgo "github.com/nats-io/nats.go"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/verify/wire"
+)
+
+// body changes a copy of the data of an object.
+func body(change func(tree)) func(*event.Change) {
+	return func(c *event.Change) {
+		o := *c.Object
+		text, err := o.Body.JSON()
+		if err != nil {
+			panic(err)
+		}
+		t, err := wire.ParseTree(text)
+		if err != nil {
+			panic(err)
+		}
+		change(t)
+		if text, err = json.Marshal(t); err != nil {
+			panic(err)
+		}
+		o.Body = event.JSON(text)
+		c.Object = &o
+	}
+}
+
+// as gives the object of a change another uid and version, everywhere.
+func as(uid, version string) func(*event.Change) {
+	return func(c *event.Change) {
+		body(func(t tree) {
+			m := t["metadata"].(tree)
+			m["uid"], m["resourceVersion"] = uid, version
+		})(c)
+		c.Object.UID, c.Object.ResourceVersion = types.UID(uid), version
+	}
+}
+
+func previous(version string) func(*event.Change) {
+	return func(c *event.Change) { c.Previous = version }
+}
+
+func epochOf(n uint16) func(*event.Change) { return func(c *event.Change) { c.Epoch = n } }
+
+func plus(version string, n int) string {
+	v, _ := strconv.Atoi(version)
+	return strconv.Itoa(v + n)
+}
+
+// raw publishes a message with the headers of an event, changed.
+func (w *world) raw(subject string, o *unstructured.Unstructured, change map[string]string) {
+	w.t.Helper()
+	c, err := w.convert(configMaps, o)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	m, err := w.builder.Message(event.Change{
+		Type: event.Created, Cause: event.CauseWatch, Key: configMaps.Key(o.GetNamespace(), o.GetName()), Resource: configMaps, Object: c, Observed: time.Now(),
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if subject == "" {
+		subject = event.Subject("kuberelay", clusterName, m.Key)
+	}
+	msg := natsgo.NewMsg(subject)
+	msg.Data = m.Data
+	for _, a := range m.Attributes {
+		value := a.Value
+		if v, ok := change[a.Name]; ok {
+			value = v
+		}
+		if value != "" {
+			msg.Header["ce-"+a.Name] = []string{value}
+		}
+	}
+	if _, err := w.js.PublishMsg(w.t.Context(), msg); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// remove takes one message out of the stream.
+func (w *world) remove(position uint64) {
+	w.t.Helper()
+	s, err := w.js.Stream(w.t.Context(), "KUBERELAY")
+	if err == nil {
+		err = s.DeleteMsg(w.t.Context(), position)
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}

@@ -1,0 +1,7 @@
+// Package replica rebuilds the state of every object from the bus, for verify. A [Follower] reads
+// the bus in order, from its oldest message. It keeps the last event of each object, and records
+// messages that are malformed or out of order.
+//
+// It parses messages with package wire. Of the packages that the forwarder writes with, it uses
+// only what opens a bus and delivers raw messages.
+package replica

@@ -1,0 +1,70 @@
+package replica
+
+import (
+	"strings"
+	"time"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/verify/normal"
+	"github.com/kuberelay/kuberelay/internal/verify/wire"
+)
+
+// Event is what a follower keeps of one message.
+type Event struct {
+	Key      event.Key
+	Position uint64
+	Stored   time.Time
+
+	ID       string
+	Type     wire.Type
+	UID      string
+	Version  string // resourceVersion
+	Previous string // previousversion
+	Epoch    uint16
+	API      string // apiversion, in which the data is written
+
+	Again     bool   // an earlier event may have the same version: the object was deselected since, or sent in another form
+	Repairs   uint64 // position of the foreign event after which the state is published again, 0 for none
+	Truncated bool   // the data is only metadata
+	Whole     bool   // nothing is missing before it; see publish.Delivery
+
+	// Content is the digest of the data without resourceVersion and generation, if some objects
+	// are sent in part. Else it is zero: another version is then another state.
+	Content normal.Digest
+
+	// Digest is the digest of the data in normal form, or of the metadata of a truncated event.
+	// It is zero for a delete, and for an event that wasn't the last of its object when reading
+	// began.
+	Digest normal.Digest
+}
+
+// Live reports whether the object exists according to the event. The zero value means no event,
+// and no object.
+func (e Event) Live() bool { return e.UID != "" && !e.Type.Removes() }
+
+// begins reports whether the event can be the first of a UID.
+func (e Event) begins() bool { return e.Type.Begins() }
+
+// isVersion reports whether a resourceVersion can be ordered.
+func isVersion(s string) bool {
+	return s != "" && strings.Trim(s, "0123456789") == ""
+}
+
+// compareVersions orders two resourceVersions of one resource. Kubernetes allows this since 1.35
+// (KEP-5504). ok is false if one of them is not a number.
+func compareVersions(a, b string) (order int, ok bool) {
+	if !isVersion(a) || !isVersion(b) {
+		return 0, false
+	}
+	a, b = strings.TrimLeft(a, "0"), strings.TrimLeft(b, "0")
+	if len(a) != len(b) {
+		return len(a) - len(b), true
+	}
+	return strings.Compare(a, b), true
+}
+
+// Newer reports whether version a is known to be later than b.
+func Newer(a, b string) bool {
+	order, ok := compareVersions(a, b)
+	return ok && order > 0
+}

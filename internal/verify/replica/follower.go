@@ -1,0 +1,174 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/verify/normal"
+	"github.com/kuberelay/kuberelay/internal/verify/report"
+	"github.com/kuberelay/kuberelay/internal/verify/wire"
+)
+
+// source delivers the messages of a bus to a follower.
+type source interface {
+	// lasts yields the position of each object's last message.
+	lasts(ctx context.Context, each func(event.Key, uint64)) error
+	// run delivers new messages until ctx ends, on a bus that pushes them.
+	run(ctx context.Context, f *Follower)
+	// catchUp delivers everything that is on the bus when it is called. catchUpWith delivers at
+	// least the messages of one object, and reports whether there were any.
+	catchUp(ctx context.Context, f *Follower) error
+	catchUpWith(ctx context.Context, f *Follower, k event.Key) (more bool, err error)
+	// at reads the message of an object at a position. found reports whether there is a
+	// message. One that isn't an event has no attributes.
+	at(ctx context.Context, k event.Key, position uint64) (e wire.Event, found bool, err error)
+	// report adds how far the bus was read, and writes the positions as people read them.
+	report(r *report.Report)
+	Close() error
+}
+
+// ErrChanged means that the bus changed in a way that invalidates what was read.
+var ErrChanged = errors.New("the bus lost messages, or was created again, while verify read it; run verify again")
+
+// Options are the settings of a follower.
+type Options struct {
+	Cluster   string // its name on the bus
+	Form      normal.Form
+	Retention time.Duration // of the events of a deleted object
+	Repeats   bool          // Kafka: an event may be on the bus several times in a row
+}
+
+// Follower reads the bus from its oldest message on. Its methods are safe for concurrent use.
+type Follower struct {
+	bus   source
+	place place
+	form  normal.Form
+
+	at func(k event.Key, position uint64) (wire.Event, bool, error) // see source
+
+	// ends has the position of each object's last message before reading began. The data of
+	// earlier messages isn't compared.
+	ends map[event.Key]uint64
+
+	mu      sync.Mutex
+	history *history
+	read    map[publish.Log]uint64 // the position up to which everything is read
+	moved   chan struct{}          // closed at each change
+	trouble error                  // why no messages arrive; nil if they do
+	ended   error                  // why run ended
+}
+
+func newFollower(bus source, p place, f normal.Form, depth int, retention time.Duration) *Follower {
+	return &Follower{
+		bus: bus, place: p, form: f, ends: map[event.Key]uint64{}, read: map[publish.Log]uint64{}, moved: make(chan struct{}),
+		history: &history{
+			depth: depth, retention: retention, now: time.Now, show: decimal,
+			objects: map[event.Key]*object{}, markers: map[lane]string{},
+		},
+	}
+}
+
+func decimal(position uint64) string { return strconv.FormatUint(position, 10) }
+
+// askWith lets what takes the messages read the bus, bounded by ctx.
+func (f *Follower) askWith(ctx context.Context) {
+	f.at = func(k event.Key, position uint64) (wire.Event, bool, error) { return f.bus.at(ctx, k, position) }
+	f.history.kept = func(k event.Key, position uint64) (bool, error) {
+		_, found, err := f.at(k, position)
+		return found, err
+	}
+}
+
+// Start records the position of each object's last message. Run and CatchUp come after it.
+func (f *Follower) Start(ctx context.Context) error {
+	return f.bus.lasts(ctx, func(k event.Key, position uint64) { f.ends[k] = position })
+}
+
+// Objects returns the number of objects that Start found.
+func (f *Follower) Objects() int { return len(f.ends) }
+
+// Cluster returns the name of the cluster on the bus.
+func (f *Follower) Cluster() string { return f.place.Cluster }
+
+// Close closes the connection to the bus.
+func (f *Follower) Close() error { return f.bus.Close() }
+
+// Run reads until ctx ends or the bus can't be read.
+func (f *Follower) Run(ctx context.Context) { f.bus.run(ctx, f) }
+
+// CatchUp reads to the end that the bus has when it is called.
+func (f *Follower) CatchUp(ctx context.Context) error { return f.bus.catchUp(ctx, f) }
+
+// EventAt reads the message of an object at a position. found reports whether there is one. A
+// message that isn't an event has no attributes.
+func (f *Follower) EventAt(ctx context.Context, k event.Key, position uint64) (e wire.Event, found bool, err error) {
+	return f.bus.at(ctx, k, position)
+}
+
+// FormatPositions writes the positions of a report as people read them on this bus. Call it
+// last: nothing reads positions after it.
+func (f *Follower) FormatPositions(r *report.Report) { f.bus.report(r) }
+
+// CatchUpWith reads the events of one object that the bus has when it is called. It may read
+// more.
+func (f *Follower) CatchUpWith(ctx context.Context, k event.Key) error {
+	_, err := f.bus.catchUpWith(ctx, f, k)
+	return err
+}
+
+// change makes a change and wakes those who wait for one.
+func (f *Follower) change(do func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	do()
+	close(f.moved)
+	f.moved = make(chan struct{})
+}
+
+// ResolveDoubts reads each object in doubt until its doubts are excused or its last message
+// is read, and then decides.
+func (f *Follower) ResolveDoubts(ctx context.Context) error {
+	f.mu.Lock()
+	upTo := uint64(0)
+	for _, position := range f.read {
+		upTo = max(upTo, position)
+	}
+	f.mu.Unlock()
+	for {
+		open := f.openDoubts(upTo)
+		waiting := false
+		for _, k := range open {
+			more, err := f.bus.catchUpWith(ctx, f, k)
+			if err != nil {
+				return err
+			}
+			waiting = waiting || more
+		}
+		if !waiting {
+			break
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.history.settleDoubts(upTo)
+	return nil
+}
+
+func (f *Follower) openDoubts(upTo uint64) []event.Key {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var keys []event.Key
+	seen := map[event.Key]bool{}
+	for _, d := range f.history.doubts {
+		if d.problem.Position <= upTo && !seen[d.key] && !f.history.excused(d) {
+			seen[d.key] = true
+			keys = append(keys, d.key)
+		}
+	}
+	return keys
+}

@@ -1,0 +1,337 @@
+package replica
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/verify/report"
+)
+
+// history reduces the messages of a bus, in the order of their positions, to the last state of
+// every object, and finds violations of the order.
+//
+// A message can be missing for a good reason. The stream keeps depth messages of an object, and
+// drops the oldest when another arrives. The forwarder purges the events of a deleted object
+// after the retention. So two consecutive messages that history receives aren't always
+// neighbors. If a rule about neighbors is violated and the first of the two is still on the
+// stream when the second arrives, the violation is certain: dropping and purging begin with the
+// oldest message. Otherwise the violation is a doubt. A doubt is excused if depth messages of
+// the object follow, because only these can have pushed out the messages between, or if a purge
+// can have removed them.
+//
+// On Kafka, compaction takes the place of dropping. Any later event of the object can be its
+// reason, so depth is 1. If the offsets prove that nothing is missing in the partition up to an
+// event, every violation is certain.
+//
+// history has no clock and no connection to the bus: both are functions. It is not safe for
+// concurrent use.
+type history struct {
+	depth     int           // number of messages that the stream keeps of an object
+	retention time.Duration // how long a delete stays before it is purged
+	now       func() time.Time
+
+	// forgets: a delete can stay on the bus after the retention, when the writer no longer knows
+	// of it. repeats: an event can be on the bus several times in a row.
+	forgets, repeats bool
+
+	// show formats a position for people.
+	show func(position uint64) string
+
+	// kept reports whether the bus still has the object's message at a position.
+	kept func(k event.Key, position uint64) (bool, error)
+
+	objects  map[event.Key]*object
+	claim    string          // UID of the cluster that owns the name; "" without a claim
+	markers  map[lane]string // the id of the last marker
+	messages int
+	problems []report.Problem
+	doubts   []doubt
+}
+
+// object is the state of one key.
+type object struct {
+	last        Event
+	lastDeleted uint64 // position of the last delete
+	oldVersion  bool   // the last event is a delete whose version may belong to an earlier epoch
+	count       int    // events so far
+	foreign     bool   // the last message isn't an event
+	split       bool   // it has events in several partitions
+	mark        uint32 // the last listing that had it
+
+	watched bool    // remember recent
+	recent  []Event // without keys, in order
+}
+
+// maxRecent bounds the events that history remembers of a watched object.
+const maxRecent = 64
+
+// doubt is a violation that may have a good reason.
+type doubt struct {
+	key     event.Key
+	problem report.Problem
+	from    int  // object.count at the event that violates the rule
+	purge   bool // a purge is a good reason as well
+}
+
+// add accepts the next event of an object. It returns the error of kept.
+func (h *history) add(e Event, problems []string) error {
+	h.messages++
+	o := h.objects[e.Key]
+	if o == nil {
+		o = &object{}
+		h.objects[e.Key] = o
+	}
+	for _, p := range problems {
+		h.report(e, report.Malformed, p)
+	}
+	o.count++
+	switch {
+	case e.Repairs != 0:
+		h.repair(o, e)
+	case !h.isElsewhere(o, e):
+		if err := h.check(o, e); err != nil {
+			return err
+		}
+	case e.Epoch == o.last.Epoch && Newer(o.last.Version, e.Version):
+		return nil // partitions are read in any order
+	}
+	o.oldVersion = false
+	if e.Type.Removes() {
+		o.lastDeleted = e.Position
+		// A delete that the watch missed has the version of the last state.
+		o.oldVersion = o.last.UID == "" || e.Version == o.last.Version && e.Epoch != o.last.Epoch
+	}
+	e.Key = event.Key{} // held by the map
+	o.last, o.foreign = e, false
+	if o.watched {
+		o.remember(e)
+	}
+	return nil
+}
+
+func (o *object) remember(e Event) {
+	if len(o.recent) == maxRecent {
+		o.recent = slices.Delete(o.recent, 0, maxRecent/2)
+	}
+	o.recent = append(o.recent, e)
+}
+
+// isElsewhere reports whether an event is in another partition than the last one. It records a
+// problem once: there is no order between partitions.
+func (h *history) isElsewhere(o *object, e Event) bool {
+	was, is := publish.Partition(o.last.Position), publish.Partition(e.Position)
+	if o.last.Position == 0 || was == is {
+		return false
+	}
+	if !o.split {
+		o.split = true
+		h.report(e, report.Misordered, fmt.Sprintf("its events are in the partitions %d and %d", was, is))
+	}
+	return true
+}
+
+// repair turns the problems of the messages up to the one that e repairs into foreign events:
+// another writer can have published several. Nothing follows from what came before e.
+func (h *history) repair(o *object, e Event) {
+	of := func(p report.Problem) bool {
+		return p.Position <= e.Repairs && publish.Partition(p.Position) == publish.Partition(e.Repairs) && p.IsOf(e.Key)
+	}
+	found := false
+	for i, p := range h.problems {
+		if (p.Kind == report.Misordered || p.Kind == report.Malformed) && of(p) {
+			h.problems[i].Kind = report.Foreign
+			found = found || p.Position == e.Repairs
+		}
+	}
+	h.doubts = slices.DeleteFunc(h.doubts, func(d doubt) bool { return of(d.problem) })
+	if !found && o.last.Position == e.Repairs {
+		h.report(Event{Key: e.Key, Position: e.Repairs, Version: o.last.Version}, report.Foreign, "another writer published the event; the forwarder published the state of the object again after it")
+	}
+}
+
+// addTombstone accepts a tombstone. Right after a delete it is part of the delete, which the
+// writer remembers. Otherwise the bus no longer has an event of the object. Compaction can
+// have removed a delete before its tombstone; whole means that it did not. It returns the
+// error of kept.
+func (h *history) addTombstone(k event.Key, position uint64, whole bool) (err error) {
+	h.messages++
+	o := h.objects[k]
+	if o == nil || o.last.Type.Removes() && o.last.Position+1 == position && !o.foreign {
+		return nil
+	}
+	if o.last.Live() {
+		if !whole {
+			if whole, err = h.kept(k, o.last.Position); err != nil {
+				return err
+			}
+		}
+		if whole {
+			h.report(Event{Key: k, Position: position, Version: o.last.Version}, report.Misordered, "a tombstone follows an event that shows the object as existing")
+		}
+	}
+	o.last, o.oldVersion, o.foreign = Event{}, false, false
+	return nil
+}
+
+// maxDetail bounds the text of a problem, which can quote a message of many megabytes.
+const maxDetail = 1000
+
+func (h *history) keep(p report.Problem) {
+	if len(p.Detail) > maxDetail {
+		p.Detail = strings.ToValidUTF8(p.Detail[:maxDetail], "") + "…"
+	}
+	h.problems = append(h.problems, p)
+}
+
+// addForeign accepts a message that isn't an event of Kuberelay. k is the object that its subject
+// names; name describes the message.
+func (h *history) addForeign(k event.Key, name string, position uint64, err error) {
+	h.messages++
+	p := report.Problem{Kind: report.Malformed, Position: position, Detail: fmt.Sprintf("%s is not an event of Kuberelay: %v", name, err)}
+	if k.Resource != "" {
+		p.SetKey(k)
+		o := h.objects[k]
+		if o == nil {
+			o = &object{}
+			h.objects[k] = o
+		}
+		o.foreign = true
+	}
+	h.keep(p)
+}
+
+// addMarker accepts the next marker of a resource, a writer or the cluster.
+func (h *history) addMarker(k event.Key, subject, id string, position uint64, problems []string) {
+	h.messages++
+	p := report.Problem{Position: position}
+	p.SetKey(k)
+	for _, detail := range problems {
+		p.Kind, p.Detail = report.Malformed, detail
+		h.keep(p)
+	}
+	at := lane{subject, publish.Partition(position)}
+	if h.markers[at] == id && !h.repeats {
+		p.Kind, p.Detail = report.Misordered, fmt.Sprintf("the marker %q occurs twice", id)
+		h.keep(p)
+	}
+	h.markers[at] = id
+}
+
+// lane is a subject on NATS, and a key in one partition on Kafka: a consistency point is in
+// every partition.
+type lane struct {
+	subject   string
+	partition int
+}
+
+// check compares an event with the one before it. It reports at most one violation.
+func (h *history) check(o *object, e Event) error {
+	last := o.last
+	if o.foreign { // the next writer could not know what was before
+		last = Event{}
+	}
+	switch {
+	case o.foreign && o.last.UID != "" && e.begins():
+		return nil
+	case last.UID == "":
+		if !e.begins() && !o.tellsOfOneBefore(e) {
+			h.suspect(o, e, e.Whole, false, fmt.Sprintf("the first event of uid %q is of type %s", e.UID, e.Type.Short()))
+		}
+		return nil
+	case h.repeats && e.ID == last.ID && e.Epoch == last.Epoch:
+		return nil
+	}
+	if o.oldVersion {
+		last.Version = "" // not comparable
+	}
+	// The writer of e knew nothing of the object: the delete was purged, or forgotten.
+	anew := last.Type.Removes() && last.UID == e.UID && e.begins() && e.Previous == ""
+	forgotten := anew && h.forgets && e.Stored.Sub(last.Stored) >= h.retention-time.Second // the retention counts whole seconds
+	e.Again = e.Again || forgotten
+	if detail := fallen(last, e); detail != "" {
+		h.report(e, report.Misordered, detail)
+		return nil
+	}
+	detail, purge := follows(o.last, e)
+	if detail == "" || forgotten {
+		return nil
+	}
+	certain := e.Whole
+	if !certain {
+		var err error
+		if certain, err = h.kept(e.Key, last.Position); err != nil {
+			return err
+		}
+	}
+	if anew && !certain {
+		return nil
+	}
+	purge = purge && h.now().Sub(last.Stored) >= h.retention
+	h.suspect(o, e, certain, purge, detail+", after the event at "+h.show(last.Position))
+	return nil
+}
+
+func (h *history) report(e Event, kind report.Kind, detail string) {
+	h.keep(busProblem(e, kind, detail))
+}
+
+// suspect reports a violation if it is certain, and otherwise records a doubt.
+func (h *history) suspect(o *object, e Event, certain, purge bool, detail string) {
+	if certain {
+		h.report(e, report.Misordered, detail)
+		return
+	}
+	h.doubts = append(h.doubts, doubt{e.Key, busProblem(e, report.Misordered, detail), o.count, purge})
+}
+
+func busProblem(e Event, kind report.Kind, detail string) report.Problem {
+	p := report.Problem{Kind: kind, Bus: e.Version, Position: e.Position, Detail: detail}
+	p.SetKey(e.Key)
+	return p
+}
+
+// excused reports whether a doubt has a good reason by now. Later messages can provide one.
+func (h *history) excused(d doubt) bool {
+	return d.purge || h.objects[d.key].count-d.from+1 >= h.depth
+}
+
+// settleDoubts reports the doubts up to a position that have no good reason, and drops all
+// doubts. Call it at the end, when every object in doubt has been read to its last message.
+func (h *history) settleDoubts(upTo uint64) {
+	for _, d := range h.doubts {
+		if d.problem.Position <= upTo && !h.excused(d) {
+			h.keep(d.problem)
+		}
+	}
+	h.doubts = nil
+}
+
+// state returns the last event of a key, or the zero value.
+func (h *history) state(k event.Key) Event {
+	o := h.objects[k]
+	if o == nil {
+		return Event{}
+	}
+	e := o.last
+	e.Key = k
+	return e
+}
+
+// watch makes history remember the next events of a key one by one.
+func (h *history) watch(k event.Key) {
+	o := h.objects[k]
+	if o == nil {
+		o = &object{}
+		h.objects[k] = o
+	}
+	if !o.watched {
+		o.watched = true
+		if o.last.UID != "" {
+			o.recent = []Event{o.last}
+		}
+	}
+}

@@ -1,0 +1,175 @@
+package replica
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/reader"
+	"github.com/kuberelay/kuberelay/internal/verify/report"
+	"github.com/kuberelay/kuberelay/internal/verify/wire"
+)
+
+// topics reads raw records.
+type topics interface {
+	RawAt(ctx context.Context, topic string, position uint64) (reader.Record, bool, error)
+	Scan() *reader.Scan
+	Close() error
+}
+
+var _ topics = (*reader.Bus)(nil)
+
+// kafkaSource reads on demand, each time to the ends of the partitions.
+type kafkaSource struct {
+	topics
+	place
+	scan *reader.Scan
+}
+
+var _ source = kafkaSource{}
+
+// afterCompaction is the depth of a history in which compaction may have removed all but the
+// last event of an object.
+const afterCompaction = 1
+
+// OpenKafka opens the topics.
+func OpenKafka(ro reader.Options, o Options) (*Follower, error) {
+	ro.Cluster = "" // this package filters the records of the cluster
+	bus, err := reader.Open(ro)
+	if err != nil {
+		return nil, err
+	}
+	at := place{Cluster: o.Cluster, Records: true, Topic: ro.Topic}
+	f := newFollower(kafkaSource{bus, at, bus.Scan()}, at, o.Form, afterCompaction, o.Retention)
+	f.history.forgets, f.history.repeats = true, o.Repeats
+	f.history.show = func(position uint64) string {
+		return fmt.Sprintf("%d:%d", publish.Partition(position), publish.Offset(position))
+	}
+	return f, nil
+}
+
+// maxKey is the length in bytes of the longest key that a forwarder writes. A record of a few
+// kilobytes on the wire can have one of many megabytes, and keys stay in memory.
+const maxKey = 4096
+
+// ours reports whether a record belongs to the cluster.
+func (s kafkaSource) ours(r reader.Record) bool {
+	return strings.HasPrefix(string(r.Key), wire.KeyPrefix(s.Cluster))
+}
+
+// read returns a function that parses the event in a record.
+func read(r reader.Record) func() (wire.Event, error) {
+	return func() (wire.Event, error) {
+		if r.Value == nil && !isPoint(r) {
+			return wire.Event{}, errors.New("it has no value")
+		}
+		headers := make([]wire.Header, len(r.Headers))
+		for i, h := range r.Headers {
+			headers[i] = wire.Header(h)
+		}
+		return wire.FromKafka(headers, r.Value)
+	}
+}
+
+// isPoint reports whether a record has the key of a consistency point, which has no value.
+func isPoint(r reader.Record) bool {
+	a, err := wire.ParseKey(string(r.Key))
+	return err == nil && a.Kind == wire.OfResolved
+}
+
+// lasts omits objects whose last record isn't an event.
+func (s kafkaSource) lasts(ctx context.Context, each func(event.Key, uint64)) error {
+	lasts := map[string]uint64{}
+	err := s.Scan().NextRaw(ctx, func(r reader.Record, d publish.Delivery) error {
+		if !s.ours(r) || len(r.Key) > maxKey {
+			return nil
+		}
+		if _, err := read(r)(); err != nil {
+			delete(lasts, d.Subject)
+		} else {
+			lasts[d.Subject] = d.Position
+		}
+		return nil
+	}, func(publish.Delivery, error) {})
+	switch {
+	case err == nil:
+		for key, position := range lasts {
+			if a, err := wire.ParseKey(key); err == nil && a.Kind == wire.OfObject {
+				each(event.Key(a.Object), position)
+			}
+		}
+		return nil
+	case ctx.Err() != nil, errors.Is(err, publish.ErrMissing), errors.Is(err, reader.ErrMisconfigured), errors.Is(err, reader.ErrChanged):
+		return fmt.Errorf("read the bus: %w", err)
+	}
+	return fmt.Errorf("open the bus: %w: %w", ErrUnreachable, err) // this is the first request to the bus
+}
+
+func (s kafkaSource) run(context.Context, *Follower) {}
+
+func (s kafkaSource) catchUp(ctx context.Context, f *Follower) error {
+	f.askWith(ctx)
+	err := s.scan.NextRaw(ctx, func(r reader.Record, d publish.Delivery) error {
+		switch {
+		case !s.ours(r):
+			return nil
+		case len(r.Key) > maxKey:
+			f.takeRefused(d, fmt.Errorf("its key has %d bytes", len(r.Key)))
+			return nil
+		}
+		if a, err := s.address(d); err == nil && a.Kind == wire.OfObject && r.Value == nil {
+			f.takeTombstone(event.Key(a.Object), d)
+			return nil
+		}
+		return f.take(d, read(r))
+	}, f.takeRefused)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err == nil {
+		err = f.ended
+	}
+	if err != nil {
+		return fmt.Errorf("read the bus: %w", err)
+	}
+	return nil
+}
+
+func (s kafkaSource) at(ctx context.Context, k event.Key, position uint64) (e wire.Event, found bool, err error) {
+	r, found, err := s.RawAt(ctx, wire.Topic(s.Topic, wire.Object(k)), position)
+	if err != nil || !found || r.Value == nil {
+		return wire.Event{}, false, err
+	}
+	a, err := s.address(publish.Delivery{Subject: string(r.Key), Log: publish.Log{Topic: wire.Topic(s.Topic, wire.Object(k))}})
+	if err != nil || a.Kind != wire.OfObject || event.Key(a.Object) != k {
+		return wire.Event{}, false, nil //nolint:nilerror // another object's: reported when it was read
+	}
+	e, _ = read(r)() // as documented
+	return e, true, nil
+}
+
+// catchUpWith finds no excuse for a doubt: on Kafka each doubt is excused or not at once.
+func (s kafkaSource) catchUpWith(ctx context.Context, f *Follower, _ event.Key) (more bool, err error) {
+	return false, s.catchUp(ctx, f)
+}
+
+// report splits each position into partition and offset.
+func (s kafkaSource) report(r *report.Report) {
+	for log, end := range s.scan.Ends() {
+		r.Partitions = append(r.Partitions, report.Partition{Topic: log.Topic, Partition: log.Partition, Offset: publish.Offset(end) + 1})
+	}
+	slices.SortFunc(r.Partitions, func(a, b report.Partition) int {
+		return cmp.Or(strings.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
+	})
+	for i := range r.Problems {
+		p := &r.Problems[i]
+		if p.Position != 0 {
+			partition := publish.Partition(p.Position)
+			p.Partition, p.Position = &partition, uint64(publish.Offset(p.Position))
+		}
+	}
+}

@@ -1,0 +1,96 @@
+package replica
+
+import (
+	"iter"
+	"slices"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/verify/report"
+)
+
+// Mark records that a listing found an object, and returns its last event.
+func (f *Follower) Mark(k event.Key, listing uint32) Event {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if o := f.history.objects[k]; o != nil {
+		o.mark = listing
+	}
+	return f.history.state(k)
+}
+
+// State returns the last event of an object.
+func (f *Follower) State(k event.Key) Event {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.history.state(k)
+}
+
+// Live calls each for every object that exists on the bus, with its mark. It calls each
+// without holding the lock.
+func (f *Follower) Live(each func(k event.Key, mark uint32)) {
+	type marked struct {
+		key  event.Key
+		mark uint32
+	}
+	var all []marked
+	f.mu.Lock()
+	for k, o := range f.history.objects {
+		if o.last.Live() {
+			all = append(all, marked{k, o.mark})
+		}
+	}
+	f.mu.Unlock()
+	for _, m := range all {
+		each(m.key, m.mark)
+	}
+}
+
+// Claim returns the UID of the cluster that owns the name, or "" without a claim on the bus.
+func (f *Follower) Claim() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.history.claim
+}
+
+// Watch starts to remember the events of an object one by one.
+func (f *Follower) Watch(k event.Key) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.history.watch(k)
+}
+
+// Unwatch stops what Watch started.
+func (f *Follower) Unwatch(k event.Key) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	o := f.history.objects[k]
+	o.watched, o.recent = false, nil
+}
+
+// Look is what the bus shows of a watched object.
+type Look struct {
+	Event       Event   // the last
+	Recent      []Event // events since the call of Watch, and the one before it
+	LastDeleted uint64  // position of the last delete
+}
+
+// Looks returns what the bus shows of watched objects at one moment.
+func (f *Follower) Looks(keys iter.Seq[event.Key]) map[event.Key]Look {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	all := map[event.Key]Look{}
+	for k := range keys {
+		o := f.history.objects[k]
+		all[k] = Look{Event: f.history.state(k), Recent: slices.Clone(o.recent), LastDeleted: o.lastDeleted}
+	}
+	return all
+}
+
+// Report adds the message count, the position and the problems of the messages.
+func (f *Follower) Report(r *report.Report) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	r.Messages, r.Position = f.history.messages, f.read[publish.Log{}]
+	r.Problems = append(r.Problems, f.history.problems...)
+}

@@ -1,0 +1,204 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish"
+	natsreader "github.com/kuberelay/kuberelay/internal/publish/nats/reader"
+	"github.com/kuberelay/kuberelay/internal/verify/report"
+	"github.com/kuberelay/kuberelay/internal/verify/wire"
+)
+
+// stream reads raw messages.
+type stream interface {
+	// SubscribeRaw delivers every message.
+	SubscribeRaw(ctx context.Context, o publish.SubscribeOptions, yield func(natsreader.Raw) error) error
+	// LoadRaw, LastRaw and RawAt return what the stream holds at this moment: the last
+	// message of each subject, the last of one subject, and the message at one position.
+	LoadRaw(ctx context.Context, filter string, yield func(natsreader.Raw) error) error
+	LastRaw(ctx context.Context, subject string) (natsreader.Raw, bool, error)
+	RawAt(ctx context.Context, position uint64) (natsreader.Raw, bool, error)
+	Close() error
+}
+
+var _ stream = (*natsreader.Bus)(nil)
+
+// ErrUnreachable is in the chain of the error when the bus doesn't answer.
+var ErrUnreachable = errors.New("it cannot be reached")
+
+const (
+	busPatience = 15 * time.Second // without a message, before the bus counts as unreachable
+	askAgain    = time.Second      // between two reads of the end of the stream while waiting for it
+)
+
+// natsSource is a stream. It pushes new messages.
+type natsSource struct {
+	stream
+	place
+}
+
+var _ source = natsSource{}
+
+// connectPatience bounds the attempts to reach a server.
+const connectPatience = 5 * time.Second
+
+// OpenNATS opens a stream that keeps history messages of each object. It doesn't wait for a
+// stream that doesn't exist, and waits at most connectPatience for a server.
+func OpenNATS(ctx context.Context, no natsreader.Options, history int, o Options) (*Follower, error) {
+	no.Cluster = o.Cluster
+	bus, err := natsreader.Connect(ctx, no)
+	if err != nil {
+		return nil, err
+	}
+	if err = awaitReady(ctx, bus); err != nil {
+		return nil, errors.Join(fmt.Errorf("open the bus: %w", err), bus.Close())
+	}
+	at := place{Prefix: no.SubjectPrefix, Cluster: o.Cluster}
+	return newFollower(natsSource{bus, at}, at, o.Form, history, o.Retention), nil
+}
+
+func awaitReady(ctx context.Context, bus *natsreader.Bus) error {
+	err := bus.Ready()
+	if err == nil || errors.Is(err, natsreader.ErrStreamMissing) {
+		return err
+	}
+	waiting, cancel := context.WithTimeout(ctx, connectPatience)
+	defer cancel()
+	err = bus.Wait(waiting)
+	if waiting.Err() == nil || ctx.Err() != nil {
+		return err
+	}
+	if err = bus.Ready(); err == nil || errors.Is(err, natsreader.ErrStreamMissing) || errors.Is(err, natsreader.ErrMisconfigured) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrUnreachable, err)
+}
+
+func (s natsSource) filter() string { return wire.ClusterFilter(s.Prefix, s.Cluster) }
+
+func (s natsSource) run(ctx context.Context, f *Follower) {
+	f.askWith(ctx)
+	err := s.SubscribeRaw(ctx, publish.SubscribeOptions{
+		Filters: []string{s.filter()},
+		From:    publish.FromStart,
+		Notify:  func(err error) { f.change(func() { f.trouble = err }) },
+	}, func(m natsreader.Raw) error {
+		return f.take(publish.Delivery{Subject: m.Subject, Position: m.Position, Stored: m.Stored},
+			func() (wire.Event, error) { return wire.FromNATS(m.Header, m.Data) })
+	})
+	f.change(func() {
+		if f.ended == nil {
+			f.ended = err
+		}
+	})
+}
+
+// lasts omits objects whose last message isn't an event.
+func (s natsSource) lasts(ctx context.Context, each func(event.Key, uint64)) error {
+	_, err := s.end(ctx, each)
+	return err
+}
+
+// end returns the position of the last message.
+func (s natsSource) end(ctx context.Context, each func(event.Key, uint64)) (end uint64, err error) {
+	err = s.LoadRaw(ctx, s.filter(), func(m natsreader.Raw) error {
+		end = max(end, m.Position)
+		a, err := s.address(publish.Delivery{Subject: m.Subject})
+		if each != nil && err == nil && a.Kind == wire.OfObject && wire.IsEventOfObject(m.Header) {
+			each(event.Key(a.Object), m.Position)
+		}
+		return nil //nolint:nilerror // the subject is checked when the message is read
+	})
+	if err != nil {
+		return 0, fmt.Errorf("read the bus: %w", err)
+	}
+	return end, nil
+}
+
+func (s natsSource) at(ctx context.Context, k event.Key, position uint64) (e wire.Event, found bool, err error) {
+	m, found, err := s.RawAt(ctx, position)
+	if err != nil || !found {
+		return wire.Event{}, false, err
+	}
+	if want := wire.Subject(s.Prefix, s.Cluster, wire.Object(k)); m.Subject != want {
+		return wire.Event{}, false, fmt.Errorf("read the event of %s at %d: its subject is %s", k, position, m.Subject)
+	}
+	e, _ = wire.FromNATS(m.Header, m.Data) // as documented
+	return e, true, nil
+}
+
+func (s natsSource) catchUp(ctx context.Context, f *Follower) error {
+	return s.await(ctx, f, func(ctx context.Context) (func() bool, error) {
+		end, err := s.end(ctx, nil)
+		return func() bool { return f.read[publish.Log{}] >= end }, err
+	})
+}
+
+// catchUpWith is cheaper than catchUp.
+func (s natsSource) catchUpWith(ctx context.Context, f *Follower, k event.Key) (more bool, err error) {
+	return more, s.await(ctx, f, func(ctx context.Context) (func() bool, error) {
+		last, _, err := s.LastRaw(ctx, wire.Subject(s.Prefix, s.Cluster, wire.Object(k)))
+		if err != nil {
+			return nil, fmt.Errorf("read the bus: %w", err)
+		}
+		return func() bool {
+			done := f.read[publish.Log{}] >= last.Position
+			more = more || !done
+			return done
+		}, nil
+	})
+}
+
+// await waits until the condition that aim returns holds. The awaited message may be removed
+// from the bus before it is read, so await calls aim again from time to time.
+func (s natsSource) await(ctx context.Context, f *Follower, aim func(context.Context) (reached func() bool, err error)) error {
+	progress, since := uint64(0), time.Now()
+	for {
+		reached, err := aim(ctx)
+		if err != nil {
+			return err
+		}
+		again := time.NewTimer(askAgain)
+		for waiting := true; waiting; {
+			f.mu.Lock()
+			done, ended, position, moved := reached(), f.ended, f.read[publish.Log{}], f.moved
+			f.mu.Unlock()
+			switch {
+			case ended != nil:
+				again.Stop()
+				return fmt.Errorf("read the bus: %w", ended)
+			case done:
+				again.Stop()
+				return nil
+			case position != progress:
+				progress, since = position, time.Now()
+			}
+			select {
+			case <-moved:
+			case <-again.C:
+				waiting = false
+			case <-ctx.Done():
+				again.Stop()
+				return ctx.Err()
+			}
+		}
+		if time.Since(since) > busPatience {
+			return f.silence()
+		}
+	}
+}
+
+func (f *Follower) silence() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.trouble != nil {
+		return fmt.Errorf("read the bus: %w", f.trouble)
+	}
+	return fmt.Errorf("read the bus: no message within %s after position %d", busPatience, f.read[publish.Log{}])
+}
+
+func (s natsSource) report(*report.Report) {}

@@ -1,0 +1,68 @@
+package replica
+
+import (
+	"fmt"
+
+	"github.com/kuberelay/kuberelay/internal/verify/wire"
+)
+
+// tellsOfOneBefore excuses an object whose first message on the bus isn't the first of its UID.
+// The previousversion of an event is always the version of an event that the bus acknowledged.
+// So the writer began correctly, and the bus dropped the beginning since: because of a lower
+// limit in the past, compaction, an operator, or a loss. The present state is right all the
+// same, because the last message has it, and previousversion tells a subscriber that something
+// came before.
+//
+// There is no excuse after a foreign message or a tombstone: a writer that knows of either
+// starts over.
+func (o *object) tellsOfOneBefore(e Event) bool {
+	return e.Previous != "" && o.count == 1 && !o.foreign
+}
+
+// fallen returns what is wrong with e after last even if other events were between them, or "".
+func fallen(last, e Event) string {
+	switch {
+	case e.Epoch < last.Epoch:
+		return fmt.Sprintf("the epoch falls from %d to %d", last.Epoch, e.Epoch)
+	case e.ID == last.ID && e.Type != wire.Deleted:
+		return fmt.Sprintf("id %q occurs twice", e.ID)
+	case e.Epoch > last.Epoch:
+		return "" // the history of the API server went back, and versions with it
+	}
+	order, ok := compareVersions(e.Version, last.Version)
+	switch {
+	case !ok:
+		return ""
+	case order < 0 && e.UID == last.UID:
+		return fmt.Sprintf("the version falls from %s to %s", last.Version, e.Version)
+	case order < 0:
+		return fmt.Sprintf("the version falls from %s of uid %q to %s of uid %q", last.Version, last.UID, e.Version, e.UID)
+	case order == 0 && e.UID == last.UID && e.Live() && !e.Again:
+		return fmt.Sprintf("version %s occurs twice", e.Version)
+	}
+	return ""
+}
+
+// follows returns what is wrong with e directly after last, or "". purge reports whether a purge
+// between the two, which ends with a delete, explains it.
+func follows(last, e Event) (detail string, purge bool) {
+	switch same := e.UID == last.UID; {
+	case e.ID == last.ID: // of a delete: fallen reports the others
+		return fmt.Sprintf("id %q occurs twice", e.ID), false
+	case !same && last.Live():
+		return fmt.Sprintf("uid %q follows uid %q without a delete in between", e.UID, last.UID), e.begins()
+	case !same && !e.begins():
+		return fmt.Sprintf("the first event of uid %q is of type %s", e.UID, e.Type.Short()), false
+	case !same && e.Previous != "":
+		return fmt.Sprintf("the first event of uid %q has previousversion %q", e.UID, e.Previous), false
+	case !same:
+		return "", false
+	case !last.Live() && !e.begins():
+		return fmt.Sprintf("type %s follows the delete of the same uid", e.Type.Short()), false
+	case last.Live() && e.begins():
+		return fmt.Sprintf("type %s of a uid that exists already", e.Type.Short()), true
+	case e.Previous != last.Version:
+		return fmt.Sprintf("previousversion is %q, the event before has %q", e.Previous, last.Version), e.begins()
+	}
+	return "", false
+}

@@ -1,0 +1,168 @@
+package replica
+
+import (
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/verify/normal"
+	"github.com/kuberelay/kuberelay/internal/verify/report"
+	"github.com/kuberelay/kuberelay/internal/verify/wire"
+)
+
+// take accepts each message. read parses the event in it.
+func (f *Follower) take(d publish.Delivery, read func() (wire.Event, error)) error {
+	a, err := f.place.address(d)
+	if err != nil {
+		f.takeForeign(event.Key{}, d, err)
+		return nil
+	}
+	m, err := read()
+	if err != nil {
+		f.takeForeign(keyOf(a), d, err)
+		return nil
+	}
+	if a.Kind != wire.OfObject {
+		return f.takeMarker(m, a, d)
+	}
+	e, problems, err := f.place.read(m, a, d)
+	if err != nil {
+		f.takeForeign(e.Key, d, err)
+		return nil
+	}
+	end := f.ends[e.Key]
+	elsewhere := publish.Partition(d.Position) != publish.Partition(end) // an object belongs in one partition, but may be in several
+	if d.Position >= end || elsewhere || normal.IsSecret(e.Key.GroupResource().String()) {
+		problems = append(problems, readData(f.form, &e, m)...)
+	}
+	return f.advance(d, func() error { return f.history.add(e, problems) })
+}
+
+// keyOf returns the object that an address names, or the zero value for a marker.
+func keyOf(a wire.Address) event.Key {
+	if a.Kind != wire.OfObject {
+		return event.Key{}
+	}
+	return event.Key(a.Object)
+}
+
+// takeMarker accepts a marker of a resource, a writer or the cluster.
+func (f *Follower) takeMarker(m wire.Event, a wire.Address, d publish.Delivery) error {
+	problems := f.place.readMarker(m, a)
+	claim, err := wire.ParseClaim(m.Data)
+	return f.advance(d, func() error {
+		f.history.addMarker(event.Key(a.Object), d.Subject, m.Get("id"), d.Position, problems)
+		if a.Kind == wire.OfClaim && err == nil {
+			f.history.claim = claim.UID
+		}
+		return nil
+	})
+}
+
+// takeForeign accepts a message that isn't an event. k is the object that it is filed under,
+// if that is known.
+func (f *Follower) takeForeign(k event.Key, d publish.Delivery, err error) {
+	name := f.place.name(d.Subject)
+	f.keep(f.advance(d, func() error {
+		f.history.addForeign(k, name, d.Position, err)
+		if d.Position < f.ends[k] {
+			return nil
+		}
+		return f.readLast(k)
+	}))
+}
+
+// readLast reads the data of an object's last event if take left it out, because a message
+// that isn't an event appeared to be the last event.
+func (f *Follower) readLast(k event.Key) error {
+	e := f.history.state(k)
+	if !e.Live() || e.Digest != (normal.Digest{}) {
+		return nil
+	}
+	m, found, err := f.at(k, e.Position)
+	if err != nil || !found {
+		return err
+	}
+	for _, p := range readData(f.form, &e, m) {
+		f.history.report(e, report.Malformed, p)
+	}
+	last := &f.history.objects[k].last
+	last.Digest, last.Content = e.Digest, e.Content
+	return nil
+}
+
+// takeRefused accepts records that cannot be read.
+func (f *Follower) takeRefused(d publish.Delivery, err error) {
+	f.change(func() { f.history.addForeign(event.Key{}, "what is there", d.Position, err) })
+}
+
+// takeTombstone accepts a record without a value.
+func (f *Follower) takeTombstone(k event.Key, d publish.Delivery) {
+	f.keep(f.advance(d, func() error { return f.history.addTombstone(k, d.Position, d.Whole) }))
+}
+
+// keep stores an error for those who wait.
+func (f *Follower) keep(err error) {
+	if err != nil {
+		f.change(func() { f.ended = err })
+	}
+}
+
+// advance makes the messages up to a delivery visible to others.
+func (f *Follower) advance(d publish.Delivery, add func() error) (err error) {
+	f.change(func() {
+		if d.Position <= f.read[d.Log] {
+			err = ErrChanged
+			return
+		}
+		if err = add(); err == nil {
+			f.read[d.Log] = d.Position
+		}
+	})
+	return err
+}
+
+// projectedDigest is the number of digits in the digest of an object that is sent in part.
+const projectedDigest = 32
+
+// readData sets the digests of an event's data, and returns what is wrong with the data.
+func readData(f normal.Form, e *Event, m wire.Event) (problems complaints) {
+	t, err := m.ObjectOf()
+	if err != nil {
+		return []string{err.Error()}
+	}
+	metadata, _ := t["metadata"].(wire.Tree)
+	for _, check := range []struct{ field, want string }{
+		{"name", e.Key.Name}, {"namespace", e.Key.Namespace}, {"uid", e.UID}, {"resourceVersion", e.Version},
+	} {
+		if got, _ := metadata[check.field].(string); got != check.want {
+			problems.add("metadata.%s of the data is %q, want %q", check.field, got, check.want)
+		}
+	}
+	if kind, _ := t["kind"].(string); kind != m.Get("kind") {
+		problems.add("kind of the data is %q, want %q", kind, m.Get("kind"))
+	}
+	named := m.Get("digest")
+	if len(named) != projectedDigest { // of the text, so that equal data can have different digests
+		named = ""
+	}
+	if whole := !e.Truncated && m.Get("finalstateunknown") != "true"; named != "" && whole {
+		if is, err := wire.Digest(t); err != nil || is != named {
+			problems.add("digest is %q, that of the data is %q", named, is)
+		}
+	}
+	f.OfBus(e.Key.GroupResource().String(), t)
+	if normal.IsSecret(e.Key.GroupResource().String()) && normal.HasPlainValue(t) {
+		problems.add("a value of the Secret is on the bus as it is")
+	}
+	if !e.Live() {
+		return problems
+	}
+	if e.Truncated {
+		t = normal.MetadataOnly(t)
+	}
+	e.Digest = normal.DigestOf(t)
+	hidden := normal.IsSecret(e.Key.GroupResource().String()) && f.Key == nil // another version may have another value
+	if named != "" || f.Contents && !hidden {
+		e.Content = normal.ContentOf(t)
+	}
+	return problems
+}

@@ -1,0 +1,185 @@
+package report
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"unicode"
+	"unicode/utf8"
+)
+
+// WriteTable prints a report for people: a line for each problem, and a summary. It escapes what
+// could control the terminal.
+func (r Report) WriteTable(w io.Writer) error {
+	var b bytes.Buffer
+	if len(r.Problems) > 0 {
+		table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(table, "PROBLEM\tRESOURCE\tOBJECT\tCLUSTER\tBUS\tPOSITION\tDETAIL")
+		for _, p := range r.Problems {
+			fmt.Fprintln(table, strings.Join([]string{
+				string(p.Kind), cell(p.Resource), p.object(), cell(p.Cluster), cell(p.Bus), p.place(), visible(p.Detail),
+			}, "\t"))
+		}
+		if err := table.Flush(); err != nil {
+			return err
+		}
+		b.WriteByte('\n')
+	}
+	if r.isUnknown() {
+		other := "KUBERELAY_NATS_SUBJECT_PREFIX"
+		if len(r.Partitions) > 0 {
+			other = "KUBERELAY_KAFKA_TOPIC"
+		}
+		fmt.Fprintf(&b, "the bus has nothing of cluster %s: check KUBERELAY_CLUSTER_NAME (and %s)\n", strconv.Quote(r.Cluster), other)
+	}
+	for _, u := range r.Unlisted {
+		fmt.Fprintf(&b, "not looked at: %s\n", visible(u.Reason))
+	}
+	for _, s := range r.Unmatched {
+		fmt.Fprintf(&b, "matches nothing in the cluster: %s\n", cell(s))
+	}
+	if r.OutOfScope > 0 {
+		fmt.Fprintf(&b, "%s on the bus out of scope, not compared\n", count(r.OutOfScope, "object"))
+	}
+	if r.InMotion > 0 {
+		fmt.Fprintf(&b, "%s changed all the time: the bus follows the version, the data was not compared\n", count(r.InMotion, "object"))
+	}
+	if r.OtherVersion > 0 {
+		fmt.Fprintf(&b, "%s on the bus in a version of the API that is not served any more: uid and version compared, the data not\n", count(r.OtherVersion, "object"))
+	}
+	if n := r.countOf(Foreign); n > 0 {
+		fmt.Fprintf(&b, "%s of another writer, after which the forwarder published the state again\n", count(n, "message"))
+	}
+	fmt.Fprintln(&b, r.Summary())
+	_, err := w.Write(b.Bytes())
+	return err
+}
+
+// Summary returns the report in one line.
+func (r Report) Summary() string {
+	verdict := "not clean"
+	switch {
+	case r.Clean():
+		verdict = "clean"
+	case len(r.Problems) == 0:
+		verdict = "not everything was looked at"
+	}
+	at := ""
+	if r.ResourceVersion != "" {
+		at = ", cluster at " + thousands(r.ResourceVersion)
+	}
+	end := "stream up to " + thousands(strconv.FormatUint(r.Position, 10))
+	if len(r.Partitions) > 0 {
+		end = count(len(r.Partitions), "partition") + " read to the end"
+	}
+	return fmt.Sprintf("%s: %s of state in %s, %s of order or form in %s; %s%s", verdict,
+		count(r.differences(), "difference"), count(r.Objects, "object"),
+		count(r.broken(), "problem"), count(r.Messages, "message"), end, at)
+}
+
+// WriteJSON prints a report as one JSON document.
+func (r Report) WriteJSON(w io.Writer) error {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	if err := e.Encode(r); err != nil {
+		return err
+	}
+	_, err := w.Write(escapeJSON(b.Bytes()))
+	return err
+}
+
+// object returns the namespace and name for people.
+func (p Problem) object() string {
+	name := p.Name
+	if p.Namespace != "" {
+		name = p.Namespace + "/" + p.Name
+	}
+	return cell(name)
+}
+
+// cell returns one word of the table. It quotes what is not a plain word.
+func cell(s string) string {
+	if s == "" {
+		return "-"
+	}
+	if !IsPlain(s) {
+		return strconv.Quote(s)
+	}
+	return s
+}
+
+// IsPlain reports whether s is printed without quotes: it has only printable characters, no
+// space and no quote.
+func IsPlain(s string) bool {
+	return s != "" && utf8.ValidString(s) &&
+		!strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) || unicode.IsSpace(r) || r == '"' })
+}
+
+// visible escapes what does not print in a sentence, which may have spaces.
+func visible(s string) string {
+	if !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) && utf8.ValidString(s) {
+		return s
+	}
+	quoted := strconv.Quote(s)
+	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
+}
+
+// place returns the position of the message, or its partition and offset.
+func (p Problem) place() string {
+	switch {
+	case p.Partition != nil:
+		return fmt.Sprintf("%d:%d", *p.Partition, p.Position)
+	case p.Position == 0:
+		return "-"
+	}
+	return strconv.FormatUint(p.Position, 10)
+}
+
+func count(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return thousands(strconv.Itoa(n)) + " " + noun
+}
+
+// thousands puts commas into a number. Other text stays as it is.
+func thousands(s string) string {
+	if !isNumber(s) {
+		return cell(s)
+	}
+	first := cmp.Or(len(s)%3, 3)
+	grouped := s[:min(first, len(s))]
+	for i := first; i < len(s); i += 3 {
+		grouped += "," + s[i:i+3]
+	}
+	return grouped
+}
+
+// escapeJSON writes what does not print as \uXXXX. In JSON all of that, except newlines, is inside
+// strings.
+func escapeJSON(b []byte) []byte {
+	var escaped []byte
+	for len(b) > 0 {
+		r, size := utf8.DecodeRune(b)
+		switch {
+		case r == '\n' || unicode.IsPrint(r):
+			escaped = append(escaped, b[:size]...)
+		case r > 0xffff:
+			r -= 0x10000
+			escaped = fmt.Appendf(escaped, `\u%04x\u%04x`, 0xd800+r>>10, 0xdc00+r&0x3ff)
+		default:
+			escaped = fmt.Appendf(escaped, `\u%04x`, r)
+		}
+		b = b[size:]
+	}
+	return escaped
+}
+
+func isNumber(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }

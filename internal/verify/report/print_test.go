@@ -1,0 +1,136 @@
+package report
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"unicode"
+)
+
+func hostile() Report {
+	r := Report{
+		Cluster: "prod", Objects: 20013, Messages: 41230, Position: 61002, ResourceVersion: "1234567",
+		Resources:  []Resource{{"roles.rbac.authorization.k8s.io", "v1", 20013, "1234567"}},
+		OutOfScope: 1, InMotion: 2, Unmatched: []string{"widgets.example.com"},
+		Unlisted: []Unlisted{{"pods", "list pods: pods is forbidden\x1b[2J"}},
+		Problems: []Problem{
+			{Kind: Misordered, Resource: "configmaps", Namespace: "default", Name: "web", Bus: "7", Position: 12, Detail: "the version falls from 9 to 7"},
+			{Kind: Missing, Resource: "configmaps", Namespace: "default", Name: "web", Cluster: "9", Detail: "no event of it"},
+			{Kind: Stale, Resource: "roles.rbac.authorization.k8s.io", Namespace: "default", Name: "\x1b[31msystem:evil\u202e\u009b\n", Cluster: "9", Bus: "7", Position: 13, Detail: "the bus has uid \"\x1b\", the cluster \"b\""},
+			{Kind: Extra, Resource: "clusterroles.rbac.authorization.k8s.io", Name: "two words", Bus: "7", Position: 14, Detail: "x"},
+			{Kind: Misordered, Resource: "configmaps", Bus: "", Position: 15, Detail: "the marker occurs twice"},
+		},
+	}
+	r.Sort()
+	return r
+}
+
+func TestTable(t *testing.T) {
+	var b bytes.Buffer
+	if err := hostile().WriteTable(&b); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "report.txt", b.Bytes())
+}
+
+func TestJSON(t *testing.T) {
+	r := hostile()
+	var b bytes.Buffer
+	if err := r.WriteJSON(&b); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "report.json", b.Bytes())
+	var back Report
+	if err := json.Unmarshal(b.Bytes(), &back); err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(back, r) {
+		t.Errorf("got back %+v, want %+v", back, r)
+	}
+}
+
+// golden compares with a file in testdata, and with UPDATE=1 writes it.
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if os.Getenv("UPDATE") != "" {
+		if err := os.WriteFile(path, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	if strings.ContainsFunc(string(got), func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }) {
+		t.Errorf("%q does not print", got)
+	}
+}
+
+func TestSummary(t *testing.T) {
+	for _, tc := range []struct {
+		report Report
+		want   string
+	}{
+		{Report{}, "clean: 0 differences of state in 0 objects, 0 problems of order or form in 0 messages; stream up to 0"},
+		{Report{Objects: 1, Messages: 1, Position: 999, ResourceVersion: "1000"},
+			"clean: 0 differences of state in 1 object, 0 problems of order or form in 1 message; stream up to 999, cluster at 1,000"},
+		// A summary that began with "0 differences" once hid problems of messages.
+		{Report{Objects: 1523, Messages: 1583, Problems: []Problem{{Kind: Malformed}, {Kind: Misordered}, {Kind: Misordered}}},
+			"not clean: 0 differences of state in 1,523 objects, 3 problems of order or form in 1,583 messages; stream up to 0"},
+		{Report{Unlisted: []Unlisted{{}}},
+			"not everything was looked at: 0 differences of state in 0 objects, 0 problems of order or form in 0 messages; stream up to 0"},
+		{Report{Objects: 1234567, Messages: 100, Position: 12345, ResourceVersion: "x\n", Problems: []Problem{{Kind: Missing}, {Kind: Malformed}, {Kind: Misordered}}},
+			`not clean: 1 difference of state in 1,234,567 objects, 2 problems of order or form in 100 messages; stream up to 12,345, cluster at "x\n"`},
+	} {
+		if got := tc.report.Summary(); got != tc.want {
+			t.Errorf("got %q, want %q", got, tc.want)
+		}
+	}
+}
+
+// TestUnknownCluster: if the bus has nothing at all, the name is probably wrong.
+func TestUnknownCluster(t *testing.T) {
+	const hint = `the bus has nothing of cluster "typo": check KUBERELAY_CLUSTER_NAME (and `
+	missing := []Problem{{Kind: Missing}}
+	for _, tc := range []struct {
+		report Report
+		want   string // "" for no hint
+	}{
+		{Report{Cluster: "typo", Objects: 1, Problems: missing}, hint + "KUBERELAY_NATS_SUBJECT_PREFIX)\n"},
+		{Report{Cluster: "typo", Objects: 1, Problems: missing, Partitions: []Partition{{}}}, hint + "KUBERELAY_KAFKA_TOPIC)\n"},
+		{Report{Cluster: "prod", Objects: 2, Messages: 1, Problems: missing}, ""},
+		{Report{Cluster: "empty"}, ""},
+	} {
+		var b strings.Builder
+		if err := tc.report.WriteTable(&b); err != nil {
+			t.Fatal(err)
+		}
+		if got := b.String(); !strings.Contains(got, tc.want) || tc.want == "" && strings.Contains(got, "has nothing") {
+			t.Errorf("got %q, want %q in it", got, tc.want)
+		}
+	}
+}
+
+func TestReportClean(t *testing.T) {
+	for _, tc := range []struct {
+		report Report
+		want   bool
+	}{
+		{Report{}, true},
+		{Report{OutOfScope: 1, InMotion: 1, Unmatched: []string{"x"}}, true},
+		{Report{Problems: []Problem{{}}}, false},
+		{Report{Unlisted: []Unlisted{{}}}, false},
+	} {
+		if got := tc.report.Clean(); got != tc.want {
+			t.Errorf("%+v: got %t", tc.report, got)
+		}
+	}
+}

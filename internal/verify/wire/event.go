@@ -1,0 +1,211 @@
+package wire
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"unicode/utf8"
+)
+
+// Event is a CloudEvent. Its data is JSON, which this type doesn't check.
+type Event struct {
+	attributes map[string]string
+	Data       []byte
+}
+
+// Get returns an attribute, or "" if it is absent. The escapes of the binding are decoded, those
+// of [Event.Text] are not.
+func (e Event) Get(name string) string { return e.attributes[name] }
+
+// Text returns an attribute in which the characters that CloudEvents forbids are
+// percent-encoded.
+func (e Event) Text(name string) (string, error) { return text(e.Get(name), false) }
+
+const structuredJSON = "application/cloudevents+json"
+
+// FromNATS parses a message of NATS, in either content mode.
+func FromNATS(headers map[string][]string, data []byte) (Event, error) {
+	e := Event{attributes: make(map[string]string, len(headers)), Data: data}
+	mode := ""
+	for name, values := range headers {
+		lower := strings.ToLower(name)
+		ours := strings.HasPrefix(lower, "ce-")
+		if !ours && lower != "content-type" {
+			continue
+		}
+		if name != lower || len(values) != 1 {
+			return Event{}, fmt.Errorf("header %q must be in lower case and have one value", name)
+		}
+		if !ours {
+			mode = values[0]
+			continue
+		}
+		value, err := header(values[0])
+		if err == nil {
+			err = e.set(name[len("ce-"):], value)
+		}
+		if err != nil {
+			return Event{}, fmt.Errorf("header %q: %w", name, err)
+		}
+	}
+	return e.in(mode)
+}
+
+// IsEventOfObject reports whether a message of NATS appears to be an event of an object. It reads
+// only the headers, in either content mode: in structured mode the forwarder repeats the UID in a
+// header of its own.
+func IsEventOfObject(headers map[string][]string) bool {
+	return len(headers["ce-uid"]) > 0 || len(headers["kuberelay-uid"]) > 0
+}
+
+// Header is a header of a record.
+type Header struct {
+	Key   string
+	Value []byte
+}
+
+// FromKafka parses a record of Kafka, in either content mode.
+func FromKafka(headers []Header, value []byte) (Event, error) {
+	e := Event{attributes: make(map[string]string, len(headers)), Data: value}
+	mode := ""
+	for _, h := range headers {
+		lower := strings.ToLower(h.Key)
+		ours := strings.HasPrefix(lower, "ce_")
+		var err error
+		switch {
+		case !ours && lower != "content-type":
+			continue
+		case h.Key != lower:
+			err = errors.New("it is not in lower case")
+		case !utf8.Valid(h.Value):
+			err = errors.New("it is not UTF-8")
+		case ours:
+			err = e.set(h.Key[len("ce_"):], string(h.Value))
+		case mode != "":
+			err = errors.New("it occurs twice")
+		default:
+			mode = string(h.Value)
+		}
+		if err != nil {
+			return Event{}, fmt.Errorf("header %q: %w", h.Key, err)
+		}
+	}
+	if isStructured(mode) {
+		return e.in(mode)
+	}
+	if mode != "" { // in binary mode it is this attribute
+		if err := e.set("datacontenttype", mode); err != nil {
+			return Event{}, err
+		}
+	}
+	return e.in("")
+}
+
+func isStructured(contentType string) bool {
+	return contentType == structuredJSON || strings.HasPrefix(contentType, structuredJSON+";")
+}
+
+// in finishes parsing in a content mode: "" is binary.
+func (e Event) in(mode string) (Event, error) {
+	if mode != "" {
+		if !isStructured(mode) {
+			return Event{}, fmt.Errorf("content-type %q is not %s", mode, structuredJSON)
+		}
+		if len(e.attributes) > 0 {
+			return Event{}, errors.New("it is both in binary and in structured mode")
+		}
+		var err error
+		if e, err = structured(e.Data); err != nil {
+			return Event{}, err
+		}
+	}
+	for _, name := range []string{"id", "source", "specversion", "type"} {
+		if e.Get(name) == "" {
+			return Event{}, fmt.Errorf("it has no attribute %s", name)
+		}
+	}
+	if v := e.Get("specversion"); v != "1.0" {
+		return Event{}, fmt.Errorf("specversion is %q, want 1.0", v)
+	}
+	return e, nil
+}
+
+// set adds an attribute. A second value is an error.
+func (e Event) set(name, value string) error {
+	if name == "" || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789") != "" {
+		return fmt.Errorf("%q is not the name of an attribute", name)
+	}
+	if _, again := e.attributes[name]; again {
+		return fmt.Errorf("attribute %s occurs twice", name)
+	}
+	if value == "" {
+		return fmt.Errorf("attribute %s is empty", name)
+	}
+	e.attributes[name] = value
+	return nil
+}
+
+// structured parses an event in the JSON event format.
+func structured(document []byte) (Event, error) {
+	e := Event{attributes: map[string]string{}}
+	d := json.NewDecoder(bytes.NewReader(document))
+	d.UseNumber()
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return Event{}, errors.New("it is not a JSON object")
+	}
+	for d.More() {
+		name, err := d.Token()
+		if err != nil {
+			return Event{}, errors.New("it is not valid JSON")
+		}
+		var value json.RawMessage
+		if err := d.Decode(&value); err != nil {
+			return Event{}, errors.New("it is not valid JSON")
+		}
+		if name == "data" && e.Data == nil {
+			e.Data = value
+			continue
+		}
+		s, err := simple(value)
+		if err == nil {
+			err = e.set(name.(string), s) // the name of a member is always a string
+		}
+		if err != nil {
+			return Event{}, fmt.Errorf("member %q: %w", name, err)
+		}
+	}
+	if _, err := d.Token(); err != nil {
+		return Event{}, errors.New("it is not valid JSON")
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return Event{}, errors.New("it is more than a JSON object")
+	}
+	if e.Data == nil {
+		return Event{}, errors.New("it has no data")
+	}
+	return e, nil
+}
+
+// simple returns the canonical string of an attribute: a string, a boolean or an integer
+// (CloudEvents 1.0, section 3.1).
+func simple(value json.RawMessage) (string, error) {
+	switch s := string(value); {
+	case s == "true", s == "false":
+		return s, nil
+	case s[0] == '"':
+		var v string
+		if err := json.Unmarshal(value, &v); err != nil {
+			return "", errors.New("it is not a string")
+		}
+		return v, nil
+	default:
+		var n int32
+		if err := json.Unmarshal(value, &n); err != nil || s == "null" {
+			return "", errors.New("it is neither a string, a boolean nor an integer")
+		}
+		return s, nil
+	}
+}

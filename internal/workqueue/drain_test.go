@@ -1,0 +1,180 @@
+package workqueue
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	kubequeue "k8s.io/client-go/util/workqueue"
+)
+
+func TestDrainHandsOutQueuedKeysAndAwaitsCompletions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, r := New(Config{Workers: 1, MaxInFlight: Limit{Keys: 1}, MaxLowPriorityInFlight: Limit{Keys: 1}, BaseDelay: 1, MaxDelay: 1}), &recorder{}
+		start(t, q, r.handle)
+		for n := range 3 {
+			q.Add(key(n))
+		}
+		synctest.Wait()
+		drained := make(chan error, 1)
+		go func() { drained <- q.Drain(t.Context()) }()
+		synctest.Wait()
+		q.Add(key(99)) // refused
+		for n := range 3 {
+			select {
+			case err := <-drained:
+				t.Fatalf("drained (%v) with %d of 3 keys completed", err, n)
+			default:
+			}
+			r.finish(key(n), Result{})
+			synctest.Wait()
+		}
+		if err := <-drained; err != nil || r.handed() != 3 {
+			t.Errorf("drained with %v after %d keys, want nil after 3", err, r.handed())
+		}
+	})
+}
+
+func TestDrainRunsFurtherSteps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, r := testQueue(), &recorder{}
+		start(t, q, r.handle)
+		q.Add(key(1))
+		synctest.Wait()
+		drained := make(chan error, 1)
+		go func() { drained <- q.Drain(t.Context()) }()
+		synctest.Wait()
+		r.finish(key(1), Result{Again: true})
+		synctest.Wait()
+		if got := r.handed(); got != 2 {
+			t.Fatalf("handed out %d times, want a second step", got)
+		}
+		r.finish(key(1), Result{})
+		if err := <-drained; err != nil {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestDrainHandsOutKeysInBackoff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, r := New(Config{Workers: 1, MaxInFlight: Limit{Keys: 10}, MaxLowPriorityInFlight: Limit{Keys: 10}, BaseDelay: time.Hour, MaxDelay: time.Hour}), &recorder{}
+		start(t, q, r.handle)
+		q.Add(key(1))
+		synctest.Wait()
+		r.finish(key(1), Result{Err: errors.New("bus down")})
+		synctest.Wait()
+		if got := q.Delayed(); got != 1 {
+			t.Fatalf("%d keys are in back-off, want 1", got)
+		}
+		drained := make(chan error, 1)
+		go func() { drained <- q.Drain(t.Context()) }()
+		synctest.Wait()
+		if got := r.handed(); got != 2 {
+			t.Fatalf("handed out %d times, want again for the drain", got)
+		}
+		r.finish(key(1), Result{})
+		if err := <-drained; err != nil {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func TestDrainEndsAtItsDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, r := testQueue(), &recorder{}
+		stop := start(t, q, r.handle)
+		q.Add(key(1))
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := q.Drain(ctx); !errors.Is(err, ErrDrainDeadline) {
+			t.Errorf("got %v, want %v", err, ErrDrainDeadline)
+		}
+		stop()
+		r.finish(key(1), Result{})
+	})
+}
+
+// TestDrainHandsOutLowPriorityKeysAboveTheLimit: client-go's queue treats a queue
+// that hands out nothing at the moment as empty, and ends the workers.
+func TestDrainHandsOutLowPriorityKeysAboveTheLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const keys = 1000
+		q, r := limited(4, 20, 8), &recorder{}
+		start(t, q, r.handle)
+		for n := range keys {
+			q.AddLowPriority(key(n))
+		}
+		synctest.Wait()
+		drained := make(chan error, 1)
+		go func() { drained <- q.Drain(t.Context()) }()
+		r.finishAll(t, keys)
+		if err := <-drained; err != nil || r.handed() != keys {
+			t.Errorf("drained with %v after %d keys, want nil after %d", err, r.handed(), keys)
+		}
+	})
+}
+
+// TestDrainHandsOutChangesInFlight: the workers once ended when nothing was queued, so
+// the next start had to publish the later state of a key in flight.
+func TestDrainHandsOutChangesInFlight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, r := testQueue(), &recorder{}
+		start(t, q, r.handle)
+		q.Add(key(1))
+		synctest.Wait()
+		q.Add(key(1))
+		drained := make(chan error, 1)
+		go func() { drained <- q.Drain(t.Context()) }()
+		synctest.Wait()
+		r.finish(key(1), Result{})
+		synctest.Wait()
+		if got := r.handed(); got != 2 {
+			t.Fatalf("handed out %d times, want again with its later state", got)
+		}
+		r.finish(key(1), Result{})
+		if err := <-drained; err != nil {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// beforeDone calls a function before client-go's queue learns that a key is done.
+type beforeDone struct {
+	kubequeue.TypedRateLimitingInterface[item]
+	do func()
+}
+
+func (b beforeDone) Done(key item) {
+	b.do()
+	b.TypedRateLimitingInterface.Done(key)
+}
+
+// TestDrainWaitsForRequeue: a key that changed in flight is not queued
+// until client-go's queue has put it back. If it were released before that, the workers
+// would find no key queued or held, and end.
+func TestDrainWaitsForRequeue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q, r := testQueue(), &recorder{}
+		q.queue = beforeDone{q.queue, synctest.Wait} // all workers are blocked
+		start(t, q, r.handle)
+		q.Add(key(1))
+		synctest.Wait()
+		q.Add(key(1))
+		drained := make(chan error, 1)
+		go func() { drained <- q.Drain(t.Context()) }()
+		synctest.Wait()
+		r.finish(key(1), Result{})
+		synctest.Wait()
+		if got := r.handed(); got != 2 {
+			t.Fatalf("handed out %d times, want again with its later state", got)
+		}
+		r.finish(key(1), Result{})
+		if err := <-drained; err != nil {
+			t.Errorf("got %v", err)
+		}
+	})
+}

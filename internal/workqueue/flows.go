@@ -1,0 +1,145 @@
+package workqueue
+
+import (
+	"slices"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// flows is the order of the normal keys. The changes of one resource in one namespace are a
+// flow, and the flows take turns: each turn hands out one key. So a key waits for at most
+// one key of every other flow, however many keys these have. Within a flow, keys are first
+// in, first out.
+//
+// A flow may hold as much of a limit as it leaves free: one flow alone half of it, two
+// flows a third each. So there is room for a flow that holds nothing, and the message of
+// its first key doesn't wait at the bus behind all that the limit allows. The rule is that
+// of dynamic thresholds in switches with shared buffers (Choudhury and Hahne, 1998). The
+// size of an event is unknown when its key is handed out, so turns count keys. Flows of
+// large events hold the same bytes as the others, and thus get the same share of the bus.
+//
+// A turn, a push and a release take constant time. A flow without keys takes no memory.
+type flows struct {
+	byID        map[flowID]*flow
+	large       bool  // byID has had more than 1,000 entries
+	first, last *flow // the flows that await their turn, linked by next
+	size        int   // number of queued keys
+}
+
+type flowID struct{ group, resource, namespace string }
+
+func flowOf(k event.Key) flowID { return flowID{k.Group, k.Resource, k.Namespace} }
+
+// flow is one flow with queued or held keys. If it has queued keys and doesn't await its
+// turn, it holds its share, and a release makes it await its turn again.
+type flow struct {
+	id     flowID
+	queued fifo
+	keys   int64 // held by handlers
+	bytes  int64
+	awaits bool
+	next   *flow
+}
+
+func newFlows() flows { return flows{byID: map[flowID]*flow{}} }
+
+func (s *flows) len() int { return s.size }
+
+func (s *flows) push(key item) {
+	id := flowOf(key.Value())
+	f := s.byID[id]
+	if f == nil {
+		f = &flow{id: id}
+		s.byID[id] = f
+	}
+	if s.size++; f.queued.len() == 0 {
+		s.await(f)
+	}
+	f.queued.push(key)
+}
+
+// turn returns the flow whose turn it is, or nil if every flow with queued keys holds its
+// share of the limit.
+func (s *flows) turn(limit *budget) *flow {
+	for s.first != nil && s.first.keys > 0 && limit.exceedsShare(s.first, 4) {
+		s.leave()
+	}
+	return s.first
+}
+
+// pop removes and returns a key of the flow whose turn it is. The caller must then call
+// use.
+func (s *flows) pop() (item, *flow) {
+	f := s.leave()
+	key := f.queued.pop()
+	if s.size--; f.queued.len() > 0 {
+		s.await(f)
+	}
+	return key, f
+}
+
+// release subtracts from what a flow holds. The flow awaits its turn again when it holds
+// three quarters of its share, so that not every completion wakes a worker.
+func (s *flows) release(f *flow, keys, bytes int64, limit *budget) {
+	f.keys -= keys
+	f.bytes -= bytes
+	switch {
+	case f.queued.len() > 0:
+		if !f.awaits && (f.keys == 0 || !limit.exceedsShare(f, 3)) {
+			s.await(f)
+		}
+	case f.keys == 0:
+		s.large = s.large || len(s.byID) > 1000
+		if delete(s.byID, f.id); len(s.byID) == 0 && s.large {
+			s.byID, s.large = map[flowID]*flow{}, false // a map never shrinks
+		}
+	}
+}
+
+// await adds a flow to those that await their turn, at the end.
+func (s *flows) await(f *flow) {
+	f.awaits = true
+	if s.first == nil {
+		s.first = f
+	} else {
+		s.last.next = f
+	}
+	s.last = f
+}
+
+// leave removes the first flow of those that await their turn.
+func (s *flows) leave() *flow {
+	f := s.first
+	s.first, f.next, f.awaits = f.next, nil, false
+	return f
+}
+
+// fifo is a first-in, first-out list. An empty one keeps no memory.
+type fifo struct {
+	items []item
+	head  int
+}
+
+func (f *fifo) len() int { return len(f.items) - f.head }
+
+func (f *fifo) push(key item) { f.items = append(f.items, key) }
+
+func (f *fifo) pop() item {
+	key := f.items[f.head]
+	f.items[f.head] = item{}
+	switch f.head++; {
+	case f.head == len(f.items):
+		*f = fifo{}
+	case f.head > 1024 && f.head > len(f.items)/2:
+		f.items, f.head = append([]item(nil), f.items[f.head:]...), 0
+	}
+	return key
+}
+
+// remove removes a key, which must be present.
+func (f *fifo) remove(key item) {
+	at := f.head + slices.Index(f.items[f.head:], key)
+	if f.items = slices.Delete(f.items, at, at+1); f.len() == 0 {
+		*f = fifo{}
+	}
+}

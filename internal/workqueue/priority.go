@@ -1,0 +1,286 @@
+package workqueue
+
+import (
+	"sync"
+
+	kubequeue "k8s.io/client-go/util/workqueue"
+)
+
+// priorityQueue is the order in which client-go's queue hands out keys. It is also the only
+// place that counts the keys and bytes that handlers hold.
+//
+// Normal keys go before low-priority keys, such as the hundred thousand keys of a first
+// sync. Low-priority keys are first in, first out; [flows] is the order of normal keys. One
+// low-priority key follows every seven normal keys, so that low-priority work always makes
+// progress.
+//
+// A key counts against the limits from the moment it is handed out. While the low-priority
+// limit is reached, only normal keys are handed out. So no worker ever waits with a key in
+// hand.
+//
+// A key is handed out once for each Push. A low-priority key that changes while it is
+// queued becomes a normal key.
+type priorityQueue struct {
+	mu      sync.Mutex
+	change  sync.Cond         // signals a change of the conditions of await and idle
+	keys    map[item]keyState // keys that are queued, about to be queued, or handed out and not done
+	large   bool              // keys has had more than 1,000 entries
+	flows   flows             // the normal keys
+	lowFIFO fifo              // the low-priority keys
+	streak  int               // normal keys handed out since the last low-priority key
+
+	all      budget // all keys that handlers hold
+	low      budget // the low-priority keys among them
+	granted  item   // the key that the next Pop returns; the zero value for none
+	draining bool   // no more keys are added
+	ended    bool   // no more keys are handed out
+}
+
+var _ kubequeue.Queue[item] = (*priorityQueue)(nil)
+
+// keyState is the state of one key.
+type keyState struct {
+	priority priority // of the queued key, or for the next Push
+	queued   bool
+	hold     // by the handler of the key; the zero value if no handler holds it
+}
+
+// hold is the use of the budgets by one key.
+type hold struct {
+	flow  *flow // nil for a key handed out with low priority
+	bytes uint32
+}
+
+type priority uint8
+
+const (
+	normal priority = iota // also the priority of a key without a call of expect
+	low
+)
+
+// maxStreak is the number of normal keys handed out in a row while low-priority keys are
+// queued.
+const maxStreak = 7
+
+func newPriorityQueue(all, low Limit) *priorityQueue {
+	q := &priorityQueue{keys: map[item]keyState{}, flows: newFlows(), all: newBudget(all), low: newBudget(low)}
+	q.change.L = &q.mu
+	return q
+}
+
+// expect sets the priority of a key that is about to be added. A normal key stays normal
+// until it is handed out.
+func (q *priorityQueue) expect(key item, as priority) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	p, known := q.keys[key]
+	if known && (as == low || p.priority == normal) {
+		return
+	}
+	p.priority = as
+	q.keys[key] = p
+	if p.queued {
+		q.lowFIFO.remove(key)
+		q.flows.push(key)
+		q.wake()
+	}
+}
+
+// Push is part of [kubequeue.Queue], like the next three methods. client-go's queue
+// serializes the calls.
+func (q *priorityQueue) Push(key item) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	p := q.keys[key]
+	p.queued = true
+	q.keys[key] = p
+	if p.priority == low {
+		q.lowFIFO.push(key)
+	} else {
+		q.flows.push(key)
+	}
+	q.wake()
+}
+
+// Touch does nothing, because expect has set the priority.
+func (q *priorityQueue) Touch(item) {}
+
+// Len is positive after await has granted a key, so that Get of client-go's queue returns
+// the key.
+func (q *priorityQueue) Len() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.granted != (item{}) {
+		return 1
+	}
+	return 0
+}
+
+// Pop returns the key that await has granted.
+func (q *priorityQueue) Pop() item {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	key := q.granted
+	q.granted = item{}
+	q.wake()
+	return key
+}
+
+// ready reports whether a key may be handed out.
+func (q *priorityQueue) ready() bool {
+	return q.granted == (item{}) && q.all.open() && (q.isLowTurn() || q.flows.turn(&q.all) != nil)
+}
+
+// isLowTurn reports whether a low-priority key goes next. While normal keys wait for their
+// flow's share of the limits, low-priority keys don't take the room.
+func (q *priorityQueue) isLowTurn() bool {
+	return q.lowFIFO.len() > 0 && q.low.open() && (q.flows.len() == 0 || q.streak >= maxStreak)
+}
+
+// grant takes the next key out of the queue. The queue must be ready.
+func (q *priorityQueue) grant() {
+	from, h := normal, hold{}
+	if q.isLowTurn() {
+		from, q.granted, q.streak = low, q.lowFIFO.pop(), 0
+	} else {
+		q.granted, h.flow = q.flows.pop()
+		q.streak++
+	}
+	q.keys[q.granted] = keyState{priority: from, hold: h} // a retry keeps its priority
+	q.use(h, 1)
+}
+
+// wake wakes a worker if a key may be handed out. Pop wakes the next worker.
+func (q *priorityQueue) wake() {
+	if q.ready() {
+		q.change.Signal()
+	}
+}
+
+// use adds a hold to the budgets. Keys is 1, or 0 to add only the bytes.
+func (q *priorityQueue) use(h hold, keys int64) {
+	bytes := int64(h.bytes)
+	q.all.take(keys, bytes)
+	if h.flow == nil {
+		q.low.take(keys, bytes)
+		return
+	}
+	h.flow.keys += keys
+	h.flow.bytes += bytes
+}
+
+// release is the inverse of use.
+func (q *priorityQueue) release(h hold, keys int64) {
+	bytes := int64(h.bytes)
+	q.all.give(keys, bytes)
+	if h.flow == nil {
+		q.low.give(keys, bytes)
+	} else {
+		q.flows.release(h.flow, keys, bytes, &q.all)
+	}
+	if q.wake(); q.all.keys.used == 0 {
+		q.change.Broadcast() // for idle, and for await while draining
+	}
+}
+
+// holdBytes sets the bytes that a handler holds for a key.
+func (q *priorityQueue) holdBytes(key item, bytes uint32) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	p := q.keys[key]
+	q.release(p.hold, 0)
+	p.bytes = bytes
+	q.keys[key] = p
+	q.use(p.hold, 0)
+}
+
+// completed marks a key as no longer held, and returns the hold for giveBack, which is
+// called after client-go's queue is updated too. If the key is finished, its next Add sets
+// its priority. If the key changed while it was held, it is queued as a normal key.
+func (q *priorityQueue) completed(key item, finished bool) hold {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	p := q.keys[key]
+	if !finished {
+		q.keys[key] = keyState{priority: p.priority}
+		return p.hold
+	}
+	q.large = q.large || len(q.keys) > 1000
+	if delete(q.keys, key); len(q.keys) == 0 && q.large {
+		q.keys, q.large = map[item]keyState{}, false // a map never shrinks
+	}
+	return p.hold
+}
+
+// giveBack releases the hold of a completed key.
+func (q *priorityQueue) giveBack(h hold) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.release(h, 1)
+}
+
+// await grants a key, which the caller must then take from client-go's queue. It blocks
+// while no key may be handed out. It returns false when no more keys will be handed out:
+// after end, or after drain once no key is queued or held. A held key may have changed, and
+// is then queued once more.
+func (q *priorityQueue) await() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for {
+		switch {
+		case q.ended, q.draining && q.flows.len()+q.lowFIFO.len()+int(q.all.keys.used) == 0:
+			return false
+		case q.ready():
+			q.grant()
+			return true
+		}
+		q.change.Wait()
+	}
+}
+
+// idle blocks until no handler holds a key.
+func (q *priorityQueue) idle() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for q.all.keys.used > 0 {
+		q.change.Wait()
+	}
+}
+
+func (q *priorityQueue) drain() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.draining = true
+	q.change.Broadcast()
+}
+
+func (q *priorityQueue) end() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.ended = true
+	q.change.Broadcast()
+}
+
+// held returns the number of keys that handlers hold.
+func (q *priorityQueue) held() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return int(q.all.keys.used)
+}
+
+// isQueued reports whether a key will be handed out without another Add.
+func (q *priorityQueue) isQueued(key item) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.keys[key].queued
+}
+
+// waiting returns the number of queued keys of a priority.
+func (q *priorityQueue) waiting(as priority) int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if as == low {
+		return q.lowFIFO.len()
+	}
+	return q.flows.len()
+}

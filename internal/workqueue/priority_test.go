@@ -1,0 +1,239 @@
+package workqueue
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unique"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// handedOut returns the names in the order in which one worker receives them.
+func handedOut(t *testing.T, q *Queue, n int, handle func(name string)) []string {
+	t.Helper()
+	var names []string
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	q.Run(ctx, func(_ context.Context, k event.Key, done func(Result)) {
+		names = append(names, k.Name)
+		if handle != nil {
+			handle(k.Name)
+		}
+		done(Result{})
+		if len(names) == n {
+			cancel()
+		}
+	})
+	return names
+}
+
+func named(name string) event.Key { return event.Key{Resource: "pods", Name: name} }
+
+func oneWorker() *Queue {
+	return New(Config{Workers: 1, MaxInFlight: Limit{Keys: 1}, MaxLowPriorityInFlight: Limit{Keys: 1}, BaseDelay: time.Second, MaxDelay: time.Second})
+}
+
+// TestChangesGoFirst: a change goes first even if its key was queued with low priority, and
+// each key is handed out once.
+func TestChangesGoFirst(t *testing.T) {
+	q := oneWorker()
+	for _, name := range []string{"a", "b", "c", "d"} {
+		q.AddLowPriority(named(name))
+	}
+	q.Add(named("x"))
+	q.Add(named("c"))            // becomes a normal key
+	q.AddLowPriority(named("x")) // stays a normal key
+	q.AddLowPriority(named("a")) // is queued already
+	if got := q.Len(); got != 5 {
+		t.Errorf("%d wait, want 5", got)
+	}
+	if got, want := handedOut(t, q, 5, nil), []string{"x", "c", "a", "b", "d"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestLowPriorityStaysLowAfterAPause: an outage during a first sync does not make its keys
+// normal keys.
+func TestLowPriorityStaysLowAfterAPause(t *testing.T) {
+	const keys = 20
+	for name, outage := range map[string]func(q *Queue){
+		"a pause": func(q *Queue) {
+			q.Pause(func(event.Key) bool { return false })
+			for range keys {
+				key, _ := q.take()
+				if !q.park(key) {
+					t.Error("not parked")
+				}
+				q.done(key, false)
+			}
+			q.Resume()
+		},
+		"failures": func(q *Queue) {
+			for range keys {
+				key, _ := q.take()
+				q.complete(key, Result{Err: context.Canceled})
+			}
+			q.RetryNow()
+		},
+		"a further step": func(q *Queue) {
+			for range keys {
+				key, _ := q.take()
+				q.complete(key, Result{Again: true})
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			q := New(Config{Workers: 1, MaxInFlight: Limit{Keys: keys}, MaxLowPriorityInFlight: Limit{Keys: keys}, BaseDelay: time.Hour, MaxDelay: time.Hour})
+			for n := range keys {
+				q.AddLowPriority(named(fmt.Sprint(n)))
+			}
+			outage(q)
+			q.Add(named("live"))
+			if got := handedOut(t, q, keys+1, nil); got[0] != "live" {
+				t.Errorf("got %q", got)
+			}
+		})
+	}
+}
+
+// TestAChangeWhileAKeyIsHandled: the key is handed out again before low-priority keys, even
+// if it is added with low priority after the change.
+func TestAChangeWhileAKeyIsHandled(t *testing.T) {
+	q := oneWorker()
+	for _, name := range []string{"a", "b", "c"} {
+		q.AddLowPriority(named(name))
+	}
+	first := true
+	got := handedOut(t, q, 4, func(name string) {
+		if name == "a" && first {
+			first = false
+			q.Add(named("a"))
+			q.AddLowPriority(named("a"))
+		}
+	})
+	if want := []string{"a", "a", "b", "c"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// TestLowPriorityKeysMakeProgress: low-priority keys are handed out even if changes never
+// cease.
+func TestLowPriorityKeysMakeProgress(t *testing.T) {
+	q := oneWorker()
+	q.AddLowPriority(named("first"))
+	q.AddLowPriority(named("second"))
+	q.Add(named("x0"))
+	n := 0
+	got := handedOut(t, q, 2*(maxStreak+1), func(name string) {
+		if name[0] == 'x' {
+			n++
+			q.Add(named(fmt.Sprintf("x%d", n)))
+		}
+	})
+	if slices.Index(got, "first") != maxStreak || slices.Index(got, "second") != 2*maxStreak+1 {
+		t.Errorf("got %q", got)
+	}
+}
+
+// TestPriorityQueue: every pushed key is popped once, whatever changes meanwhile.
+func TestPriorityQueue(t *testing.T) {
+	l := newPriorityQueue(Limit{Keys: 1}, Limit{Keys: 1})
+	const keys = 5000
+	want := map[string]int{}
+	pop := func() {
+		if !l.await() {
+			t.Fatal("no key is granted")
+		}
+		popped := l.Pop()
+		want[popped.Value().Name]--
+		l.giveBack(l.completed(popped, true))
+	}
+	for round := range 3 {
+		for n := range keys {
+			name := fmt.Sprint(n)
+			k := unique.Make(named(name))
+			l.expect(k, priority((n+round)%2))
+			if !l.isQueued(k) {
+				l.Push(k)
+				want[name]++
+			}
+			if n%3 == 0 {
+				l.expect(k, normal)
+			}
+			if n%4 == 0 {
+				pop()
+			}
+		}
+	}
+	for l.ready() {
+		pop()
+	}
+	for name, n := range want {
+		if n != 0 {
+			t.Errorf("%s: pushed %d times more than popped", name, n)
+		}
+	}
+	if len(l.keys) != 0 || l.held() != 0 {
+		t.Errorf("%d keys are remembered, %d are held", len(l.keys), l.held())
+	}
+	if l.lowFIFO.items != nil || len(l.flows.byID) != 0 {
+		t.Error("an empty queue keeps memory")
+	}
+}
+
+// TestAGrantedKeyIsTaken: between the grant and Pop, another event may reach a limit.
+// client-go's queue would then wait forever.
+func TestAGrantedKeyIsTaken(t *testing.T) {
+	for _, as := range []priority{normal, low} {
+		l := newPriorityQueue(Limit{Keys: 9, Bytes: 9}, Limit{Keys: 9, Bytes: 9})
+		first, second := unique.Make(named("first")), unique.Make(named("second"))
+		l.Push(first)
+		l.await()
+		l.Pop()
+		l.expect(second, as)
+		l.Push(second)
+		if !l.await() {
+			t.Fatal("no key is granted")
+		}
+		l.holdBytes(first, 10)
+		if l.Len() == 0 || l.Pop() != second {
+			t.Error("the key that was granted cannot be taken")
+		}
+		if l.ready() {
+			t.Error("there is room for a third")
+		}
+	}
+}
+
+// TestAKeyWakesTheNextWorker: two workers wait, and two keys arrive before the first worker
+// takes its key. Only the first worker wakes the second.
+func TestAKeyWakesTheNextWorker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newPriorityQueue(Limit{Keys: 9}, Limit{Keys: 9})
+		defer l.end()
+		var granted atomic.Int32
+		for range 2 {
+			go func() {
+				if l.await() {
+					granted.Add(1)
+				}
+			}()
+		}
+		synctest.Wait()
+		for _, name := range []string{"first", "second"} {
+			l.Push(unique.Make(named(name)))
+		}
+		for n := range int32(2) {
+			synctest.Wait()
+			if got := granted.Load(); got != n+1 {
+				t.Fatalf("%d workers may take a key after %d were taken, want %d", got, n, n+1)
+			}
+			l.Pop()
+		}
+	})
+}

@@ -1,0 +1,110 @@
+package replica
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/json"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// TruncatedAnnotation is "true" on an object that is too large for the bus: it has only
+// apiVersion, kind and metadata. Objects of metadata only do not get it.
+const TruncatedAnnotation = event.TruncatedAnnotation
+
+// decoder makes objects of one Go type.
+type decoder struct {
+	gvr  schema.GroupVersionResource
+	of   reflect.Type            // the struct
+	kind schema.GroupVersionKind // of the last object; at first that of the prototype
+}
+
+// newDecoder returns an error if the prototype is no pointer to a struct with metadata.
+func newDecoder(gvr schema.GroupVersionResource, prototype runtime.Object) (*decoder, error) {
+	if prototype == nil {
+		prototype = &unstructured.Unstructured{}
+	}
+	t := reflect.TypeOf(prototype)
+	if t.Kind() != reflect.Pointer || t.Elem().Kind() != reflect.Struct {
+		return nil, fmt.Errorf("Options.Object is %T: use a pointer to a struct, such as &corev1.Pod{}", prototype)
+	}
+	d := &decoder{gvr: gvr, of: t.Elem(), kind: prototype.GetObjectKind().GroupVersionKind()}
+	if _, err := meta.Accessor(d.empty()); err != nil {
+		return nil, fmt.Errorf("Options.Object is %T, which has no metadata: %w", prototype, err)
+	}
+	return d, nil
+}
+
+// empty returns an object without a name. An informer of unstructured objects of one kind
+// wants it of that kind.
+func (d *decoder) empty() runtime.Object {
+	object := reflect.New(d.of).Interface().(runtime.Object)
+	if u, ok := object.(*unstructured.Unstructured); ok {
+		u.Object = map[string]any{}
+	}
+	if d.isGeneric(object) && !d.kind.Empty() {
+		object.GetObjectKind().SetGroupVersionKind(d.kind)
+	}
+	return object
+}
+
+// named returns an object of which only the identity is known.
+func (d *decoder) named(k event.Key, uid types.UID) runtime.Object {
+	object := d.empty()
+	m := metaOf(object)
+	m.SetNamespace(k.Namespace)
+	m.SetName(k.Name)
+	m.SetUID(uid)
+	return object
+}
+
+// decode returns the object of a change, and its metadata.
+func (d *decoder) decode(c change) (runtime.Object, metav1.Object, error) {
+	object := d.empty()
+	var err error
+	if u, ok := object.(*unstructured.Unstructured); ok {
+		err = u.UnmarshalJSON(c.data)
+	} else {
+		err = json.Unmarshal(c.data, object)
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("decode the object: %w", err)
+	}
+	m, kind := metaOf(object), object.GetObjectKind().GroupVersionKind()
+	switch {
+	case m.GetName() != c.key.Name || m.GetNamespace() != c.key.Namespace:
+		return nil, nil, fmt.Errorf("the object has the name %q and namespace %q", m.GetName(), m.GetNamespace())
+	case kind.GroupVersion() != d.gvr.GroupVersion():
+		return nil, nil, fmt.Errorf("the bus has the object in version %s, not in %s: use a ListerWatcher for that version", kind.GroupVersion(), d.gvr.GroupVersion())
+	}
+	d.kind = kind
+	if !d.isGeneric(object) { // as typed clients return it
+		object.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	}
+	if _, only := object.(*metav1.PartialObjectMetadata); c.truncated && !only {
+		annotations := maps.Clone(m.GetAnnotations())
+		if annotations == nil {
+			annotations = map[string]string{}
+		}
+		annotations[TruncatedAnnotation] = "true"
+		m.SetAnnotations(annotations)
+	}
+	return object, m, nil
+}
+
+// isGeneric reports whether the type of an object does not tell its kind.
+func (d *decoder) isGeneric(object runtime.Object) bool {
+	switch object.(type) {
+	case *unstructured.Unstructured, *metav1.PartialObjectMetadata:
+		return true
+	}
+	return false
+}

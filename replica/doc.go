@@ -1,0 +1,47 @@
+// Package replica is an informer over the bus: it gives client-go's informers, listers,
+// controllers and caches the objects of a Kubernetes cluster from NATS or Kafka, where the
+// forwarder keeps a copy of them, instead of from the API server.
+//
+//	bus, err := replica.NATS(ctx, replica.NATSOptions{URLs: []string{"nats://nats:4222"}})
+//	...
+//	pods := bus.ListerWatcher(corev1.SchemeGroupVersion.WithResource("pods"), replica.Options{Object: &corev1.Pod{}})
+//	informer := cache.NewSharedIndexInformer(pods, &corev1.Pod{}, 0, cache.Indexers{})
+//
+// What it guarantees:
+//
+//   - A list is the present state of the bus: each object whose last event is not a delete or
+//     a deselection. While the first snapshot of the resource is under way, or as long as the
+//     bus has nothing of the resource, the list waits. The Logger in the options is told about
+//     the latter, once for each list.
+//   - A watch shows what follows the list, without a gap. It continues where it stopped when
+//     the connection to the bus was lost.
+//   - A watch ends with status 410 (Expired), so that a reflector lists again, when it can
+//     have missed a delete: the stream or topic was recreated, lost its end, lost everything
+//     that it held, or was unreachable for several minutes.
+//   - A watch shows a DELETED event for an object that leaves the label selector, as that of
+//     the API server does: with its last state that matched.
+//   - A reader can wait for its own writes: [WaitForResourceVersion] blocks until the store of
+//     an informer has every change up to a version of the API server, and tells which state
+//     of the cluster the store has, and of when. It reads the consistency points on the bus,
+//     which the forwarder publishes unless KUBERELAY_RESOLVED_INTERVAL is 0.
+//
+// What differs from the API server:
+//
+//   - The resourceVersion of a list or bookmark is a consistency point and a position on the
+//     bus. Do not compare it with those of objects. It is valid only for the ListerWatcher
+//     that returned it. Objects have the resourceVersions of the API server. An object can
+//     have a higher one than others that were changed after it: the bus has no order between
+//     objects.
+//   - If bookmarks are allowed, one follows each event and each consistency point, once there
+//     is a point.
+//   - After the stream or topic was recreated or purged, a list can return the objects that
+//     the forwarder has published again so far.
+//   - Quick changes of an object can arrive as one.
+//   - Objects have no managedFields and no last-applied annotation. Values of Secrets, and
+//     what the forwarder hashes or drops, are as on the bus.
+//   - An object that is too large for the bus has only apiVersion, kind and metadata, and the
+//     annotation [TruncatedAnnotation].
+//   - A DELETED event whose final state nobody knows has only the identity of the object.
+//   - An object that cannot be decoded, or that the bus has in another version than the one
+//     asked for, fails the list, and ends the watch.
+package replica

@@ -1,0 +1,238 @@
+package replica
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish"
+)
+
+// feed reads the bus: the present state first, or what follows a place, and then each change.
+// Only one goroutine uses it.
+type feed struct {
+	lw       *ListerWatcher
+	from     *place                  // nil for the present state
+	started  func() error            // called when the table has the present state
+	emit     func(watch.Event) error // gets the changes after that
+	resolved func() error            // called after each of them, and after each consistency point
+
+	place
+	decoder *decoder
+	synced  bool // the table has the present state
+	waiting bool // everything was read, but the first snapshot is not complete
+	told    bool // the log says that the bus has nothing of the resource
+
+	markers map[string]event.Type // type of the last snapshot marker, by cluster
+	any     bool                  // the bus has something of the resource
+	hidden  map[event.Key]error   // objects whose last message is not an event
+	failed  error                 // of a function that returns none
+}
+
+// errAgain ends a subscription whose first snapshot completed after the list began.
+var errAgain = errors.New("the first snapshot is complete")
+
+var errClosed = errors.New("the bus is closed")
+
+// run reads until ctx ends, a function of the feed returns an error, or the bus lost messages.
+func (f *feed) run(ctx context.Context) error {
+	reader, release, err := f.lw.bus.reader(f.lw.gvr.GroupResource(), f.lw.opts.Cluster)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = release() }()
+	if f.decoder == nil {
+		if f.decoder, err = newDecoder(f.lw.gvr, f.lw.opts.Object); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(f.lw.bus.open, func() { cancel(errClosed) })()
+	for {
+		err := reader.Subscribe(ctx, f.subscription(), f.take)
+		if errors.Is(context.Cause(ctx), errClosed) {
+			return errClosed
+		}
+		if !errors.Is(err, errAgain) {
+			return named(err)
+		}
+	}
+}
+
+// subscription starts over, or continues at the place.
+func (f *feed) subscription() publish.SubscribeOptions {
+	o := publish.SubscribeOptions{From: publish.FromLast, UntilLost: true, Foreign: f.foreign, Tombstone: f.tombstone}
+	if f.lw.bus.filters != nil {
+		o.Filters = f.lw.bus.filters(f.lw.gvr.GroupResource(), f.lw.opts.Cluster, f.lw.opts.Namespace)
+	}
+	if f.from != nil {
+		o.From, o.Cursor = publish.FromCursor, f.from.cursor
+		f.place, f.synced = *f.from, true
+		f.cursor.Positions = maps.Clone(f.cursor.Positions) // the subscription reads the other one
+		f.decoder = f.table.decoder
+		return o
+	}
+	o.CaughtUp = f.caughtUp
+	f.place = place{table: newTable(f.decoder, f.lw.opts.Labels), cursor: publish.Cursor{Positions: map[publish.Log]uint64{}}, points: points{}}
+	f.table.cluster = f.lw.opts.Cluster
+	f.waiting, f.any, f.markers, f.hidden = false, false, map[string]event.Type{}, map[event.Key]error{}
+	return o
+}
+
+// caughtUp is called when everything on the bus was read.
+func (f *feed) caughtUp(c publish.Cursor) error {
+	f.cursor.Stream = c.Stream
+	for log, position := range c.Positions { // others can have been delivered since
+		f.cursor.Positions[log] = max(position, f.cursor.Positions[log])
+	}
+	if f.failed != nil {
+		return f.failed
+	}
+	for k, err := range f.hidden {
+		return fmt.Errorf("the last message of %s is not an event: %w", k, err)
+	}
+	if !f.complete() {
+		f.waiting = true
+		if !f.any && !f.told {
+			f.told = true
+			f.lw.bus.log.Info("waiting: the bus has nothing of the resource; the forwarder may not watch it",
+				"resource", f.lw.gvr.GroupResource().String(), "cluster", f.lw.opts.Cluster)
+		}
+		return nil
+	}
+	f.synced = true
+	return f.started()
+}
+
+// complete reports whether the bus has all objects that existed when it got the first one of
+// the resource.
+func (f *feed) complete() bool {
+	for _, t := range f.markers {
+		if t == event.SnapshotStarted {
+			return false
+		}
+	}
+	return f.any
+}
+
+// take takes a message, in the order of the bus.
+func (f *feed) take(m *event.Message, d publish.Delivery) error {
+	f.advance(d)
+	if f.failed != nil {
+		return f.failed
+	}
+	if m.Key.GroupResource() != f.lw.gvr.GroupResource() || f.lw.opts.Cluster != "" && d.Cluster != f.lw.opts.Cluster {
+		return nil
+	}
+	f.any = true
+	if m.Marker {
+		return f.marker(m, d)
+	}
+	if f.waiting && f.complete() {
+		return errAgain
+	}
+	if f.lw.opts.Namespace != "" && m.Key.Namespace != f.lw.opts.Namespace {
+		return nil
+	}
+	if f.table.cluster != "" && f.table.cluster != d.Cluster {
+		return fmt.Errorf("the bus has objects of the clusters %q and %q: set Options.Cluster", f.table.cluster, d.Cluster)
+	}
+	f.table.cluster = d.Cluster
+	delete(f.hidden, m.Key)
+	c, err := changeOf(m)
+	if err == nil {
+		err = f.apply(c)
+	}
+	if err != nil {
+		return fmt.Errorf("apply the event of %s at %s: %w", m.Key, d.Place(), err)
+	}
+	return nil
+}
+
+// changeOf reads an event of an object. Data is valid as long as the message.
+func changeOf(m *event.Message) (change, error) {
+	acked, err := event.AckedFrom(m.Attribute)
+	if err != nil {
+		return change{}, err
+	}
+	data, err := event.ObjectIn(m.Attribute, m.Data)
+	return change{
+		key: m.Key, removed: acked.Deleted, version: acked.ResourceVersion, data: data,
+		identity: m.Attribute("finalstateunknown") == "true", truncated: m.Attribute("truncated") == "true",
+	}, err
+}
+
+func (f *feed) apply(c change) error {
+	if !f.synced {
+		return f.table.add(c)
+	}
+	events, err := f.table.apply(c)
+	for _, e := range events {
+		if err := f.emit(e); err != nil {
+			return err
+		}
+	}
+	if err != nil || len(events) == 0 {
+		return err
+	}
+	return f.resolved()
+}
+
+// marker takes a snapshot marker or a consistency point.
+func (f *feed) marker(m *event.Message, d publish.Delivery) error {
+	switch t := event.Type(m.Attribute("type")); t {
+	case event.SnapshotStarted, event.SnapshotCompleted:
+		if !f.synced {
+			f.markers[d.Cluster] = t
+		}
+	case event.Resolved:
+		if p, ok := pointOf(m); ok {
+			f.points.set(d.Cluster, d.Log, p)
+		}
+		if f.synced {
+			return f.resolved()
+		}
+	}
+	if f.waiting && f.complete() {
+		return errAgain
+	}
+	return nil
+}
+
+// tombstone takes a record without a value: the bus has no event of the object any more.
+func (f *feed) tombstone(k event.Key, d publish.Delivery) {
+	f.advance(d)
+	if !f.selects(k, d.Cluster) {
+		return
+	}
+	delete(f.hidden, k)
+	if f.failed == nil {
+		f.failed = f.apply(change{key: k, removed: true})
+	}
+}
+
+// foreign takes a message that is not an event. After the present state was read, the last
+// event of the object counts until the forwarder publishes the object again.
+func (f *feed) foreign(d publish.Delivery, err error) {
+	f.advance(d)
+	if f.synced {
+		return
+	}
+	if cluster, k, ok := d.Object(); ok && f.selects(k, cluster) {
+		f.hidden[k] = err
+	}
+}
+
+func (f *feed) selects(k event.Key, cluster string) bool {
+	return k.GroupResource() == f.lw.gvr.GroupResource() && (f.table.cluster == "" || cluster == f.table.cluster) &&
+		(f.lw.opts.Namespace == "" || k.Namespace == f.lw.opts.Namespace)
+}
+
+func (f *feed) advance(d publish.Delivery) {
+	f.cursor.Positions[d.Log] = d.Position
+}

@@ -1,0 +1,135 @@
+package replica
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish"
+)
+
+// TestComplete: the state on the bus is a list only when the first snapshot is complete. What
+// completes it makes the feed read again, since other partitions can be behind. If the bus has
+// nothing of the resource, the log says so once.
+func TestComplete(t *testing.T) {
+	started, completed := marker(t, event.SnapshotStarted), marker(t, event.SnapshotCompleted)
+	a, b := state{name: "a", version: 1}.message(t), state{name: "b", version: 2}.message(t)
+	for _, test := range []struct {
+		name   string
+		before []*event.Message // read before the end of the bus
+		after  []*event.Message
+		listed bool // at the end of the bus
+		again  bool // with the last message
+	}{
+		{"complete", []*event.Message{completed, a}, nil, true, false},
+		{"complete and empty", []*event.Message{completed}, nil, true, false},
+		{"complete in between", []*event.Message{started, a, completed}, nil, true, false},
+		{"without markers", []*event.Message{a}, nil, true, false},
+		{"nothing", nil, nil, false, false},
+		{"nothing, then the start", nil, []*event.Message{started}, false, false},
+		{"nothing, then an object", nil, []*event.Message{a}, false, true},
+		{"started", []*event.Message{started, a}, []*event.Message{b}, false, false},
+		{"started, then completed", []*event.Message{started, a}, []*event.Message{b, completed}, false, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			d, err := newDecoder(configMaps, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			listed := false
+			var log bytes.Buffer
+			bus := &Bus{log: slog.New(slog.NewTextHandler(&log, nil))}
+			f := &feed{lw: bus.ListerWatcher(configMaps, Options{Labels: labels.Everything()}), decoder: d, started: func() error { listed = true; return nil }}
+			f.subscription()
+			at := publish.Delivery{Cluster: cluster}
+			for _, m := range test.before {
+				at.Position++
+				if err := f.take(m, at); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := f.caughtUp(publish.Cursor{}); err != nil || listed != test.listed {
+				t.Fatalf("listed: %t, %v; want %t", listed, err, test.listed)
+			}
+			if err := f.caughtUp(publish.Cursor{}); err != nil {
+				t.Fatal(err)
+			}
+			told := 0
+			if len(test.before) == 0 {
+				told = 1
+			}
+			if strings.Count(log.String(), "level=INFO") != told || strings.Count(log.String(), "resource=configmaps") != told {
+				t.Errorf("logged %q, want %d lines about the resource", log.String(), told)
+			}
+			for _, m := range test.after {
+				at.Position++
+				err = f.take(m, at)
+			}
+			if got := errors.Is(err, errAgain); got != test.again || err != nil && !got {
+				t.Errorf("got %v, want to read again: %t", err, test.again)
+			}
+		})
+	}
+}
+
+// TestTombstoneOfAnotherCluster: the bus has objects of one cluster, and of another one only the
+// tombstone of a deleted object with an equal name.
+func TestTombstoneOfAnotherCluster(t *testing.T) {
+	d, err := newDecoder(configMaps, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &feed{lw: (&Bus{}).ListerWatcher(configMaps, Options{}), decoder: d, started: func() error { return nil }}
+	f.subscription()
+	if err := f.take(state{name: "a", version: 1}.message(t), publish.Delivery{Cluster: cluster, Position: 1}); err != nil {
+		t.Fatal(err)
+	}
+	f.tombstone(configMapResource.Key("default", "a"), publish.Delivery{Cluster: "another", Position: 2})
+	if err := f.caughtUp(publish.Cursor{}); err != nil || len(f.table.entries) != 1 {
+		t.Errorf("the list has %d objects, %v; want 1", len(f.table.entries), err)
+	}
+}
+
+// TestPlacesOfAQuietBus: a program lists periodically and watches nothing. The tables of old
+// lists are released.
+func TestPlacesOfAQuietBus(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const every = 10 * time.Second
+		lw := (&Bus{}).ListerWatcher(configMaps, Options{})
+		c := publish.Cursor{Stream: time.Unix(1, 0), Positions: map[publish.Log]uint64{{}: 7}}
+		for range 1000 {
+			lw.leave(place{cursor: c, table: &table{}})
+			time.Sleep(every)
+		}
+		if n, most := len(lw.places[resourceVersion(c)]), int(publish.MaxAway/every)+1; n > most {
+			t.Errorf("%d tables are kept, want %d at most", n, most)
+		}
+	})
+}
+
+// TestCaughtUpKeepsLaterPositions: events that follow the present state can be delivered before
+// the end of what was there is known.
+func TestCaughtUpKeepsLaterPositions(t *testing.T) {
+	d, err := newDecoder(configMaps, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &feed{lw: (&Bus{}).ListerWatcher(configMaps, Options{}), decoder: d, started: func() error { return nil }}
+	f.subscription()
+	if err := f.take(state{name: "a", version: 1}.message(t), publish.Delivery{Cluster: cluster, Position: 7}); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.caughtUp(publish.Cursor{Positions: map[publish.Log]uint64{{}: 5}}); err != nil {
+		t.Fatal(err)
+	}
+	if at := f.cursor.Positions[publish.Log{}]; at != 7 {
+		t.Errorf("the list is at %d, want 7", at)
+	}
+}

@@ -1,0 +1,92 @@
+package replica
+
+import (
+	"runtime"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/watch"
+)
+
+// TestSuccessor: an object that was created again is another one, although the bus has lost the
+// delete of the first.
+func TestSuccessor(t *testing.T) {
+	onBothBuses(t, func(t *testing.T, w *writer) {
+		const in = `{"app":"web"}`
+		w.sync(t)
+		w.puts(t, state{name: "a", version: 1, labels: in})
+		for selector, first := range map[string]string{"": "DELETED default/a@", "app=web": "DELETED default/a@1"} {
+			parsed, err := labels.Parse(selector)
+			if err != nil {
+				t.Fatal(err)
+			}
+			lw := w.open(t).ListerWatcher(configMaps, Options{Labels: parsed})
+			version, _, _ := list(t, lw)
+			events := watchFrom(t, lw, metav1.ListOptions{ResourceVersion: version})
+			w.puts(t, state{name: "a", version: 3, labels: in, uid: "second"})
+			gone := events.next()
+			if got := string(gone.Type) + " " + show(gone.Object); got != first || metaOf(gone.Object).GetUID() != "uid-of-a" {
+				t.Fatalf("got %s (%v), want %s", got, gone.Object, first)
+			}
+			events.want("ADDED default/a@3")
+			w.puts(t, state{name: "a", version: 4, labels: in, uid: "second"})
+			events.want("MODIFIED default/a@4")
+			w.puts(t, state{name: "a", version: 1, labels: in})
+		}
+	})
+}
+
+// TestUnread: watches that nobody reads hold no other back.
+func TestUnread(t *testing.T) {
+	onBothBuses(t, func(t *testing.T, w *writer) {
+		w.sync(t)
+		w.puts(t, state{name: "a", version: 1})
+		lw := w.open(t).ListerWatcher(configMaps, Options{})
+		for range runtime.GOMAXPROCS(0) {
+			version, _, _ := list(t, lw)
+			watchFrom(t, lw, metav1.ListOptions{ResourceVersion: version})
+		}
+		version, _, _ := list(t, lw)
+		events := watchFrom(t, lw, metav1.ListOptions{ResourceVersion: version})
+		for version := 2; version < 5; version++ {
+			w.puts(t, state{name: "a", version: version}, state{name: "b", version: version}, state{name: "c", version: version})
+			for range 3 {
+				events.next()
+			}
+		}
+	})
+}
+
+// TestLoss: a stream that was recreated, or lost all its messages, ends the watch as expired,
+// and the next list has what is there now.
+func TestLoss(t *testing.T) {
+	for name, lose := range map[string]func(*writer){
+		"recreated": func(w *writer) { w.recreate() },
+		"purged":    func(w *writer) { w.empty() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newNATS(t)
+			w.sync(t)
+			w.puts(t, state{name: "a", version: 1}, state{name: "b", version: 2})
+			lw := w.open(t).ListerWatcher(configMaps, Options{})
+			version, _, _ := list(t, lw)
+			hour := int64(3600)
+			events := watchFrom(t, lw, metav1.ListOptions{ResourceVersion: version, AllowWatchBookmarks: true, TimeoutSeconds: &hour})
+			w.puts(t, state{name: "a", version: 3})
+			events.want("MODIFIED default/a@3")
+			version, _, _ = list(t, lw)
+			lose(w)
+			w.puts(t, state{name: "a", version: 3}) // what the forwarder publishes again
+			for got := events.next(); got.Type != watch.Error; got = events.next() {
+				if got.Type != watch.Modified {
+					t.Errorf("got %v", got)
+				}
+			}
+			late := watchFrom(t, lw, metav1.ListOptions{ResourceVersion: version}) // read nothing since
+			late.want("ERROR 410")
+			_, got, _ := list(t, lw)
+			wantList(t, got, "default/a@3")
+		})
+	}
+}

@@ -1,0 +1,77 @@
+package docs
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Every name in the Makefile's list of slow tests is a test of a package in its list of
+// packages. Otherwise "make test" or "make test-slow" would leave a test out in silence.
+func TestSlowTestsExist(t *testing.T) {
+	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.ReplaceAll(string(makefile), "\\\n", " ")
+	list := func(variable string) []string {
+		m := regexp.MustCompile(`(?m)^` + variable + ` := (.*)$`).FindStringSubmatch(text)
+		if m == nil {
+			t.Fatalf("the Makefile does not set %s", variable)
+		}
+		return strings.Fields(m[1])
+	}
+	packages := tests(t)
+	slow := list("SLOW")
+	if len(slow) == 0 {
+		t.Error("the Makefile lists no slow test")
+	}
+	for _, name := range slow {
+		if !slices.ContainsFunc(list("SLOW_PACKAGES"), func(dir string) bool { return slices.Contains(packages[name], filepath.Clean(dir)) }) {
+			t.Errorf("the Makefile lists %s as slow, and no package of SLOW_PACKAGES has such a test", name)
+		}
+	}
+}
+
+// A reader looks for a test that a page names.
+func TestNamedTestsExist(t *testing.T) {
+	packages, n := tests(t), 0
+	for name, page := range pages(t) {
+		for _, m := range regexp.MustCompile("`(Test[A-Z]\\w*)[`/]").FindAllStringSubmatch(page, -1) {
+			if n++; packages[m[1]] == nil {
+				t.Errorf("%s names %s, and there is no such test", name, m[1])
+			}
+		}
+	}
+	if n < 20 {
+		t.Errorf("found %d names of tests", n)
+	}
+}
+
+// tests returns the folders that have a test of each name.
+func tests(t *testing.T) map[string][]string {
+	t.Helper()
+	folders := map[string][]string{}
+	declaration := regexp.MustCompile(`(?m)^func (Test\w+)\(t \*testing\.T\)`)
+	for _, top := range []string{"cmd", "hack", "internal", "test"} {
+		err := filepath.WalkDir(filepath.Join(root, top), func(path string, _ fs.DirEntry, err error) error {
+			if err != nil || !strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			source, err := os.ReadFile(path)
+			folder, _ := filepath.Rel(root, filepath.Dir(path))
+			for _, m := range declaration.FindAllStringSubmatch(string(source), -1) {
+				folders[m[1]] = append(folders[m[1]], folder)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return folders
+}

@@ -1,0 +1,188 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+
+	natsgo "github.com/nats-io/nats.go"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kuberelay/kuberelay/test/harness"
+	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
+)
+
+// outlived checks that the last two events are a delete and the object that outlived it,
+// that no two of an object's events but deletes have one id, and that the question was
+// asked a few times only.
+func (f *forwarder) outlived(all []harness.Received) {
+	f.t.Helper()
+	gone, back := all[len(all)-2], all[len(all)-1]
+	if gone.Attributes["resourceversion"] != back.Attributes["resourceversion"] || back.Attributes["previousversion"] != gone.Attributes["resourceversion"] {
+		f.t.Errorf("the delete is of version %s, the create after it of %s, previousversion %s; want the same",
+			gone.Attributes["resourceversion"], back.Attributes["resourceversion"], back.Attributes["previousversion"])
+	}
+	seen := map[string]bool{}
+	for _, m := range all {
+		if id := m.Attributes["id"]; seen[id] && m.Kind() != "deleted" {
+			f.t.Errorf("the id %s is there twice", id)
+		} else {
+			seen[id] = true
+		}
+	}
+	f.verifyClean()
+	f.undecided(20)
+}
+
+// undecided checks how often it was decided that a consistent read must tell: while nothing
+// changes no more than once for each resync.
+func (f *forwarder) undecided(most int) {
+	f.t.Helper()
+	_, body, err := f.get(f.t.Context(), "/metrics")
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	n := 0
+	for line := range strings.Lines(body) {
+		var count int
+		for _, reason := range []string{"stale", "denied"} {
+			if _, err := fmt.Sscanf(line, `kuberelay_decisions_total{reason="`+reason+`"} %d`, &count); err == nil {
+				n += count
+			}
+		}
+	}
+	if n > most {
+		f.t.Errorf("%d decisions that the watch is behind, or that a read must tell; want at most %d", n, most)
+	}
+}
+
+// TestASelectorIsWidened: an object that leaves a label selector has a delete in the version
+// of that change, and exists in that version when the selector is widened.
+func TestASelectorIsWidened(t *testing.T) {
+	onBothBuses(t, func(t *testing.T, bus *anyBus) {
+		cp := cluster.ControlPlane(t)
+		u := newUser(t, cp)
+		ns := controlplanetest.Namespace(t, cp)
+		u.create(configMaps, ns, configMap("a", "1"))
+		u.label(configMaps, ns, "a", "x")
+		set := map[string]string{"RESOURCES": "cm", "NAMESPACES": ns, "LABEL_SELECTOR": "changed"}
+		f := bus.forwarder(cp.Kubeconfig(), set)
+		f.start().idle()
+		k := key("configmaps", ns, "a")
+		eventually(t, "it leaves the selector", func(ctx context.Context) error {
+			_, err := u.of(configMaps, ns).Patch(ctx, "a", types.MergePatchType, []byte(`{"metadata":{"labels":{"changed":null}}}`), metav1.PatchOptions{})
+			return err
+		})
+		bus.awaitKinds(k, "snapshot deleted")
+		f.stop()
+
+		wide := maps.Clone(set)
+		delete(wide, "LABEL_SELECTOR")
+		wide["CHECKPOINT_REFRESH"], wide["RESYNC_PERIOD"] = "1s", "1s"
+		f = bus.forwarder(cp.Kubeconfig(), wide)
+		f.start().idle()
+		f.outlived(bus.awaitKinds(k, "snapshot deleted created"))
+
+		// It changes as if nothing had been.
+		u.label(configMaps, ns, "a", "y")
+		bus.awaitKinds(k, "snapshot deleted created updated")
+		u.delete(configMaps, ns, "a")
+		bus.awaitKinds(k, "snapshot deleted created updated deleted")
+		f.verifyClean()
+	})
+}
+
+// TestADefinitionLosesItsFinalizer: a definition whose finalizer is removed by hand leaves
+// its objects in etcd, and they are there again when it is applied again, with the UIDs and
+// versions that their inferred deletes have.
+func TestADefinitionLosesItsFinalizer(t *testing.T) {
+	onBothBuses(t, func(t *testing.T, bus *anyBus) {
+		cp := cluster.ControlPlane(t)
+		u := newUser(t, cp)
+		ns := controlplanetest.Namespace(t, cp)
+		u.define("widgets", "Widget", "Namespaced")
+		u.create(widgets, ns, "apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: w, finalizers: [example.com/hold]}\nspec: {a: 1}")
+		f := bus.forwarder(cp.Kubeconfig(), map[string]string{"RESOURCES": "widgets.example.com", "NAMESPACES": ns, "CHECKPOINT_REFRESH": "1s", "RESYNC_PERIOD": "1s"})
+		f.start().idle()
+		k := strings.Replace(key("widgets", ns, "w"), "/core/", "/example.com/", 1)
+		bus.awaitKinds(k, "snapshot")
+		if err := u.of(definitions, "").Delete(t.Context(), "widgets.example.com", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		bus.awaitKinds(k, "snapshot updated") // it is being deleted, and its finalizer keeps it
+		eventually(t, "the definition's finalizer is removed", func(ctx context.Context) error {
+			_, err := u.of(definitions, "").Patch(ctx, "widgets.example.com", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+			return err
+		})
+		bus.awaitKinds(k, "snapshot updated deleted")
+		eventually(t, "the definition is gone", func(ctx context.Context) error {
+			_, err := u.of(definitions, "").Get(ctx, "widgets.example.com", metav1.GetOptions{})
+			if apierrors.IsNotFound(err) {
+				return nil
+			}
+			return fmt.Errorf("it is still there: %w", err)
+		})
+		u.define("widgets", "Widget", "Namespaced")
+		all := bus.awaitKinds(k, "snapshot updated deleted created")
+		if gone, back := all[2].Attributes["uid"], all[3].Attributes["uid"]; gone != back {
+			t.Fatalf("uid %s was deleted and %s is there; want one object", gone, back)
+		}
+		f.outlived(all)
+		eventually(t, "its own finalizer is removed", func(ctx context.Context) error {
+			_, err := u.of(widgets, ns).Patch(ctx, "w", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+			return err
+		})
+		bus.awaitKinds(k, "snapshot updated deleted created deleted")
+		f.verifyClean()
+		u.delete(definitions, "", "widgets.example.com") // the other bus has it, too
+	})
+}
+
+// TestAForgedDelete: whoever may write to the stream says that an object is gone, in the
+// version in which it exists, and says it again when it is corrected.
+func TestAForgedDelete(t *testing.T) {
+	server := natsServer(t)
+	cp := cluster.ControlPlane(t)
+	u := newUser(t, cp)
+	ns := controlplanetest.Namespace(t, cp)
+	u.create(configMaps, ns, configMap("a", "1"))
+	f := newForwarder(t, cp.Kubeconfig(), server.URL, map[string]string{"RESOURCES": "cm", "NAMESPACES": ns, "CHECKPOINT_REFRESH": "1s", "RESYNC_PERIOD": "1s"})
+	f.start().idle()
+	sub := subscribe(t, server.URL)
+	s := subject(configMaps, ns, "a")
+	sub.awaitKinds(s, "snapshot")
+
+	nc, err := natsgo.Connect(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	want := "snapshot"
+	for range 2 {
+		all := sub.of(s)
+		last := all[len(all)-1]
+		m := natsgo.NewMsg(s)
+		m.Data = last.data
+		for _, name := range []string{"source", "specversion", "subject", "time", "datacontenttype", "partitionkey", "sequence", "apiversion", "kind", "namespace", "name", "uid", "resourceversion", "cause"} {
+			m.Header.Set("ce-"+name, last.attribute(name))
+		}
+		m.Header.Set("ce-type", "io.kuberelay.object.deleted")
+		m.Header.Set("ce-id", last.attribute("uid")+".deleted")
+		m.Header.Set("ce-previousversion", last.attribute("resourceversion"))
+		if err := nc.PublishMsg(m); err != nil {
+			t.Fatal(err)
+		}
+		want += " deleted created"
+		sub.awaitKinds(s, want)
+	}
+	u.label(configMaps, ns, "a", "x")
+	sub.awaitKinds(s, want+" updated")
+	if others, foreign := f.problems(); len(others) > 0 || foreign != 2 {
+		t.Errorf("verify finds %q and %d foreign events, want only 2 foreign events", others, foreign)
+	}
+	f.undecided(30)
+}

@@ -1,0 +1,106 @@
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
+)
+
+// printed is what an example subscriber has printed.
+type printed struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (p *printed) has(line string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, l := range p.lines {
+		if strings.HasPrefix(l, line) {
+			return nil
+		}
+	}
+	return fmt.Errorf("%d lines, the last ones %q", len(p.lines), p.lines[max(0, len(p.lines)-3):])
+}
+
+// runExample runs an example subscriber until the test ends.
+func runExample(t *testing.T, url string, command []string) *printed {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), command[0], command[1:]...)
+	cmd.Env, cmd.Stderr = []string{"NATS_URL=" + url, "PATH=" + os.Getenv("PATH")}, os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, ended := &printed{}, make(chan struct{})
+	go func() {
+		defer close(ended)
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			p.mu.Lock()
+			p.lines = append(p.lines, lines.Text())
+			p.mu.Unlock()
+		}
+	}()
+	t.Cleanup(func() { _ = cmd.Process.Kill(); <-ended; _ = cmd.Wait() })
+	return p
+}
+
+// goExample builds the example.
+func goExample(t *testing.T) []string {
+	t.Helper()
+	built := filepath.Join(t.TempDir(), "subscriber")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", built, "../../examples/subscriber-go")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build the subscriber: %v\n%s", err, out)
+	}
+	return []string{built}
+}
+
+// TestExamplesWhoseBusComesBackEmpty: the bus loses all that it has while stock clients
+// stay connected. They waited, without an error, until the new stream had passed the place
+// that they had come to in the old one; what was created before that never reached them.
+// They get everything of the new stream, and are told that it is another one.
+func TestExamplesWhoseBusComesBackEmpty(t *testing.T) {
+	bus := natsServer(t)
+	f, cp := sharedForwarder(t, bus.URL, map[string]string{"RESOURCES": "configmaps"})
+	u := newUser(t, cp)
+	namespace := controlplanetest.Namespace(t, cp)
+	u.create(configMaps, namespace, configMap("old", "0"))
+	f.start().idle()
+	for round := range 100 { // so that the old stream is longer than the new one
+		u.label(configMaps, namespace, "old", fmt.Sprint(round))
+		f.idle()
+	}
+	running := map[string]*printed{}
+	for name, prepare := range examples {
+		running[name] = runExample(t, bus.URL, prepare(t))
+	}
+	eachHas := func(line string) {
+		t.Helper()
+		for name, p := range running {
+			eventually(t, fmt.Sprintf("the example in %s has printed %q", name, line), func(context.Context) error { return p.has(line) })
+		}
+	}
+	path := "/api/v1/namespaces/" + namespace + "/configmaps/"
+	eachHas("updated " + path + "old")
+	bus.Kill()
+	bus.Forget()
+	bus.Start()
+	u.create(configMaps, namespace, configMap("new", "1"))
+	f.idle()
+	eachHas("another stream /kubernetes/" + clusterName)
+	eachHas("created " + path + "old")
+	eachHas("created " + path + "new")
+	f.stop()
+}

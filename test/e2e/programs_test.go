@@ -1,0 +1,210 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
+)
+
+// process runs a program until stop, or until the test ends.
+func process(t *testing.T, output *os.File, environment []string, command ...string) (stop func()) {
+	t.Helper()
+	cmd := exec.Command(command[0], command[1:]...)
+	cmd.Env, cmd.Stdout, cmd.Stderr = append([]string{"PATH=" + os.Getenv("PATH")}, environment...), output, os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	stop = func() {
+		if cmd.ProcessState == nil {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		}
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+// buildProgram builds a package, the last argument.
+func buildProgram(t *testing.T, args ...string) (program string) {
+	t.Helper()
+	program = filepath.Join(t.TempDir(), "program")
+	flags, pkg := args[:len(args)-1], args[len(args)-1]
+	build := exec.CommandContext(t.Context(), "go", slices.Concat([]string{"build"}, flags, []string{"-o", program, pkg})...)
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build %v: %v\n%s", args, err, out)
+	}
+	return program
+}
+
+// TestReplicaExample: the table of the example is the cluster's state after the forwarder was
+// killed, and after the example was.
+func TestReplicaExample(t *testing.T) {
+	example := buildProgram(t, "../../examples/replica")
+	onBothBuses(t, func(t *testing.T, bus *anyBus) {
+		cp := cluster.ControlPlane(t)
+		u := newUser(t, cp)
+		namespace := controlplanetest.Namespace(t, cp)
+		file := filepath.Join(t.TempDir(), "table.txt")
+		environment := []string{"NATS_URL=" + bus.url, "RESOURCE=configmaps.v1.", "CLUSTER=" + clusterName, "TABLE=" + file}
+		if bus.url == "" {
+			environment = append(environment, "KAFKA_BROKERS="+bus.set["KAFKA_BROKERS"], "TOPIC="+bus.set["KAFKA_TOPIC"])
+		}
+		equal := func(when string) {
+			t.Helper()
+			eventually(t, "the table is that of the cluster "+when, func(ctx context.Context) error {
+				list, err := u.of(configMaps, namespace).List(ctx, metav1.ListOptions{})
+				if err != nil {
+					return err
+				}
+				var lines []string
+				for _, o := range list.Items {
+					lines = append(lines, fmt.Sprintf("%s\t%s\t%s\t%s\n", namespace, o.GetName(), o.GetUID(), o.GetResourceVersion()))
+				}
+				slices.Sort(lines)
+				got, err := os.ReadFile(file)
+				if want := strings.Join(lines, ""); err != nil || string(got) != want {
+					return fmt.Errorf("the table is\n%swant\n%s%w", got, want, err)
+				}
+				return nil
+			})
+		}
+
+		for _, name := range []string{"kept", "changed", "deleted", "deleted-later"} {
+			u.create(configMaps, namespace, configMap(name, "1"))
+		}
+		stop := process(t, nil, environment, example) // it waits for the bus
+		if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("there is a table before the forwarder: %v", err)
+		}
+		f := bus.forwarder(cp.Kubeconfig(), map[string]string{"RESOURCES": "configmaps", "NAMESPACES": namespace})
+		f.start().idle()
+		equal("after the start")
+		f.kill()
+		u.label(configMaps, namespace, "changed", "yes")
+		u.delete(configMaps, namespace, "deleted")
+		f.start().idle()
+		equal("after a restart of the forwarder")
+		stop()
+		u.delete(configMaps, namespace, "deleted-later")
+		u.create(configMaps, namespace, configMap("new", "1"))
+		f.idle()
+		process(t, nil, environment, example)
+		equal("after a restart of the example")
+		f.stop()
+	})
+}
+
+// TestWorkqueueExample runs the example controller of client-go with its informer on the bus.
+// Its source is that of the module, but for the list-watch.
+func TestWorkqueueExample(t *testing.T) {
+	const (
+		listWatch = `cache.NewListWatchFromClient(clientset.CoreV1().RESTClient(), "pods", v1.NamespaceDefault, fields.Everything())`
+		onTheBus  = `package main
+
+import (
+	"context"
+	"os"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/kuberelay/kuberelay/replica"
+)
+
+func onTheBus(cache.ListerWatcher) cache.ListerWatcher {
+	bus, err := replica.NATS(context.Background(), replica.NATSOptions{URLs: []string{os.Getenv("NATS_URL")}})
+	if err != nil {
+		panic(err)
+	}
+	return bus.ListerWatcher(v1.SchemeGroupVersion.WithResource("pods"), replica.Options{Object: &v1.Pod{}, Namespace: v1.NamespaceDefault})
+}
+`
+	)
+	dir, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/client-go").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	source, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(dir)), "examples", "workqueue", "main.go"))
+	if err != nil || strings.Count(string(source), listWatch) != 1 {
+		t.Fatalf("the list-watch of the example is not found: %v", err)
+	}
+	source = bytes.Replace(source, []byte(listWatch), []byte("onTheBus("+listWatch+")"), 1)
+
+	// An overlay adds a package to the module, without its files.
+	files, at := t.TempDir(), filepath.Join(mustAbs(t, "."), "workqueue")
+	replace := map[string]string{}
+	for name, content := range map[string][]byte{"main.go": source, "bus.go": []byte(onTheBus)} {
+		file := filepath.Join(files, name)
+		if err := os.WriteFile(file, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		replace[filepath.Join(at, name)] = file
+	}
+	overlay, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(files, "overlay.json"), overlay, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	program := buildProgram(t, "-overlay", filepath.Join(files, "overlay.json"), "github.com/kuberelay/kuberelay/test/e2e/workqueue")
+
+	server := natsServer(t)
+	f, cp := sharedForwarder(t, server.URL, map[string]string{"RESOURCES": "pods", "NAMESPACES": "default"})
+	u := newUser(t, cp)
+	pods := gvr("", "v1", "pods")
+	pod := func(name string) string {
+		return "apiVersion: v1\nkind: Pod\nmetadata: {name: " + name + "}\nspec: {containers: [{name: c, image: c}], terminationGracePeriodSeconds: 0}"
+	}
+	out, err := os.Create(filepath.Join(files, "output"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	printed := func(line string) {
+		t.Helper()
+		eventually(t, "the controller printed "+line, func(context.Context) error {
+			text, err := os.ReadFile(out.Name())
+			if err == nil && !slices.Contains(strings.Split(string(text), "\n"), line) {
+				err = fmt.Errorf("it printed %q", text)
+			}
+			return err
+		})
+	}
+	u.create(pods, "default", pod("workqueue-a"))
+	f.start().idle()
+	process(t, out, []string{"NATS_URL=" + server.URL}, program, "-master=http://127.0.0.1:1") // without an API server
+	printed("Sync/Add/Update for Pod workqueue-a")
+	printed("Pod default/mypod does not exist anymore") // the program believes in it at first
+	f.kill()
+	u.delete(pods, "default", "workqueue-a")
+	u.create(pods, "default", pod("workqueue-b"))
+	f.start().idle()
+	printed("Pod default/workqueue-a does not exist anymore")
+	printed("Sync/Add/Update for Pod workqueue-b")
+	u.delete(pods, "default", "workqueue-b")
+	printed("Pod default/workqueue-b does not exist anymore")
+	f.stop()
+}
+
+func mustAbs(t *testing.T, path string) string {
+	t.Helper()
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return abs
+}

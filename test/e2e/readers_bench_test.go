@@ -1,0 +1,267 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"maps"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/kuberelay/kuberelay/hack/bench/pods"
+	"github.com/kuberelay/kuberelay/replica"
+	"github.com/kuberelay/kuberelay/test/harness"
+	"github.com/kuberelay/kuberelay/test/lab/controlplane"
+	"github.com/kuberelay/kuberelay/test/lab/natstest"
+)
+
+// What BenchmarkReaders runs: readers on the bus, and informers on the API server, of so many
+// pods, some of which are changed.
+var (
+	benchPods    = flag.Int("readers.pods", 1_000, "pods")
+	benchReaders = flag.Int("readers.bus", 300, "readers on the bus")
+	benchStandIn = flag.Int("readers.api", 30, "informers on the API server")
+)
+
+const benchChanges = 100
+
+// BenchmarkReaders reports what readers cost the API server: its CPU time and the bytes of
+// its answers, from the first list until each reader has seen all changes. Readers on the bus
+// cost what the forwarder costs, however many there are, and in the end their stores equal the
+// API server at a consistency point. Informers on the API server read pods in protobuf. It
+// takes about two minutes.
+//
+//	go test ./test/e2e -run '^$' -bench BenchmarkReaders -benchtime 1x -readers.pods 1000 -readers.bus 300
+func BenchmarkReaders(b *testing.B) {
+	b.Run("api-server", func(b *testing.B) {
+		for range b.N {
+			benchmarkReaders(b, *benchStandIn, func(cp *controlplane.ControlPlane) func() (cache.ListerWatcher, runtime.Object) {
+				return func() (cache.ListerWatcher, runtime.Object) {
+					config := rest.CopyConfig(cp.Config())
+					config.ContentType, config.QPS = runtime.ContentTypeProtobuf, -1
+					client, err := kubernetes.NewForConfig(config)
+					if err != nil {
+						b.Fatal(err)
+					}
+					return cache.NewListWatchFromClient(client.CoreV1().RESTClient(), "pods", metav1.NamespaceAll, fields.Everything()), &corev1.Pod{}
+				}
+			})
+		}
+	})
+	b.Run("bus", func(b *testing.B) {
+		for range b.N {
+			benchmarkReaders(b, *benchReaders, func(cp *controlplane.ControlPlane) func() (cache.ListerWatcher, runtime.Object) {
+				url := natstest.StartProcess(b).URL
+				startForwarder(b, cp, url)
+				return func() (cache.ListerWatcher, runtime.Object) {
+					bus, err := replica.NATS(b.Context(), replica.NATSOptions{URLs: []string{url}})
+					if err != nil {
+						b.Fatal(err)
+					}
+					b.Cleanup(func() { _ = bus.Close() })
+					object := &metav1.PartialObjectMetadata{} // the decoding of 300 readers takes this process, not the API server
+					return bus.ListerWatcher(corev1.SchemeGroupVersion.WithResource("pods"), replica.Options{Object: object}), object
+				}
+			})
+		}
+	})
+}
+
+func startForwarder(b *testing.B, cp *controlplane.ControlPlane, url string) {
+	b.Helper()
+	address, err := harness.FreePort()
+	if err != nil {
+		b.Fatal(err)
+	}
+	f := harness.New(harness.Options{
+		Binary: binary, Dir: b.TempDir(), Address: address, Kubeconfig: cp.Kubeconfig(), NATSURL: url, Cluster: clusterName,
+		Set: map[string]string{"RESOURCES": "pods"},
+	})
+	if err := f.Start(); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(f.Kill)
+	eventually(b, "the forwarder has nothing to do", f.Idle)
+}
+
+// benchmarkReaders starts readers on a cluster of its own. prepare starts what they need.
+func benchmarkReaders(b *testing.B, readers int, prepare func(*controlplane.ControlPlane) func() (cache.ListerWatcher, runtime.Object)) {
+	b.Helper()
+	b.StopTimer()
+	cp, err := controlplane.Start(b.Context(), controlplane.Options{Dir: b.TempDir()})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = cp.Stop() })
+	config := rest.CopyConfig(cp.Config())
+	config.QPS = -1
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		b.Fatal(err)
+	}
+	all := fillPods(b, client)
+	cpu, bytes := apiServerCost(b, client)
+	b.StartTimer()
+
+	newReader := prepare(cp)
+	var seen atomic.Int64 // changes
+	var running sync.WaitGroup
+	ctx, stop := context.WithCancel(b.Context())
+	var synced []cache.InformerSynced
+	var stores []cache.Store
+	var lw cache.ListerWatcher
+	for range readers {
+		var object runtime.Object
+		lw, object = newReader()
+		informer := cache.NewSharedIndexInformer(lw, object, 0, cache.Indexers{})
+		err := informer.SetTransform(func(o any) (any, error) { // the store of each reader would fill the memory
+			m := o.(metav1.Object)
+			return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+				Namespace: m.GetNamespace(), Name: m.GetName(), ResourceVersion: m.GetResourceVersion(), Labels: map[string]string{"changed": m.GetLabels()["changed"]},
+			}}, nil
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+		handler, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{UpdateFunc: func(before, now any) {
+			if before.(metav1.Object).GetLabels()["changed"] == "" && now.(metav1.Object).GetLabels()["changed"] != "" {
+				seen.Add(1)
+			}
+		}})
+		if err != nil {
+			b.Fatal(err)
+		}
+		synced, stores = append(synced, handler.HasSynced), append(stores, informer.GetStore())
+		running.Go(func() { informer.RunWithContext(ctx) })
+	}
+	defer running.Wait()
+	defer stop()
+	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
+		b.Fatal("the readers have not synced")
+	}
+	var last *corev1.Pod
+	for _, p := range all[:benchChanges] {
+		patch := []byte(`{"metadata":{"labels":{"changed":"yes"}}}`)
+		if last, err = client.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	eventually(b, "each reader has seen each change", func(context.Context) error {
+		if n := seen.Load(); n != int64(readers)*benchChanges {
+			return fmt.Errorf("%d of %d", n, int64(readers)*benchChanges)
+		}
+		return nil
+	})
+	b.StopTimer()
+	defer b.StartTimer()
+	cpuNow, bytesNow := apiServerCost(b, client)
+	if _, onTheBus := lw.(*replica.ListerWatcher); onTheBus {
+		equalAtPoint(b, client, stores, last.ResourceVersion)
+	}
+	b.ReportMetric(float64(readers), "readers")
+	b.ReportMetric((cpuNow-cpu)/float64(b.N), "api-server-cpu-s/op")
+	b.ReportMetric((bytesNow-bytes)/1e6/float64(b.N), "api-server-MB/op")
+	b.ReportMetric((cpuNow-cpu)*1000/float64(readers), "api-server-cpu-ms/reader")
+	b.ReportMetric((bytesNow-bytes)/1e6/float64(readers), "api-server-MB/reader")
+}
+
+// equalAtPoint waits until each store has a version, and compares it with the API server at the
+// version of its consistency point. Nothing changes meanwhile.
+func equalAtPoint(b *testing.B, client kubernetes.Interface, stores []cache.Store, version string) {
+	b.Helper()
+	ctx, cancel := context.WithTimeout(b.Context(), limit)
+	defer cancel()
+	lists := map[string]map[string]string{} // versions by name, by version of the list
+	for _, store := range stores {
+		p, err := replica.WaitForResourceVersion(ctx, store, version)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if lists[p.ResourceVersion] == nil {
+			list, err := client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{ResourceVersion: p.ResourceVersion, ResourceVersionMatch: metav1.ResourceVersionMatchExact})
+			if err != nil {
+				b.Fatal(err)
+			}
+			lists[p.ResourceVersion] = map[string]string{}
+			for _, pod := range list.Items {
+				lists[p.ResourceVersion][pod.Namespace+"/"+pod.Name] = pod.ResourceVersion
+			}
+		}
+		has := map[string]string{}
+		for _, o := range store.List() {
+			m := o.(metav1.Object)
+			has[m.GetNamespace()+"/"+m.GetName()] = m.GetResourceVersion()
+		}
+		if want := lists[p.ResourceVersion]; !maps.Equal(has, want) {
+			b.Fatalf("a store with %d pods differs from the API server with %d at %s", len(has), len(want), p.ResourceVersion)
+		}
+	}
+}
+
+func fillPods(b *testing.B, client kubernetes.Interface) (all []*corev1.Pod) {
+	b.Helper()
+	for _, name := range pods.Namespaces() {
+		if _, err := client.CoreV1().Namespaces().Create(b.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	group, ctx := errgroup.WithContext(b.Context())
+	group.SetLimit(8)
+	for i := range *benchPods {
+		p := pods.Pod(7, i)
+		all = append(all, p)
+		group.Go(func() error {
+			_, err := client.CoreV1().Pods(p.Namespace).Create(ctx, p, metav1.CreateOptions{})
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		b.Fatal(err)
+	}
+	return all
+}
+
+// apiServerCost returns the CPU time of the API server in seconds, and the bytes of the
+// lists and watch events of pods that it has sent, before compression.
+func apiServerCost(b *testing.B, client kubernetes.Interface) (cpu, sent float64) {
+	b.Helper()
+	text, err := client.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(b.Context())
+	if err != nil {
+		b.Fatal(err)
+	}
+	found := 0
+	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
+		line := lines.Text()
+		name, value := line[:strings.LastIndexByte(line, ' ')+1], line[strings.LastIndexByte(line, ' ')+1:]
+		n, err := strconv.ParseFloat(value, 64)
+		switch {
+		case err != nil:
+		case strings.HasPrefix(name, "process_cpu_seconds_total"):
+			cpu = n
+			found++
+		case strings.HasPrefix(name, "apiserver_response_sizes_sum") && strings.Contains(name, `resource="pods"`) && strings.Contains(name, `verb="LIST"`),
+			strings.HasPrefix(name, "apiserver_watch_events_sizes_sum") && strings.Contains(name, `"pods"`):
+			sent += n
+			found++
+		}
+	}
+	if found < 1 {
+		b.Fatal("the API server does not tell its cost")
+	}
+	return cpu, sent
+}

@@ -1,0 +1,154 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kuberelay/kuberelay/internal/status"
+	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
+	"github.com/kuberelay/kuberelay/test/lab/kafkabroker"
+	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
+)
+
+// says waits until status ends with a code and names the cause.
+func (f *forwarder) says(code int, cause string) {
+	f.t.Helper()
+	eventually(f.t, fmt.Sprintf("status ends with %d and says %q", code, cause), func(context.Context) error {
+		got, stdout, stderr := f.run("status")
+		if first, _, _ := strings.Cut(stdout, "\n"); got != code || !strings.Contains(first, cause) || stderr != "" {
+			return fmt.Errorf("it ends with %d and says %s%s", got, stdout, stderr)
+		}
+		return nil
+	})
+}
+
+// well waits with the command itself until the verdict is ok.
+func (f *forwarder) well() {
+	f.t.Helper()
+	if code, stdout, stderr := f.run("status", "--wait="+(limit/2).String()); code != 0 || !strings.HasPrefix(stdout, "OK: ") {
+		f.t.Fatalf("status --wait ended with %d and says:\n%s%s", code, stdout, stderr)
+	}
+}
+
+// document is the answer of the forwarder.
+func (f *forwarder) document() (d status.Document) {
+	f.t.Helper()
+	_, stdout, stderr := f.run("status", "--output=json")
+	if err := json.Unmarshal([]byte(stdout), &d); err != nil {
+		f.t.Fatalf("%v: %s%s", err, stdout, stderr)
+	}
+	return d
+}
+
+// TestStatus plants one fault after the other. The command must name its cause, with the exit
+// code, and be well again without it.
+func TestStatus(t *testing.T) {
+	bus := natsServer(t)
+	cp := cluster.ControlPlane(t)
+	u := newUser(t, cp)
+	namespace := controlplanetest.Namespace(t, cp)
+	role := func(resources string) string {
+		return `{"rules": [{"apiGroups": [""], "resources": [` + resources + `], "verbs": ["get", "list", "watch"]}]}`
+	}
+	roles, both := gvr("rbac.authorization.k8s.io", "v1", "roles"), role(`"configmaps", "services"`)
+	u.create(roles, namespace, `{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: reader}, `+both[1:])
+	u.create(gvr("rbac.authorization.k8s.io", "v1", "rolebindings"), namespace, `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: reader}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: reader}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: little}]`)
+	u.create(configMaps, namespace, configMap("a", "1"))
+	settings := func(more map[string]string) map[string]string {
+		return merged(map[string]string{"RESOURCES": "configmaps,services", "NAMESPACES": namespace, "RESOLVED_INTERVAL": "1s"}, more)
+	}
+	f := newForwarder(t, cp.KubeconfigFor("little"), bus.URL, settings(nil))
+	restart := func(more map[string]string) {
+		t.Helper()
+		f.kill()
+		f.Configure(settings(more))
+		f.start()
+	}
+
+	f.says(2, "CRITICAL: the forwarder does not answer")
+	f.start().well()
+	eventually(t, "status shows when the copy was right", func(context.Context) error {
+		d := f.document()
+		for _, r := range d.Resources {
+			if r.ConsistentAsOf == nil {
+				return fmt.Errorf("%+v", r)
+			}
+		}
+		if r := d.Resources[0]; r.Name != "configmaps" || r.State != "synced" || r.Objects < 1 || r.Dirty == nil || *r.Dirty > 0 || r.LastPublished == nil {
+			return fmt.Errorf("%+v", r)
+		}
+		return nil
+	})
+	if code, stdout, _ := f.run("status", "--output=nagios"); code != 0 || !strings.HasPrefix(stdout, "KUBERELAY OK - 2 resources watched") {
+		t.Errorf("for Nagios, it ended with %d and says %s", code, stdout)
+	}
+
+	bus.Kill()
+	f.says(2, "CRITICAL: the bus is away for ")
+	u.create(configMaps, namespace, configMap("b", "1"))
+	eventually(t, "the object is dirty", func(context.Context) error {
+		if r := f.document().Resources[0]; r.Dirty == nil || *r.Dirty == 0 {
+			return fmt.Errorf("%+v", r)
+		}
+		return nil
+	})
+	bus.Start()
+	f.well()
+
+	restart(map[string]string{"RESOURCES": "configmaps,servces"})
+	f.says(1, "WARNING: KUBERELAY_RESOURCES: servces matches nothing; did you mean services?")
+	restart(map[string]string{"RESOURCES": "servces"})
+	f.says(2, "CRITICAL: nothing is watched: KUBERELAY_RESOURCES matches nothing")
+	restart(map[string]string{"FILTER": `resource.kind == "Services"`})
+	f.says(1, "WARNING: KUBERELAY_FILTER selects no object of configmaps")
+	restart(map[string]string{"LABEL_SELECTOR": "app=wbe"})
+	f.says(1, "WARNING: no object is selected by KUBERELAY_NAMESPACES="+namespace+", KUBERELAY_LABEL_SELECTOR=app=wbe")
+
+	grant := func(resources string) {
+		t.Helper()
+		if _, err := u.of(roles, namespace).Patch(t.Context(), "reader", types.MergePatchType, []byte(role(resources)), metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	grant(`"configmaps"`)
+	restart(nil)
+	f.says(1, "WARNING: access denied to 1 of 2 resources: services (")
+	grant(`"configmaps", "services"`)
+	f.well()
+	grant(`"pods"`)
+	restart(nil)
+	f.says(2, "CRITICAL: none of the 2 selected resources may be read: configmaps (")
+	f.stop()
+}
+
+// TestStatusKafka does so with a Kafka broker that is killed.
+func TestStatusKafka(t *testing.T) {
+	broker := kafkabrokertest.Start(t, kafkabroker.Options{})
+	cp := cluster.ControlPlane(t)
+	u := newUser(t, cp)
+	namespace := quietNamespace(t, u)
+	u.create(configMaps, namespace, configMap("a", "1"))
+	f := newForwarder(t, cp.Kubeconfig(), "", onKafka(topic{t, broker.Addr(), "status"}, map[string]string{"RESOURCES": "configmaps", "NAMESPACES": namespace}))
+	f.start().well()
+	broker.Kill()
+	u.create(configMaps, namespace, configMap("b", "1"))
+	f.says(2, "CRITICAL: the bus is away for ")
+	f.kill()
+	f.start()
+	f.says(2, "CRITICAL: the bus is away or refuses the forwarder: ")
+	broker.Start()
+	f.well()
+	f.stop()
+}

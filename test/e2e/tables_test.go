@@ -1,0 +1,185 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// tableSample is a program in examples that keeps a local table of one resource.
+type tableSample struct {
+	command []string
+
+	// rows gives a line for each object: namespace, name, UID, version and whether it is
+	// truncated, with tabs between them. It is an error if the sample does not call the table complete.
+	rows func(file string) (string, error)
+
+	// builds is what the sample logs when it builds the table, instead of continuing.
+	builds string
+}
+
+// tableBus is the bus of a sample.
+type tableBus struct {
+	set     map[string]string  // of a forwarder
+	url     string             // of NATS
+	sample  []string           // environment of the sample
+	breaks  func()             // drops all connections, if it can
+	forgets func(t *testing.T) // loses all events
+}
+
+func tableOnNATS(t *testing.T) tableBus {
+	t.Helper()
+	server := natsServer(t)
+	return tableBus{
+		url: server.URL, sample: []string{"NATS_URL=" + server.URL},
+		breaks: func() {
+			server.Kill()
+			server.Start()
+		},
+		forgets: func(t *testing.T) {
+			t.Helper()
+			nc, err := natsgo.Connect(server.URL)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer nc.Close()
+			js, err := jetstream.New(nc)
+			if err == nil {
+				err = js.DeleteStream(t.Context(), "KUBERELAY")
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		},
+	}
+}
+
+// checkTable: the table of a sample is what the API server lists, after the forwarder was killed,
+// after the sample was, after the bus lost everything, and without what is no longer selected. An
+// object is deleted in each of these times.
+func checkTable(t *testing.T, sample tableSample, bus tableBus) {
+	t.Helper()
+	cp := cluster.ControlPlane(t)
+	u := newUser(t, cp)
+	namespace := quietNamespace(t, u)
+	file := filepath.Join(t.TempDir(), "table")
+	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	t.Cleanup(func() {
+		if text, _ := os.ReadFile(log.Name()); t.Failed() {
+			t.Logf("the log of the sample:\n%s", text)
+		}
+	})
+	run := func() (stop func()) {
+		return process(t, log, append(bus.sample, "RESOURCE=configmaps", "TABLE="+file), sample.command...)
+	}
+	logged := func(text string) int {
+		all, err := os.ReadFile(log.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Count(string(all), text)
+	}
+	equal := func(when string, selected func(*unstructured.Unstructured) bool) {
+		t.Helper()
+		eventually(t, "the table is that of the cluster "+when, func(ctx context.Context) error {
+			list, err := u.of(configMaps, namespace).List(ctx, metav1.ListOptions{})
+			if err != nil {
+				return err
+			}
+			var lines []string
+			for n := range list.Items {
+				if o := &list.Items[n]; selected(o) {
+					lines = append(lines, fmt.Sprintf("%s\t%s\t%s\t%s\t%t\n", namespace, o.GetName(), o.GetUID(), o.GetResourceVersion(), o.GetName() == "large"))
+				}
+			}
+			slices.Sort(lines)
+			got, err := sample.rows(file)
+			if want := strings.Join(lines, ""); err != nil || got != want {
+				return fmt.Errorf("the table is\n%swant\n%s%w", got, want, err)
+			}
+			return nil
+		})
+	}
+	all := func(*unstructured.Unstructured) bool { return true }
+	forwarderOf := func(set map[string]string) *forwarder {
+		every := map[string]string{"RESOURCES": "configmaps,services", "NAMESPACES": namespace, "RESOLVED_INTERVAL": "1s"}
+		return newForwarder(t, cp.Kubeconfig(), bus.url, merged(every, merged(bus.set, set)))
+	}
+
+	for _, name := range []string{"kept", "changed", "deleted", "deleted-later", "deleted-last"} {
+		u.create(configMaps, namespace, configMap(name, "1"))
+	}
+	u.create(configMaps, namespace, configMap("large", strings.Repeat(`\x01`, 250_000))) // six bytes each in JSON
+	stop := run()
+	eventually(t, "the sample waits for the bus", func(context.Context) error {
+		if logged("waiting") == 0 {
+			return errors.New("it does not say so")
+		}
+		return nil
+	})
+	f := forwarderOf(nil)
+	f.start().idle()
+	equal("after the start", all)
+
+	f.kill()
+	if bus.breaks != nil {
+		bus.breaks()
+	}
+	u.label(configMaps, namespace, "changed", "yes")
+	u.delete(configMaps, namespace, "deleted")
+	f.start().idle()
+	equal("after the forwarder and the connection were killed", all)
+
+	stop()
+	u.delete(configMaps, namespace, "deleted-later")
+	u.create(configMaps, namespace, configMap("new", "1"))
+	f.idle()
+	run()
+	equal("after the sample was killed", all)
+	if n := logged(sample.builds); sample.builds != "" && n != 1 {
+		t.Errorf("the table was built %d times, want once", n)
+	}
+
+	f.kill()
+	bus.forgets(t)
+	u.delete(configMaps, namespace, "deleted-last")
+	f.start().idle()
+	equal("after the bus lost everything", all)
+	f.stop()
+
+	last := map[string]string{"LABEL_SELECTOR": "changed", "ON_DESELECT": "publish"}
+	if bus.url == "" {
+		last["KAFKA_COMPRESSION"] = "zstd"
+	}
+	f = forwarderOf(last)
+	f.start().idle()
+	equal("with objects that are no longer selected", func(o *unstructured.Unstructured) bool { return o.GetLabels()["changed"] != "" })
+	f.stop()
+}
+
+// fileRows reads a table in a file that has the cluster in the first column.
+func fileRows(file string) (string, error) {
+	text, err := os.ReadFile(file)
+	lines := strings.SplitAfter(string(text), "\n")
+	slices.Sort(lines)
+	return strings.ReplaceAll(strings.Join(lines, ""), clusterName+"\t", ""), err
+}
+
+// TestTableKeyValue runs examples/nats-kv.
+func TestTableKeyValue(t *testing.T) {
+	checkTable(t, tableSample{[]string{buildProgram(t, "../../examples/nats-kv")}, fileRows, ""}, tableOnNATS(t))
+}

@@ -1,0 +1,117 @@
+//go:build tools
+
+package e2e
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	kafkago "github.com/segmentio/kafka-go"
+
+	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
+)
+
+// rowsOf reads a table in SQLite, with the module that is in Python.
+const rowsOf = `
+import sqlite3, sys
+db = sqlite3.connect(f"file:{sys.argv[1]}?mode=ro", uri=True)
+if db.execute("SELECT complete FROM clusters WHERE cluster = ?", sys.argv[2:]).fetchone() not in ((1,), (True,)):
+    sys.exit("the table is not complete")
+for row in sorted(db.execute("SELECT namespace, name, uid, version, truncated FROM objects WHERE cluster = ?", sys.argv[2:])):
+    print(*row[:4], "true" if row[4] else "false", sep="\t")
+`
+
+func sqliteRows(file string) (string, error) {
+	out, err := exec.Command("python3", "-c", rowsOf, file, clusterName).CombinedOutput()
+	return string(out), err
+}
+
+// TestTablePython runs examples/table-python.
+func TestTablePython(t *testing.T) {
+	venv := filepath.Join(t.TempDir(), "venv")
+	installed(t, "python3", "-m", "venv", venv)
+	folder := "../../examples/table-python"
+	installed(t, filepath.Join(venv, "bin", "pip"), "install", "--quiet", "--disable-pip-version-check", "-r", filepath.Join(folder, "requirements.txt"))
+	sample := func(program string) tableSample {
+		return tableSample{[]string{filepath.Join(venv, "bin", "python"), filepath.Join(folder, program)}, sqliteRows, "builds the table"}
+	}
+	t.Run("nats", func(t *testing.T) { checkTable(t, sample("nats_table.py"), tableOnNATS(t)) })
+	t.Run("kafka", func(t *testing.T) { checkTable(t, sample("kafka_table.py"), tableOnKafka(t)) })
+}
+
+// TestTableJava runs examples/table-java.
+func TestTableJava(t *testing.T) {
+	program := javaSample(t, "table-java")
+	sample := func(class string) tableSample {
+		return tableSample{append(program, class), sqliteRows, "builds the table"}
+	}
+	t.Run("nats", func(t *testing.T) { checkTable(t, sample("NatsTable"), tableOnNATS(t)) })
+	t.Run("kafka", func(t *testing.T) { checkTable(t, sample("KafkaTable"), tableOnKafka(t)) })
+}
+
+// TestTableStreams runs examples/kafka-streams.
+func TestTableStreams(t *testing.T) {
+	bus := tableOnKafka(t)
+	bus.sample = append(bus.sample, "STATE="+filepath.Join(t.TempDir(), "state"))
+	checkTable(t, tableSample{append(javaSample(t, "kafka-streams"), "StreamsTable"), fileRows, "builds the table"}, bus)
+}
+
+// TestTableTypeScript runs examples/table-typescript with the Node.js of the package node.
+func TestTableTypeScript(t *testing.T) {
+	folder, node := filepath.Join(t.TempDir(), "table-typescript"), t.TempDir()
+	if err := os.CopyFS(folder, os.DirFS("../../examples/table-typescript")); err != nil {
+		t.Fatal(err)
+	}
+	installed(t, "npm", "ci", "--prefix", folder, "--no-audit", "--no-fund", "--ignore-scripts")
+	installed(t, "npm", "install", "--prefix", node, "--no-audit", "--no-fund", "node@"+nodeVersion)
+	sample := func(program string) tableSample {
+		return tableSample{[]string{filepath.Join(node, "node_modules", ".bin", "node"), filepath.Join(folder, program)}, sqliteRows, "builds the table"}
+	}
+	t.Run("nats", func(t *testing.T) { checkTable(t, sample("nats-table.ts"), tableOnNATS(t)) })
+	t.Run("kafka", func(t *testing.T) { checkTable(t, sample("kafka-table.ts"), tableOnKafka(t)) })
+}
+
+// nodeVersion is the version that the example is tried with.
+const nodeVersion = "24.21.0"
+
+// javaSample builds a program in a copy of its folder, and returns the command that runs one of its classes.
+func javaSample(t *testing.T, name string) []string {
+	t.Helper()
+	folder := filepath.Join(t.TempDir(), name)
+	if err := os.CopyFS(folder, os.DirFS(filepath.Join("../../examples", name))); err != nil {
+		t.Fatal(err)
+	}
+	installed(t, "mvn", "-q", "-B", "-f", folder, "compile", "dependency:copy-dependencies")
+	classes := filepath.Join(folder, "target", "classes") + ":" + filepath.Join(folder, "target", "dependency", "*")
+	return []string{"java", "-Xmx256m", "-XX:+UseSerialGC", "-cp", classes}
+}
+
+// installed runs a command that installs what a sample needs.
+func installed(t *testing.T, command ...string) {
+	t.Helper()
+	if out, err := exec.CommandContext(t.Context(), command[0], command[1:]...).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %v\n%s", command, err, out)
+	}
+}
+
+func tableOnKafka(t *testing.T) tableBus {
+	t.Helper()
+	s := topic{t, kafkabrokertest.Shared(t).Addr(), kafkabrokertest.TopicName(t.Name())}
+	return tableBus{
+		set: onKafka(s, map[string]string{"KAFKA_COMPRESSION": "none"}), sample: []string{"KAFKA_BROKERS=" + s.addr, "TOPIC=" + s.name},
+		forgets: func(t *testing.T) {
+			t.Helper()
+			client := kafkago.Client{Addr: kafkago.TCP(s.addr)}
+			answer, err := client.DeleteTopics(t.Context(), &kafkago.DeleteTopicsRequest{Topics: []string{s.name, s.name + ".checkpoint"}})
+			if err == nil {
+				err = errors.Join(answer.Errors[s.name], answer.Errors[s.name+".checkpoint"])
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		},
+	}
+}

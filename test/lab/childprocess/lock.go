@@ -1,0 +1,61 @@
+package childprocess
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// LockFile opens the file and takes its lock, which the operating system gives
+// back when the file is closed by all who have it, children that inherited it
+// among them, or their processes end. While another process holds it, log is told
+// so at once and then every 15 seconds, with that process' id and what it does,
+// as "builds etcd".
+func LockFile(ctx context.Context, path string, log io.Writer, does string) (*os.File, error) {
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	start, next := time.Now(), time.Duration(0)
+	retry := time.NewTicker(200 * time.Millisecond)
+	defer retry.Stop()
+	for {
+		err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil {
+			err = signLock(file)
+		}
+		if err == nil {
+			return file, nil
+		}
+		if !errors.Is(err, syscall.EWOULDBLOCK) {
+			file.Close()
+			return nil, fmt.Errorf("lock %s: %w", path, err)
+		}
+		if waited := time.Since(start); waited >= next {
+			holder, _ := io.ReadAll(io.NewSectionReader(file, 0, 20)) // only to be told
+			fmt.Fprintf(log, "waiting for process %s, which %s, once: %s so far\n",
+				strings.TrimSpace(string(holder)), does, waited.Round(time.Second))
+			next = waited + progressInterval
+		}
+		select {
+		case <-ctx.Done():
+			file.Close()
+			return nil, ctx.Err()
+		case <-retry.C:
+		}
+	}
+}
+
+// signLock writes the id of this process into the file it has locked.
+func signLock(file *os.File) error {
+	if err := file.Truncate(0); err != nil {
+		return err
+	}
+	_, err := file.WriteAt(fmt.Appendf(nil, "%d\n", os.Getpid()), 0)
+	return err
+}

@@ -1,0 +1,210 @@
+// Package faultproxy is a TCP proxy for tests that forces the faults a network has:
+// answers that never arrive, connections that freeze or break, a peer that cannot
+// be reached, different peers behind one address. It forces them when told, so that a
+// test need not hope for them.
+package faultproxy
+
+import (
+	"net"
+	"slices"
+	"sync"
+	"testing"
+)
+
+// Proxy passes connections on to one address, or in turn to several.
+type Proxy struct {
+	addr string
+
+	mu       sync.Mutex
+	targets  []string // the next connection goes to the first
+	changed  *sync.Cond
+	listener net.Listener // nil while refusing
+	conns    map[net.Conn]struct{}
+	mode     mode
+	closed   bool
+
+	running sync.WaitGroup
+}
+
+type mode int
+
+const (
+	pass mode = iota
+	dropAnswers
+	freeze
+)
+
+// Start starts a proxy to target on a port of its own, and ends it with the test.
+func Start(t testing.TB, target string) *Proxy {
+	t.Helper()
+	p := &Proxy{targets: []string{target}, conns: map[net.Conn]struct{}{}}
+	p.changed = sync.NewCond(&p.mu)
+	if err := p.listen("127.0.0.1:0"); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.close)
+	return p
+}
+
+// Addr is where clients connect to, as host:port. It stays the same.
+func (p *Proxy) Addr() string { return p.addr }
+
+// Direct passes connections on to these addresses from now on, in turn. Open
+// connections stay where they are until [Proxy.Break].
+func (p *Proxy) Direct(targets ...string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.targets = slices.Clone(targets)
+}
+
+// next returns the address for one more connection.
+func (p *Proxy) next() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	target := p.targets[0]
+	p.targets = append(p.targets[1:], target)
+	return target
+}
+
+// DropAnswers reads what the server sends and throws it away. What clients send
+// goes on. A connection's stream is spoiled by it: call [Proxy.Break] before
+// [Proxy.Pass].
+func (p *Proxy) DropAnswers() { p.set(dropAnswers) }
+
+// Freeze holds all bytes in both directions. After [Proxy.Pass] they go on.
+func (p *Proxy) Freeze() { p.set(freeze) }
+
+// Pass goes back to passing everything on, and to accepting connections.
+func (p *Proxy) Pass() {
+	p.set(pass)
+	p.mu.Lock()
+	refusing := p.listener == nil && !p.closed
+	p.mu.Unlock()
+	if refusing {
+		if err := p.listen(p.addr); err != nil {
+			panic(err) // the port was ours a moment ago
+		}
+	}
+}
+
+// Break closes all connections. Clients may connect again at once.
+func (p *Proxy) Break() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.conns {
+		c.Close()
+	}
+	p.changed.Broadcast()
+}
+
+// Refuse closes all connections and lets nobody connect until [Proxy.Pass].
+func (p *Proxy) Refuse() {
+	p.mu.Lock()
+	if p.listener != nil {
+		p.listener.Close()
+		p.listener = nil
+	}
+	p.mu.Unlock()
+	p.Break()
+}
+
+func (p *Proxy) set(m mode) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mode = m
+	p.changed.Broadcast()
+}
+
+func (p *Proxy) close() {
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	p.Refuse()
+	p.running.Wait()
+}
+
+func (p *Proxy) listen(addr string) error {
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.listener, p.addr = l, l.Addr().String()
+	p.running.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			p.running.Go(func() { p.serve(c) })
+		}
+	})
+	return nil
+}
+
+// serve returns when both directions of the connection have ended.
+func (p *Proxy) serve(client net.Conn) {
+	defer client.Close()
+	server, err := net.Dial("tcp", p.next())
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	if !p.keep(client, server) {
+		return
+	}
+	defer p.drop(client, server)
+	var answers sync.WaitGroup
+	answers.Go(func() { p.copy(client, server, true) })
+	p.copy(server, client, false)
+	answers.Wait()
+}
+
+func (p *Proxy) keep(conns ...net.Conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.listener == nil {
+		return false
+	}
+	for _, c := range conns {
+		p.conns[c] = struct{}{}
+	}
+	return true
+}
+
+func (p *Proxy) drop(conns ...net.Conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range conns {
+		delete(p.conns, c)
+	}
+}
+
+// copy passes on what comes from from, and ends both connections when either
+// ends.
+func (p *Proxy) copy(to, from net.Conn, answers bool) {
+	defer to.Close()
+	defer from.Close()
+	buffer := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(buffer)
+		if n > 0 && !p.await(answers) {
+			n = 0
+		}
+		if _, werr := to.Write(buffer[:n]); err != nil || werr != nil {
+			return
+		}
+	}
+}
+
+// await blocks while frozen, and tells whether what was read is to be passed on.
+// A frozen connection that was broken finds out when it writes.
+func (p *Proxy) await(answers bool) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for p.mode == freeze && p.listener != nil && !p.closed {
+		p.changed.Wait()
+	}
+	return p.mode != dropAnswers || !answers
+}

@@ -1,0 +1,145 @@
+package kafkabroker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"time"
+
+	"github.com/segmentio/kafka-go"
+)
+
+const (
+	// createTimeout is how long the broker may take to create a topic, on a machine
+	// that also compiles and runs other tests.
+	createTimeout = 2 * time.Minute
+	// requestTimeout is how long it may take to answer anything else.
+	requestTimeout = 5 * time.Second
+)
+
+// ready is nil when the broker can be used: see the package comment.
+func (b *Broker) ready(ctx context.Context) error {
+	if _, err := b.usable(ctx); err != nil {
+		return err
+	}
+	for _, l := range b.opts.Listeners {
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", b.AddrOf(l))
+		if err != nil {
+			return err
+		}
+		conn.Close()
+	}
+	return nil
+}
+
+// usable is nil when the broker serves every partition of the topics, or of all.
+// It returns how many these are. A broker tells clients of a new partition
+// before it serves it, so its word for that is not enough.
+func (b *Broker) usable(ctx context.Context, topics ...string) (partitions int, err error) {
+	known, err := b.partitions(ctx, topics...)
+	if err != nil || len(known) == 0 {
+		return 0, err
+	}
+	request := &kafka.ListOffsetsRequest{Topics: map[string][]kafka.OffsetRequest{}}
+	for _, p := range known {
+		request.Topics[p.Topic] = append(request.Topics[p.Topic], kafka.LastOffsetOf(p.ID))
+	}
+	client, done := b.client()
+	defer done()
+	response, err := client.ListOffsets(ctx, request)
+	if err != nil {
+		return 0, err
+	}
+	for topic, offsets := range response.Topics {
+		for _, p := range offsets {
+			if p.Error != nil {
+				return 0, fmt.Errorf("partition %d of topic %s: %w", p.Partition, topic, p.Error)
+			}
+		}
+	}
+	return len(known), nil
+}
+
+// partitions returns the partitions of the topics, or of all, each of which has
+// a leader.
+func (b *Broker) partitions(ctx context.Context, topics ...string) ([]kafka.Partition, error) {
+	conn, err := kafka.DialContext(ctx, "tcp", b.Addr())
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = conn.Close() }() // it was read from
+	if deadline, ok := ctx.Deadline(); ok {
+		if err := conn.SetDeadline(deadline); err != nil {
+			return nil, err
+		}
+	}
+	brokers, err := conn.Brokers()
+	if err != nil {
+		return nil, err
+	}
+	if !slices.ContainsFunc(brokers, func(known kafka.Broker) bool { return known.ID == b.opts.nodeID() }) {
+		return nil, errors.New("the broker is not in the cluster yet")
+	}
+	known, err := conn.ReadPartitions(topics...)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range known {
+		if p.Error != nil {
+			return nil, fmt.Errorf("partition %d of topic %s: %w", p.ID, p.Topic, p.Error)
+		}
+	}
+	return known, nil
+}
+
+// client returns a client that has remembered nothing yet of the broker.
+func (b *Broker) client() (client *kafka.Client, done func()) {
+	transport := &kafka.Transport{DialTimeout: requestTimeout}
+	return &kafka.Client{Addr: kafka.TCP(b.Addr()), Transport: transport, Timeout: requestTimeout}, transport.CloseIdleConnections
+}
+
+// CreateTopic creates a topic, whose configuration is the broker's where config
+// says nothing, and waits until it can be used. The broker must be running.
+func (b *Broker) CreateTopic(ctx context.Context, name string, partitions int, config map[string]string) error {
+	return b.createTopic(ctx, kafka.TopicConfig{Topic: name, NumPartitions: partitions, ReplicationFactor: 1}, partitions, config)
+}
+
+// CreateTopicOn is CreateTopic for a cluster. Nodes are the node ids of the brokers
+// that hold the partitions, in the order of these; a partition has one replica.
+func (b *Broker) CreateTopicOn(ctx context.Context, name string, nodes []int, config map[string]string) error {
+	topic := kafka.TopicConfig{Topic: name, NumPartitions: -1, ReplicationFactor: -1} // as the protocol wants it with assignments
+	for p, node := range nodes {
+		topic.ReplicaAssignments = append(topic.ReplicaAssignments, kafka.ReplicaAssignment{Partition: p, Replicas: []int{node}})
+	}
+	return b.createTopic(ctx, topic, len(nodes), config)
+}
+
+func (b *Broker) createTopic(ctx context.Context, topic kafka.TopicConfig, partitions int, config map[string]string) error {
+	client, done := b.client()
+	defer done()
+	client.Timeout = createTimeout
+	name := topic.Topic
+	for _, key := range slices.Sorted(maps.Keys(config)) {
+		topic.ConfigEntries = append(topic.ConfigEntries, kafka.ConfigEntry{ConfigName: key, ConfigValue: config[key]})
+	}
+	response, err := client.CreateTopics(ctx, &kafka.CreateTopicsRequest{Topics: []kafka.TopicConfig{topic}})
+	if err == nil {
+		err = response.Errors[name]
+	}
+	if err == nil {
+		err = b.process.Await(ctx, func(ctx context.Context) error {
+			got, err := b.usable(ctx, name)
+			if err == nil && got != partitions {
+				err = fmt.Errorf("has %d of %d partitions", got, partitions)
+			}
+			return err
+		})
+	}
+	if err != nil {
+		return fmt.Errorf("create topic %s: %w", name, err)
+	}
+	return nil
+}

@@ -1,0 +1,44 @@
+package kafkabroker
+
+import (
+	"context"
+	"net"
+	"os"
+
+	"github.com/kuberelay/kuberelay/test/lab/childprocess"
+)
+
+// Dir is the broker's folder.
+func (b *Broker) Dir() string { return b.dir }
+
+// Pids are the process ids of the broker and of its group's holder.
+func (b *Broker) Pids() []int { return []int{b.group.ID(), b.process.PID()} }
+
+// StartOnTakenPort is Start, but the first port that it tries for the plaintext
+// listener is the one that taken listens on. It returns how often ports were held.
+func StartOnTakenPort(ctx context.Context, opts Options, taken net.Listener) (b *Broker, holds int, err error) {
+	b, err = start(ctx, opts, func(listeners []Listener) (map[Listener]childprocess.Port, error) {
+		holds++
+		ports, err := holdPorts(listeners)
+		if err == nil && holds == 1 {
+			p := ports[Plaintext]
+			p.Number = taken.Addr().(*net.TCPAddr).Port
+			ports[Plaintext] = p
+		}
+		return ports, err
+	})
+	return b, holds, err
+}
+
+// StartWithClasses is Start with this file for the archive of loaded classes.
+func StartWithClasses(ctx context.Context, archive string) (*Broker, error) {
+	installed, err := Fetch(ctx, os.Stderr)
+	if err != nil {
+		return nil, err
+	}
+	installed.classes = archive
+	return launch(ctx, Options{}, installed, holdPorts, func(*Broker) {})
+}
+
+// Classes is the archive of loaded classes that the broker was started with.
+func (b *Broker) Classes() string { return b.installed.classes }

@@ -1,0 +1,1 @@
+// Lets cluster.go declare functions without a body.

@@ -1,0 +1,115 @@
+// Package natstest runs real NATS servers for tests: in this process, where one can
+// be stopped and started again on the same port and files, and as a process of its
+// own, which can be killed and frozen.
+package natstest
+
+import (
+	"net"
+	"net/url"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"github.com/kuberelay/kuberelay/test/lab/childprocess"
+)
+
+// startLimit is how long a server may take to accept connections.
+const startLimit = time.Minute
+
+// Server is a server in this process.
+type Server struct {
+	// URL is for clients. It stays the same when the server is started again.
+	URL string
+
+	t    testing.TB
+	opts server.Options
+	ns   *server.Server
+}
+
+// Start starts a server with JetStream on a port of its own and with a store of its
+// own, changed by configure, and ends it with the test.
+func Start(t testing.TB, configure ...func(*server.Options)) *Server {
+	t.Helper()
+	port := FreePort(t)
+	s := &Server{
+		t:   t,
+		URL: "nats://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(port)),
+		opts: server.Options{
+			Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true,
+		},
+	}
+	for _, f := range configure {
+		f(&s.opts)
+	}
+	s.Restart()
+	t.Cleanup(s.Stop)
+	return s
+}
+
+// Restart stops the server, if it runs, and starts it on the same port and files.
+func (s *Server) Restart() {
+	s.t.Helper()
+	s.Stop()
+	opts := s.opts // the server changes what it gets
+	ns, err := server.NewServer(&opts)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	ns.Start()
+	if !ns.ReadyForConnections(startLimit) {
+		s.t.Fatalf("the NATS server on %s is not ready", s.URL)
+	}
+	s.ns = ns
+}
+
+// Configure changes the options for the next [Server.Restart] or [Server.Reload].
+func (s *Server) Configure(configure func(*server.Options)) { configure(&s.opts) }
+
+// Reload gives the running server its options, as they were configured since it started.
+// Who is not let in by them any more is disconnected.
+func (s *Server) Reload() {
+	s.t.Helper()
+	opts := s.opts
+	if err := s.ns.ReloadOptions(&opts); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// Stop stops the server and waits until it has ended.
+func (s *Server) Stop() {
+	if s.ns == nil {
+		return
+	}
+	s.ns.Shutdown()
+	s.ns.WaitForShutdown()
+	s.ns = nil
+}
+
+// StoreDir is where the server keeps its files.
+func (s *Server) StoreDir() string { return s.opts.StoreDir }
+
+// InProcess is the running server itself.
+func (s *Server) InProcess() *server.Server { return s.ns }
+
+// Addr is where the server listens, as host:port.
+func (s *Server) Addr() string {
+	u, err := url.Parse(s.URL)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return u.Host
+}
+
+// FreePort is a port that nobody listens on, held until t ends: while its server is down,
+// no outgoing connection of this or another process takes it.
+func FreePort(t testing.TB) int {
+	t.Helper()
+	port, err := childprocess.HoldPort(childprocess.ReuseAddr) // which Go's listeners set
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(port.Release)
+	return port.Number
+}

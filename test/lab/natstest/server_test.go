@@ -1,0 +1,33 @@
+package natstest_test
+
+import (
+	"errors"
+	"net"
+	"runtime"
+	"syscall"
+	"testing"
+
+	"github.com/kuberelay/kuberelay/test/lab/natstest"
+)
+
+// TestPortIsKept: a connection of any process could take the port of a server that is
+// down, as it takes any other ephemeral port, and the server could not start again.
+func TestPortIsKept(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		return // a port cannot be held there
+	}
+	s, other := natstest.Start(t), natstest.Start(t)
+	s.Stop()
+	local, err := net.ResolveTCPAddr("tcp", s.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := (&net.Dialer{LocalAddr: local}).DialContext(t.Context(), "tcp", other.Addr())
+	if err == nil {
+		defer conn.Close()
+	}
+	if !errors.Is(err, syscall.EADDRINUSE) {
+		t.Errorf("an outgoing connection from the server's port: got %v, want %v", err, syscall.EADDRINUSE)
+	}
+	s.Restart()
+}

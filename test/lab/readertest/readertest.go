@@ -1,0 +1,116 @@
+// Package readertest puts records into topics for the tests of whoever reads them,
+// right ones and wrong ones, without the writer of package kafka.
+package readertest
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/binding"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
+	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
+)
+
+// limit bounds every wait. Only a failing test gets there.
+const limit = time.Minute
+
+// Writer writes to one topic.
+type Writer struct {
+	Topic      string
+	Partitions int
+	Structured bool
+
+	t      testing.TB
+	client *broker.Client
+}
+
+// New writes to a topic that exists.
+func New(t testing.TB, addr, topic string, partitions int) *Writer {
+	t.Helper()
+	client, err := broker.New(broker.Options{Addrs: []string{addr}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	return &Writer{Topic: topic, Partitions: partitions, t: t, client: client}
+}
+
+// NewTopic makes a topic of t's own and a writer to it.
+func NewTopic(t testing.TB, b interface {
+	kafkabrokertest.TopicCreator
+	Addr() string
+}, prefix string, partitions int, config map[string]string) *Writer {
+	t.Helper()
+	return New(t, b.Addr(), kafkabrokertest.Topic(t, b, prefix, partitions, config), partitions)
+}
+
+// Put writes an event where it belongs and gives its position.
+func (w *Writer) Put(m *event.Message) uint64 {
+	w.t.Helper()
+	return w.PutAt(binding.Partition([]byte(m.Attribute("partitionkey")), w.Partitions), m)
+}
+
+// TryPut is Put for other goroutines than the test's.
+func (w *Writer) TryPut(m *event.Message) (uint64, error) {
+	r, err := binding.Encode(m, w.Structured)
+	if err != nil {
+		return 0, err
+	}
+	return w.TryRecord(binding.Partition(r.Key, w.Partitions), r)
+}
+
+// PutAt writes an event into a partition, be it the wrong one.
+func (w *Writer) PutAt(partition int, m *event.Message) uint64 {
+	w.t.Helper()
+	r, err := binding.Encode(m, w.Structured)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return w.PutRecord(partition, r)
+}
+
+// Tombstone writes one for an object.
+func (w *Writer) Tombstone(cluster string, k event.Key) uint64 {
+	w.t.Helper()
+	key := []byte(event.PartitionKey(cluster, k))
+	return w.PutRecord(binding.Partition(key, w.Partitions), recordbatch.Record{Key: key, Timestamp: time.Now()})
+}
+
+// PutRecord writes any record.
+func (w *Writer) PutRecord(partition int, r recordbatch.Record) uint64 {
+	w.t.Helper()
+	position, err := w.TryRecord(partition, r)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return position
+}
+
+// TryRecord is for other goroutines than the test's.
+func (w *Writer) TryRecord(partition int, r recordbatch.Record) (uint64, error) {
+	var batch recordbatch.Batch
+	batch.Append(r)
+	encoded, err := batch.Encode(nil, recordbatch.Zstd, broker.NoProducer, recordbatch.NoSequence)
+	if err != nil {
+		return 0, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	for {
+		offset, err := w.client.Produce(ctx, w.Topic, partition, encoded)
+		switch {
+		case err == nil:
+			return publish.PositionOf(partition, offset), nil
+		case broker.KindOf(err) != broker.Retry || ctx.Err() != nil:
+			return 0, err
+		}
+		select { // a topic that is new may have no leader yet
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+		}
+	}
+}

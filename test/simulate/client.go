@@ -1,0 +1,278 @@
+package simulate
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	natsgo "github.com/nats-io/nats.go"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/publish/nats/binding"
+	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
+)
+
+const (
+	clusterName   = "test"
+	subjectPrefix = "kuberelay"
+)
+
+func subjectOf(object int) string { return event.Subject(subjectPrefix, clusterName, keyOf(object)) }
+
+var (
+	errTimeout = publish.Failure(publish.ResultTimeout, errors.New("no acknowledgement in time"))
+	errLost    = publish.Failure(stream.ResultDisconnected, errors.New("the connection broke"))
+	errOffline = publish.Failure(publish.ResultNotReady, errors.New("not connected"))
+)
+
+// flight is a publish on its way to the bus and back: the model of what
+// internal/publish/nats does with a message.
+type flight struct {
+	sender  *process // nil: nobody waits for the answer
+	of      *process // that has sent it
+	object  int
+	m       *event.Message
+	follows event.Acked // what the sender takes the last event of the object for
+	headers natsgo.Header
+	data    []byte
+	wanted  uint64
+	done    func(uint64, error)
+
+	stage    stage
+	reading  bool            // the request is for the last message of the subject
+	position uint64          // in the answer, 0 if the bus refused the message
+	last     *stream.Message // in the answer to the read
+}
+
+// stage is where a flight is.
+type stage uint8
+
+const (
+	requested stage = iota
+	answered
+	lost // the request or the answer
+)
+
+// publish is part of [forward.Config].
+func (p *process) publish(_ context.Context, m *event.Message, done func(uint64, error)) {
+	w := p.world
+	if w.bus.down {
+		done(0, fmt.Errorf("publish %s: %w: %w", m.ID, publish.ErrNotSent, errOffline))
+		return
+	}
+	h := binding.NewHeader()
+	defer h.Free()
+	msg, err := binding.Encode(m, false, h)
+	if err != nil {
+		done(0, err)
+		return
+	}
+	w.tell("  forwarder %d sends %s after position %d", p.slot+1, describe(m), m.Expected)
+	w.flights = append(w.flights, &flight{
+		sender: p, of: p, object: objectOf(m.Key), m: m, follows: p.checkpoint.Get(m.Key), headers: cloneHeader(msg.Header), data: bytes.Clone(msg.Data), wanted: m.Expected, done: done,
+	})
+}
+
+func cloneHeader(h natsgo.Header) natsgo.Header {
+	c := make(natsgo.Header, len(h))
+	values := make([]string, 0, len(h))
+	for name, value := range h {
+		values = append(values, value...)
+		c[name] = values[len(values)-1:]
+	}
+	return c
+}
+
+func describe(m *event.Message) string {
+	return fmt.Sprintf("%s %s %s", event.Type(m.Attribute("type")).Short(), m.Key.Name, m.ID)
+}
+
+// flight returns the first flight about an object at a stage, nil for none. Slot is that of
+// the sender, none if nobody waits.
+func (w *world) flight(slot int8, object int, at stage) *flight {
+	for _, f := range w.flights {
+		if f.object == object && f.stage == at && (f.sender == nil && slot == none || f.sender != nil && f.sender.slot == slot) {
+			return f
+		}
+	}
+	return nil
+}
+
+// arrive lets the request of a flight reach the bus.
+func (w *world) arrive(f *flight) {
+	f.stage = answered
+	subject := subjectOf(f.object)
+	if !f.reading && w.reuses(f) {
+		w.tell("  it would follow a message at a position that was used twice: it is lost")
+		f.stage = lost
+		if f.sender == nil {
+			w.drop(f)
+		}
+		return
+	}
+	if f.reading {
+		f.last = nil
+		if last := w.bus.lastOf(subject); last != nil {
+			is := *last
+			f.last = &is
+		}
+	} else {
+		position, ok := w.bus.publish(subject, f.headers, f.data, f.wanted, w.now)
+		f.position = position
+		if ok {
+			w.tell("  the bus stores %s at %d", describe(f.m), position)
+			w.stores++
+			w.oracle.stored(f.object, w.bus.at(position), f.follows)
+			w.oracle.writer[f.object] = f.of
+			w.oracle.unknown[f.object] = w.processes[f.of.slot] != f.of
+		} else {
+			w.tell("  the bus refuses %s", describe(f.m))
+		}
+	}
+	if f.sender == nil {
+		w.drop(f)
+	}
+}
+
+// reuses reports whether the bus would take another message for the one that a request
+// follows, since it has lost that one and used its sequence again. A compare-and-set cannot
+// notice it.
+func (w *world) reuses(f *flight) bool {
+	last, _ := w.oracle.last(f.object)
+	if w.foreign { // what the forwarder follows may be forged
+		return false
+	}
+	// An event of another forwarder is followed without its version.
+	isOther := w.writers == 1 && last.ResourceVersion != f.follows.ResourceVersion
+	return w.oracle.lossy && f.wanted != 0 && last.Position == f.wanted && !f.follows.Foreign &&
+		(last.UID != f.follows.UID || last.Deleted != f.follows.Deleted || isOther)
+}
+
+// answer gives the sender of a flight the answer.
+func (w *world) answer(f *flight) {
+	switch {
+	case f.reading:
+		position, conflict, _ := stream.Resolve(f.m, f.last)
+		if conflict != nil {
+			w.finish(f, 0, conflict)
+		} else {
+			w.finish(f, position, nil)
+		}
+	case f.position == 0:
+		f.reading, f.stage = true, requested
+	default:
+		w.finish(f, f.position, nil)
+	}
+}
+
+// finish ends a flight for its sender.
+func (w *world) finish(f *flight, position uint64, err error) {
+	w.drop(f)
+	if err != nil {
+		err = fmt.Errorf("publish %s: %w", f.m.ID, err)
+	}
+	f.done(position, err)
+}
+
+// stopWaiting ends a flight for its sender, and leaves its request on the way.
+func (w *world) stopWaiting(f *flight, err error) {
+	w.oracle.unsure[f.object] = true
+	done := f.done
+	if f.stage == requested && !f.reading {
+		late := *f
+		late.sender, late.done = nil, nil
+		id := *f.m
+		late.m = &id
+		w.flights = append(w.flights, &late)
+	}
+	w.drop(f)
+	if done != nil && f.sender != nil {
+		done(0, fmt.Errorf("publish %s: %w", f.m.ID, err))
+	}
+}
+
+// abandon leaves the requests of a killed process on the way.
+func (w *world) abandon(p *process) {
+	for _, f := range w.flightsOf(p) {
+		f.done = func(uint64, error) {}
+		w.stopWaiting(f, errLost)
+	}
+}
+
+func (w *world) flightsOf(p *process) []*flight {
+	var of []*flight
+	for _, f := range w.flights {
+		if f.sender == p {
+			of = append(of, f)
+		}
+	}
+	return of
+}
+
+// disconnect breaks the connection of a process to the bus.
+func (w *world) disconnect(p *process) {
+	p.connections++
+	for _, f := range w.flightsOf(p) {
+		w.stopWaiting(f, errLost)
+	}
+	p.retryNow()
+	if p.loaded {
+		p.refresh()
+	}
+}
+
+// stopBus stops the server. What is on its way to it is lost.
+func (w *world) stopBus() {
+	w.bus.down = true
+	for _, p := range w.processes {
+		if p != nil {
+			p.connections++
+		}
+	}
+	all := w.flights
+	w.flights = nil
+	for _, f := range all {
+		w.oracle.unsure[f.object] = true
+		if f.sender != nil {
+			f.done(0, fmt.Errorf("publish %s: %w", f.m.ID, errLost))
+		}
+	}
+}
+
+// syncInterval is how long a server may keep a message in memory only.
+const syncInterval = 2 * time.Minute
+
+// startBus starts the server, which has lost some of its last messages.
+func (w *world) startBus(lose int) {
+	w.bus.down = false
+	if lose > 0 && len(w.bus.messages) > 0 {
+		after := uint64(0)
+		for n, m := range w.bus.messages {
+			if n < len(w.bus.messages)-lose || w.now.Sub(m.Time) > syncInterval {
+				after = m.Sequence
+			}
+		}
+		w.tell("  it has lost what was stored after %d", after)
+		w.bus.lose(after)
+		w.oracle.lost()
+		w.plain = false
+	}
+	for _, p := range w.processes {
+		if p != nil && p.loaded {
+			p.retryNow()
+			p.refresh()
+		}
+	}
+}
+
+func (w *world) drop(f *flight) {
+	for n, other := range w.flights {
+		if other == f {
+			w.flights = append(w.flights[:n:n], w.flights[n+1:]...)
+			return
+		}
+	}
+}

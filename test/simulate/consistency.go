@@ -1,0 +1,98 @@
+package simulate
+
+import (
+	"strconv"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// rulePoint is the promise of a consistency point.
+const rulePoint = "a consistency point has every change up to its version before it"
+
+// resolved checks a consistency point that the bus has stored: what the bus has before it is
+// the state of the cluster at its version, but for objects that have changed since, of which
+// it has that state or a later one.
+//
+// A point does not vouch for what another forwarder has published.
+func (o *oracle) resolved(p *process, at event.Point) {
+	w, c := o.world, p.config
+	version, _ := strconv.ParseUint(at.Version, 10, 64)
+	if o.restored { // a version does not say of which history it is
+		return
+	}
+	if version > w.cluster.version {
+		w.violate(rulePoint, "version %d of %d", version, w.cluster.version)
+	}
+	states := w.cluster.since(version)
+	for object := range w.objects {
+		last, _ := o.last(object)
+		if o.unknown[object] || w.writers > 1 && o.writer[object] != p {
+			continue
+		}
+		if !c.someIs(last, object, states) {
+			w.violate(rulePoint, "version %d: %s has version %d on the bus, which is no state since", version, objectNames[object], last.version)
+		}
+	}
+	if !c.someHas(at.Objects, states) {
+		w.violate(rulePoint, "version %d has %d objects, and the cluster never had as many since", version, at.Objects)
+	}
+}
+
+// since returns the states of the cluster at a version, and after each later change. The last
+// state of an object that is gone counts in the version of its end too, as a watch shows it.
+func (c *cluster) since(version uint64) [][len(objectNames)]state {
+	is := c.at(version)
+	states := [][len(objectNames)]state{is}
+	for _, h := range c.history {
+		if h.version > version {
+			if is[h.object].exists() {
+				is[h.object].version = h.version
+				states = append(states, is)
+			}
+			is[h.object] = h.after
+			states = append(states, is)
+		}
+	}
+	return states
+}
+
+// someIs reports whether the bus shows one of the states of an object.
+func (c config) someIs(last published, object int, states [][len(objectNames)]state) bool {
+	for _, s := range states {
+		if c.isShown(s[object], last) {
+			return true
+		}
+	}
+	return false
+}
+
+// isShown reports whether the bus shows a state, or shows nothing where the state is not
+// selected.
+func (c config) isShown(s state, last published) bool {
+	switch isSame := last.Live() && last.uid() == s.uid; {
+	case c.selects(s):
+		return isSame && last.content.Data.Spec == strconv.Itoa(s.spec) && last.content.Metadata.Labels["on"] == strconv.FormatBool(s.label) &&
+			(c.project || last.version == s.version && last.content.Data.Noise != nil && *last.content.Data.Noise == strconv.Itoa(s.noise))
+	case isSame: // an earlier configuration has selected it
+		return c.selection == byLabel && !c.publishDeselected
+	}
+	return !last.Live()
+}
+
+func (c config) selects(s state) bool { return s.exists() && (s.label || c.selection == all) }
+
+// someHas reports whether so many objects are selected in one of the states.
+func (c config) someHas(objects int, states [][len(objectNames)]state) bool {
+	for _, all := range states {
+		n := 0
+		for _, s := range all {
+			if c.selects(s) {
+				n++
+			}
+		}
+		if n == objects {
+			return true
+		}
+	}
+	return false
+}

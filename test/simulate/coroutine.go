@@ -1,0 +1,91 @@
+package simulate
+
+import (
+	"errors"
+	"iter"
+)
+
+// coroutine is a function of the core that blocks. It runs only while a step lets it.
+type coroutine struct {
+	id     int8
+	next   func() (struct{}, bool)
+	stop   func()
+	yield  func(struct{}) bool
+	failed bool // its next answer is an error
+}
+
+// killed unwinds the stack of a coroutine whose process was killed.
+type killed struct{}
+
+// errFailed is the error of every request that fails.
+var errFailed = errors.New("no answer")
+
+// spawn makes a coroutine of f, which begins in a later step.
+func (p *process) spawn(id int8, f func()) {
+	c := &coroutine{id: id}
+	c.next, c.stop = iter.Pull(func(yield func(struct{}) bool) {
+		defer func() {
+			if r := recover(); r != nil && r != (killed{}) {
+				panic(r)
+			}
+		}()
+		c.yield = yield
+		f()
+	})
+	p.coroutines = append(p.coroutines, c)
+}
+
+func (p *process) coroutine(id int8) *coroutine {
+	for _, c := range p.coroutines {
+		if c.id == id {
+			return c
+		}
+	}
+	return nil
+}
+
+// resume runs a coroutine until it blocks or ends.
+func (p *process) resume(c *coroutine, failed bool) {
+	before := p.running
+	p.running, c.failed = c, failed
+	_, blocked := c.next()
+	p.running = before
+	if !blocked {
+		p.end(c)
+	}
+}
+
+func (p *process) end(c *coroutine) {
+	for n, other := range p.coroutines {
+		if other == c {
+			p.coroutines = append(p.coroutines[:n:n], p.coroutines[n+1:]...)
+			return
+		}
+	}
+}
+
+// block lets other steps happen. It returns an error if the request fails.
+func (p *process) block() error {
+	c := p.running
+	if c == nil {
+		panic("only a coroutine can block")
+	}
+	if !c.yield(struct{}{}) {
+		panic(killed{})
+	}
+	if c.failed {
+		return errFailed
+	}
+	return nil
+}
+
+// request is a blocking request: f runs at the server. The request or the answer can fail.
+func (p *process) request(f func() error) error {
+	if err := p.block(); err != nil {
+		return err
+	}
+	if err := f(); err != nil {
+		return err
+	}
+	return p.block()
+}

@@ -1,0 +1,205 @@
+package simulate
+
+import (
+	"context"
+	"time"
+)
+
+// do does an action.
+func (w *world) do(a action) {
+	w.steps++
+	w.trace = append(w.trace, a)
+	w.tell("%s", a)
+	switch a.kind {
+	case killProcess, restore, redefine, storeLate, reconfigure:
+		w.plain = false
+	}
+	switch a.kind {
+	case createObject, updateObject, changeNoise, toggleLabel, deleteObject:
+		w.change(int(a.object), a)
+	case redefine:
+		w.cluster.content++
+		for _, p := range w.processes {
+			if p != nil {
+				p.reflector.again = p.reflector.listed
+			}
+		}
+	case forgeEvent:
+		w.forge(int(a.object), forgery(a.arg))
+	case endFaults:
+		w.endFaults()
+	case backUp:
+		w.cluster.backUp()
+	case restore:
+		w.restore()
+	case tick:
+		w.passTime(a.arg)
+	case passDay:
+		w.now = w.now.Add([]time.Duration{time.Hour, 25 * time.Hour}[a.arg])
+	case reconfigure:
+		w.reconfigure(a.arg)
+	case startProcess:
+		w.start(a.slot)
+	case stopBus:
+		w.stopBus()
+	case startBus:
+		w.startBus(max(0, int(a.arg)-2))
+	case storeLate:
+		w.arrive(w.flight(none, int(a.object), requested))
+	default:
+		w.doIn(w.processes[a.slot], a)
+	}
+	w.oracle.observe()
+}
+
+// doIn does an action of one process.
+func (w *world) doIn(p *process, a action) {
+	r := &p.reflector
+	switch a.kind {
+	case killProcess:
+		p.kill()
+	case freeze:
+		p.frozen = true
+	case wake:
+		p.wake()
+	case connect:
+		p.connect(a.arg)
+	case show:
+		p.show()
+	case bookmark:
+		p.bookmark()
+	case index:
+		p.index()
+	case notify:
+		p.notify()
+	case breakWatch:
+		r.watching = false
+	case expire:
+		r.watching, r.again = false, r.listed
+	case turnEpoch:
+		p.turnEpoch()
+	case resync:
+		for object, o := range r.indexer {
+			if o != nil {
+				p.enqueue(keyOf(object))
+			}
+		}
+	case work:
+		p.work(int(a.object))
+	case proceed, fail:
+		p.resume(p.coroutine(a.object), a.kind == fail)
+	case reconcileDue:
+		p.reconcile()
+	case look:
+		p.resolve()
+	case purgeDue:
+		p.spawn(retention, func() { _, _ = p.retention.Once(context.Background()) })
+	default:
+		w.doOnBus(p, a)
+	}
+}
+
+// doOnBus does an action with a message of a process.
+func (w *world) doOnBus(p *process, a action) {
+	object := int(a.object)
+	switch a.kind {
+	case store:
+		w.arrive(w.flight(a.slot, object, requested))
+	case loseRequest:
+		w.flight(a.slot, object, requested).stage = lost
+	case answer:
+		w.answer(w.flight(a.slot, object, answered))
+	case loseAnswer:
+		w.flight(a.slot, object, answered).stage = lost
+	case timeOut:
+		w.stopWaiting(w.anyFlight(a.slot, object), errTimeout)
+	case disconnect:
+		w.disconnect(p)
+	default:
+		panic("unknown action")
+	}
+}
+
+// change changes an object.
+func (w *world) change(object int, a action) {
+	c := &w.cluster
+	s := c.objects[object]
+	switch a.kind {
+	case createObject:
+		c.uids++
+		c.contents++
+		s = state{uid: c.uids, spec: c.contents, label: a.arg == 0}
+	case updateObject:
+		c.contents++
+		s.spec = c.contents
+	case changeNoise:
+		c.contents++
+		s.noise = c.contents
+	case toggleLabel:
+		s.label = !s.label
+	case deleteObject:
+		s = state{}
+	}
+	s = c.put(object, s)
+	w.tell("  version %d, uid %d, content %d, label %t", c.version, s.uid, s.spec, s.label)
+}
+
+// restore restores etcd. The API server starts again, which ends all watches.
+func (w *world) restore() {
+	w.cluster.restore()
+	w.tell("  the version is %d", w.cluster.version)
+	for _, p := range w.processes {
+		if p != nil {
+			p.reflector.watching = false
+		}
+	}
+}
+
+func (w *world) passTime(arg uint8) {
+	switch arg {
+	case 0:
+		w.now = w.now.Add(time.Second)
+	case 1:
+		w.now = w.now.Add(20 * time.Second)
+	case 2:
+		if next := w.nextTimer(); next.After(w.now) {
+			w.now = next
+		}
+	}
+}
+
+// nextTimer returns when the next key or reconciler is due, now if none is.
+func (w *world) nextTimer() time.Time {
+	next := time.Time{}
+	earliest := func(t time.Time) {
+		if t.After(w.now) && (next.IsZero() || t.Before(next)) {
+			next = t
+		}
+	}
+	for _, p := range w.processes {
+		if p == nil || !p.loaded {
+			continue
+		}
+		earliest(p.next)
+		if p.pointIsDue() {
+			earliest(p.lookedAt.Add(resolvedInterval))
+		}
+		for _, q := range p.keys {
+			if q.waiting {
+				earliest(q.since)
+			}
+		}
+	}
+	if next.IsZero() {
+		return w.now
+	}
+	return next
+}
+
+// reconfigure changes the configuration of the next forwarders.
+func (w *world) reconfigure(arg uint8) {
+	c := &w.config
+	c.selection = selection(arg % 3)
+	c.project, c.publishDeselected, c.change = arg/3%2 == 1, arg/6%2 == 1, arg/12%2 == 1
+	w.tell("  %+v", *c)
+}

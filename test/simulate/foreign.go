@@ -1,0 +1,133 @@
+package simulate
+
+import (
+	"bytes"
+
+	natsgo "github.com/nats-io/nats.go"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish/nats/binding"
+)
+
+// forgery is what a foreign writer publishes.
+type forgery uint8
+
+const (
+	forgedDelete forgery = iota
+	forgedDeselected
+	forgedContent  // in the present version
+	forgedLater    // other content in a later version
+	forgedUID      // an object that never existed
+	forgedUIDGone  // the delete of one
+	forgedText     // no event
+	forgedData     // an event whose data is no object
+	forgedNoHeader // no headers
+	forgedCopy     // the attributes of the present state, with other data
+	forgeries
+)
+
+// forgedUIDs are the UIDs of objects that never existed.
+const forgedUIDs = 1_000_000
+
+// forge lets a foreign writer publish a message about an object.
+func (w *world) forge(object int, f forgery) {
+	s := w.cluster.objects[object]
+	if !s.exists() || f == forgedUID || f == forgedUIDGone {
+		s = state{uid: forgedUIDs + w.steps, version: max(1, s.version), label: true}
+	}
+	c := event.Change{Key: keyOf(object), Resource: resource, Type: event.Updated, Cause: event.CauseWatch, Observed: w.now}
+	switch f {
+	case forgedDelete, forgedUIDGone:
+		c.Type = event.Deleted
+	case forgedDeselected:
+		c.Type = event.Deselected
+	case forgedLater:
+		s.spec, s.version = -1, s.version+3
+	case forgedCopy:
+	default:
+		s.spec = -1
+	}
+	c.Object = render(object, s, w.cluster.content, w.config.form)
+	headers, data := natsgo.Header(nil), []byte("nonsense")
+	if f != forgedNoHeader {
+		headers, data = encode(c, f)
+	}
+	position := w.bus.store(subjectOf(object), headers, data, w.now)
+	w.tell("  uid %d version %d at %d, forgery %d", s.uid, s.version, position, f)
+	w.oracle.forge(object, position, f)
+}
+
+func encode(c event.Change, f forgery) (natsgo.Header, []byte) {
+	m, err := event.Builder{Cluster: clusterName}.Message(c)
+	if err != nil {
+		panic(err)
+	}
+	h := binding.NewHeader()
+	defer h.Free()
+	encoded, err := binding.Encode(m, false, h)
+	if err != nil {
+		panic(err)
+	}
+	headers, data := cloneHeader(encoded.Header), bytes.Clone(encoded.Data)
+	switch f {
+	case forgedText:
+		headers = natsgo.Header{"Content-Type": {"text/plain"}}
+	case forgedData:
+		data = []byte("{")
+	case forgedCopy:
+		data = bytes.Replace(data, []byte(`"spec":"`), []byte(`"spec":"-`), 1)
+	}
+	return headers, data
+}
+
+// forge records a message of a foreign writer. It is the last one of the object until a
+// forwarder publishes another.
+func (o *oracle) forge(object int, position uint64, f forgery) {
+	e, _, err := decode(o.world.bus.at(position))
+	if err != nil {
+		e = published{}
+	}
+	e.Position, e.isCopy = position, f == forgedCopy
+	for _, p := range o.world.processes {
+		e.isOld = e.isOld || p != nil && p.checkpoint.Get(keyOf(object)).UID == ""
+	}
+	o.forged[object], o.unknown[object] = &e, true
+}
+
+// started records that a forwarder has read the bus for the first time.
+func (o *oracle) started() {
+	for _, f := range o.forged {
+		if f != nil {
+			f.isOld = true
+		}
+	}
+}
+
+// shown returns what the bus shows of an object.
+func (o *oracle) shown(object int) published {
+	if f := o.forged[object]; f != nil {
+		return *f
+	}
+	last, _ := o.last(object)
+	return last
+}
+
+// storedBesideForger checks an event in a history with a foreign writer. What an event says of
+// the one before it is not checked: the forwarder may have taken over that one.
+func (o *oracle) storedBesideForger(object int, e published) {
+	answers := o.forged[object] != nil // of a message that is no event, a start knows only the position
+	o.forged[object] = nil
+	switch last, ok := o.last(object); {
+	case e.Live():
+		if !o.isState(e) {
+			o.world.violate(ruleState, "%s at %d has no state of the cluster: uid %s version %d", objectNames[object], e.Position, e.UID, e.version)
+		}
+	case e.uid() < forgedUIDs:
+		o.checkEnd(object, e, last, ok)
+	}
+	for _, before := range o.events[object] {
+		if before.id == e.id && before.Epoch == e.Epoch && e.Live() && !answers {
+			o.world.violate(ruleOnce, "the id %s is at %d and at %d", e.id, before.Position, e.Position)
+		}
+	}
+}

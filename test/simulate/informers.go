@@ -1,0 +1,158 @@
+package simulate
+
+import (
+	"context"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/forward"
+	"github.com/kuberelay/kuberelay/internal/reconcile"
+)
+
+// The rest of this file follows internal/informers: the handlers, the view of a key, and the
+// epochs. What it remembers of a key is in internal/dirty.
+
+var (
+	_ forward.Informers   = (*process)(nil)
+	_ reconcile.Informers = (*process)(nil)
+)
+
+func (p *process) onAdd(object int, o *event.Object, initial bool) {
+	k := keyOf(object)
+	if o.Unselected {
+		p.enqueue(k)
+		return
+	}
+	cause := event.CauseWatch
+	if initial {
+		cause = event.CauseReconcile
+	}
+	p.dirty.Observe(k, nil, o, cause, false, p.now())
+	p.enqueue(k)
+}
+
+func (p *process) onUpdate(object int, old, o *event.Object) {
+	k := keyOf(object)
+	if old.UID != o.UID {
+		p.dirty.AddTombstone(k, event.Tombstone{UID: string(old.UID), Observed: p.now(), Cause: event.CauseWatch, Object: kept(old)})
+	}
+	switch {
+	case old.UID == o.UID && old.ResourceVersion == o.ResourceVersion: // a list
+	case !o.Unselected:
+		var before *event.Object
+		if old.UID == o.UID {
+			before = kept(old)
+		}
+		p.dirty.Observe(k, before, o, event.CauseWatch, false, p.now())
+	case !old.Unselected && old.UID == o.UID:
+		p.dirty.AddTombstone(k, event.Tombstone{UID: string(o.UID), Deselected: true, Observed: p.now(), Cause: event.CauseWatch, Object: kept(old)})
+	}
+	p.enqueue(k)
+}
+
+func (p *process) onDelete(object int, o *event.Object) {
+	k := keyOf(object)
+	p.dirty.AddTombstone(k, event.Tombstone{UID: string(o.UID), Observed: p.now(), Cause: event.CauseWatch, Object: kept(o)})
+	p.enqueue(k)
+}
+
+func kept(o *event.Object) *event.Object {
+	if o.Body.None() {
+		return nil
+	}
+	return o
+}
+
+// Lookup is part of [forward.Informers].
+func (p *process) Lookup(k event.Key) event.View {
+	v := event.View{Cause: event.CauseReconcile, Resource: resource, Epoch: p.epoch, Version: versionText(p.reflector.applied), Live: p.reflector.indexer[objectOf(k)]}
+	p.dirty.Describe(k, &v)
+	if v.Live != nil && v.Live.Unselected {
+		uid := string(v.Live.UID)
+		v.Live = nil
+		if _, gone := v.Tombstone(uid); !gone {
+			v.Tombstones = append(v.Tombstones, event.Tombstone{UID: uid, Deselected: true, Observed: p.now(), Cause: v.Cause})
+		}
+	}
+	if v.Live != nil {
+		v.Tombstones = slices.DeleteFunc(v.Tombstones, func(t event.Tombstone) bool { return t.UID == string(v.Live.UID) })
+	}
+	if v.Observed.IsZero() {
+		v.Observed = p.now()
+	}
+	return v
+}
+
+// Settle is part of [forward.Informers].
+func (p *process) Settle(k event.Key, acked event.Acked, attempted string) {
+	if o := p.reflector.indexer[objectOf(k)]; o != nil && o.Unselected && !acked.Live() && attempted == "" {
+		p.dirty.Abandon(k)
+	}
+	p.dirty.Settle(k, acked, attempted)
+}
+
+// Acknowledged is part of [forward.Informers].
+func (p *process) Acknowledged(k event.Key, acked event.Acked, o *event.Object) {
+	p.Settle(k, acked, "")
+	if !acked.Live() {
+		o = nil
+	}
+	p.dirty.Acknowledged(k, o)
+}
+
+// Unpublishable is part of [forward.Informers].
+func (p *process) Unpublishable(k event.Key) { p.dirty.MarkUnpublishable(k) }
+
+// DescribeResource is part of [reconcile.Informers].
+func (p *process) DescribeResource(schema.GroupResource) reconcile.ResourceView {
+	return reconcile.ResourceView{Watched: true, Resource: resource, Epoch: p.epoch, ReferencesKnown: true}
+}
+
+// DescribeObject is part of [reconcile.Informers].
+func (p *process) DescribeObject(k event.Key) reconcile.ObjectView {
+	return reconcile.ObjectView{
+		Covered: true, Synced: p.reflector.synced(), Version: versionText(p.reflector.applied), Live: p.reflector.indexer[objectOf(k)],
+		Filtered: p.config.selection == byLabel,
+		Selected: true, NamespacesKnown: true, NamespaceExists: true, ReferencesKnown: true,
+		Outlived: p.dirty.Outlived(k),
+	}
+}
+
+// RenewMarkers is part of [reconcile.Informers].
+func (p *process) RenewMarkers(context.Context, schema.GroupResource) error { return nil }
+
+// AddTombstone is part of [reconcile.Informers].
+func (p *process) AddTombstone(k event.Key, t event.Tombstone) {
+	p.world.tell("  forwarder %d finds that %s of %s is gone (deselected: %t)", p.slot+1, t.UID, k.Name, t.Deselected)
+	p.dirty.AddTombstone(k, t)
+	p.enqueue(k)
+}
+
+// MarkOutlived is part of [reconcile.Informers].
+func (p *process) MarkOutlived(k event.Key, position uint64) {
+	p.world.tell("  forwarder %d finds that %s outlived position %d", p.slot+1, k.Name, position)
+	p.dirty.MarkOutlived(k, position, p.now())
+	p.enqueue(k)
+}
+
+// EnqueueLowPriority is part of [reconcile.Informers].
+func (p *process) EnqueueLowPriority(k event.Key) { p.enqueue(k) }
+
+// RaiseEpoch is part of [reconcile.Informers].
+func (p *process) RaiseEpoch(_ schema.GroupResource, to uint16) { p.raised = max(p.raised, to) }
+
+// ForgetReferences is part of [reconcile.Informers].
+func (p *process) ForgetReferences(schema.GroupResource) {}
+
+func (p *process) epochIsDue() bool { return p.epoch < p.raised }
+
+// turnEpoch replaces the informers by new ones.
+func (p *process) turnEpoch() {
+	p.reflector = newReflector()
+	p.reselect()
+	p.dirty.ForgetAll(func(event.Key) bool { return true })
+	p.epoch = p.raised
+	p.world.tell("  it is epoch %d", p.epoch)
+}

@@ -1,0 +1,288 @@
+package simulate
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
+)
+
+// The promises that are checked in each step and at the end.
+const (
+	ruleDelete   = "no delete of what exists and is selected"
+	ruleState    = "an event has a state that the cluster had"
+	ruleOrder    = "the states of an object never go back"
+	ruleRecreate = "a recreation is a delete, then a create"
+	ruleOnce     = "no event twice"
+	ruleNoReason = "no event without a change"
+	rulePrevious = "an event names the event before it"
+	ruleType     = "the type of an event follows from the event before it"
+	rulePurge    = "nothing that exists is purged"
+	ruleConverge = "the bus converges to the cluster"
+	ruleRest     = "at rest nothing happens"
+)
+
+// oracle knows what the cluster had and what the bus has, and checks the one against the
+// other. It shares nothing with the forwarder but the decoding of messages.
+type oracle struct {
+	world    *world
+	seen     [len(objectNames)]state
+	states   map[version][]state
+	absent   map[int]uint64 // by UID: the last version at which the object did not exist
+	unlabled map[int]uint64 // likewise, at which it did not have the label
+	byLabel  bool           // a configuration has selected by label
+	restored bool
+	lossy    bool // the bus has lost something
+	events   [len(objectNames)][]published
+	forged   [len(objectNames)]*published // the last message, if a foreign writer has published it
+	writer   [len(objectNames)]*process   // of the last event
+	unsure   [len(objectNames)]bool       // an answer was lost, so that an event may be repeated
+
+	// No forwarder that runs is known to know what the bus has of an object: it has lost the
+	// last event, or stored one of a killed forwarder. The next read of the bus finds that, and
+	// until then no point vouches for it.
+	unknown [len(objectNames)]bool
+}
+
+// version identifies a state of an object. After a restore there may be another one.
+type version struct {
+	uid     int
+	version uint64
+}
+
+// published is an event on the bus.
+type published struct {
+	event.Acked
+	id      string
+	kind    string
+	version uint64
+	content content
+
+	isCopy bool // forged, with the attributes of the true state
+	isOld  bool // forged before a forwarder knew the object, so that it does not read the data
+}
+
+// isRepair reports whether an event answers one that the forwarder took for foreign.
+func (p published) isRepair() bool { return strings.Contains(p.id, ".repaired.") }
+
+func (p published) uid() int { return numberOf(p.UID) }
+
+// content is the data of an event.
+type content struct {
+	Metadata struct {
+		UID             string            `json:"uid"`
+		ResourceVersion string            `json:"resourceVersion"`
+		Labels          map[string]string `json:"labels"`
+	} `json:"metadata"`
+	Data struct {
+		Default string  `json:"default"`
+		Spec    string  `json:"spec"`
+		Noise   *string `json:"noise"`
+	} `json:"data"`
+}
+
+func (o *oracle) init(w *world) {
+	o.world, o.states, o.absent, o.unlabled = w, map[version][]state{}, map[int]uint64{}, map[int]uint64{}
+}
+
+// observe records the present states of the cluster.
+func (o *oracle) observe() {
+	w := o.world
+	o.byLabel = o.byLabel || w.config.selection == byLabel
+	o.restored = w.cluster.life > 0
+	for object, s := range w.cluster.objects {
+		before := o.seen[object]
+		if s == before {
+			continue
+		}
+		o.seen[object] = s
+		if before.exists() && before.uid != s.uid {
+			o.absent[before.uid] = max(o.absent[before.uid], w.cluster.version)
+		}
+		if before.exists() && (before.uid != s.uid || !s.label) { // as a watch shows it
+			before.version = w.cluster.version
+			o.had(before)
+		}
+		if !s.exists() {
+			continue
+		}
+		if !s.label {
+			o.unlabled[s.uid] = max(o.unlabled[s.uid], s.version)
+		}
+		o.had(s)
+	}
+}
+
+func (o *oracle) had(s state) {
+	if of := (version{s.uid, s.version}); !slices.Contains(o.states[of], s) {
+		o.states[of] = append(o.states[of], s)
+	}
+}
+
+// last returns the last event of an object.
+func (o *oracle) last(object int) (published, bool) {
+	if all := o.events[object]; len(all) > 0 {
+		return all[len(all)-1], true
+	}
+	return published{}, false
+}
+
+// lost forgets the events that the bus does not have any more.
+func (o *oracle) lost() {
+	o.lossy = true
+	for object, f := range o.forged {
+		if f == nil || o.world.bus.at(f.Position) != nil {
+			continue
+		}
+		o.forged[object] = nil
+		if m := o.world.bus.lastOf(subjectOf(object)); m != nil && !slices.ContainsFunc(o.events[object], func(p published) bool { return p.Position == m.Sequence }) {
+			o.forge(object, m.Sequence, forgedText) // an earlier forgery
+		}
+	}
+	for object := range o.events {
+		before, _ := o.last(object)
+		o.events[object] = slices.DeleteFunc(o.events[object], func(p published) bool { return o.world.bus.at(p.Position) == nil })
+		after, _ := o.last(object)
+		o.unknown[object] = o.unknown[object] || after.Position != before.Position
+	}
+}
+
+// purged checks a purge and forgets the events.
+func (o *oracle) purged(object int, upTo uint64) {
+	if last := o.shown(object); last.Live() && last.Position <= upTo {
+		o.world.violate(rulePurge, "%s is on the bus with version %s, and is purged", objectNames[object], last.ResourceVersion)
+	}
+	o.events[object] = slices.DeleteFunc(o.events[object], func(p published) bool { return p.Position <= upTo })
+	if f := o.forged[object]; f != nil && f.Position <= upTo {
+		o.forged[object] = nil
+	}
+}
+
+// stored checks an event that the bus has stored, of a forwarder that takes follows for the
+// last event.
+func (o *oracle) stored(object int, m *stream.Message, follows event.Acked) {
+	w := o.world
+	e, previous, err := decode(m)
+	if err != nil {
+		w.violate(ruleState, "the event at %d: %v", m.Sequence, err)
+		return
+	}
+	if w.foreign {
+		o.storedBesideForger(object, e)
+		o.events[object], o.unknown[object] = append(o.events[object], e), false
+		return
+	}
+	last, ok := o.last(object)
+	if o.isOfWriterBehind(e, follows, last) {
+		for n := range o.events[object] {
+			o.events[object][n].id = "" // it may come again
+		}
+		o.events[object] = append(o.events[object], e)
+		return
+	}
+	for _, before := range o.events[object] {
+		if before.id == e.id && before.Epoch == e.Epoch && !(e.Deleted && last.Live() && last.UID == e.UID) {
+			w.violate(ruleOnce, "the id %s is at %d and at %d", e.id, before.Position, e.Position)
+		}
+	}
+	if e.Live() {
+		o.checkState(object, e, last)
+	} else {
+		o.checkRemoval(object, e, last, ok)
+	}
+	// Until it is known that etcd was restored, versions of two objects do not compare. An
+	// object whose create got no answer is published once more in a version of the new history.
+	unknown := o.restored && (e.UID != last.UID || last.Deleted) && e.Epoch == last.Epoch
+	// A delete that answers a late event has no version if the watch is behind that event.
+	unknown = unknown || e.Deleted && e.version == 0 && e.isRepair()
+	if ok && !unknown && (e.Epoch < last.Epoch || e.Epoch == last.Epoch && e.version < last.version) {
+		w.violate(ruleOrder, "%s: version %d.%d at %d is after %d.%d at %d", objectNames[object], e.Epoch, e.version, e.Position, last.Epoch, last.version, last.Position)
+	}
+	o.checkPrevious(object, e, last, previous)
+	o.events[object] = append(o.events[object], e)
+	o.unknown[object] = false
+}
+
+// isState reports whether an event has a state that the cluster had.
+func (o *oracle) isState(e published) bool {
+	return slices.ContainsFunc(o.states[version{e.uid(), e.version}], func(s state) bool { return e.content.shows(s) })
+}
+
+// checkState checks an event that shows an object.
+func (o *oracle) checkState(object int, e, last published) {
+	w, name := o.world, objectNames[object]
+	if !o.isState(e) {
+		w.violate(ruleState, "%s at %d has no state of the cluster: uid %s version %d", name, e.Position, e.UID, e.version)
+	}
+	switch {
+	case last.Live() && last.UID != e.UID:
+		w.violate(ruleRecreate, "%s: uid %s at %d follows uid %s at %d", name, e.UID, e.Position, last.UID, last.Position)
+	case !o.lossy && !e.isRepair() && last.Live() != (e.kind == "updated"):
+		w.violate(ruleType, "%s: %s at %d follows %s at %d", name, e.kind, e.Position, last.kind, last.Position)
+	case last.Live() && last.Epoch == e.Epoch && !e.isRepair() && e.content.equals(last.content) && !o.unsure[object]:
+		w.violate(ruleNoReason, "%s: the state at %d is the one at %d", name, e.Position, last.Position)
+	}
+}
+
+// checkRemoval checks a delete or a deselection.
+func (o *oracle) checkRemoval(object int, e, last published, ok bool) {
+	w, name := o.world, objectNames[object]
+	// A late delete of a killed forwarder with another last state counts as foreign, and is
+	// repeated.
+	repeated := e.isRepair() && ok && last.UID == e.UID
+	if !o.lossy && !repeated && (!ok || !last.Live() || last.UID != e.UID) {
+		w.violate(ruleType, "%s: %s of uid %s at %d follows %s of uid %s at %d", name, e.kind, e.UID, e.Position, last.kind, last.UID, last.Position)
+	}
+	o.checkEnd(object, e, last, ok)
+}
+
+// checkEnd checks that the object of a delete is gone, and that of a deselection not selected.
+func (o *oracle) checkEnd(object int, e, last published, ok bool) {
+	w, name := o.world, objectNames[object]
+	since := uint64(0)
+	if ok && last.UID == e.UID && !o.restored {
+		since = last.version
+	}
+	absent, wasAbsent := o.absent[e.uid()]
+	unlabeled, wasUnlabeled := o.unlabled[e.uid()]
+	wasAbsent, wasUnlabeled = wasAbsent && absent >= since, wasUnlabeled && unlabeled >= since
+	switch {
+	case e.Deselected && !wasUnlabeled && !wasAbsent:
+		w.violate(ruleDelete, "%s: uid %s is deselected at %d, and is selected", name, e.UID, e.Position)
+	case !e.Deselected && !wasAbsent && !(wasUnlabeled && (o.byLabel || w.foreign)): // how an object ended of which only a forger has spoken is not known
+		w.violate(ruleDelete, "%s: uid %s is deleted at %d, and exists", name, e.UID, e.Position)
+	}
+}
+
+// checkPrevious checks what an event says of the one before it.
+func (o *oracle) checkPrevious(object int, e, last published, p previous) {
+	w, name := o.world, objectNames[object]
+	if last.Live() && last.UID == e.UID && !e.isRepair() && p.version != last.ResourceVersion {
+		w.violate(rulePrevious, "%s: the event at %d follows version %s, and says %s", name, e.Position, last.ResourceVersion, p.version)
+	}
+	if p.content == nil {
+		return
+	}
+	if p.content.Metadata.ResourceVersion != last.ResourceVersion || p.content.Data.Spec != last.content.Data.Spec {
+		w.violate(rulePrevious, "%s: the event at %d follows version %s, and has version %s as the previous state", name, e.Position, last.ResourceVersion, p.content.Metadata.ResourceVersion)
+	}
+}
+
+// shows reports whether a content is that of a state.
+func (c content) shows(s state) bool {
+	return c.Metadata.UID == uidOf(s.uid) && c.Metadata.ResourceVersion == versionText(s.version) && c.Data.Spec == strconv.Itoa(s.spec) &&
+		c.Metadata.Labels["on"] == strconv.FormatBool(s.label) && (c.Data.Noise == nil || *c.Data.Noise == strconv.Itoa(s.noise))
+}
+
+// equals reports whether two contents are published as the same. If a field is dropped, the
+// version changes with it and does not count.
+func (c content) equals(other content) bool {
+	a, b := c.Data, other.Data
+	same := a.Default == b.Default && a.Spec == b.Spec && c.Metadata.Labels["on"] == other.Metadata.Labels["on"]
+	if a.Noise == nil || b.Noise == nil {
+		return same && a.Noise == b.Noise
+	}
+	return same && *a.Noise == *b.Noise && c.Metadata.ResourceVersion == other.Metadata.ResourceVersion
+}

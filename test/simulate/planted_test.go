@@ -1,0 +1,53 @@
+package simulate
+
+import (
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/kuberelay/kuberelay/test/harness"
+)
+
+// planted are the bugs of the torture suite that concern the core. The others are in the
+// informers, in Kafka, in discovery, in the election, or where the parts are connected.
+var planted = []string{
+	"acknowledge-before-publish", "adopt-position-blindly", "compare-with-last-seen", "delete-hides-equal-version",
+	"deselected-is-deleted", "equal-version-is-unchanged", "forget-deselected", "forget-uid", "give-up", "ignore-digest",
+	"ignore-epoch", "missing-is-deleted", "out-of-scope-is-deleted", "overwrite-newer", "publish-unchanged", "random-ids",
+	"refresh-all-the-time", "skip-synced", "trust-foreign",
+}
+
+// TestPlantedBugs plants each bug in turn, and counts the histories until one fails. The bugs
+// in the folder bugs are those that the simulator has found in the forwarder, and those that
+// show that an oracle can fail.
+func TestPlantedBugs(t *testing.T) {
+	patches, err := filepath.Glob(filepath.Join("bugs", "*.patch"))
+	if err != nil || len(patches) == 0 {
+		t.Fatalf("no patches: %v", err)
+	}
+	for _, bug := range planted {
+		patches = append(patches, filepath.Join("..", "torture", "bugs", bug+".patch"))
+	}
+	for _, patch := range patches {
+		bug := strings.TrimSuffix(filepath.Base(patch), ".patch")
+		t.Run(bug, func(t *testing.T) {
+			dir := t.TempDir()
+			overlay, err := harness.Patch(t.Context(), patch, dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			file := filepath.Join(dir, "simulate")
+			if out, err := exec.CommandContext(t.Context(), "go", "build", "-overlay", overlay, "-o", file, "./run").CombinedOutput(); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			out, err := exec.CommandContext(t.Context(), file, "-seeds", "20000", "-story=false").CombinedOutput()
+			if err == nil {
+				t.Errorf("not found: %s", out)
+				return
+			}
+			_, found, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
+			t.Log(found)
+		})
+	}
+}

@@ -1,0 +1,115 @@
+package simulate
+
+import (
+	"bytes"
+	"context"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kuberelay/kuberelay/internal/dirty"
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish/nats/binding"
+	"github.com/kuberelay/kuberelay/internal/resolve"
+)
+
+// The rest of this file follows internal/informers: what the resolver sees of it. How far the
+// handler has come is in internal/informers/progress.
+
+var _ resolve.Informers = (*process)(nil)
+
+// Watched is part of [resolve.Informers].
+func (p *process) Watched() []schema.GroupResource {
+	return []schema.GroupResource{resource.GroupResource()}
+}
+
+// Selection is part of [resolve.Informers].
+func (p *process) Selection(schema.GroupResource) uint64 { return p.selection }
+
+// reselect gives the resource another selection.
+func (p *process) reselect() { p.selection++ }
+
+// Point is part of [resolve.Informers].
+func (p *process) Point(gr schema.GroupResource) (dirty.Point, bool) {
+	r := &p.reflector
+	if !r.synced() {
+		return dirty.Point{}, false
+	}
+	r.progress.Lock()
+	defer r.progress.Unlock()
+	version, at, ok := r.progress.Reached(versionText(r.applied), r.handled == 0)
+	if !ok || version == "" {
+		return dirty.Point{}, false
+	}
+	return dirty.Point{
+		Point: event.Point{Resource: resource, Version: version, Objects: r.selected, AsOf: at, Taken: p.now()},
+		Mark:  p.dirty.Mark(gr), Selection: p.selection,
+	}, true
+}
+
+// Marked is part of [resolve.Informers].
+func (p *process) Marked(at dirty.Point) dirty.Point {
+	at.Mark = p.dirty.Mark(at.Resource.GroupResource())
+	return at
+}
+
+// Reached is part of [resolve.Informers].
+func (p *process) Reached(at dirty.Point) bool { return p.dirty.Reached(at.Mark) }
+
+// Clean is part of [resolve.Informers].
+func (p *process) Clean(_ schema.GroupResource, f func(event.Key) bool) {
+	for object, o := range p.reflector.indexer {
+		if k := keyOf(object); o != nil && !p.dirty.Has(k) && !f(k) {
+			return
+		}
+	}
+}
+
+// IsClean is part of [resolve.Informers].
+func (p *process) IsClean(k event.Key) bool { return !p.dirty.Has(k) }
+
+// resolve lets the resolver look once.
+func (p *process) resolve() {
+	p.lookedAt = p.now()
+	p.spawn(resolver, func() { p.resolver.Once(context.Background()) })
+}
+
+// mayResolve reports whether the resolver may find something to do. At the end it looks only
+// for a point that is due, so that a history ends.
+func (p *process) mayResolve() bool {
+	return p.coroutine(resolver) == nil && p.now().Sub(p.lookedAt) >= resolvedInterval && (!p.world.ended || p.pointIsDue())
+}
+
+// publishPoint is part of [resolve.Config].
+func (p *process) publishPoint(_ context.Context, at event.Point) error {
+	m, err := event.Builder{Cluster: clusterName}.Resolved(at)
+	if err != nil {
+		return err
+	}
+	h := binding.NewHeader()
+	defer h.Free()
+	encoded, err := binding.Encode(m, false, h)
+	if err != nil {
+		return err
+	}
+	headers, data := cloneHeader(encoded.Header), bytes.Clone(encoded.Data)
+	p.world.tell("  forwarder %d sends the point of version %s", p.slot+1, at.Version)
+	err = p.busRequest(func() error {
+		w := p.world
+		subject := event.ResolvedSubject(subjectPrefix, clusterName, resource.GroupResource())
+		position := w.bus.store(subject, headers, data, w.now)
+		w.tell("  the bus stores the point of version %s at %d", at.Version, position)
+		w.points++
+		w.oracle.resolved(p, at)
+		return nil
+	})
+	if err == nil {
+		p.point = at
+	}
+	return err
+}
+
+// pointIsDue reports whether the last point is not the present one.
+func (p *process) pointIsDue() bool {
+	at, ok := p.Point(resource.GroupResource())
+	return ok && (at.Version != p.point.Version || at.Objects != p.point.Objects)
+}

@@ -1,0 +1,258 @@
+package simulate
+
+import (
+	"context"
+	"iter"
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kuberelay/kuberelay/internal/checkpoint"
+	"github.com/kuberelay/kuberelay/internal/dirty"
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/forward"
+	"github.com/kuberelay/kuberelay/internal/reconcile"
+	"github.com/kuberelay/kuberelay/internal/resolve"
+)
+
+// selection is how the configuration selects objects.
+type selection uint8
+
+const (
+	all      selection = iota
+	byLabel            // the API server applies a label selector
+	byFilter           // the forwarder applies a filter
+)
+
+// config is the configuration of the forwarders.
+type config struct {
+	selection selection
+	form
+	publishDeselected bool
+	change            bool // events have the previous state
+}
+
+const (
+	refreshPeriod   = 10 * time.Minute
+	deleteRetention = 24 * time.Hour
+
+	resolvedInterval = 5 * time.Second
+)
+
+// process is a forwarder.
+type process struct {
+	world  *world
+	slot   int8
+	config config
+	frozen bool // nothing happens in it
+
+	reflector reflector
+	dirty     *dirty.Keys
+	epoch     uint16
+	raised    uint16 // the epoch to turn to
+
+	checkpoint *checkpoint.Checkpoint
+	forwarder  *forward.Forwarder
+	comparer   *reconcile.Comparer
+	reconciler *checkpoint.Reconciler
+	retention  *checkpoint.Retention
+
+	resolver  *resolve.Resolver
+	selection uint64      // see [resolve.Informers]
+	lookedAt  time.Time   // when the resolver looked last
+	point     event.Point // the last one that was acknowledged
+
+	connections int // to the bus that have broken
+
+	loaded     bool
+	due        bool      // the reconciler has something to do
+	next       time.Time // when the reconciler has
+	keys       [len(objectNames)]queued
+	coroutines []*coroutine
+	running    *coroutine
+	syncing    int8 // the object whose worker runs
+}
+
+// queued is what the queue knows of a key.
+type queued struct {
+	waiting  bool
+	since    time.Time // not before this time
+	working  bool
+	failures int
+}
+
+func (w *world) start(slot int8) {
+	p := &process{world: w, slot: slot, config: w.config, dirty: dirty.New(), reflector: newReflector(), selection: 1}
+	w.processes[slot] = p
+	log := slog.New(slog.DiscardHandler)
+	p.checkpoint = checkpoint.NewAt(p.now)
+	p.comparer = reconcile.New(reconcile.Config{
+		Informers: p, Reads: reader{p: p}, PublishDeselected: p.config.publishDeselected, Now: p.now, Logger: log, Registerer: noMetrics{},
+		Each: func(ctx context.Context, n int, read func(context.Context, int) error) error {
+			var first error
+			for i := range n {
+				if err := read(ctx, i); err != nil {
+					return err
+				}
+			}
+			return first
+		},
+	})
+	p.reconciler = checkpoint.NewReconciler(p.checkpoint, source{p}, compared{p}, refreshPeriod, log)
+	p.retention = &checkpoint.Retention{Checkpoint: p.checkpoint, Bus: purger{p}, After: deleteRetention, Now: p.now, Log: log}
+	builder := event.Builder{Cluster: clusterName}
+	if p.config.change {
+		builder.Data = event.DataChange
+	}
+	p.forwarder = forward.New(forward.Config{
+		Informers: p, Checkpoint: p.checkpoint, Publish: p.publish, History: past{p},
+		Recheck: func(k event.Key) { p.reconciler.CompareKey(k); p.due = true },
+		Lost:    func() bool { return p.checkpoint.Age() < deleteRetention },
+		Builder: builder, Go: func(f func()) { p.spawn(p.syncing, f) }, Now: p.now, Logger: log, Registerer: noMetrics{},
+	})
+	p.resolver = resolve.New(resolve.Config{
+		Informers: p, Checkpoint: p.checkpoint, Publish: p.publishPoint, Compare: func(schema.GroupResource) { p.compareResource() },
+		Interval: resolvedInterval, Now: p.now, Logger: log,
+	})
+	p.spawn(loading, p.load)
+}
+
+func (p *process) now() time.Time { return p.world.now }
+
+// load loads the checkpoint, and starts the rest.
+func (p *process) load() {
+	for p.checkpoint.Load(context.Background(), source{p}) != nil {
+		p.world.tell("  forwarder %d could not load the checkpoint", p.slot+1)
+	}
+	p.world.oracle.started()
+	p.raiseEpochs()
+	p.epoch, p.loaded = p.raised, true
+	p.next = p.now().Add(refreshPeriod)
+	p.world.tell("  forwarder %d has loaded %d entries, epoch %d", p.slot+1, p.checkpoint.Len(), p.epoch)
+}
+
+func (p *process) raiseEpochs() {
+	for gr, epoch := range p.checkpoint.Epochs() {
+		p.RaiseEpoch(gr, epoch)
+	}
+}
+
+func (p *process) kill() {
+	for len(p.coroutines) > 0 {
+		p.coroutines[0].stop()
+		p.end(p.coroutines[0])
+	}
+	p.world.processes[p.slot] = nil
+	p.world.abandon(p)
+}
+
+// wake continues a frozen process. The servers may have given up its connections.
+func (p *process) wake() {
+	p.frozen = false
+}
+
+// enqueue is what the queue does with a key that changed.
+func (p *process) enqueue(k event.Key) {
+	q := &p.keys[objectOf(k)]
+	q.waiting, q.since = true, time.Time{}
+}
+
+// work is a step of a worker with one key.
+func (p *process) work(object int) {
+	q := &p.keys[object]
+	q.waiting, q.working = false, true
+	done := false
+	p.syncing = int8(object)
+	p.forwarder.Sync(context.Background(), keyOf(object), func(again bool, err error) {
+		if done {
+			panic("done was called twice")
+		}
+		done, q.working = true, false
+		switch {
+		case err != nil && !q.waiting:
+			q.waiting, q.since = true, p.now().Add(time.Second<<min(q.failures, 6))
+			q.failures++
+		case again:
+			q.waiting, q.since = true, time.Time{}
+		}
+		if err == nil {
+			q.failures = 0
+		}
+	})
+}
+
+// retryNow ends all back-offs.
+func (p *process) retryNow() {
+	for n := range p.keys {
+		p.keys[n].since = time.Time{}
+	}
+}
+
+func (p *process) refresh() { p.reconciler.Refresh(); p.due = true }
+
+func (p *process) compareResource() {
+	p.reconciler.CompareResource(resource.GroupResource())
+	p.due = true
+}
+
+// reconcile is one run of the reconciler.
+func (p *process) reconcile() {
+	p.due = false
+	p.spawn(reconciler, func() { p.next = p.reconciler.Once(context.Background(), p.now) })
+}
+
+// compared is the cluster as the reconciler sees it. It has the order of the entries, which
+// the checkpoint leaves to chance.
+type compared struct{ *process }
+
+var _ checkpoint.Cluster = compared{}
+
+func sorted(acked iter.Seq2[event.Key, event.Acked]) iter.Seq2[event.Key, event.Acked] {
+	entries := maps.Collect(acked)
+	return func(yield func(event.Key, event.Acked) bool) {
+		for _, k := range slices.SortedFunc(maps.Keys(entries), event.Key.Compare) {
+			if !yield(k, entries[k]) {
+				return
+			}
+		}
+	}
+}
+
+func (c compared) Reconcile(ctx context.Context, gr schema.GroupResource, acked iter.Seq2[event.Key, event.Acked]) error {
+	selection := c.Selection(gr)
+	found, err := c.comparer.Reconcile(ctx, gr, sorted(acked))
+	if err == nil && found.Waiting == 0 && !found.Restored {
+		c.resolver.Compared(gr, selection)
+	}
+	return err
+}
+
+func (c compared) Confirm(ctx context.Context, gr schema.GroupResource, acked iter.Seq2[event.Key, event.Acked]) error {
+	_, err := c.comparer.Confirm(ctx, gr, sorted(acked))
+	return err
+}
+
+func (c compared) EnqueueAll() {
+	c.raiseEpochs()
+	c.reselect()
+	for _, k := range c.dirty.All() {
+		c.enqueue(k)
+	}
+	for object, o := range c.reflector.indexer {
+		if o != nil {
+			c.enqueue(keyOf(object))
+		}
+	}
+	c.compareResource()
+}
+
+// noMetrics registers nothing.
+type noMetrics struct{}
+
+func (noMetrics) Register(prometheus.Collector) error  { return nil }
+func (noMetrics) MustRegister(...prometheus.Collector) {}
+func (noMetrics) Unregister(prometheus.Collector) bool { return true }

@@ -1,0 +1,172 @@
+package simulate
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/kuberelay/kuberelay/internal/checkpoint"
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/forward"
+	"github.com/kuberelay/kuberelay/internal/publish"
+)
+
+// busRequest is a request to the bus by a coroutine. It fails if the connection breaks.
+func (p *process) busRequest(f func() error) error {
+	connection := p.connections
+	err := p.request(func() error {
+		p.world.reads++
+		if p.world.bus.down || p.connections != connection {
+			return errOffline
+		}
+		return f()
+	})
+	if err == nil && p.connections != connection {
+		return errLost
+	}
+	return err
+}
+
+// source reads the last event of every object.
+type source struct{ p *process }
+
+var _ checkpoint.Source = source{}
+
+// Load is part of [checkpoint.Source]. It yields each event as it is at that moment.
+func (s source) Load(_ context.Context, yield func(event.Key, event.Acked) error) error {
+	p, w := s.p, s.p.world
+	connection := p.connections
+	var at [len(objectNames)]bool
+	if err := p.busRequest(func() error {
+		for object := range at {
+			at[object] = w.bus.lastOf(subjectOf(object)) != nil
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	for object, has := range at {
+		if !has {
+			continue
+		}
+		if connection != p.connections {
+			return errLost
+		}
+		if err := p.busRequest(func() error {
+			last := w.bus.lastOf(subjectOf(object))
+			if last == nil {
+				return yield(keyOf(object), event.Acked{})
+			}
+			acked, _ := last.Acked()
+			return yield(keyOf(object), acked)
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// past reads events.
+type past struct{ p *process }
+
+var _ forward.History = past{}
+
+// At is part of [forward.History].
+func (h past) At(_ context.Context, k event.Key, position uint64) (stored publish.Stored, err error) {
+	err = h.p.busRequest(func() error {
+		m := h.p.world.bus.at(position)
+		switch {
+		case m == nil:
+		case m.Subject != subjectOf(objectOf(k)):
+			return fmt.Errorf("the message has subject %s", m.Subject)
+		default:
+			stored, _ = m.Stored()
+		}
+		return nil
+	})
+	return stored, err
+}
+
+// purger purges events.
+type purger struct{ p *process }
+
+var _ checkpoint.Purger = purger{}
+
+// Purge is part of [checkpoint.Purger].
+func (g purger) Purge(_ context.Context, k event.Key, upTo uint64) error {
+	return g.p.busRequest(func() error {
+		w, object := g.p.world, objectOf(k)
+		w.tell("  the bus purges %s up to %d", k.Name, upTo)
+		w.oracle.purged(object, upTo)
+		w.bus.purge(subjectOf(object), upTo+1)
+		return nil
+	})
+}
+
+// reader reads objects from the API server.
+type reader struct {
+	dynamic.Interface
+	dynamic.NamespaceableResourceInterface
+	p *process
+}
+
+// Resource is part of [dynamic.Interface].
+func (r reader) Resource(schema.GroupVersionResource) dynamic.NamespaceableResourceInterface {
+	return r
+}
+
+// Namespace is part of [dynamic.NamespaceableResourceInterface].
+func (r reader) Namespace(string) dynamic.ResourceInterface { return r }
+
+// Get is part of [dynamic.ResourceInterface].
+func (r reader) Get(_ context.Context, name string, _ metav1.GetOptions, _ ...string) (o *unstructured.Unstructured, err error) {
+	err = r.p.request(func() error {
+		r.p.world.reads++
+		if o = r.p.world.read(name); o == nil {
+			return apierrors.NewNotFound(resource.GroupResource(), name)
+		}
+		return nil
+	})
+	if err != nil {
+		o = nil
+	}
+	return o, err
+}
+
+// List is part of [dynamic.ResourceInterface].
+func (r reader) List(_ context.Context, options metav1.ListOptions) (list *unstructured.UnstructuredList, err error) {
+	err = r.p.request(func() error {
+		r.p.world.reads++
+		list = &unstructured.UnstructuredList{}
+		list.SetResourceVersion(versionText(r.p.world.cluster.version))
+		for _, name := range objectNames {
+			is := fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
+			if options.FieldSelector != "" && options.FieldSelector != is {
+				continue
+			}
+			if o := r.p.world.read(name); o != nil {
+				list.Items = append(list.Items, *o)
+			}
+		}
+		return nil
+	})
+	return list, err
+}
+
+// read returns an object as the API server has it, nil for none.
+func (w *world) read(name string) *unstructured.Unstructured {
+	s := w.cluster.objects[objectOf(resource.Key(namespace, name))]
+	if !s.exists() {
+		return nil
+	}
+	o := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{
+		"name": name, "namespace": namespace, "uid": uidOf(s.uid), "resourceVersion": versionText(s.version),
+	}}}
+	return o
+}

@@ -1,0 +1,46 @@
+// Run runs histories of the simulator: so many seeds, one seed, or as many as there is time
+// for. It prints the story of the first failing seed, shrunk, and exits with 1.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/kuberelay/kuberelay/test/simulate"
+)
+
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+
+func run(args []string, stdout, stderr io.Writer) int {
+	flags := flag.NewFlagSet("simulate", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	var r simulate.Range
+	flags.Uint64Var(&r.First, "seed", 1, "the first seed; without -seeds and -seconds, the only one")
+	flags.Uint64Var(&r.Seeds, "seeds", 0, "the number of seeds, 0 for no limit")
+	flags.DurationVar(&r.Time, "time", 0, "how long to run, 0 for no limit")
+	flags.IntVar(&r.Jobs, "jobs", 0, "histories at once, 0 for the number of CPUs")
+	story := flags.Bool("story", true, "shrink the first failing history and print its story")
+	if err := flags.Parse(args); err != nil {
+		return 2
+	}
+	if r.Seeds == 0 && r.Time == 0 {
+		r.Seeds = 1
+	}
+	began := time.Now()
+	result := r.Run()
+	seconds := time.Since(began).Seconds()
+	fmt.Fprintf(stdout, "%d histories, %.0f a second, with %d steps and %d events each\n",
+		result.Histories, float64(result.Histories)/seconds, result.Steps/max(1, result.Histories), result.Events/max(1, result.Histories))
+	if result.Failed == nil {
+		return 0
+	}
+	fmt.Fprintf(stdout, "seed %d fails, after %d histories: %v\n", result.Failed.Seed, result.Failed.Seed-r.First+1, result.Failed.Wrong)
+	if *story {
+		fmt.Fprintln(stdout, strings.Join(simulate.Shrink(*result.Failed), "\n"))
+	}
+	return 1
+}

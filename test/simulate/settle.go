@@ -1,0 +1,155 @@
+package simulate
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"time"
+)
+
+const (
+	settleSteps = 3000             // until the bus has converged
+	settleTime  = 30 * time.Minute // likewise, of the model's clock
+	plainTime   = 9 * time.Minute  // likewise, if no forwarder needs to read the bus again
+	restTime    = 25 * time.Minute // in which nothing happens
+)
+
+// settle lets the faults end, and checks that the bus becomes a copy of the cluster and that
+// nothing happens then.
+func (w *world) settle() {
+	if w.wrong != nil {
+		return
+	}
+	if !w.ended {
+		w.do(action{kind: endFaults, slot: none, object: none})
+	}
+	within := settleTime
+	if w.plain {
+		within = plainTime
+	}
+	if !w.goOn(w.now.Add(within), func() bool { return !w.isBusy() && w.difference() == "" }) {
+		w.violate(ruleConverge, "%s", w.difference())
+		return
+	}
+	w.tell("the bus has converged")
+	if !w.plain { // a message of a killed forwarder is found when the bus is read again
+		w.goOn(w.now.Add(refreshPeriod+time.Minute), func() bool { return false })
+	}
+	stores := w.stores
+	w.goOn(w.now.Add(restTime), func() bool { return false })
+	if w.wrong == nil && w.stores != stores && !w.oracle.mayDisagreeAboutEpochs() {
+		w.violate(ruleRest, "%d events", w.stores-stores)
+	}
+	if text := w.difference(); w.wrong == nil && text != "" {
+		w.violate(ruleConverge, "later: %s", text)
+	}
+	for _, p := range w.processes {
+		if p != nil && w.wrong == nil && !w.oracle.restored && p.dirty.Len() > 0 && !((w.writers > 1 || w.foreign) && p.config.leavesForeign()) {
+			w.violate(ruleRest, "forwarder %d has %d dirty keys", p.slot+1, p.dirty.Len())
+		}
+	}
+}
+
+// isBusy reports whether a key waits.
+func (w *world) isBusy() bool {
+	for _, p := range w.processes {
+		if p != nil && slices.ContainsFunc(p.keys[:], func(q queued) bool { return q.waiting }) {
+			return true
+		}
+	}
+	return false
+}
+
+// goOn lets the forwarders run until nothing is left to do and done is true, or the time is
+// over. It returns whether done was true.
+func (w *world) goOn(until time.Time, done func() bool) bool {
+	for range settleSteps {
+		if w.wrong != nil {
+			return false
+		}
+		w.findOffers()
+		total := 0
+		for _, o := range w.offers {
+			if o.kind != tick {
+				total += w.weights[o.kind]
+			}
+		}
+		if total > 0 {
+			w.doOne(w.rng.IntN(total))
+			continue
+		}
+		next := w.nextTimer()
+		if done() {
+			return true
+		}
+		if !next.After(w.now) || next.After(until) {
+			return false
+		}
+		w.do(action{kind: tick, slot: none, object: none, arg: 2})
+	}
+	w.violate(ruleConverge, "not within %d steps", settleSteps)
+	return false
+}
+
+func (w *world) doOne(n int) {
+	for _, o := range w.offers {
+		if o.kind == tick {
+			continue
+		}
+		if n -= w.weights[o.kind]; n < 0 {
+			w.do(o.action)
+			return
+		}
+	}
+}
+
+// difference returns how the bus differs from the cluster, "" if it does not.
+func (w *world) difference() string {
+	for object := range w.objects {
+		s := w.cluster.objects[object]
+		last := w.oracle.shown(object)
+		name := objectNames[object]
+		switch selected := s.exists() && (s.label || w.config.selection == all); {
+		case !s.exists() && last.Live():
+			return name + " does not exist, and the bus shows it"
+		case last.isCopy && last.isOld:
+		case !selected && s.exists() && w.oracle.forged[object] != nil && w.config.leavesForeign():
+		case !selected && last.Live() && (last.uid() != s.uid || w.config.publishDeselected):
+			return name + " is not selected, and the bus shows it"
+		case !selected:
+		case !last.Live():
+			return name + " exists, and the bus does not show it"
+		case last.uid() != s.uid:
+			return name + " has another uid on the bus"
+		case last.content.Data.Spec != strconv.Itoa(s.spec) || last.content.Data.Default != strconv.Itoa(w.cluster.content) ||
+			last.content.Metadata.Labels["on"] != strconv.FormatBool(s.label):
+			return name + " has another content on the bus"
+		case w.config.project:
+		case last.version != s.version || last.content.Data.Noise == nil || *last.content.Data.Noise != strconv.Itoa(s.noise):
+			return name + " has another version on the bus"
+		}
+	}
+	return ""
+}
+
+// endFaults ends all faults.
+func (w *world) endFaults() {
+	w.ended = true
+	w.rng = rand.New(rand.NewPCG(1, uint64(len(w.trace))))
+	for k, info := range infoOf {
+		w.weights[k] = info.weight
+	}
+	for _, f := range slices.Clone(w.flights) {
+		if f.sender == nil {
+			w.drop(f)
+		}
+	}
+	for _, p := range w.processes {
+		if p != nil && p.frozen {
+			p.wake()
+		}
+	}
+	if w.processes[0] == nil && w.processes[1] == nil {
+		w.start(0)
+	}
+}

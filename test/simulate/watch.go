@@ -1,0 +1,227 @@
+package simulate
+
+import (
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/informers/progress"
+)
+
+// reflector is the model of client-go's reflector, its queue and its indexer, with one watch
+// of one resource. A change enters the queue when the watch shows it, the indexer when it
+// leaves the queue, and the handler gets it after that.
+type reflector struct {
+	watching bool
+	listed   bool
+	again    bool   // the next connection must list, whatever the watch could show
+	latest   bool   // the next list must be a consistent read
+	sent     uint64 // the last change that the watch has shown
+	version  uint64 // the last version that the reflector has seen
+	applied  uint64 // the last version in the indexer
+	life     int    // of the cluster, at the last list
+	initial  int    // notifications of the first list that the handler has not got
+
+	queue   []batch
+	indexer [len(objectNames)]*event.Object
+	notes   []note
+
+	progress *progress.Progress // of the handler
+	handled  int                // objects that the handler knows
+	selected int                // of those, the objects that are selected
+}
+
+func newReflector() reflector { return reflector{progress: &progress.Progress{}} }
+
+// batch is what enters the indexer at once: a change, a list, or the version of a bookmark.
+type batch struct {
+	version uint64
+	deltas  []delta
+}
+
+// delta is a change on its way to the indexer.
+type delta struct {
+	object  int
+	is      *event.Object // nil if it is gone
+	last    *event.Object // of one that is gone
+	initial bool
+	listed  bool // of a list
+}
+
+// note is a change on its way to the handler.
+type note struct {
+	object      int
+	before, is  *event.Object // nil is none
+	initial     bool
+	isNew, gone bool
+	fresh       bool // a list or a watch has returned it
+}
+
+// synced reports whether the handler got everything of the first list.
+func (r *reflector) synced() bool { return r.listed && r.initial == 0 }
+
+// matches reports whether the API server shows a state to the watch.
+func (p *process) matches(s state) bool {
+	return s.exists() && (p.config.selection != byLabel || s.label)
+}
+
+// render returns what the forwarder caches of a state.
+func (p *process) render(object int, s state) *event.Object {
+	o := p.world.render(object, s, p.config.form)
+	if p.config.selection == byFilter && !s.label {
+		unselected := *o
+		unselected.Unselected, unselected.Body, unselected.Digest = true, event.Body{}, event.Digest{}
+		return &unselected
+	}
+	return o
+}
+
+// connect begins a watch, with a list if the watch cannot continue. Stale is how many
+// changes the list is behind if the API server may choose.
+func (p *process) connect(stale uint8) {
+	r, c := &p.reflector, &p.world.cluster
+	if r.listed && !r.again && r.life == c.life && r.sent >= c.forgot {
+		r.watching = true
+		p.world.tell("  the watch continues after version %d", r.version)
+		return
+	}
+	at := c.version
+	for n := len(c.history) - 1; !r.latest && stale > 0 && n >= 0; n-- {
+		at, stale = c.history[n].version-1, stale-1
+	}
+	if r.listed && r.life == c.life {
+		at = max(at, r.version)
+	} else if r.listed {
+		at = max(at, min(r.version, c.version))
+	}
+	p.world.tell("  it lists version %d of %d", at, c.version)
+	initial := !r.listed
+	var gone, listed []delta // client-go notifies in this order
+	for object, s := range c.at(at) {
+		switch known := r.indexer[object]; {
+		case p.matches(s):
+			listed = append(listed, delta{object: object, is: p.render(object, s), initial: initial, listed: true})
+		case known != nil:
+			gone = append(gone, delta{object: object, last: known, listed: true})
+		}
+	}
+	r.queue = append(r.queue, batch{at, append(gone, listed...)})
+	r.progress.List(len(listed), true, true, p.now())
+	if initial {
+		r.initial = len(listed)
+	}
+	r.watching, r.listed, r.again, r.latest = true, true, false, false
+	r.sent, r.version, r.life = at, at, c.life
+	if initial && r.initial == 0 {
+		p.compareResource()
+	}
+}
+
+// nextShown returns the next change that the watch shows, and skips what it does not show.
+func (p *process) nextShown() (change, bool) {
+	r, c := &p.reflector, &p.world.cluster
+	for {
+		h, ok := c.after(r.sent)
+		if !ok || p.matches(h.before) || p.matches(h.after) {
+			return h, ok
+		}
+		r.sent = h.version
+	}
+}
+
+// show lets the watch show the next change.
+func (p *process) show() {
+	r := &p.reflector
+	h, _ := p.nextShown()
+	r.sent, r.version = h.version, h.version
+	r.progress.Watched(watch.Event{Type: watch.Modified}, false, p.now())
+	if p.matches(h.after) {
+		r.queue = append(r.queue, batch{h.version, []delta{{object: h.object, is: p.render(h.object, h.after)}}})
+		return
+	}
+	last := h.before // in the version of the change
+	last.version = h.version
+	r.queue = append(r.queue, batch{h.version, []delta{{object: h.object, last: p.render(h.object, last)}}})
+}
+
+// bookmark lets the watch show the present version.
+func (p *process) bookmark() {
+	r := &p.reflector
+	r.version, r.sent = p.world.cluster.version, p.world.cluster.version
+	r.queue = append(r.queue, batch{version: r.version})
+	r.progress.Watched(watch.Event{Type: watch.Bookmark}, false, p.now())
+}
+
+// index moves the next batch from the queue to the indexer.
+func (p *process) index() {
+	r := &p.reflector
+	next := r.queue[0]
+	r.queue, r.applied = r.queue[1:], next.version
+	for _, d := range next.deltas {
+		before := r.indexer[d.object]
+		r.indexer[d.object] = d.is
+		switch {
+		case d.is != nil:
+			r.notes = append(r.notes, note{object: d.object, before: before, is: d.is, initial: d.initial, isNew: before == nil, fresh: true})
+		case before != nil:
+			r.notes = append(r.notes, note{object: d.object, before: d.last, gone: true, fresh: !d.listed})
+		}
+	}
+}
+
+// notify calls the handler.
+func (p *process) notify() {
+	r := &p.reflector
+	n := r.notes[0]
+	r.notes = r.notes[1:]
+	of := n.is
+	if n.gone {
+		of = n.before
+	}
+	r.progress.Notified(of, n.fresh, p.now(), func() { p.handle(n) })
+	if n.initial {
+		if r.initial--; r.initial == 0 {
+			p.compareResource()
+		}
+	}
+}
+
+// handle handles a notification.
+func (p *process) handle(n note) {
+	r := &p.reflector
+	count := func(o *event.Object, by int) {
+		if r.handled += by; !o.Unselected {
+			r.selected += by
+		}
+	}
+	switch {
+	case n.gone:
+		count(n.before, -1)
+		p.onDelete(n.object, n.before)
+	case n.isNew:
+		count(n.is, 1)
+		p.onAdd(n.object, n.is, n.initial)
+	default:
+		count(n.before, -1)
+		count(n.is, 1)
+		p.onUpdate(n.object, n.before, n.is)
+	}
+}
+
+// behind reports whether the watch has something to do before it shows the present state.
+func (p *process) behind() bool {
+	r := &p.reflector
+	if !r.watching || len(r.queue) > 0 || len(r.notes) > 0 || r.again || p.epochIsDue() {
+		return true
+	}
+	_, more := p.nextShown()
+	return more
+}
+
+func versionText(v uint64) string {
+	if v == 0 {
+		return ""
+	}
+	return strconv.FormatUint(v, 10)
+}

@@ -1,0 +1,176 @@
+package simulate
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// maxProcesses is the number of forwarders at once: a leader and one that has not noticed
+// that it no longer is.
+const maxProcesses = 2
+
+// world is one history: the models, the forwarders, and what has happened.
+type world struct {
+	rng     *rand.Rand
+	weights [kinds]int
+	objects int  // how many names the history uses
+	writers int  // how many forwarders write at once
+	foreign bool // somebody else publishes too
+	config  config
+
+	now       time.Time
+	cluster   cluster
+	bus       bus
+	flights   []*flight
+	processes [maxProcesses]*process
+	oracle    oracle
+
+	offers []offer
+	ended  bool // the faults have
+	plain  bool // what happened shows without reading the bus again
+	trace  []action
+	steps  int
+	stores int // by the bus
+	reads  int // of the bus and of the API server
+	points int // that the bus has stored
+
+	rendered map[rendering]*event.Object
+	story    *[]string // nil if nobody reads it
+	wrong    *Violation
+}
+
+// Violation is a broken promise.
+type Violation struct {
+	Rule string // the promise
+	Text string // what happened
+}
+
+func (v *Violation) Error() string { return v.Rule + ": " + v.Text }
+
+// violate ends the history with a violation. The first one counts.
+func (w *world) violate(rule, format string, args ...any) {
+	if w.wrong == nil {
+		w.wrong = &Violation{rule, fmt.Sprintf(format, args...)}
+		w.tell("  WRONG: %s", w.wrong)
+	}
+}
+
+func (w *world) tell(format string, args ...any) {
+	if w.story != nil {
+		*w.story = append(*w.story, fmt.Sprintf(format, args...))
+	}
+}
+
+// newWorld makes the world of a seed.
+func newWorld(seed uint64) *world {
+	w := &world{rng: rand.New(rand.NewPCG(seed, 0x6b756265)), now: time.Unix(1_700_000_000, 0), rendered: map[rendering]*event.Object{}}
+	w.oracle.init(w)
+	w.objects = []int{1, 1, 2, len(objectNames)}[w.rng.IntN(4)]
+	w.writers = []int{1, 1, 2}[w.rng.IntN(3)]
+	w.foreign = w.writers == 1 && w.rng.IntN(4) == 0
+	w.plain = w.writers == 1 && !w.foreign
+	w.bus.perSubject = []int{1, 2, 8}[w.rng.IntN(3)]
+	w.config = w.anyConfig()
+	// Each history has only some of the faults, so that a fault is not always hidden by
+	// another one.
+	for k, info := range infoOf {
+		w.weights[k] = info.weight
+		if info.fault && kind(k) != createObject && kind(k) != startProcess {
+			w.weights[k] *= []int{0, 0, 1, 1, 2, 4}[w.rng.IntN(6)]
+		}
+	}
+	// A message that stays away for long is another kind of history than one whose answer
+	// comes at once.
+	for _, k := range []kind{show, index, notify, store, answer, work, proceed, reconcileDue, timeOut} {
+		w.weights[k] *= []int{1, 2, 4}[w.rng.IntN(3)]
+	}
+	w.start(0)
+	return w
+}
+
+func (w *world) anyConfig() config {
+	c := config{selection: selection([]int{0, 0, 1, 2}[w.rng.IntN(4)])}
+	c.project, c.change, c.publishDeselected = w.rng.IntN(3) == 0, w.rng.IntN(3) == 0, w.rng.IntN(2) == 0
+	return c
+}
+
+// rendering is what determines the cached form of a state.
+type rendering struct {
+	object  int
+	state   state
+	content int
+	form    form
+}
+
+func (w *world) render(object int, s state, f form) *event.Object {
+	of := rendering{object, s, w.cluster.content, f}
+	o, ok := w.rendered[of]
+	if !ok {
+		o = render(object, s, of.content, f)
+		w.rendered[of] = o
+	}
+	return o
+}
+
+// run runs a history of so many steps, lets the faults end, and checks what has become of
+// the bus.
+func (w *world) run(steps int) {
+	for range steps {
+		if !w.step() || w.wrong != nil {
+			break
+		}
+	}
+	w.settle()
+}
+
+// step chooses one of the possible actions, and does it.
+func (w *world) step() bool {
+	w.findOffers()
+	total := 0
+	for _, o := range w.offers {
+		total += w.weights[o.kind]
+	}
+	if total == 0 {
+		return false
+	}
+	n := w.rng.IntN(total)
+	for _, o := range w.offers {
+		if n -= w.weights[o.kind]; n < 0 {
+			o.arg = uint8(w.rng.IntN(o.variants))
+			w.do(o.action)
+			return true
+		}
+	}
+	panic("no action")
+}
+
+// replay does the actions of a history that are still possible, and then lets it settle.
+func (w *world) replay(trace []action, settles bool) {
+	for _, a := range trace {
+		if w.findOffers(); w.isPossible(&a) {
+			w.do(a)
+		}
+		if w.wrong != nil {
+			return
+		}
+	}
+	if settles {
+		w.settle()
+	}
+}
+
+func (w *world) isPossible(a *action) bool {
+	if a.kind == endFaults {
+		return !w.ended
+	}
+	for _, o := range w.offers {
+		if o.kind == a.kind && o.slot == a.slot && o.object == a.object {
+			a.arg = min(a.arg, uint8(o.variants-1))
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,115 @@
+package torture
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/kuberelay/kuberelay/test/harness"
+)
+
+// object is what the messages of these tests are about.
+var object = map[string]string{"partitionkey": clusterName + "/core/configmaps/world1-a/c1", "uid": "u"}
+
+// message is one of the object, the sequence-th of the stream. The attributes come in pairs.
+func message(sequence uint64, kind string, attributes ...string) harness.Received {
+	m := harness.Received{Subject: "one", Place: harness.Place{Life: 1, Sequence: sequence}, Attributes: map[string]string{
+		"partitionkey": object["partitionkey"], "uid": object["uid"], "type": "io.kuberelay.object." + kind,
+		"resourceversion": fmt.Sprint(sequence), "sequence": "0000." + fmt.Sprint(sequence), "cause": "watch",
+	}}
+	for n := 0; n < len(attributes); n += 2 {
+		m.Attributes[attributes[n]] = attributes[n+1]
+	}
+	return m
+}
+
+// checkOf checks a stream that has shown some messages. The first message of each run after
+// the first is the one of that index.
+func checkOf(runs []run, all ...harness.Received) *streamCheck {
+	w := &world{settings: settings{sink: onNATS, retention: 24 * time.Hour}, runs: runs, user: &user{unlabelled: map[string]bool{}, orphaned: map[string]bool{}}}
+	c := &streamCheck{world: w, read: map[harness.Place]int{}}
+	c.anew(1)
+	for n, m := range all {
+		c.read[m.Place], c.last[m.Subject] = n, m
+	}
+	return c
+}
+
+var (
+	plain    = run{}
+	labelled = run{configuration: configuration{labels: true}}
+)
+
+// TestMayExist looks at an object that exists after an event said that it was deleted.
+func TestMayExist(t *testing.T) {
+	uid, key := object["uid"], object["partitionkey"]
+	from := func(r run, n int) run { r.from = map[string]int{"": n}; return r }
+	for _, test := range []struct {
+		name                 string
+		runs                 []run
+		unlabelled, orphaned string
+		restored             bool
+		deleted              []string // attributes
+		mayExist             bool
+	}{
+		{name: "never", runs: []run{plain}},
+		{name: "label selector, object kept its label", runs: []run{labelled}},
+		{name: "label selector, another object lost its label", runs: []run{labelled}, unlabelled: "another"},
+		{name: "label selector, object lost its label", runs: []run{labelled}, unlabelled: uid, mayExist: true},
+		{name: "label selector, answer was lost", runs: []run{labelled}, unlabelled: key, mayExist: true},
+		{name: "label selector, delete was inferred", runs: []run{labelled}, unlabelled: uid, deleted: []string{"cause", "reconcile"}},
+		{name: "label selector in a later run", runs: []run{plain, from(labelled, 1)}, unlabelled: uid},
+		{name: "label selector in an earlier run", runs: []run{labelled, from(plain, 0)}, unlabelled: uid},
+		{name: "label selector in this run", runs: []run{plain, from(labelled, 0)}, unlabelled: uid, mayExist: true},
+		{name: "field selector", runs: []run{{configuration: configuration{fields: true}}}, unlabelled: uid},
+		{name: "definition gone without its objects", runs: []run{plain}, orphaned: configMaps, deleted: []string{"cause", "reconcile"}, mayExist: true},
+		{name: "definition gone, delete was seen", runs: []run{plain}, orphaned: configMaps},
+		{name: "another definition gone", runs: []run{plain}, orphaned: widgets, deleted: []string{"cause", "reconcile"}},
+		{name: "history went back", runs: []run{plain}, restored: true, mayExist: true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			deleted := message(1, "deleted", test.deleted...)
+			c := checkOf(test.runs, deleted)
+			c.world.restored = test.restored
+			c.world.user.unlabelled[test.unlabelled], c.world.user.orphaned[test.orphaned] = true, true
+			if got := c.mayExist(deleted); got != test.mayExist {
+				t.Errorf("may exist: %v, want %v", got, test.mayExist)
+			}
+		})
+	}
+}
+
+// TestIDs looks at the ids of events in worlds where other objects may have other ids.
+func TestIDs(t *testing.T) {
+	begun, same := message(5, "created"), []string{"resourceversion", "5", "sequence", "0000.5"}
+	gone := func(kind string) harness.Received { return message(5, kind) }
+	another := message(5, "deleted", "uid", "another")
+	for _, test := range []struct {
+		name string
+		last harness.Received
+		m    harness.Received
+		want []string
+	}{
+		{"a later version", begun, message(7, "updated"), []string{"u.7"}},
+		{"other content in the same version", begun, message(7, "updated", same...), []string{"u.5.projected.5"}},
+		{"another object of the name", another, message(7, "created"), []string{"u.7"}},
+		{"another object in the same version", another, message(7, "created", same...), []string{"u.5"}},
+		{"selected again in a later version", gone("deselected"), message(7, "created"), []string{"u.7"}},
+		{"selected again in the same version", gone("deselected"), message(7, "created", same...), []string{"u.5.selected.5"}},
+		{"outlived its delete", gone("deleted"), message(7, "created", same...), []string{"u.5.selected.5"}},
+		{"in the version of its delete of another epoch", gone("deleted"), message(7, "created", "resourceversion", "5", "sequence", "0001.5"), []string{"u.5"}},
+		{"exists in a later version than its delete", gone("deleted"), message(7, "created"), []string{"u.7"}},
+		{"deleted", begun, message(7, "deleted"), []string{"u.deleted"}},
+		{"deselected", begun, message(7, "deselected"), []string{"u.deselected.5"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c := checkOf([]run{plain, labelled, plain}, test.last)
+			c.world.restored = true
+			c.world.user.orphaned[configMaps], c.world.user.remodelled = true, map[string]bool{configMaps: true}
+			if got := c.ids(test.m); !slices.Equal(got, test.want) {
+				t.Errorf("got %q, want %q", got, test.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,66 @@
+package torture
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/kuberelay/kuberelay/test/harness"
+)
+
+// failpoints is the build tag of the forwarders.
+const failpoints = "failpoints"
+
+// A planted bug is a patch in the folder bugs, which is applied to the code when a
+// forwarder is built. To write one, or to follow a change of the code that it patches,
+// put the bug into the code, and then:
+//
+//	git diff -U1 internal cmd >test/torture/bugs/name.patch && git checkout internal cmd
+//
+// One line of context lets the patch follow its lines wherever they move. The first line
+// of the file says what is wrong.
+func patchOf(bug string) string { return filepath.Join("bugs", bug+".patch") }
+
+// plantedBugs returns the names of all planted bugs.
+func plantedBugs(t *testing.T) []string {
+	t.Helper()
+	patches, err := filepath.Glob(patchOf("*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n, p := range patches {
+		patches[n] = strings.TrimSuffix(filepath.Base(p), ".patch")
+	}
+	return patches
+}
+
+// planted reports whether the forwarders have a bug.
+func (w *world) planted() bool { return w.bug != "" }
+
+// plant builds the forwarder with a bug in dir.
+func plant(ctx context.Context, bug, dir string) (file string, err error) {
+	overlay, err := harness.Patch(ctx, patchOf(bug), dir)
+	if err != nil {
+		return "", err
+	}
+	file = filepath.Join(dir, "forwarder")
+	return file, harness.BuildWith(ctx, overlay, file, failpoints)
+}
+
+// TestEveryPatchApplies finds the planted bugs that the code has outgrown: whose patch
+// doesn't apply, or doesn't compile. TestPlantedBugs would find them much later.
+func TestEveryPatchApplies(t *testing.T) {
+	for _, bug := range plantedBugs(t) {
+		t.Run(bug, func(t *testing.T) {
+			t.Parallel()
+			overlay, err := harness.Patch(t.Context(), patchOf(bug), t.TempDir())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := harness.CompileWith(t.Context(), overlay, failpoints); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

@@ -1,0 +1,429 @@
+package torture
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	verifyreport "github.com/kuberelay/kuberelay/internal/verify/report"
+	"github.com/kuberelay/kuberelay/test/harness"
+)
+
+// memoryBound bounds the resident memory of a forwarder, so that a forwarder that keeps what
+// a bomb unpacks to, or what it read of a foreign writer, is found.
+const memoryBound = 256 << 20
+
+// performBeside executes a plan, and what the foreign writer adds to it at the end, while
+// the memory of the forwarders is watched. It returns when the faults were over.
+func (w *world) performBeside(ctx context.Context, p *plan) (over time.Time, err error) {
+	if !p.settings.foreign {
+		err = w.perform(ctx, p)
+		return time.Now(), err
+	}
+	var watching sync.WaitGroup
+	watched, end := context.WithCancel(ctx)
+	watching.Go(func() { w.watchMemory(watched) })
+	defer watching.Wait()
+	defer end()
+	w.bus.TolerateInvalid()
+	err = w.perform(ctx, p)
+	over = time.Now()
+	if err == nil {
+		err = w.checkForeign(ctx, p.seed)
+	}
+	return over, err
+}
+
+// watchMemory keeps the peak of the forwarders' resident memory, until ctx ends.
+func (w *world) watchMemory(ctx context.Context) {
+	ticker := time.NewTicker(100 * time.Millisecond)
+	defer ticker.Stop()
+	for ctx.Err() == nil {
+		for _, n := range w.nodes {
+			if n.Running() {
+				w.foreign.peak = max(w.foreign.peak, peakOf(n.PID()))
+			}
+		}
+		select {
+		case <-ctx.Done():
+		case <-ticker.C:
+		}
+	}
+}
+
+// peakOf returns the largest resident memory that a process has had, in bytes; 0 if it has
+// ended.
+func peakOf(pid int) int64 {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0
+	}
+	_, after, _ := strings.Cut(string(status), "VmHWM:")
+	var kb int64
+	_, _ = fmt.Sscan(after, &kb)
+	return kb << 10
+}
+
+// repairedID is the id of a state that was published again after a foreign event.
+var repairedID = regexp.MustCompile(`\.repaired\.([0-9]+)$`)
+
+// foreignMessage looks at a message of the foreign writer. What the forwarder publishes of
+// the object next is an answer to it, or was under way. After a foreign marker, a new run
+// begins the snapshot again.
+func (c *streamCheck) foreignMessage(m harness.Received) {
+	if isMarker(m) {
+		maps.DeleteFunc(c.completed, func(_ string, done harness.Received) bool { return done.Subject == m.Subject })
+	}
+	if c.foreign == nil {
+		c.foreign, c.repairable, c.claimed = map[string]bool{}, map[string]map[string]bool{}, map[string]string{}
+	}
+	if c.repairable[m.Subject] == nil {
+		c.repairable[m.Subject] = map[string]bool{}
+	}
+	c.foreign[m.Subject], c.repairable[m.Subject][positionOf(m)] = true, true
+	c.claimed[m.Subject] = m.Attributes["sequence"]
+	for id, before := range c.seen {
+		if before.Subject == m.Subject {
+			delete(c.seen, id)
+		}
+	}
+}
+
+// isForgotten tells whether an event begins its object after the removal before it can have
+// been purged, and the removal had the sequence that a foreign message claims. A forwarder that
+// started after that message believes it.
+func (c *streamCheck) isForgotten(last, m harness.Received) bool {
+	return gone(last) && begins(m) && c.claimed[m.Subject] != "" && c.claimed[m.Subject] == last.Attributes["sequence"] &&
+		c.world.purges() && timeOf(m).Sub(timeOf(last)) >= c.world.settings.retention
+}
+
+// isSecondAnswer reports whether an event is the answer of one forwarder to that of another.
+func (c *streamCheck) isSecondAnswer(m harness.Received) bool {
+	at := repairedID.FindStringSubmatch(m.Attributes["id"])
+	return c.world.twoNodes() && len(at) > 0 && c.repairable[m.Subject][at[1]] && at[1] == positionOf(c.last[m.Subject])
+}
+
+// answer looks at the first event of an object after a foreign message. Of the messages
+// before it, it need not know any: it must be true, and of the right object. It deletes the
+// UID of another object if the foreign message had it, and may repeat a delete.
+func (c *streamCheck) answer(m harness.Received) {
+	delete(c.foreign, m.Subject)
+	if of := c.repairable[m.Subject]; of != nil && c.world.twoNodes() { // another forwarder may take the answer for a foreign event
+		of[positionOf(m)] = true
+	}
+	if at := repairedID.FindStringSubmatch(m.Attributes["id"]); len(at) > 0 && !c.repairable[m.Subject][at[1]] && !c.world.foreign.entries[m.Subject] {
+		c.wrong(m, "id %q, and no foreign message is at %s", m.Attributes["id"], at[1])
+	}
+	c.checkAnswer(m)
+}
+
+// checkAnswer checks an event that answers another one.
+func (c *streamCheck) checkAnswer(m harness.Received) {
+	if !strings.HasPrefix(m.Attributes["id"], m.Attributes["uid"]+".") {
+		c.wrong(m, "id %q of uid %s", m.Attributes["id"], m.Attributes["uid"])
+	}
+	c.content(m)
+	last, uid := c.last[m.Subject], m.Attributes["uid"]
+	again := last.Kind() == "deleted" && last.Attributes["uid"] == uid
+	if m.Kind() == "deleted" && c.existing[uid] == m.Attributes["partitionkey"] && !again && !c.mayExist(m) {
+		c.wrong(m, "uid %s was deleted with cause %s after a foreign message, and exists", uid, m.Attributes["cause"])
+	}
+}
+
+// answersOther reports whether one of two forwarders without leader election answered the event
+// before as if it were forged, which is a known weakness: the other one published a state that a
+// restore of etcd took away, and the one that answers has not seen that state.
+func (w *world) answersOther(m, last harness.Received) bool {
+	at := repairedID.FindStringSubmatch(m.Attributes["id"])
+	if !w.restored || !w.twoNodes() || len(at) == 0 || at[1] != positionOf(last) || w.isForeign(last) {
+		return false
+	}
+	_, was := w.user.state(last.Attributes["uid"], last.Attributes["resourceversion"])
+	return was
+}
+
+// unanswerable are the objects, by the partitionkey of their events, whose last message is
+// the foreign writer's and no event. On NATS, a forwarder that starts then cannot know which
+// object the bus shows.
+func (w *world) unanswerable(all []harness.Received) map[string]bool {
+	keys, last := map[string]string{}, map[string]bool{}
+	for _, m := range all {
+		last[m.Subject] = w.isForeign(m) && !w.foreign.at[m.Place]
+		if !last[m.Subject] && m.Attributes["partitionkey"] != "" {
+			keys[m.Subject] = m.Attributes["partitionkey"]
+		}
+	}
+	found := map[string]bool{}
+	for subject, key := range keys {
+		found[key] = last[subject] && w.settings.sink == onNATS && w.starts() > 1
+	}
+	return found
+}
+
+// starts returns how often forwarders have started.
+func (w *world) starts() (all int) {
+	for _, n := range w.nodes {
+		n, _ := n.count()
+		all += n
+	}
+	return all
+}
+
+// mayBelieve reports whether a forwarder may take an event for its own that has the version of
+// the object: it does not read the data of an event from before its start, but compares the
+// digest, which a forger can copy.
+func (w *world) mayBelieve(m harness.Received) bool {
+	return w.foreign.at[m.Place] && m.Attributes["digest"] != "" && w.starts() > 1
+}
+
+// contradictions are what the foreign writer makes of the stream.
+type contradictions struct {
+	answers      map[harness.Place]bool // the first messages of each object after a foreign one
+	split        map[string]bool        // subjects of objects with a foreign message in another partition
+	unanswerable map[string]bool
+	believed     map[harness.Place]bool // events that a forwarder may take for its own
+	mistaken     map[harness.Place]bool // events of a forwarder that another answered
+}
+
+func (w *world) contradictions(all []harness.Received) contradictions {
+	type object struct{ topic, subject string }
+	c := contradictions{map[harness.Place]bool{}, map[string]bool{}, w.unanswerable(all), map[harness.Place]bool{}, map[harness.Place]bool{}}
+	pending, partitions, last := map[object]bool{}, map[object]int{}, map[object]harness.Received{}
+	for _, m := range all {
+		o := object{m.Topic, m.Subject}
+		if w.answersOther(m, last[o]) {
+			c.mistaken[last[o].Place] = true
+		}
+		last[o] = m
+		c.believed[m.Place] = w.mayBelieve(m)
+		if w.isForeign(m) {
+			pending[o] = true
+			continue
+		}
+		if pending[o] {
+			delete(pending, o)
+			c.answers[m.Place] = true
+		}
+		partitions[o] = m.Partition
+	}
+	for _, m := range all {
+		if of, ok := partitions[object{m.Topic, m.Subject}]; ok && w.isForeign(m) && m.Partition != of {
+			c.split[m.Subject] = true
+		}
+	}
+	return c
+}
+
+// isExpected tells whether verify reports a message of the foreign writer, or one of the
+// forwarder that contradicts such a message before it. An object of a message that is no
+// event does not exist, and nothing answers it.
+func (w *world) isExpected(p verifyreport.Problem, c contradictions) bool {
+	partition := 0
+	if p.Partition != nil {
+		partition = *p.Partition
+	}
+	is := func(at harness.Place) bool { return at.Partition == partition && at.Sequence == p.Position }
+	for at, event := range w.foreign.at {
+		switch p.Kind {
+		case verifyreport.Misordered, verifyreport.Malformed, verifyreport.Foreign:
+			if is(at) {
+				return true
+			}
+		case verifyreport.Extra:
+			if is(at) && !event {
+				return true
+			}
+		}
+	}
+	resource, group, _ := strings.Cut(p.Resource, ".")
+	key := strings.Join([]string{clusterName, cmp.Or(group, "core"), resource, cmp.Or(p.Namespace, "_"), p.Name}, "/")
+	switch p.Kind {
+	case verifyreport.Different:
+		for at, believed := range c.believed {
+			if believed && is(at) {
+				return true
+			}
+		}
+	case verifyreport.Extra:
+		return c.unanswerable[key]
+	case verifyreport.Misordered, verifyreport.Foreign: // a later repair makes the first the second
+		for at := range c.answers {
+			if is(at) {
+				return true
+			}
+		}
+		// verify reads partitions in no order, so any event or tombstone of the object can come
+		// next after a foreign message in another partition.
+		if w.foreign.entries[key] || c.split[key] {
+			return true
+		}
+		for at := range c.mistaken {
+			if p.Kind == verifyreport.Foreign && is(at) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// checkForeign is the judgement of a world with a foreign writer, at rest: every forged
+// state and every message that is none is counted, once, and the bus becomes the cluster's
+// copy again. The memory of the forwarders was bounded.
+func (w *world) checkForeign(ctx context.Context, seed uint64) error {
+	switch problems, err := w.compareReplica(ctx, settle); {
+	case err != nil:
+		return err
+	case len(problems) > 0:
+		return &wrongError{problems}
+	}
+	f, err := w.newForger(int(seed))
+	if err != nil {
+		return err
+	}
+	before, err := w.awaitCounted(ctx, func([]float64) bool { return true })
+	if err != nil {
+		return err
+	}
+	// A refresh that counts one message more has counted all that were written before it.
+	if err := w.writeForeign(ctx, f.noEvent(f.invented())); err != nil {
+		return err
+	}
+	before, err = w.awaitCounted(ctx, func(now []float64) bool { return now[1] > before[1] })
+	if err != nil {
+		return err
+	}
+	if f, err = w.newForger(int(seed)); err != nil { // knows the present states
+		return err
+	}
+	if err := w.keepSelected(ctx, f); err != nil {
+		return err
+	}
+	repairs, invalid, earlier := 0, 0, maps.Clone(w.foreign.at)
+	f.Shuffle(len(f.live), func(i, j int) { f.live[i], f.live[j] = f.live[j], f.live[i] })
+	for n, m := range f.live[:min(len(f.live), 6)] {
+		m = f.copy(m)
+		become(&m, []string{"updated", "deleted"}[n%2], m.Attributes["uid"], m.Attributes["resourceversion"])
+		tamper(&m)
+		stored := w.foreign.count
+		if err := w.writeForeign(ctx, f.encode(m, true)); err != nil {
+			return err
+		}
+		repairs += w.foreign.count - stored // what the forwarder compresses can be too large without
+	}
+	taken, err := w.subjects() // what follows an event of an object is answered
+	if err != nil {
+		return err
+	}
+	for invalid < 5 { // a load sees only the last message of an object
+		m := f.invented()
+		if taken[m.Subject] {
+			continue
+		}
+		taken[m.Subject] = true
+		if err := w.writeForeign(ctx, f.noEvent(m)); err != nil {
+			return err
+		}
+		invalid++
+	}
+	_, err = w.awaitCounted(ctx, func(now []float64) bool {
+		return now[0]-before[0] == float64(repairs) && now[1]-before[1] == float64(invalid)
+	})
+	if err != nil {
+		err = fmt.Errorf("%v before, want %d repairs and %d invalid messages more, without an answer are %q: %w", before, repairs, invalid, w.unanswered(earlier), err)
+	}
+	return err
+}
+
+// subjects are those of all messages that the bus has ever had.
+func (w *world) subjects() (map[string]bool, error) {
+	all, _, err := w.bus.All()
+	subjects := map[string]bool{}
+	for _, m := range all {
+		subjects[m.Subject] = true
+	}
+	return subjects, err
+}
+
+// unanswered are the forged events that were not written earlier, and after which no state was
+// published again.
+func (w *world) unanswered(earlier map[harness.Place]bool) (without []string) {
+	all, _, err := w.bus.All()
+	if err != nil {
+		return []string{err.Error()}
+	}
+	answered := map[string]bool{}
+	for _, m := range all {
+		if at := repairedID.FindStringSubmatch(m.Attributes["id"]); len(at) > 0 {
+			answered[m.Subject+" "+at[1]] = true
+		}
+	}
+	for _, m := range all {
+		if _, was := earlier[m.Place]; !was && w.foreign.at[m.Place] && !answered[m.Subject+" "+positionOf(m)] {
+			without = append(without, fmt.Sprintf("%s of %s at %s", m.Kind(), m.Subject, m.Place))
+		}
+	}
+	return without
+}
+
+// keepSelected leaves the forger the live objects that are selected. The bus may show others,
+// which nothing answers.
+func (w *world) keepSelected(ctx context.Context, f *forger) error {
+	present, err := w.user.present(ctx, w.settings.other)
+	if err != nil {
+		return err
+	}
+	cluster := inCluster(clusterName, present)
+	labelled := w.labelled(cluster)
+	f.live = slices.DeleteFunc(f.live, func(m harness.Received) bool {
+		key := m.Attributes["partitionkey"]
+		o, exists := cluster[key]
+		if !exists {
+			return true
+		}
+		selected, _ := w.selects(key, o, labelled)
+		return !selected
+	})
+	return nil
+}
+
+// The metrics that count what the foreign writer has written.
+var foreignMetrics = []string{"kuberelay_foreign_events_total", "kuberelay_invalid_messages_total"}
+
+// awaitCounted waits until the metrics of the forwarders that run are as wanted, and stay so for
+// three refreshes.
+func (w *world) awaitCounted(ctx context.Context, wanted func([]float64) bool) (now []float64, err error) {
+	since := time.Now()
+	err = harness.Eventually(ctx, settle, "the foreign messages are counted", func(ctx context.Context) error {
+		is := make([]float64, len(foreignMetrics))
+		for _, n := range w.nodes {
+			if !n.Running() {
+				continue
+			}
+			for i, name := range foreignMetrics {
+				v, err := n.Metric(ctx, name)
+				if err != nil {
+					return err
+				}
+				is[i] += v
+			}
+		}
+		if !slices.Equal(is, now) || !wanted(is) {
+			since = time.Now()
+		}
+		if now = is; time.Since(since) < 3*w.settings.refresh {
+			return fmt.Errorf("counted %v", now)
+		}
+		return nil
+	})
+	if err != nil {
+		err = &wrongError{[]string{fmt.Sprintf("count: %v", err)}}
+	}
+	return now, err
+}

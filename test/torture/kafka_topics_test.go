@@ -1,0 +1,227 @@
+package torture
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/kuberelay/kuberelay/test/harness"
+	"github.com/kuberelay/kuberelay/test/lab/kafkabroker"
+)
+
+// topicRecorders record every topic that a plan's configurations have events in.
+type topicRecorders struct {
+	byName map[string]*harness.KafkaRecorder
+}
+
+func recordTopics(server *kafkabroker.Broker, s settings) (*topicRecorders, error) {
+	r := &topicRecorders{map[string]*harness.KafkaRecorder{}}
+	for _, c := range append([]configuration{{topic: topicName}, s.configuration}, s.later...) {
+		for _, name := range topics(c.topic) {
+			if r.byName[name] != nil {
+				continue
+			}
+			one, err := harness.RecordKafka(server.Addr(), name)
+			if err != nil {
+				r.Close()
+				return nil, err
+			}
+			r.byName[name] = one
+		}
+	}
+	return r, nil
+}
+
+// main records the topic that faults are about.
+func (r *topicRecorders) main() *harness.KafkaRecorder { return r.byName[topicName] }
+
+// TolerateInvalid is [harness.Recorder]'s, as those below are.
+func (r *topicRecorders) TolerateInvalid() {
+	for _, one := range r.byName {
+		one.TolerateInvalid()
+	}
+}
+
+func (r *topicRecorders) Close() {
+	for _, one := range r.byName {
+		one.Close()
+	}
+}
+
+func (r *topicRecorders) All() (all []harness.Received, missed bool, err error) {
+	for _, name := range slices.Sorted(maps.Keys(r.byName)) {
+		of, m, err := r.byName[name].All()
+		if err != nil {
+			return nil, false, err
+		}
+		all, missed = append(all, of...), missed || m
+	}
+	return all, missed, nil
+}
+
+func (r *topicRecorders) CatchUp(ctx context.Context, limit time.Duration) error {
+	return r.each(ctx, func(one *harness.KafkaRecorder) error { return one.CatchUp(ctx, limit) })
+}
+
+func (r *topicRecorders) Stored(ctx context.Context) (sum uint64, err error) {
+	err = r.each(ctx, func(one *harness.KafkaRecorder) error {
+		n, err := one.Stored(ctx)
+		sum += n
+		return err
+	})
+	return sum, err
+}
+
+// each does something with those topics that are there. If there is only one it should be.
+func (r *topicRecorders) each(ctx context.Context, do func(*harness.KafkaRecorder) error) error {
+	for name, one := range r.byName {
+		ctx, cancel := context.WithTimeout(ctx, opTimeout)
+		_, err := one.Partitions(ctx, name)
+		cancel()
+		if errors.Is(err, harness.ErrNoTopic) && len(r.byName) > 1 {
+			continue
+		}
+		if err == nil {
+			err = do(one)
+		}
+		if err != nil {
+			return fmt.Errorf("topic %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// cutTails stops the broker, cuts so many batches off the end of every partition of the
+// topics, and starts it again. The forwarders stand still until it is known what was lost.
+func (b *kafkaBus) cutTails(ctx context.Context, names []string, batches int) error {
+	w := b.world
+	if has, err := w.awaitStored(ctx, "there is something to lose"); !has {
+		return err
+	}
+	for _, n := range w.nodes {
+		n.Signal(syscall.SIGSTOP)
+		defer n.Signal(syscall.SIGCONT)
+	}
+	if err := w.quiet(ctx); err != nil {
+		return err
+	}
+	_, kept, err := b.main().Ends(ctx)
+	if err != nil {
+		return err
+	}
+	all, _, err := b.All()
+	if err != nil {
+		return err
+	}
+	if err := b.server.Kill(); err != nil {
+		return err
+	}
+	ends := slices.Clone(kept)
+	for _, name := range names {
+		cut, err := cutTopic(filepath.Join(filepath.Dir(b.server.Log()), "data"), name, batches)
+		if err != nil {
+			return errors.Join(err, b.server.Start(ctx))
+		}
+		if name != topicName {
+			continue
+		}
+		for p, end := range cut {
+			ends[p] = min(ends[p], end)
+		}
+	}
+	to, err := b.main().Rewind(ctx, ends, limit)
+	if err != nil {
+		return err
+	}
+	from := map[int]uint64{}
+	for p, end := range ends {
+		from[p] = uint64(end)
+	}
+	w.loseEnds(all, topicName, from, to)
+	if err := b.server.Start(ctx); err != nil {
+		return err
+	}
+	return harness.Eventually(ctx, limit, "the topic ends where it was cut", func(ctx context.Context) error {
+		_, is, err := b.main().Ends(ctx)
+		if err == nil && !slices.Equal(is, ends) {
+			err = fmt.Errorf("it ended at %v and should end at %v, the broker says %v", kept, ends, is)
+		}
+		return err
+	})
+}
+
+// cutTopic cuts so many batches off the last segment of every partition of a topic in a
+// broker's folder, and gives where each partition ends now.
+func cutTopic(data, topic string, batches int) (ends map[int]int64, err error) {
+	ends = map[int]int64{}
+	folders, err := filepath.Glob(filepath.Join(data, topic+"-*"))
+	if err != nil {
+		return nil, err
+	}
+	for _, folder := range folders {
+		p, err := strconv.Atoi(strings.TrimPrefix(filepath.Base(folder), topic+"-"))
+		if err != nil {
+			continue // another topic, or one that is being deleted
+		}
+		segments, err := filepath.Glob(filepath.Join(folder, "*.log"))
+		if err != nil {
+			return nil, err
+		}
+		slices.Sort(segments)
+		for len(segments) > 1 && isEmpty(segments[len(segments)-1]) {
+			segments = segments[:len(segments)-1]
+		}
+		if len(segments) == 0 {
+			continue
+		}
+		if ends[p], err = cutSegment(segments[len(segments)-1], batches); err != nil {
+			return nil, err
+		}
+	}
+	return ends, nil
+}
+
+func isEmpty(file string) bool {
+	info, err := os.Stat(file)
+	return err == nil && info.Size() == 0
+}
+
+// cutSegment cuts the last batches off a segment and gives the offset at which it ends. A
+// batch begins with its first offset, 8 bytes, and the length of what follows, 4 bytes;
+// from byte 23 on 4 bytes say by how much its last offset is above the first.
+func cutSegment(file string, batches int) (end int64, err error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return 0, err
+	}
+	base, err := strconv.ParseInt(strings.TrimSuffix(filepath.Base(file), ".log"), 10, 64)
+	if err != nil {
+		return 0, err
+	}
+	const head = 12
+	starts, after := []int{}, []int64{base}
+	size := 0
+	for size+head <= len(text) {
+		length := int(binary.BigEndian.Uint32(text[size+8:]))
+		if length == 0 || size+head+length > len(text) {
+			break // preallocated, or half written
+		}
+		last := int64(binary.BigEndian.Uint64(text[size:])) + int64(binary.BigEndian.Uint32(text[size+23:]))
+		starts, after = append(starts, size), append(after, last+1)
+		size += head + length
+	}
+	keep := max(0, len(starts)-batches)
+	if keep < len(starts) {
+		size = starts[keep]
+	}
+	return after[keep], os.Truncate(file, int64(size))
+}

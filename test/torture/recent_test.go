@@ -1,0 +1,134 @@
+package torture
+
+import (
+	"fmt"
+	"slices"
+)
+
+// The names of the recent kinds.
+const (
+	selectionChanges = "selection changes between runs"
+	formChanges      = "form of events changes between runs"
+	topicChanges     = "topic changes between runs"
+	crdDefaults      = "CustomResourceDefinition gains a default"
+	crdPrunes        = "CustomResourceDefinition prunes a field"
+	crdUnblocked     = "CustomResourceDefinition loses its finalizer and is applied again"
+	storeBack        = "NATS put back to an earlier copy"
+	storeEmpty       = "NATS comes back empty"
+	eventsCut        = "event topic loses its tail"
+	checkpointCut    = "checkpoint topic loses its tail"
+	bothCut          = "both topics lose their tails"
+)
+
+// recentKinds are those that came after the others. They are drawn apart, so that what
+// else a seed decides stays as it was.
+func (r round) recentKinds() []kind {
+	kinds := slices.Concat(recentKinds, serverKinds)
+	if r.sink == onKafka {
+		return append(kinds, recentOfKafka...)
+	}
+	return append(kinds, recentOfNATS...)
+}
+
+// allKinds are those of the report.
+func (r round) allKinds() []kind { return slices.Concat(r.kinds(), r.recentKinds()) }
+
+var recentKinds = []kind{
+	{
+		name: selectionChanges, uses: []string{theForwarder, another, theLeader, theBus}, slow: true, alone: []string{restored, purged, beforeOne},
+		add: func(g *generator, from, to int) { g.during(from, to, g.reconfigurations(changeSelection)...) },
+	},
+	{
+		name: crdDefaults, uses: []string{"definition"}, alone: []string{restored},
+		add: func(g *generator, from, to int) {
+			g.remodel(from, to, []opVerb{giveDefault}, []opVerb{giveDefault, giveOther}, []opVerb{giveDefault, takeSchema})
+		},
+	},
+	{
+		name: formChanges, uses: []string{theForwarder, another, theLeader, theBus}, slow: true, alone: []string{restored, purged, beforeOne},
+		add: func(g *generator, from, to int) { g.during(from, to, g.reconfigurations(changeForm)...) },
+	},
+	{
+		name: crdPrunes, uses: []string{"definition"}, alone: []string{restored},
+		add: func(g *generator, from, to int) {
+			g.remodel(from, to, []opVerb{prune}, []opVerb{prune, takeSchema}, []opVerb{giveDefault, prune})
+		},
+	},
+	{
+		// Objects that have a finalizer of their own stay in etcd, and are back with the
+		// definition, in the version that they had.
+		name: crdUnblocked, uses: []string{"definition", theAPI}, alone: []string{restored, purged, beforeOne},
+		add: func(g *generator, from, to int) {
+			of := []string{widgets, planets}[g.IntN(2)]
+			acts := []act{{do: change, arg: string(pin) + " " + of}, {do: change, arg: string(pin) + " " + of}, {do: change, arg: string(undefine) + " " + of}}
+			if g.IntN(2) == 0 {
+				acts = append(acts, act{do: awaitLog, arg: of + "." + group})
+			}
+			acts = append(acts, act{do: change, arg: string(unblock) + " " + of})
+			if g.IntN(3) > 0 {
+				acts = append(acts, act{do: awaitDeleted, arg: of})
+			}
+			g.during(from, to, append(acts, act{do: comeBack, arg: string(define) + " " + of}, act{do: awaitAPI, arg: of})...)
+		},
+	},
+}
+
+// remodel changes the schema of a definition, in one of several ways. Some objects do not
+// change after that.
+func (g *generator) remodel(from, to int, ways ...[]opVerb) {
+	of := []string{widgets, planets}[g.IntN(2)]
+	acts := []act{{do: change, arg: string(fresh) + " " + of}, {do: change, arg: string(fresh) + " " + of}}
+	for _, how := range ways[g.IntN(len(ways))] {
+		acts = append(acts, act{do: change, arg: string(how) + " " + of}, act{do: awaitAPI, arg: of})
+	}
+	g.during(from, to, acts...)
+}
+
+var recentOfNATS = []kind{
+	{
+		name: storeBack, uses: []string{theBus, theForwarder, another, theLeader}, slow: true, alone: []string{purged, beforeOne, restored}, felt: busTrouble,
+		add: func(g *generator, from, to int) { g.during(from, to, act{do: copyStore}, act{do: putBack}) },
+	},
+	{
+		name: storeEmpty, uses: []string{theBus, theForwarder, another, theLeader}, slow: true, alone: []string{purged, beforeOne, restored}, felt: busTrouble,
+		add: func(g *generator, from, to int) { g.during(from, to, act{do: emptyStore}) },
+	},
+}
+
+var recentOfKafka = []kind{
+	tailCut(eventsCut, topicName),
+	{
+		name: topicChanges, uses: []string{theForwarder, another, theLeader, theBus}, slow: true,
+		alone: []string{restored, purged, beforeOne, "event topic deleted", "checkpoint topic deleted", "both topics deleted", "partitions added", "records deleted"},
+		add:   func(g *generator, from, to int) { g.during(from, to, g.reconfigurations(changeTopic)...) },
+	},
+	tailCut(checkpointCut, checkpointName),
+	tailCut(bothCut, topicName+","+checkpointName),
+}
+
+// tailCut is a kind that stops the broker and cuts the last batches of topics off. With
+// the forwarder it does so while it runs or while it is down.
+func tailCut(name, topics string) kind {
+	return kind{
+		name: name, uses: []string{theBus, theForwarder, another, theLeader}, slow: true, alone: []string{restored, purged, beforeOne}, felt: busTrouble,
+		add: func(g *generator, from, to int) {
+			g.plan.settings.kafka.idempotent = true
+			cut := act{do: cutTail, arg: topics, n: []int{1, 2, 5, 1000}[g.IntN(4)]}
+			g.during(from, to, [][]act{{cut}, {cut}, {{do: stop}, cut, {do: start}}, {cut, {do: killNow}}}[g.IntN(4)]...)
+		},
+	}
+}
+
+// modelled is the schema of a version of a definition.
+func modelled(how opVerb) map[string]any {
+	of := map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}
+	text := map[string]any{"type": "string"}
+	switch how {
+	case giveDefault, giveOther:
+		of["properties"] = map[string]any{"note": map[string]any{"type": "string", "default": fmt.Sprintf("from %q", how)}}
+	case prune:
+		delete(of, "x-kubernetes-preserve-unknown-fields")
+		of["properties"] = map[string]any{"data": map[string]any{"type": "object", "properties": map[string]any{"value": text, "hidden": text}}}
+	}
+	return map[string]any{"openAPIV3Schema": of}
+}

@@ -1,0 +1,55 @@
+package torture
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/kuberelay/kuberelay/test/harness"
+)
+
+// How long the forwarders are watched when nothing changes any more: in a run of chosen
+// seeds, and where many tests run one after the other. A loop shows in either.
+const (
+	restWindow  = 10 * time.Second
+	quickWindow = 3 * time.Second
+)
+
+// restOf watches a forwarder. A fault can leave work for the first window; a loop goes on.
+func restOf(ctx context.Context, n *node, window time.Duration) error {
+	var work *harness.WorkError
+	err := n.Rest(ctx, window)
+	if errors.As(err, &work) {
+		err = n.Rest(ctx, window)
+	}
+	return err
+}
+
+// rest is the judgement of work: when bus and cluster agree and nothing changes, the
+// forwarders do next to nothing. It fails with a [wrongError] where they do more.
+func (w *world) rest(ctx context.Context, window time.Duration) error {
+	found := make([]error, len(w.nodes))
+	var running sync.WaitGroup
+	for n, nd := range w.nodes {
+		if nd.Running() {
+			running.Go(func() { found[n] = restOf(ctx, nd, window) })
+		}
+	}
+	running.Wait()
+	var wrong wrongError
+	for n, err := range found {
+		var work *harness.WorkError
+		switch {
+		case errors.As(err, &work):
+			wrong.problems = append(wrong.problems, fmt.Sprintf("work: forwarder %d: %v", n, work))
+		case err != nil:
+			return fmt.Errorf("forwarder %d: %w", n, err)
+		}
+	}
+	if len(wrong.problems) > 0 {
+		return &wrong
+	}
+	return nil
+}

@@ -1,0 +1,238 @@
+package torture
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// changing are the scenarios in which the configuration, a definition, the API server or
+// what the bus has stored becomes another.
+var changing = []scenario{
+	{
+		name: "a label selector is taken away after an object has left it", bugs: []string{"delete-hides-equal-version", "refresh-all-the-time"},
+		settings: selecting(), play: playWiden, rests: true,
+	},
+	{
+		name:     "a definition loses its finalizer and is applied again",
+		settings: usual, play: playUnblock, rests: true,
+	},
+	{
+		name: "a definition gains a default and prunes a field", bugs: []string{"equal-version-is-unchanged"},
+		settings: usual, play: playRemodel,
+	},
+	{
+		name:     "an APIService goes and returns",
+		settings: withOther(flunders), play: playService, rests: true,
+	},
+	{
+		name: "another API server behind the address serves fewer resources", bugs: []string{"discovery-is-proof"},
+		settings: withOther(revisions), play: playFewer,
+	},
+	{
+		name: "NATS comes back empty", bugs: []string{"stream-begins-at-one"},
+		settings: usual, play: playEmpty,
+	},
+	{
+		name: "the event topic loses its tail (Kafka)", bugs: []string{"only-what-survived"},
+		settings: undivided(usualOnKafka()), play: playTail,
+	},
+	{
+		name: "what was lost of the event topic is covered by another writer (Kafka)", bugs: []string{"trust-any-record"},
+		settings: undivided(usualOnKafka()), play: playCovered,
+	},
+	{
+		name:     "the topic is another for a while (Kafka)",
+		settings: alsoIn(usualOnKafka(), otherTopic), play: playTopic,
+	},
+}
+
+// withOther has a resource that not every API server serves.
+func withOther(resource string) settings {
+	s := usual
+	s.other = resource
+	return s
+}
+
+// undivided has one partition.
+func undivided(s settings) settings {
+	s.kafka.partitions = 1
+	return s
+}
+
+// alsoIn has events in another topic too.
+func alsoIn(s settings, topic string) settings {
+	s.later = []configuration{{topic: topic}}
+	return s
+}
+
+// configure ends the forwarders and starts those again that ran, with another configuration.
+func (s *script) configure(change func(*configuration)) {
+	s.step(func() error {
+		to := s.settings.configuration
+		change(&to)
+		s.started = len(s.nodes[0].Log())
+		return s.reconfigure(s.t.Context(), to, true)
+	})
+	s.idle(0)
+}
+
+// lastIs waits until the last event of an object is of a type.
+func (s *script) lastIs(t target, kind string) {
+	if s.planted() {
+		return
+	}
+	s.until(fmt.Sprintf("the last event of %s is %s", t.name, kind), func(context.Context) error {
+		all, _, err := s.bus.All()
+		if err != nil {
+			return err
+		}
+		home := s.user.home + t.namespace
+		if t.namespace == "" {
+			home = "_"
+		}
+		for _, m := range s.replica(all) {
+			if resourceName(m) == t.resource && m.Attributes["name"] == s.user.key(t) && (home == "_" || m.Attributes["namespace"] == home) && m.Kind() == kind {
+				return nil
+			}
+		}
+		return errors.New("it is not")
+	})
+}
+
+// playWiden has an object leave a label selector, whose delete has the version in which it
+// exists, and then takes the selector away.
+func playWiden(s *script) {
+	s.create("leaves", "stays")
+	s.begin(0)
+	s.change(deselect, at("leaves"))
+	s.lastIs(at("leaves"), "deleted")
+	s.configure(func(c *configuration) { c.labels = false })
+	s.lastIs(at("leaves"), "created")
+	s.idle(0)
+}
+
+// playUnblock removes a definition whose objects have a finalizer, takes the definition's own
+// finalizer away, and applies it again: the objects are back in the versions that they had.
+func playUnblock(s *script) {
+	w, definition := target{widgets, "a", "held"}, target{resource: widgets}
+	s.t.Cleanup(func() { s.forget(widgets) })
+	s.change(pin, w)
+	s.begin(0)
+	s.change(undefine, definition)
+	s.lastIs(w, "updated")
+	s.change(unblock, definition)
+	s.lastIs(w, "deleted")
+	s.until("it is defined again", func(ctx context.Context) error { return s.user.define(ctx, widgets) })
+	s.until("widgets are served", func(ctx context.Context) error { return s.user.served(ctx, widgets) })
+	s.lastIs(w, "created")
+	s.idle(0)
+	s.change(release, w)
+	s.lastIs(w, "deleted")
+}
+
+// playRemodel changes the content of objects without changing their versions.
+func playRemodel(s *script) {
+	w, definition := target{widgets, "a", "same"}, target{resource: widgets}
+	s.t.Cleanup(func() { s.forget(widgets) })
+	s.change(put, w)
+	s.begin(0)
+	for n, how := range []opVerb{giveDefault, prune} {
+		s.change(how, definition)
+		if s.planted() {
+			continue
+		}
+		s.onBus(w, 2+n)
+	}
+	s.idle(0)
+}
+
+// playService removes an APIService, and applies it again: the objects of the aggregated API
+// server are back in the versions that they had.
+func playService(s *script) {
+	f := target{flunders, "a", "one"}
+	s.change(put, f)
+	s.begin(0)
+	s.do(act{do: serviceGoes})
+	s.lastIs(f, "deleted")
+	s.do(act{do: serviceComes})
+	s.lastIs(f, "created")
+	s.idle(0)
+}
+
+// playFewer leads the forwarder to an API server that does not serve a resource, and back.
+func playFewer(s *script) {
+	one := target{revisions, "a", "one"}
+	s.change(put, one)
+	s.begin(0)
+	s.do(act{do: toSecond})
+	s.either(unwatch, "resource no longer watched", "watch ended")
+	s.create("other")
+	s.onBus(at("other"), 1)
+	s.idle(0)
+	s.do(act{do: toFirst})
+	s.create("more")
+	s.onBus(at("more"), 1)
+	s.idle(0)
+}
+
+// playEmpty has NATS come back without anything.
+func playEmpty(s *script) {
+	s.create("changed", "deleted", "same")
+	s.begin(0)
+	s.kill(0)
+	s.change(remove, at("deleted"))
+	s.do(act{do: emptyStore})
+	s.begin(0)
+	s.change(put, at("changed"))
+	s.idle(0)
+}
+
+// playTail has the event topic lose what it has of objects, or the last that it has, while
+// the checkpoint topic keeps all. There is one partition, so that all is lost of it.
+func playTail(s *script) {
+	s.create("deleted", "changed", "same")
+	s.begin(0)
+	s.change(put, at("changed"))
+	s.onBus(at("changed"), 2)
+	s.change(remove, at("deleted"))
+	s.onBus(at("deleted"), 2)
+	s.idle(0)
+	s.kill(0)
+	s.do(act{do: cutTail, arg: topicName, n: 2})
+	s.begin(0)
+}
+
+// playCovered is the same, and before the forwarder is back another one writes past what was
+// lost: a marker, and no more before it is killed.
+func playCovered(s *script) {
+	s.create("deleted", "changed", "same")
+	s.begin(0)
+	s.change(put, at("changed"))
+	s.onBus(at("changed"), 2)
+	s.change(remove, at("deleted"))
+	s.onBus(at("deleted"), 2)
+	s.idle(0)
+	s.kill(0)
+	s.do(act{do: cutTail, arg: topicName, n: 1})
+	s.do(act{do: start, arg: "taking-over:2"})
+	s.until("the forwarder has died", func(context.Context) error {
+		if killed, _ := s.nodes[0].state(); killed < 2 { // once by kill
+			return errors.New("it lives")
+		}
+		return nil
+	})
+	s.idle(0)
+}
+
+// playTopic has the forwarder write to another topic for a while.
+func playTopic(s *script) {
+	s.create("changed", "deleted", "same")
+	s.begin(0)
+	s.configure(func(c *configuration) { c.topic = otherTopic })
+	s.change(put, at("changed"))
+	s.change(remove, at("deleted"))
+	s.idle(0)
+	s.configure(func(c *configuration) { c.topic = topicName })
+	s.idle(0)
+}

@@ -1,0 +1,236 @@
+package torture
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kuberelay/kuberelay/test/lab/controlplane"
+	"github.com/kuberelay/kuberelay/test/lab/faultproxy"
+)
+
+// The resources that not every API server serves. A plan has one of them at most.
+const (
+	flunders  = "flunders"            // of the aggregated API server
+	revisions = "controllerrevisions" // which the second API server does not serve
+)
+
+// others are the groups of the resources that not every API server serves.
+var others = map[string]schema.GroupVersionResource{
+	flunders:  {Group: controlplane.AggregatedGroup, Version: controlplane.AggregatedVersion, Resource: flunders},
+	revisions: {Group: "apps", Version: "v1", Resource: revisions},
+}
+
+// The deeds that are about which API server there is.
+const (
+	serviceGoes    verb = "remove the APIService"
+	serviceComes   verb = "apply the APIService"
+	aggregatedKill verb = "kill the aggregated API server"
+	aggregatedRun  verb = "start the aggregated API server"
+
+	toSecond  verb = "lead to the second API server"
+	toEither  verb = "lead to either API server, in turn"
+	toFirst   verb = "lead to the first API server"
+	lagBegins verb = "cut the second API server off from etcd"
+	lagEnds   verb = "mend the second API server's connection to etcd"
+)
+
+const (
+	serviceReturns = "APIService goes and returns"
+	aggregatedDown = "aggregated API server killed and started"
+	servesFewer    = "another API server behind the address serves fewer resources"
+	serverLags     = "another API server behind the address lags"
+
+	theAggregated = "aggregated API server"
+)
+
+// serverKinds are those that are about which API server there is.
+var serverKinds = []kind{
+	{
+		name: serviceReturns, uses: []string{theAggregated, theAPI}, slow: true, alone: []string{restored, nsRemoved},
+		add: func(g *generator, from, to int) {
+			g.plan.settings.other = flunders
+			acts := []act{{do: serviceGoes}, {do: awaitDeleted, arg: flunders}, {do: serviceComes}}
+			switch g.IntN(5) {
+			case 0:
+				acts = acts[:1] // for good
+			case 1:
+				acts = []act{{do: serviceGoes}, {do: killNow}, {do: awaitDeleted, arg: flunders}, {do: serviceComes}}
+			case 2:
+				acts = append(acts, acts...)
+			case 3:
+				acts = []act{{do: serviceGoes}, {do: serviceComes}}
+			}
+			g.during(from, to, acts...)
+		},
+	},
+	{
+		name: servesFewer, uses: []string{theAPI}, slow: true, alone: []string{restored},
+		add: func(g *generator, from, to int) {
+			g.plan.settings.other = revisions
+			acts := []act{{do: []verb{toSecond, toEither}[g.IntN(2)]}}
+			if g.IntN(2) == 0 {
+				acts = append(acts, act{do: killNow})
+			}
+			g.during(from, to, append(acts, act{do: toFirst})...)
+		},
+	},
+	{
+		name: aggregatedDown, uses: []string{theAggregated, theAPI}, slow: true, alone: []string{restored, nsRemoved},
+		add: func(g *generator, from, to int) {
+			g.plan.settings.other = flunders
+			acts := []act{{do: aggregatedKill}, {do: aggregatedRun}}
+			if g.IntN(2) == 0 {
+				acts = []act{{do: aggregatedKill}, {do: killNow}, {do: aggregatedRun}}
+			}
+			g.during(from, to, acts...)
+		},
+	},
+	{
+		name: serverLags, uses: []string{theAPI}, slow: true, alone: []string{restored},
+		add: func(g *generator, from, to int) {
+			g.plan.settings.second = true
+			acts := []act{{do: lagBegins}, {do: []verb{toSecond, toEither}[g.IntN(2)]}, {do: lagEnds}, {do: toFirst}}
+			if g.IntN(2) == 0 {
+				acts = []act{{do: lagBegins}, {do: toSecond}, {do: killNow}, {do: awaitLog, arg: synced}, {do: toFirst}, {do: lagEnds}}
+			}
+			g.during(from, to, acts...)
+		},
+	},
+}
+
+// otherOps adds operations on the resource that not every API server serves to a phase.
+func (g *generator) otherOps(ph *phase) {
+	name := g.plan.settings.other
+	if name == "" {
+		return
+	}
+	for range 4 + g.recent.IntN(8) {
+		o := op{
+			do:     []opVerb{put, put, put, remove, recreate, fresh}[g.recent.IntN(6)],
+			target: target{name, []string{"a", "b"}[g.recent.IntN(2)], fmt.Sprintf("o%d", g.recent.IntN(4))}, value: g.recent.IntN(1_000_000),
+		}
+		if o.do == fresh {
+			o.target.name = fmt.Sprintf("f%d", o.value)
+		}
+		at := g.recent.IntN(len(ph.ops) + 1)
+		ph.ops = append(ph.ops[:at], append([]op{o}, ph.ops[at:]...)...)
+	}
+}
+
+// selectors are what KUBERELAY_RESOURCES is.
+func (w *world) selectors() []string {
+	all := w.settings.selectors()
+	if of, ok := others[w.settings.other]; ok {
+		all = append(all, of.Resource+"."+of.Group)
+	}
+	return all
+}
+
+// otherContent is what is written into objects that have no data.
+func otherContent(o *unstructured.Unstructured, value int) {
+	o.SetAnnotations(map[string]string{"value": fmt.Sprint(value)})
+	if o.GetKind() == "ControllerRevision" {
+		o.Object["data"], o.Object["revision"] = map[string]any{"never": "changes"}, int64(1)
+	}
+}
+
+// useServers starts the API servers that the settings need.
+func (w *world) useServers(ctx context.Context) error {
+	if w.settings.other == flunders {
+		if err := errors.Join(w.cp.StartAggregated(ctx), w.cp.RegisterAggregated(ctx)); err != nil {
+			return err
+		}
+		w.t.Cleanup(w.leaveAggregated)
+	}
+	if w.settings.other != revisions && !w.settings.second {
+		return nil
+	}
+	link := faultproxy.Start(w.t, w.cp.EtcdAddress())
+	var err error
+	if w.second, err = w.cp.AddAPIServer(ctx, "--runtime-config=apps/v1=false", "--etcd-servers=http://"+link.Addr()); err != nil {
+		return err
+	}
+	w.etcdLink = link
+	return nil
+}
+
+// leaveSecond removes the second API server, if there is one. The first one then finalizes
+// the definitions that the second one was finalizing.
+func (w *world) leaveSecond(ctx context.Context) error {
+	if w.second == nil {
+		return nil
+	}
+	return errors.Join(w.second.Remove(), w.user.requeueDefinitions(ctx))
+}
+
+// leaveAggregated removes what the world has made there, and ends the server.
+func (w *world) leaveAggregated() {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	err := errors.Join(w.cp.StartAggregated(ctx), w.cp.RegisterAggregated(ctx))
+	if err == nil {
+		for _, home := range w.user.homes() {
+			client := w.user.client.Resource(others[flunders]).Namespace(home)
+			err = errors.Join(err, client.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
+		}
+	}
+	w.settings.other = "" // there is nothing to mend any more
+	if err = errors.Join(err, w.cp.UnregisterAggregated(ctx), w.cp.KillAggregated()); err != nil {
+		w.t.Error(err)
+	}
+}
+
+// executeOnOthers does a deed that is about which API server there is. Those that mend do
+// nothing where nothing is broken.
+func (w *world) executeOnOthers(ctx context.Context, a act) error {
+	switch a.do {
+	case serviceGoes:
+		w.user.orphan(flunders)
+		w.unserved = true
+		return w.cp.UnregisterAggregated(ctx)
+	case serviceComes:
+		w.unserved = false
+		return w.cp.RegisterAggregated(ctx)
+	case aggregatedKill:
+		return w.cp.KillAggregated()
+	case aggregatedRun:
+		if w.settings.other != flunders {
+			return nil
+		}
+		if err := w.cp.StartAggregated(ctx); err != nil || w.unserved {
+			return err
+		}
+		return w.cp.AwaitAggregated(ctx)
+	case toSecond:
+		w.lead(w.second.Address())
+	case toEither:
+		w.lead(w.second.Address(), w.cp.Address())
+	case toFirst:
+		w.lead(w.cp.Address())
+	case lagBegins:
+		w.etcdLink.Freeze()
+	case lagEnds:
+		if w.etcdLink != nil {
+			w.etcdLink.Pass()
+		}
+	default:
+		return w.bus.execute(ctx, a)
+	}
+	return nil
+}
+
+// lead has all forwarders reach these API servers, if they do not yet.
+func (w *world) lead(to ...string) {
+	if w.second == nil {
+		return
+	}
+	for _, n := range w.nodes {
+		n.api.Direct(to...)
+		n.api.Break()
+	}
+}

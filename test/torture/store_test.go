@@ -1,0 +1,62 @@
+package torture
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/kuberelay/kuberelay/test/harness"
+)
+
+// copyStore keeps what the server has stored, as a backup of its disk would.
+func (b *natsBus) copyStore(ctx context.Context) error {
+	if _, err := b.world.awaitStored(ctx, "there is something to copy"); err != nil {
+		return err
+	}
+	b.server.Kill()
+	b.copied = filepath.Join(b.world.dir, "store")
+	if err := os.CopyFS(b.copied, os.DirFS(b.server.StoreDir())); err != nil {
+		return err
+	}
+	return b.start(ctx)
+}
+
+// replaceStore starts the server with a copy of its store, or with an empty one. The
+// forwarders stand still until it is known what was lost.
+func (b *natsBus) replaceStore(ctx context.Context, by string) error {
+	if has, err := b.world.awaitStored(ctx, "there is something to lose"); !has {
+		return err
+	}
+	for _, n := range b.world.nodes {
+		n.Signal(syscall.SIGSTOP)
+		defer n.Signal(syscall.SIGCONT)
+	}
+	if err := b.world.quiet(ctx); err != nil {
+		return err
+	}
+	b.server.Kill()
+	b.server.Forget()
+	if by == "" {
+		return b.start(ctx) // the recorder sees that it is another stream
+	}
+	if err := os.CopyFS(b.server.StoreDir(), os.DirFS(by)); err != nil {
+		return err
+	}
+	if err := b.start(ctx); err != nil {
+		return err
+	}
+	all, _, err := b.All()
+	if err != nil {
+		return err
+	}
+	return harness.Eventually(ctx, limit, "the stream is looked at", func(ctx context.Context) error {
+		s, err := b.JetStream().Stream(ctx, streamName)
+		if err != nil {
+			return err
+		}
+		end := s.CachedInfo().State.LastSeq + 1
+		b.world.loseEnds(all, "", map[int]uint64{0: end}, b.Rewind(end))
+		return nil
+	})
+}

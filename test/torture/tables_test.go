@@ -1,0 +1,127 @@
+package torture
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/test/harness"
+	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
+)
+
+// compareTables compares the tables that stock clients build from the bus with the objects that
+// exist there: the rows are these, and no others. What a foreign writer adds stays a row.
+func (w *world) compareTables(ctx context.Context) error {
+	if w.settings.foreign || !w.bus.dropsRows() {
+		return nil
+	}
+	all, _, err := w.bus.All()
+	if err != nil {
+		return err
+	}
+	want := map[string]bool{}
+	for _, cluster := range w.clusters() {
+		for _, m := range w.replica(messagesOf(cluster, all)) {
+			if !gone(m) {
+				want[m.Subject] = true
+			}
+		}
+	}
+	w.t.Logf("tables of %d objects", len(want))
+	return w.bus.compareTables(ctx, want)
+}
+
+// differentRows returns a [wrongError] if the keys of a table differ from those that are wanted.
+func differentRows(table string, rows, want map[string]bool) error {
+	var problems []string
+	for key := range want {
+		if !rows[key] {
+			problems = append(problems, fmt.Sprintf("%s: no row of %s", table, key))
+		}
+	}
+	for key := range rows {
+		if !want[key] {
+			problems = append(problems, fmt.Sprintf("%s: a row of %s", table, key))
+		}
+	}
+	if len(problems) == 0 {
+		return nil
+	}
+	slices.Sort(problems)
+	return &wrongError{problems}
+}
+
+func (b *natsBus) dropsRows() bool { return true }
+
+// compareTables reads a key-value bucket that sources the stream.
+func (b *natsBus) compareTables(ctx context.Context, want map[string]bool) error {
+	const name = "objects"
+	source := &jetstream.StreamSource{Name: streamName, SubjectTransforms: []jetstream.SubjectTransformConfig{}}
+	for _, cluster := range b.world.clusters() {
+		all := event.ClusterSubjects("kuberelay", cluster)
+		source.SubjectTransforms = append(source.SubjectTransforms, jetstream.SubjectTransformConfig{
+			Source: all, Destination: "$KV." + name + strings.TrimPrefix(all, "kuberelay"),
+		})
+	}
+	_, err := b.JetStream().CreateStream(ctx, jetstream.StreamConfig{ // as in docs/subscribing.md
+		Name: "KV_" + name, Sources: []*jetstream.StreamSource{source}, MaxMsgsPerSubject: 1,
+		Discard: jetstream.DiscardNew, AllowDirect: true, AllowRollup: true, DenyDelete: true,
+	})
+	if err != nil {
+		return fmt.Errorf("create the bucket: %w", err)
+	}
+	bucket, err := b.JetStream().KeyValue(ctx, name)
+	if err != nil {
+		return fmt.Errorf("open the bucket: %w", err)
+	}
+	expected := map[string]bool{}
+	for subject := range want {
+		expected[strings.TrimPrefix(subject, "kuberelay.")] = true
+	}
+	return harness.Eventually(ctx, settle, "the keys of the bucket are the objects", func(ctx context.Context) error {
+		keys, err := bucket.Keys(ctx)
+		if err != nil && !errors.Is(err, jetstream.ErrNoKeysFound) {
+			return err
+		}
+		rows := map[string]bool{}
+		for _, key := range keys {
+			if !strings.Contains(key, "._control.") {
+				rows[key] = true
+			}
+		}
+		return differentRows("bucket", rows, expected)
+	})
+}
+
+// dropsRows reports whether every delete on the bus has a tombstone, also those of an earlier
+// configuration.
+func (b *kafkaBus) dropsRows() bool { return b.world.settings.kafka.tombstones }
+
+// compareTables reads the topics as tables of Kafka Streams.
+func (b *kafkaBus) compareTables(ctx context.Context, want map[string]bool) error {
+	var existing []string
+	for _, topic := range topics(b.world.settings.topic) {
+		if _, err := b.main().Partitions(ctx, topic); errors.Is(err, harness.ErrNoTopic) {
+			continue // nothing of the resource was published
+		} else if err != nil {
+			return err
+		}
+		existing = append(existing, topic)
+	}
+	var all error
+	for kind, rows := range kafkabrokertest.Tables(b.world.t, b.server.Addr(), existing...) {
+		keys := map[string]bool{}
+		for key := range rows {
+			if !strings.Contains(key, "/_control/") {
+				keys[key] = true
+			}
+		}
+		all = errors.Join(all, differentRows(kind, keys, want))
+	}
+	return all
+}
