@@ -16,8 +16,13 @@ import (
 func kubernetes[T any](name string, preset any, description string) value {
 	t := reflect.TypeFor[T]()
 	kind := t.Name()
-	if t.Kind() == reflect.Slice {
-		kind = "list of " + t.Elem().Name()
+	of := t
+	if of.Kind() == reflect.Pointer {
+		of = of.Elem()
+		kind = of.Name()
+	}
+	if of.Kind() == reflect.Slice {
+		kind = "list of " + of.Elem().Name()
 	}
 	return value{name: name, description: description, preset: preset, form: object{"type": t}, kind: kind}
 }
@@ -76,7 +81,11 @@ func (d definitions) of(t reflect.Type) object {
 	}
 	switch t.Kind() {
 	case reflect.Pointer:
-		return d.of(t.Elem())
+		of := d.of(t.Elem())
+		if t.Elem().Kind() == reflect.Slice { // null is not the same as an empty list
+			of["type"] = []string{"array", "null"}
+		}
+		return of
 	case reflect.String:
 		return object{"type": "string"}
 	case reflect.Bool:

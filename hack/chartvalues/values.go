@@ -6,7 +6,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
 // values returns all values of the chart, in the order of the documentation. The Go types of
@@ -110,100 +109,6 @@ func network() []value {
 			kubernetes[[]networkingv1.NetworkPolicyIngressRule]("extraIngress", []any{}, "More rules for incoming traffic."),
 			kubernetes[[]networkingv1.NetworkPolicyEgressRule]("extraEgress", []any{}, "More rules for outgoing traffic."),
 		),
-	}
-}
-
-// Fields of the Prometheus operator, whose types are not in k8s.io/api.
-type (
-	relabeling struct {
-		Action       string   `json:"action,omitempty"`
-		Modulus      int64    `json:"modulus,omitempty"`
-		Regex        string   `json:"regex,omitempty"`
-		Replacement  string   `json:"replacement,omitempty"`
-		Separator    string   `json:"separator,omitempty"`
-		SourceLabels []string `json:"sourceLabels,omitempty"`
-		TargetLabel  string   `json:"targetLabel,omitempty"`
-	}
-	scrapeTLS struct {
-		CA                 *caSource `json:"ca,omitempty"`
-		ServerName         string    `json:"serverName,omitempty"`
-		InsecureSkipVerify bool      `json:"insecureSkipVerify,omitempty"`
-	}
-	caSource struct {
-		ConfigMap *corev1.ConfigMapKeySelector `json:"configMap,omitempty"`
-		Secret    *corev1.SecretKeySelector    `json:"secret,omitempty"`
-	}
-	alertingRule struct {
-		Alert         string            `json:"alert,omitempty"`
-		Record        string            `json:"record,omitempty"`
-		Expr          string            `json:"expr"`
-		For           string            `json:"for,omitempty"`
-		KeepFiringFor string            `json:"keep_firing_for,omitempty"`
-		Labels        map[string]string `json:"labels,omitempty"`
-		Annotations   map[string]string `json:"annotations,omitempty"`
-	}
-)
-
-func observation() []value {
-	return []value{
-		section("serviceMonitor", "A ServiceMonitor for the Prometheus operator.",
-			boolean("enabled", false, "Create it."),
-			texts("labels", "More labels, for the selector of Prometheus. Labels of the chart take precedence."),
-			text("interval", "", "How often to scrape. Not set: the default of Prometheus."),
-			text("scrapeTimeout", "", "How long a scrape may take. Not set: the default of Prometheus."),
-			kubernetes[scrapeTLS]("tlsConfig", object{}, "How Prometheus verifies the certificate of the forwarder, if it serves metrics over TLS. Not set: with `config.listenTlsCertFile`, by the authorities of the system; with the self-signed certificate of `config.metricsAuth`, not at all."),
-			kubernetes[[]relabeling]("relabelings", []any{}, "Relabelings of the target."),
-			kubernetes[[]relabeling]("metricRelabelings", []any{}, "Relabelings of the metrics."),
-		),
-		section("prometheusRule", "Alerts for the Prometheus operator.",
-			boolean("enabled", false, "Create them."),
-			texts("labels", "More labels, for the selector of Prometheus. Labels of the chart take precedence."),
-			value{
-				name: "for", preset: "15m", kind: "text", description: "How long a condition must hold before an alert fires.",
-				form: object{"type": "string", "pattern": "^([0-9]+(ms|s|m|h|d|w|y))+$"},
-			},
-			texts("alertLabels", "Labels of every alert, beside `severity`."),
-			kubernetes[[]alertingRule]("extraRules", []any{}, "More rules."),
-		),
-		section("podDisruptionBudget", "The PodDisruptionBudget.",
-			boolean("enabled", true, "Create it."),
-			kubernetes[*intstr.IntOrString]("minAvailable", nil, "How many pods must stay available, instead of `maxUnavailable`. With one replica, 1 prevents its node from being drained."),
-			kubernetes[*intstr.IntOrString]("maxUnavailable", 1, "How many pods may be unavailable."),
-		),
-	}
-}
-
-func pod() []value {
-	yes, no, user := true, false, int64(65532)
-	seccomp := &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}
-	return []value{
-		kubernetes[[]corev1.EnvVar]("extraEnv", []any{}, "More environment variables. For those of the forwarder, use `config`."),
-		kubernetes[[]corev1.Volume]("extraVolumes", []any{}, "More volumes."),
-		kubernetes[[]corev1.VolumeMount]("extraVolumeMounts", []any{}, "Where to mount them."),
-		kubernetes[corev1.ResourceRequirements]("resources", object{
-			"requests": object{"cpu": "100m", "memory": "128Mi", "ephemeral-storage": "64Mi"}, "limits": object{"memory": "1Gi", "ephemeral-storage": "512Mi"},
-		}, "Requests and limits of the container. It keeps about 2 kB of memory for each watched object, and needs more while it starts: docs/sizing.md has the formula. Ephemeral storage is for logs, which the kubelet rotates; with `persistence.ephemeral`, the chart adds `persistence.size` to its limit."),
-		kubernetes[corev1.Probe]("livenessProbe", object{"httpGet": object{"path": "/healthz", "port": "http"}}, "The liveness probe."),
-		kubernetes[corev1.Probe]("readinessProbe", object{"httpGet": object{"path": "/readyz", "port": "http"}, "periodSeconds": 5},
-			"The readiness probe: ready when the API server and the bus respond, and every first list is complete."),
-		kubernetes[corev1.PodSecurityContext]("podSecurityContext", &corev1.PodSecurityContext{
-			RunAsNonRoot: &yes, RunAsUser: &user, RunAsGroup: &user, FSGroup: &user, SeccompProfile: seccomp,
-		}, "Security context of the pod, as the Pod Security Standard `restricted` requires."),
-		kubernetes[corev1.SecurityContext]("securityContext", &corev1.SecurityContext{
-			AllowPrivilegeEscalation: &no, ReadOnlyRootFilesystem: &yes, Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
-		}, "Security context of the container, as the Pod Security Standard `restricted` requires."),
-		{
-			name: "hostUsers", preset: nil, kind: "true or false", form: object{"type": []string{"boolean", "null"}},
-			description: "`false` runs the pod in a user namespace, so that its user is nobody on the node. It needs Kubernetes 1.33, Linux 6.3 and storage with idmapped mounts, which NFS lacks; a pod on another node doesn't start. Not set: the default of the cluster, `true`.",
-		},
-		number("terminationGracePeriodSeconds", 30, 1, 3600, "How long the pod may take to end: at least 10 seconds more than `config.drainTimeout`, because closing the bus can take 8 seconds more."),
-		texts("podAnnotations", "Annotations of the pod."),
-		texts("podLabels", "More labels of the pod. Labels of the chart take precedence."),
-		text("priorityClassName", "", "Priority class of the pod."),
-		texts("nodeSelector", "Labels of the nodes on which the pod may run."),
-		kubernetes[[]corev1.Toleration]("tolerations", []any{}, "Tolerations of the pod."),
-		kubernetes[corev1.Affinity]("affinity", object{}, "Affinity of the pod."),
-		kubernetes[[]corev1.TopologySpreadConstraint]("topologySpreadConstraints", []any{}, "Topology spread constraints of the pod."),
 	}
 }
 

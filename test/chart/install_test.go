@@ -168,11 +168,7 @@ func start(t *testing.T, env map[string]string, kubeconfig string) *harness.Forw
 // launch starts the forwarder with exactly this environment, which must say where it listens.
 func launch(t *testing.T, env map[string]string, kubeconfig string) *harness.Forwarder {
 	t.Helper()
-	if _, err := os.Stat(binary); err != nil {
-		if err := harness.Build(t.Context(), binary); err != nil {
-			t.Fatal(err)
-		}
-	}
+	buildForwarder(t)
 	// The harness has variables of its own, which are taken out.
 	set := map[string]string{"NATS_URL": "", "LISTEN_ADDR": "", "CLUSTER_NAME": "", "LOG_LEVEL": "", "RETRY_MAX_DELAY": "", "NATS_ACK_TIMEOUT": "", "DATA_DIR": ""}
 	for name, text := range env {
@@ -447,6 +443,9 @@ func objects(recorder harness.Recorder) ([]string, error) {
 func TestPodSecurity(t *testing.T) {
 	s := newAPIServer(t)
 	namespace := s.namespace(t, "restricted", restricted)
+	const runtimeClass = "sandboxed"
+	s.create(t, "", `{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: `+runtimeClass+`}, handler: runsc}`)
+	ofContainer := values{"allowPrivilegeEscalation": false, "capabilities": values{"drop": []string{"ALL"}}}
 	for name, v := range map[string]values{
 		"the least":     {"config": values{"resources": []string{"pods"}}},
 		"ephemeral":     {"config": values{"resources": []string{"pods"}}, "persistence": values{"ephemeral": true}},
@@ -462,6 +461,18 @@ func TestPodSecurity(t *testing.T) {
 			"tolerations":       []any{values{"operator": "Exists"}}, "extraEnv": []any{values{"name": "GOGC", "value": "50"}},
 			"topologySpreadConstraints": []any{values{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}},
 			"affinity":                  values{"nodeAffinity": values{"preferredDuringSchedulingIgnoredDuringExecution": []any{values{"weight": 1, "preference": values{"matchExpressions": []any{values{"key": "k", "operator": "Exists"}}}}}}},
+		},
+		"with more in the pod": {
+			"config":          values{"resources": []string{"pods"}, "natsUrl": []string{"nats://nats:4222"}},
+			"envFrom":         []any{values{"configMapRef": values{"name": "proxy", "optional": true}}},
+			"initContainers":  []any{values{"name": "wait", "image": "busybox", "securityContext": ofContainer}},
+			"extraContainers": []any{values{"name": "beside", "image": "busybox", "securityContext": ofContainer}},
+			"startupProbe":    values{"httpGet": values{"path": "/healthz", "port": "http"}, "failureThreshold": 30},
+			"hostAliases":     []any{values{"ip": "192.0.2.1", "hostnames": []string{"nats.example.com"}}},
+			"dnsConfig":       values{"options": []any{values{"name": "ndots", "value": "2"}}},
+			"strategy":        values{"type": "RollingUpdate", "rollingUpdate": values{"maxUnavailable": "50%", "maxSurge": 0}},
+
+			"runtimeClassName": runtimeClass, "revisionHistoryLimit": 3,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

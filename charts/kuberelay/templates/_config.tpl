@@ -10,7 +10,8 @@
 {{- end }}
 {{- range $v := include "kuberelay.variables" . | fromYamlArray }}
 {{- $text := include "kuberelay.text" (dict "variable" $v "config" $config) }}
-{{- if and $text (ne $text $v.preset) }}
+{{- /* A variable of the container takes precedence over one of envFrom, which so cannot set any of these. */}}
+{{- if or $.Values.envFrom (and $text (ne $text $v.preset)) }}
 - name: {{ $v.name }}
   value: {{ $text | quote }}
 {{- end }}
@@ -111,6 +112,15 @@
 {{- ternary 2 1 (eq (include "kuberelay.elects" .) "true") }}
 {{- else }}
 {{- int .Values.replicas }}
+{{- end }}
+{{- end }}
+
+{{/* openshift is "true" on OpenShift. */}}
+{{- define "kuberelay.openshift" -}}
+{{- if kindIs "invalid" .Values.openshift }}
+{{- .Capabilities.APIVersions.Has "security.openshift.io/v1" }}
+{{- else }}
+{{- .Values.openshift }}
 {{- end }}
 {{- end }}
 
@@ -277,6 +287,14 @@
 {{- end }}
 {{- if and (not .Values.rbac.clusterIdentity) .Values.rbac.create (not $config.clusterName) }}
 {{- fail "config.clusterName: it is needed where rbac.clusterIdentity is false, since the cluster's own name cannot be read then" }}
+{{- end }}
+{{- with .Values.strategy }}
+{{- if $builtIn }}
+{{- fail "strategy: the built-in NATS server runs in a StatefulSet, which starts a pod only after the one that it replaces is gone; unset this" }}
+{{- end }}
+{{- if and (not $elects) (ne (toString .type) "Recreate") }}
+{{- fail "strategy: without config.leaderElection, the old and the new forwarder would both publish for a moment; set strategy.type=Recreate, or unset this" }}
+{{- end }}
 {{- end }}
 {{- range .Values.extraEnv }}
 {{- if hasPrefix "KUBERELAY_" .name }}

@@ -10,9 +10,10 @@
 {{- $_ := set $resources.limits "ephemeral-storage" (add (include "kuberelay.bytes" $limit) (include "kuberelay.bytes" .Values.persistence.size) | toString) }}
 {{- end }}
 {{- $scheme := ternary (dict "scheme" "HTTPS") dict (eq (include "kuberelay.httpTls" .) "true") }}
+{{- $startup := deepCopy (default dict .Values.startupProbe) }}
 {{- $liveness := deepCopy .Values.livenessProbe }}
 {{- $readiness := deepCopy .Values.readinessProbe }}
-{{- range list $liveness $readiness }}
+{{- range list $startup $liveness $readiness }}
 {{- if .httpGet }}{{ $_ := set . "httpGet" (merge .httpGet $scheme) }}{{ end }}
 {{- end }}
 metadata:
@@ -25,20 +26,11 @@ metadata:
 spec:
   serviceAccountName: {{ include "kuberelay.serviceAccountName" . }}
   automountServiceAccountToken: true
-  # The variables that Kubernetes sets for Services can look like variables of the forwarder.
-  enableServiceLinks: false
-  {{- with .Values.imagePullSecrets }}
-  imagePullSecrets:
-    {{- toYaml . | nindent 4 }}
-  {{- end }}
-  securityContext:
-    {{- toYaml .Values.podSecurityContext | nindent 4 }}
-  {{- if not (kindIs "invalid" .Values.hostUsers) }}
-  hostUsers: {{ .Values.hostUsers }}
-  {{- end }}
+  {{- include "kuberelay.podSettings" . | trim | nindent 2 }}
   terminationGracePeriodSeconds: {{ .Values.terminationGracePeriodSeconds }}
-  {{- with .Values.priorityClassName }}
-  priorityClassName: {{ . }}
+  {{- with .Values.initContainers }}
+  initContainers:
+    {{- toYaml . | nindent 4 }}
   {{- end }}
   containers:
     - name: forwarder
@@ -49,6 +41,10 @@ spec:
         {{- with .Values.extraEnv }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
+      {{- with .Values.envFrom }}
+      envFrom:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
       ports:
         - name: http
           containerPort: {{ include "kuberelay.httpPort" . }}
@@ -56,6 +52,10 @@ spec:
         - name: nats
           containerPort: {{ . }}
         {{- end }}
+      {{- with $startup }}
+      startupProbe:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
       livenessProbe:
         {{- toYaml $liveness | nindent 8 }}
       readinessProbe:
@@ -79,6 +79,9 @@ spec:
         {{- toYaml . | nindent 8 }}
         {{- end }}
       {{- end }}
+    {{- with .Values.extraContainers }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
   {{- if or $builtIn $files .Values.extraVolumes }}
   volumes:
     {{- if $builtIn }}
@@ -102,20 +105,52 @@ spec:
     {{- toYaml . | nindent 4 }}
     {{- end }}
   {{- end }}
-  {{- with .Values.nodeSelector }}
-  nodeSelector:
-    {{- toYaml . | nindent 4 }}
-  {{- end }}
-  {{- with .Values.tolerations }}
-  tolerations:
-    {{- toYaml . | nindent 4 }}
-  {{- end }}
-  {{- with .Values.affinity }}
-  affinity:
-    {{- toYaml . | nindent 4 }}
-  {{- end }}
-  {{- with .Values.topologySpreadConstraints }}
+  {{- with include "kuberelay.topologySpreadConstraints" . | fromYamlArray }}
   topologySpreadConstraints:
     {{- toYaml . | nindent 4 }}
   {{- end }}
+{{- end }}
+
+{{/* podSettings renders the fields that every pod of the chart has. */}}
+{{- define "kuberelay.podSettings" -}}
+# The variables that Kubernetes sets for Services can look like variables of the forwarder.
+enableServiceLinks: false
+securityContext:
+  {{- include "kuberelay.podSecurityContext" . | nindent 2 }}
+{{- if not (kindIs "invalid" .Values.hostUsers) }}
+hostUsers: {{ .Values.hostUsers }}
+{{- end }}
+{{- range $field := list "imagePullSecrets" "priorityClassName" "runtimeClassName" "hostAliases" "dnsConfig" "nodeSelector" "tolerations" "affinity" }}
+{{- with index $.Values $field }}
+{{ dict $field . | toYaml }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* podSecurityContext renders the security context of the pod, without the user and the groups of the chart where OpenShift chooses them. */}}
+{{- define "kuberelay.podSecurityContext" -}}
+{{- $context := deepCopy .Values.podSecurityContext }}
+{{- if eq (include "kuberelay.openshift" .) "true" }}
+{{- range list "runAsUser" "runAsGroup" "fsGroup" }}
+{{- if eq (toString (get $context .)) "65532" }}{{ $_ := unset $context . }}{{ end }}
+{{- end }}
+{{- end }}
+{{- toYaml $context }}
+{{- end }}
+
+{{/* topologySpreadConstraints renders the constraints as a list. By default, two replicas are on two nodes and in two zones where there are some. */}}
+{{- define "kuberelay.topologySpreadConstraints" -}}
+{{- if not (kindIs "invalid" .Values.topologySpreadConstraints) }}
+{{- toYaml .Values.topologySpreadConstraints }}
+{{- else if gt (int (include "kuberelay.replicas" .)) 1 }}
+{{- range list "kubernetes.io/hostname" "topology.kubernetes.io/zone" }}
+- maxSkew: 1
+  topologyKey: {{ . }}
+  whenUnsatisfiable: ScheduleAnyway
+  labelSelector:
+    matchLabels:
+      {{- include "kuberelay.selectorLabels" $ | nindent 6 }}
+{{- end }}
+{{- else }}[]
+{{- end }}
 {{- end }}
