@@ -27,6 +27,7 @@ func replicas() value {
 
 func image() value {
 	return section("image", "The container image.",
+		text("registry", "", "Registry, such as a mirror, instead of the one in `repository`."),
 		text("repository", "ghcr.io/kuberelay/kuberelay", "Registry and name. No public image exists yet: name the one that you built."),
 		text("tag", "", "Tag. Not set: the chart's `appVersion`."),
 		value{
@@ -116,7 +117,14 @@ func names() []value {
 	return []value{
 		text("nameOverride", "", "Replaces the name of the chart in names and labels."),
 		text("fullnameOverride", "", "Replaces the names of the release and the chart in names."),
+		text("namespaceOverride", "", "Namespace of the pods, and of everything in the namespace of the release."),
 		texts("commonLabels", "More labels of every object. Labels of the chart take precedence."),
+		texts("commonAnnotations", "More annotations of every object, except the pods, which have `podAnnotations`. Other annotations take precedence."),
+		{
+			name: "extraObjects", preset: []any{}, kind: "list of objects",
+			form:        object{"type": "array", "items": object{"type": "object", "required": []string{"apiVersion", "kind", "metadata"}}},
+			description: "More objects of the release. Text in `{{ }}` is a template, such as `{{ include \"kuberelay.fullname\" . }}`.",
+		},
 		{
 			name: "global", preset: object{}, kind: "map", form: object{"type": "object"},
 			description: "Not used. Helm passes global values to the dependencies of a chart.",

@@ -129,7 +129,7 @@
 {{- end }}
 
 {{- define "kuberelay.leaseNamespace" -}}
-{{- .Values.config.leaseNamespace | default .Release.Namespace }}
+{{- .Values.config.leaseNamespace | default (include "kuberelay.namespace" .) }}
 {{- end }}
 
 {{/* natsPort is the port of the built-in server if other pods can reach it. */}}

@@ -15,6 +15,11 @@
 {{- end }}
 {{- end }}
 
+{{/* namespace is that of the pods. */}}
+{{- define "kuberelay.namespace" -}}
+{{- .Values.namespaceOverride | default .Release.Namespace }}
+{{- end }}
+
 {{/* workload is the workload of the forwarder, in the form that kubectl accepts. */}}
 {{- define "kuberelay.workload" -}}
 {{- ternary "sts" "deploy" (eq (include "kuberelay.builtIn" .) "true") }}/{{ include "kuberelay.fullname" . }}
@@ -30,16 +35,12 @@
 
 {{/* clusterName is the name of objects outside the namespace of the release. Releases of one name in two namespaces do not share it. */}}
 {{- define "kuberelay.clusterName" -}}
-{{- printf "%s-%s" .Release.Namespace (include "kuberelay.fullname" .) }}
+{{- printf "%s-%s" (include "kuberelay.namespace" .) (include "kuberelay.fullname" .) }}
 {{- end }}
 
 {{- define "kuberelay.selectorLabels" -}}
 app.kubernetes.io/name: {{ include "kuberelay.name" . | quote }}
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
-{{- end }}
-
-{{- define "kuberelay.labels" -}}
-{{- include "kuberelay.labelsAnd" (list . dict) }}
 {{- end }}
 
 {{/* labelsAnd renders the labels of the chart and additional ones, from a list of the root and more labels. Each label occurs once: the labels of the chart have precedence, because selectors use them, and then the order of the list decides. */}}
@@ -54,19 +55,33 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 {{- end }}
 
-{{/* metadata renders name, namespace and labels. Objects with a different name or additional labels do not use it. */}}
+{{/* metadata renders the metadata of an object, from a list of the root and a dict of what the object has of its own: name, namespace ("" if it is cluster-scoped), labels, and annotations, which take precedence over commonAnnotations. */}}
 {{- define "kuberelay.metadata" -}}
-name: {{ include "kuberelay.fullname" . }}
-namespace: {{ .Release.Namespace }}
+{{- $own := index . 1 }}
+{{- with index . 0 }}
+name: {{ $own.name | default (include "kuberelay.fullname" .) }}
+{{- with ternary $own.namespace (include "kuberelay.namespace" .) (hasKey $own "namespace") }}
+namespace: {{ . }}
+{{- end }}
 labels:
-  {{- include "kuberelay.labels" . | nindent 2 }}
+  {{- include "kuberelay.labelsAnd" (list . (default dict $own.labels)) | nindent 2 }}
+{{- with merge dict (default dict $own.annotations) (default dict .Values.commonAnnotations) }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
 {{- end }}
 
+{{/* image is the image, from image.registry if that is set. The repository names a registry if its first part looks like a host. */}}
 {{- define "kuberelay.image" -}}
 {{- $image := .Values.image }}
+{{- $repository := $image.repository }}
+{{- with $image.registry }}
+{{- $repository = printf "%s/%s" . (regexReplaceAll "^(localhost|[^/]*[.:][^/]*)/" $repository "") }}
+{{- end }}
 {{- if $image.digest -}}
-{{ $image.repository }}@{{ $image.digest }}
+{{ $repository }}@{{ $image.digest }}
 {{- else -}}
-{{ $image.repository }}:{{ default .Chart.AppVersion $image.tag }}
+{{ $repository }}:{{ default .Chart.AppVersion $image.tag }}
 {{- end }}
 {{- end }}
