@@ -1,6 +1,8 @@
 package main
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
@@ -38,29 +40,54 @@ type (
 
 func observation() []value {
 	return []value{
-		section("serviceMonitor", "A ServiceMonitor for the Prometheus operator.",
-			boolean("enabled", false, "Create it."),
-			texts("labels", "More labels, for the selector of Prometheus. Labels of the chart take precedence."),
-			text("interval", "", "How often to scrape. Not set: the default of Prometheus."),
-			text("scrapeTimeout", "", "How long a scrape may take. Not set: the default of Prometheus."),
-			kubernetes[scrapeTLS]("tlsConfig", object{}, "How Prometheus verifies the certificate of the forwarder, if it serves metrics over TLS. Not set: with `config.listenTlsCertFile`, by the authorities of the system; with the self-signed certificate of `config.metricsAuth`, not at all."),
-			kubernetes[[]relabeling]("relabelings", []any{}, "Relabelings of the target."),
-			kubernetes[[]relabeling]("metricRelabelings", []any{}, "Relabelings of the metrics."),
-		),
-		section("prometheusRule", "Alerts for the Prometheus operator.",
-			boolean("enabled", false, "Create them."),
-			texts("labels", "More labels, for the selector of Prometheus. Labels of the chart take precedence."),
-			value{
+		section("serviceMonitor", "A ServiceMonitor for the Prometheus operator.", slices.Concat(placement(), scraping(
+			"Not set: with `config.listenTlsCertFile`, by the authorities of the system; with the self-signed certificate of `config.metricsAuth`, not at all."))...),
+		section("podMonitor", "A PodMonitor for the Prometheus operator, instead of the ServiceMonitor. Its targets get the label `service`, so that the alerts are the same.",
+			slices.Concat(placement(), scraping("Not set: as with the ServiceMonitor."), []value{
+				section("bearerTokenSecret", "The token of Prometheus. `config.metricsAuth` requires it, because a PodMonitor can't name a file.",
+					text("name", "", "Name of an existing Secret that holds it, in the namespace of the PodMonitor."),
+					text("key", "token", "The key in it."),
+				),
+			})...),
+		section("prometheusRule", "Alerts for the Prometheus operator.", slices.Concat(placement(), []value{
+			{
 				name: "for", preset: "15m", kind: "text", description: "How long a condition must hold before an alert fires.",
 				form: object{"type": "string", "pattern": "^([0-9]+(ms|s|m|h|d|w|y))+$"},
 			},
+			section("alerts", "The alerts, each with its switch.",
+				boolean("KuberelayDown", true, "No forwarder runs."),
+				boolean("KuberelayBusAway", true, "The bus can't be reached, or acknowledges nothing."),
+				boolean("KuberelayNobodyLeads", true, "No forwarder holds the Lease."),
+				boolean("KuberelayBehind", true, "Something was left to publish all the time."),
+				boolean("KuberelayInformerDegraded", true, "A resource can't be watched."),
+			),
 			texts("alertLabels", "Labels of every alert, beside `severity`."),
 			kubernetes[[]alertingRule]("extraRules", []any{}, "More rules."),
-		),
+		})...),
 		section("podDisruptionBudget", "The PodDisruptionBudget.",
 			boolean("enabled", true, "Create it."),
 			kubernetes[*intstr.IntOrString]("minAvailable", nil, "How many pods must stay available, instead of `maxUnavailable`. With one replica, 1 prevents its node from being drained."),
 			kubernetes[*intstr.IntOrString]("maxUnavailable", 1, "How many pods may be unavailable."),
 		),
+	}
+}
+
+// placement says whether and where an object of the Prometheus operator is created.
+func placement() []value {
+	return []value{
+		boolean("enabled", false, "Create it."),
+		text("namespace", "", "Its namespace. Not set: that of the pods."),
+		texts("labels", "More labels, for the selector of Prometheus. Labels of the chart take precedence."),
+		texts("annotations", "Its annotations."),
+	}
+}
+
+func scraping(unverified string) []value {
+	return []value{
+		text("interval", "", "How often to scrape. Not set: the default of Prometheus."),
+		text("scrapeTimeout", "", "How long a scrape may take. Not set: the default of Prometheus."),
+		kubernetes[scrapeTLS]("tlsConfig", object{}, "How Prometheus verifies the certificate of the forwarder, if it serves metrics over TLS. "+unverified),
+		kubernetes[[]relabeling]("relabelings", []any{}, "Relabelings of the target."),
+		kubernetes[[]relabeling]("metricRelabelings", []any{}, "Relabelings of the metrics."),
 	}
 }

@@ -288,6 +288,14 @@
 {{- if and (not .Values.rbac.clusterIdentity) .Values.rbac.create (not $config.clusterName) }}
 {{- fail "config.clusterName: it is needed where rbac.clusterIdentity is false, since the cluster's own name cannot be read then" }}
 {{- end }}
+{{- with .Values.podMonitor }}
+{{- if and .enabled $.Values.serviceMonitor.enabled }}
+{{- fail "podMonitor: with the ServiceMonitor as well, every forwarder would be scraped twice; unset podMonitor.enabled or serviceMonitor.enabled" }}
+{{- end }}
+{{- if and .enabled $config.metricsAuth (not .bearerTokenSecret.name) }}
+{{- fail "podMonitor.bearerTokenSecret.name: config.metricsAuth requires a token; name a Secret that holds one, or use serviceMonitor, which uses the token of Prometheus" }}
+{{- end }}
+{{- end }}
 {{- with .Values.strategy }}
 {{- if $builtIn }}
 {{- fail "strategy: the built-in NATS server runs in a StatefulSet, which starts a pod only after the one that it replaces is gone; unset this" }}
