@@ -53,7 +53,7 @@ func variable(f config.Field) value {
 	}
 	switch kindOf(f) {
 	case "list":
-		v.form = object{"type": "array", "items": object{"type": "string", "pattern": itemPattern(f)}}
+		v.form = listForm(object{"type": "string", "pattern": itemPattern(f)})
 		v.preset = []any{}
 	case "number":
 		v.form = object{"type": "integer"}

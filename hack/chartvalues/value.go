@@ -1,5 +1,7 @@
 package main
 
+import "maps"
+
 // A value is one of the chart's values: a section with values in it, or a leaf.
 type value struct {
 	name, description string
@@ -52,8 +54,15 @@ func list(name, description, pattern string) value {
 	}
 	return value{
 		name: name, description: description, preset: []any{}, kind: "list",
-		form: object{"type": "array", "items": items},
+		form: listForm(items),
 	}
+}
+
+// listForm is the schema of a list of texts, which can be one text instead of a list of one.
+func listForm(items object) object {
+	form := maps.Clone(items)
+	form["type"], form["items"] = []string{"array", "string"}, items
+	return form
 }
 
 func alternatives(of []string) string {

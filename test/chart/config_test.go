@@ -108,6 +108,24 @@ func TestEveryVariable(t *testing.T) {
 	}
 }
 
+// TestTextsForLists: a text stands for the list of it, whatever list it is.
+func TestTextsForLists(t *testing.T) {
+	lists, texts := values{"resources": []string{"pods"}}, values{"resources": "pods"}
+	for _, f := range config.Fields() {
+		if name := valueName(f.Name); strings.HasPrefix(f.Type, "list") && !f.Required {
+			first, _, _ := strings.Cut(f.Example, ",")
+			lists[name], texts[name] = []string{first}, first
+		}
+	}
+	for _, v := range []values{lists, texts} {
+		v["sink"] = "kafka"
+	}
+	want := render(t, "kuberelay", values{"config": lists})
+	if diff := cmp.Diff(want, render(t, "kuberelay", values{"config": texts})); diff != "" || len(texts) < 8 {
+		t.Errorf("with %d texts (-lists +texts):\n%s", len(texts), diff)
+	}
+}
+
 // TestDefaultEnvironment: what is left at its default sets no variable, so that the
 // forwarder's own default holds. Only the folder and its limit depend on the volume.
 func TestDefaultEnvironment(t *testing.T) {

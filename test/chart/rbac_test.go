@@ -155,6 +155,15 @@ func TestRights(t *testing.T) {
 			config:  values{"resources": []string{"pods"}, "natsUrl": []string{"nats://nats:4222"}, "leaderElection": false},
 			cluster: []string{"get,list,watch pods"},
 		},
+		"texts instead of lists": {
+			config: values{"resources": "*.cert-manager.io", "excludeResources": "pods", "namespaces": "a", "excludeNamespaces": "b"},
+			rbac:   values{"clusterScoped": "clusterissuers.cert-manager.io", "groupsWithSubresources": "cert-manager.io"},
+			in:     map[string][]string{"a": {"get,list,watch *.cert-manager.io"}}, cluster: []string{"get,list,watch clusterissuers.cert-manager.io"},
+		},
+		"an excluded resource and an excluded namespace that are texts": {
+			config: values{"resources": []string{"pods", "services"}, "excludeResources": "pods", "namespaces": []string{"a", "b"}, "excludeNamespaces": "b"},
+			in:     map[string][]string{"a": {"get,list,watch services"}},
+		},
 		"none made": {
 			config: values{"resources": []string{"Deployment"}}, rbac: values{"create": false}, exactly: true,
 		},

@@ -37,6 +37,11 @@
 {{- end }}
 {{- end }}
 
+{{/* list renders a list that may be written as a text, if it has one element. */}}
+{{- define "kuberelay.list" -}}
+{{- ternary (list .) . (kindIs "string" .) | default list | toJson }}
+{{- end }}
+
 {{/* files renders the sources of the volume with all files of the configuration. It is one volume, so that a certificate and its key change together. */}}
 {{- define "kuberelay.files" -}}
 {{- range $v := include "kuberelay.variables" . | fromYamlArray }}
@@ -154,13 +159,13 @@
 {{- $ports := list }}
 {{- $config := .Values.config }}
 {{- if eq $config.sink "nats" }}
-{{- range $config.natsUrl }}
+{{- range include "kuberelay.list" $config.natsUrl | fromJsonArray }}
 {{- $scheme := regexFind "^[a-z]+" . }}
 {{- $port := regexFind ":[0-9]+/?$" . | trimPrefix ":" | trimSuffix "/" }}
 {{- $ports = append $ports (int (default (get (dict "ws" 80 "wss" 443 "nats" 4222 "tls" 4222) $scheme) $port)) }}
 {{- end }}
 {{- else if eq $config.sink "kafka" }}
-{{- range $config.kafkaBrokers }}
+{{- range include "kuberelay.list" $config.kafkaBrokers | fromJsonArray }}
 {{- $ports = append $ports (int (default "9092" (regexFind ":[0-9]+$" . | trimPrefix ":"))) }}
 {{- end }}
 {{- end }}
@@ -188,7 +193,7 @@
 {{- fail "config.kafkaSaslMechanism: it needs a user and a password; set config.kafkaUser and config.kafkaPasswordFile" }}
 {{- end }}
 {{- if and (eq $config.kafkaSaslMechanism "PLAIN") (not $config.kafkaTls) (not $config.allowPlaintextCredentials) }}
-{{- range $config.kafkaBrokers }}
+{{- range include "kuberelay.list" $config.kafkaBrokers | fromJsonArray }}
 {{- if not (regexMatch "^(127\\.[0-9.]+|localhost|\\[?::1\\]?)(:[0-9]+)?$" .) }}
 {{- fail "config.kafkaSaslMechanism: the password would cross the network in the clear; set config.kafkaTls=true, use SCRAM-SHA-512, or allow it with config.allowPlaintextCredentials=true" }}
 {{- end }}

@@ -53,7 +53,7 @@ resources are in files/resources.yaml.
 {{- else }}
 {{- $whole := $group }}
 {{- $group = regexReplaceAll "^v[0-9]+((alpha|beta)[0-9]+)?\\." $group "" }}
-{{- $namespaced := not (has (printf "%s.%s" $name $group) .clusterScoped) }}
+{{- $namespaced := not (has (printf "%s.%s" $name $group) (include "kuberelay.list" .clusterScoped | fromJsonArray)) }}
 {{- dict "group" $group "resource" $name "namespaced" $namespaced "versioned" (ne $group $whole) | toJson }}
 {{- end }}
 {{- end }}
@@ -76,11 +76,11 @@ are granted with "*".
 {{- end }}
 {{- end }}
 {{- end }}
-{{- range $whole := .rbac.groupsWithSubresources }}
+{{- range $whole := include "kuberelay.list" .rbac.groupsWithSubresources | fromJsonArray }}
 {{- if has $group (list "*" $whole) }}
 {{- $found = true }}
 {{- $items = append $items (dict "group" $whole "resource" "*" "namespaced" true) }}
-{{- range $.rbac.clusterScoped }}
+{{- range include "kuberelay.list" $.rbac.clusterScoped | fromJsonArray }}
 {{- $name := regexFind "^[^.]*" . }}
 {{- if eq . (printf "%s.%s" $name $whole) }}
 {{- $items = append $items (dict "group" $whole "resource" $name "namespaced" false) }}
@@ -104,7 +104,7 @@ version is not served, the forwarder excludes nothing by it, and a chart cannot 
 {{- $rbac := .Values.rbac }}
 {{- $known := (.Files.Get "files/resources.yaml" | fromYaml).resources }}
 {{- $excluded := list }}
-{{- range $config.excludeResources }}
+{{- range include "kuberelay.list" $config.excludeResources | fromJsonArray }}
 {{- $x := include "kuberelay.selector" (dict "selector" . "known" $known "clusterScoped" $rbac.clusterScoped) | fromJson }}
 {{- if $x.error }}
 {{- fail (printf "config.excludeResources: %s: %s" . $x.error) }}
@@ -114,7 +114,7 @@ version is not served, the forwarder excludes nothing by it, and a chart cannot 
 {{- end }}
 {{- end }}
 {{- $items := list }}
-{{- range $config.resources }}
+{{- range include "kuberelay.list" $config.resources | fromJsonArray }}
 {{- $x := include "kuberelay.selector" (dict "selector" . "known" $known "clusterScoped" $rbac.clusterScoped) | fromJson }}
 {{- if $x.error }}
 {{- fail (printf "config.resources: %s: %s" . $x.error) }}
@@ -154,8 +154,9 @@ version is not served, the forwarder excludes nothing by it, and a chart cannot 
 {{/* namespaces is those that have a Role each, as a list. */}}
 {{- define "kuberelay.namespaces" -}}
 {{- $names := list }}
-{{- range .Values.config.namespaces }}
-{{- if not (has . $.Values.config.excludeNamespaces) }}
+{{- $excluded := include "kuberelay.list" .Values.config.excludeNamespaces | fromJsonArray }}
+{{- range include "kuberelay.list" .Values.config.namespaces | fromJsonArray }}
+{{- if not (has . $excluded) }}
 {{- $names = append $names . }}
 {{- end }}
 {{- end }}
