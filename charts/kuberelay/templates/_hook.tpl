@@ -1,0 +1,46 @@
+{{/*
+hookPod renders a pod that runs the forwarder once, from a list of the root and a dict: suffix of the
+name, hook, its delete policy, args and env. Its labels are not those that the selectors of the chart
+match. It has no credentials, because it runs before the objects of the release exist.
+*/}}
+{{- define "kuberelay.hookPod" -}}
+{{- $of := index . 1 }}
+{{- with index . 0 }}
+{{- $labels := merge (dict "app.kubernetes.io/name" (printf "%s-%s" (include "kuberelay.name" . | trunc 50) $of.suffix)) (include "kuberelay.labelsAnd" (list . dict) | fromYaml) }}
+{{- $hook := dict "helm.sh/hook" $of.hook "helm.sh/hook-delete-policy" $of.delete "helm.sh/hook-output-log-policy" "hook-failed" }}
+apiVersion: v1
+kind: Pod
+metadata:
+  name: {{ include "kuberelay.fullname" . | trunc 50 | trimSuffix "-" }}-{{ $of.suffix }}
+  namespace: {{ include "kuberelay.namespace" . }}
+  labels:
+    {{- toYaml $labels | nindent 4 }}
+  annotations:
+    {{- merge $hook (default dict .Values.commonAnnotations) | toYaml | nindent 4 }}
+spec:
+  restartPolicy: Never
+  automountServiceAccountToken: false
+  {{- if not .Values.serviceAccount.create }}
+  serviceAccountName: {{ include "kuberelay.serviceAccountName" . }}
+  {{- end }}
+  {{- include "kuberelay.podSettings" . | trim | nindent 2 }}
+  containers:
+    - name: forwarder
+      image: {{ include "kuberelay.image" . | quote }}
+      imagePullPolicy: {{ .Values.image.pullPolicy }}
+      args:
+        {{- toYaml $of.args | nindent 8 }}
+      env:
+        # Without it, the forwarder wants a folder for the built-in server.
+        - name: KUBERELAY_SINK
+          value: stdout
+        {{- with $of.env }}
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+      terminationMessagePolicy: FallbackToLogsOnError
+      resources:
+        {{- toYaml .Values.resources | nindent 8 }}
+      securityContext:
+        {{- toYaml .Values.securityContext | nindent 8 }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,138 @@
+{{/* duration converts a duration to nanoseconds. */}}
+{{- define "kuberelay.duration" -}}
+{{- (mustDateModify (printf "+%s" .) (toDate "2006-01-02T15:04:05Z07:00" "1970-01-01T00:00:00Z")).UnixNano }}
+{{- end }}
+
+{{/* validateSasl checks the credentials for Kafka as the forwarder does. */}}
+{{- define "kuberelay.validateSasl" -}}
+{{- $config := .Values.config }}
+{{- $password := eq (include "kuberelay.hasFile" (list . "kafkaPasswordFile")) "true" }}
+{{- if and (not $config.kafkaSaslMechanism) (or $config.kafkaUser $password) }}
+{{- fail (printf "config.%s: it has no effect without a mechanism; set config.kafkaSaslMechanism as well, or unset this" (ternary "kafkaUser" "kafkaPasswordFile" (not (empty $config.kafkaUser)))) }}
+{{- end }}
+{{- if and $config.kafkaSaslMechanism (not (and $config.kafkaUser $password)) }}
+{{- fail "config.kafkaSaslMechanism: it needs a user and a password; set config.kafkaUser and config.kafkaPasswordFile" }}
+{{- end }}
+{{- if and (eq $config.kafkaSaslMechanism "PLAIN") (not $config.kafkaTls) (not $config.allowPlaintextCredentials) }}
+{{- range include "kuberelay.list" $config.kafkaBrokers | fromJsonArray }}
+{{- if not (regexMatch "^(127\\.[0-9.]+|localhost|\\[?::1\\]?)(:[0-9]+)?$" .) }}
+{{- fail "config.kafkaSaslMechanism: the password would cross the network in the clear; set config.kafkaTls=true, use SCRAM-SHA-512, or allow it with config.allowPlaintextCredentials=true" }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* validate checks what the schema cannot express, so that mistakes show before the forwarder runs. */}}
+{{- define "kuberelay.validate" -}}
+{{- $config := .Values.config }}
+{{- $elects := eq (include "kuberelay.elects" .) "true" }}
+{{- $builtIn := eq (include "kuberelay.builtIn" .) "true" }}
+{{- if and $elects $builtIn }}
+{{- fail "config.leaderElection: each forwarder would have a built-in NATS server of its own; set config.natsUrl to one that they share" }}
+{{- end }}
+{{- if and (gt (int (include "kuberelay.replicas" .)) 1) (not $elects) }}
+{{- fail (ternary "replicas: more than one forwarder would each have a built-in NATS server of its own; set config.natsUrl to one that they share" "replicas: more than one forwarder would each publish everything; set config.leaderElection=true" $builtIn) }}
+{{- end }}
+{{- if empty $config.resources }}
+{{- fail "config.resources: name at least one resource to watch, such as --set 'config.resources={pods,deployments.apps}'" }}
+{{- end }}
+{{- if and (eq $config.sink "kafka") (empty $config.kafkaBrokers) }}
+{{- fail "config.kafkaBrokers: config.sink is kafka; name the brokers, such as kafka-0:9092" }}
+{{- end }}
+{{- if and (eq $config.sink "nats") $config.kafkaBrokers }}
+{{- fail "config.kafkaBrokers: config.sink is nats; set config.sink=kafka as well, or unset this" }}
+{{- end }}
+{{- if eq $config.sink "kafka" }}
+{{- include "kuberelay.validateSasl" . }}
+{{- end }}
+{{- range $v := include "kuberelay.variables" . | fromYamlArray }}
+{{- $x := index $config $v.value }}
+{{- if and (eq $v.kind "file") $x }}
+{{- if gt (len (compact (list $x.secret $x.configMap $x.path))) 1 }}
+{{- fail (printf "config.%s: only one of secret, configMap and path can be used" $v.value) }}
+{{- end }}
+{{- if and (or $x.secret $x.configMap) (not $x.key) }}
+{{- fail (printf "config.%s.key: say which key of %s holds it" $v.value ($x.secret | default $x.configMap)) }}
+{{- end }}
+{{- end }}
+{{- if and (eq $v.kind "duration") (not (regexMatch "^(0|([0-9]+(\\.[0-9]+)?(ns|us|ms|s|m|h))+)$" (toString $x))) }}
+{{- fail (printf "config.%s: %q is not a duration; write it as %s" $v.value (toString $x) $v.preset) }}
+{{- end }}
+{{- end }}
+{{- if $builtIn }}
+{{- with .Values.persistence }}
+{{- if and (eq (toString .enabled) "false") (not .ephemeral) }}
+{{- fail "persistence.enabled: without its files, the built-in NATS server loses every delete that happens while the pod is replaced; set persistence.enabled=true to keep them on a PersistentVolumeClaim, config.natsUrl for a bus of your own, or persistence.ephemeral=true to accept the loss" }}
+{{- end }}
+{{- if and .ephemeral (or .enabled .existingClaim) }}
+{{- fail (printf "persistence.ephemeral=true cannot be combined with persistence.%s; unset one of them" (ternary "existingClaim" "enabled" (empty .enabled))) }}
+{{- end }}
+{{- if and (eq (include "kuberelay.sizesVolume" $) "true") (not (regexMatch "^[0-9]+(\\.[0-9]+)?([KMGTPE]i|[kMGTPE])?$" (toString .size))) }}
+{{- fail (printf "persistence.size: %q is not a size of storage; write it as 20Gi" (toString .size)) }}
+{{- end }}
+{{- end }}
+{{- range $name := list "natsCredsFile" "natsNkeyFile" "natsTlsCertFile" "natsTlsKeyFile" }}
+{{- if eq (include "kuberelay.hasFile" (list $ $name)) "true" }}
+{{- fail (printf "config.%s: the built-in NATS server takes a password or a token, and its certificate is in config.natsListenTlsCertFile; set config.natsUrl as well, or unset this" $name) }}
+{{- end }}
+{{- end }}
+{{- if include "kuberelay.natsPort" . }}
+{{- if ne (include "kuberelay.readable" .) "true" }}
+{{- fail "config.natsListen: whoever reaches this address could read every object; set config.natsTokenFile, or config.natsUser and config.natsPasswordFile, or listen on 127.0.0.1" }}
+{{- end }}
+{{- if not (or (eq (include "kuberelay.hasFile" (list . "natsListenTlsCertFile")) "true") $config.allowPlaintextCredentials) }}
+{{- fail "config.natsListen: subscribers would send the credentials over the network in the clear; set config.natsListenTlsCertFile and config.natsListenTlsKeyFile, or allow it with config.allowPlaintextCredentials=true" }}
+{{- end }}
+{{- end }}
+{{- if and $config.natsMaxBytes (eq (include "kuberelay.sizesVolume" .) "true") (gt (int64 $config.natsMaxBytes) (include "kuberelay.bytes" .Values.persistence.size | int64)) }}
+{{- fail (printf "config.natsMaxBytes: %d is more than persistence.size, %s; write less, or unset this" (int64 $config.natsMaxBytes) (toString .Values.persistence.size)) }}
+{{- end }}
+{{- if gt (int64 $config.natsReplicas) 1 }}
+{{- fail "config.natsReplicas: the built-in NATS server is only one; set config.natsUrl to a cluster of servers, or unset this" }}
+{{- end }}
+{{- end }}
+{{- $lease := include "kuberelay.duration" $config.leaseDuration | int64 }}
+{{- $deadline := include "kuberelay.duration" $config.leaseRenewDeadline | int64 }}
+{{- $retry := include "kuberelay.duration" $config.leaseRetryPeriod | int64 }}
+{{- if mod $lease 1000000000 }}
+{{- fail "config.leaseDuration: a Lease counts whole seconds; write it without a fraction" }}
+{{- end }}
+{{- if ge (add $deadline $retry) $lease }}
+{{- fail (printf "config.leaseDuration: %s is too short: it must be more than config.leaseRenewDeadline and config.leaseRetryPeriod together, which are %s and %s" $config.leaseDuration $config.leaseRenewDeadline $config.leaseRetryPeriod) }}
+{{- end }}
+{{- if lt $deadline (mul 2 $retry) }}
+{{- fail (printf "config.leaseRenewDeadline: less than twice config.leaseRetryPeriod, which is %s: one renewal that fails would end the leadership; write more" $config.leaseRetryPeriod) }}
+{{- end }}
+{{- $drain := include "kuberelay.duration" $config.drainTimeout | int64 }}
+{{- $grace := add (ceil (divf $drain 1000000000)) 10 | int64 }}
+{{- if lt (int64 .Values.terminationGracePeriodSeconds) $grace }}
+{{- fail (printf "terminationGracePeriodSeconds: %d is too short for config.drainTimeout=%s: closing the bus may take 8 s more, and the pod must not be killed meanwhile; set terminationGracePeriodSeconds=%d, or shorten config.drainTimeout" (int64 .Values.terminationGracePeriodSeconds) $config.drainTimeout $grace) }}
+{{- end }}
+{{- if and (eq (toString .Values.hostUsers) "false") (semverCompare "<1.33.0-0" .Capabilities.KubeVersion.Version) }}
+{{- fail (printf "hostUsers: Kubernetes %s ignores false; it needs 1.33" .Capabilities.KubeVersion.Version) }}
+{{- end }}
+{{- if and (not .Values.rbac.clusterIdentity) .Values.rbac.create (not $config.clusterName) }}
+{{- fail "config.clusterName: it is needed where rbac.clusterIdentity is false, since the cluster's own name cannot be read then" }}
+{{- end }}
+{{- with .Values.podMonitor }}
+{{- if and .enabled $.Values.serviceMonitor.enabled }}
+{{- fail "podMonitor: with the ServiceMonitor as well, every forwarder would be scraped twice; unset podMonitor.enabled or serviceMonitor.enabled" }}
+{{- end }}
+{{- if and .enabled $config.metricsAuth (not .bearerTokenSecret.name) }}
+{{- fail "podMonitor.bearerTokenSecret.name: config.metricsAuth requires a token; name a Secret that holds one, or use serviceMonitor, which uses the token of Prometheus" }}
+{{- end }}
+{{- end }}
+{{- with .Values.strategy }}
+{{- if $builtIn }}
+{{- fail "strategy: the built-in NATS server runs in a StatefulSet, which starts a pod only after the one that it replaces is gone; unset this" }}
+{{- end }}
+{{- if and (not $elects) (ne (toString .type) "Recreate") }}
+{{- fail "strategy: without config.leaderElection, the old and the new forwarder would both publish for a moment; set strategy.type=Recreate, or unset this" }}
+{{- end }}
+{{- end }}
+{{- range .Values.extraEnv }}
+{{- if hasPrefix "KUBERELAY_" .name }}
+{{- fail (printf "extraEnv: %s has a value of its own in config" .name) }}
+{{- end }}
+{{- end }}
+{{- end }}
