@@ -38,6 +38,7 @@ func Start(t testing.TB, configure ...func(*server.Options)) *Server {
 		URL: "nats://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(port)),
 		opts: server.Options{
 			Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true,
+			AuthTimeout: startLimit.Seconds(), // for a client on a slow machine
 		},
 	}
 	for _, f := range configure {
