@@ -162,7 +162,10 @@ func TestTimeout(t *testing.T) {
 		var events *events
 		for seconds := int64(1); ; seconds *= 2 { // on a slow machine, some end before they have the event
 			events = watchFrom(t, lw, metav1.ListOptions{ResourceVersion: version, AllowWatchBookmarks: true, TimeoutSeconds: &seconds})
-			first := events.next()
+			first, open := <-events.w.ResultChan()
+			if !open {
+				continue
+			}
 			if first.Type == watch.Bookmark {
 				version = metaOf(first.Object).GetResourceVersion()
 				continue
