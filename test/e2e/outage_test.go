@@ -92,7 +92,10 @@ func TestABusThatLostItsStream(t *testing.T) {
 // ago.
 func TestDrainPublishesWhatIsInBackoff(t *testing.T) {
 	bus := natsServer(t)
-	f, cp := sharedForwarder(t, bus.URL, map[string]string{"RESOURCES": "configmaps", "RETRY_MAX_DELAY": "1h", "RETRY_BASE_DELAY": "1h"})
+	f, cp := sharedForwarder(t, bus.URL, map[string]string{
+		"RESOURCES": "configmaps", "RETRY_MAX_DELAY": "1h", "RETRY_BASE_DELAY": "1h",
+		"NATS_ACK_TIMEOUT": "1m", // no retry follows a slow acknowledgement
+	})
 	u := newUser(t, cp)
 	namespace := controlplanetest.Namespace(t, cp)
 	f.start().idle()
@@ -117,7 +120,7 @@ func TestWhatComesAndGoesWhileTheBusIsDownIsNotKept(t *testing.T) {
 	bus := natsServer(t)
 	cp := cluster.ControlPlane(t)
 	u := newUser(t, cp)
-	namespace := controlplanetest.Namespace(t, cp)
+	namespace := quietNamespace(t, u)
 	f := newForwarder(t, cp.Kubeconfig(), bus.URL, map[string]string{"RESOURCES": "configmaps", "NAMESPACES": namespace})
 	u.create(configMaps, namespace, configMap("there", "1"))
 	f.start().idle()

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"sync"
 	"testing"
+
+	"github.com/kuberelay/kuberelay/test/lab/childprocess"
 )
 
 // Proxy passes connections on to one address, or in turn to several.
@@ -39,7 +41,13 @@ func Start(t testing.TB, target string) *Proxy {
 	t.Helper()
 	p := &Proxy{targets: []string{target}, conns: map[net.Conn]struct{}{}}
 	p.changed = sync.NewCond(&p.mu)
-	if err := p.listen("127.0.0.1:0"); err != nil {
+	// Without the hold, another connection or server could take the port while it refuses.
+	port, err := childprocess.HoldPort(childprocess.ReuseAddr) // which Go's listeners set
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(port.Release)
+	if err := p.listen(port.Address()); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(p.close)
@@ -82,7 +90,7 @@ func (p *Proxy) Pass() {
 	p.mu.Unlock()
 	if refusing {
 		if err := p.listen(p.addr); err != nil {
-			panic(err) // the port was ours a moment ago
+			panic(err) // the port is held
 		}
 	}
 }
