@@ -18,7 +18,7 @@ func TestTheBusIsDownUnderChange(t *testing.T) {
 	bus := natsServer(t)
 	cp := cluster.ControlPlane(t)
 	u := newUser(t, cp)
-	namespace := controlplanetest.Namespace(t, cp)
+	namespace := quietNamespace(t, u)
 	f := newForwarder(t, cp.Kubeconfig(), bus.URL, map[string]string{"RESOURCES": "configmaps", "NAMESPACES": namespace})
 	const objects = 50
 	for n := range objects {
@@ -28,6 +28,7 @@ func TestTheBusIsDownUnderChange(t *testing.T) {
 	sub := subscribe(t, bus.URL)
 	sub.end()
 
+	there := f.metric("kuberelay_informer_objects")
 	for name, fault := range map[string]struct{ begin, end func() }{
 		"killed": {bus.Kill, bus.Start},
 		"frozen": {bus.Freeze, bus.Thaw},
@@ -45,6 +46,15 @@ func TestTheBusIsDownUnderChange(t *testing.T) {
 			u.create(configMaps, namespace, configMap("c0", "again"))
 			u.create(configMaps, namespace, configMap("passing", "1"))
 			u.delete(configMaps, namespace, "passing")
+			u.create(configMaps, namespace, configMap("last-"+name, "1"))
+			there++
+			eventually(t, "the forwarder has seen the last change", func(ctx context.Context) error {
+				n, err := f.Metric(ctx, "kuberelay_informer_objects")
+				if err == nil && n != there {
+					err = fmt.Errorf("it has %v objects, want %v", n, there)
+				}
+				return err
+			})
 			fault.end()
 			f.idle()
 			sub.end()
