@@ -16,7 +16,7 @@ import (
 )
 
 // startLimit is how long a server may take to accept connections.
-const startLimit = time.Minute
+const startLimit = 5 * time.Minute
 
 // Server is a server in this process.
 type Server struct {
