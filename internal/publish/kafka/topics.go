@@ -202,12 +202,12 @@ func (b *Bus) ensure(ctx context.Context, name string) (_ broker.Topic, created 
 		want.CleanupPolicy = "compact"
 	}
 	t, created, err := b.client.Ensure(ctx, want)
+	if created { // even if it is not available yet: the next attempt finds it
+		b.created.Add(1)
+		b.log.Info("topic created", "topic", name, "partitions", want.Partitions)
+	}
 	if err != nil {
 		return broker.Topic{}, created, fmt.Errorf("topic %q: %w", name, err)
-	}
-	if created {
-		b.created.Add(1)
-		b.log.Info("topic created", "topic", name, "partitions", t.Partitions)
 	}
 	return t, created, nil
 }
