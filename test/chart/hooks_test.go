@@ -152,7 +152,7 @@ func TestHelmTest(t *testing.T) {
 	s.runHooks(t, namespace, strings.NewReplacer("kr-kuberelay."+namespace+".svc:8080", address))
 	helm := s.helm(t, namespace)
 	helm(v.yaml(t), "install", "kr", chart, "--values", "-")
-	f := start(t, m.environment(t), s.kubeconfig(t, namespace, m.podTemplate(t).Spec.ServiceAccountName))
+	f := start(t, m.environment(t), s.kubeconfig(t, namespace, m.podTemplate(t).Spec.ServiceAccountName, m))
 	eventually(t, "the forwarder says that all is right", func(ctx context.Context) error {
 		code, out, stderr, err := f.Run(ctx, "status", "--address="+address)
 		if err == nil && code != 0 {
