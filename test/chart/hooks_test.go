@@ -124,6 +124,7 @@ func TestConfigCheck(t *testing.T) {
 	helm := s.helm(t, namespace)
 	helm("", "uninstall", "kr")
 	helm("", "install", "kr", chart, "--set", "config.resources=pods,config.filter=has(object.metadata)")
+	t.Cleanup(func() { helm("", "uninstall", "kr") })
 	before, err := sets.Get(t.Context(), "kr-kuberelay", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -152,6 +153,7 @@ func TestHelmTest(t *testing.T) {
 	s.runHooks(t, namespace, strings.NewReplacer("kr-kuberelay."+namespace+".svc:8080", address))
 	helm := s.helm(t, namespace)
 	helm(v.yaml(t), "install", "kr", chart, "--values", "-")
+	t.Cleanup(func() { helm("", "uninstall", "kr") })
 	f := start(t, m.environment(t), s.kubeconfig(t, namespace, m.podTemplate(t).Spec.ServiceAccountName, m))
 	eventually(t, "the forwarder says that all is right", func(ctx context.Context) error {
 		code, out, stderr, err := f.Run(ctx, "status", "--address="+address)

@@ -156,7 +156,7 @@ func TestNamespaceOverride(t *testing.T) {
 	if last, err := leases.Get(t.Context(), "kr-kuberelay", metav1.GetOptions{}); err != nil || last.UID != first.UID {
 		t.Errorf("after all this the Lease is %v (%v), want %v", last.UID, err, first.UID)
 	}
-	if left, err := s.client.AppsV1().Deployments("").List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/instance=kr"}); err != nil || len(left.Items) > 0 {
+	if left, err := s.client.AppsV1().Deployments(pods).List(t.Context(), metav1.ListOptions{}); err != nil || len(left.Items) > 0 {
 		t.Errorf("%d Deployments are left (%v)", len(left.Items), err)
 	}
 }
