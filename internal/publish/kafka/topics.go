@@ -193,15 +193,20 @@ func (b *Bus) openUnseen(s *session, turn int) {
 	}
 }
 
-// ensure creates a topic, or checks an existing one.
-func (b *Bus) ensure(ctx context.Context, name string) (_ broker.Topic, created bool, err error) {
+// wanted returns the configuration of a topic.
+func (b *Bus) wanted(name string) broker.TopicConfig {
 	want := broker.TopicConfig{
 		Name: name, Partitions: b.opts.Partitions, Replication: b.opts.Replication, CleanupPolicy: b.opts.CleanupPolicy,
 	}
 	if name == b.opts.CheckpointTopic {
 		want.CleanupPolicy = "compact"
 	}
-	t, created, err := b.client.Ensure(ctx, want)
+	return want
+}
+
+// ensure creates a topic, or checks an existing one.
+func (b *Bus) ensure(ctx context.Context, name string) (_ broker.Topic, created bool, err error) {
+	t, created, err := b.client.Ensure(ctx, b.wanted(name))
 	if err != nil {
 		return broker.Topic{}, created, fmt.Errorf("topic %q: %w", name, err)
 	}
