@@ -19,6 +19,11 @@ func capacityChecks() []Check {
 // load is the number of watched objects and their average size in a watch.
 type load struct{ objects, bytes int64 }
 
+// String describes the load in a few words.
+func (l load) String() string {
+	return fmt.Sprintf("%d %s of %d bytes on average", l.objects, plural(int(l.objects), "object"), l.bytes)
+}
+
 // load adds up the lists. why is the reason for which that cannot be done.
 func (f *Facts) load() (l load, why string) {
 	var total int64
@@ -60,7 +65,7 @@ func checkMemory(f *Facts) verdict {
 	peak := f.peak(l)
 	ask := sizing.Limit(peak)
 	fix := fmt.Sprintf("set the memory limit to %d MiB or more (resources.limits.memory in the chart), or select less", ask)
-	needs := fmt.Sprintf("%d objects of %d bytes on average need %d MiB, and a limit of %d MiB; deletes need more", l.objects, l.bytes, peak>>20, ask)
+	needs := fmt.Sprintf("%s need %d MiB, and a limit of %d MiB; deletes need more", l, peak>>20, ask)
 	switch limit := f.MemoryLimit; {
 	case limit == 0:
 		return skip("no memory limit is known here, set --memory-limit to compare: %s", needs)
@@ -83,7 +88,7 @@ func checkStorage(f *Facts) verdict {
 	if f.builtIn() {
 		most, name = f.builtInStorage()
 	}
-	needs := fmt.Sprintf("%d objects of %d bytes on average with %d events each need up to %d MB; deletes need more", l.objects, l.bytes, f.Settings.NATS.History, need/1e6)
+	needs := fmt.Sprintf("%s with %d events each need up to %d MB; deletes need more", l, f.Settings.NATS.History, need/1e6)
 	switch {
 	case most == 0 && f.BusErr != nil && !f.builtIn():
 		return skip("the bus cannot be asked: %s", needs)

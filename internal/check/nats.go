@@ -46,12 +46,10 @@ func checkJetStream(f *Facts) verdict {
 	switch n := f.NATS; {
 	case n.JetStream != nil:
 		return fail("turn on JetStream on the server and for the account", "%v", n.JetStream)
-	case n.Account == nil:
-		return pass("JetStream is enabled")
-	case n.Account.Limits.MaxStreams > 0 && n.Account.Streams >= n.Account.Limits.MaxStreams && n.Stream == nil && n.StreamErr == nil:
+	case n.Account != nil && n.Account.Limits.MaxStreams > 0 && n.Account.Streams >= n.Account.Limits.MaxStreams && n.Stream == nil && n.StreamErr == nil:
 		return fail("raise the limit of the account, or remove a stream", "the account has %d streams and may have %d, so the stream cannot be created", n.Account.Streams, n.Account.Limits.MaxStreams)
 	}
-	return pass("JetStream is enabled, the account has %d streams", f.NATS.Account.Streams)
+	return pass("JetStream is enabled")
 }
 
 func checkNATSPermissions(f *Facts) verdict {
@@ -111,10 +109,10 @@ func checkReplicas(f *Facts) verdict {
 	switch {
 	case len(behind) > 0:
 		return warn("repair these servers; the stream is lost if too few remain", "replicas of the stream are not current: %s", names(behind))
-	case replicas < 2 && f.builtIn():
-		return pass("the built-in server has one copy of the stream, on its volume")
+	case replicas < 2 && cluster == nil:
+		return pass("the stream has one copy, because the server is not in a cluster")
 	case replicas < 2:
-		return warn("set KUBERELAY_NATS_REPLICAS=3 and run: nats stream edit "+f.Settings.NATS.Stream+" --replicas=3; with a single server, this warning stays",
+		return warn("set KUBERELAY_NATS_REPLICAS=3 and run: nats stream edit "+f.Settings.NATS.Stream+" --replicas=3",
 			"the stream has one copy, so the bus is lost with its server; the forwarder then publishes everything again")
 	}
 	return pass("%d replicas are current", replicas)

@@ -63,7 +63,10 @@ func checkReachable(f *Facts) verdict {
 }
 
 func checkServerCertificate(f *Facts) verdict {
-	if err := f.Server.Err; isCertificate(err) {
+	switch err := f.Server.Err; {
+	case f.KubeErr != nil:
+		return skip("no cluster is configured")
+	case isCertificate(err):
 		return fail("check certificate-authority and server in the kubeconfig", "the certificate of the API server cannot be verified: %v", err)
 	}
 	return validity(ServerCertificate, "the API server shows no certificate", "renew the certificate of the API server")(f)

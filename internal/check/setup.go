@@ -33,8 +33,8 @@ func checkRedactionKey(f *Facts) verdict {
 		return pass("hashes have a key that stays")
 	case f.watches("secrets"):
 		return warn(fix, "Secrets are watched, and each start of a forwarder draws a new key, so every value shows as changed then")
-	case len(f.Selection.HashFields) > 0:
-		return warn(fix, "fields are hashed, and each start of a forwarder draws a new key, so every value shows as changed then")
+	case len(f.Settings.Content.HashFields) > 0:
+		return warn(fix, "KUBERELAY_HASH_FIELDS is set, and each start of a forwarder draws a new key, so every value shows as changed then")
 	}
-	return skip("no watched resource has fields that are hashed")
+	return skip("Secrets are not watched, and KUBERELAY_HASH_FIELDS is not set")
 }

@@ -32,5 +32,6 @@ func InspectKafka(ctx context.Context, cfg config.Config, resources []schema.Gro
 	if err != nil {
 		return kafka.Inspection{}, err
 	}
+	o.Cluster = cfg.Event.ClusterName
 	return kafka.Inspect(ctx, o, resources)
 }

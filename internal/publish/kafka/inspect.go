@@ -13,6 +13,7 @@ import (
 // Inspection is what the brokers say about the topics of a forwarder. Nothing was written to find it
 // out.
 type Inspection struct {
+	Brokers    int
 	Topics     []TopicInspection // of events, one or one for each resource
 	Checkpoint TopicInspection
 
@@ -44,10 +45,10 @@ func Inspect(ctx context.Context, o Options, resources []schema.GroupResource) (
 	}
 	defer client.Close() //nolint:errcheck // it has no error
 	b := &Bus{opts: o, client: client, log: o.Logger, parser: record.NewParser(o.Cluster, o.CheckpointTopic)}
-	if _, err := client.Topics(ctx); err != nil {
+	var i Inspection
+	if i.Brokers, err = client.Brokers(ctx); err != nil {
 		return none, err
 	}
-	var i Inspection
 	for _, name := range b.expected(resources) {
 		i.Topics = append(i.Topics, b.inspect(ctx, name))
 	}

@@ -19,8 +19,8 @@ import (
 // Inspection is what a server says about itself, the stream and the user. Nothing was
 // written to find it out.
 type Inspection struct {
-	Server, Version string
-	MaxPayload      int64 // bytes of a message, headers included
+	Version    string
+	MaxPayload int64 // bytes of a message, headers included
 	// TLSFrom and TLSUntil are the validity of the server's certificate, zero without TLS.
 	TLSFrom, TLSUntil time.Time
 
@@ -54,7 +54,7 @@ func Inspect(ctx context.Context, connection stream.Options, want Options) (Insp
 	if !c.NC.IsConnected() {
 		return Inspection{}, c.WhyNotConnected()
 	}
-	i := Inspection{Server: c.NC.ConnectedServerName(), Version: c.NC.ConnectedServerVersion(), MaxPayload: c.NC.MaxPayload()}
+	i := Inspection{Version: c.NC.ConnectedServerVersion(), MaxPayload: c.NC.MaxPayload()}
 	if state, err := c.NC.TLSConnectionState(); err == nil && len(state.PeerCertificates) > 0 {
 		i.TLSFrom, i.TLSUntil = state.PeerCertificates[0].NotBefore, state.PeerCertificates[0].NotAfter
 	}

@@ -63,6 +63,15 @@ func (c *Client) Inspect(ctx context.Context, want TopicConfig) (i Inspection, e
 	return i, c.inspectMetadata(ctx, want.Name, &i)
 }
 
+// Brokers returns the number of brokers. It makes one attempt.
+func (c *Client) Brokers(ctx context.Context) (int, error) {
+	res, err := c.kafka.Metadata(ctx, new(kafka.MetadataRequest))
+	if err != nil {
+		return 0, fmt.Errorf("list brokers: %w", err)
+	}
+	return len(res.Brokers), nil
+}
+
 // wouldCreate has the brokers validate the creation of a topic.
 func (c *Client) wouldCreate(ctx context.Context, want TopicConfig) error {
 	topic := want.topic()
