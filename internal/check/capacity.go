@@ -65,7 +65,7 @@ func checkMemory(f *Facts) verdict {
 	peak := f.peak(l)
 	ask := sizing.Limit(peak)
 	fix := fmt.Sprintf("set the memory limit to %d MiB or more (resources.limits.memory in the chart), or select less", ask)
-	needs := fmt.Sprintf("%s need %d MiB, and a limit of %d MiB; deletes need more", l, peak>>20, ask)
+	needs := fmt.Sprintf("for %s, the forwarder needs %d MiB, and a limit of %d MiB; deletes need more", l, peak>>20, ask)
 	switch limit := f.MemoryLimit; {
 	case limit == 0:
 		return skip("no memory limit is known here, set --memory-limit to compare: %s", needs)
@@ -88,7 +88,7 @@ func checkStorage(f *Facts) verdict {
 	if f.builtIn() {
 		most, name = f.builtInStorage()
 	}
-	needs := fmt.Sprintf("%s with %d events each need up to %d MB; deletes need more", l, f.Settings.NATS.History, need/1e6)
+	needs := fmt.Sprintf("for %s with %d events each, the stream needs up to %d MB; deletes need more", l, f.Settings.NATS.History, need/1e6)
 	switch {
 	case most == 0 && f.BusErr != nil && !f.builtIn():
 		return skip("the bus cannot be asked: %s", needs)

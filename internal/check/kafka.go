@@ -12,8 +12,8 @@ import (
 func kafkaChecks() []Check {
 	return ofSink(config.SinkKafka, "Kafka", []Check{
 		{ID: "kafka-topics", check: withTopics(checkTopicsExist)},
-		{ID: "kafka-topic-settings", check: withTopics(checkTopicSettings)},
 		{ID: "kafka-checkpoint-topic", check: withBus(func(f *Facts) verdict { return checkTopicsExist(f, checkpoint(f)) })},
+		{ID: "kafka-topic-settings", check: withTopics(checkTopicSettings)},
 		{ID: "kafka-checkpoint-settings", check: withBus(func(f *Facts) verdict { return checkTopicSettings(f, checkpoint(f)) })},
 		{ID: "kafka-permissions", check: withBus(checkKafkaPermissions)},
 		{ID: "kafka-replication", check: withBus(checkReplication)},

@@ -109,7 +109,7 @@ func checkReplicas(f *Facts) verdict {
 	switch {
 	case len(behind) > 0:
 		return warn("repair these servers; the stream is lost if too few remain", "replicas of the stream are not current: %s", names(behind))
-	case replicas < 2 && cluster == nil:
+	case replicas < 2 && (cluster == nil || cluster.Name == ""):
 		return pass("the stream has one copy, because the server is not in a cluster")
 	case replicas < 2:
 		return warn("set KUBERELAY_NATS_REPLICAS=3 and run: nats stream edit "+f.Settings.NATS.Stream+" --replicas=3",

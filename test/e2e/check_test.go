@@ -101,7 +101,7 @@ accounts: {
 
 	by := f.checked("before installing", settings(nil), nil, "--pre", "--memory-limit=1Gi")
 	for id, words := range map[string]string{
-		"nats-stream": "does not exist yet", "memory-limit": "objects of ", "forwarder-status": "not installed yet", "api-server-version": "v1.",
+		"nats-stream": "does not exist yet", "memory-limit": " bytes on average, the forwarder needs ", "forwarder-status": "not installed yet", "api-server-version": "v1.",
 	} {
 		if !strings.Contains(by[id].Message, words) {
 			t.Errorf("%+v, want %q", by[id], words)
