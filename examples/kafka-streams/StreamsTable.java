@@ -1,6 +1,3 @@
-import com.fasterxml.jackson.databind.JsonNode;
-import com.fasterxml.jackson.databind.ObjectMapper;
-import io.cloudevents.CloudEvent;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
@@ -34,7 +31,7 @@ import org.apache.kafka.streams.state.Stores;
  *   java -cp 'target/classes:target/dependency/*' StreamsTable
  * </pre>
  *
- * <p>A row is the last event of an object. Every instance has all rows, and needs no consumer group
+ * <p>A row is of the last event of an object. Every instance has all rows, and needs no consumer group
  * and no topic of its own. The store is on disk, with its position, so a program that was killed
  * continues. The program waits for the brokers and the topic. It drops the store and reads the topic
  * again if the topic is another one or lost its end, or if it may have dropped deletes.
@@ -114,14 +111,8 @@ class StreamsTable {
           points.merge(row.key.split(" ")[1], 1, Integer::sum);
           continue;
         }
-        CloudEvent event = Fill.FORMAT.deserialize(row.value);
-        String cluster = row.key.split("/")[0];
-        points.merge(cluster, 0, Integer::sum);
-        JsonNode data = new ObjectMapper().readTree(event.getData().toBytes());
-        JsonNode meta = (event.getDataSchema() == null ? data : data.get("object")).get("metadata");
-        List<String> columns = List.of(cluster, meta.path("namespace").asText("-"), meta.get("name").asText(),
-            meta.get("uid").asText(), meta.get("resourceVersion").asText(), "" + (event.getExtension("truncated") != null));
-        rows.append(String.join("\t", columns)).append("\n");
+        points.merge(row.key.split("/")[0], 0, Integer::sum);
+        rows.append(new String(row.value));
       }
     }
     return !points.isEmpty() && points.values().stream().allMatch(n -> n == partitions) ? rows.toString() : null;

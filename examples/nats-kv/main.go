@@ -120,8 +120,10 @@ func apply(ctx context.Context, copied jetstream.Stream, e jetstream.KeyValueEnt
 	var o struct {
 		Metadata struct{ Namespace, Name, UID, ResourceVersion string }
 	}
-	if err := json.Unmarshal(e.Value(), &o); err != nil {
-		return fmt.Errorf("key %s: %w", e.Key(), err)
+	if err := json.Unmarshal(e.Value(), &o); err != nil { // whoever may write to the bus can write anything
+		fmt.Printf("skips %s: %v\n", e.Key(), err)
+		delete(rows, e.Key())
+		return nil
 	}
 	m, err := copied.GetMsg(ctx, e.Revision()) // clients of buckets don't show headers
 	if errors.Is(err, jetstream.ErrMsgNotFound) {

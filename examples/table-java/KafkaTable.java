@@ -1,4 +1,3 @@
-import io.cloudevents.CloudEvent;
 import io.cloudevents.kafka.KafkaMessageFactory;
 import java.time.Duration;
 import java.time.Instant;
@@ -67,9 +66,9 @@ class KafkaTable {
     consumer.assign(partitions);
     bounds.forEach((n, b) -> consumer.seek(new TopicPartition(TOPIC, n), positions.getOrDefault(n, b[0])));
     while (true) {
-      List<Table.Message> batch = new ArrayList<>();
+      List<BusMessage> batch = new ArrayList<>();
       for (ConsumerRecord<String, byte[]> r : consumer.poll(Duration.ofSeconds(1))) {
-        batch.add(new Table.Message(r.partition(), r.offset() + 1, Instant.ofEpochMilli(r.timestamp()), r.key(), event(r)));
+        batch.add(new BusMessage(r.partition(), r.offset() + 1, Instant.ofEpochMilli(r.timestamp()), () -> entry(r)));
       }
       if (batch.isEmpty()) {
         TopicDescription now = describe();
@@ -86,9 +85,9 @@ class KafkaTable {
     }
   }
 
-  /** Returns the event, or null for a tombstone. A consistency point has no value either, but attributes. */
-  private static CloudEvent event(ConsumerRecord<String, byte[]> r) {
+  /** A tombstone has neither value nor attributes. A consistency point has no value, but attributes. */
+  private static BusMessage.Entry entry(ConsumerRecord<String, byte[]> r) {
     boolean tombstone = r.value() == null && r.headers().lastHeader("ce_type") == null;
-    return tombstone ? null : KafkaMessageFactory.createReader(r).toEvent();
+    return new BusMessage.Entry(r.key(), tombstone ? null : KafkaMessageFactory.createReader(r).toEvent());
   }
 }

@@ -67,14 +67,13 @@ class NatsTable {
     String name = streams.createConsumer(STREAM, config.build()).getName();
     FetchConsumeOptions some = FetchConsumeOptions.builder().maxMessages(256).noWaitExpiresIn(2000).build();
     while (true) {
-      List<Table.Message> batch = new ArrayList<>();
+      List<BusMessage> batch = new ArrayList<>();
       long pending = 1;
       try (FetchConsumer messages = connection.getConsumerContext(STREAM, name).fetch(some)) {
         for (Message m = messages.nextMessage(); m != null; m = messages.nextMessage()) {
           NatsJetStreamMetaData at = m.metaData();
-          CloudEvent event = event(m);
-          String key = (String) event.getExtension("partitionkey");
-          batch.add(new Table.Message(0, at.streamSequence() + 1, at.timestamp().toInstant(), key, event));
+          Message read = m;
+          batch.add(new BusMessage(0, at.streamSequence() + 1, at.timestamp().toInstant(), () -> entry(read)));
           pending = at.pendingCount();
         }
       }
@@ -89,12 +88,13 @@ class NatsTable {
   }
 
   /** Reads the headers, which are those of the HTTP binding. The SDK does not decode their values. */
-  private static CloudEvent event(Message m) {
+  private static BusMessage.Entry entry(Message m) {
     Map<String, String> headers = new HashMap<>();
     m.getHeaders().forEach((name, values) -> {
       String value = values.get(0).replace("+", "%2B"); // which URLDecoder takes for a space
       headers.put(name, URLDecoder.decode(value, StandardCharsets.UTF_8));
     });
-    return HttpMessageFactory.createReader(headers, m.getData()).toEvent();
+    CloudEvent event = HttpMessageFactory.createReader(headers, m.getData()).toEvent();
+    return new BusMessage.Entry((String) event.getExtension("partitionkey"), event);
   }
 }

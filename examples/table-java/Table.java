@@ -24,17 +24,14 @@ import java.util.Map;
  * sqlite3 table.db 'SELECT cluster, complete, resolved FROM clusters'
  * </pre>
  *
- * <p>The table and the position on the bus change in one transaction, so the program can be killed
- * at any time and continues where it was. It builds the table again if the stream or topic is
- * another one, or lost its end, or if the bus may have dropped deletes since. Old rows stay until
- * the new state is complete. "complete" is 1 for a cluster when its rows are a state that the
- * cluster had, and "resolved" is the time of that state. If "truncated" is 1, the object was too
- * large for the bus, and the row has only its apiVersion, kind and metadata.
+ * <p>The table and the position on the bus change in one transaction, so the program can be killed at
+ * any time and continues where it was. It builds the table again if the stream or topic is another
+ * one, or lost its end, or if the bus may have dropped deletes since. Old rows stay until the new
+ * state is complete. "complete" is 1 for a cluster when its rows are a state that it had, "resolved"
+ * the time of that state. If "truncated" is 1, the object was too large for the bus: the row has only
+ * apiVersion, kind and metadata. A message that is no event is skipped: anyone may have written it.
  */
 class Table {
-  /** A message of the bus. A log is the stream or a partition; the event of a tombstone is null. */
-  record Message(int log, long next, Instant time, String key, CloudEvent event) {}
-
   private static final String RESOURCE = env("RESOURCE", "deployments.apps");
   static final String NAME = RESOURCE.split("\\.", 2)[0];
   static final String GROUP = RESOURCE.contains(".") ? RESOURCE.split("\\.", 2)[1] : "core";
@@ -91,10 +88,16 @@ class Table {
   }
 
   /** Reports whether a cluster is complete as soon as everything is read that is on the bus now. */
-  boolean apply(List<Message> batch) throws Exception {
+  boolean apply(List<BusMessage> batch) throws Exception {
     int marked = 0;
-    for (Message m : batch) {
-      marked += apply(m.key(), m.event());
+    for (BusMessage m : batch) {
+      try {
+        BusMessage.Entry entry = m.entry().call();
+        marked += apply(entry.key(), entry.event());
+      } catch (Exception e) {
+        if (e instanceof SQLException) throw e;
+        System.out.println("skips a message before " + m.next() + ": " + e);
+      }
       update("INSERT OR REPLACE INTO positions VALUES (?, ?)", m.log(), m.next());
       update("UPDATE bus SET time = max(time, ?)", m.time().getEpochSecond());
     }
@@ -104,12 +107,9 @@ class Table {
 
   private int apply(String key, CloudEvent event) throws Exception {
     String[] of = key.split("/"); // of objects: cluster, group, resource, namespace, name
-    String type = event == null ? "tombstone" : event.getType();
     int at = of[1].equals("_control") ? 3 : 1;
-    if (!of[at].equals(GROUP) || !of[at + 1].equals(NAME)) {
-      return 0; // another resource
-    }
-    switch (type) {
+    if (!of[at].equals(GROUP) || !of[at + 1].equals(NAME)) return 0; // another resource
+    switch (event == null ? "tombstone" : event.getType()) {
       case "io.kuberelay.snapshot.completed", "io.kuberelay.resource.resolved" -> {
         update("INSERT OR IGNORE INTO clusters VALUES (?, 0, 0, '')", of[0]);
         update("UPDATE clusters SET marked = 1, resolved = ? WHERE cluster = ?", event.getTime().toString(), of[0]);

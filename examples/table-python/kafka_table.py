@@ -26,12 +26,11 @@ def bounds(consumer: Consumer, partitions: list[int]) -> dict[int, tuple[int, in
     return {n: consumer.get_watermark_offsets(TopicPartition(TOPIC, n), timeout=10) for n in partitions}
 
 
-def event_of(m):
-    """Returns the event, or None for a tombstone. A consistency point has no value either, but attributes."""
+def read(m) -> tuple:
     headers = dict(m.headers() or [])
-    if m.value() is None and "ce_type" not in headers:
-        return None
-    return from_kafka_event(KafkaMessage(headers, m.key(), m.value() or b""))
+    if m.value() is None and "ce_type" not in headers:  # a consistency point has no value either, but attributes
+        return m.key().decode(), None
+    return m.key().decode(), from_kafka_event(KafkaMessage(headers, m.key(), m.value() or b""))
 
 
 def follow(table: Table, admin: AdminClient, consumer: Consumer) -> None:
@@ -44,7 +43,7 @@ def follow(table: Table, admin: AdminClient, consumer: Consumer) -> None:
         for m in consumer.consume(500, timeout=1):
             if m.error():
                 raise KafkaException(m.error())
-            batch.append((m.partition(), m.offset() + 1, m.timestamp()[1] / 1000, m.key().decode(), event_of(m)))
+            batch.append((m.partition(), m.offset() + 1, m.timestamp()[1] / 1000, m))
             positions[m.partition()] = m.offset() + 1
         if not batch and describe(admin)[0] != topic:
             raise RuntimeError("the topic is another one")
@@ -56,7 +55,7 @@ def follow(table: Table, admin: AdminClient, consumer: Consumer) -> None:
 
 
 if __name__ == "__main__":
-    local, servers = Table(os.environ.get("TABLE", "table.db")), {"bootstrap.servers": BROKERS}
+    local, servers = Table(os.environ.get("TABLE", "table.db"), read), {"bootstrap.servers": BROKERS}
     while True:
         # No group is used: the positions are in the table.
         settings = servers | {"group.id": "unused", "enable.auto.commit": False, "auto.offset.reset": "error"}

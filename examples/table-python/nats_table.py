@@ -18,6 +18,11 @@ URL, STREAM = os.environ.get("NATS_URL", "nats://localhost:4222"), os.environ.ge
 OF = f"{GROUP.replace('.', '_') or 'core'}.{RESOURCE}"  # in subjects
 
 
+def read(m) -> tuple:
+    event = from_http_event(HTTPMessage(m.headers, m.data))
+    return event.get_extension("partitionkey"), event
+
+
 async def follow(table: Table, connection) -> None:
     js = connection.jetstream()
     stream = await js.stream_info(STREAM)
@@ -42,12 +47,7 @@ async def follow(table: Table, connection) -> None:
             if (await js.consumer_info(STREAM, name)).num_pending == 0:
                 table.caught_up()
             continue
-        batch = []
-        for m in messages:
-            event = from_http_event(HTTPMessage(m.headers, m.data))
-            at = m.metadata.timestamp.timestamp()
-            batch.append((0, m.metadata.sequence.stream + 1, at, event.get_extension("partitionkey"), event))
-        table.apply(batch)
+        table.apply([(0, m.metadata.sequence.stream + 1, m.metadata.timestamp.timestamp(), m) for m in messages])
         if messages[-1].metadata.num_pending == 0:
             table.caught_up()
 
@@ -59,7 +59,7 @@ async def connect(table: Table) -> None:
 
 
 if __name__ == "__main__":
-    local = Table(os.environ.get("TABLE", "table.db"))
+    local = Table(os.environ.get("TABLE", "table.db"), read)
     while True:
         try:
             asyncio.run(connect(local))

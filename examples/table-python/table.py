@@ -12,7 +12,8 @@ any time and continues where it was. It builds the table again if the stream or 
 one, or lost its end, or if the bus may have dropped deletes since. Old rows stay until the new
 state is complete. "complete" is 1 for a cluster when its rows are a state that the cluster had,
 and "resolved" is the time of that state. If "truncated" is 1, the object was too large for the
-bus, and the row has only its apiVersion, kind and metadata.
+bus, and the row has only its apiVersion, kind and metadata. A message that is no event of Kuberelay
+is skipped: whoever may write to the bus can write anything.
 """
 
 import json
@@ -37,7 +38,9 @@ def log(*words) -> None:
 
 
 class Table:
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, read) -> None:
+        """Read returns the key and the event of a message of the bus; that of a tombstone is None."""
+        self.read = read
         self.db = sqlite3.connect(path)
         self.db.executescript(SCHEMA)
 
@@ -59,13 +62,20 @@ class Table:
         return {}
 
     def apply(self, batch: list) -> bool:
-        """Applies messages in the order of the bus. Reports whether a cluster is complete as soon
-        as everything is read that is on the bus now."""
+        """Applies messages in the order of the bus: log, next position, time, and the message. Reports
+        whether a cluster is complete as soon as everything is read that is on the bus now."""
+        marked = False
         with self.db:
-            marked = [self._apply(key, event) for _, _, _, key, event in batch]
-            self.db.executemany("INSERT OR REPLACE INTO positions VALUES (?, ?)", [m[:2] for m in batch])
-            self.db.execute("UPDATE bus SET time = ?", (max(m[2] for m in batch),))
-        return any(marked)
+            for of, position, at, m in batch:
+                try:
+                    marked |= self._apply(*self.read(m))
+                except sqlite3.Error:
+                    raise
+                except Exception as error:
+                    log("skips a message before", position, repr(error))
+                self.db.execute("INSERT OR REPLACE INTO positions VALUES (?, ?)", (of, position))
+                self.db.execute("UPDATE bus SET time = max(time, ?)", (at,))
+        return marked
 
     def _apply(self, key: str, event) -> bool:
         cluster, *of = key.split("/")

@@ -21,12 +21,13 @@ CompressionCodecs[CompressionTypes.ZSTD] = () => ({
 const kafka = new Kafka({ brokers: env("KAFKA_BROKERS", "localhost:9092").split(","), logLevel: logLevel.NOTHING });
 const admin = kafka.admin();
 
-// Returns the event, or undefined for a tombstone. A consistency point has no value either, but attributes.
-function event(m: KafkaMessage): CloudEventV1<any> | undefined {
+// Returns the key and the event; a tombstone has none. A consistency point has no value either, but attributes.
+function read(m: KafkaMessage): [string, CloudEventV1<any>?] {
+  const key = m.key!.toString();
   const headers = Object.fromEntries(Object.entries(m.headers ?? {}).map(([name, value]) => [name, String(value)]));
-  if (m.value === null && !headers.ce_type) return undefined;
+  if (m.value === null && !headers.ce_type) return [key];
   const value = m.value?.toString() ?? "{}";
-  return CloudEvents.toEvent({ headers, key: m.key!.toString(), value, body: value } as any) as CloudEventV1<any>;
+  return [key, CloudEvents.toEvent({ headers, key, value, body: value } as any) as CloudEventV1<any>];
 }
 
 // Returns the first position of each partition and the one after its last record.
@@ -52,7 +53,7 @@ async function follow(table: Table): Promise<void> {
         const log = batch.partition;
         const records = batch.messages.filter((m) => Number(m.offset) >= positions.get(log)!);
         const messages = records.map((m) => {
-          return { log, next: Number(m.offset) + 1, at: Number(m.timestamp), key: m.key!.toString(), event: event(m) };
+          return { log, next: Number(m.offset) + 1, at: Number(m.timestamp), read: () => read(m) };
         });
         if (table.apply(messages)) marked = true;
         positions.set(log, Math.max(positions.get(log)!, Number(batch.lastOffset()) + 1));

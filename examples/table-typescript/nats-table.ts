@@ -12,11 +12,11 @@ const STREAM = env("STREAM", "KUBERELAY");
 const OF = `${(GROUP || "core").replaceAll(".", "_")}.${NAME}`; // in subjects
 
 // Reads the headers, which are those of the HTTP binding. The SDK does not decode their values.
-function message(m: JsMsg): Message {
+function read(m: JsMsg): [string, CloudEventV1<any>] {
   const headers: Record<string, string> = {};
   for (const [name, values] of m.headers!) headers[name] = decodeURIComponent(values[0]);
   const event = HTTP.toEvent({ headers, body: m.string() }) as CloudEventV1<any>;
-  return { log: 0, next: m.seq + 1, at: Date.parse(m.timestamp), key: event.partitionkey as string, event };
+  return [event.partitionkey as string, event];
 }
 
 async function follow(table: Table, connection: NatsConnection): Promise<void> {
@@ -37,7 +37,7 @@ async function follow(table: Table, connection: NatsConnection): Promise<void> {
     const batch: Message[] = [];
     let pending = 1;
     for await (const m of await consumer.fetch({ max_messages: 256, expires: 1000 })) {
-      batch.push(message(m));
+      batch.push({ log: 0, next: m.seq + 1, at: Date.parse(m.timestamp), read: () => read(m) });
       pending = m.info.pending;
     }
     table.apply(batch);

@@ -12,9 +12,9 @@
 // The table and the position on the bus change in one transaction, so the program can be killed at
 // any time and continues where it was. It builds the table again if the stream or topic is another
 // one, or lost its end, or if the bus may have dropped deletes since. Old rows stay until the new
-// state is complete. "complete" is 1 for a cluster when its rows are a state that the cluster had,
-// and "resolved" is the time of that state. If "truncated" is 1, the object was too large for the
-// bus, and the row has only its apiVersion, kind and metadata.
+// state is complete. "complete" is 1 for a cluster when its rows are a state that it had, "resolved"
+// the time of that state. If "truncated" is 1, the object was too large for the bus: the row has only
+// apiVersion, kind and metadata. A message that is no event is skipped: anyone may have written it.
 
 import type { CloudEventV1 } from "cloudevents";
 import { DatabaseSync, type SQLInputValue } from "node:sqlite";
@@ -27,8 +27,7 @@ export interface Message {
   log: number;
   next: number; // the position after this one
   at: number; // milliseconds
-  key: string;
-  event?: CloudEventV1<any>;
+  read: () => [key: string, event?: CloudEventV1<any>];
 }
 
 const MAX_AWAY = 12 * 3600 * 1000; // milliseconds; the bus keeps deletes for 24 hours
@@ -87,13 +86,17 @@ export class Table {
     return new Map();
   }
 
-  // Applies messages in the order of the bus. Reports whether a cluster is complete as soon as
-  // everything is read that is on the bus now.
+  // Applies messages in order. Reports whether a cluster is complete when all is read that is on the bus now.
   apply(batch: Message[]): boolean {
     return this.#transaction(() => {
       let marked = 0;
       for (const m of batch) {
-        marked += this.#apply(m);
+        try {
+          marked += this.#apply(...m.read());
+        } catch (error: any) {
+          if (error.code === "ERR_SQLITE_ERROR") throw error;
+          console.log("skips a message before", m.next, error.message);
+        }
         this.#update("INSERT OR REPLACE INTO positions VALUES (?, ?)", m.log, m.next);
         this.#update("UPDATE bus SET time = max(time, ?)", m.at);
       }
@@ -101,31 +104,31 @@ export class Table {
     });
   }
 
-  #apply(m: Message): number {
-    const of = m.key.split("/"); // of objects: cluster, group, resource, namespace, name
+  #apply(key: string, event?: CloudEventV1<any>): number {
+    const of = key.split("/"); // of objects: cluster, group, resource, namespace, name
     const at = of[1] === "_control" ? 3 : 1;
     if (of[at] !== (GROUP || "core") || of[at + 1] !== NAME) return 0; // another resource
-    switch (m.event?.type) {
+    switch (event?.type) {
       case "io.kuberelay.snapshot.completed":
       case "io.kuberelay.resource.resolved":
         this.#update("INSERT OR IGNORE INTO clusters VALUES (?, 0, 0, '')", of[0]);
-        this.#update("UPDATE clusters SET resolved = ? WHERE cluster = ?", m.event.time!, of[0]);
+        this.#update("UPDATE clusters SET resolved = ? WHERE cluster = ?", event.time!, of[0]);
         return this.#update("UPDATE clusters SET marked = 1 WHERE cluster = ? AND complete = 0", of[0]);
       case "io.kuberelay.object.created":
       case "io.kuberelay.object.updated":
       case "io.kuberelay.object.snapshot": {
-        const data = typeof m.event.data === "string" ? JSON.parse(m.event.data) : m.event.data;
-        const object = m.event.dataschema ? data.object : data; // KUBERELAY_DATA=change
+        const data = typeof event.data === "string" ? JSON.parse(event.data) : event.data;
+        const object = event.dataschema ? data.object : data; // KUBERELAY_DATA=change
         const { namespace = "", name, uid, resourceVersion } = object.metadata;
-        const truncated = m.event.truncated === "true" ? 1 : 0;
-        const row = [m.key, of[0], namespace, name, uid, resourceVersion, truncated, JSON.stringify(object), this.#build];
+        const truncated = event.truncated === "true" ? 1 : 0;
+        const row = [key, of[0], namespace, name, uid, resourceVersion, truncated, JSON.stringify(object), this.#build];
         this.#update("INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", ...row);
         break;
       }
       case "io.kuberelay.object.deleted":
       case "io.kuberelay.object.deselected":
       case undefined:
-        this.#update("DELETE FROM objects WHERE key = ?", m.key);
+        this.#update("DELETE FROM objects WHERE key = ?", key);
     }
     return 0;
   }

@@ -20,53 +20,68 @@ import (
 type tableSample struct {
 	command []string
 
-	// rows gives a line for each object: namespace, name, UID, version and whether it is
+	// rows gives a line for each object of a cluster: namespace, name, UID, version and whether it is
 	// truncated, with tabs between them. It is an error if the sample does not call the table complete.
-	rows func(file string) (string, error)
+	rows func(file, cluster string) (string, error)
 
 	// builds is what the sample logs when it builds the table, instead of continuing.
 	builds string
+
+	binary bool // the sample reads nothing but objects in binary mode
 }
 
 // tableBus is the bus of a sample.
 type tableBus struct {
-	set     map[string]string  // of a forwarder
-	url     string             // of NATS
-	sample  []string           // environment of the sample
-	breaks  func()             // drops all connections, if it can
-	forgets func(t *testing.T) // loses all events
+	set     map[string]string              // of a forwarder
+	url     string                         // of NATS
+	sample  []string                       // environment of the sample
+	litters func(t *testing.T, key string) // writes a message that is no event
+	breaks  func()                         // drops all connections, if it can
+	forgets func(t *testing.T)             // loses all events
 }
 
 func tableOnNATS(t *testing.T) tableBus {
 	t.Helper()
 	server := natsServer(t)
+	with := func(t *testing.T, use func(jetstream.JetStream) error) {
+		t.Helper()
+		nc, err := natsgo.Connect(server.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer nc.Close()
+		js, err := jetstream.New(nc)
+		if err == nil {
+			err = use(js)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 	return tableBus{
 		url: server.URL, sample: []string{"NATS_URL=" + server.URL},
+		litters: func(t *testing.T, key string) {
+			t.Helper()
+			with(t, func(js jetstream.JetStream) error {
+				_, err := js.Publish(t.Context(), "kuberelay."+strings.ReplaceAll(key, "/", "."), []byte("not an event"))
+				return err
+			})
+		},
 		breaks: func() {
 			server.Kill()
 			server.Start()
 		},
 		forgets: func(t *testing.T) {
 			t.Helper()
-			nc, err := natsgo.Connect(server.URL)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer nc.Close()
-			js, err := jetstream.New(nc)
-			if err == nil {
-				err = js.DeleteStream(t.Context(), "KUBERELAY")
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			with(t, func(js jetstream.JetStream) error { return js.DeleteStream(t.Context(), "KUBERELAY") })
 		},
 	}
 }
 
 // checkTable: the table of a sample is what the API server lists, after the forwarder was killed,
-// after the sample was, after the bus lost everything, and without what is no longer selected. An
-// object is deleted in each of these times.
+// after the sample was, after the bus lost everything, with another cluster on the bus, and without
+// what is no longer selected. An object is deleted in each of these times. The sample skips a message
+// that is no event.
 func checkTable(t *testing.T, sample tableSample, bus tableBus) {
 	t.Helper()
 	cp := cluster.ControlPlane(t)
@@ -93,7 +108,7 @@ func checkTable(t *testing.T, sample tableSample, bus tableBus) {
 		}
 		return strings.Count(string(all), text)
 	}
-	equal := func(when string, selected func(*unstructured.Unstructured) bool) {
+	equal := func(when, of string, selected func(*unstructured.Unstructured) bool) {
 		t.Helper()
 		eventually(t, "the table is that of the cluster "+when, func(ctx context.Context) error {
 			list, err := u.of(configMaps, namespace).List(ctx, metav1.ListOptions{})
@@ -107,7 +122,7 @@ func checkTable(t *testing.T, sample tableSample, bus tableBus) {
 				}
 			}
 			slices.Sort(lines)
-			got, err := sample.rows(file)
+			got, err := sample.rows(file, of)
 			if want := strings.Join(lines, ""); err != nil || got != want {
 				return fmt.Errorf("the table is\n%swant\n%s%w", got, want, err)
 			}
@@ -133,7 +148,15 @@ func checkTable(t *testing.T, sample tableSample, bus tableBus) {
 	})
 	f := forwarderOf(nil)
 	f.start().idle()
-	equal("after the start", all)
+	equal("after the start", clusterName, all)
+
+	bus.litters(t, clusterName+"/core/configmaps/"+namespace+"/litter")
+	eventually(t, "the sample skips what is no event", func(context.Context) error {
+		if n := logged("skips"); n != 1 {
+			return fmt.Errorf("it says so %d times, want once", n)
+		}
+		return nil
+	})
 
 	f.kill()
 	if bus.breaks != nil {
@@ -142,14 +165,14 @@ func checkTable(t *testing.T, sample tableSample, bus tableBus) {
 	u.label(configMaps, namespace, "changed", "yes")
 	u.delete(configMaps, namespace, "deleted")
 	f.start().idle()
-	equal("after the forwarder and the connection were killed", all)
+	equal("after the forwarder and the connection were killed", clusterName, all)
 
 	stop()
 	u.delete(configMaps, namespace, "deleted-later")
 	u.create(configMaps, namespace, configMap("new", "1"))
 	f.idle()
 	run()
-	equal("after the sample was killed", all)
+	equal("after the sample was killed", clusterName, all)
 	if n := logged(sample.builds); sample.builds != "" && n != 1 {
 		t.Errorf("the table was built %d times, want once", n)
 	}
@@ -158,28 +181,42 @@ func checkTable(t *testing.T, sample tableSample, bus tableBus) {
 	bus.forgets(t)
 	u.delete(configMaps, namespace, "deleted-last")
 	f.start().idle()
-	equal("after the bus lost everything", all)
+	other := forwarderOf(map[string]string{"CLUSTER_NAME": "other"})
+	other.start().idle()
+	equal("after the bus lost everything", clusterName, all)
+	equal("of another name", "other", all)
 	f.stop()
 
 	last := map[string]string{"LABEL_SELECTOR": "changed", "ON_DESELECT": "publish"}
+	if !sample.binary {
+		last["DATA"], last["CONTENT_MODE"] = "change", "structured"
+	}
 	if bus.url == "" {
 		last["KAFKA_COMPRESSION"] = "zstd"
 	}
 	f = forwarderOf(last)
 	f.start().idle()
-	equal("with objects that are no longer selected", func(o *unstructured.Unstructured) bool { return o.GetLabels()["changed"] != "" })
+	u.label(configMaps, namespace, "changed", "again")
+	equal("with objects that are no longer selected", clusterName, func(o *unstructured.Unstructured) bool { return o.GetLabels()["changed"] != "" })
+	equal("of another name, at the end", "other", all)
 	f.stop()
+	other.stop()
 }
 
 // fileRows reads a table in a file that has the cluster in the first column.
-func fileRows(file string) (string, error) {
+func fileRows(file, cluster string) (string, error) {
 	text, err := os.ReadFile(file)
-	lines := strings.SplitAfter(string(text), "\n")
-	slices.Sort(lines)
-	return strings.ReplaceAll(strings.Join(lines, ""), clusterName+"\t", ""), err
+	var rows []string
+	for line := range strings.Lines(string(text)) {
+		if row, is := strings.CutPrefix(line, cluster+"\t"); is {
+			rows = append(rows, row)
+		}
+	}
+	slices.Sort(rows)
+	return strings.Join(rows, ""), err
 }
 
 // TestTableKeyValue runs examples/nats-kv.
 func TestTableKeyValue(t *testing.T) {
-	checkTable(t, tableSample{[]string{buildProgram(t, "../../examples/nats-kv")}, fileRows, ""}, tableOnNATS(t))
+	checkTable(t, tableSample{[]string{buildProgram(t, "../../examples/nats-kv")}, fileRows, "", true}, tableOnNATS(t))
 }

@@ -24,8 +24,8 @@ for row in sorted(db.execute("SELECT namespace, name, uid, version, truncated FR
     print(*row[:4], "true" if row[4] else "false", sep="\t")
 `
 
-func sqliteRows(file string) (string, error) {
-	out, err := exec.Command("python3", "-c", rowsOf, file, clusterName).CombinedOutput()
+func sqliteRows(file, cluster string) (string, error) {
+	out, err := exec.Command("python3", "-c", rowsOf, file, cluster).CombinedOutput()
 	return string(out), err
 }
 
@@ -36,7 +36,7 @@ func TestTablePython(t *testing.T) {
 	folder := "../../examples/table-python"
 	installed(t, filepath.Join(venv, "bin", "pip"), "install", "--quiet", "--disable-pip-version-check", "-r", filepath.Join(folder, "requirements.txt"))
 	sample := func(program string) tableSample {
-		return tableSample{[]string{filepath.Join(venv, "bin", "python"), filepath.Join(folder, program)}, sqliteRows, "builds the table"}
+		return tableSample{[]string{filepath.Join(venv, "bin", "python"), filepath.Join(folder, program)}, sqliteRows, "builds the table", false}
 	}
 	t.Run("nats", func(t *testing.T) { checkTable(t, sample("nats_table.py"), tableOnNATS(t)) })
 	t.Run("kafka", func(t *testing.T) { checkTable(t, sample("kafka_table.py"), tableOnKafka(t)) })
@@ -46,7 +46,7 @@ func TestTablePython(t *testing.T) {
 func TestTableJava(t *testing.T) {
 	program := javaSample(t, "table-java")
 	sample := func(class string) tableSample {
-		return tableSample{append(program, class), sqliteRows, "builds the table"}
+		return tableSample{append(program, class), sqliteRows, "builds the table", false}
 	}
 	t.Run("nats", func(t *testing.T) { checkTable(t, sample("NatsTable"), tableOnNATS(t)) })
 	t.Run("kafka", func(t *testing.T) { checkTable(t, sample("KafkaTable"), tableOnKafka(t)) })
@@ -56,7 +56,7 @@ func TestTableJava(t *testing.T) {
 func TestTableStreams(t *testing.T) {
 	bus := tableOnKafka(t)
 	bus.sample = append(bus.sample, "STATE="+filepath.Join(t.TempDir(), "state"))
-	checkTable(t, tableSample{append(javaSample(t, "kafka-streams"), "StreamsTable"), fileRows, "builds the table"}, bus)
+	checkTable(t, tableSample{append(javaSample(t, "kafka-streams"), "StreamsTable"), fileRows, "builds the table", false}, bus)
 }
 
 // TestTableTypeScript runs examples/table-typescript with the Node.js of the package node.
@@ -68,7 +68,7 @@ func TestTableTypeScript(t *testing.T) {
 	installed(t, "npm", "ci", "--prefix", folder, "--no-audit", "--no-fund", "--ignore-scripts")
 	installed(t, "npm", "install", "--prefix", node, "--no-audit", "--no-fund", "node@"+nodeVersion)
 	sample := func(program string) tableSample {
-		return tableSample{[]string{filepath.Join(node, "node_modules", ".bin", "node"), filepath.Join(folder, program)}, sqliteRows, "builds the table"}
+		return tableSample{[]string{filepath.Join(node, "node_modules", ".bin", "node"), filepath.Join(folder, program)}, sqliteRows, "builds the table", false}
 	}
 	t.Run("nats", func(t *testing.T) { checkTable(t, sample("nats-table.ts"), tableOnNATS(t)) })
 	t.Run("kafka", func(t *testing.T) { checkTable(t, sample("kafka-table.ts"), tableOnKafka(t)) })
@@ -101,7 +101,15 @@ func tableOnKafka(t *testing.T) tableBus {
 	t.Helper()
 	s := topic{t, kafkabrokertest.Shared(t).Addr(), kafkabrokertest.TopicName(t.Name())}
 	return tableBus{
-		set: onKafka(s, map[string]string{"KAFKA_COMPRESSION": "none"}), sample: []string{"KAFKA_BROKERS=" + s.addr, "TOPIC=" + s.name},
+		set: onKafka(s, map[string]string{"KAFKA_COMPRESSION": "none", "KAFKA_TRANSACTIONAL_ID": ""}), sample: []string{"KAFKA_BROKERS=" + s.addr, "TOPIC=" + s.name},
+		litters: func(t *testing.T, key string) {
+			t.Helper()
+			w := kafkago.Writer{Addr: kafkago.TCP(s.addr), Topic: s.name}
+			defer w.Close()
+			if err := w.WriteMessages(t.Context(), kafkago.Message{Key: []byte(key), Value: []byte("not an event")}); err != nil {
+				t.Fatal(err)
+			}
+		},
 		forgets: func(t *testing.T) {
 			t.Helper()
 			client := kafkago.Client{Addr: kafkago.TCP(s.addr)}

@@ -113,3 +113,32 @@ func TestIDs(t *testing.T) {
 		})
 	}
 }
+
+// TestAnswersOther looks at an answer to an event at 5 of a forwarder, which has the state at 5.
+func TestAnswersOther(t *testing.T) {
+	last := message(5, "updated")
+	answer := func(id string) harness.Received { return message(6, "deleted", "id", id) }
+	for name, c := range map[string]struct {
+		m, last harness.Received
+		foreign bool
+		want    bool
+	}{
+		"the event before":                 {m: answer("u.deleted.repaired.5"), last: last, want: true},
+		"an earlier event":                 {m: answer("u.deleted.repaired.4"), last: last},
+		"not an answer":                    {m: answer("u.deleted"), last: last},
+		"a foreign event":                  {m: answer("u.deleted.repaired.5"), last: last, foreign: true},
+		"a state that was never returned":  {m: answer("u.deleted.repaired.5"), last: message(5, "updated", "resourceversion", "6")},
+		"a state of an object never known": {m: answer("v.deleted.repaired.5"), last: message(5, "updated", "uid", "v")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := checkOf([]run{plain}).world
+			w.user.states = map[string][]byte{"u.5": []byte("{}")}
+			if c.foreign {
+				w.foreign.at = map[harness.Place]bool{c.last.Place: true}
+			}
+			if got := w.answersOther(c.m, c.last); got != c.want {
+				t.Errorf("got %v, want %v", got, c.want)
+			}
+		})
+	}
+}

@@ -137,12 +137,16 @@ func (c *streamCheck) checkAnswer(m harness.Received) {
 	}
 }
 
-// answersOther reports whether one of two forwarders without leader election answered the event
-// before as if it were forged, which is a known weakness: the other one published a state that a
-// restore of etcd took away, and the one that answers has not seen that state.
+// mayAnswerOther reports whether one of two forwarders without leader election may answer an
+// event of the other as if it were forged, which is a known weakness: the other one published a
+// state that a restore of etcd took away, and the one that answers has not seen that state.
+func (w *world) mayAnswerOther() bool { return w.restored && w.twoNodes() }
+
+// answersOther reports whether m answers the event of a forwarder right before it, which has a
+// state that the API server returned.
 func (w *world) answersOther(m, last harness.Received) bool {
 	at := repairedID.FindStringSubmatch(m.Attributes["id"])
-	if !w.restored || !w.twoNodes() || len(at) == 0 || at[1] != positionOf(last) || w.isForeign(last) {
+	if len(at) == 0 || at[1] != positionOf(last) || w.isForeign(last) {
 		return false
 	}
 	_, was := w.user.state(last.Attributes["uid"], last.Attributes["resourceversion"])
@@ -198,7 +202,7 @@ func (w *world) contradictions(all []harness.Received) contradictions {
 	pending, partitions, last := map[object]bool{}, map[object]int{}, map[object]harness.Received{}
 	for _, m := range all {
 		o := object{m.Topic, m.Subject}
-		if w.answersOther(m, last[o]) {
+		if w.mayAnswerOther() && w.answersOther(m, last[o]) {
 			c.mistaken[last[o].Place] = true
 		}
 		last[o] = m

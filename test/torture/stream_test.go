@@ -123,7 +123,7 @@ func (c *streamCheck) check(all []harness.Received) {
 		case c.foreign[m.Subject] || w.foreign.entries[m.Subject] || c.isSecondAnswer(m):
 			c.answer(m)
 			c.seen[m.Attributes["id"]], c.last[m.Subject], c.runs[m.Subject] = m, m, c.run
-		case c.world.answersOther(m, c.last[m.Subject]):
+		case c.world.mayAnswerOther() && c.world.answersOther(m, c.last[m.Subject]):
 			c.checkAnswer(m)
 			c.seen[m.Attributes["id"]], c.last[m.Subject], c.runs[m.Subject] = m, m, c.run
 		default:

@@ -11,6 +11,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/nats/reader"
+	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
 	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
@@ -36,7 +37,13 @@ func behind(t *testing.T) (bus *Bus, want map[event.Key]event.Acked, release fun
 		k := o.Key()
 		m := o.Message(t, want[k].Position)
 		acked := m.Acked
-		acked.Position = publishOK(t, bus, m)
+		waitFor(t, "stored", func() bool {
+			position, err := publishNow(t, bus, m)
+			if acked.Position = position; err != nil && !errors.Is(err, stream.ErrNoStream) {
+				t.Fatal(err)
+			}
+			return err == nil
+		})
 		want[k] = acked
 	}
 	for _, name := range [heldByAll]string{"updated", "deleted", "unchanged"} {
