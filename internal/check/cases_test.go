@@ -17,6 +17,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
 	"github.com/kuberelay/kuberelay/internal/publish/nats"
+	"github.com/kuberelay/kuberelay/internal/sizing"
 	"github.com/kuberelay/kuberelay/internal/status"
 )
 
@@ -187,7 +188,7 @@ func cases() []decision {
 		{"memory-limit", "below the peak", "", func(f *Facts) { f.MemoryLimit = f.peak(load{1000, 10_000}) - 1 }, Failed, "set the memory limit to"},
 		{"memory-limit", "little above the peak", "", func(f *Facts) { f.MemoryLimit = f.peak(load{1000, 10_000}) + 1 }, Warning, "set the memory limit to"},
 		{"memory-limit", "more on Kafka", config.SinkKafka, func(f *Facts) {
-			f.MemoryLimit = f.peak(load{1000, 10_000}) - 1
+			f.MemoryLimit = sizing.Measured().Peak(1000, 0, 10_000) + sizing.Measured().Kafka - 1
 		}, Failed, "set the memory limit to"},
 		{"memory-limit", "not counted", "", func(f *Facts) { f.Lists[0].Objects, f.Settings.Watch.LabelSelector = -1, "a" }, Skipped, "KUBERELAY_LABEL_SELECTOR"},
 		{"memory-limit", "not counted without a reason", "", func(f *Facts) { f.Lists[0].Objects = -1 }, Skipped, "does not count pods"},
