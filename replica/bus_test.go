@@ -25,7 +25,7 @@ import (
 func TestMain(m *testing.M) { os.Exit(kafkabrokertest.Run(m)) }
 
 // limit bounds every wait. Only a failing test gets there.
-const limit = time.Minute
+const limit = 3 * time.Minute
 
 const cluster = "test.cluster"
 
@@ -136,7 +136,7 @@ func onBothBuses(t *testing.T, test func(t *testing.T, w *writer)) {
 func newNATS(t testing.TB, configure ...func(*server.Options)) *writer {
 	t.Helper()
 	ns := natstest.Start(t, configure...)
-	nc, err := natsgo.Connect(ns.URL, natsgo.MaxReconnects(-1), natsgo.ReconnectWait(50*time.Millisecond))
+	nc, err := natsgo.Connect(ns.URL, natsgo.Timeout(limit), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(50*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,10 +30,10 @@ func startBus() (url string, stop func()) {
 	if !ns.ReadyForConnections(time.Minute) {
 		log.Fatal("the NATS server is not ready")
 	}
-	nc, err := natsgo.Connect(ns.ClientURL())
+	nc, err := natsgo.Connect(ns.ClientURL(), natsgo.Timeout(time.Minute))
 	check(err)
 	defer nc.Close()
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(time.Minute))
 	check(err)
 	_, err = js.CreateStream(context.Background(), jetstream.StreamConfig{Name: "KUBERELAY", Subjects: []string{"kuberelay.>"}})
 	check(err)

@@ -158,10 +158,23 @@ func TestTimeout(t *testing.T) {
 		bus := w.open(t)
 		lw := bus.ListerWatcher(configMaps, Options{})
 		version, _, _ := list(t, lw)
-		second := int64(1)
-		events := watchFrom(t, lw, metav1.ListOptions{ResourceVersion: version, AllowWatchBookmarks: true, TimeoutSeconds: &second})
 		w.puts(t, state{name: "a", version: 2})
-		events.want("MODIFIED default/a@2")
+		var events *events
+		for seconds := int64(1); ; seconds *= 2 { // on a slow machine, some end before they have the event
+			events = watchFrom(t, lw, metav1.ListOptions{ResourceVersion: version, AllowWatchBookmarks: true, TimeoutSeconds: &seconds})
+			first, open := <-events.w.ResultChan()
+			if !open {
+				continue
+			}
+			if first.Type == watch.Bookmark {
+				version = metaOf(first.Object).GetResourceVersion()
+				continue
+			}
+			if got := string(first.Type) + " " + show(first.Object); got != "MODIFIED default/a@2" {
+				t.Fatalf("got %s, want the event", got)
+			}
+			break
+		}
 		bookmark := events.next()
 		if _, open := <-events.w.ResultChan(); bookmark.Type != watch.Bookmark || open {
 			t.Fatalf("got %v, want a bookmark and the end", bookmark)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
@@ -90,7 +91,7 @@ func TestGet(t *testing.T) {
 			want string
 			says []string // on stderr, in order
 		}{
-			{"deployments -n shop", 0, "NAME AGE\ncart 3h\nweb 3h\n", []string{`deployments.apps of the cluster "prod" as of 2`, "Z, 5"}},
+			{"deployments -n shop", 0, "NAME AGE\ncart 3h\nweb 3h\n", []string{`deployments.apps of the cluster "prod" as of 2`, "Z, ", " ago"}},
 			{"deployments", 0, "NAME AGE\napi 3h\n", nil},
 			{"deploy -A", 0, "NAMESPACE NAME AGE\ndefault api 3h\nshop cart 3h\nshop web 3h\n", nil},
 			{"Deployment -A -l app=web", 0, "NAMESPACE NAME AGE\nshop web 3h\n", nil},
@@ -117,7 +118,7 @@ func TestGet(t *testing.T) {
 				stdout, stderr := runGet(t, tc.code, strings.Fields(tc.args)...)
 				got := regexp.MustCompile(`(?m) +$`).ReplaceAllString(regexp.MustCompile(`3h\d+m|3h`).ReplaceAllString(squeeze(stdout), "3h"), "")
 				if strings.Contains(tc.args, "wide") {
-					got = regexp.MustCompile(`ClusterRole (\d+) \d+m?s`).ReplaceAllString(got, "ClusterRole v$1")
+					got = regexp.MustCompile(`ClusterRole (\d+) [0-9ms]+`).ReplaceAllString(got, "ClusterRole v$1")
 				}
 				if got != tc.want {
 					t.Errorf("got %q, want %q", got, tc.want)
@@ -215,10 +216,11 @@ func TestGetForeign(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	if err := nc.Publish(event.Subject("kuberelay", "prod", tailPods.Key("default", "a")), []byte("\x1b[2J")); err != nil {
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(tailLimit))
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := nc.Flush(); err != nil {
+	if _, err := js.Publish(t.Context(), event.Subject("kuberelay", "prod", tailPods.Key("default", "a")), []byte("\x1b[2J")); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("KUBERELAY_NATS_URL", url)

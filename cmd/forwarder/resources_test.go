@@ -116,7 +116,7 @@ func create(t *testing.T, cp *controlplane.ControlPlane, manifests string) {
 func resourcesCommand(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, err bytes.Buffer
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), tailLimit)
 	defer cancel()
 	code = run(ctx, append([]string{"resources"}, args...), &out, &err)
 	return code, out.String(), err.String()
@@ -126,7 +126,7 @@ func resourcesCommand(t *testing.T, args ...string) (code int, stdout, stderr st
 // served at once, and a new permission does not apply at once.
 func explainedOnce(t *testing.T, want func(explain.Explanation) error, args ...string) explain.Explanation {
 	t.Helper()
-	deadline, ticker := time.NewTimer(time.Minute), time.NewTicker(100*time.Millisecond)
+	deadline, ticker := time.NewTimer(tailLimit), time.NewTicker(100*time.Millisecond)
 	defer deadline.Stop()
 	defer ticker.Stop()
 	for {

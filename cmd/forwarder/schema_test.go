@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -48,7 +47,7 @@ func createForSchema(t *testing.T, cp *controlplane.ControlPlane) {
 		t.Fatal(err)
 	}
 	gadgets := client.Resource(schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "gadgets"})
-	if err := harness.Eventually(t.Context(), time.Minute, "the gadget is created and has a schema", func(ctx context.Context) error {
+	if err := harness.Eventually(t.Context(), tailLimit, "the gadget is created and has a schema", func(ctx context.Context) error {
 		if _, err := gadgets.Create(ctx, o, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 			return err
 		}
@@ -65,7 +64,7 @@ func createForSchema(t *testing.T, cp *controlplane.ControlPlane) {
 func schemaCommand(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, err bytes.Buffer
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), tailLimit)
 	defer cancel()
 	code = run(ctx, append([]string{"schema"}, args...), &out, &err)
 	return code, out.String(), err.String()
@@ -135,7 +134,7 @@ func checkSchemas(t *testing.T, url string) {
 		t.Fatal(err)
 	}
 	defer bus.Close()
-	if err := bus.CatchUp(t.Context(), time.Minute); err != nil {
+	if err := bus.CatchUp(t.Context(), tailLimit); err != nil {
 		t.Fatal(err)
 	}
 	all, _, err := bus.All()

@@ -19,7 +19,7 @@ func kafkaTailBus(t *testing.T, addr, topic, cluster string, mode kafka.ContentM
 	t.Helper()
 	bus, err := kafka.Open(kafka.Options{
 		Broker: broker.Options{Addrs: []string{addr}}, Cluster: cluster, Topic: topic, Partitions: 1, Idempotent: true,
-		ContentMode: mode, Writer: "test", Logger: slog.New(slog.DiscardHandler),
+		ContentMode: mode, Writer: "test", AckTimeout: tailLimit, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 )
 
 // tailLimit bounds every wait. Only a failing test gets there.
-const tailLimit = time.Minute
+const tailLimit = 3 * time.Minute
 
 // lines are printed lines for a test to wait for.
 type lines struct {

@@ -70,12 +70,12 @@ func TestVerify(t *testing.T) {
 
 	verify := func(args ...string) (code int, stdout, stderr string) {
 		var out, err bytes.Buffer
-		timed, cancel := context.WithTimeout(t.Context(), time.Minute)
+		timed, cancel := context.WithTimeout(t.Context(), tailLimit)
 		defer cancel()
 		code = run(timed, append([]string{"verify"}, args...), &out, &err)
 		return code, out.String(), err.String()
 	}
-	deadline := time.Now().Add(time.Minute)
+	deadline := time.Now().Add(tailLimit)
 	for { // until there is a stream, and the whole cluster on it
 		code, stdout, stderr := verify()
 		if code == 0 {
@@ -185,7 +185,7 @@ func foreignMessage(t *testing.T, url string, verify func(...string) (int, strin
 		}
 		await := func(what string, want func(code int, stdout string) bool) {
 			t.Helper()
-			deadline := time.Now().Add(time.Minute)
+			deadline := time.Now().Add(tailLimit)
 			for {
 				code, stdout, stderr := verify("--settle=2s")
 				if want(code, stdout) {

@@ -45,7 +45,7 @@ func client(t *testing.T, s *Server, opts ...nats.Option) jetstream.JetStream {
 
 func connect(t *testing.T, url string, opts ...nats.Option) jetstream.JetStream {
 	t.Helper()
-	nc, err := nats.Connect(url, opts...)
+	nc, err := nats.Connect(url, append(opts, nats.Timeout(limit))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func TestToken(t *testing.T) {
 
 func refused(t *testing.T, s *Server, opts ...nats.Option) {
 	t.Helper()
-	nc, err := nats.Connect(s.ClientURL(), opts...)
+	nc, err := nats.Connect(s.ClientURL(), append(opts, nats.Timeout(limit))...)
 	if err == nil {
 		nc.Close()
 	}
@@ -199,7 +199,7 @@ func TestReaders(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m, err := pushed.NextMsg(10 * time.Second); err != nil || string(m.Data) != "one" {
+	if m, err := pushed.NextMsg(limit); err != nil || string(m.Data) != "one" {
 		t.Error(m, err)
 	}
 	select {
@@ -222,7 +222,7 @@ func TestReaders(t *testing.T) {
 			if !errors.Is(err, nats.ErrPermissionViolation) || !strings.Contains(err.Error(), forbidden) {
 				t.Errorf("%s: %v", forbidden, err)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(limit):
 			t.Errorf("a reader may publish to %s", forbidden)
 		}
 	}
@@ -255,7 +255,7 @@ func TestReaderCannotHaveServerWrite(t *testing.T) {
 		Delivered jetstream.SequenceInfo `json:"delivered"`
 	}) {
 		t.Helper()
-		m, err := nc.Request("$JS.API.CONSUMER."+api, []byte(body), 10*time.Second)
+		m, err := nc.Request("$JS.API.CONSUMER."+api, []byte(body), limit)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -276,7 +276,7 @@ func TestReaderCannotHaveServerWrite(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := inbox.NextMsg(10 * time.Second); err != nil {
+	if _, err := inbox.NextMsg(limit); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"purge", "delete"} {
@@ -310,7 +310,7 @@ func TestReaderCannotHaveServerAnswer(t *testing.T) {
 		t.Fatal(err)
 	}
 	create := `{"stream_name":"KUBERELAY","config":{"durable_name":"app","deliver_policy":"all","ack_policy":"none"}}`
-	if _, err := nc.Request("$JS.API.CONSUMER.DURABLE.CREATE.KUBERELAY.app", []byte(create), 10*time.Second); err != nil {
+	if _, err := nc.Request("$JS.API.CONSUMER.DURABLE.CREATE.KUBERELAY.app", []byte(create), limit); err != nil {
 		t.Fatal(err)
 	}
 	requests := [][2]string{
@@ -329,7 +329,7 @@ func TestReaderCannotHaveServerAnswer(t *testing.T) {
 		}
 	}
 	for range requests { // the server has answered the others
-		if _, err := inbox.NextMsg(10 * time.Second); err != nil {
+		if _, err := inbox.NextMsg(limit); err != nil {
 			t.Fatal(err)
 		}
 	}

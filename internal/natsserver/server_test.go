@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -14,7 +15,12 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kuberelay/kuberelay/test/lab/natstest"
 )
+
+// limit bounds every wait. Only a failing test reaches it.
+const limit = time.Minute
 
 func start(t *testing.T, o Options) *Server {
 	t.Helper()
@@ -28,7 +34,7 @@ func start(t *testing.T, o Options) *Server {
 
 func stop(t *testing.T, s *Server) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	if err := s.Shutdown(ctx); err != nil {
 		t.Error(err)
@@ -137,12 +143,7 @@ func TestCannotStart(t *testing.T) {
 
 // TestFailedStart: a failed start releases the port and the directory.
 func TestFailedStart(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr, dir := l.Addr().String(), t.TempDir()
-	l.Close()
+	addr, dir := net.JoinHostPort("127.0.0.1", strconv.Itoa(natstest.FreePort(t))), t.TempDir()
 	spoiled := filepath.Join(dir, "jetstream")
 	if err := os.WriteFile(spoiled, nil, 0o600); err != nil {
 		t.Fatal(err)

@@ -70,11 +70,11 @@ func TestInFlight(t *testing.T) {
 	})
 	want(t, w.found())
 	select {
-	case err := <-arrived:
+	case err := <-arrived: // verify may see the last event before its writer has the acknowledgement
 		if err != nil {
 			t.Error(err)
 		}
-	default:
+	case <-time.After(limit):
 		t.Error("nothing was in flight")
 	}
 }
@@ -200,7 +200,6 @@ func TestContinuousChange(t *testing.T) {
 		t.Logf("%s; %d in motion", r.Summary(), r.InMotion)
 	}
 	close(stuck)
-	w.opts.Settle = limit / 20
 	got := w.found()
 	if len(got) != 1 || !strings.Contains(got[0], " busy-0: ") || strings.HasPrefix(got[0], "misordered") {
 		t.Errorf("got %q", got)

@@ -155,6 +155,7 @@ func TestStructured(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { bus.Close() })
+	w.ready(bus)
 	w.bus = bus
 	a := w.create(configMaps, "a", map[string]any{"data": map[string]any{"k": "<é>"}})
 	w.publish(event.Created, configMaps, a)

@@ -269,3 +269,22 @@ func TestPlantedTable(t *testing.T) {
 		t.Errorf("the summary is %q", r.Summary())
 	}
 }
+
+// TestClean: a bus that has every state, and nothing else, is right.
+func TestClean(t *testing.T) {
+	w := newWorld(t)
+	w.create(configMaps, "a", map[string]any{"data": map[string]any{"k": "<&>\u2028"}})
+	b := w.create(configMaps, "b", nil)
+	w.sync(configMaps)
+	b = w.touch(b)
+	w.publish(event.Updated, configMaps, b)
+	want(t, w.found())
+	r, err := w.verify()
+	stream, failure := w.js.Stream(t.Context(), "KUBERELAY")
+	if failure != nil {
+		t.Fatal(failure)
+	}
+	if err != nil || r.Objects != 2 || r.Messages != 3 || r.Position != stream.CachedInfo().State.LastSeq || !r.Clean() {
+		t.Errorf("got %+v, %v", r, err)
+	}
+}

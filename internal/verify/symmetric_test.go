@@ -137,6 +137,9 @@ func TestHeadersOfNATS(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = bus.Close() })
+		if err := bus.Wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 		written, err := natsreader.Connect(t.Context(), natsreader.Options{URLs: []string{s.URL}, Cluster: clusterName, Stream: strings.ToUpper(string(mode)), SubjectPrefix: prefix})
 		if err != nil {
 			t.Fatal(err)

@@ -1,6 +1,7 @@
 package chart
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -136,6 +137,52 @@ func (a account) may(ctx context.Context, access authorizationv1.ResourceAttribu
 	return made.Status.Allowed, nil
 }
 
+// await waits until the API server allows the account what the roles of the manifests say. Its
+// authorizer watches roles and bindings, so it learns of them later than whoever creates them.
+func (a account) await(t *testing.T, namespace string, m manifests) {
+	t.Helper()
+	for _, o := range m {
+		where := ""
+		switch {
+		case o.GroupVersionKind().Group != rbacv1.GroupName:
+			continue
+		case o.GetKind() == "Role":
+			where = cmp.Or(o.GetNamespace(), namespace)
+		case o.GetKind() != "ClusterRole":
+			continue
+		}
+		for _, r := range convert[rbacv1.ClusterRole](t, o).Rules {
+			for _, access := range attributes(where, r) {
+				eventually(t, a.user+" may "+describe(access), func(ctx context.Context) error {
+					allowed, err := a.may(ctx, access)
+					if err == nil && !allowed {
+						err = errors.New("not yet")
+					}
+					return err
+				})
+			}
+		}
+	}
+}
+
+// attributes are those of each request that a rule allows.
+func attributes(namespace string, r rbacv1.PolicyRule) (all []authorizationv1.ResourceAttributes) {
+	names := r.ResourceNames
+	if len(names) == 0 {
+		names = []string{""}
+	}
+	for _, group := range r.APIGroups {
+		for _, resource := range r.Resources {
+			for _, verb := range r.Verbs {
+				for _, name := range names {
+					all = append(all, authorizationv1.ResourceAttributes{Namespace: namespace, Verb: verb, Group: group, Resource: resource, Name: name})
+				}
+			}
+		}
+	}
+	return all
+}
+
 func describe(a authorizationv1.ResourceAttributes) string {
 	resource := a.Resource
 	if a.Group != "" {
@@ -168,7 +215,7 @@ func TestMetricsAuth(t *testing.T) {
 	}
 	account := m.podTemplate(t).Spec.ServiceAccountName
 	env := m.environment(t)
-	f := launch(t, env, s.kubeconfig(t, release, account))
+	f := launch(t, env, s.kubeconfig(t, release, account, m))
 	token := func(namespace string) string {
 		made, err := s.client.CoreV1().ServiceAccounts(namespace).CreateToken(t.Context(), "kr-kuberelay", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 		if err != nil {

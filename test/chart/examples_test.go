@@ -57,7 +57,7 @@ func TestSidecar(t *testing.T) {
 	}
 	// Only where it is on this machine is not as in the pod.
 	maps.Copy(env, map[string]string{"KUBERELAY_NATS_LISTEN": bus, "KUBERELAY_LISTEN_ADDR": freeAddress(t), "KUBERELAY_DATA_DIR": t.TempDir()})
-	f := start(t, env, s.kubeconfig(t, namespace, made.Spec.ServiceAccountName))
+	f := start(t, env, s.kubeconfig(t, namespace, made.Spec.ServiceAccountName, m))
 
 	for name, subscriber := range subscribers {
 		t.Run(name, func(t *testing.T) {

@@ -1,7 +1,7 @@
 package chart
 
 import (
-	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -20,6 +20,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
@@ -117,6 +118,26 @@ func (s *apiServer) apply(t *testing.T, namespace string, m manifests, dryRun ..
 	return nil
 }
 
+// awaitNoDefinition waits until a definition is gone that was deleted. Its finalizer takes a while,
+// and whatever is applied to it meanwhile goes with it.
+func (s *apiServer) awaitNoDefinition(t *testing.T, name string) {
+	t.Helper()
+	definitions := s.dynamic.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
+	err := harness.Eventually(context.Background(), limit, name+" is gone", func(ctx context.Context) error { // the context of the test has ended
+		_, err := definitions.Get(ctx, name, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			return nil
+		case err == nil:
+			err = errors.New("it is there")
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
 // create makes an object out of YAML.
 func (s *apiServer) create(t *testing.T, namespace, text string) {
 	t.Helper()
@@ -129,9 +150,11 @@ func (s *apiServer) create(t *testing.T, namespace, text string) {
 	}
 }
 
-// kubeconfig makes one with a token of the service account that the pod has.
-func (s *apiServer) kubeconfig(t *testing.T, namespace, serviceAccount string) string {
+// kubeconfig makes one with a token of the service account that the pod has, as soon as the
+// account has the rights that the manifests give it.
+func (s *apiServer) kubeconfig(t *testing.T, namespace, serviceAccount string, m manifests) string {
 	t.Helper()
+	s.serviceAccount(namespace, serviceAccount).await(t, namespace, m)
 	token, err := s.client.CoreV1().ServiceAccounts(namespace).CreateToken(t.Context(), serviceAccount, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -229,17 +252,12 @@ type request struct {
 // Whose credentials are refused has no name: what any forwarder has asked so counts as well.
 func requests(t *testing.T, user string) (all int, refused []string) {
 	t.Helper()
-	file, err := os.Open(auditLog)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	lines := bufio.NewScanner(file)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
+	text := read(t, auditLog)
+	text = text[:bytes.LastIndexByte(text, '\n')+1] // the last line may be that of another request, half written
+	for line := range bytes.Lines(text) {
 		var r request
-		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
-			t.Fatalf("the audit log has %s: %v", lines.Text(), err)
+		if err := json.Unmarshal(line, &r); err != nil {
+			t.Fatalf("the audit log has %s: %v", line, err)
 		}
 		unknown := r.ResponseStatus.Code == 401 && strings.HasPrefix(r.UserAgent, "kuberelay-")
 		if r.User.Username != user && !unknown {
@@ -249,9 +267,6 @@ func requests(t *testing.T, user string) (all int, refused []string) {
 		if r.ResponseStatus.Code == 401 || r.ResponseStatus.Code == 403 {
 			refused = append(refused, r.Verb+" "+r.RequestURI)
 		}
-	}
-	if err := lines.Err(); err != nil {
-		t.Fatal(err)
 	}
 	return all, refused
 }
@@ -308,7 +323,7 @@ func TestInstalled(t *testing.T) {
 				t.Fatal(err)
 			}
 			account := m.podTemplate(t).Spec.ServiceAccountName
-			f := start(t, m.environment(t), s.kubeconfig(t, release, account))
+			f := start(t, m.environment(t), s.kubeconfig(t, release, account, m))
 
 			for _, namespace := range []string{watched, other} {
 				s.create(t, namespace, `{apiVersion: v1, kind: ConfigMap, metadata: {name: seen}}`)
@@ -317,6 +332,7 @@ func TestInstalled(t *testing.T) {
 				s.create(t, namespace, `{apiVersion: coordination.k8s.io/v1, kind: Lease, metadata: {name: seen}}`)
 			}
 			s.create(t, "", `{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: seen}, value: 1}`)
+			t.Cleanup(func() { s.awaitNoDefinition(t, "widgets.chart.example.com") }) // the next case applies it again
 			s.create(t, "", widgetDefinition)
 			eventually(t, "the API server serves widgets", func(context.Context) error {
 				s.mapper.Reset()

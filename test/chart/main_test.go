@@ -25,7 +25,7 @@ const (
 	chart = root + "/charts/kuberelay"
 
 	// limit bounds every wait. It is generous: a test that passes does not need it.
-	limit = 90 * time.Second
+	limit = 5 * time.Minute
 )
 
 var (

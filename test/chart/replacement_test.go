@@ -43,7 +43,7 @@ func TestPodReplaced(t *testing.T) {
 				t.Fatal(err)
 			}
 			pod := m.podTemplate(t).Spec
-			kubeconfig := s.kubeconfig(t, release, pod.ServiceAccountName)
+			kubeconfig := s.kubeconfig(t, release, pod.ServiceAccountName, m)
 			env := m.environment(t)
 			kept := keeps(t, pod, env["KUBERELAY_DATA_DIR"])
 			env["KUBERELAY_DATA_DIR"] = t.TempDir() // only where it is on this machine is not as in the pod

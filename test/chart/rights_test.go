@@ -194,7 +194,7 @@ func TestWildcardRights(t *testing.T) {
 		t.Fatal(err)
 	}
 	account := m.podTemplate(t).Spec.ServiceAccountName
-	f := start(t, m.environment(t), s.kubeconfig(t, release, account))
+	f := start(t, m.environment(t), s.kubeconfig(t, release, account, m))
 	s.create(t, release, `{apiVersion: v1, kind: ConfigMap, metadata: {name: seen}}`)
 	eventually(t, "the bus is a copy of the cluster", func(ctx context.Context) error {
 		code, out, stderr, err := f.Run(ctx, "verify")

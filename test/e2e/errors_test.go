@@ -96,9 +96,7 @@ func TestWhatWaitingCuresIsWaitedFor(t *testing.T) {
 	f := newForwarder(t, cp.Kubeconfig(), bus.URL, map[string]string{"RESOURCES": "configmaps"})
 	f.start()
 	f.awaitReason("the API server")
-	if !strings.Contains(f.log(), "waiting for the API server") {
-		t.Error("the log does not say that the API server is waited for")
-	}
+	f.awaitLog("waiting for the API server")
 	if err := cp.StartAPIServer(t.Context()); err != nil {
 		t.Fatal(err)
 	}

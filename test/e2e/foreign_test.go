@@ -124,7 +124,7 @@ func (f *forwarder) problems() (others []string, foreign int) {
 	for _, of := range forgeries() {
 		hidden[of.object] = of.hidden
 	}
-	_, stdout, stderr := f.run("verify", "--settle=100ms", "--output=json")
+	_, stdout, stderr := f.run("verify", settle, "--output=json")
 	var report struct {
 		Problems []struct{ Problem, Name, Detail string }
 	}
@@ -157,6 +157,11 @@ func TestForeignEvents(t *testing.T) {
 		for _, of := range forgeries() {
 			if of.gone {
 				u.delete(configMaps, namespace, of.object)
+			}
+		}
+		for _, of := range forgeries() { // the forwarder may be idle because it has not seen the deletes
+			if of.gone {
+				bus.awaitKinds(key("configmaps", namespace, of.object), "snapshot deleted")
 			}
 		}
 		f.idle()

@@ -290,12 +290,7 @@ func TestAnIdleLeaderThatWakesUpAlone(t *testing.T) {
 		r.all[other].idle()
 		r.api[leader].Refuse()
 		r.all[leader].Signal(syscall.SIGCONT)
-		r.all[leader].await("it has stopped", func(context.Context) error {
-			if !strings.Contains(r.all[leader].log(), "stopped leading") {
-				return errors.New("it has not")
-			}
-			return nil
-		})
+		r.all[leader].awaitLog("stopped leading")
 		r.api[leader].Pass()
 		r.all[leader].await("it stands by", r.all[leader].standsBy)
 		r.all[other].stop()
@@ -327,12 +322,7 @@ func TestTheAPIServerIsAwayForLongerThanALease(t *testing.T) {
 				return err
 			})
 		}
-		r.all[0].await("it has stopped", func(context.Context) error {
-			if !strings.Contains(r.all[0].log(), "stopped leading") {
-				return errors.New("it has not")
-			}
-			return nil
-		})
+		r.all[0].awaitLog("stopped leading")
 		r.user.create(configMaps, r.namespace, configMap("late", "1"))
 		for _, api := range r.api {
 			api.Pass()

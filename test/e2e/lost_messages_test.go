@@ -8,8 +8,6 @@ import (
 
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-
-	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
 
 // TestMessagesAreDeletedByHand takes a thousand objects' messages from the stream:
@@ -20,7 +18,7 @@ func TestMessagesAreDeletedByHand(t *testing.T) {
 	bus := natsServer(t)
 	cp := cluster.ControlPlane(t)
 	u := newUser(t, cp)
-	namespace := controlplanetest.Namespace(t, cp)
+	namespace := quietNamespace(t, u)
 	inParallel(t, objects, func(n int) { u.create(configMaps, namespace, configMap(fmt.Sprintf("c%04d", n), "1")) })
 	settings := map[string]string{"RESOURCES": "configmaps", "NAMESPACES": namespace, "CHECKPOINT_REFRESH": "1h"}
 	f := newForwarder(t, cp.Kubeconfig(), bus.URL, settings)

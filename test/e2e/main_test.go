@@ -30,6 +30,7 @@ var (
 	cluster = controlplanetest.Shared{Options: controlplane.Options{
 		ControllerManager: true,
 		Users:             map[string][]string{"little": nil},
+		APIServerFlags:    []string{"--etcd-compaction-interval=0"}, // tests list old versions
 	}}
 	binary string // the forwarder, built with the race detector if the test is
 )

@@ -3,6 +3,8 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"testing"
 
 	"golang.org/x/sync/errgroup"
@@ -96,6 +98,26 @@ func (u *user) delete(gvr schema.GroupVersionResource, namespace, name string) {
 	})
 }
 
+// awaitAccess waits until the user "little" may list a resource, or may not. The API server's
+// authorizer learns of roles later than whoever changes them.
+func awaitAccess(t *testing.T, cp *controlplane.ControlPlane, of schema.GroupVersionResource, namespace string, allowed bool) {
+	t.Helper()
+	client, err := dynamic.NewForConfig(cp.ConfigFor("little"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, fmt.Sprintf("access to %s is %t", of.Resource, allowed), func(ctx context.Context) error {
+		_, err := client.Resource(of).Namespace(namespace).List(ctx, metav1.ListOptions{Limit: 1})
+		switch {
+		case allowed || err != nil && !apierrors.IsForbidden(err):
+			return err
+		case err == nil:
+			return errors.New("it is not refused")
+		}
+		return nil
+	})
+}
+
 var errStillThere = apierrors.NewConflict(schema.GroupResource{}, "", nil)
 
 var (
@@ -126,9 +148,20 @@ spec:
 // created. It goes with the test.
 func (u *user) define(plural, kind, scope string) {
 	u.t.Helper()
+	name := plural + ".example.com"
+	eventually(u.t, name+" of an earlier test is gone", func(ctx context.Context) error {
+		o, err := u.of(definitions, "").Get(ctx, name, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err) || err == nil && o.GetDeletionTimestamp() == nil: // create names one that stays
+			return nil
+		case err == nil:
+			err = errStillThere
+		}
+		return err
+	})
 	u.create(definitions, "", definition(plural, kind, scope))
 	u.t.Cleanup(func() {
-		_ = u.client.Resource(definitions).Delete(context.Background(), plural+".example.com", metav1.DeleteOptions{})
+		_ = u.client.Resource(definitions).Delete(context.Background(), name, metav1.DeleteOptions{})
 	})
 	gvr := schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: plural}
 	eventually(u.t, plural+" are served", func(ctx context.Context) error {

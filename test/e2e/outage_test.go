@@ -18,7 +18,7 @@ func TestTheBusIsDownUnderChange(t *testing.T) {
 	bus := natsServer(t)
 	cp := cluster.ControlPlane(t)
 	u := newUser(t, cp)
-	namespace := controlplanetest.Namespace(t, cp)
+	namespace := quietNamespace(t, u)
 	f := newForwarder(t, cp.Kubeconfig(), bus.URL, map[string]string{"RESOURCES": "configmaps", "NAMESPACES": namespace})
 	const objects = 50
 	for n := range objects {
@@ -28,6 +28,7 @@ func TestTheBusIsDownUnderChange(t *testing.T) {
 	sub := subscribe(t, bus.URL)
 	sub.end()
 
+	there := f.metric("kuberelay_informer_objects")
 	for name, fault := range map[string]struct{ begin, end func() }{
 		"killed": {bus.Kill, bus.Start},
 		"frozen": {bus.Freeze, bus.Thaw},
@@ -45,6 +46,15 @@ func TestTheBusIsDownUnderChange(t *testing.T) {
 			u.create(configMaps, namespace, configMap("c0", "again"))
 			u.create(configMaps, namespace, configMap("passing", "1"))
 			u.delete(configMaps, namespace, "passing")
+			u.create(configMaps, namespace, configMap("last-"+name, "1"))
+			there++
+			eventually(t, "the forwarder has seen the last change", func(ctx context.Context) error {
+				n, err := f.Metric(ctx, "kuberelay_informer_objects")
+				if err == nil && n != there {
+					err = fmt.Errorf("it has %v objects, want %v", n, there)
+				}
+				return err
+			})
 			fault.end()
 			f.idle()
 			sub.end()
@@ -92,7 +102,10 @@ func TestABusThatLostItsStream(t *testing.T) {
 // ago.
 func TestDrainPublishesWhatIsInBackoff(t *testing.T) {
 	bus := natsServer(t)
-	f, cp := sharedForwarder(t, bus.URL, map[string]string{"RESOURCES": "configmaps", "RETRY_MAX_DELAY": "1h", "RETRY_BASE_DELAY": "1h"})
+	f, cp := sharedForwarder(t, bus.URL, map[string]string{
+		"RESOURCES": "configmaps", "RETRY_MAX_DELAY": "1h", "RETRY_BASE_DELAY": "1h",
+		"NATS_ACK_TIMEOUT": "1m", // no retry follows a slow acknowledgement
+	})
 	u := newUser(t, cp)
 	namespace := controlplanetest.Namespace(t, cp)
 	f.start().idle()
@@ -117,7 +130,7 @@ func TestWhatComesAndGoesWhileTheBusIsDownIsNotKept(t *testing.T) {
 	bus := natsServer(t)
 	cp := cluster.ControlPlane(t)
 	u := newUser(t, cp)
-	namespace := controlplanetest.Namespace(t, cp)
+	namespace := quietNamespace(t, u)
 	f := newForwarder(t, cp.Kubeconfig(), bus.URL, map[string]string{"RESOURCES": "configmaps", "NAMESPACES": namespace})
 	u.create(configMaps, namespace, configMap("there", "1"))
 	f.start().idle()

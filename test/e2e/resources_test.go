@@ -101,6 +101,9 @@ func TestEveryResource(t *testing.T) {
 	u.define("planets", "Planet", "Cluster")
 	namespace := controlplanetest.Namespace(t, cp)
 	f.start().ready()
+	for _, of := range []string{"widgets", "planets"} { // discovery may show them later than their paths are served
+		f.awaitMetric(`kuberelay_informer_state{reason="",resource="`+of+`.example.com",state="synced"} 1`, true)
+	}
 	sub := subscribe(t, bus.URL)
 	for _, s := range samples {
 		t.Run(s.gvr.GroupResource().String(), func(t *testing.T) {

@@ -223,6 +223,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: little}]`)
 		t.Fatal(err)
 	}
 	f.kill()
+	awaitAccess(t, cp, configMaps, namespace, false)
 	f.start().awaitReason("nothing of what is selected may be read")
 	eventually(t, "configmaps are forbidden", func(ctx context.Context) error {
 		got, err := f.Metric(ctx, "kuberelay_informer_failing")

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
@@ -183,6 +184,16 @@ func TestFollowReferences(t *testing.T) {
 	bottom := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: %s, ownerReferences: " + owned("ReplicaSet", "middle", string(middle.GetUID())) + "}"
 	u.create(configMaps, namespace, fmt.Sprintf(bottom, "bottom"))
 	u.create(configMaps, namespace, configMap("alone", "1"))
+	eventually(t, "the controller has written the status of the ReplicaSet", func(ctx context.Context) error {
+		o, err := u.of(replicaSets, namespace).Get(ctx, "middle", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if n, _, _ := unstructured.NestedInt64(o.Object, "status", "observedGeneration"); n < o.GetGeneration() {
+			return errors.New("it has not")
+		}
+		return nil
+	})
 	f := newForwarder(t, cp.Kubeconfig(), bus.URL, map[string]string{
 		"RESOURCES": "configmaps", "NAMESPACES": namespace, "FOLLOW": "ownerReferences",
 	})

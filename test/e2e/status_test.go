@@ -121,6 +121,8 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: little}]`)
 		if _, err := u.of(roles, namespace).Patch(t.Context(), "reader", types.MergePatchType, []byte(role(resources)), metav1.PatchOptions{}); err != nil {
 			t.Fatal(err)
 		}
+		awaitAccess(t, cp, configMaps, namespace, strings.Contains(resources, "configmaps"))
+		awaitAccess(t, cp, gvr("", "v1", "services"), namespace, strings.Contains(resources, "services"))
 	}
 	grant(`"configmaps"`)
 	restart(nil)

@@ -1,30 +1,26 @@
 package harness
 
 import (
-	"errors"
-	"math/rand/v2"
-	"net"
-	"strconv"
+	"sync"
+
+	"github.com/kuberelay/kuberelay/test/lab/childprocess"
 )
 
-// The range from which FreePort draws lies below the one that Linux and macOS take
-// the ports of outgoing connections from: those could take a server's while it is
-// down.
-const (
-	lowestPort  = 20_000
-	highestPort = 32_000
-)
+// held keeps the ports of FreePort: a port that nothing refers to is released.
+var held struct {
+	sync.Mutex
+	ports []childprocess.Port
+}
 
-// FreePort is a loopback address that nobody listens on, and that no outgoing
-// connection will take.
+// FreePort returns a loopback address for a server that is written in Go. Until this process
+// ends, nothing that asks for any free port gets this one, not even while the server is down.
 func FreePort() (address string, err error) {
-	for range 100 {
-		address = net.JoinHostPort("127.0.0.1", strconv.Itoa(lowestPort+rand.IntN(highestPort-lowestPort)))
-		l, lerr := net.Listen("tcp", address)
-		if lerr == nil {
-			return address, l.Close()
-		}
-		err = lerr
+	port, err := childprocess.HoldPort(childprocess.ReuseAddr) // which Go's listeners set
+	if err != nil {
+		return "", err
 	}
-	return "", errors.Join(errors.New("no port is free"), err)
+	held.Lock()
+	defer held.Unlock()
+	held.ports = append(held.ports, port)
+	return port.Address(), nil
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -67,6 +66,17 @@ func TestATopicIsCreatedOnceEnoughBrokersAreAlive(t *testing.T) {
 	w.wantLoaded(b, w.publishSome(b, "web-", 3))
 }
 
+// TestACreatedTopicCountsThoughTheAttemptFails: an attempt to take over fails after it has created
+// a topic, and the next one finds the topic. It once did not count as created, so that the caller
+// did not learn that the topic is empty.
+func TestACreatedTopicCountsThoughTheAttemptFails(t *testing.T) {
+	cluster, w := newFakeWriters(t)
+	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.DescribeConfigs}, Err: kerr.PolicyViolation})
+	if created := w.open().Created(); created != 2 {
+		t.Errorf("%d topics were created, want that of events and that of the checkpoint", created)
+	}
+}
+
 // TestNobodyKnowsUsAnyMore: after the brokers forgot its transactional ID, a writer cannot
 // know whether another one took over since, so it must stop.
 func TestNobodyKnowsUsAnyMore(t *testing.T) {
@@ -75,7 +85,7 @@ func TestNobodyKnowsUsAnyMore(t *testing.T) {
 	s, _ := b.current()
 	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.InitProducerID}, Err: kerr.InvalidProducerIDMapping, Count: 100})
 	s.end(errRenew)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	for ctx.Err() == nil && !errors.Is(b.Ready(), publish.ErrGone) {
 		if err := b.Wait(ctx); err != nil && !errors.Is(err, publish.ErrGone) {

@@ -114,7 +114,7 @@ func TestAFrozenPartitionIsNotInTheWay(t *testing.T) {
 	}()
 	select {
 	case <-published:
-	case <-time.After(time.Minute):
+	case <-time.After(limit):
 		t.Fatal("events of other partitions wait for the frozen one")
 	}
 	// Those that no batch has taken are given back, so that they wait elsewhere.
@@ -179,7 +179,7 @@ func TestAdmission(t *testing.T) {
 func TestACheckpointPartitionThatIsStuck(t *testing.T) {
 	w := newWriters(t, 2)
 	gate := newCheckpointGate(t, w)
-	w.opts.MaxInFlight, w.opts.AckTimeout = 4, 2*time.Second
+	w.opts.MaxInFlight, w.opts.AckTimeout = 4, 8*time.Second
 	b := w.open()
 	gate.close(map[int]int{0: 0})
 	want := map[event.Key]uint64{}
@@ -217,7 +217,7 @@ func TestACheckpointPartitionThatIsStuck(t *testing.T) {
 // alternated between ready and not ready, and each change reloaded the checkpoint.
 func TestReadyWithoutOneLeader(t *testing.T) {
 	cluster, w := newFakeWriters(t)
-	w.opts.AckTimeout = 500 * time.Millisecond
+	w.opts.AckTimeout = 2 * time.Second
 	b := w.open()
 	var looks, unready atomic.Int32
 	ended := make(chan struct{})
@@ -229,14 +229,14 @@ func TestReadyWithoutOneLeader(t *testing.T) {
 		if b.Ready() != nil {
 			unready.Add(1)
 		}
-		if looks.Add(1) == 40 {
+		if looks.Add(1) == 20 {
 			close(ended)
 		}
 		return nil, nil, false
 	})
 	select {
 	case <-ended:
-	case <-time.After(time.Minute):
+	case <-time.After(limit):
 		t.Fatalf("only %d looks", looks.Load())
 	}
 	if n := unready.Load(); n > 0 {

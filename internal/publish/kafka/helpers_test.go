@@ -2,12 +2,16 @@ package kafka
 
 import (
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
+
+// limit bounds every wait. Only a failing test gets there.
+const limit = 3 * time.Minute
 
 func position(partition int, offset int64) uint64 { return publish.PositionOf(partition, offset) }
 
@@ -21,7 +25,7 @@ func kadmDeleteRecords(t *testing.T, addr, topic string, before int64) {
 	defer client.Close()
 	request := kmsg.NewPtrDeleteRecordsRequest()
 	request.Topics = []kmsg.DeleteRecordsRequestTopic{{Topic: topic, Partitions: []kmsg.DeleteRecordsRequestTopicPartition{{Partition: 0, Offset: before}}}}
-	request.TimeoutMillis = 10_000
+	request.TimeoutMillis = int32(limit.Milliseconds())
 	response, err := request.RequestWith(t.Context(), client)
 	if err != nil {
 		t.Fatal(err)

@@ -193,11 +193,12 @@ func (p *publication) checkBatches(t *testing.T, codec recordbatch.Compression) 
 
 // checkSDK reads the topic with the SDK's receiver.
 func (p *publication) checkSDK(t *testing.T, addr string) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	config := sarama.NewConfig()
 	config.Version = sarama.V3_6_0_0
 	config.Consumer.Offsets.Initial = sarama.OffsetOldest
+	config.Consumer.Group.Session.Timeout = limit // a member that is late reads the records again
 	consumer, err := kafkasarama.NewConsumer([]string{addr}, config, p.topic, p.topic)
 	if err != nil {
 		t.Fatal(err)

@@ -244,7 +244,7 @@ func TestATakeoverIsKilledWhileItSetsATopicAside(t *testing.T) {
 			b = openBus(t, w.opts)
 			select {
 			case <-stuck:
-			case <-time.After(time.Minute):
+			case <-time.After(limit):
 				t.Fatal("the takeover does not come to record")
 			}
 			crash(b)

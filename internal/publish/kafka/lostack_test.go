@@ -254,7 +254,7 @@ func (c *churn) count(o fate) {
 // await waits for n attempts from now on that end in one of these ways.
 func (c *churn) await(n int, fates ...fate) {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute) // only a failing test gets there
+	ctx, cancel := context.WithTimeout(c.t.Context(), limit)
 	defer cancel()
 	c.mu.Lock()
 	defer c.mu.Unlock()

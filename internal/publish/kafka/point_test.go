@@ -68,7 +68,7 @@ func TestAPointIsInEveryPartition(t *testing.T) {
 func TestAPointOfAFrozenPartition(t *testing.T) {
 	const partitions, frozen = 2, 1
 	w, f := freezable(t, partitions, frozen)
-	w.opts.AckTimeout = 2 * time.Second
+	w.opts.AckTimeout = 5 * time.Second
 	b := w.open()
 	f.freeze()
 	held := make(chan error, 1)

@@ -206,7 +206,7 @@ func TestAPurgeWhileAnEventIsOnItsWay(t *testing.T) {
 	}
 	done := make(chan result, 1)
 	b.Publish(t.Context(), w.messageOf(k, 2, want[k]), func(position uint64, err error) { done <- result{position, err} })
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // only a failing test gets there
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	if err := b.Purge(ctx, k, want[k]); err != nil {
 		t.Error(err)

@@ -16,7 +16,7 @@ import (
 func TestARetryAfterTheBrokerStartsAgain(t *testing.T) {
 	kb, proxy := proxiedBroker(t)
 	o := testOptions(proxy.Addr())
-	o.AckTimeout = time.Minute
+	o.AckTimeout = 10 * time.Minute // the broker may take long to start
 	bus := openBus(t, o)
 	if err := bus.Wait(t.Context()); err != nil {
 		t.Fatal(err)

@@ -96,7 +96,7 @@ func TestATakeOverIsKilledWhileItRecords(t *testing.T) {
 	second := openBus(t, w.opts)
 	select {
 	case <-stuck:
-	case <-time.After(time.Minute):
+	case <-time.After(limit):
 		t.Fatal("the second writer does not come to record")
 	}
 	crash(second)
@@ -135,7 +135,7 @@ func TestATakeoverIsKilledWhileItRecordsALoss(t *testing.T) {
 			b = openBus(t, w.opts)
 			select {
 			case <-stuck:
-			case <-time.After(time.Minute):
+			case <-time.After(limit):
 				t.Fatal("the takeover does not come to record")
 			}
 			crash(b)
@@ -151,7 +151,7 @@ func TestATakeoverIsKilledWhileItRecordsALoss(t *testing.T) {
 func TestWhatCannotBeRecordedIsNotSent(t *testing.T) {
 	w := newWriters(t, 1)
 	gate := newCheckpointGate(t, w)
-	w.opts.MaxInFlight, w.opts.AckTimeout = 2, 2*time.Second
+	w.opts.MaxInFlight, w.opts.AckTimeout = 2, 8*time.Second
 	b := w.open()
 	gate.close(map[int]int{0: 0})
 	want := map[event.Key]uint64{}

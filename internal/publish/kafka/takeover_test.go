@@ -16,6 +16,7 @@ import (
 
 	kafkago "github.com/segmentio/kafka-go"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kuberelay/kuberelay/internal/event"
@@ -50,7 +51,7 @@ func (w *writers) open() *Bus {
 
 func (w *writers) ready(b *Bus) {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(w.t.Context(), limit)
 	defer cancel()
 	if err := b.Wait(ctx); err != nil {
 		w.t.Fatal(err)
@@ -97,7 +98,7 @@ func (w *writers) publish(b *Bus, m *event.Message) (uint64, error) {
 	select {
 	case r := <-done:
 		return r.position, r.err
-	case <-time.After(time.Minute):
+	case <-time.After(limit):
 		w.t.Fatalf("publish %s: no completion", m.ID)
 		return 0, nil
 	}
@@ -281,7 +282,8 @@ func TestTimestampsOfAnObjectNeverFall(t *testing.T) {
 			w := newWriters(t, 1)
 			gate := newCheckpointGate(t, w)
 			b := w.open()
-			w.flushed(b).topics[w.opts.Topic].senders[0].notBefore(time.Now().Add(30 * time.Minute))
+			ahead := time.Now().Add(30 * time.Minute)
+			w.flushed(b).topics[w.opts.Topic].senders[0].notBefore(ahead)
 			if !recorded {
 				gate.close(map[int]int{0: 0})
 			}
@@ -296,8 +298,8 @@ func TestTimestampsOfAnObjectNeverFall(t *testing.T) {
 				if err != nil || all[web.Key].Time != web.Acked.Time {
 					t.Errorf("loaded %+v, %v, want the time %d", all[web.Key], err, web.Acked.Time)
 				}
-				if left := time.Until(time.UnixMilli(all[gone.Key].Time)); left < 29*time.Minute || left > 30*time.Minute {
-					t.Errorf("the delete was stored in %s", left)
+				if got := time.UnixMilli(all[gone.Key].Time); got.Unix() != ahead.Unix() {
+					t.Errorf("the delete was stored at %s, want %s", got, ahead)
 				}
 				web = w.messageOf(web.Key, 2+version, at)
 				at = w.mustPublish(b, web)
@@ -411,7 +413,8 @@ func TestMorePartitions(t *testing.T) {
 }
 
 func (w *writers) kafka() *kafkago.Client {
-	return &kafkago.Client{Addr: kafkago.TCP(w.opts.Broker.Addrs...), Transport: &kafkago.Transport{}}
+	// Without a timeout, brokers get two seconds to create or delete a topic.
+	return &kafkago.Client{Addr: kafkago.TCP(w.opts.Broker.Addrs...), Transport: &kafkago.Transport{}, Timeout: limit}
 }
 
 func (w *writers) addPartitions(count int32) {
@@ -419,23 +422,56 @@ func (w *writers) addPartitions(count int32) {
 	r, err := w.kafka().CreatePartitions(w.t.Context(), &kafkago.CreatePartitionsRequest{
 		Topics: []kafkago.TopicPartitionsConfig{{Name: w.opts.Topic, Count: count}},
 	})
-	if err = errors.Join(err, r.Errors[w.opts.Topic]); err != nil {
+	if err == nil {
+		err = r.Errors[w.opts.Topic]
+	}
+	if err != nil {
 		w.t.Fatal(err)
 	}
 }
 
+// deleteTopic deletes a topic and waits until the broker knows it no more: it answers before,
+// and takes records of the topic until then.
 func (w *writers) deleteTopic(name string) {
 	w.t.Helper()
+	was := w.topicID(name)
 	r, err := w.kafka().DeleteTopics(w.t.Context(), &kafkago.DeleteTopicsRequest{Topics: []string{name}})
-	if err = errors.Join(err, r.Errors[name]); err != nil {
+	if err == nil {
+		err = r.Errors[name]
+	}
+	if err != nil {
 		w.t.Fatal(err)
 	}
+	await(w.t, "the topic is gone", func() error { // a writer may have made another one since
+		if w.topicID(name) == was {
+			return errors.New("the broker has it")
+		}
+		return nil
+	})
+}
+
+// topicID is the ID of the topic that the broker knows by a name, the zero value for none.
+func (w *writers) topicID(name string) [16]byte {
+	w.t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(w.opts.Broker.Addrs...))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer client.Close()
+	topic, request := kmsg.NewMetadataRequestTopic(), kmsg.NewPtrMetadataRequest()
+	topic.Topic = &name
+	request.Topics = append(request.Topics, topic)
+	response, err := request.RequestWith(w.t.Context(), client)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return response.Topics[0].TopicID
 }
 
 // await tries until it succeeds.
 func await(t *testing.T, what string, try func() error) {
 	t.Helper()
-	deadline := time.After(time.Minute)
+	deadline := time.After(limit)
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -656,7 +692,7 @@ func TestAnIdleSessionIsRenewed(t *testing.T) {
 	go func() { defer close(watched); b.watch(idle) }()
 	select {
 	case <-watched:
-	case <-time.After(time.Minute):
+	case <-time.After(limit):
 		idle.end(errStopped)
 		<-watched
 	}
@@ -725,10 +761,16 @@ func TestAMarkerIsSentOnce(t *testing.T) {
 	}
 	defer client.Close()
 	var mute atomic.Bool
-	w.opts.AckTimeout = 500 * time.Millisecond
+	sent := make(chan struct{}, 1)
 	w.opts.produce = func(ctx context.Context, topic string, partition int, batch []byte) (int64, error) {
 		base, err := client.Produce(ctx, topic, partition, batch)
 		if mute.Load() {
+			if topic == w.opts.Topic {
+				select {
+				case sent <- struct{}{}:
+				default:
+				}
+			}
 			return 0, io.ErrUnexpectedEOF
 		}
 		return base, err
@@ -739,7 +781,11 @@ func TestAMarkerIsSentOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	mute.Store(true)
-	if _, err := w.publish(b, m); err == nil || errors.Is(err, publish.ErrNotSent) {
+	unanswered := make(chan error, 1)
+	b.Publish(t.Context(), m, func(_ uint64, err error) { unanswered <- err })
+	<-sent
+	b.sweep(time.Now().Add(time.Hour)) // as if it had waited for an hour
+	if err := <-unanswered; err == nil || errors.Is(err, publish.ErrNotSent) {
 		t.Errorf("without an answer: got %v", err)
 	}
 	if _, err := w.publish(b, m); !errors.Is(err, publish.ErrNotSent) {

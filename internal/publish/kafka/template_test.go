@@ -138,10 +138,14 @@ func allow(t *testing.T, admin *kafkago.Client, resource kafkago.ResourceType, n
 // hide keeps a topic from the forwarder.
 func hide(t *testing.T, admin *kafkago.Client, topic string) {
 	t.Helper()
-	createACL(t, admin, kafkago.ACLEntry{
+	createACL(t, admin, denial(topic))
+}
+
+func denial(topic string) kafkago.ACLEntry {
+	return kafkago.ACLEntry{
 		ResourceType: kafkago.ResourceTypeTopic, ResourceName: topic, ResourcePatternType: kafkago.PatternTypeLiteral, Principal: "User:forwarder",
 		Host: "*", Operation: kafkago.ACLOperationTypeAll, PermissionType: kafkago.ACLPermissionTypeDeny,
-	})
+	}
 }
 
 func createACL(t *testing.T, admin *kafkago.Client, acl kafkago.ACLEntry) {
@@ -153,6 +157,25 @@ func createACL(t *testing.T, admin *kafkago.Client, acl kafkago.ACLEntry) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	awaitACLs(t, admin, acl, 1)
+}
+
+// awaitACLs waits until the broker applies n ACLs like this one. It answers before.
+func awaitACLs(t *testing.T, admin *kafkago.Client, acl kafkago.ACLEntry, n int) {
+	t.Helper()
+	await(t, "the ACLs are applied", func() error {
+		res, err := admin.DescribeACLs(t.Context(), &kafkago.DescribeACLsRequest{Filter: kafkago.ACLFilter{
+			ResourceTypeFilter: acl.ResourceType, ResourceNameFilter: acl.ResourceName, ResourcePatternTypeFilter: acl.ResourcePatternType,
+			Operation: kafkago.ACLOperationTypeAny, PermissionType: acl.PermissionType,
+		}})
+		if err == nil {
+			err = res.Error
+		}
+		if err == nil && len(res.Resources) != n {
+			err = fmt.Errorf("%d are, want %d", len(res.Resources), n)
+		}
+		return err
+	})
 }
 
 // show undoes hide.
@@ -168,4 +191,5 @@ func show(t *testing.T, admin *kafkago.Client, topic string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	awaitACLs(t, admin, denial(topic), 0)
 }

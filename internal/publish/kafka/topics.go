@@ -206,13 +206,14 @@ func (b *Bus) wanted(name string) broker.TopicConfig {
 
 // ensure creates a topic, or checks an existing one.
 func (b *Bus) ensure(ctx context.Context, name string) (_ broker.Topic, created bool, err error) {
-	t, created, err := b.client.Ensure(ctx, b.wanted(name))
+	want := b.wanted(name)
+	t, created, err := b.client.Ensure(ctx, want)
+	if created { // even if it is not available yet: the next attempt finds it
+		b.created.Add(1)
+		b.log.Info("topic created", "topic", name, "partitions", want.Partitions)
+	}
 	if err != nil {
 		return broker.Topic{}, created, fmt.Errorf("topic %q: %w", name, err)
-	}
-	if created {
-		b.created.Add(1)
-		b.log.Info("topic created", "topic", name, "partitions", t.Partitions)
 	}
 	return t, created, nil
 }

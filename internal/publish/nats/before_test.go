@@ -45,6 +45,7 @@ func TestBefore(t *testing.T) {
 			if m, err := bus.Before(t.Context(), subjectOf(a), 100); m != nil || err != nil {
 				t.Errorf("of another writer: got %+v (%v)", m, err)
 			}
+			w.bus.Close() // it would create the stream again
 			if err := observe(t, ns.URL).DeleteStream(t.Context(), "KUBERELAY"); err != nil {
 				t.Fatal(err)
 			}

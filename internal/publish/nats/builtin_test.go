@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
-	"time"
 
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -59,7 +58,7 @@ func TestReadersDoNotSeeAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	for {
-		m, err := all.NextMsg(10 * time.Second)
+		m, err := all.NextMsg(limit)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -113,10 +112,7 @@ func TestBuiltInStreamCannotBeChanged(t *testing.T) {
 	if _, err := observe(t, "", natsgo.InProcessServer(s)).CreateStream(t.Context(), config); err != nil {
 		t.Fatal(err)
 	}
-	bus, err := Connect(t.Context(), Options{InProcess: s, Cluster: publishtest.Cluster})
-	if err == nil {
-		bus.Close()
-	}
+	err := connectError(t, Options{InProcess: s, Cluster: publishtest.Cluster})
 	if !errors.Is(err, ErrMisconfigured) {
 		t.Fatalf("error is %v, want ErrMisconfigured", err)
 	}

@@ -74,10 +74,7 @@ func TestMisconfigured(t *testing.T) {
 				test.o.Cluster = "c"
 			}
 			test.o.Cluster = strings.TrimPrefix(test.o.Cluster, "-")
-			bus, err := Connect(t.Context(), test.o)
-			if err == nil {
-				bus.Close()
-			}
+			err := connectError(t, test.o)
 			if !errors.Is(err, ErrMisconfigured) {
 				t.Fatalf("error is %v, want ErrMisconfigured", err)
 			}
@@ -99,7 +96,7 @@ func TestUnreachable(t *testing.T) {
 	s.Stop()
 	var log strings.Builder
 	registry := prometheus.NewRegistry()
-	bus := connect(t, Options{
+	bus := open(t, Options{
 		URLs: []string{s.URL}, Cluster: publishtest.Cluster, Registerer: registry, Logger: slog.New(slog.NewTextHandler(&locked{w: &log}, nil)),
 	})
 	if err := bus.Ready(); err == nil || errors.Is(err, ErrMisconfigured) {
@@ -121,9 +118,7 @@ func TestUnreachable(t *testing.T) {
 	s.Restart()
 	waitReady(t, bus)
 	publishOK(t, bus, publishtest.Object{Name: "web", Version: 1}.Message(t, 0))
-	if got := gathered(t, registry, "kuberelay_nats_connected"); got != 1 {
-		t.Errorf("kuberelay_nats_connected is %v", got)
-	}
+	waitFor(t, "kuberelay_nats_connected is 1", func() bool { return gathered(t, registry, "kuberelay_nats_connected") == 1 })
 	bus.Close()
 	if !strings.Contains(log.String(), "level=WARN") {
 		t.Errorf("no warning in the log: %s", log.String())
@@ -135,7 +130,7 @@ func TestUnreachable(t *testing.T) {
 func TestRefusedLater(t *testing.T) {
 	s := natstest.Start(t, func(o *server.Options) { o.Authorization = "token" })
 	s.Stop()
-	bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster, TokenFile: file(t, "wrong")})
+	bus := open(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster, TokenFile: file(t, "wrong")})
 	s.Restart()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
@@ -175,9 +170,7 @@ func TestMetrics(t *testing.T) {
 		"kuberelay_nats_connected": 1, "kuberelay_nats_reconnects_total": 1, "kuberelay_nats_in_flight": 0,
 		"kuberelay_nats_reads_total": 2, // each refused publish reads the last message
 	} {
-		if got := gathered(t, registry, name); got != want {
-			t.Errorf("%s is %v, want %v", name, got, want)
-		}
+		waitFor(t, fmt.Sprintf("%s is %v", name, want), func() bool { return gathered(t, registry, name) == want })
 	}
 	if got := gathered(t, registry, "kuberelay_nats_ack_duration_seconds"); got != 1 {
 		t.Errorf("%v acknowledgements were timed, want 1", got)

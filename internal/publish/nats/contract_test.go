@@ -44,7 +44,7 @@ func contractBus(t *testing.T, mode ContentMode) publishtest.Bus {
 			if impatient {
 				o.AckTimeout = time.Second
 			}
-			return connect(t, o)
+			return open(t, o)
 		},
 		Read:          func(t *testing.T, k event.Key) []publishtest.Event { return read(t, k) },
 		CompareAndSet: true,
@@ -68,8 +68,16 @@ func contractBus(t *testing.T, mode ContentMode) publishtest.Bus {
 	}
 }
 
-// connect connects a bus and closes it with the test.
+// connect connects a bus, waits until it is ready and closes it with the test.
 func connect(t testing.TB, o Options) *Bus {
+	t.Helper()
+	bus := open(t, o)
+	waitReady(t, bus)
+	return bus
+}
+
+// open is connect for a bus that need not be ready: on a slow machine, none is at once.
+func open(t testing.TB, o Options) *Bus {
 	t.Helper()
 	bus, err := Connect(t.Context(), o)
 	if err != nil {
@@ -79,17 +87,30 @@ func connect(t testing.TB, o Options) *Bus {
 	return bus
 }
 
+// connectError connects until that fails. A server that does not respond in time is no error.
+func connectError(t testing.TB, o Options) (err error) {
+	t.Helper()
+	waitFor(t, "an error", func() bool {
+		var bus *Bus
+		if bus, err = Connect(t.Context(), o); err == nil {
+			bus.Close()
+		}
+		return err != nil
+	})
+	return err
+}
+
 func subjectOf(k event.Key) string { return event.Subject("kuberelay", publishtest.Cluster, k) }
 
 // observe connects a plain client.
 func observe(t testing.TB, url string, opts ...natsgo.Option) jetstream.JetStream {
 	t.Helper()
-	nc, err := natsgo.Connect(url, opts...)
+	nc, err := natsgo.Connect(url, append(opts, natsgo.Timeout(limit))...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(limit))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +122,7 @@ func readMessages(t testing.TB, url string, subject string) []jetstream.Msg {
 	t.Helper()
 	js := observe(t, url)
 	defer js.Conn().Close()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	consumer, err := js.OrderedConsumer(ctx, "KUBERELAY", jetstream.OrderedConsumerConfig{FilterSubjects: []string{subject}})
 	if err != nil {
@@ -125,12 +146,12 @@ func readMessages(t testing.TB, url string, subject string) []jetstream.Msg {
 // eventReader reads events with a client of its own, through restarts of the server.
 func eventReader(t testing.TB, url string) func(testing.TB, event.Key) []publishtest.Event {
 	t.Helper()
-	nc, err := natsgo.Connect(url, natsgo.MaxReconnects(-1), natsgo.ReconnectWait(10*time.Millisecond))
+	nc, err := natsgo.Connect(url, natsgo.Timeout(limit), natsgo.MaxReconnects(-1), natsgo.ReconnectWait(10*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(limit))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -182,7 +182,7 @@ func TestCredentials(t *testing.T) {
 
 			o = way.wrong
 			o.URLs, o.Cluster = []string{s.URL}, publishtest.Cluster
-			_, err := Connect(t.Context(), o)
+			err := connectError(t, o)
 			if !errors.Is(err, ErrMisconfigured) {
 				t.Errorf("with wrong credentials the error is %v, want ErrMisconfigured", err)
 			}

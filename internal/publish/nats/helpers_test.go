@@ -13,7 +13,7 @@ import (
 )
 
 // limit bounds every wait. Only a failing test gets there.
-const limit = time.Minute
+const limit = 3 * time.Minute
 
 // locked makes a writer safe for a logger that several goroutines use.
 type locked struct {
@@ -53,7 +53,10 @@ func waitReady(t testing.TB, bus *Bus) {
 // waitReconnected waits until a further connection than the first is ready.
 func waitReconnected(t testing.TB, bus *Bus) {
 	t.Helper()
-	waitFor(t, "reconnected", func() bool { return bus.conn.NC.Stats().Reconnects > 0 && bus.Ready() == nil })
+	waitFor(t, "reconnected", func() bool {
+		lost, _, err := bus.conn.State() // the bus may not have noticed yet that the first one is gone
+		return lost > 0 && err == nil && bus.conn.NC.Stats().Reconnects > 0
+	})
 }
 
 // firstOf is the position of the first message of a stream that the bus has created.

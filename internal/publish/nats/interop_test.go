@@ -85,7 +85,7 @@ func receive(t *testing.T, url string, n int) []*cloudevents.Event {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	consumer, err := cejetstream.NewConsumer(url, "KUBERELAY", "kuberelay.>", nil, nil,
+	consumer, err := cejetstream.NewConsumer(url, "KUBERELAY", "kuberelay.>", []natsgo.Option{natsgo.Timeout(limit)}, []natsgo.JSOpt{natsgo.MaxWait(limit)},
 		[]natsgo.SubOpt{natsgo.DeliverAll(), natsgo.BindStream("KUBERELAY")})
 	if err != nil {
 		t.Fatal(err)

@@ -3,10 +3,14 @@ package nats
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/url"
 	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish"
@@ -110,4 +114,97 @@ func TestSubscribeToAReplicaThatIsBehind(t *testing.T) {
 	release()
 	publishOK(t, bus, publishtest.Object{Name: "end", Version: 1}.Message(t, 0))
 	ended.Wait()
+}
+
+// TestReplicated: two concurrent writers of one subject on a stream of three servers.
+// Whatever results they get, there is one event, and a retry succeeds or returns a
+// conflict.
+func TestReplicated(t *testing.T) {
+	servers := cluster(t, 3)
+	var bus *Bus
+	waitFor(t, "connected to the cluster", func() bool {
+		var err error
+		if bus, err = Connect(t.Context(), Options{URLs: []string{servers[0].URL}, Cluster: publishtest.Cluster, Replicas: 3}); err != nil {
+			return false
+		}
+		waitReady(t, bus)
+		return true
+	})
+	t.Cleanup(func() { bus.Close() })
+	waitFor(t, "stored", func() bool { // the server that the bus is connected to may not have heard of the stream
+		_, err := publishNow(t, bus, publishtest.Object{Name: "first", Version: 1}.Message(t, 0))
+		return err == nil
+	})
+	const objects, writers = 200, 4
+	type completion struct {
+		object int
+		err    error
+	}
+	completions := make(chan completion, objects*writers)
+	for i := range objects {
+		for range writers {
+			m := publishtest.Object{Name: fmt.Sprintf("web-%d", i), Version: 1}.Message(t, 0)
+			bus.Publish(t.Context(), m, func(_ uint64, err error) { completions <- completion{i, err} })
+		}
+	}
+	results := map[publish.Result]int{}
+	for range objects * writers {
+		o := <-completions
+		results[publish.ResultOf(o.err)]++
+		var conflict *publish.ConflictError
+		if errors.As(o.err, &conflict) || errors.Is(o.err, publish.ErrTooLarge) {
+			t.Errorf("%v", o.err)
+		}
+	}
+	if results[publish.ResultBusy] == 0 {
+		t.Errorf("no write was refused as another was under way (10164): %v", results)
+	}
+	for i := range objects {
+		m := publishtest.Object{Name: fmt.Sprintf("web-%d", i), Version: 1}.Message(t, 0)
+		waitFor(t, "stored", func() bool {
+			_, err := publishNow(t, bus, m)
+			var conflict *publish.ConflictError
+			if errors.As(err, &conflict) {
+				t.Fatal(err)
+			}
+			return err == nil
+		})
+	}
+	stream, err := bus.conn.JS.Stream(t.Context(), "KUBERELAY")
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := stream.Info(t.Context(), jetstream.WithSubjectFilter("kuberelay.>"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(info.State.Subjects) != 1+objects {
+		t.Errorf("the bus holds %d objects, want %d", len(info.State.Subjects), 1+objects)
+	}
+	for subject, n := range info.State.Subjects {
+		if n != 1 {
+			t.Errorf("the bus holds %d events of %s, want 1", n, subject)
+		}
+	}
+}
+
+// cluster starts servers that replicate.
+func cluster(t *testing.T, n int) []*natstest.Server {
+	t.Helper()
+	var routes []*url.URL
+	var ports []int
+	for range n {
+		port := natstest.FreePort(t)
+		ports = append(ports, port)
+		routes = append(routes, &url.URL{Scheme: "nats", Host: fmt.Sprintf("127.0.0.1:%d", port)})
+	}
+	var servers []*natstest.Server
+	for i, port := range ports {
+		servers = append(servers, natstest.Start(t, func(o *server.Options) {
+			o.ServerName = fmt.Sprintf("server-%d", i)
+			o.Cluster = server.ClusterOpts{Name: "test", Host: "127.0.0.1", Port: port}
+			o.Routes = routes
+		}))
+	}
+	return servers
 }

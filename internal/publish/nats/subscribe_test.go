@@ -282,6 +282,7 @@ func TestSubscribeNoStream(t *testing.T) {
 	s.Reading()
 
 	// Removed and made anew: positions begin again.
+	w.bus.Close() // it would create the stream before the subscriber misses it
 	if err := observe(t, ns.URL).DeleteStream(t.Context(), "KUBERELAY"); err != nil {
 		t.Fatal(err)
 	}

@@ -66,12 +66,15 @@ func newWriter(t *testing.T) *writer {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { bus.Close() })
-	nc, err := natsgo.Connect(s.URL)
+	if err := bus.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	nc, err := natsgo.Connect(s.URL, natsgo.Timeout(limit))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(limit))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,9 +12,9 @@ import (
 const (
 	// readyTimeout is how long a process may take to be ready: seconds, but on a
 	// machine that also compiles and runs other tests.
-	readyTimeout = 2 * time.Minute
+	readyTimeout = 5 * time.Minute
 	readyPoll    = 50 * time.Millisecond
-	checkTimeout = 5 * time.Second
+	checkTimeout = 20 * time.Second
 	// logLines is how much of a process' log an error shows.
 	logLines = 30
 )
@@ -33,7 +33,7 @@ func (e *EndedError) Error() string {
 func (e *EndedError) Unwrap() error { return e.Err }
 
 // Await returns when check does without an error. It gives up when the process
-// ends, with an EndedError, when ctx is done, and after two minutes; the error
+// ends, with an EndedError, when ctx is done, and after five minutes; the error
 // then has the end of the log. The process must have been started.
 func (p *Process) Await(ctx context.Context, check func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)

@@ -130,7 +130,7 @@ func TestCompactionExpiresOldVersions(t *testing.T) {
 // watchError returns the error that a watch begins with, nil if it begins
 // with an event or not at all.
 func watchError(ctx context.Context, start func(context.Context) (watch.Interface, error)) error {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
 	watcher, err := start(ctx)
 	if err != nil {

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"sync"
 	"testing"
+
+	"github.com/kuberelay/kuberelay/test/lab/childprocess"
 )
 
 // Proxy passes connections on to one address, or in turn to several.
@@ -37,9 +39,15 @@ const (
 // Start starts a proxy to target on a port of its own, and ends it with the test.
 func Start(t testing.TB, target string) *Proxy {
 	t.Helper()
-	p := &Proxy{targets: []string{target}, conns: map[net.Conn]struct{}{}}
+	// While the proxy refuses, no outgoing connection takes its port.
+	port, err := childprocess.HoldPort(childprocess.ReuseAddr) // which Go's listeners set
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(port.Release)
+	p := &Proxy{addr: port.Address(), targets: []string{target}, conns: map[net.Conn]struct{}{}}
 	p.changed = sync.NewCond(&p.mu)
-	if err := p.listen("127.0.0.1:0"); err != nil {
+	if err := p.listen(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(p.close)
@@ -81,8 +89,8 @@ func (p *Proxy) Pass() {
 	refusing := p.listener == nil && !p.closed
 	p.mu.Unlock()
 	if refusing {
-		if err := p.listen(p.addr); err != nil {
-			panic(err) // the port was ours a moment ago
+		if err := p.listen(); err != nil {
+			panic(err) // the port is ours
 		}
 	}
 }
@@ -123,14 +131,14 @@ func (p *Proxy) close() {
 	p.running.Wait()
 }
 
-func (p *Proxy) listen(addr string) error {
-	l, err := net.Listen("tcp", addr)
+func (p *Proxy) listen() error {
+	l, err := net.Listen("tcp", p.addr)
 	if err != nil {
 		return err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.listener, p.addr = l, l.Addr().String()
+	p.listener = l
 	p.running.Go(func() {
 		for {
 			c, err := l.Accept()

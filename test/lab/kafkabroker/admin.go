@@ -125,10 +125,19 @@ func (b *Broker) createTopic(ctx context.Context, topic kafka.TopicConfig, parti
 	for _, key := range slices.Sorted(maps.Keys(config)) {
 		topic.ConfigEntries = append(topic.ConfigEntries, kafka.ConfigEntry{ConfigName: key, ConfigValue: config[key]})
 	}
-	response, err := client.CreateTopics(ctx, &kafka.CreateTopicsRequest{Topics: []kafka.TopicConfig{topic}})
-	if err == nil {
-		err = response.Errors[name]
-	}
+	var failure error
+	err := b.process.Await(ctx, func(context.Context) error {
+		response, err := client.CreateTopics(ctx, &kafka.CreateTopicsRequest{Topics: []kafka.TopicConfig{topic}})
+		if err == nil {
+			err = response.Errors[name]
+		}
+		if errors.Is(err, kafka.InvalidReplicationFactor) {
+			return err // on a busy machine the broker's session has expired, and it is let in again
+		}
+		failure = err
+		return nil
+	})
+	err = errors.Join(failure, err)
 	if err == nil {
 		err = b.process.Await(ctx, func(ctx context.Context) error {
 			got, err := b.usable(ctx, name)

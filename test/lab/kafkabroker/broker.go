@@ -33,7 +33,7 @@ const (
 	// startAttempts is how often Start tries other ports where the first were taken.
 	startAttempts = 3
 	// stopTimeout is how long the broker may take to end when it is asked to.
-	stopTimeout = 30 * time.Second
+	stopTimeout = 2 * time.Minute
 )
 
 // errPortTaken is why a broker ends that finds another listener on its port.
@@ -145,7 +145,7 @@ func (b *Broker) configure(ctx context.Context) error {
 }
 
 // Stop ends the broker in an orderly way, and kills it if it has not ended
-// after half a minute, which is an error. Stopping a broker that does not run
+// after two minutes, which is an error. Stopping a broker that does not run
 // does nothing.
 func (b *Broker) Stop() error {
 	b.mu.Lock()
@@ -189,7 +189,7 @@ func (b *Broker) Forget() error {
 }
 
 // Close ends the broker for good. One with a temporary folder is killed and the
-// folder removed; one with a Dir is stopped as by Stop. It takes a minute at
+// folder removed; one with a Dir is stopped as by Stop. It takes minutes at
 // most, mostly far less; only the first call does anything, and all return its error.
 func (b *Broker) Close() error { return b.closeOnce() }
 

@@ -101,4 +101,18 @@ func allow(t *testing.T, b *kafkabrokertest.Broker, user, topic string, operatio
 	if err != nil {
 		t.Fatal(err)
 	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for { // the broker answers before it applies an ACL
+		known, err := client.DescribeACLs(ctx, &kafka.DescribeACLsRequest{Filter: kafka.ACLFilter{
+			ResourceTypeFilter: kafka.ResourceTypeTopic, ResourceNameFilter: topic, ResourcePatternTypeFilter: kafka.PatternTypeLiteral,
+			Operation: operation, PermissionType: kafka.ACLPermissionTypeAllow,
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(known.Resources) > 0 {
+			return
+		}
+	}
 }

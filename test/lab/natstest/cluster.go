@@ -39,6 +39,7 @@ func StartCluster(t testing.TB, size int) *Cluster {
 			ServerName: fmt.Sprintf("node-%d", i), Host: "127.0.0.1", Port: client,
 			Cluster: server.ClusterOpts{Name: "test", Host: "127.0.0.1", Port: port}, Routes: routes,
 			JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true,
+			AuthTimeout: startLimit.Seconds(),
 		})
 		if err != nil {
 			t.Fatal(err)

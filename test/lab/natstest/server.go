@@ -16,7 +16,7 @@ import (
 )
 
 // startLimit is how long a server may take to accept connections.
-const startLimit = time.Minute
+const startLimit = 5 * time.Minute
 
 // Server is a server in this process.
 type Server struct {
@@ -38,6 +38,7 @@ func Start(t testing.TB, configure ...func(*server.Options)) *Server {
 		URL: "nats://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(port)),
 		opts: server.Options{
 			Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true,
+			AuthTimeout: startLimit.Seconds(), // for a client on a slow machine
 		},
 	}
 	for _, f := range configure {

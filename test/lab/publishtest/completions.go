@@ -9,7 +9,7 @@ import (
 )
 
 // limit bounds every wait. Only a failing test gets there.
-const limit = time.Minute
+const limit = 3 * time.Minute
 
 // completion is what a publisher told of one message.
 type completion struct {

@@ -16,7 +16,7 @@ import (
 )
 
 // limit bounds every wait. Only a failing test gets there.
-const limit = time.Minute
+const limit = 3 * time.Minute
 
 // Writer writes to one topic.
 type Writer struct {

@@ -18,7 +18,7 @@ import (
 func TestMain(m *testing.M) { os.Exit(kafkabrokertest.Run(m)) }
 
 // patience bounds what a test waits for; nothing is expected to take so long.
-const patience = time.Minute
+const patience = 3 * time.Minute
 
 // newClient makes a client of the broker at addr, changed by change.
 func newClient(t testing.TB, addr string, change ...func(*Options)) *Client {

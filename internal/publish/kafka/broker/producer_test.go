@@ -3,7 +3,6 @@ package broker
 import (
 	"context"
 	"errors"
-	"net"
 	"slices"
 	"testing"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"github.com/segmentio/kafka-go"
 
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
+	"github.com/kuberelay/kuberelay/test/lab/childprocess"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 )
 
@@ -108,12 +108,12 @@ func TestProduceWhereThereIsNothing(t *testing.T) {
 
 // kafka-go returns "topic not found" for every topic while it has no metadata.
 func TestUnreachableBrokerIsNamed(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := childprocess.HoldPort(childprocess.ReusePort) // nobody listens on it
 	if err != nil {
 		t.Fatal(err)
 	}
-	addr := l.Addr().String()
-	l.Close()
+	t.Cleanup(port.Release)
+	addr := port.Address()
 	c := newClient(t, addr)
 	encoded := batch(t, recordbatch.None, NoProducer, recordbatch.NoSequence, record("a", "1"))
 

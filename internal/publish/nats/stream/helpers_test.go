@@ -11,7 +11,7 @@ import (
 )
 
 // limit bounds every wait. Only a failing test reaches it.
-const limit = time.Minute
+const limit = 3 * time.Minute
 
 // connect returns a connection that creates the stream if it does not exist, with as many
 // replicas as there are URLs.

@@ -110,7 +110,7 @@ func killedParent(t *testing.T, freeze bool) {
 // eventually waits for what nobody tells us of.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	limit := time.NewTimer(time.Minute)
+	limit := time.NewTimer(3 * time.Minute)
 	defer limit.Stop()
 	poll := time.NewTicker(20 * time.Millisecond)
 	defer poll.Stop()
@@ -118,7 +118,7 @@ func eventually(t *testing.T, what string, is func() bool) {
 		select {
 		case <-poll.C:
 		case <-limit.C:
-			t.Fatalf("not within a minute: %s", what)
+			t.Fatalf("not within three minutes: %s", what)
 		}
 	}
 }
