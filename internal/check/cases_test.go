@@ -139,7 +139,7 @@ func cases() []decision {
 		{"excluded-resources-matched", "not", "", func(f *Facts) { f.Selection.UnmatchedExclude = []string{"x"} }, Warning, "nothing: x"},
 		{"excluded-resources-matched", "not set", "", func(f *Facts) { f.Settings.Watch.ExcludeResources = nil }, Skipped, "not set"},
 		{"namespaces-found", "not", "", func(f *Facts) {
-			f.Selection.Namespaces.NotFound, f.Selection.Suggestions["defualt"] = []string{"defualt"}, "default"
+			f.Selection.Namespaces.NotFound, f.Selection.Suggestions["defaul"] = []string{"defaul"}, "default"
 		}, Warning, "did you mean default?"},
 		{"namespaces-found", "unreadable", "", func(f *Facts) { f.Selection.Namespaces.Error = "no" }, Failed, "grant list and watch"},
 		{"namespaces-found", "none", "", func(f *Facts) { f.Selection.Namespaces.Selected = nil }, Warning, "no namespace"},

@@ -66,7 +66,7 @@ func reviewRights() []Right {
 	}
 }
 
-// Rights returns the permissions to ask the API server for, besides those on watched resources, which
+// NeededRights returns the permissions to ask the API server for, besides those on watched resources, which
 // the explanation has. It needs the settings and the Lease.
 func (f *Facts) NeededRights() []Right {
 	return slices.Concat(definitionRights(), namespaceRights(), f.leaseRights(), reviewRights())

@@ -135,7 +135,7 @@ accounts: {
 	if err := js.DeleteStream(t.Context(), "OTHER"); err != nil {
 		t.Fatal(err)
 	}
-	s, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
+	_, err = js.CreateStream(t.Context(), jetstream.StreamConfig{
 		Name: "KUBERELAY", Subjects: []string{"kuberelay.>"}, MaxMsgsPerSubject: 8, Discard: jetstream.DiscardNew, MaxAge: time.Hour,
 	})
 	if err != nil {
@@ -155,7 +155,8 @@ accounts: {
 		t.Errorf("after the check, the Lease: %v", err)
 	}
 	f.start().idle()
-	if s, err = js.Stream(t.Context(), "KUBERELAY"); err != nil {
+	s, err := js.Stream(t.Context(), "KUBERELAY")
+	if err != nil {
 		t.Fatal(err)
 	}
 	before := s.CachedInfo().State.LastSeq

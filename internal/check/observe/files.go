@@ -50,11 +50,11 @@ func Files(c config.Config, to map[string][]check.Validity) {
 			to[id] = append(to[id], file(variable, path)...)
 		}
 	}
-	switch {
-	case c.Event.Sink == config.SinkKafka:
+	switch c.Event.Sink {
+	case config.SinkKafka:
 		add(check.BusClient, "KUBERELAY_KAFKA_TLS_CERT_FILE", c.Kafka.CertFile)
 		add(check.BusAuthorities, "KUBERELAY_KAFKA_TLS_CA_FILE", c.Kafka.CAFile)
-	case c.Event.Sink == config.SinkNATS:
+	case config.SinkNATS:
 		add(check.BusClient, "KUBERELAY_NATS_TLS_CERT_FILE", c.NATS.CertFile)
 		add(check.BusAuthorities, "KUBERELAY_NATS_TLS_CA_FILE", c.NATS.CAFile)
 		add(check.ListenCertificate, "KUBERELAY_NATS_LISTEN_TLS_CERT_FILE", c.Server.CertFile)

@@ -95,7 +95,7 @@ func TestFiles(t *testing.T) {
 }
 
 func TestSkewOf(t *testing.T) {
-	at := func(ms int64) time.Time { return time.UnixMilli(ms) }
+	at := time.UnixMilli
 	for _, c := range []struct{ date, sent, received, want int64 }{
 		{5000, 5900, 5950, 0},    // a header is in whole seconds
 		{5000, 6500, 6600, -500}, // behind by at least that

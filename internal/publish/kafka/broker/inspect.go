@@ -60,7 +60,8 @@ func (c *Client) Inspect(ctx context.Context, want TopicConfig) (i Inspection, e
 	if wrong := compare(i.Topic, is, want); len(wrong) > 0 {
 		i.Settings = misconfigured("%s", c.describe(want, wrong))
 	}
-	return i, c.inspectMetadata(ctx, want.Name, &i)
+	err = c.inspectMetadata(ctx, want.Name, &i)
+	return i, err
 }
 
 // Brokers returns the number of brokers. It makes one attempt.
