@@ -19,6 +19,15 @@ import (
 // kubeConfig returns the address of the API server and the credentials: from KUBECONFIG, the
 // user's kubeconfig, or, in a pod, the service account.
 func kubeConfig(cfg config.Config, command string, log *slog.Logger) (*rest.Config, error) {
+	kube, err := loadKubeConfig(cfg, command)
+	if err != nil {
+		return nil, err
+	}
+	return kube, followToken(kube, log)
+}
+
+// loadKubeConfig is kubeConfig with a token that is not followed.
+func loadKubeConfig(cfg config.Config, command string) (*rest.Config, error) {
 	if err := checkKubeconfig(os.Getenv(clientcmd.RecommendedConfigPathEnvVar)); err != nil {
 		return nil, fmt.Errorf("find the cluster: %w", err)
 	}
@@ -31,7 +40,7 @@ func kubeConfig(cfg config.Config, command string, log *slog.Logger) (*rest.Conf
 	}
 	kube.QPS, kube.Burst = float32(cfg.Watch.QPS), cfg.Watch.Burst
 	kube.UserAgent = "kuberelay-" + command + "/" + version
-	return kube, followToken(kube, log)
+	return kube, nil
 }
 
 // followToken sends with every request the token that the file has at that moment. client-go

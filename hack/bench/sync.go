@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/kuberelay/kuberelay/hack/bench/sizing"
+	"github.com/kuberelay/kuberelay/internal/sizing"
 )
 
 // sample is one run of a contender: a first sync from exec to the last acknowledgement.

@@ -9,7 +9,7 @@ import (
 )
 
 // deleteBytes is the memory of a deleted object until its events are purged, with the growth
-// of the heap until it is collected: Deleted and GC in hack/bench/sizing.
+// of the heap until it is collected: Deleted and GC in internal/sizing.
 const deleteBytes = 1200
 
 // MaxDeletes returns the number of deletes that half of a memory limit can hold. The limit

@@ -8,9 +8,6 @@ import (
 	"github.com/kuberelay/kuberelay/internal/selector"
 )
 
-// maxTypingErrors is the edit distance up to which a name counts as similar.
-const maxTypingErrors = 2
-
 // Similar returns the resource whose name is most similar to a selector that matches nothing,
 // "" if none is similar.
 func (c *Catalog) Similar(unmatched string) string {
@@ -25,9 +22,5 @@ func (c *Catalog) Similar(unmatched string) string {
 			}
 		}
 	}
-	form := selector.Nearest(unmatched, slices.Collect(maps.Keys(resources)))
-	if selector.Distance(unmatched, form) > maxTypingErrors {
-		return ""
-	}
-	return resources[form]
+	return resources[selector.Similar(unmatched, slices.Collect(maps.Keys(resources)))]
 }

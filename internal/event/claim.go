@@ -42,6 +42,17 @@ type Claim struct {
 	Position uint64
 }
 
+// Admits reports whether, with this claim on the bus, the cluster with the UID may use the name.
+// Replaces is the UID of a cluster whose name it takes over, "" for none. An unknown UID is
+// admitted.
+func (c Claim) Admits(uid, replaces string) bool {
+	switch {
+	case uid == "", c.UID == "", c.UID == uid, c.UID == replaces:
+		return true
+	}
+	return false
+}
+
 // ClusterClaimed builds the marker of a claim. It expects the claim's position on the bus,
 // or nothing. Its id distinguishes it from other claims:
 //

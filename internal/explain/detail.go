@@ -3,6 +3,7 @@ package explain
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -17,7 +18,7 @@ import (
 
 // explainNamespaces lists the namespaces if the selection needs them, and checks that the named
 // ones exist.
-func (e *explainer) explainNamespaces(ctx context.Context, warnings *[]string) ExplainedNamespaces {
+func (e *explainer) explainNamespaces(ctx context.Context, into *Explanation) ExplainedNamespaces {
 	n := e.namespaces
 	x := ExplainedNamespaces{All: n.SelectsAll(), NotFound: []string{}}
 	if n.SelectsAll() {
@@ -35,7 +36,7 @@ func (e *explainer) explainNamespaces(ctx context.Context, warnings *[]string) E
 		}
 		n.Synced()
 		if err := e.access.Denied(ctx, event.Resource{Version: "v1", Resource: discovery.NamespaceResource.Resource}, ""); err != nil {
-			*warnings = append(*warnings, "namespaces cannot be watched, so new namespaces and changed labels go unnoticed: "+err.Error())
+			into.Warnings = append(into.Warnings, "namespaces cannot be watched, so new namespaces and changed labels go unnoticed: "+err.Error())
 		}
 	}
 	x.Selected, _ = n.Selected()
@@ -43,6 +44,9 @@ func (e *explainer) explainNamespaces(ctx context.Context, warnings *[]string) E
 	for _, name := range n.Named() {
 		if _, exists := existing[name]; err == nil && !exists && n.MaySelect(name) {
 			x.NotFound = append(x.NotFound, name)
+			if similar := selector.Similar(name, slices.Collect(maps.Keys(existing))); similar != "" {
+				into.Suggestions[name] = similar
+			}
 		}
 	}
 	return x

@@ -79,7 +79,13 @@ func Explain(ctx context.Context, c Config, q Question) (Explanation, error) {
 	if err := discovery.Ready(ctx, c.Discovery); err != nil && !apierrors.IsForbidden(err) {
 		x.Warnings = append(x.Warnings, "the API server is not ready, so it may not show everything that it serves: "+err.Error())
 	}
-	x.Namespaces = e.explainNamespaces(ctx, &x.Warnings)
+	x.Suggestions = map[string]string{}
+	for _, unmatched := range append(slices.Clone(x.Unmatched), x.UnmatchedExclude...) {
+		if similar := e.catalog.Similar(unmatched); similar != "" {
+			x.Suggestions[unmatched] = similar
+		}
+	}
+	x.Namespaces = e.explainNamespaces(ctx, &x)
 	x.Resources, x.NotServed = e.pick(ctx, q)
 	if err := e.explainAll(ctx, x.Resources); err != nil {
 		return Explanation{}, err

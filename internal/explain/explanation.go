@@ -18,6 +18,8 @@ type Explanation struct {
 	// exclusions that match nothing.
 	Unmatched        []string `json:"unmatched"`
 	UnmatchedExclude []string `json:"unmatchedExclude"`
+	// Suggestions has a similar name for some of them, and for some namespaces that do not exist.
+	Suggestions map[string]string `json:"suggestions,omitempty"`
 
 	// FailingGroups has the groups with at least one version whose discovery fails.
 	FailingGroups []FailingGroup `json:"failingGroups"`
@@ -39,6 +41,10 @@ type Explanation struct {
 	DropFields     []string `json:"dropFields,omitempty"`
 	HashFields     []string `json:"hashFields,omitempty"`
 	ReadableFields []string `json:"readableFields,omitempty"`
+
+	// UnmatchedFields has the entries of the caller's lists of fields that match no watched resource.
+	// The caller sets it.
+	UnmatchedFields []string `json:"unmatchedFields,omitempty"`
 
 	// Warnings has reasons why this explanation may be wrong.
 	Warnings []string `json:"warnings"`

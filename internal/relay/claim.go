@@ -48,8 +48,7 @@ func newClaim(cfg config.Config, c *cluster, log *slog.Logger) (*claim, error) {
 
 // admit returns an error if, according to the bus, another cluster owns the name.
 func (c *claim) admit(on event.Claim) error {
-	switch {
-	case c.uid == "", on.UID == "", on.UID == c.uid, on.UID == c.replaces:
+	if on.Admits(c.uid, c.replaces) {
 		return nil
 	}
 	return &ConfigError{fmt.Errorf("the name %s belongs to another cluster on this bus: its namespace kube-system has the UID %s (claimed %s), and that of this cluster has %s. "+

@@ -53,5 +53,6 @@ func explainShape(x explain.Explanation, c Config) (explain.Explanation, error) 
 	}
 	x.Filter, x.DropFields, x.HashFields = c.Settings.Content.Filter, c.Settings.Content.DropFields, shape.hashed(watched)
 	x.ReadableFields = shape.readable(watched)
+	x.UnmatchedFields = append(shape.drop.Unmatched(watched), shape.hash.Unmatched(watched)...)
 	return x, nil
 }

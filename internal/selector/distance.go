@@ -17,6 +17,18 @@ func Nearest(unknown string, names []string) string {
 	})
 }
 
+// maxTypingErrors is the edit distance up to which a name counts as similar.
+const maxTypingErrors = 2
+
+// Similar is [Nearest] for names that can be unrelated: it returns "" if none is similar.
+func Similar(unknown string, names []string) string {
+	name := Nearest(unknown, names)
+	if Distance(unknown, name) > maxTypingErrors {
+		return ""
+	}
+	return name
+}
+
 // Distance is the Levenshtein distance of two names in bytes.
 func Distance(a, b string) int {
 	row := make([]int, len(b)+1)

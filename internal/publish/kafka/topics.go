@@ -193,14 +193,20 @@ func (b *Bus) openUnseen(s *session, turn int) {
 	}
 }
 
-// ensure creates a topic, or checks an existing one.
-func (b *Bus) ensure(ctx context.Context, name string) (_ broker.Topic, created bool, err error) {
+// wanted returns the configuration of a topic.
+func (b *Bus) wanted(name string) broker.TopicConfig {
 	want := broker.TopicConfig{
 		Name: name, Partitions: b.opts.Partitions, Replication: b.opts.Replication, CleanupPolicy: b.opts.CleanupPolicy,
 	}
 	if name == b.opts.CheckpointTopic {
 		want.CleanupPolicy = "compact"
 	}
+	return want
+}
+
+// ensure creates a topic, or checks an existing one.
+func (b *Bus) ensure(ctx context.Context, name string) (_ broker.Topic, created bool, err error) {
+	want := b.wanted(name)
 	t, created, err := b.client.Ensure(ctx, want)
 	if created { // even if it is not available yet: the next attempt finds it
 		b.created.Add(1)

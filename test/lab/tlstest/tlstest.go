@@ -51,6 +51,14 @@ func (ca *CA) Issue(name string) (certificate tls.Certificate, certFile, keyFile
 	return ca.issue(template)
 }
 
+// Expired is Issue for a certificate that is no longer good.
+func (ca *CA) Expired(name string) (certificate tls.Certificate, certFile, keyFile string) {
+	ca.t.Helper()
+	template := ca.template(name)
+	template.NotBefore, template.NotAfter = template.NotBefore.Add(-time.Hour), template.NotBefore
+	return ca.issue(template)
+}
+
 // Config is what a client needs that trusts the authority, and shows certificates
 // if it is given some.
 func (ca *CA) Config(certificates ...tls.Certificate) *tls.Config {

@@ -30,13 +30,19 @@ func (c *Client) check(ctx context.Context, t Topic, want TopicConfig) (Topic, e
 	if err != nil {
 		return t, fmt.Errorf("read the settings of topic %s: %w", want.Name, err)
 	}
-	t.CleanupPolicy = is["cleanup.policy"]
-	t.MaxMessageBytes = number(is["max.message.bytes"])
-	t.MinInsyncReplicas = number(is["min.insync.replicas"])
+	t = t.with(is)
 	if wrong := compare(t, is, want); len(wrong) > 0 {
 		return t, misconfigured("%s", c.describe(want, wrong))
 	}
 	return t, nil
+}
+
+// with returns the topic with its settings.
+func (t Topic) with(is map[string]string) Topic {
+	t.CleanupPolicy = is["cleanup.policy"]
+	t.MaxMessageBytes = number(is["max.message.bytes"])
+	t.MinInsyncReplicas = number(is["min.insync.replicas"])
+	return t
 }
 
 // settings reads the settings of a topic, including defaults.

@@ -102,16 +102,8 @@ func (c *Client) Ensure(ctx context.Context, want TopicConfig) (t Topic, created
 
 // create creates the topic. created is false if another client was faster.
 func (c *Client) create(ctx context.Context, want TopicConfig) (created bool, err error) {
-	topic := kafka.TopicConfig{Topic: want.Name, NumPartitions: want.Partitions, ReplicationFactor: want.Replication}
-	if want.Replication < 1 {
-		topic.ReplicationFactor = -1
-	}
-	settings := want.settings()
-	for _, name := range slices.Sorted(maps.Keys(settings)) {
-		topic.ConfigEntries = append(topic.ConfigEntries, kafka.ConfigEntry{ConfigName: name, ConfigValue: settings[name]})
-	}
 	started := time.Now()
-	res, err := c.kafka.CreateTopics(ctx, &kafka.CreateTopicsRequest{Topics: []kafka.TopicConfig{topic}})
+	res, err := c.kafka.CreateTopics(ctx, &kafka.CreateTopicsRequest{Topics: []kafka.TopicConfig{want.topic()}})
 	if err == nil {
 		err = res.Errors[want.Name]
 	}
@@ -120,18 +112,41 @@ func (c *Client) create(ctx context.Context, want TopicConfig) (created bool, er
 		return true, nil
 	case errors.Is(err, kafka.TopicAlreadyExists):
 		return false, nil
+	}
+	err = c.notCreated(want, err)
+	if !errors.Is(err, ErrMisconfigured) {
+		c.transport.note(started, err)
+	}
+	return false, err
+}
+
+// topic returns the topic to create.
+func (w TopicConfig) topic() kafka.TopicConfig {
+	topic := kafka.TopicConfig{Topic: w.Name, NumPartitions: w.Partitions, ReplicationFactor: w.Replication}
+	if w.Replication < 1 {
+		topic.ReplicationFactor = -1
+	}
+	settings := w.settings()
+	for _, name := range slices.Sorted(maps.Keys(settings)) {
+		topic.ConfigEntries = append(topic.ConfigEntries, kafka.ConfigEntry{ConfigName: name, ConfigValue: settings[name]})
+	}
+	return topic
+}
+
+// notCreated explains why a topic was not created.
+func (c *Client) notCreated(want TopicConfig, err error) error {
+	switch {
 	case KindOf(err) == Denied:
 		err = c.denied(err, onTopic("Create", want.Name), permission{operation: "Create", resource: "cluster"})
-		return false, fmt.Errorf("%w, or have an administrator create it: %s", err, c.createCommand(want))
+		return fmt.Errorf("%w, or have an administrator create it: %s", err, c.createCommand(want))
 	case errors.Is(err, kafka.InvalidReplicationFactor) && want.Replication > 0: // starting and fenced brokers do not count
-		err = fmt.Errorf("%w: fewer brokers are alive than KUBERELAY_KAFKA_REPLICATION, which is %d: start the missing brokers, or lower the setting", err, want.Replication)
+		return fmt.Errorf("%w: fewer brokers are alive than KUBERELAY_KAFKA_REPLICATION, which is %d: start the missing brokers, or lower the setting", err, want.Replication)
 	case errors.Is(err, kafka.InvalidReplicationFactor):
-		err = fmt.Errorf("%w: fewer brokers are alive than the cluster's default.replication.factor: start the missing brokers, or set KUBERELAY_KAFKA_REPLICATION", err)
+		return fmt.Errorf("%w: fewer brokers are alive than the cluster's default.replication.factor: start the missing brokers, or set KUBERELAY_KAFKA_REPLICATION", err)
 	case KindOf(err) == Never:
-		return false, misconfigured("%w", err) // for example a policy of the cluster, or a value
+		return misconfigured("%w", err) // for example a policy of the cluster, or a value
 	}
-	c.transport.note(started, err)
-	return false, err
+	return err
 }
 
 // await blocks until all partitions of a new topic are available. It asks the leaders,

@@ -1,12 +1,6 @@
 package sizing
 
-import (
-	"strconv"
-	"strings"
-	"testing"
-
-	"github.com/kuberelay/kuberelay/internal/config"
-)
+import "testing"
 
 func TestPeak(t *testing.T) {
 	c := Constants{Base: 1000, Fixed: 6, FirstSync: 4, Deleted: 7, Share: 0.5, GC: 2, InFlight: 3, InFlightShare: 0.25}
@@ -30,25 +24,5 @@ func TestStream(t *testing.T) {
 	c := Constants{InFlightShare: 0.25, Envelope: 5}
 	if got, want := c.Stream(2, 3, 4, 100), int64((2+3)*4*(25+5)); got != want {
 		t.Errorf("got %d, want %d", got, want)
-	}
-}
-
-func TestHistory(t *testing.T) {
-	for _, f := range config.Fields() {
-		if f.Name == "KUBERELAY_NATS_HISTORY" && f.Default != strconv.Itoa(history) {
-			t.Errorf("the page reckons with a history of %d, the default is %s", history, f.Default)
-		}
-	}
-}
-
-func TestWritePage(t *testing.T) {
-	var page strings.Builder
-	if err := WritePage(&page); err != nil {
-		t.Fatal(err)
-	}
-	for _, bad := range []string{"%!", "<no value>", "NaN"} {
-		if strings.Contains(page.String(), bad) {
-			t.Errorf("the page has %q in it:\n%s", bad, &page)
-		}
 	}
 }

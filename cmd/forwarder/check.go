@@ -1,0 +1,179 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/KimMachineGun/automemlimit/memlimit"
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/klog/v2"
+
+	"github.com/kuberelay/kuberelay/internal/check"
+	"github.com/kuberelay/kuberelay/internal/check/observe"
+	"github.com/kuberelay/kuberelay/internal/config"
+	"github.com/kuberelay/kuberelay/internal/explain"
+	"github.com/kuberelay/kuberelay/internal/relay"
+)
+
+// busTimeout bounds everything that the bus is asked.
+const busTimeout = 20 * time.Second
+
+func newCheckCommand() *cobra.Command {
+	var output, memory string
+	var pre bool
+	cmd := &cobra.Command{
+		Use:   "check",
+		Short: "Check the cluster, the permissions and the bus, before or after installing",
+		Long: `Check finds out whether a forwarder with this environment can do its work: the API
+server, the permissions, what is selected, the bus with its stream or topics, the memory,
+and who writes. It prints a line for each check: ok, warning, failed, or skipped with
+the reason. A warning or a failure has a fix, and a link to its section in
+docs/troubleshooting.md.
+
+Run it with --pre before the installation, and without in the pod of a forwarder. It only
+reads: it publishes nothing, takes no lease, and creates no stream or topic.
+
+Exit codes: 0 ok, 1 a warning, 2 a failure, or wrong command line.`,
+		Example: `  forwarder check --pre --memory-limit=256Mi
+  forwarder check
+  forwarder check --output=json | jq '.checks[] | select(.status == "failed")'`,
+		Args: usage(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			write, ok := check.Printers()[output]
+			if !ok {
+				return &usageError{fmt.Errorf("--output=%q: use table or json", output)}
+			}
+			limit, err := memoryLimit(memory, pre)
+			if err != nil {
+				return &usageError{err}
+			}
+			quiet := slog.New(slog.DiscardHandler) // the report has all errors
+			klogOnce.Do(func() { klog.SetSlogLogger(quiet) })
+			f := observeFacts(cmd.Context(), pre, quiet)
+			if cmd.Context().Err() != nil {
+				return cmd.Context().Err()
+			}
+			f.MemoryLimit = limit
+			report := check.Run(f)
+			if err := write(cmd.OutOrStdout(), report); err != nil {
+				return err
+			}
+			if code := report.Status.Code(); code > 0 {
+				return exitCode(code)
+			}
+			return nil
+		},
+	}
+	cmd.Flags().SortFlags = false
+	cmd.Flags().BoolVar(&pre, "pre", false, "the forwarder is not installed yet")
+	cmd.Flags().StringVarP(&output, "output", "o", "table", "table or json")
+	cmd.Flags().StringVar(&memory, "memory-limit", "", "memory limit of the forwarder's container, such as 256Mi (default: without --pre, that of this container)")
+	return cmd
+}
+
+// memoryLimit returns the memory limit to compare with, 0 for none.
+func memoryLimit(text string, pre bool) (int64, error) {
+	if text != "" {
+		q, err := resource.ParseQuantity(text)
+		if err != nil || q.Value() <= 0 {
+			return 0, fmt.Errorf("--memory-limit=%q: write it as in a pod, such as 256Mi", text)
+		}
+		return q.Value(), nil
+	}
+	limit, err := memlimit.FromCgroup()
+	if pre || err != nil || limit > 1<<62 { // there is no limit without cgroups
+		return 0, nil //nolint:nilerror // as documented
+	}
+	return int64(limit), nil
+}
+
+// observeFacts observes everything, in the order in which one needs the other.
+func observeFacts(ctx context.Context, pre bool, log *slog.Logger) check.Facts {
+	f := check.Facts{Pre: pre, Now: time.Now(), Validities: map[string][]check.Validity{}}
+	f.Version, _ = builtFrom()
+	if f.Settings, f.ConfigErr = config.Load(config.Forwarding, contentChecks()...); f.ConfigErr != nil {
+		return f
+	}
+	observeCluster(ctx, &f, log)
+	observe.Files(f.Settings, f.Validities)
+	f.DataDir = observe.DataDir(f.Settings.Server.DataDir)
+	if !pre {
+		observeForwarder(ctx, &f)
+	}
+	observeBus(ctx, &f)
+	return f
+}
+
+func observeCluster(ctx context.Context, f *check.Facts, log *slog.Logger) {
+	kube, err := loadKubeConfig(f.Settings, "check")
+	if err == nil {
+		f.Validities = observe.Kubeconfig(kube)
+		err = followToken(kube, log)
+	}
+	var c *observe.Cluster
+	if err == nil {
+		c, err = observe.NewCluster(kube)
+	}
+	namespace := f.Settings.Leader.Namespace
+	if err == nil && namespace == "" {
+		if namespace, err = kubeNamespace(); err != nil {
+			err = fmt.Errorf("find the namespace of the lease: %w; set KUBERELAY_LEASE_NAMESPACE", err)
+		}
+	}
+	if f.KubeErr = err; err != nil {
+		return
+	}
+	f.Server, f.Validities[check.ServerCertificate] = c.Server(ctx)
+	if f.Server.Err != nil {
+		return
+	}
+	f.Selection, f.SelectionErr = relay.Explain(ctx, relay.Config{Settings: f.Settings, Kube: kube}, explain.Question{})
+	if f.SelectionErr == nil {
+		f.Lists = c.Lists(ctx, f.Settings.Watch, f.Selection)
+	}
+	f.Lease = c.Lease(ctx, f.Settings.Leader, namespace)
+	f.Rights = c.Rights(ctx, f.NeededRights())
+}
+
+func observeForwarder(ctx context.Context, f *check.Facts) {
+	ask, err := statusAddress{}.client(f.Settings.Operations)
+	if err == nil {
+		d, failed := ask(ctx)
+		if err = failed; err == nil {
+			f.Forwarder = &d
+		}
+	}
+	f.ForwarderErr = err
+}
+
+// observeBus asks the bus in the name of the cluster.
+func observeBus(ctx context.Context, f *check.Facts) {
+	ctx, cancel := context.WithTimeout(ctx, busTimeout)
+	defer cancel()
+	cfg := f.Settings
+	if cfg.Event.ClusterName == "" {
+		cfg.Event.ClusterName = f.Server.UID
+	}
+	switch {
+	case cfg.Event.Sink == config.SinkStdout, f.Pre && cfg.Event.Sink == config.SinkNATS && len(cfg.NATS.URLs) == 0:
+	case cfg.Event.Sink == config.SinkKafka:
+		cfg.Event.ClusterName = cmp.Or(cfg.Event.ClusterName, "unknown") // which nobody has claimed
+		var watched []schema.GroupResource
+		for _, r := range f.Selection.Resources {
+			if r.Watched != explain.Nowhere {
+				watched = append(watched, schema.ParseGroupResource(r.Name))
+			}
+		}
+		f.Kafka, f.BusErr = relay.InspectKafka(ctx, cfg, watched)
+	default:
+		f.NATS, f.BusErr = relay.InspectNATS(ctx, cfg)
+		if !f.NATS.TLSUntil.IsZero() {
+			f.Validities[check.BusCertificate] = []check.Validity{{What: "the certificate of the NATS server", From: f.NATS.TLSFrom, Until: f.NATS.TLSUntil}}
+		}
+	}
+}

@@ -1,0 +1,143 @@
+// Package check decides whether a forwarder of a configuration can do its work, before and after
+// it is installed: what is wrong, why, and how to fix it.
+//
+// [Facts] hold what was observed. Each check is a pure function of them, so the same facts
+// always have the same results. Package observe collects the facts, and changes nothing.
+//
+// Every check has a section in docs/troubleshooting.md, whose heading is the id of the check. The ids
+// are stable.
+package check
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Status is the result of a check.
+type Status string
+
+// The results. Warning means that part of the copy may be missing, or that it may become
+// wrong; failed that a forwarder does not work; skipped that a check does not apply or that what it
+// needs is unknown.
+const (
+	OK      Status = "ok"
+	Warning Status = "warning"
+	Failed  Status = "failed"
+	Skipped Status = "skipped"
+)
+
+// Code returns the exit code of a status: 0, 1 or 2.
+func (s Status) Code() int {
+	switch s {
+	case Failed:
+		return 2
+	case Warning:
+		return 1
+	}
+	return 0
+}
+
+// Check is one check.
+type Check struct {
+	ID    string // heading of its section in docs/troubleshooting.md
+	Group string
+	sink  string // "" for every sink
+	check func(*Facts) verdict
+}
+
+// verdict is what a check decides.
+type verdict struct {
+	status       Status
+	message, fix string
+}
+
+func pass(format string, args ...any) verdict { return verdict{OK, fmt.Sprintf(format, args...), ""} }
+
+func skip(format string, args ...any) verdict {
+	return verdict{Skipped, fmt.Sprintf(format, args...), ""}
+}
+
+func warn(fix, format string, args ...any) verdict {
+	return verdict{Warning, fmt.Sprintf(format, args...), fix}
+}
+
+func fail(fix, format string, args ...any) verdict {
+	return verdict{Failed, fmt.Sprintf(format, args...), fix}
+}
+
+// Result is the result of one check. The JSON field names are stable.
+type Result struct {
+	ID      string `json:"id"`
+	Group   string `json:"group"`
+	Status  Status `json:"status"`
+	Message string `json:"message"`       // what was found, or why the check was skipped
+	Fix     string `json:"fix,omitempty"` // with a warning or a failure
+	See     string `json:"see,omitempty"` // URL of the section in docs/troubleshooting.md, likewise
+}
+
+// Report has all results. The JSON field names are stable.
+type Report struct {
+	Status  Status   `json:"status"` // the worst one, never skipped
+	Summary string   `json:"summary"`
+	Checks  []Result `json:"checks"`
+}
+
+const page = "https://github.com/kuberelay/kuberelay/blob/main/docs/troubleshooting.md#"
+
+// All returns all checks, in the order in which they can prevent each other.
+func All() []Check {
+	var all []Check
+	for _, group := range [][]Check{setupChecks(), serverChecks(), selectionChecks(), permissionChecks(), busChecks(), natsChecks(), kafkaChecks(), capacityChecks(), ownerChecks()} {
+		all = append(all, group...)
+	}
+	return all
+}
+
+// Run runs the checks of the configured sink.
+func Run(f Facts) Report {
+	r := Report{Status: OK, Checks: []Result{}}
+	count := map[Status]int{}
+	for _, c := range All() {
+		if c.sink != "" && c.sink != f.Settings.Event.Sink {
+			continue
+		}
+		v := c.run(&f)
+		result := Result{ID: c.ID, Group: c.Group, Status: v.status, Message: oneLine(v.message), Fix: oneLine(v.fix)}
+		if v.status.Code() > 0 {
+			result.See = page + c.ID
+		}
+		if v.status.Code() > r.Status.Code() {
+			r.Status = v.status
+		}
+		count[v.status]++
+		r.Checks = append(r.Checks, result)
+	}
+	r.Summary = fmt.Sprintf("%d ok, %d %s, %d failed, %d skipped", count[OK], count[Warning], plural(count[Warning], "warning"), count[Failed], count[Skipped])
+	return r
+}
+
+// run decides, unless what every check needs is missing.
+func (c Check) run(f *Facts) verdict {
+	if f.ConfigErr != nil && c.ID != configuration {
+		return skip("the configuration is wrong")
+	}
+	return c.check(f)
+}
+
+func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return noun
+	}
+	return noun + "s"
+}
+
+// names lists some names.
+func names(all []string) string {
+	const show = 5
+	if more := len(all) - show; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(all[:show], ", "), more)
+	}
+	return strings.Join(all, ", ")
+}

@@ -1,0 +1,164 @@
+package check
+
+import (
+	"bytes"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kuberelay/kuberelay/internal/config"
+)
+
+// The decisions: each case changes one fact of a deployment in which every check that applies is ok.
+func TestRun(t *testing.T) {
+	seen := map[string]map[Status]bool{}
+	note := func(r Report) map[string]Result {
+		by := map[string]Result{}
+		for _, c := range r.Checks {
+			by[c.ID] = c
+			if seen[c.ID] == nil {
+				seen[c.ID] = map[Status]bool{}
+			}
+			seen[c.ID][c.Status] = true
+		}
+		return by
+	}
+	for _, sink := range []string{config.SinkNATS, config.SinkKafka} {
+		r := Run(well(sink))
+		for _, c := range note(r) {
+			if c.Status != OK && c.Status != Skipped || c.Message == "" || c.Fix != "" || c.See != "" {
+				t.Errorf("all is well on %s: %+v", sink, c)
+			}
+		}
+		if r.Status != OK || len(r.Checks) < 30 {
+			t.Errorf("all is well on %s: %s, %s", sink, r.Status, r.Summary)
+		}
+	}
+	for _, c := range cases() {
+		t.Run(c.id+"/"+c.name, func(t *testing.T) {
+			sink := c.sink
+			if sink == "" {
+				sink = config.SinkNATS
+			}
+			f := well(sink)
+			c.change(&f)
+			r := Run(f)
+			got := note(r)[c.id]
+			if got.Status != c.want || !strings.Contains(got.Message+"; "+got.Fix, c.words) {
+				t.Errorf("got %+v, want %s with %q", got, c.want, c.words)
+			}
+			switch bad := c.want.Code() > 0; {
+			case bad && (got.Fix == "" || got.See != page+c.id || r.Status.Code() < c.want.Code()):
+				t.Errorf("without a fix, a link or a verdict: %+v, %s", got, r.Status)
+			case !bad && got.Fix+got.See != "":
+				t.Errorf("with a fix: %+v", got)
+			}
+		})
+	}
+	for _, c := range All() {
+		if !seen[c.ID][OK] || !seen[c.ID][Warning] && !seen[c.ID][Failed] {
+			t.Errorf("no case in which %s is ok, or none in which it is not: %v", c.ID, seen[c.ID])
+		}
+	}
+}
+
+// Without facts nothing is ok that was not observed, and nothing panics.
+func TestRunWithoutFacts(t *testing.T) {
+	for _, sink := range []string{config.SinkNATS, config.SinkKafka, config.SinkStdout} {
+		f := Facts{KubeErr: errFault, BusErr: errFault, Pre: true}
+		f.Settings.Event.Sink = sink
+		f.Settings.Kafka.Idempotent = true
+		for _, c := range Run(f).Checks {
+			if c.Status == OK && c.ID != configuration && c.ID != "kafka-idempotence" {
+				t.Errorf("%s: %+v", sink, c)
+			}
+		}
+	}
+}
+
+// Every check has a section in docs/troubleshooting.md, and every section there has a check.
+func TestSections(t *testing.T) {
+	b, err := os.ReadFile("../../docs/troubleshooting.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, found := strings.Cut(string(b), "\n## The checks of forwarder check\n")
+	text, _, _ = strings.Cut(text, "\n## ")
+	var sections, ids []string
+	for _, match := range regexp.MustCompile(`(?m)^### (.*)$`).FindAllStringSubmatch(text, -1) {
+		sections = append(sections, match[1])
+	}
+	for _, c := range All() {
+		ids = append(ids, c.ID)
+		if n := strings.Count(string(b), "\n### "+c.ID+"\n"); n != 1 {
+			t.Errorf("docs/troubleshooting.md has %d headings %q, so the link does not lead there", n, c.ID)
+		}
+		if !regexp.MustCompile(`^[a-z]+(-[a-z]+)*$`).MatchString(c.ID) {
+			t.Errorf("%q is not its own anchor", c.ID)
+		}
+	}
+	if !found || !slices.Equal(sections, ids) {
+		t.Errorf("the sections are\n%q\nand the checks\n%q", sections, ids)
+	}
+	// Two headings can share a text.
+	for section := range strings.SplitSeq(text, "\n### ") {
+		if name, body, _ := strings.Cut(section, "\n"); slices.Contains(ids, name) && strings.TrimSpace(body) != "" && !strings.Contains(body, "**Fix:**") {
+			t.Errorf("the section %s has no fix", name)
+		}
+	}
+}
+
+func TestPrinters(t *testing.T) {
+	f := well(config.SinkNATS)
+	f.Server.Version = "v1.20.0"
+	f.ForwarderErr, f.Forwarder = errFault, nil
+	r := Run(f)
+	var table, json bytes.Buffer
+	if err := Printers()["table"](&table, r); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"FAILED: ", "\n\nAPI server\n", "  warning  api-server-version", "fix: upgrade Kubernetes to 1.25 or later\n",
+		"see: https://github.com/kuberelay/kuberelay/blob/main/docs/troubleshooting.md#api-server-version\n", "  failed   forwarder-status",
+	} {
+		if !strings.Contains(table.String(), want) {
+			t.Errorf("the table has no %q:\n%s", want, &table)
+		}
+	}
+	if err := Printers()["json"](&json, r); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`"status": "failed"`, `"id": "lease"`, `"group": "API server"`, `"fix": "upgrade`} {
+		if !strings.Contains(json.String(), want) {
+			t.Errorf("the JSON has no %q:\n%s", want, &json)
+		}
+	}
+}
+
+func TestListAdd(t *testing.T) {
+	for answer, want := range map[string]int64{
+		`{"items": [{}, {}]}`: 2,
+		`{"metadata": {"continue": "x", "remainingItemCount": 40}, "items": [{}, {}]}`:      42,
+		`{"metadata": {"continue": "x"}, "items": [{}, {}]}`:                                -1,
+		`{"metadata": {"continue": "", "remainingItemCount": null}, "items": [{"a": "b"}]}`: 1,
+	} {
+		var l List
+		if err := l.Add([]byte(answer)); err != nil || l.Objects != want {
+			t.Errorf("%s: %+v, %v, want %d objects", answer, l, err, want)
+		}
+	}
+	l := List{}
+	for _, answer := range []string{`{"metadata": {"continue": "x"}, "items": [{"a":1}]}`, `{"items": [{"a":"longer"}]}`} {
+		if err := l.Add([]byte(answer)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := (List{Objects: -1, Sampled: 2, Bytes: 7 + 14, Largest: 14}); l != want {
+		t.Errorf("got %+v, want %+v", l, want)
+	}
+	if l.Add([]byte("<html>")) == nil {
+		t.Error("no error of an answer that is not a list")
+	}
+}

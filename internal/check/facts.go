@@ -1,0 +1,181 @@
+package check
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/kuberelay/kuberelay/internal/config"
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/explain"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka"
+	"github.com/kuberelay/kuberelay/internal/publish/nats"
+	"github.com/kuberelay/kuberelay/internal/status"
+)
+
+// Facts are what was observed. What could not be observed has an error or is nil.
+type Facts struct {
+	Pre     bool // the forwarder is not installed yet
+	Now     time.Time
+	Version string // of this program
+
+	Settings  config.Config
+	ConfigErr error
+
+	KubeErr      error // why there is no kubeconfig
+	Server       Server
+	Selection    explain.Explanation
+	SelectionErr error
+	Rights       map[Right]Answer
+	Lists        []List
+	Lease        Lease
+
+	// Validities are those of the files that are configured, and of the credentials of the API
+	// server, by the id of the check.
+	Validities map[string][]Validity
+
+	NATS   nats.Inspection
+	Kafka  kafka.Inspection
+	BusErr error // why the bus could not be asked
+
+	MemoryLimit int64 // bytes; 0 for none
+	DataDir     DataDir
+
+	Forwarder    *status.Document
+	ForwarderErr error
+}
+
+// Server is the API server. Err is the error of the request that says who the user is, and
+// the other facts are unknown then.
+type Server struct {
+	Host    string
+	Err     error
+	User    string // "" if the server does not tell
+	Version string
+	Ready   error
+	Skew    *time.Duration // of its clock
+	UID     string         // of the namespace kube-system
+	UIDErr  error
+}
+
+// Right is a permission in the cluster.
+type Right struct{ Verb, Group, Resource, Namespace, Name string }
+
+// Answer is what the API server says about a [Right].
+type Answer struct {
+	Allowed bool
+	Err     error
+}
+
+// List is the beginning of the list of a watched resource.
+type List struct {
+	Resource string
+	Objects  int64 // -1 if the API server does not count
+	Sampled  int64
+	Bytes    int64 // of the sampled objects
+	Largest  int64 // of the sampled objects
+	Err      error
+}
+
+// Lease is the Lease of the leader election.
+type Lease struct {
+	Namespace, Name string
+	Exists          bool
+	Holder          string // "" if nobody holds it now
+	Err             error
+}
+
+// Validity is the time in which a certificate or a token is valid.
+type Validity struct {
+	What        string // names it for people, with its variable
+	From, Until time.Time
+	Err         error
+}
+
+// DataDir is the folder of the built-in server.
+type DataDir struct {
+	Path string
+	Err  error // why it cannot be used
+	Free int64 // bytes of the volume; -1 if unknown
+}
+
+// claim returns what the bus says about the owner of the cluster name.
+func (f *Facts) claim() (event.Claim, error) {
+	if f.Settings.Event.Sink == config.SinkKafka {
+		return f.Kafka.Claim, f.Kafka.ClaimErr
+	}
+	return f.NATS.Claim, f.NATS.ClaimErr
+}
+
+// builtIn reports whether the forwarder runs a NATS server itself.
+func (f *Facts) builtIn() bool {
+	return f.Settings.Event.Sink == config.SinkNATS && len(f.Settings.NATS.URLs) == 0
+}
+
+// withServer returns a check that is skipped without an API server.
+func withServer(check func(*Facts) verdict) func(*Facts) verdict {
+	return func(f *Facts) verdict {
+		switch {
+		case f.KubeErr != nil:
+			return skip("no cluster is configured")
+		case f.Server.Err != nil:
+			return skip("the API server cannot be asked")
+		}
+		return check(f)
+	}
+}
+
+// withSelection returns a check that is skipped if it is unknown what is watched.
+func withSelection(check func(*Facts) verdict) func(*Facts) verdict {
+	return withServer(func(f *Facts) verdict {
+		if f.SelectionErr != nil {
+			return skip("it is unknown what is watched: %v", f.SelectionErr)
+		}
+		return check(f)
+	})
+}
+
+// withBus returns a check that is skipped without a bus.
+func withBus(check func(*Facts) verdict) func(*Facts) verdict {
+	return func(f *Facts) verdict {
+		switch {
+		case f.Settings.Event.Sink == config.SinkStdout:
+			return skip("KUBERELAY_SINK is stdout")
+		case f.builtIn() && f.Pre:
+			return skip("the built-in server starts with the forwarder")
+		case f.BusErr != nil:
+			return skip("the bus cannot be asked")
+		}
+		return check(f)
+	}
+}
+
+// Add adds the answer to a list with a limit. Without a count in an answer that is not
+// complete, the number of objects is unknown.
+func (l *List) Add(answer []byte) error {
+	var list struct {
+		Metadata struct {
+			Continue  string `json:"continue"`
+			Remaining *int64 `json:"remainingItemCount"`
+		} `json:"metadata"`
+		Items []json.RawMessage `json:"items"`
+	}
+	if err := json.Unmarshal(answer, &list); err != nil {
+		return fmt.Errorf("the answer is not a list: %w", err)
+	}
+	for _, item := range list.Items {
+		l.Bytes += int64(len(item))
+		l.Largest = max(l.Largest, int64(len(item)))
+	}
+	l.Sampled += int64(len(list.Items))
+	switch {
+	case l.Objects < 0:
+	case list.Metadata.Remaining != nil:
+		l.Objects += int64(len(list.Items)) + *list.Metadata.Remaining
+	case list.Metadata.Continue == "":
+		l.Objects += int64(len(list.Items))
+	default:
+		l.Objects = -1
+	}
+	return nil
+}

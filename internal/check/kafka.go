@@ -1,0 +1,184 @@
+package check
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/kuberelay/kuberelay/internal/config"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka"
+)
+
+// kafkaChecks are those of the topics on Kafka.
+func kafkaChecks() []Check {
+	return ofSink(config.SinkKafka, "Kafka", []Check{
+		{ID: "kafka-topics", check: withTopics(checkTopicsExist)},
+		{ID: "kafka-checkpoint-topic", check: withBus(func(f *Facts) verdict { return checkTopicsExist(f, checkpoint(f)) })},
+		{ID: "kafka-topic-settings", check: withTopics(checkTopicSettings)},
+		{ID: "kafka-checkpoint-settings", check: withBus(func(f *Facts) verdict { return checkTopicSettings(f, checkpoint(f)) })},
+		{ID: "kafka-permissions", check: withBus(checkKafkaPermissions)},
+		{ID: "kafka-replication", check: withBus(checkReplication)},
+		{ID: "kafka-in-sync", check: withBus(checkInSync)},
+		{ID: "kafka-partitions", check: withTopics(checkPartitions)},
+		{ID: "kafka-max-message-bytes", check: withTopics(checkMaxMessageBytes)},
+		{ID: "kafka-idempotence", check: checkIdempotence},
+	})
+}
+
+func checkpoint(f *Facts) []kafka.TopicInspection { return []kafka.TopicInspection{f.Kafka.Checkpoint} }
+
+// withTopics returns a check of the event topics.
+func withTopics(check func(*Facts, []kafka.TopicInspection) verdict) func(*Facts) verdict {
+	return withBus(func(f *Facts) verdict {
+		if len(f.Kafka.Topics) == 0 {
+			return skip("KUBERELAY_KAFKA_TOPIC is a template, and no resource is known to be watched")
+		}
+		return check(f, f.Kafka.Topics)
+	})
+}
+
+// existing returns all topics that could be looked at.
+func (f *Facts) existing() (all []kafka.TopicInspection) {
+	for _, t := range append(slices.Clone(f.Kafka.Topics), f.Kafka.Checkpoint) {
+		if t.Err == nil && !t.Missing {
+			all = append(all, t)
+		}
+	}
+	return all
+}
+
+func checkTopicsExist(f *Facts, all []kafka.TopicInspection) verdict {
+	var missing, present []string
+	for _, t := range all {
+		switch {
+		case t.Err != nil:
+			return fail("by the error: grant the permission, or correct the brokers", "topic %s cannot be looked up: %v", t.Name, t.Err)
+		case t.Missing && t.Create != nil:
+			return fail("run the command that the message names, or create the topic (docs/install.md)", "topic %s does not exist and cannot be created: %v", t.Name, t.Create)
+		case t.Missing:
+			missing = append(missing, t.Name)
+		default:
+			present = append(present, t.Name)
+		}
+	}
+	switch {
+	case len(missing) > 0 && !f.Pre && len(present) == 0:
+		return fail("check that the forwarder runs, and its log; it creates its topics", "topics do not exist: %s", names(missing))
+	case len(missing) > 0:
+		return pass("topics do not exist yet, and the brokers would create them: %s", names(missing))
+	}
+	return pass("topics exist: %s", names(present))
+}
+
+func checkTopicSettings(_ *Facts, all []kafka.TopicInspection) verdict {
+	looked, unreadable := 0, ""
+	for _, t := range all {
+		switch {
+		case t.Err != nil || t.Missing:
+			continue
+		case t.Settings != nil:
+			return fail("run the command that the message names", "%v", t.Settings)
+		case t.Unreadable:
+			unreadable = t.Name
+		}
+		looked++
+	}
+	switch {
+	case unreadable != "":
+		return warn("grant DescribeConfigs on the topic", "the settings of topic %s may not be read, so wrong ones are not noticed", unreadable)
+	case looked == 0:
+		return skip("there is no topic to look at")
+	}
+	return pass("cleanup policy and retention are right")
+}
+
+func checkKafkaPermissions(f *Facts) verdict {
+	known := false
+	for _, t := range f.existing() {
+		known = known || t.DeniedKnown
+		if len(t.Denied) > 0 {
+			return fail(t.Grant, "the user lacks permissions on topic %s: %s", t.Name, names(t.Denied))
+		}
+	}
+	switch {
+	case len(f.existing()) == 0:
+		return skip("there is no topic to ask for")
+	case !known:
+		return skip("the brokers do not tell the permissions of the user")
+	}
+	return pass("the user may read, write and describe every topic")
+}
+
+func checkReplication(f *Facts) verdict {
+	var single []string
+	for _, t := range f.existing() {
+		if t.Topic.Replication < 2 || t.Topic.MinInsyncReplicas == 1 {
+			single = append(single, fmt.Sprintf("%s (%d %s, min.insync.replicas %d)", t.Name, t.Topic.Replication, plural(t.Topic.Replication, "replica"), t.Topic.MinInsyncReplicas))
+		}
+	}
+	switch {
+	case len(f.existing()) == 0:
+		return skip("there is no topic to look at")
+	case len(single) > 0 && f.Kafka.Brokers == 1:
+		return pass("topics have one replica, because there is one broker")
+	case len(single) > 0:
+		return warn("use three replicas and min.insync.replicas=2 (docs/install.md)", "a broker that fails can lose what was acknowledged: %s", names(single))
+	}
+	return pass("events survive the loss of a broker")
+}
+
+func checkInSync(f *Facts) verdict {
+	var short []string
+	for _, t := range f.existing() {
+		if t.InSync < t.Topic.Replication {
+			short = append(short, fmt.Sprintf("%s (%d of %d)", t.Name, t.InSync, t.Topic.Replication))
+		}
+		if t.Topic.MinInsyncReplicas > t.InSync {
+			return fail("repair the brokers", "topic %s has a partition with %d in-sync replicas and needs %d, so the brokers refuse events", t.Name, t.InSync, t.Topic.MinInsyncReplicas)
+		}
+	}
+	switch {
+	case len(f.existing()) == 0:
+		return skip("there is no topic to look at")
+	case len(short) > 0:
+		return warn("repair the brokers", "partitions have fewer in-sync replicas than replicas: %s", names(short))
+	}
+	return pass("all replicas are in sync")
+}
+
+func checkPartitions(f *Facts, all []kafka.TopicInspection) verdict {
+	want, looked := f.Settings.Kafka.Partitions, 0
+	for _, t := range all {
+		if t.Err != nil || t.Missing {
+			continue
+		}
+		looked++
+		if t.Topic.Partitions != want {
+			return warn("set KUBERELAY_KAFKA_PARTITIONS to the number of the topic; to use another number, publish to another topic",
+				"topic %s has %d partitions, and KUBERELAY_KAFKA_PARTITIONS is %d, which only new topics get", t.Name, t.Topic.Partitions, want)
+		}
+	}
+	if looked == 0 {
+		return skip("there is no topic to look at")
+	}
+	return pass("topics have %d %s", want, plural(want, "partition"))
+}
+
+func checkMaxMessageBytes(f *Facts, all []kafka.TopicInspection) verdict {
+	var most int64
+	for _, t := range all {
+		if is := int64(t.Topic.MaxMessageBytes); is > 0 && (most == 0 || is < most) {
+			most = is
+		}
+	}
+	if most == 0 {
+		return skip("there is no topic whose settings can be read")
+	}
+	return checkMessageSize(f, most, "max.message.bytes", "raise max.message.bytes of the topic")
+}
+
+func checkIdempotence(f *Facts) verdict {
+	if !f.Settings.Kafka.Idempotent {
+		return warn("set KUBERELAY_KAFKA_IDEMPOTENT=true, if the Kafka cluster permits it", "KUBERELAY_KAFKA_IDEMPOTENT is false, so events can repeat, and two forwarders at once are not noticed")
+	}
+	return pass("the brokers refuse repeated events and replaced forwarders")
+}

@@ -1,0 +1,204 @@
+package check
+
+import (
+	"fmt"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kuberelay/kuberelay/internal/config"
+)
+
+// natsChecks are those of the server, the stream and the user on NATS.
+func natsChecks() []Check {
+	return ofSink(config.SinkNATS, "NATS", []Check{
+		{ID: BusCertificate, check: withBus(validity(BusCertificate, "the connection is not encrypted", "renew the certificate of the NATS server"))},
+		{ID: "bus-clock", check: withBus(func(f *Facts) verdict { return checkClock(f.NATS.Skew, "the NATS server") })},
+		{ID: "nats-jetstream", check: withBus(checkJetStream)},
+		{ID: "nats-permissions", check: withBus(checkNATSPermissions)},
+		{ID: "nats-stream", check: withBus(checkStream)},
+		{ID: "nats-stream-settings", check: withStream(checkStreamSettings)},
+		{ID: "nats-stream-replicas", check: withStream(checkReplicas)},
+		{ID: "nats-stream-limits", check: withStream(checkLimits)},
+		{ID: "nats-max-payload", check: withBus(checkMaxPayload)},
+		{ID: "nats-data-dir", check: checkDataDir},
+	})
+}
+
+// ofSink completes checks that belong to a sink.
+func ofSink(sink, group string, checks []Check) []Check {
+	for i := range checks {
+		checks[i].sink, checks[i].Group = sink, group
+	}
+	return checks
+}
+
+// withStream returns a check that is skipped without the stream.
+func withStream(check func(*Facts) verdict) func(*Facts) verdict {
+	return withBus(func(f *Facts) verdict {
+		if f.NATS.Stream == nil {
+			return skip("there is no stream to look at")
+		}
+		return check(f)
+	})
+}
+
+func checkJetStream(f *Facts) verdict {
+	switch n := f.NATS; {
+	case n.JetStream != nil:
+		return fail("turn on JetStream on the server and for the account", "%v", n.JetStream)
+	case n.Account != nil && n.Account.Limits.MaxStreams > 0 && n.Account.Streams >= n.Account.Limits.MaxStreams && n.Stream == nil && n.StreamErr == nil:
+		return fail("raise the limit of the account, or remove a stream", "the account has %d streams and may have %d, so the stream cannot be created", n.Account.Streams, n.Account.Limits.MaxStreams)
+	}
+	return pass("JetStream is enabled")
+}
+
+func checkNATSPermissions(f *Facts) verdict {
+	switch n := f.NATS; {
+	case f.builtIn():
+		return skip("the built-in server permits its own forwarder everything")
+	case n.DeniedErr != nil:
+		return skip("the server does not tell the permissions of the user: %v; allow publish to $SYS.REQ.USER.INFO to check them", n.DeniedErr)
+	case len(n.Denied) > 0:
+		return fail("add them to the permissions of the user; docs/permissions.md has the whole list", "the NATS user lacks permissions: %s", names(n.Denied))
+	}
+	return pass("the NATS user has every permission that the forwarder needs")
+}
+
+func checkStream(f *Facts) verdict {
+	name := f.Settings.NATS.Stream
+	switch n := f.NATS; {
+	case n.JetStream != nil:
+		return skip("JetStream is not enabled")
+	case n.StreamErr != nil:
+		return fail("check the servers of the stream: nats stream info "+name, "%v", n.StreamErr)
+	case n.Overlap != "":
+		return fail("set KUBERELAY_NATS_STREAM="+n.Overlap+", or choose another KUBERELAY_NATS_SUBJECT_PREFIX",
+			"the stream %s cannot be created, because the stream %s has its subjects", name, n.Overlap)
+	case n.Stream == nil && f.Pre:
+		return pass("the stream %s does not exist yet; the forwarder creates it", name)
+	case n.Stream == nil:
+		return fail("check that the forwarder runs, and its log; it creates the stream at its start", "the stream %s does not exist", name)
+	}
+	return pass("the stream %s has %d messages", name, f.NATS.Stream.State.Msgs)
+}
+
+func checkStreamSettings(f *Facts) verdict {
+	switch {
+	case f.NATS.Settings != nil && f.builtIn():
+		return warn("restart the forwarder, which updates the stream of its built-in server", "%v", f.NATS.Settings)
+	case f.NATS.Settings != nil:
+		return fail("run the command that the message names", "%v", f.NATS.Settings)
+	}
+	return pass("retention, history and the other settings are right")
+}
+
+func checkReplicas(f *Facts) verdict {
+	replicas := f.NATS.Stream.Config.Replicas
+	cluster := f.NATS.Stream.Cluster
+	var behind []string
+	if cluster != nil {
+		for _, r := range cluster.Replicas {
+			switch {
+			case r.Offline:
+				behind = append(behind, r.Name+" (offline)")
+			case !r.Current:
+				behind = append(behind, fmt.Sprintf("%s (%d operations behind)", r.Name, r.Lag))
+			}
+		}
+	}
+	switch {
+	case len(behind) > 0:
+		return warn("repair these servers; the stream is lost if too few remain", "replicas of the stream are not current: %s", names(behind))
+	case replicas < 2 && (cluster == nil || cluster.Name == ""):
+		return pass("the stream has one copy, because the server is not in a cluster")
+	case replicas < 2:
+		return warn("set KUBERELAY_NATS_REPLICAS=3 and run: nats stream edit "+f.Settings.NATS.Stream+" --replicas=3",
+			"the stream has one copy, so the bus is lost with its server; the forwarder then publishes everything again")
+	}
+	return pass("%d replicas are current", replicas)
+}
+
+// full is the share of a limit from which it is worth a warning.
+const full = 0.9
+
+func checkLimits(f *Facts) verdict {
+	is, state := f.NATS.Stream.Config, f.NATS.Stream.State
+	for _, l := range []struct {
+		name     string
+		is, most int64
+	}{
+		{"max_bytes", int64(state.Bytes), is.MaxBytes}, //nolint:gosec // far below the limit
+		{"max_msgs", int64(state.Msgs), is.MaxMsgs},    //nolint:gosec // likewise
+	} {
+		switch {
+		case l.most <= 0:
+		case l.is >= l.most:
+			return fail("raise the limit: nats stream edit "+is.Name, "the stream is full: %d of %s=%d", l.is, l.name, l.most)
+		case float64(l.is) > full*float64(l.most):
+			return warn("raise the limit: nats stream edit "+is.Name, "the stream is nearly full: %d of %s=%d", l.is, l.name, l.most)
+		}
+	}
+	return pass("the stream has %d MB in %d messages, below its limits", state.Bytes/1e6, state.Msgs)
+}
+
+// usual is the size, in bytes, that nearly every object is below: the default of NATS and of Kafka.
+const usual = 1 << 20
+
+func checkMaxPayload(f *Facts) verdict {
+	most, name := f.NATS.MaxPayload, "max_payload"
+	if s := f.NATS.Stream; s != nil && s.Config.MaxMsgSize > 0 && int64(s.Config.MaxMsgSize) < most {
+		most, name = int64(s.Config.MaxMsgSize), "max_msg_size"
+	}
+	return checkMessageSize(f, most, name, "raise "+name+" on the NATS server")
+}
+
+// checkMessageSize compares the largest message with the objects.
+func checkMessageSize(f *Facts, most int64, name, fix string) verdict {
+	var largest List
+	for _, l := range f.Lists {
+		if l.Largest > largest.Largest {
+			largest = l
+		}
+	}
+	switch {
+	case most <= 0:
+		return skip("the bus does not tell the largest message")
+	case largest.Largest > most:
+		return warn(fix, "%s is %d bytes, and an object of %s has %d, so it is published without its content", name, most, largest.Resource, largest.Largest)
+	case most < usual:
+		return warn(fix, "%s is %d bytes; larger objects are published without their content", name, most)
+	}
+	return pass("messages can have %d bytes", most)
+}
+
+func checkDataDir(f *Facts) verdict {
+	switch d := f.DataDir; {
+	case !f.builtIn():
+		return skip("KUBERELAY_NATS_URL is set, so there is no built-in server")
+	case d.Err != nil && f.Pre:
+		return skip("this machine is not the pod of the forwarder, or the folder cannot be used: %v", d.Err)
+	case d.Err != nil:
+		return fail("correct the owner of the folder (podSecurityContext.fsGroup in the chart), or set KUBERELAY_DATA_DIR", "%s cannot be used: %v", d.Path, d.Err)
+	case d.Free >= 0 && d.Free < usual<<6:
+		return fail("make room on the volume", "the volume of %s has %d MB left", d.Path, d.Free/1e6)
+	}
+	return pass("%s can be written", f.DataDir.Path)
+}
+
+// storage returns what the stream may take, in bytes, and what limits it; 0 for no limit.
+func storage(stream *jetstream.StreamInfo, account *jetstream.AccountInfo) (most int64, name string) {
+	if stream != nil && stream.Config.MaxBytes > 0 {
+		most, name = stream.Config.MaxBytes, "max_bytes of the stream"
+	}
+	if account == nil || account.Limits.MaxStore <= 0 {
+		return most, name
+	}
+	left := account.Limits.MaxStore - int64(account.Store) //nolint:gosec // far below the limit
+	if stream != nil {
+		left += int64(stream.State.Bytes) //nolint:gosec // likewise
+	}
+	if most == 0 || left < most {
+		return left, "the storage that the account has left"
+	}
+	return most, name
+}

@@ -1,0 +1,145 @@
+package observe
+
+import (
+	"context"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
+	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
+
+	"github.com/kuberelay/kuberelay/internal/check"
+	"github.com/kuberelay/kuberelay/internal/config"
+	"github.com/kuberelay/kuberelay/internal/explain"
+)
+
+const (
+	askers     = 8  // requests at once
+	sampleSize = 20 // objects of a list
+)
+
+// Rights asks which of these rights the user has.
+func (c *Cluster) Rights(ctx context.Context, rights []check.Right) map[check.Right]check.Answer {
+	answers := map[check.Right]check.Answer{}
+	client, err := authorizationclient.NewForConfig(c.rest)
+	var mu sync.Mutex
+	var g errgroup.Group
+	g.SetLimit(askers)
+	for _, r := range rights {
+		g.Go(func() error {
+			answer := check.Answer{Err: err}
+			if err == nil {
+				answer = review(ctx, client, r)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			answers[r] = answer
+			return nil
+		})
+	}
+	_ = g.Wait() // no call returns an error
+	return answers
+}
+
+func review(ctx context.Context, client authorizationclient.AuthorizationV1Interface, r check.Right) check.Answer {
+	answer, err := client.SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
+		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Verb: r.Verb, Group: r.Group, Version: "*", Resource: r.Resource, Namespace: r.Namespace, Name: r.Name,
+		}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return check.Answer{Err: err}
+	}
+	return check.Answer{Allowed: answer.Status.Allowed}
+}
+
+// Lease reads the Lease. A holder that has not renewed it in time does not count.
+func (c *Cluster) Lease(ctx context.Context, l config.Leader, namespace string) check.Lease {
+	is := check.Lease{Namespace: namespace, Name: l.LeaseName}
+	client, err := coordinationclient.NewForConfig(c.rest)
+	if err != nil {
+		is.Err = err
+		return is
+	}
+	found, err := client.Leases(namespace).Get(ctx, l.LeaseName, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return is
+	case err != nil:
+		is.Err = err
+		return is
+	}
+	is.Exists = true
+	s := found.Spec
+	if s.HolderIdentity != nil && s.RenewTime != nil && s.LeaseDurationSeconds != nil &&
+		time.Since(s.RenewTime.Time) < time.Duration(*s.LeaseDurationSeconds)*time.Second {
+		is.Holder = *s.HolderIdentity
+	}
+	return is
+}
+
+// Lists reads the first objects of each watched resource, in each namespace that is watched
+// separately.
+func (c *Cluster) Lists(ctx context.Context, w config.Watch, x explain.Explanation) []check.List {
+	var watched []explain.Explained
+	for _, r := range x.Resources {
+		if r.Watched != explain.Nowhere {
+			watched = append(watched, r)
+		}
+	}
+	all := make([]check.List, len(watched))
+	var g errgroup.Group
+	g.SetLimit(askers)
+	for i, r := range watched {
+		g.Go(func() error {
+			all[i] = c.list(ctx, w, r)
+			return nil
+		})
+	}
+	_ = g.Wait() // no call returns an error
+	return all
+}
+
+func (c *Cluster) list(ctx context.Context, w config.Watch, r explain.Explained) check.List {
+	sum := check.List{Resource: r.Name}
+	namespaces := []string{""}
+	if r.Scope == explain.NamespacesScope {
+		namespaces = r.Namespaces
+	}
+	for _, namespace := range namespaces {
+		request := c.discovery.RESTClient().Get().AbsPath(path(r, namespace)).Param("limit", strconv.Itoa(sampleSize))
+		if w.LabelSelector != "" {
+			request.Param("labelSelector", w.LabelSelector)
+		}
+		if w.FieldSelector != "" {
+			request.Param("fieldSelector", w.FieldSelector)
+		}
+		body, err := request.DoRaw(ctx)
+		if err == nil {
+			err = sum.Add(body)
+		}
+		if err != nil {
+			sum.Err = err
+			return sum
+		}
+	}
+	return sum
+}
+
+// path returns the path of a list.
+func path(r explain.Explained, namespace string) string {
+	p := "/apis/" + r.Group + "/" + r.Version
+	if r.Group == "" {
+		p = "/api/" + r.Version
+	}
+	if namespace != "" {
+		p += "/namespaces/" + namespace
+	}
+	return p + "/" + schema.ParseGroupResource(r.Name).Resource
+}

@@ -1,0 +1,8 @@
+//go:build !linux && !darwin
+
+package observe
+
+import "github.com/kuberelay/kuberelay/internal/check"
+
+// DataDir knows nothing on this system.
+func DataDir(path string) check.DataDir { return check.DataDir{Path: path, Free: -1} }

@@ -1,0 +1,41 @@
+package check
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+)
+
+// Printers returns the printers of a report by name: table for people, and json.
+func Printers() map[string]func(io.Writer, Report) error {
+	return map[string]func(io.Writer, Report) error{"table": writeTable, "json": writeJSON}
+}
+
+func writeJSON(w io.Writer, r Report) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(r)
+}
+
+func writeTable(w io.Writer, r Report) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %s\n", strings.ToUpper(string(r.Status)), r.Summary)
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	group := ""
+	for _, c := range r.Checks {
+		if c.Group != group {
+			group = c.Group
+			fmt.Fprintf(t, "\n%s\n", group)
+		}
+		fmt.Fprintf(t, "  %s\t%s\t%s\n", c.Status, c.ID, c.Message)
+		if c.Fix != "" {
+			fmt.Fprintf(t, "  \t\tfix: %s\n  \t\tsee: %s\n", c.Fix, c.See)
+		}
+	}
+	_ = t.Flush() // a Builder never fails
+	_, err := io.WriteString(w, b.String())
+	return err
+}

@@ -1,0 +1,40 @@
+package check
+
+const configuration = "configuration"
+
+// setupChecks are those of this machine.
+func setupChecks() []Check {
+	const group = "configuration"
+	return []Check{
+		{ID: configuration, Group: group, check: checkConfiguration},
+		{ID: "kubeconfig", Group: group, check: checkKubeconfig},
+		{ID: "redaction-key", Group: group, check: withSelection(checkRedactionKey)},
+	}
+}
+
+func checkConfiguration(f *Facts) verdict {
+	if f.ConfigErr != nil {
+		return fail("correct the variables that the message names; forwarder --help lists them all", "%v", f.ConfigErr)
+	}
+	return pass("every variable is valid")
+}
+
+func checkKubeconfig(f *Facts) verdict {
+	if f.KubeErr != nil {
+		return fail("set KUBECONFIG to an existing file, or run in a pod with a service account", "%v", f.KubeErr)
+	}
+	return pass("the cluster is %s", f.Server.Host)
+}
+
+func checkRedactionKey(f *Facts) verdict {
+	const fix = "set KUBERELAY_REDACTION_KEY_FILE to a file with at least 16 random bytes"
+	switch {
+	case f.Settings.Event.RedactionKeyFile != "":
+		return pass("hashes have a key that stays")
+	case f.watches("secrets"):
+		return warn(fix, "Secrets are watched, and each start of a forwarder draws a new key, so every value shows as changed then")
+	case len(f.Settings.Content.HashFields) > 0:
+		return warn(fix, "KUBERELAY_HASH_FIELDS is set, and each start of a forwarder draws a new key, so every value shows as changed then")
+	}
+	return skip("Secrets are not watched, and KUBERELAY_HASH_FIELDS is not set")
+}

@@ -1,0 +1,176 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol"
+	"github.com/segmentio/kafka-go/protocol/createtopics"
+	"github.com/segmentio/kafka-go/protocol/metadata"
+)
+
+// Inspection is what the brokers say about a topic. Nothing was written to find it out.
+type Inspection struct {
+	Topic   Topic
+	Missing bool
+	// Create is why the topic, which is missing, could not be created.
+	Create error
+	// Settings are the settings that would break a guarantee. Unreadable is set if the user may not
+	// read them.
+	Settings   error
+	Unreadable bool
+	// InSync is the lowest number of in-sync replicas of a partition.
+	InSync int
+	// Denied are the operations that the user lacks. DeniedKnown is false with brokers that do
+	// not tell.
+	Denied      []string
+	DeniedKnown bool
+}
+
+// operations are those that the forwarder needs on its topics, by their code (AclOperation.java).
+var operations = []struct {
+	code int
+	name string
+}{{3, "Read"}, {4, "Write"}, {8, "Describe"}, {10, "DescribeConfigs"}}
+
+// Inspect looks at a topic, and writes nothing. If the topic is missing, the brokers check
+// whether they would create it. An error means that the brokers could not be asked. A user who may
+// not describe the topic is told that it is missing, or denied.
+func (c *Client) Inspect(ctx context.Context, want TopicConfig) (i Inspection, err error) {
+	i.Topic, err = c.Topic(ctx, want.Name)
+	switch {
+	case isNoTopic(err):
+		i.Missing = true
+		i.Create = c.wouldCreate(ctx, want)
+		return i, nil
+	case err != nil:
+		return i, err
+	}
+	is, err := c.settings(ctx, want.Name)
+	switch {
+	case errors.Is(err, kafka.TopicAuthorizationFailed):
+		i.Unreadable = true
+	case err != nil:
+		return i, fmt.Errorf("read the settings of topic %s: %w", want.Name, err)
+	}
+	i.Topic = i.Topic.with(is)
+	if wrong := compare(i.Topic, is, want); len(wrong) > 0 {
+		i.Settings = misconfigured("%s", c.describe(want, wrong))
+	}
+	err = c.inspectMetadata(ctx, want.Name, &i)
+	return i, err
+}
+
+// Brokers returns the number of brokers. It makes one attempt.
+func (c *Client) Brokers(ctx context.Context) (int, error) {
+	res, err := c.kafka.Metadata(ctx, new(kafka.MetadataRequest))
+	if err != nil {
+		return 0, fmt.Errorf("list brokers: %w", err)
+	}
+	return len(res.Brokers), nil
+}
+
+// wouldCreate has the brokers validate the creation of a topic.
+func (c *Client) wouldCreate(ctx context.Context, want TopicConfig) error {
+	topic := want.topic()
+	request := createtopics.RequestTopic{
+		Name: topic.Topic, NumPartitions: int32(topic.NumPartitions), ReplicationFactor: int16(topic.ReplicationFactor),
+	}
+	for _, e := range topic.ConfigEntries {
+		request.Configs = append(request.Configs, createtopics.RequestConfig{Name: e.ConfigName, Value: e.ConfigValue})
+	}
+	res, err := c.exchange(ctx, &createtopics.Request{
+		Topics: []createtopics.RequestTopic{request}, TimeoutMs: int32(c.opts.RequestTimeout.Milliseconds()), ValidateOnly: true,
+	})
+	if err != nil {
+		return fmt.Errorf("validate the creation of topic %s: %w", want.Name, err)
+	}
+	for _, t := range res.(*createtopics.Response).Topics {
+		if t.ErrorCode != 0 {
+			err = fmt.Errorf("%w %s", kafka.Error(t.ErrorCode), t.ErrorMessage)
+		}
+	}
+	if err == nil || errors.Is(err, kafka.TopicAlreadyExists) {
+		return nil
+	}
+	return c.notCreated(want, err)
+}
+
+// inspectMetadata asks a broker for what kafka-go does not: the operations that the user may do.
+func (c *Client) inspectMetadata(ctx context.Context, topic string, i *Inspection) error {
+	res, err := c.exchange(ctx, &metadata.Request{TopicNames: []string{topic}, IncludeTopicAuthorizedOperations: true})
+	if err != nil {
+		return fmt.Errorf("ask for the permissions on topic %s: %w", topic, err)
+	}
+	for _, t := range res.(*metadata.Response).Topics {
+		for n, p := range t.Partitions {
+			if n == 0 || len(p.IsrNodes) < i.InSync {
+				i.InSync = len(p.IsrNodes)
+			}
+		}
+		if t.TopicAuthorizedOperations <= 0 { // a broker before 2.3, which does not know the field
+			continue
+		}
+		i.DeniedKnown = true
+		for _, o := range operations {
+			if t.TopicAuthorizedOperations&(1<<o.code) == 0 {
+				i.Denied = append(i.Denied, o.name)
+			}
+		}
+	}
+	return nil
+}
+
+// AddACL returns the command that grants an operation on a topic.
+func (c *Client) AddACL(operation, topic string) string { return c.addACL(onTopic(operation, topic)) }
+
+// exchange sends a request to a broker as it is. kafka-go answers requests for metadata from a cache,
+// and waits for every topic of a request to create topics, also if it only validates.
+func (c *Client) exchange(ctx context.Context, request protocol.Message) (protocol.Message, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.opts.RequestTimeout)
+	defer cancel()
+	res, err := c.transport.RoundTrip(ctx, c.kafka.Addr, &rawRequest{Message: request, clientID: c.opts.ClientID})
+	if err != nil {
+		return nil, err
+	}
+	return res.(rawResponse).Message, nil
+}
+
+// rawRequest hides the type of a request from kafka-go, and rawResponse that of a response.
+type rawRequest struct {
+	protocol.Message
+
+	clientID string
+	version  int16 // set by Required
+}
+
+type rawResponse struct{ protocol.Message }
+
+var (
+	_ protocol.BrokerMessage = (*rawRequest)(nil)
+	_ protocol.RawExchanger  = (*rawRequest)(nil)
+)
+
+// Broker implements [protocol.BrokerMessage]. Only the controller creates topics, and every broker
+// has the metadata.
+func (*rawRequest) Broker(cluster protocol.Cluster) (protocol.Broker, error) {
+	return cluster.Brokers[cluster.Controller], nil
+}
+
+// Required implements [protocol.RawExchanger].
+func (r *rawRequest) Required(versions map[protocol.ApiKey]int16) bool {
+	r.version = versions[r.ApiKey()]
+	return true
+}
+
+// RawExchange implements [protocol.RawExchanger].
+func (r *rawRequest) RawExchange(connection io.ReadWriter) (protocol.Message, error) {
+	if err := protocol.WriteRequest(connection, r.version, correlationID, r.clientID, r.Message); err != nil {
+		return nil, err
+	}
+	_, response, err := protocol.ReadResponse(connection, r.ApiKey(), r.version)
+	return rawResponse{response}, err
+}

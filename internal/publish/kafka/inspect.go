@@ -1,0 +1,80 @@
+package kafka
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
+)
+
+// Inspection is what the brokers say about the topics of a forwarder. Nothing was written to find it
+// out.
+type Inspection struct {
+	Brokers    int
+	Topics     []TopicInspection // of events, one or one for each resource
+	Checkpoint TopicInspection
+
+	Claim    event.Claim
+	ClaimErr error
+}
+
+// TopicInspection is what the brokers say about one topic. Err is why they could not be asked.
+type TopicInspection struct {
+	Name string
+	broker.Inspection
+	Err error
+	// Grant is the command that grants the first missing operation.
+	Grant string
+}
+
+// Inspect looks at the topics of the forwarder, and writes nothing. With a topic per resource, it looks
+// at those of the given resources. An error means that the brokers could not be asked; with
+// [ErrMisconfigured] in its chain a retry cannot fix it.
+func Inspect(ctx context.Context, o Options, resources []schema.GroupResource) (Inspection, error) {
+	var none Inspection
+	o, err := o.withDefaults()
+	if err != nil {
+		return none, err
+	}
+	client, err := broker.New(o.Broker)
+	if err != nil {
+		return none, err
+	}
+	defer client.Close() //nolint:errcheck // it has no error
+	b := &Bus{opts: o, client: client, log: o.Logger, parser: record.NewParser(o.Cluster, o.CheckpointTopic)}
+	var i Inspection
+	if i.Brokers, err = client.Brokers(ctx); err != nil {
+		return none, err
+	}
+	for _, name := range b.expected(resources) {
+		i.Topics = append(i.Topics, b.inspect(ctx, name))
+	}
+	i.Checkpoint = b.inspect(ctx, o.CheckpointTopic)
+	if i.Checkpoint.Err == nil && !i.Checkpoint.Missing {
+		i.Claim, i.ClaimErr = b.recordedClaim(ctx)
+	}
+	return i, nil
+}
+
+// expected returns the names of the event topics of these resources.
+func (b *Bus) expected(resources []schema.GroupResource) (names []string) {
+	if !b.opts.perResource {
+		return []string{b.opts.Topic}
+	}
+	for _, gr := range resources {
+		names = append(names, b.topicOf(event.Key{Group: gr.Group, Resource: gr.Resource}))
+	}
+	return names
+}
+
+func (b *Bus) inspect(ctx context.Context, name string) TopicInspection {
+	is, err := b.client.Inspect(ctx, b.wanted(name))
+	t := TopicInspection{Name: name, Inspection: is, Err: err}
+	if len(is.Denied) > 0 {
+		t.Grant = b.client.AddACL(is.Denied[0], name)
+	}
+	return t
+}

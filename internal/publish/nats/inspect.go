@@ -1,0 +1,235 @@
+package nats
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
+)
+
+// Inspection is what a server says about itself, the stream and the user. Nothing was
+// written to find it out.
+type Inspection struct {
+	Version    string
+	MaxPayload int64 // bytes of a message, headers included
+	// TLSFrom and TLSUntil are the validity of the server's certificate, zero without TLS.
+	TLSFrom, TLSUntil time.Time
+
+	JetStream error                  // why JetStream cannot be used; nil if it can
+	Account   *jetstream.AccountInfo // nil if the user may not ask
+	Stream    *jetstream.StreamInfo  // nil if it does not exist
+	StreamErr error                  // why the stream could not be looked up
+	Settings  error                  // the settings of the stream that would break a guarantee
+	Overlap   string                 // another stream with subjects of the forwarder
+	Skew      *time.Duration         // of the server's clock; nil if the server did not tell it
+
+	// Denied are the subjects that the user lacks, each with publish or subscribe.
+	// DeniedErr is why that is unknown.
+	Denied    []string
+	DeniedErr error
+
+	Claim    event.Claim
+	ClaimErr error
+}
+
+// Inspect looks at the server and at the stream, and writes nothing. Connection is how to connect,
+// [Options.Connection] for the user of the forwarder. An error means that there is no
+// connection; with [ErrMisconfigured] in its chain a retry cannot fix it.
+func Inspect(ctx context.Context, connection stream.Options, want Options) (Inspection, error) {
+	want = want.withDefaults()
+	c, err := stream.Connect(ctx, connection, stream.Hooks{Check: func(context.Context, *stream.Conn) error { return nil }})
+	if err != nil {
+		return Inspection{}, err
+	}
+	defer c.Close()
+	if !c.NC.IsConnected() {
+		return Inspection{}, c.WhyNotConnected()
+	}
+	i := Inspection{Version: c.NC.ConnectedServerVersion(), MaxPayload: c.NC.MaxPayload()}
+	if state, err := c.NC.TLSConnectionState(); err == nil && len(state.PeerCertificates) > 0 {
+		i.TLSFrom, i.TLSUntil = state.PeerCertificates[0].NotBefore, state.PeerCertificates[0].NotAfter
+	}
+	i.inspectUser(ctx, c, want)
+	i.inspectStream(ctx, c, want)
+	return i, nil
+}
+
+// Connection returns the options of the forwarder's own connection.
+func (o Options) Connection() stream.Options { return o.withDefaults().connection() }
+
+// inspectStream asks for the account, the stream and the claim.
+func (i *Inspection) inspectStream(ctx context.Context, c *stream.Conn, want Options) {
+	var account jetstream.AccountInfo
+	switch err := ask(ctx, c, "$JS.API.INFO", nil, &account); {
+	case err == nil:
+		i.Account = &account
+	case errors.Is(err, natsgo.ErrNoResponders), isDisabled(err):
+		i.JetStream = c.Failure(natsgo.ErrNoResponders)
+		return
+	}
+	var info jetstream.StreamInfo
+	sent := time.Now()
+	err := ask(ctx, c, c.API("STREAM.INFO"), nil, &info)
+	var api *jetstream.APIError
+	switch {
+	case errors.As(err, &api) && api.ErrorCode == jetstream.JSErrCodeStreamNotFound:
+		i.findOverlap(ctx, c, want)
+		return
+	case errors.Is(err, natsgo.ErrNoResponders), isDisabled(err):
+		i.JetStream = c.Failure(natsgo.ErrNoResponders)
+		return
+	case err != nil:
+		i.StreamErr = fmt.Errorf("look up stream %q: %w", want.Stream, err)
+		return
+	}
+	if !info.TimeStamp.IsZero() {
+		skew := info.TimeStamp.Sub(sent.Add(time.Since(sent) / 2))
+		i.Skew = &skew
+	}
+	i.Stream, i.Settings = &info, checkStream(info.Config, want)
+	if i.StreamErr = stream.LeaderError(&info); i.StreamErr == nil {
+		i.inspectClaim(ctx, c, want)
+	}
+}
+
+func isDisabled(err error) bool {
+	var api *jetstream.APIError
+	return errors.As(err, &api) && (api.ErrorCode == jetstream.JSErrCodeJetStreamNotEnabled || api.ErrorCode == jetstream.JSErrCodeJetStreamNotEnabledForAccount)
+}
+
+// findOverlap looks for another stream that has subjects of the forwarder, which prevents the
+// creation of its own. A user who may not ask finds out when the forwarder starts.
+func (i *Inspection) findOverlap(ctx context.Context, c *stream.Conn, want Options) {
+	var names struct {
+		Streams []string `json:"streams"`
+	}
+	request, _ := json.Marshal(map[string]string{"subject": want.subjects()}) // strings cannot fail
+	if ask(ctx, c, "$JS.API.STREAM.NAMES", request, &names) == nil && len(names.Streams) > 0 {
+		i.Overlap = names.Streams[0]
+	}
+}
+
+func (i *Inspection) inspectClaim(ctx context.Context, c *stream.Conn, want Options) {
+	if want.Cluster == "" {
+		return
+	}
+	answer, err := exchange(ctx, c, c.API("STREAM.MSG.GET"), stream.LastRequest(event.ClaimSubject(want.SubjectPrefix, want.Cluster)))
+	if err == nil {
+		var s *stream.Message
+		if s, err = stream.ParseMessage(answer); s == nil {
+			i.ClaimErr = err
+			return
+		}
+		var m *event.Message
+		if m, err = s.Decode(); err == nil {
+			i.Claim, err = event.ClaimFrom(m)
+		}
+	}
+	i.ClaimErr = err
+}
+
+// inspectUser compares the permissions of the user with those of docs/permissions.md.
+func (i *Inspection) inspectUser(ctx context.Context, c *stream.Conn, want Options) {
+	var user struct {
+		Data server.UserInfo `json:"data"`
+	}
+	if i.DeniedErr = ask(ctx, c, "$SYS.REQ.USER.INFO", nil, &user); i.DeniedErr == nil && user.Data.Permissions != nil {
+		i.Denied = missing(user.Data.Permissions, want)
+	}
+}
+
+// missing returns the permissions that a forwarder needs and the user lacks.
+func missing(has *server.Permissions, want Options) (denied []string) {
+	api := func(what, rest string) string { return "$JS.API." + what + "." + want.Stream + rest }
+	subjects := []string{
+		api("STREAM.INFO", ""), api("STREAM.MSG.GET", ""), api("STREAM.PURGE", ""),
+		api("CONSUMER.CREATE", ".>"), api("CONSUMER.MSG.NEXT", ".*"), api("CONSUMER.DELETE", ".*"),
+	}
+	if want.Cluster != "" { // otherwise unknown, because the API server did not tell it
+		subjects = append(subjects, event.ClusterSubjects(want.SubjectPrefix, want.Cluster))
+	}
+	for _, subject := range subjects {
+		if !permits(has.Publish, subject) {
+			denied = append(denied, "publish "+subject)
+		}
+	}
+	if subject := inboxPrefix + ".>"; !permits(has.Subscribe, subject) {
+		denied = append(denied, "subscribe "+subject)
+	}
+	return denied
+}
+
+// permits reports whether all of a subject is allowed and nothing of it is denied.
+func permits(p *server.SubjectPermission, subject string) bool {
+	if p == nil {
+		return true
+	}
+	allowed := len(p.Allow) == 0
+	for _, s := range p.Allow {
+		allowed = allowed || server.SubjectMatchesFilter(subject, s)
+	}
+	for _, s := range p.Deny {
+		allowed = allowed && !server.SubjectsCollide(subject, s)
+	}
+	return allowed
+}
+
+// errDenied means that the user may not send a request.
+var errDenied = errors.New("the NATS user may not publish to")
+
+// ask sends a request and decodes the answer. An error of the API is a [jetstream.APIError].
+func ask(ctx context.Context, c *stream.Conn, subject string, request []byte, into any) error {
+	answer, err := exchange(ctx, c, subject, request)
+	if err != nil {
+		return err
+	}
+	var failed struct {
+		Error json.RawMessage `json:"error"`
+	}
+	if err := json.Unmarshal(answer.Data, &failed); err != nil {
+		return fmt.Errorf("answer to %s: %w", subject, err)
+	}
+	if failed.Error != nil {
+		var api jetstream.APIError
+		if err := json.Unmarshal(failed.Error, &api); err != nil {
+			return fmt.Errorf("answer to %s: %s", subject, failed.Error)
+		}
+		return &api
+	}
+	if err := json.Unmarshal(answer.Data, into); err != nil {
+		return fmt.Errorf("answer to %s: %w", subject, err)
+	}
+	return nil
+}
+
+// exchange returns the answer to a request. It does not wait for one to a request that the user may
+// not send: the server reports the violation before it answers the ping of the flush.
+func exchange(ctx context.Context, c *stream.Conn, subject string, request []byte) (*natsgo.Msg, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.RequestTimeout())
+	defer cancel()
+	reply := c.NC.NewInbox()
+	answers, err := c.NC.SubscribeSync(reply)
+	if err != nil {
+		return nil, err
+	}
+	defer answers.Unsubscribe() //nolint:errcheck // the connection is closed soon
+	if err := c.NC.PublishRequest(subject, reply, request); err != nil {
+		return nil, err
+	}
+	if err := c.NC.FlushWithContext(ctx); err != nil {
+		return nil, err
+	}
+	if last := c.NC.LastError(); errors.Is(last, natsgo.ErrPermissionViolation) && strings.Contains(last.Error(), `"`+subject+`"`) {
+		return nil, fmt.Errorf("%w %s", errDenied, subject)
+	}
+	return answers.NextMsgWithContext(ctx)
+}
