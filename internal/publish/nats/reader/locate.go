@@ -15,6 +15,7 @@ import (
 func (s *subscription) locate(ctx context.Context) error {
 	timed, cancel := context.WithTimeout(ctx, s.b.conn.Opts.AckTimeout)
 	defer cancel()
+	asked := time.Now()
 	info, err := s.b.conn.FindStream(timed)
 	if err != nil {
 		if errors.Is(err, ErrStreamMissing) {
@@ -23,7 +24,7 @@ func (s *subscription) locate(ctx context.Context) error {
 		return err
 	}
 	end := info.State.LastSeq
-	losses, loss := s.b.losses.observe(info, time.Now())
+	losses, loss := s.b.losses.observe(info, asked, time.Now())
 	switch {
 	case !s.started:
 		s.losses, s.loss = losses, loss

@@ -14,6 +14,7 @@ import (
 type losses struct {
 	mu      sync.Mutex
 	seen    bounds
+	heard   time.Time // when the answer with them came
 	count   uint64
 	changed chan struct{} // closed at the next loss
 }
@@ -26,23 +27,25 @@ type bounds struct {
 	told    time.Time // by the server's clock; zero before 2.10
 }
 
-// observe records the stream at a time. It returns the number of losses so far and a channel
-// that is closed at the next one. It ignores a description that is older than another one:
-// several requests can be in flight.
-func (l *losses) observe(info *jetstream.StreamInfo, at time.Time) (count uint64, changed <-chan struct{}) {
+// observe records the stream as the answer to a request describes it. It returns the number of
+// losses so far and a channel that is closed at the next one. It ignores a description that can be
+// older than another one: several requests can be in flight, and the server takes the time of a
+// description after its content.
+func (l *losses) observe(info *jetstream.StreamInfo, asked, answered time.Time) (count uint64, changed <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
 	case l.changed == nil:
 		l.changed = make(chan struct{})
-	case info.TimeStamp.Before(l.seen.told):
+	case info.TimeStamp.Before(l.seen.told) || asked.Before(l.heard):
 		return l.count, l.changed
-	case l.seen.lost(info, at):
+	case l.seen.lost(info, asked):
 		l.count++
 		close(l.changed)
 		l.changed = make(chan struct{})
 	}
-	l.seen = bounds{created: info.Created, at: at.Round(0), told: info.TimeStamp} // the monotonic clock stops with the machine
+	l.seen = bounds{created: info.Created, at: asked.Round(0), told: info.TimeStamp} // the monotonic clock stops with the machine
+	l.heard = answered
 	if info.State.Msgs > 0 {
 		l.seen.last = info.State.LastSeq
 	}

@@ -15,10 +15,27 @@ func TestLossesInOrder(t *testing.T) {
 	now := time.Now()
 	for _, i := range []int{1, 3, 2, 4} {
 		info := &jetstream.StreamInfo{TimeStamp: now.Add(time.Duration(i)), State: jetstream.StreamState{Msgs: 9, FirstSeq: 1, LastSeq: uint64(10 * i)}}
-		if count, _ := l.observe(info, now); count != 0 {
+		if count, _ := l.observe(info, now, now); count != 0 {
 			t.Errorf("got %d losses with answer %d", count, i)
 		}
 	}
+}
+
+// TestLossesAtTheSameTime: the server describes the stream, and takes the time of the description
+// after it has answered a later request. That once counted as a loss.
+func TestLossesAtTheSameTime(t *testing.T) {
+	var l losses
+	start := time.Now()
+	observe := func(last uint64, told, asked, answered time.Duration, want uint64) {
+		t.Helper()
+		info := &jetstream.StreamInfo{TimeStamp: start.Add(told), State: jetstream.StreamState{Msgs: 9, FirstSeq: 1, LastSeq: last}}
+		if count, _ := l.observe(info, start.Add(asked), start.Add(answered)); count != want {
+			t.Errorf("the end at %d: got %d losses, want %d", last, count, want)
+		}
+	}
+	observe(20, 3, 2, 4, 0)
+	observe(10, 5, 1, 6, 0)
+	observe(10, 8, 7, 9, 1)
 }
 
 // TestLosses: a new, shortened or emptied stream is a loss, and so is a long absence. A stream
@@ -50,11 +67,11 @@ func TestLosses(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var l losses
-			count, changed := l.observe(test.before, start)
+			count, changed := l.observe(test.before, start, start)
 			if count != 0 {
 				t.Fatalf("got %d losses at the first observation", count)
 			}
-			if got, _ := l.observe(test.now, start.Add(test.after)); got != test.want {
+			if got, _ := l.observe(test.now, start.Add(test.after), start.Add(test.after)); got != test.want {
 				t.Errorf("got %d losses, want %d", got, test.want)
 			}
 			select {

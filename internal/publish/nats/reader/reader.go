@@ -42,10 +42,11 @@ func Connect(ctx context.Context, o Options) (*Bus, error) {
 
 // find looks up the stream, and neither creates nor checks it.
 func (b *Bus) find(ctx context.Context, c *stream.Conn) error {
+	asked := time.Now()
 	info, err := c.FindStream(ctx)
 	if err == nil {
 		c.Found(info.Created)
-		b.losses.observe(info, time.Now())
+		b.losses.observe(info, asked, time.Now())
 	}
 	return err
 }
