@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -26,6 +27,7 @@ const busTimeout = 20 * time.Second
 func newCheckCommand() *cobra.Command {
 	var output, memory string
 	var pre bool
+	var at statusAddress
 	cmd := &cobra.Command{
 		Use:   "check",
 		Short: "Check the cluster, the permissions and the bus, before or after installing",
@@ -54,7 +56,7 @@ Exit codes: 0 ok, 1 a warning, 2 a failure, or wrong command line.`,
 			}
 			quiet := slog.New(slog.DiscardHandler) // the report has all errors
 			klogOnce.Do(func() { klog.SetSlogLogger(quiet) })
-			f := observeFacts(cmd.Context(), pre, quiet)
+			f := observeFacts(cmd.Context(), pre, at, quiet)
 			if cmd.Context().Err() != nil {
 				return cmd.Context().Err()
 			}
@@ -73,6 +75,7 @@ Exit codes: 0 ok, 1 a warning, 2 a failure, or wrong command line.`,
 	cmd.Flags().BoolVar(&pre, "pre", false, "the forwarder is not installed yet")
 	cmd.Flags().StringVarP(&output, "output", "o", "table", "table or json")
 	cmd.Flags().StringVar(&memory, "memory-limit", "", "memory limit of the forwarder's container, such as 256Mi (default: without --pre, that of this container)")
+	at.flags(cmd)
 	return cmd
 }
 
@@ -93,7 +96,7 @@ func memoryLimit(text string, pre bool) (int64, error) {
 }
 
 // observeFacts observes everything, in the order in which one needs the other.
-func observeFacts(ctx context.Context, pre bool, log *slog.Logger) check.Facts {
+func observeFacts(ctx context.Context, pre bool, at statusAddress, log *slog.Logger) check.Facts {
 	f := check.Facts{Pre: pre, Now: time.Now(), Validities: map[string][]check.Validity{}}
 	f.Version, _ = builtFrom()
 	if f.Settings, f.ConfigErr = config.Load(config.Forwarding, contentChecks()...); f.ConfigErr != nil {
@@ -103,7 +106,7 @@ func observeFacts(ctx context.Context, pre bool, log *slog.Logger) check.Facts {
 	observe.Files(f.Settings, f.Validities)
 	f.DataDir = observe.DataDir(f.Settings.Server.DataDir)
 	if !pre {
-		observeForwarder(ctx, &f)
+		observeForwarder(ctx, &f, at)
 	}
 	observeBus(ctx, &f)
 	return f
@@ -140,15 +143,15 @@ func observeCluster(ctx context.Context, f *check.Facts, log *slog.Logger) {
 	f.Rights = c.Rights(ctx, f.NeededRights())
 }
 
-func observeForwarder(ctx context.Context, f *check.Facts) {
-	ask, err := statusAddress{}.client(f.Settings.Operations)
+func observeForwarder(ctx context.Context, f *check.Facts, at statusAddress) {
+	ask, err := at.client(f.Settings.Operations)
 	if err == nil {
 		d, failed := ask(ctx)
 		if err = failed; err == nil {
 			f.Forwarder = &d
 		}
 	}
-	f.ForwarderErr = err
+	f.ForwarderErr, f.TokenNeeded = err, errors.Is(err, errNoToken)
 }
 
 // observeBus asks the bus in the name of the cluster.

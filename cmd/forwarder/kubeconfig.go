@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -32,15 +33,39 @@ func loadKubeConfig(cfg config.Config, command string) (*rest.Config, error) {
 		return nil, fmt.Errorf("find the cluster: %w", err)
 	}
 	kube, err := loadedKubeconfig().ClientConfig()
+	switch {
+	case err == nil:
+		err = hidePassword(kube)
+	case clientcmd.IsEmptyConfig(err):
+		err = errors.New("no cluster is configured: set KUBECONFIG to a kubeconfig file, or run in a pod")
+	case strings.Contains(err.Error(), "proxy-url"): // client-go quotes it, with its password
+		err = errors.New("proxy-url in the kubeconfig is not a valid URL: correct it; write special characters of a password as %XX")
+	}
 	if err != nil {
-		if clientcmd.IsEmptyConfig(err) {
-			err = errors.New("no cluster is configured: set KUBECONFIG to a kubeconfig file, or run in a pod")
-		}
 		return nil, fmt.Errorf("find the cluster: %w", err)
 	}
 	kube.QPS, kube.Burst = float32(cfg.Watch.QPS), cfg.Watch.Burst
 	kube.UserAgent = "kuberelay-" + command + "/" + version
 	return kube, nil
+}
+
+// hidePassword moves a user name and a password out of the URL of the API server, which logs and
+// errors show.
+func hidePassword(kube *rest.Config) error {
+	if !strings.Contains(kube.Host, "@") {
+		return nil
+	}
+	u, err := url.Parse(kube.Host)
+	if err != nil {
+		return errors.New("server in the kubeconfig is not a valid URL: correct it; write special characters of a password as %XX")
+	}
+	// Other credentials take precedence, as in package net/http.
+	if password, ok := u.User.Password(); ok && kube.BearerToken == "" && kube.BearerTokenFile == "" && kube.Username == "" && kube.ExecProvider == nil {
+		kube.Username, kube.Password = u.User.Username(), password
+	}
+	u.User = nil
+	kube.Host = u.String()
+	return nil
 }
 
 // followToken sends with every request the token that the file has at that moment. client-go
@@ -93,6 +118,9 @@ func checkKubeconfig(paths string) error {
 		if _, err := os.Stat(path); path != "" && err == nil {
 			return nil
 		}
+	}
+	if strings.ContainsAny(paths, "\n{") { // the content of a kubeconfig, with its credentials
+		return errors.New("KUBECONFIG is not the path of a file; write the content to a file, and name that file")
 	}
 	return fmt.Errorf("KUBECONFIG=%q: no such file; name a kubeconfig, or unset it to use ~/.kube/config or a pod's service account",
 		strings.TrimSpace(paths))

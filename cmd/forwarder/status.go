@@ -90,8 +90,7 @@ command line. With --output=nagios, 3 if the forwarder refuses to answer.`,
 	cmd.Flags().StringVarP(&output, "output", "o", "table", "table, json, nagios or prometheus")
 	cmd.Flags().DurationVar(&wait, "wait", 0, "wait until the verdict is ok, at most this long")
 	cmd.Flags().Lookup("wait").NoOptDefVal = "5m"
-	cmd.Flags().StringVar(&at.tokenFile, "token-file", "", "file with the bearer token, for a forwarder with KUBERELAY_METRICS_AUTH; the address is then https")
-	cmd.Flags().StringVar(&at.caFile, "ca-file", "", "file with the authorities that verify the forwarder's certificate, in PEM; the address is then https")
+	at.flags(cmd)
 	return cmd
 }
 
@@ -124,6 +123,12 @@ func await(ctx context.Context, ask func(context.Context) (status.Document, erro
 
 // statusAddress says how to reach a forwarder.
 type statusAddress struct{ address, tokenFile, caFile string }
+
+// flags adds the flags of the credentials.
+func (a *statusAddress) flags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&a.tokenFile, "token-file", "", "file with the bearer token, for a forwarder with KUBERELAY_METRICS_AUTH; the address is then https")
+	cmd.Flags().StringVar(&a.caFile, "ca-file", "", "file with the authorities that verify the forwarder's certificate, in PEM; the address is then https")
+}
 
 // client returns a function that asks the forwarder once.
 func (a statusAddress) client(o config.Operations) (func(context.Context) (status.Document, error), error) {
@@ -173,6 +178,8 @@ func (a statusAddress) url(o config.Operations) (*url.URL, error) {
 	return at, nil
 }
 
+var errNoToken = errors.New("pass --token-file with a token that may get /metrics")
+
 // refusalError means that something answered, but not with a document.
 type refusalError struct{ err error }
 
@@ -199,7 +206,7 @@ func (a statusAddress) ask(ctx context.Context, client *http.Client, at string) 
 	switch response.StatusCode {
 	case http.StatusOK:
 	case http.StatusUnauthorized, http.StatusForbidden:
-		return d, &refusalError{fmt.Errorf("%s: %s; pass --token-file with a token that may get /metrics", at, response.Status)}
+		return d, &refusalError{fmt.Errorf("%s: %s; %w", at, response.Status, errNoToken)}
 	default:
 		return d, &refusalError{fmt.Errorf("%s: %s; is it a forwarder of this release?", at, response.Status)}
 	}

@@ -57,6 +57,12 @@ func busCases() []decision {
 		{"nats-permissions", "unknown", "", func(f *Facts) { f.NATS.DeniedErr = errFault }, Skipped, "$SYS.REQ.USER.INFO"},
 		{"nats-permissions", "built in", "", builtIn(as), Skipped, "its own forwarder"},
 		{"nats-stream", "none before", "", before(noStream), OK, "the forwarder creates it"},
+		{"nats-stream", "replicas", "", before(func(f *Facts) {
+			f.NATS.Stream, f.NATS.Clustered, f.Settings.NATS.Replicas = nil, false, 3
+		}), Failed, "KUBERELAY_NATS_REPLICAS=1"},
+		{"nats-stream", "replicas in a cluster", "", before(func(f *Facts) {
+			f.NATS.Stream, f.NATS.Clustered, f.Settings.NATS.Replicas = nil, true, 3
+		}), OK, "the forwarder creates it"},
 		{"nats-stream", "none", "", noStream, Failed, "does not exist"},
 		{"nats-stream", "overlap", "", before(func(f *Facts) { f.NATS.Stream, f.NATS.Overlap = nil, "OTHER" }), Failed, "KUBERELAY_NATS_STREAM=OTHER"},
 		{"nats-stream", "no leader", "", func(f *Facts) { f.NATS.StreamErr = errFault }, Failed, "nats stream info KUBERELAY"},
@@ -131,6 +137,7 @@ func busCases() []decision {
 		{"another-writer", "foreign events", "", func(f *Facts) { f.Forwarder.Bus.ForeignEvents = 3 }, Warning, "repaired 3 events"},
 		{"another-writer", "no forwarder", "", func(f *Facts) { f.Forwarder = nil }, Skipped, "without a running forwarder"},
 		{"another-writer", "stdout", config.SinkStdout, as, Skipped, "stdout"},
+		{"forwarder-status", "token", "", func(f *Facts) { f.Forwarder, f.TokenNeeded = nil, true }, Skipped, "--token-file"},
 		{"forwarder-status", "down", "", func(f *Facts) { f.Forwarder, f.ForwarderErr = nil, errFault }, Failed, "fault"},
 		{"forwarder-status", "warning", "", func(f *Facts) { f.Forwarder.Verdict = status.Verdict{Level: status.Warning, Summary: "slow"} }, Warning, "slow"},
 		{"forwarder-status", "critical", "", func(f *Facts) { f.Forwarder.Verdict = status.Verdict{Level: status.Critical, Summary: "away"} }, Failed, "away"},

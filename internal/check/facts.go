@@ -43,6 +43,7 @@ type Facts struct {
 
 	Forwarder    *status.Document
 	ForwarderErr error
+	TokenNeeded  bool // the forwarder answers those who have a token
 }
 
 // Server is the API server. Err is the error of the request that says who the user is, and

@@ -74,6 +74,9 @@ func checkStream(f *Facts) verdict {
 	case n.Overlap != "":
 		return fail("set KUBERELAY_NATS_STREAM="+n.Overlap+", or choose another KUBERELAY_NATS_SUBJECT_PREFIX",
 			"the stream %s cannot be created, because the stream %s has its subjects", name, n.Overlap)
+	case n.Stream == nil && f.Settings.NATS.Replicas > 1 && !n.Clustered:
+		return fail("set KUBERELAY_NATS_REPLICAS=1, or use a cluster of NATS servers",
+			"the stream %s cannot be created with %d replicas, because the server is not in a cluster", name, f.Settings.NATS.Replicas)
 	case n.Stream == nil && f.Pre:
 		return pass("the stream %s does not exist yet; the forwarder creates it", name)
 	case n.Stream == nil:
@@ -112,7 +115,7 @@ func checkReplicas(f *Facts) verdict {
 	case replicas < 2 && (cluster == nil || cluster.Name == ""):
 		return pass("the stream has one copy, because the server is not in a cluster")
 	case replicas < 2:
-		return warn("set KUBERELAY_NATS_REPLICAS=3 and run: nats stream edit "+f.Settings.NATS.Stream+" --replicas=3",
+		return warn("run: nats stream edit "+f.Settings.NATS.Stream+" --replicas=3; then set KUBERELAY_NATS_REPLICAS=3",
 			"the stream has one copy, so the bus is lost with its server; the forwarder then publishes everything again")
 	}
 	return pass("%d replicas are current", replicas)
@@ -124,18 +127,18 @@ const full = 0.9
 func checkLimits(f *Facts) verdict {
 	is, state := f.NATS.Stream.Config, f.NATS.Stream.State
 	for _, l := range []struct {
-		name     string
-		is, most int64
+		name, flag string
+		is, most   int64
 	}{
-		{"max_bytes", int64(state.Bytes), is.MaxBytes}, //nolint:gosec // far below the limit
-		{"max_msgs", int64(state.Msgs), is.MaxMsgs},    //nolint:gosec // likewise
+		{"max_bytes", "--max-bytes", int64(state.Bytes), is.MaxBytes}, //nolint:gosec // far below the limit
+		{"max_msgs", "--max-msgs", int64(state.Msgs), is.MaxMsgs},     //nolint:gosec // likewise
 	} {
 		switch {
 		case l.most <= 0:
 		case l.is >= l.most:
-			return fail("raise the limit: nats stream edit "+is.Name, "the stream is full: %d of %s=%d", l.is, l.name, l.most)
+			return fail("raise the limit: nats stream edit "+is.Name+" "+l.flag+"=…", "the stream is full: %d of %s=%d", l.is, l.name, l.most)
 		case float64(l.is) > full*float64(l.most):
-			return warn("raise the limit: nats stream edit "+is.Name, "the stream is nearly full: %d of %s=%d", l.is, l.name, l.most)
+			return warn("raise the limit: nats stream edit "+is.Name+" "+l.flag+"=…", "the stream is nearly full: %d of %s=%d", l.is, l.name, l.most)
 		}
 	}
 	return pass("the stream has %d MB in %d messages, below its limits", state.Bytes/1e6, state.Msgs)

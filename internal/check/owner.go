@@ -91,7 +91,10 @@ func withForwarder(check func(*Facts) verdict) func(*Facts) verdict {
 }
 
 func checkForwarder(f *Facts) verdict {
-	if f.Forwarder == nil {
+	switch {
+	case f.TokenNeeded:
+		return skip("the forwarder answers, and wants a token (KUBERELAY_METRICS_AUTH): pass --token-file")
+	case f.Forwarder == nil:
 		return fail("check that it runs, and KUBERELAY_LISTEN_ADDR; before the installation, use --pre", "the forwarder does not answer: %v", f.ForwarderErr)
 	}
 	v := f.Forwarder.Verdict

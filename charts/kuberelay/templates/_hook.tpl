@@ -1,13 +1,18 @@
 {{/*
 hookPod renders a pod that runs the forwarder once, from a list of the root and a dict: suffix of the
-name, hook, its delete policy, args and env. Its labels are not those that the selectors of the chart
-match. It has no credentials, because it runs before the objects of the release exist.
+name, hook, args, env, and alone if it talks to nobody: then no service mesh adds a container that would
+not end. Its labels are not those that the selectors of the chart match. It has no credentials, because it
+runs before the objects of the release exist, and small requests, because it runs beside the forwarder.
 */}}
 {{- define "kuberelay.hookPod" -}}
 {{- $of := index . 1 }}
 {{- with index . 0 }}
 {{- $labels := merge (dict "app.kubernetes.io/name" (printf "%s-%s" (include "kuberelay.name" . | trunc 50) $of.suffix)) (include "kuberelay.labelsAnd" (list . dict) | fromYaml) }}
-{{- $hook := dict "helm.sh/hook" $of.hook "helm.sh/hook-delete-policy" $of.delete "helm.sh/hook-output-log-policy" "hook-failed" }}
+{{- $hook := dict "helm.sh/hook" $of.hook "helm.sh/hook-delete-policy" "before-hook-creation,hook-succeeded" "helm.sh/hook-output-log-policy" "hook-failed" }}
+{{- if $of.alone }}
+{{- $labels = merge (dict "sidecar.istio.io/inject" "false") $labels }}
+{{- $hook = merge (dict "linkerd.io/inject" "disabled") $hook }}
+{{- end }}
 apiVersion: v1
 kind: Pod
 metadata:
@@ -19,6 +24,9 @@ metadata:
     {{- merge $hook (default dict .Values.commonAnnotations) | toYaml | nindent 4 }}
 spec:
   restartPolicy: Never
+  {{- if $of.alone }}
+  activeDeadlineSeconds: 300
+  {{- end }}
   automountServiceAccountToken: false
   {{- if not .Values.serviceAccount.create }}
   serviceAccountName: {{ include "kuberelay.serviceAccountName" . }}
@@ -39,7 +47,11 @@ spec:
         {{- end }}
       terminationMessagePolicy: FallbackToLogsOnError
       resources:
-        {{- toYaml .Values.resources | nindent 8 }}
+        requests:
+          cpu: 10m
+          memory: 32Mi
+        limits:
+          memory: 128Mi
       securityContext:
         {{- toYaml .Values.securityContext | nindent 8 }}
 {{- end }}

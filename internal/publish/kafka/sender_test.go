@@ -78,12 +78,15 @@ func (p *partition) store(raw []byte) (int64, error) {
 	return p.base, nil
 }
 
-// testSender makes a sender to p and runs it until the test ends it.
-func testSender(t *testing.T, p *partition) (*sender, context.CancelCauseFunc) {
+// testSender makes a sender to p, changed by change, and runs it until the test ends it.
+func testSender(t *testing.T, p *partition, change ...func(*sender)) (*sender, context.CancelCauseFunc) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	l := &sender{
 		topic: "t", produce: p.produce, producer: recordbatch.Producer{ID: 7, Epoch: 1}, limit: 1 << 20,
 		fail: cancel, attempted: func(*sender, error) {}, sent: func(int, int) {}, awake: make(chan struct{}, 1),
+	}
+	for _, c := range change {
+		c(l)
 	}
 	ended := make(chan struct{})
 	go func() { defer close(ended); l.run(ctx) }()
@@ -363,10 +366,8 @@ func TestTheEndCompletesWhatWaits(t *testing.T) {
 func TestABatchIsLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &partition{}
-		l, _ := testSender(t, p)
-		l.limit = 1000
 		batches := 0
-		l.sent = func(int, int) { batches++ }
+		l, _ := testSender(t, p, func(l *sender) { l.limit, l.sent = 1000, func(int, int) { batches++ } })
 		o := &answers{}
 		l.mu.Lock()
 		for n := range 100 {

@@ -21,6 +21,7 @@ import (
 type Inspection struct {
 	Version    string
 	MaxPayload int64 // bytes of a message, headers included
+	Clustered  bool  // the server is one of a cluster
 	// TLSFrom and TLSUntil are the validity of the server's certificate, zero without TLS.
 	TLSFrom, TLSUntil time.Time
 
@@ -54,12 +55,12 @@ func Inspect(ctx context.Context, connection stream.Options, want Options) (Insp
 	if !c.NC.IsConnected() {
 		return Inspection{}, c.WhyNotConnected()
 	}
-	i := Inspection{Version: c.NC.ConnectedServerVersion(), MaxPayload: c.NC.MaxPayload()}
+	i := Inspection{Version: c.NC.ConnectedServerVersion(), MaxPayload: c.NC.MaxPayload(), Clustered: c.NC.ConnectedClusterName() != ""}
 	if state, err := c.NC.TLSConnectionState(); err == nil && len(state.PeerCertificates) > 0 {
 		i.TLSFrom, i.TLSUntil = state.PeerCertificates[0].NotBefore, state.PeerCertificates[0].NotAfter
 	}
-	i.inspectUser(ctx, c, want)
 	i.inspectStream(ctx, c, want)
+	i.inspectUser(ctx, c, want)
 	return i, nil
 }
 
@@ -143,16 +144,20 @@ func (i *Inspection) inspectUser(ctx context.Context, c *stream.Conn, want Optio
 		Data server.UserInfo `json:"data"`
 	}
 	if i.DeniedErr = ask(ctx, c, "$SYS.REQ.USER.INFO", nil, &user); i.DeniedErr == nil && user.Data.Permissions != nil {
-		i.Denied = missing(user.Data.Permissions, want)
+		i.Denied = missing(user.Data.Permissions, want, i.Stream == nil && i.StreamErr == nil)
 	}
 }
 
-// missing returns the permissions that a forwarder needs and the user lacks.
-func missing(has *server.Permissions, want Options) (denied []string) {
+// missing returns the permissions that a forwarder needs and the user lacks. Create is whether it
+// has to create the stream.
+func missing(has *server.Permissions, want Options, create bool) (denied []string) {
 	api := func(what, rest string) string { return "$JS.API." + what + "." + want.Stream + rest }
 	subjects := []string{
 		api("STREAM.INFO", ""), api("STREAM.MSG.GET", ""), api("STREAM.PURGE", ""),
 		api("CONSUMER.CREATE", ".>"), api("CONSUMER.MSG.NEXT", ".*"), api("CONSUMER.DELETE", ".*"),
+	}
+	if create {
+		subjects = append(subjects, api("STREAM.CREATE", ""))
 	}
 	if want.Cluster != "" { // otherwise unknown, because the API server did not tell it
 		subjects = append(subjects, event.ClusterSubjects(want.SubjectPrefix, want.Cluster))

@@ -37,12 +37,15 @@ func TestMissing(t *testing.T) {
 		},
 		"another inbox": {server.Permissions{Subscribe: allow("_INBOX.other.>")}, []string{"subscribe _INBOX.kuberelay.>"}},
 	} {
-		if got := missing(&c.has, want); !slices.Equal(got, c.want) {
+		if got := missing(&c.has, want, false); !slices.Equal(got, c.want) {
 			t.Errorf("%s: got %q, want %q", name, got, c.want)
 		}
 	}
 	want.Cluster = ""
-	if got := missing(&server.Permissions{Publish: allow(all[1:]...)}, want); len(got) > 0 {
+	if got := missing(&server.Permissions{Publish: allow(all[1:]...)}, want, false); len(got) > 0 {
 		t.Errorf("without a name of the cluster: %q", got)
+	}
+	if got := missing(&server.Permissions{Publish: allow(all[1:]...)}, want, true); !slices.Equal(got, []string{"publish $JS.API.STREAM.CREATE.S"}) {
+		t.Errorf("without a stream: %q", got)
 	}
 }

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/kuberelay/kuberelay/internal/config"
+)
+
+// TestKubeconfigPasswords: neither the address of the API server nor an error shows a password of
+// the kubeconfig.
+func TestKubeconfigPasswords(t *testing.T) {
+	kubeconfig := func(cluster, user string) string {
+		path := filepath.Join(t.TempDir(), "config")
+		text := `{"apiVersion": "v1", "kind": "Config", "current-context": "c", "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+			"clusters": [{"name": "c", "cluster": {` + cluster + `}}], "users": [{"name": "u", "user": {` + user + `}}]}`
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	for name, c := range map[string]struct{ path, host, username, fails string }{
+		"in the server":             {path: kubeconfig(`"server": "https://me:canary@api:6443/k8s"`, ""), host: "https://api:6443/k8s", username: "me"},
+		"beside a token":            {path: kubeconfig(`"server": "https://me:canary@api:6443"`, `"token": "t"`), host: "https://api:6443"},
+		"in a malformed server":     {path: kubeconfig(`"server": "https://me:canary%@api"`, ""), fails: "server in the kubeconfig is not a valid URL"},
+		"in a malformed proxy":      {path: kubeconfig(`"server": "https://api", "proxy-url": "http://me:canary%@proxy"`, ""), fails: "proxy-url in the kubeconfig is not a valid URL"},
+		"the content in KUBECONFIG": {path: "apiVersion: v1\ntoken: canary", fails: "KUBECONFIG is not the path of a file"},
+		"no password":               {path: kubeconfig(`"server": "https://api"`, ""), host: "https://api"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv(clientcmd.RecommendedConfigPathEnvVar, c.path)
+			kube, err := loadKubeConfig(config.Config{}, "check")
+			if c.fails != "" {
+				if err == nil || !strings.Contains(err.Error(), c.fails) || strings.Contains(err.Error(), "canary") {
+					t.Errorf("got %v, want %s, and no password", err, c.fails)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if kube.Host != c.host || kube.Username != c.username || (kube.Password == "canary") != (c.username != "") {
+				t.Errorf("got host %s, user %q, password %t", kube.Host, kube.Username, kube.Password != "")
+			}
+		})
+	}
+}
