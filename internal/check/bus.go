@@ -15,7 +15,7 @@ func busChecks() []Check {
 	return []Check{
 		{ID: "bus-reachable", Group: group, check: checkBus},
 		{ID: "bus-accepts", Group: group, check: checkBusAccepts},
-		{ID: BusToken, Group: group, check: validity(BusToken, "no credentials file with an expiry is set", "write a new file with: nsc generate creds")},
+		{ID: BusToken, Group: group, check: validity(BusToken, "no credentials file with an expiry is set", "run nsc edit user with a later --expiry, then nsc generate creds with --output-file")},
 		{ID: BusClient, Group: group, check: validity(BusClient, "no client certificate is set", renew)},
 		{ID: BusAuthorities, Group: group, check: validity(BusAuthorities, "no file with authorities is set", renew)},
 		{ID: ListenCertificate, Group: group, check: validity(ListenCertificate, "no server certificate is set", renew)},

@@ -109,6 +109,7 @@ func busCases() []decision {
 		}, Skipped, "do not tell"},
 		{"kafka-permissions", "none", k, missing, Skipped, "no topic"},
 		{"kafka-replication", "one replica", k, topic(func(t *kafka.TopicInspection) { t.Topic.Replication = 1 }), Warning, "kuberelay (1 replica, min.insync.replicas 2)"},
+		{"kafka-replication", "unknown settings", k, topic(func(t *kafka.TopicInspection) { t.Topic.MinInsyncReplicas = 0 }), Skipped, "cannot be read"},
 		{"kafka-replication", "one in sync is enough", k, topic(func(t *kafka.TopicInspection) { t.Topic.MinInsyncReplicas = 1 }), Warning, "min.insync.replicas 1"},
 		{"kafka-replication", "one broker", k, func(f *Facts) { f.Kafka.Topics[0].Topic.Replication, f.Kafka.Brokers = 1, 1 }, OK, "one broker"},
 		{"kafka-replication", "none", k, missing, Skipped, "no topic"},

@@ -141,7 +141,12 @@ func cases() []decision {
 		{"namespaces-found", "not", "", func(f *Facts) {
 			f.Selection.Namespaces.NotFound, f.Selection.Suggestions["defaul"] = []string{"defaul"}, "default"
 		}, Warning, "did you mean default?"},
-		{"namespaces-found", "unreadable", "", func(f *Facts) { f.Selection.Namespaces.Error = "no" }, Failed, "grant list and watch"},
+		{"namespaces-found", "unreadable", "", func(f *Facts) {
+			f.Selection.Namespaces.Error, f.Settings.Watch.NamespaceSelector = "no", "team=a"
+		}, Failed, "grant list and watch"},
+		{"namespaces-found", "unreadable, to exclude some", "", func(f *Facts) {
+			f.Selection.Namespaces.Error, f.Settings.Watch.NamespaceSelector = "no", ""
+		}, Warning, "to exclude some"},
 		{"namespaces-found", "none", "", func(f *Facts) { f.Selection.Namespaces.Selected = nil }, Warning, "no namespace"},
 		{"namespaces-found", "all", "", func(f *Facts) { f.Selection.Namespaces = explain.ExplainedNamespaces{All: true} }, OK, "all namespaces"},
 		{"fields-matched", "not", "", func(f *Facts) { f.Selection.UnmatchedFields = []string{"pod:.x"} }, Warning, "pod:.x"},

@@ -118,6 +118,8 @@ func checkReplication(f *Facts) verdict {
 	switch {
 	case len(f.existing()) == 0:
 		return skip("there is no topic to look at")
+	case slices.ContainsFunc(f.existing(), func(t kafka.TopicInspection) bool { return t.Topic.MinInsyncReplicas == 0 }):
+		return skip("the settings of the topics cannot be read")
 	case len(single) > 0 && f.Kafka.Brokers == 1:
 		return pass("topics have one replica, because there is one broker")
 	case len(single) > 0:

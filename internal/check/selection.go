@@ -66,6 +66,8 @@ func checkExcluded(f *Facts) verdict {
 func checkNamespaces(f *Facts) verdict {
 	n := f.Selection.Namespaces
 	switch {
+	case n.Error != "" && f.Settings.Watch.NamespaceSelector == "":
+		return warn("grant list and watch on namespaces", "the namespaces cannot be read to exclude some: %s", n.Error)
 	case n.Error != "":
 		return fail("grant list and watch on namespaces, or name the namespaces in KUBERELAY_NAMESPACES", "the namespaces cannot be read: %s", n.Error)
 	case len(n.NotFound) > 0:

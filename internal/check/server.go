@@ -73,7 +73,7 @@ func checkServerCertificate(f *Facts) verdict {
 }
 
 func checkCredentials(f *Facts) verdict {
-	const fix = "check the token or the client certificate in the kubeconfig; in a pod, that the service account token is mounted"
+	const fix = "check the token or the client certificate in the kubeconfig; in a pod, check that the service account token is mounted"
 	switch err := f.Server.Err; {
 	case f.KubeErr != nil:
 		return skip("no cluster is configured")

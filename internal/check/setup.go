@@ -30,11 +30,11 @@ func checkRedactionKey(f *Facts) verdict {
 	const fix = "set KUBERELAY_REDACTION_KEY_FILE to a file with at least 16 random bytes"
 	switch {
 	case f.Settings.Event.RedactionKeyFile != "":
-		return pass("hashes have a key that stays")
+		return pass("the redaction key is in KUBERELAY_REDACTION_KEY_FILE")
 	case f.watches("secrets"):
-		return warn(fix, "Secrets are watched, and each start of a forwarder draws a new key, so every value shows as changed then")
+		return warn(fix, "Secrets are watched, and each start generates a new key, so every hashed value shows as changed after a restart")
 	case len(f.Settings.Content.HashFields) > 0:
-		return warn(fix, "KUBERELAY_HASH_FIELDS is set, and each start of a forwarder draws a new key, so every value shows as changed then")
+		return warn(fix, "KUBERELAY_HASH_FIELDS is set, and each start generates a new key, so every hashed value shows as changed after a restart")
 	}
 	return skip("Secrets are not watched, and KUBERELAY_HASH_FIELDS is not set")
 }

@@ -146,7 +146,7 @@ func TestHelmTest(t *testing.T) {
 	address := freeAddress(t)
 	v := values{
 		"config":   values{"resources": "configmaps", "namespaces": namespace, "clusterName": namespace, "sink": "stdout", "listenAddr": address},
-		"helmTest": values{"wait": "0s"},
+		"helmTest": values{"wait": "5s"},
 	}
 	s.create(t, namespace, `{apiVersion: v1, kind: ConfigMap, metadata: {name: selected}}`) // or the verdict is a warning
 	m := render(t, namespace, v)

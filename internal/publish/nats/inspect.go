@@ -42,6 +42,9 @@ type Inspection struct {
 	ClaimErr error
 }
 
+// connectTimeout is how long [Inspect] waits for a connection. An attempt takes 2 s at most.
+const connectTimeout = 8 * time.Second
+
 // Inspect looks at the server and at the stream, and writes nothing. Connection is how to connect,
 // [Options.Connection] for the user of the forwarder. An error means that there is no
 // connection; with [ErrMisconfigured] in its chain a retry cannot fix it.
@@ -52,6 +55,11 @@ func Inspect(ctx context.Context, connection stream.Options, want Options) (Insp
 		return Inspection{}, err
 	}
 	defer c.Close()
+	timed, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	if err := c.Wait(timed); errors.Is(err, ErrMisconfigured) {
+		return Inspection{}, err
+	}
 	if !c.NC.IsConnected() {
 		return Inspection{}, c.WhyNotConnected()
 	}
