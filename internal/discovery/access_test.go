@@ -8,39 +8,20 @@ import (
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 
 	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 
 	"github.com/kuberelay/kuberelay/internal/event"
-	"github.com/kuberelay/kuberelay/test/lab/controlplane"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
-
-// answers stands in for the API server.
-type answers func(authorizationv1.ResourceAttributes) (bool, error)
-
-func (a answers) Create(_ context.Context, review *authorizationv1.SelfSubjectAccessReview, _ metav1.CreateOptions) (*authorizationv1.SelfSubjectAccessReview, error) {
-	allowed, err := a(*review.Spec.ResourceAttributes)
-	review = review.DeepCopy()
-	review.Status.Allowed = allowed
-	if errors.Is(err, errEvaluation) {
-		review.Status.EvaluationError, err = err.Error(), nil
-	}
-	return review, err
-}
-
-// errEvaluation stands for an authorizer that could not decide.
-var errEvaluation = errors.New("the webhook does not answer")
 
 func TestDenied(t *testing.T) {
 	pods := event.Resource{Version: "v1", Resource: "pods", Namespaced: true}
 	nodes := event.Resource{Version: "v1", Resource: "nodes"}
 	for name, c := range map[string]struct {
-		access    answers
+		access    controlplanetest.Reviews
 		resource  event.Resource
 		namespace string
 		want      string // in the error, "" for none
@@ -53,7 +34,7 @@ func TestDenied(t *testing.T) {
 		"here":                      {func(a authorizationv1.ResourceAttributes) (bool, error) { return a.Namespace == "a", nil }, pods, "a", ""},
 		"cluster-scoped":            {func(authorizationv1.ResourceAttributes) (bool, error) { return false, nil }, nodes, "", "may not list it in the cluster"},
 		"it cannot be asked":        {func(authorizationv1.ResourceAttributes) (bool, error) { return false, errors.New("no") }, pods, "", ""},
-		"an authorizer cannot tell": {func(authorizationv1.ResourceAttributes) (bool, error) { return false, errEvaluation }, pods, "", ""},
+		"an authorizer cannot tell": {func(authorizationv1.ResourceAttributes) (bool, error) { return false, controlplanetest.ErrEvaluation }, pods, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			err := NewAccess(c.access, nil, time.Now).Denied(t.Context(), c.resource, c.namespace)
@@ -68,13 +49,13 @@ func TestDenied(t *testing.T) {
 func TestRulesOfANamespace(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	namespace := controlplanetest.Namespace(t, cp)
-	allowIn(t, cp, namespace, "podtemplates")
+	controlplanetest.AllowReader(t, cp, namespace, "podtemplates")
 	client, err := authorizationclient.NewForConfig(cp.ConfigFor("reader"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	asked := 0
-	a := NewAccess(answers(func(a authorizationv1.ResourceAttributes) (bool, error) {
+	a := NewAccess(controlplanetest.Reviews(func(a authorizationv1.ResourceAttributes) (bool, error) {
 		if a.Resource != "*" {
 			t.Errorf("asked about %s", a.Resource)
 		}
@@ -132,28 +113,5 @@ func TestPermits(t *testing.T) {
 		if got := permits(c.rules, "list", deployments); got != c.want {
 			t.Errorf("%s: got %v, want %v", name, got, c.want)
 		}
-	}
-}
-
-// allowIn lets the user "reader" list and watch a core resource in one namespace.
-func allowIn(t *testing.T, cp *controlplane.ControlPlane, namespace, resource string) {
-	t.Helper()
-	client, err := kubernetes.NewForConfig(cp.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
-	name := metav1.ObjectMeta{Name: "readers-of-" + resource}
-	role := &rbacv1.Role{ObjectMeta: name, Rules: []rbacv1.PolicyRule{
-		{APIGroups: []string{""}, Resources: []string{resource}, Verbs: []string{"get", "list", "watch"}},
-	}}
-	binding := &rbacv1.RoleBinding{
-		ObjectMeta: name, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name.Name},
-		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "readers"}},
-	}
-	if _, err := client.RbacV1().Roles(namespace).Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := client.RbacV1().RoleBindings(namespace).Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
 	}
 }

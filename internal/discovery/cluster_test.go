@@ -1,10 +1,7 @@
 package discovery
 
 import (
-	"fmt"
-	"net/http"
 	"os"
-	"sync"
 	"testing"
 	"time"
 
@@ -48,39 +45,4 @@ func poll(t *testing.T, what string, condition func() error) {
 			t.Fatalf("%s: %v", what, err)
 		}
 	}
-}
-
-// requests counts the requests to the API server.
-type requests struct {
-	mu      sync.Mutex
-	answers map[string]int // by path and status
-}
-
-func (q *requests) through(config *rest.Config) *rest.Config {
-	q.answers = map[string]int{}
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return roundTripper(func(r *http.Request) (*http.Response, error) {
-			response, err := next.RoundTrip(r)
-			status := "error"
-			if err == nil {
-				status = fmt.Sprint(response.StatusCode)
-			}
-			q.mu.Lock()
-			defer q.mu.Unlock()
-			q.answers[r.URL.Path+" "+status]++
-			return response, err
-		})
-	})
-	return config
-}
-
-type roundTripper func(*http.Request) (*http.Response, error)
-
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
-
-// count returns the number of answers of a path with a status.
-func (q *requests) count(path, status string) int {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.answers[path+" "+status]
 }

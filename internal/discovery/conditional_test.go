@@ -10,14 +10,16 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
 
 // TestNothingHasChanged: the API server does not send an unchanged answer of discovery again, and
 // Discover distinguishes it from a changed one.
 func TestNothingHasChanged(t *testing.T) {
 	cp := cluster.ControlPlane(t)
-	var q requests
-	client := newClient(t, q.through(cp.Config()))
+	var q controlplanetest.Requests
+	client := newClient(t, q.Through(cp.Config()))
 	var first *Catalog
 	// The cluster may still be busy with the remains of earlier tests. Two answers are comparable if
 	// nothing changed around them.
@@ -32,10 +34,10 @@ func TestNothingHasChanged(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		before := q.count("/apis", "304")
+		before := q.Count("/apis", "304")
 		c, unchanged, err := Discover(t.Context(), client, first)
-		if err != nil || unchanged && (c != nil || q.count("/apis", "304") != before+1 || q.count("/api", "304") == 0) {
-			t.Fatalf("got unchanged %v, error %v, answers %v", unchanged, err, q.answers)
+		if err != nil || unchanged && (c != nil || q.Count("/apis", "304") != before+1 || q.Count("/api", "304") == 0) {
+			t.Fatalf("got unchanged %v, error %v, answers %v", unchanged, err, q.All())
 		}
 		if !unchanged {
 			return errors.New("it has changed")
@@ -77,7 +79,7 @@ func TestAnAnswerOfAnotherForm(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			config := cp.Config()
 			config.Wrap(func(next http.RoundTripper) http.RoundTripper {
-				return roundTripper(func(r *http.Request) (*http.Response, error) {
+				return controlplanetest.RoundTripper(func(r *http.Request) (*http.Response, error) {
 					response, err := next.RoundTrip(r)
 					if err == nil && !strings.Contains(r.Header.Get("Accept"), ",") { // client-go takes two forms
 						change(response)

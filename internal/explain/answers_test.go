@@ -15,6 +15,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/kuberelay/kuberelay/internal/discovery"
+	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 	"github.com/kuberelay/kuberelay/test/lab/discoverytest"
 )
 
@@ -24,7 +25,7 @@ func TestExplainNamespaces(t *testing.T) {
 			return true, nil, apierrors.NewForbidden(discovery.NamespaceResource.GroupResource(), "", errors.New("no"))
 		})
 	}
-	explain := func(n discovery.NamespaceSelection, existing []string, access answers, change func(*fake.FakeDynamicClient)) Explanation {
+	explain := func(n discovery.NamespaceSelection, existing []string, access controlplanetest.Reviews, change func(*fake.FakeDynamicClient)) Explanation {
 		t.Helper()
 		config, client := asked(discoverytest.Cluster(), existing, access)
 		config.Selection, config.Namespaces = discovery.Selection{Include: []string{"pods"}}, n
@@ -118,7 +119,7 @@ func TestExplainCannotAsk(t *testing.T) {
 	if x, err := Explain(t.Context(), config, Question{}); !errors.Is(err, down) {
 		t.Errorf("got %+v, error %v", x, err)
 	}
-	config.Reviews = answers(func(authorizationv1.ResourceAttributes) (bool, error) {
+	config.Reviews = controlplanetest.Reviews(func(authorizationv1.ResourceAttributes) (bool, error) {
 		return false, apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("no reviews"))
 	})
 	x, err := Explain(t.Context(), config, Question{})
@@ -141,7 +142,7 @@ func TestExplainCannotAsk(t *testing.T) {
 func TestExplainAsksOnce(t *testing.T) {
 	asking := map[string]int{}
 	config, _ := asked(discoverytest.Cluster(), nil, anything)
-	config.Reviews = answers(func(a authorizationv1.ResourceAttributes) (bool, error) {
+	config.Reviews = controlplanetest.Reviews(func(a authorizationv1.ResourceAttributes) (bool, error) {
 		asking[a.Verb+" "+a.Resource+"."+a.Group]++
 		return a.Resource != "*", nil
 	})

@@ -1,15 +1,12 @@
 package explain
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -17,12 +14,13 @@ import (
 	"k8s.io/client-go/dynamic/fake"
 
 	"github.com/kuberelay/kuberelay/internal/discovery"
+	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 	"github.com/kuberelay/kuberelay/test/lab/discoverytest"
 )
 
 // asked is an API server that serves what testCluster does, has the listed namespaces ("a:x" with
 // the label team=x), and permits what access says.
-func asked(stub discoverytest.Discovery, namespaces []string, access answers) (Config, *fake.FakeDynamicClient) {
+func asked(stub discoverytest.Discovery, namespaces []string, access controlplanetest.Reviews) (Config, *fake.FakeDynamicClient) {
 	var objects []runtime.Object
 	for _, n := range namespaces {
 		name, team, _ := strings.Cut(n, ":")
@@ -132,19 +130,19 @@ func TestExplainScope(t *testing.T) {
 		}
 		return all
 	}
-	in := func(namespaces ...string) answers {
+	in := func(namespaces ...string) controlplanetest.Reviews {
 		return func(a authorizationv1.ResourceAttributes) (bool, error) {
 			return slices.Contains(namespaces, a.Namespace) && a.Resource == "pods", nil
 		}
 	}
-	but := func(verb string) answers {
+	but := func(verb string) controlplanetest.Reviews {
 		return func(a authorizationv1.ResourceAttributes) (bool, error) { return a.Verb != verb, nil }
 	}
 	team := labelSelector(t, "team=x")
 	for name, c := range map[string]struct {
 		namespaces []string
 		selection  discovery.NamespaceSelection
-		access     answers
+		access     controlplanetest.Reviews
 		want       string // pods=…, scope, namespaces
 		detail     string
 		scope      string // in ScopeDetail
@@ -201,22 +199,6 @@ func TestExplainFollowing(t *testing.T) {
 		}
 	}
 }
-
-// answers stands in for the API server.
-type answers func(authorizationv1.ResourceAttributes) (bool, error)
-
-func (a answers) Create(_ context.Context, review *authorizationv1.SelfSubjectAccessReview, _ metav1.CreateOptions) (*authorizationv1.SelfSubjectAccessReview, error) {
-	allowed, err := a(*review.Spec.ResourceAttributes)
-	review = review.DeepCopy()
-	review.Status.Allowed = allowed
-	if errors.Is(err, errEvaluation) {
-		review.Status.EvaluationError, err = err.Error(), nil
-	}
-	return review, err
-}
-
-// errEvaluation stands for an authorizer that could not decide.
-var errEvaluation = errors.New("the webhook does not answer")
 
 func labelSelector(t *testing.T, s string) labels.Selector {
 	t.Helper()

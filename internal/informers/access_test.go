@@ -1,25 +1,18 @@
 package informers
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
-	authorizationv1 "k8s.io/api/authorization/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/kuberelay/kuberelay/internal/discovery"
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/reconcile"
-	"github.com/kuberelay/kuberelay/test/lab/controlplane"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
 
@@ -37,45 +30,6 @@ func access(t *testing.T, config *rest.Config) *discovery.Access {
 	t.Helper()
 	return discovery.NewAccess(reviews(t, config), nil, time.Now)
 }
-
-// allowIn lets the user "reader" list and watch a core resource in one namespace.
-func allowIn(t *testing.T, cp *controlplane.ControlPlane, namespace, resource string) {
-	t.Helper()
-	client, err := kubernetes.NewForConfig(cp.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
-	name := metav1.ObjectMeta{Name: "readers-of-" + resource}
-	role := &rbacv1.Role{ObjectMeta: name, Rules: []rbacv1.PolicyRule{
-		{APIGroups: []string{""}, Resources: []string{resource}, Verbs: []string{"get", "list", "watch"}},
-	}}
-	binding := &rbacv1.RoleBinding{
-		ObjectMeta: name, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name.Name},
-		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: "readers"}},
-	}
-	if _, err := client.RbacV1().Roles(namespace).Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := client.RbacV1().RoleBindings(namespace).Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// answers stands in for the API server.
-type answers func(authorizationv1.ResourceAttributes) (bool, error)
-
-func (a answers) Create(_ context.Context, review *authorizationv1.SelfSubjectAccessReview, _ metav1.CreateOptions) (*authorizationv1.SelfSubjectAccessReview, error) {
-	allowed, err := a(*review.Spec.ResourceAttributes)
-	review = review.DeepCopy()
-	review.Status.Allowed = allowed
-	if errors.Is(err, errEvaluation) {
-		review.Status.EvaluationError, err = err.Error(), nil
-	}
-	return review, err
-}
-
-// errEvaluation stands for an authorizer that could not tell.
-var errEvaluation = errors.New("the webhook does not answer")
 
 // TestAskedFirst: what we may not watch is found out by asking, without a request that is
 // refused, and starts by itself when it is allowed.

@@ -20,7 +20,7 @@ func TestExplainAgreesWithASet(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	in, out := controlplanetest.Namespace(t, cp), controlplanetest.Namespace(t, cp)
 	allow(t, cp, "resourcequotas")
-	allowIn(t, cp, in, "endpoints")
+	controlplanetest.AllowReader(t, cp, in, "endpoints")
 	config := explain.Config{
 		Selection: discovery.Selection{
 			Include: []string{"ep", "quota", "replicationcontrollers", "nodes", "*.apps", "bindings", "nonesuch"}, Exclude: []string{"deploy", "ds"},

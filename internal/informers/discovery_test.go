@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -15,56 +13,20 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/rest"
 
 	"github.com/kuberelay/kuberelay/internal/discovery"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
 
-// requests counts what is asked of the API server.
-type requests struct {
-	mu      sync.Mutex
-	answers map[string]int // by path and status
-}
-
-func (q *requests) through(config *rest.Config) *rest.Config {
-	q.answers = map[string]int{}
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return roundTripper(func(r *http.Request) (*http.Response, error) {
-			response, err := next.RoundTrip(r)
-			status := "error"
-			if err == nil {
-				status = fmt.Sprint(response.StatusCode)
-			}
-			q.mu.Lock()
-			defer q.mu.Unlock()
-			q.answers[r.URL.Path+" "+status]++
-			return response, err
-		})
-	})
-	return config
-}
-
-type roundTripper func(*http.Request) (*http.Response, error)
-
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
-
-// count is how many answers with a status a path had.
-func (q *requests) count(path, status string) int {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.answers[path+" "+status]
-}
-
 // TestManyDefinitionsAtOnce do not have discovery asked for each of them.
 func TestManyDefinitionsAtOnce(t *testing.T) {
 	const many = 30
 	cp := cluster.ControlPlane(t)
-	var q requests
-	r := start(t, q.through(cp.Config()), Config{Selection: discovery.Selection{Include: []string{"configmaps", "*.many.example.com"}}})
+	var q controlplanetest.Requests
+	r := start(t, q.Through(cp.Config()), Config{Selection: discovery.Selection{Include: []string{"configmaps", "*.many.example.com"}}})
 	r.awaitSynced(t, configMaps.GroupResource())
-	asked := func() int { return q.count("/apis", "200") + q.count("/apis", "304") }
+	asked := func() int { return q.Count("/apis", "200") + q.Count("/apis", "304") }
 	pauses := pausesOfDefinitions(t, cp)
 	before, began := asked(), time.Now()
 	grs := defineMany(t, cp, "many.example.com", 0, many)
@@ -72,7 +34,7 @@ func TestManyDefinitionsAtOnce(t *testing.T) {
 		r.awaitSynced(t, gr)
 	}
 	n, seconds := asked()-before, int(time.Since(began)/time.Second)
-	t.Logf("%d definitions in %d s, with %d pauses: discovery was asked %d times, %d of them in vain", many, seconds, pauses(), n, q.count("/apis", "304"))
+	t.Logf("%d definitions in %d s, with %d pauses: discovery was asked %d times, %d of them in vain", many, seconds, pauses(), n, q.Count("/apis", "304"))
 	// Once in each second and after the last, however many definitions there are; and after
 	// each before which a slow API server paused.
 	if most := seconds + 1 + discovery.MaxPerChange*(1+pauses()); n > most {
@@ -140,8 +102,8 @@ func TestAGroupWithoutABackEnd(t *testing.T) {
 	gvr := define(t, cp, group, true, "v1")
 	o := newObjects(t, cp, gvr, "Widget", controlplanetest.Namespace(t, cp))
 	one := o.create("one", nil)
-	var q requests
-	r := start(t, q.through(cp.Config()), Config{Selection: discovery.Selection{Include: []string{"configmaps", "*." + group}}})
+	var q controlplanetest.Requests
+	r := start(t, q.Through(cp.Config()), Config{Selection: discovery.Selection{Include: []string{"configmaps", "*." + group}}})
 	r.awaitView(t, "one", o.key("one"), one)
 	r.acknowledge(o.key("one"), ackedOf(one))
 	failing := func() error {
@@ -153,9 +115,9 @@ func TestAGroupWithoutABackEnd(t *testing.T) {
 
 	apiService(t, cp, group, "v2")
 	poll(t, "it is noticed that the group fails", failing)
-	before := q.count("/apis", "304")
+	before := q.Count("/apis", "304")
 	poll(t, "discovery is asked on, and does not change", func() error {
-		if q.count("/apis", "304") < before+2 {
+		if q.Count("/apis", "304") < before+2 {
 			return errors.New("it is not asked")
 		}
 		return nil
@@ -207,8 +169,8 @@ func TestFoundByPolling(t *testing.T) {
 	const group = "polled.example.com"
 	cp := cluster.ControlPlane(t)
 	allow(t, cp, "configmaps")
-	var q requests
-	r := start(t, q.through(cp.ConfigFor("reader")), Config{Selection: discovery.Selection{Include: []string{"configmaps", "*." + group}}})
+	var q controlplanetest.Requests
+	r := start(t, q.Through(cp.ConfigFor("reader")), Config{Selection: discovery.Selection{Include: []string{"configmaps", "*." + group}}})
 	r.awaitSynced(t, configMaps.GroupResource())
 	gvr := define(t, cp, group, true, "v1")
 	poll(t, "it is found", func() error {
@@ -224,9 +186,9 @@ func TestFoundByPolling(t *testing.T) {
 		}
 		return nil
 	})
-	asked := q.count("/apis", "304")
+	asked := q.Count("/apis", "304")
 	poll(t, "discovery is asked again", func() error {
-		if q.count("/apis", "304") < asked+2 {
+		if q.Count("/apis", "304") < asked+2 {
 			return errors.New("it is not asked")
 		}
 		return nil
@@ -236,8 +198,8 @@ func TestFoundByPolling(t *testing.T) {
 	}
 	for _, gvr := range []schema.GroupVersionResource{discovery.DefinitionResource, discovery.APIServiceResource} {
 		path := "/apis/" + gvr.Group + "/" + gvr.Version + "/" + gvr.Resource
-		if q.count(path, "403") == 0 || q.count(path, "200") > 0 {
-			t.Errorf("%s: got %v, want it forbidden", path, q.answers)
+		if q.Count(path, "403") == 0 || q.Count(path, "200") > 0 {
+			t.Errorf("%s: got %v, want it forbidden", path, q.All())
 		}
 	}
 }

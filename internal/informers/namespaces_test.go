@@ -224,7 +224,7 @@ func TestManyNamespacesAreOneWatch(t *testing.T) {
 func TestOnlySomeNamespacesAreAllowed(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	may, mayNot := controlplanetest.Namespace(t, cp), controlplanetest.Namespace(t, cp)
-	allowIn(t, cp, may, "secrets")
+	controlplanetest.AllowReader(t, cp, may, "secrets")
 	allow(t, cp, "namespaces")
 	secrets := configMaps
 	secrets.Resource = "secrets"
@@ -249,7 +249,7 @@ func TestOnlySomeNamespacesAreAllowed(t *testing.T) {
 		return fmt.Errorf("%+v", r.Status())
 	})
 	poll(t, "ready without what is forbidden", r.Ready)
-	allowIn(t, cp, mayNot, "secrets")
+	controlplanetest.AllowReader(t, cp, mayNot, "secrets")
 	r.again(t)
 	poll(t, "what is allowed later starts by itself", func() error {
 		for _, st := range r.Status() {

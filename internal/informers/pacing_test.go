@@ -2,7 +2,6 @@ package informers
 
 import (
 	"context"
-	"maps"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -10,6 +9,7 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/kuberelay/kuberelay/internal/discovery"
+	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
 
 // counting is a limiter that counts who had to wait.
@@ -36,19 +36,16 @@ func TestAStartOfManyResources(t *testing.T) {
 	const group, many = "start.example.com", 150
 	cp := cluster.ControlPlane(t)
 	grs := defineMany(t, cp, group, 0, many)
-	var q requests
-	config := q.through(cp.Config())
+	var q controlplanetest.Requests
+	config := q.Through(cp.Config())
 	limiter := &counting{RateLimiter: flowcontrol.NewTokenBucketRateLimiter(100, 500)} // KUBERELAY_KUBE_QPS, KUBERELAY_KUBE_BURST
 	config.RateLimiter = limiter
 	r := start(t, config, Config{Selection: discovery.Selection{Include: []string{"configmaps", "*." + group}}})
 	for _, gr := range grs {
 		r.awaitSynced(t, gr)
 	}
-	q.mu.Lock()
-	answers := maps.Clone(q.answers)
-	q.mu.Unlock()
 	all, opened, byStatus := 0, 0, map[string]int{}
-	for answer, n := range answers {
+	for answer, n := range q.All() {
 		path, status, _ := strings.Cut(answer, " ")
 		all += n
 		if strings.Contains(path, group) {

@@ -30,7 +30,7 @@ func TestDeniedForAMoment(t *testing.T) {
 	var deny atomic.Bool
 	r := start(t, cp.Config(), Config{
 		Selection: discovery.Selection{Include: []string{"configmaps"}}, Namespaces: discovery.NamespaceSelection{Selector: selector(t, "team=t"+a)}, Follow: []string{references.Owners},
-		Access: discovery.NewAccess(answers(func(x authorizationv1.ResourceAttributes) (bool, error) {
+		Access: discovery.NewAccess(controlplanetest.Reviews(func(x authorizationv1.ResourceAttributes) (bool, error) {
 			return x.Resource != "*" && !(deny.Load() && x.Resource == "configmaps"), nil
 		}), nil, time.Now),
 	})
@@ -62,7 +62,7 @@ func TestReviewsThatFail(t *testing.T) {
 	a, b := controlplanetest.Namespace(t, cp), controlplanetest.Namespace(t, cp)
 	allow(t, cp, "namespaces")
 	for _, namespace := range []string{a, b} {
-		allowIn(t, cp, namespace, "endpoints")
+		controlplanetest.AllowReader(t, cp, namespace, "endpoints")
 		label(t, cp, namespace, "t"+a)
 	}
 	var fails atomic.Bool
@@ -70,7 +70,7 @@ func TestReviewsThatFail(t *testing.T) {
 	asks := reviews(t, cp.ConfigFor("reader"))
 	r := newRunning(t, cp.ConfigFor("reader"), Config{
 		Selection: discovery.Selection{Include: []string{"endpoints"}}, Namespaces: discovery.NamespaceSelection{Selector: selector(t, "team=t"+a), MaxSeparate: 1},
-		Access: discovery.NewAccess(answers(func(x authorizationv1.ResourceAttributes) (bool, error) {
+		Access: discovery.NewAccess(controlplanetest.Reviews(func(x authorizationv1.ResourceAttributes) (bool, error) {
 			if fails.Load() {
 				return false, errors.New("etcdserver: request timed out")
 			}

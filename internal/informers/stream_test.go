@@ -19,7 +19,7 @@ import (
 // through a function.
 func configMapsThrough(config *rest.Config, change func(*http.Request, *http.Response)) *rest.Config {
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return roundTripper(func(r *http.Request) (*http.Response, error) {
+		return controlplanetest.RoundTripper(func(r *http.Request) (*http.Response, error) {
 			response, err := next.RoundTrip(r)
 			if err == nil && strings.HasSuffix(r.URL.Path, "/configmaps") {
 				change(r, response)

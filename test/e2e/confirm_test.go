@@ -39,11 +39,12 @@ func (f *forwarder) outlived(all []harness.Received) {
 	f.undecided(20)
 }
 
-// undecided checks how often it was decided that a consistent read must tell: a few times, and
-// while nothing changes no more than once for each resync, of which there is one in a second.
+// undecided checks how often it was decided that a consistent read must tell: while nothing
+// changes no more than once for each resync, of which there is one in a second. Most is for a
+// forwarder that runs for fewer seconds than that.
 func (f *forwarder) undecided(most int) {
 	f.t.Helper()
-	most += int(time.Since(time.Unix(int64(f.metric("process_start_time_seconds")), 0)).Seconds())
+	most = max(most, int(time.Since(time.Unix(int64(f.metric("process_start_time_seconds")), 0)).Seconds()))
 	_, body, err := f.get(f.t.Context(), "/metrics")
 	if err != nil {
 		f.t.Fatal(err)

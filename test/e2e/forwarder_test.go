@@ -55,9 +55,8 @@ func (f *forwarder) rests() {
 		return
 	}
 	f.watched = true
-	// The test, or its other cleanups, changed the cluster a moment ago, and a busy machine takes
-	// a while to work that off. A loop does not end.
-	for range 5 {
+	// The test, or its other cleanups, changed the cluster a moment ago. A loop does not end.
+	for range 2 {
 		if err = f.Rest(ctx, restWindow); err == nil {
 			return
 		}

@@ -229,7 +229,7 @@ func TestReadyWithoutOneLeader(t *testing.T) {
 		if b.Ready() != nil {
 			unready.Add(1)
 		}
-		if looks.Add(1) == 20 {
+		if looks.Add(1) == 40 {
 			close(ended)
 		}
 		return nil, nil, false
