@@ -165,6 +165,16 @@ func truncate(c Change) ([]byte, error) {
 	return encode(partialObject{apiVersion(c), kind(c), metadata})
 }
 
+// IsTruncated reports whether the data of a truncated event is what [Builder.Message] makes
+// of o, except for what [SameContent] ignores.
+func IsTruncated(data Body, o *Object, r Resource) (bool, error) {
+	want, err := truncate(Change{Object: o, Resource: r})
+	if err != nil {
+		return false, err
+	}
+	return SameContent(data, JSON(want))
+}
+
 // partialObject is an object without spec and status, as in the PartialObjectMetadata of
 // the Kubernetes API.
 type partialObject struct {

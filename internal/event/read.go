@@ -79,6 +79,20 @@ func ObjectFromData(get func(attribute string) string, data []byte) (*Object, er
 	return o, nil
 }
 
+// TruncatedFromData returns apiVersion, kind and metadata of the object of a truncated event,
+// or no body if the event is not truncated or its data is larger than any object. Get is as
+// in [AckedFrom]. The function copies data.
+func TruncatedFromData(get func(attribute string) string, data []byte) (Body, error) {
+	if get(truncated) != "true" || len(data) > maxState {
+		return Body{}, nil
+	}
+	object, err := ObjectIn(get, data)
+	if err != nil {
+		return Body{}, fmt.Errorf("read event %q: %w", get("id"), err)
+	}
+	return JSON(bytes.Clone(object)), nil
+}
+
 // ObjectIn returns the object in the data of an event: all of the data, or a part of it if
 // the data is a change. The result shares the memory of data. Get is as in [AckedFrom].
 func ObjectIn(get func(attribute string) string, data []byte) ([]byte, error) {

@@ -203,3 +203,32 @@ func equalObjects(a, b Object) bool {
 	return a.APIVersion == b.APIVersion && a.Kind == b.Kind && a.Namespace == b.Namespace && a.Name == b.Name &&
 		a.UID == b.UID && a.ResourceVersion == b.ResourceVersion && textOf(&a) == textOf(&b)
 }
+
+// The data of a truncated event is compared with what would be published, and no other event
+// has such data.
+func TestIsTruncated(t *testing.T) {
+	for _, b := range []Builder{builder, changeBuilder} {
+		for _, tt := range changes {
+			c := tt.change
+			m, err := b.Message(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			data, err := TruncatedFromData(m.Attribute, m.Data)
+			if err != nil || data.None() == c.Truncated {
+				t.Fatalf("%s: data of %s, err %v, want data: %t", tt.name, data, err, c.Truncated)
+			}
+			if !c.Truncated {
+				continue
+			}
+			if same, err := IsTruncated(data, c.Object, c.Resource); !same || err != nil {
+				t.Errorf("%s: same %t, err %v", tt.name, same, err)
+			}
+			other := *c.Object
+			other.Kind += "2"
+			if same, err := IsTruncated(data, &other, c.Resource); same || err != nil {
+				t.Errorf("%s, of another kind: same %t, err %v", tt.name, same, err)
+			}
+		}
+	}
+}

@@ -103,8 +103,11 @@ func isState(v event.View, shown publish.Stored) bool {
 // Only a publish shows whether the bus takes the whole.
 func isTruncated(v event.View, shown publish.Stored) bool {
 	live, a := v.Live, shown.Acked
-	return a.Live() && a.UID == string(live.UID) && a.ResourceVersion == live.ResourceVersion && a.Epoch == v.Epoch && a.Digest == live.Digest &&
-		shown.Object != nil && shown.Object.Body.None()
+	if !a.Live() || a.UID != string(live.UID) || a.ResourceVersion != live.ResourceVersion || a.Epoch != v.Epoch || a.Digest != live.Digest || shown.Truncated.None() {
+		return false
+	}
+	same, err := event.IsTruncated(shown.Truncated, live, v.Resource)
+	return err == nil && same
 }
 
 // isSameContent compares data that was read from the bus with the state of the cluster.

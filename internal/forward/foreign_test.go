@@ -492,20 +492,30 @@ func TestATruncatedEventOfAnother(t *testing.T) {
 	large := withData(whole("A", "6", 1), "6")
 	digest := large.Digest
 	other := event.Digest{9}
+	tooLarge := []answer{{err: publish.ErrTooLarge}, {position: 10}}
+	const metadata = `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"web","resourceVersion":"6"}}`
 	for name, c := range map[string]struct {
 		digest event.Digest
+		data   string
 		answer []answer
 		sent   int
 		want   bool
 	}{
-		"it is too large":                    {digest, []answer{{err: publish.ErrTooLarge}}, 1, true},
-		"it is not":                          {digest, []answer{{position: 10}}, 1, false},
-		"it is too large, of another digest": {other, []answer{{err: publish.ErrTooLarge}, {position: 10}}, 2, false},
+		"it is too large":                       {digest, metadata, tooLarge[:1], 1, true},
+		"it is not":                             {digest, metadata, tooLarge[1:], 1, false},
+		"it is too large, of another digest":    {other, metadata, tooLarge, 2, false},
+		"it is too large, with other metadata":  {digest, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"web","resourceVersion":"6","labels":{"a":"b"}}}`, tooLarge, 2, false},
+		"it is too large, of another kind":      {digest, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"web","resourceVersion":"6"}}`, tooLarge, 2, false},
+		"it is too large, of an unknown state":  {digest, "", tooLarge, 2, false},
+		"it is too large, and the bus has data": {digest, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"web","resourceVersion":"6"},"data":{"a":"c"}}`, tooLarge, 2, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			event6 := live("A", "6")
 			event6.Digest = c.digest
 			b := &bench{view: view(large), acked: foreign(live("A", "5")), shown: at(event6, foreignAt), last: event6.Identity(key), answer: c.answer}
+			if c.data != "" {
+				b.truncated = event.JSON([]byte(c.data))
+			}
 			b.view.Outlived = foreignAt
 			f := b.forwarder()
 			again, err := syncOnce(t, f)

@@ -36,6 +36,7 @@ type bench struct {
 	answer    []answer // in order of publishes
 	sent      []*event.Message
 	last      *event.Object
+	truncated event.Body
 	shown     event.Acked // the entry of the event that At returns
 	readErr   error
 	rechecked []event.Key
@@ -78,7 +79,7 @@ func (b *bench) publish(_ context.Context, m *event.Message, done func(uint64, e
 }
 
 func (b *bench) At(context.Context, event.Key, uint64) (publish.Stored, error) {
-	return publish.Stored{Acked: b.shown, Object: b.last}, b.readErr
+	return publish.Stored{Acked: b.shown, Object: b.last, Truncated: b.truncated}, b.readErr
 }
 
 func (b *bench) forwarder() *Forwarder {

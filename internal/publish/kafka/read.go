@@ -42,11 +42,10 @@ func (b *Bus) At(ctx context.Context, k event.Key, position uint64) (publish.Sto
 	stored := publish.Stored{Acked: e.Acked()}
 	m, err := decode(r)
 	if err == nil {
-		stored.Object, err = event.ObjectFromData(m.Attribute, m.Data)
+		err = stored.Read(m)
 	}
 	if err != nil {
 		b.invalid(topic, partition, r.Offset, event.Invalid(event.InvalidData, err))
-		stored.Object = nil
 	}
 	return stored, nil
 }

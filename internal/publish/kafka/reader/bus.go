@@ -139,6 +139,6 @@ func (b *Bus) At(ctx context.Context, k event.Key, position uint64) (publish.Sto
 		return publish.Stored{}, nil //nolint:nilerror // likewise
 	}
 	s.Acked.Position = position
-	s.Object, _ = event.ObjectFromData(m.Attribute, m.Data) // as documented
+	_ = s.Read(m) // as documented
 	return s, nil
 }

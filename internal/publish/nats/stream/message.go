@@ -70,10 +70,9 @@ func (s *Message) Stored() (publish.Stored, error) {
 	is.Position, is.Time = acked.Position, acked.Time
 	result.Acked = is
 	if err == nil {
-		result.Object, err = event.ObjectFromData(m.Attribute, m.Data)
+		err = result.Read(m)
 	}
 	if err != nil {
-		result.Object = nil
 		return result, event.Invalid(event.InvalidData, err)
 	}
 	return result, nil
