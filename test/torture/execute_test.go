@@ -188,6 +188,7 @@ func (w *world) executeOnServers(ctx context.Context, a act) error {
 			return w.cp.ResumeAPIServer()
 		}
 	case compact:
+		w.compacted = true
 		return w.cp.CompactEtcd(ctx)
 	case etcdKill:
 		w.etcdDown = true

@@ -60,6 +60,7 @@ type world struct {
 	resumed   map[life]bool          // lives that go on where the bus had lost the end of the one before
 	lost      map[harness.Place]bool // where messages were that were taken from the bus
 	restored  bool                   // the cluster's history went back
+	compacted bool                   // a watch can have missed states
 	bug       string                 // that is planted in the forwarders, "" for none
 	binary    string                 // of the forwarders
 }
