@@ -75,12 +75,10 @@ func peakOf(pid int) int64 {
 var repairedID = regexp.MustCompile(`\.repaired\.([0-9]+)$`)
 
 // foreignMessage looks at a message of the foreign writer. What the forwarder publishes of
-// the object next is an answer to it, or was under way. After a foreign marker, a new run
-// begins the snapshot again.
+// the object next is an answer to it, or was under way. After a foreign message in the place of
+// a marker, a new run begins the snapshot again.
 func (c *streamCheck) foreignMessage(m harness.Received) {
-	if isMarker(m) {
-		maps.DeleteFunc(c.completed, func(_ string, done harness.Received) bool { return done.Subject == m.Subject })
-	}
+	maps.DeleteFunc(c.completed, func(_ string, done harness.Received) bool { return done.Subject == m.Subject })
 	if c.foreign == nil {
 		c.foreign, c.repairable, c.claimed = map[string]bool{}, map[string]map[string]bool{}, map[string]string{}
 	}
