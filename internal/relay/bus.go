@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -116,14 +117,22 @@ func maxInFlight(cfg config.Config) workqueue.Limit {
 }
 
 // maxLowPriorityInFlight limits the events in flight of a first sync, a resync or a
-// comparison. A bus processes messages roughly in order, so a change waits behind them: 256
-// take 40 ms on a NATS server that stores 7,000 per second.
+// comparison. A bus processes messages roughly in order, so a change waits behind them.
 func maxLowPriorityInFlight(cfg config.Config) workqueue.Limit {
 	all, part := maxInFlight(cfg), 2
 	if cfg.Event.Sink == config.SinkKafka { // with a higher in-flight limit, for its batches
 		part = 8
 	}
 	return workqueue.Limit{Keys: max(1, all.Keys/part), Bytes: all.Bytes / 2}
+}
+
+// maxLowPriorityDelay is how long events of low priority may wait for one another on the bus.
+// Kafka gets batches of them, which wait by design.
+func maxLowPriorityDelay(cfg config.Config) time.Duration {
+	if cfg.Event.Sink == config.SinkNATS {
+		return 2 * time.Millisecond
+	}
+	return 0
 }
 
 // Close closes the connection and then the built-in server. It is idempotent and takes at

@@ -83,7 +83,7 @@ func (r *Relay) assemble(b *bus, c *claim, metrics *termRegisterer) *term {
 		b.invalid.Report(gr, a.Position, err, "resource", gr, "namespace", k.Namespace, "name", k.Name)
 	}
 	t.queue = workqueue.New(workqueue.Config{
-		Workers: s.Work.Workers, MaxInFlight: maxInFlight(s), MaxLowPriorityInFlight: maxLowPriorityInFlight(s),
+		Workers: s.Work.Workers, MaxInFlight: maxInFlight(s), MaxLowPriorityInFlight: maxLowPriorityInFlight(s), MaxLowPriorityDelay: maxLowPriorityDelay(s),
 		BaseDelay: s.Work.RetryBaseDelay, MaxDelay: s.Work.RetryMaxDelay, MetricsProvider: operations.WorkqueueMetrics(metrics),
 	})
 	t.reconciler = checkpoint.NewReconciler(t.checkpoint, b.source, reconciled{t}, s.Work.CheckpointRefresh, r.Logger)

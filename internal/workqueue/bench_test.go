@@ -65,7 +65,7 @@ func BenchmarkPriorityQueue(b *testing.B) {
 			for n := range all {
 				all[n] = unique.Make(event.Key{Resource: "pods", Namespace: fmt.Sprint("tenant-", n%namespaces), Name: fmt.Sprint("web-", n)})
 			}
-			q := newPriorityQueue(Limit{Keys: 512, Bytes: 16 << 20}, Limit{Keys: 256})
+			q := newPriorityQueue(Limit{Keys: 512, Bytes: 16 << 20}, Limit{Keys: 256}, 0)
 			var held []item
 			n := 0
 			b.ReportAllocs()

@@ -145,7 +145,7 @@ func TestFlows(t *testing.T) {
 	for seed := range uint64(200) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		limit := Limit{Keys: 1 + random.IntN(20), Bytes: int64(random.IntN(3) * random.IntN(200))}
-		q := newPriorityQueue(limit, Limit{Keys: 1 + random.IntN(5)})
+		q := newPriorityQueue(limit, Limit{Keys: 1 + random.IntN(5)}, 0)
 		pushed, popped := map[flowID]int{}, map[flowID]int{}
 		var open []item
 		for step := range 2000 {
@@ -199,7 +199,7 @@ func TestFlows(t *testing.T) {
 
 // TestManyFlowsLeaveNoMemory: a map never shrinks, so it is replaced after many flows.
 func TestManyFlowsLeaveNoMemory(t *testing.T) {
-	q := newPriorityQueue(Limit{Keys: 1}, Limit{Keys: 1})
+	q := newPriorityQueue(Limit{Keys: 1}, Limit{Keys: 1}, 0)
 	for n := range 5000 {
 		q.Push(unique.Make(in(fmt.Sprint(n), 0)))
 	}

@@ -2,6 +2,7 @@ package workqueue
 
 import (
 	"sync"
+	"time"
 
 	kubequeue "k8s.io/client-go/util/workqueue"
 )
@@ -29,11 +30,13 @@ type priorityQueue struct {
 	lowFIFO fifo              // the low-priority keys
 	streak  int               // normal keys handed out since the last low-priority key
 
-	all      budget // all keys that handlers hold
-	low      budget // the low-priority keys among them
-	granted  item   // the key that the next Pop returns; the zero value for none
-	draining bool   // no more keys are added
-	ended    bool   // no more keys are handed out
+	all      budget             // all keys that handlers hold
+	low      budget             // the low-priority keys among them
+	window   window             // the limit of low
+	sent     map[item]time.Time // when the events of low-priority keys in flight were published
+	granted  item               // the key that the next Pop returns; the zero value for none
+	draining bool               // no more keys are added
+	ended    bool               // no more keys are handed out
 }
 
 var _ kubequeue.Queue[item] = (*priorityQueue)(nil)
@@ -62,8 +65,13 @@ const (
 // queued.
 const maxStreak = 7
 
-func newPriorityQueue(all, low Limit) *priorityQueue {
-	q := &priorityQueue{keys: map[item]keyState{}, flows: newFlows(), all: newBudget(all), low: newBudget(low)}
+// newPriorityQueue returns an empty queue. Delay is as in [Config.MaxLowPriorityDelay].
+func newPriorityQueue(all, low Limit, delay time.Duration) *priorityQueue {
+	q := &priorityQueue{
+		keys: map[item]keyState{}, flows: newFlows(), all: newBudget(all), low: newBudget(low),
+		window: newWindow(low.Keys, delay), sent: map[item]time.Time{},
+	}
+	q.low.keys.resize(q.window.keys())
 	q.change.L = &q.mu
 	return q
 }
@@ -192,6 +200,9 @@ func (q *priorityQueue) holdBytes(key item, bytes uint32) {
 	p.bytes = bytes
 	q.keys[key] = p
 	q.use(p.hold, 0)
+	if p.flow == nil {
+		q.sent[key] = time.Now()
+	}
 }
 
 // completed marks a key as no longer held, and returns the hold for giveBack, which is
@@ -201,6 +212,13 @@ func (q *priorityQueue) completed(key item, finished bool) hold {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	p := q.keys[key]
+	if at, sent := q.sent[key]; sent {
+		delete(q.sent, key)
+		if finished {
+			q.window.acknowledged(time.Since(at), q.low.keys.used, time.Now())
+			q.low.keys.resize(q.window.keys())
+		}
+	}
 	if !finished {
 		q.keys[key] = keyState{priority: p.priority}
 		return p.hold

@@ -142,7 +142,7 @@ func TestLowPriorityKeysMakeProgress(t *testing.T) {
 
 // TestPriorityQueue: every pushed key is popped once, whatever changes meanwhile.
 func TestPriorityQueue(t *testing.T) {
-	l := newPriorityQueue(Limit{Keys: 1}, Limit{Keys: 1})
+	l := newPriorityQueue(Limit{Keys: 1}, Limit{Keys: 1}, 0)
 	const keys = 5000
 	want := map[string]int{}
 	pop := func() {
@@ -190,7 +190,7 @@ func TestPriorityQueue(t *testing.T) {
 // client-go's queue would then wait forever.
 func TestAGrantedKeyIsTaken(t *testing.T) {
 	for _, as := range []priority{normal, low} {
-		l := newPriorityQueue(Limit{Keys: 9, Bytes: 9}, Limit{Keys: 9, Bytes: 9})
+		l := newPriorityQueue(Limit{Keys: 9, Bytes: 9}, Limit{Keys: 9, Bytes: 9}, 0)
 		first, second := unique.Make(named("first")), unique.Make(named("second"))
 		l.Push(first)
 		l.await()
@@ -214,7 +214,7 @@ func TestAGrantedKeyIsTaken(t *testing.T) {
 // takes its key. Only the first worker wakes the second.
 func TestAKeyWakesTheNextWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newPriorityQueue(Limit{Keys: 9}, Limit{Keys: 9})
+		l := newPriorityQueue(Limit{Keys: 9}, Limit{Keys: 9}, 0)
 		defer l.end()
 		var granted atomic.Int32
 		for range 2 {

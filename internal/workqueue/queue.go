@@ -40,14 +40,17 @@ type Result struct {
 // it has returned, within a bounded time.
 type Handler func(ctx context.Context, key event.Key, done func(Result))
 
-// Config configures a Queue. There are no defaults: every field but MetricsProvider is
-// required.
+// Config configures a Queue. There are no defaults: every field but MetricsProvider and
+// MaxLowPriorityDelay is required.
 type Config struct {
 	Workers     int   // handlers that run at once; a handler that has returned doesn't count
 	MaxInFlight Limit // limit of the keys handed out and not completed
 	// MaxLowPriorityInFlight limits the low-priority keys among them. The bus processes
 	// messages in order, so a change waits behind them.
 	MaxLowPriorityInFlight Limit
+	// MaxLowPriorityDelay limits them further: to those that wait no longer than this for one
+	// another on the bus. 0 is no such limit.
+	MaxLowPriorityDelay time.Duration
 
 	BaseDelay time.Duration // back-off after the first failure
 	MaxDelay  time.Duration // maximum back-off, before jitter
@@ -83,7 +86,7 @@ type Queue struct {
 
 // New returns a queue that accepts keys at once. [Queue.Run] hands them out.
 func New(c Config) *Queue {
-	p := newPriorityQueue(c.MaxInFlight, c.MaxLowPriorityInFlight)
+	p := newPriorityQueue(c.MaxInFlight, c.MaxLowPriorityInFlight, c.MaxLowPriorityDelay)
 	var depth kubequeue.GaugeMetric = noGauge{}
 	if c.MetricsProvider != nil {
 		depth = c.MetricsProvider.NewDepthMetric("keys")

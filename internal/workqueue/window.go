@@ -1,0 +1,87 @@
+package workqueue
+
+import "time"
+
+// window is the number of low-priority keys in flight that keeps the bus busy without a queue
+// in it. A bus processes messages in order, so a change waits behind what is in flight.
+//
+// The window follows the time that the bus takes for an acknowledgement, like TCP Vegas: it
+// grows while the shortest time of a round is near the shortest one at all, and shrinks while
+// every message of a round has waited. The times of single messages vary too much. The
+// shortest time at all is that of the last two periods, because the way to the bus can change.
+type window struct {
+	delay    time.Duration // that messages may wait on the bus; 0 for a window of a fixed size
+	max      float64
+	size     float64
+	waited   bool             // messages have waited, so the window grows slowly
+	shortest [2]time.Duration // in this period and in the one before, 0 for none
+	begun    time.Time        // the period
+	round    round
+}
+
+// round is about as many acknowledgements as were in flight at its start.
+type round struct {
+	left     int64
+	shortest time.Duration
+	used     int64 // the highest number in flight
+}
+
+const (
+	minWindow    = 4 // small enough to measure the bus without a queue
+	windowPeriod = 10 * time.Second
+)
+
+func newWindow(keys int, delay time.Duration) window {
+	w := window{delay: delay, max: float64(keys), size: float64(keys)}
+	if delay > 0 {
+		w.size = min(minWindow, w.max)
+	}
+	return w
+}
+
+// keys returns the size.
+func (w *window) keys() int64 { return int64(w.size) }
+
+// acknowledged takes the time from a publish to its acknowledgement into account. Used is the
+// number of keys in flight, including this one.
+func (w *window) acknowledged(took time.Duration, used int64, now time.Time) {
+	if w.delay == 0 {
+		return
+	}
+	if w.round.left <= 0 {
+		w.round = round{left: used, shortest: took}
+	}
+	w.round.left--
+	w.round.shortest, w.round.used = min(w.round.shortest, took), max(w.round.used, used)
+	if w.round.left <= 0 {
+		w.resize(w.base(w.round.shortest, now))
+	}
+}
+
+// base returns the shortest time of the last two periods.
+func (w *window) base(took time.Duration, now time.Time) time.Duration {
+	switch since := now.Sub(w.begun); {
+	case since >= 2*windowPeriod:
+		w.begun, w.shortest, w.waited = now, [2]time.Duration{took, took}, false
+	case since >= windowPeriod:
+		w.begun, w.shortest = now, [2]time.Duration{took, w.shortest[0]}
+	}
+	w.shortest[0] = min(w.shortest[0], took)
+	return min(w.shortest[0], w.shortest[1])
+}
+
+// resize ends a round.
+func (w *window) resize(base time.Duration) {
+	target := base + base/4 + w.delay
+	switch {
+	case w.round.shortest > target:
+		w.waited = true
+		w.size *= max(0.5, float64(target)/float64(w.round.shortest))
+	case w.round.used < w.keys(): // more would make no difference
+	case w.waited:
+		w.size++
+	default:
+		w.size *= 2
+	}
+	w.size = max(min(minWindow, w.max), min(w.size, w.max))
+}
