@@ -33,19 +33,8 @@ func TestPointAndSelectors(t *testing.T) {
 	w.delete(configMaps, "gone")
 	w.point(w.version())
 	back = relabel(back, "cache")
-	var once sync.Once
 	w.opts.Settle = unbounded
-	w.opts.Logger = logger(func(message string) {
-		if message == "waiting for events in flight" {
-			once.Do(func() {
-				go func() {
-					if _, err := w.tryPublish(event.Updated, configMaps, back); err != nil {
-						t.Error(err)
-					}
-				}()
-			})
-		}
-	})
+	w.afterFirstRound(func() { w.publish(event.Updated, configMaps, back) })
 	want(t, w.found(), "extra gone: uid")
 }
 
