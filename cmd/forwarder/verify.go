@@ -32,7 +32,9 @@ changes nothing, and shares no code with the forwarder's decisions, its writing 
 parsing of events.
 
 Run it with the configuration of the forwarder that you verify. It can run at the same
-time: events in flight have the time of --settle to arrive. Without KUBERELAY_NATS_URL it
+time. At a consistency point on the bus, it compares with a list of exactly that version,
+and reports a difference at once. What changed after the point, and resources without a
+point, have the time of --settle to arrive. Without KUBERELAY_NATS_URL it
 connects to KUBERELAY_NATS_LISTEN, the built-in server of a forwarder on this machine.
 It compares the values of Secrets only if KUBERELAY_REDACTION_KEY_FILE is set.
 
@@ -69,7 +71,7 @@ cluster, or not all of it.`,
 		},
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "table", "table or json")
-	cmd.Flags().DurationVar(&settle, "settle", verify.DefaultSettle, "the time for events in flight to arrive")
+	cmd.Flags().DurationVar(&settle, "settle", verify.DefaultSettle, "the time for events after the last consistency point to arrive")
 	return cmd
 }
 

@@ -79,7 +79,7 @@ func TestVerify(t *testing.T) {
 	for { // until there is a stream, and the whole cluster on it
 		code, stdout, stderr := verify()
 		if code == 0 {
-			if stderr != "" || !strings.HasPrefix(stdout, "clean: 0 differences of state in ") {
+			if stderr != "" || !strings.Contains(stdout, "\nclean: 0 differences of state in ") {
 				t.Errorf("standard output %q, standard error %q", stdout, stderr)
 			}
 			break

@@ -33,8 +33,12 @@ type candidate struct {
 	compared bool       // both sides have shown some state with the same data
 	differs  bool       // the last state that both sides have shown had different data
 
-	cluster sighting // as last seen
+	asked inquiry   // the last one about the past
+	past  *sighting // the answer, nil if there is none
+
+	cluster sighting // as last seen, or as of asked if it is wrong at a consistency point
 	bus     replica.Event
+	point   string // the version of the consistency point at which it is wrong
 }
 
 // maxSeen bounds the sightings that a candidate remembers.
@@ -58,6 +62,15 @@ type glimpse struct {
 	recent         []replica.Event // includes the events since the object became a candidate
 	lastDeleted    uint64          // position of its last delete
 	unread         bool            // the cluster does not serve the API version of the event
+
+	point replica.Point // a consistency point that bus is not before; the zero value for none
+	past  *sighting     // the cluster at that point, or at the version of bus if that is later; nil if unknown
+}
+
+// agrees reports whether both sides show the same now.
+func (g glimpse) agrees() bool {
+	return !g.cluster.present && !g.bus.Live() ||
+		isSame(g.cluster, g.bus) && (g.unread || isAlike(g.cluster, g.bus) && sameData(g.cluster, g.bus))
 }
 
 // judge decides with one more glimpse.
@@ -71,6 +84,9 @@ func (c *candidate) judge(g glimpse, now time.Time, settle time.Duration) verdic
 	switch {
 	case !g.cluster.present && !g.bus.Live():
 		return fine
+	case c.contradicts(g):
+		c.cluster, c.point = *g.past, g.point.Version
+		return wrong
 	case isSame(g.cluster, g.bus) && !c.differs && (g.unread || isAlike(g.cluster, g.bus)):
 		return fine
 	case (c.differs || isSame(g.cluster, g.bus)) && now.Sub(c.began) >= settle:
@@ -108,6 +124,31 @@ func (c *candidate) compare(g glimpse) {
 			}
 		}
 	}
+}
+
+// contradicts compares the last event with the past, which never changes. It reports whether the
+// event is wrong at a consistency point: nothing in flight can make it right. Without a point it
+// only finds whether the data is right.
+//
+// At the point the bus may lack an object that is in the cluster, if it was deleted before the
+// forwarder had published it. So an object is missing only if it still exists. If the selection
+// depends on what the object contains, it must also be unchanged: otherwise its delete may say that
+// it left the selection after the point.
+func (c *candidate) contradicts(g glimpse) bool {
+	s, e := g.past, g.bus
+	switch {
+	case s == nil, e.Live() && s.present && !g.unread && !isAlike(*s, e):
+		return false
+	case isSame(*s, e) && (g.unread || sameData(*s, e)):
+		c.compared, c.differs = true, false
+		return false
+	case g.point.Version == "":
+		c.differs = c.differs || isSame(*s, e)
+		return false
+	case e.Live():
+		return true
+	}
+	return s.present && g.cluster.present && s.uid == g.cluster.uid && (s.version == g.cluster.version || !c.returns)
 }
 
 // denies reports whether the last event is the delete of an object that exists.
@@ -174,7 +215,7 @@ func isAhead(e replica.Event, s sighting) bool {
 // problem describes a candidate that is wrong.
 func (c *candidate) problem(k event.Key) report.Problem {
 	s, e := c.cluster, c.bus
-	p := report.Problem{Bus: e.Version, Position: e.Position}
+	p := report.Problem{Bus: e.Version, Position: e.Position, Point: c.point}
 	p.SetKey(k)
 	if s.present {
 		p.Cluster = s.version
@@ -202,7 +243,10 @@ func (c *candidate) problem(k event.Key) report.Problem {
 		p.Kind, p.Detail = report.Stale, fmt.Sprintf("the bus has uid %q, the cluster %q", e.UID, s.uid)
 	case e.Version != s.version:
 		p.Kind, p.Detail = report.Stale, "the bus is behind the cluster"
-		if isAhead(e, s) {
+		switch {
+		case isAhead(e, s) && c.point != "":
+			p.Detail = "the cluster never had this version of it"
+		case isAhead(e, s):
 			p.Detail = "the bus is ahead of the cluster, whose history went back"
 		}
 	default:

@@ -33,7 +33,7 @@ const (
 )
 
 // cluster reads the API server. Every answer is consistent: no request names a resourceVersion,
-// so a stale cache answers none.
+// so a stale cache answers none. Only a list of the past names one, and is of exactly that version.
 type cluster struct {
 	rest      rest.Interface
 	discovery discovery.DiscoveryInterface
@@ -107,22 +107,33 @@ type scope struct {
 	namespace     string // "" for all
 	name          string // "" for all
 	labels, field string
+	at            string // "" for now
+	first         bool   // only the first object
 }
 
-// listAll lists a resource, with or without the selectors, and returns the latest
-// resourceVersion of its lists. A list of many pages can outlive the history that the API server
-// needs for it. Then listAll calls begin again and starts over.
-func (c *cluster) listAll(ctx context.Context, r resource, selected bool, begin func(), each func(item) error) (string, error) {
+// view is how a resource is listed.
+type view struct {
+	selected bool   // with the label and field selectors
+	at       string // exactly this resourceVersion; "" for now
+}
+
+// listAll lists a resource and returns the latest resourceVersion of its lists. A list of many
+// pages can outlive the history that the API server needs for it. Then listAll calls begin again
+// and starts over.
+func (c *cluster) listAll(ctx context.Context, r resource, as view, begin func(), each func(item) error) (string, error) {
 	for try := 1; ; try++ {
 		begin()
-		version, err := c.listOnce(ctx, r, selected, each)
-		if err == nil || try == listTries || !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
+		version, err := c.listOnce(ctx, r, as, each)
+		if err == nil || try == listTries || as.at != "" || !isExpired(err) {
 			return version, err
 		}
 	}
 }
 
-func (c *cluster) listOnce(ctx context.Context, r resource, selected bool, each func(item) error) (latest string, err error) {
+// isExpired reports whether the API server no longer has the version of a list.
+func isExpired(err error) bool { return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) }
+
+func (c *cluster) listOnce(ctx context.Context, r resource, as view, each func(item) error) (latest string, err error) {
 	covered := func(i item) error {
 		if !c.coverage.has(i.key.Namespace) {
 			return nil
@@ -131,7 +142,7 @@ func (c *cluster) listOnce(ctx context.Context, r resource, selected bool, each 
 	}
 	namespaces := c.lists(r)
 	for n := 0; n < len(namespaces); n++ {
-		version, err := c.list(ctx, r, c.scope(namespaces[n], "", selected), covered)
+		version, err := c.list(ctx, r, c.scope(namespaces[n], "", as), covered)
 		if namespaces[n] == "" && err != nil {
 			if one, ok := c.whereAllowed(ctx, err); ok {
 				namespaces, n = one, -1
@@ -152,13 +163,16 @@ func (c *cluster) listOnce(ctx context.Context, r resource, selected bool, each 
 	return latest, nil
 }
 
-func (c *cluster) scope(namespace, name string, selected bool) scope {
-	s := scope{namespace: namespace, name: name}
-	if selected {
+func (c *cluster) scope(namespace, name string, as view) scope {
+	s := scope{namespace: namespace, name: name, at: as.at}
+	if as.selected {
 		s.labels, s.field = c.labelSelector, c.fieldSelector
 	}
 	return s
 }
+
+// errInexact: the API server doesn't list at a given version, as an aggregated one may not.
+var errInexact = errors.New("the list has another resourceVersion than the one asked for")
 
 // list calls each for every object in the scope, as of the resourceVersion that it returns.
 func (c *cluster) list(ctx context.Context, r resource, s scope, each func(item) error) (string, error) {
@@ -177,15 +191,29 @@ func (c *cluster) list(ctx context.Context, r resource, s scope, each func(item)
 	if field != "" {
 		query.Set("fieldSelector", field)
 	}
+	if s.at != "" {
+		query.Set("resourceVersion", s.at)
+		query.Set("resourceVersionMatch", string(metav1.ResourceVersionMatchExact))
+	}
+	if s.first {
+		query.Set("limit", "1")
+	}
 	for {
 		body, err := c.get(ctx, path, query)
 		if err != nil {
 			return "", err
 		}
 		version, next, err := readPage(r, body, each)
-		if err != nil || next == "" {
-			return version, err
+		switch {
+		case err != nil:
+			return "", err
+		case s.at != "" && version != s.at:
+			return "", errInexact
+		case next == "", s.first:
+			return version, nil
 		}
+		query.Del("resourceVersion") // the token has it
+		query.Del("resourceVersionMatch")
 		query.Set("continue", next)
 	}
 }

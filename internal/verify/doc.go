@@ -18,25 +18,44 @@
 // removed, every violation of a rule about neighbors is certain. Elsewhere verify excuses what
 // compaction can have caused. An object whose last record is a tombstone has no events.
 //
+// # Consistency points
+//
+// At a consistency point of a resource, the bus has every change up to the version of the point.
+// So verify compares an object that differs now with the past of the cluster, by a list at
+// exactly one version:
+//
+//   - The last event is not later than the point: at the version of the point.
+//   - The last event is later: at the version of the event. A later state on the bus hides what
+//     was there at the point.
+//   - There is no event, or a delete: at the version of the point. The object may have gone since,
+//     so it is missing only if it still exists.
+//
+// An object that differs there is wrong, whatever follows. The rest of the differences are changes
+// after the point, which may be in flight.
+//
+// verify uses the last point that every partition of the resource has. It does without a point if
+// the API server can't list its version, if the history of the API server went back since, and if
+// the selection of an object can change without the object.
+//
 // # Events in flight
 //
-// The bus trails the cluster, and both change while verify reads them. One difference at one
-// moment means nothing: an object is wrong if it stays wrong. verify looks again at each object
-// that differs, first in the cluster and then on the bus up to its end, until one of these
-// holds:
+// The bus trails the cluster, and both change while verify reads them. Where no point decides,
+// one difference at one moment means nothing: an object is wrong if it stays wrong. verify looks
+// again at each object that differs, first in the cluster and then on the bus up to its end, until
+// one of these holds:
 //
 //   - Both sides show the same state. The object is right.
-//   - Both sides have shown the same state with the same data at some time, and the bus has
-//     since reached or passed a state of the cluster. The object is right, although it never
-//     stood still.
+//   - Both sides have shown the same state with the same data at some time, or the last event is
+//     the state of the cluster at the version of the event, and the bus has reached or passed a
+//     state of the cluster. The object is right, although it never stood still.
 //   - The bus has not reached or passed a state of the cluster within the settle time. The
 //     object is wrong. An object that doesn't change and differs always ends here.
 //   - The settle time is over, and the last version that both sides have shown has different
 //     data. The object is wrong: data is never in flight without its version.
 //   - The settle time is over, and the bus has reached each state of the cluster in turn, but
-//     both sides never showed the same state. The object changes all the time and counts as in
-//     motion: the bus follows its versions, and its data isn't compared. The report has the
-//     number of these objects.
+//     both sides never showed the same state, and the API server can't list the past. The object
+//     changes all the time and counts as in motion: the bus follows its versions, and its data
+//     isn't compared. The report has the number of these objects.
 //
 // A version on the bus that is newer than the cluster's counts only if a later read of the
 // cluster shows that version or a newer one. The bus can't know the future.

@@ -36,7 +36,11 @@ func (v *verification) whereDifferent(ctx context.Context, p *report.Problem) st
 		return ""
 	}
 	r, _ = v.selection.as(r, v.follower.State(k))
-	s, err := v.cluster.lookOne(ctx, r, k, filtered)
+	as := view{selected: filtered}
+	if p.Point != "" {
+		as.at = p.Cluster
+	}
+	s, err := v.cluster.lookOne(ctx, r, k, as)
 	if err != nil || s.version != p.Cluster {
 		return ""
 	}

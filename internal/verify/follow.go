@@ -87,7 +87,7 @@ func (v *verification) follow(ctx context.Context) error {
 // listReferences lists a resource for the references of its objects. A resource that can't be
 // listed is reported elsewhere.
 func (v *verification) listReferences(ctx context.Context, r resource, selected bool, each func(event.Key, []reference)) error {
-	_, err := v.cluster.listAll(ctx, r, selected, func() {}, func(i item) error {
+	_, err := v.cluster.listAll(ctx, r, view{selected: selected}, func() {}, func(i item) error {
 		var refs []reference
 		if !v.cluster.selectsContent(r, i.tree) {
 			return nil

@@ -81,7 +81,7 @@ func TestKafkaClean(t *testing.T) {
 }
 
 // TestKafkaPlanted: problems that only Kafka can have, and some that any bus can have. Of the objects
-// a and b only b has one.
+// a and b only b has one. If a consistency point follows, verify finds the same at once.
 func TestKafkaPlanted(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
@@ -168,6 +168,8 @@ func TestKafkaPlanted(t *testing.T) {
 			w.writers("one")
 			w.publish(event.Created, configMaps, w.create(configMaps, "a", nil))
 			tc.plant(w, w.create(configMaps, "b", nil))
+			want(t, w.found(), tc.want...)
+			w.atPoint()
 			want(t, w.found(), tc.want...)
 		})
 	}

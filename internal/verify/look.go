@@ -16,6 +16,7 @@ type sighting struct {
 	left    bool // it exists, and its content is not selected
 	uid     string
 	version string // of the object, or of the list without it; "" if the resource is not served
+	asOf    string // the version of the list; "" if the resource is not served
 	api     string // the API version in which it was read
 	whole   normal.Digest
 	partial normal.Digest // of the metadata alone
@@ -90,18 +91,17 @@ func (c *cluster) shapeOf(r resource) event.Shape {
 	return c.shape(event.Resource{Group: r.Group, Version: r.Version, Resource: r.Resource, Kind: r.Kind, Namespaced: r.Namespaced})
 }
 
-// look reads some objects of one resource, with or without the selectors. Every key is in the
-// result.
-func (c *cluster) look(ctx context.Context, r resource, keys []event.Key, selected bool) (map[event.Key]sighting, error) {
+// look reads some objects of one resource. Every key is in the result.
+func (c *cluster) look(ctx context.Context, r resource, keys []event.Key, as view) (map[event.Key]sighting, error) {
 	if len(keys) > lookEach {
-		return c.lookAll(ctx, r, keys, selected)
+		return c.lookAll(ctx, r, keys, as)
 	}
 	seen := make([]sighting, len(keys))
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(lookers)
 	for n, k := range keys {
 		group.Go(func() (err error) {
-			seen[n], err = c.lookOne(ctx, r, k, selected)
+			seen[n], err = c.lookOne(ctx, r, k, as)
 			return err
 		})
 	}
@@ -116,14 +116,14 @@ func (c *cluster) look(ctx context.Context, r resource, keys []event.Key, select
 	return found, nil
 }
 
-func (c *cluster) lookAll(ctx context.Context, r resource, keys []event.Key, selected bool) (map[event.Key]sighting, error) {
+func (c *cluster) lookAll(ctx context.Context, r resource, keys []event.Key, as view) (map[event.Key]sighting, error) {
 	found := map[event.Key]sighting{}
 	begin := func() {
 		for _, k := range keys {
 			found[k] = sighting{}
 		}
 	}
-	version, err := c.listAll(ctx, r, selected, begin, func(i item) error {
+	version, err := c.listAll(ctx, r, as, begin, func(i item) error {
 		if _, wanted := found[i.key]; wanted {
 			s := c.see(r, i)
 			s.tree = nil
@@ -135,18 +135,25 @@ func (c *cluster) lookAll(ctx context.Context, r resource, keys []event.Key, sel
 		return nil, err
 	}
 	for k, s := range found {
-		if !s.present {
-			found[k] = sighting{version: version}
-		}
+		found[k] = s.in(version)
 	}
 	return found, nil
 }
 
+// in returns the sighting in a list of a version.
+func (s sighting) in(version string) sighting {
+	s.asOf = version
+	if !s.present {
+		s.version = version
+	}
+	return s
+}
+
 // lookOne lists one object. Unlike a get, a list respects the selectors and has a
 // resourceVersion even if there is no object.
-func (c *cluster) lookOne(ctx context.Context, r resource, k event.Key, selected bool) (sighting, error) {
+func (c *cluster) lookOne(ctx context.Context, r resource, k event.Key, as view) (sighting, error) {
 	var seen sighting
-	version, err := c.list(ctx, r, c.scope(k.Namespace, k.Name, selected), func(i item) error {
+	version, err := c.list(ctx, r, c.scope(k.Namespace, k.Name, as), func(i item) error {
 		if i.key == k {
 			seen = c.see(r, i)
 		}
@@ -155,8 +162,5 @@ func (c *cluster) lookOne(ctx context.Context, r resource, k event.Key, selected
 	if err != nil {
 		return sighting{}, err
 	}
-	if !seen.present {
-		seen.version = version
-	}
-	return seen, nil
+	return seen.in(version), nil
 }

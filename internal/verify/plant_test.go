@@ -12,7 +12,7 @@ import (
 )
 
 // TestPlanted: verify finds each way in which a bus can be wrong, and nothing else. Of the objects a
-// and b only b is wrong.
+// and b only b is wrong. If a consistency point follows, verify finds the same at once.
 func TestPlanted(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
@@ -244,6 +244,10 @@ func TestPlanted(t *testing.T) {
 			tc.plant(w, w.create(configMaps, "b", map[string]any{"data": map[string]any{"k": "v"}}))
 			got := w.found()
 			want(t, got, tc.want...)
+			if !strings.Contains(tc.name, "future") { // a point doesn't cover it
+				w.atPoint()
+				want(t, w.found(), tc.want...)
+			}
 		})
 	}
 }

@@ -61,13 +61,14 @@ func (v *verification) round(ctx context.Context) error {
 			delete(v.candidates, k)
 			continue
 		}
-		g := &glimpse{first: s, cluster: s, bus: bus.Event, recent: bus.Recent, lastDeleted: bus.LastDeleted}
+		g := &glimpse{first: s, cluster: s, bus: bus.Event, recent: bus.Recent, lastDeleted: bus.LastDeleted, point: v.pointOf(k, bus.Point)}
 		glimpses[k] = g
 		if r, _, ok := v.resourceOf(k.GroupResource()); ok {
 			_, served := v.selection.as(r, g.bus)
 			g.unread = !served
 		}
-		if isAhead(g.bus, s) {
+		// What the bus deleted may be gone since the first look.
+		if isAhead(g.bus, s) || g.point.Version != "" && s.present && !g.bus.Live() {
 			again[k.GroupResource()] = append(again[k.GroupResource()], k)
 		}
 	}
@@ -79,6 +80,9 @@ func (v *verification) round(ctx context.Context) error {
 		glimpses[k].cluster = s
 	}
 	if err := v.leaveOutDeselected(ctx, glimpses); err != nil {
+		return err
+	}
+	if err := v.lookBack(ctx, glimpses); err != nil {
 		return err
 	}
 	v.judge(glimpses)
@@ -100,6 +104,9 @@ func (v *verification) judge(glimpses map[event.Key]*glimpse) {
 			if g.unread && g.cluster.present {
 				v.report.OtherVersion++
 			}
+		}
+		if c.point == "" {
+			v.settled[k.GroupResource()]++
 		}
 		delete(v.candidates, k)
 		v.follower.Unwatch(k)
@@ -218,7 +225,7 @@ func (v *verification) lookInVersions(ctx context.Context, r resource, keys []ev
 	}
 	found := map[event.Key]sighting{}
 	for as, list := range by {
-		seen, err := v.cluster.look(ctx, as, list, selected)
+		seen, err := v.cluster.look(ctx, as, list, view{selected: selected})
 		if err != nil {
 			return nil, err
 		}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -44,6 +45,7 @@ func Run(ctx context.Context, o Options) (report.Report, error) {
 		opts:   o, cluster: c, log: o.Logger,
 		selectors: selectors, follower: f,
 		listed: map[schema.GroupResource]uint32{}, candidates: map[event.Key]*candidate{}, unlisted: map[string]string{},
+		atPoints: map[schema.GroupResource]bool{}, settled: map[schema.GroupResource]int{},
 	}
 	return v.run(ctx)
 }
@@ -82,6 +84,8 @@ type verification struct {
 	candidates map[event.Key]*candidate
 	unlisted   map[string]string // resource to reason
 	followed   map[schema.GroupResource]*followedSet
+	atPoints   map[schema.GroupResource]bool // resources whose differences are judged at consistency points
+	settled    map[schema.GroupResource]int  // objects that were looked at again, until they agreed or the settle time was over
 	report     report.Report
 }
 
@@ -185,9 +189,10 @@ func (v *verification) compareAll(ctx context.Context) error {
 func (v *verification) compareResource(ctx context.Context, r resource) (report.Resource, error) {
 	found := report.Resource{Resource: r.GroupResource().String(), Version: r.Version}
 	unread := 0
+	point := v.follower.Point(r.GroupResource()) // before the list, which then isn't earlier
 	begin := func() { v.listings++; found.Objects, unread = 0, 0 }
 	_, filtered, _ := v.resourceOf(r.GroupResource())
-	version, err := v.cluster.listAll(ctx, r, filtered, begin, func(i item) error {
+	version, err := v.cluster.listAll(ctx, r, view{selected: filtered}, begin, func(i item) error {
 		if !v.covers(i.key) {
 			return nil
 		}
@@ -209,6 +214,10 @@ func (v *verification) compareResource(ctx context.Context, r resource) (report.
 	v.report.OtherVersion += unread
 	found.ResourceVersion = version
 	if err == nil {
+		if found.NoPoint = v.whyNoPoint(ctx, r, point, version); found.NoPoint == "" {
+			v.atPoints[r.GroupResource()] = true
+			found.Point = &report.Point{ResourceVersion: point.Version, Time: point.AsOf, Age: max(0, time.Since(point.AsOf).Seconds())}
+		}
 		v.log.Debug("resource listed", "resource", found.Resource, "objects", found.Objects, "resource_version", version)
 	}
 	return found, err
@@ -249,6 +258,9 @@ func (v *verification) finish() (report.Report, error) {
 	r := &v.report
 	v.follower.Report(r)
 	r.Unmatched = v.selection.unmatched
+	for i := range r.Resources {
+		r.Resources[i].Settled = v.settled[schema.ParseGroupResource(r.Resources[i].Resource)]
+	}
 	v.follower.Live(func(k event.Key, _ uint32) {
 		_, _, selected := v.resourceOf(k.GroupResource())
 		if v.selection.served[k.GroupResource()] && (!selected || !v.covers(k)) && !v.mustGo(k) {

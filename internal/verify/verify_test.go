@@ -57,6 +57,7 @@ type world struct {
 	acked     map[event.Key]event.Acked
 	topic     *readertest.Writer // of Kafka; nil where the bus is NATS
 	opts      Options
+	pointed   bool // every difference must be found at a consistency point
 }
 
 const (
@@ -269,6 +270,9 @@ func (w *world) found() []string {
 	w.t.Logf("%s", b.String())
 	var all []string
 	for _, p := range r.Problems {
+		if isOrder := p.Kind == report.Misordered || p.Kind == report.Malformed; w.pointed && !isOrder && p.Point == "" {
+			w.t.Errorf("%s %s was not found at the consistency point", p.Kind, p.Name)
+		}
 		all = append(all, fmt.Sprintf("%s %s: %s", p.Kind, p.Name, p.Detail))
 	}
 	return all

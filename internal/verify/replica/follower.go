@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/verify/normal"
@@ -27,6 +29,8 @@ type source interface {
 	// at reads the message of an object at a position. found reports whether there is a
 	// message. One that isn't an event has no attributes.
 	at(ctx context.Context, k event.Key, position uint64) (e wire.Event, found bool, err error)
+	// partitions are those of a resource's events, as far as they are read.
+	partitions(gr schema.GroupResource) []int
 	// report adds how far the bus was read, and writes the positions as people read them.
 	report(r *report.Report)
 	Close() error
@@ -68,7 +72,7 @@ func newFollower(bus source, p place, f normal.Form, depth int, retention time.D
 		bus: bus, place: p, form: f, ends: map[event.Key]uint64{}, read: map[publish.Log]uint64{}, moved: make(chan struct{}),
 		history: &history{
 			depth: depth, retention: retention, now: time.Now, show: decimal,
-			objects: map[event.Key]*object{}, markers: map[lane]string{},
+			objects: map[event.Key]*object{}, markers: map[lane]string{}, points: newPoints(),
 		},
 	}
 }

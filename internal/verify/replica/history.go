@@ -47,6 +47,7 @@ type history struct {
 	objects  map[event.Key]*object
 	claim    string          // UID of the cluster that owns the name; "" without a claim
 	markers  map[lane]string // the id of the last marker
+	points   points
 	messages int
 	problems []report.Problem
 	doubts   []doubt
@@ -80,6 +81,7 @@ type doubt struct {
 // add accepts the next event of an object. It returns the error of kept.
 func (h *history) add(e Event, problems []string) error {
 	h.messages++
+	h.points.addEvent(e)
 	o := h.objects[e.Key]
 	if o == nil {
 		o = &object{}

@@ -44,7 +44,8 @@ func fold(t *testing.T, script []string, change ...func(*history)) *history {
 	t.Helper()
 	first := uint64(1) // the oldest message on the bus
 	h := &history{
-		depth: testDepth, retention: time.Hour, show: decimal,
+		points: newPoints(),
+		depth:  testDepth, retention: time.Hour, show: decimal,
 		objects: map[event.Key]*object{}, markers: map[lane]string{},
 	}
 	for _, f := range change {

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/reader"
@@ -155,6 +157,17 @@ func (s kafkaSource) at(ctx context.Context, k event.Key, position uint64) (e wi
 // catchUpWith finds no excuse for a doubt: on Kafka each doubt is excused or not at once.
 func (s kafkaSource) catchUpWith(ctx context.Context, f *Follower, _ event.Key) (more bool, err error) {
 	return false, s.catchUp(ctx, f)
+}
+
+// partitions omits one that was added since the last catchUp.
+func (s kafkaSource) partitions(gr schema.GroupResource) (all []int) {
+	topic := wire.Topic(s.Topic, wire.Object{Group: gr.Group, Resource: gr.Resource})
+	for log := range s.scan.Ends() {
+		if log.Topic == topic {
+			all = append(all, log.Partition)
+		}
+	}
+	return all
 }
 
 // report splits each position into partition and offset.

@@ -4,6 +4,8 @@ import (
 	"iter"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/verify/report"
@@ -73,6 +75,7 @@ type Look struct {
 	Event       Event   // the last
 	Recent      []Event // events since the call of Watch, and the one before it
 	LastDeleted uint64  // position of the last delete
+	Point       Point   // of the resource
 }
 
 // Looks returns what the bus shows of watched objects at one moment.
@@ -80,9 +83,16 @@ func (f *Follower) Looks(keys iter.Seq[event.Key]) map[event.Key]Look {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	all := map[event.Key]Look{}
+	points := map[schema.GroupResource]Point{}
 	for k := range keys {
+		gr := k.GroupResource()
+		point, ok := points[gr]
+		if !ok {
+			point = f.history.points.of(gr, f.bus.partitions(gr))
+			points[gr] = point
+		}
 		o := f.history.objects[k]
-		all[k] = Look{Event: f.history.state(k), Recent: slices.Clone(o.recent), LastDeleted: o.lastDeleted}
+		all[k] = Look{Event: f.history.state(k), Recent: slices.Clone(o.recent), LastDeleted: o.lastDeleted, Point: point}
 	}
 	return all
 }

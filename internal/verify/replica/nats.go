@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	natsreader "github.com/kuberelay/kuberelay/internal/publish/nats/reader"
@@ -200,5 +202,7 @@ func (f *Follower) silence() error {
 	}
 	return fmt.Errorf("read the bus: no message within %s after position %d", busPatience, f.read[publish.Log{}])
 }
+
+func (s natsSource) partitions(schema.GroupResource) []int { return []int{0} }
 
 func (s natsSource) report(*report.Report) {}

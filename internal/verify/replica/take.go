@@ -47,11 +47,15 @@ func keyOf(a wire.Address) event.Key {
 // takeMarker accepts a marker of a resource, a writer or the cluster.
 func (f *Follower) takeMarker(m wire.Event, a wire.Address, d publish.Delivery) error {
 	problems := f.place.readMarker(m, a)
-	claim, err := wire.ParseClaim(m.Data)
+	claim, claimErr := wire.ParseClaim(m.Data)
+	point, pointErr := wire.ParsePoint(m)
 	return f.advance(d, func() error {
 		f.history.addMarker(event.Key(a.Object), d.Subject, m.Get("id"), d.Position, problems)
-		if a.Kind == wire.OfClaim && err == nil {
+		switch {
+		case a.Kind == wire.OfClaim && claimErr == nil:
 			f.history.claim = claim.UID
+		case a.Kind == wire.OfResolved && pointErr == nil && len(problems) == 0:
+			f.history.points.add(point, d.Log.Partition, d.Stored)
 		}
 		return nil
 	})

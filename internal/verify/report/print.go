@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"text/tabwriter"
+	"time"
 	"unicode"
 	"unicode/utf8"
 )
@@ -22,7 +23,7 @@ func (r Report) WriteTable(w io.Writer) error {
 		fmt.Fprintln(table, "PROBLEM\tRESOURCE\tOBJECT\tCLUSTER\tBUS\tPOSITION\tDETAIL")
 		for _, p := range r.Problems {
 			fmt.Fprintln(table, strings.Join([]string{
-				string(p.Kind), cell(p.Resource), p.object(), cell(p.Cluster), cell(p.Bus), p.place(), visible(p.Detail),
+				string(p.Kind), cell(p.Resource), p.object(), cell(p.Cluster), cell(p.Bus), p.place(), visible(p.Detail) + p.when(),
 			}, "\t"))
 		}
 		if err := table.Flush(); err != nil {
@@ -52,6 +53,7 @@ func (r Report) WriteTable(w io.Writer) error {
 	if r.OtherVersion > 0 {
 		fmt.Fprintf(&b, "%s on the bus in a version of the API that is not served any more: uid and version compared, the data not\n", count(r.OtherVersion, "object"))
 	}
+	r.writePoints(&b)
 	if n := r.countOf(Foreign); n > 0 {
 		fmt.Fprintf(&b, "%s of another writer, after which the forwarder published the state again\n", count(n, "message"))
 	}
@@ -59,6 +61,31 @@ func (r Report) WriteTable(w io.Writer) error {
 	_, err := w.Write(b.Bytes())
 	return err
 }
+
+// writePoints prints how each resource was compared: at a consistency point, or by settling.
+func (r Report) writePoints(b *bytes.Buffer) {
+	var at, reasons []string
+	settled := map[string][]string{} // by reason
+	for _, x := range r.Resources {
+		switch {
+		case x.Point != nil:
+			at = append(at, fmt.Sprintf("%s (%s, %s old)", cell(x.Resource), thousands(x.Point.ResourceVersion), age(x.Point.Age)))
+		case x.NoPoint != "":
+			if settled[x.NoPoint] == nil {
+				reasons = append(reasons, x.NoPoint)
+			}
+			settled[x.NoPoint] = append(settled[x.NoPoint], cell(x.Resource))
+		}
+	}
+	if len(at) > 0 {
+		fmt.Fprintf(b, "compared at a consistency point: %s\n", strings.Join(at, ", "))
+	}
+	for _, reason := range reasons {
+		fmt.Fprintf(b, "compared by settling: %s: %s\n", strings.Join(settled[reason], ", "), visible(reason))
+	}
+}
+
+func age(seconds float64) string { return (time.Duration(seconds) * time.Second).String() }
 
 // Summary returns the report in one line.
 func (r Report) Summary() string {
@@ -140,6 +167,14 @@ func (p Problem) place() string {
 		return "-"
 	}
 	return strconv.FormatUint(p.Position, 10)
+}
+
+// when names the consistency point at which the difference was found.
+func (p Problem) when() string {
+	if p.Point == "" {
+		return ""
+	}
+	return fmt.Sprintf(" (at the consistency point %s)", cell(p.Point))
 }
 
 func count(n int, noun string) string {

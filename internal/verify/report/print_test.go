@@ -14,14 +14,20 @@ import (
 func hostile() Report {
 	r := Report{
 		Cluster: "prod", Objects: 20013, Messages: 41230, Position: 61002, ResourceVersion: "1234567",
-		Resources:  []Resource{{"roles.rbac.authorization.k8s.io", "v1", 20013, "1234567"}},
+		Resources: []Resource{
+			{Resource: "clusterroles.rbac.authorization.k8s.io", Version: "v1", ResourceVersion: "1234567", NoPoint: "the bus has no consistency point of it"},
+			{Resource: "configmaps", Version: "v1", ResourceVersion: "1234567", NoPoint: "list: \x1b", Settled: 2},
+			{Resource: "roles.rbac.authorization.k8s.io", Version: "v1", Objects: 20013, ResourceVersion: "1234567", Point: &Point{ResourceVersion: "1234560", Age: 83.4}},
+			{Resource: "roles.example.com", Version: "v1", ResourceVersion: "1234567", NoPoint: "the bus has no consistency point of it"},
+			{Resource: "widgets.example.com", Version: "v1", ResourceVersion: "1234567", Point: &Point{ResourceVersion: "1234561", Age: 0.4}},
+		},
 		OutOfScope: 1, InMotion: 2, Unmatched: []string{"widgets.example.com"},
 		Unlisted: []Unlisted{{"pods", "list pods: pods is forbidden\x1b[2J"}},
 		Problems: []Problem{
 			{Kind: Misordered, Resource: "configmaps", Namespace: "default", Name: "web", Bus: "7", Position: 12, Detail: "the version falls from 9 to 7"},
 			{Kind: Missing, Resource: "configmaps", Namespace: "default", Name: "web", Cluster: "9", Detail: "no event of it"},
 			{Kind: Stale, Resource: "roles.rbac.authorization.k8s.io", Namespace: "default", Name: "\x1b[31msystem:evil\u202e\u009b\n", Cluster: "9", Bus: "7", Position: 13, Detail: "the bus has uid \"\x1b\", the cluster \"b\""},
-			{Kind: Extra, Resource: "clusterroles.rbac.authorization.k8s.io", Name: "two words", Bus: "7", Position: 14, Detail: "x"},
+			{Kind: Extra, Resource: "clusterroles.rbac.authorization.k8s.io", Name: "two words", Bus: "7", Position: 14, Detail: "x", Point: "1234560"},
 			{Kind: Misordered, Resource: "configmaps", Bus: "", Position: 15, Detail: "the marker occurs twice"},
 		},
 	}

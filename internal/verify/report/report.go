@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/kuberelay/kuberelay/internal/event"
 )
@@ -71,6 +72,22 @@ type Resource struct {
 	Version         string `json:"version"`  // of the API: "v1"
 	Objects         int    `json:"objects"`
 	ResourceVersion string `json:"resourceVersion"` // of the list; the latest of several
+
+	// Point is the consistency point at which differences were judged. NoPoint says why there is
+	// none: differences then had the settle time to disappear.
+	Point   *Point `json:"point,omitempty"`
+	NoPoint string `json:"noPoint,omitempty"`
+	// Settled is the number of objects that were looked at again until bus and cluster agreed, or
+	// the settle time was over: those that changed after the point, or without a point all that
+	// differed.
+	Settled int `json:"settled"`
+}
+
+// Point is a consistency point on the bus.
+type Point struct {
+	ResourceVersion string    `json:"resourceVersion"`
+	Time            time.Time `json:"time"`       // when the watch of the forwarder had shown that version
+	Age             float64   `json:"ageSeconds"` // at the comparison
 }
 
 // Unlisted is a resource that could not be read.
@@ -96,6 +113,9 @@ type Problem struct {
 	Bus       string `json:"busVersion"`     // resourceVersion on the bus, "" if there is none
 	Position  uint64 `json:"position"`       // of the message, 0 without one
 	Detail    string `json:"detail"`
+	// Point is the resourceVersion of the consistency point at which the difference was found, ""
+	// if it was not found at one.
+	Point string `json:"point,omitempty"`
 
 	// Partition is the partition of the record on Kafka, nil without one. Position is then the
 	// offset.

@@ -1,0 +1,165 @@
+package verify
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/verify/replica"
+)
+
+// inquiry is a question about the cluster at one version of the past.
+type inquiry struct {
+	resource resource
+	filtered bool // label and field selectors apply
+	at       string
+}
+
+// whyNoPoint returns why the differences of a resource can't be judged at a consistency point, or
+// "". listed is the version of a list that was taken after the point was read.
+func (v *verification) whyNoPoint(ctx context.Context, r resource, p replica.Point, listed string) string {
+	switch {
+	case v.isIndirect(r.GroupResource()):
+		return "other objects decide which of its objects are selected"
+	case p.Version == "":
+		return "the bus has no consistency point of it"
+	case replica.Newer(p.Version, listed):
+		return fmt.Sprintf("the consistency point at %s is ahead of the cluster", p.Version)
+	}
+	_, filtered, _ := v.resourceOf(r.GroupResource())
+	switch err := v.cluster.remembers(ctx, r, view{filtered, p.Version}); {
+	case err == nil:
+		return ""
+	case isExpired(err):
+		return fmt.Sprintf("the API server no longer has the consistency point at %s", p.Version)
+	default:
+		return fmt.Sprintf("the API server can't list the version %s of the consistency point: %v", p.Version, err)
+	}
+}
+
+// isIndirect reports whether the selection of an object can change without the object: by the
+// labels of its namespace, or by a reference to it.
+func (v *verification) isIndirect(gr schema.GroupResource) bool {
+	r, _, _ := v.resourceOf(gr)
+	_, whole := v.selection.selected[gr]
+	return !whole || r.Namespaced && v.cluster.coverage.selector != nil
+}
+
+// remembers returns an error unless the API server can list a resource at a version of the past.
+func (c *cluster) remembers(ctx context.Context, r resource, as view) error {
+	namespaces := c.lists(r)
+	for n := 0; n < len(namespaces); n++ {
+		s := c.scope(namespaces[n], "", as)
+		s.first = true
+		_, err := c.list(ctx, r, s, func(item) error { return nil })
+		if namespaces[n] == "" && err != nil {
+			if one, ok := c.whereAllowed(ctx, err); ok {
+				namespaces, n = one, -1
+				continue
+			}
+		}
+		if namespaces[n] == "" || !apierrors.IsForbidden(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+// pointOf returns the consistency point at which a difference of an object counts at once, given
+// the latest one on the bus.
+func (v *verification) pointOf(k event.Key, latest replica.Point) replica.Point {
+	if !v.atPoints[k.GroupResource()] || !v.covers(k) {
+		return replica.Point{}
+	}
+	return latest
+}
+
+// lookBack reads the past of the objects that differ, at the version at which bus and cluster must
+// agree. What the API server no longer has stays unknown.
+func (v *verification) lookBack(ctx context.Context, glimpses map[event.Key]*glimpse) error {
+	due := map[inquiry][]event.Key{}
+	for k, g := range glimpses {
+		q, ok := v.inquiryOf(k, g)
+		switch c := v.candidates[k]; {
+		case !ok:
+		case c.asked == q:
+			g.past = c.past // the past doesn't change
+		default:
+			due[q] = append(due[q], k)
+			c.asked, c.past = q, nil
+		}
+	}
+	var mu sync.Mutex
+	answer := func(ctx context.Context, q inquiry, keys []event.Key) {
+		found, err := v.past(ctx, q, keys)
+		if err != nil {
+			v.log.Debug("list of the past failed", "resource", q.resource.GroupResource().String(), "resource_version", q.at, "err", err)
+			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		for k, s := range found {
+			glimpses[k].past, v.candidates[k].past = &s, &s
+		}
+	}
+	few := errgroup.Group{}
+	few.SetLimit(lookers)
+	for q, keys := range due {
+		if len(keys) > lookEach {
+			answer(ctx, q, keys) // one list
+			continue
+		}
+		few.Go(func() error { answer(ctx, q, keys); return nil })
+	}
+	_ = few.Wait() // no error
+	return ctx.Err()
+}
+
+// inquiryOf returns where bus and cluster must agree about an object that differs now: at the
+// consistency point, or at the event if that is later. Without a point it is only worth a look
+// whether the event was right, and only once the bus follows.
+func (v *verification) inquiryOf(k event.Key, g *glimpse) (q inquiry, ok bool) {
+	r, filtered, ok := v.resourceOf(k.GroupResource())
+	c := v.candidates[k]
+	point := g.point.Version
+	switch {
+	case !ok, g.agrees():
+		return q, false
+	case point == "" && (!g.bus.Live() || c.compared || c.aim == nil || !c.arrives(*g)):
+		return q, false
+	}
+	r, _ = v.selection.as(r, g.bus)
+	q = inquiry{r, filtered, point}
+	if g.bus.Live() && (point == "" || replica.Newer(g.bus.Version, point)) {
+		q.at = g.bus.Version
+	}
+	return q, q.at == g.cluster.asOf || replica.Newer(g.cluster.asOf, q.at) // the API server waits for a future version
+}
+
+// past reads some objects at a version of the past. It omits objects that exist and that the label
+// and field selectors don't select: the bus may keep those that stopped matching while no forwarder
+// ran.
+func (v *verification) past(ctx context.Context, q inquiry, keys []event.Key) (map[event.Key]sighting, error) {
+	found, err := v.cluster.look(ctx, q.resource, keys, view{q.filtered, q.at})
+	if err != nil || !q.filtered || !v.cluster.selects() || v.opts.TellDeselected {
+		return found, err
+	}
+	var absent []event.Key
+	for k, s := range found {
+		if !s.present {
+			absent = append(absent, k)
+		}
+	}
+	whole, err := v.cluster.look(ctx, q.resource, absent, view{at: q.at})
+	for k, s := range whole {
+		if s.present {
+			delete(found, k)
+		}
+	}
+	return found, err
+}

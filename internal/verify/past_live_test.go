@@ -1,0 +1,102 @@
+package verify
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/verify/report"
+)
+
+// TestPointAndSelectors: objects that a label selector stopped selecting while no forwarder ran
+// stay on the bus. At a point they are not extra, also if they are selected again since.
+func TestPointAndSelectors(t *testing.T) {
+	w := newWorld(t)
+	w.opts.LabelSelector = "app!=db"
+	labeled := func(name string) *unstructured.Unstructured {
+		return w.create(configMaps, name, map[string]any{"metadata": map[string]any{"labels": map[string]any{"app": "web"}}})
+	}
+	back, left, gone := labeled("back"), labeled("left"), labeled("gone")
+	for _, u := range []*unstructured.Unstructured{back, left, gone} {
+		w.publish(event.Created, configMaps, u)
+	}
+	relabel := func(u *unstructured.Unstructured, app string) *unstructured.Unstructured {
+		return w.update(configMaps, u, func(u *unstructured.Unstructured) { u.SetLabels(map[string]string{"app": app}) })
+	}
+	back, _ = relabel(back, "db"), relabel(left, "db")
+	w.delete(configMaps, "gone")
+	w.point(w.version())
+	back = relabel(back, "cache")
+	w.opts.Settle = unbounded
+	w.afterFirstRound(func() { w.publish(event.Updated, configMaps, back) })
+	want(t, w.found(), "extra gone: uid")
+}
+
+// TestPointUnderChange: while objects change all the time, verify needs no settle time, and finds
+// at the next point that one of them is wrong.
+func TestPointUnderChange(t *testing.T) {
+	onBothBuses(t, func(w *world) {
+		still := w.create(configMaps, "still", nil)
+		w.publish(event.Created, configMaps, still)
+		ctx, cancel := context.WithCancel(w.t.Context())
+		defer cancel()
+		var working sync.WaitGroup
+		defer working.Wait()
+		defer cancel()
+		b := w.newBusy("busy", 1)
+		working.Go(func() {
+			if err := b.run(ctx, nil); err != nil {
+				w.t.Error(err)
+			}
+		})
+		w.opts.Settle = unbounded
+		for range busyRounds {
+			want(w.t, w.found())
+		}
+		w.touch(still)
+		at := w.version()
+		w.point(at) // it lies about still
+		r, err := w.verify()
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		if !slices.ContainsFunc(r.Problems, func(p report.Problem) bool { return p.Kind == report.Stale && p.Name == "still" && p.Point == at }) {
+			w.t.Errorf("got %+v", r.Problems)
+		}
+	})
+}
+
+// TestDeletedBetweenLooks: an object is deleted between a look at the cluster and the look at the
+// bus. Its delete has the version of the last state on the bus, because nobody saw it.
+func TestDeletedBetweenLooks(t *testing.T) {
+	w := newWorld(t)
+	a := w.create(configMaps, "a", nil)
+	w.publish(event.Created, configMaps, a)
+	w.point(w.version())
+	w.touch(a)
+	var once sync.Once
+	w.opts.Settle = unbounded
+	w.opts.Kube.Wrap(func(rt http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			answer, err := rt.RoundTrip(r)
+			if q := r.URL.Query(); q.Has("fieldSelector") && !q.Has("resourceVersionMatch") {
+				once.Do(func() {
+					if err := w.client(configMaps).Delete(context.Background(), "a", metav1.DeleteOptions{}); err != nil {
+						t.Error(err)
+					}
+					if _, err := w.tryPublish(event.Deleted, configMaps, a); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			return answer, err
+		})
+	})
+	want(t, w.found())
+}
