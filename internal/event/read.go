@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kuberelay/kuberelay/internal/jsoncompare"
 	"github.com/kuberelay/kuberelay/internal/jsonscan"
 )
 
@@ -48,15 +50,15 @@ func AckedFrom(get func(attribute string) string) (Acked, error) {
 	return a, nil
 }
 
-// maxState is the size in bytes of the largest state that is taken from the bus. etcd stores
-// objects of 1.5 MiB, which are longer as JSON. A larger state counts as unknown: it may have
-// to be decoded, which takes a multiple of its size.
-const maxState = 4 << 20
+// maxState is the size in bytes of the largest state that is taken from the bus, as large as
+// the largest object that a watch accepts. A larger state counts as unknown. etcd stores
+// objects of 1.5 MiB, and JSON can need six times as many bytes for them.
+const maxState = 16 << 20
 
 // ObjectFromData makes an object from an event on the bus, as the last state for a delete
 // that happened while no forwarder ran. Body is empty if the bus does not have the whole
-// object: the event is truncated, has an unknown final state, or is larger than any object.
-// A delete of such an object has finalstateunknown. Get is as in [AckedFrom]. The function
+// object: the event is truncated, has an unknown final state, is larger than any object, or
+// has a member twice, so that readers disagree on what it shows. A delete of such an object has finalstateunknown. Get is as in [AckedFrom]. The function
 // copies data.
 func ObjectFromData(get func(attribute string) string, data []byte) (*Object, error) {
 	data, err := ObjectIn(get, data)
@@ -64,13 +66,17 @@ func ObjectFromData(get func(attribute string) string, data []byte) (*Object, er
 		return nil, fmt.Errorf("read event %q: %w", get("id"), err)
 	}
 	o, err := objectFromData(data)
-	if err == nil && text(string(o.UID)) != get("uid") {
+	switch {
+	case err != nil:
+	case text(string(o.UID)) != get("uid"):
 		err = fmt.Errorf("data has uid %q, want %q", o.UID, get("uid"))
+	case o.ResourceVersion != "" && text(o.ResourceVersion) != get("resourceversion"):
+		err = fmt.Errorf("data has resourceVersion %q, want %q", o.ResourceVersion, get("resourceversion"))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read event %q: %w", get("id"), err)
 	}
-	if get(truncated) != "true" && get(finalStateUnknown) != "true" && len(data) <= maxState {
+	if get(truncated) != "true" && get(finalStateUnknown) != "true" && len(data) <= maxState && !isAmbiguous(data) {
 		o.Body = JSON(bytes.Clone(data))
 		if o.Digest, err = parseDigest(get(digest)); err != nil {
 			return nil, fmt.Errorf("read event %q: %w", get("id"), err)
@@ -80,8 +86,8 @@ func ObjectFromData(get func(attribute string) string, data []byte) (*Object, er
 }
 
 // TruncatedFromData returns apiVersion, kind and metadata of the object of a truncated event,
-// or no body if the event is not truncated or its data is larger than any object. Get is as
-// in [AckedFrom]. The function copies data.
+// or no body if the event is not truncated, or its data is larger than any object or has a
+// member twice. Get is as in [AckedFrom]. The function copies data.
 func TruncatedFromData(get func(attribute string) string, data []byte) (Body, error) {
 	if get(truncated) != "true" || len(data) > maxState {
 		return Body{}, nil
@@ -89,6 +95,9 @@ func TruncatedFromData(get func(attribute string) string, data []byte) (Body, er
 	object, err := ObjectIn(get, data)
 	if err != nil {
 		return Body{}, fmt.Errorf("read event %q: %w", get("id"), err)
+	}
+	if isAmbiguous(object) {
+		return Body{}, nil
 	}
 	return JSON(bytes.Clone(object)), nil
 }
@@ -140,4 +149,46 @@ func texts(object []byte, to map[string]*string, other string) (value []byte, er
 		}
 	}
 	return value, s.End()
+}
+
+// isAmbiguous reports whether an object has a member twice at any level. Parsers differ in
+// which one they take, and an API server writes none. A text that is not valid JSON, is nested
+// deeper than a comparison goes, or has more members than any object is ambiguous too.
+func isAmbiguous(object []byte) bool {
+	s, left := jsonscan.New(object), maxStateMembers
+	return hasTwice(&s, &left, jsoncompare.MaxDepth) || s.End() != nil
+}
+
+// maxStateMembers is more than the number of members in any object that etcd stores.
+const maxStateMembers = 1 << 18
+
+func hasTwice(s *jsonscan.Scanner, left *int, levels int) bool {
+	if levels == 0 {
+		return true
+	}
+	switch {
+	case s.IsObject():
+		var names [][]byte
+		for s.Object(); s.Next(); {
+			if *left--; *left < 0 {
+				return true
+			}
+			names = append(names, s.Key())
+			if hasTwice(s, left, levels-1) {
+				return true
+			}
+		}
+		all := len(names)
+		slices.SortFunc(names, bytes.Compare)
+		return len(slices.CompactFunc(names, bytes.Equal)) < all
+	case s.IsArray():
+		for s.Array(); s.NextItem(); {
+			if hasTwice(s, left, levels-1) {
+				return true
+			}
+		}
+	default:
+		s.Skip()
+	}
+	return false
 }

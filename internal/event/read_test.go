@@ -2,6 +2,7 @@ package event
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -167,10 +168,13 @@ func TestObjectFromDataRefuses(t *testing.T) {
 		"no metadata":          `{"kind":"canary"}`,
 		"a name that is not":   `{"metadata":{"uid":"u","name":{"a":"canary"}}}`,
 		"another uid":          `{"metadata":{"uid":"v","name":"canary"}}`,
+		"another version":      `{"metadata":{"uid":"u","resourceVersion":"6","name":"canary"}}`,
 		"a uid in other case":  `{"metadata":{"UID":"u","name":"canary"}}`,
 		"metadata, other case": `{"Metadata":{"uid":"u","name":"canary"}}`,
 	}
-	get := func(name string) string { return map[string]string{"id": "u.1", "uid": "u"}[name] }
+	get := func(name string) string {
+		return map[string]string{"id": "u.1", "uid": "u", "resourceversion": "5"}[name]
+	}
 	for name, data := range tests {
 		t.Run(name, func(t *testing.T) {
 			o, err := ObjectFromData(get, []byte(data))
@@ -231,4 +235,48 @@ func TestIsTruncated(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Parsers differ in which of two members they take, so data with such members shows no state.
+func TestAmbiguousData(t *testing.T) {
+	get := func(name string) string { return map[string]string{"uid": "u", "resourceversion": "5"}[name] }
+	const head = `{"kind":"Pod","metadata":{"name":"a","uid":"u","resourceVersion":"5"}`
+	for name, c := range map[string]struct {
+		data      string
+		ambiguous bool
+	}{
+		"none twice":                {head + `,"data":{"a":"b","b":{"a":[{"a":1},{"a":1}]}}}`, false},
+		"at the top":                {head + `,"data":{"a":"FORGED"},"data":{"a":"b"}}`, true},
+		"in an object":              {head + `,"data":{"a":"FORGED","b":"","a":"b"}}`, true},
+		"in an array":               {head + `,"data":[1,{"a":1,"a":1}]}`, true},
+		"with an escape":            {head + `,"data":{"a":"FORGED","\u0061":"b"}}`, true},
+		"too deep for a comparison": {head + `,"data":` + strings.Repeat("[", 200) + strings.Repeat("]", 200) + `}`, true},
+		"more than any object has":  {head + `,"data":{` + manyMembers(maxStateMembers) + `}}`, true},
+		"nearly as many":            {head + `,"data":{` + manyMembers(maxStateMembers-10) + `}}`, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o, err := ObjectFromData(get, []byte(c.data))
+			if err != nil || o.Body.None() != c.ambiguous {
+				t.Errorf("got %v, %v", o, err)
+			}
+			truncatedGet := func(name string) string {
+				if name == truncated {
+					return "true"
+				}
+				return get(name)
+			}
+			if body, err := TruncatedFromData(truncatedGet, []byte(c.data)); err != nil || body.None() != c.ambiguous {
+				t.Errorf("of a truncated event: %s, %v", body, err)
+			}
+		})
+	}
+}
+
+// manyMembers returns n members with different names.
+func manyMembers(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, `,"%d":0`, i)
+	}
+	return b.String()[1:]
 }

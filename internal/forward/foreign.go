@@ -1,6 +1,7 @@
 package forward
 
 import (
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/kuberelay/kuberelay/internal/event"
@@ -96,14 +97,24 @@ func isState(v event.View, shown publish.Stored) bool {
 	case live.Digest.None():
 		return true
 	}
-	return isSameContent(shown.Object, live)
+	return isOfGroup(shown.Object, v.Resource) && isSameContent(shown.Object, live)
+}
+
+// isOfGroup reports whether an object that was read from the bus is of the group of a resource.
+// The version can be another one than the watched one, but not another API.
+func isOfGroup(o *event.Object, r event.Resource) bool {
+	if o == nil || o.APIVersion == "" {
+		return true
+	}
+	gv, err := schema.ParseGroupVersion(o.APIVersion)
+	return err == nil && gv.Group == r.Group
 }
 
 // isTruncated reports whether an event on the bus can be the live state without its content.
 // Only a publish shows whether the bus takes the whole.
 func isTruncated(v event.View, shown publish.Stored) bool {
 	live, a := v.Live, shown.Acked
-	if !a.Live() || a.UID != string(live.UID) || a.ResourceVersion != live.ResourceVersion || a.Epoch != v.Epoch || a.Digest != live.Digest || shown.Truncated.None() {
+	if !a.Live() || a.UID != string(live.UID) || a.ResourceVersion != live.ResourceVersion || a.Epoch != v.Epoch || a.Digest != live.Digest || shown.Truncated.None() || !isOfGroup(shown.Object, v.Resource) {
 		return false
 	}
 	same, err := event.IsTruncated(shown.Truncated, live, v.Resource)

@@ -528,3 +528,36 @@ func TestATruncatedEventOfAnother(t *testing.T) {
 		})
 	}
 }
+
+// TestIsState compares an event on the bus with the live state as a whole: its data is of the
+// group of the resource, and an object of any size that a watch accepts is compared.
+func TestIsState(t *testing.T) {
+	text := func(apiVersion, data string) string {
+		return `{"apiVersion":"` + apiVersion + `","kind":"ConfigMap","metadata":{"name":"web","uid":"A","resourceVersion":"6"},"data":{"a":"` + data + `"}}`
+	}
+	large := strings.Repeat(`\u003c`, 1<<20) // as an API server writes 1 MiB of "<"
+	for name, c := range map[string]struct {
+		live, shown string
+		want        bool
+	}{
+		"the live state":          {text("v1", "b"), text("v1", "b"), true},
+		"of another version":      {text("v1", "b"), text("v2", "b"), true},
+		"of another group":        {text("v1", "b"), text("evil.example/v1", "b"), false},
+		"of no version":           {text("v1", "b"), text("a/b/c", "b"), false},
+		"large":                   {text("v1", large), text("v1", large), true},
+		"large, with other data":  {text("v1", large), text("v1", large+"b"), false},
+		"the last of two members": {text("v1", "b"), strings.Replace(text("v1", "b"), `"data"`, `"data":{"a":"c"},"data"`, 1), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := view(&event.Object{Namespace: key.Namespace, Name: key.Name, UID: "A", ResourceVersion: "6", Body: event.JSON([]byte(c.live)), Digest: event.Digest{1}})
+			m := &event.Message{Data: []byte(c.shown), Attributes: []event.Attribute{{Name: "uid", Value: "A"}, {Name: "resourceversion", Value: "6"}}}
+			s := publish.Stored{Acked: live("A", "6")}
+			if err := s.Read(m); err != nil {
+				t.Fatal(err)
+			}
+			if got := isState(v, s); got != c.want {
+				t.Errorf("got %v", got)
+			}
+		})
+	}
+}

@@ -177,6 +177,9 @@ func (s *Scanner) Text() []byte {
 // IsObject reports whether the next value is an object, without consuming it.
 func (s *Scanner) IsObject() bool { return !s.failed && at(s.b, space(s.b, s.i)) == '{' }
 
+// IsArray reports whether the next value is an array, without consuming it.
+func (s *Scanner) IsArray() bool { return !s.failed && at(s.b, space(s.b, s.i)) == '[' }
+
 // Null consumes a null, and reports whether there was one.
 func (s *Scanner) Null() bool {
 	s.i = space(s.b, s.i)
