@@ -78,6 +78,21 @@ func plural(singular string) string {
 	return guess.Resource
 }
 
+// IsWildcard reports whether the selector names a whole group, or everything.
+func (s Selector) IsWildcard() bool { return s.resource.IsWildcard() }
+
+// GroupResource returns the resource that the selector most likely means, without discovery.
+func (s Selector) GroupResource() schema.GroupResource {
+	gr := schema.GroupResource{Group: s.resource.Group, Resource: plural(s.kind)}
+	if n := len(s.plurals); n > 0 {
+		gr.Resource = s.plurals[0]
+		if _, short := shortNames[gr.Resource]; short {
+			gr.Resource = s.plurals[n-1]
+		}
+	}
+	return gr
+}
+
 func (s Selector) match(m *event.Message) bool {
 	switch {
 	case m.Key.Resource == "", !s.resource.HasGroup(m.Key.Group): // the marker of a writer or a cluster has no resource
