@@ -130,7 +130,7 @@ func TestTrace(t *testing.T) {
 		if d := f.traces(0, trace.OnBus, "", "cm/c", in); d.Selection.Filter != trace.FilterTrue {
 			t.Errorf("%+v", d.Selection)
 		}
-		restart(map[string]string{"DROP_FIELDS": "metadata.labels"})
+		restart(map[string]string{"DROP_FIELDS": "*:.metadata.labels"})
 		f.idle()
 		u.label(configMaps, namespace, "c", "dropped")
 		f.traces(0, trace.Unchanged, "differs only in fields that are not published", "cm/c", in)
