@@ -31,10 +31,9 @@ func (b tracedBus) close() {
 	}
 }
 
-// traceBus reads the last event of an object of a cluster, "" for the only one on the bus.
+// traceBus reads the last event of an object of a cluster, "" for the only one on the bus. It waits
+// neither for a bus that is unreachable nor for one that does not exist.
 func traceBus(ctx context.Context, cfg config.Config, cluster string, k event.Key) tracedBus {
-	ctx, cancel := context.WithTimeout(ctx, busTimeout)
-	defer cancel()
 	b := tracedBus{bus: trace.Bus{State: trace.Unknown}}
 	fail := func(err error) tracedBus {
 		b.bus.Error = explainBus(cfg, err).Error()

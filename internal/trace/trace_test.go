@@ -146,6 +146,7 @@ var cases = []struct {
 		"waiting: the bus does not take other objects of deployments.apps for 5m: maximum bytes exceeded; the bus has version 812"},
 	{"hold", set(seen, decides("hold")), Waiting, "waiting: an owner of the object is not known yet; the bus has version 812"},
 	{"foreign", set(seen, decides("foreign")), Waiting, "waiting: another writer's event is on the bus: the forwarder compares it with the cluster; the bus has version 812"},
+	{"published meanwhile", set(seen, at("in_flight"), func(d *Document) { d.Bus.Version = "814" }), Waiting, "waiting: the event is on its way to the bus for 3m; the bus has version 814"},
 	{"queued", set(seen, at("queued")), Waiting, "waiting: the event is in the queue for 3m; the bus has version 812"},
 
 	{"consumer is done", consumer(Consumer{Event: 1042, Acknowledged: 1042, Delivered: number(1050)}), OnBus, "on the bus: version 812, stored 41s ago; the consumer table has acknowledged it"},
