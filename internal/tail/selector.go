@@ -2,6 +2,7 @@ package tail
 
 import (
 	"errors"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -85,9 +86,10 @@ func (s Selector) IsWildcard() bool { return s.resource.IsWildcard() }
 func (s Selector) GroupResource() schema.GroupResource {
 	gr := schema.GroupResource{Group: s.resource.Group, Resource: plural(s.kind)}
 	if n := len(s.plurals); n > 0 {
-		gr.Resource = s.plurals[0]
-		if _, short := shortNames[gr.Resource]; short {
-			gr.Resource = s.plurals[n-1]
+		gr.Resource = s.plurals[n-1]
+		isKnown := slices.Contains(slices.Collect(maps.Values(shortNames)), gr.Resource)
+		if strings.HasSuffix(s.plurals[0], "s") && !isKnown && shortNames[s.plurals[0]] == "" { // a plural already
+			gr.Resource = s.plurals[0]
 		}
 	}
 	return gr
