@@ -33,6 +33,7 @@ type Object struct {
 	Name      string `json:"name"`
 }
 
+// String returns a text for people: "deployments.apps shop/web".
 func (o Object) String() string {
 	if o.Namespace == "" {
 		return o.Resource + " " + o.Name

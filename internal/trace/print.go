@@ -149,7 +149,7 @@ func (c Consumer) words() []string {
 	if c.Error != "" {
 		return []string{c.Name, "unknown", c.Error}
 	}
-	words := []string{c.Name, fmt.Sprintf("acknowledged up to %d of %d", c.Acknowledged, c.Event)}
+	words := []string{c.Name, fmt.Sprintf("acknowledged up to %d, and the event is at %d", c.Acknowledged, c.Event)}
 	if c.Delivered != nil {
 		words = append(words, fmt.Sprintf("delivered up to %d", *c.Delivered))
 	}
