@@ -134,7 +134,8 @@ func (a *statusAddress) flags(cmd *cobra.Command) {
 func (a statusAddress) client(o config.Operations) (func(context.Context) (status.Document, error), error) {
 	get, _, err := a.getter(o)
 	return func(ctx context.Context) (d status.Document, err error) {
-		return d, get(ctx, operations.StatusPath, nil, &d)
+		err = get(ctx, operations.StatusPath, nil, &d)
+		return d, err
 	}, err
 }
 

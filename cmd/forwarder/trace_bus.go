@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -60,7 +61,7 @@ func traceBus(ctx context.Context, cfg config.Config, cluster string, k event.Ke
 		return fail(err)
 	}
 	objects, removed := p.Objects()
-	switch all := append(objects, removed...); len(all) {
+	switch all := slices.Concat(objects, removed); len(all) {
 	case 0:
 		b.bus.State = trace.Absent
 	case 1:
