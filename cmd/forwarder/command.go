@@ -40,7 +40,7 @@ while running, 2 wrong command line or configuration.`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return &usageError{fmt.Errorf("%w; see '%s --help'", err, cmd.CommandPath())}
 	})
-	root.AddCommand(runCommand, newGetCommand(), newTailCommand(), newVerifyCommand(), newResourcesCommand(), newSchemaCommand(), newStatusCommand(), newCheckCommand(), newConfigCommand(), newVersionCommand())
+	root.AddCommand(runCommand, newGetCommand(), newTailCommand(), newVerifyCommand(), newResourcesCommand(), newSchemaCommand(), newStatusCommand(), newTraceCommand(), newCheckCommand(), newConfigCommand(), newVersionCommand())
 	addVariables(root, root, runCommand)
 	return root
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"math"
+	"net/url"
 	"os"
 	"runtime/debug"
 	"strings"
@@ -64,6 +65,7 @@ func runForwarder(ctx context.Context, cfg config.Config, out io.Writer, log *sl
 	go func() {
 		endpoints.Ready = forwarder.Checks()
 		endpoints.Status = func() any { return statusOf(forwarder) }
+		endpoints.Trace = func(query url.Values) (any, error) { return traceOf(forwarder, query) }
 		served <- server.Run(serving, endpoints)
 		cancel() // without its port the forwarder is restarted anyway: end in order
 	}()

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/kuberelay/kuberelay/internal/config"
+	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/reader"
 	natsreader "github.com/kuberelay/kuberelay/internal/publish/nats/reader"
 	"github.com/kuberelay/kuberelay/internal/relay"
@@ -69,6 +70,7 @@ func (s *selection) allClusters() bool { return slices.Equal(s.clusters, []strin
 // readable is a bus to read.
 type readable interface {
 	tail.Bus
+	Progress(ctx context.Context, consumer string, log publish.Log) (publish.Progress, error)
 	Close() error
 }
 

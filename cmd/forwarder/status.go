@@ -132,15 +132,27 @@ func (a *statusAddress) flags(cmd *cobra.Command) {
 
 // client returns a function that asks the forwarder once.
 func (a statusAddress) client(o config.Operations) (func(context.Context) (status.Document, error), error) {
+	get, _, err := a.getter(o)
+	return func(ctx context.Context) (d status.Document, err error) {
+		err = get(ctx, operations.StatusPath, nil, &d)
+		return d, err
+	}, err
+}
+
+// getter reads a JSON document of a forwarder.
+type getter func(ctx context.Context, path string, query url.Values, into any) error
+
+// getter returns a function that asks the forwarder, and its host.
+func (a statusAddress) getter(o config.Operations) (get getter, host string, err error) {
 	at, err := a.url(o)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
 	if ip := net.ParseIP(at.Hostname()); a.caFile != "" {
 		if transport.TLSClientConfig.RootCAs, err = credential.Roots(a.caFile); err != nil {
-			return nil, fmt.Errorf("--ca-file: %w", err)
+			return nil, "", fmt.Errorf("--ca-file: %w", err)
 		}
 	} else if at.Hostname() == "localhost" || ip.IsLoopback() {
 		// The certificate is self-signed, or has the name of a Service. What listens on this
@@ -148,7 +160,11 @@ func (a statusAddress) client(o config.Operations) (func(context.Context) (statu
 		transport.TLSClientConfig.InsecureSkipVerify = true
 	}
 	client := &http.Client{Transport: transport, Timeout: statusTimeout}
-	return func(ctx context.Context) (status.Document, error) { return a.ask(ctx, client, at.String()) }, nil
+	return func(ctx context.Context, path string, query url.Values, into any) error {
+		of := *at
+		of.Path, of.RawQuery = path, query.Encode()
+		return a.ask(ctx, client, of.String(), into)
+	}, at.Host, nil
 }
 
 // url returns the URL of the document.
@@ -186,32 +202,32 @@ type refusalError struct{ err error }
 func (e *refusalError) Error() string { return e.err.Error() }
 func (e *refusalError) Unwrap() error { return e.err }
 
-func (a statusAddress) ask(ctx context.Context, client *http.Client, at string) (d status.Document, err error) {
+func (a statusAddress) ask(ctx context.Context, client *http.Client, at string, into any) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at, http.NoBody)
 	if err != nil {
-		return d, err
+		return err
 	}
 	if a.tokenFile != "" {
 		token, err := credential.Secret(a.tokenFile)
 		if err != nil {
-			return d, &refusalError{fmt.Errorf("--token-file: %w", err)}
+			return &refusalError{fmt.Errorf("--token-file: %w", err)}
 		}
 		request.Header.Set("Authorization", "Bearer "+token)
 	}
 	response, err := client.Do(request)
 	if err != nil {
-		return d, err
+		return err
 	}
 	defer response.Body.Close()
 	switch response.StatusCode {
 	case http.StatusOK:
 	case http.StatusUnauthorized, http.StatusForbidden:
-		return d, &refusalError{fmt.Errorf("%s: %s; %w", at, response.Status, errNoToken)}
+		return &refusalError{fmt.Errorf("%s: %s; %w", at, response.Status, errNoToken)}
 	default:
-		return d, &refusalError{fmt.Errorf("%s: %s; is it a forwarder of this release?", at, response.Status)}
+		return &refusalError{fmt.Errorf("%s: %s; is it a forwarder of this release?", at, response.Status)}
 	}
-	if err := json.NewDecoder(io.LimitReader(response.Body, maxStatusBytes)).Decode(&d); err != nil {
-		return d, &refusalError{fmt.Errorf("%s: %w; is it a forwarder of this release?", at, err)}
+	if err := json.NewDecoder(io.LimitReader(response.Body, maxStatusBytes)).Decode(into); err != nil {
+		return &refusalError{fmt.Errorf("%s: %w; is it a forwarder of this release?", at, err)}
 	}
-	return d, nil
+	return nil
 }

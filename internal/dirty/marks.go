@@ -1,6 +1,8 @@
 package dirty
 
 import (
+	"time"
+
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
@@ -60,6 +62,18 @@ func (d *Keys) Has(key event.Key) bool {
 	defer d.mu.Unlock()
 	_, ok := d.entries[key]
 	return ok
+}
+
+// Since returns when the first change of a key was reported that the bus may lack, in whole
+// seconds. It is false if the bus has the present state.
+func (d *Keys) Since(key event.Key) (time.Time, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	e, ok := d.entries[key]
+	if !ok {
+		return time.Time{}, false
+	}
+	return time.Unix(e.since, 0), true
 }
 
 func (m *marks) count(key event.Key, g generation, n int) {

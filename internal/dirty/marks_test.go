@@ -66,3 +66,19 @@ func TestMarks(t *testing.T) {
 		})
 	}
 }
+
+func TestSince(t *testing.T) {
+	d, start := New(), time.Unix(1000, 0)
+	if _, dirty := d.Since(testKey); dirty {
+		t.Error("a key is dirty before a change")
+	}
+	d.Observe(testKey, nil, object("a", "1"), event.CauseWatch, false, start)
+	d.Observe(testKey, nil, object("a", "2"), event.CauseWatch, false, start.Add(time.Minute))
+	if since, dirty := d.Since(testKey); !dirty || !since.Equal(start) {
+		t.Errorf("got %s, %t, want %s", since, dirty, start)
+	}
+	d.Settle(testKey, live("a", "2"), "")
+	if since, dirty := d.Since(testKey); dirty {
+		t.Errorf("settled: got %s", since)
+	}
+}

@@ -36,6 +36,33 @@ func (f *Forwarder) Outcome(gr schema.GroupResource) Outcome {
 	return is
 }
 
+// Description is what is known of a key.
+type Description struct {
+	Acked         event.Acked
+	Reason        Reason // of the decision that is due now; ReasonForeign if it needs a read of the bus
+	Unpublishable bool
+
+	// Err is as in [Outcome], of the resource of the key. Own reports that it is the key's.
+	Err   error
+	Since time.Time
+	Own   bool
+}
+
+// Describe describes a key. It does not block, and changes nothing.
+func (f *Forwarder) Describe(key event.Key) Description {
+	view := f.Informers.Lookup(key)
+	d := Description{Acked: f.Checkpoint.Get(key), Unpublishable: view.Unpublishable, Reason: ReasonForeign}
+	if !d.Acked.Foreign {
+		_, d.Reason = Decide(view, d.Acked, f.attempts.of(key, d.Acked))
+	}
+	if of, ok := f.outcomes.Load(key.GroupResource()); ok {
+		if failed := of.(*outcome).failed.Load(); failed != nil {
+			d.Err, d.Since, d.Own = failed.err, failed.since, failed.key == key
+		}
+	}
+	return d
+}
+
 // outcomes has an *outcome for each resource. Nothing waits for a lock once it is there.
 type outcomes struct{ sync.Map }
 

@@ -46,3 +46,32 @@ func TestOutcome(t *testing.T) {
 		t.Errorf("the object is gone: got %+v, want %+v", got, want)
 	}
 }
+
+// Describe says what is due, and whose error it is, and changes nothing.
+func TestDescribe(t *testing.T) {
+	b := &bench{view: view(object("a", "1"))}
+	f := b.forwarder()
+	if d := f.Describe(key); d.Reason != ReasonCreated || d.Acked != (event.Acked{}) || d.Err != nil {
+		t.Errorf("before a publish: %+v", d)
+	}
+	refused := errors.New("refused")
+	b.answer = append(b.answer, answer{err: refused})
+	_, _ = syncOnce(t, f)
+	if d := f.Describe(key); !errors.Is(d.Err, refused) || !d.Own || d.Since.IsZero() {
+		t.Errorf("refused: %+v", d)
+	}
+	other := key
+	other.Name = "other"
+	if d := f.Describe(other); !errors.Is(d.Err, refused) || d.Own {
+		t.Errorf("another object: %+v", d)
+	}
+	b.answer = append(b.answer, answer{position: 7})
+	_, _ = syncOnce(t, f)
+	if d := f.Describe(key); d.Reason != ReasonUnchanged || d.Acked.Position != 7 || d.Err != nil {
+		t.Errorf("stored: %+v", d)
+	}
+	b.acked.Foreign = true
+	if d := f.Describe(key); d.Reason != ReasonForeign {
+		t.Errorf("foreign: %+v", d)
+	}
+}

@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kuberelay/kuberelay/internal/discovery"
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/reconcile"
 )
@@ -55,6 +56,21 @@ func (s *Set) DescribeObject(k event.Key) reconcile.ObjectView {
 // change that the bus lacks was observed, the zero time for none.
 func (s *Set) Dirty() (n map[schema.GroupResource]int, oldest time.Time) {
 	return s.dirty.LenByResource(), s.dirty.Oldest()
+}
+
+// DirtySince returns when the oldest change of a key was observed that the bus lacks. It is false
+// if there is none.
+func (s *Set) DirtySince(k event.Key) (time.Time, bool) { return s.dirty.Since(k) }
+
+// Decision returns what the last discovery decided of a resource that a selector matches. It is
+// false for any other, and before the first discovery.
+func (s *Set) Decision(gr schema.GroupResource) (discovery.Decision, bool) {
+	a := s.lastAnswer()
+	if a == nil {
+		return discovery.Decision{}, false
+	}
+	d, ok := a.resolution.Decisions[gr]
+	return d, ok
 }
 
 // Unmatched returns the selectors that match nothing now, each with the similar name of a

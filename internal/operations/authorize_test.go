@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"os"
 	"strings"
 	"testing"
@@ -54,7 +55,7 @@ func TestAuthorization(t *testing.T) {
 		Tokens: forwarder.AuthenticationV1().TokenReviews(), Reviews: forwarder.AuthorizationV1().SubjectAccessReviews(),
 		Now: time.Now, Log: silent(),
 	}
-	e := Endpoints{Access: a, Profiles: true, Status: func() any { return "status" }, Ready: []Check{{Name: "bus", Check: failing("not connected to nats://secret-host")}}}
+	e := Endpoints{Access: a, Profiles: true, Status: func() any { return "status" }, Trace: func(url.Values) (any, error) { return "", nil }, Ready: []Check{{Name: "bus", Check: failing("not connected to nats://secret-host")}}}
 	url := serve(t, e)
 	get := func(path, token string) (int, string) {
 		t.Helper()
@@ -95,6 +96,7 @@ func TestAuthorization(t *testing.T) {
 		{"/metrics", "", 401}, {"/metrics", "guess", 401}, {"/metrics", other, 403}, {"/metrics", scraper, 200},
 		{"/debug/pprof/goroutine", "", 401}, {"/debug/pprof/goroutine", other, 403}, {"/debug/pprof/goroutine", scraper, 200},
 		{StatusPath, "", 401}, {StatusPath, "guess", 401}, {StatusPath, other, 403}, {StatusPath, scraper, 200}, // other may get all paths below /api/
+		{TracePath, "", 401}, {TracePath, other, 403}, {TracePath, scraper, 200},
 		{"/debug/pprof/trace", "", 401}, {"/debug/pprof/profile", "", 401},
 		{"/healthz", "", 200}, {"/readyz", "", 503}, {"/readyz", other, 503}, {"/readyz", scraper, 503},
 	} {

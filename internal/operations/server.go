@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"net/url"
 	"syscall"
 	"time"
 
@@ -37,14 +38,17 @@ type Endpoints struct {
 	// Status, if set, returns the JSON document of /api/v1/status. It is called concurrently and
 	// must not block.
 	Status func() any
-	Log    *slog.Logger
+	// Trace, if set, returns the JSON document of /api/v1/trace for a query, as Status does. Its
+	// error says what is wrong with the query.
+	Trace func(url.Values) (any, error)
+	Log   *slog.Logger
 	// Profiles adds the handlers of net/http/pprof at /debug/pprof/. Enable it only to
 	// measure: a profile takes time and memory, and a heap profile can force a garbage
 	// collection.
 	Profiles bool
 	// TLS serves over TLS if not nil.
 	TLS *tls.Config
-	// Access, if not nil, protects /metrics, /api/v1/status, the profiles, and the text of /readyz and
+	// Access, if not nil, protects /metrics, /api/v1/status and trace, the profiles, and the text of /readyz and
 	// /healthz, whose status stays open to the kubelet.
 	Access *Authorizer
 }
@@ -138,10 +142,13 @@ func (e Endpoints) handler() http.Handler {
 	})))
 	mux.Handle("GET /readyz", e.checks(e.Ready))
 	mux.Handle("GET /healthz", e.checks(e.Live))
+	// The right to get /metrics, because the ClusterRole system:discovery lets everyone get all
+	// paths below /api/.
 	if e.Status != nil {
-		// The right to get /metrics, because the ClusterRole system:discovery lets everyone get
-		// all paths below /api/.
 		mux.Handle("GET "+StatusPath, e.Access.protectAs("/metrics", http.HandlerFunc(e.status)))
+	}
+	if e.Trace != nil {
+		mux.Handle("GET "+TracePath, e.Access.protectAs("/metrics", http.HandlerFunc(e.trace)))
 	}
 	if e.Profiles {
 		for path, handle := range map[string]http.HandlerFunc{
@@ -154,11 +161,25 @@ func (e Endpoints) handler() http.Handler {
 	return mux
 }
 
-// StatusPath is the path of the status document.
-const StatusPath = "/api/v1/status"
+// The paths of the status document, and of what is known of one object.
+const (
+	StatusPath = "/api/v1/status"
+	TracePath  = "/api/v1/trace"
+)
 
-func (e Endpoints) status(w http.ResponseWriter, _ *http.Request) {
-	body, err := json.Marshal(e.Status())
+func (e Endpoints) status(w http.ResponseWriter, _ *http.Request) { writeDocument(w, e.Status()) }
+
+func (e Endpoints) trace(w http.ResponseWriter, r *http.Request) {
+	document, err := e.Trace(r.URL.Query())
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	writeDocument(w, document)
+}
+
+func writeDocument(w http.ResponseWriter, document any) {
+	body, err := json.Marshal(document)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return

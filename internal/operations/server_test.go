@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	_ "net/http/pprof" // adds its handlers to the default mux, where ours must not find them
+	"net/url"
 	"strings"
 	"sync"
 	"syscall"
@@ -189,6 +190,24 @@ func TestStatusIsServed(t *testing.T) {
 	url = serve(t, Endpoints{Status: func() any { return func() {} }}) + StatusPath
 	if res, body := request(t, http.MethodGet, url); res.StatusCode != 500 {
 		t.Errorf("what is no JSON got %d %q, want 500", res.StatusCode, body)
+	}
+}
+
+func TestTraceIsServed(t *testing.T) {
+	url := serve(t, Endpoints{Trace: func(query url.Values) (any, error) {
+		if query.Get("name") == "" {
+			return nil, errors.New("set name")
+		}
+		return query, nil
+	}}) + TracePath
+	if res, body := request(t, http.MethodGet, url+"?name=a%2Fb"); res.StatusCode != 200 || body != `{"name":["a/b"]}` || res.Header.Get("Content-Type") != "application/json" {
+		t.Errorf("got %d %q of type %s", res.StatusCode, body, res.Header.Get("Content-Type"))
+	}
+	if res, body := request(t, http.MethodGet, url); res.StatusCode != 400 || body != "set name\n" {
+		t.Errorf("without a name, got %d %q", res.StatusCode, body)
+	}
+	if res, body := request(t, http.MethodPost, url); res.StatusCode != 405 {
+		t.Errorf("POST got %d %q, want 405", res.StatusCode, body)
 	}
 }
 

@@ -26,6 +26,11 @@ type Event struct {
 	note string // a remark for people
 }
 
+// delivery is the inverse of eventOf.
+func (e Event) delivery() publish.Delivery {
+	return publish.Delivery{Subject: e.Subject, Cluster: e.Cluster, Log: e.log, Position: e.Position, Stored: e.Stored}
+}
+
 // JSON returns the whole event as one line in the JSON format of CloudEvents, without a newline at
 // its end. It is equal to what was published, except that each character that does not print is a
 // JSON escape. It fails if the event has no such form, as an event of another writer can.

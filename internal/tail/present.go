@@ -41,6 +41,10 @@ type Object struct {
 	Created time.Time // creationTimestamp; zero if unknown
 	Changed time.Time // when the forwarder observed the last change
 
+	UID    string
+	Type   event.Type       // of the event
+	Stored publish.Delivery // where and when the bus stored the event
+
 	Removed   event.Type // Deleted or Deselected; "" for an object that is there
 	Truncated bool       // it has only apiVersion, kind and metadata
 
@@ -135,7 +139,7 @@ func objectOf(e Event) (o Object, set labels.Set, data []byte, err error) {
 	}
 	o = Object{
 		Cluster: e.Cluster, Key: m.Key, Kind: m.Attribute("kind"), Version: acked.ResourceVersion, Changed: e.Stored,
-		Truncated: m.Attribute("truncated") == "true",
+		Truncated: m.Attribute("truncated") == "true", UID: acked.UID, Type: event.Type(m.Attribute("type")), Stored: e.delivery(),
 	}
 	if at, err := time.Parse(time.RFC3339Nano, m.Attribute("time")); err == nil {
 		o.Changed = at

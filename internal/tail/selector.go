@@ -2,6 +2,7 @@ package tail
 
 import (
 	"errors"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -76,6 +77,22 @@ func newSelector(r selector.Selector) Selector {
 func plural(singular string) string {
 	guess, _ := meta.UnsafeGuessKindToResource(schema.GroupVersionKind{Kind: singular})
 	return guess.Resource
+}
+
+// IsWildcard reports whether the selector names a whole group, or everything.
+func (s Selector) IsWildcard() bool { return s.resource.IsWildcard() }
+
+// GroupResource returns the resource that the selector most likely means, without discovery.
+func (s Selector) GroupResource() schema.GroupResource {
+	gr := schema.GroupResource{Group: s.resource.Group, Resource: plural(s.kind)}
+	if n := len(s.plurals); n > 0 {
+		gr.Resource = s.plurals[n-1]
+		isKnown := slices.Contains(slices.Collect(maps.Values(shortNames)), gr.Resource)
+		if strings.HasSuffix(s.plurals[0], "s") && !isKnown && shortNames[s.plurals[0]] == "" { // a plural already
+			gr.Resource = s.plurals[0]
+		}
+	}
+	return gr
 }
 
 func (s Selector) match(m *event.Message) bool {

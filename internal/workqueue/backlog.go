@@ -68,11 +68,11 @@ func (b *backlog) pop() event.Key {
 
 // remove removes a key at any position, and reports whether it was present.
 func (b *backlog) remove(key event.Key) bool {
-	hash := b.hash(key)
-	number, ok := b.numbers[hash]
-	if !ok || *b.at(number) != key {
+	if !b.has(key) {
 		return false
 	}
+	hash := b.hash(key)
+	number := b.numbers[hash]
 	*b.at(number) = event.Key{}
 	b.forget(hash, number)
 	if b.end-b.next > 2*uint64(b.size)+chunkSize {

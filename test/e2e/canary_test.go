@@ -226,7 +226,7 @@ func (h *hidden) change(name string) {
 // searchAnswers looks at all that the forwarder and its commands say.
 func (h *hidden) searchAnswers(when string) {
 	h.t.Helper()
-	for _, path := range []string{"/metrics", "/readyz", "/readyz?verbose", "/healthz", "/api/v1/status"} {
+	for _, path := range []string{"/metrics", "/readyz", "/readyz?verbose", "/healthz", "/api/v1/status", "/api/v1/trace?resource=secrets&name=early&namespace=" + h.namespace} {
 		_, body, err := h.Get(h.t.Context(), path)
 		if err != nil {
 			h.t.Fatal(err)
@@ -235,6 +235,7 @@ func (h *hidden) searchAnswers(when string) {
 	}
 	for _, command := range []string{
 		"config", "config -o json", "status", "resources", "resources -o json", "resources --all -o json", "resources secrets", "verify --settle=1s", "verify --settle=1s -o json",
+		"trace secret/early -n " + h.namespace, "trace secret/deleted -o json -n " + h.namespace, "trace secret/gone -o json --consumer=none -n " + h.namespace,
 	} {
 		h.searchCommand(when, strings.Fields(command)...)
 	}

@@ -12,11 +12,13 @@ import (
 // permission is an operation on a resource, as Kafka's authorizer grants it.
 type permission struct {
 	operation string // as in kafka-acls.sh
-	resource  string // topic, transactional-id or cluster
+	resource  string // topic, group, transactional-id or cluster
 	name      string
 }
 
 func onTopic(operation, name string) permission { return permission{operation, "topic", name} }
+
+func onGroup(operation, name string) permission { return permission{operation, "group", name} }
 
 func onTransactionalID(id string) permission { return permission{"Write", "transactional-id", id} }
 
@@ -35,6 +37,8 @@ func (c *Client) denied(err error, needs ...permission) error {
 	switch code {
 	case kafka.TopicAuthorizationFailed:
 		resource = "topic"
+	case kafka.GroupAuthorizationFailed:
+		resource = "group"
 	case kafka.TransactionalIDAuthorizationFailed:
 		resource = "transactional-id"
 	case kafka.ClusterAuthorizationFailed:

@@ -50,6 +50,30 @@ func (c *Client) End(ctx context.Context, topic string, partition int) (int64, e
 	return o.End[0], nil
 }
 
+// Committed returns the offset of the next record that a group of consumers reads in a partition,
+// as it has committed it; -1 if it has not. Errors are those of [Client.Offsets].
+func (c *Client) Committed(ctx context.Context, group, topic string, partition int) (int64, error) {
+	next := int64(-1)
+	err := c.persist(ctx, topic, func() error {
+		res, err := c.kafka.OffsetFetch(ctx, &kafka.OffsetFetchRequest{GroupID: group, Topics: map[string][]int{topic: {partition}}})
+		if err == nil {
+			err = res.Error
+		}
+		if err != nil {
+			return c.denied(err, onGroup("Describe", group))
+		}
+		if len(res.Topics[topic]) != 1 {
+			return errIncomplete
+		}
+		next = res.Topics[topic][0].CommittedOffset
+		return c.denied(res.Topics[topic][0].Error, onTopic("Describe", topic))
+	})
+	if err != nil {
+		return -1, fmt.Errorf("ask for the offset of group %s: %w", group, err)
+	}
+	return next, nil
+}
+
 // Reach asks the leaders of all partitions separately and returns nil as soon as one
 // responds: the others may have no leader, or one that hangs. It retries errors of the kind
 // [Retry] until ctx ends. A topic that does not exist is [ErrNoTopic].

@@ -1,0 +1,199 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/kuberelay/kuberelay/internal/config"
+	"github.com/kuberelay/kuberelay/internal/discovery"
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/explain"
+	"github.com/kuberelay/kuberelay/internal/relay"
+	"github.com/kuberelay/kuberelay/internal/trace"
+)
+
+// traced is an object as the API server shows it.
+type traced struct {
+	cfg      config.Config
+	client   dynamic.Interface // nil without a cluster
+	resource event.Resource    // the zero value if the API server did not say what it serves
+	key      event.Key
+	uid      string // of the cluster, "" if unknown
+	object   trace.APIServer
+	content  *unstructured.Unstructured // nil unless it exists
+	answer   explain.Explanation
+}
+
+// observeObject asks the API server. Its error is about the command line; the document has the
+// others.
+func observeObject(ctx context.Context, t *tracer, cfg config.Config) (traced, error) {
+	gr := t.selector.GroupResource()
+	c := traced{cfg: cfg, key: event.Key{Group: gr.Group, Resource: gr.Resource, Namespace: t.namespace, Name: t.name}}
+	fail := func(err error) (traced, error) {
+		c.object = trace.APIServer{State: trace.Unknown, Error: err.Error()}
+		return c, nil
+	}
+	kube, err := loadKubeConfig(cfg, "trace")
+	if err == nil {
+		err = followToken(kube, slog.New(slog.DiscardHandler))
+	}
+	if err != nil {
+		return fail(err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, busTimeout)
+	defer cancel()
+	if c.answer, err = relay.Explain(ctx, relay.Config{Settings: cfg, Kube: kube}, explain.Question{Only: []string{t.resource}}); err != nil {
+		return fail(err)
+	}
+	if len(c.answer.Resources) == 0 {
+		detail := ""
+		for _, n := range c.answer.NotServed {
+			detail = n.Detail
+		}
+		return c, fmt.Errorf("%q: %s; 'forwarder resources --all' lists what the cluster serves", t.resource, detail)
+	}
+	x := c.answer.Resources[0]
+	gr = schema.ParseGroupResource(x.Name)
+	c.resource = event.Resource{Group: gr.Group, Version: x.Version, Resource: gr.Resource, Kind: x.Kind, Namespaced: x.Namespaced}
+	if !x.Namespaced {
+		t.namespace = ""
+	}
+	c.key = c.resource.Key(t.namespace, t.name)
+	if c.client, err = dynamic.NewForConfig(kube); err != nil {
+		return fail(err)
+	}
+	c.readUID(ctx)
+	c.content, err = c.client.Resource(c.resource.GroupVersionResource()).Namespace(t.namespace).Get(ctx, t.name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		c.content, c.object = nil, trace.APIServer{State: trace.Absent}
+	case err != nil:
+		c.content = nil
+		return fail(err)
+	default:
+		c.object = trace.APIServer{State: trace.Exists, UID: string(c.content.GetUID()), Version: c.content.GetResourceVersion()}
+	}
+	return c, nil
+}
+
+// readUID reads the cluster's name, unless one is configured.
+func (c *traced) readUID(ctx context.Context) {
+	if c.cfg.Event.ClusterName != "" {
+		return
+	}
+	if ns, err := c.client.Resource(discovery.NamespaceResource).Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{}); err == nil {
+		c.uid = string(ns.GetUID())
+	}
+}
+
+// selected says which settings select the object: those of the forwarder if it answers, or else
+// those of this environment.
+func (c *traced) selected(ctx context.Context, f trace.Forwarder) trace.Selection {
+	s, labelSelector, fieldSelector := c.environment(), c.cfg.Watch.LabelSelector, c.cfg.Watch.FieldSelector
+	if f.Selection != nil {
+		s, labelSelector, fieldSelector = *f.Selection, f.LabelSelector, f.FieldSelector
+	}
+	if s.Selected != trace.IsSelected || c.content == nil {
+		return s
+	}
+	ctx, cancel := context.WithTimeout(ctx, busTimeout)
+	defer cancel()
+	c.applyLabels(&s, labelSelector)
+	c.applyFields(ctx, &s, fieldSelector)
+	if s.From == trace.FromEnvironment {
+		c.applyFilter(&s)
+	}
+	return s
+}
+
+// environment says whether the settings of this environment select the resource and the namespace.
+func (c *traced) environment() trace.Selection {
+	s := trace.Selection{From: trace.FromEnvironment, Selected: trace.MaybeSelected}
+	switch {
+	case c.resource == (event.Resource{}):
+		s.Detail = "neither the API server nor the forwarder answers"
+		return s
+	case len(c.cfg.Watch.Resources) == 0:
+		s.Detail = "KUBERELAY_RESOURCES is not set here, and the forwarder does not answer"
+		return s
+	}
+	x, spaces := c.answer.Resources[0], c.answer.Namespaces
+	s.Selector = x.Selector
+	isDenied := func(r explain.Refusal) bool {
+		return (r.Namespace == "" || r.Namespace == c.key.Namespace) && (slices.Contains(r.Verbs, "list") || slices.Contains(r.Verbs, "watch"))
+	}
+	switch {
+	case x.Reason == explain.NamespacesUnknown, x.Reason == explain.ListFails:
+		s.Detail = x.Detail + ": " + spaces.Error + x.ListError
+	case x.Reason == discovery.Excluded:
+		s.Selected, s.Detail = trace.NotSelected, "KUBERELAY_EXCLUDE_RESOURCES has "+x.ExcludedBy
+	case x.Reason != "" && x.Reason != explain.NotAllowed && x.Reason != explain.NoNamespaces:
+		s.Selected, s.Detail = trace.NotSelected, "KUBERELAY_RESOURCES: "+x.Detail
+	case c.key.Namespace != "" && spaces.Selected != nil && !slices.Contains(spaces.Selected, c.key.Namespace):
+		s.Selected, s.Detail = trace.NotSelected, relay.NamespaceDetail(c.cfg.Watch, c.key.Namespace)
+	case slices.ContainsFunc(x.Forbidden, isDenied):
+		s.Selected, s.Detail = trace.IsForbidden, x.Detail
+	default:
+		s.Selected = trace.IsSelected
+	}
+	return s
+}
+
+// applyLabels says whether the label selector matches.
+func (c *traced) applyLabels(s *trace.Selection, selector string) {
+	matches, err := labels.Parse(selector)
+	if err == nil && !matches.Matches(labels.Set(c.content.GetLabels())) {
+		s.Selected, s.Detail = trace.NotSelected, "KUBERELAY_LABEL_SELECTOR "+selector+" does not match"
+	}
+}
+
+// applyFields has the API server say whether the field selector matches.
+func (c *traced) applyFields(ctx context.Context, s *trace.Selection, selector string) {
+	if selector == "" || s.Selected != trace.IsSelected {
+		return
+	}
+	list, err := c.client.Resource(c.resource.GroupVersionResource()).Namespace(c.key.Namespace).List(ctx, metav1.ListOptions{
+		FieldSelector: "metadata.name=" + c.key.Name + "," + selector, Limit: 1,
+	})
+	switch {
+	case err != nil:
+		s.Selected, s.Detail = trace.MaybeSelected, "KUBERELAY_FIELD_SELECTOR "+selector+" cannot be tried: "+err.Error()
+	case len(list.Items) == 0:
+		s.Selected, s.Detail = trace.NotSelected, "KUBERELAY_FIELD_SELECTOR "+selector+" does not match"
+	}
+}
+
+// applyFilter evaluates KUBERELAY_FILTER of this environment.
+func (c *traced) applyFilter(s *trace.Selection) {
+	if c.cfg.Content.Filter == "" || s.Selected != trace.IsSelected {
+		return
+	}
+	key, err := c.cfg.Event.RedactionKey()
+	var o *event.Object
+	var failed error
+	if err == nil {
+		var text []byte
+		if text, err = c.content.MarshalJSON(); err == nil {
+			o, failed, err = relay.Converted(c.cfg, key, c.resource, text)
+		}
+	}
+	switch {
+	case err != nil:
+		s.Selected, s.Detail = trace.MaybeSelected, "KUBERELAY_FILTER cannot be tried: "+err.Error()
+	case failed != nil:
+		s.Filter = trace.FilterFailed
+	case o.Unselected:
+		s.Selected, s.Detail, s.Filter = trace.NotSelected, "KUBERELAY_FILTER is false", trace.FilterFalse
+	default:
+		s.Filter = trace.FilterTrue
+	}
+}

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/kuberelay/kuberelay/internal/config"
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/tail"
+	"github.com/kuberelay/kuberelay/internal/trace"
+)
+
+func TestIsConsumed(t *testing.T) {
+	const subject = "kuberelay.prod.apps.deployments.shop.web"
+	for filters, want := range map[string]bool{
+		"": true, ">": true, "kuberelay.>": true, subject: true, "kuberelay.*.*.*.*.*": true, "kuberelay.prod.apps.deployments.shop.>": true,
+		"kuberelay.other.>": false, "kuberelay.*": false, subject + ".>": false, subject + ".x": false, "kuberelay.prod.*.pods.*.*": false,
+		"kuberelay.other.> kuberelay.prod.>": true,
+	} {
+		if got := isConsumed(strings.Fields(filters), subject); got != want {
+			t.Errorf("%q: got %t, want %t", filters, got, want)
+		}
+	}
+}
+
+// Without an API server, the name on the command line tells the resource.
+func TestGuessedResource(t *testing.T) {
+	for text, want := range map[string]string{
+		"pod": "pods", "pods": "pods", "po": "pods", "Pod": "pods", "pods.core": "pods", "deploy.apps": "deployments.apps", "deployments.v1.apps": "deployments.apps",
+		"Deployment.apps": "deployments.apps", "ingress.networking.k8s.io": "ingresses.networking.k8s.io", "Widget.example.com": "widgets.example.com", "ep": "endpoints", "endpoints": "endpoints",
+	} {
+		s, err := tail.ParseSelector(text)
+		if got := s.GroupResource().String(); err != nil || got != want {
+			t.Errorf("%s: got %s, %v, want %s", text, got, err, want)
+		}
+	}
+}
+
+// The forwarder is asked for the object, and one of another cluster does not count.
+func TestAskForwarder(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if q := r.URL.Query(); r.URL.Path != "/api/v1/trace" || q.Get("resource") != "deployments.apps" || q.Get("namespace") != "shop" || q.Get("name") != "a&b" {
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		_ = json.NewEncoder(w).Encode(trace.Forwarder{Role: trace.Leading, Cluster: "prod"})
+	}))
+	t.Cleanup(server.Close)
+	get, host, err := statusAddress{address: server.URL}.getter(config.Operations{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := event.Key{Group: "apps", Resource: "deployments", Namespace: "shop", Name: "a&b"}
+	for cluster, want := range map[string]string{"": "", "prod": "", "staging": "it forwards the cluster prod"} {
+		f := askForwarder(t.Context(), get, host, k, cluster)
+		if (f.Role == trace.Leading) != (want == "") || !strings.HasPrefix(f.Error, want) || f.Address != host {
+			t.Errorf("for the cluster %q: got %+v", cluster, f)
+		}
+	}
+	if f := askForwarder(t.Context(), get, host, event.Key{}, ""); f.Role != trace.Unreachable || !strings.Contains(f.Error, "400 Bad Request") {
+		t.Errorf("got %+v", f)
+	}
+}

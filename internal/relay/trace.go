@@ -1,0 +1,175 @@
+package relay
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/kuberelay/kuberelay/internal/config"
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/informers"
+	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/status"
+	"github.com/kuberelay/kuberelay/internal/trace"
+)
+
+// Trace returns what is known of one object now. It may be called before Run, and sends no
+// request.
+func (r *Relay) Trace(k event.Key) trace.Forwarder {
+	var d status.Document
+	running, election := r.state.describe(&d)
+	f := trace.Forwarder{Role: trace.Starting, Cluster: d.Cluster, Error: d.Waiting}
+	if d.WaitingFor == status.ForBus && d.Waiting != "" {
+		f.Error, f.BusAway = "", &trace.Error{Message: d.Waiting}
+	}
+	if election != nil {
+		f.Holder = election.Holder()
+	}
+	if !running {
+		return f
+	}
+	t := r.term.Load()
+	switch {
+	case t != nil:
+		f.Role = trace.Leading
+	case d.WaitingFor == "":
+		f.Role = trace.Standby
+	}
+	r.traceWatch(k, &f)
+	if t != nil {
+		t.trace(k, &f)
+	}
+	return f
+}
+
+// traceWatch adds the selection and the watch of an object.
+func (r *Relay) traceWatch(k event.Key, f *trace.Forwarder) {
+	gr, of := k.GroupResource(), r.informers.DescribeResource(k.GroupResource())
+	o := r.informers.DescribeObject(k)
+	decision, _ := r.informers.Decision(gr)
+	s := &trace.Selection{From: trace.FromForwarder, Selected: trace.NotSelected, Selector: decision.Selector}
+	f.Selection = s
+	st, watched := r.informerOf(k)
+	switch {
+	case of.Catalog == nil:
+		s.Selected, s.Detail = trace.MaybeSelected, "discovery has not answered yet"
+	case !of.Watched && !of.Catalog.Shows(gr):
+		s.Selected, s.Detail = trace.MaybeSelected, "the cluster does not serve "+gr.String()
+	case !of.Watched && decision.ExcludedBy != "":
+		s.Detail = "KUBERELAY_EXCLUDE_RESOURCES has " + decision.ExcludedBy
+	case !of.Watched && decision.Reason != "":
+		s.Detail = gr.String() + ": " + decision.Reason.Sentence()
+	case !of.Watched:
+		s.Detail = "KUBERELAY_RESOURCES does not select " + gr.String()
+	case !o.NamespacesKnown || !o.ReferencesKnown:
+		s.Selected, s.Detail = trace.MaybeSelected, "the selected namespaces or references are not known yet"
+	case !o.Selected:
+		if s.Detail = NamespaceDetail(r.Settings.Watch, k.Namespace); s.Detail == "" {
+			s.Detail = "no selected object refers to it (KUBERELAY_FOLLOW)"
+		}
+	case watched && st.Reason == "forbidden":
+		s.Selected, s.Detail = trace.IsForbidden, st.Failing.Error()
+	case o.Live != nil && o.Live.Unselected:
+		s.Detail, s.Filter = "KUBERELAY_FILTER is false", trace.FilterFalse
+	default:
+		s.Selected = trace.IsSelected
+		if o.Live != nil && r.shape.filter != nil {
+			s.Filter = trace.FilterTrue
+		}
+	}
+	if o.Filtered {
+		f.LabelSelector, f.FieldSelector = r.Settings.Watch.LabelSelector, r.Settings.Watch.FieldSelector
+	}
+	if !watched {
+		return
+	}
+	w := &trace.Watch{State: string(st.State), Reason: st.Reason, Object: trace.Absent}
+	if f.Watch = w; st.Failing != nil {
+		w.Error = &trace.Error{Message: st.Failing.Error(), Since: moment(st.Since)}
+	}
+	switch {
+	case o.Live != nil:
+		w.Object, w.UID, w.Version = trace.Exists, string(o.Live.UID), o.Live.ResourceVersion
+	case !o.Synced:
+		w.Object = trace.Unknown
+	}
+}
+
+// informerOf returns the state of the informer that covers a key.
+func (r *Relay) informerOf(k event.Key) (informers.Status, bool) {
+	all := r.informers.Status()
+	i := slices.IndexFunc(all, func(s informers.Status) bool {
+		return s.Resource.GroupResource() == k.GroupResource() && (s.Namespace == "" || s.Namespace == k.Namespace)
+	})
+	if i < 0 {
+		return informers.Status{}, false
+	}
+	return all[i], true
+}
+
+// trace adds what only the leader knows.
+func (t *term) trace(k event.Key, f *trace.Forwarder) {
+	d := t.forwarder.Describe(k)
+	f.Checkpoint = t.traceEntry(d.Acked)
+	if since, dirty := t.informers.DirtySince(k); dirty {
+		f.Unsent = moment(since)
+	}
+	place, failures := t.queue.Find(k)
+	f.Queue, f.Attempts = string(place), failures
+	f.Decision, f.Unpublishable = string(d.Reason), d.Unpublishable
+	if d.Err != nil {
+		f.PublishError = &trace.PublishError{Message: d.Err.Error(), Since: moment(d.Since), OtherObject: !d.Own}
+	}
+	if b := t.busStatus(status.Bus{}); b.State == status.BusAway {
+		f.BusAway = &trace.Error{Message: b.Error, Since: b.Since}
+	}
+}
+
+func (t *term) traceEntry(a event.Acked) *trace.Entry {
+	e := &trace.Entry{State: trace.Exists, UID: a.UID, Version: a.ResourceVersion, Foreign: a.Foreign}
+	switch {
+	case a.UID == "":
+		e.State = trace.Absent
+	case a.Deselected:
+		e.State = trace.Deselected
+	case a.Deleted:
+		e.State = trace.Deleted
+	}
+	if a.Position > 0 {
+		e.Position = fmt.Sprint(a.Position)
+		if t.Settings.Event.Sink == config.SinkKafka {
+			e.Position = fmt.Sprintf("%d:%d", publish.Partition(a.Position), publish.Offset(a.Position))
+		}
+	}
+	if a.Time > 0 {
+		e.Time = moment(time.UnixMilli(a.Time))
+	}
+	return e
+}
+
+// NamespaceDetail returns which setting does not select a namespace, given that one doesn't; "" if
+// none of them concerns it.
+func NamespaceDetail(w config.Watch, namespace string) string {
+	switch {
+	case namespace == "":
+		return ""
+	case slices.Contains(w.ExcludeNamespaces, namespace):
+		return "KUBERELAY_EXCLUDE_NAMESPACES has " + namespace
+	case len(w.Namespaces) > 0 && !slices.Contains(w.Namespaces, namespace):
+		return "KUBERELAY_NAMESPACES does not have " + namespace
+	case w.NamespaceSelector != "":
+		return fmt.Sprintf("KUBERELAY_NAMESPACE_SELECTOR %s does not match the labels of %s", w.NamespaceSelector, namespace)
+	}
+	return ""
+}
+
+// Converted returns an object of the API server as a Relay with these settings publishes it. The
+// second error is that of KUBERELAY_FILTER; such an object is published.
+func Converted(c config.Config, redactionKey []byte, r event.Resource, text []byte) (o *event.Object, failed, err error) {
+	s, err := newShapes(c.Content, func(_ event.Resource, err error) { failed = err })
+	if err != nil {
+		return nil, nil, &ConfigError{err}
+	}
+	o, err = event.NewConverter(redactionKey, c.Event.ClusterName).Decoder(r, event.NewPacker(), nil, s.of(r)).Decode(text)
+	return o, failed, err
+}

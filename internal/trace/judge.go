@@ -1,0 +1,247 @@
+package trace
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+)
+
+// Verdict is the conclusion.
+type Verdict struct {
+	Reason  Reason `json:"reason"`
+	Code    int    `json:"exitCode"`
+	Summary string `json:"summary"` // one line
+	Fix     string `json:"fix,omitempty"`
+}
+
+// Reason identifies a kind of verdict.
+type Reason string
+
+// The reasons.
+const (
+	OnBus           Reason = "on_bus"
+	Unchanged       Reason = "unchanged"
+	DeleteOnBus     Reason = "deleted"
+	Deselection     Reason = "not_selected"
+	Forbidden       Reason = "forbidden"
+	WatchFailing    Reason = "watch_failing"
+	WatchBehind     Reason = "watch_behind"
+	StartingUp      Reason = "starting"
+	BusAway         Reason = "bus_away"
+	Refused         Reason = "refused"
+	Lost            Reason = "lost"
+	Waiting         Reason = "waiting"
+	Behind          Reason = "behind"
+	ConsumerBehind  Reason = "consumer_behind"
+	ConsumerUnknown Reason = "consumer_unknown"
+	NoObject        Reason = "no_object"
+	CannotTell      Reason = "unknown"
+)
+
+// Cause describes a reason.
+type Cause struct {
+	Reason  Reason
+	Code    int // the exit code: 0 the bus has the present state, 1 it does not, 2 unknown
+	Meaning string
+	Fix     string
+}
+
+// Causes returns all causes.
+func Causes() []Cause {
+	return []Cause{
+		{OnBus, 0, "the last event is the present state", ""},
+		{Unchanged, 0, "the present state differs from the last event only in fields that are not published", ""},
+		{DeleteOnBus, 0, "the object is gone, and the last event says so", ""},
+		{Deselection, 1, "a setting does not select the object", "change the setting, and restart the forwarder; forwarder resources shows what KUBERELAY_RESOURCES matches"},
+		{Forbidden, 1, "the forwarder may not watch the object", "grant get, list and watch"},
+		{WatchFailing, 1, "the list or the watch of the resource fails", "see the error, and forwarder status"},
+		{WatchBehind, 1, "the watch does not show the last change yet", "wait; if it lasts, the API server or the network is slow"},
+		{StartingUp, 1, "the forwarder is starting", "wait; if it lasts, see forwarder status"},
+		{BusAway, 1, "the bus is away", "check that it runs, KUBERELAY_NATS_URL or KUBERELAY_KAFKA_BROKERS, the credentials and the permissions"},
+		{Refused, 1, "the bus does not take the event", "see the error; a full bus needs space"},
+		{Lost, 1, "the bus had the present state, and has lost it", "wait for KUBERELAY_CHECKPOINT_REFRESH: the forwarder finds what the bus lost, and publishes it again"},
+		{Waiting, 1, "the change is on its way", "wait; if it lasts, see forwarder status"},
+		{Behind, 1, "the bus lacks the change, and no leader says why", "ask the forwarder that leads, with --address"},
+		{ConsumerBehind, 1, "the bus has the change, and the consumer has not acknowledged it", "see the consumer's log"},
+		{ConsumerUnknown, 2, "the bus has the change, and what the consumer has read is unknown", "check the name in --consumer, and the permissions"},
+		{NoObject, 2, "neither the API server nor the bus has the object", "check the name and --namespace; the delete of an object stays on the bus for KUBERELAY_DELETE_RETENTION"},
+		{CannotTell, 2, "the present state is unknown", "see the error"},
+	}
+}
+
+func verdict(r Reason, format string, args ...any) Verdict {
+	all := Causes()
+	c := all[slices.IndexFunc(all, func(c Cause) bool { return c.Reason == r })]
+	return Verdict{Reason: r, Code: c.Code, Summary: strings.Join(strings.Fields(fmt.Sprintf(format, args...)), " "), Fix: c.Fix}
+}
+
+// Judge returns the document with its verdict.
+func Judge(d Document) Document {
+	d.Verdict = d.judge()
+	if c := d.Consumer; c != nil && d.Verdict.Code == 0 {
+		d.Verdict = d.judgeConsumer(d.Verdict)
+	}
+	return d
+}
+
+// last is the last event: as it was read from the bus, or else as the forwarder knows it.
+func (d Document) last() Entry {
+	switch c := d.Forwarder.Checkpoint; {
+	case c != nil && d.Bus.State == Absent && (c.State == Deleted || c.State == Deselected):
+		return *c // the bus had the delete, and has removed it
+	case d.Bus.State != Unknown || c == nil:
+		return Entry{State: d.Bus.State, UID: d.Bus.UID, Version: d.Bus.Version, Position: d.Bus.Position, Time: d.Bus.Time}
+	case c.Foreign:
+		return Entry{State: Unknown}
+	default:
+		return *c
+	}
+}
+
+func (d Document) judge() Verdict {
+	now, last := d.APIServer, d.last()
+	removed := last.State == Deleted || last.State == Deselected
+	switch {
+	case now.State == Unknown && d.Selection.Selected == IsForbidden:
+		return verdict(Forbidden, "not watched: %s", d.Selection.Detail)
+	case now.State == Unknown && d.Selection.Selected == NotSelected:
+		return verdict(Deselection, "not selected: %s", d.Selection.Detail)
+	case now.State == Unknown:
+		return verdict(CannotTell, "unknown: the API server does not say what the present state is: %s%s", now.Error, d.has(last))
+	case last.State == Unknown && d.Forwarder.BusAway == nil:
+		return verdict(CannotTell, "unknown: the bus does not say what it has: %s", d.Bus.Error)
+	case now.State == Absent && removed:
+		return verdict(DeleteOnBus, "deleted, and the bus has the delete%s", d.since(d.Bus.Stored))
+	case now.State == Absent && last.State == Absent:
+		return verdict(NoObject, "unknown object: neither the API server nor the bus has %s", d.Object)
+	case now.State == Exists && last.State == Exists && last.UID == now.UID && (last.Version == now.Version || d.isNewer(last)):
+		return d.onBus(last)
+	}
+	return d.why(last)
+}
+
+// isNewer reports whether the bus has a later state than the API server's answer, because the
+// object changed since. After a restore of the cluster it is the state before, and the forwarder
+// knows.
+func (d Document) isNewer(last Entry) bool {
+	order, err := resourceversion.CompareResourceVersion(last.Version, d.APIServer.Version)
+	w := d.Forwarder.Watch
+	return err == nil && order > 0 && (w == nil || w.Version != d.APIServer.Version)
+}
+
+func (d Document) onBus(last Entry) Verdict {
+	v := verdict(OnBus, "on the bus: version %s%s", last.Version, d.since(d.Bus.Stored))
+	if d.Bus.Truncated {
+		v.Summary += ", its metadata only: it is too large for the bus"
+	}
+	if s := d.Selection; s.Selected == NotSelected || s.Selected == IsForbidden {
+		v.Summary += "; later changes are not published: " + s.Detail
+	}
+	return v
+}
+
+// why returns why the bus does not have the present state.
+func (d Document) why(last Entry) Verdict {
+	f, has := d.Forwarder, d.has(last)
+	switch d.Selection.Selected {
+	case NotSelected:
+		return verdict(Deselection, "not selected: %s%s", d.Selection.Detail, has)
+	case IsForbidden:
+		return verdict(Forbidden, "not watched: %s%s", d.Selection.Detail, has)
+	}
+	if f.BusAway != nil {
+		return verdict(BusAway, "waiting: the bus is away%s: %s%s", d.lasting(f.BusAway.Since), f.BusAway.Message, has)
+	}
+	switch f.Role {
+	case Unreachable:
+		return verdict(Behind, "behind: %s%s; the forwarder does not answer: %s", d.present(), has, f.Error)
+	case Starting:
+		return verdict(StartingUp, "waiting: the forwarder is starting%s%s", colon(f.Error), has)
+	}
+	switch w := f.Watch; {
+	case w == nil:
+		return verdict(WatchFailing, "waiting: no watch covers it yet%s", has)
+	case w.State == "degraded" && w.Error != nil:
+		return verdict(WatchFailing, "waiting: the watch of %s fails%s: %s%s", d.Object.Resource, d.lasting(w.Error.Since), w.Error.Message, has)
+	case w.Object == Unknown:
+		return verdict(StartingUp, "waiting: the first list of %s is not complete%s", d.Object.Resource, has)
+	}
+	if f.Role == Standby {
+		return verdict(Behind, "behind: %s%s; this forwarder is a standby, the leader is %s", d.present(), has, orNobody(f.Holder))
+	}
+	return d.waits(last)
+}
+
+// waits returns what the leader waits for.
+func (d Document) waits(last Entry) Verdict {
+	f, w, now, has := d.Forwarder, d.Forwarder.Watch, d.APIServer, d.has(last)
+	seen := w.Object == now.State && w.UID == now.UID && w.Version == now.Version
+	switch e := f.PublishError; {
+	case !seen && w.Object == Absent && now.State == Exists:
+		return verdict(WatchBehind, "behind: the watch does not show the object%s", has)
+	case !seen && now.State == Exists:
+		return verdict(WatchBehind, "behind: the watch has version %s of %s%s", w.Version, now.Version, has)
+	case !seen:
+		return verdict(WatchBehind, "behind: the watch does not show the delete%s", has)
+	case d.isLost():
+		return verdict(Lost, "lost: the forwarder published version %s at %s, and the bus does not have it%s", f.Checkpoint.Version, f.Checkpoint.Position, has)
+	case f.Decision == "unchanged" && f.Unsent == nil && last.State == Exists && last.UID == now.UID:
+		return verdict(Unchanged, "on the bus: version %s; version %s differs only in fields that are not published", last.Version, now.Version)
+	case f.Unpublishable:
+		return verdict(Refused, "waiting: the bus does not take it%s%s", colon(messageOf(e)), has)
+	case e != nil && !e.OtherObject:
+		return verdict(Refused, "waiting: the bus does not take it%s: %s%s", d.lasting(e.Since), e.Message, has)
+	case e != nil && f.Unsent != nil:
+		return verdict(Refused, "waiting: the bus does not take other objects of %s%s: %s%s", d.Object.Resource, d.lasting(e.Since), e.Message, has)
+	}
+	if text, ok := decisions[f.Decision]; ok {
+		return verdict(Waiting, "waiting: %s%s", text, has)
+	}
+	if text, ok := queues[f.Queue]; ok {
+		return verdict(Waiting, "waiting: the event is %s%s%s", text, d.lasting(f.Unsent), has)
+	}
+	return verdict(Waiting, "waiting: %s%s", d.present(), has)
+}
+
+// isLost reports whether the bus has another event than the leader knows, although nothing waits.
+// The bus was read after the forwarder answered.
+func (d Document) isLost() bool {
+	c, b := d.Forwarder.Checkpoint, d.Bus
+	return c != nil && !c.Foreign && c.State == Exists && d.Forwarder.Unsent == nil && b.State != Unknown && (b.UID != c.UID || b.Version != c.Version)
+}
+
+// decisions are those of package forward that wait for something else than the bus.
+var decisions = map[string]string{
+	"hold":    "an owner of the object is not known yet",
+	"await":   "the object on the bus is not known to be gone: the forwarder compares the bus with the cluster",
+	"stale":   "the bus has a later state than the watch: the forwarder asks the API server",
+	"denied":  "the bus has a delete of this version: the forwarder asks the API server",
+	"foreign": "another writer's event is on the bus: the forwarder compares it with the cluster",
+}
+
+// queues are the places of package workqueue.
+var queues = map[string]string{
+	"queued":              "in the queue",
+	"queued_low_priority": "in the queue, behind the changes",
+	"in_flight":           "on its way to the bus",
+	"back_off":            "in back-off",
+	"parked":              "parked until the bus is back",
+}
+
+func (d Document) judgeConsumer(v Verdict) Verdict {
+	switch c := d.Consumer; {
+	case c.Error != "":
+		return verdict(ConsumerUnknown, "%s; the consumer %s is unknown: %s", v.Summary, c.Name, c.Error)
+	case c.Other != "":
+		return verdict(ConsumerBehind, "%s; the consumer %s does not get it: %s", v.Summary, c.Name, c.Other)
+	case c.Acknowledged >= c.Event:
+		v.Summary += "; the consumer " + c.Name + " has acknowledged it"
+	case c.Delivered != nil && *c.Delivered >= c.Event:
+		return verdict(ConsumerBehind, "%s; the consumer %s has received it, and not acknowledged everything up to it", v.Summary, c.Name)
+	default:
+		return verdict(ConsumerBehind, "%s; the consumer %s has not received it: it is %d messages behind", v.Summary, c.Name, c.Behind)
+	}
+	return v
+}

@@ -1,0 +1,67 @@
+package trace
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/duration"
+)
+
+// present names the present state.
+func (d Document) present() string {
+	if d.APIServer.State == Absent {
+		return "the object is deleted"
+	}
+	return "the API server has version " + d.APIServer.Version
+}
+
+// has says what the bus has.
+func (d Document) has(last Entry) string {
+	switch last.State {
+	case Exists:
+		return "; the bus has version " + last.Version
+	case Deleted, Deselected:
+		return "; the bus has it as " + string(last.State)
+	case Absent:
+		return "; the bus has nothing of it"
+	}
+	return ""
+}
+
+func (d Document) since(t *time.Time) string {
+	if t == nil {
+		return ""
+	}
+	return ", stored " + d.age(t) + " ago"
+}
+
+func (d Document) lasting(t *time.Time) string {
+	if t == nil {
+		return ""
+	}
+	return " for " + d.age(t)
+}
+
+func (d Document) age(t *time.Time) string {
+	return duration.HumanDuration(max(0, d.Time.Sub(*t)))
+}
+
+func colon(s string) string {
+	if s == "" {
+		return ""
+	}
+	return ": " + s
+}
+
+func messageOf(e *PublishError) string {
+	if e == nil || e.OtherObject {
+		return ""
+	}
+	return e.Message
+}
+
+func orNobody(holder string) string {
+	if holder == "" {
+		return "unknown"
+	}
+	return holder
+}

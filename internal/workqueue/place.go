@@ -1,0 +1,60 @@
+package workqueue
+
+import (
+	"unique"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// Place is where a key is, "" if it is neither in the queue nor handed out.
+type Place string
+
+// The places.
+const (
+	Queued            Place = "queued"
+	QueuedLowPriority Place = "queued_low_priority"
+	InFlight          Place = "in_flight"
+	BackOff           Place = "back_off"
+	Parked            Place = "parked" // until the end of a pause
+)
+
+// Find returns the place of a key, and how often its handler failed since its last success. It does
+// not block.
+func (q *Queue) Find(key event.Key) (at Place, failures int) {
+	handle := unique.Make(key)
+	q.staging.Lock()
+	defer q.staging.Unlock()
+	failures = q.queue.NumRequeues(handle)
+	q.mu.Lock()
+	_, delayed := q.delayed[handle]
+	_, parked := q.parked[handle]
+	q.mu.Unlock()
+	p, known := q.priorities.find(handle)
+	switch {
+	case parked:
+		at = Parked
+	case delayed:
+		at = BackOff
+	case known && p.queued && p.priority == low, q.backlog.has(key):
+		at = QueuedLowPriority
+	case known && p.queued:
+		at = Queued
+	case known:
+		at = InFlight
+	}
+	return at, failures
+}
+
+// find returns the state of a key that is queued or handed out.
+func (q *priorityQueue) find(key item) (keyState, bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	p, ok := q.keys[key]
+	return p, ok
+}
+
+// has reports whether the backlog has a key.
+func (b *backlog) has(key event.Key) bool {
+	number, ok := b.numbers[b.hash(key)]
+	return ok && *b.at(number) == key
+}

@@ -1,0 +1,62 @@
+package workqueue
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A key is found wherever it is.
+func TestFind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		one := Limit{Keys: 1}
+		q, r := New(Config{Workers: 1, MaxInFlight: one, MaxLowPriorityInFlight: one, BaseDelay: time.Second, MaxDelay: time.Second}), &recorder{}
+		find := func(n int, want Place, failures int) {
+			t.Helper()
+			synctest.Wait()
+			if at, failed := q.Find(key(n)); at != want || failed != failures {
+				t.Errorf("key %d is %q after %d failures, want %q and %d", n, at, failed, want, failures)
+			}
+		}
+		find(1, "", 0)
+		start(t, q, r.handle)
+		q.Add(key(1))
+		find(1, InFlight, 0)
+		q.Add(key(1)) // handed out again afterwards
+		find(1, InFlight, 0)
+		q.Add(key(2))
+		find(2, Queued, 0)
+		r.finish(key(1), Result{})
+		find(2, InFlight, 0)
+		find(1, Queued, 0)
+		r.finish(key(2), Result{Err: errors.New("refused")})
+		find(2, BackOff, 1)
+		q.Pause(except())
+		time.Sleep(2 * time.Second) // on the synctest clock
+		r.finish(key(1), Result{})
+		find(1, "", 0)
+		find(2, Parked, 1)
+		q.Resume()
+		find(2, InFlight, 1)
+		r.finish(key(2), Result{})
+		find(2, "", 0)
+	})
+}
+
+// A key of low priority is found in the queue and in the backlog.
+func TestFindLowPriority(t *testing.T) {
+	q := testQueue()
+	for n := range maxStaged + 1 {
+		q.AddLowPriority(key(n))
+	}
+	for n, want := range map[int]Place{0: QueuedLowPriority, maxStaged: QueuedLowPriority, maxStaged + 1: ""} {
+		if at, _ := q.Find(key(n)); at != want {
+			t.Errorf("key %d is %q, want %q", n, at, want)
+		}
+	}
+	q.Add(key(maxStaged))
+	if at, _ := q.Find(key(maxStaged)); at != Queued {
+		t.Errorf("after a change it is %q, want %q", at, Queued)
+	}
+}
