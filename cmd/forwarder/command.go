@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -10,12 +11,14 @@ import (
 	"sync"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	terminal "golang.org/x/term"
 	"k8s.io/klog/v2"
 
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/filter"
 	"github.com/kuberelay/kuberelay/internal/projection"
+	"github.com/kuberelay/kuberelay/internal/selector"
 )
 
 func newRootCommand() *cobra.Command {
@@ -29,20 +32,33 @@ Kafka, an exact, ordered, always current copy of them, as CloudEvents.
 Without a command it does what 'forwarder run' does. Environment variables configure
 it; they are listed below. Exit codes: 0 success, or stopped by a signal, 1 failed
 while running, 2 wrong command line or configuration.`,
-		Args:              usage(noCommand),
-		RunE:              runCommand.RunE,
-		Version:           versionLine(),
-		SilenceErrors:     true,
-		SilenceUsage:      true,
-		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+		Args:          usage(noCommand),
+		RunE:          runCommand.RunE,
+		Version:       versionLine(),
+		SilenceErrors: true,
+		SilenceUsage:  true,
 	}
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return &usageError{fmt.Errorf("%w; see '%s --help'", err, cmd.CommandPath())}
+		return &usageError{fmt.Errorf("%w%s; see '%s --help'", err, similarFlag(cmd, err), cmd.CommandPath())}
 	})
 	root.AddCommand(runCommand, newGetCommand(), newTailCommand(), newVerifyCommand(), newResourcesCommand(), newSchemaCommand(), newStatusCommand(), newCheckCommand(), newBundleCommand(), newConfigCommand(), newVersionCommand())
 	addVariables(root, root, runCommand)
 	return root
+}
+
+// similarFlag names the flag that a mistyped one is similar to, "" if there is none.
+func similarFlag(cmd *cobra.Command, err error) string {
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) || unknown.GetSpecifiedShortnames() != "" {
+		return ""
+	}
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	if name := selector.Similar(unknown.GetSpecifiedName(), names); name != "" {
+		return "; did you mean --" + name + "?"
+	}
+	return ""
 }
 
 // noCommand is the error of an argument that is no command, with the names of similar ones.
