@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -10,12 +11,14 @@ import (
 	"sync"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	terminal "golang.org/x/term"
 	"k8s.io/klog/v2"
 
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/filter"
 	"github.com/kuberelay/kuberelay/internal/projection"
+	"github.com/kuberelay/kuberelay/internal/selector"
 )
 
 func newRootCommand() *cobra.Command {
@@ -29,20 +32,33 @@ Kafka, an exact, ordered, always current copy of them, as CloudEvents.
 Without a command it does what 'forwarder run' does. Environment variables configure
 it; they are listed below. Exit codes: 0 success, or stopped by a signal, 1 failed
 while running, 2 wrong command line or configuration.`,
-		Args:              usage(noCommand),
-		RunE:              runCommand.RunE,
-		Version:           versionLine(),
-		SilenceErrors:     true,
-		SilenceUsage:      true,
-		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+		Args:          usage(noCommand),
+		RunE:          runCommand.RunE,
+		Version:       versionLine(),
+		SilenceErrors: true,
+		SilenceUsage:  true,
 	}
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return &usageError{fmt.Errorf("%w; see '%s --help'", err, cmd.CommandPath())}
+		return &usageError{fmt.Errorf("%w%s; see '%s --help'", err, similarFlag(cmd, err), cmd.CommandPath())}
 	})
-	root.AddCommand(runCommand, newGetCommand(), newTailCommand(), newVerifyCommand(), newResourcesCommand(), newSchemaCommand(), newStatusCommand(), newTraceCommand(), newCheckCommand(), newConfigCommand(), newVersionCommand())
+	root.AddCommand(runCommand, newGetCommand(), newTailCommand(), newVerifyCommand(), newResourcesCommand(), newSchemaCommand(), newStatusCommand(), newTraceCommand(), newCheckCommand(), newBundleCommand(), newConfigCommand(), newVersionCommand())
 	addVariables(root, root, runCommand)
 	return root
+}
+
+// similarFlag names the flag that a mistyped one is similar to, "" if there is none.
+func similarFlag(cmd *cobra.Command, err error) string {
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) || unknown.GetSpecifiedShortnames() != "" {
+		return ""
+	}
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	if name := selector.Similar(unknown.GetSpecifiedName(), names); name != "" {
+		return "; did you mean --" + name + "?"
+	}
+	return ""
 }
 
 // noCommand is the error of an argument that is no command, with the names of similar ones.
@@ -80,15 +96,15 @@ func loadConfig(need config.Need) (config.Config, error) {
 // klogOnce guards client-go's logger, which is global: tests run several commands in one process.
 var klogOnce sync.Once
 
-// configured returns a command that runs do with the configuration and the log. The log of
-// client-go goes to the same place.
-func configured(need config.Need, do func(context.Context, config.Config, *slog.Logger) error) func(*cobra.Command, []string) error {
+// configured returns a command that runs do with the configuration and the log, which also goes to these
+// writers. The log of client-go goes to the same places.
+func configured(need config.Need, do func(context.Context, config.Config, *slog.Logger) error, also ...io.Writer) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, _ []string) error {
 		cfg, err := loadConfig(need)
 		if err != nil {
 			return err
 		}
-		log, err := newLogger(cfg.Operations, cmd.ErrOrStderr())
+		log, err := newLogger(cfg.Operations, cmd.ErrOrStderr(), also...)
 		if err != nil {
 			return err
 		}
@@ -115,18 +131,19 @@ func contentChecks() []config.Check {
 	}
 }
 
-// newLogger returns a logger to w. Without a configured format it writes text to a terminal and
-// JSON to anything else.
-func newLogger(c config.Operations, w io.Writer) (*slog.Logger, error) {
+// newLogger returns a logger to w and to other writers. Without a configured format it writes text if w
+// is a terminal, and JSON otherwise.
+func newLogger(c config.Operations, w io.Writer, also ...io.Writer) (*slog.Logger, error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(c.LogLevel)); err != nil {
 		return nil, fmt.Errorf("make the log: %w", err)
 	}
 	options := &slog.HandlerOptions{Level: level}
+	to := io.MultiWriter(append(also, w)...) // w is the last: one that fails ends the write
 	if c.LogFormat == config.LogText || c.LogFormat == "" && isTerminal(w) {
-		return slog.New(slog.NewTextHandler(w, options)), nil
+		return slog.New(slog.NewTextHandler(to, options)), nil
 	}
-	return slog.New(slog.NewJSONHandler(w, options)), nil
+	return slog.New(slog.NewJSONHandler(to, options)), nil
 }
 
 func isTerminal(w io.Writer) bool {

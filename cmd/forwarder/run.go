@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 
+	"github.com/kuberelay/kuberelay/internal/bundle"
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/operations"
 	"github.com/kuberelay/kuberelay/internal/relay"
@@ -28,23 +29,26 @@ func newRunCommand() *cobra.Command {
 		Short: "Watch the cluster and forward its changes, until SIGTERM or SIGINT",
 		Args:  usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			recent := new(bundle.Log)
 			return configured(config.Forwarding, func(ctx context.Context, cfg config.Config, log *slog.Logger) error {
-				return runForwarder(ctx, cfg, cmd.OutOrStdout(), log)
-			})(cmd, args)
+				return runForwarder(ctx, cfg, cmd.OutOrStdout(), log, recent)
+			}, recent)(cmd, args)
 		},
 	}
 }
 
 // runForwarder blocks until ctx is canceled and everything that it started has ended, or until a
-// permanent failure. It serves metrics and health until it returns, including during the drain.
-func runForwarder(ctx context.Context, cfg config.Config, out io.Writer, log *slog.Logger) error {
+// permanent failure. It serves metrics and health until it returns, including during the drain, and the
+// recent lines of the log.
+func runForwarder(ctx context.Context, cfg config.Config, out io.Writer, log *slog.Logger, recent *bundle.Log) error {
 	limitMemory(log)
 	registry := prometheus.NewRegistry()
 	c, err := relayConfig(cfg, out, log, registry)
 	if err != nil {
 		return err
 	}
-	endpoints := operations.Endpoints{Metrics: registry, Log: log, Profiles: cfg.Operations.Profiles}
+	support := bundle.Source{Log: recent, Config: func(w io.Writer) error { return writeText(w, cfg.Effective()) }}
+	endpoints := operations.Endpoints{Metrics: registry, Log: log, Profiles: cfg.Operations.Profiles, Support: support.Handler()}
 	if err := protect(&endpoints, cfg.Operations, c.Kube); err != nil {
 		return &usageError{err}
 	}

@@ -33,7 +33,8 @@ func statusOf(f *relay.Relay) status.Document {
 const (
 	statusTimeout  = 10 * time.Second // of one request
 	statusInterval = time.Second      // between two requests of --wait
-	maxStatusBytes = 64 << 20
+	maxAnswerBytes = 64 << 20
+	maxReasonBytes = 1 << 10 // of the reason of a refusal
 )
 
 func newStatusCommand() *cobra.Command {
@@ -86,7 +87,7 @@ command line. With --output=nagios, 3 if the forwarder refuses to answer.`,
 		},
 	}
 	cmd.Flags().SortFlags = false
-	cmd.Flags().StringVar(&at.address, "address", "", "host:port or URL of the forwarder (default KUBERELAY_LISTEN_ADDR on this machine)")
+	cmd.Flags().StringVar(&at.address, "address", "", addressUsage)
 	cmd.Flags().StringVarP(&output, "output", "o", "table", "table, json, nagios or prometheus")
 	cmd.Flags().DurationVar(&wait, "wait", 0, "wait until the verdict is ok, at most this long")
 	cmd.Flags().Lookup("wait").NoOptDefVal = "5m"
@@ -121,6 +122,8 @@ func await(ctx context.Context, ask func(context.Context) (status.Document, erro
 	}
 }
 
+const addressUsage = "host:port or URL of the forwarder (default KUBERELAY_LISTEN_ADDR on this machine)"
+
 // statusAddress says how to reach a forwarder.
 type statusAddress struct{ address, tokenFile, caFile string }
 
@@ -132,39 +135,28 @@ func (a *statusAddress) flags(cmd *cobra.Command) {
 
 // client returns a function that asks the forwarder once.
 func (a statusAddress) client(o config.Operations) (func(context.Context) (status.Document, error), error) {
-	get, _, err := a.getter(o)
-	return func(ctx context.Context) (d status.Document, err error) {
-		err = get(ctx, operations.StatusPath, nil, &d)
-		return d, err
-	}, err
+	c, err := a.connect(o, statusTimeout)
+	return c.document, err
 }
 
-// getter reads a JSON document of a forwarder.
-type getter func(ctx context.Context, path string, query url.Values, into any) error
-
-// getter returns a function that asks the forwarder, and its host.
-func (a statusAddress) getter(o config.Operations) (get getter, host string, err error) {
+// connect returns a client of the forwarder, whose requests take no longer than the timeout.
+func (a statusAddress) connect(o config.Operations, timeout time.Duration) (c forwarderClient, err error) {
 	at, err := a.url(o)
 	if err != nil {
-		return nil, "", err
+		return c, err
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
 	if ip := net.ParseIP(at.Hostname()); a.caFile != "" {
 		if transport.TLSClientConfig.RootCAs, err = credential.Roots(a.caFile); err != nil {
-			return nil, "", fmt.Errorf("--ca-file: %w", err)
+			return c, fmt.Errorf("--ca-file: %w", err)
 		}
 	} else if at.Hostname() == "localhost" || ip.IsLoopback() {
 		// The certificate is self-signed, or has the name of a Service. What listens on this
 		// machine, in this pod, or behind a port-forward is trusted.
 		transport.TLSClientConfig.InsecureSkipVerify = true
 	}
-	client := &http.Client{Transport: transport, Timeout: statusTimeout}
-	return func(ctx context.Context, path string, query url.Values, into any) error {
-		of := *at
-		of.Path, of.RawQuery = path, query.Encode()
-		return a.ask(ctx, client, of.String(), into)
-	}, at.Host, nil
+	return forwarderClient{&http.Client{Transport: transport, Timeout: timeout}, at, a.tokenFile}, nil
 }
 
 // url returns the URL of the document.
@@ -187,6 +179,8 @@ func (a statusAddress) url(o config.Operations) (*url.URL, error) {
 	switch {
 	case err != nil || at.Host == "" || at.Scheme != "http" && at.Scheme != "https":
 		return nil, fmt.Errorf("--address=%q: use host:port, or a URL that begins with http:// or https://", a.address)
+	case at.User != nil: // which is not repeated
+		return nil, errors.New("--address: it holds credentials; use --token-file")
 	case a.tokenFile != "" && at.Scheme == "http":
 		return nil, errors.New("--token-file: a token must not cross the network unencrypted; use an address that begins with https://")
 	}
@@ -194,40 +188,72 @@ func (a statusAddress) url(o config.Operations) (*url.URL, error) {
 	return at, nil
 }
 
-var errNoToken = errors.New("pass --token-file with a token that may get /metrics")
+// errNoToken is followed by the path.
+var errNoToken = errors.New("pass --token-file with a token that may get")
 
-// refusalError means that something answered, but not with a document.
+// refusalError means that something answered, but not with what it was asked for.
 type refusalError struct{ err error }
 
 func (e *refusalError) Error() string { return e.err.Error() }
 func (e *refusalError) Unwrap() error { return e.err }
 
-func (a statusAddress) ask(ctx context.Context, client *http.Client, at string, into any) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at, http.NoBody)
+// forwarderClient asks one forwarder.
+type forwarderClient struct {
+	client    *http.Client
+	at        *url.URL
+	tokenFile string
+}
+
+// document asks for the status.
+func (c forwarderClient) document(ctx context.Context) (d status.Document, err error) {
+	err = c.read(ctx, operations.StatusPath, nil, &d)
+	return d, err
+}
+
+// read reads a JSON document.
+func (c forwarderClient) read(ctx context.Context, path string, query url.Values, into any) error {
+	body, err := c.get(ctx, path, query, "/metrics")
 	if err != nil {
 		return err
 	}
-	if a.tokenFile != "" {
-		token, err := credential.Secret(a.tokenFile)
+	if err := json.Unmarshal(body, into); err != nil {
+		return &refusalError{fmt.Errorf("%s: %w; is it a forwarder of this release?", c.at, err)}
+	}
+	return nil
+}
+
+// get returns the content of a path, which those may have who may get the path named by right.
+func (c forwarderClient) get(ctx context.Context, path string, query url.Values, right string) ([]byte, error) {
+	at := *c.at
+	at.Path, at.RawQuery = path, query.Encode()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	if c.tokenFile != "" {
+		token, err := credential.Secret(c.tokenFile)
 		if err != nil {
-			return &refusalError{fmt.Errorf("--token-file: %w", err)}
+			return nil, &refusalError{fmt.Errorf("--token-file: %w", err)}
 		}
 		request.Header.Set("Authorization", "Bearer "+token)
 	}
-	response, err := client.Do(request)
+	response, err := c.client.Do(request)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer response.Body.Close()
-	switch response.StatusCode {
-	case http.StatusOK:
-	case http.StatusUnauthorized, http.StatusForbidden:
-		return &refusalError{fmt.Errorf("%s: %s; %w", at, response.Status, errNoToken)}
-	default:
-		return &refusalError{fmt.Errorf("%s: %s; is it a forwarder of this release?", at, response.Status)}
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswerBytes+1))
+	switch said := strings.TrimSpace(string(body[:min(len(body), maxReasonBytes)])); {
+	case response.StatusCode == http.StatusForbidden && strings.Contains(said, "KUBERELAY_METRICS_AUTH"):
+		return nil, &refusalError{fmt.Errorf("%s: %s; %s", &at, response.Status, said)}
+	case response.StatusCode == http.StatusUnauthorized || response.StatusCode == http.StatusForbidden:
+		return nil, &refusalError{fmt.Errorf("%s: %s; %w %s", &at, response.Status, errNoToken, right)}
+	case response.StatusCode != http.StatusOK:
+		return nil, &refusalError{fmt.Errorf("%s: %s; is it a forwarder of this release?", &at, response.Status)}
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", &at, err)
+	case len(body) > maxAnswerBytes:
+		return nil, &refusalError{fmt.Errorf("%s: the answer has more than %d MiB", &at, maxAnswerBytes>>20)}
 	}
-	if err := json.NewDecoder(io.LimitReader(response.Body, maxStatusBytes)).Decode(into); err != nil {
-		return &refusalError{fmt.Errorf("%s: %w; is it a forwarder of this release?", at, err)}
-	}
-	return nil
+	return body, nil
 }

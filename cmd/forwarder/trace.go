@@ -119,7 +119,7 @@ func (t *tracer) parse(args []string) error {
 // run collects the facts. The API server comes first: a state that it shows is on the bus, or on
 // its way there.
 func (t *tracer) run(ctx context.Context, cfg config.Config) (trace.Document, error) {
-	get, host, err := t.at.getter(cfg.Operations)
+	forwarder, err := t.at.connect(cfg.Operations, statusTimeout)
 	if err != nil {
 		return trace.Document{}, err
 	}
@@ -130,7 +130,7 @@ func (t *tracer) run(ctx context.Context, cfg config.Config) (trace.Document, er
 	}
 	k := c.key
 	d.Object, d.APIServer = trace.Object{Resource: k.GroupResource().String(), Namespace: k.Namespace, Name: k.Name}, c.object
-	d.Forwarder = askForwarder(ctx, get, host, k, d.Cluster)
+	d.Forwarder = askForwarder(ctx, forwarder, k, d.Cluster)
 	d.Cluster = cmp.Or(d.Cluster, d.Forwarder.Cluster, c.uid)
 	d.Selection, d.Forwarder.Selection = c.selected(ctx, d.Forwarder), nil
 	b := traceBus(ctx, cfg, d.Cluster, k)
@@ -141,16 +141,16 @@ func (t *tracer) run(ctx context.Context, cfg config.Config) (trace.Document, er
 }
 
 // askForwarder asks a running forwarder of a cluster, "" for any.
-func askForwarder(ctx context.Context, get getter, host string, k event.Key, cluster string) trace.Forwarder {
+func askForwarder(ctx context.Context, c forwarderClient, k event.Key, cluster string) trace.Forwarder {
 	var f trace.Forwarder
-	err := get(ctx, operations.TracePath, url.Values{"resource": {k.GroupResource().String()}, "namespace": {k.Namespace}, "name": {k.Name}}, &f)
+	err := c.read(ctx, operations.TracePath, url.Values{"resource": {k.GroupResource().String()}, "namespace": {k.Namespace}, "name": {k.Name}}, &f)
 	if err == nil && cluster != "" && f.Cluster != "" && f.Cluster != cluster {
 		err = fmt.Errorf("it forwards the cluster %s, and KUBERELAY_CLUSTER_NAME is %s; name another one with --address", f.Cluster, cluster)
 	}
 	if err != nil {
 		f = trace.Forwarder{Role: trace.Unreachable, Error: err.Error()}
 	}
-	f.Address = host
+	f.Address = c.at.Host
 	return f
 }
 

@@ -49,18 +49,18 @@ func TestAskForwarder(t *testing.T) {
 		_ = json.NewEncoder(w).Encode(trace.Forwarder{Role: trace.Leading, Cluster: "prod"})
 	}))
 	t.Cleanup(server.Close)
-	get, host, err := statusAddress{address: server.URL}.getter(config.Operations{})
+	c, err := statusAddress{address: server.URL}.connect(config.Operations{}, statusTimeout)
 	if err != nil {
 		t.Fatal(err)
 	}
 	k := event.Key{Group: "apps", Resource: "deployments", Namespace: "shop", Name: "a&b"}
 	for cluster, want := range map[string]string{"": "", "prod": "", "staging": "it forwards the cluster prod"} {
-		f := askForwarder(t.Context(), get, host, k, cluster)
-		if (f.Role == trace.Leading) != (want == "") || !strings.HasPrefix(f.Error, want) || f.Address != host {
+		f := askForwarder(t.Context(), c, k, cluster)
+		if (f.Role == trace.Leading) != (want == "") || !strings.HasPrefix(f.Error, want) || f.Address != c.at.Host {
 			t.Errorf("for the cluster %q: got %+v", cluster, f)
 		}
 	}
-	if f := askForwarder(t.Context(), get, host, event.Key{}, ""); f.Role != trace.Unreachable || !strings.Contains(f.Error, "400 Bad Request") {
+	if f := askForwarder(t.Context(), c, event.Key{}, ""); f.Role != trace.Unreachable || !strings.Contains(f.Error, "400 Bad Request") {
 		t.Errorf("got %+v", f)
 	}
 }

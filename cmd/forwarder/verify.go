@@ -63,6 +63,8 @@ cluster, or not all of it.`,
 					return couldNotLook(explainBus(cfg, err))
 				case len(found.Unmatched) == len(cfg.Watch.Resources):
 					return couldNotLook(fmt.Errorf("KUBERELAY_RESOURCES=%q matches nothing in the cluster, so nothing was compared; check the spelling", strings.Join(cfg.Watch.Resources, ",")))
+				case !found.Clean() && output == "table": // its last line is the verdict
+					return exitCode(exitFailure)
 				case !found.Clean():
 					return fmt.Errorf("the bus is %s", found.Summary())
 				}

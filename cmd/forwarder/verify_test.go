@@ -104,8 +104,8 @@ func TestVerify(t *testing.T) {
 		t.Fatal(err)
 	}
 	code, stdout, stderr := verify("--settle=100ms")
-	if code != exitFailure || !strings.Contains(stderr, "1 difference") {
-		t.Errorf("exit code %d, standard error %q", code, stderr)
+	if code != exitFailure || stderr != "" || strings.Count(stdout, "1 difference of state") != 1 {
+		t.Errorf("exit code %d, want the verdict once; standard error %q, standard output %q", code, stderr, stdout)
 	}
 	if row := regexp.MustCompile(`(?m)^missing +configmaps +default/missing +\d+ +- +- +no event of it$`); !row.MatchString(stdout) {
 		t.Errorf("got\n%s", stdout)

@@ -19,7 +19,8 @@
 // What it does not:
 //
 //   - It requires credentials and TLS only if [Endpoints.Access] and [Endpoints.TLS] are set,
-//     and serves profiles only if [Endpoints.Profiles] is.
+//     and serves profiles only if [Endpoints.Profiles] is. Without Access, [Endpoints.Support] is
+//     served to the loopback address only.
 //   - It has no reflector_* metrics: client-go has not provided them since 2019
 //     (kubernetes/kubernetes#74636), although cache.SetReflectorMetricsProvider still
 //     exists. [InformerMetrics] replaces them.

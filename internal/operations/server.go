@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"net/url"
+	"strings"
 	"syscall"
 	"time"
 
@@ -46,10 +47,13 @@ type Endpoints struct {
 	// measure: a profile takes time and memory, and a heap profile can force a garbage
 	// collection.
 	Profiles bool
+	// Support, if set, serves the paths below /debug/support/, which it sees without that prefix. Without
+	// Access, only callers on the same machine, or in the same pod, get them.
+	Support http.Handler
 	// TLS serves over TLS if not nil.
 	TLS *tls.Config
-	// Access, if not nil, protects /metrics, /api/v1/status and trace, the profiles, and the text of /readyz and
-	// /healthz, whose status stays open to the kubelet.
+	// Access, if not nil, protects /metrics, /api/v1/status and trace, the profiles, /debug/support/, and the text of
+	// /readyz and /healthz, whose status stays open to the kubelet.
 	Access *Authorizer
 }
 
@@ -157,6 +161,9 @@ func (e Endpoints) handler() http.Handler {
 		} {
 			mux.Handle("GET /debug/pprof/"+path, e.Access.protect(handle))
 		}
+	}
+	if e.Support != nil {
+		mux.Handle("GET "+SupportPath, e.protectSupport(http.StripPrefix(strings.TrimSuffix(SupportPath, "/"), e.Support)))
 	}
 	return mux
 }

@@ -269,6 +269,7 @@ func (h *hidden) searchRest(visible string) {
 		return nil
 	})
 	h.searchAnswers("with a token that is refused")
+	h.searchBundle("with a token that is refused", 0)
 	h.token.put(map[string]string{"token": h.canaries["the API server's token"]})
 	h.stop()
 	h.change("early")
@@ -312,15 +313,18 @@ func TestCanaryNATS(t *testing.T) {
 	}
 	t.Cleanup(recorder.Close)
 	h.searchAnswers("while it runs")
+	h.searchBundle("while it runs", 0)
 	c.searchBus(t, "the stream", recorder, visible)
 
 	own.put(map[string]string{"password": c["wrong NATS password"]})
 	bus.Kill()
 	h.awaitReason("connect")
 	h.searchAnswers("without a bus")
+	h.searchBundle("without a bus", 1)
 	bus.Start()
 	h.awaitReason("Authorization Violation")
 	h.searchAnswers("with a password that is refused")
+	h.searchBundle("with a password that is refused", 1)
 	own.put(map[string]string{"password": password})
 	h.idle()
 	h.searchRest(visible)
@@ -408,6 +412,7 @@ func TestCanaryKafka(t *testing.T) {
 	h := newHidden(t, cluster.ControlPlane(t), c, "", secured(nil))
 	h.live(visible)
 	h.searchAnswers("while it runs")
+	h.searchBundle("while it runs", 0)
 	for _, name := range []string{topicName, topicName + ".checkpoint"} {
 		recorder, err := harness.RecordKafka(broker.Addr(), name)
 		if err != nil {
@@ -425,9 +430,11 @@ func TestCanaryKafka(t *testing.T) {
 	broker.Kill()
 	h.awaitReason(address)
 	h.searchAnswers("without a bus")
+	h.searchBundle("without a bus", 1)
 	broker.Start()
 	h.awaitReason(`rejected user`)
 	h.searchAnswers("with a password that is refused")
+	h.searchBundle("with a password that is refused", 1)
 	own.put(map[string]string{"password": password})
 	h.idle()
 	h.searchRest(visible)

@@ -1,0 +1,166 @@
+package bundle
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Part is one thing that a bundle may have.
+type Part struct {
+	Name string
+	// Skip is why the part is left out on purpose, "" to collect it.
+	Skip string
+	// Collect returns the files of the part.
+	Collect func(context.Context) ([]File, error)
+}
+
+// File is a file of a bundle.
+type File struct {
+	Name    string
+	Content []byte
+}
+
+// Collected is a part with its files, or with the reason why it has none.
+type Collected struct {
+	Part
+	Files []File
+	Err   error
+}
+
+// Collect collects all parts at once and returns them in their order. A part that fails doesn't keep the
+// others from being collected.
+func Collect(ctx context.Context, parts ...Part) []Collected {
+	all := make([]Collected, len(parts))
+	var collecting sync.WaitGroup
+	for i, p := range parts {
+		all[i].Part = p
+		if p.Skip != "" {
+			continue
+		}
+		collecting.Go(func() { all[i].Files, all[i].Err = p.Collect(ctx) })
+	}
+	collecting.Wait()
+	return all
+}
+
+// Manifest is the index of a bundle: manifest.json, its first file.
+type Manifest struct {
+	Format    int       `json:"format"` // of the bundle; 1
+	Time      time.Time `json:"time"`   // in UTC, when it was collected
+	Address   string    `json:"address"`
+	Cluster   string    `json:"cluster,omitempty"`
+	Forwarder string    `json:"forwarderVersion,omitempty"` // of the forwarder that was asked
+	Command   string    `json:"commandVersion"`             // of the program that asked it
+	Parts     []Entry   `json:"parts"`
+}
+
+// Entry is a part in a [Manifest].
+type Entry struct {
+	Part  string      `json:"part"`
+	Files []FileEntry `json:"files,omitempty"`
+	// Error is why the part could not be collected, and Skipped why it was left out on purpose.
+	Error   string `json:"error,omitempty"`
+	Skipped string `json:"skipped,omitempty"`
+}
+
+// FileEntry is a file in a [Manifest].
+type FileEntry struct {
+	Name  string `json:"name"`
+	Bytes int    `json:"bytes"`
+}
+
+// Index completes a manifest with its parts.
+func (m Manifest) Index(all []Collected) Manifest {
+	m.Format = 1
+	m.Parts = nil
+	for _, c := range all {
+		e := Entry{Part: c.Name, Skipped: c.Skip}
+		if c.Err != nil {
+			e.Error = c.Err.Error()
+		}
+		for _, f := range c.Files {
+			e.Files = append(e.Files, FileEntry{f.Name, len(f.Content)})
+		}
+		m.Parts = append(m.Parts, e)
+	}
+	return m
+}
+
+// Failed returns the number of parts that could not be collected.
+func (m Manifest) Failed() (n int) {
+	for _, e := range m.Parts {
+		if e.Error != "" {
+			n++
+		}
+	}
+	return n
+}
+
+// Name returns the name of the bundle: the folder in the archive, and the file without its extension.
+func (m Manifest) Name() string {
+	cluster := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_' || r == '.' {
+			return r
+		}
+		return '-'
+	}, m.Cluster)
+	if cluster == "" {
+		cluster = "unknown"
+	}
+	return "kuberelay-bundle-" + cluster + "-" + m.Time.UTC().Format("20060102T150405Z")
+}
+
+// Write writes a .tar.gz with one folder: the manifest, which has been indexed, and all files.
+func Write(w io.Writer, m Manifest, all []Collected) error {
+	index, err := json.MarshalIndent(m, "", "  ")
+	if err != nil {
+		return fmt.Errorf("write the manifest: %w", err)
+	}
+	files := []File{{"manifest.json", append(index, '\n')}}
+	for _, c := range all {
+		files = append(files, c.Files...)
+	}
+	packed := gzip.NewWriter(w)
+	archive := tar.NewWriter(packed)
+	for _, f := range files {
+		header := &tar.Header{Name: m.Name() + "/" + f.Name, Mode: 0o600, Size: int64(len(f.Content)), ModTime: m.Time}
+		if err := archive.WriteHeader(header); err != nil {
+			return fmt.Errorf("write %s: %w", f.Name, err)
+		}
+		if _, err := archive.Write(f.Content); err != nil {
+			return fmt.Errorf("write %s: %w", f.Name, err)
+		}
+	}
+	if err := archive.Close(); err != nil {
+		return err
+	}
+	return packed.Close()
+}
+
+// WriteText writes a line for each part.
+func (m Manifest) WriteText(w io.Writer) error {
+	var b strings.Builder
+	for _, e := range m.Parts {
+		result := "skipped: " + e.Skipped
+		switch {
+		case e.Error != "":
+			result = "failed: " + e.Error
+		case e.Skipped == "":
+			var names []string
+			for _, f := range e.Files {
+				names = append(names, f.Name)
+			}
+			result = strings.Join(names, ", ")
+		}
+		fmt.Fprintf(&b, "%-12s%s\n", e.Part, strings.ReplaceAll(result, "\n", "; "))
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}

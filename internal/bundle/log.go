@@ -1,0 +1,55 @@
+package bundle
+
+import (
+	"bytes"
+	"io"
+	"sync"
+)
+
+// What a [Log] keeps at most.
+const (
+	maxLines = 1000
+	maxBytes = 256 << 10
+)
+
+// Log keeps the last lines of a log: at most 1,000 lines and 256 KiB. It may be used by several
+// goroutines at once. The zero value is ready for use.
+type Log struct {
+	mu    sync.Mutex
+	lines [][]byte // each ends with a line break
+	bytes int
+}
+
+var (
+	_ io.Writer   = (*Log)(nil)
+	_ io.WriterTo = (*Log)(nil)
+)
+
+// Write keeps the lines of p, as slog's handlers write them: whole ones. It never fails. Of a line that is
+// longer than everything that may be kept, it keeps the beginning.
+func (l *Log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for line := range bytes.Lines(p) {
+		line = bytes.TrimSuffix(line, []byte("\n"))
+		kept := append(bytes.Clone(line[:min(len(line), maxBytes-1)]), '\n')
+		l.lines = append(l.lines, kept)
+		l.bytes += len(kept)
+	}
+	first := 0
+	for ; len(l.lines)-first > maxLines || l.bytes > maxBytes; first++ {
+		l.bytes -= len(l.lines[first])
+		l.lines[first] = nil
+	}
+	l.lines = l.lines[first:]
+	return len(p), nil
+}
+
+// WriteTo writes the lines, the oldest first.
+func (l *Log) WriteTo(w io.Writer) (int64, error) {
+	l.mu.Lock()
+	all := bytes.Join(l.lines, nil)
+	l.mu.Unlock()
+	n, err := w.Write(all)
+	return int64(n), err
+}
