@@ -1,6 +1,7 @@
 package binding
 
 import (
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -223,4 +224,36 @@ func FuzzDecodeValue(f *testing.F) {
 			t.Fatalf("%q decodes to %q", s, decoded)
 		}
 	})
+}
+
+// TestAttributeTwice: readers differ in which of two attributes they take, so such a message
+// is no event.
+func TestAttributeTwice(t *testing.T) {
+	for name, c := range map[string]struct {
+		add  map[string][]string
+		want bool // it is an event
+	}{
+		"none":                              {nil, true},
+		"another header":                    {map[string][]string{"X-A": {"a", "b"}, "x-a": {"c"}}, true},
+		"an attribute in another case":      {map[string][]string{"CE-Subject": {"a"}}, true},
+		"two values":                        {map[string][]string{"ce-type": {"a", "b"}}, false},
+		"two spellings":                     {map[string][]string{"Ce-Type": {"b"}}, false},
+		"two spellings that are not ours":   {map[string][]string{"Ce-X": {"a"}, "cE-x": {"b"}}, false},
+		"two content types":                 {map[string][]string{"Content-Type": {"application/json"}, "CONTENT-TYPE": {"application/cloudevents+json"}}, false},
+		"two spellings of a header of ours": {map[string][]string{"Kuberelay-Id": {"a"}, "kuberelay-id": {"b"}}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := natsgo.Header{"ce-id": {"i"}, "ce-specversion": {"1.0"}, "ce-type": {"t"}, "ce-source": {"/s"}}
+			maps.Copy(h, c.add)
+			for range 20 { // the order of a map varies
+				m, err := Decode(h, []byte("{}"))
+				if (err == nil) != c.want {
+					t.Fatalf("Decode: %+v, %v", m, err)
+				}
+				if got := Attributes(h, nil)("id"); (got == "i") != c.want {
+					t.Fatalf("the id is %q", got)
+				}
+			}
+		})
+	}
 }

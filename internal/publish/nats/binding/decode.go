@@ -13,9 +13,12 @@ import (
 )
 
 // Decode decodes the event in a message, in either content mode, including events of other
-// writers that follow the binding. It sets only ID, Attributes and Data. In binary mode,
+// writers that follow the binding. It refuses a message that has an attribute twice. It sets only ID, Attributes and Data. In binary mode,
 // the attributes are sorted by name.
 func Decode(headers natsgo.Header, data []byte) (*event.Message, error) {
+	if isAmbiguous(headers) {
+		return nil, errAmbiguous
+	}
 	if isStructured(headers) {
 		return event.ParseStructured(data)
 	}
@@ -36,6 +39,40 @@ func Decode(headers natsgo.Header, data []byte) (*event.Message, error) {
 		return nil, errors.New("decode event: not a CloudEvent of version 1.0")
 	}
 	return m, nil
+}
+
+var errAmbiguous = errors.New("decode event: an attribute is there twice")
+
+// isAmbiguous reports whether a header of an event is there twice, possibly in another case.
+// Readers differ in which one they take. The server and NATS clients keep both.
+func isAmbiguous(headers natsgo.Header) bool {
+	spelled := false // in another way than the encoder does
+	for name, values := range headers {
+		switch lower := strings.ToLower(name); {
+		case !isOfEvent(lower):
+		case len(values) > 1:
+			return true
+		case lower != name:
+			spelled = true
+		}
+	}
+	if !spelled {
+		return false
+	}
+	seen := map[string]bool{}
+	for name := range headers {
+		lower := strings.ToLower(name)
+		if isOfEvent(lower) && seen[lower] {
+			return true
+		}
+		seen[lower] = true
+	}
+	return false
+}
+
+// isOfEvent reports whether a header in lower case is of the event and not of the message.
+func isOfEvent(lower string) bool {
+	return lower == contentTypeHeader || strings.HasPrefix(lower, attributePrefix) || strings.HasPrefix(lower, statePrefix)
 }
 
 // isEvent reports whether attributes are those of a CloudEvent that this package reads.
@@ -65,6 +102,8 @@ func Attributes(headers natsgo.Header, data []byte) func(attribute string) strin
 func stateOf(headers natsgo.Header) func(attribute string) string {
 	prefix := attributeHeader
 	switch {
+	case isAmbiguous(headers):
+		return func(string) string { return "" }
 	case isStructured(headers):
 		prefix = stateHeader
 	case !isEvent(func(attribute string) string { return get(headers, prefix(attribute)) }):
