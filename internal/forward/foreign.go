@@ -217,14 +217,15 @@ func isLastState(shown publish.Stored, acked event.Acked, t event.Tombstone) boo
 
 // isEarlierRemoval reports whether a removal comes before the last state: a deselected has the
 // last state that was selected, and a delete has the one on the bus if its forwarder missed
-// what followed. The digest of a text cannot be computed from what is published.
+// what followed. The one on the bus can also be later than what our watch has shown. The digest
+// of a text cannot be computed from what is published.
 func isEarlierRemoval(shown publish.Stored, acked event.Acked, last string) bool {
 	a := shown.Acked
 	switch {
-	case a.Epoch != acked.Epoch || !isEarlier(a.ResourceVersion, last):
+	case a.Epoch != acked.Epoch || a.ResourceVersion == last: // whose content is another one
 		return false
 	case a.ResourceVersion != acked.ResourceVersion:
-		return a.Deselected && isEarlier(acked.ResourceVersion, a.ResourceVersion)
+		return a.Deselected && isEarlier(acked.ResourceVersion, a.ResourceVersion) && isEarlier(a.ResourceVersion, last)
 	case !acked.Digest.Projected():
 		return a.Deselected && a.Digest == acked.Digest
 	}
@@ -239,7 +240,7 @@ func removed(a, acked event.Acked, last *event.Object) *event.Acked {
 	is := event.Acked{UID: a.UID, Deleted: a.Deleted, Deselected: a.Deselected, Time: a.Time, Position: acked.Position}
 	if a.UID == acked.UID {
 		is.ResourceVersion, is.Epoch, is.Digest = acked.ResourceVersion, acked.Epoch, acked.Digest
-		if last != nil {
+		if last != nil && !isEarlier(last.ResourceVersion, acked.ResourceVersion) {
 			is.ResourceVersion, is.Digest = last.ResourceVersion, last.Digest
 		}
 	}

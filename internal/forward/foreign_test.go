@@ -163,6 +163,7 @@ func TestDecideForeign(t *testing.T) {
 func TestARemovalBeforeTheEnd(t *testing.T) {
 	state := func(version, body string) *event.Object { return withDigest(t, sent("A", version, body)) }
 	known, last, forged := state("5", `"spec":1`), state("8", `"spec":2`), state("5", `"spec":3`)
+	older := state("4", `"spec":0`)
 	text, lastText := whole("A", "5", 1), whole("A", "8", 2)
 	lastText.Body = event.JSON([]byte(`{"spec":2}`))
 	of := func(a event.Acked, o *event.Object) event.Acked { a.Digest = o.Digest; return a }
@@ -181,6 +182,10 @@ func TestARemovalBeforeTheEnd(t *testing.T) {
 		"deselected after the last state":              {deselected("A", "9"), state("9", `"spec":4`), known, last, false},
 		"deselected in the known state, of other data": {of(deselected("A", "5"), known), forged, known, last, false},
 		"deleted in the known state, of other data":    {of(deleted("A", "5"), known), forged, known, last, false},
+		"deselected later than the watch has shown":    {of(deselected("A", "5"), known), known, known, older, true},
+		"later than shown, of other data":              {of(deselected("A", "5"), known), forged, known, older, false},
+		"later than shown and than the known state":    {deselected("A", "6"), state("6", `"spec":4`), known, older, false},
+		"deselected in the last state, of other data":  {of(deselected("A", "5"), known), forged, known, known, false},
 		"deselected in another epoch":                  {withEpoch(of(deselected("A", "5"), known), 1), known, known, last, false},
 		"deselected in the known text":                 {of(deselected("A", "5"), text), text, text, lastText, true},
 		"deselected in the known text, of its digest":  {deselected("A", "5"), text, text, lastText, false},
