@@ -166,6 +166,8 @@ func TestARemovalBeforeTheEnd(t *testing.T) {
 	older := state("4", `"spec":0`)
 	text, lastText := whole("A", "5", 1), whole("A", "8", 2)
 	lastText.Body = event.JSON([]byte(`{"spec":2}`))
+	otherText := whole("A", "5", 1)
+	otherText.Body = event.JSON([]byte(`{"spec":3}`))
 	of := func(a event.Acked, o *event.Object) event.Acked { a.Digest = o.Digest; return a }
 	for name, c := range map[string]struct {
 		shown event.Acked
@@ -186,6 +188,7 @@ func TestARemovalBeforeTheEnd(t *testing.T) {
 		"later than shown, of other data":              {of(deselected("A", "5"), known), forged, known, older, false},
 		"later than shown and than the known state":    {deselected("A", "6"), state("6", `"spec":4`), known, older, false},
 		"deselected in the last state, of other data":  {of(deselected("A", "5"), known), forged, known, known, false},
+		"deselected in the last text, of other data":   {of(deselected("A", "5"), text), otherText, text, text, false},
 		"deselected in another epoch":                  {withEpoch(of(deselected("A", "5"), known), 1), known, known, last, false},
 		"deselected in the known text":                 {of(deselected("A", "5"), text), text, text, lastText, true},
 		"deselected in the known text, of its digest":  {deselected("A", "5"), text, text, lastText, false},
