@@ -130,7 +130,7 @@ func maxLowPriorityInFlight(cfg config.Config) workqueue.Limit {
 // Kafka gets batches of them, which wait by design.
 func maxLowPriorityDelay(cfg config.Config) time.Duration {
 	if cfg.Event.Sink == config.SinkNATS {
-		return 2 * time.Millisecond
+		return 500 * time.Microsecond
 	}
 	return 0
 }
