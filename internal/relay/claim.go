@@ -130,7 +130,7 @@ func (c *claim) try(ctx context.Context, epoch func(found event.Claim) uint16) (
 	if err := c.admit(found); err != nil {
 		return found, err
 	}
-	if stream := c.bus.Stream(); found.UID != c.uid || found.Stream != stream || found.Epoch != last.Epoch {
+	if stream := c.bus.Stream(); found.UID != c.uid || found.Stream != stream || found.Epoch != last.Epoch || found.IsRow {
 		next := event.Claim{UID: c.uid, Replaces: found.Replaces, Epoch: found.Epoch, Claimed: time.Now(), Stream: stream, Position: found.Position}
 		if found.UID != c.uid {
 			next.Replaces, next.Epoch = found.UID, epoch(found)

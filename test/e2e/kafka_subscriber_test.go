@@ -67,7 +67,7 @@ func readPartition(ctx context.Context, addr, topic string, partition int, end i
 			return fmt.Errorf("read partition %d of %s: %w", partition, topic, err)
 		}
 		of := all[string(m.Key)]
-		if len(m.Value) == 0 {
+		if len(m.Value) == 0 && !strings.Contains(string(m.Key), "/_control/") {
 			if len(of) == 0 {
 				return fmt.Errorf("the first record of %s is a tombstone", m.Key)
 			}
@@ -102,6 +102,10 @@ func parseRecord(m kafkago.Message) (record, error) {
 				r.attributes[name] = text
 			}
 			return r, nil
+		}
+		if h.Key == "kuberelay_data" { // of a control record, which has no value
+			r.data = h.Value
+			continue
 		}
 		r.attributes[strings.TrimPrefix(h.Key, "ce_")] = string(h.Value)
 	}

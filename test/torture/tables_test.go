@@ -105,9 +105,7 @@ func (b *natsBus) compareTables(ctx context.Context, want map[string]bool) error
 		}
 		rows := map[string]bool{}
 		for _, key := range keys {
-			if !strings.Contains(key, "._control.") {
-				rows[key] = true
-			}
+			rows[key] = true
 		}
 		return differentRows("bucket", rows, expected)
 	})
@@ -132,9 +130,7 @@ func (b *kafkaBus) compareTables(ctx context.Context, want map[string]bool) erro
 	for kind, rows := range kafkabrokertest.Tables(b.world.t, b.server.Addr(), existing...) {
 		keys := map[string]bool{}
 		for key := range rows {
-			if !strings.Contains(key, "/_control/") {
-				keys[key] = true
-			}
+			keys[key] = true
 		}
 		all = errors.Join(all, differentRows(kind, keys, want))
 	}

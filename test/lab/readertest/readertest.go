@@ -23,6 +23,7 @@ type Writer struct {
 	Topic      string
 	Partitions int
 	Structured bool
+	Valued     bool // markers have a value, as those of earlier releases
 
 	t      testing.TB
 	client *broker.Client
@@ -56,7 +57,7 @@ func (w *Writer) Put(m *event.Message) uint64 {
 
 // TryPut is Put for other goroutines than the test's.
 func (w *Writer) TryPut(m *event.Message) (uint64, error) {
-	r, err := binding.Encode(m, w.Structured)
+	r, err := w.encode(m)
 	if err != nil {
 		return 0, err
 	}
@@ -66,11 +67,18 @@ func (w *Writer) TryPut(m *event.Message) (uint64, error) {
 // PutAt writes an event into a partition, be it the wrong one.
 func (w *Writer) PutAt(partition int, m *event.Message) uint64 {
 	w.t.Helper()
-	r, err := binding.Encode(m, w.Structured)
+	r, err := w.encode(m)
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	return w.PutRecord(partition, r)
+}
+
+func (w *Writer) encode(m *event.Message) (recordbatch.Record, error) {
+	if m.Marker && !w.Valued {
+		return binding.EncodeControl(m)
+	}
+	return binding.Encode(m, w.Structured)
 }
 
 // Tombstone writes one for an object.

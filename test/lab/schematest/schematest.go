@@ -104,6 +104,7 @@ func compile(t testing.TB, document map[string]any, at string) Schema {
 	t.Helper()
 	compiler := jsonschema.NewCompiler()
 	compiler.AssertFormat()
+	compiler.AssertContent()
 	if err := compiler.AddResource("schema.json", document); err != nil {
 		t.Fatal(err)
 	}

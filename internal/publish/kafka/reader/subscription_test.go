@@ -25,6 +25,8 @@ func TestFromStart(t *testing.T) {
 			w.Structured = structured
 			put(t, w, "a", 1, 2)
 			w.Put(marker(t, event.SnapshotStarted, "s"))
+			w.Valued = true
+			w.Put(marker(t, event.SnapshotCompleted, "s"))
 			s := subscribe(t, open(t, Options{Topic: w.Topic, Cluster: cluster}, kafkabrokertest.Shared(t).Addr()), publish.FromStart)
 			first := s.Next()
 			if d := first.Delivery; first.String() != "uid-of-a.1" || d.Cluster != cluster || d.Position != publish.PositionOf(0, 0) || d.Place() != "0:0" || !d.Whole ||
@@ -32,8 +34,11 @@ func TestFromStart(t *testing.T) {
 				t.Errorf("got %+v of %+v", first.Delivery, first.Message)
 			}
 			s.want(ids("a", 2)...)
-			if m := s.Next().Message; m == nil || !m.Marker || m.Key != (event.Key{Resource: "configmaps"}) {
-				t.Errorf("got %+v, want the marker", m)
+			for _, id := range []string{"configmaps.core.started.s", "configmaps.core.completed.s"} {
+				m := s.Next().Message
+				if m == nil || !m.Marker || m.ID != id || m.Key != (event.Key{Resource: "configmaps"}) || !strings.Contains(string(m.Data), `"resource":"configmaps"`) {
+					t.Errorf("got %+v, want the marker %s", m, id)
+				}
 			}
 			put(t, w, "b", 1)
 			s.want(ids("b", 1)...)
