@@ -21,6 +21,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/apistream"
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/ledger"
 	"github.com/kuberelay/kuberelay/internal/reconcile"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
@@ -90,6 +91,7 @@ func newRunning(t *testing.T, config *rest.Config, c Config) *running {
 	c.Discovered = func() {}
 	c.Compare = func(gr schema.GroupResource) { r.change(func() { r.compare[gr]++ }) }
 	c.Snapshots = r
+	c.Ledger = ledger.New()
 	r.Set = New(c)
 	r.Comparer = newComparer(r.Set)
 	return r

@@ -176,7 +176,7 @@ func TestNothingIsLeftOfWhatIsStopped(t *testing.T) {
 	})
 	t.Logf("before %d definitions: %+v; after: %+v", rounds*atOnce, before, after)
 	for _, gr := range all {
-		if k := r.dirty.Of(gr); len(k) > 0 {
+		if k := r.ledger.DirtyOf(gr); len(k) > 0 {
 			t.Errorf("%v are dirty", k)
 		}
 	}

@@ -80,7 +80,7 @@ func TestADeleteInTheVersionThatExists(t *testing.T) {
 
 	// It is published, and deleted by whoever forges deletes, in the same version.
 	c.Acknowledged(testKey, live("A", "5"), object("A", "5"))
-	if n := c.dirty.Len(); n != 0 {
+	if n := c.ledger.DirtyLen(); n != 0 {
 		t.Errorf("%d keys are dirty after it was published", n)
 	}
 	c.acked.Position = 10
@@ -101,7 +101,7 @@ func TestWhatOutlivedADeleteIsDeleted(t *testing.T) {
 		t.Errorf("it counts as there; asked %d times", c.asked)
 	}
 	c.Settle(testKey, c.acked, "")
-	if n := c.dirty.Len(); n != 0 {
+	if n := c.ledger.DirtyLen(); n != 0 {
 		t.Errorf("%d keys are dirty", n)
 	}
 }

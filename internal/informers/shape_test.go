@@ -99,7 +99,7 @@ func TestWhatIsSelectedByItsContent(t *testing.T) {
 			if n := b.len(b.watched); n != c.objects {
 				t.Errorf("%d objects are selected, want %d", n, c.objects)
 			}
-			if n := b.dirty.FirstSyncLeft(testResource.GroupResource()); n != c.first {
+			if n := b.ledger.FirstSyncLeft(testResource.GroupResource()); n != c.first {
 				t.Errorf("%d of the first sync are left, want %d", n, c.first)
 			}
 		})
@@ -112,7 +112,7 @@ func TestWhatIsUnselectedIsForgottenOnceTheBusKnows(t *testing.T) {
 	b.list(object("A", "1"))
 	b.index(unselected("A", "2")) // and the handler has not been told yet
 	b.Settle(testKey, event.Acked{}, "")
-	if n := b.dirty.Len(); n != 0 {
+	if n := b.ledger.DirtyLen(); n != 0 {
 		t.Errorf("%d keys are remembered, want none", n)
 	}
 }
@@ -129,10 +129,10 @@ func TestWhatIsUnselectedIsNotForgottenBeforeTheBusKnows(t *testing.T) {
 			b := newShapedBench(t)
 			b.add(object("A", "1"))
 			b.update(object("A", "2"))
-			mark := b.dirty.Mark(testResource.GroupResource())
+			mark := b.ledger.Mark(testResource.GroupResource())
 			b.index(unselected("A", "3"))
 			settle(b)
-			if b.dirty.Reached(mark) {
+			if b.ledger.Reached(mark) {
 				t.Error("the bus is taken to have the last state")
 			}
 		})
@@ -154,7 +154,7 @@ func TestAtRestNoStateIsKept(t *testing.T) {
 			b := newBench(t, Config{Standby: c.standby}, testResource)
 			b.add(object("A", "1"))
 			b.Settle(testKey, live("A", "1"), "")
-			if n := b.dirty.Len(); n != 0 {
+			if n := b.ledger.DirtyLen(); n != 0 {
 				t.Fatalf("%d keys are remembered, want none", n)
 			}
 			b.update(object("A", "2"))

@@ -204,16 +204,16 @@ func TestTheFirstSyncDoesNotWaitForWhatCannotBePublished(t *testing.T) {
 	b := newBench(t, Config{}, testResource)
 	b.beginSnapshot(t.Context(), b.watched)
 	b.list(object("A", "1"))
-	if got := b.dirty.FirstSyncLeft(testResource.GroupResource()); got != 1 {
+	if got := b.ledger.FirstSyncLeft(testResource.GroupResource()); got != 1 {
 		t.Fatalf("%d keys are left, want 1", got)
 	}
 	for range 2 {
 		b.Unpublishable(testKey)
-		if got := b.dirty.FirstSyncLeft(testResource.GroupResource()); got != 0 {
+		if got := b.ledger.FirstSyncLeft(testResource.GroupResource()); got != 0 {
 			t.Errorf("%d keys are left, want none", got)
 		}
 	}
-	if b.dirty.Len() != 1 {
+	if b.ledger.DirtyLen() != 1 {
 		t.Error("the key is not dirty any more")
 	}
 }
