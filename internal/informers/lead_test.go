@@ -83,7 +83,7 @@ func TestWhatWasListedAtRestIsOfTheFirstSync(t *testing.T) {
 				if v := s.Lookup(testKey); v.FirstSync != !done {
 					t.Errorf("first sync: %v", v.FirstSync)
 				}
-				s.Settle(testKey, live("A", "2"), "")
+				s.Settle(testKey, live("A", "2"))
 				synctest.Wait()
 				want := []string{"started", "completed"}
 				if done {
@@ -107,7 +107,7 @@ func TestAFirstSyncThatATermDidNotFinishBeginsAgain(t *testing.T) {
 		if n := s.ledger.FirstSyncLeft(testResource.GroupResource()); n > 0 {
 			t.Errorf("%d objects are of a first sync at rest", n)
 		}
-		s.Settle(testKey, live("A", "1"), "") // too late: nobody waits for it
+		s.Settle(testKey, live("A", "1")) // too late: nobody waits for it
 		s.add(&event.Object{Namespace: "default", Name: "other", UID: "O", ResourceVersion: "4"})
 		if got := s.lead(); len(got) != 2 {
 			t.Errorf("enqueued %v, want both", got)

@@ -73,7 +73,7 @@ func TestADeleteInTheVersionThatExists(t *testing.T) {
 	}
 
 	// The publish fails: what is known stays known.
-	c.Settle(testKey, c.acked, "")
+	c.Settle(testKey, c.acked)
 	if !c.rounds(t, 1) || c.asked != 1 {
 		t.Errorf("after a failed publish it is asked again: %d times", c.asked)
 	}
@@ -100,7 +100,7 @@ func TestWhatOutlivedADeleteIsDeleted(t *testing.T) {
 	if c.rounds(t, 3) || c.asked != 1 {
 		t.Errorf("it counts as there; asked %d times", c.asked)
 	}
-	c.Settle(testKey, c.acked, "")
+	c.Settle(testKey, c.acked)
 	if n := c.ledger.DirtyLen(); n != 0 {
 		t.Errorf("%d keys are dirty", n)
 	}

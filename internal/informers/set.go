@@ -211,20 +211,8 @@ func (s *Set) Resources() []event.Resource {
 // HasTombstone reports whether a delete of the key is due.
 func (s *Set) HasTombstone(k event.Key) bool { return s.ledger.HasTombstone(k) }
 
-// Acknowledged says that the bus has acknowledged an event of a key, of the state o.
-func (s *Set) Acknowledged(k event.Key, acked event.Acked, o *event.Object) {
-	s.Settle(k, acked, "")
-	if !acked.Live() {
-		o = nil
-	}
-	s.ledger.Acknowledged(k, o)
-}
-
-// Settle forgets what the bus now holds of a key. The tombstone of the UID attempted stays,
-// "" for none: the bus may show that UID although it has not said so.
-func (s *Set) Settle(k event.Key, acked event.Acked, attempted string) {
-	mayShow := acked.Live() || attempted != "" // the removal of an object that stopped matching is due
-	s.ledger.Settle(k, acked, attempted, !s.selects(k) || !mayShow && !s.publishes(k))
+// Settled says that the bus may lack less of a key than before: a first sync may be complete.
+func (s *Set) Settled(k event.Key) {
 	if w := s.watchedFor(k.GroupResource()); w != nil {
 		s.advance(w)
 	}

@@ -128,11 +128,33 @@ func (b *bench) sync() {
 
 func acked(all map[event.Key]event.Acked) iter.Seq2[event.Key, event.Acked] { return maps.All(all) }
 
+// stubForwarder records what the bus has, as the forwarder does.
+type stubForwarder struct {
+	set  *Set
+	term *ledger.Term
+}
+
+func (f stubForwarder) Settle(k event.Key, acked event.Acked) {
+	f.term.Settle(k, acked, f.set.Interest(k))
+	f.set.Settled(k)
+}
+
+func (f stubForwarder) Acknowledged(k event.Key, acked event.Acked, o *event.Object) {
+	f.term.Acknowledge(k, acked, o, f.set.Interest(k))
+	f.set.Settled(k)
+}
+
+func (f stubForwarder) Unanswered(k event.Key, acked, sent event.Acked) {
+	f.term.Unanswered(k, acked, sent, f.set.Interest(k))
+	f.set.Settled(k)
+}
+
 // bench is a Set with the informers of one resource, which do not run: the test
 // does to indexer and handler what client-go would, in its order.
 type bench struct {
 	*Set
 	*reconcile.Comparer
+	stubForwarder
 	watched *watched
 
 	mu       sync.Mutex
@@ -159,6 +181,7 @@ func newBench(t *testing.T, c Config, r event.Resource) *bench {
 	}
 	c.Ledger = ledger.New()
 	b.Set = New(c)
+	b.stubForwarder = stubForwarder{b.Set, c.Ledger.NewTerm()}
 	b.Comparer = newComparer(b.Set)
 	b.watched = newWatched(r, false, func() {})
 	b.watched.aligned = true

@@ -52,7 +52,7 @@ func TestWhatIsSelectedByItsContent(t *testing.T) {
 	acked := func(o *event.Object) step {
 		return func(b *bench) { b.Acknowledged(testKey, live(string(o.UID), o.ResourceVersion), o) }
 	}
-	settle := func(a event.Acked) step { return func(b *bench) { b.Settle(testKey, a, "") } }
+	settle := func(a event.Acked) step { return func(b *bench) { b.Settle(testKey, a) } }
 	left := deleted("A", "1")
 	left.Deselected = true
 	for name, c := range map[string]struct {
@@ -111,7 +111,7 @@ func TestWhatIsUnselectedIsForgottenOnceTheBusKnows(t *testing.T) {
 	b := newShapedBench(t)
 	b.list(object("A", "1"))
 	b.index(unselected("A", "2")) // and the handler has not been told yet
-	b.Settle(testKey, event.Acked{}, "")
+	b.Settle(testKey, event.Acked{})
 	if n := b.ledger.DirtyLen(); n != 0 {
 		t.Errorf("%d keys are remembered, want none", n)
 	}
@@ -123,7 +123,7 @@ func TestWhatIsUnselectedIsForgottenOnceTheBusKnows(t *testing.T) {
 func TestWhatIsUnselectedIsNotForgottenBeforeTheBusKnows(t *testing.T) {
 	for name, settle := range map[string]func(*bench){
 		"an earlier state is acknowledged": func(b *bench) { b.Acknowledged(testKey, live("A", "1"), object("A", "1")) },
-		"an earlier state got no answer":   func(b *bench) { b.Settle(testKey, event.Acked{}, "A") },
+		"an earlier state got no answer":   func(b *bench) { b.Unanswered(testKey, event.Acked{}, event.Acked{UID: "A"}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newShapedBench(t)
@@ -153,7 +153,7 @@ func TestAtRestNoStateIsKept(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, Config{Standby: c.standby}, testResource)
 			b.add(object("A", "1"))
-			b.Settle(testKey, live("A", "1"), "")
+			b.Settle(testKey, live("A", "1"))
 			if n := b.ledger.DirtyLen(); n != 0 {
 				t.Fatalf("%d keys are remembered, want none", n)
 			}

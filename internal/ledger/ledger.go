@@ -3,8 +3,9 @@
 //
 // It is a state machine without I/O, clock and goroutines. Its inputs are what the informers
 // report ([Ledger.Observe], [Ledger.AddTombstone]), what a comparison with the cluster finds
-// ([Ledger.MarkOutlived]), and what the bus answers ([Term.Put], [Term.StartLoad]). Every
-// method is one step under one lock, and does not block on anything else.
+// ([Ledger.MarkOutlived]), and what the bus answers ([Term.Acknowledge], [Term.Unanswered],
+// [Term.Put], [Term.Adopt], [Term.StartLoad]). Every method is one step under one lock, and
+// does not block on anything else.
 //
 // A key is dirty while the bus may lack its present state. What the cache of an informer
 // cannot tell is known only of dirty keys: tombstones, how and when the state became known,
@@ -60,8 +61,9 @@ type record struct {
 // rest is not changed, but replaced, so that a copy of a record can be read without the lock.
 // What dirty points to needs the lock.
 type rest struct {
-	acked *event.Acked // the last event on the bus, if it cannot be packed
-	dirty *dirty       // nil for a clean key
+	acked    *event.Acked // the last event on the bus, if it cannot be packed
+	dirty    *dirty       // nil for a clean key
+	attempts *attempts    // nil for none
 }
 
 func (r *record) setRest(to rest) {
@@ -160,7 +162,8 @@ func (l *Ledger) changeDirty(key event.Key, f func(*table, *dirty)) {
 	r := t.records[n]
 	if d := r.others().dirty; d != nil {
 		f(t, d)
-		l.prune(t, n, r)
+		l.prune(t, &r)
+		t.store(n, r)
 		l.release(gr, t)
 	}
 }
@@ -176,7 +179,8 @@ func (l *Ledger) eachDirty(matches func(event.Key) bool, f func(*table, *dirty))
 		for n, r := range t.records {
 			if d := r.others().dirty; d != nil && matches(n.key(gr)) {
 				f(t, d)
-				l.prune(t, n, r)
+				l.prune(t, &r)
+				t.store(n, r)
 			}
 		}
 		l.release(gr, t)
@@ -184,7 +188,7 @@ func (l *Ledger) eachDirty(matches func(event.Key) bool, f func(*table, *dirty))
 }
 
 // prune makes a key clean of which the bus lacks nothing.
-func (l *Ledger) prune(t *table, n name, r record) {
+func (l *Ledger) prune(t *table, r *record) {
 	others := r.others()
 	d := others.dirty
 	if d.uid != "" || len(d.tombstones) > 0 || d.outlived != 0 {
@@ -194,7 +198,6 @@ func (l *Ledger) prune(t *table, n name, r record) {
 	t.countLacks(d.lacks, -1)
 	others.dirty = nil
 	r.setRest(others)
-	t.store(n, r)
 }
 
 func (l *Ledger) countSince(second int64, n int) {

@@ -17,11 +17,10 @@ func TestMarks(t *testing.T) {
 	remove := func(d *Ledger) { d.AddTombstone(testKey, event.Tombstone{UID: "A", Observed: time.Unix(1, 0)}) }
 	acknowledge := func(version string) func(*Ledger) {
 		return func(d *Ledger) {
-			d.Settle(testKey, live("A", version), "", false)
-			d.Acknowledged(testKey, object("A", version))
+			d.term.Acknowledge(testKey, live("A", version), object("A", version), wanted)
 		}
 	}
-	acknowledgeDelete := func(d *Ledger) { d.Settle(testKey, deleted("A", "9"), "", false); d.Acknowledged(testKey, nil) }
+	acknowledgeDelete := func(d *Ledger) { d.term.Acknowledge(testKey, deleted("A", "9"), nil, wanted) }
 	mark := (func(*Ledger))(nil)
 	tests := map[string]struct {
 		steps   []func(*Ledger)
@@ -48,7 +47,7 @@ func TestMarks(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			d := New()
+			d := newLedger()
 			var marks []Mark
 			for _, step := range tt.steps {
 				if step == nil {
@@ -70,7 +69,7 @@ func TestMarks(t *testing.T) {
 }
 
 func TestSince(t *testing.T) {
-	d, start := New(), time.Unix(1000, 0)
+	d, start := newLedger(), time.Unix(1000, 0)
 	if _, dirty := d.DirtySince(testKey); dirty {
 		t.Error("a key is dirty before a change")
 	}
@@ -79,7 +78,7 @@ func TestSince(t *testing.T) {
 	if since, dirty := d.DirtySince(testKey); !dirty || !since.Equal(start) {
 		t.Errorf("got %s, %t, want %s", since, dirty, start)
 	}
-	d.Settle(testKey, live("a", "2"), "", false)
+	d.term.Settle(testKey, live("a", "2"), wanted)
 	if since, dirty := d.DirtySince(testKey); dirty {
 		t.Errorf("settled: got %s", since)
 	}

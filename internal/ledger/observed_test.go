@@ -23,6 +23,16 @@ func object(uid, version string) *event.Object {
 	}
 }
 
+// wanted is the interest in an object that belongs on the bus.
+var wanted = Interest{Selected: true, Published: true}
+
+// newLedger returns a ledger in a term.
+func newLedger() *Ledger {
+	l := New()
+	l.NewTerm()
+	return l
+}
+
 func live(uid, version string) event.Acked { return event.Acked{UID: uid, ResourceVersion: version} }
 
 func deleted(uid, version string) event.Acked {
@@ -75,7 +85,7 @@ func TestDirty(t *testing.T) {
 	infer := func(uid string) func(*Ledger) {
 		return func(d *Ledger) { d.AddTombstone(testKey, event.Tombstone{UID: uid, Cause: event.CauseReconcile}) }
 	}
-	settle := func(a event.Acked) func(*Ledger) { return func(d *Ledger) { d.Settle(testKey, a, "", false) } }
+	settle := func(a event.Acked) func(*Ledger) { return func(d *Ledger) { d.term.Settle(testKey, a, wanted) } }
 	abandon := func(d *Ledger) { d.Abandon(func(k event.Key) bool { return k == testKey }) }
 	abandonOther := func(d *Ledger) { d.Abandon(func(k event.Key) bool { return k != testKey }) }
 
@@ -131,7 +141,7 @@ func TestDirty(t *testing.T) {
 		"a state that is acknowledged anew": {[]func(*Ledger){observe("A", "1"), settle(live("A", "1")), observe("A", "1")}, "A.1", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := New()
+			d := newLedger()
 			for _, step := range c.steps {
 				step(d)
 			}
@@ -154,7 +164,7 @@ func TestDirty(t *testing.T) {
 // TestDescribe: what was reported of another UID than the live one says
 // nothing about the live one, and a view shares nothing with what is kept.
 func TestDescribe(t *testing.T) {
-	d := New()
+	d := newLedger()
 	d.AddTombstone(testKey, event.Tombstone{UID: "A", Object: object("A", "3")})
 	d.Observe(testKey, nil, object("B", "5"), event.CauseSnapshot, true, time.Unix(7, 0))
 	for name, c := range map[string]struct {
@@ -185,7 +195,7 @@ func TestDescribe(t *testing.T) {
 
 // TestUnpublishable: a state stays unpublishable until another one is reported.
 func TestUnpublishable(t *testing.T) {
-	d := New()
+	d := newLedger()
 	observe := func(uid, version string) {
 		d.Observe(testKey, nil, object(uid, version), event.CauseWatch, true, time.Unix(1, 0))
 	}
@@ -216,10 +226,10 @@ func TestUnpublishable(t *testing.T) {
 // published is settled too, so that only the deletes are kept which the bus has to
 // be told.
 func TestTombstonesOfANameDoNotPileUp(t *testing.T) {
-	d := New()
+	d := newLedger()
 	for n := range 100 {
 		d.AddTombstone(testKey, event.Tombstone{UID: fmt.Sprint(n), Object: &event.Object{}})
-		d.Settle(testKey, event.Acked{UID: "0", ResourceVersion: "1"}, "7", false)
+		d.term.Unanswered(testKey, event.Acked{UID: "0", ResourceVersion: "1"}, event.Acked{UID: "7"}, wanted)
 	}
 	var v event.View
 	d.Describe(testKey, &v)
@@ -237,7 +247,7 @@ func TestTombstonesOfANameDoNotPileUp(t *testing.T) {
 // first.
 func TestOldest(t *testing.T) {
 	at := func(second int64) time.Time { return time.Unix(second, 0) }
-	d := New()
+	d := newLedger()
 	check := func(what string, want time.Time) {
 		t.Helper()
 		if got := d.Oldest(); !got.Equal(want) {
@@ -250,17 +260,15 @@ func TestOldest(t *testing.T) {
 	d.Observe(other, nil, object("B", "1"), event.CauseWatch, false, at(20))
 	d.Observe(testKey, nil, object("A", "2"), event.CauseWatch, false, at(30))
 	check("a later change of the same object", at(10))
-	d.Settle(testKey, event.Acked{}, "", false)
+	d.term.Settle(testKey, event.Acked{}, wanted)
 	check("a failed try", at(10))
-	d.Settle(testKey, live("A", "1"), "", false)
-	d.Acknowledged(testKey, object("A", "1"))
+	d.term.Acknowledge(testKey, live("A", "1"), object("A", "1"), wanted)
 	check("the first change is on the bus", at(20))
-	d.Settle(other, live("B", "1"), "", false)
-	d.Acknowledged(other, object("B", "1"))
+	d.term.Acknowledge(other, live("B", "1"), object("B", "1"), wanted)
 	check("the other object is clean", at(30))
 	d.AddTombstone(testKey, event.Tombstone{UID: "A", Observed: at(40)})
 	check("what was to be sent is gone", at(30))
-	d.Settle(testKey, deleted("A", "2"), "", false)
+	d.term.Settle(testKey, deleted("A", "2"), wanted)
 	check("nothing is dirty any more", time.Time{})
 	d.AddTombstone(testKey, event.Tombstone{UID: "C", Observed: at(50)})
 	check("a delete alone", at(50))
@@ -276,16 +284,16 @@ func TestOldest(t *testing.T) {
 // TestAnObjectThatGoesWhileATermBeginsIsNotBroughtBack: it was read from the cache just
 // before.
 func TestAnObjectThatGoesWhileATermBeginsIsNotBroughtBack(t *testing.T) {
-	d, now := New(), time.Now()
+	d, now := newLedger(), time.Now()
 	d.AddTombstone(testKey, event.Tombstone{UID: "A", Observed: now, Object: object("A", "2")})
 	d.Include(testKey, object("A", "1"), now)
 	if !d.HasTombstone(testKey) || d.FirstSyncLeft(testKey.GroupResource()) > 0 {
 		t.Error("its tombstone is gone, or it is waited for")
 	}
-	d = New()
+	d = newLedger()
 	d.Observe(testKey, nil, object("A", "2"), event.CauseWatch, false, now)
 	d.Include(testKey, object("A", "1"), now)
-	d.Settle(testKey, live("A", "2"), "", false)
+	d.term.Settle(testKey, live("A", "2"), wanted)
 	if n := d.FirstSyncLeft(testKey.GroupResource()); n > 0 || d.DirtyLen() > 0 {
 		t.Error("it is waited for in a version that nobody will publish")
 	}
@@ -293,7 +301,7 @@ func TestAnObjectThatGoesWhileATermBeginsIsNotBroughtBack(t *testing.T) {
 
 // TestForgetAll: a new epoch must not know tombstones of the history before.
 func TestForgetAll(t *testing.T) {
-	d, now := New(), time.Unix(100, 0)
+	d, now := newLedger(), time.Unix(100, 0)
 	of, other := event.Key{Resource: "pods", Name: "web"}, event.Key{Resource: "nodes", Name: "web"}
 	for _, k := range []event.Key{of, other} {
 		d.Observe(k, nil, object("B", "2"), event.CauseWatch, true, now)
@@ -311,7 +319,7 @@ func TestForgetAll(t *testing.T) {
 
 // TestAConfirmedTombstone stays confirmed, and keeps the last state that the watch showed.
 func TestAConfirmedTombstone(t *testing.T) {
-	d, k, now := New(), event.Key{Resource: "pods", Name: "web"}, time.Unix(100, 0)
+	d, k, now := newLedger(), event.Key{Resource: "pods", Name: "web"}, time.Unix(100, 0)
 	d.AddTombstone(k, event.Tombstone{UID: "A", Object: object("A", "3"), Observed: now})
 	d.AddTombstone(k, event.Tombstone{UID: "A", Confirmed: true, Observed: now})
 	var v event.View

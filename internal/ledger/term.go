@@ -86,11 +86,13 @@ func (t *Term) Get(key event.Key) event.Acked {
 	return t.ledger.find(key).acked()
 }
 
-// Put sets the last event of an object. The zero value means that the bus holds nothing.
+// Put records that the bus has told the last event of an object. The zero value means that the
+// bus holds nothing.
 func (t *Term) Put(key event.Key, a event.Acked) {
 	t.ledger.mu.Lock()
 	defer t.ledger.mu.Unlock()
 	t.put(key, a)
+	t.change(key, func(at *table, r *record) { at.setAttempts(r, nil) })
 }
 
 func (t *Term) put(key event.Key, a event.Acked) {

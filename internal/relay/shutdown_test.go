@@ -85,14 +85,15 @@ func (shows) Lookup(k event.Key) event.View {
 // newTestTerm is a term upon a bus, without a cluster.
 func newTestTerm(b *bus, drain time.Duration, log *slog.Logger) *term {
 	limit := workqueue.Limit{Keys: 2}
-	r := &Relay{Config: Config{Logger: log}, informers: informers.New(informers.Config{Ledger: ledger.New(), Now: time.Now, Logger: log, Registerer: prometheus.NewRegistry()})}
-	acked := ledger.New().NewTerm()
+	keys := ledger.New()
+	r := &Relay{Config: Config{Logger: log}, informers: informers.New(informers.Config{Ledger: keys, Now: time.Now, Logger: log, Registerer: prometheus.NewRegistry()})}
+	acked := keys.NewTerm()
 	r.Settings.Work.DrainTimeout, r.Settings.Event.Sink = drain, config.SinkNATS
 	t := &term{Relay: r, bus: b, claim: &claim{log: log}, acked: acked, checkpoint: checkpoint.New(acked), metrics: &termRegisterer{Registerer: prometheus.NewRegistry()},
 		queue: workqueue.New(workqueue.Config{Workers: 2, MaxInFlight: limit, MaxLowPriorityInFlight: limit, BaseDelay: time.Hour, MaxDelay: time.Hour})}
 	t.reconciler = checkpoint.NewReconciler(t.checkpoint, nil, reconciled{t}, time.Hour, log)
 	t.forwarder = forward.New(forward.Config{
-		Informers: shows{r.informers}, Checkpoint: acked, Publish: t.publish, History: noHistory{}, Recheck: func(event.Key) {}, Lost: func() bool { return false },
+		Informers: shows{r.informers}, Ledger: acked, Publish: t.publish, History: noHistory{}, Recheck: func(event.Key) {}, Lost: func() bool { return false },
 		Builder: event.Builder{Cluster: "prod"}, Go: func(f func()) { go f() }, Now: time.Now, Logger: log, Registerer: prometheus.NewRegistry(),
 	})
 	return t

@@ -98,7 +98,7 @@ func (r *Relay) assemble(b *bus, c *claim, metrics *termRegisterer) *term {
 		t.retention.Register(metrics)
 	}
 	t.forwarder = forward.New(forward.Config{
-		Informers: r.informers, Checkpoint: acked, Publish: t.publish, History: b.history,
+		Informers: r.informers, Ledger: acked, Publish: t.publish, History: b.history,
 		Recheck: t.reconciler.CompareKey,
 		Lost:    func() bool { return t.checkpoint.Age() < s.Work.DeleteRetention },
 		Builder: builder, Go: func(f func()) { go f() }, Now: time.Now, Logger: r.Logger, Registerer: metrics,

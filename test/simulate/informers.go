@@ -8,6 +8,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/forward"
+	"github.com/kuberelay/kuberelay/internal/ledger"
 	"github.com/kuberelay/kuberelay/internal/reconcile"
 )
 
@@ -85,20 +86,14 @@ func (p *process) Lookup(k event.Key) event.View {
 	return v
 }
 
-// Settle is part of [forward.Informers].
-func (p *process) Settle(k event.Key, acked event.Acked, attempted string) {
+// Interest is part of [forward.Informers].
+func (p *process) Interest(k event.Key) ledger.Interest {
 	o := p.reflector.indexer[objectOf(k)]
-	p.ledger.Settle(k, acked, attempted, o != nil && o.Unselected && !acked.Live() && attempted == "")
+	return ledger.Interest{Selected: true, Published: o == nil || !o.Unselected}
 }
 
-// Acknowledged is part of [forward.Informers].
-func (p *process) Acknowledged(k event.Key, acked event.Acked, o *event.Object) {
-	p.Settle(k, acked, "")
-	if !acked.Live() {
-		o = nil
-	}
-	p.ledger.Acknowledged(k, o)
-}
+// Settled is part of [forward.Informers].
+func (p *process) Settled(event.Key) {}
 
 // Unpublishable is part of [forward.Informers].
 func (p *process) Unpublishable(k event.Key) { p.ledger.MarkUnpublishable(k) }

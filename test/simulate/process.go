@@ -111,7 +111,7 @@ func (w *world) start(slot int8) {
 		builder.Data = event.DataChange
 	}
 	p.forwarder = forward.New(forward.Config{
-		Informers: p, Checkpoint: p.acked, Publish: p.publish, History: past{p},
+		Informers: p, Ledger: p.acked, Publish: p.publish, History: past{p},
 		Recheck: func(k event.Key) { p.reconciler.CompareKey(k); p.due = true },
 		Lost:    func() bool { return p.checkpoint.Age() < deleteRetention },
 		Builder: builder, Go: func(f func()) { p.spawn(p.syncing, f) }, Now: p.now, Logger: log, Registerer: noMetrics{},
