@@ -19,6 +19,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/forward"
 	"github.com/kuberelay/kuberelay/internal/informers"
 	"github.com/kuberelay/kuberelay/internal/leader"
+	"github.com/kuberelay/kuberelay/internal/ledger"
 	"github.com/kuberelay/kuberelay/internal/operations"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka"
@@ -71,10 +72,10 @@ func register(c *operations.Catalogue) error {
 	operations.InformerMetrics(c)
 	operations.WorkqueueMetrics(c)
 	operations.LeaderElectionMetrics(c)
-	informers.New(informers.Config{Logger: log, Registerer: c, Standby: true})
+	informers.New(informers.Config{Ledger: ledger.New(), Logger: log, Registerer: c, Standby: true})
 	reconcile.New(reconcile.Config{Logger: log, Registerer: c})
 	forward.New(forward.Config{Logger: log, Registerer: c})
-	(&checkpoint.Retention{Checkpoint: checkpoint.New()}).Register(c)
+	(&checkpoint.Retention{Acked: ledger.New().NewTerm()}).Register(c)
 	c.MustRegister(resolve.New(resolve.Config{}))
 	leader.New(leader.Config{Logger: log, Registerer: c})
 	filter.NewErrorsTotal(c)

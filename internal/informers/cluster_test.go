@@ -21,6 +21,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/apistream"
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/ledger"
 	"github.com/kuberelay/kuberelay/internal/reconcile"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
@@ -44,6 +45,7 @@ var (
 // so that a change which is not enqueued is never seen.
 type running struct {
 	*Set
+	stubForwarder
 	*reconcile.Comparer
 	cancel context.CancelFunc
 	ended  chan struct{} // closed when Run has returned
@@ -90,7 +92,9 @@ func newRunning(t *testing.T, config *rest.Config, c Config) *running {
 	c.Discovered = func() {}
 	c.Compare = func(gr schema.GroupResource) { r.change(func() { r.compare[gr]++ }) }
 	c.Snapshots = r
+	c.Ledger = ledger.New()
 	r.Set = New(c)
+	r.stubForwarder = stubForwarder{r.Set, c.Ledger.NewTerm()}
 	r.Comparer = newComparer(r.Set)
 	return r
 }
@@ -254,7 +258,7 @@ func (r *running) acknowledge(k event.Key, a event.Acked) {
 	r.mu.Lock()
 	r.bus[k] = a
 	r.mu.Unlock()
-	r.Settle(k, a, "")
+	r.Settle(k, a)
 }
 
 // reconcile compares all that the bus has of the resource.

@@ -38,7 +38,7 @@ func (s *Set) DescribeObject(k event.Key) reconcile.ObjectView {
 		NamespaceExists: s.namespaces.Exists(k.Namespace),
 		ReferencesKnown: w == nil || !w.followed || s.references.IsComplete(),
 	}
-	v.Selected, v.Outlived = s.selects(k), s.dirty.Outlived(k)
+	v.Selected, v.Outlived = s.selects(k), s.ledger.Outlived(k)
 	if w == nil {
 		return v
 	}
@@ -55,12 +55,12 @@ func (s *Set) DescribeObject(k event.Key) reconcile.ObjectView {
 // Dirty returns the number of dirty keys of each resource that has any, and when the oldest
 // change that the bus lacks was observed, the zero time for none.
 func (s *Set) Dirty() (n map[schema.GroupResource]int, oldest time.Time) {
-	return s.dirty.LenByResource(), s.dirty.Oldest()
+	return s.ledger.DirtyByResource(), s.ledger.Oldest()
 }
 
 // DirtySince returns when the oldest change of a key was observed that the bus lacks. It is false
 // if there is none.
-func (s *Set) DirtySince(k event.Key) (time.Time, bool) { return s.dirty.Since(k) }
+func (s *Set) DirtySince(k event.Key) (time.Time, bool) { return s.ledger.DirtySince(k) }
 
 // Decision returns what the last discovery decided of a resource that a selector matches. It is
 // false for any other, and before the first discovery.
@@ -94,14 +94,14 @@ func (s *Set) MissingNamespaces() []string {
 
 // AddTombstone records that a UID is gone or deselected, and enqueues the key.
 func (s *Set) AddTombstone(k event.Key, t event.Tombstone) {
-	s.dirty.AddTombstone(k, t)
+	s.ledger.AddTombstone(k, t)
 	s.enqueue(k)
 }
 
 // MarkOutlived records that a consistent read confirmed what the informers show of a key,
 // although the bus has a delete or a foreign event at a position, and enqueues the key.
 func (s *Set) MarkOutlived(k event.Key, position uint64) {
-	s.dirty.MarkOutlived(k, position, s.config.Now())
+	s.ledger.MarkOutlived(k, position, s.config.Now())
 	s.enqueue(k)
 }
 

@@ -72,7 +72,7 @@ func (p *process) publish(_ context.Context, m *event.Message, done func(uint64,
 	}
 	w.tell("  forwarder %d sends %s after position %d", p.slot+1, describe(m), m.Expected)
 	w.flights = append(w.flights, &flight{
-		sender: p, of: p, object: objectOf(m.Key), m: m, follows: p.checkpoint.Get(m.Key), headers: cloneHeader(msg.Header), data: bytes.Clone(msg.Data), wanted: m.Expected, done: done,
+		sender: p, of: p, object: objectOf(m.Key), m: m, follows: p.acked.Get(m.Key), headers: cloneHeader(msg.Header), data: bytes.Clone(msg.Data), wanted: m.Expected, done: done,
 	})
 }
 

@@ -3,7 +3,7 @@
 // happens in the cluster, which message is lost, which process runs next. A seed therefore
 // replays exactly, and a failing history can be shrunk.
 //
-// The core is the product's own code: internal/forward, internal/checkpoint, internal/dirty,
+// The core is the product's own code: internal/forward, internal/ledger, internal/checkpoint,
 // internal/reconcile, internal/resolve, internal/event and the bindings of
 // internal/publish/nats. The informers, the queue and the connection to the bus are models, because the product's run goroutines.
 //

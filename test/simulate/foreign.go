@@ -89,7 +89,7 @@ func (o *oracle) forge(object int, position uint64, f forgery) {
 	}
 	e.Position, e.isCopy = position, f == forgedCopy
 	for _, p := range o.world.processes {
-		e.isOld = e.isOld || p != nil && p.checkpoint.Get(keyOf(object)).UID == ""
+		e.isOld = e.isOld || p != nil && p.acked.Get(keyOf(object)).UID == ""
 	}
 	o.forged[object], o.unknown[object] = &e, true
 }

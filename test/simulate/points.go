@@ -6,8 +6,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kuberelay/kuberelay/internal/dirty"
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/ledger"
 	"github.com/kuberelay/kuberelay/internal/publish/nats/binding"
 	"github.com/kuberelay/kuberelay/internal/resolve"
 )
@@ -29,43 +29,43 @@ func (p *process) Selection(schema.GroupResource) uint64 { return p.selection }
 func (p *process) reselect() { p.selection++ }
 
 // Point is part of [resolve.Informers].
-func (p *process) Point(gr schema.GroupResource) (dirty.Point, bool) {
+func (p *process) Point(gr schema.GroupResource) (ledger.Point, bool) {
 	r := &p.reflector
 	if !r.synced() {
-		return dirty.Point{}, false
+		return ledger.Point{}, false
 	}
 	r.progress.Lock()
 	defer r.progress.Unlock()
 	version, at, ok := r.progress.Reached(versionText(r.applied), r.handled == 0)
 	if !ok || version == "" {
-		return dirty.Point{}, false
+		return ledger.Point{}, false
 	}
-	return dirty.Point{
+	return ledger.Point{
 		Point: event.Point{Resource: resource, Version: version, Objects: r.selected, AsOf: at, Taken: p.now()},
-		Mark:  p.dirty.Mark(gr), Selection: p.selection,
+		Mark:  p.ledger.Mark(gr), Selection: p.selection,
 	}, true
 }
 
 // Marked is part of [resolve.Informers].
-func (p *process) Marked(at dirty.Point) dirty.Point {
-	at.Mark = p.dirty.Mark(at.Resource.GroupResource())
+func (p *process) Marked(at ledger.Point) ledger.Point {
+	at.Mark = p.ledger.Mark(at.Resource.GroupResource())
 	return at
 }
 
 // Reached is part of [resolve.Informers].
-func (p *process) Reached(at dirty.Point) bool { return p.dirty.Reached(at.Mark) }
+func (p *process) Reached(at ledger.Point) bool { return p.ledger.Reached(at.Mark) }
 
 // Clean is part of [resolve.Informers].
 func (p *process) Clean(_ schema.GroupResource, f func(event.Key) bool) {
 	for object, o := range p.reflector.indexer {
-		if k := keyOf(object); o != nil && !p.dirty.Has(k) && !f(k) {
+		if k := keyOf(object); o != nil && !p.ledger.IsDirty(k) && !f(k) {
 			return
 		}
 	}
 }
 
 // IsClean is part of [resolve.Informers].
-func (p *process) IsClean(k event.Key) bool { return !p.dirty.Has(k) }
+func (p *process) IsClean(k event.Key) bool { return !p.ledger.IsDirty(k) }
 
 // resolve lets the resolver look once.
 func (p *process) resolve() {

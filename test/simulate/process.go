@@ -12,9 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuberelay/kuberelay/internal/checkpoint"
-	"github.com/kuberelay/kuberelay/internal/dirty"
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/forward"
+	"github.com/kuberelay/kuberelay/internal/ledger"
 	"github.com/kuberelay/kuberelay/internal/reconcile"
 	"github.com/kuberelay/kuberelay/internal/resolve"
 )
@@ -51,10 +51,11 @@ type process struct {
 	frozen bool // nothing happens in it
 
 	reflector reflector
-	dirty     *dirty.Keys
+	ledger    *ledger.Ledger
 	epoch     uint16
 	raised    uint16 // the epoch to turn to
 
+	acked      *ledger.Term
 	checkpoint *checkpoint.Checkpoint
 	forwarder  *forward.Forwarder
 	comparer   *reconcile.Comparer
@@ -86,10 +87,11 @@ type queued struct {
 }
 
 func (w *world) start(slot int8) {
-	p := &process{world: w, slot: slot, config: w.config, dirty: dirty.New(), reflector: newReflector(), selection: 1}
+	p := &process{world: w, slot: slot, config: w.config, ledger: ledger.New(), reflector: newReflector(), selection: 1}
 	w.processes[slot] = p
 	log := slog.New(slog.DiscardHandler)
-	p.checkpoint = checkpoint.NewAt(p.now)
+	p.acked = p.ledger.NewTerm()
+	p.checkpoint = checkpoint.NewAt(p.acked, p.now)
 	p.comparer = reconcile.New(reconcile.Config{
 		Informers: p, Reads: reader{p: p}, PublishDeselected: p.config.publishDeselected, Now: p.now, Logger: log, Registerer: noMetrics{},
 		Each: func(ctx context.Context, n int, read func(context.Context, int) error) error {
@@ -103,19 +105,19 @@ func (w *world) start(slot int8) {
 		},
 	})
 	p.reconciler = checkpoint.NewReconciler(p.checkpoint, source{p}, compared{p}, refreshPeriod, log)
-	p.retention = &checkpoint.Retention{Checkpoint: p.checkpoint, Bus: purger{p}, After: deleteRetention, Now: p.now, Log: log}
+	p.retention = &checkpoint.Retention{Acked: p.acked, Bus: purger{p}, After: deleteRetention, Now: p.now, Log: log}
 	builder := event.Builder{Cluster: clusterName}
 	if p.config.change {
 		builder.Data = event.DataChange
 	}
 	p.forwarder = forward.New(forward.Config{
-		Informers: p, Checkpoint: p.checkpoint, Publish: p.publish, History: past{p},
+		Informers: p, Ledger: p.acked, Publish: p.publish, History: past{p},
 		Recheck: func(k event.Key) { p.reconciler.CompareKey(k); p.due = true },
 		Lost:    func() bool { return p.checkpoint.Age() < deleteRetention },
 		Builder: builder, Go: func(f func()) { p.spawn(p.syncing, f) }, Now: p.now, Logger: log, Registerer: noMetrics{},
 	})
 	p.resolver = resolve.New(resolve.Config{
-		Informers: p, Checkpoint: p.checkpoint, Publish: p.publishPoint, Compare: func(schema.GroupResource) { p.compareResource() },
+		Informers: p, Checkpoint: p.acked, Publish: p.publishPoint, Compare: func(schema.GroupResource) { p.compareResource() },
 		Interval: resolvedInterval, Now: p.now, Logger: log,
 	})
 	p.spawn(loading, p.load)
@@ -132,11 +134,11 @@ func (p *process) load() {
 	p.raiseEpochs()
 	p.epoch, p.loaded = p.raised, true
 	p.next = p.now().Add(refreshPeriod)
-	p.world.tell("  forwarder %d has loaded %d entries, epoch %d", p.slot+1, p.checkpoint.Len(), p.epoch)
+	p.world.tell("  forwarder %d has loaded %d entries, epoch %d", p.slot+1, p.acked.Len(), p.epoch)
 }
 
 func (p *process) raiseEpochs() {
-	for gr, epoch := range p.checkpoint.Epochs() {
+	for gr, epoch := range p.acked.Epochs() {
 		p.RaiseEpoch(gr, epoch)
 	}
 }
@@ -239,7 +241,7 @@ func (c compared) Confirm(ctx context.Context, gr schema.GroupResource, acked it
 func (c compared) EnqueueAll() {
 	c.raiseEpochs()
 	c.reselect()
-	for _, k := range c.dirty.All() {
+	for _, k := range c.ledger.Dirty() {
 		c.enqueue(k)
 	}
 	for object, o := range c.reflector.indexer {

@@ -44,8 +44,8 @@ func (w *world) settle() {
 		w.violate(ruleConverge, "later: %s", text)
 	}
 	for _, p := range w.processes {
-		if p != nil && w.wrong == nil && !w.oracle.restored && p.dirty.Len() > 0 && !((w.writers > 1 || w.foreign) && p.config.leavesForeign()) {
-			w.violate(ruleRest, "forwarder %d has %d dirty keys", p.slot+1, p.dirty.Len())
+		if p != nil && w.wrong == nil && !w.oracle.restored && p.ledger.DirtyLen() > 0 && !((w.writers > 1 || w.foreign) && p.config.leavesForeign()) {
+			w.violate(ruleRest, "forwarder %d has %d dirty keys", p.slot+1, p.ledger.DirtyLen())
 		}
 	}
 }
