@@ -209,7 +209,7 @@ func watchBare(ctx context.Context, config *rest.Config, resource, version strin
 			return nil
 		}
 		if !errors.Is(err, io.EOF) { // the server ends a watch whose reader is too slow
-			return fmt.Errorf("the bare watch of %s: %w", resource, err)
+			return fmt.Errorf("bare watch of %s: %w", resource, err)
 		}
 	}
 }

@@ -121,7 +121,7 @@ func (b *natsBus) startProbe(ctx context.Context, fail context.CancelCauseFunc, 
 	consuming, err := consumer.Consume(func(m jetstream.Msg) {
 		nanoseconds, err := strconv.ParseInt(string(m.Data()), 10, 64)
 		if err != nil {
-			fail(fmt.Errorf("the probe's message: %w", err))
+			fail(fmt.Errorf("parse the message of the probe: %w", err))
 		}
 		at := time.Unix(0, nanoseconds)
 		p.mu.Lock()
@@ -138,7 +138,7 @@ func (b *natsBus) startProbe(ctx context.Context, fail context.CancelCauseFunc, 
 			return err
 		})
 		if err != nil && ctx.Err() == nil {
-			fail(fmt.Errorf("publish the probe's message: %w", err))
+			fail(fmt.Errorf("publish the message of the probe: %w", err))
 		}
 	}()
 	return p, nil
@@ -169,7 +169,7 @@ func (b *natsBus) subscribe(ctx context.Context, fail context.CancelCauseFunc) (
 		}
 		version, err := strconv.ParseUint(header.Get("ce-resourceversion"), 10, 64)
 		if err != nil {
-			fail(fmt.Errorf("the event on %s: %w", m.Subject(), err))
+			fail(fmt.Errorf("parse the event on %s: %w", m.Subject(), err))
 		}
 		s.add(object{tokens[3], header.Get("ce-namespace"), header.Get("ce-name")}, state{version, at})
 	})

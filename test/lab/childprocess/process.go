@@ -73,7 +73,7 @@ func (p *Process) start() error {
 		return errors.New("it is running")
 	}
 	if p.retired {
-		return errors.New("its end is for good")
+		return errors.New("it was retired")
 	}
 	output, err := os.OpenFile(p.LogFile, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
