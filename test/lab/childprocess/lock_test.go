@@ -14,7 +14,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/childprocess"
 )
 
-// A hook calls itself with whatever is written to it.
+// A hook is a writer that calls itself with each write.
 type hook func(text string)
 
 func (h hook) Write(p []byte) (int, error) { h(string(p)); return len(p), nil }
