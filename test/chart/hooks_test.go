@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// runPod runs the forwarder as the only container of a hook's pod would. The replacer stands
-// in for DNS.
+// runPod runs the forwarder like the only container of a hook's pod. The replacer replaces DNS
+// names.
 func runPod(t *testing.T, pod *corev1.Pod, hosts *strings.Replacer) (stderr string, err error) {
 	args := []string{"-i"}
 	for _, v := range pod.Spec.Containers[0].Env {
@@ -28,7 +28,7 @@ func runPod(t *testing.T, pod *corev1.Pod, hosts *strings.Replacer) (stderr stri
 	return out + stderr, err
 }
 
-// runHooks stands in for a kubelet: it runs the pods that Helm creates in the namespace.
+// runHooks replaces a kubelet: it runs the pods that Helm creates in the namespace.
 func (s *apiServer) runHooks(t *testing.T, namespace string, hosts *strings.Replacer) {
 	t.Helper()
 	buildForwarder(t)
@@ -71,8 +71,8 @@ func (m manifests) hookPod(t *testing.T, name string) *corev1.Pod {
 	return nil
 }
 
-// TestConfigCheck: before an installation and an upgrade, a pod finds each mistake that the
-// chart can't find, and nothing is changed.
+// TestConfigCheck: before an installation or an upgrade, a pod finds the mistakes that the chart
+// can't find, and nothing is changed.
 func TestConfigCheck(t *testing.T) {
 	buildForwarder(t)
 	for name, c := range map[string]struct{ wrong, right any }{
@@ -138,7 +138,7 @@ func TestConfigCheck(t *testing.T) {
 	}
 }
 
-// TestHelmTest: helm test succeeds while the forwarder says that all is right, and fails if it
+// TestHelmTest: helm test succeeds while the forwarder reports that all is well, and fails if it
 // doesn't answer.
 func TestHelmTest(t *testing.T) {
 	s := newAPIServer(t)
@@ -148,7 +148,7 @@ func TestHelmTest(t *testing.T) {
 		"config":   values{"resources": "configmaps", "namespaces": namespace, "clusterName": namespace, "sink": "stdout", "listenAddr": address},
 		"helmTest": values{"wait": "5s"},
 	}
-	s.create(t, namespace, `{apiVersion: v1, kind: ConfigMap, metadata: {name: selected}}`) // or the verdict is a warning
+	s.create(t, namespace, `{apiVersion: v1, kind: ConfigMap, metadata: {name: selected}}`) // otherwise the verdict is a warning
 	m := render(t, namespace, v)
 	s.runHooks(t, namespace, strings.NewReplacer("kr-kuberelay."+namespace+".svc:8080", address))
 	helm := s.helm(t, namespace)
@@ -170,7 +170,7 @@ func TestHelmTest(t *testing.T) {
 }
 
 // TestHooksAreApart: no selector of the chart matches the pod of a hook, so that it gets no
-// traffic and counts in no budget.
+// traffic and no disruption budget counts it.
 func TestHooksAreApart(t *testing.T) {
 	m := render(t, "kuberelay", values{"config": values{"resources": "pods", "filter": "true"}, "commonLabels": values{"app.kubernetes.io/name": "kuberelay"}})
 	selected := m.podTemplate(t).Labels["app.kubernetes.io/name"]

@@ -10,9 +10,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// TestMessagesAreDeletedByHand takes a thousand objects' messages from the stream:
-// verify names them, and after the next reading of the checkpoint they are there
-// again and verify finds nothing.
+// TestMessagesAreDeletedByHand deletes the messages of a thousand objects from the stream. verify
+// names them. After the next refresh of the checkpoint they are there again, and verify finds no
+// problem.
 func TestMessagesAreDeletedByHand(t *testing.T) {
 	const objects, lost = 1_200, 1_000
 	bus := natsServer(t)

@@ -120,10 +120,10 @@ func TestWorkIsBounded(t *testing.T) {
 	}
 }
 
-func TestRestOfWhatCannotBeWatched(t *testing.T) {
+func TestRestErrors(t *testing.T) {
 	f := New(Options{Dir: t.TempDir(), Address: "127.0.0.1:1"})
 	if err := f.Rest(t.Context(), 0); err == nil {
-		t.Error("a process that does not answer is at rest")
+		t.Error("Rest of a process that does not answer: got no error")
 	}
 	var restarted *Forwarder
 	restarted = New(Options{Dir: t.TempDir(), Address: answering(t, func() string {
@@ -142,7 +142,7 @@ func TestRestOfWhatCannotBeWatched(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := serving(t, nil, "").Rest(ctx, time.Hour); err == nil {
-		t.Error("a window that was cut short is taken for one")
+		t.Error("Rest with a canceled context: got no error")
 	}
 }
 

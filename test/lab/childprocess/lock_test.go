@@ -44,7 +44,7 @@ func TestLockFileWaits(t *testing.T) {
 	second.Close()
 }
 
-func TestRunSaysWhatGoesOn(t *testing.T) {
+func TestRunReportsProgress(t *testing.T) {
 	for _, test := range []struct {
 		name, script string
 		wantLog      string

@@ -119,7 +119,7 @@ func TestProcessLivesAgain(t *testing.T) {
 	}
 }
 
-func TestStopKillsWhatGoesOn(t *testing.T) {
+func TestStopKillsAfterTheTimeout(t *testing.T) {
 	p := process(t, stubborn)
 	start(t, p)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -163,7 +163,7 @@ func TestAwaitEnd(t *testing.T) {
 	}
 }
 
-func TestToldOfUnaskedEnd(t *testing.T) {
+func TestUnexpectedEndIsReported(t *testing.T) {
 	for _, test := range []struct {
 		name          string
 		onlyOnceReady bool

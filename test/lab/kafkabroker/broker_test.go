@@ -174,7 +174,7 @@ func TestDirOutlivesBroker(t *testing.T) {
 	}
 }
 
-func TestStartSaysWhatTheBrokerSaid(t *testing.T) {
+func TestStartErrorShowsBrokerOutput(t *testing.T) {
 	dir := t.TempDir()
 	_, err := kafkabroker.Start(t.Context(), kafkabroker.Options{
 		Dir: dir, Properties: map[string]string{"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:NONSENSE"}})
