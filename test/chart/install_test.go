@@ -65,7 +65,7 @@ func connect(t *testing.T, cp *controlplane.ControlPlane) *apiServer {
 	return s
 }
 
-// namespace creates a namespace, with restricted Pod Security if restricted is true.
+// namespace creates a namespace with labels, such as restricted.
 func (s *apiServer) namespace(t *testing.T, name string, labels map[string]string) string {
 	t.Helper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: name + "-", Labels: labels}}
