@@ -11,8 +11,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/reconcile"
 )
 
-// The rest of this file follows internal/informers: the handlers, the view of a key, and the
-// epochs. What it remembers of a key is in internal/dirty.
+// The rest of this file models internal/informers: the handlers, the view of a key, and the
+// epochs. What the forwarder remembers about a key is in internal/dirty.
 
 var (
 	_ forward.Informers   = (*process)(nil)
@@ -39,7 +39,7 @@ func (p *process) onUpdate(object int, old, o *event.Object) {
 		p.dirty.AddTombstone(k, event.Tombstone{UID: string(old.UID), Observed: p.now(), Cause: event.CauseWatch, Object: kept(old)})
 	}
 	switch {
-	case old.UID == o.UID && old.ResourceVersion == o.ResourceVersion: // a list
+	case old.UID == o.UID && old.ResourceVersion == o.ResourceVersion: // from a list
 	case !o.Unselected:
 		var before *event.Object
 		if old.UID == o.UID {
