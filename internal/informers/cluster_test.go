@@ -160,7 +160,7 @@ func (r *running) Started(_ context.Context, of event.Resource) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for k := range r.enqueued {
-		// What others refer to may be looked at before there is anything of it.
+		// The informers may look at the reference before its object exists.
 		if k.GroupResource() == of.GroupResource() && r.views[k].Live != nil && !r.started[of.GroupResource()] {
 			return fmt.Errorf("%s was enqueued before the marker", k)
 		}

@@ -91,7 +91,7 @@ func New(c Config) *Comparer {
 type Comparison struct {
 	Deleted    int // gone from the cluster while nothing watched; a delete is due
 	Deselected int // still there, but no longer selected; a deselected event is due
-	OutOfScope int // likewise, but left on the bus
+	OutOfScope int // still there and no longer selected, but left on the bus
 	Waiting    int // the informers have not synced, or are behind the bus and will catch up
 	Outlived   int // exist in the version of their delete on the bus; a create is due
 	Restored   bool
