@@ -64,7 +64,7 @@ func observation() []value {
 			texts("alertLabels", "Labels of every alert, beside `severity`."),
 			kubernetes[[]alertingRule]("extraRules", []any{}, "More rules."),
 		})...),
-		section("configCheck", "A pod that checks what the chart can't parse, before anything is installed or upgraded: `config.filter`, `dropFields`, `hashFields`, `follow` and the selectors of labels, fields and namespaces. It runs `forwarder config` without credentials, and only if one of them is set.",
+		section("configCheck", "A pod that checks what the chart can't parse, before anything is installed or upgraded: `config.filter`, `dropFields`, `hashFields`, `follow` and the selectors of labels, fields and namespaces. It runs only if one of them is set, `forwarder config` in it, without credentials.",
 			boolean("enabled", true, "Run it."),
 		),
 		section("helmTest", "The pod of `helm test`, which runs `forwarder status` against the Service. There is none if metrics are served over TLS.",

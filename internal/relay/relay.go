@@ -75,9 +75,9 @@ type Relay struct {
 	shape *shapes
 
 	cluster   *cluster            // nil until Run has connected to it
-	converter *event.Converter    // nil until Run has connected
-	informers *informers.Set      // nil until Run has connected
-	comparer  *reconcile.Comparer // nil until Run has connected
+	converter *event.Converter    // likewise
+	informers *informers.Set      // likewise
+	comparer  *reconcile.Comparer // likewise
 	warned    sync.Once
 	term      atomic.Pointer[term] // nil while this process is not the leader
 }

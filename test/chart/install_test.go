@@ -412,7 +412,7 @@ func checkNotes(t *testing.T, f *harness.Forwarder, namespace string) {
 
 var ownMetric = regexp.MustCompile(`kuberelay_[a-z_]+`)
 
-// checkAlerts checks that the alerts use existing metrics.
+// checkAlerts: the alerts are made of metrics that there are.
 func checkAlerts(t *testing.T, f *harness.Forwarder, v values) {
 	t.Helper()
 	v = maps.Clone(v)

@@ -119,7 +119,7 @@ func TestTroubleshootingNamesEveryMessage(t *testing.T) {
 	}
 }
 
-// A finding of forwarder status links to an existing heading.
+// A finding of forwarder status links to a heading that says more.
 func TestFindingsLinkToHeadings(t *testing.T) {
 	headings := anchors(pages(t)["docs/troubleshooting.md"])
 	for _, c := range status.Causes() {

@@ -98,8 +98,8 @@ func (u *user) delete(gvr schema.GroupVersionResource, namespace, name string) {
 	})
 }
 
-// awaitAccess waits until the user "little" may, or may not, list a resource. The authorizer of
-// the API server sees a change of roles later than its author.
+// awaitAccess waits until the user "little" may list a resource, or may not. The API server's
+// authorizer learns of roles later than whoever changes them.
 func awaitAccess(t *testing.T, cp *controlplane.ControlPlane, of schema.GroupVersionResource, namespace string, allowed bool) {
 	t.Helper()
 	client, err := dynamic.NewForConfig(cp.ConfigFor("little"))

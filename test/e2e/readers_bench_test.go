@@ -40,11 +40,11 @@ var (
 
 const benchChanges = 100
 
-// BenchmarkReaders measures what readers cost the API server: its CPU time and the bytes of its
-// answers, from the first list until each reader has seen all changes. Readers on the bus cost
-// what the forwarder costs, however many there are. In the end their stores equal the API server
-// at a consistency point. Informers on the API server read protobuf. The benchmark takes about two
-// minutes.
+// BenchmarkReaders reports what readers cost the API server: its CPU time and the bytes of
+// its answers, from the first list until each reader has seen all changes. Readers on the bus
+// cost what the forwarder costs, however many there are, and in the end their stores equal the
+// API server at a consistency point. Informers on the API server read pods in protobuf. It
+// takes about two minutes.
 //
 //	go test ./test/e2e -run '^$' -bench BenchmarkReaders -benchtime 1x -readers.pods 1000 -readers.bus 300
 func BenchmarkReaders(b *testing.B) {
@@ -236,8 +236,8 @@ func fillPods(b *testing.B, client kubernetes.Interface) (all []*corev1.Pod) {
 	return all
 }
 
-// apiServerCost returns the CPU time of the API server in seconds, and the bytes of the lists and
-// watch events of pods that it has sent, before compression.
+// apiServerCost returns the CPU time of the API server in seconds, and the bytes of the
+// lists and watch events of pods that it has sent, before compression.
 func apiServerCost(b *testing.B, client kubernetes.Interface) (cpu, sent float64) {
 	b.Helper()
 	text, err := client.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(b.Context())

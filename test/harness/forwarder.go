@@ -306,7 +306,7 @@ func (f *Forwarder) Run(ctx context.Context, args ...string) (code int, stdout, 
 	return cmd.ProcessState.ExitCode(), out.String(), errOut.String(), err
 }
 
-// Log returns the log of all processes so far.
+// Log is all that the processes have logged so far.
 func (f *Forwarder) Log() string {
 	text, _ := os.ReadFile(f.logFile)
 	return string(text)

@@ -300,9 +300,9 @@ func (w *world) verify(ctx context.Context, cluster string, settle time.Duration
 	return problems, nil
 }
 
-// check checks the result: the bus is a copy of the cluster, everything that the stream ever had
-// was in order and true, and no process has failed. A [wrongError] reports what is wrong; any
-// other error means that the check wasn't possible.
+// check is the judgement at the end: the bus is the cluster's copy, all that the
+// stream has ever shown was in order and true, and no process has failed. What it
+// finds wrong is a [wrongError]; any other error means that it could not look.
 func (w *world) check(ctx context.Context, settle time.Duration) error {
 	problems, err := w.compareReplica(ctx, settle)
 	if err != nil {
@@ -310,7 +310,7 @@ func (w *world) check(ctx context.Context, settle time.Duration) error {
 	}
 	for _, cluster := range w.clusters() {
 		if err := harness.Eventually(ctx, limit, "the bus can be compared with cluster "+cluster, func(ctx context.Context) error {
-			found, err := w.verify(ctx, cluster, settle) // a deleted topic may not have been recreated yet
+			found, err := w.verify(ctx, cluster, settle) // a topic that was deleted may not be there again yet
 			problems = append(problems, found...)
 			return err
 		}); err != nil {

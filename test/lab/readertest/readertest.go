@@ -73,7 +73,7 @@ func (w *Writer) PutAt(partition int, m *event.Message) uint64 {
 	return w.PutRecord(partition, r)
 }
 
-// Tombstone writes a tombstone for an object.
+// Tombstone writes one for an object.
 func (w *Writer) Tombstone(cluster string, k event.Key) uint64 {
 	w.t.Helper()
 	key := []byte(event.PartitionKey(cluster, k))

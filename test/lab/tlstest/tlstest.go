@@ -59,8 +59,8 @@ func (ca *CA) Expired(name string) (certificate tls.Certificate, certFile, keyFi
 	return ca.issue(template)
 }
 
-// Config returns a client configuration that trusts the authority and shows the given
-// certificates.
+// Config is what a client needs that trusts the authority, and shows certificates
+// if it is given some.
 func (ca *CA) Config(certificates ...tls.Certificate) *tls.Config {
 	return &tls.Config{RootCAs: ca.Pool, Certificates: certificates, MinVersion: tls.VersionTLS12}
 }
