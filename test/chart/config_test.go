@@ -262,7 +262,7 @@ func TestEnvFrom(t *testing.T) {
 				}
 			}
 			if diff := cmp.Diff(effective(t, without), effective(t, with)); diff != "" {
-				t.Errorf("what is in effect with envFrom (-without +with):\n%s", diff)
+				t.Errorf("the configuration with envFrom (-without +with):\n%s", diff)
 			}
 		})
 	}

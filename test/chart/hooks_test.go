@@ -110,7 +110,7 @@ func TestConfigCheck(t *testing.T) {
 	failed := func(variable string, args ...string) {
 		t.Helper()
 		if err := s.tryHelm(t, namespace, "", args...); err == nil || !strings.Contains(err.Error(), "kr-kuberelay-config failed") {
-			t.Fatalf("helm %v: got %v, want that the check failed", args, err)
+			t.Fatalf("helm %v: got %v, want a failed check", args, err)
 		}
 		pod, err := pods.Get(t.Context(), "kr-kuberelay-config", metav1.GetOptions{})
 		if err != nil || !strings.Contains(pod.Status.Message, variable) {
@@ -130,7 +130,7 @@ func TestConfigCheck(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := pods.Get(t.Context(), "kr-kuberelay-config", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("the pod that found no mistake: got %v, want that it is gone", err)
+		t.Errorf("the pod of a check without mistakes: got %v, want it gone", err)
 	}
 	failed("KUBERELAY_LABEL_SELECTOR", "upgrade", "kr", chart, "--reuse-values", "--set", "config.labelSelector=a in (")
 	if after, err := sets.Get(t.Context(), "kr-kuberelay", metav1.GetOptions{}); err != nil || after.Generation != before.Generation {
@@ -155,7 +155,7 @@ func TestHelmTest(t *testing.T) {
 	helm(v.yaml(t), "install", "kr", chart, "--values", "-")
 	t.Cleanup(func() { helm("", "uninstall", "kr") })
 	f := start(t, m.environment(t), s.kubeconfig(t, namespace, m.podTemplate(t).Spec.ServiceAccountName, m))
-	eventually(t, "the forwarder says that all is right", func(ctx context.Context) error {
+	eventually(t, "the forwarder reports that all is well", func(ctx context.Context) error {
 		code, out, stderr, err := f.Run(ctx, "status", "--address="+address)
 		if err == nil && code != 0 {
 			err = fmt.Errorf("exit code %d: %s%s", code, out, stderr)
@@ -165,7 +165,7 @@ func TestHelmTest(t *testing.T) {
 	helm("", "test", "kr")
 	stop(t, f)
 	if err := s.tryHelm(t, namespace, "", "test", "kr"); err == nil || !strings.Contains(err.Error(), "kr-kuberelay-test failed") {
-		t.Errorf("without a forwarder: got %v, want that the test failed", err)
+		t.Errorf("without a forwarder: got %v, want a failed test", err)
 	}
 }
 

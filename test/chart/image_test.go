@@ -136,7 +136,7 @@ func checkBinary(t *testing.T, file, head string) {
 		t.Fatal(err)
 	}
 	if bytes.Contains(content, []byte("/src/cmd/forwarder")) {
-		t.Error("it has paths of where it was built")
+		t.Error("it has paths of the machine that built it")
 	}
 }
 

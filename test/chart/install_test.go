@@ -351,7 +351,7 @@ func TestInstalled(t *testing.T) {
 				}
 				return objects(recorder)
 			}
-			eventually(t, "all that was configured is on the bus", func(ctx context.Context) error {
+			eventually(t, "everything configured is on the bus", func(ctx context.Context) error {
 				got, err := seen(ctx)
 				for _, w := range want {
 					if !slices.Contains(got, w) {
@@ -366,7 +366,7 @@ func TestInstalled(t *testing.T) {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("what is on the bus (-want +got):\n%s", diff)
+				t.Errorf("the bus (-want +got):\n%s", diff)
 			}
 			checkAlerts(t, f, v)
 			checkAllowed(t, s.serviceAccount(release, account), release, watched, c.config["namespaces"] != nil)
@@ -512,7 +512,7 @@ func TestPodSecurity(t *testing.T) {
 			// The policy is active:
 			pod.Spec.Containers[0].SecurityContext.Capabilities = nil
 			if _, err := s.client.CoreV1().Pods(namespace).Create(t.Context(), pod, dryRun); !apierrors.IsForbidden(err) {
-				t.Errorf("a pod that keeps its capabilities: got %v, want that it is forbidden", err)
+				t.Errorf("a pod that keeps its capabilities: got %v, want it forbidden", err)
 			}
 		})
 	}

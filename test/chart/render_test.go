@@ -118,7 +118,7 @@ func environment(t *testing.T, pod corev1.PodSpec) map[string]string {
 	env := map[string]string{}
 	for _, v := range pod.Containers[0].Env {
 		if _, twice := env[v.Name]; twice || v.ValueFrom != nil {
-			t.Errorf("variable %s: set twice, or not by a value", v.Name)
+			t.Errorf("variable %s: set twice, or without a value", v.Name)
 		}
 		env[v.Name] = v.Value
 	}

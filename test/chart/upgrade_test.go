@@ -130,7 +130,7 @@ func TestNamespaceOverride(t *testing.T) {
 		watched: {"get,list,watch pods"},
 	}
 	if diff := cmp.Diff(want, granted(t, m, subject)); diff != "" {
-		t.Errorf("what may be done where (-want +got):\n%s", diff)
+		t.Errorf("permissions by namespace (-want +got):\n%s", diff)
 	}
 	for _, o := range m {
 		if o.GetAnnotations()["example.com/owner"] != "platform" && o.GetKind() != "ConfigMap" {

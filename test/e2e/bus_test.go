@@ -93,7 +93,7 @@ func (b *anyBus) all() []harness.Received {
 	}
 	all, missed, err := b.All()
 	if err != nil || missed {
-		b.t.Fatalf("the bus was not read whole: missed %v, %v", missed, err)
+		b.t.Fatalf("not everything on the bus was read: missed %v, %v", missed, err)
 	}
 	return all
 }

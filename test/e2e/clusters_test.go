@@ -139,7 +139,7 @@ func TestTwoClustersWithOneName(t *testing.T) {
 		third := bus.forwarder(t, anew, map[string]string{"CLUSTER_REPLACES": old.uid}).start()
 		third.idle()
 		first.endsReplaced()
-		eventually(t, "what is not in the new cluster is deleted", func(context.Context) error {
+		eventually(t, "objects that the new cluster doesn't have are deleted", func(context.Context) error {
 			if events := bus.objects("prod")["only"]; events[len(events)-1].kind != "deleted" {
 				return errors.New("it is there")
 			}

@@ -101,13 +101,13 @@ func TestADefinitionMovesToAnotherVersion(t *testing.T) {
 	f.idle()
 	sub.end()
 	if got := sub.kinds(on["kept"]); got != first {
-		t.Errorf("what did not change has %q, want %q", got, first)
+		t.Errorf("an unchanged object has %q, want %q", got, first)
 	}
 	if got, want := sub.kinds(on["changed"]), first+" updated updated"; got != want {
-		t.Errorf("what changed twice has %q, want %q", got, want)
+		t.Errorf("an object that changed twice has %q, want %q", got, want)
 	}
 	if got, want := sub.kinds(on["later"]), first+" updated"; got != want {
-		t.Errorf("what changed once has %q, want %q", got, want)
+		t.Errorf("an object that changed once has %q, want %q", got, want)
 	}
 	if out := f.clean(); !strings.Contains(out, "1 object on the bus in a version of the API that is not served any more") {
 		t.Errorf("verify does not say what it could not compare: %s", out)
@@ -118,7 +118,7 @@ func TestADefinitionMovesToAnotherVersion(t *testing.T) {
 	f.start().idle()
 	sub.end()
 	if got := sub.kinds(on["kept"]); got != first {
-		t.Errorf("after a restart what did not change has %q, want %q", got, first)
+		t.Errorf("after a restart an unchanged object has %q, want %q", got, first)
 	}
 	f.stop()
 }

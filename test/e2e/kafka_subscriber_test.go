@@ -141,7 +141,7 @@ func key(resource, namespace, name string) string {
 func (s topic) awaitKinds(want map[string]string) map[string][]record {
 	s.t.Helper()
 	var all map[string][]record
-	eventually(s.t, "the topic has what it should have", func(ctx context.Context) (err error) {
+	eventually(s.t, "the topic has the expected records", func(ctx context.Context) (err error) {
 		if all, err = readTopic(ctx, s.addr, s.name); err != nil {
 			return err
 		}

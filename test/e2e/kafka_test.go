@@ -32,7 +32,7 @@ func onKafka(s topic, more map[string]string) map[string]string {
 func quietNamespace(t *testing.T, u *user) string {
 	t.Helper()
 	namespace := controlplanetest.Namespace(t, cluster.ControlPlane(t))
-	eventually(t, "the namespace has all that controllers put into it", func(ctx context.Context) error {
+	eventually(t, "the namespace has everything that controllers create in it", func(ctx context.Context) error {
 		_, err := u.of(configMaps, namespace).Get(ctx, "kube-root-ca.crt", metav1.GetOptions{})
 		return err
 	})

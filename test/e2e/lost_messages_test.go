@@ -49,7 +49,7 @@ func TestMessagesAreDeletedByHand(t *testing.T) {
 		}
 	}
 	if left != 0 {
-		t.Fatalf("%d messages too few to delete", left)
+		t.Fatalf("%d messages: too few to delete", left)
 	}
 	if code, stdout, _ := f.run("verify", "--settle=100ms"); code != 1 || !strings.Contains(stdout, " 1,000 differences") {
 		t.Errorf("verify: exit code %d: ...%s; want 1 and %d differences", code, stdout[max(0, len(stdout)-300):], lost)

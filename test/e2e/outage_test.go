@@ -65,7 +65,7 @@ func TestTheBusIsDownUnderChange(t *testing.T) {
 				t.Errorf("%d messages for %d objects that changed 10 times", got, objects)
 			}
 			if kinds := sub.kinds(subject(configMaps, namespace, "passing")); kinds != "" && !strings.HasSuffix(kinds, "created deleted") {
-				t.Errorf("the object that came and went has %q", kinds)
+				t.Errorf("the object that existed briefly has %q", kinds)
 			}
 		})
 	}
@@ -142,7 +142,7 @@ func TestCreatedAndDeletedDuringOutage(t *testing.T) {
 		u.delete(configMaps, namespace, "again")
 	}
 	u.delete(configMaps, namespace, "there")
-	eventually(t, "only what the bus must be told is kept", func(ctx context.Context) error {
+	eventually(t, "only keys that the bus must learn about are kept", func(ctx context.Context) error {
 		n, err := f.Metric(ctx, "kuberelay_dirty_objects")
 		if err == nil && n != 1 {
 			err = fmt.Errorf("%v objects are dirty", n)

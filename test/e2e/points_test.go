@@ -123,7 +123,7 @@ func (b *anyBus) checkPoints(u *user, namespace string) {
 				lists[at] = b.listAt(u, namespace, at)
 			}
 			if n, err := strconv.Atoi(m.Attributes["objects"]); err != nil || n != len(lists[at]) {
-				b.t.Errorf("the point at %s says %s objects, the API server %d", at, m.Attributes["objects"], len(lists[at]))
+				b.t.Errorf("the point at %s has %s objects, the API server has %d", at, m.Attributes["objects"], len(lists[at]))
 			}
 			if err := compare(state, lists[at], number(at), func(name string) bool { return partitionOf[name] == m.Partition }); err != nil {
 				b.t.Errorf("%s, at %s: %v", m.Place, at, err)
@@ -155,7 +155,7 @@ func (b *anyBus) checkPoints(u *user, namespace string) {
 		b.t.Errorf("the bus has %v at the last point, the API server %v", present, want)
 	}
 	if checked < 15 {
-		b.t.Errorf("%d points were checked, want 15 at least", checked)
+		b.t.Errorf("checked %d points, want at least 15", checked)
 	}
 }
 

@@ -18,7 +18,7 @@ func TestARestartWithNothingChangedPublishesNothing(t *testing.T) {
 	// Only resources that nobody else changes: the controller manager still empties the namespaces
 	// of other tests, and fills this one at first.
 	namespace := controlplanetest.Namespace(t, cp)
-	eventually(t, "the namespace has all that controllers put into it", func(ctx context.Context) error {
+	eventually(t, "the namespace has everything that controllers create in it", func(ctx context.Context) error {
 		_, err := u.of(configMaps, namespace).Get(ctx, "kube-root-ca.crt", metav1.GetOptions{})
 		return err
 	})

@@ -86,7 +86,7 @@ func TestNamespacesChangeLabels(t *testing.T) {
 			sub.awaitKinds(b, "created deselected created updated deselected created")
 			sub.end()
 			if got := sub.kinds(a); got != "snapshot" {
-				t.Errorf("what was selected all the time has %q", got)
+				t.Errorf("an object that was always selected has %q", got)
 			}
 			sub.checkOrder()
 			sub.checkIDs()
@@ -153,7 +153,7 @@ func TestOnDeselectPublish(t *testing.T) {
 	}
 	sub.end()
 	if got := sub.kinds(subject(configMaps, one, "a")); got != "snapshot" {
-		t.Errorf("what was selected all the time has %q", got)
+		t.Errorf("an object that was always selected has %q", got)
 	}
 	sub.checkOrder()
 	sub.checkIDs()
@@ -207,7 +207,7 @@ func TestFollowReferences(t *testing.T) {
 		t.Errorf("the top of its owners is %s %s", got.attribute("ownerkind"), got.attribute("ownername"))
 	}
 	if got := sub.of(subject(configMaps, namespace, "alone")); len(got) != 1 || got[0].attribute("ownerkind") != "" {
-		t.Errorf("what has no owner has one: %v", got)
+		t.Errorf("an object without an owner has one: %v", got)
 	}
 	f.verifyClean()
 
@@ -224,10 +224,10 @@ func TestFollowReferences(t *testing.T) {
 	f.start().idle()
 	sub.end()
 	if got := sub.kinds(subject(replicaSets, namespace, "other")); got != "" {
-		t.Errorf("what nothing selected owns or is owned by has %q", got)
+		t.Errorf("an object unrelated to selected ones has %q", got)
 	}
 	if got := sub.kinds(m) + ", " + sub.kinds(tt); got != "snapshot updated deselected created, snapshot deselected created" {
-		t.Errorf("a restart published something: %s", got)
+		t.Errorf("a restart published an event: %s", got)
 	}
 	sub.checkOrder()
 	sub.checkIDs()
@@ -274,7 +274,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: little}]`)
 		t.Errorf("what may not be read has %q", got)
 	}
 	if strings.Contains(f.log(), `configmaps is forbidden: User`) {
-		t.Error("it tried what it had been told that it may not")
+		t.Error("it sent a request that it knew to be forbidden")
 	}
 }
 
@@ -344,7 +344,7 @@ func TestRestartKeepsReferences(t *testing.T) {
 	f.idle()
 	sub.end()
 	if got := sub.kinds(followed); got != "snapshot" {
-		t.Errorf("what is referred to all the time has %q", got)
+		t.Errorf("an object that was always referred to has %q", got)
 	}
 	f.verifyClean()
 }

@@ -105,7 +105,7 @@ func TestHeartbeatsAreNotSent(t *testing.T) {
 			t.Errorf("the data are %s", last.Data)
 		}
 		u.awaitHeartbeats()
-		eventually(t, "the heartbeats are looked at", func(ctx context.Context) error {
+		eventually(t, "the forwarder has processed the heartbeats", func(ctx context.Context) error {
 			got, err := f.Metric(ctx, `kuberelay_decisions_total\{reason="unchanged"\}`)
 			if err == nil && got < many {
 				err = fmt.Errorf("%v decisions, want %d at least", got, many)
@@ -150,7 +150,7 @@ func TestAFilter(t *testing.T) {
 			t.Errorf("%v errors of the expression are counted, want 1 at least", got)
 		}
 		if log := f.log(); strings.Contains(log, "BEGIN CERTIFICATE") {
-			t.Error("an object's content is in the log")
+			t.Error("the log has the content of an object")
 		}
 		f.verifyClean()
 
@@ -193,7 +193,7 @@ func TestAFilter(t *testing.T) {
 		for name, all := range bus.events() {
 			for _, m := range all {
 				if strings.Contains(string(m.Data), `"Running"`) {
-					t.Errorf("%s: what does not match is on the bus: %s", name, m.Data)
+					t.Errorf("%s: an object that doesn't match is on the bus: %s", name, m.Data)
 				}
 			}
 		}
@@ -230,7 +230,7 @@ func TestTheFilterChanges(t *testing.T) {
 		f.verifyClean()
 		f.stop()
 		if got := kindsOf(bus.events()[of("b")]); got != "snapshot" {
-			t.Errorf("what was selected all the time has %q", got)
+			t.Errorf("an object that was always selected has %q", got)
 		}
 	})
 }

@@ -23,7 +23,7 @@ func (f *forwarder) says(code int, cause string) {
 	eventually(f.t, fmt.Sprintf("status ends with %d and says %q", code, cause), func(context.Context) error {
 		got, stdout, stderr := f.run("status")
 		if first, _, _ := strings.Cut(stdout, "\n"); got != code || !strings.Contains(first, cause) || stderr != "" {
-			return fmt.Errorf("it ends with %d and says %s%s", got, stdout, stderr)
+			return fmt.Errorf("it ended with exit code %d: %s%s", got, stdout, stderr)
 		}
 		return nil
 	})

@@ -152,7 +152,7 @@ func checkTable(t *testing.T, sample tableSample, bus tableBus) {
 	equal("after the start", clusterName, all)
 
 	bus.litters(t, clusterName+"/core/configmaps/"+namespace+"/litter")
-	eventually(t, "the sample skips what is no event", func(context.Context) error {
+	eventually(t, "the sample skips a message that isn't an event", func(context.Context) error {
 		if n := logged("skips"); n != 1 {
 			return fmt.Errorf("it says so %d times, want once", n)
 		}

@@ -27,7 +27,7 @@ func (f *forwarder) traces(code int, reason trace.Reason, words string, args ...
 			return fmt.Errorf("%w: it ends with %d: %s%s", err, got, stdout, stderr)
 		}
 		if v := d.Verdict; got != code || v.Code != code || v.Reason != reason || !strings.Contains(v.Summary, words) {
-			return fmt.Errorf("it ends with %d, and says %s", got, stdout)
+			return fmt.Errorf("it ended with exit code %d: %s", got, stdout)
 		}
 		return nil
 	})
@@ -78,7 +78,7 @@ func TestTrace(t *testing.T) {
 			}
 		}
 		if code, stdout, stderr := f.run("trace", "configmap/a", in); code != 0 || !strings.Contains(stdout, "\nbus:         snapshot, version "+o.GetResourceVersion()) || stderr != "" {
-			t.Errorf("it ended with %d, and says %s%s", code, stdout, stderr)
+			t.Errorf("it ended with exit code %d: %s%s", code, stdout, stderr)
 		}
 		f.traces(2, trace.NoObject, "neither the API server nor the bus has configmaps "+namespace+"/b", "configmap/b", in)
 		f.traces(1, trace.Deselection, "KUBERELAY_NAMESPACES does not have default", "configmap/kube-root-ca.crt")
