@@ -38,8 +38,8 @@ func newCheckpointGate(t *testing.T, w *writers) *checkpointGate {
 	return g
 }
 
-// close lets each of the partitions take so many more batches. The channel is closed
-// after some more attempts.
+// close lets each of the partitions accept this number of further batches. The channel is closed
+// after some refused attempts.
 func (g *checkpointGate) close(left map[int]int) (refused <-chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
