@@ -117,7 +117,7 @@ func (f *Forwarder) Sync(ctx context.Context, key event.Key, done func(again boo
 		case ReasonUnchanged:
 			f.unchanged(key, view.Live, acked)
 		case ReasonGone:
-			acked.Position = 0 // no object exists that could have outlived the delete at this position
+			acked.Position = 0 // there is no object that could have outlived the delete at it
 			f.Informers.Settle(key, acked, "")
 		case ReasonStale, ReasonDenied:
 			f.Recheck(key)
