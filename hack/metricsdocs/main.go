@@ -55,7 +55,7 @@ func write(w io.Writer) error {
 	for _, m := range c.Metrics() {
 		switch {
 		case strings.HasPrefix(m.Name, "go_"), strings.HasPrefix(m.Name, "process_"):
-			// The set of these depends on the version of Go and the platform.
+			// Their number depends on the version of Go and on the platform.
 		case strings.HasPrefix(m.Name, "kuberelay_"):
 			own = append(own, m)
 		default:

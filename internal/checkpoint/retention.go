@@ -89,9 +89,9 @@ func (r *Retention) Run(ctx context.Context) {
 
 func (r *Retention) tooMany() bool { return r.Max > 0 && r.Acked.Deletes() > r.Max }
 
-// Once purges the deletes that are due, and then, if there are more than Max, so many of the
-// others that an eighth of Max is free. It returns the number of purged objects. It
-// continues after an error, and returns the first error.
+// Once purges the deletes that are due. Then, if there are more than Max, it purges the oldest
+// others until an eighth of Max is free. It returns the number of purged objects. It continues
+// after an error, and returns the first error.
 func (r *Retention) Once(ctx context.Context) (purged int, first error) {
 	now := r.Now()
 	purged, first = r.purge(ctx, deletedBefore(r.Acked, now.Add(-r.After).UnixMilli()))

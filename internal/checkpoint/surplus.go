@@ -41,8 +41,8 @@ func surplus(acked *ledger.Term, limit int, after int64) map[event.Key]event.Ack
 	}
 	share := fairShare(slices.Collect(maps.Values(kept)), limit)
 	type purge struct {
-		before int64 // all that the bus stored before this time
-		at     int   // and so many of this time
+		before int64 // all deletes that the bus stored before this time
+		at     int   // and this number of the deletes stored at this time
 	}
 	purges := map[string]purge{}
 	for namespace, times := range stored {

@@ -32,7 +32,7 @@ func newStandby(t *testing.T) *standby {
 	return s
 }
 
-// lead begins a term and gives what is handed out.
+// lead begins a term and returns the enqueued keys.
 func (s *standby) lead() []event.Key {
 	s.takeEnqueued()
 	s.StartLeading()
@@ -97,7 +97,7 @@ func TestWhatWasListedAtRestIsOfTheFirstSync(t *testing.T) {
 	}
 }
 
-// TestAFirstSyncThatATermDidNotFinishBeginsAgain, with all that is there by then.
+// TestAFirstSyncThatATermDidNotFinishBeginsAgain with all objects that exist by then.
 func TestAFirstSyncThatATermDidNotFinishBeginsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStandby(t)

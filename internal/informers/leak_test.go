@@ -52,7 +52,7 @@ func (i *identities) NewProcessingLatencyMetric(id cache.InformerNameAndResource
 	return i.note(id)
 }
 
-// reserved is how many client-go has not been given back.
+// reserved returns the number of identities that client-go has not released.
 func (i *identities) reserved() (n int) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -33,8 +33,8 @@ func contradicted(t *testing.T, live *event.Object, acked event.Acked) *contradi
 	return c
 }
 
-// rounds looks and compares as a forwarder at rest does that is resynced, and tells whether
-// the object is known to have outlived the delete.
+// rounds runs the reads and comparisons of a forwarder at rest that is resynced, and reports
+// whether the object is known to have outlived the delete.
 func (c *contradiction) rounds(t *testing.T, n int) bool {
 	t.Helper()
 	for range n {

@@ -223,7 +223,7 @@ func (b *bench) delete(o *event.Object) {
 	b.onDelete(b.informer(o), o)
 }
 
-// takeEnqueued gives the keys enqueued since the last call.
+// takeEnqueued returns the keys enqueued since the last call.
 func (b *bench) takeEnqueued() []event.Key {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -239,8 +239,8 @@ func uids(tombstones []event.Tombstone) (all []string) {
 	return all
 }
 
-// TestEveryNotificationIsEnqueued: the queue is told after what there is to look
-// up is there, also where nothing has changed, which is how a resync comes.
+// TestEveryNotificationIsEnqueued: a key is enqueued after its state can be looked up, even if
+// nothing has changed, as in a resync.
 func TestEveryNotificationIsEnqueued(t *testing.T) {
 	b := newBench(t, Config{}, testResource)
 	for _, c := range []struct {

@@ -10,8 +10,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// finishing runs the end of a first sync. It gives the numbers of objects of the
-// completed markers that were written.
+// finishing runs the end of a first sync. It returns the numbers of objects in the completed
+// markers.
 func finishing(t *testing.T, steps func(b *bench)) *[]int {
 	t.Helper()
 	var completed []int

@@ -23,7 +23,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/workqueue"
 )
 
-// disk is a file on a disk with room for so many bytes.
+// disk is a file on a disk with limited room, in bytes.
 type disk struct {
 	mu   sync.Mutex
 	file bytes.Buffer

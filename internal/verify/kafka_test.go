@@ -18,7 +18,7 @@ import (
 
 const kafkaPartitions = 3
 
-// onKafka gives a world a topic as its bus.
+// onKafka makes a topic the bus of a world.
 func onKafka(w *world) *world {
 	w.t.Helper()
 	b := kafkabrokertest.Shared(w.t)

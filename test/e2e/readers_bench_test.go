@@ -31,8 +31,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
 )
 
-// What BenchmarkReaders runs: readers on the bus, and informers on the API server, of so many
-// pods, some of which are changed.
+// BenchmarkReaders runs these numbers of readers on the bus, and of informers on the API server,
+// with this many pods, some of which change.
 var (
 	benchPods    = flag.Int("readers.pods", 1_000, "pods")
 	benchReaders = flag.Int("readers.bus", 300, "readers on the bus")
@@ -79,7 +79,7 @@ func BenchmarkReaders(b *testing.B) {
 						b.Fatal(err)
 					}
 					b.Cleanup(func() { _ = bus.Close() })
-					object := &metav1.PartialObjectMetadata{} // the decoding of 300 readers takes this process, not the API server
+					object := &metav1.PartialObjectMetadata{} // metadata only: decoding costs this process, not the API server
 					return bus.ListerWatcher(corev1.SchemeGroupVersion.WithResource("pods"), replica.Options{Object: object}), object
 				}
 			})
@@ -104,7 +104,7 @@ func startForwarder(b *testing.B, cp *controlplane.ControlPlane, url string) {
 	eventually(b, "the forwarder has nothing to do", f.Idle)
 }
 
-// benchmarkReaders starts readers on a cluster of its own. prepare starts what they need.
+// benchmarkReaders starts readers on their own cluster. prepare starts what they need.
 func benchmarkReaders(b *testing.B, readers int, prepare func(*controlplane.ControlPlane) func() (cache.ListerWatcher, runtime.Object)) {
 	b.Helper()
 	b.StopTimer()
@@ -138,7 +138,7 @@ func benchmarkReaders(b *testing.B, readers int, prepare func(*controlplane.Cont
 		var object runtime.Object
 		lw, object = newReader()
 		informer := cache.NewSharedIndexInformer(lw, object, 0, cache.Indexers{})
-		err := informer.SetTransform(func(o any) (any, error) { // the store of each reader would fill the memory
+		err := informer.SetTransform(func(o any) (any, error) { // full objects in every store would fill the memory
 			m := o.(metav1.Object)
 			return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
 				Namespace: m.GetNamespace(), Name: m.GetName(), ResourceVersion: m.GetResourceVersion(), Labels: map[string]string{"changed": m.GetLabels()["changed"]},
@@ -193,8 +193,8 @@ func benchmarkReaders(b *testing.B, readers int, prepare func(*controlplane.Cont
 	b.ReportMetric((bytesNow-bytes)/1e6/float64(readers), "api-server-MB/reader")
 }
 
-// equalAtPoint waits until each store has a version, and compares it with the API server at the
-// version of its consistency point. Nothing changes meanwhile.
+// equalAtPoint waits until each store has reached a version, and compares it with the API server
+// at the version of its consistency point. Nothing changes meanwhile.
 func equalAtPoint(b *testing.B, client kubernetes.Interface, stores []cache.Store, version string) {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.Context(), limit)

@@ -12,8 +12,8 @@ import (
 )
 
 // TestFlinkSQL counts the rows of a table that Flink reads from the topic with its upsert-kafka
-// connector, and compares them with the objects of the API server. Some objects are deleted while
-// the forwarder runs, and some after it was killed.
+// connector, and compares them with the API server. Some objects are deleted while the forwarder
+// runs, and some while it doesn't.
 func TestFlinkSQL(t *testing.T) {
 	for _, mode := range []string{"binary", "structured"} {
 		t.Run(mode, func(t *testing.T) {
@@ -55,7 +55,7 @@ func TestFlinkSQL(t *testing.T) {
 	}
 }
 
-// rows are the resource and the names of the objects that the API server has.
+// rows returns the resource and the name of each object in the API server.
 func (u *user) rows(gvr schema.GroupVersionResource, namespace string) []string {
 	u.t.Helper()
 	list, err := u.of(gvr, namespace).List(u.t.Context(), metav1.ListOptions{})

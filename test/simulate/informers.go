@@ -40,7 +40,7 @@ func (p *process) onUpdate(object int, old, o *event.Object) {
 		p.ledger.AddTombstone(k, event.Tombstone{UID: string(old.UID), Observed: p.now(), Cause: event.CauseWatch, Object: kept(old)})
 	}
 	switch {
-	case old.UID == o.UID && old.ResourceVersion == o.ResourceVersion: // a list
+	case old.UID == o.UID && old.ResourceVersion == o.ResourceVersion: // from a list
 	case !o.Unselected:
 		var before *event.Object
 		if old.UID == o.UID {

@@ -12,8 +12,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/resolve"
 )
 
-// The rest of this file follows internal/informers: what the resolver sees of it. How far the
-// handler has come is in internal/informers/progress.
+// The rest of this file models internal/informers for the resolver. The progress of the handler is
+// in internal/informers/progress.
 
 var _ resolve.Informers = (*process)(nil)
 
@@ -25,7 +25,7 @@ func (p *process) Watched() []schema.GroupResource {
 // Selection is part of [resolve.Informers].
 func (p *process) Selection(schema.GroupResource) uint64 { return p.selection }
 
-// reselect gives the resource another selection.
+// reselect changes the selection of the resource.
 func (p *process) reselect() { p.selection++ }
 
 // Point is part of [resolve.Informers].
@@ -67,14 +67,14 @@ func (p *process) Clean(_ schema.GroupResource, f func(event.Key) bool) {
 // IsClean is part of [resolve.Informers].
 func (p *process) IsClean(k event.Key) bool { return !p.ledger.IsDirty(k) }
 
-// resolve lets the resolver look once.
+// resolve runs the resolver once.
 func (p *process) resolve() {
 	p.lookedAt = p.now()
 	p.spawn(resolver, func() { p.resolver.Once(context.Background()) })
 }
 
-// mayResolve reports whether the resolver may find something to do. At the end it looks only
-// for a point that is due, so that a history ends.
+// mayResolve reports whether the resolver may have something to do. After the faults it has only
+// points that are due, so that a history ends.
 func (p *process) mayResolve() bool {
 	return p.coroutine(resolver) == nil && p.now().Sub(p.lookedAt) >= resolvedInterval && (!p.world.ended || p.pointIsDue())
 }
@@ -108,7 +108,7 @@ func (p *process) publishPoint(_ context.Context, at event.Point) error {
 	return err
 }
 
-// pointIsDue reports whether the last point is not the present one.
+// pointIsDue reports whether the last point isn't the present one.
 func (p *process) pointIsDue() bool {
 	at, ok := p.Point(resource.GroupResource())
 	return ok && (at.Version != p.point.Version || at.Objects != p.point.Objects)

@@ -33,7 +33,7 @@ type config struct {
 	selection selection
 	form
 	publishDeselected bool
-	change            bool // events have the previous state
+	change            bool // events include the previous state
 }
 
 const (
@@ -48,12 +48,12 @@ type process struct {
 	world  *world
 	slot   int8
 	config config
-	frozen bool // nothing happens in it
+	frozen bool // it does nothing
 
 	reflector reflector
 	ledger    *ledger.Ledger
 	epoch     uint16
-	raised    uint16 // the epoch to turn to
+	raised    uint16 // the next epoch
 
 	acked      *ledger.Term
 	checkpoint *checkpoint.Checkpoint
@@ -64,21 +64,21 @@ type process struct {
 
 	resolver  *resolve.Resolver
 	selection uint64      // see [resolve.Informers]
-	lookedAt  time.Time   // when the resolver looked last
-	point     event.Point // the last one that was acknowledged
+	lookedAt  time.Time   // when the resolver last ran
+	point     event.Point // the last acknowledged one
 
-	connections int // to the bus that have broken
+	connections int // number of broken connections to the bus
 
 	loaded     bool
-	due        bool      // the reconciler has something to do
-	next       time.Time // when the reconciler has
+	due        bool      // the reconciler has work
+	next       time.Time // when the reconciler runs next
 	keys       [len(objectNames)]queued
 	coroutines []*coroutine
 	running    *coroutine
 	syncing    int8 // the object whose worker runs
 }
 
-// queued is what the queue knows of a key.
+// queued is the state of a key in the queue.
 type queued struct {
 	waiting  bool
 	since    time.Time // not before this time
@@ -125,7 +125,7 @@ func (w *world) start(slot int8) {
 
 func (p *process) now() time.Time { return p.world.now }
 
-// load loads the checkpoint, and starts the rest.
+// load loads the checkpoint and starts everything else.
 func (p *process) load() {
 	for p.checkpoint.Load(context.Background(), source{p}) != nil {
 		p.world.tell("  forwarder %d could not load the checkpoint", p.slot+1)
@@ -152,12 +152,12 @@ func (p *process) kill() {
 	p.world.abandon(p)
 }
 
-// wake continues a frozen process. The servers may have given up its connections.
+// wake continues a frozen process. The servers may have closed its connections.
 func (p *process) wake() {
 	p.frozen = false
 }
 
-// enqueue is what the queue does with a key that changed.
+// enqueue models the queue's reaction to a changed key.
 func (p *process) enqueue(k event.Key) {
 	q := &p.keys[objectOf(k)]
 	q.waiting, q.since = true, time.Time{}
@@ -207,8 +207,8 @@ func (p *process) reconcile() {
 	p.spawn(reconciler, func() { p.next = p.reconciler.Once(context.Background(), p.now) })
 }
 
-// compared is the cluster as the reconciler sees it. It has the order of the entries, which
-// the checkpoint leaves to chance.
+// compared is the cluster for the reconciler. It sorts the entries, because the checkpoint's order
+// is random.
 type compared struct{ *process }
 
 var _ checkpoint.Cluster = compared{}

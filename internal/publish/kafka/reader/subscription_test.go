@@ -58,8 +58,8 @@ func TestFromNow(t *testing.T) {
 	}
 }
 
-// FromLast yields the last event of each object, in any partition, and the last markers,
-// and nothing for an object that ends with a tombstone, unless it is that of a delete.
+// FromLast yields the last event of each object, in any partition, and the last markers. An object
+// that ends with a tombstone yields nothing, unless it is the tombstone of a delete.
 func TestFromLast(t *testing.T) {
 	w := readertest.NewTopic(t, kafkabrokertest.Shared(t), "last", 3, nil)
 	put(t, w, "a", 1, 2)
