@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -86,7 +87,7 @@ type Forwarder struct {
 	metrics  *metrics
 	attempts attempts
 	reads    chan struct{} // holds one token for each read of the bus in progress
-	foreign  foreignLog
+	foreign  atomic.Int64  // foreign events that were repaired
 	outcomes outcomes
 }
 
