@@ -69,16 +69,17 @@ func (a *Access) Denied(ctx context.Context, r event.Resource, namespace string)
 			allowed, why, err = a.Review(ctx, verb, r.Group, r.Resource, namespace)
 		}
 		if err == nil && !allowed {
-			where := "in all namespaces"
+			where, cure := "in all namespaces", "; if only some namespaces may be read, name them in KUBERELAY_NAMESPACES"
 			switch {
 			case !r.Namespaced:
-				where = "in the cluster"
+				where, cure = "in the cluster", ""
 			case namespace != "":
-				where = fmt.Sprintf("in the namespace %q", namespace)
+				where, cure = fmt.Sprintf("in the namespace %q", namespace), ""
 			}
 			if why != "" {
 				why = ": " + why
 			}
+			why += cure
 			return apierrors.NewForbidden(r.GroupResource(), "", fmt.Errorf("may not %s it %s%s", verb, where, why))
 		}
 	}

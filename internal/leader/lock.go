@@ -10,6 +10,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+
+	"github.com/kuberelay/kuberelay/internal/refusal"
 )
 
 // lock is the Lease of one candidacy, as client-go's elector uses it. It records the time
@@ -122,6 +124,7 @@ func (l *lock) note(err error) {
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
 		err = nil // another candidate was faster
 	}
+	err = refusal.Explain(err)
 	denied := apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsInvalid(err) || apierrors.IsNotFound(err)
 	l.e.mu.Lock()
 	switch {
