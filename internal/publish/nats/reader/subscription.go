@@ -27,14 +27,15 @@ type subscription struct {
 	yield func(*event.Message, publish.Delivery) error
 	raw   func(Raw) error // replaces yield for undecoded messages
 
-	reading bool      // a consumer existed
-	started bool      // the stream was found; the fields below are valid
-	created time.Time // identifies the stream
-	seen    uint64    // every message up to this position was processed
-	until   uint64    // up to this position, only the last message of each subject is wanted
-	end     uint64    // of the stream when it was found; no message that matches is between until and end
-	reached uint64    // highest position that was received
-	caught  bool      // CaughtUp was called
+	reading  bool      // a consumer existed
+	started  bool      // the stream was found; the fields below are valid
+	created  time.Time // identifies the stream
+	seen     uint64    // every message up to this position was processed
+	until    uint64    // up to this position, only the last message of each subject is wanted
+	end      uint64    // of the stream when it was found; no message that matches is between until and end
+	reached  uint64    // highest position that was received
+	received int64     // messages
+	caught   bool      // CaughtUp was called
 
 	losses uint64 // of the bus when the stream was found
 	loss   <-chan struct{}
@@ -233,6 +234,8 @@ func (s *subscription) takeAll(messages messages, last bool) error {
 		}
 		position := msg.Sequence
 		s.reached = max(s.reached, position)
+		s.received++
+		s.b.conn.Opts.Reading.Left(s.received, int64(meta.NumPending))
 		switch {
 		case last && position > s.until: // after the snapshot, every message is wanted
 			s.seen = s.until
