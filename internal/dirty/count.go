@@ -107,6 +107,19 @@ func (d *Keys) Oldest() time.Time {
 	return time.Unix(slices.Min(slices.Collect(maps.Keys(d.since))), 0)
 }
 
+// Between returns the number of keys that became dirty between two times, in whole seconds.
+func (d *Keys) Between(from, to time.Time) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n := 0
+	for second, count := range d.since {
+		if second >= from.Unix() && second <= to.Unix() {
+			n += count
+		}
+	}
+	return n
+}
+
 func (d *Keys) countSince(second int64, n int) {
 	if d.since[second] += n; d.since[second] == 0 {
 		delete(d.since, second)

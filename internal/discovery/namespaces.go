@@ -38,7 +38,9 @@ type Namespaces struct {
 	// nothing watches them.
 	mu      sync.RWMutex
 	known   map[string]bool
-	failing error // of the last list or watch, nil if it succeeded
+	failing error             // of the last list or watch, nil if it succeeded
+	missing map[string]string // without a watch, the included ones that do not exist: see Missing
+	looked  bool              // whether missing is known
 
 	listed chan struct{} // closed when known is complete for the first time
 }
