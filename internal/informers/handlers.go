@@ -102,8 +102,11 @@ func (s *Set) watchFailed(i *informer, err error) {
 	}
 	i.doubtHistory()
 	err = refusal.Explain(err)
-	if apierrors.IsForbidden(err) && i.namespace == "" && i.resource.Namespaced {
+	switch {
+	case apierrors.IsForbidden(err) && i.namespace == "" && i.resource.Namespaced:
 		err = fmt.Errorf("%w; if only some namespaces may be read, name them in KUBERELAY_NAMESPACES", err)
+	case apierrors.IsBadRequest(err) && s.config.FieldSelector != "":
+		err = fmt.Errorf("%w; every watched resource must support the fields in KUBERELAY_FIELD_SELECTOR", err)
 	}
 	if !i.setFailing(err, s.config.Now()) {
 		return

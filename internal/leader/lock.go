@@ -129,7 +129,7 @@ func (l *lock) note(err error) {
 	l.e.mu.Lock()
 	switch {
 	case denied:
-		l.e.denied = fmt.Errorf("lease %s: %w; leader election needs an existing namespace, and get, create and update on leases in it", l.Describe(), err)
+		l.e.denied = fmt.Errorf("lease %s: %w; leader election needs an existing namespace, and get, create and update on leases in it: grant them, or name another namespace in KUBERELAY_LEASE_NAMESPACE", l.Describe(), err)
 	case err == nil:
 		l.e.denied = nil
 	}

@@ -59,7 +59,7 @@ func Causes() []Cause {
 		{Starting, "the forwarder is starting", "wait; if it lasts, see its log", "first-steps"},
 		{ClusterAway, "the API server is unreachable", "check that it runs, KUBECONFIG, and the network", "waiting-for-the-api-server"},
 		{BusIsAway, "the bus is away or refuses the forwarder", "check that it runs, KUBERELAY_NATS_URL or KUBERELAY_KAFKA_BROKERS, the credentials and the permissions", "the-bus"},
-		{LeaseDenied, "the API server denies access to the lease", "grant get, create and update on leases", "lease-access-denied-need-an-existing-namespace-and-get-create-and-update-on-leases-in-it"},
+		{LeaseDenied, "the API server denies access to the lease", "grant get, create and update on leases, or name another namespace in KUBERELAY_LEASE_NAMESPACE", "lease-access-denied-need-an-existing-namespace-and-get-create-and-update-on-leases-in-it"},
 		{NoLeader, "no forwarder holds the lease", "wait for an election; if it lasts, see the logs of all replicas", "the-lease"},
 		{DiscoveryFailing, "discovery of API groups fails", "repair the back end of the group's APIService; for all groups, the API server", "discovery-of-groups-failed-keeping-their-informers"},
 		{NothingWatched, "nothing is watched", "correct KUBERELAY_RESOURCES; forwarder resources shows what it matches", "settings-match-nothing"},

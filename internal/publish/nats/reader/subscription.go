@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/longwork"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/nats/binding"
 	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
@@ -35,7 +36,8 @@ type subscription struct {
 	end      uint64    // of the stream when it was found; no message that matches is between until and end
 	reached  uint64    // highest position that was received
 	received int64     // messages
-	caught   bool      // CaughtUp was called
+	counter  *longwork.Counter
+	caught   bool // CaughtUp was called
 
 	losses uint64 // of the bus when the stream was found
 	loss   <-chan struct{}
@@ -56,6 +58,7 @@ const (
 
 func (s *subscription) run(ctx context.Context) error {
 	delay := minResubscribe
+	s.counter = s.b.conn.Opts.Reading
 	for {
 		connection, err := s.await(ctx)
 		if err != nil {
@@ -235,7 +238,7 @@ func (s *subscription) takeAll(messages messages, last bool) error {
 		position := msg.Sequence
 		s.reached = max(s.reached, position)
 		s.received++
-		s.b.conn.Opts.Reading.Left(s.received, int64(meta.NumPending))
+		s.counter.Left(s.received, int64(meta.NumPending))
 		switch {
 		case last && position > s.until: // after the snapshot, every message is wanted
 			s.seen = s.until
