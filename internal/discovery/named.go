@@ -109,8 +109,8 @@ func (a *Access) allows(ctx context.Context, verb, namespace string) (bool, erro
 // Missing returns the included namespaces that are known not to exist, each with a similar name
 // that exists, "" for none.
 func (n *Namespaces) Missing() map[string]string {
-	n.mu.RLock()
-	defer n.mu.RUnlock()
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	if n.NeedsWatch() {
 		return n.unknown(n.include.UnsortedList())
 	}
@@ -119,8 +119,8 @@ func (n *Namespaces) Missing() map[string]string {
 
 // MissingExcluded returns the excluded namespaces that are known not to exist, as Missing does.
 func (n *Namespaces) MissingExcluded() map[string]string {
-	n.mu.RLock()
-	defer n.mu.RUnlock()
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	return n.unknown(n.exclude.UnsortedList())
 }
 
@@ -131,9 +131,18 @@ func (n *Namespaces) unknown(names []string) map[string]string {
 		return missing
 	}
 	for _, name := range names {
-		if _, ok := n.known[name]; !ok {
-			missing[name] = selector.Similar(name, slices.Collect(maps.Keys(n.known)))
+		if _, ok := n.known[name]; ok {
+			continue
 		}
+		similar, known := n.similar[name]
+		if !known {
+			similar = selector.Similar(name, slices.Collect(maps.Keys(n.known)))
+			if n.similar == nil {
+				n.similar = map[string]string{}
+			}
+			n.similar[name] = similar
+		}
+		missing[name] = similar
 	}
 	return missing
 }

@@ -114,7 +114,10 @@ func (s *Set) rediscover(ctx context.Context) error {
 	if err != nil || unchanged {
 		return err
 	}
-	a := &answer{catalog: c, resolution: s.config.Selection.Resolve(c)}
+	a := &answer{catalog: c, resolution: s.config.Selection.Resolve(c), similar: map[string]string{}}
+	for _, selector := range slices.Concat(a.resolution.Unmatched, a.resolution.UnmatchedExclude) {
+		a.similar[selector] = c.Similar(selector)
+	}
 	if s.references.Enabled() {
 		a.followable = s.config.Selection.Followable(c)
 	}

@@ -113,7 +113,7 @@ func (s *Set) Unmatched() (u Unmatched, ok bool) {
 	similar := func(selectors []string) map[string]string {
 		all := map[string]string{}
 		for _, selector := range selectors {
-			all[selector] = a.catalog.Similar(selector)
+			all[selector] = a.similar[selector]
 		}
 		return all
 	}
