@@ -99,6 +99,19 @@ func (s *Set) Forbidden() (forbidden, all int) {
 	return s.countResources(func(st Status) bool { return apierrors.IsForbidden(st.Failing) })
 }
 
+// Failing returns the number of resources whose last list or watch failed for another reason, of all
+// watched resources, and one of the errors.
+func (s *Set) Failing() (failing, all int, err error) {
+	failing, all = s.countResources(func(st Status) bool {
+		is := st.Failing != nil && !apierrors.IsForbidden(st.Failing)
+		if is && err == nil {
+			err = st.Failing
+		}
+		return is
+	})
+	return failing, all, err
+}
+
 // countResources counts the resources of which one informer is as it says, and all of them.
 func (s *Set) countResources(is func(Status) bool) (n, all int) {
 	found := map[schema.GroupResource]bool{}

@@ -72,7 +72,7 @@ func (s *readiness) informers() error {
 	return s.relay.informers.Ready()
 }
 
-// incomplete says what is not watched although it is selected.
+// incomplete says what is not watched although it is selected, or not current although it is listed.
 func (s *readiness) incomplete() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,6 +80,12 @@ func (s *readiness) incomplete() string {
 		return ""
 	}
 	var notes []string
+	if err := s.relay.informers.DiscoveryFailing()["*"]; err != nil {
+		notes = append(notes, fmt.Sprintf("discovery fails: %v", err))
+	}
+	if failing, all, err := s.relay.informers.Failing(); failing > 0 {
+		notes = append(notes, fmt.Sprintf("lists or watches of %d of %d resources fail: %v", failing, all, err))
+	}
 	if forbidden, all := s.relay.informers.Forbidden(); forbidden > 0 {
 		notes = append(notes, fmt.Sprintf("access denied to %d of %d resources", forbidden, all))
 	}

@@ -91,11 +91,14 @@ func TestARefusalIsNamed(t *testing.T) {
 		if err := os.WriteFile(file, []byte("expired"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		f.await("status and the log say 401", func(context.Context) error {
+		f.await("status, /readyz and the log say 401", func(ctx context.Context) error {
 			api.Break() // the watches go on with the token that they began with
 			_, table, _ := f.run("status")
-			if !strings.Contains(table, "401 Unauthorized") || !strings.Contains(table, "expired") || !strings.Contains(f.log(), "401 Unauthorized") {
-				return fmt.Errorf("status says %s", table)
+			_, ready, err := f.get(ctx, "/readyz")
+			for _, text := range []string{table, ready, f.log()} {
+				if err != nil || !strings.Contains(text, "401 Unauthorized") || !strings.Contains(text, "expired") {
+					return fmt.Errorf("status says %s, and /readyz %s, %w", table, ready, err)
+				}
 			}
 			return nil
 		})
@@ -284,8 +287,9 @@ func TestAHungBusLogsLittle(t *testing.T) {
 	}
 }
 
-// TestAFirstSyncShowsItsProgress: the stream is full in the middle of a first sync.
-func TestAFirstSyncShowsItsProgress(t *testing.T) {
+// TestLongWorkShowsItsProgress: the stream is full in the middle of a first sync, and in the middle of
+// what is sent after an outage.
+func TestLongWorkShowsItsProgress(t *testing.T) {
 	bus := natsServer(t)
 	cp := cluster.ControlPlane(t)
 	u := newUser(t, cp)
@@ -324,26 +328,51 @@ func TestAFirstSyncShowsItsProgress(t *testing.T) {
 	limitTo(room)
 	f.Configure(map[string]string{"RESOURCES": "configmaps", "NAMESPACES": namespace, "RESOLVED_INTERVAL": "0s"})
 	f.start()
-	f.await("status shows a first sync that is under way", func(context.Context) error {
-		all := f.document().Work
-		for _, w := range all {
-			// The namespace has a ConfigMap of its own, and the snapshot marker takes room.
-			if w.Work == "first_sync" && w.Unit == "objects" && w.Total != nil && *w.Total == objects+1 && !w.Growing && w.Done > 0 && w.Done <= room {
-				return nil
+	shows := func(work string, total int64) {
+		t.Helper()
+		f.await("status shows that a "+work+" is under way", func(context.Context) error {
+			all := f.document().Work
+			for _, w := range all {
+				if w.Work == work && w.Unit == "objects" && w.Total != nil && *w.Total == total && !w.Growing && w.Done > 0 && w.Done <= room {
+					return nil
+				}
 			}
-		}
-		return fmt.Errorf("it shows %+v", all)
-	})
+			return fmt.Errorf("it shows %+v", all)
+		})
+	}
+	shows("first_sync", objects+1) // the namespace has a ConfigMap of its own
 	if _, table, _ := f.run("status"); !strings.Contains(table, fmt.Sprintf("of %d objects", objects+1)) || !strings.Contains(table, "\nwork:") {
 		t.Errorf("the table does not show it:\n%s", table)
 	}
-	limitTo(-1)
-	f.idle()
-	f.await("there is no work left", func(context.Context) error {
-		if all := f.document().Work; len(all) > 0 {
-			return fmt.Errorf("it shows %+v", all)
+	done := func() {
+		t.Helper()
+		limitTo(-1)
+		f.idle()
+		f.await("there is no work left", func(context.Context) error {
+			if all := f.document().Work; len(all) > 0 {
+				return fmt.Errorf("it shows %+v", all)
+			}
+			return nil
+		})
+	}
+	done()
+
+	// The same happens to what waited for the bus.
+	limitTo(room)
+	bus.Kill()
+	f.awaitReason("bus")
+	for n := range objects {
+		u.label(configMaps, namespace, fmt.Sprintf("c%d", n), "changed")
+	}
+	f.await("all changes are known", func(ctx context.Context) error {
+		n, err := f.Metric(ctx, "kuberelay_dirty_objects")
+		if err == nil && n != objects {
+			err = fmt.Errorf("%v objects are dirty", n)
 		}
-		return nil
+		return err
 	})
+	bus.Start()
+	shows("resend", objects)
+	done()
 	f.stop()
 }
