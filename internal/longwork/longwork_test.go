@@ -75,8 +75,8 @@ func TestCounter(t *testing.T) {
 	}
 	check(Amount{}, false)
 	c.Begin()
-	c.Begin()
 	c.Expect(10)
+	c.Begin() // of another piece
 	var pieces sync.WaitGroup
 	for range 4 {
 		pieces.Go(func() { c.Add(2) })

@@ -106,6 +106,9 @@ var faults = []struct {
 		[]string{"warning setting_unmatched"}, "KUBERELAY_FILTER selects no object of pods"},
 	{"no objects", func(d *Document) { d.Resources[0].Objects, d.Resources[1].Objects = 0, 0 },
 		[]string{"warning no_objects"}, "no object is selected by KUBERELAY_EXCLUDE_NAMESPACES=kube-system"},
+	{"no objects yet", func(d *Document) {
+		d.Resources[0].Objects, d.Resources[1].Objects, d.Resources[1].State = 0, 0, "starting"
+	}, []string{"warning syncing"}, "deployments.apps"},
 	{"an empty cluster", func(d *Document) { d.Resources[0].Objects, d.Resources[1].Objects, d.Selectors = 0, 0, nil }, nil, "0 objects"},
 	{"two", func(d *Document) {
 		d.Memory.Used = 220 << 20
