@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
@@ -102,7 +103,9 @@ func (a *Access) allows(ctx context.Context, verb, namespace string) (bool, erro
 	if a == nil || a.reviews == nil {
 		return true, nil
 	}
-	allowed, _, err := a.Review(ctx, verb, NamespaceResource.Group, NamespaceResource.Resource, namespace)
+	allowed, _, err := a.review(ctx, authorizationv1.ResourceAttributes{ // a Role in the namespace can allow it, too
+		Namespace: namespace, Name: namespace, Verb: verb, Version: "*", Resource: NamespaceResource.Resource,
+	})
 	return allowed, err
 }
 
