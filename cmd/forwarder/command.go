@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"strings"
 	"sync"
 
@@ -17,6 +16,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/filter"
+	"github.com/kuberelay/kuberelay/internal/loglimit"
 	"github.com/kuberelay/kuberelay/internal/projection"
 	"github.com/kuberelay/kuberelay/internal/selector"
 )
@@ -108,6 +108,9 @@ func configured(need config.Need, do func(context.Context, config.Config, *slog.
 		if err != nil {
 			return err
 		}
+		limited := loglimit.New(log.Handler())
+		defer limited.Flush()
+		log = slog.New(limited)
 		klogOnce.Do(func() { klog.SetSlogLogger(log) })
 		return do(cmd.Context(), cfg, log)
 	}
@@ -147,6 +150,6 @@ func newLogger(c config.Operations, w io.Writer, also ...io.Writer) (*slog.Logge
 }
 
 func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
+	f, ok := w.(interface{ Fd() uintptr })
 	return ok && terminal.IsTerminal(int(f.Fd()))
 }

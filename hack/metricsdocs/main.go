@@ -15,7 +15,6 @@ import (
 	"text/template"
 
 	"github.com/kuberelay/kuberelay/internal/checkpoint"
-	"github.com/kuberelay/kuberelay/internal/filter"
 	"github.com/kuberelay/kuberelay/internal/forward"
 	"github.com/kuberelay/kuberelay/internal/informers"
 	"github.com/kuberelay/kuberelay/internal/leader"
@@ -26,6 +25,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
 	"github.com/kuberelay/kuberelay/internal/publish/nats"
 	"github.com/kuberelay/kuberelay/internal/reconcile"
+	"github.com/kuberelay/kuberelay/internal/relay"
 	"github.com/kuberelay/kuberelay/internal/resolve"
 )
 
@@ -78,7 +78,9 @@ func register(c *operations.Catalogue) error {
 	(&checkpoint.Retention{Acked: ledger.New().NewTerm()}).Register(c)
 	c.MustRegister(resolve.New(resolve.Config{}))
 	leader.New(leader.Config{Logger: log, Registerer: c})
-	filter.NewErrorsTotal(c)
+	if _, err := relay.New(relay.Config{Logger: log, Registerer: c}); err != nil {
+		return err
+	}
 	publish.NewInvalid(c, log)
 
 	onNATS, err := nats.Connect(context.Background(), nats.Options{URLs: []string{"nats://" + nowhere}, Cluster: "docs", Registerer: c})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/ledger"
+	"github.com/kuberelay/kuberelay/internal/refusal"
 )
 
 // Cluster compares entries of the checkpoint with the Kubernetes cluster.
@@ -198,7 +199,7 @@ func (r *Reconciler) compareDue(ctx context.Context) {
 
 // fail schedules another comparison of a resource, after a delay.
 func (r *Reconciler) fail(gr schema.GroupResource, err error) {
-	r.log.Warn("comparing the bus with the cluster failed, retrying", "resource", gr.String(), "err", err)
+	r.log.Warn("comparing the bus with the cluster failed, retrying", "resource", gr.String(), "err", refusal.Explain(err))
 	r.failed[gr] = true
 }
 

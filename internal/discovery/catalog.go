@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/restmapper"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/refusal"
 )
 
 // Catalog is one answer of the API server to the question what it serves.
@@ -67,7 +68,7 @@ func newCatalogue(groups []*metav1.APIGroup, lists []*metav1.APIResourceList, fa
 		versions:  map[schema.GroupVersion]bool{}, Failed: map[string]error{},
 	}
 	for gv, err := range failed {
-		c.Failed[gv.Group] = err
+		c.Failed[gv.Group] = refusal.Explain(err)
 	}
 	if !slices.ContainsFunc(groups, func(g *metav1.APIGroup) bool { return g.Name == "" }) {
 		// To client-go, "not found" means an aggregated API server, but this is the API server.

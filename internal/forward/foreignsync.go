@@ -2,9 +2,6 @@ package forward
 
 import (
 	"context"
-	"log/slog"
-	"sync"
-	"time"
 
 	"github.com/kuberelay/kuberelay/internal/event"
 )
@@ -46,37 +43,12 @@ func (f *Forwarder) syncForeign(ctx context.Context, key event.Key, acked event.
 	}
 }
 
-// foreignLog limits the log of foreign events, which somebody else causes.
-type foreignLog struct {
-	mu         sync.Mutex
-	last       time.Time
-	suppressed int
-	count      int // of all
-}
-
-const foreignLogInterval = 10 * time.Second
-
 // repaired records that the bus has the state of an object again.
 func (f *Forwarder) repaired(c event.Change) {
 	f.metrics.foreign.Inc()
-	f.foreign.warn(f.Logger, f.Now(), append(attributes(c.Key), "foreign_position", c.After, "type", c.Type.Short()))
+	f.foreign.Add(1)
+	f.Logger.Warn("foreign event on the bus, published the object's state again", append(attributes(c.Key), "foreign_position", c.After, "type", c.Type.Short())...)
 }
 
 // ForeignEvents returns the number of foreign events that were repaired.
-func (f *Forwarder) ForeignEvents() int {
-	f.foreign.mu.Lock()
-	defer f.foreign.mu.Unlock()
-	return f.foreign.count
-}
-
-func (l *foreignLog) warn(log *slog.Logger, now time.Time, args []any) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.count++
-	if now.Sub(l.last) < foreignLogInterval {
-		l.suppressed++
-		return
-	}
-	log.Warn("foreign event on the bus, published the object's state again", append(args, "suppressed", l.suppressed)...)
-	l.last, l.suppressed = now, 0
-}
+func (f *Forwarder) ForeignEvents() int { return int(f.foreign.Load()) }

@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -87,7 +88,7 @@ type Forwarder struct {
 	Config
 	metrics  *metrics
 	reads    chan struct{} // holds one token for each read of the bus in progress
-	foreign  foreignLog
+	foreign  atomic.Int64  // foreign events that were repaired
 	outcomes outcomes
 }
 

@@ -1,12 +1,15 @@
 package informers
 
 import (
+	"fmt"
+
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/kuberelay/kuberelay/internal/apistream"
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/failpoint"
+	"github.com/kuberelay/kuberelay/internal/refusal"
 )
 
 // onAdd handles a notification of client-go, as the next two do. Initial means that the
@@ -98,6 +101,13 @@ func (s *Set) watchFailed(i *informer, err error) {
 		return
 	}
 	i.doubtHistory()
+	err = refusal.Explain(err)
+	switch {
+	case apierrors.IsForbidden(err) && i.namespace == "" && i.resource.Namespaced:
+		err = fmt.Errorf("%w; if only some namespaces may be read, name them in KUBERELAY_NAMESPACES", err)
+	case apierrors.IsBadRequest(err) && s.config.FieldSelector != "":
+		err = fmt.Errorf("%w; every watched resource must support the fields in KUBERELAY_FIELD_SELECTOR", err)
+	}
 	if !i.setFailing(err, s.config.Now()) {
 		return
 	}

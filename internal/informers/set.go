@@ -127,6 +127,7 @@ type answer struct {
 	catalog    *discovery.Catalog
 	resolution discovery.Resolution
 	followable map[schema.GroupKind]event.Resource
+	similar    map[string]string // by selector that matches nothing: see Unmatched
 }
 
 // New makes a Set that watches nothing until [Set.Run].

@@ -96,3 +96,16 @@ func (l *Ledger) Oldest() time.Time {
 	}
 	return time.Unix(slices.Min(slices.Collect(maps.Keys(l.since))), 0)
 }
+
+// Between returns the number of keys that became dirty between two times, in whole seconds.
+func (l *Ledger) Between(from, to time.Time) int {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	n := 0
+	for second, count := range l.since {
+		if second >= from.Unix() && second <= to.Unix() {
+			n += count
+		}
+	}
+	return n
+}

@@ -83,3 +83,23 @@ func TestSince(t *testing.T) {
 		t.Errorf("settled: got %s", since)
 	}
 }
+
+func TestBetween(t *testing.T) {
+	at := func(second int64) time.Time { return time.Unix(second, 0) }
+	d := newLedger()
+	for second, name := range []string{"a", "b", "c", "d"} {
+		d.Observe(testResource.Key("default", name), nil, object(name, "1"), event.CauseWatch, false, at(int64(10*second)))
+	}
+	for _, c := range []struct {
+		from, to int64
+		want     int
+	}{{0, 100, 4}, {10, 20, 2}, {11, 19, 0}, {31, 40, 0}} {
+		if got := d.Between(at(c.from), at(c.to)); got != c.want {
+			t.Errorf("between %d and %d: got %d, want %d", c.from, c.to, got, c.want)
+		}
+	}
+	d.term.Settle(testResource.Key("default", "b"), live("b", "1"), wanted)
+	if got := d.Between(at(10), at(20)); got != 1 {
+		t.Errorf("after an acknowledgement: got %d, want 1", got)
+	}
+}

@@ -193,6 +193,13 @@ func (c *claim) taken() error {
 	return c.lost
 }
 
+// replacesNobody reports whether the cluster that this one may replace has never owned the name.
+func (c *claim) replacesNobody() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.replaces != "" && c.held.UID != "" && c.held.Replaces != c.replaces
+}
+
 // claimPoll is the interval at which the owner of the name is checked: NATS does not reject
 // the messages of a forwarder whose cluster was replaced. A check reads one message.
 const claimPoll = 10 * time.Second

@@ -31,6 +31,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/informers"
 	"github.com/kuberelay/kuberelay/internal/ledger"
+	"github.com/kuberelay/kuberelay/internal/longwork"
 	"github.com/kuberelay/kuberelay/internal/operations"
 	"github.com/kuberelay/kuberelay/internal/reconcile"
 )
@@ -52,6 +53,10 @@ type Config struct {
 
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
+
+	// takeover counts what a takeover on Kafka reads, and loading what the loads of the
+	// checkpoint read. New sets both.
+	takeover, loading *longwork.Counter
 }
 
 // ConfigError is an error that only another configuration or other permissions can fix. A
@@ -81,6 +86,7 @@ type Relay struct {
 	informers *informers.Set      // nil until Run has connected to the cluster
 	comparer  *reconcile.Comparer // likewise
 	warned    sync.Once
+	work      *longwork.Tracker
 	term      atomic.Pointer[term] // nil while this process is not the leader
 }
 
@@ -90,7 +96,11 @@ func New(c Config) (*Relay, error) {
 	if err != nil {
 		return nil, &ConfigError{err}
 	}
-	return &Relay{Config: c, shape: shape, ledger: ledger.New()}, nil
+	c.takeover, c.loading = &longwork.Counter{}, &longwork.Counter{}
+	r := &Relay{Config: c, shape: shape, ledger: ledger.New()}
+	r.work = longwork.New(r.works(), time.Now, c.Logger)
+	c.Registerer.MustRegister(unmatchedCollector{r})
+	return r, nil
 }
 
 // Run connects to the cluster and the bus, and publishes until ctx ends. Then it publishes
@@ -107,6 +117,11 @@ func (r *Relay) Run(ctx context.Context) error {
 	r.state.connected(c.name)
 	r.informers = r.newInformers(c)
 	r.comparer = r.newComparer(c)
+	reporting, stop := context.WithCancel(ctx)
+	var reports sync.WaitGroup
+	reports.Go(func() { r.report(reporting) })
+	defer reports.Wait()
+	defer stop()
 	run := r.runAlone
 	if r.Settings.Leader.Election {
 		run = r.runElected
@@ -119,7 +134,7 @@ func (r *Relay) Run(ctx context.Context) error {
 }
 
 // Checks are those of /readyz. They may be called before Run.
-func (r *Relay) Checks() []operations.Check { return r.state.checks(r.Settings.Leader.Election) }
+func (r *Relay) Checks() []operations.Check { return r.state.checks(r.Settings) }
 
 // rediscover is the interval between polls of discovery. New CustomResourceDefinitions are
 // found without it.

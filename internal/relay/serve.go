@@ -163,7 +163,9 @@ func (t *term) followBus(ctx context.Context) error {
 		case away && !wasAway:
 			t.awaySince.Store(time.Now().UnixNano())
 		case !away && wasAway:
-			t.awaySince.Store(0)
+			o := &outage{began: time.Unix(0, t.awaySince.Swap(0)), ended: time.Now()}
+			o.waiting = t.informers.DirtyBetween(o.began, o.ended)
+			t.outage.Store(o)
 		}
 	}
 }

@@ -40,7 +40,14 @@ type term struct {
 	snapshots  *snapshots
 	resolver   *resolve.Resolver
 	metrics    *termRegisterer
-	awaySince  atomic.Int64 // when the bus went away, in Unix nanoseconds; 0 while it is ready
+	awaySince  atomic.Int64           // when the bus went away, in Unix nanoseconds; 0 while it is ready
+	outage     atomic.Pointer[outage] // the last one that is over; nil for none
+}
+
+// outage is a time in which the bus was away. waiting is the number of keys that became dirty in it.
+type outage struct {
+	began, ended time.Time
+	waiting      int
 }
 
 // newTerm opens the bus, which on Kafka fences the previous writer, loads the checkpoint

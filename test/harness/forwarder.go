@@ -295,15 +295,22 @@ func (f *Forwarder) Idle(ctx context.Context) error {
 
 // Run runs another command of the binary with the same environment until it ends.
 func (f *Forwarder) Run(ctx context.Context, args ...string) (code int, stdout, stderr string, err error) {
-	cmd := exec.CommandContext(ctx, f.options.Binary, args...)
+	cmd := f.Command(ctx, args...)
 	var out, errOut bytes.Buffer
-	cmd.Env, cmd.Stdout, cmd.Stderr = f.env, &out, &errOut
+	cmd.Stdout, cmd.Stderr = &out, &errOut
 	err = cmd.Run()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
 		err = nil
 	}
 	return cmd.ProcessState.ExitCode(), out.String(), errOut.String(), err
+}
+
+// Command is another command of the binary with the same environment.
+func (f *Forwarder) Command(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, f.options.Binary, args...)
+	cmd.Env = slices.Clone(f.env)
+	return cmd
 }
 
 // Log is all that the processes have logged so far.

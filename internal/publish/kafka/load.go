@@ -59,6 +59,8 @@ type loading struct {
 }
 
 func (l *loading) run(ctx context.Context) error {
+	l.b.opts.Reading.Begin()
+	defer l.b.opts.Reading.End()
 	ctx, release := l.s.bound(ctx) // a session that ends would leave it waiting
 	defer release()
 	if err := l.check(ctx); err != nil {
@@ -104,7 +106,7 @@ func (l *loading) run(ctx context.Context) error {
 // readEntries takes the entries of a partition of the checkpoint topic, but for those in
 // doubt.
 func (l *loading) readEntries(ctx context.Context, d doubts, until int64) error {
-	err := l.b.read(ctx, l.b.opts.CheckpointTopic, d.home, 0, until, func(r broker.Record) error {
+	err := l.b.readCounted(ctx, l.b.opts.Reading, l.b.opts.CheckpointTopic, d.home, 0, until, func(r broker.Record) error {
 		c := l.b.checkpoint(r, d.home)
 		isForeign := contains(d.unread, r.Offset)
 		switch {

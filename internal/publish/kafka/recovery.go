@@ -211,7 +211,7 @@ func (b *Bus) isRecordOf(r broker.Record, of recordedAt) bool {
 // record of each key, and the invalid one after it.
 func (s *session) readLast(ctx context.Context, t *topic, p int, from int64) (tail, error) {
 	c := tail{last: map[string]stored{}, invalid: map[string]entry{}}
-	err := s.b.read(ctx, t.name, p, from, t.markers[p].Offset, func(r broker.Record) error {
+	err := s.b.readCounted(ctx, s.b.opts.Takeover, t.name, p, from, t.markers[p].Offset, func(r broker.Record) error {
 		if !s.b.parser.Owns(r.Key) {
 			return nil
 		}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/longwork"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/binding"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
@@ -30,6 +31,9 @@ type Options struct {
 	// CheckpointTopic is never read, even if its name matches a template in Topic.
 	CheckpointTopic string
 	Cluster         string // the cluster name; all clusters if empty
+
+	// Reading counts the records that are read up to an end that is known; nil for none.
+	Reading *longwork.Counter
 
 	Logger *slog.Logger // none if nil
 }
