@@ -9,19 +9,23 @@ import (
 // newestTime returns the newest time in metadata.managedFields, in seconds of Unix time, or 0
 // if there is none.
 //
-// Only an entry has the member: the names of fields begin with "f:", and quotes within a
-// name are escaped.
+// Only an entry has the member "time": the names of fields begin with "f:", and quotes within
+// a name are escaped. The search is for the end of a time, because its first letter is rare.
 func newestTime(managedFields []byte) uint32 {
-	member := []byte(`"time":"`)
+	const member, length = `"time":"`, len("2006-01-02T15:04:05Z")
 	var newest []byte
-	for {
-		i := bytes.Index(managedFields, member)
+	for from := 0; ; {
+		i := bytes.Index(managedFields[from:], []byte(`Z"`))
 		if i < 0 {
 			break
 		}
-		managedFields = managedFields[i+len(member):]
+		from += i + 1
+		begin := from - length
+		if begin < len(member) || string(managedFields[begin-len(member):begin]) != member {
+			continue
+		}
 		// Times in UTC, without fractions of a second: their order is that of the texts.
-		if text := managedFields[:min(len("2006-01-02T15:04:05Z"), len(managedFields))]; bytes.Compare(text, newest) > 0 {
+		if text := managedFields[begin:from]; bytes.Compare(text, newest) > 0 {
 			newest = text
 		}
 	}

@@ -17,6 +17,9 @@ func TestNewestTime(t *testing.T) {
 		"without a time":    {"[" + entry("null") + "]", 0},
 		"not a time":        {"[" + entry(`"now"`) + "]", 0},
 		"cut off":           {`[{"time":"2020`, 0},
+		"at the beginning":  {`Z"`, 0},
+		"of another member": {`[{"when":"2020-01-02T03:04:05Z","time":"2020-01-02T03:04:04Z"}]`, 1577934244},
+		"the last member":   {`[{"manager":"Z","fieldsV1":{"f:Z":{}},"time":"2020-01-02T03:04:05Z"}]`, 1577934245},
 		"before 1970":       {"[" + entry(`"1960-01-01T00:00:00Z"`) + "]", 0},
 		"after the century": {"[" + entry(`"2200-01-01T00:00:00Z"`) + "]", 0},
 	} {
