@@ -49,9 +49,9 @@ TEST_PARALLEL ?= 4
 SLOW := TestTorture TestPlantedBugs TestEveryPatchApplies TestLostAcknowledgements \
 	TestAConversionWebhookThatIsDown TestALeaderThatWakesUp TestARestartOfTwentyThousandObjects \
 	TestCanaryKafka TestCanaryNATS TestClustersShareABus TestExamplesWhoseBusComesBackEmpty \
-	TestAlertRules TestAlerts TestDashboards TestFlinkSQL TestHeartbeatsAreNotSent TestRelease TestMixedVersionsOfTheAPIServer TestRotationKafka TestRotationNATS \
+	TestAlerts TestDashboards TestFlinkSQL TestHeartbeatsAreNotSent TestRelease TestMixedVersionsOfTheAPIServer TestRotationKafka TestRotationNATS \
 	TestRotationToken TestTableKeyValue TestTheAPIServerIsRestartedUnderChange TestTwoClustersWithOneName
-SLOW_PACKAGES := ./test/e2e ./test/chart ./test/simulate ./test/torture ./test/release ./internal/publish/kafka
+SLOW_PACKAGES := ./test/e2e ./test/simulate ./test/torture ./test/release ./internal/publish/kafka
 empty :=
 SLOW_PATTERN = ^($(subst $(empty) $(empty),|,$(strip $(SLOW))))$$
 
