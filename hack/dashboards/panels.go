@@ -85,7 +85,8 @@ func yesNo(color string) map[string]any {
 	}}
 }
 
-// column is a column of a table: a query that gives one value for each row.
+// column is a column of a table: a query that gives one value for each row. Without a title, only the
+// labels are shown.
 type column struct {
 	title, unit, expr string
 	levels            *thresholds
@@ -96,7 +97,7 @@ type column struct {
 func table(title, description string, height int, labels []string, columns ...column) panel {
 	p := newPanel("table", title, description, 24, height)
 	p.FieldConfig.Defaults = field{NoValue: "-", Custom: map[string]any{"align": "auto", "filterable": true}}
-	names, order := map[string]any{}, map[string]any{}
+	names, order, hidden := map[string]any{}, map[string]any{}, map[string]any{"Time": true}
 	for i, l := range labels {
 		names[l], order[l] = strings.ToUpper(l[:1])+l[1:], i
 	}
@@ -104,6 +105,10 @@ func table(title, description string, height int, labels []string, columns ...co
 		ref := string(rune('A' + i))
 		p.Targets = append(p.Targets, target{RefID: ref, Datasource: prometheus(), Expr: c.expr, Format: "table", Instant: true})
 		value := "Value #" + ref
+		if c.title == "" {
+			hidden[value] = true
+			continue
+		}
 		names[value], order[value] = c.title, len(labels)+i
 		var of []property
 		if c.unit != "" {
@@ -121,7 +126,7 @@ func table(title, description string, height int, labels []string, columns ...co
 	}
 	p.Transformations = []transformation{
 		{"merge", map[string]any{}},
-		{"organize", map[string]any{"excludeByName": map[string]any{"Time": true}, "indexByName": order, "renameByName": names}},
+		{"organize", map[string]any{"excludeByName": hidden, "indexByName": order, "renameByName": names}},
 	}
 	p.Options = map[string]any{"showHeader": true, "cellHeight": "sm"}
 	return p
