@@ -150,6 +150,7 @@ func TestEveryVariable(t *testing.T) {
 		"KUBERELAY_LISTEN_TLS_KEY_FILE="+key,
 		"KUBERELAY_LOG_LEVEL=debug",
 		"KUBERELAY_LOG_FORMAT=text",
+		"KUBERELAY_STATUS_PAGE=false",
 		"KUBERELAY_PPROF=true",
 	)
 	got, err := config.Load(config.Forwarding)
@@ -191,7 +192,7 @@ func TestEveryVariable(t *testing.T) {
 			Election: true, LeaseName: "web.kuberelay", Namespace: "apps",
 			LeaseDuration: 25 * time.Second, RenewDeadline: 20 * time.Second, RetryPeriod: 3 * time.Second,
 		},
-		Operations: config.Operations{ListenAddr: "localhost:19", MetricsAuth: true, CertFile: cert, KeyFile: key, LogLevel: "debug", LogFormat: config.LogText, Profiles: true},
+		Operations: config.Operations{ListenAddr: "localhost:19", MetricsAuth: true, CertFile: cert, KeyFile: key, LogLevel: "debug", LogFormat: config.LogText, StatusPage: false, Profiles: true},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)

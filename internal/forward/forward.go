@@ -58,7 +58,7 @@ type History interface {
 	At(ctx context.Context, key event.Key, position uint64) (publish.Stored, error)
 }
 
-// Config configures a Forwarder. Every field is required.
+// Config configures a Forwarder. Every field is required unless it says otherwise.
 type Config struct {
 	Informers  Informers
 	Checkpoint Checkpoint
@@ -72,6 +72,9 @@ type Config struct {
 	// published the delete and purged it after the retention.
 	Lost    func() bool
 	Builder event.Builder
+	// Published, if set, is told of each acknowledged event: its version, and when its change was
+	// observed and the event acknowledged. It is called concurrently, and must not block.
+	Published func(key event.Key, of event.Type, version string, observed, acknowledged time.Time)
 	// Go runs a function that may block on the bus, concurrently.
 	Go         func(func())
 	Now        func() time.Time
@@ -316,10 +319,14 @@ func (f *Forwarder) once(key event.Key, level slog.Level) slog.Level {
 func (f *Forwarder) record(c event.Change, m *event.Message) {
 	// The strings of the cached object: the checkpoint keeps them, so they use no more
 	// memory.
-	f.Checkpoint.Put(event.Key{Group: c.Resource.Group, Resource: c.Resource.Resource, Namespace: c.Object.Namespace, Name: c.Object.Name}, m.Acked)
+	key := event.Key{Group: c.Resource.Group, Resource: c.Resource.Resource, Namespace: c.Object.Namespace, Name: c.Object.Name}
+	f.Checkpoint.Put(key, m.Acked)
 	f.Informers.Acknowledged(c.Key, m.Acked, c.Object)
 	f.metrics.published.WithLabelValues(c.Key.GroupResource().String(), c.Type.Short()).Inc()
 	now := f.Now()
 	f.metrics.lag.Observe(now.Sub(c.Observed).Seconds())
-	f.outcomes.succeeded(c.Key, now)
+	f.outcomes.succeeded(c.Key, c.Observed, now)
+	if f.Published != nil {
+		f.Published(key, c.Type, m.Acked.ResourceVersion, c.Observed, now)
+	}
 }

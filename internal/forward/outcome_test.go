@@ -35,14 +35,14 @@ func TestOutcome(t *testing.T) {
 
 	b.view = view(object("a", "2"))
 	step("refused again", answer{err: refused}, Outcome{Err: refused, Since: start.Add(3 * time.Second), Published: start.Add(2 * time.Second)})
-	f.outcomes.succeeded(event.Key{Resource: "configmaps", Namespace: "default", Name: "other"}, clock)
+	f.outcomes.succeeded(event.Key{Resource: "configmaps", Namespace: "default", Name: "other"}, clock.Add(-3*time.Millisecond), clock)
 	if f.Outcome(gr).Err == nil {
 		t.Error("the publish of another object has resolved the error")
 	}
 	published := clock
 	b.view, b.acked = view(nil), event.Acked{}
 	_, _ = syncOnce(t, f)
-	if got, want := f.Outcome(gr), (Outcome{Published: published}); got != want {
+	if got, want := f.Outcome(gr), (Outcome{Published: published, Lag: 3 * time.Millisecond}); got != want {
 		t.Errorf("the object is gone: got %+v, want %+v", got, want)
 	}
 }
