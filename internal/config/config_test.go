@@ -57,7 +57,7 @@ func TestDefaults(t *testing.T) {
 		Leader: config.Leader{
 			LeaseName: "kuberelay", LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
 		},
-		Operations: config.Operations{ListenAddr: ":8080", LogLevel: "info"},
+		Operations: config.Operations{ListenAddr: ":8080", LogLevel: "info", StatusPage: true},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)

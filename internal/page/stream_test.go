@@ -174,8 +174,8 @@ func TestStream(t *testing.T) {
 		f.change(func(d *status.Document) {
 			d.Verdict.Findings = []status.Finding{{Reason: status.MemoryLow, Message: "97%"}}
 		})
-		sends("the text of a finding", "")
-		for range int(refresh.Seconds()) - 2 {
+		sends("the text of a finding", "status ")
+		for range int(refresh.Seconds()) - 1 {
 			sends("no change", "")
 		}
 		sends("a refresh", "status ")

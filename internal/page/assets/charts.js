@@ -7,6 +7,7 @@ const width = 240, height = 48, spans = 61;
 
 let rates = null; // the last message
 const sampled = []; // what the documents had since the page was opened: { span, dirty, memory }
+let unsent = null; // objects now; null on a standby, which does not know
 let limit = 0; // of the memory
 
 export function setRates(r) { rates = r; }
@@ -14,11 +15,12 @@ export function setRates(r) { rates = r; }
 // sample remembers of a document what the forwarder keeps no history of.
 export function sample(d) {
   const span = spanNow();
-  const dirty = d.resources.reduce((n, r) => n + (r.dirty ?? 0), 0);
+  const known = d.resources.filter((r) => r.dirty !== undefined);
+  unsent = known.length > 0 ? known.reduce((n, r) => n + r.dirty, 0) : null;
   limit = d.memory.limitBytes;
   const last = sampled.at(-1);
-  if (last && last.span === span) Object.assign(last, { dirty: Math.max(last.dirty, dirty), now: dirty, memory: d.memory.usedBytes });
-  else sampled.push({ span, dirty, now: dirty, memory: d.memory.usedBytes });
+  if (last && last.span === span) Object.assign(last, { dirty: unsent === null ? null : Math.max(last.dirty, unsent), memory: d.memory.usedBytes });
+  else sampled.push({ span, dirty: unsent, memory: d.memory.usedBytes });
   while (sampled.length > 2 * spans) sampled.shift();
 }
 
@@ -48,7 +50,7 @@ const recent = (values) => Math.max(values.at(-2) ?? 0, values.at(-1) ?? 0);
 const charts = [
   { title: "Published", unit: (v) => `${rate(v)}/s`, values: () => counts(rates?.published ?? []).map((v) => v / spanSeconds()), now: recent },
   { title: "Slowest event", unit: short, values: () => counts(rates?.slowestSeconds ?? []), now: recent, none: "no event" },
-  { title: "Unsent objects", unit: (v) => count(Math.round(v)), values: () => samples((s) => s.dirty), now: () => sampled.at(-1)?.now ?? 0, line: true },
+  { title: "Unsent objects", unit: (v) => count(Math.round(v)), values: () => samples((s) => s.dirty), now: () => unsent, line: true },
   { title: "Memory", unit: size, values: () => samples((s) => s.memory), now: (v) => v.at(-1) ?? 0, line: true, more: () => (limit ? ` of ${size(limit)}` : ", no limit") },
 ];
 
@@ -70,8 +72,8 @@ export function drawCharts() {
     const values = c.values();
     const most = Math.max(0, ...values.filter((v) => v !== null));
     const present = c.now(values);
-    setText(c.value, (c.none && present === 0 ? c.none : c.unit(present)) + (c.more?.() ?? ""));
-    setText(c.most, `most ${c.unit(most)}`);
+    setText(c.value, present === null ? "unknown" : (c.none && present === 0 ? c.none : c.unit(present)) + (c.more?.() ?? ""));
+    setText(c.most, most > 0 ? `most ${c.unit(most)}` : "");
     c.shape.setAttribute("d", c.line ? linePath(values, most) : barPath(values, most));
   }
 }

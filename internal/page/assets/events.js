@@ -6,15 +6,23 @@ import { clockTime, short } from "./words.js";
 
 const marks = { created: "+", snapshot: "+", updated: "~", deleted: "−", deselected: "−" };
 
-const shown = 30;
+const shown = 20;
+
+let last = { events: [] };
 
 export function showEvents(message) {
-  const none = byId("no-events");
-  none.hidden = message.events.length > 0;
-  if (message.hidden) {
-    setText(none, "Names of objects are shown at the loopback address only, as through kubectl port-forward, or with KUBERELAY_METRICS_AUTH=true.");
-  }
+  last = message;
+  if (message.events.length > 0) byId("no-events").hidden = true;
   reconcile(byId("events"), message.events.slice(0, shown), (e) => String(e.number), createEvent, () => {});
+}
+
+// explainNone says why there are no events.
+export function explainNone(role) {
+  const none = byId("no-events");
+  none.hidden = last.events.length > 0;
+  if (last.hidden) setText(none, "Names of objects are shown at the loopback address only, as through kubectl port-forward, or with KUBERELAY_METRICS_AUTH=true.");
+  else if (role === "leading") setText(none, "No event since this forwarder began to lead.");
+  else setText(none, "None: only the leader publishes.");
 }
 
 function createEvent(e) {

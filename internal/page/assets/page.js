@@ -2,15 +2,15 @@
 
 import { createCharts, drawCharts, sample, setRates } from "./charts.js";
 import { byId, setClass, setText } from "./dom.js";
-import { showEvents } from "./events.js";
+import { explainNone, showEvents } from "./events.js";
 import { showResources } from "./resources.js";
 import { listenForTraces, setResources } from "./trace.js";
 import { roleOf, showFacts, showVerdict } from "./verdict.js";
 import { clockTime, duration, now, setClock } from "./words.js";
 
-// silence is how long a stream that lives can be silent: it sends a document every 15 seconds. Patience is
+// silence is how long a stream that lives can be silent: it sends a document every 5 seconds. Patience is
 // for a connection that the browser makes again. All are in milliseconds.
-const silence = 40_000, patience = 5_000, retryAfter = 10_000;
+const silence = 20_000, patience = 5_000, retryAfter = 10_000;
 
 let status = null; // the last document
 let heard = performance.now(); // when the last message came, or the page was opened
@@ -25,6 +25,7 @@ function show() {
   showVerdict(status);
   showFacts(status);
   showResources(status);
+  explainNone(roleOf(status));
 }
 
 // tick lets ages grow, and notices a stream that is gone.

@@ -59,7 +59,8 @@ function fact(id, main, more, bad) {
 }
 
 function busWords(b) {
-  const words = [b.state === "unused" ? "not used" : b.state + since(b.since), `${b.queued} queued`, `${b.inFlight} in flight`];
+  if (b.state === "unused") return ["not used"];
+  const words = [b.state + since(b.since), `${b.queued} queued`, `${b.inFlight} in flight`];
   if (b.foreignEvents > 0) words.push(`${counted(b.foreignEvents, "foreign event")} repaired`);
   return [words.join(", "), b.state === "away"];
 }
@@ -82,5 +83,10 @@ function copyWords(d) {
   return [counted(objects, "object"), words.join(", ")];
 }
 
-export const roleOf = (d) => (d.waitingFor ? "starting" : d.lease && !d.lease.leading ? "standby" : "leading");
+// roleOf returns what the forwarder does; without leader election it leads.
+export function roleOf(d) {
+  if (d.waitingFor) return "starting";
+  if (!d.lease || d.lease.leading) return "leading";
+  return d.lease.error ? "not leading" : "standby";
+}
 
