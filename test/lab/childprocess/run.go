@@ -2,14 +2,24 @@ package childprocess
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"os/exec"
+	"syscall"
 	"time"
 )
 
 // progressInterval is how often a long wait says that it goes on.
 const progressInterval = 15 * time.Second
+
+// Patient returns a command that is asked to end when ctx is done, and killed only if it does not.
+func Patient(ctx context.Context, name string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = 10 * time.Second
+	return cmd
+}
 
 // Run runs a command that takes long, and tells log so at once, every 15 seconds
 // and when it has done what it is for. The error has the end of the command's output.
