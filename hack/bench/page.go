@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"k8s.io/client-go/metadata"
 )
 
 const (
@@ -57,13 +56,7 @@ func (s *stage) runPage(ctx context.Context, o *observed, observe func(context.C
 	}
 	defer func() { err = errors.Join(err, f.stop()) }()
 	c := changer{}
-	if c.client, err = metadata.NewForConfig(s.cluster.Config()); err != nil {
-		return err
-	}
-	if err := f.idle(ctx); err != nil {
-		return err
-	}
-	before, err := f.metrics(ctx)
+	before, err := s.calm(ctx, f, &c)
 	if err != nil {
 		return err
 	}

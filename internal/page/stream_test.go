@@ -95,6 +95,13 @@ func (f *forwarder) status() status.Document {
 	return d
 }
 
+// times returns how often the status was asked for.
+func (f *forwarder) times() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.asked
+}
+
 func (f *forwarder) change(change func(*status.Document)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -131,8 +138,8 @@ func TestStream(t *testing.T) {
 		f := &forwarder{}
 		p, _ := newPage(f)
 		time.Sleep(time.Minute)
-		if f.asked > 0 {
-			t.Errorf("without a page, the status was asked for %d times", f.asked)
+		if f.times() > 0 {
+			t.Errorf("without a page, the status was asked for %d times", f.times())
 		}
 		first, end := open(t, p, true)
 		second, endSecond := open(t, p, true)
@@ -146,7 +153,7 @@ func TestStream(t *testing.T) {
 		}
 		sends := func(what, want string) {
 			t.Helper()
-			asked := f.asked
+			asked := f.times()
 			time.Sleep(time.Second)
 			synctest.Wait()
 			kinds, text := first.take(t)
@@ -156,8 +163,8 @@ func TestStream(t *testing.T) {
 			if _, other := second.take(t); other != text {
 				t.Errorf("%s: the streams differ: %q and %q", what, text, other)
 			}
-			if f.asked != asked+1 {
-				t.Errorf("%s: the status was asked for %d times for one second and two streams", what, f.asked-asked)
+			if f.times() != asked+1 {
+				t.Errorf("%s: the status was asked for %d times for one second and two streams", what, f.times()-asked)
 			}
 		}
 		sends("no change", "")
@@ -182,15 +189,14 @@ func TestStream(t *testing.T) {
 
 		end()
 		endSecond()
-		asked := f.asked
+		asked := f.times()
 		time.Sleep(time.Minute)
-		if f.asked != asked {
-			t.Errorf("after the last page is closed, the status was asked for %d times", f.asked-asked)
+		if f.times() != asked {
+			t.Errorf("after the last page is closed, the status was asked for %d times", f.times()-asked)
 		}
-		if third, _ := open(t, p, true); true {
-			if kinds, text := third.take(t); kinds != "status rates events " || !strings.Contains(text, `"name":"api"`) {
-				t.Errorf("a page that is opened later gets %q", text)
-			}
+		third, _ := open(t, p, true)
+		if kinds, text := third.take(t); kinds != "status rates events " || !strings.Contains(text, `"name":"api"`) {
+			t.Errorf("a page that is opened later gets %q", text)
 		}
 	})
 }
@@ -203,14 +209,14 @@ func TestLateStream(t *testing.T) {
 		open(t, p, true)
 		time.Sleep(300 * time.Millisecond)
 		late, _ := open(t, p, true)
-		if kinds, _ := late.take(t); kinds != "status rates events " || f.asked != 1 {
-			t.Errorf("it gets %q, and the status was asked for %d times", kinds, f.asked)
+		if kinds, _ := late.take(t); kinds != "status rates events " || f.times() != 1 {
+			t.Errorf("it gets %q, and the status was asked for %d times", kinds, f.times())
 		}
 		f.change(func(d *status.Document) { d.Cluster = "prod" })
 		time.Sleep(700 * time.Millisecond)
 		synctest.Wait()
-		if kinds, _ := late.take(t); kinds != "status " || f.asked != 2 {
-			t.Errorf("in the next second it gets %q, and the status was asked for %d times", kinds, f.asked)
+		if kinds, _ := late.take(t); kinds != "status " || f.times() != 2 {
+			t.Errorf("in the next second it gets %q, and the status was asked for %d times", kinds, f.times())
 		}
 	})
 }
