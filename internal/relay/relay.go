@@ -51,6 +51,9 @@ type Config struct {
 	RedactionKey []byte    // key of the hashes that replace values; nil for a random one
 	Out          io.Writer // where the sink stdout writes
 
+	// Published is as in [forward.Config]; nil for nothing.
+	Published func(key event.Key, of event.Type, version string, observed, acknowledged time.Time)
+
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 
