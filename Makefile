@@ -182,7 +182,7 @@ bench: build ## Measure CPU, memory and latency, compared with the floor (PODS="
 	@BENCH='$(BENCH)' PODS='$(PODS)' ROUNDS='$(ROUNDS)' CONTENDERS='$(CONTENDERS)' OUT='$(OUT)' bin/bench
 
 COUNT ?= 6
-MICROBENCH ?= ./internal/jsonscan ./internal/event ./internal/forward ./internal/projection ./internal/filter ./internal/jsoncompare ./internal/checkpoint ./internal/publish/...
+MICROBENCH ?= ./internal/jsonscan ./internal/event ./internal/forward ./internal/projection ./internal/filter ./internal/jsoncompare ./internal/ledger ./internal/checkpoint ./internal/publish/...
 .PHONY: microbench
 microbench: ## Measure each step of an event separately, for benchstat (COUNT=6, MICROBENCH=./internal/event)
 	@$(GO) test -run '^$$' -bench . -benchmem -count $(COUNT) -timeout 0 $(MICROBENCH)

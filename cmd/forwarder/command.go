@@ -142,7 +142,7 @@ func newLogger(c config.Operations, w io.Writer, also ...io.Writer) (*slog.Logge
 		return nil, fmt.Errorf("make the log: %w", err)
 	}
 	options := &slog.HandlerOptions{Level: level}
-	to := io.MultiWriter(append(also, w)...) // w is the last: one that fails ends the write
+	to := io.MultiWriter(append(also, w)...) // w is last: if another writer fails, nothing more is written
 	if c.LogFormat == config.LogText || c.LogFormat == "" && isTerminal(w) {
 		return slog.New(slog.NewTextHandler(to, options)), nil
 	}

@@ -37,6 +37,10 @@ type Claim struct {
 	// NATS. It is "" on a bus that keeps its positions when it loses its messages.
 	Stream string
 
+	// IsRow: an earlier release has written the claim, in a form in which it is a row of a
+	// table of the bus. It must be written again.
+	IsRow bool
+
 	// Position is the position of the claim on the bus. If UID is "", it is the position of
 	// a foreign message in the place of the claim. The next claim expects it.
 	Position uint64

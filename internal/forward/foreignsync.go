@@ -22,11 +22,11 @@ func (f *Forwarder) syncForeign(ctx context.Context, key event.Key, acked event.
 		return
 	}
 	view := f.Informers.Lookup(key)
-	adopt, c, reason := DecideForeign(key, view, acked, shown, f.attempts.has(key, shown.Acked))
+	adopt, c, reason := DecideForeign(key, view, acked, shown, f.Ledger.IsAttempt(key, shown.Acked))
 	f.metrics.decisions.WithLabelValues(string(reason)).Inc()
 	switch {
 	case adopt != nil:
-		f.adopt(key, acked, *adopt)
+		f.Ledger.Adopt(key, acked, *adopt)
 		if adopt.Live() && (view.Live == nil || string(view.Live.UID) != adopt.UID) {
 			f.Recheck(key) // its tombstone may be settled
 		}
@@ -40,13 +40,6 @@ func (f *Forwarder) syncForeign(ctx context.Context, key event.Key, acked event.
 		c.Key, c.Resource = key, view.Resource
 		complete(c, nil, acked)
 		f.publish(ctx, *c, acked, done)
-	}
-}
-
-// adopt takes the event on the bus for that of a forwarder of this cluster.
-func (f *Forwarder) adopt(key event.Key, was, is event.Acked) {
-	if f.Checkpoint.Replace(key, was, is) {
-		f.attempts.resolved(key) // the bus is past the position that the attempts expect
 	}
 }
 

@@ -51,9 +51,10 @@ type Description struct {
 // Describe describes a key. It does not block, and changes nothing.
 func (f *Forwarder) Describe(key event.Key) Description {
 	view := f.Informers.Lookup(key)
-	d := Description{Acked: f.Checkpoint.Get(key), Unpublishable: view.Unpublishable, Reason: ReasonForeign}
+	acked, attempted := f.Ledger.State(key)
+	d := Description{Acked: acked, Unpublishable: view.Unpublishable, Reason: ReasonForeign}
 	if !d.Acked.Foreign {
-		_, d.Reason = Decide(view, d.Acked, f.attempts.of(key, d.Acked))
+		_, d.Reason = Decide(view, acked, attempted)
 	}
 	if of, ok := f.outcomes.Load(key.GroupResource()); ok {
 		if failed := of.(*outcome).failed.Load(); failed != nil {

@@ -37,7 +37,7 @@ func (s *Set) onAdd(i *informer, o *event.Object, initial bool) {
 			cause = event.CauseSnapshot
 		}
 	}
-	s.dirty.Observe(k, nil, o, cause, first, s.config.Now())
+	s.ledger.Observe(k, nil, o, cause, first, s.config.Now())
 	enqueue(k)
 	if first {
 		failpoint.Hit("first-sync")
@@ -47,7 +47,7 @@ func (s *Set) onAdd(i *informer, o *event.Object, initial bool) {
 func (s *Set) onUpdate(i *informer, old, o *event.Object) {
 	k := i.resource.Key(o.Namespace, o.Name)
 	if old.UID != o.UID { // a delete and a create, joined by the watch cache or by a relist
-		s.dirty.AddTombstone(k, event.Tombstone{UID: string(old.UID), Observed: s.config.Now(), Cause: event.CauseWatch, Object: kept(old)})
+		s.ledger.AddTombstone(k, event.Tombstone{UID: string(old.UID), Observed: s.config.Now(), Cause: event.CauseWatch, Object: kept(old)})
 	}
 	if old != o {
 		i.count.change(old, o)
@@ -64,9 +64,9 @@ func (s *Set) onUpdate(i *informer, old, o *event.Object) {
 		if old.UID == o.UID && s.takesPart(k) {
 			before = kept(old)
 		}
-		s.dirty.Observe(k, before, o, event.CauseWatch, false, s.config.Now())
+		s.ledger.Observe(k, before, o, event.CauseWatch, false, s.config.Now())
 	case !old.Unselected && old.UID == o.UID:
-		s.dirty.AddTombstone(k, event.Tombstone{UID: string(o.UID), Deselected: true, Observed: s.config.Now(), Cause: event.CauseWatch, Object: kept(old)})
+		s.ledger.AddTombstone(k, event.Tombstone{UID: string(o.UID), Deselected: true, Observed: s.config.Now(), Cause: event.CauseWatch, Object: kept(old)})
 	}
 	s.enqueue(k)
 }
@@ -87,7 +87,7 @@ func (s *Set) onDelete(i *informer, deleted any) {
 	}
 	k := i.resource.Key(o.Namespace, o.Name)
 	i.count.change(o, nil)
-	s.dirty.AddTombstone(k, event.Tombstone{UID: string(o.UID), Observed: s.config.Now(), Cause: event.CauseWatch, Object: kept(o)})
+	s.ledger.AddTombstone(k, event.Tombstone{UID: string(o.UID), Observed: s.config.Now(), Cause: event.CauseWatch, Object: kept(o)})
 	s.references.Update(k)
 	if w := s.watchedFor(k.GroupResource()); w != nil {
 		s.advance(w) // it may have been the last of the first sync

@@ -193,9 +193,9 @@ func (c collector) Collect(to chan<- prometheus.Metric) {
 	if c.set.terms.isStandby() {
 		return // a standby does not know what the bus has acknowledged
 	}
-	to <- prometheus.MustNewConstMetric(dirtyDesc, prometheus.GaugeValue, float64(c.set.dirty.Len()))
+	to <- prometheus.MustNewConstMetric(dirtyDesc, prometheus.GaugeValue, float64(c.set.ledger.DirtyLen()))
 	age := 0.0
-	if oldest := c.set.dirty.Oldest(); !oldest.IsZero() {
+	if oldest := c.set.ledger.Oldest(); !oldest.IsZero() {
 		age = max(0, c.set.config.Now().Sub(oldest).Seconds())
 	}
 	to <- prometheus.MustNewConstMetric(oldestDesc, prometheus.GaugeValue, age)

@@ -37,7 +37,7 @@ func (s *Set) DescribeObject(k event.Key) reconcile.ObjectView {
 		NamespaceExists: s.namespaces.Exists(k.Namespace),
 		ReferencesKnown: w == nil || !w.followed || s.references.IsComplete(),
 	}
-	v.Selected, v.Outlived = s.selects(k), s.dirty.Outlived(k)
+	v.Selected, v.Outlived = s.selects(k), s.ledger.Outlived(k)
 	if w == nil {
 		return v
 	}
@@ -54,12 +54,12 @@ func (s *Set) DescribeObject(k event.Key) reconcile.ObjectView {
 // Dirty returns the number of dirty keys of each resource that has any, and when the oldest
 // change that the bus lacks was observed, the zero time for none.
 func (s *Set) Dirty() (n map[schema.GroupResource]int, oldest time.Time) {
-	return s.dirty.LenByResource(), s.dirty.Oldest()
+	return s.ledger.DirtyByResource(), s.ledger.Oldest()
 }
 
 // DirtyBetween returns the number of keys whose oldest change that the bus lacks was observed
 // between two times.
-func (s *Set) DirtyBetween(from, to time.Time) int { return s.dirty.Between(from, to) }
+func (s *Set) DirtyBetween(from, to time.Time) int { return s.ledger.Between(from, to) }
 
 // FirstSync returns how many objects the first syncs that are going on have found so far, and how
 // many of them the bus has not acknowledged. listing means that there can be more.
@@ -68,7 +68,7 @@ func (s *Set) FirstSync() (objects, left int, listing bool) {
 		if !w.snapshot.begun.Load() || w.snapshot.done.Load() {
 			return
 		}
-		unacknowledged, lists := s.dirty.FirstSyncLeft(w.groupResource()), w.lists()
+		unacknowledged, lists := s.ledger.FirstSyncLeft(w.groupResource()), w.lists()
 		if unacknowledged == 0 && !lists {
 			return // the bus has all that may be read
 		}
@@ -79,7 +79,7 @@ func (s *Set) FirstSync() (objects, left int, listing bool) {
 
 // DirtySince returns when the oldest change of a key was observed that the bus lacks. It is false
 // if there is none.
-func (s *Set) DirtySince(k event.Key) (time.Time, bool) { return s.dirty.Since(k) }
+func (s *Set) DirtySince(k event.Key) (time.Time, bool) { return s.ledger.DirtySince(k) }
 
 // Decision returns what the last discovery decided of a resource that a selector matches. It is
 // false for any other, and before the first discovery.
@@ -127,14 +127,14 @@ func (s *Set) Unmatched() (u Unmatched, ok bool) {
 
 // AddTombstone records that a UID is gone or deselected, and enqueues the key.
 func (s *Set) AddTombstone(k event.Key, t event.Tombstone) {
-	s.dirty.AddTombstone(k, t)
+	s.ledger.AddTombstone(k, t)
 	s.enqueue(k)
 }
 
 // MarkOutlived records that a consistent read confirmed what the informers show of a key,
 // although the bus has a delete or a foreign event at a position, and enqueues the key.
 func (s *Set) MarkOutlived(k event.Key, position uint64) {
-	s.dirty.MarkOutlived(k, position, s.config.Now())
+	s.ledger.MarkOutlived(k, position, s.config.Now())
 	s.enqueue(k)
 }
 

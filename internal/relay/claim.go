@@ -11,6 +11,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/checkpoint"
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/ledger"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka"
 )
@@ -70,8 +71,8 @@ func (c *claim) admitToKafka(on event.Claim) error {
 // another cluster owns the name. After that every load of the checkpoint renews the claim,
 // in case the bus has lost it.
 //
-// loaded is the checkpoint. The epoch is the first that this cluster's events may have.
-func (c *claim) acquire(ctx context.Context, b *bus, loaded *checkpoint.Checkpoint, waitFor func(func() error)) (epoch uint16, err error) {
+// loaded is what the bus has. The epoch is the first that this cluster's events may have.
+func (c *claim) acquire(ctx context.Context, b *bus, loaded *ledger.Term, waitFor func(func() error)) (epoch uint16, err error) {
 	if b.claims == nil {
 		return 0, nil
 	}
@@ -95,7 +96,7 @@ func (c *claim) acquire(ctx context.Context, b *bus, loaded *checkpoint.Checkpoi
 
 // firstEpoch is the epoch of a new claim. The resourceVersions of a rebuilt cluster start
 // over, so its events need a new epoch to be later than the old ones.
-func (c *claim) firstEpoch(found event.Claim, loaded *checkpoint.Checkpoint) uint16 {
+func (c *claim) firstEpoch(found event.Claim, loaded *ledger.Term) uint16 {
 	epoch := max(loaded.Epoch(), found.Epoch)
 	if c.replaces != "" && (found.UID != "" || loaded.Len() > 0) {
 		return event.NextEpoch(epoch)
@@ -130,7 +131,7 @@ func (c *claim) try(ctx context.Context, epoch func(found event.Claim) uint16) (
 	if err := c.admit(found); err != nil {
 		return found, err
 	}
-	if stream := c.bus.Stream(); found.UID != c.uid || found.Stream != stream || found.Epoch != last.Epoch {
+	if stream := c.bus.Stream(); found.UID != c.uid || found.Stream != stream || found.Epoch != last.Epoch || found.IsRow {
 		next := event.Claim{UID: c.uid, Replaces: found.Replaces, Epoch: found.Epoch, Claimed: time.Now(), Stream: stream, Position: found.Position}
 		if found.UID != c.uid {
 			next.Replaces, next.Epoch = found.UID, epoch(found)

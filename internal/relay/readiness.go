@@ -21,7 +21,7 @@ type readiness struct {
 	cluster  string           // its name, "" before Run has connected to it
 	waiting  func() error     // what Run waits for; nil for nothing
 	relay    *Relay           // nil before the informers run
-	election *leader.Election // nil likewise, and without leader election
+	election *leader.Election // nil before the informers run, and without leader election
 }
 
 // waitFor sets what Run waits for; nil for nothing.

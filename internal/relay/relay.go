@@ -30,6 +30,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/discovery"
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/informers"
+	"github.com/kuberelay/kuberelay/internal/ledger"
 	"github.com/kuberelay/kuberelay/internal/longwork"
 	"github.com/kuberelay/kuberelay/internal/operations"
 	"github.com/kuberelay/kuberelay/internal/reconcile"
@@ -79,9 +80,10 @@ type Relay struct {
 	state readiness
 	shape *shapes
 
-	cluster   *cluster            // nil until Run has connected to it
-	converter *event.Converter    // likewise
-	informers *informers.Set      // likewise
+	cluster   *cluster         // nil until Run has connected to it
+	converter *event.Converter // likewise
+	ledger    *ledger.Ledger
+	informers *informers.Set      // nil until Run has connected to the cluster
 	comparer  *reconcile.Comparer // likewise
 	warned    sync.Once
 	work      *longwork.Tracker
@@ -95,7 +97,7 @@ func New(c Config) (*Relay, error) {
 		return nil, &ConfigError{err}
 	}
 	c.takeover, c.loading = &longwork.Counter{}, &longwork.Counter{}
-	r := &Relay{Config: c, shape: shape}
+	r := &Relay{Config: c, shape: shape, ledger: ledger.New()}
 	r.work = longwork.New(r.works(), time.Now, c.Logger)
 	c.Registerer.MustRegister(unmatchedCollector{r})
 	return r, nil
@@ -145,7 +147,7 @@ func (r *Relay) newInformers(c *cluster) *informers.Set {
 		LabelSelector: s.Watch.LabelSelector, FieldSelector: s.Watch.FieldSelector, Follow: s.Watch.Follow,
 	}
 	of.Dynamic, of.Streams, of.Reads, of.Discovery, of.Access = c.dynamic, c.streams, c.reads, c.discovery, c.access
-	of.Converter, of.Shape = r.converter, r.shape.shapeFunc()
+	of.Ledger, of.Converter, of.Shape = r.ledger, r.converter, r.shape.shapeFunc()
 	of.Resync, of.Rediscover = s.Work.ResyncPeriod, rediscover
 	// Twice the maximum time without a leader, so that the next leader publishes the
 	// changes of that time.

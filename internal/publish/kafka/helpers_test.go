@@ -10,7 +10,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// limit bounds every wait. Only a failing test gets there.
+// limit bounds every wait. Only a failing test reaches it.
 const limit = 3 * time.Minute
 
 func position(partition int, offset int64) uint64 { return publish.PositionOf(partition, offset) }

@@ -19,8 +19,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 )
 
-// wantTombstones fails the test unless the record after each delete is its tombstone, and
-// there are so many.
+// wantTombstones fails the test unless the record after each delete is its tombstone, and there
+// are n tombstones.
 func (w *writers) wantTombstones(n int) {
 	w.t.Helper()
 	deletes := map[string]*kgo.Record{}

@@ -321,8 +321,12 @@ func (s *session) recordMarker(t *topic, p int, unread int64) {
 	s.recorder.put([]byte(s.markerKey(t.name, p)), marker)
 }
 
-// isLost reports whether the topic no longer holds any record of a recorded key.
+// isLost reports whether the topic no longer holds any record of a recorded key. A claim
+// without a value is not lost if compaction can have removed it: its entry has the owner.
 func (a *recovery) isLost(key string, e entry) bool {
+	if e.Type == event.ClusterClaimed && e.NoValue && e.Partition < len(a.t.markers) && e.Offset < a.t.markers[e.Partition].Offset {
+		return false
+	}
 	for _, c := range a.tails {
 		if _, found := c.last[key]; found {
 			return false

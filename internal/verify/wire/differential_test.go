@@ -310,6 +310,22 @@ func TestMarkersAreReadAsTheForwarderMakesThem(t *testing.T) {
 		if err != nil || a.Kind != kind || !wire.Type(m.Attribute("type")).Marks(kind) {
 			t.Errorf("%s: got %+v, %v", m.ID, a, err)
 		}
+		r, err := binding.EncodeControl(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		headers := make([]wire.Header, len(r.Headers))
+		for i, h := range r.Headers {
+			headers[i] = wire.Header(h)
+		}
+		e, err := wire.ControlFromKafka(headers)
+		want := string(m.Data)
+		if kind == wire.OfResolved {
+			want = ""
+		}
+		if err != nil || e.Get("id") != m.ID || string(e.Data) != want {
+			t.Errorf("%s on Kafka: got id %q, data %s, %v", m.ID, e.Get("id"), e.Data, err)
+		}
 	}
 }
 

@@ -140,7 +140,7 @@ func (b *Bus) At(ctx context.Context, k event.Key, position uint64) (publish.Sto
 	}
 	var s publish.Stored
 	if s.Acked, err = event.AckedFrom(m.Attribute); err != nil {
-		return publish.Stored{}, nil //nolint:nilerror // likewise
+		return publish.Stored{}, nil //nolint:nilerror // not a Kuberelay event
 	}
 	s.Acked.Position = position
 	_ = s.Read(m) // as documented

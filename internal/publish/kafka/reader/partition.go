@@ -215,7 +215,7 @@ func (p *partition) deliver(t *target, r broker.Record) error {
 		if t.opts.Foreign != nil {
 			t.opts.Foreign(d, err)
 		}
-	case r.Value == nil && !m.IsResolved():
+	case r.Value == nil && !m.Marker:
 		if t.opts.Tombstone != nil {
 			t.opts.Tombstone(m.Key, d)
 		}
@@ -250,11 +250,11 @@ func (b *Bus) decode(d *publish.Delivery, r broker.Record) (*event.Message, erro
 	if r.Value == nil && !m.Marker {
 		return m, nil
 	}
-	value := r.Value
-	if value == nil {
-		value = []byte{} // a consistency point has attributes only
+	decode := binding.Decode
+	if m.Marker {
+		decode = binding.DecodeControl
 	}
-	decoded, err := binding.Decode(r.Headers, value)
+	decoded, err := decode(r.Headers, r.Value)
 	if err != nil {
 		return nil, err
 	}

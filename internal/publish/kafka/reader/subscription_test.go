@@ -26,6 +26,8 @@ func TestFromStart(t *testing.T) {
 			w.Structured = structured
 			put(t, w, "a", 1, 2)
 			w.Put(marker(t, event.SnapshotStarted, "s"))
+			w.Valued = true
+			w.Put(marker(t, event.SnapshotCompleted, "s"))
 			s := subscribe(t, open(t, Options{Topic: w.Topic, Cluster: cluster}, kafkabrokertest.Shared(t).Addr()), publish.FromStart)
 			first := s.Next()
 			if d := first.Delivery; first.String() != "uid-of-a.1" || d.Cluster != cluster || d.Position != publish.PositionOf(0, 0) || d.Place() != "0:0" || !d.Whole ||
@@ -33,8 +35,11 @@ func TestFromStart(t *testing.T) {
 				t.Errorf("got %+v of %+v", first.Delivery, first.Message)
 			}
 			s.want(ids("a", 2)...)
-			if m := s.Next().Message; m == nil || !m.Marker || m.Key != (event.Key{Resource: "configmaps"}) {
-				t.Errorf("got %+v, want the marker", m)
+			for _, id := range []string{"configmaps.core.started.s", "configmaps.core.completed.s"} {
+				m := s.Next().Message
+				if m == nil || !m.Marker || m.ID != id || m.Key != (event.Key{Resource: "configmaps"}) || !strings.Contains(string(m.Data), `"resource":"configmaps"`) {
+					t.Errorf("got %+v, want the marker %s", m, id)
+				}
 			}
 			put(t, w, "b", 1)
 			s.want(ids("b", 1)...)
@@ -54,8 +59,8 @@ func TestFromNow(t *testing.T) {
 	}
 }
 
-// FromLast yields the last event of each object, in any partition, and the last markers,
-// and nothing for an object that ends with a tombstone, unless it is that of a delete.
+// FromLast yields the last event of each object, in any partition, and the last markers. An object
+// that ends with a tombstone yields nothing, unless it is the tombstone of a delete.
 func TestFromLast(t *testing.T) {
 	w := readertest.NewTopic(t, kafkabrokertest.Shared(t), "last", 3, nil)
 	put(t, w, "a", 1, 2)

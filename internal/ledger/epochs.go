@@ -1,4 +1,4 @@
-package checkpoint
+package ledger
 
 import (
 	"fmt"
@@ -10,29 +10,10 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-func (c *Checkpoint) boundEpochs(loaded *tables) {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	loaded.boundEpochs(c.entries, func(k event.Key, a event.Acked, err error) {
-		if c.Refused != nil {
-			c.Refused(k, a, err)
-		}
-	})
-}
-
-// boundEpochs makes the entries whose epoch no restore explains unordered. Anyone who can
-// write to the bus can publish an event of any epoch, and a resource that reaches the last
-// epoch has no order any more. It reports each such entry to refused.
-func (t *tables) boundEpochs(known *tables, refused func(event.Key, event.Acked, error)) {
-	for gr, table := range t.byResource {
-		var before uint16
-		if k := known.byResource[gr]; k != nil {
-			before = k.highest
-		}
-		table.boundEpochs(gr, before, refused)
-	}
-}
-
+// boundEpochs makes the events unordered whose epoch no restore explains, after the known
+// epoch of the resource. Anyone who can write to the bus can publish an event of any epoch,
+// and a resource that reaches the last epoch has no order any more. It reports each such event
+// to refused.
 func (t *table) boundEpochs(gr schema.GroupResource, known uint16, refused func(event.Key, event.Acked, error)) {
 	if t.highest <= max(known, event.MaxEpochJump) {
 		return
@@ -42,14 +23,9 @@ func (t *table) boundEpochs(gr schema.GroupResource, known uint16, refused func(
 		return
 	}
 	bound := map[name]event.Acked{}
-	for n, e := range t.packed {
-		if e.state.epoch() > top {
-			bound[n] = e.unpack()
-		}
-	}
-	for n, a := range t.unpacked {
-		if a.Epoch > top {
-			bound[n] = a
+	for n, r := range t.records {
+		if epoch, _, _ := r.counted(); epoch > top {
+			bound[n] = r.acked()
 		}
 	}
 	for n, a := range bound {
@@ -74,11 +50,11 @@ func (t *table) explained(known uint16) uint16 {
 // medianEpoch returns the median of the epochs of the objects' events, the lower one of two.
 // Messages that are not events have no epoch.
 func (t *table) medianEpoch() uint16 {
-	events := t.len()
+	events := t.acked
 	counts := maps.Clone(t.epochs)
-	for _, a := range t.unpacked {
-		if a.UID == "" {
-			counts[a.Epoch]--
+	for _, r := range t.records {
+		if r.packed == (packed{}) && r.acked().UID == "" {
+			counts[r.acked().Epoch]--
 			events--
 		}
 	}

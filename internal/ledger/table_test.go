@@ -1,4 +1,4 @@
-package checkpoint
+package ledger
 
 import (
 	"maps"
@@ -22,7 +22,8 @@ func TestTableIsExact(t *testing.T) {
 		"all fields":                 {event.Acked{UID: uid, ResourceVersion: "12345", Epoch: 3, Deleted: true, Deselected: true, Digest: event.Digest{1, 15: 2}, Time: 5, Position: 7}, true},
 		"greatest":                   {event.Acked{UID: "ffffffff-ffff-ffff-ffff-ffffffffffff", ResourceVersion: "18446744073709551615", Epoch: math.MaxUint16, Time: 1<<46 - 1, Position: math.MaxUint64}, true},
 		"version 0":                  {event.Acked{UID: uid, ResourceVersion: "0"}, true},
-		"null UID":                   {event.Acked{UID: uuidForm, ResourceVersion: "0"}, true},
+		"null UID":                   {event.Acked{UID: uuidForm, ResourceVersion: "0", Position: 1}, true},
+		"null in all fields":         {event.Acked{UID: uuidForm, ResourceVersion: "0"}, false}, // which stands for no event
 		"upper case UID":             {event.Acked{UID: "6F1E4C9A-1B7D-4E8F-9A3C-0123456789AB", ResourceVersion: "1"}, false},
 		"UID without hyphens":        {event.Acked{UID: "6f1e4c9a1b7d4e8f9a3c0123456789ab", ResourceVersion: "1"}, false},
 		"hyphens elsewhere":          {event.Acked{UID: "6f1e4c9a1-b7d-4e8f-9a3c-0123456789ab", ResourceVersion: "1"}, false},
@@ -38,18 +39,19 @@ func TestTableIsExact(t *testing.T) {
 		"a message that is no event": {event.Acked{Position: 7}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tab := newTables(nil)
-			tab.put(key, c.acked)
-			if got := tab.get(key); got != c.acked {
+			l := New()
+			term := l.NewTerm()
+			term.Put(key, c.acked)
+			if got := term.Get(key); got != c.acked {
 				t.Errorf("got %+v, want %+v", got, c.acked)
 			}
-			if got := len(tab.byResource[key.GroupResource()].packed) == 1; got != c.packed || tab.size != 1 {
-				t.Errorf("packed %v, size %d; want %v, 1", got, tab.size, c.packed)
+			if got := l.find(key).packed != (packed{}); got != c.packed || term.Len() != 1 {
+				t.Errorf("packed %v, size %d; want %v, 1", got, term.Len(), c.packed)
 			}
-			if got := tab.epoch(); got != c.acked.Epoch {
+			if got := term.Epoch(); got != c.acked.Epoch {
 				t.Errorf("epoch %d, want %d", got, c.acked.Epoch)
 			}
-			if got := tab.get(other); got != (event.Acked{}) {
+			if got := term.Get(other); got != (event.Acked{}) {
 				t.Errorf("another key: got %+v, want nothing", got)
 			}
 		})
@@ -60,24 +62,23 @@ func TestTableIsExact(t *testing.T) {
 func TestTableHoldsAKeyOnce(t *testing.T) {
 	key := event.Key{Resource: "pods", Name: "web"}
 	usual, odd := event.Acked{UID: uid, ResourceVersion: "1"}, event.Acked{UID: "A", ResourceVersion: "x"}
-	tab := newTables(nil)
+	l := New()
+	term := l.NewTerm()
 	for n, a := range []event.Acked{usual, odd, usual, {}, odd, {}, {}, usual} {
-		tab.put(key, a)
-		want := map[event.Key]bool{}
+		term.Put(key, a)
+		want := map[event.Key]event.Acked{}
 		if a != (event.Acked{}) {
-			want[key] = true
+			want[key] = a
 		}
-		got := map[event.Key]bool{}
-		for gr, of := range tab.byResource {
-			for n := range of.packed {
-				got[n.key(gr)] = true
-			}
-			for n := range of.unpacked {
-				got[n.key(gr)] = true
+		got, records := map[event.Key]event.Acked{}, 0
+		for gr, of := range l.tables {
+			records += len(of.records)
+			for n, r := range of.records {
+				got[n.key(gr)] = r.acked()
 			}
 		}
-		if tab.get(key) != a || tab.size != len(want) || !maps.Equal(got, want) || len(tab.byResource) != len(want) {
-			t.Errorf("step %d: got %+v, keys %v; want %+v", n, tab.get(key), got, a)
+		if term.Get(key) != a || term.Len() != len(want) || records != len(want) || !maps.Equal(got, want) || len(l.tables) != len(want) {
+			t.Errorf("step %d: got %+v, keys %v; want %+v", n, term.Get(key), got, a)
 		}
 	}
 }
