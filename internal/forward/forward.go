@@ -89,7 +89,7 @@ type Forwarder struct {
 	metrics  *metrics
 	reads    chan struct{} // holds one token for each read of the bus in progress
 	foreign  atomic.Int64  // foreign events that were repaired
-	outcomes outcomes
+	outcomes *outcomes
 }
 
 // maxReads limits the concurrent reads of the bus. On a distant bus, a read takes as long
@@ -98,7 +98,8 @@ const maxReads = 16
 
 // New returns a Forwarder.
 func New(c Config) *Forwarder {
-	return &Forwarder{Config: c, metrics: newMetrics(c.Registerer), reads: make(chan struct{}, maxReads)}
+	m := newMetrics(c.Registerer)
+	return &Forwarder{Config: c, metrics: m, reads: make(chan struct{}, maxReads), outcomes: &outcomes{metrics: m}}
 }
 
 // Sync publishes at most one change of key, and calls done exactly once, possibly after
@@ -324,5 +325,8 @@ func (f *Forwarder) record(c event.Change, m *event.Message) {
 	f.metrics.published.WithLabelValues(c.Key.GroupResource().String(), c.Type.Short()).Inc()
 	now := f.Now()
 	f.metrics.lag.Observe(now.Sub(c.Observed).Seconds())
-	f.outcomes.succeeded(c.Key, now)
+	if at, ok := wroteAt(c); ok {
+		f.metrics.endToEnd.Observe(max(0, now.Sub(at).Seconds()))
+	}
+	f.outcomes.succeeded(c.Key, len(m.Data), now)
 }

@@ -118,13 +118,15 @@ func (b *bench) At(context.Context, event.Key, uint64) (publish.Stored, error) {
 	return publish.Stored{Acked: b.shown, Object: b.last, Truncated: b.truncated}, b.readErr
 }
 
-func (b *bench) forwarder() *Forwarder {
+func (b *bench) forwarder() *Forwarder { return New(b.config(prometheus.NewRegistry())) }
+
+func (b *bench) config(r prometheus.Registerer) Config {
 	b.term = ledger.New().NewTerm()
-	return New(Config{
+	return Config{
 		Informers: b, Ledger: b, Publish: b.publish, History: b, Recheck: func(k event.Key) { b.rechecked = append(b.rechecked, k) }, Builder: event.Builder{Cluster: "test"}, Go: func(f func()) { go f() }, Now: time.Now,
 		Lost:   func() bool { return b.lost },
-		Logger: slog.New(slog.NewTextHandler(&b.log, nil)), Registerer: prometheus.NewRegistry(),
-	})
+		Logger: slog.New(slog.NewTextHandler(&b.log, nil)), Registerer: r,
+	}
 }
 
 func (b *bench) sync(t *testing.T) (again bool, err error) {

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuberelay/kuberelay/internal/event"
@@ -65,10 +66,14 @@ func (f *Forwarder) Describe(key event.Key) Description {
 }
 
 // outcomes has an *outcome for each resource. Nothing waits for a lock once it is there.
-type outcomes struct{ sync.Map }
+type outcomes struct {
+	sync.Map
+	metrics *metrics
+}
 
 type outcome struct {
 	published atomic.Int64 // Unix nanoseconds
+	bytes     prometheus.Counter
 	failed    atomic.Pointer[failure]
 }
 
@@ -81,14 +86,17 @@ type failure struct {
 func (o *outcomes) of(gr schema.GroupResource) *outcome {
 	of, ok := o.Load(gr)
 	if !ok {
-		of, _ = o.LoadOrStore(gr, &outcome{})
+		name := gr.String()
+		o.metrics.truncated.WithLabelValues(name) // from 0 on, so that the first one is an increase
+		of, _ = o.LoadOrStore(gr, &outcome{bytes: o.metrics.bytes.WithLabelValues(name)})
 	}
 	return of.(*outcome)
 }
 
-// succeeded records an acknowledgement.
-func (o *outcomes) succeeded(k event.Key, now time.Time) {
+// succeeded records the acknowledgement of an event with data of a size.
+func (o *outcomes) succeeded(k event.Key, size int, now time.Time) {
 	of := o.of(k.GroupResource())
+	of.bytes.Add(float64(size))
 	of.published.Store(now.UnixNano())
 	of.resolve(k)
 }

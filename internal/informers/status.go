@@ -243,6 +243,12 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	return m
 }
 
+// opened counts a watch of a resource. Its lists count from 0 on, also if there is none.
+func (m *metrics) opened(resource string) {
+	m.lists.WithLabelValues(resource)
+	m.watches.WithLabelValues(resource).Inc()
+}
+
 // forget drops the series of a resource that is not watched any more. A resource that comes
 // back begins again at 0.
 func (m *metrics) forget(resource string) {

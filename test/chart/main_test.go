@@ -70,7 +70,7 @@ func tool(t *testing.T, name string) string {
 	return path
 }
 
-var tools = map[string]func() (string, error){"helm": which("helm"), "helm-unittest": which("helm-unittest")}
+var tools = map[string]func() (string, error){"helm": which("helm"), "helm-unittest": which("helm-unittest"), "promtool": which("promtool")}
 
 func which(name string) func() (string, error) {
 	return sync.OnceValues(func() (string, error) {

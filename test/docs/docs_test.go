@@ -104,6 +104,7 @@ func TestTroubleshootingNamesEveryMessage(t *testing.T) {
 		headings = append(headings, m[1])
 	}
 	logged, literals := messages(t)
+	literals = append(literals, alerts(t)...)
 	if len(logged) < 40 || len(headings) < 40 {
 		t.Fatalf("found %d messages in the code and %d headings", len(logged), len(headings))
 	}
@@ -117,6 +118,19 @@ func TestTroubleshootingNamesEveryMessage(t *testing.T) {
 			t.Errorf("docs/troubleshooting.md has the heading %q, and the code has no such text", h)
 		}
 	}
+}
+
+// alerts are the names of the chart's alerts.
+func alerts(t *testing.T) (names []string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, "charts", "kuberelay", "templates", "_alerts.tpl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile(`(?m)^- alert: (\w+)$`).FindAllStringSubmatch(string(text), -1) {
+		names = append(names, m[1])
+	}
+	return names
 }
 
 // A finding of forwarder status links to a heading that says more.
