@@ -189,15 +189,21 @@ func TestMemoryIsBounded(t *testing.T) {
 		for i := range n {
 			log.Warn("m", "topic", fmt.Sprint(i))
 		}
-		if got := len(log.handler.limits.causes); got > maxCauses+1 {
-			t.Errorf("%d causes are remembered", got)
+		remembered := func() (causes, messages int) {
+			l := log.handler.limits
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			return len(l.causes), len(l.kinds)
+		}
+		if causes, _ := remembered(); causes > maxCauses+1 {
+			t.Errorf("%d causes are remembered", causes)
 		}
 		time.Sleep(3 * interval)
 		if all := log.lines(t); total(all) != n {
 			t.Errorf("%d lines stand for %d warnings, want %d", len(all), total(all), n)
 		}
-		if l := log.handler.limits; len(l.causes)+len(l.kinds) > 0 {
-			t.Errorf("%d causes and %d messages are remembered after a silence", len(l.causes), len(l.kinds))
+		if causes, messages := remembered(); causes+messages > 0 {
+			t.Errorf("%d causes and %d messages are remembered after a silence", causes, messages)
 		}
 	})
 }

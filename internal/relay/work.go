@@ -38,7 +38,7 @@ func (r *Relay) measureFirstSync() (longwork.Amount, bool) {
 		return longwork.Amount{}, false
 	}
 	objects, left, listing := r.informers.FirstSync()
-	return longwork.Amount{Done: int64(objects - left), Total: int64(objects), Growing: listing}, left > 0
+	return longwork.Amount{Done: int64(objects - left), Total: int64(objects), Growing: listing}, left > 0 || listing && objects > 0 // the bus can be faster than a list
 }
 
 // measureResend measures the changes that waited for the bus while it was away.
