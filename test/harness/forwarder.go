@@ -306,14 +306,14 @@ func (f *Forwarder) Run(ctx context.Context, args ...string) (code int, stdout, 
 	return cmd.ProcessState.ExitCode(), out.String(), errOut.String(), err
 }
 
-// Command is another command of the binary with the same environment.
+// Command returns another command of the binary with the same environment.
 func (f *Forwarder) Command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, f.options.Binary, args...)
 	cmd.Env = slices.Clone(f.env)
 	return cmd
 }
 
-// Log is all that the processes have logged so far.
+// Log returns the log of all processes so far.
 func (f *Forwarder) Log() string {
 	text, _ := os.ReadFile(f.logFile)
 	return string(text)
