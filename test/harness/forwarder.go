@@ -199,7 +199,7 @@ func (f *Forwarder) Stop(ctx context.Context) error {
 	}
 }
 
-// Get sends a request to the operations server.
+// Get asks the operations server.
 func (f *Forwarder) Get(ctx context.Context, path string) (status int, body string, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+f.options.Address+path, http.NoBody)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 // progressInterval is the interval of progress messages during a long wait.
 const progressInterval = 15 * time.Second
 
-// Run runs a long command. It writes what the command is for to log at once, every 15 seconds, and
-// at the end. The error has the end of the command's output.
+// Run runs a command that takes long, and tells log so at once, every 15 seconds
+// and when it has done what it is for. The error has the end of the command's output.
 func Run(log io.Writer, what string, cmd *exec.Cmd) error {
 	var output bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &output, &output

@@ -119,8 +119,8 @@ func download(ctx context.Context, log io.Writer, maven, what string, pom []byte
 	return os.Rename(tmp, jars)
 }
 
-// patiently returns a command that gets SIGTERM when ctx is done, and SIGKILL only if it doesn't
-// end.
+// patiently returns a command that is asked to end when ctx is done, and killed only
+// if it does not.
 func patiently(ctx context.Context, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }

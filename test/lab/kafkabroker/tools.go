@@ -33,7 +33,7 @@ func tools(ctx context.Context, log io.Writer, root, wantMaven bool) (java Insta
 		return java, maven, nil
 	}
 	aptGet, err := exec.LookPath("apt-get")
-	// An installation wouldn't fix a wrong JAVA_HOME.
+	// A JAVA_HOME that is wrong is nothing that an installation would mend.
 	if !root || err != nil || errors.Is(missing, errJavaHome) || ctx.Err() != nil {
 		return Installation{}, "", fmt.Errorf("%w\n%s", missing, howToInstall)
 	}
@@ -106,7 +106,8 @@ func askJava(ctx context.Context, java string) (string, error) {
 	return string(output), nil
 }
 
-// install installs Java and Maven from Debian's packages, on Debian and its derivatives.
+// install installs Java and Maven from Debian's packages, or those of a system
+// made from it.
 func install(ctx context.Context, log io.Writer, aptGet string) error {
 	run := func(what string, args ...string) error {
 		cmd := patiently(ctx, aptGet, append([]string{"-q", "-y", "-o", "DPkg::Lock::Timeout=300"}, args...)...)
