@@ -124,7 +124,7 @@ func (f *Forwarder) Sync(ctx context.Context, key event.Key, done func(again boo
 		case ReasonUnchanged:
 			f.unchanged(key, view.Live, acked)
 		case ReasonGone:
-			acked.Position = 0 // there is no object that could have outlived the delete at it
+			acked.Position = 0 // no object exists that could have outlived the delete at this position
 			f.settle(key, acked)
 		case ReasonStale, ReasonDenied:
 			f.Recheck(key)

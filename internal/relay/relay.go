@@ -84,10 +84,10 @@ type Relay struct {
 	shape *shapes
 
 	cluster   *cluster         // nil until Run has connected to it
-	converter *event.Converter // likewise
+	converter *event.Converter // nil until Run has connected to the cluster
 	ledger    *ledger.Ledger
 	informers *informers.Set      // nil until Run has connected to the cluster
-	comparer  *reconcile.Comparer // likewise
+	comparer  *reconcile.Comparer // nil until Run has connected to the cluster
 	warned    sync.Once
 	work      *longwork.Tracker
 	term      atomic.Pointer[term] // nil while this process is not the leader
