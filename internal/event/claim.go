@@ -37,6 +37,16 @@ type Claim struct {
 	// NATS. It is "" on a bus that keeps its positions when it loses its messages.
 	Stream string
 
+	// Settings are digests of the settings that decide what the bus holds, by the name of the
+	// variable. They tell which settings of another process differ, and not what they are.
+	// It is nil in a claim of an earlier release.
+	Settings map[string]string
+
+	// Forgotten is when all objects of the cluster were deleted from the bus for good, because
+	// no forwarder of it runs any more; the zero time if they were not. The next forwarder that
+	// claims the name makes another claim, whichever cluster it belongs to.
+	Forgotten time.Time
+
 	// Position is the position of the claim on the bus. If UID is "", it is the position of
 	// a foreign message in the place of the claim. The next claim expects it.
 	Position uint64
@@ -47,7 +57,7 @@ type Claim struct {
 // admitted.
 func (c Claim) Admits(uid, replaces string) bool {
 	switch {
-	case uid == "", c.UID == "", c.UID == uid, c.UID == replaces:
+	case uid == "", c.UID == "", c.UID == uid, c.UID == replaces, !c.Forgotten.IsZero():
 		return true
 	}
 	return false
@@ -70,7 +80,9 @@ func (b Builder) ClusterClaimed(c Claim) (*Message, error) {
 		return fail(errors.New("no time of the claim"))
 	}
 	claimed := c.Claimed.UTC()
-	data, err := encode(claimData{UID: c.UID, Claimed: claimed, Epoch: c.Epoch, Replaces: c.Replaces, Stream: c.Stream})
+	data, err := encode(claimData{
+		UID: c.UID, Claimed: claimed, Epoch: c.Epoch, Replaces: c.Replaces, Stream: c.Stream, Settings: c.Settings, Forgotten: c.Forgotten.UTC(),
+	})
 	if err != nil {
 		return fail(err)
 	}
@@ -100,16 +112,27 @@ func ClaimFrom(m *Message) (Claim, error) {
 	case data.Epoch > LastEpoch:
 		return fail(InvalidEpoch, "epoch %d is after the last one, %d", data.Epoch, LastEpoch)
 	}
-	return Claim{UID: data.UID, Replaces: data.Replaces, Epoch: data.Epoch, Claimed: data.Claimed, Stream: data.Stream}, nil
+	if len(data.Settings) > maxSettings {
+		data.Settings = nil
+	}
+	return Claim{
+		UID: data.UID, Replaces: data.Replaces, Epoch: data.Epoch, Claimed: data.Claimed, Stream: data.Stream,
+		Settings: data.Settings, Forgotten: data.Forgotten,
+	}, nil
 }
+
+// maxSettings bounds the settings that are read from a claim. A forwarder writes far fewer.
+const maxSettings = 100
 
 // claimData is the data of a claim.
 type claimData struct {
-	UID      string    `json:"uid"`
-	Claimed  time.Time `json:"claimed"`
-	Epoch    uint16    `json:"epoch"`
-	Replaces string    `json:"replaces,omitempty"`
-	Stream   string    `json:"stream,omitempty"`
+	UID       string            `json:"uid"`
+	Claimed   time.Time         `json:"claimed"`
+	Epoch     uint16            `json:"epoch"`
+	Replaces  string            `json:"replaces,omitempty"`
+	Stream    string            `json:"stream,omitempty"`
+	Settings  map[string]string `json:"settings,omitempty"`
+	Forgotten time.Time         `json:"forgotten,omitzero"`
 }
 
 // session returns an identifier that differs between markers of different times.

@@ -42,6 +42,7 @@ type Bus struct {
 	mu      sync.Mutex
 	session *session      // nil while no session accepts writes
 	err     error         // why the bus is not ready; nil if it is ready
+	claimed event.Claim   // the last claim that was read
 	changed chan struct{} // closed when session or err changes
 }
 

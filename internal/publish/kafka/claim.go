@@ -11,21 +11,63 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
 )
 
-// LastClaim returns the owner of the cluster name on the bus, the zero value for none.
-func (b *Bus) LastClaim(context.Context) (event.Claim, error) {
-	s, err := b.current()
-	if s == nil {
+// LastClaim returns the owner of the cluster name on the bus, the zero value for none. It reads each
+// claim once.
+func (b *Bus) LastClaim(ctx context.Context) (event.Claim, error) {
+	fail := func(err error) (event.Claim, error) {
 		return event.Claim{}, fmt.Errorf("look up the owner of cluster name %s on the bus: %w", b.opts.Cluster, err)
 	}
-	return claimOf(s.marker(event.ClaimPartitionKey(b.opts.Cluster))), nil
+	s, err := b.current()
+	if s == nil {
+		return fail(err)
+	}
+	e := s.marker(event.ClaimPartitionKey(b.opts.Cluster))
+	if e.Type != event.ClusterClaimed {
+		return event.Claim{}, nil
+	}
+	b.mu.Lock()
+	c := b.claimed
+	b.mu.Unlock()
+	if c.UID == e.UID && c.Position == e.Position() {
+		return c, nil
+	}
+	c, found, err := b.claimAt(ctx, e)
+	switch {
+	case err != nil:
+		return fail(err)
+	case !found: // the event is lost
+		return event.Claim{UID: e.UID, Epoch: e.Epoch, Claimed: time.Unix(e.Time, 0).UTC(), Position: e.Position()}, nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.claimed = c
+	return c, nil
 }
 
-// claimOf converts an entry to a claim. Fields that only the event has stay empty.
-func claimOf(e entry) event.Claim {
-	if e.Type != event.ClusterClaimed {
-		return event.Claim{}
+// claimAt returns the claim that an entry describes, if the bus still holds the event. The entry
+// has the owner; what the event adds counts only if it names the same one.
+func (b *Bus) claimAt(ctx context.Context, e entry) (c event.Claim, found bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, b.opts.AckTimeout)
+	defer cancel()
+	t, err := b.client.Topic(ctx, e.Topic)
+	var r broker.Record
+	if err == nil && e.Partition < t.Partitions {
+		r, found, err = b.readOne(ctx, e.Topic, e.Partition, e.Offset)
 	}
-	return event.Claim{UID: e.UID, Epoch: e.Epoch, Claimed: time.Unix(e.Time, 0).UTC(), Position: e.Position()}
+	if errors.Is(err, broker.ErrNoTopic) || err == nil && (!found || string(r.Key) != event.ClaimPartitionKey(b.opts.Cluster)) {
+		return event.Claim{}, false, nil
+	}
+	if err != nil {
+		return event.Claim{}, false, err
+	}
+	if m, invalid := decode(r); invalid == nil {
+		c, _ = event.ClaimFrom(m) // the zero value for an invalid one
+	}
+	if c.UID != e.UID {
+		c = event.Claim{Claimed: time.Unix(e.Time, 0).UTC()}
+	}
+	c.UID, c.Epoch, c.Position = e.UID, e.Epoch, e.Position()
+	return c, true, nil
 }
 
 // admit checks, before any record is written, whether this process may take over: a
@@ -79,14 +121,6 @@ func (b *Bus) recordedClaim(ctx context.Context) (event.Claim, error) {
 	if last.Type != event.ClusterClaimed {
 		return event.Claim{}, nil
 	}
-	t, err := b.client.Topic(ctx, last.Topic)
-	var r broker.Record
-	found := false
-	if err == nil && last.Partition < t.Partitions {
-		r, found, err = b.readOne(ctx, last.Topic, last.Partition, last.Offset)
-	}
-	if errors.Is(err, broker.ErrNoTopic) || err == nil && (!found || string(r.Key) != key) {
-		return event.Claim{}, nil // the event is lost
-	}
-	return claimOf(last), err
+	c, _, err := b.claimAt(ctx, last)
+	return c, err
 }
