@@ -43,7 +43,7 @@ it. To try it: KUBERELAY_RESOURCES=pods forwarder`,
 	})
 	addGroup(root, groupForward, "Forward", runCommand, newConfigCommand(), newResourcesCommand(), newSchemaCommand())
 	addGroup(root, groupBus, "Read the bus", newGetCommand(), newTailCommand(), newVerifyCommand())
-	addGroup(root, groupOperate, "Operate", newStatusCommand(), newTraceCommand(), newCheckCommand(), newBundleCommand())
+	addGroup(root, groupOperate, "Operate", newStatusCommand(), newTraceCommand(), newCheckCommand(), newBundleCommand(), newForgetCommand())
 	addGroup(root, groupOther, "Other", newVersionCommand())
 	root.SetHelpCommandGroupID(groupOther)
 	root.SetCompletionCommandGroupID(groupOther)
