@@ -23,29 +23,22 @@ func newTailCommand() *cobra.Command {
 		Use:   "tail",
 		Short: "Print the events on the bus as they come",
 		Long: `Tail reads the NATS stream or the Kafka topics as any subscriber does and prints
-one line per event: time, type, resource, namespace/name, version and cause. It
-needs no cluster, and changes nothing. It starts with new events, unless --since,
---last or --from-start is set. With --no-follow, it ends when it has printed what is on
-the bus.
+one line per event: time, type, resource, namespace/name, version and cause. It needs
+no cluster, and changes nothing. It starts with new events, unless --since, --last or
+--from-start is set, and follows, unless --no-follow is set.
 
-It connects to KUBERELAY_NATS_URL, or else to KUBERELAY_NATS_LISTEN, the built-in
-server of a forwarder on this machine. With KUBERELAY_SINK=kafka it connects to
-KUBERELAY_KAFKA_BROKERS; there only the events of one object are in order. It shows
-the clusters of --cluster, or else the cluster of KUBERELAY_CLUSTER_NAME, or else all
-clusters on the bus. If the bus is unreachable, it says so and waits. After an
-interruption it resumes where it stopped. It says on standard error which resource,
-namespace or cluster on the command line the bus has nothing of.
+It shows the clusters of --cluster, or else the cluster of KUBERELAY_CLUSTER_NAME, or
+else all clusters on the bus. If the bus is unreachable, it says so and waits. After an
+interruption it resumes where it stopped. On Kafka only the events of one object are in
+order. 'forwarder help connecting' says how it finds the bus.
 
-With --diff it prints below each update a unified diff of the object as YAML. It needs
-only the bus, whatever KUBERELAY_DATA is. With --diff and --output=json each event of
-an object has the data that it has with KUBERELAY_DATA=change: object, previous and
-patch (RFC 6902); the last two are null if the previous state is unknown. Tail keeps
-the last state of every object that it sees in memory, compressed. For the state before
-the first event, it asks NATS when the object is first updated; on Kafka it first reads
-everything that the topics have before the start. --skip-past omits that.`,
+With --diff it prints below each update a unified diff of the object as YAML. With
+--output=json too, the data is that of KUBERELAY_DATA=change: object, previous and patch
+(RFC 6902). Tail keeps the last state of every object that it sees in memory,
+compressed. For the state before the first event, it asks NATS when the object is first
+updated; on Kafka it first reads everything before the start, unless --skip-past.`,
 		Example: `  forwarder tail --resource=pods,deployments.apps --namespace=default
   forwarder tail --last --resource=Widget.example.com
-  forwarder tail --cluster=management,workload-1 --resource=clusters.cluster.x-k8s.io
   forwarder tail --diff --since=10m --namespace=shop
   forwarder tail --from-start --output=json | jq .subject
   forwarder tail --diff --output=json | jq -c 'select(.data.patch) | [.subject, .data.patch]'`,

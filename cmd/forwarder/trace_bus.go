@@ -92,7 +92,7 @@ func (b *tracedBus) show(o tail.Object) {
 }
 
 // progress returns how far a consumer has read, nil for the name "".
-func (b tracedBus) progress(ctx context.Context, name string) *trace.Consumer {
+func (b tracedBus) progress(ctx context.Context, name string, timeout time.Duration) *trace.Consumer {
 	if name == "" {
 		return nil
 	}
@@ -101,7 +101,7 @@ func (b tracedBus) progress(ctx context.Context, name string) *trace.Consumer {
 		c.Error = "the bus has no event of the object to compare with"
 		return c
 	}
-	ctx, cancel := context.WithTimeout(ctx, busTimeout)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	p, err := b.reader.Progress(ctx, name, b.last.Log)
 	if err != nil {

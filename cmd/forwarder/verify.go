@@ -119,7 +119,7 @@ func runVerify(ctx context.Context, cfg config.Config, settle time.Duration, log
 		NamespaceSelector: relay.NamespaceSelector(cfg),
 		TellDeselected:    cfg.Watch.OnDeselect == config.OnDeselectPublish, Follow: cfg.Watch.Follow,
 		LabelSelector: cfg.Watch.LabelSelector, FieldSelector: cfg.Watch.FieldSelector,
-		DeleteRetention: cfg.Work.DeleteRetention, Settle: settle, Progress: progress, Logger: log,
+		DeleteRetention: cfg.Work.DeleteRetention, Settle: settle, Settings: cfg.Digests, Progress: progress, Logger: log,
 	}
 	var err error
 	switch { // without a log: the report has the problems of the bus

@@ -31,6 +31,7 @@ type Present struct {
 	objects map[place]Object
 	hidden  map[string]error // by subject or key: last messages that are not the state of an object
 	sources map[source]*progress
+	newest  time.Time // see Newest
 	unseen  []Selector
 	packer  *event.Packer
 }
@@ -95,6 +96,9 @@ func (p *Present) take(m *event.Message, d publish.Delivery) error {
 	}
 	if !p.Filter.Match(e) {
 		return nil
+	}
+	if isAlive := m.Key.Resource != "" && !event.Type(m.Attribute("type")).IsRemoval(); isAlive && d.Stored.After(p.newest) {
+		p.newest = d.Stored
 	}
 	from := source{d.Cluster, m.Key.GroupResource()}
 	if p.sources[from] == nil {
@@ -228,6 +232,11 @@ func (p *Present) Freshness() []Freshness {
 	})
 	return all
 }
+
+// Newest returns when the bus stored the newest event that only a forwarder writes that watches its
+// cluster: a state of an object, a snapshot marker or a consistency point. It is the zero time if there
+// is none.
+func (p *Present) Newest() time.Time { return p.newest }
 
 // Unseen returns a filter that names the resources of which Read has seen nothing, for [FindAbsent].
 func (p *Present) Unseen() Filter {

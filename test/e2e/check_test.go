@@ -14,15 +14,10 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	kafkago "github.com/segmentio/kafka-go"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/clientcmd"
-
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kuberelay/kuberelay/internal/check"
-	"github.com/kuberelay/kuberelay/test/lab/kafkabroker"
-	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
 	"github.com/kuberelay/kuberelay/test/lab/tlstest"
 )
@@ -190,17 +185,7 @@ func TestCheckPermissions(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	u := newUser(t, cp)
 	namespace := quietNamespace(t, u)
-	role := func(resources string) string {
-		return `{"rules": [{"apiGroups": [""], "resources": [` + resources + `], "verbs": ["get", "list", "watch"]}]}`
-	}
-	roles, both := gvr("rbac.authorization.k8s.io", "v1", "roles"), role(`"configmaps", "services"`)
-	u.create(roles, namespace, `{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: reader}, `+both[1:])
-	u.create(gvr("rbac.authorization.k8s.io", "v1", "rolebindings"), namespace, `
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {name: reader}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: reader}
-subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: little}]`)
+	mayRead := u.letRead(namespace, `"configmaps", "services"`)
 	settings := map[string]string{
 		"RESOURCES": "configmaps,services", "NAMESPACES": namespace, "LEADER_ELECTION": "true", "LEASE_NAMESPACE": namespace, "METRICS_AUTH": "true",
 	}
@@ -212,49 +197,24 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: little}]`)
 	}
 	f.await("the API server knows the role", f.watches("services", "yes"))
 	f.checked("all roles", settings, missing, "--pre")
-	if _, err := u.of(roles, namespace).Patch(t.Context(), "reader", types.MergePatchType, []byte(role(`"configmaps"`)), metav1.PatchOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	mayRead(`"configmaps"`)
 	f.await("the API server knows the new role", f.watches("services", "no"))
 	services := "services in the namespace " + namespace
 	f.checked("role", settings, merged(missing, map[string]string{
 		"permission-list": services, "permission-watch": services, "permission-get": services,
 	}), "--pre")
 
-	kubeconfig, err := clientcmd.LoadFromFile(cp.Kubeconfig())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, user := range kubeconfig.AuthInfos {
-		user.Token = "wrong"
-	}
-	bad := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := clientcmd.WriteToFile(*kubeconfig, bad); err != nil {
-		t.Fatal(err)
-	}
-	newForwarder(t, bad, bus.URL, settings).checked("token", settings, map[string]string{"api-server-credentials": "check the token"}, "--pre")
+	newForwarder(t, withToken(t, cp, "wrong"), bus.URL, settings).checked("token", settings, map[string]string{"api-server-credentials": "check the token"}, "--pre")
 }
 
 // TestCheckKafka does the same on Kafka.
 func TestCheckKafka(t *testing.T) {
-	broker := kafkabrokertest.Start(t, kafkabroker.Options{
-		Listeners: []kafkabroker.Listener{kafkabroker.SASLPlaintext}, Authorize: true,
-		Users: map[string]string{"forwarder": "w-password", "reader": "r-password"},
-	})
 	const name = "checked"
+	broker, as := guardedBroker(t, name)
 	admin := &kafkago.Client{Addr: kafkago.TCP(broker.Addr())}
-	commands := strings.NewReplacer("kuberelay.prod-eu1", name, "--topic kuberelay", "--topic "+name).Replace(documentedPermissions(t, "Kafka"))
-	createACLs(t, admin, parseACLs(t, commands))
 	cp := cluster.ControlPlane(t)
-	u := newUser(t, cp)
-	namespace := quietNamespace(t, u)
-	as := func(user, password string) map[string]string {
-		return onKafka(topic{t, broker.AddrOf(kafkabroker.SASLPlaintext), name}, map[string]string{
-			"RESOURCES": "configmaps", "NAMESPACES": namespace,
-			"KAFKA_SASL_MECHANISM": "SCRAM-SHA-512", "KAFKA_USER": user, "KAFKA_PASSWORD_FILE": written(t, password),
-		})
-	}
-	settings := as("forwarder", "w-password")
+	namespace := quietNamespace(t, newUser(t, cp))
+	settings := as("forwarder", "w-password", namespace)
 	f := newForwarder(t, cp.Kubeconfig(), "", settings)
 	by := f.checked("before installing", settings, nil, "--pre")
 	if !strings.Contains(by["kafka-topics"].Message, "the brokers would create them: "+name) {
@@ -276,7 +236,7 @@ func TestCheckKafka(t *testing.T) {
 	if n := topics(); n > 0 {
 		t.Errorf("the check created %d topics", n)
 	}
-	f.checked("password", as("forwarder", "wrong"), map[string]string{"bus-accepts": "KUBERELAY_KAFKA_PASSWORD_FILE"}, "--pre")
+	f.checked("password", as("forwarder", "wrong", namespace), map[string]string{"bus-accepts": "KUBERELAY_KAFKA_PASSWORD_FILE"}, "--pre")
 	f.checked("replication", merged(settings, map[string]string{"KAFKA_REPLICATION": "3"}), map[string]string{
 		"kafka-topics": "KUBERELAY_KAFKA_REPLICATION", "kafka-checkpoint-topic": "KUBERELAY_KAFKA_REPLICATION",
 	}, "--pre")
@@ -292,7 +252,7 @@ func TestCheckKafka(t *testing.T) {
 	f.checked("cleanup policy", merged(settings, map[string]string{"KAFKA_CLEANUP_POLICY": "delete"}),
 		map[string]string{"kafka-topic-settings": "kafka-configs.sh"})
 	// The reader may not describe the checkpoint topic, so the topic seems to be missing.
-	f.checked("ACL", as("reader", "r-password"), map[string]string{
+	f.checked("ACL", as("reader", "r-password", namespace), map[string]string{
 		"kafka-permissions": "kafka-acls.sh", "kafka-topic-settings": "grant DescribeConfigs", "kafka-checkpoint-topic": "",
 	})
 	f.Configure(settings)

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -18,32 +16,16 @@ import (
 
 // The ACLs in docs/permissions.md suffice for the forwarder and for readers. Readers can't write.
 func TestKafkaPermissions(t *testing.T) {
-	broker := kafkabrokertest.Start(t, kafkabroker.Options{
-		Listeners: []kafkabroker.Listener{kafkabroker.SASLPlaintext}, Authorize: true,
-		Users: map[string]string{"forwarder": "w-password", "reader": "r-password"},
-	})
 	const name = "guarded"
-	commands := strings.NewReplacer("kuberelay.prod-eu1", name, "--topic kuberelay", "--topic "+name).Replace(documentedPermissions(t, "Kafka"))
-	createACLs(t, &kafkago.Client{Addr: kafkago.TCP(broker.Addr())}, parseACLs(t, commands))
-
+	broker, as := guardedBroker(t, name)
 	cp := cluster.ControlPlane(t)
 	u := newUser(t, cp)
 	namespace := quietNamespace(t, u)
 	u.create(configMaps, namespace, configMap("a", "1"))
-	as := func(user, password string) map[string]string {
-		file := filepath.Join(t.TempDir(), "password")
-		if err := os.WriteFile(file, []byte(password+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return onKafka(topic{t, broker.AddrOf(kafkabroker.SASLPlaintext), name}, map[string]string{
-			"RESOURCES": "configmaps", "NAMESPACES": namespace,
-			"KAFKA_SASL_MECHANISM": "SCRAM-SHA-512", "KAFKA_USER": user, "KAFKA_PASSWORD_FILE": file,
-		})
-	}
-	f := newForwarder(t, cp.Kubeconfig(), "", as("forwarder", "w-password"))
+	f := newForwarder(t, cp.Kubeconfig(), "", as("forwarder", "w-password", namespace))
 	f.start().idle()
 	topic{t, broker.Addr(), name}.awaitKinds(map[string]string{key("configmaps", namespace, "a"): "snapshot"})
-	newForwarder(t, cp.Kubeconfig(), "", as("reader", "r-password")).verified()
+	newForwarder(t, cp.Kubeconfig(), "", as("reader", "r-password", namespace)).verified()
 	f.stop()
 	f.start().idle() // the topics exist now, and are checked
 	f.stop()
@@ -63,6 +45,24 @@ func TestKafkaPermissions(t *testing.T) {
 		if err == nil || refused != nil && !errors.Is(err, refused) {
 			t.Errorf("the reader writes to %s: %v, want it refused", topic, err)
 		}
+	}
+}
+
+// guardedBroker starts a broker with the ACLs in docs/permissions.md for a topic. as returns the
+// variables of a forwarder that logs in as one of the users and selects the config maps of a namespace.
+func guardedBroker(t *testing.T, name string) (broker *kafkabrokertest.Broker, as func(user, password, namespace string) map[string]string) {
+	t.Helper()
+	broker = kafkabrokertest.Start(t, kafkabroker.Options{
+		Listeners: []kafkabroker.Listener{kafkabroker.SASLPlaintext}, Authorize: true,
+		Users: map[string]string{"forwarder": "w-password", "reader": "r-password"},
+	})
+	commands := strings.NewReplacer("kuberelay.prod-eu1", name, "--topic kuberelay", "--topic "+name).Replace(documentedPermissions(t, "Kafka"))
+	createACLs(t, &kafkago.Client{Addr: kafkago.TCP(broker.Addr())}, parseACLs(t, commands))
+	return broker, func(user, password, namespace string) map[string]string {
+		return onKafka(topic{t, broker.AddrOf(kafkabroker.SASLPlaintext), name}, map[string]string{
+			"RESOURCES": "configmaps", "NAMESPACES": namespace,
+			"KAFKA_SASL_MECHANISM": "SCRAM-SHA-512", "KAFKA_USER": user, "KAFKA_PASSWORD_FILE": written(t, password+"\n"),
+		})
 	}
 }
 

@@ -98,6 +98,29 @@ func (u *user) delete(gvr schema.GroupVersionResource, namespace, name string) {
 	})
 }
 
+// letRead lets the user "little" get, list and watch core resources of a namespace, written as in
+// JSON. It returns a function that lets it read others instead.
+func (u *user) letRead(namespace, resources string) (instead func(resources string)) {
+	u.t.Helper()
+	roles := gvr("rbac.authorization.k8s.io", "v1", "roles")
+	rules := func(resources string) string {
+		return `"rules": [{"apiGroups": [""], "resources": [` + resources + `], "verbs": ["get", "list", "watch"]}]}`
+	}
+	u.create(roles, namespace, `{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "reader"}, `+rules(resources))
+	u.create(gvr("rbac.authorization.k8s.io", "v1", "rolebindings"), namespace, `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: reader}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: reader}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: little}]`)
+	return func(resources string) {
+		u.t.Helper()
+		if _, err := u.of(roles, namespace).Patch(u.t.Context(), "reader", types.MergePatchType, []byte("{"+rules(resources)), metav1.PatchOptions{}); err != nil {
+			u.t.Fatal(err)
+		}
+	}
+}
+
 // awaitAccess waits until the user "little" may list a resource, or may not. The API server's
 // authorizer learns of roles later than whoever changes them.
 func awaitAccess(t *testing.T, cp *controlplane.ControlPlane, of schema.GroupVersionResource, namespace string, allowed bool) {

@@ -7,10 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"k8s.io/apimachinery/pkg/types"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/kuberelay/kuberelay/internal/status"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker"
@@ -54,17 +50,7 @@ func TestStatus(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	u := newUser(t, cp)
 	namespace := controlplanetest.Namespace(t, cp)
-	role := func(resources string) string {
-		return `{"rules": [{"apiGroups": [""], "resources": [` + resources + `], "verbs": ["get", "list", "watch"]}]}`
-	}
-	roles, both := gvr("rbac.authorization.k8s.io", "v1", "roles"), role(`"configmaps", "services"`)
-	u.create(roles, namespace, `{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: reader}, `+both[1:])
-	u.create(gvr("rbac.authorization.k8s.io", "v1", "rolebindings"), namespace, `
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {name: reader}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: reader}
-subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: little}]`)
+	mayRead := u.letRead(namespace, `"configmaps", "services"`)
 	u.create(configMaps, namespace, configMap("a", "1"))
 	settings := func(more map[string]string) map[string]string {
 		return merged(map[string]string{"RESOURCES": "configmaps,services", "NAMESPACES": namespace, "RESOLVED_INTERVAL": "1s"}, more)
@@ -118,9 +104,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: little}]`)
 
 	grant := func(resources string) {
 		t.Helper()
-		if _, err := u.of(roles, namespace).Patch(t.Context(), "reader", types.MergePatchType, []byte(role(resources)), metav1.PatchOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		mayRead(resources)
 		awaitAccess(t, cp, configMaps, namespace, strings.Contains(resources, "configmaps"))
 		awaitAccess(t, cp, gvr("", "v1", "services"), namespace, strings.Contains(resources, "services"))
 	}

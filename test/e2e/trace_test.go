@@ -144,10 +144,7 @@ func TestTraceForbidden(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	u := newUser(t, cp)
 	namespace := quietNamespace(t, u)
-	u.create(gvr("rbac.authorization.k8s.io", "v1", "roles"), namespace, `{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: reader},
-		rules: [{apiGroups: [""], resources: [configmaps], verbs: [get, list, watch]}]}`)
-	u.create(gvr("rbac.authorization.k8s.io", "v1", "rolebindings"), namespace, `{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: reader},
-		roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: reader}, subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: little}]}`)
+	u.letRead(namespace, `"configmaps"`)
 	awaitAccess(t, cp, configMaps, namespace, true)
 	f := newForwarder(t, cp.KubeconfigFor("little"), bus.URL, map[string]string{"RESOURCES": "configmaps,services", "NAMESPACES": namespace})
 	u.create(configMaps, namespace, configMap("a", "1"))

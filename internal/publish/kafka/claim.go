@@ -20,12 +20,18 @@ func (b *Bus) LastClaim(context.Context) (event.Claim, error) {
 	return claimOf(s.marker(event.ClaimPartitionKey(b.opts.Cluster))), nil
 }
 
-// claimOf converts an entry to a claim. Fields that only the event has stay empty.
+// claimOf converts an entry to a claim. An entry of an earlier release has the owner and the
+// epoch only.
 func claimOf(e entry) event.Claim {
 	if e.Type != event.ClusterClaimed {
 		return event.Claim{}
 	}
-	return event.Claim{UID: e.UID, Epoch: e.Epoch, Claimed: time.Unix(e.Time, 0).UTC(), Position: e.Position(), IsRow: !e.NoValue}
+	c, err := event.ParseClaim([]byte(e.Claim))
+	if err != nil || c.UID != e.UID {
+		c = event.Claim{UID: e.UID, Claimed: time.Unix(e.Time, 0).UTC()}
+	}
+	c.Epoch, c.Position, c.IsRow = e.Epoch, e.Position(), !e.NoValue
+	return c
 }
 
 // admit checks, before any record is written, whether this process may take over: a

@@ -59,6 +59,14 @@ func (ca *CA) Expired(name string) (certificate tls.Certificate, certFile, keyFi
 	return ca.issue(template)
 }
 
+// ExpiresSoon is Issue for a certificate that is good for a minute more.
+func (ca *CA) ExpiresSoon(name string) (certificate tls.Certificate, certFile, keyFile string) {
+	ca.t.Helper()
+	template := ca.template(name)
+	template.NotAfter = time.Now().Add(time.Minute)
+	return ca.issue(template)
+}
+
 // Config is what a client needs that trusts the authority, and shows certificates
 // if it is given some.
 func (ca *CA) Config(certificates ...tls.Certificate) *tls.Config {

@@ -150,7 +150,7 @@ func marker(r broker.Record) (Entry, error) {
 	case event.ClusterClaimed:
 		var c event.Claim
 		c, err = event.ClaimFrom(m)
-		e.UID, e.Epoch = c.UID, c.Epoch
+		e.UID, e.Epoch, e.Claim = c.UID, c.Epoch, string(m.Data)
 	}
 	return e, err
 }
@@ -181,6 +181,8 @@ func (p Parser) check(key string, e Entry) error {
 		return event.Invalid(event.InvalidPosition, fmt.Errorf("the entry of %q names the topic %.100q", key, e.Topic))
 	case len(e.ID) > event.MaxText:
 		return event.Invalid(event.InvalidAttribute, fmt.Errorf("the id in the entry of %q has %d bytes", key, len(e.ID)))
+	case len(e.Claim) > event.MaxText:
+		return event.Invalid(event.InvalidData, fmt.Errorf("the claim in the entry of %q has %d bytes", key, len(e.Claim)))
 	case e.Partition < 0 || e.Partition >= publish.MaxPartitions || e.Offset < 0 || e.Offset > publish.MaxOffset || e.Unread < 0:
 		return event.Invalid(event.InvalidPosition, fmt.Errorf("the entry of %q is at offset %d of partition %d", key, e.Offset, e.Partition))
 	}
