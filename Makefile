@@ -50,7 +50,7 @@ SLOW := TestTorture TestPlantedBugs TestEveryPatchApplies TestLostAcknowledgemen
 	TestAConversionWebhookThatIsDown TestALeaderThatWakesUp TestARestartOfTwentyThousandObjects \
 	TestCanaryKafka TestCanaryNATS TestClustersShareABus TestExamplesWhoseBusComesBackEmpty \
 	TestAlerts TestDashboards TestFlinkSQL TestHeartbeatsAreNotSent TestRelease TestMixedVersionsOfTheAPIServer TestRotationKafka TestRotationNATS \
-	TestRotationToken TestTableKeyValue TestTheAPIServerIsRestartedUnderChange TestTwoClustersWithOneName
+	TestRotationToken TestStatusPage TestTableKeyValue TestTheAPIServerIsRestartedUnderChange TestTwoClustersWithOneName
 SLOW_PACKAGES := ./test/e2e ./test/simulate ./test/torture ./test/release ./internal/publish/kafka
 empty :=
 SLOW_PATTERN = ^($(subst $(empty) $(empty),|,$(strip $(SLOW))))$$
@@ -186,7 +186,7 @@ hostile: ## Measure what a hostile tenant does to the memory and the latency (HO
 	$(GO) test -tags hostile ./test/e2e -run '^TestHostileTenant$$' -count 1 -v -timeout 0 -hostile.for $(HOSTILE)
 
 # hack/bench/main.go describes the benchmarks. They need the machine for themselves and take about an hour together.
-# BENCH="sync latency live frozen points" selects benchmarks, and CONTENDERS="nats kafka" the contenders of sync.
+# BENCH="sync latency live frozen points page" selects benchmarks, and CONTENDERS="nats kafka" the contenders of sync.
 .PHONY: bench
 bench: build ## Measure CPU, memory and latency, compared with the floor (PODS="20000 100000", BENCH=sync, ROUNDS=3, OUT=bench.md)
 	@$(GO) run ./hack/binaries

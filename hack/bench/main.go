@@ -21,6 +21,7 @@
 //   - live: changes during a first sync, compared with changes on an idle forwarder
 //   - frozen: changes while the Kafka broker that leads one partition is frozen
 //   - points: the cost of consistency points and tombstones on Kafka
+//   - page: the cost of an open status page, scrapes of the metrics and requests of the status
 //
 // The report ends with the promises. Bench exits with 1 if one of them is not met.
 package main
@@ -78,7 +79,7 @@ func readSettings(getenv func(string) string) (s settings, err error) {
 	for _, c := range contenders {
 		all = append(all, c.key)
 	}
-	if s.benchmarks, err = choose("BENCH", getenv("BENCH"), []string{"sync", "latency", "live", "frozen", "points"}); err != nil {
+	if s.benchmarks, err = choose("BENCH", getenv("BENCH"), []string{"sync", "latency", "live", "frozen", "points", "page"}); err != nil {
 		return s, err
 	}
 	if s.contenders, err = choose("CONTENDERS", getenv("CONTENDERS"), all); err != nil {
@@ -178,7 +179,7 @@ func (s *stage) perform(ctx context.Context, n int, first bool) error {
 		name  string
 		every bool
 		run   func(context.Context, int) error
-	}{{"sync", true, s.benchSync}, {"latency", false, s.benchLatency}, {"live", true, s.benchLive}, {"frozen", false, s.benchFrozen}, {"points", false, s.benchPoints}} {
+	}{{"sync", true, s.benchSync}, {"latency", false, s.benchLatency}, {"live", true, s.benchLive}, {"frozen", false, s.benchFrozen}, {"points", false, s.benchPoints}, {"page", false, s.benchPage}} {
 		if !slices.Contains(s.benchmarks, b.name) || !b.every && !first {
 			continue
 		}

@@ -65,13 +65,7 @@ func (s *stage) runPoints(ctx context.Context, cluster *kafkaCluster, e *expense
 		return err
 	}
 	c := changer{}
-	if c.client, err = metadata.NewForConfig(s.cluster.Config()); err != nil {
-		return err
-	}
-	if err := f.idle(ctx); err != nil {
-		return err
-	}
-	before, err := f.metrics(ctx)
+	before, err := s.calm(ctx, f, &c)
 	if err != nil {
 		return err
 	}
@@ -96,6 +90,17 @@ func (s *stage) runPoints(ctx context.Context, cluster *kafkaCluster, e *expense
 	e.cpu = append(e.cpu, 1e6*(after.sum("process_cpu_seconds_total", "")-before.sum("process_cpu_seconds_total", ""))/published)
 	e.bytes = append(e.bytes, (after.sum("kuberelay_kafka_batch_bytes_total", "")-before.sum("kuberelay_kafka_batch_bytes_total", ""))/published)
 	return nil
+}
+
+// calm waits until a forwarder is idle, connects a changer, and returns the metrics before changes.
+func (s *stage) calm(ctx context.Context, f *process, c *changer) (before metrics, err error) {
+	if c.client, err = metadata.NewForConfig(s.cluster.Config()); err != nil {
+		return "", err
+	}
+	if err := f.idle(ctx); err != nil {
+		return "", err
+	}
+	return f.metrics(ctx)
 }
 
 // churn creates the n-th object, or deletes the one before it.

@@ -169,13 +169,14 @@ type Leader struct {
 
 // Operations has the settings of logs, metrics and profiles.
 type Operations struct {
-	ListenAddr     string `envconfig:"KUBERELAY_LISTEN_ADDR" kind:"address" default:":8080" desc:"Address that serves /metrics, /healthz, /readyz, /api/v1/status and /api/v1/trace, and, to callers at the loopback address, /debug/support/."`
+	ListenAddr     string `envconfig:"KUBERELAY_LISTEN_ADDR" kind:"address" default:":8080" desc:"Address that serves /metrics, /healthz, /readyz, /api/v1/status and /api/v1/trace, the status page at /, and, to callers at the loopback address, /debug/support/."`
 	RequireMatches bool   `envconfig:"KUBERELAY_READY_REQUIRES_MATCHES" default:"false" desc:"Fail /readyz while an entry of a setting matches nothing in the cluster, such as a resource or a namespace with a spelling error. Without it, that is a warning in the log and in forwarder status."`
-	MetricsAuth    bool   `envconfig:"KUBERELAY_METRICS_AUTH" default:"false" desc:"Serve /metrics, /debug/pprof/ and /debug/support/ only to callers whose bearer token the API server accepts and whom it allows to get that path, and /api/v1/status, /api/v1/trace and the text of /readyz to those who may get /metrics. Requires create on tokenreviews and subjectaccessreviews, as in the ClusterRole system:auth-delegator. Turns on TLS, with a self-signed certificate unless KUBERELAY_LISTEN_TLS_CERT_FILE is set. /healthz and the status of /readyz stay open."`
+	MetricsAuth    bool   `envconfig:"KUBERELAY_METRICS_AUTH" default:"false" desc:"Serve /metrics, /debug/pprof/ and /debug/support/ only to callers whose bearer token the API server accepts and whom it allows to get that path, and the status page, /api/v1/status, /api/v1/trace and the text of /readyz to those who may get /metrics. Requires create on tokenreviews and subjectaccessreviews, as in the ClusterRole system:auth-delegator. Turns on TLS, with a self-signed certificate unless KUBERELAY_LISTEN_TLS_CERT_FILE is set. /healthz and the status of /readyz stay open."`
 	CertFile       string `envconfig:"KUBERELAY_LISTEN_TLS_CERT_FILE" kind:"file" unset:"no TLS" desc:"Certificate in PEM to serve KUBERELAY_LISTEN_ADDR over TLS, together with KUBERELAY_LISTEN_TLS_KEY_FILE. A changed file takes effect with the next connection."`
 	KeyFile        string `envconfig:"KUBERELAY_LISTEN_TLS_KEY_FILE" kind:"secret" unset:"none" desc:"Key of that certificate in PEM."`
 	LogLevel       string `envconfig:"KUBERELAY_LOG_LEVEL" default:"info" oneof:"debug,info,warn,error" desc:"Lowest level to log."`
 	LogFormat      string `envconfig:"KUBERELAY_LOG_FORMAT" oneof:"json,text" unset:"json; text on a terminal" desc:"Format of the log on standard error."`
+	StatusPage     bool   `envconfig:"KUBERELAY_STATUS_PAGE" default:"true" desc:"Serve the status page at / on KUBERELAY_LISTEN_ADDR, to callers who may get /api/v1/status. Callers at the loopback address, and with KUBERELAY_METRICS_AUTH all of them, also see the names of the objects that were published last."`
 	Profiles       bool   `envconfig:"KUBERELAY_PPROF" default:"false" desc:"Serve profiles of the process at /debug/pprof/ on KUBERELAY_LISTEN_ADDR, for go tool pprof. They show no content of objects, but each request costs CPU."`
 }
 

@@ -61,7 +61,7 @@ type History interface {
 	At(ctx context.Context, key event.Key, position uint64) (publish.Stored, error)
 }
 
-// Config configures a Forwarder. Every field is required.
+// Config configures a Forwarder. Every field is required unless it says otherwise.
 type Config struct {
 	Informers Informers
 	Ledger    Ledger
@@ -75,6 +75,9 @@ type Config struct {
 	// published the delete and purged it after the retention.
 	Lost    func() bool
 	Builder event.Builder
+	// Published, if set, is told of each acknowledged event: its version, and when its change was
+	// observed and the event acknowledged. It is called concurrently, and must not block.
+	Published func(key event.Key, of event.Type, version string, observed, acknowledged time.Time)
 	// Go runs a function that may block on the bus, concurrently.
 	Go         func(func())
 	Now        func() time.Time
@@ -121,7 +124,7 @@ func (f *Forwarder) Sync(ctx context.Context, key event.Key, done func(again boo
 		case ReasonUnchanged:
 			f.unchanged(key, view.Live, acked)
 		case ReasonGone:
-			acked.Position = 0 // there is no object that could have outlived the delete at it
+			acked.Position = 0 // no object exists that could have outlived the delete at this position
 			f.settle(key, acked)
 		case ReasonStale, ReasonDenied:
 			f.Recheck(key)
@@ -328,5 +331,8 @@ func (f *Forwarder) record(c event.Change, m *event.Message) {
 	if at, ok := wroteAt(c); ok {
 		f.metrics.endToEnd.Observe(max(0, now.Sub(at).Seconds()))
 	}
-	f.outcomes.succeeded(c.Key, len(m.Data), now)
+	f.outcomes.succeeded(c.Key, len(m.Data), c.Observed, now)
+	if f.Published != nil {
+		f.Published(key, c.Type, m.Acked.ResourceVersion, c.Observed, now)
+	}
 }

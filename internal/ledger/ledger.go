@@ -122,6 +122,16 @@ func (l *Ledger) release(gr schema.GroupResource, t *table) {
 	}
 }
 
+// recordsOf returns the table of a resource and its records, nil for none.
+func (l *Ledger) recordsOf(gr schema.GroupResource) (*table, map[name]record) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if t := l.tables[gr]; t != nil {
+		return t, t.records
+	}
+	return nil, nil
+}
+
 // find returns the record of a key, the zero value for none.
 func (l *Ledger) find(key event.Key) record {
 	if t := l.tables[key.GroupResource()]; t != nil {

@@ -94,7 +94,7 @@ func (l *Load) replace(gr schema.GroupResource, loaded *table) {
 // those of existing objects.
 func (l *Load) drop(gr schema.GroupResource) (lost int) {
 	ledger := l.term.ledger
-	t, records := l.term.recordsOf(gr)
+	t, records := ledger.recordsOf(gr)
 	var loaded map[name]record
 	if of := l.tables[gr]; of != nil {
 		loaded = of.records

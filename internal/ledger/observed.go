@@ -77,59 +77,49 @@ func (l *Ledger) MarkOutlived(key event.Key, position uint64, now time.Time) {
 	l.change(key, now, func(_ *table, d *dirty) { d.outlived = position })
 }
 
-// dirty returns the dirty part of a key, nil for a clean one.
-func (l *Ledger) dirty(key event.Key) *dirty { return l.find(key).others().dirty }
-
-// IsDirty reports whether the bus may lack the present state of a key.
-func (l *Ledger) IsDirty(key event.Key) bool {
+// read calls f with the dirty part of a key, unless the key is clean.
+func (l *Ledger) read(key event.Key, f func(*dirty)) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	return l.dirty(key) != nil
+	if d := l.find(key).others().dirty; d != nil {
+		f(d)
+	}
+}
+
+// IsDirty reports whether the bus may lack the present state of a key.
+func (l *Ledger) IsDirty(key event.Key) (is bool) {
+	l.read(key, func(*dirty) { is = true })
+	return is
 }
 
 // DirtySince returns when the first change of a key was reported that the bus may lack, in
 // whole seconds. It is false if the bus has the present state.
-func (l *Ledger) DirtySince(key event.Key) (time.Time, bool) {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	d := l.dirty(key)
-	if d == nil {
-		return time.Time{}, false
-	}
-	return time.Unix(d.since, 0), true
+func (l *Ledger) DirtySince(key event.Key) (since time.Time, is bool) {
+	l.read(key, func(d *dirty) { since, is = time.Unix(d.since, 0), true })
+	return since, is
 }
 
 // HasTombstone reports whether there is a tombstone of a key.
-func (l *Ledger) HasTombstone(key event.Key) bool {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	d := l.dirty(key)
-	return d != nil && len(d.tombstones) > 0
+func (l *Ledger) HasTombstone(key event.Key) (has bool) {
+	l.read(key, func(d *dirty) { has = len(d.tombstones) > 0 })
+	return has
 }
 
 // Outlived returns the position of [Ledger.MarkOutlived], 0 for none.
-func (l *Ledger) Outlived(key event.Key) uint64 {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	if d := l.dirty(key); d != nil {
-		return d.outlived
-	}
-	return 0
+func (l *Ledger) Outlived(key event.Key) (position uint64) {
+	l.read(key, func(d *dirty) { position = d.outlived })
+	return position
 }
 
 // Describe completes a view.
 func (l *Ledger) Describe(key event.Key, v *event.View) {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	d := l.dirty(key)
-	if d == nil {
-		return
-	}
-	v.Tombstones = append([]event.Tombstone(nil), d.tombstones...)
-	v.Outlived, v.Unpublishable = d.outlived, d.unpublishable
-	if v.Live != nil && d.uid == string(v.Live.UID) {
-		v.Cause, v.Observed, v.FirstSync, v.Before = d.cause, d.observed, d.firstSync, d.before
-	}
+	l.read(key, func(d *dirty) {
+		v.Tombstones = append([]event.Tombstone(nil), d.tombstones...)
+		v.Outlived, v.Unpublishable = d.outlived, d.unpublishable
+		if v.Live != nil && d.uid == string(v.Live.UID) {
+			v.Cause, v.Observed, v.FirstSync, v.Before = d.cause, d.observed, d.firstSync, d.before
+		}
+	})
 }
 
 // Abandon forgets the reported states of the keys that match: those that a stopped informer
@@ -166,14 +156,7 @@ func (l *Ledger) Dirty() (keys []event.Key) {
 
 // DirtyOf returns the dirty keys of a resource.
 func (l *Ledger) DirtyOf(gr schema.GroupResource) (keys []event.Key) {
-	l.mu.RLock()
-	t := l.tables[gr]
-	if t == nil {
-		l.mu.RUnlock()
-		return nil
-	}
-	records := t.records
-	l.mu.RUnlock()
+	_, records := l.recordsOf(gr)
 	walk(&l.mu, records, func(n name, r record) bool {
 		if r.others().dirty != nil {
 			keys = append(keys, n.key(gr))

@@ -42,7 +42,7 @@ func deleted(uid, version string) event.Acked {
 // describe writes what is remembered of the key: the reported state, and in brackets the
 // tombstones, with a question mark where the object is not known.
 func describe(d *Ledger) string {
-	m := d.dirty(testKey)
+	m := d.find(testKey).others().dirty
 	if m == nil {
 		return "nothing"
 	}

@@ -32,73 +32,69 @@ func (t *Term) IsAttempt(key event.Key, bus event.Acked) bool {
 	return t.ledger.term == t && t.ledger.find(key).others().attempts.has(bus)
 }
 
+// Put records that the bus has told the last event of a key, the zero value for none.
+func (t *Term) Put(key event.Key, a event.Acked) {
+	t.step(key, func(of *table, r *record) {
+		t.set(key, of, r, a)
+		r.setAttempts(nil)
+	})
+}
+
+// Replace sets the last event of a key from was to is if it still equals was. It reports
+// whether it did.
+func (t *Term) Replace(key event.Key, was, is event.Acked) (ok bool) {
+	t.step(key, func(of *table, r *record) {
+		if ok = r.acked() == was; ok {
+			t.set(key, of, r, is)
+		}
+	})
+	return ok
+}
+
+// Adopt is Replace with the event of another forwarder of this cluster, or of an attempt.
+func (t *Term) Adopt(key event.Key, was, is event.Acked) {
+	t.step(key, func(of *table, r *record) {
+		if r.acked() == was {
+			t.set(key, of, r, is)
+			r.setAttempts(nil)
+		}
+	})
+}
+
 // Acknowledge records that the bus has acknowledged an event of a key. Its state is o. The key
 // lacks only what was reported after it.
-func (t *Term) Acknowledge(key event.Key, acked event.Acked, o *event.Object, of Interest) {
-	t.ledger.mu.Lock()
-	defer t.ledger.mu.Unlock()
-	t.put(key, acked)
-	t.change(key, func(at *table, r *record) {
-		at.setAttempts(r, nil)
-		t.ledger.settle(at, r, acked, "", of)
-		t.ledger.reduce(at, r, acked, o)
+func (t *Term) Acknowledge(key event.Key, acked event.Acked, o *event.Object, in Interest) {
+	t.step(key, func(of *table, r *record) {
+		t.set(key, of, r, acked)
+		r.setAttempts(nil)
+		t.ledger.settle(of, r, acked, "", in)
+		t.ledger.reduce(of, r, acked, o)
 	})
 }
 
 // Settle records that the bus has a state of a key, which need not be one that it has
 // acknowledged: a later one can be the same but for what is not published.
-func (t *Term) Settle(key event.Key, acked event.Acked, of Interest) {
-	t.ledger.mu.Lock()
-	defer t.ledger.mu.Unlock()
-	t.change(key, func(at *table, r *record) { t.ledger.settle(at, r, acked, "", of) })
+func (t *Term) Settle(key event.Key, acked event.Acked, in Interest) {
+	t.step(key, func(of *table, r *record) { t.ledger.settle(of, r, acked, "", in) })
 }
 
 // Unanswered records that a publish of a key got no answer: sent may be on the bus. It is the
 // zero value if the publish was certainly not stored. While the bus is down, many UIDs can use
 // one name in turn, and only the tombstones are kept whose delete has to be published.
-func (t *Term) Unanswered(key event.Key, acked, sent event.Acked, of Interest) {
-	t.ledger.mu.Lock()
-	defer t.ledger.mu.Unlock()
-	t.change(key, func(at *table, r *record) {
-		attempts := r.others().attempts
+func (t *Term) Unanswered(key event.Key, acked, sent event.Acked, in Interest) {
+	t.step(key, func(of *table, r *record) {
 		if sent != (event.Acked{}) {
-			attempts = attempts.with(sent)
-			at.setAttempts(r, attempts)
+			r.setAttempts(r.others().attempts.with(sent))
 		}
 		attempted := ""
-		if attempts != nil {
+		if attempts := r.others().attempts; attempts != nil {
 			attempted = attempts.uid
 		}
-		t.ledger.settle(at, r, acked, attempted, of)
+		t.ledger.settle(of, r, acked, attempted, in)
 	})
 }
 
-// Adopt takes an event on the bus for that of a forwarder of this cluster, if the last known
-// event is still was.
-func (t *Term) Adopt(key event.Key, was, is event.Acked) {
-	t.ledger.mu.Lock()
-	defer t.ledger.mu.Unlock()
-	if t.ledger.term != t || t.ledger.find(key).acked() != was {
-		return
-	}
-	t.put(key, is)
-	t.change(key, func(at *table, r *record) { at.setAttempts(r, nil) })
-}
-
-// change calls f with the record of a key, and stores what f leaves.
-func (t *Term) change(key event.Key, f func(*table, *record)) {
-	if t.ledger.term != t {
-		return
-	}
-	gr, n := key.GroupResource(), nameOf(key)
-	at := t.ledger.table(gr)
-	r := at.records[n]
-	f(at, &r)
-	at.store(n, r)
-	t.ledger.release(gr, at)
-}
-
-func (t *table) setAttempts(r *record, to *attempts) {
+func (r *record) setAttempts(to *attempts) {
 	if others := r.others(); others.attempts != to {
 		others.attempts = to
 		r.setRest(others)
@@ -107,13 +103,13 @@ func (t *table) setAttempts(r *record, to *attempts) {
 
 // settle drops what the bus has now of a key. The tombstone of the UID attempted stays, "" for
 // none: the bus may show that UID although it has not said so.
-func (l *Ledger) settle(t *table, r *record, acked event.Acked, attempted string, of Interest) {
+func (l *Ledger) settle(t *table, r *record, acked event.Acked, attempted string, in Interest) {
 	d := r.others().dirty
 	if d == nil {
 		return
 	}
 	mayShow := acked.Live() || attempted != "" // the removal of an object that stopped matching is due
-	if !of.Selected || !mayShow && !of.Published {
+	if !in.Selected || !mayShow && !in.Published {
 		t.forget(d)
 	}
 	// The delete of a UID is due only while the bus shows that UID as existing.

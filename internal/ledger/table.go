@@ -40,9 +40,14 @@ func (t *table) store(n name, r record) {
 // put sets the last event of an object on the bus, the zero value for none.
 func (t *table) put(n name, a event.Acked) {
 	r := t.records[n]
+	t.setAcked(&r, a)
+	t.store(n, r)
+}
+
+// setAcked does so in a record that the caller stores.
+func (t *table) setAcked(r *record, a event.Acked) {
 	epoch, deleted, existed := r.counted()
 	r.setAcked(a)
-	t.store(n, r)
 	if a != (event.Acked{}) {
 		t.acked++
 		t.epochs[a.Epoch]++
@@ -60,7 +65,7 @@ func (t *table) put(n name, a event.Acked) {
 	}
 }
 
-// counted returns what put counts of a record.
+// counted returns what setAcked counts of a record.
 func (r record) counted() (epoch uint16, deleted, ok bool) {
 	if r.packed != (packed{}) {
 		return r.packed.state.epoch(), r.packed.state.deleted(), true

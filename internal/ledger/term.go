@@ -57,109 +57,78 @@ func (l *Ledger) forgetBus() {
 	}
 }
 
-// tables returns those of the ledger, none after the end.
-func (t *Term) tables() map[schema.GroupResource]*table {
-	if t.ledger.term != t {
-		return nil
-	}
-	return t.ledger.tables
-}
-
-// recordsOf returns the table of a resource and its records, nil for none.
-func (t *Term) recordsOf(gr schema.GroupResource) (*table, map[name]record) {
+func (t *Term) hasEnded() bool {
 	t.ledger.mu.RLock()
 	defer t.ledger.mu.RUnlock()
-	of := t.tables()[gr]
-	if of == nil {
-		return nil, nil
+	return t.ledger.term != t
+}
+
+// each calls f with each resource that the bus has events of.
+func (t *Term) each(f func(schema.GroupResource, *table)) {
+	t.ledger.mu.RLock()
+	defer t.ledger.mu.RUnlock()
+	if t.ledger.term != t {
+		return
 	}
-	return of, of.records
+	for gr, of := range t.ledger.tables {
+		if of.acked > 0 {
+			f(gr, of)
+		}
+	}
 }
 
 // Get returns the last event of an object. The zero value means that the bus holds nothing.
 func (t *Term) Get(key event.Key) event.Acked {
-	t.ledger.mu.RLock()
-	defer t.ledger.mu.RUnlock()
-	if t.ledger.term != t {
-		return event.Acked{}
-	}
-	return t.ledger.find(key).acked()
+	acked, _ := t.State(key)
+	return acked
 }
 
-// Put records that the bus has told the last event of an object. The zero value means that the
-// bus holds nothing.
-func (t *Term) Put(key event.Key, a event.Acked) {
-	t.ledger.mu.Lock()
-	defer t.ledger.mu.Unlock()
-	t.put(key, a)
-	t.change(key, func(at *table, r *record) { at.setAttempts(r, nil) })
-}
-
-func (t *Term) put(key event.Key, a event.Acked) {
-	if t.ledger.term != t {
+// step calls f with the record of a key, and stores what f leaves.
+func (t *Term) step(key event.Key, f func(*table, *record)) {
+	l := t.ledger
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.term != t {
 		return
 	}
+	gr, n := key.GroupResource(), nameOf(key)
+	of := l.table(gr)
+	r := of.records[n]
+	f(of, &r)
+	of.store(n, r)
+	l.release(gr, of)
+}
+
+// set sets the last event of an object, which a load that runs must not replace.
+func (t *Term) set(key event.Key, of *table, r *record, a event.Acked) {
 	if t.written != nil {
 		t.written[key] = struct{}{}
 	}
-	gr := key.GroupResource()
-	of := t.ledger.table(gr)
-	of.put(nameOf(key), a)
-	t.ledger.release(gr, of)
-}
-
-// Replace sets the last event of an object from was to is if it still equals was. It reports
-// whether it did.
-func (t *Term) Replace(key event.Key, was, is event.Acked) bool {
-	t.ledger.mu.Lock()
-	defer t.ledger.mu.Unlock()
-	if t.ledger.term != t || t.ledger.find(key).acked() != was {
-		return false
-	}
-	t.put(key, is)
-	return true
+	of.setAcked(r, a)
 }
 
 // Len returns the number of objects that the bus holds an event of.
 func (t *Term) Len() (n int) {
-	t.ledger.mu.RLock()
-	defer t.ledger.mu.RUnlock()
-	for _, of := range t.tables() {
-		n += of.acked
-	}
+	t.each(func(_ schema.GroupResource, of *table) { n += of.acked })
 	return n
 }
 
 // Deletes returns the number of deleted objects that the bus holds an event of.
 func (t *Term) Deletes() (n int) {
-	t.ledger.mu.RLock()
-	defer t.ledger.mu.RUnlock()
-	for _, of := range t.tables() {
-		n += of.deletes
-	}
+	t.each(func(_ schema.GroupResource, of *table) { n += of.deletes })
 	return n
 }
 
 // Epoch returns the highest epoch of all events.
 func (t *Term) Epoch() (highest uint16) {
-	t.ledger.mu.RLock()
-	defer t.ledger.mu.RUnlock()
-	for _, of := range t.tables() {
-		highest = max(highest, of.highest)
-	}
+	t.each(func(_ schema.GroupResource, of *table) { highest = max(highest, of.highest) })
 	return highest
 }
 
 // Epochs returns the highest epoch of each resource.
 func (t *Term) Epochs() map[schema.GroupResource]uint16 {
-	t.ledger.mu.RLock()
-	defer t.ledger.mu.RUnlock()
 	epochs := map[schema.GroupResource]uint16{}
-	for gr, of := range t.tables() {
-		if of.acked > 0 {
-			epochs[gr] = of.highest
-		}
-	}
+	t.each(func(gr schema.GroupResource, of *table) { epochs[gr] = of.highest })
 	return epochs
 }
 
@@ -168,7 +137,7 @@ func (t *Term) Epochs() map[schema.GroupResource]uint16 {
 func (t *Term) HoldsEpoch(gr schema.GroupResource, a event.Acked) bool {
 	t.ledger.mu.RLock()
 	defer t.ledger.mu.RUnlock()
-	of := t.tables()[gr]
+	of := t.ledger.tables[gr]
 	return of != nil && a.Epoch > 0 && a.Epoch == of.highest && of.epochs[a.Epoch] == 1
 }
 
@@ -203,7 +172,10 @@ func isRemoval(r record) bool {
 
 func (t *Term) entries(gr schema.GroupResource, are func(record) bool) iter.Seq2[event.Key, event.Acked] {
 	return func(yield func(event.Key, event.Acked) bool) {
-		_, records := t.recordsOf(gr)
+		if t.hasEnded() {
+			return
+		}
+		_, records := t.ledger.recordsOf(gr)
 		walk(&t.ledger.mu, records, func(n name, r record) bool { return !are(r) || yield(n.key(gr), r.acked()) })
 	}
 }

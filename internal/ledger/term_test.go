@@ -180,11 +180,14 @@ func TestTermEnds(t *testing.T) {
 		if next != nil && (next.Get(pod("a")) != (event.Acked{}) || next.Len() > 0) {
 			t.Error("the next term knows what the bus had")
 		}
+		if next != nil {
+			next.Put(pod("next"), at("1"))
+		}
 		if n := len(maps.Collect(first.Entries(pods))); n > 0 {
 			t.Errorf("%d entries after the end", n)
 		}
 	}
-	if late.Finish(nil); l.term.Len() > 0 {
+	if late.Finish(nil); l.term.Len() != 1 {
 		t.Error("a load of the term that has ended has an effect")
 	}
 	if l.DirtyLen() != 2 || l.FirstSyncLeft(pods) != 2 {

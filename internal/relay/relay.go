@@ -51,6 +51,9 @@ type Config struct {
 	RedactionKey []byte    // key of the hashes that replace values; nil for a random one
 	Out          io.Writer // where the sink stdout writes
 
+	// Published is as in [forward.Config]; nil for nothing.
+	Published func(key event.Key, of event.Type, version string, observed, acknowledged time.Time)
+
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 
@@ -81,10 +84,10 @@ type Relay struct {
 	shape *shapes
 
 	cluster   *cluster         // nil until Run has connected to it
-	converter *event.Converter // likewise
+	converter *event.Converter // nil until Run has connected to the cluster
 	ledger    *ledger.Ledger
 	informers *informers.Set      // nil until Run has connected to the cluster
-	comparer  *reconcile.Comparer // likewise
+	comparer  *reconcile.Comparer // nil until Run has connected to the cluster
 	warned    sync.Once
 	work      *longwork.Tracker
 	term      atomic.Pointer[term] // nil while this process is not the leader

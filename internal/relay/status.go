@@ -104,7 +104,11 @@ func (r *Relay) resourceStatus(t *term) []status.Resource {
 			n := dirty[gr]
 			s.Dirty, s.ConsistentAsOf = &n, moment(t.resolver.ConsistentAsOf(gr))
 			o := t.forwarder.Outcome(gr)
-			if s.LastPublished = moment(o.Published); o.Err != nil && n > 0 {
+			if s.LastPublished = moment(o.Published); s.LastPublished != nil {
+				lag := o.Lag.Seconds()
+				s.LagSeconds = &lag
+			}
+			if o.Err != nil && n > 0 {
 				s.PublishError = &status.Error{Message: o.Err.Error(), Since: o.Since.UTC()}
 			}
 		}

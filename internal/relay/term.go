@@ -108,7 +108,7 @@ func (r *Relay) assemble(b *bus, c *claim, metrics *termRegisterer) *term {
 		Informers: r.informers, Ledger: acked, Publish: t.publish, History: b.history,
 		Recheck: t.reconciler.CompareKey,
 		Lost:    func() bool { return t.checkpoint.Age() < s.Work.DeleteRetention },
-		Builder: builder, Go: func(f func()) { go f() }, Now: time.Now, Logger: r.Logger, Registerer: metrics,
+		Builder: builder, Published: r.Published, Go: func(f func()) { go f() }, Now: time.Now, Logger: r.Logger, Registerer: metrics,
 	})
 	t.resolver = resolve.New(resolve.Config{
 		Informers: r.informers, Checkpoint: acked, Publish: t.snapshots.resolved, Compare: t.compare,

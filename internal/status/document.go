@@ -105,6 +105,9 @@ type Resource struct {
 	ConsistentAsOf *time.Time `json:"consistentAsOf,omitempty"`
 	// LastPublished is when the bus last acknowledged an event of the resource in this term.
 	LastPublished *time.Time `json:"lastPublished,omitempty"`
+	// LagSeconds is how long that event took from the observation of its change to the
+	// acknowledgement.
+	LagSeconds *float64 `json:"lagSeconds,omitempty"`
 
 	// WatchError is the error of the last list or watch. PublishError is the last error of an
 	// object that is not published yet.

@@ -42,11 +42,11 @@ var (
 
 const benchChanges = 100
 
-// BenchmarkReaders reports what readers cost the API server: its CPU time and the bytes of
-// its answers, from the first list until each reader has seen all changes. Readers on the bus
-// cost what the forwarder costs, however many there are, and in the end their stores equal the
-// API server at a consistency point. Informers on the API server read pods in protobuf. All
-// readers of a run are there in the end, and share this process. It takes about two minutes.
+// BenchmarkReaders measures what readers cost the API server: its CPU time and the bytes of its
+// answers, from the first list until each reader has seen all changes. Readers on the bus cost
+// what the forwarder costs, however many there are. In the end their stores equal the API server
+// at a consistency point. Informers on the API server read protobuf. All readers of a run exist
+// until its end and share this process. The benchmark takes about two minutes.
 //
 //	go test ./test/e2e -run '^$' -bench BenchmarkReaders -benchtime 1x -timeout 0 -readers.pods 1000 -readers.bus 300
 //
@@ -252,7 +252,7 @@ func fillPods(b *testing.B, client kubernetes.Interface) (all []*corev1.Pod) {
 // idleWindow is long enough for the CPU time of an idle API server.
 const idleWindow = 20 * time.Second
 
-// apiServerIdle returns the CPU time that the API server takes in a second without readers.
+// apiServerIdle returns the CPU time per second of an API server without readers.
 func apiServerIdle(b *testing.B, client kubernetes.Interface) float64 {
 	b.Helper()
 	before, _ := apiServerCost(b, client)
@@ -264,8 +264,8 @@ func apiServerIdle(b *testing.B, client kubernetes.Interface) float64 {
 	return (after - before) / idleWindow.Seconds()
 }
 
-// apiServerCost returns the CPU time of the API server in seconds, and the bytes of the
-// lists and watch events of pods that it has sent, before compression.
+// apiServerCost returns the CPU time of the API server in seconds, and the bytes of the lists and
+// watch events of pods that it has sent, before compression.
 func apiServerCost(b *testing.B, client kubernetes.Interface) (cpu, sent float64) {
 	b.Helper()
 	text, err := client.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(b.Context())

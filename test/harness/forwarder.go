@@ -199,6 +199,9 @@ func (f *Forwarder) Stop(ctx context.Context) error {
 	}
 }
 
+// Address returns the address of the operations server.
+func (f *Forwarder) Address() string { return f.options.Address }
+
 // Get sends a request to the operations server.
 func (f *Forwarder) Get(ctx context.Context, path string) (status int, body string, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+f.options.Address+path, http.NoBody)

@@ -4,8 +4,9 @@
 // replays exactly, and a failing history can be shrunk.
 //
 // The core is the product's own code: internal/forward, internal/ledger, internal/checkpoint,
-// internal/reconcile, internal/resolve, internal/event and the bindings of
-// internal/publish/nats. The informers, the queue and the connection to the bus are models, because the product's run goroutines.
+// internal/reconcile, internal/resolve, internal/event and the bindings of internal/publish/nats.
+// The informers, the queue and the connection to the bus are models, because the product runs them
+// in goroutines.
 //
 // known.go has the known weaknesses of the forwarder, which the oracle tolerates.
 //

@@ -12,8 +12,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/reconcile"
 )
 
-// The rest of this file follows internal/informers: the handlers, the view of a key, and the
-// epochs. What it remembers of a key is in internal/ledger.
+// The rest of this file models internal/informers: the handlers, the view of a key, and the
+// epochs. What the forwarder remembers about a key is in internal/ledger.
 
 var (
 	_ forward.Informers   = (*process)(nil)

@@ -300,9 +300,9 @@ func (w *world) verify(ctx context.Context, cluster string, settle time.Duration
 	return problems, nil
 }
 
-// verifySettled verifies until the bus can be read and nothing is wrong, or settle is over. Beside
-// a foreign writer, differences stay that are expected, so that verify itself would always wait until
-// settle is over: it gets less time, but more often.
+// verifySettled runs verify until it succeeds without a problem, or settle has passed. With a
+// foreign writer, some differences are expected and stay, so verify would always wait for the
+// whole of settle. It gets less time then, and runs more often.
 func (w *world) verifySettled(ctx context.Context, cluster string, settle time.Duration) (problems []string, err error) {
 	began, once := time.Now(), settle
 	if w.settings.foreign {
@@ -318,9 +318,9 @@ func (w *world) verifySettled(ctx context.Context, cluster string, settle time.D
 	return problems, err
 }
 
-// check is the judgement at the end: the bus is the cluster's copy, all that the
-// stream has ever shown was in order and true, and no process has failed. What it
-// finds wrong is a [wrongError]; any other error means that it could not look.
+// check checks the result: the bus is a copy of the cluster, everything that the stream ever had
+// was in order and true, and no process has failed. A [wrongError] reports what is wrong; any
+// other error means that the check wasn't possible.
 func (w *world) check(ctx context.Context, settle time.Duration) error {
 	problems, err := w.compareReplica(ctx, settle)
 	if err != nil {

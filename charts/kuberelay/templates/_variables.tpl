@@ -85,5 +85,6 @@
 - {value: listenTlsKeyFile, name: KUBERELAY_LISTEN_TLS_KEY_FILE, kind: file, preset: ""}
 - {value: logLevel, name: KUBERELAY_LOG_LEVEL, kind: text, preset: "info"}
 - {value: logFormat, name: KUBERELAY_LOG_FORMAT, kind: text, preset: ""}
+- {value: statusPage, name: KUBERELAY_STATUS_PAGE, kind: switch, preset: "true"}
 - {value: pprof, name: KUBERELAY_PPROF, kind: switch, preset: "false"}
 {{- end }}

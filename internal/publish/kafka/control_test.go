@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -87,7 +86,7 @@ func TestCompactedControlRecords(t *testing.T) {
 				n++
 				want[tick.Key] = w.mustPublish(b, w.messageOf(tick.Key, n, want[tick.Key])) // rolls a segment
 				for _, r := range readTopic(t, broker.Addr(), w.opts.Topic) {
-					if strings.Contains(string(r.Key), "/_control/") {
+					if isControl(r) {
 						return fmt.Errorf("%s is there", r.Key)
 					}
 				}

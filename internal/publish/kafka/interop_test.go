@@ -169,7 +169,7 @@ func (p *publication) checkBatches(t *testing.T, codec recordbatch.Compression) 
 		}
 		m := p.at[position(int(r.Partition), r.Offset)]
 		switch {
-		case r.Value == nil && strings.Contains(string(r.Key), "/_control/"):
+		case r.Value == nil && isControl(r):
 			if got, err := binding.DecodeControl(recordOf(r).Headers, nil); err != nil || m != nil && (got.ID != m.ID || string(got.Data) != string(m.Data)) {
 				t.Errorf("offset %d of partition %d is read as %+v, %v; want %+v", r.Offset, r.Partition, got, err, m)
 			}

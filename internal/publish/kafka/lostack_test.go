@@ -77,13 +77,14 @@ func idsByKey(t *testing.T, addr string) map[string][]string {
 	t.Helper()
 	ids := map[string][]string{}
 	for _, r := range readTopic(t, addr, "kuberelay") {
+		if isControl(r) {
+			continue
+		}
 		attribute, err := attributesOf(recordOf(r))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if event.Type(attribute("type")) != event.WriterStarted {
-			ids[string(r.Key)] = append(ids[string(r.Key)], attribute("id"))
-		}
+		ids[string(r.Key)] = append(ids[string(r.Key)], attribute("id"))
 	}
 	return ids
 }

@@ -10,10 +10,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"syscall"
-	"time"
 
 	"github.com/kuberelay/kuberelay/test/lab/childprocess"
 )
@@ -110,22 +107,13 @@ func download(ctx context.Context, log io.Writer, maven, what string, pom []byte
 	if err := os.WriteFile(filepath.Join(tmp, "pom.xml"), pom, 0o644); err != nil {
 		return err
 	}
-	cmd := patiently(ctx, maven, "-q", "-B", "--strict-checksums", "dependency:copy-dependencies", "-DoutputDirectory=.")
+	cmd := childprocess.Patient(ctx, maven, "-q", "-B", "--strict-checksums", "dependency:copy-dependencies", "-DoutputDirectory=.")
 	cmd.Dir = tmp
 	cmd.ExtraFiles = []*os.File{lock}
 	if err := childprocess.Run(log, "fetching "+what+" with Maven, once", cmd); err != nil {
 		return err
 	}
 	return os.Rename(tmp, jars)
-}
-
-// patiently returns a command that gets SIGTERM when ctx is done, and SIGKILL only if it doesn't
-// end.
-func patiently(ctx context.Context, name string, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.WaitDelay = 10 * time.Second
-	return cmd
 }
 
 func exists(path string) bool {

@@ -12,7 +12,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/kuberelay/kuberelay/test/lab/childprocess"
+	"github.com/kuberelay/kuberelay/test/lab/apt"
 )
 
 // minJava is the oldest Java that runs Kafka's broker since 4.0 (KIP-1013).
@@ -32,13 +32,13 @@ func tools(ctx context.Context, log io.Writer, root, wantMaven bool) (java Insta
 	if missing == nil {
 		return java, maven, nil
 	}
-	aptGet, err := exec.LookPath("apt-get")
+	_, err = exec.LookPath("apt-get")
 	// An installation wouldn't fix a wrong JAVA_HOME.
 	if !root || err != nil || errors.Is(missing, errJavaHome) || ctx.Err() != nil {
 		return Installation{}, "", fmt.Errorf("%w\n%s", missing, howToInstall)
 	}
 	fmt.Fprintf(log, "%v: installing it\n", missing)
-	if err := install(ctx, log, aptGet); err != nil {
+	if err := install(ctx, log); err != nil {
 		return Installation{}, "", fmt.Errorf("%w\n%w\n%s", missing, err, howToInstall)
 	}
 	if java, maven, missing = find(ctx, wantMaven); missing != nil {
@@ -107,18 +107,13 @@ func askJava(ctx context.Context, java string) (string, error) {
 }
 
 // install installs Java and Maven from Debian's packages, on Debian and its derivatives.
-func install(ctx context.Context, log io.Writer, aptGet string) error {
-	run := func(what string, args ...string) error {
-		cmd := patiently(ctx, aptGet, append([]string{"-q", "-y", "-o", "DPkg::Lock::Timeout=300"}, args...)...)
-		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
-		return childprocess.Run(log, what, cmd)
-	}
-	if err := run("updating apt-get's lists", "update"); err != nil {
+func install(ctx context.Context, log io.Writer) error {
+	if err := apt.Run(ctx, log, "updating apt-get's lists", "update"); err != nil {
 		return err
 	}
 	var errs []error
 	for _, java := range []string{"openjdk-17-jre-headless", "default-jre-headless"} {
-		err := run("installing "+java+" and maven with apt-get", "install", "--no-install-recommends", java, "maven")
+		err := apt.Run(ctx, log, "installing "+java+" and maven with apt-get", "install", "--no-install-recommends", java, "maven")
 		if err == nil {
 			return nil
 		}

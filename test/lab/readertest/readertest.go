@@ -81,7 +81,7 @@ func (w *Writer) encode(m *event.Message) (recordbatch.Record, error) {
 	return binding.Encode(m, w.Structured)
 }
 
-// Tombstone writes one for an object.
+// Tombstone writes a tombstone for an object.
 func (w *Writer) Tombstone(cluster string, k event.Key) uint64 {
 	w.t.Helper()
 	key := []byte(event.PartitionKey(cluster, k))

@@ -129,6 +129,10 @@ func ofObject(r broker.Record) (Entry, error) {
 	if err != nil {
 		return Entry{}, event.Invalid(event.InvalidEvent, err)
 	}
+	switch t := event.Type(attribute("type")); t {
+	case event.WriterStarted, event.ClusterClaimed, event.SnapshotStarted, event.SnapshotCompleted:
+		return Entry{Type: t, ID: attribute("id")}, nil // the caller checks the key
+	}
 	acked, err := event.AckedFrom(attribute)
 	return EntryOf(acked, "", 0, 0), err
 }
