@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"maps"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -18,7 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -55,10 +56,10 @@ const benchChanges = 100
 func BenchmarkReaders(b *testing.B) {
 	b.Run("api-server", func(b *testing.B) {
 		for range b.N {
-			benchmarkReaders(b, *benchStandIn, func(cp *controlplane.ControlPlane) func() (cache.ListerWatcher, runtime.Object) {
-				return func() (cache.ListerWatcher, runtime.Object) {
+			benchmarkReaders(b, *benchStandIn, func(cp *controlplane.ControlPlane) func() (cache.ListerWatcher, apiruntime.Object) {
+				return func() (cache.ListerWatcher, apiruntime.Object) {
 					config := rest.CopyConfig(cp.Config())
-					config.ContentType, config.QPS = runtime.ContentTypeProtobuf, -1
+					config.ContentType, config.QPS = apiruntime.ContentTypeProtobuf, -1
 					client, err := kubernetes.NewForConfig(config)
 					if err != nil {
 						b.Fatal(err)
@@ -70,10 +71,10 @@ func BenchmarkReaders(b *testing.B) {
 	})
 	b.Run("bus", func(b *testing.B) {
 		for range b.N {
-			benchmarkReaders(b, *benchReaders, func(cp *controlplane.ControlPlane) func() (cache.ListerWatcher, runtime.Object) {
+			benchmarkReaders(b, *benchReaders, func(cp *controlplane.ControlPlane) func() (cache.ListerWatcher, apiruntime.Object) {
 				url := natstest.StartProcess(b).URL
 				startForwarder(b, cp, url)
-				return func() (cache.ListerWatcher, runtime.Object) {
+				return func() (cache.ListerWatcher, apiruntime.Object) {
 					bus, err := replica.NATS(b.Context(), replica.NATSOptions{URLs: []string{url}})
 					if err != nil {
 						b.Fatal(err)
@@ -105,7 +106,7 @@ func startForwarder(b *testing.B, cp *controlplane.ControlPlane, url string) {
 }
 
 // benchmarkReaders starts readers on their own cluster. prepare starts what they need.
-func benchmarkReaders(b *testing.B, readers int, prepare func(*controlplane.ControlPlane) func() (cache.ListerWatcher, runtime.Object)) {
+func benchmarkReaders(b *testing.B, readers int, prepare func(*controlplane.ControlPlane) func() (cache.ListerWatcher, apiruntime.Object)) {
 	b.Helper()
 	b.StopTimer()
 	cp, err := controlplane.Start(b.Context(), controlplane.Options{Dir: b.TempDir()})
@@ -135,7 +136,7 @@ func benchmarkReaders(b *testing.B, readers int, prepare func(*controlplane.Cont
 	var stores []cache.Store
 	var lw cache.ListerWatcher
 	for range readers {
-		var object runtime.Object
+		var object apiruntime.Object
 		lw, object = newReader()
 		informer := cache.NewSharedIndexInformer(lw, object, 0, cache.Indexers{})
 		err := informer.SetTransform(func(o any) (any, error) { // full objects in every store would fill the memory
@@ -181,11 +182,16 @@ func benchmarkReaders(b *testing.B, readers int, prepare func(*controlplane.Cont
 	defer b.StartTimer()
 	cpuNow, bytesNow := apiServerCost(b, client)
 	took := time.Since(began)
+	runtime.GC()
+	var memory runtime.MemStats
+	runtime.ReadMemStats(&memory)
 	if _, onTheBus := lw.(*replica.ListerWatcher); onTheBus {
 		equalAtPoint(b, client, stores, last.ResourceVersion)
 	}
 	b.ReportMetric(float64(readers), "readers")
 	b.ReportMetric(took.Seconds(), "seconds")
+	b.ReportMetric(float64(memory.HeapAlloc)/float64(readers**benchPods), "heap-B/pod/reader")
+	b.ReportMetric(float64(memory.Sys)/1e6, "process-MB")
 	b.ReportMetric(idle*1000, "api-server-idle-cpu-ms/s")
 	b.ReportMetric((cpuNow-cpu)/float64(b.N), "api-server-cpu-s/op")
 	b.ReportMetric((bytesNow-bytes)/1e6/float64(b.N), "api-server-MB/op")
