@@ -243,7 +243,8 @@ func (o *oracle) checkRemoval(object int, e, last published, ok bool) {
 func (o *oracle) checkEnd(object int, e, last published, ok bool) {
 	w, name := o.world, objectNames[object]
 	since := uint64(0)
-	if ok && last.UID == e.UID && !o.restored {
+	removed := w.foreign && !last.Live() // a removal that answers a forgery can have its version
+	if ok && last.UID == e.UID && !o.restored && !removed {
 		since = last.version
 	}
 	absent, wasAbsent := o.absent[e.uid()]
