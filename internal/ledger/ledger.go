@@ -118,14 +118,14 @@ func (l *Ledger) release(gr schema.GroupResource, t *table) {
 	}
 }
 
-// recordsOf returns the table of a resource and its records, nil for none.
-func (l *Ledger) recordsOf(gr schema.GroupResource) (*table, map[name]record) {
+// recordsOf returns the records of a resource, nil for none.
+func (l *Ledger) recordsOf(gr schema.GroupResource) map[name]record {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	if t := l.tables[gr]; t != nil {
-		return t, t.records
+		return t.records
 	}
-	return nil, nil
+	return nil
 }
 
 // find returns the record of a key, the zero value for none.

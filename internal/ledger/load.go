@@ -80,7 +80,7 @@ func (l *Load) Finish(refused func(event.Key, event.Acked, error)) (lost int) {
 // which it compares without the lock.
 func (l *Load) replace(gr schema.GroupResource, loaded *table) (lost int) {
 	ledger := l.term.ledger
-	_, records := ledger.recordsOf(gr)
+	records := ledger.recordsOf(gr)
 	found := 0
 	walk(&ledger.mu, records, func(n name, was record) bool {
 		is, ok := loaded.records[n]

@@ -156,7 +156,7 @@ func (l *Ledger) Dirty() (keys []event.Key) {
 
 // DirtyOf returns the dirty keys of a resource.
 func (l *Ledger) DirtyOf(gr schema.GroupResource) (keys []event.Key) {
-	_, records := l.recordsOf(gr)
+	records := l.recordsOf(gr)
 	walk(&l.mu, records, func(n name, r record) bool {
 		if r.others().dirty != nil {
 			keys = append(keys, n.key(gr))

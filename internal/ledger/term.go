@@ -175,7 +175,7 @@ func (t *Term) entries(gr schema.GroupResource, are func(record) bool) iter.Seq2
 		if t.hasEnded() {
 			return
 		}
-		_, records := t.ledger.recordsOf(gr)
+		records := t.ledger.recordsOf(gr)
 		walk(&t.ledger.mu, records, func(n name, r record) bool { return !are(r) || yield(n.key(gr), r.acked()) })
 	}
 }
