@@ -29,7 +29,21 @@ func newRunCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "run",
 		Short: "Watch the cluster and forward its changes, until SIGTERM or SIGINT",
-		Args:  usage(cobra.NoArgs),
+		Long: `Run watches the selected resources and keeps the bus an exact copy of them. At the start
+it reads what the bus has, publishes the difference, deletes included, and then every
+change.
+
+Environment variables configure it. 'forwarder help environment' lists them, 'forwarder
+config' checks them, and 'forwarder check --pre' tries them with the cluster and the bus.
+
+SIGTERM or SIGINT stops it after it has published what is left, for at most
+KUBERELAY_DRAIN_TIMEOUT. A second signal stops it at once. Nothing is lost either way.
+
+Exit codes: 0 stopped by a signal, 1 failed while running, 2 wrong command line or
+configuration.`,
+		Example: `  KUBERELAY_RESOURCES=pods,deployments.apps forwarder run
+  KUBERELAY_RESOURCES=pods KUBERELAY_SINK=stdout forwarder run | jq .type`,
+		Args: usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			recent := new(bundle.Log)
 			return configured(config.Forwarding, func(ctx context.Context, cfg config.Config, log *slog.Logger) error {
@@ -131,6 +145,15 @@ func writer(getenv func(string) string) string {
 	if namespace != "" && name != "" {
 		return namespace + "/" + name
 	}
+	return name
+}
+
+// writerName is writer with the host name in full.
+func writerName() string {
+	if name := writer(os.Getenv); name != "" {
+		return name
+	}
+	name, _ := os.Hostname() // informational only
 	return name
 }
 

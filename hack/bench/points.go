@@ -16,18 +16,19 @@ const (
 	pointsTime   = 30 * time.Second
 	pointsRounds = 5
 
-	// churnEvery is the number of changes of which one creates an object, and one deletes it.
+	// churnEvery: of this many changes, one creates an object and one deletes it.
 	churnEvery = 20
 
-	// maxExtra is the share of CPU and bytes that consistency points and tombstones may cost.
+	// maxExtra is the maximum ratio of the cost with consistency points and tombstones to the cost
+	// without.
 	maxExtra = 1.02
 )
 
-// expense is what a forwarder used for each of its changes.
+// expense is what a forwarder used per change, by run.
 type expense struct{ cpu, bytes series }
 
-// benchPoints measures what consistency points and tombstones cost on Kafka, which has a point
-// in each partition. The contenders run in turn.
+// benchPoints measures what consistency points and tombstones cost on Kafka, where each point
+// takes a record in every partition. The contenders run in turn.
 func (s *stage) benchPoints(ctx context.Context, _ int) error {
 	cluster, err := s.startKafka(ctx, 1)
 	if err != nil {

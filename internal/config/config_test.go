@@ -145,6 +145,7 @@ func TestEveryVariable(t *testing.T) {
 		"KUBERELAY_LEASE_RENEW_DEADLINE=20s",
 		"KUBERELAY_LEASE_RETRY_PERIOD=3s",
 		"KUBERELAY_LISTEN_ADDR=localhost:19",
+		"KUBERELAY_READY_REQUIRES_MATCHES=true",
 		"KUBERELAY_METRICS_AUTH=true",
 		"KUBERELAY_LISTEN_TLS_CERT_FILE="+cert,
 		"KUBERELAY_LISTEN_TLS_KEY_FILE="+key,
@@ -192,7 +193,7 @@ func TestEveryVariable(t *testing.T) {
 			Election: true, LeaseName: "web.kuberelay", Namespace: "apps",
 			LeaseDuration: 25 * time.Second, RenewDeadline: 20 * time.Second, RetryPeriod: 3 * time.Second,
 		},
-		Operations: config.Operations{ListenAddr: "localhost:19", MetricsAuth: true, CertFile: cert, KeyFile: key, LogLevel: "debug", LogFormat: config.LogText, StatusPage: false, Profiles: true},
+		Operations: config.Operations{ListenAddr: "localhost:19", RequireMatches: true, MetricsAuth: true, CertFile: cert, KeyFile: key, LogLevel: "debug", LogFormat: config.LogText, StatusPage: false, Profiles: true},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)

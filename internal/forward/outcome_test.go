@@ -35,7 +35,7 @@ func TestOutcome(t *testing.T) {
 
 	b.view = view(object("a", "2"))
 	step("refused again", answer{err: refused}, Outcome{Err: refused, Since: start.Add(3 * time.Second), Published: start.Add(2 * time.Second)})
-	f.outcomes.succeeded(event.Key{Resource: "configmaps", Namespace: "default", Name: "other"}, clock.Add(-3*time.Millisecond), clock)
+	f.outcomes.succeeded(event.Key{Resource: "configmaps", Namespace: "default", Name: "other"}, 1, clock.Add(-3*time.Millisecond), clock)
 	if f.Outcome(gr).Err == nil {
 		t.Error("the publish of another object has resolved the error")
 	}

@@ -79,6 +79,7 @@
 - {value: leaseRenewDeadline, name: KUBERELAY_LEASE_RENEW_DEADLINE, kind: duration, preset: "10s"}
 - {value: leaseRetryPeriod, name: KUBERELAY_LEASE_RETRY_PERIOD, kind: duration, preset: "2s"}
 - {value: listenAddr, name: KUBERELAY_LISTEN_ADDR, kind: text, preset: ":8080"}
+- {value: readyRequiresMatches, name: KUBERELAY_READY_REQUIRES_MATCHES, kind: switch, preset: "false"}
 - {value: metricsAuth, name: KUBERELAY_METRICS_AUTH, kind: switch, preset: "false"}
 - {value: listenTlsCertFile, name: KUBERELAY_LISTEN_TLS_CERT_FILE, kind: file, preset: ""}
 - {value: listenTlsKeyFile, name: KUBERELAY_LISTEN_TLS_KEY_FILE, kind: file, preset: ""}
