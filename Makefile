@@ -50,7 +50,7 @@ SLOW := TestTorture TestPlantedBugs TestEveryPatchApplies TestLostAcknowledgemen
 	TestAConversionWebhookThatIsDown TestALeaderThatWakesUp TestARestartOfTwentyThousandObjects \
 	TestCanaryKafka TestCanaryNATS TestClustersShareABus TestExamplesWhoseBusComesBackEmpty \
 	TestAlerts TestDashboards TestFaultsAreNamed TestFlinkSQL TestHeartbeatsAreNotSent TestRelease TestMixedVersionsOfTheAPIServer TestRotationKafka TestRotationNATS \
-	TestRotationToken TestStatusPage TestTableKeyValue TestTheAPIServerIsRestartedUnderChange TestTwoClustersWithOneName
+	TestRotationToken TestStatusPage TestStatusPageDocument TestTableKeyValue TestTheAPIServerIsRestartedUnderChange TestTwoClustersWithOneName
 SLOW_PACKAGES := ./test/e2e ./test/simulate ./test/torture ./test/release ./internal/publish/kafka
 empty :=
 SLOW_PATTERN = ^($(subst $(empty) $(empty),|,$(strip $(SLOW))))$$

@@ -7,6 +7,7 @@ import { showResources } from "./resources.js";
 import { listenForTraces, setResources } from "./trace.js";
 import { roleOf, showFacts, showVerdict } from "./verdict.js";
 import { clockTime, duration, now, setClock } from "./words.js";
+import { showWork } from "./work.js";
 
 // silence is how long a stream that lives can be silent: it sends a document every 5 seconds. Patience is
 // for a connection that the browser makes again. All are in milliseconds.
@@ -23,6 +24,7 @@ function show() {
   setText(byId("role"), roleOf(status));
   setText(byId("version"), status.version || "–");
   showVerdict(status);
+  showWork(status);
   showFacts(status);
   showResources(status);
   explainNone(roleOf(status));
