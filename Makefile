@@ -49,8 +49,8 @@ TEST_PARALLEL ?= 4
 SLOW := TestTorture TestPlantedBugs TestEveryPatchApplies TestLostAcknowledgements \
 	TestAConversionWebhookThatIsDown TestALeaderThatWakesUp TestARestartOfTwentyThousandObjects \
 	TestCanaryKafka TestCanaryNATS TestClustersShareABus TestExamplesWhoseBusComesBackEmpty \
-	TestAlerts TestDashboards TestFlinkSQL TestHeartbeatsAreNotSent TestRelease TestMixedVersionsOfTheAPIServer TestRotationKafka TestRotationNATS \
-	TestRotationToken TestTableKeyValue TestTheAPIServerIsRestartedUnderChange TestTwoClustersWithOneName
+	TestAlerts TestDashboards TestFaultsAreNamed TestFlinkSQL TestHeartbeatsAreNotSent TestRelease TestMixedVersionsOfTheAPIServer TestRotationKafka TestRotationNATS \
+	TestRotationToken TestStatusPage TestTableKeyValue TestTheAPIServerIsRestartedUnderChange TestTwoClustersWithOneName
 SLOW_PACKAGES := ./test/e2e ./test/simulate ./test/torture ./test/release ./internal/publish/kafka
 empty :=
 SLOW_PATTERN = ^($(subst $(empty) $(empty),|,$(strip $(SLOW))))$$
@@ -186,7 +186,7 @@ hostile: ## Measure what a hostile tenant does to the memory and the latency (HO
 	$(GO) test -tags hostile ./test/e2e -run '^TestHostileTenant$$' -count 1 -v -timeout 0 -hostile.for $(HOSTILE)
 
 # hack/bench/main.go describes the benchmarks. They need the machine for themselves and take about an hour together.
-# BENCH="sync latency live frozen points" selects benchmarks, and CONTENDERS="nats kafka" the contenders of sync.
+# BENCH="sync latency live frozen points page" selects benchmarks, and CONTENDERS="nats kafka" the contenders of sync.
 .PHONY: bench
 bench: build ## Measure CPU, memory and latency, compared with the floor (PODS="20000 100000", BENCH=sync, ROUNDS=3, OUT=bench.md)
 	@$(GO) run ./hack/binaries
@@ -194,7 +194,7 @@ bench: build ## Measure CPU, memory and latency, compared with the floor (PODS="
 	@BENCH='$(BENCH)' PODS='$(PODS)' ROUNDS='$(ROUNDS)' CONTENDERS='$(CONTENDERS)' OUT='$(OUT)' bin/bench
 
 COUNT ?= 6
-MICROBENCH ?= ./internal/jsonscan ./internal/event ./internal/forward ./internal/projection ./internal/filter ./internal/jsoncompare ./internal/checkpoint ./internal/publish/...
+MICROBENCH ?= ./internal/jsonscan ./internal/event ./internal/forward ./internal/projection ./internal/filter ./internal/jsoncompare ./internal/ledger ./internal/checkpoint ./internal/publish/...
 .PHONY: microbench
 microbench: ## Measure each step of an event separately, for benchstat (COUNT=6, MICROBENCH=./internal/event)
 	@$(GO) test -run '^$$' -bench . -benchmem -count $(COUNT) -timeout 0 $(MICROBENCH)

@@ -20,7 +20,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/status"
 )
 
-// partTimeout bounds one request of a bundle. It is the time that the forwarder gives an answer.
+// partTimeout bounds one request of a bundle. The forwarder has the same limit for its answer.
 const partTimeout = 30 * time.Second
 
 func newBundleCommand() *cobra.Command {
@@ -153,7 +153,7 @@ func busPart(cfg config.Config, d status.Document, elsewhere bool) bundle.Part {
 		p.Skip = "this environment has no settings of the bus; status.json has what the forwarder knows"
 	}
 	p.Collect = func(ctx context.Context) ([]bundle.File, error) {
-		ctx, cancel := context.WithTimeout(ctx, busTimeout)
+		ctx, cancel := context.WithTimeout(ctx, partTimeout)
 		defer cancel()
 		if cfg.Event.Sink == config.SinkKafka {
 			var watched []schema.GroupResource

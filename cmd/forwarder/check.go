@@ -21,9 +21,6 @@ import (
 	"github.com/kuberelay/kuberelay/internal/relay"
 )
 
-// busTimeout bounds everything that the bus is asked.
-const busTimeout = 20 * time.Second
-
 func newCheckCommand() *cobra.Command {
 	var output, memory string
 	var pre bool
@@ -49,6 +46,9 @@ Exit codes: 0 ok, 1 a warning, 2 a failure, or wrong command line.`,
 			write, ok := check.Printers()[output]
 			if !ok {
 				return &usageError{fmt.Errorf("--output=%q: use table or json", output)}
+			}
+			if at.timeout <= 0 {
+				return &usageError{errTimeout}
 			}
 			limit, err := memoryLimit(memory, pre)
 			if err != nil {
@@ -76,6 +76,7 @@ Exit codes: 0 ok, 1 a warning, 2 a failure, or wrong command line.`,
 	cmd.Flags().StringVarP(&output, "output", "o", "table", "table or json")
 	cmd.Flags().StringVar(&memory, "memory-limit", "", "memory limit of the forwarder's container, such as 256Mi (default: without --pre, that of this container)")
 	at.flags(cmd)
+	at.timeoutFlag(cmd)
 	return cmd
 }
 
@@ -99,20 +100,22 @@ func memoryLimit(text string, pre bool) (int64, error) {
 func observeFacts(ctx context.Context, pre bool, at statusAddress, log *slog.Logger) check.Facts {
 	f := check.Facts{Pre: pre, Now: time.Now(), Validities: map[string][]check.Validity{}}
 	f.Version, _ = builtFrom()
+	f.Writer = writerName()
 	if f.Settings, f.ConfigErr = config.Load(config.Forwarding, contentChecks()...); f.ConfigErr != nil {
 		return f
 	}
-	observeCluster(ctx, &f, log)
+	observeCluster(ctx, &f, at.timeout, log)
 	observe.Files(f.Settings, f.Validities)
 	f.DataDir = observe.DataDir(f.Settings.Server.DataDir)
 	if !pre {
 		observeForwarder(ctx, &f, at)
 	}
-	observeBus(ctx, &f)
+	observeBus(ctx, &f, at.timeout)
 	return f
 }
 
-func observeCluster(ctx context.Context, f *check.Facts, log *slog.Logger) {
+// observeCluster waits no longer than the timeout for each answer of the API server.
+func observeCluster(ctx context.Context, f *check.Facts, timeout time.Duration, log *slog.Logger) {
 	kube, err := loadKubeConfig(f.Settings, "check")
 	if err == nil {
 		f.Validities = observe.Kubeconfig(kube)
@@ -120,7 +123,7 @@ func observeCluster(ctx context.Context, f *check.Facts, log *slog.Logger) {
 	}
 	var c *observe.Cluster
 	if err == nil {
-		c, err = observe.NewCluster(kube)
+		c, err = observe.NewCluster(kube, timeout)
 	}
 	namespace := f.Settings.Leader.Namespace
 	if err == nil && namespace == "" {
@@ -154,9 +157,10 @@ func observeForwarder(ctx context.Context, f *check.Facts, at statusAddress) {
 	f.ForwarderErr, f.TokenNeeded = err, errors.Is(err, errNoToken)
 }
 
-// observeBus asks the bus in the name of the cluster.
-func observeBus(ctx context.Context, f *check.Facts) {
-	ctx, cancel := context.WithTimeout(ctx, busTimeout)
+// observeBus asks the bus in the name of the cluster, and waits no longer than the timeout for all of
+// its answers.
+func observeBus(ctx context.Context, f *check.Facts, timeout time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	cfg := f.Settings
 	if cfg.Event.ClusterName == "" {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"strings"
 	"sync"
 
@@ -17,6 +16,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/filter"
+	"github.com/kuberelay/kuberelay/internal/loglimit"
 	"github.com/kuberelay/kuberelay/internal/projection"
 	"github.com/kuberelay/kuberelay/internal/selector"
 )
@@ -30,8 +30,7 @@ func newRootCommand() *cobra.Command {
 Kafka, an exact, ordered, always current copy of them, as CloudEvents.
 
 Without a command it does what 'forwarder run' does. Environment variables configure
-it; they are listed below. Exit codes: 0 success, or stopped by a signal, 1 failed
-while running, 2 wrong command line or configuration.`,
+it. To try it: KUBERELAY_RESOURCES=pods forwarder`,
 		Args:          usage(noCommand),
 		RunE:          runCommand.RunE,
 		Version:       versionLine(),
@@ -42,8 +41,14 @@ while running, 2 wrong command line or configuration.`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return &usageError{fmt.Errorf("%w%s; see '%s --help'", err, similarFlag(cmd, err), cmd.CommandPath())}
 	})
-	root.AddCommand(runCommand, newGetCommand(), newTailCommand(), newVerifyCommand(), newResourcesCommand(), newSchemaCommand(), newStatusCommand(), newTraceCommand(), newCheckCommand(), newBundleCommand(), newConfigCommand(), newVersionCommand())
-	addVariables(root, root, runCommand)
+	addGroup(root, groupForward, "Forward", runCommand, newConfigCommand(), newResourcesCommand(), newSchemaCommand())
+	addGroup(root, groupBus, "Read the bus", newGetCommand(), newTailCommand(), newVerifyCommand())
+	addGroup(root, groupOperate, "Operate", newStatusCommand(), newTraceCommand(), newCheckCommand(), newBundleCommand(), newForgetCommand())
+	addGroup(root, groupOther, "Other", newVersionCommand())
+	root.SetHelpCommandGroupID(groupOther)
+	root.SetCompletionCommandGroupID(groupOther)
+	root.AddCommand(newTopics()...)
+	listTopics(root)
 	return root
 }
 
@@ -88,7 +93,7 @@ func usage(check cobra.PositionalArgs) cobra.PositionalArgs {
 func loadConfig(need config.Need) (config.Config, error) {
 	cfg, err := config.Load(need, contentChecks()...)
 	if err != nil {
-		return config.Config{}, &usageError{fmt.Errorf("the configuration is wrong:\n%w\n'forwarder --help' lists every variable", err)}
+		return config.Config{}, &usageError{fmt.Errorf("the configuration is wrong:\n%w\n'forwarder help environment' lists every variable", err)}
 	}
 	return cfg, nil
 }
@@ -108,6 +113,9 @@ func configured(need config.Need, do func(context.Context, config.Config, *slog.
 		if err != nil {
 			return err
 		}
+		limited := loglimit.New(log.Handler())
+		defer limited.Flush()
+		log = slog.New(limited)
 		klogOnce.Do(func() { klog.SetSlogLogger(log) })
 		return do(cmd.Context(), cfg, log)
 	}
@@ -139,7 +147,7 @@ func newLogger(c config.Operations, w io.Writer, also ...io.Writer) (*slog.Logge
 		return nil, fmt.Errorf("make the log: %w", err)
 	}
 	options := &slog.HandlerOptions{Level: level}
-	to := io.MultiWriter(append(also, w)...) // w is the last: one that fails ends the write
+	to := io.MultiWriter(append(also, w)...) // w is last: if another writer fails, nothing more is written
 	if c.LogFormat == config.LogText || c.LogFormat == "" && isTerminal(w) {
 		return slog.New(slog.NewTextHandler(to, options)), nil
 	}
@@ -147,6 +155,6 @@ func newLogger(c config.Operations, w io.Writer, also ...io.Writer) (*slog.Logge
 }
 
 func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
+	f, ok := w.(interface{ Fd() uintptr })
 	return ok && terminal.IsTerminal(int(f.Fd()))
 }

@@ -1,7 +1,7 @@
 // Forwarder keeps a message bus an exact, ordered, always current copy of
 // Kubernetes resources.
 //
-// Environment variables configure it (docs/configuration.md); "forwarder --help" lists them. Its
+// Environment variables configure it (docs/configuration.md); "forwarder help environment" lists them. Its
 // exit codes are:
 //
 //	0  it stopped as asked, including by SIGTERM or SIGINT

@@ -20,14 +20,30 @@ import (
 	"github.com/kuberelay/kuberelay/internal/bundle"
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/operations"
+	"github.com/kuberelay/kuberelay/internal/page"
 	"github.com/kuberelay/kuberelay/internal/relay"
+	"github.com/kuberelay/kuberelay/internal/status"
 )
 
 func newRunCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "run",
 		Short: "Watch the cluster and forward its changes, until SIGTERM or SIGINT",
-		Args:  usage(cobra.NoArgs),
+		Long: `Run watches the selected resources and keeps the bus an exact copy of them. At the start
+it reads what the bus has, publishes the difference, deletes included, and then every
+change.
+
+Environment variables configure it. 'forwarder help environment' lists them, 'forwarder
+config' checks them, and 'forwarder check --pre' tries them with the cluster and the bus.
+
+SIGTERM or SIGINT stops it after it has published what is left, for at most
+KUBERELAY_DRAIN_TIMEOUT. A second signal stops it at once. Nothing is lost either way.
+
+Exit codes: 0 stopped by a signal, 1 failed while running, 2 wrong command line or
+configuration.`,
+		Example: `  KUBERELAY_RESOURCES=pods,deployments.apps forwarder run
+  KUBERELAY_RESOURCES=pods KUBERELAY_SINK=stdout forwarder run | jq .type`,
+		Args: usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			recent := new(bundle.Log)
 			return configured(config.Forwarding, func(ctx context.Context, cfg config.Config, log *slog.Logger) error {
@@ -46,6 +62,10 @@ func runForwarder(ctx context.Context, cfg config.Config, out io.Writer, log *sl
 	c, err := relayConfig(cfg, out, log, registry)
 	if err != nil {
 		return err
+	}
+	published := new(page.Recent)
+	if cfg.Operations.StatusPage {
+		c.Published = published.Add
 	}
 	support := bundle.Source{Log: recent, Config: func(w io.Writer) error { return writeText(w, cfg.Effective()) }}
 	endpoints := operations.Endpoints{Metrics: registry, Log: log, Profiles: cfg.Operations.Profiles, Support: support.Handler()}
@@ -69,6 +89,9 @@ func runForwarder(ctx context.Context, cfg config.Config, out io.Writer, log *sl
 	go func() {
 		endpoints.Ready = forwarder.Checks()
 		endpoints.Status = func() any { return statusOf(forwarder) }
+		if cfg.Operations.StatusPage {
+			endpoints.Page = page.New(page.Config{Status: func() status.Document { return statusOf(forwarder) }, Recent: published, Done: serving.Done()})
+		}
 		endpoints.Trace = func(query url.Values) (any, error) { return traceOf(forwarder, query) }
 		served <- server.Run(serving, endpoints)
 		cancel() // without its port the forwarder is restarted anyway: end in order
@@ -122,6 +145,15 @@ func writer(getenv func(string) string) string {
 	if namespace != "" && name != "" {
 		return namespace + "/" + name
 	}
+	return name
+}
+
+// writerName is writer with the host name in full.
+func writerName() string {
+	if name := writer(os.Getenv); name != "" {
+		return name
+	}
+	name, _ := os.Hostname() // informational only
 	return name
 }
 

@@ -31,8 +31,7 @@ func statusOf(f *relay.Relay) status.Document {
 }
 
 const (
-	statusTimeout  = 10 * time.Second // of one request
-	statusInterval = time.Second      // between two requests of --wait
+	statusInterval = time.Second // between two requests of --wait
 	maxAnswerBytes = 64 << 20
 	maxReasonBytes = 1 << 10 // of the reason of a refusal
 )
@@ -66,6 +65,8 @@ command line. With --output=nagios, 3 if the forwarder refuses to answer.`,
 				return &usageError{fmt.Errorf("--output=%q: use table, json, nagios or prometheus", output)}
 			case wait < 0:
 				return &usageError{fmt.Errorf("--wait=%s: use a time above 0", wait)}
+			case at.timeout <= 0:
+				return &usageError{errTimeout}
 			}
 			return configured(config.Subscribing, func(ctx context.Context, cfg config.Config, _ *slog.Logger) error {
 				ask, err := at.client(cfg.Operations)
@@ -92,6 +93,7 @@ command line. With --output=nagios, 3 if the forwarder refuses to answer.`,
 	cmd.Flags().DurationVar(&wait, "wait", 0, "wait until the verdict is ok, at most this long")
 	cmd.Flags().Lookup("wait").NoOptDefVal = "5m"
 	at.flags(cmd)
+	at.timeoutFlag(cmd)
 	return cmd
 }
 
@@ -125,7 +127,10 @@ func await(ctx context.Context, ask func(context.Context) (status.Document, erro
 const addressUsage = "host:port or URL of the forwarder (default KUBERELAY_LISTEN_ADDR on this machine)"
 
 // statusAddress says how to reach a forwarder.
-type statusAddress struct{ address, tokenFile, caFile string }
+type statusAddress struct {
+	address, tokenFile, caFile string
+	timeout                    time.Duration // of one answer
+}
 
 // flags adds the flags of the credentials.
 func (a *statusAddress) flags(cmd *cobra.Command) {
@@ -133,9 +138,19 @@ func (a *statusAddress) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&a.caFile, "ca-file", "", "file with the authorities that verify the forwarder's certificate, in PEM; the address is then https")
 }
 
+// defaultTimeout is how long a command waits for an answer.
+const defaultTimeout = 10 * time.Second
+
+var errTimeout = errors.New("--timeout: use a time above 0")
+
+// timeoutFlag adds the flag of the timeout.
+func (a *statusAddress) timeoutFlag(cmd *cobra.Command) {
+	cmd.Flags().DurationVar(&a.timeout, "timeout", defaultTimeout, "how long to wait for an answer")
+}
+
 // client returns a function that asks the forwarder once.
 func (a statusAddress) client(o config.Operations) (func(context.Context) (status.Document, error), error) {
-	c, err := a.connect(o, statusTimeout)
+	c, err := a.connect(o, a.timeout)
 	return c.document, err
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kuberelay/kuberelay/internal/config"
+	"github.com/kuberelay/kuberelay/internal/longwork"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/tail"
 )
@@ -22,34 +23,28 @@ func newTailCommand() *cobra.Command {
 		Use:   "tail",
 		Short: "Print the events on the bus as they come",
 		Long: `Tail reads the NATS stream or the Kafka topics as any subscriber does and prints
-one line per event: time, type, resource, namespace/name, version and cause. It
-needs no cluster, and changes nothing. It starts with new events, unless --since,
---last or --from-start is set. With --no-follow, it ends when it has printed what is on
-the bus.
+one line per event: time, type, resource, namespace/name, version and cause. It needs
+no cluster, and changes nothing. It starts with new events, unless --since, --last or
+--from-start is set, and follows, unless --no-follow is set.
 
-It connects to KUBERELAY_NATS_URL, or else to KUBERELAY_NATS_LISTEN, the built-in
-server of a forwarder on this machine. With KUBERELAY_SINK=kafka it connects to
-KUBERELAY_KAFKA_BROKERS; there only the events of one object are in order. It shows
-the clusters of --cluster, or else the cluster of KUBERELAY_CLUSTER_NAME, or else all
-clusters on the bus. If the bus is unreachable, it says so and waits. After an
-interruption it resumes where it stopped. It says on standard error which resource,
-namespace or cluster on the command line the bus has nothing of.
+It shows the clusters of --cluster, or else the cluster of KUBERELAY_CLUSTER_NAME, or
+else all clusters on the bus. If the bus is unreachable, it says so and waits. After an
+interruption it resumes where it stopped. On Kafka only the events of one object are in
+order. 'forwarder help connecting' says how it finds the bus.
 
-With --diff it prints below each update a unified diff of the object as YAML. It needs
-only the bus, whatever KUBERELAY_DATA is. With --diff and --output=json each event of
-an object has the data that it has with KUBERELAY_DATA=change: object, previous and
-patch (RFC 6902); the last two are null if the previous state is unknown. Tail keeps
-the last state of every object that it sees in memory, compressed. For the state before
-the first event, it asks NATS when the object is first updated; on Kafka it first reads
-everything that the topics have before the start. --skip-past omits that.`,
+With --diff it prints below each update a unified diff of the object as YAML. With
+--output=json too, the data is that of KUBERELAY_DATA=change: object, previous and patch
+(RFC 6902). Tail keeps the last state of every object that it sees in memory,
+compressed. For the state before the first event, it asks NATS when the object is first
+updated; on Kafka it first reads everything before the start, unless --skip-past.`,
 		Example: `  forwarder tail --resource=pods,deployments.apps --namespace=default
   forwarder tail --last --resource=Widget.example.com
-  forwarder tail --cluster=management,workload-1 --resource=clusters.cluster.x-k8s.io
   forwarder tail --diff --since=10m --namespace=shop
   forwarder tail --from-start --output=json | jq .subject
   forwarder tail --diff --output=json | jq -c 'select(.data.patch) | [.subject, .data.patch]'`,
 		Args: usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			defer showProgress(cmd, longwork.Work{Name: "reading the earlier events", Unit: "records", Measure: f.past.Measure})()
 			p, err := f.printer(cmd)
 			if err != nil {
 				return &usageError{fmt.Errorf("%w; see '%s --help'", err, cmd.CommandPath())}
@@ -86,6 +81,8 @@ type tailFlags struct {
 	points, noFollow                bool
 	count                           int
 	output, color                   string
+
+	past longwork.Counter // what is read before the start, on Kafka
 }
 
 // printer checks the flags and returns the printer that they describe.
@@ -167,7 +164,7 @@ func (f *tailFlags) useColor(terminal bool) (bool, error) {
 // run blocks until ctx ends, enough is printed, or the bus cannot be read.
 func (f *tailFlags) run(ctx context.Context, cfg config.Config, p *tail.Printer) error {
 	cfg.Event.ClusterName = f.cluster(cfg.Event.ClusterName, &p.Filter, &p.Status)
-	bus, err := openReader(ctx, cfg, &p.Status)
+	bus, err := openReader(ctx, cfg, &p.Status, &f.past)
 	if err != nil {
 		return busError(err)
 	}
@@ -191,7 +188,7 @@ func sayAbsent(ctx context.Context, cfg config.Config, p *tail.Printer) {
 		return
 	}
 	cfg.Event.ClusterName = "" // to name the other clusters
-	bus, err := openReader(ctx, cfg, &tail.Status{})
+	bus, err := openReader(ctx, cfg, &tail.Status{}, nil)
 	if err != nil {
 		return // the printer fails, too
 	}

@@ -53,6 +53,9 @@ it could not be found out, or wrong command line.`,
 			if flag := cmd.Flags().Lookup("consumer"); flag.Changed && t.consumer == "" {
 				return &usageError{errors.New("--consumer is empty: name a NATS consumer or a Kafka group, or leave it out")}
 			}
+			if t.at.timeout <= 0 {
+				return &usageError{errTimeout}
+			}
 			if _, err := tail.ParseNamespace(t.namespace); err != nil {
 				return &usageError{fmt.Errorf("--namespace=%q: %w", t.namespace, err)}
 			}
@@ -84,6 +87,7 @@ it could not be found out, or wrong command line.`,
 	flags.StringVar(&t.at.address, "address", "", "host:port or URL of the forwarder (default KUBERELAY_LISTEN_ADDR on this machine)")
 	flags.StringVarP(&output, "output", "o", "table", "table or json")
 	t.at.flags(cmd)
+	t.at.timeoutFlag(cmd)
 	return cmd
 }
 
@@ -119,7 +123,7 @@ func (t *tracer) parse(args []string) error {
 // run collects the facts. The API server comes first: a state that it shows is on the bus, or on
 // its way there.
 func (t *tracer) run(ctx context.Context, cfg config.Config) (trace.Document, error) {
-	forwarder, err := t.at.connect(cfg.Operations, statusTimeout)
+	forwarder, err := t.at.connect(cfg.Operations, t.at.timeout)
 	if err != nil {
 		return trace.Document{}, err
 	}
@@ -132,9 +136,10 @@ func (t *tracer) run(ctx context.Context, cfg config.Config) (trace.Document, er
 	d.Object, d.APIServer = trace.Object{Resource: k.GroupResource().String(), Namespace: k.Namespace, Name: k.Name}, c.object
 	d.Forwarder = askForwarder(ctx, forwarder, k, d.Cluster)
 	d.Cluster = cmp.Or(d.Cluster, d.Forwarder.Cluster, c.uid)
-	d.Selection, d.Forwarder.Selection = c.selected(ctx, d.Forwarder), nil
+	d.Selection = c.selected(ctx, d.Forwarder)
+	d.Forwarder.Selection, d.Forwarder.Verdict = nil, nil
 	b := traceBus(ctx, cfg, d.Cluster, k)
-	d.Bus, d.Consumer = b.bus, b.progress(ctx, t.consumer)
+	d.Bus, d.Consumer = b.bus, b.progress(ctx, t.consumer, t.at.timeout)
 	b.close()
 	d.Time = time.Now().UTC()
 	return trace.Judge(d), nil
@@ -161,5 +166,5 @@ func traceOf(f *relay.Relay, query url.Values) (trace.Forwarder, error) {
 	if k.Resource == "" || k.Name == "" {
 		return trace.Forwarder{}, errors.New("set resource, as in deployments.apps, and name, and namespace if the object has one")
 	}
-	return f.Trace(k), nil
+	return f.Trace(k).Judged(trace.Object{Resource: gr.String(), Namespace: k.Namespace, Name: k.Name}, time.Now()), nil
 }

@@ -50,7 +50,7 @@ func traceBus(ctx context.Context, cfg config.Config, cluster string, k event.Ke
 		p.Filter.Clusters = []string{cluster}
 	}
 	cfg.Event.ClusterName = cluster
-	b.reader, err = openReader(ctx, cfg, p.Status)
+	b.reader, err = openReader(ctx, cfg, p.Status, nil)
 	if b.bus.Source = p.Status.Source; err != nil {
 		return fail(err)
 	}
@@ -92,7 +92,7 @@ func (b *tracedBus) show(o tail.Object) {
 }
 
 // progress returns how far a consumer has read, nil for the name "".
-func (b tracedBus) progress(ctx context.Context, name string) *trace.Consumer {
+func (b tracedBus) progress(ctx context.Context, name string, timeout time.Duration) *trace.Consumer {
 	if name == "" {
 		return nil
 	}
@@ -101,7 +101,7 @@ func (b tracedBus) progress(ctx context.Context, name string) *trace.Consumer {
 		c.Error = "the bus has no event of the object to compare with"
 		return c
 	}
-	ctx, cancel := context.WithTimeout(ctx, busTimeout)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	p, err := b.reader.Progress(ctx, name, b.last.Log)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,6 +25,7 @@ import (
 // traced is an object as the API server shows it.
 type traced struct {
 	cfg      config.Config
+	timeout  time.Duration     // of the answers to one question
 	client   dynamic.Interface // nil without a cluster
 	resource event.Resource    // the zero value if the API server did not say what it serves
 	key      event.Key
@@ -37,7 +39,7 @@ type traced struct {
 // others.
 func observeObject(ctx context.Context, t *tracer, cfg config.Config) (traced, error) {
 	gr := t.selector.GroupResource()
-	c := traced{cfg: cfg, key: event.Key{Group: gr.Group, Resource: gr.Resource, Namespace: t.namespace, Name: t.name}}
+	c := traced{cfg: cfg, timeout: t.at.timeout, key: event.Key{Group: gr.Group, Resource: gr.Resource, Namespace: t.namespace, Name: t.name}}
 	fail := func(err error) (traced, error) {
 		c.object = trace.APIServer{State: trace.Unknown, Error: err.Error()}
 		return c, nil
@@ -49,7 +51,7 @@ func observeObject(ctx context.Context, t *tracer, cfg config.Config) (traced, e
 	if err != nil {
 		return fail(err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, busTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	if c.answer, err = relay.Explain(ctx, relay.Config{Settings: cfg, Kube: kube}, explain.Question{Only: []string{t.resource}}); err != nil {
 		return fail(err)
@@ -105,7 +107,7 @@ func (c *traced) selected(ctx context.Context, f trace.Forwarder) trace.Selectio
 	if s.Selected != trace.IsSelected || c.content == nil {
 		return s
 	}
-	ctx, cancel := context.WithTimeout(ctx, busTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	c.applyLabels(&s, labelSelector)
 	c.applyFields(ctx, &s, fieldSelector)

@@ -49,7 +49,7 @@ func TestAskForwarder(t *testing.T) {
 		_ = json.NewEncoder(w).Encode(trace.Forwarder{Role: trace.Leading, Cluster: "prod"})
 	}))
 	t.Cleanup(server.Close)
-	c, err := statusAddress{address: server.URL}.connect(config.Operations{}, statusTimeout)
+	c, err := statusAddress{address: server.URL}.connect(config.Operations{}, defaultTimeout)
 	if err != nil {
 		t.Fatal(err)
 	}

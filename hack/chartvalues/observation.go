@@ -58,7 +58,7 @@ func observation() []value {
 				boolean("KuberelayDown", true, "No forwarder runs."),
 				boolean("KuberelayBusAway", true, "The bus can't be reached, or acknowledges nothing."),
 				boolean("KuberelayNobodyLeads", true, "No forwarder holds the Lease."),
-				boolean("KuberelayBehind", true, "Something was left to publish all the time."),
+				boolean("KuberelayBehind", true, "There were always unpublished changes."),
 				boolean("KuberelayInformerDegraded", true, "A resource can't be watched."),
 				boolean("KuberelayPublishRejected", true, "The bus keeps refusing events."),
 				boolean("KuberelayDiscoveryFailing", true, "Discovery of an API group fails."),

@@ -18,6 +18,7 @@ type Facts struct {
 	Pre     bool // the forwarder is not installed yet
 	Now     time.Time
 	Version string // of this program
+	Writer  string // name of a forwarder of this pod or host on Kafka
 
 	Settings  config.Config
 	ConfigErr error

@@ -74,10 +74,22 @@ func checkAnotherWriter(f *Facts) verdict {
 			"KUBERELAY_LEADER_ELECTION is false, and another forwarder, %s, holds the Lease %s/%s", f.Lease.Holder, f.Lease.Namespace, f.Lease.Name)
 	case d != nil && d.Bus.ForeignEvents > 0:
 		return warn("find out who else can write to the stream or topic, and take that right away", "the forwarder repaired %d events that another writer published", d.Bus.ForeignEvents)
+	case f.tookOver() != "":
+		return fail("run one forwarder with this KUBERELAY_CLUSTER_NAME or KUBERELAY_KAFKA_TRANSACTIONAL_ID, or set KUBERELAY_LEADER_ELECTION=true on all", "%s", f.tookOver())
 	case d == nil:
 		return skip("without a running forwarder, only its Lease could show another writer")
 	}
 	return pass("the forwarder has seen no event of another writer")
+}
+
+// tookOver says which other forwarder has taken over the topics on Kafka, "" for none. The brokers
+// refuse the one before it, which ends.
+func (f *Facts) tookOver() string {
+	w := f.Kafka.Writer
+	if f.Pre || f.Settings.Leader.Election || f.Forwarder != nil || f.TokenNeeded || w.Name == "" || w.Name == f.Writer {
+		return ""
+	}
+	return fmt.Sprintf("%s took over the topics at %s, and the forwarder of this environment does not answer", w.Name, w.Since)
 }
 
 // withForwarder returns a check that is skipped before the installation.

@@ -14,7 +14,7 @@ func setupChecks() []Check {
 
 func checkConfiguration(f *Facts) verdict {
 	if f.ConfigErr != nil {
-		return fail("correct the variables that the message names; forwarder --help lists them all", "%v", f.ConfigErr)
+		return fail("correct the variables that the message names; forwarder help environment lists them all", "%v", f.ConfigErr)
 	}
 	return pass("every variable is valid")
 }

@@ -17,8 +17,7 @@ func TestLoadMarksForeignEvents(t *testing.T) {
 		forged := event.Acked{UID: uid, ResourceVersion: "999", Epoch: 9, Deleted: true, Position: 9, Time: 2}
 		foreign := known
 		foreign.Position, foreign.Time, foreign.Foreign = 9, 2, true
-		moved, rewritten, other := foreign, known, foreign
-		moved.Position, moved.Time = 6, 1
+		rewritten, other := known, foreign
 		rewritten.Deleted = true
 		other.Position = 11
 		again := forged
@@ -39,7 +38,7 @@ func TestLoadMarksForeignEvents(t *testing.T) {
 			"nothing":                     {known, event.Acked{}, event.Acked{}},
 		} {
 			t.Run(form+"/"+name, func(t *testing.T) {
-				checkpoint := New()
+				checkpoint := newBench()
 				first := known // of another object
 				if err := checkpoint.Load(t.Context(), loads{{Resource: "pods", Name: "other"}: first}); err != nil {
 					t.Fatal(err)
@@ -64,7 +63,7 @@ func TestLoadMarksForeignEvents(t *testing.T) {
 func TestFirstLoadMarksNothing(t *testing.T) {
 	key := event.Key{Resource: "pods", Namespace: "default", Name: "web"}
 	a := event.Acked{UID: "A", ResourceVersion: "5", Position: 7}
-	c := New()
+	c := newBench()
 	if err := c.Load(t.Context(), loads{key: a}); err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +77,7 @@ func TestFirstLoadMarksNothing(t *testing.T) {
 func TestAcknowledgedDuringTheLoad(t *testing.T) {
 	key := event.Key{Resource: "pods", Namespace: "default", Name: "web"}
 	a := event.Acked{UID: "A", ResourceVersion: "5", Position: 7}
-	c := New()
+	c := newBench()
 	for range 2 {
 		err := c.Load(t.Context(), sourceFunc(func(_ context.Context, yield func(event.Key, event.Acked) error) error {
 			defer c.Put(key, a)

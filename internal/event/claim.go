@@ -37,6 +37,20 @@ type Claim struct {
 	// NATS. It is "" on a bus that keeps its positions when it loses its messages.
 	Stream string
 
+	// IsRow: an earlier release has written the claim, in a form in which it is a row of a
+	// table of the bus. It must be written again.
+	IsRow bool
+
+	// Settings are digests of the settings that decide what the bus holds, by the name of the
+	// variable. They tell which settings of another process differ, and not what they are.
+	// It is nil in a claim of an earlier release.
+	Settings map[string]string
+
+	// Forgotten is when all objects of the cluster were deleted from the bus for good, because
+	// no forwarder of it runs any more; the zero time if they were not. The next forwarder that
+	// claims the name makes another claim, whichever cluster it belongs to.
+	Forgotten time.Time
+
 	// Position is the position of the claim on the bus. If UID is "", it is the position of
 	// a foreign message in the place of the claim. The next claim expects it.
 	Position uint64
@@ -47,7 +61,7 @@ type Claim struct {
 // admitted.
 func (c Claim) Admits(uid, replaces string) bool {
 	switch {
-	case uid == "", c.UID == "", c.UID == uid, c.UID == replaces:
+	case uid == "", c.UID == "", c.UID == uid, c.UID == replaces, !c.Forgotten.IsZero():
 		return true
 	}
 	return false
@@ -70,7 +84,9 @@ func (b Builder) ClusterClaimed(c Claim) (*Message, error) {
 		return fail(errors.New("no time of the claim"))
 	}
 	claimed := c.Claimed.UTC()
-	data, err := encode(claimData{UID: c.UID, Claimed: claimed, Epoch: c.Epoch, Replaces: c.Replaces, Stream: c.Stream})
+	data, err := encode(claimData{
+		UID: c.UID, Claimed: claimed, Epoch: c.Epoch, Replaces: c.Replaces, Stream: c.Stream, Settings: c.Settings, Forgotten: c.Forgotten.UTC(),
+	})
 	if err != nil {
 		return fail(err)
 	}
@@ -86,30 +102,48 @@ func (b Builder) ClusterClaimed(c Claim) (*Message, error) {
 // ClaimFrom decodes a claim. It leaves Position to the caller. An error has an
 // [InvalidReason].
 func ClaimFrom(m *Message) (Claim, error) {
-	var data claimData
-	fail := func(reason InvalidReason, format string, args ...any) (Claim, error) {
-		return Claim{}, Invalid(reason, fmt.Errorf("read event %.100q: "+format, append([]any{m.ID}, args...)...))
+	if t := m.Attribute("type"); Type(t) != ClusterClaimed {
+		return Claim{}, Invalid(InvalidEvent, fmt.Errorf("read event %.100q: type %q is not a claim", m.ID, t))
 	}
-	switch err := json.Unmarshal(m.Data, &data); {
-	case Type(m.Attribute("type")) != ClusterClaimed:
-		return fail(InvalidEvent, "type %q is not a claim", m.Attribute("type"))
-	case err != nil:
-		return fail(InvalidData, "data is not a claim")
-	case data.UID == "":
-		return fail(InvalidData, "no uid")
-	case data.Epoch > LastEpoch:
-		return fail(InvalidEpoch, "epoch %d is after the last one, %d", data.Epoch, LastEpoch)
+	c, err := ParseClaim(m.Data)
+	if err != nil {
+		return Claim{}, fmt.Errorf("read event %.100q: %w", m.ID, err)
 	}
-	return Claim{UID: data.UID, Replaces: data.Replaces, Epoch: data.Epoch, Claimed: data.Claimed, Stream: data.Stream}, nil
+	return c, nil
 }
+
+// ParseClaim decodes the data of a claim, as [ClaimFrom] does.
+func ParseClaim(encoded []byte) (Claim, error) {
+	var data claimData
+	switch err := json.Unmarshal(encoded, &data); {
+	case err != nil:
+		return Claim{}, Invalid(InvalidData, errors.New("data is not a claim"))
+	case data.UID == "":
+		return Claim{}, Invalid(InvalidData, errors.New("no uid"))
+	case data.Epoch > LastEpoch:
+		return Claim{}, Invalid(InvalidEpoch, fmt.Errorf("epoch %d is after the last one, %d", data.Epoch, LastEpoch))
+	}
+	if len(data.Settings) > maxSettings {
+		data.Settings = nil
+	}
+	return Claim{
+		UID: data.UID, Replaces: data.Replaces, Epoch: data.Epoch, Claimed: data.Claimed, Stream: data.Stream,
+		Settings: data.Settings, Forgotten: data.Forgotten,
+	}, nil
+}
+
+// maxSettings bounds the settings that are read from a claim. A forwarder writes far fewer.
+const maxSettings = 100
 
 // claimData is the data of a claim.
 type claimData struct {
-	UID      string    `json:"uid"`
-	Claimed  time.Time `json:"claimed"`
-	Epoch    uint16    `json:"epoch"`
-	Replaces string    `json:"replaces,omitempty"`
-	Stream   string    `json:"stream,omitempty"`
+	UID       string            `json:"uid"`
+	Claimed   time.Time         `json:"claimed"`
+	Epoch     uint16            `json:"epoch"`
+	Replaces  string            `json:"replaces,omitempty"`
+	Stream    string            `json:"stream,omitempty"`
+	Settings  map[string]string `json:"settings,omitempty"`
+	Forgotten time.Time         `json:"forgotten,omitzero"`
 }
 
 // session returns an identifier that differs between markers of different times.

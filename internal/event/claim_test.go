@@ -2,6 +2,8 @@ package event
 
 import (
 	"encoding/json"
+	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +12,7 @@ import (
 func TestClusterClaimed(t *testing.T) {
 	at := time.Date(2026, 3, 1, 15, 4, 5, 678_900_000, time.UTC)
 	claim := Claim{UID: "uid-1", Replaces: "uid-0", Epoch: 3, Claimed: at, Stream: "2026-02-28T00:00:00Z", Position: 17}
+	claim.Settings, claim.Forgotten = map[string]string{"KUBERELAY_B": "02", "KUBERELAY_A": "01"}, at.Add(time.Hour)
 	m, err := Builder{Cluster: "prod/1"}.ClusterClaimed(claim)
 	if err != nil {
 		t.Fatal(err)
@@ -28,19 +31,50 @@ func TestClusterClaimed(t *testing.T) {
 	if len(want) > 0 {
 		t.Errorf("without %v", want)
 	}
-	if got, want := string(m.Data), `{"uid":"uid-1","claimed":"2026-03-01T15:04:05.6789Z","epoch":3,"replaces":"uid-0","stream":"2026-02-28T00:00:00Z"}`; got != want {
+	if got, want := string(m.Data), `{"uid":"uid-1","claimed":"2026-03-01T15:04:05.6789Z","epoch":3,"replaces":"uid-0","stream":"2026-02-28T00:00:00Z","settings":{"KUBERELAY_A":"01","KUBERELAY_B":"02"},"forgotten":"2026-03-01T16:04:05.6789Z"}`; got != want {
 		t.Errorf("data %s, want %s", got, want)
 	}
 	if !m.Marker || !m.IsClaim() || m.Expected != 17 || m.Key != (Key{}) {
 		t.Errorf("got %+v", m)
 	}
 	claim.Position = 0
-	if got, err := ClaimFrom(m); err != nil || got != claim {
+	if got, err := ClaimFrom(m); err != nil || !reflect.DeepEqual(got, claim) {
 		t.Errorf("read back as %+v, %v", got, err)
 	}
 	claim.Claimed = at.Add(time.Millisecond)
 	if later, err := (Builder{Cluster: "prod/1"}).ClusterClaimed(claim); err != nil || later.ID == m.ID {
 		t.Errorf("a later claim has the id %s too (%v)", later.ID, err)
+	}
+}
+
+// TestClaimOfAnEarlierRelease: a claim without the fields of this release is read, and one of a later
+// release is read without what is unknown.
+func TestClaimOfAnEarlierRelease(t *testing.T) {
+	for _, data := range []string{
+		`{"uid":"u","claimed":"2026-03-01T15:04:05Z","epoch":2}`,
+		`{"uid":"u","claimed":"2026-03-01T15:04:05Z","epoch":2,"settings":null,"later":{"a":[1]}}`,
+	} {
+		want := Claim{UID: "u", Epoch: 2, Claimed: time.Date(2026, 3, 1, 15, 4, 5, 0, time.UTC)}
+		m := &Message{ID: "1", Attributes: []Attribute{{"type", string(ClusterClaimed)}}, Data: json.RawMessage(data)}
+		got, err := ClaimFrom(m)
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: got %+v, %v", data, got, err)
+		}
+		if !want.Admits("u", "") || want.Admits("v", "") {
+			t.Errorf("%+v", want)
+		}
+		want.Forgotten = want.Claimed
+		if !want.Admits("v", "") {
+			t.Error("the name of a forgotten cluster is refused")
+		}
+	}
+	var many []string
+	for n := range 2 * maxSettings {
+		many = append(many, fmt.Sprintf(`"%d":""`, n))
+	}
+	m := &Message{ID: "1", Attributes: []Attribute{{"type", string(ClusterClaimed)}}, Data: []byte(`{"uid":"u","settings":{` + strings.Join(many, ",") + `}}`)}
+	if c, err := ClaimFrom(m); err != nil || c.Settings != nil {
+		t.Errorf("got %d settings, %v", len(c.Settings), err)
 	}
 }
 

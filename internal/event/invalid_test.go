@@ -2,6 +2,7 @@ package event
 
 import (
 	"encoding/json"
+	"reflect"
 	"strconv"
 	"strings"
 	"testing"
@@ -75,7 +76,7 @@ func FuzzClaimFrom(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c, err := ClaimFrom(&Message{ID: "x", Attributes: []Attribute{{"type", string(ClusterClaimed)}}, Data: data})
 		if err != nil {
-			if c != (Claim{}) {
+			if !reflect.DeepEqual(c, Claim{}) {
 				t.Errorf("%+v comes with the error %v", c, err)
 			}
 			return

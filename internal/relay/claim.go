@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
 	"github.com/kuberelay/kuberelay/internal/checkpoint"
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/ledger"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka"
 )
@@ -19,9 +21,10 @@ import (
 // on the bus for its cluster, before it publishes anything else. Forwarders of other
 // clusters are rejected, and a forwarder whose cluster was replaced stops.
 type claim struct {
-	name     string // of the cluster, on the bus
-	uid      string // of the namespace kube-system; "" if that is forbidden
-	replaces string // the UID of a cluster whose name this one may take over
+	name     string            // of the cluster, on the bus
+	uid      string            // of the namespace kube-system; "" if that is forbidden
+	replaces string            // the UID of a cluster whose name this one may take over
+	settings map[string]string // digests of those that decide what the bus holds
 	log      *slog.Logger
 
 	invalid *publish.Invalid
@@ -43,7 +46,7 @@ func newClaim(cfg config.Config, c *cluster, log *slog.Logger) (*claim, error) {
 			log.Warn("cannot read the namespace kube-system, so name conflicts with other clusters on the bus go undetected; allow get on it", "cluster", c.name)
 		}
 	}
-	return &claim{name: c.name, uid: c.uid, replaces: cfg.Event.ClusterReplaces, log: log}, nil
+	return &claim{name: c.name, uid: c.uid, replaces: cfg.Event.ClusterReplaces, settings: cfg.Digests(c.uid), log: log}, nil
 }
 
 // admit returns an error if, according to the bus, another cluster owns the name.
@@ -65,13 +68,14 @@ func (c *claim) admitToKafka(on event.Claim) error {
 	return nil
 }
 
-// acquire claims the name on the bus, unless the bus has this cluster's claim already.
+// acquire claims the name on the bus, unless the bus has this cluster's claim already, with the
+// settings of this process.
 // Call it before anything else is published. It blocks until it has succeeded, ctx ends, or
 // another cluster owns the name. After that every load of the checkpoint renews the claim,
 // in case the bus has lost it.
 //
-// loaded is the checkpoint. The epoch is the first that this cluster's events may have.
-func (c *claim) acquire(ctx context.Context, b *bus, loaded *checkpoint.Checkpoint, waitFor func(func() error)) (epoch uint16, err error) {
+// loaded is what the bus has. The epoch is the first that this cluster's events may have.
+func (c *claim) acquire(ctx context.Context, b *bus, loaded *ledger.Term, waitFor func(func() error)) (epoch uint16, err error) {
 	if b.claims == nil {
 		return 0, nil
 	}
@@ -79,7 +83,9 @@ func (c *claim) acquire(ctx context.Context, b *bus, loaded *checkpoint.Checkpoi
 	c.bus, c.known = b.claims, loaded.Epoch()
 	c.mu.Unlock()
 	err = retry(ctx, func() error {
-		found, err := c.try(ctx, func(found event.Claim) uint16 { return c.firstEpoch(found, loaded) })
+		found, err := c.try(ctx, func(found event.Claim) uint16 { return c.firstEpoch(found, loaded) }, func(found event.Claim) bool {
+			return maps.Equal(found.Settings, c.settings)
+		})
 		epoch = found.Epoch
 		return err
 	}, func(err error) error {
@@ -95,9 +101,10 @@ func (c *claim) acquire(ctx context.Context, b *bus, loaded *checkpoint.Checkpoi
 
 // firstEpoch is the epoch of a new claim. The resourceVersions of a rebuilt cluster start
 // over, so its events need a new epoch to be later than the old ones.
-func (c *claim) firstEpoch(found event.Claim, loaded *checkpoint.Checkpoint) uint16 {
+func (c *claim) firstEpoch(found event.Claim, loaded *ledger.Term) uint16 {
 	epoch := max(loaded.Epoch(), found.Epoch)
-	if c.replaces != "" && (found.UID != "" || loaded.Len() > 0) {
+	isAnother := c.replaces != "" || !found.Forgotten.IsZero()
+	if isAnother && (found.UID != "" || loaded.Len() > 0) {
 		return event.NextEpoch(epoch)
 	}
 	return epoch
@@ -119,9 +126,9 @@ func (c *claim) boundEpoch(found event.Claim) event.Claim {
 	return found
 }
 
-// try claims the name for the stream that the bus has now, unless the bus has that claim,
-// and returns the claim on the bus. A ConfigError is final; retry after any other error.
-func (c *claim) try(ctx context.Context, epoch func(found event.Claim) uint16) (event.Claim, error) {
+// try claims the name for the stream that the bus has now, unless the bus has that claim and it
+// is current, and returns the claim on the bus. A ConfigError is final; retry after any other error.
+func (c *claim) try(ctx context.Context, epoch func(found event.Claim) uint16, isCurrent func(found event.Claim) bool) (event.Claim, error) {
 	last, err := c.bus.LastClaim(ctx)
 	found := c.boundEpoch(last)
 	if err != nil || c.uid == "" {
@@ -130,8 +137,11 @@ func (c *claim) try(ctx context.Context, epoch func(found event.Claim) uint16) (
 	if err := c.admit(found); err != nil {
 		return found, err
 	}
-	if stream := c.bus.Stream(); found.UID != c.uid || found.Stream != stream || found.Epoch != last.Epoch {
-		next := event.Claim{UID: c.uid, Replaces: found.Replaces, Epoch: found.Epoch, Claimed: time.Now(), Stream: stream, Position: found.Position}
+	stream := c.bus.Stream()
+	if found.UID != c.uid || found.Stream != stream || found.Epoch != last.Epoch || found.IsRow || !found.Forgotten.IsZero() || !isCurrent(found) {
+		next := event.Claim{
+			UID: c.uid, Replaces: found.Replaces, Epoch: found.Epoch, Claimed: time.Now(), Stream: stream, Settings: c.settings, Position: found.Position,
+		}
 		if found.UID != c.uid {
 			next.Replaces, next.Epoch = found.UID, epoch(found)
 		}
@@ -153,7 +163,7 @@ func (c *claim) put(ctx context.Context, next event.Claim) error {
 	if err != nil {
 		return err
 	}
-	return publishMarker(ctx, c.bus, m)
+	return publish.Put(ctx, c.bus, m)
 }
 
 // renew publishes the claim again if the bus lost it, and detects that another cluster took
@@ -165,7 +175,8 @@ func (c *claim) renew(ctx context.Context) error {
 	if held.UID == "" || lost != nil {
 		return lost
 	}
-	_, err := c.try(ctx, func(event.Claim) uint16 { return held.Epoch })
+	// The settings on the bus can be those of another forwarder, which led before or leads now.
+	_, err := c.try(ctx, func(event.Claim) uint16 { return held.Epoch }, func(event.Claim) bool { return true })
 	if isConfigError(err) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -190,6 +201,13 @@ func (c *claim) taken() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.lost
+}
+
+// replacesNobody reports whether the cluster that this one may replace has never owned the name.
+func (c *claim) replacesNobody() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.replaces != "" && c.held.UID != "" && c.held.Replaces != c.replaces
 }
 
 // claimPoll is the interval at which the owner of the name is checked: NATS does not reject

@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"errors"
+	"reflect"
 	"testing"
 	"time"
 
@@ -28,7 +29,7 @@ func TestALostClaimIsRenewed(t *testing.T) {
 		}
 	}
 	load()
-	if got := c.last(); got != (event.Claim{}) {
+	if got := c.last(); !reflect.DeepEqual(got, event.Claim{}) {
 		t.Errorf("before the first claim the bus says %+v", got)
 	}
 	if err := c.settle(); err != nil {
@@ -83,7 +84,7 @@ func TestALostClaimIsRenewedOnKafka(t *testing.T) {
 		case <-poll.C:
 		}
 	}
-	if got := c.last(); got != (event.Claim{}) {
+	if got := c.last(); !reflect.DeepEqual(got, event.Claim{}) {
 		t.Fatalf("the claim was not lost: %+v", got)
 	}
 	if err := c.claim.renew(t.Context()); err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
 // A claim names the stream, so that a subscriber notices another stream. The claim of an
@@ -23,7 +24,7 @@ func TestAClaimNamesItsStream(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := publishMarker(t.Context(), c.bus, older); err != nil {
+	if err := publish.Put(t.Context(), c.bus, older); err != nil {
 		t.Fatal(err)
 	}
 	nc, err := nats.Connect(bus.cfg.NATS.URLs[0])

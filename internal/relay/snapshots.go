@@ -3,7 +3,6 @@ package relay
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 	"sync"
 	"time"
@@ -79,7 +78,7 @@ func (s *snapshots) put(ctx context.Context, t event.Type, r event.Resource, ses
 	if _, id, err := s.bus.marked(ctx, r.GroupResource()); err != nil || id == m.ID {
 		return err
 	}
-	return publishMarker(ctx, s.bus, m)
+	return publish.Put(ctx, s.bus, m)
 }
 
 // resolved publishes a consistency point.
@@ -88,7 +87,7 @@ func (s *snapshots) resolved(ctx context.Context, p event.Point) error {
 	if err != nil {
 		return err
 	}
-	return publishMarker(ctx, s.bus, m)
+	return publish.Put(ctx, s.bus, m)
 }
 
 // leaderSnapshots publishes markers while this process is the leader.
@@ -117,19 +116,4 @@ func (s leaderSnapshots) Finished(ctx context.Context, r event.Resource, objects
 		return t.snapshots.Finished(ctx, r, objects)
 	}
 	return errNotLeader
-}
-
-// publishMarker publishes a message and waits for the acknowledgement.
-func publishMarker(ctx context.Context, to publish.Publisher, m *event.Message) (err error) {
-	result := make(chan error, 1)
-	to.Publish(ctx, m, func(_ uint64, err error) { result <- err })
-	select {
-	case err = <-result:
-	case <-ctx.Done():
-		err = ctx.Err()
-	}
-	if err != nil {
-		return fmt.Errorf("publish %s: %w", m.ID, err)
-	}
-	return nil
 }

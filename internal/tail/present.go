@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/longwork"
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
@@ -25,9 +26,12 @@ type Present struct {
 	Whole  bool            // keep the content of the objects, compressed
 	Status *Status
 
+	Reading *longwork.Counter // counts what the bus of Read counts; nil for none
+
 	objects map[place]Object
 	hidden  map[string]error // by subject or key: last messages that are not the state of an object
 	sources map[source]*progress
+	newest  time.Time // see Newest
 	unseen  []Selector
 	packer  *event.Packer
 }
@@ -77,6 +81,8 @@ func (p *Present) Read(ctx context.Context, bus Bus, subjectPrefix string) error
 	p.Filter.Points, p.Filter.Markers = true, true
 	p.objects, p.hidden, p.sources = map[place]Object{}, map[string]error{}, map[source]*progress{}
 	p.unseen, p.packer = slices.Clone(p.Filter.Resources), event.NewPacker()
+	p.Reading.Begin()
+	defer p.Reading.End()
 	return readToEnd(ctx, bus, publish.SubscribeOptions{
 		Filters: p.Filter.Subjects(subjectPrefix), From: publish.FromLast, UntilLost: true,
 		Notify: p.Status.notify, Foreign: p.foreign, Tombstone: p.tombstone,
@@ -90,6 +96,9 @@ func (p *Present) take(m *event.Message, d publish.Delivery) error {
 	}
 	if !p.Filter.Match(e) {
 		return nil
+	}
+	if isAlive := m.Key.Resource != "" && !event.Type(m.Attribute("type")).IsRemoval(); isAlive && d.Stored.After(p.newest) {
+		p.newest = d.Stored
 	}
 	from := source{d.Cluster, m.Key.GroupResource()}
 	if p.sources[from] == nil {
@@ -223,6 +232,11 @@ func (p *Present) Freshness() []Freshness {
 	})
 	return all
 }
+
+// Newest returns when the bus stored the newest event that only a forwarder writes that watches its
+// cluster: a state of an object, a snapshot marker or a consistency point. It is the zero time if there
+// is none.
+func (p *Present) Newest() time.Time { return p.newest }
 
 // Unseen returns a filter that names the resources of which Read has seen nothing, for [FindAbsent].
 func (p *Present) Unseen() Filter {

@@ -14,21 +14,16 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	kafkago "github.com/segmentio/kafka-go"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/clientcmd"
-
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kuberelay/kuberelay/internal/check"
-	"github.com/kuberelay/kuberelay/test/lab/kafkabroker"
-	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
 	"github.com/kuberelay/kuberelay/test/lab/tlstest"
 )
 
-// checked runs the command with some settings. The checks named in want, and no others, warn or fail,
-// and their message and fix have these words.
+// checked runs "forwarder check" with some settings. Exactly the checks named in want must warn or
+// fail, and their message and fix must contain these words.
 func (f *forwarder) checked(what string, set, want map[string]string, args ...string) map[string]check.Result {
 	f.t.Helper()
 	f.Configure(set)
@@ -54,7 +49,7 @@ func (f *forwarder) checked(what string, set, want map[string]string, args ...st
 	return by
 }
 
-// written writes a file.
+// written writes a file and returns its path.
 func written(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "file")
@@ -64,8 +59,8 @@ func written(t *testing.T, text string) string {
 	return path
 }
 
-// TestCheck plants one fault after the other. The command must name its cause, and nothing else, and change
-// nothing.
+// TestCheck causes one fault after the other. The command must name the cause, and only the cause,
+// and must change nothing.
 func TestCheck(t *testing.T) {
 	bus := natstest.StartProcess(t, `
 accounts: {
@@ -173,7 +168,7 @@ accounts: {
 	f.stop()
 }
 
-// watches returns whether the command resources says that a resource is watched, "yes" or "no".
+// watches returns what "forwarder resources" says about a resource: "yes" or "no".
 func (f *forwarder) watches(resource, want string) func(context.Context) error {
 	return func(context.Context) error {
 		_, stdout, stderr := f.run("resources", resource)
@@ -184,23 +179,13 @@ func (f *forwarder) watches(resource, want string) func(context.Context) error {
 	}
 }
 
-// TestCheckPermissions withdraws rights in the cluster, and then the credentials.
+// TestCheckPermissions revokes permissions in the cluster, and then the credentials.
 func TestCheckPermissions(t *testing.T) {
 	bus := natsServer(t)
 	cp := cluster.ControlPlane(t)
 	u := newUser(t, cp)
 	namespace := quietNamespace(t, u)
-	role := func(resources string) string {
-		return `{"rules": [{"apiGroups": [""], "resources": [` + resources + `], "verbs": ["get", "list", "watch"]}]}`
-	}
-	roles, both := gvr("rbac.authorization.k8s.io", "v1", "roles"), role(`"configmaps", "services"`)
-	u.create(roles, namespace, `{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: reader}, `+both[1:])
-	u.create(gvr("rbac.authorization.k8s.io", "v1", "rolebindings"), namespace, `
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {name: reader}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: reader}
-subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: little}]`)
+	mayRead := u.letRead(namespace, `"configmaps", "services"`)
 	settings := map[string]string{
 		"RESOURCES": "configmaps,services", "NAMESPACES": namespace, "LEADER_ELECTION": "true", "LEASE_NAMESPACE": namespace, "METRICS_AUTH": "true",
 	}
@@ -212,49 +197,24 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: little}]`)
 	}
 	f.await("the API server knows the role", f.watches("services", "yes"))
 	f.checked("all roles", settings, missing, "--pre")
-	if _, err := u.of(roles, namespace).Patch(t.Context(), "reader", types.MergePatchType, []byte(role(`"configmaps"`)), metav1.PatchOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	mayRead(`"configmaps"`)
 	f.await("the API server knows the new role", f.watches("services", "no"))
 	services := "services in the namespace " + namespace
 	f.checked("role", settings, merged(missing, map[string]string{
 		"permission-list": services, "permission-watch": services, "permission-get": services,
 	}), "--pre")
 
-	kubeconfig, err := clientcmd.LoadFromFile(cp.Kubeconfig())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, user := range kubeconfig.AuthInfos {
-		user.Token = "wrong"
-	}
-	bad := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := clientcmd.WriteToFile(*kubeconfig, bad); err != nil {
-		t.Fatal(err)
-	}
-	newForwarder(t, bad, bus.URL, settings).checked("token", settings, map[string]string{"api-server-credentials": "check the token"}, "--pre")
+	newForwarder(t, withToken(t, cp, "wrong"), bus.URL, settings).checked("token", settings, map[string]string{"api-server-credentials": "check the token"}, "--pre")
 }
 
-// TestCheckKafka does so with Kafka.
+// TestCheckKafka does the same on Kafka.
 func TestCheckKafka(t *testing.T) {
-	broker := kafkabrokertest.Start(t, kafkabroker.Options{
-		Listeners: []kafkabroker.Listener{kafkabroker.SASLPlaintext}, Authorize: true,
-		Users: map[string]string{"forwarder": "w-password", "reader": "r-password"},
-	})
 	const name = "checked"
+	broker, as := guardedBroker(t, name)
 	admin := &kafkago.Client{Addr: kafkago.TCP(broker.Addr())}
-	commands := strings.NewReplacer("kuberelay.prod-eu1", name, "--topic kuberelay", "--topic "+name).Replace(documentedPermissions(t, "Kafka"))
-	createACLs(t, admin, parseACLs(t, commands))
 	cp := cluster.ControlPlane(t)
-	u := newUser(t, cp)
-	namespace := quietNamespace(t, u)
-	as := func(user, password string) map[string]string {
-		return onKafka(topic{t, broker.AddrOf(kafkabroker.SASLPlaintext), name}, map[string]string{
-			"RESOURCES": "configmaps", "NAMESPACES": namespace,
-			"KAFKA_SASL_MECHANISM": "SCRAM-SHA-512", "KAFKA_USER": user, "KAFKA_PASSWORD_FILE": written(t, password),
-		})
-	}
-	settings := as("forwarder", "w-password")
+	namespace := quietNamespace(t, newUser(t, cp))
+	settings := as("forwarder", "w-password", namespace)
 	f := newForwarder(t, cp.Kubeconfig(), "", settings)
 	by := f.checked("before installing", settings, nil, "--pre")
 	if !strings.Contains(by["kafka-topics"].Message, "the brokers would create them: "+name) {
@@ -276,7 +236,7 @@ func TestCheckKafka(t *testing.T) {
 	if n := topics(); n > 0 {
 		t.Errorf("the check created %d topics", n)
 	}
-	f.checked("password", as("forwarder", "wrong"), map[string]string{"bus-accepts": "KUBERELAY_KAFKA_PASSWORD_FILE"}, "--pre")
+	f.checked("password", as("forwarder", "wrong", namespace), map[string]string{"bus-accepts": "KUBERELAY_KAFKA_PASSWORD_FILE"}, "--pre")
 	f.checked("replication", merged(settings, map[string]string{"KAFKA_REPLICATION": "3"}), map[string]string{
 		"kafka-topics": "KUBERELAY_KAFKA_REPLICATION", "kafka-checkpoint-topic": "KUBERELAY_KAFKA_REPLICATION",
 	}, "--pre")
@@ -291,8 +251,8 @@ func TestCheckKafka(t *testing.T) {
 	f.checked("partitions", merged(settings, map[string]string{"KAFKA_PARTITIONS": "5"}), map[string]string{"kafka-partitions": "has 3 partitions"})
 	f.checked("cleanup policy", merged(settings, map[string]string{"KAFKA_CLEANUP_POLICY": "delete"}),
 		map[string]string{"kafka-topic-settings": "kafka-configs.sh"})
-	// Of the checkpoint topic the reader learns nothing, so it seems to be missing.
-	f.checked("ACL", as("reader", "r-password"), map[string]string{
+	// The reader may not describe the checkpoint topic, so the topic seems to be missing.
+	f.checked("ACL", as("reader", "r-password", namespace), map[string]string{
 		"kafka-permissions": "kafka-acls.sh", "kafka-topic-settings": "grant DescribeConfigs", "kafka-checkpoint-topic": "",
 	})
 	f.Configure(settings)

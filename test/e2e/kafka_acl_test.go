@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -16,37 +14,20 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 )
 
-// The ACLs in docs/permissions.md are enough, for the forwarder and for whoever reads; and who
-// reads cannot write.
+// The ACLs in docs/permissions.md suffice for the forwarder and for readers. Readers can't write.
 func TestKafkaPermissions(t *testing.T) {
-	broker := kafkabrokertest.Start(t, kafkabroker.Options{
-		Listeners: []kafkabroker.Listener{kafkabroker.SASLPlaintext}, Authorize: true,
-		Users: map[string]string{"forwarder": "w-password", "reader": "r-password"},
-	})
 	const name = "guarded"
-	commands := strings.NewReplacer("kuberelay.prod-eu1", name, "--topic kuberelay", "--topic "+name).Replace(documentedPermissions(t, "Kafka"))
-	createACLs(t, &kafkago.Client{Addr: kafkago.TCP(broker.Addr())}, parseACLs(t, commands))
-
+	broker, as := guardedBroker(t, name)
 	cp := cluster.ControlPlane(t)
 	u := newUser(t, cp)
 	namespace := quietNamespace(t, u)
 	u.create(configMaps, namespace, configMap("a", "1"))
-	as := func(user, password string) map[string]string {
-		file := filepath.Join(t.TempDir(), "password")
-		if err := os.WriteFile(file, []byte(password+"\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return onKafka(topic{t, broker.AddrOf(kafkabroker.SASLPlaintext), name}, map[string]string{
-			"RESOURCES": "configmaps", "NAMESPACES": namespace,
-			"KAFKA_SASL_MECHANISM": "SCRAM-SHA-512", "KAFKA_USER": user, "KAFKA_PASSWORD_FILE": file,
-		})
-	}
-	f := newForwarder(t, cp.Kubeconfig(), "", as("forwarder", "w-password"))
+	f := newForwarder(t, cp.Kubeconfig(), "", as("forwarder", "w-password", namespace))
 	f.start().idle()
 	topic{t, broker.Addr(), name}.awaitKinds(map[string]string{key("configmaps", namespace, "a"): "snapshot"})
-	newForwarder(t, cp.Kubeconfig(), "", as("reader", "r-password")).verified()
+	newForwarder(t, cp.Kubeconfig(), "", as("reader", "r-password", namespace)).verified()
 	f.stop()
-	f.start().idle() // the topics are there now, and are checked
+	f.start().idle() // the topics exist now, and are checked
 	f.stop()
 
 	mechanism, err := scram.Mechanism(scram.SHA512, "reader", "r-password")
@@ -54,7 +35,7 @@ func TestKafkaPermissions(t *testing.T) {
 		t.Fatal(err)
 	}
 	reader := &kafkago.Client{Addr: kafkago.TCP(broker.AddrOf(kafkabroker.SASLPlaintext)), Transport: &kafkago.Transport{SASL: mechanism}}
-	for topic, refused := range map[string]error{name: kafkago.TopicAuthorizationFailed, name + ".checkpoint": nil} { // whose existence is hidden
+	for topic, refused := range map[string]error{name: kafkago.TopicAuthorizationFailed, name + ".checkpoint": nil} { // the checkpoint topic is hidden from readers
 		produced, err := reader.Produce(t.Context(), &kafkago.ProduceRequest{
 			Topic: topic, RequiredAcks: kafkago.RequireAll, Records: kafkago.NewRecordReader(kafkago.Record{Value: kafkago.NewBytes([]byte("{}"))}),
 		})
@@ -67,7 +48,25 @@ func TestKafkaPermissions(t *testing.T) {
 	}
 }
 
-// parseACLs reads commands of kafka-acls.sh, a line each.
+// guardedBroker starts a broker with the ACLs in docs/permissions.md for a topic. as returns the
+// variables of a forwarder that logs in as one of the users and selects the config maps of a namespace.
+func guardedBroker(t *testing.T, name string) (broker *kafkabrokertest.Broker, as func(user, password, namespace string) map[string]string) {
+	t.Helper()
+	broker = kafkabrokertest.Start(t, kafkabroker.Options{
+		Listeners: []kafkabroker.Listener{kafkabroker.SASLPlaintext}, Authorize: true,
+		Users: map[string]string{"forwarder": "w-password", "reader": "r-password"},
+	})
+	commands := strings.NewReplacer("kuberelay.prod-eu1", name, "--topic kuberelay", "--topic "+name).Replace(documentedPermissions(t, "Kafka"))
+	createACLs(t, &kafkago.Client{Addr: kafkago.TCP(broker.Addr())}, parseACLs(t, commands))
+	return broker, func(user, password, namespace string) map[string]string {
+		return onKafka(topic{t, broker.AddrOf(kafkabroker.SASLPlaintext), name}, map[string]string{
+			"RESOURCES": "configmaps", "NAMESPACES": namespace,
+			"KAFKA_SASL_MECHANISM": "SCRAM-SHA-512", "KAFKA_USER": user, "KAFKA_PASSWORD_FILE": written(t, password+"\n"),
+		})
+	}
+}
+
+// parseACLs parses lines with commands of kafka-acls.sh.
 func parseACLs(t *testing.T, commands string) (entries []kafkago.ACLEntry) {
 	t.Helper()
 	operations := map[string]kafkago.ACLOperationType{
@@ -105,8 +104,8 @@ func parseACLs(t *testing.T, commands string) (entries []kafkago.ACLEntry) {
 	return entries
 }
 
-// createACLs returns when the broker knows them: it learns of them from the controller,
-// which answers first.
+// createACLs waits until the broker applies the ACLs. The controller answers before the broker
+// learns of them.
 func createACLs(t *testing.T, client *kafkago.Client, entries []kafkago.ACLEntry) {
 	t.Helper()
 	response, err := client.CreateACLs(t.Context(), &kafkago.CreateACLsRequest{ACLs: entries})

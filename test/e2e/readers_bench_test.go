@@ -7,17 +7,19 @@ import (
 	"flag"
 	"fmt"
 	"maps"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -30,30 +32,34 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
 )
 
-// What BenchmarkReaders runs: readers on the bus, and informers on the API server, of so many
-// pods, some of which are changed.
+// BenchmarkReaders runs these numbers of readers on the bus, and of informers on the API server,
+// with this many pods, some of which change.
 var (
 	benchPods    = flag.Int("readers.pods", 1_000, "pods")
 	benchReaders = flag.Int("readers.bus", 300, "readers on the bus")
 	benchStandIn = flag.Int("readers.api", 30, "informers on the API server")
+	benchAtOnce  = flag.Int("readers.at-once", 8, "readers that sync at a time: each holds all pods as it read them until it has synced")
 )
 
 const benchChanges = 100
 
-// BenchmarkReaders reports what readers cost the API server: its CPU time and the bytes of
-// its answers, from the first list until each reader has seen all changes. Readers on the bus
-// cost what the forwarder costs, however many there are, and in the end their stores equal the
-// API server at a consistency point. Informers on the API server read pods in protobuf. It
-// takes about two minutes.
+// BenchmarkReaders measures what readers cost the API server: its CPU time and the bytes of its
+// answers, from the first list until each reader has seen all changes. Readers on the bus cost
+// what the forwarder costs, however many there are. In the end their stores equal the API server
+// at a consistency point. Informers on the API server read protobuf. All readers of a run exist
+// until its end and share this process. The benchmark takes about two minutes.
 //
-//	go test ./test/e2e -run '^$' -bench BenchmarkReaders -benchtime 1x -readers.pods 1000 -readers.bus 300
+//	go test ./test/e2e -run '^$' -bench BenchmarkReaders -benchtime 1x -timeout 0 -readers.pods 1000 -readers.bus 300
+//
+// The API server also works for itself meanwhile: api-server-idle-cpu-ms/s is its CPU time without
+// readers, and seconds how long the readers took.
 func BenchmarkReaders(b *testing.B) {
 	b.Run("api-server", func(b *testing.B) {
 		for range b.N {
-			benchmarkReaders(b, *benchStandIn, func(cp *controlplane.ControlPlane) func() (cache.ListerWatcher, runtime.Object) {
-				return func() (cache.ListerWatcher, runtime.Object) {
+			benchmarkReaders(b, *benchStandIn, func(cp *controlplane.ControlPlane) func() (cache.ListerWatcher, apiruntime.Object) {
+				return func() (cache.ListerWatcher, apiruntime.Object) {
 					config := rest.CopyConfig(cp.Config())
-					config.ContentType, config.QPS = runtime.ContentTypeProtobuf, -1
+					config.ContentType, config.QPS = apiruntime.ContentTypeProtobuf, -1
 					client, err := kubernetes.NewForConfig(config)
 					if err != nil {
 						b.Fatal(err)
@@ -65,16 +71,16 @@ func BenchmarkReaders(b *testing.B) {
 	})
 	b.Run("bus", func(b *testing.B) {
 		for range b.N {
-			benchmarkReaders(b, *benchReaders, func(cp *controlplane.ControlPlane) func() (cache.ListerWatcher, runtime.Object) {
+			benchmarkReaders(b, *benchReaders, func(cp *controlplane.ControlPlane) func() (cache.ListerWatcher, apiruntime.Object) {
 				url := natstest.StartProcess(b).URL
 				startForwarder(b, cp, url)
-				return func() (cache.ListerWatcher, runtime.Object) {
+				return func() (cache.ListerWatcher, apiruntime.Object) {
 					bus, err := replica.NATS(b.Context(), replica.NATSOptions{URLs: []string{url}})
 					if err != nil {
 						b.Fatal(err)
 					}
 					b.Cleanup(func() { _ = bus.Close() })
-					object := &metav1.PartialObjectMetadata{} // the decoding of 300 readers takes this process, not the API server
+					object := &metav1.PartialObjectMetadata{} // metadata only: decoding costs this process, not the API server
 					return bus.ListerWatcher(corev1.SchemeGroupVersion.WithResource("pods"), replica.Options{Object: object}), object
 				}
 			})
@@ -99,8 +105,8 @@ func startForwarder(b *testing.B, cp *controlplane.ControlPlane, url string) {
 	eventually(b, "the forwarder has nothing to do", f.Idle)
 }
 
-// benchmarkReaders starts readers on a cluster of its own. prepare starts what they need.
-func benchmarkReaders(b *testing.B, readers int, prepare func(*controlplane.ControlPlane) func() (cache.ListerWatcher, runtime.Object)) {
+// benchmarkReaders starts readers on their own cluster. prepare starts what they need.
+func benchmarkReaders(b *testing.B, readers int, prepare func(*controlplane.ControlPlane) func() (cache.ListerWatcher, apiruntime.Object)) {
 	b.Helper()
 	b.StopTimer()
 	cp, err := controlplane.Start(b.Context(), controlplane.Options{Dir: b.TempDir()})
@@ -115,21 +121,25 @@ func benchmarkReaders(b *testing.B, readers int, prepare func(*controlplane.Cont
 		b.Fatal(err)
 	}
 	all := fillPods(b, client)
+	idle := apiServerIdle(b, client)
 	cpu, bytes := apiServerCost(b, client)
+	began := time.Now()
 	b.StartTimer()
 
 	newReader := prepare(cp)
 	var seen atomic.Int64 // changes
 	var running sync.WaitGroup
 	ctx, stop := context.WithCancel(b.Context())
+	defer running.Wait()
+	defer stop()
 	var synced []cache.InformerSynced
 	var stores []cache.Store
 	var lw cache.ListerWatcher
 	for range readers {
-		var object runtime.Object
+		var object apiruntime.Object
 		lw, object = newReader()
 		informer := cache.NewSharedIndexInformer(lw, object, 0, cache.Indexers{})
-		err := informer.SetTransform(func(o any) (any, error) { // the store of each reader would fill the memory
+		err := informer.SetTransform(func(o any) (any, error) { // full objects in every store would fill the memory
 			m := o.(metav1.Object)
 			return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
 				Namespace: m.GetNamespace(), Name: m.GetName(), ResourceVersion: m.GetResourceVersion(), Labels: map[string]string{"changed": m.GetLabels()["changed"]},
@@ -148,9 +158,10 @@ func benchmarkReaders(b *testing.B, readers int, prepare func(*controlplane.Cont
 		}
 		synced, stores = append(synced, handler.HasSynced), append(stores, informer.GetStore())
 		running.Go(func() { informer.RunWithContext(ctx) })
+		if n := len(synced) - *benchAtOnce; n >= 0 && !cache.WaitForCacheSync(ctx.Done(), synced[n]) {
+			b.Fatal("a reader has not synced")
+		}
 	}
-	defer running.Wait()
-	defer stop()
 	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
 		b.Fatal("the readers have not synced")
 	}
@@ -170,18 +181,26 @@ func benchmarkReaders(b *testing.B, readers int, prepare func(*controlplane.Cont
 	b.StopTimer()
 	defer b.StartTimer()
 	cpuNow, bytesNow := apiServerCost(b, client)
+	took := time.Since(began)
+	runtime.GC()
+	var memory runtime.MemStats
+	runtime.ReadMemStats(&memory)
 	if _, onTheBus := lw.(*replica.ListerWatcher); onTheBus {
 		equalAtPoint(b, client, stores, last.ResourceVersion)
 	}
 	b.ReportMetric(float64(readers), "readers")
+	b.ReportMetric(took.Seconds(), "seconds")
+	b.ReportMetric(float64(memory.HeapAlloc)/float64(readers**benchPods), "heap-B/pod/reader")
+	b.ReportMetric(float64(memory.Sys)/1e6, "process-MB")
+	b.ReportMetric(idle*1000, "api-server-idle-cpu-ms/s")
 	b.ReportMetric((cpuNow-cpu)/float64(b.N), "api-server-cpu-s/op")
 	b.ReportMetric((bytesNow-bytes)/1e6/float64(b.N), "api-server-MB/op")
 	b.ReportMetric((cpuNow-cpu)*1000/float64(readers), "api-server-cpu-ms/reader")
 	b.ReportMetric((bytesNow-bytes)/1e6/float64(readers), "api-server-MB/reader")
 }
 
-// equalAtPoint waits until each store has a version, and compares it with the API server at the
-// version of its consistency point. Nothing changes meanwhile.
+// equalAtPoint waits until each store has reached a version, and compares it with the API server
+// at the version of its consistency point. Nothing changes meanwhile.
 func equalAtPoint(b *testing.B, client kubernetes.Interface, stores []cache.Store, version string) {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.Context(), limit)
@@ -236,8 +255,23 @@ func fillPods(b *testing.B, client kubernetes.Interface) (all []*corev1.Pod) {
 	return all
 }
 
-// apiServerCost returns the CPU time of the API server in seconds, and the bytes of the
-// lists and watch events of pods that it has sent, before compression.
+// idleWindow is long enough for the CPU time of an idle API server.
+const idleWindow = 20 * time.Second
+
+// apiServerIdle returns the CPU time per second of an API server without readers.
+func apiServerIdle(b *testing.B, client kubernetes.Interface) float64 {
+	b.Helper()
+	before, _ := apiServerCost(b, client)
+	select {
+	case <-time.After(idleWindow):
+	case <-b.Context().Done():
+	}
+	after, _ := apiServerCost(b, client)
+	return (after - before) / idleWindow.Seconds()
+}
+
+// apiServerCost returns the CPU time of the API server in seconds, and the bytes of the lists and
+// watch events of pods that it has sent, before compression.
 func apiServerCost(b *testing.B, client kubernetes.Interface) (cpu, sent float64) {
 	b.Helper()
 	text, err := client.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(b.Context())

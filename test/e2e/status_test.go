@@ -7,29 +7,25 @@ import (
 	"strings"
 	"testing"
 
-	"k8s.io/apimachinery/pkg/types"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/kuberelay/kuberelay/internal/status"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 )
 
-// says waits until status ends with a code and names the cause.
+// says waits until status ends with this exit code and names the cause.
 func (f *forwarder) says(code int, cause string) {
 	f.t.Helper()
 	eventually(f.t, fmt.Sprintf("status ends with %d and says %q", code, cause), func(context.Context) error {
 		got, stdout, stderr := f.run("status")
 		if first, _, _ := strings.Cut(stdout, "\n"); got != code || !strings.Contains(first, cause) || stderr != "" {
-			return fmt.Errorf("it ends with %d and says %s%s", got, stdout, stderr)
+			return fmt.Errorf("it ended with exit code %d: %s%s", got, stdout, stderr)
 		}
 		return nil
 	})
 }
 
-// well waits with the command itself until the verdict is ok.
+// well waits with status --wait until the verdict is ok.
 func (f *forwarder) well() {
 	f.t.Helper()
 	if code, stdout, stderr := f.run("status", "--wait="+(limit/2).String()); code != 0 || !strings.HasPrefix(stdout, "OK: ") {
@@ -37,7 +33,7 @@ func (f *forwarder) well() {
 	}
 }
 
-// document is the answer of the forwarder.
+// document returns the status document of the forwarder.
 func (f *forwarder) document() (d status.Document) {
 	f.t.Helper()
 	_, stdout, stderr := f.run("status", "--output=json")
@@ -47,24 +43,14 @@ func (f *forwarder) document() (d status.Document) {
 	return d
 }
 
-// TestStatus plants one fault after the other. The command must name its cause, with the exit
-// code, and be well again without it.
+// TestStatus causes one fault after the other. The command must name the cause with the right exit
+// code, and report ok again after the fault.
 func TestStatus(t *testing.T) {
 	bus := natsServer(t)
 	cp := cluster.ControlPlane(t)
 	u := newUser(t, cp)
 	namespace := controlplanetest.Namespace(t, cp)
-	role := func(resources string) string {
-		return `{"rules": [{"apiGroups": [""], "resources": [` + resources + `], "verbs": ["get", "list", "watch"]}]}`
-	}
-	roles, both := gvr("rbac.authorization.k8s.io", "v1", "roles"), role(`"configmaps", "services"`)
-	u.create(roles, namespace, `{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: reader}, `+both[1:])
-	u.create(gvr("rbac.authorization.k8s.io", "v1", "rolebindings"), namespace, `
-apiVersion: rbac.authorization.k8s.io/v1
-kind: RoleBinding
-metadata: {name: reader}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: reader}
-subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: little}]`)
+	mayRead := u.letRead(namespace, `"configmaps", "services"`)
 	u.create(configMaps, namespace, configMap("a", "1"))
 	settings := func(more map[string]string) map[string]string {
 		return merged(map[string]string{"RESOURCES": "configmaps,services", "NAMESPACES": namespace, "RESOLVED_INTERVAL": "1s"}, more)
@@ -118,9 +104,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: little}]`)
 
 	grant := func(resources string) {
 		t.Helper()
-		if _, err := u.of(roles, namespace).Patch(t.Context(), "reader", types.MergePatchType, []byte(role(resources)), metav1.PatchOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		mayRead(resources)
 		awaitAccess(t, cp, configMaps, namespace, strings.Contains(resources, "configmaps"))
 		awaitAccess(t, cp, gvr("", "v1", "services"), namespace, strings.Contains(resources, "services"))
 	}
@@ -135,7 +119,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: little}]`)
 	f.stop()
 }
 
-// TestStatusKafka does so with a Kafka broker that is killed.
+// TestStatusKafka does the same with a Kafka broker that is killed.
 func TestStatusKafka(t *testing.T) {
 	broker := kafkabrokertest.Start(t, kafkabroker.Options{})
 	cp := cluster.ControlPlane(t)

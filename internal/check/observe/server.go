@@ -23,9 +23,6 @@ import (
 	"github.com/kuberelay/kuberelay/internal/discovery"
 )
 
-// requestTimeout bounds each request to the API server.
-const requestTimeout = 10 * time.Second
-
 // Cluster asks the API server of a kubeconfig.
 type Cluster struct {
 	rest      *rest.Config
@@ -33,10 +30,10 @@ type Cluster struct {
 	discovery kubediscovery.DiscoveryInterface
 }
 
-// NewCluster returns an error if the kubeconfig cannot be used.
-func NewCluster(rc *rest.Config) (*Cluster, error) {
+// NewCluster returns an error if the kubeconfig cannot be used. The timeout bounds each request.
+func NewCluster(rc *rest.Config, timeout time.Duration) (*Cluster, error) {
 	c := &Cluster{rest: rest.CopyConfig(rc)}
-	c.rest.Timeout = requestTimeout
+	c.rest.Timeout = timeout
 	var err error
 	if c.dynamic, err = dynamic.NewForConfig(c.rest); err != nil {
 		return nil, err

@@ -107,7 +107,7 @@ func (b *Bus) supervise() {
 			b.set(nil, err)
 			return
 		case errors.Is(err, errRenew):
-			b.log.Info("renewing the producer ID")
+			b.log.Info("renewing the session", "reason", err)
 			b.set(nil, err)
 			continue // without a pause: the next session starts with age 0
 		case broker.KindOf(err) == broker.Denied:

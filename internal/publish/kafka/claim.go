@@ -20,12 +20,18 @@ func (b *Bus) LastClaim(context.Context) (event.Claim, error) {
 	return claimOf(s.marker(event.ClaimPartitionKey(b.opts.Cluster))), nil
 }
 
-// claimOf converts an entry to a claim. Fields that only the event has stay empty.
+// claimOf converts an entry to a claim. An entry of an earlier release has the owner and the
+// epoch only.
 func claimOf(e entry) event.Claim {
 	if e.Type != event.ClusterClaimed {
 		return event.Claim{}
 	}
-	return event.Claim{UID: e.UID, Epoch: e.Epoch, Claimed: time.Unix(e.Time, 0).UTC(), Position: e.Position()}
+	c, err := event.ParseClaim([]byte(e.Claim))
+	if err != nil || c.UID != e.UID {
+		c = event.Claim{UID: e.UID, Claimed: time.Unix(e.Time, 0).UTC()}
+	}
+	c.Epoch, c.Position, c.IsRow = e.Epoch, e.Position(), !e.NoValue
+	return c
 }
 
 // admit checks, before any record is written, whether this process may take over: a
@@ -54,8 +60,8 @@ func (b *Bus) admit(ctx context.Context) error {
 	return b.opts.Admit(c)
 }
 
-// recordedClaim returns the claim in the checkpoint topic, if the bus still holds the
-// event. A claim that is stored and not recorded yet is found after the takeover.
+// recordedClaim returns the claim in the checkpoint topic, unless the event topic has lost
+// the event. A claim that is stored and not recorded yet is found after the takeover.
 func (b *Bus) recordedClaim(ctx context.Context) (event.Claim, error) {
 	key := event.ClaimPartitionKey(b.opts.Cluster)
 	offsets, err := b.client.Offsets(ctx, b.opts.CheckpointTopic)
@@ -79,14 +85,28 @@ func (b *Bus) recordedClaim(ctx context.Context) (event.Claim, error) {
 	if last.Type != event.ClusterClaimed {
 		return event.Claim{}, nil
 	}
-	t, err := b.client.Topic(ctx, last.Topic)
+	isLost, err := b.hasLostClaim(ctx, recordedAt{key, last})
+	if isLost || err != nil {
+		return event.Claim{}, err
+	}
+	return claimOf(last), nil
+}
+
+// hasLostClaim reports whether the event topic has lost a recorded claim. Compaction removes
+// a claim without a value, and then only its entry is left.
+func (b *Bus) hasLostClaim(ctx context.Context, c recordedAt) (bool, error) {
 	var r broker.Record
-	found := false
-	if err == nil && last.Partition < t.Partitions {
-		r, found, err = b.readOne(ctx, last.Topic, last.Partition, last.Offset)
+	var found bool
+	end := int64(0)
+	t, err := b.client.Topic(ctx, c.Topic)
+	if err == nil && c.Partition < t.Partitions {
+		r, found, err = b.readOne(ctx, c.Topic, c.Partition, c.Offset)
+		if err == nil && !found && c.NoValue {
+			end, err = b.client.End(ctx, c.Topic, c.Partition)
+		}
 	}
-	if errors.Is(err, broker.ErrNoTopic) || err == nil && (!found || string(r.Key) != key) {
-		return event.Claim{}, nil // the event is lost
+	if errors.Is(err, broker.ErrNoTopic) {
+		return true, nil
 	}
-	return claimOf(last), err
+	return found && string(r.Key) != c.key || !found && c.Offset >= end, err
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"reflect"
 	"runtime"
 	"strings"
 	"testing"
@@ -214,7 +215,7 @@ func TestForgedClaim(t *testing.T) {
 	if err := b.Wait(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if c := <-asked; c != (event.Claim{}) {
+	if c := <-asked; !reflect.DeepEqual(c, event.Claim{}) {
 		t.Errorf("got %+v", c)
 	}
 }

@@ -19,6 +19,14 @@ type Inspection struct {
 
 	Claim    event.Claim
 	ClaimErr error
+	// Writer is the forwarder that took over the topics last; the zero value if that is unknown.
+	Writer Writer
+}
+
+// Writer is a forwarder that took over the topics of a cluster.
+type Writer struct {
+	Name  string // of its pod or host
+	Since string // when it took over, as an attribute time
 }
 
 // TopicInspection is what the brokers say about one topic. Err is why they could not be asked.
@@ -55,6 +63,7 @@ func Inspect(ctx context.Context, o Options, resources []schema.GroupResource) (
 	i.Checkpoint = b.inspect(ctx, o.CheckpointTopic)
 	if i.Checkpoint.Err == nil && !i.Checkpoint.Missing {
 		i.Claim, i.ClaimErr = b.recordedClaim(ctx)
+		i.Writer, _ = b.lastWriter(ctx) // which a reader of events may not be allowed to see
 	}
 	return i, nil
 }

@@ -50,14 +50,17 @@ func (b *Bus) At(ctx context.Context, k event.Key, position uint64) (publish.Sto
 	return stored, nil
 }
 
-// LastMarker returns the type and ID of the last snapshot marker of a resource, "" for
-// none.
+// LastMarker returns the type and ID of the last snapshot marker of a resource, "" for none. One
+// of an earlier release is a row in tables, so it is none: the next one replaces it.
 func (b *Bus) LastMarker(_ context.Context, gr schema.GroupResource) (t event.Type, id string, err error) {
 	s, err := b.current()
 	if s == nil {
 		return "", "", fmt.Errorf("look up the snapshot marker of %s: %w", gr, err)
 	}
 	e := s.marker(event.MarkerPartitionKey(b.opts.Cluster, gr))
+	if !e.NoValue {
+		return "", "", nil
+	}
 	return e.Type, e.ID, nil
 }
 
@@ -128,22 +131,27 @@ func (b *Bus) Purge(ctx context.Context, k event.Key, upTo uint64) error {
 func (b *Bus) whoWrites() string {
 	ctx, cancel := context.WithTimeout(b.ctx, b.opts.AckTimeout)
 	defer cancel()
-	offsets, err := b.client.Offsets(ctx, b.opts.CheckpointTopic)
-	if err != nil || len(offsets.End) == 0 {
+	last, err := b.lastWriter(ctx)
+	if err != nil || last == (Writer{}) {
 		return ""
 	}
-	var last string
+	return fmt.Sprintf("; the writer since %s is %s", last.Since, last.Name)
+}
+
+// lastWriter returns the writer that took over last, the zero value for none.
+func (b *Bus) lastWriter(ctx context.Context) (last Writer, err error) {
+	offsets, err := b.client.Offsets(ctx, b.opts.CheckpointTopic)
+	if err != nil || len(offsets.End) == 0 {
+		return Writer{}, err
+	}
 	writerKey := event.WriterPartitionKey(b.opts.Cluster, b.opts.CheckpointTopic, 0)
 	err = b.read(ctx, b.opts.CheckpointTopic, 0, 0, offsets.End[0], func(r broker.Record) error {
 		if string(r.Key) == writerKey {
 			if m, err := decode(r); err == nil {
-				last = fmt.Sprintf("; the writer since %.40s is %.253s", m.Attribute("time"), writerOf(m))
+				last = Writer{Name: fmt.Sprintf("%.253s", writerOf(m)), Since: fmt.Sprintf("%.40s", m.Attribute("time"))}
 			}
 		}
 		return nil
 	})
-	if err != nil {
-		return ""
-	}
-	return last
+	return last, err
 }

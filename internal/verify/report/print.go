@@ -54,6 +54,13 @@ func (r Report) WriteTable(w io.Writer) error {
 		fmt.Fprintf(&b, "%s on the bus in a version of the API that is not served any more: uid and version compared, the data not\n", count(r.OtherVersion, "object"))
 	}
 	r.writePoints(&b)
+	if len(r.Settings) > 0 {
+		verb := "differ"
+		if len(r.Settings) == 1 {
+			verb = "differs"
+		}
+		fmt.Fprintf(&b, "%s %s from the forwarder's: run verify with the environment of the forwarder\n", strings.Join(r.Settings, ", "), verb)
+	}
 	if n := r.countOf(Foreign); n > 0 {
 		fmt.Fprintf(&b, "%s of another writer, after which the forwarder published the state again\n", count(n, "message"))
 	}

@@ -22,6 +22,7 @@ func hostile() Report {
 			{Resource: "widgets.example.com", Version: "v1", ResourceVersion: "1234567", Point: &Point{ResourceVersion: "1234561", Age: 0.4}},
 		},
 		OutOfScope: 1, InMotion: 2, Unmatched: []string{"widgets.example.com"},
+		Settings: []string{"KUBERELAY_FILTER", "KUBERELAY_NAMESPACES"},
 		Unlisted: []Unlisted{{"pods", "list pods: pods is forbidden\x1b[2J"}},
 		Problems: []Problem{
 			{Kind: Misordered, Resource: "configmaps", Namespace: "default", Name: "web", Bus: "7", Position: 12, Detail: "the version falls from 9 to 7"},
@@ -125,12 +126,23 @@ func TestUnknownCluster(t *testing.T) {
 	}
 }
 
+func TestSettings(t *testing.T) {
+	var b strings.Builder
+	if err := (Report{Settings: []string{"KUBERELAY_NAMESPACES"}}).WriteTable(&b); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := b.String(), "KUBERELAY_NAMESPACES differs from the forwarder's: run verify with the environment of the forwarder\nclean: "; !strings.HasPrefix(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 func TestReportClean(t *testing.T) {
 	for _, tc := range []struct {
 		report Report
 		want   bool
 	}{
 		{Report{}, true},
+		{Report{Settings: []string{"KUBERELAY_NAMESPACES"}}, true},
 		{Report{OutOfScope: 1, InMotion: 1, Unmatched: []string{"x"}}, true},
 		{Report{Problems: []Problem{{}}}, false},
 		{Report{Unlisted: []Unlisted{{}}}, false},

@@ -59,6 +59,9 @@ type Report struct {
 	// cluster no longer serves. Their uid and resourceVersion match the cluster. Their data was
 	// not compared.
 	OtherVersion int `json:"otherVersion"`
+	// Settings has the variables that decide what the bus holds, and differ from those of the
+	// forwarder that wrote it. A problem can be due to them.
+	Settings []string `json:"settingsThatDiffer"`
 	// Unmatched has the selectors that match nothing in the cluster.
 	Unmatched []string `json:"unmatched"`
 	// Unlisted has the resources that could not be read. If there are any, Run also returns an
@@ -164,6 +167,7 @@ func (r *Report) Sort() {
 	slices.SortFunc(r.Unlisted, func(a, b Unlisted) int { return strings.Compare(a.Resource, b.Resource) })
 	r.Problems = append([]Problem{}, r.Problems...)
 	r.Resources = append([]Resource{}, r.Resources...)
+	r.Settings = append([]string{}, r.Settings...)
 	r.Unmatched = append([]string{}, r.Unmatched...)
 	r.Unlisted = append([]Unlisted{}, r.Unlisted...)
 }

@@ -1,0 +1,207 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/kuberelay/kuberelay/internal/config"
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/forget"
+	"github.com/kuberelay/kuberelay/internal/relay"
+	"github.com/kuberelay/kuberelay/internal/tail"
+)
+
+// aliveWithin is the age up to which an event on the bus shows that a forwarder of the cluster runs. A
+// resource without changes gets a consistency point about once a minute.
+const aliveWithin = 5 * time.Minute
+
+// forgetFlags are the flags of forget.
+type forgetFlags struct {
+	cluster            string
+	dryRun, yes, force bool
+}
+
+func newForgetCommand() *cobra.Command {
+	var f forgetFlags
+	cmd := &cobra.Command{
+		Use:   "forget --cluster=NAME",
+		Short: "Delete all objects of a cluster that is gone from the bus",
+		Long: `Forget retires a cluster whose forwarder is gone for good. It publishes a deleted event
+for every object that the bus shows of the cluster, with the last state on the bus, as
+the forwarder does for an object that is deleted. Then it writes into the claim of the
+cluster's name that the cluster is forgotten, so that any cluster may have the name.
+
+Run it with the environment of the old forwarder, and with its permissions on the bus.
+It needs no cluster. It refuses while the bus has events of the cluster that are newer
+than 5 minutes, because a forwarder may run: stop that one first. A forwarder that runs
+all the same publishes its objects again.
+
+The deleted events stay for KUBERELAY_DELETE_RETENTION. If you run the command again
+after that time, it removes them, too. It can be interrupted and repeated.
+
+Exit codes: 0 done, 1 refused or failed, 2 wrong command line or configuration.`,
+		Example: `  forwarder forget --cluster=old --dry-run
+  forwarder forget --cluster=old --yes`,
+		Args: usage(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name, err := tail.ParseCluster(f.cluster)
+			if err != nil {
+				return &usageError{fmt.Errorf("--cluster=%q: %w; see '%s --help'", f.cluster, err, cmd.CommandPath())}
+			}
+			return configured(config.Subscribing, func(ctx context.Context, cfg config.Config, log *slog.Logger) error {
+				if own := cfg.Event.ClusterName; cfg.Kafka.TransactionalID != "" && own != "" && own != name {
+					return &usageError{fmt.Errorf("KUBERELAY_KAFKA_TRANSACTIONAL_ID is set for the cluster %s: set KUBERELAY_CLUSTER_NAME and it as the forwarder of the cluster %s had them", own, name)}
+				}
+				cfg.Event.ClusterName = name
+				return f.run(ctx, cfg, cmd, log)
+			})(cmd, args)
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&f.cluster, "cluster", "", "name of the cluster on the bus (required)")
+	flags.BoolVar(&f.dryRun, "dry-run", false, "print what would be deleted, and change nothing")
+	flags.BoolVar(&f.yes, "yes", false, "do not ask for a confirmation")
+	flags.BoolVar(&f.force, "force", false, "also if the bus has events of the cluster that are newer than 5 minutes")
+	return cmd
+}
+
+func (f *forgetFlags) run(ctx context.Context, cfg config.Config, cmd *cobra.Command, log *slog.Logger) error {
+	out := cmd.OutOrStdout()
+	found, err := surveyOf(ctx, cfg, cmd.ErrOrStderr())
+	if err != nil {
+		return err
+	}
+	if err := found.write(out, time.Now()); err != nil || f.dryRun {
+		return err
+	}
+	if age := time.Since(found.newest); age < aliveWithin && !f.force {
+		return fmt.Errorf("a forwarder of the cluster %s seems to run: the bus has an event of %s ago; stop it, and wait until the event is older than %s, or use --force",
+			strconv.Quote(cfg.Event.ClusterName), duration.HumanDuration(max(0, age)), duration.HumanDuration(aliveWithin))
+	}
+	if !f.yes {
+		if err := confirm(cmd.InOrStdin(), out, cfg.Event.ClusterName); err != nil {
+			return err
+		}
+	}
+	bus, closeBus, err := relay.OpenWriter(ctx, relay.Config{Settings: cfg, Writer: "forget@" + writerName(), Logger: log, Registerer: prometheus.NewRegistry()})
+	if err != nil {
+		return err
+	}
+	done, err := forget.Run(ctx, forget.Config{
+		Bus: bus, Builder: event.Builder{Cluster: cfg.Event.ClusterName, Data: event.DataForm(cfg.Content.Data)},
+		InFlight: maxForgotten, Retention: cfg.Work.DeleteRetention, Now: time.Now, Logger: log,
+	})
+	if err = errors.Join(err, closeBus()); err != nil {
+		return fmt.Errorf("%d objects are deleted, and not all: %w", done.Deleted, err)
+	}
+	fmt.Fprintf(out, "%d objects deleted, the events of %d removed\n", done.Deleted, done.Purged)
+	if done.Claimed {
+		fmt.Fprintf(out, "the cluster %s is forgotten\n", strconv.Quote(cfg.Event.ClusterName))
+	}
+	return nil
+}
+
+// maxForgotten limits the deletes in flight.
+const maxForgotten = 256
+
+// survey is what the bus has of a cluster.
+type survey struct {
+	cluster string
+	counts  []resourceCount
+	total   int
+	newest  time.Time // of the last event that only a running forwarder writes
+}
+
+type resourceCount struct {
+	resource string
+	objects  int
+}
+
+// surveyOf reads the bus. Its error names the other clusters if the bus has nothing of this one.
+func surveyOf(ctx context.Context, cfg config.Config, said io.Writer) (survey, error) {
+	s := survey{cluster: cfg.Event.ClusterName}
+	cfg.Event.ClusterName = "" // to name the other clusters
+	p := &tail.Present{Labels: labels.Everything(), Status: &tail.Status{W: said}}
+	p.Filter.Clusters = []string{s.cluster}
+	bus, err := openReader(ctx, cfg, p.Status, nil)
+	if err != nil {
+		return s, busError(err)
+	}
+	defer func() { _ = bus.Close() }() // nothing is in flight
+	if err := p.Read(ctx, bus, cfg.NATS.SubjectPrefix); err != nil {
+		return s, busError(explainBus(cfg, err))
+	}
+	objects, _ := p.Objects()
+	for _, o := range objects {
+		name := o.Key.GroupResource().String()
+		if n := len(s.counts); n == 0 || s.counts[n-1].resource != name {
+			s.counts = append(s.counts, resourceCount{resource: name})
+		}
+		s.counts[len(s.counts)-1].objects++
+	}
+	s.total, s.newest = len(objects), p.Newest()
+	if s.total == 0 {
+		absent, _, err := findAbsent(ctx, bus, cfg, p.Status.Source, p.Filter)
+		if err != nil {
+			return s, busError(explainBus(cfg, err))
+		}
+		if len(absent) > 0 {
+			return s, errors.New(strings.Join(absent, "\n"))
+		}
+	}
+	return s, nil
+}
+
+// write prints the objects per resource.
+func (s survey) write(w io.Writer, now time.Time) error {
+	fmt.Fprintf(w, "cluster %s: %d objects on the bus", strconv.Quote(s.cluster), s.total)
+	if !s.newest.IsZero() {
+		fmt.Fprintf(w, ", the last event %s ago", duration.HumanDuration(max(0, now.Sub(s.newest))))
+	}
+	fmt.Fprintln(w)
+	if s.total == 0 {
+		return nil
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "\nRESOURCE\tOBJECTS")
+	for _, c := range s.counts {
+		fmt.Fprintf(table, "%s\t%d\n", strings.Trim(strconv.Quote(c.resource), `"`), c.objects)
+	}
+	fmt.Fprintln(table)
+	return table.Flush()
+}
+
+// confirm asks for the name of the cluster on a terminal. Elsewhere it is an error.
+func confirm(in io.Reader, out io.Writer, cluster string) error {
+	if file, ok := in.(*os.File); !ok || !isTerminal(file) {
+		return &usageError{errors.New("nothing is deleted without a confirmation: use --yes")}
+	}
+	fmt.Fprintf(out, "Subscribers will see all these objects as deleted. Enter the name of the cluster to continue: ")
+	answer, err := bufio.NewReader(in).ReadString('\n')
+	if strings.TrimSpace(answer) != cluster {
+		return errors.Join(errors.New("not confirmed, nothing is deleted"), ignoreEOF(err))
+	}
+	return nil
+}
+
+func ignoreEOF(err error) error {
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,41 @@
+package config
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"slices"
+	"strings"
+)
+
+// digestBytes is the length of a digest. It is enough to see that two values differ.
+const digestBytes = 8
+
+// Digests returns a digest of each setting that decides what the bus holds, by the name of the
+// variable. Two processes with the same salt have the same digest for the same value; the order of a
+// list does not matter. A digest does not show the value, but whoever guesses a value can confirm it.
+func (c Config) Digests(salt string) map[string]string {
+	all := map[string]string{}
+	for _, v := range variables(&c) {
+		if v.tag.Get("decides") != "bus" {
+			continue
+		}
+		sum := sha256.Sum256([]byte(strings.Join(append([]string{salt, v.Name}, v.items()...), "\x00")))
+		all[v.Name] = hex.EncodeToString(sum[:digestBytes])
+	}
+	return all
+}
+
+// items returns the value as a list, in an order that does not depend on how it is written.
+func (v variable) items() []string {
+	var items []string
+	switch x := v.value.Interface().(type) {
+	case List:
+		items = slices.Clone(x)
+	case Paths:
+		items = slices.Clone(x)
+	default:
+		return []string{v.text()}
+	}
+	slices.Sort(items)
+	return slices.Compact(items)
+}

@@ -1,0 +1,193 @@
+// Package forget retires a cluster whose forwarder is gone for good: it deletes every object of the
+// cluster from the bus, and then says so in the claim of the cluster's name.
+//
+// It guarantees that each delete is stored once, directly after the last event of its object, with the
+// last state that the bus has: the path is that of a delete of the forwarder. It asks no cluster. It can
+// be interrupted and run again.
+//
+// It does not guarantee that no forwarder of the cluster runs. One that does publishes its objects again,
+// and if both write one object at once, Run ends with [ErrWritten]. On Kafka, the brokers refuse the one
+// that took over first.
+package forget
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/kuberelay/kuberelay/internal/checkpoint"
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/forward"
+	"github.com/kuberelay/kuberelay/internal/ledger"
+	"github.com/kuberelay/kuberelay/internal/publish"
+)
+
+// ErrWritten means that somebody else writes events of the cluster.
+var ErrWritten = errors.New("somebody else writes events of the cluster: stop its forwarder first")
+
+// Config says what to forget. Every field is required.
+type Config struct {
+	Bus       publish.Bus   // as the writer of the cluster's name
+	Builder   event.Builder // of the cluster
+	InFlight  int           // deletes in flight
+	Retention time.Duration // how long the events of a deleted object stay
+	Now       func() time.Time
+	Logger    *slog.Logger
+}
+
+// Result is what was done.
+type Result struct {
+	Deleted int64 // objects
+	Purged  int   // objects that were deleted longer ago than the retention, whose events are gone now
+	Claimed bool  // the bus has a claim of the name, which says that the cluster is forgotten
+}
+
+// Run blocks until the bus shows no object of the cluster, or ctx ends. It retries what the bus does not
+// acknowledge.
+func Run(ctx context.Context, c Config) (Result, error) {
+	r := &retirement{Config: c, known: ledger.New().NewTerm()}
+	if err := checkpoint.New(r.known).Load(ctx, c.Bus); err != nil {
+		return Result{}, fmt.Errorf("load the last events of the cluster: %w", err)
+	}
+	err := r.deleteAll(ctx)
+	result := Result{Deleted: r.deleted.Load()}
+	if err != nil {
+		return result, err
+	}
+	retention := checkpoint.Retention{Acked: r.known, Bus: c.Bus, After: c.Retention, Now: c.Now, Log: c.Logger}
+	if result.Purged, err = retention.Once(ctx); err != nil {
+		return result, fmt.Errorf("purge the events of deleted objects: %w", err)
+	}
+	result.Claimed, err = r.claim(ctx, result.Deleted > 0)
+	return result, err
+}
+
+// retirement is one run.
+type retirement struct {
+	Config
+	known   *ledger.Term
+	deleted atomic.Int64
+}
+
+// deleteAll deletes the objects. Somebody else's event ends it; an object that cannot be deleted does
+// not end it.
+func (r *retirement) deleteAll(ctx context.Context) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	f := forward.New(forward.Config{
+		Informers: departed{r.known, r.Now}, Ledger: r.known, Publish: r.publish(stop), History: r.Bus,
+		Recheck: func(event.Key) {}, Lost: func() bool { return false }, // nothing else is known of the object
+		Builder: r.Builder, Go: func(f func()) { go f() }, Now: r.Now, Logger: r.Logger, Registerer: prometheus.NewRegistry(),
+	})
+	var keys []event.Key
+	for _, gr := range r.known.Resources() {
+		for k, acked := range r.known.Entries(gr) {
+			if acked.Live() || acked.Foreign {
+				keys = append(keys, k)
+			}
+		}
+	}
+	var all errgroup.Group
+	all.SetLimit(max(1, r.InFlight))
+	for _, k := range keys {
+		all.Go(func() error { return r.delete(ctx, f, k) })
+	}
+	return all.Wait()
+}
+
+// publish counts the deletes, and stops everything if the bus has a later event than is known.
+func (r *retirement) publish(stop context.CancelCauseFunc) forward.Publish {
+	return func(ctx context.Context, m *event.Message, done func(uint64, error)) {
+		r.Bus.Publish(ctx, m, func(position uint64, err error) {
+			var conflict *publish.ConflictError
+			switch {
+			case err == nil:
+				r.deleted.Add(1)
+			case errors.As(err, &conflict) && conflict.Bus != (event.Acked{}):
+				stop(fmt.Errorf("%w: %w", ErrWritten, err))
+			case errors.Is(err, publish.ErrGone):
+				stop(err)
+			}
+			done(position, err)
+		})
+	}
+}
+
+// delete publishes the delete of one object, and returns when the bus has it.
+func (r *retirement) delete(ctx context.Context, f *forward.Forwarder, k event.Key) error {
+	backoff := wait.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Jitter: 0.3, Steps: 1 << 30, Cap: 5 * time.Second}
+	for {
+		type outcome struct {
+			again bool
+			err   error
+		}
+		done := make(chan outcome, 1)
+		f.Sync(ctx, k, func(again bool, err error) { done <- outcome{again, err} })
+		o := <-done
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case o.err == nil && !o.again:
+			return nil
+		case o.err == nil:
+			continue
+		}
+		timer := time.NewTimer(backoff.Step())
+		select {
+		case <-ctx.Done():
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+// claim publishes the claim of a forgotten cluster, unless the bus has it and nothing was deleted since.
+// It reports whether the bus has one: without a claim, nobody owns the name.
+func (r *retirement) claim(ctx context.Context, deleted bool) (bool, error) {
+	c, err := r.Bus.LastClaim(ctx)
+	if err != nil || c.UID == "" || !c.Forgotten.IsZero() && !deleted {
+		return c.UID != "", err
+	}
+	now := r.Now()
+	c.Claimed, c.Forgotten, c.Settings = now, now, nil
+	m, err := r.Builder.ClusterClaimed(c)
+	if err == nil {
+		err = publish.Put(ctx, r.Bus, m)
+	}
+	return err == nil, err
+}
+
+// departed are the informers of a cluster that is gone: of each object that the bus shows, it is certain
+// that it does not exist.
+type departed struct {
+	known *ledger.Term
+	now   func() time.Time
+}
+
+var _ forward.Informers = departed{}
+
+// Lookup is part of [forward.Informers].
+func (d departed) Lookup(k event.Key) event.View {
+	acked, now := d.known.Get(k), d.now()
+	v := event.View{Epoch: acked.Epoch, Outlived: acked.Position, Observed: now, Cause: event.CauseReconcile}
+	if acked.UID != "" {
+		v.Tombstones = []event.Tombstone{{UID: acked.UID, Confirmed: true, Observed: now, Cause: event.CauseReconcile}}
+	}
+	return v
+}
+
+// Interest is part of [forward.Informers].
+func (d departed) Interest(event.Key) ledger.Interest { return ledger.Interest{} }
+
+// Settled is part of [forward.Informers].
+func (d departed) Settled(event.Key) {}
+
+// Unpublishable is part of [forward.Informers]. A delete can always be published without its state.
+func (d departed) Unpublishable(event.Key) {}

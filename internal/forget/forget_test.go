@@ -1,0 +1,218 @@
+package forget
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"testing"
+	"time"
+
+	natsgo "github.com/nats-io/nats.go"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
+	"github.com/kuberelay/kuberelay/internal/publish/nats"
+	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
+	"github.com/kuberelay/kuberelay/test/lab/natstest"
+)
+
+func TestMain(m *testing.M) { os.Exit(kafkabrokertest.Run(m)) }
+
+// limit bounds every wait.
+const limit = 2 * time.Minute
+
+// bus opens a bus in the name of a cluster.
+type bus func(cluster string) publish.Bus
+
+func onBoth(t *testing.T, test func(t *testing.T, open bus)) {
+	opened := func(t *testing.T, b publish.Bus, err error) publish.Bus {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = b.Close() })
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		defer cancel()
+		if err := b.Wait(ctx); err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	t.Run("nats", func(t *testing.T) {
+		url := natstest.Start(t).URL
+		test(t, func(cluster string) publish.Bus {
+			b, err := nats.Connect(t.Context(), nats.Options{URLs: []string{url}, Cluster: cluster})
+			return opened(t, b, err)
+		})
+	})
+	t.Run("kafka", func(t *testing.T) {
+		at, topic := kafkabrokertest.Shared(t).Addr(), kafkabrokertest.TopicName(t.Name())
+		test(t, func(cluster string) publish.Bus {
+			b, err := kafka.Open(kafka.Options{Broker: broker.Options{Addrs: []string{at}}, Topic: topic, Cluster: cluster, Idempotent: true, Tombstones: true})
+			return opened(t, b, err)
+		})
+	})
+}
+
+var configMaps = event.Resource{Version: "v1", Resource: "configmaps", Kind: "ConfigMap", Namespaced: true}
+
+// create publishes a state of an object.
+func create(t *testing.T, b publish.Bus, cluster, name string) {
+	t.Helper()
+	body := fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q,"namespace":"default","uid":"%s-uid","resourceVersion":"7"},"data":{"a":"1"}}`, name, name)
+	m, err := event.Builder{Cluster: cluster}.Message(event.Change{
+		Type: event.Created, Cause: event.CauseWatch, Key: configMaps.Key("default", name), Resource: configMaps, Observed: time.Now(),
+		Object: &event.Object{APIVersion: "v1", Kind: "ConfigMap", Namespace: "default", Name: name, UID: types.UID(name + "-uid"), ResourceVersion: "7", Body: event.JSON([]byte(body))},
+	})
+	if err == nil {
+		err = publish.Put(t.Context(), b, m)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// loaded returns the last events of a cluster, by name.
+func loaded(t *testing.T, b publish.Bus) map[string]event.Acked {
+	t.Helper()
+	all := map[string]event.Acked{}
+	err := b.Load(t.Context(), func(k event.Key, a event.Acked) error {
+		if delete(all, k.Name); a.UID != "" {
+			all[k.Name] = a
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func config(b publish.Bus, cluster string) Config {
+	return Config{
+		Bus: b, Builder: event.Builder{Cluster: cluster}, InFlight: 4, Retention: time.Hour, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+	}
+}
+
+func claim(t *testing.T, b publish.Bus, cluster string, c event.Claim) {
+	t.Helper()
+	c.Claimed = time.Now()
+	m, err := event.Builder{Cluster: cluster}.ClusterClaimed(c)
+	if err == nil {
+		err = publish.Put(t.Context(), b, m)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestForget: the last event of each object of the cluster is its delete, with its last state, and the
+// claim says so. Of another cluster, nothing changes. A second run does nothing, and after the retention,
+// it removes the deletes.
+func TestForget(t *testing.T) {
+	const objects = 20
+	onBoth(t, func(t *testing.T, open bus) {
+		old, other := open("old"), open("other")
+		claim(t, old, "old", event.Claim{UID: "old-uid", Epoch: 0, Settings: map[string]string{"KUBERELAY_FILTER": "01"}})
+		for n := range objects {
+			create(t, old, "old", fmt.Sprintf("a%d", n))
+		}
+		create(t, other, "other", "a0")
+		before := loaded(t, other)
+
+		r, err := Run(t.Context(), config(old, "old"))
+		if err != nil || r != (Result{Deleted: objects, Claimed: true}) {
+			t.Fatalf("got %+v, %v", r, err)
+		}
+		for name, a := range loaded(t, old) {
+			if !a.Deleted || a.Deselected || a.UID != name+"-uid" || a.ResourceVersion != "7" {
+				t.Errorf("%s is %+v", name, a)
+			}
+			s, err := old.At(t.Context(), configMaps.Key("default", name), a.Position)
+			if err != nil || s.Object == nil || s.Object.Body.None() {
+				t.Errorf("the delete of %s has %+v, %v", name, s.Object, err)
+			}
+		}
+		c, err := old.LastClaim(t.Context())
+		if err != nil || c.UID != "old-uid" || c.Forgotten.IsZero() || c.Settings != nil {
+			t.Errorf("the claim is %+v, %v", c, err)
+		}
+		if after := loaded(t, other); len(after) != 1 || after["a0"] != before["a0"] {
+			t.Errorf("the other cluster has %+v, before %+v", after, before)
+		}
+
+		if r, err := Run(t.Context(), config(old, "old")); err != nil || r != (Result{Claimed: true}) {
+			t.Errorf("the second run: %+v, %v", r, err)
+		}
+		if again, err := old.LastClaim(t.Context()); err != nil || again.Position != c.Position {
+			t.Errorf("the second run claimed again: %+v, %v", again, err)
+		}
+		late := config(old, "old")
+		late.Now = func() time.Time { return time.Now().Add(2 * late.Retention) }
+		if r, err := Run(t.Context(), late); err != nil || r.Deleted != 0 || r.Purged < objects-3 { // on Kafka, the newest of each partition stays
+			t.Errorf("after the retention: %+v, %v", r, err)
+		}
+		if left := loaded(t, old); len(left) > 3 {
+			t.Errorf("after the retention, there is %+v", left)
+		}
+	})
+}
+
+// TestForgetWithoutClaim: a forwarder that may not read its UID made no claim.
+func TestForgetWithoutClaim(t *testing.T) {
+	onBoth(t, func(t *testing.T, open bus) {
+		old := open("old")
+		create(t, old, "old", "a")
+		if r, err := Run(t.Context(), config(old, "old")); err != nil || r != (Result{Deleted: 1}) {
+			t.Errorf("got %+v, %v", r, err)
+		}
+	})
+}
+
+// writing is a bus on which another writer changes an object before each publish.
+type writing struct {
+	publish.Bus
+	write func()
+}
+
+func (w writing) Publish(ctx context.Context, m *event.Message, done func(uint64, error)) {
+	w.write()
+	w.Bus.Publish(ctx, m, done)
+}
+
+// TestSomebodyElseWrites: the event of another writer is not overwritten, and ends the run.
+func TestSomebodyElseWrites(t *testing.T) {
+	s := natstest.Start(t)
+	old, err := nats.Connect(t.Context(), nats.Options{URLs: []string{s.URL}, Cluster: "old"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = old.Close() })
+	if err := old.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	create(t, old, "old", "a")
+	nc, err := natsgo.Connect(s.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	_, err = Run(t.Context(), config(writing{old, func() {
+		if _, err := nc.Request("kuberelay.old.core.configmaps.default.a", []byte("{}"), limit); err != nil {
+			t.Error(err)
+		}
+	}}, "old"))
+	if !errors.Is(err, ErrWritten) {
+		t.Errorf("got %v", err)
+	}
+	for name, a := range loaded(t, old) {
+		if a.Deleted {
+			t.Errorf("%s is deleted: %+v", name, a)
+		}
+	}
+}

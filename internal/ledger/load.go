@@ -1,0 +1,154 @@
+package ledger
+
+import (
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// Load collects what the bus has of every object, until [Load.Finish] or [Load.Cancel]. It is
+// for one goroutine.
+type Load struct {
+	term   *Term
+	tables map[schema.GroupResource]*table
+}
+
+// StartLoad starts a load. Only one may run at a time.
+func (t *Term) StartLoad() *Load {
+	t.ledger.mu.Lock()
+	defer t.ledger.mu.Unlock()
+	t.written = map[event.Key]struct{}{}
+	return &Load{t, map[schema.GroupResource]*table{}}
+}
+
+// Put adds the last event of an object, and replaces an earlier one. The zero value means that
+// the bus holds nothing.
+func (l *Load) Put(key event.Key, a event.Acked) {
+	gr := key.GroupResource()
+	t := l.tables[gr]
+	if t == nil {
+		t = newTable(0)
+		l.tables[gr] = t
+	}
+	t.put(nameOf(key), a)
+}
+
+// Cancel ends a load without an effect.
+func (l *Load) Cancel() {
+	l.term.ledger.mu.Lock()
+	defer l.term.ledger.mu.Unlock()
+	l.term.written = nil
+}
+
+// Finish replaces what is known of the bus, record by record. What was written since the load
+// started is newer, and stays. It returns the number of existing objects whose events the bus
+// no longer has.
+//
+// An event that shows an object in an epoch that no restore explains (see
+// [event.MaxEpochJump]) is not believed about its order: every state of the object is later.
+// Refused gets each such event.
+//
+// From the second load of a term on, an event that is not the known one makes the entry
+// foreign, see [event.Acked]. An event at an earlier position does not: the bus lost its end.
+func (l *Load) Finish(refused func(event.Key, event.Acked, error)) (lost int) {
+	known := l.term.Epochs()
+	for gr, t := range l.tables {
+		t.boundEpochs(gr, known[gr], refused)
+	}
+	for gr := range known {
+		if l.tables[gr] == nil {
+			l.tables[gr] = newTable(0) // the bus has lost every event
+		}
+	}
+	for gr, t := range l.tables {
+		lost += l.replace(gr, t)
+	}
+	ledger := l.term.ledger
+	ledger.mu.Lock()
+	defer ledger.mu.Unlock()
+	l.term.written, l.term.loaded = nil, true
+	if ledger.term == l.term {
+		for _, t := range ledger.tables {
+			t.shrink()
+		}
+	}
+	return lost
+}
+
+// replace sets what was loaded of a resource. It returns the number of existing objects whose
+// events the bus no longer has. Acknowledgements do not wait: most events are the known ones,
+// which it compares without the lock.
+func (l *Load) replace(gr schema.GroupResource, loaded *table) (lost int) {
+	ledger := l.term.ledger
+	_, records := ledger.recordsOf(gr)
+	found := 0
+	walk(&ledger.mu, records, func(n name, was record) bool {
+		is, ok := loaded.records[n]
+		if ok {
+			found++
+		}
+		if ok && !was.packed.isKnown(is.packed) || !ok && was.isAcked() {
+			lost += l.set(gr, n, is)
+		}
+		return true
+	})
+	if found < len(loaded.records) {
+		for n, is := range loaded.records { // setting one again changes nothing
+			l.set(gr, n, is)
+		}
+	}
+	return lost
+}
+
+// set sets the event of an object to one that was loaded, or to none. It returns 1 if the bus
+// has lost the event of an existing object, otherwise 0.
+func (l *Load) set(gr schema.GroupResource, n name, is record) (lost int) {
+	ledger := l.term.ledger
+	ledger.mu.Lock()
+	defer ledger.mu.Unlock()
+	if !l.isOpen(n.key(gr)) {
+		return 0
+	}
+	t := ledger.table(gr)
+	was, now := t.records[n].acked(), is.acked()
+	if is.isAcked() {
+		now = follow(was, now, l.term.loaded)
+	} else if was.Live() {
+		lost = 1
+	}
+	t.put(n, now)
+	ledger.release(gr, t)
+	return lost
+}
+
+// isKnown reports whether an event that was loaded is the known one. The known digest can be
+// newer.
+func (p packed) isKnown(is packed) bool {
+	is.digest = p.digest
+	return p == is && p != packed{}
+}
+
+// isOpen reports whether the load decides about a key.
+func (l *Load) isOpen(key event.Key) bool {
+	_, written := l.term.written[key]
+	return !written && l.term.ledger.term == l.term
+}
+
+// follow completes the event of an object that was loaded with what was known of it before.
+// The known digest can be newer than that of the event: after a change of the projection, the
+// forwarder computes the digest of what is on the bus. Unless everything that the bus holds is
+// known, an unexpected event is not foreign.
+func follow(was, is event.Acked, known bool) event.Acked {
+	switch {
+	case was == event.Acked{} && known:
+		return was.Before(is)
+	case was == event.Acked{}:
+	case was.IsSameEvent(is):
+		is.Digest, is.Foreign = was.Digest, was.Foreign
+	case was.Foreign && was.Position == is.Position:
+		return was
+	case known && is.Position >= was.Position:
+		return was.Before(is)
+	}
+	return is
+}

@@ -1,0 +1,78 @@
+package relay
+
+import (
+	"maps"
+	"testing"
+)
+
+// with is the bus with other settings of the forwarder.
+func (c claimTest) with(namespaces ...string) claimTest {
+	c.cfg.Watch.Namespaces = namespaces
+	return c
+}
+
+// TestAClaimHasTheSettings: a start with other settings claims the name again, once. A start without a
+// change does not, and neither does a forwarder that finds the settings of another one while it runs.
+func TestAClaimHasTheSettings(t *testing.T) {
+	onBoth(t, func(t *testing.T, bus claimTest) {
+		first := bus.with("a").settled("uid-1", "")
+		claim := first.last()
+		if !maps.Equal(claim.Settings, first.claim.settings) || len(claim.Settings) == 0 {
+			t.Fatalf("the bus says %+v", claim)
+		}
+		again := bus.with("a").settled("uid-1", "")
+		if got := again.last(); got.Position != claim.Position {
+			t.Errorf("a restart without a change claimed the name again: %+v after %+v", got, claim)
+		}
+		other := bus.with("b").settled("uid-1", "")
+		changed := other.last()
+		if !maps.Equal(changed.Settings, other.claim.settings) || maps.Equal(changed.Settings, claim.Settings) || changed.Position <= claim.Position || changed.UID != "uid-1" || changed.Epoch != 0 {
+			t.Errorf("with other settings, the bus says %+v after %+v", changed, claim)
+		}
+		if err := other.claim.renew(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if bus.cfg.Event.Sink == "nats" { // on Kafka, the brokers refuse the other forwarders now
+			if err := again.claim.renew(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := other.last(); got.Position != changed.Position {
+			t.Errorf("a forwarder that runs claimed the name again: %+v after %+v", got, changed)
+		}
+	})
+}
+
+// TestAForgottenName: the cluster that was forgotten claims its name again, in its epoch, and so does
+// any other, in the next one.
+func TestAForgottenName(t *testing.T) {
+	for uid, epoch := range map[string]uint16{"uid-1": 0, "uid-2": 1} {
+		t.Run(uid, func(t *testing.T) {
+			onBoth(t, func(t *testing.T, bus claimTest) {
+				old := bus.settled("uid-1", "")
+				if err := old.send("a"); err != nil {
+					t.Fatal(err)
+				}
+				forgotten := old.last()
+				forgotten.Forgotten = forgotten.Claimed
+				if err := old.claim.put(t.Context(), forgotten); err != nil {
+					t.Fatal(err)
+				}
+				if got := old.last(); got.Forgotten.IsZero() || got.UID != "uid-1" {
+					t.Fatalf("the bus says %+v", got)
+				}
+				next := bus.settled(uid, "")
+				got := next.last()
+				if got.UID != uid || !got.Forgotten.IsZero() || got.Epoch != epoch || next.epoch != epoch || got.Settings == nil {
+					t.Errorf("the bus says %+v, and the epoch is %d", got, next.epoch)
+				}
+				if uid == "uid-1" {
+					return
+				}
+				if _, err := bus.settle("uid-3", ""); !isConfigError(err) {
+					t.Errorf("a third cluster got %v", err)
+				}
+			})
+		})
+	}
+}
