@@ -36,7 +36,7 @@ func pod() []value {
 			name: "hostUsers", preset: nil, kind: "true or false", form: object{"type": []string{"boolean", "null"}},
 			description: "`false` runs the pod in a user namespace, so that its user is nobody on the node. It needs Kubernetes 1.33, Linux 6.3 and storage with idmapped mounts, which NFS lacks; a pod on another node doesn't start. Not set: the default of the cluster, `true`.",
 		},
-		number("terminationGracePeriodSeconds", 30, 1, 3600, "How long the pod may take to end: at least 10 seconds more than `config.drainTimeout`, because closing the bus can take 8 seconds more."),
+		number("terminationGracePeriodSeconds", 30, 3600, "How long the pod may take to end: at least 10 seconds more than `config.drainTimeout`, because closing the bus can take 8 seconds more."),
 		{
 			name: "revisionHistoryLimit", preset: nil, kind: "number", form: object{"type": []string{"integer", "null"}, "minimum": 0},
 			description: "How many old revisions of the Deployment or StatefulSet to keep. Not set: the default of the cluster, 10.",

@@ -32,10 +32,11 @@ func boolean(name string, preset bool, description string) value {
 	return value{name: name, description: description, preset: preset, form: object{"type": "boolean"}, kind: "true or false"}
 }
 
-func number(name string, preset, minimum, maximum int, description string) value {
+// number is a positive integer.
+func number(name string, preset, maximum int, description string) value {
 	return value{
 		name: name, description: description, preset: preset, kind: "number",
-		form: object{"type": "integer", "minimum": minimum, "maximum": maximum},
+		form: object{"type": "integer", "minimum": 1, "maximum": maximum},
 	}
 }
 

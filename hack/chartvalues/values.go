@@ -88,8 +88,8 @@ func network() []value {
 	return []value{
 		section("service", "The Service for metrics, and for the built-in NATS server if `config.natsListen` opens it, which requires credentials.",
 			choice("type", "ClusterIP", "Its type.", "ClusterIP", "NodePort", "LoadBalancer"),
-			number("port", 8080, 1, 65535, "Port of metrics and health."),
-			number("natsPort", 4222, 1, 65535, "Port of the built-in NATS server."),
+			number("port", 8080, 65535, "Port of metrics and health."),
+			number("natsPort", 4222, 65535, "Port of the built-in NATS server."),
 			texts("annotations", "Its annotations."),
 		),
 		section("networkPolicy", "The NetworkPolicy: outgoing to DNS, the API server and the bus, incoming to metrics. An empty list of peers means any.",

@@ -239,7 +239,7 @@ spec: {group: nobody.example.com, version: v1, groupPriorityMinimum: 1000, versi
 			h.scrape(1)
 		}
 	}, "KuberelayRestarting")
-	a.fault("a memory limit that is too low", alone, func(*timeline) { start("GOMEMLIMIT=16MiB") }, "KuberelayMemoryLow")
+	a.fault("a memory limit that is too low", alone, func(*timeline) { start("GOMEMLIMIT=4MiB") }, "KuberelayMemoryLow")
 }
 
 // limit sets how many messages the stream may have.
