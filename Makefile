@@ -27,6 +27,8 @@ HELM_VERSION := v3.22.0
 HELM := $(TOOLS)/helm-$(HELM_VERSION)/helm
 HELM_UNITTEST_VERSION := v1.1.2
 HELM_UNITTEST := $(TOOLS)/helm-unittest-$(HELM_UNITTEST_VERSION)/helm-unittest
+PROMTOOL_VERSION := v0.316.0
+PROMTOOL := $(TOOLS)/promtool-$(PROMTOOL_VERSION)/promtool
 CYCLONEDX_VERSION := v1.10.0
 CYCLONEDX := $(TOOLS)/cyclonedx-gomod-$(CYCLONEDX_VERSION)/cyclonedx-gomod
 CHART := charts/kuberelay
@@ -47,8 +49,8 @@ TEST_PARALLEL ?= 4
 SLOW := TestTorture TestPlantedBugs TestEveryPatchApplies TestLostAcknowledgements \
 	TestAConversionWebhookThatIsDown TestALeaderThatWakesUp TestARestartOfTwentyThousandObjects \
 	TestCanaryKafka TestCanaryNATS TestClustersShareABus TestExamplesWhoseBusComesBackEmpty \
-	TestFaultsAreNamed TestFlinkSQL TestHeartbeatsAreNotSent TestRelease TestMixedVersionsOfTheAPIServer TestRotationKafka TestRotationNATS \
-	TestRotationToken TestTableKeyValue TestTheAPIServerIsRestartedUnderChange TestTwoClustersWithOneName
+	TestAlerts TestDashboards TestFaultsAreNamed TestFlinkSQL TestHeartbeatsAreNotSent TestRelease TestMixedVersionsOfTheAPIServer TestRotationKafka TestRotationNATS \
+	TestRotationToken TestStatusPage TestTableKeyValue TestTheAPIServerIsRestartedUnderChange TestTwoClustersWithOneName
 SLOW_PACKAGES := ./test/e2e ./test/simulate ./test/torture ./test/release ./internal/publish/kafka
 empty :=
 SLOW_PATTERN = ^($(subst $(empty) $(empty),|,$(strip $(SLOW))))$$
@@ -98,32 +100,40 @@ $(HELM):
 	GOBIN=$(@D) GOFLAGS= $(GO) install helm.sh/helm/v3/cmd/helm@$(HELM_VERSION)
 
 # BUILD_MODULE builds a command in the folder of its module, for modules that "go install" rejects, for example because
-# of a replace directive.
+# of a replace directive. $(2) are flags of the build.
 BUILD_MODULE = mkdir -p $(@D) && cd "$$($(GO) mod download -json $(1) | sed -n 's/^\t"Dir": "\(.*\)",$$/\1/p')" && \
-	GOFLAGS= $(GO) build -trimpath -o $@ ./cmd/$(@F)
+	GOWORK=off GOFLAGS= $(GO) build -trimpath $(2) -o $@ ./cmd/$(@F)
 
 $(HELM_UNITTEST):
 	@echo '==> building helm-unittest $(HELM_UNITTEST_VERSION) (once)' >&2
 	$(call BUILD_MODULE,github.com/helm-unittest/helm-unittest@$(HELM_UNITTEST_VERSION))
+
+# Without the clients of the clouds where Prometheus finds targets.
+$(PROMTOOL):
+	@echo '==> building promtool $(PROMTOOL_VERSION) (once)' >&2
+	$(call BUILD_MODULE,github.com/prometheus/prometheus@$(PROMTOOL_VERSION),-tags remove_all_sd)
 
 $(CYCLONEDX):
 	@echo '==> building cyclonedx-gomod $(CYCLONEDX_VERSION) (once)' >&2
 	$(call BUILD_MODULE,github.com/CycloneDX/cyclonedx-gomod@$(CYCLONEDX_VERSION))
 
 # The Go tests call these targets.
-.PHONY: which-helm which-helm-unittest
+.PHONY: which-helm which-helm-unittest which-promtool
 which-helm: $(HELM)
 	@echo $(HELM)
 which-helm-unittest: $(HELM_UNITTEST)
 	@echo $(HELM_UNITTEST)
+which-promtool: $(PROMTOOL)
+	@echo $(PROMTOOL)
 
 .PHONY: generate
-generate: ## Generate docs/configuration.md, docs/metrics.md, docs/sizing.md, docs/schemas, and the chart's values, schema and README
+generate: ## Generate docs/configuration.md, docs/metrics.md, docs/sizing.md, docs/schemas, and the chart's values, schema, README and dashboards
 	@for page in config:configuration metrics:metrics sizing:sizing; do \
 		$(GO) run "./hack/$${page%:*}docs" >docs/page.tmp && mv docs/page.tmp "docs/$${page#*:}.md" || exit 1; \
 	done
 	$(GO) run ./hack/chartvalues $(CHART)
 	$(GO) run ./hack/schemas docs/schemas
+	$(GO) run ./hack/dashboards $(CHART)/files/dashboards
 
 .PHONY: check-generated
 check-generated: ## Fail if generated files or go.mod are out of date
@@ -131,14 +141,16 @@ check-generated: ## Fail if generated files or go.mod are out of date
 		{ $(GO) run "./hack/$${page%:*}docs" >"$$made" && diff -u "docs/$${page#*:}.md" "$$made"; } || \
 		{ echo "docs/$${page#*:}.md is out of date: run 'make generate'" >&2; exit 1; }; \
 	done
-	@made=$$(mktemp -d) && trap 'rm -rf "$$made"' EXIT && for folder in chartvalues:$(CHART) schemas:docs/schemas; do \
+	@made=$$(mktemp -d) && trap 'rm -rf "$$made"' EXIT && for folder in chartvalues:$(CHART) schemas:docs/schemas dashboards:$(CHART)/files/dashboards; do \
 		mkdir "$$made/$${folder%:*}" && $(GO) run "./hack/$${folder%:*}" "$$made/$${folder%:*}" && \
 		(cd "$$made/$${folder%:*}" && find . -type f) | (while read -r file; do \
 			diff -u "$${folder#*:}/$$file" "$$made/$${folder%:*}/$$file" || exit 1; \
 		done) || { echo "$${folder#*:} is out of date: run 'make generate'" >&2; exit 1; }; \
 	done
 	@$(GO) mod tidy -diff || { echo 'go.mod or go.sum is out of date: run "go mod tidy"' >&2; exit 1; }
-	@$(GO) -C test/kubestatemetrics mod tidy -diff || { echo 'test/kubestatemetrics/go.mod or go.sum is out of date: run "go -C test/kubestatemetrics mod tidy"' >&2; exit 1; }
+	@for module in kubestatemetrics prometheus; do \
+		$(GO) -C "test/$$module" mod tidy -diff || { echo "test/$$module/go.mod or go.sum is out of date: run 'go -C test/$$module mod tidy'" >&2; exit 1; }; \
+	done
 
 # SECONDS=n runs histories for n seconds, SEEDS=n the first n, and SEED=n one.
 .PHONY: simulate
@@ -174,7 +186,7 @@ hostile: ## Measure what a hostile tenant does to the memory and the latency (HO
 	$(GO) test -tags hostile ./test/e2e -run '^TestHostileTenant$$' -count 1 -v -timeout 0 -hostile.for $(HOSTILE)
 
 # hack/bench/main.go describes the benchmarks. They need the machine for themselves and take about an hour together.
-# BENCH="sync latency live frozen points" selects benchmarks, and CONTENDERS="nats kafka" the contenders of sync.
+# BENCH="sync latency live frozen points page" selects benchmarks, and CONTENDERS="nats kafka" the contenders of sync.
 .PHONY: bench
 bench: build ## Measure CPU, memory and latency, compared with the floor (PODS="20000 100000", BENCH=sync, ROUNDS=3, OUT=bench.md)
 	@$(GO) run ./hack/binaries
@@ -182,7 +194,7 @@ bench: build ## Measure CPU, memory and latency, compared with the floor (PODS="
 	@BENCH='$(BENCH)' PODS='$(PODS)' ROUNDS='$(ROUNDS)' CONTENDERS='$(CONTENDERS)' OUT='$(OUT)' bin/bench
 
 COUNT ?= 6
-MICROBENCH ?= ./internal/jsonscan ./internal/event ./internal/forward ./internal/projection ./internal/filter ./internal/jsoncompare ./internal/checkpoint ./internal/publish/...
+MICROBENCH ?= ./internal/jsonscan ./internal/event ./internal/forward ./internal/projection ./internal/filter ./internal/jsoncompare ./internal/ledger ./internal/checkpoint ./internal/publish/...
 .PHONY: microbench
 microbench: ## Measure each step of an event separately, for benchstat (COUNT=6, MICROBENCH=./internal/event)
 	@$(GO) test -run '^$$' -bench . -benchmem -count $(COUNT) -timeout 0 $(MICROBENCH)

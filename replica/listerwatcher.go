@@ -81,7 +81,7 @@ func (p *place) version() string {
 	return position
 }
 
-// leave makes it possible to continue at a place.
+// leave records a place, so that a watch can continue there.
 func (lw *ListerWatcher) leave(at place) {
 	p := &at
 	lw.mu.Lock()

@@ -20,7 +20,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/status"
 )
 
-// partTimeout bounds one request of a bundle. It is the time that the forwarder gives an answer.
+// partTimeout bounds one request of a bundle. The forwarder has the same limit for its answer.
 const partTimeout = 30 * time.Second
 
 func newBundleCommand() *cobra.Command {

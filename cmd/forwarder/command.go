@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"strings"
 	"sync"
 
@@ -17,6 +16,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/filter"
+	"github.com/kuberelay/kuberelay/internal/loglimit"
 	"github.com/kuberelay/kuberelay/internal/projection"
 	"github.com/kuberelay/kuberelay/internal/selector"
 )
@@ -113,6 +113,9 @@ func configured(need config.Need, do func(context.Context, config.Config, *slog.
 		if err != nil {
 			return err
 		}
+		limited := loglimit.New(log.Handler())
+		defer limited.Flush()
+		log = slog.New(limited)
 		klogOnce.Do(func() { klog.SetSlogLogger(log) })
 		return do(cmd.Context(), cfg, log)
 	}
@@ -144,7 +147,7 @@ func newLogger(c config.Operations, w io.Writer, also ...io.Writer) (*slog.Logge
 		return nil, fmt.Errorf("make the log: %w", err)
 	}
 	options := &slog.HandlerOptions{Level: level}
-	to := io.MultiWriter(append(also, w)...) // w is the last: one that fails ends the write
+	to := io.MultiWriter(append(also, w)...) // w is last: if another writer fails, nothing more is written
 	if c.LogFormat == config.LogText || c.LogFormat == "" && isTerminal(w) {
 		return slog.New(slog.NewTextHandler(to, options)), nil
 	}
@@ -152,6 +155,6 @@ func newLogger(c config.Operations, w io.Writer, also ...io.Writer) (*slog.Logge
 }
 
 func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
+	f, ok := w.(interface{ Fd() uintptr })
 	return ok && terminal.IsTerminal(int(f.Fd()))
 }

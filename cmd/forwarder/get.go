@@ -16,6 +16,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/longwork"
 	"github.com/kuberelay/kuberelay/internal/tail"
 )
 
@@ -45,6 +46,8 @@ configuration.`,
   forwarder get nodes --cluster=management,workload-1`,
 		Args: usage(resourceNamed),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			var reading longwork.Counter
+			defer showProgress(cmd, longwork.Work{Name: "reading the bus", Unit: "messages", Measure: reading.Measure})()
 			f.resources, f.names = strings.Split(args[0], ","), args[1:]
 			p, err := f.present(cmd)
 			if err != nil {
@@ -54,6 +57,7 @@ configuration.`,
 			if err != nil {
 				return err
 			}
+			p.Reading = &reading
 			return f.run(cmd.Context(), cfg, p, cmd.OutOrStdout())
 		},
 	}
@@ -121,7 +125,7 @@ func (f *getFlags) present(cmd *cobra.Command) (*tail.Present, error) {
 func (f *getFlags) run(ctx context.Context, cfg config.Config, p *tail.Present, stdout io.Writer) error {
 	f.cluster(cfg.Event.ClusterName, &p.Filter, p.Status)
 	cfg.Event.ClusterName = "" // to name the other clusters
-	bus, err := openReader(ctx, cfg, p.Status)
+	bus, err := openReader(ctx, cfg, p.Status, p.Reading)
 	if err != nil {
 		return busError(err)
 	}

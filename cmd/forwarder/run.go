@@ -20,7 +20,9 @@ import (
 	"github.com/kuberelay/kuberelay/internal/bundle"
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/operations"
+	"github.com/kuberelay/kuberelay/internal/page"
 	"github.com/kuberelay/kuberelay/internal/relay"
+	"github.com/kuberelay/kuberelay/internal/status"
 )
 
 func newRunCommand() *cobra.Command {
@@ -61,6 +63,10 @@ func runForwarder(ctx context.Context, cfg config.Config, out io.Writer, log *sl
 	if err != nil {
 		return err
 	}
+	published := new(page.Recent)
+	if cfg.Operations.StatusPage {
+		c.Published = published.Add
+	}
 	support := bundle.Source{Log: recent, Config: func(w io.Writer) error { return writeText(w, cfg.Effective()) }}
 	endpoints := operations.Endpoints{Metrics: registry, Log: log, Profiles: cfg.Operations.Profiles, Support: support.Handler()}
 	if err := protect(&endpoints, cfg.Operations, c.Kube); err != nil {
@@ -83,6 +89,9 @@ func runForwarder(ctx context.Context, cfg config.Config, out io.Writer, log *sl
 	go func() {
 		endpoints.Ready = forwarder.Checks()
 		endpoints.Status = func() any { return statusOf(forwarder) }
+		if cfg.Operations.StatusPage {
+			endpoints.Page = page.New(page.Config{Status: func() status.Document { return statusOf(forwarder) }, Recent: published, Done: serving.Done()})
+		}
 		endpoints.Trace = func(query url.Values) (any, error) { return traceOf(forwarder, query) }
 		served <- server.Run(serving, endpoints)
 		cancel() // without its port the forwarder is restarted anyway: end in order

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/kuberelay/kuberelay/internal/config"
+	"github.com/kuberelay/kuberelay/internal/longwork"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/reader"
 	natsreader "github.com/kuberelay/kuberelay/internal/publish/nats/reader"
@@ -97,12 +98,15 @@ func (s *selection) cluster(configured string, filter *tail.Filter, status *tail
 	return ""
 }
 
-// openReader opens the bus without a log: the status has what a person needs.
-func openReader(ctx context.Context, cfg config.Config, status *tail.Status) (readable, error) {
+// openReader opens the bus without a log: the status has what a person needs. The counter, if not
+// nil, counts what is read.
+func openReader(ctx context.Context, cfg config.Config, status *tail.Status, reading *longwork.Counter) (readable, error) {
 	switch cfg.Event.Sink {
 	case config.SinkKafka:
 		status.Source = "topic " + cfg.Kafka.Topic
-		return reader.Open(relay.KafkaReaderOptions(cfg))
+		options := relay.KafkaReaderOptions(cfg)
+		options.Reading = reading
+		return reader.Open(options)
 	case config.SinkNATS:
 	default:
 		return nil, &usageError{fmt.Errorf("KUBERELAY_SINK is %s, which cannot be read back: this command reads NATS or Kafka; unset it", cfg.Event.Sink)}
@@ -115,6 +119,7 @@ func openReader(ctx context.Context, cfg config.Config, status *tail.Status) (re
 	if err != nil {
 		return nil, &usageError{err}
 	}
+	options.Reading = reading
 	return natsreader.Connect(ctx, options)
 }
 

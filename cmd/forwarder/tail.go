@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kuberelay/kuberelay/internal/config"
+	"github.com/kuberelay/kuberelay/internal/longwork"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/tail"
 )
@@ -43,6 +44,7 @@ updated; on Kafka it first reads everything before the start, unless --skip-past
   forwarder tail --diff --output=json | jq -c 'select(.data.patch) | [.subject, .data.patch]'`,
 		Args: usage(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			defer showProgress(cmd, longwork.Work{Name: "reading the earlier events", Unit: "records", Measure: f.past.Measure})()
 			p, err := f.printer(cmd)
 			if err != nil {
 				return &usageError{fmt.Errorf("%w; see '%s --help'", err, cmd.CommandPath())}
@@ -79,6 +81,8 @@ type tailFlags struct {
 	points, noFollow                bool
 	count                           int
 	output, color                   string
+
+	past longwork.Counter // what is read before the start, on Kafka
 }
 
 // printer checks the flags and returns the printer that they describe.
@@ -160,7 +164,7 @@ func (f *tailFlags) useColor(terminal bool) (bool, error) {
 // run blocks until ctx ends, enough is printed, or the bus cannot be read.
 func (f *tailFlags) run(ctx context.Context, cfg config.Config, p *tail.Printer) error {
 	cfg.Event.ClusterName = f.cluster(cfg.Event.ClusterName, &p.Filter, &p.Status)
-	bus, err := openReader(ctx, cfg, &p.Status)
+	bus, err := openReader(ctx, cfg, &p.Status, &f.past)
 	if err != nil {
 		return busError(err)
 	}
@@ -184,7 +188,7 @@ func sayAbsent(ctx context.Context, cfg config.Config, p *tail.Printer) {
 		return
 	}
 	cfg.Event.ClusterName = "" // to name the other clusters
-	bus, err := openReader(ctx, cfg, &tail.Status{})
+	bus, err := openReader(ctx, cfg, &tail.Status{}, nil)
 	if err != nil {
 		return // the printer fails, too
 	}

@@ -97,8 +97,8 @@ func (b *tailBus) mark(typ event.Type, r event.Resource, objects int) {
 	b.publish(m)
 }
 
-// publish publishes a message, again while the bus gives it back: it may have noticed only now
-// that its server was down.
+// publish publishes a message. It repeats a message that the bus returns, because the bus may only
+// now have noticed that its server was down.
 func (b *tailBus) publish(m *event.Message) uint64 {
 	b.t.Helper()
 	type outcome struct {

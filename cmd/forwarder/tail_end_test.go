@@ -42,7 +42,7 @@ func TestTailNoFollowWithoutBus(t *testing.T) {
 	}
 }
 
-// tail says what it waits for in vain, while it waits.
+// While it waits, tail says that the bus has nothing of a name.
 func TestTailAbsent(t *testing.T) {
 	onBothBuses(t, func(t *testing.T, bus *tailBus) {
 		p := startTail(t, "--from-start", "--resource=pods")

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// tailLimit bounds every wait. Only a failing test gets there.
+// tailLimit bounds every wait. Only a failing test reaches it.
 const tailLimit = 3 * time.Minute
 
 // lines are printed lines for a test to wait for.

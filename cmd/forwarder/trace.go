@@ -136,7 +136,8 @@ func (t *tracer) run(ctx context.Context, cfg config.Config) (trace.Document, er
 	d.Object, d.APIServer = trace.Object{Resource: k.GroupResource().String(), Namespace: k.Namespace, Name: k.Name}, c.object
 	d.Forwarder = askForwarder(ctx, forwarder, k, d.Cluster)
 	d.Cluster = cmp.Or(d.Cluster, d.Forwarder.Cluster, c.uid)
-	d.Selection, d.Forwarder.Selection = c.selected(ctx, d.Forwarder), nil
+	d.Selection = c.selected(ctx, d.Forwarder)
+	d.Forwarder.Selection, d.Forwarder.Verdict = nil, nil
 	b := traceBus(ctx, cfg, d.Cluster, k)
 	d.Bus, d.Consumer = b.bus, b.progress(ctx, t.consumer, t.at.timeout)
 	b.close()
@@ -165,5 +166,5 @@ func traceOf(f *relay.Relay, query url.Values) (trace.Forwarder, error) {
 	if k.Resource == "" || k.Name == "" {
 		return trace.Forwarder{}, errors.New("set resource, as in deployments.apps, and name, and namespace if the object has one")
 	}
-	return f.Trace(k), nil
+	return f.Trace(k).Judged(trace.Object{Resource: gr.String(), Namespace: k.Namespace, Name: k.Name}, time.Now()), nil
 }

@@ -50,7 +50,7 @@ func traceBus(ctx context.Context, cfg config.Config, cluster string, k event.Ke
 		p.Filter.Clusters = []string{cluster}
 	}
 	cfg.Event.ClusterName = cluster
-	b.reader, err = openReader(ctx, cfg, p.Status)
+	b.reader, err = openReader(ctx, cfg, p.Status, nil)
 	if b.bus.Source = p.Status.Source; err != nil {
 		return fail(err)
 	}

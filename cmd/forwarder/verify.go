@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kuberelay/kuberelay/internal/config"
+	"github.com/kuberelay/kuberelay/internal/longwork"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/relay"
 	"github.com/kuberelay/kuberelay/internal/tail"
@@ -53,8 +54,14 @@ cluster, or not all of it.`,
 			case settle <= 0:
 				return &usageError{fmt.Errorf("--settle=%s: use a time above 0", settle)}
 			}
+			var reading, comparing longwork.Counter
+			stop := showProgress(cmd,
+				longwork.Work{Name: "reading the bus", Unit: "messages", Measure: reading.Measure},
+				longwork.Work{Name: "comparing with the cluster", Unit: "resources", Measure: comparing.Measure})
+			defer stop()
 			return configured(config.Forwarding, func(ctx context.Context, cfg config.Config, log *slog.Logger) error {
-				found, err := runVerify(ctx, cfg, settle, log)
+				found, err := runVerify(ctx, cfg, settle, log, verify.Progress{Reading: &reading, Comparing: &comparing})
+				stop()
 				if err == nil || len(found.Unlisted) > 0 {
 					err = errors.Join(err, write(found, cmd.OutOrStdout()))
 				}
@@ -105,14 +112,14 @@ func explainBus(cfg config.Config, err error) error {
 // builtInHint is the hint for an unreachable built-in server of a forwarder on this machine.
 const builtInHint = " (is a forwarder running on this machine? KUBERELAY_NATS_URL names another server)"
 
-func runVerify(ctx context.Context, cfg config.Config, settle time.Duration, log *slog.Logger) (report.Report, error) {
+func runVerify(ctx context.Context, cfg config.Config, settle time.Duration, log *slog.Logger, progress verify.Progress) (report.Report, error) {
 	o := verify.Options{
 		Resources: cfg.Watch.Resources, ExcludeResources: cfg.Watch.ExcludeResources, UnlessNamed: config.UnlessNamed(),
 		Namespaces: cfg.Watch.Namespaces, ExcludeNamespaces: cfg.Watch.ExcludeNamespaces,
 		NamespaceSelector: relay.NamespaceSelector(cfg),
 		TellDeselected:    cfg.Watch.OnDeselect == config.OnDeselectPublish, Follow: cfg.Watch.Follow,
 		LabelSelector: cfg.Watch.LabelSelector, FieldSelector: cfg.Watch.FieldSelector,
-		DeleteRetention: cfg.Work.DeleteRetention, Settle: settle, Settings: cfg.Digests, Logger: log,
+		DeleteRetention: cfg.Work.DeleteRetention, Settle: settle, Progress: progress, Logger: log,
 	}
 	var err error
 	switch { // without a log: the report has the problems of the bus
@@ -136,5 +143,24 @@ func runVerify(ctx context.Context, cfg config.Config, settle time.Duration, log
 	if o.Kube, err = kubeConfig(cfg, "verify", log); err != nil {
 		return report.Report{}, err
 	}
-	return verify.Run(ctx, o)
+	found, err := verify.Run(ctx, o)
+	found.Settings = differingSettings(ctx, cfg, found.Cluster)
+	return found, err
+}
+
+// differingSettings returns the variables whose value differs from the forwarder's, as the claim of the
+// cluster's name says, and none if it cannot be read. They are no result of verify: it compares what the
+// bus holds.
+func differingSettings(ctx context.Context, cfg config.Config, cluster string) []string {
+	if cluster == "" { // the bus could not be opened
+		return []string{}
+	}
+	ctx, cancel := context.WithTimeout(ctx, defaultTimeout)
+	defer cancel()
+	cfg.Event.ClusterName = cluster
+	claim, err := relay.LastClaim(ctx, cfg)
+	if err != nil {
+		return []string{}
+	}
+	return cfg.Differing(claim.UID, claim.Settings)
 }

@@ -40,8 +40,8 @@ import org.apache.kafka.streams.state.Stores;
  * the resource, and KUBERELAY_RESOLVED_INTERVAL isn't 0. Its columns are cluster, namespace, name,
  * UID, version, and whether the object was too large for the bus, so that only its metadata is there.
  *
- * <p>A KTable or GlobalKTable of the topic also loses the rows of deleted objects, at their
- * tombstones. But it has rows of control records, and no headers: it can't know what is truncated.
+ * <p>A KTable or GlobalKTable of the topic also has the existing objects and no other rows. But it has
+ * no headers: it can't know what is truncated, or when it is complete.
  */
 class StreamsTable {
   private static final String TOPIC = env("TOPIC", "kuberelay"), STORE = Fill.STORE;

@@ -23,7 +23,7 @@ var shared controlplanetest.Shared
 
 func TestMain(m *testing.M) { os.Exit(shared.Run(m)) }
 
-// TestFill: with the managedFields of those who manage it in a real cluster, a pod has 14 KB.
+// TestFill: a pod with the managedFields that its managers write in a real cluster has 14 KB.
 func TestFill(t *testing.T) {
 	config := shared.ControlPlane(t).Config()
 	const n = 120
@@ -69,8 +69,8 @@ func TestReadMetadata(t *testing.T) {
 	}
 }
 
-// TestSightings: of two quick changes a subscriber may see the second only, and a watch may
-// show a change before its answer.
+// TestSightings: of two quick changes, a subscriber may see only the second, and a watch may show
+// a change before the API server answers the request.
 func TestSightings(t *testing.T) {
 	start := time.Now()
 	at := func(ms int) time.Time { return start.Add(time.Duration(ms) * time.Millisecond) }
@@ -96,7 +96,7 @@ func TestSightings(t *testing.T) {
 	}
 }
 
-// TestPace: calls that take long limit the rate, and one that fails ends it.
+// TestPace: slow calls limit the rate, and a failed call ends pace.
 func TestPace(t *testing.T) {
 	failure := errors.New("refused")
 	for name, tt := range map[string]struct {
@@ -142,7 +142,7 @@ func TestSeries(t *testing.T) {
 	}
 }
 
-// TestReport: a promise without a measurement is not met.
+// TestReport: a promise without a measurement isn't met.
 func TestReport(t *testing.T) {
 	var r report
 	r.add("T", "", "µs").add("floor → x", "7")

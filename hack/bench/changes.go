@@ -21,22 +21,22 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// object is one that is changed.
+// object identifies an object that the benchmark changes.
 type object struct{ resource, namespace, name string }
 
-// state is a version of an object, and when it was seen.
+// state is a version of an object and the time when it was seen.
 type state struct {
 	version uint64
 	at      time.Time
 }
 
-// change is a change that the API server has answered.
+// change is a change of an object and the time of the API server's answer.
 type change struct {
 	object
 	state
 }
 
-// sightings are the states of objects in the order in which they were seen.
+// sightings are the states of each object, in the order in which they were seen.
 type sightings struct {
 	mu     sync.Mutex
 	states map[object][]state
@@ -51,8 +51,8 @@ func (s *sightings) add(o object, st state) {
 	s.states[o] = append(s.states[o], st)
 }
 
-// seen returns when the change or a later one of the object was seen first: of two quick
-// changes a subscriber may get the second only.
+// seen returns when the change, or a later one of the same object, was first seen. Of two quick
+// changes, a subscriber may get only the second.
 func (s *sightings) seen(c change) (time.Time, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,8 +80,8 @@ func (s *sightings) await(ctx context.Context, limit time.Duration, changes []ch
 	return nil
 }
 
-// latencies returns how long after the API server's answer the changes were seen, in
-// milliseconds. An API server may show a change to a watch before it answers.
+// latencies returns the time from the API server's answer until each change was seen, in
+// milliseconds. It can be negative: an API server may show a change to a watch before it answers.
 func (s *sightings) latencies(changes []change) (l series) {
 	for _, c := range changes {
 		if at, ok := s.seen(c); ok {
@@ -91,7 +91,7 @@ func (s *sightings) latencies(changes []change) (l series) {
 	return l
 }
 
-// beyond returns by how much later than by the other the changes were seen, in milliseconds.
+// beyond returns how much later than in other each change was seen, in milliseconds.
 func (s *sightings) beyond(other *sightings, changes []change) (l series) {
 	for _, c := range changes {
 		at, ok := s.seen(c)
@@ -102,15 +102,14 @@ func (s *sightings) beyond(other *sightings, changes []change) (l series) {
 	return l
 }
 
-// changer changes objects.
+// changer changes objects and records the changes.
 type changer struct {
-	client metadata.Interface // answers are small
+	client metadata.Interface // returns metadata only, so answers are small
 	mu     sync.Mutex
-	all    []change // so far
+	all    []change // in the order of the answers
 }
 
-// change gives an object an annotation that it never had: a patch without effect makes
-// no version.
+// change writes an annotation with a new value: a patch without effect makes no new version.
 func (c *changer) change(ctx context.Context, o object) error {
 	body := fmt.Appendf(nil, `{"metadata":{"annotations":{"example.com/changed":"%d"}}}`, time.Now().UnixNano())
 	changed, err := c.client.Resource(corev1.SchemeGroupVersion.WithResource(o.resource)).Namespace(o.namespace).
@@ -126,7 +125,8 @@ func (c *changer) change(ctx context.Context, o object) error {
 	return err
 }
 
-// of returns the changes of a resource in a time, by their answers; all if it is "".
+// of returns the changes of a resource that were answered in a time range. An empty resource means
+// all.
 func (c *changer) of(resource string, from, to time.Time) (some []change) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -138,7 +138,7 @@ func (c *changer) of(resource string, from, to time.Time) (some []change) {
 	return some
 }
 
-// pace calls do so many times a second until stop ends. At most 64 calls run at once.
+// pace calls do at a rate until stop ends. At most 64 calls run at once.
 func pace(ctx, stop context.Context, perSecond float64, do func(ctx context.Context, i int) error) error {
 	calls, ctx := errgroup.WithContext(ctx)
 	calls.SetLimit(64)
@@ -146,20 +146,20 @@ func pace(ctx, stop context.Context, perSecond float64, do func(ctx context.Cont
 	for i := 0; ; i++ {
 		select {
 		case <-time.After(time.Until(start.Add(time.Duration(float64(i) / perSecond * float64(time.Second))))):
-			if stop.Err() == nil { // else the timer and stop were ready at once
+			if stop.Err() == nil { // the timer and stop can fire together
 				calls.Go(func() error { return do(ctx, i) })
 			}
 			continue
 		case <-ctx.Done():
 		case <-stop.Done():
 		}
-		failed := context.Cause(ctx) // nil when it was stopped
+		failed := context.Cause(ctx) // nil after a regular stop
 		return errors.Join(calls.Wait(), failed)
 	}
 }
 
-// readWatch reads a watch as JSON over client-go's transport, until take or the server
-// ends it. The connection is its own: on another's it would wait for the answers to others.
+// readWatch reads a watch as JSON until take returns an error or the server ends the watch. It
+// uses a connection of its own: on a shared one, the watch would wait for other answers.
 func readWatch(ctx context.Context, config *rest.Config, resource, namespace, query string, take func(frame []byte) error) error {
 	config = rest.CopyConfig(config)
 	config.Dial = new(net.Dialer).DialContext
@@ -195,8 +195,8 @@ func readWatch(ctx context.Context, config *rest.Config, resource, namespace, qu
 	}
 }
 
-// watchBare sees changes as early as anything can: it reads a watch from a version on and
-// looks for names and versions only.
+// watchBare is the earliest possible observer: it reads a watch from a version on and parses only
+// names and versions.
 func watchBare(ctx context.Context, config *rest.Config, resource, version string, seen *sightings) error {
 	for {
 		err := readWatch(ctx, config, resource, liveNamespace, "resourceVersion="+version, func(frame []byte) error {
@@ -208,14 +208,15 @@ func watchBare(ctx context.Context, config *rest.Config, resource, version strin
 		if ctx.Err() != nil {
 			return nil
 		}
-		if !errors.Is(err, io.EOF) { // a server ends a watch that is read too slowly
-			return fmt.Errorf("the bare watch of %s: %w", resource, err)
+		if !errors.Is(err, io.EOF) { // the server ends a watch whose reader is too slow
+			return fmt.Errorf("bare watch of %s: %w", resource, err)
 		}
 	}
 }
 
-// readMetadata finds name, namespace and version in an object or in an event of a watch:
-// an API server writes each of them before any other field of the name.
+// readMetadata finds namespace, name and version in an object or in an event of a watch. It takes
+// the first field of each name, because the API server writes these before others of the same
+// name.
 func readMetadata(text []byte) (o object, version uint64, err error) {
 	field := func(name string) string {
 		_, rest, _ := bytes.Cut(text, []byte(`"`+name+`":"`))

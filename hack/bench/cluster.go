@@ -25,19 +25,19 @@ import (
 )
 
 const (
-	seed = 7 // of all pods
+	seed = 7 // for every generated pod
 
-	// liveNamespace has the objects that are changed: pods, among those of the cluster, and
-	// as many configmaps. emptyNamespace is for contenders that watch nothing.
+	// liveNamespace has the objects that the benchmarks change: some of the cluster's pods, and as
+	// many ConfigMaps. emptyNamespace is for contenders that watch nothing.
 	liveNamespace, emptyNamespace = "live", "empty"
 	liveObjects                   = 100
 )
 
-// cluster is a control plane with pods in it.
+// cluster is a control plane that is filled with pods.
 type cluster struct {
 	*controlplane.ControlPlane
-	cache string // the beginning of the paths of filled clusters
-	has   int    // pods
+	cache string // prefix of the paths of filled clusters
+	has   int    // number of pods
 	log   io.Writer
 }
 
@@ -58,15 +58,15 @@ func startCluster(ctx context.Context, dir string, log io.Writer) (*cluster, err
 	if err != nil {
 		return nil, errors.Join(err, cp.Stop())
 	}
-	// Another API server stores objects in another way.
+	// Another version of the API server stores objects differently.
 	cache := filepath.Join(caches, "kuberelay", "bench", fmt.Sprintf("pods-v%s-seed%d-%s", pods.Version, seed, version.GitVersion))
 	return &cluster{ControlPlane: cp, cache: cache, log: log}, nil
 }
 
 func (c *cluster) filled(n int) string { return fmt.Sprintf("%s-%d", c.cache, n) }
 
-// hold makes the cluster one of n pods in which nothing has happened since it was filled.
-// Filling takes minutes, once: the files are kept in the user's cache.
+// hold makes the cluster one with n pods and nothing else in its history. Filling takes minutes,
+// but only once: the files stay in the user's cache.
 func (c *cluster) hold(ctx context.Context, n int) error {
 	if _, err := os.Stat(c.filled(n)); errors.Is(err, fs.ErrNotExist) {
 		if err := c.fillOnce(ctx, n); err != nil {
@@ -77,7 +77,7 @@ func (c *cluster) hold(ctx context.Context, n int) error {
 	return c.RestoreEtcd(ctx, c.filled(n))
 }
 
-// fillOnce adds pods to those that an earlier hold, of fewer pods, has left.
+// fillOnce adds the pods that an earlier hold with fewer pods left out.
 func (c *cluster) fillOnce(ctx context.Context, n int) error {
 	if c.has > 0 {
 		if err := c.RestoreEtcd(ctx, c.filled(c.has)); err != nil {
@@ -98,7 +98,7 @@ func (c *cluster) fillOnce(ctx context.Context, n int) error {
 	return os.Rename(half, c.filled(n))
 }
 
-// fill creates the pods from one number to another.
+// fill creates the pods from one index up to another.
 func fill(ctx context.Context, config *rest.Config, from, to int, log io.Writer) error {
 	config.ContentType = runtime.ContentTypeProtobuf
 	client, err := kubernetes.NewForConfig(config)
@@ -112,7 +112,7 @@ func fill(ctx context.Context, config *rest.Config, from, to int, log io.Writer)
 	}
 	var done atomic.Int64
 	all, ctx := errgroup.WithContext(ctx)
-	all.SetLimit(16) // requests wait for etcd most of the time
+	all.SetLimit(16) // requests mostly wait for etcd
 	for i := from; i < to && ctx.Err() == nil; i++ {
 		all.Go(func() error {
 			if n := from + int(done.Add(1)); n%5000 == 0 {
@@ -142,7 +142,7 @@ func createSurroundings(ctx context.Context, client kubernetes.Interface) error 
 
 func liveConfigMap(i int) string { return fmt.Sprintf("settings-%d", i) }
 
-// pod is the i-th pod of the cluster.
+// pod returns the i-th pod of the cluster.
 func pod(i int) *corev1.Pod {
 	p := pods.Pod(seed, i)
 	if i < liveObjects {
@@ -151,8 +151,8 @@ func pod(i int) *corev1.Pod {
 	return p
 }
 
-// createPod creates a pod and writes its status, each under the name of the manager
-// that does it in a real cluster, so that managedFields are real ones.
+// createPod creates a pod and writes its status. Each request has the field manager that a real
+// cluster uses, so the managedFields are realistic.
 func createPod(ctx context.Context, client kubernetes.Interface, i int) error {
 	wanted := pod(i)
 	api := client.CoreV1().Pods(wanted.Namespace)

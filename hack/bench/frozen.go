@@ -9,9 +9,9 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker"
 )
 
-// The partitions of benchmark frozen by the broker that leads them. The last broker leads
-// one partition and nothing else: a partition of the checkpoint would hold up what is
-// recorded in it.
+// The broker that leads each partition of benchmark frozen. The last broker leads one event
+// partition and nothing else: if it led a checkpoint partition, it would also delay the events of
+// other partitions that are recorded there.
 var (
 	frozenLeaders     = []int{3, 1, 2, 1, 2, 1}
 	checkpointLeaders = []int{1, 2, 1}
@@ -20,8 +20,9 @@ var (
 const frozenPartition = 0
 
 // benchFrozen makes changes, first without a fault and then while the broker that leads one
-// partition is frozen, as with SIGSTOP: its connections stay, and nothing answers. After 9 s
-// the cluster takes it for dead, and the partition has no leader. Then the broker goes on.
+// partition is frozen, as with SIGSTOP: its connections stay open, and nothing answers. After 9 s
+// the cluster considers the broker dead, and the partition has no leader. At the end the broker
+// thaws.
 func (s *stage) benchFrozen(ctx context.Context, n int) error {
 	cluster, err := s.startKafka(ctx, 3)
 	if err != nil {
@@ -63,7 +64,7 @@ func (sc *scene) changeFrozen(ctx context.Context, broker *kafkabroker.Broker) (
 	}
 	during = sc.of("", start, time.Now())
 	healthy, _ := sc.subscriber.split(during)
-	late := sc.subscriber.await(ctx, liveTime, healthy) // before the broker goes on
+	late := sc.subscriber.await(ctx, liveTime, healthy) // while the broker is still frozen
 	if err := broker.Thaw(); err != nil {
 		return nil, thawed, err
 	}
@@ -74,7 +75,7 @@ func (sc *scene) changeFrozen(ctx context.Context, broker *kafkabroker.Broker) (
 	return during, thawed, sc.subscriber.await(ctx, arriveLimit, during)
 }
 
-// split splits changes into those of the other partitions and those of the frozen one.
+// split separates the changes in the healthy partitions from those in the frozen one.
 func (s *subscriber) split(changes []change) (healthy, frozen []change) {
 	for _, c := range changes {
 		if s.partitionOf(c.object) == frozenPartition {
@@ -108,7 +109,7 @@ func (r *report) addFrozen(n int, sub *subscriber, baseline, during []change, th
 	section.notes = []string{fmt.Sprintf("%d changes without a fault and %d with it, %.0f per second in all partitions. The %d changes in the frozen partition, or later states, arrived within %.1f s after its broker went on.",
 		len(was), len(is), liveRate, len(stuck), last.Sub(thawed).Seconds())}
 	var measured series
-	if len(stuck) > 0 { // else nothing was frozen
+	if len(stuck) > 0 { // empty if nothing was frozen
 		measured = series{is.percentile(99) / was.percentile(99)}
 	}
 	r.promise(fmt.Sprintf("%d pods: with one Kafka partition frozen, a change in the others takes at most %.1f × (p99 of %d and %d)", n, maxSlower, len(was), len(is)),

@@ -14,7 +14,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker"
 )
 
-// kafkaCluster is one of real brokers, whose node ids count from 1.
+// kafkaCluster is a cluster of real brokers with node ids from 1.
 type kafkaCluster struct{ brokers []*kafkabroker.Broker }
 
 func (s *stage) startKafka(ctx context.Context, nodes int) (*kafkaCluster, error) {
@@ -34,7 +34,7 @@ func (s *stage) startKafka(ctx context.Context, nodes int) (*kafkaCluster, error
 	return c, nil
 }
 
-// close ends the brokers, the controller last.
+// close stops the brokers. The controller is last.
 func (c *kafkaCluster) close() (err error) {
 	for i := 0; c != nil && i < len(c.brokers); i++ {
 		err = errors.Join(err, c.brokers[len(c.brokers)-1-i].Close())
@@ -49,7 +49,7 @@ func (c *kafkaCluster) addresses() (all []string) {
 	return all
 }
 
-// kafkaTopic is a topic of one forwarder.
+// kafkaTopic is the topic of one forwarder.
 type kafkaTopic struct {
 	*kafkaCluster
 	name string
@@ -82,7 +82,7 @@ func (t *kafkaTopic) subscribe(ctx context.Context, fail context.CancelCauseFunc
 	return s, nil
 }
 
-// take reads a record, whose key is <cluster>/<group>/<resource>/<namespace>/<name>.
+// take reads a record with the key <cluster>/<group>/<resource>/<namespace>/<name>.
 func (s *subscriber) take(r *kgo.Record, at time.Time) error {
 	key := strings.Split(string(r.Key), "/")
 	i := slices.IndexFunc(r.Headers, func(h kgo.RecordHeader) bool { return h.Key == "ce_resourceversion" })

@@ -17,16 +17,17 @@ const (
 
 	liveRate = 100.0 // changes per second, half of them of configmaps
 	liveTime = 20 * time.Second
-	// maxSlower is how much slower a change may be than without a first sync or a fault.
+	// maxSlower is the maximum ratio of the latency with a first sync or a fault to the latency
+	// without.
 	maxSlower = 1.5
 
-	// arriveLimit is how long a change may take that is not lost. There is room for a
+	// arriveLimit is how long a change may take before it counts as lost. It leaves time for a
 	// second list of all objects, which an API server forces on a watch that is too slow.
 	arriveLimit = 10 * time.Minute
 )
 
-// scene is a forwarder and those that observe changes of the live objects: a bare watch
-// of each resource and a subscriber of the bus.
+// scene is a forwarder and the observers of the changes: a bare watch of each resource, and a
+// subscriber of the bus.
 type scene struct {
 	*stage
 	changer
@@ -35,7 +36,7 @@ type scene struct {
 	subscriber *subscriber
 }
 
-// onScene starts a forwarder on a bus, which it closes at the end.
+// onScene starts a forwarder and the observers on a bus, calls do, and closes all of them.
 func (s *stage) onScene(ctx context.Context, bus bus, do func(context.Context, *scene) error) (err error) {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer func() { fail(nil); err = errors.Join(err, bus.close()) }()
@@ -76,7 +77,7 @@ func (sc *scene) changeFor(ctx context.Context, length time.Duration, rate float
 	return changes, errors.Join(sc.watched.await(ctx, arriveLimit, changes), sc.subscriber.await(ctx, arriveLimit, changes))
 }
 
-// livePod and liveObject are those that are changed next.
+// livePod and liveObject return the object of the i-th change.
 func livePod(i int) object { return object{"pods", liveNamespace, pod(i % liveObjects).Name} }
 
 func liveObject(i int) object {
@@ -124,15 +125,14 @@ func (r *report) addLatency(n int, watched, subscriber *sightings, changes []cha
 	r.p99AtMost(fmt.Sprintf("%d pods: a change on an idle forwarder is on the bus, after the bare watch,", n), beyond, 10)
 }
 
-// phase is a part of benchmark live.
+// phase is a part of benchmark live, with its time range.
 type phase struct {
 	name     string
 	from, to time.Time
 }
 
-// benchLive makes changes during the first sync, and then for a while on the idle forwarder.
-// Changes of configmaps, of which there are few, need not wait for the pods; those of pods
-// are in the same watch.
+// benchLive makes changes during the first sync and then on the idle forwarder. The few ConfigMaps
+// have a watch of their own, so their changes don't have to wait for the pods.
 func (s *stage) benchLive(ctx context.Context, n int) error {
 	bus, err := s.startNATS(ctx)
 	if err != nil {
@@ -185,7 +185,7 @@ func (s *stage) benchLive(ctx context.Context, n int) error {
 
 func (r *report) addLive(n int, sc *scene, floor *probe, phases []phase) {
 	section := r.add(fmt.Sprintf("Changes during the first sync of %d pods", n), latencyHead...)
-	p99 := map[string]float64{} // of configmaps
+	p99 := map[string]float64{} // by phase, of configmaps
 	for _, resource := range []string{"configmaps", "pods"} {
 		for _, p := range phases {
 			changes := sc.of(resource, p.from, p.to)
@@ -196,7 +196,7 @@ func (r *report) addLive(n int, sc *scene, floor *probe, phases []phase) {
 			if resource == "configmaps" {
 				p99[p.name] = subscriber.percentile(99)
 			} else if p.name == "listing" {
-				continue // the API server itself sends a change of a pod after the list
+				continue // the API server itself sends changes of pods only after the list
 			}
 			r.p99AtMost(fmt.Sprintf("%d pods: a change of %s while %s is on the bus, after the bare watch,", n, resource, p.name), beyond, 100)
 		}

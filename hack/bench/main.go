@@ -1,23 +1,27 @@
 // Bench measures the forwarder from the outside: "make bench".
 //
-// It fills a real API server with pods that are as large, and as different from each
-// other, as real ones (package pods), and runs the built forwarder. Every contender is
-// a process of its own and is measured in the same way: wall time from exec, CPU time
-// and peak memory from the kernel. Contenders run in turn, because only figures of one
-// run and one machine can be compared.
+// It fills a real API server with realistic pods (package pods) and runs the built forwarder. Each
+// contender is a process of its own, measured in the same way: wall time from exec, and CPU time
+// and peak memory from the kernel. Contenders run in turn, because only figures of the same run
+// and machine are comparable.
 //
-// BENCH selects the benchmarks, by default all:
+// These environment variables select what runs. Lists are separated by spaces.
 //
-//   - sync: the first sync, beside the same watch read and thrown away, which is the
-//     floor, and beside a plain informer that publishes in its handler
+//   - BENCH: the benchmarks. The default is all of them
+//   - PODS: the numbers of pods
+//   - ROUNDS: the runs of each contender of sync. The default is 3, or 1 from 50,000 pods on
+//   - CONTENDERS: the contenders of sync. The default is all of them
+//   - OUT: a file for the report, in Markdown
+//
+// The benchmarks:
+//
+//   - sync: the first sync. It is compared with the floor, which reads the same watch and
+//     discards it, and with a plain informer that publishes in its handler
 //   - latency: a few changes per second on an idle forwarder
 //   - live: changes during a first sync, compared with changes on an idle forwarder
 //   - frozen: changes while the Kafka broker that leads one partition is frozen
 //   - points: the cost of consistency points and tombstones on Kafka
-//
-// PODS are the numbers of pods. ROUNDS is the number of runs of each contender of sync,
-// by default 3, or 1 from 50,000 pods on. CONTENDERS selects the contenders of sync. OUT
-// is a file for the report, in Markdown.
+//   - page: the cost of an open status page, scrapes of the metrics and requests of the status
 //
 // The report ends with the promises. Bench exits with 1 if one of them is not met.
 package main
@@ -42,9 +46,9 @@ import (
 )
 
 func main() {
-	klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // client-go's errors are returned as well
+	klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // client-go also returns its errors
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	context.AfterFunc(ctx, stop) // a second signal ends it at once
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	if err := run(ctx, os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
@@ -62,11 +66,11 @@ func run(ctx context.Context, args []string) error {
 	return bench(ctx, s, os.Stdout)
 }
 
-// settings are those of the environment.
+// settings are read from the environment.
 type settings struct {
 	benchmarks, contenders []string
 	pods                   []int // ascending
-	rounds                 int   // 0: by the number of pods
+	rounds                 int   // 0: depends on the number of pods
 	out                    string
 }
 
@@ -75,7 +79,7 @@ func readSettings(getenv func(string) string) (s settings, err error) {
 	for _, c := range contenders {
 		all = append(all, c.key)
 	}
-	if s.benchmarks, err = choose("BENCH", getenv("BENCH"), []string{"sync", "latency", "live", "frozen", "points"}); err != nil {
+	if s.benchmarks, err = choose("BENCH", getenv("BENCH"), []string{"sync", "latency", "live", "frozen", "points", "page"}); err != nil {
 		return s, err
 	}
 	if s.contenders, err = choose("CONTENDERS", getenv("CONTENDERS"), all); err != nil {
@@ -99,12 +103,12 @@ func readSettings(getenv func(string) string) (s settings, err error) {
 		}
 	}
 	if s.out = getenv("OUT"); s.out != "" {
-		err = os.WriteFile(s.out, nil, 0o644) // fails now rather than after an hour
+		err = os.WriteFile(s.out, nil, 0o644) // fail now rather than after an hour
 	}
 	return s, err
 }
 
-// choose reads the names in a variable, by default all.
+// choose reads a list of names from a variable. An empty list means all.
 func choose(variable, text string, all []string) ([]string, error) {
 	names := strings.Fields(text)
 	for _, name := range names {
@@ -118,7 +122,7 @@ func choose(variable, text string, all []string) ([]string, error) {
 	return names, nil
 }
 
-// stage is what the benchmarks run on.
+// stage is what the benchmarks share.
 type stage struct {
 	settings
 	out               io.Writer
@@ -126,7 +130,7 @@ type stage struct {
 	self, binary      string // this program and the forwarder
 	group             *childprocess.Group
 	cluster           *cluster
-	broker            *kafkaCluster // of sync, nil until it is needed
+	broker            *kafkaCluster // used by sync; nil until it is needed
 	processes, topics int           // so far
 	report            report
 }
@@ -159,13 +163,13 @@ func bench(ctx context.Context, settings settings, out io.Writer) (err error) {
 	if len(s.report.sections) == 0 {
 		return err
 	}
-	return errors.Join(err, s.report.conclude(out, s.settings.out)) // what was measured before an error took long
+	return errors.Join(err, s.report.conclude(out, s.settings.out)) // keep the expensive measurements that came before an error
 }
 
 func (s *stage) say(format string, args ...any) { fmt.Fprintf(s.out, format+"\n", args...) }
 
-// perform runs the benchmarks on n pods. The streams of changes of some are the same in
-// every cluster, so they run in the first only.
+// perform runs the benchmarks on n pods. Benchmarks that don't depend on the number of pods run
+// only in the first cluster.
 func (s *stage) perform(ctx context.Context, n int, first bool) error {
 	s.say("==> preparing a cluster of %d pods", n)
 	if err := s.cluster.hold(ctx, n); err != nil {
@@ -175,7 +179,7 @@ func (s *stage) perform(ctx context.Context, n int, first bool) error {
 		name  string
 		every bool
 		run   func(context.Context, int) error
-	}{{"sync", true, s.benchSync}, {"latency", false, s.benchLatency}, {"live", true, s.benchLive}, {"frozen", false, s.benchFrozen}, {"points", false, s.benchPoints}} {
+	}{{"sync", true, s.benchSync}, {"latency", false, s.benchLatency}, {"live", true, s.benchLive}, {"frozen", false, s.benchFrozen}, {"points", false, s.benchPoints}, {"page", false, s.benchPage}} {
 		if !slices.Contains(s.benchmarks, b.name) || !b.every && !first {
 			continue
 		}

@@ -16,26 +16,26 @@ import (
 	"github.com/kuberelay/kuberelay/test/harness"
 )
 
-// bus is one with nothing in it.
+// bus is an empty bus for one forwarder.
 type bus interface {
-	env() []string // of a forwarder
-	// subscribe reads the live objects' events from the first on, until ctx ends.
+	env() []string // the forwarder's variables
+	// subscribe reads the events of the live objects from the first one on, until ctx ends.
 	subscribe(ctx context.Context, fail context.CancelCauseFunc) (*subscriber, error)
 	close() error
 }
 
 var _, _ bus = (*natsBus)(nil), (*kafkaTopic)(nil)
 
-// subscriber is one as a user would write it.
+// subscriber reads the bus as a user's subscriber would.
 type subscriber struct {
 	sightings
-	completed chan time.Time // gets when the first sync of the pods was completed, on NATS
+	completed chan time.Time // receives the time of the pods' snapshot.completed, on NATS
 	partition map[object]int // on Kafka
 }
 
 const stream = "KUBERELAY"
 
-// natsBus is a NATS server in a process of its own.
+// natsBus is a NATS server in its own process.
 type natsBus struct {
 	*process
 	url, dir string
@@ -74,7 +74,7 @@ func (b *natsBus) close() error {
 
 func (b *natsBus) env() []string { return []string{"KUBERELAY_NATS_URL=" + b.url} }
 
-// podEventsAfter returns how many events of pods the stream has after a position.
+// podEventsAfter returns the number of pod events in the stream after a position.
 func (b *natsBus) podEventsAfter(ctx context.Context, position uint64) (uint64, error) {
 	c, err := b.js.CreateConsumer(ctx, stream, jetstream.ConsumerConfig{
 		FilterSubject: "kuberelay.bench.core.pods.>", DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: position + 1,
@@ -86,16 +86,16 @@ func (b *natsBus) podEventsAfter(ctx context.Context, position uint64) (uint64, 
 	return c.CachedInfo().NumPending, nil
 }
 
-// probe is the floor of benchmark live: messages that nats.go publishes beside the forwarder
-// to another cluster's subject of the same stream, and their way to a subscriber.
+// probe is the floor of benchmark live: it publishes with bare nats.go to a subject of the same
+// stream, beside the forwarder, and measures the time until a subscriber has each message.
 type probe struct {
 	mu        sync.Mutex
 	latencies []probed
 }
 
 type probed struct {
-	at time.Time // of the publish
-	ms float64   // until the subscriber had it
+	at time.Time // time of the publish
+	ms float64   // milliseconds until the subscriber had it
 }
 
 // between returns the latencies of the messages published in a phase, in milliseconds.
@@ -110,7 +110,7 @@ func (p *probe) between(from, to time.Time) (l series) {
 	return l
 }
 
-// startProbe publishes so many messages per second until ctx ends.
+// startProbe publishes at a rate until ctx ends.
 func (b *natsBus) startProbe(ctx context.Context, fail context.CancelCauseFunc, perSecond float64) (*probe, error) {
 	const subject = "kuberelay.probe.core.probes._.probe"
 	p := &probe{}
@@ -121,7 +121,7 @@ func (b *natsBus) startProbe(ctx context.Context, fail context.CancelCauseFunc, 
 	consuming, err := consumer.Consume(func(m jetstream.Msg) {
 		nanoseconds, err := strconv.ParseInt(string(m.Data()), 10, 64)
 		if err != nil {
-			fail(fmt.Errorf("the probe's message: %w", err))
+			fail(fmt.Errorf("parse the message of the probe: %w", err))
 		}
 		at := time.Unix(0, nanoseconds)
 		p.mu.Lock()
@@ -138,7 +138,7 @@ func (b *natsBus) startProbe(ctx context.Context, fail context.CancelCauseFunc, 
 			return err
 		})
 		if err != nil && ctx.Err() == nil {
-			fail(fmt.Errorf("publish the probe's message: %w", err))
+			fail(fmt.Errorf("publish the message of the probe: %w", err))
 		}
 	}()
 	return p, nil
@@ -169,7 +169,7 @@ func (b *natsBus) subscribe(ctx context.Context, fail context.CancelCauseFunc) (
 		}
 		version, err := strconv.ParseUint(header.Get("ce-resourceversion"), 10, 64)
 		if err != nil {
-			fail(fmt.Errorf("the event on %s: %w", m.Subject(), err))
+			fail(fmt.Errorf("parse the event on %s: %w", m.Subject(), err))
 		}
 		s.add(object{tokens[3], header.Get("ce-namespace"), header.Get("ce-name")}, state{version, at})
 	})

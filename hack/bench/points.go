@@ -16,18 +16,19 @@ const (
 	pointsTime   = 30 * time.Second
 	pointsRounds = 5
 
-	// churnEvery is the number of changes of which one creates an object, and one deletes it.
+	// churnEvery: of this many changes, one creates an object and one deletes it.
 	churnEvery = 20
 
-	// maxExtra is the share of CPU and bytes that consistency points and tombstones may cost.
+	// maxExtra is the maximum ratio of the cost with consistency points and tombstones to the cost
+	// without.
 	maxExtra = 1.02
 )
 
-// expense is what a forwarder used for each of its changes.
+// expense is what a forwarder used per change, by run.
 type expense struct{ cpu, bytes series }
 
-// benchPoints measures what consistency points and tombstones cost on Kafka, which has a point
-// in each partition. The contenders run in turn.
+// benchPoints measures what consistency points and tombstones cost on Kafka, where each point
+// takes a record in every partition. The contenders run in turn.
 func (s *stage) benchPoints(ctx context.Context, _ int) error {
 	cluster, err := s.startKafka(ctx, 1)
 	if err != nil {
@@ -64,13 +65,7 @@ func (s *stage) runPoints(ctx context.Context, cluster *kafkaCluster, e *expense
 		return err
 	}
 	c := changer{}
-	if c.client, err = metadata.NewForConfig(s.cluster.Config()); err != nil {
-		return err
-	}
-	if err := f.idle(ctx); err != nil {
-		return err
-	}
-	before, err := f.metrics(ctx)
+	before, err := s.calm(ctx, f, &c)
 	if err != nil {
 		return err
 	}
@@ -95,6 +90,17 @@ func (s *stage) runPoints(ctx context.Context, cluster *kafkaCluster, e *expense
 	e.cpu = append(e.cpu, 1e6*(after.sum("process_cpu_seconds_total", "")-before.sum("process_cpu_seconds_total", ""))/published)
 	e.bytes = append(e.bytes, (after.sum("kuberelay_kafka_batch_bytes_total", "")-before.sum("kuberelay_kafka_batch_bytes_total", ""))/published)
 	return nil
+}
+
+// calm waits until a forwarder is idle, connects a changer, and returns the metrics before changes.
+func (s *stage) calm(ctx context.Context, f *process, c *changer) (before metrics, err error) {
+	if c.client, err = metadata.NewForConfig(s.cluster.Config()); err != nil {
+		return "", err
+	}
+	if err := f.idle(ctx); err != nil {
+		return "", err
+	}
+	return f.metrics(ctx)
 }
 
 // churn creates the n-th object, or deletes the one before it.

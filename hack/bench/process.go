@@ -17,20 +17,20 @@ import (
 )
 
 const (
-	// poll is how often a process is asked what it has reached. Questions cost it CPU time.
+	// poll is the interval between questions to a process. Each question costs it CPU time.
 	poll = 100 * time.Millisecond
-	// stopLimit is how long a process may take to end in order.
+	// stopLimit is how long a process may take to stop cleanly.
 	stopLimit = time.Minute
 )
 
-// process is one that is measured: a forwarder, or a role of this program.
+// process is a process that is measured: a forwarder, or a role of this program.
 type process struct {
 	*childprocess.Process
 	address string // of its HTTP server
 	started time.Time
 }
 
-// start starts a process, which finds the address of its HTTP server in listenAddr.
+// start starts a process. The process finds the address of its HTTP server in listenAddr.
 func (s *stage) start(name string, env []string, args ...string) (*process, error) {
 	address, err := harness.FreePort()
 	if err != nil {
@@ -48,10 +48,10 @@ func (s *stage) start(name string, env []string, args ...string) (*process, erro
 
 const listenAddr = "KUBERELAY_LISTEN_ADDR"
 
-// startForwarder starts a forwarder of all pods, with more variables.
+// startForwarder starts a forwarder that watches all pods, with additional variables.
 func (s *stage) startForwarder(more ...string) (*process, error) {
 	env := append([]string{"KUBECONFIG=" + s.cluster.Kubeconfig(), "KUBERELAY_CLUSTER_NAME=bench", "KUBERELAY_RESOURCES=pods", "KUBERELAY_PPROF=true"}, more...)
-	// What it writes with the sink stdout is not kept.
+	// The output of KUBERELAY_SINK=stdout is discarded.
 	return s.start("forwarder", env, "/bin/sh", "-c", `exec "$0" run >/dev/null`, s.binary)
 }
 
@@ -61,7 +61,7 @@ func (p *process) stop() error {
 	return p.Stop(ctx)
 }
 
-// get asks the HTTP server. Any status but 200 is an error.
+// get sends a request to the process's HTTP server. Any status but 200 is an error.
 func (p *process) get(ctx context.Context, path string) ([]byte, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.address+path, http.NoBody)
 	if err != nil {
@@ -79,7 +79,7 @@ func (p *process) get(ctx context.Context, path string) ([]byte, error) {
 	return body, err
 }
 
-// until polls until reached, and fails if the process has ended.
+// until polls until reached returns true. It fails if the process ends.
 func (p *process) until(ctx context.Context, reached func() (bool, error)) error {
 	ticker := time.NewTicker(poll)
 	defer ticker.Stop()
@@ -99,7 +99,7 @@ func (p *process) until(ctx context.Context, reached func() (bool, error)) error
 	}
 }
 
-// ready waits until /readyz returns 200: a forwarder has then listed every resource.
+// ready waits until /readyz returns 200, when the forwarder has listed every resource.
 func (p *process) ready(ctx context.Context) (body []byte, at time.Time, err error) {
 	err = p.until(ctx, func() (bool, error) {
 		var err error
@@ -109,7 +109,7 @@ func (p *process) ready(ctx context.Context) (body []byte, at time.Time, err err
 	return body, time.Now(), err
 }
 
-// idle waits until a ready forwarder has nothing left to publish, and has been so for a while.
+// idle waits until a ready forwarder has nothing to publish, and then 2 seconds more.
 func (p *process) idle(ctx context.Context) error {
 	if _, _, err := p.ready(ctx); err != nil {
 		return err
@@ -136,20 +136,20 @@ func (p *process) metrics(ctx context.Context) (metrics, error) {
 	return metrics(body), err
 }
 
-// sum adds up the series of a metric, those of one resource unless it is "".
+// sum adds up the series of a metric, for one resource or, if resource is empty, for all.
 func (m metrics) sum(name, resource string) (sum float64) {
 	labels := `(?:\{[^}]*\})?`
 	if resource != "" {
 		labels = `\{[^}]*\bresource="` + resource + `"[^}]*\}`
 	}
 	for _, match := range regexp.MustCompile(`(?m)^`+name+labels+` (\S+)$`).FindAllStringSubmatch(string(m), -1) {
-		value, _ := strconv.ParseFloat(match[1], 64) // the format is a standard
+		value, _ := strconv.ParseFloat(match[1], 64) // the exposition format guarantees a number
 		sum += value
 	}
 	return sum
 }
 
-// usage is what a process has used so far.
+// usage is what a process has used since its start.
 type usage struct {
 	cpu     time.Duration // user and system
 	peak    int64         // resident memory, in bytes
@@ -157,7 +157,7 @@ type usage struct {
 	mallocs float64       // allocations on the Go heap
 }
 
-// usage measures the process. It collects garbage after all else is known.
+// usage measures the process. The garbage collection comes last, so that it isn't measured.
 func (p *process) usage(ctx context.Context) (u usage, err error) {
 	if u.peak, err = readKiB(fmt.Sprintf("/proc/%d/status", p.PID()), "VmHWM"); err != nil {
 		return u, err
@@ -165,7 +165,7 @@ func (p *process) usage(ctx context.Context) (u usage, err error) {
 	m, err := p.metrics(ctx)
 	u.cpu = time.Duration(m.sum("process_cpu_seconds_total", "") * float64(time.Second))
 	u.mallocs = m.sum("go_memstats_mallocs_total", "")
-	for range 2 { // pools keep their content for one cycle more
+	for range 2 { // sync.Pool keeps its content for one extra cycle
 		if err == nil {
 			_, err = p.get(ctx, "/debug/pprof/heap?gc=1")
 		}
@@ -177,7 +177,7 @@ func (p *process) usage(ctx context.Context) (u usage, err error) {
 	return u, err
 }
 
-// readKiB reads a value, in bytes, from a file of /proc.
+// readKiB reads a value from a file of /proc and returns it in bytes.
 func readKiB(file, name string) (int64, error) {
 	text, err := os.ReadFile(file)
 	match := regexp.MustCompile(`(?m)^` + name + `:\s*(\d+) kB$`).FindSubmatch(text)

@@ -12,11 +12,11 @@ import (
 	"unicode/utf8"
 )
 
-// series is a value that was measured several times.
+// series has the measurements of one value.
 type series []float64
 
-// percentile is the nearest rank: the smallest value that at least p percent of the
-// values do not exceed; 0 for none.
+// percentile returns the smallest value that at least p percent of the values don't exceed
+// (nearest rank), and 0 for an empty series.
 func (s series) percentile(p float64) float64 {
 	if len(s) == 0 {
 		return 0
@@ -25,7 +25,7 @@ func (s series) percentile(p float64) float64 {
 	return slices.Sorted(slices.Values(s))[max(rank, 1)-1]
 }
 
-// median is the mean of the two values in the middle if their number is even.
+// median returns the middle value, or the mean of the two middle values.
 func (s series) median() float64 {
 	if len(s) == 0 {
 		return 0
@@ -34,7 +34,7 @@ func (s series) median() float64 {
 	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
 }
 
-// per is the ratios to another series, round by round.
+// per returns the ratios to another series, round by round.
 func (s series) per(other series) (ratios series) {
 	for i := range min(len(s), len(other)) {
 		if other[i] != 0 {
@@ -44,7 +44,7 @@ func (s series) per(other series) (ratios series) {
 	return ratios
 }
 
-// show is the median and, of more than one value, the smallest and the largest.
+// show formats the median, followed by the smallest and the largest value if there are several.
 func (s series) show(format string) string {
 	if len(s) == 0 {
 		return "–"
@@ -56,21 +56,21 @@ func (s series) show(format string) string {
 	return fmt.Sprintf("%s (%s–%s)", text, fmt.Sprintf(format, slices.Min(s)), fmt.Sprintf(format, slices.Max(s)))
 }
 
-// report is what a run has found: tables, and promises with what was measured of them.
+// report has the tables and promises of a run.
 type report struct {
 	sections []*section
 	promises table
-	broken   int // promises
+	broken   int // promises not met
 }
 
-// section is a table with a title and notes, in aligned Markdown.
+// section is an aligned Markdown table with a title and notes.
 type section struct {
 	title string
 	table
 	notes []string
 }
 
-type table [][]string // the head first
+type table [][]string // the first row is the head
 
 func (t *table) add(cells ...string) { *t = append(*t, cells) }
 
@@ -97,28 +97,28 @@ func (t table) String() string {
 	return b.String()
 }
 
-// add adds a section; head is that of its table.
+// add adds a section with the head of its table.
 func (r *report) add(title string, head ...string) *section {
 	s := &section{title: title, table: table{head}}
 	r.sections = append(r.sections, s)
 	return s
 }
 
-// latencies adds a row of a table whose head is latencyHead.
+// latencies adds a row to a table with latencyHead.
 func (s *section) latencies(name string, l series) {
 	s.add(name, fmt.Sprint(len(l)), fmt.Sprintf("%.1f", l.percentile(50)), fmt.Sprintf("%.1f", l.percentile(99)), fmt.Sprintf("%.1f", l.percentile(100)))
 }
 
 var latencyHead = []string{"from the API server's answer", "changes", "p50, ms", "p99, ms", "worst, ms"}
 
-// promise adds a promise: the median is within the bounds. If nothing was measured the
-// promise is not met.
+// promise adds a promise: the median is within the bounds. Without a measurement, the promise
+// isn't met.
 func (r *report) promise(text string, measured series, low, high float64, format string) {
 	if r.promises == nil {
 		r.promises.add("promise", "measured", "")
 	}
 	verdict := "met"
-	if m := measured.median(); len(measured) == 0 || !(low <= m && m <= high) { // NaN is not met
+	if m := measured.median(); len(measured) == 0 || !(low <= m && m <= high) { // NaN fails every comparison
 		verdict = "**NOT MET**"
 		r.broken++
 	}
@@ -129,7 +129,7 @@ func (r *report) atMost(text string, measured series, bound float64, format stri
 	r.promise(text, measured, math.Inf(-1), bound, format)
 }
 
-// p99AtMost is a promise of a 99th percentile in milliseconds.
+// p99AtMost adds a promise about a 99th percentile in milliseconds.
 func (r *report) p99AtMost(text string, l series, bound float64) {
 	var measured series
 	if len(l) > 0 {
@@ -152,7 +152,7 @@ func (r *report) String() string {
 	return b.String()
 }
 
-// conclude writes the report. It is an error if a promise is not met.
+// conclude writes the report. It returns an error if a promise isn't met.
 func (r *report) conclude(out io.Writer, file string) (err error) {
 	text := fmt.Sprintf("Measured on %d CPUs with %s; median, and in parentheses the smallest and the largest.\n\n%s", runtime.NumCPU(), runtime.Version(), r)
 	fmt.Fprintf(out, "\n%s\n", text)

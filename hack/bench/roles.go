@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	_ "net/http/pprof" // heap profiles, as the forwarder serves them
+	_ "net/http/pprof" // heap profiles, at the same path as the forwarder's
 	"os"
 	"strconv"
 	"time"
@@ -25,14 +25,14 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// milestones is what a contender of this program has reached. Its /readyz returns them
-// once it has reached all.
+// milestones records the progress of a contender that is a role of this program. Its /readyz
+// returns them when all are reached.
 type milestones struct {
 	Synced, Acked time.Time
 	Bytes         int64 // in the watch
 }
 
-// runRole is this program in a process of its own: "bench floor ...".
+// runRole runs a role of this program: "bench floor ...".
 func runRole(ctx context.Context, role string, args []string) error {
 	switch role {
 	case "floor":
@@ -50,15 +50,15 @@ func serve(ctx context.Context, m milestones) error {
 	http.Handle("/metrics", promhttp.Handler())
 	http.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(m) })
 	server := &http.Server{Addr: os.Getenv(listenAddr), ReadHeaderTimeout: time.Minute}
-	context.AfterFunc(ctx, func() { _ = server.Close() }) // the process ends
+	context.AfterFunc(ctx, func() { _ = server.Close() }) // the process ends anyway
 	if err := server.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil
 }
 
-// runFloor is the least that can be done: it reads a watch and throws it away. An empty
-// namespace is all of them.
+// runFloor is the least possible work: it reads a watch and discards it. An empty namespace means
+// all.
 func runFloor(ctx context.Context, kubeconfig, namespace string) error {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -81,14 +81,14 @@ func runFloor(ctx context.Context, kubeconfig, namespace string) error {
 	return serve(ctx, m)
 }
 
-// isEndOfInitialEvents finds the bookmark that follows the initial events (KEP-3157).
+// isEndOfInitialEvents detects the bookmark after the initial events (KEP-3157).
 func isEndOfInitialEvents(frame []byte) bool {
 	return bytes.HasPrefix(frame, []byte(`{"type":"BOOKMARK"`)) && bytes.Contains(frame, []byte(`"k8s.io/initial-events-end":"true"`))
 }
 
-// runInformer is what others do: a dynamic informer whose handler publishes the object
-// and waits for the acknowledgement. It keeps no state, misses deletes while it is down
-// and promises nothing.
+// runInformer is the usual approach: a dynamic informer whose handler publishes the object and
+// waits for the acknowledgement. It keeps no state and misses deletes that happen while it is
+// down.
 func runInformer(ctx context.Context, kubeconfig, namespace, url string) error {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -124,7 +124,7 @@ func runInformer(ctx context.Context, kubeconfig, namespace, url string) error {
 	}
 	factory := dynamicinformer.NewFilteredDynamicSharedInformerFactory(client, 0, namespace, nil)
 	defer factory.Shutdown()
-	defer fail(nil) // before Shutdown, which waits for the informer
+	defer fail(nil) // end the informer first: Shutdown waits for it
 	informer := factory.ForResource(corev1.SchemeGroupVersion.WithResource("pods")).Informer()
 	handled, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: publish, UpdateFunc: func(_, o any) { publish(o) }})
 	if err != nil {
@@ -143,7 +143,7 @@ func runInformer(ctx context.Context, kubeconfig, namespace, url string) error {
 	return serve(ctx, m)
 }
 
-// runNATS is a NATS server, apart from the forwarder and from the subscribers.
+// runNATS runs a NATS server in its own process, so that its cost is measured apart.
 func runNATS(ctx context.Context, address, dir string) error {
 	host, text, err := net.SplitHostPort(address)
 	if err != nil {

@@ -14,20 +14,20 @@ import (
 // sample is one run of a contender: a first sync from exec to the last acknowledgement.
 type sample struct {
 	synced, acked time.Duration // since exec
-	usage                       // when all was acknowledged
-	again         restart       // of the forwarder on NATS only
+	usage                       // at the last acknowledgement
+	again         restart       // only for the forwarder on NATS
 }
 
-// restart is a start on a bus that is up to date.
+// restart is a start on a bus that is already up to date.
 type restart struct {
-	ready, cpu time.Duration // since exec; until it was idle
-	events     uint64        // that it published
+	ready, cpu time.Duration // ready: since exec; cpu: until it was idle
+	events     uint64        // published
 }
 
-// contender runs once on a cluster of n pods, or beside an empty namespace if n is 0:
-// what it takes then is its own and not the pods'.
+// contender runs once on a cluster of n pods. With n = 0 it watches an empty namespace, which
+// shows what the process needs by itself.
 type contender struct {
-	key, name string // for CONTENDERS and for people
+	key, name string // key is for CONTENDERS, name for the report
 	run       func(s *stage, ctx context.Context, n int) (sample, error)
 }
 
@@ -41,18 +41,18 @@ var contenders = []contender{
 	{"filter", "→ NATS, filtered", shaped(`KUBERELAY_FILTER=resource.kind == "Pod" ? object.status.phase != "Unknown" : true`)},
 }
 
-// synced is what benchmark sync has found in a cluster.
+// synced has the results of benchmark sync on one cluster.
 type synced struct {
 	pods      int
-	wireBytes int64               // of a pod in a watch
-	empty     map[string]sample   // by the contenders' keys, with nothing to watch
-	samples   map[string][]sample // of those that ran
-	missing   []string            // why others did not
+	wireBytes int64               // per pod in a watch
+	empty     map[string]sample   // by key, with nothing to watch
+	samples   map[string][]sample // by key, of the contenders that ran
+	missing   []string            // why the other contenders did not run
 }
 
 func (s *stage) benchSync(ctx context.Context, n int) error {
 	r := synced{pods: n, empty: map[string]sample{}, samples: map[string][]sample{}}
-	_, m, err := s.sampleRole(ctx, n, "floor") // lets the API server answer once, unmeasured
+	_, m, err := s.sampleRole(ctx, n, "floor") // warms up the API server, unmeasured
 	if err != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func (s *stage) benchSync(ctx context.Context, n int) error {
 	}
 	for round := range max(rounds, 1) {
 		for _, c := range contenders {
-			if c.key != "floor" && !slices.Contains(s.contenders, c.key) { // the others are compared with the floor
+			if c.key != "floor" && !slices.Contains(s.contenders, c.key) { // the floor always runs, for comparison
 				continue
 			}
 			if round == 0 {
@@ -94,7 +94,7 @@ func (s *stage) benchSync(ctx context.Context, n int) error {
 
 func megabytes(bytes int64) float64 { return float64(bytes) / 1e6 }
 
-// namespaceOf is what a contender watches; all namespaces are "".
+// namespaceOf returns the namespace that a contender watches. An empty name means all.
 func namespaceOf(n int) string {
 	if n == 0 {
 		return emptyNamespace
@@ -102,7 +102,7 @@ func namespaceOf(n int) string {
 	return ""
 }
 
-// sampleRole runs a contender of this program.
+// sampleRole runs a contender that is a role of this program.
 func (s *stage) sampleRole(ctx context.Context, n int, role string, args ...string) (m sample, reached milestones, err error) {
 	p, err := s.start(role, nil, append([]string{s.self, role, s.cluster.Kubeconfig(), namespaceOf(n)}, args...)...)
 	if err != nil {
@@ -175,7 +175,8 @@ func (s *stage) sampleNATS(ctx context.Context, n int) (m sample, err error) {
 	return m, err
 }
 
-// shaped is a forwarder on NATS with a setting for which it decodes every pod. It sends all.
+// shaped returns a contender: a forwarder on NATS with a setting that makes it decode every pod
+// but leaves out no object.
 func shaped(setting string) func(*stage, context.Context, int) (sample, error) {
 	return func(s *stage, ctx context.Context, n int) (m sample, err error) {
 		err = s.onNATS(ctx, func(bus *natsBus) error {
@@ -186,7 +187,8 @@ func shaped(setting string) func(*stage, context.Context, int) (sample, error) {
 	}
 }
 
-// sampleKafka runs all samples on one broker, which has compiled its code after the first.
+// sampleKafka uses one broker for all samples. After the first sample, Java has compiled the
+// broker's code.
 func (s *stage) sampleKafka(ctx context.Context, n int) (sample, error) {
 	if s.broker == nil {
 		var err error
@@ -199,12 +201,12 @@ func (s *stage) sampleKafka(ctx context.Context, n int) (sample, error) {
 	return s.sampleForwarder(ctx, n, topic.env()...)
 }
 
-// sampleStdout writes to /dev/null: an event is acknowledged once it is written.
+// sampleStdout writes to /dev/null. An event counts as acknowledged when it is written.
 func (s *stage) sampleStdout(ctx context.Context, n int) (sample, error) {
 	return s.sampleForwarder(ctx, n, "KUBERELAY_SINK=stdout")
 }
 
-// sampleRestart starts a forwarder on a bus that has all pods as they are.
+// sampleRestart starts a forwarder on a bus that has the present state of all pods.
 func (s *stage) sampleRestart(ctx context.Context, n int, bus *natsBus) (r restart, err error) {
 	before, err := bus.js.Stream(ctx, stream)
 	if err != nil {
@@ -217,7 +219,7 @@ func (s *stage) sampleRestart(ctx context.Context, n int, bus *natsBus) (r resta
 	defer func() { err = errors.Join(err, f.stop()) }()
 	_, ready, err := f.ready(ctx)
 	if err == nil {
-		err = f.idle(ctx) // it compares every pod with the bus
+		err = f.idle(ctx) // every pod has been compared with the bus
 	}
 	if err != nil {
 		return r, err
@@ -231,7 +233,7 @@ func (s *stage) sampleRestart(ctx context.Context, n int, bus *natsBus) (r resta
 	return r, err
 }
 
-// of returns a value of every run of a contender.
+// of returns one value of every run of a contender.
 func (r *synced) of(key string, value func(sample) float64) (s series) {
 	for _, m := range r.samples[key] {
 		s = append(s, value(m))
@@ -243,7 +245,7 @@ func (r *synced) acked(key string) series {
 	return r.of(key, func(m sample) float64 { return m.acked.Seconds() })
 }
 
-// cpu is in microseconds for each object, with what the process needs to start.
+// cpu returns microseconds per object, including the start of the process.
 func (r *synced) cpu(key string) series {
 	return r.of(key, func(m sample) float64 { return float64(m.cpu.Microseconds()) / float64(r.pods) })
 }
@@ -252,13 +254,12 @@ func (r *synced) peak(key string) series {
 	return r.of(key, func(m sample) float64 { return megabytes(m.peak) })
 }
 
-// kept is the bytes of the live heap for each object, beyond those of a process that
-// watches nothing.
+// kept returns the bytes of live heap per object, less what a process needs that watches nothing.
 func (r *synced) kept(key string) series {
 	return r.of(key, func(m sample) float64 { return (m.live - r.empty[key].live) / float64(r.pods) })
 }
 
-// addSync adds the tables of a cluster and what is promised of it.
+// addSync adds the tables and promises for one cluster.
 func (r *report) addSync(f *synced) {
 	of := fmt.Sprintf("%d pods: ", f.pods)
 	s := r.add(fmt.Sprintf("First sync of %d pods of %d bytes", f.pods, f.wireBytes), "", "synced, s", "acknowledged, s", "× floor", "CPU/object, µs", "× floor",
@@ -284,7 +285,7 @@ func (r *report) addSync(f *synced) {
 	r.addFormula(f)
 }
 
-// addAgain adds what a start takes when nothing has changed.
+// addAgain adds the cost of a start when nothing has changed.
 func (r *report) addAgain(f *synced) {
 	ready := f.of("nats", func(m sample) float64 { return m.again.ready.Seconds() })
 	events := f.of("nats", func(m sample) float64 { return float64(m.again.events) })
@@ -295,11 +296,12 @@ func (r *report) addAgain(f *synced) {
 	r.atMost(fmt.Sprintf("%d pods: a restart with nothing changed is ready within 2 × the floor", f.pods), ready.per(f.acked("floor")), 2, "%.2f")
 }
 
-// peaks are the promised bounds of memory, in MB, by the number of pods.
+// peaks are the promised memory limits in MB, by number of pods.
 var peaks = map[int]float64{20_000: 110, 100_000: 400}
 
-// addFormula compares what docs/sizing.md predicts, and adds the promises of each sink. A
-// formula that predicts too little has a pod killed; one that predicts far too much is useless.
+// addFormula compares the measurements with the predictions of docs/sizing.md and adds a promise
+// for each sink. A formula that predicts too little gets a pod killed; one that predicts far too
+// much is useless.
 func (r *report) addFormula(f *synced) {
 	c := sizing.Measured()
 	s := r.add(fmt.Sprintf("The formula of docs/sizing.md, %d pods", f.pods), "", "peak predicted, MB", "measured, MB", "kept/object predicted, bytes", "measured, bytes",

@@ -1,6 +1,6 @@
-// Binaries builds the control plane and downloads the Kafka broker for the tests, if they are not
-// cached, and prints the progress. Without it the first test does the same, but "go test" prints
-// nothing for minutes.
+// Binaries prepares what the tests need: it builds the control plane and downloads the Kafka
+// broker, unless they are in the cache, and prints the progress. Without it, the first test does
+// the same, but "go test" prints nothing for minutes.
 package main
 
 import (
@@ -18,7 +18,7 @@ func main() {
 	defer stop()
 	if err := run(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "binaries:", err)
-		os.Exit(1) //nolint:gocritic // stop has nothing left to do
+		os.Exit(1) //nolint:gocritic // the process ends, so stop is not needed
 	}
 }
 

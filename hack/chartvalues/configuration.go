@@ -27,19 +27,19 @@ func valueName(f config.Field) string {
 	return strings.Join(words, "")
 }
 
-// remarks are additions of the chart to a description.
+// remarks are additions to descriptions that hold only for the chart.
 var remarks = map[string]string{
-	"KUBERELAY_LEADER_ELECTION": " Not set: on where the bus is outside, so that two replicas run and a new one is ready before an old one ends.",
-	"KUBERELAY_LEASE_NAME":      " Not set: the release's and the chart's name, as of everything.",
+	"KUBERELAY_LEADER_ELECTION": " Not set: true with an external bus, so that two replicas run and an upgrade starts a new one before it ends an old one.",
+	"KUBERELAY_LEASE_NAME":      " Not set: the name of the other objects of the chart.",
 	"KUBERELAY_METRICS_AUTH":    " The chart adds the permissions, and probes and the ServiceMonitor use TLS.",
 	"KUBERELAY_NATS_MAX_BYTES":  " In the chart, 0 stands for three quarters of `persistence.size`, unless `persistence.existingClaim` is set.",
-	"KUBERELAY_RESOURCES":       " Here they are plurals, with the group where there is one, since the chart makes RBAC of them.",
+	"KUBERELAY_RESOURCES":       " In the chart, write plurals, with their group, because it generates RBAC rules from them.",
 }
 
-// presets are the defaults of the chart, if the default of the variable is unsuitable for a pod.
+// presets are the defaults of the chart where the default of the variable doesn't suit a pod.
 var presets = map[string]string{"KUBERELAY_DATA_DIR": "/var/lib/kuberelay", "KUBERELAY_LEASE_NAME": ""}
 
-// decided are the variables whose default the templates decide.
+// decided are the variables whose default the templates choose.
 var decided = map[string]bool{"KUBERELAY_LEADER_ELECTION": true}
 
 func variable(f config.Field) value {
@@ -98,7 +98,7 @@ func kindOf(f config.Field) string {
 		return "switch"
 	case f.Values == nil && strings.HasPrefix(f.Type, "list"):
 		return "list"
-	case f.Type == "duration": // the templates check it: unlike the message of the schema, theirs has an example
+	case f.Type == "duration": // the templates check it, because their error message has an example and the schema's has none
 		return "duration"
 	default:
 		return "text"

@@ -25,8 +25,8 @@ func writePage(w io.Writer, chart []value) error {
 	return t.Execute(w, nil)
 }
 
-// table returns the Markdown table of all values, of one section, or, with a "!" before its name,
-// of all except that section.
+// table returns a Markdown table of values: of all, of one section, or, if the prefix begins with
+// "!", of all other sections.
 func table(chart []value, prefix string) (string, error) {
 	var b strings.Builder
 	b.WriteString("| Value | Type | Default | Meaning |\n|---|---|---|---|\n")
@@ -46,7 +46,8 @@ func table(chart []value, prefix string) (string, error) {
 	return strings.TrimSuffix(b.String(), "\n"), err
 }
 
-// each calls do for every leaf. A file is one row, not four.
+// each calls do for every leaf. A value that names a file counts as one leaf, although it has four
+// parts.
 func each(values []value, prefix string, do func(path string, v value) error) error {
 	for _, v := range values {
 		path := prefix + v.name

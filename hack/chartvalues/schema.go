@@ -12,7 +12,7 @@ import (
 )
 
 // kubernetes returns a value of a Kubernetes type. preset is such a value, or its text. The schema
-// follows the Go type, and is as strict.
+// follows the Go type and is as strict as it.
 func kubernetes[T any](name string, preset any, description string) value {
 	t := reflect.TypeFor[T]()
 	kind := t.Name()
@@ -27,8 +27,8 @@ func kubernetes[T any](name string, preset any, description string) value {
 	return value{name: name, description: description, preset: preset, form: object{"type": t}, kind: kind}
 }
 
-// writeSchema writes the JSON schema, in draft 7, which every Helm 3 reads. It allows additional
-// properties only in maps, such as labels.
+// writeSchema writes the JSON schema in draft 7, which every Helm 3 reads. Only maps, such as
+// labels, allow additional properties.
 func writeSchema(w io.Writer, chart []value) error {
 	d := definitions{}
 	root := d.section(chart)
@@ -60,7 +60,7 @@ func (d definitions) section(values []value) object {
 			}
 		}
 		if _, isReference := of["$ref"]; isReference {
-			of = object{"allOf": []any{of}} // draft 7 ignores everything beside a reference
+			of = object{"allOf": []any{of}} // draft 7 ignores the siblings of a reference
 		}
 		of["description"] = v.description
 		properties[v.name] = of

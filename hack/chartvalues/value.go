@@ -5,12 +5,12 @@ import "maps"
 // A value is one of the chart's values: a section with values in it, or a leaf.
 type value struct {
 	name, description string
-	values            []value // of a section
+	values            []value // if it is a section
 
-	// Of a leaf:
+	// If it is a leaf:
 	preset any    // the default
 	form   object // its JSON schema, without the description
-	kind   string // the type for people
+	kind   string // the type in the documentation
 }
 
 // object is a JSON object.
@@ -39,7 +39,7 @@ func number(name string, preset, minimum, maximum int, description string) value
 	}
 }
 
-// texts is a map of names to texts, such as labels.
+// texts returns a map of strings, such as labels.
 func texts(name, description string) value {
 	return value{
 		name: name, description: description, preset: object{}, kind: "map",
@@ -58,7 +58,7 @@ func list(name, description, pattern string) value {
 	}
 }
 
-// listForm is the schema of a list of texts, which can be one text instead of a list of one.
+// listForm returns the schema of a list of strings. A single string is also allowed.
 func listForm(items object) object {
 	form := maps.Clone(items)
 	form["type"], form["items"] = []string{"array", "string"}, items

@@ -52,7 +52,7 @@ func rights() []value {
 			list("clusterScoped", "Cluster-scoped custom resources among `config.resources`, such as `clusterissuers.cert-manager.io`, if `config.namespaces` is set. They get a ClusterRole, all others a Role in each namespace. The chart knows the built-in ones.", `^[a-z0-9-]+\.[a-z0-9.-]+$`),
 			boolean("secrets", false, "Allow get, list and watch on Secrets if `config.resources` names them. The service account, and whoever can act as it, can then read their values; the bus gets keyed hashes. No wildcard grants Secrets."),
 			list("groupsWithSubresources", "Groups of which the service account may get, list and watch every resource and every subresource, if `config.resources` selects the group with `*.GROUP` or `*`. RBAC can't leave subresources out of a wildcard, and in some groups they are consoles or proxies: name resources instead where you can. Built-in groups need no entry, because the chart writes out their resources. Example: `cert-manager.io`.", `^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$`),
-			kubernetes[[]rbacv1.PolicyRule]("extraRules", []any{}, "More rules beside those of `config.resources`: in a Role in each of `config.namespaces`, or in the ClusterRole. What `config.follow` leads to needs get, list and watch here."),
+			kubernetes[[]rbacv1.PolicyRule]("extraRules", []any{}, "More rules, in a Role in each of `config.namespaces`, or in the ClusterRole. The resources that `config.follow` leads to need get, list and watch here."),
 			kubernetes[[]rbacv1.PolicyRule]("extraClusterRules", []any{}, "More rules in the ClusterRole."),
 		),
 	}

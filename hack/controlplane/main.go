@@ -7,7 +7,7 @@
 // kube-apiserver alone. It is a separate module, so that its dependencies are not those of
 // Kuberelay.
 //
-// Package test/lab/controlplane builds it, sets its version, and starts it. There is no need to run
+// Package test/lab/controlplane builds and starts it and sets its version. You don't need to run
 // it by hand.
 package main
 

@@ -10,20 +10,20 @@ const (
 	oddName       = "demo:odd.name with * and >"
 )
 
-// act is one thing that the demo does, and what it must bring.
+// act is one step of the demo and the events that it must cause.
 type act struct {
-	say  string   // what is done
-	like []string // the commands with which a user would do it
+	say  string   // what the demo does
+	like []string // how a user would do the same
 	do   step
-	want []want              // all before the next act; without it the next act begins at once
-	note func(*stage) string // something to look at
+	want []want              // events that must arrive before the next act; if empty, the next act begins at once
+	note func(*stage) string // a detail to point out
 }
 
 func start(_ context.Context, s *stage) error { return s.forwarder.Start() }
 
-// acts are the demo, in order.
+// acts are the steps of the demo, in order.
 var acts = []act{{
-	say:  "start the forwarder{server}; what there is already comes as a snapshot",
+	say:  "start the forwarder{server}; existing objects arrive as a snapshot",
 	like: []string{"bin/forwarder run"},
 	do:   start,
 	want: []want{
@@ -36,7 +36,7 @@ var acts = []act{{
 	do:   create(namespaces, "namespace.yaml"),
 	want: []want{created("namespaces", "shop")},
 }, {
-	say:  "create a Deployment; the controllers make a ReplicaSet and Pods of it",
+	say:  "create a Deployment; the controllers create a ReplicaSet and Pods for it",
 	like: []string{"kubectl apply -f hack/demo/manifests/deployment.yaml"},
 	do:   create(deployments, "deployment.yaml"),
 	want: []want{
@@ -58,12 +58,12 @@ var acts = []act{{
 		shows("replicasets.apps", "web-", "spec.replicas", "3", "status.availableReplicas", "3"),
 	},
 }, {
-	say:  "delete a Pod; its ReplicaSet makes another",
+	say:  "delete a Pod; its ReplicaSet creates another",
 	like: []string{"kubectl delete pod -n shop web-…"},
 	do:   removeOnePod,
 	want: []want{deleted("pods", "web-"), created("pods", "web-")},
 }, {
-	say: "create a CustomResourceDefinition, and two objects of it: the forwarder notices by itself",
+	say: "create a CustomResourceDefinition, and two objects of its kind: the forwarder starts to watch them by itself",
 	like: []string{
 		"kubectl apply -f hack/demo/manifests/widget-crd.yaml",
 		"kubectl apply -f hack/demo/manifests/gear.yaml -f hack/demo/manifests/spring.yaml",
@@ -86,7 +86,7 @@ var acts = []act{{
 	do:   patch(widgets, "gear", `{"status": {"phase": "Turning"}}`, "status"),
 	want: []want{shows("widgets.demo.kuberelay.io", "gear", "status.phase", "Turning")},
 }, {
-	say:  "delete it; its last state comes with the event",
+	say:  "delete it; the event has its last state",
 	like: []string{"kubectl delete widget gear -n shop"},
 	do:   remove(widgets, "gear"),
 	want: []want{deleted("widgets.demo.kuberelay.io", "gear").with("spec.color", "red")},
@@ -96,7 +96,7 @@ var acts = []act{{
 	do:   create(roles, "role.yaml"),
 	want: []want{created("roles.rbac.authorization.k8s.io", oddName)},
 	note: func(s *stage) string {
-		events, _ := s.events() // perform has checked them
+		events, _ := s.events() // perform has checked the events
 		i := slices.IndexFunc(events, func(e event) bool { return e.name == oddName })
 		return "its " + s.bus.subject + " on the bus: " + events[i].subject
 	},
@@ -105,7 +105,7 @@ var acts = []act{{
 	like: []string{"kill -9 …"},
 	do:   func(_ context.Context, s *stage) error { return s.forwarder.Kill() },
 }, {
-	say: "while it is dead: delete a Widget and create one, delete the Role and create one of the same name",
+	say: "while it is down: delete a Widget and create one, delete the Role and create one of the same name",
 	like: []string{
 		"kubectl delete widget spring -n shop", "kubectl apply -f hack/demo/manifests/bolt.yaml",
 		"kubectl delete role '" + oddName + "' -n shop", "kubectl create -f hack/demo/manifests/role.yaml",
@@ -122,11 +122,11 @@ var acts = []act{{
 		created("widgets.demo.kuberelay.io", "bolt"),
 	},
 	note: func(*stage) string {
-		return "nobody saw these deletes, and no watch reports them afterwards: the forwarder found them by comparing what\n" +
-			"  the bus holds with what the cluster has, and sent the last states along; no other event came twice"
+		return "nobody saw these deletes, and no watch reports them afterwards: the forwarder found them by comparing the bus\n" +
+			"  with the cluster, and each event has the last state; no other event was repeated"
 	},
 }, {
-	say:  "delete the CustomResourceDefinition; its objects go with it, and say so",
+	say:  "delete the CustomResourceDefinition; each of its objects gets a deleted event too",
 	like: []string{"kubectl delete crd widgets.demo.kuberelay.io"},
 	do:   remove(definitions, "widgets.demo.kuberelay.io"),
 	want: []want{
@@ -134,7 +134,7 @@ var acts = []act{{
 		deleted("customresourcedefinitions.apiextensions.k8s.io", "widgets.demo.kuberelay.io"),
 	},
 }, {
-	say:  "delete the Namespace with all that is left in it",
+	say:  "delete the Namespace and everything left in it",
 	like: []string{"kubectl delete namespace shop"},
 	do:   remove(namespaces, "shop"),
 	want: []want{

@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// watched and watchedLabels are what the forwarder watches: not the roles that the API
-	// server makes. The group of the demo's own resource does not exist at first.
+	// watched and watchedLabels select what the forwarder watches. The labels leave out the roles
+	// that the API server makes. The group of the demo's own resource doesn't exist at first.
 	watched       = "namespaces,deployments,replicasets,pods,roles,customresourcedefinitions,*.demo.kuberelay.io"
 	watchedLabels = "kubernetes.io/bootstrapping!=rbac-defaults"
 )
@@ -37,12 +37,12 @@ var (
 	widgets     = gvr{Group: "demo.kuberelay.io", Version: "v1", Resource: "widgets"}
 )
 
-// manifests are the objects that the demo creates.
+// manifests are the files of the objects that the demo creates.
 //
 //go:embed manifests
 var manifests embed.FS
 
-// in is a resource, in the demo's namespace if it is namespaced.
+// in returns the client of a resource. Namespaced resources are in the demo's namespace.
 func (s *stage) in(r gvr) dynamic.ResourceInterface {
 	if r == namespaces || r == definitions {
 		return s.client.Resource(r)
@@ -50,10 +50,10 @@ func (s *stage) in(r gvr) dynamic.ResourceInterface {
 	return s.client.Resource(r).Namespace(demoNamespace)
 }
 
-// step is a part of an act.
+// step is one action of an act.
 type step = func(context.Context, *stage) error
 
-// create creates the object of a manifest. It waits for a resource that was just defined.
+// create creates the object in a manifest. It waits for a resource that was only just defined.
 func create(r gvr, manifest string) step {
 	return func(ctx context.Context, s *stage) error {
 		text, err := manifests.ReadFile("manifests/" + manifest)
@@ -74,7 +74,7 @@ func create(r gvr, manifest string) step {
 	}
 }
 
-// patch changes an object by a JSON merge patch (RFC 7386).
+// patch changes an object with a JSON merge patch (RFC 7386).
 func patch(r gvr, name, patch string, subresources ...string) step {
 	return func(ctx context.Context, s *stage) error {
 		_, err := s.in(r).Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, subresources...)
@@ -86,7 +86,7 @@ func remove(r gvr, name string) step {
 	return func(ctx context.Context, s *stage) error { return s.in(r).Delete(ctx, name, metav1.DeleteOptions{}) }
 }
 
-// removeOnePod deletes one of the Deployment's.
+// removeOnePod deletes one Pod of the Deployment.
 func removeOnePod(ctx context.Context, s *stage) error {
 	list, err := s.in(pods).List(ctx, metav1.ListOptions{LabelSelector: "app=web", Limit: 1})
 	if err != nil {
@@ -109,13 +109,13 @@ func all(steps ...step) step {
 	}
 }
 
-// versions is what exists in the cluster of all that is watched, with its version.
+// versions returns the version of every watched object in the cluster.
 func versions(ctx context.Context, client dynamic.Interface) (map[string]string, error) {
 	found := map[string]string{}
 	for _, r := range []gvr{namespaces, deployments, replicaSets, pods, roles, definitions, widgets} {
 		list, err := client.Resource(r).List(ctx, metav1.ListOptions{LabelSelector: watchedLabels})
 		if apierrors.IsNotFound(err) {
-			continue // not defined now
+			continue // the resource isn't defined at this point
 		}
 		if err != nil {
 			return nil, err
@@ -127,8 +127,8 @@ func versions(ctx context.Context, client dynamic.Interface) (map[string]string,
 	return found, nil
 }
 
-// pretendKubelet reports every Pod as running until ctx ends: the demo has no nodes, and a
-// Deployment whose Pods never run is not rolled out. What fails is tried again.
+// pretendKubelet reports every Pod as running until ctx ends. The demo has no nodes, and a
+// Deployment doesn't roll out while its Pods don't run. Failed requests are repeated.
 func pretendKubelet(ctx context.Context, client dynamic.Interface) {
 	for ; ctx.Err() == nil; wait(ctx, 4*poll) {
 		list, err := client.Resource(pods).List(ctx, metav1.ListOptions{FieldSelector: "status.phase=Pending"})
@@ -142,7 +142,7 @@ func pretendKubelet(ctx context.Context, client dynamic.Interface) {
 	}
 }
 
-// runningStatus is a patch of what kubectl and the controllers look at.
+// runningStatus returns a patch with the fields that kubectl and the controllers read.
 func runningStatus(pod *unstructured.Unstructured, now time.Time) []byte {
 	type object = map[string]any
 	at := now.UTC().Format(time.RFC3339)

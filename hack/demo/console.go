@@ -11,8 +11,8 @@ import (
 	"golang.org/x/term"
 )
 
-// console is what the user reads. Its methods may be called concurrently: lines
-// come whole.
+// console prints what the user reads. Its methods may be called concurrently: each line is written
+// whole.
 type console struct {
 	terminal, color bool
 
@@ -20,14 +20,13 @@ type console struct {
 	w  io.Writer
 }
 
-// newConsole uses colours on a terminal, unless NO_COLOR says not to
-// (https://no-color.org).
+// newConsole uses colors on a terminal unless NO_COLOR is set (https://no-color.org).
 func newConsole(f *os.File) *console {
 	terminal := term.IsTerminal(int(f.Fd()))
 	return &console{w: f, terminal: terminal, color: terminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
 }
 
-// Parameters of the terminal's SGR sequence.
+// Parameters of the terminal's SGR sequence
 const (
 	bold      = "1"
 	boldRed   = "1;31"
@@ -45,10 +44,10 @@ func (c *console) paint(color, text string) string {
 func (c *console) println(line string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	fmt.Fprintln(c.w, line) // who closed the pipe has ended us
+	fmt.Fprintln(c.w, line) // a closed pipe ends the process by SIGPIPE
 }
 
-// say announces what is done next, and the commands with which a user would do it.
+// say announces the next action and the commands with which a user would do the same.
 func (c *console) say(what string, commands ...string) {
 	text := "\n" + c.paint(bold, "→ "+what)
 	for _, command := range commands {
@@ -57,25 +56,25 @@ func (c *console) say(what string, commands ...string) {
 	c.println(text)
 }
 
-// note is for details of what was said last.
+// note prints details of the last announcement.
 func (c *console) note(format string, args ...any) {
 	c.println(c.paint(grey, "  "+fmt.Sprintf(format, args...)))
 }
 
-// done says that something was seen to be so.
+// done reports a result that the demo has checked.
 func (c *console) done(format string, args ...any) {
 	c.println(c.paint(boldGreen, "  ✓ ") + fmt.Sprintf(format, args...))
 }
 
-// notes is a writer whose lines become notes.
+// notes returns a writer that prints each line as a note.
 func (c *console) notes() io.Writer {
 	return &lines{take: func(line string) { c.note("%s", line) }}
 }
 
-// lines is a writer that hands over line by line. Writes must not overlap.
+// lines is a writer that calls take for each line. Writes must not overlap.
 type lines struct {
 	take func(line string)
-	rest []byte // the begun line
+	rest []byte // the unfinished line
 }
 
 func (l *lines) Write(p []byte) (int, error) {

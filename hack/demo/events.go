@@ -15,13 +15,13 @@ import (
 	"github.com/kuberelay/kuberelay/test/harness"
 )
 
-// event is what a subscriber reads from a message. None of the forwarder's code is used, so
-// that a difference between the code and the documentation shows.
+// event is what a subscriber reads from a message. It uses none of the forwarder's code, so that
+// the demo shows differences between code and documentation.
 type event struct {
-	subject                                     string // the NATS subject or the record's key
-	kind                                        string // the end of the type: "created", "snapshot completed"
+	subject                                     string // the NATS subject or the record key
+	kind                                        string // the last part of the type: "created", "snapshot completed"
 	resource                                    string // "deployments.apps", as kubectl takes it
-	namespace, name                             string // no name: the event is of no object
+	namespace, name                             string // name is empty if the event isn't about an object
 	id, uid, version, previous, sequence, cause string // attributes
 	object                                      map[string]any
 }
@@ -31,7 +31,7 @@ const typePrefix = "io.kuberelay."
 func readEvent(r harness.Received) (event, error) {
 	a := r.Attributes
 	if a["specversion"] != "1.0" || a["id"] == "" || !strings.HasPrefix(a["type"], typePrefix) {
-		return event{}, fmt.Errorf("no CloudEvent of Kuberelay on %s: %v", r.Subject, a)
+		return event{}, fmt.Errorf("the message on %s is not a CloudEvent of Kuberelay: %v", r.Subject, a)
 	}
 	e := event{
 		subject: r.Subject, kind: strings.ReplaceAll(strings.TrimPrefix(strings.TrimPrefix(a["type"], typePrefix), "object."), ".", " "),
@@ -56,7 +56,7 @@ func readEvent(r harness.Received) (event, error) {
 	return e, json.Unmarshal(r.Data, &e.object)
 }
 
-// field is the text of one of the object's fields, "" if there is none.
+// field returns a field of the object as text, or "" if the object doesn't have it.
 func (e event) field(path string) string {
 	value, ok, err := unstructured.NestedFieldNoCopy(e.object, strings.Split(path, ".")...)
 	if err != nil || !ok {
@@ -69,7 +69,7 @@ func (e event) String() string {
 	return fmt.Sprintf("%s %s, version %s", objectName(e.resource, e.namespace, e.name), e.kind, e.version)
 }
 
-// objectName is for people: "deployments.apps shop/web".
+// objectName returns the name that people read: "deployments.apps shop/web".
 func objectName(resource, namespace, name string) string {
 	if namespace != "" {
 		name = namespace + "/" + name
@@ -77,7 +77,8 @@ func objectName(resource, namespace, name string) string {
 	return resource + " " + name
 }
 
-// events returns all events of objects and snapshot markers so far. It is an error if they break the promise.
+// events returns all events of objects and snapshot markers so far. It returns an error if they
+// break the promises.
 func (s *stage) events() (all []event, err error) {
 	received, missed, err := s.recorder.All()
 	if err == nil && missed {
@@ -97,7 +98,7 @@ func (s *stage) events() (all []event, err error) {
 	return all, err
 }
 
-// check is what every subscriber may rely on.
+// check checks what every subscriber may rely on.
 func check(events []event) error {
 	ids, lasts := map[string]bool{}, map[string]event{}
 	for _, e := range events {
@@ -105,11 +106,11 @@ func check(events []event) error {
 		live := known && last.kind != "deleted"
 		switch {
 		case ids[e.id]:
-			return fmt.Errorf("the promise is broken: %s came twice", e)
+			return fmt.Errorf("a promise is broken: %s arrived twice", e)
 		case e.name == "":
 		case live && (e.uid != last.uid || e.previous != last.version), known && e.sequence < last.sequence,
 			live == (e.kind == "created" || e.kind == "snapshot"):
-			return fmt.Errorf("the promise is broken: %s, after version %q, came after %s", e, e.previous, last)
+			return fmt.Errorf("a promise is broken: %s, after version %q, arrived after %s", e, e.previous, last)
 		}
 		ids[e.id] = true
 		if e.name != "" {
@@ -119,7 +120,7 @@ func check(events []event) error {
 	return nil
 }
 
-// state is what exists by the events: the version of each object.
+// state returns the objects that exist according to the events, with their versions.
 func state(events []event) map[string]string {
 	versions := map[string]string{}
 	for _, e := range events {
@@ -134,7 +135,7 @@ func state(events []event) map[string]string {
 	return versions
 }
 
-// summary says what the acts have shown.
+// summary prints the result of all acts.
 func (s *stage) summary(took time.Duration) error {
 	events, err := s.events()
 	objects, subjects, deletes, recovered := 0, map[string]bool{}, 0, 0
@@ -153,20 +154,20 @@ func (s *stage) summary(took time.Duration) error {
 	}
 	s.say("all acts are done")
 	s.done("%d events of %d objects in %s: 0 lost, 0 twice, 0 out of order", objects, len(subjects), took.Round(time.Second))
-	s.note("not lost: after each act the state rebuilt from the events was that of the API server, object by object and")
+	s.note("not lost: after each act, the state rebuilt from the events equaled that of the API server, object by object and")
 	s.note("version by version, and each event's previousversion was the version of the event before it")
-	s.note("%d of the %d deletes have the cause reconcile: found by comparing the bus with the cluster, as after the kill", recovered, deletes)
+	s.note("%d of the %d deletes have the cause reconcile: the forwarder found them by comparing the bus with the cluster", recovered, deletes)
 	return err
 }
 
-// want is events that an act must bring.
+// want describes events that an act must cause.
 type want struct {
-	kind     string // "created"; any state of the object if empty
+	kind     string // such as "created"; empty: any event of an existing object
 	resource string
-	name     string   // of the object; with a dash at its end, how the name begins
-	count    int      // of how many objects, 1 if 0
-	cause    string   // any if empty
-	fields   []string // pairs of path and value that the object must have, all in one event
+	name     string   // of the object; a name that ends with a dash is a prefix
+	count    int      // number of objects; 0 means 1
+	cause    string   // empty: any
+	fields   []string // pairs of path and value that the object must have, all in the same event
 }
 
 func created(resource, name string) want {
@@ -176,11 +177,11 @@ func deleted(resource, name string) want {
 	return want{kind: "deleted", resource: resource, name: name}
 }
 
-// snapshot is that a resource was sent as it was when the forwarder began.
+// snapshot wants the end of a resource's snapshot.
 func snapshot(resource string) want { return want{kind: "snapshot completed", resource: resource} }
 
-// shows is an event of any kind with that state of an object: an event may hold a later
-// state than that of its change.
+// shows wants any event with these fields of an object: an event may hold a later state than its
+// change.
 func shows(resource, name string, fields ...string) want {
 	return want{resource: resource, name: name, fields: fields}
 }
@@ -200,7 +201,7 @@ func (w want) matches(e event) bool {
 		(w.kind == e.kind || w.kind == "" && e.kind != "deleted") && (w.cause == "" || w.cause == e.cause)
 }
 
-// String is for people, in the words of kubectl.
+// String describes the events in the words of kubectl.
 func (w want) String() string {
 	resource, _, _ := strings.Cut(w.resource, ".")
 	if w.name == "" {
@@ -225,7 +226,7 @@ func (w want) String() string {
 	return text
 }
 
-// missing is an error that names what the events do not have, or not of enough objects.
+// missing returns an error that names the wants that the events don't satisfy.
 func missing(wants []want, events []event) (err error) {
 	for _, w := range wants {
 		seen := map[string]bool{}

@@ -1,13 +1,13 @@
 // Demo shows Kuberelay at work on a control plane of its own: "make demo".
 //
-// It starts a real control plane, the forwarder with its built-in NATS server, or a real
-// Kafka broker with SINK=kafka, and a subscriber. Then it changes real objects, act by
-// act (acts.go), and shows the events as they arrive. A second subscriber checks them:
-// the demo fails if an event is lost, comes twice or out of order, or if the state
-// rebuilt from the events differs from the API server's after an act.
+// It starts a real control plane, the forwarder with its built-in NATS server (or a real Kafka
+// broker with SINK=kafka), and a subscriber. Then it changes real objects, act by act (acts.go),
+// and shows the events as they arrive. A second subscriber checks them. The demo fails if an event
+// is lost, repeated or out of order, or if the state that the events describe differs from the API
+// server's after an act.
 //
-// With ONCE=1 it ends by itself. Otherwise it keeps everything running until Ctrl-C.
-// However it ends, only bin/ and the control plane in the user's cache stay.
+// With ONCE=1 it ends by itself. Otherwise it keeps everything running until Ctrl-C. It removes
+// everything that it made except bin/ and the control plane in the user's cache.
 package main
 
 import (
@@ -24,9 +24,9 @@ import (
 )
 
 func main() {
-	klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // client-go's errors are returned as well
+	klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // client-go also returns its errors
 	signals, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	context.AfterFunc(signals, stop) // a second signal ends it at once
+	context.AfterFunc(signals, stop) // a second signal ends the process at once
 	out := newConsole(os.Stdout)
 	if err := run(signals, out, os.Getenv("SINK"), os.Getenv("ONCE") != "" && os.Getenv("ONCE") != "0"); err != nil {
 		out.println("\n" + out.paint(boldRed, "✗ "+err.Error()))
@@ -34,7 +34,7 @@ func main() {
 	}
 }
 
-// run is the whole demo. A signal is its regular end once all acts are done.
+// run runs the whole demo. After the last act, a signal is the regular end.
 func run(signals context.Context, out *console, sink string, once bool) (err error) {
 	ctx, cancel := context.WithCancelCause(signals)
 	defer cancel(nil)
@@ -46,7 +46,7 @@ func run(signals context.Context, out *console, sink string, once bool) (err err
 			err = errors.New("the demo was stopped before its end")
 		default:
 			if cause := context.Cause(ctx); cause != nil {
-				err = cause // a process that ended explains what did not come
+				err = cause // if a process ended, that is the reason for the missing events
 			}
 			err = fmt.Errorf("the demo failed: %w", err)
 			s.showLogs()
@@ -60,7 +60,7 @@ func run(signals context.Context, out *console, sink string, once bool) (err err
 	start := time.Now()
 	for _, a := range acts {
 		if out.terminal && !once {
-			wait(ctx, 2*time.Second) // for people to read
+			wait(ctx, 2*time.Second) // time to read
 		}
 		if err := s.perform(ctx, a); err != nil {
 			return fmt.Errorf("%s: %w", a.say, err)

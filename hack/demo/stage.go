@@ -25,12 +25,13 @@ import (
 )
 
 const (
-	// patience is how long anything may take that takes a second or two, on a busy machine.
+	// patience is the limit for everything that normally takes a second or two. The machine may be
+	// busy.
 	patience = 90 * time.Second
 	poll     = 100 * time.Millisecond
 )
 
-// stage is all that runs for the demo.
+// stage holds everything that runs for the demo.
 type stage struct {
 	*console
 	fail func(error) // ends the demo
@@ -49,15 +50,15 @@ type stage struct {
 	tailed    atomic.Int64  // lines that tail has printed
 }
 
-// bus is what is particular to one.
+// bus has what differs between the buses.
 type bus struct {
 	settings, reading []string // variables of the forwarder and of forwarder tail
-	server, killed    string   // what the acts say of its server
-	subject           string   // what the bus calls an object's place
-	export, byHand    string   // variables and a command of another client
+	server, killed    string   // texts in the acts about the server
+	subject           string   // what the bus calls the address of an object
+	export, byHand    string   // variables and a command for another client
 }
 
-// start starts all that runs before the first act.
+// start starts everything that runs before the first act.
 func (s *stage) start(ctx context.Context, sink string) (err error) {
 	if s.bin, err = filepath.Abs(filepath.Join("bin", "forwarder")); err != nil {
 		return err
@@ -69,7 +70,7 @@ func (s *stage) start(ctx context.Context, sink string) (err error) {
 		return err
 	}
 	s.say("start a real control plane: etcd, kube-apiserver, kube-controller-manager")
-	s.note("the first time they are compiled from their Go modules: that takes minutes, once")
+	s.note("the first run compiles them from their Go modules, which takes minutes")
 	begin := time.Now()
 	if s.cp, err = controlplane.Start(ctx, controlplane.Options{Dir: s.dir, ControllerManager: true, Log: s.notes()}); err != nil {
 		return err
@@ -117,7 +118,7 @@ func (s *stage) startBus(ctx context.Context, sink string) (err error) {
 		return err
 	case "kafka":
 		s.say("start a real Apache Kafka broker")
-		s.note("the first time it is fetched from Maven Central, which needs Java and Maven; they are installed where possible")
+		s.note("the first run fetches it from Maven Central, which needs Java and Maven; as root on a system with apt, the demo installs them")
 		begin := time.Now()
 		if s.broker, err = kafkabroker.Start(ctx, kafkabroker.Options{Log: s.notes()}); err != nil {
 			return err
@@ -134,9 +135,9 @@ func (s *stage) startBus(ctx context.Context, sink string) (err error) {
 	return fmt.Errorf("SINK=%q: use nats or kafka", sink)
 }
 
-// startTail starts the subscriber that is shown. It waits for the bus.
+// startTail starts the visible subscriber. It waits for the bus.
 func (s *stage) startTail() error {
-	s.say("subscribe; the lines with a bar are what it prints", "bin/forwarder tail --from-start")
+	s.say("subscribe; lines with a bar are its output", "bin/forwarder tail --from-start")
 	show := func(line string) { s.println(s.paint(grey, "  │ ") + line) }
 	color := "--color=never"
 	if s.color {
@@ -152,13 +153,13 @@ func (s *stage) startTail() error {
 	s.tailEnded = make(chan struct{})
 	go func() {
 		defer close(s.tailEnded)
-		_ = s.tail.Wait()                                                             // the state says how it ended
+		_ = s.tail.Wait()                                                             // ProcessState has the result
 		s.fail(fmt.Errorf("forwarder tail ended by itself: %s", s.tail.ProcessState)) // has no effect at the end of the demo
 	}()
 	return nil
 }
 
-// perform does one act and waits for what it must bring.
+// perform runs one act and waits for its events.
 func (s *stage) perform(ctx context.Context, a act) error {
 	s.say(strings.NewReplacer("{server}", s.bus.server, "{killed}", s.bus.killed).Replace(a.say), a.like...)
 	before, err := s.events()
@@ -169,10 +170,10 @@ func (s *stage) perform(ctx context.Context, a act) error {
 	if err := a.do(ctx, s); err != nil || len(a.want) == 0 {
 		return err
 	}
-	if err := harness.Eventually(ctx, patience, "what the act brings is on the bus", func(context.Context) error {
+	if err := harness.Eventually(ctx, patience, "the events of the act are on the bus", func(context.Context) error {
 		events, err := s.events()
 		if err != nil {
-			s.fail(err) // it does not pass
+			s.fail(err) // an error here is permanent
 			return err
 		}
 		return missing(a.want, events[len(before):])
@@ -194,7 +195,7 @@ func (s *stage) perform(ctx context.Context, a act) error {
 	return nil
 }
 
-// settle waits until the bus shows what the API server shows and tail has printed it all.
+// settle waits until the bus and the API server agree and tail has printed everything.
 func (s *stage) settle(ctx context.Context) error {
 	count := -1
 	return harness.Eventually(ctx, patience, "the bus and the cluster agree", func(ctx context.Context) error {
@@ -210,7 +211,7 @@ func (s *stage) settle(ctx context.Context) error {
 		count = len(events)
 		switch shown := state(events); {
 		case !maps.Equal(shown, exists):
-			err = fmt.Errorf("on the bus are %v, in the cluster %v", shown, exists)
+			err = fmt.Errorf("the bus has %v, the cluster has %v", shown, exists)
 		case s.tailed.Load() < int64(count):
 			err = fmt.Errorf("forwarder tail has printed %d lines of %d", s.tailed.Load(), count)
 		case count != before:
@@ -223,16 +224,16 @@ func (s *stage) settle(ctx context.Context) error {
 	})
 }
 
-// handOver says how to try things by hand.
+// handOver prints commands to try.
 func (s *stage) handOver() {
-	s.say("your turn: everything runs until Ctrl-C, and events are shown here. In another terminal:")
+	s.say("your turn: everything runs until Ctrl-C, and events appear here. In another terminal:")
 	s.println(fmt.Sprintf(`
   export KUBECONFIG=%[1]s
   kubectl create deployment hello --image=nginx --replicas=3
   kubectl scale deployment hello --replicas=1
   kubectl delete deployment hello
 
-  # the state of every object, and then what changes; whole events; what each update changes; or another client
+  # the state of every object, then each change; whole events; what each update changes; another client
   export %[2]s
   %[3]s tail --last
   %[3]s tail --from-start --resource=pods --output=json
@@ -249,7 +250,7 @@ func (s *stage) handOver() {
 `, s.cp.Kubeconfig(), s.bus.export, s.bin, s.bus.byHand, watched, watchedLabels, s.address, s.forwarder.LogFile))
 }
 
-// showLogs shows the end of the logs, which are removed with the folder.
+// showLogs prints the end of the logs before the folder is removed.
 func (s *stage) showLogs() {
 	if s.forwarder != nil {
 		s.println(s.paint(bold, "\nthe end of the forwarder's log:\n") + s.forwarder.Tail(25))
@@ -259,10 +260,10 @@ func (s *stage) showLogs() {
 	}
 }
 
-// close ends whatever runs, first what needs the others, and removes the folder.
+// close stops everything in the reverse order of dependence, and removes the folder.
 func (s *stage) close() (err error) {
 	if s.tailEnded != nil {
-		_ = s.tail.Process.Signal(syscall.SIGTERM) // it may have ended
+		_ = s.tail.Process.Signal(syscall.SIGTERM) // it may have ended already
 		<-s.tailEnded
 	}
 	if s.forwarder != nil {

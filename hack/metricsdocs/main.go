@@ -15,16 +15,17 @@ import (
 	"text/template"
 
 	"github.com/kuberelay/kuberelay/internal/checkpoint"
-	"github.com/kuberelay/kuberelay/internal/filter"
 	"github.com/kuberelay/kuberelay/internal/forward"
 	"github.com/kuberelay/kuberelay/internal/informers"
 	"github.com/kuberelay/kuberelay/internal/leader"
+	"github.com/kuberelay/kuberelay/internal/ledger"
 	"github.com/kuberelay/kuberelay/internal/operations"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
 	"github.com/kuberelay/kuberelay/internal/publish/nats"
 	"github.com/kuberelay/kuberelay/internal/reconcile"
+	"github.com/kuberelay/kuberelay/internal/relay"
 	"github.com/kuberelay/kuberelay/internal/resolve"
 )
 
@@ -54,7 +55,7 @@ func write(w io.Writer) error {
 	for _, m := range c.Metrics() {
 		switch {
 		case strings.HasPrefix(m.Name, "go_"), strings.HasPrefix(m.Name, "process_"):
-			// The set of these depends on the version of Go and the platform.
+			// Their number depends on the version of Go and on the platform.
 		case strings.HasPrefix(m.Name, "kuberelay_"):
 			own = append(own, m)
 		default:
@@ -71,13 +72,15 @@ func register(c *operations.Catalogue) error {
 	operations.InformerMetrics(c)
 	operations.WorkqueueMetrics(c)
 	operations.LeaderElectionMetrics(c)
-	informers.New(informers.Config{Logger: log, Registerer: c, Standby: true})
+	informers.New(informers.Config{Ledger: ledger.New(), Logger: log, Registerer: c, Standby: true})
 	reconcile.New(reconcile.Config{Logger: log, Registerer: c})
 	forward.New(forward.Config{Logger: log, Registerer: c})
-	(&checkpoint.Retention{Checkpoint: checkpoint.New()}).Register(c)
+	(&checkpoint.Retention{Acked: ledger.New().NewTerm()}).Register(c)
 	c.MustRegister(resolve.New(resolve.Config{}))
 	leader.New(leader.Config{Logger: log, Registerer: c})
-	filter.NewErrorsTotal(c)
+	if _, err := relay.New(relay.Config{Logger: log, Registerer: c}); err != nil {
+		return err
+	}
 	publish.NewInvalid(c, log)
 
 	onNATS, err := nats.Connect(context.Background(), nats.Options{URLs: []string{"nats://" + nowhere}, Cluster: "docs", Registerer: c})

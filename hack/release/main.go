@@ -63,8 +63,8 @@ func complete(folder string, at time.Time) error {
 	return os.WriteFile(filepath.Join(folder, sums), []byte(list.String()), 0o644)
 }
 
-// setTime writes a compressed tar archive again, with one modification time for all files.
-// "helm package" uses the present time.
+// setTime rewrites a compressed tar archive with the same modification time for all files. "helm
+// package" uses the present time.
 func setTime(file string, at time.Time) error {
 	archive, err := os.ReadFile(file)
 	if err != nil {

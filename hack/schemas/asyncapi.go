@@ -105,7 +105,7 @@ func allChannels() []channel {
 	return append(channels, channel{
 		name: "eventsOnKafka", server: kafka, address: "{topic}", title: "Events",
 		description: "All events. The key of a record is the attribute partitionkey, and the partition is the one that Java's default partitioner chooses for it. " +
-			"The last record of a key is the present state of its object.",
+			"The last record of a key is the present state of its object. Markers and consistency points have no value, so that no table has a row of them.",
 		parameters: object{"topic", object{
 			"default", "kuberelay", "examples", []string{"kuberelay", "kuberelay.apps.deployments"},
 			"description", "KUBERELAY_KAFKA_TOPIC: one topic, or, if it is a template such as kuberelay.{group}.{resource}, one for each resource.",
@@ -125,8 +125,8 @@ func messagesOf(bus string, want func(eventType) bool) []message {
 		if !t.isObject {
 			payload = inComponents(t.data)
 		}
-		if bus == kafka && t.typ == event.Resolved { // it has no value, in both modes
-			all = append(all, message{name(t, bus, ""), content(t, bus, "application/json", t.headers(bus), object{"type", "null"})})
+		if bus == kafka && !t.isObject { // it has no value, in both modes
+			all = append(all, message{name(t, bus, ""), content(t, bus, "application/json", t.controlHeaders(), object{"type", "null"})})
 			continue
 		}
 		all = append(all,
@@ -134,6 +134,18 @@ func messagesOf(bus string, want func(eventType) bool) []message {
 			message{name(t, bus, "Structured"), content(t, bus, event.ContentTypeStructured, inComponents(bus+"StructuredHeaders"), inComponents(t.name))})
 	}
 	return all
+}
+
+// controlHeaders returns the schema of the headers of a record without a value, which has its data
+// in a header. A consistency point has it in attributes alone.
+func (t eventType) controlHeaders() object {
+	all := t.headers(kafka)
+	if t.typ == event.Resolved {
+		return all
+	}
+	const name = "kuberelay_data"
+	data := object{"description", "The data of the event.", "type", "string", "contentMediaType", "application/json", "contentSchema", inComponents(t.data)}
+	return object{"allOf", []object{all, {"type", "object", "required", []string{name}, "properties", object{name, data}}}}
 }
 
 // headers returns the schema of the headers of the type in binary mode.
@@ -203,7 +215,7 @@ func headers(bus, description string, more ...attribute) object {
 
 // onNATS has the headers of messages on NATS that aren't attributes.
 var onNATS = object{
-	"KV-Operation", object{"description", "On a deleted or deselected event, so that a key-value bucket that copies the stream drops the key.", "const", "DEL"},
+	"KV-Operation", object{"description", "On a deleted or deselected event and on a marker, so that the keys of a key-value bucket that copies the stream are the existing objects.", "const", "DEL"},
 	"Nats-Expected-Last-Subject-Sequence", object{"description", "The sequence of the previous message of the subject, with which the server accepted this one.", "type", "string", "pattern", "^[0-9]+$"},
 }
 

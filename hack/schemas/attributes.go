@@ -10,14 +10,14 @@ import (
 type attribute struct {
 	name, description string
 
-	// members are further members of its schema.
+	// members are additional members of its schema.
 	members object
 
 	// isBoolean: in the JSON format the value is true, in a header "true". It is never false.
 	isBoolean bool
 }
 
-// The attributes that every event has.
+// The attributes of every event
 var context = []attribute{
 	{name: "id", description: "The same change has the same id, whichever forwarder publishes it."},
 	{name: "source", description: "/kubernetes/<cluster>.", members: object{"format", "uri-reference", "pattern", "^/kubernetes/."}},
@@ -30,7 +30,7 @@ var context = []attribute{
 		members: object{"pattern", "^[^/]+(/[^/]+){4}$"}},
 }
 
-// The further attributes of the events of an object.
+// The additional attributes of the events of an object
 var ofObject = []attribute{
 	{name: "dataschema", description: "The data is a change. Absent if the data is the object.", members: object{"const", event.SchemaChange}},
 	{name: "sequence", description: "<epoch>.<resourceVersion>, padded with zeros: its order as text is the order of the states of an object.", members: object{"pattern", `^[0-9]{4}\.`}},
@@ -51,7 +51,7 @@ var ofObject = []attribute{
 	{name: "truncated", description: "The data has no more of the object than apiVersion, kind and metadata.", isBoolean: true},
 }
 
-// The further attributes of a consistency point.
+// The additional attributes of a consistency point
 var ofPoint = []attribute{
 	{name: "group", description: "The group. Absent for the core group."},
 	{name: "resource", description: "The resource, in plural."},
@@ -77,7 +77,7 @@ func required(more ...string) []string {
 	return append([]string{"sequence", "name", "uid", "cause"}, more...)
 }
 
-// without returns the attributes of an object's event but some.
+// without returns the attributes of an object's event except some.
 func without(names ...string) []attribute {
 	return slices.DeleteFunc(slices.Clone(ofObject), func(a attribute) bool { return slices.Contains(names, a.name) })
 }

@@ -13,8 +13,8 @@ const (
 	schemaEvent  = "https://kuberelay.io/schemas/event/v1"
 )
 
-// reference returns a reference to the schema with a name. The name of a schema is its place in
-// a document, so that documents can have it in different places.
+// reference returns a reference to a named schema. The name of a schema is its path in a document,
+// so that it can have different paths in different documents.
 type reference func(name string) object
 
 func inDefs(name string) object { return object{"$ref", "#/$defs/" + name} }
@@ -29,7 +29,8 @@ func count(description string) object {
 
 func moment(description string) object { return text(description).with("format", "date-time") }
 
-// structure returns the schema of an object with these members, all required but some.
+// structure returns the schema of an object with these members. All are required, with the given
+// exceptions.
 func structure(title, description string, members object, optional ...string) object {
 	var names []string
 	for i := 0; i < len(members); i += 2 {

@@ -21,7 +21,7 @@ const history = 8
 type example struct {
 	Of                          string
 	Objects, Deletes, Bytes, MB int64
-	Limit                       int64 // MiB to ask for
+	Limit                       int64 // MiB, the recommended limit
 	StreamGB                    string
 }
 
@@ -57,7 +57,7 @@ func writePage(w io.Writer) error {
 		Start   time.Duration // of 20,000 pods
 		History int64
 		// DefaultDeletes is the default of KUBERELAY_MAX_DELETES with a memory limit of 256Mi,
-		// of which GOMEMLIMIT is nine tenths.
+		// which sets GOMEMLIMIT to nine tenths of it.
 		DefaultDeletes int
 		Rows           []example
 	}{c, c.Kept(14_000), 20_000 * c.PerObject, history, checkpoint.MaxDeletes(256 << 20 * 9 / 10), examples})

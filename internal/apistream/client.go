@@ -116,10 +116,9 @@ func (c *Client) Watch(ctx context.Context, r Resource, o metav1.ListOptions, de
 	return w, nil
 }
 
-// interruptible hides from the reflector that the connection was refused, where it opens a
-// stream that begins with a list: the reflector would then wait for up to a minute without
-// heeding its context (client-go 0.37, Reflector.watchList). Otherwise it tries a list, and
-// after that waits as it should.
+// interruptible hides a refused connection from a reflector that opens a stream that begins with a
+// list. Otherwise the reflector waits for up to a minute without watching its context (client-go
+// 0.37, Reflector.watchList). With another error it tries a list, and then waits with its context.
 func interruptible(o metav1.ListOptions, err error) error {
 	if o.SendInitialEvents != nil && utilnet.IsConnectionRefused(err) {
 		return errors.New(err.Error())

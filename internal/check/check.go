@@ -72,7 +72,7 @@ type Result struct {
 	Status  Status `json:"status"`
 	Message string `json:"message"`       // what was found, or why the check was skipped
 	Fix     string `json:"fix,omitempty"` // with a warning or a failure
-	See     string `json:"see,omitempty"` // URL of the section in docs/troubleshooting.md, likewise
+	See     string `json:"see,omitempty"` // with a fix: URL of the section in docs/troubleshooting.md
 }
 
 // Report has all results. The JSON field names are stable.

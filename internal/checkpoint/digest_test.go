@@ -35,7 +35,7 @@ func TestLoadKeepsDigests(t *testing.T) {
 			"nothing known before": {event.Acked{}, acked("5", 1, 7), acked("5", 1, 7)},
 		} {
 			t.Run(form+"/"+name, func(t *testing.T) {
-				checkpoint := New()
+				checkpoint := newBench()
 				checkpoint.Put(key, c.known)
 				if err := checkpoint.Load(t.Context(), loads{key: c.bus}); err != nil {
 					t.Fatal(err)

@@ -32,7 +32,7 @@ func TestForgedEpoch(t *testing.T) {
 		{"likewise, and one that kept an object", 0, []uint16{450, 500, 500}, 500, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			cp := New()
+			cp := newBench()
 			refused := map[event.Key]event.Acked{}
 			cp.Refused = func(k event.Key, a event.Acked, err error) {
 				if refused[k] = a; event.ReasonOf(err) != event.InvalidEpoch {

@@ -39,7 +39,7 @@ func TestLoadMarksForeignEvents(t *testing.T) {
 			"nothing":                     {known, event.Acked{}, event.Acked{}},
 		} {
 			t.Run(form+"/"+name, func(t *testing.T) {
-				checkpoint := New()
+				checkpoint := newBench()
 				first := known // of another object
 				if err := checkpoint.Load(t.Context(), loads{{Resource: "pods", Name: "other"}: first}); err != nil {
 					t.Fatal(err)
@@ -64,7 +64,7 @@ func TestLoadMarksForeignEvents(t *testing.T) {
 func TestFirstLoadMarksNothing(t *testing.T) {
 	key := event.Key{Resource: "pods", Namespace: "default", Name: "web"}
 	a := event.Acked{UID: "A", ResourceVersion: "5", Position: 7}
-	c := New()
+	c := newBench()
 	if err := c.Load(t.Context(), loads{key: a}); err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func TestFirstLoadMarksNothing(t *testing.T) {
 func TestAcknowledgedDuringTheLoad(t *testing.T) {
 	key := event.Key{Resource: "pods", Namespace: "default", Name: "web"}
 	a := event.Acked{UID: "A", ResourceVersion: "5", Position: 7}
-	c := New()
+	c := newBench()
 	for range 2 {
 		err := c.Load(t.Context(), sourceFunc(func(_ context.Context, yield func(event.Key, event.Acked) error) error {
 			defer c.Put(key, a)

@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/ledger"
+	"github.com/kuberelay/kuberelay/internal/refusal"
 )
 
 // Cluster compares entries of the checkpoint with the Kubernetes cluster.
@@ -29,6 +31,7 @@ type Cluster interface {
 // events that the bus lost.
 type Reconciler struct {
 	checkpoint *Checkpoint
+	acked      *ledger.Term
 	source     Source // nil if the bus cannot be read
 	cluster    Cluster
 	refresh    time.Duration
@@ -51,7 +54,7 @@ type Reconciler struct {
 // between reloads of the checkpoint from the bus. Source is nil if the bus cannot be read.
 func NewReconciler(c *Checkpoint, source Source, cluster Cluster, refresh time.Duration, log *slog.Logger) *Reconciler {
 	return &Reconciler{
-		checkpoint: c, source: source, cluster: cluster, refresh: refresh, log: log,
+		checkpoint: c, acked: c.term, source: source, cluster: cluster, refresh: refresh, log: log,
 		dueResources: map[schema.GroupResource]bool{}, dueKeys: map[schema.GroupResource]map[event.Key]bool{},
 		due:    make(chan struct{}, 1),
 		failed: map[schema.GroupResource]bool{}, delay: retryDelay,
@@ -162,7 +165,7 @@ func (r *Reconciler) reloadCheckpoint(ctx context.Context) (pause time.Duration)
 		}
 	}
 	r.cluster.EnqueueAll()
-	for _, gr := range r.checkpoint.Resources() {
+	for _, gr := range r.acked.Resources() {
 		r.CompareResource(gr)
 	}
 	return r.refresh
@@ -177,12 +180,12 @@ func (r *Reconciler) compareDue(ctx context.Context) {
 		if resources[gr] {
 			continue // the comparison of the resource includes them
 		}
-		if err := r.cluster.Confirm(ctx, gr, r.checkpoint.entriesOf(keys)); err != nil && ctx.Err() == nil {
+		if err := r.cluster.Confirm(ctx, gr, entriesOf(r.acked, keys)); err != nil && ctx.Err() == nil {
 			r.fail(gr, err)
 		}
 	}
 	for gr := range resources {
-		err := r.cluster.Reconcile(ctx, gr, r.checkpoint.Entries(gr))
+		err := r.cluster.Reconcile(ctx, gr, r.acked.Entries(gr))
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -196,16 +199,16 @@ func (r *Reconciler) compareDue(ctx context.Context) {
 
 // fail schedules another comparison of a resource, after a delay.
 func (r *Reconciler) fail(gr schema.GroupResource, err error) {
-	r.log.Warn("comparing the bus with the cluster failed, retrying", "resource", gr.String(), "err", err)
+	r.log.Warn("comparing the bus with the cluster failed, retrying", "resource", gr.String(), "err", refusal.Explain(err))
 	r.failed[gr] = true
 }
 
 // entriesOf iterates over the entries of keys, with the zero value for a key without an
 // entry.
-func (c *Checkpoint) entriesOf(keys map[event.Key]bool) iter.Seq2[event.Key, event.Acked] {
+func entriesOf(acked *ledger.Term, keys map[event.Key]bool) iter.Seq2[event.Key, event.Acked] {
 	return func(yield func(event.Key, event.Acked) bool) {
 		for k := range keys {
-			if !yield(k, c.Get(k)) {
+			if !yield(k, acked.Get(k)) {
 				return
 			}
 		}

@@ -17,9 +17,9 @@ import (
 const refresh = time.Hour
 
 // run runs a reconciler until the end of the test.
-func run(t *testing.T, c *Checkpoint, source Source, cluster Cluster) *Reconciler {
+func run(t *testing.T, c *bench, source Source, cluster Cluster) *Reconciler {
 	t.Helper()
-	r := NewReconciler(c, source, cluster, refresh, slog.New(slog.DiscardHandler))
+	r := NewReconciler(c.Checkpoint, source, cluster, refresh, slog.New(slog.DiscardHandler))
 	start(t, r)
 	return r
 }
@@ -35,7 +35,7 @@ func start(t *testing.T, r *Reconciler) {
 
 func TestReconcilerComparesOnRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, rec := New(), &recorder{}
+		c, rec := newBench(), &recorder{}
 		c.Put(key("a"), at("1"))
 		r := run(t, c, nil, rec.cluster())
 		if got := rec.take(); got != "" {
@@ -58,10 +58,10 @@ func TestReconcilerComparesOnRequest(t *testing.T) {
 // unless the resource is due too, or the comparison of the key fails.
 func TestReconcilerComparesKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, rec := New(), &recorder{}
+		c, rec := newBench(), &recorder{}
 		c.Put(key("a"), at("1"))
 		c.Put(key("b"), at("2"))
-		r := NewReconciler(c, nil, rec.cluster(), refresh, slog.New(slog.DiscardHandler))
+		r := NewReconciler(c.Checkpoint, nil, rec.cluster(), refresh, slog.New(slog.DiscardHandler))
 		r.CompareKey(key("a"))
 		r.CompareKey(key("a"))
 		r.CompareKey(key("c"))
@@ -93,7 +93,7 @@ func TestReconcilerComparesKeys(t *testing.T) {
 func TestReconcilerRequestBeforeRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rec := &recorder{}
-		r := NewReconciler(New(), nil, rec.cluster(), refresh, slog.New(slog.DiscardHandler))
+		r := NewReconciler(newBench().Checkpoint, nil, rec.cluster(), refresh, slog.New(slog.DiscardHandler))
 		r.CompareResource(pods)
 		r.CompareResource(pods)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -112,7 +112,7 @@ func TestReconcilerRequestDuringComparison(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rec, release := &recorder{}, make(chan struct{})
 		rec.fail = func(schema.GroupResource) error { <-release; return nil }
-		r := run(t, New(), nil, rec.cluster())
+		r := run(t, newBench(), nil, rec.cluster())
 		r.CompareResource(pods)
 		synctest.Wait()
 		for range 5 {
@@ -138,7 +138,7 @@ func TestReconcilerRetries(t *testing.T) {
 			}
 			return nil
 		}
-		r := run(t, New(), nil, rec.cluster())
+		r := run(t, newBench(), nil, rec.cluster())
 		r.CompareResource(pods)
 		r.CompareResource(nodes)
 		synctest.Wait()
@@ -185,7 +185,7 @@ func TestReconcilerRequestRetriesFailure(t *testing.T) {
 			}
 			return errors.New("no answer")
 		}
-		r := run(t, New(), nil, rec.cluster())
+		r := run(t, newBench(), nil, rec.cluster())
 		r.CompareResource(pods)
 		synctest.Wait()
 		r.CompareResource(nodes)
@@ -210,7 +210,7 @@ func TestReconcilerRequestRetriesFailure(t *testing.T) {
 // resource that has entries.
 func TestReconcilerRefresh(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, rec := New(), &recorder{}
+		c, rec := newBench(), &recorder{}
 		c.Put(key("lost"), at("1"))
 		bus := map[event.Key]event.Acked{key("a"): at("1"), key("b"): at("1"), {Resource: "nodes", Name: "n"}: at("1")}
 		run(t, c, holds(bus), rec.cluster())
@@ -230,7 +230,7 @@ func TestReconcilerRefresh(t *testing.T) {
 // TestReconcilerRefreshFails: an error of the bus changes nothing.
 func TestReconcilerRefreshFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, rec := New(), &recorder{}
+		c, rec := newBench(), &recorder{}
 		c.Put(key("a"), at("1"))
 		var works atomic.Bool
 		source := sourceFunc(func(ctx context.Context, yield func(event.Key, event.Acked) error) error {
@@ -258,7 +258,7 @@ func TestReconcilerRefreshFails(t *testing.T) {
 // entries it has.
 func TestReconcilerWithoutASource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, rec := New(), &recorder{}
+		c, rec := newBench(), &recorder{}
 		c.Put(key("a"), at("1"))
 		run(t, c, nil, rec.cluster())
 		time.Sleep(refresh)
@@ -274,7 +274,7 @@ func TestReconcilerEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		calls := 0
-		r := NewReconciler(New(), nil, clusterFuncs{reconcile: func(ctx context.Context, _ schema.GroupResource, _ int) error {
+		r := NewReconciler(newBench().Checkpoint, nil, clusterFuncs{reconcile: func(ctx context.Context, _ schema.GroupResource, _ int) error {
 			calls++
 			<-ctx.Done()
 			return ctx.Err()

@@ -10,10 +10,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
-
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/failpoint"
+	"github.com/kuberelay/kuberelay/internal/ledger"
 )
 
 // Purger removes the events of an object from the bus, up to and including a position.
@@ -37,12 +36,12 @@ type Purger interface {
 // The last event with the highest epoch of a resource stays. The epoch is stored nowhere
 // else, and events with a lower epoch would sort before those that subscribers have seen.
 type Retention struct {
-	Checkpoint *Checkpoint
-	Bus        Purger
-	After      time.Duration // minimum age of a delete, from the time the bus stored it
-	Max        int           // maximum number of deletes that are kept for After; 0 for no limit
-	Now        func() time.Time
-	Log        *slog.Logger
+	Acked *ledger.Term
+	Bus   Purger
+	After time.Duration // minimum age of a delete, from the time the bus stored it
+	Max   int           // maximum number of deletes that are kept for After; 0 for no limit
+	Now   func() time.Time
+	Log   *slog.Logger
 
 	early  atomic.Int64 // deletes purged before After
 	warned time.Time    // when Run warned of them last
@@ -88,18 +87,18 @@ func (r *Retention) Run(ctx context.Context) {
 	}
 }
 
-func (r *Retention) tooMany() bool { return r.Max > 0 && r.Checkpoint.Deletes() > r.Max }
+func (r *Retention) tooMany() bool { return r.Max > 0 && r.Acked.Deletes() > r.Max }
 
-// Once purges the deletes that are due, and then, if there are more than Max, so many of the
-// others that an eighth of Max is free. It returns the number of purged objects. It
-// continues after an error, and returns the first error.
+// Once purges the deletes that are due. Then, if there are more than Max, it purges the oldest
+// others until an eighth of Max is free. It returns the number of purged objects. It continues
+// after an error, and returns the first error.
 func (r *Retention) Once(ctx context.Context) (purged int, first error) {
 	now := r.Now()
-	purged, first = r.purge(ctx, r.Checkpoint.deletedBefore(now.Add(-r.After).UnixMilli()))
+	purged, first = r.purge(ctx, deletedBefore(r.Acked, now.Add(-r.After).UnixMilli()))
 	if ctx.Err() != nil || !r.tooMany() {
 		return purged, first
 	}
-	early, err := r.purge(ctx, r.Checkpoint.surplus(r.Max-r.Max/8, now.Add(-min(r.After, minEarlyAge)).UnixMilli()))
+	early, err := r.purge(ctx, surplus(r.Acked, r.Max-r.Max/8, now.Add(-min(r.After, minEarlyAge)).UnixMilli()))
 	r.early.Add(int64(early))
 	return purged + early, cmp.Or(first, err)
 }
@@ -107,14 +106,14 @@ func (r *Retention) Once(ctx context.Context) (purged int, first error) {
 func (r *Retention) purge(ctx context.Context, due map[event.Key]event.Acked) (purged int, first error) {
 	for _, k := range slices.SortedFunc(maps.Keys(due), event.Key.Compare) {
 		a := due[k]
-		if r.Checkpoint.holdsEpoch(k.GroupResource(), a) {
+		if r.Acked.HoldsEpoch(k.GroupResource(), a) {
 			continue
 		}
 		failpoint.Hit("before-purge")
 		err := r.Bus.Purge(ctx, k, a.Position)
 		switch {
 		case err == nil:
-			r.Checkpoint.Replace(k, a, event.Acked{})
+			r.Acked.Replace(k, a, event.Acked{})
 			purged++
 		case ctx.Err() != nil:
 			return purged, cmp.Or(first, err)
@@ -127,46 +126,12 @@ func (r *Retention) purge(ctx context.Context, due map[event.Key]event.Acked) (p
 
 // deletedBefore returns the deletes that the bus stored at or before a time, in Unix
 // milliseconds. The event of a foreign entry may show an object: its delete is due.
-func (c *Checkpoint) deletedBefore(before int64) map[event.Key]event.Acked {
+func deletedBefore(acked *ledger.Term, before int64) map[event.Key]event.Acked {
 	due := map[event.Key]event.Acked{}
-	c.eachDelete(func(k event.Key, a event.Acked) {
-		if a.Time != 0 && a.Time <= before {
+	for k, a := range acked.Removals() {
+		if !a.Foreign && a.Time != 0 && a.Time <= before {
 			due[k] = a
 		}
-	})
+	}
 	return due
-}
-
-// eachDelete calls f for each entry of a deleted object that is not foreign, without the
-// lock.
-func (c *Checkpoint) eachDelete(f func(event.Key, event.Acked)) {
-	c.mu.RLock()
-	all := maps.Clone(c.entries.byResource)
-	c.mu.RUnlock()
-	for gr, t := range all {
-		walk(&c.mu, t.packed, func(n name, e entry) bool {
-			if e.state.deleted() {
-				f(n.key(gr), e.unpack())
-			}
-			return true
-		})
-		walk(&c.mu, t.unpacked, func(n name, a event.Acked) bool {
-			if a.Deleted && !a.Foreign {
-				f(n.key(gr), a)
-			}
-			return true
-		})
-	}
-}
-
-// holdsEpoch reports whether an entry is the only one with the highest epoch of its
-// resource.
-func (c *Checkpoint) holdsEpoch(gr schema.GroupResource, a event.Acked) bool {
-	if a.Epoch == 0 {
-		return false
-	}
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	t := c.entries.byResource[gr]
-	return t != nil && a.Epoch == t.highest && t.epochs[a.Epoch] == 1
 }

@@ -31,7 +31,7 @@ func TestRetention(t *testing.T) {
 	failure := errors.New("bus down")
 	for name, c := range map[string]struct {
 		acked event.Acked
-		purge func(*Checkpoint) error // what happens during the purge
+		purge func(*bench) error // what happens during the purge
 
 		purged string
 		left   event.Acked
@@ -49,20 +49,20 @@ func TestRetention(t *testing.T) {
 			left:  event.Acked{UID: uid, ResourceVersion: "1", Time: 1, Position: 7},
 		},
 		"the bus fails": {
-			acked: deletedAt(1, 7), purge: func(*Checkpoint) error { return failure },
+			acked: deletedAt(1, 7), purge: func(*bench) error { return failure },
 			purged: "web up to 7", left: deletedAt(1, 7), err: failure,
 		},
 		"recreated meanwhile": {
-			acked: deletedAt(1, 7), purge: func(c *Checkpoint) error { c.Put(key("web"), at("9")); return nil },
+			acked: deletedAt(1, 7), purge: func(c *bench) error { c.Put(key("web"), at("9")); return nil },
 			purged: "web up to 7", left: at("9"),
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cp := New()
+			cp := newBench()
 			cp.Put(key("web"), c.acked)
 			var purged []string
 			r := Retention{
-				Checkpoint: cp, After: after * time.Second, Now: func() time.Time { return time.Unix(now, 0) }, Log: slog.New(slog.DiscardHandler),
+				Acked: cp.Term, After: after * time.Second, Now: func() time.Time { return time.Unix(now, 0) }, Log: slog.New(slog.DiscardHandler),
 				Bus: purgerFunc(func(k event.Key, upTo uint64) error {
 					purged = append(purged, fmt.Sprintf("%s up to %d", k.Name, upTo))
 					if c.purge == nil {
@@ -88,10 +88,10 @@ func TestRetention(t *testing.T) {
 // TestRetentionWhileLoading: a checkpoint that is loaded meanwhile may have been
 // read before the purge, and must not bring back what was purged.
 func TestRetentionWhileLoading(t *testing.T) {
-	c := New()
+	c := newBench()
 	c.Put(key("web"), deletedAt(1, 7))
 	r := Retention{
-		Checkpoint: c, Bus: purgerFunc(func(event.Key, uint64) error { return nil }), After: time.Second, Now: time.Now,
+		Acked: c.Term, Bus: purgerFunc(func(event.Key, uint64) error { return nil }), After: time.Second, Now: time.Now,
 		Log: slog.New(slog.DiscardHandler),
 	}
 	err := c.Load(t.Context(), sourceFunc(func(ctx context.Context, yield func(event.Key, event.Acked) error) error {
@@ -108,10 +108,10 @@ func TestRetentionWhileLoading(t *testing.T) {
 
 func TestRetentionRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, fails := New(), 2
+		c, fails := newBench(), 2
 		var purged []string
 		r := Retention{
-			Checkpoint: c, After: 24 * time.Hour, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+			Acked: c.Term, After: 24 * time.Hour, Now: time.Now, Log: slog.New(slog.DiscardHandler),
 			Bus: purgerFunc(func(k event.Key, _ uint64) error {
 				if fails--; fails >= 0 {
 					return errors.New("bus down")
@@ -138,12 +138,12 @@ func TestRetentionRuns(t *testing.T) {
 // objects in other partitions.
 func TestRetentionGoesOnAfterAnError(t *testing.T) {
 	const objects = 20
-	cp, stuck, asked := New(), errors.New("the partition is stuck"), 0
+	cp, stuck, asked := newBench(), errors.New("the partition is stuck"), 0
 	for i := range objects {
 		cp.Put(key(fmt.Sprint("web-", i)), deletedAt(1, uint64(i+1)))
 	}
 	r := Retention{
-		Checkpoint: cp, After: time.Second, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+		Acked: cp.Term, After: time.Second, Now: time.Now, Log: slog.New(slog.DiscardHandler),
 		Bus: purgerFunc(func(_ event.Key, upTo uint64) error {
 			if asked++; upTo%2 == 0 {
 				return fmt.Errorf("purge: %w", stuck)
@@ -166,11 +166,11 @@ func TestRetentionGoesOnAfterAnError(t *testing.T) {
 // TestRetentionLeavesTheNewest: an event that has to stay for now is no error, and its
 // purge is retried.
 func TestRetentionLeavesTheNewest(t *testing.T) {
-	cp, newest := New(), uint64(2)
+	cp, newest := newBench(), uint64(2)
 	cp.Put(key("a"), deletedAt(1, 1))
 	cp.Put(key("b"), deletedAt(1, 2))
 	r := Retention{
-		Checkpoint: cp, After: time.Second, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+		Acked: cp.Term, After: time.Second, Now: time.Now, Log: slog.New(slog.DiscardHandler),
 		Bus: purgerFunc(func(_ event.Key, upTo uint64) error {
 			if upTo == newest {
 				return fmt.Errorf("purge: %w", event.ErrNewest)
@@ -190,7 +190,7 @@ func TestRetentionLeavesTheNewest(t *testing.T) {
 // TestRetentionKeepsTheEpoch: only the events hold the epoch. All events of the highest
 // epoch but one can be purged, and the last one as soon as there is another.
 func TestRetentionKeepsTheEpoch(t *testing.T) {
-	cp := New()
+	cp := newBench()
 	of := func(epoch uint16, position uint64) event.Acked {
 		a := deletedAt(1, position)
 		a.Epoch = epoch
@@ -203,7 +203,7 @@ func TestRetentionKeepsTheEpoch(t *testing.T) {
 	other := event.Key{Group: "example.com", Resource: "readings", Name: "a"}
 	cp.Put(other, event.Acked{UID: uid, ResourceVersion: "1", Epoch: 7, Position: 4}) // says nothing of this one
 	r := Retention{
-		Checkpoint: cp, After: time.Second, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+		Acked: cp.Term, After: time.Second, Now: time.Now, Log: slog.New(slog.DiscardHandler),
 		Bus: purgerFunc(func(event.Key, uint64) error { return nil }),
 	}
 	for range 2 {

@@ -1,7 +1,6 @@
 package checkpoint
 
 import (
-	"context"
 	"log/slog"
 	"strconv"
 	"testing"
@@ -16,41 +15,10 @@ func ofResource(resource, name string) event.Key {
 	return event.Key{Resource: resource, Namespace: "default", Name: name}
 }
 
-// TestCountsNeedNoScan: values that are read often are counted on each write. The test
-// removes the entries but not the counts, so a scan would find nothing.
-func TestCountsNeedNoScan(t *testing.T) {
-	c := New()
-	pods, nodes := schema.GroupResource{Resource: "pods"}, schema.GroupResource{Resource: "nodes"}
-	alone := event.Acked{UID: uid, ResourceVersion: "1", Epoch: 2, Deleted: true}
-	c.Put(ofResource("pods", "a"), event.Acked{UID: uid, ResourceVersion: "1", Epoch: 1})
-	c.Put(ofResource("pods", "alone"), alone)
-	c.Put(ofResource("nodes", "n"), at("1"))
-	c.entries.byResource[pods].packed = nil
-	c.entries.byResource[pods].epochs = map[uint16]int{2: 1, 3: 1} // of which highest knows nothing
-	if got := c.Epochs(); got[pods] != 2 || got[nodes] != 0 {
-		t.Errorf("the epochs are %v, want 2 of pods", got)
-	}
-	if !c.holdsEpoch(pods, alone) {
-		t.Error("the only entry of the highest epoch is not recognized")
-	}
-	if got := c.Len(); got != 3 {
-		t.Errorf("%d entries, want 3", got)
-	}
-	if got := len(c.Resources()); got != 2 {
-		t.Errorf("%d resources, want 2", got)
-	}
-	c.entries.byResource[pods] = nil // a visit to another resource panics
-	for k := range c.Entries(nodes) {
-		if k != ofResource("nodes", "n") {
-			t.Errorf("got %s of nodes", k)
-		}
-	}
-}
-
 // TestCountsAreThoseOfAScan: after any sequence of writes, the counts equal those of a
 // scan.
 func TestCountsAreThoseOfAScan(t *testing.T) {
-	c := New()
+	c := newBench()
 	check := func(step int) {
 		t.Helper()
 		size, resources, got := 0, 0, c.Epochs()
@@ -69,7 +37,7 @@ func TestCountsAreThoseOfAScan(t *testing.T) {
 				t.Fatalf("step %d: the epoch of %s is %d, want %d", step, resource, got[gr], highest)
 			}
 			for epoch, n := range epochs {
-				if got, want := c.holdsEpoch(gr, event.Acked{Epoch: epoch}), epoch > 0 && epoch == highest && n == 1; got != want {
+				if got, want := c.HoldsEpoch(gr, event.Acked{Epoch: epoch}), epoch > 0 && epoch == highest && n == 1; got != want {
 					t.Fatalf("step %d: epoch %d of %s is alone: %v, want %v", step, epoch, resource, got, want)
 				}
 			}
@@ -96,42 +64,8 @@ func TestCountsAreThoseOfAScan(t *testing.T) {
 	check(600)
 }
 
-// TestAcknowledgementsDoNotWaitForARefresh: a refresh releases the lock after every batch,
-// so that writers make progress. It once held the lock for four scans of all entries.
-func TestAcknowledgementsDoNotWaitForARefresh(t *testing.T) {
-	c := New()
-	bus := map[event.Key]event.Acked{}
-	for n := range 4 * walkBatch {
-		k := ofResource("pods", strconv.Itoa(n))
-		c.Put(k, at("1"))
-		bus[k] = at("1")
-	}
-	table := c.entries.byResource[schema.GroupResource{Resource: "pods"}].packed
-	visited := 0
-	walk(&c.mu, table, func(n name, _ entry) bool {
-		if visited++; !c.mu.TryLock() {
-			t.Fatal("an acknowledgement would wait for the whole walk")
-		}
-		c.mu.Unlock()
-		c.Put(n.key(schema.GroupResource{Resource: "pods"}), at("2"))
-		return true
-	})
-	if visited != len(bus) {
-		t.Errorf("%d entries were visited, want %d", visited, len(bus))
-	}
-	// An entry that is written after the walk of the load counts too.
-	late := ofResource("pods", "7")
-	err := c.Load(t.Context(), sourceFunc(func(ctx context.Context, yield func(event.Key, event.Acked) error) error {
-		c.Put(late, at("9"))
-		return holds(bus)(ctx, yield)
-	}))
-	if got := c.Get(late); err != nil || got != at("9") || c.Len() != len(bus) {
-		t.Errorf("got %+v, %d entries, %v", got, c.Len(), err)
-	}
-}
-
-func filled(entries int) *Checkpoint {
-	c := New()
+func filled(entries int) *bench {
+	c := newBench()
 	for n := range entries {
 		c.Put(ofResource("r"+strconv.Itoa(n%100), "web-"+strconv.Itoa(n)), event.Acked{
 			UID: "6f1e4c9a-1b7d-4e8f-9a3c-" + strconv.Itoa(100_000_000_000+n), ResourceVersion: strconv.Itoa(n + 1), Epoch: 1, Position: uint64(n + 1), Time: 1, Deleted: n%20 == 0,
@@ -172,7 +106,7 @@ func BenchmarkPurge(b *testing.B) {
 			c.Put(ofResource("r1", "live-"+strconv.Itoa(n)), event.Acked{UID: uid, ResourceVersion: "1", Epoch: 1})
 		}
 		r := Retention{
-			Checkpoint: c, After: time.Second, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+			Acked: c.Term, After: time.Second, Now: time.Now, Log: slog.New(slog.DiscardHandler),
 			Bus: purgerFunc(func(event.Key, uint64) error { return nil }),
 		}
 		b.StartTimer()
@@ -187,12 +121,12 @@ func BenchmarkPurgeOfManyEpochs(b *testing.B) {
 	const deletes = 20_000
 	for b.Loop() {
 		b.StopTimer()
-		c := New()
+		c := newBench()
 		for n := range deletes {
 			c.Put(key(strconv.Itoa(n)), event.Acked{UID: uid, ResourceVersion: "1", Epoch: uint16(n + 1), Time: 1, Deleted: true})
 		}
 		r := Retention{
-			Checkpoint: c, After: time.Second, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+			Acked: c.Term, After: time.Second, Now: time.Now, Log: slog.New(slog.DiscardHandler),
 			Bus: purgerFunc(func(event.Key, uint64) error { return nil }),
 		}
 		b.StartTimer()

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/ledger"
 )
 
 // deleteBytes is the memory of a deleted object until its events are purged, with the growth
@@ -26,19 +27,22 @@ func MaxDeletes(memoryLimit int64) int {
 // namespace that deletes all the time does not shorten the retention of the others. It
 // leaves the deletes that the bus stored after a time, in Unix milliseconds, or at an unknown
 // time.
-func (c *Checkpoint) surplus(limit int, after int64) map[event.Key]event.Acked {
+func surplus(acked *ledger.Term, limit int, after int64) map[event.Key]event.Acked {
 	kept := map[string]int{}       // by namespace
 	stored := map[string][]int64{} // of those that may be purged
-	c.eachDelete(func(k event.Key, a event.Acked) {
+	for k, a := range acked.Removals() {
+		if a.Foreign {
+			continue
+		}
 		kept[k.Namespace]++
 		if a.Time != 0 && a.Time <= after {
 			stored[k.Namespace] = append(stored[k.Namespace], a.Time)
 		}
-	})
+	}
 	share := fairShare(slices.Collect(maps.Values(kept)), limit)
 	type purge struct {
-		before int64 // all that the bus stored before this time
-		at     int   // and so many of this time
+		before int64 // all deletes that the bus stored before this time
+		at     int   // and this number of the deletes stored at this time
 	}
 	purges := map[string]purge{}
 	for namespace, times := range stored {
@@ -56,20 +60,20 @@ func (c *Checkpoint) surplus(limit int, after int64) map[event.Key]event.Acked {
 	if len(purges) == 0 {
 		return due
 	}
-	c.eachDelete(func(k event.Key, a event.Acked) {
+	for k, a := range acked.Removals() {
 		p, ok := purges[k.Namespace]
 		switch {
-		case !ok || a.Time == 0 || a.Time > p.before:
-			return
+		case !ok || a.Foreign || a.Time == 0 || a.Time > p.before:
+			continue
 		case a.Time == p.before:
 			if p.at == 0 {
-				return
+				continue
 			}
 			p.at--
 			purges[k.Namespace] = p
 		}
 		due[k] = a
-	})
+	}
 	return due
 }
 

@@ -25,7 +25,7 @@ func inNamespace(namespace string, n int) event.Key {
 }
 
 // kept returns the names of the deletes that are left in each namespace.
-func kept(c *Checkpoint) map[string][]int {
+func kept(c *bench) map[string][]int {
 	names := map[string][]int{}
 	for k, a := range c.Entries(pods) {
 		if a.Deleted {
@@ -66,11 +66,11 @@ func upTo(first, last int) (all []int) {
 func TestTooManyDeletes(t *testing.T) {
 	const now, limit = 100_000, 80
 	for name, c := range map[string]struct {
-		put  func(*Checkpoint)
+		put  func(*bench)
 		want map[string][]int
 	}{
 		"at the limit": {
-			func(c *Checkpoint) {
+			func(c *bench) {
 				for n := range limit {
 					c.Put(inNamespace("hot", n), deletedAt(uint32(1000+n), 1))
 				}
@@ -78,7 +78,7 @@ func TestTooManyDeletes(t *testing.T) {
 			map[string][]int{"hot": upTo(0, limit-1)},
 		},
 		"above it, an eighth is free again": {
-			func(c *Checkpoint) {
+			func(c *bench) {
 				for n := range limit + 1 {
 					c.Put(inNamespace("hot", n), deletedAt(uint32(1000+n), 1))
 				}
@@ -86,7 +86,7 @@ func TestTooManyDeletes(t *testing.T) {
 			map[string][]int{"hot": upTo(11, limit)},
 		},
 		"other namespaces keep theirs": {
-			func(c *Checkpoint) {
+			func(c *bench) {
 				for n := range 200 {
 					c.Put(inNamespace("hot", n), deletedAt(uint32(50_000+n), 1))
 				}
@@ -98,7 +98,7 @@ func TestTooManyDeletes(t *testing.T) {
 			map[string][]int{"hot": upTo(140, 199), "quiet": upTo(0, 9)},
 		},
 		"two of them share": {
-			func(c *Checkpoint) {
+			func(c *bench) {
 				for n := range 200 {
 					c.Put(inNamespace("a", n), deletedAt(uint32(50_000+n), 1))
 					c.Put(inNamespace("b", n), deletedAt(uint32(40_000+n), 1))
@@ -108,7 +108,7 @@ func TestTooManyDeletes(t *testing.T) {
 			map[string][]int{"a": upTo(166, 199), "b": upTo(166, 199), "quiet": {0}},
 		},
 		"not within five minutes": {
-			func(c *Checkpoint) {
+			func(c *bench) {
 				for n := range 200 {
 					c.Put(inNamespace("hot", n), deletedAt(uint32(now-300-20+n), 1)) // 21 of them are old enough
 				}
@@ -116,7 +116,7 @@ func TestTooManyDeletes(t *testing.T) {
 			map[string][]int{"hot": upTo(21, 199)},
 		},
 		"when is not known": {
-			func(c *Checkpoint) {
+			func(c *bench) {
 				for n := range 200 {
 					c.Put(inNamespace("hot", n), deletedAt(uint32(min(1, n%2)*1000), 1))
 				}
@@ -124,7 +124,7 @@ func TestTooManyDeletes(t *testing.T) {
 			map[string][]int{"hot": slices.DeleteFunc(upTo(0, 199), func(n int) bool { return n%2 == 1 })},
 		},
 		"unpacked entries too": {
-			func(c *Checkpoint) {
+			func(c *bench) {
 				for n := range 200 {
 					c.Put(inNamespace("hot", n), event.Acked{UID: "A", ResourceVersion: "x", Deleted: true, Time: 1000 * int64(1000+n), Position: 1})
 				}
@@ -132,7 +132,7 @@ func TestTooManyDeletes(t *testing.T) {
 			map[string][]int{"hot": upTo(130, 199)},
 		},
 		"live objects are no deletes": {
-			func(c *Checkpoint) {
+			func(c *bench) {
 				for n := range 200 {
 					c.Put(inNamespace("hot", n), event.Acked{UID: uid, ResourceVersion: "1", Time: 1, Position: 1})
 				}
@@ -141,11 +141,11 @@ func TestTooManyDeletes(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cp := New()
+			cp := newBench()
 			c.put(cp)
 			before := cp.Deletes()
 			r := Retention{
-				Checkpoint: cp, After: now * time.Second, Max: limit, Now: func() time.Time { return time.Unix(now, 0) }, Log: slog.New(slog.DiscardHandler),
+				Acked: cp.Term, After: now * time.Second, Max: limit, Now: func() time.Time { return time.Unix(now, 0) }, Log: slog.New(slog.DiscardHandler),
 				Bus: purgerFunc(func(event.Key, uint64) error { return nil }),
 			}
 			metrics := prometheus.NewRegistry()
@@ -168,12 +168,12 @@ func TestTooManyDeletes(t *testing.T) {
 // TestTiesOfTooManyDeletes: many deletes have the same time. No more of them are purged
 // than necessary.
 func TestTiesOfTooManyDeletes(t *testing.T) {
-	cp := New()
+	cp := newBench()
 	for n := range 1000 {
 		cp.Put(inNamespace("hot", n), deletedAt(uint32(1000+n/300), 1))
 	}
 	r := Retention{
-		Checkpoint: cp, After: 24 * time.Hour, Max: 800, Now: func() time.Time { return time.Unix(50_000, 0) }, Log: slog.New(slog.DiscardHandler),
+		Acked: cp.Term, After: 24 * time.Hour, Max: 800, Now: func() time.Time { return time.Unix(50_000, 0) }, Log: slog.New(slog.DiscardHandler),
 		Bus: purgerFunc(func(event.Key, uint64) error { return nil }),
 	}
 	if purged, err := r.Once(t.Context()); purged != 300 || err != nil || cp.Deletes() != 700 {
@@ -184,7 +184,7 @@ func TestTiesOfTooManyDeletes(t *testing.T) {
 // TestDeletesAreCounted: after any sequence of writes and a load, the count is that of a
 // scan.
 func TestDeletesAreCounted(t *testing.T) {
-	c := New()
+	c := newBench()
 	for step := range 2000 {
 		a := event.Acked{UID: uid, ResourceVersion: strconv.Itoa(step), Deleted: step%3 == 0}
 		switch step % 7 {
@@ -208,11 +208,11 @@ func TestDeletesAreCounted(t *testing.T) {
 func TestTooManyDeletesArePurgedSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = 800
-		c := New()
+		c := newBench()
 		var up atomic.Bool
 		var log strings.Builder
 		r := Retention{
-			Checkpoint: c, After: 24 * time.Hour, Max: limit, Now: time.Now, Log: slog.New(slog.NewTextHandler(&log, nil)),
+			Acked: c.Term, After: 24 * time.Hour, Max: limit, Now: time.Now, Log: slog.New(slog.NewTextHandler(&log, nil)),
 			Bus: purgerFunc(func(event.Key, uint64) error {
 				if !up.Load() {
 					return errors.New("bus down")

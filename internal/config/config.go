@@ -112,11 +112,11 @@ type NATS struct {
 
 // Server has the settings of the built-in NATS server.
 type Server struct {
-	Listen         string `envconfig:"KUBERELAY_NATS_LISTEN" kind:"address" default:"127.0.0.1:4222" desc:"Address at which subscribers reach the built-in server. They can read, and write nothing. An address beyond the loopback interface requires credentials: KUBERELAY_NATS_TOKEN_FILE, or KUBERELAY_NATS_USER and KUBERELAY_NATS_PASSWORD_FILE; and TLS: KUBERELAY_NATS_LISTEN_TLS_CERT_FILE, unless KUBERELAY_ALLOW_PLAINTEXT_CREDENTIALS is true."`
+	Listen         string `envconfig:"KUBERELAY_NATS_LISTEN" kind:"address" default:"127.0.0.1:4222" desc:"Address at which subscribers reach the built-in server. They can read but not write. An address beyond the loopback interface requires credentials: KUBERELAY_NATS_TOKEN_FILE, or KUBERELAY_NATS_USER and KUBERELAY_NATS_PASSWORD_FILE; and TLS: KUBERELAY_NATS_LISTEN_TLS_CERT_FILE, unless KUBERELAY_ALLOW_PLAINTEXT_CREDENTIALS is true."`
 	AllowAnonymous bool   `envconfig:"KUBERELAY_NATS_ALLOW_ANONYMOUS" default:"false" desc:"Let every process that reaches the loopback interface, of any user, read the built-in server without credentials. Use it in a pod, whose containers share the interface. Without it and without credentials, subscribers need the token that the forwarder writes to the file nats/token in KUBERELAY_DATA_DIR, which only its own user can read; tail and verify read that file."`
 	CertFile       string `envconfig:"KUBERELAY_NATS_LISTEN_TLS_CERT_FILE" kind:"file" unset:"no TLS" desc:"Server certificate in PEM, together with KUBERELAY_NATS_LISTEN_TLS_KEY_FILE. Subscribers then need TLS. tail and verify check it against KUBERELAY_NATS_TLS_CA_FILE. For them it must also name the host of KUBERELAY_NATS_LISTEN, or 127.0.0.1 if that is all interfaces."`
 	KeyFile        string `envconfig:"KUBERELAY_NATS_LISTEN_TLS_KEY_FILE" kind:"secret" unset:"none" desc:"Key of the server certificate in PEM."`
-	MaxBytes       int    `envconfig:"KUBERELAY_NATS_MAX_BYTES" default:"0" min:"0" example:"10737418240" desc:"Most bytes that the events in the files of the built-in server take; 0 for three quarters of the space that the volume has at the start. When they are full, the bus refuses events, which wait, and nothing on it is lost. Set it on a disk that is shared, or an emptyDir with a sizeLimit, and keep it a quarter below what there is."`
+	MaxBytes       int    `envconfig:"KUBERELAY_NATS_MAX_BYTES" default:"0" min:"0" example:"10737418240" desc:"Maximum size in bytes of the events in the files of the built-in server. 0 means three quarters of the size of the volume at the start. When it is reached, the bus refuses events; they wait, and nothing on the bus is lost. On a shared disk, or an emptyDir with a sizeLimit, set it to three quarters of the available space."`
 	DataDir        string `envconfig:"KUBERELAY_DATA_DIR" unset:"$XDG_DATA_HOME/kuberelay or ~/.local/share/kuberelay" example:"/var/lib/kuberelay" desc:"Folder for the files of the built-in server."`
 }
 
@@ -169,13 +169,15 @@ type Leader struct {
 
 // Operations has the settings of logs, metrics and profiles.
 type Operations struct {
-	ListenAddr  string `envconfig:"KUBERELAY_LISTEN_ADDR" kind:"address" default:":8080" desc:"Address that serves /metrics, /healthz, /readyz, /api/v1/status and /api/v1/trace, and, to callers at the loopback address, /debug/support/."`
-	MetricsAuth bool   `envconfig:"KUBERELAY_METRICS_AUTH" default:"false" desc:"Serve /metrics, /debug/pprof/ and /debug/support/ only to callers whose bearer token the API server accepts and whom it allows to get that path, and /api/v1/status, /api/v1/trace and the text of /readyz to those who may get /metrics. Requires create on tokenreviews and subjectaccessreviews, as in the ClusterRole system:auth-delegator. Turns on TLS, with a self-signed certificate unless KUBERELAY_LISTEN_TLS_CERT_FILE is set. /healthz and the status of /readyz stay open."`
-	CertFile    string `envconfig:"KUBERELAY_LISTEN_TLS_CERT_FILE" kind:"file" unset:"no TLS" desc:"Certificate in PEM to serve KUBERELAY_LISTEN_ADDR over TLS, together with KUBERELAY_LISTEN_TLS_KEY_FILE. A changed file takes effect with the next connection."`
-	KeyFile     string `envconfig:"KUBERELAY_LISTEN_TLS_KEY_FILE" kind:"secret" unset:"none" desc:"Key of that certificate in PEM."`
-	LogLevel    string `envconfig:"KUBERELAY_LOG_LEVEL" default:"info" oneof:"debug,info,warn,error" desc:"Lowest level to log."`
-	LogFormat   string `envconfig:"KUBERELAY_LOG_FORMAT" oneof:"json,text" unset:"json; text on a terminal" desc:"Format of the log on standard error."`
-	Profiles    bool   `envconfig:"KUBERELAY_PPROF" default:"false" desc:"Serve profiles of the process at /debug/pprof/ on KUBERELAY_LISTEN_ADDR, for go tool pprof. They show no content of objects, but each request costs CPU."`
+	ListenAddr     string `envconfig:"KUBERELAY_LISTEN_ADDR" kind:"address" default:":8080" desc:"Address that serves /metrics, /healthz, /readyz, /api/v1/status and /api/v1/trace, the status page at /, and, to callers at the loopback address, /debug/support/."`
+	RequireMatches bool   `envconfig:"KUBERELAY_READY_REQUIRES_MATCHES" default:"false" desc:"Fail /readyz while an entry of a setting matches nothing in the cluster, such as a resource or a namespace with a spelling error. Without it, that is a warning in the log and in forwarder status."`
+	MetricsAuth    bool   `envconfig:"KUBERELAY_METRICS_AUTH" default:"false" desc:"Serve /metrics, /debug/pprof/ and /debug/support/ only to callers whose bearer token the API server accepts and whom it allows to get that path, and the status page, /api/v1/status, /api/v1/trace and the text of /readyz to those who may get /metrics. Requires create on tokenreviews and subjectaccessreviews, as in the ClusterRole system:auth-delegator. Turns on TLS, with a self-signed certificate unless KUBERELAY_LISTEN_TLS_CERT_FILE is set. /healthz and the status of /readyz stay open."`
+	CertFile       string `envconfig:"KUBERELAY_LISTEN_TLS_CERT_FILE" kind:"file" unset:"no TLS" desc:"Certificate in PEM to serve KUBERELAY_LISTEN_ADDR over TLS, together with KUBERELAY_LISTEN_TLS_KEY_FILE. A changed file takes effect with the next connection."`
+	KeyFile        string `envconfig:"KUBERELAY_LISTEN_TLS_KEY_FILE" kind:"secret" unset:"none" desc:"Key of that certificate in PEM."`
+	LogLevel       string `envconfig:"KUBERELAY_LOG_LEVEL" default:"info" oneof:"debug,info,warn,error" desc:"Lowest level to log."`
+	LogFormat      string `envconfig:"KUBERELAY_LOG_FORMAT" oneof:"json,text" unset:"json; text on a terminal" desc:"Format of the log on standard error."`
+	StatusPage     bool   `envconfig:"KUBERELAY_STATUS_PAGE" default:"true" desc:"Serve the status page at / on KUBERELAY_LISTEN_ADDR, to callers who may get /api/v1/status. Callers at the loopback address, and with KUBERELAY_METRICS_AUTH all of them, also see the names of the objects that were published last."`
+	Profiles       bool   `envconfig:"KUBERELAY_PPROF" default:"false" desc:"Serve profiles of the process at /debug/pprof/ on KUBERELAY_LISTEN_ADDR, for go tool pprof. They show no content of objects, but each request costs CPU."`
 }
 
 // UnlessNamed returns the resources that a wildcard in Watch.Resources does not select, whatever

@@ -57,7 +57,7 @@ func TestDefaults(t *testing.T) {
 		Leader: config.Leader{
 			LeaseName: "kuberelay", LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 2 * time.Second,
 		},
-		Operations: config.Operations{ListenAddr: ":8080", LogLevel: "info"},
+		Operations: config.Operations{ListenAddr: ":8080", LogLevel: "info", StatusPage: true},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
@@ -145,11 +145,13 @@ func TestEveryVariable(t *testing.T) {
 		"KUBERELAY_LEASE_RENEW_DEADLINE=20s",
 		"KUBERELAY_LEASE_RETRY_PERIOD=3s",
 		"KUBERELAY_LISTEN_ADDR=localhost:19",
+		"KUBERELAY_READY_REQUIRES_MATCHES=true",
 		"KUBERELAY_METRICS_AUTH=true",
 		"KUBERELAY_LISTEN_TLS_CERT_FILE="+cert,
 		"KUBERELAY_LISTEN_TLS_KEY_FILE="+key,
 		"KUBERELAY_LOG_LEVEL=debug",
 		"KUBERELAY_LOG_FORMAT=text",
+		"KUBERELAY_STATUS_PAGE=false",
 		"KUBERELAY_PPROF=true",
 	)
 	got, err := config.Load(config.Forwarding)
@@ -191,7 +193,7 @@ func TestEveryVariable(t *testing.T) {
 			Election: true, LeaseName: "web.kuberelay", Namespace: "apps",
 			LeaseDuration: 25 * time.Second, RenewDeadline: 20 * time.Second, RetryPeriod: 3 * time.Second,
 		},
-		Operations: config.Operations{ListenAddr: "localhost:19", MetricsAuth: true, CertFile: cert, KeyFile: key, LogLevel: "debug", LogFormat: config.LogText, Profiles: true},
+		Operations: config.Operations{ListenAddr: "localhost:19", RequireMatches: true, MetricsAuth: true, CertFile: cert, KeyFile: key, LogLevel: "debug", LogFormat: config.LogText, StatusPage: false, Profiles: true},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)

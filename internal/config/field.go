@@ -19,7 +19,7 @@ type Field struct {
 	Description string   // sentences
 	Bounds      string   // "1 to 5", "at least 1s"; "" for none
 	Minimum     string   // of a number or a duration, in the form of the environment; "" for none
-	Maximum     string   // likewise
+	Maximum     string   // the same, for the maximum
 	Values      []string // the possible values; nil if there are not just a few
 	Required    bool     // by the command run
 	File        bool     // the value is the path of a file
@@ -41,7 +41,7 @@ const (
 	kindFile    = "file"    // path of a readable file
 	kindSecret  = "secret"  // the same, with a secret in the file
 	kindURL     = "url"     // list of URLs; a user may have written a password into one
-	kindBrokers = "brokers" // list of host:port; likewise
+	kindBrokers = "brokers" // list of host:port; a user may have written a password into one
 )
 
 // variable is a field of a Config and its tags.

@@ -69,16 +69,17 @@ func (a *Access) Denied(ctx context.Context, r event.Resource, namespace string)
 			allowed, why, err = a.Review(ctx, verb, r.Group, r.Resource, namespace)
 		}
 		if err == nil && !allowed {
-			where := "in all namespaces"
+			where, cure := "in all namespaces", "; if only some namespaces may be read, name them in KUBERELAY_NAMESPACES"
 			switch {
 			case !r.Namespaced:
-				where = "in the cluster"
+				where, cure = "in the cluster", ""
 			case namespace != "":
-				where = fmt.Sprintf("in the namespace %q", namespace)
+				where, cure = fmt.Sprintf("in the namespace %q", namespace), ""
 			}
 			if why != "" {
 				why = ": " + why
 			}
+			why += cure
 			return apierrors.NewForbidden(r.GroupResource(), "", fmt.Errorf("may not %s it %s%s", verb, where, why))
 		}
 	}
@@ -109,16 +110,18 @@ func (a *Access) allowsAll(ctx context.Context) bool {
 
 // Review asks one question. Why is the API server's reason, if it gives one.
 func (a *Access) Review(ctx context.Context, verb, group, resource, namespace string) (allowed bool, why string, err error) {
+	return a.review(ctx, authorizationv1.ResourceAttributes{Namespace: namespace, Verb: verb, Group: group, Version: "*", Resource: resource})
+}
+
+func (a *Access) review(ctx context.Context, of authorizationv1.ResourceAttributes) (allowed bool, why string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
 	defer cancel()
 	answer, err := a.reviews.Create(ctx, &authorizationv1.SelfSubjectAccessReview{
-		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
-			Namespace: namespace, Verb: verb, Group: group, Version: "*", Resource: resource,
-		}},
+		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &of},
 	}, metav1.CreateOptions{})
 	switch {
 	case err != nil:
-		return false, "", fmt.Errorf("ask whether %s may be read: %w", resource, err)
+		return false, "", fmt.Errorf("ask whether %s may be read: %w", of.Resource, err)
 	case answer.Status.EvaluationError != "" && !answer.Status.Allowed:
 		return false, "", errors.New(answer.Status.EvaluationError)
 	}

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/restmapper"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/refusal"
 )
 
 // Catalog is one answer of the API server to the question what it serves.
@@ -31,7 +32,7 @@ type Catalog struct {
 	versions  map[schema.GroupVersion]bool // those that are shown, also without resources
 
 	// Failed has the error of each group whose discovery failed, at least in one version.
-	// Nothing may be concluded about such a group, least of all that a resource is gone.
+	// Nothing may be concluded about such a group, in particular not that a resource is gone.
 	Failed map[string]error
 
 	// Kept are watched resources that stay as they are, whatever the API server shows.
@@ -67,10 +68,10 @@ func newCatalogue(groups []*metav1.APIGroup, lists []*metav1.APIResourceList, fa
 		versions:  map[schema.GroupVersion]bool{}, Failed: map[string]error{},
 	}
 	for gv, err := range failed {
-		c.Failed[gv.Group] = err
+		c.Failed[gv.Group] = refusal.Explain(err)
 	}
 	if !slices.ContainsFunc(groups, func(g *metav1.APIGroup) bool { return g.Name == "" }) {
-		// client-go takes "not found" for an aggregated API server, and this is none.
+		// To client-go, "not found" means an aggregated API server, but this is the API server.
 		c.Failed[""] = errors.New("the API server does not show its core group")
 	}
 	byVersion := map[string]*metav1.APIResourceList{}

@@ -38,7 +38,10 @@ type Namespaces struct {
 	// nothing watches them.
 	mu      sync.RWMutex
 	known   map[string]bool
-	failing error // of the last list or watch, nil if it succeeded
+	failing error             // of the last list or watch, nil if it succeeded
+	missing map[string]string // without a watch, the included ones that do not exist: see Missing
+	looked  bool              // whether missing is known
+	similar map[string]string // names in known, by names that are not; nil after a change
 
 	listed chan struct{} // closed when known is complete for the first time
 }
@@ -167,8 +170,10 @@ func (n *Namespaces) Put(name string, l map[string]string) (changed bool) {
 	matches := n.selector == nil || n.selector.Matches(labels.Set(l))
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	before := n.known[name]
-	n.known[name] = matches
+	before, existed := n.known[name]
+	if n.known[name] = matches; !existed {
+		n.similar = nil
+	}
 	return before != matches && n.MaySelect(name)
 }
 
@@ -178,6 +183,7 @@ func (n *Namespaces) Remove(name string) (changed bool) {
 	defer n.mu.Unlock()
 	before := n.known[name]
 	delete(n.known, name)
+	n.similar = nil
 	return before && n.MaySelect(name)
 }
 

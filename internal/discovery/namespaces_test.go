@@ -1,6 +1,7 @@
 package discovery
 
 import (
+	"maps"
 	"slices"
 	"testing"
 
@@ -69,4 +70,50 @@ func labelSelector(t *testing.T, s string) labels.Selector {
 		t.Fatal(err)
 	}
 	return l
+}
+
+// TestMissingNamespaces: what is named and does not exist is known once namespaces were looked for, with
+// a similar name.
+func TestMissingNamespaces(t *testing.T) {
+	include := NamespaceSelection{Include: []string{"defualt", "shop"}}
+	labeled := NamespaceSelection{Include: []string{"defualt", "shop"}, Selector: labelSelector(t, "team"), Exclude: []string{"kube-systm", "elsewhere"}}
+	none := map[string]string{}
+	for name, c := range map[string]struct {
+		selection         NamespaceSelection
+		look              func(*Namespaces)
+		missing, excluded map[string]string
+		looked, none      bool
+	}{
+		"all":                    {NamespaceSelection{}, func(*Namespaces) {}, none, none, true, false},
+		"a list, before a look":  {include, func(*Namespaces) {}, none, none, false, false},
+		"a list":                 {include, func(n *Namespaces) { n.noteMissing(map[string]string{"defualt": "default"}) }, map[string]string{"defualt": "default"}, none, true, false},
+		"a list, all there":      {include, func(n *Namespaces) { n.noteMissing(none) }, none, none, true, false},
+		"labels, before a watch": {labeled, func(n *Namespaces) { n.Put("default", nil) }, none, none, false, false},
+		"labels that none has": {labeled, func(n *Namespaces) { put(n, "default", "kube-system", "shop") },
+			map[string]string{"defualt": "default"}, map[string]string{"kube-systm": "kube-system", "elsewhere": ""}, true, true},
+		"labels": {labeled, func(n *Namespaces) { n.Put("shop", map[string]string{"team": "x"}); put(n, "defualt") },
+			none, map[string]string{"kube-systm": "", "elsewhere": ""}, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := NewNamespaces(c.selection)
+			c.look(n)
+			if got := n.Missing(); !maps.Equal(got, c.missing) {
+				t.Errorf("missing: got %v, want %v", got, c.missing)
+			}
+			if got := n.MissingExcluded(); !maps.Equal(got, c.excluded) {
+				t.Errorf("excluded: got %v, want %v", got, c.excluded)
+			}
+			if n.Looked() != c.looked || n.SelectsNone() != c.none {
+				t.Errorf("looked %v, none %v, want %v, %v", n.Looked(), n.SelectsNone(), c.looked, c.none)
+			}
+		})
+	}
+}
+
+// put notes the last of the namespaces.
+func put(n *Namespaces, names ...string) {
+	for _, name := range names {
+		n.Put(name, nil)
+	}
+	n.Synced()
 }

@@ -2,10 +2,14 @@ package discovery
 
 import (
 	"context"
+	"fmt"
 	"sync"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/kuberelay/kuberelay/internal/refusal"
 )
 
 // WatchNamespaces keeps the namespaces current until ctx ends, if the selection needs that.
@@ -17,6 +21,9 @@ func (w Watcher) WatchNamespaces(ctx context.Context, n *Namespaces, changed fun
 		return &running
 	}
 	shared := w.metadataInformer(NamespaceResource, func() { _ = n.Fail(nil) }, func(err error) {
+		if err = refusal.Explain(err); apierrors.IsForbidden(err) {
+			err = fmt.Errorf("%w; to select namespaces by label, or to exclude some, grant list and watch on namespaces, or name those that may be read in KUBERELAY_NAMESPACES", err)
+		}
 		if ErrorReason(n.Fail(err)) != ErrorReason(err) {
 			w.Logger.Warn("watch of namespaces failed, retrying", "err", err)
 		}

@@ -47,6 +47,10 @@ type Claim struct {
 	// claims the name makes another claim, whichever cluster it belongs to.
 	Forgotten time.Time
 
+	// IsRow: an earlier release has written the claim, in a form in which it is a row of a
+	// table of the bus. It must be written again.
+	IsRow bool
+
 	// Position is the position of the claim on the bus. If UID is "", it is the position of
 	// a foreign message in the place of the claim. The next claim expects it.
 	Position uint64

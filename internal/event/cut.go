@@ -25,7 +25,7 @@ func (d *Decoder) metadata(s *jsonscan.Scanner, f *fields) {
 		case "resourceVersion":
 			readText(s, &f.version)
 		case "managedFields":
-			s.Skip()
+			f.managed = s.Skip()
 			d.drop(&m, s)
 			continue
 		case "annotations":

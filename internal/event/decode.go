@@ -46,6 +46,8 @@ func (c *Converter) Decoder(r Resource, p *Packer, keeps func(namespace string) 
 // namespace, name, uid and resourceVersion.
 type fields struct {
 	apiVersion, kind, namespace, name, uid, version []byte
+
+	managed []byte // metadata.managedFields
 }
 
 // Decode makes an Object from a text.
@@ -154,6 +156,7 @@ func (d *Decoder) object(f fields) *Object {
 	d.ids = append(append(append(d.ids[:0], f.name...), f.uid...), f.version...)
 	all, n, u := string(d.ids), len(f.name), len(f.name)+len(f.uid)
 	o.Name, o.UID, o.ResourceVersion = all[:n], types.UID(all[n:u]), all[u:]
+	o.Written = newestTime(f.managed)
 	return o
 }
 

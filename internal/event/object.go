@@ -31,6 +31,10 @@ type Object struct {
 	// a state from the bus, in the form of an earlier configuration.
 	Shaped bool
 
+	// Written is when the API server wrote the object last, by its own clock and as far as
+	// metadata.managedFields records it, in seconds of Unix time. It is 0 if unknown.
+	Written uint32
+
 	// References are the references to follow, nil if there are none.
 	References []Reference
 }

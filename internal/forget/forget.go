@@ -25,13 +25,15 @@ import (
 	"github.com/kuberelay/kuberelay/internal/checkpoint"
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/forward"
+	"github.com/kuberelay/kuberelay/internal/ledger"
+	"github.com/kuberelay/kuberelay/internal/longwork"
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
 // ErrWritten means that somebody else writes events of the cluster.
 var ErrWritten = errors.New("somebody else writes events of the cluster: stop its forwarder first")
 
-// Config says what to forget. Every field is required.
+// Config says what to forget. Every field but Deleting is required.
 type Config struct {
 	Bus       publish.Bus   // as the writer of the cluster's name
 	Builder   event.Builder // of the cluster
@@ -39,6 +41,7 @@ type Config struct {
 	Retention time.Duration // how long the events of a deleted object stay
 	Now       func() time.Time
 	Logger    *slog.Logger
+	Deleting  *longwork.Counter // of objects
 }
 
 // Result is what was done.
@@ -51,8 +54,8 @@ type Result struct {
 // Run blocks until the bus shows no object of the cluster, or ctx ends. It retries what the bus does not
 // acknowledge.
 func Run(ctx context.Context, c Config) (Result, error) {
-	r := &retirement{Config: c, known: checkpoint.New()}
-	if err := r.known.Load(ctx, c.Bus); err != nil {
+	r := &retirement{Config: c, known: ledger.New().NewTerm()}
+	if err := checkpoint.New(r.known).Load(ctx, c.Bus); err != nil {
 		return Result{}, fmt.Errorf("load the last events of the cluster: %w", err)
 	}
 	err := r.deleteAll(ctx)
@@ -60,7 +63,7 @@ func Run(ctx context.Context, c Config) (Result, error) {
 	if err != nil {
 		return result, err
 	}
-	retention := checkpoint.Retention{Checkpoint: r.known, Bus: c.Bus, After: c.Retention, Now: c.Now, Log: c.Logger}
+	retention := checkpoint.Retention{Acked: r.known, Bus: c.Bus, After: c.Retention, Now: c.Now, Log: c.Logger}
 	if result.Purged, err = retention.Once(ctx); err != nil {
 		return result, fmt.Errorf("purge the events of deleted objects: %w", err)
 	}
@@ -71,7 +74,7 @@ func Run(ctx context.Context, c Config) (Result, error) {
 // retirement is one run.
 type retirement struct {
 	Config
-	known   *checkpoint.Checkpoint
+	known   *ledger.Term
 	deleted atomic.Int64
 }
 
@@ -81,7 +84,7 @@ func (r *retirement) deleteAll(ctx context.Context) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	f := forward.New(forward.Config{
-		Informers: departed{r.known, r.Now}, Checkpoint: r.known, Publish: r.publish(stop), History: r.Bus,
+		Informers: departed{r.known, r.Now}, Ledger: r.known, Publish: r.publish(stop), History: r.Bus,
 		Recheck: func(event.Key) {}, Lost: func() bool { return false }, // nothing else is known of the object
 		Builder: r.Builder, Go: func(f func()) { go f() }, Now: r.Now, Logger: r.Logger, Registerer: prometheus.NewRegistry(),
 	})
@@ -93,6 +96,9 @@ func (r *retirement) deleteAll(ctx context.Context) error {
 			}
 		}
 	}
+	r.Deleting.Begin()
+	defer r.Deleting.End()
+	r.Deleting.Expect(int64(len(keys)))
 	var all errgroup.Group
 	all.SetLimit(max(1, r.InFlight))
 	for _, k := range keys {
@@ -134,6 +140,7 @@ func (r *retirement) delete(ctx context.Context, f *forward.Forwarder, k event.K
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case o.err == nil && !o.again:
+			r.Deleting.Add(1)
 			return nil
 		case o.err == nil:
 			continue
@@ -166,7 +173,7 @@ func (r *retirement) claim(ctx context.Context, deleted bool) (bool, error) {
 // departed are the informers of a cluster that is gone: of each object that the bus shows, it is certain
 // that it does not exist.
 type departed struct {
-	known *checkpoint.Checkpoint
+	known *ledger.Term
 	now   func() time.Time
 }
 
@@ -182,11 +189,11 @@ func (d departed) Lookup(k event.Key) event.View {
 	return v
 }
 
-// Settle is part of [forward.Informers].
-func (d departed) Settle(event.Key, event.Acked, string) {}
+// Interest is part of [forward.Informers].
+func (d departed) Interest(event.Key) ledger.Interest { return ledger.Interest{} }
 
-// Acknowledged is part of [forward.Informers].
-func (d departed) Acknowledged(event.Key, event.Acked, *event.Object) {}
+// Settled is part of [forward.Informers].
+func (d departed) Settled(event.Key) {}
 
 // Unpublishable is part of [forward.Informers]. A delete can always be published without its state.
 func (d departed) Unpublishable(event.Key) {}

@@ -317,20 +317,6 @@ func TestSyncFindsItsUnansweredPublish(t *testing.T) {
 	}
 }
 
-// TestForeignLogIsLimited: another writer decides how many foreign events there are.
-func TestForeignLogIsLimited(t *testing.T) {
-	var log bytes.Buffer
-	var l foreignLog
-	now := time.Unix(1000, 0)
-	for range 1000 {
-		l.warn(slog.New(slog.NewTextHandler(&log, nil)), now, nil)
-	}
-	l.warn(slog.New(slog.NewTextHandler(&log, nil)), now.Add(foreignLogInterval), nil)
-	if got := log.String(); strings.Count(got, "\n") != 2 || !strings.Contains(got, "suppressed=999") {
-		t.Errorf("the log has %s", got)
-	}
-}
-
 // TestInferredDeleteChecksTheLastState: the data must be of the version in the checkpoint, and
 // of the digest in the event if that can be computed.
 func TestInferredDeleteChecksTheLastState(t *testing.T) {

@@ -2,9 +2,6 @@ package forward
 
 import (
 	"context"
-	"log/slog"
-	"sync"
-	"time"
 
 	"github.com/kuberelay/kuberelay/internal/event"
 )
@@ -25,11 +22,11 @@ func (f *Forwarder) syncForeign(ctx context.Context, key event.Key, acked event.
 		return
 	}
 	view := f.Informers.Lookup(key)
-	adopt, c, reason := DecideForeign(key, view, acked, shown, f.attempts.has(key, shown.Acked))
+	adopt, c, reason := DecideForeign(key, view, acked, shown, f.Ledger.IsAttempt(key, shown.Acked))
 	f.metrics.decisions.WithLabelValues(string(reason)).Inc()
 	switch {
 	case adopt != nil:
-		f.adopt(key, acked, *adopt)
+		f.Ledger.Adopt(key, acked, *adopt)
 		if adopt.Live() && (view.Live == nil || string(view.Live.UID) != adopt.UID) {
 			f.Recheck(key) // its tombstone may be settled
 		}
@@ -46,44 +43,12 @@ func (f *Forwarder) syncForeign(ctx context.Context, key event.Key, acked event.
 	}
 }
 
-// adopt takes the event on the bus for that of a forwarder of this cluster.
-func (f *Forwarder) adopt(key event.Key, was, is event.Acked) {
-	if f.Checkpoint.Replace(key, was, is) {
-		f.attempts.resolved(key) // the bus is past the position that the attempts expect
-	}
-}
-
-// foreignLog limits the log of foreign events, which somebody else causes.
-type foreignLog struct {
-	mu         sync.Mutex
-	last       time.Time
-	suppressed int
-	count      int // of all
-}
-
-const foreignLogInterval = 10 * time.Second
-
 // repaired records that the bus has the state of an object again.
 func (f *Forwarder) repaired(c event.Change) {
 	f.metrics.foreign.Inc()
-	f.foreign.warn(f.Logger, f.Now(), append(attributes(c.Key), "foreign_position", c.After, "type", c.Type.Short()))
+	f.foreign.Add(1)
+	f.Logger.Warn("foreign event on the bus, published the object's state again", append(attributes(c.Key), "foreign_position", c.After, "type", c.Type.Short())...)
 }
 
 // ForeignEvents returns the number of foreign events that were repaired.
-func (f *Forwarder) ForeignEvents() int {
-	f.foreign.mu.Lock()
-	defer f.foreign.mu.Unlock()
-	return f.foreign.count
-}
-
-func (l *foreignLog) warn(log *slog.Logger, now time.Time, args []any) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.count++
-	if now.Sub(l.last) < foreignLogInterval {
-		l.suppressed++
-		return
-	}
-	log.Warn("foreign event on the bus, published the object's state again", append(args, "suppressed", l.suppressed)...)
-	l.last, l.suppressed = now, 0
-}
+func (f *Forwarder) ForeignEvents() int { return int(f.foreign.Load()) }

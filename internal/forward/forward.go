@@ -4,8 +4,8 @@
 // decide, build the event, publish, record. The package knows nothing of queues, clusters
 // or brokers; the interfaces below are all that it needs of them.
 //
-// The checkpoint is never ahead of the bus: Sync writes an entry after the acknowledgement
-// and before it completes the key. Sync does not retry. A failed key goes back to the
+// The ledger is never ahead of the bus: Sync records an event after the acknowledgement and
+// before it completes the key. Sync does not retry. A failed key goes back to the
 // queue, and Sync decides again when it returns.
 package forward
 
@@ -13,12 +13,14 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/failpoint"
+	"github.com/kuberelay/kuberelay/internal/ledger"
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
@@ -26,27 +28,28 @@ import (
 type Informers interface {
 	// Lookup returns what is known of a key. It does not block.
 	Lookup(event.Key) event.View
-	// Settle reports that the bus holds acked of this key, so that the informers can drop
-	// the tombstones and marks that it covers.
-	//
-	// Attempted is a UID that the bus may show although it never acknowledged it, or "".
-	// Its tombstone stays.
-	Settle(key event.Key, acked event.Acked, attempted string)
-	// Acknowledged is Settle after an acknowledgement. State is the published object; the
-	// next event is compared with it.
-	Acknowledged(key event.Key, acked event.Acked, state *event.Object)
+	// Interest returns whether an object of this key belongs on the bus. It does not block.
+	Interest(event.Key) ledger.Interest
+	// Settled reports that the bus may lack less of this key than before.
+	Settled(event.Key)
 	// Unpublishable reports that the present state of this key cannot be published, and
 	// that a retry cannot help.
 	Unpublishable(event.Key)
 }
 
-// Checkpoint holds the last acknowledged event of each object.
-type Checkpoint interface {
-	Get(event.Key) event.Acked
-	Put(event.Key, event.Acked)
-	// Replace is Put if the entry still equals was. It reports whether it did.
+// Ledger is what is known of the bus. The methods are those of [ledger.Term].
+type Ledger interface {
+	State(event.Key) (acked event.Acked, attempted string)
+	IsAttempt(key event.Key, bus event.Acked) bool
 	Replace(key event.Key, was, is event.Acked) bool
+	Settle(key event.Key, acked event.Acked, of ledger.Interest)
+	Acknowledge(key event.Key, acked event.Acked, state *event.Object, of ledger.Interest)
+	Unanswered(key event.Key, acked, sent event.Acked, of ledger.Interest)
+	Put(event.Key, event.Acked)
+	Adopt(key event.Key, was, is event.Acked)
 }
+
+var _ Ledger = (*ledger.Term)(nil)
 
 // Publish sends a message to the bus, like [publish.Publisher].
 type Publish func(ctx context.Context, m *event.Message, done func(position uint64, err error))
@@ -58,12 +61,12 @@ type History interface {
 	At(ctx context.Context, key event.Key, position uint64) (publish.Stored, error)
 }
 
-// Config configures a Forwarder. Every field is required.
+// Config configures a Forwarder. Every field is required unless it says otherwise.
 type Config struct {
-	Informers  Informers
-	Checkpoint Checkpoint
-	Publish    Publish
-	History    History
+	Informers Informers
+	Ledger    Ledger
+	Publish   Publish
+	History   History
 	// Recheck schedules a comparison of a key with the cluster, because its state on the
 	// bus does not follow from what the informers show. It must not block.
 	Recheck func(event.Key)
@@ -72,6 +75,9 @@ type Config struct {
 	// published the delete and purged it after the retention.
 	Lost    func() bool
 	Builder event.Builder
+	// Published, if set, is told of each acknowledged event: its version, and when its change was
+	// observed and the event acknowledged. It is called concurrently, and must not block.
+	Published func(key event.Key, of event.Type, version string, observed, acknowledged time.Time)
 	// Go runs a function that may block on the bus, concurrently.
 	Go         func(func())
 	Now        func() time.Time
@@ -84,10 +90,9 @@ type Config struct {
 type Forwarder struct {
 	Config
 	metrics  *metrics
-	attempts attempts
 	reads    chan struct{} // holds one token for each read of the bus in progress
-	foreign  foreignLog
-	outcomes outcomes
+	foreign  atomic.Int64  // foreign events that were repaired
+	outcomes *outcomes
 }
 
 // maxReads limits the concurrent reads of the bus. On a distant bus, a read takes as long
@@ -96,7 +101,8 @@ const maxReads = 16
 
 // New returns a Forwarder.
 func New(c Config) *Forwarder {
-	return &Forwarder{Config: c, metrics: newMetrics(c.Registerer), reads: make(chan struct{}, maxReads)}
+	m := newMetrics(c.Registerer)
+	return &Forwarder{Config: c, metrics: m, reads: make(chan struct{}, maxReads), outcomes: &outcomes{metrics: m}}
 }
 
 // Sync publishes at most one change of key, and calls done exactly once, possibly after
@@ -104,12 +110,13 @@ func New(c Config) *Forwarder {
 // change was not published, and the key must come back later.
 func (f *Forwarder) Sync(ctx context.Context, key event.Key, done func(again bool, err error)) {
 	failpoint.Hit("key-taken")
-	view, acked := f.Informers.Lookup(key), f.Checkpoint.Get(key)
+	view := f.Informers.Lookup(key)
+	acked, attempted := f.Ledger.State(key)
 	if acked.Foreign {
 		f.Go(func() { f.syncForeign(ctx, key, acked, done) })
 		return
 	}
-	change, reason := Decide(view, acked, f.attempts.of(key, acked))
+	change, reason := Decide(view, acked, attempted)
 	f.metrics.decisions.WithLabelValues(string(reason)).Inc()
 	if change == nil {
 		f.outcomes.of(key.GroupResource()).resolve(key)
@@ -117,8 +124,8 @@ func (f *Forwarder) Sync(ctx context.Context, key event.Key, done func(again boo
 		case ReasonUnchanged:
 			f.unchanged(key, view.Live, acked)
 		case ReasonGone:
-			acked.Position = 0 // there is no object that could have outlived the delete at it
-			f.Informers.Settle(key, acked, "")
+			acked.Position = 0 // no object exists that could have outlived the delete at this position
+			f.settle(key, acked)
 		case ReasonStale, ReasonDenied:
 			f.Recheck(key)
 		}
@@ -155,10 +162,15 @@ func (f *Forwarder) step(ctx context.Context, c *event.Change, last *event.Objec
 func (f *Forwarder) unchanged(key event.Key, live *event.Object, acked event.Acked) {
 	if was := acked; acked.Digest != live.Digest { // the comparison found the same content
 		acked.Digest = live.Digest
-		f.Checkpoint.Replace(key, was, acked)
+		f.Ledger.Replace(key, was, acked)
 	}
 	acked.ResourceVersion = live.ResourceVersion // a later version can differ in unpublished fields only
-	f.Informers.Settle(key, acked, "")
+	f.settle(key, acked)
+}
+
+func (f *Forwarder) settle(key event.Key, acked event.Acked) {
+	f.Ledger.Settle(key, acked, f.Informers.Interest(key))
+	f.Informers.Settled(key)
 }
 
 func attributes(k event.Key) []any {
@@ -196,7 +208,6 @@ func (f *Forwarder) publish(ctx context.Context, c event.Change, acked event.Ack
 // acknowledged records that the bus holds an event.
 func (f *Forwarder) acknowledged(ctx context.Context, c event.Change, m *event.Message, position uint64) {
 	failpoint.Hit("after-ack")
-	f.attempts.resolved(c.Key)
 	m.Acked.Position = position
 	m.Acked.StoredAt(f.Now())
 	f.record(c, m)
@@ -219,16 +230,13 @@ func (f *Forwarder) failed(ctx context.Context, c event.Change, acked event.Acke
 	tooLarge, notSent := errors.Is(err, publish.ErrTooLarge), errors.Is(err, publish.ErrNotSent)
 	var conflict *publish.ConflictError
 	errors.As(err, &conflict)
-	if !notSent && !tooLarge && !c.Type.IsRemoval() {
-		f.attempts.unresolved(c.Key, m.Acked.UID)
-	}
-	if !notSent && !tooLarge && conflict == nil {
-		f.attempts.add(c.Key, m.Acked)
-	}
 	if conflict == nil {
-		// While the bus is down, many UIDs can use one name in turn. Settle keeps only the
-		// tombstones whose delete has to be published, to save memory.
-		f.Informers.Settle(c.Key, acked, f.attempts.uid(c.Key))
+		var sent event.Acked
+		if !notSent && !tooLarge {
+			sent = m.Acked
+		}
+		f.Ledger.Unanswered(c.Key, acked, sent, f.Informers.Interest(c.Key))
+		f.Informers.Settled(c.Key)
 	}
 	switch {
 	case conflict != nil:
@@ -236,10 +244,9 @@ func (f *Forwarder) failed(ctx context.Context, c event.Change, acked event.Acke
 		f.metrics.conflicts.Inc()
 		// Of an object that the checkpoint doesn't know, the event is another forwarder's. At an
 		// earlier position, it is what a bus that lost its end has kept.
-		if acked.UID != "" && bus.Position > m.Expected && !f.attempts.has(c.Key, bus) && !isBefore(bus, c) {
+		if acked.UID != "" && bus.Position > m.Expected && !f.Ledger.IsAttempt(c.Key, bus) && !isBefore(bus, c) {
 			bus = acked.Before(bus)
 		}
-		f.attempts.resolved(c.Key) // the bus is past the position that the attempt expects
 		log.Warn("publish conflict, deciding again", "bus_version", conflict.Bus.ResourceVersion, "expected_position", m.Expected, "bus_position", conflict.Bus.Position)
 		claimed := acked.Foreign && acked.ResourceVersion == "" // only another writer named the UID
 		if c.Type.IsRemoval() && bus == (event.Acked{}) && f.Lost() && !claimed {
@@ -247,7 +254,7 @@ func (f *Forwarder) failed(ctx context.Context, c event.Change, acked event.Acke
 			acked.Position, acked.Foreign = 0, false
 			bus = acked
 		}
-		f.Checkpoint.Put(c.Key, bus)
+		f.Ledger.Put(c.Key, bus)
 		f.Recheck(c.Key) // another writer or an unanswered publish may show an object that is gone
 		if c.Repairs {
 			fail() // the foreign writer is still writing: answer it with a back-off
@@ -291,7 +298,7 @@ func isBefore(bus event.Acked, c event.Change) bool {
 // truncate publishes identity and metadata of the object, unless the bus has them.
 func (f *Forwarder) truncate(ctx context.Context, c event.Change, acked event.Acked, log *slog.Logger, done func(again bool, err error)) {
 	if c.Present != nil {
-		f.adopt(c.Key, acked, *c.Present)
+		f.Ledger.Adopt(c.Key, acked, *c.Present)
 		done(true, nil)
 		return
 	}
@@ -314,12 +321,18 @@ func (f *Forwarder) once(key event.Key, level slog.Level) slog.Level {
 }
 
 func (f *Forwarder) record(c event.Change, m *event.Message) {
-	// The strings of the cached object: the checkpoint keeps them, so they use no more
-	// memory.
-	f.Checkpoint.Put(event.Key{Group: c.Resource.Group, Resource: c.Resource.Resource, Namespace: c.Object.Namespace, Name: c.Object.Name}, m.Acked)
-	f.Informers.Acknowledged(c.Key, m.Acked, c.Object)
+	// The strings of the cached object: the ledger keeps them, so they use no more memory.
+	key := event.Key{Group: c.Resource.Group, Resource: c.Resource.Resource, Namespace: c.Object.Namespace, Name: c.Object.Name}
+	f.Ledger.Acknowledge(key, m.Acked, c.Object, f.Informers.Interest(key))
+	f.Informers.Settled(c.Key)
 	f.metrics.published.WithLabelValues(c.Key.GroupResource().String(), c.Type.Short()).Inc()
 	now := f.Now()
 	f.metrics.lag.Observe(now.Sub(c.Observed).Seconds())
-	f.outcomes.succeeded(c.Key, now)
+	if at, ok := wroteAt(c); ok {
+		f.metrics.endToEnd.Observe(max(0, now.Sub(at).Seconds()))
+	}
+	f.outcomes.succeeded(c.Key, len(m.Data), c.Observed, now)
+	if f.Published != nil {
+		f.Published(key, c.Type, m.Acked.ResourceVersion, c.Observed, now)
+	}
 }

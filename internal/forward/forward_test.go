@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/ledger"
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
@@ -31,7 +32,8 @@ type answer struct {
 // that the test sets.
 type bench struct {
 	view      event.View
-	acked     event.Acked
+	acked     event.Acked // what the term has of it; a test can change it
+	term      *ledger.Term
 	settled   []event.Acked
 	answer    []answer // in order of publishes
 	sent      []*event.Message
@@ -41,37 +43,71 @@ type bench struct {
 	readErr   error
 	rechecked []event.Key
 	lost      bool            // result of Lost
-	states    []*event.Object // arguments of Acknowledged
+	states    []*event.Object // arguments of Acknowledge
 
-	attempted     []string // arguments of Settle
+	attempted     []string // what the bus may show, at each call of Settle, Acknowledge and Unanswered
 	unpublishable int
 	log           strings.Builder
 }
 
 func (b *bench) Lookup(event.Key) event.View { return b.view }
-func (b *bench) Settle(_ event.Key, a event.Acked, attempted string) {
-	a.Time = 0
-	b.settled = append(b.settled, a)
-	b.attempted = append(b.attempted, attempted)
+func (b *bench) Interest(event.Key) ledger.Interest {
+	return ledger.Interest{Selected: true, Published: true}
 }
-func (b *bench) Acknowledged(k event.Key, a event.Acked, state *event.Object) {
-	b.Settle(k, a, "")
-	b.states = append(b.states, state)
-}
+func (b *bench) Settled(event.Key) {}
 func (b *bench) Unpublishable(event.Key) {
 	b.unpublishable++
 	b.view.Unpublishable = true
 }
-func (b *bench) Get(event.Key) event.Acked      { return b.acked }
-func (b *bench) Put(_ event.Key, a event.Acked) { a.Time = 0; b.acked = a }
 
-func (b *bench) Replace(_ event.Key, was, is event.Acked) bool {
-	if b.acked != was {
-		return false
-	}
-	b.acked = is
-	return true
+var _ Ledger = (*bench)(nil)
+
+// known returns the term, which has the entry of the bench.
+func (b *bench) known() *ledger.Term {
+	b.term.Replace(key, b.term.Get(key), b.acked)
+	return b.term
 }
+
+func (b *bench) settle(a event.Acked) {
+	a.Time = 0
+	b.settled = append(b.settled, a)
+	_, attempted := b.term.State(key)
+	b.attempted = append(b.attempted, attempted)
+}
+
+func (b *bench) State(k event.Key) (event.Acked, string) { return b.known().State(k) }
+func (b *bench) IsAttempt(k event.Key, bus event.Acked) bool {
+	return b.known().IsAttempt(k, bus)
+}
+func (b *bench) Settle(k event.Key, a event.Acked, of ledger.Interest) {
+	b.known().Settle(k, a, of)
+	b.settle(a)
+}
+func (b *bench) Acknowledge(k event.Key, a event.Acked, state *event.Object, of ledger.Interest) {
+	b.known().Acknowledge(k, a, state, of)
+	b.settle(a)
+	a.Time = 0
+	b.acked, b.states = a, append(b.states, state)
+}
+func (b *bench) Unanswered(k event.Key, a, sent event.Acked, of ledger.Interest) {
+	b.known().Unanswered(k, a, sent, of)
+	b.settle(a)
+}
+func (b *bench) Put(k event.Key, a event.Acked) {
+	a.Time = 0
+	b.known().Put(k, a)
+	b.acked = a
+}
+func (b *bench) Replace(k event.Key, was, is event.Acked) bool {
+	ok := b.known().Replace(k, was, is)
+	b.acked = b.term.Get(k)
+	return ok
+}
+func (b *bench) Adopt(k event.Key, was, is event.Acked) {
+	b.known().Adopt(k, was, is)
+	b.acked = b.term.Get(k)
+}
+
 func (b *bench) publish(_ context.Context, m *event.Message, done func(uint64, error)) {
 	b.sent = append(b.sent, m)
 	a := b.answer[len(b.sent)-1]
@@ -82,12 +118,15 @@ func (b *bench) At(context.Context, event.Key, uint64) (publish.Stored, error) {
 	return publish.Stored{Acked: b.shown, Object: b.last, Truncated: b.truncated}, b.readErr
 }
 
-func (b *bench) forwarder() *Forwarder {
-	return New(Config{
-		Informers: b, Checkpoint: b, Publish: b.publish, History: b, Recheck: func(k event.Key) { b.rechecked = append(b.rechecked, k) }, Builder: event.Builder{Cluster: "test"}, Go: func(f func()) { go f() }, Now: time.Now,
+func (b *bench) forwarder() *Forwarder { return New(b.config(prometheus.NewRegistry())) }
+
+func (b *bench) config(r prometheus.Registerer) Config {
+	b.term = ledger.New().NewTerm()
+	return Config{
+		Informers: b, Ledger: b, Publish: b.publish, History: b, Recheck: func(k event.Key) { b.rechecked = append(b.rechecked, k) }, Builder: event.Builder{Cluster: "test"}, Go: func(f func()) { go f() }, Now: time.Now,
 		Lost:   func() bool { return b.lost },
-		Logger: slog.New(slog.NewTextHandler(&b.log, nil)), Registerer: prometheus.NewRegistry(),
-	})
+		Logger: slog.New(slog.NewTextHandler(&b.log, nil)), Registerer: r,
+	}
 }
 
 func (b *bench) sync(t *testing.T) (again bool, err error) {

@@ -52,6 +52,8 @@ func TestSyncAfterAProjectionChange(t *testing.T) {
 		"it goes, and had left out something":               {live: sent("A", "10", whole), acked: digest, want: "A.10.projected.7"},
 		"it goes, and the object has changed":               {live: sent("A", "11", small), acked: digest, want: "A.11"},
 		"it changes":                                        {live: withDigest(t, sent("A", "10", whole)), acked: digest, want: "A.10.projected.7"},
+		"it changes, and the bus has another state":         {live: withDigest(t, sent("A", "10", whole)), acked: digest, bus: withDigest(t, sent("A", "10", small)), want: "A.10.projected.7"},
+		"it changes, and another forwarder published that":  {live: withDigest(t, sent("A", "10", whole)), acked: digest, bus: withDigest(t, sent("A", "10", whole))},
 	} {
 		t.Run(name, func(t *testing.T) {
 			acked := live("A", "10")

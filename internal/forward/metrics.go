@@ -1,6 +1,12 @@
 package forward
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
 
 type metrics struct {
 	decisions *prometheus.CounterVec
@@ -9,6 +15,8 @@ type metrics struct {
 	conflicts prometheus.Counter
 	foreign   prometheus.Counter
 	lag       prometheus.Histogram
+	endToEnd  prometheus.Histogram
+	bytes     *prometheus.CounterVec
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
@@ -38,7 +46,31 @@ func newMetrics(r prometheus.Registerer) *metrics {
 			Help:    "Time from the observation of a change to the acknowledgement of its event, for acknowledged events only. Alert on a high quantile. During an outage of the bus, use kuberelay_oldest_unsent_change_seconds.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 4, 10), // 1 ms to 262 s
 		}),
+		endToEnd: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "kuberelay_end_to_end_lag_seconds",
+			Help:    "Time from the write at the API server, by its own clock, to the acknowledgement of the event, of created and updated objects whose write is newer in metadata.managedFields than the state before. Those times are whole seconds, so it is up to 1 s too high, and a difference of the clocks adds to it; a negative time counts as 0. Alert on a high quantile, and see kuberelay_event_lag_seconds for the part of the forwarder and the bus.",
+			Buckets: []float64{1, 2, 3, 5, 10, 20, 30, 60, 120, 300, 900, 3600},
+		}),
+		bytes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "kuberelay_published_bytes_total",
+			Help: "Bytes of the data of acknowledged events, by resource, before compression and without attributes. Use the rate for capacity planning.",
+		}, []string{"resource"}),
 	}
-	r.MustRegister(m.decisions, m.published, m.truncated, m.conflicts, m.foreign, m.lag)
+	r.MustRegister(m.decisions, m.published, m.truncated, m.conflicts, m.foreign, m.lag, m.endToEnd, m.bytes)
 	return m
+}
+
+// wroteAt returns when the API server wrote the state that c publishes. It is unknown for a
+// delete, and for a change that metadata.managedFields does not record: one that only removes
+// fields, and one in the same second as the change before.
+func wroteAt(c event.Change) (at time.Time, ok bool) {
+	switch {
+	case c.Object.Written == 0 || c.Cause != event.CauseWatch || c.After != 0:
+		return time.Time{}, false
+	case c.Type == event.Created:
+	case c.Type == event.Updated && c.Before != nil && c.Before.Written != 0 && c.Before.Written < c.Object.Written:
+	default:
+		return time.Time{}, false
+	}
+	return time.Unix(int64(c.Object.Written), 0), true
 }

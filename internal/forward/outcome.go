@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuberelay/kuberelay/internal/event"
@@ -12,7 +13,8 @@ import (
 
 // Outcome is what became of the latest publishes of a resource.
 type Outcome struct {
-	Published time.Time // when the bus last acknowledged an event; the zero value for never
+	Published time.Time     // when the bus last acknowledged an event; the zero value for never
+	Lag       time.Duration // of that event: from the observation of its change to the acknowledgement
 	// Err is the error of the last publish that failed, nil if that object needs no publish any
 	// more. Since is when the resource began to have such an error.
 	Err   error
@@ -28,7 +30,7 @@ func (f *Forwarder) Outcome(gr schema.GroupResource) Outcome {
 	var is Outcome
 	o := of.(*outcome)
 	if at := o.published.Load(); at != 0 {
-		is.Published = time.Unix(0, at)
+		is.Published, is.Lag = time.Unix(0, at), time.Duration(o.lag.Load())
 	}
 	if failed := o.failed.Load(); failed != nil {
 		is.Err, is.Since = failed.err, failed.since
@@ -51,9 +53,10 @@ type Description struct {
 // Describe describes a key. It does not block, and changes nothing.
 func (f *Forwarder) Describe(key event.Key) Description {
 	view := f.Informers.Lookup(key)
-	d := Description{Acked: f.Checkpoint.Get(key), Unpublishable: view.Unpublishable, Reason: ReasonForeign}
+	acked, attempted := f.Ledger.State(key)
+	d := Description{Acked: acked, Unpublishable: view.Unpublishable, Reason: ReasonForeign}
 	if !d.Acked.Foreign {
-		_, d.Reason = Decide(view, d.Acked, f.attempts.of(key, d.Acked))
+		_, d.Reason = Decide(view, acked, attempted)
 	}
 	if of, ok := f.outcomes.Load(key.GroupResource()); ok {
 		if failed := of.(*outcome).failed.Load(); failed != nil {
@@ -64,10 +67,15 @@ func (f *Forwarder) Describe(key event.Key) Description {
 }
 
 // outcomes has an *outcome for each resource. Nothing waits for a lock once it is there.
-type outcomes struct{ sync.Map }
+type outcomes struct {
+	sync.Map
+	metrics *metrics
+}
 
 type outcome struct {
 	published atomic.Int64 // Unix nanoseconds
+	bytes     prometheus.Counter
+	lag       atomic.Int64 // nanoseconds; of two concurrent events, either may stay
 	failed    atomic.Pointer[failure]
 }
 
@@ -80,14 +88,18 @@ type failure struct {
 func (o *outcomes) of(gr schema.GroupResource) *outcome {
 	of, ok := o.Load(gr)
 	if !ok {
-		of, _ = o.LoadOrStore(gr, &outcome{})
+		name := gr.String()
+		o.metrics.truncated.WithLabelValues(name) // from 0 on, so that the first one is an increase
+		of, _ = o.LoadOrStore(gr, &outcome{bytes: o.metrics.bytes.WithLabelValues(name)})
 	}
 	return of.(*outcome)
 }
 
-// succeeded records an acknowledgement.
-func (o *outcomes) succeeded(k event.Key, now time.Time) {
+// succeeded records the acknowledgement of an event with data of a size.
+func (o *outcomes) succeeded(k event.Key, size int, observed, now time.Time) {
 	of := o.of(k.GroupResource())
+	of.bytes.Add(float64(size))
+	of.lag.Store(int64(max(0, now.Sub(observed))))
 	of.published.Store(now.UnixNano())
 	of.resolve(k)
 }

@@ -35,14 +35,14 @@ func TestOutcome(t *testing.T) {
 
 	b.view = view(object("a", "2"))
 	step("refused again", answer{err: refused}, Outcome{Err: refused, Since: start.Add(3 * time.Second), Published: start.Add(2 * time.Second)})
-	f.outcomes.succeeded(event.Key{Resource: "configmaps", Namespace: "default", Name: "other"}, clock)
+	f.outcomes.succeeded(event.Key{Resource: "configmaps", Namespace: "default", Name: "other"}, 1, clock.Add(-3*time.Millisecond), clock)
 	if f.Outcome(gr).Err == nil {
 		t.Error("the publish of another object has resolved the error")
 	}
 	published := clock
 	b.view, b.acked = view(nil), event.Acked{}
 	_, _ = syncOnce(t, f)
-	if got, want := f.Outcome(gr), (Outcome{Published: published}); got != want {
+	if got, want := f.Outcome(gr), (Outcome{Published: published, Lag: 3 * time.Millisecond}); got != want {
 		t.Errorf("the object is gone: got %+v, want %+v", got, want)
 	}
 }
@@ -73,5 +73,35 @@ func TestDescribe(t *testing.T) {
 	b.acked.Foreign = true
 	if d := f.Describe(key); d.Reason != ReasonForeign {
 		t.Errorf("foreign: %+v", d)
+	}
+}
+
+// Published is told of an event when the bus has acknowledged it, and of nothing else.
+func TestPublished(t *testing.T) {
+	b := &bench{view: view(object("a", "11")), acked: live("a", "10"), answer: []answer{{err: publish.ErrNotSent}, {position: 8}}}
+	f := b.forwarder()
+	clock := time.Unix(1000, 0)
+	f.Now = func() time.Time { return clock }
+	type publication struct {
+		key                    event.Key
+		of                     event.Type
+		version                string
+		observed, acknowledged time.Time
+	}
+	var told []publication
+	f.Published = func(key event.Key, of event.Type, version string, observed, acknowledged time.Time) {
+		told = append(told, publication{key, of, version, observed, acknowledged})
+	}
+	_, _ = syncOnce(t, f)
+	if len(told) > 0 {
+		t.Errorf("told of an event that is not on the bus: %+v", told)
+	}
+	_, _ = syncOnce(t, f)
+	if want := (publication{key, event.Updated, "11", b.view.Observed, clock}); len(told) != 1 || told[0] != want {
+		t.Errorf("told %+v, want %+v", told, want)
+	}
+	_, _ = syncOnce(t, f) // it has the present state
+	if len(told) != 1 {
+		t.Errorf("told of nothing new: %+v", told)
 	}
 }

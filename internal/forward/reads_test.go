@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/ledger"
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
@@ -50,7 +51,7 @@ func (h historyFunc) At(ctx context.Context, _ event.Key, _ uint64) (publish.Sto
 func (b *bench) anotherForwarder(h History, published *atomic.Int32) *Forwarder {
 	f := b.forwarder()
 	f.History = h
-	f.Checkpoint = checkpointOf(b.acked)
+	f.Ledger = ledgerOf(b.acked)
 	f.Informers = quiet{b}
 	f.Publish = func(_ context.Context, _ *event.Message, done func(uint64, error)) {
 		published.Add(1)
@@ -59,15 +60,19 @@ func (b *bench) anotherForwarder(h History, published *atomic.Int32) *Forwarder 
 	return f
 }
 
-// checkpointOf returns the same entry for every key, and ignores writes.
-type checkpointOf event.Acked
+// ledgerOf has the same entry for every key, and ignores what happens.
+type ledgerOf event.Acked
 
-var _ Checkpoint = checkpointOf{}
+var _ Ledger = ledgerOf{}
 
-func (c checkpointOf) Get(event.Key) event.Acked  { return event.Acked(c) }
-func (c checkpointOf) Put(event.Key, event.Acked) {}
-
-func (c checkpointOf) Replace(event.Key, event.Acked, event.Acked) bool { return true }
+func (l ledgerOf) State(event.Key) (event.Acked, string)                            { return event.Acked(l), "" }
+func (ledgerOf) IsAttempt(event.Key, event.Acked) bool                              { return false }
+func (ledgerOf) Replace(event.Key, event.Acked, event.Acked) bool                   { return true }
+func (ledgerOf) Settle(event.Key, event.Acked, ledger.Interest)                     {}
+func (ledgerOf) Acknowledge(event.Key, event.Acked, *event.Object, ledger.Interest) {}
+func (ledgerOf) Unanswered(_ event.Key, _, _ event.Acked, _ ledger.Interest)        {}
+func (ledgerOf) Put(event.Key, event.Acked)                                         {}
+func (ledgerOf) Adopt(_ event.Key, _, _ event.Acked)                                {}
 
 // quiet ignores all calls, so that many keys can use it at once.
 type quiet struct{ *bench }
@@ -82,8 +87,6 @@ func (q quiet) Lookup(k event.Key) event.View {
 	}
 	return v
 }
-func (quiet) Settle(event.Key, event.Acked, string)              {}
-func (quiet) Acknowledged(event.Key, event.Acked, *event.Object) {}
 
 func keyOf(n int) event.Key {
 	k := key

@@ -21,6 +21,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/apistream"
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/ledger"
 	"github.com/kuberelay/kuberelay/internal/reconcile"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
@@ -44,6 +45,7 @@ var (
 // so that a change which is not enqueued is never seen.
 type running struct {
 	*Set
+	stubForwarder
 	*reconcile.Comparer
 	cancel context.CancelFunc
 	ended  chan struct{} // closed when Run has returned
@@ -90,7 +92,9 @@ func newRunning(t *testing.T, config *rest.Config, c Config) *running {
 	c.Discovered = func() {}
 	c.Compare = func(gr schema.GroupResource) { r.change(func() { r.compare[gr]++ }) }
 	c.Snapshots = r
+	c.Ledger = ledger.New()
 	r.Set = New(c)
+	r.stubForwarder = stubForwarder{r.Set, c.Ledger.NewTerm()}
 	r.Comparer = newComparer(r.Set)
 	return r
 }
@@ -160,7 +164,7 @@ func (r *running) Started(_ context.Context, of event.Resource) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for k := range r.enqueued {
-		// What others refer to may be looked at before there is anything of it.
+		// The informers may look at the reference before its object exists.
 		if k.GroupResource() == of.GroupResource() && r.views[k].Live != nil && !r.started[of.GroupResource()] {
 			return fmt.Errorf("%s was enqueued before the marker", k)
 		}
@@ -175,7 +179,7 @@ func (r *running) Finished(_ context.Context, of event.Resource, objects int) er
 	return nil
 }
 
-// await waits until what the test reads under the lock is as it should be.
+// await waits until a condition that is read under the lock holds.
 func (r *running) await(t *testing.T, what string, condition func() bool) {
 	t.Helper()
 	deadline := time.NewTimer(patience)
@@ -242,22 +246,22 @@ func (r *running) view(k event.Key) event.View {
 	return r.views[k]
 }
 
-// hasBeenBuried tells whether a key ever had a tombstone.
+// hasBeenBuried reports whether a key ever had a tombstone.
 func (r *running) hasBeenBuried(k event.Key) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.buried[k]
 }
 
-// acknowledge has the bus hold an object in this state.
+// acknowledge makes the bus hold an object in this state.
 func (r *running) acknowledge(k event.Key, a event.Acked) {
 	r.mu.Lock()
 	r.bus[k] = a
 	r.mu.Unlock()
-	r.Settle(k, a, "")
+	r.Settle(k, a)
 }
 
-// reconcile compares all that the bus has of the resource.
+// reconcile compares everything that the bus has of the resource.
 func (r *running) reconcile(t *testing.T, gr schema.GroupResource) (reconcile.Comparison, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)

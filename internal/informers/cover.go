@@ -201,10 +201,10 @@ func (s *Set) drop(w *watched, i *informer) {
 		if o == nil || s.selects(k) || !s.namespaces.Exists(k.Namespace) || !s.publishesDeselected(k) {
 			continue // if the namespace is gone, reconciliation finds the deletes
 		}
-		s.dirty.AddTombstone(k, event.Tombstone{UID: string(o.UID), Deselected: true, Observed: now, Cause: event.CauseWatch, Object: kept(o)})
+		s.ledger.AddTombstone(k, event.Tombstone{UID: string(o.UID), Deselected: true, Observed: now, Cause: event.CauseWatch, Object: kept(o)})
 		s.enqueue(k)
 	}
-	s.dirty.AbandonAll(func(k event.Key) bool { // what another informer covers, that one has reported, or will
+	s.ledger.Abandon(func(k event.Key) bool { // what another informer covers, that one has reported, or will
 		return k.GroupResource() == w.groupResource() && (i.namespace == "" || k.Namespace == i.namespace) && w.informer(k) == nil
 	})
 	s.log.Debug("informer stopped", "resource", w.groupResource().String(), "namespace", i.namespace)
@@ -220,7 +220,7 @@ func (s *Set) stop(all []*watched) {
 	for _, w := range all {
 		<-w.stopped
 		s.reselect(w)
-		s.dirty.AbandonAll(func(k event.Key) bool { return k.GroupResource() == w.groupResource() })
+		s.ledger.Abandon(func(k event.Key) bool { return k.GroupResource() == w.groupResource() })
 		s.log.Info("informer stopped", "resource", w.groupResource().String(), "version", w.resource.Version)
 	}
 }

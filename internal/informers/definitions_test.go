@@ -40,7 +40,7 @@ func definition(group string, namespaced bool, versions ...string) *unstructured
 	}}
 }
 
-// define makes a definition that goes at the end of the test, and gives its first
+// define creates a definition, which is deleted at the end of the test, and returns its first
 // version.
 func define(t *testing.T, cp *controlplane.ControlPlane, group string, namespaced bool, versions ...string) schema.GroupVersionResource {
 	t.Helper()

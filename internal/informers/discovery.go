@@ -12,6 +12,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/discovery"
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/refusal"
 )
 
 // Run discovers resources and starts and stops their informers until ctx ends, and returns
@@ -26,6 +27,8 @@ func (s *Set) Run(ctx context.Context) error {
 	defer definitions.Wait()
 	namespaces := watcher.WatchNamespaces(ctx, s.namespaces, s.namespaceChanged, func() { s.eachWatched((*watched).lookAgain) })
 	defer namespaces.Wait()
+	named := watcher.FindNamespaces(ctx, s.namespaces, s.reads(), s.config.Access)
+	defer named.Wait()
 	var forgetting sync.WaitGroup
 	if s.config.Standby {
 		forgetting.Go(func() { s.forgetOften(ctx) })
@@ -111,7 +114,10 @@ func (s *Set) rediscover(ctx context.Context) error {
 	if err != nil || unchanged {
 		return err
 	}
-	a := &answer{catalog: c, resolution: s.config.Selection.Resolve(c)}
+	a := &answer{catalog: c, resolution: s.config.Selection.Resolve(c), similar: map[string]string{}}
+	for _, selector := range slices.Concat(a.resolution.Unmatched, a.resolution.UnmatchedExclude) {
+		a.similar[selector] = c.Similar(selector)
+	}
 	if s.references.Enabled() {
 		a.followable = s.config.Selection.Followable(c)
 	}
@@ -200,6 +206,7 @@ func (s *Set) noteDiscovery(err error, unchanged bool) {
 		result = "unchanged"
 	}
 	s.metrics.discoveries.WithLabelValues(result).Inc()
+	err = refusal.Explain(err)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -211,12 +218,11 @@ func (s *Set) noteDiscovery(err error, unchanged bool) {
 	s.failed = err
 }
 
-// logAnswer logs the groups that failed and the selectors without a match, if they have
-// changed.
+// logAnswer logs the groups that failed, if they have changed.
 func (s *Set) logAnswer(before, a *answer) {
-	var failed, unmatched []string
+	var failed []string
 	if before != nil {
-		failed, unmatched = sortedKeys(before.catalog.Failed), before.resolution.Unmatched
+		failed = sortedKeys(before.catalog.Failed)
 	}
 	switch now := sortedKeys(a.catalog.Failed); {
 	case slices.Equal(now, failed):
@@ -224,9 +230,6 @@ func (s *Set) logAnswer(before, a *answer) {
 		s.log.Warn("discovery of groups failed, keeping their informers", "groups", now, "err", a.catalog.Failed[now[0]])
 	default:
 		s.log.Info("discovery of all groups succeeds again", "groups", failed)
-	}
-	if now := a.resolution.Unmatched; !slices.Equal(now, unmatched) && len(now) > 0 {
-		s.log.Info("selectors match nothing yet", "selectors", now)
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
 
-// TestManyDefinitionsAtOnce do not have discovery asked for each of them.
+// TestManyDefinitionsAtOnce: many definitions at once don't cause a discovery for each of them.
 func TestManyDefinitionsAtOnce(t *testing.T) {
 	const many = 30
 	cp := cluster.ControlPlane(t)

@@ -80,7 +80,7 @@ func (s *Set) turnEpochs(ctx context.Context) {
 		gr := w.groupResource()
 		// What is gone in the history before can exist in this one. The comparison after the
 		// first list finds what is gone.
-		s.dirty.ForgetAll(func(k event.Key) bool { return k.GroupResource() == gr })
+		s.ledger.Forget(func(k event.Key) bool { return k.GroupResource() == gr })
 		s.log.Warn("history went back, following it in a new epoch", "resource", gr.String(), "epoch", s.Epoch(gr))
 		s.start(ctx, w.resource, w.followed)
 	}

@@ -1,12 +1,15 @@
 package informers
 
 import (
+	"fmt"
+
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/kuberelay/kuberelay/internal/apistream"
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/failpoint"
+	"github.com/kuberelay/kuberelay/internal/refusal"
 )
 
 // onAdd handles a notification of client-go, as the next two do. Initial means that the
@@ -34,7 +37,7 @@ func (s *Set) onAdd(i *informer, o *event.Object, initial bool) {
 			cause = event.CauseSnapshot
 		}
 	}
-	s.dirty.Observe(k, nil, o, cause, first, s.config.Now())
+	s.ledger.Observe(k, nil, o, cause, first, s.config.Now())
 	enqueue(k)
 	if first {
 		failpoint.Hit("first-sync")
@@ -44,7 +47,7 @@ func (s *Set) onAdd(i *informer, o *event.Object, initial bool) {
 func (s *Set) onUpdate(i *informer, old, o *event.Object) {
 	k := i.resource.Key(o.Namespace, o.Name)
 	if old.UID != o.UID { // a delete and a create, joined by the watch cache or by a relist
-		s.dirty.AddTombstone(k, event.Tombstone{UID: string(old.UID), Observed: s.config.Now(), Cause: event.CauseWatch, Object: kept(old)})
+		s.ledger.AddTombstone(k, event.Tombstone{UID: string(old.UID), Observed: s.config.Now(), Cause: event.CauseWatch, Object: kept(old)})
 	}
 	if old != o {
 		i.count.change(old, o)
@@ -61,9 +64,9 @@ func (s *Set) onUpdate(i *informer, old, o *event.Object) {
 		if old.UID == o.UID && s.takesPart(k) {
 			before = kept(old)
 		}
-		s.dirty.Observe(k, before, o, event.CauseWatch, false, s.config.Now())
+		s.ledger.Observe(k, before, o, event.CauseWatch, false, s.config.Now())
 	case !old.Unselected && old.UID == o.UID:
-		s.dirty.AddTombstone(k, event.Tombstone{UID: string(o.UID), Deselected: true, Observed: s.config.Now(), Cause: event.CauseWatch, Object: kept(old)})
+		s.ledger.AddTombstone(k, event.Tombstone{UID: string(o.UID), Deselected: true, Observed: s.config.Now(), Cause: event.CauseWatch, Object: kept(old)})
 	}
 	s.enqueue(k)
 }
@@ -84,7 +87,7 @@ func (s *Set) onDelete(i *informer, deleted any) {
 	}
 	k := i.resource.Key(o.Namespace, o.Name)
 	i.count.change(o, nil)
-	s.dirty.AddTombstone(k, event.Tombstone{UID: string(o.UID), Observed: s.config.Now(), Cause: event.CauseWatch, Object: kept(o)})
+	s.ledger.AddTombstone(k, event.Tombstone{UID: string(o.UID), Observed: s.config.Now(), Cause: event.CauseWatch, Object: kept(o)})
 	s.references.Update(k)
 	if w := s.watchedFor(k.GroupResource()); w != nil {
 		s.advance(w) // it may have been the last of the first sync
@@ -98,6 +101,13 @@ func (s *Set) watchFailed(i *informer, err error) {
 		return
 	}
 	i.doubtHistory()
+	err = refusal.Explain(err)
+	switch {
+	case apierrors.IsForbidden(err) && i.namespace == "" && i.resource.Namespaced:
+		err = fmt.Errorf("%w; if only some namespaces may be read, name them in KUBERELAY_NAMESPACES", err)
+	case apierrors.IsBadRequest(err) && s.config.FieldSelector != "":
+		err = fmt.Errorf("%w; every watched resource must support the fields in KUBERELAY_FIELD_SELECTOR", err)
+	}
 	if !i.setFailing(err, s.config.Now()) {
 		return
 	}

@@ -38,7 +38,7 @@ func pathNotFound() error {
 func TestEtcdIsRestoredUnnoticed(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	for name, change := range map[string]struct {
-		lose  func(o objects, was *unstructured.Unstructured) *unstructured.Unstructured // gives what the watch shows then
+		lose  func(o objects, was *unstructured.Unstructured) *unstructured.Unstructured // returns what the watch shows then
 		shows bool
 	}{
 		"an update": {func(o objects, was *unstructured.Unstructured) *unstructured.Unstructured { return o.touch(was, nil) }, true},
@@ -209,9 +209,9 @@ func TestAWatchThatBeginsWithAList(t *testing.T) {
 	}
 }
 
-// TestACutShowsNothingAgain: objects came and went before the list, and while it was
-// watched. When the connection is cut and made again, nothing of that is shown once
-// more. It once was: the watch went on after the newest object that was left.
+// TestACutShowsNothingAgain: objects were created and deleted before the list, and while it was
+// watched. After the connection is cut and restored, none of that is shown again. It once was,
+// because the watch resumed after the newest remaining object.
 func TestACutShowsNothingAgain(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	for name, before := range map[string]bool{"before the list": true, "since": false} {

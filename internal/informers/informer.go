@@ -185,7 +185,7 @@ func (s *Set) listerWatcher(i *informer) cache.ListerWatcher {
 			}
 			ctx = i.watching(ctx, stops)
 			w, err := s.config.Streams.Watch(ctx, from, s.selected(i.scope, o), s.decode(i), func() {
-				s.metrics.watches.WithLabelValues(i.resource.GroupResource().String()).Inc()
+				s.metrics.opened(i.resource.GroupResource().String())
 				i.setFailing(nil, s.config.Now())
 				if lists {
 					i.listed("")

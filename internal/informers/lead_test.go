@@ -32,7 +32,7 @@ func newStandby(t *testing.T) *standby {
 	return s
 }
 
-// lead begins a term and gives what is handed out.
+// lead begins a term and returns the enqueued keys.
 func (s *standby) lead() []event.Key {
 	s.takeEnqueued()
 	s.StartLeading()
@@ -76,14 +76,14 @@ func TestWhatWasListedAtRestIsOfTheFirstSync(t *testing.T) {
 				s.done = done
 				s.list(object("A", "1"))
 				s.update(object("A", "2"))
-				if n := s.dirty.FirstSyncLeft(testResource.GroupResource()); n > 0 {
+				if n := s.ledger.FirstSyncLeft(testResource.GroupResource()); n > 0 {
 					t.Fatalf("%d objects are of a first sync at rest", n)
 				}
 				s.lead()
 				if v := s.Lookup(testKey); v.FirstSync != !done {
 					t.Errorf("first sync: %v", v.FirstSync)
 				}
-				s.Settle(testKey, live("A", "2"), "")
+				s.Settle(testKey, live("A", "2"))
 				synctest.Wait()
 				want := []string{"started", "completed"}
 				if done {
@@ -97,22 +97,22 @@ func TestWhatWasListedAtRestIsOfTheFirstSync(t *testing.T) {
 	}
 }
 
-// TestAFirstSyncThatATermDidNotFinishBeginsAgain, with all that is there by then.
+// TestAFirstSyncThatATermDidNotFinishBeginsAgain with all objects that exist by then.
 func TestAFirstSyncThatATermDidNotFinishBeginsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStandby(t)
 		s.list(object("A", "1"))
 		s.lead()
 		s.StopLeading()
-		if n := s.dirty.FirstSyncLeft(testResource.GroupResource()); n > 0 {
+		if n := s.ledger.FirstSyncLeft(testResource.GroupResource()); n > 0 {
 			t.Errorf("%d objects are of a first sync at rest", n)
 		}
-		s.Settle(testKey, live("A", "1"), "") // too late: nobody waits for it
+		s.Settle(testKey, live("A", "1")) // too late: nobody waits for it
 		s.add(&event.Object{Namespace: "default", Name: "other", UID: "O", ResourceVersion: "4"})
 		if got := s.lead(); len(got) != 2 {
 			t.Errorf("enqueued %v, want both", got)
 		}
-		if n := s.dirty.FirstSyncLeft(testResource.GroupResource()); n != 2 {
+		if n := s.ledger.FirstSyncLeft(testResource.GroupResource()); n != 2 {
 			t.Errorf("%d objects are of the first sync, want 2", n)
 		}
 		if want := []string{"started", "started"}; !slices.Equal(s.marks, want) {
@@ -136,7 +136,7 @@ func TestWhatWasSeenAtRestIsRememberedForAWhile(t *testing.T) {
 		time.Sleep(50 * time.Second)
 		s.delete(other)
 		synctest.Wait()
-		if n := s.dirty.Len(); n != 2 {
+		if n := s.ledger.DirtyLen(); n != 2 {
 			t.Fatalf("%d deletes are remembered, want 2", n)
 		}
 		time.Sleep(26 * time.Second)
@@ -150,7 +150,7 @@ func TestWhatWasSeenAtRestIsRememberedForAWhile(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if n := s.dirty.Len(); n != 1 {
+		if n := s.ledger.DirtyLen(); n != 1 {
 			t.Errorf("%d deletes are remembered while it leads, want 1", n)
 		}
 		cancel()

@@ -52,7 +52,7 @@ func (i *identities) NewProcessingLatencyMetric(id cache.InformerNameAndResource
 	return i.note(id)
 }
 
-// reserved is how many client-go has not been given back.
+// reserved returns the number of identities that client-go has not released.
 func (i *identities) reserved() (n int) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -142,7 +142,7 @@ func TestNothingIsLeftOfWhatIsStopped(t *testing.T) {
 			r.awaitStopped(t, gr)
 			r.await(t, "it is compared", func() bool { return r.compare[gr] > 1 })
 			key := event.Key{Group: gr.Group, Resource: gr.Resource, Namespace: namespace, Name: "one"}
-			r.Settle(key, event.Acked{}, "") // the bus never had it
+			r.Settle(key, event.Acked{}) // the bus never had it
 			if _, err := r.reconcile(t, gr); err != nil {
 				t.Error(err)
 			}
@@ -176,7 +176,7 @@ func TestNothingIsLeftOfWhatIsStopped(t *testing.T) {
 	})
 	t.Logf("before %d definitions: %+v; after: %+v", rounds*atOnce, before, after)
 	for _, gr := range all {
-		if k := r.dirty.Of(gr); len(k) > 0 {
+		if k := r.ledger.DirtyOf(gr); len(k) > 0 {
 			t.Errorf("%v are dirty", k)
 		}
 	}

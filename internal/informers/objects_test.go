@@ -91,7 +91,7 @@ type gate struct {
 	conns map[net.Conn]struct{}
 }
 
-// through gives a configuration whose connections go through the gate.
+// through returns a configuration whose connections go through the gate.
 func (g *gate) through(config *rest.Config) *rest.Config {
 	config.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
 		g.mu.Lock()

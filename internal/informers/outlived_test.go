@@ -33,8 +33,8 @@ func contradicted(t *testing.T, live *event.Object, acked event.Acked) *contradi
 	return c
 }
 
-// rounds looks and compares as a forwarder at rest does that is resynced, and tells whether
-// the object is known to have outlived the delete.
+// rounds runs the reads and comparisons of a forwarder at rest that is resynced, and reports
+// whether the object is known to have outlived the delete.
 func (c *contradiction) rounds(t *testing.T, n int) bool {
 	t.Helper()
 	for range n {
@@ -73,14 +73,14 @@ func TestADeleteInTheVersionThatExists(t *testing.T) {
 	}
 
 	// The publish fails: what is known stays known.
-	c.Settle(testKey, c.acked, "")
+	c.Settle(testKey, c.acked)
 	if !c.rounds(t, 1) || c.asked != 1 {
 		t.Errorf("after a failed publish it is asked again: %d times", c.asked)
 	}
 
 	// It is published, and deleted by whoever forges deletes, in the same version.
 	c.Acknowledged(testKey, live("A", "5"), object("A", "5"))
-	if n := c.dirty.Len(); n != 0 {
+	if n := c.ledger.DirtyLen(); n != 0 {
 		t.Errorf("%d keys are dirty after it was published", n)
 	}
 	c.acked.Position = 10
@@ -100,8 +100,8 @@ func TestWhatOutlivedADeleteIsDeleted(t *testing.T) {
 	if c.rounds(t, 3) || c.asked != 1 {
 		t.Errorf("it counts as there; asked %d times", c.asked)
 	}
-	c.Settle(testKey, c.acked, "")
-	if n := c.dirty.Len(); n != 0 {
+	c.Settle(testKey, c.acked)
+	if n := c.ledger.DirtyLen(); n != 0 {
 		t.Errorf("%d keys are dirty", n)
 	}
 }

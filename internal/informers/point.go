@@ -3,18 +3,18 @@ package informers
 import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kuberelay/kuberelay/internal/dirty"
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/ledger"
 )
 
 // Point returns the present consistency point of a resource. ok is false while the informers
 // have not listed the resource, or while it does not take part in a term.
-func (s *Set) Point(gr schema.GroupResource) (p dirty.Point, ok bool) {
+func (s *Set) Point(gr schema.GroupResource) (p ledger.Point, ok bool) {
 	w := s.watchedFor(gr)
 	if w == nil || !w.snapshot.done.Load() || !w.synced() {
-		return dirty.Point{}, false
+		return ledger.Point{}, false
 	}
-	p = dirty.Point{Point: event.Point{Resource: w.resource, Taken: s.config.Now()}, Selection: w.selected.Load()}
+	p = ledger.Point{Point: event.Point{Resource: w.resource, Taken: s.config.Now()}, Selection: w.selected.Load()}
 	all := w.all()
 	stored := make([]string, len(all))
 	for n, i := range all {
@@ -31,7 +31,7 @@ func (s *Set) Point(gr schema.GroupResource) (p dirty.Point, ok bool) {
 	for n, i := range all {
 		version, at, reached := i.progress.Reached(stored[n], i.count.none())
 		if !reached {
-			return dirty.Point{}, false
+			return ledger.Point{}, false
 		}
 		if p.Version == "" || earlier(version, p.Version) {
 			p.Version = version
@@ -41,7 +41,7 @@ func (s *Set) Point(gr schema.GroupResource) (p dirty.Point, ok bool) {
 		}
 		p.Objects += s.lenOf(i)
 	}
-	p.Mark = s.dirty.Mark(gr)
+	p.Mark = s.ledger.Mark(gr)
 	return p, len(all) > 0
 }
 
@@ -62,13 +62,13 @@ func (s *Set) reselect(w *watched) { w.selected.Store(s.selections.Add(1)) }
 
 // Marked returns a point that is reached only when the bus has every change that was reported
 // before this call.
-func (s *Set) Marked(p dirty.Point) dirty.Point {
-	p.Mark = s.dirty.Mark(p.Resource.GroupResource())
+func (s *Set) Marked(p ledger.Point) ledger.Point {
+	p.Mark = s.ledger.Mark(p.Resource.GroupResource())
 	return p
 }
 
 // Reached reports whether the bus has every change before a point.
-func (s *Set) Reached(p dirty.Point) bool { return s.dirty.Reached(p.Mark) }
+func (s *Set) Reached(p ledger.Point) bool { return s.ledger.Reached(p.Mark) }
 
 // Clean calls f with every object of a resource that the bus has unless an earlier run left
 // something undone, until f returns false. Objects with a change on its way are left out.
@@ -79,7 +79,7 @@ func (s *Set) Clean(gr schema.GroupResource, f func(event.Key) bool) {
 	}
 	for _, i := range w.all() {
 		for _, name := range i.shared.GetStore().ListKeys() {
-			if k := i.key(name); !s.dirty.Has(k) && !f(k) {
+			if k := i.key(name); !s.ledger.IsDirty(k) && !f(k) {
 				return
 			}
 		}
@@ -87,4 +87,4 @@ func (s *Set) Clean(gr schema.GroupResource, f func(event.Key) bool) {
 }
 
 // IsClean reports whether no change of a key is on its way to the bus.
-func (s *Set) IsClean(k event.Key) bool { return !s.dirty.Has(k) }
+func (s *Set) IsClean(k event.Key) bool { return !s.ledger.IsDirty(k) }

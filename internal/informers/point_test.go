@@ -8,9 +8,9 @@ import (
 
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/kuberelay/kuberelay/internal/dirty"
 	"github.com/kuberelay/kuberelay/internal/discovery"
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/ledger"
 )
 
 // TestSelection: whatever the watch does not show, or makes the informers forget, changes the
@@ -67,10 +67,10 @@ func TestDropKeepsWhatAnotherInformerReported(t *testing.T) {
 		close(former.stopped)
 	}
 	b.drop(b.watched, former)
-	if p := (dirty.Point{Mark: b.dirty.Mark(r.GroupResource())}); b.Reached(p) {
+	if p := (ledger.Point{Mark: b.ledger.Mark(r.GroupResource())}); b.Reached(p) {
 		t.Error("a point is reached, and the bus lacks the object")
 	}
-	if n := b.dirty.Len(); n != 1 {
+	if n := b.ledger.DirtyLen(); n != 1 {
 		t.Errorf("%d keys are dirty, want 1", n)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/ledger"
 )
 
 // len returns the number of selected objects.
@@ -54,19 +55,16 @@ func (s *Set) namespaceChanged(namespace string) {
 	})
 }
 
-// publishes reports whether the object of a key, if an informer shows one, belongs on the
-// bus.
-func (s *Set) publishes(k event.Key) bool {
-	if !s.selects(k) {
-		return false
-	}
+// Interest says whether an object of a key belongs on the bus. It does not block.
+func (s *Set) Interest(k event.Key) ledger.Interest {
+	of := ledger.Interest{Selected: s.selects(k), Published: true}
 	if w := s.watchedFor(k.GroupResource()); s.config.Shape != nil && w != nil {
 		if i := w.informer(k); i != nil {
 			o := i.get(k)
-			return o == nil || !o.Unselected
+			of.Published = o == nil || !o.Unselected
 		}
 	}
-	return true
+	return of
 }
 
 // selects reports whether an object belongs on the bus, if it exists and its content is

@@ -26,9 +26,9 @@ import (
 	kubediscovery "k8s.io/client-go/discovery"
 
 	"github.com/kuberelay/kuberelay/internal/apistream"
-	"github.com/kuberelay/kuberelay/internal/dirty"
 	"github.com/kuberelay/kuberelay/internal/discovery"
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/ledger"
 	"github.com/kuberelay/kuberelay/internal/references"
 )
 
@@ -42,6 +42,7 @@ type Config struct {
 	// once, and lists and watches must not wait for them.
 	Reads dynamic.Interface
 
+	Ledger    *ledger.Ledger // gets what the watches show
 	Converter *event.Converter
 
 	// Shape returns which part of the objects of a resource is published. If nil, all of
@@ -101,7 +102,7 @@ type Set struct {
 	config  Config
 	log     *slog.Logger
 	metrics *metrics
-	dirty   *dirty.Keys
+	ledger  *ledger.Ledger
 	raised  chan struct{} // has a token when an epoch may be due
 	refused chan struct{} // has a token when the API server may no longer serve a watched version
 	terms   *terms
@@ -126,12 +127,13 @@ type answer struct {
 	catalog    *discovery.Catalog
 	resolution discovery.Resolution
 	followable map[schema.GroupKind]event.Resource
+	similar    map[string]string // by selector that matches nothing: see Unmatched
 }
 
 // New makes a Set that watches nothing until [Set.Run].
 func New(c Config) *Set {
 	s := &Set{
-		config: c, log: c.Logger, dirty: dirty.New(), raised: make(chan struct{}, 1), refused: make(chan struct{}, 1),
+		config: c, log: c.Logger, ledger: c.Ledger, raised: make(chan struct{}, 1), refused: make(chan struct{}, 1),
 		watched: map[schema.GroupResource]*watched{}, epochs: map[schema.GroupResource]uint16{}, namespaces: discovery.NewNamespaces(c.Namespaces),
 		terms: newTerms(),
 	}
@@ -163,7 +165,7 @@ func (s *Set) Lookup(k event.Key) event.View {
 			v.Live = i.get(k)
 		}
 	}
-	s.dirty.Describe(k, &v)
+	s.ledger.Describe(k, &v)
 	switch {
 	case v.Live == nil:
 	case v.Live.Unselected:
@@ -187,7 +189,7 @@ func (s *Set) Lookup(k event.Key) event.View {
 // Unpublishable says that the bus refuses the present state of a key, so that a first sync
 // does not wait for it.
 func (s *Set) Unpublishable(k event.Key) {
-	s.dirty.MarkUnpublishable(k)
+	s.ledger.MarkUnpublishable(k)
 	if w := s.watchedFor(k.GroupResource()); w != nil {
 		s.advance(w)
 	}
@@ -208,25 +210,10 @@ func (s *Set) Resources() []event.Resource {
 }
 
 // HasTombstone reports whether a delete of the key is due.
-func (s *Set) HasTombstone(k event.Key) bool { return s.dirty.HasTombstone(k) }
+func (s *Set) HasTombstone(k event.Key) bool { return s.ledger.HasTombstone(k) }
 
-// Acknowledged says that the bus has acknowledged an event of a key, of the state o.
-func (s *Set) Acknowledged(k event.Key, acked event.Acked, o *event.Object) {
-	s.Settle(k, acked, "")
-	if !acked.Live() {
-		o = nil
-	}
-	s.dirty.Acknowledged(k, o)
-}
-
-// Settle forgets what the bus now holds of a key. The tombstone of the UID attempted stays,
-// "" for none: the bus may show that UID although it has not said so.
-func (s *Set) Settle(k event.Key, acked event.Acked, attempted string) {
-	mayShow := acked.Live() || attempted != "" // the removal of an object that stopped matching is due
-	if !s.selects(k) || !mayShow && !s.publishes(k) {
-		s.dirty.Abandon(k)
-	}
-	s.dirty.Settle(k, acked, attempted)
+// Settled says that the bus may lack less of a key than before: a first sync may be complete.
+func (s *Set) Settled(k event.Key) {
 	if w := s.watchedFor(k.GroupResource()); w != nil {
 		s.advance(w)
 	}
@@ -259,7 +246,7 @@ func (s *Set) eachWatched(f func(*watched)) {
 // one: its object may be gone.
 func (s *Set) EnqueueAll() {
 	s.eachWatched(s.reselect)
-	for _, k := range s.dirty.All() {
+	for _, k := range s.ledger.Dirty() {
 		s.EnqueueLowPriority(k)
 	}
 	s.eachWatched(func(w *watched) {

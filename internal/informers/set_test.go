@@ -22,6 +22,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/apistream"
 	"github.com/kuberelay/kuberelay/internal/discovery"
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/ledger"
 	"github.com/kuberelay/kuberelay/internal/reconcile"
 )
 
@@ -127,11 +128,33 @@ func (b *bench) sync() {
 
 func acked(all map[event.Key]event.Acked) iter.Seq2[event.Key, event.Acked] { return maps.All(all) }
 
+// stubForwarder records what the bus has, as the forwarder does.
+type stubForwarder struct {
+	set  *Set
+	term *ledger.Term
+}
+
+func (f stubForwarder) Settle(k event.Key, acked event.Acked) {
+	f.term.Settle(k, acked, f.set.Interest(k))
+	f.set.Settled(k)
+}
+
+func (f stubForwarder) Acknowledged(k event.Key, acked event.Acked, o *event.Object) {
+	f.term.Acknowledge(k, acked, o, f.set.Interest(k))
+	f.set.Settled(k)
+}
+
+func (f stubForwarder) Unanswered(k event.Key, acked, sent event.Acked) {
+	f.term.Unanswered(k, acked, sent, f.set.Interest(k))
+	f.set.Settled(k)
+}
+
 // bench is a Set with the informers of one resource, which do not run: the test
 // does to indexer and handler what client-go would, in its order.
 type bench struct {
 	*Set
 	*reconcile.Comparer
+	stubForwarder
 	watched *watched
 
 	mu       sync.Mutex
@@ -156,7 +179,9 @@ func newBench(t *testing.T, c Config, r event.Resource) *bench {
 	if c.Streams, err = apistream.New(&rest.Config{Host: "127.0.0.1:0"}); err != nil { // an informer that starts can't connect
 		t.Fatal(err)
 	}
+	c.Ledger = ledger.New()
 	b.Set = New(c)
+	b.stubForwarder = stubForwarder{b.Set, c.Ledger.NewTerm()}
 	b.Comparer = newComparer(b.Set)
 	b.watched = newWatched(r, false, func() {})
 	b.watched.aligned = true
@@ -198,7 +223,7 @@ func (b *bench) delete(o *event.Object) {
 	b.onDelete(b.informer(o), o)
 }
 
-// takeEnqueued gives the keys enqueued since the last call.
+// takeEnqueued returns the keys enqueued since the last call.
 func (b *bench) takeEnqueued() []event.Key {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -214,8 +239,8 @@ func uids(tombstones []event.Tombstone) (all []string) {
 	return all
 }
 
-// TestEveryNotificationIsEnqueued: the queue is told after what there is to look
-// up is there, also where nothing has changed, which is how a resync comes.
+// TestEveryNotificationIsEnqueued: a key is enqueued after its state can be looked up, even if
+// nothing has changed, as in a resync.
 func TestEveryNotificationIsEnqueued(t *testing.T) {
 	b := newBench(t, Config{}, testResource)
 	for _, c := range []struct {
@@ -269,8 +294,8 @@ func TestADeleteOfNobodyKnowsWhat(t *testing.T) {
 func TestWhatIsLiveIsNotGone(t *testing.T) {
 	b := newBench(t, Config{}, testResource)
 	b.list(object("A", "1"))
-	b.dirty.AddTombstone(testKey, event.Tombstone{UID: "Z", Cause: event.CauseReconcile})
-	b.dirty.AddTombstone(testKey, event.Tombstone{UID: "A", Cause: event.CauseReconcile})
+	b.ledger.AddTombstone(testKey, event.Tombstone{UID: "Z", Cause: event.CauseReconcile})
+	b.ledger.AddTombstone(testKey, event.Tombstone{UID: "A", Cause: event.CauseReconcile})
 	if got := uids(b.Lookup(testKey).Tombstones); !slices.Equal(got, []string{"Z"}) {
 		t.Errorf("gone while live: %v, want [Z]", got)
 	}
@@ -288,7 +313,7 @@ func TestLookupOfWhatIsNotWatched(t *testing.T) {
 		"another namespace": testResource.Key("kube-system", "web"),
 	} {
 		t.Run(name, func(t *testing.T) {
-			b.dirty.AddTombstone(k, event.Tombstone{UID: "A"})
+			b.ledger.AddTombstone(k, event.Tombstone{UID: "A"})
 			v := b.Lookup(k)
 			if v.Live != nil || !slices.Equal(uids(v.Tombstones), []string{"A"}) || v.Cause != event.CauseReconcile || v.Observed.IsZero() {
 				t.Errorf("got %+v", v)
@@ -333,15 +358,15 @@ func TestStopForgetsWhatWasReported(t *testing.T) {
 	b.list(object("A", "1"))
 	b.update(object("B", "5"))
 	other := event.Key{Resource: "pods", Namespace: "default", Name: "web"}
-	b.dirty.Observe(other, nil, object("P", "1"), event.CauseWatch, true, time.Unix(1, 0))
+	b.ledger.Observe(other, nil, object("P", "1"), event.CauseWatch, true, time.Unix(1, 0))
 	close(b.watched.stopped)
 	b.stop([]*watched{b.watched})
 	v := event.View{Live: object("B", "5")}
-	b.dirty.Describe(testKey, &v)
+	b.ledger.Describe(testKey, &v)
 	if !slices.Equal(uids(v.Tombstones), []string{"A"}) || v.Cause != "" {
 		t.Errorf("got %+v, want the tombstone of A, and nothing of B", v)
 	}
-	if b.dirty.Len() != 2 || b.dirty.FirstSyncLeft(other.GroupResource()) != 1 {
+	if b.ledger.DirtyLen() != 2 || b.ledger.FirstSyncLeft(other.GroupResource()) != 1 {
 		t.Error("another resource was forgotten as well")
 	}
 }

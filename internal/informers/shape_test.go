@@ -52,7 +52,7 @@ func TestWhatIsSelectedByItsContent(t *testing.T) {
 	acked := func(o *event.Object) step {
 		return func(b *bench) { b.Acknowledged(testKey, live(string(o.UID), o.ResourceVersion), o) }
 	}
-	settle := func(a event.Acked) step { return func(b *bench) { b.Settle(testKey, a, "") } }
+	settle := func(a event.Acked) step { return func(b *bench) { b.Settle(testKey, a) } }
 	left := deleted("A", "1")
 	left.Deselected = true
 	for name, c := range map[string]struct {
@@ -99,7 +99,7 @@ func TestWhatIsSelectedByItsContent(t *testing.T) {
 			if n := b.len(b.watched); n != c.objects {
 				t.Errorf("%d objects are selected, want %d", n, c.objects)
 			}
-			if n := b.dirty.FirstSyncLeft(testResource.GroupResource()); n != c.first {
+			if n := b.ledger.FirstSyncLeft(testResource.GroupResource()); n != c.first {
 				t.Errorf("%d of the first sync are left, want %d", n, c.first)
 			}
 		})
@@ -111,8 +111,8 @@ func TestWhatIsUnselectedIsForgottenOnceTheBusKnows(t *testing.T) {
 	b := newShapedBench(t)
 	b.list(object("A", "1"))
 	b.index(unselected("A", "2")) // and the handler has not been told yet
-	b.Settle(testKey, event.Acked{}, "")
-	if n := b.dirty.Len(); n != 0 {
+	b.Settle(testKey, event.Acked{})
+	if n := b.ledger.DirtyLen(); n != 0 {
 		t.Errorf("%d keys are remembered, want none", n)
 	}
 }
@@ -123,16 +123,16 @@ func TestWhatIsUnselectedIsForgottenOnceTheBusKnows(t *testing.T) {
 func TestWhatIsUnselectedIsNotForgottenBeforeTheBusKnows(t *testing.T) {
 	for name, settle := range map[string]func(*bench){
 		"an earlier state is acknowledged": func(b *bench) { b.Acknowledged(testKey, live("A", "1"), object("A", "1")) },
-		"an earlier state got no answer":   func(b *bench) { b.Settle(testKey, event.Acked{}, "A") },
+		"an earlier state got no answer":   func(b *bench) { b.Unanswered(testKey, event.Acked{}, event.Acked{UID: "A"}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newShapedBench(t)
 			b.add(object("A", "1"))
 			b.update(object("A", "2"))
-			mark := b.dirty.Mark(testResource.GroupResource())
+			mark := b.ledger.Mark(testResource.GroupResource())
 			b.index(unselected("A", "3"))
 			settle(b)
-			if b.dirty.Reached(mark) {
+			if b.ledger.Reached(mark) {
 				t.Error("the bus is taken to have the last state")
 			}
 		})
@@ -153,8 +153,8 @@ func TestAtRestNoStateIsKept(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, Config{Standby: c.standby}, testResource)
 			b.add(object("A", "1"))
-			b.Settle(testKey, live("A", "1"), "")
-			if n := b.dirty.Len(); n != 0 {
+			b.Settle(testKey, live("A", "1"))
+			if n := b.ledger.DirtyLen(); n != 0 {
 				t.Fatalf("%d keys are remembered, want none", n)
 			}
 			b.update(object("A", "2"))

@@ -10,8 +10,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// finishing runs the end of a first sync. It gives the numbers of objects of the
-// completed markers that were written.
+// finishing runs the end of a first sync. It returns the numbers of objects in the completed
+// markers.
 func finishing(t *testing.T, steps func(b *bench)) *[]int {
 	t.Helper()
 	var completed []int
@@ -39,7 +39,7 @@ func TestTheFirstSyncIsCompleteWhenTheBusHasItAll(t *testing.T) {
 	list := func(uid, version string) func(*bench) {
 		return func(b *bench) { b.list(object(uid, version)) }
 	}
-	settle := func(a event.Acked) func(*bench) { return func(b *bench) { b.Settle(testKey, a, "") } }
+	settle := func(a event.Acked) func(*bench) { return func(b *bench) { b.Settle(testKey, a) } }
 	other := &event.Object{Namespace: "default", Name: "other", UID: "O", ResourceVersion: "4"}
 	otherKey := testResource.Key("default", "other")
 
@@ -51,15 +51,15 @@ func TestTheFirstSyncIsCompleteWhenTheBusHasItAll(t *testing.T) {
 		"nothing is there": {func(*bench) {}, []step{{func(*bench) {}, 1}}, 0},
 		"every object is acknowledged": {func(b *bench) { b.list(object("A", "1")); b.list(other) }, []step{
 			{settle(live("A", "1")), 0},
-			{func(b *bench) { b.Settle(otherKey, live("O", "4"), "") }, 1},
+			{func(b *bench) { b.Settle(otherKey, live("O", "4")) }, 1},
 		}, 2},
 		"acknowledged before the list was at its end": {func(b *bench) {
 			b.list(object("A", "1"))
-			b.Settle(testKey, live("A", "1"), "")
+			b.Settle(testKey, live("A", "1"))
 		}, []step{{func(*bench) {}, 1}}, 1},
 		"published before it was reported": {func(b *bench) {
 			b.index(object("A", "1"))
-			b.Settle(testKey, live("A", "1"), "")
+			b.Settle(testKey, live("A", "1"))
 			b.list(object("A", "1"))
 		}, []step{{func(*bench) {}, 0}, {settle(live("A", "1")), 1}}, 1},
 		"updated before it was published": {list("A", "1"), []step{
@@ -78,7 +78,7 @@ func TestTheFirstSyncIsCompleteWhenTheBusHasItAll(t *testing.T) {
 		}, 0},
 		"the last but one deleted before it was published": {func(b *bench) { b.list(object("A", "1")); b.list(other) }, []step{
 			{func(b *bench) { b.delete(object("A", "3")) }, 0},
-			{func(b *bench) { b.Settle(otherKey, live("O", "4"), "") }, 1},
+			{func(b *bench) { b.Settle(otherKey, live("O", "4")) }, 1},
 		}, 1},
 		"recreated, as one update, before it was published": {list("A", "1"), []step{
 			{func(b *bench) { b.update(object("B", "3")) }, 0},
@@ -204,16 +204,16 @@ func TestTheFirstSyncDoesNotWaitForWhatCannotBePublished(t *testing.T) {
 	b := newBench(t, Config{}, testResource)
 	b.beginSnapshot(t.Context(), b.watched)
 	b.list(object("A", "1"))
-	if got := b.dirty.FirstSyncLeft(testResource.GroupResource()); got != 1 {
+	if got := b.ledger.FirstSyncLeft(testResource.GroupResource()); got != 1 {
 		t.Fatalf("%d keys are left, want 1", got)
 	}
 	for range 2 {
 		b.Unpublishable(testKey)
-		if got := b.dirty.FirstSyncLeft(testResource.GroupResource()); got != 0 {
+		if got := b.ledger.FirstSyncLeft(testResource.GroupResource()); got != 0 {
 			t.Errorf("%d keys are left, want none", got)
 		}
 	}
-	if b.dirty.Len() != 1 {
+	if b.ledger.DirtyLen() != 1 {
 		t.Error("the key is not dirty any more")
 	}
 }

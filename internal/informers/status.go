@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuberelay/kuberelay/internal/discovery"
 	"github.com/kuberelay/kuberelay/internal/event"
@@ -75,7 +76,7 @@ func (s *Set) Ready() error {
 	switch {
 	case len(waiting) > 0:
 	case forbidden != nil && readable == 0:
-		return fmt.Errorf("nothing of what is selected may be read; let us get, list and watch it: %w", forbidden)
+		return fmt.Errorf("nothing of what is selected may be read: access denied to all %d resources; grant get, list and watch, or name the namespaces that may be read in KUBERELAY_NAMESPACES: %w", len(s.Watched()), forbidden)
 	default:
 		return nil
 	}
@@ -85,6 +86,45 @@ func (s *Set) Ready() error {
 		more = fmt.Sprintf(" and %d more", len(waiting)-show)
 	}
 	return fmt.Errorf("not synced: %s%s", strings.Join(waiting[:min(show, len(waiting))], ", "), more)
+}
+
+// Listing returns the number of resources whose first list is going on, and of all watched resources.
+func (s *Set) Listing() (listing, all int) {
+	return s.countResources(func(st Status) bool { return st.State == Starting })
+}
+
+// Forbidden returns the number of resources to which access is denied, at least in one namespace,
+// and the number of all watched resources.
+func (s *Set) Forbidden() (forbidden, all int) {
+	return s.countResources(func(st Status) bool { return apierrors.IsForbidden(st.Failing) })
+}
+
+// Failing returns the number of resources whose last list or watch failed for another reason, of all
+// watched resources, and one of the errors.
+func (s *Set) Failing() (failing, all int, err error) {
+	failing, all = s.countResources(func(st Status) bool {
+		is := st.Failing != nil && !apierrors.IsForbidden(st.Failing)
+		if is && err == nil {
+			err = st.Failing
+		}
+		return is
+	})
+	return failing, all, err
+}
+
+// countResources counts the resources of which one informer is as it says, and all of them.
+func (s *Set) countResources(is func(Status) bool) (n, all int) {
+	found := map[schema.GroupResource]bool{}
+	for _, st := range s.status(func(*informer) int { return 0 }) {
+		gr := st.Resource.GroupResource()
+		found[gr] = found[gr] || is(st)
+	}
+	for _, is := range found {
+		if is {
+			n++
+		}
+	}
+	return n, len(found)
 }
 
 // collector makes metrics from the status at each scrape.
@@ -153,9 +193,9 @@ func (c collector) Collect(to chan<- prometheus.Metric) {
 	if c.set.terms.isStandby() {
 		return // a standby does not know what the bus has acknowledged
 	}
-	to <- prometheus.MustNewConstMetric(dirtyDesc, prometheus.GaugeValue, float64(c.set.dirty.Len()))
+	to <- prometheus.MustNewConstMetric(dirtyDesc, prometheus.GaugeValue, float64(c.set.ledger.DirtyLen()))
 	age := 0.0
-	if oldest := c.set.dirty.Oldest(); !oldest.IsZero() {
+	if oldest := c.set.ledger.Oldest(); !oldest.IsZero() {
 		age = max(0, c.set.config.Now().Sub(oldest).Seconds())
 	}
 	to <- prometheus.MustNewConstMetric(oldestDesc, prometheus.GaugeValue, age)
@@ -201,6 +241,12 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	}
 	r.MustRegister(m.lists, m.watches, m.changes, m.discoveries, m.stops, m.references)
 	return m
+}
+
+// opened counts a watch of a resource. Its lists count from 0 on, also if there is none.
+func (m *metrics) opened(resource string) {
+	m.lists.WithLabelValues(resource)
+	m.watches.WithLabelValues(resource).Inc()
 }
 
 // forget drops the series of a resource that is not watched any more. A resource that comes

@@ -54,7 +54,7 @@ func TestMetrics(t *testing.T) {
 	b.list(object("A", "1"))
 	b.list(&event.Object{Namespace: "team-a", Name: "web", UID: "B", ResourceVersion: "2"})
 	now = now.Add(42 * time.Second)
-	b.Settle(testKey, live("A", "1"), "")
+	b.Settle(testKey, live("A", "1"))
 	b.watched.informers["default"].registration = syncedRegistration{}
 	since := time.Unix(1000, 0)
 	for _, i := range b.watched.informers {

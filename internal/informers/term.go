@@ -76,7 +76,7 @@ func (s *Set) StopLeading() {
 	before.end()
 	before.running.Wait()
 	s.eachWatched(func(w *watched) { w.snapshot.reset() })
-	s.dirty.ForgetFirstSyncs()
+	s.ledger.ForgetFirstSyncs()
 }
 
 // enqueue enqueues a key if its resource takes part in a term. Otherwise the next term
@@ -153,7 +153,7 @@ func (s *Set) begin(ctx context.Context, w *watched) bool {
 			s.config.EnqueueLowPriority(i.key(name))
 		}
 	}
-	for _, k := range s.dirty.Of(w.groupResource()) {
+	for _, k := range s.ledger.DirtyOf(w.groupResource()) {
 		s.config.Enqueue(k) // the object may be gone
 	}
 	s.config.Compare(w.groupResource())
@@ -170,7 +170,7 @@ func (s *Set) includeInFirstSync(w *watched) {
 		for _, name := range i.shared.GetStore().ListKeys() {
 			k := i.key(name)
 			if o := i.get(k); o != nil && !o.Unselected && s.selects(k) {
-				s.dirty.Include(k, o, now)
+				s.ledger.Include(k, o, now)
 			}
 		}
 	}
@@ -188,7 +188,7 @@ func (s *Set) forgetOften(ctx context.Context) {
 		case <-ticker.C:
 		}
 		if s.terms.isStandby() {
-			s.dirty.ForgetBefore(s.config.Now().Add(-s.config.Remember))
+			s.ledger.ForgetBefore(s.config.Now().Add(-s.config.Remember))
 		}
 	}
 }
@@ -247,7 +247,7 @@ func (s *Set) finishSnapshot(ctx context.Context, w *watched) {
 		return
 	}
 	w.snapshot.synced.Store(true)
-	for s.dirty.FirstSyncLeft(w.resource.GroupResource()) > 0 {
+	for s.ledger.FirstSyncLeft(w.resource.GroupResource()) > 0 {
 		select {
 		case <-ctx.Done():
 			return
@@ -263,7 +263,7 @@ func (s *Set) finishSnapshot(ctx context.Context, w *watched) {
 
 // advance is called after each key that was settled, since it may be the last of a first sync.
 func (s *Set) advance(w *watched) {
-	if w.snapshot.done.Load() || !w.snapshot.synced.Load() || s.dirty.FirstSyncLeft(w.resource.GroupResource()) > 0 {
+	if w.snapshot.done.Load() || !w.snapshot.synced.Load() || s.ledger.FirstSyncLeft(w.resource.GroupResource()) > 0 {
 		return
 	}
 	select {

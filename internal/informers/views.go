@@ -2,7 +2,6 @@ package informers
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -38,7 +37,7 @@ func (s *Set) DescribeObject(k event.Key) reconcile.ObjectView {
 		NamespaceExists: s.namespaces.Exists(k.Namespace),
 		ReferencesKnown: w == nil || !w.followed || s.references.IsComplete(),
 	}
-	v.Selected, v.Outlived = s.selects(k), s.dirty.Outlived(k)
+	v.Selected, v.Outlived = s.selects(k), s.ledger.Outlived(k)
 	if w == nil {
 		return v
 	}
@@ -55,12 +54,32 @@ func (s *Set) DescribeObject(k event.Key) reconcile.ObjectView {
 // Dirty returns the number of dirty keys of each resource that has any, and when the oldest
 // change that the bus lacks was observed, the zero time for none.
 func (s *Set) Dirty() (n map[schema.GroupResource]int, oldest time.Time) {
-	return s.dirty.LenByResource(), s.dirty.Oldest()
+	return s.ledger.DirtyByResource(), s.ledger.Oldest()
+}
+
+// DirtyBetween returns the number of keys whose oldest change that the bus lacks was observed
+// between two times.
+func (s *Set) DirtyBetween(from, to time.Time) int { return s.ledger.Between(from, to) }
+
+// FirstSync returns how many objects the first syncs that are going on have found so far, and how
+// many of them the bus has not acknowledged. listing means that there can be more.
+func (s *Set) FirstSync() (objects, left int, listing bool) {
+	s.eachWatched(func(w *watched) {
+		if !w.snapshot.begun.Load() || w.snapshot.done.Load() {
+			return
+		}
+		unacknowledged, lists := s.ledger.FirstSyncLeft(w.groupResource()), w.lists()
+		if unacknowledged == 0 && !lists {
+			return // the bus has all that may be read
+		}
+		objects, left, listing = objects+max(s.len(w), unacknowledged), left+unacknowledged, listing || lists
+	})
+	return objects, left, listing
 }
 
 // DirtySince returns when the oldest change of a key was observed that the bus lacks. It is false
 // if there is none.
-func (s *Set) DirtySince(k event.Key) (time.Time, bool) { return s.dirty.Since(k) }
+func (s *Set) DirtySince(k event.Key) (time.Time, bool) { return s.ledger.DirtySince(k) }
 
 // Decision returns what the last discovery decided of a resource that a selector matches. It is
 // false for any other, and before the first discovery.
@@ -73,35 +92,49 @@ func (s *Set) Decision(gr schema.GroupResource) (discovery.Decision, bool) {
 	return d, ok
 }
 
-// Unmatched returns the selectors that match nothing now, each with the similar name of a
-// resource that the cluster serves, "" for none. ok is false before the first discovery.
-func (s *Set) Unmatched() (similar map[string]string, ok bool) {
-	a := s.lastAnswer()
-	if a == nil {
-		return nil, false
-	}
-	similar = map[string]string{}
-	for _, selector := range a.resolution.Unmatched {
-		similar[selector] = a.catalog.Similar(selector)
-	}
-	return similar, true
+// Discovered reports whether the first discovery was acted upon.
+func (s *Set) Discovered() bool { return s.lastAnswer() != nil }
+
+// Unmatched has what was named and matches nothing now, each with a similar name that exists, ""
+// for none.
+type Unmatched struct {
+	Resources, ExcludedResources   map[string]string // selectors
+	Namespaces, ExcludedNamespaces map[string]string
+	NamespaceSelector              string // "" if it matches
 }
 
-// MissingNamespaces returns the included namespaces that are known not to exist.
-func (s *Set) MissingNamespaces() []string {
-	return slices.DeleteFunc(s.namespaces.Named(), s.namespaces.Exists)
+// Unmatched returns what was named and matches nothing now. ok is false before the first discovery,
+// and before it is known which namespaces exist.
+func (s *Set) Unmatched() (u Unmatched, ok bool) {
+	a := s.lastAnswer()
+	if a == nil {
+		return u, false
+	}
+	similar := func(selectors []string) map[string]string {
+		all := map[string]string{}
+		for _, selector := range selectors {
+			all[selector] = a.similar[selector]
+		}
+		return all
+	}
+	u.Resources, u.ExcludedResources = similar(a.resolution.Unmatched), similar(a.resolution.UnmatchedExclude)
+	u.Namespaces, u.ExcludedNamespaces = s.namespaces.Missing(), s.namespaces.MissingExcluded()
+	if s.namespaces.SelectsNone() {
+		u.NamespaceSelector = s.namespaces.Selector()
+	}
+	return u, s.namespaces.Looked()
 }
 
 // AddTombstone records that a UID is gone or deselected, and enqueues the key.
 func (s *Set) AddTombstone(k event.Key, t event.Tombstone) {
-	s.dirty.AddTombstone(k, t)
+	s.ledger.AddTombstone(k, t)
 	s.enqueue(k)
 }
 
 // MarkOutlived records that a consistent read confirmed what the informers show of a key,
 // although the bus has a delete or a foreign event at a position, and enqueues the key.
 func (s *Set) MarkOutlived(k event.Key, position uint64) {
-	s.dirty.MarkOutlived(k, position, s.config.Now())
+	s.ledger.MarkOutlived(k, position, s.config.Now())
 	s.enqueue(k)
 }
 

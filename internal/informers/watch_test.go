@@ -151,14 +151,14 @@ func TestResync(t *testing.T) {
 		r.awaitView(t, "created", k, made)
 		r.acknowledge(k, ackedOf(made))
 	}
-	if n := r.dirty.Len(); n != 0 {
+	if n := r.ledger.DirtyLen(); n != 0 {
 		t.Errorf("%d keys are dirty, want none", n)
 	}
 	r.mu.Lock()
 	r.enqueued = map[event.Key]int{}
 	r.mu.Unlock()
 	r.await(t, "two resyncs", func() bool { return r.enqueued[keys[0]] >= 2 && r.enqueued[keys[1]] >= 2 })
-	if n := r.dirty.Len(); n != 0 {
+	if n := r.ledger.DirtyLen(); n != 0 {
 		t.Errorf("%d keys are dirty after a resync, want none", n)
 	}
 }

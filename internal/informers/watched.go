@@ -131,6 +131,14 @@ func (w *watched) listed() bool {
 	return true
 }
 
+// lists reports whether a first list is going on, and does not fail.
+func (w *watched) lists() bool {
+	if w.listed() {
+		return false
+	}
+	return !slices.ContainsFunc(w.all(), func(i *informer) bool { return i.status().Failing != nil })
+}
+
 // has reports whether there is an informer of a namespace, "" for all.
 func (w *watched) has(namespace string) bool {
 	w.mu.RLock()

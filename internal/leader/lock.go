@@ -10,6 +10,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+
+	"github.com/kuberelay/kuberelay/internal/refusal"
 )
 
 // lock is the Lease of one candidacy, as client-go's elector uses it. It records the time
@@ -122,11 +124,12 @@ func (l *lock) note(err error) {
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
 		err = nil // another candidate was faster
 	}
+	err = refusal.Explain(err)
 	denied := apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsInvalid(err) || apierrors.IsNotFound(err)
 	l.e.mu.Lock()
 	switch {
 	case denied:
-		l.e.denied = fmt.Errorf("lease %s: %w; leader election needs an existing namespace, and get, create and update on leases in it", l.Describe(), err)
+		l.e.denied = fmt.Errorf("lease %s: %w; leader election needs an existing namespace, and get, create and update on leases in it: grant them, or name another namespace in KUBERELAY_LEASE_NAMESPACE", l.Describe(), err)
 	case err == nil:
 		l.e.denied = nil
 	}

@@ -55,7 +55,7 @@ func TestAuthorization(t *testing.T) {
 		Tokens: forwarder.AuthenticationV1().TokenReviews(), Reviews: forwarder.AuthorizationV1().SubjectAccessReviews(),
 		Now: time.Now, Log: silent(),
 	}
-	e := Endpoints{Access: a, Profiles: true, Support: echo, Status: func() any { return "status" }, Trace: func(url.Values) (any, error) { return "", nil }, Ready: []Check{{Name: "bus", Check: failing("not connected to nats://secret-host")}}}
+	e := Endpoints{Access: a, Profiles: true, Support: echo, Status: func() any { return "status" }, Trace: func(url.Values) (any, error) { return "", nil }, Page: blank{}, Ready: []Check{{Name: "bus", Check: failing("not connected to nats://secret-host")}}}
 	url := serve(t, e)
 	get := func(path, token string) (int, string) {
 		t.Helper()
@@ -97,6 +97,8 @@ func TestAuthorization(t *testing.T) {
 		{"/debug/pprof/goroutine", "", 401}, {"/debug/pprof/goroutine", other, 403}, {"/debug/pprof/goroutine", scraper, 200},
 		{StatusPath, "", 401}, {StatusPath, "guess", 401}, {StatusPath, other, 403}, {StatusPath, scraper, 200}, // other may get all paths below /api/
 		{TracePath, "", 401}, {TracePath, other, 403}, {TracePath, scraper, 200},
+		{"/", "", 401}, {"/", other, 403}, {"/", scraper, 200}, {"/page/page.js", "", 401}, {"/page/page.js", other, 403}, {"/page/page.js", scraper, 200},
+		{StreamPath, "", 401}, {StreamPath, "guess", 401}, {StreamPath, other, 403}, {StreamPath, scraper, 200},
 		{SupportPath + "log", "", 401}, {SupportPath + "log", "guess", 401}, {SupportPath + "log", other, 403}, {SupportPath + "log", scraper, 200},
 		{"/debug/pprof/trace", "", 401}, {"/debug/pprof/profile", "", 401},
 		{"/healthz", "", 200}, {"/readyz", "", 503}, {"/readyz", other, 503}, {"/readyz", scraper, 503},

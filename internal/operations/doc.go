@@ -1,5 +1,6 @@
 // Package operations makes the forwarder observable: an HTTP server for /metrics,
-// /healthz, /readyz, /api/v1/status and /api/v1/trace, and the metrics of client-go and of the process.
+// /healthz, /readyz, /api/v1/status, /api/v1/trace and the status page, and the metrics of client-go and of the
+// process.
 //
 // It does not depend on other parts of the forwarder. The server gets checks and a gatherer
 // from its caller. client-go's metrics providers do nothing unless set. Other packages

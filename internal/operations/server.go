@@ -42,6 +42,7 @@ type Endpoints struct {
 	// Trace, if set, returns the JSON document of /api/v1/trace for a query, as Status does. Its
 	// error says what is wrong with the query.
 	Trace func(url.Values) (any, error)
+	Page  Page // the status page, if set
 	Log   *slog.Logger
 	// Profiles adds the handlers of net/http/pprof at /debug/pprof/. Enable it only to
 	// measure: a profile takes time and memory, and a heap profile can force a garbage
@@ -52,8 +53,8 @@ type Endpoints struct {
 	Support http.Handler
 	// TLS serves over TLS if not nil.
 	TLS *tls.Config
-	// Access, if not nil, protects /metrics, /api/v1/status and trace, the profiles, /debug/support/, and the text of
-	// /readyz and /healthz, whose status stays open to the kubelet.
+	// Access, if not nil, protects /metrics, /api/v1/status and trace, the page, the profiles, /debug/support/, and the
+	// text of /readyz and /healthz, whose status stays open to the kubelet.
 	Access *Authorizer
 }
 
@@ -154,6 +155,9 @@ func (e Endpoints) handler() http.Handler {
 	if e.Trace != nil {
 		mux.Handle("GET "+TracePath, e.Access.protectAs("/metrics", http.HandlerFunc(e.trace)))
 	}
+	if e.Page != nil {
+		e.addPage(mux)
+	}
 	if e.Profiles {
 		for path, handle := range map[string]http.HandlerFunc{
 			"":        pprof.Index, // heap, goroutine and the other named ones, too
@@ -168,9 +172,10 @@ func (e Endpoints) handler() http.Handler {
 	return mux
 }
 
-// The paths of the status document, and of what is known of one object.
+// The paths of the status document, of the stream of the page, and of what is known of one object.
 const (
 	StatusPath = "/api/v1/status"
+	StreamPath = StatusPath + "/stream"
 	TracePath  = "/api/v1/trace"
 )
 
@@ -193,6 +198,7 @@ func writeDocument(w http.ResponseWriter, document any) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.Header().Set("Cross-Origin-Resource-Policy", "same-origin")
 	w.Header().Set("Cache-Control", "no-store")
 	_, _ = w.Write(body) // the client is gone
 }

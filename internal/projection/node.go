@@ -54,8 +54,8 @@ func (n *node) next(s step) *node {
 	return n.names[s.name]
 }
 
-// inlineNodes is the usual maximum of paths that meet at one place. A list of so many nodes
-// stays on the stack.
+// inlineNodes is the usual maximum of paths that meet at one place. A list of this length stays on
+// the stack.
 const inlineNodes = 4
 
 // walk is one pass over an object.

@@ -91,7 +91,7 @@ func New(c Config) *Comparer {
 type Comparison struct {
 	Deleted    int // gone from the cluster while nothing watched; a delete is due
 	Deselected int // still there, but no longer selected; a deselected event is due
-	OutOfScope int // likewise, but left on the bus
+	OutOfScope int // still there and no longer selected, but left on the bus
 	Waiting    int // the informers have not synced, or are behind the bus and will catch up
 	Outlived   int // exist in the version of their delete on the bus; a create is due
 	Restored   bool
@@ -100,9 +100,9 @@ type Comparison struct {
 // Reconcile compares what the bus shows of one resource with the cluster, and enqueues
 // every key that differs. It renews the snapshot markers that the bus has lost.
 //
-// It draws no conclusion about an informer that has not synced, or about a resource of
-// which it is not certain whether the cluster serves it. After an error, everything that
-// could be confirmed has been recorded; call it again for the rest.
+// It draws no conclusion about an informer that has not synced, or about a resource if it is
+// uncertain whether the cluster serves it. After an error, everything that could be confirmed has
+// been recorded; call it again for the rest.
 //
 // If a consistent read returns an object in an older version than the bus has, the history
 // of the resource went back: etcd was restored from a backup, or an aggregated API server

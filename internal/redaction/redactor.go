@@ -75,9 +75,9 @@ func (r *Redactor) SecretData(secret map[string]any) {
 // SecretMetadata hashes the labels and annotations of a Secret, names and values, except
 // those that [isPublic] lists.
 //
-// Tools keep copies of what they applied in annotations, and people note passwords there: as
-// they were before a rotation, as a part of a larger value, or encoded. No comparison with
-// the values finds all of these, and one that finds some tells what it compares with.
+// Annotations contain copies of what tools applied, and passwords that people noted: former ones,
+// parts of a larger value, or encoded ones. No comparison with the values finds all of these, and
+// a comparison that finds some reveals what it compares with.
 func (r *Redactor) SecretMetadata(secret map[string]any) {
 	metadata, _ := secret["metadata"].(map[string]any)
 	for _, section := range []string{"labels", "annotations"} {

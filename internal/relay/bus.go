@@ -30,7 +30,7 @@ const maxBytesInFlight = 16 << 20
 type bus struct {
 	publish.Publisher
 	source  checkpoint.Source // nil if the sink cannot be read back
-	purger  checkpoint.Purger // likewise
+	purger  checkpoint.Purger // nil if the sink cannot be read back
 	history forward.History
 	returns bool          // Ready detects by itself that the sink is back; otherwise only a publish does
 	created func() uint64 // how often a stream or topic was recreated
@@ -38,7 +38,7 @@ type bus struct {
 	wait    func(context.Context) error // blocks until the sink is ready; nil if it always is
 	server  *natsserver.Server          // nil without the built-in server
 	claims  publish.Bus                 // nil if the sink cannot be read back
-	claim   *claim                      // likewise
+	claim   *claim                      // nil if the sink cannot be read back
 	invalid *publish.Invalid            // of the messages read back
 
 	closing sync.Once

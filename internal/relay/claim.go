@@ -12,6 +12,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/checkpoint"
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/ledger"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka"
 )
@@ -73,8 +74,8 @@ func (c *claim) admitToKafka(on event.Claim) error {
 // another cluster owns the name. After that every load of the checkpoint renews the claim,
 // in case the bus has lost it.
 //
-// loaded is the checkpoint. The epoch is the first that this cluster's events may have.
-func (c *claim) acquire(ctx context.Context, b *bus, loaded *checkpoint.Checkpoint, waitFor func(func() error)) (epoch uint16, err error) {
+// loaded is what the bus has. The epoch is the first that this cluster's events may have.
+func (c *claim) acquire(ctx context.Context, b *bus, loaded *ledger.Term, waitFor func(func() error)) (epoch uint16, err error) {
 	if b.claims == nil {
 		return 0, nil
 	}
@@ -100,7 +101,7 @@ func (c *claim) acquire(ctx context.Context, b *bus, loaded *checkpoint.Checkpoi
 
 // firstEpoch is the epoch of a new claim. The resourceVersions of a rebuilt cluster start
 // over, so its events need a new epoch to be later than the old ones.
-func (c *claim) firstEpoch(found event.Claim, loaded *checkpoint.Checkpoint) uint16 {
+func (c *claim) firstEpoch(found event.Claim, loaded *ledger.Term) uint16 {
 	epoch := max(loaded.Epoch(), found.Epoch)
 	isAnother := c.replaces != "" || !found.Forgotten.IsZero()
 	if isAnother && (found.UID != "" || loaded.Len() > 0) {
@@ -137,7 +138,7 @@ func (c *claim) try(ctx context.Context, epoch func(found event.Claim) uint16, i
 		return found, err
 	}
 	stream := c.bus.Stream()
-	if found.UID != c.uid || found.Stream != stream || found.Epoch != last.Epoch || !found.Forgotten.IsZero() || !isCurrent(found) {
+	if found.UID != c.uid || found.Stream != stream || found.Epoch != last.Epoch || found.IsRow || !found.Forgotten.IsZero() || !isCurrent(found) {
 		next := event.Claim{
 			UID: c.uid, Replaces: found.Replaces, Epoch: found.Epoch, Claimed: time.Now(), Stream: stream, Settings: c.settings, Position: found.Position,
 		}
@@ -200,6 +201,13 @@ func (c *claim) taken() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.lost
+}
+
+// replacesNobody reports whether the cluster that this one may replace has never owned the name.
+func (c *claim) replacesNobody() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.replaces != "" && c.held.UID != "" && c.held.Replaces != c.replaces
 }
 
 // claimPoll is the interval at which the owner of the name is checked: NATS does not reject

@@ -13,6 +13,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/checkpoint"
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/ledger"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/reader"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
@@ -80,8 +81,8 @@ func (c claimTest) open(uid, replaces string) (*claimant, error) {
 func (c *claimant) settle() (err error) {
 	ctx, cancel := context.WithTimeout(c.t.Context(), testLimit)
 	defer cancel()
-	known := checkpoint.New()
-	if err := known.Load(ctx, c.bus.source); err != nil {
+	known := ledger.New().NewTerm()
+	if err := checkpoint.New(known).Load(ctx, c.bus.source); err != nil {
 		return err
 	}
 	c.epoch, err = c.claim.acquire(ctx, c.bus, known, func(func() error) {})

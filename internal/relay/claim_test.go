@@ -7,10 +7,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
-	"github.com/kuberelay/kuberelay/internal/checkpoint"
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/ledger"
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
@@ -188,7 +189,7 @@ func TestNoClaimOnStdout(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if epoch, err := claimant.claim.acquire(t.Context(), claimant.bus, checkpoint.New(), func(func() error) {}); err != nil || epoch != 0 {
+	if epoch, err := claimant.claim.acquire(t.Context(), claimant.bus, ledger.New().NewTerm(), func(func() error) {}); err != nil || epoch != 0 {
 		t.Errorf("epoch %d, %v", epoch, err)
 	}
 	if err := claimant.send("a"); err != nil {
@@ -247,7 +248,7 @@ func TestAForgedEpochInTheClaim(t *testing.T) {
 		forge := func(epoch uint16) {
 			t.Helper()
 			forged := running.last()
-			forged.Epoch = epoch
+			forged.Epoch, forged.Claimed = epoch, time.Now() // of which the id is made
 			if err := running.claim.put(t.Context(), forged); err != nil || running.last().Epoch != epoch {
 				t.Fatalf("the bus says %+v, %v", running.last(), err)
 			}
@@ -265,7 +266,7 @@ func TestAForgedEpochInTheClaim(t *testing.T) {
 
 // A cluster that takes over a name in the last epoch stays in it: an epoch never wraps.
 func TestTheLastEpochOfAClaim(t *testing.T) {
-	loaded := checkpoint.New()
+	loaded := ledger.New().NewTerm()
 	for _, epoch := range []uint16{event.LastEpoch, 65535} {
 		c := &claim{replaces: "uid-0"}
 		if got := c.firstEpoch(event.Claim{UID: "uid-0", Epoch: epoch}, loaded); got != event.LastEpoch {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/apistream"
 	"github.com/kuberelay/kuberelay/internal/discovery"
+	"github.com/kuberelay/kuberelay/internal/refusal"
 )
 
 var namespaces = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
@@ -83,7 +84,7 @@ func (c *cluster) awaitAPIServer(ctx context.Context, host string, log *slog.Log
 		if permanent := explainAPIServer(host, err); permanent != nil {
 			return permanent
 		}
-		err = fmt.Errorf("the API server %s is unreachable: %w", host, err)
+		err = fmt.Errorf("the API server %s %s: %w", host, whatFails(err), refusal.Explain(err))
 		waitFor(func() error { return err })
 		if err.Error() != logged {
 			logged = err.Error()
@@ -91,6 +92,15 @@ func (c *cluster) awaitAPIServer(ctx context.Context, host string, log *slog.Log
 		}
 		return nil
 	})
+}
+
+// whatFails says whether an API server gives an answer that is an error.
+func whatFails(err error) string {
+	var answer apierrors.APIStatus
+	if errors.As(err, &answer) {
+		return "refuses the forwarder"
+	}
+	return "is unreachable"
 }
 
 // maxDenials is the number of times that an API server may deny access to its /readyz
@@ -115,7 +125,7 @@ func (c *cluster) ask(ctx context.Context) error {
 		c.denials++
 	}
 	if notReady != nil && (c.name == "" || c.denials < maxDenials) {
-		return fmt.Errorf("%v, and its /readyz fails (%v)", err, notReady) //nolint:errorlint // must not match as forbidden
+		return fmt.Errorf("%v, and its /readyz fails (%v)", refusal.Explain(err), refusal.Explain(notReady)) //nolint:errorlint // must not match as forbidden
 	}
 	if err = c.readUID(ctx); c.name != "" && apierrors.IsForbidden(err) {
 		return nil
@@ -141,9 +151,9 @@ func explainAPIServer(host string, err error) error {
 	var certificate *tls.CertificateVerificationError
 	switch {
 	case apierrors.IsUnauthorized(err):
-		return &ConfigError{fmt.Errorf("the API server %s does not accept the credentials: check the token or certificate in KUBECONFIG: %w", host, err)}
+		return &ConfigError{fmt.Errorf("the API server %s does not accept the credentials: check the token or certificate in KUBECONFIG: %w", host, refusal.Explain(err))}
 	case apierrors.IsForbidden(err):
-		return &ConfigError{fmt.Errorf("the cluster's name cannot be read: set KUBERELAY_CLUSTER_NAME, or allow get on the namespace %s: %w", metav1.NamespaceSystem, err)}
+		return &ConfigError{fmt.Errorf("the cluster's name cannot be read: set KUBERELAY_CLUSTER_NAME, or allow get on the namespace %s: %w", metav1.NamespaceSystem, refusal.Explain(err))}
 	case errors.As(err, &unknown), errors.As(err, &certificate):
 		return &ConfigError{fmt.Errorf("the certificate of the API server %s cannot be verified: check certificate-authority and server in KUBECONFIG: %w", host, err)}
 	default:

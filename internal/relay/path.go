@@ -16,8 +16,8 @@ import (
 //  3. forward.Forwarder looks up the state and what the bus has acknowledged, decides, and
 //     makes the event.
 //  4. The bus gets the event, and the worker takes the next key.
-//  5. The bus acknowledges. forward.Forwarder records that in checkpoint.Checkpoint and
-//     informers.Set, and the key is done. After an error the key comes back.
+//  5. The bus acknowledges. forward.Forwarder records that in ledger.Ledger, and the key is
+//     done. After an error the key comes back.
 //
 // Steps 1 and 5 happen in those packages. The others are below.
 
@@ -71,7 +71,7 @@ func (r *Relay) discovered() {
 // compareAll compares every resource that the bus has objects of, those that nothing
 // watches included.
 func (t *term) compareAll() {
-	for _, gr := range t.checkpoint.Resources() {
+	for _, gr := range t.acked.Resources() {
 		t.reconciler.CompareResource(gr)
 	}
 }

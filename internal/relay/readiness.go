@@ -3,8 +3,10 @@ package relay
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 
+	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/leader"
 	"github.com/kuberelay/kuberelay/internal/operations"
 )
@@ -19,7 +21,7 @@ type readiness struct {
 	cluster  string           // its name, "" before Run has connected to it
 	waiting  func() error     // what Run waits for; nil for nothing
 	relay    *Relay           // nil before the informers run
-	election *leader.Election // nil likewise, and without leader election
+	election *leader.Election // nil before the informers run, and without leader election
 }
 
 // waitFor sets what Run waits for; nil for nothing.
@@ -43,10 +45,20 @@ func (s *readiness) started(r *Relay, e *leader.Election) {
 	s.waiting, s.relay, s.election = nil, r, e
 }
 
-func (s *readiness) checks(elects bool) []operations.Check {
-	all := []operations.Check{{Name: "informers", Check: s.informers}, {Name: "bus", Check: s.bus, Note: s.foreign}}
-	if elects {
+// running returns the Relay if its informers run, else nil.
+func (s *readiness) running() *Relay {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.relay
+}
+
+func (s *readiness) checks(cfg config.Config) []operations.Check {
+	all := []operations.Check{{Name: "informers", Check: s.informers, Note: s.incomplete}, {Name: "bus", Check: s.bus, Note: s.foreign}}
+	if cfg.Leader.Election {
 		all = append(all, operations.Check{Name: "lease", Check: s.lease, Note: s.leader})
+	}
+	if cfg.Operations.RequireMatches {
+		all = append(all, operations.Check{Name: "settings", Check: s.matches})
 	}
 	return all
 }
@@ -58,6 +70,29 @@ func (s *readiness) informers() error {
 		return s.why()
 	}
 	return s.relay.informers.Ready()
+}
+
+// incomplete says what is not watched although it is selected, or not current although it is listed.
+func (s *readiness) incomplete() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.relay == nil {
+		return ""
+	}
+	var notes []string
+	if err := s.relay.informers.DiscoveryFailing()["*"]; err != nil {
+		notes = append(notes, fmt.Sprintf("discovery fails: %v", err))
+	}
+	if failing, all, err := s.relay.informers.Failing(); failing > 0 {
+		notes = append(notes, fmt.Sprintf("lists or watches of %d of %d resources fail: %v", failing, all, err))
+	}
+	if forbidden, all := s.relay.informers.Forbidden(); forbidden > 0 {
+		notes = append(notes, fmt.Sprintf("access denied to %d of %d resources", forbidden, all))
+	}
+	if unmatched, _ := s.relay.allUnmatched(); len(unmatched) > 0 {
+		notes = append(notes, fmt.Sprintf("%d entries of settings match nothing", len(unmatched)))
+	}
+	return strings.Join(notes, ", ")
 }
 
 func (s *readiness) bus() error {

@@ -30,6 +30,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/discovery"
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/informers"
+	"github.com/kuberelay/kuberelay/internal/ledger"
+	"github.com/kuberelay/kuberelay/internal/longwork"
 	"github.com/kuberelay/kuberelay/internal/operations"
 	"github.com/kuberelay/kuberelay/internal/reconcile"
 )
@@ -49,8 +51,15 @@ type Config struct {
 	RedactionKey []byte    // key of the hashes that replace values; nil for a random one
 	Out          io.Writer // where the sink stdout writes
 
+	// Published is as in [forward.Config]; nil for nothing.
+	Published func(key event.Key, of event.Type, version string, observed, acknowledged time.Time)
+
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
+
+	// takeover counts what a takeover on Kafka reads, and loading what the loads of the
+	// checkpoint read. New sets both.
+	takeover, loading *longwork.Counter
 }
 
 // ConfigError is an error that only another configuration or other permissions can fix. A
@@ -74,11 +83,13 @@ type Relay struct {
 	state readiness
 	shape *shapes
 
-	cluster   *cluster            // nil until Run has connected to it
-	converter *event.Converter    // likewise
-	informers *informers.Set      // likewise
-	comparer  *reconcile.Comparer // likewise
+	cluster   *cluster         // nil until Run has connected to it
+	converter *event.Converter // nil until Run has connected to the cluster
+	ledger    *ledger.Ledger
+	informers *informers.Set      // nil until Run has connected to the cluster
+	comparer  *reconcile.Comparer // nil until Run has connected to the cluster
 	warned    sync.Once
+	work      *longwork.Tracker
 	term      atomic.Pointer[term] // nil while this process is not the leader
 }
 
@@ -88,7 +99,11 @@ func New(c Config) (*Relay, error) {
 	if err != nil {
 		return nil, &ConfigError{err}
 	}
-	return &Relay{Config: c, shape: shape}, nil
+	c.takeover, c.loading = &longwork.Counter{}, &longwork.Counter{}
+	r := &Relay{Config: c, shape: shape, ledger: ledger.New()}
+	r.work = longwork.New(r.works(), time.Now, c.Logger)
+	c.Registerer.MustRegister(unmatchedCollector{r})
+	return r, nil
 }
 
 // Run connects to the cluster and the bus, and publishes until ctx ends. Then it publishes
@@ -105,6 +120,11 @@ func (r *Relay) Run(ctx context.Context) error {
 	r.state.connected(c.name)
 	r.informers = r.newInformers(c)
 	r.comparer = r.newComparer(c)
+	reporting, stop := context.WithCancel(ctx)
+	var reports sync.WaitGroup
+	reports.Go(func() { r.report(reporting) })
+	defer reports.Wait()
+	defer stop()
 	run := r.runAlone
 	if r.Settings.Leader.Election {
 		run = r.runElected
@@ -117,7 +137,7 @@ func (r *Relay) Run(ctx context.Context) error {
 }
 
 // Checks are those of /readyz. They may be called before Run.
-func (r *Relay) Checks() []operations.Check { return r.state.checks(r.Settings.Leader.Election) }
+func (r *Relay) Checks() []operations.Check { return r.state.checks(r.Settings) }
 
 // rediscover is the interval between polls of discovery. New CustomResourceDefinitions are
 // found without it.
@@ -130,7 +150,7 @@ func (r *Relay) newInformers(c *cluster) *informers.Set {
 		LabelSelector: s.Watch.LabelSelector, FieldSelector: s.Watch.FieldSelector, Follow: s.Watch.Follow,
 	}
 	of.Dynamic, of.Streams, of.Reads, of.Discovery, of.Access = c.dynamic, c.streams, c.reads, c.discovery, c.access
-	of.Converter, of.Shape = r.converter, r.shape.shapeFunc()
+	of.Ledger, of.Converter, of.Shape = r.ledger, r.converter, r.shape.shapeFunc()
 	of.Resync, of.Rediscover = s.Work.ResyncPeriod, rediscover
 	// Twice the maximum time without a leader, so that the next leader publishes the
 	// changes of that time.

@@ -11,12 +11,12 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// serve runs a term. It publishes until the informers are told to stop; then it waits for
-// them, drains the queue within KUBERELAY_DRAIN_TIMEOUT, and closes the bus. If held ends,
-// because the lease is lost, it closes the bus at once, and the next leader finds out what
-// has become of the messages in flight. It returns an error only if the bus is gone for
-// good; without leader election it tells the informers to stop then. When serve returns the
-// shutdown is over, whatever has not ended.
+// serve runs a term. It publishes until the informers are told to stop. Then it waits for them,
+// drains the queue within KUBERELAY_DRAIN_TIMEOUT, and closes the bus. If held ends, because the
+// lease is lost, it closes the bus at once; the next leader finds out which messages in flight
+// were stored. It returns an error only if the bus is permanently gone. Without leader election,
+// it then also tells the informers to stop. serve always returns within the shutdown limits, even
+// if a goroutine has not ended.
 func (t *term) serve(held context.Context, w *watching) error {
 	running, stopRunning := context.WithCancel(w.ctx)
 	defer stopRunning()
@@ -43,11 +43,11 @@ func (t *term) serve(held context.Context, w *watching) error {
 		if lost != nil {
 			w.stop()
 		}
-		defer context.AfterFunc(held, func() { _ = t.bus.Close() })() // likewise
+		defer context.AfterFunc(held, func() { _ = t.bus.Close() })() // close returns the error again
 		t.awaitProducers(end, w, tasks)
 		t.drain(sending, end.drain, held)
 		stopSending()
-		_ = t.bus.Close() // likewise
+		_ = t.bus.Close() // close returns the error again
 	}
 	if !waits(end.over, workers.Wait) {
 		t.Logger.Warn("workers did not stop in time", "in_flight", t.queue.InFlight())
@@ -58,9 +58,9 @@ func (t *term) serve(held context.Context, w *watching) error {
 	return lost
 }
 
-// runTasks runs everything in a term except its workers, until ctx ends. If the bus is gone
-// for good, so that only another process or another term can continue, it calls stop and
-// sends the reason to gone.
+// runTasks runs everything in a term except its workers, until ctx ends. If the bus is permanently
+// gone, so that only another process or another term can continue, it calls stop and sends the
+// reason to gone.
 func (t *term) runTasks(ctx context.Context, stop func()) (tasks *sync.WaitGroup, gone <-chan error) {
 	tasks = &sync.WaitGroup{}
 	lost := make(chan error, 1)
@@ -128,10 +128,10 @@ func (t *term) reloadOnce(ctx context.Context) {
 // busPoll is the interval at which followBus checks the bus. A check sends no request.
 const busPoll = 100 * time.Millisecond
 
-// followBus pauses the queue while the bus is away, unless only a publish shows that it is
-// back. When the bus is back, or its stream was created again, followBus retries failed keys
-// at once and has the checkpoint loaded again, because the bus may have lost messages. It
-// blocks until ctx ends, and returns an error if the bus is gone for good.
+// followBus pauses the queue while the bus is away, unless only a publish shows that it is back.
+// When the bus is back, or its stream was recreated, followBus retries failed keys at once and has
+// the checkpoint loaded again, because the bus may have lost messages. It blocks until ctx ends,
+// and returns an error if the bus is permanently gone.
 func (t *term) followBus(ctx context.Context) error {
 	ticker := time.NewTicker(busPoll)
 	defer ticker.Stop()
@@ -163,7 +163,9 @@ func (t *term) followBus(ctx context.Context) error {
 		case away && !wasAway:
 			t.awaySince.Store(time.Now().UnixNano())
 		case !away && wasAway:
-			t.awaySince.Store(0)
+			o := &outage{began: time.Unix(0, t.awaySince.Swap(0)), ended: time.Now()}
+			o.waiting = t.informers.DirtyBetween(o.began, o.ended)
+			t.outage.Store(o)
 		}
 	}
 }

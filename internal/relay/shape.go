@@ -64,20 +64,11 @@ func (s *shapes) shapeFunc() func(event.Resource) event.Shape {
 	return s.of
 }
 
-// warn logs which parts of the configuration have no effect on the watched resources or
-// leave out all their objects. A plural in the place of a Kind is a common cause.
+// warn logs the fields of the watched resources that are known to hold secrets, and are
+// published as they are.
 func (s *shapes) warn(watched []event.Resource, log *slog.Logger) {
-	if entries := s.drop.Unmatched(watched); len(entries) > 0 {
-		log.Warn("entries of KUBERELAY_DROP_FIELDS match no watched resource", "entries", entries)
-	}
-	if entries := s.hash.Unmatched(watched); len(entries) > 0 {
-		log.Warn("entries of KUBERELAY_HASH_FIELDS match no watched resource", "entries", entries)
-	}
 	if entries := s.readable(watched); len(entries) > 0 {
 		log.Warn("fields that are known to hold secrets are published", "fields", entries)
-	}
-	if resources := s.never(watched); len(resources) > 0 {
-		log.Warn("KUBERELAY_FILTER selects no object of some watched resources", "resources", resources)
 	}
 }
 

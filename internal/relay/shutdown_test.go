@@ -20,6 +20,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/forward"
 	"github.com/kuberelay/kuberelay/internal/informers"
+	"github.com/kuberelay/kuberelay/internal/ledger"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/workqueue"
 )
@@ -84,13 +85,15 @@ func (shows) Lookup(k event.Key) event.View {
 // newTestTerm is a term upon a bus, without a cluster.
 func newTestTerm(b *bus, drain time.Duration, log *slog.Logger) *term {
 	limit := workqueue.Limit{Keys: 2}
-	r := &Relay{Config: Config{Logger: log}, informers: informers.New(informers.Config{Now: time.Now, Logger: log, Registerer: prometheus.NewRegistry()})}
+	keys := ledger.New()
+	r := &Relay{Config: Config{Logger: log}, informers: informers.New(informers.Config{Ledger: keys, Now: time.Now, Logger: log, Registerer: prometheus.NewRegistry()})}
+	acked := keys.NewTerm()
 	r.Settings.Work.DrainTimeout, r.Settings.Event.Sink = drain, config.SinkNATS
-	t := &term{Relay: r, bus: b, claim: &claim{log: log}, checkpoint: checkpoint.New(), metrics: &termRegisterer{Registerer: prometheus.NewRegistry()},
+	t := &term{Relay: r, bus: b, claim: &claim{log: log}, acked: acked, checkpoint: checkpoint.New(acked), metrics: &termRegisterer{Registerer: prometheus.NewRegistry()},
 		queue: workqueue.New(workqueue.Config{Workers: 2, MaxInFlight: limit, MaxLowPriorityInFlight: limit, BaseDelay: time.Hour, MaxDelay: time.Hour})}
 	t.reconciler = checkpoint.NewReconciler(t.checkpoint, nil, reconciled{t}, time.Hour, log)
 	t.forwarder = forward.New(forward.Config{
-		Informers: shows{r.informers}, Checkpoint: t.checkpoint, Publish: t.publish, History: noHistory{}, Recheck: func(event.Key) {}, Lost: func() bool { return false },
+		Informers: shows{r.informers}, Ledger: acked, Publish: t.publish, History: noHistory{}, Recheck: func(event.Key) {}, Lost: func() bool { return false },
 		Builder: event.Builder{Cluster: "prod"}, Go: func(f func()) { go f() }, Now: time.Now, Logger: log, Registerer: prometheus.NewRegistry(),
 	})
 	return t
@@ -192,7 +195,7 @@ func TestShutdownPublishesToABusThatIsBack(t *testing.T) {
 			t.Error(err)
 		}
 		for _, name := range []string{"a", "b"} {
-			if tm.checkpoint.Get(configMapKey(name)) == (event.Acked{}) {
+			if tm.acked.Get(configMapKey(name)) == (event.Acked{}) {
 				t.Errorf("%s is not published although the bus was back", name)
 			}
 		}

@@ -21,7 +21,7 @@ import (
 func openNATS(ctx context.Context, c Config, clusterName string, permit func() error, r prometheus.Registerer, invalid *publish.Invalid) (*bus, error) {
 	b, cfg := &bus{}, c.Settings
 	o := natsOptions(cfg)
-	o.Cluster, o.Permit, o.Logger, o.Registerer, o.Invalid = clusterName, permit, c.Logger, r, invalid
+	o.Cluster, o.Permit, o.Reading, o.Logger, o.Registerer, o.Invalid = clusterName, permit, c.loading, c.Logger, r, invalid
 	if len(cfg.NATS.URLs) == 0 {
 		server, err := startServer(ctx, c)
 		if err != nil {
@@ -84,7 +84,7 @@ func openKafka(c Config, claim *claim, permit func() error, r prometheus.Registe
 	if err != nil {
 		return nil, err
 	}
-	o.Cluster, o.Writer, o.Admit, o.Permit = claim.name, c.Writer, claim.admitToKafka, permit
+	o.Cluster, o.Writer, o.Admit, o.Permit, o.Takeover, o.Reading = claim.name, c.Writer, claim.admitToKafka, permit, c.takeover, c.loading
 	o.Broker.Logger, o.Logger, o.Registerer, o.Invalid = c.Logger, c.Logger, r, invalid
 	kb, err := kafka.Open(o)
 	if err != nil {

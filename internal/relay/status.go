@@ -1,7 +1,6 @@
 package relay
 
 import (
-	"maps"
 	"math"
 	"runtime/debug"
 	"runtime/metrics"
@@ -21,7 +20,7 @@ import (
 func (r *Relay) Status() status.Document {
 	d := status.Document{
 		Time: time.Now().UTC(), Memory: memory(), Selectors: r.selectors(),
-		Resources: []status.Resource{}, Discovery: []status.DiscoveryError{}, Unmatched: []status.Unmatched{},
+		Resources: []status.Resource{}, Discovery: []status.DiscoveryError{}, Unmatched: []status.Unmatched{}, Work: r.workStatus(),
 		Bus: status.Bus{Sink: r.Settings.Event.Sink, State: status.BusUnused},
 	}
 	running, election := r.state.describe(&d)
@@ -37,9 +36,7 @@ func (r *Relay) Status() status.Document {
 		d.Discovery = append(d.Discovery, status.DiscoveryError{Group: group, Message: err.Error()})
 	}
 	slices.SortFunc(d.Discovery, func(a, b status.DiscoveryError) int { return strings.Compare(a.Group, b.Group) })
-	if similar, discovered := r.informers.Unmatched(); discovered {
-		d.Unmatched = r.unmatched(similar)
-	} else if d.WaitingFor == "" {
+	if d.Unmatched, _ = r.unmatched(); d.WaitingFor == "" && !r.informers.Discovered() {
 		d.WaitingFor = status.ForCluster
 	}
 	if t == nil {
@@ -107,7 +104,11 @@ func (r *Relay) resourceStatus(t *term) []status.Resource {
 			n := dirty[gr]
 			s.Dirty, s.ConsistentAsOf = &n, moment(t.resolver.ConsistentAsOf(gr))
 			o := t.forwarder.Outcome(gr)
-			if s.LastPublished = moment(o.Published); o.Err != nil && n > 0 {
+			if s.LastPublished = moment(o.Published); s.LastPublished != nil {
+				lag := o.Lag.Seconds()
+				s.LagSeconds = &lag
+			}
+			if o.Err != nil && n > 0 {
 				s.PublishError = &status.Error{Message: o.Err.Error(), Since: o.Since.UTC()}
 			}
 		}
@@ -134,29 +135,6 @@ func addInformer(s *status.Resource, st informers.Status) {
 	if st.Failing != nil {
 		s.WatchError = &status.Error{Message: st.Failing.Error(), Since: st.Since.UTC()}
 	}
-}
-
-// unmatched returns the entries of settings that match nothing. Similar has the selectors of
-// resources.
-func (r *Relay) unmatched(similar map[string]string) []status.Unmatched {
-	all := []status.Unmatched{}
-	add := func(setting string, entries ...string) {
-		for _, entry := range entries {
-			all = append(all, status.Unmatched{Setting: setting, Entry: entry})
-		}
-	}
-	for _, entry := range slices.Sorted(maps.Keys(similar)) {
-		all = append(all, status.Unmatched{Setting: "KUBERELAY_RESOURCES", Entry: entry, Suggestion: similar[entry]})
-	}
-	add("KUBERELAY_NAMESPACES", r.informers.MissingNamespaces()...)
-	watched := r.informers.Resources()
-	if len(watched) == 0 {
-		return all
-	}
-	add("KUBERELAY_DROP_FIELDS", r.shape.drop.Unmatched(watched)...)
-	add("KUBERELAY_HASH_FIELDS", r.shape.hash.Unmatched(watched)...)
-	add("KUBERELAY_FILTER", r.shape.never(watched)...)
-	return all
 }
 
 // selectors returns the settings that narrow the selection of objects, with their values.

@@ -19,10 +19,11 @@ import (
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/informers"
+	"github.com/kuberelay/kuberelay/internal/ledger"
 	"github.com/kuberelay/kuberelay/internal/workqueue"
 )
 
-// disk is a file on a disk with room for so many bytes.
+// disk is a file on a disk with limited room, in bytes.
 type disk struct {
 	mu   sync.Mutex
 	file bytes.Buffer
@@ -53,21 +54,22 @@ func TestStdoutRecovers(t *testing.T) {
 			t.Fatal(err)
 		}
 		limit := workqueue.Limit{Keys: 10}
-		r := &Relay{Config: Config{Logger: log}, informers: informers.New(informers.Config{Now: time.Now, Logger: log, Registerer: prometheus.NewRegistry()})}
-		tm := &term{Relay: r, bus: b, checkpoint: checkpoint.New(), queue: workqueue.New(workqueue.Config{
+		r := &Relay{Config: Config{Logger: log}, informers: informers.New(informers.Config{Ledger: ledger.New(), Now: time.Now, Logger: log, Registerer: prometheus.NewRegistry()})}
+		acked := ledger.New().NewTerm()
+		tm := &term{Relay: r, bus: b, acked: acked, checkpoint: checkpoint.New(acked), queue: workqueue.New(workqueue.Config{
 			Workers: 2, MaxInFlight: limit, MaxLowPriorityInFlight: limit, BaseDelay: time.Second, MaxDelay: 10 * time.Second,
 		})}
 		tm.reconciler = checkpoint.NewReconciler(tm.checkpoint, nil, reconciled{tm}, time.Hour, log)
 		var running sync.WaitGroup
 		running.Go(func() {
 			tm.queue.Run(ctx, func(ctx context.Context, k event.Key, done func(workqueue.Result)) {
-				if tm.checkpoint.Get(k) != (event.Acked{}) { // the back-off of a key that was tried at once ends later
+				if acked.Get(k) != (event.Acked{}) { // the back-off of a key that was tried at once ends later
 					done(workqueue.Result{})
 					return
 				}
 				tm.publish(ctx, configMapMessage(t, k.Name), func(_ uint64, err error) {
 					if err == nil {
-						tm.checkpoint.Put(k, event.Acked{UID: k.Name})
+						acked.Put(k, event.Acked{UID: k.Name})
 					}
 					done(workqueue.Result{Err: err})
 				})

@@ -16,6 +16,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/checkpoint"
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/forward"
+	"github.com/kuberelay/kuberelay/internal/ledger"
 	"github.com/kuberelay/kuberelay/internal/operations"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/reconcile"
@@ -32,13 +33,21 @@ type term struct {
 	claim      *claim
 	queue      *workqueue.Queue
 	forwarder  *forward.Forwarder
+	acked      *ledger.Term
 	checkpoint *checkpoint.Checkpoint
 	reconciler *checkpoint.Reconciler
 	retention  *checkpoint.Retention // nil on a bus that cannot be purged
 	snapshots  *snapshots
 	resolver   *resolve.Resolver
 	metrics    *termRegisterer
-	awaySince  atomic.Int64 // when the bus went away, in Unix nanoseconds; 0 while it is ready
+	awaySince  atomic.Int64           // when the bus went away, in Unix nanoseconds; 0 while it is ready
+	outage     atomic.Pointer[outage] // the last one that is over; nil for none
+}
+
+// outage is a time in which the bus was away. waiting is the number of keys that became dirty in it.
+type outage struct {
+	began, ended time.Time
+	waiting      int
 }
 
 // newTerm opens the bus, which on Kafka fences the previous writer, loads the checkpoint
@@ -64,7 +73,7 @@ func (r *Relay) newTerm(ctx context.Context, permit func() error) (_ *term, err 
 	if err := t.load(ctx); err != nil {
 		return nil, err
 	}
-	epoch, err := claim.acquire(ctx, b, t.checkpoint, r.state.waitFor)
+	epoch, err := claim.acquire(ctx, b, t.acked, r.state.waitFor)
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +86,8 @@ func (r *Relay) newTerm(ctx context.Context, permit func() error) (_ *term, err 
 func (r *Relay) assemble(b *bus, c *claim, metrics *termRegisterer) *term {
 	s := r.Settings
 	builder := event.Builder{Cluster: r.cluster.name, Data: event.DataForm(s.Content.Data), Reshape: r.shape.reshape(r.converter)}
-	t := &term{Relay: r, bus: b, claim: c, checkpoint: checkpoint.New(), snapshots: newSnapshots(b, builder), metrics: metrics}
+	acked := r.ledger.NewTerm()
+	t := &term{Relay: r, bus: b, claim: c, acked: acked, checkpoint: checkpoint.New(acked), snapshots: newSnapshots(b, builder), metrics: metrics}
 	t.checkpoint.Refused = func(k event.Key, a event.Acked, err error) {
 		gr := k.GroupResource().String() // with the position, it identifies the event on both buses
 		b.invalid.Report(gr, a.Position, err, "resource", gr, "namespace", k.Namespace, "name", k.Name)
@@ -89,19 +99,19 @@ func (r *Relay) assemble(b *bus, c *claim, metrics *termRegisterer) *term {
 	t.reconciler = checkpoint.NewReconciler(t.checkpoint, b.source, reconciled{t}, s.Work.CheckpointRefresh, r.Logger)
 	if b.purger != nil {
 		t.retention = &checkpoint.Retention{
-			Checkpoint: t.checkpoint, Bus: b.purger, After: s.Work.DeleteRetention, Now: time.Now, Log: r.Logger,
+			Acked: acked, Bus: b.purger, After: s.Work.DeleteRetention, Now: time.Now, Log: r.Logger,
 			Max: cmp.Or(s.Work.MaxDeletes, checkpoint.MaxDeletes(debug.SetMemoryLimit(-1))),
 		}
 		t.retention.Register(metrics)
 	}
 	t.forwarder = forward.New(forward.Config{
-		Informers: r.informers, Checkpoint: t.checkpoint, Publish: t.publish, History: b.history,
+		Informers: r.informers, Ledger: acked, Publish: t.publish, History: b.history,
 		Recheck: t.reconciler.CompareKey,
 		Lost:    func() bool { return t.checkpoint.Age() < s.Work.DeleteRetention },
-		Builder: builder, Go: func(f func()) { go f() }, Now: time.Now, Logger: r.Logger, Registerer: metrics,
+		Builder: builder, Published: r.Published, Go: func(f func()) { go f() }, Now: time.Now, Logger: r.Logger, Registerer: metrics,
 	})
 	t.resolver = resolve.New(resolve.Config{
-		Informers: r.informers, Checkpoint: t.checkpoint, Publish: t.snapshots.resolved, Compare: t.compare,
+		Informers: r.informers, Checkpoint: acked, Publish: t.snapshots.resolved, Compare: t.compare,
 		Interval: s.Work.ResolvedInterval, Now: time.Now, Logger: r.Logger,
 	})
 	metrics.MustRegister(t.resolver)
@@ -111,6 +121,7 @@ func (r *Relay) assemble(b *bus, c *claim, metrics *termRegisterer) *term {
 // close ends the term and closes the connection to the bus. What is in flight fails.
 func (t *term) close() error {
 	t.term.Store(nil)
+	defer t.acked.End()
 	defer t.metrics.unregisterAll()
 	return t.bus.Close()
 }
@@ -127,7 +138,7 @@ func (t *term) load(ctx context.Context) error {
 			return err
 		}
 		t.raiseEpochs()
-		t.Logger.Info("checkpoint loaded from the bus", "objects", t.checkpoint.Len(), "seconds", time.Since(start).Seconds())
+		t.Logger.Info("checkpoint loaded from the bus", "objects", t.acked.Len(), "seconds", time.Since(start).Seconds())
 		return nil
 	}, func(err error) error {
 		if errors.Is(err, publish.ErrGone) {
@@ -141,7 +152,7 @@ func (t *term) load(ctx context.Context) error {
 
 // raiseEpochs raises the epochs of the informers to those of the events on the bus.
 func (t *term) raiseEpochs() {
-	for gr, epoch := range t.checkpoint.Epochs() {
+	for gr, epoch := range t.acked.Epochs() {
 		t.informers.RaiseEpoch(gr, epoch)
 	}
 }

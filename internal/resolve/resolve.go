@@ -14,9 +14,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kuberelay/kuberelay/internal/dirty"
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/forward"
+	"github.com/kuberelay/kuberelay/internal/ledger"
 )
 
 // Config has everything that a Resolver needs. All fields are required.
@@ -58,9 +58,9 @@ type Resolver struct {
 type Informers interface {
 	Watched() []schema.GroupResource
 	Selection(schema.GroupResource) uint64
-	Point(schema.GroupResource) (dirty.Point, bool)
-	Marked(dirty.Point) dirty.Point
-	Reached(dirty.Point) bool
+	Point(schema.GroupResource) (ledger.Point, bool)
+	Marked(ledger.Point) ledger.Point
+	Reached(ledger.Point) bool
 	Clean(schema.GroupResource, func(event.Key) bool)
 	IsClean(event.Key) bool
 	Lookup(event.Key) event.View
@@ -70,11 +70,11 @@ type Informers interface {
 // Once only.
 type resolution struct {
 	tried    time.Time
-	asked    time.Time    // when a comparison was asked for
-	pending  *dirty.Point // not reached yet, nil for none
-	agreed   uint64       // the selection with which everything on the bus agreed with the cluster
-	compared uint64       // the selection of the last comparison without an open question
-	last     event.Point  // published, the zero value for none
+	asked    time.Time     // when a comparison was asked for
+	pending  *ledger.Point // not reached yet, nil for none
+	agreed   uint64        // the selection with which everything on the bus agreed with the cluster
+	compared uint64        // the selection of the last comparison without an open question
+	last     event.Point   // published, the zero value for none
 }
 
 var _ prometheus.Collector = (*Resolver)(nil)

@@ -9,9 +9,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kuberelay/kuberelay/internal/checkpoint"
-	"github.com/kuberelay/kuberelay/internal/dirty"
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/ledger"
 )
 
 var configMaps = schema.GroupResource{Resource: "configmaps"}
@@ -35,12 +34,12 @@ func (s *stubInformers) mark() {
 
 func (s *stubInformers) Watched() []schema.GroupResource       { return []schema.GroupResource{configMaps} }
 func (s *stubInformers) Selection(schema.GroupResource) uint64 { return s.selection }
-func (s *stubInformers) Point(schema.GroupResource) (dirty.Point, bool) {
+func (s *stubInformers) Point(schema.GroupResource) (ledger.Point, bool) {
 	s.mark()
-	return dirty.Point{Point: event.Point{Resource: event.Resource{Version: "v1", Resource: configMaps.Resource, Kind: "ConfigMap", Namespaced: true}, Version: s.version, AsOf: time.Now(), Taken: time.Now()}, Selection: s.selection}, true
+	return ledger.Point{Point: event.Point{Resource: event.Resource{Version: "v1", Resource: configMaps.Resource, Kind: "ConfigMap", Namespaced: true}, Version: s.version, AsOf: time.Now(), Taken: time.Now()}, Selection: s.selection}, true
 }
-func (s *stubInformers) Marked(p dirty.Point) dirty.Point                 { s.mark(); return p }
-func (s *stubInformers) Reached(dirty.Point) bool                         { return len(s.marked) == 0 }
+func (s *stubInformers) Marked(p ledger.Point) ledger.Point               { s.mark(); return p }
+func (s *stubInformers) Reached(ledger.Point) bool                        { return len(s.marked) == 0 }
 func (s *stubInformers) Clean(schema.GroupResource, func(event.Key) bool) {}
 func (s *stubInformers) IsClean(k event.Key) bool                         { s.looked(); return !s.dirty[k] }
 func (s *stubInformers) Lookup(event.Key) event.View                      { return event.View{} }
@@ -52,7 +51,7 @@ func configMapKey(name string) event.Key {
 // newStubResolver has one object on the bus that no informer shows. It counts the comparisons
 // that it asks for.
 func newStubResolver() (*Resolver, *stubInformers, *int) {
-	s, asked, c := &stubInformers{selection: 1, version: "5", dirty: map[event.Key]bool{}, looked: func() {}}, 0, checkpoint.New()
+	s, asked, c := &stubInformers{selection: 1, version: "5", dirty: map[event.Key]bool{}, looked: func() {}}, 0, ledger.New().NewTerm()
 	c.Put(configMapKey("gone"), event.Acked{UID: "gone", ResourceVersion: "1", Position: 2})
 	return New(Config{
 		Informers: s, Checkpoint: c, Compare: func(schema.GroupResource) { asked++ },

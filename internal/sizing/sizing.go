@@ -24,17 +24,18 @@ type Constants struct {
 	// GC is by how much the heap may grow beyond what is live until it is collected: 1.3 with
 	// GOGC=30, which the forwarder sets.
 	GC float64
-	// InFlight is how many events are held, at most, while the bus has not acknowledged
-	// them (KUBERELAY_NATS_MAX_IN_FLIGHT, KUBERELAY_KAFKA_MAX_IN_FLIGHT), and InFlightShare
-	// the part of an object's bytes that one is.
+	// InFlight is the maximum number of events that are held until the bus acknowledges them
+	// (KUBERELAY_NATS_MAX_IN_FLIGHT, KUBERELAY_KAFKA_MAX_IN_FLIGHT). InFlightShare is the size of
+	// an event as a share of the object's size.
 	InFlight      int64
 	InFlightShare float64
-	// Envelope is what an event takes on NATS besides the object: subject and headers.
+	// Envelope is the size on NATS of an event's subject and headers, in bytes.
 	Envelope int64
-	// Kafka is what publishing there takes besides, in bytes: batches, and their compression.
+	// Kafka is the additional memory for publishing to Kafka, in bytes: batches and their
+	// compression.
 	Kafka int64
-	// PerObject is the CPU time of a pod of 14 KB at the first sync and at every start, and
-	// PerChange that of its change, from the watch to the acknowledgement.
+	// PerObject is the CPU time of a pod of 14 KB at the first sync and at every start. PerChange
+	// is the CPU time of a change, from the watch to the acknowledgement.
 	PerObject, PerChange time.Duration
 }
 
@@ -46,23 +47,23 @@ func Measured() Constants {
 	}
 }
 
-// Kept is what remains in memory of an object of so many bytes in a watch.
+// Kept is the memory that an object takes, given its size in a watch.
 func (c Constants) Kept(bytes int64) int64 { return c.Fixed + int64(c.Share*float64(bytes)) }
 
-// Peak is the peak resident memory, in bytes, with so many objects of so many bytes each,
-// and so many deletes within the retention.
+// Peak is the peak resident memory, in bytes, for a number of objects of the given size and a
+// number of deletes within the retention.
 func (c Constants) Peak(objects, deletes, bytes int64) int64 {
 	held := float64(min(objects, c.InFlight)) * c.InFlightShare * float64(bytes)
 	return c.Base + int64(c.GC*(float64(objects*(c.Kept(bytes)+c.FirstSync)+deletes*c.Deleted)+held))
 }
 
-// Stream is the size of the stream on NATS, in bytes, where so many events of each object
-// are kept.
+// Stream is the size of the stream on NATS, in bytes, if it keeps the given number of events of
+// each object.
 func (c Constants) Stream(objects, deletes, events, bytes int64) int64 {
 	return int64(float64((objects+deletes)*events) * (c.InFlightShare*float64(bytes) + float64(c.Envelope)))
 }
 
-// Limit is the memory limit, in MiB, to ask for with a peak of so many bytes.
+// Limit is the recommended memory limit, in MiB, for a peak in bytes.
 func Limit(peak int64) int64 { return roundUp(peak*5/4>>20, 16) }
 
 func roundUp(n, to int64) int64 { return (n + to - 1) / to * to }

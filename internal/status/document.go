@@ -30,6 +30,8 @@ type Document struct {
 	// Selectors are the settings that narrow the selection of objects, each with its value.
 	Selectors []string `json:"selectors"`
 
+	Work []Work `json:"work"` // long work that is going on, in the order of a start
+
 	// OldestUnsent is when the oldest change was observed that the bus has not acknowledged.
 	OldestUnsent *time.Time `json:"oldestUnsent,omitempty"`
 
@@ -103,6 +105,9 @@ type Resource struct {
 	ConsistentAsOf *time.Time `json:"consistentAsOf,omitempty"`
 	// LastPublished is when the bus last acknowledged an event of the resource in this term.
 	LastPublished *time.Time `json:"lastPublished,omitempty"`
+	// LagSeconds is how long that event took from the observation of its change to the
+	// acknowledgement.
+	LagSeconds *float64 `json:"lagSeconds,omitempty"`
 
 	// WatchError is the error of the last list or watch. PublishError is the last error of an
 	// object that is not published yet.
@@ -128,6 +133,22 @@ type Unmatched struct {
 	Setting    string `json:"setting"`
 	Entry      string `json:"entry"`
 	Suggestion string `json:"suggestion,omitempty"` // a similar name
+}
+
+// Work is long work that is going on.
+type Work struct {
+	// Work is takeover, checkpoint_load, list, first_sync, resend or resync, and Unit what is
+	// counted: records, messages, resources or objects.
+	Work  string    `json:"work"`
+	Unit  string    `json:"unit"`
+	Since time.Time `json:"since"`
+
+	Done    int64  `json:"done"`
+	Total   *int64 `json:"total,omitempty"`
+	Growing bool   `json:"growing,omitempty"` // Total is what is known so far
+
+	PerSecond   float64 `json:"perSecond"`             // in the last half minute
+	SecondsLeft *int64  `json:"secondsLeft,omitempty"` // an estimate
 }
 
 // BusState is the state of the connection to the bus.

@@ -59,7 +59,7 @@ func Causes() []Cause {
 		{Starting, "the forwarder is starting", "wait; if it lasts, see its log", "first-steps"},
 		{ClusterAway, "the API server is unreachable", "check that it runs, KUBECONFIG, and the network", "waiting-for-the-api-server"},
 		{BusIsAway, "the bus is away or refuses the forwarder", "check that it runs, KUBERELAY_NATS_URL or KUBERELAY_KAFKA_BROKERS, the credentials and the permissions", "the-bus"},
-		{LeaseDenied, "the API server denies access to the lease", "grant get, create and update on leases", "lease-access-denied-need-an-existing-namespace-and-get-create-and-update-on-leases-in-it"},
+		{LeaseDenied, "the API server denies access to the lease", "grant get, create and update on leases, or name another namespace in KUBERELAY_LEASE_NAMESPACE", "lease-access-denied-need-an-existing-namespace-and-get-create-and-update-on-leases-in-it"},
 		{NoLeader, "no forwarder holds the lease", "wait for an election; if it lasts, see the logs of all replicas", "the-lease"},
 		{DiscoveryFailing, "discovery of API groups fails", "repair the back end of the group's APIService; for all groups, the API server", "discovery-of-groups-failed-keeping-their-informers"},
 		{NothingWatched, "nothing is watched", "correct KUBERELAY_RESOURCES; forwarder resources shows what it matches", "settings-match-nothing"},
@@ -101,7 +101,7 @@ func Unanswered(err error, now time.Time) Document {
 	f := found(Unreachable, Critical, "the forwarder does not answer: "+oneLine(err.Error()))
 	return Document{
 		Verdict: Verdict{Critical, f.Message, []Finding{f}}, Time: now.UTC(),
-		Resources: []Resource{}, Discovery: []DiscoveryError{}, Unmatched: []Unmatched{}, Selectors: []string{},
+		Resources: []Resource{}, Discovery: []DiscoveryError{}, Unmatched: []Unmatched{}, Selectors: []string{}, Work: []Work{},
 	}
 }
 
@@ -139,14 +139,7 @@ func (d Document) find() []Finding {
 	d.findResources(add)
 	d.findUnsent(add)
 	for _, u := range d.Unmatched {
-		switch {
-		case u.Setting == "KUBERELAY_FILTER":
-			add(SettingUnmatched, Warning, "KUBERELAY_FILTER selects no object of %s", u.Entry)
-		case u.Suggestion != "":
-			add(SettingUnmatched, Warning, "%s: %s matches nothing; did you mean %s?", u.Setting, u.Entry, u.Suggestion)
-		default:
-			add(SettingUnmatched, Warning, "%s: %s matches nothing", u.Setting, u.Entry)
-		}
+		add(SettingUnmatched, Warning, "%s", u.Sentence())
 	}
 	if m := d.Memory; m.Limit > 0 && float64(m.Used) > maxMemoryShare*float64(m.Limit) {
 		add(MemoryLow, Warning, "memory is near its limit: %s of %s", size(m.Used), size(m.Limit))
@@ -196,7 +189,7 @@ func (d Document) findResources(add func(Reason, Level, string, ...any)) {
 		if d.WaitingFor == "" && len(d.Discovery) == 0 {
 			add(NothingWatched, Critical, "nothing is watched: KUBERELAY_RESOURCES matches nothing that the cluster serves")
 		}
-	case d.objects() == 0 && len(d.Selectors) > 0 && len(d.Unmatched) == 0 && len(of[Syncing])+len(of[Forbidden])+len(of[WatchFailing]) == 0:
+	case d.selectsNothing() && len(d.Unmatched) == 0:
 		add(NoObjectsSelected, Warning, "no object is selected by %s", strings.Join(d.Selectors, ", "))
 	}
 }

@@ -54,6 +54,9 @@ func writeTable(w io.Writer, d Document) error {
 	if d.Lease != nil {
 		fmt.Fprintf(t, "lease:\t%s\n", d.Lease)
 	}
+	for _, w := range d.Work {
+		fmt.Fprintf(t, "work:\t%s\n", w)
+	}
 	fmt.Fprintf(t, "memory:\t%s\n", d.Memory)
 	fmt.Fprintf(t, "cluster:\t%s\n", orDash(d.Cluster))
 	fmt.Fprintf(t, "version:\t%s\n", orDash(d.Version))
@@ -103,6 +106,25 @@ func (l *Lease) String() string {
 		return l.Name + ", nobody leads"
 	}
 	return l.Name + ", standing by, the leader is " + l.Holder
+}
+
+// String describes the work in a few words.
+func (w Work) String() string {
+	text := fmt.Sprintf("%s: %d", strings.ReplaceAll(w.Work, "_", " "), w.Done)
+	if w.Total != nil {
+		text += fmt.Sprintf(" of %d", *w.Total)
+	}
+	text += " " + w.Unit
+	if w.Growing {
+		text += " so far"
+	}
+	if w.PerSecond > 0 {
+		text += fmt.Sprintf(", %.0f/s", w.PerSecond)
+	}
+	if w.SecondsLeft != nil {
+		text += fmt.Sprintf(", %s left", age(time.Duration(*w.SecondsLeft)*time.Second))
+	}
+	return text
 }
 
 // String describes the memory in a few words.

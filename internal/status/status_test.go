@@ -25,6 +25,8 @@ func ago(d time.Duration) *time.Time {
 
 func count(n int) *int { return &n }
 
+func count64(n int64) *int64 { return &n }
+
 // well is a forwarder that has nothing to complain about.
 func well() Document {
 	return Document{
@@ -39,7 +41,7 @@ func well() Document {
 				ConsistentAsOf: ago(41 * time.Second),
 			},
 		},
-		Discovery: []DiscoveryError{}, Unmatched: []Unmatched{}, Selectors: []string{"KUBERELAY_EXCLUDE_NAMESPACES=kube-system"},
+		Discovery: []DiscoveryError{}, Unmatched: []Unmatched{}, Selectors: []string{"KUBERELAY_EXCLUDE_NAMESPACES=kube-system"}, Work: []Work{},
 		Bus:    Bus{Sink: "nats", State: BusReady},
 		Lease:  &Lease{Name: "kuberelay/kuberelay", Leading: true, Holder: "kuberelay-0_x"},
 		Memory: Memory{Used: 80 << 20, Limit: 230 << 20},
@@ -104,6 +106,9 @@ var faults = []struct {
 		[]string{"warning setting_unmatched"}, "KUBERELAY_FILTER selects no object of pods"},
 	{"no objects", func(d *Document) { d.Resources[0].Objects, d.Resources[1].Objects = 0, 0 },
 		[]string{"warning no_objects"}, "no object is selected by KUBERELAY_EXCLUDE_NAMESPACES=kube-system"},
+	{"no objects yet", func(d *Document) {
+		d.Resources[0].Objects, d.Resources[1].Objects, d.Resources[1].State = 0, 0, "starting"
+	}, []string{"warning syncing"}, "deployments.apps"},
 	{"an empty cluster", func(d *Document) { d.Resources[0].Objects, d.Resources[1].Objects, d.Selectors = 0, 0, nil }, nil, "0 objects"},
 	{"two", func(d *Document) {
 		d.Memory.Used = 220 << 20
@@ -183,8 +188,16 @@ func documents() map[string]Document {
 		r := &standby.Resources[i]
 		r.Dirty, r.ConsistentAsOf, r.LastPublished = nil, nil, nil
 	}
+	syncing := well()
+	syncing.Work = []Work{
+		{Work: "list", Unit: "resources", Since: now, Done: 1, Total: count64(2)},
+		{Work: "first_sync", Unit: "objects", Since: now, Done: 1200, Total: count64(20_000), PerSecond: 309.9, SecondsLeft: count64(61)},
+		{Work: "first_sync", Unit: "objects", Since: now, Done: 3, Total: count64(4), Growing: true},
+		{Work: "takeover", Unit: "records", Since: now},
+	}
 	return map[string]Document{
-		"ok": Judge(well()), "critical": Judge(sick), "standby": Judge(standby),
+		"syncing": Judge(syncing),
+		"ok":      Judge(well()), "critical": Judge(sick), "standby": Judge(standby),
 		"unanswered": Unanswered(errors.New(`Get "http://localhost:8080/api/v1/status": connection refused | no`), now),
 	}
 }

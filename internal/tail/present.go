@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/longwork"
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
@@ -24,6 +25,8 @@ type Present struct {
 	Labels labels.Selector // only objects with these labels
 	Whole  bool            // keep the content of the objects, compressed
 	Status *Status
+
+	Reading *longwork.Counter // counts what the bus of Read counts; nil for none
 
 	objects map[place]Object
 	hidden  map[string]error // by subject or key: last messages that are not the state of an object
@@ -78,6 +81,8 @@ func (p *Present) Read(ctx context.Context, bus Bus, subjectPrefix string) error
 	p.Filter.Points, p.Filter.Markers = true, true
 	p.objects, p.hidden, p.sources = map[place]Object{}, map[string]error{}, map[source]*progress{}
 	p.unseen, p.packer = slices.Clone(p.Filter.Resources), event.NewPacker()
+	p.Reading.Begin()
+	defer p.Reading.End()
 	return readToEnd(ctx, bus, publish.SubscribeOptions{
 		Filters: p.Filter.Subjects(subjectPrefix), From: publish.FromLast, UntilLost: true,
 		Notify: p.Status.notify, Foreign: p.foreign, Tombstone: p.tombstone,

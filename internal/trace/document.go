@@ -105,7 +105,10 @@ type Forwarder struct {
 	Cluster string `json:"cluster,omitempty"`
 	Holder  string `json:"holder,omitempty"` // of the lease
 
-	Selection     *Selection `json:"selection,omitempty"`     // only at /api/v1/trace
+	// Verdict is what can be said without the API server and the bus. It is only at /api/v1/trace, as
+	// is Selection.
+	Verdict       *Verdict   `json:"verdict,omitempty"`
+	Selection     *Selection `json:"selection,omitempty"`
 	LabelSelector string     `json:"labelSelector,omitempty"` // of the watch, as is FieldSelector
 	FieldSelector string     `json:"fieldSelector,omitempty"`
 

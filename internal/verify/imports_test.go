@@ -24,6 +24,7 @@ var shared = map[string][]string{
 	},
 	"internal/publish/nats/reader":  {"Bus", "Connect", "ErrMisconfigured", "ErrStreamMissing", "Options", "Raw"},
 	"internal/publish/kafka/reader": {"Bus", "ErrChanged", "ErrMisconfigured", "Open", "Options", "Record", "Scan"},
+	"internal/longwork":             {"Counter"},           // counts what is done
 	"internal/selector":             {"Parse", "Selector"}, // of the configuration
 	"internal/verify/normal":        nil,
 	"internal/verify/replica":       nil,

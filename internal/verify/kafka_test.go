@@ -18,7 +18,7 @@ import (
 
 const kafkaPartitions = 3
 
-// onKafka gives a world a topic as its bus.
+// onKafka makes a topic the bus of a world.
 func onKafka(w *world) *world {
 	w.t.Helper()
 	b := kafkabrokertest.Shared(w.t)
@@ -58,7 +58,7 @@ func (w *world) touched(u *unstructured.Unstructured) *event.Message {
 func TestKafkaClean(t *testing.T) {
 	for _, structured := range []bool{false, true} {
 		w := onKafka(newWorld(t))
-		w.topic.Structured = structured
+		w.topic.Structured, w.topic.Valued = structured, structured
 		w.writers("one")
 		w.create(configMaps, "a", map[string]any{"data": map[string]any{"k": "<&>\u2028"}})
 		b := w.create(configMaps, "b", nil)

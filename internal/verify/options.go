@@ -2,6 +2,7 @@ package verify
 
 import (
 	"cmp"
+	"context"
 	"log/slog"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/longwork"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/reader"
 	natsreader "github.com/kuberelay/kuberelay/internal/publish/nats/reader"
 	"github.com/kuberelay/kuberelay/internal/verify/replica"
@@ -48,14 +50,26 @@ type Options struct {
 	// DeleteRetention is the time that the events of a deleted object stay on the bus; 24 h if 0.
 	DeleteRetention time.Duration
 
-	// Settings returns digests of the settings that decide what the bus holds, by variable, with a
-	// salt; nil if they are not to be compared with those of the forwarder.
-	Settings func(salt string) map[string]string
-
 	// Settle is the time that the bus has to reach a state of the cluster; 10 s if 0.
 	Settle time.Duration
 
+	// Progress counts the work of a run; the zero value counts nothing.
+	Progress Progress
+
 	Logger *slog.Logger // none if nil
+}
+
+// Progress has a counter for each part of a run. The parts follow one another.
+type Progress struct {
+	Reading   *longwork.Counter // messages of the bus, which are read twice
+	Comparing *longwork.Counter // resources
+}
+
+// counted does a part of the work that a counter counts.
+func counted(ctx context.Context, c *longwork.Counter, do func(context.Context) error) error {
+	c.Begin()
+	defer c.End()
+	return do(ctx)
 }
 
 // DefaultSettle is the default of Options.Settle.

@@ -34,7 +34,7 @@ func body(change func(tree)) func(*event.Change) {
 	}
 }
 
-// as gives the object of a change another uid and version, everywhere.
+// as changes the uid and version of a change's object, everywhere.
 func as(uid, version string) func(*event.Change) {
 	return func(c *event.Change) {
 		body(func(t tree) {

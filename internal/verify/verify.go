@@ -63,8 +63,10 @@ func openFollower(ctx context.Context, o Options, c *cluster) (*replica.Follower
 		}
 	}
 	c.form.Cluster = name
+	o.NATS.Reading = o.Progress.Reading
 	ro := replica.Options{Cluster: name, Form: c.form, Retention: o.DeleteRetention, Repeats: o.Repeats}
 	if o.Kafka != nil {
+		o.Kafka.Reading = o.Progress.Reading
 		return replica.OpenKafka(*o.Kafka, ro)
 	}
 	return replica.OpenNATS(ctx, o.NATS, o.NATSHistory, ro)
@@ -92,7 +94,7 @@ type verification struct {
 func (v *verification) run(ctx context.Context) (report.Report, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if err := v.follower.Start(ctx); err != nil {
+	if err := counted(ctx, v.opts.Progress.Reading, v.follower.Start); err != nil {
 		return report.Report{}, err
 	}
 	followed := make(chan struct{})
@@ -100,7 +102,7 @@ func (v *verification) run(ctx context.Context) (report.Report, error) {
 	defer func() { cancel(); <-followed }()
 
 	v.log.Debug("reading the bus", "objects", v.follower.Objects())
-	if err := v.follower.CatchUp(ctx); err != nil {
+	if err := counted(ctx, v.opts.Progress.Reading, v.follower.CatchUp); err != nil {
 		return report.Report{}, err
 	}
 	for _, step := range []func(context.Context) error{
@@ -111,6 +113,17 @@ func (v *verification) run(ctx context.Context) (report.Report, error) {
 		}
 	}
 	return v.finish()
+}
+
+// compareClaim returns an error if the claim on the bus names another cluster as the owner of the
+// name: there is nothing to compare then. It does nothing if the cluster's UID can't be read.
+func (v *verification) compareClaim(ctx context.Context) error {
+	uid, err := v.cluster.name(ctx)
+	if claim := v.follower.Claim(); err == nil && claim != "" && claim != uid {
+		return fmt.Errorf("the name %s belongs to another cluster on this bus: its namespace kube-system has the UID %s, and this cluster's has %s; "+
+			"check KUBECONFIG and KUBERELAY_CLUSTER_NAME", v.report.Cluster, claim, uid)
+	}
+	return ctx.Err()
 }
 
 // selectResources reads what the cluster serves now.
@@ -143,8 +156,13 @@ func (v *verification) compareAll(ctx context.Context) error {
 	for gr, set := range v.followed {
 		all[gr] = set.resource
 	}
+	progress := v.opts.Progress.Comparing
+	progress.Begin()
+	defer progress.End()
+	progress.Expect(int64(len(all)))
 	for _, gr := range sortedResources(all) {
 		found, err := v.compareResource(ctx, all[gr])
+		progress.Add(1)
 		switch {
 		case err == nil:
 			v.listed[gr] = v.listings

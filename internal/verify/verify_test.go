@@ -151,7 +151,7 @@ func (w *world) update(r event.Resource, u *unstructured.Unstructured, change fu
 	return u
 }
 
-// touch gives an object a new version.
+// touch returns an object with a new version.
 func (w *world) touch(u *unstructured.Unstructured) *unstructured.Unstructured {
 	w.t.Helper()
 	return w.update(configMaps, u, func(u *unstructured.Unstructured) {

@@ -45,6 +45,14 @@ func (q *Queue) Find(key event.Key) (at Place, failures int) {
 	return at, failures
 }
 
+// Background returns how many low-priority keys were added since there were none, and how many of
+// these still wait.
+func (q *Queue) Background() (added, waiting int64) {
+	q.staging.Lock()
+	defer q.staging.Unlock()
+	return q.background, int64(q.priorities.waiting(low) + q.backlog.len())
+}
+
 // find returns the state of a key that is queued or handed out.
 func (q *priorityQueue) find(key item) (keyState, bool) {
 	q.mu.Lock()

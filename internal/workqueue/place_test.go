@@ -60,3 +60,31 @@ func TestFindLowPriority(t *testing.T) {
 		t.Errorf("after a change it is %q, want %q", at, Queued)
 	}
 }
+
+// TestBackground: low-priority keys count from the first one until none waits, and a key counts
+// once.
+func TestBackground(t *testing.T) {
+	q := testQueue()
+	check := func(what string, wantAdded, wantWaiting int64) {
+		t.Helper()
+		if added, waiting := q.Background(); added != wantAdded || waiting != wantWaiting {
+			t.Errorf("%s: %d added, %d waiting, want %d and %d", what, added, waiting, wantAdded, wantWaiting)
+		}
+	}
+	check("at the start", 0, 0)
+	const n = maxStaged + 10
+	for i := range n {
+		q.AddLowPriority(key(i))
+	}
+	q.AddLowPriority(key(0))
+	q.AddLowPriority(key(n - 1))
+	check("added", n, n)
+	q.Add(key(n - 1))
+	check("one has changed", n, n-1)
+	for i := range n - 1 {
+		q.Add(key(i))
+	}
+	check("all have changed", n, 0)
+	q.AddLowPriority(key(n))
+	check("added later", 1, 1)
+}

@@ -67,12 +67,13 @@ type Queue struct {
 	queue      kubequeue.TypedRateLimitingInterface[item]
 	priorities *priorityQueue
 
-	staging  sync.Mutex // locked before mu, and held while a key moves from the backlog to the queue
-	backlog  *backlog
-	depth    kubequeue.GaugeMetric // keys in the queue and the backlog
-	draining bool
-	drained  sync.Once
-	emptied  chan struct{} // closed when the queue drains and the backlog is empty
+	staging    sync.Mutex // locked before mu, and held while a key moves from the backlog to the queue
+	backlog    *backlog
+	background int64                 // low-priority keys that were added since there were none
+	depth      kubequeue.GaugeMetric // keys in the queue and the backlog
+	draining   bool
+	drained    sync.Once
+	emptied    chan struct{} // closed when the queue drains and the backlog is empty
 
 	mu      sync.Mutex
 	delayed map[item]struct{} // in back-off
@@ -126,12 +127,19 @@ func (q *Queue) Add(key event.Key) {
 func (q *Queue) AddLowPriority(key event.Key) {
 	q.staging.Lock()
 	defer q.staging.Unlock()
-	handle := unique.Make(key)
+	handle, staged := unique.Make(key), 0
+	if q.backlog.len() == 0 {
+		if staged = q.priorities.waiting(low); staged == 0 {
+			q.background = 0
+		}
+	}
 	switch {
 	case q.draining, q.isParked(handle), q.priorities.isQueued(handle):
-	case q.backlog.len() == 0 && q.priorities.waiting(low) < maxStaged && !q.isPaused():
+	case q.backlog.len() == 0 && staged < maxStaged && !q.isPaused():
+		q.background++
 		q.add(handle, low)
 	case q.backlog.push(key):
+		q.background++
 		q.depth.Inc()
 	}
 }

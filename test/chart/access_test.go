@@ -21,7 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// account is a service account, as the API server authorizes it.
+// account is a service account. The API server decides what it may do.
 type account struct {
 	s      *apiServer
 	user   string
@@ -34,8 +34,8 @@ func (s *apiServer) serviceAccount(namespace, name string) account {
 	}}
 }
 
-// rules asks the API server for everything that the account may do with resources in the
-// namespace, less what it allows every account. The lines are those of [granted].
+// rules asks the API server what the account may do with resources in the namespace, beyond what
+// every account may do. The lines have the format of [granted].
 func (a account) rules(ctx context.Context, namespace string) ([]string, error) {
 	all := func(user string) (lines []string, err error) {
 		config := rest.CopyConfig(a.s.Config())
@@ -64,10 +64,9 @@ func (a account) rules(ctx context.Context, namespace string) ([]string, error) 
 	return slices.Compact(lines), err
 }
 
-// harmful asks the API server for each subresource that it serves whether the account may
-// get or create it, for each resource whether the account may write it, and for Secrets
-// whether the account may read them. It returns what is allowed, in the cluster or in the
-// namespaces.
+// harmful asks the API server whether the account may get or create a subresource, write a
+// resource, or read Secrets. It asks about every resource and subresource that the API server
+// serves, and returns what is allowed in the cluster or in the namespaces.
 func (a account) harmful(t *testing.T, namespaces []string) (found []string) {
 	t.Helper()
 	client, err := discovery.NewDiscoveryClientForConfig(a.s.Config())
@@ -137,8 +136,8 @@ func (a account) may(ctx context.Context, access authorizationv1.ResourceAttribu
 	return made.Status.Allowed, nil
 }
 
-// await waits until the API server allows the account what the roles of the manifests say. Its
-// authorizer watches roles and bindings, so it learns of them later than whoever creates them.
+// await waits until the API server allows the account what the roles of the manifests grant. Its
+// authorizer watches roles and bindings, so it sees them later than their author.
 func (a account) await(t *testing.T, namespace string, m manifests) {
 	t.Helper()
 	for _, o := range m {
@@ -165,7 +164,7 @@ func (a account) await(t *testing.T, namespace string, m manifests) {
 	}
 }
 
-// attributes are those of each request that a rule allows.
+// attributes returns the attributes of each request that a rule allows.
 func attributes(namespace string, r rbacv1.PolicyRule) (all []authorizationv1.ResourceAttributes) {
 	names := r.ResourceNames
 	if len(names) == 0 {
@@ -197,8 +196,8 @@ func describe(a authorizationv1.ResourceAttributes) string {
 	return a.Verb + " " + resource + " in " + a.Namespace
 }
 
-// TestMetricsAuth: with config.metricsAuth, the permissions of the chart suffice for the
-// forwarder to tell who may read metrics.
+// TestMetricsAuth: with config.metricsAuth, the chart grants the forwarder enough to decide who
+// may read metrics.
 func TestMetricsAuth(t *testing.T) {
 	s := newAPIServer(t)
 	release := s.namespace(t, "kuberelay", restricted)

@@ -16,7 +16,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/harness"
 )
 
-// valueName is what the chart calls a variable, by the rule that its README gives.
+// valueName returns the chart's name of a variable, by the rule in its README.
 func valueName(variable string) string {
 	words := strings.Split(strings.ToLower(strings.TrimPrefix(variable, config.Prefix)), "_")
 	for i := 1; i < len(words); i++ {
@@ -25,8 +25,8 @@ func valueName(variable string) string {
 	return strings.Join(words, "")
 }
 
-// another is a value of the variable that is not its default, as it is written in
-// values.yaml and as the forwarder is to get it.
+// another returns a value of the variable that isn't its default, as it is written in values.yaml
+// and as the forwarder must get it.
 func another(t *testing.T, f config.Field) (value any, text string) {
 	t.Helper()
 	name := valueName(f.Name)
@@ -65,8 +65,8 @@ func another(t *testing.T, f config.Field) (value any, text string) {
 	}
 }
 
-// TestEveryVariable: each variable of the forwarder has a value in the chart, and gets
-// what that says, also where that is what Helm likes to change, such as a large number.
+// TestEveryVariable: each variable of the forwarder has a value in the chart and gets its text,
+// including texts that Helm tends to change, such as large numbers.
 func TestEveryVariable(t *testing.T) {
 	given, want := values{}, map[string]string{}
 	for _, f := range config.Fields() {
@@ -77,7 +77,7 @@ func TestEveryVariable(t *testing.T) {
 	given["filter"], want["KUBERELAY_FILTER"] = "resource.kind != \"Pod\" ||\n  object.status.phase == 'Failed'", "resource.kind != \"Pod\" ||\n  object.status.phase == 'Failed'"
 	given["dropFields"], want["KUBERELAY_DROP_FIELDS"] = []string{"nodes:.status", `*:.metadata.annotations["a,b"]`}, `nodes:.status,*:.metadata.annotations["a,b"]`
 	given["kafkaReplication"], want["KUBERELAY_KAFKA_REPLICATION"] = 0, "0"
-	given["leaseDuration"], want["KUBERELAY_LEASE_DURATION"] = "2m", "2m" // they must fit
+	given["leaseDuration"], want["KUBERELAY_LEASE_DURATION"] = "2m", "2m" // these depend on each other
 	given["leaseRetryPeriod"], want["KUBERELAY_LEASE_RETRY_PERIOD"] = "11s", "11s"
 
 	m := render(t, "kuberelay", values{"config": given, "terminationGracePeriodSeconds": 72})
@@ -109,8 +109,8 @@ func TestEveryVariable(t *testing.T) {
 	}
 }
 
-// TestTextsForLists: a text stands for the list of it, whatever list it is.
-func TestTextsForLists(t *testing.T) {
+// TestStringsForLists: every list can be written as one string.
+func TestStringsForLists(t *testing.T) {
 	lists, texts := values{"resources": []string{"pods"}}, values{"resources": "pods"}
 	for _, f := range config.Fields() {
 		if name := valueName(f.Name); strings.HasPrefix(f.Type, "list") && !f.Required {
@@ -127,8 +127,8 @@ func TestTextsForLists(t *testing.T) {
 	}
 }
 
-// TestDefaultEnvironment: what is left at its default sets no variable, so that the
-// forwarder's own default holds. Only the folder and its limit depend on the volume.
+// TestDefaultEnvironment: a value with its default sets no variable, so that the forwarder's own
+// default applies. Only the folder and its size limit depend on the volume.
 func TestDefaultEnvironment(t *testing.T) {
 	got := render(t, "kuberelay", values{"config": values{"resources": []string{"pods"}}}).environment(t)
 	want := map[string]string{"KUBERELAY_RESOURCES": "pods", "KUBERELAY_DATA_DIR": "/var/lib/kuberelay", "KUBERELAY_NATS_MAX_BYTES": "6442450944"}
@@ -137,8 +137,8 @@ func TestDefaultEnvironment(t *testing.T) {
 	}
 }
 
-// TestSchemaIsStrict: nothing in the schema takes what it does not know, but for what
-// Helm itself puts into global, and for objects of the user.
+// TestSchemaIsStrict: the schema refuses unknown values, except those that Helm adds to global,
+// and objects of the user.
 func TestSchemaIsStrict(t *testing.T) {
 	content, err := os.ReadFile(chart + "/values.schema.json")
 	if err != nil {
@@ -174,8 +174,8 @@ func TestSchemaIsStrict(t *testing.T) {
 	}
 }
 
-// TestWrongTypesAreRefused: the schema says of each value what it is, and of each file
-// what may be said of it.
+// TestWrongTypesAreRefused: the schema checks the type of each value, and the parts of each value
+// that names a file.
 func TestWrongTypesAreRefused(t *testing.T) {
 	wrong := values{}
 	for _, f := range config.Fields() {
@@ -192,7 +192,7 @@ func TestWrongTypesAreRefused(t *testing.T) {
 	}
 }
 
-// TestLint: helm lint has nothing to say against the chart with any of the values in ci/.
+// TestLint: helm lint accepts the chart with each of the values in ci/.
 func TestLint(t *testing.T) {
 	files, err := filepath.Glob(chart + "/ci/*-values.yaml")
 	if err != nil || len(files) == 0 {
@@ -205,14 +205,14 @@ func TestLint(t *testing.T) {
 	}
 }
 
-// TestUnits runs the suites in charts/kuberelay/tests.
+// TestUnits runs the test suites in charts/kuberelay/tests.
 func TestUnits(t *testing.T) {
 	if out, stderr, err := run(t.Context(), "", tool(t, "helm-unittest"), "--strict", chart); err != nil {
 		t.Errorf("%v\n%s%s", err, out, stderr)
 	}
 }
 
-// effective returns what "forwarder config" prints in the environment, by variable.
+// effective returns the output of "forwarder config" in the environment, by variable.
 func effective(t *testing.T, env map[string]string) map[string]string {
 	t.Helper()
 	buildForwarder(t)
@@ -245,8 +245,8 @@ func buildForwarder(t *testing.T) {
 	}
 }
 
-// TestEnvFrom: with envFrom, every variable of the forwarder is set in the container itself,
-// which takes precedence, and its value is the one that it has without envFrom.
+// TestEnvFrom: with envFrom, every variable of the forwarder is set in the container itself, which
+// takes precedence, and has the same value as without envFrom.
 func TestEnvFrom(t *testing.T) {
 	for name, given := range map[string]values{
 		"the built-in bus": {"resources": []string{"pods"}},
@@ -262,7 +262,7 @@ func TestEnvFrom(t *testing.T) {
 				}
 			}
 			if diff := cmp.Diff(effective(t, without), effective(t, with)); diff != "" {
-				t.Errorf("what is in effect with envFrom (-without +with):\n%s", diff)
+				t.Errorf("the configuration with envFrom (-without +with):\n%s", diff)
 			}
 		})
 	}

@@ -14,15 +14,15 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// example is an installation that the documentation shows.
+// example is an installation in the documentation.
 type example struct {
 	name      string
 	account   string // its service account
 	manifests func(t *testing.T, namespace string) manifests
 }
 
-// examples returns the installations that the documentation shows, and those with the
-// widest rights that need no switch.
+// examples returns the installations in the documentation, and those with the most permissions
+// that don't need a switch.
 func examples(t *testing.T) (all []example) {
 	t.Helper()
 	for name, config := range map[string]values{
@@ -68,8 +68,8 @@ var (
 	install = regexp.MustCompile(`(?m)^(?:\$ )?helm install((?:.*\\\n)*.*)`)
 )
 
-// pageExamples returns the examples of a page: values of the chart, calls of helm install,
-// and roles.
+// pageExamples returns the examples on a page: values of the chart, calls of helm install, and
+// roles.
 func pageExamples(t *testing.T, page string) (all []example) {
 	t.Helper()
 	text := string(read(t, page))
@@ -94,7 +94,7 @@ func pageExamples(t *testing.T, page string) (all []example) {
 		if o := (&unstructured.Unstructured{Object: v}); strings.HasSuffix(o.GetKind(), "Role") {
 			rules := convert[rbacv1.ClusterRole](t, o).Rules
 			if len(rules[0].NonResourceURLs) > 0 {
-				continue // for readers of metrics
+				continue // these are for readers of metrics
 			}
 			all = append(all, example{name: name, account: "kr-kuberelay", manifests: func(t *testing.T, namespace string) manifests {
 				return bound(t, namespace, rules...)
@@ -113,7 +113,8 @@ func pageExamples(t *testing.T, page string) (all []example) {
 	return all
 }
 
-// chartExample is the chart with values, and with pods to watch if they name no resources.
+// chartExample returns an installation of the chart with values. It watches pods if the values
+// name no resources.
 func chartExample(name string, v values) example {
 	config, _ := v["config"].(map[string]any)
 	if of, ok := v["config"].(values); ok {
@@ -131,7 +132,8 @@ func chartExample(name string, v values) example {
 	return example{name: name, account: "kr-kuberelay", manifests: func(t *testing.T, namespace string) manifests { return render(t, namespace, v) }}
 }
 
-// installExample is a call of helm install, with its words after "helm install".
+// installExample returns the installation of a helm install command, given the words after "helm
+// install".
 func installExample(name string, words []string) example {
 	return example{name: name, account: "kr-kuberelay", manifests: func(t *testing.T, namespace string) manifests {
 		args := slices.Concat([]string{"template", "kr", root + "/" + words[1]}, words[2:], []string{"--namespace", namespace})

@@ -15,9 +15,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestSidecar: examples/sidecar.yaml is taken by the API server where Pod Security is
-// restricted; the forwarder in it runs with the rights and the environment that it
-// gives; and the example subscribers read its built-in bus.
+// TestSidecar: the API server accepts examples/sidecar.yaml with restricted Pod Security. The
+// forwarder runs with the permissions and the environment in it, and the example subscribers read
+// its built-in bus.
 func TestSidecar(t *testing.T) {
 	s := newAPIServer(t)
 	namespace := s.namespace(t, "sidecar", restricted)
@@ -55,7 +55,7 @@ func TestSidecar(t *testing.T) {
 			env[v.Name] = namespace
 		}
 	}
-	// Only where it is on this machine is not as in the pod.
+	// Only the path on this machine differs from the pod's.
 	maps.Copy(env, map[string]string{"KUBERELAY_NATS_LISTEN": bus, "KUBERELAY_LISTEN_ADDR": freeAddress(t), "KUBERELAY_DATA_DIR": t.TempDir()})
 	f := start(t, env, s.kubeconfig(t, namespace, made.Spec.ServiceAccountName, m))
 
@@ -84,7 +84,7 @@ func goSubscriber(t *testing.T) []string {
 	return []string{built}
 }
 
-// subscribe starts a subscriber and gives what it prints.
+// subscribe starts a subscriber and returns its output.
 func subscribe(t *testing.T, bus string, command ...string) <-chan string {
 	t.Helper()
 	cmd := exec.Command(command[0], command[1:]...)
@@ -115,7 +115,7 @@ func subscribe(t *testing.T, bus string, command ...string) <-chan string {
 	return lines
 }
 
-// await reads until a line begins so and has something in it.
+// await reads until a line has a prefix and contains a text.
 func await(t *testing.T, lines <-chan string, prefix, has string) {
 	t.Helper()
 	deadline := time.After(limit)

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// runPod runs the forwarder as the only container of a hook's pod would. The replacer stands
-// in for DNS.
+// runPod runs the forwarder like the only container of a hook's pod. The replacer replaces DNS
+// names.
 func runPod(t *testing.T, pod *corev1.Pod, hosts *strings.Replacer) (stderr string, err error) {
 	args := []string{"-i"}
 	for _, v := range pod.Spec.Containers[0].Env {
@@ -28,7 +28,7 @@ func runPod(t *testing.T, pod *corev1.Pod, hosts *strings.Replacer) (stderr stri
 	return out + stderr, err
 }
 
-// runHooks stands in for a kubelet: it runs the pods that Helm creates in the namespace.
+// runHooks replaces a kubelet: it runs the pods that Helm creates in the namespace.
 func (s *apiServer) runHooks(t *testing.T, namespace string, hosts *strings.Replacer) {
 	t.Helper()
 	buildForwarder(t)
@@ -71,8 +71,8 @@ func (m manifests) hookPod(t *testing.T, name string) *corev1.Pod {
 	return nil
 }
 
-// TestConfigCheck: before an installation and an upgrade, a pod finds each mistake that the
-// chart can't find, and nothing is changed.
+// TestConfigCheck: before an installation or an upgrade, a pod finds the mistakes that the chart
+// can't find, and nothing is changed.
 func TestConfigCheck(t *testing.T) {
 	buildForwarder(t)
 	for name, c := range map[string]struct{ wrong, right any }{
@@ -110,7 +110,7 @@ func TestConfigCheck(t *testing.T) {
 	failed := func(variable string, args ...string) {
 		t.Helper()
 		if err := s.tryHelm(t, namespace, "", args...); err == nil || !strings.Contains(err.Error(), "kr-kuberelay-config failed") {
-			t.Fatalf("helm %v: got %v, want that the check failed", args, err)
+			t.Fatalf("helm %v: got %v, want a failed check", args, err)
 		}
 		pod, err := pods.Get(t.Context(), "kr-kuberelay-config", metav1.GetOptions{})
 		if err != nil || !strings.Contains(pod.Status.Message, variable) {
@@ -130,7 +130,7 @@ func TestConfigCheck(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := pods.Get(t.Context(), "kr-kuberelay-config", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("the pod that found no mistake: got %v, want that it is gone", err)
+		t.Errorf("the pod of a check without mistakes: got %v, want it gone", err)
 	}
 	failed("KUBERELAY_LABEL_SELECTOR", "upgrade", "kr", chart, "--reuse-values", "--set", "config.labelSelector=a in (")
 	if after, err := sets.Get(t.Context(), "kr-kuberelay", metav1.GetOptions{}); err != nil || after.Generation != before.Generation {
@@ -138,7 +138,7 @@ func TestConfigCheck(t *testing.T) {
 	}
 }
 
-// TestHelmTest: helm test succeeds while the forwarder says that all is right, and fails if it
+// TestHelmTest: helm test succeeds while the forwarder reports that all is well, and fails if it
 // doesn't answer.
 func TestHelmTest(t *testing.T) {
 	s := newAPIServer(t)
@@ -148,14 +148,14 @@ func TestHelmTest(t *testing.T) {
 		"config":   values{"resources": "configmaps", "namespaces": namespace, "clusterName": namespace, "sink": "stdout", "listenAddr": address},
 		"helmTest": values{"wait": "5s"},
 	}
-	s.create(t, namespace, `{apiVersion: v1, kind: ConfigMap, metadata: {name: selected}}`) // or the verdict is a warning
+	s.create(t, namespace, `{apiVersion: v1, kind: ConfigMap, metadata: {name: selected}}`) // otherwise the verdict is a warning
 	m := render(t, namespace, v)
 	s.runHooks(t, namespace, strings.NewReplacer("kr-kuberelay."+namespace+".svc:8080", address))
 	helm := s.helm(t, namespace)
 	helm(v.yaml(t), "install", "kr", chart, "--values", "-")
 	t.Cleanup(func() { helm("", "uninstall", "kr") })
 	f := start(t, m.environment(t), s.kubeconfig(t, namespace, m.podTemplate(t).Spec.ServiceAccountName, m))
-	eventually(t, "the forwarder says that all is right", func(ctx context.Context) error {
+	eventually(t, "the forwarder reports that all is well", func(ctx context.Context) error {
 		code, out, stderr, err := f.Run(ctx, "status", "--address="+address)
 		if err == nil && code != 0 {
 			err = fmt.Errorf("exit code %d: %s%s", code, out, stderr)
@@ -165,12 +165,12 @@ func TestHelmTest(t *testing.T) {
 	helm("", "test", "kr")
 	stop(t, f)
 	if err := s.tryHelm(t, namespace, "", "test", "kr"); err == nil || !strings.Contains(err.Error(), "kr-kuberelay-test failed") {
-		t.Errorf("without a forwarder: got %v, want that the test failed", err)
+		t.Errorf("without a forwarder: got %v, want a failed test", err)
 	}
 }
 
 // TestHooksAreApart: no selector of the chart matches the pod of a hook, so that it gets no
-// traffic and counts in no budget.
+// traffic and no disruption budget counts it.
 func TestHooksAreApart(t *testing.T) {
 	m := render(t, "kuberelay", values{"config": values{"resources": "pods", "filter": "true"}, "commonLabels": values{"app.kubernetes.io/name": "kuberelay"}})
 	selected := m.podTemplate(t).Labels["app.kubernetes.io/name"]

@@ -17,14 +17,14 @@ import (
 	"testing"
 )
 
-// Limits of the image in bytes: its files, and what a registry stores.
+// Limits of the image in bytes: its unpacked files, and its size in a registry.
 const (
 	maxImage      = 50_000_000
 	maxCompressed = 19_000_000
 )
 
-// TestImage builds the image with buildah, by the Makefile, on a base that is made of
-// this machine's own tools, and runs the binary out of it.
+// TestImage builds the image with buildah, using the Makefile and a base of this machine's tools,
+// and runs the binary in it.
 func TestImage(t *testing.T) {
 	if _, err := exec.LookPath("buildah"); err != nil {
 		t.Fatal("the image cannot be built: there is no buildah here (Debian: apt-get install buildah)")
@@ -86,12 +86,12 @@ func TestImage(t *testing.T) {
 	}
 }
 
-// checkFiles: the image has nothing but the binary and the certificates, and is small.
+// checkFiles checks that the image has only the binary and the certificates, and that it is small.
 func checkFiles(t *testing.T, mounted string) {
 	t.Helper()
 	names, size := files(t, mounted)
 	want := []string{"etc/ssl/certs/ca-certificates.crt", "forwarder"}
-	// What buildah leaves where something was run.
+	// buildah leaves these where something was run.
 	names = slices.DeleteFunc(names, func(s string) bool {
 		return s == "etc/hosts" || s == "etc/hostname" || s == "etc/resolv.conf" || s == "run/.containerenv"
 	})
@@ -104,7 +104,8 @@ func checkFiles(t *testing.T, mounted string) {
 	}
 }
 
-// checkBinary: it is static, of this commit, and says nothing of where it was built.
+// checkBinary checks that the binary is static, has this commit, and doesn't contain paths of the
+// build.
 func checkBinary(t *testing.T, file, head string) {
 	t.Helper()
 	info, err := buildinfo.ReadFile(file)
@@ -135,11 +136,11 @@ func checkBinary(t *testing.T, file, head string) {
 		t.Fatal(err)
 	}
 	if bytes.Contains(content, []byte("/src/cmd/forwarder")) {
-		t.Error("it has paths of where it was built")
+		t.Error("it has paths of the machine that built it")
 	}
 }
 
-// files gives the names of all files and what they come to.
+// files returns the names of all files and their total size.
 func files(t *testing.T, dir string) (names []string, size int64) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -160,16 +161,16 @@ func files(t *testing.T, dir string) (names []string, size int64) {
 	return names, size
 }
 
-// builder is buildah with a storage of its own.
+// builder is buildah with its own storage.
 type builder struct {
 	t      *testing.T
 	dir    string
-	flags  []string // of buildah
-	mounts []string // flags of a build that make the base of this machine's tools
+	flags  []string // for buildah
+	mounts []string // build flags that mount this machine's tools into the base
 }
 
 func newBuilder(t *testing.T) *builder {
-	dir, err := os.MkdirTemp("", "kuberelay-image-") //nolint:usetesting // it may hold files of other users, which that cannot remove
+	dir, err := os.MkdirTemp("", "kuberelay-image-") //nolint:usetesting // it can have files of other users, which TempDir can't remove
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,14 +180,14 @@ func newBuilder(t *testing.T) *builder {
 		b.command(t, "buildah", append(b.flags, "umount", "--all")...)
 		b.command(t, "buildah", append(b.flags, "rm", "--all")...)
 		if err := os.RemoveAll(dir); err != nil {
-			b.command(t, "buildah", "unshare", "rm", "-rf", dir) // files of other users, where this one is not root
+			b.command(t, "buildah", "unshare", "rm", "-rf", dir) // removes files of other users, if this isn't root
 		}
 	})
 	return b
 }
 
-// base makes the image that the binary is built in: this machine's folders of tools are
-// mounted into it, for a build only.
+// base makes the image in which the binary is built. This machine's tool folders are mounted into
+// it only for a build.
 func (b *builder) base() {
 	b.t.Helper()
 	rootfs := filepath.Join(b.dir, "base")
@@ -235,7 +236,7 @@ func (b *builder) buildah(args ...string) string {
 	return b.must("buildah", slices.Concat(b.flags, args)...)
 }
 
-// must runs a command that has to succeed and gives what it prints.
+// must runs a command that must succeed and returns its output.
 func (b *builder) must(name string, args ...string) string {
 	b.t.Helper()
 	out, stderr, err := run(b.t.Context(), "", name, args...)
@@ -245,14 +246,14 @@ func (b *builder) must(name string, args ...string) string {
 	return strings.TrimSpace(out)
 }
 
-// command runs a command that may fail, also after the test's end.
+// command runs a command that may fail, also after the end of the test.
 func (b *builder) command(t *testing.T, name string, args ...string) {
 	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
 		t.Logf("%s %v: %v\n%s", name, args, err, out)
 	}
 }
 
-// TestImageWithoutTools: without anything to build it with, make says what is missing.
+// TestImageWithoutTools: if no build tool is installed, make says what is missing.
 func TestImageWithoutTools(t *testing.T) {
 	path, err := exec.LookPath("make")
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -33,7 +34,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
 )
 
-// apiServer is the control plane as these tests need it.
+// apiServer is a control plane with the settings for these tests.
 type apiServer struct {
 	*controlplane.ControlPlane
 	client  kubernetes.Interface
@@ -65,7 +66,7 @@ func connect(t *testing.T, cp *controlplane.ControlPlane) *apiServer {
 	return s
 }
 
-// namespace makes one, whose Pod Security is restricted if it is told so.
+// namespace creates a namespace with labels, such as restricted.
 func (s *apiServer) namespace(t *testing.T, name string, labels map[string]string) string {
 	t.Helper()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: name + "-", Labels: labels}}
@@ -78,8 +79,8 @@ func (s *apiServer) namespace(t *testing.T, name string, labels map[string]strin
 
 var restricted = map[string]string{"pod-security.kubernetes.io/enforce": "restricted"}
 
-// apply applies the manifests as a user's tool would, with their fields checked, and
-// gives the first that is refused. It removes them at the test's end.
+// apply applies the manifests like kubectl, with field validation, and returns the first error.
+// The end of the test removes them.
 func (s *apiServer) apply(t *testing.T, namespace string, m manifests, dryRun ...string) error {
 	t.Helper()
 	for _, o := range m {
@@ -117,8 +118,8 @@ func (s *apiServer) apply(t *testing.T, namespace string, m manifests, dryRun ..
 	return nil
 }
 
-// awaitNoDefinition waits until a definition is gone that was deleted. Its finalizer takes a while,
-// and whatever is applied to it meanwhile goes with it.
+// awaitNoDefinition waits until a deleted definition is gone. Its finalizer takes a while, and
+// anything that is applied to it meanwhile is lost with it.
 func (s *apiServer) awaitNoDefinition(t *testing.T, name string) {
 	t.Helper()
 	definitions := s.dynamic.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
@@ -137,7 +138,7 @@ func (s *apiServer) awaitNoDefinition(t *testing.T, name string) {
 	}
 }
 
-// create makes an object out of YAML.
+// create creates an object from YAML.
 func (s *apiServer) create(t *testing.T, namespace, text string) {
 	t.Helper()
 	m, err := decode([]byte(text))
@@ -149,8 +150,8 @@ func (s *apiServer) create(t *testing.T, namespace, text string) {
 	}
 }
 
-// kubeconfig makes one with a token of the service account that the pod has, as soon as the
-// account has the rights that the manifests give it.
+// kubeconfig writes a kubeconfig with a token of the pod's service account, after the account has
+// the permissions in the manifests.
 func (s *apiServer) kubeconfig(t *testing.T, namespace, serviceAccount string, m manifests) string {
 	t.Helper()
 	s.serviceAccount(namespace, serviceAccount).await(t, namespace, m)
@@ -164,7 +165,7 @@ func (s *apiServer) kubeconfig(t *testing.T, namespace, serviceAccount string, m
 	}
 	admin.AuthInfos = map[string]*clientcmdapi.AuthInfo{"forwarder": {Token: token.Status.Token}}
 	admin.Contexts[admin.CurrentContext].AuthInfo = "forwarder"
-	admin.Contexts[admin.CurrentContext].Namespace = namespace // as a pod finds it beside its token
+	admin.Contexts[admin.CurrentContext].Namespace = namespace // a pod reads it from a file beside its token
 	file := filepath.Join(t.TempDir(), "kubeconfig")
 	if err := clientcmd.WriteToFile(*admin, file); err != nil {
 		t.Fatal(err)
@@ -187,11 +188,11 @@ func start(t *testing.T, env map[string]string, kubeconfig string) *harness.Forw
 	return f
 }
 
-// launch starts the forwarder with exactly this environment, which must say where it listens.
+// launch starts the forwarder with exactly this environment, which must include its address.
 func launch(t *testing.T, env map[string]string, kubeconfig string) *harness.Forwarder {
 	t.Helper()
 	buildForwarder(t)
-	// The harness has variables of its own, which are taken out.
+	// Variables of the harness are removed.
 	set := map[string]string{"NATS_URL": "", "LISTEN_ADDR": "", "CLUSTER_NAME": "", "LOG_LEVEL": "", "RETRY_MAX_DELAY": "", "NATS_ACK_TIMEOUT": "", "DATA_DIR": ""}
 	for name, text := range env {
 		set[strings.TrimPrefix(name, "KUBERELAY_")] = text
@@ -243,12 +244,12 @@ type request struct {
 	ResponseStatus struct{ Code int }
 }
 
-// requests gives what a user has asked of the API server, and of that what it was refused.
-// Whose credentials are refused has no name: what any forwarder has asked so counts as well.
+// requests returns the requests of a user, and those that were refused. A request with invalid
+// credentials has no user: it counts for every user.
 func requests(t *testing.T, user string) (all int, refused []string) {
 	t.Helper()
 	text := read(t, auditLog)
-	text = text[:bytes.LastIndexByte(text, '\n')+1] // the last line may be that of another request, half written
+	text = text[:bytes.LastIndexByte(text, '\n')+1] // the last line may be an incomplete line of another request
 	for line := range bytes.Lines(text) {
 		var r request
 		if err := json.Unmarshal(line, &r); err != nil {
@@ -278,9 +279,9 @@ spec:
   - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
 `
 
-// TestInstalled: the chart is applied to a real API server, and the forwarder runs with
-// the environment and the rights that the chart gives it. It sees what was configured,
-// also what comes later, nothing else, and asks for nothing that it may not have.
+// TestInstalled: the chart is applied to a real API server, and the forwarder runs with its
+// environment and permissions. It publishes what was configured, including later changes, and
+// nothing else. It sends no request that is forbidden.
 func TestInstalled(t *testing.T) {
 	s := newAPIServer(t)
 	watched := s.namespace(t, "watched", map[string]string{"team": "a"})
@@ -290,13 +291,13 @@ func TestInstalled(t *testing.T) {
 
 	for name, c := range map[string]struct {
 		config, rbac values
-		refused      int // at least so many requests, 0 for none
+		refused      int // minimum number of forbidden requests, 0 for none
 	}{
 		"in namespaces":                {config: values{"namespaces": []string{watched}}},
 		"by the labels of namespaces":  {config: values{"namespaceSelector": "team=a"}},
 		"in all namespaces but others": {config: values{"excludeNamespaces": []string{other, "kube-system", "kube-public", "kube-node-lease", "default"}}},
 		"in namespaces, by labels":     {config: values{"namespaces": []string{watched, other}, "namespaceSelector": "team=a"}},
-		// This shows that what is refused is seen in the audit log, and that it is little.
+		// This shows that the audit log has the refused requests, and that there are few.
 		"with the least of rights": {
 			config: values{"namespaces": []string{watched}}, rbac: values{"definitions": false, "clusterIdentity": false}, refused: 3,
 		},
@@ -351,7 +352,7 @@ func TestInstalled(t *testing.T) {
 				}
 				return objects(recorder)
 			}
-			eventually(t, "all that was configured is on the bus", func(ctx context.Context) error {
+			eventually(t, "everything configured is on the bus", func(ctx context.Context) error {
 				got, err := seen(ctx)
 				for _, w := range want {
 					if !slices.Contains(got, w) {
@@ -366,7 +367,7 @@ func TestInstalled(t *testing.T) {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("what is on the bus (-want +got):\n%s", diff)
+				t.Errorf("the bus (-want +got):\n%s", diff)
 			}
 			checkAlerts(t, f, v)
 			checkAllowed(t, s.serviceAccount(release, account), release, watched, c.config["namespaces"] != nil)
@@ -382,8 +383,8 @@ func TestInstalled(t *testing.T) {
 	}
 }
 
-// checkAllowed asks the API server what the service account may do. With a list of
-// namespaces, it may not read in others.
+// checkAllowed asks the API server what the service account may do. With a list of namespaces, it
+// may not read other namespaces.
 func checkAllowed(t *testing.T, user account, release, watched string, listed bool) {
 	t.Helper()
 	if found := user.harmful(t, []string{release, watched}); len(found) > 0 {
@@ -397,7 +398,7 @@ func checkAllowed(t *testing.T, user account, release, watched string, listed bo
 	}
 }
 
-// checkNotes: what NOTES.txt tells a user to run in the pod shows events.
+// checkNotes checks that the commands in NOTES.txt, run in the pod, print events.
 func checkNotes(t *testing.T, f *harness.Forwarder, namespace string) {
 	t.Helper()
 	code, out, stderr, err := f.Run(t.Context(), "tail", "--last", "--count=1", "--resource=configmaps", "--namespace="+namespace)
@@ -412,7 +413,8 @@ func checkNotes(t *testing.T, f *harness.Forwarder, namespace string) {
 
 var ownMetric = regexp.MustCompile(`kuberelay_[a-z_]+`)
 
-// checkAlerts: the alerts are made of metrics that there are.
+// checkAlerts: the alerts are made of metrics that there are, or that docs/metrics.md has: some have no
+// value before the first fault. TestAlerts in test/e2e plants the faults.
 func checkAlerts(t *testing.T, f *harness.Forwarder, v values) {
 	t.Helper()
 	v = maps.Clone(v)
@@ -422,15 +424,22 @@ func checkAlerts(t *testing.T, f *harness.Forwarder, v values) {
 	if len(names) == 0 {
 		t.Errorf("no metric in %s", text)
 	}
+	documented, err := os.ReadFile(root + "/docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, name := range names {
+		if strings.Contains(string(documented), "\n| `"+name+"` |") {
+			continue
+		}
 		if _, err := f.Metric(t.Context(), name); err != nil {
 			t.Errorf("an alert is made of %s: %v", name, err)
 		}
 	}
 }
 
-// objects gives the objects of which there are events, less what Kubernetes makes by
-// itself, and the forwarders' own leases.
+// objects returns the objects with events, without those that Kubernetes creates by itself and the
+// Leases of forwarders.
 func objects(recorder harness.Recorder) ([]string, error) {
 	all, missed, err := recorder.All()
 	if err != nil || missed {
@@ -453,8 +462,8 @@ func objects(recorder harness.Recorder) ([]string, error) {
 	return slices.Sorted(maps.Keys(names)), nil
 }
 
-// TestPodSecurity: what the chart makes is taken by the API server where Pod Security is
-// restricted, with everything in it that a value can add.
+// TestPodSecurity: with restricted Pod Security, the API server accepts the objects of the chart
+// with everything that values can add.
 func TestPodSecurity(t *testing.T) {
 	s := newAPIServer(t)
 	namespace := s.namespace(t, "restricted", restricted)
@@ -509,10 +518,10 @@ func TestPodSecurity(t *testing.T) {
 			if ro := made.Spec.Containers[0].SecurityContext.ReadOnlyRootFilesystem; ro == nil || !*ro {
 				t.Error("its root file system can be written to")
 			}
-			// That the API server looks at all:
+			// The policy is active:
 			pod.Spec.Containers[0].SecurityContext.Capabilities = nil
 			if _, err := s.client.CoreV1().Pods(namespace).Create(t.Context(), pod, dryRun); !apierrors.IsForbidden(err) {
-				t.Errorf("a pod that keeps its capabilities: got %v, want that it is forbidden", err)
+				t.Errorf("a pod that keeps its capabilities: got %v, want it forbidden", err)
 			}
 		})
 	}

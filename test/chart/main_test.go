@@ -1,6 +1,5 @@
-// Package chart tests charts/kuberelay and examples as their users meet them: Helm
-// itself renders, and what it renders is handed to a real API server with RBAC, Pod
-// Security admission and an audit log.
+// Package chart tests charts/kuberelay and examples as users use them: Helm renders the chart, and
+// the result is applied to a real API server with RBAC, Pod Security admission and an audit log.
 package chart
 
 import (
@@ -24,17 +23,17 @@ const (
 	root  = "../.."
 	chart = root + "/charts/kuberelay"
 
-	// limit bounds every wait. It is generous: a test that passes does not need it.
+	// limit bounds every wait. It is generous, because only a failing test reaches it.
 	limit = 5 * time.Minute
 )
 
 var (
 	cluster  controlplanetest.Shared
-	auditLog string // of the API server: a line for every request that has ended
-	binary   string // the forwarder, built with the race detector if the test is
+	auditLog string // of the API server: one line per completed request
+	binary   string // built with the race detector if the test is
 )
 
-// auditPolicy has every request told, without what is in it.
+// auditPolicy logs every request without its content.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
@@ -54,14 +53,14 @@ func TestMain(m *testing.M) {
 	cluster.Options = controlplane.Options{APIServerFlags: []string{
 		"--audit-policy-file=" + filepath.Join(dir, "policy.yaml"),
 		"--audit-log-path=" + auditLog,
-		"--audit-log-mode=blocking", // a request has been logged before it is answered
+		"--audit-log-mode=blocking", // a request is logged before it is answered
 	}}
 	code := cluster.Run(m)
 	os.RemoveAll(dir)
 	os.Exit(code)
 }
 
-// tool gives the path of a tool, which the Makefile builds on first use and keeps.
+// tool returns the path of a tool that the Makefile builds on first use.
 func tool(t *testing.T, name string) string {
 	t.Helper()
 	path, err := tools[name]()
@@ -71,7 +70,7 @@ func tool(t *testing.T, name string) string {
 	return path
 }
 
-var tools = map[string]func() (string, error){"helm": which("helm"), "helm-unittest": which("helm-unittest")}
+var tools = map[string]func() (string, error){"helm": which("helm"), "helm-unittest": which("helm-unittest"), "promtool": which("promtool")}
 
 func which(name string) func() (string, error) {
 	return sync.OnceValues(func() (string, error) {
@@ -84,14 +83,14 @@ func which(name string) func() (string, error) {
 	})
 }
 
-// run runs a command to its end.
+// run runs a command until it ends.
 func run(ctx context.Context, stdin, name string, args ...string) (stdout, stderr string, err error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Stdin = strings.NewReader(stdin)
 	var out, errOut bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errOut
 	for _, pair := range os.Environ() {
-		if !strings.HasPrefix(pair, "MAKE") && !strings.HasPrefix(pair, "MFLAGS=") { // those of the make that runs us
+		if !strings.HasPrefix(pair, "MAKE") && !strings.HasPrefix(pair, "MFLAGS=") { // variables of the make that runs the test
 			cmd.Env = append(cmd.Env, pair)
 		}
 	}

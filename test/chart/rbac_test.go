@@ -10,7 +10,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 )
 
-// What the forwarder needs whatever it watches.
+// The permissions that the forwarder needs for every selection
 var (
 	ofDefinitions = []string{
 		"get,list,watch customresourcedefinitions.apiextensions.k8s.io",
@@ -21,14 +21,14 @@ var (
 	always     = slices.Concat(ofDefinitions, ofIdentity)
 )
 
-// TestRights: what the service account may do is what is written here, in the cluster
-// and in each namespace, and nothing else.
+// TestRights: the service account may do exactly what the test lists, in the cluster and in each
+// namespace.
 func TestRights(t *testing.T) {
 	for name, c := range map[string]struct {
 		config, rbac values
-		cluster      []string            // beside always, unless exactly
-		exactly      bool                // nothing is added to cluster
-		in           map[string][]string // namespaces
+		cluster      []string            // in addition to always, unless exactly is set
+		exactly      bool                // cluster is the complete list
+		in           map[string][]string // by namespace
 	}{
 		"resources, also by version and without a group": {
 			config:  values{"resources": []string{"pods", "deployments.apps", "deployments.v1.apps", "jobs", "widgets.v1beta1.example.com"}},
@@ -193,8 +193,8 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// TestWideRightsAreRefused: Secrets, and groups whose resources the chart does not know,
-// each need their own switch, which the error names.
+// TestWideRightsAreRefused: Secrets, and groups with resources that the chart doesn't know, each
+// need a switch, which the error names.
 func TestWideRightsAreRefused(t *testing.T) {
 	for _, resources := range [][]string{{"secrets"}, {"*", "secrets"}, {"secrets", "*"}} {
 		refused(t, values{
@@ -214,8 +214,8 @@ func TestWideRightsAreRefused(t *testing.T) {
 	}
 }
 
-// allBuiltInGroups returns selectors that together match every built-in resource that a
-// wildcard selects.
+// allBuiltInGroups returns selectors that together match every built-in resource that a wildcard
+// selects.
 func allBuiltInGroups(t *testing.T) (selectors []string) {
 	t.Helper()
 	for _, r := range knownResources(t).Resources {
@@ -229,7 +229,8 @@ func allBuiltInGroups(t *testing.T) (selectors []string) {
 	return slices.Compact(selectors)
 }
 
-// TestSelectorsThatAreRefused: what cannot be turned into RBAC says what to write.
+// TestSelectorsThatAreRefused: the error for a selector without an RBAC equivalent says what to
+// write.
 func TestSelectorsThatAreRefused(t *testing.T) {
 	for selector, words := range map[string]string{
 		"deploy":             "write deployments.apps",
@@ -270,9 +271,8 @@ func rule(group, resource string, verbs ...string) values {
 	return values{"apiGroups": []string{group}, "resources": []string{resource}, "verbs": verbs}
 }
 
-// granted returns what the manifests allow the subject, by namespace, with "" for the
-// cluster. Every binding must be of that subject and of an existing role, and every role
-// must be bound.
+// granted returns what the manifests allow the subject, by namespace, with "" for the cluster.
+// Every binding must have that subject and an existing role, and every role must be bound.
 func granted(t *testing.T, m manifests, want rbacv1.Subject) map[string][]string {
 	t.Helper()
 	roles, got := map[string][]string{}, map[string][]string{}
@@ -308,7 +308,7 @@ func granted(t *testing.T, m manifests, want rbacv1.Subject) map[string][]string
 	return got
 }
 
-// flatten is a line for each resource of each rule.
+// flatten returns a line for each resource of each rule.
 func flatten(rules []rbacv1.PolicyRule) (lines []string) {
 	for _, r := range rules {
 		for _, group := range r.APIGroups {

@@ -16,14 +16,14 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// manifests are the objects of a chart or of a file.
+// manifests are the objects of a chart or a file.
 type manifests []*unstructured.Unstructured
 
-// values are what a user would write into a file for helm --values.
+// values are the content of a file for helm --values.
 type values map[string]any
 
-// helmTemplate renders the chart as release "kr" in the namespace. It is an error with
-// Helm's words if Helm refuses.
+// helmTemplate renders the chart as release "kr" in the namespace. If Helm refuses, it returns an
+// error with Helm's output.
 func helmTemplate(t *testing.T, namespace string, v values) (manifests, error) {
 	t.Helper()
 	out, stderr, err := run(t.Context(), v.yaml(t), tool(t, "helm"), "template", "kr", chart, "--namespace", namespace, "--values", "-")
@@ -33,7 +33,7 @@ func helmTemplate(t *testing.T, namespace string, v values) (manifests, error) {
 	return decode([]byte(out))
 }
 
-// render is helmTemplate where it must succeed.
+// render is helmTemplate without an error.
 func render(t *testing.T, namespace string, v values) manifests {
 	t.Helper()
 	m, err := helmTemplate(t, namespace, v)
@@ -52,7 +52,7 @@ func (v values) yaml(t *testing.T) string {
 	return string(content)
 }
 
-// decode takes YAML documents, leaving out those with nothing in them.
+// decode parses YAML documents and leaves out the empty ones.
 func decode(content []byte) (manifests, error) {
 	var m manifests
 	documents := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(content), 4096)
@@ -69,7 +69,7 @@ func decode(content []byte) (manifests, error) {
 	}
 }
 
-// of gives the manifests of a kind.
+// of returns the manifests of a kind.
 func (m manifests) of(kind string) manifests {
 	var found manifests
 	for _, o := range m {
@@ -80,7 +80,7 @@ func (m manifests) of(kind string) manifests {
 	return found
 }
 
-// convert makes the typed object of a manifest; what the type does not know is an error.
+// convert returns the typed object of a manifest. Unknown fields are an error.
 func convert[T any](t *testing.T, o *unstructured.Unstructured) T {
 	t.Helper()
 	var typed T
@@ -90,7 +90,7 @@ func convert[T any](t *testing.T, o *unstructured.Unstructured) T {
 	return typed
 }
 
-// podTemplate is that of the only Deployment or StatefulSet.
+// podTemplate returns the pod template of the only Deployment or StatefulSet.
 func (m manifests) podTemplate(t *testing.T) corev1.PodTemplateSpec {
 	t.Helper()
 	deployments, sets := m.of("Deployment"), m.of("StatefulSet")
@@ -104,7 +104,7 @@ func (m manifests) podTemplate(t *testing.T) corev1.PodTemplateSpec {
 	return corev1.PodTemplateSpec{}
 }
 
-// environment is that of the pod's only container.
+// environment returns the environment of the pod's only container.
 func (m manifests) environment(t *testing.T) map[string]string {
 	t.Helper()
 	return environment(t, m.podTemplate(t).Spec)
@@ -118,14 +118,14 @@ func environment(t *testing.T, pod corev1.PodSpec) map[string]string {
 	env := map[string]string{}
 	for _, v := range pod.Containers[0].Env {
 		if _, twice := env[v.Name]; twice || v.ValueFrom != nil {
-			t.Errorf("variable %s: set twice, or not by a value", v.Name)
+			t.Errorf("variable %s: set twice, or without a value", v.Name)
 		}
 		env[v.Name] = v.Value
 	}
 	return env
 }
 
-// refused fails the test unless Helm refuses the values with these words.
+// refused fails the test unless Helm refuses the values with this message.
 func refused(t *testing.T, v values, words ...string) {
 	t.Helper()
 	_, err := helmTemplate(t, "kuberelay", v)

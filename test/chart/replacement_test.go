@@ -19,15 +19,15 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
 
-// TestPodReplaced: an object is deleted between a pod and its replacement, which has of
-// the first pod's files what the chart's volume keeps. By default these are all of them:
-// the delete is published, and nothing else is published again. With persistence.ephemeral
-// there are none, and what is lost is what the documentation says.
+// TestPodReplaced: an object is deleted between the end of a pod and the start of its replacement.
+// The replacement has the files that the chart's volume keeps. By default that is all of them: the
+// delete is published, and no other event is repeated. With persistence.ephemeral there are none,
+// and the loss is what the documentation says.
 func TestPodReplaced(t *testing.T) {
 	s := newAPIServer(t)
 	for name, c := range map[string]struct {
 		persistence values
-		want        map[string]string // what is on the bus in the end, by the objects' names
+		want        map[string]string // the bus in the end, by object name
 	}{
 		"by default": {persistence: values{}, want: map[string]string{"deleted": "snapshot deleted", "same": "snapshot"}},
 		"ephemeral":  {persistence: values{"ephemeral": true}, want: map[string]string{"same": "snapshot"}},
@@ -46,7 +46,7 @@ func TestPodReplaced(t *testing.T) {
 			kubeconfig := s.kubeconfig(t, release, pod.ServiceAccountName, m)
 			env := m.environment(t)
 			kept := keeps(t, pod, env["KUBERELAY_DATA_DIR"])
-			env["KUBERELAY_DATA_DIR"] = t.TempDir() // only where it is on this machine is not as in the pod
+			env["KUBERELAY_DATA_DIR"] = t.TempDir() // only the path on this machine differs from the pod's
 
 			s.create(t, watched, `{apiVersion: v1, kind: ConfigMap, metadata: {name: deleted}}`)
 			s.create(t, watched, `{apiVersion: v1, kind: ConfigMap, metadata: {name: same}}`)
@@ -87,7 +87,7 @@ func TestPodReplaced(t *testing.T) {
 	}
 }
 
-// keeps tells whether the volume of a folder outlives the pod.
+// keeps reports whether the volume of a folder outlives the pod.
 func keeps(t *testing.T, pod corev1.PodSpec, folder string) bool {
 	t.Helper()
 	for _, mount := range pod.Containers[0].VolumeMounts {
@@ -104,8 +104,8 @@ func keeps(t *testing.T, pod corev1.PodSpec, folder string) bool {
 	return false
 }
 
-// TestOnePodAtATime: with the built-in bus, no pod starts before the one that it replaces
-// is gone, and an upgrade also replaces a pod that never became ready.
+// TestOnePodAtATime: with the built-in bus, no pod starts before its predecessor is gone. An
+// upgrade also replaces a pod that never became ready.
 func TestOnePodAtATime(t *testing.T) {
 	s := connect(t, controlplanetest.New(t, controlplane.Options{ControllerManager: true}))
 	namespace := s.namespace(t, "replaced", restricted)
@@ -135,7 +135,7 @@ func TestOnePodAtATime(t *testing.T) {
 		return pod
 	}
 	await("there is a pod", "")
-	helm("", "upgrade", "kr", chart, "--reuse-values", "--set", "config.logLevel=debug") // nothing makes the pod ready
+	helm("", "upgrade", "kr", chart, "--reuse-values", "--set", "config.logLevel=debug") // the pod never becomes ready
 	old := await("the pod was replaced", "debug")
 
 	node, err := s.client.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}}, metav1.CreateOptions{})
@@ -146,7 +146,8 @@ func TestOnePodAtATime(t *testing.T) {
 	if err := pods.Bind(t.Context(), binding, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	// The node is drained. The pod terminates until its kubelet says otherwise, and there is none.
+	// The node is drained. The pod terminates until its kubelet confirms it, and there is no
+	// kubelet.
 	eviction := &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: old.Name}}
 	eventually(t, "the pod is evicted", func(ctx context.Context) error { return pods.EvictV1(ctx, eviction) })
 	helm("", "upgrade", "kr", chart, "--reuse-values", "--set", "config.logLevel=warn")
@@ -167,8 +168,8 @@ func TestOnePodAtATime(t *testing.T) {
 	await("there is a new pod", "warn")
 }
 
-// TestClaimOutlives: the claim of the built-in bus stays the same when it grows, when the
-// bus moves out of the pod and back, and when the release is deleted and installed again.
+// TestClaimOutlives: the claim of the built-in bus stays the same when it grows, when the bus
+// moves out of the pod and back, and when the release is uninstalled and installed again.
 func TestClaimOutlives(t *testing.T) {
 	s := newAPIServer(t)
 	namespace := s.namespace(t, "claim", restricted)

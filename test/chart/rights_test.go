@@ -26,9 +26,9 @@ import (
 
 const goldenRights = "testdata/rights.golden"
 
-// TestExampleRights: testdata/rights.golden lists what each example of the documentation
-// grants. A real API server that has exactly these roles confirms the list, and that
-// none of them allows a subresource, a Secret, or a write beyond the Lease.
+// TestExampleRights: testdata/rights.golden lists what each example in the documentation grants. A
+// real API server with exactly these roles confirms the list, and that none of them allows a
+// subresource, a Secret, or a write except to the Lease.
 func TestExampleRights(t *testing.T) {
 	s := newAPIServer(t)
 	var golden strings.Builder
@@ -82,8 +82,8 @@ func TestExampleRights(t *testing.T) {
 	}
 }
 
-// TestHarmfulRightsAreFound: the checks of TestExampleRights find what a rule for all
-// resources allows.
+// TestHarmfulRightsAreFound: the checks of TestExampleRights find what a rule for all resources
+// allows.
 func TestHarmfulRightsAreFound(t *testing.T) {
 	s := newAPIServer(t)
 	namespace := s.namespace(t, "rights", nil)
@@ -110,8 +110,8 @@ var (
 	review     = regexp.MustCompile(`^create (tokenreviews\.authentication|subjectaccessreviews\.authorization)\.k8s\.io$`)
 )
 
-// harmless reports whether a line of [granted] reads named resources that are not
-// Secrets, renews the Lease, or asks about a reader of metrics.
+// harmless reports whether a line of [granted] only reads named resources that aren't Secrets,
+// renews the Lease, or checks a reader of metrics.
 func harmless(line string) bool {
 	_, resource, _ := strings.Cut(line, " ")
 	return line == writeLease || review.MatchString(line) || reads.MatchString(line) && resource != "secrets"
@@ -133,7 +133,7 @@ func writeRights(b *strings.Builder, name string, rights map[string][]string, re
 	b.WriteString("\n")
 }
 
-// bound is a ClusterRole with rules, its binding, and the service account.
+// bound returns a ClusterRole with rules, its binding, and the service account.
 func bound(t *testing.T, namespace string, rules ...rbacv1.PolicyRule) manifests {
 	t.Helper()
 	content, err := json.Marshal(rules)
@@ -156,8 +156,8 @@ subjects: [{kind: ServiceAccount, name: kr-kuberelay, namespace: %[1]s}]
 `, namespace, content))
 }
 
-// applyRights applies the roles, the bindings and the service accounts of the manifests, and
-// creates the namespaces that they need.
+// applyRights applies the roles, bindings and service accounts of the manifests. It creates the
+// namespaces that they need.
 func (s *apiServer) applyRights(t *testing.T, namespace string, m manifests) {
 	t.Helper()
 	rights := slices.DeleteFunc(slices.Clone(m), func(o *unstructured.Unstructured) bool {
@@ -177,8 +177,8 @@ func (s *apiServer) applyRights(t *testing.T, namespace string, m manifests) {
 	}
 }
 
-// TestWildcardRights: a forwarder that watches everything works with the rights that the
-// chart renders for it, and asks the API server for nothing else.
+// TestWildcardRights: a forwarder that watches everything works with the permissions that the
+// chart renders for it, and sends no forbidden request.
 func TestWildcardRights(t *testing.T) {
 	s := newAPIServer(t)
 	nats := natstest.Start(t)
@@ -210,8 +210,8 @@ func TestWildcardRights(t *testing.T) {
 	}
 }
 
-// checkWatched returns an error unless the forwarder watches every built-in resource that a
-// wildcard selects, and widgets.
+// checkWatched returns an error unless the forwarder watches widgets and every built-in resource
+// that a wildcard selects.
 func checkWatched(ctx context.Context, t *testing.T, f *harness.Forwarder) error {
 	t.Helper()
 	_, out, stderr, err := f.Run(ctx, "resources", "--output=json")

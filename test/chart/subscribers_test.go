@@ -4,5 +4,5 @@ package chart
 
 import "testing"
 
-// subscribers are those that need nothing but Go; "make test-tools" has the others.
+// subscribers are the examples that need only Go. "make test-tools" has the others.
 var subscribers = map[string]func(*testing.T) []string{"Go": goSubscriber}

@@ -9,10 +9,10 @@ import (
 
 var subscribers = map[string]func(*testing.T) []string{"Go": goSubscriber, "Python": pythonSubscriber}
 
-// natsPy is the version of the client that the example is tried with.
+// natsPy is the version of the client that the example is tested with.
 const natsPy = "nats-py==2.11.0"
 
-// pythonSubscriber installs the client into a folder of its own.
+// pythonSubscriber installs the client into its own folder.
 func pythonSubscriber(t *testing.T) []string {
 	t.Helper()
 	venv := filepath.Join(t.TempDir(), "venv")

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// helm runs Helm in a namespace, which must succeed.
+// helm runs Helm in a namespace. It must succeed.
 func (s *apiServer) helm(t *testing.T, namespace string) func(stdin string, args ...string) {
 	return func(stdin string, args ...string) {
 		t.Helper()
@@ -32,10 +32,10 @@ func (s *apiServer) tryHelm(t *testing.T, namespace, stdin string, args ...strin
 	return nil
 }
 
-// TestUpgrade: the values of the first release install the chart with the one switch that
-// they lack, which the error names, and an upgrade that changes one of them keeps the
-// others. testdata/values-0.1.0.yaml is never changed, so that it shows whether a later
-// chart still takes what people have.
+// TestUpgrade: the values of the first release install the chart with the one switch that they
+// lack, which the error names. An upgrade that changes one of them keeps the others.
+// testdata/values-0.1.0.yaml never changes: it shows whether a later chart still accepts existing
+// values.
 func TestUpgrade(t *testing.T) {
 	s := newAPIServer(t)
 	namespace := s.namespace(t, "upgrade", restricted)
@@ -69,8 +69,8 @@ func TestUpgrade(t *testing.T) {
 	}
 }
 
-// TestUpgradeKeepsTheLease: neither an upgrade nor a new installation changes the Lease that
-// a forwarder holds, whether the chart created it or an earlier forwarder did.
+// TestUpgradeKeepsTheLease: neither an upgrade nor a new installation changes the Lease of a
+// running forwarder, whether the chart or an earlier forwarder created it.
 func TestUpgradeKeepsTheLease(t *testing.T) {
 	s := newAPIServer(t)
 	for name, existed := range map[string]bool{"of the chart": false, "of a forwarder": true} {
@@ -108,8 +108,8 @@ func TestUpgradeKeepsTheLease(t *testing.T) {
 	}
 }
 
-// TestNamespaceOverride: a release whose objects are in another namespace has the same rights,
-// for the service account there, keeps its Lease in an upgrade, and leaves nothing but the
+// TestNamespaceOverride: a release with its objects in another namespace grants the same
+// permissions to the service account there, keeps its Lease in an upgrade, and leaves only the
 // Lease behind.
 func TestNamespaceOverride(t *testing.T) {
 	s := newAPIServer(t)
@@ -130,7 +130,7 @@ func TestNamespaceOverride(t *testing.T) {
 		watched: {"get,list,watch pods"},
 	}
 	if diff := cmp.Diff(want, granted(t, m, subject)); diff != "" {
-		t.Errorf("what may be done where (-want +got):\n%s", diff)
+		t.Errorf("permissions by namespace (-want +got):\n%s", diff)
 	}
 	for _, o := range m {
 		if o.GetAnnotations()["example.com/owner"] != "platform" && o.GetKind() != "ConfigMap" {

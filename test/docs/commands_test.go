@@ -24,8 +24,8 @@ var checks = map[string]func(c call) error{
 	"kubectl":   call.kubectl,
 }
 
-// unchecked are the commands that are not run, each with the reason. Paths among their
-// arguments are still checked.
+// unchecked are the commands that aren't run, with the reason. Paths among their arguments are
+// still checked.
 var unchecked = map[string]string{
 	"cosign": "signs with an identity of the maintainer",
 	"gpg":    "signs with a key of the maintainer",
@@ -43,7 +43,7 @@ var languages = map[string]bool{
 	"text": false, "yaml": false, "json": false, "sql": false, "go": false, "python": false,
 }
 
-// record names the folder in which a stand-in for a command writes its call.
+// record names the variable with the folder in which a stand-in for a command records its call.
 const record = "KUBERELAY_DOCS_RECORD"
 
 // call is one call of a command by a block.
@@ -83,8 +83,8 @@ var (
 	variable = regexp.MustCompile(config.Prefix + `[A-Z0-9_]*[A-Z0-9]`)
 )
 
-// A shell runs every block of commands, with a stand-in for each command. The calls are then
-// checked as far as they can be without a cluster and a registry.
+// A shell runs every command block with a stand-in for each command. The recorded calls are then
+// checked as far as possible without a cluster and a registry.
 func TestCommands(t *testing.T) {
 	binary := filepath.Join(t.TempDir(), "forwarder")
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, root+"/cmd/forwarder").CombinedOutput(); err != nil {
@@ -201,8 +201,8 @@ func (c call) check() error {
 	return nil
 }
 
-// forwarder runs "forwarder config" as it is, and every other call with a variable that does
-// not exist: a correct command line gets to that error, and no further.
+// forwarder runs "forwarder config" as it is. It runs every other call with an unknown variable: a
+// correct command line fails with that error and no earlier one.
 func (c call) forwarder() error {
 	const stop = config.Prefix + "DOCS_STOP"
 	cmd := exec.Command(c.binary, c.Args[1:]...)
@@ -217,7 +217,7 @@ func (c call) forwarder() error {
 	return nil
 }
 
-// make asks for the recipe, which must have the value of every variable.
+// make prints the recipe, which must contain the value of every variable.
 func (c call) make() error {
 	args := []string{"--no-print-directory", "--dry-run", "-C", root}
 	var values []string
@@ -240,7 +240,7 @@ func (c call) make() error {
 	return nil
 }
 
-// helm renders what the command would install. The chart's schema has every value.
+// helm renders what the command would install. The chart's schema checks every value.
 func (c call) helm() error {
 	if len(c.Args) < 2 || c.Args[1] != "install" {
 		return errors.New("only helm install has a check")
@@ -254,7 +254,7 @@ func (c call) helm() error {
 	return run(cmd)
 }
 
-// kubectl needs a cluster. A call of the forwarder in a pod is checked.
+// kubectl needs a cluster, so only a call of the forwarder in a pod is checked.
 func (c call) kubectl() error {
 	if i := slices.Index(c.Args, "--"); i >= 0 && c.Args[i+1] == "/forwarder" {
 		c.Args = c.Args[i+1:]

@@ -55,7 +55,7 @@ var (
 	slugged = regexp.MustCompile(`[^\p{L}\p{N}_\- ]`)
 )
 
-// anchors are those that GitHub gives the headings of a page.
+// anchors returns the anchors that GitHub generates for the headings of a page.
 func anchors(page string) []string {
 	var all []string
 	for _, m := range heading.FindAllStringSubmatch(fence.ReplaceAllString(page, ""), -1) {
@@ -86,7 +86,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// Typographic quotation marks are not part of what one copies into a shell.
+// A shell doesn't understand typographic quotation marks that somebody copies.
 func TestStraightQuotes(t *testing.T) {
 	for name, page := range pages(t) {
 		if i := strings.IndexAny(page, "«»“”‘’"); i >= 0 {
@@ -95,8 +95,8 @@ func TestStraightQuotes(t *testing.T) {
 	}
 }
 
-// docs/troubleshooting.md has a heading for each message at level warn or error, and none
-// that the code does not have.
+// docs/troubleshooting.md has a heading for each message at level warn or error, and no heading
+// for a message that the code doesn't have.
 func TestTroubleshootingNamesEveryMessage(t *testing.T) {
 	page := pages(t)["docs/troubleshooting.md"]
 	var headings []string
@@ -104,6 +104,7 @@ func TestTroubleshootingNamesEveryMessage(t *testing.T) {
 		headings = append(headings, m[1])
 	}
 	logged, literals := messages(t)
+	literals = append(literals, alerts(t)...)
 	if len(logged) < 40 || len(headings) < 40 {
 		t.Fatalf("found %d messages in the code and %d headings", len(logged), len(headings))
 	}
@@ -119,6 +120,19 @@ func TestTroubleshootingNamesEveryMessage(t *testing.T) {
 	}
 }
 
+// alerts are the names of the chart's alerts.
+func alerts(t *testing.T) (names []string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, "charts", "kuberelay", "templates", "_alerts.tpl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile(`(?m)^- alert: (\w+)$`).FindAllStringSubmatch(string(text), -1) {
+		names = append(names, m[1])
+	}
+	return names
+}
+
 // A finding of forwarder status links to a heading that says more.
 func TestFindingsLinkToHeadings(t *testing.T) {
 	headings := anchors(pages(t)["docs/troubleshooting.md"])
@@ -129,8 +143,8 @@ func TestFindingsLinkToHeadings(t *testing.T) {
 	}
 }
 
-// messages gives the constant messages that the product logs at level warn or error, and
-// every string literal of the product.
+// messages returns the constant messages that the product logs at level warn or error, and every
+// string literal of the product.
 func messages(t *testing.T) (logged, literals []string) {
 	t.Helper()
 	at := map[string]int{"Warn": 0, "Error": 0, "WarnContext": 1, "ErrorContext": 1, "Log": 2}
@@ -147,7 +161,7 @@ func messages(t *testing.T) (logged, literals []string) {
 			}
 			i, ok := at[f.Sel.Name]
 			if receiver, is := f.X.(*ast.Ident); !ok || len(n.Args) <= i || is && (receiver.Name == "t" || receiver.Name == "tb") {
-				break // a test's own Error
+				break // Error of a test, not of the logger
 			}
 			if s, ok := text(n.Args[i]); ok {
 				logged = append(logged, s)

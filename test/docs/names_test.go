@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// Every name in the Makefile's list of slow tests is a test of a package in its list of
-// packages. Otherwise "make test" or "make test-slow" would leave a test out in silence.
+// Every name in the Makefile's list of slow tests is a test of a package in its list of slow
+// packages. Otherwise no target would run the test.
 func TestSlowTestsExist(t *testing.T) {
 	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
 	if err != nil {
@@ -37,7 +37,7 @@ func TestSlowTestsExist(t *testing.T) {
 	}
 }
 
-// A reader looks for a test that a page names.
+// The tests that a page names exist.
 func TestNamedTestsExist(t *testing.T) {
 	packages, n := tests(t), 0
 	for name, page := range pages(t) {

@@ -18,7 +18,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 )
 
-// bundled runs the command and returns its files, with the heap profile unpacked, and the parts.
+// bundled runs the command and returns the files of the bundle, with the heap profile
+// decompressed, and the parts.
 func (f *forwarder) bundled(code int, args ...string) (files map[string]string, parts map[string]bundle.Entry) {
 	f.t.Helper()
 	path := filepath.Join(f.t.TempDir(), "bundle.tar.gz")
@@ -81,7 +82,7 @@ func ungzip(t *testing.T, packed string) []byte {
 	return content
 }
 
-// has checks that the files of a bundle have these texts.
+// has checks that files of a bundle contain these texts.
 func has(t *testing.T, files, want map[string]string) {
 	t.Helper()
 	for name, text := range want {
@@ -97,8 +98,8 @@ var ofForwarder = map[string]string{
 	"goroutines.txt": "relay.(*Relay).Run(...)", "heap.pprof": "inuse_space", "log.txt": `"msg":"serving metrics and health"`,
 }
 
-// TestBundle and TestBundleKafka: a bundle has every part. One that cannot be collected keeps no other from
-// it, and the manifest and the exit code say so.
+// TestBundle and TestBundleKafka: a bundle has every part. A part that can't be collected doesn't
+// keep out the others; the manifest and the exit code report it.
 func TestBundle(t *testing.T) {
 	bus := natsServer(t)
 	cp := cluster.ControlPlane(t)
@@ -155,7 +156,8 @@ func TestBundleKafka(t *testing.T) {
 	f.stop()
 }
 
-// searchBundle looks at every file of a bundle, and checks that each has what it should have.
+// searchBundle searches every file of a bundle for canaries, and checks that each file has its
+// expected content.
 func (h *hidden) searchBundle(when string, code int) {
 	h.t.Helper()
 	files, parts := h.bundled(code)

@@ -11,17 +11,17 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/schematest"
 )
 
-// anyBus is NATS or Kafka, to a test that is the same on both.
+// anyBus is NATS or Kafka, for tests that are the same on both.
 type anyBus struct {
 	t   *testing.T
 	url string            // of NATS
-	set map[string]string // of a forwarder that publishes to it
+	set map[string]string // variables of a forwarder that publishes to it
 	harness.Recorder
 
-	foreign bool // others than forwarders publish to it
+	foreign bool // programs other than forwarders publish to it
 }
 
-// onBothBuses runs a test on a stream and on a topic of its own.
+// onBothBuses runs a test on its own stream and on its own topic.
 func onBothBuses(t *testing.T, test func(t *testing.T, bus *anyBus)) {
 	t.Helper()
 	t.Run("nats", func(t *testing.T) {
@@ -47,7 +47,7 @@ func (b *anyBus) record(r harness.Recorder, err error) {
 	b.t.Cleanup(b.checkSchemas)
 }
 
-// checkSchemas validates every event that was read with docs/schemas/event.v1.json.
+// checkSchemas validates every event on the bus with docs/schemas/event.v1.json.
 func (b *anyBus) checkSchemas() {
 	all, _, err := b.All()
 	if b.foreign || err != nil || b.t.Failed() {
@@ -58,7 +58,7 @@ func (b *anyBus) checkSchemas() {
 		if m.Body == nil {
 			continue // a tombstone or a consistency point
 		}
-		m.Attributes["datacontenttype"] = "application/json" // on Kafka it is the header content-type
+		m.Attributes["datacontenttype"] = "application/json" // on Kafka the header is content-type
 		text, err := schematest.Structured(m.Attributes, m.Data)
 		if err == nil {
 			err = schema.Validate(text)
@@ -72,7 +72,7 @@ func (b *anyBus) checkSchemas() {
 	}
 }
 
-// forwarder prepares one that publishes to the bus.
+// forwarder prepares a forwarder that publishes to the bus.
 func (b *anyBus) forwarder(kubeconfig string, set map[string]string) *forwarder {
 	all := map[string]string{}
 	for _, more := range []map[string]string{b.set, set} {
@@ -83,7 +83,7 @@ func (b *anyBus) forwarder(kubeconfig string, set map[string]string) *forwarder 
 	return newForwarder(b.t, kubeconfig, b.url, all)
 }
 
-// all gives everything that is on the bus now.
+// all returns everything that is on the bus now.
 func (b *anyBus) all() []harness.Received {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.t.Context(), limit)
@@ -93,13 +93,12 @@ func (b *anyBus) all() []harness.Received {
 	}
 	all, missed, err := b.All()
 	if err != nil || missed {
-		b.t.Fatalf("the bus was not read whole: missed %v, %v", missed, err)
+		b.t.Fatalf("not everything on the bus was read: missed %v, %v", missed, err)
 	}
 	return all
 }
 
-// events gives the events of objects that are on the bus now, by the objects'
-// partition keys.
+// events returns the events of objects on the bus, by the partition keys of the objects.
 func (b *anyBus) events() map[string][]harness.Received {
 	b.t.Helper()
 	events := map[string][]harness.Received{}
@@ -112,7 +111,7 @@ func (b *anyBus) events() map[string][]harness.Received {
 	return events
 }
 
-// count is how many events of objects there are.
+// count returns the number of events of objects.
 func (b *anyBus) count() int {
 	b.t.Helper()
 	n := 0
@@ -122,7 +121,7 @@ func (b *anyBus) count() int {
 	return n
 }
 
-// awaitKinds waits until the events of an object are of these types, in order.
+// awaitKinds waits until the events of an object have these types, in order.
 func (b *anyBus) awaitKinds(key, want string) []harness.Received {
 	b.t.Helper()
 	var of []harness.Received

@@ -27,17 +27,18 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/tlstest"
 )
 
-// canaries are values that must not be seen, by what they are.
+// canaries are values that must not leak, by description.
 type canaries map[string]string
 
-// add makes one of a kind.
+// add makes a new canary.
 func (c canaries) add(what string) string {
 	c[what] = "Canary" + rand.Text()[:16]
 	return c[what]
 }
 
-// TestNeedles: a value is found in all forms, wherever it begins and whatever follows.
-func TestNeedles(t *testing.T) {
+// TestCanaryEncodings: a value is found in every encoding, at every offset and whatever follows
+// it.
+func TestCanaryEncodings(t *testing.T) {
 	const value = "Canary/one+two=three"
 	twice := func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
 	for _, before := range []string{"", "a", "ab", "abc"} {
@@ -56,14 +57,14 @@ func TestNeedles(t *testing.T) {
 	}
 }
 
-// needles are the ways in which a value may be written.
+// needles returns a value in every encoding that is searched for.
 func needles(value string) map[string]string {
 	all := map[string]string{"plain": value, "in a URL": url.QueryEscape(value), "in a path": url.PathEscape(value), "in hex": hex.EncodeToString([]byte(value))}
-	// A Secret's data are in Base64, and so is what stands for them: it may be there twice.
+	// The data of a Secret is Base64, and so is its replacement, so a value can be encoded twice.
 	for times, text := range []string{value, base64.StdEncoding.EncodeToString([]byte(value))} {
-		for shift := range 3 { // of what begins with something else
+		for shift := range 3 { // offset in the encoded text
 			encoded := base64.RawStdEncoding.EncodeToString([]byte(strings.Repeat("x", shift) + strings.TrimRight(text, "=")))
-			from := []int{0, 2, 3}[shift] // what depends on the neighbours is left out, at either end
+			from := []int{0, 2, 3}[shift] // cut what depends on the neighboring bytes
 			encoded = encoded[from : len(encoded)-len(encoded)%4]
 			all[fmt.Sprintf("in Base64, %d times, shifted by %d", times+1, shift)] = encoded
 			all[fmt.Sprintf("in Base64 of URLs, %d times, shifted by %d", times+1, shift)] = strings.NewReplacer("+", "-", "/", "_").Replace(encoded)
@@ -72,7 +73,7 @@ func needles(value string) map[string]string {
 	return all
 }
 
-// search looks for every canary.
+// search reports every canary in the content.
 func (c canaries) search(t *testing.T, where string, content []byte) {
 	t.Helper()
 	for _, what := range slices.Sorted(maps.Keys(c)) {
@@ -84,8 +85,8 @@ func (c canaries) search(t *testing.T, where string, content []byte) {
 	}
 }
 
-// searchFiles looks for them in all files below folders, and checks that what is looked
-// at has what it should have, or nothing would be proved.
+// searchFiles searches all files below the folders. It fails if none of them contains the visible
+// text, because then the search would prove nothing.
 func (c canaries) searchFiles(t *testing.T, where, visible string, dirs ...string) {
 	t.Helper()
 	seen := false
@@ -111,7 +112,7 @@ func (c canaries) searchFiles(t *testing.T, where, visible string, dirs ...strin
 	}
 }
 
-// searchBus looks for them in every message.
+// searchBus searches every message on the bus.
 func (c canaries) searchBus(t *testing.T, where string, recorder harness.Recorder, visible string) {
 	t.Helper()
 	if err := recorder.CatchUp(t.Context(), limit); err != nil {
@@ -131,8 +132,8 @@ func (c canaries) searchBus(t *testing.T, where string, recorder harness.Recorde
 	c.search(t, where, content.Bytes())
 }
 
-// secretManifest is a Secret with canaries wherever it may hold a value, and a label that
-// may be seen.
+// secretManifest returns a Secret with canaries in every place for a value, and a label that is
+// visible.
 func secretManifest(c canaries, name, visible string) string {
 	applied := c.add(name + ": last-applied-configuration")
 	return fmt.Sprintf(`
@@ -149,7 +150,7 @@ stringData: {plain: %[7]s}`, name, visible, applied, base64.StdEncoding.EncodeTo
 		base64.StdEncoding.EncodeToString([]byte(c.add(name+": data"))), c.add(name+": stringData"))
 }
 
-// hidden is a forwarder that watches Secrets, and whose own secrets are canaries.
+// hidden is a forwarder that watches Secrets and whose own credentials are canaries.
 type hidden struct {
 	*forwarder
 	canaries  canaries
@@ -157,10 +158,10 @@ type hidden struct {
 	namespace string
 
 	token      *volume
-	kubeconfig string // names it
+	kubeconfig string // the file has its path
 }
 
-// newHidden prepares one that goes on a bus that set says.
+// newHidden prepares a forwarder for the bus in set.
 func newHidden(t *testing.T, cp *controlplane.ControlPlane, c canaries, natsURL string, set map[string]string) *hidden {
 	t.Helper()
 	h := &hidden{canaries: c, user: newUser(t, cp)}
@@ -185,8 +186,8 @@ func newHidden(t *testing.T, cp *controlplane.ControlPlane, c canaries, natsURL 
 
 var secretsResource = gvr("", "v1", "secrets")
 
-// live has the Secrets of a life published: there before, changed, recreated, deleted
-// while the forwarder runs and while it does not.
+// live publishes the life of Secrets: they exist before the forwarder starts, and are changed,
+// recreated and deleted while it runs and while it doesn't.
 func (h *hidden) live(visible string) {
 	h.t.Helper()
 	u, c := h.user, h.canaries
@@ -199,7 +200,7 @@ func (h *hidden) live(visible string) {
 	}
 	h.change("early")
 	u.delete(secretsResource, h.namespace, "deleted")
-	u.create(secretsResource, h.namespace, secretManifest(c, "deleted", visible)) // another
+	u.create(secretsResource, h.namespace, secretManifest(c, "deleted", visible)) // a new object
 	h.idle()
 	h.kill()
 	u.delete(secretsResource, h.namespace, "gone")
@@ -207,7 +208,7 @@ func (h *hidden) live(visible string) {
 	h.start().idle()
 }
 
-// change gives a Secret another value.
+// change gives a Secret a new value.
 func (h *hidden) change(name string) {
 	h.t.Helper()
 	ctx, cancel := context.WithTimeout(h.t.Context(), limit)
@@ -223,7 +224,7 @@ func (h *hidden) change(name string) {
 	}
 }
 
-// searchAnswers looks at all that the forwarder and its commands say.
+// searchAnswers searches everything that the forwarder serves and its commands print.
 func (h *hidden) searchAnswers(when string) {
 	h.t.Helper()
 	for _, path := range []string{"/metrics", "/readyz", "/readyz?verbose", "/healthz", "/api/v1/status", "/api/v1/trace?resource=secrets&name=early&namespace=" + h.namespace} {
@@ -241,7 +242,7 @@ func (h *hidden) searchAnswers(when string) {
 	}
 }
 
-// searchCommand runs a command, which may fail, and looks at what it says.
+// searchCommand runs a command, which may fail, and searches its output.
 func (h *hidden) searchCommand(when string, args ...string) (code int, output string) {
 	h.t.Helper()
 	code, stdout, stderr := h.run(args...)
@@ -252,8 +253,8 @@ func (h *hidden) searchCommand(when string, args ...string) (code int, output st
 	return code, stdout + stderr
 }
 
-// searchRest looks at what remains: events as tail prints them, a difference that verify
-// finds, an API server that refuses us, and the whole log.
+// searchRest searches the rest: events that tail prints, a difference that verify finds, errors
+// after the API server refuses the credentials, and the whole log.
 func (h *hidden) searchRest(visible string) {
 	h.t.Helper()
 	if _, out := h.searchCommand("while it runs", "tail", "--last", "--count=3", "-o", "json", "--resource=secrets", "--cluster=*"); !strings.Contains(out, visible) {
@@ -284,7 +285,7 @@ func (h *hidden) searchRest(visible string) {
 	}
 }
 
-// fails runs a forwarder that cannot start, and looks at what it says.
+// fails runs a forwarder that can't start and searches its output.
 func (h *hidden) fails(t *testing.T, what string, set map[string]string) {
 	t.Helper()
 	all := map[string]string{"RESOURCES": "secrets", "LOG_LEVEL": "debug"}
@@ -297,8 +298,8 @@ func (h *hidden) fails(t *testing.T, what string, set map[string]string) {
 	h.canaries.search(t, "the error of "+what, []byte(stdout+stderr))
 }
 
-// TestCanaryNATS and TestCanaryKafka: what is secret is nowhere to be seen, neither when all
-// goes well nor in any error.
+// TestCanaryNATS and TestCanaryKafka: no secret value leaks, neither in normal operation nor in
+// errors.
 func TestCanaryNATS(t *testing.T) {
 	const visible = "visible-on-nats"
 	c := canaries{}
@@ -404,7 +405,7 @@ func TestCanaryKafka(t *testing.T) {
 	secured := func(set map[string]string) map[string]string {
 		all := onKafka(topic{t, address, topicName}, map[string]string{
 			"KAFKA_TLS": "true", "KAFKA_TLS_CA_FILE": own.path("ca"), "KAFKA_SASL_MECHANISM": "SCRAM-SHA-512", "KAFKA_USER": user,
-			"KAFKA_PASSWORD_FILE": own.path("password"), "KAFKA_COMPRESSION": "none", // so that its files can be read
+			"KAFKA_PASSWORD_FILE": own.path("password"), "KAFKA_COMPRESSION": "none", // so that its files are readable
 		})
 		maps.Copy(all, set)
 		return all
@@ -421,7 +422,7 @@ func TestCanaryKafka(t *testing.T) {
 		t.Cleanup(recorder.Close)
 		has := visible
 		if name != topicName {
-			has = "early" // the checkpoint has keys only
+			has = "early" // the checkpoint has only keys
 		}
 		c.searchBus(t, "the topic "+name, recorder, has)
 	}
@@ -438,7 +439,7 @@ func TestCanaryKafka(t *testing.T) {
 	own.put(map[string]string{"password": password})
 	h.idle()
 	h.searchRest(visible)
-	// Not the cluster's own, which has what users log in with.
+	// The cluster's own metadata log is left out: it has the credentials of users.
 	topics, err := filepath.Glob(filepath.Join(dir, "data", topicName+"*"))
 	if err != nil {
 		t.Fatal(err)

@@ -20,17 +20,17 @@ import (
 // fleetBus is a stream or a topic that several clusters share.
 type fleetBus struct {
 	url string            // of NATS
-	set map[string]string // the variables that name it
+	set map[string]string // the variables that configure it
 
-	// objects gives the events of each object of a cluster, oldest first, by name; all
-	// is every subject or key that there is, with the number of its messages.
+	// objects returns the events of each object of a cluster by name, oldest first. all returns
+	// every subject or key, with the number of its messages.
 	objects func(cluster string) map[string][]fleetEvent
 	all     func() map[string]int
-	claims  func(cluster string) []string // the UIDs, oldest first
+	claims  func(cluster string) []string // UIDs of the owners, oldest first
 	purged  func(cluster, name string) error
 }
 
-// fleetEvent is an event as a subscriber of either bus sees it.
+// fleetEvent is an event as a subscriber of either bus reads it.
 type fleetEvent struct {
 	kind, id, uid, sequence, previous, version string
 	data                                       []byte
@@ -61,7 +61,7 @@ func natsFleet(t *testing.T) fleetBus {
 		defer sub.mu.Unlock()
 		return maps.Clone(sub.events)
 	}
-	// More of each object is kept than it will ever have, so that every event is seen.
+	// The history is long enough to keep every event.
 	return fleetBus{
 		url: bus.URL, set: map[string]string{"NATS_HISTORY": "1000"},
 		objects: func(cluster string) map[string][]fleetEvent {
@@ -157,7 +157,7 @@ func kafkaFleet(t *testing.T, name string) fleetBus {
 	}
 }
 
-// awaitKinds waits until the events of an object of a cluster are of these types, in order.
+// awaitKinds waits until the events of an object of a cluster have these types, in order.
 func (b fleetBus) awaitKinds(t *testing.T, cluster, name, want string) {
 	t.Helper()
 	eventually(t, name+" of "+cluster+" has "+want, func(context.Context) error {
@@ -197,7 +197,7 @@ func onFleets(t *testing.T, name string, test func(*testing.T, fleetBus)) {
 	t.Run("kafka", func(t *testing.T) { test(t, kafkaFleet(t, name)) })
 }
 
-// forwarder is one of the member's.
+// forwarder prepares a forwarder of the member.
 func (b fleetBus) forwarder(t *testing.T, m *member, more map[string]string) *forwarder {
 	t.Helper()
 	set := map[string]string{"RESOURCES": "configmaps", "NAMESPACES": shared, "CLUSTER_NAME": m.name}
@@ -206,8 +206,8 @@ func (b fleetBus) forwarder(t *testing.T, m *member, more map[string]string) *fo
 	return newForwarder(t, m.cp.Kubeconfig(), b.url, set)
 }
 
-// check compares the member's part of the bus with its cluster, by verify and by
-// looking at every event: none is there twice, and each follows the one before it.
+// check compares the member's part of the bus with its cluster. It runs verify and looks at every
+// event: no event is repeated, and each follows the one before it.
 func (b fleetBus) check(t *testing.T, m *member, f *forwarder) {
 	t.Helper()
 	if code, stdout, stderr := f.run("verify", settle); code != 0 || !strings.Contains(stdout, "0 differences") {
@@ -259,13 +259,13 @@ func checkEvents(t *testing.T, object string, events []fleetEvent) {
 		case e.kind != "deleted" && e.sequence <= sequence:
 			t.Errorf("%s: sequence %s follows %s", object, e.sequence, sequence)
 		}
-		if e.kind != "deleted" { // that of a delete that nobody saw is made of the version before it
+		if e.kind != "deleted" { // a reconciled delete has the version of the event before it
 			sequence = e.sequence
 		}
 	}
 }
 
-// claimsAndObjects is all that is on the bus but for the markers of writers.
+// claimsAndObjects returns everything on the bus except the markers of writers.
 func (b fleetBus) claimsAndObjects() map[string]int {
 	all := b.all()
 	maps.DeleteFunc(all, func(name string, _ int) bool { return strings.Contains(name, "/_control/writer/") })

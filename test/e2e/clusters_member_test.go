@@ -15,11 +15,11 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
 
-// shared is the namespace that every cluster has, with objects of the same names.
+// shared is a namespace in every cluster, with objects of the same names.
 const shared = "shared"
 
-// member is one of the clusters on a bus. Its control plane is real and its own, and
-// nobody but the test changes its config maps.
+// member is one of the clusters on a bus. It has its own real control plane. Only the test changes
+// its ConfigMaps.
 type member struct {
 	*user
 	name string
@@ -42,7 +42,7 @@ func newMember(t *testing.T, name string) *member {
 	return m
 }
 
-// change does one of many things to one of a few objects, whose names are those of
+// change makes one of many changes to one of a few objects. The objects have the same names in
 // every member.
 func (m *member) change(ctx context.Context, n int) error {
 	const names = 7
@@ -62,7 +62,7 @@ func (m *member) change(ctx context.Context, n int) error {
 	return err
 }
 
-// in is the same cluster, failing a subtest, and without what another has left there.
+// in returns the same cluster for a subtest, without the objects of earlier subtests.
 func (m *member) in(t *testing.T) *member {
 	t.Helper()
 	u := newUser(t, m.cp)

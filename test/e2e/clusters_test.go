@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Two clusters on one bus change the same names all at once, and the forwarder of one
-// is killed. Both replicas are exact in the end. What one cluster's forwarder purges is
-// its own.
+// Two clusters on one bus change objects with the same names at the same time, and the forwarder
+// of one is killed. In the end, both replicas are exact. A forwarder purges only the events of its
+// own cluster.
 func TestClustersShareABus(t *testing.T) {
 	management, workload := newMember(t, "management"), newMember(t, "workload-1")
 	onFleets(t, "fleet", func(t *testing.T, bus fleetBus) {
@@ -61,9 +61,9 @@ func TestClustersShareABus(t *testing.T) {
 			}
 		}
 
-		// Both delete one name. Only the one whose retention is over forgets it. Another
-		// process than the one that purges publishes the delete: on Kafka, a forwarder
-		// doesn't purge its own newest event of a partition.
+		// Both clusters delete the same name. Only the one with the expired retention purges it.
+		// The delete is published by another process than the one that purges, because on Kafka a
+		// forwarder doesn't purge its own newest event of a partition.
 		for _, m := range []*member{management, workload} {
 			m.create(configMaps, shared, configMap("doomed", m.name))
 		}
@@ -95,9 +95,8 @@ func TestClustersShareABus(t *testing.T) {
 	})
 }
 
-// A second cluster under a name is refused, and the first goes on. One that was built
-// anew in the place of the first takes the name over when it is told to, and the first
-// ends.
+// A second cluster with the same name is refused, and the first keeps running. A rebuilt cluster
+// takes the name over when it is told to, and the forwarder of the first cluster ends.
 func TestTwoClustersWithOneName(t *testing.T) {
 	old, anew := newMember(t, "prod"), newMember(t, "prod")
 	onFleets(t, "namesakes", func(t *testing.T, bus fleetBus) {
@@ -140,7 +139,7 @@ func TestTwoClustersWithOneName(t *testing.T) {
 		third := bus.forwarder(t, anew, map[string]string{"CLUSTER_REPLACES": old.uid}).start()
 		third.idle()
 		first.endsReplaced()
-		eventually(t, "what is not in the new cluster is deleted", func(context.Context) error {
+		eventually(t, "objects that the new cluster doesn't have are deleted", func(context.Context) error {
 			if events := bus.objects("prod")["only"]; events[len(events)-1].kind != "deleted" {
 				return errors.New("it is there")
 			}
@@ -164,8 +163,8 @@ func TestTwoClustersWithOneName(t *testing.T) {
 	})
 }
 
-// endsReplaced waits until a forwarder has ended because another cluster has its name:
-// NATS lets it find that out, and on Kafka it is fenced.
+// endsReplaced waits until a forwarder has ended because another cluster owns its name. On NATS
+// the forwarder reads that from the claim; on Kafka it is fenced.
 func (f *forwarder) endsReplaced() {
 	f.t.Helper()
 	select {

@@ -17,9 +17,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
 
-// outlived checks that the last two events are a delete and the object that outlived it,
-// that no two of an object's events but deletes have one id, and that the question was
-// asked a few times only.
+// outlived checks that the last two events are a delete and the object that outlived it, that only
+// deletes of an object share an id, and that consistent reads were rare.
 func (f *forwarder) outlived(all []harness.Received) {
 	f.t.Helper()
 	gone, back := all[len(all)-2], all[len(all)-1]
@@ -39,9 +38,9 @@ func (f *forwarder) outlived(all []harness.Received) {
 	f.undecided(20)
 }
 
-// undecided checks how often it was decided that a consistent read must tell: while nothing
-// changes no more than once for each resync, of which there is one in a second. Most is for a
-// forwarder that runs for fewer seconds than that.
+// undecided checks how often a consistent read was needed. While nothing changes, that is at most
+// once per resync, which runs every second. most is the bound for a forwarder that runs for fewer
+// seconds than that.
 func (f *forwarder) undecided(most int) {
 	f.t.Helper()
 	most = max(most, int(time.Since(time.Unix(int64(f.metric("process_start_time_seconds")), 0)).Seconds()))
@@ -63,8 +62,8 @@ func (f *forwarder) undecided(most int) {
 	}
 }
 
-// TestASelectorIsWidened: an object that leaves a label selector has a delete in the version
-// of that change, and exists in that version when the selector is widened.
+// TestASelectorIsWidened: an object leaves a label selector and gets a delete with the version of
+// that change. When the selector is widened, the object exists in the same version.
 func TestASelectorIsWidened(t *testing.T) {
 	onBothBuses(t, func(t *testing.T, bus *anyBus) {
 		cp := cluster.ControlPlane(t)
@@ -90,7 +89,7 @@ func TestASelectorIsWidened(t *testing.T) {
 		f.start().idle()
 		f.outlived(bus.awaitKinds(k, "snapshot deleted created"))
 
-		// It changes as if nothing had been.
+		// Later changes work as before.
 		u.label(configMaps, ns, "a", "y")
 		bus.awaitKinds(k, "snapshot deleted created updated")
 		u.delete(configMaps, ns, "a")
@@ -99,9 +98,9 @@ func TestASelectorIsWidened(t *testing.T) {
 	})
 }
 
-// TestADefinitionLosesItsFinalizer: a definition whose finalizer is removed by hand leaves
-// its objects in etcd, and they are there again when it is applied again, with the UIDs and
-// versions that their inferred deletes have.
+// TestADefinitionLosesItsFinalizer: when somebody removes the finalizer of a definition, its
+// objects stay in etcd. When the definition is applied again, they exist with the same UIDs and
+// versions as their inferred deletes.
 func TestADefinitionLosesItsFinalizer(t *testing.T) {
 	onBothBuses(t, func(t *testing.T, bus *anyBus) {
 		cp := cluster.ControlPlane(t)
@@ -141,12 +140,12 @@ func TestADefinitionLosesItsFinalizer(t *testing.T) {
 		})
 		bus.awaitKinds(k, "snapshot updated deleted created deleted")
 		f.verifyClean()
-		u.delete(definitions, "", "widgets.example.com") // the other bus has it, too
+		u.delete(definitions, "", "widgets.example.com") // the test on the other bus defines it too
 	})
 }
 
-// TestAForgedDelete: whoever may write to the stream says that an object is gone, in the
-// version in which it exists, and says it again when it is corrected.
+// TestAForgedDelete: a writer of the stream publishes a delete of an existing object with its
+// present version, and repeats it after the correction.
 func TestAForgedDelete(t *testing.T) {
 	server := natsServer(t)
 	cp := cluster.ControlPlane(t)

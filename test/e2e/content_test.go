@@ -13,8 +13,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
 
-// served waits until the API server shows an object with this spec, which it has not
-// written, and gives its version.
+// served waits until the API server returns an object with this spec without a write to it, and
+// returns its version.
 func (u *user) served(of schema.GroupVersionResource, namespace, name, spec string) string {
 	u.t.Helper()
 	var version string
@@ -33,8 +33,8 @@ func (u *user) served(of schema.GroupVersionResource, namespace, name, spec stri
 	return version
 }
 
-// TestContentChangesWithoutAVersion: a definition gains a default, and prunes a field, while
-// the forwarder runs and while it is down.
+// TestContentChangesWithoutAVersion: a definition gets a default, and prunes a field, while the
+// forwarder runs and while it doesn't.
 func TestContentChangesWithoutAVersion(t *testing.T) {
 	onBothBuses(t, func(t *testing.T, bus *anyBus) {
 		cp := cluster.ControlPlane(t)
@@ -45,7 +45,7 @@ func TestContentChangesWithoutAVersion(t *testing.T) {
 		u.defineGadgets(group, noConversion, "v1*")
 		u.createServed(of, ns, gadget(group+"/v1", "g", 1))
 		u.createServed(of, ns, gadget(group+"/v1", "other", 1))
-		// Neither a resync nor a reading of the checkpoint helps.
+		// Neither a resync nor a refresh of the checkpoint helps.
 		f := bus.forwarder(cp.Kubeconfig(), map[string]string{"RESOURCES": "gadgets." + group, "NAMESPACES": ns})
 		f.start().idle()
 		k := strings.Replace(key("gadgets", ns, "g"), "/core/", "/"+group+"/", 1)
@@ -94,7 +94,7 @@ func TestContentChangesWithoutAVersion(t *testing.T) {
 			ids[m.Attributes["id"]] = true
 		}
 
-		// Nothing has changed: nothing is published, and nothing of the bus is read.
+		// Nothing changed, so nothing is published and nothing is read from the bus.
 		n := bus.count()
 		f.kill()
 		f.start().idle()

@@ -14,7 +14,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
 
-// TestADefinitionThatComesAndGoesWhileWeRun, twice: each time its objects do as well.
+// TestADefinitionThatComesAndGoesWhileWeRun creates and deletes a definition twice. Each time its
+// objects appear and disappear with it.
 func TestADefinitionThatComesAndGoesWhileWeRun(t *testing.T) {
 	const group = "coming.example.com"
 	of := gvr(group, "v1", "gadgets")
@@ -51,9 +52,9 @@ func TestADefinitionThatComesAndGoesWhileWeRun(t *testing.T) {
 	f.stop()
 }
 
-// TestADefinitionMovesToAnotherVersion: served and preferred, then stored, and at last
-// without the old one. No object is deleted or created for it, or published at all
-// until it changes; and then in the new version.
+// TestADefinitionMovesToAnotherVersion: the new version is served and preferred, then stored, and
+// finally the old one is removed. None of these steps deletes, creates or publishes an object. The
+// next change of an object is published in the new version.
 func TestADefinitionMovesToAnotherVersion(t *testing.T) {
 	const group = "moving.example.com"
 	alpha, v1 := gvr(group, "v1alpha1", "gadgets"), gvr(group, "v1", "gadgets")
@@ -94,37 +95,36 @@ func TestADefinitionMovesToAnotherVersion(t *testing.T) {
 		}
 		return nil
 	})
-	u.defineGadgets(group, noConversion, "v1alpha1-", "v1*") // and the old one is gone
+	u.defineGadgets(group, noConversion, "v1alpha1-", "v1*") // the old version is gone
 	u.label(v1, namespace, "later", "once")
 	sub.awaitLast(on["later"], "updated", group+"/v1")
 	f.idle()
 	sub.end()
 	if got := sub.kinds(on["kept"]); got != first {
-		t.Errorf("what did not change has %q, want %q", got, first)
+		t.Errorf("an unchanged object has %q, want %q", got, first)
 	}
 	if got, want := sub.kinds(on["changed"]), first+" updated updated"; got != want {
-		t.Errorf("what changed twice has %q, want %q", got, want)
+		t.Errorf("an object that changed twice has %q, want %q", got, want)
 	}
 	if got, want := sub.kinds(on["later"]), first+" updated"; got != want {
-		t.Errorf("what changed once has %q, want %q", got, want)
+		t.Errorf("an object that changed once has %q, want %q", got, want)
 	}
 	if out := f.clean(); !strings.Contains(out, "1 object on the bus in a version of the API that is not served any more") {
 		t.Errorf("verify does not say what it could not compare: %s", out)
 	}
 
-	// Also a start finds everything as it is.
+	// A start finds everything unchanged, too.
 	f.kill()
 	f.start().idle()
 	sub.end()
 	if got := sub.kinds(on["kept"]); got != first {
-		t.Errorf("after a restart what did not change has %q, want %q", got, first)
+		t.Errorf("after a restart an unchanged object has %q, want %q", got, first)
 	}
 	f.stop()
 }
 
-// TestAConversionWebhookThatIsDown: the resource that needs it is degraded, visibly;
-// what it had shown stays, and everything else goes on. When it is back, so is the
-// resource.
+// TestAConversionWebhookThatIsDown: the resource that needs the webhook is reported as degraded.
+// Its events stay, and all other resources continue. When the webhook is back, so is the resource.
 func TestAConversionWebhookThatIsDown(t *testing.T) {
 	const group, other = "converted.example.com", "plain.example.com"
 	alpha, v1, plain := gvr(group, "v1alpha1", "gadgets"), gvr(group, "v1", "gadgets"), gvr(other, "v1", "gadgets")
@@ -140,7 +140,7 @@ func TestAConversionWebhookThatIsDown(t *testing.T) {
 	one := subject(alpha, namespace, "one")
 	first := sub.awaitLastIsNot(one, "deleted").kind()
 
-	// What is stored as v1alpha1 can be read as v1 by nobody now.
+	// Objects stored as v1alpha1 can't be read as v1 now.
 	u.defineGadgets(group, deadConversion, "v1alpha1*", "v1")
 	f.awaitMetric(`kuberelay_informer_state{reason="failing",resource="gadgets.`+group+`",state="degraded"} 1`, true)
 	for n := range 3 {
@@ -154,7 +154,7 @@ func TestAConversionWebhookThatIsDown(t *testing.T) {
 	if got := sub.kinds(one); got != first {
 		t.Errorf("with the webhook down: %q, want %q", got, first)
 	}
-	// A restart knows nothing but the bus, and must not take what it cannot see for gone.
+	// After a restart, only the bus knows the objects. They must not be deleted.
 	f.kill()
 	f.start()
 	f.awaitMetric(`kuberelay_informer_state{reason="failing",resource="gadgets.`+group+`",state="degraded"} 1`, true)
@@ -175,9 +175,9 @@ func TestAConversionWebhookThatIsDown(t *testing.T) {
 	f.stop()
 }
 
-// TestAnAPIServiceWithoutABackEnd: of its group nothing is concluded, not even that
-// what its definition served is gone; the rest goes on; and that it is repaired, or
-// removed, is noticed.
+// TestAnAPIServiceWithoutABackEnd: nothing is concluded about the resources of its group, not even
+// a removal by their definition. Other resources continue. The forwarder notices when the
+// APIService is repaired or removed.
 func TestAnAPIServiceWithoutABackEnd(t *testing.T) {
 	const group, other = "backed.example.com", "rest.example.com"
 	of, plain := gvr(group, "v1", "gadgets"), gvr(other, "v1", "gadgets")
@@ -211,7 +211,7 @@ func TestAnAPIServiceWithoutABackEnd(t *testing.T) {
 		t.Errorf("after a restart with the back end away: %q, want %q", got, first)
 	}
 
-	// Without it the API server serves v1 by itself again.
+	// Without it, the API server serves v1 itself again.
 	if err := u.of(apiServices, "").Delete(t.Context(), "v1."+group, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -225,10 +225,10 @@ func TestAnAPIServiceWithoutABackEnd(t *testing.T) {
 	f.stop()
 }
 
-// TestAUserOfFewRightsFindsDefinitionsByPolling: it may watch neither definitions nor
-// APIServices. It may not read them either, so there is no proof that a resource is gone, and
-// its informer goes on; the deletes of its objects are what the watch has shown.
-func TestAUserOfFewRightsFindsDefinitionsByPolling(t *testing.T) {
+// TestDiscoveryPollsWithoutWatchPermission: the user may neither read nor watch definitions and
+// APIServices. So there is no proof that a resource is gone, and its informer stays. The deletes
+// of its objects come from the watch.
+func TestDiscoveryPollsWithoutWatchPermission(t *testing.T) {
 	const group = "polling.example.com"
 	of := gvr(group, "v1", "gadgets")
 	bus := natsServer(t)

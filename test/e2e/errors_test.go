@@ -14,9 +14,9 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
 
-// TestMistakes gives the forwarder what waiting does not cure: it must end at once,
-// with an exit code that is not 0 and one clear error.
-func TestMistakes(t *testing.T) {
+// TestConfigurationErrors: the forwarder ends at once with a nonzero exit code and one clear error
+// when a retry can't help.
+func TestConfigurationErrors(t *testing.T) {
 	bus := natsServer(t)
 	cp := cluster.ControlPlane(t)
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
@@ -84,9 +84,9 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// TestWhatWaitingCuresIsWaitedFor starts the forwarder before either side is there:
-// it says what it waits for, on /readyz and in the log, and goes on when it comes.
-func TestWhatWaitingCuresIsWaitedFor(t *testing.T) {
+// TestStartWaitsForServers starts the forwarder before the API server and the bus. It reports what
+// it waits for on /readyz and in the log, and continues when they are up.
+func TestStartWaitsForServers(t *testing.T) {
 	cp := controlplanetest.New(t, controlplane.Options{})
 	if err := cp.StopAPIServer(t.Context()); err != nil {
 		t.Fatal(err)
@@ -106,7 +106,7 @@ func TestWhatWaitingCuresIsWaitedFor(t *testing.T) {
 	f.stop()
 }
 
-// awaitReason waits until /readyz says that it is not ready because of something.
+// awaitReason waits until /readyz is not ready for this reason.
 func (f *forwarder) awaitReason(part string) {
 	f.t.Helper()
 	eventually(f.t, "not ready because of "+part, func(ctx context.Context) error {

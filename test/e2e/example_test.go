@@ -14,7 +14,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
 
-// printed is what an example subscriber has printed.
+// printed is the output of an example subscriber.
 type printed struct {
 	mu    sync.Mutex
 	lines []string
@@ -67,10 +67,10 @@ func goExample(t *testing.T) []string {
 	return []string{built}
 }
 
-// TestExamplesWhoseBusComesBackEmpty: the bus loses all that it has while stock clients
-// stay connected. They waited, without an error, until the new stream had passed the place
-// that they had come to in the old one; what was created before that never reached them.
-// They get everything of the new stream, and are told that it is another one.
+// TestExamplesWhoseBusComesBackEmpty: the bus loses all data while stock clients stay connected.
+// Without an error, they used to wait until the new stream reached their position in the old one,
+// and missed everything before it. Now they get everything in the new stream, and are told that it
+// is a new one.
 func TestExamplesWhoseBusComesBackEmpty(t *testing.T) {
 	bus := natsServer(t)
 	f, cp := sharedForwarder(t, bus.URL, map[string]string{"RESOURCES": "configmaps"})
@@ -78,7 +78,7 @@ func TestExamplesWhoseBusComesBackEmpty(t *testing.T) {
 	namespace := controlplanetest.Namespace(t, cp)
 	u.create(configMaps, namespace, configMap("old", "0"))
 	f.start().idle()
-	for round := range 100 { // so that the old stream is longer than the new one
+	for round := range 100 { // makes the old stream longer than the new one
 		u.label(configMaps, namespace, "old", fmt.Sprint(round))
 		f.idle()
 	}

@@ -10,7 +10,7 @@ import (
 
 var examples = map[string]func(*testing.T) []string{"Go": goExample, "Python": pythonExample}
 
-// natsPy is the version of the client that the example is tried with.
+// natsPy is the version of the client that the example is tested with.
 const natsPy = "nats-py==2.11.0"
 
 // pythonExample installs the client into a folder of its own.

@@ -25,15 +25,15 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
 )
 
-// BenchmarkFairness reports how long a change in fifty quiet namespaces takes, from the
-// answer of the API server to a subscriber, alone and while another namespace changes more
-// objects than the bus can take. The forwarder reaches the bus over a link of limited
+// BenchmarkFairness measures how long a change in one of fifty quiet namespaces takes from the
+// answer of the API server to a subscriber: first alone, then while another namespace changes more
+// objects than the bus can take. The link between the forwarder and the bus has a limited
 // bandwidth. Run it with -benchtime 1x.
 func BenchmarkFairness(b *testing.B) {
 	const (
 		quiet, hot, size = 50, 3000, 4000 // namespaces, objects of the hot one, and their bytes
 		bandwidth        = 2 << 20        // bytes per second
-		changes          = 300            // of quiet namespaces, in each phase
+		changes          = 300            // in quiet namespaces, per phase
 	)
 	cp := cluster.ControlPlane(b)
 	config := rest.CopyConfig(cp.Config())
@@ -49,7 +49,7 @@ func BenchmarkFairness(b *testing.B) {
 	}
 	arrivals := subscribeToArrivals(b, bus.URL)
 	create := func(namespace, name string, size int) {
-		data := make([]byte, size/2) // hex does not compress to less than half
+		data := make([]byte, size/2) // hex compresses to no less than half
 		for i := range data {
 			data[i] = byte(rand.Int())
 		}
@@ -105,7 +105,7 @@ func BenchmarkFairness(b *testing.B) {
 			}
 			begun := time.Now()
 			arrivals.expect(namespace, version, func(at time.Time) { all = append(all, at.Sub(begun)) })
-			time.Sleep(50 * time.Millisecond) // the rate of changes
+			time.Sleep(50 * time.Millisecond) // rate of changes
 		}
 		eventually(b, "every change is on the bus", arrivals.done)
 		slices.Sort(all)
@@ -141,8 +141,8 @@ func BenchmarkFairness(b *testing.B) {
 	}
 }
 
-// arrivals matches the messages of a bus with the versions that are expected. A later
-// version of the object counts too, because quick changes arrive as one.
+// arrivals matches the messages on a bus with expected versions. A later version of the object
+// counts too, because quick changes arrive as one event.
 type arrivals struct {
 	mu      sync.Mutex
 	last    map[string]arrival // by namespace
@@ -179,7 +179,7 @@ func subscribeToArrivals(b *testing.B, url string) *arrivals {
 	return a
 }
 
-// expect calls then with the time at which a version arrives, or has arrived.
+// expect calls then with the time at which a version arrives. It may have arrived already.
 func (a *arrivals) expect(namespace, version string, then func(time.Time)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -202,7 +202,7 @@ func (a *arrivals) done(context.Context) error {
 	return nil
 }
 
-// slowLink passes connections on to a target. What clients send takes its time.
+// slowLink forwards connections to a target, with a limited rate from the clients.
 func slowLink(b *testing.B, target string, bytesPerSecond int) (address string) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -15,13 +15,13 @@ import (
 	"github.com/kuberelay/kuberelay/test/harness"
 )
 
-// forgery is a message of a foreign writer, made of a genuine one of the object.
+// forgery is a message from a foreign writer, made from a genuine one.
 type forgery struct {
 	object string            // name
 	change map[string]string // attributes; "" removes one
-	data   string            // "" for that of the genuine message
-	raw    string            // in place of everything else, not an event
-	gone   bool              // the object was deleted before
+	data   string            // "" keeps the genuine data
+	raw    string            // replaces the whole message with text that isn't an event
+	gone   bool              // the object was deleted before the forgery
 	hidden bool              // the message does not contradict the cluster
 }
 
@@ -74,7 +74,7 @@ func (f forgery) of(m harness.Received) (attributes map[string]string, data []by
 	return attributes, data
 }
 
-// forge publishes a forgery as anyone can who may write to the bus.
+// forge publishes a forgery like any client with write permission.
 func (b *anyBus) forge(f forgery, m harness.Received) {
 	b.t.Helper()
 	b.foreign = true
@@ -115,9 +115,8 @@ func (b *anyBus) forge(f forgery, m harness.Received) {
 	}
 }
 
-// problems runs verify and returns the problems that are not foreign events, and the number
-// of those that are. A message that does not contradict the cluster is not repaired, and
-// breaks rules of order.
+// problems runs verify. It returns the number of foreign events and the other problems. A hidden
+// forgery isn't repaired and breaks rules of order.
 func (f *forwarder) problems() (others []string, foreign int) {
 	f.t.Helper()
 	hidden := map[string]bool{}
@@ -142,8 +141,8 @@ func (f *forwarder) problems() (others []string, foreign int) {
 	return others, foreign
 }
 
-// TestForeignEvents: another writer of the bus publishes events of objects. After the next
-// refresh of the checkpoint, the bus shows the cluster again, and the events are counted.
+// TestForeignEvents: a foreign writer publishes events of objects. After the next refresh of the
+// checkpoint, the bus agrees with the cluster again, and the foreign events are counted.
 func TestForeignEvents(t *testing.T) {
 	onBothBuses(t, func(t *testing.T, bus *anyBus) {
 		cp := cluster.ControlPlane(t)
@@ -159,7 +158,7 @@ func TestForeignEvents(t *testing.T) {
 				u.delete(configMaps, namespace, of.object)
 			}
 		}
-		for _, of := range forgeries() { // the forwarder may be idle because it has not seen the deletes
+		for _, of := range forgeries() { // the forwarder may be idle because it has not seen the deletes yet
 			if of.gone {
 				bus.awaitKinds(key("configmaps", namespace, of.object), "snapshot deleted")
 			}
@@ -205,7 +204,7 @@ func TestForeignEvents(t *testing.T) {
 			t.Errorf("%d messages were stored at rest, %v", now-stored, err)
 		}
 
-		// What the forged events said has no effect on what follows.
+		// The forgeries don't affect later events.
 		for _, of := range forgeries() {
 			if of.gone {
 				u.create(configMaps, namespace, configMap(of.object, "2"))

@@ -11,16 +11,16 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/controlplane"
 )
 
-// forwarder is a process of the built binary that fails its test.
+// forwarder is a process of the built binary whose errors fail the test.
 type forwarder struct {
 	*harness.Forwarder
 	t       *testing.T
-	watched bool // at rest
+	watched bool // Rest was checked
 }
 
-// newForwarder prepares a forwarder of the cluster and the bus at url; set adds
-// variables without their prefix, or overrides them. Consistency points are off unless set
-// turns them on: many tests count messages.
+// newForwarder prepares a forwarder of the cluster and the bus at url. set adds or overrides
+// variables, without their prefix. Consistency points are off by default, because many tests count
+// messages.
 func newForwarder(t *testing.T, kubeconfig, url string, set map[string]string) *forwarder {
 	t.Helper()
 	address, err := harness.FreePort()
@@ -41,21 +41,21 @@ func newForwarder(t *testing.T, kubeconfig, url string, set map[string]string) *
 	return f
 }
 
-// restWindow is short, since every test takes it: a loop without a pause does a hundred
-// times what the bounds allow in it. The torture suite watches for longer.
+// restWindow is short, because every test waits for it. A loop without a pause exceeds the bounds
+// a hundred times in it. The torture suite uses a longer window.
 const restWindow = 2 * time.Second
 
-// rests checks that a forwarder that is well does no work while nothing changes. It is
-// called when one is stopped, or left running by its test, and looks once at each.
+// rests checks that a healthy forwarder does no work while nothing changes. It runs once for each
+// forwarder, when the forwarder is stopped or its test ends.
 func (f *forwarder) rests() {
-	ctx, cancel := context.WithTimeout(context.Background(), limit) // that of the test may have ended
+	ctx, cancel := context.WithTimeout(context.Background(), limit) // the context of the test may have ended
 	defer cancel()
 	dirty, err := f.Metric(ctx, "kuberelay_dirty_objects")
 	if f.watched || f.t.Failed() || err != nil || dirty > 0 || f.Ready(ctx) != nil {
 		return
 	}
 	f.watched = true
-	// The test, or its other cleanups, changed the cluster a moment ago. A loop does not end.
+	// The test or a cleanup changed the cluster a moment ago. A loop would not end.
 	for range 2 {
 		if err = f.Rest(ctx, restWindow); err == nil {
 			return
@@ -64,7 +64,7 @@ func (f *forwarder) rests() {
 	f.t.Error(err)
 }
 
-// start starts the process and returns without waiting for it to be ready.
+// start starts the process. It doesn't wait until the process is ready.
 func (f *forwarder) start() *forwarder {
 	f.t.Helper()
 	if err := f.Start(); err != nil {
@@ -73,20 +73,20 @@ func (f *forwarder) start() *forwarder {
 	return f
 }
 
-// ready waits until the process says that it is.
+// ready waits until the process reports that it is ready.
 func (f *forwarder) ready() *forwarder {
 	f.t.Helper()
 	f.await("the forwarder is ready", f.Ready)
 	return f
 }
 
-// idle waits until the forwarder is ready and has nothing left to publish.
+// idle waits until the forwarder is ready and has nothing to publish.
 func (f *forwarder) idle() {
 	f.t.Helper()
 	f.await("the forwarder has nothing to do", f.Idle)
 }
 
-// await gives up at once if the process has ended.
+// await fails at once if the process has ended.
 func (f *forwarder) await(what string, is func(context.Context) error) {
 	f.t.Helper()
 	eventually(f.t, what, func(ctx context.Context) error {
@@ -103,7 +103,7 @@ func (f *forwarder) get(ctx context.Context, path string) (status int, body stri
 	return f.Get(ctx, path)
 }
 
-// metric reads a metric without labels, or the sum of one with.
+// metric returns the value of a metric, or the sum of its series.
 func (f *forwarder) metric(name string) float64 {
 	f.t.Helper()
 	sum, err := f.Metric(f.t.Context(), name)
@@ -113,10 +113,10 @@ func (f *forwarder) metric(name string) float64 {
 	return sum
 }
 
-// kill ends the process as kill -9 does.
+// kill kills the process with SIGKILL.
 func (f *forwarder) kill() { f.Kill() }
 
-// stop asks the process to end and checks that it ends well.
+// stop asks the process to end and checks that it ends without an error.
 func (f *forwarder) stop() {
 	f.t.Helper()
 	f.rests()
@@ -129,7 +129,7 @@ func (f *forwarder) stop() {
 
 func (f *forwarder) log() string { return f.Log() }
 
-// awaitLog waits until the log has a text. The process may write it after it has acted.
+// awaitLog waits until the log contains a text. The process may log after it acts.
 func (f *forwarder) awaitLog(text string) {
 	f.t.Helper()
 	f.await("the log says "+text, func(context.Context) error {
@@ -140,7 +140,7 @@ func (f *forwarder) awaitLog(text string) {
 	})
 }
 
-// run runs the binary to its end with the environment of f.
+// run runs another command of the binary with the environment of f until it ends.
 func (f *forwarder) run(args ...string) (code int, stdout, stderr string) {
 	f.t.Helper()
 	ctx, cancel := context.WithTimeout(f.t.Context(), limit)

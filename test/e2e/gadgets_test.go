@@ -18,8 +18,8 @@ import (
 
 var apiServices = gvr("apiregistration.k8s.io", "v1", "apiservices")
 
-// gadgets makes a CustomResourceDefinition with a group of its own and a structural
-// schema. Of the versions, "v1" is served, "v1-" is not, and the one with * stores.
+// gadgets returns a CustomResourceDefinition with its own group and a structural schema. Version
+// "v1" is served, "v1-" isn't, and "v1*" is the storage version.
 func gadgets(group, conversion string, versions ...string) string {
 	var list []string
 	for _, v := range versions {
@@ -51,7 +51,7 @@ const (
 	deadConversion = `{strategy: Webhook, webhook: {conversionReviewVersions: [v1], clientConfig: {url: "https://127.0.0.1:1/convert"}}}`
 )
 
-// defineGadgets makes the definition, or changes it to this. It goes with the test.
+// defineGadgets creates or changes the definition. The end of the test deletes it.
 func (u *user) defineGadgets(group, conversion string, versions ...string) {
 	u.t.Helper()
 	name := "gadgets." + group
@@ -116,7 +116,7 @@ func (u *user) createServed(of schema.GroupVersionResource, namespace, manifest 
 	return created
 }
 
-// awaitMetric waits until a line of /metrics begins so.
+// awaitMetric waits until a line of /metrics has this prefix.
 func (f *forwarder) awaitMetric(start string, there bool) {
 	f.t.Helper()
 	eventually(f.t, fmt.Sprintf("%s on /metrics: %t", start, there), func(ctx context.Context) error {
@@ -137,7 +137,7 @@ func (f *forwarder) awaitMetric(start string, there bool) {
 	})
 }
 
-// awaitGone waits until no metric of an informer speaks of a resource.
+// awaitGone waits until no informer metric mentions a resource.
 func (f *forwarder) awaitGone(resource string) {
 	f.t.Helper()
 	for _, name := range []string{"kuberelay_informer_objects", "kuberelay_informer_synced", "kuberelay_informer_lists_total", "kuberelay_informer_watches_total", "informer_queued_items"} {
@@ -146,7 +146,7 @@ func (f *forwarder) awaitGone(resource string) {
 	f.awaitMetric(`kuberelay_informer_state{reason="",resource="`+resource+`"`, false)
 }
 
-// clean runs verify, which must find nothing wrong.
+// clean runs verify, which must find no problem.
 func (f *forwarder) clean() string {
 	f.t.Helper()
 	f.idle()
@@ -157,8 +157,7 @@ func (f *forwarder) clean() string {
 	return stdout
 }
 
-// awaitLast waits until the last event of a subject is of this kind, in this version of
-// the API.
+// awaitLast waits until the last event of a subject is of this kind and API version.
 func (s *subscriber) awaitLast(subject, kind, apiVersion string) received {
 	s.t.Helper()
 	var last received
@@ -178,7 +177,7 @@ func (s *subscriber) awaitLast(subject, kind, apiVersion string) received {
 
 func since(t time.Time) time.Duration { return time.Since(t).Round(time.Millisecond) }
 
-// awaitLastIsNot waits for an event that is not of this kind.
+// awaitLastIsNot waits until the last event is of another kind.
 func (s *subscriber) awaitLastIsNot(subject, kind string) received {
 	s.t.Helper()
 	var last received
@@ -193,7 +192,7 @@ func (s *subscriber) awaitLastIsNot(subject, kind string) received {
 	return last
 }
 
-// takeOver points the APIService of a version to a service that does not exist.
+// takeOver points the APIService of a version at a missing service.
 func (u *user) takeOver(group, version string) {
 	u.t.Helper()
 	name := version + "." + group
@@ -208,7 +207,7 @@ func (u *user) takeOver(group, version string) {
 	u.t.Cleanup(func() { _ = u.client.Resource(apiServices).Delete(context.Background(), name, metav1.DeleteOptions{}) })
 }
 
-// labelServed changes a label as soon as the object can be reached.
+// labelServed changes a label as soon as the object is reachable.
 func (u *user) labelServed(of schema.GroupVersionResource, namespace, name, value string) {
 	u.t.Helper()
 	patch, _ := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]string{"changed": value}}})

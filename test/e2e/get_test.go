@@ -12,8 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestGet compares what get prints with a list of the API server, after a delete while no
-// forwarder ran, and with the data of an event as a change.
+// TestGet compares the output of get with a list from the API server: after a delete while no
+// forwarder ran, and with events whose data is a change.
 func TestGet(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	onBothBuses(t, func(t *testing.T, bus *anyBus) {
@@ -70,7 +70,7 @@ func TestGet(t *testing.T) {
 	})
 }
 
-// normal is a value as it is after a round trip through JSON.
+// normal returns a value after a round trip through JSON.
 func normal(t *testing.T, v any) any {
 	t.Helper()
 	text, err := json.Marshal(v)
@@ -84,7 +84,7 @@ func normal(t *testing.T, v any) any {
 	return again
 }
 
-// firstWords are the first words of the lines.
+// firstWords returns the first word of each line.
 func firstWords(text string) []string {
 	var words []string
 	for line := range strings.Lines(text) {

@@ -14,7 +14,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
 )
 
-// carriers are kinds that carry secrets: the resource with its group, the kind, and an
+// carriers are kinds that often contain secrets: the resource with its group, the kind, and an
 // object with a canary in each %s.
 var carriers = []struct{ plural, group, kind, content string }{
 	{"kubeadmconfigs", "bootstrap.cluster.x-k8s.io", "KubeadmConfig", `spec: {initConfiguration: {bootstrapTokens: [{token: %s}]}, files: [{path: /etc/a, content: %s}],
@@ -36,9 +36,9 @@ func (c canaries) fill(what, text string) string {
 	return text
 }
 
-// TestCanariesInMetadataAndOtherKinds: no value is on the bus that a Secret's labels or
-// annotations repeat in another form, nor one in a kind that is known to carry secrets or in
-// a field that the configuration names.
+// TestCanariesInMetadataAndOtherKinds: the bus doesn't get values of Secrets that labels or
+// annotations repeat in another form, nor values in kinds that often contain secrets, nor in
+// fields that the configuration names.
 func TestCanariesInMetadataAndOtherKinds(t *testing.T) {
 	const visible = "visible-1.2.3"
 	cp := cluster.ControlPlane(t)
@@ -101,9 +101,9 @@ spec:
 	c.search(t, "the log", []byte(f.log()))
 }
 
-// TestAFieldThatIsHiddenNow does not go out once more, neither as the previous state of an
-// update nor in the last state of an object that was deleted meanwhile, both of which are
-// read back from the bus.
+// TestAFieldThatIsHiddenNow: a field that the configuration newly hides isn't published again,
+// neither in the previous state of an update nor in the last state of a deleted object, although
+// the forwarder reads both back from the bus.
 func TestAFieldThatIsHiddenNow(t *testing.T) {
 	onBothBuses(t, func(t *testing.T, bus *anyBus) {
 		cp := cluster.ControlPlane(t)

@@ -37,18 +37,18 @@ const (
 )
 
 // TestHostileTenant measures what a tenant who may create objects in one namespace does to a
-// forwarder with a memory limit of 256 MiB, and to another namespace ("make hostile"). The
-// tenant's objects are random, at the limits of the API server.
+// forwarder with a memory limit of 256 MiB, and to another namespace ("make hostile"). The objects
+// are random, at the limits of the API server.
 func TestHostileTenant(t *testing.T) {
 	bus := natsServer(t)
-	cp := controlplanetest.New(t, controlplane.Options{}) // kube-controller-manager would look for each owner
+	cp := controlplanetest.New(t, controlplane.Options{}) // kube-controller-manager would look up each owner
 	f := newForwarder(t, cp.Kubeconfig(), bus.URL, map[string]string{
 		"RESOURCES": "configmaps,widgets.example.com", "FOLLOW": "ownerReferences", "DATA": "change", "LOG_LEVEL": "error",
 	})
 	u := newUser(t, cp)
 	u.define("widgets", "Widget", "Namespaced")
 	hostile, quiet := controlplanetest.Namespace(t, cp), controlplanetest.Namespace(t, cp)
-	if err := f.Start(fmt.Sprintf("GOMEMLIMIT=%d", memoryLimit/10*9)); err != nil { // as the forwarder sets it in a container
+	if err := f.Start(fmt.Sprintf("GOMEMLIMIT=%d", memoryLimit/10*9)); err != nil { // the forwarder sets this in a container
 		t.Fatal(err)
 	}
 	f.idle()
@@ -95,9 +95,9 @@ func percentile(all []time.Duration, p int) time.Duration {
 	return sorted[(len(sorted)-1)*p/100].Round(10 * time.Microsecond)
 }
 
-// pulse changes one object of a quiet namespace again and again, until it has done so most
-// times, or over returns true. It returns how long each change took from the answer of the API
-// server to the bus.
+// pulse changes one object of a quiet namespace repeatedly, until it has done so most times or
+// over returns true. It returns how long each change took from the answer of the API server to the
+// bus.
 func pulse(t *testing.T, u *user, url, namespace string, most int, over func() bool) (took []time.Duration) {
 	t.Helper()
 	conn, err := nats.Connect(url)
@@ -135,11 +135,11 @@ func pulse(t *testing.T, u *user, url, namespace string, most int, over func() b
 	return took
 }
 
-// tenant is allowed to do everything in one namespace.
+// tenant may do everything in one namespace.
 type tenant struct {
 	*user
 	namespace      string
-	bytes, changes *rate.Limiter // what the API server and etcd of a test bear
+	bytes, changes *rate.Limiter // what the test's API server and etcd can take
 
 	requests, refused, sent atomic.Int64
 }
@@ -169,8 +169,8 @@ func (t *tenant) act(ctx context.Context, r *rand.Rand) {
 	}
 }
 
-// object draws an object. Most are small and change often; the others are as large, as deep or
-// as wide as the API server lets them be.
+// object returns a random object. Most are small and change often. The others are as large, as
+// deep or as wide as the API server allows.
 func (t *tenant) object(r *rand.Rand) (schema.GroupVersionResource, map[string]any) {
 	configMap := func(name string, metadata, data map[string]any) (schema.GroupVersionResource, map[string]any) {
 		if metadata == nil {
@@ -188,7 +188,7 @@ func (t *tenant) object(r *rand.Rand) (schema.GroupVersionResource, map[string]a
 	switch kind := r.IntN(200); {
 	case kind < 100: // often
 		return configMap("often-"+name, nil, map[string]any{"n": fmt.Sprint(r.Int())})
-	case kind < 180: // a tombstone each, with a long name
+	case kind < 180: // each leaves a tombstone with a long name
 		return configMap(fmt.Sprintf("%s-%d", strings.Repeat("x", 230), r.IntN(20000)), nil, map[string]any{"n": fmt.Sprint(r.Int())})
 	case kind == 180: // long
 		items := make([]any, 350_000)
@@ -242,7 +242,7 @@ func (t *tenant) object(r *rand.Rand) (schema.GroupVersionResource, map[string]a
 			items[i] = json.Number(fmt.Sprintf("%d.%de%d", r.IntN(10), r.Int64(), r.IntN(300)))
 		}
 		return widget("numbers-"+name, items)
-	default: // many objects of middling size
+	default: // many medium-sized objects
 		return configMap(fmt.Sprintf("many-%d", r.IntN(300)), nil, map[string]any{"m": strings.Repeat(fmt.Sprint(r.Int()), 1500)})
 	}
 }

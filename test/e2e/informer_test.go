@@ -24,16 +24,16 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 )
 
-// informer is an informer of client-go whose list-watch is on the bus.
+// informer is a client-go informer whose list-watch reads the bus.
 type informer struct {
 	cache.SharedIndexInformer
 	lists *lists
 
 	mu      sync.Mutex
-	handled map[string]string // resourceVersions by key, as the handlers were told
+	handled map[string]string // resourceVersions by key, from the handlers
 }
 
-// lists counts the lists that a reflector asks for, as such or as a streaming list.
+// lists counts the lists that a reflector requests, including streaming lists.
 type lists struct {
 	*replica.ListerWatcher
 	classic bool // no streaming lists
@@ -54,7 +54,7 @@ func (l *lists) WatchWithContext(ctx context.Context, o metav1.ListOptions) (wat
 	return l.ListerWatcher.WatchWithContext(ctx, o)
 }
 
-// runInformer runs an informer of ConfigMaps of one namespace until the test ends.
+// runInformer runs an informer of the ConfigMaps in one namespace until the test ends.
 func runInformer(t *testing.T, bus *replica.Bus, namespace string, object runtime.Object, classic bool) *informer {
 	t.Helper()
 	l := &lists{classic: classic, ListerWatcher: bus.ListerWatcher(configMaps, replica.Options{Cluster: clusterName, Namespace: namespace, Object: object})}
@@ -131,16 +131,16 @@ func (i *informer) equals(of *unstructured.UnstructuredList, typed *corev1.Confi
 	return nil
 }
 
-// restartable is a bus that can be killed, and lose everything.
+// restartable is a bus that can be killed and can lose all data.
 type restartable interface {
 	Kill()
 	Forget()
 	Start()
 }
 
-// TestInformersOnTheBus: stock informers whose list-watch is on the bus hold what the API
-// server has, whatever happens to the forwarder and the bus. They list again only if the bus
-// lost its messages.
+// TestInformersOnTheBus: stock informers whose list-watch reads the bus hold what the API server
+// has, whatever happens to the forwarder and the bus. They list again only after the bus lost its
+// messages.
 func TestInformersOnTheBus(t *testing.T) {
 	t.Run("nats", func(t *testing.T) {
 		server := natsServer(t)
@@ -204,7 +204,7 @@ func informersOnTheBus(t *testing.T, bus *replica.Bus, err error, server restart
 	for _, name := range []string{"kept", "lost", "away"} {
 		u.create(configMaps, namespace, configMap(name, "1"))
 	}
-	for name, i := range informers { // which wait for the bus
+	for name, i := range informers { // they wait for the bus
 		if i.HasSynced() {
 			t.Errorf("the %s informer has synced before the forwarder", name)
 		}
@@ -215,7 +215,7 @@ func informersOnTheBus(t *testing.T, bus *replica.Bus, err error, server restart
 	f.start().idle()
 	equal("after the first snapshot", 0)
 	for _, i := range informers {
-		i.lists.n.Store(1) // they tried before
+		i.lists.n.Store(1) // they listed before, without success
 	}
 	change("1")
 	equal("after changes", 1)
@@ -235,7 +235,7 @@ func informersOnTheBus(t *testing.T, bus *replica.Bus, err error, server restart
 	f.kill()
 	server.Kill()
 	server.Forget()
-	u.delete(configMaps, namespace, "lost") // nobody can tell
+	u.delete(configMaps, namespace, "lost") // no event can tell the informers
 	server.Start()
 	f.start().idle()
 	equal("after the bus lost everything", 0)

@@ -14,8 +14,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 )
 
-// The ACLs in docs/permissions.md are enough, for the forwarder and for whoever reads; and who
-// reads cannot write.
+// The ACLs in docs/permissions.md suffice for the forwarder and for readers. Readers can't write.
 func TestKafkaPermissions(t *testing.T) {
 	const name = "guarded"
 	broker, as := guardedBroker(t, name)
@@ -28,7 +27,7 @@ func TestKafkaPermissions(t *testing.T) {
 	topic{t, broker.Addr(), name}.awaitKinds(map[string]string{key("configmaps", namespace, "a"): "snapshot"})
 	newForwarder(t, cp.Kubeconfig(), "", as("reader", "r-password", namespace)).verified()
 	f.stop()
-	f.start().idle() // the topics are there now, and are checked
+	f.start().idle() // the topics exist now, and are checked
 	f.stop()
 
 	mechanism, err := scram.Mechanism(scram.SHA512, "reader", "r-password")
@@ -36,7 +35,7 @@ func TestKafkaPermissions(t *testing.T) {
 		t.Fatal(err)
 	}
 	reader := &kafkago.Client{Addr: kafkago.TCP(broker.AddrOf(kafkabroker.SASLPlaintext)), Transport: &kafkago.Transport{SASL: mechanism}}
-	for topic, refused := range map[string]error{name: kafkago.TopicAuthorizationFailed, name + ".checkpoint": nil} { // whose existence is hidden
+	for topic, refused := range map[string]error{name: kafkago.TopicAuthorizationFailed, name + ".checkpoint": nil} { // the checkpoint topic is hidden from readers
 		produced, err := reader.Produce(t.Context(), &kafkago.ProduceRequest{
 			Topic: topic, RequiredAcks: kafkago.RequireAll, Records: kafkago.NewRecordReader(kafkago.Record{Value: kafkago.NewBytes([]byte("{}"))}),
 		})
@@ -67,7 +66,7 @@ func guardedBroker(t *testing.T, name string) (broker *kafkabrokertest.Broker, a
 	}
 }
 
-// parseACLs reads commands of kafka-acls.sh, a line each.
+// parseACLs parses lines with commands of kafka-acls.sh.
 func parseACLs(t *testing.T, commands string) (entries []kafkago.ACLEntry) {
 	t.Helper()
 	operations := map[string]kafkago.ACLOperationType{
@@ -105,8 +104,8 @@ func parseACLs(t *testing.T, commands string) (entries []kafkago.ACLEntry) {
 	return entries
 }
 
-// createACLs returns when the broker knows them: it learns of them from the controller,
-// which answers first.
+// createACLs waits until the broker applies the ACLs. The controller answers before the broker
+// learns of them.
 func createACLs(t *testing.T, client *kafkago.Client, entries []kafkago.ACLEntry) {
 	t.Helper()
 	response, err := client.CreateACLs(t.Context(), &kafkago.CreateACLsRequest{ACLs: entries})

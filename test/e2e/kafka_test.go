@@ -15,7 +15,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 )
 
-// onKafka are the variables of a forwarder that writes to a topic.
+// onKafka returns the variables of a forwarder that writes to a topic.
 func onKafka(s topic, more map[string]string) map[string]string {
 	set := map[string]string{
 		"SINK": "kafka", "KAFKA_BROKERS": s.addr, "KAFKA_TOPIC": s.name, "KAFKA_TRANSACTIONAL_ID": s.name,
@@ -27,18 +27,19 @@ func onKafka(s topic, more map[string]string) map[string]string {
 	return set
 }
 
-// quietNamespace has all that controllers put into a namespace.
+// quietNamespace creates a namespace and waits until it has everything that controllers create in
+// it.
 func quietNamespace(t *testing.T, u *user) string {
 	t.Helper()
 	namespace := controlplanetest.Namespace(t, cluster.ControlPlane(t))
-	eventually(t, "the namespace has all that controllers put into it", func(ctx context.Context) error {
+	eventually(t, "the namespace has everything that controllers create in it", func(ctx context.Context) error {
 		_, err := u.of(configMaps, namespace).Get(ctx, "kube-root-ca.crt", metav1.GetOptions{})
 		return err
 	})
 	return namespace
 }
 
-// verified runs "forwarder verify", which must find nothing wrong.
+// verified runs "forwarder verify", which must find no problem.
 func (f *forwarder) verified() {
 	f.t.Helper()
 	code, stdout, stderr := f.run("verify", settle)
@@ -48,8 +49,8 @@ func (f *forwarder) verified() {
 	f.t.Logf("verify: %s", strings.TrimSpace(stdout))
 }
 
-// The life of objects on Kafka: what was there, what comes while the forwarder runs, a
-// restart with nothing changed, and what happened while it was down.
+// The life of objects on Kafka: objects that existed before, changes while the forwarder runs, a
+// restart without a change, and changes while the forwarder was down.
 func TestKafka(t *testing.T) {
 	for _, mode := range []string{"binary", "structured"} {
 		t.Run(mode, func(t *testing.T) {
@@ -127,8 +128,8 @@ func sameJSON(t *testing.T, a, b json.RawMessage) bool {
 	return reflect.DeepEqual(decode(t, a), decode(t, b))
 }
 
-// The broker is killed under load, and what changed meanwhile is there once it is back,
-// once and in order.
+// The broker is killed under load. After it is back, the topic has every change in between, once
+// and in order.
 func TestKafkaOutage(t *testing.T) {
 	broker := kafkabrokertest.Start(t, kafkabroker.Options{})
 	bus := topic{t, broker.Addr(), "outage"}
@@ -145,7 +146,7 @@ func TestKafkaOutage(t *testing.T) {
 		case 20:
 			broker.Kill()
 		case 40:
-			u.delete(configMaps, namespace, "c39") // the bus knows nothing of it
+			u.delete(configMaps, namespace, "c39") // the bus never had it
 			broker.Start()
 		}
 		want[key("configmaps", namespace, name)] = "created"
@@ -158,7 +159,7 @@ func TestKafkaOutage(t *testing.T) {
 	f.stop()
 }
 
-// A second forwarder takes over, and the first ends by itself and says why.
+// A second forwarder takes over. The first one ends by itself and says why.
 func TestKafkaTakeover(t *testing.T) {
 	bus := topic{t, kafkabrokertest.Shared(t).Addr(), kafkabrokertest.TopicName("takeover")}
 	cp := cluster.ControlPlane(t)
@@ -169,7 +170,7 @@ func TestKafkaTakeover(t *testing.T) {
 	first.idle()
 	second := newForwarder(t, cp.Kubeconfig(), "", set).start()
 	second.idle()
-	u.create(configMaps, namespace, configMap("a", "1")) // both want to publish it
+	u.create(configMaps, namespace, configMap("a", "1")) // both forwarders want to publish it
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	select {
@@ -209,7 +210,7 @@ func TestKafkaTopicsOfResources(t *testing.T) {
 	f.stop()
 }
 
-// Where idempotent producing is forbidden, the rest holds all the same.
+// Without idempotent producing, everything else still holds.
 func TestKafkaWithoutIdempotence(t *testing.T) {
 	bus := topic{t, kafkabrokertest.Shared(t).Addr(), kafkabrokertest.TopicName("plain")}
 	cp := cluster.ControlPlane(t)

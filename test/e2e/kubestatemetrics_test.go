@@ -19,8 +19,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/harness"
 )
 
-// TestKubeStateMetrics runs two kube-state-metrics, of its module, one with its list-watches
-// on the bus and one on the API server. Their metrics are equal, to the byte, also after the
+// TestKubeStateMetrics runs two kube-state-metrics from its module, one with its list-watches on
+// the bus and one on the API server. Their metrics are equal byte by byte, also after the
 // forwarder was killed.
 func TestKubeStateMetrics(t *testing.T) {
 	program := buildProgram(t, "-C", "../kubestatemetrics", ".")
@@ -83,7 +83,7 @@ func TestKubeStateMetrics(t *testing.T) {
 	); err != nil {
 		t.Fatal(err)
 	}
-	createPod(t, created, 1) // with another UID
+	createPod(t, created, 1) // with a new UID
 	if _, err := client.AppsV1().Deployments(namespace).Patch(t.Context(), "scaled", "application/merge-patch+json", []byte(`{"spec":{"replicas":3}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}

@@ -17,8 +17,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 )
 
-// replicas are forwarders that elect a leader. Each reaches the API server through a
-// proxy of its own.
+// replicas are forwarders that elect a leader. Each reaches the API server through its own proxy.
 type replicas struct {
 	t         *testing.T
 	user      *user
@@ -26,17 +25,17 @@ type replicas struct {
 	all       []*forwarder
 	api       []*faultproxy.Proxy
 
-	await      func(name, kinds string) // until the object's events are of these types
-	checkOrder func()                   // of every event there ever was, and that each is there once
+	await      func(name, kinds string) // waits until the object's events have these types
+	checkOrder func()                   // checks every event so far, and that each exists once
 }
 
-// shortLease is as long as the tests that wait for its end can afford. A leader must not lose
-// it by itself because the machine is slow: they would find another leader than they expect.
+// shortLease is the duration of the lease for the tests that wait for its end. On a slow machine,
+// a leader must not lose a lease by itself: the tests would find an unexpected leader.
 var shortLease = map[string]string{
 	"LEADER_ELECTION": "true", "LEASE_DURATION": "8s", "LEASE_RENEW_DEADLINE": "6s", "LEASE_RETRY_PERIOD": "500ms",
 }
 
-// onEachBus runs a test with two replicas over NATS, and over Kafka.
+// onEachBus runs a test with two replicas on NATS and on Kafka.
 func onEachBus(t *testing.T, more map[string]string, test func(r *replicas)) {
 	t.Run("nats", func(t *testing.T) {
 		bus := natsServer(t)
@@ -77,7 +76,7 @@ func newReplicas(t *testing.T, bus, more map[string]string) *replicas {
 	return r
 }
 
-// through is a kubeconfig like another, with the API server at another address.
+// through returns a copy of a kubeconfig with another address of the API server.
 func through(t *testing.T, kubeconfig, address string) string {
 	t.Helper()
 	config, err := clientcmd.LoadFromFile(kubeconfig)
@@ -94,7 +93,7 @@ func through(t *testing.T, kubeconfig, address string) string {
 	return file
 }
 
-// leading waits until one of the replicas leads, and no other, and gives it.
+// leading waits until exactly one of the replicas leads, and returns it.
 func (r *replicas) leading() (leader, other int) {
 	r.t.Helper()
 	eventually(r.t, "one leads", func(ctx context.Context) error {
@@ -141,8 +140,8 @@ func (r *replicas) led(n int) {
 	})
 }
 
-// load changes objects all the time until it is ended: creates, changes, deletes and
-// recreations.
+// load changes objects continuously until it is stopped: it creates, changes, deletes and
+// recreates them.
 func (r *replicas) load() (end func()) {
 	over, ended := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -167,8 +166,8 @@ func (r *replicas) load() (end func()) {
 	return sync.OnceFunc(func() { close(over); <-ended })
 }
 
-// settled checks at the end that the bus is the cluster's copy, and that all its events
-// were in order and are there once.
+// settled checks at the end that the bus is a copy of the cluster, and that all events are in
+// order and exist once.
 func (r *replicas) settled() {
 	r.t.Helper()
 	leader, _ := r.leading()
@@ -179,7 +178,7 @@ func (r *replicas) settled() {
 	r.checkOrder()
 }
 
-// begin starts both replicas, one leading, with some objects there and under load.
+// begin starts both replicas with some existing objects and under load. One of them leads.
 func (r *replicas) begin() (leader, other int, endLoad func()) {
 	r.t.Helper()
 	for n := range 20 {
@@ -194,8 +193,8 @@ func (r *replicas) begin() (leader, other int, endLoad func()) {
 	return 0, 1, endLoad
 }
 
-// TestLeadershipIsHandedOver: the leader is asked to end under load, and the standby
-// goes on where it stopped.
+// TestLeadershipIsHandedOver: the leader shuts down under load, and the standby continues where
+// the leader stopped.
 func TestLeadershipIsHandedOver(t *testing.T) {
 	onEachBus(t, nil, func(r *replicas) {
 		leader, other, endLoad := r.begin()
@@ -221,8 +220,8 @@ func TestLeadershipIsHandedOver(t *testing.T) {
 	})
 }
 
-// TestALeaderIsKilled: the standby takes over when its lease has run out, and finds
-// what happened in between.
+// TestALeaderIsKilled: the standby takes over when the lease has expired, and finds what happened
+// in between.
 func TestALeaderIsKilled(t *testing.T) {
 	onEachBus(t, nil, func(r *replicas) {
 		leader, other, endLoad := r.begin()
@@ -242,9 +241,8 @@ func TestALeaderIsKilled(t *testing.T) {
 	})
 }
 
-// TestALeaderThatWakesUp: it was stopped for longer than its lease, and neither
-// overwrites nor repeats what the next one has written. Then it stands by, and leads
-// again in its turn.
+// TestALeaderThatWakesUp: a leader that was stopped for longer than its lease neither overwrites
+// nor repeats what its successor has written. Then it becomes a standby, and can lead again.
 func TestALeaderThatWakesUp(t *testing.T) {
 	onEachBus(t, nil, func(r *replicas) {
 		leader, other, endLoad := r.begin()
@@ -275,9 +273,9 @@ func TestALeaderThatWakesUp(t *testing.T) {
 	})
 }
 
-// TestAnIdleLeaderThatWakesUpAlone: it was stopped for longer than its lease, has nothing
-// to write, and cannot ask who leads. Over Kafka it learns from the bus that another does
-// before its elector has given up. It stands by all the same, and leads again in its turn.
+// TestAnIdleLeaderThatWakesUpAlone: a leader was stopped for longer than its lease. When it
+// continues, it has nothing to write, and can't reach the API server. On Kafka it learns from the
+// bus that it was replaced, before its elector gives up. It becomes a standby and can lead again.
 func TestAnIdleLeaderThatWakesUpAlone(t *testing.T) {
 	onEachBus(t, nil, func(r *replicas) {
 		leader, other, endLoad := r.begin()
@@ -305,8 +303,8 @@ func TestAnIdleLeaderThatWakesUpAlone(t *testing.T) {
 	})
 }
 
-// TestTheAPIServerIsAwayForLongerThanALease: nobody leads then, and afterwards one does,
-// both with what they had read.
+// TestTheAPIServerIsAwayForLongerThanALease: in that time nobody leads. Afterwards one replica
+// does, and both still have their caches.
 func TestTheAPIServerIsAwayForLongerThanALease(t *testing.T) {
 	onEachBus(t, nil, func(r *replicas) {
 		_, _, endLoad := r.begin()

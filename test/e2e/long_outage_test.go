@@ -17,9 +17,9 @@ var (
 	outageObjects = flag.Int("outage.objects", 5000, "objects that change meanwhile")
 )
 
-// TestLongOutage measures what a bus that is down costs ("make outage"): the
-// process's memory before and after a long outage under change, and that what is
-// caught up afterwards is each object's last state, once.
+// TestLongOutage measures the cost of an outage of the bus ("make outage"): the memory of the
+// process before and after a long outage under change. Afterwards the last state of each object is
+// published, once.
 func TestLongOutage(t *testing.T) {
 	bus := natsServer(t)
 	f, cp := sharedForwarder(t, bus.URL, map[string]string{"RESOURCES": "configmaps", "LOG_LEVEL": "error"})
@@ -32,7 +32,7 @@ func TestLongOutage(t *testing.T) {
 	change := func(round int) {
 		inParallel(t, *outageObjects, func(n int) { u.label(configMaps, namespace, name(n), fmt.Sprint(round)) })
 	}
-	change(0) // so that the heap has seen the same work before it is measured
+	change(0) // the same work as later, before the first measurement of the heap
 	f.idle()
 	sub := subscribe(t, bus.URL)
 	sub.end()

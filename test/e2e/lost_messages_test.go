@@ -10,9 +10,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// TestMessagesAreDeletedByHand takes a thousand objects' messages from the stream:
-// verify names them, and after the next reading of the checkpoint they are there
-// again and verify finds nothing.
+// TestMessagesAreDeletedByHand deletes the messages of a thousand objects from the stream. verify
+// names them. After the next refresh of the checkpoint they are there again, and verify finds no
+// problem.
 func TestMessagesAreDeletedByHand(t *testing.T) {
 	const objects, lost = 1_200, 1_000
 	bus := natsServer(t)
@@ -49,7 +49,7 @@ func TestMessagesAreDeletedByHand(t *testing.T) {
 		}
 	}
 	if left != 0 {
-		t.Fatalf("%d messages too few to delete", left)
+		t.Fatalf("%d messages: too few to delete", left)
 	}
 	if code, stdout, _ := f.run("verify", "--settle=100ms"); code != 1 || !strings.Contains(stdout, " 1,000 differences") {
 		t.Errorf("verify: exit code %d: ...%s; want 1 and %d differences", code, stdout[max(0, len(stdout)-300):], lost)

@@ -1,6 +1,5 @@
-// Package e2e tests the forwarder as its users run it: the built binary, a real
-// API server with its controllers, a real NATS server, and a subscriber that
-// reads the bus with nothing but a NATS client.
+// Package e2e tests the forwarder as users run it: the built binary, a real API server with its
+// controllers, a real bus, and subscribers that use only a client of the bus.
 package e2e
 
 import (
@@ -17,13 +16,13 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
 )
 
-// limit bounds every wait. A test that passes doesn't need it, so it is generous. On two busy
+// limit bounds every wait. It is generous, because only a failing test reaches it. On two busy
 // cores, the longest waits take 16 s, for the first sync of 20,000 objects, and 26 s, for a Kafka
 // broker that is killed under load. A machine can be ten times slower.
 const limit = 5 * time.Minute
 
-// settle is how long what is in flight may take where verify must find no difference. It is less
-// than limit, so that verify reports one.
+// settle is how long verify waits for messages in flight when it must find no difference. It is
+// less than limit, so that verify reports a difference before the test gives up.
 const settle = "--settle=1m"
 
 var (
@@ -32,7 +31,7 @@ var (
 		Users:             map[string][]string{"little": nil},
 		APIServerFlags:    []string{"--etcd-compaction-interval=0"}, // tests list old versions
 	}}
-	binary string // the forwarder, built with the race detector if the test is
+	binary string // built with the race detector if the test is
 )
 
 func TestMain(m *testing.M) {

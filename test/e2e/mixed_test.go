@@ -11,9 +11,9 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/faultproxy"
 )
 
-// TestMixedVersionsOfTheAPIServer: behind one address there is another API server that
-// does not serve a built-in resource. It deletes nothing, and its discovery stops nothing,
-// while the forwarder runs and when it starts.
+// TestMixedVersionsOfTheAPIServer: another API server behind the same address doesn't serve one of
+// the built-in resources. That causes no delete, and discovery stops no informer, neither while
+// the forwarder runs nor when it starts.
 func TestMixedVersionsOfTheAPIServer(t *testing.T) {
 	cp := controlplanetest.New(t, controlplane.Options{})
 	older, err := cp.AddAPIServer(t.Context(), "--runtime-config=policy/v1=false")

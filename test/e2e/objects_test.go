@@ -42,7 +42,7 @@ func (u *user) of(gvr schema.GroupVersionResource, namespace string) dynamic.Res
 	return u.client.Resource(gvr).Namespace(namespace)
 }
 
-// create creates the object of a manifest.
+// create creates the object in a manifest.
 func (u *user) create(gvr schema.GroupVersionResource, namespace, manifest string) *unstructured.Unstructured {
 	u.t.Helper()
 	o := &unstructured.Unstructured{}
@@ -67,7 +67,7 @@ func (u *user) label(gvr schema.GroupVersionResource, namespace, name, value str
 	return o
 }
 
-// inVersion gives an object as it was in an earlier version.
+// inVersion returns an object in an earlier version.
 func (u *user) inVersion(gvr schema.GroupVersionResource, namespace, name, version string) *unstructured.Unstructured {
 	u.t.Helper()
 	list, err := u.of(gvr, namespace).List(u.t.Context(), metav1.ListOptions{
@@ -167,15 +167,15 @@ spec:
 `
 }
 
-// define creates a CustomResourceDefinition and waits until its objects can be
-// created. It goes with the test.
+// define creates a CustomResourceDefinition and waits until its objects can be created. The end of
+// the test deletes it.
 func (u *user) define(plural, kind, scope string) {
 	u.t.Helper()
 	name := plural + ".example.com"
 	eventually(u.t, name+" of an earlier test is gone", func(ctx context.Context) error {
 		o, err := u.of(definitions, "").Get(ctx, name, metav1.GetOptions{})
 		switch {
-		case apierrors.IsNotFound(err) || err == nil && o.GetDeletionTimestamp() == nil: // create names one that stays
+		case apierrors.IsNotFound(err) || err == nil && o.GetDeletionTimestamp() == nil: // create needs the name of an object that stays
 			return nil
 		case err == nil:
 			err = errStillThere
@@ -197,8 +197,8 @@ func configMap(name, value string) string {
 	return "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: " + name + "}\ndata: {value: \"" + value + "\"}\n"
 }
 
-// asPublished is the data that an event of o must carry: the object less what is
-// always left out.
+// asPublished returns the data of an event of o: the object without the fields that are never
+// published.
 func asPublished(o *unstructured.Unstructured) map[string]any {
 	c := o.DeepCopy()
 	unstructured.RemoveNestedField(c.Object, "metadata", "managedFields")

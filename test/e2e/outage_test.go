@@ -11,9 +11,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
 
-// TestTheBusIsDownUnderChange stops the bus, changes objects many times, deletes
-// and recreates some, and starts the bus again: every object's last state arrives,
-// once.
+// TestTheBusIsDownUnderChange stops the bus, changes objects many times, deletes and recreates
+// some, and starts the bus again. The last state of every object is published, once.
 func TestTheBusIsDownUnderChange(t *testing.T) {
 	bus := natsServer(t)
 	cp := cluster.ControlPlane(t)
@@ -60,21 +59,20 @@ func TestTheBusIsDownUnderChange(t *testing.T) {
 			sub.end()
 			checkReplicaIn(t, u, sub, configMaps, namespace)
 			sub.checkOrder()
-			// Some may have been published before the forwarder noticed, and some
-			// had a publish in flight; but not one in ten of the states.
+			// A few states were published before the forwarder noticed the outage, or were in
+			// flight, but fewer than one in ten.
 			if got := sub.total() - before; got > 3*objects {
 				t.Errorf("%d messages for %d objects that changed 10 times", got, objects)
 			}
 			if kinds := sub.kinds(subject(configMaps, namespace, "passing")); kinds != "" && !strings.HasSuffix(kinds, "created deleted") {
-				t.Errorf("the object that came and went has %q", kinds)
+				t.Errorf("the object that existed briefly has %q", kinds)
 			}
 		})
 	}
 }
 
-// TestABusThatLostItsStream loses all that the bus had while the forwarder runs: it
-// is written again as soon as the bus is back, without waiting for the next
-// reading of the checkpoint.
+// TestABusThatLostItsStream: the bus loses all data while the forwarder runs. The forwarder writes
+// it again as soon as the bus is back, without waiting for the next refresh of the checkpoint.
 func TestABusThatLostItsStream(t *testing.T) {
 	bus := natsServer(t)
 	f, cp := sharedForwarder(t, bus.URL, map[string]string{"RESOURCES": "configmaps"})
@@ -98,13 +96,12 @@ func TestABusThatLostItsStream(t *testing.T) {
 	f.stop()
 }
 
-// TestDrainPublishesWhatIsInBackoff stops a forwarder whose bus came back a moment
-// ago.
-func TestDrainPublishesWhatIsInBackoff(t *testing.T) {
+// TestDrainPublishesKeysInBackoff stops a forwarder shortly after its bus came back.
+func TestDrainPublishesKeysInBackoff(t *testing.T) {
 	bus := natsServer(t)
 	f, cp := sharedForwarder(t, bus.URL, map[string]string{
 		"RESOURCES": "configmaps", "RETRY_MAX_DELAY": "1h", "RETRY_BASE_DELAY": "1h",
-		"NATS_ACK_TIMEOUT": "1m", // no retry follows a slow acknowledgement
+		"NATS_ACK_TIMEOUT": "1m", // no retry after a slow acknowledgement
 	})
 	u := newUser(t, cp)
 	namespace := controlplanetest.Namespace(t, cp)
@@ -125,8 +122,9 @@ func TestDrainPublishesWhatIsInBackoff(t *testing.T) {
 	sub.awaitKinds(subject(configMaps, namespace, "late"), "created")
 }
 
-// TestWhatComesAndGoesWhileTheBusIsDownIsNotKept: nobody has to be told of it.
-func TestWhatComesAndGoesWhileTheBusIsDownIsNotKept(t *testing.T) {
+// TestCreatedAndDeletedDuringOutage: an object that exists only during an outage isn't kept. No
+// subscriber needs to know it.
+func TestCreatedAndDeletedDuringOutage(t *testing.T) {
 	bus := natsServer(t)
 	cp := cluster.ControlPlane(t)
 	u := newUser(t, cp)
@@ -144,7 +142,7 @@ func TestWhatComesAndGoesWhileTheBusIsDownIsNotKept(t *testing.T) {
 		u.delete(configMaps, namespace, "again")
 	}
 	u.delete(configMaps, namespace, "there")
-	eventually(t, "only what the bus must be told is kept", func(ctx context.Context) error {
+	eventually(t, "only keys that the bus must learn about are kept", func(ctx context.Context) error {
 		n, err := f.Metric(ctx, "kuberelay_dirty_objects")
 		if err == nil && n != 1 {
 			err = fmt.Errorf("%v objects are dirty", n)
@@ -161,8 +159,8 @@ func TestWhatComesAndGoesWhileTheBusIsDownIsNotKept(t *testing.T) {
 	f.stop()
 }
 
-// TestTheAPIServerIsRestartedUnderChange kills the API server, twice, the second
-// time with its history compacted, so that the watch cannot go on where it was.
+// TestTheAPIServerIsRestartedUnderChange kills the API server twice. The second time, its history
+// is compacted, so that the watch can't resume.
 func TestTheAPIServerIsRestartedUnderChange(t *testing.T) {
 	bus := natsServer(t)
 	cp := controlplanetest.New(t, controlplane.Options{})
@@ -174,7 +172,7 @@ func TestTheAPIServerIsRestartedUnderChange(t *testing.T) {
 	f.start().idle()
 	sub := subscribe(t, bus.URL)
 	for round, compact := range []bool{false, true} {
-		for n := round; n < 20; n++ { // those before are deleted
+		for n := round; n < 20; n++ { // the earlier ones are deleted
 			u.label(configMaps, "default", fmt.Sprintf("c%d", n), fmt.Sprint(round))
 		}
 		if err := cp.KillAPIServer(); err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
 )
 
-// documentedPermissions returns the code below a heading of docs/permissions.md.
+// documentedPermissions returns the code block below a heading of docs/permissions.md.
 func documentedPermissions(t *testing.T, heading string) string {
 	t.Helper()
 	_, section, ok := strings.Cut(readFile(t, filepath.Join("..", "..", "docs", "permissions.md")), "\n## "+heading+"\n")
@@ -29,8 +29,8 @@ func documentedPermissions(t *testing.T, heading string) string {
 	return code
 }
 
-// TestPermissionsNATS: the permissions in docs/permissions.md are enough for a forwarder that
-// publishes, purges and starts again, and for who reads; and who reads cannot write.
+// TestPermissionsNATS: the permissions in docs/permissions.md suffice for a forwarder that
+// publishes, purges and restarts, and for readers. Readers can't write.
 func TestPermissionsNATS(t *testing.T) {
 	configuration := strings.ReplaceAll(documentedPermissions(t, "NATS"), "prod-eu1", clusterName)
 	bus := natstest.StartProcess(t, configuration)
@@ -94,7 +94,7 @@ func TestPermissionsNATS(t *testing.T) {
 		if err := write(); err == nil {
 			t.Errorf("the reader may publish to %s", to)
 		}
-		eventually(t, "the server says that the reader may not publish to "+to, func(context.Context) error { // no answer waits for that
+		eventually(t, "the server says that the reader may not publish to "+to, func(context.Context) error { // no answer shows it
 			if last := nc.LastError(); !errors.Is(last, nats.ErrPermissionViolation) || !strings.Contains(last.Error(), to) {
 				return fmt.Errorf("it says: %w", last)
 			}
@@ -103,8 +103,8 @@ func TestPermissionsNATS(t *testing.T) {
 	}
 }
 
-// TestBuiltInToken: the commands of the same user read the built-in server with the token that
-// the forwarder generates. Nobody else gets in.
+// TestBuiltInToken: the same user's commands read the built-in server with the token that the
+// forwarder generates. Nobody else gets in.
 func TestBuiltInToken(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	u := newUser(t, cp)

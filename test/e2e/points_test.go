@@ -20,9 +20,9 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
 
-// TestConsistencyPoints rebuilds the objects from the bus at every consistency point, while
-// objects change all the time and the forwarder is killed, and compares them with a list of
-// the API server at the point's very version.
+// TestConsistencyPoints rebuilds the objects from the bus at every consistency point and compares
+// them with a list from the API server at the same version. Meanwhile objects change, and the
+// forwarder is killed.
 func TestConsistencyPoints(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	onBothBuses(t, func(t *testing.T, bus *anyBus) {
@@ -33,7 +33,7 @@ func TestConsistencyPoints(t *testing.T) {
 		for round := range 3 {
 			if round > 0 {
 				f.kill()
-				bus.change(u, namespace, round, 20) // while nobody watches
+				bus.change(u, namespace, round, 20) // while no forwarder runs
 				f.start()
 			}
 			var working sync.WaitGroup
@@ -76,7 +76,7 @@ func (b *anyBus) change(u *user, namespace string, round, n int) {
 	}
 }
 
-// points gives the consistency points on the bus, of all partitions.
+// points returns the consistency points in all partitions.
 func (b *anyBus) points() []harness.Received {
 	b.t.Helper()
 	var points []harness.Received
@@ -88,8 +88,8 @@ func (b *anyBus) points() []harness.Received {
 	return points
 }
 
-// seen is a state of an object: the last event in the part of a partition that was read, or
-// what the API server or a store has.
+// seen is a state of an object: the last event so far in a partition, or what the API server or a
+// store has.
 type seen struct {
 	version uint64
 	gone    bool
@@ -123,7 +123,7 @@ func (b *anyBus) checkPoints(u *user, namespace string) {
 				lists[at] = b.listAt(u, namespace, at)
 			}
 			if n, err := strconv.Atoi(m.Attributes["objects"]); err != nil || n != len(lists[at]) {
-				b.t.Errorf("the point at %s says %s objects, the API server %d", at, m.Attributes["objects"], len(lists[at]))
+				b.t.Errorf("the point at %s has %s objects, the API server has %d", at, m.Attributes["objects"], len(lists[at]))
 			}
 			if err := compare(state, lists[at], number(at), func(name string) bool { return partitionOf[name] == m.Partition }); err != nil {
 				b.t.Errorf("%s, at %s: %v", m.Place, at, err)
@@ -155,13 +155,13 @@ func (b *anyBus) checkPoints(u *user, namespace string) {
 		b.t.Errorf("the bus has %v at the last point, the API server %v", present, want)
 	}
 	if checked < 15 {
-		b.t.Errorf("%d points were checked, want 15 at least", checked)
+		b.t.Errorf("checked %d points, want at least 15", checked)
 	}
 }
 
-// compare compares a state with a list of a version. Only a change after the version may differ.
-// An object of the list that the state does not have was deleted since, and the bus skipped it:
-// the callers find one that comes later.
+// compare compares a state with a list at a version. Only objects that changed after the version
+// may differ. If the list has an object that the state doesn't have, the object was deleted later,
+// and its event before the delete was skipped: the callers look for the later event.
 func compare(state, list map[string]seen, version uint64, here func(string) bool) error {
 	var wrong []error
 	for name, want := range list {
@@ -193,7 +193,7 @@ func (b *anyBus) listAt(u *user, namespace, version string) map[string]seen {
 }
 
 // TestStoreAtPoints compares the store of an informer on the bus with the API server at the
-// version of its consistency point, again and again while objects change.
+// version of its consistency point, repeatedly, while objects change.
 func TestStoreAtPoints(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	onBothBuses(t, func(t *testing.T, bus *anyBus) {

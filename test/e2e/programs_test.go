@@ -19,7 +19,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
 
-// process runs a program until stop, or until the test ends.
+// process runs a program until stop is called or the test ends.
 func process(t *testing.T, output *os.File, environment []string, command ...string) (stop func()) {
 	t.Helper()
 	cmd := exec.Command(command[0], command[1:]...)
@@ -49,8 +49,8 @@ func buildProgram(t *testing.T, args ...string) (program string) {
 	return program
 }
 
-// TestReplicaExample: the table of the example is the cluster's state after the forwarder was
-// killed, and after the example was.
+// TestReplicaExample: the table of the example equals the cluster after the forwarder was killed,
+// and after the example was killed.
 func TestReplicaExample(t *testing.T) {
 	example := buildProgram(t, "../../examples/replica")
 	onBothBuses(t, func(t *testing.T, bus *anyBus) {
@@ -107,8 +107,8 @@ func TestReplicaExample(t *testing.T) {
 	})
 }
 
-// TestWorkqueueExample runs the example controller of client-go with its informer on the bus.
-// Its source is that of the module, but for the list-watch.
+// TestWorkqueueExample runs client-go's example controller with its informer on the bus. Its
+// source is that of the module except for the list-watch.
 func TestWorkqueueExample(t *testing.T) {
 	const (
 		listWatch = `cache.NewListWatchFromClient(clientset.CoreV1().RESTClient(), "pods", v1.NamespaceDefault, fields.Everything())`
@@ -143,7 +143,7 @@ func onTheBus(cache.ListerWatcher) cache.ListerWatcher {
 	}
 	source = bytes.Replace(source, []byte(listWatch), []byte("onTheBus("+listWatch+")"), 1)
 
-	// An overlay adds a package to the module, without its files.
+	// The overlay adds a package to the module without changing its files.
 	files, at := t.TempDir(), filepath.Join(mustAbs(t, "."), "workqueue")
 	replace := map[string]string{}
 	for name, content := range map[string][]byte{"main.go": source, "bus.go": []byte(onTheBus)} {
@@ -188,7 +188,7 @@ func onTheBus(cache.ListerWatcher) cache.ListerWatcher {
 	f.start().idle()
 	process(t, out, []string{"NATS_URL=" + server.URL}, program, "-master=http://127.0.0.1:1") // without an API server
 	printed("Sync/Add/Update for Pod workqueue-a")
-	printed("Pod default/mypod does not exist anymore") // the program believes in it at first
+	printed("Pod default/mypod does not exist anymore") // the program assumes at its start that the pod exists
 	f.kill()
 	u.delete(pods, "default", "workqueue-a")
 	u.create(pods, "default", pod("workqueue-b"))

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
@@ -30,23 +31,27 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
 )
 
-// What BenchmarkReaders runs: readers on the bus, and informers on the API server, of so many
-// pods, some of which are changed.
+// BenchmarkReaders runs these numbers of readers on the bus, and of informers on the API server,
+// with this many pods, some of which change.
 var (
 	benchPods    = flag.Int("readers.pods", 1_000, "pods")
 	benchReaders = flag.Int("readers.bus", 300, "readers on the bus")
 	benchStandIn = flag.Int("readers.api", 30, "informers on the API server")
+	benchAtOnce  = flag.Int("readers.at-once", 8, "readers that sync at a time: each holds all pods as it read them until it has synced")
 )
 
 const benchChanges = 100
 
-// BenchmarkReaders reports what readers cost the API server: its CPU time and the bytes of
-// its answers, from the first list until each reader has seen all changes. Readers on the bus
-// cost what the forwarder costs, however many there are, and in the end their stores equal the
-// API server at a consistency point. Informers on the API server read pods in protobuf. It
-// takes about two minutes.
+// BenchmarkReaders measures what readers cost the API server: its CPU time and the bytes of its
+// answers, from the first list until each reader has seen all changes. Readers on the bus cost
+// what the forwarder costs, however many there are. In the end their stores equal the API server
+// at a consistency point. Informers on the API server read protobuf. All readers of a run exist
+// until its end and share this process. The benchmark takes about two minutes.
 //
-//	go test ./test/e2e -run '^$' -bench BenchmarkReaders -benchtime 1x -readers.pods 1000 -readers.bus 300
+//	go test ./test/e2e -run '^$' -bench BenchmarkReaders -benchtime 1x -timeout 0 -readers.pods 1000 -readers.bus 300
+//
+// The API server also works for itself meanwhile: api-server-idle-cpu-ms/s is its CPU time without
+// readers, and seconds how long the readers took.
 func BenchmarkReaders(b *testing.B) {
 	b.Run("api-server", func(b *testing.B) {
 		for range b.N {
@@ -74,7 +79,7 @@ func BenchmarkReaders(b *testing.B) {
 						b.Fatal(err)
 					}
 					b.Cleanup(func() { _ = bus.Close() })
-					object := &metav1.PartialObjectMetadata{} // the decoding of 300 readers takes this process, not the API server
+					object := &metav1.PartialObjectMetadata{} // metadata only: decoding costs this process, not the API server
 					return bus.ListerWatcher(corev1.SchemeGroupVersion.WithResource("pods"), replica.Options{Object: object}), object
 				}
 			})
@@ -99,7 +104,7 @@ func startForwarder(b *testing.B, cp *controlplane.ControlPlane, url string) {
 	eventually(b, "the forwarder has nothing to do", f.Idle)
 }
 
-// benchmarkReaders starts readers on a cluster of its own. prepare starts what they need.
+// benchmarkReaders starts readers on their own cluster. prepare starts what they need.
 func benchmarkReaders(b *testing.B, readers int, prepare func(*controlplane.ControlPlane) func() (cache.ListerWatcher, runtime.Object)) {
 	b.Helper()
 	b.StopTimer()
@@ -115,13 +120,17 @@ func benchmarkReaders(b *testing.B, readers int, prepare func(*controlplane.Cont
 		b.Fatal(err)
 	}
 	all := fillPods(b, client)
+	idle := apiServerIdle(b, client)
 	cpu, bytes := apiServerCost(b, client)
+	began := time.Now()
 	b.StartTimer()
 
 	newReader := prepare(cp)
 	var seen atomic.Int64 // changes
 	var running sync.WaitGroup
 	ctx, stop := context.WithCancel(b.Context())
+	defer running.Wait()
+	defer stop()
 	var synced []cache.InformerSynced
 	var stores []cache.Store
 	var lw cache.ListerWatcher
@@ -129,7 +138,7 @@ func benchmarkReaders(b *testing.B, readers int, prepare func(*controlplane.Cont
 		var object runtime.Object
 		lw, object = newReader()
 		informer := cache.NewSharedIndexInformer(lw, object, 0, cache.Indexers{})
-		err := informer.SetTransform(func(o any) (any, error) { // the store of each reader would fill the memory
+		err := informer.SetTransform(func(o any) (any, error) { // full objects in every store would fill the memory
 			m := o.(metav1.Object)
 			return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
 				Namespace: m.GetNamespace(), Name: m.GetName(), ResourceVersion: m.GetResourceVersion(), Labels: map[string]string{"changed": m.GetLabels()["changed"]},
@@ -148,9 +157,10 @@ func benchmarkReaders(b *testing.B, readers int, prepare func(*controlplane.Cont
 		}
 		synced, stores = append(synced, handler.HasSynced), append(stores, informer.GetStore())
 		running.Go(func() { informer.RunWithContext(ctx) })
+		if n := len(synced) - *benchAtOnce; n >= 0 && !cache.WaitForCacheSync(ctx.Done(), synced[n]) {
+			b.Fatal("a reader has not synced")
+		}
 	}
-	defer running.Wait()
-	defer stop()
 	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
 		b.Fatal("the readers have not synced")
 	}
@@ -170,18 +180,21 @@ func benchmarkReaders(b *testing.B, readers int, prepare func(*controlplane.Cont
 	b.StopTimer()
 	defer b.StartTimer()
 	cpuNow, bytesNow := apiServerCost(b, client)
+	took := time.Since(began)
 	if _, onTheBus := lw.(*replica.ListerWatcher); onTheBus {
 		equalAtPoint(b, client, stores, last.ResourceVersion)
 	}
 	b.ReportMetric(float64(readers), "readers")
+	b.ReportMetric(took.Seconds(), "seconds")
+	b.ReportMetric(idle*1000, "api-server-idle-cpu-ms/s")
 	b.ReportMetric((cpuNow-cpu)/float64(b.N), "api-server-cpu-s/op")
 	b.ReportMetric((bytesNow-bytes)/1e6/float64(b.N), "api-server-MB/op")
 	b.ReportMetric((cpuNow-cpu)*1000/float64(readers), "api-server-cpu-ms/reader")
 	b.ReportMetric((bytesNow-bytes)/1e6/float64(readers), "api-server-MB/reader")
 }
 
-// equalAtPoint waits until each store has a version, and compares it with the API server at the
-// version of its consistency point. Nothing changes meanwhile.
+// equalAtPoint waits until each store has reached a version, and compares it with the API server
+// at the version of its consistency point. Nothing changes meanwhile.
 func equalAtPoint(b *testing.B, client kubernetes.Interface, stores []cache.Store, version string) {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.Context(), limit)
@@ -236,8 +249,23 @@ func fillPods(b *testing.B, client kubernetes.Interface) (all []*corev1.Pod) {
 	return all
 }
 
-// apiServerCost returns the CPU time of the API server in seconds, and the bytes of the
-// lists and watch events of pods that it has sent, before compression.
+// idleWindow is long enough for the CPU time of an idle API server.
+const idleWindow = 20 * time.Second
+
+// apiServerIdle returns the CPU time per second of an API server without readers.
+func apiServerIdle(b *testing.B, client kubernetes.Interface) float64 {
+	b.Helper()
+	before, _ := apiServerCost(b, client)
+	select {
+	case <-time.After(idleWindow):
+	case <-b.Context().Done():
+	}
+	after, _ := apiServerCost(b, client)
+	return (after - before) / idleWindow.Seconds()
+}
+
+// apiServerCost returns the CPU time of the API server in seconds, and the bytes of the lists and
+// watch events of pods that it has sent, before compression.
 func apiServerCost(b *testing.B, client kubernetes.Interface) (cpu, sent float64) {
 	b.Helper()
 	text, err := client.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(b.Context())

@@ -18,7 +18,7 @@ func natsServer(t *testing.T) *natstest.Process {
 	return natstest.StartProcess(t)
 }
 
-// forTest is the same subscriber, failing another test.
+// forTest returns the same subscriber for another test.
 func (s *subscriber) forTest(t *testing.T) *view { return &view{s, t} }
 
 // view is a subscriber within a subtest.
@@ -27,8 +27,8 @@ type view struct {
 	t *testing.T
 }
 
-// checkReplica checks that what is last on each subject of the sampled resources is
-// exactly the cluster as the API server lists it.
+// checkReplica checks that the last messages of the subjects of the sampled resources are exactly
+// what the API server lists.
 func checkReplica(t *testing.T, u *user, sub *subscriber, of []sample) {
 	t.Helper()
 	for _, s := range of {

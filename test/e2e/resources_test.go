@@ -22,9 +22,9 @@ type sample struct {
 	kind       string
 	namespaced bool
 	name       string
-	manifest   string // without name
-	token      string // the name as a token of a subject, if not itself
-	path       string // the name in an API path, if not itself
+	manifest   string // without the name
+	token      string // the name as a subject token, if it differs
+	path       string // the name in an API path, if it differs
 }
 
 func gvr(group, version, resource string) schema.GroupVersionResource {
@@ -66,7 +66,7 @@ func (s sample) yaml(name string) string {
 	return fmt.Sprintf("apiVersion: %s\nkind: %s\nmetadata: {name: %s}\n%s\n", api, s.kind, quoted, body(s.manifest))
 }
 
-// body unwraps a manifest's outer braces, so that it can follow other members.
+// body removes the outer braces of a manifest, so that it can follow other members.
 func body(manifest string) string {
 	return strings.TrimSuffix(strings.TrimPrefix(manifest, "{"), "}")
 }
@@ -89,10 +89,9 @@ func or(s, otherwise string) string {
 	return s
 }
 
-// TestEveryResource creates, changes and deletes an object of each kind and checks
-// every attribute of every event, and the data against what the API server
-// has in that version: a controller may change the object before the forwarder
-// publishes it.
+// TestEveryResource creates, changes and deletes an object of each kind. It checks every attribute
+// of every event. It compares the data with what the API server has in that version, because a
+// controller may change the object before the forwarder publishes it.
 func TestEveryResource(t *testing.T) {
 	bus := natsServer(t)
 	f, cp := sharedForwarder(t, bus.URL, map[string]string{"RESOURCES": "*"})
@@ -126,7 +125,7 @@ func TestEveryResource(t *testing.T) {
 				return found
 			}
 			labels := func(r received) any { return decode(t, r.data)["metadata"].(map[string]any)["labels"] }
-			// check compares an event that carries a state with the object in that version.
+			// check compares an event that has a state with the object in the same version.
 			check := func(r received, previous string) *unstructured.Unstructured {
 				t.Helper()
 				o := u.inVersion(s.gvr, ns, s.name, r.attribute("resourceversion"))
@@ -166,7 +165,7 @@ func TestEveryResource(t *testing.T) {
 	checkReplica(t, u, sub, samples)
 }
 
-// previous is the version of the event before r on its subject.
+// previous returns the version of the event before r on its subject.
 func previous(all []received, r received) string {
 	for n := 1; n < len(all); n++ {
 		if all[n].sequence == r.sequence {
@@ -176,7 +175,7 @@ func previous(all []received, r received) string {
 	return "no event before it"
 }
 
-// checkEvent checks every attribute of section "events".
+// checkEvent checks every attribute in the section "events".
 func checkEvent(t *testing.T, r received, s sample, o *unstructured.Unstructured, ns, previous, cause string, start time.Time) {
 	t.Helper()
 	path := "/apis/" + s.gvr.Group + "/" + s.gvr.Version

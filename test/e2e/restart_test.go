@@ -15,10 +15,10 @@ func TestARestartWithNothingChangedPublishesNothing(t *testing.T) {
 	bus := natsServer(t)
 	cp := cluster.ControlPlane(t)
 	u := newUser(t, cp)
-	// Only what nobody else changes meanwhile: the controller manager still empties
-	// other tests' namespaces, and fills this one at first.
+	// Only resources that nobody else changes: the controller manager still empties the namespaces
+	// of other tests, and fills this one at first.
 	namespace := controlplanetest.Namespace(t, cp)
-	eventually(t, "the namespace has all that controllers put into it", func(ctx context.Context) error {
+	eventually(t, "the namespace has everything that controllers create in it", func(ctx context.Context) error {
 		_, err := u.of(configMaps, namespace).Get(ctx, "kube-root-ca.crt", metav1.GetOptions{})
 		return err
 	})
@@ -45,8 +45,7 @@ func TestARestartWithNothingChangedPublishesNothing(t *testing.T) {
 	}
 }
 
-// TestARestartOfTwentyThousandObjects has a control plane of its own, without
-// anybody who changes something.
+// TestARestartOfTwentyThousandObjects has its own control plane, in which nobody changes anything.
 func TestARestartOfTwentyThousandObjects(t *testing.T) {
 	const objects = 20_000
 	bus := natsServer(t)
@@ -72,7 +71,7 @@ func TestARestartOfTwentyThousandObjects(t *testing.T) {
 	}
 }
 
-func TestASnapshotIsMarkedAndOnlyTheFirstOne(t *testing.T) {
+func TestOnlyTheFirstSyncHasMarkers(t *testing.T) {
 	bus := natsServer(t)
 	f, cp := sharedForwarder(t, bus.URL, map[string]string{"RESOURCES": "configmaps"})
 	u := newUser(t, cp)
@@ -109,7 +108,7 @@ func TestASnapshotIsMarkedAndOnlyTheFirstOne(t *testing.T) {
 	}
 }
 
-func TestWhatHappenedWhileTheForwarderWasDown(t *testing.T) {
+func TestChangesWhileTheForwarderIsDown(t *testing.T) {
 	bus := natsServer(t)
 	f, cp := sharedForwarder(t, bus.URL, map[string]string{"RESOURCES": "configmaps,namespaces,*.example.com"})
 	u := newUser(t, cp)
@@ -157,7 +156,7 @@ func TestWhatHappenedWhileTheForwarderWasDown(t *testing.T) {
 	checkReplicaOf(t, u, sub, configMaps)
 }
 
-func TestWhatLeftTheScopeIsLeftAlone(t *testing.T) {
+func TestObjectsOutsideTheScopeStay(t *testing.T) {
 	bus := natsServer(t)
 	cp := cluster.ControlPlane(t)
 	u := newUser(t, cp)
@@ -218,7 +217,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: little}]`)
 		return err
 	})
 
-	// RBAC is taken away while running, and objects are deleted meanwhile.
+	// RBAC is revoked while the forwarder runs, and objects are deleted.
 	if err := u.of(gvr("rbac.authorization.k8s.io", "v1", "roles"), namespace).Delete(t.Context(), role.GetName(), metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}

@@ -22,8 +22,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/tlstest"
 )
 
-// securedKafka is a broker on which one logs in, by password or by certificate, and the
-// files that it reads when it is started.
+// securedKafka is a broker whose clients log in by password or by certificate, and the files that
+// it reads at its start.
 type securedKafka struct {
 	*kafkabrokertest.Broker
 
@@ -42,22 +42,22 @@ func newSecuredKafka(t *testing.T, of *tlstest.CA, users map[string]string) *sec
 	return s
 }
 
-// show has the broker, from its next start on, show a certificate of an authority, and
-// let in whom another one knows.
+// show changes the authority of the broker's certificate and the authority of its clients, from
+// its next start on.
 func (s *securedKafka) show(of, clients *tlstest.CA) {
 	s.t.Helper()
 	_, cert, key := of.Issue("broker")
 	s.files.put(map[string]string{"tls.crt": readFile(s.t, cert), "tls.key": readFile(s.t, key), "ca.crt": readFile(s.t, clients.File)})
 }
 
-// admin is a client that may do everything, with connections of its own: those that are
-// shared may be to a broker that was killed.
+// admin returns a client with all permissions and its own connections. A shared connection could
+// be to a broker that was killed.
 func (s *securedKafka) admin() (client *kafkago.Client, done func()) {
 	transport := &kafkago.Transport{}
 	return &kafkago.Client{Addr: kafkago.TCP(s.Addr()), Transport: transport}, transport.CloseIdleConnections
 }
 
-// acl allows or denies a user all that a forwarder does on a topic.
+// acl allows or denies a user everything that a forwarder does on a topic.
 func (s *securedKafka) acl(user, topic string, permission kafkago.ACLPermissionType) {
 	s.t.Helper()
 	var entries []kafkago.ACLEntry
@@ -74,7 +74,7 @@ func (s *securedKafka) acl(user, topic string, permission kafkago.ACLPermissionT
 	createACLs(s.t, client, entries)
 }
 
-// setPassword changes a user's password for SCRAM-SHA-256.
+// setPassword changes a user's SCRAM-SHA-256 password.
 func (s *securedKafka) setPassword(user, password string) {
 	s.t.Helper()
 	const iterations = 4096
@@ -95,7 +95,7 @@ func (s *securedKafka) setPassword(user, password string) {
 	}
 }
 
-// connections gives the local ports of the connections that a process has to a listener.
+// connections returns the local ports of the connections that a process has to a listener.
 func connections(t *testing.T, pid int, address string) map[string]bool {
 	t.Helper()
 	port := address[strings.LastIndexByte(address, ':')+1:]
@@ -120,8 +120,8 @@ func connections(t *testing.T, pid int, address string) map[string]bool {
 	return found
 }
 
-// replacedSince tells whether a process has connections to a listener, and none of those
-// that it had before.
+// replacedSince reports whether a process has connections to a listener, and none of the earlier
+// ones.
 func replacedSince(t *testing.T, before map[string]bool, pid func() int, address string) func(context.Context) error {
 	return func(context.Context) error {
 		now := connections(t, pid(), address)
@@ -137,8 +137,8 @@ func replacedSince(t *testing.T, before map[string]bool, pid func() int, address
 	}
 }
 
-// Passwords, certificates and authorities of Kafka are replaced under load and the former
-// ones revoked, in either order: nothing is lost, and nothing is there twice.
+// Passwords, certificates and authorities of Kafka are replaced under load and the former ones
+// revoked, in either order. Nothing is lost or repeated.
 func TestRotationKafka(t *testing.T) {
 	const user, firstPassword, secondPassword, thirdPassword = "alice", "first-password", "second-password", "third-password"
 	first, second := tlstest.NewCA(t), tlstest.NewCA(t)
@@ -176,8 +176,7 @@ func TestRotationKafka(t *testing.T) {
 		})
 		address := broker.AddrOf(kafkabroker.SASLSSL)
 
-		// The broker does not take the former one any more, and keeps who has logged in
-		// with it.
+		// The broker refuses the former password, and keeps connections that logged in with it.
 		before := connections(t, r.f.PID(), address)
 		replaced := time.Now()
 		broker.setPassword(user, secondPassword)
@@ -247,8 +246,8 @@ func TestRotationKafka(t *testing.T) {
 	})
 }
 
-// greet shows a certificate to a broker, and asks for something, since a broker's refusal
-// comes after the handshake.
+// greet shows a certificate to a broker and sends a request, because a broker refuses a
+// certificate only after the handshake.
 func greet(t *testing.T, address string, ca *tlstest.CA, files map[string]string) error {
 	t.Helper()
 	dir := t.TempDir()

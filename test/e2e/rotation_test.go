@@ -21,8 +21,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/harness"
 )
 
-// volume is a folder of files as kubelet mounts a Secret: what has the files' names are
-// links through a link, which is replaced, so that all change at once.
+// volume is a folder that looks like a Secret mounted by the kubelet: its files are symbolic links
+// through a directory link, which is replaced, so that all files change at once.
 type volume struct {
 	t       *testing.T
 	dir     string
@@ -74,17 +74,17 @@ func readFile(t *testing.T, path string) string {
 	return string(content)
 }
 
-// load changes ConfigMaps of a namespace without a pause: creates, updates, deletes and
-// recreates.
+// load changes the ConfigMaps of a namespace continuously: it creates, updates, deletes and
+// recreates them.
 type load struct {
 	t       *testing.T
 	changes atomic.Int64
 	stop    func()
 
-	interrupted atomic.Bool // there may be no API server
+	interrupted atomic.Bool // the API server may be away
 }
 
-// changers is how many change objects at once, each its own.
+// changers is the number of concurrent writers. Each has its own objects.
 const changers = 4
 
 func newLoad(t *testing.T, u *user, namespace string) *load {
@@ -116,7 +116,7 @@ func (l *load) run(ctx context.Context, u *user, namespace string, n int) {
 			_, err = client.Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
 		}
 		if l.interrupted.Load() || apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err) {
-			continue // the latter two after an interruption
+			continue // the last two occur after an interruption
 		}
 		if err != nil && ctx.Err() == nil {
 			l.t.Errorf("change %s: %v", name, err)
@@ -134,8 +134,8 @@ type rotation struct {
 	recorder harness.Recorder
 }
 
-// inForce waits until a credential is, says how long that took, and then that under it
-// events get through.
+// inForce waits until a credential is used, logs how long that took, and checks that events are
+// published with it.
 func (r *rotation) inForce(what string, replaced time.Time, is func(context.Context) error) {
 	r.t.Helper()
 	r.f.await(what+" is in force", is)
@@ -143,7 +143,7 @@ func (r *rotation) inForce(what string, replaced time.Time, is func(context.Cont
 	r.flowing()
 }
 
-// flowing waits until changes made from now on are on the bus.
+// flowing waits until changes from now on are on the bus.
 func (r *rotation) flowing() {
 	r.t.Helper()
 	from, changes := uint64(0), r.load.changes.Load()
@@ -163,8 +163,8 @@ func (r *rotation) flowing() {
 	})
 }
 
-// end stops the load and checks that the bus is an exact copy, and that nothing in it is
-// there twice or out of order.
+// end stops the load and checks that the bus is an exact copy, with nothing repeated or out of
+// order.
 func (r *rotation) end() {
 	r.t.Helper()
 	r.load.stop()
@@ -181,8 +181,8 @@ func (r *rotation) end() {
 	checkNoRepeats(r.t, r.recorder)
 }
 
-// checkNoRepeats looks at every message of the bus: no id is there twice, and no version
-// falls within a UID.
+// checkNoRepeats checks that no id on the bus is repeated and that versions don't decrease within
+// a UID.
 func checkNoRepeats(t *testing.T, recorder harness.Recorder) {
 	t.Helper()
 	all, missed, err := recorder.All()

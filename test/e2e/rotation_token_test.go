@@ -26,8 +26,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
 
-// serviceAccount makes tokens that can be revoked: each is bound to a Secret, and is
-// refused from when that is gone.
+// serviceAccount makes tokens that can be revoked: each is bound to a Secret and becomes invalid
+// when the Secret is deleted.
 type serviceAccount struct {
 	t         *testing.T
 	client    kubernetes.Interface
@@ -35,7 +35,7 @@ type serviceAccount struct {
 	auditLog  string
 }
 
-// boundToken is a token, and what the audit log calls it.
+// boundToken is a token and its id in the audit log.
 type boundToken struct{ text, id, secret string }
 
 const forwarderAccount = "forwarder"
@@ -65,7 +65,7 @@ func (a *serviceAccount) token() boundToken {
 	return boundToken{made.Status.Token, "JTI=" + id.JTI, secret.Name}
 }
 
-// revoke has the API server refuse a token.
+// revoke makes the API server refuse a token.
 func (a *serviceAccount) revoke(cp *controlplane.ControlPlane, token boundToken) {
 	a.t.Helper()
 	if err := a.client.CoreV1().Secrets(a.namespace).Delete(a.t.Context(), token.secret, metav1.DeleteOptions{}); err != nil {
@@ -86,7 +86,7 @@ func (a *serviceAccount) revoke(cp *controlplane.ControlPlane, token boundToken)
 	})
 }
 
-// uses tells when a token was first and last used; a refused one is not told of.
+// uses returns when a token was first and last used. Refused uses don't count.
 func (a *serviceAccount) uses(token boundToken) (first, last time.Time) {
 	a.t.Helper()
 	file, err := os.Open(a.auditLog)
@@ -102,7 +102,7 @@ func (a *serviceAccount) uses(token boundToken) (first, last time.Time) {
 			RequestReceivedTimestamp time.Time
 		}
 		if json.Unmarshal(lines.Bytes(), &request) != nil {
-			continue // it is being written
+			continue // still being written
 		}
 		if ids := request.User.Extra["authentication.kubernetes.io/credential-id"]; len(ids) == 1 && ids[0] == token.id {
 			if at := request.RequestReceivedTimestamp; at.After(last) {
@@ -119,7 +119,7 @@ func (a *serviceAccount) uses(token boundToken) (first, last time.Time) {
 	return first, last
 }
 
-// used is nil once a token has been.
+// used returns nil once a token was used.
 func (a *serviceAccount) used(token boundToken) func(context.Context) error {
 	return func(context.Context) error {
 		if first, _ := a.uses(token); first.IsZero() {
@@ -129,9 +129,8 @@ func (a *serviceAccount) used(token boundToken) func(context.Context) error {
 	}
 }
 
-// The token of the service account is replaced under load and the former one revoked, in
-// either order, in the second also while the API server is restarted, so that every watch
-// has to be made anew.
+// The token of the service account is replaced under load and the former one revoked, in either
+// order. In the second order the API server is also restarted, so that every watch must reconnect.
 func TestRotationToken(t *testing.T) {
 	dir := t.TempDir()
 	a := &serviceAccount{t: t, namespace: "default", auditLog: filepath.Join(dir, "audit.log")}
@@ -171,7 +170,7 @@ subjects: [{kind: ServiceAccount, name: `+forwarderAccount+`, namespace: `+a.nam
 	r := &rotation{t: t, f: f, recorder: recorder, load: newLoad(t, u, namespace)}
 	r.flowing()
 
-	// The new one first, as kubelet does it.
+	// The regular order, as the kubelet does it: first the new token.
 	old := token
 	token = a.token()
 	replaced := time.Now()
@@ -180,8 +179,8 @@ subjects: [{kind: ServiceAccount, name: `+forwarderAccount+`, namespace: `+a.nam
 	a.revoke(cp, old)
 	r.flowing()
 
-	// The former one is revoked, the API server is restarted, and only then there is
-	// another.
+	// The other order: the former token is revoked, the API server is restarted, and only then
+	// there is a new one.
 	a.revoke(cp, token)
 	r.load.interrupted.Store(true)
 	if err := cp.StopAPIServer(t.Context()); err != nil {
@@ -211,7 +210,7 @@ subjects: [{kind: ServiceAccount, name: `+forwarderAccount+`, namespace: `+a.nam
 	}
 }
 
-// tokenKubeconfig makes a kubeconfig that names the file of a token.
+// tokenKubeconfig writes a kubeconfig with the path of a token file.
 func tokenKubeconfig(t *testing.T, cp *controlplane.ControlPlane, tokenFile string) string {
 	t.Helper()
 	config, err := clientcmd.LoadFromFile(cp.Kubeconfig())

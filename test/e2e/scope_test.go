@@ -24,7 +24,7 @@ func (u *user) team(namespace, team string) {
 	}
 }
 
-// verifyClean runs the command that compares the bus with the cluster.
+// verifyClean runs verify, which must find no problem.
 func (f *forwarder) verifyClean() {
 	f.t.Helper()
 	if code, stdout, stderr := f.run("verify", settle); code != 0 {
@@ -32,9 +32,9 @@ func (f *forwarder) verifyClean() {
 	}
 }
 
-// TestNamespacesChangeLabels: what is selected follows the labels of namespaces, while the
-// forwarder runs and while it does not; with a watch of each namespace and, above ten, with
-// one of all.
+// TestNamespacesChangeLabels: the selection follows the labels of namespaces, while the forwarder
+// runs and while it doesn't. Up to ten namespaces have their own watches; more share a watch of
+// all.
 func TestNamespacesChangeLabels(t *testing.T) {
 	for name, others := range map[string]int{"few": 0, "many": 11} {
 		t.Run(name, func(t *testing.T) {
@@ -72,7 +72,7 @@ func TestNamespacesChangeLabels(t *testing.T) {
 			}
 			f.verifyClean()
 
-			// The same while nobody looks.
+			// The same while no forwarder runs.
 			f.kill()
 			u.team(moves, "other")
 			f.start().idle()
@@ -86,7 +86,7 @@ func TestNamespacesChangeLabels(t *testing.T) {
 			sub.awaitKinds(b, "created deselected created updated deselected created")
 			sub.end()
 			if got := sub.kinds(a); got != "snapshot" {
-				t.Errorf("what was selected all the time has %q", got)
+				t.Errorf("an object that was always selected has %q", got)
 			}
 			sub.checkOrder()
 			sub.checkIDs()
@@ -95,7 +95,7 @@ func TestNamespacesChangeLabels(t *testing.T) {
 	}
 }
 
-// checkIDs looks whether two events of an object have one id, wherever they are.
+// checkIDs checks that no two events of an object have the same id.
 func (s *subscriber) checkIDs() {
 	s.t.Helper()
 	s.mu.Lock()
@@ -112,8 +112,8 @@ func (s *subscriber) checkIDs() {
 	}
 }
 
-// TestOnDeselectPublish: what another configuration had selected is told, where that is
-// asked for.
+// TestOnDeselectPublish: objects that only an earlier configuration selected get a deselected
+// event if the setting says so.
 func TestOnDeselectPublish(t *testing.T) {
 	bus := natsServer(t)
 	cp := cluster.ControlPlane(t)
@@ -153,16 +153,16 @@ func TestOnDeselectPublish(t *testing.T) {
 	}
 	sub.end()
 	if got := sub.kinds(subject(configMaps, one, "a")); got != "snapshot" {
-		t.Errorf("what was selected all the time has %q", got)
+		t.Errorf("an object that was always selected has %q", got)
 	}
 	sub.checkOrder()
 	sub.checkIDs()
 	wide.verifyClean()
 }
 
-// TestFollowReferences: owners of what is selected are published too, with the top of the
-// chain in the event, and deselected when nothing refers to them any more; so is what a
-// custom resource refers to.
+// TestFollowReferences: owners of selected objects are published too, and events name the owner at
+// the top of the chain. They are deselected when nothing refers to them anymore. The same holds
+// for references of custom resources.
 func TestFollowReferences(t *testing.T) {
 	bus := natsServer(t)
 	cp := cluster.ControlPlane(t)
@@ -207,7 +207,7 @@ func TestFollowReferences(t *testing.T) {
 		t.Errorf("the top of its owners is %s %s", got.attribute("ownerkind"), got.attribute("ownername"))
 	}
 	if got := sub.of(subject(configMaps, namespace, "alone")); len(got) != 1 || got[0].attribute("ownerkind") != "" {
-		t.Errorf("what has no owner has one: %v", got)
+		t.Errorf("an object without an owner has one: %v", got)
 	}
 	f.verifyClean()
 
@@ -224,19 +224,19 @@ func TestFollowReferences(t *testing.T) {
 	f.start().idle()
 	sub.end()
 	if got := sub.kinds(subject(replicaSets, namespace, "other")); got != "" {
-		t.Errorf("what nothing selected owns or is owned by has %q", got)
+		t.Errorf("an object unrelated to selected ones has %q", got)
 	}
 	if got := sub.kinds(m) + ", " + sub.kinds(tt); got != "snapshot updated deselected created, snapshot deselected created" {
-		t.Errorf("a restart published something: %s", got)
+		t.Errorf("a restart published an event: %s", got)
 	}
 	sub.checkOrder()
 	sub.checkIDs()
 	f.verifyClean()
 }
 
-// TestLittleRBAC: a service account that may read one namespace only gets that, and says
-// what else it may not.
-func TestLittleRBAC(t *testing.T) {
+// TestRBACForOneNamespace: a service account that may read only one namespace gets that one, and
+// reports what it may not read.
+func TestRBACForOneNamespace(t *testing.T) {
 	bus := natsServer(t)
 	cp := cluster.ControlPlane(t)
 	u := newUser(t, cp)
@@ -274,12 +274,12 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: little}]`)
 		t.Errorf("what may not be read has %q", got)
 	}
 	if strings.Contains(f.log(), `configmaps is forbidden: User`) {
-		t.Error("it tried what it had been told that it may not")
+		t.Error("it sent a request that it knew to be forbidden")
 	}
 }
 
-// TestDeletedAndThenDeselected: what is deleted while the forwarder is down is deleted, also
-// where its namespace is no longer selected when it is back.
+// TestDeletedAndThenDeselected: an object that is deleted while the forwarder is down gets a
+// deleted event, even if its namespace is no longer selected afterwards.
 func TestDeletedAndThenDeselected(t *testing.T) {
 	bus := natsServer(t)
 	cp := cluster.ControlPlane(t)
@@ -304,9 +304,9 @@ func TestDeletedAndThenDeselected(t *testing.T) {
 	f.verifyClean()
 }
 
-// TestWhatIsFollowedStaysFollowed: neither a restart nor a switch from one watch of each
-// namespace to one of all deselects what is referred to all the time.
-func TestWhatIsFollowedStaysFollowed(t *testing.T) {
+// TestRestartKeepsReferences: neither a restart nor the switch from a watch for each namespace to
+// one for all deselects an object that is still referred to.
+func TestRestartKeepsReferences(t *testing.T) {
 	bus := natsServer(t)
 	cp := cluster.ControlPlane(t)
 	u := newUser(t, cp)
@@ -335,7 +335,7 @@ func TestWhatIsFollowedStaysFollowed(t *testing.T) {
 		sub.awaitKinds(subject(configMaps, namespace, name), "created")
 	}
 	var last string
-	for range 21 { // more than twice as many as are watched one by one
+	for range 21 { // more than twice the number that are watched one by one
 		last = controlplanetest.Namespace(t, cp)
 		u.team(last, team)
 	}
@@ -344,7 +344,7 @@ func TestWhatIsFollowedStaysFollowed(t *testing.T) {
 	f.idle()
 	sub.end()
 	if got := sub.kinds(followed); got != "snapshot" {
-		t.Errorf("what is referred to all the time has %q", got)
+		t.Errorf("an object that was always referred to has %q", got)
 	}
 	f.verifyClean()
 }

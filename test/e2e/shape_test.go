@@ -21,7 +21,7 @@ import (
 
 var nodes = gvr("", "v1", "nodes")
 
-// set changes the data of a configmap.
+// set changes the data of a ConfigMap.
 func (u *user) set(namespace, name string, data map[string]string) *unstructured.Unstructured {
 	u.t.Helper()
 	var fields []string
@@ -36,7 +36,7 @@ func (u *user) set(namespace, name string, data map[string]string) *unstructured
 	return o
 }
 
-// versions of the nodes, of which all are ready.
+// versions returns the versions of the nodes, all of which are ready.
 func (u *user) nodeVersions(ctx context.Context) (map[string]string, error) {
 	list, err := u.of(nodes, "").List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -74,8 +74,8 @@ func (u *user) awaitHeartbeats() {
 	})
 }
 
-// TestHeartbeatsAreNotSent: of 50 nodes that live, nothing is sent but what is more than
-// a heartbeat, neither while the forwarder runs nor after a restart.
+// TestHeartbeatsAreNotSent: of 50 nodes with heartbeats, only other changes are published, while
+// the forwarder runs and after a restart.
 func TestHeartbeatsAreNotSent(t *testing.T) {
 	const many = 50
 	cp := controlplanetest.New(t, controlplane.Options{Kwok: true, Heartbeat: 2 * time.Second})
@@ -83,7 +83,7 @@ func TestHeartbeatsAreNotSent(t *testing.T) {
 	inParallel(t, many, func(n int) {
 		u.create(nodes, "", fmt.Sprintf("apiVersion: v1\nkind: Node\nmetadata: {name: node-%d}", n))
 	})
-	u.awaitHeartbeats() // the first may change more than the time
+	u.awaitHeartbeats() // the first heartbeat may change more than the time
 	onBothBuses(t, func(t *testing.T, bus *anyBus) {
 		u := newUser(t, cp)
 		u.awaitHeartbeats()
@@ -105,7 +105,7 @@ func TestHeartbeatsAreNotSent(t *testing.T) {
 			t.Errorf("the data are %s", last.Data)
 		}
 		u.awaitHeartbeats()
-		eventually(t, "the heartbeats are looked at", func(ctx context.Context) error {
+		eventually(t, "the forwarder has processed the heartbeats", func(ctx context.Context) error {
 			got, err := f.Metric(ctx, `kuberelay_decisions_total\{reason="unchanged"\}`)
 			if err == nil && got < many {
 				err = fmt.Errorf("%v decisions, want %d at least", got, many)
@@ -126,8 +126,8 @@ func TestHeartbeatsAreNotSent(t *testing.T) {
 	})
 }
 
-// TestAFilter: objects enter it and leave it, while the forwarder runs and while it does
-// not. One of which the expression fails is sent.
+// TestAFilter: objects enter and leave the filter, while the forwarder runs and while it doesn't.
+// An object for which the expression fails is published.
 func TestAFilter(t *testing.T) {
 	onBothBuses(t, func(t *testing.T, bus *anyBus) {
 		cp := cluster.ControlPlane(t)
@@ -150,7 +150,7 @@ func TestAFilter(t *testing.T) {
 			t.Errorf("%v errors of the expression are counted, want 1 at least", got)
 		}
 		if log := f.log(); strings.Contains(log, "BEGIN CERTIFICATE") {
-			t.Error("an object's content is in the log")
+			t.Error("the log has the content of an object")
 		}
 		f.verifyClean()
 
@@ -193,14 +193,14 @@ func TestAFilter(t *testing.T) {
 		for name, all := range bus.events() {
 			for _, m := range all {
 				if strings.Contains(string(m.Data), `"Running"`) {
-					t.Errorf("%s: what does not match is on the bus: %s", name, m.Data)
+					t.Errorf("%s: an object that doesn't match is on the bus: %s", name, m.Data)
 				}
 			}
 		}
 	})
 }
 
-// TestTheFilterChanges: what the new one does not select is deselected, once.
+// TestTheFilterChanges: objects that a new filter doesn't select are deselected, once.
 func TestTheFilterChanges(t *testing.T) {
 	onBothBuses(t, func(t *testing.T, bus *anyBus) {
 		cp := cluster.ControlPlane(t)
@@ -230,12 +230,12 @@ func TestTheFilterChanges(t *testing.T) {
 		f.verifyClean()
 		f.stop()
 		if got := kindsOf(bus.events()[of("b")]); got != "snapshot" {
-			t.Errorf("what was selected all the time has %q", got)
+			t.Errorf("an object that was always selected has %q", got)
 		}
 	})
 }
 
-// TestTheProjectionChanges: what differs is sent once.
+// TestTheProjectionChanges: objects that a new projection changes are published, once.
 func TestTheProjectionChanges(t *testing.T) {
 	onBothBuses(t, func(t *testing.T, bus *anyBus) {
 		cp := cluster.ControlPlane(t)
@@ -285,9 +285,9 @@ func TestTheProjectionChanges(t *testing.T) {
 	})
 }
 
-// TestEventsSayWhatChanged, as compared with the last one: also where the forwarder was
-// not there, or several changes are joined.
-func TestEventsSayWhatChanged(t *testing.T) {
+// TestChangedFields: an event lists the changes since the event before it, also if the forwarder
+// was down or several changes are combined.
+func TestChangedFields(t *testing.T) {
 	onBothBuses(t, func(t *testing.T, bus *anyBus) {
 		cp := cluster.ControlPlane(t)
 		u := newUser(t, cp)
@@ -320,7 +320,7 @@ func TestEventsSayWhatChanged(t *testing.T) {
 	})
 }
 
-// checkChange looks at the data of the last event of an object.
+// checkChange checks the data of the last event of an object.
 func checkChange(t *testing.T, all []harness.Received) {
 	t.Helper()
 	last := all[len(all)-1]
@@ -353,7 +353,7 @@ func mustJSON(t *testing.T, v any) string {
 	return string(text)
 }
 
-// applyPatch gives the result of an RFC 6902 patch, keys sorted.
+// applyPatch returns the result of an RFC 6902 patch, with sorted keys.
 func applyPatch(t *testing.T, to, patch string) string {
 	t.Helper()
 	p, err := jsonpatch.DecodePatch([]byte(patch))
@@ -367,7 +367,8 @@ func applyPatch(t *testing.T, to, patch string) string {
 	return mustJSON(t, decode(t, result))
 }
 
-// TestOwnersThroughAFilter: an owner that is not selected is not sent, and the chain goes on.
+// TestOwnersThroughAFilter: an owner that the filter doesn't select isn't published, and the chain
+// of owners continues past it.
 func TestOwnersThroughAFilter(t *testing.T) {
 	bus := natsServer(t)
 	cp := cluster.ControlPlane(t)
@@ -402,8 +403,8 @@ func TestOwnersThroughAFilter(t *testing.T) {
 	}
 }
 
-// TestSecretsUnderAProjection, with the values that a filter sees: without a key the hashes
-// are others after each restart, and nothing is sent for that. In the data they are base64.
+// TestSecretsUnderAProjection, with a filter on the values. Without a configured key, the hashes
+// differ after each restart, and no event is published for that. In data they are Base64.
 func TestSecretsUnderAProjection(t *testing.T) {
 	secrets := gvr("", "v1", "secrets")
 	onBothBuses(t, func(t *testing.T, bus *anyBus) {

@@ -13,19 +13,19 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 )
 
-// says waits until status ends with a code and names the cause.
+// says waits until status ends with this exit code and names the cause.
 func (f *forwarder) says(code int, cause string) {
 	f.t.Helper()
 	eventually(f.t, fmt.Sprintf("status ends with %d and says %q", code, cause), func(context.Context) error {
 		got, stdout, stderr := f.run("status")
 		if first, _, _ := strings.Cut(stdout, "\n"); got != code || !strings.Contains(first, cause) || stderr != "" {
-			return fmt.Errorf("it ends with %d and says %s%s", got, stdout, stderr)
+			return fmt.Errorf("it ended with exit code %d: %s%s", got, stdout, stderr)
 		}
 		return nil
 	})
 }
 
-// well waits with the command itself until the verdict is ok.
+// well waits with status --wait until the verdict is ok.
 func (f *forwarder) well() {
 	f.t.Helper()
 	if code, stdout, stderr := f.run("status", "--wait="+(limit/2).String()); code != 0 || !strings.HasPrefix(stdout, "OK: ") {
@@ -33,7 +33,7 @@ func (f *forwarder) well() {
 	}
 }
 
-// document is the answer of the forwarder.
+// document returns the status document of the forwarder.
 func (f *forwarder) document() (d status.Document) {
 	f.t.Helper()
 	_, stdout, stderr := f.run("status", "--output=json")
@@ -43,8 +43,8 @@ func (f *forwarder) document() (d status.Document) {
 	return d
 }
 
-// TestStatus plants one fault after the other. The command must name its cause, with the exit
-// code, and be well again without it.
+// TestStatus causes one fault after the other. The command must name the cause with the right exit
+// code, and report ok again after the fault.
 func TestStatus(t *testing.T) {
 	bus := natsServer(t)
 	cp := cluster.ControlPlane(t)
@@ -119,7 +119,7 @@ func TestStatus(t *testing.T) {
 	f.stop()
 }
 
-// TestStatusKafka does so with a Kafka broker that is killed.
+// TestStatusKafka does the same with a Kafka broker that is killed.
 func TestStatusKafka(t *testing.T) {
 	broker := kafkabrokertest.Start(t, kafkabroker.Options{})
 	cp := cluster.ControlPlane(t)

@@ -19,8 +19,7 @@ import (
 
 const clusterName = "e2e"
 
-// received is one message of the stream as a subscriber sees it, with nothing of
-// ours between it and the test.
+// received is a message of the stream. The test reads it without the forwarder's code.
 type received struct {
 	subject  string
 	sequence uint64
@@ -28,7 +27,7 @@ type received struct {
 	data     []byte
 }
 
-// attribute gives a CloudEvents attribute, percent-decoded.
+// attribute returns a CloudEvents attribute, percent-decoded.
 func (r received) attribute(name string) string {
 	if v := r.headers["ce-"+name]; len(v) == 1 {
 		decoded, err := url.PathUnescape(v[0])
@@ -40,18 +39,18 @@ func (r received) attribute(name string) string {
 	return ""
 }
 
-// kind is the last word of the type.
+// kind returns the last word of the type.
 func (r received) kind() string {
 	t := r.attribute("type")
 	return t[strings.LastIndexByte(t, '.')+1:]
 }
 
-// subscriber keeps all that the stream has brought, in order, and survives
-// restarts of the server.
+// subscriber keeps everything that the stream delivered, in order, and survives restarts of the
+// server.
 type subscriber struct {
 	t  *testing.T
 	mu sync.Mutex
-	// by subject, in order of the stream
+	// by subject, in the order of the stream
 	events map[string][]received
 	count  int
 	nc     *natsgo.Conn
@@ -98,14 +97,14 @@ func (s *subscriber) take(m jetstream.Msg) {
 	s.events[m.Subject()] = append(s.events[m.Subject()], received{m.Subject(), meta.Sequence.Stream, m.Headers(), m.Data()})
 }
 
-// of gives what has come on one subject.
+// of returns the messages of a subject.
 func (s *subscriber) of(subject string) []received {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]received(nil), s.events[subject]...)
 }
 
-// kinds gives the types of what has come on one subject.
+// kinds returns the types of the messages of a subject.
 func (s *subscriber) kinds(subject string) string {
 	var kinds []string
 	for _, r := range s.of(subject) {
@@ -114,7 +113,7 @@ func (s *subscriber) kinds(subject string) string {
 	return strings.Join(kinds, " ")
 }
 
-// awaitKinds waits until the events of a subject are of these types, in order.
+// awaitKinds waits until the events of a subject have these types, in order.
 func (s *subscriber) awaitKinds(subject, want string) {
 	s.t.Helper()
 	eventually(s.t, subject+" has "+want, func(context.Context) error {
@@ -125,15 +124,14 @@ func (s *subscriber) awaitKinds(subject, want string) {
 	})
 }
 
-// marker is the subject of a resource's snapshot markers.
+// marker returns the subject of a resource's snapshot markers.
 func marker(of schema.GroupVersionResource) string {
 	tokens := strings.Split(subject(of, "", ""), ".")
 	return strings.Join([]string{tokens[0], tokens[1], "_control.snapshot", tokens[2], tokens[3]}, ".")
 }
 
-// awaitSnapshots waits until the first snapshot of each resource is completed. The marker
-// that says so follows the last object: the forwarder may be idle already. One that is killed
-// before that begins the snapshot again.
+// awaitSnapshots waits until the first snapshot of each resource is complete. The forwarder can be
+// idle before it publishes that marker. If it is killed before that, it starts the snapshot again.
 func (s *subscriber) awaitSnapshots(of ...schema.GroupVersionResource) {
 	s.t.Helper()
 	for _, r := range of {
@@ -141,7 +139,7 @@ func (s *subscriber) awaitSnapshots(of ...schema.GroupVersionResource) {
 	}
 }
 
-// last gives the last event of each subject of objects.
+// last returns the last event of each object's subject.
 func (s *subscriber) last() map[string]received {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -154,8 +152,8 @@ func (s *subscriber) last() map[string]received {
 	return last
 }
 
-// checkOrder looks at every message of the stream: no two consecutive ones of an
-// object with one id, and no version that falls within a UID.
+// checkOrder checks every message of the stream: no two adjacent messages of an object have the
+// same id, and versions don't decrease within a UID.
 func (s *subscriber) checkOrder() {
 	s.t.Helper()
 	s.mu.Lock()
@@ -173,7 +171,7 @@ func (s *subscriber) checkOrder() {
 	}
 }
 
-// checkUnique looks at every event of an object there ever was: each is there once.
+// checkUnique checks that every event of an object exists once.
 func (s *subscriber) checkUnique() {
 	s.t.Helper()
 	s.mu.Lock()
@@ -193,7 +191,7 @@ func (s *subscriber) checkUnique() {
 	}
 }
 
-// history says in short what came on a subject.
+// history summarizes the messages of a subject.
 func history(all []received) string {
 	var b strings.Builder
 	for _, r := range all {
@@ -202,7 +200,7 @@ func history(all []received) string {
 	return b.String()
 }
 
-// end waits until the subscriber has seen the end of the stream.
+// end waits until the subscriber has reached the end of the stream.
 func (s *subscriber) end() {
 	s.t.Helper()
 	js, err := jetstream.New(s.nc)
@@ -233,7 +231,7 @@ func (s *subscriber) total() int {
 	return s.count
 }
 
-// eventually tries until try succeeds, or fails the test with its last error.
+// eventually calls try until it succeeds, or fails the test with its last error.
 func eventually(t testing.TB, what string, try func(context.Context) error) {
 	t.Helper()
 	if err := harness.Eventually(t.Context(), limit, what, try); err != nil {

@@ -20,23 +20,24 @@ import (
 type tableSample struct {
 	command []string
 
-	// rows gives a line for each object of a cluster: namespace, name, UID, version and whether it is
-	// truncated, with tabs between them. It is an error if the sample does not call the table complete.
+	// rows returns a line for each object of a cluster: namespace, name, UID, version and whether
+	// it is truncated, separated by tabs. It returns an error if the sample doesn't report a
+	// complete table.
 	rows func(file, cluster string) (string, error)
 
-	// builds is what the sample logs when it builds the table, instead of continuing.
+	// builds is what the sample logs when it builds the table instead of continuing.
 	builds string
 
-	binary bool // the sample reads nothing but objects in binary mode
+	binary bool // the sample reads only objects in binary mode
 }
 
 // tableBus is the bus of a sample.
 type tableBus struct {
-	set     map[string]string              // of a forwarder
+	set     map[string]string              // variables of a forwarder
 	url     string                         // of NATS
 	sample  []string                       // environment of the sample
-	litters func(t *testing.T, key string) // writes a message that is no event
-	breaks  func()                         // drops all connections, if it can
+	litters func(t *testing.T, key string) // writes a message that isn't an event
+	breaks  func()                         // drops all connections, if possible
 	forgets func(t *testing.T)             // loses all events
 }
 
@@ -78,10 +79,10 @@ func tableOnNATS(t *testing.T) tableBus {
 	}
 }
 
-// checkTable: the table of a sample is what the API server lists, after the forwarder was killed,
-// after the sample was, after the bus lost everything, with another cluster on the bus, and without
-// what is no longer selected. An object is deleted in each of these times. The sample skips a message
-// that is no event.
+// checkTable checks that the table of a sample equals what the API server lists: after the
+// forwarder was killed, after the sample was killed, after the bus lost everything, with another
+// cluster on the bus, and after objects were deselected. An object is deleted in each of these
+// phases. The sample skips a message that isn't an event.
 func checkTable(t *testing.T, sample tableSample, bus tableBus) {
 	t.Helper()
 	cp := cluster.ControlPlane(t)
@@ -151,7 +152,7 @@ func checkTable(t *testing.T, sample tableSample, bus tableBus) {
 	equal("after the start", clusterName, all)
 
 	bus.litters(t, clusterName+"/core/configmaps/"+namespace+"/litter")
-	eventually(t, "the sample skips what is no event", func(context.Context) error {
+	eventually(t, "the sample skips a message that isn't an event", func(context.Context) error {
 		if n := logged("skips"); n != 1 {
 			return fmt.Errorf("it says so %d times, want once", n)
 		}
@@ -203,7 +204,7 @@ func checkTable(t *testing.T, sample tableSample, bus tableBus) {
 	other.stop()
 }
 
-// fileRows reads a table in a file that has the cluster in the first column.
+// fileRows reads a table from a file that has the cluster in the first column.
 func fileRows(file, cluster string) (string, error) {
 	text, err := os.ReadFile(file)
 	var rows []string

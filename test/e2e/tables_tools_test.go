@@ -14,7 +14,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 )
 
-// rowsOf reads a table in SQLite, with the module that is in Python.
+// rowsOf reads a table from SQLite, with Python's module.
 const rowsOf = `
 import sqlite3, sys
 db = sqlite3.connect(f"file:{sys.argv[1]}?mode=ro", uri=True)
@@ -59,7 +59,7 @@ func TestTableStreams(t *testing.T) {
 	checkTable(t, tableSample{append(javaSample(t, "kafka-streams"), "StreamsTable"), fileRows, "builds the table", false}, bus)
 }
 
-// TestTableTypeScript runs examples/table-typescript with the Node.js of the package node.
+// TestTableTypeScript runs examples/table-typescript with Node.js from the npm package node.
 func TestTableTypeScript(t *testing.T) {
 	folder, node := filepath.Join(t.TempDir(), "table-typescript"), t.TempDir()
 	if err := os.CopyFS(folder, os.DirFS("../../examples/table-typescript")); err != nil {
@@ -74,10 +74,10 @@ func TestTableTypeScript(t *testing.T) {
 	t.Run("kafka", func(t *testing.T) { checkTable(t, sample("kafka-table.ts"), tableOnKafka(t)) })
 }
 
-// nodeVersion is the version that the example is tried with.
+// nodeVersion is the version that the example is tested with.
 const nodeVersion = "24.21.0"
 
-// javaSample builds a program in a copy of its folder, and returns the command that runs one of its classes.
+// javaSample builds a copy of a program and returns the command that runs one of its classes.
 func javaSample(t *testing.T, name string) []string {
 	t.Helper()
 	folder := filepath.Join(t.TempDir(), name)

@@ -16,8 +16,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
 )
 
-// traces waits until trace of an object ends with a code and a reason, and its verdict has these
-// words.
+// traces waits until trace of an object ends with an exit code and a reason, and its verdict
+// contains these words.
 func (f *forwarder) traces(code int, reason trace.Reason, words string, args ...string) (d trace.Document) {
 	f.t.Helper()
 	eventually(f.t, fmt.Sprintf("trace %v ends with %d, %s: %q", args, code, reason, words), func(context.Context) error {
@@ -27,14 +27,14 @@ func (f *forwarder) traces(code int, reason trace.Reason, words string, args ...
 			return fmt.Errorf("%w: it ends with %d: %s%s", err, got, stdout, stderr)
 		}
 		if v := d.Verdict; got != code || v.Code != code || v.Reason != reason || !strings.Contains(v.Summary, words) {
-			return fmt.Errorf("it ends with %d, and says %s", got, stdout)
+			return fmt.Errorf("it ended with exit code %d: %s", got, stdout)
 		}
 		return nil
 	})
 	return d
 }
 
-// refuses runs trace with a wrong command line.
+// refuses runs trace with an invalid command line.
 func (f *forwarder) refuses(words string, args ...string) {
 	f.t.Helper()
 	if code, stdout, stderr := f.run(append([]string{"trace"}, args...)...); code != 2 || stdout != "" || !strings.Contains(stderr, words) {
@@ -42,7 +42,7 @@ func (f *forwarder) refuses(words string, args ...string) {
 	}
 }
 
-// TestTrace follows an object through its life, and then deselects it in every way.
+// TestTrace traces an object through its life, and then deselects it in every way.
 func TestTrace(t *testing.T) {
 	onBothBuses(t, func(t *testing.T, bus *anyBus) {
 		cp := cluster.ControlPlane(t)
@@ -78,7 +78,7 @@ func TestTrace(t *testing.T) {
 			}
 		}
 		if code, stdout, stderr := f.run("trace", "configmap/a", in); code != 0 || !strings.Contains(stdout, "\nbus:         snapshot, version "+o.GetResourceVersion()) || stderr != "" {
-			t.Errorf("it ended with %d, and says %s%s", code, stdout, stderr)
+			t.Errorf("it ended with exit code %d: %s%s", code, stdout, stderr)
 		}
 		f.traces(2, trace.NoObject, "neither the API server nor the bus has configmaps "+namespace+"/b", "configmap/b", in)
 		f.traces(1, trace.Deselection, "KUBERELAY_NAMESPACES does not have default", "configmap/kube-root-ca.crt")
@@ -155,7 +155,7 @@ func TestTraceForbidden(t *testing.T) {
 	f.traces(1, trace.Forbidden, "forbidden: list, watch, get in the namespace "+namespace, "svc/a", "-n="+namespace)
 }
 
-// TestTraceOutage: the bus is full, and then away, and consumers are behind.
+// TestTraceOutage: the bus is full, then down, and consumers are behind.
 func TestTraceOutage(t *testing.T) {
 	bus := natstest.StartProcess(t)
 	cp := cluster.ControlPlane(t)
@@ -198,7 +198,7 @@ func TestTraceOutage(t *testing.T) {
 	}
 	var all []jetstream.Msg
 	for m := range messages.Messages() {
-		if all = append(all, m); len(all) == 2 { // with kube-root-ca.crt
+		if all = append(all, m); len(all) == 2 { // the other is kube-root-ca.crt
 			break
 		}
 	}
@@ -232,7 +232,7 @@ func TestTraceOutage(t *testing.T) {
 	f.stop()
 }
 
-// TestTraceGroup: a group of consumers on Kafka is behind.
+// TestTraceGroup: a consumer group on Kafka is behind.
 func TestTraceGroup(t *testing.T) {
 	s := topic{t, kafkabrokertest.Shared(t).Addr(), kafkabrokertest.TopicName(t.Name())}
 	cp := cluster.ControlPlane(t)

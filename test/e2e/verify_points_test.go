@@ -15,7 +15,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
 
-// never is a settle time that no test waits for.
+// never is a settle time that would exceed the limit of every test.
 const never = "--settle=1000h"
 
 // verify runs "forwarder verify" and returns its report.
@@ -29,7 +29,7 @@ func (f *forwarder) verify(wantCode int, settle string) report.Report {
 	return r
 }
 
-// awaitPoint waits until every partition has a consistency point of a version or a later one.
+// awaitPoint waits until every partition has a consistency point at a version or later.
 func (b *anyBus) awaitPoint(version string) {
 	b.t.Helper()
 	eventually(b.t, "every partition has a consistency point of version "+version, func(context.Context) error {
@@ -42,14 +42,14 @@ func (b *anyBus) awaitPoint(version string) {
 				return fmt.Errorf("partition %d has none", partition)
 			}
 		}
-		if len(reached) == 0 { // else the forwarder has written to every partition
+		if len(reached) == 0 { // otherwise the forwarder has written to every partition
 			return errors.New("the bus has nothing")
 		}
 		return nil
 	})
 }
 
-// TestVerifyAtPoints: while objects change all the time, verify finds no difference, and doesn't
+// TestVerifyAtPoints: while objects change continuously, verify finds no difference and doesn't
 // wait for the settle time.
 func TestVerifyAtPoints(t *testing.T) {
 	cp := cluster.ControlPlane(t)
@@ -84,7 +84,7 @@ func TestVerifyAtPoints(t *testing.T) {
 	})
 }
 
-// TestVerifyFindsAtPoints: verify finds every kind of difference at a consistency point, and
+// TestVerifyFindsAtPoints: verify finds every kind of difference at a consistency point and
 // doesn't wait for the settle time.
 func TestVerifyFindsAtPoints(t *testing.T) {
 	cp := cluster.ControlPlane(t)
@@ -123,7 +123,7 @@ func TestVerifyFindsAtPoints(t *testing.T) {
 		got := map[string]report.Kind{}
 		for _, p := range r.Problems {
 			if p.Kind == report.Misordered || p.Kind == report.Malformed {
-				continue // they are forgeries
+				continue // forgeries
 			}
 			got[p.Name] = p.Kind
 			if p.Point == "" {
@@ -136,9 +136,9 @@ func TestVerifyFindsAtPoints(t *testing.T) {
 	})
 }
 
-// TestVerifyWithoutPoints: verify settles differences if there is no consistency point, or if the
-// API server no longer has its version. What a forwarder did not publish after its last point is
-// found by settling too.
+// TestVerifyWithoutPoints: verify waits for the settle time if there is no consistency point, or
+// if the API server no longer has its version. In the same way, it finds what the forwarder didn't
+// publish after its last point.
 func TestVerifyWithoutPoints(t *testing.T) {
 	cp := controlplanetest.New(t, controlplane.Options{})
 	const namespace = "default"
@@ -182,5 +182,5 @@ func TestVerifyWithoutPoints(t *testing.T) {
 	})
 }
 
-// name is the last word of the test's name.
+// name returns the last part of the test's name.
 func (b *anyBus) name() string { return b.t.Name()[strings.LastIndexByte(b.t.Name(), '/')+1:] }

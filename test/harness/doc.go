@@ -1,9 +1,8 @@
-// Package harness runs the built forwarder for tests of the whole, as its users
-// run it: as a process that is set by its environment, beside a real API server
-// and a real bus. Nothing of the forwarder's own code is in between.
+// Package harness runs the built forwarder for end-to-end tests as users run it: as a process that
+// is configured by its environment, with a real API server and a real bus. Tests don't call the
+// forwarder's code.
 //
-// Its functions return errors and fail no test, so that a test may as well expect
-// one.
+// Its functions return errors and don't fail a test, so that a test can expect an error.
 package harness
 
 import (
@@ -14,19 +13,19 @@ import (
 	"time"
 )
 
-// Build builds the forwarder into the file to, with the race detector if the
-// caller was built with it, and with build tags.
+// Build builds the forwarder into the file to, with build tags, and with the race detector if the
+// caller was built with it.
 func Build(ctx context.Context, to string, tags ...string) error {
 	return build(ctx, "", tags, "build", "-o", to)
 }
 
-// BuildWith is Build with an overlay that [Patch] has made.
+// BuildWith is Build with an overlay from [Patch].
 func BuildWith(ctx context.Context, overlay, to string, tags ...string) error {
 	return build(ctx, overlay, tags, "build", "-o", to)
 }
 
-// CompileWith is BuildWith without the link, which takes most of the time of a build.
-// Go's build cache keeps the result for BuildWith.
+// CompileWith is BuildWith without linking, which takes most of the time of a build. The build
+// cache keeps the result for BuildWith.
 func CompileWith(ctx context.Context, overlay string, tags ...string) error {
 	return build(ctx, overlay, tags, "list", "-export")
 }
@@ -48,11 +47,11 @@ func build(ctx context.Context, overlay string, tags []string, args ...string) e
 	return nil
 }
 
-// poll is how often Eventually tries.
+// poll is the interval between the tries of Eventually.
 const poll = 20 * time.Millisecond
 
-// Eventually tries until try succeeds, and gives up with its last error when ctx
-// ends or the limit has passed.
+// Eventually calls try until it succeeds. It returns the last error of try when ctx ends or the
+// limit has passed.
 func Eventually(ctx context.Context, limit time.Duration, what string, try func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -64,12 +63,12 @@ func Eventually(ctx context.Context, limit time.Duration, what string, try func(
 		if err == nil {
 			return nil
 		}
-		if last == nil || ctx.Err() == nil { // else it says no more than that
+		if last == nil || ctx.Err() == nil { // an error after the end of ctx only says that ctx ended
 			last = err
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("never: %s: %w", what, last)
+			return fmt.Errorf("wait until %s: %w", what, last)
 		case <-ticker.C:
 		}
 	}

@@ -19,28 +19,29 @@ import (
 	"syscall"
 )
 
-// Options say what a forwarder is to be.
+// Options configure a forwarder.
 type Options struct {
 	Binary     string
 	Dir        string // for its log, its home and its data; must exist
 	Address    string // of its operations server
 	Kubeconfig string
 	NATSURL    string
-	Cluster    string // its name on the bus
+	Cluster    string // the cluster name
 
-	// Set adds variables without their prefix, or overrides them; "" removes one.
+	// Set adds variables, without their prefix, or replaces them. An empty value removes a
+	// variable.
 	Set map[string]string
 }
 
-// Forwarder is a process of the built binary, which may be started again after it
-// has ended. It may be used by several goroutines at once.
+// Forwarder is a process of the built binary. It can be started again after it has ended. It is
+// safe for concurrent use.
 type Forwarder struct {
 	options Options
 	env     []string
 	logFile string
 
 	mu     sync.Mutex
-	starts int // of the process
+	starts int // number of starts of the process
 	cmd    *exec.Cmd
 	ended  chan struct{} // closed when cmd has ended; nil before the first start
 }
@@ -52,7 +53,7 @@ func New(o Options) *Forwarder {
 	return f
 }
 
-// Configure replaces what [Options.Set] said, for the next start.
+// Configure replaces [Options.Set] for the next start.
 func (f *Forwarder) Configure(set map[string]string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -71,8 +72,8 @@ func (f *Forwarder) Configure(set map[string]string) {
 	}
 }
 
-// Start starts the process, with more variables, and returns without waiting for
-// it to be ready. It must not be running.
+// Start starts the process with additional variables. It doesn't wait until the process is ready.
+// The process must not be running.
 func (f *Forwarder) Start(more ...string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -91,7 +92,7 @@ func (f *Forwarder) Start(more ...string) error {
 	}
 	watch, err := newReaper(cmd.Process.Pid)
 	if err != nil {
-		_ = cmd.Process.Kill() // it has ended otherwise
+		_ = cmd.Process.Kill() // the process may have ended already
 		_ = cmd.Wait()
 		return fmt.Errorf("start the forwarder: %w", err)
 	}
@@ -99,7 +100,7 @@ func (f *Forwarder) Start(more ...string) error {
 	f.cmd, f.ended = cmd, ended
 	f.starts++
 	go func() {
-		_ = cmd.Wait() // the state of the process says it
+		_ = cmd.Wait() // ProcessState has the result
 		watch.end()
 		close(ended)
 	}()
@@ -118,7 +119,7 @@ func (f *Forwarder) running() bool {
 	}
 }
 
-// Running tells whether the process has been started and has not ended.
+// Running reports whether the process was started and hasn't ended.
 func (f *Forwarder) Running() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -132,7 +133,7 @@ func (f *Forwarder) Starts() int {
 	return f.starts
 }
 
-// PID is the process's id, 0 before the first start.
+// PID returns the process id, 0 before the first start.
 func (f *Forwarder) PID() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -142,7 +143,7 @@ func (f *Forwarder) PID() int {
 	return f.cmd.Process.Pid
 }
 
-// Ended is closed when the process that was last started has ended. It is nil
+// Ended returns a channel that is closed when the process of the last start has ended. It is nil
 // before the first start.
 func (f *Forwarder) Ended() <-chan struct{} {
 	f.mu.Lock()
@@ -150,8 +151,8 @@ func (f *Forwarder) Ended() <-chan struct{} {
 	return f.ended
 }
 
-// Failure says how the process ended: nil if it ended well or is running. If a
-// signal ended it, that is told too.
+// Failure returns how the process ended: nil if it ended with success or is running, and the
+// signal if one ended it.
 func (f *Forwarder) Failure() (by syscall.Signal, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -173,7 +174,7 @@ func (f *Forwarder) Signal(s os.Signal) {
 	}
 }
 
-// Kill ends the process as kill -9 does, if it is running, and waits for its end.
+// Kill ends the process with SIGKILL, if it is running, and waits until it has ended.
 func (f *Forwarder) Kill() {
 	f.Signal(syscall.SIGKILL)
 	if ended := f.Ended(); ended != nil {
@@ -181,8 +182,8 @@ func (f *Forwarder) Kill() {
 	}
 }
 
-// Stop asks the process to end and waits until it has, or ctx ends. It is an error
-// if it does not end well.
+// Stop asks the process to end and waits until it has ended or ctx ends. It returns an error if
+// the process fails.
 func (f *Forwarder) Stop(ctx context.Context) error {
 	ended := f.Ended()
 	if ended == nil {
@@ -198,7 +199,10 @@ func (f *Forwarder) Stop(ctx context.Context) error {
 	}
 }
 
-// Get asks the operations server.
+// Address returns the address of the operations server.
+func (f *Forwarder) Address() string { return f.options.Address }
+
+// Get sends a request to the operations server.
 func (f *Forwarder) Get(ctx context.Context, path string) (status int, body string, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+f.options.Address+path, http.NoBody)
 	if err != nil {
@@ -213,8 +217,8 @@ func (f *Forwarder) Get(ctx context.Context, path string) (status int, body stri
 	return response.StatusCode, string(text), err
 }
 
-// Ready is nil if the process says that it is ready. If the process has ended,
-// waiting has no use: the error is an [EndedError].
+// Ready returns nil if the process reports that it is ready. If the process has ended, the error
+// is an [EndedError].
 func (f *Forwarder) Ready(ctx context.Context) error {
 	if _, err := f.Failure(); err != nil || !f.Running() {
 		return &EndedError{err}
@@ -226,7 +230,7 @@ func (f *Forwarder) Ready(ctx context.Context) error {
 	return err
 }
 
-// EndedError says that the process is not running.
+// EndedError reports that the process isn't running.
 type EndedError struct{ Err error }
 
 func (e *EndedError) Error() string {
@@ -238,8 +242,8 @@ func (e *EndedError) Error() string {
 
 func (e *EndedError) Unwrap() error { return e.Err }
 
-// Metric reads a metric without labels, or the sum of one with. The name is a
-// regular expression and may have labels. It is an error if there is none of it.
+// Metric returns the value of a metric, or the sum of its series. The name is a regular expression
+// that may contain labels. It returns an error if no series matches.
 func (f *Forwarder) Metric(ctx context.Context, name string) (float64, error) {
 	all, err := f.scrape(ctx)
 	if err != nil {
@@ -252,7 +256,7 @@ func (f *Forwarder) Metric(ctx context.Context, name string) (float64, error) {
 	return total, err
 }
 
-// scrape reads all metrics, as text.
+// scrape returns the text of /metrics.
 func (f *Forwarder) scrape(ctx context.Context) (string, error) {
 	status, body, err := f.Get(ctx, "/metrics")
 	if err == nil && status != http.StatusOK {
@@ -264,7 +268,7 @@ func (f *Forwarder) scrape(ctx context.Context) (string, error) {
 	return body, nil
 }
 
-// sum adds up the metrics of a name, which is a regular expression.
+// sum adds up the series whose names match a regular expression.
 func sum(metrics, name string) (total float64, found bool, err error) {
 	for _, m := range regexp.MustCompile(`(?m)^`+name+`(?:\{[^}]*\})? (\S+)$`).FindAllStringSubmatch(metrics, -1) {
 		v, err := strconv.ParseFloat(m[1], 64)
@@ -276,7 +280,7 @@ func sum(metrics, name string) (total float64, found bool, err error) {
 	return total, found, nil
 }
 
-// Idle is nil if the forwarder is ready and has nothing left to publish.
+// Idle returns nil if the forwarder is ready and has nothing to publish.
 func (f *Forwarder) Idle(ctx context.Context) error {
 	if err := f.Ready(ctx); err != nil {
 		return err
@@ -292,11 +296,11 @@ func (f *Forwarder) Idle(ctx context.Context) error {
 	return nil
 }
 
-// Run runs the binary to its end with another command and the same environment.
+// Run runs another command of the binary with the same environment until it ends.
 func (f *Forwarder) Run(ctx context.Context, args ...string) (code int, stdout, stderr string, err error) {
-	cmd := exec.CommandContext(ctx, f.options.Binary, args...)
+	cmd := f.Command(ctx, args...)
 	var out, errOut bytes.Buffer
-	cmd.Env, cmd.Stdout, cmd.Stderr = f.env, &out, &errOut
+	cmd.Stdout, cmd.Stderr = &out, &errOut
 	err = cmd.Run()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
@@ -305,13 +309,20 @@ func (f *Forwarder) Run(ctx context.Context, args ...string) (code int, stdout, 
 	return cmd.ProcessState.ExitCode(), out.String(), errOut.String(), err
 }
 
+// Command is another command of the binary with the same environment.
+func (f *Forwarder) Command(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, f.options.Binary, args...)
+	cmd.Env = slices.Clone(f.env)
+	return cmd
+}
+
 // Log is all that the processes have logged so far.
 func (f *Forwarder) Log() string {
 	text, _ := os.ReadFile(f.logFile)
 	return string(text)
 }
 
-// LogTail is the last lines of the log.
+// LogTail returns the last lines of the log.
 func (f *Forwarder) LogTail(lines int) string {
 	all := strings.Split(f.Log(), "\n")
 	return strings.Join(all[max(0, len(all)-lines):], "\n")

@@ -2,5 +2,5 @@
 
 package harness
 
-// RaceEnabled tells whether this was built with the race detector.
+// RaceEnabled reports whether the test was built with the race detector.
 const RaceEnabled = false

@@ -12,9 +12,9 @@ import (
 	"strings"
 )
 
-// Patch applies a patch to copies of the module's files, in a folder that exists, and
-// returns the file that go build takes as its -overlay. The module itself is not changed.
-// It is an error if the patch does not apply as it is, at whatever lines.
+// Patch applies a patch to copies of the module's files, in an existing folder, and returns the
+// file for go build -overlay. The module itself isn't changed. It returns an error if the patch
+// doesn't apply. Line numbers may differ.
 func Patch(ctx context.Context, patch, dir string) (overlay string, err error) {
 	text, err := os.ReadFile(patch)
 	if err != nil {
@@ -37,7 +37,7 @@ func Patch(ctx context.Context, patch, dir string) (overlay string, err error) {
 	}
 	apply := exec.CommandContext(ctx, "git", "apply", "-")
 	apply.Dir, apply.Stdin = dir, strings.NewReader(string(text))
-	apply.Env = append(os.Environ(), "GIT_CEILING_DIRECTORIES="+filepath.Dir(dir)) // dir is no repository
+	apply.Env = append(os.Environ(), "GIT_CEILING_DIRECTORIES="+filepath.Dir(dir)) // git must not find a repository around dir
 	if out, err := apply.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("plant %s: the patch does not apply to the code as it is now: %w\n%s", filepath.Base(patch), err, out)
 	}
@@ -46,7 +46,7 @@ func Patch(ctx context.Context, patch, dir string) (overlay string, err error) {
 	return overlay, errors.Join(err, os.WriteFile(overlay, contents, 0o600))
 }
 
-// patchedFile finds the files that a patch changes. It makes and removes none.
+// patchedFile returns the files that a patch changes. Patches don't add or remove files.
 var patchedFile = regexp.MustCompile(`(?m)^\+\+\+ b/(\S+)`)
 
 func copyFile(from, to string) error {

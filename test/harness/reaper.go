@@ -8,9 +8,9 @@ import (
 	"syscall"
 )
 
-// reaper kills a process if this one ends before it, however that comes: a test
-// that times out, or is killed, does not clean up. It is a shell that waits for the
-// end of a pipe whose other end only this process has.
+// reaper kills a process when this process ends first, for example because a test timed out or was
+// killed and didn't clean up. It is a shell that waits for the end of a pipe. Only this process
+// has the other end.
 type reaper struct {
 	lifeline *os.File
 	shell    *exec.Cmd
@@ -34,10 +34,10 @@ func newReaper(pid int) (*reaper, error) {
 	return &reaper{lifeline, shell}, nil
 }
 
-// end ends the reaper without its work: the process has ended, and its id may be
-// another's soon.
+// end ends the reaper without a kill: the process has ended, and another process may soon get its
+// id.
 func (r *reaper) end() {
-	_ = r.shell.Process.Kill() // it has ended otherwise
+	_ = r.shell.Process.Kill() // it may have ended already
 	_ = r.shell.Wait()
 	r.lifeline.Close()
 }

@@ -8,21 +8,21 @@ import (
 	"time"
 )
 
-// Recorder reads every message of a bus, through restarts of its server, with
-// nothing of the forwarder's code between the bus and the test.
+// Recorder reads every message of a bus, also across restarts of the server. It uses none of the
+// forwarder's code.
 type Recorder interface {
-	// TolerateInvalid has All return messages that are no CloudEvents. Without it they are
-	// an error.
+	// TolerateInvalid makes All return messages that aren't CloudEvents. Otherwise All returns an
+	// error for them.
 	TolerateInvalid()
-	// All is what has been read so far: on NATS in the order of the stream, on Kafka
-	// in that of each partition. Missed tells whether a message was removed before it
-	// could be read: then what looks like neighbours may be none.
+	// All returns what was read so far: on NATS in the order of the stream, on Kafka in the order
+	// of each partition. Missed reports whether a message was removed before it was read. If so,
+	// adjacent messages in the result may not be adjacent on the bus.
 	All() (all []Received, missed bool, err error)
 	// CatchUp waits until everything has been read that is on the bus now.
 	CatchUp(ctx context.Context, limit time.Duration) error
-	// Stored grows with every message that is stored, and is 0 if there is none.
+	// Stored grows with every stored message. It is 0 on an empty bus.
 	Stored(ctx context.Context) (uint64, error)
-	// Close ends the reading.
+	// Close stops reading.
 	Close()
 }
 
@@ -30,26 +30,27 @@ var _, _ Recorder = (*NATSRecorder)(nil), (*KafkaRecorder)(nil)
 
 // Received is one message as a subscriber sees it.
 type Received struct {
-	Subject string // of the message, or the record's key
-	Place          // where it is
-	Body    []byte // nil for a tombstone, and for a consistency point on Kafka
+	Subject string // the subject of the message or the record key
+	Place
+	Body []byte // nil for a tombstone, and for a consistency point on Kafka
 
 	Attributes map[string]string // of the CloudEvent, decoded
 	Data       []byte            // of the CloudEvent
-	Invalid    error             // why the message is no CloudEvent
+	Invalid    error             // why the message isn't a CloudEvent
 
-	// Producer is who wrote a record, as its batch says; the zero value for nobody who
-	// produces idempotently.
+	// Producer identifies the writer of a record, from its batch. It is zero for a writer that
+	// doesn't produce idempotently.
 	Producer Producer
 }
 
-// Producer is a producer's id and epoch, the id plus 1 so that the zero value is none.
+// Producer has the id and epoch of a producer. The id is increased by 1, so that the zero value
+// means none.
 type Producer struct{ ID, Epoch int64 }
 
-// Place is where a message is.
+// Place is the position of a message.
 type Place struct {
 	Topic     string // on Kafka
-	Life      int    // which of the streams or topics of this name, in their order, from 1 on
+	Life      int    // counts the streams or topics that had this name, from 1
 	Partition int    // on Kafka
 	Sequence  uint64 // in the stream, or the offset in the partition
 }
@@ -65,17 +66,17 @@ func (p Place) String() string {
 	return text
 }
 
-// Kind is the last word of the event's type, "" for a tombstone.
+// Kind returns the last word of the event type, "" for a tombstone.
 func (r *Received) Kind() string {
 	t := r.Attributes["type"]
 	return t[strings.LastIndexByte(t, '.')+1:]
 }
 
-// header is one of a message.
+// header is a header of a message.
 type header struct{ name, value string }
 
-// read reads the event out of the body and the headers, whose attributes' names
-// begin with a prefix.
+// read reads the event from the body and the headers. The names of attribute headers begin with
+// the prefix.
 func (r *Received) read(headers []header, prefix string, decode func(string) (string, error)) error {
 	r.Attributes = map[string]string{}
 	for _, h := range headers {

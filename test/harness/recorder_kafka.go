@@ -12,36 +12,36 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// KafkaRecorder reads every record of a topic, with franz-go, which the forwarder does
-// not use. A topic that is deleted and made anew is read from its start.
+// KafkaRecorder reads every record of a topic with franz-go, which the forwarder doesn't use. A
+// topic that is deleted and recreated is read from its start.
 type KafkaRecorder struct {
-	client *kgo.Client // for requests
+	client *kgo.Client // sends requests
 	topic  string
 	opts   []kgo.Opt
 	cancel context.CancelFunc
 	done   chan struct{}
 
-	consumer *kgo.Client // of the topic's present life, nil before the first; only run touches it
+	consumer *kgo.Client // of the present topic, nil before the first; only run uses it
 
 	mu      sync.Mutex
 	lives   int
-	back    []int64  // by partition, where to read on, see Rewind
-	id      [16]byte // of the topic that is read
-	next    []int64  // by partition, the offset after the last that was read
+	back    []int64  // by partition, where to resume; see Rewind
+	id      [16]byte // of the present topic
+	next    []int64  // by partition, the offset after the last record read
 	all     []Received
 	missed  bool
 	foreign error
-	lenient bool // toward records that are no CloudEvents
+	lenient bool // accept records that aren't CloudEvents
 }
 
-// RecordKafka begins to read a topic, which need not exist yet. Close ends it.
+// RecordKafka starts reading a topic, which may not exist yet. Close stops it.
 func RecordKafka(address, topic string) (*KafkaRecorder, error) {
 	opts := []kgo.Opt{
 		kgo.SeedBrokers(address), kgo.FetchMaxWait(100 * time.Millisecond), kgo.MetadataMinAge(50 * time.Millisecond),
 		kgo.RetryBackoffFn(func(int) time.Duration { return poll }), kgo.RequestTimeoutOverhead(requestTimeout),
 		kgo.DialTimeout(requestTimeout), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.DisableFetchSessions(),
-		kgo.RequestRetries(0), // kgo sends the same request again while its first goroutine reads it, a data race
+		kgo.RequestRetries(0), // kgo retries a request while its first goroutine still reads it, which is a data race
 	}
 	client, err := kgo.NewClient(opts...)
 	if err != nil {
@@ -89,16 +89,16 @@ func (r *KafkaRecorder) run(ctx context.Context) {
 	}
 }
 
-// ErrNoTopic is that there is no such topic now.
+// ErrNoTopic means that the topic doesn't exist.
 var ErrNoTopic = errors.New("there is no such topic")
 
-// Partitions gives the number of a topic's partitions.
+// Partitions returns the number of partitions of a topic.
 func (r *KafkaRecorder) Partitions(ctx context.Context, topic string) (int, error) {
 	_, partitions, err := r.look(ctx, topic)
 	return partitions, err
 }
 
-// look asks for a topic's id and the number of its partitions.
+// look returns the id of a topic and the number of its partitions.
 func (r *KafkaRecorder) look(ctx context.Context, name string) (id [16]byte, partitions int, err error) {
 	request := kmsg.NewPtrMetadataRequest()
 	topic := kmsg.NewMetadataRequestTopic()
@@ -120,7 +120,7 @@ func (r *KafkaRecorder) look(ctx context.Context, name string) (id [16]byte, par
 	return t.TopicID, len(t.Partitions), nil
 }
 
-// renew begins to read a topic that is there, if it is another than before.
+// renew starts reading the topic if it was created or recreated.
 func (r *KafkaRecorder) renew(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -130,7 +130,7 @@ func (r *KafkaRecorder) renew(ctx context.Context) {
 	}
 	next := make([]int64, partitions)
 	if r.consumer != nil && id == r.id {
-		copy(next, r.next) // it has got more partitions
+		copy(next, r.next) // the topic may have more partitions now
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -141,7 +141,7 @@ func (r *KafkaRecorder) renew(ctx context.Context) {
 	r.id = id
 }
 
-// consume reads on from these offsets. The caller holds the lock.
+// consume resumes at these offsets. The caller holds the lock.
 func (r *KafkaRecorder) consume(next []int64) {
 	from := map[int32]kgo.Offset{}
 	for p, offset := range next {
@@ -156,9 +156,8 @@ func (r *KafkaRecorder) consume(next []int64) {
 	r.next = next
 }
 
-// Rewind says that the broker, which is not running, has lost the ends of the topic's
-// partitions, and where each of them ends now. What is read from now on has the life that
-// it returns.
+// Rewind tells the recorder that the broker, which is not running, lost the ends of the
+// partitions. ends are the new ends. Records that are read from now on have the returned life.
 func (r *KafkaRecorder) Rewind(ctx context.Context, ends []int64, limit time.Duration) (life int, err error) {
 	r.mu.Lock()
 	r.back = ends
@@ -167,7 +166,7 @@ func (r *KafkaRecorder) Rewind(ctx context.Context, ends []int64, limit time.Dur
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if r.back != nil {
-			return errors.New("it does not yet")
+			return errors.New("the recorder has not resumed")
 		}
 		life = r.lives
 		return nil
@@ -186,7 +185,7 @@ func (r *KafkaRecorder) rewind() {
 	r.back = nil
 }
 
-// step reads what there is.
+// step reads the records that are available.
 func (r *KafkaRecorder) step(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, poll)
 	defer cancel()
@@ -230,7 +229,7 @@ func newRecord(record *kgo.Record, life int) (Received, error) {
 	return r, err
 }
 
-// offsets asks for the first or the last offsets of the partitions.
+// offsets returns the first or the last offsets of the partitions.
 func (r *KafkaRecorder) offsets(ctx context.Context, timestamp int64, partitions int) ([]int64, error) {
 	request := kmsg.NewPtrListOffsetsRequest()
 	topic := kmsg.NewListOffsetsRequestTopic()
@@ -257,13 +256,13 @@ func (r *KafkaRecorder) offsets(ctx context.Context, timestamp int64, partitions
 	return offsets, nil
 }
 
-// What ListOffsets takes for a time.
+// Special timestamps of ListOffsets
 const (
 	earliest = -2
 	latest   = -1
 )
 
-// Ends gives the offset after the last record of each partition.
+// Ends returns the offset after the last record of each partition.
 func (r *KafkaRecorder) Ends(ctx context.Context) (id [16]byte, ends []int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -301,11 +300,11 @@ func (r *KafkaRecorder) CatchUp(ctx context.Context, limit time.Duration) error 
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if id != r.id || len(r.next) != len(ends) {
-			return errors.New("it is another topic than the one that is read")
+			return errors.New("the topic was recreated, and the recorder has not read the new one")
 		}
 		for p, end := range ends {
 			if max(r.next[p], starts[p]) < end {
-				return fmt.Errorf("at %d of %d in partition %d", r.next[p], end, p)
+				return fmt.Errorf("read offset %d of %d in partition %d", r.next[p], end, p)
 			}
 		}
 		return nil
@@ -322,7 +321,7 @@ func (r *KafkaRecorder) All() (all []Received, missed bool, err error) {
 	return append([]Received(nil), r.all...), r.missed, nil
 }
 
-// Do sends a request of a test that wants to do more.
+// Do sends a request on the recorder's connection.
 func (r *KafkaRecorder) Do(ctx context.Context, request kmsg.Request) (kmsg.Response, error) {
 	return r.client.Request(ctx, request)
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// NATSRecorder reads every message of a stream, one by one in the order of the
-// stream. It asks for each, so that no consumer can be lost.
+// NATSRecorder reads every message of a stream, one by one in the order of the stream. It requests
+// each message, so that it doesn't depend on a consumer that can be lost.
 type NATSRecorder struct {
 	nc     *nats.Conn
 	js     jetstream.JetStream
@@ -22,20 +22,20 @@ type NATSRecorder struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 
-	handle  jetstream.Stream // nil before the stream was found; only run touches it
-	created time.Time        // of the stream; likewise
+	handle  jetstream.Stream // nil until the stream is found; only run uses it
+	created time.Time        // when the stream was created; only run uses it
 
 	mu      sync.Mutex
 	all     []Received
-	life    int    // which stream of the name is read, 0 before the first
-	next    uint64 // the sequence to ask for
-	missed  bool   // a message was gone before it could be read
-	foreign error  // a message that is no CloudEvent
-	lenient bool   // toward such messages
+	life    int    // counts the streams of this name, 0 before the first
+	next    uint64 // the sequence to request
+	missed  bool   // a message was removed before it was read
+	foreign error  // the first message that isn't a CloudEvent
+	lenient bool   // accept such messages
 }
 
-// RecordNATS begins to read a stream, which need not exist yet. Close ends it. The
-// credentials are those that the server asks for.
+// RecordNATS starts reading a stream, which may not exist yet. Close stops it. The server asks for
+// the credentials.
 func RecordNATS(address, stream string, credentials ...nats.Option) (*NATSRecorder, error) {
 	nc, err := nats.Connect(address, append(credentials, nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond),
 		nats.RetryOnFailedConnect(true), nats.IgnoreAuthErrorAbort())...)
@@ -66,7 +66,7 @@ func (r *NATSRecorder) Close() {
 	r.nc.Close()
 }
 
-// JetStream is the connection, for a test that wants to do more.
+// JetStream returns the recorder's connection.
 func (r *NATSRecorder) JetStream() jetstream.JetStream { return r.js }
 
 func (r *NATSRecorder) run(ctx context.Context) {
@@ -84,10 +84,10 @@ func (r *NATSRecorder) run(ctx context.Context) {
 	}
 }
 
-// requestTimeout bounds each request; the server may be frozen.
+// requestTimeout limits each request, because the server may be frozen.
 const requestTimeout = time.Second
 
-// step reads what there is, and tells whether it was anything.
+// step reads the messages that are available and reports whether there were any.
 func (r *NATSRecorder) step(ctx context.Context) (read bool) {
 	if !r.find(ctx) {
 		return false
@@ -98,8 +98,7 @@ func (r *NATSRecorder) step(ctx context.Context) (read bool) {
 	return read
 }
 
-// find finds the stream. One that was made anew is read from its first sequence on, which
-// need not be 1.
+// find finds the stream. A recreated stream is read from its first sequence, which isn't always 1.
 func (r *NATSRecorder) find(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -125,9 +124,9 @@ func (r *NATSRecorder) find(ctx context.Context) bool {
 	return true
 }
 
-// Rewind says that the server has been put back to where next was the sequence of the next
-// message. It is for a stream to which nobody writes yet. What is read from now on has
-// the life that it returns.
+// Rewind tells the recorder that the server lost the end of the stream. next is the sequence of
+// the next message. Nothing may have been written to the stream since. Messages that are read from
+// now on have the returned life.
 func (r *NATSRecorder) Rewind(next uint64) (life int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -148,8 +147,9 @@ func newReceived(m *jetstream.RawStreamMsg, life int) (Received, error) {
 	return r, err
 }
 
-// get gets the first message from a sequence on. Headers that cannot be parsed are none,
-// and an error of their own: the client's GetMsg fails, and does not say of which message.
+// get returns the first message from a sequence on. If the headers can't be parsed, it returns the
+// message without headers and an error for them. The client's GetMsg returns an error that doesn't
+// name the message.
 func (r *NATSRecorder) get(ctx context.Context, from uint64) (m *jetstream.RawStreamMsg, headers, err error) {
 	answer, err := r.nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+r.stream, fmt.Appendf(nil, `{"seq":%d,"next_by_subj":">"}`, from))
 	if err != nil {
@@ -191,7 +191,7 @@ func (r *NATSRecorder) one(ctx context.Context) bool {
 	if err != nil {
 		return false
 	}
-	if m.Sequence != next { // it may be that of a stream that was made anew
+	if m.Sequence != next { // the message may be from a recreated stream
 		if info, err := r.handle.Info(ctx); err != nil || !info.Created.Equal(r.created) {
 			return false
 		}
@@ -228,7 +228,7 @@ func (r *NATSRecorder) CatchUp(ctx context.Context, limit time.Duration) error {
 		case err != nil:
 			return err
 		}
-		return fmt.Errorf("at %d, and %d is there", next, m.Sequence)
+		return fmt.Errorf("the next sequence to read is %d, and the stream has %d", next, m.Sequence)
 	})
 }
 
@@ -242,8 +242,8 @@ func (r *NATSRecorder) All() (all []Received, missed bool, err error) {
 	return append([]Received(nil), r.all...), r.missed, nil
 }
 
-// Stored is [Recorder]'s: the position of the last message that was stored, which may be
-// purged by now; 0 if the stream holds none.
+// Stored is [Recorder]'s: the sequence of the last message that was stored, even if it was purged,
+// and 0 if the stream is empty.
 func (r *NATSRecorder) Stored(ctx context.Context) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()

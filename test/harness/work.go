@@ -10,25 +10,25 @@ import (
 	"time"
 )
 
-// Work is what a process has done since it began, as its metrics tell.
+// Work is what a process has done since its start, according to its metrics.
 type Work struct {
 	Decisions   float64
 	BusReads    float64
-	Publishes   float64 // answered by the bus, whatever the answer
-	Points      float64 // consistency points, on Kafka one message for each partition
-	APIRequests float64 // each try counted, watches included
+	Publishes   float64 // answered by the bus, with any result
+	Points      float64 // consistency points; on Kafka, each takes one message per partition
+	APIRequests float64 // including retries and watches
 	CPU         float64 // seconds
 
-	Changes float64 // that watches have shown
-	Objects float64 // in the indexers now
+	Changes float64 // changes from watches
+	Objects float64 // objects in the informers now
 
 	at      time.Time
 	up      time.Duration // of the process
 	leads   bool          // the process writes to the bus
-	missing []string      // metrics that the process should export and does not
+	missing []string      // metrics that the process should export but doesn't
 }
 
-// The metrics that a [Work] is made of. Those of the bus have its name in them.
+// The metrics that make a [Work]. The name of a bus is part of its metrics.
 const (
 	decisionsMetric = "kuberelay_decisions_total"
 	readsMetric     = "kuberelay_%s_reads_total"
@@ -39,11 +39,11 @@ const (
 	startMetric     = "process_start_time_seconds"
 	changesMetric   = "kuberelay_informer_watch_events_total"
 	objectsMetric   = "kuberelay_informer_objects"
-	leaderMetric    = "kuberelay_leader" // only with an election
+	leaderMetric    = "kuberelay_leader" // only with leader election
 )
 
-// Work reads the metrics. A metric that the process does not export counts as 0. That is
-// right for those of a leader in a forwarder that stands by; Rest fails upon any other.
+// Work reads the metrics. A metric that the process doesn't export counts as 0. For the metrics of
+// a leader, that is correct in a standby forwarder. Rest fails if any other metric is missing.
 func (f *Forwarder) Work(ctx context.Context) (Work, error) {
 	at := time.Now()
 	all, err := f.scrape(ctx)
@@ -76,7 +76,7 @@ func (f *Forwarder) Work(ctx context.Context) (Work, error) {
 	if w.leads && bus != "stdout" {
 		needed = append(needed, reads, publishes)
 	}
-	if w.leads && w.Objects > 0 { // each was decided about; without the other two metrics the bounds are stricter
+	if w.leads && w.Objects > 0 { // every object was decided about; the other two metrics only tighten the bounds
 		needed = append(needed, decisionsMetric)
 	}
 	for _, name := range needed {
@@ -87,13 +87,13 @@ func (f *Forwarder) Work(ctx context.Context) (Work, error) {
 	return w, nil
 }
 
-// Rest watches a forwarder that should have nothing to do, for as long as window, and
-// fails with a [WorkError] if it does more than the bounds of this file allow. Changes
-// of the cluster in the window may cost what a change costs. Rest does not wait for the
-// forwarder to become idle: call it when the bus and the cluster agree. It is an error
-// if the process restarts meanwhile, or does not export a metric that counts its work.
+// Rest watches a forwarder that should have nothing to do for the length of window. It returns a
+// [WorkError] if the forwarder does more than the bounds of this file allow. A change of the
+// cluster in the window raises the bounds by the cost of a change. Rest doesn't wait for the
+// forwarder to become idle: call it when the bus and the cluster agree. It returns an error if the
+// process restarts in the window or doesn't export a metric that counts its work.
 func (f *Forwarder) Rest(ctx context.Context, window time.Duration) error {
-	starts := f.Starts() // process_start_time_seconds moves when the machine's clock is set
+	starts := f.Starts() // process_start_time_seconds changes when the system clock is set
 	begin, err := f.Work(ctx)
 	if err != nil {
 		return fmt.Errorf("watch the forwarder at rest: %w", err)
@@ -117,65 +117,66 @@ func (f *Forwarder) Rest(ctx context.Context, window time.Duration) error {
 	return f.check(begin, end)
 }
 
-// The bounds. Each is an amount that is allowed in any window, and more for what is
-// known to cost something. A forwarder at rest measures far below; a loop without a
-// pause makes thousands of decisions, or tens of requests, a second.
+// The bounds. Each one allows some work in any window, and more for what is known to cost
+// something. A forwarder at rest measures far below them. A loop without a pause makes thousands
+// of decisions, or tens of requests, per second.
 const (
-	// someDecisions is for objects that cannot be published, which are tried again
-	// every RETRY_MAX_DELAY, 2 s in tests, and for what was on its way when the window began.
+	// someDecisions is for objects that can't be published, which are retried every
+	// RETRY_MAX_DELAY (2 s in tests), and for work in progress when the window begins.
 	someDecisions = 20.0
-	// decisionsPerChange: a change, what follows its acknowledgement, the delete and the
-	// create of a recreated object, and the comparison that a removal asks for.
+	// decisionsPerChange: a change, the check after its acknowledgement, the delete and the create
+	// of a recreated object, and the reconciliation that a removal triggers.
 	decisionsPerChange = 4.0
-	// decisionsPerRound: a resync or a refresh enqueues each object once. The comparison
-	// after a refresh enqueues only objects that differ, and at rest none does.
+	// decisionsPerRound: a resync or a refresh enqueues each object once. The reconciliation after
+	// a refresh enqueues only objects that differ. At rest there are none.
 	decisionsPerRound = 1.0
 	extraCached       = 60.0
 
-	// someReads: the claim is read every 10 s, and a snapshot marker at its beginning
-	// and end.
+	// someReads: the claim is read every 10 s, and a snapshot marker at the beginning and end of a
+	// snapshot.
 	someReads = 5.0
-	// readsPerChange: a conflict or a delete whose last state is on the bus reads one
+	// readsPerChange: a conflict, or a delete whose last state is only on the bus, reads one
 	// message.
 	readsPerChange = 1.0
-	// readsPerRefresh: a refresh reads the claim, the checkpoint, what the stream's leader has
-	// after it, messages that the checkpoint's reader has missed, and a snapshot marker of each
-	// resource, of which tests that refresh often have at most six. On Kafka that takes a few
+	// readsPerRefresh: a refresh reads the claim, the checkpoint, what the leader of the stream
+	// has after it, the messages that the reader of the checkpoint missed, and a snapshot marker
+	// of each resource (at most six in tests that refresh often). On Kafka that takes a few
 	// requests for each partition of each topic.
 	readsPerRefresh      = 10.0
 	kafkaReadsPerRefresh = 60.0
 
-	// somePublishes is for what is tried again, as above.
+	// somePublishes is for retries, as above.
 	somePublishes = 10.0
 	// publishesPerChange: a deleted and a created, or a delete and its tombstone.
 	publishesPerChange = 2.0
-	// maxPartitions is how many messages a consistency point takes.
+	// maxPartitions is the maximum number of messages of a consistency point.
 	maxPartitions = 12.0
 
-	// someRequests: discovery asks up to three questions, five times in the seven seconds
-	// after a definition has changed, and each watch may be opened again.
+	// someRequests: after a change of definitions, discovery sends up to three requests, five
+	// times in seven seconds. Each watch may also be reopened.
 	someRequests = 20.0
-	// requestsPerSecond: discovery where the definitions may not be watched asks three
-	// questions every 2 s; resources that may not be read are tried again.
+	// requestsPerSecond: if the definitions can't be watched, discovery sends three requests every
+	// 2 s. Forbidden resources are retried.
 	requestsPerSecond = 4.0
-	// requestsPerRetryPeriod: a forwarder that stands by reads the lease every quarter of
-	// LEASE_RETRY_PERIOD at most, which jitter makes longer; a leader renews it once.
+	// requestsPerRetryPeriod: a standby forwarder reads the lease at most four times per
+	// LEASE_RETRY_PERIOD, less with jitter. A leader renews it once.
 	requestsPerRetryPeriod = 4.0
-	// requestsPerChange: a change of a definition or of a namespace asks what may be read.
+	// requestsPerChange: after a change of a definition or of a namespace, access is checked
+	// again.
 	requestsPerChange = 2.0
 
-	// The CPU of a process does not depend on what else the machine does. An idle
-	// forwarder takes less than 0.01 of a core; reading its metrics takes some
-	// milliseconds, a collection of garbage more.
+	// The CPU time of a process doesn't depend on the load of the machine. An idle forwarder uses
+	// less than 0.01 of a core. A scrape of the metrics takes some milliseconds, a garbage
+	// collection more.
 	someCPU      = 0.3 // seconds
 	cpuPerSecond = 0.05
 	cpuPerChange = 0.005
-	cpuPerObject = 0.001 // of a round
-	// raceCost is how much more the race detector takes.
+	cpuPerObject = 0.001 // in a round
+	// raceCost is the factor of the race detector.
 	raceCost = 4.0
 )
 
-// check compares what was done between two readings with the bounds.
+// check compares the work between two readings with the bounds.
 func (f *Forwarder) check(begin, end Work) error {
 	seconds := end.at.Sub(begin.at).Seconds()
 	changes := since(begin.Changes, end.Changes)
@@ -204,10 +205,9 @@ func (f *Forwarder) check(begin, end Work) error {
 	return nil
 }
 
-// cached is the largest number of objects that the informers hold, given the number of
-// selected ones, which is what the metric counts. A filter, namespaces or references leave
-// objects out that are decided upon all the same. Tests leave out at most as many as they
-// select, and extraCached more.
+// cached returns the largest number of objects that the informers hold. selected is the number
+// that the metric counts. A filter, namespaces or references leave out objects that cost a
+// decision anyway. Tests leave out at most as many as they select, plus extraCached.
 func (f *Forwarder) cached(selected float64) float64 {
 	for _, setting := range []string{"FILTER", "NAMESPACES", "EXCLUDE_NAMESPACES", "NAMESPACE_SELECTOR", "FOLLOW"} {
 		if f.options.Set[setting] != "" {
@@ -217,8 +217,8 @@ func (f *Forwarder) cached(selected float64) float64 {
 	return selected
 }
 
-// since is how much a counter has grown. One that is less than it was began anew, with a
-// term of leadership.
+// since returns the growth of a counter. A counter that shrank was reset, at the start of a
+// leadership term.
 func since(begin, end float64) float64 {
 	if end < begin {
 		return end
@@ -226,15 +226,15 @@ func since(begin, end float64) float64 {
 	return end - begin
 }
 
-// rounds is how often everything may have been looked at between two readings, by resyncs
-// and by refreshes of the checkpoint. A window of n periods has n+1 ticks at most, the
-// first of which may be one before it that is still being worked off. With an election, a
-// new term looks at everything when it begins, and refreshes after the duration of a lease.
+// rounds returns how often all objects may have been processed between two readings, by resyncs
+// and by refreshes of the checkpoint. A window of n periods has at most n+1 ticks. The first one
+// may have started before the window. With leader election, a new term processes all objects when
+// it begins, and refreshes after the duration of a lease.
 func (f *Forwarder) rounds(begin, end Work) (resyncs, refreshes float64) {
 	ticks := func(setting string) float64 {
 		period, err := time.ParseDuration(f.options.Set[setting])
 		if err != nil {
-			period = 10 * time.Minute // the default of both
+			period = 10 * time.Minute // of both
 		}
 		if period <= 0 || end.up < period {
 			return 0
@@ -249,7 +249,7 @@ func (f *Forwarder) rounds(begin, end Work) (resyncs, refreshes float64) {
 	return resyncs, refreshes
 }
 
-// retryPeriods is how many periods of an election there are in some seconds.
+// retryPeriods returns the number of retry periods of the election in some seconds.
 func (f *Forwarder) retryPeriods(seconds float64) float64 {
 	if f.options.Set["LEADER_ELECTION"] != "true" {
 		return 0
@@ -261,11 +261,11 @@ func (f *Forwarder) retryPeriods(seconds float64) float64 {
 	return seconds / period.Seconds()
 }
 
-// WorkError is that a forwarder did more than it should have.
+// WorkError reports that a forwarder did more than the bounds allow.
 type WorkError struct {
 	Seconds float64 // of the window
-	Changes float64 // that watches have shown meanwhile
-	Rounds  float64 // of looking at everything that were allowed
+	Changes float64 // changes from watches in the window
+	Rounds  float64 // rounds over all objects that the bounds allow
 	Lines   []WorkLine
 }
 
@@ -287,6 +287,6 @@ func (e *WorkError) Error() string {
 		}
 		fmt.Fprintf(w, "%s\t%.4g\t%.4g\t%s\t\n", l.Kind, l.Done, l.Bound, mark)
 	}
-	_ = w.Flush() // a strings.Builder takes everything
+	_ = w.Flush() // a strings.Builder never fails
 	return text.String()
 }

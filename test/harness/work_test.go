@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// serving is a forwarder whose metrics are what is given, one text after the other.
+// serving returns a forwarder that serves the given texts as its metrics, one after the other.
 func serving(t *testing.T, set map[string]string, texts ...string) *Forwarder {
 	t.Helper()
 	var served atomic.Int32
@@ -69,7 +69,7 @@ func TestWorkIsBounded(t *testing.T) {
 		name string
 		set  map[string]string
 		then func(*Work)
-		want string // the kind of work that is too much, "" for none
+		want string // the kind of work over its bound, "" for none
 	}{
 		{name: "nothing", then: func(*Work) {}},
 		{name: "what an idle forwarder does", then: func(w *Work) { w.BusReads++; w.APIRequests += 20; w.CPU += 0.1 }},
@@ -120,10 +120,10 @@ func TestWorkIsBounded(t *testing.T) {
 	}
 }
 
-func TestRestOfWhatCannotBeWatched(t *testing.T) {
+func TestRestErrors(t *testing.T) {
 	f := New(Options{Dir: t.TempDir(), Address: "127.0.0.1:1"})
 	if err := f.Rest(t.Context(), 0); err == nil {
-		t.Error("a process that does not answer is at rest")
+		t.Error("Rest of a process that does not answer: got no error")
 	}
 	var restarted *Forwarder
 	restarted = New(Options{Dir: t.TempDir(), Address: answering(t, func() string {
@@ -142,11 +142,11 @@ func TestRestOfWhatCannotBeWatched(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := serving(t, nil, "").Rest(ctx, time.Hour); err == nil {
-		t.Error("a window that was cut short is taken for one")
+		t.Error("Rest with a canceled context: got no error")
 	}
 }
 
-// everyMetric is what a leading forwarder exports of its work.
+// everyMetric has the metrics of a leading forwarder.
 const everyMetric = `kuberelay_leader 1
 kuberelay_decisions_total{reason="unchanged"} 3
 kuberelay_nats_reads_total 7
@@ -157,7 +157,7 @@ process_start_time_seconds 1.7e9
 kuberelay_informer_objects{resource="pods"} 17
 `
 
-// without removes the metric that a line begins with.
+// without removes the metric on the line with this prefix.
 func without(metrics, name string) string {
 	return regexp.MustCompile(`(?m)^`+name+`.*\n`).ReplaceAllString(metrics, "")
 }
@@ -167,7 +167,7 @@ func TestRestNeedsEveryMetric(t *testing.T) {
 	for _, test := range []struct {
 		name, metrics string
 		set           map[string]string
-		begin         string // the metrics at the beginning, if others
+		begin         string // the metrics at the beginning, if they differ
 		missing       string
 	}{
 		{name: "all", metrics: everyMetric},

@@ -1,6 +1,6 @@
-// Command kubestatemetrics is kube-state-metrics with its reflectors on the bus: its builder,
-// its stores and its metrics handler are those of its module, and only the list-watch is
-// replaced. Without NATS_URL, it is kube-state-metrics as it is, on the API server.
+// Command kubestatemetrics is kube-state-metrics with its reflectors on the bus. Builder, stores
+// and metrics handler are those of its module. Only the list-watch is replaced. Without NATS_URL,
+// it is the unchanged kube-state-metrics on the API server.
 package main
 
 import (

@@ -6,7 +6,7 @@ import "fmt"
 type kind uint8
 
 const (
-	// The user of the cluster.
+	// The user of the cluster
 	createObject kind = iota
 	updateObject
 	changeNoise
@@ -17,7 +17,7 @@ const (
 	backUp
 	restore
 
-	// The watch of a process.
+	// The watch of a process
 	connect
 	show
 	bookmark
@@ -28,7 +28,7 @@ const (
 	turnEpoch
 	resync
 
-	// A process.
+	// A process
 	startProcess
 	killProcess
 	reconfigure
@@ -41,7 +41,7 @@ const (
 	purgeDue
 	look
 
-	// The bus.
+	// The bus
 	store
 	storeLate
 	loseRequest
@@ -52,7 +52,7 @@ const (
 	stopBus
 	startBus
 
-	// The clock.
+	// The clock
 	tick
 	passDay
 
@@ -61,12 +61,12 @@ const (
 	kinds
 )
 
-// kindInfo describes a kind: its weight among the actions that are possible, and whether the
-// end of all faults ends it.
+// kindInfo describes a kind: its weight among the possible actions, and whether it stops when the
+// faults end.
 type kindInfo struct {
 	name   string
 	weight int
-	fault  bool // not needed for progress
+	fault  bool // progress doesn't need it
 }
 
 var infoOf = [kinds]kindInfo{
@@ -118,7 +118,7 @@ var infoOf = [kinds]kindInfo{
 	endFaults: {"the faults end", 0, true},
 }
 
-// action is one step of a history. It names what it concerns in a way that stays valid if
+// action is one step of a history. It identifies what it concerns in a way that stays valid if
 // other steps of the history are dropped.
 type action struct {
 	kind   kind
@@ -127,7 +127,7 @@ type action struct {
 	arg    uint8 // the variant, less than the number of variants
 }
 
-// offer is an action that is possible now, in a number of variants.
+// offer is an action that is possible now, with its number of variants.
 type offer struct {
 	action
 	variants int
@@ -136,7 +136,7 @@ type offer struct {
 const (
 	none = -1
 
-	// Coroutines that are not about one object.
+	// Coroutines that don't concern one object
 	loading    = 100
 	reconciler = 101
 	retention  = 102

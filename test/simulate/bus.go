@@ -9,16 +9,16 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
 )
 
-// bus is the model of a JetStream stream. TestModelOfNATS compares it with a server.
+// bus is the model of a JetStream stream. TestModelOfNATS compares it with a real server.
 type bus struct {
 	messages   []stream.Message // in order of their sequences
-	last       uint64           // the last sequence that was given
-	perSubject int              // messages that a subject keeps
+	last       uint64           // the last assigned sequence
+	perSubject int              // maximum number of messages per subject
 	down       bool
 }
 
-// publish stores a message if the last sequence of its subject is the expected one. It
-// returns false if not.
+// publish stores a message if the last sequence of its subject is the expected one. It reports
+// whether it did.
 func (b *bus) publish(subject string, h natsgo.Header, data []byte, expected uint64, now time.Time) (uint64, bool) {
 	is := uint64(0)
 	if last := b.lastOf(subject); last != nil {
@@ -47,7 +47,7 @@ func (b *bus) store(subject string, h natsgo.Header, data []byte, now time.Time)
 	return b.last
 }
 
-// lastOf returns the last message of a subject, nil for none.
+// lastOf returns the last message of a subject, or nil.
 func (b *bus) lastOf(subject string) *stream.Message {
 	for n := len(b.messages) - 1; n >= 0; n-- {
 		if b.messages[n].Subject == subject {
@@ -57,7 +57,7 @@ func (b *bus) lastOf(subject string) *stream.Message {
 	return nil
 }
 
-// at returns the message of a sequence, nil for none.
+// at returns the message with a sequence, or nil.
 func (b *bus) at(sequence uint64) *stream.Message {
 	for n := range b.messages {
 		if b.messages[n].Sequence == sequence {
@@ -72,7 +72,7 @@ func (b *bus) purge(subject string, before uint64) {
 	b.messages = slices.DeleteFunc(b.messages, func(m stream.Message) bool { return m.Subject == subject && m.Sequence < before })
 }
 
-// lose removes the messages after a sequence, as a server that lost its end.
+// lose removes the messages after a sequence, like a server that lost the end of its log.
 func (b *bus) lose(after uint64) {
 	b.messages = slices.DeleteFunc(b.messages, func(m stream.Message) bool { return m.Sequence > after })
 	b.last = min(b.last, after)

@@ -28,26 +28,26 @@ var (
 	errOffline = publish.Failure(publish.ResultNotReady, errors.New("not connected"))
 )
 
-// flight is a publish on its way to the bus and back: the model of what
-// internal/publish/nats does with a message.
+// flight is a publish on its way to the bus and back. It models what internal/publish/nats does
+// with a message.
 type flight struct {
-	sender  *process // nil: nobody waits for the answer
-	of      *process // that has sent it
+	sender  *process // nil if nobody waits for the answer
+	of      *process // the process that sent it
 	object  int
 	m       *event.Message
-	follows event.Acked // what the sender takes the last event of the object for
+	follows event.Acked // the last event of the object as the sender knows it
 	headers natsgo.Header
 	data    []byte
 	wanted  uint64
 	done    func(uint64, error)
 
 	stage    stage
-	reading  bool            // the request is for the last message of the subject
-	position uint64          // in the answer, 0 if the bus refused the message
+	reading  bool            // the request reads the last message of the subject
+	position uint64          // in the answer; 0 if the bus refused the message
 	last     *stream.Message // in the answer to the read
 }
 
-// stage is where a flight is.
+// stage is the position of a flight.
 type stage uint8
 
 const (
@@ -72,7 +72,7 @@ func (p *process) publish(_ context.Context, m *event.Message, done func(uint64,
 	}
 	w.tell("  forwarder %d sends %s after position %d", p.slot+1, describe(m), m.Expected)
 	w.flights = append(w.flights, &flight{
-		sender: p, of: p, object: objectOf(m.Key), m: m, follows: p.checkpoint.Get(m.Key), headers: cloneHeader(msg.Header), data: bytes.Clone(msg.Data), wanted: m.Expected, done: done,
+		sender: p, of: p, object: objectOf(m.Key), m: m, follows: p.acked.Get(m.Key), headers: cloneHeader(msg.Header), data: bytes.Clone(msg.Data), wanted: m.Expected, done: done,
 	})
 }
 
@@ -90,8 +90,8 @@ func describe(m *event.Message) string {
 	return fmt.Sprintf("%s %s %s", event.Type(m.Attribute("type")).Short(), m.Key.Name, m.ID)
 }
 
-// flight returns the first flight about an object at a stage, nil for none. Slot is that of
-// the sender, none if nobody waits.
+// flight returns the first flight about an object at a stage, or nil. slot is that of the sender,
+// none if nobody waits.
 func (w *world) flight(slot int8, object int, at stage) *flight {
 	for _, f := range w.flights {
 		if f.object == object && f.stage == at && (f.sender == nil && slot == none || f.sender != nil && f.sender.slot == slot) {
@@ -101,7 +101,7 @@ func (w *world) flight(slot int8, object int, at stage) *flight {
 	return nil
 }
 
-// arrive lets the request of a flight reach the bus.
+// arrive delivers the request of a flight to the bus.
 func (w *world) arrive(f *flight) {
 	f.stage = answered
 	subject := subjectOf(f.object)
@@ -137,21 +137,20 @@ func (w *world) arrive(f *flight) {
 	}
 }
 
-// reuses reports whether the bus would take another message for the one that a request
-// follows, since it has lost that one and used its sequence again. A compare-and-set cannot
-// notice it.
+// reuses reports whether the sequence that a request expects now belongs to another message: the
+// bus lost the original one and used its sequence again. A compare-and-set can't detect that.
 func (w *world) reuses(f *flight) bool {
 	last, _ := w.oracle.last(f.object)
-	if w.foreign { // what the forwarder follows may be forged
+	if w.foreign { // the expected event may be forged
 		return false
 	}
-	// An event of another forwarder is followed without its version.
+	// The event of another forwarder is taken over without its version.
 	isOther := w.writers == 1 && last.ResourceVersion != f.follows.ResourceVersion
 	return w.oracle.lossy && f.wanted != 0 && last.Position == f.wanted && !f.follows.Foreign &&
 		(last.UID != f.follows.UID || last.Deleted != f.follows.Deleted || isOther)
 }
 
-// answer gives the sender of a flight the answer.
+// answer delivers the answer to the sender of a flight.
 func (w *world) answer(f *flight) {
 	switch {
 	case f.reading:
@@ -177,7 +176,7 @@ func (w *world) finish(f *flight, position uint64, err error) {
 	f.done(position, err)
 }
 
-// stopWaiting ends a flight for its sender, and leaves its request on the way.
+// stopWaiting ends a flight for its sender. Its request may still arrive.
 func (w *world) stopWaiting(f *flight, err error) {
 	w.oracle.unsure[f.object] = true
 	done := f.done
@@ -194,7 +193,7 @@ func (w *world) stopWaiting(f *flight, err error) {
 	}
 }
 
-// abandon leaves the requests of a killed process on the way.
+// abandon ends the flights of a killed process. Their requests may still arrive.
 func (w *world) abandon(p *process) {
 	for _, f := range w.flightsOf(p) {
 		f.done = func(uint64, error) {}
@@ -224,7 +223,7 @@ func (w *world) disconnect(p *process) {
 	}
 }
 
-// stopBus stops the server. What is on its way to it is lost.
+// stopBus stops the server. Requests in flight are lost.
 func (w *world) stopBus() {
 	w.bus.down = true
 	for _, p := range w.processes {
@@ -242,10 +241,10 @@ func (w *world) stopBus() {
 	}
 }
 
-// syncInterval is how long a server may keep a message in memory only.
+// syncInterval is how long a server may keep a message only in memory.
 const syncInterval = 2 * time.Minute
 
-// startBus starts the server, which has lost some of its last messages.
+// startBus starts the server, which may have lost its last messages.
 func (w *world) startBus(lose int) {
 	w.bus.down = false
 	if lose > 0 && len(w.bus.messages) > 0 {

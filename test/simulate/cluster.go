@@ -20,7 +20,7 @@ func keyOf(object int) event.Key { return resource.Key(namespace, objectNames[ob
 
 func objectOf(k event.Key) int { return slices.Index(objectNames[:], k.Name) }
 
-// state is a state of an object in the cluster. The zero value is no object.
+// state is a state of an object in the cluster. The zero value means that there is no object.
 type state struct {
 	uid     int
 	version uint64
@@ -31,7 +31,7 @@ type state struct {
 
 func (s state) exists() bool { return s.uid != 0 }
 
-// change is an entry of etcd's history.
+// change is an entry in the history of etcd.
 type change struct {
 	version       uint64
 	object        int
@@ -43,9 +43,9 @@ type cluster struct {
 	version  uint64
 	objects  [len(objectNames)]state
 	history  []change
-	content  int    // of the default, which is part of every object
-	life     int    // how often etcd was restored
-	forgot   uint64 // a watch cannot continue at an earlier version
+	content  int    // of the default value, which is part of every object
+	life     int    // number of restores of etcd
+	forgot   uint64 // a watch can't resume at an earlier version
 	backup   *backup
 	uids     int
 	contents int
@@ -109,12 +109,12 @@ func numberOf(uid string) int {
 	return n
 }
 
-// form is how a forwarder publishes objects.
+// form is the form in which a forwarder publishes objects.
 type form struct {
-	project bool // the field noise is dropped
+	project bool // the projection drops the field noise
 }
 
-// render returns the object that a forwarder caches of a state.
+// render returns the cached object of a state.
 func render(object int, s state, content int, f form) *event.Object {
 	noise := ""
 	if !f.project {

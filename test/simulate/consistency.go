@@ -9,15 +9,15 @@ import (
 // rulePoint is the promise of a consistency point.
 const rulePoint = "a consistency point has every change up to its version before it"
 
-// resolved checks a consistency point that the bus has stored: what the bus has before it is
-// the state of the cluster at its version, but for objects that have changed since, of which
-// it has that state or a later one.
+// resolved checks a consistency point that the bus has stored. For each object, the bus must have
+// the state of the cluster at its version before the point or, if the object has changed since, a
+// later state.
 //
-// A point does not vouch for what another forwarder has published.
+// A point doesn't cover what another forwarder has published.
 func (o *oracle) resolved(p *process, at event.Point) {
 	w, c := o.world, p.config
 	version, _ := strconv.ParseUint(at.Version, 10, 64)
-	if o.restored { // a version does not say of which history it is
+	if o.restored { // versions of different histories are ambiguous
 		return
 	}
 	if version > w.cluster.version {
@@ -38,8 +38,8 @@ func (o *oracle) resolved(p *process, at event.Point) {
 	}
 }
 
-// since returns the states of the cluster at a version, and after each later change. The last
-// state of an object that is gone counts in the version of its end too, as a watch shows it.
+// since returns the states of the cluster at a version and after each later change. The last state
+// of a deleted object also counts at the version of its delete, as in a watch.
 func (c *cluster) since(version uint64) [][len(objectNames)]state {
 	is := c.at(version)
 	states := [][len(objectNames)]state{is}
@@ -66,14 +66,14 @@ func (c config) someIs(last published, object int, states [][len(objectNames)]st
 	return false
 }
 
-// isShown reports whether the bus shows a state, or shows nothing where the state is not
+// isShown reports whether the bus has a state, or has no existing object if the state isn't
 // selected.
 func (c config) isShown(s state, last published) bool {
 	switch isSame := last.Live() && last.uid() == s.uid; {
 	case c.selects(s):
 		return isSame && last.content.Data.Spec == strconv.Itoa(s.spec) && last.content.Metadata.Labels["on"] == strconv.FormatBool(s.label) &&
 			(c.project || last.version == s.version && last.content.Data.Noise != nil && *last.content.Data.Noise == strconv.Itoa(s.noise))
-	case isSame: // an earlier configuration has selected it
+	case isSame: // an earlier configuration may have selected it
 		return c.selection == byLabel && !c.publishDeselected
 	}
 	return !last.Live()
@@ -81,7 +81,7 @@ func (c config) isShown(s state, last published) bool {
 
 func (c config) selects(s state) bool { return s.exists() && (s.label || c.selection == all) }
 
-// someHas reports whether so many objects are selected in one of the states.
+// someHas reports whether this many objects are selected in one of the states.
 func (c config) someHas(objects int, states [][len(objectNames)]state) bool {
 	for _, all := range states {
 		n := 0

@@ -5,7 +5,7 @@ import (
 	"iter"
 )
 
-// coroutine is a function of the core that blocks. It runs only while a step lets it.
+// coroutine is a blocking function of the core. It runs only in steps.
 type coroutine struct {
 	id     int8
 	next   func() (struct{}, bool)
@@ -17,10 +17,10 @@ type coroutine struct {
 // killed unwinds the stack of a coroutine whose process was killed.
 type killed struct{}
 
-// errFailed is the error of every request that fails.
+// errFailed is the error of every failed request.
 var errFailed = errors.New("no answer")
 
-// spawn makes a coroutine of f, which begins in a later step.
+// spawn creates a coroutine for f, which starts in a later step.
 func (p *process) spawn(id int8, f func()) {
 	c := &coroutine{id: id}
 	c.next, c.stop = iter.Pull(func(yield func(struct{}) bool) {
@@ -64,7 +64,7 @@ func (p *process) end(c *coroutine) {
 	}
 }
 
-// block lets other steps happen. It returns an error if the request fails.
+// block gives control to other steps. It returns an error if the request fails.
 func (p *process) block() error {
 	c := p.running
 	if c == nil {

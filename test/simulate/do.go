@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// do does an action.
+// do performs an action.
 func (w *world) do(a action) {
 	w.steps++
 	w.trace = append(w.trace, a)
@@ -52,7 +52,7 @@ func (w *world) do(a action) {
 	w.oracle.observe()
 }
 
-// doIn does an action of one process.
+// doIn performs an action of one process.
 func (w *world) doIn(p *process, a action) {
 	r := &p.reflector
 	switch a.kind {
@@ -99,7 +99,7 @@ func (w *world) doIn(p *process, a action) {
 	}
 }
 
-// doOnBus does an action with a message of a process.
+// doOnBus performs an action on a message of a process.
 func (w *world) doOnBus(p *process, a action) {
 	object := int(a.object)
 	switch a.kind {
@@ -196,7 +196,7 @@ func (w *world) nextTimer() time.Time {
 	return next
 }
 
-// reconfigure changes the configuration of the next forwarders.
+// reconfigure changes the configuration of the forwarders that start from now on.
 func (w *world) reconfigure(arg uint8) {
 	c := &w.config
 	c.selection = selection(arg % 3)

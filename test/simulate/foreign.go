@@ -9,7 +9,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/nats/binding"
 )
 
-// forgery is what a foreign writer publishes.
+// forgery is a kind of message from a foreign writer.
 type forgery uint8
 
 const (
@@ -17,11 +17,11 @@ const (
 	forgedDeselected
 	forgedContent  // in the present version
 	forgedLater    // other content in a later version
-	forgedUID      // an object that never existed
-	forgedUIDGone  // the delete of one
-	forgedText     // no event
-	forgedData     // an event whose data is no object
-	forgedNoHeader // no headers
+	forgedUID      // the create of an object that never existed
+	forgedUIDGone  // the delete of an object that never existed
+	forgedText     // a message that isn't an event
+	forgedData     // an event whose data isn't an object
+	forgedNoHeader // a message without headers
 	forgedCopy     // the attributes of the present state, with other data
 	forgeries
 )
@@ -29,7 +29,7 @@ const (
 // forgedUIDs are the UIDs of objects that never existed.
 const forgedUIDs = 1_000_000
 
-// forge lets a foreign writer publish a message about an object.
+// forge publishes a message of a foreign writer about an object.
 func (w *world) forge(object int, f forgery) {
 	s := w.cluster.objects[object]
 	if !s.exists() || f == forgedUID || f == forgedUIDGone {
@@ -80,8 +80,8 @@ func encode(c event.Change, f forgery) (natsgo.Header, []byte) {
 	return headers, data
 }
 
-// forge records a message of a foreign writer. It is the last one of the object until a
-// forwarder publishes another.
+// forge records a message of a foreign writer. It is the last message of the object until a
+// forwarder publishes another one.
 func (o *oracle) forge(object int, position uint64, f forgery) {
 	e, _, err := decode(o.world.bus.at(position))
 	if err != nil {
@@ -89,7 +89,7 @@ func (o *oracle) forge(object int, position uint64, f forgery) {
 	}
 	e.Position, e.isCopy = position, f == forgedCopy
 	for _, p := range o.world.processes {
-		e.isOld = e.isOld || p != nil && p.checkpoint.Get(keyOf(object)).UID == ""
+		e.isOld = e.isOld || p != nil && p.acked.Get(keyOf(object)).UID == ""
 	}
 	o.forged[object], o.unknown[object] = &e, true
 }
@@ -103,7 +103,7 @@ func (o *oracle) started() {
 	}
 }
 
-// shown returns what the bus shows of an object.
+// shown returns the state of an object on the bus.
 func (o *oracle) shown(object int) published {
 	if f := o.forged[object]; f != nil {
 		return *f
@@ -112,10 +112,10 @@ func (o *oracle) shown(object int) published {
 	return last
 }
 
-// storedBesideForger checks an event in a history with a foreign writer. What an event says of
-// the one before it is not checked: the forwarder may have taken over that one.
+// storedBesideForger checks an event in a history with a foreign writer. It doesn't check what the
+// event says about the event before it, because the forwarder may have taken over a forged one.
 func (o *oracle) storedBesideForger(object int, e published) {
-	answers := o.forged[object] != nil // of a message that is no event, a start knows only the position
+	answers := o.forged[object] != nil // of a message that isn't an event, a forwarder that starts knows only the position
 	o.forged[object] = nil
 	switch last, ok := o.last(object); {
 	case e.Live():

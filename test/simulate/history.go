@@ -11,13 +11,13 @@ import (
 // Steps is the number of steps of a history before its faults end.
 const Steps = 200
 
-// History is the outcome of one seed.
+// History is the result of one seed.
 type History struct {
 	Seed   uint64
-	Steps  int // with those until the bus has converged and rested
+	Steps  int // including those after the faults, until convergence and rest
 	Wrong  *Violation
 	trace  []action
-	Events int // that the bus has stored
+	Events int // stored by the bus
 }
 
 // Run runs the history of a seed.
@@ -34,16 +34,16 @@ type Range struct {
 	First uint64
 	Seeds uint64        // 0 for no limit
 	Time  time.Duration // 0 for no limit
-	Jobs  int           // histories at once, 0 for the number of CPUs
+	Jobs  int           // parallel histories, 0 for the number of CPUs
 }
 
-// Result is the outcome of a range of seeds.
+// Result is the result of a range of seeds.
 type Result struct {
 	Histories, Steps, Events int
-	Failed                   *History // the one with the lowest seed, nil if none failed
+	Failed                   *History // with the lowest seed, nil if none failed
 }
 
-// Run runs the histories of a range. It begins no history after one has failed.
+// Run runs the histories of a range. It starts no history after one has failed.
 func (r Range) Run() (result Result) {
 	began, next := time.Now(), r.First
 	var mu sync.Mutex
@@ -83,7 +83,7 @@ func (w *world) close() {
 	}
 }
 
-// replayOf replays some actions of a seed's history.
+// replayOf replays a subset of the actions in a seed's history.
 func replayOf(seed uint64, trace []action, settles bool, story *[]string) *world {
 	w := newWorld(seed)
 	w.story = story
@@ -93,8 +93,8 @@ func replayOf(seed uint64, trace []action, settles bool, story *[]string) *world
 	return w
 }
 
-// Shrink drops the actions of a failing history without which it fails too, and returns the
-// story of the rest.
+// Shrink drops the actions that a failing history doesn't need to fail, and returns the story of
+// the rest.
 func Shrink(h History) []string {
 	settles := h.Wrong.Rule == ruleConverge || h.Wrong.Rule == ruleRest
 	fails := func(trace []action) bool {

@@ -8,11 +8,12 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/forward"
+	"github.com/kuberelay/kuberelay/internal/ledger"
 	"github.com/kuberelay/kuberelay/internal/reconcile"
 )
 
-// The rest of this file follows internal/informers: the handlers, the view of a key, and the
-// epochs. What it remembers of a key is in internal/dirty.
+// The rest of this file models internal/informers: the handlers, the view of a key, and the
+// epochs. What the forwarder remembers about a key is in internal/ledger.
 
 var (
 	_ forward.Informers   = (*process)(nil)
@@ -29,32 +30,32 @@ func (p *process) onAdd(object int, o *event.Object, initial bool) {
 	if initial {
 		cause = event.CauseReconcile
 	}
-	p.dirty.Observe(k, nil, o, cause, false, p.now())
+	p.ledger.Observe(k, nil, o, cause, false, p.now())
 	p.enqueue(k)
 }
 
 func (p *process) onUpdate(object int, old, o *event.Object) {
 	k := keyOf(object)
 	if old.UID != o.UID {
-		p.dirty.AddTombstone(k, event.Tombstone{UID: string(old.UID), Observed: p.now(), Cause: event.CauseWatch, Object: kept(old)})
+		p.ledger.AddTombstone(k, event.Tombstone{UID: string(old.UID), Observed: p.now(), Cause: event.CauseWatch, Object: kept(old)})
 	}
 	switch {
-	case old.UID == o.UID && old.ResourceVersion == o.ResourceVersion: // a list
+	case old.UID == o.UID && old.ResourceVersion == o.ResourceVersion: // from a list
 	case !o.Unselected:
 		var before *event.Object
 		if old.UID == o.UID {
 			before = kept(old)
 		}
-		p.dirty.Observe(k, before, o, event.CauseWatch, false, p.now())
+		p.ledger.Observe(k, before, o, event.CauseWatch, false, p.now())
 	case !old.Unselected && old.UID == o.UID:
-		p.dirty.AddTombstone(k, event.Tombstone{UID: string(o.UID), Deselected: true, Observed: p.now(), Cause: event.CauseWatch, Object: kept(old)})
+		p.ledger.AddTombstone(k, event.Tombstone{UID: string(o.UID), Deselected: true, Observed: p.now(), Cause: event.CauseWatch, Object: kept(old)})
 	}
 	p.enqueue(k)
 }
 
 func (p *process) onDelete(object int, o *event.Object) {
 	k := keyOf(object)
-	p.dirty.AddTombstone(k, event.Tombstone{UID: string(o.UID), Observed: p.now(), Cause: event.CauseWatch, Object: kept(o)})
+	p.ledger.AddTombstone(k, event.Tombstone{UID: string(o.UID), Observed: p.now(), Cause: event.CauseWatch, Object: kept(o)})
 	p.enqueue(k)
 }
 
@@ -68,7 +69,7 @@ func kept(o *event.Object) *event.Object {
 // Lookup is part of [forward.Informers].
 func (p *process) Lookup(k event.Key) event.View {
 	v := event.View{Cause: event.CauseReconcile, Resource: resource, Epoch: p.epoch, Version: versionText(p.reflector.applied), Live: p.reflector.indexer[objectOf(k)]}
-	p.dirty.Describe(k, &v)
+	p.ledger.Describe(k, &v)
 	if v.Live != nil && v.Live.Unselected {
 		uid := string(v.Live.UID)
 		v.Live = nil
@@ -85,25 +86,17 @@ func (p *process) Lookup(k event.Key) event.View {
 	return v
 }
 
-// Settle is part of [forward.Informers].
-func (p *process) Settle(k event.Key, acked event.Acked, attempted string) {
-	if o := p.reflector.indexer[objectOf(k)]; o != nil && o.Unselected && !acked.Live() && attempted == "" {
-		p.dirty.Abandon(k)
-	}
-	p.dirty.Settle(k, acked, attempted)
+// Interest is part of [forward.Informers].
+func (p *process) Interest(k event.Key) ledger.Interest {
+	o := p.reflector.indexer[objectOf(k)]
+	return ledger.Interest{Selected: true, Published: o == nil || !o.Unselected}
 }
 
-// Acknowledged is part of [forward.Informers].
-func (p *process) Acknowledged(k event.Key, acked event.Acked, o *event.Object) {
-	p.Settle(k, acked, "")
-	if !acked.Live() {
-		o = nil
-	}
-	p.dirty.Acknowledged(k, o)
-}
+// Settled is part of [forward.Informers].
+func (p *process) Settled(event.Key) {}
 
 // Unpublishable is part of [forward.Informers].
-func (p *process) Unpublishable(k event.Key) { p.dirty.MarkUnpublishable(k) }
+func (p *process) Unpublishable(k event.Key) { p.ledger.MarkUnpublishable(k) }
 
 // DescribeResource is part of [reconcile.Informers].
 func (p *process) DescribeResource(schema.GroupResource) reconcile.ResourceView {
@@ -116,7 +109,7 @@ func (p *process) DescribeObject(k event.Key) reconcile.ObjectView {
 		Covered: true, Synced: p.reflector.synced(), Version: versionText(p.reflector.applied), Live: p.reflector.indexer[objectOf(k)],
 		Filtered: p.config.selection == byLabel,
 		Selected: true, NamespacesKnown: true, NamespaceExists: true, ReferencesKnown: true,
-		Outlived: p.dirty.Outlived(k),
+		Outlived: p.ledger.Outlived(k),
 	}
 }
 
@@ -126,14 +119,14 @@ func (p *process) RenewMarkers(context.Context, schema.GroupResource) error { re
 // AddTombstone is part of [reconcile.Informers].
 func (p *process) AddTombstone(k event.Key, t event.Tombstone) {
 	p.world.tell("  forwarder %d finds that %s of %s is gone (deselected: %t)", p.slot+1, t.UID, k.Name, t.Deselected)
-	p.dirty.AddTombstone(k, t)
+	p.ledger.AddTombstone(k, t)
 	p.enqueue(k)
 }
 
 // MarkOutlived is part of [reconcile.Informers].
 func (p *process) MarkOutlived(k event.Key, position uint64) {
 	p.world.tell("  forwarder %d finds that %s outlived position %d", p.slot+1, k.Name, position)
-	p.dirty.MarkOutlived(k, position, p.now())
+	p.ledger.MarkOutlived(k, position, p.now())
 	p.enqueue(k)
 }
 
@@ -152,7 +145,7 @@ func (p *process) epochIsDue() bool { return p.epoch < p.raised }
 func (p *process) turnEpoch() {
 	p.reflector = newReflector()
 	p.reselect()
-	p.dirty.ForgetAll(func(event.Key) bool { return true })
+	p.ledger.Forget(func(event.Key) bool { return true })
 	p.epoch = p.raised
 	p.world.tell("  it is epoch %d", p.epoch)
 }

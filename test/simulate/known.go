@@ -2,25 +2,25 @@ package simulate
 
 import "github.com/kuberelay/kuberelay/internal/event"
 
-// The known weaknesses of the forwarder that the oracle tolerates. A fix of one ends with the
-// removal of its function.
+// The known weaknesses of the forwarder, which the oracle tolerates. Whoever fixes one removes its
+// function.
 
-// isOfWriterBehind reports whether an event is of the known false positives of two forwarders
-// without leader election. The one whose watch is behind has not seen the object of the
-// other's last event, or not its delete. It takes the event over without its version, and then
-// publishes each state that its watch shows, also those before that event. Or it takes the event for foreign,
-// and answers it with an event of the object that it knows. See forward.DecideForeign.
+// isOfWriterBehind reports whether an event is a known false positive of two forwarders without
+// leader election. The one whose watch is behind has not seen the object in the other's last
+// event, or not its delete. It takes the event over without its version, and then publishes every
+// state from its watch, including states before that event. Or it takes the event for foreign, and
+// answers it with an event of the object that it knows. See forward.DecideForeign.
 func (o *oracle) isOfWriterBehind(e published, follows event.Acked, last published) bool {
 	return o.world.writers > 1 && (e.isRepair() || follows.UID == last.UID && follows.Position == last.Position && follows.ResourceVersion != last.ResourceVersion)
 }
 
 // mayDisagreeAboutEpochs reports whether the known weakness of two forwarders without leader
-// election is possible: after a restore of etcd one of them has found the new epoch, and the
+// election is possible: after a restore of etcd, one of them has found the new epoch, and the
 // other takes each event in it for foreign. They answer each other at each refresh.
 func (o *oracle) mayDisagreeAboutEpochs() bool { return o.world.writers > 1 && o.restored }
 
-// leavesForeign reports whether the known weakness of the comparison is possible: of an object
-// that left the label selector, a read finds that it exists, so that the object counts as left
-// on the bus. A foreign event of it, such as the delete of another forwarder with another last
-// state, is then neither taken over nor answered. See reconcile.answerOf.conclude.
+// leavesForeign reports whether the known weakness of reconciliation is possible: an object left
+// the label selector, and a read finds that it exists, so it stays on the bus. A foreign event of
+// it, such as a delete by another forwarder with another last state, is then neither taken over
+// nor answered. See reconcile.answerOf.conclude.
 func (c config) leavesForeign() bool { return c.selection == byLabel && !c.publishDeselected }

@@ -6,7 +6,7 @@ func (w *world) offer(k kind, slot int8, object int, variants int) {
 	}
 }
 
-// findOffers finds what is possible now.
+// findOffers finds the possible actions.
 func (w *world) findOffers() {
 	w.offers = w.offers[:0]
 	w.offerUser()
@@ -74,7 +74,7 @@ func (w *world) offerProcess(slot int8, p *process) {
 	case p.coroutine(reconciler) != nil:
 	case overdue:
 		w.offer(reconcileDue, slot, none, 1)
-	case p.coroutine(retention) == nil: // a deletion stays for much longer than the reconciler is late
+	case p.coroutine(retention) == nil: // the retention is much longer than a reconciler can be late
 		w.offer(purgeDue, slot, none, 1)
 	}
 	if p.mayResolve() {
@@ -130,7 +130,7 @@ func (w *world) offerBus() {
 				w.offer(loseRequest, of, object, 1)
 			}
 			if p := w.processes[slot]; p != nil && p.frozen {
-				continue // it does not notice an answer
+				continue // it doesn't notice an answer
 			}
 			if w.flight(of, object, answered) != nil {
 				w.offer(answer, of, object, 1)
@@ -155,7 +155,7 @@ func (w *world) anyFlight(slot int8, object int) *flight {
 	return nil
 }
 
-// isQuiet reports whether nothing is under way. The retention relies on that no watch and no
+// isQuiet reports whether nothing is in flight. The retention is only correct if no watch and no
 // message is late by minutes.
 func (w *world) isQuiet() bool {
 	if len(w.flights) > 0 || w.bus.down {

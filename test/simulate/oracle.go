@@ -9,7 +9,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
 )
 
-// The promises that are checked in each step and at the end.
+// The promises, which are checked in each step and at the end
 const (
 	ruleDelete   = "no delete of what exists and is selected"
 	ruleState    = "an event has a state that the cluster had"
@@ -24,29 +24,30 @@ const (
 	ruleRest     = "at rest nothing happens"
 )
 
-// oracle knows what the cluster had and what the bus has, and checks the one against the
-// other. It shares nothing with the forwarder but the decoding of messages.
+// oracle records the states of the cluster and of the bus and checks the bus against the cluster.
+// It shares only the decoding of messages with the forwarder.
 type oracle struct {
 	world    *world
 	seen     [len(objectNames)]state
 	states   map[version][]state
-	absent   map[int]uint64 // by UID: the last version at which the object did not exist
-	unlabled map[int]uint64 // likewise, at which it did not have the label
+	absent   map[int]uint64 // by UID, the last version without the object
+	unlabled map[int]uint64 // by UID, the last version without the label
 	byLabel  bool           // a configuration has selected by label
 	restored bool
-	lossy    bool // the bus has lost something
+	lossy    bool // the bus has lost messages
 	events   [len(objectNames)][]published
-	forged   [len(objectNames)]*published // the last message, if a foreign writer has published it
+	forged   [len(objectNames)]*published // the last message, if it is from a foreign writer
 	writer   [len(objectNames)]*process   // of the last event
-	unsure   [len(objectNames)]bool       // an answer was lost, so that an event may be repeated
+	unsure   [len(objectNames)]bool       // an answer was lost, so an event may be repeated
 
-	// No forwarder that runs is known to know what the bus has of an object: it has lost the
-	// last event, or stored one of a killed forwarder. The next read of the bus finds that, and
-	// until then no point vouches for it.
+	// No running forwarder is known to know what the bus has of an object: the bus lost the last
+	// event, or stored one of a killed forwarder. The next read of the bus finds that. Until then,
+	// points don't cover the object.
 	unknown [len(objectNames)]bool
 }
 
-// version identifies a state of an object. After a restore there may be another one.
+// version identifies a state of an object. After a restore, a second state can have the same
+// version.
 type version struct {
 	uid     int
 	version uint64
@@ -60,11 +61,11 @@ type published struct {
 	version uint64
 	content content
 
-	isCopy bool // forged, with the attributes of the true state
-	isOld  bool // forged before a forwarder knew the object, so that it does not read the data
+	isCopy bool // forged with the attributes of the true state
+	isOld  bool // forged before a forwarder knew the object, so that the forwarder doesn't read the data
 }
 
-// isRepair reports whether an event answers one that the forwarder took for foreign.
+// isRepair reports whether an event answers one that the forwarder considered foreign.
 func (p published) isRepair() bool { return strings.Contains(p.id, ".repaired.") }
 
 func (p published) uid() int { return numberOf(p.UID) }
@@ -101,7 +102,7 @@ func (o *oracle) observe() {
 		if before.exists() && before.uid != s.uid {
 			o.absent[before.uid] = max(o.absent[before.uid], w.cluster.version)
 		}
-		if before.exists() && (before.uid != s.uid || !s.label) { // as a watch shows it
+		if before.exists() && (before.uid != s.uid || !s.label) { // as in a watch
 			before.version = w.cluster.version
 			o.had(before)
 		}
@@ -129,7 +130,7 @@ func (o *oracle) last(object int) (published, bool) {
 	return published{}, false
 }
 
-// lost forgets the events that the bus does not have any more.
+// lost forgets the events that the bus no longer has.
 func (o *oracle) lost() {
 	o.lossy = true
 	for object, f := range o.forged {
@@ -149,7 +150,7 @@ func (o *oracle) lost() {
 	}
 }
 
-// purged checks a purge and forgets the events.
+// purged checks a purge and forgets its events.
 func (o *oracle) purged(object int, upTo uint64) {
 	if last := o.shown(object); last.Live() && last.Position <= upTo {
 		o.world.violate(rulePurge, "%s is on the bus with version %s, and is purged", objectNames[object], last.ResourceVersion)
@@ -160,8 +161,7 @@ func (o *oracle) purged(object int, upTo uint64) {
 	}
 }
 
-// stored checks an event that the bus has stored, of a forwarder that takes follows for the
-// last event.
+// stored checks an event that the bus has stored. The forwarder took follows for the last event.
 func (o *oracle) stored(object int, m *stream.Message, follows event.Acked) {
 	w := o.world
 	e, previous, err := decode(m)
@@ -177,7 +177,7 @@ func (o *oracle) stored(object int, m *stream.Message, follows event.Acked) {
 	last, ok := o.last(object)
 	if o.isOfWriterBehind(e, follows, last) {
 		for n := range o.events[object] {
-			o.events[object][n].id = "" // it may come again
+			o.events[object][n].id = "" // it may occur again
 		}
 		o.events[object] = append(o.events[object], e)
 		return
@@ -192,8 +192,8 @@ func (o *oracle) stored(object int, m *stream.Message, follows event.Acked) {
 	} else {
 		o.checkRemoval(object, e, last, ok)
 	}
-	// Until it is known that etcd was restored, versions of two objects do not compare. An
-	// object whose create got no answer is published once more in a version of the new history.
+	// Until the restore of etcd is detected, versions of two objects aren't comparable. An object
+	// whose create got no answer is published once more with a version of the new history.
 	unknown := o.restored && (e.UID != last.UID || last.Deleted) && e.Epoch == last.Epoch
 	// A delete that answers a late event has no version if the watch is behind that event.
 	unknown = unknown || e.Deleted && e.version == 0 && e.isRepair()
@@ -226,10 +226,10 @@ func (o *oracle) checkState(object int, e, last published) {
 	}
 }
 
-// checkRemoval checks a delete or a deselection.
+// checkRemoval checks a deleted or deselected event.
 func (o *oracle) checkRemoval(object int, e, last published, ok bool) {
 	w, name := o.world, objectNames[object]
-	// A late delete of a killed forwarder with another last state counts as foreign, and is
+	// A late delete of a killed forwarder with another last state counts as foreign, so it is
 	// repeated.
 	repeated := e.isRepair() && ok && last.UID == e.UID
 	if !o.lossy && !repeated && (!ok || !last.Live() || last.UID != e.UID) {
@@ -238,7 +238,8 @@ func (o *oracle) checkRemoval(object int, e, last published, ok bool) {
 	o.checkEnd(object, e, last, ok)
 }
 
-// checkEnd checks that the object of a delete is gone, and that of a deselection not selected.
+// checkEnd checks that the object of a deleted event is gone, and that the object of a deselected
+// event isn't selected.
 func (o *oracle) checkEnd(object int, e, last published, ok bool) {
 	w, name := o.world, objectNames[object]
 	since := uint64(0)
@@ -251,12 +252,12 @@ func (o *oracle) checkEnd(object int, e, last published, ok bool) {
 	switch {
 	case e.Deselected && !wasUnlabeled && !wasAbsent:
 		w.violate(ruleDelete, "%s: uid %s is deselected at %d, and is selected", name, e.UID, e.Position)
-	case !e.Deselected && !wasAbsent && !(wasUnlabeled && (o.byLabel || w.foreign)): // how an object ended of which only a forger has spoken is not known
+	case !e.Deselected && !wasAbsent && !(wasUnlabeled && (o.byLabel || w.foreign)): // the end of an object that only a forger has mentioned is unknown
 		w.violate(ruleDelete, "%s: uid %s is deleted at %d, and exists", name, e.UID, e.Position)
 	}
 }
 
-// checkPrevious checks what an event says of the one before it.
+// checkPrevious checks what an event says about the event before it.
 func (o *oracle) checkPrevious(object int, e, last published, p previous) {
 	w, name := o.world, objectNames[object]
 	if last.Live() && last.UID == e.UID && !e.isRepair() && p.version != last.ResourceVersion {
@@ -276,8 +277,8 @@ func (c content) shows(s state) bool {
 		c.Metadata.Labels["on"] == strconv.FormatBool(s.label) && (c.Data.Noise == nil || *c.Data.Noise == strconv.Itoa(s.noise))
 }
 
-// equals reports whether two contents are published as the same. If a field is dropped, the
-// version changes with it and does not count.
+// equals reports whether two contents are published as the same content. A dropped field changes
+// the version, so the version doesn't count.
 func (c content) equals(other content) bool {
 	a, b := c.Data, other.Data
 	same := a.Default == b.Default && a.Spec == b.Spec && c.Metadata.Labels["on"] == other.Metadata.Labels["on"]

@@ -18,9 +18,9 @@ var planted = []string{
 	"refresh-all-the-time", "skip-synced", "trust-foreign",
 }
 
-// TestPlantedBugs plants each bug in turn, and counts the histories until one fails. The bugs
-// in the folder bugs are those that the simulator has found in the forwarder, and those that
-// show that an oracle can fail.
+// TestPlantedBugs plants each bug in turn and counts the histories until one fails. The folder
+// bugs has bugs that the simulator found in the forwarder, and bugs that show that an oracle can
+// fail.
 func TestPlantedBugs(t *testing.T) {
 	patches, err := filepath.Glob(filepath.Join("bugs", "*.patch"))
 	if err != nil || len(patches) == 0 {

@@ -6,14 +6,14 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kuberelay/kuberelay/internal/dirty"
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/ledger"
 	"github.com/kuberelay/kuberelay/internal/publish/nats/binding"
 	"github.com/kuberelay/kuberelay/internal/resolve"
 )
 
-// The rest of this file follows internal/informers: what the resolver sees of it. How far the
-// handler has come is in internal/informers/progress.
+// The rest of this file models internal/informers for the resolver. The progress of the handler is
+// in internal/informers/progress.
 
 var _ resolve.Informers = (*process)(nil)
 
@@ -25,56 +25,56 @@ func (p *process) Watched() []schema.GroupResource {
 // Selection is part of [resolve.Informers].
 func (p *process) Selection(schema.GroupResource) uint64 { return p.selection }
 
-// reselect gives the resource another selection.
+// reselect changes the selection of the resource.
 func (p *process) reselect() { p.selection++ }
 
 // Point is part of [resolve.Informers].
-func (p *process) Point(gr schema.GroupResource) (dirty.Point, bool) {
+func (p *process) Point(gr schema.GroupResource) (ledger.Point, bool) {
 	r := &p.reflector
 	if !r.synced() {
-		return dirty.Point{}, false
+		return ledger.Point{}, false
 	}
 	r.progress.Lock()
 	defer r.progress.Unlock()
 	version, at, ok := r.progress.Reached(versionText(r.applied), r.handled == 0)
 	if !ok || version == "" {
-		return dirty.Point{}, false
+		return ledger.Point{}, false
 	}
-	return dirty.Point{
+	return ledger.Point{
 		Point: event.Point{Resource: resource, Version: version, Objects: r.selected, AsOf: at, Taken: p.now()},
-		Mark:  p.dirty.Mark(gr), Selection: p.selection,
+		Mark:  p.ledger.Mark(gr), Selection: p.selection,
 	}, true
 }
 
 // Marked is part of [resolve.Informers].
-func (p *process) Marked(at dirty.Point) dirty.Point {
-	at.Mark = p.dirty.Mark(at.Resource.GroupResource())
+func (p *process) Marked(at ledger.Point) ledger.Point {
+	at.Mark = p.ledger.Mark(at.Resource.GroupResource())
 	return at
 }
 
 // Reached is part of [resolve.Informers].
-func (p *process) Reached(at dirty.Point) bool { return p.dirty.Reached(at.Mark) }
+func (p *process) Reached(at ledger.Point) bool { return p.ledger.Reached(at.Mark) }
 
 // Clean is part of [resolve.Informers].
 func (p *process) Clean(_ schema.GroupResource, f func(event.Key) bool) {
 	for object, o := range p.reflector.indexer {
-		if k := keyOf(object); o != nil && !p.dirty.Has(k) && !f(k) {
+		if k := keyOf(object); o != nil && !p.ledger.IsDirty(k) && !f(k) {
 			return
 		}
 	}
 }
 
 // IsClean is part of [resolve.Informers].
-func (p *process) IsClean(k event.Key) bool { return !p.dirty.Has(k) }
+func (p *process) IsClean(k event.Key) bool { return !p.ledger.IsDirty(k) }
 
-// resolve lets the resolver look once.
+// resolve runs the resolver once.
 func (p *process) resolve() {
 	p.lookedAt = p.now()
 	p.spawn(resolver, func() { p.resolver.Once(context.Background()) })
 }
 
-// mayResolve reports whether the resolver may find something to do. At the end it looks only
-// for a point that is due, so that a history ends.
+// mayResolve reports whether the resolver may have something to do. After the faults it has only
+// points that are due, so that a history ends.
 func (p *process) mayResolve() bool {
 	return p.coroutine(resolver) == nil && p.now().Sub(p.lookedAt) >= resolvedInterval && (!p.world.ended || p.pointIsDue())
 }
@@ -108,7 +108,7 @@ func (p *process) publishPoint(_ context.Context, at event.Point) error {
 	return err
 }
 
-// pointIsDue reports whether the last point is not the present one.
+// pointIsDue reports whether the last point isn't the present one.
 func (p *process) pointIsDue() bool {
 	at, ok := p.Point(resource.GroupResource())
 	return ok && (at.Version != p.point.Version || at.Objects != p.point.Objects)

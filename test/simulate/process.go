@@ -12,9 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuberelay/kuberelay/internal/checkpoint"
-	"github.com/kuberelay/kuberelay/internal/dirty"
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/forward"
+	"github.com/kuberelay/kuberelay/internal/ledger"
 	"github.com/kuberelay/kuberelay/internal/reconcile"
 	"github.com/kuberelay/kuberelay/internal/resolve"
 )
@@ -33,7 +33,7 @@ type config struct {
 	selection selection
 	form
 	publishDeselected bool
-	change            bool // events have the previous state
+	change            bool // events include the previous state
 }
 
 const (
@@ -48,13 +48,14 @@ type process struct {
 	world  *world
 	slot   int8
 	config config
-	frozen bool // nothing happens in it
+	frozen bool // it does nothing
 
 	reflector reflector
-	dirty     *dirty.Keys
+	ledger    *ledger.Ledger
 	epoch     uint16
-	raised    uint16 // the epoch to turn to
+	raised    uint16 // the next epoch
 
+	acked      *ledger.Term
 	checkpoint *checkpoint.Checkpoint
 	forwarder  *forward.Forwarder
 	comparer   *reconcile.Comparer
@@ -63,21 +64,21 @@ type process struct {
 
 	resolver  *resolve.Resolver
 	selection uint64      // see [resolve.Informers]
-	lookedAt  time.Time   // when the resolver looked last
-	point     event.Point // the last one that was acknowledged
+	lookedAt  time.Time   // when the resolver last ran
+	point     event.Point // the last acknowledged one
 
-	connections int // to the bus that have broken
+	connections int // number of broken connections to the bus
 
 	loaded     bool
-	due        bool      // the reconciler has something to do
-	next       time.Time // when the reconciler has
+	due        bool      // the reconciler has work
+	next       time.Time // when the reconciler runs next
 	keys       [len(objectNames)]queued
 	coroutines []*coroutine
 	running    *coroutine
 	syncing    int8 // the object whose worker runs
 }
 
-// queued is what the queue knows of a key.
+// queued is the state of a key in the queue.
 type queued struct {
 	waiting  bool
 	since    time.Time // not before this time
@@ -86,10 +87,11 @@ type queued struct {
 }
 
 func (w *world) start(slot int8) {
-	p := &process{world: w, slot: slot, config: w.config, dirty: dirty.New(), reflector: newReflector(), selection: 1}
+	p := &process{world: w, slot: slot, config: w.config, ledger: ledger.New(), reflector: newReflector(), selection: 1}
 	w.processes[slot] = p
 	log := slog.New(slog.DiscardHandler)
-	p.checkpoint = checkpoint.NewAt(p.now)
+	p.acked = p.ledger.NewTerm()
+	p.checkpoint = checkpoint.NewAt(p.acked, p.now)
 	p.comparer = reconcile.New(reconcile.Config{
 		Informers: p, Reads: reader{p: p}, PublishDeselected: p.config.publishDeselected, Now: p.now, Logger: log, Registerer: noMetrics{},
 		Each: func(ctx context.Context, n int, read func(context.Context, int) error) error {
@@ -103,19 +105,19 @@ func (w *world) start(slot int8) {
 		},
 	})
 	p.reconciler = checkpoint.NewReconciler(p.checkpoint, source{p}, compared{p}, refreshPeriod, log)
-	p.retention = &checkpoint.Retention{Checkpoint: p.checkpoint, Bus: purger{p}, After: deleteRetention, Now: p.now, Log: log}
+	p.retention = &checkpoint.Retention{Acked: p.acked, Bus: purger{p}, After: deleteRetention, Now: p.now, Log: log}
 	builder := event.Builder{Cluster: clusterName}
 	if p.config.change {
 		builder.Data = event.DataChange
 	}
 	p.forwarder = forward.New(forward.Config{
-		Informers: p, Checkpoint: p.checkpoint, Publish: p.publish, History: past{p},
+		Informers: p, Ledger: p.acked, Publish: p.publish, History: past{p},
 		Recheck: func(k event.Key) { p.reconciler.CompareKey(k); p.due = true },
 		Lost:    func() bool { return p.checkpoint.Age() < deleteRetention },
 		Builder: builder, Go: func(f func()) { p.spawn(p.syncing, f) }, Now: p.now, Logger: log, Registerer: noMetrics{},
 	})
 	p.resolver = resolve.New(resolve.Config{
-		Informers: p, Checkpoint: p.checkpoint, Publish: p.publishPoint, Compare: func(schema.GroupResource) { p.compareResource() },
+		Informers: p, Checkpoint: p.acked, Publish: p.publishPoint, Compare: func(schema.GroupResource) { p.compareResource() },
 		Interval: resolvedInterval, Now: p.now, Logger: log,
 	})
 	p.spawn(loading, p.load)
@@ -123,7 +125,7 @@ func (w *world) start(slot int8) {
 
 func (p *process) now() time.Time { return p.world.now }
 
-// load loads the checkpoint, and starts the rest.
+// load loads the checkpoint and starts everything else.
 func (p *process) load() {
 	for p.checkpoint.Load(context.Background(), source{p}) != nil {
 		p.world.tell("  forwarder %d could not load the checkpoint", p.slot+1)
@@ -132,11 +134,11 @@ func (p *process) load() {
 	p.raiseEpochs()
 	p.epoch, p.loaded = p.raised, true
 	p.next = p.now().Add(refreshPeriod)
-	p.world.tell("  forwarder %d has loaded %d entries, epoch %d", p.slot+1, p.checkpoint.Len(), p.epoch)
+	p.world.tell("  forwarder %d has loaded %d entries, epoch %d", p.slot+1, p.acked.Len(), p.epoch)
 }
 
 func (p *process) raiseEpochs() {
-	for gr, epoch := range p.checkpoint.Epochs() {
+	for gr, epoch := range p.acked.Epochs() {
 		p.RaiseEpoch(gr, epoch)
 	}
 }
@@ -150,12 +152,12 @@ func (p *process) kill() {
 	p.world.abandon(p)
 }
 
-// wake continues a frozen process. The servers may have given up its connections.
+// wake continues a frozen process. The servers may have closed its connections.
 func (p *process) wake() {
 	p.frozen = false
 }
 
-// enqueue is what the queue does with a key that changed.
+// enqueue models the queue's reaction to a changed key.
 func (p *process) enqueue(k event.Key) {
 	q := &p.keys[objectOf(k)]
 	q.waiting, q.since = true, time.Time{}
@@ -205,8 +207,8 @@ func (p *process) reconcile() {
 	p.spawn(reconciler, func() { p.next = p.reconciler.Once(context.Background(), p.now) })
 }
 
-// compared is the cluster as the reconciler sees it. It has the order of the entries, which
-// the checkpoint leaves to chance.
+// compared is the cluster for the reconciler. It sorts the entries, because the checkpoint's order
+// is random.
 type compared struct{ *process }
 
 var _ checkpoint.Cluster = compared{}
@@ -239,7 +241,7 @@ func (c compared) Confirm(ctx context.Context, gr schema.GroupResource, acked it
 func (c compared) EnqueueAll() {
 	c.raiseEpochs()
 	c.reselect()
-	for _, k := range c.dirty.All() {
+	for _, k := range c.ledger.Dirty() {
 		c.enqueue(k)
 	}
 	for object, o := range c.reflector.indexer {

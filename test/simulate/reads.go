@@ -38,7 +38,7 @@ type source struct{ p *process }
 
 var _ checkpoint.Source = source{}
 
-// Load is part of [checkpoint.Source]. It yields each event as it is at that moment.
+// Load is part of [checkpoint.Source]. It returns each event as it is at that moment.
 func (s source) Load(_ context.Context, yield func(event.Key, event.Acked) error) error {
 	p, w := s.p, s.p.world
 	connection := p.connections
@@ -72,7 +72,7 @@ func (s source) Load(_ context.Context, yield func(event.Key, event.Acked) error
 	return nil
 }
 
-// past reads events.
+// past reads earlier events.
 type past struct{ p *process }
 
 var _ forward.History = past{}
@@ -159,7 +159,7 @@ func (r reader) List(_ context.Context, options metav1.ListOptions) (list *unstr
 	return list, err
 }
 
-// read returns an object as the API server has it, nil for none.
+// read returns an object from the API server, or nil.
 func (w *world) read(name string) *unstructured.Unstructured {
 	s := w.cluster.objects[objectOf(resource.Key(namespace, name))]
 	if !s.exists() {

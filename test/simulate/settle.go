@@ -9,13 +9,13 @@ import (
 
 const (
 	settleSteps = 3000             // until the bus has converged
-	settleTime  = 30 * time.Minute // likewise, of the model's clock
-	plainTime   = 9 * time.Minute  // likewise, if no forwarder needs to read the bus again
-	restTime    = 25 * time.Minute // in which nothing happens
+	settleTime  = 30 * time.Minute // the same, in the time of the model
+	plainTime   = 9 * time.Minute  // the same, if no forwarder must read the bus again
+	restTime    = 25 * time.Minute // without any activity
 )
 
-// settle lets the faults end, and checks that the bus becomes a copy of the cluster and that
-// nothing happens then.
+// settle ends the faults and checks that the bus converges to the cluster and that nothing happens
+// after that.
 func (w *world) settle() {
 	if w.wrong != nil {
 		return
@@ -32,7 +32,7 @@ func (w *world) settle() {
 		return
 	}
 	w.tell("the bus has converged")
-	if !w.plain { // a message of a killed forwarder is found when the bus is read again
+	if !w.plain { // only a read of the bus finds a message of a killed forwarder
 		w.goOn(w.now.Add(refreshPeriod+time.Minute), func() bool { return false })
 	}
 	stores := w.stores
@@ -44,8 +44,8 @@ func (w *world) settle() {
 		w.violate(ruleConverge, "later: %s", text)
 	}
 	for _, p := range w.processes {
-		if p != nil && w.wrong == nil && !w.oracle.restored && p.dirty.Len() > 0 && !((w.writers > 1 || w.foreign) && p.config.leavesForeign()) {
-			w.violate(ruleRest, "forwarder %d has %d dirty keys", p.slot+1, p.dirty.Len())
+		if p != nil && w.wrong == nil && !w.oracle.restored && p.ledger.DirtyLen() > 0 && !((w.writers > 1 || w.foreign) && p.config.leavesForeign()) {
+			w.violate(ruleRest, "forwarder %d has %d dirty keys", p.slot+1, p.ledger.DirtyLen())
 		}
 	}
 }
@@ -60,8 +60,8 @@ func (w *world) isBusy() bool {
 	return false
 }
 
-// goOn lets the forwarders run until nothing is left to do and done is true, or the time is
-// over. It returns whether done was true.
+// goOn runs the forwarders until nothing is left to do and done returns true, or until the time is
+// over. It reports whether done returned true.
 func (w *world) goOn(until time.Time, done func() bool) bool {
 	for range settleSteps {
 		if w.wrong != nil {
@@ -103,7 +103,7 @@ func (w *world) doOne(n int) {
 	}
 }
 
-// difference returns how the bus differs from the cluster, "" if it does not.
+// difference returns a difference between the bus and the cluster, or "".
 func (w *world) difference() string {
 	for object := range w.objects {
 		s := w.cluster.objects[object]

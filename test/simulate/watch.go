@@ -9,32 +9,32 @@ import (
 	"github.com/kuberelay/kuberelay/internal/informers/progress"
 )
 
-// reflector is the model of client-go's reflector, its queue and its indexer, with one watch
-// of one resource. A change enters the queue when the watch shows it, the indexer when it
-// leaves the queue, and the handler gets it after that.
+// reflector models client-go's reflector, queue and indexer for one watch of one resource. A
+// change enters the queue when the watch delivers it, and the indexer when it leaves the queue.
+// Then the handler gets it.
 type reflector struct {
 	watching bool
 	listed   bool
-	again    bool   // the next connection must list, whatever the watch could show
+	again    bool   // the next connection must list, even if the watch could resume
 	latest   bool   // the next list must be a consistent read
-	sent     uint64 // the last change that the watch has shown
-	version  uint64 // the last version that the reflector has seen
+	sent     uint64 // the last change that the watch delivered
+	version  uint64 // the last version that the reflector has received
 	applied  uint64 // the last version in the indexer
 	life     int    // of the cluster, at the last list
-	initial  int    // notifications of the first list that the handler has not got
+	initial  int    // notifications of the first list that the handler hasn't received
 
 	queue   []batch
 	indexer [len(objectNames)]*event.Object
 	notes   []note
 
 	progress *progress.Progress // of the handler
-	handled  int                // objects that the handler knows
-	selected int                // of those, the objects that are selected
+	handled  int                // objects known to the handler
+	selected int                // selected objects among them
 }
 
 func newReflector() reflector { return reflector{progress: &progress.Progress{}} }
 
-// batch is what enters the indexer at once: a change, a list, or the version of a bookmark.
+// batch enters the indexer at once: a change, a list, or the version of a bookmark.
 type batch struct {
 	version uint64
 	deltas  []delta
@@ -43,30 +43,30 @@ type batch struct {
 // delta is a change on its way to the indexer.
 type delta struct {
 	object  int
-	is      *event.Object // nil if it is gone
-	last    *event.Object // of one that is gone
+	is      *event.Object // nil if the object is gone
+	last    *event.Object // of an object that is gone
 	initial bool
-	listed  bool // of a list
+	listed  bool // from a list
 }
 
 // note is a change on its way to the handler.
 type note struct {
 	object      int
-	before, is  *event.Object // nil is none
+	before, is  *event.Object // nil: no object
 	initial     bool
 	isNew, gone bool
-	fresh       bool // a list or a watch has returned it
+	fresh       bool // returned by a list or a watch
 }
 
-// synced reports whether the handler got everything of the first list.
+// synced reports whether the handler has received the whole first list.
 func (r *reflector) synced() bool { return r.listed && r.initial == 0 }
 
-// matches reports whether the API server shows a state to the watch.
+// matches reports whether the API server delivers a state to the watch.
 func (p *process) matches(s state) bool {
 	return s.exists() && (p.config.selection != byLabel || s.label)
 }
 
-// render returns what the forwarder caches of a state.
+// render returns the cached object of a state.
 func (p *process) render(object int, s state) *event.Object {
 	o := p.world.render(object, s, p.config.form)
 	if p.config.selection == byFilter && !s.label {
@@ -77,8 +77,8 @@ func (p *process) render(object int, s state) *event.Object {
 	return o
 }
 
-// connect begins a watch, with a list if the watch cannot continue. Stale is how many
-// changes the list is behind if the API server may choose.
+// connect starts a watch, with a list if the watch can't resume. If the API server may choose the
+// version of the list, the list is stale changes behind.
 func (p *process) connect(stale uint8) {
 	r, c := &p.reflector, &p.world.cluster
 	if r.listed && !r.again && r.life == c.life && r.sent >= c.forgot {
@@ -118,7 +118,7 @@ func (p *process) connect(stale uint8) {
 	}
 }
 
-// nextShown returns the next change that the watch shows, and skips what it does not show.
+// nextShown returns the next change that the watch delivers, and skips others.
 func (p *process) nextShown() (change, bool) {
 	r, c := &p.reflector, &p.world.cluster
 	for {
@@ -130,7 +130,7 @@ func (p *process) nextShown() (change, bool) {
 	}
 }
 
-// show lets the watch show the next change.
+// show delivers the next change to the watch.
 func (p *process) show() {
 	r := &p.reflector
 	h, _ := p.nextShown()
@@ -140,12 +140,12 @@ func (p *process) show() {
 		r.queue = append(r.queue, batch{h.version, []delta{{object: h.object, is: p.render(h.object, h.after)}}})
 		return
 	}
-	last := h.before // in the version of the change
+	last := h.before // with the version of the change
 	last.version = h.version
 	r.queue = append(r.queue, batch{h.version, []delta{{object: h.object, last: p.render(h.object, last)}}})
 }
 
-// bookmark lets the watch show the present version.
+// bookmark delivers a bookmark with the present version.
 func (p *process) bookmark() {
 	r := &p.reflector
 	r.version, r.sent = p.world.cluster.version, p.world.cluster.version
@@ -209,7 +209,7 @@ func (p *process) handle(n note) {
 	}
 }
 
-// behind reports whether the watch has something to do before it shows the present state.
+// behind reports whether the watch has work before it reaches the present state.
 func (p *process) behind() bool {
 	r := &p.reflector
 	if !r.watching || len(r.queue) > 0 || len(r.notes) > 0 || r.again || p.epochIsDue() {

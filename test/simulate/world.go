@@ -8,17 +8,17 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// maxProcesses is the number of forwarders at once: a leader and one that has not noticed
-// that it no longer is.
+// maxProcesses is the maximum number of simultaneous forwarders: a leader and one that hasn't
+// noticed that it lost the leadership.
 const maxProcesses = 2
 
-// world is one history: the models, the forwarders, and what has happened.
+// world is one history: the models, the forwarders, and everything that happened.
 type world struct {
 	rng     *rand.Rand
 	weights [kinds]int
-	objects int  // how many names the history uses
-	writers int  // how many forwarders write at once
-	foreign bool // somebody else publishes too
+	objects int  // number of names that the history uses
+	writers int  // number of forwarders that write at once
+	foreign bool // with a foreign writer
 	config  config
 
 	now       time.Time
@@ -29,16 +29,16 @@ type world struct {
 	oracle    oracle
 
 	offers []offer
-	ended  bool // the faults have
-	plain  bool // what happened shows without reading the bus again
+	ended  bool // the faults have ended
+	plain  bool // no event is hidden from a forwarder that doesn't read the bus again
 	trace  []action
 	steps  int
 	stores int // by the bus
 	reads  int // of the bus and of the API server
-	points int // that the bus has stored
+	points int // stored by the bus
 
 	rendered map[rendering]*event.Object
-	story    *[]string // nil if nobody reads it
+	story    *[]string // nil if it isn't printed
 	wrong    *Violation
 }
 
@@ -50,7 +50,7 @@ type Violation struct {
 
 func (v *Violation) Error() string { return v.Rule + ": " + v.Text }
 
-// violate ends the history with a violation. The first one counts.
+// violate ends the history with a violation. Only the first one counts.
 func (w *world) violate(rule, format string, args ...any) {
 	if w.wrong == nil {
 		w.wrong = &Violation{rule, fmt.Sprintf(format, args...)}
@@ -74,16 +74,15 @@ func newWorld(seed uint64) *world {
 	w.plain = w.writers == 1 && !w.foreign
 	w.bus.perSubject = []int{1, 2, 8}[w.rng.IntN(3)]
 	w.config = w.anyConfig()
-	// Each history has only some of the faults, so that a fault is not always hidden by
-	// another one.
+	// Each history has only some of the faults, so that one fault doesn't always hide another.
 	for k, info := range infoOf {
 		w.weights[k] = info.weight
 		if info.fault && kind(k) != createObject && kind(k) != startProcess {
 			w.weights[k] *= []int{0, 0, 1, 1, 2, 4}[w.rng.IntN(6)]
 		}
 	}
-	// A message that stays away for long is another kind of history than one whose answer
-	// comes at once.
+	// Histories in which messages are late for a long time are separate from those in which
+	// answers come at once.
 	for _, k := range []kind{show, index, notify, store, answer, work, proceed, reconcileDue, timeOut} {
 		w.weights[k] *= []int{1, 2, 4}[w.rng.IntN(3)]
 	}
@@ -97,7 +96,7 @@ func (w *world) anyConfig() config {
 	return c
 }
 
-// rendering is what determines the cached form of a state.
+// rendering is what determines the cached object of a state.
 type rendering struct {
 	object  int
 	state   state
@@ -115,8 +114,7 @@ func (w *world) render(object int, s state, f form) *event.Object {
 	return o
 }
 
-// run runs a history of so many steps, lets the faults end, and checks what has become of
-// the bus.
+// run runs a history with a number of steps, ends the faults, and checks the bus.
 func (w *world) run(steps int) {
 	for range steps {
 		if !w.step() || w.wrong != nil {
@@ -126,7 +124,7 @@ func (w *world) run(steps int) {
 	w.settle()
 }
 
-// step chooses one of the possible actions, and does it.
+// step chooses and performs one of the possible actions.
 func (w *world) step() bool {
 	w.findOffers()
 	total := 0
@@ -147,7 +145,7 @@ func (w *world) step() bool {
 	panic("no action")
 }
 
-// replay does the actions of a history that are still possible, and then lets it settle.
+// replay performs the actions of a history that are still possible, and then settles.
 func (w *world) replay(trace []action, settles bool) {
 	for _, a := range trace {
 		if w.findOffers(); w.isPossible(&a) {

@@ -9,10 +9,11 @@ import (
 	"github.com/kuberelay/kuberelay/test/harness"
 )
 
-// object is what the messages of these tests are about.
+// object is the object of the messages in these tests.
 var object = map[string]string{"partitionkey": clusterName + "/core/configmaps/world1-a/c1", "uid": "u"}
 
-// message is one of the object, the sequence-th of the stream. The attributes come in pairs.
+// message returns a message about the object, with a sequence in the stream. The attributes come
+// in pairs.
 func message(sequence uint64, kind string, attributes ...string) harness.Received {
 	m := harness.Received{Subject: "one", Place: harness.Place{Life: 1, Sequence: sequence}, Attributes: map[string]string{
 		"partitionkey": object["partitionkey"], "uid": object["uid"], "type": "io.kuberelay.object." + kind,
@@ -24,8 +25,8 @@ func message(sequence uint64, kind string, attributes ...string) harness.Receive
 	return m
 }
 
-// checkOf checks a stream that has shown some messages. The first message of each run after
-// the first is the one of that index.
+// checkOf checks a stream with these messages. Each configuration after the first begins at a
+// message of this index.
 func checkOf(runs []run, all ...harness.Received) *streamCheck {
 	w := &world{settings: settings{sink: onNATS, retention: 24 * time.Hour}, runs: runs, user: &user{unlabelled: map[string]bool{}, orphaned: map[string]bool{}}}
 	c := &streamCheck{world: w, read: map[harness.Place]int{}}
@@ -41,7 +42,7 @@ var (
 	labelled = run{configuration: configuration{labels: true}}
 )
 
-// TestMayExist looks at an object that exists after an event said that it was deleted.
+// TestMayExist checks an object that exists although an event reported its delete.
 func TestMayExist(t *testing.T) {
 	uid, key := object["uid"], object["partitionkey"]
 	from := func(r run, n int) run { r.from = map[string]int{"": n}; return r }
@@ -80,7 +81,7 @@ func TestMayExist(t *testing.T) {
 	}
 }
 
-// TestIDs looks at the ids of events in worlds where other objects may have other ids.
+// TestIDs checks the ids of events where other objects may have other ids.
 func TestIDs(t *testing.T) {
 	begun, same := message(5, "created"), []string{"resourceversion", "5", "sequence", "0000.5"}
 	gone := func(kind string) harness.Received { return message(5, kind) }
@@ -114,7 +115,8 @@ func TestIDs(t *testing.T) {
 	}
 }
 
-// TestAnswersOther looks at an answer to an event at 5 of a forwarder, which has the state at 5.
+// TestAnswersOther checks an answer to an event at position 5 of a forwarder. The answer has the
+// state at position 5.
 func TestAnswersOther(t *testing.T) {
 	last := message(5, "updated")
 	answer := func(id string) harness.Received { return message(6, "deleted", "id", id) }

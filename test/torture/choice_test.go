@@ -46,7 +46,7 @@ func TestChosenSeeds(t *testing.T) {
 	}
 }
 
-// TestRepeat looks at what a failing seed says, and that the command is understood.
+// TestRepeat: a failing seed prints a command that repeats it.
 func TestRepeat(t *testing.T) {
 	p := newPlan(round{onKafka, 3, false}, 22, "")
 	text := p.repeat([]uint64{18, 20}, environment("FAULT", "leader killed"))

@@ -10,11 +10,10 @@ import (
 	"github.com/kuberelay/kuberelay/test/harness"
 )
 
-// otherCluster are the variables of a forwarder that writes to the bus under another
-// cluster's name.
+// otherCluster has the variables of a forwarder that writes to the bus for another cluster.
 var otherCluster = map[string]string{"CLUSTER_NAME": "other"}
 
-// clusters are the names under which the forwarders of the world write.
+// clusters are the cluster names of the forwarders in the world.
 func (w *world) clusters() []string {
 	names := map[string]bool{clusterName: true}
 	for _, more := range w.more {
@@ -25,7 +24,7 @@ func (w *world) clusters() []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// messagesOf are the messages of a cluster, of those of a bus.
+// messagesOf returns the messages of a cluster among those of a bus.
 func messagesOf(cluster string, all []harness.Received) []harness.Received {
 	var of []harness.Received
 	for _, m := range all {
@@ -36,7 +35,7 @@ func messagesOf(cluster string, all []harness.Received) []harness.Received {
 	return of
 }
 
-// inCluster are objects by the partitionkey that they have under another cluster's name.
+// inCluster returns objects with the partitionkey that they have in another cluster.
 func inCluster(cluster string, objects map[string]unstructured.Unstructured) map[string]unstructured.Unstructured {
 	all := map[string]unstructured.Unstructured{}
 	for key, o := range objects {
@@ -45,9 +44,9 @@ func inCluster(cluster string, objects map[string]unstructured.Unstructured) map
 	return all
 }
 
-// playClusters has the forwarder of another cluster write to the same bus, and go on while
-// the first forwarder is killed in a publish and cut off from the bus, and after the bus
-// has lost what both have written last.
+// playClusters runs a forwarder of another cluster on the same bus. It must keep running while the
+// first forwarder is killed in a publish and cut off from the bus, and after the bus has lost the
+// last messages of both.
 func playClusters(s *script) {
 	s.create("changed", "deleted", "replaced", "same")
 	s.begin(0)

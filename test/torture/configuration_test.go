@@ -7,20 +7,19 @@ import (
 	"strings"
 )
 
-// configuration is the part of the settings that may change from one run of the
-// forwarders to the next.
+// configuration is the part of the settings that can differ between runs of the forwarders.
 type configuration struct {
 	resources  selectedResources
 	namespaces bool // only the plan's own
 	labels     bool // only objects with the label
-	fields     bool // all objects but those of one name
+	fields     bool // all objects except those with one name
 	structured bool
-	shaped     bool // a part of each object is dropped, and a filter selects by content
+	shaped     bool // a projection drops fields, and a filter selects by content
 	asChange   bool // the data are changes
 	topic      string
 }
 
-// selectedResources is what KUBERELAY_RESOURCES selects.
+// selectedResources is the value of KUBERELAY_RESOURCES.
 type selectedResources int
 
 const (
@@ -29,7 +28,7 @@ const (
 	noConfigMaps
 )
 
-// unselectedName is the object that the field selector leaves out.
+// unselectedName is the name that the field selector excludes.
 const unselectedName = "c0"
 
 func (c configuration) selectors() []string {
@@ -56,7 +55,7 @@ func (c configuration) labelSelector() string {
 	return selectedLabel + "=yes"
 }
 
-// covers tells whether the configuration selects a name, whatever the object is like.
+// covers reports whether the configuration selects a name, regardless of the object's content.
 func (c configuration) covers(u *user, resource, namespace, name string) bool {
 	switch {
 	case c.resources == noWidgets && resource == widgets, c.resources == noConfigMaps && resource == configMaps:
@@ -69,14 +68,14 @@ func (c configuration) covers(u *user, resource, namespace, name string) bool {
 	return true
 }
 
-// run is what the forwarders were configured with from a message of each topic on.
+// run is a configuration, and the first message of each topic that was written with it.
 type run struct {
 	configuration
-	from map[string]int // by topic, how many messages had been recorded
+	from map[string]int // by topic, the number of messages recorded before
 }
 
-// configured gives the run in which a message was written, as an index of the world's
-// runs. It is the nth message of its topic.
+// configured returns the run in which a message was written, as an index of the world's runs. It
+// is the nth message of its topic.
 func (w *world) configured(topic string, nth int) int {
 	last := 0
 	for i, r := range w.runs {
@@ -87,14 +86,14 @@ func (w *world) configured(topic string, nth int) int {
 	return last
 }
 
-// reconfigured tells whether there was more than one configuration.
+// reconfigured reports whether there was more than one configuration.
 func (w *world) reconfigured() bool { return len(w.runs) > 1 }
 
-// byLabelsOrFields tells whether an API server shows only a part of a resource.
+// byLabelsOrFields reports whether a label or field selector hides objects of a resource.
 func byLabelsOrFields(c configuration) bool { return c.labels || c.fields }
 
-// reconfigure ends all forwarders and starts those again that were to run, with another
-// configuration. They end in an orderly way or by kill -9.
+// reconfigure ends all forwarders, by SIGTERM or by SIGKILL, and starts the ones that should run
+// with another configuration.
 func (w *world) reconfigure(ctx context.Context, to configuration, orderly bool) error {
 	if _, err := w.awaitStored(ctx, "there is something on the bus"); err != nil {
 		return err
@@ -136,8 +135,8 @@ func (w *world) reconfigure(ctx context.Context, to configuration, orderly bool)
 	return nil
 }
 
-// reconfigurations are those that a kind of change draws: away from the first
-// configuration, and then sometimes back to it, or on to a third.
+// reconfigurations returns the configurations that a change draws: a new one, and then sometimes
+// the first one again or a third.
 func (g *generator) reconfigurations(change func(*rand.Rand, *configuration)) []act {
 	s := &g.plan.settings
 	other := func() configuration {
@@ -166,7 +165,7 @@ func (g *generator) reconfigurations(change func(*rand.Rand, *configuration)) []
 	return acts
 }
 
-// How forwarders end before they get another configuration.
+// How forwarders end before they get another configuration
 const (
 	orderly = "in an orderly way"
 	abrupt  = "by kill -9"
@@ -186,7 +185,7 @@ func changeSelection(r *rand.Rand, c *configuration) {
 	}
 }
 
-// changeForm changes how what is selected is sent, and by the filter what is.
+// changeForm changes the form of events and, through the filter, the selection.
 func changeForm(r *rand.Rand, c *configuration) {
 	switch r.IntN(4) {
 	case 0:
@@ -198,7 +197,7 @@ func changeForm(r *rand.Rand, c *configuration) {
 	}
 }
 
-// The topics of events that a plan may use. The checkpoint topic is the same for all.
+// The event topics that a plan may use. All share the same checkpoint topic.
 const (
 	topicName     = "kuberelay"
 	otherTopic    = "other"
@@ -209,7 +208,7 @@ func changeTopic(r *rand.Rand, c *configuration) {
 	c.topic = []string{topicName, otherTopic, topicTemplate}[r.IntN(3)]
 }
 
-// topics are all that a name or template may come to.
+// topics are all topics that a name or template can lead to.
 func topics(name string) []string {
 	if !strings.Contains(name, "{") {
 		return []string{name}

@@ -15,29 +15,29 @@ import (
 	"github.com/kuberelay/kuberelay/test/harness"
 )
 
-// moons are defined only by some plans, and late.
+// moons are only defined by some plans, and late.
 const moons = "moons"
 
-// customResources are all that plans define.
+// customResources are all resources that plans define.
 var customResources = []string{widgets, planets, moons}
 
-// The operations that change a definition.
+// The operations that change a definition
 const (
 	undefine  opVerb = "undefine"
 	define    opVerb = "define"
-	serveBoth opVerb = "serve-v1-and-v2" // v2 is stored, and preferred
+	serveBoth opVerb = "serve-v1-and-v2" // v2 is stored and preferred
 	serveNew  opVerb = "serve-v2"
 	serveOld  opVerb = "serve-v1"
 
-	giveDefault opVerb = "default"       // its objects get a field
-	giveOther   opVerb = "other-default" // which those that have not been written since have in another form
-	prune       opVerb = "prune"         // its objects lose fields
+	giveDefault opVerb = "default"       // adds a default value for a field
+	giveOther   opVerb = "other-default" // changes the default: objects that were not written since change their content
+	prune       opVerb = "prune"         // removes fields
 	takeSchema  opVerb = "schemaless"
 
 	unblock opVerb = "remove-finalizer"
 )
 
-// schemaless is a version of a definition that takes any object.
+// schemaless returns a version of a definition that accepts any object.
 func schemaless(name string, served, stored bool) map[string]any {
 	return map[string]any{"name": name, "served": served, "storage": stored, "schema": modelled(takeSchema)}
 }
@@ -63,8 +63,7 @@ func (u *user) define(ctx context.Context, resource string) error {
 	return err
 }
 
-// serve changes which versions of a custom resource are served. What the user does from
-// now on is in one that is.
+// serve changes the served versions of a custom resource. From now on the user uses one of them.
 func (u *user) serve(ctx context.Context, resource string, how opVerb) error {
 	spec := map[string]any{"spec": map[string]any{"versions": []any{
 		schemaless("v1", how != serveNew, how == serveOld), schemaless("v2", how != serveOld, how != serveOld),
@@ -111,15 +110,15 @@ func (u *user) remodel(ctx context.Context, resource string, how opVerb) error {
 	return err
 }
 
-// wasRemodelled tells whether the content of a resource's objects may have changed without
-// their version.
+// wasRemodelled reports whether objects of a resource may have changed their content without a new
+// version.
 func (u *user) wasRemodelled(resource string) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.remodelled[resource]
 }
 
-// leaveModelled takes from an object what schemas add and take away.
+// leaveModelled removes the fields that schemas add and remove.
 func leaveModelled(object map[string]any) {
 	delete(object, "note")
 	if data, ok := object["data"].(map[string]any); ok {
@@ -129,22 +128,22 @@ func leaveModelled(object map[string]any) {
 	}
 }
 
-// unblock takes the finalizers of a definition away, which see to it that its objects go
-// before it.
+// unblock removes the finalizers of a definition, which otherwise keep it until its objects are
+// gone.
 func (u *user) unblock(ctx context.Context, resource string) error {
 	u.orphan(resource)
 	_, err := u.client.Resource(definitions).Patch(ctx, resource+"."+group, types.MergePatchType, []byte(`{"metadata": {"finalizers": null}}`), metav1.PatchOptions{})
 	return err
 }
 
-// orphan notes that objects of a resource may stay in etcd while it is not served.
+// orphan records that objects of a resource may stay in etcd while it isn't served.
 func (u *user) orphan(resource string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.orphaned[resource] = true
 }
 
-// wasOrphaned tells whether objects of a resource may have stayed in etcd while it was not
+// wasOrphaned reports whether objects of a resource may have stayed in etcd while it wasn't
 // served.
 func (u *user) wasOrphaned(resource string) bool {
 	u.mu.Lock()
@@ -152,7 +151,7 @@ func (u *user) wasOrphaned(resource string) bool {
 	return u.orphaned[resource]
 }
 
-// adopt defines again what is not defined, so that objects without a definition are found.
+// adopt recreates missing definitions, so that objects without a definition are found.
 func (w *world) adopt(ctx context.Context) error {
 	var all error
 	for _, name := range customResources {
@@ -176,7 +175,7 @@ func (u *user) useVersion(resource, version string) {
 	u.versions[resource] = version
 }
 
-// version is the one in which the user reads and writes a custom resource.
+// version returns the version in which the user reads and writes a custom resource.
 func (u *user) version(resource string) string {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -186,8 +185,8 @@ func (u *user) version(resource string) string {
 	return "v1"
 }
 
-// list lists all of a resource, in whatever version it is served: the API server may have
-// changed it without an answer.
+// list lists all objects of a resource in any served version: an earlier change of the versions
+// may have succeeded without an answer.
 func (u *user) list(ctx context.Context, name string) ([]unstructured.Unstructured, error) {
 	gvr := u.resource(name)
 	for _, version := range []string{gvr.Version, "v1", "v2"} {
@@ -206,7 +205,8 @@ func (u *user) list(ctx context.Context, name string) ([]unstructured.Unstructur
 	return nil, nil
 }
 
-// forgetChanged removes the definitions that other worlds do not know, or know otherwise.
+// forgetChanged removes the definitions that other worlds don't have, or have with other versions
+// or schemas.
 func (u *user) forgetChanged(ctx context.Context) error {
 	u.mu.Lock()
 	names := []string{moons}
@@ -232,12 +232,12 @@ func (u *user) forget(ctx context.Context, resource string) error {
 	})
 }
 
-// requeueDefinitions makes the first API server finalize each terminating definition after
-// the second API server was killed. The finalizer controller leaves a definition to the API
-// server whose update of the status came first, and does not requeue it when only the
-// Terminating condition changes (k8s.io/apiextensions-apiserver, pkg/controller/finalizer).
-// If that API server is killed, the definition keeps terminating until the informer of the
-// other one resyncs, after up to 5 minutes.
+// requeueDefinitions makes the first API server finalize each terminating definition after the
+// second API server was killed. The finalizer controller leaves a definition to the API server
+// that updated the status first, and doesn't requeue it when only the Terminating condition
+// changes (k8s.io/apiextensions-apiserver, pkg/controller/finalizer). If that API server is
+// killed, the definition keeps terminating until the informer of the other one resyncs, after up
+// to 5 minutes.
 func (u *user) requeueDefinitions(ctx context.Context) error {
 	client := u.client.Resource(definitions)
 	all, err := client.List(ctx, metav1.ListOptions{})
@@ -256,7 +256,7 @@ func (u *user) requeueDefinitions(ctx context.Context) error {
 	return err
 }
 
-// awaitServed waits until objects of a custom resource can be created, if that is soon.
+// awaitServed waits a limited time until objects of a custom resource can be created.
 func (w *world) awaitServed(ctx context.Context, resource string) {
 	_ = harness.Eventually(ctx, servedLimit, resource+" are served", func(ctx context.Context) error {
 		return w.user.served(ctx, resource)

@@ -18,18 +18,18 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/faultproxy"
 )
 
-// feltLimit bounds the wait for a fault to be felt. It is no promise that it will
-// be: the forwarder may have nothing to do just then.
+// feltLimit bounds the wait until a fault has an effect. It may have none: the forwarder may have
+// nothing to do.
 const feltLimit = 3 * time.Second
 
-// How long a namespace may take to be gone, and a new definition to be served: the API
-// server lets its first objects wait for 2 s. If it takes longer, nothing comes of it.
+// The limits for the end of a namespace and for the start of a new definition, whose first objects
+// the API server delays by 2 s. After the limit, the plan continues without it.
 const (
 	goneLimit   = 10 * time.Second
 	servedLimit = 5 * time.Second
 )
 
-// perform executes a plan up to the end of its faults, one forwarder being left.
+// perform executes a plan until its faults have ended and one forwarder is left.
 func (w *world) perform(ctx context.Context, p *plan) error {
 	for n, ph := range p.phases {
 		var faults error
@@ -64,7 +64,7 @@ func (w *world) perform(ctx context.Context, p *plan) error {
 	return w.nodes[p.survivor].keep(ctx)
 }
 
-// awaitOps waits until so many operations of the phase are over, or all.
+// awaitOps waits until this many operations of the phase are done, or all.
 func (w *world) awaitOps(ctx context.Context, after int, over <-chan struct{}) {
 	ticker := time.NewTicker(time.Millisecond)
 	defer ticker.Stop()
@@ -79,7 +79,7 @@ func (w *world) awaitOps(ctx context.Context, after int, over <-chan struct{}) {
 	}
 }
 
-// execute does one deed. Those that mend do nothing where nothing is broken.
+// execute performs one deed. A deed that ends a fault does nothing if there is no fault.
 func (w *world) execute(ctx context.Context, a act) error {
 	n := w.nodes[a.node]
 	switch a.do {
@@ -142,8 +142,7 @@ func (w *world) execute(ctx context.Context, a act) error {
 	return nil
 }
 
-// mend lets a connection go on. What was dropped is lost, so that it cannot go on
-// where it was.
+// mend restores a connection. Data was dropped, so the connection is broken first.
 func mend(p *faultproxy.Proxy) {
 	p.Break()
 	p.Pass()
@@ -220,7 +219,7 @@ func (w *world) executeOnServers(ctx context.Context, a act) error {
 	return nil
 }
 
-// awaitDead waits until a forwarder has died by its failpoint.
+// awaitDead waits until a failpoint has killed a forwarder.
 func (w *world) awaitDead(ctx context.Context, n *node) error {
 	before, err := n.state()
 	if err != nil {
@@ -235,8 +234,7 @@ func (w *world) awaitDead(ctx context.Context, n *node) error {
 	return nil
 }
 
-// awaitLog waits until a text appears in a forwarder's log that was not there
-// before.
+// awaitLog waits until a text appears again in a forwarder's log.
 func (w *world) awaitLog(ctx context.Context, n *node, text string) {
 	before := logged(n.Log(), text)
 	_ = harness.Eventually(ctx, feltLimit, text, func(context.Context) error {
@@ -247,8 +245,7 @@ func (w *world) awaitLog(ctx context.Context, n *node, text string) {
 	})
 }
 
-// awaitDeleted waits until the last event of an object of a resource is a delete that
-// nobody has seen.
+// awaitDeleted waits until the last event of an object of a resource is a reconciled delete.
 func (w *world) awaitDeleted(ctx context.Context, resource string) {
 	_ = harness.Eventually(ctx, feltLimit, "a delete is on the bus", func(context.Context) error {
 		all, _, err := w.bus.All()
@@ -264,7 +261,7 @@ func (w *world) awaitDeleted(ctx context.Context, resource string) {
 	})
 }
 
-// change does an operation that is written as "verb name".
+// change performs an operation that is written as "verb name".
 func (w *world) change(ctx context.Context, what string) error {
 	verb, name, _ := strings.Cut(what, " ")
 	o := op{do: opVerb(verb), target: target{resource: name, name: name}}
@@ -276,13 +273,13 @@ func (w *world) change(ctx context.Context, what string) error {
 	}
 	err := w.user.do(ctx, o)
 	if apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err) || apierrors.IsForbidden(err) || apierrors.IsConflict(err) || isDown(err) {
-		return nil // it is still on its way, or another fault was faster
+		return nil // the object is still on its way, or another fault was faster
 	}
 	return err
 }
 
-// lose has the bus lose the last messages of some objects. Meanwhile the forwarders
-// stand still: a message that another has followed already is not a last one.
+// lose makes the bus lose the last messages of some objects. The forwarders are frozen meanwhile,
+// so that nothing follows these messages.
 func (w *world) lose(ctx context.Context, objects int) error {
 	if has, err := w.awaitStored(ctx, "there is something to lose"); !has {
 		return err
@@ -301,8 +298,8 @@ func (w *world) lose(ctx context.Context, objects int) error {
 	return err
 }
 
-// awaitStored waits until the bus has anything. It has nothing if no forwarder runs that
-// could write, as one that was stopped before it came to that.
+// awaitStored waits until the bus has a message. It stays empty if no running forwarder could
+// write one, for example because it was stopped before that.
 func (w *world) awaitStored(ctx context.Context, what string) (has bool, err error) {
 	err = harness.Eventually(ctx, limit, what, func(ctx context.Context) error {
 		stored, err := w.bus.Stored(ctx)
@@ -315,8 +312,7 @@ func (w *world) awaitStored(ctx context.Context, what string) (has bool, err err
 	return has && err == nil, err
 }
 
-// quiet waits until nothing is written to the stream any more, and all of it has
-// been recorded.
+// quiet waits until nothing more is written to the stream, and all of it has been recorded.
 func (w *world) quiet(ctx context.Context) error {
 	last, same := uint64(0), 0
 	return harness.Eventually(ctx, limit, "the stream is quiet", func(ctx context.Context) error {
@@ -334,8 +330,8 @@ func (w *world) quiet(ctx context.Context) error {
 	})
 }
 
-// racePurges deletes objects and creates them again when their deletes are just
-// being purged: one after the other, over more than the time between two purges.
+// racePurges deletes objects and recreates them around the time when their deletes are purged, one
+// after the other, for longer than the interval of purges.
 func (w *world) racePurges(ctx context.Context, n *node, objects int) error {
 	targets := make([]target, objects)
 	for i := range targets {

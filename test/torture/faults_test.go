@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// The deeds of which faults are made.
+// The deeds of which faults consist
 const (
 	start     verb = "start"            // a forwarder; arg is a failpoint
-	arm       verb = "kill and arm"     // kill and start with a failpoint
-	killNow   verb = "kill"             // and let it be started again
-	terminate verb = "terminate"        // with SIGTERM, and start it again
-	stop      verb = "stop"             // with SIGTERM, for good
+	arm       verb = "kill and arm"     // kill, and start with a failpoint
+	killNow   verb = "kill"             // SIGKILL; it is started again
+	terminate verb = "terminate"        // SIGTERM; it is started again
+	stop      verb = "stop"             // SIGTERM; it stays down
 	freeze    verb = "freeze"           // SIGSTOP
 	thaw      verb = "thaw"             // SIGCONT
-	awaitDead verb = "await the end of" // by its failpoint
+	awaitDead verb = "await the end of" // through its failpoint
 
 	busDrop   verb = "drop the bus's answers to"
 	busHold   verb = "hold the bus's connection to"
@@ -39,7 +39,7 @@ const (
 	copyStore  verb = "copy the store of the bus"
 	putBack    verb = "put the store of the bus back to the copy"
 	emptyStore verb = "empty the store of the bus"
-	cutTail    verb = "cut the tail off the topic" // arg is which, or both with a comma; n how many batches of each partition
+	cutTail    verb = "cut the tail off the topic" // arg is which, or both with a comma; n is the number of batches to cut from each partition
 
 	busFull verb = "make the stream full"
 	busRoom verb = "give the stream room"
@@ -59,7 +59,7 @@ const (
 	revoke    verb = "forbid to read configmaps and namespaces"
 	grant     verb = "allow to read configmaps and namespaces"
 
-	reconfigure verb = "give another configuration to" // n counts those of the plan from 1 on, arg is how they end
+	reconfigure verb = "give another configuration to" // n is the index among the plan's configurations, from 1 on; arg is how they end
 
 	change     verb = "change" // arg is an operation
 	comeBack   verb = "once it is gone"
@@ -67,24 +67,24 @@ const (
 	racePurges verb = "recreate while deletes are purged"
 )
 
-// verbsOfNodes are those that are about one forwarder.
+// verbsOfNodes are the deeds that concern one forwarder.
 var verbsOfNodes = []verb{
 	start, arm, killNow, terminate, stop, freeze, thaw, awaitDead,
 	busDrop, busHold, busRefuse, busPass, apiDrop, apiHold, apiRefuse, apiPass, awaitLog,
 }
 
-// kind is one kind of fault.
+// kind is a kind of fault.
 type kind struct {
 	name      string
-	uses      []string // what no other fault may touch meanwhile
-	first     bool     // it belongs to the first sync
-	long      bool     // it begins in one phase and ends in the next
-	slow      bool     // it takes more than a few seconds
-	refreshed bool     // only reading the checkpoint again finds what it has done
-	alone     []string // kinds that it does not go with
+	uses      []string // no other fault may touch these meanwhile
+	first     bool     // part of the first sync
+	long      bool     // begins in one phase and ends in the next
+	slow      bool     // takes more than a few seconds
+	refreshed bool     // only a refresh of the checkpoint finds its effect
+	alone     []string // kinds that it can't be combined with
 
-	// felt is what shows in a forwarder's log that the fault was felt, or the name of
-	// one of troubles; "" if nothing does.
+	// felt is the text in a forwarder's log that shows an effect of the fault, or the name of one
+	// of troubles; "" if there is none.
 	felt string
 	add  func(g *generator, from, to int)
 }
@@ -93,7 +93,7 @@ func (k kind) conflicts(with kind) bool {
 	return slices.Contains(k.alone, with.name) || slices.Contains(with.alone, k.name)
 }
 
-// What a forwarder logs.
+// Messages in the log of a forwarder
 const (
 	synced  = "informer synced"
 	failing = "publish failed"
@@ -102,7 +102,7 @@ const (
 	emptied = "events of deleted objects purged"
 )
 
-// troubles are what a forwarder logs, one or the other, when it is not served.
+// troubles are alternatives that a forwarder logs when a server doesn't answer it.
 var troubles = map[string][]string{
 	busTrouble: {
 		failing, cutOff, "cannot reach the bus", "waiting for the bus", "the bus is not ready",
@@ -116,7 +116,7 @@ const (
 	apiTrouble = "trouble with the API server"
 )
 
-// logged counts in a log what an act awaits or a fault leaves.
+// logged counts, in a log, what an act awaits or a fault causes.
 func logged(log, what string) int {
 	texts, ok := troubles[what]
 	if !ok {
@@ -129,7 +129,7 @@ func logged(log, what string) int {
 	return n
 }
 
-// What faults use.
+// What faults use
 const (
 	theForwarder = "forwarder 0"
 	another      = "forwarder 1"
@@ -137,10 +137,9 @@ const (
 	theAPI       = "API server"
 )
 
-// Where two forwarders write, the checkpoint is read again every second. What one of
-// them put on the bus last, before it ended, the other need not know of: of an object
-// that came and went before its turn it has nothing to publish, and the bus no occasion
-// to refuse. It is found when the checkpoint is read again.
+// With two writers, the checkpoint is refreshed every second. A forwarder needn't know what the
+// other one published just before its end. For example, if an object existed only briefly, the
+// forwarder has nothing to publish, and the bus has nothing to refuse. The next refresh finds it.
 
 const (
 	restored  = "etcd restored from a snapshot"
@@ -156,8 +155,8 @@ const (
 	crdMoves   = "CustomResourceDefinition changes versions"
 )
 
-// kinds are all kinds of faults of a bus. The seeds of the first round take three
-// each, in this order, so that no two slow ones come together.
+// kinds are all kinds of faults of a bus. Each seed of the first round takes three, in this order,
+// which separates the slow ones.
 func (s sink) kinds() []kind {
 	if s == onKafka {
 		return kafkaKinds
@@ -276,7 +275,7 @@ var natsKinds = []kind{
 			of := []string{widgets, planets}[g.IntN(2)]
 			acts := []act{{do: change, arg: string(undefine) + " " + of}, {do: change, arg: string(define) + " " + of}}
 			if g.IntN(3) == 0 {
-				acts = acts[:1] // for good
+				acts = acts[:1] // it stays away
 			}
 			g.during(from, to, acts...)
 		},
@@ -298,9 +297,9 @@ var natsKinds = []kind{
 		},
 	},
 	{
-		// The changes after it create and delete only: an object that gets the very
-		// version that the bus has of it, with other content, before the forwarder
-		// has looked, is a limit that docs/delivery.md names.
+		// The changes after it only create and delete. Otherwise an object could get the same
+		// version as on the bus with other content before the forwarder has looked, which is a
+		// limit in docs/delivery.md.
 		name: restored, uses: []string{theAPI, theForwarder, another}, long: true, slow: true, alone: []string{purged, beforeOne, nsRemoved, nsUnseen, crdRemoved, crdComes, crdMoves}, felt: "history went back",
 		add: func(g *generator, from, to int) {
 			g.calm = to
@@ -370,8 +369,7 @@ var natsKinds = []kind{
 	},
 }
 
-// killedAt is a kind that kills the forwarder at a failpoint, at one of the first
-// hits.
+// killedAt is a kind that kills the forwarder at one of the first hits of a failpoint.
 func killedAt(point, name string, hits int) kind {
 	return kind{
 		name: name, uses: []string{theForwarder}, felt: "failpoint " + point,
@@ -381,8 +379,7 @@ func killedAt(point, name string, hits int) kind {
 	}
 }
 
-// during puts the first act into phase from and the last into phase to, those
-// between into either.
+// during puts the first act into phase from, the last into phase to, and the others into either.
 func (g *generator) during(from, to int, acts ...act) {
 	if from == to || len(acts) == 1 {
 		g.add(from, acts...)

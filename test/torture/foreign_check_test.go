@@ -16,12 +16,12 @@ import (
 	"github.com/kuberelay/kuberelay/test/harness"
 )
 
-// memoryBound bounds the resident memory of a forwarder, so that a forwarder that keeps what
-// a bomb unpacks to, or what it read of a foreign writer, is found.
+// memoryBound bounds the resident memory of a forwarder, to find a forwarder that keeps the
+// unpacked content of a bomb or what it read from a foreign writer.
 const memoryBound = 256 << 20
 
-// performBeside executes a plan, and what the foreign writer adds to it at the end, while
-// the memory of the forwarders is watched. It returns when the faults were over.
+// performBeside executes a plan and the last messages of the foreign writer, and watches the
+// memory of the forwarders. It returns when the faults ended.
 func (w *world) performBeside(ctx context.Context, p *plan) (over time.Time, err error) {
 	if !p.settings.foreign {
 		err = w.perform(ctx, p)
@@ -41,7 +41,7 @@ func (w *world) performBeside(ctx context.Context, p *plan) (over time.Time, err
 	return over, err
 }
 
-// watchMemory keeps the peak of the forwarders' resident memory, until ctx ends.
+// watchMemory records the peak of the forwarders' resident memory until ctx ends.
 func (w *world) watchMemory(ctx context.Context) {
 	ticker := time.NewTicker(100 * time.Millisecond)
 	defer ticker.Stop()
@@ -58,8 +58,7 @@ func (w *world) watchMemory(ctx context.Context) {
 	}
 }
 
-// peakOf returns the largest resident memory that a process has had, in bytes; 0 if it has
-// ended.
+// peakOf returns the maximum resident memory of a process, in bytes, or 0 if it has ended.
 func peakOf(pid int) int64 {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -74,9 +73,9 @@ func peakOf(pid int) int64 {
 // repairedID is the id of a state that was published again after a foreign event.
 var repairedID = regexp.MustCompile(`\.repaired\.([0-9]+)$`)
 
-// foreignMessage looks at a message of the foreign writer. What the forwarder publishes of
-// the object next is an answer to it, or was under way. After a foreign message in the place of
-// a marker, a new run begins the snapshot again.
+// foreignMessage checks a message of the foreign writer. The next event of the object is an answer
+// to it, or was in flight. After a foreign message in the place of a marker, a new run starts the
+// snapshot again.
 func (c *streamCheck) foreignMessage(m harness.Received) {
 	maps.DeleteFunc(c.completed, func(_ string, done harness.Received) bool { return done.Subject == m.Subject })
 	if c.foreign == nil {
@@ -94,9 +93,9 @@ func (c *streamCheck) foreignMessage(m harness.Received) {
 	}
 }
 
-// isForgotten tells whether an event begins its object after the removal before it can have
-// been purged, and the removal had the sequence that a foreign message claims. A forwarder that
-// started after that message believes it.
+// isForgotten reports whether an event is the first of its object before the removal can have been
+// purged, and the removal had the sequence that a foreign message claims. A forwarder that started
+// after that message believes it.
 func (c *streamCheck) isForgotten(last, m harness.Received) bool {
 	return gone(last) && begins(m) && c.claimed[m.Subject] != "" && c.claimed[m.Subject] == last.Attributes["sequence"] &&
 		c.world.purges() && timeOf(m).Sub(timeOf(last)) >= c.world.settings.retention
@@ -108,9 +107,9 @@ func (c *streamCheck) isSecondAnswer(m harness.Received) bool {
 	return c.world.twoNodes() && len(at) > 0 && c.repairable[m.Subject][at[1]] && at[1] == positionOf(c.last[m.Subject])
 }
 
-// answer looks at the first event of an object after a foreign message. Of the messages
-// before it, it need not know any: it must be true, and of the right object. It deletes the
-// UID of another object if the foreign message had it, and may repeat a delete.
+// answer checks the first event of an object after a foreign message. It needn't know the messages
+// before it, but it must be true and about the right object. It deletes the UID of another object
+// if the foreign message had it, and may repeat a delete.
 func (c *streamCheck) answer(m harness.Received) {
 	delete(c.foreign, m.Subject)
 	if of := c.repairable[m.Subject]; of != nil && c.world.twoNodes() { // another forwarder may take the answer for a foreign event
@@ -135,14 +134,14 @@ func (c *streamCheck) checkAnswer(m harness.Received) {
 	}
 }
 
-// mayAnswerOther reports whether one of two forwarders without leader election may answer an
-// event of the other as if it were forged, which is a known weakness: the one that answers has
-// not seen the state that the other one published. A restore of etcd took it away, or a
-// compaction interrupted the watch. See "Foreign events" in docs/delivery.md.
+// mayAnswerOther reports whether one of two forwarders without leader election may answer an event
+// of the other as if it were forged, which is a known weakness: the one that answers has not seen
+// the state that the other one published. A restore of etcd took it away, or a compaction
+// interrupted the watch. See "Foreign events" in docs/delivery.md.
 func (w *world) mayAnswerOther() bool { return (w.restored || w.compacted) && w.twoNodes() }
 
-// answersOther reports whether m answers the event of a forwarder right before it, which has a
-// state that the API server returned.
+// answersOther reports whether m answers the event of another forwarder right before it, which has
+// a state that the API server returned.
 func (w *world) answersOther(m, last harness.Received) bool {
 	at := repairedID.FindStringSubmatch(m.Attributes["id"])
 	if len(at) == 0 || at[1] != positionOf(last) || w.isForeign(last) {
@@ -152,9 +151,9 @@ func (w *world) answersOther(m, last harness.Received) bool {
 	return was
 }
 
-// unanswerable are the objects, by the partitionkey of their events, whose last message is
-// the foreign writer's and no event. On NATS, a forwarder that starts then cannot know which
-// object the bus shows.
+// unanswerable returns the objects, by the partitionkey of their events, whose last message is
+// from the foreign writer and isn't an event. On NATS, a forwarder that starts then can't know
+// which object the message is about.
 func (w *world) unanswerable(all []harness.Received) map[string]bool {
 	keys, last := map[string]string{}, map[string]bool{}
 	for _, m := range all {
@@ -170,7 +169,7 @@ func (w *world) unanswerable(all []harness.Received) map[string]bool {
 	return found
 }
 
-// starts returns how often forwarders have started.
+// starts returns the number of starts of forwarders.
 func (w *world) starts() (all int) {
 	for _, n := range w.nodes {
 		n, _ := n.count()
@@ -179,20 +178,20 @@ func (w *world) starts() (all int) {
 	return all
 }
 
-// mayBelieve reports whether a forwarder may take an event for its own that has the version of
-// the object: it does not read the data of an event from before its start, but compares the
-// digest, which a forger can copy.
+// mayBelieve reports whether a forwarder may take a foreign event with the version of the object
+// for its own. For an event from before its start it compares only the digest, which a forger can
+// copy.
 func (w *world) mayBelieve(m harness.Received) bool {
 	return w.foreign.at[m.Place] && m.Attributes["digest"] != "" && w.starts() > 1
 }
 
-// contradictions are what the foreign writer makes of the stream.
+// contradictions are the effects of the foreign writer on the stream.
 type contradictions struct {
-	answers      map[harness.Place]bool // the first messages of each object after a foreign one
+	answers      map[harness.Place]bool // the first message of each object after a foreign one
 	split        map[string]bool        // subjects of objects with a foreign message in another partition
 	unanswerable map[string]bool
 	believed     map[harness.Place]bool // events that a forwarder may take for its own
-	mistaken     map[harness.Place]bool // events of a forwarder that another answered
+	mistaken     map[harness.Place]bool // events of a forwarder that another one answered
 }
 
 func (w *world) contradictions(all []harness.Received) contradictions {
@@ -224,9 +223,9 @@ func (w *world) contradictions(all []harness.Received) contradictions {
 	return c
 }
 
-// isExpected tells whether verify reports a message of the foreign writer, or one of the
-// forwarder that contradicts such a message before it. An object of a message that is no
-// event does not exist, and nothing answers it.
+// isExpected reports whether verify may report a message: one of the foreign writer, or one of the
+// forwarder that contradicts a foreign message before it. The object of a message that isn't an
+// event doesn't exist, and nothing answers that message.
 func (w *world) isExpected(p verifyreport.Problem, c contradictions) bool {
 	partition := 0
 	if p.Partition != nil {
@@ -256,14 +255,14 @@ func (w *world) isExpected(p verifyreport.Problem, c contradictions) bool {
 		}
 	case verifyreport.Extra:
 		return c.unanswerable[key]
-	case verifyreport.Misordered, verifyreport.Foreign: // a later repair makes the first the second
+	case verifyreport.Misordered, verifyreport.Foreign: // a later repair turns the first into the second
 		for at := range c.answers {
 			if is(at) {
 				return true
 			}
 		}
-		// verify reads partitions in no order, so any event or tombstone of the object can come
-		// next after a foreign message in another partition.
+		// verify reads partitions in any order, so any event or tombstone of the object can follow
+		// a foreign message in another partition.
 		if w.foreign.entries[key] || c.split[key] {
 			return true
 		}
@@ -276,9 +275,9 @@ func (w *world) isExpected(p verifyreport.Problem, c contradictions) bool {
 	return false
 }
 
-// checkForeign is the judgement of a world with a foreign writer, at rest: every forged
-// state and every message that is none is counted, once, and the bus becomes the cluster's
-// copy again. The memory of the forwarders was bounded.
+// checkForeign checks a world with a foreign writer at rest: every forged state and every message
+// that isn't an event is counted once, the bus converges to the cluster again, and the memory of
+// the forwarders was bounded.
 func (w *world) checkForeign(ctx context.Context, seed uint64) error {
 	switch problems, err := w.compareReplica(ctx, settle); {
 	case err != nil:
@@ -294,7 +293,7 @@ func (w *world) checkForeign(ctx context.Context, seed uint64) error {
 	if err != nil {
 		return err
 	}
-	// A refresh that counts one message more has counted all that were written before it.
+	// A refresh that counts one more message has counted everything written before it.
 	if err := w.writeForeign(ctx, f.noEvent(f.invented())); err != nil {
 		return err
 	}
@@ -302,7 +301,7 @@ func (w *world) checkForeign(ctx context.Context, seed uint64) error {
 	if err != nil {
 		return err
 	}
-	if f, err = w.newForger(int(seed)); err != nil { // knows the present states
+	if f, err = w.newForger(int(seed)); err != nil { // it needs the present states
 		return err
 	}
 	if err := w.keepSelected(ctx, f); err != nil {
@@ -318,9 +317,9 @@ func (w *world) checkForeign(ctx context.Context, seed uint64) error {
 		if err := w.writeForeign(ctx, f.encode(m, true)); err != nil {
 			return err
 		}
-		repairs += w.foreign.count - stored // what the forwarder compresses can be too large without
+		repairs += w.foreign.count - stored // without the forwarder's compression it can be too large
 	}
-	taken, err := w.subjects() // what follows an event of an object is answered
+	taken, err := w.subjects() // a message after an event of its object would be answered
 	if err != nil {
 		return err
 	}
@@ -344,7 +343,7 @@ func (w *world) checkForeign(ctx context.Context, seed uint64) error {
 	return err
 }
 
-// subjects are those of all messages that the bus has ever had.
+// subjects returns the subjects of all messages that the bus ever had.
 func (w *world) subjects() (map[string]bool, error) {
 	all, _, err := w.bus.All()
 	subjects := map[string]bool{}
@@ -354,7 +353,7 @@ func (w *world) subjects() (map[string]bool, error) {
 	return subjects, err
 }
 
-// unanswered are the forged events that were not written earlier, and after which no state was
+// unanswered returns the forged events that were not written earlier and after which no state was
 // published again.
 func (w *world) unanswered(earlier map[harness.Place]bool) (without []string) {
 	all, _, err := w.bus.All()
@@ -375,7 +374,7 @@ func (w *world) unanswered(earlier map[harness.Place]bool) (without []string) {
 	return without
 }
 
-// keepSelected leaves the forger the live objects that are selected. The bus may show others,
+// keepSelected restricts the forger's live objects to the selected ones. The bus may show others,
 // which nothing answers.
 func (w *world) keepSelected(ctx context.Context, f *forger) error {
 	present, err := w.user.present(ctx, w.settings.other)
@@ -396,11 +395,11 @@ func (w *world) keepSelected(ctx context.Context, f *forger) error {
 	return nil
 }
 
-// The metrics that count what the foreign writer has written.
+// The metrics that count the messages of the foreign writer
 var foreignMetrics = []string{"kuberelay_foreign_events_total", "kuberelay_invalid_messages_total"}
 
-// awaitCounted waits until the metrics of the forwarders that run are as wanted, and stay so for
-// three refreshes.
+// awaitCounted waits until the metrics of the running forwarders have the wanted values, and keep
+// them for three refreshes.
 func (w *world) awaitCounted(ctx context.Context, wanted func([]float64) bool) (now []float64, err error) {
 	since := time.Now()
 	err = harness.Eventually(ctx, settle, "the foreign messages are counted", func(ctx context.Context) error {

@@ -14,7 +14,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/harness"
 )
 
-// forgeriesOnKafka are those that only Kafka knows.
+// forgeriesOnKafka are the forgeries that only exist on Kafka.
 var forgeriesOnKafka = []forgery{
 	{"impossible entries of the checkpoint", func(f *forger) []rawMessage {
 		var all []rawMessage
@@ -77,16 +77,16 @@ var forgeriesOnKafka = []forgery{
 	}},
 }
 
-// A bomb is a compressed batch of less than a megabyte, of so many records of bombRecord
-// bytes. In the checkpoint topic it unpacks to more than a forwarder may need; in the event
-// topic only to more than the 128 MiB that a forwarder unpacks, because the recorder keeps it.
+// A bomb is a compressed batch of less than a megabyte with many records of bombRecord bytes. In
+// the checkpoint topic it unpacks to more than a forwarder may use. In the event topic it unpacks
+// to only a little more than the 128 MiB that a forwarder unpacks, because the recorder keeps it.
 const (
 	bombRecord    = 1 << 20
 	bombOfRecords = 300
 	bombOfEvents  = 140
 )
 
-// entry is one of the checkpoint topic that says where the last event of an object is.
+// entry returns an entry of the checkpoint topic with the position of an object's last event.
 func (f *forger) entry(m harness.Received, partition, offset any) rawMessage {
 	raw := f.encode(m, false)
 	raw.topic, raw.where, raw.headers = checkpointName, -1, nil
@@ -101,7 +101,7 @@ func (f *forger) entry(m harness.Received, partition, offset any) rawMessage {
 	return raw
 }
 
-// topic is one that the forwarder writes events to.
+// topic returns an event topic of the forwarder.
 func (f *forger) topic() string {
 	for _, m := range f.all {
 		if resourceName(m) == configMaps {

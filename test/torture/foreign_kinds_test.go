@@ -10,7 +10,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/harness"
 )
 
-// commonForgeries are those of every bus.
+// commonForgeries are the forgeries that exist on every bus.
 var commonForgeries = []forgery{
 	{"forged events", func(f *forger) []rawMessage {
 		var all []rawMessage
@@ -128,7 +128,7 @@ func (f *forger) bytes(n int) []byte {
 	return b
 }
 
-// turn makes a valid event another valid one: of another type, uid, version or content.
+// turn changes the type, uid, version or content of a valid event, which stays valid.
 func (f *forger) turn(m *harness.Received) {
 	a := m.Attributes
 	uid, version := a["uid"], a["resourceversion"]
@@ -144,7 +144,7 @@ func (f *forger) turn(m *harness.Received) {
 	}
 }
 
-// encode writes a message in the form of its bus. An attribute that is "" is left out.
+// encode writes a message in the format of its bus. An attribute that is "" is left out.
 func (f *forger) encode(m harness.Received, event bool) rawMessage {
 	raw := rawMessage{subject: m.Subject, topic: m.Topic, where: m.Partition, body: m.Data, event: event}
 	prefix, escape := "ce-", escapeHeader
@@ -167,14 +167,14 @@ func (f *forger) encode(m harness.Received, event bool) rawMessage {
 	return raw
 }
 
-// noEvent writes a message in the place of another that is no event.
+// noEvent returns a message that isn't an event, in the place of another message.
 func (f *forger) noEvent(m harness.Received) rawMessage {
 	raw := f.encode(m, false)
 	raw.headers, raw.body = nil, []byte("no event")
 	return raw
 }
 
-// escapeHeader escapes a value as the NATS binding of CloudEvents does.
+// escapeHeader escapes a value as in the NATS binding of CloudEvents.
 func escapeHeader(s string) string {
 	var b []byte
 	for i := range len(s) {

@@ -15,7 +15,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/harness"
 )
 
-// forgeriesOnNATS are those that only NATS knows.
+// forgeriesOnNATS are the forgeries that only exist on NATS.
 var forgeriesOnNATS = []forgery{
 	{"messages without headers", func(f *forger) []rawMessage {
 		m := f.encode(f.object(), false)
@@ -47,7 +47,7 @@ var forgeriesOnNATS = []forgery{
 	}},
 }
 
-// Header blocks that no client writes.
+// Header blocks that no client writes
 var (
 	unparsable = []string{"NATS/1.0\r\nno colon here\r\n\r\n", "NATS/1.0 9\r\n\r\n", "NATS/1.0\r\n: x\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\n"}
 	statuses   = []string{
@@ -68,7 +68,7 @@ func (f *forger) blocks(of []string) []rawMessage {
 	return all
 }
 
-// write is [bus]'s. It speaks the protocol of the server, because clients do not send every
+// write is [bus]'s. It uses the protocol of the server directly, because clients don't send every
 // header block.
 func (b *natsBus) write(ctx context.Context, m rawMessage) ([]harness.Place, error) {
 	before, _, err := b.All()
@@ -98,7 +98,7 @@ func (b *natsBus) write(ctx context.Context, m rawMessage) ([]harness.Place, err
 	} else {
 		fmt.Fprintf(conn, "HPUB %s %s %d %d\r\n%s", m.subject, inbox, len(block), len(block)+len(m.body), block)
 	}
-	_, _ = conn.Write(append(m.body, "\r\n"...)) // the answer says whether it arrived
+	_, _ = conn.Write(append(m.body, "\r\n"...)) // the answer shows whether it arrived
 	sequence, err := readAcknowledgement(bufio.NewReader(conn))
 	if err != nil {
 		return nil, err
@@ -107,8 +107,7 @@ func (b *natsBus) write(ctx context.Context, m rawMessage) ([]harness.Place, err
 	return []harness.Place{at}, err
 }
 
-// readAcknowledgement reads the answer of JetStream. Nobody answers where there is no
-// stream.
+// readAcknowledgement reads the answer of JetStream. Without a stream there is none.
 func readAcknowledgement(r *bufio.Reader) (sequence uint64, err error) {
 	for {
 		line, err := r.ReadString('\n')

@@ -13,29 +13,28 @@ import (
 	"github.com/kuberelay/kuberelay/test/harness"
 )
 
-// A foreign writer is somebody else who may write to the bus: actor B of docs/security.md.
-// It knows the format of every message, reads what is on the bus, and writes while
-// everything else goes on.
+// A foreign writer has write permission on the bus: actor B of docs/security.md. It knows the
+// format of every message, reads the bus, and writes while everything else goes on.
 
-// forge has the foreign writer write. The argument names a forgery, n is a seed for it.
+// forge makes the foreign writer write. The argument names a forgery; n is its seed.
 const forge verb = "write foreign messages:"
 
-// forgery is one kind of foreign messages.
+// forgery is a kind of foreign messages.
 type forgery struct {
 	name string
 	make func(f *forger) []rawMessage
 }
 
-// rawMessage is a message as its writer sends it.
+// rawMessage is a message in the form in which it is sent.
 type rawMessage struct {
 	subject string // on NATS
-	topic   string // on Kafka, "" for the event topic
+	topic   string // on Kafka; "" for the event topic
 	key     []byte // on Kafka
 	where   int    // on Kafka, the partition; -1 for any
 	headers []rawHeader
-	block   string // on NATS, the header block; takes the place of headers
+	block   string // on NATS, the header block, instead of headers
 	body    []byte // nil for a tombstone
-	times   int    // on Kafka, so often in one compressed batch; 0 for once
+	times   int    // on Kafka, the number of copies in one compressed batch; 0 means 1
 
 	// event: a subscriber takes the message for an event of an object.
 	event bool
@@ -43,11 +42,11 @@ type rawMessage struct {
 
 type rawHeader struct{ name, value string }
 
-// foreignMessages are what the foreign writer has written.
+// foreignMessages are the messages that the foreign writer has written.
 type foreignMessages struct {
 	at      map[harness.Place]bool // whether a subscriber takes it for an event
-	count   int                    // written, in topics that are not recorded too
-	refused int                    // by the bus
+	count   int                    // written, including those in topics that aren't recorded
+	refused int                    // refused by the bus
 	peak    int64                  // of a forwarder's resident memory, in bytes
 
 	// entries are the keys of records in the checkpoint topic of Kafka. A forwarder that starts
@@ -55,14 +54,14 @@ type foreignMessages struct {
 	entries map[string]bool
 }
 
-// The forgeries of a phase.
+// The number of forgeries in a phase
 const (
 	leastForgeries = 4
 	mostForgeries  = 10
 )
 
-// forgeries adds foreign messages to a phase. They have a source of random numbers of their
-// own: what else a seed decides is the same without a foreign writer.
+// forgeries adds foreign messages to a phase. They have their own source of random numbers, so
+// that a seed decides everything else as it does without a foreign writer.
 func (g *generator) forgeries(n int) {
 	kinds := slices.Concat(commonForgeries, g.plan.settings.sink.forgeries())
 	ph := &g.plan.phases[n]
@@ -78,12 +77,12 @@ func (s sink) forgeries() []forgery {
 	return forgeriesOnNATS
 }
 
-// forger makes foreign messages from those that are on the bus.
+// forger makes foreign messages from messages on the bus.
 type forger struct {
 	*rand.Rand
 	world *world
-	all   []harness.Received // of the cluster, in the topic that events go to
-	live  []harness.Received // last events of objects
+	all   []harness.Received // of the cluster, in the topic that forgeries go to
+	live  []harness.Received // last events of existing objects
 	gone  []harness.Received
 }
 
@@ -106,7 +105,7 @@ func (w *world) newForger(seed int) (*forger, error) {
 	return f, nil
 }
 
-// write writes foreign messages. Nothing is written to a bus that does not answer.
+// write writes foreign messages. If the bus doesn't answer, it writes nothing.
 func (w *world) forge(ctx context.Context, name string, seed int) error {
 	if w.busDown || w.busFrozen {
 		return nil
@@ -129,7 +128,7 @@ func (w *world) forge(ctx context.Context, name string, seed int) error {
 	return fmt.Errorf("unknown forgery %q", name)
 }
 
-// errRefused is that the bus does not take a message.
+// errRefused means that the bus did not accept a message.
 var errRefused = errors.New("refused by the bus")
 
 func (w *world) writeForeign(ctx context.Context, m rawMessage) error {
@@ -153,10 +152,10 @@ func (w *world) writeForeign(ctx context.Context, m rawMessage) error {
 	return nil
 }
 
-// recorded waits until a message that was stored has been recorded, and returns its place.
-// Before is how many messages were recorded before it was written: an earlier stream of the
-// name may have had its position too. A message that was pushed out before it was read has the
-// place after which it is missing.
+// recorded waits until a stored message has been recorded, and returns its place. before is the
+// number of messages recorded before it was written: an earlier stream of the same name may have
+// had its position too. If the message was dropped before it was read, recorded returns the place
+// after which it is missing.
 func recorded(ctx context.Context, b bus, before int, at harness.Place) (harness.Place, error) {
 	err := harness.Eventually(ctx, limit, "a foreign message is recorded", func(context.Context) error {
 		all, _, err := b.All()
@@ -179,8 +178,7 @@ func (w *world) isForeign(m harness.Received) bool {
 	return is
 }
 
-// object returns the last event of an object, or the event of an object that does not
-// exist.
+// object returns the last event of an object, or an invented event.
 func (f *forger) object() harness.Received {
 	switch n := f.IntN(10); {
 	case n < 6 && len(f.live) > 0:
@@ -191,10 +189,10 @@ func (f *forger) object() harness.Received {
 	return f.invented()
 }
 
-// inventedUIDs is the prefix of the UIDs that the foreign writer makes up.
+// inventedUIDs is the prefix of the UIDs that the foreign writer invents.
 const inventedUIDs = "00000000-0000-4000-"
 
-// invented is the event of an object that does not exist.
+// invented returns an event of an object that doesn't exist.
 func (f *forger) invented() harness.Received {
 	home, name := f.world.user.home+"a", fmt.Sprintf("invented%d", f.IntN(1000))
 	uid := fmt.Sprintf(inventedUIDs+"8000-%012d", f.IntN(1_000_000))
@@ -222,10 +220,10 @@ func (f *forger) copy(m harness.Received) harness.Received {
 	return m
 }
 
-// sequence is the attribute, from an epoch of four digits and a version.
+// sequence returns the attribute for an epoch of four digits and a version.
 func sequence(epoch, version string) string { return fmt.Sprintf("%s.%020s", epoch, version) }
 
-// become makes the message an event of a type, in a version, of a uid.
+// become changes the type, version and uid of the message's event.
 func become(m *harness.Received, kind, uid, version string) {
 	a := m.Attributes
 	data := strings.Replace(string(m.Data), `"resourceVersion":"`+a["resourceversion"]+`"`, `"resourceVersion":"`+version+`"`, 1)
@@ -248,14 +246,13 @@ func tamper(m *harness.Received) {
 	m.Data = []byte(strings.Replace(string(m.Data), `"metadata":{`, `"forged":"yes","metadata":{`, 1))
 }
 
-// refreshing reads the checkpoint all the time.
+// refreshing makes the forwarder refresh the checkpoint continuously.
 func refreshing(s settings) settings {
 	s.refresh = frequently
 	return s
 }
 
-// playForged has the foreign writer delete an object that exists, change one, and create
-// one.
+// playForged makes the foreign writer delete an existing object, change one, and create one.
 func playForged(s *script) {
 	s.create("changed", "deleted")
 	s.begin(0)

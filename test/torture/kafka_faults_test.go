@@ -10,7 +10,7 @@ const (
 	kafkaStale = "a forwarder wakes up after another took over"
 )
 
-// kafkaKinds are those of a Kafka broker.
+// kafkaKinds are the faults of a Kafka broker.
 var kafkaKinds = []kind{
 	like("killed with a key taken"),
 	like("NATS killed and started").called("Kafka killed and started"),
@@ -23,8 +23,8 @@ var kafkaKinds = []kind{
 	like("killed before an acknowledgement"),
 	like("NATS's answers cut off").called("Kafka's answers cut off"),
 	{
-		// While the two fence each other, what one of them learned of the cluster last
-		// the other need not know, as on NATS.
+		// While the two forwarders fence each other, one needn't know what the other one last saw
+		// of the cluster, as on NATS.
 		name: kafkaTwice, refreshed: true, uses: []string{another}, alone: []string{kafkaStale}, felt: fencedOff,
 		add: func(g *generator, from, to int) {
 			s := &g.plan.settings
@@ -93,8 +93,8 @@ var kafkaKinds = []kind{
 		add: func(g *generator, from, to int) { g.deleted(from, to, checkpointName+","+topicName) },
 	},
 	{
-		// The next session finds them, and the one after that what it has made of them.
-		// Over how many partitions keys are spread is in the checkpoint topic alone.
+		// The next session finds them, and the one after it finds the results.
+		// Only the checkpoint topic has the number of partitions that keys are spread over.
 		name: "partitions added", uses: []string{theBus, theForwarder, another}, alone: []string{"checkpoint topic deleted"},
 		add: func(g *generator, from, to int) {
 			topics := []string{topicName, checkpointName, topicName + "," + checkpointName}[g.IntN(3)]
@@ -107,14 +107,13 @@ var kafkaKinds = []kind{
 	like(crdComes),
 }
 
-// deleted deletes topics under a forwarder that runs, that stands still or that is
-// down.
+// deleted deletes topics while the forwarder runs, is frozen or is down.
 func (g *generator) deleted(from, to int, topics string) {
 	is := act{do: deleteTopic, arg: topics}
 	g.during(from, to, [][]act{{is}, {is}, {{do: freeze}, is, {do: thaw}}, {{do: stop}, is, {do: start}}}[g.IntN(4)]...)
 }
 
-// like is a kind of fault of NATS, or one that has nothing to do with the bus.
+// like returns a kind of fault that NATS has too.
 func like(name string) kind {
 	n := slices.IndexFunc(natsKinds, func(k kind) bool { return k.name == name })
 	k := natsKinds[n]
@@ -122,13 +121,13 @@ func like(name string) kind {
 	return k
 }
 
-// called gives a kind another name.
+// called returns a kind under another name.
 func (k kind) called(name string) kind {
 	k.name = name
 	return k
 }
 
-// with adds kinds that it does not go with.
+// with adds kinds that it can't be combined with.
 func (k kind) with(others ...string) kind {
 	k.alone = slices.Concat(k.alone, others)
 	return k

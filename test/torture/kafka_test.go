@@ -21,18 +21,18 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker"
 )
 
-// checkpointName is the checkpoint topic, whatever the event topic is.
+// checkpointName is the checkpoint topic, for every event topic.
 const checkpointName = topicName + ".checkpoint"
 
-// kafkaSettings are those that only Kafka has.
+// kafkaSettings are the settings that only exist on Kafka.
 type kafkaSettings struct {
 	partitions  int
 	idempotent  bool
-	cleanup     string // the event topic's policy
+	cleanup     string // cleanup policy of the event topic
 	tombstones  bool
-	compacting  bool // the checkpoint topic is compacted as often as the broker can
+	compacting  bool // the checkpoint topic is compacted as often as possible
 	compression string
-	returns     int // how often a forwarder comes back after another took over
+	returns     int // how often a forwarder is started again after another took over
 }
 
 func (g *generator) kafkaSettings() kafkaSettings {
@@ -46,15 +46,15 @@ func (g *generator) kafkaSettings() kafkaSettings {
 	return s
 }
 
-// keepAll has the event topic not compacted. Only then Kafka lets records be deleted.
+// keepAll turns compaction of the event topic off. Only then does Kafka allow deleting records.
 func (s *kafkaSettings) keepAll() { s.cleanup = "delete" }
 
-// kafkaAckTimeout is longer than that of NATS: to take over is several requests to a
-// busy broker, each of which has this long.
+// kafkaAckTimeout is longer than on NATS: a takeover takes several requests to a busy broker, and
+// each has this limit.
 const kafkaAckTimeout = time.Second
 
-// kafkaBus is a Kafka broker. Each of two forwarders reaches it by a listener of its own,
-// which tells clients to connect to the forwarder's proxy; a third shares that of the first.
+// kafkaBus is a Kafka broker. Each of two forwarders has its own listener, which advertises the
+// forwarder's proxy. A third one shares that of the first.
 type kafkaBus struct {
 	*topicRecorders
 
@@ -78,7 +78,7 @@ func startKafka(t testing.TB, w *world) *kafkaBus {
 			return byTarget[addr].Addr()
 		},
 		Properties: map[string]string{
-			// What is compacted before it was recorded would be missed.
+			// Records that are compacted before they were recorded would be missed.
 			"log.cleaner.min.compaction.lag.ms": fmt.Sprint(time.Hour.Milliseconds()),
 			"log.cleaner.backoff.ms":            "100",
 		},
@@ -97,7 +97,7 @@ func startKafka(t testing.TB, w *world) *kafkaBus {
 	for _, l := range []kafkabroker.Listener{kafkabroker.Proxied, kafkabroker.ProxiedToo} {
 		b.proxies = append(b.proxies, byTarget[b.server.AddrOf(l)])
 	}
-	if w.settings.kafka.compacting { // and has other partitions than the event topic
+	if w.settings.kafka.compacting { // it also has another number of partitions than the event topic
 		err = b.server.CreateTopic(t.Context(), checkpointName, max(1, w.settings.kafka.partitions/2), map[string]string{
 			"cleanup.policy": "compact", "segment.ms": "200", "segment.bytes": fmt.Sprint(1 << 20), "min.cleanable.dirty.ratio": "0.01",
 			"min.compaction.lag.ms": "0", "delete.retention.ms": "100",
@@ -154,8 +154,7 @@ func (b *kafkaBus) execute(ctx context.Context, a act) error {
 	return all
 }
 
-// deleteTopic deletes a topic. A forwarder that has only just begun may not have made
-// it yet.
+// deleteTopic deletes a topic. A forwarder that has just started may not have created it yet.
 func (b *kafkaBus) deleteTopic(ctx context.Context, name string) error {
 	request := kmsg.NewPtrDeleteTopicsRequest()
 	topic := kmsg.NewDeleteTopicsRequestTopic()
@@ -197,7 +196,7 @@ func (b *kafkaBus) grow(ctx context.Context, name string) error {
 	})
 }
 
-// ask does something to a topic, if it is there soon.
+// ask sends a request about a topic. It waits a limited time for the topic.
 func (b *kafkaBus) ask(ctx context.Context, name, what string, do func(context.Context) error) error {
 	err := harness.Eventually(ctx, feltLimit, "the topic "+name+" "+what, do)
 	if errors.Is(err, kerr.UnknownTopicOrPartition) || errors.Is(err, harness.ErrNoTopic) {
@@ -206,17 +205,17 @@ func (b *kafkaBus) ask(ctx context.Context, name, what string, do func(context.C
 	return err
 }
 
-// purged is [bus]'s. A tombstone says what is purged.
+// purged is [bus]'s. A tombstone shows what is purged.
 func (*kafkaBus) purged(context.Context, harness.Received) (bool, error) { return false, nil }
 
-// lose is [bus]'s. What Kafka loses is the beginning of a partition: of the objects
-// whose last event is in it nothing is left.
+// lose is [bus]'s. Kafka loses the beginning of a partition, so nothing is left of the objects
+// whose last event is in it.
 func (b *kafkaBus) lose(ctx context.Context, objects int) (lost []harness.Place, err error) {
 	all, _, err := b.All()
 	if err != nil {
 		return nil, err
 	}
-	last := map[string]harness.Place{} // of the objects of the topic's present life
+	last := map[string]harness.Place{} // in the present life of the topic
 	life := 0
 	for _, m := range all {
 		if m.Life > life {
@@ -227,7 +226,7 @@ func (b *kafkaBus) lose(ctx context.Context, objects int) (lost []harness.Place,
 			last[m.Subject] = m.Place
 		}
 	}
-	ends := map[int]uint64{} // by partition, where what is left begins
+	ends := map[int]uint64{} // by partition, the first offset that is left
 	for _, subject := range slices.Sorted(maps.Keys(last)) {
 		if p := last[subject]; objects > 0 {
 			ends[p.Partition] = max(ends[p.Partition], p.Sequence+1)

@@ -18,7 +18,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker"
 )
 
-// topicRecorders record every topic that a plan's configurations have events in.
+// topicRecorders record every event topic in a plan's configurations.
 type topicRecorders struct {
 	byName map[string]*harness.KafkaRecorder
 }
@@ -41,10 +41,10 @@ func recordTopics(server *kafkabroker.Broker, s settings) (*topicRecorders, erro
 	return r, nil
 }
 
-// main records the topic that faults are about.
+// main records the topic that faults affect.
 func (r *topicRecorders) main() *harness.KafkaRecorder { return r.byName[topicName] }
 
-// TolerateInvalid is [harness.Recorder]'s, as those below are.
+// TolerateInvalid is [harness.Recorder]'s, as are the following methods.
 func (r *topicRecorders) TolerateInvalid() {
 	for _, one := range r.byName {
 		one.TolerateInvalid()
@@ -81,7 +81,7 @@ func (r *topicRecorders) Stored(ctx context.Context) (sum uint64, err error) {
 	return sum, err
 }
 
-// each does something with those topics that are there. If there is only one it should be.
+// each calls do for the topics that exist. If there is only one topic, it must exist.
 func (r *topicRecorders) each(ctx context.Context, do func(*harness.KafkaRecorder) error) error {
 	for name, one := range r.byName {
 		ctx, cancel := context.WithTimeout(ctx, opTimeout)
@@ -100,8 +100,8 @@ func (r *topicRecorders) each(ctx context.Context, do func(*harness.KafkaRecorde
 	return nil
 }
 
-// cutTails stops the broker, cuts so many batches off the end of every partition of the
-// topics, and starts it again. The forwarders stand still until it is known what was lost.
+// cutTails stops the broker, cuts batches off the end of every partition of the topics, and starts
+// it again. The forwarders are frozen until it is known what was lost.
 func (b *kafkaBus) cutTails(ctx context.Context, names []string, batches int) error {
 	w := b.world
 	if has, err := w.awaitStored(ctx, "there is something to lose"); !has {
@@ -159,8 +159,8 @@ func (b *kafkaBus) cutTails(ctx context.Context, names []string, batches int) er
 	})
 }
 
-// cutTopic cuts so many batches off the last segment of every partition of a topic in a
-// broker's folder, and gives where each partition ends now.
+// cutTopic cuts batches off the last segment of every partition of a topic in the broker's folder.
+// It returns the new end of each partition.
 func cutTopic(data, topic string, batches int) (ends map[int]int64, err error) {
 	ends = map[int]int64{}
 	folders, err := filepath.Glob(filepath.Join(data, topic+"-*"))
@@ -195,9 +195,9 @@ func isEmpty(file string) bool {
 	return err == nil && info.Size() == 0
 }
 
-// cutSegment cuts the last batches off a segment and gives the offset at which it ends. A
-// batch begins with its first offset, 8 bytes, and the length of what follows, 4 bytes;
-// from byte 23 on 4 bytes say by how much its last offset is above the first.
+// cutSegment cuts the last batches off a segment and returns the offset at which it ends. A batch
+// begins with its first offset (8 bytes) and the length of the rest (4 bytes). At byte 23, 4 bytes
+// have the difference between the last and the first offset.
 func cutSegment(file string, batches int) (end int64, err error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -213,7 +213,7 @@ func cutSegment(file string, batches int) (end int64, err error) {
 	for size+head <= len(text) {
 		length := int(binary.BigEndian.Uint32(text[size+8:]))
 		if length == 0 || size+head+length > len(text) {
-			break // preallocated, or half written
+			break // preallocated or incomplete
 		}
 		last := int64(binary.BigEndian.Uint64(text[size:])) + int64(binary.BigEndian.Uint32(text[size+23:]))
 		starts, after = append(starts, size), append(after, last+1)

@@ -9,18 +9,18 @@ import (
 	"github.com/kuberelay/kuberelay/test/harness"
 )
 
-// The deeds that are about whichever forwarder leads.
+// The deeds that concern the present leader
 const (
 	killLeader  verb = "kill the leader"
 	pauseLeader verb = "stop the leader where it is" // SIGSTOP
 	awaitLeader verb = "await another leader"
 	wakeLeader  verb = "let the leader go on"      // SIGCONT
-	handOver    verb = "have the leader hand over" // SIGTERM, and start it again
+	handOver    verb = "have the leader hand over" // SIGTERM; it is started again
 )
 
 const theLeader = "leader"
 
-// leaderKinds are the faults of forwarders that elect a leader.
+// leaderKinds are the faults of forwarders with leader election.
 var leaderKinds = []kind{
 	{
 		name: "leader killed", uses: []string{theLeader},
@@ -42,14 +42,14 @@ var leaderKinds = []kind{
 	},
 }
 
-// A lease as short as it can be where nothing waits for anything.
+// The lease is short, so that a fault does not wait long for its end.
 const (
 	leaseDuration = 3 * time.Second
 	leaseDeadline = 1500 * time.Millisecond
 	leaseRetry    = 300 * time.Millisecond
 )
 
-// electing are the variables of forwarders that elect a leader.
+// electing has the variables of forwarders with leader election.
 func (w *world) electing() map[string]string {
 	if w.settings.replicas == 0 {
 		return nil
@@ -60,8 +60,8 @@ func (w *world) electing() map[string]string {
 	}
 }
 
-// executeOnLeader does a deed that is about whichever forwarder leads. If none does,
-// because of another fault, it does nothing.
+// executeOnLeader performs a deed on the present leader. If another fault left no leader, it does
+// nothing.
 func (w *world) executeOnLeader(ctx context.Context, a act) error {
 	if a.do == wakeLeader {
 		for _, n := range w.nodes {
@@ -86,8 +86,8 @@ func (w *world) executeOnLeader(ctx context.Context, a act) error {
 	return nil
 }
 
-// awaitLeader waits for a leader other than one that stands still, nil if there is none
-// for longer than an election takes.
+// awaitLeader waits for a leader that isn't frozen. It returns nil if there is none for longer
+// than an election takes.
 func (w *world) awaitLeader(ctx context.Context) (leader *node) {
 	_ = harness.Eventually(ctx, leaseDuration+feltLimit, "one leads", func(ctx context.Context) error {
 		for _, n := range w.nodes {

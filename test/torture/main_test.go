@@ -1,17 +1,14 @@
-// Package torture runs the forwarder under a random workload and random faults,
-// and asks afterwards whether the bus has become an exact copy of the cluster and
-// whether every event on its way was in order.
+// Package torture runs the forwarder under a random workload with random faults. Then it checks
+// that the bus has converged to the cluster and that every event was in order.
 //
-// A seed decides everything that is decided: the forwarder's settings, the
-// changes of the cluster, the faults and when they begin and end. It does not
-// decide what several processes make of it on a busy machine, so a failing seed
-// is run again with the same plan, not with the same timing.
+// A seed decides the settings of the forwarder, the changes of the cluster, the faults, and when
+// they begin and end. It doesn't decide the timing of processes on a busy machine, so a repeated
+// seed has the same plan, but not the same timing.
 //
-// What runs is real: etcd, API server and controller manager, a NATS server or a
-// Kafka broker, and the forwarder as processes, the last built with the tag
-// failpoints. Between the forwarder and the servers are TCP proxies, which break what
-// a test cannot ask a server to break. The workload, the faults that have nothing to do
-// with the bus and the judgement are the same over every bus.
+// Everything is real: etcd, API server, controller manager, a NATS server or a Kafka broker, and
+// the forwarder, as processes. The forwarder is built with the tag failpoints. TCP proxies between
+// the forwarder and the servers cause the network faults. Workload, checks, and the faults that
+// don't concern the bus are the same for every bus.
 package torture
 
 import (
@@ -28,16 +25,16 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
 )
 
-// reader is the user that the forwarder is. What it may read can be taken away.
+// reader is the user of the forwarder. A fault can revoke what it may read.
 const reader = "forwarder"
 
 var (
 	cluster = controlplanetest.Shared{Options: controlplane.Options{
-		ControllerManager: true, // removes namespaces
+		ControllerManager: true, // deletes the content of namespaces
 		Aggregated:        true,
 		Users:             map[string][]string{reader: nil},
 	}}
-	forwarder string // the forwarder without a planted bug
+	forwarder string // without a planted bug
 )
 
 func TestMain(m *testing.M) {

@@ -17,8 +17,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/harness"
 )
 
-// The operations that change which namespaces are selected, where the plan selects by
-// the label of a team.
+// The operations that change the selected namespaces, in plans that select by the label of a team
 const (
 	leaveTeam opVerb = "unlabel-namespace"
 	joinTeam  opVerb = "label-namespace"
@@ -27,15 +26,15 @@ const (
 	stranger  opVerb = "create-namespace-unlabelled"
 )
 
-// teamLabel says of which world's team a namespace is.
+// teamLabel names the world whose team a namespace belongs to.
 const teamLabel = "torture-team"
 
-// Above this many selected namespaces a forwarder that starts watches all at once, and
-// one by one up to it. One that runs goes over at half as many, and at twice as many.
+// A forwarder that starts watches up to this many selected namespaces one by one, and more with
+// one watch. A running forwarder switches at half as many, and at twice as many.
 const watchedOneByOne = 10
 
-// teamSettings draws how namespaces are selected: in a third of the plans by label, and in
-// half of these there are too many to watch each.
+// teamSettings draws how namespaces are selected: in a third of the plans by label. Half of these
+// have too many to watch one by one.
 func (g *generator) teamSettings() {
 	s := &g.plan.settings
 	s.byTeam = g.IntN(3) == 0
@@ -43,7 +42,7 @@ func (g *generator) teamSettings() {
 	s.tells = g.IntN(2) == 0
 }
 
-// teamOp draws a change of namespaces' labels.
+// teamOp draws a change of namespace labels.
 func (g *generator) teamOp() op {
 	o := op{do: []opVerb{leaveTeam, leaveTeam, joinTeam, joinTeam, joinTeam}[g.IntN(5)], target: target{resource: namespaces, name: g.namespace()}}
 	if g.plan.settings.crowd > 0 && g.IntN(6) == 0 {
@@ -53,7 +52,7 @@ func (g *generator) teamOp() op {
 	return o
 }
 
-// flips are changes of namespaces' labels that a fault makes while nobody looks.
+// flips are changes of namespace labels that a fault makes while no forwarder watches.
 func (g *generator) flips() []act {
 	home, other := "a", "b"
 	if g.IntN(2) == 0 {
@@ -71,14 +70,14 @@ func (g *generator) flips() []act {
 	}[g.IntN(7)]
 }
 
-// team is the label's value in a world.
+// team returns the label's value in a world.
 func (u *user) team() string { return strings.TrimSuffix(u.home, "-") }
 
-// homes are the namespaces of the user's objects.
+// homes returns the namespaces of the user's objects.
 func (u *user) homes() []string { return []string{u.home + "a", u.home + "b"} }
 
-// crowdOf are the names of the namespaces that worlds share. They are made once: the
-// controller manager takes a while to remove one.
+// crowdOf returns the names of the namespaces that worlds share. They are created once, because
+// the controller manager takes a while to remove one.
 func crowdOf(n int) []string {
 	names := make([]string, n)
 	for i := range names {
@@ -87,20 +86,20 @@ func crowdOf(n int) []string {
 	return names
 }
 
-// labelling is that a namespace got the team's label, or lost it, in a version.
+// labelling records that a namespace got or lost the team's label in a version.
 type labelling struct {
 	version  uint64
 	selected bool
 }
 
-// labellings are all of them, by the namespace's name in the cluster, and of which
-// namespaces it is not known, since an answer was lost.
+// labellings are all of them by the namespace's name in the cluster, and the namespaces with an
+// unknown result, because an answer was lost.
 type labellings struct {
 	of      map[string][]labelling
 	unknown map[string]bool
 }
 
-// setTeam gives a namespace of the cluster the label, or takes it away.
+// setTeam adds the label to a namespace of the cluster, or removes it.
 func (u *user) setTeam(ctx context.Context, name string, selected bool) error {
 	var value any
 	if selected {
@@ -111,7 +110,7 @@ func (u *user) setTeam(ctx context.Context, name string, selected bool) error {
 	return err
 }
 
-// noteTeam remembers what became of a namespace.
+// noteTeam records the result for a namespace.
 func (u *user) noteTeam(name string, o *unstructured.Unstructured, err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -128,8 +127,8 @@ func (u *user) noteTeam(name string, o *unstructured.Unstructured, err error) {
 	slices.SortStableFunc(u.teams.of[name], func(a, b labelling) int { return cmp.Compare(a.version, b.version) })
 }
 
-// unselected gives when a namespace was not selected, in versions of the cluster: those in
-// which it got the label, math.MaxUint64 for not yet. It is false where that is not known.
+// unselected returns when a namespace wasn't selected: the versions in which it got the label,
+// math.MaxUint64 for not yet. It returns false if that is unknown.
 func (u *user) unselected(name string) (until []uint64, known bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -146,14 +145,14 @@ func (u *user) unselected(name string) (until []uint64, known bool) {
 	return until, !u.teams.unknown[name]
 }
 
-// everSelected tells whether a namespace had the label at any time, as far as is known.
+// everSelected reports whether a namespace is known to have had the label at any time.
 func (u *user) everSelected(name string) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.teams.unknown[name] || slices.ContainsFunc(u.teams.of[name], func(l labelling) bool { return l.selected })
 }
 
-// doToTeam does an operation on the labels of namespaces.
+// doToTeam performs an operation on namespace labels.
 func (u *user) doToTeam(ctx context.Context, o op) error {
 	if o.do == leaveTeam || o.do == joinTeam {
 		return u.setTeam(ctx, u.home+o.target.name, o.do == joinTeam)
@@ -166,7 +165,7 @@ func (u *user) doToTeam(ctx context.Context, o op) error {
 	return nil
 }
 
-// assemble makes the namespaces of the crowd, if no world before has, and labels them.
+// assemble creates the namespaces of the crowd, unless an earlier world has, and labels them.
 func (u *user) assemble(ctx context.Context) error {
 	for _, name := range crowdOf(u.crowd) {
 		o := &unstructured.Unstructured{Object: map[string]any{}}
@@ -180,8 +179,8 @@ func (u *user) assemble(ctx context.Context) error {
 	return u.doToTeam(ctx, op{do: gather})
 }
 
-// comeBack creates a namespace, or a definition, again once it is gone, which may take too long. What is
-// written is that of [world.change].
+// comeBack recreates a namespace or a definition once it is gone, within a limit. The format of
+// the operation is that of [world.change].
 func (w *world) comeBack(ctx context.Context, what string) error {
 	verb, name, _ := strings.Cut(what, " ")
 	_ = harness.Eventually(ctx, goneLimit, name+" is there again", func(ctx context.Context) error {

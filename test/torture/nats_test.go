@@ -19,7 +19,7 @@ import (
 
 const streamName = "KUBERELAY"
 
-// natsBus is a NATS server as a process.
+// natsBus is a NATS server in its own process.
 type natsBus struct {
 	*harness.NATSRecorder
 
@@ -27,7 +27,7 @@ type natsBus struct {
 	server  *natstest.Process
 	proxies []*faultproxy.Proxy
 	full    bool
-	copied  string // the folder of the store's copy
+	copied  string // the folder with the copy of the store
 }
 
 var _ bus = (*natsBus)(nil)
@@ -82,8 +82,8 @@ func (b *natsBus) execute(ctx context.Context, a act) error {
 
 func (b *natsBus) mend(ctx context.Context) error { return b.unfill(ctx) }
 
-// start starts the server after it was killed. Before the forwarders reach it, what
-// it shows is compared with what it had shown.
+// start starts the server after it was killed. Before the forwarders reach it, the stream is
+// compared with its state before the kill.
 func (b *natsBus) start(ctx context.Context) error {
 	if b.world.purges() {
 		for _, p := range b.proxies {
@@ -98,16 +98,16 @@ func (b *natsBus) start(ctx context.Context) error {
 	return harness.Eventually(ctx, limit, "the stream is looked at", b.lookBack)
 }
 
-// wentBack is that a stream shows an earlier message of a subject as its last than
-// it did before. NATS 2.15 does so after kill -9: messages that were pushed out by
-// the limit for each subject are back if the subject was purged since.
+// wentBack records that the last message of a subject is an earlier one than before. NATS 2.15
+// does so after SIGKILL: messages that the limit per subject dropped return if the subject was
+// purged since.
 type wentBack struct {
 	subject string
 	to      uint64 // the position of the message
-	from    uint64 // and of the stream's last then
+	from    uint64 // the last position of the stream at that time
 }
 
-// lookBack finds what has come back.
+// lookBack finds the messages that returned.
 func (b *natsBus) lookBack(ctx context.Context) error {
 	s, err := b.JetStream().Stream(ctx, streamName)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -145,7 +145,7 @@ func (b *natsBus) lookBack(ctx context.Context) error {
 	return nil
 }
 
-// fill lets the stream take nothing more.
+// fill makes the stream refuse messages.
 func (b *natsBus) fill(ctx context.Context) error {
 	return b.editStream(ctx, func(s jetstream.StreamState, c *jetstream.StreamConfig) {
 		b.full = true

@@ -20,8 +20,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/faultproxy"
 )
 
-// node is a forwarder with the proxies on its two sides. While it is wanted, it is
-// started again whenever it ends, as a kubelet would.
+// node is a forwarder with the proxies on its two sides. While it is wanted, it is started again
+// whenever it ends, as by a kubelet.
 type node struct {
 	*harness.Forwarder
 	bus, api *faultproxy.Proxy
@@ -30,17 +30,17 @@ type node struct {
 
 	mu      sync.Mutex
 	wanted  bool
-	asked   bool // to end
-	armed   bool // started with a failpoint
-	killed  int  // ends by kill -9
-	fenced  int  // ends because another writer had taken over
+	asked   bool // it was asked to end
+	armed   bool // it was started with a failpoint
+	killed  int  // number of ends by SIGKILL
+	fenced  int  // number of ends because another writer took over
 	returns int  // how often it is started again after that
-	read    int  // length of the log when the process was started
+	read    int  // length of the log at the latest start
 	failure error
 	keepers sync.WaitGroup
 }
 
-// start starts the process with more variables. It must not be running.
+// start starts the process with additional variables. It must not be running.
 func (n *node) start(more ...string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -48,16 +48,16 @@ func (n *node) start(more ...string) error {
 	return n.startLocked(more...)
 }
 
-// isWanted tells whether the process is to run.
+// isWanted reports whether the process should run.
 func (n *node) isWanted() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.wanted
 }
 
-// keep runs the process from now on, whatever ended it before or will, and without a
-// failpoint. One that has not fired could fire at any time: the API server deletes the
-// namespaces of the seed before in the background, and the forwarder publishes these deletes.
+// keep keeps the process running from now on, without a failpoint. A failpoint that has not fired
+// could fire at any time: the API server deletes the namespaces of the previous seed in the
+// background, and the forwarder publishes these deletes.
 func (n *node) keep(ctx context.Context) error {
 	n.mu.Lock()
 	n.wanted, n.returns = true, math.MaxInt
@@ -87,7 +87,7 @@ func (n *node) startLocked(more ...string) error {
 	return nil
 }
 
-// ended starts the process again if it is to run.
+// ended starts the process again if it should run.
 func (n *node) ended(which int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -95,7 +95,7 @@ func (n *node) ended(which int) {
 	switch {
 	case signal == syscall.SIGKILL:
 		n.killed++
-	case signal == syscall.SIGTERM && n.asked: // it came before the process could take it
+	case signal == syscall.SIGTERM && n.asked: // the signal came before the process handled it
 	case err != nil && n.wasFenced():
 		n.fenced++
 		n.wanted = n.wanted && n.fenced <= n.returns
@@ -109,19 +109,19 @@ func (n *node) ended(which int) {
 	}
 }
 
-// fencedOff is what a forwarder logs whose bus another has taken over.
+// fencedOff is what a forwarder logs after another one took over its bus.
 const fencedOff = "another writer took over"
 
-// wasFenced tells whether the process ended because another forwarder had taken over.
+// wasFenced reports whether the process ended because another forwarder took over.
 func (n *node) wasFenced() bool { return n.rivalled() && strings.Contains(n.Log()[n.read:], fencedOff) }
 
-// restart kills the process, if it runs, and starts it with more variables.
+// restart kills the process, if it runs, and starts it with additional variables.
 func (n *node) restart(more ...string) error {
 	n.kill()
 	return n.start(more...)
 }
 
-// kill ends the process for good.
+// kill ends the process. It isn't started again.
 func (n *node) kill() {
 	n.mu.Lock()
 	n.wanted = false
@@ -130,7 +130,7 @@ func (n *node) kill() {
 	n.keepers.Wait()
 }
 
-// stop asks the process to end for good.
+// stop asks the process to end. It isn't started again.
 func (n *node) stop(ctx context.Context) error {
 	n.mu.Lock()
 	n.wanted, n.asked = false, n.Running()
@@ -142,13 +142,13 @@ func (n *node) stop(ctx context.Context) error {
 	err := n.Stop(ctx)
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if signal, _ := n.Failure(); signal != 0 || n.wasFenced() { // or by its failpoint, or before it could take ours
+	if signal, _ := n.Failure(); signal != 0 || n.wasFenced() { // its failpoint may end it, or our signal before it is handled
 		return nil
 	}
 	return err
 }
 
-// terminate asks the process to end and waits for it; it is started again.
+// terminate asks the process to end and waits for it. It is started again.
 func (n *node) terminate(ctx context.Context) error {
 	n.mu.Lock()
 	n.asked = n.Running()
@@ -168,7 +168,7 @@ func (n *node) terminate(ctx context.Context) error {
 	}
 }
 
-// state is what has become of the process so far.
+// state returns the number of kills and fencings so far.
 func (n *node) state() (killed int, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -181,14 +181,14 @@ func (n *node) state() (killed int, err error) {
 	return n.killed, err
 }
 
-// count tells how often the process was started, and how often killed.
+// count returns how often the process was started, and how often it was killed.
 func (n *node) count() (starts, killed int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.Starts(), n.killed
 }
 
-// writeKubeconfig writes the kubeconfig of a user that goes through a proxy.
+// writeKubeconfig writes the kubeconfig of a user that connects through a proxy.
 func writeKubeconfig(cp *controlplane.ControlPlane, dir, address string) (string, error) {
 	rc := cp.ConfigFor(reader)
 	config := clientcmdapi.NewConfig()
@@ -200,8 +200,8 @@ func writeKubeconfig(cp *controlplane.ControlPlane, dir, address string) (string
 	return file, clientcmd.WriteToFile(*config, file)
 }
 
-// The pace of a forwarder under torture: what takes long by default, so as not to
-// wear out a broken bus, takes short.
+// The pace of a forwarder under torture. Intervals that are long by default, to spare a broken
+// bus, are short.
 const (
 	ackTimeout   = 500 * time.Millisecond
 	retryLongest = 500 * time.Millisecond
@@ -233,11 +233,11 @@ func (w *world) newNode(n int) (*node, error) {
 	return nd, nil
 }
 
-// logLines is how much of a forwarder's log a failing test shows.
+// logLines is the number of log lines that a failing test prints.
 const logLines = 40
 
-// showLogs shows the ends of the forwarders' logs, without what client-go says, and
-// keeps the whole of them.
+// showLogs prints the ends of the forwarders' logs, without client-go's messages, and keeps the
+// full logs.
 func (w *world) showLogs() {
 	kept, err := os.MkdirTemp("", "kuberelay-torture-logs-")
 	if err != nil {

@@ -13,24 +13,24 @@ import (
 type plan struct {
 	seed     uint64
 	settings settings
-	faults   []string // the names of their kinds
+	faults   []string // names of kinds
 	phases   []phase
-	survivor int // the forwarder that is left at the end
+	survivor int // the forwarder that runs at the end
 }
 
-// settings are those of the forwarder that a plan varies.
+// settings are the settings of the forwarder that plans vary.
 type settings struct {
 	configuration                 // of the first run
 	later         []configuration // of later runs
 
 	sink       sink
-	tells      bool   // the bus is told of what the settings do not select any more
-	byTeam     bool   // only namespaces with the label of the team, which comes and goes
-	crowd      int    // how many more namespaces have it
-	moons      bool   // a third custom resource is changed, once it is defined
-	other      string // the resource that not every API server serves, "" for none
+	tells      bool   // objects that the settings no longer select get a deselected event
+	byTeam     bool   // selects namespaces with the label of the team, which changes
+	crowd      int    // number of additional namespaces with the label
+	moons      bool   // a third custom resource is changed after it is defined
+	other      string // a resource that not every API server serves, "" for none
 	second     bool   // there is a second API server
-	production bool   // the periods are those of a production system
+	production bool   // the intervals of a production system
 	history    int
 	workers    int
 	inFlight   int
@@ -39,11 +39,11 @@ type settings struct {
 	retention  time.Duration // of deletes
 	points     time.Duration // between consistency points, 0 for none
 	kafka      kafkaSettings
-	replicas   int // forwarders that elect a leader; 0 for such that do not
+	replicas   int // forwarders with leader election; 0 for none
 	foreign    bool
 }
 
-// phase is a batch of changes and what is done to the machinery meanwhile.
+// phase is a batch of changes, and the faults meanwhile.
 type phase struct {
 	ops  []op
 	acts []act
@@ -51,14 +51,14 @@ type phase struct {
 
 // act is one deed of a fault.
 type act struct {
-	after int // operations of the phase that are over before it
+	after int // operations of the phase that are done before it
 	do    verb
-	node  int    // which forwarder it is about
-	arg   string // what else it needs
+	node  int    // the forwarder
+	arg   string // depends on the verb
 	n     int
 }
 
-// verb names a deed; execute has what it comes to.
+// verb names a deed, which execute performs.
 type verb string
 
 func (a act) String() string {
@@ -96,27 +96,26 @@ func (p *plan) String() string {
 // generator makes a plan.
 type generator struct {
 	*rand.Rand
-	shapes  *rand.Rand // for what is shaped: what else a seed decides is as it was before there was that
-	recent  *rand.Rand // for the kinds of recentKinds and the periods, likewise
-	foreign *rand.Rand // for the foreign writer, likewise
+	shapes  *rand.Rand // for projections and filters: apart, so that older decisions of a seed stay the same
+	recent  *rand.Rand // for recentKinds and intervals, also apart
+	foreign *rand.Rand // for the foreign writer, also apart
 	plan    *plan
-	taken   map[string]map[int]bool // what is in use in which phase
+	taken   map[string]map[int]bool // by phase, what is in use
 	calm    int                     // from this phase on nothing is changed twice: see "etcd restored"
 }
 
-// The sizes of a plan.
+// The sizes of a plan
 const (
 	basePhases   = 5
 	leastOps     = 30
 	mostOps      = 80
-	perSeed      = 3 // faults of a seed of the first round
+	perSeed      = 3 // faults of a seed in the first round
 	manyMessages = 100_000
 )
 
-// newPlan makes the plan of a seed. The seeds of the first round, 1 to
-// [round.firstRound], have every kind of fault once between them; each later one has one
-// kind in its turn and up to two more by chance. Only, if not "", is the one kind that the
-// plan has.
+// newPlan makes the plan of a seed. The seeds of the first round, 1 to [round.firstRound],
+// together have every kind of fault once. Each later seed has one kind in turn and up to two
+// random ones. only, if not "", is the only kind in the plan.
 func newPlan(of round, seed uint64, only string) *plan {
 	g := &generator{Rand: rand.New(rand.NewPCG(seed, 0x6b757265)), shapes: rand.New(rand.NewPCG(seed, 0x7368)), recent: rand.New(rand.NewPCG(seed, 0x7265)), foreign: rand.New(rand.NewPCG(seed, 0x666f)), plan: &plan{seed: seed}, taken: map[string]map[int]bool{}, calm: math.MaxInt}
 	g.plan.settings.sink, g.plan.settings.replicas, g.plan.settings.foreign = of.sink, of.replicas, of.foreign
@@ -156,7 +155,7 @@ func newPlan(of round, seed uint64, only string) *plan {
 	return g.plan
 }
 
-// named gives the kinds of this name.
+// named returns the kinds with this name.
 func (g *generator) named(of round, name string) []kind {
 	return slices.DeleteFunc(of.allKinds(), func(k kind) bool { return k.name != name })
 }
@@ -168,8 +167,8 @@ func (g *generator) insert(k kind) {
 	k.add(g, from, to)
 }
 
-// chooseRecent gives the next of the recent kinds in their turn that goes with those that
-// are chosen. One seed of three has none.
+// chooseRecent returns the next recent kind that can be combined with the chosen ones. One seed of
+// three has none.
 func (g *generator) chooseRecent(of round, seed uint64, chosen []kind) (kind, bool) {
 	kinds := of.recentKinds()
 	if of.replicas > 0 && seed%3 > 0 || seed > uint64(len(kinds)) && seed%3 == 0 {
@@ -184,9 +183,9 @@ func (g *generator) chooseRecent(of round, seed uint64, chosen []kind) (kind, bo
 	return kind{}, false
 }
 
-// periods are those of a production system in half of the seeds, so that what a forwarder
-// has missed is not found at the next refresh. Where only a refresh can find what a fault
-// has done there is one every second.
+// periods are those of a production system in half of the seeds, so that a refresh doesn't repair
+// what a forwarder has missed. If only a refresh can find the effect of a fault, there is one
+// every second.
 func (g *generator) periods(chosen []kind) {
 	s := &g.plan.settings
 	s.production = g.IntN(2) == 0
@@ -207,8 +206,8 @@ func (g *generator) periods(chosen []kind) {
 	}
 }
 
-// The periods between two readings of the checkpoint. The production period is the default
-// of both KUBERELAY_CHECKPOINT_REFRESH and KUBERELAY_RESYNC_PERIOD.
+// The intervals between refreshes of the checkpoint. The production interval is the default of
+// KUBERELAY_CHECKPOINT_REFRESH and KUBERELAY_RESYNC_PERIOD.
 const (
 	productionPeriod = 10 * time.Minute
 	frequently       = time.Second
@@ -223,13 +222,13 @@ func (g *generator) choose(of round, seed uint64) []kind {
 	} else {
 		turns := kinds
 		if of.replicas > 0 {
-			turns = leaderKinds // every seed has one of them at least
+			turns = leaderKinds // every seed has at least one of them
 		}
 		chosen = append(chosen, turns[int(seed%uint64(len(turns)))])
 		for range g.IntN(perSeed) {
 			k := kinds[g.IntN(len(kinds))]
 			if k.slow && g.IntN(3) > 0 {
-				continue // it takes many seconds; there are enough of it
+				continue // it takes many seconds, and enough seeds have it
 			}
 			if !slices.ContainsFunc(chosen, func(c kind) bool { return c.name == k.name || k.conflicts(c) }) {
 				chosen = append(chosen, k)
@@ -259,18 +258,16 @@ func (g *generator) settings() {
 	s.resync = []time.Duration{time.Second, 10 * time.Minute, 10 * time.Minute}[g.IntN(3)]
 	s.refresh, s.retention, s.points = 10*time.Minute, 24*time.Hour, 500*time.Millisecond
 	if s.labels {
-		// What has left the selection and goes away unseen is found when the
-		// bus is compared with the cluster.
+		// Reconciliation finds objects that have left the selection and are deleted unseen.
 		s.refresh = time.Second
 	}
 	if s.sink == onKafka {
 		s.kafka = g.kafkaSettings()
-		s.kafka.idempotent = s.kafka.idempotent || s.replicas > 0 // else nobody promises anything
+		s.kafka.idempotent = s.kafka.idempotent || s.replicas > 0 // without both, no promise remains to check
 	}
 }
 
-// window finds phases in which nothing that the kind needs is in use, and takes
-// them.
+// window finds and reserves phases in which nothing that the kind needs is in use.
 func (g *generator) window(k kind) (from, to int) {
 	if !k.first {
 		from, to = g.draw(k)
@@ -318,7 +315,7 @@ func (g *generator) free(k kind, from, to int) bool {
 	return true
 }
 
-// add puts acts into a phase, in their order, each after a number of operations.
+// add puts acts into a phase, in order, each after a number of operations.
 func (g *generator) add(n int, acts ...act) {
 	ph := &g.plan.phases[n]
 	after := g.IntN(leastOps / 2)

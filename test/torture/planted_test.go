@@ -12,18 +12,18 @@ import (
 	"time"
 )
 
-// scenario is a way of things in which some planted bugs must show.
+// scenario is a sequence of steps in which some planted bugs must have an effect.
 type scenario struct {
 	name     string
 	bugs     []string
 	settings settings
 	more     []map[string]string // variables of the first and second forwarder
 	play     func(*script)
-	rests    bool // the forwarders are watched at rest at the end
+	rests    bool // the forwarders are checked at rest at the end
 }
 
-// usual are the settings of a forwarder that looks again only when told: what a
-// resync would cover up shows.
+// usual are the settings of a forwarder that looks again only when told, so that no resync hides
+// an effect.
 var usual = settings{
 	configuration: configuration{namespaces: true, topic: topicName},
 
@@ -31,8 +31,8 @@ var usual = settings{
 	resync: 10 * time.Minute, refresh: 10 * time.Minute, retention: 24 * time.Hour,
 }
 
-// TestPlantedBugs plays each scenario with the forwarder as it is, which must come
-// out clean, and with each bug, which must be found. It is the test of the tests.
+// TestPlantedBugs plays each scenario with the unchanged forwarder, which must pass, and with each
+// of its bugs, which must be found. It tests the tests.
 func TestPlantedBugs(t *testing.T) {
 	for _, s := range scenarios {
 		t.Run(s.name, func(t *testing.T) {
@@ -65,7 +65,7 @@ func TestPlantedBugs(t *testing.T) {
 	}
 }
 
-// play plays a scenario and checks what has become of it.
+// play plays a scenario and checks the result.
 func (w *world) play(s scenario, settle time.Duration) error {
 	sc := &script{world: w}
 	s.play(sc)
@@ -79,12 +79,12 @@ func (w *world) play(s scenario, settle time.Duration) error {
 	return err
 }
 
-// buggySettle is how long the bus has to become the cluster's copy where it should
-// not. Before it the scenario has waited for the forwarder to be idle.
+// buggySettle limits the wait for convergence of a forwarder with a bug, which must not converge.
+// The scenario has already waited for it to be idle.
 const buggySettle = 3 * time.Second
 
-// TestEveryPlantedBugIsLookedFor compares the patches with the bugs of the scenarios, and
-// the failpoints in the code with those of the faults.
+// TestEveryPlantedBugIsLookedFor compares the patches with the bugs of the scenarios, and the
+// failpoints in the code with those of the faults.
 func TestEveryPlantedBugIsLookedFor(t *testing.T) {
 	planted := map[string][]string{"bugs": plantedBugs(t)}
 	call := regexp.MustCompile(`failpoint\.Hit\("([a-z-]+)"\)`)

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// The names of the recent kinds.
+// The names of the recent kinds
 const (
 	selectionChanges = "selection changes between runs"
 	formChanges      = "form of events changes between runs"
@@ -20,8 +20,8 @@ const (
 	bothCut          = "both topics lose their tails"
 )
 
-// recentKinds are those that came after the others. They are drawn apart, so that what
-// else a seed decides stays as it was.
+// recentKinds are kinds that were added later. They are drawn separately, so that older decisions
+// of a seed stay the same.
 func (r round) recentKinds() []kind {
 	kinds := slices.Concat(recentKinds, serverKinds)
 	if r.sink == onKafka {
@@ -30,7 +30,7 @@ func (r round) recentKinds() []kind {
 	return append(kinds, recentOfNATS...)
 }
 
-// allKinds are those of the report.
+// allKinds returns the kinds in the report.
 func (r round) allKinds() []kind { return slices.Concat(r.kinds(), r.recentKinds()) }
 
 var recentKinds = []kind{
@@ -55,8 +55,8 @@ var recentKinds = []kind{
 		},
 	},
 	{
-		// Objects that have a finalizer of their own stay in etcd, and are back with the
-		// definition, in the version that they had.
+		// Objects with their own finalizer stay in etcd. They return with the definition, in the
+		// same version.
 		name: crdUnblocked, uses: []string{"definition", theAPI}, alone: []string{restored, purged, beforeOne},
 		add: func(g *generator, from, to int) {
 			of := []string{widgets, planets}[g.IntN(2)]
@@ -73,8 +73,8 @@ var recentKinds = []kind{
 	},
 }
 
-// remodel changes the schema of a definition, in one of several ways. Some objects do not
-// change after that.
+// remodel changes the schema of a definition in one of several ways. Some objects don't change
+// after that.
 func (g *generator) remodel(from, to int, ways ...[]opVerb) {
 	of := []string{widgets, planets}[g.IntN(2)]
 	acts := []act{{do: change, arg: string(fresh) + " " + of}, {do: change, arg: string(fresh) + " " + of}}
@@ -106,8 +106,8 @@ var recentOfKafka = []kind{
 	tailCut(bothCut, topicName+","+checkpointName),
 }
 
-// tailCut is a kind that stops the broker and cuts the last batches of topics off. With
-// the forwarder it does so while it runs or while it is down.
+// tailCut is a kind that stops the broker and cuts off the last batches of topics, while the
+// forwarder runs or is down.
 func tailCut(name, topics string) kind {
 	return kind{
 		name: name, uses: []string{theBus, theForwarder, another, theLeader}, slow: true, alone: []string{restored, purged, beforeOne}, felt: busTrouble,
@@ -119,7 +119,7 @@ func tailCut(name, topics string) kind {
 	}
 }
 
-// modelled is the schema of a version of a definition.
+// modelled returns the schema of a version of a definition.
 func modelled(how opVerb) map[string]any {
 	of := map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}
 	text := map[string]any{"type": "string"}

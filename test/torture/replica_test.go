@@ -13,12 +13,12 @@ import (
 	"github.com/kuberelay/kuberelay/test/harness"
 )
 
-// compareReplica compares what who has read the bus takes for existing with what is
-// selected in the cluster, until they are the same or settle is over.
+// compareReplica compares the objects that exist for a reader of the bus with the selected objects
+// in the cluster, until they are equal or settle has passed.
 func (w *world) compareReplica(ctx context.Context, settle time.Duration) (problems []string, err error) {
 	err = harness.Eventually(ctx, limit, "the bus has been read", func(ctx context.Context) error { return w.bus.CatchUp(ctx, limit) })
 	if err != nil {
-		return nil, err // a topic that was deleted may not be there again yet
+		return nil, err // a deleted topic may not have been recreated yet
 	}
 	look := func(ctx context.Context) error {
 		present, err := w.user.present(ctx, w.settings.other)
@@ -51,8 +51,8 @@ func (w *world) compareReplica(ctx context.Context, settle time.Duration) (probl
 	return problems, nil
 }
 
-// replica is the last event of each object, by the event's partitionkey, of those that
-// are left on the bus.
+// replica returns the last event of each object, by the event's partitionkey, among those that are
+// left on the bus.
 func (w *world) replica(all []harness.Received) map[string]harness.Received {
 	used := []string{""}
 	if w.settings.sink == onKafka {
@@ -87,7 +87,7 @@ func (w *world) replica(all []harness.Received) map[string]harness.Received {
 	return byKey
 }
 
-// strays are the foreign messages in partitions that have no events of their objects. Nothing
+// strays returns the foreign messages in partitions that have no events of their objects. Nothing
 // answers them.
 func (w *world) strays(all []harness.Received) map[harness.Place]bool {
 	type object struct{ topic, subject string }
@@ -104,8 +104,8 @@ func (w *world) strays(all []harness.Received) map[harness.Place]bool {
 	return strays
 }
 
-// dropPurged removes the objects whose last event the bus has lost, and whose earlier events
-// the forwarder has purged. Of a lost delete whose retention is over, both are true.
+// dropPurged removes objects whose last event the bus has lost and whose earlier events the
+// forwarder has purged. Both happen to a lost delete after its retention.
 func (w *world) dropPurged(ctx context.Context, replica map[string]harness.Received, all []harness.Received) error {
 	for _, m := range all {
 		key := m.Attributes["partitionkey"]
@@ -124,11 +124,11 @@ func (w *world) dropPurged(ctx context.Context, replica map[string]harness.Recei
 	return nil
 }
 
-// gone tells whether an event says that its object is to be dropped.
+// gone reports whether an event means that its object doesn't exist for readers.
 func gone(m harness.Received) bool { return m.Kind() == "deleted" || m.Kind() == "deselected" }
 
-// differences compares a replica with the cluster. Of objects that are unanswerable, the bus
-// may show the last event although they are gone or no longer selected.
+// differences compares a replica with the cluster. For unanswerable objects, the bus may have the
+// last event although they are gone or no longer selected.
 func (w *world) differences(replica map[string]harness.Received, cluster map[string]unstructured.Unstructured, unanswerable map[string]bool) []string {
 	var all []string
 	labelled := w.labelled(cluster)
@@ -158,7 +158,7 @@ func (w *world) differences(replica map[string]harness.Received, cluster map[str
 	return all
 }
 
-// labelled are the namespaces that have the label of the selection.
+// labelled returns the namespaces with the label of the selection.
 func (w *world) labelled(cluster map[string]unstructured.Unstructured) map[string]bool {
 	labelled := map[string]bool{}
 	for _, o := range cluster {
@@ -169,8 +169,8 @@ func (w *world) labelled(cluster map[string]unstructured.Unstructured) map[strin
 	return labelled
 }
 
-// selects tells whether an object is selected by the settings, and if not whether the bus
-// may show it all the same: what has left a label selector unseen.
+// selects reports whether the settings select an object and, if not, whether the bus may have it
+// anyway, because it left a label selector unseen.
 func (w *world) selects(key string, o unstructured.Unstructured, labelled map[string]bool) (selected, tolerated bool) {
 	s, home := w.settings, o.GetNamespace()
 	switch {
@@ -186,20 +186,20 @@ func (w *world) selects(key string, o unstructured.Unstructured, labelled map[st
 	return true, false
 }
 
-// covers tells whether the present configuration selects an object's name, which is that
-// of a partitionkey.
+// covers reports whether the present configuration selects the object name in a partitionkey.
 func (w *world) covers(key string) bool {
 	parts := strings.Split(key, "/")
 	return w.settings.covers(w.user, parts[2], parts[3], parts[4])
 }
 
-// leftBehind tells whether the bus may show an object that is gone: it was out of the
-// selection by then, and the bus is not told of that.
+// leftBehind reports whether the bus may still have a deleted object: it wasn't selected at that
+// time, and the bus isn't told.
 func (w *world) leftBehind(key string) bool {
 	return w.reconfigured() && !w.settings.tells && !w.covers(key)
 }
 
-// present gives everything of the watched resources, of which other may be one more, by the partitionkey of its events.
+// present returns the objects of the watched resources, and of other if it isn't "", by the
+// partitionkey of their events.
 func (u *user) present(ctx context.Context, other string) (map[string]unstructured.Unstructured, error) {
 	all := map[string]unstructured.Unstructured{}
 	names := slices.Concat([]string{configMaps, namespaces}, customResources)
@@ -218,14 +218,14 @@ func (u *user) present(ctx context.Context, other string) (map[string]unstructur
 	return all, nil
 }
 
-// partitionKey is the one of an object's events. The namespace and the name are those in
-// the cluster.
+// partitionKey returns the attribute in an object's events. Namespace and name are those in the
+// cluster.
 func (u *user) partitionKey(resource, namespace, name string) string {
 	group := cmp.Or(u.resource(resource).Group, "core")
 	return strings.Join([]string{clusterName, group, resource, cmp.Or(namespace, "_"), name}, "/")
 }
 
-// uids gives the UIDs of objects, with the objects' keys.
+// uids returns the UIDs of objects, with the keys of the objects.
 func uids(of map[string]unstructured.Unstructured) map[string]string {
 	all := map[string]string{}
 	for key, o := range of {

@@ -23,24 +23,24 @@ var (
 	resultsIn = flag.String("results", "", "keep what the seeds come to in this file, and run no seed that is in it; several processes may share it")
 )
 
-// result is what became of a seed.
+// result is the result of a seed.
 type result struct {
 	Round     string
 	Seed      uint64
 	Faults    []string
-	Felt      map[string]bool // of those that show in a log
-	Changes   int64           // that the API server accepted
+	Felt      map[string]bool // of the faults that show in a log
+	Changes   int64           // accepted by the API server
 	Published int             // messages on the bus
-	Foreign   int             // messages of the foreign writer
-	Peak      int64           // of a forwarder's resident memory beside a foreign writer, in bytes
+	Foreign   int             // from the foreign writer
+	Peak      int64           // maximum resident memory of a forwarder with a foreign writer, in bytes
 	Starts    int             // of forwarders
-	Killed    int             // of these by kill -9
-	Settled   time.Duration   // from the end of the faults until verify was content
+	Killed    int             // ended by SIGKILL
+	Settled   time.Duration   // from the end of the faults until the checks passed
 	Took      time.Duration
 	Failed    bool
 }
 
-// record looks at a world after its seed is over.
+// record collects the result of a world after its seed.
 func (w *world) record(p *plan) result {
 	of := round{p.settings.sink, p.settings.replicas, p.settings.foreign}
 	r := result{Round: of.String(), Seed: p.seed, Faults: p.faults, Felt: map[string]bool{}, Changes: w.user.changes.Load(), Published: w.published, Foreign: w.foreign.count, Peak: w.foreign.peak}
@@ -60,7 +60,7 @@ func (w *world) record(p *plan) result {
 	return r
 }
 
-// loadResults gives the results of a round that the file of results has, by seed.
+// loadResults returns the results of a round in the results file, by seed.
 func loadResults(on round) (map[uint64]result, error) {
 	of := map[uint64]result{}
 	file, err := os.Open(*resultsIn)
@@ -85,7 +85,7 @@ func loadResults(on round) (map[uint64]result, error) {
 	}
 }
 
-// saveResult appends a result to the file of results.
+// saveResult appends a result to the results file.
 func saveResult(r result) error {
 	if *resultsIn == "" {
 		return nil
@@ -102,14 +102,14 @@ func saveResult(r result) error {
 	return errors.Join(err, file.Close())
 }
 
-// row is one kind of fault in the report.
+// row is a kind of fault in the report.
 type row struct {
 	Name  string
 	Seeds int
 	Felt  string
 }
 
-// runReport is what a run over one bus came to.
+// runReport is the result of a run on one bus.
 type runReport struct {
 	Title                 string
 	Seeds, Failed         int
@@ -123,15 +123,15 @@ type runReport struct {
 	Median, Most, Longest string
 }
 
-// report is what the template is filled with.
+// report is the input of the template.
 type report struct {
-	Runs      []string // a section for each bus
+	Runs      []string // one section per bus
 	Scenarios []scenario
 	Bugs      int
 	Found     string
 }
 
-// Planted joins the bugs of a scenario.
+// Planted returns the bugs of a scenario as text.
 func (s scenario) Planted() string { return strings.Join(s.bugs, ", ") }
 
 // Name is for the template.
@@ -172,8 +172,7 @@ func newRun(of round, results []result) runReport {
 	return r
 }
 
-// section is between these in the report, so that one round leaves what another has
-// written.
+// The marks of a section in the report, so that one round keeps the sections of the others.
 func (r round) section(text string) (begin, end, between string) {
 	begin, end = fmt.Sprintf("<!-- %s -->\n", r), fmt.Sprintf("<!-- end of %s -->\n", r)
 	_, after, _ := strings.Cut(text, begin)
@@ -181,7 +180,7 @@ func (r round) section(text string) (begin, end, between string) {
 	return begin, end, between
 }
 
-// writeReport writes the report of a run, and leaves those of others.
+// writeReport writes the section of a run and keeps the others.
 func writeReport(to string, on round, results []result) error {
 	t, err := template.ParseFiles("report.md.tmpl")
 	if err != nil {
@@ -220,7 +219,7 @@ func writeReport(to string, on round, results []result) error {
 	return os.WriteFile(to, []byte(text.String()), 0o644)
 }
 
-// TestReport writes two reports into one file, the first one again at the end.
+// TestReport writes two reports into one file, and the first one again at the end.
 func TestReport(t *testing.T) {
 	to := filepath.Join(t.TempDir(), "reliability.md")
 	write := func(on round, changes int64) {

@@ -10,14 +10,14 @@ import (
 	"github.com/kuberelay/kuberelay/test/harness"
 )
 
-// How long the forwarders are watched when nothing changes any more: in a run of chosen
-// seeds, and where many tests run one after the other. A loop shows in either.
+// How long the forwarders are watched at rest: in a run of chosen seeds, and in a run of many
+// tests. A loop exceeds the bounds in either.
 const (
 	restWindow  = 10 * time.Second
 	quickWindow = 3 * time.Second
 )
 
-// restOf watches a forwarder. A fault can leave work for the first window; a loop goes on.
+// restOf watches a forwarder. A fault can leave work for the first window, but a loop goes on.
 func restOf(ctx context.Context, n *node, window time.Duration) error {
 	var work *harness.WorkError
 	err := n.Rest(ctx, window)
@@ -27,8 +27,8 @@ func restOf(ctx context.Context, n *node, window time.Duration) error {
 	return err
 }
 
-// rest is the judgement of work: when bus and cluster agree and nothing changes, the
-// forwarders do next to nothing. It fails with a [wrongError] where they do more.
+// rest checks that the forwarders do almost nothing when bus and cluster agree and nothing
+// changes. It fails with a [wrongError] if they do more.
 func (w *world) rest(ctx context.Context, window time.Duration) error {
 	found := make([]error, len(w.nodes))
 	var running sync.WaitGroup

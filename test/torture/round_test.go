@@ -5,21 +5,20 @@ import (
 	"slices"
 )
 
-// round is a run of seeds: over one bus, with forwarders that elect a leader or with such
-// that do not.
+// round is a run of seeds on one bus, with or without leader election.
 type round struct {
 	sink     sink
-	replicas int  // 0 for forwarders that do not
-	foreign  bool // somebody else writes to the bus
+	replicas int  // forwarders with leader election; 0 for none
+	foreign  bool // with a foreign writer
 }
 
-// rounds are those that have a part in the report.
+// rounds are the rounds in the report.
 var rounds = []round{
 	{onNATS, 0, false}, {onKafka, 0, false}, {onNATS, 2, false}, {onNATS, 3, false}, {onKafka, 2, false}, {onKafka, 3, false},
 	{onNATS, 0, true}, {onKafka, 0, true},
 }
 
-// String names the round, in the report and in the names of tests.
+// String returns the name of the round in the report and in test names.
 func (r round) String() string {
 	name := string(r.sink)
 	if r.replicas > 0 {
@@ -31,7 +30,7 @@ func (r round) String() string {
 	return name
 }
 
-// title is for people.
+// title returns the name for readers.
 func (r round) title() string {
 	title := map[sink]string{onNATS: "NATS", onKafka: "Kafka"}[r.sink]
 	if r.replicas > 0 {
@@ -43,8 +42,8 @@ func (r round) title() string {
 	return title
 }
 
-// firstRound is the last of the seeds that have every kind of fault once between them;
-// with replicas, every kind that is about their leader; with a foreign writer, the one.
+// firstRound returns the last of the seeds that together have every kind of fault once: with
+// replicas, every fault of a leader; with a foreign writer, one.
 func (r round) firstRound() uint64 {
 	if r.foreign {
 		return 1
@@ -55,8 +54,8 @@ func (r round) firstRound() uint64 {
 	return uint64((len(r.kinds()) + perSeed - 1) / perSeed)
 }
 
-// kinds are the faults of the round. Those that need a second forwarder without an
-// election are left out where there is one.
+// kinds returns the faults of the round. With leader election, the faults that need two forwarders
+// without one are left out.
 func (r round) kinds() []kind {
 	if r.replicas == 0 {
 		return r.sink.kinds()

@@ -6,8 +6,8 @@ import (
 	"fmt"
 )
 
-// changing are the scenarios in which the configuration, a definition, the API server or
-// what the bus has stored becomes another.
+// changing are the scenarios that change the configuration, a definition, the API server or the
+// content of the bus.
 var changing = []scenario{
 	{
 		name: "a label selector is taken away after an object has left it", bugs: []string{"delete-hides-equal-version", "refresh-all-the-time"},
@@ -47,7 +47,7 @@ var changing = []scenario{
 	},
 }
 
-// withOther has a resource that not every API server serves.
+// withOther adds a resource that not every API server serves.
 func withOther(resource string) settings {
 	s := usual
 	s.other = resource
@@ -66,7 +66,7 @@ func alsoIn(s settings, topic string) settings {
 	return s
 }
 
-// configure ends the forwarders and starts those again that ran, with another configuration.
+// configure ends the forwarders and starts the running ones again with another configuration.
 func (s *script) configure(change func(*configuration)) {
 	s.step(func() error {
 		to := s.settings.configuration
@@ -77,7 +77,7 @@ func (s *script) configure(change func(*configuration)) {
 	s.idle(0)
 }
 
-// lastIs waits until the last event of an object is of a type.
+// lastIs waits until the last event of an object has a type.
 func (s *script) lastIs(t target, kind string) {
 	if s.planted() {
 		return
@@ -100,8 +100,8 @@ func (s *script) lastIs(t target, kind string) {
 	})
 }
 
-// playWiden has an object leave a label selector, whose delete has the version in which it
-// exists, and then takes the selector away.
+// playWiden makes an object leave a label selector, so that its delete has the version in which it
+// exists, and then removes the selector.
 func playWiden(s *script) {
 	s.create("leaves", "stays")
 	s.begin(0)
@@ -112,8 +112,8 @@ func playWiden(s *script) {
 	s.idle(0)
 }
 
-// playUnblock removes a definition whose objects have a finalizer, takes the definition's own
-// finalizer away, and applies it again: the objects are back in the versions that they had.
+// playUnblock removes a definition whose objects have a finalizer, removes the definition's own
+// finalizer, and applies it again. The objects return with the same versions.
 func playUnblock(s *script) {
 	w, definition := target{widgets, "a", "held"}, target{resource: widgets}
 	s.t.Cleanup(func() { s.forget(widgets) })
@@ -147,8 +147,8 @@ func playRemodel(s *script) {
 	s.idle(0)
 }
 
-// playService removes an APIService, and applies it again: the objects of the aggregated API
-// server are back in the versions that they had.
+// playService removes an APIService and applies it again. The objects of the aggregated API server
+// return with the same versions.
 func playService(s *script) {
 	f := target{flunders, "a", "one"}
 	s.change(put, f)
@@ -160,7 +160,7 @@ func playService(s *script) {
 	s.idle(0)
 }
 
-// playFewer leads the forwarder to an API server that does not serve a resource, and back.
+// playFewer leads the forwarder to an API server that doesn't serve a resource, and back.
 func playFewer(s *script) {
 	one := target{revisions, "a", "one"}
 	s.change(put, one)
@@ -176,7 +176,7 @@ func playFewer(s *script) {
 	s.idle(0)
 }
 
-// playEmpty has NATS come back without anything.
+// playEmpty brings NATS back with an empty store.
 func playEmpty(s *script) {
 	s.create("changed", "deleted", "same")
 	s.begin(0)
@@ -188,8 +188,8 @@ func playEmpty(s *script) {
 	s.idle(0)
 }
 
-// playTail has the event topic lose what it has of objects, or the last that it has, while
-// the checkpoint topic keeps all. There is one partition, so that all is lost of it.
+// playTail makes the event topic lose all or the last records of objects, while the checkpoint
+// topic keeps everything. There is one partition, so that the loss affects every object.
 func playTail(s *script) {
 	s.create("deleted", "changed", "same")
 	s.begin(0)
@@ -203,8 +203,8 @@ func playTail(s *script) {
 	s.begin(0)
 }
 
-// playCovered is the same, and before the forwarder is back another one writes past what was
-// lost: a marker, and no more before it is killed.
+// playCovered is the same, but before the forwarder is back, another one writes past the loss:
+// only a marker, and then it is killed.
 func playCovered(s *script) {
 	s.create("deleted", "changed", "same")
 	s.begin(0)
@@ -217,7 +217,7 @@ func playCovered(s *script) {
 	s.do(act{do: cutTail, arg: topicName, n: 1})
 	s.do(act{do: start, arg: "taking-over:2"})
 	s.until("the forwarder has died", func(context.Context) error {
-		if killed, _ := s.nodes[0].state(); killed < 2 { // once by kill
+		if killed, _ := s.nodes[0].state(); killed < 2 { // the first kill is ours
 			return errors.New("it lives")
 		}
 		return nil
@@ -225,7 +225,7 @@ func playCovered(s *script) {
 	s.idle(0)
 }
 
-// playTopic has the forwarder write to another topic for a while.
+// playTopic makes the forwarder write to another topic for a while.
 func playTopic(s *script) {
 	s.create("changed", "deleted", "same")
 	s.begin(0)

@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// electing has two forwarders elect a leader.
+// electing runs two forwarders with leader election.
 func electing(s settings) settings {
 	s.replicas = 2
 	return s
 }
 
-// purging is soon, and a leader takes a while to give up: it has its bus again before.
+// Purges come soon, and a leader gives up late: it has its bus again before.
 func purging(s settings) settings {
 	s.retention = time.Second
 	return s
@@ -24,7 +24,7 @@ var patient = map[string]string{"LEASE_DURATION": "7s", "LEASE_RENEW_DEADLINE": 
 
 const leads = "lease acquired, leading"
 
-// leaderAndStandby starts forwarder 0, which leads then, and forwarder 1, which stands by.
+// leaderAndStandby starts forwarder 0, which leads, and forwarder 1, which is the standby.
 func (s *script) leaderAndStandby() {
 	s.do(act{do: start, node: 0})
 	s.logged(0, 1, leads)
@@ -34,7 +34,7 @@ func (s *script) leaderAndStandby() {
 	s.logged(1, 1, "standing by")
 }
 
-// playLeaderless kills the leader, and changes objects before the other one's turn.
+// playLeaderless kills the leader and changes objects before the other one leads.
 func playLeaderless(s *script) {
 	s.create("changed", "deleted", "recreated", "same")
 	s.leaderAndStandby()
@@ -47,9 +47,9 @@ func playLeaderless(s *script) {
 	s.idle(1)
 }
 
-// playSleeper has the leader learn of an object that it cannot publish, and stand still
-// until the other one has published and purged it. When it wakes up it has heard of
-// nothing since, and the bus has nothing of the object that would refuse it.
+// playSleeper tells the leader about an object that it can't publish, and freezes it until the
+// other forwarder has published and purged the object. When the leader wakes up, it has no newer
+// information, and the bus has nothing of the object that would refuse a publish.
 func playSleeper(s *script) {
 	ghost := at("ghost")
 	s.create("same")
@@ -94,7 +94,7 @@ func playSleeper(s *script) {
 	s.idle(1)
 }
 
-// playStandby changes objects with one forwarder leading and one standing by.
+// playStandby changes objects while one forwarder leads and one is the standby.
 func playStandby(s *script) {
 	s.do(act{do: start, node: 0})
 	s.idle(0)

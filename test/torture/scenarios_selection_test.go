@@ -5,7 +5,7 @@ import "context"
 // homeOf is the first namespace itself.
 var homeOf = target{resource: namespaces, name: "a"}
 
-// playTeamLeaves takes the label of a namespace away, and gives it back.
+// playTeamLeaves removes the label of a namespace and adds it again.
 func playTeamLeaves(s *script) {
 	one := at("one")
 	s.create("one", "two")
@@ -20,7 +20,7 @@ func playTeamLeaves(s *script) {
 	s.idle(0)
 }
 
-// playTeamLeft takes the label of a namespace away while the forwarder is down.
+// playTeamLeft removes the label of a namespace while the forwarder is down.
 func playTeamLeft(s *script) {
 	s.create("one", "two")
 	s.begin(0)
@@ -33,7 +33,7 @@ func playTeamLeft(s *script) {
 	s.idle(0)
 }
 
-// playTeamUnknown lets the forwarder read everything but the namespaces when it starts.
+// playTeamUnknown starts a forwarder that may read everything except namespaces.
 func playTeamUnknown(s *script) {
 	s.create("one", "two")
 	s.begin(0)
@@ -49,15 +49,15 @@ func playTeamUnknown(s *script) {
 	s.idle(0)
 }
 
-// playServe has planets served in another version, then only in that, and then only in
-// the first, with a change in each.
+// playServe serves planets in an additional version, then only in that one, and then only in the
+// first, with a change in each step.
 func playServe(s *script) {
 	mars, definition := target{resource: planets, name: "mars"}, target{resource: planets}
 	s.change(put, mars)
 	s.begin(0)
 	for n, how := range []opVerb{serveBoth, serveNew, serveOld} {
 		s.change(how, definition)
-		if how != serveNew { // what it prefers is served still
+		if how != serveNew { // the preferred version is still served
 			s.logged(0, 2+n/2, `"informer synced","resource":"planets`)
 		}
 		s.until("planets are served", func(ctx context.Context) error { return s.user.served(ctx, planets) })
@@ -66,7 +66,7 @@ func playServe(s *script) {
 	}
 }
 
-// playHomeless changes objects without a namespace while the forwarder is down.
+// playHomeless changes cluster-scoped objects while the forwarder is down.
 func playHomeless(s *script) {
 	mars, venus := target{resource: planets, name: "mars"}, target{resource: planets, name: "venus"}
 	s.change(put, mars)
@@ -78,8 +78,8 @@ func playHomeless(s *script) {
 	s.begin(0)
 }
 
-// playTeamUnanswered gives a namespace its label back while the bus takes nothing, and
-// takes it away again before the next try.
+// playTeamUnanswered adds the label of a namespace again while the bus accepts nothing, and
+// removes it before the next retry.
 func playTeamUnanswered(s *script) {
 	s.create("one")
 	s.begin(0)
@@ -95,8 +95,8 @@ func playTeamUnanswered(s *script) {
 	s.idle(0)
 }
 
-// playNeverTaken creates an object while the bus takes nothing, and deletes it before the
-// next try.
+// playNeverTaken creates an object while the bus accepts nothing, and deletes it before the next
+// retry.
 func playNeverTaken(s *script) {
 	s.create("other", "later")
 	s.begin(0)

@@ -174,7 +174,7 @@ func spread(s settings) settings {
 	return s
 }
 
-// shaped leaves out a part of the objects, and which are sent goes by their content.
+// shaped drops a part of the objects and selects them by their content.
 func shaped(s settings) settings {
 	s.shaped = true
 	return s
@@ -213,8 +213,7 @@ func playChange(s *script) {
 	s.idle(0)
 }
 
-// playNoise changes what a projection leaves out, while the forwarder runs and while it
-// does not.
+// playNoise changes fields that a projection drops, while the forwarder runs and while it doesn't.
 func playNoise(s *script) {
 	s.create("noisy", "more")
 	s.begin(0)
@@ -228,7 +227,7 @@ func playNoise(s *script) {
 	s.begin(0)
 }
 
-// playHide has objects leave and enter what is selected by their content.
+// playHide makes objects leave and enter the filter.
 func playHide(s *script) {
 	s.create("leaves", "returns", "gone", "stays")
 	s.begin(0)
@@ -244,8 +243,8 @@ func playHide(s *script) {
 	s.begin(0)
 }
 
-// playTwice changes an object in two places, one after the other, of which the bus learns
-// together.
+// playTwice changes an object in two places, one after the other. The bus gets both changes in one
+// event.
 func playTwice(s *script) {
 	twice := at("twice")
 	s.create("twice")
@@ -284,9 +283,9 @@ func playBusDown(s *script) {
 	s.idle(0)
 }
 
-// playTwoWriters has the first forwarder's publish wait on its way while the second
-// publishes the same and a later state. Then the first learns that it is behind,
-// and cannot see the later state, since its watch hangs.
+// playTwoWriters delays a publish of the first forwarder until the second one has published the
+// same and a later state. Then the first one gets a conflict and can't see the later state,
+// because its watch hangs.
 func playTwoWriters(s *script) {
 	contested := at("contested")
 	s.create("contested")
@@ -305,11 +304,11 @@ func playTwoWriters(s *script) {
 	s.do(act{do: apiHold})
 	s.change(put, contested)
 	s.onBus(contested, 3)
-	s.step(func() error { s.nodes[0].bus.Pass(); return nil }) // what was held goes on
+	s.step(func() error { s.nodes[0].bus.Pass(); return nil }) // the delayed request continues
 	s.logged(0, 1, "publish conflict, deciding again")
 	s.until("the first forwarder has decided again", func(ctx context.Context) error {
 		n, err := s.nodes[0].Metric(ctx, `kuberelay_decisions_total\{reason="(?:stale|updated|foreign)"\}`)
-		if err == nil && n < 2 { // the first change, and what comes of the conflict
+		if err == nil && n < 2 { // the first change, and the result of the conflict
 			err = fmt.Errorf("%v decisions", n)
 		}
 		return err
@@ -319,8 +318,8 @@ func playTwoWriters(s *script) {
 	s.idle(1)
 }
 
-// playPurge has the first forwarder purge what it knows as deleted, while the
-// second has published that the name is taken again.
+// playPurge makes the first forwarder purge an object that it knows as deleted, after the second
+// one has published a new object of the same name.
 func playPurge(s *script) {
 	taken := at("taken")
 	s.create("taken")
@@ -338,8 +337,8 @@ func playPurge(s *script) {
 	s.idle(1)
 }
 
-// playLeave takes an object out of the selection while the forwarder is down, and
-// then lets it look for it: first it may not read single objects, then it may.
+// playLeave makes an object leave the selection while the forwarder is down. Then the forwarder
+// looks for it: first it may not read single objects, then it may.
 func playLeave(s *script) {
 	s.create("stays", "leaves")
 	s.begin(0)
@@ -350,7 +349,7 @@ func playLeave(s *script) {
 	s.allowOnly("list", "watch")
 	s.do(act{do: start})
 	s.either("comparing the bus with the cluster failed", `"deleted":1`)
-	s.idle(0) // a delete that was concluded is on the bus
+	s.idle(0) // an inferred delete is on the bus
 	s.kill(0)
 	s.do(act{do: grant})
 	s.permitted("get", "list", "watch")
@@ -361,8 +360,8 @@ func playLeave(s *script) {
 	s.idle(0)
 }
 
-// playUnlisted lets the forwarder read single objects but not list them, so that
-// its informers know nothing.
+// playUnlisted lets the forwarder read single objects but not list them, so that its informers
+// know nothing.
 func playUnlisted(s *script) {
 	s.create("one", "two")
 	s.begin(0)
@@ -375,8 +374,7 @@ func playUnlisted(s *script) {
 	s.idle(0)
 }
 
-// playFirstSync has many objects in the first sync and lets the forwarder publish
-// one at a time.
+// playFirstSync has many objects in the first sync, and lets the forwarder publish one at a time.
 func playFirstSync(s *script) {
 	for n := range 100 {
 		s.create(fmt.Sprintf("c%d", n))
@@ -386,10 +384,9 @@ func playFirstSync(s *script) {
 	s.idle(0)
 }
 
-// playMove moves planets to another version of their API while the bus is down and
-// one of them has changed. The informer is started anew and waits for the bus, to
-// ask it for the marker of the first sync; the key of the changed one waits too,
-// and comes first.
+// playMove moves planets to another version of their API while the bus is down and one of them has
+// changed. The informer is started again and waits for the bus, to read the marker of the first
+// sync. The key of the changed object waits too, and is first.
 func playMove(s *script) {
 	mars := target{resource: planets, name: "mars"}
 	s.change(put, mars)
@@ -397,7 +394,7 @@ func playMove(s *script) {
 	s.do(act{do: busRefuse})
 	s.logged(0, 1, cutOff)
 	s.change(put, mars)
-	s.t.Cleanup(func() { s.forget(planets) }) // the others know one version
+	s.t.Cleanup(func() { s.forget(planets) }) // other worlds use one version
 	s.addVersion(planets, "v2")
 	s.logged(0, 4, "snapshot marker failed")
 	s.do(act{do: busPass})
@@ -405,8 +402,8 @@ func playMove(s *script) {
 	s.idle(0)
 }
 
-// playMoveWhileDown moves planets to another version of their API, and deletes one,
-// while the forwarder is down: its last state on the bus is of the old version.
+// playMoveWhileDown moves planets to another version of their API and deletes one while the
+// forwarder is down. Its last state on the bus has the old version.
 func playMoveWhileDown(s *script) {
 	venus := target{resource: planets, name: "venus"}
 	s.change(put, venus)
@@ -422,8 +419,8 @@ func playMoveWhileDown(s *script) {
 	s.begin(0)
 }
 
-// playUnanswered has the bus take a create without the forwarder knowing, and
-// deletes the object before the forwarder can try again.
+// playUnanswered makes the bus store a create without an answer to the forwarder, and deletes the
+// object before the retry.
 func playUnanswered(s *script) {
 	s.create("other")
 	s.create("later")
@@ -434,8 +431,8 @@ func playUnanswered(s *script) {
 	s.do(act{do: busRefuse})
 	s.logged(0, 1, cutOff)
 	s.change(remove, at("unanswered"))
-	// The forwarder has seen the delete when it has seen one that came after it. Only
-	// what is deleted is tried while the bus is away.
+	// The forwarder has seen the delete when it has seen a later one. While the bus is away, it
+	// only tries deletes.
 	const later = `"name":"later"`
 	before := strings.Count(s.nodes[0].Log(), later)
 	s.change(remove, at("later"))
@@ -444,8 +441,8 @@ func playUnanswered(s *script) {
 	s.idle(0)
 }
 
-// playMissed cuts the first forwarder off from the API server. The second publishes
-// an update, and is cut off from the bus before the delete.
+// playMissed cuts the first forwarder off from the API server. The second one publishes an update,
+// and is cut off from the bus before the delete.
 func playMissed(s *script) {
 	missed := at("missed")
 	// The last states of a namespace that is being deleted come in quick succession. A forwarder
@@ -474,7 +471,7 @@ func playMissed(s *script) {
 	s.idle(1)
 }
 
-// playRestore takes the cluster back to where it was before some changes.
+// playRestore takes the cluster back to a state before some changes.
 func playRestore(s *script) {
 	s.create("changed", "deleted", "same")
 	s.begin(0)
@@ -490,8 +487,8 @@ func playRestore(s *script) {
 	s.idle(0)
 }
 
-// playTakeOver has the second forwarder take over while the first stands still. When
-// that goes on it must write nothing, and end, and say who took over.
+// playTakeOver makes the second forwarder take over while the first one is frozen. When the first
+// one continues, it must write nothing, end, and log who took over.
 func playTakeOver(s *script) {
 	contested := at("contested")
 	s.create("contested")
@@ -511,8 +508,8 @@ func playTakeOver(s *script) {
 	s.idle(1)
 }
 
-// playUnrecorded kills the forwarder when an event is acknowledged and the checkpoint
-// topic does not know of it.
+// playUnrecorded kills the forwarder between the acknowledgement of an event and its entry in the
+// checkpoint topic.
 func playUnrecorded(s *script) {
 	s.create("changed", "same")
 	s.begin(0)
@@ -528,8 +525,8 @@ func playUnrecorded(s *script) {
 	s.idle(0)
 }
 
-// playKilledIdle kills the forwarder when all is recorded. There are several objects in
-// each partition: of one alone no record can come too early.
+// playKilledIdle kills the forwarder when everything is recorded. Each partition has several
+// objects, because a single one can't have its record too early.
 func playKilledIdle(s *script) {
 	for n := range 12 {
 		s.create(fmt.Sprintf("c%d", n))
@@ -542,9 +539,9 @@ func playKilledIdle(s *script) {
 	}
 }
 
-// playLostAck has the broker store a change without the forwarder knowing. A request
-// whose connection is yet to be made when answers are dropped does not get that far;
-// then it is tried again with another change.
+// playLostAck makes the broker store a change without an answer to the forwarder. If the forwarder
+// still has to connect when answers are dropped, the request isn't sent. Then another change is
+// tried.
 func playLostAck(s *script) {
 	changed := at("changed")
 	s.create("changed")
@@ -580,8 +577,8 @@ func playRecordsDeleted(s *script) {
 	s.idle(0)
 }
 
-// playGrow adds partitions to the checkpoint topic, so that objects are recorded in
-// others than before.
+// playGrow adds partitions to the checkpoint topic, so that objects are recorded in other
+// partitions than before.
 func playGrow(s *script) {
 	var names []string
 	for n := range 40 {
@@ -595,7 +592,7 @@ func playGrow(s *script) {
 	s.create(names[1:]...)
 	s.change(remove, at(names[0]))
 	s.idle(0)
-	for range 3 { // the first has read them itself
+	for range 3 { // the first one has read them itself
 		s.kill(0)
 		s.begin(0)
 	}

@@ -17,16 +17,15 @@ import (
 	"github.com/kuberelay/kuberelay/test/harness"
 )
 
-// script is what a scenario is written in: steps that do nothing once one has
-// failed.
+// script has the steps of a scenario. After a failed step, the others do nothing.
 type script struct {
 	*world
 	err     error
-	value   int // of the last change
-	started int // length of the first forwarder's log when it was last started
+	value   int // of the latest change
+	started int // length of the first forwarder's log at its latest start
 }
 
-// step does one thing.
+// step runs one step.
 func (s *script) step(do func() error) {
 	if s.err == nil {
 		s.err = do()
@@ -37,7 +36,7 @@ func (s *script) until(what string, is func(context.Context) error) {
 	s.step(func() error { return harness.Eventually(s.t.Context(), limit, what, is) })
 }
 
-// do does deeds of faults.
+// do performs deeds of faults.
 func (s *script) do(a act) {
 	s.step(func() error {
 		if a.do == start && a.node == 0 {
@@ -53,13 +52,13 @@ func (s *script) begin(n int) {
 	s.idle(n)
 }
 
-// kill ends a forwarder for good.
+// kill ends a forwarder. It isn't started again.
 func (s *script) kill(n int) {
 	s.step(func() error { s.nodes[n].kill(); return nil })
 }
 
-// idle waits until a forwarder has nothing to do. One with a planted bug may have
-// something to do for ever, which is for the check to see.
+// idle waits until a forwarder has nothing to do. A forwarder with a planted bug may never be
+// idle; the checks decide about that.
 func (s *script) idle(n int) {
 	wait := limit
 	if s.planted() {
@@ -88,13 +87,13 @@ func (s *script) idle(n int) {
 	})
 }
 
-// How long a forwarder with a planted bug may take to be ready, and then to be idle.
+// The limits for a forwarder with a planted bug to become ready and then idle
 const (
 	buggyReady = 30 * time.Second
 	buggyIdle  = 3 * time.Second
 )
 
-// verify has the binary itself compare, with a forwarder's settings.
+// verify runs "forwarder verify" with a forwarder's settings.
 func (s *script) verify(n int) {
 	s.step(func() error {
 		code, stdout, stderr, err := s.nodes[n].Run(s.t.Context(), "verify")
@@ -105,15 +104,15 @@ func (s *script) verify(n int) {
 	})
 }
 
-// at is a configmap of the first namespace.
+// at returns a ConfigMap of the first namespace.
 func at(name string) target { return target{configMaps, "a", name} }
 
-// change does an operation that has to succeed.
+// change performs an operation that must succeed.
 func (s *script) change(do opVerb, t target) {
 	s.step(func() error {
 		s.value++
 		o := op{do: do, target: t, value: s.value}
-		if s.value%5 == 0 { // it would have no label
+		if s.value%5 == 0 { // skip it: the object would have no label
 			s.value++
 			o.value++
 		}
@@ -130,7 +129,7 @@ func (s *script) create(names ...string) {
 	}
 }
 
-// onBus waits until the bus has had so many events of an object.
+// onBus waits until the bus has this many events of an object.
 func (s *script) onBus(t target, events int) {
 	s.until(fmt.Sprintf("%d events of %s", events, t.name), func(context.Context) error {
 		n, err := s.events(t)
@@ -141,7 +140,7 @@ func (s *script) onBus(t target, events int) {
 	})
 }
 
-// events is how many events of an object the bus has had.
+// events returns the number of events that the bus has had of an object.
 func (s *script) events(t target) (n int, err error) {
 	group := cmp.Or(s.user.resource(t.resource).Group, "core")
 	of, separator := []string{clusterName, group, t.resource, s.user.home + t.namespace, t.name}, "/"
@@ -159,7 +158,7 @@ func (s *script) events(t target) (n int, err error) {
 	return n, err
 }
 
-// logged waits until a text is in a forwarder's log so many times.
+// logged waits until a text is in a forwarder's log this many times.
 func (s *script) logged(n, times int, text string) {
 	s.until(fmt.Sprintf("%q is in the log of forwarder %d", text, n), func(context.Context) error {
 		if got := strings.Count(s.nodes[n].Log(), text); got < times {
@@ -169,8 +168,7 @@ func (s *script) logged(n, times int, text string) {
 	})
 }
 
-// either waits until the first forwarder has logged one of some texts since it was
-// last started.
+// either waits until the first forwarder has logged one of some texts since its latest start.
 func (s *script) either(texts ...string) {
 	s.until(fmt.Sprintf("one of %q is logged", texts), func(context.Context) error {
 		log := s.nodes[0].Log()[s.started:]
@@ -181,8 +179,8 @@ func (s *script) either(texts ...string) {
 	})
 }
 
-// allowOnly leaves the forwarder some verbs on configmaps and namespaces, until
-// they are granted again.
+// allowOnly restricts the forwarder to some verbs on ConfigMaps and namespaces until the others
+// are granted again.
 func (s *script) allowOnly(verbs ...string) {
 	s.allowOnlyOf([]string{configMaps, namespaces}, verbs...)
 }
@@ -204,8 +202,8 @@ func (s *script) allowOnlyOf(resources []string, verbs ...string) {
 	s.permitted(verbs...)
 }
 
-// permitted waits until the forwarder may do these on configmaps, and nothing else:
-// the API server takes a moment.
+// permitted waits until the forwarder may use exactly these verbs on ConfigMaps. The API server
+// takes a moment.
 func (s *script) permitted(verbs ...string) {
 	s.until("the forwarder may do what it should", func(ctx context.Context) error {
 		for _, verb := range []string{"get", "list", "watch"} {
@@ -224,8 +222,7 @@ func (s *script) permitted(verbs ...string) {
 	})
 }
 
-// addVersion has a custom resource served in another version too, which discovery
-// then prefers.
+// addVersion serves a custom resource in an additional version, which discovery then prefers.
 func (s *script) addVersion(resource, version string) {
 	s.step(func() error {
 		patch := fmt.Sprintf(`[{"op": "add", "path": "/spec/versions/-", "value": {"name": %q, "served": true, "storage": false,
@@ -235,7 +232,7 @@ func (s *script) addVersion(resource, version string) {
 	})
 }
 
-// forget removes a definition, so that the next world makes it anew.
+// forget removes a definition, so that the next world creates it anew.
 func (s *script) forget(resource string) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()

@@ -9,13 +9,13 @@ import (
 	"github.com/kuberelay/kuberelay/test/harness"
 )
 
-// ids are what the id of an event may be, by the rules of docs/events.md.
+// ids are the possible ids of an event, by the rules of docs/events.md.
 func (c *streamCheck) ids(m harness.Received) []string {
 	uid, version := m.Attributes["uid"], m.Attributes["resourceversion"]
 	last, ok := c.last[m.Subject]
 	usual, after := uid+"."+version, positionOf(last)
 	if !ok || c.missed || c.world.mayRepeat() {
-		// Which event was before is not known, or not which of two that are the same.
+		// The event before is unknown, or it is unknown which of two equal ones it is.
 		id := m.Attributes["id"]
 		after = id[strings.LastIndexByte(id, '.')+1:]
 		if _, err := strconv.ParseUint(after, 10, 64); err != nil {
@@ -38,14 +38,14 @@ func (c *streamCheck) ids(m harness.Received) []string {
 	case !ok && c.missed:
 		return []string{usual, selected}
 	case again && gone(last) && c.world.purges():
-		return []string{usual, selected} // that it was there before may have been forgotten
+		return []string{usual, selected} // the earlier events may have been forgotten
 	case again && last.Kind() == "deselected", again && gone(last) && epoch(last) == epoch(m):
 		return []string{selected}
 	}
 	return []string{usual}
 }
 
-// positionOf is the position of a message as ids have it.
+// positionOf returns the position of a message in the form of ids.
 func positionOf(m harness.Received) string {
 	if m.Topic == "" {
 		return fmt.Sprint(m.Sequence)
@@ -53,12 +53,11 @@ func positionOf(m harness.Received) string {
 	return fmt.Sprint(uint64(m.Partition)<<48 | (m.Sequence + 1))
 }
 
-// lag is by how much, in versions of the cluster, a forwarder may learn later that a
-// namespace is selected again than it learns of the objects in it: two watches have no
-// order between them.
+// lag is how much later, in versions of the cluster, a forwarder may learn that a namespace is
+// selected again than it learns of the objects in it: two watches aren't ordered.
 const lag = 1000
 
-// selection looks at whether an event fits to the namespaces that were selected.
+// selection checks whether an event fits the selected namespaces.
 func (c *streamCheck) selection(m harness.Received) {
 	s, home := c.world.settings, m.Attributes["namespace"]
 	deselected := m.Kind() == "deselected"
@@ -79,7 +78,7 @@ func (c *streamCheck) selection(m harness.Received) {
 	if !c.world.user.everSelected(home) {
 		c.wrong(m, "namespace %s was never selected", home)
 	}
-	if !deselected || c.conf.labels && s.tells || resourceName(m) == flunders { // whose versions are of their own
+	if !deselected || c.conf.labels && s.tells || resourceName(m) == flunders { // the versions of flunders are independent
 		return
 	}
 	uid := m.Attributes["uid"]
@@ -91,8 +90,8 @@ func (c *streamCheck) selection(m harness.Received) {
 	if !known {
 		return
 	}
-	// Of the times when the namespace was not selected, each lets an object leave once;
-	// where there are two forwarders, once for each of them or more.
+	// An object leaves once in each time when the namespace isn't selected or, with several
+	// forwarders, once for each of them.
 	from := c.left[uid]
 	if c.world.twoNodes() {
 		from = 0

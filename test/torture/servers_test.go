@@ -13,19 +13,19 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/faultproxy"
 )
 
-// The resources that not every API server serves. A plan has one of them at most.
+// The resources that not every API server serves. A plan has at most one of them.
 const (
-	flunders  = "flunders"            // of the aggregated API server
-	revisions = "controllerrevisions" // which the second API server does not serve
+	flunders  = "flunders"            // served by the aggregated API server
+	revisions = "controllerrevisions" // not served by the second API server
 )
 
-// others are the groups of the resources that not every API server serves.
+// others are the groups of these resources.
 var others = map[string]schema.GroupVersionResource{
 	flunders:  {Group: controlplane.AggregatedGroup, Version: controlplane.AggregatedVersion, Resource: flunders},
 	revisions: {Group: "apps", Version: "v1", Resource: revisions},
 }
 
-// The deeds that are about which API server there is.
+// The deeds that concern the available API servers
 const (
 	serviceGoes    verb = "remove the APIService"
 	serviceComes   verb = "apply the APIService"
@@ -48,7 +48,7 @@ const (
 	theAggregated = "aggregated API server"
 )
 
-// serverKinds are those that are about which API server there is.
+// serverKinds are the faults that concern the available API servers.
 var serverKinds = []kind{
 	{
 		name: serviceReturns, uses: []string{theAggregated, theAPI}, slow: true, alone: []string{restored, nsRemoved},
@@ -57,7 +57,7 @@ var serverKinds = []kind{
 			acts := []act{{do: serviceGoes}, {do: awaitDeleted, arg: flunders}, {do: serviceComes}}
 			switch g.IntN(5) {
 			case 0:
-				acts = acts[:1] // for good
+				acts = acts[:1] // it stays away
 			case 1:
 				acts = []act{{do: serviceGoes}, {do: killNow}, {do: awaitDeleted, arg: flunders}, {do: serviceComes}}
 			case 2:
@@ -122,7 +122,7 @@ func (g *generator) otherOps(ph *phase) {
 	}
 }
 
-// selectors are what KUBERELAY_RESOURCES is.
+// selectors returns the value of KUBERELAY_RESOURCES.
 func (w *world) selectors() []string {
 	all := w.settings.selectors()
 	if of, ok := others[w.settings.other]; ok {
@@ -131,7 +131,7 @@ func (w *world) selectors() []string {
 	return all
 }
 
-// otherContent is what is written into objects that have no data.
+// otherContent changes objects that have no data.
 func otherContent(o *unstructured.Unstructured, value int) {
 	o.SetAnnotations(map[string]string{"value": fmt.Sprint(value)})
 	if o.GetKind() == "ControllerRevision" {
@@ -159,8 +159,8 @@ func (w *world) useServers(ctx context.Context) error {
 	return nil
 }
 
-// leaveSecond removes the second API server, if there is one. The first one then finalizes
-// the definitions that the second one was finalizing.
+// leaveSecond removes the second API server, if there is one. Then the first one finalizes the
+// definitions that the second one was finalizing.
 func (w *world) leaveSecond(ctx context.Context) error {
 	if w.second == nil {
 		return nil
@@ -168,7 +168,7 @@ func (w *world) leaveSecond(ctx context.Context) error {
 	return errors.Join(w.second.Remove(), w.user.requeueDefinitions(ctx))
 }
 
-// leaveAggregated removes what the world has made there, and ends the server.
+// leaveAggregated removes the world's objects there, and ends the server.
 func (w *world) leaveAggregated() {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
@@ -179,14 +179,14 @@ func (w *world) leaveAggregated() {
 			err = errors.Join(err, client.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}))
 		}
 	}
-	w.settings.other = "" // there is nothing to mend any more
+	w.settings.other = "" // no fault is left to end
 	if err = errors.Join(err, w.cp.UnregisterAggregated(ctx), w.cp.KillAggregated()); err != nil {
 		w.t.Error(err)
 	}
 }
 
-// executeOnOthers does a deed that is about which API server there is. Those that mend do
-// nothing where nothing is broken.
+// executeOnOthers performs a deed that concerns the available API servers. A deed that ends a
+// fault does nothing if there is no fault.
 func (w *world) executeOnOthers(ctx context.Context, a act) error {
 	switch a.do {
 	case serviceGoes:
@@ -224,7 +224,7 @@ func (w *world) executeOnOthers(ctx context.Context, a act) error {
 	return nil
 }
 
-// lead has all forwarders reach these API servers, if they do not yet.
+// lead leads all forwarders to these API servers.
 func (w *world) lead(to ...string) {
 	if w.second == nil {
 		return

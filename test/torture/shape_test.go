@@ -21,8 +21,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/harness"
 )
 
-// dropped, filter and form are the forwarders' configuration of what is sent. Namespaces
-// have no data, so the expression fails of them, and they are sent.
+// dropped, filter and form configure the content of events. Namespaces have no data, so the
+// expression fails for them, and they are published.
 func (w *world) dropped() string {
 	if !w.settings.shaped {
 		return ""
@@ -44,7 +44,7 @@ func (w *world) form() string {
 	return "object"
 }
 
-// shape is that configuration for verify.
+// shape has the same configuration for verify.
 func (w *world) shape() func(event.Resource) event.Shape {
 	if !w.settings.shaped {
 		return nil
@@ -66,7 +66,7 @@ func (w *world) shape() func(event.Resource) event.Shape {
 	}
 }
 
-// project does by hand what the configuration says.
+// project applies the configuration without the forwarder's code.
 func project(object map[string]any) {
 	if data, ok := object["data"].(map[string]any); ok {
 		delete(data, "noise")
@@ -78,8 +78,8 @@ func isHidden(object map[string]any) bool {
 	return data["hidden"] != nil
 }
 
-// hidden has the UIDs of objects that were hidden once, also those of the worlds before:
-// their namespaces may still be terminating.
+// hidden has the UIDs of objects that were hidden once, including those of earlier worlds: their
+// namespaces may still be terminating.
 var hidden sync.Map
 
 func wasHidden(uid string) bool {
@@ -87,7 +87,7 @@ func wasHidden(uid string) bool {
 	return was
 }
 
-// objectOf gives the object in an event's data, in either form.
+// objectOf returns the object in an event's data, in either form.
 func objectOf(m harness.Received) (map[string]any, error) {
 	var data map[string]any
 	if err := json.Unmarshal(m.Data, &data); err != nil || m.Attributes["dataschema"] == "" {
@@ -100,8 +100,8 @@ func objectOf(m harness.Received) (map[string]any, error) {
 	return object, nil
 }
 
-// showsVersion tells whether an event shows an object as it is: in its version, or in one
-// since which nothing has changed of what is sent.
+// showsVersion reports whether an event has an object's present state: its version, or an earlier
+// one with the same published content.
 func (w *world) showsVersion(m harness.Received, o unstructured.Unstructured) bool {
 	if m.Attributes["resourceversion"] == o.GetResourceVersion() {
 		return true
@@ -109,8 +109,8 @@ func (w *world) showsVersion(m harness.Received, o unstructured.Unstructured) bo
 	return w.settings.shaped && len(w.contentDiffers(m, o)) == 0
 }
 
-// contentDiffers gives where an event's data is not the object as it is now, its version
-// left aside.
+// contentDiffers returns where an event's data differs from the present object, apart from the
+// version.
 func (w *world) contentDiffers(m harness.Received, o unstructured.Unstructured) []string {
 	shown, err := objectOf(m)
 	if err != nil {
@@ -124,7 +124,7 @@ func (w *world) contentDiffers(m harness.Received, o unstructured.Unstructured) 
 		is = map[string]any{"metadata": is["metadata"]}
 	}
 	for _, object := range []map[string]any{is, shown} {
-		delete(object, "apiVersion") // one of the versions that are served
+		delete(object, "apiVersion") // one of the served versions
 		delete(object, "kind")
 		if metadata, ok := object["metadata"].(map[string]any); ok {
 			delete(metadata, "resourceVersion")
@@ -134,25 +134,25 @@ func (w *world) contentDiffers(m harness.Received, o unstructured.Unstructured) 
 	return places("", plainJSON(is), shown)
 }
 
-// plainJSON is an object with numbers as encoding/json decodes them.
+// plainJSON returns an object with numbers as encoding/json decodes them.
 func plainJSON(object map[string]any) (plain map[string]any) {
 	text, _ := json.Marshal(object)
 	_ = json.Unmarshal(text, &plain)
 	return plain
 }
 
-// projectedDigest is how long the digest is of an object of which a part is left out. The
-// digest of another one, if it has one, is shorter.
+// projectedDigest is the length of the digest of an object with dropped fields. Other digests are
+// shorter.
 const projectedDigest = 32
 
-// shape looks whether an event holds what is not to be sent.
+// shape checks that an event doesn't contain what must not be published.
 func (c *streamCheck) shape(m harness.Received, object map[string]any) {
 	s := c.conf
 	if got := m.Attributes["dataschema"] != ""; got != s.asChange {
 		c.wrong(m, "dataschema is %q", m.Attributes["dataschema"])
 	}
 	if was, ok := c.runs[m.Subject]; gone(m) && ok && was != c.run {
-		return // the last state may be that of the bus, which was made with another configuration
+		return // the last state may be from the bus, with an earlier configuration
 	}
 	digest, whole := m.Attributes["digest"], m.Attributes["finalstateunknown"] != "true"
 	invented := gone(m) && strings.HasPrefix(m.Attributes["uid"], inventedUIDs) // the last state is the foreign writer's
@@ -167,11 +167,11 @@ func (c *streamCheck) shape(m harness.Received, object map[string]any) {
 	}
 }
 
-// told counts the events that said what had changed, of all worlds, and patched those
-// that had a patch.
+// told counts the events that listed changes, in all worlds, and patched counts those with a
+// patch.
 var told, patched atomic.Int64
 
-// change compares what an event says of the change with the event before it.
+// change compares the changes in an event with the event before it.
 func (c *streamCheck) change(last, m harness.Received) {
 	changed := m.Attributes["changed"]
 	update := m.Kind() == "updated"
@@ -181,7 +181,7 @@ func (c *streamCheck) change(last, m harness.Received) {
 	before, err := objectOf(last)
 	after, err2 := objectOf(m)
 	if err != nil || err2 != nil {
-		return // which is told elsewhere
+		return // another check reports it
 	}
 	whole := last.Attributes["truncated"] != "true" && m.Attributes["truncated"] != "true" && c.runs[m.Subject] == c.run
 	if c.conf.shaped && update && whole && !isProjected(m) &&
@@ -189,7 +189,7 @@ func (c *streamCheck) change(last, m harness.Received) {
 		c.wrong(m, "nothing has changed of what is sent since %s", last.Place)
 	}
 	if before["apiVersion"] != after["apiVersion"] {
-		// The state before may have been taken from the cluster, in the version of now.
+		// The state before may be from the cluster, in its present version.
 		before = maps.Clone(before)
 		if changed != strings.Join(places("", before, after), ",") {
 			before["apiVersion"] = after["apiVersion"]
@@ -241,8 +241,8 @@ func (c *streamCheck) change(last, m harness.Received) {
 	}
 }
 
-// stateOf is an object without its version: of two states that differ in nothing that is
-// sent either may be known as the one before.
+// stateOf returns an object without its version: if two states have the same published content,
+// either can be known as the one before.
 func stateOf(object map[string]any) map[string]any {
 	object = maps.Clone(object)
 	if metadata, ok := object["metadata"].(map[string]any); ok {
@@ -254,7 +254,7 @@ func stateOf(object map[string]any) map[string]any {
 	return object
 }
 
-// places gives the JSON Pointers of where two values differ, as docs/events.md says.
+// places returns the JSON Pointers of the differences of two values, as in docs/events.md.
 func places(at string, a, b any) []string {
 	var all []string
 	switch {

@@ -9,7 +9,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/harness"
 )
 
-// copyStore keeps what the server has stored, as a backup of its disk would.
+// copyStore copies the server's store, like a backup of its disk.
 func (b *natsBus) copyStore(ctx context.Context) error {
 	if _, err := b.world.awaitStored(ctx, "there is something to copy"); err != nil {
 		return err
@@ -22,8 +22,8 @@ func (b *natsBus) copyStore(ctx context.Context) error {
 	return b.start(ctx)
 }
 
-// replaceStore starts the server with a copy of its store, or with an empty one. The
-// forwarders stand still until it is known what was lost.
+// replaceStore starts the server with a copy of its store, or with an empty one. The forwarders
+// are frozen until it is known what was lost.
 func (b *natsBus) replaceStore(ctx context.Context, by string) error {
 	if has, err := b.world.awaitStored(ctx, "there is something to lose"); !has {
 		return err
@@ -38,7 +38,7 @@ func (b *natsBus) replaceStore(ctx context.Context, by string) error {
 	b.server.Kill()
 	b.server.Forget()
 	if by == "" {
-		return b.start(ctx) // the recorder sees that it is another stream
+		return b.start(ctx) // the recorder detects the new stream
 	}
 	if err := os.CopyFS(b.server.StoreDir(), os.DirFS(by)); err != nil {
 		return err

@@ -15,43 +15,42 @@ import (
 	"github.com/kuberelay/kuberelay/test/harness"
 )
 
-// streamCheck looks at every message that the stream has ever shown, those
-// included that have been dropped or purged since, which verify cannot see. It
-// shares no code with verify or the forwarder.
+// streamCheck checks every message that the stream has ever had, including those that were dropped
+// or purged, which verify can't see. It shares no code with verify or the forwarder.
 type streamCheck struct {
 	world *world
 
-	// missed: some messages were gone before they could be read, so that it is not
-	// known which are neighbours.
+	// missed: some messages were removed before they could be read, so adjacent ones may not be
+	// neighbors.
 	missed bool
-	read   map[harness.Place]int // which message of its topic is there
+	read   map[harness.Place]int // the message at each place, as an index in its topic
 
-	run  int // of the message that is looked at, see configured
+	run  int // of the present message; see configured
 	conf configuration
 
-	// existing are the UIDs that are in the cluster now, with the partitionkeys of their objects.
+	// existing are the UIDs in the cluster now, with the partitionkeys of their objects.
 	existing map[string]string
 
 	seen      map[string]harness.Received // by id
 	last      map[string]harness.Received // by subject
-	completed map[string]harness.Received // markers by group and resource
-	points    map[string]uint64           // the version of the last consistency point, by partition, group and resource
-	runs      map[string]int              // that of the last message, by subject
-	lost      map[string]harness.Received // the last by subject, of those that a fault took
-	former    map[string]harness.Received // the last by subject, of a topic before this one
+	completed map[string]harness.Received // markers, by group and resource
+	points    map[string]uint64           // version of the last consistency point, by partition, group and resource
+	runs      map[string]int              // run of the last message, by subject
+	lost      map[string]harness.Received // last message that a fault removed, by subject
+	former    map[string]harness.Received // last message in an earlier topic, by subject
 	life      int                         // of the topic
-	writers   map[int]harness.Producer    // by partition, that of the last marker
+	writers   map[int]harness.Producer    // by partition, the producer of the last marker
 	deletes   map[int]harness.Received    // by partition, the last record if it is a delete
-	left      map[string]int              // how often a uid was deselected
+	left      map[string]int              // number of deselected events, by uid
 
 	foreign    map[string]bool            // subjects whose last message is foreign
 	repairable map[string]map[string]bool // positions of foreign messages, by subject
-	claimed    map[string]string          // the sequence of the last foreign message, by subject
+	claimed    map[string]string          // sequence of the last foreign message, by subject
 
 	problems []string
 }
 
-// anew begins with a topic that has nothing of the one before.
+// anew begins a topic that has nothing of the one before.
 func (c *streamCheck) anew(life int) {
 	if c.former == nil {
 		c.former = map[string]harness.Received{}
@@ -63,9 +62,8 @@ func (c *streamCheck) anew(life int) {
 	c.runs, c.points = map[string]int{}, map[string]uint64{}
 }
 
-// checkStream gives all that is wrong with the messages. Those that a fault took
-// from the bus are left out: what came after need not know of them. Each topic is
-// looked at by itself.
+// checkStream returns everything that is wrong with the messages. Messages that a fault removed
+// are left out: later ones needn't know them. Each topic is checked by itself.
 func (w *world) checkStream(all []harness.Received, missed bool, existing map[string]string) (problems []string) {
 	byTopic := map[string][]harness.Received{}
 	for _, m := range all {
@@ -133,14 +131,14 @@ func (c *streamCheck) check(all []harness.Received) {
 	}
 }
 
-// life is one of the streams or topics that have had a name one after the other.
+// life is one of the successive streams or topics with the same name.
 type life struct {
 	topic string
 	of    int
 }
 
-// lose remembers that a bus has lost the ends of its partitions: everything from these
-// positions on, up to a new life of the topic.
+// lose records that the bus has lost the ends of its partitions: everything from these positions
+// up to a new life of the topic.
 func (w *world) loseEnds(all []harness.Received, topic string, ends map[int]uint64, to int) {
 	from := to - 1
 	for w.resumed[life{topic, from}] {
@@ -154,8 +152,8 @@ func (w *world) loseEnds(all []harness.Received, topic string, ends map[int]uint
 	w.resumed[life{topic, to}] = true
 }
 
-// goBack forgets the messages of a subject after the one that the stream has shown
-// as the last since. That one may have been gone before it could be read.
+// goBack forgets the messages of a subject after the one that the stream now shows as the last.
+// That message may have been removed before it could be read.
 func (c *streamCheck) goBack(all []harness.Received, b wentBack) {
 	delete(c.last, b.subject)
 	for _, m := range all {
@@ -173,7 +171,7 @@ func isMarker(m harness.Received) bool {
 	return strings.Contains(m.Subject, "._control.") || strings.Contains(m.Subject, "/_control/")
 }
 
-// resourceOf is the group and resource that a subject, or a record's key, names.
+// resourceOf returns the group and resource in a subject or record key.
 func resourceOf(m harness.Received) string {
 	tokens := strings.Split(m.Subject, "/")
 	if m.Topic == "" {
@@ -189,8 +187,8 @@ func (c *streamCheck) wrong(m harness.Received, format string, args ...any) {
 	c.problems = append(c.problems, fmt.Sprintf("stream: %s at %s: %s", m.Subject, m.Place, fmt.Sprintf(format, args...)))
 }
 
-// producer looks at who wrote a record of Kafka: a writer begins with its marker, and
-// from there on nobody else may write to the partition.
+// producer checks the writer of a Kafka record: a writer begins with its marker. After the marker,
+// nobody else may write to the partition.
 func (c *streamCheck) producer(m harness.Received) {
 	before, began := c.writers[m.Partition]
 	switch idempotent := c.world.settings.kafka.idempotent; {
@@ -208,8 +206,7 @@ func (c *streamCheck) producer(m harness.Received) {
 	}
 }
 
-// repeats tells whether a record repeats the one before it of its object, where that
-// may be.
+// repeats reports whether a record is an allowed repetition of the object's record before it.
 func (c *streamCheck) repeats(m harness.Received) bool {
 	last, ok := c.last[m.Subject]
 	return ok && c.world.mayRepeat() && last.Attributes["id"] == m.Attributes["id"] && last.Attributes["sequence"] == m.Attributes["sequence"]
@@ -227,8 +224,8 @@ func (c *streamCheck) afterDelete(m harness.Received) {
 	}
 }
 
-// tombstone looks at what drops an object from a table and lets a compacted topic forget it.
-// It is the record after a delete, or follows the retention.
+// tombstone checks a record that drops an object from a table and lets a compacted topic forget
+// it. It follows a delete directly, or after the retention.
 func (c *streamCheck) tombstone(m harness.Received) {
 	last, ok := c.last[m.Subject]
 	switch k := c.world.settings.kafka; {
@@ -258,11 +255,11 @@ func (c *streamCheck) marker(m harness.Received) {
 	}
 }
 
-// pointOf is the part of the bus that a consistency point is about.
+// pointOf is the part of the bus that a consistency point covers.
 func pointOf(m harness.Received) string { return fmt.Sprint(m.Partition, " ", resourceOf(m)) }
 
-// keepsPoints tells whether no state comes after a consistency point that has its version: the
-// bus lost nothing, nobody else wrote, and objects are selected by what they are.
+// keepsPoints reports whether consistency points must hold: the bus lost nothing, nobody else
+// wrote, and the selection depends only on the object itself.
 func (w *world) keepsPoints() bool {
 	return len(w.lost) == 0 && !w.settings.foreign && !w.twoNodes() && !w.mayRepeat() && w.teamSelector() == ""
 }
@@ -276,8 +273,8 @@ func (c *streamCheck) point(m harness.Received) {
 	}
 }
 
-// followsUnread tells whether an event says that it follows one of its object which is
-// later than the last that was read, and was gone before it could be read.
+// followsUnread reports whether an event follows a later event of its object than the last one
+// read, which was removed before it could be read.
 func (c *streamCheck) followsUnread(m harness.Received) bool {
 	_, number, follows := strings.Cut(m.Attributes["id"], ".selected.")
 	before, err := strconv.ParseUint(number, 10, 64)
@@ -309,14 +306,14 @@ func (c *streamCheck) event(m harness.Received) {
 	if !ok {
 		lost, ok := c.lost[m.Subject]
 		if ok && !begins(m) && (c.world.settings.sink == onKafka || gone(m)) {
-			// Who reads along must see the delete. Of what else may be, Kafka refuses
-			// nothing before the forwarder has read the checkpoint again.
+			// A reader must see the delete. Other forged events are not refused by Kafka before
+			// the forwarder has read the checkpoint again.
 			c.neighbours(lost, m, uid == lost.Attributes["uid"])
 			return
 		}
 		former, ok := c.former[m.Subject]
 		if ok && gone(m) && !gone(former) && former.Attributes["uid"] == uid {
-			return // who reads along must see the delete
+			return // a reader must see the delete
 		}
 		if !c.missed && !begins(m) {
 			c.wrong(m, "the first event is of type %s", m.Kind())
@@ -339,7 +336,7 @@ func (c *streamCheck) event(m harness.Received) {
 	}
 }
 
-// timeOf is the zero time if the attribute is malformed.
+// timeOf returns the zero time if the attribute is malformed.
 func timeOf(m harness.Received) time.Time {
 	t, _ := time.Parse(time.RFC3339Nano, m.Attributes["time"])
 	return t
@@ -347,13 +344,13 @@ func timeOf(m harness.Received) time.Time {
 
 func begins(m harness.Received) bool { return m.Kind() == "created" || m.Kind() == "snapshot" }
 
-// outlived tells whether an event says that its object exists in the version of the delete
+// outlived reports whether an event says that its object exists in the version of the delete
 // before it.
 func outlived(last, m harness.Received) bool {
 	return last.Kind() == "deleted" && begins(m) && strings.Contains(m.Attributes["id"], ".selected.") && last.Attributes["resourceversion"] == m.Attributes["resourceversion"]
 }
 
-// neighbours compares two events of an object that followed one another.
+// neighbours compares two successive events of an object.
 func (c *streamCheck) neighbours(last, m harness.Received, same bool) {
 	previous := m.Attributes["previousversion"]
 	switch gone := gone(last); {
@@ -370,20 +367,20 @@ func (c *streamCheck) neighbours(last, m harness.Received, same bool) {
 	}
 }
 
-// forgotten tells whether the end of an object may have been purged from the bus when it
-// existed again, so that it begins anew there.
+// forgotten reports whether the delete of an object may have been purged before the object existed
+// again, so that the object begins anew.
 func (c *streamCheck) forgotten(last, m harness.Received) bool {
 	return c.world.purges() && begins(m) && (last.Kind() == "deselected" || last.Kind() == "deleted" && c.mayExist(last))
 }
 
-// mayReturn tells whether an id may come a second time: the delete of what has come
-// back in between, and any version after the cluster's history went back.
+// mayReturn reports whether an id may occur twice: for the delete of an object that returned in
+// between, and for any version after the cluster's history went back.
 func (c *streamCheck) mayReturn(before, m harness.Received) bool {
 	if epoch(before) != epoch(m) {
 		return true
 	}
 	if c.missed && m.Kind() == "deleted" && c.mayExist(before) {
-		return true // what came in between may have been pushed out before it was read
+		return true // the event in between may have been dropped before it was read
 	}
 	last := c.last[m.Subject]
 	if c.forgotten(last, m) {
@@ -392,20 +389,19 @@ func (c *streamCheck) mayReturn(before, m harness.Received) bool {
 	return m.Kind() == "deleted" && !gone(last) && last.Attributes["uid"] == m.Attributes["uid"]
 }
 
-// identity compares what an event says of its object in different places, and with
-// what the API server answered when the object came into that state.
+// identity compares what an event says about its object in different places with what the API
+// server answered when the object got that state.
 func (c *streamCheck) identity(m harness.Received) {
 	if got, want := m.Attributes["id"], c.ids(m); !slices.Contains(want, got) {
 		c.wrong(m, "id %q, want %q", got, want)
 	}
-	if m.Attributes["resourceversion"] == "" { // of what never existed, the last state has none
+	if m.Attributes["resourceversion"] == "" { // the last state of an object that never existed has no version
 		c.wrong(m, "no resourceversion")
 	}
 	c.content(m)
 }
 
-// content compares an event's data with its attributes, and with what the API server
-// answered.
+// content compares an event's data with its attributes and with what the API server answered.
 func (c *streamCheck) content(m harness.Received) {
 	uid, version := m.Attributes["uid"], m.Attributes["resourceversion"]
 	data, err := objectOf(m)
@@ -434,9 +430,9 @@ func (c *streamCheck) content(m harness.Received) {
 		return
 	}
 	if c.conf.labels && (&unstructured.Unstructured{Object: state}).GetLabels()[selectedLabel] != "yes" {
-		// The watch shows an object that leaves the selector as deleted: with the content
-		// before, in the version in which it left. A publish of it without an answer is
-		// repeated with that.
+		// For an object that leaves the selector, the watch sends a delete with the content
+		// before, in the version in which it left. A publish without an answer is repeated with
+		// that.
 		return
 	}
 	if c.conf.shaped {
@@ -451,16 +447,16 @@ func (c *streamCheck) content(m harness.Received) {
 	}
 }
 
-// epoch is that of the cluster's history in which an event was written.
+// epoch returns the epoch of the cluster's history in which an event was written.
 func epoch(m harness.Received) string {
 	e, _, _ := strings.Cut(m.Attributes["sequence"], ".")
 	return e
 }
 
-// mayExist tells whether the object of a delete may exist all the same, or again: a watch
-// showed that it left the label selector of that run, it was inferred while the definition
-// was gone without its objects, or history went back. In that case an object that was
-// changed before the forwarder looked has a later version than its delete, in the same epoch.
+// mayExist reports whether a deleted object may still exist, or exist again: it left the label
+// selector of that run, its delete was inferred while its definition was gone without its objects,
+// or history went back. After history went back, an object that changed before the forwarder
+// looked has a later version than its delete, in the same epoch.
 func (c *streamCheck) mayExist(deleted harness.Received) bool {
 	if c.world.restored {
 		return true
@@ -471,21 +467,22 @@ func (c *streamCheck) mayExist(deleted harness.Received) bool {
 	return c.world.user.wasOrphaned(resourceName(deleted))
 }
 
-// configured is the configuration in which a message was written.
+// configured returns the configuration in which a message was written.
 func (c *streamCheck) configured(m harness.Received) configuration {
 	return c.world.runs[c.world.configured(m.Topic, c.read[m.Place])].configuration
 }
 
-// twoNodes tells whether both forwarders have run, and might have written at once.
+// twoNodes reports whether both forwarders have run, so that they may have written at the same
+// time.
 func (w *world) twoNodes() bool {
 	return w.settings.replicas == 0 && len(w.clusters()) == 1 && w.nodes[0].Ended() != nil && w.nodes[1].Ended() != nil
 }
 
-// isProjected tells whether an event says of a version that was on the bus already what
-// it holds now.
+// isProjected reports whether an event publishes new content for a version that was on the bus
+// already.
 func isProjected(m harness.Received) bool { return strings.Contains(m.Attributes["id"], ".projected.") }
 
-// resourceName is the resource of an event's object, "" for what is no event of one.
+// resourceName returns the resource of an event's object, "" for other messages.
 func resourceName(m harness.Received) string {
 	parts := strings.Split(m.Attributes["partitionkey"], "/")
 	if len(parts) != 5 {
@@ -494,7 +491,7 @@ func resourceName(m harness.Received) string {
 	return parts[2]
 }
 
-// mayRepeat tells whether the bus may have an event several times in a row.
+// mayRepeat reports whether the bus may have an event several times in a row.
 func (w *world) mayRepeat() bool { return w.settings.sink == onKafka && !w.settings.kafka.idempotent }
 
 func (w *world) purges() bool { return w.settings.retention < time.Hour }

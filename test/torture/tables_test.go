@@ -15,9 +15,9 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 )
 
-// compareTables compares the tables that stock clients build from the bus with the objects that
-// exist there: the rows are these, and no others. What a foreign writer adds stays a row. If the bus
-// changes meanwhile, as when the objects of the world before go, it compares again.
+// compareTables checks that the tables that stock clients build from the bus have exactly the rows
+// of the objects that exist there. What a foreign writer adds stays a row. If the bus changes
+// meanwhile, for example because the objects of the previous world are deleted, it compares again.
 func (w *world) compareTables(ctx context.Context) error {
 	if w.settings.foreign || !w.bus.dropsRows() {
 		return nil
@@ -34,7 +34,7 @@ func (w *world) compareTables(ctx context.Context) error {
 	return err
 }
 
-// shown returns the subjects of the objects that the bus shows as existing.
+// shown returns the subjects of the objects that exist according to the bus.
 func (w *world) shown() (map[string]bool, error) {
 	all, _, err := w.bus.All()
 	if err != nil {
@@ -51,7 +51,7 @@ func (w *world) shown() (map[string]bool, error) {
 	return subjects, nil
 }
 
-// differentRows returns a [wrongError] if the keys of a table differ from those that are wanted.
+// differentRows returns a [wrongError] if the keys of a table aren't the wanted ones.
 func differentRows(table string, rows, want map[string]bool) error {
 	var problems []string
 	for key := range want {
@@ -105,16 +105,14 @@ func (b *natsBus) compareTables(ctx context.Context, want map[string]bool) error
 		}
 		rows := map[string]bool{}
 		for _, key := range keys {
-			if !strings.Contains(key, "._control.") {
-				rows[key] = true
-			}
+			rows[key] = true
 		}
 		return differentRows("bucket", rows, expected)
 	})
 }
 
-// dropsRows reports whether every delete on the bus has a tombstone, also those of an earlier
-// configuration.
+// dropsRows reports whether every delete on the bus has a tombstone, including deletes of an
+// earlier configuration.
 func (b *kafkaBus) dropsRows() bool { return b.world.settings.kafka.tombstones }
 
 // compareTables reads the topics as tables of Kafka Streams.
@@ -132,9 +130,7 @@ func (b *kafkaBus) compareTables(ctx context.Context, want map[string]bool) erro
 	for kind, rows := range kafkabrokertest.Tables(b.world.t, b.server.Addr(), existing...) {
 		keys := map[string]bool{}
 		for key := range rows {
-			if !strings.Contains(key, "/_control/") {
-				keys[key] = true
-			}
+			keys[key] = true
 		}
 		all = errors.Join(all, differentRows(kind, keys, want))
 	}

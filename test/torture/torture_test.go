@@ -12,14 +12,18 @@ import (
 	"time"
 )
 
-// TestTorture runs the seeds of the first round on every bus, which have every kind
-// of fault once, and then some with replicas. SINK=kafka in the environment takes the one
-// bus, REPLICAS=3 so many forwarders that elect a leader, or 0 for none such, FOREIGN=1 has somebody else
-// write to the bus, SEEDS=n runs
-// the seeds 1 to n, SEED=n the one, SEED=n,m these in this order. SHARD=2/3 takes the second,
-// fifth, eighth and so on of these, so that three processes can share them. FAULT=name has
-// the seeds have that kind of fault and no other, BUG=name runs the forwarder with that bug
-// planted.
+// TestTorture runs plans with random faults. By default it runs the seeds of the first round on
+// every bus, which together have every kind of fault once, and some seeds with replicas and with a
+// foreign writer. Environment variables choose other runs:
+//
+//   - SINK=kafka or SINK=nats: only this bus
+//   - REPLICAS=3: only runs with this many forwarders and leader election; 0 for runs without
+//   - FOREIGN=1: only runs with a foreign writer
+//   - SEEDS=20: the seeds 1 to 20
+//   - SEED=17: only this seed. SEED=17,4: these seeds in this order
+//   - SHARD=2/3: every third of these seeds, from the second on, to divide them among processes
+//   - FAULT=name: only this kind of fault
+//   - BUG=name: the forwarder has this planted bug
 func TestTorture(t *testing.T) {
 	all, err := chosenRounds(os.Getenv)
 	if err != nil {
@@ -34,7 +38,7 @@ func TestTorture(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var before []uint64 // the seeds that this process has run
+		var before []uint64 // the earlier seeds of this process
 		for _, seed := range seeds {
 			if _, is := done[seed]; is {
 				continue
@@ -43,7 +47,7 @@ func TestTorture(t *testing.T) {
 			r, ran := result{Round: on.String(), Seed: seed, Faults: p.faults}, false
 			passed := t.Run(fmt.Sprintf("%s/%d", on, seed), func(t *testing.T) {
 				ran = true
-				t.Cleanup(func() { // after all that a world cleans up
+				t.Cleanup(func() { // after all cleanups of the worlds
 					if t.Failed() {
 						t.Log(p.repeat(before, os.Getenv))
 					}
@@ -51,7 +55,7 @@ func TestTorture(t *testing.T) {
 				r = torture(t, p)
 			})
 			if !ran {
-				continue // -run leaves it out
+				continue // excluded by -run
 			}
 			before = append(before, seed)
 			r.Failed = !passed
@@ -105,13 +109,13 @@ func torture(t *testing.T, p *plan) result {
 	if err != nil {
 		t.Log(p)
 		w.showLogs()
-		t.Error(err) // last: whoever has only the end of the output needs it
+		t.Error(err) // at the end of the output
 	}
 	return r
 }
 
-// repeat says which seed has failed, and how to run it again: by itself, and after the seeds
-// that the process ran before, which have the control plane in common with it.
+// repeat returns how to repeat a failing seed: by itself, and after the earlier seeds of the
+// process, which shared its control plane.
 func (p *plan) repeat(before []uint64, getenv func(string) string) string {
 	command := fmt.Sprintf("make torture SINK=%s REPLICAS=%d", p.settings.sink, p.settings.replicas)
 	for _, name := range []string{"FOREIGN", "FAULT", "BUG"} {
@@ -131,8 +135,8 @@ func (p *plan) repeat(before []uint64, getenv func(string) string) string {
 	return text
 }
 
-// chosenRounds are without a choice those of each bus, one with replicas of each, and one with
-// a foreign writer of each.
+// chosenRounds returns the rounds that the environment selects. The default is, for each bus, one
+// without replicas, one with replicas, and one with a foreign writer.
 func chosenRounds(getenv func(string) string) ([]round, error) {
 	usual := []round{{onNATS, 0, false}, {onKafka, 0, false}, {onNATS, 2, false}, {onKafka, 3, false}, {onNATS, 0, true}, {onKafka, 0, true}}
 	var chosen []round
@@ -151,8 +155,8 @@ func chosenRounds(getenv func(string) string) ([]round, error) {
 	return chosen, nil
 }
 
-// chosenSeeds returns the seeds that the environment asks for, in the order in which this
-// process runs them.
+// chosenSeeds returns the seeds that the environment selects, in the order in which this process
+// runs them.
 func (r round) chosenSeeds(getenv func(string) string) ([]uint64, error) {
 	var seeds []uint64
 	for seed := range r.firstRound() {

@@ -22,8 +22,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// op is one change of the cluster. What it finds there is not known beforehand,
-// so each is made to fit: what should be changed and is not there is created.
+// op is a change of the cluster. It adapts to what exists: an object to change that doesn't exist
+// is created.
 type op struct {
 	do     opVerb
 	target target
@@ -33,19 +33,19 @@ type op struct {
 type opVerb string
 
 const (
-	put        opVerb = "put"     // create, or change the data
-	burst      opVerb = "burst"   // change the data many times
-	big        opVerb = "big"     // put with much data
-	remove     opVerb = "delete"  //
+	put        opVerb = "put"   // create, or change the data
+	burst      opVerb = "burst" // change the data many times
+	big        opVerb = "big"   // put with much data
+	remove     opVerb = "delete"
 	recreate   opVerb = "replace" // delete and create
-	deselect   opVerb = "unlabel" // take the label away that a selector asks for
-	reselect   opVerb = "label"   // and give it back
+	deselect   opVerb = "unlabel" // remove the label of the selector
+	reselect   opVerb = "label"   // add the label of the selector
 	hold       opVerb = "hold"    // add a finalizer, and delete
-	release    opVerb = "release" // take the finalizers away
-	fresh      opVerb = "fresh"   // create under a name that was never used
-	noise      opVerb = "noise"   // change what a projection leaves out
-	hide       opVerb = "hide"    // make the content such that it is not selected
-	show       opVerb = "show"    // and such that it is
+	release    opVerb = "release" // remove the finalizers
+	fresh      opVerb = "fresh"   // create with a new name
+	noise      opVerb = "noise"   // change a field that the projection drops
+	hide       opVerb = "hide"    // make the filter exclude the object
+	show       opVerb = "show"    // make the filter select the object
 	pin        opVerb = "pin"     // add a finalizer
 	removeAll  opVerb = "delete-namespace"
 	createHome opVerb = "create-namespace"
@@ -58,7 +58,7 @@ type target struct {
 	name      string
 }
 
-// key is the object's name in the cluster.
+// key returns the object's name in the cluster.
 func (u *user) key(t target) string {
 	if t.namespace == "" {
 		return u.home + t.name
@@ -77,8 +77,8 @@ func (o op) String() string {
 	return text
 }
 
-// The resources of the workload. Those of the plan's own group are served while
-// their definition is there.
+// The resources of the workload. The plan's custom resources are served while their definition
+// exists.
 const (
 	configMaps = "configmaps"
 	widgets    = "widgets"
@@ -86,13 +86,12 @@ const (
 	namespaces = "namespaces"
 )
 
-// objectKinds are those of the objects.
+// objectKinds are the kinds of these resources.
 var objectKinds = map[string]string{
 	configMaps: "ConfigMap", widgets: "Widget", planets: "Planet", moons: "Moon", flunders: "Flunder", revisions: "ControllerRevision",
 }
 
-// op draws an operation. A calm one changes no object that exists, apart from
-// deleting it.
+// op draws an operation. A calm operation changes no existing object, except by deleting it.
 func (g *generator) op(calm bool) op {
 	if g.plan.settings.byTeam && !calm && g.IntN(12) == 0 {
 		return g.teamOp()
@@ -138,34 +137,33 @@ func (g *generator) opVerb() opVerb {
 
 func (g *generator) namespace() string { return []string{"a", "b"}[g.IntN(2)] }
 
-// user changes the cluster as many people with kubectl would.
+// user changes the cluster like many people with kubectl.
 type user struct {
 	client dynamic.Interface
-	home   string // begins the names of what is not in a namespace
-	crowd  int    // how many namespaces of the crowd have the team's label
+	home   string // prefix of the names of cluster-scoped objects
+	crowd  int    // number of crowd namespaces with the team's label
 
-	hurry   atomic.Bool  // the API server does not answer: there is no use in waiting
-	done    atomic.Int64 // operations of the phase that are over
-	changes atomic.Int64 // that the API server accepted
+	hurry   atomic.Bool  // the API server doesn't answer, so waiting is useless
+	done    atomic.Int64 // finished operations of the phase
+	changes atomic.Int64 // accepted by the API server
 
 	mu       sync.Mutex
-	states   map[string][]byte // what the API server answered, by uid and resourceVersion
+	states   map[string][]byte // answers of the API server, by uid and resourceVersion
 	teams    labellings
-	versions map[string]string // in which custom resources are read and written, if not v1
-	changed  map[string]bool   // custom resources whose definition is not the usual one
+	versions map[string]string // API versions of custom resources, if not v1
+	changed  map[string]bool   // custom resources with a changed definition
 
-	unlabelled map[string]bool // UIDs of objects that lost the label, or partitionkeys where the answer was lost
-	remodelled map[string]bool // those whose content changes without their version
-	orphaned   map[string]bool // those whose definition may have gone without its objects
+	unlabelled map[string]bool // UIDs of objects that lost the label, or partitionkeys if the answer was lost
+	remodelled map[string]bool // resources with content changes without a version
+	orphaned   map[string]bool // resources whose definition may have gone without its objects
 }
 
-// lanes is how many operations are under way at once. Those of one object are in
-// one lane.
+// lanes is the number of concurrent operations. Operations on the same object are in the same
+// lane.
 const lanes = 4
 
-// opTimeout bounds a request: the API server may hang. Where it is known to, it is
-// hurriedTimeout. The API server lets the first objects of a new definition wait
-// for 2 s.
+// opTimeout bounds a request, because the API server may hang. If it is known to hang,
+// hurriedTimeout does. The API server delays the first objects of a new definition by 2 s.
 const (
 	opTimeout      = 10 * time.Second
 	hurriedTimeout = 200 * time.Millisecond
@@ -185,8 +183,8 @@ func newUser(config *rest.Config, home string) (*user, error) {
 		changed: map[string]bool{}, unlabelled: map[string]bool{}, remodelled: map[string]bool{}, orphaned: map[string]bool{}}, err
 }
 
-// run executes a batch and returns when all of it is over. What fails because the
-// API server is down is left out.
+// run executes a batch and returns when it is done. Operations that fail because the API server is
+// down are skipped.
 func (u *user) run(ctx context.Context, ops []op) {
 	u.done.Store(0)
 	var queues [lanes][]op
@@ -221,7 +219,7 @@ func (u *user) do(ctx context.Context, o op) error {
 	case big:
 		size := 200_000
 		if o.target.resource != configMaps {
-			size = 1_100_000 // more than the bus takes
+			size = 1_100_000 // more than the bus accepts
 		}
 		return u.put(ctx, o.target, o.value, size)
 	case burst:
@@ -259,8 +257,8 @@ func (u *user) do(ctx context.Context, o op) error {
 		}
 		return u.patch(ctx, o.target, map[string]any{"finalizers": []string{finalizer}})
 	case release:
-		// Not a state to remember: of what is deleted by it, the API server answers
-		// with the version that it had before.
+		// This state isn't recorded: in the answer to a delete, the API server returns the version
+		// before.
 		client, _ := u.of(o.target)
 		_, err := client.Patch(ctx, u.key(o.target), types.MergePatchType, []byte(`{"metadata": {"finalizers": null}}`), metav1.PatchOptions{})
 		return err
@@ -369,7 +367,7 @@ func (u *user) patch(ctx context.Context, t target, metadata map[string]any) err
 	return err
 }
 
-// unlabel takes the label of the selector away.
+// unlabel removes the label of the selector.
 func (u *user) unlabel(ctx context.Context, t target) error {
 	o, err := u.patchAs(ctx, t, u.key(t), map[string]any{"labels": map[string]any{selectedLabel: nil}})
 	home := t.namespace
@@ -387,7 +385,7 @@ func (u *user) unlabel(ctx context.Context, t target) error {
 	return err
 }
 
-// wasUnlabelled tells whether an object lost the label, as far as is known.
+// wasUnlabelled reports whether an object is known to have lost the label.
 func (u *user) wasUnlabelled(partitionKey, uid string) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -422,7 +420,7 @@ func (u *user) remove(ctx context.Context, t target) error {
 	return err
 }
 
-// note remembers a state that the API server has answered with.
+// note records a state in an answer of the API server.
 func (u *user) note(o *unstructured.Unstructured, err error) error {
 	if err != nil {
 		return err
@@ -441,8 +439,8 @@ func (u *user) note(o *unstructured.Unstructured, err error) error {
 	return nil
 }
 
-// published is what an event of o must carry: the object less what is always left
-// out.
+// published returns the data of an event of o: the object without the fields that are never
+// published.
 func published(o *unstructured.Unstructured) map[string]any {
 	c := o.DeepCopy()
 	unstructured.RemoveNestedField(c.Object, "metadata", "managedFields")
@@ -464,7 +462,7 @@ func (u *user) createNamespace(ctx context.Context, name string, selected bool) 
 	return u.note(created, err)
 }
 
-// served is nil once objects of a custom resource can be created.
+// served returns nil once objects of a custom resource can be created.
 func (u *user) served(ctx context.Context, name string) error {
 	t := target{resource: name, name: "none"}
 	if name != planets {
@@ -475,13 +473,13 @@ func (u *user) served(ctx context.Context, name string) error {
 	return err
 }
 
-// isDown tells whether an error says that the API server cannot answer.
+// isDown reports whether an error means that the API server can't answer.
 func isDown(err error) bool {
 	var status apierrors.APIStatus
 	return err != nil && (!errors.As(err, &status) || status.Status().Code >= http.StatusInternalServerError)
 }
 
-// state is what the API server answered of an object in a version.
+// state returns what the API server answered for an object in a version.
 func (u *user) state(uid, version string) (state map[string]any, known bool) {
 	u.mu.Lock()
 	text, known := u.states[uid+"."+version]
@@ -492,7 +490,7 @@ func (u *user) state(uid, version string) (state map[string]any, known bool) {
 	return state, json.Unmarshal(text, &state) == nil
 }
 
-// leave deletes what is left of the user's objects, and takes the finalizers away.
+// leave deletes the user's remaining objects and removes their finalizers.
 func (u *user) leave(ctx context.Context) error {
 	var all error
 	for _, name := range slices.Concat([]string{configMaps}, customResources) {
@@ -524,7 +522,7 @@ func (u *user) target(resource string, o unstructured.Unstructured) target {
 	return t
 }
 
-// releaseAll takes the finalizers of all objects of a namespace of the cluster away.
+// releaseAll removes the finalizers of all objects in a namespace of the cluster.
 func (u *user) releaseAll(ctx context.Context, home string) error {
 	var all error
 	for _, name := range slices.Concat([]string{configMaps}, customResources) {

@@ -79,10 +79,12 @@
 - {value: leaseRenewDeadline, name: KUBERELAY_LEASE_RENEW_DEADLINE, kind: duration, preset: "10s"}
 - {value: leaseRetryPeriod, name: KUBERELAY_LEASE_RETRY_PERIOD, kind: duration, preset: "2s"}
 - {value: listenAddr, name: KUBERELAY_LISTEN_ADDR, kind: text, preset: ":8080"}
+- {value: readyRequiresMatches, name: KUBERELAY_READY_REQUIRES_MATCHES, kind: switch, preset: "false"}
 - {value: metricsAuth, name: KUBERELAY_METRICS_AUTH, kind: switch, preset: "false"}
 - {value: listenTlsCertFile, name: KUBERELAY_LISTEN_TLS_CERT_FILE, kind: file, preset: ""}
 - {value: listenTlsKeyFile, name: KUBERELAY_LISTEN_TLS_KEY_FILE, kind: file, preset: ""}
 - {value: logLevel, name: KUBERELAY_LOG_LEVEL, kind: text, preset: "info"}
 - {value: logFormat, name: KUBERELAY_LOG_FORMAT, kind: text, preset: ""}
+- {value: statusPage, name: KUBERELAY_STATUS_PAGE, kind: switch, preset: "true"}
 - {value: pprof, name: KUBERELAY_PPROF, kind: switch, preset: "false"}
 {{- end }}

@@ -1,11 +1,10 @@
-// Package pods makes pods for benchmarks as they are in a large cluster, so that what is
-// measured on them, compression above all, is not better than it would be there.
+// Package pods makes pods for benchmarks that resemble those of a large cluster. Uniform pods
+// would compress too well and make the figures look better than they are.
 //
-// They are the pods of 50 Deployments for every 20,000. Pods of one Deployment share what
-// comes from its template (pod.yaml). Names, nodes, addresses, container ids, times,
-// restarts and the name of the token volume are each pod's own. With the managedFields
-// that an API server adds when kube-controller-manager creates a [Pod] and the kubelet
-// writes its status, a pod has about 14 KB as JSON.
+// Each block of 20,000 pods has 50 Deployments. The pods of one Deployment share what comes from
+// its template (pod.yaml). Names, nodes, addresses, container ids, times, restarts and the name of
+// the token volume differ. A pod has about 14 KB as JSON, including the managedFields that an API
+// server adds when kube-controller-manager creates a [Pod] and the kubelet writes its status.
 //
 // The same seed and number make the same pod.
 package pods
@@ -21,15 +20,16 @@ import (
 )
 
 const (
-	// Version changes with the generated pods, so that clusters that are kept are filled anew.
+	// Version changes when the generated pods change. Cached clusters of another version are
+	// filled anew.
 	Version = "1"
 
-	deployments = 50     // in each block
+	deployments = 50     // per block
 	block       = 20_000 // pods
 	podsOnNode  = 40
 )
 
-// Namespaces are those of the pods.
+// Namespaces are the namespaces of the pods.
 func Namespaces() (names []string) {
 	for _, team := range teams {
 		names = append(names, "team-"+team)
@@ -37,10 +37,10 @@ func Namespaces() (names []string) {
 	return names
 }
 
-// Touched tells whether somebody has labeled the i-th pod with kubectl.
+// Touched reports whether the i-th pod was labeled with kubectl.
 func Touched(i int) bool { return i%10 == 3 }
 
-// Pod makes the i-th pod as it is when it has been running for a while.
+// Pod returns the i-th pod in the state of a pod that has been running for a while.
 func Pod(seed uint64, i int) *corev1.Pod {
 	index := i/block*deployments + i%deployments
 	t := templateOf(deployment{seed, index})
@@ -61,10 +61,10 @@ func Pod(seed uint64, i int) *corev1.Pod {
 	return pod
 }
 
-// epoch is before all times in a status.
+// epoch is earlier than every time in a status.
 var epoch = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 
-// status is that of a running pod. One container in eight has been restarted.
+// status returns the status of a running pod. One container in eight has restarted.
 func (r random) status(t *template) corev1.PodStatus {
 	began := epoch.Add(time.Duration(r.IntN(30*24*3600)) * time.Second)
 	later := func(seconds int) metav1.Time { return metav1.NewTime(began.Add(time.Duration(seconds) * time.Second)) }
@@ -95,10 +95,10 @@ func (r random) status(t *template) corev1.PodStatus {
 	return s
 }
 
-// random draws what a Deployment or a pod has to itself.
+// random draws the values that differ between Deployments or pods.
 type random struct{ *rand.Rand }
 
-const letters = "bcdfghjklmnpqrstvwxz2456789" // those of apimachinery's names
+const letters = "bcdfghjklmnpqrstvwxz2456789" // the alphabet of apimachinery's generated names
 
 func (r random) draw(n int, from string) string {
 	b := make([]byte, n)
@@ -119,7 +119,7 @@ func (r random) address() string {
 	return fmt.Sprintf("10.%d.%d.%d", 64+r.IntN(64), r.IntN(256), r.IntN(256))
 }
 
-// spell writes a number in the letters of names.
+// spell writes a number in the alphabet of generated names.
 func spell(i int) (text string) {
 	for ; i > 0 || text == ""; i /= len(letters) {
 		text += string(letters[i%len(letters)])

@@ -24,12 +24,12 @@ func TestPod(t *testing.T) {
 	if len(names) != n {
 		t.Errorf("got %d names for %d pods", len(names), n)
 	}
-	if got := total / n; got < 7_700 || got > 9_300 { // TestFill has the size with managedFields
+	if got := total / n; got < 7_700 || got > 9_300 { // without managedFields; TestFill checks the size with them
 		t.Errorf("a pod has %d bytes on average, want 8,500", got)
 	}
 }
 
-// TestPodsDiffer: pods of one Deployment, seed or block are not alike.
+// TestPodsDiffer: pods of the same Deployment, seed or block differ.
 func TestPodsDiffer(t *testing.T) {
 	a, b := Pod(1, 7), Pod(1, 7+deployments)
 	if a.OwnerReferences[0].UID != b.OwnerReferences[0].UID {

@@ -27,7 +27,7 @@ var podYAML string
 
 var podTemplate = texttemplate.Must(texttemplate.New("pod.yaml").Parse(podYAML))
 
-// template is what the pods of one Deployment have in common.
+// template is what the pods of one Deployment share.
 type template struct {
 	random
 	Name, Team, Hash, Tag string // of the Deployment, its ReplicaSet and its image
@@ -47,10 +47,10 @@ type deployment struct {
 	index int
 }
 
-// templates are those made so far.
+// templates caches the templates.
 var templates sync.Map
 
-// templateOf makes a template once. The order in which it draws numbers is part of Version.
+// templateOf makes each template once. The order in which it draws numbers is part of Version.
 func templateOf(d deployment) *template {
 	if t, ok := templates.Load(d); ok {
 		return t.(*template)
@@ -77,13 +77,13 @@ func templateOf(d deployment) *template {
 		err = yaml.UnmarshalStrict(text.Bytes(), &t.pod)
 	}
 	if err != nil {
-		panic(fmt.Sprintf("pod.yaml: %v", err)) // the tests make one of each kind
+		panic(fmt.Sprintf("pod.yaml: %v", err)) // tests make a pod of every template
 	}
 	kept, _ := templates.LoadOrStore(d, t)
 	return kept.(*template)
 }
 
-// addEnvironment adds what a service is told of the others that it uses.
+// addEnvironment adds the variables that describe the services a container uses.
 func (t *template) addEnvironment() {
 	for _, b := range t.Perm(len(backends))[:2] {
 		prefix := strings.ToUpper(backends[b])

@@ -42,7 +42,6 @@ type Bus struct {
 	mu      sync.Mutex
 	session *session      // nil while no session accepts writes
 	err     error         // why the bus is not ready; nil if it is ready
-	claimed event.Claim   // the last claim that was read
 	changed chan struct{} // closed when session or err changes
 }
 
@@ -108,7 +107,7 @@ func (b *Bus) supervise() {
 			b.set(nil, err)
 			return
 		case errors.Is(err, errRenew):
-			b.log.Info("renewing the producer ID")
+			b.log.Info("renewing the session", "reason", err)
 			b.set(nil, err)
 			continue // without a pause: the next session starts with age 0
 		case broker.KindOf(err) == broker.Denied:

@@ -11,63 +11,26 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
 )
 
-// LastClaim returns the owner of the cluster name on the bus, the zero value for none. It reads each
-// claim once.
-func (b *Bus) LastClaim(ctx context.Context) (event.Claim, error) {
-	fail := func(err error) (event.Claim, error) {
-		return event.Claim{}, fmt.Errorf("look up the owner of cluster name %s on the bus: %w", b.opts.Cluster, err)
-	}
+// LastClaim returns the owner of the cluster name on the bus, the zero value for none.
+func (b *Bus) LastClaim(context.Context) (event.Claim, error) {
 	s, err := b.current()
 	if s == nil {
-		return fail(err)
+		return event.Claim{}, fmt.Errorf("look up the owner of cluster name %s on the bus: %w", b.opts.Cluster, err)
 	}
-	e := s.marker(event.ClaimPartitionKey(b.opts.Cluster))
-	if e.Type != event.ClusterClaimed {
-		return event.Claim{}, nil
-	}
-	b.mu.Lock()
-	c := b.claimed
-	b.mu.Unlock()
-	if c.UID == e.UID && c.Position == e.Position() {
-		return c, nil
-	}
-	c, found, err := b.claimAt(ctx, e)
-	switch {
-	case err != nil:
-		return fail(err)
-	case !found: // the event is lost
-		return event.Claim{UID: e.UID, Epoch: e.Epoch, Claimed: time.Unix(e.Time, 0).UTC(), Position: e.Position()}, nil
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.claimed = c
-	return c, nil
+	return claimOf(s.marker(event.ClaimPartitionKey(b.opts.Cluster))), nil
 }
 
-// claimAt returns the claim that an entry describes, if the bus still holds the event. The entry
-// has the owner; what the event adds counts only if it names the same one.
-func (b *Bus) claimAt(ctx context.Context, e entry) (c event.Claim, found bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, b.opts.AckTimeout)
-	defer cancel()
-	t, err := b.client.Topic(ctx, e.Topic)
-	var r broker.Record
-	if err == nil && e.Partition < t.Partitions {
-		r, found, err = b.readOne(ctx, e.Topic, e.Partition, e.Offset)
+// claimOf converts an entry to a claim. An earlier release left what only the event has out of it.
+func claimOf(e entry) event.Claim {
+	if e.Type != event.ClusterClaimed {
+		return event.Claim{}
 	}
-	if errors.Is(err, broker.ErrNoTopic) || err == nil && (!found || string(r.Key) != event.ClaimPartitionKey(b.opts.Cluster)) {
-		return event.Claim{}, false, nil
+	c, err := event.ClaimFrom(&event.Message{ID: e.ID, Attributes: []event.Attribute{{Name: "type", Value: string(e.Type)}}, Data: []byte(e.Claim)})
+	if err != nil || c.UID != e.UID {
+		c = event.Claim{UID: e.UID, Claimed: time.Unix(e.Time, 0).UTC()}
 	}
-	if err != nil {
-		return event.Claim{}, false, err
-	}
-	if m, invalid := decode(r); invalid == nil {
-		c, _ = event.ClaimFrom(m) // the zero value for an invalid one
-	}
-	if c.UID != e.UID {
-		c = event.Claim{Claimed: time.Unix(e.Time, 0).UTC()}
-	}
-	c.UID, c.Epoch, c.Position = e.UID, e.Epoch, e.Position()
-	return c, true, nil
+	c.Epoch, c.Position, c.IsRow = e.Epoch, e.Position(), !e.NoValue
+	return c
 }
 
 // admit checks, before any record is written, whether this process may take over: a
@@ -96,8 +59,8 @@ func (b *Bus) admit(ctx context.Context) error {
 	return b.opts.Admit(c)
 }
 
-// recordedClaim returns the claim in the checkpoint topic, if the bus still holds the
-// event. A claim that is stored and not recorded yet is found after the takeover.
+// recordedClaim returns the claim in the checkpoint topic, unless the event topic has lost
+// the event. A claim that is stored and not recorded yet is found after the takeover.
 func (b *Bus) recordedClaim(ctx context.Context) (event.Claim, error) {
 	key := event.ClaimPartitionKey(b.opts.Cluster)
 	offsets, err := b.client.Offsets(ctx, b.opts.CheckpointTopic)
@@ -121,6 +84,28 @@ func (b *Bus) recordedClaim(ctx context.Context) (event.Claim, error) {
 	if last.Type != event.ClusterClaimed {
 		return event.Claim{}, nil
 	}
-	c, _, err := b.claimAt(ctx, last)
-	return c, err
+	isLost, err := b.hasLostClaim(ctx, recordedAt{key, last})
+	if isLost || err != nil {
+		return event.Claim{}, err
+	}
+	return claimOf(last), nil
+}
+
+// hasLostClaim reports whether the event topic has lost a recorded claim. Compaction removes
+// a claim without a value, and then only its entry is left.
+func (b *Bus) hasLostClaim(ctx context.Context, c recordedAt) (bool, error) {
+	var r broker.Record
+	var found bool
+	end := int64(0)
+	t, err := b.client.Topic(ctx, c.Topic)
+	if err == nil && c.Partition < t.Partitions {
+		r, found, err = b.readOne(ctx, c.Topic, c.Partition, c.Offset)
+		if err == nil && !found && c.NoValue {
+			end, err = b.client.End(ctx, c.Topic, c.Partition)
+		}
+	}
+	if errors.Is(err, broker.ErrNoTopic) {
+		return true, nil
+	}
+	return found && string(r.Key) != c.key || !found && c.Offset >= end, err
 }

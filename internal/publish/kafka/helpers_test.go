@@ -1,6 +1,7 @@
 package kafka
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -10,10 +11,16 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// limit bounds every wait. Only a failing test gets there.
+// limit bounds every wait. Only a failing test reaches it.
 const limit = 3 * time.Minute
 
 func position(partition int, offset int64) uint64 { return publish.PositionOf(partition, offset) }
+
+// isControl reports whether a record is about no object.
+func isControl(r *kgo.Record) bool { return strings.Contains(string(r.Key), "/_control/") }
+
+// isTombstone reports whether a record without a value is of an object.
+func isTombstone(r *kgo.Record) bool { return r.Value == nil && !isControl(r) }
 
 // kadmDeleteRecords deletes the records of partition 0 below an offset.
 func kadmDeleteRecords(t *testing.T, addr, topic string, before int64) {

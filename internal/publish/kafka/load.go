@@ -59,6 +59,8 @@ type loading struct {
 }
 
 func (l *loading) run(ctx context.Context) error {
+	l.b.opts.Reading.Begin()
+	defer l.b.opts.Reading.End()
 	ctx, release := l.s.bound(ctx) // a session that ends would leave it waiting
 	defer release()
 	if err := l.check(ctx); err != nil {
@@ -104,7 +106,7 @@ func (l *loading) run(ctx context.Context) error {
 // readEntries takes the entries of a partition of the checkpoint topic, but for those in
 // doubt.
 func (l *loading) readEntries(ctx context.Context, d doubts, until int64) error {
-	err := l.b.read(ctx, l.b.opts.CheckpointTopic, d.home, 0, until, func(r broker.Record) error {
+	err := l.b.readCounted(ctx, l.b.opts.Reading, l.b.opts.CheckpointTopic, d.home, 0, until, func(r broker.Record) error {
 		c := l.b.checkpoint(r, d.home)
 		isForeign := contains(d.unread, r.Offset)
 		switch {
@@ -148,8 +150,11 @@ func (l *loading) check(ctx context.Context) error {
 	if err == nil {
 		err = each(ctx, len(places), func(ctx context.Context, i int) error { return l.compare(ctx, places[i], lasts[i]) })
 	}
-	if errors.Is(err, errDataLost) || errors.Is(err, broker.ErrNoTopic) {
+	switch {
+	case errors.Is(err, errDataLost), errors.Is(err, broker.ErrNoTopic):
 		err = fmt.Errorf("%w: %w", errDataLost, err)
+		l.s.end(err)
+	case errors.Is(err, errRenew):
 		l.s.end(err)
 	}
 	return err
@@ -158,9 +163,9 @@ func (l *loading) check(ctx context.Context) error {
 // compare checks that a partition still holds the last record that the session wrote to it,
 // and the session's marker. It needs both. If the log was recreated, the record may have
 // been written since. If the log lost its end, the marker may come before the loss.
-// Compaction removes the record only if it is a tombstone, or if the sender has stored more
-// records since. It never removes the marker, which is the last record of its key while the
-// session is the writer.
+// Compaction removes the record only if it has no value, or if the sender has stored more
+// records since. It removes the marker, which has no value, after delete.retention.ms. That is
+// rarely shorter than a session. Then the next session writes another marker.
 func (l *loading) compare(ctx context.Context, at place, last lastStored) error {
 	topic, p, sender := at.t.name, at.p, at.t.senders[at.p]
 	start, end, offset := l.start[topic][p], l.end[topic][p], last.next-1
@@ -181,11 +186,14 @@ func (l *loading) compare(ctx context.Context, at place, last lastStored) error 
 	case marker.Offset < start:
 		return nil
 	}
-	_, is, err := l.b.holds(ctx, marker)
-	if err == nil && !is {
-		err = fmt.Errorf("%w: partition %d of topic %q was recreated", errDataLost, p, topic)
+	found, is, err := l.b.holds(ctx, marker)
+	switch {
+	case err != nil || is:
+		return err
+	case !found && marker.NoValue:
+		return fmt.Errorf("%w: compaction removed the marker of the session from partition %d of topic %q", errRenew, p, topic)
 	}
-	return err
+	return fmt.Errorf("%w: partition %d of topic %q was recreated", errDataLost, p, topic)
 }
 
 // take yields an entry, or the zero value if the bus lost the event. It skips markers.

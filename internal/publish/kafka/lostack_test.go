@@ -77,13 +77,14 @@ func idsByKey(t *testing.T, addr string) map[string][]string {
 	t.Helper()
 	ids := map[string][]string{}
 	for _, r := range readTopic(t, addr, "kuberelay") {
+		if isControl(r) {
+			continue
+		}
 		attribute, err := attributesOf(recordOf(r))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if event.Type(attribute("type")) != event.WriterStarted {
-			ids[string(r.Key)] = append(ids[string(r.Key)], attribute("id"))
-		}
+		ids[string(r.Key)] = append(ids[string(r.Key)], attribute("id"))
 	}
 	return ids
 }
@@ -111,9 +112,9 @@ type loser struct {
 	past  *broker.Client // goes past the proxy
 }
 
-// lose drops answers until the brokers have stored something meanwhile, and then breaks
-// the connections. It tells whether it has seen that: what was stored before it looked for
-// the first time may be all that there is.
+// lose drops answers until the brokers have stored something, and then breaks the connections. It
+// reports whether it saw that. If not, the brokers may have stored something before the first
+// look.
 func (l loser) lose() (certain bool) {
 	topic := []string{"kuberelay", "kuberelay.checkpoint"}[rand.IntN(2)]
 	l.proxy.DropAnswers()
@@ -134,7 +135,7 @@ func (l loser) lose() (certain bool) {
 	return certain
 }
 
-// length is how much the brokers have stored and may have acknowledged.
+// length returns how much the brokers have stored and may have acknowledged.
 func (l loser) length(topic string) (sum int64) {
 	l.t.Helper()
 	offsets, err := l.past.Offsets(l.t.Context(), topic)
@@ -147,7 +148,7 @@ func (l loser) length(topic string) (sum int64) {
 	return sum
 }
 
-// fate is how an attempt to publish ended.
+// fate is the outcome of an attempt to publish.
 type fate string
 
 const (
@@ -174,7 +175,7 @@ type churn struct {
 type author struct {
 	object   publishtest.Object
 	position uint64   // of the last event
-	stored   []string // the ids of all that the bus has said to hold, in their order
+	stored   []string // the ids of the events that the bus has confirmed, in order
 }
 
 func startChurn(t *testing.T, bus *Bus, objects int) *churn {

@@ -10,6 +10,8 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/failpoint"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/binding"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 )
 
 // parallel is the number of partitions that are read or written concurrently during a
@@ -68,7 +70,11 @@ func (s *session) markOne(ctx context.Context, l *sender) (entry, error) {
 	if err != nil {
 		return entry{}, err
 	}
-	record, err := s.b.encode(m)
+	encode := s.b.encode
+	if l.topic == s.b.opts.CheckpointTopic { // no table: compaction must keep the marker
+		encode = func(m *event.Message) (recordbatch.Record, error) { return binding.Encode(m, false) }
+	}
+	record, err := encode(m)
 	if err != nil {
 		return entry{}, err
 	}
@@ -81,7 +87,10 @@ func (s *session) markOne(ctx context.Context, l *sender) (entry, error) {
 			return entry{}, fmt.Errorf("write the marker of partition %d of topic %q: %w", l.partition, l.topic, r.err)
 		}
 		failpoint.Hit("taking-over")
-		return entry{Type: event.WriterStarted, ID: m.ID, Topic: l.topic, Partition: l.partition, Offset: r.offset, Time: it.record.Timestamp.Unix()}, nil
+		return entry{
+			Type: event.WriterStarted, ID: m.ID, Topic: l.topic, Partition: l.partition, Offset: r.offset,
+			Time: it.record.Timestamp.Unix(), NoValue: record.Value == nil,
+		}, nil
 	case <-ctx.Done():
 		return entry{}, errors.Join(s.failure(), ctx.Err())
 	}

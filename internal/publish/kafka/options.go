@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/longwork"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
@@ -65,6 +66,10 @@ type Options struct {
 	// MaxBytesInFlight is the number of bytes that the caller of Publish has in flight at
 	// most. Each partition gets a share of it. The default is 16 MiB.
 	MaxBytesInFlight int
+
+	// Takeover counts the records that a takeover reads, and Reading those of [Bus.Load]; nil
+	// for none.
+	Takeover, Reading *longwork.Counter
 
 	// Invalid, if set, gets the records that are not valid Kuberelay events.
 	Invalid *publish.Invalid

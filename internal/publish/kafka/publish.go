@@ -167,7 +167,10 @@ func (b *Bus) answered(f *flight, offset int64, err error) {
 	e := record.EntryOf(f.m.Acked, f.t.name, f.sender.partition, offset)
 	e.Time = f.item.record.Timestamp.Unix()
 	if f.m.Marker {
-		e.Type, e.ID = event.Type(f.m.Attribute("type")), f.m.ID
+		e.Type, e.ID, e.NoValue = event.Type(f.m.Attribute("type")), f.m.ID, true
+		if f.m.IsClaim() {
+			e.Claim = string(f.m.Data)
+		}
 		f.s.setMarker(string(f.record.Key), e)
 	}
 	f.s.recorder.put(f.record.Key, e)

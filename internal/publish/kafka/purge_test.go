@@ -19,15 +19,15 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 )
 
-// wantTombstones fails the test unless the record after each delete is its tombstone, and
-// there are so many.
+// wantTombstones fails the test unless the record after each delete is its tombstone, and there
+// are n tombstones.
 func (w *writers) wantTombstones(n int) {
 	w.t.Helper()
 	deletes := map[string]*kgo.Record{}
 	at := func(p int32, offset int64) string { return fmt.Sprint(p, "/", offset) }
 	for _, r := range readTopic(w.t, w.opts.Broker.Addrs[0], w.opts.Topic) {
 		deleted := deletes[at(r.Partition, r.Offset-1)]
-		if is := r.Value == nil; is != (deleted != nil) || is && string(r.Key) != string(deleted.Key) {
+		if is := isTombstone(r); is != (deleted != nil) || is && string(r.Key) != string(deleted.Key) {
 			w.t.Errorf("%s at %d:%d: a tombstone is %t, after a delete %v", r.Key, r.Partition, r.Offset, is, deleted)
 		}
 		if get, err := attributesOf(recordOf(r)); err == nil && event.Type(get("type")).IsRemoval() {
@@ -220,7 +220,7 @@ func TestAPurgeWhileAnEventIsOnItsWay(t *testing.T) {
 	w.wantLoaded(b, want)
 	w.wantNoRepeat(3)
 	for _, r := range readTopic(t, w.opts.Broker.Addrs[0], topic) {
-		if r.Value == nil {
+		if isTombstone(r) {
 			t.Errorf("there is a tombstone at offset %d", r.Offset)
 		}
 	}

@@ -50,14 +50,17 @@ func (b *Bus) At(ctx context.Context, k event.Key, position uint64) (publish.Sto
 	return stored, nil
 }
 
-// LastMarker returns the type and ID of the last snapshot marker of a resource, "" for
-// none.
+// LastMarker returns the type and ID of the last snapshot marker of a resource, "" for none. One
+// of an earlier release is a row in tables, so it is none: the next one replaces it.
 func (b *Bus) LastMarker(_ context.Context, gr schema.GroupResource) (t event.Type, id string, err error) {
 	s, err := b.current()
 	if s == nil {
 		return "", "", fmt.Errorf("look up the snapshot marker of %s: %w", gr, err)
 	}
 	e := s.marker(event.MarkerPartitionKey(b.opts.Cluster, gr))
+	if !e.NoValue {
+		return "", "", nil
+	}
 	return e.Type, e.ID, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/longwork"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
@@ -21,6 +22,21 @@ type (
 // batches that it skips.
 func (b *Bus) read(ctx context.Context, topic string, partition int, from, to int64, each func(broker.Record) error) error {
 	_, err := b.client.Read(ctx, topic, partition, from, to, each, b.refuse)
+	return err
+}
+
+// readCounted is read, and counts the offsets.
+func (b *Bus) readCounted(ctx context.Context, c *longwork.Counter, topic string, partition int, from, to int64, each func(broker.Record) error) error {
+	c.Expect(max(0, to-from))
+	next := from
+	err := b.read(ctx, topic, partition, from, to, func(r broker.Record) error {
+		c.Add(r.Offset + 1 - next)
+		next = r.Offset + 1
+		return each(r)
+	})
+	if err == nil {
+		c.Add(max(0, to-next)) // the last may be compacted, or control records
+	}
 	return err
 }
 

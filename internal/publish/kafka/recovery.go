@@ -211,7 +211,7 @@ func (b *Bus) isRecordOf(r broker.Record, of recordedAt) bool {
 // record of each key, and the invalid one after it.
 func (s *session) readLast(ctx context.Context, t *topic, p int, from int64) (tail, error) {
 	c := tail{last: map[string]stored{}, invalid: map[string]entry{}}
-	err := s.b.read(ctx, t.name, p, from, t.markers[p].Offset, func(r broker.Record) error {
+	err := s.b.readCounted(ctx, s.b.opts.Takeover, t.name, p, from, t.markers[p].Offset, func(r broker.Record) error {
 		if !s.b.parser.Owns(r.Key) {
 			return nil
 		}
@@ -321,8 +321,12 @@ func (s *session) recordMarker(t *topic, p int, unread int64) {
 	s.recorder.put([]byte(s.markerKey(t.name, p)), marker)
 }
 
-// isLost reports whether the topic no longer holds any record of a recorded key.
+// isLost reports whether the topic no longer holds any record of a recorded key. A claim
+// without a value is not lost if compaction can have removed it: its entry has the owner.
 func (a *recovery) isLost(key string, e entry) bool {
+	if e.Type == event.ClusterClaimed && e.NoValue && e.Partition < len(a.t.markers) && e.Offset < a.t.markers[e.Partition].Offset {
+		return false
+	}
 	for _, c := range a.tails {
 		if _, found := c.last[key]; found {
 			return false

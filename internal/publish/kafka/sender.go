@@ -264,7 +264,7 @@ func (s *sender) send(ctx context.Context, items []*item, batch *recordbatch.Bat
 	}
 }
 
-// stored completes items that the broker has stored as so many records.
+// stored completes items that the broker has stored as a number of records, from offset base on.
 func (s *sender) stored(items []*item, records int, base int64) {
 	if end := s.end(); base < end {
 		s.fail(fmt.Errorf("%w: a record was stored at offset %d of partition %d of topic %q, below the earlier end %d", errDataLost, base, s.partition, s.topic, end))

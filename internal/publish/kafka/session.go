@@ -55,7 +55,7 @@ type topic struct {
 }
 
 var (
-	errRenew    = errors.New("the producer ID is due for renewal")
+	errRenew    = errors.New("the session is due for renewal")
 	errDataLost = errors.New("the brokers lost acknowledged records")
 	errStopped  = errors.New("the bus is closed")
 )

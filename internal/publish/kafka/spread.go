@@ -16,8 +16,8 @@ import (
 // placed is something in a partition that depends on a number.
 type placed struct{ number, partition int }
 
-// fewPlaced is how many records can be another writer's if no number is recorded: the topic
-// may be new. They don't keep partitions from being used.
+// fewPlaced is the number of records that can be another writer's if no number is recorded,
+// because the topic may be new. They don't keep partitions from being used.
 const fewPlaced = 8
 
 // spreadOf returns the number of partitions that something is spread over: by the partition

@@ -24,6 +24,8 @@ import (
 // over from any writer. Pass the returned producer to the next call, also after an error:
 // its epoch may have been used.
 func (b *Bus) takeOver(ctx context.Context, previous recordbatch.Producer) (_ *session, producer recordbatch.Producer, err error) {
+	b.opts.Takeover.Begin()
+	defer b.opts.Takeover.End()
 	producer = recordbatch.Producer{ID: -1, Epoch: -1}
 	if previous.ID < 0 { // otherwise the brokers reject a writer that was replaced
 		if err := b.admit(ctx); err != nil {
@@ -218,7 +220,7 @@ func (s *session) merge(states map[string]topicState, parts []map[string]entry) 
 // readRecords reads one partition of the checkpoint topic up to an offset and yields the
 // entries of the cluster. It yields the zero entry for a key whose entry was removed.
 func (b *Bus) readRecords(ctx context.Context, partition int, until int64, yield func(key []byte, e entry) error, state func(topicState)) error {
-	err := b.read(ctx, b.opts.CheckpointTopic, partition, 0, until, func(r broker.Record) error {
+	err := b.readCounted(ctx, b.opts.Takeover, b.opts.CheckpointTopic, partition, 0, until, func(r broker.Record) error {
 		switch c := b.checkpoint(r, partition); c.Kind {
 		case record.OfTopic:
 			state(c.State)

@@ -20,12 +20,12 @@ type checkpointGate struct {
 	topic  string
 
 	mu      sync.Mutex
-	left    map[int]int   // batches that a partition takes yet; without an entry it takes all
+	left    map[int]int   // number of batches that a partition still accepts; without an entry, all
 	refusal int           // until then refused is closed
-	refused chan struct{} // closed when so many attempts were refused
+	refused chan struct{} // closed after this number of refused attempts
 }
 
-// newCheckpointGate makes one that w's writers go through.
+// newCheckpointGate returns a gate for w's writers.
 func newCheckpointGate(t *testing.T, w *writers) *checkpointGate {
 	t.Helper()
 	client, err := broker.New(w.opts.Broker)
@@ -38,8 +38,8 @@ func newCheckpointGate(t *testing.T, w *writers) *checkpointGate {
 	return g
 }
 
-// close lets each of the partitions take so many more batches. The channel is closed
-// after some more attempts.
+// close lets each of the partitions accept this number of further batches. The channel is closed
+// after some refused attempts.
 func (g *checkpointGate) close(left map[int]int) (refused <-chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -148,18 +148,18 @@ func (w *writers) wantLoaded(b *Bus, want map[event.Key]uint64) {
 	}
 }
 
-// events returns the events of the topic, without writers' markers and tombstones.
+// events returns the events of the topic, without writers' markers, points and tombstones.
 func (w *writers) events() (ids []string) {
 	w.t.Helper()
 	for _, r := range readTopic(w.t, w.opts.Broker.Addrs[0], w.opts.Topic) {
-		get, err := attributesOf(recordOf(r))
+		m, err := binding.DecodeControl(recordOf(r).Headers, r.Value) // also an event of an object
 		if errors.Is(err, binding.ErrTombstone) {
 			continue
 		}
 		if err != nil {
 			ids = append(ids, err.Error())
-		} else if get("type") != string(event.WriterStarted) {
-			ids = append(ids, get("partitionkey")+" "+get("id"))
+		} else if typ := event.Type(m.Attribute("type")); typ != event.WriterStarted && typ != event.Resolved {
+			ids = append(ids, m.Attribute("partitionkey")+" "+m.ID)
 		}
 	}
 	slices.Sort(ids)

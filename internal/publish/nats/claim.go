@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish/nats/binding"
 	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
 )
 
@@ -23,6 +24,7 @@ func (b *Bus) LastClaim(ctx context.Context) (event.Claim, error) {
 	var c event.Claim
 	if err == nil {
 		c, err = event.ClaimFrom(m)
+		c.IsRow = err == nil && binding.IsRow(s.Headers)
 	}
 	if err != nil {
 		b.opts.Invalid.Report("", s.Sequence, err, "subject", subject)

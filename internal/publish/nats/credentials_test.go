@@ -120,8 +120,8 @@ func seedOf(t testing.TB, pair nkeys.KeyPair) string {
 	return string(seed)
 }
 
-// operatorMode configures a server that trusts an operator, makes credentials of users
-// of its, and gives those of one whom another account made.
+// operatorMode configures a server that trusts an operator. creds makes the credentials of its
+// users, and strangers has those of a user of another account.
 func operatorMode(t testing.TB) (configure func(*server.Options), creds func() string, strangers string) {
 	t.Helper()
 	try := func(err error) {

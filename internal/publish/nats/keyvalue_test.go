@@ -2,6 +2,7 @@ package nats
 
 import (
 	"encoding/json"
+	"errors"
 	"maps"
 	"os"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish/nats/binding"
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
 	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
@@ -35,26 +37,25 @@ func bucketIn(t *testing.T) (c jetstream.StreamConfig) {
 }
 
 // TestKeyValue: the keys of a key-value bucket that sources or mirrors the stream are the
-// existing objects.
+// existing objects, also if it copies everything of two clusters.
 func TestKeyValue(t *testing.T) {
 	for _, mode := range []ContentMode{Binary, Structured} {
-		for _, mirrors := range []bool{false, true} {
-			name := string(mode) + " sourced"
-			if mirrors {
-				name = string(mode) + " mirrored"
-			}
-			t.Run(name, func(t *testing.T) { testKeyValue(t, mode, mirrors) })
+		for _, how := range []string{"sourced", "mirrored", "everything"} {
+			t.Run(string(mode)+" "+how, func(t *testing.T) { testKeyValue(t, mode, how) })
 		}
 	}
 }
 
-func testKeyValue(t *testing.T, mode ContentMode, mirrors bool) {
+func testKeyValue(t *testing.T, mode ContentMode, how string) {
 	s := natstest.Start(t)
 	bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster, ContentMode: mode})
 	waitReady(t, bus)
 	js, config := observe(t, s.URL), bucketIn(t)
-	if mirrors {
+	switch how {
+	case "mirrored":
 		config.Mirror, config.Sources = config.Sources[0], nil
+	case "everything":
+		config.Sources[0].SubjectTransforms = []jetstream.SubjectTransformConfig{{Source: "kuberelay.>", Destination: "$KV.objects.>"}}
 	}
 	live, last := map[string]string{}, map[string]uint64{}
 	put := func(o publishtest.Object) {
@@ -72,11 +73,26 @@ func testKeyValue(t *testing.T, mode ContentMode, mirrors bool) {
 			delete(live, key)
 		}
 	}
-	marker, err := event.Builder{Cluster: publishtest.Cluster}.Marker(event.SnapshotStarted, publishtest.Resource, "s1", 0, someTime)
-	if err != nil {
-		t.Fatal(err)
+	for _, m := range control(t, publishtest.Cluster) {
+		publishOK(t, bus, m)
 	}
-	publishOK(t, bus, marker)
+	if how == "everything" {
+		other := connect(t, Options{URLs: []string{s.URL}, Cluster: "other", ContentMode: mode})
+		waitReady(t, other)
+		for _, m := range control(t, "other") {
+			publishOK(t, other, m)
+		}
+		m := publishtest.Object{Name: "stays", Version: 1}.Message(t, 0)
+		publishOK(t, other, m)
+		_, key, _ := strings.Cut(m.Subject("", "other"), ".")
+		if live[key] = string(m.Data); mode == Structured {
+			body, err := m.Structured()
+			if err != nil {
+				t.Fatal(err)
+			}
+			live[key] = string(body)
+		}
+	}
 	put(publishtest.Object{Name: "stays", Version: 1})
 	put(publishtest.Object{Name: "gone before", Version: 2})
 	put(publishtest.Object{Name: "gone before", Version: 3, Deleted: true})
@@ -127,8 +143,79 @@ func testKeyValue(t *testing.T, mode ContentMode, mirrors bool) {
 	}
 }
 
+// control are a claim, the markers of a first sync, and a consistency point.
+func control(t *testing.T, cluster string) (all []*event.Message) {
+	t.Helper()
+	b := event.Builder{Cluster: cluster}
+	for _, build := range []func() (*event.Message, error){
+		func() (*event.Message, error) {
+			return b.ClusterClaimed(event.Claim{UID: "uid-of-" + cluster, Claimed: someTime, Stream: "the stream"})
+		},
+		func() (*event.Message, error) {
+			return b.Marker(event.SnapshotStarted, publishtest.Resource, "s1", 0, someTime)
+		},
+		func() (*event.Message, error) {
+			return b.Marker(event.SnapshotCompleted, publishtest.Resource, "s1", 2, someTime)
+		},
+		func() (*event.Message, error) {
+			return b.Resolved(event.Point{Resource: publishtest.Resource, Version: "9", AsOf: someTime, Taken: someTime})
+		},
+	} {
+		m, err := build()
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, m)
+	}
+	return all
+}
+
+// TestControlOfAnEarlierRelease: a claim and a marker without the header of a delete are rows. The
+// claim says so, and there is no first sync. Once written again, they are no rows.
+func TestControlOfAnEarlierRelease(t *testing.T) {
+	s := natstest.Start(t)
+	bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster})
+	waitReady(t, bus)
+	js, all := observe(t, s.URL), control(t, publishtest.Cluster)
+	for _, m := range all[:3] {
+		msg, err := binding.Encode(m, false, binding.NewHeader())
+		if err != nil {
+			t.Fatal(err)
+		}
+		msg.Subject = m.Subject("kuberelay", publishtest.Cluster)
+		msg.Header.Del("KV-Operation")
+		delete(msg.Header, jetstream.ExpectedLastSubjSeqHeader)
+		if _, err := js.PublishMsg(t.Context(), msg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	look := func() (event.Claim, event.Type) {
+		t.Helper()
+		claim, err := bus.LastClaim(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		typ, _, err := bus.LastMarker(t.Context(), publishtest.Resource.GroupResource())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return claim, typ
+	}
+	claim, typ := look()
+	if claim.UID != "uid-of-"+publishtest.Cluster || !claim.IsRow || typ != "" {
+		t.Errorf("got the claim %+v and the marker %q", claim, typ)
+	}
+	all[0].Expected = claim.Position
+	for _, m := range all {
+		publishOK(t, bus, m)
+	}
+	if claim, typ := look(); claim.UID != "uid-of-"+publishtest.Cluster || claim.IsRow || typ != event.SnapshotCompleted {
+		t.Errorf("written again: got the claim %+v and the marker %q", claim, typ)
+	}
+}
+
 // TestKeyValueControl: the subjects that docs/subscribing.md adds to the bucket bring the claim
-// and the consistency points, under the documented keys.
+// and the consistency points to a watcher, under the documented keys, and add no keys.
 func TestKeyValueControl(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/subscribing.md")
 	if err != nil {
@@ -137,24 +224,24 @@ func TestKeyValueControl(t *testing.T) {
 	_, list, found := strings.Cut(string(page), "```text\n{\"src\"")
 	list, _, closed := strings.Cut("[{\"src\""+list, "```")
 	config := bucketIn(t)
-	var control []jetstream.SubjectTransformConfig
-	if err := json.Unmarshal([]byte(strings.ReplaceAll(list, "prod-eu1", "test=2Ecluster")+"]"), &control); err != nil || !found || !closed {
+	var more []jetstream.SubjectTransformConfig
+	if err := json.Unmarshal([]byte(strings.ReplaceAll(list, "prod-eu1", "test=2Ecluster")+"]"), &more); err != nil || !found || !closed {
 		t.Fatalf("docs/subscribing.md does not have the subjects of the claim and the points: %v", err)
 	}
-	config.Sources[0].SubjectTransforms = append(config.Sources[0].SubjectTransforms, control...)
+	config.Sources[0].SubjectTransforms = append(config.Sources[0].SubjectTransforms, more...)
 	s := natstest.Start(t)
-	waitReady(t, connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster}))
+	bus := connect(t, Options{URLs: []string{s.URL}, Cluster: publishtest.Cluster})
+	waitReady(t, bus)
 	js := observe(t, s.URL)
+	for _, m := range control(t, publishtest.Cluster) {
+		publishOK(t, bus, m)
+	}
 	var want []string
 	for _, key := range []string{"prod-eu1._control.cluster._.claimed", "prod-eu1._control.resolved.apps.deployments"} {
 		if !strings.Contains(string(page), "`"+key+"`") {
 			t.Errorf("docs/subscribing.md does not name the key %s", key)
 		}
-		key = strings.ReplaceAll(key, "prod-eu1", "test=2Ecluster")
-		want = append(want, key)
-		if _, err := js.Publish(t.Context(), "kuberelay."+key, []byte("{}")); err != nil {
-			t.Fatal(err)
-		}
+		want = append(want, strings.ReplaceAll(key, "prod-eu1", "test=2Ecluster"))
 	}
 	if _, err := js.CreateStream(t.Context(), config); err != nil {
 		t.Fatal(err)
@@ -163,9 +250,30 @@ func TestKeyValueControl(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, "the bucket has the claim and the point", func() bool {
-		keys, err := bucket.Keys(t.Context())
-		slices.Sort(keys)
-		return err == nil && slices.Equal(keys, want)
+	watcher, err := bucket.WatchAll(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { watcher.Stop() })
+	got := map[string]string{}
+	waitFor(t, "a watcher has the claim and the point", func() bool {
+		for {
+			select {
+			case e := <-watcher.Updates():
+				if e != nil {
+					got[e.Key()] = string(e.Operation()) + " " + string(e.Value())
+				}
+			default:
+				return slices.Equal(slices.Sorted(maps.Keys(got)), want)
+			}
+		}
 	})
+	for key, value := range map[string]string{want[0]: `"stream":"the stream"`, want[1]: `"asOf":`} {
+		if !strings.Contains(got[key], value) {
+			t.Errorf("%s is %s, want %s", key, got[key], value)
+		}
+	}
+	if keys, err := bucket.Keys(t.Context()); !errors.Is(err, jetstream.ErrNoKeysFound) {
+		t.Errorf("keys %q, %v, want none", keys, err)
+	}
 }

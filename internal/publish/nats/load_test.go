@@ -12,6 +12,7 @@ import (
 	natsgo "github.com/nats-io/nats.go"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/longwork"
 	"github.com/kuberelay/kuberelay/test/lab/faultproxy"
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
 	"github.com/kuberelay/kuberelay/test/lab/publishtest"
@@ -230,5 +231,30 @@ func TestLoadHeadersOnly(t *testing.T) {
 		if got := bus.conn.NC.Stats().InBytes - before; got > 50_000 {
 			t.Errorf("%s: %d bytes were read", mode, got)
 		}
+	}
+}
+
+// TestLoadIsCounted: as far as the server says what is left.
+func TestLoadIsCounted(t *testing.T) {
+	var reading longwork.Counter
+	bus := connect(t, Options{URLs: []string{natstest.Start(t).URL}, Cluster: publishtest.Cluster, Reading: &reading})
+	const objects = 25
+	fill(t, bus, objects, 1)
+	var seen []int64
+	err := bus.Load(t.Context(), func(event.Key, event.Acked) error {
+		a, is := reading.Measure()
+		if seen = append(seen, a.Done); !is || a.Total != objects {
+			t.Errorf("%+v, %v", a, is)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(seen) != objects || seen[0] != 1 || seen[objects-1] != objects {
+		t.Errorf("counted %v", seen)
+	}
+	if a, is := reading.Measure(); is {
+		t.Errorf("after the end: %+v", a)
 	}
 }

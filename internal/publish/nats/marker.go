@@ -7,17 +7,18 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish/nats/binding"
 	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
 )
 
-// LastMarker returns the type and ID of the last snapshot marker of a resource, "" for
-// none.
+// LastMarker returns the type and ID of the last snapshot marker of a resource, "" for none. One
+// of an earlier release is a row in tables, so it is none: the next one replaces it.
 func (b *Bus) LastMarker(ctx context.Context, gr schema.GroupResource) (t event.Type, id string, err error) {
 	s, err := b.conn.GetMessage(ctx, stream.LastRequest(event.MarkerSubject(b.opts.SubjectPrefix, b.opts.Cluster, gr)))
 	if err != nil {
 		return "", "", fmt.Errorf("read the snapshot marker of %s: %w", gr, err)
 	}
-	if s == nil {
+	if s == nil || binding.IsRow(s.Headers) {
 		return "", "", nil
 	}
 	attribute := s.Attributes()

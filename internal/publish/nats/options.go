@@ -8,6 +8,7 @@ import (
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/kuberelay/kuberelay/internal/longwork"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
 )
@@ -54,6 +55,8 @@ type Options struct {
 	CAFile   string // KUBERELAY_NATS_TLS_CA_FILE
 	CertFile string // KUBERELAY_NATS_TLS_CERT_FILE, with KeyFile
 	KeyFile  string // KUBERELAY_NATS_TLS_KEY_FILE
+
+	Reading *longwork.Counter // counts the messages that [Bus.Load] reads; nil for none
 
 	// Permit, if set, is called before every request that changes the messages of the
 	// stream. An error prevents the request. Compare-and-set does not reject a replaced
@@ -103,7 +106,7 @@ func (o Options) connection() stream.Options {
 		URLs: o.URLs, InProcess: o.InProcess, Stream: o.Stream, SubjectPrefix: o.SubjectPrefix, Cluster: o.Cluster,
 		User: o.User, PasswordFile: o.PasswordFile, TokenFile: o.TokenFile, CredsFile: o.CredsFile, NkeyFile: o.NkeyFile,
 		CAFile: o.CAFile, CertFile: o.CertFile, KeyFile: o.KeyFile,
-		AckTimeout: o.AckTimeout, InboxPrefix: inboxPrefix, Logger: o.Logger, Registerer: o.Registerer,
+		AckTimeout: o.AckTimeout, InboxPrefix: inboxPrefix, Reading: o.Reading, Logger: o.Logger, Registerer: o.Registerer,
 	}
 }
 

@@ -20,17 +20,15 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/publishtest"
 )
 
-// replicaReads is how often a stream of three replicas is read while two of them are
-// behind. The server picks one at random each time, so that the leader is picked each
-// time in one of 10^19 runs.
+// replicaReads is how often the test reads a stream of three replicas, two of which are behind.
+// The server picks a random replica each time, so only one run in 10^19 always picks the leader.
 const replicaReads = 40
 
-// heldByAll is how many objects every replica of the stream of [behind] has.
+// heldByAll is the number of objects that every replica of the stream of [behind] has.
 const heldByAll = 3
 
-// behind makes a stream whose followers have not applied the last messages: one that
-// updates an object, one that creates another, one that deletes a third. It gives what
-// the leader holds.
+// behind makes a stream whose followers have not applied the last messages: an update of an
+// object, a create, and a delete. It returns what the leader has.
 func behind(t *testing.T) (bus *Bus, want map[event.Key]event.Acked, release func()) {
 	t.Helper()
 	c := natstest.StartCluster(t, 3)

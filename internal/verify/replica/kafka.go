@@ -67,21 +67,18 @@ func (s kafkaSource) ours(r reader.Record) bool {
 // read returns a function that parses the event in a record.
 func read(r reader.Record) func() (wire.Event, error) {
 	return func() (wire.Event, error) {
-		if r.Value == nil && !isPoint(r) {
-			return wire.Event{}, errors.New("it has no value")
-		}
 		headers := make([]wire.Header, len(r.Headers))
 		for i, h := range r.Headers {
 			headers[i] = wire.Header(h)
 		}
-		return wire.FromKafka(headers, r.Value)
+		switch a, err := wire.ParseKey(string(r.Key)); {
+		case r.Value != nil:
+			return wire.FromKafka(headers, r.Value)
+		case err == nil && a.Kind != wire.OfObject:
+			return wire.ControlFromKafka(headers)
+		}
+		return wire.Event{}, errors.New("it has no value")
 	}
-}
-
-// isPoint reports whether a record has the key of a consistency point, which has no value.
-func isPoint(r reader.Record) bool {
-	a, err := wire.ParseKey(string(r.Key))
-	return err == nil && a.Kind == wire.OfResolved
 }
 
 // lasts omits objects whose last record isn't an event.

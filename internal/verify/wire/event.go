@@ -104,6 +104,23 @@ func FromKafka(headers []Header, value []byte) (Event, error) {
 	return e.in("")
 }
 
+// ControlFromKafka parses a control record of Kafka, which has no value. In either content mode,
+// its attributes and its data are headers.
+func ControlFromKafka(headers []Header) (Event, error) {
+	var data []byte
+	for _, h := range headers {
+		switch {
+		case h.Key == "content-type" && isStructured(string(h.Value)):
+			return Event{}, errors.New("it has no value, which has the event in structured mode")
+		case h.Key == "kuberelay_data" && data != nil:
+			return Event{}, errors.New("it has data twice")
+		case h.Key == "kuberelay_data":
+			data = h.Value
+		}
+	}
+	return FromKafka(headers, data)
+}
+
 func isStructured(contentType string) bool {
 	return contentType == structuredJSON || strings.HasPrefix(contentType, structuredJSON+";")
 }

@@ -1,18 +1,20 @@
-// Package childprocess runs servers as child processes of the present user, for
-// tests and the demo: packages controlplane and kafkabroker.
+// Package childprocess runs servers as child processes of the present user, for tests and the
+// demo: packages controlplane and kafkabroker.
 //
-// What it guarantees:
+// It guarantees:
 //
-//   - No process of a [Group] outlives Close, nor this process, even if that ends
-//     by kill -9; a Group's folder is removed then too.
-//   - A [Port] that is held is given to nobody who asks for any free port, so that
-//     a server that was killed gets its own again.
-//   - A [Process] ends before Kill and Stop return, whether it hangs, is frozen or
-//     has ended before; whoever awaits it learns at once that it ended, and why.
-//   - A file that [LockFile] locked is free again when its holder ends, however.
+//   - No process of a [Group] outlives Close, nor this process, even if this process is killed
+//     with SIGKILL. The folder of the Group is removed too.
+//   - Nobody who asks for a free port gets a [Port] that is held, so a server can be killed and
+//     started again on the same port.
+//   - Kill and Stop return after the [Process] has ended, whether it hangs or is frozen. Await
+//     returns as soon as the process ends, with the reason.
+//   - A file that [LockFile] locked is unlocked when its holder ends, for any reason.
 //
-// What it does not: whoever kills the reaper, too, keeps what it would have ended,
-// and a process that leaves the group, as a daemon does, is not killed with it. A
-// port is not kept from those that ask for it by its number and share it in the same
-// way; see [ReuseAddr] for systems other than Linux.
+// It doesn't guarantee:
+//
+//   - If somebody kills the reaper too, its processes stay.
+//   - A process that leaves the group, as a daemon does, isn't killed.
+//   - A port isn't protected from a process that asks for it by number and shares it in the same
+//     way. See [ReuseAddr] for systems other than Linux.
 package childprocess

@@ -12,15 +12,14 @@ import (
 	"time"
 )
 
-// A Group is a process group, so that one signal reaches all that is in it and a
-// terminal's Ctrl-C none, and the reaper that kills it.
+// A Group is a process group and the reaper that kills it. One signal reaches every process in the
+// group, and Ctrl-C in a terminal reaches none.
 //
-// Two shells belong to it. Both read from a pipe that nobody writes to and
-// whose other end, the lifeline, only this process has: they wake up when it is
-// closed, by us or by our death. The holder leads the group, which would end
-// with its last process otherwise, and its id be free for others. The reaper is in
-// a session of its own, out of the reach of what kills us; it kills the group and
-// then removes the folder, if it was given one.
+// Two shells belong to it. Both read from a pipe that nobody writes to. Only this process has the
+// other end, the lifeline, so they wake up when this process closes it or dies. The holder leads
+// the group: without it, the group would end with its last process, and another group could get
+// its id. The reaper runs in its own session, where a signal to this process doesn't reach it. It
+// kills the group and then removes the folder, if there is one.
 type Group struct {
 	lifeline *os.File
 	holder   *exec.Cmd
@@ -30,18 +29,17 @@ type Group struct {
 
 const (
 	holderScript = `trap "" HUP INT TERM; read -r _`
-	// Not "kill -KILL": with "--" after it dash takes the group for a bad number.
-	// A file that a dying process still made can spoil the removal, once.
+	// Not "kill -KILL": dash would take the group after "--" for a bad number. The removal is
+	// repeated once, because a dying process can still create a file.
 	reaperScript = `trap "" HUP INT TERM; read -r _
 kill -s KILL -- "-$1"
 [ -z "$2" ] || rm -rf -- "$2" || { sleep 1; rm -rf -- "$2"; }`
 )
 
-// reapTimeout is how long the reaper may take, which needs milliseconds.
+// reapTimeout limits the reaper, which normally takes milliseconds.
 const reapTimeout = 30 * time.Second
 
-// NewGroup starts a group with nothing in it, whose end removes dir. One that
-// keeps data for the next has no dir, "".
+// NewGroup starts an empty group. Its end removes dir, unless dir is "", for data that must stay.
 func NewGroup(dir string) (*Group, error) {
 	r, lifeline, err := os.Pipe()
 	if err != nil {
@@ -67,11 +65,11 @@ func NewGroup(dir string) (*Group, error) {
 	return g, nil
 }
 
-// ID is the group's id, which is its holder's process id.
+// ID returns the group id, which is the process id of the holder.
 func (g *Group) ID() int { return g.holder.Process.Pid }
 
-// Command returns a command that is in the group. Dir is its working and its home
-// folder, and nothing else in its environment but PATH configures it by surprise.
+// Command returns a command in the group. dir is its working folder and its home. Its environment
+// has only HOME and PATH.
 func (g *Group) Command(ctx context.Context, dir string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Dir = dir
@@ -80,16 +78,15 @@ func (g *Group) Command(ctx context.Context, dir string, args ...string) *exec.C
 	return cmd
 }
 
-// Close kills the group, removes its folder, and waits until that is done: half a
-// minute at most, mostly no time. On an error the folder may be there still. Only
-// the first call does anything, and all return its error.
+// Close kills the group, removes its folder, and waits for both, at most half a minute. After an
+// error the folder may still exist. Only the first call has an effect; all calls return its error.
 func (g *Group) Close() error { return g.close() }
 
 func (g *Group) end() error {
 	ctx, cancel := context.WithTimeout(context.Background(), reapTimeout)
 	defer cancel()
 	g.lifeline.Close()
-	// The holder is waited for last: until then nothing else can have its id.
+	// Wait for the holder last: until then no other group can get its id.
 	reaped := make(chan error, 1)
 	go func() { reaped <- g.reaper.Wait() }()
 	var err error
@@ -97,12 +94,12 @@ func (g *Group) end() error {
 	case err = <-reaped:
 	case <-ctx.Done():
 		err = ctx.Err()
-		_ = g.reaper.Process.Kill() // the error is what counts
+		_ = g.reaper.Process.Kill() // err already reports the timeout
 	}
 	if err != nil {
 		err = fmt.Errorf("reap process group: %w", err)
 	}
-	_ = syscall.Kill(-g.ID(), syscall.SIGKILL) // the reaper's work, where it could not
-	_ = g.holder.Wait()                        // it was killed, and says so
+	_ = syscall.Kill(-g.ID(), syscall.SIGKILL) // in case the reaper failed
+	_ = g.holder.Wait()                        // the error is that it was killed
 	return err
 }

@@ -62,7 +62,7 @@ func TestGroupClose(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if err := p.Kill(); err != nil { // waits for its end to be known
+			if err := p.Kill(); err != nil { // returns after the process has ended
 				t.Error(err)
 			}
 			for _, pid := range []int{group.ID(), p.PID()} {

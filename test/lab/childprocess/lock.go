@@ -11,11 +11,10 @@ import (
 	"time"
 )
 
-// LockFile opens the file and takes its lock, which the operating system gives
-// back when the file is closed by all who have it, children that inherited it
-// among them, or their processes end. While another process holds it, log is told
-// so at once and then every 15 seconds, with that process' id and what it does,
-// as "builds etcd".
+// LockFile opens the file and locks it. The operating system releases the lock when every process
+// that has the file, including children that inherited it, has closed it or ended. While another
+// process holds the lock, LockFile writes that process's id and activity, such as "builds etcd",
+// to log, at once and then every 15 seconds.
 func LockFile(ctx context.Context, path string, log io.Writer, does string) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
@@ -37,7 +36,7 @@ func LockFile(ctx context.Context, path string, log io.Writer, does string) (*os
 			return nil, fmt.Errorf("lock %s: %w", path, err)
 		}
 		if waited := time.Since(start); waited >= next {
-			holder, _ := io.ReadAll(io.NewSectionReader(file, 0, 20)) // only to be told
+			holder, _ := io.ReadAll(io.NewSectionReader(file, 0, 20)) // only for the message
 			fmt.Fprintf(log, "waiting for process %s, which %s, once: %s so far\n",
 				strings.TrimSpace(string(holder)), does, waited.Round(time.Second))
 			next = waited + progressInterval
@@ -51,7 +50,7 @@ func LockFile(ctx context.Context, path string, log io.Writer, does string) (*os
 	}
 }
 
-// signLock writes the id of this process into the file it has locked.
+// signLock writes the id of this process into the locked file.
 func signLock(file *os.File) error {
 	if err := file.Truncate(0); err != nil {
 		return err

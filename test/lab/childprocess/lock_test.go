@@ -14,7 +14,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/childprocess"
 )
 
-// A hook calls itself with whatever is written to it.
+// A hook is a writer that calls itself with each write.
 type hook func(text string)
 
 func (h hook) Write(p []byte) (int, error) { h(string(p)); return len(p), nil }
@@ -44,7 +44,7 @@ func TestLockFileWaits(t *testing.T) {
 	second.Close()
 }
 
-func TestRunSaysWhatGoesOn(t *testing.T) {
+func TestRunReportsProgress(t *testing.T) {
 	for _, test := range []struct {
 		name, script string
 		wantLog      string

@@ -11,31 +11,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Sharing is the socket option that lets a server listen on a port beside the
-// socket that holds it. The server must set the same.
+// Sharing is the socket option that lets a server listen on a port that another socket holds. The
+// server must set the same option.
 type Sharing int
 
 const (
-	// ReusePort is for a server that can be told to set SO_REUSEPORT. Nothing without
-	// that option gets the port while it is held, neither a listener nor an outgoing
-	// connection.
+	// ReusePort is for a server that can set SO_REUSEPORT. While the port is held, neither a
+	// listener nor an outgoing connection without that option gets it.
 	ReusePort Sharing = unix.SO_REUSEPORT
-	// ReuseAddr is for a server that sets SO_REUSEADDR and nothing else, as Java
-	// does. Nothing that asks for any free port gets this one. Only on Linux does the
-	// option let two bind the same port: on other systems the port is not held, it is
-	// only a number that was free a moment ago.
+	// ReuseAddr is for a server that sets only SO_REUSEADDR, as Java does. On Linux, nobody who
+	// asks for a free port gets this one. On other systems, the option doesn't let two sockets
+	// bind the same port, so the port isn't held: it is only a number that was free a moment ago.
 	ReuseAddr Sharing = unix.SO_REUSEADDR
 )
 
-// A Port is a TCP port of the loopback interface that is ours until it is
-// released: a socket that does not listen is bound to it, beside which a server
-// does. So it stays while the server is down.
+// A Port is a TCP port of the loopback interface that is reserved until it is released. A socket
+// that is bound but doesn't listen holds it, also while its server is down.
 type Port struct {
 	Number int
 	socket *os.File
 }
 
-// HoldPort holds a free port for a server that shares it in this way.
+// HoldPort holds a free port for a server that shares it with the given option.
 func HoldPort(sharing Sharing) (Port, error) {
 	syscall.ForkLock.RLock() // no child may inherit the socket
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
@@ -72,8 +69,8 @@ func (p *Port) bind(fd int, sharing Sharing) error {
 	return nil
 }
 
-// Release gives the port up; a second time, or that of a port never held, does nothing.
+// Release releases the port. It does nothing for a released Port or a zero Port.
 func (p Port) Release() { p.socket.Close() }
 
-// Address is the port as host:port.
+// Address returns the port as host:port.
 func (p Port) Address() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(p.Number)) }

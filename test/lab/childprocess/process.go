@@ -11,38 +11,37 @@ import (
 	"syscall"
 )
 
-// A Process is a server, which can be started again with the same command line
-// after it has ended. The fields must not change while it runs; the methods may be
-// called concurrently. Their errors name the process.
+// A Process is a server that can be started again with the same command line after it has ended.
+// The fields must not change while it runs. The methods may be called concurrently, and their
+// errors name the process.
 type Process struct {
-	Name    string   // for people
+	Name    string   // for messages
 	Args    []string // the binary first
-	Env     []string // beside that of the group's commands
-	Dir     string   // its working and home folder
-	LogFile string   // its output goes to the end of it
+	Env     []string // in addition to the group's
+	Dir     string   // working folder and home
+	LogFile string   // its output is appended here
 	Group   *Group
-	// Told is told when it ends unasked, at any time before Retire returns.
+	// Told receives a message if the process ends unexpectedly before Retire returns.
 	Told io.Writer
-	// TellOnlyOnceReady is for one whose start may be tried again: Told is not told of
-	// an end before Await found it ready, which is in Await's error. Without it one
-	// that nobody awaits is watched, too.
+	// TellOnlyOnceReady suppresses that message until Await has found the process ready, for a
+	// process whose start may be repeated. The error of Await reports an earlier end.
 	TellOnlyOnceReady bool
 
 	mu      sync.Mutex
-	life    *life // the last, nil before the first
-	retired bool  // no life may follow
+	life    *life // the latest, nil before the first start
+	retired bool  // it can't be started again
 }
 
-// A life is a Process' from its start to its end.
+// A life is the time from a start of a Process to its end.
 type life struct {
 	cmd     *exec.Cmd
-	logFrom int64         // where in the log its output begins
+	logFrom int64         // offset of its output in the log
 	ended   chan struct{} // closed when cmd has ended
 
-	// Under the Process' lock.
-	ready  bool // has been
+	// Guarded by the lock of the Process
+	ready  bool // Await found it ready
 	frozen bool
-	asked  bool // its end is our doing
+	asked  bool // we caused its end
 }
 
 func (l *life) running() bool {
@@ -57,8 +56,8 @@ func (l *life) running() bool {
 	}
 }
 
-// Start starts the process, which must not be running, and does not wait until
-// it is ready: see Await.
+// Start starts the process, which must not be running. It doesn't wait until the process is ready:
+// see Await.
 func (p *Process) Start() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -73,7 +72,7 @@ func (p *Process) start() error {
 		return errors.New("it is running")
 	}
 	if p.retired {
-		return errors.New("its end is for good")
+		return errors.New("it was retired")
 	}
 	output, err := os.OpenFile(p.LogFile, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
@@ -92,7 +91,7 @@ func (p *Process) start() error {
 	}
 	p.life = l
 	go func() {
-		defer close(l.ended) // whoever waits for it knows that it has been told
+		defer close(l.ended) // after the message was written
 		err := l.cmd.Wait()
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -103,14 +102,14 @@ func (p *Process) start() error {
 	return nil
 }
 
-// Running is whether the process has been started and has not ended.
+// Running reports whether the process was started and hasn't ended.
 func (p *Process) Running() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.life.running()
 }
 
-// PID is the id of the process that was last started, 0 before the first.
+// PID returns the process id of the latest start, 0 before the first.
 func (p *Process) PID() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -120,16 +119,16 @@ func (p *Process) PID() int {
 	return p.life.cmd.Process.Pid
 }
 
-// Retire says that the process is about to be ended for good, with Kill, Stop or its
-// group: it cannot be started again, and its end is nothing to tell.
+// Retire announces that Kill, Stop or the group is about to end the process. It can't be started
+// again, and its end isn't reported.
 func (p *Process) Retire() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.retired = true
 }
 
-// signal sends the signals to the process. It returns a channel that is closed
-// when the process has ended, nil if it is not running.
+// signal sends the signals to the process. It returns a channel that is closed when the process
+// has ended, or nil if it isn't running.
 func (p *Process) signal(signals ...syscall.Signal) (ended <-chan struct{}, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -148,7 +147,7 @@ func (p *Process) signal(signals ...syscall.Signal) (ended <-chan struct{}, err 
 	return p.life.ended, nil
 }
 
-// Kill ends the process with kill -9, if it is running, and waits for its end.
+// Kill ends the process with SIGKILL, if it is running, and waits for its end.
 func (p *Process) Kill() error {
 	ended, err := p.signal(syscall.SIGKILL)
 	if err != nil || ended == nil {
@@ -158,9 +157,8 @@ func (p *Process) Kill() error {
 	return nil
 }
 
-// Stop asks the process to end, if it is running, frozen or not, and waits for its
-// end. If it has not ended when ctx is done it is killed, and the error is that of
-// ctx with the end of the log.
+// Stop asks the process to end, even if it is frozen, and waits for its end. If it hasn't ended
+// when ctx is done, Stop kills it and returns the error of ctx with the end of the log.
 func (p *Process) Stop(ctx context.Context) error {
 	ended, err := p.signal(syscall.SIGTERM, syscall.SIGCONT)
 	if err != nil || ended == nil {
@@ -174,8 +172,8 @@ func (p *Process) Stop(ctx context.Context) error {
 	}
 }
 
-// Freeze makes the process stand still without ending it, and waits until all its
-// threads do. It is no error if it stands still already, but one if it is not running.
+// Freeze stops the process and waits until all its threads have stopped. Freezing a frozen process
+// isn't an error. Freezing a process that doesn't run is.
 func (p *Process) Freeze() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -189,7 +187,7 @@ func (p *Process) freeze() error {
 	if !p.life.running() {
 		return errors.New("it is not running")
 	}
-	if p.life.frozen { // it would be waited for in vain
+	if p.life.frozen { // no further stop would be reported
 		return nil
 	}
 	if err := p.life.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
@@ -211,7 +209,7 @@ func (p *Process) freeze() error {
 	}
 }
 
-// Thaw lets a frozen process go on; it is an error if it is not running.
+// Thaw resumes a frozen process. It returns an error if the process isn't running.
 func (p *Process) Thaw() error {
 	ended, err := p.signal(syscall.SIGCONT)
 	if err == nil && ended == nil {

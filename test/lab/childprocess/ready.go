@@ -10,20 +10,20 @@ import (
 )
 
 const (
-	// readyTimeout is how long a process may take to be ready: seconds, but on a
-	// machine that also compiles and runs other tests.
+	// readyTimeout limits the start of a process. It takes seconds, but longer on a machine that
+	// also compiles and runs other tests.
 	readyTimeout = 5 * time.Minute
 	readyPoll    = 50 * time.Millisecond
 	checkTimeout = 20 * time.Second
-	// logLines is how much of a process' log an error shows.
+	// logLines is the number of log lines in an error.
 	logLines = 30
 )
 
-// EndedError says that a process ended before it was ready.
+// EndedError reports that a process ended before it was ready.
 type EndedError struct {
 	Name string // of the process
-	Err  error  // what the last check came to
-	Log  string // the end of what it wrote since it was started
+	Err  error  // the last error of the check
+	Log  string // the end of its output since its start
 }
 
 func (e *EndedError) Error() string {
@@ -32,9 +32,9 @@ func (e *EndedError) Error() string {
 
 func (e *EndedError) Unwrap() error { return e.Err }
 
-// Await returns when check does without an error. It gives up when the process
-// ends, with an EndedError, when ctx is done, and after five minutes; the error
-// then has the end of the log. The process must have been started.
+// Await waits until check returns nil. It returns an error with the end of the log when the
+// process ends (an EndedError), when ctx is done, or after five minutes. The process must have
+// been started.
 func (p *Process) Await(ctx context.Context, check func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
@@ -63,10 +63,10 @@ func (p *Process) Await(ctx context.Context, check func(context.Context) error) 
 	}
 }
 
-// Tail returns the last lines of the log, which may be of earlier lives.
+// Tail returns the last lines of the log, which can be from an earlier start.
 func (p *Process) Tail(lines int) string { return p.tail(0, lines) }
 
-// tail returns the last lines of what is in the log from an offset on.
+// tail returns the last lines of the log after an offset.
 func (p *Process) tail(from int64, lines int) string {
 	const enough = 64 << 10
 	file, err := os.Open(p.LogFile)
@@ -84,7 +84,7 @@ func (p *Process) tail(from int64, lines int) string {
 	return LastLines(string(content), lines)
 }
 
-// LastLines returns the last n lines of text, without the empty ones at its end.
+// LastLines returns the last n lines of text that aren't empty.
 func LastLines(text string, n int) string {
 	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")

@@ -2,17 +2,27 @@ package childprocess
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"os/exec"
+	"syscall"
 	"time"
 )
 
-// progressInterval is how often a long wait says that it goes on.
+// progressInterval is the interval of progress messages during a long wait.
 const progressInterval = 15 * time.Second
 
-// Run runs a command that takes long, and tells log so at once, every 15 seconds
-// and when it has done what it is for. The error has the end of the command's output.
+// Patient returns a command that gets SIGTERM when ctx is done, and SIGKILL only if it doesn't end.
+func Patient(ctx context.Context, name string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = 10 * time.Second
+	return cmd
+}
+
+// Run runs a long command. It writes what the command is for to log at once, every 15 seconds, and
+// at the end. The error has the end of the command's output.
 func Run(log io.Writer, what string, cmd *exec.Cmd) error {
 	var output bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &output, &output

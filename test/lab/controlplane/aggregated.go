@@ -23,9 +23,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/childprocess"
 )
 
-// aggregatedArtifact is the API server that Kubernetes publishes as a sample of an
-// aggregated one. Its libraries have the versions of the control plane's, so that
-// building both compiles them once.
+// aggregatedArtifact is Kubernetes' sample of an aggregated API server. Its libraries have the
+// same versions as those of the control plane, so that a build of both compiles them once.
 var aggregatedArtifact = artifact{
 	name:   "sample-apiserver",
 	source: "sampleapiserver",
@@ -33,12 +32,11 @@ var aggregatedArtifact = artifact{
 }
 
 const (
-	// AggregatedGroup and AggregatedVersion are what the aggregated API server serves:
-	// flunders, which are in namespaces, and fischers, which are not. Objects without
-	// a spec are valid.
+	// AggregatedGroup and AggregatedVersion are what the aggregated API server serves: flunders,
+	// which are namespaced, and fischers, which aren't. Objects don't need a spec.
 	AggregatedGroup   = "wardle.example.com"
 	AggregatedVersion = "v1alpha1"
-	// AggregatedAPIService is the APIService that RegisterAggregated makes.
+	// AggregatedAPIService is the name of the APIService that RegisterAggregated creates.
 	AggregatedAPIService = AggregatedVersion + "." + AggregatedGroup
 
 	aggregatedPath    = "/apis/" + AggregatedGroup + "/" + AggregatedVersion
@@ -50,17 +48,17 @@ var (
 	apiServices = schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"}
 )
 
-// aggregated is an aggregated API server with an etcd of its own.
+// aggregated is an aggregated API server with its own etcd.
 type aggregated struct {
 	etcd, server                *childprocess.Process
 	etcdPort, peerPort, apiPort childprocess.Port
 	etcdDir                     string
 }
 
-// aggregationFlags let the API server identify itself and its users to aggregated ones.
+// aggregationFlags let the API server identify itself and its users to aggregated API servers.
 func (cp *ControlPlane) aggregationFlags() []string {
 	return []string{
-		"--requestheader-client-ca-file=" + cp.file("front-proxy.crt"), // it is its own authority
+		"--requestheader-client-ca-file=" + cp.file("front-proxy.crt"), // self-signed
 		"--requestheader-allowed-names=front-proxy",
 		"--requestheader-username-headers=X-Remote-User",
 		"--requestheader-group-headers=X-Remote-Group",
@@ -88,7 +86,7 @@ func (cp *ControlPlane) configureAggregated(paths Paths) error {
 		"--etcd-servers=http://" + a.etcdPort.Address(),
 		"--bind-address=127.0.0.1",
 		fmt.Sprintf("--secure-port=%d", a.apiPort.Number),
-		"--permit-port-sharing=true", // with our hold on the port
+		"--permit-port-sharing=true", // shares the held port
 		"--cert-dir=" + cp.file("aggregated-certs"),
 		"--kubeconfig=" + cp.Kubeconfig(),
 		"--authentication-kubeconfig=" + cp.Kubeconfig(),
@@ -99,8 +97,8 @@ func (cp *ControlPlane) configureAggregated(paths Paths) error {
 	return nil
 }
 
-// StartAggregated starts the aggregated API server and its etcd, those of them that
-// do not run, and waits until the server is ready.
+// StartAggregated starts the aggregated API server and its etcd, unless they run, and waits until
+// the server is ready.
 func (cp *ControlPlane) StartAggregated(ctx context.Context) error {
 	a := cp.aggregated
 	if !a.etcd.Running() {
@@ -116,31 +114,31 @@ func (cp *ControlPlane) StartAggregated(ctx context.Context) error {
 			return err
 		}
 	}
-	// It has a certificate of its own, and lets whoever asks know that it is ready.
+	// It has its own certificate, and serves /readyz to everybody.
 	config := cp.Config()
 	config.Host, config.BearerToken = "https://"+a.apiPort.Address(), ""
 	config.CAData, config.Insecure = nil, true
 	return a.server.Await(ctx, func(ctx context.Context) error { return get(ctx, config, "/readyz") })
 }
 
-// KillAggregated ends the aggregated API server with kill -9, if it is running. Its
-// APIService stays, and is unavailable soon.
+// KillAggregated kills the aggregated API server with SIGKILL, if it is running. Its APIService
+// stays and soon becomes unavailable.
 func (cp *ControlPlane) KillAggregated() error { return cp.aggregated.server.Kill() }
 
-// ReplaceAggregatedStorage gives the aggregated API server, which is started again, an
-// empty storage. Its resourceVersions begin at 1 again.
+// ReplaceAggregatedStorage restarts the aggregated API server with an empty storage. Its
+// resourceVersions begin at 1 again.
 func (cp *ControlPlane) ReplaceAggregatedStorage(ctx context.Context) error {
 	return cp.changeAggregatedStorage(ctx, os.RemoveAll)
 }
 
-// SnapshotAggregated copies the storage of the aggregated API server, which is started
-// again, to the folder path, which must not exist or be empty.
+// SnapshotAggregated copies the storage of the aggregated API server to the folder path, which
+// must be empty or not exist. It restarts the server.
 func (cp *ControlPlane) SnapshotAggregated(ctx context.Context, path string) error {
 	return cp.changeAggregatedStorage(ctx, func(dir string) error { return os.CopyFS(path, os.DirFS(dir)) })
 }
 
-// RestoreAggregated takes the storage of the aggregated API server, which is started
-// again, back to what SnapshotAggregated copied.
+// RestoreAggregated restarts the aggregated API server with the storage that SnapshotAggregated
+// copied.
 func (cp *ControlPlane) RestoreAggregated(ctx context.Context, path string) error {
 	return cp.changeAggregatedStorage(ctx, func(dir string) error {
 		return errors.Join(os.RemoveAll(dir), os.CopyFS(dir, os.DirFS(path)))
@@ -159,14 +157,14 @@ func (cp *ControlPlane) changeAggregatedStorage(ctx context.Context, change func
 	return nil
 }
 
-// RegisterAggregated makes the cluster serve what the aggregated API server serves,
-// and returns when it does. It may be called again.
+// RegisterAggregated registers the aggregated API server with the cluster and waits until the
+// cluster serves its resources. It may be called again.
 func (cp *ControlPlane) RegisterAggregated(ctx context.Context) error {
 	client, err := dynamic.NewForConfig(cp.Config())
 	if err != nil {
 		return err
 	}
-	// A service with an external name is the only one that leads to a loopback address.
+	// Only a Service with an external name can lead to a loopback address.
 	service := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1", "kind": "Service",
 		"metadata": map[string]any{"name": aggregatedService},
@@ -194,15 +192,15 @@ func (cp *ControlPlane) RegisterAggregated(ctx context.Context) error {
 	return cp.AwaitAggregated(ctx)
 }
 
-// AwaitAggregated waits until the cluster serves what the aggregated API server serves.
+// AwaitAggregated waits until the cluster serves the resources of the aggregated API server.
 func (cp *ControlPlane) AwaitAggregated(ctx context.Context) error {
 	return cp.apiServer.Await(ctx, func(ctx context.Context) error {
 		return errors.Join(cp.get(ctx, aggregatedPath), cp.get(ctx, aggregatedPath+"/flunders"))
 	})
 }
 
-// UnregisterAggregated removes the APIService. The aggregated API server goes on and
-// keeps its objects.
+// UnregisterAggregated removes the APIService. The aggregated API server keeps running, with its
+// objects.
 func (cp *ControlPlane) UnregisterAggregated(ctx context.Context) error {
 	client, err := dynamic.NewForConfig(cp.Config())
 	if err != nil {
@@ -215,8 +213,8 @@ func (cp *ControlPlane) UnregisterAggregated(ctx context.Context) error {
 	return nil
 }
 
-// writeFrontProxyCertificate makes the certificate that the API server shows to
-// aggregated ones. It is signed by itself.
+// writeFrontProxyCertificate makes the self-signed certificate that the API server shows to
+// aggregated API servers.
 func writeFrontProxyCertificate(certFile, keyFile string) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

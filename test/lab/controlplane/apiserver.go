@@ -21,9 +21,9 @@ func (cp *ControlPlane) apiServerArgs(binary string, extra []string) []string {
 		"--etcd-servers=http://" + cp.etcdPort.Address(),
 		"--bind-address=127.0.0.1",
 		fmt.Sprintf("--secure-port=%d", cp.apiPort.Number),
-		"--permit-port-sharing=true", // with our hold on the port
+		"--permit-port-sharing=true", // shares the held port
 		"--advertise-address=127.0.0.1",
-		"--endpoint-reconciler-type=none", // no endpoint may be a loopback address
+		"--endpoint-reconciler-type=none", // loopback addresses can't be endpoints
 		"--cert-dir=" + cp.certDir(),
 		"--service-account-key-file=" + cp.file("service-account.key"),
 		"--service-account-signing-key-file=" + cp.file("service-account.key"),
@@ -33,17 +33,17 @@ func (cp *ControlPlane) apiServerArgs(binary string, extra []string) []string {
 		"--service-cluster-ip-range=10.96.0.0/16",
 		"--disable-admission-plugins=ServiceAccount",
 		"--allow-privileged=true",
-		"--shutdown-watch-termination-grace-period=5s", // else open watches hold it for a minute
+		"--shutdown-watch-termination-grace-period=5s", // the default lets open watches hold it for a minute
 	}, extra...)
 }
 
-// Address is where the API server serves, as host:port.
+// Address returns where the API server serves, as host:port.
 func (cp *ControlPlane) Address() string { return cp.apiPort.Address() }
 
 func (cp *ControlPlane) certDir() string { return cp.file("certs") }
 
-// StartAPIServer starts the API server after it was stopped or killed, with
-// the same port, certificates and flags, and waits until it is ready.
+// StartAPIServer starts a stopped or killed API server with the same port, certificates and flags,
+// and waits until it is ready.
 func (cp *ControlPlane) StartAPIServer(ctx context.Context) error {
 	if err := cp.apiServer.Start(); err != nil {
 		return err
@@ -51,16 +51,15 @@ func (cp *ControlPlane) StartAPIServer(ctx context.Context) error {
 	return cp.apiServer.Await(ctx, cp.apiServerReady)
 }
 
-// StopAPIServer asks the API server to end in order, if it is running, and
-// waits for its end. When ctx is done before that, it is killed and the error
-// is that of ctx.
+// StopAPIServer asks the API server to end, if it is running, and waits for its end. If ctx is
+// done first, it kills the API server and returns the error of ctx.
 func (cp *ControlPlane) StopAPIServer(ctx context.Context) error { return cp.apiServer.Stop(ctx) }
 
-// KillAPIServer ends the API server with kill -9, if it is running.
+// KillAPIServer kills the API server with SIGKILL, if it is running.
 func (cp *ControlPlane) KillAPIServer() error { return cp.apiServer.Kill() }
 
-// PauseAPIServer makes the API server hang: connections stay open, and are
-// made, but nothing answers until ResumeAPIServer. One that is not running stays so.
+// PauseAPIServer freezes the API server until ResumeAPIServer: connections stay and can be made,
+// but nothing answers. If the API server isn't running, nothing happens.
 func (cp *ControlPlane) PauseAPIServer() error {
 	if !cp.apiServer.Running() {
 		return nil
@@ -76,8 +75,7 @@ func (cp *ControlPlane) ResumeAPIServer() error {
 	return cp.apiServer.Thaw()
 }
 
-// apiServerReady returns nil when the API server is ready and the namespaces
-// are there that it makes by itself soon after.
+// apiServerReady returns nil when the API server is ready and has created its namespaces.
 func (cp *ControlPlane) apiServerReady(ctx context.Context) error {
 	for _, path := range []string{"/readyz", "/api/v1/namespaces/default", "/api/v1/namespaces/kube-system"} {
 		if err := cp.get(ctx, path); err != nil {
@@ -87,7 +85,7 @@ func (cp *ControlPlane) apiServerReady(ctx context.Context) error {
 	return nil
 }
 
-// get returns an error unless the API server has something at the path.
+// get returns an error unless the API server answers the path with 200.
 func (cp *ControlPlane) get(ctx context.Context, path string) error {
 	return get(ctx, cp.Config(), path)
 }
@@ -100,22 +98,22 @@ func get(ctx context.Context, config *rest.Config, path string) error {
 	return fetch(ctx, client, http.MethodGet, config.Host+path, nil, nil)
 }
 
-// An APIServer is one more API server of a control plane, over the same etcd, with
-// the same certificate and users. Freeze it, kill it and start it again with the
-// methods of its process; Await waits until it is ready.
+// An APIServer is an additional API server of a control plane, with the same etcd, certificate and
+// users. The methods of its process freeze it, kill it and start it again. Ready waits until it is
+// ready.
 type APIServer struct {
 	*childprocess.Process
 	cp   *ControlPlane
 	port childprocess.Port
 }
 
-// AddAPIServer starts one more API server and waits until it is ready. Flags win over
-// those of the first server: --runtime-config=apps/v1=false serves fewer resources,
-// --etcd-servers reads etcd (EtcdAddress) through a proxy that can make it lag. It
-// ends with the control plane.
+// AddAPIServer starts an additional API server and waits until it is ready. Its flags override
+// those of the first server. For example, --runtime-config=apps/v1=false serves fewer resources,
+// and --etcd-servers can lead through a proxy to EtcdAddress, to make the server lag. It ends with
+// the control plane.
 //
-// A client that shall see both servers behind one address connects through
-// a faultproxy.Proxy, whose Direct chooses the server of each new connection.
+// To see both servers at one address, a client connects through a faultproxy.Proxy. Its Direct
+// selects the server of each new connection.
 func (cp *ControlPlane) AddAPIServer(ctx context.Context, flags ...string) (*APIServer, error) {
 	port, err := childprocess.HoldPort(childprocess.ReusePort)
 	if err != nil {
@@ -136,10 +134,10 @@ func (cp *ControlPlane) AddAPIServer(ctx context.Context, flags ...string) (*API
 	return added, nil
 }
 
-// Address is where the server serves, as host:port.
+// Address returns where the server serves, as host:port.
 func (a *APIServer) Address() string { return a.port.Address() }
 
-// Config is the control plane's Config, with the address of this server.
+// Config returns the control plane's Config with the address of this server.
 func (a *APIServer) Config() *rest.Config {
 	config := a.cp.Config()
 	config.Host = "https://" + a.Address()
@@ -151,7 +149,7 @@ func (a *APIServer) Ready(ctx context.Context) error {
 	return a.Await(ctx, func(ctx context.Context) error { return get(ctx, a.Config(), "/readyz") })
 }
 
-// Remove ends the server for good: RestoreEtcd does not start it again.
+// Remove ends the server permanently: RestoreEtcd doesn't start it again.
 func (a *APIServer) Remove() error {
 	a.Retire()
 	a.cp.mu.Lock()
@@ -170,7 +168,7 @@ func (cp *ControlPlane) addedServers() []*APIServer {
 	return slices.Clone(cp.added)
 }
 
-// startAdded starts the added servers and waits until they are ready.
+// startAdded starts the additional servers and waits until they are ready.
 func (cp *ControlPlane) startAdded(ctx context.Context) error {
 	for _, added := range cp.addedServers() {
 		if err := added.Start(); err != nil {
@@ -183,8 +181,8 @@ func (cp *ControlPlane) startAdded(ctx context.Context) error {
 	return nil
 }
 
-// override returns the arguments with the flags added, and without those that the
-// flags set again: a list that is set twice has the values of both.
+// override returns the arguments with the flags appended, and without the arguments that the flags
+// set again: a list flag that is set twice has the values of both.
 func override(args, flags []string) []string {
 	name := func(arg string) string {
 		name, _, _ := strings.Cut(arg, "=")
@@ -196,8 +194,8 @@ func override(args, flags []string) []string {
 	return append(args, flags...)
 }
 
-// readCA keeps the certificate that the API server made for itself when it was
-// first started, and returns nil when that is whole and the one it serves with.
+// readCA reads the certificate that the API server generated at its first start. It returns nil if
+// the file is complete and the server uses it.
 func (cp *ControlPlane) readCA(ctx context.Context) (err error) {
 	if cp.ca, err = os.ReadFile(filepath.Join(cp.certDir(), "apiserver.crt")); err != nil {
 		return err
@@ -205,8 +203,8 @@ func (cp *ControlPlane) readCA(ctx context.Context) (err error) {
 	return cp.get(ctx, "/livez/ping")
 }
 
-// fetch sends body, if not nil, and hands the answer to read, if not nil. An
-// answer that is not 200 is an error.
+// fetch sends body, if it isn't nil, and passes the answer to read, if it isn't nil. It returns an
+// error for any status but 200.
 func fetch(ctx context.Context, client *http.Client, method, url string, body io.Reader, read func([]byte) error) error {
 	request, err := http.NewRequestWithContext(ctx, method, url, body)
 	if err != nil {

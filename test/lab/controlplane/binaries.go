@@ -9,20 +9,19 @@ import (
 	"path/filepath"
 )
 
-// Paths are the binaries of the components. Those not asked for are empty.
+// Paths are the binaries of the components. Components that weren't requested have an empty path.
 type Paths struct {
 	Etcd              string
 	APIServer         string
 	ControllerManager string
 	Kwok              string
 	Aggregated        string // the aggregated API server
-	KwokStages        string // the file that tells kwok how nodes and pods come to life
+	KwokStages        string // how kwok simulates nodes and pods
 }
 
-// Binaries returns the binaries that Start needs for opts, building and keeping
-// those that are neither in KUBEBUILDER_ASSETS nor in the cache. Building takes
-// minutes and says on opts.Log how it goes; of several processes that want it
-// at once, one builds and the others wait for it.
+// Binaries returns the binaries that Start needs for opts. It builds those that are neither in
+// KUBEBUILDER_ASSETS nor in the cache, which takes minutes, and writes its progress to opts.Log.
+// If several processes need the same binary, one builds it and the others wait.
 func Binaries(ctx context.Context, opts Options) (Paths, error) {
 	log := opts.log()
 	assets, err := fromAssets(os.Getenv("KUBEBUILDER_ASSETS"))
@@ -59,9 +58,8 @@ func Binaries(ctx context.Context, opts Options) (Paths, error) {
 	return paths, nil
 }
 
-// fromAssets returns what a folder laid out as controller-runtime's envtest
-// wants it has for us: etcd and kube-apiserver always, or it is an error,
-// kube-controller-manager perhaps.
+// fromAssets returns the binaries in a folder with the layout of controller-runtime's envtest.
+// etcd and kube-apiserver must be there. kube-controller-manager is optional.
 func fromAssets(dir string) (Paths, error) {
 	if dir == "" {
 		return Paths{}, nil

@@ -21,15 +21,15 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/childprocess"
 )
 
-// An artifact is a folder of the cache, made from one of the modules of
-// hack/controlplane. Its name in the cache has the hash of all it is made of,
-// so a folder that is there is right, and is never changed.
+// An artifact is a folder of the cache, built from one of the modules of hack/controlplane. Its
+// name in the cache has a hash of everything that it is built from, so an existing folder is up to
+// date and never changes.
 type artifact struct {
-	name   string // for people, and the beginning of the folder's name
-	source string // the module's folder, from hack/controlplane
-	// args returns the arguments of go build, but for the output.
+	name   string // for messages; the folder's name begins with it
+	source string // the folder of the module, relative to hack/controlplane
+	// args returns the arguments of go build, except the output.
 	args func(source string) ([]string, error)
-	// finish completes the folder, which has the binary under the artifact's name.
+	// finish adds files to the folder, which has the binary under the artifact's name.
 	finish func(ctx context.Context, source, dir string) error
 }
 
@@ -42,7 +42,7 @@ var controlPlaneArtifact = artifact{
 		if err != nil {
 			return nil, err
 		}
-		// Without these kubectl cannot make sense of the server's version.
+		// kubectl needs these to understand the version of the server.
 		const pkg = "k8s.io/component-base/version."
 		return []string{fmt.Sprintf("-ldflags=-s -w -X %[1]sgitVersion=%[2]s -X %[1]sgitMajor=%[3]s -X %[1]sgitMinor=%[4]s",
 			pkg, version, major, minor), "."}, nil
@@ -56,8 +56,8 @@ var controlPlaneArtifact = artifact{
 	},
 }
 
-// kubernetesVersion returns the version of Kubernetes that the module pins,
-// and its major and minor parts.
+// kubernetesVersion returns the version of Kubernetes that the module pins, and its major and
+// minor parts.
 func kubernetesVersion(module string) (version, major, minor string, err error) {
 	file := filepath.Join(module, "go.mod")
 	text, err := os.ReadFile(file)
@@ -71,8 +71,7 @@ func kubernetesVersion(module string) (version, major, minor string, err error) 
 	return m[1], m[2], m[3], nil
 }
 
-// cached returns the artifact's folder in the cache, and builds it first
-// where it is missing.
+// cached returns the artifact's folder in the cache. It builds the artifact if it is missing.
 func cached(ctx context.Context, log io.Writer, a artifact) (string, error) {
 	source, err := sourceDir()
 	if err != nil {
@@ -104,7 +103,7 @@ func cached(ctx context.Context, log io.Writer, a artifact) (string, error) {
 		return "", fmt.Errorf("wait for %s to be built: %w", a.name, err)
 	}
 	defer lock.Close()
-	if exists(dir) { // another process has built it while we waited
+	if exists(dir) { // another process built it in the meantime
 		return dir, nil
 	}
 	if err := build(ctx, log, a, source, dir, args, lock); err != nil {
@@ -113,8 +112,8 @@ func cached(ctx context.Context, log io.Writer, a artifact) (string, error) {
 	return dir, nil
 }
 
-// build makes the artifact beside dir and renames it to dir when it is whole.
-// The go command inherits the lock, so that an orphaned one still holds it.
+// build builds the artifact next to dir and renames it to dir when it is complete. The go command
+// inherits the lock, so that an orphaned one still holds it.
 func build(ctx context.Context, log io.Writer, a artifact, source, dir string, args []string, lock *os.File) error {
 	tmp := dir + ".tmp"
 	if err := os.RemoveAll(tmp); err != nil {
@@ -136,8 +135,8 @@ func build(ctx context.Context, log io.Writer, a artifact, source, dir string, a
 	return os.Rename(tmp, dir)
 }
 
-// goCommand returns a go command that runs in source for this machine,
-// whatever flags, workspace or target the caller's environment is set to.
+// goCommand returns a go command that runs in source and builds for this machine. It ignores
+// flags, workspace and target in the caller's environment.
 func goCommand(ctx context.Context, source string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = source
@@ -148,7 +147,7 @@ func goCommand(ctx context.Context, source string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// contentHash is over all that decides what comes out of a build in source.
+// contentHash hashes everything that determines the result of a build in source.
 func contentHash(ctx context.Context, source string, args []string) (string, error) {
 	goVersion, err := goCommand(ctx, source, "env", "GOVERSION").Output()
 	if err != nil {
@@ -171,8 +170,8 @@ func contentHash(ctx context.Context, source string, args []string) (string, err
 	return hex.EncodeToString(hash.Sum(nil)[:8]), nil
 }
 
-// sourceDir finds hack/controlplane above the working folder, where a test or
-// go run is, or beside this package's source, where a debugger may be.
+// sourceDir finds hack/controlplane above the working folder, for a test or go run, or relative to
+// this package's source, for a debugger.
 func sourceDir() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {

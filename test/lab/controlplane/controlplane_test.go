@@ -114,7 +114,7 @@ func TestUsersNeedRBAC(t *testing.T) {
 	}
 	eventually(t, "carol may list pods", func(ctx context.Context) (bool, error) {
 		_, err := pods.List(ctx, metav1.ListOptions{})
-		if apierrors.IsForbidden(err) { // the authorizer has yet to hear of the binding
+		if apierrors.IsForbidden(err) { // the authorizer hasn't seen the binding yet
 			return false, nil
 		}
 		return err == nil, err

@@ -19,11 +19,10 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// admin is the user that Config and Kubeconfig are for.
+// admin is the user of Config and Kubeconfig.
 const admin = "admin"
 
-// writeTokens makes a token for every user, and the file that tells the API
-// server of them.
+// writeTokens generates a token for every user and writes the token file of the API server.
 func writeTokens(file string, users map[string][]string) (tokens map[string]string, err error) {
 	var text bytes.Buffer
 	lines := csv.NewWriter(&text)
@@ -40,8 +39,7 @@ func writeTokens(file string, users map[string][]string) (tokens map[string]stri
 	return tokens, os.WriteFile(file, text.Bytes(), 0o600)
 }
 
-// writeServiceAccountKey makes the key that tokens of service accounts are
-// signed and checked with.
+// writeServiceAccountKey generates the key that signs and verifies the tokens of service accounts.
 func writeServiceAccountKey(file string) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -54,11 +52,11 @@ func writeServiceAccountKey(file string) error {
 	return os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), 0o600)
 }
 
-// Config returns a client configuration of a cluster administrator. It has no
-// rate limit, and is the caller's to change.
+// Config returns the client configuration of a cluster administrator, without a rate limit. The
+// caller may change it.
 func (cp *ControlPlane) Config() *rest.Config { return cp.ConfigFor(admin) }
 
-// ConfigFor is Config for one of Options.Users; it panics if it is none.
+// ConfigFor is Config for one of Options.Users. It panics for an unknown user.
 func (cp *ControlPlane) ConfigFor(user string) *rest.Config {
 	return &rest.Config{
 		Host:            "https://" + cp.Address(),
@@ -68,11 +66,11 @@ func (cp *ControlPlane) ConfigFor(user string) *rest.Config {
 	}
 }
 
-// Kubeconfig returns the path of a kubeconfig file of a cluster administrator,
-// which only the present user can read. It goes with the control plane.
+// Kubeconfig returns the path of the kubeconfig file of a cluster administrator. Only the present
+// user can read it. It is removed with the control plane.
 func (cp *ControlPlane) Kubeconfig() string { return cp.KubeconfigFor(admin) }
 
-// KubeconfigFor is Kubeconfig for one of Options.Users; it panics if it is none.
+// KubeconfigFor is Kubeconfig for one of Options.Users. It panics for an unknown user.
 func (cp *ControlPlane) KubeconfigFor(user string) string {
 	cp.token(user)
 	return filepath.Join(cp.dir, url.PathEscape(user)+".kubeconfig")

@@ -1,27 +1,24 @@
-// Package controlplane starts a real Kubernetes control plane, etcd,
-// kube-apiserver and if wanted kube-controller-manager, kwok, more API servers and
-// an aggregated one, as processes of the present user on free ports of the loopback
-// interface, for the demo, the tests and the benchmarks. It needs no Docker and no
-// root.
+// Package controlplane starts a real Kubernetes control plane as processes of the present user, on
+// free ports of the loopback interface, for the demo, the tests and the benchmarks. It consists of
+// etcd and kube-apiserver and, on request, kube-controller-manager, kwok, additional API servers
+// and an aggregated API server. It needs neither Docker nor root.
 //
-// The binaries come from KUBEBUILDER_ASSETS where that is set. Otherwise they
-// are built from their Go modules (hack/controlplane) on first use, which takes
-// some minutes, and kept in the user's cache folder.
+// The binaries come from KUBEBUILDER_ASSETS if it is set. Otherwise they are built from their Go
+// modules (hack/controlplane) on first use, which takes minutes, and kept in the user's cache
+// folder.
 //
-// What it guarantees:
+// It guarantees:
 //
-//   - Start returns when the API server is ready, RBAC included, and the
-//     namespaces default and kube-system exist.
-//   - The API server and etcd keep their ports, certificates and data when they
-//     are killed and started again: the ports are held for as long as the
-//     control plane lives.
-//   - Every process is killed and the folder removed by Stop, and by a reaper
-//     of its own when this process ends without Stop, even by kill -9.
+//   - When Start returns, the API server is ready, including RBAC, and the namespaces default
+//     and kube-system exist.
+//   - The API server and etcd keep their ports, certificates and data when they are killed and
+//     started again. Nobody else gets the ports while the control plane exists.
+//   - Stop kills every process and removes the folder. If this process ends without Stop, even
+//     by SIGKILL, a reaper does the same.
 //
-// What it does not: etcd writes without fsync and listens without
-// authentication on the loopback interface, so nothing that is secret or has
-// to last belongs in it. Pods run only in kwok's pretence. Admission of service
-// accounts is off, so that a pod can be created at once in a new namespace.
+// It doesn't guarantee durability or security: etcd writes without fsync and listens without
+// authentication on the loopback interface. Pods don't run; kwok only simulates them. The
+// admission of service accounts is off, so that a pod can be created in a new namespace at once.
 //
 // Tests use package controlplanetest.
 package controlplane

@@ -22,23 +22,23 @@ func etcdArgs(binary, dir string, clientPort, peerPort childprocess.Port, extra 
 		"--listen-peer-urls=" + peer,
 		"--initial-advertise-peer-urls=" + peer,
 		"--initial-cluster=kuberelay=" + peer,
-		"--socket-reuse-port=true", // with our hold on the ports
+		"--socket-reuse-port=true", // shares the held ports
 		"--unsafe-no-fsync=true",
-		"--heartbeat-interval=10", // ms; it elects itself the sooner
+		"--heartbeat-interval=10", // ms; makes its election faster
 		"--election-timeout=100",
 	}, extra...)
 }
 
 func (cp *ControlPlane) etcdDir() string { return cp.file("etcd") }
 
-// EtcdAddress is where etcd serves without authentication, as host:port.
+// EtcdAddress returns where etcd serves without authentication, as host:port.
 func (cp *ControlPlane) EtcdAddress() string { return cp.etcdPort.Address() }
 
-// KillEtcd ends etcd with kill -9, if it is running.
+// KillEtcd kills etcd with SIGKILL, if it is running.
 func (cp *ControlPlane) KillEtcd() error { return cp.etcd.Kill() }
 
-// StartEtcd starts etcd after it was killed, with its port and data, and waits
-// until it serves. The API server needs a moment more to find it again.
+// StartEtcd starts a killed etcd with its port and data and waits until it serves. The API server
+// needs a moment to reconnect.
 func (cp *ControlPlane) StartEtcd(ctx context.Context) error {
 	if err := cp.etcd.Start(); err != nil {
 		return err
@@ -46,10 +46,9 @@ func (cp *ControlPlane) StartEtcd(ctx context.Context) error {
 	return cp.etcd.Await(ctx, etcdReady(cp.etcdPort))
 }
 
-// CompactEtcd makes etcd forget all but the present state. The API server's
-// watch cache does not: it goes on serving a watch from an older
-// resourceVersion until it is started again, and only then answers it with
-// 410 Gone.
+// CompactEtcd removes all revisions before the present one. The watch cache of the API server
+// isn't affected: until the API server restarts, it serves watches from older resourceVersions.
+// After that it answers them with 410 Gone.
 func (cp *ControlPlane) CompactEtcd(ctx context.Context) error {
 	revision, err := etcdRevision(ctx, cp.etcdPort)
 	if err != nil {
@@ -62,7 +61,7 @@ func (cp *ControlPlane) CompactEtcd(ctx context.Context) error {
 	return nil
 }
 
-// DefragmentEtcd gives the file system what CompactEtcd has freed.
+// DefragmentEtcd returns the space that CompactEtcd freed to the file system.
 func (cp *ControlPlane) DefragmentEtcd(ctx context.Context) error {
 	if err := askEtcd(ctx, cp.etcdPort, "/v3/maintenance/defragment", "{}", nil); err != nil {
 		return fmt.Errorf("defragment etcd: %w", err)
@@ -70,12 +69,12 @@ func (cp *ControlPlane) DefragmentEtcd(ctx context.Context) error {
 	return nil
 }
 
-// SnapshotEtcd copies the cluster's whole state to the folder path, which must
-// not exist or be empty. etcd is down for a moment; the API server is ready
-// again when SnapshotEtcd returns, if it was running.
+// SnapshotEtcd copies the state of the cluster to the folder path, which must be empty or not
+// exist. etcd is down for a moment. If the API server was running, it is ready again when
+// SnapshotEtcd returns.
 //
-// etcd is killed for it: its files are as good after that as after an orderly
-// end, which would wait seconds for the API server's watches.
+// SnapshotEtcd kills etcd. Its files are as good as after a clean shutdown, which would wait
+// seconds for the watches of the API server.
 func (cp *ControlPlane) SnapshotEtcd(ctx context.Context, path string) error {
 	if err := cp.etcd.Kill(); err != nil {
 		return fmt.Errorf("snapshot etcd: %w", err)
@@ -90,10 +89,9 @@ func (cp *ControlPlane) SnapshotEtcd(ctx context.Context, path string) error {
 	return cp.apiServer.Await(ctx, cp.apiServerReady)
 }
 
-// RestoreEtcd takes the cluster back to a state that SnapshotEtcd made, as
-// restoring etcd from a backup does: resourceVersions go back, and are given
-// out again for other states. All components are started again; when it
-// returns the API server is ready.
+// RestoreEtcd takes the cluster back to a state from SnapshotEtcd, like a restore of etcd from a
+// backup: resourceVersions go back and are used again for other states. It restarts all components
+// and waits until the API server is ready.
 func (cp *ControlPlane) RestoreEtcd(ctx context.Context, path string) error {
 	if _, err := os.Stat(path); err != nil {
 		return fmt.Errorf("restore etcd: %w", err)
@@ -115,7 +113,7 @@ func (cp *ControlPlane) RestoreEtcd(ctx context.Context, path string) error {
 	return nil
 }
 
-// etcdReady returns a check that the etcd of the port serves.
+// etcdReady returns a check that etcd serves on the port.
 func etcdReady(port childprocess.Port) func(context.Context) error {
 	return func(ctx context.Context) error {
 		_, err := etcdRevision(ctx, port)
@@ -123,7 +121,7 @@ func etcdReady(port childprocess.Port) func(context.Context) error {
 	}
 }
 
-// etcdRevision returns the revision of the present state, in decimal.
+// etcdRevision returns the present revision, in decimal.
 func etcdRevision(ctx context.Context, port childprocess.Port) (string, error) {
 	var answer struct {
 		Header struct{ Revision string }
@@ -135,8 +133,8 @@ func etcdRevision(ctx context.Context, port childprocess.Port) (string, error) {
 	return answer.Header.Revision, nil
 }
 
-// askEtcd calls etcd's gRPC API through its JSON gateway. It is a linearizable
-// call: an answer means that etcd serves.
+// askEtcd calls etcd's gRPC API through its JSON gateway. The call is linearizable: an answer
+// means that etcd serves.
 func askEtcd(ctx context.Context, port childprocess.Port, path, body string, answer any) error {
 	read := func(content []byte) error {
 		if answer == nil {

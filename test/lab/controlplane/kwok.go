@@ -11,11 +11,10 @@ import (
 	"time"
 )
 
-// kwokStages is the name of the file of stages beside kwok's binary.
+// kwokStages is the name of the file with kwok's stages, next to its binary.
 const kwokStages = "stages.yaml"
 
-// kwokArtifact is kwok with the stages that its own release ships: without
-// any, it refuses to start.
+// kwokArtifact is kwok with the stages of its own release. Without stages, kwok doesn't start.
 var kwokArtifact = artifact{
 	name:   "kwok",
 	source: "kwok",
@@ -45,10 +44,11 @@ var kwokArtifact = artifact{
 	},
 }
 
-// kwokHeartbeat is where its stages say how often a node's heartbeat comes.
+// kwokHeartbeat matches the heartbeat interval in the stages.
 var kwokHeartbeat = regexp.MustCompile(`durationMilliseconds: 600000\n(\s+)jitterDurationMilliseconds: 610000`)
 
-// writeKwokStages gives the file of stages with another pace of heartbeats, 0 for kwok's.
+// writeKwokStages writes the stages with another heartbeat interval, or with kwok's own if it is
+// 0.
 func (cp *ControlPlane) writeKwokStages(from string, heartbeat time.Duration) (string, error) {
 	if heartbeat == 0 {
 		return from, nil
@@ -65,7 +65,7 @@ func (cp *ControlPlane) writeKwokStages(from string, heartbeat time.Duration) (s
 	return to, os.WriteFile(to, kwokHeartbeat.ReplaceAll(stages, []byte(pace)), 0o600)
 }
 
-// kwokArgs makes every node ready, and the pods that are bound to one run.
+// kwokArgs make kwok manage every node and the pods that are bound to it.
 func kwokArgs(binary, stages, kubeconfig string) []string {
 	return []string{binary,
 		"--kubeconfig=" + kubeconfig,

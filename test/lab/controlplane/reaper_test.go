@@ -8,7 +8,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/controlplane"
 )
 
-// startChild starts what TestKilledParentLeavesNothing looks for.
+// startChild starts the processes that TestKilledParentLeavesNothing checks.
 func startChild() (childprocesstest.Started, error) {
 	cp, err := controlplane.Start(context.Background(), controlplane.Options{})
 	if err != nil {

@@ -115,7 +115,7 @@ func resourceVersion(t *testing.T, object metav1.Object) int {
 	return version
 }
 
-// serves is whether the API server that the next connection reaches serves deployments.
+// serves reports whether the API server behind the next connection serves deployments.
 func serves(t *testing.T, config *rest.Config) bool {
 	t.Helper()
 	client, err := kubernetes.NewForConfig(config)

@@ -13,21 +13,21 @@ import (
 	"k8s.io/client-go/discovery"
 )
 
-// Discovery answers as the discovery client of a cluster.
+// Discovery answers like the discovery client of a cluster.
 type Discovery struct {
 	discovery.DiscoveryInterface
 	discovery.DiscoveryInterfaceWithContext
-	Versions []*metav1.APIResourceList // those of a group together, the preferred one first
+	Versions []*metav1.APIResourceList // grouped, with the preferred version of each group first
 	Failed   []string                  // versions
 	Err      error
 }
 
 var _ discovery.AggregatedDiscoveryInterfaceWithContext = Discovery{}
 
-// RESTClient is in both interfaces.
+// RESTClient is part of both interfaces.
 func (Discovery) RESTClient() rest.Interface { return nil }
 
-// GroupsAndMaybeResourcesWithContext is what client-go asks for.
+// GroupsAndMaybeResourcesWithContext is the call that client-go makes.
 func (s Discovery) GroupsAndMaybeResourcesWithContext(context.Context) (
 	*metav1.APIGroupList, map[schema.GroupVersion]*metav1.APIResourceList, map[schema.GroupVersion]error, error,
 ) {
@@ -53,14 +53,14 @@ func (s Discovery) GroupsAndMaybeResourcesWithContext(context.Context) (
 	return groups, resources, failed, nil
 }
 
-// Without leaves a version out.
+// Without removes a version.
 func (s Discovery) Without(version string) Discovery {
 	s.Versions = slices.DeleteFunc(slices.Clone(s.Versions), func(l *metav1.APIResourceList) bool { return l.GroupVersion == version })
 	return s
 }
 
-// Failing is Without, and reports that the version failed, as if the server behind an
-// APIService did not answer.
+// Failing removes a version and reports that it failed, as if the server behind its APIService
+// didn't answer.
 func (s Discovery) Failing(version string) Discovery {
 	s = s.Without(version)
 	s.Failed = append(slices.Clone(s.Failed), version)
@@ -83,8 +83,8 @@ func verbs(r metav1.APIResource, verbs ...string) metav1.APIResource {
 	return r
 }
 
-// Cluster has the usual resources and one of each awkward kind: with the name of a resource
-// of another group, of one version only, without list and watch.
+// Cluster has the usual resources and one of each unusual kind: a resource with the same name as
+// one in another group, a resource of only one version, and one without list and watch.
 func Cluster() Discovery {
 	deployments := namespaced("deployments", "deployment", "Deployment", "deploy")
 	widgets := namespaced("widgets", "widget", "Widget", "wd")

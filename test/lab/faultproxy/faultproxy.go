@@ -1,7 +1,5 @@
-// Package faultproxy is a TCP proxy for tests that forces the faults a network has:
-// answers that never arrive, connections that freeze or break, a peer that cannot
-// be reached, different peers behind one address. It forces them when told, so that a
-// test need not hope for them.
+// Package faultproxy is a TCP proxy that causes network faults on request: answers that don't
+// arrive, connections that freeze or break, an unreachable peer, different peers at one address.
 package faultproxy
 
 import (
@@ -13,14 +11,14 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/childprocess"
 )
 
-// Proxy passes connections on to one address, or in turn to several.
+// Proxy forwards connections to one address, or to several in turn.
 type Proxy struct {
 	addr string
 
 	mu       sync.Mutex
-	targets  []string // the next connection goes to the first
+	targets  []string // the first one gets the next connection
 	changed  *sync.Cond
-	listener net.Listener // nil while refusing
+	listener net.Listener // nil while it refuses connections
 	conns    map[net.Conn]struct{}
 	mode     mode
 	closed   bool
@@ -36,11 +34,11 @@ const (
 	freeze
 )
 
-// Start starts a proxy to target on a port of its own, and ends it with the test.
+// Start starts a proxy to target on its own port. It ends with the test.
 func Start(t testing.TB, target string) *Proxy {
 	t.Helper()
-	// While the proxy refuses, no outgoing connection takes its port.
-	port, err := childprocess.HoldPort(childprocess.ReuseAddr) // which Go's listeners set
+	// No outgoing connection takes the port while the proxy refuses connections.
+	port, err := childprocess.HoldPort(childprocess.ReuseAddr) // Go's listeners set it
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,18 +52,18 @@ func Start(t testing.TB, target string) *Proxy {
 	return p
 }
 
-// Addr is where clients connect to, as host:port. It stays the same.
+// Addr returns where clients connect to, as host:port. It never changes.
 func (p *Proxy) Addr() string { return p.addr }
 
-// Direct passes connections on to these addresses from now on, in turn. Open
-// connections stay where they are until [Proxy.Break].
+// Direct forwards new connections to these addresses, in turn. Open connections stay as they are
+// until [Proxy.Break].
 func (p *Proxy) Direct(targets ...string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.targets = slices.Clone(targets)
 }
 
-// next returns the address for one more connection.
+// next returns the address for the next connection.
 func (p *Proxy) next() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -74,15 +72,14 @@ func (p *Proxy) next() string {
 	return target
 }
 
-// DropAnswers reads what the server sends and throws it away. What clients send
-// goes on. A connection's stream is spoiled by it: call [Proxy.Break] before
-// [Proxy.Pass].
+// DropAnswers discards what the server sends. What clients send is still forwarded. Afterwards the
+// connections are unusable: call [Proxy.Break] before [Proxy.Pass].
 func (p *Proxy) DropAnswers() { p.set(dropAnswers) }
 
-// Freeze holds all bytes in both directions. After [Proxy.Pass] they go on.
+// Freeze holds all bytes in both directions until [Proxy.Pass].
 func (p *Proxy) Freeze() { p.set(freeze) }
 
-// Pass goes back to passing everything on, and to accepting connections.
+// Pass forwards everything and accepts connections again.
 func (p *Proxy) Pass() {
 	p.set(pass)
 	p.mu.Lock()
@@ -90,7 +87,7 @@ func (p *Proxy) Pass() {
 	p.mu.Unlock()
 	if refusing {
 		if err := p.listen(); err != nil {
-			panic(err) // the port is ours
+			panic(err) // the port is held, so this is a bug
 		}
 	}
 }
@@ -105,7 +102,7 @@ func (p *Proxy) Break() {
 	p.changed.Broadcast()
 }
 
-// Refuse closes all connections and lets nobody connect until [Proxy.Pass].
+// Refuse closes all connections and refuses new ones until [Proxy.Pass].
 func (p *Proxy) Refuse() {
 	p.mu.Lock()
 	if p.listener != nil {
@@ -189,8 +186,7 @@ func (p *Proxy) drop(conns ...net.Conn) {
 	}
 }
 
-// copy passes on what comes from from, and ends both connections when either
-// ends.
+// copy forwards bytes in one direction. When either direction ends, both connections are closed.
 func (p *Proxy) copy(to, from net.Conn, answers bool) {
 	defer to.Close()
 	defer from.Close()
@@ -206,8 +202,8 @@ func (p *Proxy) copy(to, from net.Conn, answers bool) {
 	}
 }
 
-// await blocks while frozen, and tells whether what was read is to be passed on.
-// A frozen connection that was broken finds out when it writes.
+// await blocks while the proxy is frozen, and reports whether to forward what was read. A frozen
+// connection that was broken fails at its next write.
 func (p *Proxy) await(answers bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

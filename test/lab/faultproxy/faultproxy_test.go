@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// echo is a server that sends every line back, and tells which lines it got.
+// echo starts a server that sends every line back. got has the lines that it received.
 func echo(t *testing.T) (addr string, got chan string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

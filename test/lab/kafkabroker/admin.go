@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	// createTimeout is how long the broker may take to create a topic, on a machine
-	// that also compiles and runs other tests.
+	// createTimeout limits the creation of a topic, on a machine that also compiles and runs other
+	// tests.
 	createTimeout = 2 * time.Minute
-	// requestTimeout is how long it may take to answer anything else.
+	// requestTimeout limits every other request.
 	requestTimeout = 5 * time.Second
 )
 
-// ready is nil when the broker can be used: see the package comment.
+// ready returns nil when the broker is usable: see the package comment.
 func (b *Broker) ready(ctx context.Context) error {
 	if _, err := b.usable(ctx); err != nil {
 		return err
@@ -35,9 +35,9 @@ func (b *Broker) ready(ctx context.Context) error {
 	return nil
 }
 
-// usable is nil when the broker serves every partition of the topics, or of all.
-// It returns how many these are. A broker tells clients of a new partition
-// before it serves it, so its word for that is not enough.
+// usable returns nil when the broker serves every partition of the topics, or of all topics, and
+// the number of these partitions. A broker announces a new partition before it serves it, so its
+// metadata isn't enough.
 func (b *Broker) usable(ctx context.Context, topics ...string) (partitions int, err error) {
 	known, err := b.partitions(ctx, topics...)
 	if err != nil || len(known) == 0 {
@@ -63,14 +63,14 @@ func (b *Broker) usable(ctx context.Context, topics ...string) (partitions int, 
 	return len(known), nil
 }
 
-// partitions returns the partitions of the topics, or of all, each of which has
-// a leader.
+// partitions returns the partitions of the topics, or of all topics. It returns an error if one
+// has no leader.
 func (b *Broker) partitions(ctx context.Context, topics ...string) ([]kafka.Partition, error) {
 	conn, err := kafka.DialContext(ctx, "tcp", b.Addr())
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = conn.Close() }() // it was read from
+	defer func() { _ = conn.Close() }() // only read from
 	if deadline, ok := ctx.Deadline(); ok {
 		if err := conn.SetDeadline(deadline); err != nil {
 			return nil, err
@@ -95,22 +95,22 @@ func (b *Broker) partitions(ctx context.Context, topics ...string) ([]kafka.Part
 	return known, nil
 }
 
-// client returns a client that has remembered nothing yet of the broker.
+// client returns a client without cached metadata.
 func (b *Broker) client() (client *kafka.Client, done func()) {
 	transport := &kafka.Transport{DialTimeout: requestTimeout}
 	return &kafka.Client{Addr: kafka.TCP(b.Addr()), Transport: transport, Timeout: requestTimeout}, transport.CloseIdleConnections
 }
 
-// CreateTopic creates a topic, whose configuration is the broker's where config
-// says nothing, and waits until it can be used. The broker must be running.
+// CreateTopic creates a topic and waits until it is usable. config overrides the defaults of the
+// broker. The broker must be running.
 func (b *Broker) CreateTopic(ctx context.Context, name string, partitions int, config map[string]string) error {
 	return b.createTopic(ctx, kafka.TopicConfig{Topic: name, NumPartitions: partitions, ReplicationFactor: 1}, partitions, config)
 }
 
-// CreateTopicOn is CreateTopic for a cluster. Nodes are the node ids of the brokers
-// that hold the partitions, in the order of these; a partition has one replica.
+// CreateTopicOn is CreateTopic for a cluster. nodes has the node id of the broker for each
+// partition. Each partition has one replica.
 func (b *Broker) CreateTopicOn(ctx context.Context, name string, nodes []int, config map[string]string) error {
-	topic := kafka.TopicConfig{Topic: name, NumPartitions: -1, ReplicationFactor: -1} // as the protocol wants it with assignments
+	topic := kafka.TopicConfig{Topic: name, NumPartitions: -1, ReplicationFactor: -1} // the protocol requires -1 with assignments
 	for p, node := range nodes {
 		topic.ReplicaAssignments = append(topic.ReplicaAssignments, kafka.ReplicaAssignment{Partition: p, Replicas: []int{node}})
 	}
@@ -132,7 +132,7 @@ func (b *Broker) createTopic(ctx context.Context, topic kafka.TopicConfig, parti
 			err = response.Errors[name]
 		}
 		if errors.Is(err, kafka.InvalidReplicationFactor) {
-			return err // on a busy machine the broker's session has expired, and it is let in again
+			return err // on a busy machine the session of the broker can expire; it registers again
 		}
 		failure = err
 		return nil

@@ -14,8 +14,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/childprocess"
 )
 
-// A Broker is a broker that runs or can be started again. Its methods may be
-// called concurrently; those that start, end or empty it wait for each other.
+// A Broker is a broker that runs or can be started again. Its methods may be called concurrently.
+// Those that start, stop or empty it run one at a time.
 type Broker struct {
 	opts      Options
 	installed Installation
@@ -25,24 +25,24 @@ type Broker struct {
 	group     *childprocess.Group
 	process   *childprocess.Process
 
-	mu        sync.Mutex // held by what changes whether it runs, or its data
+	mu        sync.Mutex // held while the broker starts or ends, or its data changes
 	closeOnce func() error
 }
 
 const (
-	// startAttempts is how often Start tries other ports where the first were taken.
+	// startAttempts is how often Start tries other ports if a port is taken.
 	startAttempts = 3
-	// stopTimeout is how long the broker may take to end when it is asked to.
+	// stopTimeout limits a clean shutdown of the broker.
 	stopTimeout = 2 * time.Minute
 )
 
-// errPortTaken is why a broker ends that finds another listener on its port.
+// errPortTaken means that the broker ended because another process listens on its port.
 var errPortTaken = errors.New("one of its ports is taken")
 
-// Start starts a broker and returns when it is ready. It lives until Close, or
-// this process' end, whatever becomes of ctx. The broker is fetched if need be,
-// see Fetch. On an error nothing runs, a temporary folder is gone, and the error
-// has the end of the broker's log.
+// Start starts a broker and waits until it is ready. The broker runs until Close or the end of
+// this process, also after the end of ctx. Start fetches the broker if necessary: see Fetch. After
+// an error nothing runs and a temporary folder is removed. The error has the end of the broker's
+// log.
 func Start(ctx context.Context, opts Options) (*Broker, error) {
 	return start(ctx, opts, holdPorts)
 }
@@ -58,7 +58,7 @@ func start(ctx context.Context, opts Options, hold func([]Listener) (map[Listene
 	return launch(ctx, opts, installed, hold, func(*Broker) {})
 }
 
-// launch starts a broker that was fetched, after change has changed it.
+// launch starts a fetched broker. change may modify it first.
 func launch(ctx context.Context, opts Options, installed Installation,
 	hold func([]Listener) (map[Listener]childprocess.Port, error), change func(*Broker),
 ) (*Broker, error) {
@@ -83,7 +83,7 @@ func launch(ctx context.Context, opts Options, installed Installation,
 	}
 }
 
-// prepare makes the broker's folder and all that lives as long as it.
+// prepare creates the broker's folder and process.
 func (b *Broker) prepare() error {
 	var err error
 	if b.temporary {
@@ -106,13 +106,12 @@ func (b *Broker) prepare() error {
 	}
 	b.process = &childprocess.Process{
 		Name: "the Kafka broker", Args: b.brokerArgs(), Env: locale(), Dir: b.dir, LogFile: b.Log(), Group: b.group,
-		Told: b.opts.log(), TellOnlyOnceReady: true, // before that another try may follow, see launch
+		Told: b.opts.log(), TellOnlyOnceReady: true, // launch may retry before it is ready
 	}
 	return nil
 }
 
-// Start starts the broker after it was stopped or killed, with its ports and
-// data, and waits until it is ready.
+// Start starts a stopped or killed broker with its ports and data and waits until it is ready.
 func (b *Broker) Start(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -133,7 +132,7 @@ func (b *Broker) Start(ctx context.Context) error {
 	return errors.Join(fmt.Errorf("start the Kafka broker: %w", err), b.process.Kill())
 }
 
-// configure writes all that a broker, which must not be running, reads.
+// configure writes the files that the broker reads. The broker must not be running.
 func (b *Broker) configure(ctx context.Context) error {
 	if b.process.Running() {
 		return errors.New("it is running")
@@ -144,9 +143,8 @@ func (b *Broker) configure(ctx context.Context) error {
 	return b.format(ctx)
 }
 
-// Stop ends the broker in an orderly way, and kills it if it has not ended
-// after two minutes, which is an error. Stopping a broker that does not run
-// does nothing.
+// Stop shuts the broker down. If that takes more than two minutes, Stop kills it and returns an
+// error. Stopping a broker that doesn't run has no effect.
 func (b *Broker) Stop() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -159,22 +157,22 @@ func (b *Broker) stop() error {
 	return b.process.Stop(ctx)
 }
 
-// Kill ends the broker with kill -9, if it is running, and waits for its end.
+// Kill kills the broker with SIGKILL, if it is running, and waits for its end.
 func (b *Broker) Kill() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.process.Kill()
 }
 
-// Freeze makes the broker stand still: connections stay, and are made, but
-// nothing answers. It is no error if it stands still already.
+// Freeze freezes the broker: connections stay and can be made, but nothing answers. Freezing a
+// frozen broker isn't an error.
 func (b *Broker) Freeze() error { return b.process.Freeze() }
 
-// Thaw lets a frozen broker go on; one that is not frozen does so anyway.
+// Thaw resumes a frozen broker. It has no effect on a broker that isn't frozen.
 func (b *Broker) Thaw() error { return b.process.Thaw() }
 
-// Forget drops all data of a broker that does not run, topics, ACLs and the
-// cluster's id too. It starts empty the next time.
+// Forget removes all data of a broker that doesn't run, including topics, ACLs and the cluster id.
+// The broker starts empty the next time.
 func (b *Broker) Forget() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -188,15 +186,15 @@ func (b *Broker) Forget() error {
 	return nil
 }
 
-// Close ends the broker for good. One with a temporary folder is killed and the
-// folder removed; one with a Dir is stopped as by Stop. It takes minutes at
-// most, mostly far less; only the first call does anything, and all return its error.
+// Close ends the broker permanently. It kills a broker with a temporary folder and removes the
+// folder. It stops a broker with a Dir like Stop. It normally takes far less than its limit of
+// some minutes. Only the first call has an effect; all calls return its error.
 func (b *Broker) Close() error { return b.closeOnce() }
 
 func (b *Broker) end() error {
 	var err error
 	if b.process != nil {
-		b.process.Retire() // one that is being started ends, and waits no longer
+		b.process.Retire() // also ends a start in progress
 		if !b.temporary {
 			err = b.stop()
 		}
@@ -208,7 +206,7 @@ func (b *Broker) end() error {
 		err = errors.Join(err, os.RemoveAll(b.dir))
 	}
 	if b.process != nil {
-		err = errors.Join(err, b.process.Kill()) // it is dead, but may not be gone yet
+		err = errors.Join(err, b.process.Kill()) // it was killed, but may not have ended yet
 	}
 	releasePorts(b.ports)
 	if err != nil {
@@ -217,11 +215,11 @@ func (b *Broker) end() error {
 	return nil
 }
 
-// Addr is where the plaintext listener is, as host:port.
+// Addr returns the address of the plaintext listener, as host:port.
 func (b *Broker) Addr() string { return b.AddrOf(Plaintext) }
 
-// AddrOf is where the listener is, as host:port. It panics for one that was not
-// asked for.
+// AddrOf returns the address of a listener, as host:port. It panics if the broker doesn't have the
+// listener.
 func (b *Broker) AddrOf(l Listener) string {
 	p, ok := b.ports[l]
 	if !ok {
@@ -230,8 +228,8 @@ func (b *Broker) AddrOf(l Listener) string {
 	return p.Address()
 }
 
-// Log is the file that the broker's output of all its lives is in.
+// Log returns the file with the output of the broker since its first start.
 func (b *Broker) Log() string { return filepath.Join(b.dir, logFile) }
 
-// LogTail returns the last lines of the broker's log, for a test that failed to show.
+// LogTail returns the last lines of the broker's log, for a failed test.
 func (b *Broker) LogTail(lines int) string { return b.process.Tail(lines) }

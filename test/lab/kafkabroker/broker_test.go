@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// produce produces a message into partition 0 over connections of its own.
+// produce produces a message to partition 0 over its own connections.
 func produce(ctx context.Context, addr, topic, value string, transport *kafka.Transport) error {
 	if transport == nil {
 		transport = new(kafka.Transport)
@@ -90,7 +90,7 @@ func TestLives(t *testing.T) {
 	for name, end := range map[string]func(){"kill": b.Kill, "stop": b.Stop} {
 		t.Run(name+" and start keep ports and data", func(t *testing.T) {
 			end()
-			end() // once more is nothing
+			end() // a second call has no effect
 			if err := produce(t.Context(), addr, topic, "lost", nil); err == nil {
 				t.Error("a broker that does not run answers")
 			}
@@ -109,15 +109,15 @@ func TestLives(t *testing.T) {
 
 	t.Run("freeze and thaw", func(t *testing.T) {
 		b.Freeze()
-		b.Freeze() // once more is nothing
+		b.Freeze() // a second call has no effect
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if err := produce(ctx, addr, topic, "frozen", nil); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("a frozen broker: got error %v, want %v", err, context.DeadlineExceeded)
 		}
 		b.Thaw()
-		// On a busy machine it stood still for longer than its session: then nobody
-		// leads for a moment.
+		// On a busy machine the freeze can outlast the broker's session. Then the partition has no
+		// leader for a moment.
 		ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		err := produce(ctx, addr, topic, "thawed", nil)
@@ -174,7 +174,7 @@ func TestDirOutlivesBroker(t *testing.T) {
 	}
 }
 
-func TestStartSaysWhatTheBrokerSaid(t *testing.T) {
+func TestStartErrorShowsBrokerOutput(t *testing.T) {
 	dir := t.TempDir()
 	_, err := kafkabroker.Start(t.Context(), kafkabroker.Options{
 		Dir: dir, Properties: map[string]string{"listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:NONSENSE"}})
@@ -184,7 +184,7 @@ func TestStartSaysWhatTheBrokerSaid(t *testing.T) {
 	if _, err := os.Stat(dir); err != nil {
 		t.Errorf("the folder that was ours to use is gone: %v", err)
 	}
-	// What only the broker looks at, once it starts.
+	// Only the broker checks this, at its start.
 	_, err = kafkabroker.Start(t.Context(), kafkabroker.Options{
 		Properties: map[string]string{"authorizer.class.name": "no.such.Authorizer"}})
 	if err == nil || !strings.Contains(err.Error(), "no.such.Authorizer") {
@@ -208,7 +208,7 @@ func TestStartTakesOtherPorts(t *testing.T) {
 	}
 }
 
-// The archive of classes is there for speed only.
+// The class archive only makes the start faster.
 func TestStartWithoutClasses(t *testing.T) {
 	broken := filepath.Join(t.TempDir(), "broken.jsa")
 	if err := os.WriteFile(broken, []byte("not an archive"), 0o600); err != nil {

@@ -14,10 +14,10 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/childprocess"
 )
 
-// withClasses returns the installation with the archive of Kafka's loaded
-// classes (AppCDS, JEP 350), with which the broker starts with half the work.
-// Where it is missing a broker is run once to make it. It is good for one Java
-// only, and no other takes it. Without it all goes on: it is only slower.
+// withClasses returns the installation with an archive of Kafka's loaded classes (AppCDS, JEP
+// 350), which halves the work of a start. If the archive is missing, it runs a broker once to
+// create it. An archive works only with the Java that created it. Without an archive, the broker
+// only starts more slowly.
 func (i Installation) withClasses(ctx context.Context, log io.Writer) Installation {
 	if err := i.makeClasses(ctx, log); err != nil {
 		fmt.Fprintf(log, "the Kafka broker will start slowly: make its archive of classes: %v\n", err)
@@ -35,7 +35,7 @@ func (i *Installation) makeClasses(ctx context.Context, log io.Writer) error {
 		}
 		defer lock.Close()
 	}
-	if !exists(archive) { // no other process has made it while we waited
+	if !exists(archive) { // another process may have created it in the meantime
 		fmt.Fprintln(log, "preparing a faster start of the Kafka broker, once ...")
 		start := time.Now()
 		if err := i.train(ctx, archive); err != nil {
@@ -47,10 +47,10 @@ func (i *Installation) makeClasses(ctx context.Context, log io.Writer) error {
 	return nil
 }
 
-// train runs a broker that leaves the archive when it ends.
+// train runs a broker that writes the archive when it ends.
 func (i *Installation) train(ctx context.Context, archive string) error {
 	made := archive + ".tmp"
-	if err := os.RemoveAll(made); err != nil { // of a process that was killed
+	if err := os.RemoveAll(made); err != nil { // left by a killed process
 		return err
 	}
 	b, err := launch(ctx, Options{Log: io.Discard}, *i, holdPorts, func(b *Broker) {

@@ -10,15 +10,12 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"syscall"
-	"time"
 
 	"github.com/kuberelay/kuberelay/test/lab/childprocess"
 )
 
-// pom names all that is fetched, with exact versions.
+// pom lists everything to download, with exact versions.
 //
 //go:embed pom.xml
 var pom []byte
@@ -28,18 +25,17 @@ type Installation struct {
 	Java string // the command
 	Jars string // the folder
 
-	version string // all that Java says of itself
+	version string // the output of java -version
 	classes string // the archive of loaded classes, empty if there is none
 }
 
-// Fetch finds Java and makes the broker's jars available in the user's cache
-// folder, which takes some seconds and Maven the first time, and some more for
-// what lets it start faster. Of processes that
-// do so at the same time one works, the others wait for it. Log is told of all
-// that takes long, and of what is installed: see the package comment.
+// Fetch finds Java and downloads the broker's jars into the user's cache folder. The first call
+// needs Maven and takes some seconds, and some more for the class archive that makes starts
+// faster. If several processes call it at the same time, one works and the others wait. Fetch
+// writes the progress of long steps, and what it installs, to log: see the package comment.
 //
-// The folder's name has the hash of what it is made from, so one that is there
-// is right, and is never changed.
+// The name of the folder has a hash of everything that it is made from, so an existing folder is
+// up to date and never changes.
 func Fetch(ctx context.Context, log io.Writer) (Installation, error) {
 	installed, err := fetch(ctx, log, os.Geteuid() == 0)
 	if err != nil {
@@ -48,9 +44,8 @@ func Fetch(ctx context.Context, log io.Writer) (Installation, error) {
 	return installed.withClasses(ctx, log), nil
 }
 
-// FetchJars makes the jars that a pom.xml names available in the user's cache folder,
-// as [Fetch] does with the broker's, for a client in Java, and returns the folder that
-// they are in. The folder is called after the name.
+// FetchJars downloads the jars in a pom.xml, for a client in Java, as [Fetch] does for the broker.
+// It returns their folder, whose name begins with name.
 func FetchJars(ctx context.Context, log io.Writer, name string, pom []byte) (string, error) {
 	installed, err := fetchJars(ctx, log, os.Geteuid() == 0, name, name, pom)
 	if err != nil {
@@ -63,7 +58,7 @@ func fetch(ctx context.Context, log io.Writer, root bool) (Installation, error) 
 	return fetchJars(ctx, log, root, "kafka", "the Kafka broker", pom)
 }
 
-// fetchJars is told what the jars are: for the folder's name, and for the log.
+// fetchJars uses what the jars are in the folder's name and in the log.
 func fetchJars(ctx context.Context, log io.Writer, root bool, name, what string, pom []byte) (Installation, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -85,7 +80,7 @@ func fetchJars(ctx context.Context, log io.Writer, root bool, name, what string,
 		return Installation{}, err
 	}
 	defer lock.Close()
-	have := exists(jars) // another process may have fetched them while we waited
+	have := exists(jars) // another process may have fetched them in the meantime
 	installed, maven, err := tools(ctx, log, root, !have)
 	if err != nil {
 		return Installation{}, err
@@ -99,8 +94,8 @@ func fetchJars(ctx context.Context, log io.Writer, root bool, name, what string,
 	return installed, nil
 }
 
-// download makes the folder of jars beside its place, and renames it when it is
-// whole. Maven inherits the lock, so that an orphaned one still holds it.
+// download downloads into a temporary folder and renames it when it is complete. Maven inherits
+// the lock, so that an orphaned Maven still holds it.
 func download(ctx context.Context, log io.Writer, maven, what string, pom []byte, jars string, lock *os.File) error {
 	tmp := jars + ".tmp"
 	if err := os.RemoveAll(tmp); err != nil {
@@ -112,22 +107,13 @@ func download(ctx context.Context, log io.Writer, maven, what string, pom []byte
 	if err := os.WriteFile(filepath.Join(tmp, "pom.xml"), pom, 0o644); err != nil {
 		return err
 	}
-	cmd := patiently(ctx, maven, "-q", "-B", "--strict-checksums", "dependency:copy-dependencies", "-DoutputDirectory=.")
+	cmd := childprocess.Patient(ctx, maven, "-q", "-B", "--strict-checksums", "dependency:copy-dependencies", "-DoutputDirectory=.")
 	cmd.Dir = tmp
 	cmd.ExtraFiles = []*os.File{lock}
 	if err := childprocess.Run(log, "fetching "+what+" with Maven, once", cmd); err != nil {
 		return err
 	}
 	return os.Rename(tmp, jars)
-}
-
-// patiently returns a command that is asked to end when ctx is done, and killed only
-// if it does not.
-func patiently(ctx context.Context, name string, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.WaitDelay = 10 * time.Second
-	return cmd
 }
 
 func exists(path string) bool {

@@ -12,7 +12,7 @@ import (
 const (
 	java17 = "echo 'openjdk version \"17.0.1\" 2021-10-19' >&2"
 	java8  = "echo 'java version \"1.8.0_202\"' >&2"
-	// mvn's stand-in: it notes that it was called, and leaves what it would.
+	// The stand-in for mvn records its call and creates what Maven would.
 	fakeMaven = `echo called >>"$CALLS"; echo jar >kafka.jar`
 )
 
@@ -81,7 +81,7 @@ func TestFetchOnce(t *testing.T) {
 	if got := calls(t); got != "called\n" {
 		t.Errorf("Maven was %q, want it called once", got)
 	}
-	// What is there needs Maven no more.
+	// Cached jars don't need Maven.
 	if err := os.Remove(filepath.Join(bin, "mvn")); err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func TestFetchOnce(t *testing.T) {
 	}
 }
 
-// TestFetchJars: each pom.xml has a folder of its own, which is made once.
+// TestFetchJars: each pom.xml has its own folder, which is created once.
 func TestFetchJars(t *testing.T) {
 	system(t, map[string]string{"java": java17, "mvn": `read -r pom <pom.xml; echo "$pom" >>"$CALLS"; echo jar >client.jar`})
 	fetched := map[string]string{}
@@ -135,7 +135,7 @@ func TestMissingTools(t *testing.T) {
 	for _, test := range []struct {
 		name     string
 		commands map[string]string
-		javaHome string // a java that is there, in a folder bin
+		javaHome string // an existing java, in a folder bin
 		want     []string
 	}{
 		{"both", nil, "", []string{"java is missing", "Maven, which fetches them, is missing", "apt-get install", "dnf install", "brew install"}},
@@ -151,7 +151,7 @@ func TestMissingTools(t *testing.T) {
 				putCommand(t, filepath.Join(bin, "home", "bin", "java"), test.javaHome)
 				t.Setenv("JAVA_HOME", filepath.Join(bin, "home"))
 			}
-			// Root without apt-get is as anybody else.
+			// Root without apt-get is like any other user.
 			for _, root := range []bool{false, true} {
 				_, err := fetch(t.Context(), new(bytes.Buffer), root)
 				if err == nil {
@@ -184,8 +184,8 @@ func TestJavaHomeFirst(t *testing.T) {
 	}
 }
 
-// aptGet installs what its script says, if it is asked for a package of the
-// given name, and for Maven.
+// aptGet returns a stand-in for apt-get that can only install this Java package together with
+// Maven.
 func aptGet(java string) string {
 	return `echo "$@" >>"$CALLS"
 case "$*" in *update) exit ;; *"install --no-install-recommends ` + java + ` maven") ;; *) echo no such package; exit 100 ;; esac

@@ -12,21 +12,21 @@ import (
 	"strings"
 )
 
-// java returns a command line for one of Kafka's main classes. Only the first
-// of the compilers is used, which is what starts fastest.
+// java returns a command line for one of Kafka's main classes. It uses only the first of the
+// compilers, which gives the fastest start.
 func (b *Broker) java(heap, class string, args ...string) []string {
 	var classes []string
 	if b.installed.classes != "" {
-		// An archive that does not fit is passed over, and needs no word.
+		// An archive of another Java is ignored without a warning.
 		classes = []string{"-XX:SharedArchiveFile=" + b.installed.classes, "-Xlog:cds=off"}
 	}
 	return slices.Concat([]string{b.installed.Java}, classes, []string{
 		"-Xmx" + heap,
 		"-XX:+UseSerialGC",
 		"-XX:TieredStopAtLevel=1",
-		"-XX:-UsePerfData", // no file outside of our folder
+		"-XX:-UsePerfData", // no file outside the broker's folder
 		"-XX:+ExitOnOutOfMemoryError",
-		"-Djava.io.tmpdir=" + filepath.Join(b.dir, tmpDir), // as above
+		"-Djava.io.tmpdir=" + filepath.Join(b.dir, tmpDir), // no file outside the broker's folder
 		"-Djava.net.preferIPv4Stack=true",
 		"-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
 		"-Dorg.slf4j.simpleLogger.showDateTime=true",
@@ -38,9 +38,8 @@ func (b *Broker) java(heap, class string, args ...string) []string {
 
 func (b *Broker) brokerArgs() []string { return b.java("512m", "kafka.Kafka", propertiesFile) }
 
-// format gives the broker's data folder a cluster's id and the users of SCRAM,
-// which KRaft can have from the start in no other way. One that has an id stays
-// as it is.
+// format initializes the broker's data folder with the id of a cluster and the SCRAM users, which
+// KRaft needs from the start. It doesn't change an initialized folder.
 func (b *Broker) format(ctx context.Context) error {
 	if exists(filepath.Join(b.dir, dataDir, metaFile)) {
 		return nil
@@ -66,7 +65,7 @@ func (b *Broker) format(ctx context.Context) error {
 	return nil
 }
 
-// clusterID reads the id that format gave to the cluster.
+// clusterID reads the cluster id that format wrote.
 func (b *Broker) clusterID() (string, error) {
 	text, err := os.ReadFile(filepath.Join(b.dir, dataDir, metaFile))
 	for line := range strings.Lines(string(text)) {
@@ -77,13 +76,13 @@ func (b *Broker) clusterID() (string, error) {
 	return "", errors.Join(errors.New("the broker to join has no cluster id"), err)
 }
 
-// locale lets Java take the names of files for UTF-8.
+// locale makes Java read file names as UTF-8.
 func locale() []string { return []string{"LC_ALL=C.UTF-8"} }
 
-// newClusterID returns an id as Kafka makes them: 16 bytes in URL-safe base64.
+// newClusterID returns an id in Kafka's format: 16 bytes in URL-safe base64.
 func newClusterID() string {
 	id := make([]byte, 16)
 	_, _ = rand.Read(id) // never fails
-	id[0] &= 0x7f        // no dash first, which would be taken for an option
+	id[0] &= 0x7f        // a leading dash would look like an option
 	return base64.RawURLEncoding.EncodeToString(id)
 }

@@ -9,68 +9,66 @@ import (
 	"slices"
 )
 
-// A Listener is one of the broker's listeners, by the name of its protocol.
+// A Listener is a listener of the broker, by name.
 type Listener string
 
-// The listeners. The first is always there; clients on it are the user ANONYMOUS.
+// The listeners. Plaintext always exists. Its clients are the user ANONYMOUS.
 const (
 	Plaintext     Listener = "PLAINTEXT"
 	SASLPlaintext Listener = "SASL_PLAINTEXT"
 	SSL           Listener = "SSL"
-	Proxied       Listener = "PROXIED"     // plaintext, whose clients are sent elsewhere: see Advertise
-	ProxiedToo    Listener = "PROXIED_TOO" // another of these
+	Proxied       Listener = "PROXIED"     // plaintext, with another advertised address: see Advertise
+	ProxiedToo    Listener = "PROXIED_TOO" // a second one
 	SASLSSL       Listener = "SASL_SSL"
 
-	controller Listener = "CONTROLLER" // the broker's own
+	controller Listener = "CONTROLLER" // internal
 )
 
-// Options say what Start starts. The zero value is a broker with a plaintext
-// listener and a temporary folder.
+// Options configure a broker. The zero value is a broker with a plaintext listener and a temporary
+// folder.
 type Options struct {
-	// Dir is where the broker keeps its data, configuration and log; it is made
-	// if need be, and stays. What an earlier broker left there is used. Without
-	// it the broker has a temporary folder, which is removed at its end.
+	// Dir is where the broker keeps its data, configuration and log. It is created if necessary,
+	// and stays. An existing folder of an earlier broker is used again. Without Dir, the broker
+	// has a temporary folder, which is removed at its end.
 	Dir string
-	// Listeners are the listeners beside Plaintext, each on a port of its own.
+	// Listeners are the listeners besides Plaintext, each on its own port.
 	Listeners []Listener
-	// Advertise gives, for a proxied listener's address, the one that clients are
-	// told to connect to. It is asked at each start.
+	// Advertise returns the address that clients of a proxied listener are told to connect to. It
+	// is called at each start.
 	Advertise func(addr string) string
-	// Users are who may log in on the SASL listeners, with their passwords, by
-	// PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512. Those of SCRAM are kept with the
-	// data: for a Dir that has some, what was said when it was made holds.
+	// Users are the users of the SASL listeners, with their passwords, for PLAIN, SCRAM-SHA-256
+	// and SCRAM-SHA-512. SCRAM users are part of the data: for an existing Dir, the users of its
+	// creation remain.
 	Users map[string]string
-	// TLS is for the SSL listeners, and needed there.
+	// TLS is required for the SSL listeners.
 	TLS TLS
-	// Authorize refuses what no ACL allows. Without it everybody may do
-	// everything. The user ANONYMOUS and SuperUsers always may.
+	// Authorize makes the broker refuse what no ACL allows. Without it everybody may do
+	// everything. ANONYMOUS and SuperUsers always may.
 	Authorize  bool
 	SuperUsers []string
-	// Properties are added to the broker's server.properties, and win over
-	// those that are there.
+	// Properties are added to the broker's server.properties and override existing ones.
 	Properties map[string]string
-	// Join makes this a broker of another broker's cluster, which must be running. The
-	// first broker of a cluster is its only controller. Close the others first.
+	// Join makes this a broker of another broker's cluster, which must be running. The first
+	// broker of a cluster is its only controller. Close it last.
 	Join *Broker
 	// NodeID is the id of a broker that joins, from 2 on. Without Join it is 1.
 	NodeID int
-	// Log is told what takes long and, at any time before Close returns, if the
-	// broker ends unasked. The default is the standard error.
+	// Log receives the progress of long steps, and a message if the broker ends unexpectedly
+	// before Close returns. The default is the standard error.
 	Log io.Writer
 }
 
-// TLS names the files, in PEM, that the broker shows itself and knows clients by.
+// TLS names the PEM files of the broker's certificate and of the authorities of its clients.
 type TLS struct {
-	// CertFile and KeyFile are the broker's certificate chain, which must be good
-	// for 127.0.0.1, and its key in PKCS #8.
+	// CertFile and KeyFile are the broker's certificate chain, which must be valid for 127.0.0.1,
+	// and its key in PKCS #8.
 	CertFile, KeyFile string
-	// CAFile has the authorities that clients' certificates must come from. With
-	// it, a client on the SSL listener must show one, and is the user of its
-	// common name. On SASL_SSL none is asked for.
+	// CAFile has the authorities for client certificates. With it, clients of the SSL listener
+	// need a certificate, and its common name is the user. Clients of SASL_SSL don't need one.
 	CAFile string
 }
 
-// word is what needs no quoting wherever a user's name or password goes.
+// word matches names and passwords that don't need quoting anywhere.
 var word = regexp.MustCompile(`^[A-Za-z0-9._~-]+$`)
 
 func (o Options) validate() error {

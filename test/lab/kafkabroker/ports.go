@@ -6,7 +6,7 @@ import "github.com/kuberelay/kuberelay/test/lab/childprocess"
 func holdPorts(listeners []Listener) (map[Listener]childprocess.Port, error) {
 	ports := map[Listener]childprocess.Port{}
 	for _, l := range listeners {
-		p, err := childprocess.HoldPort(childprocess.ReuseAddr) // Java cannot be told to set another option
+		p, err := childprocess.HoldPort(childprocess.ReuseAddr) // Java can't set another option
 		if err != nil {
 			releasePorts(ports)
 			return nil, err

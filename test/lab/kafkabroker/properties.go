@@ -15,8 +15,8 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/childprocess"
 )
 
-// The files in the broker's folder, which is its working folder: so the names
-// are enough in its configuration.
+// The files in the broker's folder. It is the working folder, so the configuration needs only
+// their names.
 const (
 	propertiesFile = "server.properties"
 	keystoreFile   = "keystore.pem"
@@ -37,12 +37,12 @@ func (o Options) properties(ports map[Listener]childprocess.Port) map[string]str
 		"inter.broker.listener.name": string(Plaintext),
 		"log.dirs":                   dataDir,
 		"auto.create.topics.enable":  "false",
-		// A broker that was killed is not let in again before its former session ends:
-		// by default that takes nine seconds.
+		// A killed broker can't register again before its former session ends, by default after
+		// nine seconds.
 		"broker.session.timeout.ms":        "2000",
 		"broker.heartbeat.interval.ms":     "500",
 		"group.initial.rebalance.delay.ms": "0",
-		// A node alone cannot keep three replicas, and needs no fifty partitions.
+		// A single node can't keep three replicas, and doesn't need fifty partitions.
 		"offsets.topic.replication.factor":                 "1",
 		"offsets.topic.num.partitions":                     "1",
 		"transaction.state.log.replication.factor":         "1",
@@ -51,7 +51,7 @@ func (o Options) properties(ports map[Listener]childprocess.Port) map[string]str
 		"share.coordinator.state.topic.replication.factor": "1",
 		"share.coordinator.state.topic.min.isr":            "1",
 		"share.coordinator.state.topic.num.partitions":     "1",
-		"log.cleaner.dedupe.buffer.size":                   "16777216", // of a small heap, by default 128 MiB
+		"log.cleaner.dedupe.buffer.size":                   "16777216", // for a small heap; the default is 128 MiB
 	}
 	if o.Join != nil {
 		p["process.roles"], p["controller.quorum.voters"] = "broker", "1@"+o.Join.AddrOf(controller)
@@ -127,7 +127,7 @@ func (o Options) setTLS(p map[string]string) {
 	p["ssl.principal.mapping.rules"] = "RULE:^CN=([^,]+).*$/$1/,DEFAULT"
 }
 
-// writeConfiguration writes all files that the broker reads into dir.
+// writeConfiguration writes the files that the broker reads into dir.
 func (o Options) writeConfiguration(dir string, ports map[Listener]childprocess.Port) error {
 	p := o.properties(ports)
 	var text strings.Builder
@@ -144,7 +144,7 @@ func (o Options) writeConfiguration(dir string, ports map[Listener]childprocess.
 	return err
 }
 
-// concatenate writes all the sources' content to the file.
+// concatenate writes the content of all sources to the file.
 func concatenate(file string, sources ...string) error {
 	var all [][]byte
 	for _, source := range sources {
@@ -157,7 +157,7 @@ func concatenate(file string, sources ...string) error {
 	return os.WriteFile(file, bytes.Join(all, []byte("\n")), 0o600)
 }
 
-// escape returns text as java.util.Properties reads it, as a key or a value.
+// escape returns text in the format of java.util.Properties, for a key or a value.
 func escape(text string) string {
 	var b strings.Builder
 	for _, unit := range utf16.Encode([]rune(text)) {

@@ -8,7 +8,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker"
 )
 
-// startChild starts what TestKilledParentLeavesNothing looks for.
+// startChild starts the processes that TestKilledParentLeavesNothing checks.
 func startChild() (childprocesstest.Started, error) {
 	b, err := kafkabroker.Start(context.Background(), kafkabroker.Options{})
 	if err != nil {

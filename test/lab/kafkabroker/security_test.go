@@ -28,7 +28,7 @@ func TestSecurity(t *testing.T) {
 		SuperUsers: []string{"certified"},
 	})
 	topic := kafkabrokertest.Topic(t, b, "security", 1, nil)
-	// kafka-go takes a topic that it may not describe for one that is not there.
+	// kafka-go reports a topic that it may not describe as missing.
 	allow(t, b, "*", topic, kafka.ACLOperationTypeDescribe)
 	allow(t, b, "writer", topic, kafka.ACLOperationTypeWrite)
 
@@ -45,7 +45,7 @@ func TestSecurity(t *testing.T) {
 	unknown, _, _ := ca.Issue("unknown")
 	foreign, _, _ := other.Issue("certified")
 
-	// Where a connection cannot be made, kafka-go's client has no telling error.
+	// kafka-go's client has no specific error for a failed connection.
 	noConnection := errors.New("no connection")
 	for _, test := range []struct {
 		name      string
@@ -85,7 +85,7 @@ func TestSecurity(t *testing.T) {
 	}
 }
 
-// allow lets the user do this with the topic, and nothing else.
+// allow grants the user these operations on the topic.
 func allow(t *testing.T, b *kafkabrokertest.Broker, user, topic string, operation kafka.ACLOperationType) {
 	t.Helper()
 	transport := new(kafka.Transport)

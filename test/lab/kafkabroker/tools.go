@@ -12,33 +12,33 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/kuberelay/kuberelay/test/lab/childprocess"
+	"github.com/kuberelay/kuberelay/test/lab/apt"
 )
 
-// minJava is the oldest Java that Kafka's broker runs on since 4.0 (KIP-1013).
+// minJava is the oldest Java that runs Kafka's broker since 4.0 (KIP-1013).
 const minJava = 17
 
-// howToInstall ends every error about a tool that is missing.
+// howToInstall ends every error about a missing tool.
 const howToInstall = `install Java 17 or later, and Maven:
   Debian, Ubuntu:  apt-get install openjdk-17-jre-headless maven   (default-jre-headless where there is no 17)
   Fedora:          dnf install java-latest-openjdk-headless maven
   macOS:           brew install openjdk maven, and set JAVA_HOME to what 'brew --prefix openjdk' says
 or set JAVA_HOME to a Java that is elsewhere`
 
-// tools finds java, and Maven if it is wanted. What is missing it installs if
-// it runs as root where there is apt-get.
+// tools finds java, and Maven if it is needed. It installs missing tools if it runs as root on a
+// system with apt-get.
 func tools(ctx context.Context, log io.Writer, root, wantMaven bool) (java Installation, maven string, err error) {
 	java, maven, missing := find(ctx, wantMaven)
 	if missing == nil {
 		return java, maven, nil
 	}
-	aptGet, err := exec.LookPath("apt-get")
-	// A JAVA_HOME that is wrong is nothing that an installation would mend.
+	_, err = exec.LookPath("apt-get")
+	// An installation wouldn't fix a wrong JAVA_HOME.
 	if !root || err != nil || errors.Is(missing, errJavaHome) || ctx.Err() != nil {
 		return Installation{}, "", fmt.Errorf("%w\n%s", missing, howToInstall)
 	}
 	fmt.Fprintf(log, "%v: installing it\n", missing)
-	if err := install(ctx, log, aptGet); err != nil {
+	if err := install(ctx, log); err != nil {
 		return Installation{}, "", fmt.Errorf("%w\n%w\n%s", missing, err, howToInstall)
 	}
 	if java, maven, missing = find(ctx, wantMaven); missing != nil {
@@ -47,7 +47,7 @@ func tools(ctx context.Context, log io.Writer, root, wantMaven bool) (java Insta
 	return java, maven, nil
 }
 
-// find returns where java and Maven are, and an error that names what is missing.
+// find returns the paths of java and Maven, and an error that names what is missing.
 func find(ctx context.Context, wantMaven bool) (java Installation, maven string, missing error) {
 	java, missing = findJava(ctx)
 	if wantMaven {
@@ -61,12 +61,12 @@ func find(ctx context.Context, wantMaven bool) (java Installation, maven string,
 
 var (
 	errNoMaven = errors.New("the broker's jars are not in the cache yet, and Maven, which fetches them, is missing: no mvn in PATH")
-	// errJavaHome is that JAVA_HOME does not lead to a Java that will do.
+	// errJavaHome means that JAVA_HOME doesn't lead to a suitable Java.
 	errJavaHome = errors.New("JAVA_HOME is wrong")
 )
 
-// findJava returns an installation with the java command of JAVA_HOME, or of
-// PATH if that is not set, if it is new enough.
+// findJava returns an installation with the java command of JAVA_HOME, or of PATH if JAVA_HOME
+// isn't set. It returns an error if the Java is too old.
 func findJava(ctx context.Context) (Installation, error) {
 	if home := os.Getenv("JAVA_HOME"); home != "" {
 		java := filepath.Join(home, "bin", "java")
@@ -86,8 +86,8 @@ func findJava(ctx context.Context) (Installation, error) {
 
 var javaVersion = regexp.MustCompile(`version "(?:1\.)?(\d+)`)
 
-// askJava returns what the command says of its version, and an error if it is
-// not a Java that will do. A macOS without Java has a java command that only fails.
+// askJava returns the version that the command reports. It returns an error if it isn't a suitable
+// Java. On macOS without Java, the java command exists and fails.
 func askJava(ctx context.Context, java string) (string, error) {
 	output, err := exec.CommandContext(ctx, java, "-version").CombinedOutput()
 	if ctx.Err() != nil {
@@ -106,20 +106,14 @@ func askJava(ctx context.Context, java string) (string, error) {
 	return string(output), nil
 }
 
-// install installs Java and Maven from Debian's packages, or those of a system
-// made from it.
-func install(ctx context.Context, log io.Writer, aptGet string) error {
-	run := func(what string, args ...string) error {
-		cmd := patiently(ctx, aptGet, append([]string{"-q", "-y", "-o", "DPkg::Lock::Timeout=300"}, args...)...)
-		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
-		return childprocess.Run(log, what, cmd)
-	}
-	if err := run("updating apt-get's lists", "update"); err != nil {
+// install installs Java and Maven from Debian's packages, on Debian and its derivatives.
+func install(ctx context.Context, log io.Writer) error {
+	if err := apt.Run(ctx, log, "updating apt-get's lists", "update"); err != nil {
 		return err
 	}
 	var errs []error
 	for _, java := range []string{"openjdk-17-jre-headless", "default-jre-headless"} {
-		err := run("installing "+java+" and maven with apt-get", "install", "--no-install-recommends", java, "maven")
+		err := apt.Run(ctx, log, "installing "+java+" and maven with apt-get", "install", "--no-install-recommends", java, "maven")
 		if err == nil {
 			return nil
 		}

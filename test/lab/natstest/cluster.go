@@ -21,8 +21,8 @@ type Cluster struct {
 	servers []*server.Server
 }
 
-// StartCluster starts a cluster of so many servers, waits until each of them can hold a
-// replica of a stream, and ends it with the test.
+// StartCluster starts a cluster with a number of servers and waits until each of them can hold a
+// replica of a stream. The cluster ends with the test.
 func StartCluster(t testing.TB, size int) *Cluster {
 	t.Helper()
 	c := &Cluster{t: t}
@@ -65,10 +65,10 @@ func StartCluster(t testing.TB, size int) *Cluster {
 	return c
 }
 
-// Stop stops a server, by its place in URLs, for good.
+// Stop stops a server permanently. i is its index in URLs.
 func (c *Cluster) Stop(i int) { stop(c.servers[i]) }
 
-// StopNamed stops the server of that name, for good.
+// StopNamed stops the server with a name permanently.
 func (c *Cluster) StopNamed(name string) {
 	for _, ns := range c.servers {
 		if ns.Name() == name {
@@ -82,11 +82,9 @@ func stop(ns *server.Server) {
 	ns.WaitForShutdown()
 }
 
-// HoldBack keeps every replica of a stream but the leader from applying what it receives
-// from now on:
-// it stores the entries of the log, and acknowledges them to the leader, but the messages
-// are not in its copy of the stream. That is how a replica is that catches up. The
-// function that it returns lets them go on.
+// HoldBack simulates replicas that lag: every replica of a stream except the leader still stores
+// the entries of the log and acknowledges them to the leader, but doesn't apply them to its copy
+// of the stream. The returned function ends this.
 func (c *Cluster) HoldBack(stream string) (release func()) {
 	c.t.Helper()
 	var leader server.RaftNode
@@ -136,10 +134,10 @@ func (c *Cluster) await(what string, holds func() bool) {
 	}
 }
 
-// replica is the server's own type of a stream, of which only pointers are used here.
+// replica is the server's own type of a stream. Only pointers to it are used here.
 type replica struct{ _ byte }
 
-// The server offers no way to hold a replica back. These are its own methods.
+// The server has no API to hold a replica back. These are its own methods.
 
 //go:linkname lookupStream github.com/nats-io/nats-server/v2/server.(*Account).lookupStream
 func lookupStream(account *server.Account, name string) (*replica, error)

@@ -11,18 +11,18 @@ import (
 	"github.com/nats-io/nkeys"
 )
 
-// Operator is whom a server trusts to say who may come in: it has one account with
-// JetStream, whose users it makes and revokes.
+// Operator is the operator that a server trusts. It has one account with JetStream, and creates
+// and revokes its users.
 type Operator struct {
 	t                 testing.TB
 	operator, account nkeys.KeyPair
 	claims            *jwt.AccountClaims
-	encoded           string            // of the operator
-	accounts          map[string]string // encoded, by public key
+	encoded           string            // the JWT of the operator
+	accounts          map[string]string // JWTs by public key
 	system            string
 }
 
-// NewOperator makes an operator, its account, and the system account.
+// NewOperator creates an operator, its account, and the system account.
 func NewOperator(t testing.TB) *Operator {
 	t.Helper()
 	o := &Operator{t: t, accounts: map[string]string{}}
@@ -35,8 +35,8 @@ func NewOperator(t testing.TB) *Operator {
 	return o
 }
 
-// User makes a user: what is in its creds file, and the public key by which the server
-// names it.
+// User creates a user. It returns the content of its creds file, and the public key that
+// identifies the user in the server.
 func (o *Operator) User() (creds, public string) {
 	o.t.Helper()
 	user := o.pair(nkeys.CreateUser())
@@ -52,10 +52,10 @@ func (o *Operator) User() (creds, public string) {
 	return string(content), o.public(user)
 }
 
-// Revoke has a user let in no more, by the next [Operator.Configuration].
+// Revoke revokes a user, with effect from the next [Operator.Configuration].
 func (o *Operator) Revoke(public string) { o.claims.Revoke(public) }
 
-// Configuration is what the server's configuration says of the operator.
+// Configuration returns the part of the server's configuration about the operator.
 func (o *Operator) Configuration() string {
 	o.t.Helper()
 	o.accounts[o.public(o.account)] = o.text(o.claims.Encode(o.operator))

@@ -20,11 +20,11 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// childEnv tells a copy of the test's binary to be a server, of a configuration file.
+// childEnv makes a copy of the test's binary a server. Its value is the configuration file.
 const childEnv = "KUBERELAY_TEST_NATS_SERVER"
 
-// RunIfChild makes this process a server, for good, if [StartProcess] asked for it.
-// Call it first in TestMain of every package that uses [StartProcess].
+// RunIfChild makes this process a server, and doesn't return, if [StartProcess] asked for it. Call
+// it first in TestMain of every package that uses [StartProcess].
 func RunIfChild() {
 	asked := os.Getenv(childEnv)
 	if asked == "" {
@@ -37,7 +37,7 @@ func RunIfChild() {
 }
 
 func runChild(asked string) error {
-	opts, err := server.ProcessConfigFile(asked) // which SIGHUP has it read again
+	opts, err := server.ProcessConfigFile(asked) // SIGHUP reloads the file
 	if err != nil {
 		return err
 	}
@@ -51,13 +51,13 @@ func runChild(asked string) error {
 		return fmt.Errorf("not ready after %s", startLimit)
 	}
 	fmt.Println("ready")
-	_, _ = os.Stdin.Read(make([]byte, 1)) // ends with the parent, however that ends
+	_, _ = os.Stdin.Read(make([]byte, 1)) // returns when the parent ends, for any reason
 	return nil
 }
 
-// Process is a server in a process of its own.
+// Process is a server in its own process.
 type Process struct {
-	// URL is for clients. It stays the same when the server is started again.
+	// URL is for clients. It stays the same across restarts.
 	URL string
 
 	t             testing.TB
@@ -66,9 +66,8 @@ type Process struct {
 	cmd           *exec.Cmd
 }
 
-// StartProcess starts a server with JetStream in a process of its own, and kills it
-// with the test. The configuration is added to what makes it that, in the syntax of the
-// server's configuration file.
+// StartProcess starts a server with JetStream in its own process and kills it with the test. The
+// configuration, in the syntax of the server's configuration file, is added to the basic one.
 func StartProcess(t testing.TB, configuration ...string) *Process {
 	t.Helper()
 	p := &Process{t: t, port: FreePort(t), monitor: FreePort(t), dir: t.TempDir()}
@@ -93,8 +92,8 @@ func (p *Process) write(configuration []string) {
 	}
 }
 
-// Configure replaces the configuration that was given to [StartProcess], and waits until
-// the running server has read it: who is not let in by it any more is disconnected.
+// Configure replaces the configuration from [StartProcess] and waits until the running server has
+// read it. The server disconnects users that may no longer connect.
 func (p *Process) Configure(configuration ...string) {
 	p.t.Helper()
 	var before, after server.Varz
@@ -108,7 +107,7 @@ func (p *Process) Configure(configuration ...string) {
 	}
 }
 
-// Connections are those that are open, with who made them.
+// Connections returns the open connections with their users.
 func (p *Process) Connections() []*server.ConnInfo {
 	p.t.Helper()
 	var all server.Connz
@@ -116,7 +115,7 @@ func (p *Process) Connections() []*server.ConnInfo {
 	return all.Conns
 }
 
-// ask asks the server's monitoring.
+// ask sends a request to the server's monitoring endpoint.
 func (p *Process) ask(path string, answer any) {
 	p.t.Helper()
 	url := fmt.Sprintf("http://127.0.0.1:%d/%s", p.monitor, path)
@@ -134,10 +133,10 @@ func (p *Process) ask(path string, answer any) {
 	}
 }
 
-// Start starts a killed server again, on the same port and files.
+// Start starts a killed server on the same port and files.
 func (p *Process) Start() {
 	p.t.Helper()
-	cmd := exec.Command(os.Args[0], "-test.run=^$") // should RunIfChild not be called
+	cmd := exec.Command(os.Args[0], "-test.run=^$") // runs no test if TestMain doesn't call RunIfChild
 	cmd.Env = append(os.Environ(), childEnv+"="+p.configFile())
 	cmd.Stderr = os.Stderr
 	if _, err := cmd.StdinPipe(); err != nil {
@@ -157,13 +156,13 @@ func (p *Process) Start() {
 	}
 }
 
-// Kill ends the process as kill -9 does, and waits until it is gone.
+// Kill kills the process with SIGKILL and waits until it has ended.
 func (p *Process) Kill() {
 	if p.cmd == nil {
 		return
 	}
 	_ = p.cmd.Process.Signal(syscall.SIGKILL)
-	_ = p.cmd.Wait() // it says that it was killed
+	_ = p.cmd.Wait() // the error is that it was killed
 	p.cmd = nil
 }
 
@@ -175,8 +174,7 @@ func (p *Process) Forget() {
 	}
 }
 
-// Freeze stops the process without ending it, and waits until it has stopped:
-// connections stay, nothing answers.
+// Freeze stops the process and waits until it has stopped: connections stay, and nothing answers.
 func (p *Process) Freeze() {
 	p.t.Helper()
 	p.signal(syscall.SIGSTOP)
@@ -186,7 +184,7 @@ func (p *Process) Freeze() {
 	}
 }
 
-// Thaw lets a frozen process go on.
+// Thaw resumes a frozen process.
 func (p *Process) Thaw() { p.signal(syscall.SIGCONT) }
 
 func (p *Process) signal(s syscall.Signal) {

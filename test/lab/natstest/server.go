@@ -1,6 +1,6 @@
-// Package natstest runs real NATS servers for tests: in this process, where one can
-// be stopped and started again on the same port and files, and as a process of its
-// own, which can be killed and frozen.
+// Package natstest runs real NATS servers for tests: in this process, where a server can be
+// stopped and started again on the same port and files, and in their own processes, which can be
+// killed and frozen.
 package natstest
 
 import (
@@ -15,12 +15,12 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/childprocess"
 )
 
-// startLimit is how long a server may take to accept connections.
+// startLimit limits the time until a server accepts connections.
 const startLimit = 5 * time.Minute
 
 // Server is a server in this process.
 type Server struct {
-	// URL is for clients. It stays the same when the server is started again.
+	// URL is for clients. It stays the same across restarts.
 	URL string
 
 	t    testing.TB
@@ -28,8 +28,8 @@ type Server struct {
 	ns   *server.Server
 }
 
-// Start starts a server with JetStream on a port of its own and with a store of its
-// own, changed by configure, and ends it with the test.
+// Start starts a server with JetStream on its own port and store and ends it with the test.
+// configure changes its options.
 func Start(t testing.TB, configure ...func(*server.Options)) *Server {
 	t.Helper()
 	port := FreePort(t)
@@ -38,7 +38,7 @@ func Start(t testing.TB, configure ...func(*server.Options)) *Server {
 		URL: "nats://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(port)),
 		opts: server.Options{
 			Host: "127.0.0.1", Port: port, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true,
-			AuthTimeout: startLimit.Seconds(), // for a client on a slow machine
+			AuthTimeout: startLimit.Seconds(), // a client can be slow on a busy machine
 		},
 	}
 	for _, f := range configure {
@@ -53,7 +53,7 @@ func Start(t testing.TB, configure ...func(*server.Options)) *Server {
 func (s *Server) Restart() {
 	s.t.Helper()
 	s.Stop()
-	opts := s.opts // the server changes what it gets
+	opts := s.opts // the server modifies its options
 	ns, err := server.NewServer(&opts)
 	if err != nil {
 		s.t.Fatal(err)
@@ -68,8 +68,8 @@ func (s *Server) Restart() {
 // Configure changes the options for the next [Server.Restart] or [Server.Reload].
 func (s *Server) Configure(configure func(*server.Options)) { configure(&s.opts) }
 
-// Reload gives the running server its options, as they were configured since it started.
-// Who is not let in by them any more is disconnected.
+// Reload applies the options from Configure to the running server. The server disconnects users
+// that may no longer connect.
 func (s *Server) Reload() {
 	s.t.Helper()
 	opts := s.opts
@@ -91,10 +91,10 @@ func (s *Server) Stop() {
 // StoreDir is where the server keeps its files.
 func (s *Server) StoreDir() string { return s.opts.StoreDir }
 
-// InProcess is the running server itself.
+// InProcess returns the running server itself.
 func (s *Server) InProcess() *server.Server { return s.ns }
 
-// Addr is where the server listens, as host:port.
+// Addr returns where the server listens, as host:port.
 func (s *Server) Addr() string {
 	u, err := url.Parse(s.URL)
 	if err != nil {
@@ -103,11 +103,11 @@ func (s *Server) Addr() string {
 	return u.Host
 }
 
-// FreePort is a port that nobody listens on, held until t ends: while its server is down,
-// no outgoing connection of this or another process takes it.
+// FreePort returns a port that nobody listens on. The port is held until t ends: no outgoing
+// connection takes it while its server is down.
 func FreePort(t testing.TB) int {
 	t.Helper()
-	port, err := childprocess.HoldPort(childprocess.ReuseAddr) // which Go's listeners set
+	port, err := childprocess.HoldPort(childprocess.ReuseAddr) // Go's listeners set it
 	if err != nil {
 		t.Fatal(err)
 	}

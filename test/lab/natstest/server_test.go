@@ -10,11 +10,11 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
 )
 
-// TestPortIsKept: a connection of any process could take the port of a server that is
-// down, as it takes any other ephemeral port, and the server could not start again.
+// TestPortIsKept: a connection of any process could take the ephemeral port of a server that is
+// down, and the server couldn't start again.
 func TestPortIsKept(t *testing.T) {
 	if runtime.GOOS != "linux" {
-		return // a port cannot be held there
+		return // other systems can't hold a port
 	}
 	s, other := natstest.Start(t), natstest.Start(t)
 	s.Stop()

@@ -8,18 +8,17 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// limit bounds every wait. Only a failing test gets there.
+// limit bounds every wait. Only a failing test reaches it.
 const limit = 3 * time.Minute
 
-// completion is what a publisher told of one message.
+// completion is the result that a publisher reported for one message.
 type completion struct {
 	m        *event.Message
 	position uint64
 	err      error
 }
 
-// completions collects calls of done, and fails the test at a second call for the
-// same message.
+// completions collects calls of done, and fails the test if done is called twice for a message.
 type completions struct {
 	t  *testing.T
 	ch chan completion
@@ -45,7 +44,7 @@ func (c *completions) of(m *event.Message) func(uint64, error) {
 	}
 }
 
-// wait gives the next n completions.
+// wait returns the next n completions.
 func (c *completions) wait(n int) []completion {
 	c.t.Helper()
 	timeout := time.After(limit)
@@ -61,7 +60,7 @@ func (c *completions) wait(n int) []completion {
 	return got
 }
 
-// none fails if a completion was called that nobody waited for.
+// none fails if an unexpected completion was called.
 func (c *completions) none() {
 	c.t.Helper()
 	select {

@@ -8,7 +8,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// wantConflict publishes m and wants to be told that the bus holds something else.
+// wantConflict publishes m and expects a conflict with what the bus holds.
 func wantConflict(t *testing.T, p publish.Publisher, m *event.Message, want event.Acked) {
 	t.Helper()
 	position, err := publishNow(t, p, m)
@@ -31,8 +31,8 @@ func acked(m *event.Message, position uint64) event.Acked {
 	return a
 }
 
-// testAgain: what the forwarder does after an error that left the outcome
-// unknown, or after a restart with an old checkpoint.
+// testAgain: a message is published again after an error with an unknown outcome, or after a
+// restart with an old checkpoint.
 func testAgain(t *testing.T, bus Bus) {
 	need(t, bus.CompareAndSet, "compare-and-set")
 	p := open(t, bus)
@@ -41,8 +41,8 @@ func testAgain(t *testing.T, bus Bus) {
 	if got := mustPublish(t, p, created); got != first {
 		t.Errorf("position %d at the second time, %d at the first", got, first)
 	}
-	// A delete's id holds no version, so anyone can predict it: the data tells whether it
-	// is the same event.
+	// The id of a delete has no version, so anyone can predict it. The data shows whether it is
+	// the same event.
 	deleted := Object{Name: "web", Version: 2, Deleted: true}.Message(t, first)
 	second := mustPublish(t, p, deleted)
 	if got := mustPublish(t, p, deleted); got != second {
@@ -63,15 +63,15 @@ func testConflict(t *testing.T, bus Bus) {
 	m2 := Object{Name: "web", Version: 2, Epoch: 3}.Message(t, first)
 	second := mustPublish(t, p, m2)
 
-	// An older event than the last: its id is on the bus, but not last.
+	// An older event than the last: its id is on the bus, but isn't the last.
 	wantConflict(t, p, m1, acked(m2, second))
-	// A position that is not the last.
+	// A position that isn't the last.
 	wantConflict(t, p, Object{Name: "web", Version: 3}.Message(t, first), acked(m2, second))
-	// A position that is not there yet.
+	// A position that doesn't exist yet.
 	wantConflict(t, p, Object{Name: "web", Version: 3}.Message(t, second+100), acked(m2, second))
-	// None expected: another object by the same name.
+	// None expected: another object with the same name.
 	wantConflict(t, p, Object{Name: "web", Version: 9, UID: "other"}.Message(t, 0), acked(m2, second))
-	// The same id with another state, after the API server's history went back.
+	// The same id with another state, after the history of the API server went back.
 	wantConflict(t, p, Object{Name: "web", Version: 2, Epoch: 4}.Message(t, first), acked(m2, second))
 
 	deleted := Object{Name: "web", Version: 4, Deleted: true}.Message(t, second)
@@ -108,8 +108,7 @@ func testPurged(t *testing.T, bus Bus) {
 	wantEvents(t, bus, m1.Key, []Event{{m2.ID, second, string(m2.Data)}})
 }
 
-// testStaleWriter: a writer that was leader once, and knows no better, does not
-// get a word in.
+// testStaleWriter: a former leader that doesn't know about its successor can't write.
 func testStaleWriter(t *testing.T, bus Bus) {
 	need(t, bus.CompareAndSet && !bus.Exclusive, "compare-and-set, or only one writer")
 	stale, leader := open(t, bus), open(t, bus)
@@ -118,7 +117,7 @@ func testStaleWriter(t *testing.T, bus Bus) {
 	m2 := Object{Name: "web", Version: 2}.Message(t, first)
 	second := mustPublish(t, leader, m2)
 	wantConflict(t, stale, Object{Name: "web", Version: 1, Deleted: true}.Message(t, first), acked(m2, second))
-	// The same event of both is one event.
+	// Both writers publish the same event.
 	m3 := Object{Name: "web", Version: 3}.Message(t, second)
 	third := mustPublish(t, leader, m3)
 	if got := mustPublish(t, stale, m3); got != third {
@@ -129,8 +128,8 @@ func testStaleWriter(t *testing.T, bus Bus) {
 	})
 }
 
-// testTakenOver: where there is one writer, the one before is refused for good, also
-// for an object that the new one has never written, and says that it is.
+// testTakenOver: if there is one writer at a time, the bus refuses the former writer from then on,
+// also for objects that the new writer hasn't written, and the former writer reports it.
 func testTakenOver(t *testing.T, bus Bus) {
 	need(t, bus.Exclusive, "single writer")
 	stale := open(t, bus)

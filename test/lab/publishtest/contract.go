@@ -34,7 +34,7 @@ func testMarkers(t *testing.T, bus Bus) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m.Expected = 17 // a marker has none, whatever is there
+		m.Expected = 17 // a marker ignores it
 		mustPublish(t, p, m)
 	}
 }
@@ -65,8 +65,8 @@ func testOrder(t *testing.T, bus Bus) {
 	}
 }
 
-// publishVersions publishes versions of one object one after the other, each when
-// the one before is acknowledged, while the test goes on. It tells all of the last.
+// publishVersions publishes versions of one object, each after the acknowledgement of the one
+// before, in the background. all receives the completions.
 func publishVersions(t *testing.T, p publish.Publisher, all *completions, name string, versions int) {
 	next := make(chan completion, 1)
 	go func() {
@@ -91,7 +91,7 @@ func testMany(t *testing.T, bus Bus) {
 	positions := map[uint64]bool{}
 	for _, c := range all.wait(objects) {
 		switch {
-		case errors.Is(c.err, publish.ErrNotSent): // the bus is slow, and limits what waits for it
+		case errors.Is(c.err, publish.ErrNotSent): // the bus is slow and limits what waits for it
 			c.position = publishUntilStored(t, p, c.m)
 		case c.err != nil:
 			t.Fatalf("publish: %v", c.err)
@@ -111,7 +111,7 @@ func testContext(t *testing.T, bus Bus) {
 	all := newCompletions(t)
 	m := Object{Name: "web", Version: 1}.Message(t, 0)
 	p.Publish(ctx, m, all.of(m))
-	c := all.wait(1)[0] // an error or not: it was called
+	c := all.wait(1)[0] // the error doesn't matter: done was called
 	if c.err != nil && !errors.Is(c.err, context.Canceled) {
 		t.Errorf("error is %v, want %v", c.err, context.Canceled)
 	}
@@ -131,14 +131,14 @@ func testTooLarge(t *testing.T, bus Bus) {
 	}
 	wantEvents(t, bus, large.Key, nil)
 	mustPublish(t, p, Object{Name: "small", Version: 1}.Message(t, 0))
-	mustPublish(t, p, Object{Name: "large", Version: 1}.Message(t, 0)) // what remains of it
+	mustPublish(t, p, Object{Name: "large", Version: 1}.Message(t, 0)) // its metadata is published
 }
 
-// testTooLargeAtOnce: of several messages that are too large what remains is published where
-// they are refused, and waits there for room that only the completions of others make.
+// testTooLargeAtOnce: when several messages are too large, their metadata is published instead.
+// That publish can wait for room, which only the completions of others make.
 func testTooLargeAtOnce(t *testing.T, bus Bus) {
 	need(t, bus.TooLarge > 0, "limit on size")
-	const large, others = 3, 50 // in every partition, on a bus that has some
+	const large, others = 3, 50 // in every partition, on a bus with partitions
 	p, all := open(t, bus), newCompletions(t)
 	refused, room := make(chan struct{}, large), make(chan struct{})
 	for i := range large {
@@ -146,7 +146,7 @@ func testTooLargeAtOnce(t *testing.T, bus Bus) {
 		remains := o.Message(t, 0)
 		o.Data = strings.Repeat("x", bus.TooLarge)
 		m := o.Message(t, 0)
-		go p.Publish(t.Context(), m, func(_ uint64, err error) { // which may wait within Publish
+		go p.Publish(t.Context(), m, func(_ uint64, err error) { // may wait within Publish
 			if !errors.Is(err, publish.ErrTooLarge) {
 				t.Errorf("error is %v, want %v", err, publish.ErrTooLarge)
 			}
@@ -184,8 +184,8 @@ func testTooLargeAtOnce(t *testing.T, bus Bus) {
 	all.none()
 }
 
-// testLoaded: what was acknowledged is what a checkpoint is loaded with, by the
-// publisher that wrote it and by the next.
+// testLoaded: a checkpoint is loaded with what was acknowledged, by the publisher that wrote it
+// and by the next one.
 func testLoaded(t *testing.T, bus Bus) {
 	p := open(t, bus)
 	if _, can := p.(loader); !can {
@@ -209,7 +209,7 @@ func testLoaded(t *testing.T, bus Bus) {
 	put(Object{Name: "gone", Version: 1, Digest: digest, Epoch: 2})
 	put(Object{Name: "gone", Version: 1, Digest: digest, Epoch: 2, Deleted: true})
 	wantLoaded(t, p, want)
-	wantLoaded(t, p, want) // a bus may give what it has found at its start the first time
+	wantLoaded(t, p, want) // the first load may return what the bus found at its start
 
 	if err := p.Close(); err != nil {
 		t.Fatal(err)
@@ -219,7 +219,7 @@ func testLoaded(t *testing.T, bus Bus) {
 	wantLoaded(t, p, want)
 }
 
-// loader is a publisher whose bus tells what it holds.
+// loader is a publisher whose bus returns what it holds.
 type loader interface {
 	Load(ctx context.Context, yield func(event.Key, event.Acked) error) error
 }
@@ -229,7 +229,7 @@ func wantLoaded(t *testing.T, p publish.Publisher, want map[event.Key]event.Acke
 	got := map[event.Key]event.Acked{}
 	err := p.(loader).Load(t.Context(), func(k event.Key, a event.Acked) error {
 		if a.Deleted {
-			a.Time = want[k].Time // not known to the test: the time at which the bus stored it
+			a.Time = want[k].Time // the time at which the bus stored it is unknown to the test
 		}
 		got[k] = a
 		return nil

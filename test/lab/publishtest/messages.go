@@ -12,28 +12,28 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// Cluster is the cluster of all messages of the contract's tests.
-const Cluster = "test.cluster" // with a byte that no subject may hold
+// Cluster is the cluster of all messages in the contract's tests.
+const Cluster = "test.cluster" // has a byte that subjects don't allow
 
-// Resource is the type of all objects of the contract's tests.
+// Resource is the type of all objects in the contract's tests.
 var Resource = event.Resource{Group: "apps", Version: "v1", Resource: "deployments", Kind: "Deployment", Namespaced: true}
 
-// Object is a state of an object, to make messages of.
+// Object is a state of an object from which to make messages.
 type Object struct {
 	Name     string
-	UID      string // by default made of the name
+	UID      string // the default comes from the name
 	Version  int
 	Data     string
 	Epoch    uint16
 	Deleted  bool
 	Digest   event.Digest
-	Observed time.Time // by default always the same
+	Observed time.Time // the default is constant
 }
 
-// Key is the object's identity.
+// Key returns the object's identity.
 func (o Object) Key() event.Key { return Resource.Key("default", o.Name) }
 
-// Message is the event of the object's state, expecting the given position.
+// Message returns the event of the object's state, with an expected position.
 func (o Object) Message(t testing.TB, expected uint64) *event.Message {
 	t.Helper()
 	if o.UID == "" {
@@ -69,8 +69,8 @@ func (o Object) Message(t testing.TB, expected uint64) *event.Message {
 	return m
 }
 
-// Changed is an update whose data is a change, with the attributes that other events do
-// not have. Version is at least 2.
+// Changed returns an update whose data is a change, with the attributes that only such events
+// have. Version must be at least 2.
 func Changed(t testing.TB, name string, version int, expected uint64) *event.Message {
 	t.Helper()
 	state := func(version int) *event.Object {

@@ -1,8 +1,7 @@
-// Package publishtest is the contract of [publish.Publisher] as tests. Every bus
-// passes them, on the real thing: see [Run].
+// Package publishtest has the contract of [publish.Publisher] as tests. Every back end passes them
+// on a real bus: see [Run].
 //
-// No test sleeps or asserts a time; every wait has a bound, which only a failure
-// reaches.
+// No test sleeps or asserts a time. Every wait has a limit that only a failure reaches.
 package publishtest
 
 import (
@@ -12,53 +11,50 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// Bus is one bus under test, empty at first. A nil function means that the bus
-// cannot do it, and the tests that need it are skipped.
+// Bus is an empty bus to test. A nil function means that the bus can't do it; the tests that need
+// it are left out.
 type Bus struct {
-	// Open makes a publisher of the cluster [Cluster]; it is called again where a test
-	// needs a second writer. It has room for at least 1,000 messages in flight, and
-	// waits for an acknowledgement for so long that none is given up on a slow
-	// machine; but for about a second only if impatient, so that a forced loss does
-	// not take long.
+	// Open makes a publisher for the cluster [Cluster]. Tests that need a second writer call it
+	// again. The publisher has room for at least 1,000 messages in flight. It waits for an
+	// acknowledgement long enough for a slow machine or, if it is impatient, for about a second,
+	// so that a forced loss doesn't take long.
 	Open func(t *testing.T, impatient bool) publish.Publisher
 
-	// Read gives every event of an object that the bus holds, oldest first.
+	// Read returns every event of an object on the bus, oldest first.
 	Read func(t *testing.T, k event.Key) []Event
 
-	// CompareAndSet says that the bus refuses a message whose Expected is wrong.
+	// CompareAndSet: the bus refuses a message with a wrong Expected.
 	CompareAndSet bool
 
-	// Exclusive says that there is one writer at a time: Open takes over, and the bus
-	// refuses the publisher before it from then on.
+	// Exclusive: there is one writer at a time. Open takes over, and from then on the bus refuses
+	// the former publisher.
 	Exclusive bool
 
-	// TooLarge is a size of data in bytes that the bus refuses, 0 if it takes all.
+	// TooLarge is a size of data in bytes that the bus refuses, 0 if there is no limit.
 	TooLarge int
 
-	// Kill ends the bus without warning, as kill -9 does, and Start starts it
-	// again, with what it had stored.
+	// Kill kills the bus as SIGKILL does. Start starts it again with what it had stored.
 	Kill, Start func(t *testing.T)
 
-	// Mute lets the bus take messages whose acknowledgements never arrive, and
-	// Unmute ends that.
+	// Mute makes the bus accept messages without acknowledgements. Unmute ends that.
 	Mute, Unmute func(t *testing.T)
 
-	// Freeze lets the bus take nothing and answer nothing, without breaking a
-	// connection, and Thaw ends that.
+	// Freeze makes the bus accept and answer nothing, without breaking connections. Thaw ends
+	// that.
 	Freeze, Thaw func(t *testing.T)
 
 	// Purge removes all events of an object, as an operator might.
 	Purge func(t *testing.T, k event.Key)
 }
 
-// Event is an event as the bus holds it.
+// Event is an event on the bus.
 type Event struct {
 	ID       string
 	Position uint64
 	Data     string
 }
 
-// Run runs the contract's tests, each on a bus of its own.
+// Run runs the tests of the contract, each on its own bus.
 func Run(t *testing.T, factory func(t *testing.T) Bus) {
 	for _, test := range []struct {
 		name string
@@ -90,14 +86,14 @@ func Run(t *testing.T, factory func(t *testing.T) Bus) {
 	}
 }
 
-// open opens a publisher, waits until it is ready and closes it with the test.
+// open opens a publisher, waits until it is ready, and closes it at the end of the test.
 func open(t *testing.T, bus Bus) publish.Publisher {
 	t.Helper()
 	return ready(t, bus.Open(t, false))
 }
 
-// openImpatient is for tests that lose acknowledgements. On a slow machine others
-// get lost with them.
+// openImpatient is for tests that lose acknowledgements. On a slow machine, other acknowledgements
+// time out too.
 func openImpatient(t *testing.T, bus Bus) publish.Publisher {
 	t.Helper()
 	return ready(t, bus.Open(t, true))
@@ -135,8 +131,8 @@ func mustPublish(t *testing.T, p publish.Publisher, m *event.Message) uint64 {
 	return position
 }
 
-// publishUntilStored publishes as the forwarder's queue does: again and again
-// until the bus has it.
+// publishUntilStored publishes as the forwarder's queue does: repeatedly until the bus has the
+// message.
 func publishUntilStored(t *testing.T, p publish.Publisher, m *event.Message) uint64 {
 	t.Helper()
 	var position uint64

@@ -10,9 +10,9 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// testEarlyPurges: deletes are purged a moment after they were stored, as when there are too
-// many. Nothing else changes: existing objects and the other deletes stay, an object can
-// come back whether its delete was purged or not, and who expects a purged event is refused.
+// testEarlyPurges: deletes are purged right after they were stored, as when there are too many.
+// Nothing else changes: existing objects and other deletes stay. An object can come back, whether
+// its delete was purged or not. A publish that expects a purged event is refused.
 func testEarlyPurges(t *testing.T, bus Bus) {
 	p := open(t, bus)
 	b, can := p.(publish.Bus)

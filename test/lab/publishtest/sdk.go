@@ -11,7 +11,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// Attributes are those of a message by name, to compare with [SDKAttributes].
+// Attributes returns the attributes of a message by name, to compare with [SDKAttributes].
 func Attributes(m *event.Message) map[string]string {
 	attributes := map[string]string{}
 	for _, a := range m.Attributes {
@@ -20,8 +20,8 @@ func Attributes(m *event.Message) map[string]string {
 	return attributes
 }
 
-// SDKAttributes is all that the CloudEvents SDK knows of an event, as strings, but for
-// the extensions that its receiver for Kafka adds by itself.
+// SDKAttributes returns all attributes that the CloudEvents SDK reads from an event, as strings,
+// except the extensions that its Kafka receiver adds.
 func SDKAttributes(t testing.TB, e *cloudevents.Event) map[string]string {
 	t.Helper()
 	attributes := map[string]string{
@@ -45,7 +45,7 @@ func SDKAttributes(t testing.TB, e *cloudevents.Event) map[string]string {
 	return attributes
 }
 
-// CanonicalJSON is JSON with its members sorted, and the numbers as they are.
+// CanonicalJSON returns JSON with sorted members and unchanged numbers.
 func CanonicalJSON(t testing.TB, b []byte) string {
 	t.Helper()
 	var v any

@@ -15,15 +15,15 @@ type Subscribable interface {
 	Subscribe(ctx context.Context, o publish.SubscribeOptions, yield func(*event.Message, publish.Delivery) error) error
 }
 
-// Got is what a subscription brought: an event, what is none, or a tombstone.
+// Got is what a subscription delivered: an event, a foreign message, or a tombstone.
 type Got struct {
-	Message *event.Message // nil if it is foreign; of a tombstone it has the key only
+	Message *event.Message // nil if the message is foreign; a tombstone has only the key
 	publish.Delivery
-	Err       error // why it is foreign
+	Err       error // why the message is foreign
 	Tombstone bool
 }
 
-// String is the event's id, or says what it is instead.
+// String returns the id of the event, or what it is instead.
 func (g Got) String() string {
 	switch {
 	case g.Message == nil:
@@ -44,7 +44,7 @@ type Subscriber struct {
 	result  chan error
 }
 
-// Subscribe begins to read. What the options have to call is the subscriber's.
+// Subscribe starts reading. It replaces the callbacks in the options.
 func Subscribe(t testing.TB, bus Subscribable, o publish.SubscribeOptions) *Subscriber {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -60,7 +60,7 @@ func Subscribe(t testing.TB, bus Subscribable, o publish.SubscribeOptions) *Subs
 	o.Notify = func(err error) { s.notices <- err }
 	o.Foreign = func(d publish.Delivery, err error) {
 		if err == nil {
-			t.Error("what is foreign comes without an error")
+			t.Error("a foreign message was delivered without an error")
 		}
 		_ = give(Got{Delivery: d, Err: err})
 	}
@@ -72,7 +72,7 @@ func Subscribe(t testing.TB, bus Subscribable, o publish.SubscribeOptions) *Subs
 		defer close(done)
 		s.result <- bus.Subscribe(ctx, o, func(m *event.Message, d publish.Delivery) error {
 			copied := *m
-			copied.Data = bytes.Clone(m.Data) // it is the subscription's
+			copied.Data = bytes.Clone(m.Data) // the subscription reuses it
 			return give(Got{Message: &copied, Delivery: d})
 		})
 	}()
@@ -80,7 +80,7 @@ func Subscribe(t testing.TB, bus Subscribable, o publish.SubscribeOptions) *Subs
 	return s
 }
 
-// Next waits for what comes next.
+// Next waits for the next delivery.
 func (s *Subscriber) Next() Got {
 	s.t.Helper()
 	select {
@@ -94,7 +94,7 @@ func (s *Subscriber) Next() Got {
 	return Got{}
 }
 
-// Notice waits for a notice that answers to is.
+// Notice waits for a notice that satisfies is.
 func (s *Subscriber) Notice(what string, is func(error) bool) {
 	s.t.Helper()
 	timeout := time.After(limit)
@@ -110,13 +110,13 @@ func (s *Subscriber) Notice(what string, is func(error) bool) {
 	}
 }
 
-// Reading waits for a further notice that events can come.
+// Reading waits for one more notice that events can arrive.
 func (s *Subscriber) Reading() {
 	s.t.Helper()
 	s.Notice("reading", func(err error) bool { return err == nil })
 }
 
-// Ended waits for the subscription's end and gives its error.
+// Ended waits for the end of the subscription and returns its error.
 func (s *Subscriber) Ended() error {
 	s.t.Helper()
 	select {

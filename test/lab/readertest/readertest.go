@@ -1,5 +1,5 @@
-// Package readertest puts records into topics for the tests of whoever reads them,
-// right ones and wrong ones, without the writer of package kafka.
+// Package readertest writes valid and invalid records to topics, for the tests of readers, without
+// the writer of package kafka.
 package readertest
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 )
 
-// limit bounds every wait. Only a failing test gets there.
+// limit bounds every wait. Only a failing test reaches it.
 const limit = 3 * time.Minute
 
 // Writer writes to one topic.
@@ -23,12 +23,13 @@ type Writer struct {
 	Topic      string
 	Partitions int
 	Structured bool
+	Valued     bool // markers have a value, as those of earlier releases
 
 	t      testing.TB
 	client *broker.Client
 }
 
-// New writes to a topic that exists.
+// New returns a writer to an existing topic.
 func New(t testing.TB, addr, topic string, partitions int) *Writer {
 	t.Helper()
 	client, err := broker.New(broker.Options{Addrs: []string{addr}})
@@ -39,7 +40,7 @@ func New(t testing.TB, addr, topic string, partitions int) *Writer {
 	return &Writer{Topic: topic, Partitions: partitions, t: t, client: client}
 }
 
-// NewTopic makes a topic of t's own and a writer to it.
+// NewTopic creates a topic for t and returns a writer to it.
 func NewTopic(t testing.TB, b interface {
 	kafkabrokertest.TopicCreator
 	Addr() string
@@ -48,32 +49,39 @@ func NewTopic(t testing.TB, b interface {
 	return New(t, b.Addr(), kafkabrokertest.Topic(t, b, prefix, partitions, config), partitions)
 }
 
-// Put writes an event where it belongs and gives its position.
+// Put writes an event to its partition and returns its position.
 func (w *Writer) Put(m *event.Message) uint64 {
 	w.t.Helper()
 	return w.PutAt(binding.Partition([]byte(m.Attribute("partitionkey")), w.Partitions), m)
 }
 
-// TryPut is Put for other goroutines than the test's.
+// TryPut is Put for goroutines other than the test's.
 func (w *Writer) TryPut(m *event.Message) (uint64, error) {
-	r, err := binding.Encode(m, w.Structured)
+	r, err := w.encode(m)
 	if err != nil {
 		return 0, err
 	}
 	return w.TryRecord(binding.Partition(r.Key, w.Partitions), r)
 }
 
-// PutAt writes an event into a partition, be it the wrong one.
+// PutAt writes an event to a partition, even if it is the wrong one.
 func (w *Writer) PutAt(partition int, m *event.Message) uint64 {
 	w.t.Helper()
-	r, err := binding.Encode(m, w.Structured)
+	r, err := w.encode(m)
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	return w.PutRecord(partition, r)
 }
 
-// Tombstone writes one for an object.
+func (w *Writer) encode(m *event.Message) (recordbatch.Record, error) {
+	if m.Marker && !w.Valued {
+		return binding.EncodeControl(m)
+	}
+	return binding.Encode(m, w.Structured)
+}
+
+// Tombstone writes a tombstone for an object.
 func (w *Writer) Tombstone(cluster string, k event.Key) uint64 {
 	w.t.Helper()
 	key := []byte(event.PartitionKey(cluster, k))
@@ -90,7 +98,7 @@ func (w *Writer) PutRecord(partition int, r recordbatch.Record) uint64 {
 	return position
 }
 
-// TryRecord is for other goroutines than the test's.
+// TryRecord is PutRecord for goroutines other than the test's.
 func (w *Writer) TryRecord(partition int, r recordbatch.Record) (uint64, error) {
 	var batch recordbatch.Batch
 	batch.Append(r)
@@ -108,7 +116,7 @@ func (w *Writer) TryRecord(partition int, r recordbatch.Record) (uint64, error) 
 		case broker.KindOf(err) != broker.Retry || ctx.Err() != nil:
 			return 0, err
 		}
-		select { // a topic that is new may have no leader yet
+		select { // a new topic may not have a leader yet
 		case <-time.After(50 * time.Millisecond):
 		case <-ctx.Done():
 		}

@@ -1,5 +1,5 @@
-// Package schematest validates messages with the schemas in docs/schemas. It knows nothing of the
-// code that writes either.
+// Package schematest validates messages with the schemas in docs/schemas. It doesn't use the code
+// that writes messages or schemas.
 package schematest
 
 import (
@@ -17,7 +17,7 @@ import (
 // Schema is a compiled schema.
 type Schema struct{ schema *jsonschema.Schema }
 
-// Validate returns why a JSON text does not match the schema.
+// Validate returns why a JSON text doesn't match the schema, or nil.
 func (s Schema) Validate(text []byte) error {
 	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
 	if err != nil {
@@ -26,11 +26,11 @@ func (s Schema) Validate(text []byte) error {
 	return s.schema.Validate(value)
 }
 
-// ValidateValue is Validate for a value of the types of package json.
+// ValidateValue is Validate for a decoded JSON value.
 func (s Schema) ValidateValue(value any) error { return s.schema.Validate(value) }
 
-// Event returns the schema of events in the JSON format. Unlike the published one, it refuses
-// attributes that it does not know.
+// Event returns the schema of events in the JSON format. Unlike the published schema, it refuses
+// unknown attributes.
 func Event(t testing.TB) Schema {
 	document := read(t, "event.v1.json")
 	for _, definition := range document["$defs"].(map[string]any) {
@@ -46,7 +46,7 @@ func Event(t testing.TB) Schema {
 func Data(t testing.TB, file string) Schema { return compile(t, read(t, file), "") }
 
 // Message returns the schemas of the headers and of the payload of a message in the AsyncAPI
-// document. Unlike the published one, the first refuses headers that it does not know.
+// document. Unlike the published schema, the first one refuses unknown headers.
 func Message(t testing.TB, name string) (headers, payload Schema) {
 	t.Helper()
 	document := read(t, "asyncapi.yaml")
@@ -60,8 +60,8 @@ func Message(t testing.TB, name string) (headers, payload Schema) {
 	return compile(t, document, at+"/headers"), compile(t, document, at+"/payload")
 }
 
-// CheckMessage validates a message with its schemas in the AsyncAPI document, which must have
-// every header.
+// CheckMessage validates a message with its schemas in the AsyncAPI document. The schema must list
+// every header of the message.
 func CheckMessage(t testing.TB, name string, headers map[string]string, body []byte) {
 	t.Helper()
 	ofHeaders, ofPayload := Message(t, name)
@@ -80,15 +80,15 @@ func CheckMessage(t testing.TB, name string, headers map[string]string, body []b
 	}
 	values["unknown"] = "x"
 	if ofHeaders.ValidateValue(values) == nil {
-		t.Errorf("%s: any header is accepted, so that none is missing in the schema", name)
+		t.Errorf("%s: the schema accepts an unknown header", name)
 	}
 	if name != "tombstoneOnKafka" && ofHeaders.ValidateValue(map[string]any{}) == nil {
 		t.Errorf("%s: accepted without headers", name)
 	}
 }
 
-// Structured returns an event in the JSON format, from its attributes as texts and its data. It
-// is for messages in binary mode.
+// Structured returns an event in the JSON format from the attributes and data of a message in
+// binary mode.
 func Structured(attributes map[string]string, data []byte) ([]byte, error) {
 	event := map[string]any{"data": json.RawMessage(data)}
 	for name, value := range attributes {
@@ -104,6 +104,7 @@ func compile(t testing.TB, document map[string]any, at string) Schema {
 	t.Helper()
 	compiler := jsonschema.NewCompiler()
 	compiler.AssertFormat()
+	compiler.AssertContent()
 	if err := compiler.AddResource("schema.json", document); err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +115,7 @@ func compile(t testing.TB, document map[string]any, at string) Schema {
 	return Schema{schema}
 }
 
-// read reads a file of docs/schemas of the module that the test is in.
+// read reads a file from docs/schemas in the module of the test.
 func read(t testing.TB, file string) map[string]any {
 	t.Helper()
 	root, err := moduleRoot()
@@ -126,7 +127,7 @@ func read(t testing.TB, file string) map[string]any {
 		t.Fatal(err)
 	}
 	var document map[string]any
-	if err := yaml.Unmarshal(text, &document); err != nil { // JSON is YAML
+	if err := yaml.Unmarshal(text, &document); err != nil { // JSON is a subset of YAML
 		t.Fatal(err)
 	}
 	return document

@@ -1,5 +1,5 @@
-// Package tlstest makes certificates for tests: an authority that lives as long as
-// its test, and what it issues, good for a day, for servers on 127.0.0.1 and clients.
+// Package tlstest makes certificates for tests: an authority that exists as long as its test, and
+// certificates that are valid for a day, for servers on 127.0.0.1 and for clients.
 package tlstest
 
 import (
@@ -18,9 +18,9 @@ import (
 	"time"
 )
 
-// A CA is a certificate authority of one test.
+// A CA is the certificate authority of one test.
 type CA struct {
-	// File holds the authority's certificate in PEM, Pool the same.
+	// File has the certificate of the authority in PEM, and Pool the same.
 	File string
 	Pool *x509.CertPool
 
@@ -40,8 +40,8 @@ func NewCA(t testing.TB) *CA {
 	return ca
 }
 
-// Issue makes a certificate with this common name, and the files that hold it and
-// its key, in PKCS #8, in PEM.
+// Issue makes a certificate with a common name. It returns the files of the certificate and of its
+// key, in PEM and PKCS #8.
 func (ca *CA) Issue(name string) (certificate tls.Certificate, certFile, keyFile string) {
 	ca.t.Helper()
 	template := ca.template(name)
@@ -51,7 +51,7 @@ func (ca *CA) Issue(name string) (certificate tls.Certificate, certFile, keyFile
 	return ca.issue(template)
 }
 
-// Expired is Issue for a certificate that is no longer good.
+// Expired is Issue for an expired certificate.
 func (ca *CA) Expired(name string) (certificate tls.Certificate, certFile, keyFile string) {
 	ca.t.Helper()
 	template := ca.template(name)
@@ -86,8 +86,8 @@ func (ca *CA) template(name string) *x509.Certificate {
 	}
 }
 
-// issue makes a certificate and its files. The first is the authority's own, signed
-// by itself.
+// issue makes a certificate and its files. The first certificate is the authority's own, signed by
+// itself.
 func (ca *CA) issue(template *x509.Certificate) (certificate tls.Certificate, certFile, keyFile string) {
 	ca.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

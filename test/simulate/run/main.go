@@ -1,5 +1,5 @@
-// Run runs histories of the simulator: so many seeds, one seed, or as many as there is time
-// for. It prints the story of the first failing seed, shrunk, and exits with 1.
+// Run runs histories of the simulator: a number of seeds, one seed, or as many as a time allows.
+// It prints the shrunk story of the first failing seed and exits with 1.
 package main
 
 import (

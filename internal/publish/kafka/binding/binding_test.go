@@ -91,6 +91,56 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
+// TestControl: a marker in an event topic has no value, and a reader gets all of it. A
+// consistency point has everything in its attributes.
+func TestControl(t *testing.T) {
+	for _, typed := range publishtest.EveryType(t) {
+		m := typed.Message
+		if !m.Marker {
+			continue
+		}
+		t.Run(typed.Type, func(t *testing.T) {
+			r, err := EncodeControl(m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.Value != nil || string(r.Key) != m.Attribute("partitionkey") || !IsControl(r.Headers) {
+				t.Errorf("got the record %+v", r)
+			}
+			want := string(m.Data)
+			if m.IsResolved() {
+				want = ""
+			}
+			got, err := DecodeControl(r.Headers, r.Value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got.ID != m.ID || string(got.Data) != want {
+				t.Errorf("got id %q, data %s", got.ID, got.Data)
+			}
+			if diff := cmp.Diff(publishtest.Attributes(m), publishtest.Attributes(got)); diff != "" {
+				t.Errorf("attributes (-want +got):\n%s", diff)
+			}
+			for _, structured := range []bool{false, true} { // as earlier releases write it
+				valued := mustEncode(t, m, structured)
+				if got, err := DecodeControl(valued.Headers, valued.Value); err != nil || got.ID != m.ID || string(got.Data) != string(m.Data) {
+					t.Errorf("with a value: got %+v, %v", got, err)
+				}
+			}
+		})
+	}
+	for name, headers := range map[string][]recordbatch.Header{
+		"no headers": nil, "a tombstone of a delete": headersOf("kuberelay_type=io.kuberelay.object.deleted"), "data alone": headersOf("kuberelay_data={}"),
+	} {
+		if m, err := DecodeControl(headers, nil); IsControl(headers) || !errors.Is(err, ErrTombstone) {
+			t.Errorf("%s: got %+v, %v, want %v", name, m, err, ErrTombstone)
+		}
+	}
+	if m, err := DecodeControl(headersOf("ce_type=io.kuberelay.snapshot.started"), nil); err == nil {
+		t.Errorf("no id: got %+v", m)
+	}
+}
+
 // TestEncodeShares: the headers share memory, but appending to one does not change the
 // next.
 func TestEncodeShares(t *testing.T) {

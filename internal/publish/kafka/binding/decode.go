@@ -76,6 +76,25 @@ func Decode(headers []recordbatch.Header, value []byte) (*event.Message, error) 
 	return m, nil
 }
 
+// IsControl reports whether a record without a value can be one of [EncodeControl]. Only the
+// key says whether it is: the key of an object has none.
+func IsControl(headers []recordbatch.Header) bool { return lookUp(headers, "type") != "" }
+
+// DecodeControl decodes a record of [EncodeControl], or one with the key of a marker and a
+// value, as earlier releases write it. It sets what [Decode] sets.
+func DecodeControl(headers []recordbatch.Header, value []byte) (*event.Message, error) {
+	if value != nil || !IsControl(headers) {
+		return Decode(headers, value)
+	}
+	value = []byte{}
+	for _, h := range headers {
+		if h.Key == dataHeader {
+			value = h.Value
+		}
+	}
+	return Decode(headers, value)
+}
+
 // check returns an error if the headers are not those of an event in binary mode.
 func check(headers []recordbatch.Header) error {
 	for _, h := range headers {

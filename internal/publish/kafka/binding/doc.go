@@ -12,9 +12,11 @@
 //     (3.1). So the events of an object are in one partition, the same that every client
 //     with Java's default partitioner selects: [Partition].
 //   - It reads what the CloudEvents SDK writes, and the SDK reads what it writes.
-//   - No event is a tombstone, because a delete has data. [Encode] returns an error for an
-//     event without data, and a reader gets [ErrTombstone] for a tombstone. [Tombstone]
-//     returns the tombstone that follows a delete.
+//   - No event of an object is a tombstone, because a delete has data. [Encode] returns an
+//     error for an event without data, and a reader gets [ErrTombstone] for a tombstone.
+//     [Tombstone] returns the tombstone that follows a delete.
+//   - A marker in an event topic has no value, see [EncodeControl], so a table of the topic
+//     has no row of it.
 //
 // What it does not:
 //

@@ -31,11 +31,6 @@ func Encode(m *event.Message, structured bool) (recordbatch.Record, error) {
 	if m.Data == nil {
 		return fail("no data: the record would be a tombstone")
 	}
-	if m.IsResolved() { // a tombstone is no row in any table
-		r, err := Encode(&event.Message{ID: m.ID, Attributes: m.Attributes, Data: []byte{}}, false)
-		r.Value = nil
-		return r, err
-	}
 	r := recordbatch.Record{}
 	if t := m.Attribute("time"); t != "" {
 		var err error
@@ -55,6 +50,23 @@ func Encode(m *event.Message, structured bool) (recordbatch.Record, error) {
 	r.Key, r.Headers = headers(key, m.Attributes)
 	r.Value = m.Data
 	return r, nil
+}
+
+// dataHeader holds the data of a control record.
+const dataHeader = "kuberelay_data"
+
+// EncodeControl returns the record of a marker in an event topic. It has no value, so that it
+// is a row in no table of the topic. Its headers are those of binary mode, and one of the
+// data, unless m is a consistency point, whose attributes have everything.
+//
+// Errors are those of [Encode].
+func EncodeControl(m *event.Message) (recordbatch.Record, error) {
+	r, err := Encode(m, false)
+	if err == nil && !m.IsResolved() {
+		r.Headers = append(r.Headers, recordbatch.Header{Key: dataHeader, Value: r.Value})
+	}
+	r.Value = nil
+	return r, err
 }
 
 // tombstonePrefix begins the header of an attribute in a tombstone. It is not that of the

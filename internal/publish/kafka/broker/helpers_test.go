@@ -112,7 +112,7 @@ func show(r Record) string {
 	return fmt.Sprintf("%d %s=%s", r.Offset, r.Key, value)
 }
 
-// eventually waits until what is as it should be.
+// eventually waits until a condition holds.
 func eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	ctx := within(t)

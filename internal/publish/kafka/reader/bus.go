@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/longwork"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/binding"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
@@ -30,6 +31,9 @@ type Options struct {
 	// CheckpointTopic is never read, even if its name matches a template in Topic.
 	CheckpointTopic string
 	Cluster         string // the cluster name; all clusters if empty
+
+	// Reading counts the records that are read up to an end that is known; nil for none.
+	Reading *longwork.Counter
 
 	Logger *slog.Logger // none if nil
 }
@@ -136,7 +140,7 @@ func (b *Bus) At(ctx context.Context, k event.Key, position uint64) (publish.Sto
 	}
 	var s publish.Stored
 	if s.Acked, err = event.AckedFrom(m.Attribute); err != nil {
-		return publish.Stored{}, nil //nolint:nilerror // likewise
+		return publish.Stored{}, nil //nolint:nilerror // not a Kuberelay event
 	}
 	s.Acked.Position = position
 	_ = s.Read(m) // as documented

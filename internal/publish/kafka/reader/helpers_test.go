@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(kafkabrokertest.Run(m)) }
 
-// limit bounds every wait. Only a failing test gets there.
+// limit bounds every wait. Only a failing test reaches it.
 const limit = 3 * time.Minute
 
 const cluster = "prod"

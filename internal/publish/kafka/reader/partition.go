@@ -59,6 +59,8 @@ type partition struct {
 	next int64 // offset of the next record
 	from int64 // records before it go to Past
 
+	counted bool // the counter has begun to count the records before from
+
 	// whole reports that the log starts at offset 0 and that every offset below next was
 	// delivered.
 	whole bool
@@ -71,11 +73,23 @@ func (b *Bus) newPartition(log publish.Log, from int64) *partition {
 // read calls each with the records up to an offset, until ctx ends, and refused with the
 // batches that it skips.
 func (p *partition) read(ctx context.Context, to int64, each func(broker.Record) error, refused func(broker.Refused)) error {
+	p.b.opts.Reading.Expect(max(0, to-p.next))
+	return p.readExpected(ctx, to, each, refused)
+}
+
+// readExpected is read of what the counter expects.
+func (p *partition) readExpected(ctx context.Context, to int64, each func(broker.Record) error, refused func(broker.Refused)) error {
 	if p.next >= to {
 		return nil
 	}
+	counted := p.next
+	count := func(next int64) {
+		p.b.opts.Reading.Add(next - counted)
+		counted = next
+	}
 	_, err := p.b.client.Read(ctx, p.log.Topic, p.log.Partition, p.next, to, func(r broker.Record) error {
 		p.pass(r)
+		count(p.next)
 		return each(r)
 	}, func(r broker.Refused) {
 		p.skip(r)
@@ -84,6 +98,7 @@ func (p *partition) read(ctx context.Context, to int64, each func(broker.Record)
 	if err == nil {
 		p.whole = p.whole && p.next == to
 		p.next = to
+		count(to)
 	}
 	return err
 }
@@ -103,6 +118,15 @@ func (p *partition) catchUp(ctx context.Context, t *target) error {
 			return err
 		}
 	}
+}
+
+// readPast delivers the records before the start of the subscription.
+func (p *partition) readPast(ctx context.Context, t *target) error {
+	if p.counted {
+		defer p.b.opts.Reading.End()
+		p.counted = false
+	}
+	return p.read(ctx, p.from, func(r broker.Record) error { return p.deliver(t, r) }, func(r broker.Refused) { p.refuse(t, r) })
 }
 
 // follow delivers existing and new records until ctx ends.
@@ -145,7 +169,8 @@ func (p *partition) pass(r broker.Record) {
 // delete doesn't hide the delete.
 func (p *partition) readLasts(ctx context.Context, until int64, t *target) error {
 	lasts := map[string]int64{}
-	err := p.b.newPartition(p.log, 0).read(ctx, until, func(r broker.Record) error {
+	p.b.opts.Reading.Expect(until + max(0, until-p.next)) // it is read twice
+	err := p.b.newPartition(p.log, 0).readExpected(ctx, until, func(r broker.Record) error {
 		if !p.b.isWanted(r) {
 			return nil
 		}
@@ -160,7 +185,7 @@ func (p *partition) readLasts(ctx context.Context, until int64, t *target) error
 	if err != nil {
 		return err
 	}
-	return p.read(ctx, until, func(r broker.Record) error {
+	return p.readExpected(ctx, until, func(r broker.Record) error {
 		p.whole = false // other records are left out
 		if offset, ok := lasts[string(r.Key)]; ok && offset == r.Offset {
 			return p.deliver(t, r)
@@ -190,7 +215,7 @@ func (p *partition) deliver(t *target, r broker.Record) error {
 		if t.opts.Foreign != nil {
 			t.opts.Foreign(d, err)
 		}
-	case r.Value == nil && !m.IsResolved():
+	case r.Value == nil && !m.Marker:
 		if t.opts.Tombstone != nil {
 			t.opts.Tombstone(m.Key, d)
 		}
@@ -225,11 +250,11 @@ func (b *Bus) decode(d *publish.Delivery, r broker.Record) (*event.Message, erro
 	if r.Value == nil && !m.Marker {
 		return m, nil
 	}
-	value := r.Value
-	if value == nil {
-		value = []byte{} // a consistency point has attributes only
+	decode := binding.Decode
+	if m.Marker {
+		decode = binding.DecodeControl
 	}
-	decoded, err := binding.Decode(r.Headers, value)
+	decoded, err := decode(r.Headers, r.Value)
 	if err != nil {
 		return nil, err
 	}

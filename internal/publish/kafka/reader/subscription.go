@@ -228,7 +228,10 @@ func (s *subscription) begin(ctx context.Context, log publish.Log, since, end in
 	p := s.b.newPartition(log, from)
 	if s.target.opts.Past != nil {
 		p = s.b.newPartition(log, 0)
-		p.from = from
+		p.from, p.counted = from, from > 0
+		if p.counted {
+			s.b.opts.Reading.Begin()
+		}
 	}
 	s.follow(ctx, p, until)
 }
@@ -238,7 +241,10 @@ func (s *subscription) begin(ctx context.Context, log publish.Log, since, end in
 func (s *subscription) follow(ctx context.Context, p *partition, until int64) {
 	s.workers.Go(func() {
 		var err error
-		if p.next < until {
+		if p.next < p.from {
+			err = p.readPast(ctx, &s.target)
+		}
+		if err == nil && p.next < until {
 			err = p.readLasts(ctx, until, &s.target)
 		}
 		if err == nil && s.target.opts.CaughtUp != nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/longwork"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/binding"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
@@ -25,6 +26,8 @@ func TestFromStart(t *testing.T) {
 			w.Structured = structured
 			put(t, w, "a", 1, 2)
 			w.Put(marker(t, event.SnapshotStarted, "s"))
+			w.Valued = true
+			w.Put(marker(t, event.SnapshotCompleted, "s"))
 			s := subscribe(t, open(t, Options{Topic: w.Topic, Cluster: cluster}, kafkabrokertest.Shared(t).Addr()), publish.FromStart)
 			first := s.Next()
 			if d := first.Delivery; first.String() != "uid-of-a.1" || d.Cluster != cluster || d.Position != publish.PositionOf(0, 0) || d.Place() != "0:0" || !d.Whole ||
@@ -32,8 +35,11 @@ func TestFromStart(t *testing.T) {
 				t.Errorf("got %+v of %+v", first.Delivery, first.Message)
 			}
 			s.want(ids("a", 2)...)
-			if m := s.Next().Message; m == nil || !m.Marker || m.Key != (event.Key{Resource: "configmaps"}) {
-				t.Errorf("got %+v, want the marker", m)
+			for _, id := range []string{"configmaps.core.started.s", "configmaps.core.completed.s"} {
+				m := s.Next().Message
+				if m == nil || !m.Marker || m.ID != id || m.Key != (event.Key{Resource: "configmaps"}) || !strings.Contains(string(m.Data), `"resource":"configmaps"`) {
+					t.Errorf("got %+v, want the marker %s", m, id)
+				}
 			}
 			put(t, w, "b", 1)
 			s.want(ids("b", 1)...)
@@ -53,8 +59,8 @@ func TestFromNow(t *testing.T) {
 	}
 }
 
-// FromLast yields the last event of each object, in any partition, and the last markers,
-// and nothing for an object that ends with a tombstone, unless it is that of a delete.
+// FromLast yields the last event of each object, in any partition, and the last markers. An object
+// that ends with a tombstone yields nothing, unless it is the tombstone of a delete.
 func TestFromLast(t *testing.T) {
 	w := readertest.NewTopic(t, kafkabrokertest.Shared(t), "last", 3, nil)
 	put(t, w, "a", 1, 2)
@@ -69,7 +75,9 @@ func TestFromLast(t *testing.T) {
 	at := w.Put(removal)
 	w.PutRecord(publish.Partition(at), *binding.Tombstone(removal))
 	put(t, w, "b", 2, 3)
-	s := subscribe(t, open(t, Options{Topic: w.Topic, Cluster: cluster}, kafkabrokertest.Shared(t).Addr()), publish.FromLast)
+	var reading longwork.Counter
+	reading.Begin()
+	s := subscribe(t, open(t, Options{Topic: w.Topic, Cluster: cluster, Reading: &reading}, kafkabrokertest.Shared(t).Addr()), publish.FromLast)
 	var seen []string
 	for range 6 {
 		seen = append(seen, s.Next().String())
@@ -81,6 +89,9 @@ func TestFromLast(t *testing.T) {
 	}
 	put(t, w, "a", 3, 4)
 	s.want(ids("a", 3, 4)...)
+	if a, _ := reading.Measure(); a.Done == 0 || a.Done != a.Total || a.Done%2 != 0 {
+		t.Errorf("counted %+v, want each record twice", a)
+	}
 }
 
 // A subscription yields the events of one cluster, or of all clusters.
@@ -252,16 +263,17 @@ func TestFromTime(t *testing.T) {
 }
 
 // Past gets the events before the start first. Records of that time that are not events are
-// not reported.
+// not reported. All of these are counted.
 func TestPast(t *testing.T) {
 	now := time.Now().Truncate(time.Millisecond)
 	for _, tc := range []struct {
 		name          string
 		options       publish.SubscribeOptions
 		past, yielded []string
+		counted       int64
 	}{
-		{name: "from now", options: publish.SubscribeOptions{From: publish.FromNow}, past: ids("a", 1, 2, 3)},
-		{name: "from a time", options: publish.SubscribeOptions{From: publish.FromTime, Since: now}, past: ids("a", 1, 2), yielded: ids("a", 3)},
+		{name: "from now", options: publish.SubscribeOptions{From: publish.FromNow}, past: ids("a", 1, 2, 3), counted: 4},
+		{name: "from a time", options: publish.SubscribeOptions{From: publish.FromTime, Since: now}, past: ids("a", 1, 2), yielded: ids("a", 3), counted: 3},
 		{name: "from the start", options: publish.SubscribeOptions{From: publish.FromStart}, yielded: append([]string{"foreign x"}, ids("a", 1, 2, 3)...)},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -270,13 +282,22 @@ func TestPast(t *testing.T) {
 			puts(t, w, 0, "a", now.Add(-2*time.Minute), now.Add(-time.Minute), now)
 			var past []string // read when something was yielded, after which nothing is added
 			tc.options.Past = func(m *event.Message, _ publish.Delivery) { past = append(past, m.ID) }
-			s := &subscriber{publishtest.Subscribe(t, open(t, Options{Topic: w.Topic}, kafkabrokertest.Shared(t).Addr()), tc.options), t}
+			var reading longwork.Counter
+			reading.Begin() // so that it can be measured after the end
+			s := &subscriber{publishtest.Subscribe(t, open(t, Options{Topic: w.Topic, Reading: &reading}, kafkabrokertest.Shared(t).Addr()), tc.options), t}
 			s.Reading()
 			s.want(tc.yielded...)
 			put(t, w, "live", 1)
 			s.want(ids("live", 1)...)
 			if !slices.Equal(past, tc.past) {
 				t.Errorf("got %q as past, want %q", past, tc.past)
+			}
+			if a, is := reading.Measure(); !is || a.Done != tc.counted || a.Total != tc.counted {
+				t.Errorf("counted %+v, %v, want %d", a, is, tc.counted)
+			}
+			reading.End()
+			if a, is := reading.Measure(); is {
+				t.Errorf("it is not over: %+v", a)
 			}
 		})
 	}

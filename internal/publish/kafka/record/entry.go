@@ -29,6 +29,14 @@ type Entry struct {
 	Type event.Type `json:"type,omitempty"`
 	ID   string     `json:"id,omitempty"`
 
+	// NoValue: the marker's record has no value, so it is a row in no table, and compaction
+	// removes it. Earlier releases write a value.
+	NoValue bool `json:"noValue,omitempty"`
+
+	// Claim is the data of a claim, because compaction removes its record; "" in an entry of an
+	// earlier release.
+	Claim string `json:"claim,omitempty"`
+
 	// Unread, for the writer's marker of an event partition, is the first offset of another
 	// writer's record that the writer has not read, or not answered; 0 for none.
 	Unread int64 `json:"unread,omitempty"`

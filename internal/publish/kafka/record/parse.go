@@ -99,36 +99,60 @@ func (p Parser) state(topic string, value []byte, partition int) (Checkpoint, er
 }
 
 // Event returns the entry of a record of an event topic. The tombstone right after a removal
-// has the entry of the removal, and any other tombstone the zero entry.
+// has the entry of the removal, and any other tombstone the zero entry, as does a consistency
+// point.
 func (p Parser) Event(r broker.Record, topic string, partition int) (Entry, error) {
 	if len(r.Key) > event.MaxText {
 		return Entry{}, tooLong(r.Key)
 	}
 	key := string(r.Key)
-	if r.Value == nil {
+	var e Entry
+	_, _, err := event.ParseMarkerPartitionKey(key)
+	switch isMarker := err == nil; {
+	case isMarker && (r.Value != nil || binding.IsControl(r.Headers)):
+		e, err = marker(r)
+	case r.Value == nil:
 		return p.tombstone(r, topic, partition)
+	default:
+		e, err = ofObject(r)
 	}
+	if err != nil || e == (Entry{}) {
+		return Entry{}, err
+	}
+	e.Topic, e.Partition, e.Offset, e.Time = topic, partition, r.Offset, Stored(r.Time)
+	return e, p.check(key, e)
+}
+
+// ofObject returns what the event in a record says of its object.
+func ofObject(r broker.Record) (Entry, error) {
 	attribute, _, err := binding.Attributes(r.Headers, r.Value)
 	if err != nil {
 		return Entry{}, event.Invalid(event.InvalidEvent, err)
 	}
-	var e Entry
 	switch t := event.Type(attribute("type")); t {
-	case event.WriterStarted, event.SnapshotStarted, event.SnapshotCompleted:
-		e = Entry{Type: t, ID: attribute("id")}
-	case event.ClusterClaimed:
-		if e, err = claim(r); err != nil {
-			return Entry{}, err
-		}
-	default:
-		acked, err := event.AckedFrom(attribute)
-		if err != nil {
-			return Entry{}, err
-		}
-		e = EntryOf(acked, "", 0, 0)
+	case event.WriterStarted, event.ClusterClaimed, event.SnapshotStarted, event.SnapshotCompleted:
+		return Entry{Type: t, ID: attribute("id")}, nil // the caller checks the key
 	}
-	e.Topic, e.Partition, e.Offset, e.Time = topic, partition, r.Offset, Stored(r.Time)
-	return e, p.check(key, e)
+	acked, err := event.AckedFrom(attribute)
+	return EntryOf(acked, "", 0, 0), err
+}
+
+// marker returns what a control record says, the zero entry for a consistency point.
+func marker(r broker.Record) (Entry, error) {
+	m, err := binding.DecodeControl(r.Headers, r.Value)
+	if err != nil {
+		return Entry{}, event.Invalid(event.InvalidEvent, err)
+	}
+	e := Entry{Type: event.Type(m.Attribute("type")), ID: m.ID, NoValue: r.Value == nil}
+	switch e.Type {
+	case event.Resolved:
+		return Entry{}, nil
+	case event.ClusterClaimed:
+		var c event.Claim
+		c, err = event.ClaimFrom(m)
+		e.UID, e.Epoch, e.Claim = c.UID, c.Epoch, string(m.Data)
+	}
+	return e, err
 }
 
 // tombstone returns the entry of the removal before a tombstone.
@@ -150,15 +174,6 @@ func (p Parser) tombstone(r broker.Record, topic string, partition int) (Entry, 
 	return e, p.check(key, e)
 }
 
-func claim(r broker.Record) (Entry, error) {
-	m, err := binding.Decode(r.Headers, r.Value)
-	if err != nil {
-		return Entry{}, event.Invalid(event.InvalidEvent, err)
-	}
-	c, err := event.ClaimFrom(m)
-	return Entry{UID: c.UID, Epoch: c.Epoch, Type: event.ClusterClaimed, ID: m.ID}, err
-}
-
 // check returns an error for an entry that no forwarder writes for a key.
 func (p Parser) check(key string, e Entry) error {
 	switch {
@@ -166,6 +181,8 @@ func (p Parser) check(key string, e Entry) error {
 		return event.Invalid(event.InvalidPosition, fmt.Errorf("the entry of %q names the topic %.100q", key, e.Topic))
 	case len(e.ID) > event.MaxText:
 		return event.Invalid(event.InvalidAttribute, fmt.Errorf("the id in the entry of %q has %d bytes", key, len(e.ID)))
+	case len(e.Claim) > event.MaxText:
+		return event.Invalid(event.InvalidData, fmt.Errorf("the claim in the entry of %q has %d bytes", key, len(e.Claim)))
 	case e.Partition < 0 || e.Partition >= publish.MaxPartitions || e.Offset < 0 || e.Offset > publish.MaxOffset || e.Unread < 0:
 		return event.Invalid(event.InvalidPosition, fmt.Errorf("the entry of %q is at offset %d of partition %d", key, e.Offset, e.Partition))
 	}

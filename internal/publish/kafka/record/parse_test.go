@@ -180,6 +180,65 @@ func TestEvent(t *testing.T) {
 	}
 }
 
+// TestControl: a control record has its entry, with a value or without. Without one, it says so. A
+// consistency point has none, nor a record without a value under the key of an object.
+func TestControl(t *testing.T) {
+	at, b := time.Unix(1700000000, 0), event.Builder{Cluster: "c"}
+	writer, err := b.WriterStarted("w", "s", "t", 3, at)
+	claim, err1 := b.ClusterClaimed(event.Claim{UID: "u", Epoch: 7, Claimed: at})
+	r := event.Resource{Group: "apps", Version: "v1", Resource: "deployments"}
+	snapshot, err2 := b.Marker(event.SnapshotCompleted, r, "s", 5, at)
+	point, err3 := b.Resolved(event.Point{Resource: r, Version: "9", AsOf: at, Taken: at})
+	if err := errors.Join(err, err1, err2, err3); err != nil {
+		t.Fatal(err)
+	}
+	place := Entry{Topic: "t", Partition: 3, Offset: 9, Time: 1700000000, NoValue: true}
+	for _, test := range []struct {
+		m    *event.Message
+		want func(*Entry)
+	}{
+		{writer, func(e *Entry) { e.Type = event.WriterStarted }},
+		{claim, func(e *Entry) { e.Type, e.UID, e.Epoch = event.ClusterClaimed, "u", 7 }},
+		{snapshot, func(e *Entry) { e.Type = event.SnapshotCompleted }},
+		{point, func(e *Entry) { *e = Entry{} }},
+	} {
+		want := place
+		want.ID = test.m.ID
+		test.want(&want)
+		encoded, err := binding.EncodeControl(test.m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		record := broker.Record{Offset: 9, Time: at, Key: encoded.Key, Headers: encoded.Headers}
+		if e, err := parser.Event(record, "t", 3); err != nil || e != want {
+			t.Errorf("%s: got %+v, %v, want %+v", test.m.ID, e, err, want)
+		}
+		record.Key = []byte(objectKey)
+		if e, err := parser.Event(record, "t", 3); err != nil || e != (Entry{}) {
+			t.Errorf("%s under the key of an object: got %+v, %v, want a tombstone", test.m.ID, e, err)
+		}
+		record.Key, record.Headers = encoded.Key, nil
+		if e, err := parser.Event(record, "t", 3); err != nil || e != (Entry{}) {
+			t.Errorf("%s without headers: got %+v, %v, want a tombstone", test.m.ID, e, err)
+		}
+		for _, structured := range []bool{false, true} { // as earlier releases write it
+			if encoded, err = binding.Encode(test.m, structured); err != nil {
+				t.Fatal(err)
+			}
+			record.Headers, record.Value = encoded.Headers, encoded.Value
+			want.NoValue = false
+			if e, err := parser.Event(record, "t", 3); err != nil || e != want {
+				t.Errorf("%s with a value: got %+v, %v, want %+v", test.m.ID, e, err, want)
+			}
+		}
+	}
+	object := message(t)
+	object.Key, object.Value = []byte(event.ClaimPartitionKey("c")), nil
+	if e, err := parser.Event(object, "t", 3); event.ReasonOf(err) != event.InvalidKey {
+		t.Errorf("an event of an object under the key of the claim, without a value: got %+v, %v", e, err)
+	}
+}
+
 // TestTombstone: a tombstone has the entry of the removal right before it, if it names one.
 func TestTombstone(t *testing.T) {
 	deleted := message(t, event.Attribute{Name: "type", Value: string(event.Deleted)})
@@ -248,6 +307,7 @@ func FuzzEvent(f *testing.F) {
 	}
 	f.Add(string(r.Key), "content-type", "application/cloudevents+json", []byte(`{"specversion":"1.0","id":"u.7","type":"io.kuberelay.object.created","sequence":"0000.00000000000000000007","uid":"u","resourceversion":"7"}`), int64(-1))
 	f.Add(event.ClaimPartitionKey("c"), "ce_type", string(event.ClusterClaimed), []byte(`{"uid":"u","epoch":3}`), int64(0))
+	f.Add(event.ClaimPartitionKey("c"), "kuberelay_data", `{"uid":"u","epoch":3}`, []byte(nil), int64(0))
 	f.Fuzz(func(t *testing.T, key, name, value string, data []byte, millis int64) {
 		r := message(t, event.Attribute{})
 		r.Key, r.Value, r.Time = []byte(key), data, time.UnixMilli(millis)

@@ -29,7 +29,7 @@ var stateAttributes = [...]string{"id", "type", "uid", "resourceversion", "seque
 // Encode returns the message of an event without subject and reply. h must be empty and
 // becomes the header of the message.
 func Encode(m *event.Message, structured bool, h *Header) (*natsgo.Msg, error) {
-	if m.Acked.Deleted {
+	if m.Acked.Deleted || m.Marker {
 		h.set(keyValueHeader, keyValueDelete)
 	}
 	if structured {
@@ -52,6 +52,9 @@ func Encode(m *event.Message, structured bool, h *Header) (*natsgo.Msg, error) {
 	h.expect(m)
 	return &natsgo.Msg{Header: h.h, Data: m.Data}, nil
 }
+
+// IsRow reports whether a key-value bucket that copies the stream has the key of a message.
+func IsRow(headers natsgo.Header) bool { return get(headers, keyValueHeader) != keyValueDelete }
 
 // Header builds a natsgo.Header whose values share one array. Headers are reused, because a
 // publish copies them before it returns and a map per message would be a large part of the

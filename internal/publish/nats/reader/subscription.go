@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/longwork"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/nats/binding"
 	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
@@ -27,14 +28,16 @@ type subscription struct {
 	yield func(*event.Message, publish.Delivery) error
 	raw   func(Raw) error // replaces yield for undecoded messages
 
-	reading bool      // a consumer existed
-	started bool      // the stream was found; the fields below are valid
-	created time.Time // identifies the stream
-	seen    uint64    // every message up to this position was processed
-	until   uint64    // up to this position, only the last message of each subject is wanted
-	end     uint64    // of the stream when it was found; no message that matches is between until and end
-	reached uint64    // highest position that was received
-	caught  bool      // CaughtUp was called
+	reading  bool      // a consumer existed
+	started  bool      // the stream was found; the fields below are valid
+	created  time.Time // identifies the stream
+	seen     uint64    // every message up to this position was processed
+	until    uint64    // up to this position, only the last message of each subject is wanted
+	end      uint64    // of the stream when it was found; no message that matches is between until and end
+	reached  uint64    // highest position that was received
+	received int64     // messages
+	counter  *longwork.Counter
+	caught   bool // CaughtUp was called
 
 	losses uint64 // of the bus when the stream was found
 	loss   <-chan struct{}
@@ -55,6 +58,7 @@ const (
 
 func (s *subscription) run(ctx context.Context) error {
 	delay := minResubscribe
+	s.counter = s.b.conn.Opts.Reading
 	for {
 		connection, err := s.await(ctx)
 		if err != nil {
@@ -233,6 +237,8 @@ func (s *subscription) takeAll(messages messages, last bool) error {
 		}
 		position := msg.Sequence
 		s.reached = max(s.reached, position)
+		s.received++
+		s.counter.Left(s.received, int64(meta.NumPending))
 		switch {
 		case last && position > s.until: // after the snapshot, every message is wanted
 			s.seen = s.until

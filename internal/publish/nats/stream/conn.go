@@ -21,7 +21,7 @@ type Conn struct {
 	hooks   Hooks
 	log     *slog.Logger
 	metrics *metrics
-	gone    atomic.Bool // the connection closed for good, see onClosed
+	gone    atomic.Bool // the connection is closed permanently, see onClosed
 
 	state    state
 	rotation rotation

@@ -38,6 +38,8 @@ func (c *Conn) Load(ctx context.Context, filter string, take func(*Message) erro
 func (l *loading) load(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	l.c.Opts.Reading.Begin()
+	defer l.c.Opts.Reading.End()
 	stream, err := l.c.FindStream(ctx)
 	if err != nil {
 		return err
@@ -94,6 +96,7 @@ func (l *loading) run(ctx context.Context) error {
 	defer messages.Stop()
 	defer context.AfterFunc(ctx, messages.Stop)()
 	pending := l.consumer.CachedInfo().NumPending
+	l.c.Opts.Reading.Left(0, int64(pending))
 	idleAt := uint64(0) // pending at the last timeout, 0 if a message came since
 	for pending > 0 && pending != idleAt {
 		msg, meta, err := messages.Next(loadIdle)
@@ -124,6 +127,7 @@ func (l *loading) receive(msg *Message, meta *natsgo.MsgMetadata) (pending uint6
 	}
 	l.received, l.position = meta.Sequence.Consumer, msg.Sequence
 	l.seen[msg.Subject] = struct{}{}
+	l.c.Opts.Reading.Left(int64(l.received), int64(meta.NumPending))
 	return meta.NumPending, l.take(msg)
 }
 

@@ -9,6 +9,8 @@ import (
 
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kuberelay/kuberelay/internal/longwork"
 )
 
 // Options configures a Conn. The comment of a field names the environment variable that
@@ -45,6 +47,10 @@ type Options struct {
 	AckTimeout time.Duration
 	// InboxPrefix begins the subjects of answers; "_INBOX" if empty.
 	InboxPrefix string
+
+	// Reading counts the messages that [Conn.Load] reads. The readers of package reader count
+	// theirs with it, too; nil for none.
+	Reading *longwork.Counter
 
 	Logger     *slog.Logger          // none if nil
 	Registerer prometheus.Registerer // no metrics if nil

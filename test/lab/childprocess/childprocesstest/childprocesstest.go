@@ -25,14 +25,14 @@ import (
 // childVariable tells the test binary to be the child.
 const childVariable = "KUBERELAY_TEST_CHILD"
 
-// Started is what must be gone when the process that started it is.
+// Started is what must be gone after the process that started it was killed.
 type Started struct {
 	Dir  string
-	Pids []int // one at least
+	Pids []int // at least one
 }
 
-// RunIfChild makes this process the child, if KilledParent asked for it: it starts
-// what is to be tested, and waits to be killed. Call it first in TestMain.
+// RunIfChild makes this process the child if KilledParent asked for it: the child starts the
+// processes to test and waits until it is killed. Call it first in TestMain.
 func RunIfChild(start func() (Started, error)) {
 	if os.Getenv(childVariable) == "" {
 		return
@@ -48,12 +48,12 @@ func RunIfChild(start func() (Started, error)) {
 	select {}
 }
 
-// KilledParent runs the test binary again as a child, kills that, and fails t unless
-// all that it started goes.
+// KilledParent runs the test binary again as a child and kills it. It fails t unless everything
+// that the child started goes away.
 func KilledParent(t *testing.T) {
 	t.Run("all running", func(t *testing.T) { killedParent(t, false) })
-	// An orphaned group with a stopped process gets a SIGHUP from the kernel, which
-	// ends most of it: that alone would not show that the reaper kills.
+	// If an orphaned process group has a stopped process, the kernel sends it a SIGHUP, which ends
+	// most of it. So both cases are needed to show that the reaper kills.
 	t.Run("one frozen", func(t *testing.T) { killedParent(t, true) })
 }
 
@@ -63,7 +63,7 @@ func killedParent(t *testing.T, freeze bool) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), self, "-test.run=^$") // should RunIfChild not be called
+	cmd := exec.CommandContext(t.Context(), self, "-test.run=^$") // runs no test if TestMain doesn't call RunIfChild
 	cmd.Env = append(os.Environ(), childVariable+"=1")
 	cmd.Stderr = os.Stderr
 	stdout, err := cmd.StdoutPipe()
@@ -75,7 +75,7 @@ func killedParent(t *testing.T, freeze bool) {
 	}
 	var started Started
 	if err := json.NewDecoder(stdout).Decode(&started); err != nil || len(started.Pids) == 0 {
-		_ = cmd.Process.Kill() // it has ended otherwise
+		_ = cmd.Process.Kill() // it may have ended already
 		_ = cmd.Wait()
 		t.Fatalf("the child reports %+v (%v); does TestMain call childprocesstest.RunIfChild?", started, err)
 	}
@@ -85,7 +85,7 @@ func killedParent(t *testing.T, freeze bool) {
 		}
 		t.Cleanup(func() {
 			if t.Failed() {
-				_ = syscall.Kill(pid, syscall.SIGKILL) // it is gone otherwise
+				_ = syscall.Kill(pid, syscall.SIGKILL) // it may be gone already
 			}
 		})
 	}
@@ -97,7 +97,7 @@ func killedParent(t *testing.T, freeze bool) {
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	_ = cmd.Wait() // it was killed, and says so
+	_ = cmd.Wait() // the error is that it was killed
 	eventually(t, "the folder is gone", func() bool {
 		_, err := os.Stat(started.Dir)
 		return errors.Is(err, os.ErrNotExist)
@@ -107,7 +107,7 @@ func killedParent(t *testing.T, freeze bool) {
 	}
 }
 
-// eventually waits for what nobody tells us of.
+// eventually polls a condition that sends no notification.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	limit := time.NewTimer(3 * time.Minute)
@@ -123,8 +123,7 @@ func eventually(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// Alive is whether the process runs; one that is dead and waits for a parent
-// to hear of it does not.
+// Alive reports whether the process runs. A zombie doesn't count.
 func Alive(pid int) bool {
 	if syscall.Kill(pid, 0) != nil {
 		return false

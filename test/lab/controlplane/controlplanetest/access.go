@@ -36,10 +36,10 @@ func AllowReader(t *testing.T, cp *controlplane.ControlPlane, namespace, resourc
 	}
 }
 
-// Reviews answers access reviews in place of the API server.
+// Reviews answers access reviews instead of the API server.
 type Reviews func(authorizationv1.ResourceAttributes) (bool, error)
 
-// ErrEvaluation stands for an authorizer that cannot decide: the review has an evaluation error.
+// ErrEvaluation makes a review report an evaluation error, as if an authorizer can't decide.
 var ErrEvaluation = errors.New("the webhook does not answer")
 
 // Create answers a review.

@@ -11,7 +11,7 @@
 //		...
 //	}
 //
-// or one of its own, for a test that kills or restores parts of it: New.
+// or its own control plane, for a test that kills or restores parts of it: New.
 //
 // A test that fails prints the end of the components' logs.
 package controlplanetest
@@ -37,8 +37,8 @@ const (
 	cleanupTimeout = 30 * time.Second
 )
 
-// Shared is a control plane that the tests of one package share. Its zero
-// value is ready to use; the options may be set before.
+// Shared is a control plane that the tests of one package share. Its zero value is ready to use.
+// Set its options before the first use.
 type Shared struct {
 	Options controlplane.Options
 
@@ -47,8 +47,7 @@ type Shared struct {
 	err  error
 }
 
-// Run runs the tests, stops the control plane if one of them has started it,
-// and returns the code to exit with.
+// Run runs the tests, stops the control plane if a test has started it, and returns the exit code.
 func (s *Shared) Run(m *testing.M) int {
 	code := m.Run()
 	if s.cp == nil {
@@ -61,8 +60,8 @@ func (s *Shared) Run(m *testing.M) int {
 	return code
 }
 
-// ControlPlane returns the control plane, and starts it if t is the first
-// test to want it. The package's TestMain must call Run.
+// ControlPlane returns the shared control plane. The first call starts it. TestMain of the package
+// must call Run.
 func (s *Shared) ControlPlane(t testing.TB) *controlplane.ControlPlane {
 	t.Helper()
 	s.once.Do(func() { s.cp, s.err = controlplane.Start(context.Background(), s.Options) })
@@ -73,7 +72,7 @@ func (s *Shared) ControlPlane(t testing.TB) *controlplane.ControlPlane {
 	return s.cp
 }
 
-// New starts a control plane for t alone, which is stopped at t's end.
+// New starts a control plane only for t and stops it at the end of t.
 func New(t testing.TB, opts controlplane.Options) *controlplane.ControlPlane {
 	t.Helper()
 	cp, err := controlplane.Start(t.Context(), opts)
@@ -97,8 +96,8 @@ func showLogs(t testing.TB, cp *controlplane.ControlPlane) {
 	})
 }
 
-// Namespace makes a namespace for t and returns its name. It is deleted at t's
-// end; only with a controller manager its content is, too.
+// Namespace creates a namespace for t and returns its name. It deletes the namespace at the end of
+// t. Its content is deleted only if there is a controller manager.
 func Namespace(t testing.TB, cp *controlplane.ControlPlane) string {
 	t.Helper()
 	client, err := kubernetes.NewForConfig(cp.Config())
@@ -120,8 +119,7 @@ func Namespace(t testing.TB, cp *controlplane.ControlPlane) string {
 	return namespace.Name
 }
 
-// label is a test's name as a part of a DNS label: the characters that may be
-// in one, and not too many.
+// label turns a test's name into a part of a DNS label, with the allowed characters and length.
 func label(name string) string {
 	name = strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {

@@ -15,7 +15,7 @@ type Requests struct {
 	answers map[string]int // by path and status
 }
 
-// Through makes a configuration count its requests, and returns it.
+// Through returns a copy of a client configuration whose requests are counted.
 func (q *Requests) Through(config *rest.Config) *rest.Config {
 	q.answers = map[string]int{}
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {

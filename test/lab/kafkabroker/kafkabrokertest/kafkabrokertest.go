@@ -9,8 +9,7 @@
 //		...
 //	}
 //
-// or one of its own, for a test that kills it, freezes it or wants it configured
-// otherwise: Start.
+// or its own broker, for a test that kills, freezes or configures it: Start.
 //
 // A test that fails prints the end of the broker's log.
 package kafkabrokertest
@@ -30,23 +29,23 @@ import (
 
 const logLines = 30
 
-// shared is the broker of this test binary, which its first test starts.
+// shared is the broker that the tests of this binary share. The first test that needs it starts
+// it.
 var shared struct {
 	once   sync.Once
 	broker *kafkabroker.Broker
 	err    error
 }
 
-// Shared returns the broker that all tests of this test binary share, and
-// starts it if t is the first to want it. It has a plaintext listener only, and
-// is nobody's to kill, stop or freeze.
+// Shared returns the broker that the tests of this test binary share. The first call starts it. It
+// has only a plaintext listener. Tests must not kill, stop or freeze it.
 func Shared(t testing.TB) *kafkabroker.Broker {
 	t.Helper()
 	shared.once.Do(func() {
 		shared.broker, shared.err = kafkabroker.Start(context.Background(), kafkabroker.Options{
-			// Nobody waits for it to start again, so its session may outlast a machine that
-			// is busy for minutes. A broker whose session has expired is fenced, and refuses
-			// new topics with INVALID_REPLICATION_FACTOR.
+			// No test waits for this broker to start again, so its session may be long enough for
+			// a machine that is busy for minutes. A broker with an expired session is fenced and
+			// refuses new topics with INVALID_REPLICATION_FACTOR.
 			Properties: map[string]string{"broker.session.timeout.ms": "300000"},
 		})
 	})
@@ -57,9 +56,8 @@ func Shared(t testing.TB) *kafkabroker.Broker {
 	return shared.broker
 }
 
-// Run runs the tests, closes the shared broker if one of them has started it,
-// and returns the code to exit with. Without it the broker ends by itself a
-// moment after the process.
+// Run runs the tests, closes the shared broker if a test has started it, and returns the exit
+// code. Without Run, the reaper ends the broker after the process.
 func Run(m *testing.M) int {
 	code := m.Run()
 	if shared.broker == nil {
@@ -72,14 +70,14 @@ func Run(m *testing.M) int {
 	return code
 }
 
-// A Broker is a broker of one test. What fails, fails the test.
+// A Broker is a broker of one test. Its errors fail the test.
 type Broker struct {
 	*kafkabroker.Broker
 
 	t testing.TB
 }
 
-// Start starts a broker for t alone, which is closed at t's end.
+// Start starts a broker only for t and closes it at the end of t.
 func Start(t testing.TB, opts kafkabroker.Options) *Broker {
 	t.Helper()
 	broker, err := kafkabroker.Start(t.Context(), opts)
@@ -95,37 +93,37 @@ func Start(t testing.TB, opts kafkabroker.Options) *Broker {
 	return &Broker{Broker: broker, t: t}
 }
 
-// Start starts the broker again, with its ports and data.
+// Start starts the broker again with its ports and data.
 func (b *Broker) Start() {
 	b.t.Helper()
 	b.must(b.Broker.Start(b.t.Context()))
 }
 
-// Stop ends the broker in an orderly way.
+// Stop shuts the broker down.
 func (b *Broker) Stop() {
 	b.t.Helper()
 	b.must(b.Broker.Stop())
 }
 
-// Kill ends the broker with kill -9.
+// Kill kills the broker with SIGKILL.
 func (b *Broker) Kill() {
 	b.t.Helper()
 	b.must(b.Broker.Kill())
 }
 
-// Freeze makes the broker stand still.
+// Freeze freezes the broker.
 func (b *Broker) Freeze() {
 	b.t.Helper()
 	b.must(b.Broker.Freeze())
 }
 
-// Thaw lets a frozen broker go on.
+// Thaw resumes a frozen broker.
 func (b *Broker) Thaw() {
 	b.t.Helper()
 	b.must(b.Broker.Thaw())
 }
 
-// Forget drops all data of a broker that does not run.
+// Forget removes all data of a broker that doesn't run.
 func (b *Broker) Forget() {
 	b.t.Helper()
 	b.must(b.Broker.Forget())
@@ -145,20 +143,19 @@ type TopicCreator interface {
 
 var _, _ TopicCreator = (*kafkabroker.Broker)(nil), (*Broker)(nil)
 
-// TopicName returns a topic name that begins with prefix and that no other call
-// returns, so that a test that runs again on the shared broker starts with an empty
-// topic. The name is lowercase. A prefix can be a test's name: each character that
-// topic names do not allow becomes a hyphen.
+// TopicName returns a topic name that begins with prefix. No other call returns the same name, so
+// a test that is repeated on the shared broker starts with an empty topic. The name is lowercase.
+// A prefix can be a test's name: each character that topic names don't allow becomes a hyphen.
 func TopicName(prefix string) string {
 	return unnamable.ReplaceAllString(strings.ToLower(prefix), "-") + "-" + strings.ToLower(rand.Text()[:10])
 }
 
-// unnamable matches what Kafka does not allow in a topic name.
+// unnamable matches what Kafka doesn't allow in a topic name.
 var unnamable = regexp.MustCompile(`[^a-z0-9._-]`)
 
-// Topic creates a topic named by TopicName, and returns the name. The topic stays
-// when t ends. Without config, records do not expire: 30 seconds after its start, a broker
-// deletes what is older than its retention, and tests write fixed timestamps.
+// Topic creates a topic with a name from TopicName and returns the name. The topic stays after t.
+// Without config, records don't expire: a broker deletes records that are older than their
+// retention 30 seconds after its start, and tests write fixed timestamps.
 func Topic(t testing.TB, broker TopicCreator, prefix string, partitions int, config map[string]string) string {
 	t.Helper()
 	name := TopicName(prefix)

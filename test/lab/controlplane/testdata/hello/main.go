@@ -1,4 +1,4 @@
-// Command hello is quickly built.
+// Command hello is a program that builds quickly.
 package main
 
 func main() { println("hello") }

@@ -1,0 +1,116 @@
+{{/* alerts renders the alerts as a list, without labels, from the root. Each has a heading of its name in docs/troubleshooting.md, a unit test in test/chart/testdata/alerts, and a fault in test/e2e. With "wait", the condition must hold for the configured time. */}}
+{{- define "kuberelay.alerts" -}}
+{{- $rule := .Values.prometheusRule }}
+{{- $of := printf "namespace=%q,service=%q" (include "kuberelay.namespace" .) (include "kuberelay.fullname" .) }}
+{{- $bus := .Values.config.sink }}
+{{- $ready := ternary "kuberelay_kafka_ready" "kuberelay_nats_connected" (eq $bus "kafka") }}
+{{- $thresholds := mergeOverwrite (dict "lagSeconds" 60 "consistencySeconds" 900 "memoryPercent" 95) (default dict $rule.thresholds) }}
+- alert: KuberelayDown
+  severity: critical
+  wait: true
+  expr: 'absent(up{ {{- $of -}} } == 1)'
+  summary: No forwarder runs.
+  description: The bus gets no changes. What happens meanwhile is published when a forwarder runs again.
+{{- if ne $bus "stdout" }}
+{{- /* The bus is connected and acknowledges nothing. An object that cannot be published does not trigger this while others are published. */}}
+- alert: KuberelayBusAway
+  severity: critical
+  wait: true
+  expr: 'max({{ $ready }}{ {{- $of -}} }) == 0 or (max(kuberelay_oldest_unsent_change_seconds{ {{- $of -}} }) > 60 unless sum(increase(kuberelay_events_published_total{ {{- $of -}} }[5m])) > 0)'
+  summary: {{ ternary "Kafka cannot be reached or acknowledges nothing, or another forwarder has taken over." "NATS cannot be reached, or acknowledges nothing." (eq $bus "kafka") }}
+  description: Nothing is lost, and nothing arrives. The forwarder's log says why.
+- alert: KuberelayPublishRejected
+  severity: warning
+  wait: true
+  expr: 'sum by (result) (increase(kuberelay_{{ $bus }}_publishes_total{ {{- $of }},result=~"denied|error|full|no_stream|timeout"}[5m])) > 0'
+  summary: {{ print "The bus keeps refusing events: {{ $labels.result }}." | quote }}
+  description: The objects stay in the queue and are tried again. The forwarder's log has the answer of the bus.
+{{- end }}
+{{- if eq (include "kuberelay.elects" .) "true" }}
+- alert: KuberelayNobodyLeads
+  severity: critical
+  wait: true
+  expr: 'max(kuberelay_leader{ {{- $of -}} }) == 0'
+  summary: No forwarder holds the lease.
+  description: The bus gets no changes. /readyz of each forwarder, and its log, say why it cannot get the lease.
+{{- end }}
+- alert: KuberelayBehind
+  severity: warning
+  expr: 'min_over_time(kuberelay_dirty_objects{ {{- $of -}} }[{{ $rule.for }}]) > 0'
+  summary: {{ print "{{ $value }} objects have changed and are not on the bus." | quote }}
+  description: There was always something left to publish. The forwarder's log says what is refused, if anything is.
+- alert: KuberelayInformerDegraded
+  severity: warning
+  wait: true
+  expr: 'max by (resource, reason) (kuberelay_informer_state{ {{- $of -}} ,state="degraded"}) == 1'
+  summary: {{ print "{{ $labels.resource }} cannot be watched: {{ $labels.reason }}." | quote }}
+  description: The bus keeps what it has of it, and gets no changes. `forwarder resources` says more.
+- alert: KuberelayDiscoveryFailing
+  severity: warning
+  wait: true
+  expr: 'max by (group) (kuberelay_discovery_failing{ {{- $of -}} }) == 1'
+  summary: {{ print "Discovery of the API group {{ $labels.group }} fails." | quote }}
+  description: New resources of the group are not found, and nothing of it is deleted. The back end of an APIService is away.
+- alert: KuberelayConsistencyPointOld
+  severity: warning
+  expr: 'max by (resource) (kuberelay_resolved_age_seconds{ {{- $of -}} }) > {{ $thresholds.consistencySeconds }}{{ if ne $bus "stdout" }} and on () max({{ $ready }}{ {{- $of -}} }) == 1{{ end }}'
+  summary: {{ print "The copy of {{ $labels.resource }} was last known to be complete {{ $value | humanizeDuration }} ago." | quote }}
+  description: A change does not reach the bus, or the watch of the resource hangs.
+- alert: KuberelaySlow
+  severity: warning
+  wait: true
+  expr: 'histogram_quantile(0.99, sum by (le) (rate(kuberelay_end_to_end_lag_seconds_bucket{ {{- $of -}} }[5m]))) > {{ $thresholds.lagSeconds }}'
+  summary: {{ print "1% of the changes take longer than {{ $value | humanizeDuration }} to the bus." | quote }}
+  description: The API server, the forwarder or the bus is slow, or their clocks differ. kuberelay_event_lag_seconds has the part of the forwarder and the bus.
+- alert: KuberelayObjectTruncated
+  severity: warning
+  expr: '{{ include "kuberelay.grew" (list "kuberelay_events_truncated_total" $of) }}'
+  summary: {{ print "Objects of {{ $labels.resource }} are too large for the bus." | quote }}
+  description: Their events have the metadata only. The forwarder's log names them.
+- alert: KuberelayFilterFailing
+  severity: warning
+  expr: '{{ include "kuberelay.grew" (list "kuberelay_filter_errors_total" $of) }}'
+  summary: {{ print "KUBERELAY_FILTER fails for objects of {{ $labels.resource }}." | quote }}
+  description: They are published, whatever the filter should have selected. The forwarder's log names the part of the expression that fails.
+- alert: KuberelayForeignEvents
+  severity: warning
+  expr: 'sum(increase(kuberelay_foreign_events_total{ {{- $of -}} }[15m])) > 0'
+  summary: Somebody else publishes events of objects.
+  description: The forwarder has published the state of these objects again. Subscribers have received both.
+- alert: KuberelayInvalidMessages
+  severity: warning
+  expr: 'sum by (reason) (increase(kuberelay_invalid_messages_total{ {{- $of -}} }[15m])) > 0'
+  summary: {{ print "Messages on the bus are not Kuberelay events: {{ $labels.reason }}." | quote }}
+  description: The forwarder ignores them. Something else writes to the stream or topic.
+{{- if eq $bus "nats" }}
+- alert: KuberelayAnotherWriter
+  severity: warning
+  wait: true
+  expr: 'sum(increase(kuberelay_nats_publishes_total{ {{- $of -}} ,result=~"already_stored|conflict"}[5m])) > 0'
+  summary: Publishes keep finding events that the forwarder did not expect.
+  description: A second forwarder of this cluster writes to the bus, or acknowledgements are lost.
+{{- else if eq $bus "kafka" }}
+- alert: KuberelayAnotherWriter
+  severity: warning
+  expr: 'sum(increase(kuberelay_kafka_sessions_total{ {{- $of -}} }[15m])) > 3'
+  summary: The forwarder keeps starting producer sessions.
+  description: A second forwarder of this cluster writes to the topics, or brokers fail.
+{{- end }}
+- alert: KuberelayMemoryLow
+  severity: warning
+  wait: true
+  expr: 'max by (pod) (100 * (go_memstats_sys_bytes{ {{- $of -}} } - go_memstats_heap_released_bytes{ {{- $of -}} }) / go_gc_gomemlimit_bytes{ {{- $of -}} }) > {{ $thresholds.memoryPercent }}'
+  summary: {{ print "{{ $labels.pod }} uses {{ $value | humanize }}% of its memory limit." | quote }}
+  description: Garbage collection takes more and more CPU, until the kernel kills the container.
+- alert: KuberelayRestarting
+  severity: warning
+  expr: 'max by (pod) (changes(process_start_time_seconds{ {{- $of -}} }[30m])) > 2'
+  summary: {{ print "{{ $labels.pod }} has restarted {{ $value }} times in 30 minutes." | quote }}
+  description: The last lines of the log of the container before say why; without any, the kernel killed it for its memory.
+{{- end }}
+
+{{/* grew renders whether a counter by resource has grown, from a list of the counter and its labels. The first increase of a resource creates the series. */}}
+{{- define "kuberelay.grew" -}}
+{{- $series := printf "%s{%s}" (index . 0) (index . 1) -}}
+sum by (resource) (increase({{ $series }}[15m])) > 0 or (sum by (resource) ({{ $series }}) > 0 unless sum by (resource) ({{ $series }} offset 15m))
+{{- end }}

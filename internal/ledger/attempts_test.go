@@ -1,0 +1,121 @@
+package ledger
+
+import (
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// TestAttempts: what a publish without an answer leaves behind, until the next answer.
+func TestAttempts(t *testing.T) {
+	created, removal := live("A", "11"), event.Acked{UID: "A", ResourceVersion: "12", Deleted: true}
+	unanswered := func(acked, sent event.Acked) func(*Ledger) {
+		return func(d *Ledger) { d.term.Unanswered(testKey, acked, sent, wanted) }
+	}
+	put := func(a event.Acked) func(*Ledger) { return func(d *Ledger) { d.term.Put(testKey, a) } }
+	adopt := func(was, is event.Acked) func(*Ledger) { return func(d *Ledger) { d.term.Adopt(testKey, was, is) } }
+	for name, c := range map[string]struct {
+		steps     []func(*Ledger)
+		attempted string
+		created   bool // its event on the bus is recognized
+		removal   bool
+	}{
+		"none":                               {nil, "", false, false},
+		"a create":                           {[]func(*Ledger){unanswered(event.Acked{}, created)}, "A", true, false},
+		"then one that was not sent":         {[]func(*Ledger){unanswered(event.Acked{}, created), unanswered(event.Acked{}, event.Acked{})}, "A", true, false},
+		"then a removal":                     {[]func(*Ledger){unanswered(event.Acked{}, created), unanswered(event.Acked{}, removal)}, "A", true, true},
+		"a removal of what the bus shows":    {[]func(*Ledger){put(created), unanswered(created, removal)}, "A", false, true},
+		"a removal of another UID":           {[]func(*Ledger){put(live("B", "1")), unanswered(live("B", "1"), removal)}, "", false, true},
+		"an acknowledgement":                 {[]func(*Ledger){unanswered(event.Acked{}, created), func(d *Ledger) { d.term.Acknowledge(testKey, created, object("A", "11"), wanted) }}, "", false, false},
+		"a conflict":                         {[]func(*Ledger){unanswered(event.Acked{}, created), put(live("B", "1"))}, "", false, false},
+		"adopted":                            {[]func(*Ledger){unanswered(event.Acked{}, created), adopt(event.Acked{}, created)}, "", false, false},
+		"not adopted, the bus has moved on":  {[]func(*Ledger){unanswered(event.Acked{}, created), adopt(removal, created)}, "A", true, false},
+		"another entry without an answer":    {[]func(*Ledger){unanswered(event.Acked{}, created), func(d *Ledger) { d.term.Replace(testKey, event.Acked{}, created) }}, "A", true, false},
+		"a load":                             {[]func(*Ledger){unanswered(event.Acked{}, created), func(d *Ledger) { load(d.term, nil, func() {}) }}, "A", true, false},
+		"the next term":                      {[]func(*Ledger){unanswered(event.Acked{}, created), func(d *Ledger) { d.NewTerm() }}, "", false, false},
+		"what is settled without an answer":  {[]func(*Ledger){unanswered(event.Acked{}, created), func(d *Ledger) { d.term.Settle(testKey, event.Acked{}, wanted) }}, "A", true, false},
+		"another object of the name, unsent": {[]func(*Ledger){unanswered(event.Acked{}, created), unanswered(event.Acked{}, live("B", "13"))}, "B", true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newLedger()
+			for _, step := range c.steps {
+				step(d)
+			}
+			if _, got := d.term.State(testKey); got != c.attempted {
+				t.Errorf("attempted is %q, want %q", got, c.attempted)
+			}
+			for _, of := range []struct {
+				sent event.Acked
+				want bool
+			}{{created, c.created}, {removal, c.removal}} {
+				of.sent.Position, of.sent.Time = 7, 8 // as the bus shows it
+				if got := d.term.IsAttempt(testKey, of.sent); got != of.want {
+					t.Errorf("%+v is an attempt: %t, want %t", of.sent, got, of.want)
+				}
+			}
+		})
+	}
+}
+
+// TestAttemptsAreBounded: the latest ones are remembered, and none of a clean key.
+func TestAttemptsAreBounded(t *testing.T) {
+	d := newLedger()
+	for n := range 2 * maxAttempts {
+		d.term.Unanswered(testKey, event.Acked{}, live("A", strconv.Itoa(n)), wanted)
+	}
+	for n, want := range map[int]bool{0: false, maxAttempts - 1: false, maxAttempts: true, 2*maxAttempts - 1: true} {
+		if got := d.term.IsAttempt(testKey, live("A", strconv.Itoa(n))); got != want {
+			t.Errorf("attempt %d is remembered: %t, want %t", n, got, want)
+		}
+	}
+	if d.term.Put(testKey, event.Acked{}); len(d.tables) > 0 {
+		t.Error("a record is left after the answer")
+	}
+}
+
+// TestUnansweredKeepsTheTombstone of the UID that the bus may show, and no other one.
+func TestUnansweredKeepsTheTombstone(t *testing.T) {
+	d := newLedger()
+	d.term.Unanswered(testKey, event.Acked{}, live("A", "11"), wanted)
+	d.AddTombstone(testKey, event.Tombstone{UID: "A", Observed: time.Unix(1, 0)})
+	d.AddTombstone(testKey, event.Tombstone{UID: "B", Observed: time.Unix(1, 0)})
+	d.term.Unanswered(testKey, event.Acked{}, event.Acked{}, wanted)
+	if got, want := describe(d), "[A.?]"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	d.term.Put(testKey, event.Acked{})
+	d.term.Settle(testKey, event.Acked{}, wanted)
+	if got, want := describe(d), "nothing"; got != want {
+		t.Errorf("after the answer: got %q, want %q", got, want)
+	}
+}
+
+// TestWhatIsNotWantedIsAbandoned: a state that is not to be published is not waited for,
+// unless the bus may show the object, whose removal is due.
+func TestWhatIsNotWantedIsAbandoned(t *testing.T) {
+	unselected, filtered := Interest{}, Interest{Selected: true}
+	for name, c := range map[string]struct {
+		acked, sent event.Acked
+		of          Interest
+		want        string
+	}{
+		"wanted":                                  {event.Acked{}, event.Acked{}, wanted, "A.1"},
+		"not selected":                            {event.Acked{}, event.Acked{}, unselected, "nothing"},
+		"not selected, and on the bus":            {live("A", "0"), event.Acked{}, unselected, "nothing"},
+		"its content does not match":              {event.Acked{}, event.Acked{}, filtered, "nothing"},
+		"its content does not match, on the bus":  {live("A", "0"), event.Acked{}, filtered, "A.1"},
+		"its content does not match, it may be":   {event.Acked{}, live("A", "0"), filtered, "A.1"},
+		"its content does not match, was removed": {deleted("A", "0"), event.Acked{}, filtered, "nothing"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newLedger()
+			d.Observe(testKey, nil, object("A", "1"), event.CauseWatch, false, time.Unix(1, 0))
+			d.term.Unanswered(testKey, c.acked, c.sent, c.of)
+			if got := describe(d); got != c.want {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,62 @@
+package ledger
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+	"unsafe"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// BenchmarkMemory reports the memory of a record without its key, in a cluster of 100,000
+// objects: of a clean key whose event is on the bus, and of one that is dirty too. It fails
+// above the limits.
+func BenchmarkMemory(b *testing.B) {
+	for state, limit := range map[string]float64{"clean": 150, "dirty": 350} {
+		b.Run(state, func(b *testing.B) {
+			for b.Loop() {
+				each := memoryOfARecord(100_000, state == "dirty")
+				b.ReportMetric(each, "bytes/record")
+				if each > limit {
+					b.Errorf("%.0f bytes, want at most %.0f", each, limit)
+				}
+			}
+		})
+	}
+}
+
+func memoryOfARecord(objects int, dirty bool) float64 {
+	keys, states := make([]event.Key, objects), make([]*event.Object, objects)
+	for n := range keys {
+		k := event.Key{Resource: "pods", Namespace: "default", Name: fmt.Sprintf("web-%08d", n)}
+		keys[n] = k
+		states[n] = &event.Object{Namespace: k.Namespace, Name: k.Name, UID: types.UID(fmt.Sprintf("6f1e4c9a-1b7d-4e8f-9a3c-%012d", n)), ResourceVersion: fmt.Sprint(100_000_000 + n)}
+	}
+	before := heap()
+	l := New()
+	c := l.NewTerm()
+	for n, k := range keys {
+		c.Put(k, event.Acked{UID: string(states[n].UID), ResourceVersion: states[n].ResourceVersion, Position: uint64(n + 1)})
+		if dirty {
+			l.Observe(k, nil, states[n], event.CauseWatch, false, time.Unix(1, 0))
+		}
+	}
+	each := float64(heap()-before)/float64(objects) - float64(unsafe.Sizeof(event.Key{}))
+	runtime.KeepAlive(c)
+	runtime.KeepAlive(keys)
+	runtime.KeepAlive(states)
+	return each
+}
+
+// heap returns the size of the live heap in bytes.
+func heap() uint64 {
+	runtime.GC()
+	runtime.GC() // the first call may have completed a cycle in progress
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}

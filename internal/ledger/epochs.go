@@ -1,0 +1,68 @@
+package ledger
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// boundEpochs makes the events unordered whose epoch no restore explains, after the known
+// epoch of the resource. Anyone who can write to the bus can publish an event of any epoch,
+// and a resource that reaches the last epoch has no order any more. It reports each such event
+// to refused.
+func (t *table) boundEpochs(gr schema.GroupResource, known uint16, refused func(event.Key, event.Acked, error)) {
+	if t.highest <= max(known, event.MaxEpochJump) {
+		return
+	}
+	top := t.explained(known)
+	if t.highest <= top {
+		return
+	}
+	bound := map[name]event.Acked{}
+	for n, r := range t.records {
+		if epoch, _, _ := r.counted(); epoch > top {
+			bound[n] = r.acked()
+		}
+	}
+	for n, a := range bound {
+		t.put(n, a.Unordered())
+		refused(n.key(gr), a, event.Invalid(event.InvalidEpoch, fmt.Errorf("epoch %d of %s is more than %d after the epoch %d", a.Epoch, gr, event.MaxEpochJump, top)))
+	}
+}
+
+// explained returns the highest epoch that restores explain. It starts from the known epoch
+// or, after a start, from the epoch that half of the objects have reached: a few forged
+// events can move neither the start up nor a true epoch out of reach.
+func (t *table) explained(known uint16) uint16 {
+	top := max(known, t.medianEpoch())
+	for _, epoch := range slices.Sorted(maps.Keys(t.epochs)) {
+		if epoch > top && epoch-top <= event.MaxEpochJump {
+			top = epoch
+		}
+	}
+	return top
+}
+
+// medianEpoch returns the median of the epochs of the objects' events, the lower one of two.
+// Messages that are not events have no epoch.
+func (t *table) medianEpoch() uint16 {
+	events := t.acked
+	counts := maps.Clone(t.epochs)
+	for _, r := range t.records {
+		if r.packed == (packed{}) && r.acked().UID == "" {
+			counts[r.acked().Epoch]--
+			events--
+		}
+	}
+	seen := 0
+	for _, epoch := range slices.Sorted(maps.Keys(counts)) {
+		if seen += counts[epoch]; 2*seen >= events {
+			return epoch
+		}
+	}
+	return 0
+}

@@ -1,0 +1,111 @@
+package ledger
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// Include records that a state belongs to the first sync, which begins after the state was
+// reported. Of a key that is dirty already, a later state may have been reported since it
+// was read, or the end of the object.
+func (l *Ledger) Include(key event.Key, o *event.Object, now time.Time) {
+	l.change(key, now, func(t *table, d *dirty) {
+		if d.has(string(o.UID)) {
+			return
+		}
+		if d.uid == "" {
+			d.uid, d.version, d.observed = string(o.UID), o.ResourceVersion, now
+			d.last, d.boundary = l.now, o.ResourceVersion
+		}
+		d.cause = event.CauseSnapshot
+		t.addToFirstSync(d)
+	})
+}
+
+// MarkUnpublishable marks the present state of a key, and lets a first sync be complete
+// without it.
+func (l *Ledger) MarkUnpublishable(key event.Key) {
+	l.changeDirty(key, func(t *table, d *dirty) {
+		d.unpublishable = true
+		t.removeFromFirstSync(d)
+	})
+}
+
+// FirstSyncLeft returns the number of keys of the first sync of a resource that the bus has
+// not acknowledged.
+func (l *Ledger) FirstSyncLeft(gr schema.GroupResource) int {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if t := l.tables[gr]; t != nil {
+		return t.firstSync
+	}
+	return 0
+}
+
+// ForgetFirstSyncs ends every first sync.
+func (l *Ledger) ForgetFirstSyncs() { l.eachDirty(all, (*table).removeFromFirstSync) }
+
+func (t *table) addToFirstSync(d *dirty) {
+	if !d.firstSync {
+		d.firstSync = true
+		t.firstSync++
+	}
+}
+
+func (t *table) removeFromFirstSync(d *dirty) {
+	if d.firstSync {
+		d.firstSync = false
+		t.firstSync--
+	}
+}
+
+// DirtyLen returns the number of dirty keys.
+func (l *Ledger) DirtyLen() (n int) {
+	for _, of := range l.DirtyByResource() {
+		n += of
+	}
+	return n
+}
+
+// DirtyByResource returns the number of dirty keys of each resource that has any.
+func (l *Ledger) DirtyByResource() map[schema.GroupResource]int {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	n := map[schema.GroupResource]int{}
+	for gr, t := range l.tables {
+		if t.dirty > 0 {
+			n[gr] = t.dirty
+		}
+	}
+	return n
+}
+
+// Oldest returns when the oldest change that the bus lacks was reported, to a second; the
+// zero time if there is none. It looks at each second in which a key became dirty, not at
+// each key.
+func (l *Ledger) Oldest() time.Time {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if len(l.since) == 0 {
+		return time.Time{}
+	}
+	return time.Unix(slices.Min(slices.Collect(maps.Keys(l.since))), 0)
+}
+
+// Between returns the number of keys that became dirty between two times, in whole seconds.
+func (l *Ledger) Between(from, to time.Time) int {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	n := 0
+	for second, count := range l.since {
+		if second >= from.Unix() && second <= to.Unix() {
+			n += count
+		}
+	}
+	return n
+}

@@ -1,0 +1,51 @@
+package ledger
+
+import (
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// Mark is a moment of a resource. The bus has everything that was reported of the resource
+// before it once [Ledger.Reached] says so.
+type Mark struct {
+	resource   schema.GroupResource
+	generation generation
+}
+
+// Point is a consistency point of a resource that the bus may not have reached yet. The bus
+// reaches it with the mark.
+type Point struct {
+	event.Point
+	Mark      Mark
+	Selection uint64 // what was selected, if that can change without a notification
+}
+
+// generation numbers the time between two marks.
+type generation uint64
+
+// Mark marks the present moment of a resource.
+func (l *Ledger) Mark(gr schema.GroupResource) Mark {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	m := Mark{gr, l.now}
+	l.now++
+	return m
+}
+
+// Reached reports whether the bus has everything that was reported of the resource before
+// the mark.
+func (l *Ledger) Reached(m Mark) bool {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	t := l.tables[m.resource]
+	if t == nil {
+		return true
+	}
+	for g := range t.lacks { // few: one for each mark that is not reached
+		if g <= m.generation {
+			return false
+		}
+	}
+	return true
+}

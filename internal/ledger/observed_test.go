@@ -1,0 +1,330 @@
+package ledger
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+var (
+	testResource = event.Resource{Version: "v1", Resource: "configmaps", Kind: "ConfigMap", Namespaced: true}
+	testKey      = testResource.Key("default", "web")
+)
+
+func object(uid, version string) *event.Object {
+	return &event.Object{
+		Namespace: "default", Name: "web", UID: types.UID(uid), ResourceVersion: version, Body: event.JSON([]byte(`{}`)),
+	}
+}
+
+// wanted is the interest in an object that belongs on the bus.
+var wanted = Interest{Selected: true, Published: true}
+
+// newLedger returns a ledger in a term.
+func newLedger() *Ledger {
+	l := New()
+	l.NewTerm()
+	return l
+}
+
+func live(uid, version string) event.Acked { return event.Acked{UID: uid, ResourceVersion: version} }
+
+func deleted(uid, version string) event.Acked {
+	return event.Acked{UID: uid, ResourceVersion: version, Deleted: true}
+}
+
+// describe writes what is remembered of the key: the reported state, and in brackets the
+// tombstones, with a question mark where the object is not known.
+func describe(d *Ledger) string {
+	m := d.find(testKey).others().dirty
+	if m == nil {
+		return "nothing"
+	}
+	var words []string
+	if m.uid != "" {
+		words = append(words, m.uid+"."+m.version)
+	}
+	if m.firstSync {
+		words = append(words, "first")
+	}
+	for _, t := range m.tombstones {
+		state := "?"
+		if t.Object != nil {
+			state = t.Object.ResourceVersion
+		}
+		words = append(words, fmt.Sprintf("[%s.%s]", t.UID, state))
+	}
+	if m.outlived != 0 {
+		words = append(words, fmt.Sprintf("outlived %d", m.outlived))
+	}
+	return strings.Join(words, " ")
+}
+
+func TestDirty(t *testing.T) {
+	observe := func(uid, version string) func(*Ledger) {
+		return func(d *Ledger) {
+			d.Observe(testKey, nil, object(uid, version), event.CauseWatch, false, time.Unix(1, 0))
+		}
+	}
+	first := func(uid, version string) func(*Ledger) {
+		return func(d *Ledger) {
+			d.Observe(testKey, nil, object(uid, version), event.CauseSnapshot, true, time.Unix(1, 0))
+		}
+	}
+	bury := func(uid, version string) func(*Ledger) {
+		return func(d *Ledger) {
+			d.AddTombstone(testKey, event.Tombstone{UID: uid, Cause: event.CauseWatch, Object: object(uid, version)})
+		}
+	}
+	infer := func(uid string) func(*Ledger) {
+		return func(d *Ledger) { d.AddTombstone(testKey, event.Tombstone{UID: uid, Cause: event.CauseReconcile}) }
+	}
+	settle := func(a event.Acked) func(*Ledger) { return func(d *Ledger) { d.term.Settle(testKey, a, wanted) } }
+	abandon := func(d *Ledger) { d.Abandon(func(k event.Key) bool { return k == testKey }) }
+	abandonOther := func(d *Ledger) { d.Abandon(func(k event.Key) bool { return k != testKey }) }
+
+	for name, c := range map[string]struct {
+		steps []func(*Ledger)
+		want  string
+		first int // objects of the first sync that are left
+	}{
+		"reported":                          {[]func(*Ledger){observe("A", "1")}, "A.1", 0},
+		"reported again":                    {[]func(*Ledger){observe("A", "1"), observe("A", "2")}, "A.2", 0},
+		"acknowledged":                      {[]func(*Ledger){observe("A", "1"), settle(live("A", "1"))}, "nothing", 0},
+		"an earlier state acknowledged":     {[]func(*Ledger){observe("A", "2"), settle(live("A", "1"))}, "A.2", 0},
+		"a later state acknowledged before": {[]func(*Ledger){observe("A", "1"), settle(live("A", "2"))}, "A.1", 0}, // its report is on its way
+		"another UID acknowledged":          {[]func(*Ledger){observe("B", "2"), settle(live("A", "2"))}, "B.2", 0},
+		"its delete acknowledged":           {[]func(*Ledger){observe("A", "1"), settle(deleted("A", "1"))}, "A.1", 0},
+		"nothing on the bus":                {[]func(*Ledger){observe("A", "1"), settle(event.Acked{})}, "A.1", 0},
+
+		"deleted":                                  {[]func(*Ledger){bury("A", "3")}, "[A.3]", 0},
+		"deleted, the bus shows it":                {[]func(*Ledger){bury("A", "3"), settle(live("A", "2"))}, "[A.3]", 0},
+		"deleted, the bus has the delete":          {[]func(*Ledger){bury("A", "3"), settle(deleted("A", "3"))}, "nothing", 0},
+		"deleted, the bus never had it":            {[]func(*Ledger){bury("A", "3"), settle(event.Acked{})}, "nothing", 0},
+		"deleted before it was published":          {[]func(*Ledger){observe("A", "1"), bury("A", "1")}, "[A.1]", 0},
+		"deleted while an update is in flight":     {[]func(*Ledger){observe("A", "2"), bury("A", "3"), settle(live("A", "2"))}, "[A.3]", 0},
+		"deleted twice, the object stays":          {[]func(*Ledger){bury("A", "3"), infer("A")}, "[A.3]", 0},
+		"a delete inferred and then reported":      {[]func(*Ledger){infer("A"), bury("A", "3")}, "[A.3]", 0},
+		"a delete inferred":                        {[]func(*Ledger){infer("A")}, "[A.?]", 0},
+		"deleted and back":                         {[]func(*Ledger){bury("A", "3"), observe("A", "5")}, "A.5", 0},
+		"recreated":                                {[]func(*Ledger){bury("A", "3"), observe("B", "5")}, "B.5 [A.3]", 0},
+		"recreated, the delete acknowledged":       {[]func(*Ledger){bury("A", "3"), observe("B", "5"), settle(deleted("A", "3"))}, "B.5", 0},
+		"recreated, all acknowledged":              {[]func(*Ledger){bury("A", "3"), observe("B", "5"), settle(deleted("A", "3")), settle(live("B", "5"))}, "nothing", 0},
+		"recreated, the old state in flight":       {[]func(*Ledger){bury("A", "3"), observe("B", "5"), settle(live("A", "3"))}, "B.5 [A.3]", 0},
+		"recreated and deleted":                    {[]func(*Ledger){bury("A", "3"), observe("B", "5"), bury("B", "6")}, "[A.3] [B.6]", 0},
+		"recreated and deleted, the bus shows A":   {[]func(*Ledger){bury("A", "3"), bury("B", "6"), settle(live("A", "3"))}, "[A.3]", 0},
+		"recreated and deleted, the bus shows B":   {[]func(*Ledger){bury("A", "3"), bury("B", "6"), settle(live("B", "5"))}, "[B.6]", 0},
+		"recreated and deleted, A's delete landed": {[]func(*Ledger){bury("A", "3"), bury("B", "6"), settle(deleted("A", "3"))}, "nothing", 0},
+		"the old UID's delete comes late":          {[]func(*Ledger){observe("B", "5"), bury("A", "3")}, "B.5 [A.3]", 0},
+
+		"first sync":                             {[]func(*Ledger){first("A", "1")}, "A.1 first", 1},
+		"first sync, acknowledged":               {[]func(*Ledger){first("A", "1"), settle(live("A", "1"))}, "nothing", 0},
+		"first sync, listed twice":               {[]func(*Ledger){first("A", "1"), first("A", "1"), settle(live("A", "1"))}, "nothing", 0},
+		"first sync, updated before published":   {[]func(*Ledger){first("A", "1"), observe("A", "2"), settle(live("A", "1"))}, "A.2 first", 1},
+		"first sync, the update acknowledged":    {[]func(*Ledger){first("A", "1"), observe("A", "2"), settle(live("A", "2"))}, "nothing", 0},
+		"first sync, deleted before published":   {[]func(*Ledger){first("A", "1"), bury("A", "1")}, "[A.1]", 0},
+		"first sync, recreated before published": {[]func(*Ledger){first("A", "1"), bury("A", "1"), observe("B", "3")}, "B.3 [A.1]", 0},
+
+		"informer stopped":                  {[]func(*Ledger){first("A", "1"), abandon}, "nothing", 0},
+		"informer stopped, delete due":      {[]func(*Ledger){bury("A", "3"), first("B", "5"), abandon}, "[A.3]", 0},
+		"another informer stopped":          {[]func(*Ledger){bury("A", "3"), first("B", "5"), abandonOther}, "B.5 first [A.3]", 1},
+		"informer stopped and started":      {[]func(*Ledger){first("A", "1"), abandon, first("A", "1")}, "A.1 first", 1},
+		"settled, nothing was remembered":   {[]func(*Ledger){settle(live("A", "1"))}, "nothing", 0},
+		"settled before the first report":   {[]func(*Ledger){settle(live("A", "1")), first("A", "1")}, "A.1 first", 1},
+		"reported after it had landed":      {[]func(*Ledger){first("A", "1"), settle(live("A", "2")), observe("A", "2"), settle(live("A", "2"))}, "nothing", 0},
+		"a state that is acknowledged anew": {[]func(*Ledger){observe("A", "1"), settle(live("A", "1")), observe("A", "1")}, "A.1", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newLedger()
+			for _, step := range c.steps {
+				step(d)
+			}
+			if got := describe(d); got != c.want {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+			if got := d.FirstSyncLeft(testResource.GroupResource()); got != c.first {
+				t.Errorf("%d of the first sync are left, want %d", got, c.first)
+			}
+			if got, want := d.DirtyLen(), len(d.Dirty()); got != want {
+				t.Errorf("len is %d, want %d", got, want)
+			}
+			if c.want == "nothing" && len(d.tables) > 0 {
+				t.Error("a table of a clean key is left")
+			}
+		})
+	}
+}
+
+// TestDescribe: what was reported of another UID than the live one says
+// nothing about the live one, and a view shares nothing with what is kept.
+func TestDescribe(t *testing.T) {
+	d := newLedger()
+	d.AddTombstone(testKey, event.Tombstone{UID: "A", Object: object("A", "3")})
+	d.Observe(testKey, nil, object("B", "5"), event.CauseSnapshot, true, time.Unix(7, 0))
+	for name, c := range map[string]struct {
+		live *event.Object
+		want event.View
+	}{
+		"the UID reported":                {object("B", "5"), event.View{Cause: event.CauseSnapshot, Observed: time.Unix(7, 0), FirstSync: true}},
+		"the UID reported, in a later RV": {object("B", "6"), event.View{Cause: event.CauseSnapshot, Observed: time.Unix(7, 0), FirstSync: true}},
+		"another UID":                     {object("C", "9"), event.View{}},
+		"nothing live":                    {nil, event.View{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := event.View{Live: c.live}
+			d.Describe(testKey, &v)
+			if v.Cause != c.want.Cause || v.Observed != c.want.Observed || v.FirstSync != c.want.FirstSync {
+				t.Errorf("got %+v, want %+v", v, c.want)
+			}
+			if len(v.Tombstones) != 1 || v.Tombstones[0].UID != "A" {
+				t.Fatalf("got tombstones %+v, want that of A", v.Tombstones)
+			}
+			v.Tombstones[0].UID = "changed"
+		})
+	}
+	if got, want := describe(d), "B.5 first [A.3]"; got != want {
+		t.Errorf("a view changed what is kept: got %q, want %q", got, want)
+	}
+}
+
+// TestUnpublishable: a state stays unpublishable until another one is reported.
+func TestUnpublishable(t *testing.T) {
+	d := newLedger()
+	observe := func(uid, version string) {
+		d.Observe(testKey, nil, object(uid, version), event.CauseWatch, true, time.Unix(1, 0))
+	}
+	is := func() bool {
+		var v event.View
+		d.Describe(testKey, &v)
+		return v.Unpublishable
+	}
+	for _, next := range [][2]string{{"A", "2"}, {"B", "1"}} {
+		observe("A", "1")
+		if is() {
+			t.Error("a state is unpublishable at once")
+		}
+		d.MarkUnpublishable(testKey)
+		if observe("A", "1"); !is() {
+			t.Error("the same state, reported again, is not unpublishable")
+		}
+		if observe(next[0], next[1]); is() {
+			t.Errorf("the mark of A.1 is one of %v", next)
+		}
+	}
+	if d.MarkUnpublishable(testKey); d.FirstSyncLeft(testKey.GroupResource()) != 0 {
+		t.Error("a first sync waits for an unpublishable state")
+	}
+}
+
+// While the bus is down a name may be taken again and again. What fails to be
+// published is settled too, so that only the deletes are kept which the bus has to
+// be told.
+func TestTombstonesOfANameDoNotPileUp(t *testing.T) {
+	d := newLedger()
+	for n := range 100 {
+		d.AddTombstone(testKey, event.Tombstone{UID: fmt.Sprint(n), Object: &event.Object{}})
+		d.term.Unanswered(testKey, event.Acked{UID: "0", ResourceVersion: "1"}, event.Acked{UID: "7"}, wanted)
+	}
+	var v event.View
+	d.Describe(testKey, &v)
+	var got []string
+	for _, tomb := range v.Tombstones {
+		got = append(got, tomb.UID)
+	}
+	if want := []string{"0", "7"}; !slices.Equal(got, want) {
+		t.Errorf("tombstones of %v are kept, want %v: what the bus shows and what it may show", got, want)
+	}
+}
+
+// TestOldest: the age of what the bus lacks counts from the first change that it lacks,
+// also of an object that changes all the time, and from the later one once the bus has the
+// first.
+func TestOldest(t *testing.T) {
+	at := func(second int64) time.Time { return time.Unix(second, 0) }
+	d := newLedger()
+	check := func(what string, want time.Time) {
+		t.Helper()
+		if got := d.Oldest(); !got.Equal(want) {
+			t.Errorf("%s: the oldest is of %v, want %v", what, got, want)
+		}
+	}
+	other := testResource.Key("default", "other")
+	check("nothing is dirty", time.Time{})
+	d.Observe(testKey, nil, object("A", "1"), event.CauseWatch, false, at(10))
+	d.Observe(other, nil, object("B", "1"), event.CauseWatch, false, at(20))
+	d.Observe(testKey, nil, object("A", "2"), event.CauseWatch, false, at(30))
+	check("a later change of the same object", at(10))
+	d.term.Settle(testKey, event.Acked{}, wanted)
+	check("a failed try", at(10))
+	d.term.Acknowledge(testKey, live("A", "1"), object("A", "1"), wanted)
+	check("the first change is on the bus", at(20))
+	d.term.Acknowledge(other, live("B", "1"), object("B", "1"), wanted)
+	check("the other object is clean", at(30))
+	d.AddTombstone(testKey, event.Tombstone{UID: "A", Observed: at(40)})
+	check("what was to be sent is gone", at(30))
+	d.term.Settle(testKey, deleted("A", "2"), wanted)
+	check("nothing is dirty any more", time.Time{})
+	d.AddTombstone(testKey, event.Tombstone{UID: "C", Observed: at(50)})
+	check("a delete alone", at(50))
+	d.Abandon(func(event.Key) bool { return true })
+	check("a delete is not abandoned", at(50))
+	d.ForgetBefore(at(60))
+	check("a delete is forgotten", time.Time{})
+	if len(d.since) != 0 {
+		t.Errorf("seconds are left: %v", d.since)
+	}
+}
+
+// TestAnObjectThatGoesWhileATermBeginsIsNotBroughtBack: it was read from the cache just
+// before.
+func TestAnObjectThatGoesWhileATermBeginsIsNotBroughtBack(t *testing.T) {
+	d, now := newLedger(), time.Now()
+	d.AddTombstone(testKey, event.Tombstone{UID: "A", Observed: now, Object: object("A", "2")})
+	d.Include(testKey, object("A", "1"), now)
+	if !d.HasTombstone(testKey) || d.FirstSyncLeft(testKey.GroupResource()) > 0 {
+		t.Error("its tombstone is gone, or it is waited for")
+	}
+	d = newLedger()
+	d.Observe(testKey, nil, object("A", "2"), event.CauseWatch, false, now)
+	d.Include(testKey, object("A", "1"), now)
+	d.term.Settle(testKey, live("A", "2"), wanted)
+	if n := d.FirstSyncLeft(testKey.GroupResource()); n > 0 || d.DirtyLen() > 0 {
+		t.Error("it is waited for in a version that nobody will publish")
+	}
+}
+
+// TestForgetAll: a new epoch must not know tombstones of the history before.
+func TestForgetAll(t *testing.T) {
+	d, now := newLedger(), time.Unix(100, 0)
+	of, other := event.Key{Resource: "pods", Name: "web"}, event.Key{Resource: "nodes", Name: "web"}
+	for _, k := range []event.Key{of, other} {
+		d.Observe(k, nil, object("B", "2"), event.CauseWatch, true, now)
+		d.AddTombstone(k, event.Tombstone{UID: "A", Observed: now})
+		d.MarkOutlived(k, 7, now)
+	}
+	d.Forget(func(k event.Key) bool { return k == of })
+	if got := d.Dirty(); !slices.Equal(got, []event.Key{other}) {
+		t.Errorf("dirty: %v, want %v", got, other)
+	}
+	if !d.HasTombstone(other) || d.FirstSyncLeft(of.GroupResource()) != 0 || d.FirstSyncLeft(other.GroupResource()) != 1 {
+		t.Error("the other key is not as it was")
+	}
+}
+
+// TestAConfirmedTombstone stays confirmed, and keeps the last state that the watch showed.
+func TestAConfirmedTombstone(t *testing.T) {
+	d, k, now := newLedger(), event.Key{Resource: "pods", Name: "web"}, time.Unix(100, 0)
+	d.AddTombstone(k, event.Tombstone{UID: "A", Object: object("A", "3"), Observed: now})
+	d.AddTombstone(k, event.Tombstone{UID: "A", Confirmed: true, Observed: now})
+	var v event.View
+	d.Describe(k, &v)
+	if got, ok := v.Tombstone("A"); !ok || !got.Confirmed || got.Object == nil {
+		t.Errorf("got %+v", got)
+	}
+}

@@ -1,0 +1,157 @@
+package ledger
+
+import (
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// Interest says whether an object of a key belongs on the bus.
+type Interest struct {
+	Selected  bool // by everything but its content
+	Published bool // by its content too, as far as it is known
+}
+
+// State returns the last event of a key on the bus, the zero value for none, and the UID of an
+// earlier publish that got no answer, "" for none.
+func (t *Term) State(key event.Key) (acked event.Acked, attempted string) {
+	t.ledger.mu.RLock()
+	defer t.ledger.mu.RUnlock()
+	if t.ledger.term != t {
+		return event.Acked{}, ""
+	}
+	r := t.ledger.find(key)
+	acked = r.acked()
+	return acked, r.others().attempts.uidFor(acked)
+}
+
+// IsAttempt reports whether an event on the bus can be a publish of a key that got no answer.
+func (t *Term) IsAttempt(key event.Key, bus event.Acked) bool {
+	t.ledger.mu.RLock()
+	defer t.ledger.mu.RUnlock()
+	return t.ledger.term == t && t.ledger.find(key).others().attempts.has(bus)
+}
+
+// Put records that the bus has told the last event of a key, the zero value for none.
+func (t *Term) Put(key event.Key, a event.Acked) {
+	t.step(key, func(of *table, r *record) {
+		t.set(key, of, r, a)
+		r.setAttempts(nil)
+	})
+}
+
+// Replace sets the last event of a key from was to is if it still equals was. It reports
+// whether it did.
+func (t *Term) Replace(key event.Key, was, is event.Acked) (ok bool) {
+	t.step(key, func(of *table, r *record) {
+		if ok = r.acked() == was; ok {
+			t.set(key, of, r, is)
+		}
+	})
+	return ok
+}
+
+// Adopt is Replace with the event of another forwarder of this cluster, or of an attempt.
+func (t *Term) Adopt(key event.Key, was, is event.Acked) {
+	t.step(key, func(of *table, r *record) {
+		if r.acked() == was {
+			t.set(key, of, r, is)
+			r.setAttempts(nil)
+		}
+	})
+}
+
+// Acknowledge records that the bus has acknowledged an event of a key. Its state is o. The key
+// lacks only what was reported after it.
+func (t *Term) Acknowledge(key event.Key, acked event.Acked, o *event.Object, in Interest) {
+	t.step(key, func(of *table, r *record) {
+		t.set(key, of, r, acked)
+		r.setAttempts(nil)
+		t.ledger.settle(of, r, acked, "", in)
+		t.ledger.reduce(of, r, acked, o)
+	})
+}
+
+// Settle records that the bus has a state of a key, which need not be one that it has
+// acknowledged: a later one can be the same but for what is not published.
+func (t *Term) Settle(key event.Key, acked event.Acked, in Interest) {
+	t.step(key, func(of *table, r *record) { t.ledger.settle(of, r, acked, "", in) })
+}
+
+// Unanswered records that a publish of a key got no answer: sent may be on the bus. It is the
+// zero value if the publish was certainly not stored. While the bus is down, many UIDs can use
+// one name in turn, and only the tombstones are kept whose delete has to be published.
+func (t *Term) Unanswered(key event.Key, acked, sent event.Acked, in Interest) {
+	t.step(key, func(of *table, r *record) {
+		if sent != (event.Acked{}) {
+			r.setAttempts(r.others().attempts.with(sent))
+		}
+		attempted := ""
+		if attempts := r.others().attempts; attempts != nil {
+			attempted = attempts.uid
+		}
+		t.ledger.settle(of, r, acked, attempted, in)
+	})
+}
+
+func (r *record) setAttempts(to *attempts) {
+	if others := r.others(); others.attempts != to {
+		others.attempts = to
+		r.setRest(others)
+	}
+}
+
+// settle drops what the bus has now of a key. The tombstone of the UID attempted stays, "" for
+// none: the bus may show that UID although it has not said so.
+func (l *Ledger) settle(t *table, r *record, acked event.Acked, attempted string, in Interest) {
+	d := r.others().dirty
+	if d == nil {
+		return
+	}
+	mayShow := acked.Live() || attempted != "" // the removal of an object that stopped matching is due
+	if !in.Selected || !mayShow && !in.Published {
+		t.forget(d)
+	}
+	// The delete of a UID is due only while the bus shows that UID as existing.
+	d.drop(func(t event.Tombstone) bool {
+		return (!acked.Live() || t.UID != acked.UID) && (attempted == "" || t.UID != attempted)
+	})
+	if acked.Live() && d.uid == acked.UID && d.version == acked.ResourceVersion {
+		t.forget(d)
+	}
+	if acked.Live() || acked.Position != d.outlived {
+		d.outlived = 0
+	}
+	l.prune(t, r)
+}
+
+// reduce records that the bus has come to have a state of a key that it did not have.
+func (l *Ledger) reduce(t *table, r *record, acked event.Acked, o *event.Object) {
+	d := r.others().dirty
+	if d == nil || d.uid == "" {
+		return
+	}
+	l.countSince(d.since, -1)
+	d.since = d.observed.Unix()
+	l.countSince(d.since, 1)
+	if acked.Live() && o != nil && d.uid == string(o.UID) {
+		d.before = o
+		if d.covers(o) {
+			t.countLacks(d.lacks, -1)
+			d.lacks = d.last
+			t.countLacks(d.lacks, 1)
+		}
+	}
+}
+
+// covers reports whether the bus lacks only what was reported in the last generation, now
+// that it has o: a state of that generation, or a later one. Otherwise the key keeps its
+// generation, so an object that changes all the time holds up a mark only until one of its
+// later states is on the bus.
+func (d *dirty) covers(o *event.Object) bool {
+	if d.last == 0 || len(d.tombstones) > 0 {
+		return false
+	}
+	order, err := resourceversion.CompareResourceVersion(o.ResourceVersion, d.boundary)
+	return err == nil && order >= 0
+}

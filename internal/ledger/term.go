@@ -1,0 +1,181 @@
+package ledger
+
+import (
+	"iter"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// Term is what the bus has, in one leadership term: the last event of each object that the bus
+// has acknowledged. After its end, it knows nothing and takes nothing: a late answer says
+// nothing about the next term. Make one with [Ledger.NewTerm].
+//
+// The bus is the source of truth and the term has a copy. It can be behind the bus, never ahead
+// of it. When the forwarder publishes, a stale entry is harmless: the bus refuses a message that
+// expects another event than it holds, and returns the event that it holds. When the forwarder
+// decides to publish nothing, a stale entry stays until the next load.
+type Term struct {
+	ledger  *Ledger
+	written map[event.Key]struct{} // since the load began; nil while no load runs
+	loaded  bool                   // a load has succeeded
+}
+
+// NewTerm begins a term, and ends the one before.
+func (l *Ledger) NewTerm() *Term {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.forgetBus()
+	l.term = &Term{ledger: l}
+	return l.term
+}
+
+// End ends the term. What was reported of the keys stays.
+func (t *Term) End() {
+	t.ledger.mu.Lock()
+	defer t.ledger.mu.Unlock()
+	if t.ledger.term == t {
+		t.ledger.forgetBus()
+		t.ledger.term = nil
+	}
+}
+
+func (l *Ledger) forgetBus() {
+	for gr, t := range l.tables {
+		clean := newTable(t.dirty)
+		clean.dirty, clean.firstSync, clean.lacks = t.dirty, t.firstSync, t.lacks
+		for n, r := range t.records {
+			if d := r.others().dirty; d != nil {
+				clean.store(n, record{rest: &rest{dirty: d}})
+			}
+		}
+		l.tables[gr] = clean
+		l.release(gr, clean)
+	}
+}
+
+func (t *Term) hasEnded() bool {
+	t.ledger.mu.RLock()
+	defer t.ledger.mu.RUnlock()
+	return t.ledger.term != t
+}
+
+// each calls f with each resource that the bus has events of.
+func (t *Term) each(f func(schema.GroupResource, *table)) {
+	t.ledger.mu.RLock()
+	defer t.ledger.mu.RUnlock()
+	if t.ledger.term != t {
+		return
+	}
+	for gr, of := range t.ledger.tables {
+		if of.acked > 0 {
+			f(gr, of)
+		}
+	}
+}
+
+// Get returns the last event of an object. The zero value means that the bus holds nothing.
+func (t *Term) Get(key event.Key) event.Acked {
+	acked, _ := t.State(key)
+	return acked
+}
+
+// step calls f with the record of a key, and stores what f leaves.
+func (t *Term) step(key event.Key, f func(*table, *record)) {
+	l := t.ledger
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.term != t {
+		return
+	}
+	gr, n := key.GroupResource(), nameOf(key)
+	of := l.table(gr)
+	r := of.records[n]
+	f(of, &r)
+	of.store(n, r)
+	l.release(gr, of)
+}
+
+// set sets the last event of an object, which a load that runs must not replace.
+func (t *Term) set(key event.Key, of *table, r *record, a event.Acked) {
+	if t.written != nil {
+		t.written[key] = struct{}{}
+	}
+	of.setAcked(r, a)
+}
+
+// Len returns the number of objects that the bus holds an event of.
+func (t *Term) Len() (n int) {
+	t.each(func(_ schema.GroupResource, of *table) { n += of.acked })
+	return n
+}
+
+// Deletes returns the number of deleted objects that the bus holds an event of.
+func (t *Term) Deletes() (n int) {
+	t.each(func(_ schema.GroupResource, of *table) { n += of.deletes })
+	return n
+}
+
+// Epoch returns the highest epoch of all events.
+func (t *Term) Epoch() (highest uint16) {
+	t.each(func(_ schema.GroupResource, of *table) { highest = max(highest, of.highest) })
+	return highest
+}
+
+// Epochs returns the highest epoch of each resource.
+func (t *Term) Epochs() map[schema.GroupResource]uint16 {
+	epochs := map[schema.GroupResource]uint16{}
+	t.each(func(gr schema.GroupResource, of *table) { epochs[gr] = of.highest })
+	return epochs
+}
+
+// HoldsEpoch reports whether an event is the only one with the highest epoch of its resource,
+// unless that is the first one.
+func (t *Term) HoldsEpoch(gr schema.GroupResource, a event.Acked) bool {
+	t.ledger.mu.RLock()
+	defer t.ledger.mu.RUnlock()
+	of := t.ledger.tables[gr]
+	return of != nil && a.Epoch > 0 && a.Epoch == of.highest && of.epochs[a.Epoch] == 1
+}
+
+// Resources returns the resources that the bus holds events of, in no particular order.
+func (t *Term) Resources() []schema.GroupResource {
+	return slices.Collect(maps.Keys(t.Epochs()))
+}
+
+// Entries iterates over the last events of the objects of one resource. It yields each once,
+// with its value at that moment. The caller can write to the ledger meanwhile.
+func (t *Term) Entries(gr schema.GroupResource) iter.Seq2[event.Key, event.Acked] {
+	return t.entries(gr, record.isAcked)
+}
+
+// Removals does so for the deleted objects of all resources.
+func (t *Term) Removals() iter.Seq2[event.Key, event.Acked] {
+	return func(yield func(event.Key, event.Acked) bool) {
+		for _, gr := range t.Resources() {
+			for k, a := range t.entries(gr, isRemoval) {
+				if !yield(k, a) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func isRemoval(r record) bool {
+	_, deleted, _ := r.counted()
+	return deleted
+}
+
+func (t *Term) entries(gr schema.GroupResource, are func(record) bool) iter.Seq2[event.Key, event.Acked] {
+	return func(yield func(event.Key, event.Acked) bool) {
+		if t.hasEnded() {
+			return
+		}
+		_, records := t.ledger.recordsOf(gr)
+		walk(&t.ledger.mu, records, func(n name, r record) bool { return !are(r) || yield(n.key(gr), r.acked()) })
+	}
+}

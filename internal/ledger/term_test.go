@@ -1,0 +1,212 @@
+package ledger
+
+import (
+	"maps"
+	"strconv"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+var pods, nodes = schema.GroupResource{Resource: "pods"}, schema.GroupResource{Resource: "nodes"}
+
+func pod(name string) event.Key { return event.Key{Resource: "pods", Namespace: "default", Name: name} }
+
+func at(version string) event.Acked { return event.Acked{UID: uid, ResourceVersion: version} }
+
+// load loads all events, and then calls during.
+func load(t *Term, events map[event.Key]event.Acked, during func()) (lost int) {
+	l := t.StartLoad()
+	for k, a := range events {
+		l.Put(k, a)
+	}
+	during()
+	return l.Finish(func(event.Key, event.Acked, error) {})
+}
+
+// TestEntriesYieldsEachOnce: Entries yields each entry once while the caller and others
+// write.
+func TestEntriesYieldsEachOnce(t *testing.T) {
+	c := New().NewTerm()
+	const entries = 3 * walkBatch
+	for n := range entries {
+		c.Put(pod(strconv.Itoa(n)), at("1"))
+		c.Put(pod("unpacked-"+strconv.Itoa(n)), event.Acked{UID: "A", ResourceVersion: "1"})
+	}
+	seen := map[event.Key]int{}
+	for k, a := range c.Entries(pods) {
+		if a != c.Get(k) {
+			t.Fatalf("got %+v of %s, want the current value %+v", a, k, c.Get(k))
+		}
+		seen[k]++
+		a.ResourceVersion = "2"
+		c.Put(k, a)
+		c.Put(pod("new-"+strconv.Itoa(len(seen))), at("1")) // may be given or not
+	}
+	for n := range entries {
+		for _, k := range []event.Key{pod(strconv.Itoa(n)), pod("unpacked-" + strconv.Itoa(n))} {
+			if seen[k] != 1 {
+				t.Errorf("%s was yielded %d times, want once", k, seen[k])
+			}
+		}
+	}
+	for range c.Entries(pods) {
+		break // stops there
+	}
+}
+
+// TestCountsNeedNoScan: values that are read often are counted on each write. The test
+// removes the entries but not the counts, so a scan would find nothing.
+func TestCountsNeedNoScan(t *testing.T) {
+	c := New().NewTerm()
+	alone := event.Acked{UID: uid, ResourceVersion: "1", Epoch: 2, Deleted: true}
+	node := event.Key{Resource: "nodes", Namespace: "default", Name: "n"}
+	c.Put(pod("a"), event.Acked{UID: uid, ResourceVersion: "1", Epoch: 1})
+	c.Put(pod("alone"), alone)
+	c.Put(node, at("1"))
+	c.ledger.tables[pods].records = nil
+	c.ledger.tables[pods].epochs = map[uint16]int{2: 1, 3: 1} // of which highest knows nothing
+	if got := c.Epochs(); got[pods] != 2 || got[nodes] != 0 {
+		t.Errorf("the epochs are %v, want 2 of pods", got)
+	}
+	if !c.HoldsEpoch(pods, alone) {
+		t.Error("the only entry of the highest epoch is not recognized")
+	}
+	if got := c.Len(); got != 3 {
+		t.Errorf("%d entries, want 3", got)
+	}
+	if got := len(c.Resources()); got != 2 {
+		t.Errorf("%d resources, want 2", got)
+	}
+	c.ledger.tables[pods] = nil // a visit to another resource panics
+	for k := range c.Entries(nodes) {
+		if k != node {
+			t.Errorf("got %s of nodes", k)
+		}
+	}
+}
+
+// TestAcknowledgementsDoNotWaitForARefresh: a refresh releases the lock after every batch,
+// so that writers make progress. It once held the lock for four scans of all entries.
+func TestAcknowledgementsDoNotWaitForARefresh(t *testing.T) {
+	c := New().NewTerm()
+	bus := map[event.Key]event.Acked{}
+	for n := range 4 * walkBatch {
+		k := pod(strconv.Itoa(n))
+		c.Put(k, at("1"))
+		bus[k] = at("1")
+	}
+	visited, mu := 0, &c.ledger.mu
+	for k := range c.Entries(pods) {
+		if visited++; !mu.TryLock() {
+			t.Fatal("an acknowledgement would wait for the whole walk")
+		}
+		mu.Unlock()
+		c.Put(k, at("2"))
+	}
+	if visited != len(bus) {
+		t.Errorf("%d entries were visited, want %d", visited, len(bus))
+	}
+	// An entry that is written after the walk of the load counts too.
+	late := pod("7")
+	load(c, bus, func() { c.Put(late, at("9")) })
+	if got := c.Get(late); got != at("9") || c.Len() != len(bus) {
+		t.Errorf("got %+v, %d entries", got, c.Len())
+	}
+}
+
+// TestLoadLeavesWhatWasReported: a load concerns the bus alone, whatever is dirty, and a key
+// that is dirty keeps its record when the bus has lost its event.
+func TestLoadLeavesWhatWasReported(t *testing.T) {
+	l := New()
+	c := l.NewTerm()
+	for _, version := range []string{"1", "x"} { // packed, and not
+		k := pod(version)
+		c.Put(k, at(version))
+		l.Observe(k, nil, object(uid, "2"), event.CauseWatch, true, time.Unix(1, 0))
+		l.AddTombstone(k, event.Tombstone{UID: "gone", Observed: time.Unix(1, 0)})
+	}
+	for _, bus := range []map[event.Key]event.Acked{{pod("1"): at("1"), pod("x"): at("x")}, {}} {
+		if lost := load(c, bus, func() {}); lost != 2-len(bus) || c.Len() != len(bus) {
+			t.Errorf("%d are lost and %d left of %d", lost, c.Len(), len(bus))
+		}
+		if l.DirtyLen() != 2 || l.FirstSyncLeft(pods) != 2 || !l.HasTombstone(pod("1")) || !l.HasTombstone(pod("x")) {
+			t.Errorf("%d keys are dirty, %d of the first sync", l.DirtyLen(), l.FirstSyncLeft(pods))
+		}
+	}
+	l.Forget(all)
+	if len(l.tables) > 0 {
+		t.Error("a record is left")
+	}
+}
+
+// TestAfterALoad: nothing is recorded for it any more, also if it fails.
+func TestAfterALoad(t *testing.T) {
+	c := New().NewTerm()
+	load(c, nil, func() { c.Put(pod("a"), at("1")) })
+	if c.written != nil {
+		t.Error("writes are still recorded after a load")
+	}
+	l := c.StartLoad()
+	l.Put(pod("a"), at("2"))
+	l.Cancel()
+	if c.written != nil || c.Get(pod("a")) != at("1") {
+		t.Error("a load that failed has an effect")
+	}
+}
+
+// TestTermEnds: an answer of the bus that comes after the end of its term says nothing about
+// the next one, and what was reported stays.
+func TestTermEnds(t *testing.T) {
+	l := New()
+	first := l.NewTerm()
+	first.Put(pod("a"), at("1"))
+	first.Put(pod("x"), at("x"))
+	first.Put(pod("clean"), at("1"))
+	for _, k := range []event.Key{pod("a"), pod("x")} {
+		l.Observe(k, nil, object(uid, "2"), event.CauseWatch, true, time.Unix(1, 0))
+	}
+	late := first.StartLoad()
+	late.Put(pod("late"), at("1"))
+	first.End()
+	for _, next := range []*Term{nil, l.NewTerm()} {
+		first.Put(pod("a"), at("3"))
+		if first.Replace(pod("a"), event.Acked{}, at("3")) || first.Get(pod("a")) != (event.Acked{}) || first.Len()+len(first.Resources()) > 0 {
+			t.Error("a term that has ended knows something")
+		}
+		if next != nil && (next.Get(pod("a")) != (event.Acked{}) || next.Len() > 0) {
+			t.Error("the next term knows what the bus had")
+		}
+		if next != nil {
+			next.Put(pod("next"), at("1"))
+		}
+		if n := len(maps.Collect(first.Entries(pods))); n > 0 {
+			t.Errorf("%d entries after the end", n)
+		}
+	}
+	if late.Finish(nil); l.term.Len() != 1 {
+		t.Error("a load of the term that has ended has an effect")
+	}
+	if l.DirtyLen() != 2 || l.FirstSyncLeft(pods) != 2 {
+		t.Errorf("%d keys are dirty, %d of the first sync; want 2", l.DirtyLen(), l.FirstSyncLeft(pods))
+	}
+	if l.term.End(); l.term != nil {
+		t.Error("the term has not ended")
+	}
+}
+
+// TestALoadShrinksATable: the memory of many records that are gone is freed.
+func TestALoadShrinksATable(t *testing.T) {
+	c := New().NewTerm()
+	bus := map[event.Key]event.Acked{pod("left"): at("1")}
+	for n := range 1000 {
+		c.Put(pod(strconv.Itoa(n)), at("1"))
+	}
+	load(c, bus, func() {})
+	if of := c.ledger.tables[pods]; of.largest != 1 || c.Get(pod("left")) != at("1") {
+		t.Errorf("a table for %d records is left", of.largest)
+	}
+}

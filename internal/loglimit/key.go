@@ -1,0 +1,61 @@
+package loglimit
+
+import (
+	"log/slog"
+	"strings"
+)
+
+// maxKinds is the number of causes of one message about objects that are told apart. An error can
+// name its object, and then each object seems to have a cause of its own.
+const maxKinds = 8
+
+// keys returns what a cause is recognized by: the message and the innermost error. If the record
+// is about a single object, that is all, and shared is true. Otherwise the texts among the
+// attributes belong to it: of resources, topics or settings, each has its own line.
+func keys(with []slog.Attr, r slog.Record) (key string, shared bool) {
+	var texts, name strings.Builder
+	var err error
+	visit := func(a slog.Attr) bool {
+		switch v := a.Value.Resolve(); {
+		case a.Key == "err":
+			err, _ = v.Any().(error)
+		case a.Key == "name":
+			name.WriteString(v.String())
+		case v.Kind() == slog.KindString:
+			texts.WriteString("\x00" + a.Key + "\x00" + v.String())
+		}
+		return true
+	}
+	for _, a := range with {
+		visit(a)
+	}
+	r.Attrs(visit)
+	key = r.Message
+	if err != nil {
+		key += "\x00" + innermost(err)
+	}
+	if name.Len() > 0 {
+		return key, true
+	}
+	return key + texts.String(), false
+}
+
+// innermost returns the text of the error at the end of the chain. The errors around it name
+// objects and positions.
+func innermost(err error) string {
+	for {
+		var inner error
+		switch x := any(err).(type) {
+		case interface{ Unwrap() error }:
+			inner = x.Unwrap()
+		case interface{ Unwrap() []error }:
+			if all := x.Unwrap(); len(all) > 0 {
+				inner = all[len(all)-1]
+			}
+		}
+		if inner == nil {
+			return err.Error()
+		}
+		err = inner
+	}
+}

@@ -1,0 +1,162 @@
+// Package loglimit limits the warnings of a log by cause, so that a fault that concerns a
+// thousand objects doesn't write a thousand lines every few seconds.
+//
+// What it guarantees: the first warnings of a cause are written as they are. Each further one is
+// counted, and the last of an interval is written at its end, with the number of the others in
+// the attribute "suppressed". So the lines and these numbers add up to the warnings. Records of
+// all other levels pass, and errors with them. The memory is bounded.
+//
+// What it does not: two faults with the same message and the same innermost error are one cause.
+package loglimit
+
+import (
+	"context"
+	"hash/maphash"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+const (
+	burst     = 5                // warnings of a cause that are written before the first is counted
+	interval  = 10 * time.Second // between two lines of a cause after that
+	maxCauses = 1000             // causes that are told apart at one time
+)
+
+// Handler is a [slog.Handler] in front of another one. Make one with [New].
+type Handler struct {
+	next   slog.Handler
+	attrs  []slog.Attr // those that every record of this handler has
+	limits *limits     // shared with the handlers that are derived from this one
+}
+
+var _ slog.Handler = (*Handler)(nil)
+
+// New returns a Handler that writes to next.
+func New(next slog.Handler) *Handler {
+	return &Handler{next: next, limits: &limits{seed: maphash.MakeSeed(), causes: map[uint64]*cause{}, kinds: map[string]int{}}}
+}
+
+// Enabled is part of [slog.Handler], as the next three methods.
+func (h *Handler) Enabled(ctx context.Context, level slog.Level) bool {
+	return h.next.Enabled(ctx, level)
+}
+
+// Handle writes a record, or counts it.
+func (h *Handler) Handle(ctx context.Context, r slog.Record) error {
+	if r.Level != slog.LevelWarn || h.limits.pass(h, r) {
+		return h.next.Handle(ctx, r)
+	}
+	return nil
+}
+
+// WithAttrs returns a handler with the same limits.
+func (h *Handler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	all := append(append([]slog.Attr(nil), h.attrs...), attrs...)
+	return &Handler{next: h.next.WithAttrs(attrs), attrs: all, limits: h.limits}
+}
+
+// WithGroup returns a handler with the same limits.
+func (h *Handler) WithGroup(name string) slog.Handler {
+	return &Handler{next: h.next.WithGroup(name), attrs: h.attrs, limits: h.limits}
+}
+
+// Flush writes what is counted, at the end of the process. It does not wait for the end of the
+// interval.
+func (h *Handler) Flush() { h.limits.flush() }
+
+// limits are the causes of the last interval.
+type limits struct {
+	seed maphash.Seed
+
+	mu     sync.Mutex
+	causes map[uint64]*cause
+	kinds  map[string]int // number of causes of each message
+}
+
+// cause is a cause with warnings in the last interval.
+type cause struct {
+	message string
+	written int          // before the first was counted
+	counted int          // in this interval
+	last    slog.Record  // of those that are counted
+	to      slog.Handler // of the last
+	end     *time.Timer  // of the interval
+}
+
+// pass reports whether a record is to be written. Otherwise it is counted.
+func (l *limits) pass(h *Handler, r slog.Record) bool {
+	of, shared := keys(h.attrs, r)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	key := maphash.String(l.seed, of)
+	c := l.causes[key]
+	if c == nil && shared && l.kinds[r.Message] >= maxKinds { // each object has an error of its own
+		key = maphash.String(l.seed, r.Message)
+		c = l.causes[key]
+	}
+	if c == nil && len(l.causes) >= maxCauses {
+		key = 0
+		c = l.causes[key]
+	}
+	if c == nil {
+		c = &cause{message: r.Message}
+		c.end = time.AfterFunc(interval, func() { l.ended(key, c) })
+		l.causes[key] = c
+		l.kinds[c.message]++
+	}
+	if c.written < burst {
+		c.written++
+		return true
+	}
+	c.counted++
+	c.last, c.to = r.Clone(), h.next
+	return false
+}
+
+// ended writes the line of an interval, and begins the next one. A cause without a warning in an
+// interval is forgotten.
+func (l *limits) ended(key uint64, c *cause) {
+	l.mu.Lock()
+	write := c.take()
+	if write == nil {
+		delete(l.causes, key)
+		if l.kinds[c.message]--; l.kinds[c.message] == 0 {
+			delete(l.kinds, c.message)
+		}
+	} else {
+		c.end.Reset(interval)
+	}
+	l.mu.Unlock()
+	if write != nil {
+		write()
+	}
+}
+
+func (l *limits) flush() {
+	l.mu.Lock()
+	var writes []func()
+	for _, c := range l.causes {
+		if write := c.take(); write != nil {
+			writes = append(writes, write)
+		}
+	}
+	l.mu.Unlock()
+	for _, write := range writes {
+		write()
+	}
+}
+
+// take returns a function that writes what is counted, nil if nothing is. The caller holds the
+// lock.
+func (c *cause) take() (write func()) {
+	if c.counted == 0 {
+		return nil
+	}
+	r, to := c.last, c.to
+	if others := c.counted - 1; others > 0 {
+		r.AddAttrs(slog.Int("suppressed", others))
+	}
+	c.counted, c.last, c.to = 0, slog.Record{}, nil
+	return func() { _ = to.Handle(context.Background(), r) } // there is nobody to tell
+}

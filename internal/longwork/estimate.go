@@ -1,0 +1,51 @@
+package longwork
+
+import "time"
+
+// window is the time whose speed counts.
+const window = 30 * time.Second
+
+// sample is how far a piece of work had come at a time.
+type sample struct {
+	at   time.Time
+	done int64
+}
+
+// speed returns the work done per second between the oldest of the samples and now. It is 0 if that
+// is not known yet.
+func speed(samples []sample, now sample) float64 {
+	if len(samples) == 0 {
+		return 0
+	}
+	first := samples[0]
+	seconds, done := now.at.Sub(first.at).Seconds(), now.done-first.done
+	if seconds <= 0 || done <= 0 {
+		return 0
+	}
+	return float64(done) / seconds
+}
+
+// left returns how long the rest takes at a speed. It is false if that can't be said.
+func left(a Amount, perSecond float64) (time.Duration, bool) {
+	if perSecond <= 0 || a.Total <= 0 || a.Growing {
+		return 0, false
+	}
+	seconds := float64(max(0, a.Total-a.Done)) / perSecond
+	if seconds > maxLeft.Seconds() {
+		return 0, false
+	}
+	return time.Duration(seconds * float64(time.Second)), true
+}
+
+// maxLeft is the longest estimate. What seems to take longer does not move.
+const maxLeft = 30 * 24 * time.Hour
+
+// add adds a sample, and drops those that are older than the window, except the last of them.
+func add(samples []sample, s sample) []sample {
+	samples = append(samples, s)
+	old := 0
+	for old+1 < len(samples) && s.at.Sub(samples[old+1].at) >= window {
+		old++
+	}
+	return append(samples[:0], samples[old:]...)
+}

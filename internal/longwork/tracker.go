@@ -1,0 +1,143 @@
+package longwork
+
+import (
+	"log/slog"
+	"math"
+	"sync"
+	"time"
+)
+
+// Work is a kind of work. Measure returns how far it has come, and false if there is none now. It
+// must not block.
+type Work struct {
+	Name    string // such as first_sync
+	Unit    string // what is counted, such as objects
+	Measure func() (Amount, bool)
+}
+
+// Progress is how far a kind of work has come.
+type Progress struct {
+	Work, Unit string
+	Since      time.Time // when it was first seen
+	Amount
+	PerSecond float64
+	Left      time.Duration // valid if Known
+	Known     bool
+}
+
+// Tracker follows kinds of work. Make one with [New].
+type Tracker struct {
+	works []Work
+	now   func() time.Time
+	log   *slog.Logger
+
+	mu   sync.Mutex
+	runs map[string]*run
+}
+
+// run is a piece of work that is going on.
+type run struct {
+	began   time.Time
+	samples []sample
+	most    int64     // the highest total
+	logged  time.Time // zero for never
+	shown   int64     // what was done then
+}
+
+// New makes a Tracker of kinds of work with different names.
+func New(works []Work, now func() time.Time, log *slog.Logger) *Tracker {
+	return &Tracker{works: works, now: now, log: log, runs: map[string]*run{}}
+}
+
+// Interval is the time between two calls of [Tracker.Sample].
+const Interval = time.Second
+
+// logInterval is the time after which work is logged, and again while it lasts. The longer it has
+// lasted, the less often: see due.
+const logInterval = 10 * time.Second
+
+// Sample measures all work, and logs what lasts long and what of that has ended. Work that does not
+// move is not logged again.
+func (t *Tracker) Sample() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := t.now()
+	for _, w := range t.works {
+		amount, is := w.Measure()
+		r := t.runs[w.Name]
+		switch {
+		case is:
+			t.sample(w, amount, now)
+		case r != nil:
+			delete(t.runs, w.Name)
+			if !r.logged.IsZero() {
+				t.log.Info("work completed", "work", w.Name, "unit", w.Unit, "total", r.most, "seconds", math.Round(now.Sub(r.began).Seconds()))
+			}
+		}
+	}
+}
+
+func (t *Tracker) sample(w Work, a Amount, now time.Time) {
+	r := t.runs[w.Name]
+	if r == nil {
+		r = &run{began: now, shown: a.Done}
+		t.runs[w.Name] = r
+	}
+	r.samples = add(r.samples, sample{now, a.Done})
+	r.most = max(r.most, a.Total, a.Done)
+	if r.due(now) && a.Done != r.shown {
+		t.log.Info("work in progress", r.progress(w, a, now).attributes()...)
+		r.logged, r.shown = now, a.Done
+	}
+}
+
+// due reports whether work that lasts long is to be logged: for the first time after logInterval,
+// and then after that time again, or a tenth of the time that it has lasted if that is longer.
+func (r *run) due(now time.Time) bool {
+	lasted, last := now.Sub(r.began), r.logged
+	if last.IsZero() {
+		last = r.began
+	}
+	return now.Sub(last) >= max(logInterval, lasted/10)
+}
+
+// Progress returns the work that is going on, in the order of the kinds.
+func (t *Tracker) Progress() (all []Progress) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := t.now()
+	for _, w := range t.works {
+		amount, is := w.Measure()
+		if !is {
+			continue
+		}
+		r := t.runs[w.Name]
+		if r == nil { // it began after the last sample
+			r = &run{began: now}
+		}
+		all = append(all, r.progress(w, amount, now))
+	}
+	return all
+}
+
+func (r *run) progress(w Work, a Amount, now time.Time) Progress {
+	if a.Total > 0 {
+		a.Total = max(a.Total, a.Done)
+	}
+	p := Progress{Work: w.Name, Unit: w.Unit, Since: r.began, Amount: a, PerSecond: speed(r.samples, sample{now, a.Done})}
+	p.Left, p.Known = left(a, p.PerSecond)
+	return p
+}
+
+// attributes are those of the log.
+func (p Progress) attributes() []any {
+	all := []any{"work", p.Work, "unit", p.Unit, "done", p.Done}
+	if p.Total > 0 {
+		all = append(all, "total", p.Total)
+	}
+	all = append(all, "per_second", math.Round(p.PerSecond*10)/10)
+	if p.Known {
+		all = append(all, "left", p.Left.Round(time.Second).String())
+	}
+	return all
+}

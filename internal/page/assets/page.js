@@ -1,0 +1,87 @@
+// The status page. It shows what the stream sends, and between two messages only ages change.
+
+import { createCharts, drawCharts, sample, setRates } from "./charts.js";
+import { byId, setClass, setText } from "./dom.js";
+import { explainNone, showEvents } from "./events.js";
+import { showResources } from "./resources.js";
+import { listenForTraces, setResources } from "./trace.js";
+import { roleOf, showFacts, showVerdict } from "./verdict.js";
+import { clockTime, duration, now, setClock } from "./words.js";
+
+// silence is how long a stream that lives can be silent: it sends a document every 5 seconds. Patience is
+// for a connection that the browser makes again. All are in milliseconds.
+const silence = 20_000, patience = 5_000, retryAfter = 10_000;
+
+let status = null; // the last document
+let heard = performance.now(); // when the last message came, or the page was opened
+let broken = null; // since when the stream is broken
+let source = null;
+
+function show() {
+  if (!status) return;
+  setText(byId("cluster"), status.cluster ?? "–");
+  setText(byId("role"), roleOf(status));
+  setText(byId("version"), status.version || "–");
+  showVerdict(status);
+  showFacts(status);
+  showResources(status);
+  explainNone(roleOf(status));
+}
+
+// tick lets ages grow, and notices a stream that is gone.
+function tick() {
+  const at = performance.now();
+  if (broken === null && at - heard > silence) {
+    broken = at;
+    connect();
+  }
+  const lost = broken !== null && at - broken > patience;
+  setClass(document.body, lost ? "stale" : "");
+  setClass(byId("live"), lost ? "live lost" : "live");
+  byId("lost").hidden = !lost;
+  if (lost) {
+    setText(byId("live"), `Not live for ${duration((at - heard) / 1000)}`);
+    setText(byId("lost"), status
+      ? `The forwarder does not answer. The page shows its state at ${clockTime(status.time)} UTC, and tries again.`
+      : "The forwarder does not answer, or refuses: too many pages may be open. The page tries again.");
+    document.title = `NOT LIVE · ${status?.cluster ?? "no cluster"} · Kuberelay`;
+  } else if (status) {
+    setText(byId("live"), `● Live · ${clockTime(now())} UTC`);
+    show();
+    drawCharts();
+  }
+}
+
+function on(kind, handle) {
+  source.addEventListener(kind, (e) => {
+    heard = performance.now();
+    broken = null;
+    handle(JSON.parse(e.data));
+  });
+}
+
+function connect() {
+  source?.close();
+  source = new EventSource("api/v1/status/stream");
+  const own = source;
+  source.addEventListener("error", () => {
+    broken ??= performance.now();
+    // The browser retries a broken connection, but not a refusal.
+    if (own.readyState === EventSource.CLOSED) setTimeout(() => own === source && connect(), retryAfter);
+  });
+  on("status", (d) => {
+    if (status && status.version !== d.version) location.reload(); // the page is of an earlier version
+    status = d;
+    setClock(d.time);
+    setResources(d.resources.map((r) => r.resource));
+    sample(d);
+    tick();
+  });
+  on("rates", (r) => { setRates(r); drawCharts(); });
+  on("events", showEvents);
+}
+
+createCharts();
+listenForTraces();
+connect();
+setInterval(tick, 1000);

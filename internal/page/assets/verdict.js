@@ -1,0 +1,92 @@
+// The verdict and the facts of the document.
+
+import { byId, element, link, reconcile, setClass, setMarked, setText } from "./dom.js";
+import { age, counted, since } from "./words.js";
+
+let announced = "";
+
+export function showVerdict(d) {
+  const { level, summary, findings } = d.verdict;
+  setClass(byId("verdict"), `verdict card ${level}`);
+  const more = findings.length > 1 ? ` · ${counted(findings.length, "finding")}` : "";
+  setMarked(byId("level"), level, level.toUpperCase() + more);
+  // The summary has the message of the first finding, which has its fix below.
+  setText(byId("summary"), sentence(findings.length > 0 ? findings[0].message : summary));
+  reconcile(byId("findings"), findings, (f) => `${f.reason} ${f.level} ${f.fix}`, createFinding, updateFinding);
+  document.title = `${level.toUpperCase()} · ${d.cluster ?? "no cluster"} · Kuberelay`;
+  announce(d);
+}
+
+// announce tells those who do not see the page what is new, and not each second how old it is.
+function announce(d) {
+  const state = d.verdict.level + d.verdict.findings.map((f) => f.reason).join();
+  if (state === announced) return;
+  announced = state;
+  setText(byId("announcement"), `${d.verdict.level}: ${d.verdict.summary}`);
+}
+
+function createFinding(f) {
+  const more = link("Troubleshooting", f.see);
+  more.setAttribute("aria-label", `Troubleshooting: ${f.reason.replaceAll("_", " ")}`);
+  return element("li", "",
+    element("p", "message", element("span", "tag", ""), " ", element("span", "text", "")),
+    element("p", "fix", element("strong", "", "Fix:"), ` ${sentence(f.fix)}. `, more));
+}
+
+function updateFinding(e, f) {
+  setClass(e, f.level);
+  setMarked(e.querySelector(".tag"), f.level, f.level);
+  setText(e.querySelector(".text"), sentence(f.message));
+}
+
+const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1);
+
+export function showFacts(d) {
+  fact("bus", busNames[d.bus.sink] ?? d.bus.sink, ...busWords(d.bus));
+  if (d.lease) fact("lease", ...leaseWords(d.lease));
+  else fact("lease", "none", "leader election is off");
+  fact("copy", ...copyWords(d));
+  fact("selection", counted(d.resources.length, "resource"), d.selectors.length > 0 ? d.selectors.join(", ") : "all their objects");
+}
+
+const busNames = { nats: "NATS", kafka: "Kafka", stdout: "standard output" };
+
+function fact(id, main, more, bad) {
+  const e = byId(id);
+  setClass(e, bad ? "bad" : "");
+  setText(e.querySelector("strong"), main);
+  setText(e.querySelector("span"), more);
+}
+
+function busWords(b) {
+  if (b.state === "unused") return ["not used"];
+  const words = [b.state + since(b.since), `${b.queued} queued`, `${b.inFlight} in flight`];
+  if (b.foreignEvents > 0) words.push(`${counted(b.foreignEvents, "foreign event")} repaired`);
+  return [words.join(", "), b.state === "away"];
+}
+
+function leaseWords(l) {
+  if (l.error) return ["access denied", l.name, true];
+  if (l.leading) return ["leading", `${l.name}, held by ${l.holder ?? "this forwarder"}`];
+  if (!l.holder) return ["nobody leads", l.name, true];
+  return ["standing by", `${l.name}, held by ${l.holder}`];
+}
+
+function copyWords(d) {
+  const objects = d.resources.reduce((n, r) => n + r.objects, 0);
+  const words = [];
+  if (d.oldestUnsent) words.push(`oldest unsent change${since(d.oldestUnsent)}`);
+  const points = d.resources.map((r) => r.consistentAsOf);
+  if (points.length > 0 && points.every(Boolean)) words.push(`consistent as of ${age(points.sort()[0])} ago`);
+  else if (d.bus.state === "unused") words.push("only the leader knows what is published");
+  else if (points.length > 0) words.push("not consistent yet");
+  return [counted(objects, "object"), words.join(", ")];
+}
+
+// roleOf returns what the forwarder does; without leader election it leads.
+export function roleOf(d) {
+  if (d.waitingFor) return "starting";
+  if (!d.lease || d.lease.leading) return "leading";
+  return d.lease.error ? "not leading" : "standby";
+}
+

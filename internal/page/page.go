@@ -1,0 +1,99 @@
+package page
+
+import (
+	"embed"
+	"io/fs"
+	"net/http"
+	"path"
+	"sync"
+
+	"github.com/kuberelay/kuberelay/internal/status"
+)
+
+//go:embed assets
+var assets embed.FS
+
+// The paths of the page: it is at [Root], and its other files are below [Files]. Links between them
+// are relative, so that a proxy can serve the page below a path of its own.
+const (
+	Root  = "/"
+	Files = "/page/"
+)
+
+// Config configures a Page. Every field is required.
+type Config struct {
+	// Status returns the judged document. It must not block.
+	Status func() status.Document
+	Recent *Recent
+	// Done ends all streams when it is closed.
+	Done <-chan struct{}
+}
+
+// Page is the page and its streams.
+type Page struct {
+	Config
+	files map[string]file // by the path of the URL
+
+	mu      sync.Mutex
+	streams int
+	last    frame
+}
+
+type file struct {
+	kind string
+	body []byte
+}
+
+// New returns a Page.
+func New(c Config) *Page {
+	p := &Page{Config: c, files: map[string]file{}}
+	all, err := fs.ReadDir(assets, "assets")
+	if err != nil {
+		panic(err) // they are in the binary
+	}
+	for _, f := range all {
+		body, err := assets.ReadFile(path.Join("assets", f.Name()))
+		if err != nil {
+			panic(err) // likewise
+		}
+		at := Files + f.Name()
+		if f.Name() == "index.html" {
+			at = Root
+		}
+		p.files[at] = file{types[path.Ext(f.Name())], body}
+	}
+	return p
+}
+
+// types are the media types of the files. Those of package mime depend on the machine.
+var types = map[string]string{
+	".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8",
+	".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml",
+}
+
+// policy allows the files of the page and its requests, and nothing else.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+
+// protect keeps other sites from embedding or reading an answer, and from a hold on its window.
+func protect(h http.Header) {
+	for name, value := range map[string]string{
+		"Content-Security-Policy": policy, "X-Frame-Options": "DENY", "X-Content-Type-Options": "nosniff",
+		"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin",
+		"Referrer-Policy": "no-referrer", "Cache-Control": "no-store",
+	} {
+		h.Set(name, value)
+	}
+}
+
+// ServeHTTP serves the files.
+func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	protect(w.Header())
+	f, ok := p.files[r.URL.Path]
+	if !ok {
+		http.NotFound(w, r)
+		return
+	}
+	w.Header().Set("Content-Type", f.kind)
+	_, _ = w.Write(f.body) // the client is gone
+}

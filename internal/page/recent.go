@@ -1,0 +1,118 @@
+package page
+
+import (
+	"sync"
+	"time"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+const (
+	keptEvents = 100
+	// Rates are counted in spans of five seconds, of the last five minutes and the present one.
+	spanLength = 5 * time.Second
+	keptSpans  = 61
+)
+
+// Recent remembers the events that the bus acknowledged last, and the rates of the last minutes.
+// The zero value is ready to use.
+type Recent struct {
+	mu     sync.Mutex
+	count  uint64                  // events so far
+	events [keptEvents]publication // the n-th is at n modulo its length
+	spans  [keptSpans]span         // likewise
+}
+
+// publication is an event without content.
+type publication struct {
+	key     event.Key
+	of      event.Type
+	version string
+	at      time.Time // of the acknowledgement
+	lag     time.Duration
+}
+
+// span is what happened in a time of [spanLength].
+type span struct {
+	number    int64 // since 1970
+	published int
+	slowest   time.Duration
+}
+
+// Add records an event that the bus acknowledged, and when its change was observed. It is called
+// concurrently, and allocates nothing.
+func (r *Recent) Add(key event.Key, of event.Type, version string, observed, acknowledged time.Time) {
+	lag := max(0, acknowledged.Sub(observed))
+	number := spanNumber(acknowledged)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.events[r.count%keptEvents] = publication{key, of, version, acknowledged, lag}
+	r.count++
+	s := &r.spans[number%keptSpans]
+	if s.number != number {
+		*s = span{number: number}
+	}
+	s.published++
+	s.slowest = max(s.slowest, lag)
+}
+
+func spanNumber(t time.Time) int64 { return t.UnixNano() / int64(spanLength) }
+
+// recentEvent is a publication as the page gets it.
+type recentEvent struct {
+	Number     uint64    `json:"number"` // identifies the event
+	Time       time.Time `json:"time"`
+	Type       string    `json:"type"`
+	Resource   string    `json:"resource"`
+	Namespace  string    `json:"namespace,omitempty"`
+	Name       string    `json:"name"`
+	Version    string    `json:"version"`
+	LagSeconds float64   `json:"lagSeconds"`
+}
+
+// recentEvents is the list of events, the newest first. Hidden: the caller may not have names.
+type recentEvents struct {
+	Hidden bool          `json:"hidden,omitempty"`
+	Events []recentEvent `json:"events"`
+}
+
+// rates are those of the last spans, the oldest first; the last one is not over.
+type rates struct {
+	SpanSeconds int       `json:"spanSeconds"`
+	Last        int64     `json:"last"` // the number of the last span since 1970
+	Published   []int     `json:"published"`
+	Slowest     []float64 `json:"slowestSeconds"`
+}
+
+// counted returns how many events there were so far.
+func (r *Recent) counted() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.count
+}
+
+func (r *Recent) list() recentEvents {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := recentEvents{Events: []recentEvent{}}
+	for n := r.count; n > 0 && r.count-n < keptEvents; n-- {
+		e := r.events[(n-1)%keptEvents]
+		all.Events = append(all.Events, recentEvent{
+			n, e.at.UTC().Truncate(time.Millisecond), e.of.Short(), e.key.GroupResource().String(), e.key.Namespace, e.key.Name, e.version, e.lag.Seconds(),
+		})
+	}
+	return all
+}
+
+func (r *Recent) rates(now time.Time) rates {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := rates{SpanSeconds: int(spanLength.Seconds()), Last: spanNumber(now), Published: make([]int, keptSpans), Slowest: make([]float64, keptSpans)}
+	for i := range all.Published {
+		number := all.Last - keptSpans + 1 + int64(i)
+		if s := r.spans[number%keptSpans]; s.number == number {
+			all.Published[i], all.Slowest[i] = s.published, s.slowest.Seconds()
+		}
+	}
+	return all
+}

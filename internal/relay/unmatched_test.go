@@ -1,0 +1,71 @@
+package relay
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/status"
+)
+
+// TestNoteUnmatched: the log says once what begins to match nothing, and once what ceases to.
+func TestNoteUnmatched(t *testing.T) {
+	typo := status.Unmatched{Setting: "KUBERELAY_RESOURCES", Entry: "deploymnts", Suggestion: "deployments.apps"}
+	vague := typo
+	vague.Suggestion = "" // nothing similar is served yet
+	vaults := status.Unmatched{Setting: "KUBERELAY_HASH_FIELDS", Entry: "vaults:.spec"}
+	for name, c := range map[string]struct {
+		before, now []status.Unmatched
+		want        string
+	}{
+		"at the start": {nil, []status.Unmatched{typo, vaults}, `level=WARN msg="setting matches nothing" setting=KUBERELAY_RESOURCES entry=deploymnts similar=deployments.apps
+level=WARN msg="setting matches nothing" setting=KUBERELAY_HASH_FIELDS entry=vaults:.spec similar=none
+`},
+		"no change":       {[]status.Unmatched{typo}, []status.Unmatched{typo}, ""},
+		"matches now":     {[]status.Unmatched{typo, vaults}, []status.Unmatched{vaults}, "level=INFO msg=\"setting matches now\" setting=KUBERELAY_RESOURCES entry=deploymnts\n"},
+		"a similar one":   {[]status.Unmatched{vague}, []status.Unmatched{typo}, "level=WARN msg=\"setting matches nothing\" setting=KUBERELAY_RESOURCES entry=deploymnts similar=deployments.apps\n"},
+		"everything does": {nil, nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var log bytes.Buffer
+			noteUnmatched(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+				if a.Key == slog.TimeKey {
+					return slog.Attr{}
+				}
+				return a
+			}})), c.before, c.now)
+			if got := log.String(); got != c.want {
+				t.Errorf("the log has\n%s\nwant\n%s", got, c.want)
+			}
+		})
+	}
+}
+
+// TestReplacesNobody: KUBERELAY_CLUSTER_REPLACES may stay, but must name the cluster that was
+// replaced.
+func TestReplacesNobody(t *testing.T) {
+	for name, c := range map[string]struct {
+		claim *claim
+		want  bool
+	}{
+		"not set":          {&claim{held: event.Claim{UID: "b", Replaces: "a"}}, false},
+		"not claimed yet":  {&claim{replaces: "a"}, false},
+		"replaced":         {&claim{replaces: "a", held: event.Claim{UID: "b", Replaces: "a"}}, false},
+		"another":          {&claim{replaces: "x", held: event.Claim{UID: "b", Replaces: "a"}}, true},
+		"there was nobody": {&claim{replaces: "a", held: event.Claim{UID: "b"}}, true},
+	} {
+		if got := c.claim.replacesNobody(); got != c.want {
+			t.Errorf("%s: got %v", name, got)
+		}
+	}
+}
+
+// TestWithoutMatchesNotReady: before the informers run, nothing matches yet.
+func TestWithoutMatchesNotReady(t *testing.T) {
+	var s readiness
+	if err := s.matches(); err == nil || !strings.Contains(err.Error(), "starting") {
+		t.Errorf("got %v", err)
+	}
+}

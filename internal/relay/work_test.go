@@ -1,0 +1,59 @@
+package relay
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/longwork"
+	"github.com/kuberelay/kuberelay/internal/workqueue"
+)
+
+// TestMeasureResync: the keys that wait behind a resync are its work, if they are many.
+func TestMeasureResync(t *testing.T) {
+	r := &Relay{}
+	if a, is := r.measureResync(); is {
+		t.Errorf("outside of a term: %+v", a)
+	}
+	limit := workqueue.Limit{Keys: 10, Bytes: 1 << 20}
+	q := workqueue.New(workqueue.Config{Workers: 1, MaxInFlight: limit, MaxLowPriorityInFlight: limit, BaseDelay: time.Second, MaxDelay: time.Second})
+	r.term.Store(&term{Relay: r, queue: q})
+	key := func(n int) event.Key { return event.Key{Resource: "pods", Namespace: "default", Name: fmt.Sprint(n)} }
+	for n := range minResync - 1 {
+		q.AddLowPriority(key(n))
+	}
+	if a, is := r.measureResync(); is {
+		t.Errorf("of a few: %+v", a)
+	}
+	q.AddLowPriority(key(minResync))
+	for n := range 100 {
+		q.Add(key(n)) // has changed
+	}
+	if a, is := r.measureResync(); !is || a != (longwork.Amount{Done: 100, Total: minResync}) {
+		t.Errorf("got %+v, %v", a, is)
+	}
+	for n := range minResync + 1 {
+		q.Add(key(n))
+	}
+	if a, is := r.measureResync(); is {
+		t.Errorf("after the last: %+v", a)
+	}
+}
+
+// TestMeasureBefore: before Run, there is no work.
+func TestMeasureBefore(t *testing.T) {
+	r := &Relay{Config: Config{takeover: &longwork.Counter{}, loading: &longwork.Counter{}}}
+	for _, w := range r.works() {
+		if a, is := w.Measure(); is {
+			t.Errorf("%s: %+v", w.Name, a)
+		}
+	}
+	r.loading.Begin()
+	r.loading.Left(3, 4)
+	for _, w := range r.works() {
+		if a, is := w.Measure(); is != (w.Name == "checkpoint_load") || is && (a.Done != 3 || a.Total != 7) {
+			t.Errorf("%s: %+v, %v", w.Name, a, is)
+		}
+	}
+}

@@ -1,0 +1,33 @@
+package trace
+
+import "time"
+
+// Judged returns what a forwarder knows of an object with the verdict that this allows: its watch
+// shows the present state, and its checkpoint has the last event.
+func (f Forwarder) Judged(o Object, now time.Time) Forwarder {
+	d := Document{Time: now, Object: o, Forwarder: f, APIServer: APIServer{State: Unknown}, Bus: Bus{State: Unknown}}
+	if f.Selection != nil {
+		d.Selection = *f.Selection
+	}
+	switch w := f.Watch; {
+	case f.Role == Starting:
+		d.APIServer.Error = "the forwarder is starting" + colon(f.Error)
+	case w == nil:
+		d.APIServer.Error = "no watch covers the object"
+	case w.Error != nil: // what it shows may be old
+		d.APIServer.Error = "the watch of " + o.Resource + " fails" + d.lasting(w.Error.Since) + colon(w.Error.Message)
+	case w.Object == Unknown:
+		d.APIServer.Error = "the first list of " + o.Resource + " is not complete"
+	default:
+		d.APIServer = APIServer{State: w.Object, UID: w.UID, Version: w.Version}
+	}
+	switch {
+	case f.Role == Standby:
+		d.Bus.Error = "this forwarder is a standby, ask the leader, " + orNobody(f.Holder)
+	case f.Checkpoint != nil && f.Checkpoint.Foreign:
+		d.Bus.Error = "another writer's event is there, and the forwarder compares it with the cluster"
+	}
+	v := d.judge()
+	f.Verdict = &v
+	return f
+}

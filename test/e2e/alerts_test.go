@@ -1,0 +1,262 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kuberelay/kuberelay/test/lab/natstest"
+)
+
+// alerting are the rules of the chart, and the alerts that have fired.
+type alerting struct {
+	t     *testing.T
+	rules string
+	fired map[string]bool
+}
+
+// fault checks that no alert fires before a fault, and which alerts fire because of it. Plant plants the
+// fault and waits until it shows.
+//
+// Only the metrics are real. That a state lasts is a scrape that is repeated: half an hour before the
+// fault, and half an hour after plant. For what must go on, plant scrapes several times.
+func (a *alerting) fault(name string, of []*forwarder, plant func(h *timeline), want ...string) {
+	a.t.Helper()
+	h := &timeline{t: a.t, of: of}
+	h.scrape(30)
+	planted := h.minute
+	plant(h)
+	h.scrape(30)
+	before, after := h.fired(a.rules, planted)
+	slices.Sort(want)
+	if len(before) > 0 {
+		a.t.Errorf("%s: without the fault, %q fire", name, before)
+	}
+	if !slices.Equal(after, want) {
+		a.t.Errorf("%s: %q fire, want %q", name, after, want)
+	}
+	for _, alert := range after {
+		a.fired[alert] = true
+	}
+}
+
+// alertsLab is a cluster and a bus with a forwarder.
+type alertsLab struct {
+	t         *testing.T
+	u         *user
+	namespace string
+	bus       *natstest.Process
+	js        jetstream.JetStream
+	f         *forwarder
+	objects   int
+}
+
+// change creates an object.
+func (l *alertsLab) change() {
+	l.t.Helper()
+	l.objects++
+	l.u.create(configMaps, l.namespace, configMap(fmt.Sprintf("change-%d", l.objects), "1"))
+}
+
+// TestAlerts plants one fault after the other. Each alert of the chart is fired by at least one, and
+// no fault fires an alert that does not belong to it.
+//
+// Conditions must hold for 5 minutes instead of 15. Lags above 3 s are too high instead of 60 s, and
+// consistency points above 5 s too old instead of 15 minutes, where these are the fault.
+func TestAlerts(t *testing.T) {
+	go func() { _, _ = program() }() // takes a while
+	a := &alerting{t: t, rules: chartRules(t, "prometheusRule.for=5m"), fired: map[string]bool{}}
+	busAlerts(t, a)
+	slowAlerts(t, a.fired)
+	accessAlerts(t, a)
+	for _, name := range alertNames(t, a.rules) {
+		if !a.fired[name] {
+			t.Errorf("no fault has fired %s", name)
+		}
+	}
+}
+
+func newAlertsLab(t *testing.T) *alertsLab {
+	t.Helper()
+	cp := cluster.ControlPlane(t)
+	l := &alertsLab{t: t, u: newUser(t, cp), bus: natstest.StartProcess(t, "max_payload: 65536")}
+	l.namespace = quietNamespace(t, l.u)
+	nc, err := natsgo.Connect(l.bus.URL, natsgo.MaxReconnects(-1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	if l.js, err = jetstream.New(nc); err != nil {
+		t.Fatal(err)
+	}
+	l.f = newForwarder(t, cp.Kubeconfig(), l.bus.URL, l.settings())
+	l.f.start().idle()
+	return l
+}
+
+func (l *alertsLab) settings() map[string]string {
+	return map[string]string{
+		"RESOURCES": "configmaps,services", "NAMESPACES": l.namespace, "RESOLVED_INTERVAL": "1s", "CHECKPOINT_REFRESH": "1s", "NATS_ACK_TIMEOUT": "30s",
+		"FILTER": `resource.resource != "configmaps" || size(object.data) > 0`, // fails for one without data
+	}
+}
+
+// busAlerts are those of the bus, the discovery and the objects.
+func busAlerts(t *testing.T, a *alerting) {
+	l := newAlertsLab(t)
+	f := l.f
+	alone := []*forwarder{f}
+
+	a.fault("an object that the filter can't judge", alone, func(*timeline) {
+		l.u.create(configMaps, l.namespace, "{apiVersion: v1, kind: ConfigMap, metadata: {name: empty}}")
+		f.reaches("kuberelay_filter_errors_total", 1)
+	}, "KuberelayFilterFailing")
+
+	a.fault("an object that is too large", alone, func(*timeline) {
+		l.u.create(configMaps, l.namespace, configMap("large", strings.Repeat("x", 100_000)))
+		f.reaches("kuberelay_events_truncated_total", 1)
+		f.idle()
+	}, "KuberelayObjectTruncated")
+
+	const name = "v1.nobody.example.com"
+	remove := func() { _ = l.u.of(apiServices, "").Delete(context.Background(), name, metav1.DeleteOptions{}) }
+	t.Cleanup(remove)
+	a.fault("an APIService without a back end", alone, func(*timeline) {
+		l.u.create(apiServices, "", `
+apiVersion: apiregistration.k8s.io/v1
+kind: APIService
+metadata: {name: `+name+`}
+spec: {group: nobody.example.com, version: v1, groupPriorityMinimum: 1000, versionPriority: 10, insecureSkipTLSVerify: true, service: {namespace: default, name: nobody}}`)
+		f.awaitMetric(`kuberelay_discovery_failing{group="nobody.example.com"} 1`, true)
+	}, "KuberelayDiscoveryFailing")
+	remove()
+	f.awaitMetric("kuberelay_discovery_failing{", false)
+
+	a.fault("a forged delete", alone, func(*timeline) {
+		l.u.create(configMaps, l.namespace, configMap("forged", "1"))
+		f.idle()
+		s, err := l.js.Stream(t.Context(), "KUBERELAY")
+		if err != nil {
+			t.Fatal(err)
+		}
+		genuine, err := s.GetLastMsgForSubject(t.Context(), subject(configMaps, l.namespace, "forged"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		forged := natsgo.NewMsg(genuine.Subject)
+		forged.Data = genuine.Data
+		for name := range genuine.Header {
+			if strings.HasPrefix(name, "ce-") {
+				forged.Header.Set(name, genuine.Header.Get(name))
+			}
+		}
+		forged.Header.Set("ce-type", "io.kuberelay.object.deleted")
+		if _, err := l.js.PublishMsg(t.Context(), forged); err != nil {
+			t.Fatal(err)
+		}
+		f.reaches("kuberelay_foreign_events_total", 1)
+		f.idle()
+	}, "KuberelayForeignEvents")
+
+	a.fault("a message that is not an event", alone, func(*timeline) {
+		if _, err := l.js.Publish(t.Context(), subject(configMaps, l.namespace, "garbage"), []byte("garbage")); err != nil {
+			t.Fatal(err)
+		}
+		f.reaches("kuberelay_invalid_messages_total", 1)
+		f.idle()
+	}, "KuberelayInvalidMessages")
+
+	a.fault("a bus that is away", alone, func(*timeline) {
+		l.bus.Kill()
+		f.falls("kuberelay_nats_connected", 0)
+		l.change()
+		f.reaches("kuberelay_dirty_objects", 1)
+	}, "KuberelayBehind", "KuberelayBusAway")
+	l.bus.Start()
+	f.idle()
+
+	a.fault("a stream that is full", alone, func(h *timeline) {
+		refill := l.limit(1)
+		for n := range 3 {
+			l.change()
+			f.reaches(`kuberelay_nats_publishes_total\{result="full"\}`, f.metric(`kuberelay_nats_publishes_total\{result="full"\}`)+1)
+			if n < 2 {
+				h.scrape(4)
+			}
+		}
+		h.scrape(4)
+		t.Cleanup(refill)
+	}, "KuberelayBehind", "KuberelayPublishRejected")
+	l.limit(-1)
+	f.idle()
+
+	second := newForwarder(t, cluster.ControlPlane(t).Kubeconfig(), l.bus.URL, l.settings())
+	second.start().idle()
+	both := []*forwarder{f, second}
+	unexpected := func() float64 {
+		n := 0.0
+		for _, f := range both {
+			n += f.metric(`kuberelay_nats_publishes_total\{result="(?:already_stored|conflict)"\}`)
+		}
+		return n
+	}
+	a.fault("a second forwarder without leader election", both, func(h *timeline) {
+		for range 4 {
+			before := unexpected()
+			eventually(t, "both publish the same change", func(context.Context) error {
+				l.change()
+				if unexpected() == before {
+					return fmt.Errorf("only one does")
+				}
+				return nil
+			})
+			h.scrape(4)
+		}
+	}, "KuberelayAnotherWriter")
+	second.stop()
+
+	a.fault("a forwarder that is killed", alone, func(*timeline) { f.kill() }, "KuberelayDown")
+
+	start := func(variables ...string) {
+		t.Helper()
+		f.kill()
+		if err := f.Start(variables...); err != nil {
+			t.Fatal(err)
+		}
+		f.idle()
+	}
+	start()
+	a.fault("a forwarder that is killed again and again", alone, func(h *timeline) {
+		for range 3 {
+			start()
+			h.scrape(1)
+		}
+	}, "KuberelayRestarting")
+	a.fault("a memory limit that is too low", alone, func(*timeline) { start("GOMEMLIMIT=16MiB") }, "KuberelayMemoryLow")
+}
+
+// limit sets how many messages the stream may have.
+func (l *alertsLab) limit(messages int64) (remove func()) {
+	l.t.Helper()
+	set := func(ctx context.Context, messages int64) error {
+		s, err := l.js.Stream(ctx, "KUBERELAY")
+		if err != nil {
+			return err
+		}
+		c := s.CachedInfo().Config
+		c.MaxMsgs = messages
+		_, err = l.js.UpdateStream(ctx, c)
+		return err
+	}
+	if err := set(l.t.Context(), messages); err != nil {
+		l.t.Fatal(err)
+	}
+	return func() { _ = set(context.Background(), -1) }
+}

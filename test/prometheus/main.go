@@ -1,0 +1,167 @@
+// Command prometheus evaluates alerts and queries over scraped metrics, with the engine and the
+// rules of Prometheus as a library. It reads an input as JSON and writes an output. Its module
+// also has promtool, which runs the unit tests of the alerts.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/common/promslog"
+
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/model/rulefmt"
+	"github.com/prometheus/prometheus/promql"
+	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/prometheus/prometheus/rules"
+	"github.com/prometheus/prometheus/storage"
+)
+
+// input has times in seconds.
+type input struct {
+	Scrapes []scrape
+	Until   int64    // alerts are evaluated each minute from 0 on, queries over the whole time
+	Rules   string   // the content of a file of rules, "" for none
+	Queries []string // with a result for each in the output
+}
+
+// scrape is what Prometheus got of a target at a time.
+type scrape struct {
+	At     int64
+	Labels map[string]string // of the target
+	Up     bool
+	Text   string // of its metrics
+}
+
+type output struct {
+	Firing  []firing
+	Results []result
+}
+
+// firing is an alert at a time at which it fires.
+type firing struct {
+	At                  int64
+	Labels, Annotations map[string]string
+}
+
+type result struct {
+	Series int      // of the query at any time
+	Empty  []string // selectors in it that select nothing at any time
+	Error  string
+}
+
+func main() {
+	if err := run(os.Stdin, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "prometheus:", err)
+		os.Exit(1)
+	}
+}
+
+func run(r io.Reader, w io.Writer) error {
+	var in input
+	if err := json.NewDecoder(r).Decode(&in); err != nil {
+		return err
+	}
+	scraped, err := parse(in.Scrapes)
+	if err != nil {
+		return err
+	}
+	e := evaluation{
+		until: in.Until, scraped: scraped, parser: parser.NewParser(parser.Options{}),
+		engine: promql.NewEngine(promql.EngineOpts{MaxSamples: 50_000_000, Timeout: time.Minute, EnableAtModifier: true, EnableNegativeOffset: true}),
+	}
+	var out output
+	if out.Firing, err = e.alerts(in.Rules); err != nil {
+		return err
+	}
+	for _, q := range in.Queries {
+		out.Results = append(out.Results, e.query(q))
+	}
+	return json.NewEncoder(w).Encode(out)
+}
+
+type evaluation struct {
+	until   int64
+	scraped storage.Queryable
+	parser  parser.Parser
+	engine  *promql.Engine
+}
+
+// alerts evaluates the rules as Prometheus does.
+func (e evaluation) alerts(content string) ([]firing, error) {
+	groups, errs := rulefmt.Parse([]byte(content), false, model.UTF8Validation, e.parser, promslog.NewNopLogger())
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	var all []*rules.AlertingRule
+	for _, g := range groups.Groups {
+		for _, r := range g.Rules {
+			if r.Alert == "" {
+				continue
+			}
+			expr, err := e.parser.ParseExpr(r.Expr)
+			if err != nil {
+				return nil, fmt.Errorf("alert %s: %w", r.Alert, err)
+			}
+			all = append(all, rules.NewAlertingRule(r.Alert, expr, time.Duration(r.For), time.Duration(r.KeepFiringFor),
+				labels.FromMap(r.Labels), labels.FromMap(r.Annotations), labels.EmptyLabels(), "", true, promslog.NewNopLogger()))
+		}
+	}
+	ask := rules.EngineQueryFunc(e.engine, e.scraped)
+	var fired []firing
+	for at := int64(0); at <= e.until; at += 60 {
+		for _, r := range all {
+			if _, err := r.Eval(context.Background(), 0, time.Unix(at, 0), ask, nil, 0); err != nil {
+				return nil, fmt.Errorf("alert %s: %w", r.Name(), err)
+			}
+			for _, a := range r.ActiveAlerts() {
+				if a.State == rules.StateFiring {
+					fired = append(fired, firing{at, a.Labels.Map(), a.Annotations.Map()})
+				}
+			}
+		}
+	}
+	return fired, nil
+}
+
+// query evaluates a query, and each of its selectors.
+func (e evaluation) query(q string) (r result) {
+	expr, err := e.parser.ParseExpr(q)
+	if err == nil {
+		r.Series, err = e.series(q)
+	}
+	if err != nil {
+		r.Error = err.Error()
+		return r
+	}
+	for _, matchers := range parser.ExtractSelectors(expr) {
+		selector := (&parser.VectorSelector{LabelMatchers: matchers}).String()
+		n, err := e.series(selector)
+		if err != nil {
+			r.Error = err.Error()
+		}
+		if n == 0 && !slices.Contains(r.Empty, selector) {
+			r.Empty = append(r.Empty, selector)
+		}
+	}
+	return r
+}
+
+// series returns how many series an expression has, each minute from 0 on.
+func (e evaluation) series(expr string) (int, error) {
+	ctx := context.Background()
+	q, err := e.engine.NewRangeQuery(ctx, e.scraped, nil, expr, time.Unix(0, 0), time.Unix(e.until, 0), time.Minute)
+	if err != nil {
+		return 0, err
+	}
+	defer q.Close()
+	m, err := q.Exec(ctx).Matrix()
+	return len(m), err
+}
