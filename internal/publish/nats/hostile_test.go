@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -181,7 +182,7 @@ func TestHostileControl(t *testing.T) {
 			subject := event.ClaimSubject("kuberelay", publishtest.Cluster)
 			position := rawPublish(t, bus, s.URL, subject, h.header, h.body)
 			for range 3 {
-				if c, err := bus.LastClaim(t.Context()); err != nil || c != (event.Claim{Position: position}) {
+				if c, err := bus.LastClaim(t.Context()); err != nil || !reflect.DeepEqual(c, event.Claim{Position: position}) {
 					t.Errorf("claim %+v, %v; want position %d only", c, err, position)
 				}
 			}
