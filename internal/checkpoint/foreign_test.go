@@ -17,8 +17,7 @@ func TestLoadMarksForeignEvents(t *testing.T) {
 		forged := event.Acked{UID: uid, ResourceVersion: "999", Epoch: 9, Deleted: true, Position: 9, Time: 2}
 		foreign := known
 		foreign.Position, foreign.Time, foreign.Foreign = 9, 2, true
-		moved, rewritten, other := foreign, known, foreign
-		moved.Position, moved.Time = 6, 1
+		rewritten, other := known, foreign
 		rewritten.Deleted = true
 		other.Position = 11
 		again := forged

@@ -75,8 +75,8 @@ func labelSelector(t *testing.T, s string) labels.Selector {
 // TestMissingNamespaces: what is named and does not exist is known once namespaces were looked for, with
 // a similar name.
 func TestMissingNamespaces(t *testing.T) {
-	include := NamespaceSelection{Include: []string{"defualt", "shop"}}
-	labeled := NamespaceSelection{Include: []string{"defualt", "shop"}, Selector: labelSelector(t, "team"), Exclude: []string{"kube-systm", "elsewhere"}}
+	include := NamespaceSelection{Include: []string{"defaultx", "shop"}}
+	labeled := NamespaceSelection{Include: []string{"defaultx", "shop"}, Selector: labelSelector(t, "team"), Exclude: []string{"kube-systm", "elsewhere"}}
 	none := map[string]string{}
 	for name, c := range map[string]struct {
 		selection         NamespaceSelection
@@ -86,12 +86,12 @@ func TestMissingNamespaces(t *testing.T) {
 	}{
 		"all":                    {NamespaceSelection{}, func(*Namespaces) {}, none, none, true, false},
 		"a list, before a look":  {include, func(*Namespaces) {}, none, none, false, false},
-		"a list":                 {include, func(n *Namespaces) { n.noteMissing(map[string]string{"defualt": "default"}) }, map[string]string{"defualt": "default"}, none, true, false},
+		"a list":                 {include, func(n *Namespaces) { n.noteMissing(map[string]string{"defaultx": "default"}) }, map[string]string{"defaultx": "default"}, none, true, false},
 		"a list, all there":      {include, func(n *Namespaces) { n.noteMissing(none) }, none, none, true, false},
 		"labels, before a watch": {labeled, func(n *Namespaces) { n.Put("default", nil) }, none, none, false, false},
 		"labels that none has": {labeled, func(n *Namespaces) { put(n, "default", "kube-system", "shop") },
-			map[string]string{"defualt": "default"}, map[string]string{"kube-systm": "kube-system", "elsewhere": ""}, true, true},
-		"labels": {labeled, func(n *Namespaces) { n.Put("shop", map[string]string{"team": "x"}); put(n, "defualt") },
+			map[string]string{"defaultx": "default"}, map[string]string{"kube-systm": "kube-system", "elsewhere": ""}, true, true},
+		"labels": {labeled, func(n *Namespaces) { n.Put("shop", map[string]string{"team": "x"}); put(n, "defaultx") },
 			none, map[string]string{"kube-systm": "", "elsewhere": ""}, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {

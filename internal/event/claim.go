@@ -37,6 +37,10 @@ type Claim struct {
 	// NATS. It is "" on a bus that keeps its positions when it loses its messages.
 	Stream string
 
+	// IsRow: an earlier release has written the claim, in a form in which it is a row of a
+	// table of the bus. It must be written again.
+	IsRow bool
+
 	// Settings are digests of the settings that decide what the bus holds, by the name of the
 	// variable. They tell which settings of another process differ, and not what they are.
 	// It is nil in a claim of an earlier release.
@@ -46,10 +50,6 @@ type Claim struct {
 	// no forwarder of it runs any more; the zero time if they were not. The next forwarder that
 	// claims the name makes another claim, whichever cluster it belongs to.
 	Forgotten time.Time
-
-	// IsRow: an earlier release has written the claim, in a form in which it is a row of a
-	// table of the bus. It must be written again.
-	IsRow bool
 
 	// Position is the position of the claim on the bus. If UID is "", it is the position of
 	// a foreign message in the place of the claim. The next claim expects it.
@@ -102,19 +102,26 @@ func (b Builder) ClusterClaimed(c Claim) (*Message, error) {
 // ClaimFrom decodes a claim. It leaves Position to the caller. An error has an
 // [InvalidReason].
 func ClaimFrom(m *Message) (Claim, error) {
-	var data claimData
-	fail := func(reason InvalidReason, format string, args ...any) (Claim, error) {
-		return Claim{}, Invalid(reason, fmt.Errorf("read event %.100q: "+format, append([]any{m.ID}, args...)...))
+	if t := m.Attribute("type"); Type(t) != ClusterClaimed {
+		return Claim{}, Invalid(InvalidEvent, fmt.Errorf("read event %.100q: type %q is not a claim", m.ID, t))
 	}
-	switch err := json.Unmarshal(m.Data, &data); {
-	case Type(m.Attribute("type")) != ClusterClaimed:
-		return fail(InvalidEvent, "type %q is not a claim", m.Attribute("type"))
+	c, err := ParseClaim(m.Data)
+	if err != nil {
+		return Claim{}, fmt.Errorf("read event %.100q: %w", m.ID, err)
+	}
+	return c, nil
+}
+
+// ParseClaim decodes the data of a claim, as [ClaimFrom] does.
+func ParseClaim(encoded []byte) (Claim, error) {
+	var data claimData
+	switch err := json.Unmarshal(encoded, &data); {
 	case err != nil:
-		return fail(InvalidData, "data is not a claim")
+		return Claim{}, Invalid(InvalidData, errors.New("data is not a claim"))
 	case data.UID == "":
-		return fail(InvalidData, "no uid")
+		return Claim{}, Invalid(InvalidData, errors.New("no uid"))
 	case data.Epoch > LastEpoch:
-		return fail(InvalidEpoch, "epoch %d is after the last one, %d", data.Epoch, LastEpoch)
+		return Claim{}, Invalid(InvalidEpoch, fmt.Errorf("epoch %d is after the last one, %d", data.Epoch, LastEpoch))
 	}
 	if len(data.Settings) > maxSettings {
 		data.Settings = nil

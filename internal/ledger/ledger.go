@@ -19,7 +19,6 @@ package ledger
 import (
 	"sync"
 	"time"
-	"unique"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -40,16 +39,13 @@ func New() *Ledger {
 	return &Ledger{tables: map[schema.GroupResource]*table{}, since: map[int64]int{}, now: 1}
 }
 
-// name identifies an object within its resource. Objects share the text of their namespace.
-type name struct {
-	namespace unique.Handle[string]
-	name      string
-}
+// name identifies an object within its resource.
+type name struct{ namespace, name string }
 
-func nameOf(k event.Key) name { return name{unique.Make(k.Namespace), k.Name} }
+func nameOf(k event.Key) name { return name{k.Namespace, k.Name} }
 
 func (n name) key(gr schema.GroupResource) event.Key {
-	return event.Key{Group: gr.Group, Resource: gr.Resource, Namespace: n.namespace.Value(), Name: n.name}
+	return event.Key{Group: gr.Group, Resource: gr.Resource, Namespace: n.namespace, Name: n.name}
 }
 
 // record is what is known of one key. It takes 64 bytes for a clean key.

@@ -55,11 +55,13 @@ func (l *Load) Finish(refused func(event.Key, event.Acked, error)) (lost int) {
 	for gr, t := range l.tables {
 		t.boundEpochs(gr, known[gr], refused)
 	}
-	for gr, t := range l.tables {
-		l.replace(gr, t)
+	for gr := range known {
+		if l.tables[gr] == nil {
+			l.tables[gr] = newTable(0) // the bus has lost every event
+		}
 	}
-	for _, gr := range l.term.Resources() {
-		lost += l.drop(gr)
+	for gr, t := range l.tables {
+		lost += l.replace(gr, t)
 	}
 	ledger := l.term.ledger
 	ledger.mu.Lock()
@@ -73,70 +75,63 @@ func (l *Load) Finish(refused func(event.Key, event.Acked, error)) (lost int) {
 	return lost
 }
 
-// replace sets what was loaded of a resource. It releases the lock after every batch, so that
-// acknowledgements do not wait.
-func (l *Load) replace(gr schema.GroupResource, loaded *table) {
-	mu, n := &l.term.ledger.mu, 0
-	mu.Lock()
-	defer mu.Unlock()
-	for name, is := range loaded.records {
-		if n++; n%walkBatch == 0 {
-			mu.Unlock()
-			mu.Lock()
-		}
-		if l.isOpen(name.key(gr)) {
-			l.term.ledger.table(gr).follow(name, is, l.term.loaded)
-		}
-	}
-}
-
-// drop removes the events of a resource that the bus no longer has. It returns the number of
-// those of existing objects.
-func (l *Load) drop(gr schema.GroupResource) (lost int) {
+// replace sets what was loaded of a resource. It returns the number of existing objects whose
+// events the bus no longer has. Acknowledgements do not wait: most events are the known ones,
+// which it compares without the lock.
+func (l *Load) replace(gr schema.GroupResource, loaded *table) (lost int) {
 	ledger := l.term.ledger
-	t, records := ledger.recordsOf(gr)
-	var loaded map[name]record
-	if of := l.tables[gr]; of != nil {
-		loaded = of.records
-	}
-	walk(&ledger.mu, records, func(n name, _ record) bool {
-		if _, ok := loaded[n]; ok {
-			return true
+	_, records := ledger.recordsOf(gr)
+	found := 0
+	walk(&ledger.mu, records, func(n name, was record) bool {
+		is, ok := loaded.records[n]
+		if ok {
+			found++
 		}
-		ledger.mu.Lock()
-		defer ledger.mu.Unlock()
-		if r := t.records[n]; r.isAcked() && l.isOpen(n.key(gr)) {
-			if _, deleted, _ := r.counted(); !deleted && r.acked().UID != "" {
-				lost++
-			}
-			t.put(n, event.Acked{})
-			ledger.release(gr, t)
+		if ok && !was.packed.isKnown(is.packed) || !ok && was.isAcked() {
+			lost += l.set(gr, n, is)
 		}
 		return true
 	})
+	if found < len(loaded.records) {
+		for n, is := range loaded.records { // setting one again changes nothing
+			l.set(gr, n, is)
+		}
+	}
 	return lost
+}
+
+// set sets the event of an object to one that was loaded, or to none. It returns 1 if the bus
+// has lost the event of an existing object, otherwise 0.
+func (l *Load) set(gr schema.GroupResource, n name, is record) (lost int) {
+	ledger := l.term.ledger
+	ledger.mu.Lock()
+	defer ledger.mu.Unlock()
+	if !l.isOpen(n.key(gr)) {
+		return 0
+	}
+	t := ledger.table(gr)
+	was, now := t.records[n].acked(), is.acked()
+	if is.isAcked() {
+		now = follow(was, now, l.term.loaded)
+	} else if was.Live() {
+		lost = 1
+	}
+	t.put(n, now)
+	ledger.release(gr, t)
+	return lost
+}
+
+// isKnown reports whether an event that was loaded is the known one. The known digest can be
+// newer.
+func (p packed) isKnown(is packed) bool {
+	is.digest = p.digest
+	return p == is && p != packed{}
 }
 
 // isOpen reports whether the load decides about a key.
 func (l *Load) isOpen(key event.Key) bool {
 	_, written := l.term.written[key]
 	return !written && l.term.ledger.term == l.term
-}
-
-// follow sets the event of an object to one that was loaded, completed with what was known
-// before. It unpacks only an event that has changed.
-func (t *table) follow(n name, is record, known bool) {
-	was := t.records[n]
-	same := was.packed
-	same.digest, same.state = is.packed.digest, same.state.at(is.packed.state.time())
-	if was.packed == (packed{}) || same != is.packed {
-		t.put(n, follow(was.acked(), is.acked(), known))
-		return
-	}
-	if is.packed.digest = was.packed.digest; is.packed != was.packed {
-		was.packed = is.packed
-		t.store(n, was)
-	}
 }
 
 // follow completes the event of an object that was loaded with what was known of it before.

@@ -157,8 +157,14 @@ func TestCauses(t *testing.T) {
 		"joined errors": {func(log *slog.Logger, i int) {
 			log.Warn("m", append(object(i), "err", fmt.Errorf("%d: %w: %w", i, errors.New("not sent"), errAck))...)
 		}, burst + 1},
-		"errors of each":   {func(log *slog.Logger, i int) { log.Warn("m", append(object(i), "err", fmt.Errorf("object %d", i))...) }, maxKinds + burst + 1},
-		"another message":  {func(log *slog.Logger, i int) { log.Warn([]string{"m", "n"}[i%2], object(i)...) }, 2 * (burst + 1)},
+		"errors of each": {func(log *slog.Logger, i int) { log.Warn("m", append(object(i), "err", fmt.Errorf("object %d", i))...) }, maxKinds + burst + 1},
+		"another message": {func(log *slog.Logger, i int) {
+			if i%2 == 0 {
+				log.Warn("m", object(i)...)
+			} else {
+				log.Warn("n", object(i)...)
+			}
+		}, 2 * (burst + 1)},
 		"resources":        {func(log *slog.Logger, i int) { log.Warn("m", "resource", fmt.Sprint(i), "err", errAck) }, n},
 		"a resource":       {func(log *slog.Logger, i int) { log.Warn("m", "resource", "pods", "attempt", i) }, burst + 1},
 		"attributes first": {func(log *slog.Logger, i int) { log.With(object(i)...).Warn("m", "err", errAck) }, burst + 1},

@@ -48,8 +48,8 @@ func TestKafkaPermissions(t *testing.T) {
 	}
 }
 
-// guardedBroker starts a broker with the ACLs in docs/permissions.md for a topic. as are the variables of
-// a forwarder of the config maps of a namespace that logs in as one of the users.
+// guardedBroker starts a broker with the ACLs in docs/permissions.md for a topic. as returns the
+// variables of a forwarder that logs in as one of the users and selects the config maps of a namespace.
 func guardedBroker(t *testing.T, name string) (broker *kafkabrokertest.Broker, as func(user, password, namespace string) map[string]string) {
 	t.Helper()
 	broker = kafkabrokertest.Start(t, kafkabroker.Options{

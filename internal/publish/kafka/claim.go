@@ -20,12 +20,13 @@ func (b *Bus) LastClaim(context.Context) (event.Claim, error) {
 	return claimOf(s.marker(event.ClaimPartitionKey(b.opts.Cluster))), nil
 }
 
-// claimOf converts an entry to a claim. An earlier release left what only the event has out of it.
+// claimOf converts an entry to a claim. An entry of an earlier release has the owner and the
+// epoch only.
 func claimOf(e entry) event.Claim {
 	if e.Type != event.ClusterClaimed {
 		return event.Claim{}
 	}
-	c, err := event.ClaimFrom(&event.Message{ID: e.ID, Attributes: []event.Attribute{{Name: "type", Value: string(e.Type)}}, Data: []byte(e.Claim)})
+	c, err := event.ParseClaim([]byte(e.Claim))
 	if err != nil || c.UID != e.UID {
 		c = event.Claim{UID: e.UID, Claimed: time.Unix(e.Time, 0).UTC()}
 	}

@@ -33,8 +33,8 @@ type Entry struct {
 	// removes it. Earlier releases write a value.
 	NoValue bool `json:"noValue,omitempty"`
 
-	// Claim is the data of a claim, because compaction removes its record; "" in an entry of an
-	// earlier release.
+	// Claim is the data of a claim. Compaction removes the claim itself from the event topic.
+	// Earlier releases don't record it.
 	Claim string `json:"claim,omitempty"`
 
 	// Unread, for the writer's marker of an event partition, is the first offset of another
