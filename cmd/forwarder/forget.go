@@ -21,6 +21,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/forget"
+	"github.com/kuberelay/kuberelay/internal/longwork"
 	"github.com/kuberelay/kuberelay/internal/relay"
 	"github.com/kuberelay/kuberelay/internal/tail"
 )
@@ -81,8 +82,11 @@ Exit codes: 0 done, 1 refused or failed, 2 wrong command line or configuration.`
 }
 
 func (f *forgetFlags) run(ctx context.Context, cfg config.Config, cmd *cobra.Command, log *slog.Logger) error {
+	var reading, deleting longwork.Counter
+	defer showProgress(cmd, longwork.Work{Name: "reading the bus", Unit: "messages", Measure: reading.Measure},
+		longwork.Work{Name: "deleting", Unit: "objects", Measure: deleting.Measure})()
 	out := cmd.OutOrStdout()
-	found, err := surveyOf(ctx, cfg, cmd.ErrOrStderr())
+	found, err := surveyOf(ctx, cfg, cmd.ErrOrStderr(), &reading)
 	if err != nil {
 		return err
 	}
@@ -104,7 +108,7 @@ func (f *forgetFlags) run(ctx context.Context, cfg config.Config, cmd *cobra.Com
 	}
 	done, err := forget.Run(ctx, forget.Config{
 		Bus: bus, Builder: event.Builder{Cluster: cfg.Event.ClusterName, Data: event.DataForm(cfg.Content.Data)},
-		InFlight: maxForgotten, Retention: cfg.Work.DeleteRetention, Now: time.Now, Logger: log,
+		InFlight: maxForgotten, Retention: cfg.Work.DeleteRetention, Now: time.Now, Logger: log, Deleting: &deleting,
 	})
 	if err = errors.Join(err, closeBus()); err != nil {
 		return fmt.Errorf("%d objects are deleted, and not all: %w", done.Deleted, err)
@@ -133,12 +137,12 @@ type resourceCount struct {
 }
 
 // surveyOf reads the bus. Its error names the other clusters if the bus has nothing of this one.
-func surveyOf(ctx context.Context, cfg config.Config, said io.Writer) (survey, error) {
+func surveyOf(ctx context.Context, cfg config.Config, said io.Writer, reading *longwork.Counter) (survey, error) {
 	s := survey{cluster: cfg.Event.ClusterName}
 	cfg.Event.ClusterName = "" // to name the other clusters
-	p := &tail.Present{Labels: labels.Everything(), Status: &tail.Status{W: said}}
+	p := &tail.Present{Labels: labels.Everything(), Status: &tail.Status{W: said}, Reading: reading}
 	p.Filter.Clusters = []string{s.cluster}
-	bus, err := openReader(ctx, cfg, p.Status, nil)
+	bus, err := openReader(ctx, cfg, p.Status, p.Reading)
 	if err != nil {
 		return s, busError(err)
 	}

@@ -119,7 +119,7 @@ func runVerify(ctx context.Context, cfg config.Config, settle time.Duration, log
 		NamespaceSelector: relay.NamespaceSelector(cfg),
 		TellDeselected:    cfg.Watch.OnDeselect == config.OnDeselectPublish, Follow: cfg.Watch.Follow,
 		LabelSelector: cfg.Watch.LabelSelector, FieldSelector: cfg.Watch.FieldSelector,
-		DeleteRetention: cfg.Work.DeleteRetention, Settle: settle, Settings: cfg.Digests, Progress: progress, Logger: log,
+		DeleteRetention: cfg.Work.DeleteRetention, Settle: settle, Progress: progress, Logger: log,
 	}
 	var err error
 	switch { // without a log: the report has the problems of the bus
@@ -143,5 +143,24 @@ func runVerify(ctx context.Context, cfg config.Config, settle time.Duration, log
 	if o.Kube, err = kubeConfig(cfg, "verify", log); err != nil {
 		return report.Report{}, err
 	}
-	return verify.Run(ctx, o)
+	found, err := verify.Run(ctx, o)
+	found.Settings = differingSettings(ctx, cfg, found.Cluster)
+	return found, err
+}
+
+// differingSettings returns the variables whose value differs from the forwarder's, as the claim of the
+// cluster's name says, and none if it cannot be read. They are no result of verify: it compares what the
+// bus holds.
+func differingSettings(ctx context.Context, cfg config.Config, cluster string) []string {
+	if cluster == "" { // the bus could not be opened
+		return []string{}
+	}
+	ctx, cancel := context.WithTimeout(ctx, defaultTimeout)
+	defer cancel()
+	cfg.Event.ClusterName = cluster
+	claim, err := relay.LastClaim(ctx, cfg)
+	if err != nil {
+		return []string{}
+	}
+	return cfg.Differing(claim.UID, claim.Settings)
 }

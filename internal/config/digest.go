@@ -25,6 +25,19 @@ func (c Config) Digests(salt string) map[string]string {
 	return all
 }
 
+// Differing returns the variables that have another digest here. Variables that only one of two releases
+// knows do not differ.
+func (c Config) Differing(salt string, digests map[string]string) []string {
+	differ := []string{}
+	for name, is := range c.Digests(salt) {
+		if other, known := digests[name]; known && other != is {
+			differ = append(differ, name)
+		}
+	}
+	slices.Sort(differ)
+	return differ
+}
+
 // items returns the value as a list, in an order that does not depend on how it is written.
 func (v variable) items() []string {
 	var items []string

@@ -31,15 +31,12 @@ func TestDigests(t *testing.T) {
 		"DATA": "change", "CONTENT_MODE": "structured", "ON_DESELECT": "publish", "NATS_HISTORY": "9", "DELETE_RETENTION": "1h",
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := load(t, map[string]string{name: value}).Digests("uid")
-			var differ []string
-			for n := range got {
-				if got[n] != base[n] {
-					differ = append(differ, n)
-				}
-			}
-			if !slices.Equal(differ, []string{Prefix + name}) {
+			got := load(t, map[string]string{name: value})
+			if differ := got.Differing("uid", base); !slices.Equal(differ, []string{Prefix + name}) {
 				t.Errorf("of %s=%s, these differ: %v", name, value, differ)
+			}
+			if differ := got.Differing("uid", map[string]string{"KUBERELAY_LATER": "01"}); len(differ) > 0 {
+				t.Errorf("with digests of another release, these differ: %v", differ)
 			}
 		})
 	}

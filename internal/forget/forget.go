@@ -26,13 +26,14 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/forward"
 	"github.com/kuberelay/kuberelay/internal/ledger"
+	"github.com/kuberelay/kuberelay/internal/longwork"
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
 // ErrWritten means that somebody else writes events of the cluster.
 var ErrWritten = errors.New("somebody else writes events of the cluster: stop its forwarder first")
 
-// Config says what to forget. Every field is required.
+// Config says what to forget. Every field but Deleting is required.
 type Config struct {
 	Bus       publish.Bus   // as the writer of the cluster's name
 	Builder   event.Builder // of the cluster
@@ -40,6 +41,7 @@ type Config struct {
 	Retention time.Duration // how long the events of a deleted object stay
 	Now       func() time.Time
 	Logger    *slog.Logger
+	Deleting  *longwork.Counter // of objects
 }
 
 // Result is what was done.
@@ -94,6 +96,9 @@ func (r *retirement) deleteAll(ctx context.Context) error {
 			}
 		}
 	}
+	r.Deleting.Begin()
+	defer r.Deleting.End()
+	r.Deleting.Expect(int64(len(keys)))
 	var all errgroup.Group
 	all.SetLimit(max(1, r.InFlight))
 	for _, k := range keys {
@@ -135,6 +140,7 @@ func (r *retirement) delete(ctx context.Context, f *forward.Forwarder, k event.K
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case o.err == nil && !o.again:
+			r.Deleting.Add(1)
 			return nil
 		case o.err == nil:
 			continue

@@ -3,6 +3,7 @@ package relay
 import (
 	"maps"
 	"testing"
+	"time"
 )
 
 // with is the bus with other settings of the forwarder.
@@ -54,6 +55,7 @@ func TestAForgottenName(t *testing.T) {
 					t.Fatal(err)
 				}
 				forgotten := old.last()
+				forgotten.Claimed = time.Now() // of which the id is made
 				forgotten.Forgotten = forgotten.Claimed
 				if err := old.claim.put(t.Context(), forgotten); err != nil {
 					t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/event"
@@ -247,7 +248,7 @@ func TestAForgedEpochInTheClaim(t *testing.T) {
 		forge := func(epoch uint16) {
 			t.Helper()
 			forged := running.last()
-			forged.Epoch = epoch
+			forged.Epoch, forged.Claimed = epoch, time.Now() // of which the id is made
 			if err := running.claim.put(t.Context(), forged); err != nil || running.last().Epoch != epoch {
 				t.Fatalf("the bus says %+v, %v", running.last(), err)
 			}

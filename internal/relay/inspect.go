@@ -1,11 +1,13 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuberelay/kuberelay/internal/config"
+	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka"
 	"github.com/kuberelay/kuberelay/internal/publish/nats"
 )
@@ -34,4 +36,14 @@ func InspectKafka(ctx context.Context, cfg config.Config, resources []schema.Gro
 	}
 	o.Cluster = cfg.Event.ClusterName
 	return kafka.Inspect(ctx, o, resources)
+}
+
+// LastClaim reads the claim of the cluster name in these settings, the zero value for none.
+func LastClaim(ctx context.Context, cfg config.Config) (event.Claim, error) {
+	if cfg.Event.Sink == config.SinkKafka {
+		i, err := InspectKafka(ctx, cfg, nil)
+		return i.Claim, cmp.Or(err, i.ClaimErr)
+	}
+	i, err := InspectNATS(ctx, cfg)
+	return i.Claim, cmp.Or(err, i.ClaimErr)
 }

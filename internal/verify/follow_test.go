@@ -1,7 +1,6 @@
 package verify
 
 import (
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -9,7 +8,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuberelay/kuberelay/internal/event"
 )
@@ -63,44 +61,5 @@ func TestAnotherCluster(t *testing.T) {
 	}
 	if _, err := w.verify(); err == nil || !strings.Contains(err.Error(), "belongs to another cluster on this bus") {
 		t.Errorf("got %v", err)
-	}
-}
-
-// TestOtherSettings: the report names the settings that differ from those in the claim, and nothing
-// else of it depends on them. What only one of the two knows does not differ.
-func TestOtherSettings(t *testing.T) {
-	w := newWorld(t)
-	w.publish(event.Created, configMaps, w.create(configMaps, "a", nil))
-	system, err := w.dynamic.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}).Get(t.Context(), metav1.NamespaceSystem, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	uid := string(system.GetUID())
-	ours := map[string]string{"KUBERELAY_NAMESPACES": "01", "KUBERELAY_FILTER": "02", "KUBERELAY_DATA": "03", "KUBERELAY_LATER": "04"}
-	w.opts.Settings = func(salt string) map[string]string {
-		if salt != uid {
-			t.Errorf("the salt is %q", salt)
-		}
-		return ours
-	}
-	for _, c := range []struct {
-		theirs map[string]string
-		want   []string
-	}{
-		{nil, []string{}},
-		{ours, []string{}},
-		{map[string]string{"KUBERELAY_NAMESPACES": "11", "KUBERELAY_FILTER": "12", "KUBERELAY_DATA": "03", "KUBERELAY_EARLIER": "05"}, []string{"KUBERELAY_FILTER", "KUBERELAY_NAMESPACES"}},
-	} {
-		m, err := w.builder.ClusterClaimed(event.Claim{UID: uid, Claimed: time.Now(), Settings: c.theirs})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := w.send(m); err != nil {
-			t.Fatal(err)
-		}
-		r, err := w.verify()
-		if err != nil || !r.Clean() || !slices.Equal(r.Settings, c.want) {
-			t.Errorf("with %v: got %v, %v, want %v", c.theirs, r.Settings, err, c.want)
-		}
 	}
 }

@@ -50,10 +50,6 @@ type Options struct {
 	// DeleteRetention is the time that the events of a deleted object stay on the bus; 24 h if 0.
 	DeleteRetention time.Duration
 
-	// Settings returns digests of the settings that decide what the bus holds, by variable, with a
-	// salt; nil if they are not to be compared with those of the forwarder.
-	Settings func(salt string) map[string]string
-
 	// Settle is the time that the bus has to reach a state of the cluster; 10 s if 0.
 	Settle time.Duration
 

@@ -115,6 +115,17 @@ func (v *verification) run(ctx context.Context) (report.Report, error) {
 	return v.finish()
 }
 
+// compareClaim returns an error if the claim on the bus names another cluster as the owner of the
+// name: there is nothing to compare then. It does nothing if the cluster's UID can't be read.
+func (v *verification) compareClaim(ctx context.Context) error {
+	uid, err := v.cluster.name(ctx)
+	if claim := v.follower.Claim(); err == nil && claim != "" && claim != uid {
+		return fmt.Errorf("the name %s belongs to another cluster on this bus: its namespace kube-system has the UID %s, and this cluster's has %s; "+
+			"check KUBECONFIG and KUBERELAY_CLUSTER_NAME", v.report.Cluster, claim, uid)
+	}
+	return ctx.Err()
+}
+
 // selectResources reads what the cluster serves now.
 func (v *verification) selectResources(ctx context.Context) error {
 	if err := v.cluster.ready(ctx); err != nil {

@@ -104,7 +104,7 @@ accounts: {
 		t.Fatal(err)
 	}
 	x.named(f, "the stream is deleted", "the stream KUBERELAY does not exist", "check")
-	x.named(f, "the stream is deleted, by the forwarder", "stream", "status")
+	x.named(f, "the stream is deleted, by the forwarder", `stream "KUBERELAY" does not exist, and cannot be created`, "status")
 	f.kill()
 
 	f = newForwarder(t, cp.Kubeconfig(), bus.URL, settings)

@@ -128,7 +128,7 @@ func TestForget(t *testing.T) {
 		if got := bus.claims("old"); got != 2 {
 			t.Errorf("the name was claimed %d times", got)
 		}
-		forget(0, "0 objects deleted", "--yes")
+		forget(0, "0 objects deleted", "--yes", "--force")
 		if got := bus.claims("old"); got != 2 {
 			t.Errorf("after the second run, the name was claimed %d times", got)
 		}

@@ -162,8 +162,8 @@ func TestPermission(t *testing.T) {
 		err := connectError(t, Options{
 			URLs: []string{s.URL}, Cluster: "c", User: "relay", PasswordFile: file(t, "relay"), AckTimeout: time.Second,
 		})
-		if !errors.Is(err, ErrMisconfigured) || !strings.Contains(err.Error(), "$JS.API.STREAM.CREATE.KUBERELAY") {
-			t.Errorf("error is %v, want ErrMisconfigured that names the subject", err)
+		if !errors.Is(err, ErrMisconfigured) || !strings.Contains(err.Error(), "$JS.API.STREAM.CREATE.KUBERELAY") || !strings.Contains(err.Error(), `stream "KUBERELAY" does not exist`) {
+			t.Errorf("error is %v, want ErrMisconfigured that names the subject and the stream", err)
 		}
 	})
 	t.Run("to publish", func(t *testing.T) {

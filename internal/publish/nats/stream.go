@@ -52,7 +52,8 @@ func (o Options) subjects() string { return o.SubjectPrefix + ".>" }
 func (b *Bus) ensureStream(ctx context.Context, c *stream.Conn) error {
 	want := b.opts.streamConfig()
 	s, err := c.JS.Stream(ctx, want.Name)
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
+	missing := errors.Is(err, jetstream.ErrStreamNotFound)
+	if missing {
 		want.FirstSeq = firstSequence(time.Now())
 		s, err = c.JS.CreateStream(ctx, want)
 		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // another forwarder was faster
@@ -62,7 +63,10 @@ func (b *Bus) ensureStream(ctx context.Context, c *stream.Conn) error {
 		}
 	}
 	if err != nil {
-		return b.streamFailure(c, err)
+		if err = b.streamFailure(c, err); missing {
+			err = fmt.Errorf("stream %q does not exist, and cannot be created: %w", want.Name, err)
+		}
+		return err
 	}
 	info := s.CachedInfo()
 	if err := stream.LeaderError(info); err != nil {

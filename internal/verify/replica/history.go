@@ -9,7 +9,6 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/verify/report"
-	"github.com/kuberelay/kuberelay/internal/verify/wire"
 )
 
 // history reduces the messages of a bus, in the order of their positions, to the last state of
@@ -46,7 +45,7 @@ type history struct {
 	kept func(k event.Key, position uint64) (bool, error)
 
 	objects  map[event.Key]*object
-	claim    wire.ClaimData  // the last one; the zero value without one
+	claim    string          // UID of the cluster that owns the name; "" without a claim
 	markers  map[lane]string // the id of the last marker
 	points   points
 	messages int

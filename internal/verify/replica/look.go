@@ -9,7 +9,6 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/verify/report"
-	"github.com/kuberelay/kuberelay/internal/verify/wire"
 )
 
 // Mark records that a listing found an object, and returns its last event.
@@ -49,8 +48,8 @@ func (f *Follower) Live(each func(k event.Key, mark uint32)) {
 	}
 }
 
-// Claim returns the last claim of the cluster name, the zero value without one on the bus.
-func (f *Follower) Claim() wire.ClaimData {
+// Claim returns the UID of the cluster that owns the name, or "" without a claim on the bus.
+func (f *Follower) Claim() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.history.claim

@@ -60,7 +60,7 @@ type Report struct {
 	// not compared.
 	OtherVersion int `json:"otherVersion"`
 	// Settings has the variables that decide what the bus holds, and differ from those of the
-	// forwarder that wrote it. A problem can be due to them.
+	// forwarder that wrote it. A problem can be due to them. Run leaves them to the caller.
 	Settings []string `json:"settingsThatDiffer"`
 	// Unmatched has the selectors that match nothing in the cluster.
 	Unmatched []string `json:"unmatched"`

@@ -83,8 +83,7 @@ func TestMistakesAreRefused(t *testing.T) {
 		"claim": {claim, `{"uid":"a","claimed":"2026-01-01T00:00:00.5Z","epoch":0}`, []string{
 			``, `[]`, `{}`, `{"uid":"","claimed":"2026-01-01T00:00:00Z","epoch":0}`, `{"uid":"a","claimed":"yesterday","epoch":0}`, `{"uid":"a","claimed":"2026-01-01T00:00:00Z","epoch":-1}`,
 			`{"uid":"a","claimed":"2026-01-01T00:00:00Z","epoch":65536}`, `{"uid":"a","claimed":"2026-01-01T00:00:00Z","epoch":"0"}`, `{"uid":"a","claimed":"2026-01-01T00:00:00Z"}`, `{"uid":"a","claimed":"2026-01-01T00:00:00Z","epoch":0,"replaces":""}`,
-			`{"uid":1,"claimed":"2026-01-01T00:00:00Z","epoch":0}`, `{"uid":"a","claimed":"2026-01-01T00:00:00Z","epoch":0,"settings":[]}`,
-			`{"uid":"a","claimed":"2026-01-01T00:00:00Z","epoch":0,"settings":{"KUBERELAY_FILTER":1}}`,
+			`{"uid":1,"claimed":"2026-01-01T00:00:00Z","epoch":0}`,
 		}},
 		"snapshot": {snapshot, `{"group":"","resource":"pods","count":3}`, []string{
 			``, `{}`, `{"group":"","resource":"pods"}`, `{"group":"","resource":"pods","count":-1}`, `{"group":"","resource":"pods","count":1.5}`, `{"group":"","resource":"pods","count":9223372036854775808}`, `{"group":null,"resource":"pods","count":3}`,

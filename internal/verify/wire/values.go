@@ -134,7 +134,6 @@ type ClaimData struct {
 	Replaces string // "" for none
 	Epoch    uint16
 	Claimed  time.Time
-	Settings map[string]string // digests of settings of the forwarder, by variable; nil for none
 }
 
 // ParseClaim parses the data of a claim.
@@ -152,11 +151,6 @@ func ParseClaim(data []byte) (ClaimData, error) {
 			return ClaimData{}, errors.New("the claim replaces no uid")
 		}
 	}
-	if settings, there := t["settings"]; there {
-		if c.Settings, err = texts(settings); err != nil {
-			return ClaimData{}, fmt.Errorf("the settings of the claim: %w", err)
-		}
-	}
 	claimed, _ := t["claimed"].(string)
 	if c.Claimed, err = Time(claimed); err != nil {
 		return ClaimData{}, fmt.Errorf("the time of the claim: %w", err)
@@ -164,21 +158,6 @@ func ParseClaim(data []byte) (ClaimData, error) {
 	epoch, err := natural(t, "epoch", 16)
 	c.Epoch = uint16(epoch)
 	return c, err
-}
-
-// texts returns the members of an object, which are texts.
-func texts(v any) (map[string]string, error) {
-	object, ok := v.(Tree)
-	if !ok {
-		return nil, errors.New("not an object")
-	}
-	all := map[string]string{}
-	for name, member := range object {
-		if all[name], ok = member.(string); !ok {
-			return nil, fmt.Errorf("%q is not a text", name)
-		}
-	}
-	return all, nil
 }
 
 // SnapshotData is the data of a marker of a snapshot.
