@@ -144,3 +144,31 @@ func TestAnswersOther(t *testing.T) {
 		})
 	}
 }
+
+// TestDigestOfACopy looks at a delete that follows a foreign message: a copy of an event of an
+// earlier configuration, which dropped fields.
+func TestDigestOfACopy(t *testing.T) {
+	const dropped, text = "9263b73c8031e6eb1d8b21b2b3cbdd60", "9263b73c8031e6eb"
+	for name, c := range map[string]struct {
+		foreign string // digest of the foreign message
+		before  bool   // the foreign message is the one before
+		kind    string
+		wrong   bool
+	}{
+		"the last state is the copy":        {dropped, true, "deleted", false},
+		"the last state is another one":     {text, true, "deleted", true},
+		"the copy was answered":             {dropped, false, "deleted", true},
+		"the state of an object that is":    {dropped, true, "updated", true},
+		"deselected, the state is the copy": {dropped, true, "deselected", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			check := checkOf([]run{plain}, message(1, "created"))
+			check.foreignMessage(message(2, "created", "digest", c.foreign))
+			check.foreign["one"] = c.before
+			check.shape(message(3, c.kind, "digest", dropped), nil)
+			if wrong := len(check.problems) > 0; wrong != c.wrong {
+				t.Errorf("problems are %q, want some: %v", check.problems, c.wrong)
+			}
+		})
+	}
+}

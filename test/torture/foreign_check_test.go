@@ -79,13 +79,13 @@ var repairedID = regexp.MustCompile(`\.repaired\.([0-9]+)$`)
 func (c *streamCheck) foreignMessage(m harness.Received) {
 	maps.DeleteFunc(c.completed, func(_ string, done harness.Received) bool { return done.Subject == m.Subject })
 	if c.foreign == nil {
-		c.foreign, c.repairable, c.claimed = map[string]bool{}, map[string]map[string]bool{}, map[string]string{}
+		c.foreign, c.repairable, c.claimed = map[string]bool{}, map[string]map[string]bool{}, map[string]harness.Received{}
 	}
 	if c.repairable[m.Subject] == nil {
 		c.repairable[m.Subject] = map[string]bool{}
 	}
 	c.foreign[m.Subject], c.repairable[m.Subject][positionOf(m)] = true, true
-	c.claimed[m.Subject] = m.Attributes["sequence"]
+	c.claimed[m.Subject] = m
 	for id, before := range c.seen {
 		if before.Subject == m.Subject {
 			delete(c.seen, id)
@@ -97,7 +97,8 @@ func (c *streamCheck) foreignMessage(m harness.Received) {
 // purged, and the removal had the sequence that a foreign message claims. A forwarder that started
 // after that message believes it.
 func (c *streamCheck) isForgotten(last, m harness.Received) bool {
-	return gone(last) && begins(m) && c.claimed[m.Subject] != "" && c.claimed[m.Subject] == last.Attributes["sequence"] &&
+	claimed := c.claimed[m.Subject].Attributes["sequence"]
+	return gone(last) && begins(m) && claimed != "" && claimed == last.Attributes["sequence"] &&
 		c.world.purges() && timeOf(m).Sub(timeOf(last)) >= c.world.settings.retention
 }
 
@@ -111,7 +112,6 @@ func (c *streamCheck) isSecondAnswer(m harness.Received) bool {
 // before it, but it must be true and about the right object. It deletes the UID of another object
 // if the foreign message had it, and may repeat a delete.
 func (c *streamCheck) answer(m harness.Received) {
-	delete(c.foreign, m.Subject)
 	if of := c.repairable[m.Subject]; of != nil && c.world.twoNodes() { // another forwarder may take the answer for a foreign event
 		of[positionOf(m)] = true
 	}
@@ -119,6 +119,7 @@ func (c *streamCheck) answer(m harness.Received) {
 		c.wrong(m, "id %q, and no foreign message is at %s", m.Attributes["id"], at[1])
 	}
 	c.checkAnswer(m)
+	delete(c.foreign, m.Subject)
 }
 
 // checkAnswer checks an event that answers another one.

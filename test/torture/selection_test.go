@@ -23,7 +23,7 @@ func (c *streamCheck) ids(m harness.Received) []string {
 		}
 	}
 	projected, selected := usual+".projected."+after, usual+".selected."+after
-	again := ok && (last.Attributes["uid"] == uid || c.claimed[m.Subject] != "") && last.Attributes["resourceversion"] == version
+	again := ok && (last.Attributes["uid"] == uid || c.claimed[m.Subject].Attributes["sequence"] != "") && last.Attributes["resourceversion"] == version
 	switch {
 	case m.Kind() == "deleted":
 		return []string{uid + ".deleted"}

@@ -43,9 +43,9 @@ type streamCheck struct {
 	deletes   map[int]harness.Received    // by partition, the last record if it is a delete
 	left      map[string]int              // number of deselected events, by uid
 
-	foreign    map[string]bool            // subjects whose last message is foreign
-	repairable map[string]map[string]bool // positions of foreign messages, by subject
-	claimed    map[string]string          // sequence of the last foreign message, by subject
+	foreign    map[string]bool             // subjects whose last message is foreign
+	repairable map[string]map[string]bool  // positions of foreign messages, by subject
+	claimed    map[string]harness.Received // the last foreign message, by subject
 
 	problems []string
 }
