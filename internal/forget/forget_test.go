@@ -202,7 +202,9 @@ func TestSomebodyElseWrites(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
-	_, err = Run(t.Context(), config(writing{old, func() {
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	_, err = Run(ctx, config(writing{old, func() {
 		if _, err := nc.Request("kuberelay.old.core.configmaps.default.a", []byte("{}"), limit); err != nil {
 			t.Error(err)
 		}

@@ -125,7 +125,7 @@ func (d Document) find() []Finding {
 	switch l := d.Lease; {
 	case l == nil:
 	case l.Error != "":
-		add(LeaseDenied, Critical, "lease %s: %s", l.Name, l.Error)
+		add(LeaseDenied, Critical, "lease %s: %s", l.Name, strings.TrimPrefix(l.Error, "lease "+l.Name+": "))
 	case !l.Leading && l.Holder == "":
 		add(NoLeader, Critical, "no forwarder holds the lease %s, so nothing is published", l.Name)
 	}

@@ -83,7 +83,7 @@ accounts: {
 	}
 	x.named(f, "somebody else writes to the stream", "events that another writer published", "check")
 	bus.Freeze()
-	x.named(f, "the bus is frozen", "the bus is away for ", "status")
+	x.named(f, "the bus is frozen", "the server does not answer", "status")
 	bus.Thaw()
 	f.well()
 	bus.Kill()

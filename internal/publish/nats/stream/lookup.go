@@ -53,5 +53,8 @@ func (c *Conn) Failure(err error) error {
 	if denied := c.PermissionError(); denied != nil {
 		return Misconfigured("our NATS user lacks a permission: %w", denied)
 	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("the server does not answer: look up stream %q: %w", c.Opts.Stream, err)
+	}
 	return fmt.Errorf("look up stream %q: %w", c.Opts.Stream, err)
 }
