@@ -9,7 +9,10 @@
 // objects. Errors can contain names of objects, as the log does.
 package status
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // Document is the body of /api/v1/status. The JSON field names are stable; new fields can be
 // added. Times are in UTC. A field that is unknown is absent.
@@ -171,6 +174,18 @@ type Bus struct {
 	InFlight int        `json:"inFlight"` // keys with an event that awaits its acknowledgement
 	// ForeignEvents is the number of events of another writer that were repaired in this term.
 	ForeignEvents int `json:"foreignEvents"`
+}
+
+// ownSettings leaves the settings of the other buses out of a fix.
+func (b Bus) ownSettings(fix string) string {
+	const either, nats, kafka = "KUBERELAY_NATS_URL or KUBERELAY_KAFKA_BROKERS", "KUBERELAY_NATS_URL", "KUBERELAY_KAFKA_BROKERS"
+	switch b.Sink {
+	case "nats":
+		return strings.ReplaceAll(fix, either, nats)
+	case "kafka":
+		return strings.ReplaceAll(fix, either, kafka)
+	}
+	return fix
 }
 
 // Lease is the state of the leader election.

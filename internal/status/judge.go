@@ -58,16 +58,16 @@ func Causes() []Cause {
 		{Unreachable, "the forwarder does not answer", "check that it runs, and --address", "the-forwarder-does-not-answer"},
 		{Starting, "the forwarder is starting", "wait; if it lasts, see its log", "first-steps"},
 		{ClusterAway, "the API server is unreachable", "check that it runs, KUBECONFIG, and the network", "waiting-for-the-api-server"},
-		{BusIsAway, "the bus is away or refuses the forwarder", "check that it runs, KUBERELAY_NATS_URL or KUBERELAY_KAFKA_BROKERS, the credentials and the permissions", "the-bus"},
+		{BusIsAway, "the bus is away or refuses the forwarder", "check that it runs, KUBERELAY_NATS_URL or KUBERELAY_KAFKA_BROKERS, the credentials and the permissions; changes wait, and are published when it is back", "the-bus"},
 		{LeaseDenied, "the API server denies access to the lease", "grant get, create and update on leases, or name another namespace in KUBERELAY_LEASE_NAMESPACE", "lease-access-denied-need-an-existing-namespace-and-get-create-and-update-on-leases-in-it"},
 		{NoLeader, "no forwarder holds the lease", "wait for an election; if it lasts, see the logs of all replicas", "the-lease"},
 		{DiscoveryFailing, "discovery of API groups fails", "repair the back end of the group's APIService; for all groups, the API server", "discovery-of-groups-failed-keeping-their-informers"},
 		{NothingWatched, "nothing is watched", "correct KUBERELAY_RESOURCES; forwarder resources shows what it matches", "settings-match-nothing"},
 		{Forbidden, "RBAC forbids resources", "grant get, list and watch, or remove them from KUBERELAY_RESOURCES; if you may read some namespaces only, name them in KUBERELAY_NAMESPACES", "access-denied-rechecking"},
-		{WatchFailing, "lists or watches fail", "see the error: the API server, a conversion webhook, or a field selector that the resource does not support", "watch-failed-retrying"},
+		{WatchFailing, "lists or watches fail", "repair what the error names: the API server, a conversion webhook, or a field selector that the resource does not support; until then the bus keeps the last states", "watch-failed-retrying"},
 		{Syncing, "the first list is not complete", "wait; a large resource takes minutes", "first-steps"},
 		{Unsent, "changes wait for the bus", "see the error of the resource; without one, the bus is slower than the changes", "publish-failed-retrying"},
-		{PublishFailing, "objects cannot be published", "see the error", "publish-failed-retrying"},
+		{PublishFailing, "objects cannot be published", "repair what the error names; until then the bus keeps the last states, and the forwarder retries", "publish-failed-retrying"},
 		{NotConsistent, "consistency points do not advance", "restart the forwarder if the API server is well: a watch may hang", "consistency-points-do-not-advance"},
 		{MemoryLow, "memory is near its limit", "raise the memory limit, or select less", "memory-is-near-its-limit"},
 		{SettingUnmatched, "settings match nothing", "correct the spelling, or remove the entry; an entry for a resource that is installed later can stay", "settings-match-nothing"},
@@ -108,7 +108,9 @@ func Unanswered(err error, now time.Time) Document {
 func (d Document) find() []Finding {
 	all := []Finding{} // not null in JSON
 	add := func(r Reason, l Level, format string, args ...any) {
-		all = append(all, found(r, l, oneLine(fmt.Sprintf(format, args...))))
+		f := found(r, l, oneLine(fmt.Sprintf(format, args...)))
+		f.Fix = d.Bus.ownSettings(f.Fix)
+		all = append(all, f)
 	}
 	switch {
 	case d.WaitingFor == "":

@@ -246,3 +246,18 @@ func checkExposition(t *testing.T, text string) {
 		t.Errorf("%d reasons, want %d", n, len(Causes()))
 	}
 }
+
+func TestFixNamesTheBusInUse(t *testing.T) {
+	for sink, want := range map[string]string{"nats": "KUBERELAY_NATS_URL", "kafka": "KUBERELAY_KAFKA_BROKERS"} {
+		d := Judge(Document{Bus: Bus{Sink: sink, State: BusAway, Error: "refused"}})
+		var fixes []string
+		for _, f := range d.Verdict.Findings {
+			if f.Reason == BusIsAway {
+				fixes = append(fixes, f.Fix)
+			}
+		}
+		if len(fixes) != 1 || !strings.Contains(fixes[0], want) || strings.Contains(fixes[0], " or ") {
+			t.Errorf("%s: got %q, want only %s", sink, fixes, want)
+		}
+	}
+}
