@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/kuberelay/kuberelay/test/lab/childprocess"
 )
 
@@ -18,7 +20,7 @@ type Proxy struct {
 	mu       sync.Mutex
 	targets  []string // the first one gets the next connection
 	changed  *sync.Cond
-	listener net.Listener // nil while it refuses connections
+	listener *net.TCPListener // nil while it refuses connections
 	conns    map[net.Conn]struct{}
 	mode     mode
 	closed   bool
@@ -106,11 +108,20 @@ func (p *Proxy) Break() {
 func (p *Proxy) Refuse() {
 	p.mu.Lock()
 	if p.listener != nil {
+		stopListening(p.listener)
 		p.listener.Close()
 		p.listener = nil
 	}
 	p.mu.Unlock()
 	p.Break()
+}
+
+// stopListening ends the listening of all copies of a socket. A child process has a copy until it
+// runs its program, and the address would be in use when the proxy listens again.
+func stopListening(l *net.TCPListener) {
+	if socket, err := l.SyscallConn(); err == nil {
+		_ = socket.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RD) })
+	}
 }
 
 func (p *Proxy) set(m mode) {
@@ -135,7 +146,7 @@ func (p *Proxy) listen() error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.listener = l
+	p.listener = l.(*net.TCPListener)
 	p.running.Go(func() {
 		for {
 			c, err := l.Accept()

@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"io"
 	"net"
+	"os/exec"
+	"sync"
 	"testing"
 	"time"
 )
@@ -151,5 +153,30 @@ func TestProxyStaysClosed(t *testing.T) {
 	if c, err := net.Dial("tcp", p.Addr()); err == nil {
 		c.Close()
 		t.Error("a proxy whose test has ended accepts connections")
+	}
+}
+
+// TestPassWhileProcessesStart: a child process has a copy of the listener until it executes its program.
+func TestPassWhileProcessesStart(t *testing.T) {
+	p := Start(t, "127.0.0.1:1")
+	stop := make(chan struct{})
+	var starting sync.WaitGroup
+	for range 4 {
+		starting.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					_ = exec.Command("true").Run()
+				}
+			}
+		})
+	}
+	defer starting.Wait()
+	defer close(stop)
+	for range 500 {
+		p.Refuse()
+		p.Pass()
 	}
 }
