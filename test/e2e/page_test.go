@@ -153,7 +153,7 @@ const contrastScript = `(() => {
 		const ratio = (a + .05) / (b + .05);
 		if (ratio < 4.5) low.push(ratio.toFixed(2) + " " + e.tagName + "." + e.className + " " + text.slice(0, 40));
 	}
-	return low;
+	return low.slice(0, 10);
 })()`
 
 // TestStatusPage opens the page of a real forwarder in a real browser: it shows events as they happen, traces an object,
