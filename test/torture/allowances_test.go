@@ -115,6 +115,30 @@ func TestIDs(t *testing.T) {
 	}
 }
 
+// TestIDsAfterALoss checks the ids of an object that returns after the bus lost the last event of it.
+func TestIDsAfterALoss(t *testing.T) {
+	same := []string{"resourceversion", "5", "sequence", "0000.5"}
+	for name, test := range map[string]struct {
+		lost harness.Received
+		m    harness.Received
+		want []string
+	}{
+		"its removal":                       {message(5, "deleted"), message(7, "created", same...), []string{"u.5", "u.5.selected.5"}},
+		"a state":                           {message(5, "updated"), message(7, "created", same...), []string{"u.5"}},
+		"its removal in an earlier version": {message(5, "deleted"), message(7, "created"), []string{"u.7"}},
+		"the removal of another":            {message(5, "deleted", "uid", "another"), message(7, "created", same...), []string{"u.5"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := checkOf([]run{plain}, message(4, "created"))
+			clear(c.last)
+			c.lost = map[string]harness.Received{test.lost.Subject: test.lost}
+			if got := c.ids(test.m); !slices.Equal(got, test.want) {
+				t.Errorf("got %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
 // TestAnswersOther checks an answer to an event at position 5 of a forwarder. The answer has the
 // state at position 5.
 func TestAnswersOther(t *testing.T) {

@@ -37,12 +37,20 @@ func (c *streamCheck) ids(m harness.Received) []string {
 		return []string{usual}
 	case !ok && c.missed:
 		return []string{usual, selected}
+	case !ok && returns(c.lost[m.Subject], m):
+		// The forwarder may not know yet that the bus lost the removal.
+		return []string{usual, usual + ".selected." + positionOf(c.lost[m.Subject])}
 	case again && gone(last) && c.world.purges():
 		return []string{usual, selected} // the earlier events may have been forgotten
 	case again && last.Kind() == "deselected", again && gone(last) && epoch(last) == epoch(m):
 		return []string{selected}
 	}
 	return []string{usual}
+}
+
+// returns reports whether m says that the object of a removal exists in the version of the removal.
+func returns(removal, m harness.Received) bool {
+	return gone(removal) && begins(m) && removal.Attributes["uid"] == m.Attributes["uid"] && removal.Attributes["resourceversion"] == m.Attributes["resourceversion"]
 }
 
 // positionOf returns the position of a message in the form of ids.
