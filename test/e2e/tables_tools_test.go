@@ -104,7 +104,7 @@ func tableOnKafka(t *testing.T) tableBus {
 		set: onKafka(s, map[string]string{"KAFKA_COMPRESSION": "none", "KAFKA_TRANSACTIONAL_ID": ""}), sample: []string{"KAFKA_BROKERS=" + s.addr, "TOPIC=" + s.name},
 		litters: func(t *testing.T, key string) {
 			t.Helper()
-			w := kafkago.Writer{Addr: kafkago.TCP(s.addr), Topic: s.name}
+			w := kafkago.Writer{Addr: kafkago.TCP(s.addr), Topic: s.name, Transport: &kafkago.Transport{}} // the shared one may not know the topic yet
 			defer w.Close()
 			if err := w.WriteMessages(t.Context(), kafkago.Message{Key: []byte(key), Value: []byte("not an event")}); err != nil {
 				t.Fatal(err)

@@ -198,7 +198,7 @@ func TestControl(t *testing.T) {
 		want func(*Entry)
 	}{
 		{writer, func(e *Entry) { e.Type = event.WriterStarted }},
-		{claim, func(e *Entry) { e.Type, e.UID, e.Epoch = event.ClusterClaimed, "u", 7 }},
+		{claim, func(e *Entry) { e.Type, e.UID, e.Epoch, e.Claim = event.ClusterClaimed, "u", 7, string(claim.Data) }},
 		{snapshot, func(e *Entry) { e.Type = event.SnapshotCompleted }},
 		{point, func(e *Entry) { *e = Entry{} }},
 	} {
