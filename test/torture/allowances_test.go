@@ -155,6 +155,7 @@ func TestAnswersOther(t *testing.T) {
 		"a foreign event":                  {m: answer("u.deleted.repaired.5"), last: last, foreign: true},
 		"a state that was never returned":  {m: answer("u.deleted.repaired.5"), last: message(5, "updated", "resourceversion", "6")},
 		"a state of an object never known": {m: answer("v.deleted.repaired.5"), last: message(5, "updated", "uid", "v")},
+		"a removal":                        {m: answer("u.deleted.repaired.5"), last: message(5, "deleted", "resourceversion", "6"), want: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := checkOf([]run{plain}).world
@@ -163,6 +164,36 @@ func TestAnswersOther(t *testing.T) {
 				w.foreign.at = map[harness.Place]bool{c.last.Place: true}
 			}
 			if got := w.answersOther(c.m, c.last); got != c.want {
+				t.Errorf("got %v, want %v", got, c.want)
+			}
+		})
+	}
+}
+
+// TestDeletesOther checks a delete of an object that another forwarder published before it, in a
+// state that a restore of etcd took away.
+func TestDeletesOther(t *testing.T) {
+	deleted := func(attributes ...string) harness.Received {
+		return message(6, "deleted", append([]string{"resourceversion", ""}, attributes...)...)
+	}
+	for name, c := range map[string]struct {
+		m, last harness.Received
+		foreign bool
+		want    bool
+	}{
+		"of its object":            {m: deleted(), last: message(5, "created"), want: true},
+		"with a version":           {m: message(6, "deleted"), last: message(5, "created")},
+		"of another object":        {m: deleted("uid", "v"), last: message(5, "created")},
+		"after a delete":           {m: deleted(), last: message(5, "deleted")},
+		"after a foreign event":    {m: deleted(), last: message(5, "created"), foreign: true},
+		"an update has no version": {m: message(6, "updated", "resourceversion", ""), last: message(5, "created")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := checkOf([]run{plain}).world
+			if c.foreign {
+				w.foreign.at = map[harness.Place]bool{c.last.Place: true}
+			}
+			if got := w.deletesOther(c.m, c.last); got != c.want {
 				t.Errorf("got %v, want %v", got, c.want)
 			}
 		})

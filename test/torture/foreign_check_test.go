@@ -86,11 +86,12 @@ func (c *streamCheck) foreignMessage(m harness.Received) {
 	}
 	c.foreign[m.Subject], c.repairable[m.Subject][positionOf(m)] = true, true
 	c.claimed[m.Subject] = m
-	for id, before := range c.seen {
-		if before.Subject == m.Subject {
-			delete(c.seen, id)
-		}
-	}
+	c.forgetIDs(m.Subject)
+}
+
+// forgetIDs lets the ids of an object come again.
+func (c *streamCheck) forgetIDs(subject string) {
+	maps.DeleteFunc(c.seen, func(_ string, before harness.Received) bool { return before.Subject == subject })
 }
 
 // isForgotten reports whether an event is the first of its object before the removal can have been
@@ -142,14 +143,23 @@ func (c *streamCheck) checkAnswer(m harness.Received) {
 func (w *world) mayAnswerOther() bool { return (w.restored || w.compacted) && w.twoNodes() }
 
 // answersOther reports whether m answers the event of another forwarder right before it, which has
-// a state that the API server returned.
+// a state that the API server returned. A removal can have the version of the removal.
 func (w *world) answersOther(m, last harness.Received) bool {
 	at := repairedID.FindStringSubmatch(m.Attributes["id"])
 	if len(at) == 0 || at[1] != positionOf(last) || w.isForeign(last) {
 		return false
 	}
 	_, was := w.user.state(last.Attributes["uid"], last.Attributes["resourceversion"])
-	return was
+	return was || gone(last)
+}
+
+// deletesOther reports whether m is the delete of an object that another forwarder published right
+// before it, and that etcd has lost. The forwarder that deletes it does not take over the version
+// of that event. So the delete has none, and does not show that history went back: what precedes
+// the event comes again, until another object shows it. See "Foreign events" in docs/delivery.md.
+func (w *world) deletesOther(m, last harness.Received) bool {
+	return m.Kind() == "deleted" && m.Attributes["resourceversion"] == "" &&
+		!gone(last) && !w.isForeign(last) && m.Attributes["uid"] == last.Attributes["uid"]
 }
 
 // unanswerable returns the objects, by the partitionkey of their events, whose last message is
@@ -203,6 +213,9 @@ func (w *world) contradictions(all []harness.Received) contradictions {
 		o := object{m.Topic, m.Subject}
 		if w.mayAnswerOther() && w.answersOther(m, last[o]) {
 			c.mistaken[last[o].Place] = true
+		}
+		if w.restored && w.mayAnswerOther() && w.deletesOther(m, last[o]) {
+			c.answers[m.Place] = true
 		}
 		last[o] = m
 		c.believed[m.Place] = w.mayBelieve(m)

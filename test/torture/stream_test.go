@@ -124,6 +124,10 @@ func (c *streamCheck) check(all []harness.Received) {
 		case c.world.mayAnswerOther() && c.world.answersOther(m, c.last[m.Subject]):
 			c.checkAnswer(m)
 			c.seen[m.Attributes["id"]], c.last[m.Subject], c.runs[m.Subject] = m, m, c.run
+		case w.restored && w.mayAnswerOther() && w.deletesOther(m, c.last[m.Subject]):
+			c.checkAnswer(m)
+			c.forgetIDs(m.Subject)
+			c.seen[m.Attributes["id"]], c.last[m.Subject], c.runs[m.Subject] = m, m, c.run
 		default:
 			c.event(m)
 			c.seen[m.Attributes["id"]], c.last[m.Subject], c.runs[m.Subject] = m, m, c.run
