@@ -258,6 +258,20 @@ func TestConflictsThatAreNotForeign(t *testing.T) {
 	}
 }
 
+// TestConflictOfADeleteDoesNotTrustTheDigest: a foreign writer copied the digest of a state that the
+// object has when it is selected again. The forged content stayed.
+func TestConflictOfADeleteDoesNotTrustTheDigest(t *testing.T) {
+	bus := at(live("A", "6"), 50)
+	bus.Digest = event.Digest{1}
+	b := &bench{view: view(nil, tombstone("A", "5")), acked: live("A", "3"), answer: []answer{{err: &publish.ConflictError{Key: key, Bus: bus}}}}
+	if _, err := b.sync(t); err != nil {
+		t.Fatal(err)
+	}
+	if want := at(live("A", "6"), 50); b.acked != want {
+		t.Errorf("acked %+v, want %+v", b.acked, want)
+	}
+}
+
 // TestConflictsThatMayBeForeign: an event that the change does not follow needs a look at the
 // cluster.
 func TestConflictsThatMayBeForeign(t *testing.T) {

@@ -244,8 +244,12 @@ func (f *Forwarder) failed(ctx context.Context, c event.Change, acked event.Acke
 		f.metrics.conflicts.Inc()
 		// Of an object that the checkpoint doesn't know, the event is another forwarder's. At an
 		// earlier position, it is what a bus that lost its end has kept.
-		if acked.UID != "" && bus.Position > m.Expected && !f.Ledger.IsAttempt(c.Key, bus) && !isBefore(bus, c) {
-			bus = acked.Before(bus)
+		if acked.UID != "" && bus.Position > m.Expected && !f.Ledger.IsAttempt(c.Key, bus) {
+			if isBefore(bus, c) {
+				bus.Digest = event.Digest{} // not trusted: the object can be selected again in this version
+			} else {
+				bus = acked.Before(bus)
+			}
 		}
 		log.Warn("publish conflict, deciding again", "bus_version", conflict.Bus.ResourceVersion, "expected_position", m.Expected, "bus_position", conflict.Bus.Position)
 		claimed := acked.Foreign && acked.ResourceVersion == "" // only another writer named the UID

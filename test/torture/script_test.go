@@ -87,7 +87,8 @@ func (s *script) idle(n int) {
 	})
 }
 
-// The limits for a forwarder with a planted bug to become ready and then idle
+// The limits for a forwarder with a planted bug to become ready, or to publish an event, and then to
+// become idle
 const (
 	buggyReady = 30 * time.Second
 	buggyIdle  = 3 * time.Second
