@@ -109,7 +109,7 @@ func (p *Proxy) Refuse() {
 	p.mu.Lock()
 	if p.listener != nil {
 		stopListening(p.listener)
-		p.listener.Close()
+		_ = p.listener.Close() // it only frees the descriptor
 		p.listener = nil
 	}
 	p.mu.Unlock()
