@@ -22,7 +22,8 @@ func TestStatusPageDocument(t *testing.T) {
 	clean := 0
 	old := time.Now().Add(-26*time.Hour - 30*time.Minute)
 	d := status.Document{
-		Cluster: "prod-eu1", Version: "v1.2.3", Selectors: []string{}, Bus: status.Bus{Sink: "kafka", State: status.BusReady},
+		Cluster: "prod-eu1", Version: "v1.2.3", Selectors: []string{}, Discovery: []status.DiscoveryError{}, Unmatched: []status.Unmatched{},
+		Bus: status.Bus{Sink: "kafka", State: status.BusReady},
 		Lease: &status.Lease{Name: "kuberelay/kuberelay", Leading: true, Holder: "kuberelay-0"},
 		Resources: []status.Resource{
 			{Name: "configmaps", State: "synced", Dirty: &clean, PublishError: &status.Error{Message: "too large", Since: old}},
