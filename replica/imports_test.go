@@ -15,7 +15,7 @@ func TestImports(t *testing.T) {
 	const module = "github.com/kuberelay/kuberelay"
 	allowed := map[string]bool{
 		"/replica": true, "/internal/credential": true, "/internal/event": true, "/internal/jsoncompare": true, "/internal/jsonscan": true,
-		"/internal/redaction": true, "/internal/publish": true,
+		"/internal/redaction": true, "/internal/publish": true, "/internal/longwork": true, // counts what is read; standard library only
 	}
 	for _, p := range strings.Fields(string(out)) {
 		ours, isOurs := strings.CutPrefix(p, module)

@@ -179,7 +179,7 @@ func TestSettings(t *testing.T) {
 		return readSettings(func(name string) string { return vars[name] })
 	}
 	s, err := read(nil)
-	if err != nil || !slices.Equal(s.pods, []int{20_000, 100_000}) || len(s.benchmarks) != 5 || len(s.contenders) != 7 {
+	if err != nil || !slices.Equal(s.pods, []int{20_000, 100_000}) || len(s.benchmarks) != 6 || len(s.contenders) != 7 {
 		t.Errorf("by default: got %+v and error %v", s, err)
 	}
 	s, err = read(map[string]string{"BENCH": "sync", "PODS": "5000 200", "ROUNDS": "2", "CONTENDERS": "nats"})

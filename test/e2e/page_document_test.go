@@ -23,7 +23,7 @@ func TestStatusPageDocument(t *testing.T) {
 	old := time.Now().Add(-26*time.Hour - 30*time.Minute)
 	d := status.Document{
 		Cluster: "prod-eu1", Version: "v1.2.3", Selectors: []string{}, Discovery: []status.DiscoveryError{}, Unmatched: []status.Unmatched{},
-		Bus: status.Bus{Sink: "kafka", State: status.BusReady},
+		Bus:   status.Bus{Sink: "kafka", State: status.BusReady},
 		Lease: &status.Lease{Name: "kuberelay/kuberelay", Leading: true, Holder: "kuberelay-0"},
 		Resources: []status.Resource{
 			{Name: "configmaps", State: "synced", Dirty: &clean, PublishError: &status.Error{Message: "too large", Since: old}},
@@ -48,7 +48,7 @@ func TestStatusPageDocument(t *testing.T) {
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
 	p := openPage(t, strings.TrimPrefix(server.URL, "http://"))
-	p.says("#level", "WARNING · 3 FINDINGS")
+	p.says("#level", "WARNING · 3 findings")
 	p.says("#summary", "Access denied to 1 of 4 resources: secrets (secrets is forbidden)")
 	p.says("#work", "First sync: 1,200 of 20,000 objects, 310/s, 61s left")
 	want := "secrets|Not watched for 26h: secrets is forbidden|configmaps|Not published for 26h: too large|pods|nodes"
