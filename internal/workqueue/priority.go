@@ -33,6 +33,7 @@ type priorityQueue struct {
 	all      budget             // all keys that handlers hold
 	low      budget             // the low-priority keys among them
 	window   window             // the limit of low
+	pace     pace               // the rests of low-priority keys
 	sent     map[item]time.Time // when the events of low-priority keys in flight were published
 	granted  item               // the key that the next Pop returns; the zero value for none
 	draining bool               // no more keys are added
@@ -69,7 +70,7 @@ const maxStreak = 7
 func newPriorityQueue(all, low Limit, delay time.Duration) *priorityQueue {
 	q := &priorityQueue{
 		keys: map[item]keyState{}, flows: newFlows(), all: newBudget(all), low: newBudget(low),
-		window: newWindow(low.Keys, delay), sent: map[item]time.Time{},
+		window: newWindow(low.Keys, delay), pace: pace{on: delay > 0}, sent: map[item]time.Time{},
 	}
 	q.low.keys.resize(q.window.keys())
 	q.change.L = &q.mu
@@ -142,7 +143,7 @@ func (q *priorityQueue) ready() bool {
 // isLowTurn reports whether a low-priority key goes next. While normal keys wait for their
 // flow's share of the limits, low-priority keys don't take the room.
 func (q *priorityQueue) isLowTurn() bool {
-	return q.lowFIFO.len() > 0 && q.low.open() && (q.flows.len() == 0 || q.streak >= maxStreak)
+	return q.lowFIFO.len() > 0 && q.low.open() && !q.pace.resting && (q.flows.len() == 0 || q.streak >= maxStreak)
 }
 
 // grant takes the next key out of the queue. The queue must be ready.
@@ -153,6 +154,7 @@ func (q *priorityQueue) grant() {
 	} else {
 		q.granted, h.flow = q.flows.pop()
 		q.streak++
+		q.pace.changed = time.Now()
 	}
 	q.keys[q.granted] = keyState{priority: from, hold: h} // a retry keeps its priority
 	q.use(h, 1)
@@ -201,8 +203,20 @@ func (q *priorityQueue) holdBytes(key item, bytes uint32) {
 	q.keys[key] = p
 	q.use(p.hold, 0)
 	if p.flow == nil {
-		q.sent[key] = time.Now()
+		now := time.Now()
+		q.sent[key] = now
+		if q.pace.published(now) {
+			time.AfterFunc(rest, q.endRest)
+		}
 	}
+}
+
+// endRest lets low-priority keys be handed out again.
+func (q *priorityQueue) endRest() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.pace.resting = false
+	q.wake()
 }
 
 // completed marks a key as no longer held, and returns the hold for giveBack, which is
