@@ -10,9 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/informers/progress"
 )
 
@@ -74,7 +74,7 @@ func (i *informer) shown(e watch.Event) {
 			i.history.floor = o.GetResourceVersion()
 		}
 	case watch.Added, watch.Modified, watch.Deleted:
-		if last := i.history.last; last == nil || earlier(last.version, o.GetResourceVersion()) {
+		if last := i.history.last; last == nil || event.IsEarlier(last.version, o.GetResourceVersion()) {
 			i.history.last = &change{o.GetNamespace(), o.GetName(), o.GetResourceVersion(), e.Type == watch.Deleted}
 		}
 	}
@@ -108,7 +108,7 @@ func (s *Set) sameHistory(ctx context.Context, i *informer, version string) (fro
 	case ended:
 		return version, nil
 	}
-	if h.last == nil || h.floor == "" || earlier(h.last.version, h.floor) {
+	if h.last == nil || h.floor == "" || event.IsEarlier(h.last.version, h.floor) {
 		return "", unproven(i)
 	}
 	same, err := s.inHistory(ctx, i, h.last)
@@ -118,7 +118,7 @@ func (s *Set) sameHistory(ctx context.Context, i *informer, version string) (fro
 	case !same:
 		return "", unproven(i)
 	}
-	if earlier(version, h.last.version) { // the change did not arrive in the indexer
+	if event.IsEarlier(version, h.last.version) { // the change did not arrive in the indexer
 		return version, nil
 	}
 	return h.last.version, nil
@@ -183,8 +183,3 @@ func (s *Set) versionAt(ctx context.Context, i *informer, c *change, version str
 // requestTimeout bounds a single request. An answer may be lost, for example when the API
 // server stops responding.
 const requestTimeout = 10 * time.Second
-
-func earlier(version, than string) bool {
-	order, err := resourceversion.CompareResourceVersion(version, than)
-	return err == nil && order < 0
-}
