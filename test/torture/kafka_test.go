@@ -115,6 +115,8 @@ func startKafka(t testing.TB, w *world) *kafkaBus {
 
 func (b *kafkaBus) proxy(n int) *faultproxy.Proxy { return b.proxies[n%len(b.proxies)] }
 
+func (b *kafkaBus) links(n int) faultproxy.Group { return faultproxy.Group{b.proxy(n)} }
+
 func (b *kafkaBus) variables(n int) map[string]string {
 	s := b.world.settings
 	return map[string]string{

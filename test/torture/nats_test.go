@@ -45,7 +45,7 @@ func startNATS(t testing.TB, w *world) *natsBus {
 	return b
 }
 
-func (b *natsBus) proxy(n int) *faultproxy.Proxy { return b.proxies[n] }
+func (b *natsBus) links(n int) faultproxy.Group { return faultproxy.Group{b.proxies[n]} }
 
 func (b *natsBus) variables(n int) map[string]string {
 	s := b.world.settings

@@ -42,7 +42,7 @@ type result struct {
 
 // record collects the result of a world after its seed.
 func (w *world) record(p *plan) result {
-	of := round{p.settings.sink, p.settings.replicas, p.settings.foreign}
+	of := round{p.settings.sink, p.settings.replicas, p.settings.foreign, p.settings.cluster}
 	r := result{Round: of.String(), Seed: p.seed, Faults: p.faults, Felt: map[string]bool{}, Changes: w.user.changes.Load(), Published: w.published, Foreign: w.foreign.count, Peak: w.foreign.peak}
 	for _, nd := range w.nodes {
 		starts, killed := nd.count()
@@ -228,11 +228,11 @@ func TestReport(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write(round{onNATS, 0, false}, 111)
-	write(round{onKafka, 0, false}, 222)
-	write(round{onNATS, 0, false}, 333)
-	write(round{onKafka, 3, false}, 444)
-	write(round{onNATS, 0, true}, 555)
+	write(round{onNATS, 0, false, 0}, 111)
+	write(round{onKafka, 0, false, 0}, 222)
+	write(round{onNATS, 0, false, 0}, 333)
+	write(round{onKafka, 3, false, 0}, 444)
+	write(round{onNATS, 0, true, 0}, 555)
 	text, err := os.ReadFile(to)
 	if err != nil {
 		t.Fatal(err)
