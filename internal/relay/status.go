@@ -83,6 +83,7 @@ func (t *term) busStatus(b status.Bus) status.Bus {
 			b.Since = moment(time.Unix(0, at))
 		}
 	}
+	b.Risks = t.riskStatus()
 	b.InFlight, b.Queued, b.ForeignEvents = t.queue.InFlight(), t.queue.Len()+t.queue.Delayed(), t.forwarder.ForeignEvents()
 	return b
 }

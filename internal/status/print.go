@@ -31,6 +31,9 @@ func writeTable(w io.Writer, d Document) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s\n", strings.ToUpper(string(d.Verdict.Level)), d.Verdict.Summary)
 	for i, f := range d.Verdict.Findings {
+		if f.isNotice() {
+			break // they are last, and below
+		}
 		if i > 0 { // the summary has the message of the first
 			fmt.Fprintf(&b, "\n%s: %s\n", f.Level, f.Message)
 		}
@@ -60,6 +63,11 @@ func writeTable(w io.Writer, d Document) error {
 	fmt.Fprintf(t, "memory:\t%s\n", d.Memory)
 	fmt.Fprintf(t, "cluster:\t%s\n", orDash(d.Cluster))
 	fmt.Fprintf(t, "version:\t%s\n", orDash(d.Version))
+	for _, f := range d.Verdict.Findings {
+		if f.isNotice() {
+			fmt.Fprintf(t, "notice:\t%s; fix: %s\n", f.Message, f.Fix)
+		}
+	}
 	_ = t.Flush() // a Builder never fails
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -8,10 +8,11 @@ let announced = "";
 export function showVerdict(d) {
   const { level, summary, findings } = d.verdict;
   setClass(byId("verdict"), `verdict card ${level}`);
-  const more = findings.length > 1 ? ` · ${counted(findings.length, "finding")}` : "";
+  const wrong = findings.filter((f) => f.level !== "notice").length;
+  const more = wrong > 1 ? ` · ${counted(wrong, "finding")}` : "";
   setMarked(byId("level"), level, level.toUpperCase() + more);
   // The summary has the message of the first finding, which has its fix below.
-  setText(byId("summary"), sentence(findings.length > 0 ? findings[0].message : summary));
+  setText(byId("summary"), sentence(wrong > 0 ? findings[0].message : summary));
   reconcile(byId("findings"), findings, (f) => `${f.reason} ${f.level} ${f.fix}`, createFinding, updateFinding);
   document.title = `${level.toUpperCase()} · ${d.cluster ?? "no cluster"} · Kuberelay`;
   announce(d);
