@@ -351,6 +351,9 @@ func (w *world) check(ctx context.Context, settle time.Duration) error {
 	if w.foreign.peak > memoryBound {
 		problems = append(problems, fmt.Sprintf("memory: a forwarder had %d MiB", w.foreign.peak>>20))
 	}
+	if w.settings.cluster > 0 {
+		problems = append(problems, w.falseLosses(ctx)...)
+	}
 	for n, nd := range w.nodes {
 		if _, failed := nd.state(); failed != nil {
 			problems = append(problems, fmt.Sprintf("forwarder %d: %v", n, failed))
