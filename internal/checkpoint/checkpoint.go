@@ -31,7 +31,7 @@ type Checkpoint struct {
 	loading sync.Mutex // held for a whole load
 
 	mu     sync.Mutex
-	lost   int       // existing objects whose events the last load did not find
+	lost   int       // objects whose last event the last load did not find
 	loaded time.Time // start of the last successful load, or creation; wall clock
 
 	// Refused, if set, gets each event whose epoch a load did not believe. Set it before the
@@ -56,8 +56,8 @@ func (c *Checkpoint) Age() time.Duration {
 	return c.now().Sub(c.loaded)
 }
 
-// Lost returns the number of existing objects whose events the bus held before the last
-// load, and no longer held then.
+// Lost returns the number of objects whose last event the bus held before the last load, and no
+// longer held then.
 func (c *Checkpoint) Lost() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

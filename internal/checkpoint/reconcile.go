@@ -161,7 +161,7 @@ func (r *Reconciler) reloadCheckpoint(ctx context.Context) (pause time.Duration)
 			return retryDelay
 		}
 		if lost := r.checkpoint.Lost(); lost > 0 {
-			r.log.Warn("the bus lost the events of existing objects, publishing them again", "objects", lost)
+			r.log.Warn("the bus lost the last events of objects, publishing their states again", "objects", lost)
 		}
 	}
 	r.cluster.EnqueueAll()
