@@ -23,7 +23,7 @@ var kafkaClusterKinds = []kind{
 	{
 		name: "majority of the brokers lost", uses: []string{theBus}, slow: true, felt: busTrouble,
 		add: func(g *generator, from, to int) {
-			g.during(from, to, act{do: []verb{majorityKill, majorityHold}[g.IntN(2)], n: g.IntN(7)}, act{do: awaitLog, arg: busTrouble}, act{do: brokersHeal})
+			g.during(from, to, act{do: []verb{majorityKill, majorityHold, followersHold}[g.IntN(3)], n: g.IntN(7)}, act{do: awaitLog, arg: busTrouble}, act{do: brokersHeal})
 		},
 	},
 	olderDisk("unclean election loses the end of the event topic", topicName),
@@ -87,7 +87,7 @@ func olderDisk(name, topics string) kind {
 			g.plan.settings.kafka.idempotent = true
 			copied, elected := act{do: copyDisk, n: g.IntN(7)}, act{do: electOlder, arg: topics}
 			g.during(from, to, [][]act{
-				{copied, elected}, {copied, elected}, {copied, {do: stop}, elected, {do: start}}, {copied, elected, {do: killNow}},
+				{copied, elected, {do: awaitReport}}, {copied, elected, {do: awaitReport}}, {copied, {do: stop}, elected, {do: start}}, {copied, elected, {do: killNow}},
 			}[g.IntN(4)]...)
 		},
 	}

@@ -22,6 +22,7 @@ const (
 	majorityKill  verb = "kill two brokers, of which one leads partition"
 	majorityHold  verb = "freeze two brokers, of which one leads partition"
 	coordinatorOf verb = "kill the broker that coordinates the transactional id"
+	followersHold verb = "freeze the followers of partition"
 	controllerEnd verb = "kill the controller"
 	brokersHeal   verb = "mend the brokers and their connections"
 	brokersInSync verb = "await that all replicas are in sync"
@@ -30,6 +31,7 @@ const (
 	moveLeaders   verb = "move the leaders"
 	copyDisk      verb = "copy the disk of a follower of partition"
 	electOlder    verb = "put the disk back and elect that broker in" // arg is the topic, or both with a comma
+	awaitReport   verb = "await the report of the loss by"
 )
 
 // clusterDeeds returns how to perform them.
@@ -52,6 +54,9 @@ func (b *kafkaBus) clusterDeeds() map[verb]func(context.Context, act) error {
 		coordinatorOf: func(ctx context.Context, _ act) error {
 			return c.Brokers[c.Leader(ctx, "__transaction_state", 0)].Kill()
 		},
+		followersHold: leader(func(n int) error {
+			return errors.Join(c.Brokers[b.next(n)].Freeze(), c.Brokers[b.next(b.next(n))].Freeze())
+		}),
 		controllerEnd: func(context.Context, act) error { return c.Controller.Kill() },
 		brokersHeal:   func(ctx context.Context, _ act) error { return b.heal(ctx) },
 		brokersInSync: func(ctx context.Context, _ act) error { return c.AwaitInSync(ctx) },
@@ -60,6 +65,7 @@ func (b *kafkaBus) clusterDeeds() map[verb]func(context.Context, act) error {
 		moveLeaders:   func(ctx context.Context, a act) error { return b.moveLeaders(ctx, a.n) },
 		copyDisk:      func(ctx context.Context, a act) error { return b.copyDisk(ctx, b.next(b.leader(ctx, a.n))) },
 		electOlder:    func(ctx context.Context, a act) error { return b.electOlder(ctx, strings.Split(a.arg, ",")) },
+		awaitReport:   func(ctx context.Context, a act) error { return b.awaitReport(ctx, b.world.nodes[a.node]) },
 	}
 }
 
@@ -153,6 +159,7 @@ func (b *kafkaBus) electOlder(ctx context.Context, names []string) error {
 	if len(b.older) == 0 {
 		return nil // there was nothing to copy
 	}
+	acknowledged := b.acknowledged(ctx, w.nodes[0])
 	for _, n := range w.nodes {
 		n.Signal(syscall.SIGSTOP)
 		defer n.Signal(syscall.SIGCONT)
@@ -199,6 +206,7 @@ func (b *kafkaBus) electOlder(ctx context.Context, names []string) error {
 			from[p] = uint64(end)
 		}
 		w.loseEnds(all, topicName, from, to)
+		b.toReport = b.lostObjects(acknowledged)
 		if err := older.Start(ctx); err != nil {
 			return err
 		}
@@ -248,4 +256,65 @@ func endsIn(data string, before []int64) ([]int64, error) {
 		}
 	}
 	return ends, err
+}
+
+// lostMetric counts the losses that a forwarder has found.
+const lostMetric = "kuberelay_bus_lost_total"
+
+// acknowledged returns messages that a running forwarder has seen acknowledged, none if that isn't
+// known. It notes how many losses the forwarder has found so far.
+func (b *kafkaBus) acknowledged(ctx context.Context, n *node) (all []harness.Received) {
+	_ = harness.Eventually(ctx, feltLimit, "nothing is in flight", func(ctx context.Context) (err error) {
+		if all, _, err = b.All(); err != nil {
+			return err
+		}
+		if b.reported, err = n.Metric(ctx, lostMetric); err != nil {
+			all = nil
+			return err
+		}
+		flying, err := n.Metric(ctx, "kuberelay_kafka_in_flight")
+		if err == nil && flying > 0 {
+			err = fmt.Errorf("%.0f are", flying)
+		}
+		if err != nil {
+			all = nil
+		}
+		return err
+	})
+	return all
+}
+
+// lostObjects returns the number of objects whose last event was acknowledged and is lost.
+func (b *kafkaBus) lostObjects(acknowledged []harness.Received) (objects int) {
+	last := map[string]harness.Received{}
+	for _, m := range acknowledged {
+		if m.Topic == topicName && !isMarker(m) {
+			last[m.Subject] = m
+		}
+	}
+	for _, m := range last {
+		if b.world.lost[m.Place] {
+			objects++
+		}
+	}
+	return objects
+}
+
+// awaitReport waits until a forwarder, which must have run all the time, says that the bus has lost
+// events. It fails if the forwarder stays silent.
+func (b *kafkaBus) awaitReport(ctx context.Context, n *node) error {
+	if b.toReport == 0 {
+		return nil
+	}
+	err := harness.Eventually(ctx, settle, "the forwarder reports what the bus has lost", func(ctx context.Context) error {
+		now, err := n.Metric(ctx, lostMetric)
+		if err == nil && now <= b.reported {
+			err = fmt.Errorf("%s is %.0f, as before, and the last events of %d objects are lost", lostMetric, now, b.toReport)
+		}
+		return err
+	})
+	if err != nil {
+		return &wrongError{[]string{err.Error()}}
+	}
+	return nil
 }

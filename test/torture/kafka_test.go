@@ -68,6 +68,9 @@ type kafkaBus struct {
 	server  *kafkabroker.Broker   // nil for a cluster
 	cluster *kafkacluster.Cluster // nil for a single broker
 	older   map[int]string        // by broker, the folder with a copy of its disk
+
+	toReport int     // objects whose loss a forwarder must report
+	reported float64 // losses that it had reported before
 }
 
 var _ bus = (*kafkaBus)(nil)
