@@ -87,7 +87,7 @@ func (b *kafkaBus) heal(ctx context.Context) error {
 
 // mend is [bus]'s.
 func (b *kafkaBus) mend(ctx context.Context) error {
-	if b.cluster == nil {
+	if b.cluster == nil || b.closed {
 		return nil
 	}
 	return errors.Join(b.heal(ctx), b.cluster.AwaitInSync(ctx))

@@ -69,6 +69,7 @@ type kafkaBus struct {
 	cluster *kafkacluster.Cluster // nil for a single broker
 	older   map[int]string        // by broker, the folder with a copy of its disk
 
+	closed   bool    // the test has ended
 	toReport int     // objects whose loss a forwarder must report
 	reported float64 // losses that it had reported before
 }
@@ -140,6 +141,7 @@ func (b *kafkaBus) run(t testing.TB, advertise func(string) string, properties m
 	if size := b.world.settings.cluster; size > 0 {
 		b.cluster, err = kafkacluster.Start(t, kafkacluster.Options{Size: size, Listeners: kafkaListeners, Advertise: advertise, Properties: properties})
 		b.servers = b.cluster
+		t.Cleanup(func() { b.closed = true }) // before the cluster is closed
 		return b.cluster.AddrsOf, err
 	}
 	b.server, err = kafkabroker.Start(t.Context(), kafkabroker.Options{Listeners: kafkaListeners, Advertise: advertise, Properties: properties})
