@@ -15,9 +15,9 @@ import (
 
 const topic = "topic"
 
-// TestCluster goes through the faults of a cluster: what is acknowledged survives all of them but
+// TestFaultsOfAKafkaCluster goes through the faults of a cluster: what is acknowledged survives all of them but
 // an unclean election.
-func TestCluster(t *testing.T) {
+func TestFaultsOfAKafkaCluster(t *testing.T) {
 	c, err := kafkacluster.Start(t, kafkacluster.Options{Size: 3})
 	must(t, err)
 	must(t, c.CreateTopic(t.Context(), topic, 1, nil))
