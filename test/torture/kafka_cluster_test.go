@@ -318,3 +318,19 @@ func (b *kafkaBus) awaitReport(ctx context.Context, n *node) error {
 	}
 	return nil
 }
+
+// inventedLosses returns what forwarders on a cluster of Kafka brokers say that the brokers have
+// lost, if they have lost nothing. A forwarder that takes an event as acknowledged too early finds
+// it missing later, and publishes it again.
+func (w *world) inventedLosses(ctx context.Context, all []harness.Received) (problems []string) {
+	renewed := slices.ContainsFunc(all, func(m harness.Received) bool { return m.Life > 1 })
+	if w.settings.sink != onKafka || w.settings.cluster == 0 || len(w.lost) > 0 || renewed || w.reconfigured() {
+		return nil
+	}
+	for n, nd := range w.nodes {
+		if lost, err := nd.Metric(ctx, lostMetric); err == nil && lost > 0 {
+			problems = append(problems, fmt.Sprintf("forwarder %d says that the bus has lost %.0f events, and it has lost none", n, lost))
+		}
+	}
+	return problems
+}
