@@ -123,7 +123,17 @@ func (b *kafkaBus) reassign(ctx context.Context, without int) error {
 
 // assign reassigns a topic, which a forwarder may not have created yet.
 func (b *kafkaBus) assign(ctx context.Context, topic string, replicas []int) error {
-	return b.ask(ctx, topic, "is reassigned", func(ctx context.Context) error { return b.cluster.Reassign(ctx, topic, replicas...) })
+	return b.manage(ctx, topic, "is reassigned", func(ctx context.Context) error { return b.cluster.Reassign(ctx, topic, replicas...) })
+}
+
+// manage repeats a request about a topic until it succeeds, or until the topic doesn't exist.
+func (b *kafkaBus) manage(ctx context.Context, topic, what string, do func(context.Context) error) error {
+	return harness.Eventually(ctx, limit, "the topic "+topic+" "+what, func(ctx context.Context) error {
+		if _, err := b.main().Partitions(ctx, topic); errors.Is(err, harness.ErrNoTopic) {
+			return nil
+		}
+		return do(ctx)
+	})
 }
 
 // moveLeaders makes one broker the leader of all partitions.
@@ -133,7 +143,7 @@ func (b *kafkaBus) moveLeaders(ctx context.Context, to int) error {
 		if err := b.assign(ctx, topic, []int{n, b.next(n), b.next(b.next(n))}); err != nil {
 			return err
 		}
-		if err := b.ask(ctx, topic, "has other leaders", func(ctx context.Context) error { return b.cluster.ElectPreferred(ctx, topic) }); err != nil {
+		if err := b.manage(ctx, topic, "has other leaders", func(ctx context.Context) error { return b.cluster.ElectPreferred(ctx, topic) }); err != nil {
 			return err
 		}
 	}

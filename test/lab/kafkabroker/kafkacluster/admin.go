@@ -19,18 +19,24 @@ type Partition struct {
 	InSync   []int
 }
 
-// Describe returns the partitions of topics, or of all topics, as a broker that is in the cluster
-// knows them.
+// Describe returns the partitions of topics, or of all topics, as one of the brokers knows them. A
+// broker that is cut off knows an old state.
 func (c *Cluster) Describe(ctx context.Context, topics ...string) (all []Partition, err error) {
+	all, _, err = describe(ctx, c.admin, topics...)
+	return all, err
+}
+
+// describe also returns the number of brokers that are in the cluster.
+func describe(ctx context.Context, asked kmsg.Requestor, topics ...string) (all []Partition, brokers int, err error) {
 	request := kmsg.NewPtrMetadataRequest()
 	for _, name := range topics {
 		topic := kmsg.NewMetadataRequestTopic()
 		topic.Topic = kmsg.StringPtr(name)
 		request.Topics = append(request.Topics, topic)
 	}
-	response, err := request.RequestWith(ctx, c.admin)
+	response, err := request.RequestWith(ctx, asked)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	numbers := func(ids []int32) (all []int) {
 		for _, id := range ids {
@@ -40,7 +46,7 @@ func (c *Cluster) Describe(ctx context.Context, topics ...string) (all []Partiti
 	}
 	for _, t := range response.Topics {
 		if err := kerr.ErrorForCode(t.ErrorCode); err != nil {
-			return nil, fmt.Errorf("topic %s: %w", *t.Topic, err)
+			return nil, 0, fmt.Errorf("topic %s: %w", *t.Topic, err)
 		}
 		for _, p := range t.Partitions {
 			leader := int(p.Leader) - firstID
@@ -50,7 +56,7 @@ func (c *Cluster) Describe(ctx context.Context, topics ...string) (all []Partiti
 			all = append(all, Partition{*t.Topic, int(p.Partition), leader, numbers(p.Replicas), numbers(p.ISR)})
 		}
 	}
-	return all, nil
+	return all, len(response.Brokers), nil
 }
 
 // Leader returns the broker that leads a partition, or broker 0 if none is known.
@@ -67,16 +73,26 @@ func (c *Cluster) Leader(ctx context.Context, topic string, partition int) int {
 	return 0
 }
 
-// AwaitInSync waits until every partition has a leader and all its replicas are in sync.
+// AwaitInSync waits until every broker says that all brokers are in the cluster, and that every
+// partition has a leader and all its replicas are in sync.
 func (c *Cluster) AwaitInSync(ctx context.Context) error {
 	return c.await(ctx, "all replicas are in sync", func(ctx context.Context) error {
-		all, err := c.Describe(ctx)
-		for _, p := range all {
-			if p.Leader < 0 || len(p.InSync) < len(p.Replicas) {
-				err = errors.Join(err, fmt.Errorf("%+v", p))
+		var failure error
+		for n := range c.Brokers {
+			all, brokers, err := describe(ctx, c.admin.Broker(firstID+n))
+			if err == nil && brokers < len(c.Brokers) {
+				err = fmt.Errorf("%d brokers are in the cluster", brokers)
+			}
+			for _, p := range all {
+				if p.Leader < 0 || len(p.InSync) < len(p.Replicas) {
+					err = errors.Join(err, fmt.Errorf("%+v", p))
+				}
+			}
+			if err != nil {
+				failure = errors.Join(failure, fmt.Errorf("broker %d: %w", n, err))
 			}
 		}
-		return err
+		return failure
 	})
 }
 
@@ -213,5 +229,13 @@ func (c *Cluster) ElectPreferred(ctx context.Context, topic string) error {
 	if err != nil {
 		return err
 	}
-	return kerr.ErrorForCode(response.ErrorCode)
+	err = kerr.ErrorForCode(response.ErrorCode)
+	for _, t := range response.Topics {
+		for _, p := range t.Partitions {
+			if of := kerr.ErrorForCode(p.ErrorCode); !errors.Is(of, kerr.ElectionNotNeeded) {
+				err = errors.Join(err, of)
+			}
+		}
+	}
+	return err
 }
