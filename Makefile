@@ -46,12 +46,12 @@ build: ## Build bin/forwarder
 TEST_PARALLEL ?= 4
 
 # SLOW has the names of the tests that only "make test-slow" runs.
-SLOW := TestTorture TestPlantedBugs TestEveryPatchApplies TestLostAcknowledgements \
+SLOW := TestTorture TestPlantedBugs TestFaultsOfAKafkaCluster TestEveryPatchApplies TestLostAcknowledgements \
 	TestAConversionWebhookThatIsDown TestALeaderThatWakesUp TestARestartOfTwentyThousandObjects \
 	TestCanaryKafka TestCanaryNATS TestClustersShareABus TestExamplesWhoseBusComesBackEmpty \
 	TestAlerts TestDashboards TestFaultsAreNamed TestFlinkSQL TestHeartbeatsAreNotSent TestRelease TestMixedVersionsOfTheAPIServer TestRotationKafka TestRotationNATS \
 	TestRotationToken TestStatusPage TestStatusPageDocument TestTableKeyValue TestTheAPIServerIsRestartedUnderChange TestTwoClustersWithOneName
-SLOW_PACKAGES := ./test/e2e ./test/simulate ./test/torture ./test/release ./internal/publish/kafka
+SLOW_PACKAGES := ./test/e2e ./test/simulate ./test/torture ./test/release ./internal/publish/kafka ./test/lab/kafkabroker/kafkacluster
 empty :=
 SLOW_PATTERN = ^($(subst $(empty) $(empty),|,$(strip $(SLOW))))$$
 

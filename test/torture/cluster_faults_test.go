@@ -7,18 +7,21 @@ import "time"
 
 // clusterKinds returns the faults of a cluster.
 func (s sink) clusterKinds() []kind {
-	if s == onNATS {
+	switch s {
+	case onNATS:
 		return natsClusterKinds
+	case onKafka:
+		return kafkaClusterKinds
 	}
 	return nil
 }
 
 // singleOnly returns the names of the kinds that are left out if the bus is a cluster.
 func (s sink) singleOnly() []string {
-	if s == onNATS {
-		return []string{storeBack, storeEmpty, purged, beforeOne}
+	if s == onKafka {
+		return []string{eventsCut, checkpointCut, bothCut} // they cut the files of the only broker
 	}
-	return nil
+	return []string{storeBack, storeEmpty, purged, beforeOne}
 }
 
 // The deeds that concern the servers of a NATS cluster. The leader is that of the stream.

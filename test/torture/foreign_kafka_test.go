@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"path"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -130,7 +131,7 @@ func (b *kafkaBus) write(ctx context.Context, m rawMessage) ([]harness.Place, er
 	if m.where < 0 {
 		partitioner = kgo.StickyKeyPartitioner(nil)
 	}
-	client, err := kgo.NewClient(kgo.SeedBrokers(b.server.Addr()), kgo.RecordPartitioner(partitioner), kgo.ProducerBatchCompression(compression),
+	client, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(b.addr, ",")...), kgo.RecordPartitioner(partitioner), kgo.ProducerBatchCompression(compression),
 		kgo.ProducerBatchMaxBytes(1<<30-1), kgo.BrokerMaxWriteBytes(1<<30), kgo.UnknownTopicRetries(1), kgo.RecordDeliveryTimeout(limit), kgo.MaxBufferedBytes(1<<30), kgo.ProducerLinger(lingerOf(m)))
 	if err != nil {
 		return nil, err
