@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,6 +20,9 @@ func (b *Broker) java(heap, class string, args ...string) []string {
 	if b.installed.classes != "" {
 		// An archive of another Java is ignored without a warning.
 		classes = []string{"-XX:SharedArchiveFile=" + b.installed.classes, "-Xlog:cds=off"}
+	}
+	for _, name := range slices.Sorted(maps.Keys(b.opts.SystemProperties)) {
+		classes = append(classes, "-D"+name+"="+b.opts.SystemProperties[name])
 	}
 	return slices.Concat([]string{b.installed.Java}, classes, []string{
 		"-Xmx" + heap,
