@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -23,6 +24,9 @@ func (b *Broker) java(heap, class string, args ...string) []string {
 	}
 	if b.opts.Hosts != nil { // the brokers of a cluster find each other by it
 		options = append(options, "-Djdk.net.hosts.file="+filepath.Join(b.dir, hostsFile))
+	}
+	for _, name := range slices.Sorted(maps.Keys(b.opts.SystemProperties)) {
+		options = append(options, "-D"+name+"="+b.opts.SystemProperties[name])
 	}
 	return slices.Concat([]string{b.installed.Java}, options, []string{
 		"-Xmx" + heap,

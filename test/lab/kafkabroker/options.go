@@ -49,6 +49,8 @@ type Options struct {
 	SuperUsers []string
 	// Properties are added to the broker's server.properties and override existing ones.
 	Properties map[string]string
+	// SystemProperties are those of the broker's Java.
+	SystemProperties map[string]string
 	// Join makes this a broker of another broker's cluster, which must be running. The first
 	// broker of a cluster is its only controller. Close it last.
 	Join *Broker
