@@ -135,7 +135,7 @@ func (t *term) load(ctx context.Context) error {
 	}
 	return retry(ctx, func() error {
 		start := time.Now()
-		if err := t.checkpoint.Load(ctx, t.bus.source); err != nil {
+		if _, err := t.checkpoint.Load(ctx, t.bus.source); err != nil {
 			return err
 		}
 		t.raiseEpochs()

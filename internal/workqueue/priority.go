@@ -11,7 +11,7 @@ import (
 // place that counts the keys and bytes that handlers hold.
 //
 // Normal keys go before low-priority keys, such as the hundred thousand keys of a first
-// sync. Low-priority keys are first in, first out; [flows] is the order of normal keys. One
+// sync. [backlog] is the order of low-priority keys, and [flows] of normal keys. One
 // low-priority key follows every seven normal keys, so that low-priority work always makes
 // progress.
 //
@@ -27,7 +27,7 @@ type priorityQueue struct {
 	keys    map[item]keyState // keys that are queued, about to be queued, or handed out and not done
 	large   bool              // keys has had more than 1,000 entries
 	flows   flows             // the normal keys
-	lowFIFO fifo              // the low-priority keys
+	lowFIFO fifo              // the low-priority keys that left the backlog
 	streak  int               // normal keys handed out since the last low-priority key
 
 	all      budget             // all keys that handlers hold
