@@ -19,7 +19,7 @@ import (
 // before Run, and sends no request.
 func (r *Relay) Status() status.Document {
 	d := status.Document{
-		Time: time.Now().UTC(), Memory: memory(), Selectors: r.selectors(),
+		Time: time.Now().UTC(), Instance: r.Identity, Memory: memory(), Selectors: r.selectors(),
 		Resources: []status.Resource{}, Discovery: []status.DiscoveryError{}, Unmatched: []status.Unmatched{}, Work: r.workStatus(),
 		Bus: status.Bus{Sink: r.Settings.Event.Sink, State: status.BusUnused},
 	}
@@ -59,6 +59,7 @@ func (s *readiness) describe(d *status.Document) (running bool, e *leader.Electi
 		if why := s.why(); why != errStarting { //nolint:errorlint // never wrapped
 			d.Waiting = why.Error()
 		}
+		d.WaitingSince = moment(s.since)
 	}
 	return s.relay != nil, s.election
 }

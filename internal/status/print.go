@@ -48,7 +48,7 @@ func writeTable(w io.Writer, d Document) error {
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "bus:\t%s, %s%s, %d queued, %d in flight", d.Bus.Sink, d.Bus.State, d.since(d.Bus.Since), d.Bus.Queued, d.Bus.InFlight)
 	if n := d.Bus.ForeignEvents; n > 0 {
-		fmt.Fprintf(t, ", %d foreign events repaired", n)
+		fmt.Fprintf(t, ", %s repaired", counted(n, "foreign event"))
 	}
 	fmt.Fprintln(t)
 	if d.Lease != nil {
@@ -59,6 +59,7 @@ func writeTable(w io.Writer, d Document) error {
 	}
 	fmt.Fprintf(t, "memory:\t%s\n", d.Memory)
 	fmt.Fprintf(t, "cluster:\t%s\n", orDash(d.Cluster))
+	fmt.Fprintf(t, "instance:\t%s\n", orDash(d.Instance))
 	fmt.Fprintf(t, "version:\t%s\n", orDash(d.Version))
 	_ = t.Flush() // a Builder never fails
 	_, err := io.WriteString(w, b.String())
@@ -70,9 +71,12 @@ func (d Document) writeResources(w io.Writer) {
 	defer t.Flush() //nolint:errcheck // a Builder never fails
 	fmt.Fprintln(t, "RESOURCE\tSTATE\tOBJECTS\tDIRTY\tCONSISTENT\tPUBLISHED\tERROR")
 	for _, r := range d.Resources {
-		state, dirty, failure := r.State, "-", r.WatchError
+		state, objects, dirty, failure := r.State, fmt.Sprint(r.Objects), "-", r.WatchError
 		if r.Reason != "" {
 			state += " (" + r.Reason + ")"
+		}
+		if r.Objects == 0 && r.State != "synced" {
+			objects = "-" // nothing was listed yet
 		}
 		if r.Dirty != nil {
 			dirty = fmt.Sprint(*r.Dirty)
@@ -84,7 +88,7 @@ func (d Document) writeResources(w io.Writer) {
 		if failure != nil {
 			text = fmt.Sprintf("for %s: %s", d.age(&failure.Since), oneLine(failure.Message))
 		}
-		fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%s\t%s\t%s\n", r.Name, state, r.Objects, dirty, d.ago(r.ConsistentAsOf), d.ago(r.LastPublished), text)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Name, state, objects, dirty, d.ago(r.ConsistentAsOf), d.ago(r.LastPublished), text)
 	}
 }
 

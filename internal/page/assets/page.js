@@ -21,6 +21,7 @@ let source = null;
 function show() {
   if (!status) return;
   setText(byId("cluster"), status.cluster ?? "–");
+  setText(byId("instance"), status.instance || "–");
   setText(byId("role"), roleOf(status));
   setText(byId("version"), status.version || "–");
   showVerdict(status);
