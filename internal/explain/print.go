@@ -1,4 +1,4 @@
-package main
+package explain
 
 import (
 	"bytes"
@@ -11,21 +11,19 @@ import (
 	"text/tabwriter"
 	"unicode"
 	"unicode/utf16"
-
-	"github.com/kuberelay/kuberelay/internal/explain"
 )
 
 // someNames is the maximum number of names to print from a long list.
 const someNames = 10
 
-// writeResources prints a line for each resource, and below them the notes for all.
-func writeResources(x explain.Explanation, w io.Writer) error {
+// WriteTable prints a line for each resource, and below them the notes for all.
+func (x Explanation) WriteTable(w io.Writer) error {
 	var b bytes.Buffer
 	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	if len(x.Resources) > 0 {
 		fmt.Fprintln(table, "RESOURCE\tVERSION\tKIND\tNAMESPACED\tSELECTOR\tWATCHED\tSCOPE\tWHY")
 	}
-	counts := map[explain.Watched]int{}
+	counts := map[Watched]int{}
 	var covers []string
 	for _, r := range x.Resources {
 		counts[r.Watched]++
@@ -62,13 +60,13 @@ func writeResources(x explain.Explanation, w io.Writer) error {
 		}
 	}
 	fmt.Fprintf(&b, "%d watched, %d of them only partly; %d not watched\n",
-		counts[explain.Everywhere]+counts[explain.Partly], counts[explain.Partly], counts[explain.Nowhere])
+		counts[Everywhere]+counts[Partly], counts[Partly], counts[Nowhere])
 	_, err := w.Write(b.Bytes())
 	return err
 }
 
-// writeAnswers prints everything about the requested resources.
-func writeAnswers(x explain.Explanation, w io.Writer) error {
+// WriteAnswers prints everything about the requested resources.
+func (x Explanation) WriteAnswers(w io.Writer) error {
 	var b bytes.Buffer
 	for _, r := range x.Resources {
 		namespaced := "cluster-scoped"
@@ -112,7 +110,7 @@ func writeAnswers(x explain.Explanation, w io.Writer) error {
 	return err
 }
 
-func writeNotes(b *bytes.Buffer, x explain.Explanation) {
+func writeNotes(b *bytes.Buffer, x Explanation) {
 	note := func(format, value string) {
 		if value != "" {
 			fmt.Fprintf(b, format+"\n", printable(value))
@@ -146,23 +144,23 @@ func writeNotes(b *bytes.Buffer, x explain.Explanation) {
 }
 
 // scope returns the scope of the watches of a resource.
-func scope(r explain.Explained) string {
+func scope(r Explained) string {
 	switch {
-	case r.Scope == explain.ClusterScope:
+	case r.Scope == ClusterScope:
 		return "cluster"
-	case r.Scope == explain.AllNamespacesScope:
+	case r.Scope == AllNamespacesScope:
 		return "all namespaces"
-	case r.Scope == explain.NamespacesScope && len(r.Namespaces) == 0:
+	case r.Scope == NamespacesScope && len(r.Namespaces) == 0:
 		return "no namespace"
-	case r.Scope == explain.NamespacesScope && len(r.Namespaces) == 1:
+	case r.Scope == NamespacesScope && len(r.Namespaces) == 1:
 		return "1 namespace"
-	case r.Scope == explain.NamespacesScope:
+	case r.Scope == NamespacesScope:
 		return fmt.Sprintf("%d namespaces", len(r.Namespaces))
 	}
 	return ""
 }
 
-func refusal(f explain.Refusal) string {
+func refusal(f Refusal) string {
 	text := strings.Join(f.Verbs, ", ")
 	if f.Namespace != "" {
 		text += " in the namespace " + f.Namespace
@@ -189,7 +187,8 @@ func dash(s string) string {
 	return s
 }
 
-func writeResourcesJSON(x explain.Explanation, w io.Writer) error {
+// WriteJSON prints an explanation as one JSON document.
+func (x Explanation) WriteJSON(w io.Writer) error {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
