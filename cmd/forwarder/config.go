@@ -2,13 +2,14 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"strings"
 	"text/tabwriter"
+
+	"github.com/kuberelay/kuberelay/internal/terminal"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -69,10 +70,7 @@ func writeJSON(w io.Writer, values []config.Value) error {
 	for _, v := range values {
 		entries = append(entries, entry{v.Name, v.Value, source(v)})
 	}
-	encoder := json.NewEncoder(w)
-	encoder.SetEscapeHTML(false)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(entries)
+	return terminal.WriteJSON(w, entries)
 }
 
 func source(v config.Value) string {

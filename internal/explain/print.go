@@ -2,15 +2,14 @@ package explain
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
-	"unicode"
-	"unicode/utf16"
+
+	"github.com/kuberelay/kuberelay/internal/terminal"
 )
 
 // someNames is the maximum number of names to print from a long list.
@@ -35,7 +34,7 @@ func (x Explanation) WriteTable(w io.Writer) error {
 			why = strings.TrimPrefix(why+"; the discovery of its group fails", "; ")
 		}
 		fmt.Fprintln(table, strings.Join([]string{
-			r.Name, r.Version, r.Kind, strconv.FormatBool(r.Namespaced), dash(r.Selector), string(r.Watched), dash(scope(r)), dash(printable(why)),
+			r.Name, r.Version, r.Kind, strconv.FormatBool(r.Namespaced), dash(r.Selector), string(r.Watched), dash(scope(r)), dash(terminal.Line(why)),
 		}, "\t"))
 	}
 	if err := table.Flush(); err != nil {
@@ -56,7 +55,7 @@ func (x Explanation) WriteTable(w io.Writer) error {
 		{"excluded, but matches nothing now", x.UnmatchedExclude},
 	} {
 		if len(selectors.list) > 0 {
-			fmt.Fprintf(&b, "%s: %s\n", selectors.what, printable(strings.Join(selectors.list, ", ")))
+			fmt.Fprintf(&b, "%s: %s\n", selectors.what, terminal.Line(strings.Join(selectors.list, ", ")))
 		}
 	}
 	fmt.Fprintf(&b, "%d watched, %d of them only partly; %d not watched\n",
@@ -76,7 +75,7 @@ func (x Explanation) WriteAnswers(w io.Writer) error {
 		table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 		line := func(name, value string) {
 			if value != "" {
-				fmt.Fprintf(table, "%s:\t%s\n", name, printable(value))
+				fmt.Fprintf(table, "%s:\t%s\n", name, terminal.Line(value))
 			}
 		}
 		line("Resource", r.Name)
@@ -103,7 +102,7 @@ func (x Explanation) WriteAnswers(w io.Writer) error {
 		fmt.Fprintln(&b)
 	}
 	for _, n := range x.NotServed {
-		fmt.Fprintf(&b, "%s: %s\n", printable(n.Asked), printable(n.Detail))
+		fmt.Fprintf(&b, "%s: %s\n", terminal.Line(n.Asked), terminal.Line(n.Detail))
 	}
 	writeNotes(&b, x)
 	_, err := w.Write(b.Bytes())
@@ -113,7 +112,7 @@ func (x Explanation) WriteAnswers(w io.Writer) error {
 func writeNotes(b *bytes.Buffer, x Explanation) {
 	note := func(format, value string) {
 		if value != "" {
-			fmt.Fprintf(b, format+"\n", printable(value))
+			fmt.Fprintf(b, format+"\n", terminal.Line(value))
 		}
 	}
 	switch n := x.Namespaces; {
@@ -188,32 +187,4 @@ func dash(s string) string {
 }
 
 // WriteJSON prints an explanation as one JSON document.
-func (x Explanation) WriteJSON(w io.Writer) error {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	if err := e.Encode(x); err != nil {
-		return err
-	}
-	_, err := io.WriteString(w, escape(b.String(), "\n"))
-	return err
-}
-
-// printable escapes what could control the terminal. The text of an error can come from any
-// aggregated API server.
-func printable(s string) string { return escape(s, "") }
-
-func escape(s, but string) string {
-	var b strings.Builder
-	for _, r := range s {
-		if unicode.IsPrint(r) || strings.ContainsRune(but, r) {
-			b.WriteRune(r)
-			continue
-		}
-		for _, half := range utf16.Encode([]rune{r}) {
-			fmt.Fprintf(&b, `\u%04x`, half)
-		}
-	}
-	return b.String()
-}
+func (x Explanation) WriteJSON(w io.Writer) error { return terminal.WriteJSON(w, x) }

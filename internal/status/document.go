@@ -5,7 +5,7 @@
 // it: a pure function, so the same document always has the same verdict. The printers write a
 // judged document for people and for monitoring systems.
 //
-// The package does no I/O and imports nothing else of the project. A document has no content of
+// The package does no I/O, and imports only package terminal of the project. A document has no content of
 // objects. Errors can contain names of objects, as the log does.
 package status
 

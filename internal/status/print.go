@@ -1,7 +1,7 @@
 package status
 
 import (
-	"encoding/json"
+	"bytes"
 	"fmt"
 	"io"
 	"strings"
@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/kuberelay/kuberelay/internal/terminal"
 )
 
 // Printer writes a judged document.
@@ -17,18 +19,11 @@ type Printer func(io.Writer, Document) error
 // Printers returns the printers by name: table for people, json, nagios for a plugin of Nagios
 // and its relatives, and prometheus for a textfile collector.
 func Printers() map[string]Printer {
-	return map[string]Printer{"table": writeTable, "json": writeJSON, "nagios": writeNagios, "prometheus": writePrometheus}
-}
-
-func writeJSON(w io.Writer, d Document) error {
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	return e.Encode(d)
+	return map[string]Printer{"table": writeTable, "json": func(w io.Writer, d Document) error { return terminal.WriteJSON(w, d) }, "nagios": writeNagios, "prometheus": writePrometheus}
 }
 
 func writeTable(w io.Writer, d Document) error {
-	var b strings.Builder
+	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s: %s\n", strings.ToUpper(string(d.Verdict.Level)), d.Verdict.Summary)
 	for i, f := range d.Verdict.Findings {
 		if i > 0 { // the summary has the message of the first
@@ -41,8 +36,7 @@ func writeTable(w io.Writer, d Document) error {
 		d.writeResources(&b)
 	}
 	if d.Bus.Sink == "" { // no answer
-		_, err := io.WriteString(w, b.String())
-		return err
+		return write(w, &b)
 	}
 	b.WriteByte('\n')
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -61,14 +55,19 @@ func writeTable(w io.Writer, d Document) error {
 	fmt.Fprintf(t, "cluster:\t%s\n", orDash(d.Cluster))
 	fmt.Fprintf(t, "instance:\t%s\n", orDash(d.Instance))
 	fmt.Fprintf(t, "version:\t%s\n", orDash(d.Version))
-	_ = t.Flush() // a Builder never fails
-	_, err := io.WriteString(w, b.String())
+	_ = t.Flush() // a Buffer never fails
+	return write(w, &b)
+}
+
+// write writes text that can contain errors of other programs.
+func write(w io.Writer, b *bytes.Buffer) error {
+	_, err := w.Write(terminal.Escape(b.Bytes()))
 	return err
 }
 
 func (d Document) writeResources(w io.Writer) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	defer t.Flush() //nolint:errcheck // a Builder never fails
+	defer t.Flush() //nolint:errcheck // a Buffer never fails
 	fmt.Fprintln(t, "RESOURCE\tSTATE\tOBJECTS\tDIRTY\tCONSISTENT\tPUBLISHED\tERROR")
 	for _, r := range d.Resources {
 		state, objects, dirty, failure := r.State, fmt.Sprint(r.Objects), "-", r.WatchError
@@ -156,8 +155,7 @@ func writeNagios(w io.Writer, d Document) error {
 		}
 		line += " | " + strings.Join(append(data, memory), " ")
 	}
-	_, err := fmt.Fprintln(w, line)
-	return err
+	return write(w, bytes.NewBufferString(line+"\n"))
 }
 
 // seconds returns the age of a time, 0 for nil.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
@@ -276,6 +277,21 @@ func TestPrinters(t *testing.T) {
 					t.Errorf("%q is not one line with one separator", &b)
 				}
 			})
+		}
+	}
+}
+
+// TestPrintersAreSafe: the error of a bus or of an aggregated API server cannot control the terminal.
+func TestPrintersAreSafe(t *testing.T) {
+	d := well()
+	d.Bus.State, d.Bus.Error = BusAway, "\x1b]0;title\a\u202e"
+	for format, write := range Printers() {
+		var b strings.Builder
+		if err := write(&b, Judge(d)); err != nil {
+			t.Fatal(err)
+		}
+		if strings.ContainsFunc(b.String(), func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }) {
+			t.Errorf("%s: something controls the terminal: %q", format, &b)
 		}
 	}
 }
