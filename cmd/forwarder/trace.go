@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -274,23 +275,5 @@ func (b tracedBus) progress(ctx context.Context, name string, timeout time.Durat
 
 // isConsumed reports whether a consumer with these filters gets a subject.
 func isConsumed(filters []string, subject string) bool {
-	for _, filter := range filters {
-		if matchesSubject(strings.Split(filter, "."), strings.Split(subject, ".")) {
-			return true
-		}
-	}
-	return len(filters) == 0
-}
-
-// matchesSubject reports whether the tokens of a NATS filter match those of a subject.
-func matchesSubject(filter, subject []string) bool {
-	for i, token := range filter {
-		switch {
-		case token == ">":
-			return len(subject) > i
-		case i >= len(subject) || token != "*" && token != subject[i]:
-			return false
-		}
-	}
-	return len(filter) == len(subject)
+	return len(filters) == 0 || slices.ContainsFunc(filters, func(filter string) bool { return server.SubjectMatchesFilter(subject, filter) })
 }
