@@ -5,13 +5,15 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/kuberelay/kuberelay/internal/terminal"
 )
 
 func (d Document) find() []Finding {
 	all := []Finding{} // not null in JSON
 	// The headline is the message without errors and ages. Without a headline, it is the message.
 	add := func(r Reason, l Level, since *time.Time, headline, format string, args ...any) {
-		f := found(r, l, oneLine(fmt.Sprintf(format, args...)))
+		f := found(r, l, terminal.OneLine(fmt.Sprintf(format, args...)))
 		f.Headline, f.Since, f.Fix = cmp.Or(headline, f.Message), since, d.Bus.ownSettings(f.Fix)
 		all = append(all, f)
 	}

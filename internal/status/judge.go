@@ -4,8 +4,9 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
+
+	"github.com/kuberelay/kuberelay/internal/terminal"
 )
 
 // Reason identifies a kind of finding.
@@ -98,7 +99,7 @@ func Judge(d Document) Document {
 
 // Unanswered returns the document of a forwarder that does not answer.
 func Unanswered(err error, now time.Time) Document {
-	f := found(Unreachable, Critical, "the forwarder does not answer: "+oneLine(err.Error()))
+	f := found(Unreachable, Critical, "the forwarder does not answer: "+terminal.OneLine(err.Error()))
 	f.Headline = "the forwarder does not answer"
 	return Document{
 		Verdict: Verdict{Critical, f.Message, []Finding{f}}, Time: now.UTC(),
@@ -171,5 +172,3 @@ func counted(n int, noun string) string {
 	}
 	return fmt.Sprintf("%d %ss", n, noun)
 }
-
-func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }

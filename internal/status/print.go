@@ -85,7 +85,7 @@ func (d Document) writeResources(w io.Writer) {
 		}
 		text := "-"
 		if failure != nil {
-			text = fmt.Sprintf("for %s: %s", d.age(&failure.Since), oneLine(failure.Message))
+			text = fmt.Sprintf("for %s: %s", d.age(&failure.Since), terminal.OneLine(failure.Message))
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Name, state, objects, dirty, d.ago(r.ConsistentAsOf), d.ago(r.LastPublished), text)
 	}

@@ -49,6 +49,9 @@ func Line(s string) string {
 	return strings.ReplaceAll(string(Escape([]byte(s))), "\n", `\u000a`)
 }
 
+// OneLine folds all white space, newlines included, into single spaces.
+func OneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
+
 // WriteJSON writes a value as indented JSON, with a newline at the end.
 func WriteJSON(w io.Writer, v any) error {
 	var b bytes.Buffer

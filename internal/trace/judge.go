@@ -3,9 +3,10 @@ package trace
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	"github.com/kuberelay/kuberelay/internal/terminal"
 )
 
 // Verdict is the conclusion.
@@ -74,7 +75,7 @@ func Causes() []Cause {
 func verdict(r Reason, format string, args ...any) Verdict {
 	all := Causes()
 	c := all[slices.IndexFunc(all, func(c Cause) bool { return c.Reason == r })]
-	return Verdict{Reason: r, Code: c.Code, Summary: strings.Join(strings.Fields(fmt.Sprintf(format, args...)), " "), Fix: c.Fix}
+	return Verdict{Reason: r, Code: c.Code, Summary: terminal.OneLine(fmt.Sprintf(format, args...)), Fix: c.Fix}
 }
 
 // Judge returns the document with its verdict.

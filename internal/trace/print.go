@@ -35,7 +35,7 @@ func writeTable(w io.Writer, d Document) error {
 			if text != "" {
 				text += ", "
 			}
-			text += strings.Join(strings.Fields(part), " ")
+			text += terminal.OneLine(part)
 		}
 		fmt.Fprintf(t, "%s:\t%s\n", name, text)
 	}
@@ -120,7 +120,7 @@ func (d Document) busWords() []string {
 	case Unknown:
 		words := []string{"unknown", b.Error}
 		if c := d.Forwarder.Checkpoint; c != nil {
-			words = append(words, "the forwarder knows of "+strings.Join(strings.Fields(strings.Join([]string{string(c.State), named("version", c.Version), named("at", c.Position)}, " ")), " "))
+			words = append(words, "the forwarder knows of "+terminal.OneLine(string(c.State)+" "+named("version", c.Version)+" "+named("at", c.Position)))
 		}
 		return words
 	case Absent:

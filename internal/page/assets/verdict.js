@@ -20,7 +20,7 @@ export function showVerdict(d) {
   announce(d);
 }
 
-// announce tells those who do not see the page what is new, and not each second how old it is.
+// announce tells screen readers about a new state, but not about growing ages.
 function announce(d) {
   const state = d.verdict.level + d.verdict.findings.map((f) => f.reason).join();
   if (state === announced) return;
