@@ -23,8 +23,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/reader"
 	natsreader "github.com/kuberelay/kuberelay/internal/publish/nats/reader"
-	"github.com/kuberelay/kuberelay/internal/relay"
 	"github.com/kuberelay/kuberelay/internal/selector"
+	"github.com/kuberelay/kuberelay/internal/sinks"
 	"github.com/kuberelay/kuberelay/internal/tail"
 )
 
@@ -221,7 +221,7 @@ func openReader(ctx context.Context, cfg config.Config, status *tail.Status, rea
 	switch cfg.Event.Sink {
 	case config.SinkKafka:
 		status.Source = "topic " + cfg.Kafka.Topic
-		options := relay.KafkaReaderOptions(cfg)
+		options := sinks.KafkaReader(cfg)
 		options.Reading = reading
 		return reader.Open(options)
 	case config.SinkNATS:
@@ -232,7 +232,7 @@ func openReader(ctx context.Context, cfg config.Config, status *tail.Status, rea
 		status.Hint = builtInHint
 	}
 	status.Source = "stream " + cfg.NATS.Stream
-	options, err := relay.NATSReaderOptions(cfg)
+	options, err := sinks.NATSReader(cfg)
 	if err != nil {
 		return nil, &usageError{err}
 	}
