@@ -16,7 +16,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/bundle"
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/operations"
-	"github.com/kuberelay/kuberelay/internal/relay"
+	"github.com/kuberelay/kuberelay/internal/sinks"
 	"github.com/kuberelay/kuberelay/internal/status"
 )
 
@@ -160,13 +160,13 @@ func busPart(cfg config.Config, d status.Document, elsewhere bool) bundle.Part {
 			for _, r := range d.Resources {
 				watched = append(watched, schema.ParseGroupResource(r.Name))
 			}
-			found, err := relay.InspectKafka(ctx, cfg, watched)
+			found, err := sinks.InspectKafka(ctx, cfg, watched)
 			if err != nil {
 				return nil, err
 			}
 			return bundle.Kafka(found)
 		}
-		found, err := relay.InspectNATS(ctx, cfg)
+		found, err := sinks.InspectNATS(ctx, cfg)
 		if err != nil {
 			return nil, err
 		}

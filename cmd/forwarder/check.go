@@ -19,6 +19,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/explain"
 	"github.com/kuberelay/kuberelay/internal/relay"
+	"github.com/kuberelay/kuberelay/internal/sinks"
 )
 
 func newCheckCommand() *cobra.Command {
@@ -176,9 +177,9 @@ func observeBus(ctx context.Context, f *check.Facts, timeout time.Duration) {
 				watched = append(watched, schema.ParseGroupResource(r.Name))
 			}
 		}
-		f.Kafka, f.BusErr = relay.InspectKafka(ctx, cfg, watched)
+		f.Kafka, f.BusErr = sinks.InspectKafka(ctx, cfg, watched)
 	default:
-		f.NATS, f.BusErr = relay.InspectNATS(ctx, cfg)
+		f.NATS, f.BusErr = sinks.InspectNATS(ctx, cfg)
 		if !f.NATS.TLSUntil.IsZero() {
 			f.Validities[check.BusCertificate] = []check.Validity{{What: "the certificate of the NATS server", From: f.NATS.TLSFrom, Until: f.NATS.TLSUntil}}
 		}

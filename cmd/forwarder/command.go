@@ -17,6 +17,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/filter"
 	"github.com/kuberelay/kuberelay/internal/loglimit"
+	"github.com/kuberelay/kuberelay/internal/longwork"
+	"github.com/kuberelay/kuberelay/internal/longwork/bar"
 	"github.com/kuberelay/kuberelay/internal/projection"
 	"github.com/kuberelay/kuberelay/internal/selector"
 )
@@ -152,6 +154,15 @@ func newLogger(c config.Operations, w io.Writer, also ...io.Writer) (*slog.Logge
 		return slog.New(slog.NewTextHandler(to, options)), nil
 	}
 	return slog.New(slog.NewJSONHandler(to, options)), nil
+}
+
+// showProgress shows how far the works of a command have come, if standard error is a terminal, until
+// stop is called. From now on, the command must write to the outputs of cmd.
+func showProgress(cmd *cobra.Command, works ...longwork.Work) (stop func()) {
+	out, errs, stop := bar.Show(cmd.OutOrStdout(), cmd.ErrOrStderr(), works...)
+	cmd.SetOut(out)
+	cmd.SetErr(errs)
+	return stop
 }
 
 func isTerminal(w io.Writer) bool {

@@ -27,6 +27,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/relay"
 )
 
@@ -126,4 +127,144 @@ func builtFrom() (v, c string) {
 		}
 	}
 	return cmp.Or(v, "(devel)"), cmp.Or(c, "unknown")
+}
+
+// Groups of commands, in the order of --help.
+const (
+	groupForward = "forward"
+	groupBus     = "bus"
+	groupOperate = "operate"
+	groupOther   = "other"
+)
+
+// addGroup adds commands under a heading.
+func addGroup(root *cobra.Command, id, title string, commands ...*cobra.Command) {
+	root.AddGroup(&cobra.Group{ID: id, Title: title + ":"})
+	for _, c := range commands {
+		c.GroupID = id
+	}
+	root.AddCommand(commands...)
+}
+
+// newTopics returns the topics of 'forwarder help'. A topic is a command that only has help.
+func newTopics() []*cobra.Command {
+	environment := &cobra.Command{Use: "environment", Short: "Every environment variable, with its default"}
+	environment.SetHelpFunc(func(cmd *cobra.Command, _ []string) { writeVariables(cmd.OutOrStdout(), config.Fields()) })
+	return []*cobra.Command{
+		environment,
+		{Use: "resource-names", Short: "How to write resources in variables and arguments", Long: resourcesTopic},
+		{Use: "connecting", Short: "How commands find the cluster, the bus and the forwarder", Long: connectingTopic},
+		{Use: "exit-codes", Short: "What the exit code of each command means", Long: exitCodesTopic},
+	}
+}
+
+// listTopics makes the usage text list the topics by their names.
+func listTopics(root *cobra.Command) {
+	root.SetUsageTemplate(strings.NewReplacer(
+		"Additional help topics:", "Topics of 'forwarder help':",
+		"{{rpad .CommandPath .CommandPathPadding}}", "{{rpad .Name .NamePadding}}",
+	).Replace(root.UsageTemplate()))
+}
+
+const resourcesTopic = `A resource is written as for kubectl. Several are separated by commas.
+
+  deploy, deployment, deployments   short name, singular or plural, in any case
+  deployments.apps                  with the group
+  deployments.v1.apps               with the version and the group
+  Widget.example.com                a Kind and its group
+  *.apps                            all resources of a group
+  *                                 all resources
+
+KUBERELAY_RESOURCES selects what the forwarder watches. A wildcard does not select
+Secrets, events and leases: name them. KUBERELAY_EXCLUDE_RESOURCES takes the same and has
+precedence. A name that matches nothing yet is watched as soon as it does.
+KUBERELAY_NAMESPACES, _NAMESPACE_SELECTOR, _LABEL_SELECTOR, _FIELD_SELECTOR and _FILTER
+select objects.
+
+'forwarder resources' shows what is watched, what is not, and why. On the bus, without
+a cluster, 'get' and 'tail' match names alone: they do not know short names.`
+
+const connectingTopic = `The cluster is that of $KUBECONFIG or ~/.kube/config, or, in a pod, its own. The
+commands get, tail and forget need none.
+
+The bus is that of the environment: KUBERELAY_SINK, and KUBERELAY_NATS_URL or
+KUBERELAY_KAFKA_BROKERS, with the credentials in files. Without KUBERELAY_NATS_URL, it is
+the built-in server of a forwarder on this machine, at KUBERELAY_NATS_LISTEN; its token
+is in KUBERELAY_DATA_DIR.
+
+The forwarder that status, trace, check and bundle ask is the one on this machine, at
+KUBERELAY_LISTEN_ADDR. --address names another one:
+
+  kubectl exec deploy/kuberelay -- /forwarder status
+  forwarder status --address=kuberelay.kuberelay.svc:8080
+  forwarder status --address=https://host:8080 --ca-file=ca.crt --token-file=token
+
+Give verify, check and trace the environment of the forwarder. In its pod they have it.`
+
+const exitCodesTopic = `Of every command: 0 success, or stopped by a signal, 2 wrong command line or
+configuration, which a restart does not fix. Besides:
+
+  run        1 failed while running
+  get        1 a name is not found, or the bus could not be read
+  tail       1 the bus could not be read
+  verify     1 differences, 2 not everything could be read
+  resources  1 the API server did not answer
+  status     1 warning, 2 critical, 3 refused to answer, with --output=nagios
+  check      1 a warning, 2 a failure
+  trace      1 the bus or the consumer lacks the present state, 2 unknown
+  bundle     1 a part is missing
+  forget     1 refused or failed
+  schema     1 the resource is not served, or the API server did not answer`
+
+const (
+	indent = "      "
+	width  = 80
+)
+
+func writeVariables(w io.Writer, fields []config.Field) {
+	group := ""
+	for _, f := range fields {
+		if f.Group != group {
+			group = f.Group
+			fmt.Fprintf(w, "\n%s:\n", group)
+			if f.Note != "" {
+				writeWrapped(w, "  ", f.Note)
+			}
+		}
+		fmt.Fprintf(w, "  %s (%s)\n", f.Name, summary(f))
+		writeWrapped(w, indent, f.Description)
+	}
+	fmt.Fprint(w, `
+The cluster is the one of $KUBECONFIG or ~/.kube/config, or, in a pod, its own.
+An empty variable counts as not set. An unknown variable is an error.
+`)
+}
+
+// summary returns the type, range and default of a variable in a few words.
+func summary(f config.Field) string {
+	parts := []string{f.Type}
+	if f.Bounds != "" {
+		parts = append(parts, f.Bounds)
+	}
+	switch {
+	case f.Required:
+		parts = append(parts, "required")
+	case f.Default != "":
+		parts = append(parts, "default "+f.Default)
+	default:
+		parts = append(parts, "default: "+f.Unset)
+	}
+	return strings.Join(parts, ", ")
+}
+
+func writeWrapped(w io.Writer, indent, text string) {
+	line := indent
+	for word := range strings.FieldsSeq(text) {
+		if len(line)+len(word) > width && line != indent {
+			fmt.Fprintln(w, strings.TrimRight(line, " "))
+			line = indent
+		}
+		line += word + " "
+	}
+	fmt.Fprintln(w, strings.TrimRight(line, " "))
 }

@@ -48,14 +48,14 @@ line or configuration, or rejected credentials.`,
 		}),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			write, ok := map[string]func(explain.Explanation, io.Writer) error{
-				"table": writeResources, "json": writeResourcesJSON,
+				"table": explain.Explanation.WriteTable, "json": explain.Explanation.WriteJSON,
 			}[output]
 			if len(args) > 0 {
 				if question.All {
 					return &usageError{errors.New("--all and the name of a resource cannot be used together")}
 				}
 				if output == "table" {
-					write = writeAnswers
+					write = explain.Explanation.WriteAnswers
 				}
 			}
 			if !ok {

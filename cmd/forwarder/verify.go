@@ -15,6 +15,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/longwork"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/relay"
+	"github.com/kuberelay/kuberelay/internal/sinks"
 	"github.com/kuberelay/kuberelay/internal/tail"
 	"github.com/kuberelay/kuberelay/internal/verify"
 	"github.com/kuberelay/kuberelay/internal/verify/report"
@@ -124,12 +125,12 @@ func runVerify(ctx context.Context, cfg config.Config, settle time.Duration, log
 	var err error
 	switch { // without a log: the report has the problems of the bus
 	case cfg.Event.Sink == config.SinkKafka:
-		kafka := relay.KafkaReaderOptions(cfg)
+		kafka := sinks.KafkaReader(cfg)
 		o.Kafka, o.Repeats = &kafka, !cfg.Kafka.Idempotent
 	case cfg.Event.Sink != config.SinkNATS:
 		return report.Report{}, fmt.Errorf("KUBERELAY_SINK is %s, which cannot be read back: verify reads NATS or Kafka", cfg.Event.Sink)
 	default:
-		if o.NATS, err = relay.NATSReaderOptions(cfg); err != nil {
+		if o.NATS, err = sinks.NATSReader(cfg); err != nil {
 			return report.Report{}, err
 		}
 		o.NATSHistory = cfg.NATS.History
@@ -158,7 +159,7 @@ func differingSettings(ctx context.Context, cfg config.Config, cluster string) [
 	ctx, cancel := context.WithTimeout(ctx, defaultTimeout)
 	defer cancel()
 	cfg.Event.ClusterName = cluster
-	claim, err := relay.LastClaim(ctx, cfg)
+	claim, err := sinks.LastClaim(ctx, cfg)
 	if err != nil {
 		return []string{}
 	}

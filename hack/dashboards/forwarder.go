@@ -2,7 +2,7 @@ package main
 
 import "strings"
 
-// forwarder shows one forwarder, and its resources.
+// forwarder is the dashboard of one forwarder and its resources.
 func forwarder() dashboard {
 	const of = `cluster=~"$cluster",namespace=~"$namespace",pod="$pod"`
 	in := strings.NewReplacer("{of", "{"+of, `",of`, `",`+of).Replace
@@ -15,7 +15,7 @@ func forwarder() dashboard {
 	}
 	one := func(expr, legend string) query { return query{in(expr), legend} }
 	resource := "{{resource}}"
-	return assemble("kuberelay-forwarder", "Kuberelay / Forwarder", "One forwarder: its resources, its queue, its bus, and what it asks of the API server.",
+	return assemble("kuberelay-forwarder", "Kuberelay / Forwarder", "One forwarder: its resources, its queue, its bus, and its requests to the API server.",
 		variables(ask("pod", "Pod", `label_values(kuberelay_build_info{cluster=~"$cluster",namespace=~"$namespace"}, pod)`)),
 		row("Is the copy right?",
 			stat("Version", "", "The version of the forwarder.", 4, nil, one("max by (version) (kuberelay_build_info{of})", "{{version}}")).named(),
@@ -24,7 +24,7 @@ func forwarder() dashboard {
 			stat("Degraded resources", "", "Resources that can't be watched: forwarder resources says why.", 3, levels(1, 10), one(`count(kuberelay_informer_state{of,state="degraded"}) or vector(0)`, "")),
 			stat("Unpublished objects", "short", "Objects whose present state the bus has not acknowledged.", 3, levels(1, 10_000), one("max(kuberelay_dirty_objects{of})", "")),
 			stat("Oldest unpublished change", "s", "Age of the oldest change that the bus has not acknowledged.", 4, levels(60, 300), one("max(kuberelay_oldest_unsent_change_seconds{of})", "")),
-			stat("Oldest consistency point", "s", "Age of the state of the cluster that the bus has in full.", 4, levels(600, 900), one("max(kuberelay_resolved_age_seconds{of})", "")),
+			stat("Oldest consistency point", "s", "Age of the cluster state that the bus has in full.", 4, levels(600, 900), one("max(kuberelay_resolved_age_seconds{of})", "")),
 			table("Resources", "One row for each watched resource. Reason says why it is degraded.", 9, []string{"resource", "state", "reason"},
 				column{"", "", in("max by (resource, state, reason) (kuberelay_informer_state{of})"), nil, false},
 				column{"In this state", "s", in("time() - max by (resource) (kuberelay_informer_state_since_timestamp_seconds{of})"), nil, false},
@@ -36,17 +36,17 @@ func forwarder() dashboard {
 			),
 		),
 		row("How long does a change take?",
-			graph("End to end", "s", "From the write at the API server, by its own clock, to the acknowledgement of the bus. Its times are whole seconds, so this is up to 1 s too high.", all(quantiles("kuberelay_end_to_end_lag_seconds_bucket{of}"))...).limited(60, 300),
+			graph("End to end", "s", "From the write at the API server to the acknowledgement of the bus. The API server records whole seconds, so the value is up to 1 s too high.", all(quantiles("kuberelay_end_to_end_lag_seconds_bucket{of}"))...).limited(60, 300),
 			graph("Forwarder and bus", "s", "From the observation of a change to the acknowledgement of its event.", all(quantiles("kuberelay_event_lag_seconds_bucket{of}"))...),
-			graph("Acknowledgement of the bus", "s", "From handing a message to the client of the bus to its acknowledgement.", all(quantiles(bus("ack_duration_seconds_bucket")+"}"))...),
+			graph("Acknowledgement of the bus", "s", "From the publish of a message to its acknowledgement.", all(quantiles(bus("ack_duration_seconds_bucket")+"}"))...),
 		),
 		row("What is published?",
 			graph("Events by type", "cps", "Events that the bus acknowledged.", one(rate("kuberelay_events_published_total{of}", "type"), "{{type}}")),
 			graph("Events by resource", "cps", "The ten resources with the most events.", one("topk(10, "+rate("kuberelay_events_published_total{of}", "resource")+")", resource)),
 			graph("Bytes by resource", "Bps", "The ten resources with the most data, before compression.", one("topk(10, "+rate("kuberelay_published_bytes_total{of}", "resource")+")", resource)),
 			graph("Publishes by result", "cps", "Every result except stored and already_stored is retried.", one(rate(bus("publishes_total")+"}", "result"), "{{result}}")),
-			graph("Decisions by reason", "cps", "Each processed key, by the row of the decision table. At rest only unchanged grows, at each resync.", one(rate("kuberelay_decisions_total{of}", "reason"), "{{reason}}")),
-			graph("Out of the ordinary", "short", "In the interval. A conflict now and then is normal; the others should stay 0.",
+			graph("Decisions by reason", "cps", "Processed keys, by the reason of the decision. When nothing changes, only unchanged grows, at each resync.", one(rate("kuberelay_decisions_total{of}", "reason"), "{{reason}}")),
+			graph("Unusual events", "short", "Counts in the interval. An occasional conflict is normal. The others stay 0.",
 				one("sum(increase(kuberelay_publish_conflicts_total{of}[$__rate_interval]))", "conflicts"),
 				one("sum(increase(kuberelay_foreign_events_total{of}[$__rate_interval]))", "foreign events"),
 				one("sum(increase(kuberelay_invalid_messages_total{of}[$__rate_interval]))", "invalid messages"),
@@ -62,11 +62,11 @@ func forwarder() dashboard {
 		),
 		row("What is watched?",
 			graph("Changes seen by resource", "cps", "The ten resources with the most changes.", one("topk(10, "+rate("kuberelay_informer_watch_events_total{of}", "resource")+")", resource)),
-			graph("Lists and watches", "cps", "Requests that begin a list or a watch. The API server ends a watch after 5 to 10 minutes; a much higher rate means that watches fail.",
+			graph("Lists and watches", "cps", "Requests that begin a list or a watch. The API server ends a watch after 5 to 10 minutes. A much higher rate means that watches fail.",
 				one("sum(rate(kuberelay_informer_lists_total{of}[$__rate_interval]))", "lists"), one("sum(rate(kuberelay_informer_watches_total{of}[$__rate_interval]))", "watches")),
 			graph("Objects by resource", "short", "The ten resources with the most objects in the cache.", one("topk(10, max by (resource) (kuberelay_informer_objects{of}))", resource)),
 			graph("Requests by code", "cps", "Requests to the API server. 401 and 403 mean credentials or RBAC, 429 that the API server limits the forwarder.", one(rate("rest_client_requests_total{of}", "code"), "{{code}}")),
-			graph("Duration of requests, 99%", "s", "By HTTP method, without watches.", one(quantile("0.99", "rest_client_request_duration_seconds_bucket{of}", "verb"), "{{verb}}")),
+			graph("Duration of requests, 99%", "s", "By HTTP method. Watches are left out.", one(quantile("0.99", "rest_client_request_duration_seconds_bucket{of}", "verb"), "{{verb}}")),
 			graph("Discovery", "cps", "Requests by result.", one(rate("kuberelay_discovery_total{of}", "result"), "{{result}}")),
 		),
 		row("The process",
@@ -74,7 +74,7 @@ func forwarder() dashboard {
 			graph("Memory", "bytes", "Resident memory, memory of the Go runtime, and its limit, which is 90% of the limit of the container.",
 				one("max(process_resident_memory_bytes{of})", "resident"), one("max(go_memstats_sys_bytes{of} - go_memstats_heap_released_bytes{of})", "Go runtime"),
 				one("max(go_gc_gomemlimit_bytes{of} < 1e15)", "limit")),
-			graph("Goroutines", "short", "They grow with the resources, not with the objects.", one("max(go_goroutines{of})", "goroutines")),
+			graph("Goroutines", "short", "Their number grows with the number of resources, not of objects.", one("max(go_goroutines{of})", "goroutines")),
 		),
 	)
 }

@@ -1,7 +1,6 @@
 package main
 
-// What Grafana 10 and later read of a dashboard, as far as these dashboards use it. The names are
-// those of its JSON model.
+// The part of the JSON model of a dashboard in Grafana 10 and later that these dashboards use.
 type (
 	dashboard struct {
 		UID           string     `json:"uid"`
@@ -129,7 +128,7 @@ const (
 	columns = 24 // of Grafana's grid
 )
 
-// assemble makes a dashboard of rows of panels.
+// assemble makes a dashboard from rows of panels.
 func assemble(uid, title, description string, variables []variable, rows ...[]panel) dashboard {
 	d := dashboard{
 		UID: uid, Title: title, Description: description, Tags: []string{"kuberelay"},
@@ -170,7 +169,7 @@ func variables(more ...variable) []variable {
 	}, more...)
 }
 
-// ask is a variable whose values Prometheus has.
+// ask is a variable whose values come from Prometheus.
 func ask(name, label, query string) variable {
 	return variable{Name: name, Label: label, Type: "query", Query: query, Definition: query, Datasource: prometheus(), Refresh: 2, Sort: 1}
 }

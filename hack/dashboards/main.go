@@ -1,6 +1,5 @@
-// Dashboards writes the Grafana dashboards of the chart into a folder, its argument: overview.json
-// and forwarder.json. The panels are in overview.go and forwarder.go, what Grafana expects of a
-// dashboard in grafana.go.
+// Dashboards writes the Grafana dashboards of the chart, overview.json and forwarder.json, into the folder
+// that its argument names. The panels are in overview.go and forwarder.go. grafana.go has the JSON model.
 package main
 
 import (

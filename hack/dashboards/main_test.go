@@ -2,7 +2,7 @@ package main
 
 import "testing"
 
-// TestLayout: every panel has its place, an identifier, a description and queries.
+// TestLayout checks that panels don't overlap, and that each has a unique ID, a description and queries.
 func TestLayout(t *testing.T) {
 	for _, d := range []dashboard{overview(), forwarder()} {
 		taken, ids, titles := map[[2]int]string{}, map[int]bool{}, map[string]bool{}

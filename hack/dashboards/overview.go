@@ -2,7 +2,7 @@ package main
 
 import "strings"
 
-// overview shows every forwarder that Prometheus knows.
+// overview is the dashboard of all forwarders that Prometheus scrapes.
 func overview() dashboard {
 	const (
 		who  = "cluster, namespace, pod"
@@ -10,7 +10,7 @@ func overview() dashboard {
 	)
 	const of = `cluster=~"$cluster",namespace=~"$namespace"`
 	in := strings.NewReplacer("{of", "{"+of, `",of`, `",`+of).Replace
-	return assemble("kuberelay-overview", "Kuberelay / Overview", "Every forwarder: whether its copy is right, how old it is, and how much it does.", variables(),
+	return assemble("kuberelay-overview", "Kuberelay / Overview", "All forwarders: whether each copy is right, how old it is, and how much each forwarder does.", variables(),
 		row("Is every copy right?",
 			stat("Forwarders", "", "Forwarders that Prometheus scrapes.", 3, nil, query{in("count(kuberelay_build_info{of})"), ""}),
 			stat("Leading", "", "Forwarders that may write. Each installation needs one.", 3, nil, query{in("sum(kuberelay_leader{of})"), ""}),
@@ -22,7 +22,7 @@ func overview() dashboard {
 				query{in("sum(kuberelay_dirty_objects{of})"), ""}),
 			stat("Oldest unpublished change", "s", "Age of the oldest change that the bus has not acknowledged.", 4, levels(60, 300),
 				query{in("max(kuberelay_oldest_unsent_change_seconds{of})"), ""}),
-			stat("Oldest consistency point", "s", "Age of the state of the cluster that the bus has in full, of the resource that is furthest behind. About a minute is normal.", 4, levels(600, 900),
+			stat("Oldest consistency point", "s", "Age of the cluster state that the bus has in full, for the resource that is furthest behind. About a minute is normal.", 4, levels(600, 900),
 				query{in("max(kuberelay_resolved_age_seconds{of})"), ""}),
 			table("Each forwarder", "One row for each forwarder. A standby publishes nothing, so it has no dirty objects and no consistency points.", 8, []string{"cluster", "namespace", "pod", "version"},
 				column{"", "", in("max by (" + who + ", version) (kuberelay_build_info{of})"), nil, false},
@@ -38,28 +38,28 @@ func overview() dashboard {
 			).linked("Pod", "kuberelay-forwarder", "cluster", "namespace", "pod"),
 		),
 		row("How current is it?",
-			graph("End-to-end lag, 99%", "s", "Time from the write at the API server to the acknowledgement of the bus, which 99% of the changes stay below. The API server's times are whole seconds, so it is up to 1 s too high.",
+			graph("End-to-end lag, 99%", "s", "The 99% quantile of the time from the write at the API server to the acknowledgement of the bus. The API server records whole seconds, so the value is up to 1 s too high.",
 				query{in(quantile("0.99", "kuberelay_end_to_end_lag_seconds_bucket{of}", "cluster, namespace")), "{{cluster}} {{namespace}}"}).limited(60, 300),
 			graph("Age of the oldest unpublished change", "s", "It grows while the bus is away, is full, or refuses an object.", query{in("max by (" + who + ") (kuberelay_oldest_unsent_change_seconds{of})"), name}).limited(60, 300),
-			graph("Age of the oldest consistency point", "s", "Of the resource that is furthest behind. Bookmarks of the API server reset it about once a minute.",
+			graph("Age of the oldest consistency point", "s", "For the resource that is furthest behind. Bookmarks of the API server reset it about once a minute.",
 				query{in("max by (" + who + ") (kuberelay_resolved_age_seconds{of})"), name}).limited(600, 900),
 		),
 		row("How much does it do?",
 			graph("Changes seen", "cps", "Changes that the watches received.", query{in(rate("kuberelay_informer_watch_events_total{of}", who)), name}),
 			graph("Events published", "cps", "Events that the bus acknowledged. Several quick changes of an object can become one event.", query{in(rate("kuberelay_events_published_total{of}", who)), name}),
 			graph("Bytes published", "Bps", "Data of acknowledged events, before compression.", query{in(rate("kuberelay_published_bytes_total{of}", who)), name}),
-			graph("Objects", "short", "Objects in the caches. They decide on the memory.", query{in("sum by (" + who + ") (kuberelay_informer_objects{of})"), name}),
+			graph("Objects", "short", "Objects in the caches. They determine how much memory the forwarder needs.", query{in("sum by (" + who + ") (kuberelay_informer_objects{of})"), name}),
 			graph("CPU", "short", "Cores in use.", query{in(rate("process_cpu_seconds_total{of}", who)), name}),
-			graph("Memory of its limit", "percentunit", "Memory of the Go runtime, of GOMEMLIMIT, which is 90% of the limit of the container.", query{in("max by (" + who + ") (" + memoryShare + ")"), name}).limited(0.8, 0.95),
+			graph("Memory, share of the limit", "percentunit", "Memory of the Go runtime as a share of GOMEMLIMIT, which is 90% of the memory limit of the container.", query{in("max by (" + who + ") (" + memoryShare + ")"), name}).limited(0.8, 0.95),
 		),
 		row("What goes wrong?",
-			graph("Publishes that were not stored", "cps", "By result. Each is retried. A steady rate says that the bus refuses something.",
+			graph("Publishes that were not stored", "cps", "By result. Each is retried. A steady rate means that the bus refuses something.",
 				query{in(rate(`{__name__=~"kuberelay_(nats|kafka)_publishes_total",of,result!~"stored|already_stored"}`, "result")), "{{result}}"}),
 			graph("Retries", "cps", "Keys put into back-off after a failure.", query{in(rate("workqueue_retries_total{of}", who)), name}),
 			graph("Resources by state", "short", "Degraded resources can't be watched.", query{in("sum by (state) (kuberelay_informer_state{of})"), "{{state}}"}),
 			graph("API server requests that failed", "cps", "Requests by status code. Code <error> is a request without an answer.",
 				query{in(rate(`rest_client_requests_total{of,code!~"2.."}`, "code") + " or " + rate(`rest_client_requests_total{of}`, "code") + " * 0"), "{{code}}"}),
-			graph("Foreign and invalid messages", "short", "What other writers put on the bus, in the interval. Both stay 0 if only the forwarder may write.",
+			graph("Foreign and invalid messages", "short", "Messages of other writers in the interval. Both stay 0 if only the forwarder may write to the bus.",
 				query{in("sum(increase(kuberelay_foreign_events_total{of}[$__rate_interval]))"), "foreign events"},
 				query{in("sum by (reason) (increase(kuberelay_invalid_messages_total{of}[$__rate_interval]))"), "invalid: {{reason}}"}),
 			graph("Restarts", "short", "Starts of the process in the last 30 minutes.", query{in("max by (" + who + ") (changes(process_start_time_seconds{of}[30m]))"), name}),
@@ -67,5 +67,5 @@ func overview() dashboard {
 	)
 }
 
-// memoryShare is the memory of the Go runtime, of its limit.
+// memoryShare is the memory of the Go runtime as a share of its limit.
 const memoryShare = "(go_memstats_sys_bytes{of} - go_memstats_heap_released_bytes{of}) / go_gc_gomemlimit_bytes{of}"

@@ -23,7 +23,7 @@ func newPanel(kind, title, description string, width, height int, queries ...que
 	return p
 }
 
-// graph is a time series from 0 on.
+// graph is a time series whose axis begins at 0.
 func graph(title, unit, description string, queries ...query) panel {
 	p := newPanel("timeseries", title, description, 8, 8, queries...)
 	zero := 0.0
@@ -38,7 +38,7 @@ func graph(title, unit, description string, queries ...query) panel {
 	return p
 }
 
-// limited draws lines where a value becomes a warning, and where an error.
+// limited draws lines at the warning and the critical level.
 func (p panel) limited(warning, critical float64) panel {
 	p.FieldConfig.Defaults.Thresholds = levels(warning, critical)
 	p.FieldConfig.Defaults.Custom["thresholdsStyle"] = map[string]any{"mode": "dashed"}
@@ -72,7 +72,7 @@ func (p panel) named() panel {
 	return p
 }
 
-// yesNo shows 1 and 0 as words, with 0 in a color.
+// yesNo shows 1 and 0 as yes and no, with the given color for no.
 func (p panel) yesNo(color string) panel {
 	p.FieldConfig.Defaults.Mappings = []any{yesNo(color)}
 	return p
@@ -85,15 +85,15 @@ func yesNo(color string) map[string]any {
 	}}
 }
 
-// column is a column of a table: a query that gives one value for each row. Without a title, only the
-// labels are shown.
+// column is a column of a table: a query that returns one value for each row. A column without a title
+// only adds its labels to the row.
 type column struct {
 	title, unit, expr string
 	levels            *thresholds
-	words             bool // 1 and 0 are yes and no
+	words             bool // show 1 and 0 as yes and no
 }
 
-// table has a row for each combination of labels, which every column has.
+// table has a row for each combination of the labels. Every column must have these labels.
 func table(title, description string, height int, labels []string, columns ...column) panel {
 	p := newPanel("table", title, description, 24, height)
 	p.FieldConfig.Defaults = field{NoValue: "-", Custom: map[string]any{"align": "auto", "filterable": true}}
@@ -132,7 +132,7 @@ func table(title, description string, height int, labels []string, columns ...co
 	return p
 }
 
-// linked makes a column a link to another dashboard, with its row's labels.
+// linked makes the cells of a column links to another dashboard, with the labels of the row as variables.
 func (p panel) linked(title, dashboard string, labels ...string) panel {
 	url := "/d/" + dashboard + "?${datasource:queryparam}"
 	for _, l := range labels {
@@ -149,7 +149,7 @@ func rate(counter, by string) string {
 	return "sum by (" + by + ") (rate(" + counter + "[$__rate_interval]))"
 }
 
-// quantile is that of a histogram, by labels.
+// quantile is a quantile of a histogram, by labels.
 func quantile(q, histogram, by string) string {
 	if by != "" {
 		by = ", " + by
@@ -157,7 +157,7 @@ func quantile(q, histogram, by string) string {
 	return "histogram_quantile(" + q + ", sum by (le" + by + ") (rate(" + histogram + "[$__rate_interval])))"
 }
 
-// quantiles are the median, 90% and 99%.
+// quantiles are the 50%, 90% and 99% quantiles of a histogram.
 func quantiles(histogram string) []query {
 	return []query{{quantile("0.5", histogram, ""), "50%"}, {quantile("0.9", histogram, ""), "90%"}, {quantile("0.99", histogram, ""), "99%"}}
 }

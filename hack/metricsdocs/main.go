@@ -43,7 +43,7 @@ func main() {
 }
 
 func write(w io.Writer) error {
-	var c operations.Catalogue
+	var c catalogue
 	if err := register(&c); err != nil {
 		return err
 	}
@@ -51,7 +51,7 @@ func write(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	var own, others []operations.Metric
+	var own, others []metric
 	for _, m := range c.Metrics() {
 		switch {
 		case strings.HasPrefix(m.Name, "go_"), strings.HasPrefix(m.Name, "process_"):
@@ -62,11 +62,11 @@ func write(w io.Writer) error {
 			others = append(others, m)
 		}
 	}
-	return t.Execute(w, map[string][]operations.Metric{"Own": own, "Others": others})
+	return t.Execute(w, map[string][]metric{"Own": own, "Others": others})
 }
 
 // register registers the metrics of a forwarder, with every bus. It connects to nothing.
-func register(c *operations.Catalogue) error {
+func register(c *catalogue) error {
 	log := slog.New(slog.DiscardHandler)
 	operations.Register(c, operations.Build{})
 	operations.InformerMetrics(c)

@@ -11,6 +11,8 @@ package check
 import (
 	"fmt"
 	"strings"
+
+	"github.com/kuberelay/kuberelay/internal/terminal"
 )
 
 // Status is the result of a check.
@@ -102,7 +104,7 @@ func Run(f Facts) Report {
 			continue
 		}
 		v := c.run(&f)
-		result := Result{ID: c.ID, Group: c.Group, Status: v.status, Message: oneLine(v.message), Fix: oneLine(v.fix)}
+		result := Result{ID: c.ID, Group: c.Group, Status: v.status, Message: terminal.OneLine(v.message), Fix: terminal.OneLine(v.fix)}
 		if v.status.Code() > 0 {
 			result.See = page + c.ID
 		}
@@ -123,8 +125,6 @@ func (c Check) run(f *Facts) verdict {
 	}
 	return c.check(f)
 }
-
-func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
 func plural(n int, noun string) string {
 	if n == 1 {

@@ -1,27 +1,22 @@
 package check
 
 import (
-	"encoding/json"
+	"bytes"
 	"fmt"
 	"io"
 	"strings"
 	"text/tabwriter"
+
+	"github.com/kuberelay/kuberelay/internal/terminal"
 )
 
 // Printers returns the printers of a report by name: table for people, and json.
 func Printers() map[string]func(io.Writer, Report) error {
-	return map[string]func(io.Writer, Report) error{"table": writeTable, "json": writeJSON}
-}
-
-func writeJSON(w io.Writer, r Report) error {
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	return e.Encode(r)
+	return map[string]func(io.Writer, Report) error{"table": writeTable, "json": func(w io.Writer, r Report) error { return terminal.WriteJSON(w, r) }}
 }
 
 func writeTable(w io.Writer, r Report) error {
-	var b strings.Builder
+	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s: %s\n", strings.ToUpper(string(r.Status)), r.Summary)
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	group := ""
@@ -35,7 +30,7 @@ func writeTable(w io.Writer, r Report) error {
 			fmt.Fprintf(t, "  \t\tfix: %s\n  \t\tsee: %s\n", c.Fix, c.See)
 		}
 	}
-	_ = t.Flush() // a Builder never fails
-	_, err := io.WriteString(w, b.String())
+	_ = t.Flush() // a Buffer never fails
+	_, err := w.Write(terminal.Escape(b.Bytes()))
 	return err
 }

@@ -16,16 +16,15 @@ import (
 	"github.com/kuberelay/kuberelay/internal/selector"
 )
 
-// The intervals at which is asked whether named namespaces exist: while one doesn't, or the API
-// server does not answer, and while all do.
+// The intervals at which [Watcher.FindNamespaces] checks that the included namespaces exist.
 const (
-	missingInterval  = 10 * time.Second
-	existingInterval = 10 * time.Minute
+	missingInterval  = 10 * time.Second // while one is missing, or the API server doesn't answer
+	existingInterval = 10 * time.Minute // while all exist
 )
 
-// FindNamespaces finds out which of the included namespaces do not exist, until ctx ends, if
-// nothing watches namespaces. It needs get on each of them, and asks for none that it may not
-// get. The WaitGroup is of its goroutine.
+// FindNamespaces starts a goroutine that checks which of the included namespaces exist, until ctx ends.
+// It does nothing if namespaces are watched. It skips namespaces that it may not get. The caller waits on
+// the WaitGroup.
 func (w Watcher) FindNamespaces(ctx context.Context, n *Namespaces, reads dynamic.Interface, a *Access) *sync.WaitGroup {
 	var running sync.WaitGroup
 	if n.NeedsWatch() || len(n.include) == 0 {
@@ -53,7 +52,7 @@ func (w Watcher) FindNamespaces(ctx context.Context, n *Namespaces, reads dynami
 	return &running
 }
 
-// findNamed asks for some namespaces. It reports whether the API server has answered for each.
+// findNamed reads some namespaces. It reports whether the API server has answered for all of them.
 func (w Watcher) findNamed(ctx context.Context, n *Namespaces, names []string, reads dynamic.Interface, a *Access) (answered bool) {
 	before, missing := n.Missing(), map[string]string{}
 	for _, name := range names {
@@ -81,7 +80,7 @@ func (w Watcher) findNamed(ctx context.Context, n *Namespaces, names []string, r
 	return true
 }
 
-// listNames returns the names of all namespaces, none if they cannot be listed.
+// listNames returns the names of all namespaces, or none if they can't be listed.
 func (w Watcher) listNames(ctx context.Context, a *Access) (names []string) {
 	if allowed, err := a.allows(ctx, "list", ""); err != nil || !allowed {
 		return nil
@@ -98,19 +97,18 @@ func (w Watcher) listNames(ctx context.Context, a *Access) (names []string) {
 	return names
 }
 
-// allows asks about a namespace, "" for all of them.
+// allows reports whether the verb is allowed on a namespace, or on all of them if it is "".
 func (a *Access) allows(ctx context.Context, verb, namespace string) (bool, error) {
 	if a == nil || a.reviews == nil {
 		return true, nil
 	}
-	allowed, _, err := a.review(ctx, authorizationv1.ResourceAttributes{ // a Role in the namespace can allow it, too
+	allowed, _, err := a.review(ctx, authorizationv1.ResourceAttributes{ // a Role in the namespace can allow it too
 		Namespace: namespace, Name: namespace, Verb: verb, Version: "*", Resource: NamespaceResource.Resource,
 	})
 	return allowed, err
 }
 
-// Missing returns the included namespaces that are known not to exist, each with a similar name
-// that exists, "" for none.
+// Missing returns the included namespaces that don't exist, each with a similar name that exists, or "".
 func (n *Namespaces) Missing() map[string]string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -120,14 +118,14 @@ func (n *Namespaces) Missing() map[string]string {
 	return maps.Clone(n.missing)
 }
 
-// MissingExcluded returns the excluded namespaces that are known not to exist, as Missing does.
+// MissingExcluded is [Namespaces.Missing] for the excluded namespaces.
 func (n *Namespaces) MissingExcluded() map[string]string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.unknown(n.exclude.UnsortedList())
 }
 
-// unknown returns those of the names that are not known. The caller holds the lock.
+// unknown returns the names of namespaces that don't exist. The caller holds the lock.
 func (n *Namespaces) unknown(names []string) map[string]string {
 	missing := map[string]string{}
 	if !n.NeedsWatch() || !n.Listed() {
@@ -150,7 +148,7 @@ func (n *Namespaces) unknown(names []string) map[string]string {
 	return missing
 }
 
-// SelectsNone reports whether there is a label selector that is known to match no namespace.
+// SelectsNone reports whether there is a label selector, and it matches no namespace.
 func (n *Namespaces) SelectsNone() bool {
 	if n.selector == nil {
 		return false
@@ -159,8 +157,7 @@ func (n *Namespaces) SelectsNone() bool {
 	return known && len(selected) == 0
 }
 
-// Looked reports whether Missing is complete: every included namespace was looked for once, as
-// far as that is allowed.
+// Looked reports whether Missing is complete: each included namespace that may be read has been checked.
 func (n *Namespaces) Looked() bool {
 	if n.NeedsWatch() {
 		return n.Listed()

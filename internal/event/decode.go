@@ -5,10 +5,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
+	"strings"
+	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kuberelay/kuberelay/internal/jsonscan"
+	"github.com/kuberelay/kuberelay/internal/redaction"
 )
 
 // Decoder makes an [Object] from the JSON of an API server without decoding it. It scans
@@ -182,4 +187,58 @@ func (d *Decoder) join(s *jsonscan.Scanner, from int, f fields) {
 func member(name, value string) []byte {
 	text, _ := encode(value) // a string cannot fail
 	return append(append([]byte(`"`+name+`":`), text...), ',')
+}
+
+// Converter holds the state that the [Decoder]s of a process share. Several goroutines can
+// use it at once.
+type Converter struct {
+	key   *redaction.Key
+	names sync.Map // interned strings, for the few values that every object repeats
+}
+
+// NewConverter returns a Converter that hashes values of objects of the named cluster with
+// the given key; see [redaction.NewKey].
+func NewConverter(redactionKey []byte, cluster string) *Converter {
+	return &Converter{key: redaction.NewKey(redactionKey, cluster)}
+}
+
+// intern returns the same string for all equal strings. It is for names of types, of which
+// a cluster has hundreds.
+func (c *Converter) intern(s string) string {
+	if known, ok := c.names.Load(s); ok {
+		return known.(string)
+	}
+	s = strings.Clone(s)
+	known, _ := c.names.LoadOrStore(s, s)
+	return known.(string)
+}
+
+// newestTime returns the newest time in metadata.managedFields, in seconds of Unix time, or 0
+// if there is none.
+//
+// Only an entry has the member "time": the names of fields begin with "f:", and quotes within
+// a name are escaped. The search is for the end of a time, because its first letter is rare.
+func newestTime(managedFields []byte) uint32 {
+	const member, length = `"time":"`, len("2006-01-02T15:04:05Z")
+	var newest []byte
+	for from := 0; ; {
+		i := bytes.Index(managedFields[from:], []byte(`Z"`))
+		if i < 0 {
+			break
+		}
+		from += i + 1
+		begin := from - length
+		if begin < len(member) || string(managedFields[begin-len(member):begin]) != member {
+			continue
+		}
+		// Times in UTC, without fractions of a second: their order is that of the texts.
+		if text := managedFields[begin:from]; bytes.Compare(text, newest) > 0 {
+			newest = text
+		}
+	}
+	var at time.Time
+	if at.UnmarshalText(newest) != nil || at.Unix() <= 0 || at.Unix() > math.MaxUint32 {
+		return 0
+	}
+	return uint32(at.Unix())
 }

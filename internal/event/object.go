@@ -1,10 +1,14 @@
 package event
 
 import (
+	"time"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kuberelay/kuberelay/internal/jsonscan"
 )
 
 // Object is a Kubernetes object as it is cached and published: the metadata that a decision
@@ -73,4 +77,191 @@ func (o *Object) GetObjectKind() schema.ObjectKind {
 func (o *Object) DeepCopyObject() runtime.Object {
 	c := *o
 	return &c
+}
+
+// View is what the informers know of one key at one moment.
+type View struct {
+	// Resource is the type in the watched version. It is the zero value if nothing watches
+	// it any more.
+	Resource Resource
+
+	// Version is the version up to which the indexer shows the changes of the resource, or ""
+	// if unknown. Live is no older.
+	Version string
+
+	// Live is the object in the indexer, or nil.
+	Live *Object
+
+	// Before is the last state of Live that the bus is known to have, or nil.
+	Before *Object
+
+	// Owner is the controller at the top of Live's owners, if owners are resolved. Hold
+	// reports that one of the owners is not known yet.
+	Owner *Owner
+	Hold  bool
+
+	// Unpublishable: the bus refused the present state, and a retry cannot help.
+	Unpublishable bool
+
+	// Outlived is the position of a delete on the bus that Live has outlived, or 0: a
+	// consistent read after that delete returned Live in its present version. It can also be
+	// the position of a foreign event: the read confirmed what this view shows, also if that
+	// is nothing.
+	Outlived uint64
+
+	// Tombstones are the UIDs of this key that are known to be gone and whose delete the
+	// bus has not acknowledged.
+	Tombstones []Tombstone
+
+	// Cause and Observed are the origin and the time of the present state.
+	Cause    Cause
+	Observed time.Time
+
+	// FirstSync: the object existed before the first completed snapshot of its resource on
+	// this bus.
+	FirstSync bool
+
+	// Epoch is the present epoch of the resource; see [Change].
+	Epoch uint16
+}
+
+// Tombstone records that an object is deleted, or deselected.
+type Tombstone struct {
+	UID        string
+	Deselected bool
+	Confirmed  bool // a consistent read found it; without, a watch that may be behind showed it
+	Observed   time.Time
+	Cause      Cause
+
+	// Object is the last state that the watch showed. It is nil if the delete was inferred,
+	// because the bus has the object and the cluster does not.
+	Object *Object
+	Owner  *Owner // as in [View]
+}
+
+// Tombstone returns the tombstone of a UID.
+func (v View) Tombstone(uid string) (Tombstone, bool) {
+	for _, t := range v.Tombstones {
+		if t.UID == uid {
+			return t, true
+		}
+	}
+	return Tombstone{}, false
+}
+
+const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
+
+// cut is a part of the text to leave out.
+type cut struct{ from, to int }
+
+// metadata scans an object's metadata.
+func (d *Decoder) metadata(s *jsonscan.Scanner, f *fields) {
+	s.Object()
+	m := members{end: s.Position()}
+	for s.Next() {
+		d.member(&m, s)
+		switch string(s.Key()) {
+		case "name":
+			readText(s, &f.name)
+		case "namespace":
+			readText(s, &f.namespace)
+		case "uid":
+			readText(s, &f.uid)
+		case "resourceVersion":
+			readText(s, &f.version)
+		case "managedFields":
+			f.managed = s.Skip()
+			d.drop(&m, s)
+			continue
+		case "annotations":
+			if !s.IsObject() {
+				s.Skip()
+			} else if d.annotations(s) {
+				d.drop(&m, s)
+				continue
+			}
+		default:
+			s.Skip()
+		}
+		m.keep(s)
+	}
+	d.end(&m, s)
+}
+
+// annotations scans the annotations, and reports whether none is left.
+func (d *Decoder) annotations(s *jsonscan.Scanner) bool {
+	before := len(d.cuts)
+	s.Object()
+	m := members{end: s.Position()}
+	for s.Next() {
+		d.member(&m, s)
+		dropped := string(s.Key()) == lastApplied
+		s.Skip()
+		if dropped {
+			d.drop(&m, s)
+		} else {
+			m.keep(s)
+		}
+	}
+	d.end(&m, s)
+	if m.dropped && !m.kept {
+		d.cuts = d.cuts[:before]
+		return true
+	}
+	return false
+}
+
+// readText reads a string or null. A duplicate is an error.
+func readText(s *jsonscan.Scanner, to *[]byte) {
+	if *to != nil || !s.Null() {
+		*to = once(s, *to)
+	}
+}
+
+// once reads a string. It fails if before is set, because the field is a duplicate.
+func once(s *jsonscan.Scanner, before []byte) []byte {
+	if before != nil {
+		s.Fail()
+	}
+	return s.Text()
+}
+
+// members is the state of a scan of an object that drops some members. A dropped member
+// takes the comma before it along. If no member before it is kept, it takes the comma after
+// it.
+type members struct {
+	end           int // of the last kept member, or of the opening bracket
+	kept, dropped bool
+}
+
+// member is called at the beginning of each member.
+func (d *Decoder) member(m *members, s *jsonscan.Scanner) {
+	if m.dropped && !m.kept {
+		d.cut(m.end, s.KeyPosition())
+	}
+}
+
+func (d *Decoder) drop(m *members, s *jsonscan.Scanner) {
+	m.dropped = true
+	if m.kept {
+		d.cut(m.end, s.Position())
+	}
+}
+
+func (m *members) keep(s *jsonscan.Scanner) { m.kept, m.end = true, s.Position() }
+
+// end is called after the closing bracket.
+func (d *Decoder) end(m *members, s *jsonscan.Scanner) {
+	if m.dropped && !m.kept {
+		d.cut(m.end, s.Position()-1)
+	}
+}
+
+// cut records a part to leave out, or extends the last one.
+func (d *Decoder) cut(from, to int) {
+	if n := len(d.cuts); n > 0 && d.cuts[n-1].from == from {
+		d.cuts[n-1].to = to
+		return
+	}
+	d.cuts = append(d.cuts, cut{from, to})
 }

@@ -1,6 +1,7 @@
 // Package explain explains which resources a forwarder with a given configuration watches in a
 // cluster, and why it does not watch the others. It uses the code of package discovery, as the
-// informers do. It starts nothing and changes nothing.
+// informers do. It starts nothing and changes nothing. What it prints cannot control a terminal, although
+// any aggregated API server can choose the text of an error.
 package explain
 
 import (

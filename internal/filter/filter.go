@@ -14,6 +14,7 @@
 package filter
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -33,7 +34,7 @@ type Filter struct {
 	parts   map[int64]*Error
 	loops   bool // the expression has comprehensions, so a deadline can interrupt it
 
-	deadlines deadlines
+	timeout time.Duration // of one evaluation, for expressions with loops
 }
 
 // timeout limits one evaluation of an expression with comprehensions. An evaluation within
@@ -60,7 +61,7 @@ func Compile(expression string) (*Filter, error) {
 		return nil, fmt.Errorf("%s: the expression has type %s; write an expression that is true or false, %s", variable, t, example)
 	}
 	labelSharedErrors()
-	f := &Filter{parts: parts(ast), loops: loops(ast), deadlines: deadlines{timeout: timeout}}
+	f := &Filter{parts: parts(ast), loops: loops(ast), timeout: timeout}
 	if f.program, err = env.Program(ast, limits(cel.OptOptimize)...); err != nil {
 		return nil, fmt.Errorf("%s: %w", variable, err)
 	}
@@ -120,9 +121,9 @@ func (f *Filter) evaluate(resource map[string]any) func(object map[string]any) (
 			value, _, err := f.program.Eval(vars)
 			return f.result(value, err)
 		}
-		d := f.deadlines.get()
-		defer f.deadlines.put(d)
-		value, _, err := f.program.ContextEval(d, vars)
+		ctx, cancel := context.WithTimeout(context.Background(), f.timeout)
+		defer cancel()
+		value, _, err := f.program.ContextEval(ctx, vars)
 		return f.result(value, err)
 	}
 }

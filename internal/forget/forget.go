@@ -1,13 +1,13 @@
-// Package forget retires a cluster whose forwarder is gone for good: it deletes every object of the
-// cluster from the bus, and then says so in the claim of the cluster's name.
+// Package forget retires a cluster whose forwarder is gone for good. It publishes a delete of every object
+// of the cluster, and then records in the claim of the cluster name that the cluster is forgotten.
 //
-// It guarantees that each delete is stored once, directly after the last event of its object, with the
-// last state that the bus has: the path is that of a delete of the forwarder. It asks no cluster. It can
-// be interrupted and run again.
+// What it guarantees: each delete is stored once, directly after the last event of its object, with the
+// last state on the bus, because the deletes take the same path as those of the forwarder. It sends no
+// request to an API server. You can interrupt it and run it again.
 //
-// It does not guarantee that no forwarder of the cluster runs. One that does publishes its objects again,
-// and if both write one object at once, Run ends with [ErrWritten]. On Kafka, the brokers refuse the one
-// that took over first.
+// What it does not: it can't prevent a forwarder of the cluster from running. Such a forwarder publishes
+// its objects again. If both write the same object at once, Run returns [ErrWritten]. On Kafka, the brokers
+// refuse the writer that took over first.
 package forget
 
 import (
@@ -30,29 +30,29 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// ErrWritten means that somebody else writes events of the cluster.
-var ErrWritten = errors.New("somebody else writes events of the cluster: stop its forwarder first")
+// ErrWritten means that another process writes events of the cluster.
+var ErrWritten = errors.New("another process writes events of the cluster: stop its forwarder first")
 
 // Config says what to forget. Every field but Deleting is required.
 type Config struct {
-	Bus       publish.Bus   // as the writer of the cluster's name
+	Bus       publish.Bus   // opened as the writer of the cluster name
 	Builder   event.Builder // of the cluster
-	InFlight  int           // deletes in flight
+	InFlight  int           // maximum number of deletes in flight
 	Retention time.Duration // how long the events of a deleted object stay
 	Now       func() time.Time
 	Logger    *slog.Logger
 	Deleting  *longwork.Counter // of objects
 }
 
-// Result is what was done.
+// Result says what Run has done.
 type Result struct {
-	Deleted int64 // objects
-	Purged  int   // objects that were deleted longer ago than the retention, whose events are gone now
-	Claimed bool  // the bus has a claim of the name, which says that the cluster is forgotten
+	Deleted int64 // number of objects deleted
+	Purged  int   // number of objects deleted longer ago than the retention, whose events were purged
+	Claimed bool  // the claim of the cluster name says that the cluster is forgotten
 }
 
-// Run blocks until the bus shows no object of the cluster, or ctx ends. It retries what the bus does not
-// acknowledge.
+// Run deletes all objects of the cluster. It blocks until the bus has none, or ctx ends. It retries
+// deletes that the bus doesn't acknowledge.
 func Run(ctx context.Context, c Config) (Result, error) {
 	r := &retirement{Config: c, known: ledger.New().NewTerm()}
 	if _, err := checkpoint.New(r.known).Load(ctx, c.Bus); err != nil {
@@ -71,21 +71,21 @@ func Run(ctx context.Context, c Config) (Result, error) {
 	return result, err
 }
 
-// retirement is one run.
+// retirement is the state of one Run.
 type retirement struct {
 	Config
 	known   *ledger.Term
 	deleted atomic.Int64
 }
 
-// deleteAll deletes the objects. Somebody else's event ends it; an object that cannot be deleted does
-// not end it.
+// deleteAll deletes the objects. It ends early if another process writes one of them. It retries an object
+// that can't be deleted.
 func (r *retirement) deleteAll(ctx context.Context) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	f := forward.New(forward.Config{
 		Informers: departed{r.known, r.Now}, Ledger: r.known, Publish: r.publish(stop), History: r.Bus,
-		Recheck: func(event.Key) {}, Lost: func() bool { return false }, // nothing else is known of the object
+		Recheck: func(event.Key) {}, Lost: func() bool { return false }, // there is no other source of an object's state
 		Builder: r.Builder, Go: func(f func()) { go f() }, Now: r.Now, Logger: r.Logger, Registerer: prometheus.NewRegistry(),
 	})
 	var keys []event.Key
@@ -107,7 +107,7 @@ func (r *retirement) deleteAll(ctx context.Context) error {
 	return all.Wait()
 }
 
-// publish counts the deletes, and stops everything if the bus has a later event than is known.
+// publish publishes and counts deletes. It stops the run if the bus has an event that Run hasn't loaded.
 func (r *retirement) publish(stop context.CancelCauseFunc) forward.Publish {
 	return func(ctx context.Context, m *event.Message, done func(uint64, error)) {
 		r.Bus.Publish(ctx, m, func(position uint64, err error) {
@@ -154,8 +154,8 @@ func (r *retirement) delete(ctx context.Context, f *forward.Forwarder, k event.K
 	}
 }
 
-// claim publishes the claim of a forgotten cluster, unless the bus has it and nothing was deleted since.
-// It reports whether the bus has one: without a claim, nobody owns the name.
+// claim publishes the claim of a forgotten cluster, unless the bus has that claim and nothing was deleted
+// since. It reports whether there is a claim: a name without one has no owner.
 func (r *retirement) claim(ctx context.Context, deleted bool) (bool, error) {
 	c, err := r.Bus.LastClaim(ctx)
 	if err != nil || c.UID == "" || !c.Forgotten.IsZero() && !deleted {
@@ -170,8 +170,7 @@ func (r *retirement) claim(ctx context.Context, deleted bool) (bool, error) {
 	return err == nil, err
 }
 
-// departed are the informers of a cluster that is gone: of each object that the bus shows, it is certain
-// that it does not exist.
+// departed stands in for the informers of a cluster that is gone: no object on the bus exists any more.
 type departed struct {
 	known *ledger.Term
 	now   func() time.Time
@@ -195,5 +194,5 @@ func (d departed) Interest(event.Key) ledger.Interest { return ledger.Interest{}
 // Settled is part of [forward.Informers].
 func (d departed) Settled(event.Key) {}
 
-// Unpublishable is part of [forward.Informers]. A delete can always be published without its state.
+// Unpublishable is part of [forward.Informers]. It never applies: a delete can be published without a state.
 func (d departed) Unpublishable(event.Key) {}

@@ -179,18 +179,12 @@ func (s *Set) includeInFirstSync(w *watched) {
 // forgetOften makes a standby forget what it saw longer ago than [Config.Remember]: the
 // leader has published it, or reconciliation finds it.
 func (s *Set) forgetOften(ctx context.Context) {
-	ticker := time.NewTicker(max(s.config.Remember/4, time.Millisecond))
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
+	_ = wait.PollUntilContextCancel(ctx, max(s.config.Remember/4, time.Millisecond), false, func(context.Context) (bool, error) {
 		if s.terms.isStandby() {
 			s.ledger.ForgetBefore(s.config.Now().Add(-s.config.Remember))
 		}
-	}
+		return false, nil
+	})
 }
 
 // Snapshots keeps the markers of first syncs on the bus. The sync of a resource is its first
@@ -274,23 +268,13 @@ func (s *Set) advance(w *watched) {
 
 // mark reads or writes a marker. It tries until it succeeds or ctx ends.
 func (s *Set) mark(ctx context.Context, w *watched, write func() error) bool {
-	backoff, level := markerBackoff, slog.LevelWarn
-	for {
+	level := slog.LevelWarn
+	return nil == markerBackoff.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
 		err := write()
-		if err == nil {
-			return true
+		if err != nil && ctx.Err() == nil {
+			s.log.Log(ctx, level, "snapshot marker failed, retrying", "resource", w.resource.GroupResource().String(), "err", err)
+			level = slog.LevelDebug // there may be hundreds of resources
 		}
-		if ctx.Err() != nil {
-			return false
-		}
-		s.log.Log(ctx, level, "snapshot marker failed, retrying", "resource", w.resource.GroupResource().String(), "err", err)
-		level = slog.LevelDebug // there may be hundreds of resources
-		timer := time.NewTimer(backoff.Step())
-		select {
-		case <-ctx.Done():
-			timer.Stop()
-			return false
-		case <-timer.C:
-		}
-	}
+		return err == nil, nil
+	})
 }

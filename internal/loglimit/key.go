@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// maxKinds is the number of causes of one message about objects that are told apart. An error can
-// name its object, and then each object seems to have a cause of its own.
+// maxKinds is the maximum number of causes per message about objects. An error can name its object. Each
+// object would then have a cause of its own.
 const maxKinds = 8
 
-// keys returns what a cause is recognized by: the message and the innermost error. If the record
-// is about a single object, that is all, and shared is true. Otherwise the texts among the
-// attributes belong to it: of resources, topics or settings, each has its own line.
+// keys returns the key of a record's cause: the message and the innermost error. For a record about a
+// single object that is the whole key, and shared is true. Otherwise the key also has the string
+// attributes, so that each resource, topic or setting has a line of its own.
 func keys(with []slog.Attr, r slog.Record) (key string, shared bool) {
 	var texts, name strings.Builder
 	var err error

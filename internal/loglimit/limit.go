@@ -1,12 +1,12 @@
-// Package loglimit limits the warnings of a log by cause, so that a fault that concerns a
-// thousand objects doesn't write a thousand lines every few seconds.
+// Package loglimit limits the number of warnings per cause, so that a fault that affects a thousand
+// objects doesn't write a thousand lines every few seconds.
 //
-// What it guarantees: the first warnings of a cause are written as they are. Each further one is
-// counted, and the last of an interval is written at its end, with the number of the others in
-// the attribute "suppressed". So the lines and these numbers add up to the warnings. Records of
-// all other levels pass, and errors with them. The memory is bounded.
+// What it guarantees: the first warnings of a cause are written unchanged. After that, one line is written
+// at the end of each interval: the last warning, with the number of omitted ones in the attribute
+// "suppressed". The lines and these numbers add up to the number of warnings. Records of all other levels
+// are written, errors included. The memory is bounded.
 //
-// What it does not: two faults with the same message and the same innermost error are one cause.
+// What it does not: it can't tell apart two faults with the same message and the same innermost error.
 package loglimit
 
 import (
@@ -18,16 +18,16 @@ import (
 )
 
 const (
-	burst     = 5                // warnings of a cause that are written before the first is counted
+	burst     = 5                // warnings of a cause that are written unchanged
 	interval  = 10 * time.Second // between two lines of a cause after that
-	maxCauses = 1000             // causes that are told apart at one time
+	maxCauses = 1000             // number of causes that are told apart; the others share one
 )
 
-// Handler is a [slog.Handler] in front of another one. Make one with [New].
+// Handler is a [slog.Handler] that limits what another one writes. Make one with [New].
 type Handler struct {
 	next   slog.Handler
-	attrs  []slog.Attr // those that every record of this handler has
-	limits *limits     // shared with the handlers that are derived from this one
+	attrs  []slog.Attr // of every record of this handler
+	limits *limits     // shared with derived handlers
 }
 
 var _ slog.Handler = (*Handler)(nil)
@@ -37,12 +37,12 @@ func New(next slog.Handler) *Handler {
 	return &Handler{next: next, limits: &limits{seed: maphash.MakeSeed(), causes: map[uint64]*cause{}, kinds: map[string]int{}}}
 }
 
-// Enabled is part of [slog.Handler], as the next three methods.
+// Enabled is part of [slog.Handler].
 func (h *Handler) Enabled(ctx context.Context, level slog.Level) bool {
 	return h.next.Enabled(ctx, level)
 }
 
-// Handle writes a record, or counts it.
+// Handle is part of [slog.Handler]. It writes a record or counts it.
 func (h *Handler) Handle(ctx context.Context, r slog.Record) error {
 	if r.Level != slog.LevelWarn || h.limits.pass(h, r) {
 		return h.next.Handle(ctx, r)
@@ -50,22 +50,21 @@ func (h *Handler) Handle(ctx context.Context, r slog.Record) error {
 	return nil
 }
 
-// WithAttrs returns a handler with the same limits.
+// WithAttrs is part of [slog.Handler]. The new handler has the same limits.
 func (h *Handler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	all := append(append([]slog.Attr(nil), h.attrs...), attrs...)
 	return &Handler{next: h.next.WithAttrs(attrs), attrs: all, limits: h.limits}
 }
 
-// WithGroup returns a handler with the same limits.
+// WithGroup is part of [slog.Handler]. The new handler has the same limits.
 func (h *Handler) WithGroup(name string) slog.Handler {
 	return &Handler{next: h.next.WithGroup(name), attrs: h.attrs, limits: h.limits}
 }
 
-// Flush writes what is counted, at the end of the process. It does not wait for the end of the
-// interval.
+// Flush writes the lines that are due at the end of the interval now. Call it at the end of the process.
 func (h *Handler) Flush() { h.limits.flush() }
 
-// limits are the causes of the last interval.
+// limits are the causes with recent warnings.
 type limits struct {
 	seed maphash.Seed
 
@@ -74,17 +73,17 @@ type limits struct {
 	kinds  map[string]int // number of causes of each message
 }
 
-// cause is a cause with warnings in the last interval.
+// cause is a cause with a warning in this or the last interval.
 type cause struct {
 	message string
-	written int          // before the first was counted
-	counted int          // in this interval
-	last    slog.Record  // of those that are counted
-	to      slog.Handler // of the last
+	written int          // number of warnings written unchanged
+	counted int          // number of warnings counted in this interval
+	last    slog.Record  // the last warning that was counted
+	to      slog.Handler // the handler of last
 	end     *time.Timer  // of the interval
 }
 
-// pass reports whether a record is to be written. Otherwise it is counted.
+// pass reports whether to write a record. If not, it counts the record.
 func (l *limits) pass(h *Handler, r slog.Record) bool {
 	of, shared := keys(h.attrs, r)
 	l.mu.Lock()
@@ -114,8 +113,8 @@ func (l *limits) pass(h *Handler, r slog.Record) bool {
 	return false
 }
 
-// ended writes the line of an interval, and begins the next one. A cause without a warning in an
-// interval is forgotten.
+// ended writes the line of an interval and begins the next interval. It forgets a cause without a warning
+// in the interval.
 func (l *limits) ended(key uint64, c *cause) {
 	l.mu.Lock()
 	write := c.take()
@@ -147,8 +146,8 @@ func (l *limits) flush() {
 	}
 }
 
-// take returns a function that writes what is counted, nil if nothing is. The caller holds the
-// lock.
+// take returns a function that writes the line of the interval, or nil if nothing was counted. The caller
+// holds the lock.
 func (c *cause) take() (write func()) {
 	if c.counted == 0 {
 		return nil
@@ -158,5 +157,5 @@ func (c *cause) take() (write func()) {
 		r.AddAttrs(slog.Int("suppressed", others))
 	}
 	c.counted, c.last, c.to = 0, slog.Record{}, nil
-	return func() { _ = to.Handle(context.Background(), r) } // there is nobody to tell
+	return func() { _ = to.Handle(context.Background(), r) } // there is no caller to return an error to
 }

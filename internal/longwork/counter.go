@@ -1,28 +1,28 @@
-// Package longwork says how far long work has come, and how long it will take.
+// Package longwork reports the progress of long-running work and estimates the time left.
 //
-// Whoever works long has a [Counter], or a function that measures the work from what is known
-// anyway. A [Tracker] looks at both once a second, and at every question about it. So work that
-// is not looked at costs an addition to an atomic number, or nothing.
+// Code that does long work updates a [Counter], or provides a function that measures its progress.
+// A [Tracker] reads the progress once a second, and when it is asked. Updating a counter costs one
+// atomic addition.
 //
-// What it guarantees: a counter never blocks. What it does not: an estimate is that of the speed
-// of the last half minute, and no promise.
+// What it guarantees: a counter never blocks. What it does not: the time left is only an estimate,
+// from the speed of the last 30 seconds.
 package longwork
 
 import "sync/atomic"
 
-// Amount is how far a piece of work has come.
+// Amount is the progress of a piece of work.
 type Amount struct {
-	Done, Total int64 // Total is 0 if it is not known
-	Growing     bool  // Total is what is known so far
+	Done, Total int64 // Total is 0 if it is unknown
+	Growing     bool  // Total can still grow
 }
 
-// Counter counts a piece of work. Its methods may be called concurrently, and do nothing on nil.
+// Counter counts the progress of work. Its methods can be called concurrently. On a nil Counter they do nothing.
 type Counter struct {
 	running     atomic.Int64 // calls of Begin without End
 	done, total atomic.Int64
 }
 
-// Begin begins a piece of work, and End ends it. Work may consist of several pieces at one time.
+// Begin begins a piece of work, and End ends it. Several pieces can run at the same time.
 func (c *Counter) Begin() {
 	if c != nil && c.running.Add(1) == 1 {
 		c.done.Store(0)
@@ -37,21 +37,21 @@ func (c *Counter) End() {
 	}
 }
 
-// Expect adds to what is to be done.
+// Expect adds n to the total.
 func (c *Counter) Expect(n int64) {
 	if c != nil {
 		c.total.Add(n)
 	}
 }
 
-// Add adds to what is done.
+// Add adds n to what is done.
 func (c *Counter) Add(n int64) {
 	if c != nil {
 		c.done.Add(n)
 	}
 }
 
-// Left sets what is done and what is left to do, for work whose end moves.
+// Left sets what is done and what is left, for work whose total changes.
 func (c *Counter) Left(done, left int64) {
 	if c != nil {
 		c.total.Store(done + left)
@@ -59,7 +59,7 @@ func (c *Counter) Left(done, left int64) {
 	}
 }
 
-// Measure returns how far the work has come. It is false if there is none.
+// Measure returns the progress, and false if no work is running.
 func (c *Counter) Measure() (Amount, bool) {
 	if c == nil || c.running.Load() <= 0 {
 		return Amount{}, false

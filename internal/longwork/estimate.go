@@ -2,17 +2,16 @@ package longwork
 
 import "time"
 
-// window is the time whose speed counts.
+// window is the period over which the speed is measured.
 const window = 30 * time.Second
 
-// sample is how far a piece of work had come at a time.
+// sample is the progress of a piece of work at a time.
 type sample struct {
 	at   time.Time
 	done int64
 }
 
-// speed returns the work done per second between the oldest of the samples and now. It is 0 if that
-// is not known yet.
+// speed returns the work done per second since the oldest sample, and 0 if that is unknown.
 func speed(samples []sample, now sample) float64 {
 	if len(samples) == 0 {
 		return 0
@@ -25,7 +24,7 @@ func speed(samples []sample, now sample) float64 {
 	return float64(done) / seconds
 }
 
-// left returns how long the rest takes at a speed. It is false if that can't be said.
+// left estimates how long the rest takes at a speed, and returns false if it can't.
 func left(a Amount, perSecond float64) (time.Duration, bool) {
 	if perSecond <= 0 || a.Total <= 0 || a.Growing {
 		return 0, false
@@ -37,10 +36,10 @@ func left(a Amount, perSecond float64) (time.Duration, bool) {
 	return time.Duration(seconds * float64(time.Second)), true
 }
 
-// maxLeft is the longest estimate. What seems to take longer does not move.
+// maxLeft is the longest estimate. Work that would take longer is as good as stuck.
 const maxLeft = 30 * 24 * time.Hour
 
-// add adds a sample, and drops those that are older than the window, except the last of them.
+// add appends a sample. Of the samples that are older than the window, it keeps only the newest.
 func add(samples []sample, s sample) []sample {
 	samples = append(samples, s)
 	old := 0

@@ -7,25 +7,25 @@ import (
 	"time"
 )
 
-// Work is a kind of work. Measure returns how far it has come, and false if there is none now. It
-// must not block.
+// Work is a kind of work. Measure returns its progress, and false if no work is running. It must not
+// block.
 type Work struct {
 	Name    string // such as first_sync
 	Unit    string // what is counted, such as objects
 	Measure func() (Amount, bool)
 }
 
-// Progress is how far a kind of work has come.
+// Progress is the progress of a kind of work.
 type Progress struct {
 	Work, Unit string
-	Since      time.Time // when it was first seen
+	Since      time.Time // when a Tracker first saw it
 	Amount
 	PerSecond float64
 	Left      time.Duration // valid if Known
 	Known     bool
 }
 
-// Tracker follows kinds of work. Make one with [New].
+// Tracker tracks the progress of kinds of work. Make one with [New].
 type Tracker struct {
 	works []Work
 	now   func() time.Time
@@ -35,16 +35,16 @@ type Tracker struct {
 	runs map[string]*run
 }
 
-// run is a piece of work that is going on.
+// run is a piece of work that is running.
 type run struct {
 	began   time.Time
 	samples []sample
 	most    int64     // the highest total
-	logged  time.Time // zero for never
-	shown   int64     // what was done then
+	logged  time.Time // the last time, zero for never
+	shown   int64     // Amount.Done at that time
 }
 
-// New makes a Tracker of kinds of work with different names.
+// New makes a Tracker. Each kind of work needs a name of its own.
 func New(works []Work, now func() time.Time, log *slog.Logger) *Tracker {
 	return &Tracker{works: works, now: now, log: log, runs: map[string]*run{}}
 }
@@ -52,12 +52,12 @@ func New(works []Work, now func() time.Time, log *slog.Logger) *Tracker {
 // Interval is the time between two calls of [Tracker.Sample].
 const Interval = time.Second
 
-// logInterval is the time after which work is logged, and again while it lasts. The longer it has
-// lasted, the less often: see due.
+// logInterval is the time after which running work is first logged, and the shortest time between two
+// log messages of it: see due.
 const logInterval = 10 * time.Second
 
-// Sample measures all work, and logs what lasts long and what of that has ended. Work that does not
-// move is not logged again.
+// Sample measures all work. It logs the progress of work that lasts long, and its completion. Work that
+// makes no progress isn't logged again.
 func (t *Tracker) Sample() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -91,8 +91,8 @@ func (t *Tracker) sample(w Work, a Amount, now time.Time) {
 	}
 }
 
-// due reports whether work that lasts long is to be logged: for the first time after logInterval,
-// and then after that time again, or a tenth of the time that it has lasted if that is longer.
+// due reports whether it is time to log the work. The interval is logInterval, or a tenth of the time
+// that the work has lasted if that is longer.
 func (r *run) due(now time.Time) bool {
 	lasted, last := now.Sub(r.began), r.logged
 	if last.IsZero() {
@@ -101,7 +101,7 @@ func (r *run) due(now time.Time) bool {
 	return now.Sub(last) >= max(logInterval, lasted/10)
 }
 
-// Progress returns the work that is going on, in the order of the kinds.
+// Progress returns the progress of running work, in the order of the kinds.
 func (t *Tracker) Progress() (all []Progress) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -129,7 +129,7 @@ func (r *run) progress(w Work, a Amount, now time.Time) Progress {
 	return p
 }
 
-// attributes are those of the log.
+// attributes returns the attributes of a log message.
 func (p Progress) attributes() []any {
 	all := []any{"work", p.Work, "unit", p.Unit, "done", p.Done}
 	if p.Total > 0 {

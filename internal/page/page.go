@@ -13,8 +13,8 @@ import (
 //go:embed assets
 var assets embed.FS
 
-// The paths of the page: it is at [Root], and its other files are below [Files]. Links between them
-// are relative, so that a proxy can serve the page below a path of its own.
+// The page is at the path [Root], its other files below [Files]. Links between them are relative, so that
+// a proxy can serve the page below another path.
 const (
 	Root  = "/"
 	Files = "/page/"
@@ -65,17 +65,17 @@ func New(c Config) *Page {
 	return p
 }
 
-// types are the media types of the files. Those of package mime depend on the machine.
+// types are the media types of the files. The types in package mime depend on the machine.
 var types = map[string]string{
 	".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8",
 	".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml",
 }
 
-// policy allows the files of the page and its requests, and nothing else.
+// policy allows only the files and requests of the page itself.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
-// protect keeps other sites from embedding or reading an answer, and from a hold on its window.
+// protect prevents other sites from embedding the page, reading a response, or controlling its window.
 func protect(h http.Header) {
 	for name, value := range map[string]string{
 		"Content-Security-Policy": policy, "X-Frame-Options": "DENY", "X-Content-Type-Options": "nosniff",

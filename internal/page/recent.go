@@ -9,21 +9,21 @@ import (
 
 const (
 	keptEvents = 100
-	// Rates are counted in spans of five seconds, of the last five minutes and the present one.
+	// Events are counted in spans of five seconds: those of the last five minutes, and the present one.
 	spanLength = 5 * time.Second
 	keptSpans  = 61
 )
 
-// Recent remembers the events that the bus acknowledged last, and the rates of the last minutes.
+// Recent remembers the last acknowledged events, and the rates of the last five minutes.
 // The zero value is ready to use.
 type Recent struct {
 	mu     sync.Mutex
 	count  uint64                  // events so far
-	events [keptEvents]publication // the n-th is at n modulo its length
-	spans  [keptSpans]span         // likewise
+	events [keptEvents]publication // a ring: event n is at index n modulo the length
+	spans  [keptSpans]span         // a ring, by the number of the span
 }
 
-// publication is an event without content.
+// publication is an acknowledged event, without its content.
 type publication struct {
 	key     event.Key
 	of      event.Type
@@ -32,15 +32,15 @@ type publication struct {
 	lag     time.Duration
 }
 
-// span is what happened in a time of [spanLength].
+// span counts the events of one period of [spanLength].
 type span struct {
-	number    int64 // since 1970
+	number    int64 // of the period, counted since 1970
 	published int
 	slowest   time.Duration
 }
 
-// Add records an event that the bus acknowledged, and when its change was observed. It is called
-// concurrently, and allocates nothing.
+// Add records an acknowledged event. observed is when its change was observed. Add can be called
+// concurrently, and allocates no memory.
 func (r *Recent) Add(key event.Key, of event.Type, version string, observed, acknowledged time.Time) {
 	lag := max(0, acknowledged.Sub(observed))
 	number := spanNumber(acknowledged)
@@ -58,7 +58,7 @@ func (r *Recent) Add(key event.Key, of event.Type, version string, observed, ack
 
 func spanNumber(t time.Time) int64 { return t.UnixNano() / int64(spanLength) }
 
-// recentEvent is a publication as the page gets it.
+// recentEvent is the JSON form of a publication.
 type recentEvent struct {
 	Number     uint64    `json:"number"` // identifies the event
 	Time       time.Time `json:"time"`
@@ -70,13 +70,13 @@ type recentEvent struct {
 	LagSeconds float64   `json:"lagSeconds"`
 }
 
-// recentEvents is the list of events, the newest first. Hidden: the caller may not have names.
+// recentEvents is the list of events, newest first. Hidden means that the client may not see names.
 type recentEvents struct {
 	Hidden bool          `json:"hidden,omitempty"`
 	Events []recentEvent `json:"events"`
 }
 
-// rates are those of the last spans, the oldest first; the last one is not over.
+// rates are the counts of the last spans, oldest first. The last span is still running.
 type rates struct {
 	SpanSeconds int       `json:"spanSeconds"`
 	Last        int64     `json:"last"` // the number of the last span since 1970
@@ -84,7 +84,7 @@ type rates struct {
 	Slowest     []float64 `json:"slowestSeconds"`
 }
 
-// counted returns how many events there were so far.
+// counted returns the number of events so far.
 func (r *Recent) counted() uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -15,38 +15,38 @@ const (
 	// maxStream is how long a stream lasts. The browser connects again, and is authorized again.
 	maxStream  = 10 * time.Minute
 	retryAfter = time.Second
-	// refresh is the longest time between two documents: the page sees that the stream lives, and
-	// ages in texts grow.
+	// refresh is the longest time between two documents. It shows the page that the stream is alive, and
+	// updates the ages in texts.
 	refresh      = 5 * time.Second
 	writeTimeout = 10 * time.Second
 )
 
-// message is one message of a stream, as it is sent. Two streams that show the same have the same one.
+// message is one message of a stream, as it is sent. Streams share messages.
 type message []byte
 
-// frame is what all streams show in one second of the clock. A message that is as in the frame before
-// is the same one.
+// frame has the messages of one second, for all streams. A frame reuses a message of the previous frame
+// if its content is the same.
 type frame struct {
 	second                int64
 	status, rates, events *message
 
-	sent  time.Time // when status was made
-	shown []byte    // what status shows, without what changes by itself
-	count uint64    // of the events in events
+	sent  time.Time // when the message status was made
+	shown []byte    // the document in status, without what changes all the time
+	count uint64    // number of events when the message events was made
 }
 
-// Stream sends what the page shows, as server-sent events, until the client or the page is gone. Names
-// says whether the caller may have names of objects.
+// Stream sends the messages of the page as server-sent events, until the client disconnects or the page
+// shuts down. names says whether the client may see names of objects.
 func (p *Page) Stream(w http.ResponseWriter, r *http.Request, names bool) {
 	protect(w.Header())
-	// Another site cannot read a stream, but could use up all that there are.
+	// Another site can't read a stream, but could occupy all of them.
 	if from := r.Header.Get("Sec-Fetch-Site"); from != "" && from != "same-origin" && from != "none" {
-		http.Error(w, "another site asks for the stream", http.StatusForbidden)
+		http.Error(w, "requests from other sites are refused", http.StatusForbidden)
 		return
 	}
 	if !p.enter() {
 		w.Header().Set("Retry-After", "10")
-		http.Error(w, fmt.Sprintf("%d pages are open, and there can be no more", maxStreams), http.StatusServiceUnavailable)
+		http.Error(w, fmt.Sprintf("%d pages are open, which is the maximum", maxStreams), http.StatusServiceUnavailable)
 		return
 	}
 	defer p.leave()
@@ -99,7 +99,7 @@ func (p *Page) leave() {
 	p.streams--
 }
 
-// hidden is the list of events for those who may not have it.
+// hidden is the list of events for clients that may not see names.
 var hidden = newMessage("events", recentEvents{Hidden: true, Events: []recentEvent{}})
 
 // after returns the messages that differ from those of an earlier frame.
@@ -134,7 +134,7 @@ func send(w http.ResponseWriter, to *http.ResponseController, all []*message) er
 	return to.Flush()
 }
 
-// frame returns that of this second. The first stream that asks for it computes it.
+// frame returns the frame of this second. The first stream that needs it computes it.
 func (p *Page) frame() frame {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -156,8 +156,8 @@ func (p *Page) showStatus(f *frame, now time.Time) {
 	f.status, f.shown, f.sent = newMessage("status", d), shown, now
 }
 
-// withoutAges returns a document without what changes although nothing is wrong: the time, the summary,
-// which has an age, and the memory.
+// withoutAges returns a document without the parts that change all the time: the time, the summary, which
+// has an age, and the memory.
 func withoutAges(d status.Document) []byte {
 	d.Time, d.Memory.Used, d.Verdict.Summary = time.Time{}, 0, ""
 	b, _ := json.Marshal(d) // it has nothing that fails
@@ -172,7 +172,7 @@ func (p *Page) showRecent(f *frame, now time.Time) {
 	f.rates, f.events, f.count = newMessage("rates", p.Recent.rates(now)), newMessage("events", p.Recent.list()), count
 }
 
-// newMessage returns a message of a kind. JSON has no line breaks, which would end it.
+// newMessage returns a message. Its JSON has no line breaks, which would end the message.
 func newMessage(kind string, content any) *message {
 	body, err := json.Marshal(content)
 	if err != nil {

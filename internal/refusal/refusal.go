@@ -1,8 +1,8 @@
-// Package refusal says which answer of an API server an error is: 401, 403 or another, with what
-// the API server says about it, and what to do. client-go leaves the number out, and of some
-// answers everything else, too.
+// Package refusal adds the HTTP status code, such as 401 or 403, and a fix to errors of the API server.
+// The text of client-go's errors lacks the code, and for some responses says only "unknown".
 //
-// It guarantees that the chain of an error stays. It does not find out more than the answer says.
+// What it guarantees: [errors.Is] and [errors.As] still find the original error. What it does not: it
+// sends no request to find out more than the response says.
 package refusal
 
 import (
@@ -14,8 +14,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// Explain returns an error whose text begins with the status code, if it is an answer of an API
-// server. It returns any other error unchanged, and what it has returned, too.
+// Explain returns an error whose text begins with the status code if err is a response of an API server.
+// It returns any other error unchanged, including one that it has explained already.
 func Explain(err error) error {
 	var answer apierrors.APIStatus
 	var explained *explanation
@@ -29,13 +29,13 @@ func Explain(err error) error {
 		return err
 	}
 	message := strings.TrimSpace(err.Error())
-	if message == "" || message == "unknown" { // client-go's word for a body that it does not read
+	if message == "" || message == "unknown" { // client-go's text for a body that it can't parse
 		message = "no reason given"
 	}
 	return &explanation{fmt.Sprintf("%d %s: %s%s", code, name, message, cure(code, message)), err}
 }
 
-// cure says what to do about an answer, "" if that depends.
+// cure says how to fix the cause of a response, or returns "" if there is no general fix.
 func cure(code int, message string) string {
 	switch {
 	case code == http.StatusUnauthorized:
@@ -46,7 +46,7 @@ func cure(code int, message string) string {
 	return ""
 }
 
-// explanation is an error with another text.
+// explanation is an error with a different text.
 type explanation struct {
 	text string
 	err  error

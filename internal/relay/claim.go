@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
+
 	"github.com/kuberelay/kuberelay/internal/checkpoint"
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/event"
@@ -216,18 +218,12 @@ const claimPoll = 10 * time.Second
 
 // renewRegularly renews the claim until ctx ends.
 func (c *claim) renewRegularly(ctx context.Context) {
-	ticker := time.NewTicker(claimPoll)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
+	_ = wait.PollUntilContextCancel(ctx, claimPoll, false, func(ctx context.Context) (bool, error) {
 		if err := c.renew(ctx); err != nil && ctx.Err() == nil {
 			c.log.Debug("check of the cluster's name failed, retrying", "err", err)
 		}
-	}
+		return false, nil
+	})
 }
 
 // renewing renews the claim before each load: the bus may have lost the claim together with

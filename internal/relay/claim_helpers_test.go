@@ -16,6 +16,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/ledger"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/reader"
+	"github.com/kuberelay/kuberelay/internal/sinks"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
 	"github.com/kuberelay/kuberelay/test/lab/natstest"
 )
@@ -169,7 +170,7 @@ func (c *claimant) acked() map[string]event.Acked {
 // claimsOnKafka returns all claims of the name, as a subscriber sees them.
 func (c claimTest) claimsOnKafka() []string {
 	c.t.Helper()
-	b, err := reader.Open(KafkaReaderOptions(c.cfg))
+	b, err := reader.Open(sinks.KafkaReader(c.cfg))
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -12,11 +12,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	kubediscovery "k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/rest"
-
-	kubediscovery "k8s.io/client-go/discovery"
 
 	"github.com/kuberelay/kuberelay/internal/apistream"
 	"github.com/kuberelay/kuberelay/internal/discovery"
@@ -159,4 +159,26 @@ func explainAPIServer(host string, err error) error {
 	default:
 		return nil
 	}
+}
+
+var retryBackoff = wait.Backoff{Duration: 500 * time.Millisecond, Factor: 1.5, Jitter: 0.3, Steps: 1 << 30, Cap: 10 * time.Second}
+
+// retry calls try with back-off until it succeeds. failed gets each error; if it returns an
+// error, a retry cannot succeed, and retry returns that error. retry also returns an error
+// when ctx ends.
+func retry(ctx context.Context, try func() error, failed func(error) error) error {
+	var last error
+	err := retryBackoff.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {
+		switch last = try(); {
+		case last == nil:
+			return true, nil
+		case ctx.Err() != nil:
+			return false, ctx.Err()
+		}
+		return false, failed(last)
+	})
+	if err != nil && errors.Is(err, ctx.Err()) {
+		return errors.Join(last, err)
+	}
+	return err
 }

@@ -1,15 +1,143 @@
 package relay
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/explain"
+	"github.com/kuberelay/kuberelay/internal/status"
 )
+
+// unmatched returns the entries of settings that match nothing, ordered by setting. complete is
+// false while the cluster has not said yet what it has.
+//
+// An excluded name that nothing has is no mistake where many clusters share a configuration. It
+// counts if it is similar to a name that the cluster has, so that something is published that was
+// meant to be excluded.
+func (r *Relay) unmatched() (all []status.Unmatched, complete bool) {
+	all = []status.Unmatched{}
+	add := func(setting string, similar map[string]string, only func(similar string) bool) {
+		for _, entry := range slices.Sorted(maps.Keys(similar)) {
+			if only(similar[entry]) {
+				all = append(all, status.Unmatched{Setting: setting, Entry: entry, Suggestion: similar[entry]})
+			}
+		}
+	}
+	every, known := func(string) bool { return true }, func(similar string) bool { return similar != "" }
+	u, complete := r.informers.Unmatched()
+	add("KUBERELAY_RESOURCES", u.Resources, every)
+	add("KUBERELAY_EXCLUDE_RESOURCES", u.ExcludedResources, known)
+	add("KUBERELAY_NAMESPACES", u.Namespaces, every)
+	add("KUBERELAY_EXCLUDE_NAMESPACES", u.ExcludedNamespaces, known)
+	entries := func(setting string, entries ...string) {
+		for _, entry := range entries {
+			all = append(all, status.Unmatched{Setting: setting, Entry: entry})
+		}
+	}
+	if u.NamespaceSelector != "" {
+		entries("KUBERELAY_NAMESPACE_SELECTOR", u.NamespaceSelector)
+	}
+	if watched := r.informers.Resources(); len(watched) > 0 {
+		entries("KUBERELAY_DROP_FIELDS", r.shape.drop.Unmatched(watched)...)
+		entries("KUBERELAY_HASH_FIELDS", r.shape.hash.Unmatched(watched)...)
+		entries("KUBERELAY_FILTER", r.shape.never(watched)...)
+	}
+	if t := r.term.Load(); t != nil && t.claim.replacesNobody() {
+		entries("KUBERELAY_CLUSTER_REPLACES", r.Settings.Event.ClusterReplaces)
+	}
+	return all, complete
+}
+
+// allUnmatched is unmatched with the selectors that select no object.
+func (r *Relay) allUnmatched() (all []status.Unmatched, complete bool) {
+	all, complete = r.unmatched()
+	if w := r.Settings.Watch; w.LabelSelector != "" || w.FieldSelector != "" {
+		all = append(all, status.Document{Resources: r.resourceStatus(nil), Selectors: r.selectors()}.SelectingNothing()...)
+	}
+	return all, complete
+}
+
+// unmatchedPoll is the interval at which what matches nothing is logged if it has changed.
+const unmatchedPoll = 2 * time.Second
+
+// noteUnmatched logs what begins and what ceases to match nothing.
+func noteUnmatched(log *slog.Logger, before, now []status.Unmatched) {
+	for _, u := range now {
+		if !slices.Contains(before, u) {
+			log.Warn("setting matches nothing", "setting", u.Setting, "entry", u.Entry, "similar", cmp.Or(u.Suggestion, "none"))
+		}
+	}
+	for _, u := range before {
+		if !slices.ContainsFunc(now, func(n status.Unmatched) bool { return n.Setting == u.Setting && n.Entry == u.Entry }) {
+			log.Info("setting matches now", "setting", u.Setting, "entry", u.Entry)
+		}
+	}
+}
+
+// matches is the check of KUBERELAY_READY_REQUIRES_MATCHES.
+func (s *readiness) matches() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.relay == nil {
+		return s.why()
+	}
+	all, complete := s.relay.allUnmatched()
+	switch {
+	case len(all) > 0:
+		var sentences []string
+		for _, u := range all {
+			sentences = append(sentences, u.Sentence())
+		}
+		return errors.New(strings.Join(sentences, "; "))
+	case !complete:
+		return errStarting
+	}
+	return nil
+}
+
+// unmatched returns what matches nothing, nothing before the informers run.
+func (s *readiness) unmatched() (all []status.Unmatched) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.relay != nil {
+		all, _ = s.relay.allUnmatched()
+	}
+	return all
+}
+
+// unmatchedCollector makes the metric at each scrape.
+type unmatchedCollector struct{ relay *Relay }
+
+var unmatchedDesc = prometheus.NewDesc("kuberelay_setting_unmatched",
+	"1 for each entry of a setting that matches nothing in the cluster: a resource, a namespace, a field, a selector. Correct the spelling; forwarder status names a similar name. Leave an entry for what is created later.",
+	[]string{"setting", "entry"}, nil)
+
+// Describe is part of [prometheus.Collector].
+func (c unmatchedCollector) Describe(to chan<- *prometheus.Desc) { to <- unmatchedDesc }
+
+// Collect is part of [prometheus.Collector].
+func (c unmatchedCollector) Collect(to chan<- prometheus.Metric) {
+	sent := map[status.Unmatched]bool{} // an entry may be in a list twice, and a series may not
+	for _, u := range c.relay.state.unmatched() {
+		u.Entry, u.Suggestion = strings.ToValidUTF8(u.Entry, "?"), ""
+		if !sent[u] {
+			to <- prometheus.MustNewConstMetric(unmatchedDesc, prometheus.GaugeValue, 1, u.Setting, u.Entry)
+		}
+		sent[u] = true
+	}
+}
 
 // Explain returns the resources that a Relay with this configuration would watch if it
 // started now. It uses only Settings and Kube. Where a Relay would wait, Explain returns an

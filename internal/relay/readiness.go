@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/leader"
@@ -20,6 +21,7 @@ type readiness struct {
 	mu       sync.Mutex
 	cluster  string           // its name, "" before Run has connected to it
 	waiting  func() error     // what Run waits for; nil for nothing
+	since    time.Time        // when it began to wait; waitFor is called again with each error
 	relay    *Relay           // nil before the informers run
 	election *leader.Election // nil before the informers run, and without leader election
 }
@@ -28,6 +30,9 @@ type readiness struct {
 func (s *readiness) waitFor(why func() error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.waiting == nil {
+		s.since = time.Now()
+	}
 	s.waiting = why
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/ledger"
@@ -90,16 +91,11 @@ func New(c Config) *Resolver {
 
 // Run publishes consistency points until ctx ends.
 func (r *Resolver) Run(ctx context.Context) {
-	ticker := time.NewTicker(min(max(r.Interval/10, 10*time.Millisecond), time.Second))
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
+	every := min(max(r.Interval/10, 10*time.Millisecond), time.Second)
+	_ = wait.PollUntilContextCancel(ctx, every, false, func(ctx context.Context) (bool, error) {
 		r.Once(ctx)
-	}
+		return false, nil
+	})
 }
 
 // Once publishes the points that are due and reached, and takes those that are due. Only one

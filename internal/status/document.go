@@ -5,7 +5,7 @@
 // it: a pure function, so the same document always has the same verdict. The printers write a
 // judged document for people and for monitoring systems.
 //
-// The package does no I/O and imports nothing else of the project. A document has no content of
+// The package does no I/O, and imports only package terminal of the project. A document has no content of
 // objects. Errors can contain names of objects, as the log does.
 package status
 
@@ -22,10 +22,13 @@ type Document struct {
 	Time    time.Time `json:"time"` // when the document was made
 	Version string    `json:"version"`
 	Cluster string    `json:"cluster,omitempty"`
+	// Instance is the name of this forwarder among those that can hold the lease.
+	Instance string `json:"instance,omitempty"`
 	// WaitingFor is the side that a term waits for before it begins, [ForCluster] or [ForBus], and
 	// Waiting is why.
-	WaitingFor string `json:"waitingFor,omitempty"`
-	Waiting    string `json:"waiting,omitempty"`
+	WaitingFor   string     `json:"waitingFor,omitempty"`
+	Waiting      string     `json:"waiting,omitempty"`
+	WaitingSince *time.Time `json:"waitingSince,omitempty"`
 
 	Resources []Resource       `json:"resources"` // ordered by name
 	Discovery []DiscoveryError `json:"discoveryErrors"`
@@ -80,13 +83,15 @@ func (l Level) Code() int {
 	return 2
 }
 
-// Finding is one thing that is wrong.
+// Finding is one thing that is wrong. Headline has no error text and no age; Message has both.
 type Finding struct {
-	Reason  Reason `json:"reason"`
-	Level   Level  `json:"level"`
-	Message string `json:"message"`
-	Fix     string `json:"fix"`
-	See     string `json:"see"` // URL of a heading in docs/troubleshooting.md
+	Reason   Reason     `json:"reason"`
+	Level    Level      `json:"level"`
+	Headline string     `json:"headline"`
+	Since    *time.Time `json:"since,omitempty"`
+	Message  string     `json:"message"`
+	Fix      string     `json:"fix"`
+	See      string     `json:"see"` // URL of a heading in docs/troubleshooting.md
 }
 
 // Resource is the state of one watched resource.
@@ -102,7 +107,7 @@ type Resource struct {
 	// DegradedNamespaces are the namespaces that are watched separately and degraded.
 	DegradedNamespaces []string `json:"degradedNamespaces,omitempty"`
 
-	Objects int  `json:"objects"`         // in the cache
+	Objects int  `json:"objects"`         // in the cache; 0 also if no list has succeeded
 	Dirty   *int `json:"dirty,omitempty"` // objects whose present state the bus has not acknowledged
 
 	// ConsistentAsOf is the time of the cluster's state that the bus is known to have in full:

@@ -4,8 +4,9 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
+
+	"github.com/kuberelay/kuberelay/internal/terminal"
 )
 
 // Reason identifies a kind of finding.
@@ -67,7 +68,7 @@ func Causes() []Cause {
 		{Forbidden, "RBAC forbids resources", "grant get, list and watch, or remove them from KUBERELAY_RESOURCES; if you may read some namespaces only, name them in KUBERELAY_NAMESPACES", "access-denied-rechecking"},
 		{WatchFailing, "lists or watches fail", "repair what the error names: the API server, a conversion webhook, or a field selector that the resource does not support; until then the bus keeps the last states", "watch-failed-retrying"},
 		{Syncing, "the first list is not complete", "wait; a large resource takes minutes", "first-steps"},
-		{Unsent, "changes wait for the bus", "see the error of the resource; without one, the bus is slower than the changes", "publish-failed-retrying"},
+		{Unsent, "changes wait for the bus", "repair what the error names; without one, the bus is slower than the changes", "publish-failed-retrying"},
 		{PublishFailing, "objects cannot be published", "repair what the error names; until then the bus keeps the last states, and the forwarder retries", "publish-failed-retrying"},
 		{NotConsistent, "consistency points do not advance", "restart the forwarder if the API server is well: a watch may hang", "consistency-points-do-not-advance"},
 		{MemoryLow, "memory is near its limit", "raise the memory limit, or select less", "memory-is-near-its-limit"},
@@ -81,7 +82,7 @@ func Causes() []Cause {
 func found(r Reason, l Level, message string) Finding {
 	all := Causes()
 	c := all[slices.IndexFunc(all, func(c Cause) bool { return c.Reason == r })]
-	return Finding{Reason: r, Level: l, Message: message, Fix: c.Fix, See: page + c.Anchor}
+	return Finding{Reason: r, Level: l, Headline: message, Message: message, Fix: c.Fix, See: page + c.Anchor}
 }
 
 // Judge returns the document with its verdict.
@@ -106,157 +107,26 @@ func (f Finding) isNotice() bool { return f.Level == Notice }
 
 // Unanswered returns the document of a forwarder that does not answer.
 func Unanswered(err error, now time.Time) Document {
-	f := found(Unreachable, Critical, "the forwarder does not answer: "+oneLine(err.Error()))
+	f := found(Unreachable, Critical, "the forwarder does not answer: "+terminal.OneLine(err.Error()))
+	f.Headline = "the forwarder does not answer"
 	return Document{
 		Verdict: Verdict{Critical, f.Message, []Finding{f}}, Time: now.UTC(),
 		Resources: []Resource{}, Discovery: []DiscoveryError{}, Unmatched: []Unmatched{}, Selectors: []string{}, Work: []Work{},
 	}
 }
 
-func (d Document) find() []Finding {
-	all := []Finding{} // not null in JSON
-	add := func(r Reason, l Level, format string, args ...any) {
-		f := found(r, l, oneLine(fmt.Sprintf(format, args...)))
-		f.Fix = d.Bus.ownSettings(f.Fix)
-		all = append(all, f)
-	}
-	switch {
-	case d.WaitingFor == "":
-	case d.Waiting == "":
-		add(Starting, Warning, "the forwarder is starting")
-	case d.WaitingFor == ForBus:
-		add(BusIsAway, Critical, "the bus is away or refuses the forwarder: %s", d.Waiting)
-	default:
-		add(ClusterAway, Critical, "%s", d.Waiting)
-	}
-	if d.Bus.State == BusAway {
-		add(BusIsAway, Critical, "the bus is away%s: %s", d.since(d.Bus.Since), d.Bus.Error)
-	}
-	switch l := d.Lease; {
-	case l == nil:
-	case l.Error != "":
-		add(LeaseDenied, Critical, "lease %s: %s", l.Name, strings.TrimPrefix(l.Error, "lease "+l.Name+": "))
-	case !l.Leading && l.Holder == "":
-		add(NoLeader, Critical, "no forwarder holds the lease %s, so nothing is published", l.Name)
-	}
-	for _, e := range d.Discovery {
-		if e.Group == "*" {
-			add(DiscoveryFailing, Critical, "discovery fails: %s", e.Message)
-		} else {
-			add(DiscoveryFailing, Warning, "discovery of the group %s fails: %s", e.Group, e.Message)
-		}
-	}
-	d.findResources(add)
-	d.findUnsent(add)
-	for _, u := range d.Unmatched {
-		add(SettingUnmatched, Warning, "%s", u.Sentence())
-	}
-	if m := d.Memory; m.Limit > 0 && float64(m.Used) > maxMemoryShare*float64(m.Limit) {
-		add(MemoryLow, Warning, "memory is near its limit: %s of %s", size(m.Used), size(m.Limit))
-	}
-	for _, r := range d.Bus.Risks {
-		add(BusCanLose, Notice, "%s", r.Message)
-		all[len(all)-1].Fix = r.Fix
-	}
-	return all
-}
-
-func (d Document) findResources(add func(Reason, Level, string, ...any)) {
-	of := map[Reason][]Resource{}
-	for _, r := range d.Resources {
-		switch {
-		case r.Reason == "forbidden":
-			of[Forbidden] = append(of[Forbidden], r)
-		case r.State == "degraded":
-			of[WatchFailing] = append(of[WatchFailing], r)
-		case r.State == "starting":
-			of[Syncing] = append(of[Syncing], r)
-		case d.Bus.State == BusReady && r.ConsistentAsOf != nil && d.Time.Sub(*r.ConsistentAsOf) > maxConsistencyAge:
-			of[NotConsistent] = append(of[NotConsistent], r)
-		}
-	}
-	switch all := of[Forbidden]; {
-	case len(all) == 0:
-	case len(all) == len(d.Resources):
-		add(Forbidden, Critical, "none of the %d selected resources may be read: %s", len(all), named(all))
-	default:
-		add(Forbidden, Warning, "access denied to %d of %d resources: %s", len(all), len(d.Resources), named(all))
-	}
-	if all := of[WatchFailing]; len(all) > 0 {
-		level := Warning
-		for _, r := range all {
-			if r.Since != nil && d.Time.Sub(*r.Since) > toleratedFailure {
-				level = Critical
-			}
-		}
-		add(WatchFailing, level, "lists or watches of %d of %d resources fail: %s", len(all), len(d.Resources), named(all))
-	}
-	if all := of[Syncing]; len(all) > 0 {
-		add(Syncing, Warning, "the first list of %d of %d resources is not complete: %s", len(all), len(d.Resources), named(all))
-	}
-	if all := of[NotConsistent]; len(all) > 0 {
-		add(NotConsistent, Warning, "consistency points of %d of %d resources have not advanced for %s: %s",
-			len(all), len(d.Resources), d.age(all[0].ConsistentAsOf), named(all))
-	}
-	switch {
-	case len(d.Resources) == 0:
-		if d.WaitingFor == "" && len(d.Discovery) == 0 {
-			add(NothingWatched, Critical, "nothing is watched: KUBERELAY_RESOURCES matches nothing that the cluster serves")
-		}
-	case d.selectsNothing() && len(d.Unmatched) == 0:
-		add(NoObjectsSelected, Warning, "no object is selected by %s", strings.Join(d.Selectors, ", "))
-	}
-}
-
-func (d Document) findUnsent(add func(Reason, Level, string, ...any)) {
-	var failing []Resource
-	for _, r := range d.Resources {
-		if r.PublishError != nil {
-			failing = append(failing, r)
-		}
-	}
-	if len(failing) > 0 && d.Bus.State == BusReady {
-		r := failing[0]
-		add(PublishFailing, Warning, "objects of %d resources cannot be published, %s%s: %s", len(failing), r.Name, d.since(&r.PublishError.Since), r.PublishError.Message)
-	}
-	if d.OldestUnsent == nil {
-		return
-	}
-	level := Warning
-	switch age := d.Time.Sub(*d.OldestUnsent); {
-	case age <= toleratedUnsent:
-		return
-	case age > maxUnsent:
-		level = Critical
-	}
-	add(Unsent, level, "%d objects have changes that the bus has not acknowledged, the oldest for %s", d.dirty(), d.age(d.OldestUnsent))
-}
-
-// named names some resources, each with its error.
-func named(all []Resource) string {
-	const show = 3
-	var names []string
-	for _, r := range all[:min(show, len(all))] {
-		name := r.Name
-		if r.WatchError != nil {
-			name += " (" + r.WatchError.Message + ")"
-		}
-		names = append(names, name)
-	}
-	if more := len(all) - show; more > 0 {
-		names = append(names, fmt.Sprintf("and %d more", more))
-	}
-	return strings.Join(names, ", ")
-}
-
 func (d Document) summary() string {
+	watched := counted(len(d.Resources), "resource") + " watched, " + counted(d.objects(), "object")
 	if l := d.Lease; l != nil && !l.Leading {
-		return fmt.Sprintf("standing by, the leader is %s; %d resources watched, %d objects", l.Holder, len(d.Resources), d.objects())
+		return fmt.Sprintf("standing by, the leader is %s; %s", l.Holder, watched)
 	}
-	s := fmt.Sprintf("%d resources watched, %d objects, ", len(d.Resources), d.objects())
-	if dirty := d.dirty(); dirty == 0 {
+	s := watched + ", "
+	switch dirty := d.dirty(); dirty {
+	case 0:
 		s += "everything published"
-	} else {
+	case 1:
+		s += "1 change on its way"
+	default:
 		s += fmt.Sprintf("%d changes on their way", dirty)
 	}
 	if oldest := d.consistentAsOf(); oldest != nil {
@@ -303,4 +173,10 @@ func (d Document) since(t *time.Time) string {
 	return " for " + d.age(t)
 }
 
-func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
+// counted returns a number with its noun.
+func counted(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

@@ -1,7 +1,7 @@
 package status
 
 import (
-	"encoding/json"
+	"bytes"
 	"fmt"
 	"io"
 	"strings"
@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/kuberelay/kuberelay/internal/terminal"
 )
 
 // Printer writes a judged document.
@@ -17,18 +19,11 @@ type Printer func(io.Writer, Document) error
 // Printers returns the printers by name: table for people, json, nagios for a plugin of Nagios
 // and its relatives, and prometheus for a textfile collector.
 func Printers() map[string]Printer {
-	return map[string]Printer{"table": writeTable, "json": writeJSON, "nagios": writeNagios, "prometheus": writePrometheus}
-}
-
-func writeJSON(w io.Writer, d Document) error {
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	return e.Encode(d)
+	return map[string]Printer{"table": writeTable, "json": func(w io.Writer, d Document) error { return terminal.WriteJSON(w, d) }, "nagios": writeNagios, "prometheus": writePrometheus}
 }
 
 func writeTable(w io.Writer, d Document) error {
-	var b strings.Builder
+	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s: %s\n", strings.ToUpper(string(d.Verdict.Level)), d.Verdict.Summary)
 	for i, f := range d.Verdict.Findings {
 		if f.isNotice() {
@@ -44,14 +39,13 @@ func writeTable(w io.Writer, d Document) error {
 		d.writeResources(&b)
 	}
 	if d.Bus.Sink == "" { // no answer
-		_, err := io.WriteString(w, b.String())
-		return err
+		return write(w, &b)
 	}
 	b.WriteByte('\n')
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "bus:\t%s, %s%s, %d queued, %d in flight", d.Bus.Sink, d.Bus.State, d.since(d.Bus.Since), d.Bus.Queued, d.Bus.InFlight)
 	if n := d.Bus.ForeignEvents; n > 0 {
-		fmt.Fprintf(t, ", %d foreign events repaired", n)
+		fmt.Fprintf(t, ", %s repaired", counted(n, "foreign event"))
 	}
 	fmt.Fprintln(t)
 	if d.Lease != nil {
@@ -62,25 +56,34 @@ func writeTable(w io.Writer, d Document) error {
 	}
 	fmt.Fprintf(t, "memory:\t%s\n", d.Memory)
 	fmt.Fprintf(t, "cluster:\t%s\n", orDash(d.Cluster))
+	fmt.Fprintf(t, "instance:\t%s\n", orDash(d.Instance))
 	fmt.Fprintf(t, "version:\t%s\n", orDash(d.Version))
 	for _, f := range d.Verdict.Findings {
 		if f.isNotice() {
 			fmt.Fprintf(t, "notice:\t%s; fix: %s\n", f.Message, f.Fix)
 		}
 	}
-	_ = t.Flush() // a Builder never fails
-	_, err := io.WriteString(w, b.String())
+	_ = t.Flush() // a Buffer never fails
+	return write(w, &b)
+}
+
+// write writes text that can contain errors of other programs.
+func write(w io.Writer, b *bytes.Buffer) error {
+	_, err := w.Write(terminal.Escape(b.Bytes()))
 	return err
 }
 
 func (d Document) writeResources(w io.Writer) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	defer t.Flush() //nolint:errcheck // a Builder never fails
+	defer t.Flush() //nolint:errcheck // a Buffer never fails
 	fmt.Fprintln(t, "RESOURCE\tSTATE\tOBJECTS\tDIRTY\tCONSISTENT\tPUBLISHED\tERROR")
 	for _, r := range d.Resources {
-		state, dirty, failure := r.State, "-", r.WatchError
+		state, objects, dirty, failure := r.State, fmt.Sprint(r.Objects), "-", r.WatchError
 		if r.Reason != "" {
 			state += " (" + r.Reason + ")"
+		}
+		if r.Objects == 0 && r.State != "synced" {
+			objects = "-" // nothing was listed yet
 		}
 		if r.Dirty != nil {
 			dirty = fmt.Sprint(*r.Dirty)
@@ -90,9 +93,9 @@ func (d Document) writeResources(w io.Writer) {
 		}
 		text := "-"
 		if failure != nil {
-			text = fmt.Sprintf("for %s: %s", d.age(&failure.Since), oneLine(failure.Message))
+			text = fmt.Sprintf("for %s: %s", d.age(&failure.Since), terminal.OneLine(failure.Message))
 		}
-		fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%s\t%s\t%s\n", r.Name, state, r.Objects, dirty, d.ago(r.ConsistentAsOf), d.ago(r.LastPublished), text)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", r.Name, state, objects, dirty, d.ago(r.ConsistentAsOf), d.ago(r.LastPublished), text)
 	}
 }
 
@@ -160,8 +163,7 @@ func writeNagios(w io.Writer, d Document) error {
 		}
 		line += " | " + strings.Join(append(data, memory), " ")
 	}
-	_, err := fmt.Fprintln(w, line)
-	return err
+	return write(w, bytes.NewBufferString(line+"\n"))
 }
 
 // seconds returns the age of a time, 0 for nil.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
@@ -30,7 +31,7 @@ func count64(n int64) *int64 { return &n }
 // well is a forwarder that has nothing to complain about.
 func well() Document {
 	return Document{
-		Time: now, Version: "v1.2.3", Cluster: "prod-eu1",
+		Time: now, Version: "v1.2.3", Cluster: "prod-eu1", Instance: "kuberelay-0_x",
 		Resources: []Resource{
 			{
 				Name: "configmaps", Version: "v1", State: "synced", Since: ago(3 * time.Hour), Objects: 120, Dirty: count(0),
@@ -165,6 +166,52 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// A headline has no error of another program, whose length and words nobody knows, and says since when.
+func TestHeadline(t *testing.T) {
+	const raw = "error text"
+	for _, c := range []struct {
+		fault func(*Document)
+		want  string
+		since *time.Time
+	}{
+		{func(d *Document) { d.WaitingFor, d.Waiting, d.WaitingSince = ForCluster, raw, ago(time.Minute) }, "the API server is unreachable", ago(time.Minute)},
+		{func(d *Document) { d.WaitingFor, d.Waiting, d.WaitingSince = ForBus, raw, ago(time.Minute) }, "the bus is away or refuses the forwarder", ago(time.Minute)},
+		{func(d *Document) { d.Bus = Bus{State: BusAway, Since: ago(time.Minute), Error: raw} }, "the bus is away", ago(time.Minute)},
+		{func(d *Document) { d.Lease.Leading, d.Lease.Error = false, raw }, "access denied to the lease kuberelay/kuberelay", nil},
+		{func(d *Document) { d.Discovery = []DiscoveryError{{"*", raw}} }, "discovery fails", nil},
+		{func(d *Document) { d.Discovery = []DiscoveryError{{"metrics.k8s.io", raw}} }, "discovery of the group metrics.k8s.io fails", nil},
+		{func(d *Document) { fail(d, "forbidden", raw) }, "access denied to 1 of 2 resources", ago(time.Minute)},
+		{func(d *Document) { fail(d, "failing", raw) }, "lists or watches of 1 of 2 resources fail", ago(time.Minute)},
+		{func(d *Document) { d.Resources = d.Resources[1:]; fail(d, "failing", raw) }, "lists or watches of 1 of 1 resource fail", ago(time.Minute)},
+		{func(d *Document) { d.Resources[0].State, d.Resources[0].Since = "starting", ago(time.Minute) }, "the first list of 1 of 2 resources is not complete", ago(time.Minute)},
+		{func(d *Document) { d.Resources[1].ConsistentAsOf = ago(time.Hour) }, "consistency points of 1 of 2 resources have not advanced", ago(time.Hour)},
+		{func(d *Document) { d.Resources[1].PublishError = &Error{raw, *ago(time.Minute)} }, "objects of 1 resource cannot be published", ago(time.Minute)},
+		{func(d *Document) {
+			d.Resources[0].Dirty, d.OldestUnsent, d.Bus.State = count(1), ago(time.Hour), BusUnused
+			d.Resources[0].PublishError = &Error{raw, *ago(time.Minute)}
+		}, "1 object has a change that the bus has not acknowledged, the oldest", ago(time.Hour)},
+		{func(d *Document) { d.Memory.Used = 220 << 20 }, "memory is near its limit: 220 MiB of 230 MiB", nil},
+	} {
+		d := well()
+		c.fault(&d)
+		f := Judge(d).Verdict.Findings[0]
+		if f.Headline != c.want || (f.Since == nil) != (c.since == nil) || f.Since != nil && !f.Since.Equal(*c.since) {
+			t.Errorf("got %q since %v, want %q since %v", f.Headline, f.Since, c.want, c.since)
+		}
+		if f.Reason != MemoryLow && f.Reason != Syncing && f.Reason != NotConsistent && !strings.Contains(f.Message, raw) {
+			t.Errorf("the message of %s lacks the error: %q", f.Reason, f.Message)
+		}
+	}
+	if f := Unanswered(errors.New(raw), now).Verdict.Findings[0]; f.Headline != "the forwarder does not answer" {
+		t.Errorf("got %q", f.Headline)
+	}
+}
+
+func fail(d *Document, reason, message string) {
+	degrade(&d.Resources[0], reason, time.Minute)
+	d.Resources[0].WatchError.Message = message
+}
+
 func TestUnanswered(t *testing.T) {
 	d := Unanswered(errors.New("connection refused"), now)
 	if d.Verdict.Level != Critical || len(d.Verdict.Findings) != 1 || d.Verdict.Findings[0].Reason != Unreachable || !strings.Contains(d.Verdict.Summary, "connection refused") {
@@ -187,7 +234,7 @@ func documents() map[string]Document {
 	sick.OldestUnsent, sick.Resources[0].Dirty = ago(6*time.Minute), count(3)
 	sick.Resources[0].PublishError = &Error{"publish x: not sent", *ago(5 * time.Minute)}
 	degrade(&sick.Resources[1], "forbidden", time.Hour)
-	sick.Resources[1].ConsistentAsOf = nil
+	sick.Resources[1].ConsistentAsOf, sick.Resources[1].Objects = nil, 0
 	sick.Unmatched = []Unmatched{{"KUBERELAY_RESOURCES", "deploymnts", "deployments.apps"}}
 	risky := well()
 	risky.Bus.Risks = []Risk{{Setting: "num_replicas=1", Of: []string{"KUBERELAY"}, Message: "num_replicas=1 (KUBERELAY): a server that fails loses it", Fix: "use 3"}}
@@ -239,6 +286,21 @@ func TestPrinters(t *testing.T) {
 					t.Errorf("%q is not one line with one separator", &b)
 				}
 			})
+		}
+	}
+}
+
+// TestPrintersAreSafe: the error of a bus or of an aggregated API server cannot control the terminal.
+func TestPrintersAreSafe(t *testing.T) {
+	d := well()
+	d.Bus.State, d.Bus.Error = BusAway, "\x1b]0;title\a\u202e"
+	for format, write := range Printers() {
+		var b strings.Builder
+		if err := write(&b, Judge(d)); err != nil {
+			t.Fatal(err)
+		}
+		if strings.ContainsFunc(b.String(), func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }) {
+			t.Errorf("%s: something controls the terminal: %q", format, &b)
 		}
 	}
 }

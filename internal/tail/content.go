@@ -9,6 +9,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/kuberelay/kuberelay/internal/terminal"
+
 	"go.yaml.in/yaml/v3"
 
 	"github.com/kuberelay/kuberelay/internal/event"
@@ -29,7 +31,7 @@ func WriteJSON(w io.Writer, objects []Object, single bool) error {
 	if err := e.Encode(root); err != nil {
 		return fmt.Errorf("write as JSON: %w", err)
 	}
-	if err := json.Indent(&indented, escape(bytes.TrimSpace(b.Bytes())), "", "    "); err != nil {
+	if err := json.Indent(&indented, terminal.Escape(bytes.TrimSpace(b.Bytes())), "", "    "); err != nil {
 		return fmt.Errorf("write as JSON: %w", err)
 	}
 	indented.WriteByte('\n')

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
-	"unicode"
-	"unicode/utf8"
+
+	"github.com/kuberelay/kuberelay/internal/terminal"
 
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish"
@@ -42,33 +42,5 @@ func (e Event) JSON() ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("show event %q: %w", e.Message.ID, err)
 	}
-	return escape(b), nil
-}
-
-// escape writes what does not print as \uXXXX. In valid JSON all of that is inside strings.
-func escape(b []byte) []byte {
-	first := 0
-	for first < len(b) && ' ' <= b[first] && b[first] <= '~' {
-		first++
-	}
-	if first == len(b) {
-		return b
-	}
-	escaped := append(make([]byte, 0, len(b)+64), b[:first]...)
-	for i := first; i < len(b); {
-		r, size := utf8.DecodeRune(b[i:])
-		switch {
-		case r == utf8.RuneError && size == 1:
-			escaped = append(escaped, `\ufffd`...)
-		case unicode.IsPrint(r):
-			escaped = append(escaped, b[i:i+size]...)
-		case r > 0xffff:
-			r -= 0x10000
-			escaped = fmt.Appendf(escaped, `\u%04x\u%04x`, 0xd800+r>>10, 0xdc00+r&0x3ff)
-		default:
-			escaped = fmt.Appendf(escaped, `\u%04x`, r)
-		}
-		i += size
-	}
-	return escaped
+	return terminal.Escape(b), nil
 }

@@ -3,9 +3,10 @@ package trace
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	"github.com/kuberelay/kuberelay/internal/terminal"
 )
 
 // Verdict is the conclusion.
@@ -56,25 +57,25 @@ func Causes() []Cause {
 		{DeleteOnBus, 0, "the object is gone, and the last event says so", ""},
 		{Deselection, 1, "a setting does not select the object", "change the setting, and restart the forwarder; forwarder resources shows what KUBERELAY_RESOURCES matches"},
 		{Forbidden, 1, "the forwarder may not watch the object", "grant get, list and watch"},
-		{WatchFailing, 1, "the list or the watch of the resource fails", "see the error, and forwarder status"},
+		{WatchFailing, 1, "the list or the watch of the resource fails", "repair what the error names; forwarder status says more of the resource"},
 		{WatchBehind, 1, "the watch does not show the last change yet", "wait; if it lasts, the API server or the network is slow"},
 		{StartingUp, 1, "the forwarder is starting", "wait; if it lasts, see forwarder status"},
 		{BusAway, 1, "the bus is away", "check that it runs, KUBERELAY_NATS_URL or KUBERELAY_KAFKA_BROKERS, the credentials and the permissions"},
-		{Refused, 1, "the bus does not take the event", "see the error; a full bus needs space"},
+		{Refused, 1, "the bus does not take the event", "repair what the error names; a full bus needs space"},
 		{Lost, 1, "the bus had the present state, and has lost it", "wait for KUBERELAY_CHECKPOINT_REFRESH: the forwarder finds what the bus lost, and publishes it again"},
 		{Waiting, 1, "the change is on its way", "wait; if it lasts, see forwarder status"},
 		{Behind, 1, "the bus lacks the change, and no leader says why", "ask the forwarder that leads, with --address"},
 		{ConsumerBehind, 1, "the bus has the change, and the consumer has not acknowledged it", "see the consumer's log"},
 		{ConsumerUnknown, 2, "the bus has the change, and what the consumer has read is unknown", "check the name in --consumer, and the permissions"},
 		{NoObject, 2, "neither the API server nor the bus has the object", "check the name and --namespace; the delete of an object stays on the bus for KUBERELAY_DELETE_RETENTION"},
-		{CannotTell, 2, "the present state is unknown", "see the error"},
+		{CannotTell, 2, "the present state is unknown", "repair what the error names, and trace the object again"},
 	}
 }
 
 func verdict(r Reason, format string, args ...any) Verdict {
 	all := Causes()
 	c := all[slices.IndexFunc(all, func(c Cause) bool { return c.Reason == r })]
-	return Verdict{Reason: r, Code: c.Code, Summary: strings.Join(strings.Fields(fmt.Sprintf(format, args...)), " "), Fix: c.Fix}
+	return Verdict{Reason: r, Code: c.Code, Summary: terminal.OneLine(fmt.Sprintf(format, args...)), Fix: c.Fix}
 }
 
 // Judge returns the document with its verdict.

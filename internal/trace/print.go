@@ -1,11 +1,13 @@
 package trace
 
 import (
-	"encoding/json"
+	"bytes"
 	"fmt"
 	"io"
 	"strings"
 	"text/tabwriter"
+
+	"github.com/kuberelay/kuberelay/internal/terminal"
 )
 
 // Printer writes a judged document.
@@ -13,18 +15,11 @@ type Printer func(io.Writer, Document) error
 
 // Printers returns the printers by name: table for people, and json.
 func Printers() map[string]Printer {
-	return map[string]Printer{"table": writeTable, "json": writeJSON}
-}
-
-func writeJSON(w io.Writer, d Document) error {
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	return e.Encode(d)
+	return map[string]Printer{"table": writeTable, "json": func(w io.Writer, d Document) error { return terminal.WriteJSON(w, d) }}
 }
 
 func writeTable(w io.Writer, d Document) error {
-	var b strings.Builder
+	var b bytes.Buffer
 	fmt.Fprintln(&b, d.Verdict.Summary)
 	if d.Verdict.Fix != "" {
 		fmt.Fprintf(&b, "  fix: %s\n", d.Verdict.Fix)
@@ -40,7 +35,7 @@ func writeTable(w io.Writer, d Document) error {
 			if text != "" {
 				text += ", "
 			}
-			text += strings.Join(strings.Fields(part), " ")
+			text += terminal.OneLine(part)
 		}
 		fmt.Fprintf(t, "%s:\t%s\n", name, text)
 	}
@@ -59,8 +54,8 @@ func writeTable(w io.Writer, d Document) error {
 	if d.Consumer != nil {
 		line("consumer", d.Consumer.words()...)
 	}
-	_ = t.Flush() // a Builder never fails
-	_, err := io.WriteString(w, b.String())
+	_ = t.Flush() // a Buffer never fails
+	_, err := w.Write(terminal.Escape(b.Bytes()))
 	return err
 }
 
@@ -125,7 +120,7 @@ func (d Document) busWords() []string {
 	case Unknown:
 		words := []string{"unknown", b.Error}
 		if c := d.Forwarder.Checkpoint; c != nil {
-			words = append(words, "the forwarder knows of "+strings.Join(strings.Fields(strings.Join([]string{string(c.State), named("version", c.Version), named("at", c.Position)}, " ")), " "))
+			words = append(words, "the forwarder knows of "+terminal.OneLine(string(c.State)+" "+named("version", c.Version)+" "+named("at", c.Position)))
 		}
 		return words
 	case Absent:

@@ -86,3 +86,25 @@ func (o Options) withDefaults() Options {
 
 // ErrUnreachable is in the chain of the error when the bus doesn't answer.
 var ErrUnreachable = replica.ErrUnreachable
+
+// openFollower opens the bus.
+func openFollower(ctx context.Context, o Options, c *cluster) (*replica.Follower, error) {
+	name := o.NATS.Cluster
+	if o.Kafka != nil {
+		name = o.Kafka.Cluster
+	}
+	if name == "" {
+		var err error
+		if name, err = c.name(ctx); err != nil {
+			return nil, err
+		}
+	}
+	c.form.Cluster = name
+	o.NATS.Reading = o.Progress.Reading
+	ro := replica.Options{Cluster: name, Form: c.form, Retention: o.DeleteRetention, Repeats: o.Repeats}
+	if o.Kafka != nil {
+		o.Kafka.Reading = o.Progress.Reading
+		return replica.OpenKafka(*o.Kafka, ro)
+	}
+	return replica.OpenNATS(ctx, o.NATS, o.NATSHistory, ro)
+}

@@ -50,28 +50,6 @@ func Run(ctx context.Context, o Options) (report.Report, error) {
 	return v.run(ctx)
 }
 
-// openFollower opens the bus.
-func openFollower(ctx context.Context, o Options, c *cluster) (*replica.Follower, error) {
-	name := o.NATS.Cluster
-	if o.Kafka != nil {
-		name = o.Kafka.Cluster
-	}
-	if name == "" {
-		var err error
-		if name, err = c.name(ctx); err != nil {
-			return nil, err
-		}
-	}
-	c.form.Cluster = name
-	o.NATS.Reading = o.Progress.Reading
-	ro := replica.Options{Cluster: name, Form: c.form, Retention: o.DeleteRetention, Repeats: o.Repeats}
-	if o.Kafka != nil {
-		o.Kafka.Reading = o.Progress.Reading
-		return replica.OpenKafka(*o.Kafka, ro)
-	}
-	return replica.OpenNATS(ctx, o.NATS, o.NATSHistory, ro)
-}
-
 // verification is one run.
 type verification struct {
 	opts      Options

@@ -72,7 +72,7 @@ accounts: {
 	x.named(f, "an object is too large", "its metadata only: it is too large for the bus", "trace", "cm/large", in)
 	change(func(c *jetstream.StreamConfig) { c.MaxMsgSize, c.MaxBytes = -1, 1 })
 	u.label(configMaps, namespace, "a", "full")
-	x.named(f, "the stream is full", "objects of 1 resources cannot be published, configmaps", "status")
+	x.named(f, "the stream is full", "objects of 1 resource cannot be published, configmaps", "status")
 	x.named(f, "the stream is full, by the stream", "the stream is full: ", "check")
 	change(func(c *jetstream.StreamConfig) { c.MaxBytes = -1 })
 	f.idle()

@@ -22,14 +22,14 @@ func TestStatusPageDocument(t *testing.T) {
 	clean := 0
 	old := time.Now().Add(-26*time.Hour - 30*time.Minute)
 	d := status.Document{
-		Cluster: "prod-eu1", Version: "v1.2.3", Selectors: []string{}, Discovery: []status.DiscoveryError{}, Unmatched: []status.Unmatched{},
+		Cluster: "prod-eu1", Instance: "kuberelay-0_x", Version: "v1.2.3", Selectors: []string{}, Discovery: []status.DiscoveryError{}, Unmatched: []status.Unmatched{},
 		Bus:   status.Bus{Sink: "kafka", State: status.BusReady},
 		Lease: &status.Lease{Name: "kuberelay/kuberelay", Leading: true, Holder: "kuberelay-0"},
 		Resources: []status.Resource{
 			{Name: "configmaps", State: "synced", Dirty: &clean, PublishError: &status.Error{Message: "too large", Since: old}},
 			{Name: "nodes", State: "synced", Dirty: &clean},
 			{Name: "pods", State: "starting", Dirty: &clean},
-			{Name: "secrets", State: "degraded", Reason: "forbidden", Dirty: &clean, WatchError: &status.Error{Message: "secrets is forbidden", Since: old}},
+			{Name: "secrets", State: "degraded", Reason: "forbidden", Since: &old, Dirty: &clean, WatchError: &status.Error{Message: "secrets is forbidden", Since: old}},
 		},
 		Work: []status.Work{{Work: "first_sync", Unit: "objects", Done: 1200, Total: number(20000), PerSecond: 310, SecondsLeft: number(61)}},
 	}
@@ -49,7 +49,17 @@ func TestStatusPageDocument(t *testing.T) {
 	t.Cleanup(server.Close)
 	p := openPage(t, strings.TrimPrefix(server.URL, "http://"))
 	p.says("#level", "WARNING · 3 findings")
-	p.says("#summary", "Access denied to 1 of 4 resources: secrets (secrets is forbidden)")
+	if got, want := p.Text("#summary"), "Access denied to 1 of 4 resources for 26h"; got != want {
+		t.Errorf("the headline is %q, want %q", got, want)
+	}
+	p.says("#error", "Access denied to 1 of 4 resources: secrets (secrets is forbidden)")
+	p.says("#findings", "Objects of 1 resource cannot be published for 26h")
+	p.says("#findings", "Objects of 1 resource cannot be published, configmaps for 26h: too large")
+	p.says("#instance", "kuberelay-0_x")
+	objects := `[...document.querySelectorAll("#resources [data-label=Objects]")].map((e) => e.innerText).join()`
+	if got := browsertest.Eval[string](p.Tab, objects); got != "–,0,–,0" {
+		t.Errorf("the objects are %q: a resource that was never listed has a dash", got)
+	}
 	p.says("#work", "First sync: 1,200 of 20,000 objects, 310/s, 61s left")
 	want := "secrets|Not watched for 26h: secrets is forbidden|configmaps|Not published for 26h: too large|pods|nodes"
 	if got := browsertest.Eval[string](p.Tab, `[...document.querySelectorAll("#resources tr")].map((e) => e.firstChild.innerText).join("|")`); got != want {

@@ -197,6 +197,8 @@ func TestStatusPage(t *testing.T) {
 	bus.Kill()
 	p.says("#level", "CRITICAL")
 	p.says("#summary", "The bus is away for ")
+	p.says("#error", "The bus is away for ")
+	p.says("#instance", "_")
 	p.says("#findings", "KUBERELAY_NATS_URL")
 	u.create(configMaps, namespace, configMap("waiting", "1"))
 	p.Await("the object is unsent", `[...document.querySelectorAll("#resources .some")].some((e) => e.innerText.endsWith("1"))`)

@@ -1,6 +1,6 @@
-// Command prometheus evaluates alerts and queries over scraped metrics, with the engine and the
-// rules of Prometheus as a library. It reads an input as JSON and writes an output. Its module
-// also has promtool, which runs the unit tests of the alerts.
+// Command prometheus evaluates alerts and queries over scraped metrics, with the engine of Prometheus as a
+// library. It reads an input as JSON from standard input, and writes an output to standard output. Its
+// module also has promtool, which runs the unit tests of the alerts.
 package main
 
 import (
@@ -24,20 +24,20 @@ import (
 	"github.com/prometheus/prometheus/storage"
 )
 
-// input has times in seconds.
+// input is what to evaluate. Times are in seconds.
 type input struct {
 	Scrapes []scrape
-	Until   int64    // alerts are evaluated each minute from 0 on, queries over the whole time
-	Rules   string   // the content of a file of rules, "" for none
-	Queries []string // with a result for each in the output
+	Until   int64    // the end; alerts and queries are evaluated each minute from 0 to it
+	Rules   string   // the content of a rule file, or ""
+	Queries []string // each has a result in the output
 }
 
-// scrape is what Prometheus got of a target at a time.
+// scrape is one scrape of a target.
 type scrape struct {
 	At     int64
 	Labels map[string]string // of the target
 	Up     bool
-	Text   string // of its metrics
+	Text   string // the metrics in the text format
 }
 
 type output struct {
@@ -45,15 +45,15 @@ type output struct {
 	Results []result
 }
 
-// firing is an alert at a time at which it fires.
+// firing is an alert that fires at a time.
 type firing struct {
 	At                  int64
 	Labels, Annotations map[string]string
 }
 
 type result struct {
-	Series int      // of the query at any time
-	Empty  []string // selectors in it that select nothing at any time
+	Series int      // number of series that the query returns
+	Empty  []string // selectors in the query that never select anything
 	Error  string
 }
 
@@ -131,7 +131,7 @@ func (e evaluation) alerts(content string) ([]firing, error) {
 	return fired, nil
 }
 
-// query evaluates a query, and each of its selectors.
+// query evaluates a query and each of its selectors.
 func (e evaluation) query(q string) (r result) {
 	expr, err := e.parser.ParseExpr(q)
 	if err == nil {
@@ -154,7 +154,7 @@ func (e evaluation) query(q string) (r result) {
 	return r
 }
 
-// series returns how many series an expression has, each minute from 0 on.
+// series returns the number of series that an expression returns, evaluated each minute from 0 on.
 func (e evaluation) series(expr string) (int, error) {
 	ctx := context.Background()
 	q, err := e.engine.NewRangeQuery(ctx, e.scraped, nil, expr, time.Unix(0, 0), time.Unix(e.until, 0), time.Minute)

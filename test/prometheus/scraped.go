@@ -18,7 +18,7 @@ import (
 	"github.com/prometheus/prometheus/util/annotations"
 )
 
-// sample is a sample of a float.
+// sample is a float sample.
 type sample struct {
 	at    int64 // milliseconds
 	value float64
@@ -37,7 +37,7 @@ func (s sample) Copy() chunks.Sample           { return s }
 // scraped is a storage in memory.
 type scraped []storage.Series
 
-// parse makes the series of scrapes, in the order of their times.
+// parse returns the series of some scrapes, which are ordered by time.
 func parse(scrapes []scrape) (storage.Queryable, error) {
 	byHash := map[uint64][]chunks.Sample{}
 	sets := map[uint64]labels.Labels{}
@@ -109,7 +109,7 @@ func (scraped) LabelNames(context.Context, *storage.LabelHints, ...*labels.Match
 
 func (scraped) Close() error { return nil }
 
-// found are the series of a query.
+// found iterates over the series of a query.
 type found struct {
 	now  storage.Series
 	left []storage.Series

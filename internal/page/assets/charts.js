@@ -12,7 +12,7 @@ let limit = 0; // of the memory
 
 export function setRates(r) { rates = r; }
 
-// sample remembers of a document what the forwarder keeps no history of.
+// sample keeps the values of a document that the forwarder has no history of.
 export function sample(d) {
   const span = spanNow();
   const known = d.resources.filter((r) => r.dirty !== undefined);
@@ -44,7 +44,7 @@ function samples(of) {
   });
 }
 
-// headline is the last value that is over, or the present one if it is more.
+// recent is the value of the last complete span, or the present one if it is higher.
 const recent = (values) => Math.max(values.at(-2) ?? 0, values.at(-1) ?? 0);
 
 const charts = [

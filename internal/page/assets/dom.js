@@ -15,7 +15,7 @@ export function element(tag, className, ...children) {
 // breakable returns a name that may be broken after its dots.
 export const breakable = (name) => name.split(/(?<=\.)/).flatMap((part, i) => (i > 0 ? [element("wbr"), part] : [part]));
 
-// cells gives a row its roles, because a phone shows it as a block.
+// cells gives a row its ARIA roles, because the layout for phones removes them.
 export function cells(row) {
   row.setAttribute("role", "row");
   for (const e of row.children) e.setAttribute("role", e.tagName === "TH" ? "rowheader" : "cell");
@@ -37,7 +37,7 @@ const icons = {
   waiting: "M8 1.2a6.8 6.8 0 1 0 0 13.6A6.8 6.8 0 1 0 8 1.2M8 4.5V8l2.5 1.8",
 };
 
-// setMarked shows a text with an icon before it, which has no meaning of its own.
+// setMarked shows a text with an icon before it. Screen readers skip the icon.
 export function setMarked(e, icon, text) {
   if (e.dataset.icon === icon && e.lastChild.textContent === text) return;
   const svg = drawing("svg", { class: "icon", viewBox: "0 0 16 16", "aria-hidden": "true" });
@@ -64,8 +64,7 @@ export function link(text, to) {
   return a;
 }
 
-// reconcile makes the children of an element those of the items, and keeps the ones that are there, with
-// their focus.
+// reconcile makes an element have one child for each item. It keeps existing children, and so their focus.
 export function reconcile(parent, items, key, create, update) {
   const before = new Map([...parent.children].map((e) => [e.dataset.key, e]));
   let at = parent.firstElementChild;

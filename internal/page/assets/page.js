@@ -9,8 +9,8 @@ import { roleOf, showFacts, showVerdict } from "./verdict.js";
 import { clockTime, duration, now, setClock } from "./words.js";
 import { showWork } from "./work.js";
 
-// silence is how long a stream that lives can be silent: it sends a document every 5 seconds. Patience is
-// for a connection that the browser makes again. All are in milliseconds.
+// Times in milliseconds. A stream that is silent for longer than silence is broken: it sends a document every
+// 5 seconds. patience is how long the browser may take to reconnect before the page says so.
 const silence = 20_000, patience = 5_000, retryAfter = 10_000;
 
 let status = null; // the last document
@@ -21,6 +21,7 @@ let source = null;
 function show() {
   if (!status) return;
   setText(byId("cluster"), status.cluster ?? "–");
+  setText(byId("instance"), status.instance || "–");
   setText(byId("role"), roleOf(status));
   setText(byId("version"), status.version || "–");
   showVerdict(status);
@@ -30,7 +31,7 @@ function show() {
   explainNone(roleOf(status));
 }
 
-// tick lets ages grow, and notices a stream that is gone.
+// tick updates ages, and notices a broken stream.
 function tick() {
   const at = performance.now();
   if (broken === null && at - heard > silence) {

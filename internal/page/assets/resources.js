@@ -59,7 +59,7 @@ function update(row, { r, error }) {
   }
   const [state, objects, unsent, old, lag, published] = row.querySelectorAll("td");
   setMarked(state, level === "warning" && known.level === "ok" ? "warning" : known.icon, r.state + (r.reason ? ` (${r.reason})` : ""));
-  setText(objects, count(r.objects));
+  setText(objects, r.objects === 0 && r.state !== "synced" ? "–" : count(r.objects)); // nothing was listed yet
   setText(unsent, r.dirty === undefined ? "–" : count(r.dirty));
   setClass(unsent, r.dirty > 0 ? "number some" : "number");
   setText(old, r.consistentAsOf ? age(r.consistentAsOf) : "–");

@@ -11,14 +11,17 @@ export function showVerdict(d) {
   const wrong = findings.filter((f) => f.level !== "notice").length;
   const more = wrong > 1 ? ` · ${counted(wrong, "finding")}` : "";
   setMarked(byId("level"), level, level.toUpperCase() + more);
-  // The summary has the message of the first finding, which has its fix below.
-  setText(byId("summary"), sentence(wrong > 0 ? findings[0].message : summary));
+  // The first finding is the headline of the page; its fix is below.
+  setText(byId("summary"), sentence(wrong > 0 ? headline(findings[0]) : summary));
+  const error = byId("error");
+  error.hidden = wrong === 0 || !hasMore(findings[0]);
+  if (!error.hidden) setText(error, sentence(findings[0].message));
   reconcile(byId("findings"), findings, (f) => `${f.reason} ${f.level} ${f.fix}`, createFinding, updateFinding);
   document.title = `${level.toUpperCase()} · ${d.cluster ?? "no cluster"} · Kuberelay`;
   announce(d);
 }
 
-// announce tells those who do not see the page what is new, and not each second how old it is.
+// announce tells screen readers about a new state, but not about growing ages.
 function announce(d) {
   const state = d.verdict.level + d.verdict.findings.map((f) => f.reason).join();
   if (state === announced) return;
@@ -31,14 +34,24 @@ function createFinding(f) {
   more.setAttribute("aria-label", `Troubleshooting: ${f.reason.replaceAll("_", " ")}`);
   return element("li", "",
     element("p", "message", element("span", "tag", ""), " ", element("span", "text", "")),
+    element("p", "error", ""),
     element("p", "fix", element("strong", "", "Fix:"), ` ${sentence(f.fix)}. `, more));
 }
 
 function updateFinding(e, f) {
   setClass(e, f.level);
   setMarked(e.querySelector(".tag"), f.level, f.level);
-  setText(e.querySelector(".text"), sentence(f.message));
+  setText(e.querySelector(".text"), sentence(headline(f)));
+  const error = e.querySelector(".error");
+  error.hidden = !hasMore(f);
+  if (!error.hidden) setText(error, sentence(f.message));
 }
+
+// headline says in one line what is wrong and how long it has been so.
+const headline = (f) => (f.headline ?? f.message) + since(f.since);
+
+// hasMore reports whether the message has more than the headline: an error, or names.
+const hasMore = (f) => f.headline !== undefined && f.message !== f.headline;
 
 const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 

@@ -2,7 +2,7 @@
 
 let clock = null; // the time of the forwarder, and when it was received
 
-// setClock takes over the forwarder's time: ages do not depend on the clock of the browser.
+// setClock sets the time to the forwarder's, so that ages do not depend on the clock of the browser.
 export function setClock(time) {
   clock = { time: Date.parse(time), at: performance.now() };
 }

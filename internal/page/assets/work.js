@@ -1,4 +1,4 @@
-// The long work that goes on: how far it is, and how long it will take.
+// The progress of long-running work, and an estimate of the time left.
 
 import { byId, element, reconcile, setText } from "./dom.js";
 import { count, duration, rate } from "./words.js";
@@ -12,7 +12,7 @@ export function showWork(d) {
 
 function create() {
   const bar = element("progress", "");
-  bar.setAttribute("aria-hidden", "true"); // the words say it
+  bar.setAttribute("aria-hidden", "true"); // the text says the same
   return element("li", "", element("span", "", ""), bar);
 }
 
@@ -23,7 +23,7 @@ function update(e, w) {
     bar.max = w.total;
     bar.value = Math.min(w.done, w.total);
   } else {
-    bar.removeAttribute("value"); // nobody knows how much it is
+    bar.removeAttribute("value"); // the total is unknown
   }
 }
 

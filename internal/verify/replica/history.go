@@ -70,14 +70,6 @@ type object struct {
 // maxRecent bounds the events that history remembers of a watched object.
 const maxRecent = 64
 
-// doubt is a violation that may have a good reason.
-type doubt struct {
-	key     event.Key
-	problem report.Problem
-	from    int  // object.count at the event that violates the rule
-	purge   bool // a purge is a good reason as well
-}
-
 // add accepts the next event of an object. It returns the error of kept.
 func (h *history) add(e Event, problems []string) error {
 	h.messages++
@@ -228,88 +220,6 @@ func (h *history) addMarker(k event.Key, subject, id string, position uint64, pr
 type lane struct {
 	subject   string
 	partition int
-}
-
-// check compares an event with the one before it. It reports at most one violation.
-func (h *history) check(o *object, e Event) error {
-	last := o.last
-	if o.foreign { // the next writer could not know what was before
-		last = Event{}
-	}
-	switch {
-	case o.foreign && o.last.UID != "" && e.begins():
-		return nil
-	case last.UID == "":
-		if !e.begins() && !o.tellsOfOneBefore(e) {
-			h.suspect(o, e, e.Whole, false, fmt.Sprintf("the first event of uid %q is of type %s", e.UID, e.Type.Short()))
-		}
-		return nil
-	case h.repeats && e.ID == last.ID && e.Epoch == last.Epoch:
-		return nil
-	}
-	if o.oldVersion {
-		last.Version = "" // not comparable
-	}
-	// The writer of e knew nothing of the object: the delete was purged, or forgotten.
-	anew := last.Type.Removes() && last.UID == e.UID && e.begins() && e.Previous == ""
-	forgotten := anew && h.forgets && e.Stored.Sub(last.Stored) >= h.retention-time.Second // the retention counts whole seconds
-	e.Again = e.Again || forgotten
-	if detail := fallen(last, e); detail != "" {
-		h.report(e, report.Misordered, detail)
-		return nil
-	}
-	detail, purge := follows(o.last, e)
-	if detail == "" || forgotten {
-		return nil
-	}
-	certain := e.Whole
-	if !certain {
-		var err error
-		if certain, err = h.kept(e.Key, last.Position); err != nil {
-			return err
-		}
-	}
-	if anew && !certain {
-		return nil
-	}
-	purge = purge && h.now().Sub(last.Stored) >= h.retention
-	h.suspect(o, e, certain, purge, detail+", after the event at "+h.show(last.Position))
-	return nil
-}
-
-func (h *history) report(e Event, kind report.Kind, detail string) {
-	h.keep(busProblem(e, kind, detail))
-}
-
-// suspect reports a violation if it is certain, and otherwise records a doubt.
-func (h *history) suspect(o *object, e Event, certain, purge bool, detail string) {
-	if certain {
-		h.report(e, report.Misordered, detail)
-		return
-	}
-	h.doubts = append(h.doubts, doubt{e.Key, busProblem(e, report.Misordered, detail), o.count, purge})
-}
-
-func busProblem(e Event, kind report.Kind, detail string) report.Problem {
-	p := report.Problem{Kind: kind, Bus: e.Version, Position: e.Position, Detail: detail}
-	p.SetKey(e.Key)
-	return p
-}
-
-// excused reports whether a doubt has a good reason by now. Later messages can provide one.
-func (h *history) excused(d doubt) bool {
-	return d.purge || h.objects[d.key].count-d.from+1 >= h.depth
-}
-
-// settleDoubts reports the doubts up to a position that have no good reason, and drops all
-// doubts. Call it at the end, when every object in doubt has been read to its last message.
-func (h *history) settleDoubts(upTo uint64) {
-	for _, d := range h.doubts {
-		if d.problem.Position <= upTo && !h.excused(d) {
-			h.keep(d.problem)
-		}
-	}
-	h.doubts = nil
 }
 
 // state returns the last event of a key, or the zero value.

@@ -2,7 +2,9 @@ package replica
 
 import (
 	"fmt"
+	"time"
 
+	"github.com/kuberelay/kuberelay/internal/verify/report"
 	"github.com/kuberelay/kuberelay/internal/verify/wire"
 )
 
@@ -65,4 +67,51 @@ func follows(last, e Event) (detail string, purge bool) {
 		return fmt.Sprintf("previousversion is %q, the event before has %q", e.Previous, last.Version), e.begins()
 	}
 	return "", false
+}
+
+// check compares an event with the one before it. It reports at most one violation.
+func (h *history) check(o *object, e Event) error {
+	last := o.last
+	if o.foreign { // the next writer could not know what was before
+		last = Event{}
+	}
+	switch {
+	case o.foreign && o.last.UID != "" && e.begins():
+		return nil
+	case last.UID == "":
+		if !e.begins() && !o.tellsOfOneBefore(e) {
+			h.suspect(o, e, e.Whole, false, fmt.Sprintf("the first event of uid %q is of type %s", e.UID, e.Type.Short()))
+		}
+		return nil
+	case h.repeats && e.ID == last.ID && e.Epoch == last.Epoch:
+		return nil
+	}
+	if o.oldVersion {
+		last.Version = "" // not comparable
+	}
+	// The writer of e knew nothing of the object: the delete was purged, or forgotten.
+	anew := last.Type.Removes() && last.UID == e.UID && e.begins() && e.Previous == ""
+	forgotten := anew && h.forgets && e.Stored.Sub(last.Stored) >= h.retention-time.Second // the retention counts whole seconds
+	e.Again = e.Again || forgotten
+	if detail := fallen(last, e); detail != "" {
+		h.report(e, report.Misordered, detail)
+		return nil
+	}
+	detail, purge := follows(o.last, e)
+	if detail == "" || forgotten {
+		return nil
+	}
+	certain := e.Whole
+	if !certain {
+		var err error
+		if certain, err = h.kept(e.Key, last.Position); err != nil {
+			return err
+		}
+	}
+	if anew && !certain {
+		return nil
+	}
+	purge = purge && h.now().Sub(last.Stored) >= h.retention
+	h.suspect(o, e, certain, purge, detail+", after the event at "+h.show(last.Position))
+	return nil
 }

@@ -3,7 +3,6 @@ package report
 import (
 	"bytes"
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strconv"
@@ -12,6 +11,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/kuberelay/kuberelay/internal/terminal"
 )
 
 // WriteTable prints a report for people: a line for each problem, and a summary. It escapes what
@@ -117,17 +118,7 @@ func (r Report) Summary() string {
 }
 
 // WriteJSON prints a report as one JSON document.
-func (r Report) WriteJSON(w io.Writer) error {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	if err := e.Encode(r); err != nil {
-		return err
-	}
-	_, err := w.Write(escapeJSON(b.Bytes()))
-	return err
-}
+func (r Report) WriteJSON(w io.Writer) error { return terminal.WriteJSON(w, r) }
 
 // object returns the namespace and name for people.
 func (p Problem) object() string {
@@ -202,26 +193,6 @@ func thousands(s string) string {
 		grouped += "," + s[i:i+3]
 	}
 	return grouped
-}
-
-// escapeJSON writes what does not print as \uXXXX. In JSON all of that, except newlines, is inside
-// strings.
-func escapeJSON(b []byte) []byte {
-	var escaped []byte
-	for len(b) > 0 {
-		r, size := utf8.DecodeRune(b)
-		switch {
-		case r == '\n' || unicode.IsPrint(r):
-			escaped = append(escaped, b[:size]...)
-		case r > 0xffff:
-			r -= 0x10000
-			escaped = fmt.Appendf(escaped, `\u%04x\u%04x`, 0xd800+r>>10, 0xdc00+r&0x3ff)
-		default:
-			escaped = fmt.Appendf(escaped, `\u%04x`, r)
-		}
-		b = b[size:]
-	}
-	return escaped
 }
 
 func isNumber(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }

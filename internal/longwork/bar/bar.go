@@ -1,4 +1,8 @@
-package main
+// Package bar shows a progress bar in the last line of a terminal.
+//
+// What it guarantees: an output never mixes with the bar, and after the end of the bar nothing of it is
+// left. Without a terminal it shows nothing. What it does not: it shows one work at a time, the first.
+package bar
 
 import (
 	"fmt"
@@ -9,7 +13,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/spf13/cobra"
 	terminal "golang.org/x/term"
 	"k8s.io/apimachinery/pkg/util/duration"
 
@@ -17,10 +20,10 @@ import (
 )
 
 const (
-	barInterval = 100 * time.Millisecond
-	barDelay    = 500 * time.Millisecond // shorter work shows no bar
-	barWidth    = 20                     // of the bar itself
-	clearLine   = "\r\x1b[K"
+	interval  = 100 * time.Millisecond
+	delay     = 500 * time.Millisecond // shorter work shows no bar
+	length    = 20                     // of the bar itself
+	clearLine = "\r\x1b[K"
 )
 
 // bar shows how far work has come, in the last line of a terminal.
@@ -30,30 +33,29 @@ type bar struct {
 	shown bool
 }
 
-// showProgress shows how far the works of a command have come while they last, if standard error
-// is a terminal. Stop ends that, and leaves nothing of it; it may be called again. From now on, the
-// command must write to the outputs of cmd.
-func showProgress(cmd *cobra.Command, works ...longwork.Work) (stop func()) {
-	stdout, stderr := cmd.OutOrStdout(), cmd.ErrOrStderr()
+// Show shows how far works have come while they last, if standard error is a terminal. Write only to
+// the returned outputs from then on. Stop ends the bar, and leaves nothing of it; it may be called again.
+func Show(stdout, stderr io.Writer, works ...longwork.Work) (out, errs io.Writer, stop func()) {
 	file, ok := stderr.(*os.File)
 	if !ok || !isTerminal(file) || os.Getenv("TERM") == "dumb" {
-		return func() {}
+		return stdout, stderr, func() {}
 	}
 	b := &bar{w: stderr}
-	cmd.SetErr(barWriter{b, file})
-	if out, ok := stdout.(*os.File); ok && isTerminal(out) {
-		cmd.SetOut(barWriter{b, out})
+	if f, ok := stdout.(*os.File); ok && isTerminal(f) {
+		stdout = writer{b, f}
 	}
 	done, ended, once := make(chan struct{}), make(chan struct{}), sync.Once{}
 	go func() {
 		defer close(ended)
 		b.follow(longwork.New(works, time.Now, slog.New(slog.DiscardHandler)), func() int { return columns(file) }, done)
 	}()
-	return func() {
+	return stdout, writer{b, file}, func() {
 		once.Do(func() { close(done) })
 		<-ended
 	}
 }
+
+func isTerminal(f *os.File) bool { return terminal.IsTerminal(int(f.Fd())) }
 
 func columns(f *os.File) int {
 	n, _, err := terminal.GetSize(int(f.Fd()))
@@ -65,7 +67,7 @@ func columns(f *os.File) int {
 
 // follow redraws the bar until done is closed.
 func (b *bar) follow(t *longwork.Tracker, width func() int, done <-chan struct{}) {
-	ticker := time.NewTicker(barInterval)
+	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {
 		select {
@@ -75,8 +77,8 @@ func (b *bar) follow(t *longwork.Tracker, width func() int, done <-chan struct{}
 		case now := <-ticker.C:
 			t.Sample()
 			text := ""
-			if all := t.Progress(); len(all) > 0 && now.Sub(all[0].Since) >= barDelay {
-				text = barLine(all[0], width())
+			if all := t.Progress(); len(all) > 0 && now.Sub(all[0].Since) >= delay {
+				text = line(all[0], width())
 			}
 			b.draw(text)
 		}
@@ -102,12 +104,12 @@ func (b *bar) clear() {
 	}
 }
 
-// barLine is the text of a bar, which fits in a line of a terminal.
-func barLine(p longwork.Progress, width int) string {
+// line is the text of a bar, which fits in a line of a terminal.
+func line(p longwork.Progress, width int) string {
 	text := p.Work
 	if p.Total > 0 {
-		filled := int(barWidth * p.Done / p.Total)
-		text += fmt.Sprintf(" [%s%s] %d%%", strings.Repeat("#", filled), strings.Repeat(".", barWidth-filled), 100*p.Done/p.Total)
+		filled := int(length * p.Done / p.Total)
+		text += fmt.Sprintf(" [%s%s] %d%%", strings.Repeat("#", filled), strings.Repeat(".", length-filled), 100*p.Done/p.Total)
 		text += fmt.Sprintf(", %d of %d %s", p.Done, p.Total, p.Unit)
 	} else {
 		text += fmt.Sprintf(": %d %s", p.Done, p.Unit)
@@ -118,17 +120,17 @@ func barLine(p longwork.Progress, width int) string {
 	return text[:min(len(text), max(0, width-1))] // without the last column, which could begin a new line
 }
 
-// barWriter is an output on the terminal of a bar.
-type barWriter struct {
+// writer is an output on the terminal of a bar.
+type writer struct {
 	bar  *bar
 	file *os.File
 }
 
 // Fd is that of the terminal.
-func (w barWriter) Fd() uintptr { return w.file.Fd() }
+func (w writer) Fd() uintptr { return w.file.Fd() }
 
 // Write removes the bar first. It comes back after the next interval.
-func (w barWriter) Write(p []byte) (int, error) {
+func (w writer) Write(p []byte) (int, error) {
 	w.bar.mu.Lock()
 	defer w.bar.mu.Unlock()
 	w.bar.clear()

@@ -1,4 +1,4 @@
-package relay
+package sinks
 
 import (
 	"testing"
@@ -16,7 +16,7 @@ func TestBuiltIn(t *testing.T) {
 		"10.0.0.7:4222":  "nats://10.0.0.7:4222",
 		"localhost:4222": "nats://localhost:4222",
 	} {
-		o, err := NATSReaderOptions(config.Config{Server: config.Server{Listen: listen, DataDir: "/data"}})
+		o, err := NATSReader(config.Config{Server: config.Server{Listen: listen, DataDir: "/data"}})
 		if err != nil || len(o.URLs) != 1 || o.URLs[0] != want {
 			t.Errorf("%s: got %q (%v), want %q", listen, o.URLs, err, want)
 		}
@@ -24,7 +24,7 @@ func TestBuiltIn(t *testing.T) {
 			t.Errorf("got %+v, want to read with the token of the server", o)
 		}
 	}
-	o, err := NATSReaderOptions(config.Config{
+	o, err := NATSReader(config.Config{
 		NATS: config.NATS{TokenFile: "/token"}, Server: config.Server{Listen: ":4222", CertFile: "/cert"},
 	})
 	if err != nil || o.URLs[0] != "tls://127.0.0.1:4222" || o.TokenFile != "/token" || o.TokenOptional {

@@ -1,4 +1,4 @@
-package operations
+package main
 
 import (
 	"cmp"
@@ -15,31 +15,31 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// Metric describes a metric, for the documentation.
-type Metric struct {
+// metric describes a metric, for the documentation.
+type metric struct {
 	Name   string
 	Kind   string // counter, gauge, histogram or summary
 	Help   string
 	Labels []string
 }
 
-// Catalogue is a registerer that only describes what is registered with it, including
+// catalogue is a registerer that only describes what is registered with it, including
 // metrics that have no value yet. The zero value is ready for use.
-type Catalogue struct {
+type catalogue struct {
 	mu         sync.Mutex
-	metrics    map[string]Metric
+	metrics    map[string]metric
 	collectors []prometheus.Collector
 }
 
-var _ prometheus.Registerer = (*Catalogue)(nil)
+var _ prometheus.Registerer = (*catalogue)(nil)
 
 // Register is part of [prometheus.Registerer]. Registering a known name again is not an
 // error.
-func (c *Catalogue) Register(from prometheus.Collector) error {
+func (c *catalogue) Register(from prometheus.Collector) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.metrics == nil {
-		c.metrics = map[string]Metric{}
+		c.metrics = map[string]metric{}
 	}
 	c.collectors = append(c.collectors, from)
 	var wrong error
@@ -54,7 +54,7 @@ func (c *Catalogue) Register(from prometheus.Collector) error {
 }
 
 // MustRegister is part of [prometheus.Registerer].
-func (c *Catalogue) MustRegister(from ...prometheus.Collector) {
+func (c *catalogue) MustRegister(from ...prometheus.Collector) {
 	for _, f := range from {
 		if err := c.Register(f); err != nil {
 			panic(err)
@@ -63,13 +63,13 @@ func (c *Catalogue) MustRegister(from ...prometheus.Collector) {
 }
 
 // Unregister is part of [prometheus.Registerer] and does nothing.
-func (c *Catalogue) Unregister(prometheus.Collector) bool { return false }
+func (c *catalogue) Unregister(prometheus.Collector) bool { return false }
 
 // Metrics returns the metrics sorted by name.
 //
 // For collectors outside of the Prometheus library it collects values, because only a value
 // shows the type of a metric. Without a value, the name decides between counter and gauge.
-func (c *Catalogue) Metrics() []Metric {
+func (c *catalogue) Metrics() []metric {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	described := maps.Clone(c.metrics)
@@ -80,7 +80,7 @@ func (c *Catalogue) Metrics() []Metric {
 			described[name] = m
 		}
 	}
-	var sorted []Metric
+	var sorted []metric
 	for _, name := range slices.Sorted(maps.Keys(described)) {
 		m := described[name]
 		if m.Kind == "" {
@@ -156,23 +156,23 @@ func sent[T any](send func(chan<- T)) iter.Seq[T] {
 // descText matches the text of a [prometheus.Desc], which has no accessors.
 var descText = regexp.MustCompile(`^Desc\{fqName: ("(?:[^"\\]|\\.)*"), help: ("(?:[^"\\]|\\.)*"), .*variableLabels: \{(.*)\}\}$`)
 
-func parse(d *prometheus.Desc) (Metric, error) {
+func parse(d *prometheus.Desc) (metric, error) {
 	if err := d.Err(); err != nil {
-		return Metric{}, fmt.Errorf("describe a metric: %w", err)
+		return metric{}, fmt.Errorf("describe a metric: %w", err)
 	}
 	found := descText.FindStringSubmatch(d.String())
 	if found == nil {
-		return Metric{}, fmt.Errorf("describe a metric: %q does not have the known format of a descriptor", d)
+		return metric{}, fmt.Errorf("describe a metric: %q does not have the known format of a descriptor", d)
 	}
 	name, err := strconv.Unquote(found[1])
 	if err != nil {
-		return Metric{}, fmt.Errorf("describe a metric: name %s: %w", found[1], err)
+		return metric{}, fmt.Errorf("describe a metric: name %s: %w", found[1], err)
 	}
 	help, err := strconv.Unquote(found[2])
 	if err != nil {
-		return Metric{}, fmt.Errorf("describe metric %s: help: %w", name, err)
+		return metric{}, fmt.Errorf("describe metric %s: help: %w", name, err)
 	}
-	m := Metric{Name: name, Help: help}
+	m := metric{Name: name, Help: help}
 	if found[3] != "" {
 		m.Labels = strings.Split(found[3], ",")
 	}

@@ -1,31 +1,28 @@
-package main
+package explain
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
-	"unicode"
-	"unicode/utf16"
 
-	"github.com/kuberelay/kuberelay/internal/explain"
+	"github.com/kuberelay/kuberelay/internal/terminal"
 )
 
 // someNames is the maximum number of names to print from a long list.
 const someNames = 10
 
-// writeResources prints a line for each resource, and below them the notes for all.
-func writeResources(x explain.Explanation, w io.Writer) error {
+// WriteTable prints a line for each resource, and below them the notes for all.
+func (x Explanation) WriteTable(w io.Writer) error {
 	var b bytes.Buffer
 	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	if len(x.Resources) > 0 {
 		fmt.Fprintln(table, "RESOURCE\tVERSION\tKIND\tNAMESPACED\tSELECTOR\tWATCHED\tSCOPE\tWHY")
 	}
-	counts := map[explain.Watched]int{}
+	counts := map[Watched]int{}
 	var covers []string
 	for _, r := range x.Resources {
 		counts[r.Watched]++
@@ -37,7 +34,7 @@ func writeResources(x explain.Explanation, w io.Writer) error {
 			why = strings.TrimPrefix(why+"; the discovery of its group fails", "; ")
 		}
 		fmt.Fprintln(table, strings.Join([]string{
-			r.Name, r.Version, r.Kind, strconv.FormatBool(r.Namespaced), dash(r.Selector), string(r.Watched), dash(scope(r)), dash(printable(why)),
+			r.Name, r.Version, r.Kind, strconv.FormatBool(r.Namespaced), dash(r.Selector), string(r.Watched), dash(scope(r)), dash(terminal.Line(why)),
 		}, "\t"))
 	}
 	if err := table.Flush(); err != nil {
@@ -58,17 +55,17 @@ func writeResources(x explain.Explanation, w io.Writer) error {
 		{"excluded, but matches nothing now", x.UnmatchedExclude},
 	} {
 		if len(selectors.list) > 0 {
-			fmt.Fprintf(&b, "%s: %s\n", selectors.what, printable(strings.Join(selectors.list, ", ")))
+			fmt.Fprintf(&b, "%s: %s\n", selectors.what, terminal.Line(strings.Join(selectors.list, ", ")))
 		}
 	}
 	fmt.Fprintf(&b, "%d watched, %d of them only partly; %d not watched\n",
-		counts[explain.Everywhere]+counts[explain.Partly], counts[explain.Partly], counts[explain.Nowhere])
+		counts[Everywhere]+counts[Partly], counts[Partly], counts[Nowhere])
 	_, err := w.Write(b.Bytes())
 	return err
 }
 
-// writeAnswers prints everything about the requested resources.
-func writeAnswers(x explain.Explanation, w io.Writer) error {
+// WriteAnswers prints everything about the requested resources.
+func (x Explanation) WriteAnswers(w io.Writer) error {
 	var b bytes.Buffer
 	for _, r := range x.Resources {
 		namespaced := "cluster-scoped"
@@ -78,7 +75,7 @@ func writeAnswers(x explain.Explanation, w io.Writer) error {
 		table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 		line := func(name, value string) {
 			if value != "" {
-				fmt.Fprintf(table, "%s:\t%s\n", name, printable(value))
+				fmt.Fprintf(table, "%s:\t%s\n", name, terminal.Line(value))
 			}
 		}
 		line("Resource", r.Name)
@@ -105,17 +102,17 @@ func writeAnswers(x explain.Explanation, w io.Writer) error {
 		fmt.Fprintln(&b)
 	}
 	for _, n := range x.NotServed {
-		fmt.Fprintf(&b, "%s: %s\n", printable(n.Asked), printable(n.Detail))
+		fmt.Fprintf(&b, "%s: %s\n", terminal.Line(n.Asked), terminal.Line(n.Detail))
 	}
 	writeNotes(&b, x)
 	_, err := w.Write(b.Bytes())
 	return err
 }
 
-func writeNotes(b *bytes.Buffer, x explain.Explanation) {
+func writeNotes(b *bytes.Buffer, x Explanation) {
 	note := func(format, value string) {
 		if value != "" {
-			fmt.Fprintf(b, format+"\n", printable(value))
+			fmt.Fprintf(b, format+"\n", terminal.Line(value))
 		}
 	}
 	switch n := x.Namespaces; {
@@ -146,23 +143,23 @@ func writeNotes(b *bytes.Buffer, x explain.Explanation) {
 }
 
 // scope returns the scope of the watches of a resource.
-func scope(r explain.Explained) string {
+func scope(r Explained) string {
 	switch {
-	case r.Scope == explain.ClusterScope:
+	case r.Scope == ClusterScope:
 		return "cluster"
-	case r.Scope == explain.AllNamespacesScope:
+	case r.Scope == AllNamespacesScope:
 		return "all namespaces"
-	case r.Scope == explain.NamespacesScope && len(r.Namespaces) == 0:
+	case r.Scope == NamespacesScope && len(r.Namespaces) == 0:
 		return "no namespace"
-	case r.Scope == explain.NamespacesScope && len(r.Namespaces) == 1:
+	case r.Scope == NamespacesScope && len(r.Namespaces) == 1:
 		return "1 namespace"
-	case r.Scope == explain.NamespacesScope:
+	case r.Scope == NamespacesScope:
 		return fmt.Sprintf("%d namespaces", len(r.Namespaces))
 	}
 	return ""
 }
 
-func refusal(f explain.Refusal) string {
+func refusal(f Refusal) string {
 	text := strings.Join(f.Verbs, ", ")
 	if f.Namespace != "" {
 		text += " in the namespace " + f.Namespace
@@ -189,32 +186,5 @@ func dash(s string) string {
 	return s
 }
 
-func writeResourcesJSON(x explain.Explanation, w io.Writer) error {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	if err := e.Encode(x); err != nil {
-		return err
-	}
-	_, err := io.WriteString(w, escape(b.String(), "\n"))
-	return err
-}
-
-// printable escapes what could control the terminal. The text of an error can come from any
-// aggregated API server.
-func printable(s string) string { return escape(s, "") }
-
-func escape(s, but string) string {
-	var b strings.Builder
-	for _, r := range s {
-		if unicode.IsPrint(r) || strings.ContainsRune(but, r) {
-			b.WriteRune(r)
-			continue
-		}
-		for _, half := range utf16.Encode([]rune{r}) {
-			fmt.Fprintf(&b, `\u%04x`, half)
-		}
-	}
-	return b.String()
-}
+// WriteJSON prints an explanation as one JSON document.
+func (x Explanation) WriteJSON(w io.Writer) error { return terminal.WriteJSON(w, x) }

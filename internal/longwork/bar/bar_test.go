@@ -1,11 +1,9 @@
-package main
+package bar
 
 import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/spf13/cobra"
 
 	"github.com/kuberelay/kuberelay/internal/longwork"
 )
@@ -29,7 +27,7 @@ func TestBarLine(t *testing.T) {
 		"narrow":      {of(450, 900, 61*time.Second), 24, "reading the bus [#####"},
 		"no room":     {of(450, 900, 61*time.Second), 0, ""},
 	} {
-		if got := barLine(c.progress, c.width); got[:min(len(got), len(c.want))] != c.want || len(got) >= max(c.width, 1) {
+		if got := line(c.progress, c.width); got[:min(len(got), len(c.want))] != c.want || len(got) >= max(c.width, 1) {
 			t.Errorf("%s: got %q, want %q", name, got, c.want)
 		}
 	}
@@ -38,14 +36,12 @@ func TestBarLine(t *testing.T) {
 // TestBarIsForTerminals: what is piped gets no bar.
 func TestBarIsForTerminals(t *testing.T) {
 	var out strings.Builder
-	cmd := &cobra.Command{}
-	cmd.SetErr(&out)
 	var c longwork.Counter
 	c.Begin()
-	stop := showProgress(cmd, longwork.Work{Name: "w", Unit: "u", Measure: c.Measure})
+	_, errs, stop := Show(&out, &out, longwork.Work{Name: "w", Unit: "u", Measure: c.Measure})
 	stop()
 	stop()
-	if _, is := cmd.ErrOrStderr().(barWriter); is || out.Len() > 0 {
+	if errs != &out || out.Len() > 0 {
 		t.Errorf("it got %q", out.String())
 	}
 }

@@ -1,4 +1,4 @@
-package operations
+package main
 
 import (
 	"slices"
@@ -7,6 +7,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/kuberelay/kuberelay/internal/operations"
 )
 
 // fixed is a collector with a metric that has a value and two that have none.
@@ -25,7 +27,7 @@ func (fixed) Collect(to chan<- prometheus.Metric) {
 }
 
 func TestCatalogue(t *testing.T) {
-	var c Catalogue
+	var c catalogue
 	f := promauto.With(&c)
 	f.NewCounterVec(prometheus.CounterOpts{Name: "a", Help: `Says "a", variableLabels: {b} and \ too.`}, []string{"resource", "type"})
 	f.NewGaugeVec(prometheus.GaugeOpts{Name: "b_total", Help: "B."}, []string{"reason"})
@@ -37,7 +39,7 @@ func TestCatalogue(t *testing.T) {
 	c.MustRegister(fixed{})
 	c.MustRegister(fixed{}) // must not panic
 
-	want := []Metric{
+	want := []metric{
 		{"a", "counter", `Says "a", variableLabels: {b} and \ too.`, []string{"resource", "type"}},
 		{"b_total", "gauge", "B.", []string{"reason"}},
 		{"c", "histogram", "C: ä.", []string{"name"}},
@@ -50,7 +52,7 @@ func TestCatalogue(t *testing.T) {
 		{"unset", "gauge", "Unset.", []string{"resource"}},
 	}
 	got := c.Metrics()
-	if !slices.EqualFunc(got, want, func(a, b Metric) bool {
+	if !slices.EqualFunc(got, want, func(a, b metric) bool {
 		return a.Name == b.Name && a.Kind == b.Kind && a.Help == b.Help && slices.Equal(a.Labels, b.Labels)
 	}) {
 		t.Errorf("got\n%q, want\n%q", got, want)
@@ -58,7 +60,7 @@ func TestCatalogue(t *testing.T) {
 }
 
 func TestCatalogueRefusesWhatCannotBeDescribed(t *testing.T) {
-	var c Catalogue
+	var c catalogue
 	if err := c.Register(prometheus.NewGauge(prometheus.GaugeOpts{Name: "\xff"})); err == nil {
 		t.Errorf("a metric without a valid name was taken: %q", c.Metrics())
 	}
@@ -66,11 +68,11 @@ func TestCatalogueRefusesWhatCannotBeDescribed(t *testing.T) {
 
 // The names are a contract, because dashboards and alerts for Kubernetes' own components
 // use them.
-func TestTheCatalogueOfThisPackage(t *testing.T) {
-	var c Catalogue
-	Register(&c, Build{})
-	WorkqueueMetrics(&c)
-	InformerMetrics(&c)
+func TestTheCatalogueOfOperations(t *testing.T) {
+	var c catalogue
+	operations.Register(&c, operations.Build{})
+	operations.WorkqueueMetrics(&c)
+	operations.InformerMetrics(&c)
 	var got []string
 	for _, m := range c.Metrics() {
 		if m.Help == "" {

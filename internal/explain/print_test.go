@@ -1,0 +1,80 @@
+package explain
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"unicode"
+
+	"github.com/kuberelay/kuberelay/internal/discovery"
+)
+
+// explained has one resource of each kind of result, and texts with control characters.
+func explained() Explanation {
+	pods := Explained{
+		Name: "pods", Version: "v1", Versions: []string{"v1"}, Kind: "Pod", Namespaced: true, Watched: Partly, Reason: NotAllowed,
+		Detail: "forbidden: list, watch, get in the namespace team-b", Selector: "po", Selectors: []string{"po", "*"},
+		Scope: NamespacesScope, Namespaces: []string{"team-a"}, ScopeDetail: "one watch for each namespace, as up to 10 are watched one by one",
+		Forbidden: []Refusal{{Namespace: "team-b", Verbs: []string{"list", "watch", "get"}, Reason: "RBAC: \x1b[31mno\u202e"}},
+	}
+	nodes := Explained{
+		Name: "nodes", Version: "v1", Versions: []string{"v1"}, Kind: "Node", Watched: Everywhere,
+		Selector: "*", Selectors: []string{"*"}, Scope: ClusterScope, Namespaces: []string{}, Forbidden: []Refusal{},
+	}
+	widgets := Explained{
+		Name: "widgets.example.com", Group: "example.com", Version: "v1", Versions: []string{"v1", "v1alpha1"}, Kind: "Widget", Namespaced: true,
+		Watched: Nowhere, Reason: discovery.Excluded, Detail: "excluded by *.example.com", Selector: "*", Selectors: []string{"*"},
+		ExcludedBy: "*.example.com", Namespaces: []string{}, Forbidden: []Refusal{}, GroupError: "no back end\u009b2J",
+	}
+	return Explanation{
+		Resources: []Explained{nodes, pods, widgets},
+		NotServed: []NotServed{{Asked: "gadgets", Detail: "the cluster does not serve it"}},
+		Unmatched: []string{"gadgets"}, UnmatchedExclude: []string{"nonesuch"},
+		FailingGroups: []FailingGroup{{Group: "", Error: "not shown"}, {Group: "example.com", Error: "no back end\u009b2J"}},
+		Namespaces:    ExplainedNamespaces{Selected: strings.Split("a b c d e f g h i j k l", " "), NotFound: []string{"k"}},
+		LabelSelector: "app=web", Warnings: []string{"not ready\r"},
+	}
+}
+
+func TestPrint(t *testing.T) {
+	for name, write := range map[string]func(Explanation, io.Writer) error{
+		"table.txt": Explanation.WriteTable, "answers.txt": Explanation.WriteAnswers, "resources.json": Explanation.WriteJSON,
+	} {
+		t.Run(name, func(t *testing.T) {
+			var b bytes.Buffer
+			if err := write(explained(), &b); err != nil {
+				t.Fatal(err)
+			}
+			if strings.ContainsFunc(b.String(), func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }) {
+				t.Errorf("something controls the terminal: %q", b.String())
+			}
+			path := filepath.Join("testdata", name)
+			if os.Getenv("UPDATE") != "" {
+				if err := os.WriteFile(path, b.Bytes(), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(b.Bytes(), want) {
+				t.Errorf("got\n%s\nwant\n%s", b.Bytes(), want)
+			}
+		})
+	}
+	var b bytes.Buffer
+	var back struct {
+		Resources []struct{ Resource, Watched, Reason, ExcludedBy string }
+	}
+	if err := explained().WriteJSON(&b); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(b.Bytes(), &back); err != nil || len(back.Resources) != 3 || back.Resources[2].ExcludedBy != "*.example.com" {
+		t.Errorf("got %+v, error %v", back, err)
+	}
+}

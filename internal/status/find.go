@@ -1,0 +1,171 @@
+package status
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/kuberelay/kuberelay/internal/terminal"
+)
+
+func (d Document) find() []Finding {
+	all := []Finding{} // not null in JSON
+	// The headline is the message without errors and ages. Without a headline, it is the message.
+	add := func(r Reason, l Level, since *time.Time, headline, format string, args ...any) {
+		f := found(r, l, terminal.OneLine(fmt.Sprintf(format, args...)))
+		f.Headline, f.Since, f.Fix = cmp.Or(headline, f.Message), since, d.Bus.ownSettings(f.Fix)
+		all = append(all, f)
+	}
+	switch {
+	case d.WaitingFor == "":
+	case d.Waiting == "":
+		add(Starting, Warning, d.WaitingSince, "", "the forwarder is starting")
+	case d.WaitingFor == ForBus:
+		add(BusIsAway, Critical, d.WaitingSince, "the bus is away or refuses the forwarder", "the bus is away or refuses the forwarder: %s", d.Waiting)
+	default:
+		add(ClusterAway, Critical, d.WaitingSince, "the API server is unreachable", "%s", d.Waiting)
+	}
+	if d.Bus.State == BusAway {
+		add(BusIsAway, Critical, d.Bus.Since, "the bus is away", "the bus is away%s: %s", d.since(d.Bus.Since), d.Bus.Error)
+	}
+	switch l := d.Lease; {
+	case l == nil:
+	case l.Error != "":
+		add(LeaseDenied, Critical, nil, "access denied to the lease "+l.Name, "lease %s: %s", l.Name, strings.TrimPrefix(l.Error, "lease "+l.Name+": "))
+	case !l.Leading && l.Holder == "":
+		add(NoLeader, Critical, nil, "", "no forwarder holds the lease %s, so nothing is published", l.Name)
+	}
+	for _, e := range d.Discovery {
+		if e.Group == "*" {
+			add(DiscoveryFailing, Critical, nil, "discovery fails", "discovery fails: %s", e.Message)
+		} else {
+			headline := "discovery of the group " + e.Group + " fails"
+			add(DiscoveryFailing, Warning, nil, headline, "%s: %s", headline, e.Message)
+		}
+	}
+	d.findResources(add)
+	d.findUnsent(add)
+	for _, u := range d.Unmatched {
+		add(SettingUnmatched, Warning, nil, "", "%s", u.Sentence())
+	}
+	if m := d.Memory; m.Limit > 0 && float64(m.Used) > maxMemoryShare*float64(m.Limit) {
+		add(MemoryLow, Warning, nil, "", "memory is near its limit: %s of %s", size(m.Used), size(m.Limit))
+	}
+	for _, r := range d.Bus.Risks {
+		add(BusCanLose, Notice, nil, "", "%s", r.Message)
+		all[len(all)-1].Fix = r.Fix
+	}
+	return all
+}
+
+type adder func(r Reason, l Level, since *time.Time, headline, format string, args ...any)
+
+func (d Document) findResources(add adder) {
+	of := map[Reason][]Resource{}
+	for _, r := range d.Resources {
+		switch {
+		case r.Reason == "forbidden":
+			of[Forbidden] = append(of[Forbidden], r)
+		case r.State == "degraded":
+			of[WatchFailing] = append(of[WatchFailing], r)
+		case r.State == "starting":
+			of[Syncing] = append(of[Syncing], r)
+		case d.Bus.State == BusReady && r.ConsistentAsOf != nil && d.Time.Sub(*r.ConsistentAsOf) > maxConsistencyAge:
+			of[NotConsistent] = append(of[NotConsistent], r)
+		}
+	}
+	share := func(all []Resource) string {
+		return fmt.Sprintf("%d of %s", len(all), counted(len(d.Resources), "resource"))
+	}
+	if all := of[Forbidden]; len(all) > 0 {
+		level, headline := Warning, "access denied to "+share(all)
+		if len(all) == len(d.Resources) {
+			level, headline = Critical, fmt.Sprintf("none of the %s may be read", counted(len(all), "selected resource"))
+		}
+		add(Forbidden, level, firstSince(all), headline, "%s: %s", headline, named(all))
+	}
+	if all := of[WatchFailing]; len(all) > 0 {
+		level, since := Warning, firstSince(all)
+		if since != nil && d.Time.Sub(*since) > toleratedFailure {
+			level = Critical
+		}
+		headline := "lists or watches of " + share(all) + " fail"
+		add(WatchFailing, level, since, headline, "%s: %s", headline, named(all))
+	}
+	if all := of[Syncing]; len(all) > 0 {
+		headline := "the first list of " + share(all) + " is not complete"
+		add(Syncing, Warning, firstSince(all), headline, "%s: %s", headline, named(all))
+	}
+	if all := of[NotConsistent]; len(all) > 0 {
+		headline := "consistency points of " + share(all) + " have not advanced"
+		add(NotConsistent, Warning, all[0].ConsistentAsOf, headline, "%s for %s: %s", headline, d.age(all[0].ConsistentAsOf), named(all))
+	}
+	switch {
+	case len(d.Resources) == 0:
+		if d.WaitingFor == "" && len(d.Discovery) == 0 {
+			add(NothingWatched, Critical, nil, "", "nothing is watched: KUBERELAY_RESOURCES matches nothing that the cluster serves")
+		}
+	case d.selectsNothing() && len(d.Unmatched) == 0:
+		add(NoObjectsSelected, Warning, nil, "", "no object is selected by %s", strings.Join(d.Selectors, ", "))
+	}
+}
+
+// firstSince returns when the first of some resources came into its state, nil if that is unknown.
+func firstSince(all []Resource) (first *time.Time) {
+	for _, r := range all {
+		if r.Since != nil && (first == nil || r.Since.Before(*first)) {
+			first = r.Since
+		}
+	}
+	return first
+}
+
+func (d Document) findUnsent(add adder) {
+	var failing []Resource
+	for _, r := range d.Resources {
+		if r.PublishError != nil {
+			failing = append(failing, r)
+		}
+	}
+	if len(failing) > 0 && d.Bus.State == BusReady {
+		r, headline := failing[0], fmt.Sprintf("objects of %s cannot be published", counted(len(failing), "resource"))
+		add(PublishFailing, Warning, &r.PublishError.Since, headline, "%s, %s%s: %s", headline, r.Name, d.since(&r.PublishError.Since), r.PublishError.Message)
+	}
+	if d.OldestUnsent == nil {
+		return
+	}
+	level := Warning
+	switch age := d.Time.Sub(*d.OldestUnsent); {
+	case age <= toleratedUnsent:
+		return
+	case age > maxUnsent:
+		level = Critical
+	}
+	waiting := fmt.Sprintf("%d objects have changes", d.dirty())
+	if d.dirty() == 1 {
+		waiting = "1 object has a change"
+	}
+	headline, lastError := waiting+" that the bus has not acknowledged, the oldest", ""
+	if len(failing) > 0 {
+		lastError = fmt.Sprintf("; the last error of %s: %s", failing[0].Name, failing[0].PublishError.Message)
+	}
+	add(Unsent, level, d.OldestUnsent, headline, "%s for %s%s", headline, d.age(d.OldestUnsent), lastError)
+}
+
+// named names some resources, each with its error.
+func named(all []Resource) string {
+	const show = 3
+	var names []string
+	for _, r := range all[:min(show, len(all))] {
+		name := r.Name
+		if r.WatchError != nil {
+			name += " (" + r.WatchError.Message + ")"
+		}
+		names = append(names, name)
+	}
+	if more := len(all) - show; more > 0 {
+		names = append(names, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(names, ", ")
+}

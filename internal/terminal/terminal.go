@@ -1,0 +1,66 @@
+// Package terminal writes output for people and for jq. Errors and names come from clusters and buses that
+// others control, and could contain control sequences of a terminal.
+//
+// What it guarantees: everything that goes through it has only printable characters and line breaks, and
+// JSON stays the same JSON. What it does not: it doesn't quote or align anything.
+package terminal
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Escape writes each character that doesn't print as \uXXXX, except newlines. In JSON, all such characters
+// are inside of strings. It returns b itself if there is nothing to escape.
+func Escape(b []byte) []byte {
+	first := 0
+	for first < len(b) && (' ' <= b[first] && b[first] <= '~' || b[first] == '\n') {
+		first++
+	}
+	if first == len(b) {
+		return b
+	}
+	escaped := append(make([]byte, 0, len(b)+64), b[:first]...)
+	for i := first; i < len(b); {
+		r, size := utf8.DecodeRune(b[i:])
+		switch {
+		case r == utf8.RuneError && size == 1:
+			escaped = append(escaped, `\ufffd`...)
+		case r == '\n' || unicode.IsPrint(r):
+			escaped = append(escaped, b[i:i+size]...)
+		case r > 0xffff:
+			r -= 0x10000
+			escaped = fmt.Appendf(escaped, `\u%04x\u%04x`, 0xd800+r>>10, 0xdc00+r&0x3ff)
+		default:
+			escaped = fmt.Appendf(escaped, `\u%04x`, r)
+		}
+		i += size
+	}
+	return escaped
+}
+
+// Line is Escape for a part of a line: it escapes newlines, too.
+func Line(s string) string {
+	return strings.ReplaceAll(string(Escape([]byte(s))), "\n", `\u000a`)
+}
+
+// OneLine folds all white space, newlines included, into single spaces.
+func OneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
+
+// WriteJSON writes a value as indented JSON, with a newline at the end.
+func WriteJSON(w io.Writer, v any) error {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	if err := e.Encode(v); err != nil {
+		return err
+	}
+	_, err := w.Write(Escape(b.Bytes()))
+	return err
+}
