@@ -173,6 +173,29 @@ func TestReconcilerRetries(t *testing.T) {
 	})
 }
 
+// TestReconcilerRetriesAfterAKey: a comparison of a key does not stand for that of its resource,
+// which failed.
+func TestReconcilerRetriesAfterAKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rec := &recorder{}
+		rec.failWith(errors.New("no answer"))
+		r := run(t, newBench(), nil, rec.cluster())
+		r.CompareResource(pods)
+		synctest.Wait()
+		rec.failWith(nil)
+		r.CompareKey(key("a"))
+		synctest.Wait()
+		if got, want := rec.take(), "pods:0 pods:[a.]"; got != want {
+			t.Fatalf("got %q, want %q", got, want)
+		}
+		time.Sleep(retryDelay)
+		synctest.Wait()
+		if got, want := rec.take(), "pods:0"; got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	})
+}
+
 // TestReconcilerRequestRetriesFailure: a request retries a failed comparison at once. If that
 // succeeds, no retry follows after the delay.
 func TestReconcilerRequestRetriesFailure(t *testing.T) {

@@ -298,3 +298,15 @@ func TestATruncatedEventOfAnother(t *testing.T) {
 		})
 	}
 }
+
+// TestARepairIsNotCompared: the content that the bus had before a foreign event says nothing
+// about whether to repair it.
+func TestARepairIsNotCompared(t *testing.T) {
+	o, known := sent("A", "5", `"spec":1`), live("A", "5")
+	known.Digest = withDigest(t, sent("A", "5", `"spec":1`)).Digest
+	b := &bench{view: view(o), acked: foreign(known), shown: at(live("A", "999"), foreignAt), answer: []answer{{position: 10}}}
+	b.view.Outlived = foreignAt
+	if _, err := b.sync(t); err != nil || len(b.sent) != 1 {
+		t.Errorf("%d events were published, error %v; want the repair", len(b.sent), err)
+	}
+}

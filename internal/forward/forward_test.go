@@ -20,18 +20,17 @@ import (
 
 // The objects and events of these tests.
 var (
-	object         = ledgertest.Object
-	live           = ledgertest.Live
-	projected      = ledgertest.Projected
-	whole          = ledgertest.Whole
-	projectedAcked = ledgertest.ProjectedAcked
-	deleted        = ledgertest.Deleted
-	tombstone      = ledgertest.Tombstone
-	at             = ledgertest.At
-	withEpoch      = ledgertest.WithEpoch
-	withData       = ledgertest.WithData
-	sent           = ledgertest.Sent
-	withDigest     = ledgertest.WithDigest
+	object     = ledgertest.Object
+	live       = ledgertest.Live
+	projected  = ledgertest.Projected
+	whole      = ledgertest.Whole
+	deleted    = ledgertest.Deleted
+	tombstone  = ledgertest.Tombstone
+	at         = ledgertest.At
+	withEpoch  = ledgertest.WithEpoch
+	withData   = ledgertest.WithData
+	sent       = ledgertest.Sent
+	withDigest = ledgertest.WithDigest
 )
 
 var (
