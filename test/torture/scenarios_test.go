@@ -131,6 +131,10 @@ var scenarios = slices.Concat(changing, []scenario{
 		name: "another writer forges events of objects (Kafka)", bugs: []string{"trust-foreign"},
 		settings: refreshing(usualOnKafka()), play: playForged,
 	},
+	{
+		name: "another writer removes entries of objects from the checkpoint topic (Kafka)", bugs: []string{"trust-tombstones"},
+		settings: usualOnKafka(), play: playErased,
+	},
 
 	{
 		name: "objects change while one forwarder stands by (Kafka)", bugs: []string{"standby-writes"},
