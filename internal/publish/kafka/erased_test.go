@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -212,4 +213,38 @@ func TestATombstoneUponAState(t *testing.T) {
 	h.tombstone(1, m.Key) // as after the delete of a forwarder that writes none with it
 	delete(want, m.Key)
 	w.wantLoaded(w.open(), want)
+}
+
+// TestErasedEntriesAreBounded: another writer can make a takeover look for any number of events.
+// It looks for a limited number, and says so.
+func TestErasedEntriesAreBounded(t *testing.T) {
+	_, w := newFakeWriters(t)
+	logged := &strings.Builder{}
+	w.opts.Partitions = 1
+	b := w.open()
+	m := w.message("web", 1, 0)
+	want := map[event.Key]uint64{m.Key: w.mustPublish(b, m)}
+	crash(b)
+	crash(w.open())
+	h := newHostile(t, w.opts)
+	var all []*kgo.Record
+	for n := range maxErased + 1 {
+		r := kgo.Record{
+			Topic: DefaultCheckpointTopic(w.opts.Topic), Key: []byte(event.PartitionKey(w.opts.Cluster, w.message(fmt.Sprint("invented-", n), 1, 0).Key)),
+			Value: []byte(h.entryAt(want[m.Key], false)),
+		}
+		tombstone := r
+		tombstone.Value = nil
+		all = append(all, &r, &tombstone)
+	}
+	if err := h.client.ProduceSync(t.Context(), all...).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	w.opts.Logger = slog.New(slog.NewTextHandler(logged, nil))
+	b = w.open()
+	w.wantLoaded(b, want)
+	crash(b)
+	if text := fmt.Sprintf("entries=%d looked_up=%d", maxErased+1, maxErased); !strings.Contains(logged.String(), text) {
+		t.Errorf("the log has no %q:\n%s", text, logged)
+	}
 }
