@@ -75,6 +75,19 @@ func (s *session) erasedFrom(topic string, parts []*part) map[string]erased {
 	return all
 }
 
+// recordedIn returns the recorded entry of a key in a partition of the topic, or the one that was
+// erased.
+func (a *recovery) recordedIn(p int, key string) entry {
+	e := a.entries[key]
+	if was, found := a.erased[key]; found {
+		e = was.entry
+	}
+	if e.Partition != p {
+		return entry{}
+	}
+	return e
+}
+
 // restoreErased records the entries again that were erased although the topic holds their
 // events, and no later record of the object: in memory and in the checkpoint topic.
 func (s *session) restoreErased(ctx context.Context, a *recovery) error {

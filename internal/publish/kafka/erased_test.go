@@ -204,8 +204,9 @@ func TestATombstoneUponAState(t *testing.T) {
 		}
 		crash(b)
 	}
+	h.forge(1, m.Key, "")
 	b = w.open()
-	w.load(b)
+	w.wantLoaded(b, want)
 	deleted := w.mustPublish(b, w.deletion(m.Key, foreign))
 	want[m.Key] = deleted
 	w.wantLoaded(b, want)
