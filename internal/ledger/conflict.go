@@ -31,5 +31,5 @@ func isBefore(bus event.Acked, c event.Change) bool {
 	if c.Repairs || !bus.Live() || bus.UID != string(c.Object.UID) || bus.Epoch != c.Epoch {
 		return false
 	}
-	return c.Type.IsRemoval() || event.IsEarlier(bus.ResourceVersion, c.Object.ResourceVersion)
+	return c.Type.IsRemoval() || IsEarlier(bus.ResourceVersion, c.Object.ResourceVersion)
 }

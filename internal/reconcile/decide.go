@@ -9,6 +9,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/discovery"
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/ledger"
 )
 
 // ResourceView is what the informers know of a resource at one moment.
@@ -171,7 +172,7 @@ func isBehind(version string, a event.Acked, epoch uint16) bool {
 	if a.Epoch < epoch || epoch == event.LastEpoch {
 		return false
 	}
-	return event.IsEarlier(version, a.ResourceVersion)
+	return ledger.IsEarlier(version, a.ResourceVersion)
 }
 
 // finding is what a consistent read says of an object on the bus.
@@ -204,7 +205,7 @@ func (f answerOf) confirms(v ObjectView) bool {
 	case v.Live == nil:
 		return v.Filtered && v.hasSeen(f.version)
 	}
-	return string(v.Live.UID) == f.uid && !event.IsEarlier(v.Live.ResourceVersion, f.version)
+	return string(v.Live.UID) == f.uid && !ledger.IsEarlier(v.Live.ResourceVersion, f.version)
 }
 
 // classify says what the answer to a consistent read means.

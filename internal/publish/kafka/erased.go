@@ -12,13 +12,12 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/binding"
 )
 
-// Anyone who can write to the checkpoint topic can remove the entry of an object. While a
-// session lasts, a load writes the entry again. A takeover has only the topic. There, a
-// forwarder records the removal of an object after the object's state, at a higher offset of
-// the event topic, and only later the tombstone. So a state that is followed by a tombstone, or
-// by a removal that isn't after the state, was erased: by another writer, by a forwarder that
-// didn't find the event any more, or in the place of an entry that another writer forged. The
-// event topic tells.
+// Anyone who can write to the checkpoint topic can replace or remove the entry of an object.
+// While a session lasts, a load writes the entry again. A takeover has only the topic. There, a
+// forwarder records the events of an object in the order of their offsets in the event topic, and
+// a tombstone after the last removal. So a state that is followed by a tombstone, or by an event
+// that isn't later, was erased: by another writer, by a forwarder that didn't find the event any
+// more, or in the place of an entry that another writer forged. The event topic tells.
 
 // part is what a partition of the checkpoint topic says, by partition key.
 type part struct {
@@ -53,9 +52,10 @@ func (p *part) read(offset int64, key string, e entry) {
 // isState reports whether an entry is of an object that exists.
 func isState(e entry) bool { return e != (entry{}) && e.Type == "" && !e.Deleted }
 
-// isErasedBy reports whether another entry of the object is of a removal before the state.
+// isErasedBy reports whether another entry of the object is not of a later event.
 func (e erased) isErasedBy(other entry) bool {
-	return other.Deleted && other.Topic == e.Topic && other.Partition == e.Partition && other.Offset <= e.Offset
+	return other.Topic == e.Topic && other.Partition == e.Partition &&
+		(other.Offset < e.Offset || other.Offset == e.Offset && !other.IsSameEvent(e.entry))
 }
 
 // maxErased limits the events that a takeover reads to restore the entries of a topic. Another
@@ -75,6 +75,19 @@ func (s *session) erasedFrom(topic string, parts []*part) map[string]erased {
 	return all
 }
 
+// recordedIn returns the recorded entry of a key in a partition of the topic, or the one that was
+// erased.
+func (a *recovery) recordedIn(p int, key string) entry {
+	e := a.entries[key]
+	if was, found := a.erased[key]; found {
+		e = was.entry
+	}
+	if e.Partition != p {
+		return entry{}
+	}
+	return e
+}
+
 // restoreErased records the entries again that were erased although the topic holds their
 // events, and no later record of the object: in memory and in the checkpoint topic.
 func (s *session) restoreErased(ctx context.Context, a *recovery) error {
@@ -87,7 +100,7 @@ func (s *session) restoreErased(ctx context.Context, a *recovery) error {
 	})
 	keys := slices.Collect(maps.Keys(a.erased))
 	if len(keys) > maxErased {
-		s.b.log.Warn("another writer removed more entries from the checkpoint topic than are looked up", "topic", a.t.name, "entries", len(keys), "looked_up", maxErased)
+		s.b.log.Warn("another writer replaced more entries of the checkpoint topic than are looked up", "topic", a.t.name, "entries", len(keys), "looked_up", maxErased)
 		keys = keys[:maxErased]
 	}
 	var mu sync.Mutex
@@ -103,7 +116,7 @@ func (s *session) restoreErased(ctx context.Context, a *recovery) error {
 		defer mu.Unlock()
 		a.entries[keys[i]] = e.entry
 		s.b.invalid(s.b.opts.CheckpointTopic, s.recorder.home(e.Partition), e.by,
-			event.Invalid(event.InvalidPosition, fmt.Errorf("the entry of %q, whose last event is at position %d, was removed", keys[i], e.Position())))
+			event.Invalid(event.InvalidPosition, fmt.Errorf("the entry of %q, whose last event is at position %d, was replaced", keys[i], e.Position())))
 		return nil
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -13,8 +14,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// TestErasedEntries: an entry that another writer removes from the checkpoint topic between two
-// forwarders comes back, once, as long as the event topic has the event. The next forwarder once
+// TestErasedEntries: an entry that another writer removes from the checkpoint topic, or replaces by
+// that of an earlier event, between two forwarders comes back, once, as long as the event topic has the event. The next forwarder once
 // didn't know the object then, and published no delete.
 func TestErasedEntries(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -27,6 +28,8 @@ func TestErasedEntries(t *testing.T) {
 		"an earlier removal":               {func(h *hostile, k event.Key, at uint64) { h.forge(1, k, h.entryAt(at-1, true)) }, 1},
 		"a tombstone and a removal":        {func(h *hostile, k event.Key, at uint64) { h.forge(1, k, ""); h.forge(1, k, h.entryAt(at, true)) }, 1},
 		"a removal and a tombstone":        {func(h *hostile, k event.Key, at uint64) { h.forge(1, k, h.entryAt(at, true)); h.forge(1, k, "") }, 1},
+		"another state in its place":       {func(h *hostile, k event.Key, at uint64) { h.forge(1, k, h.entryAt(at, false)) }, 1},
+		"an earlier state":                 {func(h *hostile, k event.Key, at uint64) { h.forge(1, k, h.entryAt(at-1, false)) }, 1},
 		"a tombstone in another partition": {func(h *hostile, k event.Key, _ uint64) { h.forge(2, k, "") }, 0},
 		"a tombstone, and a removal in another partition": {func(h *hostile, k event.Key, _ uint64) {
 			h.forge(1, k, "")
@@ -115,7 +118,7 @@ func TestErasedEntriesOfNoEvent(t *testing.T) {
 	}
 }
 
-// TestErased: only a state that no removal after it follows is looked for in the event topic. So
+// TestErased: only a state that no later event follows is looked for in the event topic. So
 // the removals that a forwarder records, and the purges of them, cost nothing.
 func TestErased(t *testing.T) {
 	state := func(offset int64) entry { return entry{UID: "u", Topic: "t", Offset: offset} }
@@ -140,6 +143,9 @@ func TestErased(t *testing.T) {
 		"a removal after a tombstone":        {[]entry{state(2), tombstone, removal(3)}, none},
 		"a removal of another partition":     {[]entry{state(2), {UID: "u", Deleted: true, Topic: "t", Partition: 1}}, none},
 		"a removal of another topic":         {[]entry{state(2), {UID: "u", Deleted: true, Topic: "another"}}, none},
+		"a state before it":                  {[]entry{state(2), state(1)}, 2},
+		"another state in its place":         {[]entry{state(2), {UID: "v", Topic: "t", Offset: 2}}, 2},
+		"the same state":                     {[]entry{state(2), {UID: "u", Topic: "t", Offset: 2, At: 1}}, none},
 		"recorded again":                     {[]entry{state(2), tombstone, state(2)}, none},
 		"a marker":                           {[]entry{marker, tombstone}, none},
 		"of nothing":                         {[]entry{tombstone}, none},
@@ -198,8 +204,9 @@ func TestATombstoneUponAState(t *testing.T) {
 		}
 		crash(b)
 	}
+	h.forge(1, m.Key, "")
 	b = w.open()
-	w.load(b)
+	w.wantLoaded(b, want)
 	deleted := w.mustPublish(b, w.deletion(m.Key, foreign))
 	want[m.Key] = deleted
 	w.wantLoaded(b, want)
@@ -207,4 +214,38 @@ func TestATombstoneUponAState(t *testing.T) {
 	h.tombstone(1, m.Key) // as after the delete of a forwarder that writes none with it
 	delete(want, m.Key)
 	w.wantLoaded(w.open(), want)
+}
+
+// TestErasedEntriesAreBounded: another writer can make a takeover look for any number of events.
+// It looks for a limited number, and says so.
+func TestErasedEntriesAreBounded(t *testing.T) {
+	_, w := newFakeWriters(t)
+	logged := &strings.Builder{}
+	w.opts.Partitions = 1
+	b := w.open()
+	m := w.message("web", 1, 0)
+	want := map[event.Key]uint64{m.Key: w.mustPublish(b, m)}
+	crash(b)
+	crash(w.open())
+	h := newHostile(t, w.opts)
+	var all []*kgo.Record
+	for n := range maxErased + 1 {
+		r := kgo.Record{
+			Topic: DefaultCheckpointTopic(w.opts.Topic), Key: []byte(event.PartitionKey(w.opts.Cluster, w.message(fmt.Sprint("invented-", n), 1, 0).Key)),
+			Value: []byte(h.entryAt(want[m.Key], false)),
+		}
+		tombstone := r
+		tombstone.Value = nil
+		all = append(all, &r, &tombstone)
+	}
+	if err := h.client.ProduceSync(t.Context(), all...).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	w.opts.Logger = slog.New(slog.NewTextHandler(logged, nil))
+	b = w.open()
+	w.wantLoaded(b, want)
+	crash(b)
+	if text := fmt.Sprintf("entries=%d looked_up=%d", maxErased+1, maxErased); !strings.Contains(logged.String(), text) {
+		t.Errorf("the log has no %q:\n%s", text, logged)
+	}
 }

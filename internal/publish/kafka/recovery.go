@@ -223,12 +223,12 @@ func (s *session) readLast(ctx context.Context, a *recovery, p int, from int64) 
 		}
 		t.senders[p].notBefore(r.Time)
 		key := string(r.Key)
-		before, read := c.last[key]
-		if recorded := a.entries[key]; !read && recorded.Partition == p {
-			before.entry = recorded
+		before := a.recordedIn(p, key)
+		if last, read := c.last[key]; read {
+			before = last.entry
 		}
 		switch e, ok := s.b.entryOf(r, t.name, p); {
-		case !ok, e == (entry{}) && isState(before.entry):
+		case !ok, e == (entry{}) && isState(before):
 			c.invalid[key] = entry{Partition: p, Offset: r.Offset, Time: r.Time.Unix()}
 		case e.Type != event.WriterStarted:
 			c.last[key] = stored{r.Offset, e}

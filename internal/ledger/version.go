@@ -1,4 +1,4 @@
-package event
+package ledger
 
 import "k8s.io/apimachinery/pkg/util/resourceversion"
 
