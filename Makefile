@@ -46,12 +46,12 @@ build: ## Build bin/forwarder
 TEST_PARALLEL ?= 4
 
 # SLOW has the names of the tests that only "make test-slow" runs.
-SLOW := TestTorture TestPlantedBugs TestEveryPatchApplies TestLostAcknowledgements \
+SLOW := TestTorture TestPlantedBugs TestFaultsOfAKafkaCluster TestEveryPatchApplies TestLostAcknowledgements \
 	TestAConversionWebhookThatIsDown TestALeaderThatWakesUp TestARestartOfTwentyThousandObjects \
 	TestCanaryKafka TestCanaryNATS TestClustersShareABus TestExamplesWhoseBusComesBackEmpty \
 	TestAlerts TestDashboards TestFaultsAreNamed TestFlinkSQL TestHeartbeatsAreNotSent TestRelease TestMixedVersionsOfTheAPIServer TestRotationKafka TestRotationNATS \
 	TestRotationToken TestStatusPage TestStatusPageDocument TestTableKeyValue TestTheAPIServerIsRestartedUnderChange TestTwoClustersWithOneName
-SLOW_PACKAGES := ./test/e2e ./test/simulate ./test/torture ./test/release ./internal/publish/kafka
+SLOW_PACKAGES := ./test/e2e ./test/simulate ./test/torture ./test/release ./internal/publish/kafka ./test/lab/kafkabroker/kafkacluster
 empty :=
 SLOW_PATTERN = ^($(subst $(empty) $(empty),|,$(strip $(SLOW))))$$
 
@@ -158,13 +158,14 @@ simulate: ## Run the core against models of the cluster and of NATS (SECONDS=60,
 	$(GO) run ./test/simulate/run $(if $(SEED),-seed $(SEED)) $(if $(SEEDS),-seeds $(SEEDS)) $(if $(SECONDS),-time $(SECONDS)s)
 
 # SEEDS=n runs the seeds 1 to n, SEED=n one seed, and SEED=n,m these seeds in this order. Without either, every kind of
-# fault runs once. SINK=kafka uses Kafka. REPLICAS=2 or 3 runs that many forwarders, which elect a leader.
+# fault runs once. SINK=kafka uses Kafka. REPLICAS=2 or 3 runs that many forwarders, which elect a leader. CLUSTER=3 makes the
+# bus a cluster of three servers.
 # JOBS=n divides the seeds among n processes, each with its own control plane and bus.
 JOBS ?= 1
-TORTURE = SINK=$(or $(SINK),nats) REPLICAS=$(or $(REPLICAS),0) FOREIGN=$(FOREIGN) SEEDS=$(SEEDS) SEED=$(SEED) ../../bin/torture.test \
+TORTURE = SINK=$(or $(SINK),nats) REPLICAS=$(or $(REPLICAS),0) FOREIGN=$(FOREIGN) CLUSTER=$(CLUSTER) SEEDS=$(SEEDS) SEED=$(SEED) ../../bin/torture.test \
 	-test.run '^TestTorture$$' -test.v -test.timeout 0 -results "$$results"
 .PHONY: torture
-torture: ## Run the forwarder with random faults and write docs/reliability.md (SEEDS=200, or SEED=17; SINK=kafka; REPLICAS=3; FOREIGN=1; JOBS=2)
+torture: ## Run the forwarder with random faults and write docs/reliability.md (SEEDS=200, or SEED=17; SINK=kafka; REPLICAS=3; FOREIGN=1; CLUSTER=3; JOBS=2)
 	@$(GO) run ./hack/binaries
 	@$(GO) test -c -o bin/torture.test ./test/torture
 	@results=$$(mktemp) && trap 'rm -f "$$results"' EXIT && cd test/torture && failed=0 && \

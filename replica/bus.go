@@ -49,13 +49,27 @@ type KafkaOptions struct {
 	CertFile string // PEM, with KeyFile
 	KeyFile  string
 
-	SASLMechanism string // PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, or "" for none
+	SASLMechanism string // PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, or "" for none
 	User          string
 	PasswordFile  string
+	OAuth         KafkaOAuth // of OAUTHBEARER
 
 	ClientID string // for the logs and quotas of the brokers; "kuberelay" if empty
 
 	Logger *slog.Logger // none if nil
+}
+
+// KafkaOAuth says where the tokens of OAUTHBEARER come from: TokenFile, or TokenURL with the others,
+// which is a token endpoint for client credentials.
+type KafkaOAuth struct {
+	TokenFile string
+
+	TokenURL   string
+	ClientID   string
+	SecretFile string
+	Scopes     []string
+	Audience   string // not sent if empty
+	CAFile     string // PEM, of the endpoint; the authorities of the system if empty
 }
 
 // Bus is a bus to read. It is safe for concurrent use.
@@ -117,6 +131,10 @@ func Kafka(o KafkaOptions) (*Bus, error) {
 		Broker: broker.Options{
 			Addrs: o.Brokers, TLS: o.TLS, CAFile: o.CAFile, CertFile: o.CertFile, KeyFile: o.KeyFile,
 			SASLMechanism: o.SASLMechanism, User: o.User, PasswordFile: o.PasswordFile, ClientID: o.ClientID, Logger: o.Logger,
+			OAuth: broker.OAuth{
+				TokenFile: o.OAuth.TokenFile, TokenURL: o.OAuth.TokenURL, ClientID: o.OAuth.ClientID, SecretFile: o.OAuth.SecretFile,
+				Scopes: o.OAuth.Scopes, Audience: o.OAuth.Audience, CAFile: o.OAuth.CAFile,
+			},
 		},
 	}
 	_, release, err := k.reader(schema.GroupResource{}, "") // checks the options

@@ -23,6 +23,13 @@ var options = strings.NewReplacer(
 	"KUBERELAY_KAFKA_TLS_KEY_FILE", "KafkaOptions.KeyFile",
 	"KUBERELAY_KAFKA_TLS", "KafkaOptions.TLS",
 	"KUBERELAY_KAFKA_SASL_MECHANISM", "KafkaOptions.SASLMechanism",
+	"KUBERELAY_KAFKA_OAUTH_TOKEN_FILE", "KafkaOptions.OAuth.TokenFile",
+	"KUBERELAY_KAFKA_OAUTH_TOKEN_URL", "KafkaOptions.OAuth.TokenURL",
+	"KUBERELAY_KAFKA_OAUTH_CLIENT_ID", "KafkaOptions.OAuth.ClientID",
+	"KUBERELAY_KAFKA_OAUTH_CLIENT_SECRET_FILE", "KafkaOptions.OAuth.SecretFile",
+	"KUBERELAY_KAFKA_OAUTH_SCOPES", "KafkaOptions.OAuth.Scopes",
+	"KUBERELAY_KAFKA_OAUTH_AUDIENCE", "KafkaOptions.OAuth.Audience",
+	"KUBERELAY_KAFKA_OAUTH_CA_FILE", "KafkaOptions.OAuth.CAFile",
 	"KUBERELAY_KAFKA_USER", "KafkaOptions.User",
 	"KUBERELAY_KAFKA_PASSWORD_FILE", "KafkaOptions.PasswordFile",
 )

@@ -26,6 +26,12 @@ func TestErrorsNameOptions(t *testing.T) {
 		"KafkaOptions.PasswordFile": func() (*Bus, error) {
 			return Kafka(KafkaOptions{Brokers: []string{"kafka"}, SASLMechanism: "PLAIN", User: "a"})
 		},
+		"KafkaOptions.OAuth.TokenFile": func() (*Bus, error) {
+			return Kafka(KafkaOptions{Brokers: []string{"kafka"}, SASLMechanism: "OAUTHBEARER"})
+		},
+		"KafkaOptions.OAuth.SecretFile": func() (*Bus, error) {
+			return Kafka(KafkaOptions{Brokers: []string{"kafka"}, SASLMechanism: "OAUTHBEARER", OAuth: KafkaOAuth{TokenURL: "https://a", ClientID: "b"}})
+		},
 	} {
 		_, err := open()
 		if err == nil || !strings.Contains(err.Error(), option) || strings.Contains(err.Error(), "KUBERELAY_") {

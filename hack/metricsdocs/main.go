@@ -75,6 +75,7 @@ func register(c *catalogue) error {
 	informers.New(informers.Config{Ledger: ledger.New(), Logger: log, Registerer: c, Standby: true})
 	reconcile.New(reconcile.Config{Logger: log, Registerer: c})
 	forward.New(forward.Config{Logger: log, Registerer: c})
+	checkpoint.New(ledger.New().NewTerm()).Register(c)
 	(&checkpoint.Retention{Acked: ledger.New().NewTerm()}).Register(c)
 	c.MustRegister(resolve.New(resolve.Config{}))
 	leader.New(leader.Config{Logger: log, Registerer: c})

@@ -80,6 +80,16 @@ func busCases() []decision {
 		{"nats-stream-replicas", "a single server", "", func(f *Facts) {
 			f.NATS.Stream.Config.Replicas, f.NATS.Stream.Cluster = 1, &jetstream.ClusterInfo{Leader: "a"}
 		}, OK, "not in a cluster"},
+		{"nats-stream-replicas", "built in", "", builtIn(func(f *Facts) {
+			f.NATS.Stream.Config.Replicas, f.NATS.Stream.Cluster = 1, nil
+		}), OK, "every 2 minutes"},
+		{"nats-stream-replicas", "one copy before", "", before(func(f *Facts) {
+			f.NATS.Stream, f.NATS.Clustered, f.Settings.NATS.Replicas = nil, true, 1
+		}), Warning, "num_replicas=1 (KUBERELAY): a server that crashes"},
+		{"nats-stream-replicas", "three before", "", before(func(f *Facts) {
+			f.NATS.Stream, f.NATS.Clustered, f.Settings.NATS.Replicas = nil, true, 3
+		}), OK, "with 3 replicas"},
+		{"nats-stream-replicas", "none", "", noStream, Skipped, "no stream"},
 		{"nats-stream-limits", "full", "", func(f *Facts) { f.NATS.Stream.State.Bytes = 1 << 30 }, Failed, "full: 1073741824 of max_bytes=1073741824"},
 		{"nats-stream-limits", "nearly full", "", func(f *Facts) { f.NATS.Stream.Config.MaxMsgs = 1100 }, Warning, "nearly full: 1000 of max_msgs=1100"},
 		{"nats-max-payload", "small", "", func(f *Facts) { f.NATS.MaxPayload = 64_000 }, Warning, "max_payload is 64000 bytes"},
@@ -113,6 +123,15 @@ func busCases() []decision {
 		{"kafka-replication", "one in sync is enough", k, topic(func(t *kafka.TopicInspection) { t.Topic.MinInsyncReplicas = 1 }), Warning, "min.insync.replicas 1"},
 		{"kafka-replication", "one broker", k, func(f *Facts) { f.Kafka.Topics[0].Topic.Replication, f.Kafka.Brokers = 1, 1 }, OK, "one broker"},
 		{"kafka-replication", "none", k, missing, Skipped, "no topic"},
+		{"kafka-replication", "planned", k, before(func(f *Facts) {
+			f.Kafka.Topics[0].Missing, f.Kafka.Topics[0].Topic.MinInsyncReplicas = true, 1
+		}), Warning, "kuberelay (3 replicas, min.insync.replicas 1)"},
+		{"kafka-unclean-election", "allowed", k, func(f *Facts) { f.Kafka.Checkpoint.Topic.UncleanElection = true }, Warning, "true for kuberelay.checkpoint"},
+		{"kafka-unclean-election", "one broker", k, func(f *Facts) {
+			f.Kafka.Topics[0].Topic.UncleanElection, f.Kafka.Brokers = true, 1
+		}, OK, "one broker"},
+		{"kafka-unclean-election", "unknown settings", k, topic(func(t *kafka.TopicInspection) { t.Topic.MinInsyncReplicas = 0 }), Skipped, "cannot be read"},
+		{"kafka-unclean-election", "none", k, missing, Skipped, "no topic"},
 		{"kafka-in-sync", "one is missing", k, topic(func(t *kafka.TopicInspection) { t.InSync = 2 }), Warning, "kuberelay (2 of 3)"},
 		{"kafka-in-sync", "too few", k, topic(func(t *kafka.TopicInspection) { t.InSync = 1 }), Failed, "refuse events"},
 		{"kafka-in-sync", "none", k, missing, Skipped, "no topic"},

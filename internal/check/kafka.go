@@ -17,6 +17,7 @@ func kafkaChecks() []Check {
 		{ID: "kafka-checkpoint-settings", check: withBus(func(f *Facts) verdict { return checkTopicSettings(f, checkpoint(f)) })},
 		{ID: "kafka-permissions", check: withBus(checkKafkaPermissions)},
 		{ID: "kafka-replication", check: withBus(checkReplication)},
+		{ID: "kafka-unclean-election", check: withBus(checkUncleanElection)},
 		{ID: "kafka-in-sync", check: withBus(checkInSync)},
 		{ID: "kafka-partitions", check: withTopics(checkPartitions)},
 		{ID: "kafka-max-message-bytes", check: withTopics(checkMaxMessageBytes)},
@@ -108,24 +109,60 @@ func checkKafkaPermissions(f *Facts) verdict {
 	return pass("the user may read, write and describe every topic")
 }
 
+// known returns the topics that exist or that the brokers would create, as far as they tell.
+func (f *Facts) known() (all []kafka.TopicInspection) {
+	for _, t := range append(slices.Clone(f.Kafka.Topics), f.Kafka.Checkpoint) {
+		if t.Err == nil && t.Topic.Replication > 0 {
+			all = append(all, t)
+		}
+	}
+	return all
+}
+
 func checkReplication(f *Facts) verdict {
-	var single []string
-	for _, t := range f.existing() {
+	var few []string
+	for _, t := range f.known() {
 		if t.Topic.Replication < 2 || t.Topic.MinInsyncReplicas == 1 {
-			single = append(single, fmt.Sprintf("%s (%d %s, min.insync.replicas %d)", t.Name, t.Topic.Replication, plural(t.Topic.Replication, "replica"), t.Topic.MinInsyncReplicas))
+			few = append(few, fmt.Sprintf("%s (%d %s, min.insync.replicas %d)", t.Name, t.Topic.Replication, plural(t.Topic.Replication, "replica"), t.Topic.MinInsyncReplicas))
+		}
+	}
+	switch risks := f.Kafka.Risks(); {
+	case len(f.known()) == 0:
+		return skip("there is no topic to look at")
+	case f.settingsUnknown():
+		return skip("the settings of the topics cannot be read")
+	case len(few) > 0 && f.Kafka.Brokers == 1:
+		return pass("topics have one replica, because there is one broker: %s", risks[0].Loses)
+	case len(few) > 0:
+		return warn("use three replicas and min.insync.replicas=2 (docs/install.md)", "a broker that fails can lose what was acknowledged: %s", names(few))
+	}
+	return pass("events survive the loss of a broker")
+}
+
+// settingsUnknown reports whether the settings of a topic could not be read.
+func (f *Facts) settingsUnknown() bool {
+	return slices.ContainsFunc(f.known(), func(t kafka.TopicInspection) bool { return t.Topic.MinInsyncReplicas == 0 })
+}
+
+func checkUncleanElection(f *Facts) verdict {
+	var unclean []string
+	for _, t := range f.known() {
+		if t.Topic.UncleanElection {
+			unclean = append(unclean, t.Name)
 		}
 	}
 	switch {
-	case len(f.existing()) == 0:
+	case len(f.known()) == 0:
 		return skip("there is no topic to look at")
-	case slices.ContainsFunc(f.existing(), func(t kafka.TopicInspection) bool { return t.Topic.MinInsyncReplicas == 0 }):
+	case f.settingsUnknown():
 		return skip("the settings of the topics cannot be read")
-	case len(single) > 0 && f.Kafka.Brokers == 1:
-		return pass("topics have one replica, because there is one broker")
-	case len(single) > 0:
-		return warn("use three replicas and min.insync.replicas=2 (docs/install.md)", "a broker that fails can lose what was acknowledged: %s", names(single))
+	case len(unclean) > 0 && f.Kafka.Brokers == 1:
+		return pass("unclean leader elections are allowed, and there is one broker")
+	case len(unclean) > 0:
+		return warn("run for each topic: kafka-configs.sh --alter --entity-type topics --entity-name TOPIC --add-config unclean.leader.election.enable=false",
+			"a replica that lacks acknowledged records can become the leader: unclean.leader.election.enable is true for %s", names(unclean))
 	}
-	return pass("events survive the loss of a broker")
+	return pass("only a replica that has every acknowledged record can become the leader")
 }
 
 func checkInSync(f *Facts) verdict {

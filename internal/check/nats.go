@@ -1,11 +1,15 @@
 package check
 
 import (
+	"cmp"
 	"fmt"
+	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/kuberelay/kuberelay/internal/config"
+	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/publish/nats"
 )
 
 // natsChecks are those of the server, the stream and the user on NATS.
@@ -17,7 +21,7 @@ func natsChecks() []Check {
 		{ID: "nats-permissions", check: withBus(checkNATSPermissions)},
 		{ID: "nats-stream", check: withBus(checkStream)},
 		{ID: "nats-stream-settings", check: withStream(checkStreamSettings)},
-		{ID: "nats-stream-replicas", check: withStream(checkReplicas)},
+		{ID: "nats-stream-replicas", check: withBus(checkReplicas)},
 		{ID: "nats-stream-limits", check: withStream(checkLimits)},
 		{ID: "nats-max-payload", check: withBus(checkMaxPayload)},
 		{ID: "nats-data-dir", check: checkDataDir},
@@ -96,6 +100,16 @@ func checkStreamSettings(f *Facts) verdict {
 }
 
 func checkReplicas(f *Facts) verdict {
+	switch n := f.NATS; {
+	case n.Stream == nil && (!f.Pre || n.JetStream != nil || n.StreamErr != nil):
+		return skip("there is no stream to look at")
+	case n.Stream == nil:
+		will := jetstream.StreamConfig{Name: f.Settings.NATS.Stream, Replicas: f.Settings.NATS.Replicas}
+		if risks := nats.Risks(will, n.Clustered, false); len(risks) > 0 {
+			return risk(risks, "set KUBERELAY_NATS_REPLICAS=3 before the forwarder creates the stream")
+		}
+		return pass("the forwarder creates the stream with %d replicas", will.Replicas)
+	}
 	replicas := f.NATS.Stream.Config.Replicas
 	cluster := f.NATS.Stream.Cluster
 	var behind []string
@@ -112,13 +126,25 @@ func checkReplicas(f *Facts) verdict {
 	switch {
 	case len(behind) > 0:
 		return warn("repair these servers; the stream is lost if too few remain", "replicas of the stream are not current: %s", names(behind))
-	case replicas < 2 && (cluster == nil || cluster.Name == ""):
-		return pass("the stream has one copy, because the server is not in a cluster")
 	case replicas < 2:
-		return warn("run: nats stream edit "+f.Settings.NATS.Stream+" --replicas=3; then set KUBERELAY_NATS_REPLICAS=3",
-			"the stream has one copy, so the bus is lost with its server; the forwarder then publishes everything again")
+		return risk(nats.Risks(f.NATS.Stream.Config, nats.Clustered(f.NATS.Stream), f.builtIn()), "")
 	}
 	return pass("%d replicas are current", replicas)
+}
+
+// risk decides about settings with which the bus can lose what it has acknowledged. A bus that is not
+// in a cluster is a choice, and passes. The fix is that of the first risk unless one is given.
+func risk(all []publish.Risk, fix string) verdict {
+	var sentences []string
+	single := true
+	for _, r := range all {
+		sentences = append(sentences, r.String())
+		single = single && r.Single
+	}
+	if single {
+		return pass("the bus is not in a cluster: %s. %s", strings.Join(sentences, "; "), all[0].Fix)
+	}
+	return warn(cmp.Or(fix, all[0].Fix), "%s", strings.Join(sentences, "; "))
 }
 
 // full is the share of a limit from which it is worth a warning.

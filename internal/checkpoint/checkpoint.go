@@ -31,7 +31,6 @@ type Checkpoint struct {
 	loading sync.Mutex // held for a whole load
 
 	mu     sync.Mutex
-	lost   int       // existing objects whose events the last load did not find
 	loaded time.Time // start of the last successful load, or creation; wall clock
 
 	// Refused, if set, gets each event whose epoch a load did not believe. Set it before the
@@ -56,21 +55,14 @@ func (c *Checkpoint) Age() time.Duration {
 	return c.now().Sub(c.loaded)
 }
 
-// Lost returns the number of existing objects whose events the bus held before the last
-// load, and no longer held then.
-func (c *Checkpoint) Lost() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.lost
-}
-
 // wallClock strips the monotonic clock reading, because the monotonic clock stops while the
 // machine sleeps.
 func wallClock() time.Time { return time.Now().Round(0) }
 
-// Load replaces what the term knows with the events of source. On an error it changes
-// nothing. See [ledger.Load.Finish].
-func (c *Checkpoint) Load(ctx context.Context, source Source) error {
+// Load replaces what the term knows with the events of source. It returns the number of
+// objects whose last event the bus has lost. On an error it changes nothing. See
+// [ledger.Load.Finish].
+func (c *Checkpoint) Load(ctx context.Context, source Source) (lost int, err error) {
 	c.loading.Lock()
 	defer c.loading.Unlock()
 	start, load := c.now(), c.term.StartLoad()
@@ -80,11 +72,11 @@ func (c *Checkpoint) Load(ctx context.Context, source Source) error {
 		return nil
 	}); err != nil {
 		load.Cancel()
-		return err
+		return 0, err
 	}
-	lost := load.Finish(c.Refused)
+	lost = load.Finish(c.Refused)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.lost, c.loaded = lost, start
-	return nil
+	c.loaded = start
+	return lost, nil
 }

@@ -37,7 +37,7 @@ func TestLoadKeepsDigests(t *testing.T) {
 			t.Run(form+"/"+name, func(t *testing.T) {
 				checkpoint := newBench()
 				checkpoint.Put(key, c.known)
-				if err := checkpoint.Load(t.Context(), loads{key: c.bus}); err != nil {
+				if _, err := checkpoint.Load(t.Context(), loads{key: c.bus}); err != nil {
 					t.Fatal(err)
 				}
 				if got := checkpoint.Get(key); got != c.want {

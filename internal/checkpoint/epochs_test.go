@@ -51,7 +51,7 @@ func TestForgedEpoch(t *testing.T) {
 			for n := range 10 { // messages that are not events
 				entries[key(fmt.Sprint("invalid-", n))] = event.Acked{Position: uint64(100 + n)}
 			}
-			if err := cp.Load(t.Context(), holds(entries)); err != nil {
+			if _, err := cp.Load(t.Context(), holds(entries)); err != nil {
 				t.Fatal(err)
 			}
 			if got := cp.Epoch(); got != c.want || len(refused) != c.refuse {

@@ -40,7 +40,7 @@ func TestLoadMarksForeignEvents(t *testing.T) {
 			t.Run(form+"/"+name, func(t *testing.T) {
 				checkpoint := newBench()
 				first := known // of another object
-				if err := checkpoint.Load(t.Context(), loads{{Resource: "pods", Name: "other"}: first}); err != nil {
+				if _, err := checkpoint.Load(t.Context(), loads{{Resource: "pods", Name: "other"}: first}); err != nil {
 					t.Fatal(err)
 				}
 				checkpoint.Put(key, c.known)
@@ -48,7 +48,7 @@ func TestLoadMarksForeignEvents(t *testing.T) {
 				if c.bus != (event.Acked{}) {
 					bus[key] = c.bus
 				}
-				if err := checkpoint.Load(t.Context(), bus); err != nil {
+				if _, err := checkpoint.Load(t.Context(), bus); err != nil {
 					t.Fatal(err)
 				}
 				if got := checkpoint.Get(key); got != c.want {
@@ -64,7 +64,7 @@ func TestFirstLoadMarksNothing(t *testing.T) {
 	key := event.Key{Resource: "pods", Namespace: "default", Name: "web"}
 	a := event.Acked{UID: "A", ResourceVersion: "5", Position: 7}
 	c := newBench()
-	if err := c.Load(t.Context(), loads{key: a}); err != nil {
+	if _, err := c.Load(t.Context(), loads{key: a}); err != nil {
 		t.Fatal(err)
 	}
 	if got := c.Get(key); got != a {
@@ -79,7 +79,7 @@ func TestAcknowledgedDuringTheLoad(t *testing.T) {
 	a := event.Acked{UID: "A", ResourceVersion: "5", Position: 7}
 	c := newBench()
 	for range 2 {
-		err := c.Load(t.Context(), sourceFunc(func(_ context.Context, yield func(event.Key, event.Acked) error) error {
+		_, err := c.Load(t.Context(), sourceFunc(func(_ context.Context, yield func(event.Key, event.Acked) error) error {
 			defer c.Put(key, a)
 			return yield(key, a)
 		}))

@@ -2,6 +2,14 @@ package checkpoint
 
 import "github.com/prometheus/client_golang/prometheus"
 
+// Register registers the metric of what the bus has lost.
+func (c *Checkpoint) Register(registerer prometheus.Registerer) {
+	registerer.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "kuberelay_bus_lost_total",
+		Help: "Objects whose last acknowledged event the bus has lost, as a reading of the checkpoint or a refused publish shows. Their states are published again. Should stay 0: alert on any increase, and see docs/delivery.md.",
+	}, func() float64 { return float64(c.term.LostTotal()) }))
+}
+
 // Register registers the metrics of the deletes that the checkpoint keeps.
 func (r *Retention) Register(registerer prometheus.Registerer) {
 	registerer.MustRegister(

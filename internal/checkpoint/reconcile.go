@@ -37,11 +37,10 @@ type Reconciler struct {
 	refresh    time.Duration
 	log        *slog.Logger
 
-	mu           sync.Mutex
-	dueResources map[schema.GroupResource]bool
-	dueKeys      map[schema.GroupResource]map[event.Key]bool
-	dueReload    bool          // a reload of the checkpoint is requested
-	due          chan struct{} // has a token if something may be due
+	mu     sync.Mutex
+	due    map[schema.GroupResource]map[event.Key]bool // the keys to compare, nil for all
+	reload bool                                        // a reload of the checkpoint is requested
+	wake   chan struct{}                               // has a token if something may be due
 
 	// Only Once uses these.
 	failed   map[schema.GroupResource]bool // due again at retryAt
@@ -55,8 +54,7 @@ type Reconciler struct {
 func NewReconciler(c *Checkpoint, source Source, cluster Cluster, refresh time.Duration, log *slog.Logger) *Reconciler {
 	return &Reconciler{
 		checkpoint: c, acked: c.term, source: source, cluster: cluster, refresh: refresh, log: log,
-		dueResources: map[schema.GroupResource]bool{}, dueKeys: map[schema.GroupResource]map[event.Key]bool{},
-		due:    make(chan struct{}, 1),
+		due: map[schema.GroupResource]map[event.Key]bool{}, wake: make(chan struct{}, 1),
 		failed: map[schema.GroupResource]bool{}, delay: retryDelay,
 	}
 }
@@ -70,36 +68,31 @@ const (
 
 // CompareResource schedules a comparison of a resource. It does not block.
 func (r *Reconciler) CompareResource(gr schema.GroupResource) {
-	r.mu.Lock()
-	r.dueResources[gr] = true
-	r.mu.Unlock()
-	r.signal()
+	r.schedule(func() { r.due[gr] = nil })
 }
 
 // CompareKey schedules a comparison of one key. It does not block.
 func (r *Reconciler) CompareKey(k event.Key) {
 	gr := k.GroupResource()
-	r.mu.Lock()
-	if r.dueKeys[gr] == nil {
-		r.dueKeys[gr] = map[event.Key]bool{}
-	}
-	r.dueKeys[gr][k] = true
-	r.mu.Unlock()
-	r.signal()
+	r.schedule(func() {
+		if keys, due := r.due[gr]; !due {
+			r.due[gr] = map[event.Key]bool{k: true}
+		} else if keys != nil {
+			keys[k] = true
+		}
+	})
 }
 
 // Refresh schedules a reload of the checkpoint from the bus, followed by a comparison of
 // all resources. It does not block.
-func (r *Reconciler) Refresh() {
-	r.mu.Lock()
-	r.dueReload = true
-	r.mu.Unlock()
-	r.signal()
-}
+func (r *Reconciler) Refresh() { r.schedule(func() { r.reload = true }) }
 
-func (r *Reconciler) signal() {
+func (r *Reconciler) schedule(f func()) {
+	r.mu.Lock()
+	f()
+	r.mu.Unlock()
 	select {
-	case r.due <- struct{}{}:
+	case r.wake <- struct{}{}:
 	default:
 	}
 }
@@ -110,7 +103,7 @@ func (r *Reconciler) Run(ctx context.Context) {
 		timer := time.NewTimer(time.Until(r.Once(ctx, time.Now)))
 		select {
 		case <-ctx.Done():
-		case <-r.due:
+		case <-r.wake:
 		case <-timer.C:
 		}
 		timer.Stop()
@@ -121,8 +114,8 @@ func (r *Reconciler) Run(ctx context.Context) {
 // call may run at a time.
 func (r *Reconciler) Once(ctx context.Context, now func() time.Time) (next time.Time) {
 	r.mu.Lock()
-	reload := r.dueReload
-	r.dueReload = false
+	reload := r.reload
+	r.reload = false
 	r.mu.Unlock()
 	if r.reloadAt.IsZero() {
 		r.reloadAt = now().Add(r.refresh)
@@ -154,14 +147,15 @@ func (r *Reconciler) Once(ctx context.Context, now func() time.Time) (next time.
 // returns the time until the next reload.
 func (r *Reconciler) reloadCheckpoint(ctx context.Context) (pause time.Duration) {
 	if r.source != nil {
-		if err := r.checkpoint.Load(ctx, r.source); err != nil {
+		lost, err := r.checkpoint.Load(ctx, r.source)
+		if err != nil {
 			if ctx.Err() == nil {
 				r.log.Warn("checkpoint reload failed, retrying", "err", err)
 			}
 			return retryDelay
 		}
-		if lost := r.checkpoint.Lost(); lost > 0 {
-			r.log.Warn("the bus lost the events of existing objects, publishing them again", "objects", lost)
+		if lost > 0 {
+			r.log.Warn("the bus lost the last events of objects, publishing their states again", "objects", lost)
 		}
 	}
 	r.cluster.EnqueueAll()
@@ -173,25 +167,22 @@ func (r *Reconciler) reloadCheckpoint(ctx context.Context) (pause time.Duration)
 
 func (r *Reconciler) compareDue(ctx context.Context) {
 	r.mu.Lock()
-	resources, keys := r.dueResources, r.dueKeys
-	r.dueResources, r.dueKeys = map[schema.GroupResource]bool{}, map[schema.GroupResource]map[event.Key]bool{}
+	due := r.due
+	r.due = map[schema.GroupResource]map[event.Key]bool{}
 	r.mu.Unlock()
-	for gr, keys := range keys {
-		if resources[gr] {
-			continue // the comparison of the resource includes them
+	for gr, keys := range due {
+		var err error
+		if keys == nil {
+			err = r.cluster.Reconcile(ctx, gr, r.acked.Entries(gr))
+		} else {
+			err = r.cluster.Confirm(ctx, gr, entriesOf(r.acked, keys))
 		}
-		if err := r.cluster.Confirm(ctx, gr, entriesOf(r.acked, keys)); err != nil && ctx.Err() == nil {
-			r.fail(gr, err)
-		}
-	}
-	for gr := range resources {
-		err := r.cluster.Reconcile(ctx, gr, r.acked.Entries(gr))
 		switch {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
 			r.fail(gr, err)
-		default:
+		case keys == nil:
 			delete(r.failed, gr)
 		}
 	}

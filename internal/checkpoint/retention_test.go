@@ -94,7 +94,7 @@ func TestRetentionWhileLoading(t *testing.T) {
 		Acked: c.Term, Bus: purgerFunc(func(event.Key, uint64) error { return nil }), After: time.Second, Now: time.Now,
 		Log: slog.New(slog.DiscardHandler),
 	}
-	err := c.Load(t.Context(), sourceFunc(func(ctx context.Context, yield func(event.Key, event.Acked) error) error {
+	_, err := c.Load(t.Context(), sourceFunc(func(ctx context.Context, yield func(event.Key, event.Acked) error) error {
 		if err := yield(key("web"), deletedAt(1, 7)); err != nil {
 			return err
 		}

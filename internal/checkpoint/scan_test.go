@@ -58,7 +58,7 @@ func TestCountsAreThoseOfAScan(t *testing.T) {
 		c.Put(k, a)
 		check(step)
 	}
-	if err := c.Load(t.Context(), holds(map[event.Key]event.Acked{ofResource("pods", "a"): {UID: uid, ResourceVersion: "1", Epoch: 9}})); err != nil {
+	if _, err := c.Load(t.Context(), holds(map[event.Key]event.Acked{ofResource("pods", "a"): {UID: uid, ResourceVersion: "1", Epoch: 9}})); err != nil {
 		t.Fatal(err)
 	}
 	check(600)
@@ -162,7 +162,7 @@ func BenchmarkRefresh(b *testing.B) {
 				time.Sleep(100 * time.Microsecond)
 			}
 		}()
-		if err := c.Load(b.Context(), holds(bus)); err != nil {
+		if _, err := c.Load(b.Context(), holds(bus)); err != nil {
 			b.Fatal(err)
 		}
 		close(stop)

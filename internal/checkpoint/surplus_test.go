@@ -198,7 +198,7 @@ func TestDeletesAreCounted(t *testing.T) {
 			t.Fatalf("step %d: %d deletes are counted, want %d", step, got, want)
 		}
 	}
-	if err := c.Load(t.Context(), holds(map[event.Key]event.Acked{key("a"): deletedAt(1, 1), key("b"): at("1")})); err != nil || c.Deletes() != 1 {
+	if _, err := c.Load(t.Context(), holds(map[event.Key]event.Acked{key("a"): deletedAt(1, 1), key("b"): at("1")})); err != nil || c.Deletes() != 1 {
 		t.Errorf("%d deletes are counted after a load, want 1: %v", c.Deletes(), err)
 	}
 }

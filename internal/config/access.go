@@ -60,7 +60,11 @@ func (c *Config) validatePlaintext(p *problems) {
 	const listen, urls, mechanism = "KUBERELAY_NATS_LISTEN", "KUBERELAY_NATS_URL", "KUBERELAY_KAFKA_SASL_MECHANISM"
 	switch secret := c.NATS.secret(); {
 	case c.Event.Sink == SinkKafka:
-		if c.Kafka.SASLMechanism == "PLAIN" && !c.Kafka.TLS && slices.ContainsFunc(c.Kafka.Brokers, isRemote) && !p.has(mechanism) && !p.has("KUBERELAY_KAFKA_BROKERS") {
+		switch m := c.Kafka.SASLMechanism; {
+		case c.Kafka.TLS || !slices.ContainsFunc(c.Kafka.Brokers, isRemote) || p.has(mechanism) || p.has("KUBERELAY_KAFKA_BROKERS"):
+		case m == "OAUTHBEARER":
+			p.add(mechanism, "the token would cross the network in the clear; set KUBERELAY_KAFKA_TLS=true, %s", allowPlaintext)
+		case m == "PLAIN":
 			p.add(mechanism, "the password in KUBERELAY_KAFKA_PASSWORD_FILE would cross the network in the clear; set KUBERELAY_KAFKA_TLS=true, use SCRAM-SHA-512, %s", allowPlaintext)
 		}
 	case secret == "" || c.Event.Sink != SinkNATS:

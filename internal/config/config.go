@@ -136,9 +136,16 @@ type Kafka struct {
 	CAFile          string        `envconfig:"KUBERELAY_KAFKA_TLS_CA_FILE" kind:"file" unset:"the system's" desc:"Certificate authorities in PEM to verify the certificates of the brokers."`
 	CertFile        string        `envconfig:"KUBERELAY_KAFKA_TLS_CERT_FILE" kind:"file" unset:"none" desc:"Client certificate in PEM, together with KUBERELAY_KAFKA_TLS_KEY_FILE."`
 	KeyFile         string        `envconfig:"KUBERELAY_KAFKA_TLS_KEY_FILE" kind:"secret" unset:"none" desc:"Key of the client certificate in PEM."`
-	SASLMechanism   string        `envconfig:"KUBERELAY_KAFKA_SASL_MECHANISM" oneof:"PLAIN,SCRAM-SHA-256,SCRAM-SHA-512" unset:"none" desc:"SASL mechanism for KUBERELAY_KAFKA_USER and KUBERELAY_KAFKA_PASSWORD_FILE."`
+	SASLMechanism   string        `envconfig:"KUBERELAY_KAFKA_SASL_MECHANISM" oneof:"PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER" unset:"none" desc:"SASL mechanism for KUBERELAY_KAFKA_USER and KUBERELAY_KAFKA_PASSWORD_FILE. OAUTHBEARER has a token instead: from KUBERELAY_KAFKA_OAUTH_TOKEN_FILE, or from KUBERELAY_KAFKA_OAUTH_TOKEN_URL."`
 	User            string        `envconfig:"KUBERELAY_KAFKA_USER" unset:"none" desc:"User name, together with KUBERELAY_KAFKA_PASSWORD_FILE."`
 	PasswordFile    string        `envconfig:"KUBERELAY_KAFKA_PASSWORD_FILE" kind:"secret" unset:"none" desc:"Password of KUBERELAY_KAFKA_USER."`
+	TokenFile       string        `envconfig:"KUBERELAY_KAFKA_OAUTH_TOKEN_FILE" kind:"secret" unset:"none" desc:"Token of SASL OAUTHBEARER, which somebody else renews, such as a projected service account token. When the file changes, the connections are replaced."`
+	TokenURL        string        `envconfig:"KUBERELAY_KAFKA_OAUTH_TOKEN_URL" kind:"https" unset:"none" example:"https://login.example.com/oauth2/token" desc:"Token endpoint of an OpenID Connect provider, from which SASL OAUTHBEARER gets tokens with client credentials. They are renewed before they expire."`
+	ClientID        string        `envconfig:"KUBERELAY_KAFKA_OAUTH_CLIENT_ID" unset:"none" desc:"Client id for KUBERELAY_KAFKA_OAUTH_TOKEN_URL."`
+	SecretFile      string        `envconfig:"KUBERELAY_KAFKA_OAUTH_CLIENT_SECRET_FILE" kind:"secret" unset:"none" desc:"Client secret for KUBERELAY_KAFKA_OAUTH_TOKEN_URL. It is read again for each token."`
+	Scopes          List          `envconfig:"KUBERELAY_KAFKA_OAUTH_SCOPES" unset:"none" example:"kafka" desc:"Scopes to ask KUBERELAY_KAFKA_OAUTH_TOKEN_URL for."`
+	Audience        string        `envconfig:"KUBERELAY_KAFKA_OAUTH_AUDIENCE" unset:"none" example:"kafka" desc:"Audience to ask KUBERELAY_KAFKA_OAUTH_TOKEN_URL for, if the provider needs that."`
+	OAuthCAFile     string        `envconfig:"KUBERELAY_KAFKA_OAUTH_CA_FILE" kind:"file" unset:"the system's" desc:"Certificate authorities in PEM to verify the certificate of KUBERELAY_KAFKA_OAUTH_TOKEN_URL."`
 	MaxInFlight     int           `envconfig:"KUBERELAY_KAFKA_MAX_IN_FLIGHT" default:"2048" min:"1" max:"65536" desc:"Events in flight, that is, sent and not yet acknowledged, each of another object. A first sync or a resync uses at most an eighth of them, and the changes of one resource in one namespace at most half."`
 	AckTimeout      time.Duration `envconfig:"KUBERELAY_KAFKA_ACK_TIMEOUT" default:"10s" min:"100ms" max:"5m" desc:"How long to wait for an acknowledgement before the event is retried."`
 	BatchBytes      int           `envconfig:"KUBERELAY_KAFKA_BATCH_BYTES" default:"1048576" min:"1024" max:"104857600" desc:"Largest batch in bytes, before compression. A larger event is a batch of its own."`

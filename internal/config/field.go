@@ -41,6 +41,7 @@ const (
 	kindFile    = "file"    // path of a readable file
 	kindSecret  = "secret"  // the same, with a secret in the file
 	kindURL     = "url"     // list of URLs; a user may have written a password into one
+	kindHTTPS   = "https"   // one URL of an HTTPS server; a user may have written a password into it
 	kindBrokers = "brokers" // list of host:port; a user may have written a password into one
 )
 
@@ -96,6 +97,8 @@ func (v variable) typeName() string {
 		return "file with a secret"
 	case kindURL:
 		return "list of URLs"
+	case kindHTTPS:
+		return "URL"
 	case kindBrokers:
 		return "list of addresses"
 	}

@@ -60,6 +60,7 @@ func (c *Config) validateKafka(p *problems) {
 	k.validateTopics(p)
 	k.validateProducer(p)
 	k.validateCredentials(p)
+	k.validateOAuth(p)
 	k.validateTLS(p)
 }
 
@@ -110,6 +111,11 @@ func (k *Kafka) validateCredentials(p *problems) {
 	const mechanism, user, password = "KUBERELAY_KAFKA_SASL_MECHANISM", "KUBERELAY_KAFKA_USER", "KUBERELAY_KAFKA_PASSWORD_FILE"
 	switch {
 	case p.has(mechanism) || p.has(password):
+	case k.SASLMechanism == "OAUTHBEARER" && k.User != "":
+		p.add(user, "OAUTHBEARER has a token instead; unset this, or use another %s", mechanism)
+	case k.SASLMechanism == "OAUTHBEARER" && k.PasswordFile != "":
+		p.add(password, "OAUTHBEARER has a token instead; unset this, or use another %s", mechanism)
+	case k.SASLMechanism == "OAUTHBEARER":
 	case k.SASLMechanism == "" && k.User != "":
 		p.add(user, "it has no effect without a mechanism; set %s to %s", mechanism, alternatives(p.variables[mechanism].oneOf()))
 	case k.SASLMechanism == "" && k.PasswordFile != "":

@@ -134,6 +134,8 @@ func (v variable) check() error {
 		return checkFile(v.value.String())
 	case kindURL:
 		return checkURLs(v.value.Interface().(List))
+	case kindHTTPS:
+		return checkEndpoint(v.text())
 	case kindBrokers:
 		return checkBrokers(v.value.Interface().(List))
 	}

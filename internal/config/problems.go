@@ -90,6 +90,8 @@ func (v variable) show(value string) string {
 	switch v.kind {
 	case kindURL:
 		return maskURLs(value)
+	case kindHTTPS:
+		return maskEndpoint(value)
 	case kindBrokers:
 		return maskBrokers(value)
 	}

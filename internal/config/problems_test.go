@@ -38,7 +38,7 @@ func TestProblems(t *testing.T) {
 		inTheClear = "would cross the network in the clear; use tls:// or wss://, set KUBERELAY_NATS_TLS_CA_FILE, which demands TLS, " + allow
 		open       = "whoever reaches this address could read every object; set KUBERELAY_NATS_TOKEN_FILE, or KUBERELAY_NATS_USER and KUBERELAY_NATS_PASSWORD_FILE, for subscribers, or listen on 127.0.0.1"
 		cluster    = "not a name; use letters, digits, . _ and -, with a letter or digit first, at most 253"
-		mechanisms = "PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512"
+		mechanisms = "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER"
 		noBroker   = "not the address of a broker; write it as host:9092, several with commas"
 		noTopic    = "not the name of a topic; use letters, digits, . _ and -, at most 249"
 		brokers    = "it holds credentials; take out all from the beginning to @, and use KUBERELAY_KAFKA_USER and KUBERELAY_KAFKA_PASSWORD_FILE"
@@ -202,6 +202,20 @@ func TestProblems(t *testing.T) {
 		{[]string{"KUBERELAY_KAFKA_USER=u", "KUBERELAY_KAFKA_SASL_MECHANISM=PLAIN"}, `="u": a user needs a password; name the file that holds it in KUBERELAY_KAFKA_PASSWORD_FILE`},
 		{[]string{"KUBERELAY_KAFKA_PASSWORD_FILE=" + text}, `="` + text + `": it has no effect without a mechanism; set KUBERELAY_KAFKA_SASL_MECHANISM to ` + mechanisms},
 		{[]string{"KUBERELAY_KAFKA_PASSWORD_FILE=hunter2", "KUBERELAY_KAFKA_SASL_MECHANISM=PLAIN", "KUBERELAY_KAFKA_USER=u"}, `: ` + noFile},
+		{[]string{"KUBERELAY_KAFKA_SASL_MECHANISM=OAUTHBEARER"}, `="OAUTHBEARER": it needs a token; name a file in KUBERELAY_KAFKA_OAUTH_TOKEN_FILE, or set KUBERELAY_KAFKA_OAUTH_TOKEN_URL, KUBERELAY_KAFKA_OAUTH_CLIENT_ID and KUBERELAY_KAFKA_OAUTH_CLIENT_SECRET_FILE`},
+		{[]string{"KUBERELAY_KAFKA_USER=u", "KUBERELAY_KAFKA_SASL_MECHANISM=OAUTHBEARER", "KUBERELAY_KAFKA_OAUTH_TOKEN_FILE=" + text}, `="u": OAUTHBEARER has a token instead; unset this, or use another KUBERELAY_KAFKA_SASL_MECHANISM`},
+		{[]string{"KUBERELAY_KAFKA_PASSWORD_FILE=" + text, "KUBERELAY_KAFKA_SASL_MECHANISM=OAUTHBEARER", "KUBERELAY_KAFKA_OAUTH_TOKEN_FILE=" + text}, `="` + text + `": OAUTHBEARER has a token instead; unset this, or use another KUBERELAY_KAFKA_SASL_MECHANISM`},
+		{[]string{"KUBERELAY_KAFKA_OAUTH_TOKEN_FILE=" + text}, `="` + text + `": it has no effect without KUBERELAY_KAFKA_SASL_MECHANISM=OAUTHBEARER; set that as well, or unset this`},
+		{[]string{"KUBERELAY_KAFKA_OAUTH_TOKEN_FILE=" + text, "KUBERELAY_KAFKA_SASL_MECHANISM=OAUTHBEARER", "KUBERELAY_KAFKA_OAUTH_TOKEN_URL=https://a/b"}, `="` + text + `": the token comes from KUBERELAY_KAFKA_OAUTH_TOKEN_URL too; unset either`},
+		{[]string{"KUBERELAY_KAFKA_OAUTH_TOKEN_FILE=hunter2", "KUBERELAY_KAFKA_SASL_MECHANISM=OAUTHBEARER"}, `: ` + noFile},
+		{[]string{"KUBERELAY_KAFKA_OAUTH_TOKEN_URL=https://a/b", "KUBERELAY_KAFKA_SASL_MECHANISM=OAUTHBEARER"}, `="https://a/b": it needs a client; set KUBERELAY_KAFKA_OAUTH_CLIENT_ID and KUBERELAY_KAFKA_OAUTH_CLIENT_SECRET_FILE`},
+		{[]string{"KUBERELAY_KAFKA_OAUTH_CLIENT_ID=c", "KUBERELAY_KAFKA_OAUTH_TOKEN_URL=https://a/b", "KUBERELAY_KAFKA_SASL_MECHANISM=OAUTHBEARER"}, `="c": a client needs a secret; name the file that holds it in KUBERELAY_KAFKA_OAUTH_CLIENT_SECRET_FILE`},
+		{[]string{"KUBERELAY_KAFKA_OAUTH_SCOPES=s", "KUBERELAY_KAFKA_SASL_MECHANISM=OAUTHBEARER", "KUBERELAY_KAFKA_OAUTH_TOKEN_FILE=" + text}, `="s": it has no effect without KUBERELAY_KAFKA_OAUTH_TOKEN_URL; set that as well, or unset this`},
+		{[]string{"KUBERELAY_KAFKA_OAUTH_TOKEN_URL=http://a/b", "KUBERELAY_KAFKA_SASL_MECHANISM=OAUTHBEARER"}, `="http://a/b": the client secret would cross the network in the clear; use https`},
+		{[]string{"KUBERELAY_KAFKA_OAUTH_TOKEN_URL=https://u:hunter2@a/b", "KUBERELAY_KAFKA_SASL_MECHANISM=OAUTHBEARER"}, `="***": it holds credentials; take out all from // to @, and use KUBERELAY_KAFKA_OAUTH_CLIENT_ID and KUBERELAY_KAFKA_OAUTH_CLIENT_SECRET_FILE`},
+		{[]string{"KUBERELAY_KAFKA_OAUTH_TOKEN_URL=login", "KUBERELAY_KAFKA_SASL_MECHANISM=OAUTHBEARER"}, `="***": not a URL; write it as https://host/path`},
+		{[]string{"KUBERELAY_KAFKA_SASL_MECHANISM=OAUTHBEARER", kafka, "KUBERELAY_KAFKA_BROKERS=kafka", "KUBERELAY_KAFKA_OAUTH_TOKEN_FILE=" + text},
+			`="OAUTHBEARER": the token would cross the network in the clear; set KUBERELAY_KAFKA_TLS=true, ` + allow},
 		{[]string{"KUBERELAY_KAFKA_ACK_TIMEOUT=10"}, `="10": not a duration; write it with a unit, such as 10s`},
 
 		// Unknown names. Their values may be secrets.

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
 // Attribute is one CloudEvents context attribute or extension. The value has the canonical
@@ -254,4 +256,11 @@ func isNumber(s string) bool {
 		}
 	}
 	return s != ""
+}
+
+// IsEarlier reports whether a version of an object is known to be before another one of the
+// same resource and epoch. An aggregated API server may serve versions that cannot be compared.
+func IsEarlier(version, than string) bool {
+	order, err := resourceversion.CompareResourceVersion(version, than)
+	return err == nil && order < 0
 }

@@ -55,7 +55,7 @@ type Result struct {
 // deletes that the bus doesn't acknowledge.
 func Run(ctx context.Context, c Config) (Result, error) {
 	r := &retirement{Config: c, known: ledger.New().NewTerm()}
-	if err := checkpoint.New(r.known).Load(ctx, c.Bus); err != nil {
+	if _, err := checkpoint.New(r.known).Load(ctx, c.Bus); err != nil {
 		return Result{}, fmt.Errorf("load the last events of the cluster: %w", err)
 	}
 	err := r.deleteAll(ctx)

@@ -11,28 +11,6 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// BenchmarkDecide measures the decision alone, for the states that a resync, a watch and a
-// restart cause.
-func BenchmarkDecide(b *testing.B) {
-	now := time.Unix(100, 0)
-	for name, c := range map[string]struct {
-		view  event.View
-		acked event.Acked
-	}{
-		"unchanged":            {event.View{Live: object("A", "10"), Cause: event.CauseWatch, Observed: now}, live("A", "10")},
-		"unchanged, projected": {event.View{Live: projected("A", "11", 1), Cause: event.CauseWatch, Observed: now}, projectedAcked("A", "10", 1)},
-		"updated":              {event.View{Live: object("A", "11"), Cause: event.CauseWatch, Observed: now}, live("A", "10")},
-		"deleted":              {event.View{Tombstones: []event.Tombstone{tombstone("A", "12")}}, live("A", "10")},
-	} {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				Decide(c.view, c.acked, "")
-			}
-		})
-	}
-}
-
 // immediate is a bus that acknowledges at once.
 type immediate struct{ position uint64 }
 

@@ -4,14 +4,12 @@ import (
 	"context"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/ledger"
 )
 
 // syncForeign is Sync for a foreign entry. It may block on the bus.
 func (f *Forwarder) syncForeign(ctx context.Context, key event.Key, acked event.Acked, done func(again bool, err error)) {
-	select {
-	case f.reads <- struct{}{}:
-	case <-ctx.Done():
-		done(false, ctx.Err())
+	if !f.mayRead(ctx, done) {
 		return
 	}
 	shown, err := f.History.At(ctx, key, acked.Position)
@@ -22,7 +20,7 @@ func (f *Forwarder) syncForeign(ctx context.Context, key event.Key, acked event.
 		return
 	}
 	view := f.Informers.Lookup(key)
-	adopt, c, reason := DecideForeign(key, view, acked, shown, f.Ledger.IsAttempt(key, shown.Acked))
+	adopt, c, reason := ledger.DecideForeign(key, view, acked, shown, f.Ledger.IsAttempt(key, shown.Acked))
 	f.metrics.decisions.WithLabelValues(string(reason)).Inc()
 	switch {
 	case adopt != nil:
@@ -32,14 +30,13 @@ func (f *Forwarder) syncForeign(ctx context.Context, key event.Key, acked event.
 		}
 		done(true, nil)
 	case c == nil:
-		if reason != ReasonHold {
+		if reason != ledger.ReasonHold {
 			f.Recheck(key)
 		}
 		done(false, nil)
 	default:
 		c.Key, c.Resource = key, view.Resource
-		complete(c, nil, acked)
-		f.publish(ctx, *c, acked, done)
+		f.step(ctx, c, nil, acked, done)
 	}
 }
 

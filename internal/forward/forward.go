@@ -1,8 +1,8 @@
-// Package forward decides what to publish for one key, and publishes it.
+// Package forward publishes the changes of keys, as [ledger.Decide] decides.
 //
-// [Decide] is the decision, a pure function. [Forwarder.Sync] processes one key: look up,
-// decide, build the event, publish, record. The package knows nothing of queues, clusters
-// or brokers; the interfaces below are all that it needs of them.
+// [Forwarder.Sync] processes one key: look up, decide, build the event, publish, record. The
+// package knows nothing of queues, clusters or brokers; the interfaces below are all that it
+// needs of them.
 //
 // The ledger is never ahead of the bus: Sync records an event after the acknowledgement and
 // before it completes the key. Sync does not retry. A failed key goes back to the
@@ -116,38 +116,37 @@ func (f *Forwarder) Sync(ctx context.Context, key event.Key, done func(again boo
 		f.Go(func() { f.syncForeign(ctx, key, acked, done) })
 		return
 	}
-	change, reason := Decide(view, acked, attempted)
+	change, reason := ledger.Decide(view, acked, attempted)
 	f.metrics.decisions.WithLabelValues(string(reason)).Inc()
 	if change == nil {
 		f.outcomes.of(key.GroupResource()).resolve(key)
 		switch reason {
-		case ReasonUnchanged:
+		case ledger.ReasonUnchanged:
 			f.unchanged(key, view.Live, acked)
-		case ReasonGone:
+		case ledger.ReasonGone:
 			acked.Position = 0 // no object exists that could have outlived the delete at this position
 			f.settle(key, acked)
-		case ReasonStale, ReasonDenied:
+		case ledger.ReasonStale, ledger.ReasonDenied:
 			f.Recheck(key)
 		}
 		done(false, nil)
 		return
 	}
-	if reason == ReasonUncertain {
-		next := done
-		done = func(again bool, err error) { next(again || err == nil, err) } // its delete is due
-	}
 	change.Key, change.Resource = key, view.Resource
-	if acked.Position == 0 || reason == ReasonUncertain || !wantsLastState(change) {
-		f.step(ctx, change, nil, acked, done)
+	if reason == ledger.ReasonUncertain {
+		f.step(ctx, change, nil, acked, func(again bool, err error) { done(again || err == nil, err) }) // its delete is due
 		return
 	}
-	f.withLastState(ctx, change, acked, done)
+	if needs, must := ledger.NeedsState(change, acked); needs {
+		f.withLastState(ctx, change, must, acked, done)
+		return
+	}
+	f.step(ctx, change, nil, acked, done)
 }
 
 // step publishes a change. Last is the state on the bus, or nil if it was not read.
 func (f *Forwarder) step(ctx context.Context, c *event.Change, last *event.Object, acked event.Acked, done func(again bool, err error)) {
-	complete(c, last, acked)
-	switch same, err := sameContent(c, acked); {
+	switch same, err := ledger.Complete(c, last, acked); {
 	case err != nil:
 		f.Logger.Warn("comparison with the state on the bus failed, publishing the object", append(attributes(c.Key), "err", err)...)
 	case same:
@@ -242,23 +241,8 @@ func (f *Forwarder) failed(ctx context.Context, c event.Change, acked event.Acke
 	case conflict != nil:
 		bus := conflict.Bus
 		f.metrics.conflicts.Inc()
-		// Of an object that the checkpoint doesn't know, the event is another forwarder's. At an
-		// earlier position, it is what a bus that lost its end has kept.
-		if acked.UID != "" && bus.Position > m.Expected && !f.Ledger.IsAttempt(c.Key, bus) {
-			if isBefore(bus, c) {
-				bus.Digest = event.Digest{} // not trusted: the object can be selected again in this version
-			} else {
-				bus = acked.Before(bus)
-			}
-		}
-		log.Warn("publish conflict, deciding again", "bus_version", conflict.Bus.ResourceVersion, "expected_position", m.Expected, "bus_position", conflict.Bus.Position)
-		claimed := acked.Foreign && acked.ResourceVersion == "" // only another writer named the UID
-		if c.Type.IsRemoval() && bus == (event.Acked{}) && f.Lost() && !claimed {
-			// Subscribers have seen the object, so they must see the delete.
-			acked.Position, acked.Foreign = 0, false
-			bus = acked
-		}
-		f.Ledger.Put(c.Key, bus)
+		log.Warn("publish conflict, deciding again", "bus_version", bus.ResourceVersion, "expected_position", m.Expected, "bus_position", bus.Position)
+		f.Ledger.Put(c.Key, ledger.AfterConflict(c, acked, bus, f.Ledger.IsAttempt(c.Key, bus), f.Lost()))
 		f.Recheck(c.Key) // another writer or an unanswered publish may show an object that is gone
 		if c.Repairs {
 			fail() // the foreign writer is still writing: answer it with a back-off
@@ -288,15 +272,6 @@ func (f *Forwarder) failed(ctx context.Context, c event.Change, acked event.Acke
 		log.Warn("publish failed, retrying", "err", err)
 		fail()
 	}
-}
-
-// isBefore reports whether an event may be another forwarder's, of a state before a change.
-// It doesn't matter if it is not: the change follows it.
-func isBefore(bus event.Acked, c event.Change) bool {
-	if c.Repairs || !bus.Live() || bus.UID != string(c.Object.UID) || bus.Epoch != c.Epoch {
-		return false
-	}
-	return c.Type.IsRemoval() || isEarlier(bus.ResourceVersion, c.Object.ResourceVersion)
 }
 
 // truncate publishes identity and metadata of the object, unless the bus has them.

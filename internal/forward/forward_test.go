@@ -15,6 +15,23 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/ledger"
 	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/test/lab/ledgertest"
+)
+
+// The objects and events of these tests.
+var (
+	object         = ledgertest.Object
+	live           = ledgertest.Live
+	projected      = ledgertest.Projected
+	whole          = ledgertest.Whole
+	projectedAcked = ledgertest.ProjectedAcked
+	deleted        = ledgertest.Deleted
+	tombstone      = ledgertest.Tombstone
+	at             = ledgertest.At
+	withEpoch      = ledgertest.WithEpoch
+	withData       = ledgertest.WithData
+	sent           = ledgertest.Sent
+	withDigest     = ledgertest.WithDigest
 )
 
 var (

@@ -10,23 +10,6 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// sent returns an object with a body that can be compared.
-func sent(uid, version, body string) *event.Object {
-	o := object(uid, version)
-	o.Body = event.JSON([]byte(`{"metadata":{"uid":"` + uid + `","resourceVersion":"` + version + `"},` + body + `}`))
-	return o
-}
-
-func withDigest(t *testing.T, o *event.Object) *event.Object {
-	t.Helper()
-	d, err := event.DigestOf(o.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	o.Digest = d
-	return o
-}
-
 // TestSyncAfterAProjectionChange: after a change of the projection, only objects that
 // differ on the bus are published.
 func TestSyncAfterAProjectionChange(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/ledger"
 )
 
 // Outcome is what became of the latest publishes of a resource.
@@ -41,7 +42,7 @@ func (f *Forwarder) Outcome(gr schema.GroupResource) Outcome {
 // Description is what is known of a key.
 type Description struct {
 	Acked         event.Acked
-	Reason        Reason // of the decision that is due now; ReasonForeign if it needs a read of the bus
+	Reason        ledger.Reason // of the decision that is due now; [ledger.ReasonForeign] if it needs a read of the bus
 	Unpublishable bool
 
 	// Err is as in [Outcome], of the resource of the key. Own reports that it is the key's.
@@ -54,9 +55,9 @@ type Description struct {
 func (f *Forwarder) Describe(key event.Key) Description {
 	view := f.Informers.Lookup(key)
 	acked, attempted := f.Ledger.State(key)
-	d := Description{Acked: acked, Unpublishable: view.Unpublishable, Reason: ReasonForeign}
+	d := Description{Acked: acked, Unpublishable: view.Unpublishable, Reason: ledger.ReasonForeign}
 	if !d.Acked.Foreign {
-		_, d.Reason = Decide(view, acked, attempted)
+		_, d.Reason = ledger.Decide(view, acked, attempted)
 	}
 	if of, ok := f.outcomes.Load(key.GroupResource()); ok {
 		if failed := of.(*outcome).failed.Load(); failed != nil {

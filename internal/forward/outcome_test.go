@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/ledger"
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
@@ -51,7 +52,7 @@ func TestOutcome(t *testing.T) {
 func TestDescribe(t *testing.T) {
 	b := &bench{view: view(object("a", "1"))}
 	f := b.forwarder()
-	if d := f.Describe(key); d.Reason != ReasonCreated || d.Acked != (event.Acked{}) || d.Err != nil {
+	if d := f.Describe(key); d.Reason != ledger.ReasonCreated || d.Acked != (event.Acked{}) || d.Err != nil {
 		t.Errorf("before a publish: %+v", d)
 	}
 	refused := errors.New("refused")
@@ -67,11 +68,11 @@ func TestDescribe(t *testing.T) {
 	}
 	b.answer = append(b.answer, answer{position: 7})
 	_, _ = syncOnce(t, f)
-	if d := f.Describe(key); d.Reason != ReasonUnchanged || d.Acked.Position != 7 || d.Err != nil {
+	if d := f.Describe(key); d.Reason != ledger.ReasonUnchanged || d.Acked.Position != 7 || d.Err != nil {
 		t.Errorf("stored: %+v", d)
 	}
 	b.acked.Foreign = true
-	if d := f.Describe(key); d.Reason != ReasonForeign {
+	if d := f.Describe(key); d.Reason != ledger.ReasonForeign {
 		t.Errorf("foreign: %+v", d)
 	}
 }

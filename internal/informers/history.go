@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/kuberelay/kuberelay/internal/event"
@@ -76,7 +75,7 @@ func (i *informer) shown(e watch.Event) {
 			i.history.floor = o.GetResourceVersion()
 		}
 	case watch.Added, watch.Modified, watch.Deleted:
-		if last := i.history.last; last == nil || earlier(last.version, o.GetResourceVersion()) {
+		if last := i.history.last; last == nil || event.IsEarlier(last.version, o.GetResourceVersion()) {
 			i.history.last = &change{o.GetNamespace(), o.GetName(), o.GetResourceVersion(), e.Type == watch.Deleted}
 		}
 	}
@@ -110,7 +109,7 @@ func (s *Set) sameHistory(ctx context.Context, i *informer, version string) (fro
 	case ended:
 		return version, nil
 	}
-	if h.last == nil || h.floor == "" || earlier(h.last.version, h.floor) {
+	if h.last == nil || h.floor == "" || event.IsEarlier(h.last.version, h.floor) {
 		return "", unproven(i)
 	}
 	same, err := s.inHistory(ctx, i, h.last)
@@ -120,7 +119,7 @@ func (s *Set) sameHistory(ctx context.Context, i *informer, version string) (fro
 	case !same:
 		return "", unproven(i)
 	}
-	if earlier(version, h.last.version) { // the change did not arrive in the indexer
+	if event.IsEarlier(version, h.last.version) { // the change did not arrive in the indexer
 		return version, nil
 	}
 	return h.last.version, nil
@@ -185,11 +184,6 @@ func (s *Set) versionAt(ctx context.Context, i *informer, c *change, version str
 // requestTimeout bounds a single request. An answer may be lost, for example when the API
 // server stops responding.
 const requestTimeout = 10 * time.Second
-
-func earlier(version, than string) bool {
-	order, err := resourceversion.CompareResourceVersion(version, than)
-	return err == nil && order < 0
-}
 
 // Epoch counts how often the history of a resource went back. The latest events on the bus
 // carry it in their sequence, and nothing else stores it, so that it never disagrees with

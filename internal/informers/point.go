@@ -33,7 +33,7 @@ func (s *Set) Point(gr schema.GroupResource) (p ledger.Point, ok bool) {
 		if !reached {
 			return ledger.Point{}, false
 		}
-		if p.Version == "" || earlier(version, p.Version) {
+		if p.Version == "" || event.IsEarlier(version, p.Version) {
 			p.Version = version
 		}
 		if p.AsOf.IsZero() || at.Before(p.AsOf) {

@@ -10,7 +10,7 @@ import (
 
 // TestAttempts: what a publish without an answer leaves behind, until the next answer.
 func TestAttempts(t *testing.T) {
-	created, removal := live("A", "11"), event.Acked{UID: "A", ResourceVersion: "12", Deleted: true}
+	created, removal := message("A", "11"), event.Acked{UID: "A", ResourceVersion: "12", Deleted: true}
 	unanswered := func(acked, sent event.Acked) func(*Ledger) {
 		return func(d *Ledger) { d.term.Unanswered(testKey, acked, sent, wanted) }
 	}
@@ -27,16 +27,16 @@ func TestAttempts(t *testing.T) {
 		"then one that was not sent":         {[]func(*Ledger){unanswered(event.Acked{}, created), unanswered(event.Acked{}, event.Acked{})}, "A", true, false},
 		"then a removal":                     {[]func(*Ledger){unanswered(event.Acked{}, created), unanswered(event.Acked{}, removal)}, "A", true, true},
 		"a removal of what the bus shows":    {[]func(*Ledger){put(created), unanswered(created, removal)}, "A", false, true},
-		"a removal of another UID":           {[]func(*Ledger){put(live("B", "1")), unanswered(live("B", "1"), removal)}, "", false, true},
+		"a removal of another UID":           {[]func(*Ledger){put(message("B", "1")), unanswered(message("B", "1"), removal)}, "", false, true},
 		"an acknowledgement":                 {[]func(*Ledger){unanswered(event.Acked{}, created), func(d *Ledger) { d.term.Acknowledge(testKey, created, object("A", "11"), wanted) }}, "", false, false},
-		"a conflict":                         {[]func(*Ledger){unanswered(event.Acked{}, created), put(live("B", "1"))}, "", false, false},
+		"a conflict":                         {[]func(*Ledger){unanswered(event.Acked{}, created), put(message("B", "1"))}, "", false, false},
 		"adopted":                            {[]func(*Ledger){unanswered(event.Acked{}, created), adopt(event.Acked{}, created)}, "", false, false},
 		"not adopted, the bus has moved on":  {[]func(*Ledger){unanswered(event.Acked{}, created), adopt(removal, created)}, "A", true, false},
 		"another entry without an answer":    {[]func(*Ledger){unanswered(event.Acked{}, created), func(d *Ledger) { d.term.Replace(testKey, event.Acked{}, created) }}, "A", true, false},
 		"a load":                             {[]func(*Ledger){unanswered(event.Acked{}, created), func(d *Ledger) { load(d.term, nil, func() {}) }}, "A", true, false},
 		"the next term":                      {[]func(*Ledger){unanswered(event.Acked{}, created), func(d *Ledger) { d.NewTerm() }}, "", false, false},
 		"what is settled without an answer":  {[]func(*Ledger){unanswered(event.Acked{}, created), func(d *Ledger) { d.term.Settle(testKey, event.Acked{}, wanted) }}, "A", true, false},
-		"another object of the name, unsent": {[]func(*Ledger){unanswered(event.Acked{}, created), unanswered(event.Acked{}, live("B", "13"))}, "B", true, false},
+		"another object of the name, unsent": {[]func(*Ledger){unanswered(event.Acked{}, created), unanswered(event.Acked{}, message("B", "13"))}, "B", true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newLedger()
@@ -63,10 +63,10 @@ func TestAttempts(t *testing.T) {
 func TestAttemptsAreBounded(t *testing.T) {
 	d := newLedger()
 	for n := range 2 * maxAttempts {
-		d.term.Unanswered(testKey, event.Acked{}, live("A", strconv.Itoa(n)), wanted)
+		d.term.Unanswered(testKey, event.Acked{}, message("A", strconv.Itoa(n)), wanted)
 	}
 	for n, want := range map[int]bool{0: false, maxAttempts - 1: false, maxAttempts: true, 2*maxAttempts - 1: true} {
-		if got := d.term.IsAttempt(testKey, live("A", strconv.Itoa(n))); got != want {
+		if got := d.term.IsAttempt(testKey, message("A", strconv.Itoa(n))); got != want {
 			t.Errorf("attempt %d is remembered: %t, want %t", n, got, want)
 		}
 	}
@@ -78,7 +78,7 @@ func TestAttemptsAreBounded(t *testing.T) {
 // TestUnansweredKeepsTheTombstone of the UID that the bus may show, and no other one.
 func TestUnansweredKeepsTheTombstone(t *testing.T) {
 	d := newLedger()
-	d.term.Unanswered(testKey, event.Acked{}, live("A", "11"), wanted)
+	d.term.Unanswered(testKey, event.Acked{}, message("A", "11"), wanted)
 	d.AddTombstone(testKey, event.Tombstone{UID: "A", Observed: time.Unix(1, 0)})
 	d.AddTombstone(testKey, event.Tombstone{UID: "B", Observed: time.Unix(1, 0)})
 	d.term.Unanswered(testKey, event.Acked{}, event.Acked{}, wanted)
@@ -103,10 +103,10 @@ func TestWhatIsNotWantedIsAbandoned(t *testing.T) {
 	}{
 		"wanted":                                  {event.Acked{}, event.Acked{}, wanted, "A.1"},
 		"not selected":                            {event.Acked{}, event.Acked{}, unselected, "nothing"},
-		"not selected, and on the bus":            {live("A", "0"), event.Acked{}, unselected, "nothing"},
+		"not selected, and on the bus":            {message("A", "0"), event.Acked{}, unselected, "nothing"},
 		"its content does not match":              {event.Acked{}, event.Acked{}, filtered, "nothing"},
-		"its content does not match, on the bus":  {live("A", "0"), event.Acked{}, filtered, "A.1"},
-		"its content does not match, it may be":   {event.Acked{}, live("A", "0"), filtered, "A.1"},
+		"its content does not match, on the bus":  {message("A", "0"), event.Acked{}, filtered, "A.1"},
+		"its content does not match, it may be":   {event.Acked{}, message("A", "0"), filtered, "A.1"},
 		"its content does not match, was removed": {deleted("A", "0"), event.Acked{}, filtered, "nothing"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -119,3 +119,6 @@ func TestWhatIsNotWantedIsAbandoned(t *testing.T) {
 		})
 	}
 }
+
+// message returns the event of a message, which has no position before the bus has stored it.
+func message(uid, version string) event.Acked { return at(live(uid, version), 0) }

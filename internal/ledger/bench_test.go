@@ -12,6 +12,28 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
+// BenchmarkDecide measures the decision alone, for the states that a resync, a watch and a
+// restart cause.
+func BenchmarkDecide(b *testing.B) {
+	now := time.Unix(100, 0)
+	for name, c := range map[string]struct {
+		view  event.View
+		acked event.Acked
+	}{
+		"unchanged":            {event.View{Live: object("A", "10"), Cause: event.CauseWatch, Observed: now}, live("A", "10")},
+		"unchanged, projected": {event.View{Live: projected("A", "11", 1), Cause: event.CauseWatch, Observed: now}, projectedAcked("A", "10", 1)},
+		"updated":              {event.View{Live: object("A", "11"), Cause: event.CauseWatch, Observed: now}, live("A", "10")},
+		"deleted":              {event.View{Tombstones: []event.Tombstone{tombstone("A", "12")}}, live("A", "10")},
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				Decide(c.view, c.acked, "")
+			}
+		})
+	}
+}
+
 // BenchmarkMemory reports the memory of a record without its key, in a cluster of 100,000
 // objects: of a clean key whose event is on the bus, and of one that is dirty too. It fails
 // above the limits.

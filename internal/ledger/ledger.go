@@ -1,7 +1,8 @@
 // Package ledger has one record of each key: what was reported of its object and the bus may
-// lack, and what the bus has of it.
+// lack, and what the bus has of it. It decides what to publish: see [Decide] and
+// [DecideForeign], which are pure functions.
 //
-// It is a state machine without I/O, clock and goroutines. Its inputs are what the informers
+// A [Ledger] is a state machine without I/O, clock and goroutines. Its inputs are what the informers
 // report ([Ledger.Observe], [Ledger.AddTombstone]), what a comparison with the cluster finds
 // ([Ledger.MarkOutlived]), and what the bus answers ([Term.Acknowledge], [Term.Unanswered],
 // [Term.Put], [Term.Adopt], [Term.StartLoad]). Every method is one step under one lock, and

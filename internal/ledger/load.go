@@ -41,8 +41,8 @@ func (l *Load) Cancel() {
 }
 
 // Finish replaces what is known of the bus, record by record. What was written since the load
-// started is newer, and stays. It returns the number of existing objects whose events the bus
-// no longer has.
+// started is newer, and stays. It returns the number of objects whose last event the bus has lost,
+// see [Term.LostTotal].
 //
 // An event that shows an object in an epoch that no restore explains (see
 // [event.MaxEpochJump]) is not believed about its order: every state of the object is later.
@@ -75,8 +75,8 @@ func (l *Load) Finish(refused func(event.Key, event.Acked, error)) (lost int) {
 	return lost
 }
 
-// replace sets what was loaded of a resource. It returns the number of existing objects whose
-// events the bus no longer has. Acknowledgements do not wait: most events are the known ones,
+// replace sets what was loaded of a resource. It returns the number of objects whose last event the
+// bus has lost. Acknowledgements do not wait: most events are the known ones,
 // which it compares without the lock.
 func (l *Load) replace(gr schema.GroupResource, loaded *table) (lost int) {
 	ledger := l.term.ledger
@@ -101,7 +101,7 @@ func (l *Load) replace(gr schema.GroupResource, loaded *table) (lost int) {
 }
 
 // set sets the event of an object to one that was loaded, or to none. It returns 1 if the bus
-// has lost the event of an existing object, otherwise 0.
+// has lost the last event of the object, otherwise 0.
 func (l *Load) set(gr schema.GroupResource, n name, is record) (lost int) {
 	ledger := l.term.ledger
 	ledger.mu.Lock()
@@ -111,10 +111,12 @@ func (l *Load) set(gr schema.GroupResource, n name, is record) (lost int) {
 	}
 	t := ledger.table(gr)
 	was, now := t.records[n].acked(), is.acked()
+	if isLoss(was, now) {
+		l.term.lost++
+		lost = 1
+	}
 	if is.isAcked() {
 		now = follow(was, now, l.term.loaded)
-	} else if was.Live() {
-		lost = 1
 	}
 	t.put(n, now)
 	ledger.release(gr, t)

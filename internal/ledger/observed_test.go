@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
@@ -16,12 +14,6 @@ var (
 	testResource = event.Resource{Version: "v1", Resource: "configmaps", Kind: "ConfigMap", Namespaced: true}
 	testKey      = testResource.Key("default", "web")
 )
-
-func object(uid, version string) *event.Object {
-	return &event.Object{
-		Namespace: "default", Name: "web", UID: types.UID(uid), ResourceVersion: version, Body: event.JSON([]byte(`{}`)),
-	}
-}
 
 // wanted is the interest in an object that belongs on the bus.
 var wanted = Interest{Selected: true, Published: true}
@@ -31,12 +23,6 @@ func newLedger() *Ledger {
 	l := New()
 	l.NewTerm()
 	return l
-}
-
-func live(uid, version string) event.Acked { return event.Acked{UID: uid, ResourceVersion: version} }
-
-func deleted(uid, version string) event.Acked {
-	return event.Acked{UID: uid, ResourceVersion: version, Deleted: true}
 }
 
 // describe writes what is remembered of the key: the reported state, and in brackets the

@@ -35,6 +35,9 @@ func (t *Term) IsAttempt(key event.Key, bus event.Acked) bool {
 // Put records that the bus has told the last event of a key, the zero value for none.
 func (t *Term) Put(key event.Key, a event.Acked) {
 	t.step(key, func(of *table, r *record) {
+		if isLoss(r.acked(), a) {
+			t.lost++
+		}
 		t.set(key, of, r, a)
 		r.setAttempts(nil)
 	})

@@ -22,6 +22,7 @@ type Term struct {
 	ledger  *Ledger
 	written map[event.Key]struct{} // since the load began; nil while no load runs
 	loaded  bool                   // a load has succeeded
+	lost    uint64                 // see LostTotal
 }
 
 // NewTerm begins a term, and ends the one before.
@@ -105,6 +106,23 @@ func (t *Term) set(key event.Key, of *table, r *record, a event.Acked) {
 		t.written[key] = struct{}{}
 	}
 	of.setAcked(r, a)
+}
+
+// LostTotal returns how often the bus turned out to have lost the last event of an object: it has an
+// earlier one, or none of an object that existed.
+func (t *Term) LostTotal() uint64 {
+	t.ledger.mu.RLock()
+	defer t.ledger.mu.RUnlock()
+	return t.lost
+}
+
+// isLoss reports whether a bus that has one event of an object, the zero value for none, has lost
+// another one. The bus may have no event of a deleted object: a forwarder purges it.
+func isLoss(was, is event.Acked) bool {
+	if is == (event.Acked{}) {
+		return was.Live()
+	}
+	return is.Position < was.Position
 }
 
 // Len returns the number of objects that the bus holds an event of.

@@ -15,7 +15,7 @@ var pods, nodes = schema.GroupResource{Resource: "pods"}, schema.GroupResource{R
 
 func pod(name string) event.Key { return event.Key{Resource: "pods", Namespace: "default", Name: name} }
 
-func at(version string) event.Acked { return event.Acked{UID: uid, ResourceVersion: version} }
+func atVersion(version string) event.Acked { return event.Acked{UID: uid, ResourceVersion: version} }
 
 // load loads all events, and then calls during.
 func load(t *Term, events map[event.Key]event.Acked, during func()) (lost int) {
@@ -33,7 +33,7 @@ func TestEntriesYieldsEachOnce(t *testing.T) {
 	c := New().NewTerm()
 	const entries = 3 * walkBatch
 	for n := range entries {
-		c.Put(pod(strconv.Itoa(n)), at("1"))
+		c.Put(pod(strconv.Itoa(n)), atVersion("1"))
 		c.Put(pod("unpacked-"+strconv.Itoa(n)), event.Acked{UID: "A", ResourceVersion: "1"})
 	}
 	seen := map[event.Key]int{}
@@ -44,7 +44,7 @@ func TestEntriesYieldsEachOnce(t *testing.T) {
 		seen[k]++
 		a.ResourceVersion = "2"
 		c.Put(k, a)
-		c.Put(pod("new-"+strconv.Itoa(len(seen))), at("1")) // may be given or not
+		c.Put(pod("new-"+strconv.Itoa(len(seen))), atVersion("1")) // may be given or not
 	}
 	for n := range entries {
 		for _, k := range []event.Key{pod(strconv.Itoa(n)), pod("unpacked-" + strconv.Itoa(n))} {
@@ -66,7 +66,7 @@ func TestCountsNeedNoScan(t *testing.T) {
 	node := event.Key{Resource: "nodes", Namespace: "default", Name: "n"}
 	c.Put(pod("a"), event.Acked{UID: uid, ResourceVersion: "1", Epoch: 1})
 	c.Put(pod("alone"), alone)
-	c.Put(node, at("1"))
+	c.Put(node, atVersion("1"))
 	c.ledger.tables[pods].records = nil
 	c.ledger.tables[pods].epochs = map[uint16]int{2: 1, 3: 1} // of which highest knows nothing
 	if got := c.Epochs(); got[pods] != 2 || got[nodes] != 0 {
@@ -96,8 +96,8 @@ func TestAcknowledgementsDoNotWaitForARefresh(t *testing.T) {
 	bus := map[event.Key]event.Acked{}
 	for n := range 4 * walkBatch {
 		k := pod(strconv.Itoa(n))
-		c.Put(k, at("1"))
-		bus[k] = at("1")
+		c.Put(k, atVersion("1"))
+		bus[k] = atVersion("1")
 	}
 	visited, mu := 0, &c.ledger.mu
 	for k := range c.Entries(pods) {
@@ -105,15 +105,15 @@ func TestAcknowledgementsDoNotWaitForARefresh(t *testing.T) {
 			t.Fatal("an acknowledgement would wait for the whole walk")
 		}
 		mu.Unlock()
-		c.Put(k, at("2"))
+		c.Put(k, atVersion("2"))
 	}
 	if visited != len(bus) {
 		t.Errorf("%d entries were visited, want %d", visited, len(bus))
 	}
 	// An entry that is written after the walk of the load counts too.
 	late := pod("7")
-	load(c, bus, func() { c.Put(late, at("9")) })
-	if got := c.Get(late); got != at("9") || c.Len() != len(bus) {
+	load(c, bus, func() { c.Put(late, atVersion("9")) })
+	if got := c.Get(late); got != atVersion("9") || c.Len() != len(bus) {
 		t.Errorf("got %+v, %d entries", got, c.Len())
 	}
 }
@@ -125,11 +125,11 @@ func TestLoadLeavesWhatWasReported(t *testing.T) {
 	c := l.NewTerm()
 	for _, version := range []string{"1", "x"} { // packed, and not
 		k := pod(version)
-		c.Put(k, at(version))
+		c.Put(k, atVersion(version))
 		l.Observe(k, nil, object(uid, "2"), event.CauseWatch, true, time.Unix(1, 0))
 		l.AddTombstone(k, event.Tombstone{UID: "gone", Observed: time.Unix(1, 0)})
 	}
-	for _, bus := range []map[event.Key]event.Acked{{pod("1"): at("1"), pod("x"): at("x")}, {}} {
+	for _, bus := range []map[event.Key]event.Acked{{pod("1"): atVersion("1"), pod("x"): atVersion("x")}, {}} {
 		if lost := load(c, bus, func() {}); lost != 2-len(bus) || c.Len() != len(bus) {
 			t.Errorf("%d are lost and %d left of %d", lost, c.Len(), len(bus))
 		}
@@ -146,14 +146,14 @@ func TestLoadLeavesWhatWasReported(t *testing.T) {
 // TestAfterALoad: nothing is recorded for it any more, also if it fails.
 func TestAfterALoad(t *testing.T) {
 	c := New().NewTerm()
-	load(c, nil, func() { c.Put(pod("a"), at("1")) })
+	load(c, nil, func() { c.Put(pod("a"), atVersion("1")) })
 	if c.written != nil {
 		t.Error("writes are still recorded after a load")
 	}
 	l := c.StartLoad()
-	l.Put(pod("a"), at("2"))
+	l.Put(pod("a"), atVersion("2"))
 	l.Cancel()
-	if c.written != nil || c.Get(pod("a")) != at("1") {
+	if c.written != nil || c.Get(pod("a")) != atVersion("1") {
 		t.Error("a load that failed has an effect")
 	}
 }
@@ -163,25 +163,25 @@ func TestAfterALoad(t *testing.T) {
 func TestTermEnds(t *testing.T) {
 	l := New()
 	first := l.NewTerm()
-	first.Put(pod("a"), at("1"))
-	first.Put(pod("x"), at("x"))
-	first.Put(pod("clean"), at("1"))
+	first.Put(pod("a"), atVersion("1"))
+	first.Put(pod("x"), atVersion("x"))
+	first.Put(pod("clean"), atVersion("1"))
 	for _, k := range []event.Key{pod("a"), pod("x")} {
 		l.Observe(k, nil, object(uid, "2"), event.CauseWatch, true, time.Unix(1, 0))
 	}
 	late := first.StartLoad()
-	late.Put(pod("late"), at("1"))
+	late.Put(pod("late"), atVersion("1"))
 	first.End()
 	for _, next := range []*Term{nil, l.NewTerm()} {
-		first.Put(pod("a"), at("3"))
-		if first.Replace(pod("a"), event.Acked{}, at("3")) || first.Get(pod("a")) != (event.Acked{}) || first.Len()+len(first.Resources()) > 0 {
+		first.Put(pod("a"), atVersion("3"))
+		if first.Replace(pod("a"), event.Acked{}, atVersion("3")) || first.Get(pod("a")) != (event.Acked{}) || first.Len()+len(first.Resources()) > 0 {
 			t.Error("a term that has ended knows something")
 		}
 		if next != nil && (next.Get(pod("a")) != (event.Acked{}) || next.Len() > 0) {
 			t.Error("the next term knows what the bus had")
 		}
 		if next != nil {
-			next.Put(pod("next"), at("1"))
+			next.Put(pod("next"), atVersion("1"))
 		}
 		if n := len(maps.Collect(first.Entries(pods))); n > 0 {
 			t.Errorf("%d entries after the end", n)
@@ -201,12 +201,12 @@ func TestTermEnds(t *testing.T) {
 // TestALoadShrinksATable: the memory of many records that are gone is freed.
 func TestALoadShrinksATable(t *testing.T) {
 	c := New().NewTerm()
-	bus := map[event.Key]event.Acked{pod("left"): at("1")}
+	bus := map[event.Key]event.Acked{pod("left"): atVersion("1")}
 	for n := range 1000 {
-		c.Put(pod(strconv.Itoa(n)), at("1"))
+		c.Put(pod(strconv.Itoa(n)), atVersion("1"))
 	}
 	load(c, bus, func() {})
-	if of := c.ledger.tables[pods]; of.largest != 1 || c.Get(pod("left")) != at("1") {
+	if of := c.ledger.tables[pods]; of.largest != 1 || c.Get(pod("left")) != atVersion("1") {
 		t.Errorf("a table for %d records is left", of.largest)
 	}
 }

@@ -40,6 +40,10 @@ type Bus interface {
 	// Created returns how often a stream or topic was recreated since the bus was opened.
 	Created() uint64
 
+	// Risks returns the settings with which the bus can lose what it has acknowledged, as
+	// last seen; nothing before the bus was ready, and nothing that cannot be read.
+	Risks() []Risk
+
 	// Stream identifies the current stream, see [event.Claim]; "" if the bus has none, or
 	// cannot identify its streams.
 	Stream() string

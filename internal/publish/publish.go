@@ -81,22 +81,4 @@ func (e *ConflictError) Error() string {
 }
 
 // Stored is the last event of an object, read from a bus.
-type Stored struct {
-	Acked     event.Acked
-	Object    *event.Object // nil if only the headers were read
-	Truncated event.Body    // the data of a truncated event, whose Object has no body
-}
-
-// Read sets what the data of the event shows. After an error, it shows nothing.
-func (s *Stored) Read(m *event.Message) error {
-	object, err := event.ObjectFromData(m.Attribute, m.Data)
-	if err != nil {
-		return err
-	}
-	truncated, err := event.TruncatedFromData(m.Attribute, m.Data)
-	if err != nil {
-		return err
-	}
-	s.Object, s.Truncated = object, truncated
-	return nil
-}
+type Stored = event.Stored

@@ -171,12 +171,7 @@ func isBehind(version string, a event.Acked, epoch uint16) bool {
 	if a.Epoch < epoch || epoch == event.LastEpoch {
 		return false
 	}
-	return isEarlier(version, a.ResourceVersion)
-}
-
-func isEarlier(version, than string) bool {
-	order, err := resourceversion.CompareResourceVersion(version, than)
-	return err == nil && order < 0
+	return event.IsEarlier(version, a.ResourceVersion)
 }
 
 // finding is what a consistent read says of an object on the bus.
@@ -209,7 +204,7 @@ func (f answerOf) confirms(v ObjectView) bool {
 	case v.Live == nil:
 		return v.Filtered && v.hasSeen(f.version)
 	}
-	return string(v.Live.UID) == f.uid && !isEarlier(v.Live.ResourceVersion, f.version)
+	return string(v.Live.UID) == f.uid && !event.IsEarlier(v.Live.ResourceVersion, f.version)
 }
 
 // classify says what the answer to a consistent read means.

@@ -32,8 +32,9 @@ type bus struct {
 	source  checkpoint.Source // nil if the sink cannot be read back
 	purger  checkpoint.Purger // nil if the sink cannot be read back
 	history forward.History
-	returns bool          // Ready detects by itself that the sink is back; otherwise only a publish does
-	created func() uint64 // how often a stream or topic was recreated
+	returns bool                  // Ready detects by itself that the sink is back; otherwise only a publish does
+	risks   func() []publish.Risk // nil if the sink is no bus
+	created func() uint64         // how often a stream or topic was recreated
 	marked  func(context.Context, schema.GroupResource) (t event.Type, id string, err error)
 	wait    func(context.Context) error // blocks until the sink is ready; nil if it always is
 	server  *natsserver.Server          // nil without the built-in server
@@ -50,6 +51,7 @@ var _, _ publish.Bus = (*nats.Bus)(nil), (*kafka.Bus)(nil)
 func (b *bus) keep(k publish.Bus) {
 	b.Publisher, b.source, b.purger, b.history = k, k, k, k
 	b.created, b.marked, b.wait, b.claims, b.returns = k.Created, k.LastMarker, k.Wait, k, true
+	b.risks = k.Risks
 }
 
 // keepClaim makes the bus fail when another cluster takes the name.

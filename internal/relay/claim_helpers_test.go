@@ -83,7 +83,7 @@ func (c *claimant) settle() (err error) {
 	ctx, cancel := context.WithTimeout(c.t.Context(), testLimit)
 	defer cancel()
 	known := ledger.New().NewTerm()
-	if err := checkpoint.New(known).Load(ctx, c.bus.source); err != nil {
+	if _, err := checkpoint.New(known).Load(ctx, c.bus.source); err != nil {
 		return err
 	}
 	c.epoch, err = c.claim.acquire(ctx, c.bus, known, func(func() error) {})

@@ -86,6 +86,7 @@ func (t *term) busStatus(b status.Bus) status.Bus {
 			b.Since = moment(time.Unix(0, at))
 		}
 	}
+	b.Risks = t.riskStatus()
 	b.InFlight, b.Queued, b.ForeignEvents = t.queue.InFlight(), t.queue.Len()+t.queue.Delayed(), t.forwarder.ForeignEvents()
 	return b
 }
@@ -236,13 +237,14 @@ func (r *Relay) measureResync() (longwork.Amount, bool) {
 	return longwork.Amount{Done: added - waiting, Total: added}, added >= minResync && waiting > 0
 }
 
-// report logs how far long work has come, and what matches nothing, until ctx ends. It sends no
-// request.
+// report logs the progress of long work, what matches nothing, and how the bus can lose events, until ctx
+// ends. It sends no request.
 func (r *Relay) report(ctx context.Context) {
 	sample, compare := time.NewTicker(longwork.Interval), time.NewTicker(unmatchedPoll)
 	defer sample.Stop()
 	defer compare.Stop()
 	var known []status.Unmatched
+	risks := map[string]bool{} // that are logged
 	for {
 		select {
 		case <-ctx.Done():
@@ -250,6 +252,7 @@ func (r *Relay) report(ctx context.Context) {
 		case <-sample.C:
 			r.work.Sample()
 		case <-compare.C:
+			noteRisks(r.Logger, risks, r.term.Load().risks())
 			if now, complete := r.allUnmatched(); complete {
 				noteUnmatched(r.Logger, known, now)
 				known = now

@@ -92,6 +92,7 @@ func (r *Relay) assemble(b *bus, c *claim, metrics *termRegisterer) *term {
 		gr := k.GroupResource().String() // with the position, it identifies the event on both buses
 		b.invalid.Report(gr, a.Position, err, "resource", gr, "namespace", k.Namespace, "name", k.Name)
 	}
+	t.checkpoint.Register(metrics)
 	t.queue = workqueue.New(workqueue.Config{
 		Workers: s.Work.Workers, MaxInFlight: maxInFlight(s), MaxLowPriorityInFlight: maxLowPriorityInFlight(s), MaxLowPriorityDelay: maxLowPriorityDelay(s),
 		BaseDelay: s.Work.RetryBaseDelay, MaxDelay: s.Work.RetryMaxDelay, MetricsProvider: operations.WorkqueueMetrics(metrics),
@@ -134,7 +135,7 @@ func (t *term) load(ctx context.Context) error {
 	}
 	return retry(ctx, func() error {
 		start := time.Now()
-		if err := t.checkpoint.Load(ctx, t.bus.source); err != nil {
+		if _, err := t.checkpoint.Load(ctx, t.bus.source); err != nil {
 			return err
 		}
 		t.raiseEpochs()

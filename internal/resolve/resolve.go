@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/kuberelay/kuberelay/internal/event"
-	"github.com/kuberelay/kuberelay/internal/forward"
 	"github.com/kuberelay/kuberelay/internal/ledger"
 )
 
@@ -210,14 +209,14 @@ func (r *Resolver) agrees(gr schema.GroupResource) bool {
 // because an earlier configuration selected it may stay there.
 func (r *Resolver) hasState(k event.Key, acked event.Acked) bool {
 	view := r.Informers.Lookup(k)
-	change, reason := forward.Decide(view, acked, "")
+	change, reason := ledger.Decide(view, acked, "")
 	switch {
 	case acked.Foreign || change != nil:
 		return false
-	case reason == forward.ReasonAwait: // gone or not selected; a comparison finds out
+	case reason == ledger.ReasonAwait: // gone or not selected; a comparison finds out
 		return r.isCompared(k.GroupResource())
 	}
-	return reason == forward.ReasonUnchanged || reason == forward.ReasonGone
+	return reason == ledger.ReasonUnchanged || reason == ledger.ReasonGone
 }
 
 // forget drops the resources that are no longer watched.

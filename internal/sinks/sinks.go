@@ -57,6 +57,10 @@ func brokerOptions(k config.Kafka) broker.Options {
 	return broker.Options{
 		Addrs: k.Brokers, TLS: k.TLS, CAFile: k.CAFile, CertFile: k.CertFile, KeyFile: k.KeyFile,
 		SASLMechanism: k.SASLMechanism, User: k.User, PasswordFile: k.PasswordFile,
+		OAuth: broker.OAuth{
+			TokenFile: k.TokenFile, TokenURL: k.TokenURL, ClientID: k.ClientID, SecretFile: k.SecretFile,
+			Scopes: k.Scopes, Audience: k.Audience, CAFile: k.OAuthCAFile,
+		},
 	}
 }
 

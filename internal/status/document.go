@@ -56,16 +56,18 @@ const (
 type Verdict struct {
 	Level    Level     `json:"level"`
 	Summary  string    `json:"summary"`  // one line
-	Findings []Finding `json:"findings"` // the worst first; empty if the level is ok
+	Findings []Finding `json:"findings"` // the worst first; if the level is ok, notices only
 }
 
 // Level is the severity of a finding, and of the worst one.
 type Level string
 
-// The levels. Warning means that part of the copy may be missing or that it may become wrong,
+// The levels. Notice means that the copy is right and could be safer: only a finding has it, and
+// the verdict stays ok. Warning means that part of the copy may be missing or that it may become wrong,
 // critical that the copy is not current.
 const (
 	OK       Level = "ok"
+	Notice   Level = "notice"
 	Warning  Level = "warning"
 	Critical Level = "critical"
 )
@@ -73,7 +75,7 @@ const (
 // Code returns the exit code of a level: 0, 1 or 2.
 func (l Level) Code() int {
 	switch l {
-	case OK:
+	case OK, Notice:
 		return 0
 	case Warning:
 		return 1
@@ -179,6 +181,16 @@ type Bus struct {
 	InFlight int        `json:"inFlight"` // keys with an event that awaits its acknowledgement
 	// ForeignEvents is the number of events of another writer that were repaired in this term.
 	ForeignEvents int `json:"foreignEvents"`
+	// Risks are the settings with which the bus can lose what it has acknowledged.
+	Risks []Risk `json:"risks,omitempty"`
+}
+
+// Risk is a setting with which the bus can lose what it has acknowledged.
+type Risk struct {
+	Setting string   `json:"setting"` // with its value
+	Of      []string `json:"of"`      // the streams or topics that have it
+	Message string   `json:"message"`
+	Fix     string   `json:"fix"`
 }
 
 // ownSettings leaves the settings of the other buses out of a fix.

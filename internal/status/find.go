@@ -52,6 +52,10 @@ func (d Document) find() []Finding {
 	if m := d.Memory; m.Limit > 0 && float64(m.Used) > maxMemoryShare*float64(m.Limit) {
 		add(MemoryLow, Warning, nil, "", "memory is near its limit: %s of %s", size(m.Used), size(m.Limit))
 	}
+	for _, r := range d.Bus.Risks {
+		add(BusCanLose, Notice, nil, "", "%s", r.Message)
+		all[len(all)-1].Fix = r.Fix
+	}
 	return all
 }
 

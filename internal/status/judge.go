@@ -31,6 +31,7 @@ const (
 	MemoryLow         Reason = "memory_low"
 	SettingUnmatched  Reason = "setting_unmatched"
 	NoObjectsSelected Reason = "no_objects"
+	BusCanLose        Reason = "bus_can_lose"
 )
 
 // When a state that is normal for a moment becomes a finding, or a warning becomes critical.
@@ -73,6 +74,7 @@ func Causes() []Cause {
 		{MemoryLow, "memory is near its limit", "raise the memory limit, or select less", "memory-is-near-its-limit"},
 		{SettingUnmatched, "settings match nothing", "correct the spelling, or remove the entry; an entry for a resource that is installed later can stay", "settings-match-nothing"},
 		{NoObjectsSelected, "no object is selected", "check the settings for typing errors", "no-object-is-selected"},
+		{BusCanLose, "the bus can lose what it acknowledged", "change the setting that the message names", "the-bus-can-lose-events-that-it-acknowledged"},
 	}
 }
 
@@ -88,14 +90,20 @@ func Judge(d Document) Document {
 	findings := d.find()
 	slices.SortStableFunc(findings, func(a, b Finding) int { return cmp.Compare(b.Level.Code(), a.Level.Code()) })
 	d.Verdict = Verdict{Level: OK, Summary: d.summary(), Findings: findings}
-	if len(findings) > 0 {
+	wrong := len(findings)
+	if first := slices.IndexFunc(findings, Finding.isNotice); first >= 0 {
+		wrong = first // notices are last
+	}
+	if wrong > 0 {
 		d.Verdict.Level, d.Verdict.Summary = findings[0].Level, findings[0].Message
-		if more := len(findings) - 1; more > 0 {
+		if more := wrong - 1; more > 0 {
 			d.Verdict.Summary += fmt.Sprintf(" (and %d more)", more)
 		}
 	}
 	return d
 }
+
+func (f Finding) isNotice() bool { return f.Level == Notice }
 
 // Unanswered returns the document of a forwarder that does not answer.
 func Unanswered(err error, now time.Time) Document {

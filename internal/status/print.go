@@ -26,6 +26,9 @@ func writeTable(w io.Writer, d Document) error {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "%s: %s\n", strings.ToUpper(string(d.Verdict.Level)), d.Verdict.Summary)
 	for i, f := range d.Verdict.Findings {
+		if f.isNotice() {
+			break // they are last, and below
+		}
 		if i > 0 { // the summary has the message of the first
 			fmt.Fprintf(&b, "\n%s: %s\n", f.Level, f.Message)
 		}
@@ -55,6 +58,11 @@ func writeTable(w io.Writer, d Document) error {
 	fmt.Fprintf(t, "cluster:\t%s\n", orDash(d.Cluster))
 	fmt.Fprintf(t, "instance:\t%s\n", orDash(d.Instance))
 	fmt.Fprintf(t, "version:\t%s\n", orDash(d.Version))
+	for _, f := range d.Verdict.Findings {
+		if f.isNotice() {
+			fmt.Fprintf(t, "notice:\t%s; fix: %s\n", f.Message, f.Fix)
+		}
+	}
 	_ = t.Flush() // a Buffer never fails
 	return write(w, &b)
 }

@@ -111,6 +111,11 @@ var faults = []struct {
 		d.Resources[0].Objects, d.Resources[1].Objects, d.Resources[1].State = 0, 0, "starting"
 	}, []string{"warning syncing"}, "deployments.apps"},
 	{"an empty cluster", func(d *Document) { d.Resources[0].Objects, d.Resources[1].Objects, d.Selectors = 0, 0, nil }, nil, "0 objects"},
+	{"a bus that can lose", func(d *Document) { d.Bus.Risks = []Risk{{Setting: "x=1", Message: "x=1 (s): lost", Fix: "set x=3"}} },
+		[]string{"notice bus_can_lose"}, "everything published"},
+	{"a bus that can lose, and memory", func(d *Document) {
+		d.Bus.Risks, d.Memory.Used = []Risk{{Setting: "x=1", Message: "x=1 (s): lost", Fix: "set x=3"}}, 220<<20
+	}, []string{"warning memory_low", "notice bus_can_lose"}, "220 MiB of 230 MiB"},
 	{"two", func(d *Document) {
 		d.Memory.Used = 220 << 20
 		degrade(&d.Resources[0], "failing", time.Hour)
@@ -145,7 +150,9 @@ func TestJudge(t *testing.T) {
 			want := OK
 			if len(c.want) > 0 {
 				level, _, _ := strings.Cut(c.want[0], " ")
-				want = Level(level)
+				if want = Level(level); want == Notice {
+					want = OK
+				}
 			}
 			if v.Level != want {
 				t.Errorf("level: got %s, want %s", v.Level, want)
@@ -213,7 +220,7 @@ func TestUnanswered(t *testing.T) {
 }
 
 func TestCode(t *testing.T) {
-	for l, want := range map[Level]int{OK: 0, Warning: 1, Critical: 2, "unknown": 2} {
+	for l, want := range map[Level]int{OK: 0, Notice: 0, Warning: 1, Critical: 2, "unknown": 2} {
 		if got := l.Code(); got != want {
 			t.Errorf("%s: got %d, want %d", l, got, want)
 		}
@@ -229,6 +236,8 @@ func documents() map[string]Document {
 	degrade(&sick.Resources[1], "forbidden", time.Hour)
 	sick.Resources[1].ConsistentAsOf, sick.Resources[1].Objects = nil, 0
 	sick.Unmatched = []Unmatched{{"KUBERELAY_RESOURCES", "deploymnts", "deployments.apps"}}
+	risky := well()
+	risky.Bus.Risks = []Risk{{Setting: "num_replicas=1", Of: []string{"KUBERELAY"}, Message: "num_replicas=1 (KUBERELAY): a server that fails loses it", Fix: "use 3"}}
 	standby := well()
 	standby.Lease.Leading, standby.Bus.State = false, BusUnused
 	for i := range standby.Resources {
@@ -243,8 +252,8 @@ func documents() map[string]Document {
 		{Work: "takeover", Unit: "records", Since: now},
 	}
 	return map[string]Document{
-		"syncing": Judge(syncing),
-		"ok":      Judge(well()), "critical": Judge(sick), "standby": Judge(standby),
+		"syncing": Judge(syncing), "risky": Judge(risky),
+		"ok": Judge(well()), "critical": Judge(sick), "standby": Judge(standby),
 		"unanswered": Unanswered(errors.New(`Get "http://localhost:8080/api/v1/status": connection refused | no`), now),
 	}
 }

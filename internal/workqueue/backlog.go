@@ -1,116 +1,78 @@
 package workqueue
 
 import (
-	"hash/maphash"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// backlog is a FIFO list of distinct low-priority keys. A first sync or a resync adds a
-// hundred thousand keys at once. A key takes 90 bytes here, and 350 in client-go's queue,
-// with its set and map of times, our priorities and the handles.
+// backlog is a set of low-priority keys. A first sync or a resync adds a hundred thousand keys
+// at once. A key takes 65 bytes here, and 350 in client-go's queue, with its set and map of
+// times, our priorities and the handles.
+//
+// The resources take turns, so the first sync of a small resource doesn't wait for that of a
+// large one. The keys of one resource have no order.
 type backlog struct {
-	keys    [][]event.Key     // chunks of chunkSize slots; a removed key leaves the zero Key, which no object has
-	head    uint64            // number of the first slot in keys[0]
-	next    uint64            // number of the first slot that is not popped
-	end     uint64            // number of the slot for the next push
-	numbers map[uint64]uint64 // slot numbers by hash, which is smaller than the key
-	hash    func(event.Key) uint64
-	size    int
+	of    map[schema.GroupResource]map[name]struct{} // without empty ones
+	turns []schema.GroupResource                     // those in of, the next one first
+	size  int
 }
 
-const chunkSize = 512
+type name struct{ namespace, name string }
 
-func newBacklog() *backlog {
-	seed := maphash.MakeSeed()
-	return &backlog{hash: func(k event.Key) uint64 { return maphash.Comparable(seed, k) }}
-}
+func nameOf(k event.Key) name { return name{k.Namespace, k.Name} }
+
+func newBacklog() *backlog { return &backlog{of: map[schema.GroupResource]map[name]struct{}{}} }
 
 // push adds a key, and reports whether it was absent.
 func (b *backlog) push(key event.Key) bool {
-	hash := b.hash(key)
-	number, taken := b.numbers[hash]
-	if taken && *b.at(number) == key {
+	gr, n := key.GroupResource(), nameOf(key)
+	names := b.of[gr]
+	if names == nil {
+		names = map[name]struct{}{}
+		b.of[gr], b.turns = names, append(b.turns, gr)
+	}
+	if _, ok := names[n]; ok {
 		return false
 	}
-	if (b.end-b.head)%chunkSize == 0 {
-		b.keys = append(b.keys, make([]event.Key, 0, chunkSize))
-	}
-	last := &b.keys[len(b.keys)-1]
-	*last = append(*last, key)
-	if b.numbers == nil {
-		b.numbers = map[uint64]uint64{}
-	}
-	if !taken { // on a hash collision, a key can be pushed twice, and is then handed out twice
-		b.numbers[hash] = b.end
-	}
-	b.end++
+	names[n] = struct{}{}
 	b.size++
 	return true
 }
 
-// pop removes and returns the first key. The backlog must not be empty.
-func (b *backlog) pop() event.Key {
-	for {
-		number, slot := b.next, b.at(b.next)
-		key := *slot
-		*slot = event.Key{}
-		if b.next++; b.next-b.head == chunkSize {
-			b.keys[0] = nil // frees the chunk before the slice is reallocated
-			b.keys, b.head = b.keys[1:], b.next
-		}
-		if key != (event.Key{}) {
-			b.forget(b.hash(key), number)
-			return key
-		}
+// pop removes and returns a key. The backlog must not be empty.
+func (b *backlog) pop() (key event.Key) {
+	gr := b.turns[0]
+	copy(b.turns, b.turns[1:])
+	b.turns[len(b.turns)-1] = gr
+	for n := range b.of[gr] {
+		key = event.Key{Group: gr.Group, Resource: gr.Resource, Namespace: n.namespace, Name: n.name}
+		break
 	}
+	b.remove(key)
+	return key
 }
 
-// remove removes a key at any position, and reports whether it was present.
+// remove removes a key, and reports whether it was present.
 func (b *backlog) remove(key event.Key) bool {
 	if !b.has(key) {
 		return false
 	}
-	hash := b.hash(key)
-	number := b.numbers[hash]
-	*b.at(number) = event.Key{}
-	b.forget(hash, number)
-	if b.end-b.next > 2*uint64(b.size)+chunkSize {
-		b.compact()
+	gr := key.GroupResource()
+	b.size--
+	if delete(b.of[gr], nameOf(key)); len(b.of[gr]) == 0 {
+		delete(b.of, gr)
+		b.turns = slices.DeleteFunc(b.turns, func(of schema.GroupResource) bool { return of == gr })
 	}
 	return true
 }
 
-// compact removes the empty slots. Without it, a pause would add a slot for every key that
-// changes after a resync, because nothing is popped.
-func (b *backlog) compact() {
-	old := b.keys
-	b.reset()
-	for _, chunk := range old {
-		for _, key := range chunk {
-			if key != (event.Key{}) {
-				b.push(key)
-			}
-		}
-	}
+// has reports whether the backlog has a key.
+func (b *backlog) has(key event.Key) bool {
+	_, ok := b.of[key.GroupResource()][nameOf(key)]
+	return ok
 }
 
 func (b *backlog) len() int { return b.size }
-
-func (b *backlog) at(number uint64) *event.Key {
-	n := number - b.head
-	return &b.keys[n/chunkSize][n%chunkSize]
-}
-
-// forget updates the index and the size after a key was removed. An empty backlog keeps no
-// memory.
-func (b *backlog) forget(hash, number uint64) {
-	if b.numbers[hash] == number {
-		delete(b.numbers, hash)
-	}
-	if b.size--; b.size == 0 {
-		b.reset()
-	}
-}
-
-func (b *backlog) reset() { *b = backlog{hash: b.hash} }

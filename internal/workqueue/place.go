@@ -60,9 +60,3 @@ func (q *priorityQueue) find(key item) (keyState, bool) {
 	p, ok := q.keys[key]
 	return p, ok
 }
-
-// has reports whether the backlog has a key.
-func (b *backlog) has(key event.Key) bool {
-	number, ok := b.numbers[b.hash(key)]
-	return ok && *b.at(number) == key
-}

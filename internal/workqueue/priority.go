@@ -11,7 +11,7 @@ import (
 // place that counts the keys and bytes that handlers hold.
 //
 // Normal keys go before low-priority keys, such as the hundred thousand keys of a first
-// sync. Low-priority keys are first in, first out; [flows] is the order of normal keys. One
+// sync. [backlog] is the order of low-priority keys, and [flows] of normal keys. One
 // low-priority key follows every seven normal keys, so that low-priority work always makes
 // progress.
 //
@@ -27,12 +27,13 @@ type priorityQueue struct {
 	keys    map[item]keyState // keys that are queued, about to be queued, or handed out and not done
 	large   bool              // keys has had more than 1,000 entries
 	flows   flows             // the normal keys
-	lowFIFO fifo              // the low-priority keys
+	lowFIFO fifo              // the low-priority keys that left the backlog
 	streak  int               // normal keys handed out since the last low-priority key
 
 	all      budget             // all keys that handlers hold
 	low      budget             // the low-priority keys among them
 	window   window             // the limit of low
+	pace     pace               // the rests of low-priority keys
 	sent     map[item]time.Time // when the events of low-priority keys in flight were published
 	granted  item               // the key that the next Pop returns; the zero value for none
 	draining bool               // no more keys are added
@@ -69,7 +70,7 @@ const maxStreak = 7
 func newPriorityQueue(all, low Limit, delay time.Duration) *priorityQueue {
 	q := &priorityQueue{
 		keys: map[item]keyState{}, flows: newFlows(), all: newBudget(all), low: newBudget(low),
-		window: newWindow(low.Keys, delay), sent: map[item]time.Time{},
+		window: newWindow(low.Keys, delay), pace: pace{on: delay > 0}, sent: map[item]time.Time{},
 	}
 	q.low.keys.resize(q.window.keys())
 	q.change.L = &q.mu
@@ -142,7 +143,7 @@ func (q *priorityQueue) ready() bool {
 // isLowTurn reports whether a low-priority key goes next. While normal keys wait for their
 // flow's share of the limits, low-priority keys don't take the room.
 func (q *priorityQueue) isLowTurn() bool {
-	return q.lowFIFO.len() > 0 && q.low.open() && (q.flows.len() == 0 || q.streak >= maxStreak)
+	return q.lowFIFO.len() > 0 && q.low.open() && !q.pace.resting && (q.flows.len() == 0 || q.streak >= maxStreak)
 }
 
 // grant takes the next key out of the queue. The queue must be ready.
@@ -153,6 +154,7 @@ func (q *priorityQueue) grant() {
 	} else {
 		q.granted, h.flow = q.flows.pop()
 		q.streak++
+		q.pace.changed = time.Now()
 	}
 	q.keys[q.granted] = keyState{priority: from, hold: h} // a retry keeps its priority
 	q.use(h, 1)
@@ -201,8 +203,20 @@ func (q *priorityQueue) holdBytes(key item, bytes uint32) {
 	q.keys[key] = p
 	q.use(p.hold, 0)
 	if p.flow == nil {
-		q.sent[key] = time.Now()
+		now := time.Now()
+		q.sent[key] = now
+		if q.pace.published(now) {
+			time.AfterFunc(rest, q.endRest)
+		}
 	}
+}
+
+// endRest lets low-priority keys be handed out again.
+func (q *priorityQueue) endRest() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.pace.resting = false
+	q.wake()
 }
 
 // completed marks a key as no longer held, and returns the hold for giveBack, which is

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -34,10 +35,11 @@ type KafkaRecorder struct {
 	lenient bool // accept records that aren't CloudEvents
 }
 
-// RecordKafka starts reading a topic, which may not exist yet. Close stops it.
+// RecordKafka starts reading a topic, which may not exist yet. Close stops it. Several brokers are
+// separated by commas.
 func RecordKafka(address, topic string) (*KafkaRecorder, error) {
 	opts := []kgo.Opt{
-		kgo.SeedBrokers(address), kgo.FetchMaxWait(100 * time.Millisecond), kgo.MetadataMinAge(50 * time.Millisecond),
+		kgo.SeedBrokers(strings.Split(address, ",")...), kgo.FetchMaxWait(100 * time.Millisecond), kgo.MetadataMinAge(50 * time.Millisecond),
 		kgo.RetryBackoffFn(func(int) time.Duration { return poll }), kgo.RequestTimeoutOverhead(requestTimeout),
 		kgo.DialTimeout(requestTimeout), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.DisableFetchSessions(),

@@ -9,7 +9,7 @@ import "github.com/kuberelay/kuberelay/internal/event"
 // leader election. The one whose watch is behind has not seen the object in the other's last
 // event, or not its delete. It takes the event over without its version, and then publishes every
 // state from its watch, including states before that event. Or it takes the event for foreign, and
-// answers it with an event of the object that it knows. See forward.DecideForeign.
+// answers it with an event of the object that it knows. See ledger.DecideForeign.
 func (o *oracle) isOfWriterBehind(e published, follows event.Acked, last published) bool {
 	return o.world.writers > 1 && (e.isRepair() || follows.UID == last.UID && follows.Position == last.Position && follows.ResourceVersion != last.ResourceVersion)
 }

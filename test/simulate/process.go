@@ -127,7 +127,10 @@ func (p *process) now() time.Time { return p.world.now }
 
 // load loads the checkpoint and starts everything else.
 func (p *process) load() {
-	for p.checkpoint.Load(context.Background(), source{p}) != nil {
+	for {
+		if _, err := p.checkpoint.Load(context.Background(), source{p}); err == nil {
+			break
+		}
 		p.world.tell("  forwarder %d could not load the checkpoint", p.slot+1)
 	}
 	p.world.oracle.started()

@@ -17,12 +17,13 @@ const (
 	onKafka sink = "kafka"
 )
 
-// bus is the server that the forwarders of a world write to. Each world has its own. A proxy
-// connects each forwarder to it.
+// bus is the server or the cluster of servers that the forwarders of a world write to. Each world
+// has its own. A proxy connects each forwarder to each server.
 type bus interface {
 	harness.Recorder
 
-	proxy(n int) *faultproxy.Proxy
+	// links returns the connections of forwarder n to the servers.
+	links(n int) faultproxy.Group
 	// variables returns the variables of forwarder n for the bus, without their prefix.
 	variables(n int) map[string]string
 	// verified makes the oracle read what this bus has of a cluster.

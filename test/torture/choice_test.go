@@ -33,7 +33,7 @@ func TestChosenSeeds(t *testing.T) {
 		{[]string{"SEEDS", "-1"}, nil},
 		{[]string{"SHARD", "3/2"}, nil},
 	} {
-		got, err := (round{onNATS, 0, false}).chosenSeeds(environment(test.env...))
+		got, err := (round{onNATS, 0, false, 0}).chosenSeeds(environment(test.env...))
 		if (err != nil) != (test.want == nil) || !slices.Equal(got, test.want) {
 			t.Errorf("%q: got %d and error %v, want %d", test.env, got, err, test.want)
 		}
@@ -48,7 +48,7 @@ func TestChosenSeeds(t *testing.T) {
 
 // TestRepeat: a failing seed prints a command that repeats it.
 func TestRepeat(t *testing.T) {
-	p := newPlan(round{onKafka, 3, false}, 22, "")
+	p := newPlan(round{onKafka, 3, false, 0}, 22, "")
 	text := p.repeat([]uint64{18, 20}, environment("FAULT", "leader killed"))
 	for _, want := range []string{
 		"seed 22 over kafka with 3 replicas failed: " + p.faults[0],

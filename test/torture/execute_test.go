@@ -15,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kuberelay/kuberelay/test/harness"
-	"github.com/kuberelay/kuberelay/test/lab/faultproxy"
 )
 
 // feltLimit bounds the wait until a fault has an effect. It may have none: the forwarder may have
@@ -143,7 +142,10 @@ func (w *world) execute(ctx context.Context, a act) error {
 }
 
 // mend restores a connection. Data was dropped, so the connection is broken first.
-func mend(p *faultproxy.Proxy) {
+func mend(p interface {
+	Break()
+	Pass()
+}) {
 	p.Break()
 	p.Pass()
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"path"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -48,9 +49,7 @@ var forgeriesOnKafka = []forgery{
 		return []rawMessage{m}
 	}},
 	{"a tombstone in the checkpoint", func(f *forger) []rawMessage {
-		m := f.encode(f.object(), false)
-		m.topic, m.where, m.headers, m.body = checkpointName, -1, nil, nil
-		return []rawMessage{m}
+		return []rawMessage{f.erase(f.object())}
 	}},
 	{"a record in the partition of another object", func(f *forger) []rawMessage {
 		if f.world.settings.kafka.partitions < 2 {
@@ -85,6 +84,13 @@ const (
 	bombOfRecords = 300
 	bombOfEvents  = 140
 )
+
+// erase returns a tombstone for the entry of an object.
+func (f *forger) erase(m harness.Received) rawMessage {
+	raw := f.encode(m, false)
+	raw.topic, raw.where, raw.headers, raw.body = checkpointName, -1, nil, nil
+	return raw
+}
 
 // entry returns an entry of the checkpoint topic with the position of an object's last event.
 func (f *forger) entry(m harness.Received, partition, offset any) rawMessage {
@@ -125,7 +131,7 @@ func (b *kafkaBus) write(ctx context.Context, m rawMessage) ([]harness.Place, er
 	if m.where < 0 {
 		partitioner = kgo.StickyKeyPartitioner(nil)
 	}
-	client, err := kgo.NewClient(kgo.SeedBrokers(b.server.Addr()), kgo.RecordPartitioner(partitioner), kgo.ProducerBatchCompression(compression),
+	client, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(b.addr, ",")...), kgo.RecordPartitioner(partitioner), kgo.ProducerBatchCompression(compression),
 		kgo.ProducerBatchMaxBytes(1<<30-1), kgo.BrokerMaxWriteBytes(1<<30), kgo.UnknownTopicRetries(1), kgo.RecordDeliveryTimeout(limit), kgo.MaxBufferedBytes(1<<30), kgo.ProducerLinger(lingerOf(m)))
 	if err != nil {
 		return nil, err

@@ -276,3 +276,23 @@ func playForged(s *script) {
 		return err
 	})
 }
+
+// playErased makes the foreign writer remove the entries of all objects from the checkpoint topic
+// while no forwarder runs. One of them is deleted meanwhile. The markers of the second start are
+// after all events, so the third reads none of them.
+func playErased(s *script) {
+	s.create("deleted", "same")
+	s.begin(0)
+	s.kill(0)
+	s.begin(0)
+	s.kill(0)
+	s.step(func() error {
+		f, err := s.newForger(1)
+		for _, m := range f.live {
+			err = errors.Join(err, s.writeForeign(s.t.Context(), f.erase(m)))
+		}
+		return err
+	})
+	s.change(remove, at("deleted"))
+	s.begin(0)
+}

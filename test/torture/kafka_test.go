@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/kuberelay/kuberelay/test/harness"
 	"github.com/kuberelay/kuberelay/test/lab/faultproxy"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker"
+	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkacluster"
 )
 
 // checkpointName is the checkpoint topic, for every event topic.
@@ -53,38 +55,98 @@ func (s *kafkaSettings) keepAll() { s.cleanup = "delete" }
 // each has this limit.
 const kafkaAckTimeout = time.Second
 
-// kafkaBus is a Kafka broker. Each of two forwarders has its own listener, which advertises the
-// forwarder's proxy. A third one shares that of the first.
+// kafkaBus is a Kafka broker or a cluster of brokers. Each of two forwarders has its own listener,
+// which advertises the forwarder's proxies. A third one shares that of the first.
 type kafkaBus struct {
 	*topicRecorders
 
 	world   *world
-	server  *kafkabroker.Broker
-	proxies []*faultproxy.Proxy
+	servers kafkaServers
+	addr    string // of all brokers, for the suite itself
+	proxies []faultproxy.Group
+
+	server  *kafkabroker.Broker   // nil for a cluster
+	cluster *kafkacluster.Cluster // nil for a single broker
+	older   map[int]string        // by broker, the folder with a copy of its disk
+
+	closed   bool    // the test has ended
+	toReport int     // objects whose loss a forwarder must report
+	reported float64 // losses that it had reported before
 }
 
 var _ bus = (*kafkaBus)(nil)
 
+// kafkaServers are the processes of the bus.
+type kafkaServers interface {
+	Kill() error
+	Start(ctx context.Context) error
+	Freeze() error
+	Thaw() error
+	CreateTopic(ctx context.Context, name string, partitions int, config map[string]string) error
+}
+
+var _, _ kafkaServers = (*kafkabroker.Broker)(nil), (*kafkacluster.Cluster)(nil)
+
+// kafkaListeners are those of the forwarders.
+var kafkaListeners = []kafkabroker.Listener{kafkabroker.Proxied, kafkabroker.ProxiedToo}
+
 func startKafka(t testing.TB, w *world) *kafkaBus {
-	b := &kafkaBus{world: w}
+	b := &kafkaBus{world: w, older: map[int]string{}}
+	var mu sync.Mutex // the brokers of a cluster start at once
 	byTarget := map[string]*faultproxy.Proxy{}
-	var err error
-	b.server, err = kafkabroker.Start(t.Context(), kafkabroker.Options{
-		Listeners: []kafkabroker.Listener{kafkabroker.Proxied, kafkabroker.ProxiedToo},
-		Advertise: func(addr string) string {
-			if byTarget[addr] == nil {
-				byTarget[addr] = faultproxy.Start(t, addr)
-			}
-			return byTarget[addr].Addr()
-		},
-		Properties: map[string]string{
-			// Records that are compacted before they were recorded would be missed.
-			"log.cleaner.min.compaction.lag.ms": fmt.Sprint(time.Hour.Milliseconds()),
-			"log.cleaner.backoff.ms":            "100",
-		},
-	})
+	advertise := func(addr string) string {
+		mu.Lock()
+		defer mu.Unlock()
+		if byTarget[addr] == nil {
+			byTarget[addr] = faultproxy.Start(t, addr)
+		}
+		return byTarget[addr].Addr()
+	}
+	properties := map[string]string{
+		// Records that are compacted before they were recorded would be missed.
+		"log.cleaner.min.compaction.lag.ms": fmt.Sprint(time.Hour.Milliseconds()),
+		"log.cleaner.backoff.ms":            "100",
+	}
+	addrsOf, err := b.run(t, advertise, properties)
 	if err != nil {
 		t.Fatal(err)
+	}
+	b.addr = strings.Join(addrsOf(kafkabroker.Plaintext), ",")
+	for _, l := range kafkaListeners {
+		var of faultproxy.Group
+		for _, addr := range addrsOf(l) {
+			of = append(of, byTarget[addr])
+		}
+		b.proxies = append(b.proxies, of)
+	}
+	if w.settings.kafka.compacting { // it also has another number of partitions than the event topic
+		err = b.servers.CreateTopic(t.Context(), checkpointName, max(1, w.settings.kafka.partitions/2), map[string]string{
+			"cleanup.policy": "compact", "segment.ms": "200", "segment.bytes": fmt.Sprint(1 << 20), "min.cleanable.dirty.ratio": "0.01",
+			"min.compaction.lag.ms": "0", "delete.retention.ms": "100",
+		})
+	}
+	if err == nil {
+		b.topicRecorders, err = recordTopics(b.addr, w.settings)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.Close)
+	return b
+}
+
+// run starts the processes of the bus. It returns the addresses of a listener.
+func (b *kafkaBus) run(t testing.TB, advertise func(string) string, properties map[string]string) (func(kafkabroker.Listener) []string, error) {
+	var err error
+	if size := b.world.settings.cluster; size > 0 {
+		b.cluster, err = kafkacluster.Start(t, kafkacluster.Options{Size: size, Listeners: kafkaListeners, Advertise: advertise, Properties: properties})
+		b.servers = b.cluster
+		t.Cleanup(func() { b.closed = true }) // before the cluster is closed
+		return b.cluster.AddrsOf, err
+	}
+	b.server, err = kafkabroker.Start(t.Context(), kafkabroker.Options{Listeners: kafkaListeners, Advertise: advertise, Properties: properties})
+	if err != nil {
+		return nil, err
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -94,31 +156,20 @@ func startKafka(t testing.TB, w *world) *kafkaBus {
 			t.Error(err)
 		}
 	})
-	for _, l := range []kafkabroker.Listener{kafkabroker.Proxied, kafkabroker.ProxiedToo} {
-		b.proxies = append(b.proxies, byTarget[b.server.AddrOf(l)])
-	}
-	if w.settings.kafka.compacting { // it also has another number of partitions than the event topic
-		err = b.server.CreateTopic(t.Context(), checkpointName, max(1, w.settings.kafka.partitions/2), map[string]string{
-			"cleanup.policy": "compact", "segment.ms": "200", "segment.bytes": fmt.Sprint(1 << 20), "min.cleanable.dirty.ratio": "0.01",
-			"min.compaction.lag.ms": "0", "delete.retention.ms": "100",
-		})
-	}
-	if err == nil {
-		b.topicRecorders, err = recordTopics(b.server, w.settings)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(b.Close)
-	return b
+	b.servers = b.server
+	return func(l kafkabroker.Listener) []string { return []string{b.server.AddrOf(l)} }, nil
 }
 
-func (b *kafkaBus) proxy(n int) *faultproxy.Proxy { return b.proxies[n%len(b.proxies)] }
+func (b *kafkaBus) links(n int) faultproxy.Group { return b.proxies[n%len(b.proxies)] }
 
 func (b *kafkaBus) variables(n int) map[string]string {
 	s := b.world.settings
+	var brokers []string
+	for _, p := range b.links(n) {
+		brokers = append(brokers, p.Addr())
+	}
 	return map[string]string{
-		"KAFKA_BROKERS": b.proxy(n).Addr(), "KAFKA_ACK_TIMEOUT": kafkaAckTimeout.String(), "KAFKA_MAX_IN_FLIGHT": fmt.Sprint(s.inFlight),
+		"KAFKA_BROKERS": strings.Join(brokers, ","), "KAFKA_ACK_TIMEOUT": kafkaAckTimeout.String(), "KAFKA_MAX_IN_FLIGHT": fmt.Sprint(s.inFlight),
 		"KAFKA_PARTITIONS": fmt.Sprint(s.kafka.partitions), "KAFKA_IDEMPOTENT": fmt.Sprint(s.kafka.idempotent),
 		"KAFKA_TOMBSTONES": fmt.Sprint(s.kafka.tombstones), "KAFKA_COMPRESSION": s.kafka.compression,
 		"KAFKA_CLEANUP_POLICY": s.kafka.cleanup, "KAFKA_TOPIC": s.topic, "KAFKA_CHECKPOINT_TOPIC": checkpointName,
@@ -127,21 +178,25 @@ func (b *kafkaBus) variables(n int) map[string]string {
 
 func (b *kafkaBus) verified(o *verify.Options, cluster string) {
 	o.Kafka = &kafkareader.Options{
-		Broker: broker.Options{Addrs: []string{b.server.Addr()}}, Topic: b.world.settings.topic, CheckpointTopic: checkpointName, Cluster: cluster,
+		Broker: broker.Options{Addrs: strings.Split(b.addr, ",")}, Topic: b.world.settings.topic, CheckpointTopic: checkpointName, Cluster: cluster,
 	}
 	o.Repeats = !b.world.settings.kafka.idempotent
 }
 
-func (b *kafkaBus) kill() error                     { return b.server.Kill() }
-func (b *kafkaBus) start(ctx context.Context) error { return b.server.Start(ctx) }
-func (b *kafkaBus) freeze() error                   { return b.server.Freeze() }
-func (b *kafkaBus) thaw() error                     { return b.server.Thaw() }
-func (b *kafkaBus) mend(context.Context) error      { return nil }
+func (b *kafkaBus) kill() error                     { return b.servers.Kill() }
+func (b *kafkaBus) start(ctx context.Context) error { return b.servers.Start(ctx) }
+func (b *kafkaBus) freeze() error                   { return b.servers.Freeze() }
+func (b *kafkaBus) thaw() error                     { return b.servers.Thaw() }
 
 // execute is [bus]'s.
 func (b *kafkaBus) execute(ctx context.Context, a act) error {
 	if a.do == cutTail {
 		return b.cutTails(ctx, strings.Split(a.arg, ","), a.n)
+	}
+	if b.cluster != nil {
+		if do, ok := b.clusterDeeds()[a.do]; ok {
+			return do(ctx, a)
+		}
 	}
 	do, ok := map[verb]func(context.Context, string) error{deleteTopic: b.deleteTopic, addPartitions: b.grow}[a.do]
 	if !ok {

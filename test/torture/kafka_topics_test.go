@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/kuberelay/kuberelay/test/harness"
-	"github.com/kuberelay/kuberelay/test/lab/kafkabroker"
 )
 
 // topicRecorders record every event topic in a plan's configurations.
@@ -23,14 +22,14 @@ type topicRecorders struct {
 	byName map[string]*harness.KafkaRecorder
 }
 
-func recordTopics(server *kafkabroker.Broker, s settings) (*topicRecorders, error) {
+func recordTopics(addr string, s settings) (*topicRecorders, error) {
 	r := &topicRecorders{map[string]*harness.KafkaRecorder{}}
 	for _, c := range append([]configuration{{topic: topicName}, s.configuration}, s.later...) {
 		for _, name := range topics(c.topic) {
 			if r.byName[name] != nil {
 				continue
 			}
-			one, err := harness.RecordKafka(server.Addr(), name)
+			one, err := harness.RecordKafka(addr, name)
 			if err != nil {
 				r.Close()
 				return nil, err
@@ -127,7 +126,7 @@ func (b *kafkaBus) cutTails(ctx context.Context, names []string, batches int) er
 	}
 	ends := slices.Clone(kept)
 	for _, name := range names {
-		cut, err := cutTopic(filepath.Join(filepath.Dir(b.server.Log()), "data"), name, batches)
+		cut, err := cutTopic(b.server.Data(), name, batches)
 		if err != nil {
 			return errors.Join(err, b.server.Start(ctx))
 		}

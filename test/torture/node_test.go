@@ -24,7 +24,8 @@ import (
 // whenever it ends, as by a kubelet.
 type node struct {
 	*harness.Forwarder
-	bus, api *faultproxy.Proxy
+	bus      faultproxy.Group
+	api      *faultproxy.Proxy
 	always   []string    // variables of every start
 	rivalled func() bool // whether there is, or was, another forwarder
 
@@ -214,7 +215,7 @@ func (w *world) newNode(n int) (*node, error) {
 		return nil, err
 	}
 	nd := &node{
-		bus: w.bus.proxy(n), rivalled: w.twoNodes, returns: w.settings.kafka.returns,
+		bus: w.bus.links(n), rivalled: w.twoNodes, returns: w.settings.kafka.returns,
 		api: faultproxy.Start(w.t, strings.TrimPrefix(w.cp.Config().Host, "https://")),
 	}
 	kubeconfig, err := writeKubeconfig(w.cp, dir, nd.api.Addr())

@@ -41,6 +41,7 @@ type settings struct {
 	kafka      kafkaSettings
 	replicas   int // forwarders with leader election; 0 for none
 	foreign    bool
+	cluster    int // servers in the cluster of the bus, 0 for a single server
 }
 
 // phase is a batch of changes, and the faults meanwhile.
@@ -118,7 +119,7 @@ const (
 // random ones. only, if not "", is the only kind in the plan.
 func newPlan(of round, seed uint64, only string) *plan {
 	g := &generator{Rand: rand.New(rand.NewPCG(seed, 0x6b757265)), shapes: rand.New(rand.NewPCG(seed, 0x7368)), recent: rand.New(rand.NewPCG(seed, 0x7265)), foreign: rand.New(rand.NewPCG(seed, 0x666f)), plan: &plan{seed: seed}, taken: map[string]map[int]bool{}, calm: math.MaxInt}
-	g.plan.settings.sink, g.plan.settings.replicas, g.plan.settings.foreign = of.sink, of.replicas, of.foreign
+	g.plan.settings.sink, g.plan.settings.replicas, g.plan.settings.foreign, g.plan.settings.cluster = of.sink, of.replicas, of.foreign, of.cluster
 	g.settings()
 	chosen := g.choose(of, seed)
 	if only != "" {
@@ -216,13 +217,13 @@ const (
 func (g *generator) choose(of round, seed uint64) []kind {
 	var chosen []kind
 	kinds := of.kinds()
-	if seed >= 1 && seed <= of.firstRound() && of.replicas == 0 {
+	if seed >= 1 && seed <= of.firstRound() && len(of.turns()) == 0 {
 		first := int(seed-1) * perSeed
 		chosen = append(chosen, kinds[first:min(first+perSeed, len(kinds))]...)
 	} else {
-		turns := kinds
-		if of.replicas > 0 {
-			turns = leaderKinds // every seed has at least one of them
+		turns := of.turns()
+		if len(turns) == 0 {
+			turns = kinds
 		}
 		chosen = append(chosen, turns[int(seed%uint64(len(turns)))])
 		for range g.IntN(perSeed) {

@@ -23,11 +23,11 @@ const (
 // recentKinds are kinds that were added later. They are drawn separately, so that older decisions
 // of a seed stay the same.
 func (r round) recentKinds() []kind {
-	kinds := slices.Concat(recentKinds, serverKinds)
+	of := recentOfNATS
 	if r.sink == onKafka {
-		return append(kinds, recentOfKafka...)
+		of = recentOfKafka
 	}
-	return append(kinds, recentOfNATS...)
+	return slices.DeleteFunc(slices.Concat(recentKinds, serverKinds, of), r.lacks)
 }
 
 // allKinds returns the kinds in the report.

@@ -10,12 +10,14 @@ type round struct {
 	sink     sink
 	replicas int  // forwarders with leader election; 0 for none
 	foreign  bool // with a foreign writer
+	cluster  int  // servers in the cluster of the bus; 0 for a single server
 }
 
 // rounds are the rounds in the report.
 var rounds = []round{
-	{onNATS, 0, false}, {onKafka, 0, false}, {onNATS, 2, false}, {onNATS, 3, false}, {onKafka, 2, false}, {onKafka, 3, false},
-	{onNATS, 0, true}, {onKafka, 0, true},
+	{onNATS, 0, false, 0}, {onKafka, 0, false, 0}, {onNATS, 2, false, 0}, {onNATS, 3, false, 0}, {onKafka, 2, false, 0}, {onKafka, 3, false, 0},
+	{onNATS, 0, true, 0}, {onKafka, 0, true, 0},
+	{onNATS, 0, false, 3}, {onKafka, 0, false, 3},
 }
 
 // String returns the name of the round in the report and in test names.
@@ -26,6 +28,9 @@ func (r round) String() string {
 	}
 	if r.foreign {
 		name += " with a foreign writer"
+	}
+	if r.cluster > 0 {
+		name += fmt.Sprintf(" with a cluster of %d", r.cluster)
 	}
 	return name
 }
@@ -39,28 +44,45 @@ func (r round) title() string {
 	if r.foreign {
 		title += ", with a foreign writer"
 	}
+	if r.cluster > 0 {
+		title += fmt.Sprintf(", a cluster of %d %s", r.cluster, map[sink]string{onNATS: "servers", onKafka: "brokers"}[r.sink])
+	}
 	return title
 }
 
 // firstRound returns the last of the seeds that together have every kind of fault once: with
-// replicas, every fault of a leader; with a foreign writer, one.
+// replicas, every fault of a leader; with a foreign writer, one; with a cluster, every fault of a
+// cluster.
 func (r round) firstRound() uint64 {
 	if r.foreign {
 		return 1
 	}
-	if r.replicas > 0 {
-		return uint64(len(leaderKinds))
+	if turns := r.turns(); len(turns) > 0 {
+		return uint64(len(turns))
 	}
 	return uint64((len(r.kinds()) + perSeed - 1) / perSeed)
+}
+
+// turns returns the kinds of which each seed has one, in turn; none for all kinds.
+func (r round) turns() []kind {
+	switch {
+	case r.cluster > 0:
+		return r.sink.clusterKinds()
+	case r.replicas > 0:
+		return leaderKinds
+	}
+	return nil
 }
 
 // kinds returns the faults of the round. With leader election, the faults that need two forwarders
 // without one are left out.
 func (r round) kinds() []kind {
-	if r.replicas == 0 {
-		return r.sink.kinds()
-	}
-	return slices.Concat(leaderKinds, slices.DeleteFunc(slices.Clone(r.sink.kinds()), func(k kind) bool {
-		return slices.Contains(k.uses, another) || k.name == purged || k.name == beforeOne
+	return slices.Concat(r.turns(), slices.DeleteFunc(slices.Clone(r.sink.kinds()), func(k kind) bool {
+		return r.lacks(k) || r.replicas > 0 && (slices.Contains(k.uses, another) || k.name == purged || k.name == beforeOne)
 	}))
+}
+
+// lacks reports whether a kind is left out because the bus is a cluster.
+func (r round) lacks(k kind) bool {
+	return r.cluster > 0 && slices.Contains(r.sink.singleOnly(), k.name)
 }

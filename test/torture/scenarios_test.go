@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-var scenarios = slices.Concat(changing, []scenario{
+var scenarios = slices.Concat(changing, clustered, kafkaClusterScenarios, []scenario{
 	{
 		name: "objects change", bugs: []string{"random-ids", "drop-tombstone"},
 		settings: usual, play: playChange,
@@ -130,6 +130,10 @@ var scenarios = slices.Concat(changing, []scenario{
 	{
 		name: "another writer forges events of objects (Kafka)", bugs: []string{"trust-foreign"},
 		settings: refreshing(usualOnKafka()), play: playForged,
+	},
+	{
+		name: "another writer removes entries of objects from the checkpoint topic (Kafka)", bugs: []string{"trust-tombstones"},
+		settings: usualOnKafka(), play: playErased,
 	},
 
 	{

@@ -127,7 +127,7 @@ func (b *kafkaBus) compareTables(ctx context.Context, want map[string]bool) erro
 		existing = append(existing, topic)
 	}
 	var all error
-	for kind, rows := range kafkabrokertest.Tables(b.world.t, b.server.Addr(), existing...) {
+	for kind, rows := range kafkabrokertest.Tables(b.world.t, b.addr, existing...) {
 		keys := map[string]bool{}
 		for key := range rows {
 			keys[key] = true

@@ -1,6 +1,7 @@
 package torture
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -19,6 +20,7 @@ import (
 //   - SINK=kafka or SINK=nats: only this bus
 //   - REPLICAS=3: only runs with this many forwarders and leader election; 0 for runs without
 //   - FOREIGN=1: only runs with a foreign writer
+//   - CLUSTER=3: only runs whose bus is a cluster of this many servers
 //   - SEEDS=20: the seeds 1 to 20
 //   - SEED=17: only this seed. SEED=17,4: these seeds in this order
 //   - SHARD=2/3: every third of these seeds, from the second on, to divide them among processes
@@ -71,7 +73,7 @@ func TestTorture(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	chosen := os.Getenv("SEED") + os.Getenv("SINK") + os.Getenv("REPLICAS") + os.Getenv("FOREIGN")
+	chosen := os.Getenv("SEED") + os.Getenv("SINK") + os.Getenv("REPLICAS") + os.Getenv("FOREIGN") + os.Getenv("CLUSTER")
 	if chosen == "" && (told.Load() == 0 || patched.Load() == 0) {
 		t.Errorf("%d events said what has changed, %d had a patch: that was not tested", told.Load(), patched.Load())
 	}
@@ -118,7 +120,7 @@ func torture(t *testing.T, p *plan) result {
 // process, which shared its control plane.
 func (p *plan) repeat(before []uint64, getenv func(string) string) string {
 	command := fmt.Sprintf("make torture SINK=%s REPLICAS=%d", p.settings.sink, p.settings.replicas)
-	for _, name := range []string{"FOREIGN", "FAULT", "BUG"} {
+	for _, name := range []string{"FOREIGN", "CLUSTER", "FAULT", "BUG"} {
 		if value := getenv(name); value != "" {
 			command += fmt.Sprintf(" %s=%q", name, value)
 		}
@@ -138,11 +140,11 @@ func (p *plan) repeat(before []uint64, getenv func(string) string) string {
 // chosenRounds returns the rounds that the environment selects. The default is, for each bus, one
 // without replicas, one with replicas, and one with a foreign writer.
 func chosenRounds(getenv func(string) string) ([]round, error) {
-	usual := []round{{onNATS, 0, false}, {onKafka, 0, false}, {onNATS, 2, false}, {onKafka, 3, false}, {onNATS, 0, true}, {onKafka, 0, true}}
+	usual := []round{{onNATS, 0, false, 0}, {onKafka, 0, false, 0}, {onNATS, 2, false, 0}, {onKafka, 3, false, 0}, {onNATS, 0, true, 0}, {onKafka, 0, true, 0}}
+	on, replicas, foreign, servers := getenv("SINK"), getenv("REPLICAS"), getenv("FOREIGN"), getenv("CLUSTER")
 	var chosen []round
 	for _, r := range rounds {
-		on, replicas := getenv("SINK"), getenv("REPLICAS")
-		if r.foreign != (getenv("FOREIGN") != "") && on+replicas+getenv("FOREIGN") != "" {
+		if on+replicas+foreign+servers != "" && (r.foreign != (foreign != "") || cmp.Or(servers, "0") != fmt.Sprint(r.cluster)) {
 			continue
 		}
 		if (on == "" || on == string(r.sink)) && (replicas == fmt.Sprint(r.replicas) || replicas == "" && slices.Contains(usual, r)) {
@@ -150,7 +152,7 @@ func chosenRounds(getenv func(string) string) ([]round, error) {
 		}
 	}
 	if len(chosen) == 0 {
-		return nil, fmt.Errorf("SINK=%s REPLICAS=%s: there are %v", getenv("SINK"), getenv("REPLICAS"), rounds)
+		return nil, fmt.Errorf("SINK=%s REPLICAS=%s FOREIGN=%s CLUSTER=%s: there are %v", on, replicas, foreign, servers, rounds)
 	}
 	return chosen, nil
 }

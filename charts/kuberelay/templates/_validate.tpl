@@ -10,13 +10,28 @@
 {{- if and (not $config.kafkaSaslMechanism) (or $config.kafkaUser $password) }}
 {{- fail (printf "config.%s: it has no effect without a mechanism; set config.kafkaSaslMechanism as well, or unset this" (ternary "kafkaUser" "kafkaPasswordFile" (not (empty $config.kafkaUser)))) }}
 {{- end }}
-{{- if and $config.kafkaSaslMechanism (not (and $config.kafkaUser $password)) }}
+{{- $bearer := eq $config.kafkaSaslMechanism "OAUTHBEARER" }}
+{{- $token := eq (include "kuberelay.hasFile" (list . "kafkaOauthTokenFile")) "true" }}
+{{- $secret := eq (include "kuberelay.hasFile" (list . "kafkaOauthClientSecretFile")) "true" }}
+{{- if and (or $token $secret $config.kafkaOauthTokenUrl $config.kafkaOauthClientId) (not $bearer) }}
+{{- fail "config.kafkaSaslMechanism: kafkaOauth values have no effect without OAUTHBEARER; set config.kafkaSaslMechanism=OAUTHBEARER as well, or unset them" }}
+{{- end }}
+{{- if and $bearer (or $config.kafkaUser $password) }}
+{{- fail "config.kafkaUser and config.kafkaPasswordFile: OAUTHBEARER has a token instead; unset them" }}
+{{- end }}
+{{- if and $bearer (eq (toString $token) (toString (not (empty $config.kafkaOauthTokenUrl)))) }}
+{{- fail "config.kafkaSaslMechanism: OAUTHBEARER needs either config.kafkaOauthTokenFile or config.kafkaOauthTokenUrl" }}
+{{- end }}
+{{- if and $config.kafkaOauthTokenUrl (not (and $config.kafkaOauthClientId $secret)) }}
+{{- fail "config.kafkaOauthTokenUrl: it needs a client; set config.kafkaOauthClientId and config.kafkaOauthClientSecretFile" }}
+{{- end }}
+{{- if and $config.kafkaSaslMechanism (not $bearer) (not (and $config.kafkaUser $password)) }}
 {{- fail "config.kafkaSaslMechanism: it needs a user and a password; set config.kafkaUser and config.kafkaPasswordFile" }}
 {{- end }}
-{{- if and (eq $config.kafkaSaslMechanism "PLAIN") (not $config.kafkaTls) (not $config.allowPlaintextCredentials) }}
+{{- if and (has $config.kafkaSaslMechanism (list "PLAIN" "OAUTHBEARER")) (not $config.kafkaTls) (not $config.allowPlaintextCredentials) }}
 {{- range include "kuberelay.list" $config.kafkaBrokers | fromJsonArray }}
 {{- if not (regexMatch "^(127\\.[0-9.]+|localhost|\\[?::1\\]?)(:[0-9]+)?$" .) }}
-{{- fail "config.kafkaSaslMechanism: the password would cross the network in the clear; set config.kafkaTls=true, use SCRAM-SHA-512, or allow it with config.allowPlaintextCredentials=true" }}
+{{- fail (printf "config.kafkaSaslMechanism: the %s would cross the network in the clear; set config.kafkaTls=true, %sor allow it with config.allowPlaintextCredentials=true" (ternary "token" "password" $bearer) (ternary "" "use SCRAM-SHA-512, " $bearer)) }}
 {{- end }}
 {{- end }}
 {{- end }}

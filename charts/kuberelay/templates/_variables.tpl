@@ -60,6 +60,13 @@
 - {value: kafkaSaslMechanism, name: KUBERELAY_KAFKA_SASL_MECHANISM, kind: text, preset: ""}
 - {value: kafkaUser, name: KUBERELAY_KAFKA_USER, kind: text, preset: ""}
 - {value: kafkaPasswordFile, name: KUBERELAY_KAFKA_PASSWORD_FILE, kind: file, preset: ""}
+- {value: kafkaOauthTokenFile, name: KUBERELAY_KAFKA_OAUTH_TOKEN_FILE, kind: file, preset: ""}
+- {value: kafkaOauthTokenUrl, name: KUBERELAY_KAFKA_OAUTH_TOKEN_URL, kind: text, preset: ""}
+- {value: kafkaOauthClientId, name: KUBERELAY_KAFKA_OAUTH_CLIENT_ID, kind: text, preset: ""}
+- {value: kafkaOauthClientSecretFile, name: KUBERELAY_KAFKA_OAUTH_CLIENT_SECRET_FILE, kind: file, preset: ""}
+- {value: kafkaOauthScopes, name: KUBERELAY_KAFKA_OAUTH_SCOPES, kind: list, preset: ""}
+- {value: kafkaOauthAudience, name: KUBERELAY_KAFKA_OAUTH_AUDIENCE, kind: text, preset: ""}
+- {value: kafkaOauthCaFile, name: KUBERELAY_KAFKA_OAUTH_CA_FILE, kind: file, preset: ""}
 - {value: kafkaMaxInFlight, name: KUBERELAY_KAFKA_MAX_IN_FLIGHT, kind: number, preset: "2048"}
 - {value: kafkaAckTimeout, name: KUBERELAY_KAFKA_ACK_TIMEOUT, kind: duration, preset: "10s"}
 - {value: kafkaBatchBytes, name: KUBERELAY_KAFKA_BATCH_BYTES, kind: number, preset: "1048576"}

@@ -8,12 +8,13 @@ let announced = "";
 export function showVerdict(d) {
   const { level, summary, findings } = d.verdict;
   setClass(byId("verdict"), `verdict card ${level}`);
-  const more = findings.length > 1 ? ` · ${counted(findings.length, "finding")}` : "";
+  const wrong = findings.filter((f) => f.level !== "notice").length;
+  const more = wrong > 1 ? ` · ${counted(wrong, "finding")}` : "";
   setMarked(byId("level"), level, level.toUpperCase() + more);
   // The first finding is the headline of the page; its fix is below.
-  setText(byId("summary"), sentence(findings.length > 0 ? headline(findings[0]) : summary));
+  setText(byId("summary"), sentence(wrong > 0 ? headline(findings[0]) : summary));
   const error = byId("error");
-  error.hidden = findings.length === 0 || !hasMore(findings[0]);
+  error.hidden = wrong === 0 || !hasMore(findings[0]);
   if (!error.hidden) setText(error, sentence(findings[0].message));
   reconcile(byId("findings"), findings, (f) => `${f.reason} ${f.level} ${f.fix}`, createFinding, updateFinding);
   document.title = `${level.toUpperCase()} · ${d.cluster ?? "no cluster"} · Kuberelay`;

@@ -40,9 +40,11 @@ type Bus struct {
 	foreign foreignRecords
 
 	mu      sync.Mutex
-	session *session      // nil while no session accepts writes
-	err     error         // why the bus is not ready; nil if it is ready
-	changed chan struct{} // closed when session or err changes
+	session *session                // nil while no session accepts writes
+	err     error                   // why the bus is not ready; nil if it is ready
+	topics  map[string]broker.Topic // as they were opened, for [Bus.Risks]
+	brokers int                     // number of brokers then
+	changed chan struct{}           // closed when session or err changes
 }
 
 // Open returns a Bus that connects in the background. [Bus.Ready] reports the progress.

@@ -204,7 +204,7 @@ func (w *writers) unreadFrom(b *Bus) int64 {
 	w.t.Helper()
 	s := w.flushed(b)
 	var last entry
-	err := b.readRecords(w.t.Context(), 0, endOffsets(w.t.Context(), w.t, w.opts.Broker.Addrs[0], DefaultCheckpointTopic(w.opts.Topic))[0], func(key []byte, e entry) error {
+	err := b.readRecords(w.t.Context(), 0, endOffsets(w.t.Context(), w.t, w.opts.Broker.Addrs[0], DefaultCheckpointTopic(w.opts.Topic))[0], func(_ int64, key []byte, e entry) error {
 		if string(key) == s.markerKey(w.opts.Topic, 0) {
 			last = e
 		}

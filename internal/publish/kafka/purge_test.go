@@ -160,6 +160,7 @@ func TestPurge(t *testing.T) {
 			b := w.open()
 			want := w.publishSome(b, "web-", 2)
 			gone, stays := w.message("web-0", 1, 0).Key, w.message("web-1", 1, 0).Key
+			want[gone] = w.mustPublish(b, w.deletion(gone, want[gone]))
 			was := want[stays]
 			want[stays] = w.mustPublish(b, w.messageOf(stays, 2, was))
 			for k, position := range map[event.Key]uint64{gone: want[gone], stays: was} {

@@ -19,10 +19,11 @@ type recovery struct {
 	// entries are the checkpoint entries of the topic by partition key. After
 	// recoverTopics, they are what the topic holds.
 	entries     map[string]entry
-	lastMarkers []recordedAt // markers of the previous writer, by partition; not in entries
-	highest     []recordedAt // entries with the highest offset, by partition
-	start       []int64      // first offset of each partition
-	tails       []tail       // by partition
+	erased      map[string]erased // entries that were removed from the checkpoint topic, see restoreErased
+	lastMarkers []recordedAt      // markers of the previous writer, by partition; not in entries
+	highest     []recordedAt      // entries with the highest offset, by partition
+	start       []int64           // first offset of each partition
+	tails       []tail            // by partition
 }
 
 // recordedAt is a checkpoint entry with its key. The key is "" for none.
@@ -75,6 +76,10 @@ func (s *session) recoverTopics(ctx context.Context, all []*recovery) error {
 		return err
 	}
 	for _, a := range all {
+		s.setSpread(a)
+		if err := s.restoreErased(ctx, a); err != nil {
+			return err
+		}
 		s.updateCheckpoint(a)
 	}
 	return s.flush(ctx)
@@ -115,7 +120,7 @@ func (s *session) catchUp(ctx context.Context, a *recovery, p int) (tail, error)
 	if err != nil {
 		return tail{}, err
 	}
-	c, err := s.readLast(ctx, a.t, p, from)
+	c, err := s.readLast(ctx, a, p, from)
 	if err != nil {
 		return tail{}, err
 	}
@@ -130,7 +135,7 @@ func (s *session) catchUp(ctx context.Context, a *recovery, p int) (tail, error)
 		s.b.log.Info("the checkpoint has no marker for the partition, because of an upgrade, an interrupted takeover, data loss, or an invalid record; reading the partition from the start", "topic", a.t.name, "partition", p)
 	}
 	if from > 0 {
-		c, err = s.readLast(ctx, a.t, p, 0)
+		c, err = s.readLast(ctx, a, p, 0)
 	}
 	return c, err
 }
@@ -208,17 +213,22 @@ func (b *Bus) isRecordOf(r broker.Record, of recordedAt) bool {
 }
 
 // readLast reads a partition from an offset to the session's marker and returns the last
-// record of each key, and the invalid one after it.
-func (s *session) readLast(ctx context.Context, t *topic, p int, from int64) (tail, error) {
-	c := tail{last: map[string]stored{}, invalid: map[string]entry{}}
+// record of each key, and the invalid one after it. A tombstone right after the state of an
+// object is invalid too: a forwarder writes it after a removal.
+func (s *session) readLast(ctx context.Context, a *recovery, p int, from int64) (tail, error) {
+	t, c := a.t, tail{last: map[string]stored{}, invalid: map[string]entry{}}
 	err := s.b.readCounted(ctx, s.b.opts.Takeover, t.name, p, from, t.markers[p].Offset, func(r broker.Record) error {
 		if !s.b.parser.Owns(r.Key) {
 			return nil
 		}
 		t.senders[p].notBefore(r.Time)
 		key := string(r.Key)
+		before, read := c.last[key]
+		if recorded := a.entries[key]; !read && recorded.Partition == p {
+			before.entry = recorded
+		}
 		switch e, ok := s.b.entryOf(r, t.name, p); {
-		case !ok:
+		case !ok, e == (entry{}) && isState(before.entry):
 			c.invalid[key] = entry{Partition: p, Offset: r.Offset, Time: r.Time.Unix()}
 		case e.Type != event.WriterStarted:
 			c.last[key] = stored{r.Offset, e}
@@ -260,7 +270,6 @@ func (s *session) addForeign(a *recovery, p int) (first int64) {
 // partition are written in the order of their offsets. A key whose last record is lost gets
 // the entry of its earlier record, if there is one, in one step.
 func (s *session) updateCheckpoint(a *recovery) {
-	s.setSpread(a)
 	a.dropStrays()
 	unread := make([]int64, len(a.tails))
 	for p, former := range a.lastMarkers {

@@ -98,7 +98,7 @@ func (a *recovery) holds(e entry) bool {
 
 // recordSpread returns the number of partitions of the checkpoint topic that entries are
 // spread over.
-func recordSpread(states map[string]topicState, parts []map[string]entry) int {
+func recordSpread(states map[string]topicState, parts []*part) int {
 	recorded := len(parts)
 	for _, state := range states {
 		if state.Records > 0 {
@@ -107,7 +107,7 @@ func recordSpread(states map[string]topicState, parts []map[string]entry) int {
 	}
 	var all []placed
 	for home, part := range parts {
-		for _, e := range part {
+		for _, e := range part.entries {
 			all = append(all, placed{e.Partition, home})
 		}
 	}

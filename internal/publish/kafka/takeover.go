@@ -79,7 +79,7 @@ func (b *Bus) takeOver(ctx context.Context, previous recordbatch.Producer) (_ *s
 		return nil, producer, err
 	}
 	s.recorder.spread = recordSpread(states, parts)
-	if s.loaded, err = s.takeTopics(ctx, states, s.merge(states, parts)); err != nil {
+	if s.loaded, err = s.takeTopics(ctx, states, parts); err != nil {
 		return nil, producer, err
 	}
 	s.remember(s.loaded)
@@ -90,15 +90,15 @@ func (b *Bus) takeOver(ctx context.Context, previous recordbatch.Producer) (_ *s
 }
 
 // takeTopics fences the event topics and finds out what they hold, given their states and
-// entries in the checkpoint topic.
-func (s *session) takeTopics(ctx context.Context, states map[string]topicState, recorded map[string]entry) (map[string]entry, error) {
+// the partitions of the checkpoint topic.
+func (s *session) takeTopics(ctx context.Context, states map[string]topicState, parts []*part) (map[string]entry, error) {
 	asking, cancel := context.WithTimeout(ctx, 3*s.b.opts.AckTimeout)
 	defer cancel()
 	entries := map[string]map[string]entry{} // by topic
 	for name := range states {
 		entries[name] = map[string]entry{}
 	}
-	for key, e := range recorded {
+	for key, e := range s.merge(states, parts) {
 		if entries[e.Topic] == nil {
 			entries[e.Topic] = map[string]entry{}
 		}
@@ -114,7 +114,7 @@ func (s *session) takeTopics(ctx context.Context, states map[string]topicState, 
 	for _, found := range topics {
 		t := s.addTopic(found.Name, found.Partitions)
 		taken = append(taken, t)
-		all = append(all, &recovery{t: t, state: states[t.name], entries: entries[t.name]})
+		all = append(all, &recovery{t: t, state: states[t.name], entries: entries[t.name], erased: s.erasedFrom(t.name, parts)})
 		delete(entries, t.name)
 	}
 	if err := s.mark(asking, taken...); err != nil {
@@ -173,22 +173,17 @@ func (s *session) probeTopics() (stop func()) {
 }
 
 // readCheckpoint reads the checkpoint topic up to the session's markers. It returns the
-// topic states by name and the entries of each partition by partition key.
-func (s *session) readCheckpoint(ctx context.Context) (map[string]topicState, []map[string]entry, error) {
+// topic states by name and what each partition says.
+func (s *session) readCheckpoint(ctx context.Context) (map[string]topicState, []*part, error) {
 	var mu sync.Mutex
-	states, parts := map[string]topicState{}, make([]map[string]entry, len(s.checkpoint.markers))
+	states, parts := map[string]topicState{}, make([]*part, len(s.checkpoint.markers))
 	all, ctx := errgroup.WithContext(ctx)
 	for p, marker := range s.checkpoint.markers {
-		part := map[string]entry{}
-		parts[p] = part
+		parts[p] = &part{map[string]entry{}, map[string]erased{}}
 		all.Go(func() error {
-			return s.b.readRecords(ctx, p, marker.Offset, func(key []byte, e entry) error {
+			return s.b.readRecords(ctx, p, marker.Offset, func(offset int64, key []byte, e entry) error {
 				failpoint.Hit("loading")
-				if e == (entry{}) {
-					delete(part, string(key))
-				} else {
-					part[string(key)] = e
-				}
+				parts[p].read(offset, string(key), e)
 				return nil
 			}, func(t topicState) {
 				mu.Lock()
@@ -202,10 +197,10 @@ func (s *session) readCheckpoint(ctx context.Context) (map[string]topicState, []
 
 // merge returns the entries of all partitions. Of two entries of a key, the one that a
 // forwarder has written there counts.
-func (s *session) merge(states map[string]topicState, parts []map[string]entry) map[string]entry {
+func (s *session) merge(states map[string]topicState, parts []*part) map[string]entry {
 	all := map[string]entry{}
 	for home, part := range parts {
-		for key, e := range part {
+		for key, e := range part.entries {
 			spread := states[e.Topic].Partitions
 			isOurs := s.recorder.home(e.Partition) == home &&
 				(e.Type == event.WriterStarted || spread > 0 && binding.Partition([]byte(key), spread) == e.Partition)
@@ -218,14 +213,15 @@ func (s *session) merge(states map[string]topicState, parts []map[string]entry) 
 }
 
 // readRecords reads one partition of the checkpoint topic up to an offset and yields the
-// entries of the cluster. It yields the zero entry for a key whose entry was removed.
-func (b *Bus) readRecords(ctx context.Context, partition int, until int64, yield func(key []byte, e entry) error, state func(topicState)) error {
+// entries of the cluster with the offsets of their records. It yields the zero entry for a key
+// whose entry was removed.
+func (b *Bus) readRecords(ctx context.Context, partition int, until int64, yield func(offset int64, key []byte, e entry) error, state func(topicState)) error {
 	err := b.readCounted(ctx, b.opts.Takeover, b.opts.CheckpointTopic, partition, 0, until, func(r broker.Record) error {
 		switch c := b.checkpoint(r, partition); c.Kind {
 		case record.OfTopic:
 			state(c.State)
 		case record.OfEvent, record.Removed:
-			return yield(r.Key, c.Entry)
+			return yield(r.Offset, r.Key, c.Entry)
 		case record.Ignored:
 			// If an invalid record replaced an entry, the event is found in the event topic or
 			// published again.

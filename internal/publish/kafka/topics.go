@@ -215,6 +215,7 @@ func (b *Bus) ensure(ctx context.Context, name string) (_ broker.Topic, created 
 	if err != nil {
 		return broker.Topic{}, created, fmt.Errorf("topic %q: %w", name, err)
 	}
+	b.noteTopic(ctx, t)
 	return t, created, nil
 }
 

@@ -19,8 +19,9 @@ type Bus struct {
 	metrics *publish.Metrics
 	conn    *stream.Conn
 
-	answers atomic.Uint64 // number of responses to publishes
-	inbox   string        // prefix of the reply subjects of publishes, with a final dot
+	risks   atomic.Pointer[[]publish.Risk] // as of the last look at the stream
+	answers atomic.Uint64                  // number of responses to publishes
+	inbox   string                         // prefix of the reply subjects of publishes, with a final dot
 	slots   chan struct{}
 	flights flights
 

@@ -75,6 +75,7 @@ func (b *Bus) ensureStream(ctx context.Context, c *stream.Conn) error {
 	if c.Found(info.Created) {
 		b.log.Warn("stream was recreated", "stream", want.Name, "created", info.Created)
 	}
+	b.noteRisks(info)
 	err = checkStream(info.Config, b.opts)
 	if err == nil || b.opts.InProcess == nil {
 		return err

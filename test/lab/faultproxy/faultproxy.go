@@ -45,13 +45,22 @@ func Start(t testing.TB, target string) *Proxy {
 		t.Fatal(err)
 	}
 	t.Cleanup(port.Release)
-	p := &Proxy{addr: port.Address(), targets: []string{target}, conns: map[net.Conn]struct{}{}}
-	p.changed = sync.NewCond(&p.mu)
-	if err := p.listen(); err != nil {
+	p, err := StartAt(t, port.Address(), target)
+	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(p.close)
 	return p
+}
+
+// StartAt starts a proxy to target on an address that nobody else uses. It ends with the test.
+func StartAt(t testing.TB, addr, target string) (*Proxy, error) {
+	p := &Proxy{addr: addr, targets: []string{target}, conns: map[net.Conn]struct{}{}}
+	p.changed = sync.NewCond(&p.mu)
+	if err := p.listen(); err != nil {
+		return nil, err
+	}
+	t.Cleanup(p.close)
+	return p, nil
 }
 
 // Addr returns where clients connect to, as host:port. It never changes.

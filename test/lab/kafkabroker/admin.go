@@ -22,10 +22,15 @@ const (
 
 // ready returns nil when the broker is usable: see the package comment.
 func (b *Broker) ready(ctx context.Context) error {
-	if _, err := b.usable(ctx); err != nil {
-		return err
+	if !b.opts.ControllerOnly {
+		if _, err := b.usable(ctx); err != nil {
+			return err
+		}
 	}
-	for _, l := range b.opts.Listeners {
+	for _, l := range slices.Concat(b.opts.usual(), b.opts.Listeners) {
+		if l == Controller && b.opts.Join != nil {
+			continue
+		}
 		conn, err := new(net.Dialer).DialContext(ctx, "tcp", b.AddrOf(l))
 		if err != nil {
 			return err
@@ -82,6 +87,9 @@ func (b *Broker) partitions(ctx context.Context, topics ...string) ([]kafka.Part
 	}
 	if !slices.ContainsFunc(brokers, func(known kafka.Broker) bool { return known.ID == b.opts.nodeID() }) {
 		return nil, errors.New("the broker is not in the cluster yet")
+	}
+	if b.opts.Host != "" && len(topics) == 0 {
+		return nil, nil // other brokers may have to lead its partitions: see Options.Host
 	}
 	known, err := conn.ReadPartitions(topics...)
 	if err != nil {

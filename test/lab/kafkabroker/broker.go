@@ -70,7 +70,7 @@ func launch(ctx context.Context, opts Options, installed Installation,
 	change(b)
 	for attempt := 1; ; attempt++ {
 		var err error
-		if b.ports, err = hold(slices.Concat([]Listener{Plaintext, controller}, opts.Listeners)); err == nil {
+		if b.ports, err = hold(slices.Concat(opts.usual(), opts.Listeners)); err == nil {
 			err = b.Start(ctx)
 		}
 		if err == nil {
@@ -170,21 +170,6 @@ func (b *Broker) Freeze() error { return b.process.Freeze() }
 
 // Thaw resumes a frozen broker. It has no effect on a broker that isn't frozen.
 func (b *Broker) Thaw() error { return b.process.Thaw() }
-
-// Forget removes all data of a broker that doesn't run, including topics, ACLs and the cluster id.
-// The broker starts empty the next time.
-func (b *Broker) Forget() error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	err := errors.New("it is running: stop it first")
-	if !b.process.Running() {
-		err = os.RemoveAll(filepath.Join(b.dir, dataDir))
-	}
-	if err != nil {
-		return fmt.Errorf("forget the Kafka broker's data: %w", err)
-	}
-	return nil
-}
 
 // Close ends the broker permanently. It kills a broker with a temporary folder and removes the
 // folder. It stops a broker with a Dir like Stop. It normally takes far less than its limit of

@@ -1,11 +1,13 @@
 package kafkabroker
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,12 +17,18 @@ import (
 // java returns a command line for one of Kafka's main classes. It uses only the first of the
 // compilers, which gives the fastest start.
 func (b *Broker) java(heap, class string, args ...string) []string {
-	var classes []string
+	var options []string
 	if b.installed.classes != "" {
 		// An archive of another Java is ignored without a warning.
-		classes = []string{"-XX:SharedArchiveFile=" + b.installed.classes, "-Xlog:cds=off"}
+		options = []string{"-XX:SharedArchiveFile=" + b.installed.classes, "-Xlog:cds=off"}
 	}
-	return slices.Concat([]string{b.installed.Java}, classes, []string{
+	if b.opts.Hosts != nil { // the brokers of a cluster find each other by it
+		options = append(options, "-Djdk.net.hosts.file="+filepath.Join(b.dir, hostsFile))
+	}
+	for _, name := range slices.Sorted(maps.Keys(b.opts.SystemProperties)) {
+		options = append(options, "-D"+name+"="+b.opts.SystemProperties[name])
+	}
+	return slices.Concat([]string{b.installed.Java}, options, []string{
 		"-Xmx" + heap,
 		"-XX:+UseSerialGC",
 		"-XX:TieredStopAtLevel=1",
@@ -36,7 +44,9 @@ func (b *Broker) java(heap, class string, args ...string) []string {
 	}, args)
 }
 
-func (b *Broker) brokerArgs() []string { return b.java("512m", "kafka.Kafka", propertiesFile) }
+func (b *Broker) brokerArgs() []string {
+	return b.java(cmp.Or(b.opts.Heap, "512m"), "kafka.Kafka", propertiesFile)
+}
 
 // format initializes the broker's data folder with the id of a cluster and the SCRAM users, which
 // KRaft needs from the start. It doesn't change an initialized folder.

@@ -21,7 +21,8 @@ const (
 	ProxiedToo    Listener = "PROXIED_TOO" // a second one
 	SASLSSL       Listener = "SASL_SSL"
 
-	controller Listener = "CONTROLLER" // internal
+	Replication Listener = "REPLICATION" // for other brokers: see Options.Host
+	Controller  Listener = "CONTROLLER"  // for brokers and controllers
 )
 
 // Options configure a broker. The zero value is a broker with a plaintext listener and a temporary
@@ -48,11 +49,25 @@ type Options struct {
 	SuperUsers []string
 	// Properties are added to the broker's server.properties and override existing ones.
 	Properties map[string]string
+	// SystemProperties are those of the broker's Java.
+	SystemProperties map[string]string
 	// Join makes this a broker of another broker's cluster, which must be running. The first
 	// broker of a cluster is its only controller. Close it last.
 	Join *Broker
 	// NodeID is the id of a broker that joins, from 2 on. Without Join it is 1.
 	NodeID int
+	// ControllerOnly makes this a controller without a broker. It has only the listener Controller.
+	ControllerOnly bool
+	// Host is the name by which the other nodes of the cluster reach the listeners Controller and
+	// Replication, so that the Hosts of each of them can lead elsewhere. A broker with a Host has
+	// the listener Replication. It counts as ready once it is in the cluster, because another
+	// broker may have to lead its partitions.
+	Host string
+	// Hosts has the address of every Host, for the connections of this node. No other name is
+	// resolved then.
+	Hosts map[string]string
+	// Heap is the largest heap of Java, such as 256m. The default is 512m.
+	Heap string
 	// Log receives the progress of long steps, and a message if the broker ends unexpectedly
 	// before Close returns. The default is the standard error.
 	Log io.Writer
@@ -74,6 +89,9 @@ var word = regexp.MustCompile(`^[A-Za-z0-9._~-]+$`)
 func (o Options) validate() error {
 	if (o.Join != nil) != (o.NodeID > 1) {
 		return fmt.Errorf("node id %d: a broker that joins another needs one from 2 on, and only such a broker", o.NodeID)
+	}
+	if o.ControllerOnly && (o.Join != nil || len(o.Listeners) > 0) {
+		return errors.New("a controller without a broker joins nobody and has no further listeners")
 	}
 	var tls, sasl bool
 	for i, l := range o.Listeners {
@@ -107,6 +125,17 @@ func (o Options) validate() error {
 		}
 	}
 	return nil
+}
+
+// usual returns the listeners that aren't chosen.
+func (o Options) usual() []Listener {
+	switch {
+	case o.ControllerOnly:
+		return []Listener{Controller}
+	case o.Host != "":
+		return []Listener{Plaintext, Replication, Controller}
+	}
+	return []Listener{Plaintext, Controller}
 }
 
 // nodeID returns the id of the broker in its cluster.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,6 +20,7 @@ import (
 // their names.
 const (
 	propertiesFile = "server.properties"
+	hostsFile      = "hosts"
 	keystoreFile   = "keystore.pem"
 	truststoreFile = "truststore.pem"
 	logFile        = "kafka.log"
@@ -30,10 +32,10 @@ const (
 // properties returns the broker's configuration.
 func (o Options) properties(ports map[Listener]childprocess.Port) map[string]string {
 	p := map[string]string{
-		"process.roles":              "broker,controller",
+		"process.roles":              o.roles(),
 		"node.id":                    strconv.Itoa(o.nodeID()),
-		"controller.quorum.voters":   "1@" + ports[controller].Address(),
-		"controller.listener.names":  string(controller),
+		"controller.quorum.voters":   o.voter(ports),
+		"controller.listener.names":  string(Controller),
 		"inter.broker.listener.name": string(Plaintext),
 		"log.dirs":                   dataDir,
 		"auto.create.topics.enable":  "false",
@@ -53,21 +55,27 @@ func (o Options) properties(ports map[Listener]childprocess.Port) map[string]str
 		"share.coordinator.state.topic.num.partitions":     "1",
 		"log.cleaner.dedupe.buffer.size":                   "16777216", // for a small heap; the default is 128 MiB
 	}
-	if o.Join != nil {
-		p["process.roles"], p["controller.quorum.voters"] = "broker", "1@"+o.Join.AddrOf(controller)
+	if o.ControllerOnly {
+		delete(p, "inter.broker.listener.name")
+	} else if o.Host != "" {
+		p["inter.broker.listener.name"] = string(Replication)
 	}
 	var listeners, advertised, protocols []string
-	for _, l := range slices.Concat([]Listener{Plaintext, controller}, o.Listeners) {
+	for _, l := range slices.Concat(o.usual(), o.Listeners) {
 		url := string(l) + "://" + ports[l].Address()
-		if l != controller || o.Join == nil {
+		if l != Controller || o.Join == nil {
 			listeners = append(listeners, url)
 		}
 		protocol := l
-		if l == controller || l == Proxied || l == ProxiedToo {
+		switch l {
+		case Controller, Replication, Proxied, ProxiedToo:
 			protocol = Plaintext
 		}
 		switch l {
-		case controller:
+		case Controller, Replication:
+			if o.Host != "" && l != Controller || o.ControllerOnly {
+				advertised = append(advertised, string(l)+"://"+o.named(ports[l]))
+			}
 		case Proxied, ProxiedToo:
 			advertised = append(advertised, string(l)+"://"+o.Advertise(ports[l].Address()))
 		default:
@@ -127,6 +135,32 @@ func (o Options) setTLS(p map[string]string) {
 	p["ssl.principal.mapping.rules"] = "RULE:^CN=([^,]+).*$/$1/,DEFAULT"
 }
 
+func (o Options) roles() string {
+	switch {
+	case o.ControllerOnly:
+		return "controller"
+	case o.Join != nil:
+		return "broker"
+	}
+	return "broker,controller"
+}
+
+// voter returns the only controller, as in controller.quorum.voters.
+func (o Options) voter(ports map[Listener]childprocess.Port) string {
+	if o.Join != nil {
+		return "1@" + o.Join.opts.named(o.Join.ports[Controller])
+	}
+	return "1@" + o.named(ports[Controller])
+}
+
+// named returns the address of a port by the name of the host.
+func (o Options) named(p childprocess.Port) string {
+	if o.Host == "" {
+		return p.Address()
+	}
+	return net.JoinHostPort(o.Host, strconv.Itoa(p.Number))
+}
+
 // writeConfiguration writes the files that the broker reads into dir.
 func (o Options) writeConfiguration(dir string, ports map[Listener]childprocess.Port) error {
 	p := o.properties(ports)
@@ -135,6 +169,13 @@ func (o Options) writeConfiguration(dir string, ports map[Listener]childprocess.
 		fmt.Fprintf(&text, "%s=%s\n", escape(key), escape(p[key]))
 	}
 	err := os.WriteFile(filepath.Join(dir, propertiesFile), []byte(text.String()), 0o600)
+	var hosts strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(o.Hosts)) {
+		fmt.Fprintf(&hosts, "%s %s\n", o.Hosts[name], name)
+	}
+	if o.Hosts != nil {
+		err = errors.Join(err, os.WriteFile(filepath.Join(dir, hostsFile), []byte(hosts.String()), 0o600))
+	}
 	if o.TLS.CertFile != "" {
 		err = errors.Join(err, concatenate(filepath.Join(dir, keystoreFile), o.TLS.KeyFile, o.TLS.CertFile))
 	}

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -66,6 +67,8 @@ func (c *Client) addACL(p permission) string {
 // the subject of a certificate to a shorter name (ssl.principal.mapping.rules).
 func (c *Client) principal() string {
 	switch {
+	case c.transport.tokens != nil:
+		return "User:" + cmp.Or(c.transport.tokens.Subject(), "PRINCIPAL")
 	case c.opts.User != "":
 		return "User:" + c.opts.User
 	case c.opts.CertFile != "":

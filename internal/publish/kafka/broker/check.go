@@ -12,7 +12,10 @@ import (
 )
 
 // checked are the topic settings to compare.
-var checked = [...]string{"cleanup.policy", "retention.ms", "retention.bytes", "min.insync.replicas", "max.message.bytes"}
+var checked = [...]string{"cleanup.policy", "retention.ms", "retention.bytes", "min.insync.replicas", "max.message.bytes", uncleanElection}
+
+// uncleanElection allows a replica that lacks acknowledged records to lead.
+const uncleanElection = "unclean.leader.election.enable"
 
 // check compares an existing topic with the desired configuration.
 func (c *Client) check(ctx context.Context, t Topic, want TopicConfig) (Topic, error) {
@@ -42,6 +45,7 @@ func (t Topic) with(is map[string]string) Topic {
 	t.CleanupPolicy = is["cleanup.policy"]
 	t.MaxMessageBytes = number(is["max.message.bytes"])
 	t.MinInsyncReplicas = number(is["min.insync.replicas"])
+	t.UncleanElection = is[uncleanElection] == "true"
 	return t
 }
 

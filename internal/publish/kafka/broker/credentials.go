@@ -9,6 +9,7 @@ import (
 	"github.com/segmentio/kafka-go/sasl/scram"
 
 	"github.com/kuberelay/kuberelay/internal/credential"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/oauth"
 )
 
 // mechanism authenticates with the current contents of the password file.
@@ -19,9 +20,12 @@ type mechanism struct {
 
 var _ sasl.Mechanism = (*mechanism)(nil)
 
-func (o Options) sasl() (sasl.Mechanism, error) {
-	if o.SASLMechanism == "" {
+func (o Options) sasl(tokens *oauth.Tokens) (sasl.Mechanism, error) {
+	switch {
+	case o.SASLMechanism == "":
 		return nil, nil
+	case tokens != nil:
+		return bearerMechanism{tokens}, nil
 	}
 	password, err := credential.NewFile("KUBERELAY_KAFKA_PASSWORD_FILE", o.Logger, func() (string, error) { return credential.Secret(o.PasswordFile) })
 	if err != nil {
@@ -60,5 +64,5 @@ func (m *mechanism) Start(ctx context.Context) (sasl.StateMachine, []byte, error
 
 // files watches the files that can be rotated.
 func (o Options) files() *credential.Watcher {
-	return credential.NewWatcher(o.CAFile, o.CertFile, o.KeyFile, o.PasswordFile)
+	return credential.NewWatcher(o.CAFile, o.CertFile, o.KeyFile, o.PasswordFile, o.OAuth.TokenFile)
 }

@@ -36,7 +36,7 @@ func TestEnsureCreatesOnce(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			if want := (Topic{name, 3, 1, "delete", 2_000_000, 1}); got != want {
+			if want := (Topic{name, 3, 1, "delete", 2_000_000, 1, false}); got != want {
 				t.Errorf("got %+v, want %+v", got, want)
 			}
 			for p := range 3 {

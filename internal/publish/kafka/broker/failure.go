@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -12,6 +13,8 @@ import (
 
 	"github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
+
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/oauth"
 )
 
 // Kind classifies an error by the reaction that it calls for.
@@ -64,7 +67,7 @@ func KindOf(err error) Kind {
 		return Denied
 	case errors.Is(err, ErrMisconfigured), errors.Is(err, errClosed):
 		return Never
-	case isClientSide(err), isConnection(err), errors.Is(err, context.Canceled), isTimeout(err):
+	case isClientSide(err), isConnection(err), errors.Is(err, oauth.ErrUnavailable), errors.Is(err, context.Canceled), isTimeout(err):
 		return Retry
 	}
 	return Never
@@ -127,6 +130,8 @@ func (t *transport) explain(err error) error {
 	where := "kafka at " + t.opts.brokers()
 	errors.As(err, &network)
 	switch {
+	case errors.Is(err, ErrMisconfigured), errors.Is(err, oauth.ErrUnavailable):
+		return err // it explains itself
 	case errors.As(err, &code) && kindOfCode(code) == Denied:
 		return t.explainAuthentication(code, err)
 	case network != nil && network.Op == "remote error":
@@ -166,6 +171,14 @@ func (t *transport) hangUpHint() string {
 // explainAuthentication explains a failed authentication.
 func (t *transport) explainAuthentication(code kafka.Error, err error) error {
 	where := "kafka at " + t.opts.brokers()
+	if code == kafka.SASLAuthenticationFailed && t.tokens != nil {
+		from := "KUBERELAY_KAFKA_OAUTH_TOKEN_FILE"
+		if t.opts.OAuth.TokenURL != "" {
+			from = "KUBERELAY_KAFKA_OAUTH_TOKEN_URL"
+		}
+		return misconfigured("%s rejected the token of %q with %s: %w: check that the token from %s is valid now, and has the issuer, the audience and the scope that the brokers expect",
+			where, cmp.Or(t.tokens.Subject(), "an unknown user"), OAuthBearer, err, from)
+	}
 	if code == kafka.SASLAuthenticationFailed {
 		return misconfigured("%s rejected user %q with %s: %w: check KUBERELAY_KAFKA_USER and the password in %s (KUBERELAY_KAFKA_PASSWORD_FILE)",
 			where, t.opts.User, t.opts.SASLMechanism, err, t.opts.PasswordFile)

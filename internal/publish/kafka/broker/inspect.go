@@ -14,6 +14,8 @@ import (
 
 // Inspection is what the brokers say about a topic. Nothing was written to find it out.
 type Inspection struct {
+	// Topic is what the topic is, or, if it is missing and can be created, what it would be as far
+	// as the brokers tell.
 	Topic   Topic
 	Missing bool
 	// Create is why the topic, which is missing, could not be created.
@@ -44,7 +46,9 @@ func (c *Client) Inspect(ctx context.Context, want TopicConfig) (i Inspection, e
 	switch {
 	case isNoTopic(err):
 		i.Missing = true
-		i.Create = c.wouldCreate(ctx, want)
+		if i.Create = c.wouldCreate(ctx, want); i.Create == nil {
+			i.Topic = c.planned(ctx, want)
+		}
 		return i, nil
 	case err != nil:
 		return i, err

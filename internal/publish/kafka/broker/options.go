@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/oauth"
 )
 
 // ErrMisconfigured is in the chain of an error that a retry cannot fix: a malformed
@@ -21,7 +23,11 @@ const (
 	Plain       = "PLAIN"
 	ScramSHA256 = "SCRAM-SHA-256"
 	ScramSHA512 = "SCRAM-SHA-512"
+	OAuthBearer = "OAUTHBEARER"
 )
+
+// OAuth says where the tokens of OAUTHBEARER come from.
+type OAuth = oauth.Options
 
 // Options configures a Client. The comment of a field names the environment variable that
 // errors mention.
@@ -42,6 +48,7 @@ type Options struct {
 	SASLMechanism string
 	User          string // KUBERELAY_KAFKA_USER
 	PasswordFile  string // KUBERELAY_KAFKA_PASSWORD_FILE; a trailing newline is ignored
+	OAuth         OAuth  // of OAUTHBEARER, which has no user and no password; its logger is not used
 
 	ClientID string // for the logs and quotas of the brokers; "kuberelay" if empty
 
@@ -104,13 +111,18 @@ func (o Options) validateSASL() error {
 			return misconfigured("KUBERELAY_KAFKA_USER (%q) and KUBERELAY_KAFKA_PASSWORD_FILE (%q) have no effect: "+
 				"set KUBERELAY_KAFKA_SASL_MECHANISM to %s, %s or %s", o.User, o.PasswordFile, Plain, ScramSHA256, ScramSHA512)
 		}
+	case OAuthBearer:
+		if a := o.OAuth; (a.TokenFile == "") == (a.TokenURL == "") || a.TokenURL != "" && (a.ClientID == "" || a.SecretFile == "") {
+			return misconfigured("KUBERELAY_KAFKA_SASL_MECHANISM is %s, which needs KUBERELAY_KAFKA_OAUTH_TOKEN_FILE (%q), or KUBERELAY_KAFKA_OAUTH_TOKEN_URL (%q), "+
+				"KUBERELAY_KAFKA_OAUTH_CLIENT_ID (%q) and KUBERELAY_KAFKA_OAUTH_CLIENT_SECRET_FILE (%q)", OAuthBearer, a.TokenFile, a.TokenURL, a.ClientID, a.SecretFile)
+		}
 	case Plain, ScramSHA256, ScramSHA512:
 		if o.User == "" || o.PasswordFile == "" {
 			return misconfigured("KUBERELAY_KAFKA_SASL_MECHANISM is %s, which needs KUBERELAY_KAFKA_USER (%q) and KUBERELAY_KAFKA_PASSWORD_FILE (%q)",
 				o.SASLMechanism, o.User, o.PasswordFile)
 		}
 	default:
-		return misconfigured("KUBERELAY_KAFKA_SASL_MECHANISM is %q: use %s, %s or %s", o.SASLMechanism, Plain, ScramSHA256, ScramSHA512)
+		return misconfigured("KUBERELAY_KAFKA_SASL_MECHANISM is %q: use %s, %s, %s or %s", o.SASLMechanism, Plain, ScramSHA256, ScramSHA512, OAuthBearer)
 	}
 	return nil
 }

@@ -25,6 +25,7 @@ type Topic struct {
 	CleanupPolicy     string // "delete", "compact" or "compact,delete"
 	MaxMessageBytes   int    // of a batch, compressed
 	MinInsyncReplicas int
+	UncleanElection   bool // a replica that lacks acknowledged records may lead
 }
 
 // Topic looks up a topic, from metadata that can be some seconds old. It returns

@@ -16,6 +16,7 @@ import (
 	"github.com/segmentio/kafka-go/protocol/metadata"
 
 	"github.com/kuberelay/kuberelay/internal/credential"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/oauth"
 )
 
 const (
@@ -45,6 +46,8 @@ type transport struct {
 	log   *slog.Logger
 	tls   *handshaker // nil without TLS
 	files *credential.Watcher
+	// tokens are those of OAUTHBEARER, else nil. A broker ends a connection when its token expires.
+	tokens *oauth.Tokens
 
 	reached  atomic.Bool // a broker has responded before
 	closing  context.Context
@@ -69,7 +72,10 @@ func newTransport(opts Options) (*transport, error) {
 	if t.tls, err = opts.handshaker(); err != nil {
 		return nil, err
 	}
-	mechanism, err := opts.sasl()
+	if t.tokens, err = opts.tokens(); err != nil {
+		return nil, err
+	}
+	mechanism, err := opts.sasl(t.tokens)
 	if err != nil {
 		return nil, err
 	}
@@ -197,6 +203,7 @@ func (t *transport) watch(ctx context.Context) {
 			return
 		case <-tick.C:
 			t.checkFiles()
+			t.renewToken(ctx)
 		}
 	}
 }
@@ -207,6 +214,17 @@ func (t *transport) checkFiles() {
 		return
 	}
 	t.log.Info("credentials changed, replacing connections")
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.forgetPool()
+}
+
+// renewToken replaces all connections when there is a new token, before the former one expires.
+func (t *transport) renewToken(ctx context.Context) {
+	if t.tokens == nil || !t.tokens.Renew(ctx) {
+		return
+	}
+	t.log.Debug("token renewed, replacing connections")
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.forgetPool()

@@ -1,11 +1,9 @@
-package forward
+package ledger
 
 import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/kuberelay/kuberelay/internal/event"
-	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
 // A foreign entry means that the last event of an object on the bus is not one that this
@@ -37,7 +35,7 @@ const ReasonForeign Reason = "foreign"
 //
 // It returns the entry to adopt if shown is the state of the object or an expected one, or
 // the change that repairs it, or neither if it is not known yet.
-func DecideForeign(k event.Key, v event.View, acked event.Acked, shown publish.Stored, ours bool) (adopt *event.Acked, c *event.Change, reason Reason) {
+func DecideForeign(k event.Key, v event.View, acked event.Acked, shown event.Stored, ours bool) (adopt *event.Acked, c *event.Change, reason Reason) {
 	a, live := shown.Acked, v.Live
 	tombstone, gone := v.Tombstone(acked.UID)
 	gone = gone && acked.Live()
@@ -89,7 +87,7 @@ func repair(c *event.Change, acked event.Acked) *event.Change {
 // isState reports whether an event on the bus has the live state. An object without a
 // digest has no content that could be compared: the hashes of a Secret change with their
 // key.
-func isState(v event.View, shown publish.Stored) bool {
+func isState(v event.View, shown event.Stored) bool {
 	live, a := v.Live, shown.Acked
 	switch {
 	case !a.Live() || a.UID != string(live.UID) || a.ResourceVersion != live.ResourceVersion || a.Epoch != v.Epoch:
@@ -112,7 +110,7 @@ func isOfGroup(o *event.Object, r event.Resource) bool {
 
 // isTruncated reports whether an event on the bus can be the live state without its content.
 // Only a publish shows whether the bus takes the whole.
-func isTruncated(v event.View, shown publish.Stored) bool {
+func isTruncated(v event.View, shown event.Stored) bool {
 	live, a := v.Live, shown.Acked
 	if !a.Live() || a.UID != string(live.UID) || a.ResourceVersion != live.ResourceVersion || a.Epoch != v.Epoch || a.Digest != live.Digest || shown.Truncated.None() || !isOfGroup(shown.Object, v.Resource) {
 		return false
@@ -147,14 +145,14 @@ func isBetween(acked, a event.Acked, v event.View) bool {
 		return acked.ResourceVersion != "" && acked.Epoch <= a.Epoch
 	}
 	if live := v.Live; live != nil && a.UID == string(live.UID) {
-		return isEarlier(a.ResourceVersion, live.ResourceVersion)
+		return event.IsEarlier(a.ResourceVersion, live.ResourceVersion)
 	}
 	t, gone := v.Tombstone(a.UID)
 	if !gone || !a.Live() || t.Object == nil {
 		return false
 	}
 	last := t.Object.ResourceVersion
-	return a.ResourceVersion == last || isEarlier(a.ResourceVersion, last)
+	return a.ResourceVersion == last || event.IsEarlier(a.ResourceVersion, last)
 }
 
 // isFollowing reports whether an event can follow the last known one of its UID: with a later
@@ -163,12 +161,7 @@ func isFollowing(a, acked event.Acked) bool {
 	if a.Epoch != acked.Epoch {
 		return a.Epoch > acked.Epoch
 	}
-	return isEarlier(acked.ResourceVersion, a.ResourceVersion) || a.Deselected && acked.Live() && a.ResourceVersion == acked.ResourceVersion
-}
-
-func isEarlier(version, than string) bool {
-	order, err := resourceversion.CompareResourceVersion(version, than)
-	return err == nil && order < 0
+	return event.IsEarlier(acked.ResourceVersion, a.ResourceVersion) || a.Deselected && acked.Live() && a.ResourceVersion == acked.ResourceVersion
 }
 
 // isOfAnother reports whether an event can be another forwarder's, of an object that had the
@@ -202,12 +195,12 @@ func isAfterDelete(acked, a event.Acked, v event.View) bool {
 	if t.Object != nil {
 		last = t.Object.ResourceVersion
 	}
-	return isEarlier(last, a.ResourceVersion) && (live == nil || isEarlier(a.ResourceVersion, live.ResourceVersion))
+	return event.IsEarlier(last, a.ResourceVersion) && (live == nil || event.IsEarlier(a.ResourceVersion, live.ResourceVersion))
 }
 
 // isLastState reports whether a removal on the bus has a state that another forwarder can have
 // published last, as far as it is known: the one that the watch showed last, or an earlier one.
-func isLastState(shown publish.Stored, acked event.Acked, t event.Tombstone) bool {
+func isLastState(shown event.Stored, acked event.Acked, t event.Tombstone) bool {
 	o := shown.Object
 	if t.Object == nil || t.Object.Digest.None() || o == nil || o.Body.None() {
 		return true
@@ -219,13 +212,13 @@ func isLastState(shown publish.Stored, acked event.Acked, t event.Tombstone) boo
 // last state that was selected, and a delete has the one on the bus if its forwarder missed
 // what followed. The one on the bus can also be later than what our watch has shown. The digest
 // of a text cannot be computed from what is published.
-func isEarlierRemoval(shown publish.Stored, acked event.Acked, last string) bool {
+func isEarlierRemoval(shown event.Stored, acked event.Acked, last string) bool {
 	a := shown.Acked
 	switch {
 	case a.Epoch != acked.Epoch || a.ResourceVersion == last: // whose content is another one
 		return false
 	case a.ResourceVersion != acked.ResourceVersion:
-		return a.Deselected && isEarlier(acked.ResourceVersion, a.ResourceVersion) && isEarlier(a.ResourceVersion, last)
+		return a.Deselected && event.IsEarlier(acked.ResourceVersion, a.ResourceVersion) && event.IsEarlier(a.ResourceVersion, last)
 	case !acked.Digest.Projected():
 		return a.Deselected && a.Digest == acked.Digest
 	}
@@ -240,7 +233,7 @@ func removed(a, acked event.Acked, last *event.Object) *event.Acked {
 	is := event.Acked{UID: a.UID, Deleted: a.Deleted, Deselected: a.Deselected, Time: a.Time, Position: acked.Position}
 	if a.UID == acked.UID {
 		is.ResourceVersion, is.Epoch, is.Digest = acked.ResourceVersion, acked.Epoch, acked.Digest
-		if last != nil && !isEarlier(last.ResourceVersion, acked.ResourceVersion) {
+		if last != nil && !event.IsEarlier(last.ResourceVersion, acked.ResourceVersion) {
 			is.ResourceVersion, is.Digest = last.ResourceVersion, last.Digest
 		}
 	}
@@ -271,7 +264,7 @@ func notBefore(c *event.Change, k event.Key, v event.View, acked, a event.Acked)
 	if c.Object != nil {
 		is.UID, is.ResourceVersion = string(c.Object.UID), c.Object.ResourceVersion
 	}
-	sortsBefore := is.ResourceVersion == "" || isEarlier(is.ResourceVersion, a.ResourceVersion)
+	sortsBefore := is.ResourceVersion == "" || event.IsEarlier(is.ResourceVersion, a.ResourceVersion)
 	if is.UID == a.UID && c.Epoch == a.Epoch && sortsBefore && isPast(a, v) {
 		c.Object = a.Identity(k)
 	}
@@ -281,8 +274,8 @@ func notBefore(c *event.Change, k event.Key, v event.View, acked, a event.Acked)
 // isPast reports whether the live state, or any to come, is later than the version that an
 // event claims. Only then can the claim be taken: a forged one would hide these states.
 func isPast(a event.Acked, v event.View) bool {
-	if a.Epoch != v.Epoch || a.ResourceVersion == "" || v.Version == "" || isEarlier(v.Version, a.ResourceVersion) {
+	if a.Epoch != v.Epoch || a.ResourceVersion == "" || v.Version == "" || event.IsEarlier(v.Version, a.ResourceVersion) {
 		return false
 	}
-	return v.Live == nil || isEarlier(a.ResourceVersion, v.Live.ResourceVersion)
+	return v.Live == nil || event.IsEarlier(a.ResourceVersion, v.Live.ResourceVersion)
 }

@@ -1,4 +1,4 @@
-package forward
+package ledger
 
 import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
@@ -139,17 +139,14 @@ func isDenied(v event.View, acked event.Acked) bool {
 // isBehind reports whether the informers have yet to show the state on the bus. The object
 // may have left the selection before that state, and be back.
 func isBehind(v event.View, acked event.Acked) bool {
-	return v.Epoch == acked.Epoch && isEarlier(v.Version, acked.ResourceVersion)
+	return v.Epoch == acked.Epoch && event.IsEarlier(v.Version, acked.ResourceVersion)
 }
 
 // deletion uses the last state of the tombstone, unless the bus has a later one: our watch
 // may have missed the last changes, while another writer published them.
 func deletion(v event.View, t event.Tombstone, acked event.Acked) (*event.Change, Reason) {
-	if t.Object != nil {
-		order, err := resourceversion.CompareResourceVersion(t.Object.ResourceVersion, acked.ResourceVersion)
-		if err == nil && order < 0 && v.Epoch == acked.Epoch {
-			t.Object = nil
-		}
+	if t.Object != nil && v.Epoch == acked.Epoch && event.IsEarlier(t.Object.ResourceVersion, acked.ResourceVersion) {
+		t.Object = nil
 	}
 	c := &event.Change{
 		Type: event.Deleted, Cause: t.Cause, Object: t.Object, Owner: t.Owner,

@@ -1,67 +1,34 @@
-package forward
+package ledger
 
 import (
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/test/lab/ledgertest"
 )
 
-func object(uid, version string) *event.Object {
-	return &event.Object{
-		APIVersion: "v1", Kind: "ConfigMap", Namespace: "default", Name: "web",
-		UID: types.UID(uid), ResourceVersion: version, Body: event.JSON([]byte(`{"of":"` + uid + "." + version + `"}`)),
-	}
-}
+// The objects and events of these tests.
+var (
+	object         = ledgertest.Object
+	live           = ledgertest.Live
+	projected      = ledgertest.Projected
+	whole          = ledgertest.Whole
+	wholeAcked     = ledgertest.WholeAcked
+	projectedAcked = ledgertest.ProjectedAcked
+	deleted        = ledgertest.Deleted
+	tombstone      = ledgertest.Tombstone
+	deselected     = ledgertest.Deselected
+	unselected     = ledgertest.Unselected
+	at             = ledgertest.At
+	withEpoch      = ledgertest.WithEpoch
+	withData       = ledgertest.WithData
+	sent           = ledgertest.Sent
+	withDigest     = ledgertest.WithDigest
+)
 
-func live(uid, version string) event.Acked {
-	return event.Acked{UID: uid, ResourceVersion: version, Position: 7}
-}
-
-// projected returns an object with dropped fields, with a digest of one byte.
-func projected(uid, version string, digest byte) *event.Object {
-	o := object(uid, version)
-	o.Digest = event.Digest{15: digest}
-	return o
-}
-
-// whole returns an object that is published whole, with the digest of its text.
-func whole(uid, version string, digest byte) *event.Object {
-	o := object(uid, version)
-	o.Digest = event.Digest{digest}
-	return o
-}
-
-func wholeAcked(uid, version string, digest byte) event.Acked {
-	a := live(uid, version)
-	a.Digest = event.Digest{digest}
-	return a
-}
-
-func projectedAcked(uid, version string, digest byte) event.Acked {
-	a := live(uid, version)
-	a.Digest = event.Digest{15: digest}
-	return a
-}
-
-func deleted(uid, version string) event.Acked {
-	return event.Acked{UID: uid, ResourceVersion: version, Deleted: true, Position: 8}
-}
-
-func tombstone(uid, version string) event.Tombstone {
-	return event.Tombstone{UID: uid, Object: object(uid, version), Cause: event.CauseWatch, Observed: time.Unix(100, 0)}
-}
-
-func deselected(uid, version string) event.Acked {
-	return event.Acked{UID: uid, ResourceVersion: version, Deleted: true, Deselected: true, Position: 8}
-}
-
-func unselected(uid, version string) event.Tombstone {
-	t := tombstone(uid, version)
-	t.Deselected = true
-	return t
+func view(o *event.Object, tombstones ...event.Tombstone) event.View {
+	return event.View{Resource: testResource, Live: o, Tombstones: tombstones, Cause: event.CauseWatch, Observed: time.Unix(100, 0)}
 }
 
 // TestDecide has a case for each row of the decision table, and for each way to mistake a

@@ -1,0 +1,53 @@
+package forward
+
+import (
+	"context"
+	"time"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+)
+
+// readTimeout limits how long an update waits for its previous state.
+const readTimeout = 5 * time.Second
+
+// withLastState reads the state on the bus and then calls step, without blocking the
+// worker. If too many reads are in progress, a change that need not have it goes without.
+func (f *Forwarder) withLastState(ctx context.Context, c *event.Change, must bool, acked event.Acked, done func(again bool, err error)) {
+	if !must {
+		select {
+		case f.reads <- struct{}{}:
+		default:
+			f.step(ctx, c, nil, acked, done)
+			return
+		}
+	}
+	f.Go(func() { // the queue waits for done, and limits the number of these functions
+		reading := ctx
+		if !must {
+			var cancel context.CancelFunc
+			reading, cancel = context.WithTimeout(ctx, readTimeout)
+			defer cancel()
+		} else if !f.mayRead(ctx, done) {
+			return
+		}
+		stored, err := f.History.At(reading, c.Key, acked.Position)
+		<-f.reads
+		if err != nil && must {
+			f.Logger.Warn("cannot read the last state from the bus, retrying", append(attributes(c.Key), "err", err)...)
+			done(false, err)
+			return
+		}
+		f.step(ctx, c, stored.Object, acked, done)
+	})
+}
+
+// mayRead waits until a read may begin. It calls done and returns false if ctx ends first.
+func (f *Forwarder) mayRead(ctx context.Context, done func(again bool, err error)) bool {
+	select {
+	case f.reads <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		done(false, ctx.Err())
+		return false
+	}
+}

@@ -1,0 +1,86 @@
+package ledger
+
+import "github.com/kuberelay/kuberelay/internal/event"
+
+// NeedsState reports whether a change needs the state on the bus: for the last state of an
+// object whose delete was inferred, or as the previous state of an update. An update that is
+// not published if the bus has its content must have it, and so must a delete.
+func NeedsState(c *event.Change, acked event.Acked) (needs, must bool) {
+	switch {
+	case acked.Position == 0:
+		return false, false
+	case c.Object == nil:
+		return true, true
+	}
+	return c.Type == event.Updated && c.Before == nil, decides(c, acked)
+}
+
+// Complete sets the fields that only the bus knows. Last is the state that was read from the
+// bus, or nil. It also sets the resource if nothing watches it any more, or not in the version
+// of the last state. It reports whether the bus has the content of the change.
+func Complete(c *event.Change, last *event.Object, acked event.Acked) (same bool, err error) {
+	if last != nil && !isStateOf(last, c.Key, acked) {
+		last = nil
+	}
+	switch {
+	case c.Object == nil && last != nil:
+		c.Object = last
+	case c.Object == nil:
+		c.Object = acked.Identity(c.Key)
+	case c.Type == event.Updated && c.Before == nil && last != nil && !last.Body.None():
+		c.Before = last
+	}
+	// The watched version may have changed since the object was last seen.
+	moved := c.Object.APIVersion != "" && c.Object.APIVersion != c.Resource.APIVersion()
+	if c.Resource == (event.Resource{}) || moved {
+		c.Resource = event.ResourceOf(c.Key, c.Object)
+	}
+	return sameContent(c, acked)
+}
+
+// isStateOf reports whether an object read from the bus is the last known state of a key. The
+// digest of a text cannot be computed from what is published.
+func isStateOf(o *event.Object, k event.Key, acked event.Acked) bool {
+	if o.Namespace != k.Namespace || o.Name != k.Name || string(o.UID) != acked.UID || o.ResourceVersion != acked.ResourceVersion {
+		return false
+	}
+	if o.Body.None() || !acked.Digest.Projected() || !o.Digest.Projected() {
+		return true
+	}
+	d, err := event.DigestOf(o.Body)
+	return err == nil && d == o.Digest
+}
+
+// decides reports whether the state on the bus determines if an update is published at all.
+// This is so if a projection now applies to the object, or if the digest of an unchanged
+// version differs or is unknown, because another text can have the same content.
+func decides(c *event.Change, acked event.Acked) bool {
+	switch {
+	case c.Type != event.Updated || acked.Digest.Projected():
+		return false
+	case c.Object.Digest.Projected():
+		return true
+	}
+	return c.After != 0
+}
+
+// sameContent reports whether the bus holds the content of c. Versions of different epochs
+// are not comparable.
+func sameContent(c *event.Change, acked event.Acked) (bool, error) {
+	switch {
+	case c.Type != event.Updated || c.Repairs || c.Epoch != acked.Epoch:
+		return false, nil
+	case acked.Digest.Projected() && !c.Object.Digest.Projected() && c.After != 0:
+		d, err := event.DigestOf(c.Object.Body)
+		return err == nil && d == acked.Digest, err
+	case c.After != 0 && c.Before != nil && acked.Digest.Projected() && c.Object.Digest != acked.Digest && c.Object.Digest == c.Before.Digest:
+		// The bus lost the event, and another forwarder has published this state at its position.
+		return !c.Before.Body.None(), nil
+	case !decides(c, acked) || c.Before == nil:
+		return false, nil
+	case c.Object.Digest.Projected():
+		d, err := event.DigestOf(c.Before.Body)
+		return err == nil && d == c.Object.Digest, err
+	}
+	return event.SameContent(c.Before.Body, c.Object.Body)
+}

@@ -1,0 +1,29 @@
+package broker
+
+import (
+	"testing"
+
+	"github.com/kuberelay/kuberelay/test/lab/kafkabroker/kafkabrokertest"
+)
+
+// What the brokers tell of a topic that can lose records, before and after its creation.
+func TestInspectWhatCanBeLost(t *testing.T) {
+	b := kafkabrokertest.Shared(t)
+	c := newClient(t, b.Addr())
+	want := TopicConfig{
+		Name: kafkabrokertest.TopicName("losing"), Partitions: 1, CleanupPolicy: "compact",
+		Configs: map[string]string{uncleanElection: "true"},
+	}
+	for _, missing := range []bool{true, false} {
+		i, err := c.Inspect(within(t), want)
+		if err != nil || i.Missing != missing {
+			t.Fatalf("missing %v: %+v, %v", missing, i, err)
+		}
+		if is := i.Topic; is.Replication != 1 || is.MinInsyncReplicas != 1 || !is.UncleanElection {
+			t.Errorf("missing %v: %+v", missing, is)
+		}
+		if _, _, err := c.Ensure(within(t), want); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,210 @@
+package kafka
+
+import (
+	"fmt"
+	"log/slog"
+	"maps"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish"
+)
+
+// TestErasedEntries: an entry that another writer removes from the checkpoint topic between two
+// forwarders comes back, once, as long as the event topic has the event. The next forwarder once
+// didn't know the object then, and published no delete.
+func TestErasedEntries(t *testing.T) {
+	for name, c := range map[string]struct {
+		forge  func(h *hostile, k event.Key, at uint64)
+		counts int
+	}{
+		"a tombstone":                      {func(h *hostile, k event.Key, _ uint64) { h.forge(1, k, "") }, 1},
+		"two tombstones":                   {func(h *hostile, k event.Key, _ uint64) { h.forge(1, k, ""); h.forge(1, k, "") }, 1},
+		"a removal in its place":           {func(h *hostile, k event.Key, at uint64) { h.forge(1, k, h.entryAt(at, true)) }, 1},
+		"an earlier removal":               {func(h *hostile, k event.Key, at uint64) { h.forge(1, k, h.entryAt(at-1, true)) }, 1},
+		"a tombstone and a removal":        {func(h *hostile, k event.Key, at uint64) { h.forge(1, k, ""); h.forge(1, k, h.entryAt(at, true)) }, 1},
+		"a removal and a tombstone":        {func(h *hostile, k event.Key, at uint64) { h.forge(1, k, h.entryAt(at, true)); h.forge(1, k, "") }, 1},
+		"a tombstone in another partition": {func(h *hostile, k event.Key, _ uint64) { h.forge(2, k, "") }, 0},
+		"a tombstone, and a removal in another partition": {func(h *hostile, k event.Key, _ uint64) {
+			h.forge(1, k, "")
+			h.forge(2, k, h.entryAt(position(2, 0), true))
+		}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, w := newFakeWriters(t)
+			registry := prometheus.NewRegistry()
+			w.opts.Partitions, w.opts.Invalid = 3, publish.NewInvalid(registry, slog.New(slog.DiscardHandler))
+			b := w.open()
+			w.mustPublish(b, w.messageIn(1, "first"))
+			m := w.messageIn(1, "web")
+			at := w.mustPublish(b, m)
+			w.mustPublish(b, w.messageIn(1, "newest")) // a takeover reads what follows
+			crash(b)
+			b = w.open() // its markers are beyond the forged positions
+			want, err := w.acked(b)
+			if err != nil || len(want) != 3 {
+				t.Fatalf("loaded %+v, %v", want, err)
+			}
+			crash(b)
+			c.forge(newHostile(t, w.opts), m.Key, at)
+			for range 2 {
+				b = w.open()
+				for range 2 {
+					if got, err := w.acked(b); err != nil || !maps.Equal(got, want) {
+						t.Errorf("loaded %+v, %v; want %+v", got, err, want)
+					}
+				}
+				w.wantEntries(b, want)
+				crash(b)
+			}
+			if got := countInvalid(t, registry); got != c.counts {
+				t.Errorf("%d messages are invalid, want %d", got, c.counts)
+			}
+		})
+	}
+}
+
+// TestErasedEntriesOfNoEvent: a tombstone does not bring an object back whose last event is
+// another one than the entry before the tombstone says.
+func TestErasedEntriesOfNoEvent(t *testing.T) {
+	_, w := newFakeWriters(t)
+	registry := prometheus.NewRegistry()
+	w.opts.Partitions, w.opts.Invalid = 3, publish.NewInvalid(registry, slog.New(slog.DiscardHandler))
+	b := w.open()
+	purged, changed, newest := w.messageIn(1, "purged"), w.messageIn(1, "changed"), w.messageIn(1, "newest")
+	first := w.mustPublish(b, purged)
+	deleted := w.mustPublish(b, w.deletion(purged.Key, first))
+	want := map[event.Key]uint64{changed.Key: w.mustPublish(b, changed), newest.Key: w.mustPublish(b, newest)}
+	w.flushed(b)
+	if err := b.Purge(t.Context(), purged.Key, deleted); err != nil {
+		t.Fatal(err)
+	}
+	h := newHostile(t, w.opts)
+	elsewhere := w.messageIn(1, "elsewhere")
+	h.event(2, elsewhere.Key, event.Created, "forged")
+	w.load(b)
+	w.wantLoaded(b, want) // it has read the stray, so the takeover doesn't
+	w.flushed(b)
+	crash(b)
+	b = w.open()
+	w.flushed(b)
+	end := endOffsets(t.Context(), t, w.opts.Broker.Addrs[0], w.opts.Topic)
+	crash(b)
+	erase := func(home int, k event.Key, value string) { h.forge(home, k, value); h.forge(home, k, "") }
+	erase(1, purged.Key, h.entryAt(first, false))
+	for n, at := range []uint64{deleted, want[newest.Key], position(1, 1000), position(7, 0), position(0, 0)} {
+		erase(1, w.messageIn(1, fmt.Sprint("invented-", n)).Key, h.entryAt(at, false))
+	}
+	for offset := range end[2] {
+		erase(2, elsewhere.Key, fmt.Sprintf(`{"uid":"forged","resourceVersion":"1","topic":%q,"partition":2,"offset":%d}`, w.opts.Topic, offset))
+		b = w.open()
+		w.wantLoaded(b, want)
+		crash(b)
+	}
+	h.forge(1, changed.Key, "")
+	h.event(1, changed.Key, event.Created, "forged") // its object is in the topic all the same
+	want[changed.Key] = position(1, endOffsets(t.Context(), t, w.opts.Broker.Addrs[0], w.opts.Topic)[1]-1)
+	b = w.open()
+	w.wantLoaded(b, want)
+	crash(b)
+	if got := countInvalid(t, registry); got != 0 {
+		t.Errorf("%d entries were written again", got)
+	}
+}
+
+// TestErased: only a state that no removal after it follows is looked for in the event topic. So
+// the removals that a forwarder records, and the purges of them, cost nothing.
+func TestErased(t *testing.T) {
+	state := func(offset int64) entry { return entry{UID: "u", Topic: "t", Offset: offset} }
+	removal := func(offset int64) entry { return entry{UID: "u", Deleted: true, Topic: "t", Offset: offset} }
+	marker := entry{Type: event.SnapshotStarted, Topic: "t", Offset: 1}
+	tombstone := entry{}
+	const none = -1
+	for name, c := range map[string]struct {
+		records []entry
+		want    int64 // the offset of the erased state
+	}{
+		"a state":                            {[]entry{state(1), state(2)}, none},
+		"a removal":                          {[]entry{state(1), removal(2)}, none},
+		"a purge":                            {[]entry{state(1), removal(2), tombstone}, none},
+		"a purge, repeated":                  {[]entry{state(1), removal(2), tombstone, tombstone}, none},
+		"another life":                       {[]entry{state(1), removal(2), tombstone, state(3)}, none},
+		"a tombstone":                        {[]entry{state(1), state(2), tombstone}, 2},
+		"two tombstones":                     {[]entry{state(2), tombstone, tombstone}, 2},
+		"a removal before the state":         {[]entry{state(2), removal(1)}, 2},
+		"a removal in its place":             {[]entry{state(2), removal(2), removal(2)}, 2},
+		"a removal in its place, and later":  {[]entry{state(2), removal(2), removal(3)}, none},
+		"a removal after a tombstone":        {[]entry{state(2), tombstone, removal(3)}, none},
+		"a removal of another partition":     {[]entry{state(2), {UID: "u", Deleted: true, Topic: "t", Partition: 1}}, none},
+		"a removal of another topic":         {[]entry{state(2), {UID: "u", Deleted: true, Topic: "another"}}, none},
+		"recorded again":                     {[]entry{state(2), tombstone, state(2)}, none},
+		"a marker":                           {[]entry{marker, tombstone}, none},
+		"of nothing":                         {[]entry{tombstone}, none},
+		"erased again, the later one counts": {[]entry{state(2), tombstone, state(4), tombstone}, 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := &part{map[string]entry{}, map[string]erased{}}
+			for offset, e := range c.records {
+				p.read(int64(offset), "k", e)
+			}
+			got := int64(none)
+			if e, ok := p.erased["k"]; ok {
+				got = e.Offset
+			}
+			if got != c.want {
+				t.Errorf("the erased state is at %d, want %d", got, c.want)
+			}
+			if last := c.records[len(c.records)-1]; p.entries["k"] != last {
+				t.Errorf("the entry is %+v, want %+v", p.entries["k"], last)
+			}
+		})
+	}
+}
+
+// tombstone writes a tombstone of an object to a partition of the event topic.
+func (h *hostile) tombstone(partition int, k event.Key) {
+	h.t.Helper()
+	r := &kgo.Record{Topic: h.opts.Topic, Partition: int32(partition), Key: []byte(event.PartitionKey(h.opts.Cluster, k))}
+	if err := h.client.ProduceSync(h.t.Context(), r).FirstErr(); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// TestATombstoneUponAState: a takeover finds a tombstone right after the state of an object,
+// which no forwarder writes. The object is known, as with an invalid record in its place. The
+// tombstone once hid it, and no delete was published if it was gone.
+func TestATombstoneUponAState(t *testing.T) {
+	_, w := newFakeWriters(t)
+	b := w.open()
+	m := w.messageIn(1, "web")
+	w.mustPublish(b, m)
+	newest := w.messageIn(1, "newest")
+	want := map[event.Key]uint64{newest.Key: w.mustPublish(b, newest)}
+	h := newHostile(t, w.opts)
+	crash(b)
+	h.tombstone(1, m.Key)
+	foreign := want[newest.Key] + 1
+	want[m.Key] = foreign
+	for range 2 {
+		b = w.open()
+		for range 2 {
+			w.wantLoaded(b, want)
+			if all, err := w.acked(b); err != nil || !all[m.Key].Foreign || all[m.Key].UID != m.Acked.UID {
+				t.Errorf("loaded %+v, %v", all[m.Key], err)
+			}
+		}
+		crash(b)
+	}
+	b = w.open()
+	w.load(b)
+	deleted := w.mustPublish(b, w.deletion(m.Key, foreign))
+	want[m.Key] = deleted
+	w.wantLoaded(b, want)
+	crash(b)
+	h.tombstone(1, m.Key) // as after the delete of a forwarder that writes none with it
+	delete(want, m.Key)
+	w.wantLoaded(w.open(), want)
+}

@@ -1,0 +1,246 @@
+package oauth
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/oauth2"
+	"golang.org/x/oauth2/clientcredentials"
+
+	"github.com/kuberelay/kuberelay/internal/credential"
+)
+
+var (
+	// ErrUnavailable means that the token endpoint does not answer, or fails. A retry can help.
+	ErrUnavailable = errors.New("the token endpoint is unavailable")
+	// ErrRefused means that the token endpoint refuses the client.
+	ErrRefused = errors.New("the token endpoint refuses the client")
+)
+
+// Options say where tokens come from: TokenFile, or TokenURL with the others. The comment of a field
+// names the environment variable that errors mention.
+type Options struct {
+	TokenFile string // KUBERELAY_KAFKA_OAUTH_TOKEN_FILE
+
+	TokenURL     string   // KUBERELAY_KAFKA_OAUTH_TOKEN_URL
+	ClientID     string   // KUBERELAY_KAFKA_OAUTH_CLIENT_ID
+	SecretFile   string   // KUBERELAY_KAFKA_OAUTH_CLIENT_SECRET_FILE, read at each request for a token
+	Scopes       []string // KUBERELAY_KAFKA_OAUTH_SCOPES
+	Audience     string   // KUBERELAY_KAFKA_OAUTH_AUDIENCE; not sent if empty
+	CAFile       string   // KUBERELAY_KAFKA_OAUTH_CA_FILE; the system's authorities if empty
+	Logger       *slog.Logger
+	now          func() time.Time // the clock of a test
+	fetchTimeout time.Duration
+}
+
+// Tokens provides the current token. It is safe for concurrent use.
+type Tokens struct {
+	opts   Options
+	file   *credential.File[string] // nil with an endpoint
+	secret *credential.File[string]
+	roots  *credential.File[*x509.CertPool] // nil for the system's
+
+	mu      sync.Mutex
+	current token
+}
+
+type token struct {
+	value           string
+	fetched, expiry time.Time // expiry is zero if it is unknown
+}
+
+// fetchTimeout bounds one request for a token.
+const fetchTimeout = 8 * time.Second
+
+// New reads the files, and sends no request.
+func New(o Options) (t *Tokens, err error) {
+	if o.now == nil {
+		o.now = time.Now
+	}
+	if o.fetchTimeout == 0 {
+		o.fetchTimeout = fetchTimeout
+	}
+	t = &Tokens{opts: o}
+	if o.TokenFile != "" {
+		t.file, err = credential.NewFile("KUBERELAY_KAFKA_OAUTH_TOKEN_FILE", o.Logger, func() (string, error) {
+			text, err := credential.Secret(o.TokenFile)
+			if err == nil && !isToken(text) {
+				err = errors.New(o.TokenFile + " does not hold a bearer token")
+			}
+			return text, err
+		})
+		return t, err
+	}
+	t.secret, err = credential.NewFile("KUBERELAY_KAFKA_OAUTH_CLIENT_SECRET_FILE", o.Logger, func() (string, error) { return credential.Secret(o.SecretFile) })
+	if err == nil && o.CAFile != "" {
+		t.roots, err = credential.NewFile("KUBERELAY_KAFKA_OAUTH_CA_FILE", o.Logger, func() (*x509.CertPool, error) { return credential.Roots(o.CAFile) })
+	}
+	return t, err
+}
+
+// bearer is the form of a token in a header (RFC 6750, section 2.1).
+var bearer = regexp.MustCompile(`^[A-Za-z0-9._~+/-]+=*$`)
+
+func isToken(s string) bool { return bearer.MatchString(s) }
+
+// Get returns the current token. It fetches one if there is none or if it is due, and returns the
+// former one if that fails while it is valid.
+func (t *Tokens) Get(ctx context.Context) (string, error) {
+	if t.file != nil {
+		return t.file.Get(), nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	_, err := t.renew(ctx)
+	return t.current.value, err
+}
+
+// Renew fetches a token if the one in use is due, and reports whether there is a new one. It does
+// nothing before the first [Tokens.Get], or with a file.
+func (t *Tokens) Renew(ctx context.Context) bool {
+	if t.file != nil {
+		return false
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.current.value == "" {
+		return false
+	}
+	renewed, err := t.renew(ctx)
+	return renewed && err == nil
+}
+
+// renew replaces a token that is due. An error means that there is no valid one.
+func (t *Tokens) renew(ctx context.Context) (renewed bool, err error) {
+	now := t.opts.now()
+	if t.current.value != "" && !t.current.due(now) {
+		return false, nil
+	}
+	next, err := t.fetch(ctx)
+	switch {
+	case err == nil:
+		t.current = next
+		return true, nil
+	case t.current.valid(now):
+		t.opts.Logger.Warn("cannot renew the token for Kafka, using the last one until it expires", "expires", t.current.expiry, "err", err)
+		return false, nil
+	}
+	t.current = token{}
+	return false, err
+}
+
+func (k token) due(now time.Time) bool {
+	return !k.expiry.IsZero() && now.Sub(k.fetched) >= k.expiry.Sub(k.fetched)*4/5
+}
+
+func (k token) valid(now time.Time) bool { return k.value != "" && now.Before(k.expiry) }
+
+// fetch asks the endpoint for a token.
+func (t *Tokens) fetch(ctx context.Context) (token, error) {
+	ctx, cancel := context.WithTimeout(ctx, t.opts.fetchTimeout)
+	defer cancel()
+	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12}}
+	if t.roots != nil {
+		transport.TLSClientConfig.RootCAs = t.roots.Get()
+	}
+	defer transport.CloseIdleConnections()
+	client := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }} // no other host gets the secret
+	c := clientcredentials.Config{
+		ClientID: t.opts.ClientID, ClientSecret: t.secret.Get(), TokenURL: t.opts.TokenURL, Scopes: t.opts.Scopes,
+		AuthStyle: oauth2.AuthStyleInHeader, // which every endpoint supports (RFC 6749, section 2.3.1), as Kafka's own client does
+	}
+	if t.opts.Audience != "" {
+		c.EndpointParams = url.Values{"audience": {t.opts.Audience}}
+	}
+	began := t.opts.now()
+	answer, err := c.Token(context.WithValue(ctx, oauth2.HTTPClient, client))
+	switch {
+	case err != nil:
+		return token{}, t.explain(err)
+	case !isToken(answer.AccessToken):
+		return token{}, fmt.Errorf("%w: %s answers with something that is no bearer token", ErrUnavailable, t.opts.TokenURL)
+	}
+	next := token{value: answer.AccessToken, fetched: began}
+	if !answer.Expiry.IsZero() {
+		next.expiry = began.Add(time.Until(answer.Expiry)) // expires_in, by the clock of this machine
+	} else if claims, ok := claimsOf(answer.AccessToken); ok && claims.Expires > 0 {
+		next.expiry = time.Unix(int64(claims.Expires), 0)
+	}
+	return next, nil
+}
+
+// explain leaves out the body of a response, which can repeat what was sent.
+func (t *Tokens) explain(err error) error {
+	var answer *oauth2.RetrieveError
+	var failed *url.Error
+	where := t.opts.TokenURL + " (KUBERELAY_KAFKA_OAUTH_TOKEN_URL)"
+	switch {
+	case errors.As(err, &answer):
+		status, kind := answer.Response.StatusCode, ErrUnavailable
+		if status >= 400 && status < 500 && status != http.StatusRequestTimeout && status != http.StatusTooManyRequests {
+			kind = ErrRefused
+		}
+		words := fmt.Sprintf("%d %s", status, http.StatusText(status))
+		if code := answer.ErrorCode; errorCode.MatchString(code) {
+			words += ", " + code
+		}
+		return fmt.Errorf("%w: %s: %s", kind, where, words)
+	case errors.As(err, &failed):
+		return fmt.Errorf("%w: %s: %w%s", ErrUnavailable, where, failed.Err, hint(failed.Err))
+	}
+	return fmt.Errorf("%w: %s: the answer is no token", ErrUnavailable, where)
+}
+
+// errorCode is the form of the codes of RFC 6749, section 5.2.
+var errorCode = regexp.MustCompile(`^[a-z_]{1,40}$`)
+
+func hint(err error) string {
+	var authority x509.UnknownAuthorityError
+	if errors.As(err, &authority) {
+		return ": set KUBERELAY_KAFKA_OAUTH_CA_FILE to a file with the CA certificate of the endpoint"
+	}
+	return ""
+}
+
+// claims are those of a token that this package looks at.
+type claims struct {
+	Subject string  `json:"sub"`
+	Expires float64 `json:"exp"` // seconds since 1970
+}
+
+// claimsOf reads a token that is a JWT, without verifying it.
+func claimsOf(text string) (c claims, ok bool) {
+	parts := strings.Split(text, ".")
+	if len(parts) != 3 {
+		return c, false
+	}
+	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
+	return c, err == nil && json.Unmarshal(payload, &c) == nil
+}
+
+// Subject returns the claim sub of the token in use, which brokers take as the user by default; ""
+// if it is unknown.
+func (t *Tokens) Subject() string {
+	var text string
+	if t.file != nil {
+		text = t.file.Last()
+	} else {
+		t.mu.Lock()
+		text = t.current.value
+		t.mu.Unlock()
+	}
+	c, _ := claimsOf(text)
+	return c.Subject
+}

@@ -1,0 +1,80 @@
+package kafka
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
+)
+
+// Risks returns the settings of topics with which the brokers can lose what they have acknowledged.
+// brokers is the number of brokers, 0 if it is unknown. A setting that could not be read is none.
+func Risks(topics []broker.Topic, brokers int) (all []publish.Risk) {
+	add := func(r publish.Risk, is func(broker.Topic) bool) {
+		for _, t := range topics {
+			if is(t) {
+				r.Of = append(r.Of, t.Name)
+			}
+		}
+		if slices.Sort(r.Of); len(r.Of) > 0 {
+			all = append(all, r)
+		}
+	}
+	single := func(t broker.Topic) bool { return t.Replication == 1 }
+	if brokers == 1 {
+		add(publish.Risk{
+			Setting: "replication factor 1", Single: true,
+			Loses: "there is one broker, so its disk has the only copy, and a power failure loses records that it acknowledged and had not flushed",
+			Fix:   "if that matters, use three brokers, and topics with three replicas and min.insync.replicas=2",
+		}, single)
+		return all
+	}
+	add(publish.Risk{
+		Setting: "replication factor 1",
+		Loses:   "a broker that crashes or loses its disk loses acknowledged records, and no other broker has a copy",
+		Fix:     "give the topics three replicas with kafka-reassign-partitions.sh, and set KUBERELAY_KAFKA_REPLICATION=3 for new ones",
+	}, single)
+	add(publish.Risk{
+		Setting: "min.insync.replicas=1",
+		Loses:   "a leader whose followers are behind acknowledges alone, and what only it has is lost with it",
+		Fix:     "run for each topic: kafka-configs.sh --alter --entity-type topics --entity-name TOPIC --add-config min.insync.replicas=2",
+	}, func(t broker.Topic) bool { return t.Replication > 1 && t.MinInsyncReplicas == 1 })
+	add(publish.Risk{
+		Setting: "unclean.leader.election.enable=true",
+		Loses:   "a replica that lacks acknowledged records can become the leader, and they are lost on every broker",
+		Fix:     "run for each topic: kafka-configs.sh --alter --entity-type topics --entity-name TOPIC --add-config unclean.leader.election.enable=false",
+	}, func(t broker.Topic) bool { return t.Replication > 1 && t.UncleanElection })
+	return all
+}
+
+// Risks returns those of the topics that exist, and of those that would be created.
+func (i Inspection) Risks() []publish.Risk {
+	var topics []broker.Topic
+	for _, t := range append(slices.Clone(i.Topics), i.Checkpoint) {
+		if t.Err == nil {
+			topics = append(topics, t.Topic)
+		}
+	}
+	return Risks(topics, i.Brokers)
+}
+
+// Risks implements [publish.Bus].
+func (b *Bus) Risks() []publish.Risk {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return Risks(slices.Collect(maps.Values(b.topics)), b.brokers)
+}
+
+// noteTopic remembers a topic for [Bus.Risks].
+func (b *Bus) noteTopic(ctx context.Context, t broker.Topic) {
+	n, _ := b.client.Brokers(ctx) // of metadata that was just read
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.topics == nil {
+		b.topics = map[string]broker.Topic{}
+	}
+	b.topics[t.Name], b.brokers = t, cmp.Or(n, b.brokers)
+}

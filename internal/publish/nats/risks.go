@@ -1,0 +1,51 @@
+package nats
+
+import (
+	"fmt"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/kuberelay/kuberelay/internal/publish"
+)
+
+// Risks returns the settings of a stream with which it can lose what it has acknowledged. Those
+// that a forwarder refuses aren't among them. Nothing can be said of a cluster's sync_interval,
+// which only the system account of a server may read.
+//
+// clustered is whether the server of the stream is one of a cluster, and builtIn whether it is the
+// forwarder's own, which syncs at intervals.
+func Risks(is jetstream.StreamConfig, clustered, builtIn bool) []publish.Risk {
+	r := publish.Risk{Setting: fmt.Sprintf("num_replicas=%d", is.Replicas), Of: []string{is.Name}}
+	switch {
+	case is.Replicas > 1:
+		return nil
+	case clustered:
+		r.Loses = "a server that crashes or loses its disk loses acknowledged events, and nobody has a copy"
+		r.Fix = "run: nats stream edit " + is.Name + " --replicas=3; then set KUBERELAY_NATS_REPLICAS=3"
+	case builtIn:
+		r.Single, r.Loses = true, "the built-in server syncs to disk every 2 minutes, so a power failure loses events that it acknowledged since"
+		r.Fix = "if that matters, set KUBERELAY_NATS_URL to a cluster of three NATS servers, and KUBERELAY_NATS_REPLICAS=3"
+	default:
+		r.Single, r.Loses = true, "one server without a cluster; unless its sync_interval is always, a power failure loses events that it acknowledged since the last sync"
+		r.Fix = "if that matters, set sync_interval to always on the NATS server, or use a cluster of three and KUBERELAY_NATS_REPLICAS=3"
+	}
+	return []publish.Risk{r}
+}
+
+// Clustered reports whether the server of a stream is one of a cluster.
+func Clustered(info *jetstream.StreamInfo) bool {
+	return info.Cluster != nil && info.Cluster.Name != ""
+}
+
+// Risks implements [publish.Bus].
+func (b *Bus) Risks() []publish.Risk {
+	if all := b.risks.Load(); all != nil {
+		return *all
+	}
+	return nil
+}
+
+func (b *Bus) noteRisks(info *jetstream.StreamInfo) {
+	all := Risks(info.Config, Clustered(info), b.opts.InProcess != nil)
+	b.risks.Store(&all)
+}

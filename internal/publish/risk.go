@@ -1,0 +1,25 @@
+package publish
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Risk is a setting of the bus with which it can lose messages that it has acknowledged.
+type Risk struct {
+	Setting string   // with its value: "min.insync.replicas=1"
+	Of      []string // the streams or topics that have it
+	Loses   string   // what is lost, and when
+	Fix     string
+	Single  bool // the bus is one server, so this is a choice more than a mistake
+}
+
+// String describes the risk in one sentence.
+func (r Risk) String() string {
+	const show = 5
+	of := strings.Join(r.Of[:min(show, len(r.Of))], ", ")
+	if more := len(r.Of) - show; more > 0 {
+		of += fmt.Sprintf(" and %d more", more)
+	}
+	return fmt.Sprintf("%s (%s): %s", r.Setting, of, r.Loses)
+}
