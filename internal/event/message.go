@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
 )
 
 // Attribute is one CloudEvents context attribute or extension. The value has the canonical

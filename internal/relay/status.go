@@ -237,8 +237,8 @@ func (r *Relay) measureResync() (longwork.Amount, bool) {
 	return longwork.Amount{Done: added - waiting, Total: added}, added >= minResync && waiting > 0
 }
 
-// report logs how far long work has come, what matches nothing, and how the bus can lose events,
-// until ctx ends. It sends no request.
+// report logs the progress of long work, what matches nothing, and how the bus can lose events, until ctx
+// ends. It sends no request.
 func (r *Relay) report(ctx context.Context) {
 	sample, compare := time.NewTicker(longwork.Interval), time.NewTicker(unmatchedPoll)
 	defer sample.Stop()
