@@ -1,5 +1,7 @@
 package torture
 
+import "time"
+
 // The faults of a bus that is a cluster of servers. Every seed of a round with a cluster has at
 // least one of them.
 
@@ -8,7 +10,7 @@ func (s sink) clusterKinds() []kind {
 	if s == onKafka {
 		return kafkaClusterKinds
 	}
-	return nil
+	return natsClusterKinds
 }
 
 // singleOnly returns the names of the kinds that are left out if the bus is a cluster.
@@ -16,5 +18,121 @@ func (s sink) singleOnly() []string {
 	if s == onKafka {
 		return []string{eventsCut, checkpointCut, bothCut} // they cut the files of the only broker
 	}
-	return nil
+	return []string{storeBack, storeEmpty, purged, beforeOne}
 }
+
+// The deeds that concern the servers of a NATS cluster. The leader is that of the stream.
+const (
+	leaderKill     verb = "kill the server that leads"
+	leaderFreeze   verb = "freeze the server that leads"
+	leaderCut      verb = "cut off the server that leads" // arg is silently, or ""
+	followerFreeze verb = "freeze a server that follows"
+	followerCut    verb = "cut off a server that follows" // arg as above
+	followerLeads  verb = "thaw the servers and kill the one that leads"
+	followersHold  verb = "hold back the servers that follow"
+	majorityKill   verb = "kill two servers"
+	allCut         verb = "cut off all servers from one another" // arg as above
+	rolling        verb = "restart the servers one by one"       // arg is orderly, or ""
+	stepDowns      verb = "make the leader step down"            // n times
+	leaderAwait    verb = "await another server that leads"
+	clusterHeal    verb = "mend the cluster"
+	serverKill     verb = "kill a server" // n is its index
+	clusterAgree   verb = "await that all servers have the same"
+
+	copyDisks    verb = "copy the disks of two servers"
+	diskBack     verb = "put the disk of a server back to the copy"       // arg is leaderKill, or ""
+	majorityBack verb = "put the disks of two servers back to the copies" // arg is emptied for the third one, or ""
+)
+
+const (
+	silently = "silently"
+	emptied3 = "and empty the third one"
+)
+
+// A server notices that it no longer leads within 10 s, and an election takes 4 to 9 s.
+const electionLimit = 25 * time.Second
+
+var natsClusterKinds = []kind{
+	{
+		name: "server that leads killed", uses: []string{theBus}, felt: busTrouble, slow: true,
+		add: func(g *generator, from, to int) {
+			g.during(from, to, act{do: leaderKill}, act{do: leaderAwait}, act{do: clusterHeal})
+		},
+	},
+	{
+		name: "server that leads frozen", uses: []string{theBus}, felt: busTrouble, slow: true,
+		add: func(g *generator, from, to int) {
+			g.during(from, to, act{do: leaderFreeze}, act{do: leaderAwait}, act{do: clusterHeal})
+		},
+	},
+	{
+		name: "server that leads cut off from the others", uses: []string{theBus}, felt: busTrouble, slow: true,
+		add: func(g *generator, from, to int) {
+			g.during(from, to, act{do: leaderCut, arg: g.silence()}, act{do: leaderAwait}, act{do: clusterHeal})
+		},
+	},
+	{
+		name: "server that follows cut off from the others", uses: []string{theBus}, slow: true,
+		add: func(g *generator, from, to int) {
+			acts := []act{{do: followerCut, arg: g.silence()}, {do: clusterHeal}}
+			if g.IntN(2) == 0 { // it comes back to a cluster that elects
+				acts = []act{{do: followerCut, arg: g.silence()}, {do: stepDowns, n: 1}, {do: clusterHeal}, {do: leaderKill}, {do: leaderAwait}, {do: clusterHeal}}
+			}
+			g.during(from, to, acts...)
+		},
+	},
+	{
+		name: "majority of the servers lost and back", uses: []string{theBus}, felt: busTrouble, slow: true,
+		add: func(g *generator, from, to int) {
+			lost := act{do: majorityKill}
+			if g.IntN(2) == 0 {
+				lost = act{do: allCut, arg: g.silence()}
+			}
+			g.during(from, to, lost, act{do: awaitLog, arg: busTrouble}, act{do: clusterHeal})
+		},
+	},
+	{
+		name: "servers restarted one by one", uses: []string{theBus}, felt: busTrouble, slow: true,
+		add: func(g *generator, from, to int) {
+			g.during(from, to, act{do: rolling, arg: []string{"", orderly}[g.IntN(2)]})
+		},
+	},
+	{
+		name: "server that was frozen leads", uses: []string{theBus}, felt: busTrouble, slow: true,
+		add: func(g *generator, from, to int) {
+			g.during(from, to, act{do: followerFreeze}, act{do: followerLeads}, act{do: leaderAwait}, act{do: clusterHeal})
+		},
+	},
+	{
+		name: "replicas that lag", uses: []string{theBus, theForwarder, theLeader}, slow: true,
+		add: func(g *generator, from, to int) {
+			g.plan.settings.refresh = frequently
+			g.during(from, to, act{do: followersHold}, act{do: killNow}, act{do: awaitLog, arg: synced}, act{do: clusterHeal})
+		},
+	},
+	{
+		name: "server with an older disk", uses: []string{theBus}, slow: true,
+		add: func(g *generator, from, to int) {
+			acts := []act{{do: copyDisks}, {do: diskBack}, {do: clusterHeal}}
+			if g.IntN(2) == 0 {
+				acts = []act{{do: copyDisks}, {do: diskBack, arg: string(leaderKill)}, {do: leaderAwait}, {do: clusterHeal}}
+			}
+			g.during(from, to, acts...)
+		},
+	},
+	{
+		name: "majority of the servers with older disks", uses: []string{theBus, theForwarder, another, theLeader}, slow: true, alone: []string{restored}, felt: busTrouble,
+		add: func(g *generator, from, to int) {
+			g.during(from, to, act{do: copyDisks}, act{do: majorityBack, arg: []string{"", emptied3}[g.IntN(2)]})
+		},
+	},
+	{
+		name: "server that leads steps down again and again", uses: []string{theBus}, slow: true,
+		add: func(g *generator, from, to int) {
+			g.during(from, to, act{do: stepDowns, n: 3 + g.IntN(5)})
+		},
+	},
+}
+
+// silence draws whether servers that are cut off from one another notice at once.
+func (g *generator) silence() string { return []string{"", silently}[g.IntN(2)] }

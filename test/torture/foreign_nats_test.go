@@ -75,7 +75,7 @@ func (b *natsBus) write(ctx context.Context, m rawMessage) ([]harness.Place, err
 	if err != nil {
 		return nil, err
 	}
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", strings.TrimPrefix(b.server.URL, "nats://"))
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", strings.TrimPrefix(b.servers[0].URL, "nats://"))
 	if err != nil {
 		return nil, err
 	}

@@ -6,14 +6,14 @@ var kafkaClusterKinds = []kind{
 	{
 		name: "broker with a leader killed", uses: []string{theBus}, slow: true,
 		add: func(g *generator, from, to int) {
-			g.during(from, to, act{do: leaderKill, n: g.IntN(7)}, act{do: awaitLog, arg: busTrouble}, act{do: brokersHeal})
+			g.during(from, to, act{do: brokerKill, n: g.IntN(7)}, act{do: awaitLog, arg: busTrouble}, act{do: brokersHeal})
 		},
 	},
 	{
 		// Clients reach it, and it still claims to lead.
 		name: "broker with a leader cut off from the others", uses: []string{theBus}, slow: true,
 		add: func(g *generator, from, to int) {
-			acts := []act{{do: leaderCut, n: g.IntN(7)}, {do: awaitLog, arg: busTrouble}, {do: brokersHeal}}
+			acts := []act{{do: brokerCut, n: g.IntN(7)}, {do: awaitLog, arg: busTrouble}, {do: brokersHeal}}
 			if g.IntN(2) == 0 {
 				acts = []act{acts[0], {do: killNow}, {do: awaitLog, arg: synced}, acts[2]}
 			}
@@ -23,7 +23,7 @@ var kafkaClusterKinds = []kind{
 	{
 		name: "majority of the brokers lost", uses: []string{theBus}, slow: true, felt: busTrouble,
 		add: func(g *generator, from, to int) {
-			g.during(from, to, act{do: []verb{majorityKill, majorityHold, followersHold}[g.IntN(3)], n: g.IntN(7)}, act{do: awaitLog, arg: busTrouble}, act{do: brokersHeal})
+			g.during(from, to, act{do: []verb{brokersKill, brokersFreeze, replicasFreeze}[g.IntN(3)], n: g.IntN(7)}, act{do: awaitLog, arg: busTrouble}, act{do: brokersHeal})
 		},
 	},
 	olderDisk("unclean election loses the end of the event topic", topicName),
@@ -35,20 +35,20 @@ var kafkaClusterKinds = []kind{
 		name: "a follower lags and the leader is killed", uses: []string{theBus}, slow: true,
 		add: func(g *generator, from, to int) {
 			n := g.IntN(7)
-			g.during(from, to, act{do: followerHold, n: n}, act{do: awaitLog, arg: busTrouble}, act{do: leaderKill, n: n}, act{do: brokersHeal})
+			g.during(from, to, act{do: replicaHold, n: n}, act{do: awaitLog, arg: busTrouble}, act{do: brokerKill, n: n}, act{do: brokersHeal})
 		},
 	},
 	olderDisk("unclean election loses the end of the checkpoint topic", checkpointName),
 	{
 		name: "broker with a leader frozen", uses: []string{theBus}, slow: true,
 		add: func(g *generator, from, to int) {
-			g.during(from, to, act{do: leaderFreeze, n: g.IntN(7)}, act{do: awaitLog, arg: busTrouble}, act{do: brokersHeal})
+			g.during(from, to, act{do: brokerFreeze, n: g.IntN(7)}, act{do: awaitLog, arg: busTrouble}, act{do: brokersHeal})
 		},
 	},
 	{
 		name: "controller lost, then a leader", uses: []string{theBus}, slow: true,
 		add: func(g *generator, from, to int) {
-			acts := []act{{do: controllerEnd}, {do: leaderKill, n: g.IntN(7)}, {do: awaitLog, arg: busTrouble}, {do: brokersHeal}}
+			acts := []act{{do: controllerEnd}, {do: brokerKill, n: g.IntN(7)}, {do: awaitLog, arg: busTrouble}, {do: brokersHeal}}
 			if g.IntN(3) == 0 {
 				acts = []act{acts[0], {do: killNow}, {do: awaitLog, arg: synced}, acts[3]}
 			}
@@ -70,7 +70,7 @@ var kafkaClusterKinds = []kind{
 		name: "coordinator killed during a takeover", uses: []string{theBus, theForwarder}, slow: true,
 		add: func(g *generator, from, to int) {
 			g.plan.settings.kafka.idempotent = true
-			g.during(from, to, act{do: killNow}, act{do: coordinatorOf}, act{do: awaitLog, arg: synced}, act{do: brokersHeal})
+			g.during(from, to, act{do: killNow}, act{do: coordinatorKill}, act{do: awaitLog, arg: synced}, act{do: brokersHeal})
 		},
 	},
 }

@@ -15,23 +15,23 @@ import (
 
 // The deeds on a cluster of Kafka brokers. n chooses a partition, whose leader they concern.
 const (
-	leaderKill    verb = "kill the broker that leads partition"
-	leaderFreeze  verb = "freeze the broker that leads partition"
-	leaderCut     verb = "cut off the broker that leads partition"
-	followerHold  verb = "hold the replication of a follower of partition"
-	majorityKill  verb = "kill two brokers, of which one leads partition"
-	majorityHold  verb = "freeze two brokers, of which one leads partition"
-	coordinatorOf verb = "kill the broker that coordinates the transactional id"
-	followersHold verb = "freeze the followers of partition"
-	controllerEnd verb = "kill the controller"
-	brokersHeal   verb = "mend the brokers and their connections"
-	brokersInSync verb = "await that all replicas are in sync"
-	rollBrokers   verb = "restart the brokers one by one"
-	moveReplicas  verb = "reassign the partitions and back"
-	moveLeaders   verb = "move the leaders"
-	copyDisk      verb = "copy the disk of a follower of partition"
-	electOlder    verb = "put the disk back and elect that broker in" // arg is the topic, or both with a comma
-	awaitReport   verb = "await the report of the loss by"
+	brokerKill      verb = "kill the broker that leads partition"
+	brokerFreeze    verb = "freeze the broker that leads partition"
+	brokerCut       verb = "cut off the broker that leads partition"
+	replicaHold     verb = "hold the replication of a follower of partition"
+	brokersKill     verb = "kill two brokers, of which one leads partition"
+	brokersFreeze   verb = "freeze two brokers, of which one leads partition"
+	coordinatorKill verb = "kill the broker that coordinates the transactional id"
+	replicasFreeze  verb = "freeze the followers of partition"
+	controllerEnd   verb = "kill the controller"
+	brokersHeal     verb = "mend the brokers and their connections"
+	brokersInSync   verb = "await that all replicas are in sync"
+	rollBrokers     verb = "restart the brokers one by one"
+	moveReplicas    verb = "reassign the partitions and back"
+	moveLeaders     verb = "move the leaders"
+	copyDisk        verb = "copy the disk of a follower of partition"
+	electOlder      verb = "put the disk back and elect that broker in" // arg is the topic, or both with a comma
+	awaitReport     verb = "await the report of the loss"
 )
 
 // clusterDeeds returns how to perform them.
@@ -41,20 +41,20 @@ func (b *kafkaBus) clusterDeeds() map[verb]func(context.Context, act) error {
 		return func(ctx context.Context, a act) error { return do(b.leader(ctx, a.n)) }
 	}
 	return map[verb]func(context.Context, act) error{
-		leaderKill:   leader(func(n int) error { return c.Brokers[n].Kill() }),
-		leaderFreeze: leader(func(n int) error { return c.Brokers[n].Freeze() }),
-		leaderCut:    leader(func(n int) error { c.CutOff(n); return nil }),
-		followerHold: leader(func(n int) error { c.HoldBack(b.next(n)); return nil }),
-		majorityKill: leader(func(n int) error {
+		brokerKill:   leader(func(n int) error { return c.Brokers[n].Kill() }),
+		brokerFreeze: leader(func(n int) error { return c.Brokers[n].Freeze() }),
+		brokerCut:    leader(func(n int) error { c.CutOff(n); return nil }),
+		replicaHold:  leader(func(n int) error { c.HoldBack(b.next(n)); return nil }),
+		brokersKill: leader(func(n int) error {
 			return errors.Join(c.Brokers[n].Kill(), c.Brokers[b.next(n)].Kill())
 		}),
-		majorityHold: leader(func(n int) error {
+		brokersFreeze: leader(func(n int) error {
 			return errors.Join(c.Brokers[n].Freeze(), c.Brokers[b.next(n)].Freeze())
 		}),
-		coordinatorOf: func(ctx context.Context, _ act) error {
+		coordinatorKill: func(ctx context.Context, _ act) error {
 			return c.Brokers[c.Leader(ctx, "__transaction_state", 0)].Kill()
 		},
-		followersHold: leader(func(n int) error {
+		replicasFreeze: leader(func(n int) error {
 			return errors.Join(c.Brokers[b.next(n)].Freeze(), c.Brokers[b.next(b.next(n))].Freeze())
 		}),
 		controllerEnd: func(context.Context, act) error { return c.Controller.Kill() },
@@ -65,7 +65,7 @@ func (b *kafkaBus) clusterDeeds() map[verb]func(context.Context, act) error {
 		moveLeaders:   func(ctx context.Context, a act) error { return b.moveLeaders(ctx, a.n) },
 		copyDisk:      func(ctx context.Context, a act) error { return b.copyDisk(ctx, b.next(b.leader(ctx, a.n))) },
 		electOlder:    func(ctx context.Context, a act) error { return b.electOlder(ctx, strings.Split(a.arg, ",")) },
-		awaitReport:   func(ctx context.Context, a act) error { return b.awaitReport(ctx, b.world.nodes[a.node]) },
+		awaitReport:   func(ctx context.Context, _ act) error { return b.awaitReport(ctx) },
 	}
 }
 
@@ -268,20 +268,14 @@ func endsIn(data string, before []int64) ([]int64, error) {
 	return ends, err
 }
 
-// lostMetric counts the losses that a forwarder has found.
-const lostMetric = "kuberelay_bus_lost_total"
-
 // acknowledged returns messages that a running forwarder has seen acknowledged, none if that isn't
-// known. It notes how many losses the forwarder has found so far.
+// known. It notes which losses the forwarders have reported so far.
 func (b *kafkaBus) acknowledged(ctx context.Context, n *node) (all []harness.Received) {
 	_ = harness.Eventually(ctx, feltLimit, "nothing is in flight", func(ctx context.Context) (err error) {
 		if all, _, err = b.All(); err != nil {
 			return err
 		}
-		if b.reported, err = n.Metric(ctx, lostMetric); err != nil {
-			all = nil
-			return err
-		}
+		b.reported = b.world.losses(ctx)
 		flying, err := n.Metric(ctx, "kuberelay_kafka_in_flight")
 		if err == nil && flying > 0 {
 			err = fmt.Errorf("%.0f are", flying)
@@ -294,7 +288,8 @@ func (b *kafkaBus) acknowledged(ctx context.Context, n *node) (all []harness.Rec
 	return all
 }
 
-// lostObjects returns the number of objects whose last event was acknowledged and is lost.
+// lostObjects returns the number of objects that existed in their last event, which was acknowledged
+// and is lost.
 func (b *kafkaBus) lostObjects(acknowledged []harness.Received) (objects int) {
 	last := map[string]harness.Received{}
 	for _, m := range acknowledged {
@@ -303,44 +298,21 @@ func (b *kafkaBus) lostObjects(acknowledged []harness.Received) (objects int) {
 		}
 	}
 	for _, m := range last {
-		if b.world.lost[m.Place] {
+		if b.world.lost[m.Place] && m.Body != nil && !gone(m) {
 			objects++
 		}
 	}
 	return objects
 }
 
-// awaitReport waits until a forwarder, which must have run all the time, says that the bus has lost
-// events. It fails if the forwarder stays silent.
-func (b *kafkaBus) awaitReport(ctx context.Context, n *node) error {
+// awaitReport waits until a forwarder says that the bus has lost events. It fails if a forwarder that
+// ran all the time stays silent.
+func (b *kafkaBus) awaitReport(ctx context.Context) error {
 	if b.toReport == 0 {
 		return nil
 	}
-	err := harness.Eventually(ctx, settle, "the forwarder reports what the bus has lost", func(ctx context.Context) error {
-		now, err := n.Metric(ctx, lostMetric)
-		if err == nil && now <= b.reported {
-			err = fmt.Errorf("%s is %.0f, as before, and the last events of %d objects are lost", lostMetric, now, b.toReport)
-		}
-		return err
-	})
-	if err != nil {
-		return &wrongError{[]string{err.Error()}}
+	if err := b.world.awaitTold(ctx, b.reported); err != nil {
+		return &wrongError{[]string{fmt.Sprintf("the last events of %d objects are lost: %v", b.toReport, err)}}
 	}
 	return nil
-}
-
-// inventedLosses returns what forwarders on a cluster of Kafka brokers say that the brokers have
-// lost, if they have lost nothing. A forwarder that takes an event as acknowledged too early finds
-// it missing later, and publishes it again.
-func (w *world) inventedLosses(ctx context.Context, all []harness.Received) (problems []string) {
-	renewed := slices.ContainsFunc(all, func(m harness.Received) bool { return m.Life > 1 })
-	if w.settings.sink != onKafka || w.settings.cluster == 0 || len(w.lost) > 0 || renewed || w.reconfigured() {
-		return nil
-	}
-	for n, nd := range w.nodes {
-		if lost, err := nd.Metric(ctx, lostMetric); err == nil && lost > 0 {
-			problems = append(problems, fmt.Sprintf("forwarder %d says that the bus has lost %.0f events, and it has lost none", n, lost))
-		}
-	}
-	return problems
 }

@@ -19,49 +19,119 @@ import (
 
 const streamName = "KUBERELAY"
 
-// natsBus is a NATS server in its own process.
+// natsBus is a NATS server, or a cluster of them, each in its own process.
 type natsBus struct {
 	*harness.NATSRecorder
 
 	world   *world
-	server  *natstest.Process
-	proxies []*faultproxy.Proxy
+	servers []*natstest.Process
+	cluster *natstest.Processes // nil for a single server
+	proxies []faultproxy.Group  // of each forwarder
+	reading faultproxy.Group    // of the recorder
 	full    bool
-	copied  string // the folder with the copy of the store
+	down    map[int]bool   // servers that were killed
+	frozen  map[int]bool   // servers
+	held    map[int]bool   // servers whose replicas are held back
+	copied  map[int]string // the folders with the copies of the servers' stores
 }
 
 var _ bus = (*natsBus)(nil)
 
 func startNATS(t testing.TB, w *world) *natsBus {
-	b := &natsBus{world: w, server: natstest.StartProcess(t)}
-	for range w.forwarders() {
-		b.proxies = append(b.proxies, faultproxy.Start(t, strings.TrimPrefix(b.server.URL, "nats://")))
+	b := &natsBus{world: w, down: map[int]bool{}, frozen: map[int]bool{}, held: map[int]bool{}, copied: map[int]string{}}
+	if size := w.settings.cluster; size > 0 {
+		b.cluster = natstest.StartProcesses(t, size)
+		b.servers = b.cluster.Servers
+	} else {
+		b.servers = []*natstest.Process{natstest.StartProcess(t)}
 	}
+	for range w.forwarders() {
+		b.proxies = append(b.proxies, b.connect(t))
+	}
+	b.reading = b.connect(t)
 	var err error
-	if b.NATSRecorder, err = harness.RecordNATS(b.server.URL, streamName); err != nil {
+	if b.NATSRecorder, err = harness.RecordNATS(urls(b.reading), streamName); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(b.Close)
 	return b
 }
 
-func (b *natsBus) links(n int) faultproxy.Group { return faultproxy.Group{b.proxies[n]} }
+// connect starts the proxies of one client.
+func (b *natsBus) connect(t testing.TB) (g faultproxy.Group) {
+	for _, s := range b.servers {
+		g = append(g, faultproxy.Start(t, strings.TrimPrefix(s.URL, "nats://")))
+	}
+	return g
+}
+
+// urls returns the addresses of proxies in the form of KUBERELAY_NATS_URL.
+func urls(g faultproxy.Group) string {
+	var all []string
+	for _, p := range g {
+		all = append(all, "nats://"+p.Addr())
+	}
+	return strings.Join(all, ",")
+}
+
+func (b *natsBus) links(n int) faultproxy.Group { return b.proxies[n] }
 
 func (b *natsBus) variables(n int) map[string]string {
 	s := b.world.settings
 	return map[string]string{
-		"NATS_URL": "nats://" + b.proxies[n].Addr(), "NATS_ACK_TIMEOUT": ackTimeout.String(),
+		"NATS_URL": urls(b.proxies[n]), "NATS_REPLICAS": fmt.Sprint(len(b.servers)), "NATS_ACK_TIMEOUT": ackTimeout.String(),
 		"NATS_HISTORY": fmt.Sprint(s.history), "NATS_MAX_IN_FLIGHT": fmt.Sprint(s.inFlight),
 	}
 }
 
 func (b *natsBus) verified(o *verify.Options, cluster string) {
-	o.NATS, o.NATSHistory = natsreader.Options{URLs: []string{b.server.URL}, Stream: streamName, Cluster: cluster}, b.world.settings.history
+	o.NATS, o.NATSHistory = natsreader.Options{Stream: streamName, Cluster: cluster}, b.world.settings.history
+	for _, s := range b.servers {
+		o.NATS.URLs = append(o.NATS.URLs, s.URL)
+	}
 }
 
-func (b *natsBus) kill() error   { b.server.Kill(); return nil }
-func (b *natsBus) freeze() error { b.server.Freeze(); return nil }
-func (b *natsBus) thaw() error   { b.server.Thaw(); return nil }
+func (b *natsBus) kill() error {
+	for n := range b.servers {
+		b.killServer(n)
+	}
+	return nil
+}
+
+func (b *natsBus) killServer(n int) {
+	b.servers[n].Kill()
+	b.down[n] = true
+	delete(b.frozen, n)
+}
+
+func (b *natsBus) startServer(n int) {
+	if b.down[n] {
+		b.servers[n].Start()
+		delete(b.down, n)
+	}
+}
+
+func (b *natsBus) freeze() error {
+	for n := range b.servers {
+		b.freezeServer(n)
+	}
+	return nil
+}
+
+func (b *natsBus) freezeServer(n int) {
+	if !b.down[n] && !b.frozen[n] {
+		b.servers[n].Freeze()
+		b.frozen[n] = true
+	}
+}
+
+func (b *natsBus) thaw() error {
+	for n := range b.frozen {
+		b.servers[n].Thaw()
+	}
+	clear(b.frozen)
+	return nil
+}
 
 // execute is [bus]'s.
 func (b *natsBus) execute(ctx context.Context, a act) error {
@@ -73,16 +143,24 @@ func (b *natsBus) execute(ctx context.Context, a act) error {
 	case copyStore:
 		return b.copyStore(ctx)
 	case putBack:
-		return b.replaceStore(ctx, b.copied)
+		return b.replaceStore(ctx, b.copied[0])
 	case emptyStore:
 		return b.replaceStore(ctx, "")
+	}
+	if b.cluster != nil {
+		return b.executeOnCluster(ctx, a)
 	}
 	return fmt.Errorf("unknown deed %q", a.do)
 }
 
-func (b *natsBus) mend(ctx context.Context) error { return b.unfill(ctx) }
+func (b *natsBus) mend(ctx context.Context) error {
+	if b.cluster != nil {
+		b.heal()
+	}
+	return b.unfill(ctx)
+}
 
-// start starts the server after it was killed. Before the forwarders reach it, the stream is
+// start starts the servers that were killed. Before the forwarders reach it, the stream is
 // compared with its state before the kill.
 func (b *natsBus) start(ctx context.Context) error {
 	if b.world.purges() {
@@ -91,7 +169,9 @@ func (b *natsBus) start(ctx context.Context) error {
 			defer p.Pass()
 		}
 	}
-	b.server.Start()
+	for n := range b.servers {
+		b.startServer(n)
+	}
 	if !b.world.purges() {
 		return nil
 	}

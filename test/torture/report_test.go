@@ -233,11 +233,12 @@ func TestReport(t *testing.T) {
 	write(round{onNATS, 0, false, 0}, 333)
 	write(round{onKafka, 3, false, 0}, 444)
 	write(round{onNATS, 0, true, 0}, 555)
+	write(round{onNATS, 0, false, 3}, 666)
 	text, err := os.ReadFile(to)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for want, times := range map[string]int{"accepted 111 ": 0, "accepted 222 ": 1, "accepted 333 ": 1, "accepted 444 ": 1, "accepted 555 ": 1, "## Over NATS\n": 1, "## Over Kafka\n": 1, "## Over Kafka, 3 replicas\n": 1, "## Over NATS, with a foreign writer\n": 1} {
+	for want, times := range map[string]int{"accepted 111 ": 0, "accepted 222 ": 1, "accepted 333 ": 1, "accepted 444 ": 1, "accepted 555 ": 1, "accepted 666 ": 1, "## Over NATS\n": 1, "## Over Kafka\n": 1, "## Over Kafka, 3 replicas\n": 1, "## Over NATS, with a foreign writer\n": 1, "## Over NATS, a cluster of 3 servers\n": 1} {
 		if got := strings.Count(string(text), want); got != times {
 			t.Errorf("%q is there %d times, want %d", want, got, times)
 		}

@@ -17,6 +17,7 @@ type round struct {
 var rounds = []round{
 	{onNATS, 0, false, 0}, {onKafka, 0, false, 0}, {onNATS, 2, false, 0}, {onNATS, 3, false, 0}, {onKafka, 2, false, 0}, {onKafka, 3, false, 0},
 	{onNATS, 0, true, 0}, {onKafka, 0, true, 0},
+	{onNATS, 0, false, 3},
 	{onKafka, 0, false, 3},
 }
 

@@ -12,7 +12,7 @@ var kafkaClusterScenarios = []scenario{
 		settings: onCluster(usualOnKafka()), play: playMinority,
 	},
 	{
-		name: "a replica that is behind is elected (Kafka cluster)", bugs: []string{"lost-silently"},
+		name: "a replica that is behind is elected (Kafka cluster)", bugs: []string{"lost-quietly"},
 		settings: losing(onCluster(usualOnKafka())), play: playElectOlder,
 	},
 }
@@ -29,7 +29,7 @@ func playMinority(s *script) {
 	s.begin(0)
 	s.do(act{do: moveLeaders, n: 0})
 	s.ledBy("one broker", func(p int) bool { return p == 0 })
-	s.do(act{do: leaderCut})
+	s.do(act{do: brokerCut})
 	s.change(put, at("changed"))
 	s.ledBy("another broker", func(p int) bool { return p > 0 })
 	s.idle(0)
@@ -39,7 +39,7 @@ func playMinority(s *script) {
 
 	s.do(act{do: moveLeaders, n: 0})
 	s.ledBy("one broker", func(p int) bool { return p == 0 })
-	s.do(act{do: followersHold})
+	s.do(act{do: replicasFreeze})
 	s.change(put, at("changed"))
 	s.do(act{do: awaitLog, arg: busTrouble})
 	s.until("the leader is alone", func(ctx context.Context) error {

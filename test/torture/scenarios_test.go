@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-var scenarios = slices.Concat(changing, kafkaClusterScenarios, []scenario{
+var scenarios = slices.Concat(changing, clustered, kafkaClusterScenarios, []scenario{
 	{
 		name: "objects change", bugs: []string{"random-ids", "drop-tombstone"},
 		settings: usual, play: playChange,

@@ -14,9 +14,9 @@ func (b *natsBus) copyStore(ctx context.Context) error {
 	if _, err := b.world.awaitStored(ctx, "there is something to copy"); err != nil {
 		return err
 	}
-	b.server.Kill()
-	b.copied = filepath.Join(b.world.dir, "store")
-	if err := os.CopyFS(b.copied, os.DirFS(b.server.StoreDir())); err != nil {
+	b.killServer(0)
+	b.copied[0] = filepath.Join(b.world.dir, "store")
+	if err := os.CopyFS(b.copied[0], os.DirFS(b.servers[0].StoreDir())); err != nil {
 		return err
 	}
 	return b.start(ctx)
@@ -35,12 +35,12 @@ func (b *natsBus) replaceStore(ctx context.Context, by string) error {
 	if err := b.world.quiet(ctx); err != nil {
 		return err
 	}
-	b.server.Kill()
-	b.server.Forget()
+	b.killServer(0)
+	b.servers[0].Forget()
 	if by == "" {
 		return b.start(ctx) // the recorder detects the new stream
 	}
-	if err := os.CopyFS(b.server.StoreDir(), os.DirFS(by)); err != nil {
+	if err := os.CopyFS(b.servers[0].StoreDir(), os.DirFS(by)); err != nil {
 		return err
 	}
 	if err := b.start(ctx); err != nil {

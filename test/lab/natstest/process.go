@@ -5,7 +5,9 @@ package natstest
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -42,6 +44,9 @@ func runChild(asked string) error {
 		return err
 	}
 	opts.NoLog = true
+	if opts.Cluster.Port != 0 {
+		hurryElections()
+	}
 	ns, err := server.NewServer(opts)
 	if err != nil {
 		return err
@@ -51,8 +56,38 @@ func runChild(asked string) error {
 		return fmt.Errorf("not ready after %s", startLimit)
 	}
 	fmt.Println("ready")
-	_, _ = os.Stdin.Read(make([]byte, 1)) // returns when the parent ends, for any reason
+	for orders := bufio.NewScanner(os.Stdin); orders.Scan(); { // ends when the parent ends, for any reason
+		if err := obey(ns, orders.Text()); err != nil {
+			fmt.Println(err)
+			continue
+		}
+		fmt.Println(done)
+	}
 	return nil
+}
+
+// The orders that a parent writes to a server's standard input, each followed by the name of a
+// stream, and the answer to an order that was obeyed
+const (
+	hold    = "hold"
+	release = "release"
+	done    = "done"
+)
+
+func obey(ns *server.Server, order string) error {
+	verb, stream, _ := strings.Cut(order, " ")
+	replica, err := lookupStream(ns.GlobalAccount(), stream)
+	if err != nil {
+		return err
+	}
+	if replica == nil || raftNode(replica) == nil {
+		return fmt.Errorf("no replica of %s runs yet", stream)
+	}
+	if verb == release {
+		raftNode(replica).ResumeApply()
+		return nil
+	}
+	return raftNode(replica).PauseApply()
 }
 
 // Process is a server in its own process.
@@ -64,6 +99,8 @@ type Process struct {
 	port, monitor int
 	dir           string
 	cmd           *exec.Cmd
+	orders        io.Writer
+	answers       *bufio.Reader
 }
 
 // StartProcess starts a server with JetStream in its own process and kills it with the test. The
@@ -115,6 +152,22 @@ func (p *Process) Connections() []*server.ConnInfo {
 	return all.Conns
 }
 
+// Stored returns the sequence of the last message in this server's replica of a stream, 0 if it
+// has none.
+func (p *Process) Stored(stream string) uint64 {
+	p.t.Helper()
+	var of server.JSInfo
+	p.ask("jsz?accounts=true&streams=true", &of)
+	for _, a := range of.AccountDetails {
+		for _, s := range a.Streams {
+			if s.Name == stream {
+				return s.State.LastSeq
+			}
+		}
+	}
+	return 0
+}
+
 // ask sends a request to the server's monitoring endpoint.
 func (p *Process) ask(path string, answer any) {
 	p.t.Helper()
@@ -139,7 +192,8 @@ func (p *Process) Start() {
 	cmd := exec.Command(os.Args[0], "-test.run=^$") // runs no test if TestMain doesn't call RunIfChild
 	cmd.Env = append(os.Environ(), childEnv+"="+p.configFile())
 	cmd.Stderr = os.Stderr
-	if _, err := cmd.StdinPipe(); err != nil {
+	orders, err := cmd.StdinPipe()
+	if err != nil {
 		p.t.Fatal(err)
 	}
 	out, err := cmd.StdoutPipe()
@@ -149,8 +203,8 @@ func (p *Process) Start() {
 	if err := cmd.Start(); err != nil {
 		p.t.Fatal(err)
 	}
-	p.cmd = cmd
-	if line, err := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
+	p.cmd, p.orders, p.answers = cmd, orders, bufio.NewReader(out)
+	if line, err := p.answers.ReadString('\n'); line != "ready\n" {
 		p.Kill()
 		p.t.Fatalf("the NATS server's process says %q (%v); does TestMain call natstest.RunIfChild?", line, err)
 	}
@@ -163,6 +217,14 @@ func (p *Process) Kill() {
 	}
 	_ = p.cmd.Process.Signal(syscall.SIGKILL)
 	_ = p.cmd.Wait() // the error is that it was killed
+	p.cmd = nil
+}
+
+// Stop ends the process with SIGTERM, on which the server hands over what it leads.
+func (p *Process) Stop() {
+	p.t.Helper()
+	p.signal(syscall.SIGTERM)
+	_ = p.cmd.Wait() // the server's exit code says nothing
 	p.cmd = nil
 }
 
@@ -182,6 +244,29 @@ func (p *Process) Freeze() {
 	if _, err := syscall.Wait4(p.cmd.Process.Pid, &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
 		p.t.Fatalf("the NATS server did not stop: %v", err)
 	}
+}
+
+// HoldBack makes the server's replica of a stream lag: it still stores the entries of the log and
+// acknowledges them to the leader, but doesn't apply them to its copy of the stream, from which it
+// serves readers. It can't become the leader meanwhile. The leader of the stream can't be held
+// back, which is an error. Release ends it, as does the end of the process.
+func (p *Process) HoldBack(stream string) error { return p.order(hold, stream) }
+
+// Release ends what HoldBack did.
+func (p *Process) Release(stream string) error { return p.order(release, stream) }
+
+func (p *Process) order(verb, stream string) error {
+	if _, err := fmt.Fprintln(p.orders, verb, stream); err != nil {
+		return err
+	}
+	answer, err := p.answers.ReadString('\n')
+	if err == nil && answer != done+"\n" {
+		err = errors.New(strings.TrimSpace(answer))
+	}
+	if err != nil {
+		return fmt.Errorf("%s %s: %w", verb, stream, err)
+	}
+	return nil
 }
 
 // Thaw resumes a frozen process.

@@ -1,0 +1,85 @@
+package torture
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/kuberelay/kuberelay/test/harness"
+)
+
+// loss is how many objects a run of a forwarder has reported as lost by the bus.
+type loss struct {
+	node   *node
+	starts int
+	count  float64
+}
+
+// losses asks the running forwarders.
+func (w *world) losses(ctx context.Context) (all []loss) {
+	for _, n := range w.nodes {
+		asking, cancel := context.WithTimeout(ctx, opTimeout)
+		count, err := n.Metric(asking, "kuberelay_bus_lost_total")
+		cancel()
+		if err == nil {
+			starts, _ := n.count()
+			all = append(all, loss{n, starts, count})
+		}
+	}
+	return all
+}
+
+// mustTell reports whether a forwarder that knows these messages must miss one if the stream goes
+// on at a sequence: the last message of an object that existed was lost.
+func mustTell(known []harness.Received, end uint64) bool {
+	last := map[string]harness.Received{}
+	for _, m := range known {
+		if !isMarker(m) && m.Invalid == nil {
+			last[m.Subject] = m
+		}
+	}
+	for _, m := range last {
+		if m.Sequence >= end && !gone(m) {
+			return true
+		}
+	}
+	return false
+}
+
+// awaitTold waits until a forwarder has reported more losses than before. A forwarder that was
+// started again needn't: the bus is its only memory.
+func (w *world) awaitTold(ctx context.Context, before []loss) error {
+	if len(before) == 0 {
+		return nil
+	}
+	return harness.Eventually(ctx, limit, "a forwarder reports that the bus has lost events", func(ctx context.Context) error {
+		now := w.losses(ctx)
+		for _, was := range before {
+			if starts, _ := was.node.count(); starts != was.starts {
+				return nil
+			}
+			for _, is := range now {
+				if is.node == was.node && is.count > was.count {
+					return nil
+				}
+			}
+		}
+		return errors.New("none does")
+	})
+}
+
+// falseLosses returns the forwarders that reported losses although the bus has lost nothing. One that
+// takes an event as acknowledged too early finds it missing later, and publishes it again.
+func (w *world) falseLosses(ctx context.Context, all []harness.Received) (problems []string) {
+	recreated := slices.ContainsFunc(all, func(m harness.Received) bool { return m.Topic != "" && m.Life > 1 })
+	if len(w.lost) > 0 || recreated || w.settings.foreign || w.purges() || w.restored || w.twoNodes() {
+		return nil
+	}
+	for _, l := range w.losses(ctx) {
+		if l.count > 0 {
+			problems = append(problems, fmt.Sprintf("a forwarder reported the loss of the events of %v objects, and the bus lost none", l.count))
+		}
+	}
+	return problems
+}

@@ -1,0 +1,115 @@
+package torture
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/kuberelay/kuberelay/test/harness"
+)
+
+// clustered are the scenarios whose bus is a cluster of servers.
+var clustered = []scenario{
+	{
+		name: "each server of a NATS cluster is gone for a while, after its replicas lagged", bugs: []string{"trust-replica", "one-replica", "one-server"},
+		settings: inCluster3(losing(usual)), play: playServersGo,
+	},
+	{
+		name: "a NATS cluster loses what a majority of its servers has lost", bugs: []string{"lost-quietly"},
+		settings: inCluster3(usual), play: playMajority,
+	},
+}
+
+// inCluster3 has a bus of three servers.
+func inCluster3(s settings) settings {
+	s.cluster = 3
+	return s
+}
+
+// playServersGo makes the forwarder read its checkpoint while two replicas lag, which it must not
+// take for a loss. Then it must be able to publish without any one of the servers.
+func playServersGo(s *script) {
+	s.create("changed", "deleted", "same")
+	s.begin(0)
+	s.do(act{do: followersHold})
+	s.change(put, at("changed"))
+	s.change(remove, at("deleted"))
+	s.create("new")
+	s.onBus(at("new"), 1)
+	s.reloads(8)
+	s.do(act{do: clusterHeal})
+	s.told(0)
+	for n := range s.settings.cluster {
+		name := fmt.Sprintf("without-%d", n)
+		s.do(act{do: serverKill, n: n})
+		s.create(name)
+		s.published(name)
+		s.do(act{do: clusterHeal})
+		s.do(act{do: clusterAgree})
+	}
+	s.idle(0)
+}
+
+// playMajority makes the cluster lose the end of the stream: an update, a create and a delete.
+func playMajority(s *script) {
+	s.create("changed", "deleted", "same")
+	s.begin(0)
+	s.do(act{do: copyDisks})
+	s.idle(0)
+	s.change(put, at("changed"))
+	s.change(remove, at("deleted"))
+	s.create("new")
+	s.onBus(at("new"), 1)
+	s.onBus(at("deleted"), 2)
+	s.idle(0)
+	s.do(act{do: majorityBack, arg: emptied3})
+	s.idle(0)
+	s.told(3)
+}
+
+// reloads waits until the forwarder has read its checkpoint this many times more. Each reading is
+// from a random replica.
+func (s *script) reloads(times float64) {
+	const reads = "kuberelay_nats_reads_total"
+	var before float64
+	s.step(func() (err error) { before, err = s.nodes[0].Metric(s.t.Context(), reads); return err })
+	s.until("the checkpoint is read", func(ctx context.Context) error {
+		now, err := s.nodes[0].Metric(ctx, reads)
+		if err == nil && now < before+times {
+			err = fmt.Errorf("%v reads", now-before)
+		}
+		return err
+	})
+}
+
+// told checks how many objects the forwarder has reported as lost by the bus.
+func (s *script) told(want float64) {
+	s.step(func() error {
+		got, err := s.nodes[0].Metric(s.t.Context(), "kuberelay_bus_lost_total")
+		if err == nil && got != want {
+			err = &wrongError{[]string{fmt.Sprintf("the forwarder reported %v objects as lost by the bus, want %v", got, want)}}
+		}
+		return err
+	})
+}
+
+// published checks that the bus gets the first event of an object.
+func (s *script) published(name string) {
+	s.step(func() error {
+		wait := limit
+		if s.planted() {
+			wait = buggyReady
+		}
+		err := harness.Eventually(s.t.Context(), wait, "the event of "+name+" is on the bus", func(context.Context) error {
+			n, err := s.events(at(name))
+			if err == nil && n == 0 {
+				err = errors.New("it is not")
+			}
+			return err
+		})
+		if err != nil {
+			return &wrongError{[]string{err.Error()}}
+		}
+		return nil
+	})
+}
