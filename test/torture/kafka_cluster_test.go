@@ -191,8 +191,8 @@ func (b *kafkaBus) electOlder(ctx context.Context, names []string) error {
 			return err
 		}
 	}
-	for _, broker := range b.cluster.Brokers {
-		if err := broker.Kill(); err != nil {
+	for n := range b.older {
+		if err := b.endOutOfSync(ctx, n); err != nil {
 			return err
 		}
 	}
@@ -240,6 +240,27 @@ func (b *kafkaBus) electOlder(ctx context.Context, names []string) error {
 		}
 		return err
 	})
+}
+
+// endOutOfSync kills a broker, and the others once its replicas aren't in sync any more. Otherwise the
+// controller could elect it in an orderly way, for any topic.
+func (b *kafkaBus) endOutOfSync(ctx context.Context, n int) error {
+	if err := b.cluster.Brokers[n].Kill(); err != nil {
+		return err
+	}
+	err := harness.Eventually(ctx, limit, "its replicas aren't in sync", func(ctx context.Context) error {
+		all, err := b.cluster.Describe(ctx)
+		for _, p := range all {
+			if slices.Contains(p.InSync, n) {
+				err = errors.Join(err, fmt.Errorf("%+v", p))
+			}
+		}
+		return err
+	})
+	for _, broker := range b.cluster.Brokers {
+		err = errors.Join(err, broker.Kill())
+	}
+	return err
 }
 
 // awaitLeader waits until a broker leads all partitions of the topics.
