@@ -39,6 +39,8 @@ func playMinority(s *script) {
 
 	s.do(act{do: moveLeaders, n: 0})
 	s.ledBy("one broker", func(p int) bool { return p == 0 })
+	s.change(put, at("changed")) // the forwarder learns who leads
+	s.idle(0)
 	s.do(act{do: replicasFreeze})
 	s.change(put, at("changed"))
 	s.do(act{do: awaitLog, arg: busTrouble})
