@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-
 )
 
 // Attribute is one CloudEvents context attribute or extension. The value has the canonical

@@ -7,13 +7,10 @@ import "time"
 
 // clusterKinds returns the faults of a cluster.
 func (s sink) clusterKinds() []kind {
-	switch s {
-	case onNATS:
-		return natsClusterKinds
-	case onKafka:
+	if s == onKafka {
 		return kafkaClusterKinds
 	}
-	return nil
+	return natsClusterKinds
 }
 
 // singleOnly returns the names of the kinds that are left out if the bus is a cluster.

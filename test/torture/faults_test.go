@@ -70,7 +70,7 @@ const (
 // verbsOfNodes are the deeds that concern one forwarder.
 var verbsOfNodes = []verb{
 	start, arm, killNow, terminate, stop, freeze, thaw, awaitDead,
-	busDrop, busHold, busRefuse, busPass, apiDrop, apiHold, apiRefuse, apiPass, awaitLog, awaitReport,
+	busDrop, busHold, busRefuse, busPass, apiDrop, apiHold, apiRefuse, apiPass, awaitLog,
 }
 
 // kind is a kind of fault.

@@ -23,7 +23,7 @@ var kafkaClusterKinds = []kind{
 	{
 		name: "majority of the brokers lost", uses: []string{theBus}, slow: true, felt: busTrouble,
 		add: func(g *generator, from, to int) {
-			g.during(from, to, act{do: []verb{brokersKill, majorityHold, brokersHold}[g.IntN(3)], n: g.IntN(7)}, act{do: awaitLog, arg: busTrouble}, act{do: brokersHeal})
+			g.during(from, to, act{do: []verb{brokersKill, brokersFreeze, replicasFreeze}[g.IntN(3)], n: g.IntN(7)}, act{do: awaitLog, arg: busTrouble}, act{do: brokersHeal})
 		},
 	},
 	olderDisk("unclean election loses the end of the event topic", topicName),
@@ -35,7 +35,7 @@ var kafkaClusterKinds = []kind{
 		name: "a follower lags and the leader is killed", uses: []string{theBus}, slow: true,
 		add: func(g *generator, from, to int) {
 			n := g.IntN(7)
-			g.during(from, to, act{do: followerHold, n: n}, act{do: awaitLog, arg: busTrouble}, act{do: brokerKill, n: n}, act{do: brokersHeal})
+			g.during(from, to, act{do: replicaHold, n: n}, act{do: awaitLog, arg: busTrouble}, act{do: brokerKill, n: n}, act{do: brokersHeal})
 		},
 	},
 	olderDisk("unclean election loses the end of the checkpoint topic", checkpointName),
@@ -70,7 +70,7 @@ var kafkaClusterKinds = []kind{
 		name: "coordinator killed during a takeover", uses: []string{theBus, theForwarder}, slow: true,
 		add: func(g *generator, from, to int) {
 			g.plan.settings.kafka.idempotent = true
-			g.during(from, to, act{do: killNow}, act{do: coordinatorOf}, act{do: awaitLog, arg: synced}, act{do: brokersHeal})
+			g.during(from, to, act{do: killNow}, act{do: coordinatorKill}, act{do: awaitLog, arg: synced}, act{do: brokersHeal})
 		},
 	},
 }

@@ -3,35 +3,30 @@ package torture
 import (
 	"context"
 	"errors"
-	"fmt"
-	"maps"
-	"path/filepath"
-	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/kuberelay/kuberelay/test/harness"
 )
 
 // The deeds on a cluster of Kafka brokers. n chooses a partition, whose leader they concern.
 const (
-	brokerKill    verb = "kill the broker that leads partition"
-	brokerFreeze  verb = "freeze the broker that leads partition"
-	brokerCut     verb = "cut off the broker that leads partition"
-	followerHold  verb = "hold the replication of a follower of partition"
-	brokersKill   verb = "kill two brokers, of which one leads partition"
-	majorityHold  verb = "freeze two brokers, of which one leads partition"
-	coordinatorOf verb = "kill the broker that coordinates the transactional id"
-	brokersHold   verb = "freeze the followers of partition"
-	controllerEnd verb = "kill the controller"
-	brokersHeal   verb = "mend the brokers and their connections"
-	brokersInSync verb = "await that all replicas are in sync"
-	rollBrokers   verb = "restart the brokers one by one"
-	moveReplicas  verb = "reassign the partitions and back"
-	moveLeaders   verb = "move the leaders"
-	copyDisk      verb = "copy the disk of a follower of partition"
-	electOlder    verb = "put the disk back and elect that broker in" // arg is the topic, or both with a comma
-	awaitReport   verb = "await the report of the loss by"
+	brokerKill      verb = "kill the broker that leads partition"
+	brokerFreeze    verb = "freeze the broker that leads partition"
+	brokerCut       verb = "cut off the broker that leads partition"
+	replicaHold     verb = "hold the replication of a follower of partition"
+	brokersKill     verb = "kill two brokers, of which one leads partition"
+	brokersFreeze   verb = "freeze two brokers, of which one leads partition"
+	coordinatorKill verb = "kill the broker that coordinates the transactional id"
+	replicasFreeze  verb = "freeze the followers of partition"
+	controllerEnd   verb = "kill the controller"
+	brokersHeal     verb = "mend the brokers and their connections"
+	brokersInSync   verb = "await that all replicas are in sync"
+	rollBrokers     verb = "restart the brokers one by one"
+	moveReplicas    verb = "reassign the partitions and back"
+	moveLeaders     verb = "move the leaders"
+	copyDisk        verb = "copy the disk of a follower of partition"
+	electOlder      verb = "put the disk back and elect that broker in" // arg is the topic, or both with a comma
+	awaitReport     verb = "await the report of the loss"
 )
 
 // clusterDeeds returns how to perform them.
@@ -44,17 +39,17 @@ func (b *kafkaBus) clusterDeeds() map[verb]func(context.Context, act) error {
 		brokerKill:   leader(func(n int) error { return c.Brokers[n].Kill() }),
 		brokerFreeze: leader(func(n int) error { return c.Brokers[n].Freeze() }),
 		brokerCut:    leader(func(n int) error { c.CutOff(n); return nil }),
-		followerHold: leader(func(n int) error { c.HoldBack(b.next(n)); return nil }),
+		replicaHold:  leader(func(n int) error { c.HoldBack(b.next(n)); return nil }),
 		brokersKill: leader(func(n int) error {
 			return errors.Join(c.Brokers[n].Kill(), c.Brokers[b.next(n)].Kill())
 		}),
-		majorityHold: leader(func(n int) error {
+		brokersFreeze: leader(func(n int) error {
 			return errors.Join(c.Brokers[n].Freeze(), c.Brokers[b.next(n)].Freeze())
 		}),
-		coordinatorOf: func(ctx context.Context, _ act) error {
+		coordinatorKill: func(ctx context.Context, _ act) error {
 			return c.Brokers[c.Leader(ctx, "__transaction_state", 0)].Kill()
 		},
-		brokersHold: leader(func(n int) error {
+		replicasFreeze: leader(func(n int) error {
 			return errors.Join(c.Brokers[b.next(n)].Freeze(), c.Brokers[b.next(b.next(n))].Freeze())
 		}),
 		controllerEnd: func(context.Context, act) error { return c.Controller.Kill() },
@@ -65,7 +60,7 @@ func (b *kafkaBus) clusterDeeds() map[verb]func(context.Context, act) error {
 		moveLeaders:   func(ctx context.Context, a act) error { return b.moveLeaders(ctx, a.n) },
 		copyDisk:      func(ctx context.Context, a act) error { return b.copyDisk(ctx, b.next(b.leader(ctx, a.n))) },
 		electOlder:    func(ctx context.Context, a act) error { return b.electOlder(ctx, strings.Split(a.arg, ",")) },
-		awaitReport:   func(ctx context.Context, a act) error { return b.awaitReport(ctx, b.world.nodes[a.node]) },
+		awaitReport:   func(ctx context.Context, _ act) error { return b.awaitReport(ctx) },
 	}
 }
 
@@ -148,199 +143,4 @@ func (b *kafkaBus) moveLeaders(ctx context.Context, to int) error {
 		}
 	}
 	return nil
-}
-
-// copyDisk copies the disk of a broker, like a backup. The broker is down meanwhile.
-func (b *kafkaBus) copyDisk(ctx context.Context, n int) error {
-	clear(b.older)
-	if has, err := b.world.awaitStored(ctx, "there is something to copy"); !has {
-		return err
-	}
-	b.older[n] = filepath.Join(b.world.dir, "disk")
-	broker := b.cluster.Brokers[n]
-	return errors.Join(broker.Kill(), broker.CopyData(b.older[n]), broker.Start(ctx))
-}
-
-// electOlder puts the disk of a broker back to its copy, and makes that broker the leader of the
-// topics by an unclean election: all records since the copy are lost. The forwarders are frozen
-// until it is known what was lost.
-func (b *kafkaBus) electOlder(ctx context.Context, names []string) error {
-	w := b.world
-	if len(b.older) == 0 {
-		return nil // there was nothing to copy
-	}
-	acknowledged := b.acknowledged(ctx, w.nodes[0])
-	for _, n := range w.nodes {
-		n.Signal(syscall.SIGSTOP)
-		defer n.Signal(syscall.SIGCONT)
-	}
-	if err := w.quiet(ctx); err != nil {
-		return err
-	}
-	_, kept, err := b.main().Ends(ctx)
-	if err != nil {
-		return err
-	}
-	all, _, err := b.All()
-	if err != nil {
-		return err
-	}
-	const unclean = "unclean.leader.election.enable"
-	for _, name := range names {
-		if err := b.cluster.Configure(ctx, name, unclean, "true"); err != nil {
-			return err
-		}
-	}
-	for _, broker := range b.cluster.Brokers {
-		if err := broker.Kill(); err != nil {
-			return err
-		}
-	}
-	for n, copied := range b.older {
-		older := b.cluster.Brokers[n]
-		if err := older.PutBackData(copied); err != nil {
-			return err
-		}
-		ends := slices.Clone(kept)
-		if slices.Contains(names, topicName) {
-			if ends, err = endsIn(older.Data(), kept); err != nil {
-				return err
-			}
-		}
-		to, err := b.main().Rewind(ctx, ends, limit)
-		if err != nil {
-			return err
-		}
-		from := map[int]uint64{}
-		for p, end := range ends {
-			from[p] = uint64(end)
-		}
-		w.loseEnds(all, topicName, from, to)
-		b.toReport = b.lostObjects(acknowledged)
-		if err := older.Start(ctx); err != nil {
-			return err
-		}
-		if err := b.awaitLeader(ctx, n, names); err != nil {
-			return err
-		}
-		kept = ends
-	}
-	for _, name := range names {
-		if err := b.cluster.Configure(ctx, name, unclean, ""); err != nil {
-			return err
-		}
-	}
-	if err := b.mend(ctx); err != nil {
-		return err
-	}
-	return harness.Eventually(ctx, limit, "the topic ends where the older disk ends", func(ctx context.Context) error {
-		_, is, err := b.main().Ends(ctx)
-		if err == nil && !slices.Equal(is, kept) {
-			err = fmt.Errorf("it should end at %v, the brokers say %v", kept, is)
-		}
-		return err
-	})
-}
-
-// awaitLeader waits until a broker leads all partitions of the topics.
-func (b *kafkaBus) awaitLeader(ctx context.Context, n int, names []string) error {
-	return harness.Eventually(ctx, limit, "the broker with the older disk leads", func(ctx context.Context) error {
-		all, err := b.cluster.Describe(ctx, names...)
-		for _, p := range all {
-			if p.Leader != n {
-				err = errors.Join(err, fmt.Errorf("%+v", p))
-			}
-		}
-		return err
-	})
-}
-
-// endsIn returns where the partitions of the event topic end on a disk, if that is less than
-// before.
-func endsIn(data string, before []int64) ([]int64, error) {
-	ends := make([]int64, len(before)) // a topic that is not on the disk is empty
-	found, err := cutTopic(data, topicName, 0)
-	for p, end := range maps.All(found) {
-		if p < len(ends) {
-			ends[p] = min(before[p], end)
-		}
-	}
-	return ends, err
-}
-
-// lostMetric counts the losses that a forwarder has found.
-const lostMetric = "kuberelay_bus_lost_total"
-
-// acknowledged returns messages that a running forwarder has seen acknowledged, none if that isn't
-// known. It notes how many losses the forwarder has found so far.
-func (b *kafkaBus) acknowledged(ctx context.Context, n *node) (all []harness.Received) {
-	_ = harness.Eventually(ctx, feltLimit, "nothing is in flight", func(ctx context.Context) (err error) {
-		if all, _, err = b.All(); err != nil {
-			return err
-		}
-		if b.reported, err = n.Metric(ctx, lostMetric); err != nil {
-			all = nil
-			return err
-		}
-		flying, err := n.Metric(ctx, "kuberelay_kafka_in_flight")
-		if err == nil && flying > 0 {
-			err = fmt.Errorf("%.0f are", flying)
-		}
-		if err != nil {
-			all = nil
-		}
-		return err
-	})
-	return all
-}
-
-// lostObjects returns the number of objects whose last event was acknowledged and is lost.
-func (b *kafkaBus) lostObjects(acknowledged []harness.Received) (objects int) {
-	last := map[string]harness.Received{}
-	for _, m := range acknowledged {
-		if m.Topic == topicName && !isMarker(m) {
-			last[m.Subject] = m
-		}
-	}
-	for _, m := range last {
-		if b.world.lost[m.Place] {
-			objects++
-		}
-	}
-	return objects
-}
-
-// awaitReport waits until a forwarder, which must have run all the time, says that the bus has lost
-// events. It fails if the forwarder stays silent.
-func (b *kafkaBus) awaitReport(ctx context.Context, n *node) error {
-	if b.toReport == 0 {
-		return nil
-	}
-	err := harness.Eventually(ctx, settle, "the forwarder reports what the bus has lost", func(ctx context.Context) error {
-		now, err := n.Metric(ctx, lostMetric)
-		if err == nil && now <= b.reported {
-			err = fmt.Errorf("%s is %.0f, as before, and the last events of %d objects are lost", lostMetric, now, b.toReport)
-		}
-		return err
-	})
-	if err != nil {
-		return &wrongError{[]string{err.Error()}}
-	}
-	return nil
-}
-
-// inventedLosses returns what forwarders on a cluster of Kafka brokers say that the brokers have
-// lost, if they have lost nothing. A forwarder that takes an event as acknowledged too early finds
-// it missing later, and publishes it again.
-func (w *world) inventedLosses(ctx context.Context, all []harness.Received) (problems []string) {
-	renewed := slices.ContainsFunc(all, func(m harness.Received) bool { return m.Life > 1 })
-	if w.settings.sink != onKafka || w.settings.cluster == 0 || len(w.lost) > 0 || renewed || w.reconfigured() {
-		return nil
-	}
-	for n, nd := range w.nodes {
-		if lost, err := nd.Metric(ctx, lostMetric); err == nil && lost > 0 {
-			problems = append(problems, fmt.Sprintf("forwarder %d says that the bus has lost %.0f events, and it has lost none", n, lost))
-		}
-	}
-	return problems
 }

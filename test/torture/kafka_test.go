@@ -69,9 +69,9 @@ type kafkaBus struct {
 	cluster *kafkacluster.Cluster // nil for a single broker
 	older   map[int]string        // by broker, the folder with a copy of its disk
 
-	closed   bool    // the test has ended
-	toReport int     // objects whose loss a forwarder must report
-	reported float64 // losses that it had reported before
+	closed   bool   // the test has ended
+	toReport int    // objects whose loss a forwarder must report
+	reported []loss // what the forwarders had reported before
 }
 
 var _ bus = (*kafkaBus)(nil)

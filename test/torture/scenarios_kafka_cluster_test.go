@@ -12,7 +12,7 @@ var kafkaClusterScenarios = []scenario{
 		settings: onCluster(usualOnKafka()), play: playMinority,
 	},
 	{
-		name: "a replica that is behind is elected (Kafka cluster)", bugs: []string{"lost-silently"},
+		name: "a replica that is behind is elected (Kafka cluster)", bugs: []string{"lost-quietly"},
 		settings: losing(onCluster(usualOnKafka())), play: playElectOlder,
 	},
 }
@@ -39,7 +39,9 @@ func playMinority(s *script) {
 
 	s.do(act{do: moveLeaders, n: 0})
 	s.ledBy("one broker", func(p int) bool { return p == 0 })
-	s.do(act{do: brokersHold})
+	s.change(put, at("changed")) // the forwarder learns who leads
+	s.idle(0)
+	s.do(act{do: replicasFreeze})
 	s.change(put, at("changed"))
 	s.do(act{do: awaitLog, arg: busTrouble})
 	s.until("the leader is alone", func(ctx context.Context) error {

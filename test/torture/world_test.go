@@ -348,12 +348,11 @@ func (w *world) check(ctx context.Context, settle time.Duration) error {
 	for _, cluster := range w.clusters() {
 		problems = append(problems, w.checkStream(messagesOf(cluster, all), missed, uids(present))...)
 	}
-	problems = append(problems, w.inventedLosses(ctx, all)...)
 	if w.foreign.peak > memoryBound {
 		problems = append(problems, fmt.Sprintf("memory: a forwarder had %d MiB", w.foreign.peak>>20))
 	}
 	if w.settings.cluster > 0 {
-		problems = append(problems, w.falseLosses(ctx)...)
+		problems = append(problems, w.falseLosses(ctx, all)...)
 	}
 	for n, nd := range w.nodes {
 		if _, failed := nd.state(); failed != nil {

@@ -57,6 +57,41 @@ func TestAnswersThatLeaveDoubt(t *testing.T) {
 	}
 }
 
+// TestALeaderThatIsBehindProvesNoLoss: an attempt got no answer, and was stored. A leader that is
+// behind says that the log ends before it. The event was once published a second time.
+func TestALeaderThatIsBehindProvesNoLoss(t *testing.T) {
+	cluster, w := newFakeWriters(t)
+	b := w.open()
+	m := w.message("web", 1, 0)
+	at := w.mustPublish(b, m)
+	cluster.ControlKey(int16(kmsg.Fetch), func(r kmsg.Request) (kmsg.Response, error, bool) { // once
+		request, response := r.(*kmsg.FetchRequest), r.ResponseKind().(*kmsg.FetchResponse)
+		for _, t := range request.Topics {
+			topic := kmsg.NewFetchResponseTopic()
+			topic.Topic = t.Topic
+			for _, p := range t.Partitions {
+				partition := kmsg.NewFetchResponseTopicPartition()
+				partition.Partition = p.Partition
+				topic.Partitions = append(topic.Partitions, partition)
+			}
+			response.Topics = append(response.Topics, topic)
+		}
+		return response, nil, true
+	})
+	var conflict *publish.ConflictError
+	if _, err := w.publish(b, m); !errors.Is(err, publish.ErrNotSent) || errors.As(err, &conflict) {
+		t.Errorf("got %v, want one without a conclusion about what the bus has", err)
+	}
+	await(t, "published", func() error {
+		got, err := w.publish(b, m)
+		if err == nil && got != at {
+			err = fmt.Errorf("stored at %d, and it was at %d already", got, at)
+		}
+		return err
+	})
+	w.wantNoRepeat(1)
+}
+
 // TestATopicIsCreatedOnceEnoughBrokersAreAlive: until then the brokers reject it, and the
 // bus keeps retrying.
 func TestATopicIsCreatedOnceEnoughBrokersAreAlive(t *testing.T) {

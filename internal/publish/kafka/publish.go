@@ -14,6 +14,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/failpoint"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/binding"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 )
@@ -193,8 +194,13 @@ func (b *Bus) resolve(f *flight, last uint64) {
 	}
 	ctx, cancel := context.WithDeadline(b.ctx, f.deadline)
 	defer cancel()
-	r, found, err := b.readOne(ctx, f.t.name, publish.Partition(last), publish.Offset(last))
+	r, found, err := b.client.ReadStored(ctx, f.t.name, publish.Partition(last), publish.Offset(last), b.refuse)
 	switch {
+	case errors.Is(err, broker.ErrPastEnd): // the next session finds out whether it is lost
+		err = fmt.Errorf("it is unknown whether the brokers lost an event: %w", err)
+		f.s.end(err)
+		b.finish(f, 0, notSent(err))
+		return
 	case err != nil:
 		b.finish(f, 0, notSent(fmt.Errorf("read what the bus holds: %w", err)))
 		return

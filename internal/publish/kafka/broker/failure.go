@@ -98,7 +98,9 @@ func isTimeout(err error) bool {
 }
 
 // isStale reports whether an error shows that the metadata is, or may be, stale. Unknown
-// (-1) is also what kafka-go returns for one failed request of several that it joins.
+// (-1) is also what kafka-go returns for one failed request of several that it joins. A leader
+// that is cut off from the other brokers answers with a timeout while another one leads, and
+// doesn't know that.
 func isStale(err error) bool {
 	var code kafka.Error
 	if !errors.As(err, &code) {
@@ -107,7 +109,7 @@ func isStale(err error) bool {
 	switch code {
 	case kafka.Unknown, kafka.UnknownTopicOrPartition, kafka.LeaderNotAvailable, kafka.NotLeaderForPartition,
 		kafka.BrokerNotAvailable, kafka.ReplicaNotAvailable, kafka.NotController, kafka.KafkaStorageError, kafka.ListenerNotFound,
-		kafka.FencedLeaderEpoch, kafka.UnknownLeaderEpoch, kafka.UnknownTopicID, kafka.InconsistentTopicID:
+		kafka.FencedLeaderEpoch, kafka.UnknownLeaderEpoch, kafka.UnknownTopicID, kafka.InconsistentTopicID, kafka.RequestTimedOut:
 		return true
 	}
 	return false

@@ -69,6 +69,23 @@ func TestMetadataIsFreshAfterNotLeader(t *testing.T) {
 	}
 }
 
+// A leader that is cut off from the other brokers can't replicate, so it answers with a timeout. It
+// doesn't know that another one leads.
+func TestMetadataIsFreshAfterATimeoutOfTheLeader(t *testing.T) {
+	cluster, c := newFake(t)
+	put(t, c, faulty, 0, record("a", "1"))
+	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.RequestTimedOut, Count: 1})
+	move(t, cluster)
+	_, err := c.Produce(within(t), faulty, 0, one(t))
+	wantError(t, err, Retry)
+	if !errors.Is(err, kafka.RequestTimedOut) {
+		t.Fatalf("got %v, want the former leader's timeout", err)
+	}
+	if _, err := c.Produce(within(t), faulty, 0, one(t)); err != nil {
+		t.Errorf("the next attempt went to the former leader, too: %v", err)
+	}
+}
+
 // Stale metadata is fetched once per interval, however many requests find it stale.
 func TestMetadataIsNotFetchedAllTheTime(t *testing.T) {
 	cluster, c := newFake(t)

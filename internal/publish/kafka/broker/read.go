@@ -63,6 +63,18 @@ func (r *cursor) advance(ctx context.Context, to int64, wait time.Duration, each
 // log has no record there: not yet, no longer, compacted, or in a batch that cannot be read.
 // Errors are those of [Client.Read], except [ErrPastEnd].
 func (c *Client) ReadOne(ctx context.Context, topic string, partition int, offset int64, refused ...func(Refused)) (rec Record, found bool, err error) {
+	rec, found, err = c.ReadStored(ctx, topic, partition, offset, refused...)
+	if isPastEnd(err) {
+		return Record{}, false, nil
+	}
+	return rec, found, err
+}
+
+// ReadStored is [Client.ReadOne] for an offset at which a record was stored. If the log ends
+// before it, the error is [ErrPastEnd]: either the brokers lost the record, or the broker that
+// answered is behind. A new leader learns last what is committed (KIP-207), and one that was
+// replaced may not know it.
+func (c *Client) ReadStored(ctx context.Context, topic string, partition int, offset int64, refused ...func(Refused)) (rec Record, found bool, err error) {
 	r := c.cursor(topic, partition, offset, 1, refused) // brokers return at least one whole batch (KIP-74)
 	r.slots = &c.singles
 	for err == nil && r.next == offset && !r.atEnd {
@@ -71,8 +83,8 @@ func (c *Client) ReadOne(ctx context.Context, topic string, partition int, offse
 			return nil
 		})
 	}
-	if isPastEnd(err) {
-		return Record{}, false, nil
+	if err == nil && r.next == offset {
+		err = fmt.Errorf("topic %s, partition %d, offset %d: %w", topic, partition, offset, ErrPastEnd)
 	}
 	return rec, found, err
 }

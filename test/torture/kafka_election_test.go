@@ -1,0 +1,201 @@
+package torture
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"syscall"
+
+	"github.com/kuberelay/kuberelay/test/harness"
+)
+
+// copyDisk copies the disk of a broker, like a backup. The broker is down meanwhile.
+func (b *kafkaBus) copyDisk(ctx context.Context, n int) error {
+	clear(b.older)
+	if has, err := b.world.awaitStored(ctx, "there is something to copy"); !has {
+		return err
+	}
+	b.older[n] = filepath.Join(b.world.dir, "disk")
+	broker := b.cluster.Brokers[n]
+	return errors.Join(broker.Kill(), broker.CopyData(b.older[n]), broker.Start(ctx))
+}
+
+// electOlder puts the disk of a broker back to its copy, and makes that broker the leader of the
+// topics by an unclean election: all records since the copy are lost. The forwarders are frozen
+// until it is known what was lost.
+func (b *kafkaBus) electOlder(ctx context.Context, names []string) error {
+	w := b.world
+	if len(b.older) == 0 {
+		return nil // there was nothing to copy
+	}
+	acknowledged := b.acknowledged(ctx, w.nodes[0])
+	for _, n := range w.nodes {
+		n.Signal(syscall.SIGSTOP)
+		defer n.Signal(syscall.SIGCONT)
+	}
+	if err := w.quiet(ctx); err != nil {
+		return err
+	}
+	_, kept, err := b.main().Ends(ctx)
+	if err != nil {
+		return err
+	}
+	all, _, err := b.All()
+	if err != nil {
+		return err
+	}
+	const unclean = "unclean.leader.election.enable"
+	for _, name := range names {
+		if err := b.cluster.Configure(ctx, name, unclean, "true"); err != nil {
+			return err
+		}
+	}
+	for n := range b.older {
+		if err := b.endOutOfSync(ctx, n); err != nil {
+			return err
+		}
+	}
+	for n, copied := range b.older {
+		older := b.cluster.Brokers[n]
+		if err := older.PutBackData(copied); err != nil {
+			return err
+		}
+		ends := slices.Clone(kept)
+		if slices.Contains(names, topicName) {
+			if ends, err = endsIn(older.Data(), kept); err != nil {
+				return err
+			}
+		}
+		to, err := b.main().Rewind(ctx, ends, limit)
+		if err != nil {
+			return err
+		}
+		from := map[int]uint64{}
+		for p, end := range ends {
+			from[p] = uint64(end)
+		}
+		w.loseEnds(all, topicName, from, to)
+		b.toReport = b.lostObjects(acknowledged)
+		if err := older.Start(ctx); err != nil {
+			return err
+		}
+		if err := b.awaitLeader(ctx, n, names); err != nil {
+			return err
+		}
+		kept = ends
+	}
+	for _, name := range names {
+		if err := b.cluster.Configure(ctx, name, unclean, ""); err != nil {
+			return err
+		}
+	}
+	if err := b.mend(ctx); err != nil {
+		return err
+	}
+	return harness.Eventually(ctx, limit, "the topic ends where the older disk ends", func(ctx context.Context) error {
+		_, is, err := b.main().Ends(ctx)
+		if err == nil && !slices.Equal(is, kept) {
+			err = fmt.Errorf("it should end at %v, the brokers say %v", kept, is)
+		}
+		return err
+	})
+}
+
+// endOutOfSync kills a broker, and the others once its replicas aren't in sync any more. Otherwise the
+// controller could elect it in an orderly way, for any topic.
+func (b *kafkaBus) endOutOfSync(ctx context.Context, n int) error {
+	if err := b.cluster.Brokers[n].Kill(); err != nil {
+		return err
+	}
+	err := harness.Eventually(ctx, limit, "its replicas aren't in sync", func(ctx context.Context) error {
+		all, err := b.cluster.Describe(ctx)
+		for _, p := range all {
+			if slices.Contains(p.InSync, n) {
+				err = errors.Join(err, fmt.Errorf("%+v", p))
+			}
+		}
+		return err
+	})
+	for _, broker := range b.cluster.Brokers {
+		err = errors.Join(err, broker.Kill())
+	}
+	return err
+}
+
+// awaitLeader waits until a broker leads all partitions of the topics.
+func (b *kafkaBus) awaitLeader(ctx context.Context, n int, names []string) error {
+	return harness.Eventually(ctx, limit, "the broker with the older disk leads", func(ctx context.Context) error {
+		all, err := b.cluster.Describe(ctx, names...)
+		for _, p := range all {
+			if p.Leader != n {
+				err = errors.Join(err, fmt.Errorf("%+v", p))
+			}
+		}
+		return err
+	})
+}
+
+// endsIn returns where the partitions of the event topic end on a disk, if that is less than
+// before.
+func endsIn(data string, before []int64) ([]int64, error) {
+	ends := make([]int64, len(before)) // a topic that is not on the disk is empty
+	found, err := cutTopic(data, topicName, 0)
+	for p, end := range maps.All(found) {
+		if p < len(ends) {
+			ends[p] = min(before[p], end)
+		}
+	}
+	return ends, err
+}
+
+// acknowledged returns messages that a running forwarder has seen acknowledged, none if that isn't
+// known. It notes which losses the forwarders have reported so far.
+func (b *kafkaBus) acknowledged(ctx context.Context, n *node) (all []harness.Received) {
+	_ = harness.Eventually(ctx, feltLimit, "nothing is in flight", func(ctx context.Context) (err error) {
+		if all, _, err = b.All(); err != nil {
+			return err
+		}
+		b.reported = b.world.losses(ctx)
+		flying, err := n.Metric(ctx, "kuberelay_kafka_in_flight")
+		if err == nil && flying > 0 {
+			err = fmt.Errorf("%.0f are", flying)
+		}
+		if err != nil {
+			all = nil
+		}
+		return err
+	})
+	return all
+}
+
+// lostObjects returns the number of objects that existed in their last event, which was acknowledged
+// and is lost.
+func (b *kafkaBus) lostObjects(acknowledged []harness.Received) (objects int) {
+	last := map[string]harness.Received{}
+	for _, m := range acknowledged {
+		if m.Topic == topicName && !isMarker(m) {
+			last[m.Subject] = m
+		}
+	}
+	for _, m := range last {
+		if b.world.lost[m.Place] && m.Body != nil && !gone(m) {
+			objects++
+		}
+	}
+	return objects
+}
+
+// awaitReport waits until a forwarder says that the bus has lost events. It fails if a forwarder that
+// ran all the time stays silent.
+func (b *kafkaBus) awaitReport(ctx context.Context) error {
+	if b.toReport == 0 {
+		return nil
+	}
+	if err := b.world.awaitTold(ctx, b.reported); err != nil {
+		return &wrongError{[]string{fmt.Sprintf("the last events of %d objects are lost: %v", b.toReport, err)}}
+	}
+	return nil
+}
