@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/version"
 	"github.com/kuberelay/kuberelay/internal/informers/progress"
 	"github.com/kuberelay/kuberelay/internal/ledger"
 )
@@ -76,7 +77,7 @@ func (i *informer) shown(e watch.Event) {
 			i.history.floor = o.GetResourceVersion()
 		}
 	case watch.Added, watch.Modified, watch.Deleted:
-		if last := i.history.last; last == nil || ledger.IsEarlier(last.version, o.GetResourceVersion()) {
+		if last := i.history.last; last == nil || version.IsEarlier(last.version, o.GetResourceVersion()) {
 			i.history.last = &change{o.GetNamespace(), o.GetName(), o.GetResourceVersion(), e.Type == watch.Deleted}
 		}
 	}
@@ -110,7 +111,7 @@ func (s *Set) sameHistory(ctx context.Context, i *informer, version string) (fro
 	case ended:
 		return version, nil
 	}
-	if h.last == nil || h.floor == "" || ledger.IsEarlier(h.last.version, h.floor) {
+	if h.last == nil || h.floor == "" || version.IsEarlier(h.last.version, h.floor) {
 		return "", unproven(i)
 	}
 	same, err := s.inHistory(ctx, i, h.last)
@@ -120,7 +121,7 @@ func (s *Set) sameHistory(ctx context.Context, i *informer, version string) (fro
 	case !same:
 		return "", unproven(i)
 	}
-	if ledger.IsEarlier(version, h.last.version) { // the change did not arrive in the indexer
+	if version.IsEarlier(version, h.last.version) { // the change did not arrive in the indexer
 		return version, nil
 	}
 	return h.last.version, nil

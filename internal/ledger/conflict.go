@@ -1,6 +1,9 @@
 package ledger
 
-import "github.com/kuberelay/kuberelay/internal/event"
+import (
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/event/version"
+)
 
 // AfterConflict returns what to believe of the event that the bus has of a key, and because of
 // which it refused a change: the bus did not have acked. Ours reports whether the event is an
@@ -31,5 +34,5 @@ func isBefore(bus event.Acked, c event.Change) bool {
 	if c.Repairs || !bus.Live() || bus.UID != string(c.Object.UID) || bus.Epoch != c.Epoch {
 		return false
 	}
-	return c.Type.IsRemoval() || IsEarlier(bus.ResourceVersion, c.Object.ResourceVersion)
+	return c.Type.IsRemoval() || version.IsEarlier(bus.ResourceVersion, c.Object.ResourceVersion)
 }

@@ -1,4 +1,6 @@
-package ledger
+// Package version compares the resource versions of a cluster. It is apart from package event,
+// because package replica also works with an apimachinery that can't compare them.
+package version
 
 import "k8s.io/apimachinery/pkg/util/resourceversion"
 
