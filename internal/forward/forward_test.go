@@ -22,7 +22,6 @@ import (
 var (
 	object     = ledgertest.Object
 	live       = ledgertest.Live
-	projected  = ledgertest.Projected
 	whole      = ledgertest.Whole
 	deleted    = ledgertest.Deleted
 	tombstone  = ledgertest.Tombstone
