@@ -14,9 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/kuberelay/kuberelay/internal/event"
-	"github.com/kuberelay/kuberelay/internal/event/version"
+	"github.com/kuberelay/kuberelay/internal/event/revision"
 	"github.com/kuberelay/kuberelay/internal/informers/progress"
-	"github.com/kuberelay/kuberelay/internal/ledger"
 )
 
 // history is what an informer knows of the history of the API server, besides what its
@@ -77,7 +76,7 @@ func (i *informer) shown(e watch.Event) {
 			i.history.floor = o.GetResourceVersion()
 		}
 	case watch.Added, watch.Modified, watch.Deleted:
-		if last := i.history.last; last == nil || version.IsEarlier(last.version, o.GetResourceVersion()) {
+		if last := i.history.last; last == nil || revision.IsEarlier(last.version, o.GetResourceVersion()) {
 			i.history.last = &change{o.GetNamespace(), o.GetName(), o.GetResourceVersion(), e.Type == watch.Deleted}
 		}
 	}
@@ -111,7 +110,7 @@ func (s *Set) sameHistory(ctx context.Context, i *informer, version string) (fro
 	case ended:
 		return version, nil
 	}
-	if h.last == nil || h.floor == "" || version.IsEarlier(h.last.version, h.floor) {
+	if h.last == nil || h.floor == "" || revision.IsEarlier(h.last.version, h.floor) {
 		return "", unproven(i)
 	}
 	same, err := s.inHistory(ctx, i, h.last)
@@ -121,7 +120,7 @@ func (s *Set) sameHistory(ctx context.Context, i *informer, version string) (fro
 	case !same:
 		return "", unproven(i)
 	}
-	if version.IsEarlier(version, h.last.version) { // the change did not arrive in the indexer
+	if revision.IsEarlier(version, h.last.version) { // the change did not arrive in the indexer
 		return version, nil
 	}
 	return h.last.version, nil

@@ -4,7 +4,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuberelay/kuberelay/internal/event"
-	"github.com/kuberelay/kuberelay/internal/event/version"
+	"github.com/kuberelay/kuberelay/internal/event/revision"
 	"github.com/kuberelay/kuberelay/internal/ledger"
 )
 
@@ -34,7 +34,7 @@ func (s *Set) Point(gr schema.GroupResource) (p ledger.Point, ok bool) {
 		if !reached {
 			return ledger.Point{}, false
 		}
-		if p.Version == "" || version.IsEarlier(version, p.Version) {
+		if p.Version == "" || revision.IsEarlier(version, p.Version) {
 			p.Version = version
 		}
 		if p.AsOf.IsZero() || at.Before(p.AsOf) {

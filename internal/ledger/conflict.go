@@ -2,7 +2,7 @@ package ledger
 
 import (
 	"github.com/kuberelay/kuberelay/internal/event"
-	"github.com/kuberelay/kuberelay/internal/event/version"
+	"github.com/kuberelay/kuberelay/internal/event/revision"
 )
 
 // AfterConflict returns what to believe of the event that the bus has of a key, and because of
@@ -34,5 +34,5 @@ func isBefore(bus event.Acked, c event.Change) bool {
 	if c.Repairs || !bus.Live() || bus.UID != string(c.Object.UID) || bus.Epoch != c.Epoch {
 		return false
 	}
-	return c.Type.IsRemoval() || version.IsEarlier(bus.ResourceVersion, c.Object.ResourceVersion)
+	return c.Type.IsRemoval() || revision.IsEarlier(bus.ResourceVersion, c.Object.ResourceVersion)
 }

@@ -4,7 +4,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/kuberelay/kuberelay/internal/event"
-	"github.com/kuberelay/kuberelay/internal/event/version"
+	"github.com/kuberelay/kuberelay/internal/event/revision"
 )
 
 // Reason names the row of the decision table that applied. It is a metric label.
@@ -140,13 +140,13 @@ func isDenied(v event.View, acked event.Acked) bool {
 // isBehind reports whether the informers have yet to show the state on the bus. The object
 // may have left the selection before that state, and be back.
 func isBehind(v event.View, acked event.Acked) bool {
-	return v.Epoch == acked.Epoch && version.IsEarlier(v.Version, acked.ResourceVersion)
+	return v.Epoch == acked.Epoch && revision.IsEarlier(v.Version, acked.ResourceVersion)
 }
 
 // deletion uses the last state of the tombstone, unless the bus has a later one: our watch
 // may have missed the last changes, while another writer published them.
 func deletion(v event.View, t event.Tombstone, acked event.Acked) (*event.Change, Reason) {
-	if t.Object != nil && v.Epoch == acked.Epoch && version.IsEarlier(t.Object.ResourceVersion, acked.ResourceVersion) {
+	if t.Object != nil && v.Epoch == acked.Epoch && revision.IsEarlier(t.Object.ResourceVersion, acked.ResourceVersion) {
 		t.Object = nil
 	}
 	c := &event.Change{

@@ -4,7 +4,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuberelay/kuberelay/internal/event"
-	"github.com/kuberelay/kuberelay/internal/event/version"
+	"github.com/kuberelay/kuberelay/internal/event/revision"
 )
 
 // A foreign entry means that the last event of an object on the bus is not one that this
@@ -146,14 +146,14 @@ func isBetween(acked, a event.Acked, v event.View) bool {
 		return acked.ResourceVersion != "" && acked.Epoch <= a.Epoch
 	}
 	if live := v.Live; live != nil && a.UID == string(live.UID) {
-		return version.IsEarlier(a.ResourceVersion, live.ResourceVersion)
+		return revision.IsEarlier(a.ResourceVersion, live.ResourceVersion)
 	}
 	t, gone := v.Tombstone(a.UID)
 	if !gone || !a.Live() || t.Object == nil {
 		return false
 	}
 	last := t.Object.ResourceVersion
-	return a.ResourceVersion == last || version.IsEarlier(a.ResourceVersion, last)
+	return a.ResourceVersion == last || revision.IsEarlier(a.ResourceVersion, last)
 }
 
 // isFollowing reports whether an event can follow the last known one of its UID: with a later
@@ -162,7 +162,7 @@ func isFollowing(a, acked event.Acked) bool {
 	if a.Epoch != acked.Epoch {
 		return a.Epoch > acked.Epoch
 	}
-	return version.IsEarlier(acked.ResourceVersion, a.ResourceVersion) || a.Deselected && acked.Live() && a.ResourceVersion == acked.ResourceVersion
+	return revision.IsEarlier(acked.ResourceVersion, a.ResourceVersion) || a.Deselected && acked.Live() && a.ResourceVersion == acked.ResourceVersion
 }
 
 // isOfAnother reports whether an event can be another forwarder's, of an object that had the
@@ -196,7 +196,7 @@ func isAfterDelete(acked, a event.Acked, v event.View) bool {
 	if t.Object != nil {
 		last = t.Object.ResourceVersion
 	}
-	return version.IsEarlier(last, a.ResourceVersion) && (live == nil || version.IsEarlier(a.ResourceVersion, live.ResourceVersion))
+	return revision.IsEarlier(last, a.ResourceVersion) && (live == nil || revision.IsEarlier(a.ResourceVersion, live.ResourceVersion))
 }
 
 // isLastState reports whether a removal on the bus has a state that another forwarder can have
@@ -219,7 +219,7 @@ func isEarlierRemoval(shown event.Stored, acked event.Acked, last string) bool {
 	case a.Epoch != acked.Epoch || a.ResourceVersion == last: // whose content is another one
 		return false
 	case a.ResourceVersion != acked.ResourceVersion:
-		return a.Deselected && version.IsEarlier(acked.ResourceVersion, a.ResourceVersion) && version.IsEarlier(a.ResourceVersion, last)
+		return a.Deselected && revision.IsEarlier(acked.ResourceVersion, a.ResourceVersion) && revision.IsEarlier(a.ResourceVersion, last)
 	case !acked.Digest.Projected():
 		return a.Deselected && a.Digest == acked.Digest
 	}
@@ -234,7 +234,7 @@ func removed(a, acked event.Acked, last *event.Object) *event.Acked {
 	is := event.Acked{UID: a.UID, Deleted: a.Deleted, Deselected: a.Deselected, Time: a.Time, Position: acked.Position}
 	if a.UID == acked.UID {
 		is.ResourceVersion, is.Epoch, is.Digest = acked.ResourceVersion, acked.Epoch, acked.Digest
-		if last != nil && !version.IsEarlier(last.ResourceVersion, acked.ResourceVersion) {
+		if last != nil && !revision.IsEarlier(last.ResourceVersion, acked.ResourceVersion) {
 			is.ResourceVersion, is.Digest = last.ResourceVersion, last.Digest
 		}
 	}
@@ -265,7 +265,7 @@ func notBefore(c *event.Change, k event.Key, v event.View, acked, a event.Acked)
 	if c.Object != nil {
 		is.UID, is.ResourceVersion = string(c.Object.UID), c.Object.ResourceVersion
 	}
-	sortsBefore := is.ResourceVersion == "" || version.IsEarlier(is.ResourceVersion, a.ResourceVersion)
+	sortsBefore := is.ResourceVersion == "" || revision.IsEarlier(is.ResourceVersion, a.ResourceVersion)
 	if is.UID == a.UID && c.Epoch == a.Epoch && sortsBefore && isPast(a, v) {
 		c.Object = a.Identity(k)
 	}
@@ -275,8 +275,8 @@ func notBefore(c *event.Change, k event.Key, v event.View, acked, a event.Acked)
 // isPast reports whether the live state, or any to come, is later than the version that an
 // event claims. Only then can the claim be taken: a forged one would hide these states.
 func isPast(a event.Acked, v event.View) bool {
-	if a.Epoch != v.Epoch || a.ResourceVersion == "" || v.Version == "" || version.IsEarlier(v.Version, a.ResourceVersion) {
+	if a.Epoch != v.Epoch || a.ResourceVersion == "" || v.Version == "" || revision.IsEarlier(v.Version, a.ResourceVersion) {
 		return false
 	}
-	return v.Live == nil || version.IsEarlier(a.ResourceVersion, v.Live.ResourceVersion)
+	return v.Live == nil || revision.IsEarlier(a.ResourceVersion, v.Live.ResourceVersion)
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/discovery"
 	"github.com/kuberelay/kuberelay/internal/event"
-	"github.com/kuberelay/kuberelay/internal/event/version"
+	"github.com/kuberelay/kuberelay/internal/event/revision"
 )
 
 // ResourceView is what the informers know of a resource at one moment.
@@ -166,13 +166,13 @@ func isOutOfStep(live *event.Object, a event.Acked) bool {
 	return live.Digest.None() && live.ResourceVersion != a.ResourceVersion
 }
 
-// isBehind reports whether a listed version is an earlier state than the bus has. In a later epoch
+// isBehind reports whether a version is an earlier state than the bus has. In a later epoch
 // none is, and none in the last.
-func isBehind(listed string, a event.Acked, epoch uint16) bool {
+func isBehind(version string, a event.Acked, epoch uint16) bool {
 	if a.Epoch < epoch || epoch == event.LastEpoch {
 		return false
 	}
-	return version.IsEarlier(listed, a.ResourceVersion)
+	return revision.IsEarlier(version, a.ResourceVersion)
 }
 
 // finding is what a consistent read says of an object on the bus.
@@ -205,7 +205,7 @@ func (f answerOf) confirms(v ObjectView) bool {
 	case v.Live == nil:
 		return v.Filtered && v.hasSeen(f.version)
 	}
-	return string(v.Live.UID) == f.uid && !version.IsEarlier(v.Live.ResourceVersion, f.version)
+	return string(v.Live.UID) == f.uid && !revision.IsEarlier(v.Live.ResourceVersion, f.version)
 }
 
 // classify says what the answer to a consistent read means.

@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/kuberelay/kuberelay/internal/discovery"
-	"github.com/kuberelay/kuberelay/internal/event/version"
+	"github.com/kuberelay/kuberelay/internal/event/revision"
 )
 
 // Every read here is consistent: the API server answers a get or a list without a
@@ -33,7 +33,7 @@ func (p *pass) readObjects(ctx context.Context) error {
 	answers, behind := make([]answerOf, len(p.objects)), make([]bool, len(p.objects))
 	for n, of := range p.objects {
 		// The version is of before the read: the informer shows every change up to it after the read.
-		behind[n] = of.acked.Live() && of.acked.Epoch == p.epoch && version.IsEarlier(p.Informers.DescribeObject(of.key).Version, of.acked.ResourceVersion)
+		behind[n] = of.acked.Live() && of.acked.Epoch == p.epoch && revision.IsEarlier(p.Informers.DescribeObject(of.key).Version, of.acked.ResourceVersion)
 	}
 	err := p.Each(ctx, len(p.objects), func(ctx context.Context, n int) (err error) {
 		answers[n], err = p.readObject(ctx, p.objects[n], behind[n])
@@ -95,7 +95,7 @@ func readVersion(ctx context.Context, client dynamic.ResourceInterface, of pair)
 	switch {
 	case err != nil:
 		return isUnknown, err
-	case version.IsEarlier(list.GetResourceVersion(), of.acked.ResourceVersion):
+	case revision.IsEarlier(list.GetResourceVersion(), of.acked.ResourceVersion):
 		return isGone, nil
 	}
 	return isUnseen, nil

@@ -1,6 +1,6 @@
-// Package version compares the resource versions of a cluster. It is apart from package event,
+// Package revision compares the resource versions of a cluster. It is apart from package event,
 // because package replica also works with an apimachinery that can't compare them.
-package version
+package revision
 
 import "k8s.io/apimachinery/pkg/util/resourceversion"
 
