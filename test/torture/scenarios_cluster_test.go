@@ -14,10 +14,6 @@ var clustered = []scenario{
 		name: "each server of a NATS cluster is gone for a while, after its replicas lagged", bugs: []string{"trust-replica", "one-replica", "one-server"},
 		settings: inCluster3(losing(usual)), play: playServersGo,
 	},
-	{
-		name: "a NATS cluster loses what a majority of its servers has lost", bugs: []string{"lost-quietly"},
-		settings: inCluster3(usual), play: playMajority,
-	},
 }
 
 // inCluster3 has a bus of three servers.
@@ -48,23 +44,6 @@ func playServersGo(s *script) {
 		s.do(act{do: clusterAgree})
 	}
 	s.idle(0)
-}
-
-// playMajority makes the cluster lose the end of the stream: an update, a create and a delete.
-func playMajority(s *script) {
-	s.create("changed", "deleted", "same")
-	s.begin(0)
-	s.do(act{do: copyDisks})
-	s.idle(0)
-	s.change(put, at("changed"))
-	s.change(remove, at("deleted"))
-	s.create("new")
-	s.onBus(at("new"), 1)
-	s.onBus(at("deleted"), 2)
-	s.idle(0)
-	s.do(act{do: majorityBack, arg: emptied3})
-	s.idle(0)
-	s.told(3)
 }
 
 // reloads waits until the forwarder has read its checkpoint this many times more. Each reading is
