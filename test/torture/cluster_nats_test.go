@@ -101,6 +101,19 @@ func (b *natsBus) led(ctx context.Context) error {
 	return err
 }
 
+func (b *natsBus) killServer(n int) {
+	b.servers[n].Kill()
+	b.down[n] = true
+	delete(b.frozen, n)
+}
+
+func (b *natsBus) startServer(n int) {
+	if b.down[n] {
+		b.servers[n].Start()
+		delete(b.down, n)
+	}
+}
+
 // cutOff cuts a server off from the others, and from the recorder, which could not read from it.
 func (b *natsBus) cutOff(n int, how string) {
 	b.cluster.CutOff(n, how == silently)

@@ -47,13 +47,17 @@ func mustTell(known []harness.Received, end uint64) bool {
 	return false
 }
 
-// awaitTold waits until a forwarder has reported more losses than before. A forwarder that was
-// started again needn't: the bus is its only memory.
+// awaitTold waits until a forwarder has reported more losses than before, and fails with a
+// [wrongError]. A forwarder that was started again needn't: the bus is its only memory.
 func (w *world) awaitTold(ctx context.Context, before []loss) error {
 	if len(before) == 0 {
 		return nil
 	}
-	return harness.Eventually(ctx, limit, "a forwarder reports that the bus has lost events", func(ctx context.Context) error {
+	wait := limit
+	if w.planted() {
+		wait = buggyReady
+	}
+	err := harness.Eventually(ctx, wait, "a forwarder reports that the bus has lost events", func(ctx context.Context) error {
 		now := w.losses(ctx)
 		for _, was := range before {
 			if starts, _ := was.node.count(); starts != was.starts {
@@ -67,6 +71,10 @@ func (w *world) awaitTold(ctx context.Context, before []loss) error {
 		}
 		return errors.New("none does")
 	})
+	if err != nil {
+		return &wrongError{[]string{err.Error()}}
+	}
+	return nil
 }
 
 // falseLosses returns the forwarders that reported losses although the bus has lost nothing. One that

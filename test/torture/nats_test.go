@@ -98,19 +98,6 @@ func (b *natsBus) kill() error {
 	return nil
 }
 
-func (b *natsBus) killServer(n int) {
-	b.servers[n].Kill()
-	b.down[n] = true
-	delete(b.frozen, n)
-}
-
-func (b *natsBus) startServer(n int) {
-	if b.down[n] {
-		b.servers[n].Start()
-		delete(b.down, n)
-	}
-}
-
 func (b *natsBus) freeze() error {
 	for n := range b.servers {
 		b.freezeServer(n)
