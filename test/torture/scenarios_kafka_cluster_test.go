@@ -8,7 +8,7 @@ import (
 // The scenarios on a cluster of Kafka brokers
 var kafkaClusterScenarios = []scenario{
 	{
-		name: "a leader is cut off, and replicas are missing (Kafka cluster)", bugs: []string{"acknowledged-by-one", "not-enough-is-refused"},
+		name: "a leader is cut off, and replicas are missing (Kafka cluster)", bugs: []string{"acknowledged-by-one"},
 		settings: onCluster(usualOnKafka()), play: playMinority,
 	},
 	{

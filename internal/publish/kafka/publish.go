@@ -196,12 +196,10 @@ func (b *Bus) resolve(f *flight, last uint64) {
 	defer cancel()
 	r, found, err := b.client.ReadStored(ctx, f.t.name, publish.Partition(last), publish.Offset(last), b.refuse)
 	switch {
-	case errors.Is(err, broker.ErrPastEnd): // the next session finds out whether it is lost
-		err = fmt.Errorf("it is unknown whether the brokers lost an event: %w", err)
-		f.s.end(err)
-		b.finish(f, 0, notSent(err))
-		return
 	case err != nil:
+		if errors.Is(err, broker.ErrPastEnd) { // the next session finds out whether it is lost
+			f.s.end(err)
+		}
 		b.finish(f, 0, notSent(fmt.Errorf("read what the bus holds: %w", err)))
 		return
 	case !found || string(r.Key) != string(f.record.Key):
