@@ -101,9 +101,11 @@ func withTokens(t *testing.T, i *issuer) (s *secured) {
 		TLS:       kafkabroker.TLS{CertFile: s.server.cert, KeyFile: s.server.key},
 		Authorize: true, SuperUsers: []string{"relay"},
 		Properties: map[string]string{
-			"sasl.enabled.mechanisms":                          "OAUTHBEARER",
-			prefix + "jaas.config":                             "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;",
-			prefix + "server.callback.handler.class":           "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler",
+			"sasl.enabled.mechanisms":                "OAUTHBEARER",
+			prefix + "jaas.config":                   "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;",
+			prefix + "server.callback.handler.class": "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler",
+			// Without it, Kafka 4.1.0 does not verify signature, audience and issuer.
+			"sasl.oauthbearer.jwt.validator.class":             "org.apache.kafka.common.security.oauthbearer.BrokerJwtValidator",
 			prefix + "oauthbearer.jwks.endpoint.url":           i.URL + "/jwks",
 			prefix + "oauthbearer.expected.audience":           audience,
 			prefix + "oauthbearer.expected.issuer":             i.URL,
