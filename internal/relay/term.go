@@ -92,6 +92,9 @@ func (r *Relay) assemble(b *bus, c *claim, metrics *termRegisterer) *term {
 		gr := k.GroupResource().String() // with the position, it identifies the event on both buses
 		b.invalid.Report(gr, a.Position, err, "resource", gr, "namespace", k.Namespace, "name", k.Name)
 	}
+	if b.created != nil {
+		t.checkpoint.Created = b.created
+	}
 	t.checkpoint.Register(metrics)
 	t.queue = workqueue.New(workqueue.Config{
 		Workers: s.Work.Workers, MaxInFlight: maxInFlight(s), MaxLowPriorityInFlight: maxLowPriorityInFlight(s), MaxLowPriorityDelay: maxLowPriorityDelay(s),
@@ -112,7 +115,7 @@ func (r *Relay) assemble(b *bus, c *claim, metrics *termRegisterer) *term {
 		Builder: builder, Published: r.Published, Go: func(f func()) { go f() }, Now: time.Now, Logger: r.Logger, Registerer: metrics,
 	})
 	t.resolver = resolve.New(resolve.Config{
-		Informers: r.informers, Checkpoint: acked, Publish: t.snapshots.resolved, Compare: t.compare,
+		Informers: r.informers, Checkpoint: acked, Losses: t.checkpoint.Losses, Publish: t.snapshots.resolved, Compare: t.compare,
 		Interval: s.Work.ResolvedInterval, Now: time.Now, Logger: r.Logger,
 	})
 	metrics.MustRegister(t.resolver)

@@ -24,6 +24,10 @@ type Config struct {
 	Informers  Informers
 	Checkpoint Checkpoint
 
+	// Losses returns how many events the bus is known to have lost. It reports false while the bus
+	// may have lost more.
+	Losses func() (lost uint64, known bool)
+
 	// Publish publishes a point and waits for its acknowledgement.
 	Publish func(context.Context, event.Point) error
 
@@ -44,8 +48,8 @@ type Checkpoint interface {
 // Resolver publishes points. Make one with [New].
 //
 // The informers know what the bus lacks of what their watches showed. What the bus has from
-// earlier terms is compared once, and again after each reload of the checkpoint and each
-// change of the selection.
+// earlier terms is compared once, and again after each loss of the bus and each change of the
+// selection.
 type Resolver struct {
 	Config
 	published *prometheus.CounterVec
@@ -73,6 +77,7 @@ type resolution struct {
 	asked    time.Time     // when a comparison was asked for
 	pending  *ledger.Point // not reached yet, nil for none
 	agreed   uint64        // the selection with which everything on the bus agreed with the cluster
+	lost     uint64        // what the bus had lost before that
 	compared uint64        // the selection of the last comparison without an open question
 	last     event.Point   // published, the zero value for none
 }
@@ -141,6 +146,9 @@ func (r *Resolver) step(ctx context.Context, gr schema.GroupResource, of *resolu
 	}
 	p := *of.pending
 	of.pending = nil
+	if lost, known := r.Losses(); !known || lost != of.lost {
+		return // the bus may lack what it had when the point was taken
+	}
 	if r.Informers.Selection(gr) != p.Selection {
 		return // an informer has ended, and with it the knowledge of what the bus lacks
 	}
@@ -160,19 +168,20 @@ func (r *Resolver) take(gr schema.GroupResource, of *resolution) bool {
 	if r.Now().Sub(of.tried) < r.Interval {
 		return false
 	}
+	lost, known := r.Losses()
 	p, ok := r.Informers.Point(gr)
-	if !ok || of.last.Version == p.Version && of.last.Objects == p.Objects {
+	if !ok || !known || of.last.Version == p.Version && of.last.Objects == p.Objects && of.lost == lost {
 		return false
 	}
 	of.tried = r.Now()
-	if of.agreed != p.Selection {
+	if of.agreed != p.Selection || of.lost != lost {
 		if !r.agrees(gr) {
 			r.ask(gr, of)
 			return false
 		}
 		p = r.Informers.Marked(p) // what agrees left out was reported before this mark
 	}
-	of.agreed, of.pending = p.Selection, &p
+	of.agreed, of.lost, of.pending = p.Selection, lost, &p
 	return true
 }
 

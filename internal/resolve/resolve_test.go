@@ -23,6 +23,9 @@ type stubInformers struct {
 	dirty     map[event.Key]bool
 	marked    map[event.Key]bool // dirty at the last mark
 	looked    func()             // called before each look at a key
+
+	lost      uint64 // events that the bus has lost
+	recreated bool   // the bus, and not loaded since
 }
 
 func (s *stubInformers) mark() {
@@ -54,7 +57,7 @@ func newStubResolver() (*Resolver, *stubInformers, *int) {
 	s, asked, c := &stubInformers{selection: 1, version: "5", dirty: map[event.Key]bool{}, looked: func() {}}, 0, ledger.New().NewTerm()
 	c.Put(configMapKey("gone"), event.Acked{UID: "gone", ResourceVersion: "1", Position: 2})
 	return New(Config{
-		Informers: s, Checkpoint: c, Compare: func(schema.GroupResource) { asked++ },
+		Informers: s, Checkpoint: c, Losses: func() (uint64, bool) { return s.lost, !s.recreated }, Compare: func(schema.GroupResource) { asked++ },
 		Interval: time.Second, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
 	}), s, &asked
 }
@@ -130,6 +133,46 @@ func TestPointOfAFormerSelection(t *testing.T) {
 	r.step(t.Context(), configMaps, of)
 	if of.pending != nil || sink.published > 0 {
 		t.Errorf("%d points are published, and %v waits; want none", sink.published, of.pending)
+	}
+}
+
+// TestPointOfABusThatLostEvents: a point that waits while the bus loses what it had, and one that is
+// taken after it, wait until everything on the bus agrees with the cluster again.
+func TestPointOfABusThatLostEvents(t *testing.T) {
+	for name, lose := range map[string]func(*stubInformers){
+		"the stream is recreated":        func(s *stubInformers) { s.recreated = true },
+		"a load finds that it lost them": func(s *stubInformers) { s.lost++ },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, s, asked := newStubResolver()
+			sink := &slowBus{}
+			r.Publish, r.Interval = sink.publish, 0
+			r.Compared(configMaps, s.selection)
+			s.dirty[configMapKey("web")] = true
+			of := r.of(configMaps)
+			r.step(t.Context(), configMaps, of)
+			if of.pending == nil {
+				t.Fatal("no point is taken")
+			}
+			lose(s)
+			s.dirty, s.marked = nil, nil
+			r.step(t.Context(), configMaps, of)
+			if of.pending != nil || sink.published > 0 {
+				t.Errorf("%d points are published, and %v waits; want none", sink.published, of.pending)
+			}
+			r.Compared(configMaps, 0) // what is on the bus no longer agrees
+			r.step(t.Context(), configMaps, of)
+			if of.pending != nil || sink.published > 0 {
+				t.Errorf("%d points are published before the bus agrees with the cluster, and %v waits; want none", sink.published, of.pending)
+			}
+			s.recreated = false
+			s.lost++
+			r.Compared(configMaps, s.selection)
+			r.step(t.Context(), configMaps, of)
+			if sink.published != 1 {
+				t.Errorf("%d points are published when the bus agrees again, want 1; %d comparisons", sink.published, *asked)
+			}
+		})
 	}
 }
 

@@ -117,7 +117,7 @@ func (w *world) start(slot int8) {
 		Builder: builder, Go: func(f func()) { p.spawn(p.syncing, f) }, Now: p.now, Logger: log, Registerer: noMetrics{},
 	})
 	p.resolver = resolve.New(resolve.Config{
-		Informers: p, Checkpoint: p.acked, Publish: p.publishPoint, Compare: func(schema.GroupResource) { p.compareResource() },
+		Informers: p, Checkpoint: p.acked, Losses: p.checkpoint.Losses, Publish: p.publishPoint, Compare: func(schema.GroupResource) { p.compareResource() },
 		Interval: resolvedInterval, Now: p.now, Logger: log,
 	})
 	p.spawn(loading, p.load)
