@@ -168,9 +168,9 @@ func (r *Resolver) take(gr schema.GroupResource, of *resolution) bool {
 	if r.Now().Sub(of.tried) < r.Interval {
 		return false
 	}
-	lost, known := r.Losses()
+	lost, _ := r.Losses()
 	p, ok := r.Informers.Point(gr)
-	if !ok || !known || of.last.Version == p.Version && of.last.Objects == p.Objects && of.lost == lost {
+	if !ok || of.last.Version == p.Version && of.last.Objects == p.Objects && of.lost == lost {
 		return false
 	}
 	of.tried = r.Now()
