@@ -45,7 +45,7 @@ accounts: {
 	f := newForwarder(t, cp.Kubeconfig(), bus.URL, settings)
 	u.create(configMaps, namespace, configMap("a", "1"))
 	f.start().idle()
-	x.named(f, "the bus is one server", "notice:   num_replicas=1 (KUBERELAY): one server without a cluster", "status")
+	x.named(f, "the bus is one server", "num_replicas=1 (KUBERELAY): one server without a cluster", "status")
 	stream, err := js.Stream(t.Context(), "KUBERELAY")
 	if err != nil {
 		t.Fatal(err)
@@ -133,7 +133,7 @@ func (x *faultTable) plantOnKafka(t *testing.T) {
 	namespace := quietNamespace(t, newUser(t, cp))
 	f := newForwarder(t, cp.Kubeconfig(), "", as("forwarder", "w-password", namespace))
 	f.start().idle()
-	x.named(f, "the bus is one broker", "notice:   replication factor 1 (faults, faults.checkpoint): there is one broker", "status")
+	x.named(f, "the bus is one broker", "replication factor 1 (faults, faults.checkpoint): there is one broker", "status")
 	x.named(newForwarder(t, cp.Kubeconfig(), "", as("reader", "r-password", namespace)), "an ACL of a topic is missing", "the user lacks permissions on topic "+name, "check", "--pre")
 
 	rival := newForwarder(t, cp.Kubeconfig(), "", as("forwarder", "w-password", namespace))
