@@ -127,6 +127,21 @@ func (c *claimant) send(name string) error {
 	return <-result
 }
 
+// remove publishes the delete of an object, which the bus must take.
+func (c *claimant) remove(name string) error {
+	c.t.Helper()
+	change := configMapChange(c.claim.name, name)
+	change.Type = event.Deleted
+	m, err := event.Builder{Cluster: c.claim.name}.Message(change)
+	if err != nil {
+		return err
+	}
+	m.Expected = c.acked()[name].Position
+	result := make(chan error, 1)
+	c.bus.Publish(c.t.Context(), m, func(_ uint64, err error) { result <- err })
+	return <-result
+}
+
 func configMapMessage(t *testing.T, name string) *event.Message {
 	return configMapMessageOf(t, "prod", name)
 }
@@ -134,15 +149,19 @@ func configMapMessage(t *testing.T, name string) *event.Message {
 // configMapMessageOf is the event that creates an object of a cluster.
 func configMapMessageOf(t *testing.T, cluster, name string) *event.Message {
 	t.Helper()
-	r := event.Resource{Version: "v1", Resource: "configmaps", Kind: "ConfigMap", Namespaced: true}
-	m, err := event.Builder{Cluster: cluster}.Message(event.Change{
-		Type: event.Created, Cause: event.CauseWatch, Key: r.Key("default", name), Resource: r, Observed: time.Now(),
-		Object: &event.Object{APIVersion: "v1", Kind: r.Kind, Namespace: "default", Name: name, UID: types.UID(name + "-of-" + cluster), ResourceVersion: "7", Body: event.JSON([]byte(`{}`))},
-	})
+	m, err := event.Builder{Cluster: cluster}.Message(configMapChange(cluster, name))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return m
+}
+
+func configMapChange(cluster, name string) event.Change {
+	r := event.Resource{Version: "v1", Resource: "configmaps", Kind: "ConfigMap", Namespaced: true}
+	return event.Change{
+		Type: event.Created, Cause: event.CauseWatch, Key: r.Key("default", name), Resource: r, Observed: time.Now(),
+		Object: &event.Object{APIVersion: "v1", Kind: r.Kind, Namespace: "default", Name: name, UID: types.UID(name + "-of-" + cluster), ResourceVersion: "7", Body: event.JSON([]byte(`{}`))},
+	}
 }
 
 func configMapKey(name string) event.Key {

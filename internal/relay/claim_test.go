@@ -212,6 +212,9 @@ func TestClustersKeepApart(t *testing.T) {
 				}
 			}
 		}
+		if err := here.remove("a"); err != nil {
+			t.Fatal(err)
+		}
 		if err := here.bus.purger.Purge(t.Context(), configMapKey("a"), here.acked()["a"].Position); err != nil {
 			t.Fatal(err)
 		}

@@ -26,6 +26,7 @@ var shared = map[string][]string{
 	"internal/publish/kafka/reader": {"Bus", "ErrChanged", "ErrMisconfigured", "Open", "Options", "Record", "Scan"},
 	"internal/longwork":             {"Counter"},           // counts what is done
 	"internal/selector":             {"Parse", "Selector"}, // of the configuration
+	"internal/terminal":             {"WriteJSON"},         // prints
 	"internal/verify/normal":        nil,
 	"internal/verify/replica":       nil,
 	"internal/verify/report":        nil,
