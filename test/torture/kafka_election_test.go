@@ -7,7 +7,6 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
-	"syscall"
 
 	"github.com/kuberelay/kuberelay/test/harness"
 )
@@ -32,18 +31,8 @@ func (b *kafkaBus) electOlder(ctx context.Context, names []string) error {
 		return nil // there was nothing to copy
 	}
 	acknowledged := b.acknowledged(ctx, w.nodes[0])
-	for _, n := range w.nodes {
-		n.Signal(syscall.SIGSTOP)
-		defer n.Signal(syscall.SIGCONT)
-	}
-	if err := w.quiet(ctx); err != nil {
-		return err
-	}
-	_, kept, err := b.main().Ends(ctx)
-	if err != nil {
-		return err
-	}
-	all, _, err := b.All()
+	kept, all, thaw, err := b.freezeForwarders(ctx)
+	defer thaw()
 	if err != nil {
 		return err
 	}

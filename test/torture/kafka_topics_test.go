@@ -99,6 +99,27 @@ func (r *topicRecorders) each(ctx context.Context, do func(*harness.KafkaRecorde
 	return nil
 }
 
+// freezeForwarders freezes the forwarders until thaw is called, and returns the ends of the event topic and
+// everything that was stored in it.
+func (b *kafkaBus) freezeForwarders(ctx context.Context) (ends []int64, all []harness.Received, thaw func(), err error) {
+	nodes := b.world.nodes
+	for _, n := range nodes {
+		n.Signal(syscall.SIGSTOP)
+	}
+	thaw = func() {
+		for _, n := range nodes {
+			n.Signal(syscall.SIGCONT)
+		}
+	}
+	if err = b.world.quiet(ctx); err == nil {
+		_, ends, err = b.main().Ends(ctx)
+	}
+	if err == nil {
+		all, _, err = b.All()
+	}
+	return ends, all, thaw, err
+}
+
 // cutTails stops the broker, cuts batches off the end of every partition of the topics, and starts
 // it again. The forwarders are frozen until it is known what was lost.
 func (b *kafkaBus) cutTails(ctx context.Context, names []string, batches int) error {
@@ -106,18 +127,8 @@ func (b *kafkaBus) cutTails(ctx context.Context, names []string, batches int) er
 	if has, err := w.awaitStored(ctx, "there is something to lose"); !has {
 		return err
 	}
-	for _, n := range w.nodes {
-		n.Signal(syscall.SIGSTOP)
-		defer n.Signal(syscall.SIGCONT)
-	}
-	if err := w.quiet(ctx); err != nil {
-		return err
-	}
-	_, kept, err := b.main().Ends(ctx)
-	if err != nil {
-		return err
-	}
-	all, _, err := b.All()
+	kept, all, thaw, err := b.freezeForwarders(ctx)
+	defer thaw()
 	if err != nil {
 		return err
 	}

@@ -100,7 +100,7 @@ func (s *session) restoreErased(ctx context.Context, a *recovery) error {
 	})
 	keys := slices.Collect(maps.Keys(a.erased))
 	if len(keys) > maxErased {
-		s.b.log.Warn("another writer replaced more entries of the checkpoint topic than are looked up", "topic", a.t.name, "entries", len(keys), "looked_up", maxErased)
+		s.b.log.Warn("another writer replaced too many entries of the checkpoint topic, looking up a part of them", "topic", a.t.name, "entries", len(keys), "looked_up", maxErased)
 		keys = keys[:maxErased]
 	}
 	var mu sync.Mutex

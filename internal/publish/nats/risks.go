@@ -23,7 +23,7 @@ func Risks(is jetstream.StreamConfig, clustered, builtIn bool) []publish.Risk {
 		r.Loses = "a server that crashes or loses its disk loses acknowledged events, and nobody has a copy"
 		r.Fix = "run: nats stream edit " + is.Name + " --replicas=3; then set KUBERELAY_NATS_REPLICAS=3"
 	case builtIn:
-		r.Single, r.Loses = true, "the built-in server syncs to disk every 2 minutes, so a power failure loses events that it acknowledged since"
+		r.Single, r.Loses = true, "the built-in server syncs to disk every 2 minutes, so a power failure loses events that it acknowledged since the last sync"
 		r.Fix = "if that matters, set KUBERELAY_NATS_URL to a cluster of three NATS servers, and KUBERELAY_NATS_REPLICAS=3"
 	default:
 		r.Single, r.Loses = true, "one server without a cluster; unless its sync_interval is always, a power failure loses events that it acknowledged since the last sync"
