@@ -31,6 +31,10 @@ var usual = settings{
 	resync: 10 * time.Minute, refresh: 10 * time.Minute, retention: 24 * time.Hour,
 }
 
+// plays limits how often a scenario is played with a bug. What a play does depends on the partitions of the objects, which
+// depend on the name of the world, and on the order of the acknowledgements. So one play can miss a bug.
+const plays = 2
+
 // TestPlantedBugs plays each scenario with the unchanged forwarder, which must pass, and with each
 // of its bugs, which must be found. It tests the tests.
 func TestPlantedBugs(t *testing.T) {
@@ -46,19 +50,22 @@ func TestPlantedBugs(t *testing.T) {
 			})
 			for _, bug := range s.bugs {
 				t.Run(bug, func(t *testing.T) {
-					w := newWorld(t, s.settings, bug, s.more...)
-					err := w.play(s, buggySettle)
-					var wrong *wrongError
-					switch {
-					case err == nil:
-						t.Error("the bug was not found")
-						w.showLogs()
-					case !errors.As(err, &wrong):
-						t.Errorf("it could not be looked for: %v", err)
-						w.showLogs()
-					default:
-						t.Logf("found: %s", wrong.problems[0])
+					for range plays {
+						w := newWorld(t, s.settings, bug, s.more...)
+						err := w.play(s, buggySettle)
+						var wrong *wrongError
+						switch {
+						case errors.As(err, &wrong):
+							t.Logf("found: %s", wrong.problems[0])
+							return
+						case err != nil:
+							t.Errorf("it could not be looked for: %v", err)
+							w.showLogs()
+							return
+						}
+						t.Log("the bug was not found")
 					}
+					t.Errorf("the bug was not found in %d plays", plays)
 				})
 			}
 		})
