@@ -151,7 +151,7 @@ func TestReport(t *testing.T) {
 	r.atMost("c", nil, 1, "%.0f")
 	r.promise("d", series{-1}, 0, 1, "%.0f")
 	r.addLatency(20_000, &sightings{}, &sightings{}, nil, 0)
-	r.addLive(20_000, &scene{subscriber: &subscriber{}}, &probe{}, make([]phase, 3))
+	r.addLive(20_000, &live{})
 	r.addFrozen(20_000, &subscriber{}, nil, nil, time.Time{})
 	text := r.String()
 	if met := strings.Count(text, "| met "); met != 1 || r.broken != strings.Count(text, "NOT MET") || r.broken < 8 {

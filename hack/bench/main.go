@@ -9,7 +9,7 @@
 //
 //   - BENCH: the benchmarks. The default is all of them
 //   - PODS: the numbers of pods
-//   - ROUNDS: the runs of each contender of sync. The default is 3, or 1 from 50,000 pods on
+//   - ROUNDS: the runs of each contender of sync, and of live. The default is 3, or 1 for sync from 50,000 pods on
 //   - CONTENDERS: the contenders of sync. The default is all of them
 //   - OUT: a file for the report, in Markdown
 //
