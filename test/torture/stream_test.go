@@ -274,9 +274,18 @@ func (w *world) keepsPoints() bool {
 func (c *streamCheck) point(m harness.Received) {
 	version, err := strconv.ParseUint(m.Attributes["resourceversion"], 10, 64)
 	isState := err == nil && m.Attributes["id"] == m.Attributes["uid"]+"."+m.Attributes["resourceversion"] && strings.HasPrefix(m.Attributes["sequence"], "0000.")
-	if at := c.points[pointOf(m)]; isState && c.run == 0 && version <= at && c.world.keepsPoints() {
+	if at := c.points[pointOf(m)]; isState && c.run == 0 && version <= at && c.world.keepsPoints() && !c.remodelled(m) {
 		c.wrong(m, "version %d comes after the consistency point at %d", version, at)
 	}
+}
+
+// remodelled reports whether the content of an object can have changed without a version since its last event: its
+// resource moved to another version of the API, or its definition gained a default or prunes a field. The version of
+// the event is later than that of the last one if only what is dropped had changed in between.
+func (c *streamCheck) remodelled(m harness.Received) bool {
+	last := c.last[m.Subject]
+	return c.conf.shaped && last.Attributes["uid"] == m.Attributes["uid"] &&
+		(last.Attributes["apiversion"] != m.Attributes["apiversion"] || c.world.user.wasRemodelled(resourceName(m)))
 }
 
 // followsUnread reports whether an event follows a later event of its object than the last one
