@@ -81,6 +81,40 @@ func TestMayExist(t *testing.T) {
 	}
 }
 
+// TestPoint checks which states may follow a consistency point.
+func TestPoint(t *testing.T) {
+	last := message(5, "created", "apiversion", "v1")
+	for _, test := range []struct {
+		name       string
+		m          harness.Received
+		shaped     bool
+		remodelled string
+		wrong      bool
+	}{
+		{name: "a later version", m: message(9, "updated", "apiversion", "v1")},
+		{name: "an earlier version", m: message(7, "updated", "apiversion", "v1"), wrong: true},
+		{name: "an earlier version, shaped", m: message(7, "updated", "apiversion", "v1"), shaped: true, wrong: true},
+		{name: "an earlier version in another version of the API, shaped", m: message(7, "updated", "apiversion", "v2"), shaped: true},
+		{name: "an earlier version in another version of the API", m: message(7, "updated", "apiversion", "v2"), wrong: true},
+		{name: "an earlier version after a change of the definition, shaped", m: message(7, "updated", "apiversion", "v1"), shaped: true, remodelled: configMaps},
+		{name: "an earlier version after a change of another definition, shaped", m: message(7, "updated", "apiversion", "v1"), shaped: true, remodelled: widgets, wrong: true},
+		{name: "an earlier version of another object, shaped", m: message(7, "created", "uid", "another", "apiversion", "v2"), shaped: true, wrong: true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			last.Subject, test.m.Subject = "kuberelay.torture.core.configmaps.world1-a.c1", "kuberelay.torture.core.configmaps.world1-a.c1"
+			test.m.Attributes["id"] = test.m.Attributes["uid"] + "." + test.m.Attributes["resourceversion"]
+			c := checkOf([]run{plain}, last)
+			c.conf.shaped, c.world.settings.replicas = test.shaped, 2
+			c.world.user.remodelled = map[string]bool{test.remodelled: true}
+			c.points[pointOf(test.m)] = 8
+			c.point(test.m)
+			if got := len(c.problems) > 0; got != test.wrong {
+				t.Errorf("wrong: %v, want %v: %v", got, test.wrong, c.problems)
+			}
+		})
+	}
+}
+
 // TestIDs checks the ids of events where other objects may have other ids.
 func TestIDs(t *testing.T) {
 	begun, same := message(5, "created"), []string{"resourceversion", "5", "sequence", "0000.5"}
