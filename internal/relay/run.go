@@ -96,7 +96,7 @@ const closeTimeout = 8 * time.Second
 type shutdown struct {
 	informers context.Context // half of KUBERELAY_DRAIN_TIMEOUT; the rest is for publishing
 	drain     context.Context // KUBERELAY_DRAIN_TIMEOUT: the end of publishing
-	over      context.Context // the end of the shutdown, whatever has not ended
+	over      context.Context // the end of the shutdown, even if something still runs
 }
 
 // newShutdown makes the deadlines of a shutdown that begins when ctx ends.
@@ -117,20 +117,20 @@ func endsAfter(ctx context.Context, d time.Duration) (context.Context, context.C
 	return late, func() { stop(); cancel() }
 }
 
-// waits calls a function that blocks, and reports whether it returns before ctx ends.
-func waits(ctx context.Context, f func()) bool {
+// returnsBefore calls f, and reports whether it returns before ctx ends.
+func returnsBefore(ctx context.Context, f func()) bool {
 	returned := make(chan struct{})
 	go func() { defer close(returned); f() }()
-	return isClosed(ctx, returned)
+	return closedBefore(ctx, returned)
 }
 
-// isClosed waits until c is closed or ctx ends, and reports whether c is closed.
-func isClosed(ctx context.Context, c <-chan struct{}) bool {
+// closedBefore waits until c is closed or ctx ends, and reports whether c is closed.
+func closedBefore(ctx context.Context, c <-chan struct{}) bool {
 	select {
 	case <-c:
 		return true
 	case <-ctx.Done():
-		select { // both
+		select { // c wins if both are over
 		case <-c:
 			return true
 		default:
@@ -165,7 +165,7 @@ func (r *Relay) watch(ctx context.Context) *watching {
 // at most as long as the drain.
 func (w *watching) end(log *slog.Logger) error {
 	w.stop()
-	if !isClosed(w.over, w.ended) {
+	if !closedBefore(w.over, w.ended) {
 		log.Warn("informers did not stop in time, shutting down without them")
 		return nil
 	}

@@ -49,10 +49,10 @@ func (t *term) serve(held context.Context, w *watching) error {
 		stopSending()
 		_ = t.bus.Close() // close returns the error again
 	}
-	if !waits(end.over, workers.Wait) {
+	if !returnsBefore(end.over, workers.Wait) {
 		t.Logger.Warn("workers did not stop in time", "in_flight", t.queue.InFlight())
 	}
-	if !waits(end.over, tasks.Wait) {
+	if !returnsBefore(end.over, tasks.Wait) {
 		t.Logger.Warn("reconciliation did not stop in time")
 	}
 	return lost
@@ -79,7 +79,7 @@ func (t *term) runTasks(ctx context.Context, stop func()) (tasks *sync.WaitGroup
 		tasks.Go(func() { t.resolver.Run(ctx) })
 	}
 	if t.Settings.Leader.Election {
-		t.compareAll() // a resource that is no longer served has no informer that asks for it
+		t.compareAll() // a resource that is no longer served has no informer that calls compare
 		tasks.Go(func() { t.reloadOnce(ctx) })
 	}
 	return tasks, lost
@@ -88,10 +88,10 @@ func (t *term) runTasks(ctx context.Context, stop func()) (tasks *sync.WaitGroup
 // awaitProducers waits for everything that enqueues keys. What does not stop in time does
 // not delay the drain: a queue that drains rejects keys, and the next start finds them.
 func (t *term) awaitProducers(end shutdown, w *watching, tasks *sync.WaitGroup) {
-	if !waits(end.informers, tasks.Wait) {
+	if !returnsBefore(end.informers, tasks.Wait) {
 		t.Logger.Warn("reconciliation did not stop in time, draining the queue")
 	}
-	if !isClosed(end.informers, w.ended) {
+	if !closedBefore(end.informers, w.ended) {
 		t.Logger.Warn("informers did not stop in time, draining the queue")
 	}
 }
@@ -148,7 +148,7 @@ func (t *term) followBus(ctx context.Context) error {
 			return err
 		}
 		away, created = err != nil, t.bus.created()
-		if away && t.bus.returns {
+		if away && t.bus.probes {
 			// A publish would fail at once. But the bus may not need to learn of a deleted
 			// object, and then its last state need not be kept.
 			t.queue.Pause(t.informers.HasTombstone)
