@@ -19,7 +19,7 @@ import (
 // included: two answers with the same ETags report the same failed groups.
 type etags struct{ api, apis string }
 
-// complete reports whether there is one for each document.
+// complete reports whether both documents have an ETag.
 func (e etags) complete() bool { return e.api != "" && e.apis != "" }
 
 var aggregatedList = schema.GroupVersionKind{Group: apidiscovery.GroupName, Version: "v2", Kind: "APIGroupDiscoveryList"}
@@ -49,7 +49,7 @@ func Discover(ctx context.Context, client discovery.DiscoveryInterface, known *C
 // IsConditional reports whether [Discover] can tell by ETags that this catalog is current.
 func (c *Catalog) IsConditional() bool { return c.etags.complete() }
 
-// Ready asks the API server whether it is ready.
+// Ready returns nil if the API server says that it is ready.
 func Ready(ctx context.Context, client discovery.DiscoveryInterface) error {
 	r := client.RESTClient()
 	if r == nil {
@@ -79,7 +79,7 @@ func (d documents) read(ctx context.Context, known etags) (c *Catalog, unchanged
 	if known.complete() && now == known {
 		return nil, true
 	}
-	// One of the two has changed; the catalog is made of both.
+	// One of the two has changed, and the catalog needs both.
 	if api.list == nil {
 		if api, ok = d.get(ctx, "/api", ""); !ok {
 			return nil, false
@@ -90,12 +90,12 @@ func (d documents) read(ctx context.Context, known etags) (c *Catalog, unchanged
 			return nil, false
 		}
 	}
-	c = newCatalogue(d.split(api.list, apis.list))
+	c = newCatalog(d.split(api.list, apis.list))
 	c.etags = etags{api.etag, apis.etag}
 	return c, false
 }
 
-// document is an answer; its list is nil if it has not changed.
+// document is one of the two documents. list is nil if it has not changed.
 type document struct {
 	etag string
 	list *apidiscovery.APIGroupDiscoveryList
