@@ -11,7 +11,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/discovery"
 )
 
-// cachedReviews asks each question once. After the first error it asks no more questions.
+// cachedReviews sends each review once. After the first error it sends no more.
 type cachedReviews struct {
 	next discovery.AccessReviews
 
@@ -36,7 +36,7 @@ func (a *cachedReviews) Create(ctx context.Context, review *authorizationv1.Self
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if err != nil {
-		a.failed = fmt.Errorf("ask what may be read: %w", err)
+		a.failed = fmt.Errorf("review access: %w", err)
 		return nil, a.failed
 	}
 	a.answers[about] = answer
