@@ -114,7 +114,7 @@ func (l *Load) set(gr schema.GroupResource, n name, is record) (lost int) {
 		lost = 1
 	}
 	if is.isAcked() {
-		now = follow(was, now, l.term.loaded)
+		now = completeLoaded(was, now, l.term.loaded)
 	}
 	t.put(n, now)
 	ledger.release(gr, t)
@@ -133,11 +133,11 @@ func (l *Load) isOpen(key event.Key) bool {
 	return !written && l.term.ledger.term == l.term
 }
 
-// follow completes a loaded event with what was known before. The known digest can be newer than
+// completeLoaded completes a loaded event with what was known before. The known digest can be newer than
 // that of the event: after a change of the projection, the forwarder computes the digest of the
 // content on the bus. known means that an earlier load has succeeded. Without it, an unexpected
 // event is not foreign.
-func follow(was, is event.Acked, known bool) event.Acked {
+func completeLoaded(was, is event.Acked, known bool) event.Acked {
 	switch {
 	case was == event.Acked{} && known:
 		return was.Before(is)

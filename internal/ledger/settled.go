@@ -72,7 +72,7 @@ func (t *Term) Acknowledge(key event.Key, acked event.Acked, o *event.Object, in
 		t.set(key, of, r, acked)
 		r.setAttempts(nil)
 		t.ledger.settle(of, r, acked, "", in)
-		t.ledger.reduce(of, r, acked, o)
+		t.ledger.noteAcknowledged(of, r, acked, o)
 	})
 }
 
@@ -129,9 +129,9 @@ func (l *Ledger) settle(t *table, r *record, acked event.Acked, attempted string
 	l.prune(t, r)
 }
 
-// reduce records that the bus got a new state of a key, so that it lacks less of a key that is
+// noteAcknowledged records that the bus got a new state of a key, so that it lacks less of a key that is
 // still dirty.
-func (l *Ledger) reduce(t *table, r *record, acked event.Acked, o *event.Object) {
+func (l *Ledger) noteAcknowledged(t *table, r *record, acked event.Acked, o *event.Object) {
 	d := r.others().dirty
 	if d == nil || d.uid == "" {
 		return

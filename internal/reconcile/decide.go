@@ -137,8 +137,8 @@ func decideDeselected(a event.Acked, v ObjectView) decision {
 	return listNamespace
 }
 
-// differs reports whether the informer's state cannot follow the state on the bus: an object is
-// missing, or is in an earlier state, or in the version of its delete.
+// differs reports whether the informer contradicts the bus: an object is missing, or is in an
+// earlier state, or in the version of its delete.
 func differs(live *event.Object, a event.Acked, epoch uint16) bool {
 	if a.Live() && (live == nil || string(live.UID) != a.UID) {
 		return true
@@ -185,19 +185,19 @@ const (
 	isUnseen                 // it is gone, but the watch has yet to show that it existed
 )
 
-// answerOf is the finding of a read, with the UID and version of the object that exists, if any.
-type answerOf struct {
+// readResult is the finding of a read, with the UID and version of the object that exists, if any.
+type readResult struct {
 	finding
 	uid, version string
 }
 
 // isOf reports whether the read found this very state.
-func (f answerOf) isOf(o *event.Object) bool {
+func (f readResult) isOf(o *event.Object) bool {
 	return f.uid == string(o.UID) && f.version == o.ResourceVersion
 }
 
 // confirms reports whether an informer shows what the read found, or a later state.
-func (f answerOf) confirms(v ObjectView) bool {
+func (f readResult) confirms(v ObjectView) bool {
 	switch {
 	case f.uid == "":
 		return v.Live == nil
@@ -208,24 +208,24 @@ func (f answerOf) confirms(v ObjectView) bool {
 }
 
 // classify returns the finding of a consistent read.
-func classify(o *unstructured.Unstructured, err error, a event.Acked, epoch uint16) (answerOf, error) {
+func classify(o *unstructured.Unstructured, err error, a event.Acked, epoch uint16) (readResult, error) {
 	switch {
 	case discovery.IsObjectNotFound(err) && !a.Live():
-		return answerOf{finding: isThere}, nil
+		return readResult{finding: isThere}, nil
 	case discovery.IsObjectNotFound(err):
-		return answerOf{finding: isGone}, nil
+		return readResult{finding: isGone}, nil
 	case err != nil:
-		return answerOf{}, err
+		return readResult{}, err
 	case a.Live() && string(o.GetUID()) != a.UID:
-		return answerOf{isGone, string(o.GetUID()), o.GetResourceVersion()}, nil
+		return readResult{isGone, string(o.GetUID()), o.GetResourceVersion()}, nil
 	case isBehind(o.GetResourceVersion(), a, epoch):
-		return answerOf{finding: isOlder}, nil
+		return readResult{finding: isOlder}, nil
 	}
-	return answerOf{isThere, string(o.GetUID()), o.GetResourceVersion()}, nil
+	return readResult{isThere, string(o.GetUID()), o.GetResourceVersion()}, nil
 }
 
 // conclude decides about a key after the read. v is a view taken after the read.
-func (f answerOf) conclude(a event.Acked, v ObjectView, epoch uint16, publishDeselected bool) decision {
+func (f readResult) conclude(a event.Acked, v ObjectView, epoch uint16, publishDeselected bool) decision {
 	switch {
 	case f.finding == isUnknown:
 		return agree

@@ -30,7 +30,7 @@ const (
 
 // readObjects reads the objects for which the bus and an informer contradict each other.
 func (p *pass) readObjects(ctx context.Context) error {
-	answers, behind := make([]answerOf, len(p.objects)), make([]bool, len(p.objects))
+	answers, behind := make([]readResult, len(p.objects)), make([]bool, len(p.objects))
 	for n, of := range p.objects {
 		// Take the version before the read: after the read, the informer shows every change up to
 		// it.
@@ -73,7 +73,7 @@ func eachConcurrently(ctx context.Context, n int, read func(context.Context, int
 
 // readObject reads one object. behind means that the informer has not reached the version on the
 // bus.
-func (p *pass) readObject(ctx context.Context, of pair, behind bool) (answerOf, error) {
+func (p *pass) readObject(ctx context.Context, of pair, behind bool) (readResult, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	client := p.client(of.key.Namespace)
@@ -83,7 +83,7 @@ func (p *pass) readObject(ctx context.Context, of pair, behind bool) (answerOf, 
 		answer.finding, err = readVersion(ctx, client, of)
 	}
 	if err != nil {
-		return answerOf{}, fmt.Errorf("confirm that %s is gone: %w", of.key, err)
+		return readResult{}, fmt.Errorf("confirm that %s is gone: %w", of.key, err)
 	}
 	return answer, nil
 }
