@@ -24,10 +24,9 @@ func (e etags) complete() bool { return e.api != "" && e.apis != "" }
 
 var aggregatedList = schema.GroupVersionKind{Group: apidiscovery.GroupName, Version: "v2", Kind: "APIGroupDiscoveryList"}
 
-// Discover asks the API server what it serves. If the answer is the one of known, which
-// may be nil, unchanged is true and there is no catalog: the API server compares ETags and
-// sends no document. A group that fails is in [Catalog.Failed]; an error means that nothing
-// is known.
+// Discover returns the catalog of what the API server serves. If it is the same as known, which
+// may be nil, unchanged is true and c is nil: the API server compares ETags and sends no
+// document. A group that fails is in [Catalog.Failed]; an error means that nothing is known.
 //
 // An API server without aggregated discovery (before Kubernetes 1.30), or with any other
 // answer, is asked through client-go, which respects Retry-After and classifies errors.

@@ -120,7 +120,7 @@ func (w Watcher) definitionInformer(d *definitionWatch, notify func(), redefined
 			w.Logger.Info("watch of definitions failed, polling discovery", "resource", d.of.GroupResource().String(), "err", err)
 		}
 	})
-	// The error is for an informer that has started.
+	// An error is possible only after the informer has started.
 	_, _ = shared.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(any) { notify() },
 		UpdateFunc: func(old, o any) {

@@ -44,7 +44,7 @@ func (w Watcher) metadataInformer(of schema.GroupVersionResource, opened func(),
 			return w.Streams.Watch(ctx, from, o, readMetadata, opened, func(watch.Event) {})
 		},
 	}, w.Dynamic), nil, cache.SharedIndexInformerOptions{ObjectDescription: of.String()})
-	// The error is for an informer that has started.
+	// An error is possible only after the informer has started.
 	_ = shared.SetWatchErrorHandlerWithContext(func(ctx context.Context, _ *cache.Reflector, err error) {
 		if !apistream.IsExpected(err) && ctx.Err() == nil {
 			failed(err)

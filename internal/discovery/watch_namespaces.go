@@ -33,7 +33,7 @@ func (w Watcher) WatchNamespaces(ctx context.Context, n *Namespaces, changed fun
 			changed(m.GetObjectMeta().GetName())
 		}
 	}
-	// The error is for an informer that has started.
+	// An error is possible only after the informer has started.
 	registration, _ := shared.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    put,
 		UpdateFunc: func(_, o any) { put(o) },

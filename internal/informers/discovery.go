@@ -36,25 +36,25 @@ func (s *Set) Run(ctx context.Context) error {
 	defer forgetting.Wait()
 	defer cancel()
 
-	var a discovery.Schedule
+	var schedule discovery.Schedule
 	for {
-		a.Begin()
+		schedule.Begin()
 		err := s.rediscover(ctx)
-		a.Finish(time.Now())
+		schedule.Finish(time.Now())
 		if ctx.Err() != nil {
 			return nil
 		}
 		if apierrors.IsUnauthorized(err) && s.lastAnswer() == nil {
 			return err
 		}
-		s.awaitDue(ctx, &a, definitions, err)
+		s.awaitDue(ctx, &schedule, definitions, err)
 	}
 }
 
 // awaitDue blocks until discovery is due or ctx ends.
-func (s *Set) awaitDue(ctx context.Context, a *discovery.Schedule, d *discovery.Definitions, failure error) {
+func (s *Set) awaitDue(ctx context.Context, schedule *discovery.Schedule, d *discovery.Definitions, failure error) {
 	for {
-		timer := time.NewTimer(time.Until(a.Due(s.poll(d, failure))))
+		timer := time.NewTimer(time.Until(schedule.Due(s.poll(d, failure))))
 		select {
 		case <-ctx.Done():
 			timer.Stop()
@@ -66,9 +66,9 @@ func (s *Set) awaitDue(ctx context.Context, a *discovery.Schedule, d *discovery.
 		case <-s.references.More():
 			s.startReferenced(ctx)
 		case <-d.Changed():
-			a.Changed(time.Now())
+			schedule.Changed(time.Now())
 		case <-s.refused:
-			a.Changed(time.Now())
+			schedule.Changed(time.Now())
 		}
 		timer.Stop()
 	}
