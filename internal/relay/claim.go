@@ -94,7 +94,7 @@ func (c *claim) acquire(ctx context.Context, b *bus, loaded *ledger.Term, waitFo
 			return err
 		}
 		waitFor(func() error { return err })
-		c.log.Warn("claim of the cluster's name failed, retrying", "err", err)
+		c.log.Warn("claiming the cluster name failed, retrying", "err", err)
 		return nil
 	})
 	return epoch, err
@@ -219,7 +219,7 @@ const claimPoll = 10 * time.Second
 func (c *claim) renewRegularly(ctx context.Context) {
 	_ = wait.PollUntilContextCancel(ctx, claimPoll, false, func(ctx context.Context) (bool, error) {
 		if err := c.renew(ctx); err != nil && ctx.Err() == nil {
-			c.log.Debug("check of the cluster's name failed, retrying", "err", err)
+			c.log.Debug("checking the cluster name failed, retrying", "err", err)
 		}
 		return false, nil
 	})

@@ -73,7 +73,7 @@ func (r *Relay) allUnmatched() (all []status.Unmatched, complete bool) {
 // unmatchedPoll is the interval at which changes of the unmatched entries are logged.
 const unmatchedPoll = 2 * time.Second
 
-// noteUnmatched logs the entries that no longer match, and those that match again.
+// noteUnmatched logs the entries that became unmatched, and those that match now.
 func noteUnmatched(log *slog.Logger, before, now []status.Unmatched) {
 	for _, u := range now {
 		if !slices.Contains(before, u) {

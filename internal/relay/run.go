@@ -139,7 +139,7 @@ func closedBefore(ctx context.Context, c <-chan struct{}) bool {
 	}
 }
 
-// watching is the run of the informers.
+// watching is one run of the informers.
 type watching struct {
 	ctx   context.Context // ends when the informers are told to stop
 	stop  context.CancelFunc

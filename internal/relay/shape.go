@@ -95,7 +95,8 @@ func (s *shapes) readable(watched []event.Resource) []string {
 	return s.fields.Readable(projection.Known(), watched)
 }
 
-// reshape returns a state from the bus as it would be published now.
+// reshape returns a function that brings a state from the bus into the form in which it would be
+// published now.
 func (s *shapes) reshape(c *event.Converter) func(event.Resource, *event.Object) *event.Object {
 	return func(r event.Resource, o *event.Object) *event.Object { return c.Reshape(o, r, s.fields.For(r)) }
 }

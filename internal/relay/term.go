@@ -150,7 +150,7 @@ func (t *term) load(ctx context.Context) error {
 			return err
 		}
 		t.state.waitFor(func() error { return err })
-		t.Logger.Warn("load of the checkpoint failed, retrying", "err", err)
+		t.Logger.Warn("checkpoint load failed, retrying", "err", err)
 		return nil
 	})
 }
