@@ -96,8 +96,8 @@ func Explain(ctx context.Context, c Config, q Question) (Explanation, error) {
 		return Explanation{}, ctx.Err()
 	case c.Reviews == nil:
 		x.Warnings = append(x.Warnings, "permissions were not checked")
-	case reviews.doubt != "":
-		x.Warnings = append(x.Warnings, "the API server could not decide every permission: "+reviews.doubt)
+	case reviews.undecided != "":
+		x.Warnings = append(x.Warnings, "the API server could not decide every permission: "+reviews.undecided)
 	}
 	switch lost := reviews.failed; {
 	case lost == nil:

@@ -15,10 +15,10 @@ import (
 type cachedReviews struct {
 	next discovery.AccessReviews
 
-	mu      sync.Mutex
-	answers map[authorizationv1.ResourceAttributes]*authorizationv1.SelfSubjectAccessReview
-	failed  error
-	doubt   string // why the API server could not decide a question
+	mu        sync.Mutex
+	answers   map[authorizationv1.ResourceAttributes]*authorizationv1.SelfSubjectAccessReview
+	failed    error
+	undecided string // why the API server could not decide a question
 }
 
 var _ discovery.AccessReviews = (*cachedReviews)(nil)
@@ -40,8 +40,8 @@ func (a *cachedReviews) Create(ctx context.Context, review *authorizationv1.Self
 		return nil, a.failed
 	}
 	a.answers[about] = answer
-	if !answer.Status.Allowed && a.doubt == "" {
-		a.doubt = answer.Status.EvaluationError
+	if !answer.Status.Allowed && a.undecided == "" {
+		a.undecided = answer.Status.EvaluationError
 	}
 	return answer, nil
 }

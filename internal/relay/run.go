@@ -69,20 +69,19 @@ func (r *Relay) lead(held context.Context, w *watching, e *leader.Election) (err
 	r.informers.StartLeading()
 	defer r.informers.StopLeading()
 	r.state.waitFor(nil)
-	if err = t.serve(held, w); err != nil && (lost() || r.mayStandAgain(err, time.Since(began))) {
+	if err = t.serve(held, w); err != nil && (lost() || r.mayRejoinElection(err, time.Since(began))) {
 		r.Logger.Warn("leadership term ended, standing by", "err", err)
 		return nil
 	}
 	return err
 }
 
-// mayStandAgain reports whether this process stands for election again after it lost the
-// bus although it seems to hold the lease. Then another process took over the bus: either
-// this process has not noticed yet that it lost the lease, or the other one was elected
-// earlier and is late. A process that ignores the lease would take over again and again,
-// and the two would end each other's terms forever. So after a short term the error ends
-// this process, and the one that stays names the other in its log.
-func (r *Relay) mayStandAgain(err error, term time.Duration) bool {
+// mayRejoinElection reports whether this process stands for election again after it lost the bus
+// although it seemed to hold the lease. Then another process took over the bus: either this
+// process has not noticed yet that it lost the lease, or the other one was elected earlier and is
+// late. If the other process ignores the lease, the two would end each other's terms forever. So
+// after a short term the error ends this process.
+func (r *Relay) mayRejoinElection(err error, term time.Duration) bool {
 	// A ConfigError means that the cluster name has another owner.
 	return errors.Is(err, publish.ErrGone) && !isConfigError(err) && term >= r.Settings.Leader.LeaseDuration
 }

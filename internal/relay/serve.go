@@ -66,7 +66,7 @@ func (t *term) runTasks(ctx context.Context, stop func()) (tasks *sync.WaitGroup
 	lost := make(chan error, 1)
 	tasks.Go(func() { t.reconciler.Run(ctx) })
 	tasks.Go(func() {
-		if err := t.followBus(ctx); err != nil {
+		if err := t.monitorBus(ctx); err != nil {
 			lost <- err
 			stop()
 		}
@@ -125,14 +125,14 @@ func (t *term) reloadOnce(ctx context.Context) {
 	}
 }
 
-// busPoll is the interval at which followBus checks the bus. A check sends no request.
+// busPoll is the interval at which monitorBus checks the bus. A check sends no request.
 const busPoll = 100 * time.Millisecond
 
-// followBus pauses the queue while the bus is away, unless only a publish shows that it is back.
-// When the bus is back, or its stream was recreated, followBus retries failed keys at once and has
+// monitorBus pauses the queue while the bus is away, unless only a publish shows that it is back.
+// When the bus is back, or its stream was recreated, monitorBus retries failed keys at once and has
 // the checkpoint loaded again, because the bus may have lost messages. It blocks until ctx ends,
 // and returns an error if the bus is permanently gone.
-func (t *term) followBus(ctx context.Context) error {
+func (t *term) monitorBus(ctx context.Context) error {
 	ticker := time.NewTicker(busPoll)
 	defer ticker.Stop()
 	away, created := false, t.bus.created()

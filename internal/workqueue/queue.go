@@ -246,7 +246,7 @@ func (q *Queue) processNext(ctx context.Context, handle Handler) bool {
 		q.done(key, false)
 		return true
 	}
-	q.hand(ctx, key, handle)
+	q.dispatch(ctx, key, handle)
 	return true
 }
 
@@ -261,12 +261,12 @@ func (q *Queue) take() (item, bool) {
 	return key, !shutdown
 }
 
-// hand calls the handler. A draining queue rejects keys, so hand then also runs the next
+// dispatch calls the handler. A draining queue rejects keys, so dispatch then also runs the next
 // step of a key.
-func (q *Queue) hand(ctx context.Context, key item, handle Handler) {
+func (q *Queue) dispatch(ctx context.Context, key item, handle Handler) {
 	handle(ctx, key.Value(), func(r Result) {
 		if r.Err == nil && r.Again && q.queue.ShuttingDown() && ctx.Err() == nil {
-			go q.hand(ctx, key, handle) // the key is still held, so Run waits for it
+			go q.dispatch(ctx, key, handle) // the key is still held, so Run waits for it
 			return
 		}
 		q.complete(key, r)

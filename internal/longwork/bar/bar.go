@@ -47,7 +47,7 @@ func Show(stdout, stderr io.Writer, works ...longwork.Work) (out, errs io.Writer
 	done, ended, once := make(chan struct{}), make(chan struct{}), sync.Once{}
 	go func() {
 		defer close(ended)
-		b.follow(longwork.New(works, time.Now, slog.New(slog.DiscardHandler)), func() int { return columns(file) }, done)
+		b.run(longwork.New(works, time.Now, slog.New(slog.DiscardHandler)), func() int { return columns(file) }, done)
 	}()
 	return stdout, writer{b, file}, func() {
 		once.Do(func() { close(done) })
@@ -65,8 +65,8 @@ func columns(f *os.File) int {
 	return n
 }
 
-// follow redraws the bar until done is closed.
-func (b *bar) follow(t *longwork.Tracker, width func() int, done <-chan struct{}) {
+// run redraws the bar until done is closed.
+func (b *bar) run(t *longwork.Tracker, width func() int, done <-chan struct{}) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {
