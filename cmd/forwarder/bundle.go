@@ -20,7 +20,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/status"
 )
 
-// partTimeout bounds one request of a bundle. The forwarder has the same limit for its answer.
+// partTimeout limits one request of a bundle. The forwarder has the same limit for its answer.
 const partTimeout = 30 * time.Second
 
 func newBundleCommand() *cobra.Command {
@@ -64,17 +64,17 @@ wrong command line.`,
 				if err := ctx.Err(); err != nil {
 					return fmt.Errorf("interrupted, nothing is written: %s", err) //nolint:errorlint // this is a failure
 				}
-				said := cmd.ErrOrStderr()
+				messages := cmd.ErrOrStderr()
 				if output == "-" {
 					err = bundle.Write(cmd.OutOrStdout(), m, parts)
 				} else {
-					said, err = cmd.OutOrStdout(), writeFile(cmp.Or(output, m.Name()+".tar.gz"), m, parts)
+					messages, err = cmd.OutOrStdout(), writeFile(cmp.Or(output, m.Name()+".tar.gz"), m, parts)
 				}
 				if err == nil {
-					err = m.WriteText(said)
+					err = m.WriteText(messages)
 				}
 				if err == nil && output != "-" {
-					_, err = fmt.Fprintln(said, "written to", cmp.Or(output, m.Name()+".tar.gz"))
+					_, err = fmt.Fprintln(messages, "written to", cmp.Or(output, m.Name()+".tar.gz"))
 				}
 				if err == nil && m.Failed() > 0 {
 					return exitCode(exitFailure)
@@ -91,7 +91,7 @@ wrong command line.`,
 	return cmd
 }
 
-// collect asks for everything at once, but for the bus: the status says which topics there are.
+// collect requests all parts at once, except the bus, whose topics are in the status.
 func collect(ctx context.Context, forwarder forwarderClient, cfg config.Config, noLogs, elsewhere bool) (bundle.Manifest, []bundle.Collected) {
 	of := func(part, file, path, right string) bundle.Part {
 		return bundle.Part{Name: part, Collect: func(ctx context.Context) ([]bundle.File, error) {
@@ -138,8 +138,9 @@ func statusFiles(d status.Document) ([]bundle.File, error) {
 	return files, nil
 }
 
-// busPart reads the stream or the topics with the settings of this environment. They are those of another
-// bus, or of none, if the forwarder is elsewhere and none are set.
+// busPart reads the stream or the topics with the settings of this environment. It skips them if
+// these cannot be the settings of the forwarder's bus. elsewhere means that the command names the
+// forwarder's address.
 func busPart(cfg config.Config, d status.Document, elsewhere bool) bundle.Part {
 	p := bundle.Part{Name: "bus"}
 	cfg.Event.ClusterName = cmp.Or(d.Cluster, cfg.Event.ClusterName, "unknown")
@@ -175,7 +176,7 @@ func busPart(cfg config.Config, d status.Document, elsewhere bool) bundle.Part {
 	return p
 }
 
-// writeFile writes a file that only this user can read. It leaves no part of one.
+// writeFile writes a file that only this user can read. After an error, it removes the file.
 func writeFile(name string, m bundle.Manifest, parts []bundle.Collected) (err error) {
 	f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	switch {

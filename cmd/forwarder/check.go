@@ -97,7 +97,7 @@ func memoryLimit(text string, pre bool) (int64, error) {
 	return int64(limit), nil
 }
 
-// observeFacts observes everything, in the order in which one needs the other.
+// observeFacts observes everything, each fact after those that it needs.
 func observeFacts(ctx context.Context, pre bool, at statusAddress, log *slog.Logger) check.Facts {
 	f := check.Facts{Pre: pre, Now: time.Now(), Validities: map[string][]check.Validity{}}
 	f.Version, _ = builtFrom()
@@ -170,7 +170,7 @@ func observeBus(ctx context.Context, f *check.Facts, timeout time.Duration) {
 	switch {
 	case cfg.Event.Sink == config.SinkStdout, f.Pre && cfg.Event.Sink == config.SinkNATS && len(cfg.NATS.URLs) == 0:
 	case cfg.Event.Sink == config.SinkKafka:
-		cfg.Event.ClusterName = cmp.Or(cfg.Event.ClusterName, "unknown") // which nobody has claimed
+		cfg.Event.ClusterName = cmp.Or(cfg.Event.ClusterName, "unknown") // a name that nobody has claimed
 		var watched []schema.GroupResource
 		for _, r := range f.Selection.Resources {
 			if r.Watched != explain.Nowhere {

@@ -54,7 +54,7 @@ it. To try it: KUBERELAY_RESOURCES=pods forwarder`,
 	return root
 }
 
-// similarFlag names the flag that a mistyped one is similar to, "" if there is none.
+// similarFlag suggests a flag in place of a mistyped one, "" if none is similar.
 func similarFlag(cmd *cobra.Command, err error) string {
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) || unknown.GetSpecifiedShortnames() != "" {
@@ -68,7 +68,7 @@ func similarFlag(cmd *cobra.Command, err error) string {
 	return ""
 }
 
-// noCommand is the error of an argument that is no command, with the names of similar ones.
+// noCommand returns an error for an argument that is not a command, with similar commands.
 func noCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -103,8 +103,8 @@ func loadConfig(need config.Need) (config.Config, error) {
 // klogOnce guards client-go's logger, which is global: tests run several commands in one process.
 var klogOnce sync.Once
 
-// configured returns a command that runs do with the configuration and the log, which also goes to these
-// writers. The log of client-go goes to the same places.
+// configured returns a command that runs do with the configuration and a logger. The log also
+// goes to the writers in also, and so does the log of client-go.
 func configured(need config.Need, do func(context.Context, config.Config, *slog.Logger) error, also ...io.Writer) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, _ []string) error {
 		cfg, err := loadConfig(need)
@@ -123,7 +123,7 @@ func configured(need config.Need, do func(context.Context, config.Config, *slog.
 	}
 }
 
-// contentChecks are the checks of the variables that select objects and fields by content.
+// contentChecks returns the checks of the variables that select objects and fields by content.
 func contentChecks() []config.Check {
 	return []config.Check{
 		{Name: "KUBERELAY_FILTER", Run: func(cfg config.Config) error {
@@ -156,8 +156,8 @@ func newLogger(c config.Operations, w io.Writer, also ...io.Writer) (*slog.Logge
 	return slog.New(slog.NewJSONHandler(to, options)), nil
 }
 
-// showProgress shows how far the works of a command have come, if standard error is a terminal, until
-// stop is called. From now on, the command must write to the outputs of cmd.
+// showProgress shows the progress of a command's work until stop is called, if standard error is
+// a terminal. Meanwhile the command must write to the outputs of cmd.
 func showProgress(cmd *cobra.Command, works ...longwork.Work) (stop func()) {
 	out, errs, stop := bar.Show(cmd.OutOrStdout(), cmd.ErrOrStderr(), works...)
 	cmd.SetOut(out)

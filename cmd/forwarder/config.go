@@ -120,13 +120,14 @@ Exit codes: 0 success, 1 the cluster does not serve the resource or did not answ
 	return cmd
 }
 
-// writeSchema writes the schema of the events of a resource, in a version or, with "", in the one
-// that is watched.
+// writeSchema writes the schema of the events of a resource in a version, or, if that is "", in
+// the watched version.
 func writeSchema(ctx context.Context, client kubediscovery.DiscoveryInterface, asked, version string, form event.DataForm, w io.Writer) error {
 	catalog, _, err := discovery.Discover(ctx, client, nil)
 	if err != nil {
-		// Err as a text, here and below, so that an interrupted run does not count as a requested end.
-		return fmt.Errorf("ask the API server what it serves: %s", err.Error())
+		// %s cuts the chain, here and below, so that an interrupted run does not count as a
+		// requested end.
+		return fmt.Errorf("discover the resources of the cluster: %s", err.Error())
 	}
 	r, err := resourceOf(catalog, asked, version)
 	if err != nil {
@@ -181,7 +182,8 @@ func resourceOf(catalog *discovery.Catalog, asked, version string) (event.Resour
 	return r, nil
 }
 
-// notServed returns why there is no schema of a resource, with the name that is most like it.
+// notServed returns an error that says why the cluster does not serve a resource, with a similar
+// name.
 func notServed(catalog *discovery.Catalog, asked string) error {
 	_, group, _ := strings.Cut(asked, ".")
 	if err := catalog.Failed[group]; err != nil {

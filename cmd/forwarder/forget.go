@@ -26,8 +26,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/tail"
 )
 
-// aliveWithin is the age up to which an event on the bus shows that a forwarder of the cluster runs. A
-// resource without changes gets a consistency point about once a minute.
+// aliveWithin is the maximum age of an event on the bus that shows that a forwarder of the
+// cluster runs. A resource without changes gets a consistency point about once a minute.
 const aliveWithin = 5 * time.Minute
 
 // forgetFlags are the flags of forget.
@@ -111,7 +111,7 @@ func (f *forgetFlags) run(ctx context.Context, cfg config.Config, cmd *cobra.Com
 		InFlight: maxForgotten, Retention: cfg.Work.DeleteRetention, Now: time.Now, Logger: log, Deleting: &deleting,
 	})
 	if err = errors.Join(err, closeBus()); err != nil {
-		return fmt.Errorf("%d objects are deleted, and not all: %w", done.Deleted, err)
+		return fmt.Errorf("only %d objects are deleted: %w", done.Deleted, err)
 	}
 	fmt.Fprintf(out, "%d objects deleted, the events of %d removed\n", done.Deleted, done.Purged)
 	if done.Claimed {
@@ -137,10 +137,10 @@ type resourceCount struct {
 }
 
 // surveyOf reads the bus. Its error names the other clusters if the bus has nothing of this one.
-func surveyOf(ctx context.Context, cfg config.Config, said io.Writer, reading *longwork.Counter) (survey, error) {
+func surveyOf(ctx context.Context, cfg config.Config, messages io.Writer, reading *longwork.Counter) (survey, error) {
 	s := survey{cluster: cfg.Event.ClusterName}
 	cfg.Event.ClusterName = "" // to name the other clusters
-	p := &tail.Present{Labels: labels.Everything(), Status: &tail.Status{W: said}, Reading: reading}
+	p := &tail.Present{Labels: labels.Everything(), Status: &tail.Status{W: messages}, Reading: reading}
 	p.Filter.Clusters = []string{s.cluster}
 	bus, err := openReader(ctx, cfg, p.Status, p.Reading)
 	if err != nil {
@@ -190,7 +190,8 @@ func (s survey) write(w io.Writer, now time.Time) error {
 	return table.Flush()
 }
 
-// confirm asks for the name of the cluster on a terminal. Elsewhere it is an error.
+// confirm asks for the name of the cluster on a terminal. Without a terminal, it returns an
+// error.
 func confirm(in io.Reader, out io.Writer, cluster string) error {
 	if file, ok := in.(*os.File); !ok || !isTerminal(file) {
 		return &usageError{errors.New("nothing is deleted without a confirmation: use --yes")}

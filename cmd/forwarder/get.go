@@ -35,7 +35,7 @@ that have no namespace. Like tail, it shows the clusters of --cluster, or else t
 of KUBERELAY_CLUSTER_NAME, or else all clusters on the bus, and connects to the same bus.
 
 It says on standard error how recent the objects are: the time of the last consistency
-point. It waits neither for a bus that is unreachable nor for one that does not exist.
+point. It does not wait for an unreachable bus, or for a missing stream or topic.
 
 Exit codes: 0 printed, also if there is no object, 1 a name is not found, the bus has
 nothing of a resource or a cluster, or it could not be read, 2 wrong command line or
@@ -70,7 +70,7 @@ configuration.`,
 	return cmd
 }
 
-// resourceNamed is the error of a command line without a resource.
+// resourceNamed returns an error for a command line without a resource.
 func resourceNamed(_ *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return errors.New("name a resource, such as pods or deployments.apps")
@@ -121,7 +121,7 @@ func (f *getFlags) present(cmd *cobra.Command) (*tail.Present, error) {
 	return p, nil
 }
 
-// run reads the bus and prints its objects. Its error is about what it could not print.
+// run reads the bus and prints its objects. Its error says what it could not print.
 func (f *getFlags) run(ctx context.Context, cfg config.Config, p *tail.Present, stdout io.Writer) error {
 	f.cluster(cfg.Event.ClusterName, &p.Filter, p.Status)
 	cfg.Event.ClusterName = "" // to name the other clusters
@@ -177,7 +177,7 @@ func (f *getFlags) print(w io.Writer, objects []tail.Object) error {
 	return tail.Table{Namespaces: f.allNamespaces || len(f.namespaces) > 1, Wide: f.output == outputWide, Now: time.Now()}.Write(w, objects)
 }
 
-// say says what the output does not show.
+// say prints on standard error what the output does not show.
 func (f *getFlags) say(p *tail.Present, objects []tail.Object, absent []string) {
 	if len(objects) == 0 && len(f.names) == 0 {
 		p.Status.Say("no %s%s", strings.Join(f.resources, ","), f.where())
@@ -199,7 +199,7 @@ func (f *getFlags) say(p *tail.Present, objects []tail.Object, absent []string) 
 	}
 }
 
-// where says where the objects would be.
+// where says where the objects were looked for.
 func (f *getFlags) where() string {
 	switch {
 	case f.allNamespaces:
@@ -210,7 +210,7 @@ func (f *getFlags) where() string {
 	return " in the namespace " + strconv.Quote(strings.Join(f.namespaces, ","))
 }
 
-// notFound returns an error that names what is not there.
+// notFound returns an error with the names that were not found.
 func (f *getFlags) notFound(objects, removed []tail.Object) error {
 	var all []error
 	for _, name := range f.names {
@@ -228,19 +228,19 @@ func (f *getFlags) notFound(objects, removed []tail.Object) error {
 	return errors.Join(all...)
 }
 
-// behindAfter is the age of the last consistency point from which on the forwarder can be down or
-// behind. A quiet resource has a point about once a minute.
+// behindAfter is the age of the last consistency point that suggests that the forwarder is down
+// or behind. A quiet resource has a point about once a minute.
 const behindAfter = 2 * time.Minute
 
-// freshness says how recent the resources are: the one with the oldest consistency point stands for
-// those that have one.
+// freshness says how recent the objects are. Of the resources with a consistency point, it
+// reports only the oldest point.
 func freshness(all []tail.Freshness, now time.Time) []string {
-	var said, without []string
+	var lines, without []string
 	var oldest *tail.Freshness
 	for i, f := range all {
 		switch {
 		case f.Syncing:
-			said = append(said, fmt.Sprintf("the first sync of %s is not complete: objects can be missing", nameOf(f)))
+			lines = append(lines, fmt.Sprintf("the first sync of %s is not complete: objects can be missing", nameOf(f)))
 		case f.AsOf.IsZero():
 			without = append(without, nameOf(f))
 		case oldest == nil || f.AsOf.Before(oldest.AsOf):
@@ -248,7 +248,7 @@ func freshness(all []tail.Freshness, now time.Time) []string {
 		}
 	}
 	if len(without) > 0 {
-		said = append(said, fmt.Sprintf("the bus has no consistency point of %s, so it does not tell how recent the objects are", strings.Join(without, ", ")))
+		lines = append(lines, fmt.Sprintf("the bus has no consistency point of %s, so it does not tell how recent the objects are", strings.Join(without, ", ")))
 	}
 	if oldest != nil {
 		age := max(0, now.Sub(oldest.AsOf))
@@ -256,9 +256,9 @@ func freshness(all []tail.Freshness, now time.Time) []string {
 		if age > behindAfter {
 			line += ": the forwarder may be down or behind"
 		}
-		said = append(said, line)
+		lines = append(lines, line)
 	}
-	return said
+	return lines
 }
 
 func nameOf(f tail.Freshness) string {

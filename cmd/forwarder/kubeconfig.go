@@ -38,7 +38,7 @@ func kubeConfig(cfg config.Config, command string, log *slog.Logger) (*rest.Conf
 	return kube, followToken(kube, log)
 }
 
-// loadKubeConfig is kubeConfig with a token that is not followed.
+// loadKubeConfig is kubeConfig without followToken.
 func loadKubeConfig(cfg config.Config, command string) (*rest.Config, error) {
 	if err := checkKubeconfig(os.Getenv(clientcmd.RecommendedConfigPathEnvVar)); err != nil {
 		return nil, fmt.Errorf("find the cluster: %w", err)
@@ -60,8 +60,8 @@ func loadKubeConfig(cfg config.Config, command string) (*rest.Config, error) {
 	return kube, nil
 }
 
-// hidePassword moves a user name and a password out of the URL of the API server, which logs and
-// errors show.
+// hidePassword moves a user name and a password out of the URL of the API server, because logs
+// and errors show the URL.
 func hidePassword(kube *rest.Config) error {
 	if !strings.Contains(kube.Host, "@") {
 		return nil
@@ -79,9 +79,9 @@ func hidePassword(kube *rest.Config) error {
 	return nil
 }
 
-// followToken sends with every request the token that the file has at that moment. client-go
+// followToken makes every request use the token that is in the file at that moment. client-go
 // reads the file again only at the first request after 50 s. If that is the next poll of
-// discovery, the token is a minute and a half old.
+// discovery, the token can be a minute and a half old.
 func followToken(kube *rest.Config, log *slog.Logger) error {
 	if kube.BearerTokenFile == "" {
 		return nil
@@ -120,7 +120,7 @@ func loadedKubeconfig() clientcmd.ClientConfig {
 }
 
 // checkKubeconfig returns an error if none of the files in KUBECONFIG exists. client-go ignores
-// missing files silently. One of several is enough, as for kubectl.
+// missing files silently. As for kubectl, one of several is enough.
 func checkKubeconfig(paths string) error {
 	if paths == "" {
 		return nil
@@ -137,18 +137,19 @@ func checkKubeconfig(paths string) error {
 		strings.TrimSpace(paths))
 }
 
-// selection is what a command that reads the bus selects.
+// selection has the flags and arguments that select objects in the commands that read the bus.
 type selection struct {
 	resources, clusters, namespaces []string
 }
 
-// addFlags adds the flags of the clusters and the namespaces.
+// addFlags adds the flags for clusters and namespaces.
 func (s *selection) addFlags(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&s.clusters, "cluster", nil, "only these `clusters`, by their names on the bus; * for all, whatever KUBERELAY_CLUSTER_NAME is")
 	flags.StringSliceVarP(&s.namespaces, "namespace", "n", nil, "only objects in these `namespaces`")
 }
 
-// filter checks the selection. resource is what precedes a resource on the command line.
+// filter checks the selection. Its errors show a resource after the text resource, such as
+// "--resource=".
 func (s *selection) filter(flags *pflag.FlagSet, resource string) (tail.Filter, error) {
 	var filter tail.Filter
 	for name, values := range map[string][]string{"resource": s.resources, "cluster": s.clusters, "namespace": s.namespaces} {
@@ -215,8 +216,8 @@ func (s *selection) cluster(configured string, filter *tail.Filter, status *tail
 	return ""
 }
 
-// openReader opens the bus without a log: the status has what a person needs. The counter, if not
-// nil, counts what is read.
+// openReader opens the bus. It logs nothing, because status has what a person needs. reading, if
+// not nil, counts the messages that are read.
 func openReader(ctx context.Context, cfg config.Config, status *tail.Status, reading *longwork.Counter) (readable, error) {
 	switch cfg.Event.Sink {
 	case config.SinkKafka:
@@ -240,8 +241,8 @@ func openReader(ctx context.Context, cfg config.Config, status *tail.Status, rea
 	return natsreader.Connect(ctx, options)
 }
 
-// findAbsent returns a sentence for each name in a filter of which the bus has nothing, and whether
-// one of them is a resource or a cluster. cfg is for all clusters.
+// findAbsent returns a sentence for each name in a filter of which the bus has nothing. wrong
+// means that one of them is a resource or a cluster. cfg has no name of a cluster.
 func findAbsent(ctx context.Context, bus tail.Bus, cfg config.Config, source string, f tail.Filter) (sentences []string, wrong bool, err error) {
 	all, err := tail.FindAbsent(ctx, bus, cfg.NATS.SubjectPrefix, f)
 	for _, a := range all {
@@ -251,7 +252,7 @@ func findAbsent(ctx context.Context, bus tail.Bus, cfg config.Config, source str
 	return sentences, wrong, err
 }
 
-// maxAlternatives is how many names a sentence lists.
+// maxAlternatives is the maximum number of names in a sentence.
 const maxAlternatives = 10
 
 // alternatives says what the bus has instead of a name.

@@ -62,8 +62,8 @@ configuration.`,
 }
 
 // runForwarder blocks until ctx is canceled and everything that it started has ended, or until a
-// permanent failure. It serves metrics and health until it returns, including during the drain, and the
-// recent lines of the log.
+// permanent failure. It serves metrics, health and the recent lines of the log until it returns,
+// including during the drain.
 func runForwarder(ctx context.Context, cfg config.Config, out io.Writer, log *slog.Logger, recent *bundle.Log) error {
 	limitMemory(log)
 	registry := prometheus.NewRegistry()
@@ -102,7 +102,7 @@ func runForwarder(ctx context.Context, cfg config.Config, out io.Writer, log *sl
 		}
 		endpoints.Trace = func(query url.Values) (any, error) { return traceOf(forwarder, query) }
 		served <- server.Run(serving, endpoints)
-		cancel() // without its port the forwarder is restarted anyway: end in order
+		cancel() // without its port the forwarder is restarted anyway: shut down in order
 	}()
 	err = forwarder.Run(ctx)
 	stopServing()
@@ -128,13 +128,13 @@ func relayConfig(cfg config.Config, out io.Writer, log *slog.Logger, r prometheu
 		}
 	}
 	if c.Identity, err = identity(os.Getenv, os.Hostname); err != nil {
-		return c, &usageError{fmt.Errorf("find a name to hold the lease by: %w; set POD_NAME", err)}
+		return c, &usageError{fmt.Errorf("find an identity for the lease: %w; set POD_NAME", err)}
 	}
 	return c, nil
 }
 
-// identity returns the name of this process in the Lease: the pod or host, and a random suffix, so
-// that no two processes of a pod have the same.
+// identity returns the name of this process in the Lease: the pod or host, and a random suffix,
+// so that two processes of a pod have different names.
 func identity(getenv func(string) string, hostname func() (string, error)) (string, error) {
 	name := getenv("POD_NAME")
 	if name == "" {
@@ -156,7 +156,7 @@ func writer(getenv func(string) string) string {
 	return name
 }
 
-// writerName is writer with the host name in full.
+// writerName is writer, with the host name in place of "".
 func writerName() string {
 	if name := writer(os.Getenv); name != "" {
 		return name
@@ -167,7 +167,7 @@ func writerName() string {
 
 const (
 	// memoryShare is the share of the container's memory limit for Go. The rest is for memory
-	// that the kernel counts and Go does not know.
+	// that only the kernel counts.
 	memoryShare = 0.9
 
 	// collectAt is the growth of the heap, in percent, that starts a garbage collection. An early
@@ -216,8 +216,8 @@ func protect(e *operations.Endpoints, o config.Operations, kube *rest.Config) (e
 	return nil
 }
 
-// selfSigned returns a certificate that no client can verify. It keeps tokens from those who
-// only listen on the network.
+// selfSigned returns a certificate that no client can verify. It hides tokens from passive
+// listeners on the network.
 func selfSigned() (*tls.Config, error) {
 	host, err := os.Hostname()
 	if err != nil {

@@ -33,7 +33,7 @@ func statusOf(f *relay.Relay) status.Document {
 const (
 	statusInterval = time.Second // between two requests of --wait
 	maxAnswerBytes = 64 << 20
-	maxReasonBytes = 1 << 10 // of the reason of a refusal
+	maxReasonBytes = 1 << 10 // of the text of a refusal
 )
 
 func newStatusCommand() *cobra.Command {
@@ -97,8 +97,8 @@ command line. With --output=nagios, 3 if the forwarder refuses to answer.`,
 	return cmd
 }
 
-// await asks until the verdict is ok, the time is over, or ctx ends. Refused means that the
-// last answer was no document.
+// await asks until the verdict is ok, the time is over, or ctx ends. refused means that the last
+// answer was not a status document.
 func await(ctx context.Context, ask func(context.Context) (status.Document, error), wait time.Duration) (d status.Document, refused bool) {
 	over := time.NewTimer(wait)
 	defer over.Stop()
@@ -194,8 +194,8 @@ func (a statusAddress) url(o config.Operations) (*url.URL, error) {
 	switch {
 	case err != nil || at.Host == "" || at.Scheme != "http" && at.Scheme != "https":
 		return nil, fmt.Errorf("--address=%q: use host:port, or a URL that begins with http:// or https://", a.address)
-	case at.User != nil: // which is not repeated
-		return nil, errors.New("--address: it holds credentials; use --token-file")
+	case at.User != nil: // do not show the address
+		return nil, errors.New("--address: it contains credentials; use --token-file")
 	case a.tokenFile != "" && at.Scheme == "http":
 		return nil, errors.New("--token-file: a token must not cross the network unencrypted; use an address that begins with https://")
 	}
@@ -203,10 +203,10 @@ func (a statusAddress) url(o config.Operations) (*url.URL, error) {
 	return at, nil
 }
 
-// errNoToken is followed by the path.
+// errNoToken needs the path after it.
 var errNoToken = errors.New("pass --token-file with a token that may get")
 
-// refusalError means that something answered, but not with what it was asked for.
+// refusalError means that a server answered, but not with the requested content.
 type refusalError struct{ err error }
 
 func (e *refusalError) Error() string { return e.err.Error() }
@@ -237,7 +237,7 @@ func (c forwarderClient) read(ctx context.Context, path string, query url.Values
 	return nil
 }
 
-// get returns the content of a path, which those may have who may get the path named by right.
+// get returns the content of a path. right is the path that the token must be allowed to get.
 func (c forwarderClient) get(ctx context.Context, path string, query url.Values, right string) ([]byte, error) {
 	at := *c.at
 	at.Path, at.RawQuery = path, query.Encode()
@@ -258,9 +258,9 @@ func (c forwarderClient) get(ctx context.Context, path string, query url.Values,
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswerBytes+1))
-	switch said := strings.TrimSpace(string(body[:min(len(body), maxReasonBytes)])); {
-	case response.StatusCode == http.StatusForbidden && strings.Contains(said, "KUBERELAY_METRICS_AUTH"):
-		return nil, &refusalError{fmt.Errorf("%s: %s; %s", &at, response.Status, said)}
+	switch reason := strings.TrimSpace(string(body[:min(len(body), maxReasonBytes)])); {
+	case response.StatusCode == http.StatusForbidden && strings.Contains(reason, "KUBERELAY_METRICS_AUTH"):
+		return nil, &refusalError{fmt.Errorf("%s: %s; %s", &at, response.Status, reason)}
 	case response.StatusCode == http.StatusUnauthorized || response.StatusCode == http.StatusForbidden:
 		return nil, &refusalError{fmt.Errorf("%s: %s; %w %s", &at, response.Status, errNoToken, right)}
 	case response.StatusCode != http.StatusOK:

@@ -82,7 +82,7 @@ type tailFlags struct {
 	count                           int
 	output, color                   string
 
-	past longwork.Counter // what is read before the start, on Kafka
+	past longwork.Counter // on Kafka, the records that are read before the start
 }
 
 // printer checks the flags and returns the printer that they describe.
@@ -181,8 +181,8 @@ func (f *tailFlags) run(ctx context.Context, cfg config.Config, p *tail.Printer)
 	return busError(explainBus(cfg, err))
 }
 
-// sayAbsent says what the command line names and the bus has nothing of. It has a connection of its
-// own, because on Kafka it can have to read all that the topics have.
+// sayAbsent prints the names on the command line of which the bus has nothing. It has a
+// connection of its own, because on Kafka it may have to read all of the topics.
 func sayAbsent(ctx context.Context, cfg config.Config, p *tail.Printer) {
 	if len(p.Filter.Clusters)+len(p.Filter.Resources)+len(p.Filter.Namespaces) == 0 {
 		return

@@ -125,8 +125,8 @@ func (t *tracer) parse(args []string) error {
 	return nil
 }
 
-// run collects the facts. The API server comes first: a state that it shows is on the bus, or on
-// its way there.
+// run collects the facts. It asks the API server first, so that the state of its answer is on the
+// bus later, or still on the way.
 func (t *tracer) run(ctx context.Context, cfg config.Config) (trace.Document, error) {
 	forwarder, err := t.at.connect(cfg.Operations, t.at.timeout)
 	if err != nil {
@@ -187,8 +187,8 @@ func (b tracedBus) close() {
 	}
 }
 
-// traceBus reads the last event of an object of a cluster, "" for the only one on the bus. It waits
-// neither for a bus that is unreachable nor for one that does not exist.
+// traceBus reads the last event of an object of a cluster, "" for the only one on the bus. It
+// does not wait for an unreachable bus, or for a missing stream or topic.
 func traceBus(ctx context.Context, cfg config.Config, cluster string, k event.Key) tracedBus {
 	b := tracedBus{bus: trace.Bus{State: trace.Unknown}}
 	fail := func(err error) tracedBus {

@@ -25,7 +25,7 @@ import (
 // traced is an object as the API server shows it.
 type traced struct {
 	cfg      config.Config
-	timeout  time.Duration     // of the answers to one question
+	timeout  time.Duration     // for the requests of one step
 	client   dynamic.Interface // nil without a cluster
 	resource event.Resource    // the zero value if the API server did not say what it serves
 	key      event.Key
@@ -35,8 +35,8 @@ type traced struct {
 	answer   explain.Explanation
 }
 
-// observeObject asks the API server. Its error is about the command line; the document has the
-// others.
+// observeObject reads the object from the API server. It returns only errors of the command line.
+// The document has the others.
 func observeObject(ctx context.Context, t *tracer, cfg config.Config) (traced, error) {
 	gr := t.selector.GroupResource()
 	c := traced{cfg: cfg, timeout: t.at.timeout, key: event.Key{Group: gr.Group, Resource: gr.Resource, Namespace: t.namespace, Name: t.name}}

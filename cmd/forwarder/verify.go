@@ -68,9 +68,9 @@ cluster, or not all of it.`,
 				}
 				switch {
 				case err != nil:
-					return couldNotLook(explainBus(cfg, err))
+					return cannotCompare(explainBus(cfg, err))
 				case len(found.Unmatched) == len(cfg.Watch.Resources):
-					return couldNotLook(fmt.Errorf("KUBERELAY_RESOURCES=%q matches nothing in the cluster, so nothing was compared; check the spelling", strings.Join(cfg.Watch.Resources, ",")))
+					return cannotCompare(fmt.Errorf("KUBERELAY_RESOURCES=%q matches nothing in the cluster, so nothing was compared; check the spelling", strings.Join(cfg.Watch.Resources, ",")))
 				case !found.Clean() && output == "table": // its last line is the verdict
 					return exitCode(exitFailure)
 				case !found.Clean():
@@ -85,14 +85,14 @@ cluster, or not all of it.`,
 	return cmd
 }
 
-// couldNotLook turns an error that kept verify from looking into one with exit code 2. It cuts the
-// chain of err: an interrupted run has not found that everything is right.
-func couldNotLook(err error) error {
-	return &usageError{errors.New("could not look: " + err.Error())}
+// cannotCompare returns the error of a verify that could not compare, with exit code 2. It cuts
+// the chain of err, so that an interrupted run does not count as one without differences.
+func cannotCompare(err error) error {
+	return &usageError{errors.New("cannot compare: " + err.Error())}
 }
 
-// explainBus adds what to do to the error of a bus that can't be read at all. It returns other
-// errors unchanged.
+// explainBus adds a fix to the error of a bus that can't be read at all. It returns other errors
+// unchanged.
 func explainBus(cfg config.Config, err error) error {
 	onKafka := cfg.Event.Sink == config.SinkKafka
 	switch missing := errors.Is(err, publish.ErrMissing); {
@@ -149,9 +149,9 @@ func runVerify(ctx context.Context, cfg config.Config, settle time.Duration, log
 	return found, err
 }
 
-// differingSettings returns the variables whose value differs from the forwarder's, as the claim of the
-// cluster's name says, and none if it cannot be read. They are no result of verify: it compares what the
-// bus holds.
+// differingSettings returns the variables whose value differs from the forwarder's, as the claim
+// of the cluster's name says, and none if it cannot be read. They do not affect the result of
+// verify, which compares what the bus holds.
 func differingSettings(ctx context.Context, cfg config.Config, cluster string) []string {
 	if cluster == "" { // the bus could not be opened
 		return []string{}

@@ -34,12 +34,12 @@ func TestCouldNotLook(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	for _, err := range []error{context.Canceled, fmt.Errorf("read the bus: %w", context.Canceled), errors.New("no")} {
-		root := &cobra.Command{SilenceErrors: true, SilenceUsage: true, RunE: func(*cobra.Command, []string) error { return couldNotLook(err) }}
+		root := &cobra.Command{SilenceErrors: true, SilenceUsage: true, RunE: func(*cobra.Command, []string) error { return cannotCompare(err) }}
 		var stderr bytes.Buffer
 		if code := execute(ctx, root, []string{}, io.Discard, &stderr); code != exitUsage {
 			t.Errorf("%v: exit code %d, want %d", err, code, exitUsage)
 		}
-		if want := "forwarder: could not look: " + err.Error(); !strings.HasPrefix(stderr.String(), want) {
+		if want := "forwarder: cannot compare: " + err.Error(); !strings.HasPrefix(stderr.String(), want) {
 			t.Errorf("got %q, want %q", stderr.String(), want)
 		}
 	}
@@ -131,13 +131,13 @@ func TestVerify(t *testing.T) {
 		{"wrong prefix", map[string]string{"KUBERELAY_NATS_SUBJECT_PREFIX": "typo", "KUBERELAY_RESOURCES": "configmaps"}, exitFailure, []string{"check KUBERELAY_CLUSTER_NAME (and KUBERELAY_NATS_SUBJECT_PREFIX)"}},
 		{"wrong stream", map[string]string{"KUBERELAY_NATS_STREAM": "NOPE"}, exitUsage, []string{`"NOPE"`, "does not exist yet: check KUBERELAY_NATS_STREAM"}},
 		{"no NATS", map[string]string{"KUBERELAY_NATS_URL": "nats://" + nowhere}, exitUsage, []string{
-			"could not look: open the bus: it cannot be reached: not connected to nats://" + nowhere + ": ", ": check KUBERELAY_NATS_URL, and that a server runs there",
+			"cannot compare: open the bus: it cannot be reached: not connected to nats://" + nowhere + ": ", ": check KUBERELAY_NATS_URL, and that a server runs there",
 		}},
 		{"no built-in NATS", map[string]string{"KUBERELAY_NATS_URL": "", "KUBERELAY_NATS_LISTEN": nowhere}, exitUsage, []string{
 			"not connected to nats://" + nowhere + ": ", builtInHint,
 		}},
 		{"no Kafka", map[string]string{"KUBERELAY_SINK": "kafka", "KUBERELAY_NATS_URL": "", "KUBERELAY_KAFKA_BROKERS": nowhere}, exitUsage, []string{
-			"could not look: open the bus: it cannot be reached: ", ": check KUBERELAY_KAFKA_BROKERS, and that a broker runs there",
+			"cannot compare: open the bus: it cannot be reached: ", ": check KUBERELAY_KAFKA_BROKERS, and that a broker runs there",
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

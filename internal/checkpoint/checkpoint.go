@@ -1,9 +1,8 @@
-// Package checkpoint reads from the bus what the bus has of each object, and keeps the two in
-// step: it loads the last events at the start of a term and again at intervals, has them
-// compared with the cluster, and purges the events of deleted objects after their retention.
+// Package checkpoint keeps the ledger in step with the bus. It loads the last event of each
+// object from the bus at the start of a term and again at intervals, and schedules comparisons
+// with the cluster. It purges the events of deleted objects after their retention.
 //
-// The bus is the checkpoint. What was read is in [ledger.Term]. It is never on disk, so
-// nothing has to be kept in sync.
+// The bus is the checkpoint. What was read is in [ledger.Term], and nowhere on disk.
 package checkpoint
 
 import (
@@ -16,11 +15,11 @@ import (
 	"github.com/kuberelay/kuberelay/internal/ledger"
 )
 
-// Source reads the last event of every object of our cluster from the bus.
+// Source reads the last event of every object of this cluster from the bus.
 //
-// Load returns an error unless it has yielded all of them. For each object it yields the
-// last event that the bus held when Load began, or a later one: an older one could make the
-// forwarder publish nothing, and then nothing corrects it before the next load.
+// Load returns an error unless it has yielded all of them. For each object it yields the last
+// event that the bus had when Load began, or a later one. With an older event, the forwarder
+// might not publish a change until the next load.
 type Source interface {
 	Load(ctx context.Context, yield func(event.Key, event.Acked) error) error
 }
@@ -34,8 +33,7 @@ type Checkpoint struct {
 	loaded  time.Time // start of the last successful load, or creation; wall clock
 	streams uint64    // the result of Created at the start of the last successful load
 
-	// Refused, if set, gets each event whose epoch a load did not believe. Set it before the
-	// first load.
+	// Refused, if set, gets each event whose epoch a load rejected. Set it before the first load.
 	Refused func(event.Key, event.Acked, error)
 
 	// Created, if set, returns how often the stream or topic was recreated. Set it before the first

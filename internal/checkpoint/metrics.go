@@ -2,7 +2,7 @@ package checkpoint
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Register registers the metric of what the bus has lost.
+// Register registers the metric of the events that the bus has lost.
 func (c *Checkpoint) Register(registerer prometheus.Registerer) {
 	registerer.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "kuberelay_bus_lost_total",
@@ -10,7 +10,7 @@ func (c *Checkpoint) Register(registerer prometheus.Registerer) {
 	}, func() float64 { return float64(c.term.LostTotal()) }))
 }
 
-// Register registers the metrics of the deletes that the checkpoint keeps.
+// Register registers the metrics of deleted objects.
 func (r *Retention) Register(registerer prometheus.Registerer) {
 	registerer.MustRegister(
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{

@@ -97,7 +97,7 @@ func (r *Reconciler) schedule(f func()) {
 	}
 }
 
-// Run does the scheduled work until ctx ends.
+// Run runs the scheduled work until ctx ends.
 func (r *Reconciler) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		timer := time.NewTimer(time.Until(r.Once(ctx, time.Now)))
@@ -110,8 +110,8 @@ func (r *Reconciler) Run(ctx context.Context) {
 	}
 }
 
-// Once does the work that is due, and returns the time of the next reload or retry. Only one
-// call may run at a time.
+// Once runs the work that is due, and returns the time of the next reload or retry. Only one call
+// may run at a time.
 func (r *Reconciler) Once(ctx context.Context, now func() time.Time) (next time.Time) {
 	r.mu.Lock()
 	reload := r.reload
@@ -188,7 +188,7 @@ func (r *Reconciler) compareDue(ctx context.Context) {
 	}
 }
 
-// fail schedules another comparison of a resource, after a delay.
+// fail logs a failed comparison of a resource, and schedules another one.
 func (r *Reconciler) fail(gr schema.GroupResource, err error) {
 	r.log.Warn("comparing the bus with the cluster failed, retrying", "resource", gr.String(), "err", refusal.Explain(err))
 	r.failed[gr] = true

@@ -21,12 +21,12 @@ type Purger interface {
 	Purge(ctx context.Context, k event.Key, upTo uint64) error
 }
 
-// Retention purges the events of objects that were deleted long ago, so that the bus stays
-// as large as the cluster. Each delete that it keeps takes memory here and on the bus, so it
-// purges the oldest earlier if there are too many. It does not purge a delete within five
-// minutes. By then no watch is so far behind that it still shows the object, and a create
-// that a stale leader left in a dead connection, which the bus refuses only while it has
-// events of the object, cannot arrive any more.
+// Retention purges the events of objects that were deleted long ago, so that the bus stays as
+// large as the cluster. Each delete that it keeps takes memory here and on the bus, so it purges
+// the oldest earlier if there are too many. It keeps every delete for at least five minutes.
+// After that, no watch is so far behind that it still shows the object. Nor can a create arrive
+// any more that a stale leader left in a dead connection: the bus refuses it only while it has
+// events of the object.
 //
 // An object that is recreated meanwhile is safe in either order. If the bus stores its
 // create before the purge, the create is after the position and stays. If the purge is
@@ -44,13 +44,13 @@ type Retention struct {
 	Log   *slog.Logger
 
 	early  atomic.Int64 // deletes purged before After
-	warned time.Time    // when Run warned of them last
+	warned time.Time    // when Run last logged a warning about them
 }
 
 const (
 	minEarlyAge   = 5 * time.Minute  // minimum age of a delete that is purged before After
-	countInterval = 10 * time.Second // between two comparisons with Max
-	warnInterval  = time.Hour        // between two warnings of deletes purged before After
+	countInterval = 10 * time.Second // interval of comparisons with Max
+	warnInterval  = time.Hour        // minimum time between warnings about deletes purged before After
 )
 
 // Run purges until ctx ends. The interval is a tenth of After, limited to between one
@@ -125,7 +125,8 @@ func (r *Retention) purge(ctx context.Context, due map[event.Key]event.Acked) (p
 }
 
 // deletedBefore returns the deletes that the bus stored at or before a time, in Unix
-// milliseconds. The event of a foreign entry may show an object: its delete is due.
+// milliseconds. It leaves out foreign entries: the event on the bus may show an object whose
+// delete is due.
 func deletedBefore(acked *ledger.Term, before int64) map[event.Key]event.Acked {
 	due := map[event.Key]event.Acked{}
 	for k, a := range acked.Removals() {

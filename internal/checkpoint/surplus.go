@@ -9,8 +9,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/ledger"
 )
 
-// deleteBytes is the memory of a deleted object until its events are purged, with the growth
-// of the heap until it is collected: Deleted and GC in internal/sizing.
+// deleteBytes is the memory of a deleted object until its events are purged, including garbage:
+// see Deleted and GC in internal/sizing.
 const deleteBytes = 1200
 
 // MaxDeletes returns the number of deletes that half of a memory limit can hold. The limit
@@ -22,11 +22,10 @@ func MaxDeletes(memoryLimit int64) int {
 	return max(1000, int(memoryLimit/2/deleteBytes))
 }
 
-// surplus returns the deletes to purge before the end of their retention, so that at most
-// limit deletes are kept. The namespaces with the most deletes give up their oldest ones: a
-// namespace that deletes all the time does not shorten the retention of the others. It
-// leaves the deletes that the bus stored after a time, in Unix milliseconds, or at an unknown
-// time.
+// surplus returns the deletes to purge before the end of their retention, so that at most limit
+// deletes are kept. The namespaces with the most deletes give up their oldest ones: a namespace
+// that deletes all the time does not shorten the retention of the others. It does not return
+// deletes that the bus stored after a time, in Unix milliseconds, or at an unknown time.
 func surplus(acked *ledger.Term, limit int, after int64) map[event.Key]event.Acked {
 	kept := map[string]int{}       // by namespace
 	stored := map[string][]int64{} // of those that may be purged

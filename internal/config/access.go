@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// validateBuiltIn rejects settings that the built-in server ignores, and a server that others can
-// reach without credentials.
+// validateBuiltIn rejects settings that the built-in server ignores, and an address at which
+// others can reach the server without credentials.
 func (c *Config) validateBuiltIn(p *problems) {
 	for _, v := range []struct{ name, value string }{
 		{"KUBERELAY_NATS_CREDS_FILE", c.NATS.CredsFile},
@@ -38,7 +38,7 @@ func (c *Config) validateBuiltIn(p *problems) {
 	}
 }
 
-// secret returns the variable of the secret that a connection to NATS sends as it is, or "".
+// secret returns the variable of the secret that a connection to NATS sends unprotected, or "".
 func (n *NATS) secret() string {
 	switch {
 	case n.PasswordFile != "":
@@ -72,12 +72,12 @@ func (c *Config) validatePlaintext(p *problems) {
 		if !isLoopback(c.Server.Listen) && c.Server.CertFile == "" && !p.has(listen) {
 			p.add(listen, "subscribers would send the secret in %s over the network in the clear; set KUBERELAY_NATS_LISTEN_TLS_CERT_FILE and KUBERELAY_NATS_LISTEN_TLS_KEY_FILE, %s", secret, allowPlaintext)
 		}
-	case !p.has(urls) && c.NATS.CAFile+c.NATS.CertFile == "" && slices.ContainsFunc(c.NATS.URLs, isPlaintextURL): // either file makes the client demand TLS
+	case !p.has(urls) && c.NATS.CAFile+c.NATS.CertFile == "" && slices.ContainsFunc(c.NATS.URLs, isPlaintextURL): // either file makes the client require TLS
 		p.add(urls, "the secret in %s would cross the network in the clear; use tls:// or wss://, set KUBERELAY_NATS_TLS_CA_FILE, which demands TLS, %s", secret, allowPlaintext)
 	}
 }
 
-// isPlaintextURL reports whether a client connects to another machine without demanding TLS.
+// isPlaintextURL reports whether a client connects to another machine without requiring TLS.
 func isPlaintextURL(s string) bool {
 	u, err := url.Parse(s)
 	return err == nil && u.Scheme != "tls" && u.Scheme != "wss" && !isLoopbackHost(u.Hostname())
@@ -97,7 +97,7 @@ func isLoopback(address string) bool {
 	return err == nil && isLoopbackHost(host)
 }
 
-// isLoopbackHost does not resolve names: what a name stands for can change.
+// isLoopbackHost does not resolve names, because the address of a name can change.
 func isLoopbackHost(host string) bool {
 	return host == "localhost" || net.ParseIP(host).IsLoopback()
 }

@@ -27,7 +27,7 @@ func checkAddress(s string) error {
 	return nil
 }
 
-// checkFile never repeats the path: a user may have written the secret in its place.
+// checkFile never shows the path, because a user may have set the secret itself in its place.
 func checkFile(path string) error {
 	content, err := os.ReadFile(path)
 	var in *fs.PathError
@@ -51,7 +51,7 @@ var natsSchemes = []string{"nats", "tls", "ws", "wss"}
 // checkURLs accepts what nats.go can connect to, without credentials.
 func checkURLs(list List) error {
 	if strings.Contains(strings.Join(list, ","), "@") {
-		return errors.New("it holds credentials; take out all from // to @, and name a file in " +
+		return errors.New("it contains credentials; remove everything from // to @, and name a file in " +
 			"KUBERELAY_NATS_PASSWORD_FILE, KUBERELAY_NATS_TOKEN_FILE, KUBERELAY_NATS_CREDS_FILE or KUBERELAY_NATS_NKEY_FILE")
 	}
 	websockets := 0
@@ -101,8 +101,7 @@ func maskURLs(value string) string {
 	return "***"
 }
 
-// checkSelector checks how a resource selector is written. Discovery decides what it
-// selects.
+// checkSelector checks the syntax of a resource selector. Discovery decides what it selects.
 func checkSelector(text string) error {
 	s, err := selector.Parse(text)
 	if err == nil && s.Grouped && s.Group == "" {

@@ -71,7 +71,7 @@ type Watch struct {
 	Burst             int    `envconfig:"KUBERELAY_KUBE_BURST" default:"500" min:"1" max:"10000" desc:"Requests to the API server in one burst, counted as for KUBERELAY_KUBE_QPS. A start needs one for each resource, or for each resource and namespace if namespaces are watched one by one."`
 }
 
-// Content selects the objects and fields that are sent. Other packages parse its texts: see
+// Content selects the objects and fields that are sent. Other packages parse its values: see
 // [Check].
 type Content struct {
 	Filter     string `envconfig:"KUBERELAY_FILTER" decides:"bus" unset:"all objects" example:"resource.kind == \"Pod\" ? object.status.phase == \"Failed\" : true" desc:"Publish only objects for which this CEL expression is true. Its variables are object, and resource with group, version, resource, kind and namespaced. An object that stops matching gets an event of type deselected. If the expression fails for an object, the object is published and counted in kuberelay_filter_errors_total."`
@@ -187,9 +187,8 @@ type Operations struct {
 	Profiles       bool   `envconfig:"KUBERELAY_PPROF" default:"false" desc:"Serve profiles of the process at /debug/pprof/ on KUBERELAY_LISTEN_ADDR, for go tool pprof. They show no content of objects, but each request costs CPU."`
 }
 
-// UnlessNamed returns the resources that a wildcard in Watch.Resources does not select, whatever
-// Watch.ExcludeResources is: Secrets because of their content, events and leases because they
-// change all the time.
+// UnlessNamed returns the resources that a wildcard in Watch.Resources never selects: Secrets
+// because of their content, events and leases because they change all the time.
 func UnlessNamed() []string {
 	return []string{"secrets", "events", "events.events.k8s.io", "leases.coordination.k8s.io"}
 }

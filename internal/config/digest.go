@@ -11,8 +11,9 @@ import (
 const digestBytes = 8
 
 // Digests returns a digest of each setting that decides what the bus holds, by the name of the
-// variable. Two processes with the same salt have the same digest for the same value; the order of a
-// list does not matter. A digest does not show the value, but whoever guesses a value can confirm it.
+// variable. Two processes with the same salt have the same digest for the same value; the order
+// of a list does not matter. A digest does not show the value, but anyone who guesses the value
+// can confirm it.
 func (c Config) Digests(salt string) map[string]string {
 	all := map[string]string{}
 	for _, v := range variables(&c) {
@@ -25,8 +26,8 @@ func (c Config) Digests(salt string) map[string]string {
 	return all
 }
 
-// Differing returns the variables that have another digest here. Variables that only one of two releases
-// knows do not differ.
+// Differing returns the variables whose digest differs from the given one. It skips variables
+// that only one of the two releases knows.
 func (c Config) Differing(salt string, digests map[string]string) []string {
 	differ := []string{}
 	for name, is := range c.Digests(salt) {
@@ -38,7 +39,8 @@ func (c Config) Differing(salt string, digests map[string]string) []string {
 	return differ
 }
 
-// items returns the value as a list, in an order that does not depend on how it is written.
+// items returns the value as a list, in an order that does not depend on the order in the
+// environment.
 func (v variable) items() []string {
 	var items []string
 	switch x := v.value.Interface().(type) {

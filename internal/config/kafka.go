@@ -20,7 +20,7 @@ func checkBrokers(list List) error {
 	for _, s := range list {
 		switch {
 		case strings.Contains(strings.Join(list, ","), "@"):
-			return errors.New("it holds credentials; take out all from the beginning to @, and use KUBERELAY_KAFKA_USER and KUBERELAY_KAFKA_PASSWORD_FILE")
+			return errors.New("it contains credentials; remove everything from the beginning to @, and use KUBERELAY_KAFKA_USER and KUBERELAY_KAFKA_PASSWORD_FILE")
 		case strings.Contains(s, "://"):
 			return errors.New("a broker has no scheme; write it as host:9092, and set KUBERELAY_KAFKA_TLS=true for TLS")
 		case !isBroker(s):
@@ -87,8 +87,8 @@ func (k *Kafka) validateTopics(p *problems) {
 	}
 }
 
-// canRender reports whether the template yields the topic for some resource. Its group is a DNS
-// subdomain and its name a DNS label.
+// canRender reports whether the template can give the topic for some resource. A group is a DNS
+// subdomain, and a resource name is a DNS label.
 func canRender(template, topic string) bool {
 	const label = `[a-z0-9]([-a-z0-9]*[a-z0-9])?`
 	places := strings.NewReplacer(`\{group\}`, label+`(\.`+label+`)*`, `\{resource\}`, label)
@@ -101,7 +101,7 @@ func (k *Kafka) validateProducer(p *problems) {
 	const id = "KUBERELAY_KAFKA_TRANSACTIONAL_ID"
 	switch {
 	case strings.ContainsFunc(k.TransactionalID, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }):
-		p.add(id, "there is a space or what does not print in it; write it as %s", p.variables[id].Example)
+		p.add(id, "it contains a space or a character that does not print; write it as %s", p.variables[id].Example)
 	case k.TransactionalID != "" && !k.Idempotent && !p.has("KUBERELAY_KAFKA_IDEMPOTENT"):
 		p.add(id, "it has no effect while KUBERELAY_KAFKA_IDEMPOTENT is false; unset either")
 	}

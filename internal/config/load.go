@@ -25,16 +25,16 @@ const (
 	Subscribing
 )
 
-// Check is the check of another package of a variable that is valid by itself. Its error is shown
-// as it is, so it must name the variable.
+// Check is a check of a variable by another package. It runs only if the variable has no other
+// problem. Its error is shown unchanged, so it must name the variable.
 type Check struct {
 	Name string
 	Run  func(Config) error
 }
 
-// Load reads and checks the environment of this process, including these checks. The error joins
-// all problems, a line each, except expressions, whose error shows the place. A retry does not fix
-// them. An empty variable counts as not set.
+// Load reads and checks the environment of this process, and runs the additional checks. The
+// error joins all problems, one per line, except that the error of an expression also shows the
+// position. A retry does not fix them. An empty variable counts as not set.
 //
 // Load reads the named files, and changes nothing.
 func Load(need Need, checks ...Check) (Config, error) {
@@ -67,7 +67,7 @@ func Load(need Need, checks ...Check) (Config, error) {
 	return c, nil
 }
 
-// lookup returns the given value, or "".
+// lookup returns the value in the environment, or "".
 func lookup(name string) string { return strings.TrimSpace(os.Getenv(name)) }
 
 // load sets one field with envconfig, and checks it against its tags. It handles one field at a
@@ -180,7 +180,7 @@ func (l *List) Decode(value string) error {
 	for item := range strings.SplitSeq(value, ",") {
 		item = strings.TrimSpace(item)
 		if item == "" {
-			return errors.New("there is nothing between two commas, or before the first or after the last; remove the comma")
+			return errors.New("an item is empty; remove the extra comma")
 		}
 		*l = append(*l, item)
 	}

@@ -9,13 +9,13 @@ import (
 
 var plainEndpoint = regexp.MustCompile(`^[A-Za-z]+://[A-Za-z0-9.:\[\]-]+(/[A-Za-z0-9._~/-]*)?$`)
 
-// checkEndpoint accepts an HTTPS URL without credentials. HTTP is for this machine only: a client
-// secret is sent there.
+// checkEndpoint accepts an HTTPS URL without credentials. It accepts HTTP only for this machine,
+// because the client secret is sent there.
 func checkEndpoint(s string) error {
 	u, err := url.Parse(s)
 	switch {
 	case strings.Contains(s, "@"):
-		return errors.New("it holds credentials; take out all from // to @, and use KUBERELAY_KAFKA_OAUTH_CLIENT_ID and KUBERELAY_KAFKA_OAUTH_CLIENT_SECRET_FILE")
+		return errors.New("it contains credentials; remove everything from // to @, and use KUBERELAY_KAFKA_OAUTH_CLIENT_ID and KUBERELAY_KAFKA_OAUTH_CLIENT_SECRET_FILE")
 	case err != nil || u.Hostname() == "" || u.Fragment != "" || !validPort(u.Port()):
 		return errors.New("not a URL; write it as https://host/path")
 	case u.Scheme == "https", u.Scheme == "http" && isLoopbackHost(u.Hostname()):

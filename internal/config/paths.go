@@ -38,10 +38,10 @@ func (p *Paths) Decode(value string) error {
 	return nil
 }
 
-var errNoPath = errors.New("there is nothing between two commas, or before the first or after the last; remove the comma")
+var errNoPath = errors.New("an item is empty; remove the extra comma")
 
 // pathEnd returns the end of the first path: a comma or a line break outside brackets. Inside
-// brackets only quotes can contain a closing one.
+// brackets, only quotes can contain a closing bracket.
 func pathEnd(text string) int {
 	var quote byte
 	brackets := false

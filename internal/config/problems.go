@@ -50,8 +50,7 @@ func (p *problems) addItem(name string, list List, item string, err error) {
 	p.add(name, "%w", err)
 }
 
-// has reports whether a variable already has a problem, so that its consequences need not be
-// reported.
+// has reports whether a variable already has a problem. Its consequences are not reported.
 func (p *problems) has(name string) bool {
 	return slices.ContainsFunc(p.found, func(f problem) bool { return f.name == name })
 }

@@ -28,7 +28,7 @@ func TestProblems(t *testing.T) {
 	const (
 		url   = "KUBERELAY_NATS_URL=tls://nats"
 		forms = "; write it as pods, deployments.apps, deployments.v1.apps, *.apps or *"
-		creds = "it holds credentials; take out all from // to @, and name a file in KUBERELAY_NATS_PASSWORD_FILE, " +
+		creds = "it contains credentials; remove everything from // to @, and name a file in KUBERELAY_NATS_PASSWORD_FILE, " +
 			"KUBERELAY_NATS_TOKEN_FILE, KUBERELAY_NATS_CREDS_FILE or KUBERELAY_NATS_NKEY_FILE"
 		noServer   = "not a URL of a NATS server; write it as nats://host:4222, several with commas"
 		address    = "not an address; write host:port or :port, such as 127.0.0.1:4222 or :8080"
@@ -41,7 +41,7 @@ func TestProblems(t *testing.T) {
 		mechanisms = "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER"
 		noBroker   = "not the address of a broker; write it as host:9092, several with commas"
 		noTopic    = "not the name of a topic; use letters, digits, . _ and -, at most 249"
-		brokers    = "it holds credentials; take out all from the beginning to @, and use KUBERELAY_KAFKA_USER and KUBERELAY_KAFKA_PASSWORD_FILE"
+		brokers    = "it contains credentials; remove everything from the beginning to @, and use KUBERELAY_KAFKA_USER and KUBERELAY_KAFKA_PASSWORD_FILE"
 		kafka      = "KUBERELAY_SINK=kafka"
 		noStream   = "not the name of a stream; use letters, digits, - and _, at most 255"
 	)
@@ -64,7 +64,7 @@ func TestProblems(t *testing.T) {
 		{[]string{"KUBERELAY_LISTEN_ADDR=8080"}, `="8080": ` + address},
 		{[]string{"KUBERELAY_LISTEN_ADDR=:http"}, `=":http": ` + address},
 		{[]string{"KUBERELAY_NATS_LISTEN=:65536"}, `=":65536": ` + address},
-		{[]string{"KUBERELAY_RESOURCES=pods,,nodes"}, `="pods,,nodes": there is nothing between two commas, or before the first or after the last; remove the comma`},
+		{[]string{"KUBERELAY_RESOURCES=pods,,nodes"}, `="pods,,nodes": an item is empty; remove the extra comma`},
 
 		// Selection.
 		{[]string{"KUBERELAY_RESOURCES="}, `: it is required; write for example KUBERELAY_RESOURCES=pods,deployments.apps`},
@@ -79,7 +79,7 @@ func TestProblems(t *testing.T) {
 		{[]string{"KUBERELAY_EXCLUDE_RESOURCES=*.core"}, `="*.core": the core group has no name; name its resources, such as pods,services`},
 		{[]string{"KUBERELAY_NAMESPACES=a,B_c"}, `="a,B_c": "B_c": not the name of a namespace; use lower-case letters, digits and -, at most 63, or leave the variable out for all namespaces`},
 		{[]string{"KUBERELAY_EXCLUDE_NAMESPACES=a,B_c"}, `="a,B_c": "B_c": not the name of a namespace; use lower-case letters, digits and -, at most 63, or leave the variable out to exclude none`},
-		{[]string{"KUBERELAY_EXCLUDE_NAMESPACES=b,a", "KUBERELAY_NAMESPACES=a,b"}, `="b,a": it excludes all of KUBERELAY_NAMESPACES; leave out what is not to be excluded`},
+		{[]string{"KUBERELAY_EXCLUDE_NAMESPACES=b,a", "KUBERELAY_NAMESPACES=a,b"}, `="b,a": it excludes all of KUBERELAY_NAMESPACES; remove the namespaces to watch from it`},
 		{[]string{"KUBERELAY_NAMESPACE_SELECTOR=team in a"}, `="team in a": not a label selector: unable to parse requirement: found 'a' expected: '('; write it as team=a,tier!=test or team in (a,b)`},
 		{[]string{"KUBERELAY_FOLLOW=ownerReferences,spec..ref"}, `="ownerReferences,spec..ref": "spec..ref": not a path of fields; write names with dots between them, such as spec.infrastructureRef, and a resource with a colon before it if need be`},
 		{[]string{"KUBERELAY_FOLLOW=ownerReference"}, `="ownerReference": no object has such a field; write ownerReferences`},
@@ -91,8 +91,8 @@ func TestProblems(t *testing.T) {
 
 		// Content.
 		{[]string{"KUBERELAY_DATA=patch"}, `="patch": use object or change`},
-		{[]string{"KUBERELAY_DROP_FIELDS=nodes:.a,,nodes:.b"}, `="nodes:.a,,nodes:.b": there is nothing between two commas, or before the first or after the last; remove the comma`},
-		{[]string{"KUBERELAY_DROP_FIELDS=nodes:.a,"}, `="nodes:.a,": there is nothing between two commas, or before the first or after the last; remove the comma`},
+		{[]string{"KUBERELAY_DROP_FIELDS=nodes:.a,,nodes:.b"}, `="nodes:.a,,nodes:.b": an item is empty; remove the extra comma`},
+		{[]string{"KUBERELAY_DROP_FIELDS=nodes:.a,"}, `="nodes:.a,": an item is empty; remove the extra comma`},
 
 		// Names.
 		{[]string{"KUBERELAY_CLUSTER_NAME=a/b"}, `="a/b": ` + cluster},
@@ -191,7 +191,7 @@ func TestProblems(t *testing.T) {
 		{[]string{"KUBERELAY_KAFKA_REPLICATION=0"}, `="0": a topic has at least one replica; write the number of them, or -1 for the brokers' own default`},
 		{[]string{"KUBERELAY_KAFKA_CLEANUP_POLICY=compact,delete"}, `="compact,delete": use compact or delete`},
 		{[]string{"KUBERELAY_KAFKA_COMPRESSION=zip"}, `="zip": use none, gzip, snappy, lz4 or zstd`},
-		{[]string{"KUBERELAY_KAFKA_TRANSACTIONAL_ID=a b"}, `="a b": there is a space or what does not print in it; write it as kuberelay.prod-eu1`},
+		{[]string{"KUBERELAY_KAFKA_TRANSACTIONAL_ID=a b"}, `="a b": it contains a space or a character that does not print; write it as kuberelay.prod-eu1`},
 		{[]string{"KUBERELAY_KAFKA_TRANSACTIONAL_ID=a", "KUBERELAY_KAFKA_IDEMPOTENT=false"}, `="a": it has no effect while KUBERELAY_KAFKA_IDEMPOTENT is false; unset either`},
 		{[]string{"KUBERELAY_KAFKA_TLS_CA_FILE=" + cert}, `="` + cert + `": it has no effect without TLS; set KUBERELAY_KAFKA_TLS=true as well, or unset this`},
 		{[]string{"KUBERELAY_KAFKA_TLS_CA_FILE=" + text, "KUBERELAY_KAFKA_TLS=true"}, `="` + text + `": the file holds no certificate in PEM; write it as -----BEGIN CERTIFICATE-----`},
@@ -212,7 +212,7 @@ func TestProblems(t *testing.T) {
 		{[]string{"KUBERELAY_KAFKA_OAUTH_CLIENT_ID=c", "KUBERELAY_KAFKA_OAUTH_TOKEN_URL=https://a/b", "KUBERELAY_KAFKA_SASL_MECHANISM=OAUTHBEARER"}, `="c": a client needs a secret; name the file that holds it in KUBERELAY_KAFKA_OAUTH_CLIENT_SECRET_FILE`},
 		{[]string{"KUBERELAY_KAFKA_OAUTH_SCOPES=s", "KUBERELAY_KAFKA_SASL_MECHANISM=OAUTHBEARER", "KUBERELAY_KAFKA_OAUTH_TOKEN_FILE=" + text}, `="s": it has no effect without KUBERELAY_KAFKA_OAUTH_TOKEN_URL; set that as well, or unset this`},
 		{[]string{"KUBERELAY_KAFKA_OAUTH_TOKEN_URL=http://a/b", "KUBERELAY_KAFKA_SASL_MECHANISM=OAUTHBEARER"}, `="http://a/b": the client secret would cross the network in the clear; use https`},
-		{[]string{"KUBERELAY_KAFKA_OAUTH_TOKEN_URL=https://u:hunter2@a/b", "KUBERELAY_KAFKA_SASL_MECHANISM=OAUTHBEARER"}, `="***": it holds credentials; take out all from // to @, and use KUBERELAY_KAFKA_OAUTH_CLIENT_ID and KUBERELAY_KAFKA_OAUTH_CLIENT_SECRET_FILE`},
+		{[]string{"KUBERELAY_KAFKA_OAUTH_TOKEN_URL=https://u:hunter2@a/b", "KUBERELAY_KAFKA_SASL_MECHANISM=OAUTHBEARER"}, `="***": it contains credentials; remove everything from // to @, and use KUBERELAY_KAFKA_OAUTH_CLIENT_ID and KUBERELAY_KAFKA_OAUTH_CLIENT_SECRET_FILE`},
 		{[]string{"KUBERELAY_KAFKA_OAUTH_TOKEN_URL=login", "KUBERELAY_KAFKA_SASL_MECHANISM=OAUTHBEARER"}, `="***": not a URL; write it as https://host/path`},
 		{[]string{"KUBERELAY_KAFKA_SASL_MECHANISM=OAUTHBEARER", kafka, "KUBERELAY_KAFKA_BROKERS=kafka", "KUBERELAY_KAFKA_OAUTH_TOKEN_FILE=" + text},
 			`="OAUTHBEARER": the token would cross the network in the clear; set KUBERELAY_KAFKA_TLS=true, ` + allow},
@@ -302,7 +302,7 @@ func TestChecks(t *testing.T) {
 	}
 	_, err := config.Load(config.Forwarding, check("KUBERELAY_DROP_FIELDS"), check("KUBERELAY_FILTER"))
 	want := "KUBERELAY_FILTER of x:\n  no\n" +
-		`KUBERELAY_DROP_FIELDS=",": there is nothing between two commas, or before the first or after the last; remove the comma` + "\n" +
+		`KUBERELAY_DROP_FIELDS=",": an item is empty; remove the extra comma` + "\n" +
 		`KUBERELAY_LOG_LEVEL="loud": use debug, info, warn or error`
 	if err == nil || err.Error() != want {
 		t.Errorf("\ngot  %v\nwant %s", err, want)

@@ -32,7 +32,7 @@ func (p *problems) addUnknown(environ []string) {
 			continue
 		}
 		if name == Prefix+"SKIP" { // a common guess
-			p.found = append(p.found, problem{name, fmt.Errorf("%s: there is no such variable, on purpose: a subscriber leaves out operations by the type of an event (docs/choosing.md)", name)})
+			p.found = append(p.found, problem{name, fmt.Errorf("%s: there is no such variable: subscribers skip operations by the type of the event (docs/choosing.md)", name)})
 			continue
 		}
 		p.found = append(p.found, problem{name,

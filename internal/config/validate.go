@@ -19,8 +19,8 @@ var (
 	clusterName   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,252}$`)
 )
 
-// validate checks what concerns one particular variable or several together. It skips variables
-// that already have a problem.
+// validate runs the checks of particular variables and of combinations. It skips variables that
+// already have a problem.
 func (c *Config) validate(p *problems) {
 	c.Watch.validate(p)
 	c.Event.validate(p)
@@ -46,8 +46,8 @@ func (c *Config) validate(p *problems) {
 // builtIn reports whether the built-in server runs.
 func (c *Config) builtIn() bool { return c.Event.Sink == SinkNATS && len(c.NATS.URLs) == 0 }
 
-// validate checks the order of the times that makes an election safe: a leader must stop by itself
-// before another can start.
+// validate checks that the times make an election safe: a leader must stop by itself before
+// another can start.
 func (l *Leader) validate(p *problems) {
 	const name, namespace, duration = "KUBERELAY_LEASE_NAME", "KUBERELAY_LEASE_NAMESPACE", "KUBERELAY_LEASE_DURATION"
 	const deadline, retry = "KUBERELAY_LEASE_RENEW_DEADLINE", "KUBERELAY_LEASE_RETRY_PERIOD"
@@ -121,7 +121,7 @@ func (w *Watch) validateNamespaces(p *problems) {
 		}
 	}
 	if len(w.Namespaces) > 0 && !slices.ContainsFunc(w.Namespaces, func(ns string) bool { return !slices.Contains(w.ExcludeNamespaces, ns) }) {
-		p.add("KUBERELAY_EXCLUDE_NAMESPACES", "it excludes all of KUBERELAY_NAMESPACES; leave out what is not to be excluded")
+		p.add("KUBERELAY_EXCLUDE_NAMESPACES", "it excludes all of KUBERELAY_NAMESPACES; remove the namespaces to watch from it")
 	}
 	if _, err := labels.Parse(w.NamespaceSelector); err != nil {
 		p.add("KUBERELAY_NAMESPACE_SELECTOR", "not a label selector: %w; write it as team=a,tier!=test or team in (a,b)", err)

@@ -20,15 +20,14 @@ type AccessReviews interface {
 	Create(ctx context.Context, review *authorizationv1.SelfSubjectAccessReview, o metav1.CreateOptions) (*authorizationv1.SelfSubjectAccessReview, error)
 }
 
-// ReviewInterval is how long an answer about permissions is used before the question is
-// asked again.
+// ReviewInterval is how long the answer of an access review is used before the next review.
 const ReviewInterval = 30 * time.Second
 
-// reviewTimeout bounds one question.
+// reviewTimeout limits one review.
 const reviewTimeout = 10 * time.Second
 
-// neededVerbs are the verbs without which a resource is not watched. Confirming a delete
-// needs get too; a refusal of it shows by itself.
+// neededVerbs are the verbs that a watch of a resource needs. Confirming a delete needs get too,
+// but that request gets the refusal itself.
 var neededVerbs = [...]string{"list", "watch"}
 
 // Access finds out what the forwarder may read. It is safe for concurrent use.
@@ -37,7 +36,7 @@ type Access struct {
 	rules   rules
 	now     func() time.Time
 
-	// all reports whether the forwarder may list and watch everything.
+	// all caches whether the forwarder may list and watch everything.
 	all struct {
 		sync.Mutex
 		asked   time.Time
@@ -45,15 +44,15 @@ type Access struct {
 	}
 }
 
-// NewAccess makes an Access. Without reviews, and as nil, it denies nothing. Without rules
-// it asks about each resource.
+// NewAccess makes an Access. Without reviews, it denies nothing, like a nil Access. Without
+// rules, it asks about each resource.
 func NewAccess(reviews AccessReviews, r RulesReviews, now func() time.Time) *Access {
 	return &Access{reviews: reviews, rules: rules{reviews: r}, now: now}
 }
 
-// Denied asks whether the forwarder may list and watch a resource in a namespace, "" for
-// all namespaces. The error has the form of the API server's refusal and names what is
-// missing. A question without an answer denies nothing.
+// Denied returns an error if the forwarder may not list and watch a resource in a namespace, ""
+// for all namespaces. The error has the form of the API server's refusal and names the missing
+// permission. A review that fails denies nothing.
 func (a *Access) Denied(ctx context.Context, r event.Resource, namespace string) error {
 	if a == nil || a.reviews == nil || a.allowsAll(ctx) {
 		return nil
@@ -69,7 +68,7 @@ func (a *Access) Denied(ctx context.Context, r event.Resource, namespace string)
 			allowed, why, err = a.Review(ctx, verb, r.Group, r.Resource, namespace)
 		}
 		if err == nil && !allowed {
-			where, cure := "in all namespaces", "; if only some namespaces may be read, name them in KUBERELAY_NAMESPACES"
+			where, cure := "in all namespaces", "; if only some namespaces are readable, name them in KUBERELAY_NAMESPACES"
 			switch {
 			case !r.Namespaced:
 				where, cure = "in the cluster", ""
@@ -86,7 +85,8 @@ func (a *Access) Denied(ctx context.Context, r event.Resource, namespace string)
 	return nil
 }
 
-// allowsAll is a quick answer for all resources at once.
+// allowsAll reports whether the forwarder may list and watch everything, with one review for all
+// resources.
 func (a *Access) allowsAll(ctx context.Context) bool {
 	a.all.Lock()
 	defer a.all.Unlock()
@@ -108,7 +108,8 @@ func (a *Access) allowsAll(ctx context.Context) bool {
 	return a.all.allowed
 }
 
-// Review asks one question. Why is the API server's reason, if it gives one.
+// Review asks the API server for one permission in all versions of a resource. why is its reason,
+// if it gives one.
 func (a *Access) Review(ctx context.Context, verb, group, resource, namespace string) (allowed bool, why string, err error) {
 	return a.review(ctx, authorizationv1.ResourceAttributes{Namespace: namespace, Verb: verb, Group: group, Version: "*", Resource: resource})
 }
@@ -121,7 +122,7 @@ func (a *Access) review(ctx context.Context, of authorizationv1.ResourceAttribut
 	}, metav1.CreateOptions{})
 	switch {
 	case err != nil:
-		return false, "", fmt.Errorf("ask whether %s may be read: %w", of.Resource, err)
+		return false, "", fmt.Errorf("review access to %s: %w", of.Resource, err)
 	case answer.Status.EvaluationError != "" && !answer.Status.Allowed:
 		return false, "", errors.New(answer.Status.EvaluationError)
 	}

@@ -1,9 +1,9 @@
-// Package discovery finds out what an API server serves, which of it a selection picks, and
-// what the forwarder may read of it.
+// Package discovery finds out which resources an API server serves, which of them a selection
+// picks, and which of those the forwarder may read.
 //
-// It draws no conclusion from a failure. A group whose discovery fails is in
-// [Catalog.Failed]. A permission that the API server cannot tell counts as granted: the
-// request itself gets the refusal.
+// It draws no conclusion from a failure. A group whose discovery fails is in [Catalog.Failed]. A
+// permission that the API server does not tell counts as granted. If it is missing, the request
+// itself fails.
 package discovery
 
 import (
@@ -22,23 +22,24 @@ import (
 	"github.com/kuberelay/kuberelay/internal/refusal"
 )
 
-// Catalog is one answer of the API server to the question what it serves.
+// Catalog is what the API server serves, in one answer of discovery.
 type Catalog struct {
 	discovery.DiscoveryInterface // for the shortcut expander, which calls only ServerGroupsAndResources
 
 	groups    []*restmapper.APIGroupResources
 	lists     []*metav1.APIResourceList
 	resources map[schema.GroupVersionResource]discovered
-	versions  map[schema.GroupVersion]bool // those that are shown, also without resources
+	versions  map[schema.GroupVersion]bool // every version in the answer, even without resources
 
 	// Failed has the error of each group whose discovery failed, at least in one version.
 	// Nothing may be concluded about such a group, in particular not that a resource is gone.
 	Failed map[string]error
 
-	// Kept are watched resources that stay as they are, whatever the API server shows.
+	// Kept has the watched resources that stay as they are, although the answer shows them
+	// differently or not at all.
 	Kept map[schema.GroupResource]Decision
 
-	// etags are incomplete if the API server sent none, or client-go asked it.
+	// etags is incomplete if the API server sent none, or if client-go made the request.
 	etags etags
 }
 
@@ -59,10 +60,10 @@ func discover(ctx context.Context, client discovery.DiscoveryInterface) (*Catalo
 	if partial != nil {
 		failed = partial.Groups
 	}
-	return newCatalogue(groups, lists, failed), nil
+	return newCatalog(groups, lists, failed), nil
 }
 
-func newCatalogue(groups []*metav1.APIGroup, lists []*metav1.APIResourceList, failed map[schema.GroupVersion]error) *Catalog {
+func newCatalog(groups []*metav1.APIGroup, lists []*metav1.APIResourceList, failed map[schema.GroupVersion]error) *Catalog {
 	c := &Catalog{
 		resources: map[schema.GroupVersionResource]discovered{},
 		versions:  map[schema.GroupVersion]bool{}, Failed: map[string]error{},
@@ -122,13 +123,13 @@ func (c *Catalog) Resource(gvr schema.GroupVersionResource) (event.Resource, boo
 	return d.Resource, ok
 }
 
-// All returns each resource once: as it is kept, or else in the version that its group
-// prefers, or the first that serves it.
+// All returns each resource once: a kept one in its kept version, any other in the preferred
+// version of its group, or in the first version that serves it.
 func (c *Catalog) All() []event.Resource {
 	return c.preferred(func(string) bool { return true })
 }
 
-// preferred is All of the groups that want accepts.
+// preferred is All for the groups that want accepts.
 func (c *Catalog) preferred(want func(group string) bool) []event.Resource {
 	var all []event.Resource
 	for gr, d := range c.Kept {
@@ -158,7 +159,7 @@ func (c *Catalog) preferred(want func(group string) bool) []event.Resource {
 	return all
 }
 
-// keptBy returns the kept resources that a selector had selected.
+// keptBy returns the kept resources that a selector selects.
 func (c *Catalog) keptBy(selector string) []event.Resource {
 	var all []event.Resource
 	for _, d := range c.Kept {
@@ -178,7 +179,8 @@ func (c *Catalog) IsWatchable(r event.Resource) bool {
 	return slices.Contains(verbs, "list") && slices.Contains(verbs, "watch")
 }
 
-// IsWatchableInAnyVersion is IsWatchable for every version of a resource.
+// IsWatchableInAnyVersion reports whether the API server can list and watch a resource in at
+// least one version.
 func (c *Catalog) IsWatchableInAnyVersion(gr schema.GroupResource) bool {
 	for gvr, d := range c.resources {
 		if gvr.GroupResource() == gr && c.IsWatchable(d.Resource) {
@@ -188,7 +190,7 @@ func (c *Catalog) IsWatchableInAnyVersion(gr schema.GroupResource) bool {
 	return false
 }
 
-// Verbs returns what the API server can do with a resource.
+// Verbs returns the verbs that the API server supports for a resource.
 func (c *Catalog) Verbs(r event.Resource) []string {
 	return c.resources[r.GroupVersionResource()].verbs
 }
@@ -225,6 +227,6 @@ func (c *Catalog) Shows(gr schema.GroupResource) bool {
 	return false
 }
 
-// Compact drops what only a selection needs. A catalog that is kept calls for it: the
-// groups and their lists are large.
+// Compact drops the groups and their lists, which are large and which only a selection needs.
+// Call it for a catalog that stays in memory.
 func (c *Catalog) Compact() { c.groups, c.lists = nil, nil }

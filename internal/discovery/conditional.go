@@ -19,15 +19,14 @@ import (
 // included: two answers with the same ETags report the same failed groups.
 type etags struct{ api, apis string }
 
-// complete reports whether there is one for each document.
+// complete reports whether both documents have an ETag.
 func (e etags) complete() bool { return e.api != "" && e.apis != "" }
 
 var aggregatedList = schema.GroupVersionKind{Group: apidiscovery.GroupName, Version: "v2", Kind: "APIGroupDiscoveryList"}
 
-// Discover asks the API server what it serves. If the answer is the one of known, which
-// may be nil, unchanged is true and there is no catalog: the API server compares ETags and
-// sends no document. A group that fails is in [Catalog.Failed]; an error means that nothing
-// is known.
+// Discover returns the catalog of what the API server serves. If it is the same as known, which
+// may be nil, unchanged is true and c is nil: the API server compares ETags and sends no
+// document. A group that fails is in [Catalog.Failed]; an error means that nothing is known.
 //
 // An API server without aggregated discovery (before Kubernetes 1.30), or with any other
 // answer, is asked through client-go, which respects Retry-After and classifies errors.
@@ -49,7 +48,7 @@ func Discover(ctx context.Context, client discovery.DiscoveryInterface, known *C
 // IsConditional reports whether [Discover] can tell by ETags that this catalog is current.
 func (c *Catalog) IsConditional() bool { return c.etags.complete() }
 
-// Ready asks the API server whether it is ready.
+// Ready returns nil if the API server says that it is ready.
 func Ready(ctx context.Context, client discovery.DiscoveryInterface) error {
 	r := client.RESTClient()
 	if r == nil {
@@ -79,7 +78,7 @@ func (d documents) read(ctx context.Context, known etags) (c *Catalog, unchanged
 	if known.complete() && now == known {
 		return nil, true
 	}
-	// One of the two has changed; the catalog is made of both.
+	// One of the two has changed, and the catalog needs both.
 	if api.list == nil {
 		if api, ok = d.get(ctx, "/api", ""); !ok {
 			return nil, false
@@ -90,12 +89,12 @@ func (d documents) read(ctx context.Context, known etags) (c *Catalog, unchanged
 			return nil, false
 		}
 	}
-	c = newCatalogue(d.split(api.list, apis.list))
+	c = newCatalog(d.split(api.list, apis.list))
 	c.etags = etags{api.etag, apis.etag}
 	return c, false
 }
 
-// document is an answer; its list is nil if it has not changed.
+// document is one of the two documents. list is nil if it has not changed.
 type document struct {
 	etag string
 	list *apidiscovery.APIGroupDiscoveryList

@@ -13,10 +13,10 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// Definitions watches what decides which resources there are: the CustomResourceDefinitions,
-// and the APIServices, each of which says where a version of a group is served. Only that
-// they change matters: everything that discovery depends on, such as the conditions
-// Established and Available, is in their status.
+// Definitions watches the objects that define resources: the CustomResourceDefinitions, and the
+// APIServices, each of which says where a version of a group is served. It only reports that they
+// change. Everything that discovery depends on, such as the conditions Established and Available,
+// is in their status.
 type Definitions struct {
 	changed chan struct{} // has a token when there may have been a change
 	all     []*definitionWatch
@@ -29,19 +29,20 @@ type definitionWatch struct {
 	open   atomic.Bool // the last watch was opened, and has not failed since
 }
 
-// Redefinition names the resources that the API server may serve in another way after the
-// change of a definition or an APIService.
+// Redefinition names the resources that the API server may serve differently after the change of
+// a definition or an APIService.
 type Redefinition struct {
 	Group             string
 	Resource, Version string // one of them is "", for all
 }
 
-// Concerns reports whether a resource is among them.
+// Concerns reports whether the API server may serve a resource differently.
 func (d Redefinition) Concerns(r event.Resource) bool {
 	return d.Group == r.Group && (d.Resource == "" || d.Resource == r.Resource) && (d.Version == "" || d.Version == r.Version)
 }
 
-// redefinition compares two states of a definition or of an APIService.
+// redefinition compares two states of a definition or of an APIService. It returns false if no
+// resource is served differently.
 func redefinition(of schema.GroupVersionResource, old, o any) (Redefinition, bool) {
 	before, err := meta.Accessor(old)
 	if err != nil {
@@ -55,13 +56,12 @@ func redefinition(of schema.GroupVersionResource, old, o any) (Redefinition, boo
 	if of == DefinitionResource {
 		return Redefinition{Group: group, Resource: name}, before.GetGeneration() != after.GetGeneration() || before.GetUID() != after.GetUID()
 	}
-	// The API server behind an APIService may be another by now, and its version is not known.
+	// The APIService may have another API server now, whose version is not known.
 	return Redefinition{Group: group, Version: name}, before.GetResourceVersion() != after.GetResourceVersion()
 }
 
-// WatchDefinitions watches until ctx ends. It calls redefined for each change that may
-// change how resources are served. If access is denied, the periodic discovery finds new
-// resources all the same.
+// WatchDefinitions watches until ctx ends. It calls redefined for each change that may change how
+// resources are served. If access is denied, only the periodic discovery finds new resources.
 func (w Watcher) WatchDefinitions(ctx context.Context, redefined func(Redefinition)) *Definitions {
 	d := &Definitions{changed: make(chan struct{}, 1)}
 	for _, of := range []schema.GroupVersionResource{DefinitionResource, APIServiceResource} {
@@ -107,20 +107,20 @@ func (d *Definitions) HasSynced() bool {
 func (d *Definitions) Wait() { d.running.Wait() }
 
 func (w Watcher) definitionInformer(d *definitionWatch, notify func(), redefined func(Redefinition)) cache.SharedIndexInformer {
-	var logged atomic.Value // the reason last logged
+	var logged atomic.Value // the last logged reason
 	shared := w.metadataInformer(d.of, func() {
 		if !d.open.Swap(true) {
 			w.Logger.Debug("watching definitions", "resource", d.of.GroupResource().String())
 		}
 	}, func(err error) {
 		if d.open.Swap(false) {
-			notify() // there may have been a change, and from now on discovery is polled
+			notify() // a change may have been missed, and discovery has to poll from now on
 		}
 		if why := ErrorReason(err); logged.Swap(why) != why {
 			w.Logger.Info("watch of definitions failed, polling discovery", "resource", d.of.GroupResource().String(), "err", err)
 		}
 	})
-	// It fails only on an informer that has started.
+	// An error is possible only after the informer has started.
 	_, _ = shared.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(any) { notify() },
 		UpdateFunc: func(old, o any) {

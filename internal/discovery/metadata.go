@@ -18,18 +18,18 @@ import (
 	"github.com/kuberelay/kuberelay/internal/jsonscan"
 )
 
-// Watcher watches what decides which resources and which namespaces there are. None of it is
-// published.
+// Watcher watches the objects that define which resources and namespaces exist. It publishes none
+// of them.
 type Watcher struct {
 	Dynamic dynamic.Interface // tells client-go which lists the API server supports
 	Streams *apistream.Client
 	Logger  *slog.Logger
 }
 
-// metadataInformer makes an informer of a resource. It caches objects of the type
-// [metav1.PartialObjectMetadata], with name, UID, resourceVersion, generation and labels
-// only: definitions are large. It calls opened after each watch was opened, and failed after
-// each unexpected error of a list or a watch.
+// metadataInformer makes an informer of a resource. Because definitions are large, it caches only
+// name, UID, resourceVersion, generation and labels, as [metav1.PartialObjectMetadata]. It calls
+// opened after each watch was opened, and failed after each unexpected error of a list or a
+// watch.
 func (w Watcher) metadataInformer(of schema.GroupVersionResource, opened func(), failed func(error)) cache.SharedIndexInformer {
 	from := apistream.Resource{GroupVersionResource: of}
 	shared := cache.NewSharedIndexInformerWithOptions(cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
@@ -44,7 +44,7 @@ func (w Watcher) metadataInformer(of schema.GroupVersionResource, opened func(),
 			return w.Streams.Watch(ctx, from, o, readMetadata, opened, func(watch.Event) {})
 		},
 	}, w.Dynamic), nil, cache.SharedIndexInformerOptions{ObjectDescription: of.String()})
-	// It fails only on an informer that has started.
+	// An error is possible only after the informer has started.
 	_ = shared.SetWatchErrorHandlerWithContext(func(ctx context.Context, _ *cache.Reflector, err error) {
 		if !apistream.IsExpected(err) && ctx.Err() == nil {
 			failed(err)
@@ -79,8 +79,8 @@ func readMetadata(s *jsonscan.Scanner) (runtime.Object, error) {
 	}}, nil
 }
 
-// ErrorReason classifies the error of a request: "forbidden", "not_found", "unauthorized", or
-// "failing" for every other, "" for no error. It is the value of a metric's label.
+// ErrorReason classifies the error of a request as "forbidden", "not_found", "unauthorized", or
+// "failing" for all others. It returns "" for no error. Metrics have it as a label.
 func ErrorReason(err error) string {
 	switch {
 	case err == nil:

@@ -22,9 +22,9 @@ const (
 	existingInterval = 10 * time.Minute // while all exist
 )
 
-// FindNamespaces starts a goroutine that checks which of the included namespaces exist, until ctx ends.
-// It does nothing if namespaces are watched. It skips namespaces that it may not get. The caller waits on
-// the WaitGroup.
+// FindNamespaces starts a goroutine that checks which of the included namespaces exist, until ctx
+// ends. It does nothing if namespaces are watched. It skips namespaces that it may not get. The
+// caller waits for the WaitGroup.
 func (w Watcher) FindNamespaces(ctx context.Context, n *Namespaces, reads dynamic.Interface, a *Access) *sync.WaitGroup {
 	var running sync.WaitGroup
 	if n.NeedsWatch() || len(n.include) == 0 {
@@ -52,7 +52,8 @@ func (w Watcher) FindNamespaces(ctx context.Context, n *Namespaces, reads dynami
 	return &running
 }
 
-// findNamed reads some namespaces. It reports whether the API server has answered for all of them.
+// findNamed checks which of the named namespaces exist. It reports whether the API server has
+// answered for all of them.
 func (w Watcher) findNamed(ctx context.Context, n *Namespaces, names []string, reads dynamic.Interface, a *Access) (answered bool) {
 	before, missing := n.Missing(), map[string]string{}
 	for _, name := range names {
@@ -102,7 +103,7 @@ func (a *Access) allows(ctx context.Context, verb, namespace string) (bool, erro
 	if a == nil || a.reviews == nil {
 		return true, nil
 	}
-	allowed, _, err := a.review(ctx, authorizationv1.ResourceAttributes{ // a Role in the namespace can allow it too
+	allowed, _, err := a.review(ctx, authorizationv1.ResourceAttributes{ // a Role in the namespace can allow this too
 		Namespace: namespace, Name: namespace, Verb: verb, Version: "*", Resource: NamespaceResource.Resource,
 	})
 	return allowed, err
@@ -157,7 +158,8 @@ func (n *Namespaces) SelectsNone() bool {
 	return known && len(selected) == 0
 }
 
-// Looked reports whether Missing is complete: each included namespace that may be read has been checked.
+// Looked reports whether Missing is complete: each included namespace that is readable has been
+// checked.
 func (n *Namespaces) Looked() bool {
 	if n.NeedsWatch() {
 		return n.Listed()

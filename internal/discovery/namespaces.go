@@ -19,34 +19,34 @@ type NamespaceSelection struct {
 	Exclude  []string
 	Selector labels.Selector // nil for all; the selection follows changes of labels
 
-	// MaxSeparate is the number of namespaces up to which each has a watch of its own, 0
-	// for 10. For more, one watch of all namespaces is cheaper for the API server, if the
-	// forwarder is allowed it, although it brings objects that are not selected.
+	// MaxSeparate is the maximum number of selected namespaces that get a watch each; 0 means 10.
+	// For more, one watch of all namespaces is cheaper for the API server, although it also sends
+	// objects that are not selected. It needs permission for all namespaces.
 	MaxSeparate int
 }
 
 const defaultMaxSeparate = 10
 
-// Namespaces knows which namespaces are selected. Whoever watches namespaces calls Put,
-// Remove, Synced and Fail. Make one with [NewNamespaces].
+// Namespaces knows which namespaces are selected. The watch of namespaces calls Put, Remove,
+// Synced and Fail. Make one with [NewNamespaces].
 type Namespaces struct {
 	include, exclude sets.Set[string]
 	selector         labels.Selector
 	maxSeparate      int
 
-	// known are the namespaces that exist, and whether their labels match. It is empty if
-	// nothing watches them.
+	// known has the namespaces that exist, and whether their labels match. It is empty if
+	// namespaces are not watched.
 	mu      sync.RWMutex
 	known   map[string]bool
 	failing error             // of the last list or watch, nil if it succeeded
-	missing map[string]string // without a watch, the included ones that do not exist: see Missing
+	missing map[string]string // without a watch: the included namespaces that do not exist, see Missing
 	looked  bool              // whether missing is known
-	similar map[string]string // names in known, by names that are not; nil after a change
+	similar map[string]string // names in known, by similar names that are not; nil after a change
 
 	listed chan struct{} // closed when known is complete for the first time
 }
 
-// NewNamespaces makes one that knows no namespace yet.
+// NewNamespaces makes a Namespaces that knows no namespace yet.
 func NewNamespaces(n NamespaceSelection) *Namespaces {
 	return &Namespaces{
 		include: sets.New(n.Include...), exclude: sets.New(n.Exclude...), selector: n.Selector, maxSeparate: cmp.Or(n.MaxSeparate, defaultMaxSeparate),
@@ -54,8 +54,9 @@ func NewNamespaces(n NamespaceSelection) *Namespaces {
 	}
 }
 
-// NeedsWatch reports whether the selection depends on which namespaces exist: by their
-// labels, or because all but some are selected and each may need a watch of its own.
+// NeedsWatch reports whether the selection depends on the namespaces that exist: it selects by
+// labels, or it excludes some of all namespaces, and each of the others may need a watch of its
+// own.
 func (n *Namespaces) NeedsWatch() bool {
 	return n.selector != nil || len(n.include) == 0 && len(n.exclude) > 0
 }
@@ -68,7 +69,7 @@ func (n *Namespaces) SelectsAll() bool {
 // SelectsMost reports whether all namespaces but the excluded ones are selected.
 func (n *Namespaces) SelectsMost() bool { return n.selector == nil && len(n.include) == 0 }
 
-// MaxSeparate is the number of namespaces up to which each has a watch of its own.
+// MaxSeparate returns the maximum number of selected namespaces that get a watch each.
 func (n *Namespaces) MaxSeparate() int { return n.maxSeparate }
 
 // Named returns the included namespaces, in order.
@@ -80,8 +81,8 @@ func (n *Namespaces) MaySelect(namespace string) bool {
 	return namespace == "" || (len(n.include) == 0 || n.include.Has(namespace)) && !n.exclude.Has(namespace)
 }
 
-// Selects reports whether a namespace is selected at present. It is meaningless for labels
-// that are not known yet: see Ready.
+// Selects reports whether a namespace is selected at present. With a label selector, it is valid
+// only once Ready returns nil.
 func (n *Namespaces) Selects(namespace string) bool {
 	if !n.MaySelect(namespace) {
 		return false
@@ -105,7 +106,7 @@ func (n *Namespaces) Exists(namespace string) bool {
 	return ok
 }
 
-// Selected returns the selected namespaces in order. It is false if they are not known.
+// Selected returns the selected namespaces in order. It returns false if they are not known.
 func (n *Namespaces) Selected() ([]string, bool) {
 	if !n.NeedsWatch() {
 		names := sets.List(n.include.Difference(n.exclude))
@@ -140,7 +141,7 @@ func (n *Namespaces) Listed() bool {
 // listed yet.
 var ErrNotListed = errors.New("namespaces are not listed yet")
 
-// Ready is nil if it is known which namespaces are selected.
+// Ready returns nil if it is known which namespaces are selected.
 func (n *Namespaces) Ready() error {
 	if n.selector == nil || n.Listed() {
 		return nil
@@ -153,11 +154,11 @@ func (n *Namespaces) Ready() error {
 	return ErrNotListed
 }
 
-// Synced notes that all namespaces have been put once. It must be called once only.
+// Synced records that Put was called for all namespaces. Call it only once.
 func (n *Namespaces) Synced() { close(n.listed) }
 
-// Fail notes the error of the last list or watch, nil if it succeeded, and returns the one
-// before.
+// Fail records the error of the last list or watch, nil if it succeeded, and returns the previous
+// one.
 func (n *Namespaces) Fail(err error) (before error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -165,7 +166,7 @@ func (n *Namespaces) Fail(err error) (before error) {
 	return before
 }
 
-// Put notes a namespace, and reports whether the selection has changed.
+// Put records a namespace, and reports whether the selection has changed.
 func (n *Namespaces) Put(name string, l map[string]string) (changed bool) {
 	matches := n.selector == nil || n.selector.Matches(labels.Set(l))
 	n.mu.Lock()
@@ -177,7 +178,7 @@ func (n *Namespaces) Put(name string, l map[string]string) (changed bool) {
 	return before != matches && n.MaySelect(name)
 }
 
-// Remove notes that a namespace is gone, and reports whether the selection has changed.
+// Remove records that a namespace is gone, and reports whether the selection has changed.
 func (n *Namespaces) Remove(name string) (changed bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -187,7 +188,7 @@ func (n *Namespaces) Remove(name string) (changed bool) {
 	return before && n.MaySelect(name)
 }
 
-// Selector is the label selector, "" for none.
+// Selector returns the label selector, "" for none.
 func (n *Namespaces) Selector() string {
 	if n.selector == nil {
 		return ""

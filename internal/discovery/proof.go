@@ -28,10 +28,10 @@ var builtInGroups = []string{
 	"storagemigration.k8s.io",
 }
 
-// IsBuiltIn reports whether kube-apiserver serves a group by itself. An API server of
-// another version, or with other flags, may not serve all of the group, and keeps the
-// objects of what it does not serve. So the absence of a built-in resource never proves
-// that its objects are gone.
+// IsBuiltIn reports whether kube-apiserver serves a group by itself. An API server of another
+// version, or with other flags, may not serve every resource of the group. The objects of such a
+// resource stay in etcd. So the absence of a built-in resource never proves that its objects are
+// gone.
 func IsBuiltIn(group string) bool {
 	return !strings.Contains(group, ".") || slices.Contains(builtInGroups, group)
 }
@@ -41,8 +41,8 @@ var ErrUnprovable = errors.New("no read can prove that its objects are gone")
 
 var errBuiltIn = fmt.Errorf("its group is built into the API server: %w", ErrUnprovable)
 
-// Proof proves that resources which discovery does not show are gone. All its reads are
-// consistent. It asks each question once, so make a new one for each answer of discovery.
+// Proof proves that resources that discovery does not show are gone. All its reads are
+// consistent. It reuses its reads, so make a new Proof for each answer of discovery.
 type Proof struct {
 	reads    dynamic.Interface
 	ready    func() error
@@ -111,17 +111,17 @@ func (p Proof) Gone(ctx context.Context, gr schema.GroupResource) error {
 // autoregister_controller.go).
 const AutoRegisteredLabel = "kube-aggregator.kubernetes.io/automanaged"
 
-// IsObjectNotFound reports whether the API server says that an object does not exist, in
-// contrast to its path, which it says while a resource comes or goes. Only the former names
-// the object.
+// IsObjectNotFound reports whether the API server says that an object does not exist. While a
+// resource appears or disappears, the API server says instead that the path does not exist. Only
+// an error about an object names it.
 func IsObjectNotFound(err error) bool {
 	var status apierrors.APIStatus
 	return apierrors.IsNotFound(err) && errors.As(err, &status) && status.Status().Details != nil && status.Status().Details.Name != ""
 }
 
-// IsRemoved reports whether the API server no longer serves a resource, so that its objects
-// are gone. Where last, the answer that is acted upon, does not show the resource, it asks
-// again and proves it. An error means that nothing is known; see [ErrUnprovable].
+// IsRemoved reports whether the API server no longer serves a resource, so that its objects are
+// gone. last is the catalog in effect. If it does not show the resource, IsRemoved runs discovery
+// again and then proves the removal. An error means that nothing is known; see [ErrUnprovable].
 func IsRemoved(ctx context.Context, gr schema.GroupResource, last *Catalog, client discovery.DiscoveryInterface, reads dynamic.Interface) (bool, error) {
 	if !last.IsMissing(gr) {
 		return false, nil

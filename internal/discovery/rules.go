@@ -18,9 +18,10 @@ type RulesReviews interface {
 	Create(ctx context.Context, review *authorizationv1.SelfSubjectRulesReview, o metav1.CreateOptions) (*authorizationv1.SelfSubjectRulesReview, error)
 }
 
-// rules asks about a whole namespace: one question instead of two for each resource in it.
+// rules asks for the permissions in a whole namespace: one request instead of two for each
+// resource.
 type rules struct {
-	reviews RulesReviews // nil to know nothing
+	reviews RulesReviews // nil if they are not available
 
 	mu      sync.Mutex
 	answers map[string]rulesAnswer
@@ -31,8 +32,8 @@ type rulesAnswer struct {
 	rules []authorizationv1.ResourceRule // nil if the answer is not complete
 }
 
-// in returns what the forwarder may do in a namespace, nil if the API server cannot tell:
-// some authorizers cannot list their rules.
+// in returns the rules for the forwarder in a namespace, nil if the API server cannot tell: some
+// authorizers cannot list their rules.
 func (r *rules) in(ctx context.Context, namespace string, now time.Time) []authorizationv1.ResourceRule {
 	if r.reviews == nil || namespace == "" {
 		return nil

@@ -2,10 +2,10 @@ package discovery
 
 import "time"
 
-// A discovery follows a change of a definition when no other change has come for
-// debounce, and at the latest maxDelay after the first one. However many definitions
-// change at once, they cost one discovery in maxDelay. Discovery lags behind the
-// definitions a little, so it is repeated after each of followUps.
+// Discovery runs after a change of a definition: when no other change has come for debounce, at
+// the latest maxDelay after the first change. So many changes at once cost one discovery per
+// maxDelay. Discovery lags behind the definitions a little, so it is repeated after each of
+// followUps.
 const (
 	debounce = 100 * time.Millisecond
 	maxDelay = time.Second
@@ -20,10 +20,10 @@ const MaxPerChange = 1 + len(followUps)
 type Schedule struct {
 	finished    time.Time // of the last discovery
 	first, last time.Time // of the changes since the last discovery began, zero for none
-	left        int       // how many of followUps
+	left        int       // the number of followUps that remain
 }
 
-// Changed notes that a definition has changed.
+// Changed records that a definition has changed.
 func (s *Schedule) Changed(now time.Time) {
 	if s.first.IsZero() {
 		s.first = now
@@ -31,7 +31,7 @@ func (s *Schedule) Changed(now time.Time) {
 	s.last = now
 }
 
-// Begin notes that a discovery begins. It covers all changes so far.
+// Begin records that discovery begins. It covers all changes so far.
 func (s *Schedule) Begin() {
 	switch {
 	case !s.first.IsZero():
@@ -42,7 +42,7 @@ func (s *Schedule) Begin() {
 	}
 }
 
-// Finish notes that the discovery has ended, with or without an answer.
+// Finish records that discovery has ended, with or without an answer.
 func (s *Schedule) Finish(now time.Time) { s.finished = now }
 
 // Due returns when the next discovery begins. The poll interval applies if nothing changes.

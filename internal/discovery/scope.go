@@ -6,17 +6,17 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// Coverage is how a resource is watched at present.
+// Coverage is how the informers cover a resource at present.
 type Coverage struct {
 	Everywhere bool // by one watch of all namespaces
 	Working    bool // that watch is not forbidden
 	Separately bool // by a watch for each namespace
 }
 
-// Scopes decides by which watches a resource is covered: the namespaces, "" for one watch
-// of all, and the ones without a watch because the forwarder lacks permission. The choice
-// between separate watches and one changes only at half or twice the limit of namespaces, so that
-// it doesn't alternate while the number of namespaces goes up and down.
+// Scopes decides which watches cover a resource. It returns a namespace for each watch, "" for
+// one watch of all namespaces, and the namespaces to which access is denied. The choice between
+// separate watches and one watch changes only at half or twice the limit of namespaces, so that
+// it does not alternate when the number of namespaces goes up and down.
 func Scopes(ctx context.Context, r event.Resource, n *Namespaces, a *Access, now Coverage) (namespaces []string, denied map[string]error) {
 	everywhere := []string{""}
 	if !r.Namespaced {
@@ -30,7 +30,7 @@ func Scopes(ctx context.Context, r event.Resource, n *Namespaces, a *Access, now
 	case known && !n.SelectsMost() && len(selected) <= now.maxSeparate(n.maxSeparate):
 		return a.permitted(ctx, r, selected)
 	case now.Everywhere && now.Working:
-		return everywhere, nil // whatever a review would answer now
+		return everywhere, nil // without a review: the API server ends a watch that it no longer allows
 	case !known || a.Denied(ctx, r, "") == nil:
 		return a.permitted(ctx, r, everywhere)
 	}
@@ -47,7 +47,8 @@ func (c Coverage) maxSeparate(atFirst int) int {
 	return atFirst
 }
 
-// permitted leaves out the namespaces in which the forwarder may not list and watch.
+// permitted splits the namespaces into those in which the forwarder may list and watch, and the
+// denied ones.
 func (a *Access) permitted(ctx context.Context, r event.Resource, namespaces []string) (names []string, denied map[string]error) {
 	denied = map[string]error{}
 	for _, namespace := range namespaces {

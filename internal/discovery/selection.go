@@ -18,8 +18,8 @@ type Selection struct {
 	Include []string
 	Exclude []string
 
-	// UnlessNamed are resources that a wildcard does not select: they are watched only if
-	// a selector names them.
+	// UnlessNamed has selectors of resources that a wildcard does not select. They are watched
+	// only if a selector of Include names them.
 	UnlessNamed []string
 }
 
@@ -27,8 +27,8 @@ type Selection struct {
 type Resolution struct {
 	Watch []event.Resource
 
-	// Unmatched are the selectors of Include that match nothing now. They wait.
-	// UnmatchedExclude are those of Exclude.
+	// Unmatched has the selectors of Include that match nothing now, and UnmatchedExclude those
+	// of Exclude. They may match later.
 	Unmatched, UnmatchedExclude []string
 
 	// Left has the reason, as a sentence, for each selected resource that is not watched.
@@ -42,8 +42,8 @@ type Resolution struct {
 type Decision struct {
 	Resource event.Resource // in the version that a watch uses
 
-	// Selectors are those of Include that match, in order, and Selector is the one of
-	// them that decided; "" if there is none.
+	// Selectors has the selectors of Include that match, in order. Selector is the one that
+	// decided, "" if there is none.
 	Selectors []string
 	Selector  string
 
@@ -58,7 +58,7 @@ type Reason string
 const (
 	NotSelected  Reason = "not_selected"
 	Excluded     Reason = "excluded"
-	NotNamed     Reason = "not_named" // only a wildcard selects it, and that is not enough
+	NotNamed     Reason = "not_named" // only a wildcard selects it, and it is in UnlessNamed
 	NotWatchable Reason = "not_watchable"
 )
 
@@ -77,10 +77,10 @@ func (s Selection) Resolve(c *Catalog) Resolution {
 			}
 		}
 	}
-	quiet := map[schema.GroupResource]bool{}
+	unlessNamed := map[schema.GroupResource]bool{}
 	for _, selector := range s.UnlessNamed {
 		for _, r := range m.match(selector) {
-			quiet[r.GroupResource()] = true
+			unlessNamed[r.GroupResource()] = true
 		}
 	}
 	for _, selector := range s.Include {
@@ -91,7 +91,7 @@ func (s Selection) Resolve(c *Catalog) Resolution {
 		for _, r := range matched {
 			gr := r.GroupResource()
 			d := res.Decisions[gr]
-			d.weigh(r, selector, quiet[gr], c.IsWatchable(r))
+			d.weigh(r, selector, unlessNamed[gr], c.IsWatchable(r))
 			res.Decisions[gr] = d
 		}
 	}
@@ -110,8 +110,8 @@ func (s Selection) Resolve(c *Catalog) Resolution {
 	return res
 }
 
-// Followable returns the resources that references may select besides: all that can be
-// watched, that Exclude does not match and that need not be named.
+// Followable returns the resources that references can select in addition: those that can be
+// watched and that neither Exclude nor UnlessNamed matches.
 func (s Selection) Followable(c *Catalog) map[schema.GroupKind]event.Resource {
 	m := newMatcher(c)
 	never := map[schema.GroupResource]bool{}
@@ -129,9 +129,9 @@ func (s Selection) Followable(c *Catalog) map[schema.GroupKind]event.Resource {
 	return known
 }
 
-// weigh adds a selector of Include that matches r. The first one by which the resource is
+// weigh adds a selector of Include that matches r. The first selector that makes the resource
 // watched decides, so that a selector with a version can precede a wildcard.
-func (d *Decision) weigh(r event.Resource, selector string, quiet, watchable bool) {
+func (d *Decision) weigh(r event.Resource, selector string, unlessNamed, watchable bool) {
 	before, first := d.Reason, len(d.Selectors) == 0
 	d.Selectors = append(d.Selectors, selector)
 	if before == "" && !first {
@@ -140,7 +140,7 @@ func (d *Decision) weigh(r event.Resource, selector string, quiet, watchable boo
 	switch {
 	case d.ExcludedBy != "":
 		d.Reason = Excluded
-	case quiet && isWildcard(selector):
+	case unlessNamed && isWildcard(selector):
 		d.Reason = NotNamed
 	case !watchable:
 		d.Reason = NotWatchable
@@ -152,7 +152,7 @@ func (d *Decision) weigh(r event.Resource, selector string, quiet, watchable boo
 	}
 }
 
-// Sentence is the reason as a sentence for people, "" for no reason.
+// Sentence returns the reason in words, "" for no reason.
 func (r Reason) Sentence() string {
 	switch r {
 	case "":
@@ -187,8 +187,8 @@ func newMatcher(c *Catalog) matcher {
 // Match returns the resources that a selector names. It returns none after Compact.
 func (c *Catalog) Match(selector string) []event.Resource { return newMatcher(c).match(selector) }
 
-// match returns them in the version of the selector, or else in the one that the group
-// prefers.
+// match returns the resources that a selector names, in the version of the selector, or else in
+// the preferred version of the group.
 func (m matcher) match(text string) []event.Resource {
 	c := m.catalog
 	s, err := selector.Parse(text)

@@ -12,7 +12,7 @@ import (
 // "" if none is similar.
 func (c *Catalog) Similar(unmatched string) string {
 	unmatched = strings.ToLower(unmatched)
-	resources := map[string]string{} // by the forms of their names
+	resources := map[string]string{} // by each form of their names
 	for gvr, d := range c.resources {
 		name := gvr.GroupResource().String()
 		for _, form := range []string{gvr.Resource, d.Kind, name, d.Kind + "." + gvr.Group} {

@@ -12,9 +12,9 @@ import (
 	"github.com/kuberelay/kuberelay/internal/refusal"
 )
 
-// WatchNamespaces keeps the namespaces current until ctx ends, if the selection needs that.
-// It calls changed with each namespace that is selected now, or no longer, and synced after
-// the first list. It tries again while access is denied. The WaitGroup is of its goroutines.
+// WatchNamespaces keeps the namespaces current until ctx ends, if the selection needs that. It
+// calls changed with each namespace that becomes selected or deselected, and synced after the
+// first list. It retries while access is denied. The caller waits for the WaitGroup.
 func (w Watcher) WatchNamespaces(ctx context.Context, n *Namespaces, changed func(namespace string), synced func()) *sync.WaitGroup {
 	var running sync.WaitGroup
 	if !n.NeedsWatch() {
@@ -22,7 +22,7 @@ func (w Watcher) WatchNamespaces(ctx context.Context, n *Namespaces, changed fun
 	}
 	shared := w.metadataInformer(NamespaceResource, func() { _ = n.Fail(nil) }, func(err error) {
 		if err = refusal.Explain(err); apierrors.IsForbidden(err) {
-			err = fmt.Errorf("%w; to select namespaces by label, or to exclude some, grant list and watch on namespaces, or name those that may be read in KUBERELAY_NAMESPACES", err)
+			err = fmt.Errorf("%w; to select namespaces by label, or to exclude some, grant list and watch on namespaces, or name the readable ones in KUBERELAY_NAMESPACES", err)
 		}
 		if ErrorReason(n.Fail(err)) != ErrorReason(err) {
 			w.Logger.Warn("watch of namespaces failed, retrying", "err", err)
@@ -33,7 +33,7 @@ func (w Watcher) WatchNamespaces(ctx context.Context, n *Namespaces, changed fun
 			changed(m.GetObjectMeta().GetName())
 		}
 	}
-	// It fails only on an informer that has started.
+	// An error is possible only after the informer has started.
 	registration, _ := shared.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    put,
 		UpdateFunc: func(_, o any) { put(o) },

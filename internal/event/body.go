@@ -11,9 +11,9 @@ import (
 	"github.com/klauspost/compress/s2"
 )
 
-// Body is a Kubernetes object as JSON, without a final newline. It has neither
-// metadata.managedFields nor the last-applied annotation, and only keyed hashes of the
-// values of a Secret. The cache keeps it compressed. The zero value is no object.
+// Body is a Kubernetes object as JSON, without a final newline. It has no metadata.managedFields
+// and no last-applied annotation, and of the values of a Secret it has only keyed hashes. The
+// cache keeps it compressed. The zero value is no object.
 type Body struct {
 	bytes  []byte
 	packed *codec // nil if bytes are the JSON itself
@@ -35,7 +35,7 @@ func (b Body) String() string { return fmt.Sprintf("%d bytes", len(b.bytes)) }
 // the body's own memory.
 func (b Body) JSON() ([]byte, error) { return b.into(nil) }
 
-// into is JSON, and uses the given memory if it is large enough.
+// into is JSON, but uses the given memory if it is large enough.
 func (b Body) into(memory []byte) ([]byte, error) {
 	if b.packed == nil {
 		return b.bytes, nil
@@ -57,8 +57,8 @@ type Packer struct {
 }
 
 // dictionaries holds the numbers of objects after which a new dictionary is made. Lists are
-// sorted by name, so the first objects are too similar for a good one. Each dictionary
-// takes about 150 KB, and stays in memory as long as objects that were compressed with it.
+// sorted by name, so the first objects are too similar for a good one. Each dictionary takes
+// about 150 KB, and stays in memory as long as an object that was compressed with it.
 var dictionaries = [...]int{128, 2048, 32768}
 
 // A dictionary is made from this number of sample objects, up to sampleSize bytes of each.
@@ -71,10 +71,7 @@ const (
 func NewPacker() *Packer { return &Packer{codec: noDictionary} }
 
 // Pack compresses the text of an object. It copies what it keeps.
-func (p *Packer) Pack(text []byte) Body { return p.pack(text) }
-
-// pack compresses the text of an object. It copies what it keeps.
-func (p *Packer) pack(text []byte) Body {
+func (p *Packer) Pack(text []byte) Body {
 	if p == nil {
 		return JSON(append(make([]byte, 0, len(text)), text...))
 	}
@@ -100,10 +97,10 @@ func (p *Packer) learn(text []byte) *codec {
 	return p.codec
 }
 
-// codec compresses similar texts in two steps: S2 with a dictionary removes what they have
-// in common, and Huffman coding (huff0) with one shared table shortens the rest. Together
-// they take a third of the time of zstd with a dictionary, and about an eighth more memory.
-// S2 alone takes a third more memory (docs/sizing.md).
+// codec compresses similar texts in two steps: S2 with a dictionary removes the text that they
+// have in common, and Huffman coding (huff0) with one shared table shortens the rest. Together
+// they take a third of the time of zstd with a dictionary, and about an eighth more memory. S2
+// alone takes a third more memory (docs/sizing.md).
 //
 // The output begins with a varint: twice the length of the S2 output, plus one if the
 // second step was skipped because it would not shorten the text.
@@ -113,7 +110,7 @@ type codec struct {
 	encoders   sync.Pool // of *huff0.Scratch with the table
 }
 
-// noDictionary is the codec before samples are known.
+// noDictionary is the codec before the first dictionary.
 var noDictionary = &codec{}
 
 // newCodec returns a codec for texts similar to the samples.
@@ -122,8 +119,8 @@ func newCodec(samples [][]byte) *codec {
 	if dictionary == nil { // the samples are too short
 		return noDictionary
 	}
-	// The table needs the byte frequencies of S2 output. The dictionary would leave nothing
-	// of its own samples, so each sample is encoded with a dictionary of the others.
+	// The table needs the byte frequencies of S2 output. With its own dictionary, a sample would
+	// encode to almost nothing, so each sample is encoded with a dictionary of the others.
 	var left []byte
 	for n, text := range samples {
 		others := s2.MakeDict(bytes.Join(append(append([][]byte(nil), samples[:n]...), samples[n+1:]...), nil), nil)
@@ -136,7 +133,7 @@ func newCodec(samples [][]byte) *codec {
 	}
 	table := &huff0.Scratch{Reuse: huff0.ReusePolicyNone}
 	if _, _, err := huff0.Compress1X(left[max(0, len(left)-huff0.BlockSizeMax):], table); err != nil {
-		return &codec{dictionary: dictionary} // the frequencies are of no use
+		return &codec{dictionary: dictionary} // the frequencies make no useful table
 	}
 	read, _, err := huff0.ReadTable(table.OutTable, nil)
 	if err != nil {
@@ -159,7 +156,7 @@ var buffers = sync.Pool{New: func() any { return new([]byte) }}
 // see data.go.
 const maxPooledBuffer = 64 << 10
 
-// giveBack returns a buffer to the pool. Nil is no buffer.
+// giveBack returns a buffer to the pool, unless it is nil.
 func giveBack(buffer *[]byte) {
 	if buffer != nil && cap(*buffer) <= maxPooledBuffer {
 		buffers.Put(buffer)

@@ -19,7 +19,7 @@ type Builder struct {
 	Data DataForm
 
 	// Reshape returns the present form of a state that was read from the bus; see
-	// [Converter.Reshape]. Nil leaves such states as they are.
+	// [Converter.Reshape]. If it is nil, such states stay as they are.
 	Reshape func(Resource, *Object) *Object
 }
 
@@ -69,7 +69,7 @@ func (b Builder) Message(c Change) (*Message, error) {
 	a.add("resourceversion", o.ResourceVersion)
 	a.add("previousversion", c.Previous)
 	if content.changed != "" {
-		a = append(a, Attribute{"changed", content.changed}) // already a valid string; add would encode its '%'
+		a = append(a, Attribute{"changed", content.changed}) // a valid string already; add would encode its '%'
 	}
 	a.add(digest, o.Digest.String())
 	a.add("cause", string(c.Cause))
@@ -93,7 +93,8 @@ func (b Builder) Message(c Change) (*Message, error) {
 	}, nil
 }
 
-// reshape is the last step before the bus, so that no state passes it in an earlier form.
+// reshape brings a state that was read from the bus into its present form, so that none is
+// published in an earlier form.
 func (b Builder) reshape(r Resource, o *Object) *Object {
 	if b.Reshape == nil || o == nil || o.Shaped || o.Body.None() {
 		return o
@@ -101,8 +102,8 @@ func (b Builder) reshape(r Resource, o *Object) *Object {
 	return b.Reshape(r, o)
 }
 
-// changeID returns a deterministic id: a retry, a restart or another replica makes the same
-// id of the same change.
+// changeID returns a deterministic id: a retry, a restart or another replica makes the same id
+// for the same change.
 func changeID(c Change) string {
 	uid, after := string(c.Object.UID), strconv.FormatUint(c.After, 10)
 	switch {
@@ -131,7 +132,7 @@ func changeID(c Change) string {
 // Events whose data is the object have no dataschema. See docs/events.md.
 const SchemaChange = "https://kuberelay.io/schemas/change/v1"
 
-// Attributes that are also read from events.
+// Attributes that are also read back from events.
 const (
 	dataSchema = "dataschema"
 	digest     = "digest"
@@ -176,8 +177,8 @@ func (b Builder) check(c Change) error {
 
 func (b Builder) source() string { return "/kubernetes/" + url.PathEscape(b.Cluster) }
 
-// apiVersion returns "" if neither the object nor its resource has an API version: only the
-// checkpoint knows the object, and its type no longer exists.
+// apiVersion returns the apiVersion of the object, or else of its resource. It is "" if only the
+// checkpoint knows the object and its type no longer exists.
 func apiVersion(c Change) string {
 	if c.Object.APIVersion != "" || c.Resource.Version == "" {
 		return c.Object.APIVersion
@@ -185,7 +186,8 @@ func apiVersion(c Change) string {
 	return c.Resource.APIVersion()
 }
 
-// kind returns "" if apiVersion does.
+// kind returns the kind of the object, or else of its resource. It is "" if apiVersion returns
+// "".
 func kind(c Change) string {
 	if c.Object.Kind != "" {
 		return c.Object.Kind

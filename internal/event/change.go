@@ -18,7 +18,7 @@ const (
 	Created  Type = "io.kuberelay.object.created"
 	Updated  Type = "io.kuberelay.object.updated"
 	Deleted  Type = "io.kuberelay.object.deleted"
-	Snapshot Type = "io.kuberelay.object.snapshot" // existed before the first completed sync of its resource
+	Snapshot Type = "io.kuberelay.object.snapshot" // the object existed before the first completed sync of its resource
 
 	// Deselected: the object exists and is no longer selected. A replica removes it. A
 	// Created event follows if it is selected again.
@@ -31,7 +31,7 @@ func (t Type) IsRemoval() bool { return t == Deleted || t == Deselected }
 // Short returns the last word of the type, such as "created". It is a metric label.
 func (t Type) Short() string { return string(t[strings.LastIndexByte(string(t), '.')+1:]) }
 
-// Cause is how the forwarder learned of a change.
+// Cause says how the forwarder learned of a change.
 type Cause string
 
 const (
@@ -86,12 +86,12 @@ type Change struct {
 	// event publishes the state of the object again.
 	Repairs bool
 
-	// Present, for a repair, is the entry of the event that it repairs, if that event is what
-	// the bus takes of the object when the whole is too large. Nothing is to be repaired then.
+	// Present, for a repair, is the entry of the foreign event, if that event has the object's
+	// truncated form. If the bus then refuses the full form as too large, there is nothing to
+	// repair.
 	Present *Acked
 
-	// Truncated publishes identity and metadata instead of the whole object, because the
-	// bus refused the whole.
+	// Truncated publishes only identity and metadata, because the bus refused the whole object.
 	Truncated bool
 }
 
@@ -118,16 +118,16 @@ type Acked struct {
 	Deleted         bool // the event is a removal: deleted or deselected
 	Deselected      bool // the event is deselected; Deleted is set too
 
-	// Foreign: the last event on the bus is at Position, and it is not known who wrote it.
-	// The other fields describe the last known event before it; see [Acked.Before].
+	// Foreign: the last event on the bus is at Position, and its writer is unknown. The other
+	// fields describe the last known event before it; see [Acked.Before].
 	Foreign bool
 
 	// Digest is the digest in the event; see [Digest].
 	Digest Digest
 
-	// Time is the attribute time of the event, in Unix milliseconds, rounded up, or 0 if
-	// unknown. The time of the next event is not earlier. For a removal it is the time at
-	// which the bus stored the event, if that is later: its retention starts then. See
+	// Time is the attribute time of the event, in Unix milliseconds, rounded up, or 0 if unknown.
+	// The time of the next event is not earlier. For a removal it is the time at which the bus
+	// stored the event, if that is later, because the retention starts then. See
 	// [Acked.StoredAt].
 	Time int64
 
@@ -136,15 +136,15 @@ type Acked struct {
 	Position uint64
 }
 
-// MaxSkew is how far the clock of a writer may be ahead of another clock. A time that is
-// further ahead is not believed, because later times would have to follow it.
+// MaxSkew is how far the clock of a writer may be ahead of another clock. A time that is further
+// ahead is ignored, because the times of later events would have to follow it.
 const MaxSkew = time.Hour
 
 // milliseconds returns a time in Unix milliseconds, rounded up.
 func milliseconds(t time.Time) int64 { return t.Add(time.Millisecond - 1).UnixMilli() }
 
-// StoredAt completes an entry whose Time is the attribute of the event, if it has one, with
-// the time at which the bus stored the event.
+// StoredAt corrects Time, which is the attribute of the event, with the time at which the bus
+// stored the event.
 func (a *Acked) StoredAt(stored time.Time) {
 	at := stored.UnixMilli()
 	if a.Time <= 0 || a.Time > at+MaxSkew.Milliseconds() || a.Deleted && a.Time < at {
@@ -152,8 +152,8 @@ func (a *Acked) StoredAt(stored time.Time) {
 	}
 }
 
-// NotBefore returns the time of the next event of the object, whose state was observed at the
-// given time: the times of an object's events never fall, also if a clock is set back or
+// NotBefore returns the time for the next event of the object, whose state was observed at the
+// given time. The times of an object's events never decrease, even if a clock is set back or
 // another machine becomes the writer.
 func (a Acked) NotBefore(observed, now time.Time) time.Time {
 	if last := time.UnixMilli(a.Time); last.After(observed) && last.Sub(now) <= MaxSkew {
@@ -162,10 +162,10 @@ func (a Acked) NotBefore(observed, now time.Time) time.Time {
 	return observed
 }
 
-// Before returns the entry of an object whose last known event is a, after the bus has
-// shown an unexpected event e. The claims of e are not trusted: of an object that was known,
-// only the position changes; of one that was not, the entry has its UID and whether it is a
-// removal, without a version.
+// Before returns the entry of an object whose last known event is a, after the bus has shown an
+// unexpected event e. The claims of e are not trusted. For a known object, only the position
+// changes. For an unknown one, the entry has the UID of e and whether e is a removal, but no
+// version.
 func (a Acked) Before(e Acked) Acked {
 	if a.UID == "" {
 		a = Acked{UID: e.UID, Deleted: e.Deleted}
@@ -181,9 +181,9 @@ func (a Acked) IsSameEvent(b Acked) bool {
 	return a == b
 }
 
-// MaxText is the length in bytes of the longest partition key, UID, resourceVersion and id of
-// an event. API servers have far shorter ones. What was read from the bus is kept in memory,
-// and in a compressed batch of a few kilobytes, a text can have many megabytes.
+// MaxText is the maximum length in bytes of a partition key, a UID, a resourceVersion and the id
+// of an event. API servers have far shorter ones. Values from the bus stay in memory, and a
+// compressed batch of a few kilobytes can contain a value of many megabytes.
 const MaxText = 4096
 
 // Validate returns an error with an [InvalidReason] for an entry that no forwarder writes.
@@ -201,16 +201,16 @@ func (a Acked) Validate() error {
 	return nil
 }
 
-// Unordered returns the entry without what orders it: every state of the object is later.
-// It is for an event that shows an object in an epoch that is not to be believed.
+// Unordered returns the entry without epoch, version and digest, so that every state of the
+// object is later. It is for an event with an implausible epoch.
 func (a Acked) Unordered() Acked {
 	a.Epoch, a.ResourceVersion, a.Digest = 0, "", Digest{}
 	return a
 }
 
-// IsUnversioned reports whether the entry is a removal of a UID without a version: another
-// forwarder has published it as far as can be told, and its version is not trusted. An object
-// of the UID that a watch shows may be an earlier state.
+// IsUnversioned reports whether the entry is a removal of a UID without a version. As far as can
+// be told, another forwarder published it, and its version is not trusted. If a watch shows an
+// object with the UID, that state may be earlier than the removal.
 func (a Acked) IsUnversioned(uid string) bool {
 	return a.Deleted && a.UID == uid && a.ResourceVersion == ""
 }
@@ -218,14 +218,14 @@ func (a Acked) IsUnversioned(uid string) bool {
 // Live reports whether the bus shows the object as existing.
 func (a Acked) Live() bool { return a.UID != "" && !a.Deleted }
 
-// Identity returns an object with nothing but the acknowledged identity. A delete of it has
+// Identity returns an object with only the acknowledged identity. Its delete has
 // finalstateunknown.
 func (a Acked) Identity(k Key) *Object {
 	return &Object{Namespace: k.Namespace, Name: k.Name, UID: types.UID(a.UID), ResourceVersion: a.ResourceVersion}
 }
 
-// ResourceOf returns the type of a key whose resource is no longer watched, as far as the
-// last object on the bus shows it.
+// ResourceOf returns the type of a key whose resource is no longer watched, as the last object on
+// the bus shows it.
 func ResourceOf(k Key, last *Object) Resource {
 	version := ""
 	if gv, err := schema.ParseGroupVersion(last.APIVersion); err == nil {
@@ -241,7 +241,7 @@ type Stored struct {
 	Truncated Body    // the data of a truncated event, whose Object has no body
 }
 
-// Read sets what the data of the event shows. After an error, it shows nothing.
+// Read sets Object and Truncated from the data of the event. After an error, they stay unset.
 func (s *Stored) Read(m *Message) error {
 	object, err := ObjectFromData(m.Attribute, m.Data)
 	if err != nil {

@@ -26,8 +26,8 @@ type Claim struct {
 	// Replaces is the UID of the cluster that owned the name before, or "".
 	Replaces string
 
-	// Epoch is the first epoch of the cluster's events. It is one higher than any epoch of
-	// the replaced cluster, so that the events of that cluster are earlier, whatever their
+	// Epoch is the first epoch of the cluster's events. It is one higher than any epoch of the
+	// replaced cluster, so that all events of that cluster are earlier, independent of their
 	// resourceVersions.
 	Epoch uint16
 
@@ -37,13 +37,13 @@ type Claim struct {
 	// NATS. It is "" on a bus that keeps its positions when it loses its messages.
 	Stream string
 
-	// IsRow: an earlier release has written the claim, in a form in which it is a row of a
-	// table of the bus. It must be written again.
+	// IsRow: an earlier release wrote the claim in a form that makes it a row in tables built
+	// from the topic. It must be written again.
 	IsRow bool
 
-	// Settings are digests of the settings that decide what the bus holds, by the name of the
-	// variable. They tell which settings of another process differ, and not what they are.
-	// It is nil in a claim of an earlier release.
+	// Settings has digests of the settings that decide what the bus holds, by the name of the
+	// variable. They tell which settings of another process differ, but not their values.
+	// Settings is nil in a claim of an earlier release.
 	Settings map[string]string
 
 	// Forgotten is when all objects of the cluster were deleted from the bus for good, because
@@ -57,7 +57,7 @@ type Claim struct {
 }
 
 // Admits reports whether, with this claim on the bus, the cluster with the UID may use the name.
-// Replaces is the UID of a cluster whose name it takes over, "" for none. An unknown UID is
+// replaces is the UID of a cluster whose name it takes over, "" for none. An unknown UID is
 // admitted.
 func (c Claim) Admits(uid, replaces string) bool {
 	switch {
@@ -132,7 +132,7 @@ func ParseClaim(encoded []byte) (Claim, error) {
 	}, nil
 }
 
-// maxSettings bounds the settings that are read from a claim. A forwarder writes far fewer.
+// maxSettings limits the settings to read from a claim. A forwarder writes far fewer.
 const maxSettings = 100
 
 // claimData is the data of a claim.

@@ -12,11 +12,11 @@ import (
 type content struct {
 	data    []byte
 	memory  *[]byte // the pooled memory of data, or nil
-	changed string  // attribute
+	changed string  // the attribute
 }
 
-// content builds the data of the event of c. If the previous state cannot be read, the
-// event goes without it, because the object itself must be published.
+// content builds the data of the event of c. If the previous state cannot be read, the event does
+// not have it, because the object itself must be published.
 func (b Builder) content(c Change) (content, error) {
 	var result content
 	var err error
@@ -46,7 +46,7 @@ func (b Builder) content(c Change) (content, error) {
 	return result, nil
 }
 
-// compare returns the attribute changed, and the patch if the data needs it. Data is the
+// compare returns the attribute changed, and the patch if the event needs one. data is the
 // object, unless c is truncated.
 func (b Builder) compare(c Change, previous, data []byte) (changed string, patch []byte, err error) {
 	if c.Truncated {
@@ -93,12 +93,12 @@ func objectData(c Change) (data []byte, memory *[]byte, err error) {
 // object.
 var ErrTooDeep = errors.New("the object is nested too deep")
 
-// envelopeLevels are the levels that an event can add to those of the object: those of the
-// structured form, of the data as a change, and some for a subscriber's own.
+// envelopeLevels is the number of levels that an event can add to those of the object: with the
+// structured form, with the data as a change, and with an envelope of the subscriber.
 const envelopeLevels = 10
 
 func isTooDeep(object []byte) bool {
-	if bytes.Count(object, []byte("{"))+bytes.Count(object, []byte("[")) < 9_000 { // nearly always
+	if bytes.Count(object, []byte("{"))+bytes.Count(object, []byte("[")) < 9_000 { // nearly every object
 		return false
 	}
 	s := jsonscan.NewAt(envelopeLevels, object)
@@ -117,8 +117,7 @@ func unpacked(b Body) (text []byte, memory *[]byte, err error) {
 	return *memory, memory, err
 }
 
-// changeData returns the data of an event whose data is a change. Previous and patch can be
-// nil.
+// changeData returns the data of an event whose data is a change. previous and patch can be nil.
 func changeData(object, previous, patch []byte) (data []byte, memory *[]byte) {
 	memory = buffers.Get().(*[]byte)
 	text := (*memory)[:0]
@@ -149,7 +148,7 @@ func inMemory(memory *[]byte) ([]byte, *[]byte) {
 	return data, memory
 }
 
-// TruncatedAnnotation is "true" on a truncated object for readers that see only the object. It is
+// TruncatedAnnotation is "true" on a truncated object, for code that sees only the object. It is
 // not on the bus.
 const TruncatedAnnotation = "kuberelay.io/truncated"
 
@@ -183,7 +182,7 @@ type partialObject struct {
 	Metadata   any    `json:"metadata"`
 }
 
-// identity is the metadata of an object that the checkpoint knows.
+// identity is the metadata that the checkpoint has of an object.
 type identity struct {
 	Name            string `json:"name"`
 	Namespace       string `json:"namespace,omitempty"`
@@ -228,8 +227,8 @@ func encode(v any) ([]byte, error) {
 	return w[:len(w)-1], nil // the encoder ends with a newline
 }
 
-// appendWriter stores what is written to it. The encoder writes once, so the result is
-// allocated once, in its exact size: it may stay in a cache for a long time.
+// appendWriter stores what is written to it. The encoder writes once, so the result is allocated
+// in its exact size. It may stay in a cache for a long time.
 type appendWriter []byte
 
 func (w *appendWriter) Write(p []byte) (int, error) {

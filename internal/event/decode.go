@@ -28,7 +28,7 @@ type Decoder struct {
 	keeps      func(namespace string) bool
 	shape      Shape
 
-	kindMember, apiVersionMember []byte // inserted into objects without them
+	kindMember, apiVersionMember []byte // added to objects that lack them
 
 	namespace string // of the last object
 	ids       []byte // scratch memory, like the next two
@@ -36,10 +36,9 @@ type Decoder struct {
 	body      []byte
 }
 
-// Decoder returns a Decoder of the objects of r, which compresses bodies with p. It keeps
-// the bodies only in namespaces for which keeps returns true ("" for cluster-scoped
-// objects); a nil keeps means all namespaces. Objects that shape does not select have no
-// body.
+// Decoder returns a Decoder of the objects of r, which compresses bodies with p. It keeps bodies
+// only in namespaces for which keeps returns true ("" for cluster-scoped objects), or in all
+// namespaces if keeps is nil. Objects that shape does not select have no body.
 func (c *Converter) Decoder(r Resource, p *Packer, keeps func(namespace string) bool, shape Shape) *Decoder {
 	return &Decoder{
 		converter: c, resource: r, apiVersion: c.intern(r.APIVersion()), packer: p, keeps: keeps, shape: shape,
@@ -47,8 +46,7 @@ func (c *Converter) Decoder(r Resource, p *Packer, keeps func(namespace string) 
 	}
 }
 
-// fields are values in the text, nil if absent. They are in the order of apiVersion, kind,
-// namespace, name, uid and resourceVersion.
+// fields has the values of metadata in the text, nil if absent.
 type fields struct {
 	apiVersion, kind, namespace, name, uid, version []byte
 
@@ -125,7 +123,7 @@ func (d *Decoder) Read(s *jsonscan.Scanner) (*Object, error) {
 		o.Unselected = true
 		return o, nil
 	}
-	o.Body, o.Digest, o.Shaped = d.packer.pack(p.text), p.digest, true
+	o.Body, o.Digest, o.Shaped = d.packer.Pack(p.text), p.digest, true
 	return o, nil
 }
 
@@ -165,8 +163,8 @@ func (d *Decoder) object(f fields) *Object {
 	return o
 }
 
-// join builds the text of the body from the parts that are kept and the missing members.
-// The kind comes first, as in an object that the API server writes outside of a list.
+// join builds the text of the body from the missing members and the parts that are kept. The kind
+// comes first, as in an object that the API server writes outside of a list.
 func (d *Decoder) join(s *jsonscan.Scanner, from int, f fields) {
 	d.body = append(d.body[:0], '{')
 	if f.kind == nil {
@@ -185,7 +183,7 @@ func (d *Decoder) join(s *jsonscan.Scanner, from int, f fields) {
 
 // member returns the JSON of a member of an object, followed by a comma.
 func member(name, value string) []byte {
-	text, _ := encode(value) // a string cannot fail
+	text, _ := encode(value) // encoding a string cannot fail
 	return append(append([]byte(`"`+name+`":`), text...), ',')
 }
 
@@ -216,8 +214,9 @@ func (c *Converter) intern(s string) string {
 // newestTime returns the newest time in metadata.managedFields, in seconds of Unix time, or 0
 // if there is none.
 //
-// Only an entry has the member "time": the names of fields begin with "f:", and quotes within
-// a name are escaped. The search is for the end of a time, because its first letter is rare.
+// Only an entry of managedFields has a member "time": the names of fields begin with "f:", and
+// quotes within a name are escaped. The search is for the end of a time, because a capital Z is
+// rare.
 func newestTime(managedFields []byte) uint32 {
 	const member, length = `"time":"`, len("2006-01-02T15:04:05Z")
 	var newest []byte
@@ -231,7 +230,8 @@ func newestTime(managedFields []byte) uint32 {
 		if begin < len(member) || string(managedFields[begin-len(member):begin]) != member {
 			continue
 		}
-		// Times in UTC, without fractions of a second: their order is that of the texts.
+		// The times are in UTC, without fractions of a second, so their order is that of the
+		// texts.
 		if text := managedFields[begin:from]; bytes.Compare(text, newest) > 0 {
 			newest = text
 		}

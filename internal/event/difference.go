@@ -5,9 +5,8 @@ import "github.com/kuberelay/kuberelay/internal/jsoncompare"
 // maxChanged is the maximum length of the attribute changed, in bytes.
 const maxChanged = 2048
 
-// moreChanged is the last entry of the attribute if places are left out, because they do
-// not fit or take too long to find. It cannot be a place, because places begin with a
-// slash.
+// moreChanged is the last entry of the attribute if it does not have all places, because they do
+// not fit or take too long to find. It differs from a place, which begins with a slash.
 const moreChanged = "…"
 
 // changedPlaces returns the attribute changed: the places where two objects differ, without
@@ -107,7 +106,7 @@ func PatchOf(before, after []byte) ([]byte, error) {
 	return append(patch, ']'), nil
 }
 
-// appendOperation appends an operation of RFC 6902. Old is nil for an add, and now for a
+// appendOperation appends an operation of RFC 6902. old is nil for an add, and now is nil for a
 // remove.
 func appendOperation(patch, pointer, old, now []byte) []byte {
 	op := "replace"
@@ -117,7 +116,7 @@ func appendOperation(patch, pointer, old, now []byte) []byte {
 	case now == nil:
 		op = "remove"
 	}
-	path, _ := encode(string(pointer)) // a string cannot fail
+	path, _ := encode(string(pointer)) // encoding a string cannot fail
 	patch = append(append(append(append(patch, `{"op":"`...), op...), `","path":`...), path...)
 	if now != nil {
 		patch = append(append(patch, `,"value":`...), now...)

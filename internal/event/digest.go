@@ -15,19 +15,18 @@ import (
 // Digest identifies the content of an object as it is published. The zero value is no
 // digest.
 //
-// If fields of the object are dropped (see [Digest.Projected]), the digest is of the
-// meaning of the content: two objects have the same digest if their published content is
-// equal, except for resourceVersion and generation, which change with dropped fields too.
-// It is the first half of the SHA-256 of that content as JSON, with sorted keys and without
-// spaces.
+// If fields of the object are dropped (see [Digest.Projected]), the digest identifies the meaning
+// of the content: two objects have the same digest if their published content is equal, except
+// for resourceVersion and generation, which change with dropped fields too. It is the first half
+// of the SHA-256 of that content as JSON, with sorted keys and without spaces.
 //
-// If the object is published whole, the digest is of its text: the xxHash64 of all of the
-// JSON, as the API server wrote it. Two texts with different digests can have the same
-// meaning. It takes a microsecond for 8 KB, and does not resist someone who constructs two
+// If the object is published whole, the digest identifies its text: it is the xxHash64 of the
+// JSON as the API server wrote it. Two texts with different digests can have the same meaning.
+// The hash takes a microsecond for 8 KB. It is not collision resistant: someone can construct two
 // objects with the same digest.
 //
-// If hashes change with each start, because there is no redaction key, an object with hashes
-// has the second form of digest, without the digits of the hashes.
+// Without a redaction key, hashes change with each start. Then the digest of an object with
+// hashes is the second form, over the text without the digits of the hashes.
 type Digest [16]byte
 
 // textSize is the number of bytes of a digest that hold the hash of a text.
@@ -36,7 +35,7 @@ const textSize = 8
 // None reports whether there is no digest.
 func (d Digest) None() bool { return d == Digest{} }
 
-// Projected reports whether it is the digest of an object with dropped fields.
+// Projected reports whether d is the digest of an object with dropped fields.
 func (d Digest) Projected() bool {
 	return [len(d) - textSize]byte(d[textSize:]) != [len(d) - textSize]byte{}
 }
@@ -83,7 +82,7 @@ func textDigest(text []byte) (d Digest) {
 	return d
 }
 
-// DigestOf returns the digest of an object after a projection that leaves b.
+// DigestOf returns the digest of an object whose projection leaves b.
 func DigestOf(b Body) (Digest, error) {
 	text, err := b.JSON()
 	if err != nil {
@@ -113,8 +112,8 @@ func digestOf(content map[string]any) (Digest, error) {
 	return Digest(sum[:len(Digest{})]), nil
 }
 
-// Shape selects what is published of the objects of one resource. The zero value publishes
-// everything without decoding an object. Otherwise the functions receive each object as
+// Shape says which objects of a resource are published, and which of their fields. The zero value
+// publishes everything without decoding an object. Otherwise the functions receive each object as
 // maps, slices, strings, [json.Number], bool and nil. In a Secret, the values of data and
 // stringData are hashes already; labels and annotations are not.
 type Shape struct {
@@ -131,11 +130,11 @@ type Shape struct {
 	// resourceVersion in metadata.
 	Project func(object map[string]any, hash Hash) (dropped bool)
 
-	// Mentions reports whether Project may change an object with this text; nil if it may
-	// change any. Other objects are not decoded for it.
+	// Mentions reports whether Project may change an object with this text. Other objects are not
+	// decoded. If it is nil, Project may change any object.
 	Mentions func(text []byte) bool
 
-	// Drops reports whether Project may remove fields. A change of these alone is not
+	// Drops reports whether Project may remove fields. A change of only these fields is not
 	// published.
 	Drops bool
 }
@@ -151,7 +150,7 @@ func (s Shape) decodes(text []byte) bool {
 // published is the content of an object after redaction and projection.
 type published struct {
 	selected bool
-	changed  bool // the text is not that of the object
+	changed  bool // the text differs from that of the object
 	text     []byte
 	digest   Digest
 }
@@ -199,9 +198,9 @@ func (c *Converter) shape(o *Object, r Resource, s Shape, text []byte, fromBus b
 	return p, nil
 }
 
-// Reshape returns a state that was read from the bus as it would be published now. The bus
-// can have it from an earlier configuration, with fields that are dropped or hashed today.
-// If its text cannot be decoded, the result has no Body.
+// Reshape returns a state that was read from the bus as it would be published now. It may be from
+// an earlier configuration, with fields that are dropped or hashed now. If its text cannot be
+// decoded, the result has no Body.
 func (c *Converter) Reshape(o *Object, r Resource, s Shape) *Object {
 	reshaped := *o
 	text, err := o.Body.JSON()

@@ -4,12 +4,12 @@
 // Guarantees:
 //
 //   - The same [Change] makes the same event, byte for byte: attributes have a fixed order,
-//     and the object is the text of the API server without the parts that are cut out. The
+//     and the object is the text of the API server without the omitted parts. The
 //     id and the sequence depend only on the object and its place in the resource's
-//     history, so a retry, a restart or another replica makes the same ones. The time and
-//     the previous state in a Change may differ between them: an update lists what changed
-//     only if the previous state is available in time.
-//   - Every event is a valid CloudEvent 1.0, whatever the name of the object. A name can
+//     history, so a retry, a restart or another replica makes the same ones. Their
+//     changes may differ in the time and in the previous state: an update lists what
+//     changed only if the previous state is available in time.
+//   - Every event is a valid CloudEvent 1.0, for every possible name of an object. A name can
 //     hold any character but '/' and '%' (RBAC objects are named by path segments), so
 //     names are escaped wherever they are ambiguous. [Subject], [PartitionKey] and
 //     [Resource.Path] are injective, and the first two have exact inverses.

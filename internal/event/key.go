@@ -11,9 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Key is the identity of one object. It has no API version, so that a move from v1beta1 to
-// v1 does not make another object. The queue, the tombstones and the checkpoint are indexed
-// by it.
+// Key is the identity of one object. It has no API version, so that a move from v1beta1 to v1
+// does not change it. The queue, the tombstones and the checkpoint are indexed by it.
 type Key struct {
 	Group     string // "" for the core group
 	Resource  string // plural, as in discovery: "deployments"
@@ -105,7 +104,7 @@ type Reference struct {
 	Group, Kind     string
 	Namespace, Name string // Namespace is "" if the field has none
 	UID             string // "" if the field has none
-	Controller      bool   // it refers to the controller of the object
+	Controller      bool   // the reference is to the object's controller
 }
 
 // GroupKind returns the referenced type, without a version.
@@ -237,8 +236,8 @@ func isForbidden(r rune) bool {
 }
 
 // ParseMarkerPartitionKey is the exact inverse of [MarkerPartitionKey] and
-// [ResolvedPartitionKey], with only group and resource in k, and of [WriterPartitionKey] and
-// [ClaimPartitionKey], with the zero value for k. Any other key is an error.
+// [ResolvedPartitionKey], for which k has only group and resource, and of [WriterPartitionKey]
+// and [ClaimPartitionKey], for which k is the zero value. Any other key is an error.
 func ParseMarkerPartitionKey(s string) (cluster string, k Key, err error) {
 	segments := strings.Split(s, "/")
 	if len(segments) != 5 || segments[1] != controlToken {

@@ -21,14 +21,14 @@ const Resolved Type = "io.kuberelay.resource.resolved"
 type Point struct {
 	Resource Resource
 	Version  string    // the highest resourceVersion up to which the watch has shown everything
-	Objects  int       // that are selected and exist at that version
+	Objects  int       // number of selected objects that exist at that version
 	AsOf     time.Time // when the watch had shown that version
 	Taken    time.Time // when the point was taken; distinguishes it from others in the id
 }
 
-// Resolved builds the event of a consistency point. The attributes have all that the data
-// has, because a record on Kafka has no data: a table of the topic then has no row of it. The
-// id is
+// Resolved builds the event of a consistency point. The attributes repeat the data, because a
+// consistency point on Kafka has no data, so that a table built from the topic has no row for it.
+// The id is
 //
 //	<resource>.<group or core>.resolved.<resourceVersion>.<time>
 func (b Builder) Resolved(p Point) (*Message, error) {
@@ -70,13 +70,13 @@ type resolvedData struct {
 	Objects         int       `json:"objects"`
 }
 
-// Marker builds the marker of the beginning ([SnapshotStarted]) or the end
-// ([SnapshotCompleted]) of the first sync of r. The session distinguishes the syncs of r in
-// the id of the event, which is otherwise deterministic:
+// Marker builds the marker of the beginning ([SnapshotStarted]) or the end ([SnapshotCompleted])
+// of the first sync of r. session distinguishes the syncs of r in the id of the event, which is
+// otherwise deterministic:
 //
 //	<resource>.<group or core>.<started or completed>.<session>
 //
-// Count is the number of objects of the snapshot, or 0 if unknown.
+// count is the number of objects of the snapshot, or 0 if unknown.
 func (b Builder) Marker(t Type, r Resource, session string, count int, observed time.Time) (*Message, error) {
 	fail := func(err error) (*Message, error) {
 		return nil, fmt.Errorf("build marker of %s: %w", r.GroupResource(), err)
@@ -126,11 +126,11 @@ type markerData struct {
 // writers in that partition.
 const WriterStarted Type = "io.kuberelay.writer.started"
 
-// writerToken is in the place of the resource in the partition key of this marker.
+// writerToken identifies this marker in its partition key.
 const writerToken = "writer"
 
-// WriterStarted builds the marker of one partition. Writer identifies the writer for
-// people. The session identifies this start, and is in the id of the event:
+// WriterStarted builds the marker of one partition. writer names the writer for people. session
+// identifies this start, and is part of the id of the event:
 //
 //	writer.<session>.<topic>.<partition>
 func (b Builder) WriterStarted(writer, session, topic string, partition int, observed time.Time) (*Message, error) {

@@ -18,11 +18,11 @@ type Attribute struct{ Name, Value string }
 // Message is one CloudEvent, ready for any bus.
 type Message struct {
 	ID  string
-	Key Key // of a marker: only group and resource, or empty
+	Key Key // a marker has only group and resource, or none
 
-	// Marker is set on events without an object: of a whole resource
-	// (io.kuberelay.snapshot.started and .completed, io.kuberelay.resource.resolved), a
-	// writer or the cluster.
+	// Marker is set on events that are not about an object, but about a resource
+	// (io.kuberelay.snapshot.started and .completed, io.kuberelay.resource.resolved), a writer or
+	// the cluster.
 	Marker bool
 
 	// Attributes holds every attribute of the event in a fixed order, including id, source,
@@ -43,8 +43,8 @@ type Message struct {
 	Acked Acked
 }
 
-// Free releases the memory of Data, which must not be used afterwards. Call it after the
-// acknowledgement, because the message is not sent again then. Calling it is optional.
+// Free releases the memory of Data, which must not be used afterwards. Call it only after the
+// acknowledgement, when the message cannot be sent again. Calling it is optional.
 func (m *Message) Free() {
 	if m.memory != nil {
 		m.Data = nil
@@ -101,7 +101,7 @@ func (m *Message) Structured() ([]byte, error) {
 func writeString(b *bytes.Buffer, s string) {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
-			quoted, _ := encode(s) // a string cannot fail
+			quoted, _ := encode(s) // encoding a string cannot fail
 			b.Write(quoted)
 			return
 		}
@@ -111,9 +111,9 @@ func writeString(b *bytes.Buffer, s string) {
 	b.WriteByte('"')
 }
 
-// ParseStructured decodes an event in the JSON event format, from [Message.Structured] or
-// another writer. It sets only ID, Attributes and Data. Attributes keep their order, and
-// values that are no strings get their canonical string form.
+// ParseStructured decodes an event in the JSON event format, from [Message.Structured] or another
+// writer. It sets only ID, Attributes and Data. Attributes keep their order, and values that are
+// not strings get their canonical string form.
 func ParseStructured(b []byte) (*Message, error) {
 	m, err := parseStructured(b)
 	if err != nil {
@@ -122,7 +122,7 @@ func ParseStructured(b []byte) (*Message, error) {
 	return m, nil
 }
 
-// maxMembers bounds the members of an event in structured mode. An event has about 25.
+// maxMembers limits the members of an event in structured mode. An event has about 25.
 const maxMembers = 1024
 
 func parseStructured(b []byte) (*Message, error) {
@@ -139,7 +139,7 @@ func parseStructured(b []byte) (*Message, error) {
 		if err != nil {
 			return nil, err
 		}
-		name := t.(string) // of valid JSON, a member's name
+		name := t.(string) // the name of a member, as the JSON is valid
 		if seen[name] {
 			return nil, fmt.Errorf("duplicate attribute %.100q", name)
 		}
@@ -201,8 +201,8 @@ func (m *Message) setMember(name string, value json.RawMessage) error {
 // order: any other version of an object counts as later, as if versions were not numbers.
 const LastEpoch = 9999
 
-// MaxEpochJump bounds how far an epoch on the bus may be above those that are known. An epoch
-// begins when a history goes back, which is far rarer.
+// MaxEpochJump is the maximum distance of an epoch on the bus from the known epochs. An epoch
+// begins when a history goes back, which is rare.
 const MaxEpochJump = 100
 
 const (
@@ -210,9 +210,9 @@ const (
 	versionDigits = 20 // of the largest uint64
 )
 
-// sequence returns the attribute sequence: "0000.00000000000000012345". Its lexicographic
-// order is the order of the object's states, up to epoch 9999. A resourceVersion that is no
-// number, as an aggregated API can serve, has no order and stays unchanged.
+// sequence returns the attribute sequence: "0000.00000000000000012345". Its lexicographic order
+// is the order of the object's states, up to epoch 9999. A resourceVersion that is not a number,
+// which an aggregated API can have, has no order and stays unchanged.
 func sequence(epoch uint16, resourceVersion string) string {
 	b := make([]byte, 0, epochDigits+1+versionDigits)
 	b = appendPadded(b, strconv.Itoa(int(epoch)), epochDigits)

@@ -52,14 +52,14 @@ var (
 // resourceVersion. Everything else is only in Body.
 func (o *Object) GetObjectMeta() metav1.Object { return objectMeta{unknown, o} }
 
-// objectMeta is allocated several times for each watch event, so it is as small as
-// possible.
+// objectMeta is as small as possible, because each watch event allocates several.
 type objectMeta struct {
-	metav1.Object // for all other methods
+	metav1.Object // implements all other methods
 	of            *Object
 }
 
-// unknown is never changed, because objects in an indexer are read-only.
+// unknown has the metadata that an objectMeta does not know. Nothing changes it, because objects
+// in an indexer are read-only.
 var unknown metav1.Object = &metav1.ObjectMeta{}
 
 func (m objectMeta) GetNamespace() string       { return m.of.Namespace }
@@ -67,12 +67,12 @@ func (m objectMeta) GetName() string            { return m.of.Name }
 func (m objectMeta) GetUID() types.UID          { return m.of.UID }
 func (m objectMeta) GetResourceVersion() string { return m.of.ResourceVersion }
 
-// GetObjectKind is part of [runtime.Object].
+// GetObjectKind implements [runtime.Object].
 func (o *Object) GetObjectKind() schema.ObjectKind {
 	return &metav1.TypeMeta{APIVersion: o.APIVersion, Kind: o.Kind}
 }
 
-// DeepCopyObject is part of [runtime.Object]. The values that an Object refers to are
+// DeepCopyObject implements [runtime.Object]. The values that an Object refers to are
 // immutable.
 func (o *Object) DeepCopyObject() runtime.Object {
 	c := *o
@@ -85,8 +85,8 @@ type View struct {
 	// it any more.
 	Resource Resource
 
-	// Version is the version up to which the indexer shows the changes of the resource, or ""
-	// if unknown. Live is no older.
+	// Version is the version up to which the indexer has every change of the resource, or "" if
+	// unknown. Live is no older.
 	Version string
 
 	// Live is the object in the indexer, or nil.
@@ -95,22 +95,21 @@ type View struct {
 	// Before is the last state of Live that the bus is known to have, or nil.
 	Before *Object
 
-	// Owner is the controller at the top of Live's owners, if owners are resolved. Hold
-	// reports that one of the owners is not known yet.
+	// Owner is the controller at the top of Live's owners, if owners are resolved. Hold means
+	// that one of the owners is not known yet.
 	Owner *Owner
 	Hold  bool
 
 	// Unpublishable: the bus refused the present state, and a retry cannot help.
 	Unpublishable bool
 
-	// Outlived is the position of a delete on the bus that Live has outlived, or 0: a
-	// consistent read after that delete returned Live in its present version. It can also be
-	// the position of a foreign event: the read confirmed what this view shows, also if that
-	// is nothing.
+	// Outlived is the position of a delete on the bus that Live has outlived, or 0: a consistent
+	// read after that delete returned Live in its present version. It can also be the position of
+	// a foreign event: then a consistent read confirmed this view, with or without a live object.
 	Outlived uint64
 
-	// Tombstones are the UIDs of this key that are known to be gone and whose delete the
-	// bus has not acknowledged.
+	// Tombstones has the UIDs of this key that are known to be gone, and whose delete the bus has
+	// not acknowledged.
 	Tombstones []Tombstone
 
 	// Cause and Observed are the origin and the time of the present state.
@@ -129,7 +128,7 @@ type View struct {
 type Tombstone struct {
 	UID        string
 	Deselected bool
-	Confirmed  bool // a consistent read found it; without, a watch that may be behind showed it
+	Confirmed  bool // by a consistent read; otherwise a watch showed it, which may be behind
 	Observed   time.Time
 	Cause      Cause
 
@@ -226,9 +225,8 @@ func once(s *jsonscan.Scanner, before []byte) []byte {
 	return s.Text()
 }
 
-// members is the state of a scan of an object that drops some members. A dropped member
-// takes the comma before it along. If no member before it is kept, it takes the comma after
-// it.
+// members is the state of a scan that drops some members of an object. With a dropped member, the
+// scan drops the comma before it, or the comma after it if no member before it is kept.
 type members struct {
 	end           int // of the last kept member, or of the opening bracket
 	kept, dropped bool

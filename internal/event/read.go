@@ -14,10 +14,10 @@ import (
 	"github.com/kuberelay/kuberelay/internal/jsonscan"
 )
 
-// AckedFrom decodes an entry of the checkpoint from an object's event. It leaves Position
-// and [Acked.StoredAt] to the caller. Get returns the value of a named attribute without the escapes of the
-// protocol, or "" if it is absent. A marker, an event of another kind and a malformed event
-// are errors with an [InvalidReason].
+// AckedFrom decodes an entry of the checkpoint from an object's event. It leaves Position and
+// [Acked.StoredAt] to the caller. get returns the value of a named attribute without the escapes
+// of the protocol, or "" if it is absent. A marker, an event of another kind and a malformed
+// event cause an error with an [InvalidReason].
 func AckedFrom(get func(attribute string) string) (Acked, error) {
 	fail := func(reason InvalidReason, err error) (Acked, error) {
 		return Acked{}, Invalid(reason, fmt.Errorf("read event %.100q: %w", get("id"), err))
@@ -50,16 +50,16 @@ func AckedFrom(get func(attribute string) string) (Acked, error) {
 	return a, nil
 }
 
-// maxState is the size in bytes of the largest state that is taken from the bus, as large as
-// the largest object that a watch accepts. A larger state counts as unknown. etcd stores
-// objects of 1.5 MiB, and JSON can need six times as many bytes for them.
+// maxState is the maximum size in bytes of a state from the bus, the same as of an object from a
+// watch. A larger state counts as unknown. etcd stores objects of up to 1.5 MiB, and JSON can
+// need six times as many bytes for them.
 const maxState = 16 << 20
 
-// ObjectFromData makes an object from an event on the bus, as the last state for a delete
-// that happened while no forwarder ran. Body is empty if the bus does not have the whole
-// object: the event is truncated, has an unknown final state, is larger than any object, or
-// has a member twice, so that readers disagree on what it shows. A delete of such an object has finalstateunknown. Get is as in [AckedFrom]. The function
-// copies data.
+// ObjectFromData makes an object from an event on the bus, as the last state for a delete that
+// happened while no forwarder ran. Body is empty if the bus does not have the whole object: the
+// event is truncated, has an unknown final state, is larger than any object, or has a member
+// twice, which parsers read differently. A delete of such an object has finalstateunknown. get is
+// as in [AckedFrom]. The function copies data.
 func ObjectFromData(get func(attribute string) string, data []byte) (*Object, error) {
 	data, err := ObjectIn(get, data)
 	if err != nil {
@@ -85,9 +85,9 @@ func ObjectFromData(get func(attribute string) string, data []byte) (*Object, er
 	return o, nil
 }
 
-// TruncatedFromData returns apiVersion, kind and metadata of the object of a truncated event,
-// or no body if the event is not truncated, or its data is larger than any object or has a
-// member twice. Get is as in [AckedFrom]. The function copies data.
+// TruncatedFromData returns apiVersion, kind and metadata of the object of a truncated event. It
+// returns no body if the event is not truncated, or if its data is larger than any object or has
+// a member twice. get is as in [AckedFrom]. The function copies data.
 func TruncatedFromData(get func(attribute string) string, data []byte) (Body, error) {
 	if get(truncated) != "true" || len(data) > maxState {
 		return Body{}, nil
@@ -102,8 +102,8 @@ func TruncatedFromData(get func(attribute string) string, data []byte) (Body, er
 	return JSON(bytes.Clone(object)), nil
 }
 
-// ObjectIn returns the object in the data of an event: all of the data, or a part of it if
-// the data is a change. The result shares the memory of data. Get is as in [AckedFrom].
+// ObjectIn returns the object in the data of an event: all of the data, or a part of it if the
+// data is a change. The result shares the memory of data. get is as in [AckedFrom].
 func ObjectIn(get func(attribute string) string, data []byte) ([]byte, error) {
 	if get(dataSchema) != SchemaChange {
 		return data, nil
@@ -115,8 +115,8 @@ func ObjectIn(get func(attribute string) string, data []byte) ([]byte, error) {
 	return object, nil
 }
 
-// objectFromData scans the text. Decoded, an object of many small values takes a multiple of
-// the memory, and anyone who can write to the bus can publish one.
+// objectFromData scans the text instead of decoding it. A decoded object of many small values
+// takes many times the memory, and anyone who can write to the bus can publish one.
 func objectFromData(data []byte) (*Object, error) {
 	o := &Object{}
 	var uid string
@@ -133,7 +133,7 @@ func objectFromData(data []byte) (*Object, error) {
 	return o, nil
 }
 
-// texts sets the members of an object that are texts, and returns another member.
+// texts sets the members of an object that are strings, and returns the value of one more member.
 func texts(object []byte, to map[string]*string, other string) (value []byte, err error) {
 	s := jsonscan.New(object)
 	for s.Object(); s.Next(); {
@@ -151,15 +151,15 @@ func texts(object []byte, to map[string]*string, other string) (value []byte, er
 	return value, s.End()
 }
 
-// isAmbiguous reports whether an object has a member twice at any level. Parsers differ in
-// which one they take, and an API server writes none. A text that is not valid JSON, is nested
-// deeper than a comparison goes, or has more members than any object is ambiguous too.
+// isAmbiguous reports whether an object has a member twice at any level. Parsers differ in which
+// one they use, and no API server writes such an object. A text is ambiguous too if it is not
+// valid JSON, is nested too deep for a comparison, or has more members than any object.
 func isAmbiguous(object []byte) bool {
 	s, left := jsonscan.New(object), maxStateMembers
 	return hasTwice(&s, &left, jsoncompare.MaxDepth) || s.End() != nil
 }
 
-// maxStateMembers is more than the number of members in any object that etcd stores.
+// maxStateMembers is larger than the number of members of any object in etcd.
 const maxStateMembers = 1 << 18
 
 func hasTwice(s *jsonscan.Scanner, left *int, levels int) bool {
@@ -196,7 +196,7 @@ func hasTwice(s *jsonscan.Scanner, left *int, levels int) bool {
 // InvalidReason says what is wrong with a message on the bus. It is a metric label.
 type InvalidReason string
 
-// The reasons. Everything that can write to the bus can cause them.
+// The reasons. Anyone who can write to the bus can cause them.
 const (
 	InvalidHeaders   InvalidReason = "headers"   // the headers cannot be parsed
 	InvalidKey       InvalidReason = "key"       // the subject or the record key names no object

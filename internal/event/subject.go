@@ -73,16 +73,16 @@ func ClusterSubjects(prefix, cluster string) string {
 	return string(appendToken([]byte(prefix+"."), cluster)) + ".>"
 }
 
-// ParseSubject is the exact inverse of [Subject], of [MarkerSubject] and [ResolvedSubject]
-// with marker true and only group and resource in k, and of [ClaimSubject] with marker true and the zero value
-// for k. Any other subject is an error.
+// ParseSubject is the exact inverse of [Subject], [MarkerSubject], [ResolvedSubject] and
+// [ClaimSubject]. marker is false only for the first. For the markers of a resource, k has only
+// group and resource, and for a claim it is the zero value. Any other subject is an error.
 func ParseSubject(subject string) (prefix, cluster string, k Key, marker bool, err error) {
 	tokens := strings.Split(subject, ".")
 	if len(tokens) != 6 || tokens[0] == "" {
 		return "", "", Key{}, false, fmt.Errorf("parse subject %q: want six tokens", subject)
 	}
 	marker = tokens[2] == controlToken
-	var again string // what the result would be written as
+	var again string // the subject of the result
 	prefix, cluster = tokens[0], unescapeToken(tokens[1])
 	switch {
 	case marker && tokens[3] == clusterToken:
@@ -171,8 +171,8 @@ func parseNamespaceToken(token string) string {
 	return unescapeToken(token)
 }
 
-// unescapeToken is the inverse of appendToken. A bad escape stays unchanged, so the result
-// is written differently again, and ParseSubject rejects it.
+// unescapeToken is the inverse of appendToken. An invalid escape stays unchanged. Escaping the
+// result then gives another token, so ParseSubject rejects it.
 func unescapeToken(token string) string {
 	if token == emptyToken {
 		return ""

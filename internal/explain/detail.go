@@ -67,8 +67,8 @@ func (e *explainer) listNamespaces(ctx context.Context) (map[string]map[string]s
 	return existing, nil
 }
 
-// scopeDetail returns the reason for the result of [discovery.Scopes]: one watch of all namespaces
-// if wide, or else one for each.
+// scopeDetail returns the reason for the result of [discovery.Scopes]: one watch of all
+// namespaces if wide, otherwise a watch for each namespace.
 func (e *explainer) scopeDetail(r event.Resource, wide bool) string {
 	n := e.namespaces
 	list, known := n.Selected()
@@ -76,17 +76,17 @@ func (e *explainer) scopeDetail(r event.Resource, wide bool) string {
 	case !r.Namespaced:
 		return ""
 	case n.SelectsAll():
-		return "one watch, as all namespaces are selected"
+		return "one watch, because all namespaces are selected"
 	case wide && !known:
-		return "one watch of all namespaces, as they cannot be listed"
+		return "one watch of all namespaces, because they cannot be listed"
 	case wide && n.SelectsMost():
-		return "one watch of all namespaces, as all but some are selected"
+		return "one watch of all namespaces, because all but the excluded ones are selected"
 	case wide:
-		return fmt.Sprintf("one watch of all namespaces, as %d are selected and only up to %d are watched one by one", len(list), n.MaxSeparate())
+		return fmt.Sprintf("one watch of all namespaces, because %d are selected and only up to %d are watched one by one", len(list), n.MaxSeparate())
 	case !n.SelectsMost() && len(list) <= n.MaxSeparate():
-		return fmt.Sprintf("one watch for each namespace, as up to %d are watched one by one", n.MaxSeparate())
+		return fmt.Sprintf("one watch for each namespace, because up to %d are watched one by one", n.MaxSeparate())
 	}
-	return "one watch for each namespace, as all together may not be watched"
+	return "one watch for each namespace, because access to all namespaces is denied"
 }
 
 // describeRefusals groups the namespaces by the verbs that are forbidden in them.

@@ -1,7 +1,7 @@
 // Package explain explains which resources a forwarder with a given configuration watches in a
-// cluster, and why it does not watch the others. It uses the code of package discovery, as the
-// informers do. It starts nothing and changes nothing. What it prints cannot control a terminal, although
-// any aggregated API server can choose the text of an error.
+// cluster, and why it does not watch the others. Like the informers, it uses package discovery.
+// It starts nothing and changes nothing. Its output has no terminal control sequences, although
+// an aggregated API server can choose the text of an error.
 package explain
 
 import (
@@ -27,12 +27,12 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// Config is the part of the forwarder's configuration that decides what it watches. Reads
-// of single objects and lists go through Dynamic.
+// Config is the part of the forwarder's configuration that decides what it watches. Gets and
+// lists use Dynamic.
 type Config struct {
 	Dynamic   dynamic.Interface
 	Discovery kubediscovery.DiscoveryInterface
-	Reviews   discovery.AccessReviews // nil to leave permissions out
+	Reviews   discovery.AccessReviews // nil to skip permissions
 
 	Selection     discovery.Selection
 	Namespaces    discovery.NamespaceSelection
@@ -41,7 +41,7 @@ type Config struct {
 	Follow        []string
 }
 
-// Question selects the resources of an [Explanation]. The zero value selects all that a
+// Question selects the resources of an [Explanation]. The zero value selects all resources that a
 // selector matches.
 type Question struct {
 	All  bool     // also resources that no selector matches
@@ -49,21 +49,21 @@ type Question struct {
 }
 
 const (
-	askers      = 8 // requests at once
+	maxRequests = 8 // at once
 	readTimeout = 10 * time.Second
 )
 
-// Explain asks the API server what a forwarder of this configuration watches if it starts
-// now. An error means that the API server could not be asked.
+// Explain finds out which resources a forwarder with this configuration watches if it starts now.
+// An error means that the API server did not answer.
 func Explain(ctx context.Context, c Config, q Question) (Explanation, error) {
 	reviews := &cachedReviews{next: c.Reviews, answers: map[authorizationv1.ResourceAttributes]*authorizationv1.SelfSubjectAccessReview{}}
-	e := &explainer{config: c, namespaces: discovery.NewNamespaces(c.Namespaces), trying: len(q.Only) > 0}
+	e := &explainer{config: c, namespaces: discovery.NewNamespaces(c.Namespaces), listing: len(q.Only) > 0}
 	if c.Reviews != nil {
 		e.access = discovery.NewAccess(reviews, nil, time.Now)
 	}
 	var err error
 	if e.catalog, _, err = discovery.Discover(ctx, c.Discovery, nil); err != nil {
-		return Explanation{}, fmt.Errorf("ask what it serves: %w", err)
+		return Explanation{}, fmt.Errorf("discover the resources: %w", err)
 	}
 	e.resolution = c.Selection.Resolve(e.catalog)
 	if len(c.Follow) > 0 {
@@ -96,8 +96,8 @@ func Explain(ctx context.Context, c Config, q Question) (Explanation, error) {
 		return Explanation{}, ctx.Err()
 	case c.Reviews == nil:
 		x.Warnings = append(x.Warnings, "permissions were not checked")
-	case reviews.doubt != "":
-		x.Warnings = append(x.Warnings, "the API server could not decide every permission: "+reviews.doubt)
+	case reviews.undecided != "":
+		x.Warnings = append(x.Warnings, "the API server could not decide every permission: "+reviews.undecided)
 	}
 	switch lost := reviews.failed; {
 	case lost == nil:
@@ -116,7 +116,7 @@ type explainer struct {
 	namespaces *discovery.Namespaces
 	catalog    *discovery.Catalog
 	resolution discovery.Resolution
-	trying     bool // also try to list
+	listing    bool // also list an object of each resource
 
 	followable map[schema.GroupKind]event.Resource // empty if references are not followed
 }
@@ -160,7 +160,7 @@ func (e *explainer) pick(ctx context.Context, q Question) (picked []Explained, u
 	return picked, unknown
 }
 
-// describe returns what is known without further requests.
+// describe returns what is known of a resource without further requests.
 func (e *explainer) describe(d discovery.Decision) Explained {
 	r := d.Resource
 	x := Explained{
@@ -173,9 +173,9 @@ func (e *explainer) describe(d discovery.Decision) Explained {
 		x.Detail = "excluded by " + d.ExcludedBy
 	case discovery.NotSelected:
 		if d.ExcludedBy != "" {
-			x.Detail = "not selected; excluded as well, by " + d.ExcludedBy
+			x.Detail = "not selected; also excluded by " + d.ExcludedBy
 		} else if f, ok := e.followable[schema.GroupKind{Group: r.Group, Kind: r.Kind}]; ok && f.Resource == r.Resource {
-			x.Detail = "not selected, but for objects that selected ones refer to"
+			x.Detail = "only objects that selected objects refer to are watched"
 		}
 	case discovery.NotWatchable:
 		x.Detail += ", only " + strings.Join(e.catalog.Verbs(r), ", ")
@@ -189,7 +189,7 @@ func (e *explainer) describe(d discovery.Decision) Explained {
 // explainAll completes the explanations of the selected resources.
 func (e *explainer) explainAll(ctx context.Context, all []Explained) error {
 	var g errgroup.Group
-	g.SetLimit(askers)
+	g.SetLimit(maxRequests)
 	for n := range all {
 		if x := &all[n]; x.Reason == "" {
 			g.Go(func() error { e.explain(ctx, x); return ctx.Err() })
@@ -232,7 +232,7 @@ func (e *explainer) explain(ctx context.Context, x *Explained) {
 	default:
 		x.Watched, x.Reason = Partly, NotAllowed
 	}
-	if e.trying && len(names) > 0 {
+	if e.listing && len(names) > 0 {
 		if err := e.try(ctx, x.resource, names[0]); err != nil {
 			x.Watched, x.Reason, x.Detail, x.ListError = Nowhere, ListFails, "a list fails", err.Error()
 		}

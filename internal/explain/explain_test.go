@@ -147,20 +147,20 @@ func TestExplainScope(t *testing.T) {
 		detail     string
 		scope      string // in ScopeDetail
 	}{
-		"all":                       {nil, discovery.NamespaceSelection{}, anything, "pods=yes all_namespaces []", "", "as all namespaces are selected"},
+		"all":                       {nil, discovery.NamespaceSelection{}, anything, "pods=yes all_namespaces []", "", "because all namespaces are selected"},
 		"no watch":                  {nil, discovery.NamespaceSelection{}, but("watch"), "pods=no:forbidden all_namespaces []", "forbidden: watch in all namespaces", "all namespaces are selected"},
 		"no get":                    {nil, discovery.NamespaceSelection{}, but("get"), "pods=yes all_namespaces []", "forbidden: get in all namespaces, so missed deletes cannot be confirmed", ""},
 		"nothing":                   {nil, discovery.NamespaceSelection{}, in(), "pods=no:forbidden all_namespaces []", "forbidden: list, watch, get in all namespaces", ""},
 		"a list":                    {nil, discovery.NamespaceSelection{Include: []string{"a", "b"}}, anything, "pods=yes namespaces [a b]", "", "up to 10 are watched one by one"},
 		"a list, in part":           {nil, discovery.NamespaceSelection{Include: []string{"a", "b", "c"}}, in("a"), "pods=partly:forbidden namespaces [a]", "forbidden: list, watch, get in the namespaces b, c", ""},
-		"a list, one too many":      {nil, discovery.NamespaceSelection{Include: names(11)}, anything, "pods=yes all_namespaces []", "", "as 11 are selected and only up to 10 are watched one by one"},
-		"a longer list, in part":    {nil, discovery.NamespaceSelection{Include: append(names(10), "a")}, in("a"), "pods=partly:forbidden namespaces [a]", "forbidden: list, watch, get in the namespaces n00:x, n01", "as all together may not be watched"},
+		"a list, one too many":      {nil, discovery.NamespaceSelection{Include: names(11)}, anything, "pods=yes all_namespaces []", "", "because 11 are selected and only up to 10 are watched one by one"},
+		"a longer list, in part":    {nil, discovery.NamespaceSelection{Include: append(names(10), "a")}, in("a"), "pods=partly:forbidden namespaces [a]", "forbidden: list, watch, get in the namespaces n00:x, n01", "because access to all namespaces is denied"},
 		"by labels":                 {[]string{"a:x", "b:y", "c:x"}, discovery.NamespaceSelection{Selector: team}, anything, "pods=yes namespaces [a c]", "", "one by one"},
 		"by labels, none now":       {[]string{"b:y"}, discovery.NamespaceSelection{Selector: team}, anything, "pods=no:no_namespaces namespaces []", "no namespace is selected at present", ""},
 		"by labels, but some":       {[]string{"a:x", "c:x"}, discovery.NamespaceSelection{Selector: team, Exclude: []string{"a"}}, anything, "pods=yes namespaces [c]", "", ""},
 		"by labels, many":           {names(11), discovery.NamespaceSelection{Selector: team}, anything, "pods=yes all_namespaces []", "", "11 are selected"},
-		"all but some":              {[]string{"a:", "b:"}, discovery.NamespaceSelection{Exclude: []string{"b"}}, anything, "pods=yes all_namespaces []", "", "all but some are selected"},
-		"all but some, not at once": {[]string{"a:", "b:"}, discovery.NamespaceSelection{Exclude: []string{"b"}}, in("a", "b"), "pods=yes namespaces [a]", "", "as all together may not be watched"},
+		"all but some":              {[]string{"a:", "b:"}, discovery.NamespaceSelection{Exclude: []string{"b"}}, anything, "pods=yes all_namespaces []", "", "all but the excluded ones are selected"},
+		"all but some, not at once": {[]string{"a:", "b:"}, discovery.NamespaceSelection{Exclude: []string{"b"}}, in("a", "b"), "pods=yes namespaces [a]", "", "because access to all namespaces is denied"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			config, _ := asked(discoverytest.Cluster(), c.namespaces, c.access)
@@ -191,7 +191,7 @@ func TestExplainFollowing(t *testing.T) {
 	}
 	for _, r := range x.Resources {
 		want := map[string]string{
-			"scrolls.apps": "not selected, but for objects that selected ones refer to", "deployments.apps": "not selected; excluded as well, by deploy",
+			"scrolls.apps": "only objects that selected objects refer to are watched", "deployments.apps": "not selected; also excluded by deploy",
 			"secrets": "not selected", "bindings": "not selected",
 		}[r.Name]
 		if want != "" && r.Detail != want {

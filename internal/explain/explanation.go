@@ -5,9 +5,9 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// Explanation lists what a forwarder that starts now watches in a cluster, and why not the rest. A
-// running forwarder can differ for a group whose discovery fails: it continues to watch what it
-// watched before. The JSON field names are stable.
+// Explanation lists what a forwarder that starts now watches in a cluster, and why it does not
+// watch the rest. A running forwarder can differ for a group whose discovery fails: it continues
+// to watch what it watched before. The JSON field names are stable.
 type Explanation struct {
 	// Resources are ordered by group and resource.
 	Resources []Explained `json:"resources"`
@@ -18,7 +18,8 @@ type Explanation struct {
 	// exclusions that match nothing.
 	Unmatched        []string `json:"unmatched"`
 	UnmatchedExclude []string `json:"unmatchedExclude"`
-	// Suggestions has a similar name for some of them, and for some namespaces that do not exist.
+	// Suggestions has similar names for unmatched entries and for namespaces that do not exist,
+	// if there are any.
 	Suggestions map[string]string `json:"suggestions,omitempty"`
 
 	// FailingGroups has the groups with at least one version whose discovery fails.
@@ -54,8 +55,8 @@ type Explanation struct {
 type Explained struct {
 	Name       string   `json:"resource"` // with its group: "deployments.apps"
 	Group      string   `json:"group"`
-	Version    string   `json:"version"`  // that is watched, or would be
-	Versions   []string `json:"versions"` // all that are served
+	Version    string   `json:"version"`  // the version that is or would be watched
+	Versions   []string `json:"versions"` // all served versions
 	Kind       string   `json:"kind"`
 	Namespaced bool     `json:"namespaced"`
 

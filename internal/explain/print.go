@@ -15,7 +15,7 @@ import (
 // someNames is the maximum number of names to print from a long list.
 const someNames = 10
 
-// WriteTable prints a line for each resource, and below them the notes for all.
+// WriteTable prints a line for each resource, and then notes about all of them.
 func (x Explanation) WriteTable(w io.Writer) error {
 	var b bytes.Buffer
 	table := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -51,7 +51,7 @@ func (x Explanation) WriteTable(w io.Writer) error {
 		what string
 		list []string
 	}{
-		{"selectors that match nothing now, and wait", x.Unmatched},
+		{"selectors that match nothing yet", x.Unmatched},
 		{"excluded, but matches nothing now", x.UnmatchedExclude},
 	} {
 		if len(selectors.list) > 0 {
@@ -86,7 +86,7 @@ func (x Explanation) WriteAnswers(w io.Writer) error {
 		line("List", r.ListError)
 		line("Selector", r.Selector)
 		if len(r.Selectors) > 1 {
-			line("Selectors", strings.Join(r.Selectors, ", ")+"; the first that has it watched counts")
+			line("Selectors", strings.Join(r.Selectors, ", ")+"; the first that makes it watched decides")
 		}
 		line("Excluded by", r.ExcludedBy)
 		line("Scope", scope(r))
@@ -170,7 +170,7 @@ func refusal(f Refusal) string {
 	return text
 }
 
-// some returns the beginning of a list.
+// some returns the first names of a list, and the number of the others.
 func some(names []string) string {
 	more := ""
 	if n := len(names) - someNames; n > 0 {

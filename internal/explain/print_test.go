@@ -18,7 +18,7 @@ func explained() Explanation {
 	pods := Explained{
 		Name: "pods", Version: "v1", Versions: []string{"v1"}, Kind: "Pod", Namespaced: true, Watched: Partly, Reason: NotAllowed,
 		Detail: "forbidden: list, watch, get in the namespace team-b", Selector: "po", Selectors: []string{"po", "*"},
-		Scope: NamespacesScope, Namespaces: []string{"team-a"}, ScopeDetail: "one watch for each namespace, as up to 10 are watched one by one",
+		Scope: NamespacesScope, Namespaces: []string{"team-a"}, ScopeDetail: "one watch for each namespace, because up to 10 are watched one by one",
 		Forbidden: []Refusal{{Namespace: "team-b", Verbs: []string{"list", "watch", "get"}, Reason: "RBAC: \x1b[31mno\u202e"}},
 	}
 	nodes := Explained{

@@ -11,14 +11,14 @@ import (
 	"github.com/kuberelay/kuberelay/internal/discovery"
 )
 
-// cachedReviews asks each question once. After the first error it asks no more questions.
+// cachedReviews sends each review once. After the first error it sends no more.
 type cachedReviews struct {
 	next discovery.AccessReviews
 
-	mu      sync.Mutex
-	answers map[authorizationv1.ResourceAttributes]*authorizationv1.SelfSubjectAccessReview
-	failed  error
-	doubt   string // why the API server could not decide a question
+	mu        sync.Mutex
+	answers   map[authorizationv1.ResourceAttributes]*authorizationv1.SelfSubjectAccessReview
+	failed    error
+	undecided string // why the API server could not decide a question
 }
 
 var _ discovery.AccessReviews = (*cachedReviews)(nil)
@@ -36,12 +36,12 @@ func (a *cachedReviews) Create(ctx context.Context, review *authorizationv1.Self
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if err != nil {
-		a.failed = fmt.Errorf("ask what may be read: %w", err)
+		a.failed = fmt.Errorf("review access: %w", err)
 		return nil, a.failed
 	}
 	a.answers[about] = answer
-	if !answer.Status.Allowed && a.doubt == "" {
-		a.doubt = answer.Status.EvaluationError
+	if !answer.Status.Allowed && a.undecided == "" {
+		a.undecided = answer.Status.EvaluationError
 	}
 	return answer, nil
 }

@@ -40,7 +40,7 @@ func (f *Forwarder) syncForeign(ctx context.Context, key event.Key, acked event.
 	}
 }
 
-// repaired records that the bus has the state of an object again.
+// repaired records that the object's state was published again after a foreign event.
 func (f *Forwarder) repaired(c event.Change) {
 	f.metrics.foreign.Inc()
 	f.foreign.Add(1)

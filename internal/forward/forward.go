@@ -1,4 +1,4 @@
-// Package forward publishes the changes of keys, as [ledger.Decide] decides.
+// Package forward publishes the changes that [ledger.Decide] decides on.
 //
 // [Forwarder.Sync] processes one key: look up, decide, build the event, publish, record. The
 // package knows nothing of queues, clusters or brokers; the interfaces below are all that it
@@ -24,20 +24,20 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// Informers is the state of the cluster.
+// Informers tells the state of the cluster.
 type Informers interface {
 	// Lookup returns what is known of a key. It does not block.
 	Lookup(event.Key) event.View
-	// Interest returns whether an object of this key belongs on the bus. It does not block.
+	// Interest reports whether an object of this key belongs on the bus. It does not block.
 	Interest(event.Key) ledger.Interest
-	// Settled reports that the bus may lack less of this key than before.
+	// Settled is called when the bus may lack less of this key than before.
 	Settled(event.Key)
-	// Unpublishable reports that the present state of this key cannot be published, and
-	// that a retry cannot help.
+	// Unpublishable is called when the present state of this key cannot be published and a retry
+	// cannot help.
 	Unpublishable(event.Key)
 }
 
-// Ledger is what is known of the bus. The methods are those of [ledger.Term].
+// Ledger records what the bus has. See [ledger.Term] for the methods.
 type Ledger interface {
 	State(event.Key) (acked event.Acked, attempted string)
 	IsAttempt(key event.Key, bus event.Acked) bool
@@ -61,7 +61,7 @@ type History interface {
 	At(ctx context.Context, key event.Key, position uint64) (publish.Stored, error)
 }
 
-// Config configures a Forwarder. Every field is required unless it says otherwise.
+// Config configures a [Forwarder]. Every field is required unless its comment says otherwise.
 type Config struct {
 	Informers Informers
 	Ledger    Ledger
@@ -70,13 +70,14 @@ type Config struct {
 	// Recheck schedules a comparison of a key with the cluster, because its state on the
 	// bus does not follow from what the informers show. It must not block.
 	Recheck func(event.Key)
-	// Lost reports whether the bus has lost the events of an object if the checkpoint has
-	// an entry for it and the bus holds nothing. If false, another writer may have
-	// published the delete and purged it after the retention.
+	// Lost decides about an object that has an entry in the checkpoint but no event on the bus.
+	// It reports whether the bus has lost its events. If false, another writer may have published
+	// the delete and purged it after the retention.
 	Lost    func() bool
 	Builder event.Builder
-	// Published, if set, is told of each acknowledged event: its version, and when its change was
-	// observed and the event acknowledged. It is called concurrently, and must not block.
+	// Published, if set, is called for each acknowledged event with its version, and the times
+	// when its change was observed and when it was acknowledged. Calls are concurrent, and must
+	// not block.
 	Published func(key event.Key, of event.Type, version string, observed, acknowledged time.Time)
 	// Go runs a function that may block on the bus, concurrently.
 	Go         func(func())
@@ -85,7 +86,7 @@ type Config struct {
 	Registerer prometheus.Registerer
 }
 
-// Forwarder publishes the changes of keys. Several goroutines can use it at once, each with
+// Forwarder publishes the changes of keys. Several goroutines can use it at once if each has
 // another key.
 type Forwarder struct {
 	Config
@@ -144,7 +145,8 @@ func (f *Forwarder) Sync(ctx context.Context, key event.Key, done func(again boo
 	f.step(ctx, change, nil, acked, done)
 }
 
-// step publishes a change. Last is the state on the bus, or nil if it was not read.
+// step publishes a change, unless the bus has its content. last is the state on the bus, or nil
+// if it was not read.
 func (f *Forwarder) step(ctx context.Context, c *event.Change, last *event.Object, acked event.Acked, done func(again bool, err error)) {
 	switch same, err := ledger.Complete(c, last, acked); {
 	case err != nil:
@@ -243,9 +245,9 @@ func (f *Forwarder) failed(ctx context.Context, c event.Change, acked event.Acke
 		f.metrics.conflicts.Inc()
 		log.Warn("publish conflict, deciding again", "bus_version", bus.ResourceVersion, "expected_position", m.Expected, "bus_position", bus.Position)
 		f.Ledger.Put(c.Key, ledger.AfterConflict(c, acked, bus, f.Ledger.IsAttempt(c.Key, bus), f.Lost()))
-		f.Recheck(c.Key) // another writer or an unanswered publish may show an object that is gone
+		f.Recheck(c.Key) // the bus may show an object that is gone, after another writer or an unanswered publish
 		if c.Repairs {
-			fail() // the foreign writer is still writing: answer it with a back-off
+			fail() // the foreign writer is still writing: repair with a back-off
 			return
 		}
 		done(true, nil)
@@ -274,7 +276,7 @@ func (f *Forwarder) failed(ctx context.Context, c event.Change, acked event.Acke
 	}
 }
 
-// truncate publishes identity and metadata of the object, unless the bus has them.
+// truncate publishes only the identity and the metadata of the object, unless the bus has them.
 func (f *Forwarder) truncate(ctx context.Context, c event.Change, acked event.Acked, log *slog.Logger, done func(again bool, err error)) {
 	if c.Present != nil {
 		f.Ledger.Adopt(c.Key, acked, *c.Present)
@@ -300,7 +302,7 @@ func (f *Forwarder) once(key event.Key, level slog.Level) slog.Level {
 }
 
 func (f *Forwarder) record(c event.Change, m *event.Message) {
-	// The strings of the cached object: the ledger keeps them, so they use no more memory.
+	// The ledger keeps the key. With the strings of the cached object, it takes no more memory.
 	key := event.Key{Group: c.Resource.Group, Resource: c.Resource.Resource, Namespace: c.Object.Namespace, Name: c.Object.Name}
 	f.Ledger.Acknowledge(key, m.Acked, c.Object, f.Informers.Interest(key))
 	f.Informers.Settled(c.Key)

@@ -62,7 +62,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 
 // wroteAt returns when the API server wrote the state that c publishes. It is unknown for a
 // delete, and for a change that metadata.managedFields does not record: one that only removes
-// fields, and one in the same second as the change before.
+// fields, and one in the same second as the previous change.
 func wroteAt(c event.Change) (at time.Time, ok bool) {
 	switch {
 	case c.Object.Written == 0 || c.Cause != event.CauseWatch || c.After != 0:

@@ -12,12 +12,12 @@ import (
 	"github.com/kuberelay/kuberelay/internal/ledger"
 )
 
-// Outcome is what became of the latest publishes of a resource.
+// Outcome is the result of the latest publishes of a resource.
 type Outcome struct {
 	Published time.Time     // when the bus last acknowledged an event; the zero value for never
-	Lag       time.Duration // of that event: from the observation of its change to the acknowledgement
-	// Err is the error of the last publish that failed, nil if that object needs no publish any
-	// more. Since is when the resource began to have such an error.
+	Lag       time.Duration // from the observation of that event's change to its acknowledgement
+	// Err is the error of the last failed publish, nil once that object needs no publish any
+	// more. Since is when publishes of the resource began to fail.
 	Err   error
 	Since time.Time
 }
@@ -45,7 +45,8 @@ type Description struct {
 	Reason        ledger.Reason // of the decision that is due now; [ledger.ReasonForeign] if it needs a read of the bus
 	Unpublishable bool
 
-	// Err is as in [Outcome], of the resource of the key. Own reports that it is the key's.
+	// Err and Since are those of [Outcome] for the key's resource. Own means that Err is about
+	// this key.
 	Err   error
 	Since time.Time
 	Own   bool
@@ -67,7 +68,7 @@ func (f *Forwarder) Describe(key event.Key) Description {
 	return d
 }
 
-// outcomes has an *outcome for each resource. Nothing waits for a lock once it is there.
+// outcomes has an *outcome for each resource. Access to an existing one takes no lock.
 type outcomes struct {
 	sync.Map
 	metrics *metrics
@@ -90,13 +91,13 @@ func (o *outcomes) of(gr schema.GroupResource) *outcome {
 	of, ok := o.Load(gr)
 	if !ok {
 		name := gr.String()
-		o.metrics.truncated.WithLabelValues(name) // from 0 on, so that the first one is an increase
+		o.metrics.truncated.WithLabelValues(name) // create the series with 0, so that the first event is an increase
 		of, _ = o.LoadOrStore(gr, &outcome{bytes: o.metrics.bytes.WithLabelValues(name)})
 	}
 	return of.(*outcome)
 }
 
-// succeeded records the acknowledgement of an event with data of a size.
+// succeeded records the acknowledgement of an event. size is that of its data.
 func (o *outcomes) succeeded(k event.Key, size int, observed, now time.Time) {
 	of := o.of(k.GroupResource())
 	of.bytes.Add(float64(size))
@@ -112,7 +113,7 @@ func (o *outcome) resolve(k event.Key) {
 	}
 }
 
-// failed records an error. Of two concurrent ones, either may stay.
+// failed records an error. Of two concurrent errors, either may stay.
 func (o *outcomes) failed(k event.Key, err error, now time.Time) {
 	of := o.of(k.GroupResource())
 	if before := of.failed.Load(); before != nil {

@@ -10,8 +10,8 @@ import (
 // readTimeout limits how long an update waits for its previous state.
 const readTimeout = 5 * time.Second
 
-// withLastState reads the state on the bus and then calls step, without blocking the
-// worker. If too many reads are in progress, a change that need not have it goes without.
+// withLastState reads the state on the bus and then calls step, without blocking the worker. If
+// too many reads are in progress, a change that does not need the state is published without it.
 func (f *Forwarder) withLastState(ctx context.Context, c *event.Change, must bool, acked event.Acked, done func(again bool, err error)) {
 	if !must {
 		select {

@@ -151,7 +151,7 @@ func (r *running) onEnqueue(k event.Key) {
 	})
 }
 
-// Completed is part of [Snapshots], as are the next two: a bus that keeps markers.
+// Completed implements [Snapshots], as are the next two: a bus that keeps markers.
 func (r *running) Completed(_ context.Context, gr schema.GroupResource) (bool, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

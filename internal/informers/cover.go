@@ -24,18 +24,18 @@ func (s *Set) start(ctx context.Context, r event.Resource, followed bool) {
 	go s.runWatched(ctx, w)
 }
 
-// runWatched keeps the informers of a resource in line with the selection and with what the
-// forwarder may read, until ctx ends.
+// runWatched keeps the informers of a resource in line with the selected and the readable
+// namespaces, until ctx ends.
 func (s *Set) runWatched(ctx context.Context, w *watched) {
 	defer close(w.stopped)
 	var running sync.WaitGroup
 	defer running.Wait()
-	running.Go(func() { s.takePart(ctx, w) })
-	if !s.config.Standby { // as a standby, begin looks again at what was listed before
+	running.Go(func() { s.joinTerms(ctx, w) })
+	if !s.config.Standby { // on a standby, begin enqueues what was listed before
 		select {
 		case <-ctx.Done():
 			return
-		case <-w.snapshot.ever:
+		case <-w.snapshot.everBegun:
 		}
 	}
 	running.Go(func() { s.awaitSync(ctx, w) })
@@ -47,7 +47,7 @@ func (s *Set) runWatched(ctx context.Context, w *watched) {
 		case <-ctx.Done():
 			timer.Stop()
 			return
-		case <-w.again:
+		case <-w.realign:
 		case <-timer.C:
 		}
 		timer.Stop()
@@ -64,18 +64,18 @@ func (s *Set) awaitSync(ctx context.Context, w *watched) {
 		}
 	}
 	s.log.Info("informer synced", "resource", w.groupResource().String(), "objects", s.len(w))
-	close(w.first)
+	close(w.firstSynced)
 }
 
-// align starts the informers that are missing, and stops those that are no longer wanted. It
-// returns after what time to call it again if nothing happens before.
+// align starts the missing informers, and stops those that are no longer wanted. It returns how
+// long to wait before the next call, unless something changes earlier.
 func (s *Set) align(ctx context.Context, w *watched, running *sync.WaitGroup) time.Duration {
 	names, denied := s.scopes(ctx, w)
 	if ctx.Err() != nil {
 		return discovery.ReviewInterval
 	}
 	for namespace := range denied {
-		// A watch that works goes on, whatever the access review says: the API server ends a
+		// A working watch goes on even if the access review denies it: the API server ends a
 		// watch that it no longer allows.
 		if w.has(namespace) {
 			names = append(names, namespace)
@@ -102,7 +102,7 @@ func (s *Set) align(ctx context.Context, w *watched, running *sync.WaitGroup) ti
 			continue
 		}
 		i, err := s.newInformer(scope{resource: w.resource, namespace: name, followed: w.followed}, w.snapshot)
-		if err != nil { // client-go refuses only an informer that has started
+		if err != nil { // client-go returns an error only for an informer that has started
 			s.log.Error("informer not started", "resource", w.groupResource().String(), "err", err)
 			continue
 		}
@@ -114,25 +114,25 @@ func (s *Set) align(ctx context.Context, w *watched, running *sync.WaitGroup) ti
 	}
 	first := !w.hasAligned()
 	if s.deny(w, denied) && s.references.FollowsOwners() {
-		s.EnqueueAll() // some may wait for owners that are not readable
+		s.EnqueueAll() // objects may wait for owners that turn out to be unreadable
 	}
 	if first && len(names) == 0 {
-		s.config.Compare(w.groupResource()) // no informer calls for it
+		s.config.Compare(w.groupResource()) // there is no informer to call it
 	}
-	w.advanced()
+	w.noteProgress()
 	if len(denied) > 0 || w.forbidden() {
 		return discovery.ReviewInterval
 	}
 	return time.Duration(1<<63 - 1)
 }
 
-// scopes returns the namespaces to watch, "" for all of them with one watch, and those that
-// the forwarder may not watch.
+// scopes returns the namespaces to watch, "" for one watch of all of them, and the namespaces to
+// which access is denied.
 func (s *Set) scopes(ctx context.Context, w *watched) (names []string, denied map[string]error) {
 	return discovery.Scopes(ctx, w.resource, s.namespaces, s.config.Access, w.coverage())
 }
 
-// deny records and logs what the forwarder may not watch, and reports whether any is new.
+// deny records and logs the namespaces to which access is denied, and reports whether any is new.
 func (s *Set) deny(w *watched, denied map[string]error) (news bool) {
 	now := s.config.Now()
 	w.mu.Lock()
@@ -176,7 +176,7 @@ func (s *Set) run(ctx context.Context, w *watched, i *informer, running *sync.Wa
 	running.Go(func() {
 		if i.waitSynced(ctx) {
 			i.noteSynced(s.config.Now())
-			w.advanced()
+			w.noteProgress()
 			s.updateReferences(w, i)
 			s.enqueueOwned(i)
 			// Once for each informer: access to another namespace may be denied forever.
@@ -204,15 +204,15 @@ func (s *Set) drop(w *watched, i *informer) {
 		s.ledger.AddTombstone(k, event.Tombstone{UID: string(o.UID), Deselected: true, Observed: now, Cause: event.CauseWatch, Object: kept(o)})
 		s.enqueue(k)
 	}
-	s.ledger.Abandon(func(k event.Key) bool { // what another informer covers, that one has reported, or will
+	s.ledger.Abandon(func(k event.Key) bool { // another informer that covers a key has reported it, or will
 		return k.GroupResource() == w.groupResource() && (i.namespace == "" || k.Namespace == i.namespace) && w.informer(k) == nil
 	})
 	s.log.Debug("informer stopped", "resource", w.groupResource().String(), "namespace", i.namespace)
 	s.config.Compare(w.groupResource())
 }
 
-// stop waits until the informers of the resources have ended, and forgets what they
-// reported.
+// stop stops the informers of the resources, waits until they have ended, and forgets the states
+// that they reported.
 func (s *Set) stop(all []*watched) {
 	for _, w := range all {
 		w.cancel()
@@ -225,7 +225,7 @@ func (s *Set) stop(all []*watched) {
 	}
 }
 
-// stopAll is for shutdown: dirty keys stay dirty until the queue is drained.
+// stopAll stops every informer for a shutdown. Dirty keys stay dirty until the queue is drained.
 func (s *Set) stopAll() {
 	var all []*watched
 	s.eachWatched(func(w *watched) {

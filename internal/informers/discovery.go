@@ -25,36 +25,36 @@ func (s *Set) Run(ctx context.Context) error {
 	definitions := watcher.WatchDefinitions(ctx, s.redefined)
 	s.definitions.Store(definitions)
 	defer definitions.Wait()
-	namespaces := watcher.WatchNamespaces(ctx, s.namespaces, s.namespaceChanged, func() { s.eachWatched((*watched).lookAgain) })
+	namespaces := watcher.WatchNamespaces(ctx, s.namespaces, s.namespaceChanged, func() { s.eachWatched((*watched).requestAlign) })
 	defer namespaces.Wait()
 	named := watcher.FindNamespaces(ctx, s.namespaces, s.reads(), s.config.Access)
 	defer named.Wait()
 	var forgetting sync.WaitGroup
 	if s.config.Standby {
-		forgetting.Go(func() { s.forgetOften(ctx) })
+		forgetting.Go(func() { s.forgetRegularly(ctx) })
 	}
 	defer forgetting.Wait()
 	defer cancel()
 
-	var a discovery.Schedule
+	var schedule discovery.Schedule
 	for {
-		a.Begin()
+		schedule.Begin()
 		err := s.rediscover(ctx)
-		a.Finish(time.Now())
+		schedule.Finish(time.Now())
 		if ctx.Err() != nil {
 			return nil
 		}
 		if apierrors.IsUnauthorized(err) && s.lastAnswer() == nil {
 			return err
 		}
-		s.awaitDue(ctx, &a, definitions, err)
+		s.awaitDue(ctx, &schedule, definitions, err)
 	}
 }
 
-// awaitDue returns when discovery is due, or ctx has ended.
-func (s *Set) awaitDue(ctx context.Context, a *discovery.Schedule, d *discovery.Definitions, failure error) {
+// awaitDue blocks until discovery is due or ctx ends.
+func (s *Set) awaitDue(ctx context.Context, schedule *discovery.Schedule, d *discovery.Definitions, failure error) {
 	for {
-		timer := time.NewTimer(time.Until(a.Due(s.poll(d, failure))))
+		timer := time.NewTimer(time.Until(schedule.Due(s.poll(d, failure))))
 		select {
 		case <-ctx.Done():
 			timer.Stop()
@@ -62,24 +62,24 @@ func (s *Set) awaitDue(ctx context.Context, a *discovery.Schedule, d *discovery.
 		case <-timer.C:
 			return
 		case <-s.raised:
-			s.turnEpochs(ctx)
+			s.startDueEpochs(ctx)
 		case <-s.references.More():
 			s.startReferenced(ctx)
 		case <-d.Changed():
-			a.Changed(time.Now())
+			schedule.Changed(time.Now())
 		case <-s.refused:
-			a.Changed(time.Now())
+			schedule.Changed(time.Now())
 		}
 		timer.Stop()
 	}
 }
 
-// fastPoll is the interval of discovery while something fails, or while changes may go
-// unseen.
+// fastPoll is the interval of discovery while it fails, or while changes may go unseen.
 const fastPoll = 2 * time.Second
 
-// poll returns the interval of discovery while no change is known. It is short after a
-// failure, and while changes may go unseen, if an answer that has not changed costs nothing.
+// poll returns the interval of discovery while no change is known. It is short after a failure.
+// It is also short while changes may go unseen, if the API server answers cheaply that nothing
+// has changed.
 func (s *Set) poll(d *discovery.Definitions, failure error) time.Duration {
 	a := s.lastAnswer()
 	switch {
@@ -92,7 +92,7 @@ func (s *Set) poll(d *discovery.Definitions, failure error) time.Duration {
 	return min(fastPoll, s.config.Rediscover)
 }
 
-// rediscover asks the API server what it serves, and brings the informers in line with it.
+// rediscover runs discovery, and brings the informers in line with the result.
 func (s *Set) rediscover(ctx context.Context) error {
 	var known *discovery.Catalog
 	before := s.lastAnswer()
@@ -101,7 +101,7 @@ func (s *Set) rediscover(ctx context.Context) error {
 	}
 	c, unchanged, err := discovery.Discover(ctx, s.config.Discovery, known)
 	if unchanged && !sameKept(s.keepWatched(ctx, before.catalog, before), before.catalog.Kept) {
-		// A missing resource has been proven gone since, or its watch is refused.
+		// Since the last answer, a missing resource was proven gone, or its watch was refused.
 		c, unchanged, err = discovery.Discover(ctx, s.config.Discovery, nil)
 	}
 	if err == nil && !unchanged {
@@ -128,9 +128,9 @@ func (s *Set) rediscover(ctx context.Context) error {
 	return nil
 }
 
-// keepWatched returns the watched resources that stay as they are, whatever the answer says.
-// Behind one address there may be API servers of several versions, and each answers for
-// itself. So:
+// keepWatched returns the watched resources that stay as they are, although the answer of
+// discovery shows them differently or not at all. Behind one address there may be API servers of
+// several versions, and each answers only for itself. So:
 //
 //   - A resource that the answer does not show stays until it is proven gone.
 //   - A resource that the answer shows in other versions stays in its own until a watch is
@@ -172,8 +172,8 @@ func (s *Set) keepWatched(ctx context.Context, c *discovery.Catalog, before *ans
 	return kept
 }
 
-// noteMissing logs that a watched resource is missing. It logs this once, since the answers
-// of different API servers may alternate.
+// noteMissing logs that a watched resource is missing. It logs each resource once, because the
+// answers of different API servers may alternate.
 func (s *Set) noteMissing(gr schema.GroupResource, why error) {
 	if w := s.watchedFor(gr); w != nil && !w.missed.Swap(true) {
 		s.log.Warn("watched resource missing from discovery, keeping its informer", "resource", gr.String(), "err", why)
@@ -185,7 +185,7 @@ func sameKept(a, b map[schema.GroupResource]discovery.Decision) bool {
 	return maps.EqualFunc(a, b, func(a, b discovery.Decision) bool { return a.Resource == b.Resource })
 }
 
-// resources returns the watched resources, as they are watched.
+// resources returns the watched resources, each in its watched version.
 func (s *Set) resources() map[schema.GroupResource]event.Resource {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -196,7 +196,7 @@ func (s *Set) resources() map[schema.GroupResource]event.Resource {
 	return all
 }
 
-// noteDiscovery records the outcome of a discovery, and logs a change.
+// noteDiscovery records the result of discovery, and logs when it begins or ceases to fail.
 func (s *Set) noteDiscovery(err error, unchanged bool) {
 	result := "changed"
 	switch {

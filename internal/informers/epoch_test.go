@@ -44,7 +44,7 @@ func TestAnEpochForgetsWhatWasGone(t *testing.T) {
 	close(b.watched.stopped) // it has not run
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	b.turnEpochs(ctx)
+	b.startDueEpochs(ctx)
 	<-b.watchedFor(testKey.GroupResource()).stopped
 	if v := b.Lookup(testKey); v.Epoch != 1 || len(v.Tombstones) > 0 {
 		t.Errorf("epoch %d, gone %v; want epoch 1 and nothing", v.Epoch, uids(v.Tombstones))

@@ -12,8 +12,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/refusal"
 )
 
-// onAdd handles a notification of client-go, as the next two do. Initial means that the
-// object is of the first list.
+// onAdd, onUpdate and onDelete handle the notifications of client-go. initial means that the
+// object is from the first list.
 func (s *Set) onAdd(i *informer, o *event.Object, initial bool) {
 	k := i.resource.Key(o.Namespace, o.Name)
 	i.count.change(nil, o)
@@ -23,7 +23,7 @@ func (s *Set) onAdd(i *informer, o *event.Object, initial bool) {
 		enqueue = s.EnqueueLowPriority
 	}
 	if o.Unselected || !s.selects(k) {
-		enqueue(k) // the bus may show it
+		enqueue(k) // the bus may have it
 		return
 	}
 	cause, first := event.CauseWatch, false
@@ -60,8 +60,8 @@ func (s *Set) onUpdate(i *informer, old, o *event.Object) {
 	switch {
 	case !s.selects(k):
 	case !o.Unselected:
-		var before *event.Object // as a standby, another process publishes
-		if old.UID == o.UID && s.takesPart(k) {
+		var before *event.Object // nil on a standby: the bus may have another state
+		if old.UID == o.UID && s.hasJoined(k) {
 			before = kept(old)
 		}
 		s.ledger.Observe(k, before, o, event.CauseWatch, false, s.config.Now())
@@ -95,7 +95,8 @@ func (s *Set) onDelete(i *informer, deleted any) {
 	s.enqueue(k)
 }
 
-// watchFailed handles an error of a list or a watch. It logs each reason once.
+// watchFailed handles an error of a list or a watch. It logs an error only if its reason has
+// changed.
 func (s *Set) watchFailed(i *informer, err error) {
 	if apistream.IsExpected(err) {
 		return
@@ -104,7 +105,7 @@ func (s *Set) watchFailed(i *informer, err error) {
 	err = refusal.Explain(err)
 	switch {
 	case apierrors.IsForbidden(err) && i.namespace == "" && i.resource.Namespaced:
-		err = fmt.Errorf("%w; if only some namespaces may be read, name them in KUBERELAY_NAMESPACES", err)
+		err = fmt.Errorf("%w; if only some namespaces are readable, name them in KUBERELAY_NAMESPACES", err)
 	case apierrors.IsBadRequest(err) && s.config.FieldSelector != "":
 		err = fmt.Errorf("%w; every watched resource must support the fields in KUBERELAY_FIELD_SELECTOR", err)
 	}
@@ -112,7 +113,7 @@ func (s *Set) watchFailed(i *informer, err error) {
 		return
 	}
 	if w := s.watchedFor(i.resource.GroupResource()); w != nil && apierrors.IsForbidden(err) {
-		w.lookAgain() // it may be watched in another way
+		w.requestAlign() // some namespaces may still be readable
 	}
 	if apierrors.IsNotFound(err) {
 		select {
@@ -121,7 +122,7 @@ func (s *Set) watchFailed(i *informer, err error) {
 		}
 	}
 	if s.references.FollowsOwners() && !i.synced() {
-		s.EnqueueAll() // some may wait for owners that it would have listed
+		s.EnqueueAll() // objects may wait for owners that this list would have had
 	}
 	s.log.Warn("watch failed, retrying", "resource", i.resource.GroupResource().String(), "namespace", i.namespace, "err", err)
 }

@@ -18,14 +18,13 @@ import (
 	"github.com/kuberelay/kuberelay/internal/informers/progress"
 )
 
-// history is what an informer knows of the history of the API server, besides what its
-// indexer shows.
+// history is what an informer knows of the API server's history, in addition to its indexer.
 type history struct {
 	doubtful bool      // a watch failed since the last list or the last proof
 	until    time.Time // when the last watch ends by itself
 
-	// floor is the version of the last list, "" while that is not known. An object that the
-	// list did not have was deleted by then.
+	// floor is the version of the last list, "" while that is not known. An object that is not in
+	// the list was deleted before this version.
 	floor string
 	// last is the change with the highest version that a watch showed, nil for none.
 	last *change
@@ -34,7 +33,7 @@ type history struct {
 // change is a change of an object as a watch shows it.
 type change struct {
 	namespace, name, version string
-	deleted                  bool // it was, or has left the selection
+	deleted                  bool // the object was deleted, or left the selection
 }
 
 func (i *informer) doubtHistory() {
@@ -43,16 +42,16 @@ func (i *informer) doubtHistory() {
 	i.history.doubtful = true
 }
 
-// listed begins a new history with a list of a version, "" if [informer.shown] will get the
-// version.
+// listed begins a new history with a list at a version. The version is "" if [informer.shown]
+// will get it.
 func (i *informer) listed(version string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.history = history{floor: version}
 }
 
-// opened records that a watch is open, and the seconds after which the API server ends it. A
-// doubt that arose after [informer.stopCount] returned stops remains.
+// opened records that a watch is open, and after how many seconds the API server ends it. The
+// history stays doubtful if a watch was told to end after [informer.stopCount] returned stops.
 func (i *informer) opened(now time.Time, seconds *int64, stops int) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -66,7 +65,7 @@ func (i *informer) opened(now time.Time, seconds *int64, stops int) {
 func (i *informer) shown(e watch.Event) {
 	o, err := meta.Accessor(e.Object)
 	if err != nil {
-		return // an error's status
+		return // a watch.Error has a status
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -82,21 +81,20 @@ func (i *informer) shown(e watch.Event) {
 	}
 }
 
-// sameHistory proves, before a watch continues at a version, that the API server still has
-// the same history. If the last watch did not end by itself, the API server was away, and
-// etcd may have been restored from a backup. If the restored cluster has made as many changes
-// as were lost, the API server takes the old version of the watch for one of its own, and the
-// indexer would show lost objects forever.
+// sameHistory proves, before a watch continues at a version, that the API server still has the
+// same history. If the last watch did not end by itself, the API server was away, and etcd may
+// have been restored from a backup. Once the restored cluster has made as many changes as were
+// lost, the API server accepts the old version as one of its own. Then the indexer would show
+// lost objects forever.
 //
-// The proof is the last change that a watch showed: the API server has it in its history at
-// that very version. It proves the history up to that version and no further, whatever a
-// bookmark says, so the watch continues from there. It cannot continue from an earlier
-// version, because it would show again what came and went. Without a proof, sameHistory
-// returns the error that makes client-go list again, which is always right but costs more.
+// The proof is that the API server's history has the last change that a watch showed, at its
+// version. This proves the history up to that version, and no further even if a bookmark had a
+// later one. So the watch continues from there. It cannot continue from an earlier version,
+// because it would repeat changes. Without a proof, sameHistory returns the error that makes
+// client-go list again, which is always right but costs more.
 //
-// A watch shows changes only. Objects may be served in another way without a change: after a
-// change of their definition, or by an API server of another build. Then the watch cannot
-// continue either.
+// A watch shows only changes. The API server may serve an unchanged object differently after a
+// change of its definition, or after an upgrade. Then the watch cannot continue either.
 func (s *Set) sameHistory(ctx context.Context, i *informer, version string) (from string, err error) {
 	i.mu.Lock()
 	h := i.history
@@ -130,12 +128,12 @@ func unproven(i *informer) error {
 	return apierrors.NewResourceExpired(fmt.Sprintf("the last known change of %s is not in the API server's history", i.resource.GroupResource()))
 }
 
-// inHistory reports whether a change was made at its version, in the present history of the
-// API server. It is false too if that cannot be known, for example after a compaction.
+// inHistory reports whether the present history of the API server has a change at its version. It
+// returns false also if the API server cannot tell, for example after a compaction.
 func (s *Set) inHistory(ctx context.Context, i *informer, c *change) (bool, error) {
 	at, err := s.versionAt(ctx, i, c, c.version)
 	if err != nil || !c.deleted {
-		return at == c.version, decisive(err)
+		return at == c.version, unexpected(err)
 	}
 	if at != "" {
 		return false, nil
@@ -145,11 +143,11 @@ func (s *Set) inHistory(ctx context.Context, i *informer, c *change) (bool, erro
 		return false, nil
 	}
 	before, err := s.versionAt(ctx, i, c, strconv.FormatUint(number-1, 10))
-	return before != "", decisive(err)
+	return before != "", unexpected(err)
 }
 
-// decisive drops the errors by which the API server says that it does not know.
-func decisive(err error) error {
+// unexpected returns err, or nil for an error by which the API server says that it cannot tell.
+func unexpected(err error) error {
 	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsForbidden(err) || apierrors.IsNotFound(err) ||
 		apierrors.IsBadRequest(err) || apierrors.IsInvalid(err) || isTooLarge(err) {
 		return nil
@@ -182,17 +180,16 @@ func (s *Set) versionAt(ctx context.Context, i *informer, c *change, version str
 	return list.Items[0].GetResourceVersion(), nil
 }
 
-// requestTimeout bounds a single request. An answer may be lost, for example when the API
-// server stops responding.
+// requestTimeout limits a single request, in case the API server does not respond.
 const requestTimeout = 10 * time.Second
 
-// Epoch counts how often the history of a resource went back. The latest events on the bus
-// carry it in their sequence, and nothing else stores it, so that it never disagrees with
-// them. If nothing was published in an epoch before the process died, it is found again.
+// Epoch returns how often the history of a resource went back. Only the sequence of the latest
+// events on the bus stores it, so it never disagrees with them. An epoch in which nothing was
+// published is detected again after a restart.
 //
 // Each resource has an epoch of its own. A restore of etcd takes every resource back, and
-// the comparison of each finds that by itself. The storage of an aggregated API server may
-// go back alone, any number of times.
+// reconciliation detects that for each. The storage of an aggregated API server may go back
+// independently.
 func (s *Set) Epoch(gr schema.GroupResource) uint16 {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -201,10 +198,10 @@ func (s *Set) Epoch(gr schema.GroupResource) uint16 {
 
 func (s *Set) epochOf(gr schema.GroupResource) uint16 { return max(s.firstEpoch, s.epochs[gr]) }
 
-// RaiseEpoch says that the bus has events of an epoch of a resource, or that the epoch
-// begins. If informers of the resource run, it takes effect when they have started again:
-// they may hold states of the history before, which would count as later states in the new
-// epoch. There is no epoch after [event.LastEpoch].
+// RaiseEpoch sets the epoch of a resource, unless it is higher already: the bus has events of
+// that epoch, or history went back. If informers of the resource run, the epoch takes effect when
+// they have restarted, because they may hold states of the previous history, which would count as
+// later states in the new epoch. There is no epoch after [event.LastEpoch].
 func (s *Set) RaiseEpoch(gr schema.GroupResource, to uint16) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -212,7 +209,7 @@ func (s *Set) RaiseEpoch(gr schema.GroupResource, to uint16) {
 	s.noteRaised()
 }
 
-// RaiseEpochs does so for all resources, including those that are not known yet.
+// RaiseEpochs raises the epochs of all resources, including those that are not known yet.
 func (s *Set) RaiseEpochs(to uint16) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -232,20 +229,20 @@ func (s *Set) noteRaised() {
 	}
 }
 
-// turnEpochs stops the informers of the resources whose epoch is due, and starts them again
-// in that epoch. They enqueue what they list. All other informers must prove that what they
-// have shown is still in the history of the API server.
-func (s *Set) turnEpochs(ctx context.Context) {
-	var turning []*watched
+// startDueEpochs restarts the informers of the resources whose epoch was raised. They enqueue
+// what they list. All other informers must prove that the API server's history still has what
+// they have shown.
+func (s *Set) startDueEpochs(ctx context.Context) {
+	var due []*watched
 	s.mu.Lock()
 	for gr, w := range s.watched {
 		if w.epoch < s.epochOf(gr) {
-			turning = append(turning, w)
+			due = append(due, w)
 			delete(s.watched, gr)
 		}
 	}
 	s.mu.Unlock()
-	if len(turning) == 0 {
+	if len(due) == 0 {
 		return
 	}
 	s.eachWatched(func(w *watched) {
@@ -253,16 +250,16 @@ func (s *Set) turnEpochs(ctx context.Context) {
 			i.proveHistory()
 		}
 	})
-	s.stop(turning)
-	for _, w := range turning {
+	s.stop(due)
+	for _, w := range due {
 		gr := w.groupResource()
-		// What is gone in the history before can exist in this one. The comparison after the
-		// first list finds what is gone.
+		// An object that was deleted in the previous history may exist in this one. The
+		// comparison after the first list finds the deleted objects.
 		s.ledger.Forget(func(k event.Key) bool { return k.GroupResource() == gr })
 		s.log.Warn("history went back, following it in a new epoch", "resource", gr.String(), "epoch", s.Epoch(gr))
 		s.start(ctx, w.resource, w.followed)
 	}
 }
 
-// epochIsDue reports whether the informers of a resource are about to start again.
+// epochIsDue reports whether the informers of a resource are about to restart in a higher epoch.
 func (s *Set) epochIsDue(w *watched) bool { return w.epoch < s.Epoch(w.groupResource()) }

@@ -22,11 +22,11 @@ import (
 	"github.com/kuberelay/kuberelay/internal/jsonscan"
 )
 
-// scope is what one informer covers.
+// scope is the objects that one informer covers.
 type scope struct {
 	resource  event.Resource
 	namespace string // "" for all, or for a cluster-scoped resource
-	followed  bool   // selected by reference, so that labels and fields do not matter
+	followed  bool   // selected by reference, so the label and field selectors do not apply
 }
 
 // informer is a shared informer with a context of its own, because the factories of client-go
@@ -54,8 +54,8 @@ type informer struct {
 	stops   int                // how often a watch was told to end
 }
 
-// newInformer makes an informer that does not run yet. It adds the handler, so that no
-// notification is missed.
+// newInformer makes an informer that does not run yet. It adds the handler before the informer
+// runs, so that no notification is missed.
 func (s *Set) newInformer(sc scope, sn *snapshot) (*informer, error) {
 	i := &informer{scope: sc, snapshot: sn, packer: event.NewPacker(), stopped: make(chan struct{}), began: s.config.Now()}
 	// client-go accepts a name only once, so each informer has a name of its own.
@@ -84,7 +84,7 @@ func (s *Set) newInformer(sc scope, sn *snapshot) (*informer, error) {
 		},
 		UpdateFunc: func(before, after any) {
 			old, o := before.(*event.Object), after.(*event.Object)
-			i.progress.Notified(o, old != o, s.config.Now(), func() { s.onUpdate(i, old, o) }) // a resync notifies of what is stored
+			i.progress.Notified(o, old != o, s.config.Now(), func() { s.onUpdate(i, old, o) }) // a resync reports the stored object as an update
 		},
 		DeleteFunc: func(deleted any) {
 			o, fresh := deleted.(*event.Object)
@@ -118,9 +118,9 @@ func (i *informer) key(name string) event.Key {
 	return i.resource.Key(namespace, name)
 }
 
-// version returns the version up to which the indexer shows the changes. What get returns
-// after it is no older. LastSyncResourceVersion is that of the reflector, which is ahead of
-// the indexer.
+// version returns the version up to which the indexer has every change. A later call of get
+// returns no older state. LastSyncResourceVersion is the version of the reflector, which is ahead
+// of the indexer.
 func (i *informer) version() string { return i.shared.GetStore().LastStoreSyncResourceVersion() }
 
 // get returns the object that the indexer has of a key, nil if none.
@@ -136,8 +136,8 @@ func (i *informer) get(k event.Key) *event.Object {
 	return o.(*event.Object)
 }
 
-// setFailing records an error, nil for none. It reports whether the reason has changed: the
-// text of an error may change with every retry.
+// setFailing records an error, nil for none. It reports whether the reason has changed. The text
+// of an error may change with every retry.
 func (i *informer) setFailing(err error, now time.Time) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -149,9 +149,9 @@ func (i *informer) setFailing(err error, now time.Time) bool {
 	return changed
 }
 
-// listerWatcher lists and watches. It records whether that succeeds, since client-go does not
-// tell what it retries. A list that succeeds is not enough: the watch after it may be
-// forbidden.
+// listerWatcher lists and watches for an informer. It records whether that succeeds, because
+// client-go does not report what it retries. An informer works only when its watch is open: after
+// a successful list, the watch may be forbidden.
 func (s *Set) listerWatcher(i *informer) cache.ListerWatcher {
 	from := apistream.Resource{GroupVersionResource: i.resource.GroupVersionResource(), Namespace: i.namespace}
 	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
@@ -216,8 +216,8 @@ func (s *Set) shown(i *informer, e watch.Event) {
 	i.shown(e)
 }
 
-// decode returns a function that makes the cached form of an object as soon as it is read.
-// Objects that can never be selected have no body.
+// decode returns a function that reads an object into its cached form. An object that can never
+// be selected gets no body.
 func (s *Set) decode(i *informer) apistream.Decode {
 	decoder := s.config.Converter.Decoder(i.resource, i.packer, s.namespaces.MaySelect, s.shapeOf(i.resource))
 	paths, many := s.references.PathsOf(i.resource), sync.Once{}

@@ -24,10 +24,10 @@ func newStandby(t *testing.T) *standby {
 		started:   func() error { s.marks = append(s.marks, "started"); return nil },
 		finished:  func(int) error { s.marks = append(s.marks, "completed"); s.done = true; return nil },
 	}}, testResource)
-	close(s.watched.first) // it has synced
+	close(s.watched.firstSynced) // it has synced
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
-	go func() { defer close(ended); s.takePart(ctx, s.watched) }()
+	go func() { defer close(ended); s.joinTerms(ctx, s.watched) }()
 	t.Cleanup(func() { cancel(); <-ended })
 	return s
 }
@@ -128,7 +128,7 @@ func TestWhatWasSeenAtRestIsRememberedForAWhile(t *testing.T) {
 		s := newStandby(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		go s.forgetOften(ctx)
+		go s.forgetRegularly(ctx)
 		other := &event.Object{Namespace: "default", Name: "other", UID: "O", ResourceVersion: "4", Body: event.JSON([]byte(`{}`))}
 		s.list(object("A", "1"))
 		s.list(other)

@@ -180,8 +180,8 @@ func TestNothingIsLeftOfWhatIsStopped(t *testing.T) {
 			t.Errorf("%v are dirty", k)
 		}
 	}
-	if n := len(r.Stopped()); n != remembered {
-		t.Errorf("%d stopped resources are remembered, want %d", n, remembered)
+	if n := len(r.Stopped()); n != maxStopped {
+		t.Errorf("%d stopped resources are remembered, want %d", n, maxStopped)
 	}
 }
 

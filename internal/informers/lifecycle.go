@@ -37,15 +37,15 @@ func (s *Set) apply(ctx context.Context, a *answer) {
 	}
 }
 
-// plan is a resource that is to be watched.
+// plan is a resource to watch.
 type plan struct {
 	resource event.Resource
 	followed bool // watched only because others refer to it
 }
 
-// replan returns the resources that are no longer selected, those that must be watched in
-// another way, and those to start. The first two are no longer in s.watched when it returns,
-// but their informers still run.
+// replan returns the resources that are no longer selected, those to restart because they are
+// watched differently now, and those to start. It removes the first two from s.watched, but their
+// informers still run.
 func (s *Set) replan(a *answer) (gone, stale []*watched, starting []plan) {
 	var plans []plan
 	wanted := map[schema.GroupResource]plan{}
@@ -73,7 +73,7 @@ func (s *Set) replan(a *answer) (gone, stale []*watched, starting []plan) {
 			gone = append(gone, w)
 			delete(s.watched, gr)
 		case p != plan{w.resource, w.followed}:
-			stale = append(stale, w) // another version, kind or scope, or selected in another way
+			stale = append(stale, w) // another version, kind or scope, or newly selected or not selected by reference
 			delete(s.watched, gr)
 		default:
 			delete(wanted, gr)
@@ -90,8 +90,7 @@ func (s *Set) replan(a *answer) (gone, stale []*watched, starting []plan) {
 // State is the state of an informer.
 type State string
 
-// The states of an informer. A degraded informer retries without end, and keeps what it has
-// shown before.
+// The states of an informer. A degraded informer retries forever, and keeps its objects.
 const (
 	Starting State = "starting" // its first list is not complete
 	Synced   State = "synced"
@@ -108,7 +107,7 @@ func (a State) Worse(b State) bool {
 // The reasons for which an informer is stopped, besides the end of the process.
 const (
 	notServed    = "not_served"                   // discovery no longer shows the resource
-	notSelected  = string(discovery.NotSelected)  // a selector that named it means another one now
+	notSelected  = string(discovery.NotSelected)  // the selector that matched it matches another resource now
 	notWatchable = string(discovery.NotWatchable) // it no longer supports list and watch
 	moved        = "moved"                        // it was started again in another version, kind or scope
 )
@@ -139,17 +138,17 @@ func (i *informer) noteSynced(now time.Time) {
 	i.began = now
 }
 
-// remembered bounds the number of stopped resources that are remembered: a cluster may make
-// and remove definitions without end.
-const remembered = 100
+// maxStopped limits the stopped resources to remember, because a cluster can create and remove
+// definitions forever.
+const maxStopped = 100
 
-// stopped are the resources that were stopped last, the latest last.
+// stopped holds the resources that were stopped last, the latest at the end.
 type stopped []Status
 
 func (s *stopped) note(st Status) {
 	s.forget(st.Resource.GroupResource())
 	*s = append(*s, st)
-	if n := len(*s) - remembered; n > 0 {
+	if n := len(*s) - maxStopped; n > 0 {
 		*s = slices.Delete(*s, 0, n)
 	}
 }
@@ -158,15 +157,16 @@ func (s *stopped) forget(gr schema.GroupResource) {
 	*s = slices.DeleteFunc(*s, func(st Status) bool { return st.Resource.GroupResource() == gr })
 }
 
-// Stopped returns the resources that are no longer watched, with reason and time, the latest
-// last. It remembers a limited number of them.
+// Stopped returns the resources that are no longer watched, with reason and time, the latest at
+// the end. Their number is limited.
 func (s *Set) Stopped() []Status {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return slices.Clone(s.stopped)
 }
 
-// noteStopped records and logs the resources that an answer of discovery stopped.
+// noteStopped records and logs the resources that were stopped or restarted because of an answer
+// of discovery.
 func (s *Set) noteStopped(before map[schema.GroupResource]event.Resource, a *answer) {
 	now := s.resources()
 	s.mu.Lock()

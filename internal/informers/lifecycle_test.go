@@ -84,12 +84,12 @@ func TestStoppedForAReason(t *testing.T) {
 		t.Error("what is watched again is among what is stopped")
 	}
 	many := map[schema.GroupResource]event.Resource{}
-	for n := range 3 * remembered {
+	for n := range 3 * maxStopped {
 		gr := schema.GroupResource{Group: "example.com", Resource: fmt.Sprintf("r%d", n)}
 		many[gr] = resource(gr, "v1")
 	}
 	b.noteStopped(many, a)
-	if n := len(b.Stopped()); n != remembered {
-		t.Errorf("%d are remembered, want %d", n, remembered)
+	if n := len(b.Stopped()); n != maxStopped {
+		t.Errorf("%d are remembered, want %d", n, maxStopped)
 	}
 }

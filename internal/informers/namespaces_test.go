@@ -264,5 +264,5 @@ func TestOnlySomeNamespacesAreAllowed(t *testing.T) {
 // again has all resources ask at once what they may do, instead of after a while.
 func (r *running) again(t *testing.T) {
 	t.Helper()
-	r.eachWatched((*watched).lookAgain)
+	r.eachWatched((*watched).requestAlign)
 }

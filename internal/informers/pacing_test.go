@@ -18,7 +18,7 @@ type counting struct {
 	asked, waited atomic.Int32
 }
 
-// Wait is part of [flowcontrol.RateLimiter].
+// Wait implements [flowcontrol.RateLimiter].
 func (c *counting) Wait(ctx context.Context) error {
 	c.asked.Add(1)
 	if c.TryAccept() {

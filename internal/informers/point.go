@@ -8,8 +8,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/ledger"
 )
 
-// Point returns the present consistency point of a resource. ok is false while the informers
-// have not listed the resource, or while it does not take part in a term.
+// Point returns the present consistency point of a resource. ok is false until the informers have
+// listed the resource, and until its first sync is complete.
 func (s *Set) Point(gr schema.GroupResource) (p ledger.Point, ok bool) {
 	w := s.watchedFor(gr)
 	if w == nil || !w.snapshot.done.Load() || !w.synced() {
@@ -22,7 +22,7 @@ func (s *Set) Point(gr schema.GroupResource) (p ledger.Point, ok bool) {
 		stored[n] = i.shared.GetStore().LastStoreSyncResourceVersion()
 	}
 	for _, i := range all {
-		i.progress.Lock() // the handlers of all informers wait, so that the parts fit together
+		i.progress.Lock() // stops the handlers of all informers, so that the parts are consistent
 	}
 	defer func() {
 		for _, i := range all {
@@ -46,9 +46,9 @@ func (s *Set) Point(gr schema.GroupResource) (p ledger.Point, ok bool) {
 	return p, len(all) > 0
 }
 
-// Selection identifies what is known of a resource without a notification: another number
-// means that objects may have been selected or deselected without a change of their own, or
-// that informers started, whose first list does not show what was deleted before. It is 0 for
+// Selection returns a number that changes whenever the selected objects of a resource may have
+// changed without a notification: objects were selected or deselected without a change of their
+// own, or informers started, whose first list does not show what was deleted before. It is 0 for
 // a resource that is not watched.
 func (s *Set) Selection(gr schema.GroupResource) uint64 {
 	w := s.watchedFor(gr)
@@ -58,11 +58,12 @@ func (s *Set) Selection(gr schema.GroupResource) uint64 {
 	return w.selected.Load()
 }
 
-// reselect gives a resource another selection. It comes before whatever depends on it.
+// reselect gives a resource a new number for [Set.Selection]. Call it before anything that uses
+// the new selection.
 func (s *Set) reselect(w *watched) { w.selected.Store(s.selections.Add(1)) }
 
-// Marked returns a point that is reached only when the bus has every change that was reported
-// before this call.
+// Marked returns the point with a new mark: it is reached only when the bus has every change that
+// was reported before this call.
 func (s *Set) Marked(p ledger.Point) ledger.Point {
 	p.Mark = s.ledger.Mark(p.Resource.GroupResource())
 	return p
@@ -71,8 +72,8 @@ func (s *Set) Marked(p ledger.Point) ledger.Point {
 // Reached reports whether the bus has every change before a point.
 func (s *Set) Reached(p ledger.Point) bool { return s.ledger.Reached(p.Mark) }
 
-// Clean calls f with every object of a resource that the bus has unless an earlier run left
-// something undone, until f returns false. Objects with a change on its way are left out.
+// Clean calls f with the key of every object of a resource that has no unacknowledged change,
+// until f returns false. The bus has these objects, unless an earlier run left something undone.
 func (s *Set) Clean(gr schema.GroupResource, f func(event.Key) bool) {
 	w := s.watchedFor(gr)
 	if w == nil {
@@ -87,5 +88,5 @@ func (s *Set) Clean(gr schema.GroupResource, f func(event.Key) bool) {
 	}
 }
 
-// IsClean reports whether no change of a key is on its way to the bus.
+// IsClean reports whether a key has no unacknowledged change.
 func (s *Set) IsClean(k event.Key) bool { return !s.ledger.IsDirty(k) }

@@ -10,12 +10,12 @@ import (
 	"github.com/kuberelay/kuberelay/internal/references"
 )
 
-// referring is the objects of a Set as a [references.Graph] sees them.
+// referring implements [references.Objects] over the objects of a Set.
 type referring struct{ *Set }
 
 var _ references.Objects = referring{}
 
-// References is part of [references.Objects].
+// References implements [references.Objects].
 func (s referring) References(k event.Key) ([]event.Reference, bool) {
 	w := s.watchedFor(k.GroupResource())
 	if w == nil {
@@ -38,7 +38,7 @@ func (s referring) References(k event.Key) ([]event.Reference, bool) {
 	}
 }
 
-// Find is part of [references.Objects].
+// Find implements [references.Objects].
 func (s referring) Find(k event.Key) (*event.Object, references.Presence) {
 	w := s.watchedFor(k.GroupResource())
 	if w == nil {
@@ -58,7 +58,7 @@ func (s referring) Find(k event.Key) (*event.Object, references.Presence) {
 	return i.get(k), references.Settled
 }
 
-// ReferenceChanged is part of [references.Objects].
+// ReferenceChanged implements [references.Objects].
 func (s referring) ReferenceChanged(k event.Key) bool {
 	w := s.watchedFor(k.GroupResource())
 	if w == nil || !w.followed {
@@ -69,7 +69,7 @@ func (s referring) ReferenceChanged(k event.Key) bool {
 	return true
 }
 
-// updateReferences finds out what all objects of an informer refer to, once it has synced.
+// updateReferences updates the references of all objects of an informer that has synced.
 func (s *Set) updateReferences(w *watched, i *informer) {
 	if !s.references.Enabled() {
 		return
@@ -79,14 +79,14 @@ func (s *Set) updateReferences(w *watched, i *informer) {
 	}
 	for _, k := range s.references.Sources(w.groupResource()) {
 		if i.namespace == "" || i.namespace == k.Namespace {
-			s.references.Update(k) // an object that is gone refers to nothing
+			s.references.Update(k) // a deleted object refers to nothing
 		}
 	}
 	s.completeReferences()
 }
 
-// completeReferences finds out whether every object that may refer to others is known. If
-// that is new, all objects that are selected by reference are looked at again.
+// completeReferences checks whether every object that may refer to others is known. When that
+// becomes true, it enqueues all objects that are selected by reference.
 func (s *Set) completeReferences() {
 	if !s.references.Complete(s.referencesListed) {
 		return
@@ -102,12 +102,12 @@ func (s *Set) completeReferences() {
 		}
 		s.config.Compare(w.groupResource())
 	})
-	s.config.Discovered() // an object that nothing refers to any more may be of a resource that nothing watches
+	s.config.Discovered() // the bus may have objects that were selected by reference, of a resource that is no longer watched
 }
 
 func (s *Set) referencesListed() bool {
 	a := s.lastAnswer()
-	// A group that fails may have objects that refer to others.
+	// A group whose discovery fails may have objects that refer to others.
 	complete := a != nil && len(a.catalog.Failed) == 0
 	s.eachWatched(func(w *watched) { complete = complete && w.listed() })
 	for _, r := range s.references.Resources() {
@@ -116,7 +116,7 @@ func (s *Set) referencesListed() bool {
 	return complete
 }
 
-// startReferenced starts watching resources that are referred to for the first time.
+// startReferenced starts the informers of resources to which an object refers for the first time.
 func (s *Set) startReferenced(ctx context.Context) {
 	if a := s.lastAnswer(); a != nil {
 		s.apply(ctx, a)
@@ -124,7 +124,7 @@ func (s *Set) startReferenced(ctx context.Context) {
 	}
 }
 
-// ForgetReferences says that a resource is gone: its objects refer to nothing.
+// ForgetReferences forgets the references of the objects of a resource that is gone.
 func (s *Set) ForgetReferences(gr schema.GroupResource) { s.references.Forget(gr) }
 
 // byOwner is the index of objects by the UIDs of their controllers.
@@ -147,7 +147,7 @@ func (s *Set) indexers() cache.Indexers {
 	}}
 }
 
-// describeOwners completes a view.
+// describeOwners adds the owners of the objects to a view.
 func (s *Set) describeOwners(k event.Key, v *event.View) {
 	if !s.references.FollowsOwners() {
 		return
@@ -163,8 +163,8 @@ func (s *Set) describeOwners(k event.Key, v *event.View) {
 	}
 }
 
-// enqueueOwned enqueues the objects that may have waited for what an informer has listed:
-// those that it owns, and those that these own.
+// enqueueOwned enqueues the objects that may have waited for the objects of an informer: those
+// that they own, directly or indirectly.
 func (s *Set) enqueueOwned(i *informer) {
 	if !s.references.FollowsOwners() {
 		return
@@ -182,7 +182,7 @@ func (s *Set) enqueueOwned(i *informer) {
 		seen[uid] = true
 		s.eachWatched(func(of *watched) {
 			for _, i := range of.all() {
-				objects, _ := i.shared.GetIndexer().ByIndex(byOwner, uid) // there is such an index
+				objects, _ := i.shared.GetIndexer().ByIndex(byOwner, uid) // no error: the index exists
 				for _, o := range objects {
 					o := o.(*event.Object)
 					s.EnqueueLowPriority(of.resource.Key(o.Namespace, o.Name))

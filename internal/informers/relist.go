@@ -12,21 +12,21 @@ import (
 	"github.com/kuberelay/kuberelay/internal/discovery"
 )
 
-// relistAfter is how long after a change of its definition a resource is listed again. The
-// API server watches definitions too. It serves the old one until it has seen the change and
-// the present requests have ended, which takes a second or two.
+// relistAfter is the delay between a change of a definition and the new list of its resource. The
+// API server watches definitions too. It uses the old one until it has seen the change and the
+// current requests have ended, which takes a second or two.
 const relistAfter = 5 * time.Second
 
-// redefined lists the resources again that may be served in another way.
+// redefined requests a new list of each resource that the API server may serve differently now.
 func (s *Set) redefined(r discovery.Redefinition) {
 	s.eachWatched(func(w *watched) {
 		if r.Concerns(w.resource) {
-			w.redefine()
+			w.requestRelist()
 		}
 	})
 }
 
-func (w *watched) redefine() {
+func (w *watched) requestRelist() {
 	select {
 	case w.redefined <- struct{}{}:
 	default:
@@ -64,7 +64,7 @@ func (i *informer) listAgain() {
 	i.endWatch()
 }
 
-// proveHistory ends the present watch, so that the next one needs a proof to continue.
+// proveHistory ends the present watch, so that the next one has to prove the history.
 func (i *informer) proveHistory() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -87,9 +87,9 @@ func (i *informer) stopCount() int {
 	return i.stops
 }
 
-// watching returns the context of a new watch, and releases that of the watch before, which
-// has ended. If a watch was told to end after [informer.stopCount] returned stops, the new
-// context is canceled: what was checked before the call does not cover the reason.
+// watching returns the context of a new watch, and releases the context of the previous watch,
+// which has ended. If a watch was told to end after [informer.stopCount] returned stops, the new
+// context is canceled, because the caller's checks are outdated.
 func (i *informer) watching(ctx context.Context, stops int) context.Context {
 	ctx, cancel := context.WithCancel(ctx)
 	i.mu.Lock()
@@ -102,8 +102,8 @@ func (i *informer) watching(ctx context.Context, stops int) context.Context {
 	return ctx
 }
 
-// beginList records the version of the API server that returns a list. If it is not known,
-// the next watch begins with a list again.
+// beginList records the version of the API server before a list. If the version is unknown, the
+// next watch begins with a list again.
 func (s *Set) beginList(ctx context.Context, i *informer) {
 	i.mu.Lock()
 	i.relist = false
@@ -117,11 +117,11 @@ func (s *Set) beginList(ctx context.Context, i *informer) {
 	i.built = built
 }
 
-// versionAge is how old the version of the API server may be when a watch ended by itself.
+// versionAge is the maximum age of the API server's version if the last watch ended by itself.
 const versionAge = 30 * time.Second
 
-// sameContent reports whether a list would return the listed objects in the same form now.
-// Ended means that the watch ended by itself, as watches do.
+// sameContent reports whether a list would return unchanged objects in the same form as the last
+// list did. ended means that the watch ended by itself, as watches do.
 func (s *Set) sameContent(ctx context.Context, i *informer, ended bool) (bool, error) {
 	i.mu.Lock()
 	relist, built := i.relist, i.built
@@ -137,23 +137,24 @@ func (s *Set) sameContent(ctx context.Context, i *informer, ended bool) (bool, e
 	return now == built, err
 }
 
-// mayBeRedefined reports whether a definition may have changed unseen: if access to
-// definitions is denied, the end of a watch is the only sign. The group of every custom
-// resource has a dot.
+// mayBeRedefined reports whether a definition in a group may have changed unseen. If access to
+// definitions is denied, the end of a watch is the only sign of a change. The group of every
+// custom resource has a dot.
 func (s *Set) mayBeRedefined(group string) bool {
 	d := s.definitions.Load()
 	return d != nil && strings.Contains(group, ".") && !d.HasSynced()
 }
 
-// server is the build of the API server.
+// server is the last known version of the API server.
 type server struct {
 	sync.Mutex
-	asked   time.Time // before the request
+	asked   time.Time // right before the request
 	version string
 }
 
-// serverVersion returns the build of the API server, "" if it does not tell. An answer to a
-// request made at since or later is used again, so that many informers ask once.
+// serverVersion returns the version of the API server, "" if the API server does not tell it. It
+// reuses the answer of a request made at since or later, so that many informers cause one
+// request.
 func (s *Set) serverVersion(ctx context.Context, since time.Time) (string, error) {
 	s.server.Lock()
 	defer s.server.Unlock()
@@ -171,7 +172,7 @@ func (s *Set) serverVersion(ctx context.Context, since time.Time) (string, error
 	case apierrors.IsForbidden(err), apierrors.IsNotFound(err):
 		text = nil
 	case err != nil:
-		return "", fmt.Errorf("ask the API server for its version: %w", err)
+		return "", fmt.Errorf("get the version of the API server: %w", err)
 	}
 	s.server.asked, s.server.version = asked, string(text)
 	return s.server.version, nil

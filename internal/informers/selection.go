@@ -35,8 +35,8 @@ func (s *Set) lenOf(i *informer) int {
 	return n
 }
 
-// namespaceChanged makes every resource find out again which namespaces it covers, and
-// enqueues every object of the namespace.
+// namespaceChanged makes every namespaced resource align its informers, and enqueues every object
+// of the namespace.
 func (s *Set) namespaceChanged(namespace string) {
 	if !s.namespaces.Listed() {
 		return // nothing has started yet
@@ -46,7 +46,7 @@ func (s *Set) namespaceChanged(namespace string) {
 		if !w.resource.Namespaced {
 			return
 		}
-		w.lookAgain()
+		w.requestAlign()
 		s.reselect(w)
 		for _, k := range w.keysIn(namespace) {
 			s.references.Update(k)
@@ -55,7 +55,7 @@ func (s *Set) namespaceChanged(namespace string) {
 	})
 }
 
-// Interest says whether an object of a key belongs on the bus. It does not block.
+// Interest reports whether an object of a key belongs on the bus. It does not block.
 func (s *Set) Interest(k event.Key) ledger.Interest {
 	of := ledger.Interest{Selected: s.selects(k), Published: true}
 	if w := s.watchedFor(k.GroupResource()); s.config.Shape != nil && w != nil {
@@ -67,8 +67,8 @@ func (s *Set) Interest(k event.Key) ledger.Interest {
 	return of
 }
 
-// selects reports whether an object belongs on the bus, if it exists and its content is
-// selected too.
+// selects reports whether the selection of namespaces and references includes an object. The
+// filter is not part of it.
 func (s *Set) selects(k event.Key) bool {
 	selected := s.namespaces.Selects(k.Namespace)
 	if !selected || !s.references.Enabled() {
@@ -81,10 +81,9 @@ func (s *Set) selects(k event.Key) bool {
 	return s.references.Selects(w.resource, k)
 }
 
-// publishesDeselected reports whether a deselected event is published for an object on the
-// bus that is not selected. It always is for an object that leaves because the labels of its
-// namespace change, or because nothing refers to it any more. For an object that another
-// configuration selected, it depends on [Config.PublishDeselected].
+// publishesDeselected reports whether an object on the bus that is not selected gets a deselected
+// event. It always does if the labels of its namespace changed, or if nothing refers to it any
+// more. If another configuration selected it, [Config.PublishDeselected] decides.
 func (s *Set) publishesDeselected(k event.Key) bool {
 	if !s.namespaces.MaySelect(k.Namespace) {
 		return s.config.PublishDeselected
@@ -95,7 +94,7 @@ func (s *Set) publishesDeselected(k event.Key) bool {
 	return true
 }
 
-// deselect turns the live object of a view, which is not selected, into a tombstone.
+// deselect replaces the live object of a view, which is not selected, by a tombstone.
 func (s *Set) deselect(k event.Key, v *event.View) {
 	o := v.Live
 	v.Live = nil
@@ -105,9 +104,9 @@ func (s *Set) deselect(k event.Key, v *event.View) {
 	v.Tombstones = append(v.Tombstones, event.Tombstone{UID: string(o.UID), Deselected: true, Observed: s.config.Now(), Cause: event.CauseWatch, Object: kept(o)})
 }
 
-// unselect does so for an object that is not selected by its content. The tombstone is made
-// here if there is none yet: the bus may have the object from an earlier run.
-func (s *Set) unselect(v *event.View) {
+// deselectByContent does the same for an object that the filter does not select. It adds a
+// tombstone if there is none, because the bus may have the object from an earlier run.
+func (s *Set) deselectByContent(v *event.View) {
 	uid := string(v.Live.UID)
 	v.Live = nil
 	if _, gone := v.Tombstone(uid); !gone {
@@ -115,8 +114,8 @@ func (s *Set) unselect(v *event.View) {
 	}
 }
 
-// kept returns the last state for a tombstone: nil for an object whose body was not kept,
-// since it is not published. The bus has the last state then, if there is one.
+// kept returns the last state for a tombstone. It is nil for an object without a body, which is
+// not published: then only the bus may have a last state.
 func kept(o *event.Object) *event.Object {
 	if o.Body.None() {
 		return nil
@@ -124,8 +123,8 @@ func kept(o *event.Object) *event.Object {
 	return o
 }
 
-// objectCount counts the objects of an informer by namespace, so that metrics and readiness
-// need not list them. The zero value is ready to use.
+// objectCount counts the objects of an informer by namespace, so that metrics and readiness do
+// not have to list them. The zero value is ready to use.
 type objectCount struct {
 	mu sync.Mutex
 	of map[string]tally
@@ -133,7 +132,7 @@ type objectCount struct {
 
 type tally struct {
 	all      int
-	selected int // by their content
+	selected int // by the filter
 }
 
 // change counts an object before and after a change; nil is none.
@@ -179,8 +178,7 @@ func (c *objectCount) none() bool {
 	return true
 }
 
-// selected returns the number of objects that are selected by their content, in the
-// namespaces that match.
+// selected returns the number of objects that the filter selects, in the namespaces that match.
 func (c *objectCount) selected(namespace func(string) bool) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

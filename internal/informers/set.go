@@ -1,13 +1,12 @@
-// Package informers watches the selected resources of a cluster with one shared informer
-// each, which it starts and stops as discovery finds them, and knows the state of every key.
+// Package informers watches each selected resource of a cluster with a shared informer, which it
+// starts and stops as discovery requires. It knows the state of every key.
 //
 // It guarantees that it enqueues a key after every change of its object that the API server
-// reports, and again at every resync; that [Set.Lookup] shows the state after that change or
-// a later one; and that it keeps a tombstone of each UID that is gone until the bus has its
-// delete. A list that failed, a discovery that failed, and an informer that was stopped never
-// make a tombstone.
+// reports, and again at every resync; that [Set.Lookup] shows the state after that change or a
+// later one; and that it keeps a tombstone of each deleted UID until the bus has the delete. A
+// failed list, a failed discovery and a stopped informer never make a tombstone.
 //
-// It does not know what happened while it was not running. Package reconcile finds that out.
+// It does not know what happened while it was not running. Package reconcile does.
 package informers
 
 import (
@@ -32,7 +31,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/references"
 )
 
-// Config says what to watch and whom to tell. All fields are required unless noted.
+// Config configures a [Set]. All fields are required unless noted.
 type Config struct {
 	Dynamic   dynamic.Interface
 	Streams   *apistream.Client // for the lists and watches of selected resources
@@ -45,22 +44,22 @@ type Config struct {
 	Ledger    *ledger.Ledger // gets what the watches show
 	Converter *event.Converter
 
-	// Shape returns which part of the objects of a resource is published. If nil, all of
-	// every object is.
+	// Shape returns which part of the objects of a resource is published. If Shape is nil,
+	// everything is.
 	Shape func(event.Resource) event.Shape
 
-	// Access finds out what the forwarder may read. If nil, only the requests themselves do.
+	// Access finds out what the forwarder may read. If it is nil, only failed requests tell.
 	Access *discovery.Access
 
 	Selection     discovery.Selection
 	Namespaces    discovery.NamespaceSelection
-	LabelSelector string // for the API server, as is FieldSelector; may be empty
+	LabelSelector string // applied by the API server, like FieldSelector; may be empty
 	FieldSelector string
 	Resync        time.Duration // the interval at which every key is enqueued again, 0 for never
 	Rediscover    time.Duration // the interval of discovery while no CustomResourceDefinition changes
 
-	// Follow are the paths of fields that refer to objects, which are then selected too; see
-	// [references.New]. With [references.Owners] among them, a view has its owner.
+	// Follow has the paths of fields whose referenced objects are selected too; see
+	// [references.New]. If it has [references.Owners], a view has the owner of its object.
 	Follow []string
 
 	// PublishDeselected publishes a deselected event for the objects on the bus that another
@@ -68,8 +67,8 @@ type Config struct {
 	PublishDeselected bool
 
 	// Standby makes the Set enqueue nothing before [Set.StartLeading]. Remember is how long a
-	// standby remembers when and how objects changed or were deleted: as long as there may be
-	// no leader. Reconciliation finds what it forgets.
+	// standby remembers changes and deletes, at least the longest time without a leader.
+	// Reconciliation finds what it forgets.
 	Standby  bool
 	Remember time.Duration
 
@@ -77,19 +76,19 @@ type Config struct {
 	// work: the first list, and a resync. They must not block.
 	Enqueue, EnqueueLowPriority func(event.Key)
 
-	// Compare is called when a resource has synced, or is no longer served: the bus is to be
-	// compared with the cluster. It must not block.
+	// Compare is called when a resource has synced or is no longer served. It requests a
+	// comparison of the bus with the cluster. It must not block.
 	Compare func(schema.GroupResource)
 
-	// Discovered is called when the first discovery was acted upon: from then on, a resource
-	// that is not watched is not selected. With Follow it is called again each time when all
+	// Discovered is called when the result of the first discovery is in effect: from then on, a
+	// resource that is not watched is not selected. With Follow it is called again whenever all
 	// references have become known. It must not block.
 	Discovered func()
 
 	// Snapshots keeps the markers of first syncs.
 	Snapshots Snapshots
 
-	// InformerMetrics is for client-go, nil for none.
+	// InformerMetrics gets the metrics of client-go's informers; nil for none.
 	InformerMetrics cache.InformerMetricsProvider
 
 	Now        func() time.Time
@@ -122,12 +121,12 @@ type Set struct {
 	stopped    stopped                         // the resources that were stopped last
 }
 
-// answer is what discovery found, and what the selection picks of it.
+// answer is the result of discovery, and what the selection picks of it.
 type answer struct {
 	catalog    *discovery.Catalog
 	resolution discovery.Resolution
 	followable map[schema.GroupKind]event.Resource
-	similar    map[string]string // by selector that matches nothing: see Unmatched
+	similar    map[string]string // by unmatched selector, see Unmatched
 }
 
 // New makes a Set that watches nothing until [Set.Run].
@@ -169,14 +168,14 @@ func (s *Set) Lookup(k event.Key) event.View {
 	switch {
 	case v.Live == nil:
 	case v.Live.Unselected:
-		s.unselect(&v)
+		s.deselectByContent(&v)
 	case !s.selects(k):
 		s.deselect(k, &v)
 	}
 	if v.Live != nil {
-		// A live object is not gone. A tombstone of its UID is older, since the object left the
-		// selection and is back, or is ahead of the cache, whose notification of the delete
-		// is on its way.
+		// A live object is not gone. A tombstone of its UID is either older, because the object
+		// left the selection and came back, or newer than the cache, which will report the delete
+		// soon.
 		v.Tombstones = slices.DeleteFunc(v.Tombstones, func(t event.Tombstone) bool { return t.UID == string(v.Live.UID) })
 	}
 	s.describeOwners(k, &v)
@@ -186,7 +185,7 @@ func (s *Set) Lookup(k event.Key) event.View {
 	return v
 }
 
-// Unpublishable says that the bus refuses the present state of a key, so that a first sync
+// Unpublishable records that the bus refuses the present state of a key, so that a first sync
 // does not wait for it.
 func (s *Set) Unpublishable(k event.Key) {
 	s.ledger.MarkUnpublishable(k)
@@ -202,7 +201,7 @@ func (s *Set) Watched() []schema.GroupResource {
 	return slices.Collect(maps.Keys(s.watched))
 }
 
-// Resources returns them with their versions and kinds.
+// Resources returns the watched resources with their versions and kinds, in no order.
 func (s *Set) Resources() []event.Resource {
 	var all []event.Resource
 	s.eachWatched(func(w *watched) { all = append(all, w.resource) })
@@ -212,7 +211,8 @@ func (s *Set) Resources() []event.Resource {
 // HasTombstone reports whether a delete of the key is due.
 func (s *Set) HasTombstone(k event.Key) bool { return s.ledger.HasTombstone(k) }
 
-// Settled says that the bus may lack less of a key than before: a first sync may be complete.
+// Settled records that the bus lacks less of a key than before, so that a first sync may be
+// complete.
 func (s *Set) Settled(k event.Key) {
 	if w := s.watchedFor(k.GroupResource()); w != nil {
 		s.advance(w)
@@ -225,7 +225,7 @@ func (s *Set) watchedFor(gr schema.GroupResource) *watched {
 	return s.watched[gr]
 }
 
-// lastAnswer returns nil before the first discovery was acted upon.
+// lastAnswer returns the answer that is in effect, nil before the first.
 func (s *Set) lastAnswer() *answer {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -242,8 +242,8 @@ func (s *Set) eachWatched(f func(*watched)) {
 	}
 }
 
-// EnqueueAll enqueues every key that an informer shows, as a resync does, and every dirty
-// one: its object may be gone.
+// EnqueueAll enqueues every key that an informer has, as a resync does, and every dirty key,
+// whose object may be gone.
 func (s *Set) EnqueueAll() {
 	s.eachWatched(s.reselect)
 	for _, k := range s.ledger.Dirty() {

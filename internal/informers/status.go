@@ -42,8 +42,8 @@ func (s *Set) status(count func(*informer) int) []Status {
 	return all
 }
 
-// Ready returns nil when discovery has answered and every informer has synced. Informers
-// whose access is denied do not count, unless that is all of them. Otherwise the error says
+// Ready returns nil when discovery has answered and every informer has synced. Informers to which
+// access is denied do not count, unless it is denied to all of them. Otherwise the error says
 // what Ready waits for.
 func (s *Set) Ready() error {
 	s.mu.RLock()
@@ -76,7 +76,7 @@ func (s *Set) Ready() error {
 	switch {
 	case len(waiting) > 0:
 	case forbidden != nil && readable == 0:
-		return fmt.Errorf("nothing of what is selected may be read: access denied to all %d resources; grant get, list and watch, or name the namespaces that may be read in KUBERELAY_NAMESPACES: %w", len(s.Watched()), forbidden)
+		return fmt.Errorf("access denied to all %d selected resources; grant get, list and watch, or name the readable namespaces in KUBERELAY_NAMESPACES: %w", len(s.Watched()), forbidden)
 	default:
 		return nil
 	}
@@ -88,7 +88,8 @@ func (s *Set) Ready() error {
 	return fmt.Errorf("not synced: %s%s", strings.Join(waiting[:min(show, len(waiting))], ", "), more)
 }
 
-// Listing returns the number of resources whose first list is going on, and of all watched resources.
+// Listing returns the number of resources whose first list is in progress, and the number of all
+// watched resources.
 func (s *Set) Listing() (listing, all int) {
 	return s.countResources(func(st Status) bool { return st.State == Starting })
 }
@@ -99,8 +100,8 @@ func (s *Set) Forbidden() (forbidden, all int) {
 	return s.countResources(func(st Status) bool { return apierrors.IsForbidden(st.Failing) })
 }
 
-// Failing returns the number of resources whose last list or watch failed for another reason, of all
-// watched resources, and one of the errors.
+// Failing returns the number of resources whose last list or watch failed for a reason other than
+// denied access, the number of all watched resources, and one of the errors.
 func (s *Set) Failing() (failing, all int, err error) {
 	failing, all = s.countResources(func(st Status) bool {
 		is := st.Failing != nil && !apierrors.IsForbidden(st.Failing)
@@ -112,12 +113,12 @@ func (s *Set) Failing() (failing, all int, err error) {
 	return failing, all, err
 }
 
-// countResources counts the resources of which one informer is as it says, and all of them.
-func (s *Set) countResources(is func(Status) bool) (n, all int) {
+// countResources counts the resources with at least one informer that matches, and all resources.
+func (s *Set) countResources(matches func(Status) bool) (n, all int) {
 	found := map[schema.GroupResource]bool{}
 	for _, st := range s.status(func(*informer) int { return 0 }) {
 		gr := st.Resource.GroupResource()
-		found[gr] = found[gr] || is(st)
+		found[gr] = found[gr] || matches(st)
 	}
 	for _, is := range found {
 		if is {
@@ -127,7 +128,7 @@ func (s *Set) countResources(is func(Status) bool) (n, all int) {
 	return n, len(found)
 }
 
-// collector makes metrics from the status at each scrape.
+// collector computes metrics from the status at each scrape.
 type collector struct{ set *Set }
 
 var (
@@ -141,7 +142,7 @@ var (
 	dirtyDesc   = prometheus.NewDesc("kuberelay_dirty_objects", "Objects whose present state the bus has not acknowledged; 0 means that everything is published. Alert if it is never 0 for several minutes; see the log for the object.", nil, nil)
 )
 
-// Describe is part of [prometheus.Collector].
+// Describe implements [prometheus.Collector].
 func (c collector) Describe(to chan<- *prometheus.Desc) {
 	to <- objectsDesc
 	to <- syncedDesc
@@ -153,7 +154,7 @@ func (c collector) Describe(to chan<- *prometheus.Desc) {
 	to <- oldestDesc
 }
 
-// Collect is part of [prometheus.Collector].
+// Collect implements [prometheus.Collector].
 func (c collector) Collect(to chan<- prometheus.Metric) {
 	type sum struct {
 		objects int
@@ -203,7 +204,7 @@ func (c collector) Collect(to chan<- prometheus.Metric) {
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// metrics are the counters; see collector for the state of the informers.
+// metrics has the counters. [collector] has the gauges of the informers' state.
 type metrics struct {
 	lists, watches *prometheus.CounterVec
 	changes        *prometheus.CounterVec
@@ -243,14 +244,15 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	return m
 }
 
-// opened counts a watch of a resource. Its lists count from 0 on, also if there is none.
+// opened counts a watch of a resource. It also creates the series of its lists, so that it shows
+// 0 before the first list.
 func (m *metrics) opened(resource string) {
 	m.lists.WithLabelValues(resource)
 	m.watches.WithLabelValues(resource).Inc()
 }
 
-// forget drops the series of a resource that is not watched any more. A resource that comes
-// back begins again at 0.
+// forget drops the series of a resource that is no longer watched. If the resource comes back,
+// its series begin at 0.
 func (m *metrics) forget(resource string) {
 	m.lists.DeleteLabelValues(resource)
 	m.watches.DeleteLabelValues(resource)

@@ -13,23 +13,23 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// term is the state of one leadership term, in which keys are enqueued.
+// term is one leadership term. Only in a term are keys enqueued.
 type term struct {
 	ctx     context.Context // ends with the term
 	end     context.CancelFunc
-	running sync.WaitGroup // resources that enqueue keys and write markers
+	running sync.WaitGroup // the resources that have joined the term
 }
 
-// terms tells every resource when a term begins or ends.
+// terms tells the resources when a term begins or ends.
 type terms struct {
 	mu      sync.Mutex
-	current *term         // nil as a standby
+	current *term         // nil on a standby
 	changed chan struct{} // closed when current changes
 }
 
 func newTerms() *terms { return &terms{changed: make(chan struct{})} }
 
-// join returns the present term, nil as a standby, and a channel that is closed when that
+// join returns the present term, nil on a standby, and a channel that is closed when that
 // changes. The caller must call running.Done on the term.
 func (t *terms) join() (now *term, changed <-chan struct{}) {
 	t.mu.Lock()
@@ -40,7 +40,7 @@ func (t *terms) join() (now *term, changed <-chan struct{}) {
 	return t.current, t.changed
 }
 
-// set returns the term before.
+// set sets the present term, and returns the previous one.
 func (t *terms) set(to *term) *term {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -57,17 +57,17 @@ func (t *terms) isStandby() bool {
 	return t.current == nil
 }
 
-// StartLeading makes a Set for [Config.Standby] enqueue keys from now on: first every key
-// that it knows, as if it had started now. Call [Set.RaiseEpoch] with the epochs that the
-// bus has before it. It does not block.
+// StartLeading makes a Set with [Config.Standby] enqueue keys from now on, first all that it
+// knows, as after a start. Before it, call [Set.RaiseEpoch] with the epochs on the bus. It does
+// not block.
 func (s *Set) StartLeading() {
 	t := &term{}
 	t.ctx, t.end = context.WithCancel(context.Background())
 	s.terms.set(t)
 }
 
-// StopLeading ends that. When it returns, the Set no longer writes a marker or enqueues a
-// key. Its informers go on.
+// StopLeading makes the Set a standby again. When it returns, the Set no longer writes markers or
+// enqueues keys. Its informers go on.
 func (s *Set) StopLeading() {
 	before := s.terms.set(nil)
 	if before == nil {
@@ -79,22 +79,22 @@ func (s *Set) StopLeading() {
 	s.ledger.ForgetFirstSyncs()
 }
 
-// enqueue enqueues a key if its resource takes part in a term. Otherwise the next term
-// enqueues all keys of the resource.
+// enqueue enqueues a key if its resource has joined a term. Otherwise the next term enqueues all
+// keys of the resource.
 func (s *Set) enqueue(k event.Key) {
-	if s.takesPart(k) {
+	if s.hasJoined(k) {
 		s.config.Enqueue(k)
 	}
 }
 
-// EnqueueLowPriority does so as background work.
+// EnqueueLowPriority is enqueue for background work.
 func (s *Set) EnqueueLowPriority(k event.Key) {
-	if s.takesPart(k) {
+	if s.hasJoined(k) {
 		s.config.EnqueueLowPriority(k)
 	}
 }
 
-func (s *Set) takesPart(k event.Key) bool {
+func (s *Set) hasJoined(k event.Key) bool {
 	if !s.config.Standby {
 		return true
 	}
@@ -102,12 +102,12 @@ func (s *Set) takesPart(k event.Key) bool {
 	return w == nil || w.snapshot.begun.Load()
 }
 
-// takePart makes a resource take part in every term until ctx ends.
-func (s *Set) takePart(ctx context.Context, w *watched) {
+// joinTerms makes a resource join every term until ctx ends.
+func (s *Set) joinTerms(ctx context.Context, w *watched) {
 	for {
 		now, changed := s.terms.join()
 		if now != nil {
-			s.partOf(ctx, now, w)
+			s.runTerm(ctx, now, w)
 			now.running.Done()
 		}
 		select {
@@ -118,19 +118,20 @@ func (s *Set) takePart(ctx context.Context, w *watched) {
 	}
 }
 
-func (s *Set) partOf(ctx context.Context, t *term, w *watched) {
+// runTerm runs the part of a resource in one term, until the term or ctx ends.
+func (s *Set) runTerm(ctx context.Context, t *term, w *watched) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(t.ctx, cancel)()
 	if s.epochIsDue(w) {
-		return // the informers, which may show states of the history before, are about to start again
+		return // the informers may have states of the previous history, and are about to restart
 	}
 	if !s.begin(ctx, w) {
 		return
 	}
 	select {
 	case <-ctx.Done():
-	case <-w.first:
+	case <-w.firstSynced:
 		s.finishSnapshot(ctx, w)
 	}
 }
@@ -143,11 +144,11 @@ func (s *Set) begin(ctx context.Context, w *watched) bool {
 	}
 	s.includeInFirstSync(w) // before one of them can be published
 	w.snapshot.begun.Store(true)
-	w.snapshot.once.Do(func() { close(w.snapshot.ever) })
+	w.snapshot.once.Do(func() { close(w.snapshot.everBegun) })
 	if !s.config.Standby {
 		return true // nothing is listed yet
 	}
-	s.includeInFirstSync(w) // the objects that came before the keys were enqueued
+	s.includeInFirstSync(w) // objects that arrived before begun was set
 	for _, i := range w.all() {
 		for _, name := range i.shared.GetStore().ListKeys() {
 			s.config.EnqueueLowPriority(i.key(name))
@@ -160,7 +161,8 @@ func (s *Set) begin(ctx context.Context, w *watched) bool {
 	return true
 }
 
-// includeInFirstSync does for the objects that a standby listed what onAdd does for a list.
+// includeInFirstSync adds the objects that a standby has listed to the first sync, as onAdd does
+// for a list.
 func (s *Set) includeInFirstSync(w *watched) {
 	if w.snapshot.done.Load() || w.snapshot.synced.Load() {
 		return
@@ -176,9 +178,9 @@ func (s *Set) includeInFirstSync(w *watched) {
 	}
 }
 
-// forgetOften makes a standby forget what it saw longer ago than [Config.Remember]: the
-// leader has published it, or reconciliation finds it.
-func (s *Set) forgetOften(ctx context.Context) {
+// forgetRegularly makes a standby forget changes that are older than [Config.Remember]. The
+// leader has published them, or reconciliation finds them.
+func (s *Set) forgetRegularly(ctx context.Context) {
 	_ = wait.PollUntilContextCancel(ctx, max(s.config.Remember/4, time.Millisecond), false, func(context.Context) (bool, error) {
 		if s.terms.isStandby() {
 			s.ledger.ForgetBefore(s.config.Now().Add(-s.config.Remember))
@@ -187,9 +189,9 @@ func (s *Set) forgetOften(ctx context.Context) {
 	})
 }
 
-// Snapshots keeps the markers of first syncs on the bus. The sync of a resource is its first
-// until the bus has a completed marker. The objects that it finds existed before the
-// forwarder, and the type of their first event says so.
+// Snapshots keeps the markers of first syncs on the bus. A sync of a resource is its first sync
+// until the bus has the completed marker. The objects that it finds existed before the forwarder,
+// as the type of their first event says.
 type Snapshots interface {
 	// Completed reports whether the bus has the completed marker of a resource.
 	Completed(context.Context, schema.GroupResource) (bool, error)
@@ -200,19 +202,19 @@ type Snapshots interface {
 
 // snapshot is the state of the first sync of a resource, in one term.
 type snapshot struct {
-	begun  atomic.Bool   // it is known whether this is a first sync, and keys are enqueued
-	ever   chan struct{} // closed when begun was true for the first time
-	once   sync.Once     // closes ever
-	done   atomic.Bool   // the bus has the completed marker
-	empty  chan struct{} // has a token when the number of unacknowledged objects may have become 0
-	synced atomic.Bool   // all objects of the first sync are enqueued
+	begun     atomic.Bool   // the resource has joined the term: keys are enqueued
+	everBegun chan struct{} // closed when begun was true for the first time
+	once      sync.Once     // closes everBegun
+	done      atomic.Bool   // the bus has the completed marker
+	empty     chan struct{} // has a token when the number of unacknowledged objects may have become 0
+	synced    atomic.Bool   // all objects of the first sync are enqueued
 }
 
 func newSnapshot() *snapshot {
-	return &snapshot{ever: make(chan struct{}), empty: make(chan struct{}, 1)}
+	return &snapshot{everBegun: make(chan struct{}), empty: make(chan struct{}, 1)}
 }
 
-// reset is for the next term.
+// reset prepares the snapshot for the next term.
 func (n *snapshot) reset() {
 	n.begun.Store(false)
 	n.done.Store(false)
@@ -255,7 +257,7 @@ func (s *Set) finishSnapshot(ctx context.Context, w *watched) {
 	}
 }
 
-// advance is called after each key that was settled, since it may be the last of a first sync.
+// advance is called after each settled key, because it may be the last key of a first sync.
 func (s *Set) advance(w *watched) {
 	if w.snapshot.done.Load() || !w.snapshot.synced.Load() || s.ledger.FirstSyncLeft(w.resource.GroupResource()) > 0 {
 		return
@@ -266,7 +268,7 @@ func (s *Set) advance(w *watched) {
 	}
 }
 
-// mark reads or writes a marker. It tries until it succeeds or ctx ends.
+// mark calls write, which reads or writes a marker, until it succeeds or ctx ends.
 func (s *Set) mark(ctx context.Context, w *watched, write func() error) bool {
 	level := slog.LevelWarn
 	return nil == markerBackoff.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) {

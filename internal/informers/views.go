@@ -13,7 +13,7 @@ import (
 
 var _ reconcile.Informers = (*Set)(nil)
 
-// DescribeResource says what is known of a resource now.
+// DescribeResource returns what is known of a resource now.
 func (s *Set) DescribeResource(gr schema.GroupResource) reconcile.ResourceView {
 	v := reconcile.ResourceView{
 		ReferencesKnown: s.references.IsComplete(),
@@ -28,10 +28,11 @@ func (s *Set) DescribeResource(gr schema.GroupResource) reconcile.ResourceView {
 	return v
 }
 
-// DescribeObject says what the informers show of a key now. It does not block.
+// DescribeObject returns what the informers show of a key now. It does not block.
 func (s *Set) DescribeObject(k event.Key) reconcile.ObjectView {
 	w := s.watchedFor(k.GroupResource())
-	// Whether the selection is known comes first: what is known then is in Selected.
+	// Ask first whether the selection is known, so that Selected includes everything known by
+	// then.
 	v := reconcile.ObjectView{
 		NamespacesKnown: s.namespaces.Ready() == nil,
 		NamespaceExists: s.namespaces.Exists(k.Namespace),
@@ -61,28 +62,28 @@ func (s *Set) Dirty() (n map[schema.GroupResource]int, oldest time.Time) {
 // between two times.
 func (s *Set) DirtyBetween(from, to time.Time) int { return s.ledger.Between(from, to) }
 
-// FirstSync returns how many objects the first syncs that are going on have found so far, and how
-// many of them the bus has not acknowledged. listing means that there can be more.
+// FirstSync returns how many objects the first syncs in progress have found so far, and how many
+// of these the bus has not acknowledged. listing means that there can be more.
 func (s *Set) FirstSync() (objects, left int, listing bool) {
 	s.eachWatched(func(w *watched) {
 		if !w.snapshot.begun.Load() || w.snapshot.done.Load() {
 			return
 		}
-		unacknowledged, lists := s.ledger.FirstSyncLeft(w.groupResource()), w.lists()
+		unacknowledged, lists := s.ledger.FirstSyncLeft(w.groupResource()), w.isListing()
 		if unacknowledged == 0 && !lists {
-			return // the bus has all that may be read
+			return // the bus has everything readable
 		}
 		objects, left, listing = objects+max(s.len(w), unacknowledged), left+unacknowledged, listing || lists
 	})
 	return objects, left, listing
 }
 
-// DirtySince returns when the oldest change of a key was observed that the bus lacks. It is false
-// if there is none.
+// DirtySince returns when the oldest change of a key that the bus lacks was observed. It returns
+// false if there is none.
 func (s *Set) DirtySince(k event.Key) (time.Time, bool) { return s.ledger.DirtySince(k) }
 
-// Decision returns what the last discovery decided of a resource that a selector matches. It is
-// false for any other, and before the first discovery.
+// Decision returns what the last discovery decided about a resource that a selector matches. It
+// returns false for other resources, and before the first discovery.
 func (s *Set) Decision(gr schema.GroupResource) (discovery.Decision, bool) {
 	a := s.lastAnswer()
 	if a == nil {
@@ -92,19 +93,19 @@ func (s *Set) Decision(gr schema.GroupResource) (discovery.Decision, bool) {
 	return d, ok
 }
 
-// Discovered reports whether the first discovery was acted upon.
+// Discovered reports whether the result of the first discovery is in effect.
 func (s *Set) Discovered() bool { return s.lastAnswer() != nil }
 
-// Unmatched has what was named and matches nothing now, each with a similar name that exists, ""
-// for none.
+// Unmatched has the entries of settings that match nothing now, each with a similar name that
+// exists, "" for none.
 type Unmatched struct {
 	Resources, ExcludedResources   map[string]string // selectors
 	Namespaces, ExcludedNamespaces map[string]string
 	NamespaceSelector              string // "" if it matches
 }
 
-// Unmatched returns what was named and matches nothing now. ok is false before the first discovery,
-// and before it is known which namespaces exist.
+// Unmatched returns the entries of settings that match nothing now. ok is false before the first
+// discovery, and until it is known which namespaces exist.
 func (s *Set) Unmatched() (u Unmatched, ok bool) {
 	a := s.lastAnswer()
 	if a == nil {
@@ -131,15 +132,15 @@ func (s *Set) AddTombstone(k event.Key, t event.Tombstone) {
 	s.enqueue(k)
 }
 
-// MarkOutlived records that a consistent read confirmed what the informers show of a key,
-// although the bus has a delete or a foreign event at a position, and enqueues the key.
+// MarkOutlived records that a consistent read confirmed the informers' state of a key, although
+// the bus has a delete or a foreign event at a position. It enqueues the key.
 func (s *Set) MarkOutlived(k event.Key, position uint64) {
 	s.ledger.MarkOutlived(k, position, s.config.Now())
 	s.enqueue(k)
 }
 
-// RenewMarkers writes the markers of a completed snapshot again if the bus has lost them.
-// They then come after the objects.
+// RenewMarkers writes the markers of a completed snapshot again if the bus has lost them. They
+// are then behind the objects.
 func (s *Set) RenewMarkers(ctx context.Context, gr schema.GroupResource) error {
 	w := s.watchedFor(gr)
 	if w == nil || !w.snapshot.done.Load() {

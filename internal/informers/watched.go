@@ -18,27 +18,27 @@ import (
 
 // watched is a resource and the informers that cover it.
 type watched struct {
-	resource event.Resource
-	followed bool // watched only because others refer to some of its objects
-	epoch    uint16
-	snapshot *snapshot
-	cancel   context.CancelFunc
-	stopped  chan struct{} // closed when all goroutines of the resource have ended
-	again    chan struct{} // has a token when the namespaces to cover may have changed
-	progress chan struct{} // has a token when synced may have become true
-	first    chan struct{} // closed when synced was true for the first time
-	missed   atomic.Bool   // logged as missing from discovery
-	selected atomic.Uint64 // see [Set.Selection]
+	resource    event.Resource
+	followed    bool // watched only because others refer to some of its objects
+	epoch       uint16
+	snapshot    *snapshot
+	cancel      context.CancelFunc
+	stopped     chan struct{} // closed when all goroutines of the resource have ended
+	realign     chan struct{} // has a token when the namespaces to cover may have changed
+	progress    chan struct{} // has a token when synced may have become true
+	firstSynced chan struct{} // closed when synced was true for the first time
+	missed      atomic.Bool   // it was logged as missing from discovery
+	selected    atomic.Uint64 // see [Set.Selection]
 
 	redefined chan struct{} // has a token when the resource must be listed again
 
 	mu        sync.RWMutex
 	aligned   bool                 // the informers have started, or none is needed
 	informers map[string]*informer // by namespace, "" for all
-	denied    map[string]denial    // by namespace: no informer, since access is denied
+	denied    map[string]denial    // by namespace, "" for all
 }
 
-// denial is why a namespace of a resource, or all of it, is not watched.
+// denial is the reason why a namespace of a resource, or the whole resource, is not watched.
 type denial struct {
 	err   error
 	since time.Time
@@ -47,7 +47,7 @@ type denial struct {
 func newWatched(r event.Resource, followed bool, cancel context.CancelFunc) *watched {
 	return &watched{
 		resource: r, followed: followed, snapshot: newSnapshot(), cancel: cancel,
-		stopped: make(chan struct{}), again: make(chan struct{}, 1), progress: make(chan struct{}, 1), first: make(chan struct{}),
+		stopped: make(chan struct{}), realign: make(chan struct{}, 1), progress: make(chan struct{}, 1), firstSynced: make(chan struct{}),
 		redefined: make(chan struct{}, 1),
 		informers: map[string]*informer{}, denied: map[string]denial{},
 	}
@@ -87,22 +87,22 @@ func (w *watched) keysIn(namespace string) []event.Key {
 	return keys
 }
 
-// lookAgain makes the resource find out again which namespaces to cover.
-func (w *watched) lookAgain() {
+// requestAlign makes the resource align its informers with the namespaces to cover.
+func (w *watched) requestAlign() {
 	select {
-	case w.again <- struct{}{}:
+	case w.realign <- struct{}{}:
 	default:
 	}
 }
 
-func (w *watched) advanced() {
+func (w *watched) noteProgress() {
 	select {
 	case w.progress <- struct{}{}:
 	default:
 	}
 }
 
-// synced reports whether everything that is selected is listed.
+// synced reports whether everything selected is listed.
 func (w *watched) synced() bool {
 	w.mu.RLock()
 	denied := len(w.denied) > 0
@@ -116,7 +116,7 @@ func (w *watched) hasAligned() bool {
 	return w.aligned
 }
 
-// listed reports whether everything that is readable is listed.
+// listed reports whether everything readable is listed.
 func (w *watched) listed() bool {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
@@ -131,8 +131,8 @@ func (w *watched) listed() bool {
 	return true
 }
 
-// lists reports whether a first list is going on, and does not fail.
-func (w *watched) lists() bool {
+// isListing reports whether a first list is in progress and does not fail.
+func (w *watched) isListing() bool {
 	if w.listed() {
 		return false
 	}
@@ -147,7 +147,7 @@ func (w *watched) has(namespace string) bool {
 	return ok
 }
 
-// coverage returns how the resource is watched now.
+// coverage returns how the informers cover the resource now.
 func (w *watched) coverage() discovery.Coverage {
 	w.mu.RLock()
 	i, everywhere := w.informers[""]

@@ -6,21 +6,20 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// attempts are the publishes of a key without an answer, until the next answer. After any
-// answer, the bus is past the position that they expected, and refuses them. They are not
-// changed, but replaced.
+// attempts has the publishes of a key that got no answer since the last answer. After any answer,
+// the bus is past the position that they expect, and refuses them. The value is immutable.
 type attempts struct {
-	// uid is that of the last one that was no removal. The bus may show it as existing, now or
-	// in a moment, although it never acknowledged the event. So its delete must be published.
+	// uid is the UID of the last attempt that is not a removal. The bus may show it as existing,
+	// now or soon, although it never acknowledged the event. So its delete must be published.
 	uid string
 	all []event.Acked // removals included, to recognize them on the bus
 }
 
-// maxAttempts bounds the remembered publishes of one key. A forgotten one that was stored
-// counts as foreign until the event is compared with the cluster.
+// maxAttempts limits the attempts to remember for one key. If the bus stored a forgotten one, its
+// event counts as foreign until it is compared with the cluster.
 const maxAttempts = 64
 
-// with returns the attempts with another one.
+// with returns the attempts and one more.
 func (a *attempts) with(sent event.Acked) *attempts {
 	var is attempts
 	if a != nil {
@@ -29,7 +28,7 @@ func (a *attempts) with(sent event.Acked) *attempts {
 	if !sent.Deleted {
 		is.uid = sent.UID
 	}
-	if sent.Time = 0; !slices.Contains(is.all, sent) { // has does not compare it
+	if sent.Time = 0; !slices.Contains(is.all, sent) { // has does not compare times
 		is.all = append(slices.Clone(is.all[max(0, len(is.all)-maxAttempts+1):]), sent)
 	}
 	return &is
@@ -41,8 +40,8 @@ func (a *attempts) has(bus event.Acked) bool {
 	return a != nil && slices.Contains(a.all, bus)
 }
 
-// uidFor returns the UID of the attempts, or "". It includes the removal of the object that
-// the bus is known to show: the object may be selected again.
+// uidFor returns the UID that the attempts may have left on the bus, "" for none. This can be the
+// known UID on the bus if an attempt removed it: the object may be selected again.
 func (a *attempts) uidFor(acked event.Acked) string {
 	isRemoval := func(e event.Acked) bool { return e.UID == acked.UID && e.Deleted }
 	switch {

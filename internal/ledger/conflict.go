@@ -5,11 +5,10 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event/revision"
 )
 
-// AfterConflict returns what to believe of the event that the bus has of a key, and because of
-// which it refused a change: the bus did not have acked. Ours reports whether the event is an
-// attempt of this forwarder. Lost reports whether the bus has lost the events of an object if
-// it has none. If false, another writer may have published the delete and purged it after the
-// retention.
+// AfterConflict returns the entry of a key after the bus refused a change, because it had the
+// event bus instead of acked. ours means that bus is an attempt of this forwarder. lost means
+// that a bus without an event has lost the events of the object. If lost is false, another writer
+// may have published the delete and purged it after the retention.
 func AfterConflict(c event.Change, acked, bus event.Acked, ours, lost bool) event.Acked {
 	claimed := acked.Foreign && acked.ResourceVersion == "" // only another writer named the UID
 	switch {
@@ -18,8 +17,8 @@ func AfterConflict(c event.Change, acked, bus event.Acked, ours, lost bool) even
 		acked.Position, acked.Foreign = 0, false
 		return acked
 	case acked.UID == "", bus.Position <= acked.Position, ours:
-		// Of an object that was not known, the event is another forwarder's. At an earlier
-		// position, it is what a bus that lost its end has kept.
+		// An event of an unknown object is another forwarder's. An event at an earlier position
+		// is what the bus has after it lost its end.
 		return bus
 	case isBefore(bus, c):
 		bus.Digest = event.Digest{} // not trusted: the object can be selected again in this version
@@ -28,8 +27,8 @@ func AfterConflict(c event.Change, acked, bus event.Acked, ours, lost bool) even
 	return acked.Before(bus)
 }
 
-// isBefore reports whether an event may be another forwarder's, of a state before a change.
-// It doesn't matter if it is not: the change follows it.
+// isBefore reports whether an event may be another forwarder's event of a state before a change.
+// If it is a foreign writer's instead, the change that follows corrects it.
 func isBefore(bus event.Acked, c event.Change) bool {
 	if c.Repairs || !bus.Live() || bus.UID != string(c.Object.UID) || bus.Epoch != c.Epoch {
 		return false

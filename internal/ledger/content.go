@@ -2,9 +2,10 @@ package ledger
 
 import "github.com/kuberelay/kuberelay/internal/event"
 
-// NeedsState reports whether a change needs the state on the bus: for the last state of an
-// object whose delete was inferred, or as the previous state of an update. An update that is
-// not published if the bus has its content must have it, and so must a delete.
+// NeedsState reports whether a change needs the state on the bus: as the last state of an object
+// whose delete was inferred, or as the previous state of an update. must means that the change
+// cannot be published without it. This is so for a delete, and for an update that is due only if
+// its content differs from the content on the bus.
 func NeedsState(c *event.Change, acked event.Acked) (needs, must bool) {
 	switch {
 	case acked.Position == 0:
@@ -15,8 +16,8 @@ func NeedsState(c *event.Change, acked event.Acked) (needs, must bool) {
 	return c.Type == event.Updated && c.Before == nil, decides(c, acked)
 }
 
-// Complete sets the fields that only the bus knows. Last is the state that was read from the
-// bus, or nil. It also sets the resource if nothing watches it any more, or not in the version
+// Complete sets the fields of a change that come from the bus. last is the state that was read
+// from the bus, or nil. It also sets the resource if nothing watches it any more in the version
 // of the last state. It reports whether the bus has the content of the change.
 func Complete(c *event.Change, last *event.Object, acked event.Acked) (same bool, err error) {
 	if last != nil && !isStateOf(last, c.Key, acked) {
@@ -38,8 +39,9 @@ func Complete(c *event.Change, last *event.Object, acked event.Acked) (same bool
 	return sameContent(c, acked)
 }
 
-// isStateOf reports whether an object read from the bus is the last known state of a key. The
-// digest of a text cannot be computed from what is published.
+// isStateOf reports whether an object read from the bus is the last known state of a key. It
+// compares only projected digests, because a digest of the text cannot be computed from the
+// published form.
 func isStateOf(o *event.Object, k event.Key, acked event.Acked) bool {
 	if o.Namespace != k.Namespace || o.Name != k.Name || string(o.UID) != acked.UID || o.ResourceVersion != acked.ResourceVersion {
 		return false

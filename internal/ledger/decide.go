@@ -10,16 +10,17 @@ import (
 // Reason names the row of the decision table that applied. It is a metric label.
 type Reason string
 
-// The rows, in the order in which Decide tries them. "Live" is the object in the indexer,
-// "acked" is the last event of the key that the bus has acknowledged.
+// The rows of the table. "Live" is the object in the indexer. "Acked" is the last event of the
+// key that the bus acknowledged.
 const (
 	// ReasonDeleted: acked shows a UID as existing, and that UID has a tombstone.
 	ReasonDeleted Reason = "deleted"
 	// ReasonDeselected: same as ReasonDeleted, but the object exists and is no longer
 	// selected.
 	ReasonDeselected Reason = "deselected"
-	// ReasonUncertain: a publish of a UID got no answer. The UID is gone, and the bus may show
-	// it as existing, or the bus had the present state before that publish.
+	// ReasonUncertain: a publish of a UID got no answer. Either the UID is gone, and the bus may
+	// show it as existing; or the bus had the present state before that publish, and may have
+	// another one now.
 	ReasonUncertain Reason = "uncertain"
 	// ReasonGone: there is no live object, and the bus holds nothing or a delete.
 	ReasonGone Reason = "gone"
@@ -32,13 +33,13 @@ const (
 	// ReasonUnchanged: the bus holds this state, or one that differs only in fields that
 	// are not published.
 	ReasonUnchanged Reason = "unchanged"
-	// ReasonStale: the bus holds a later state than the indexer. Another writer published
-	// it, and our watch will receive it too. This includes a state of an object that the
-	// indexer shows as gone.
+	// ReasonStale: the bus holds a later state than the indexer. Another writer published it, and
+	// our watch will receive it too. The object may be gone from the indexer.
 	ReasonStale Reason = "stale"
-	// ReasonDenied: the bus has a delete of the live object, in its version or in one that is not
-	// trusted. Either the watch is behind, or the object outlived the delete: it left a selector,
-	// its definition was recreated, or the delete was inferred. A consistent read decides.
+	// ReasonDenied: the bus has a delete of the live object, in its version or in a version that
+	// is not trusted. Either the watch is behind, or the object outlived the delete: it left a
+	// selector, its definition was recreated, or the delete was inferred. A consistent read
+	// decides.
 	ReasonDenied Reason = "denied"
 	// ReasonProjected: the bus holds this version with other content: the projection
 	// changed, or the API server serves the object differently. A comparison with the state
@@ -60,9 +61,9 @@ const (
 // One call returns at most one change. After a delete the caller decides again, because
 // another UID may have taken the name.
 //
-// Attempted is the UID of an earlier publish that got no answer, or "". If that UID is gone
-// and the bus may show it, Decide publishes it once more to be certain. Its delete follows. If
-// that UID is live, the bus may show something else than acked, so Decide publishes it even if
+// attempted is the UID of an earlier publish that got no answer, or "". If that UID is gone and
+// the bus may show it, Decide publishes it once more to be certain, and its delete follows. If
+// that UID is live, the bus may have another event than acked, so Decide publishes it even if
 // acked has its state.
 func Decide(v event.View, acked event.Acked, attempted string) (*event.Change, Reason) {
 	if acked.Epoch > v.Epoch { // the informers still show the state before an etcd restore
@@ -137,14 +138,15 @@ func isDenied(v event.View, acked event.Acked) bool {
 	return acked.Deleted && isSame || acked.IsUnversioned(string(v.Live.UID))
 }
 
-// isBehind reports whether the informers have yet to show the state on the bus. The object
-// may have left the selection before that state, and be back.
+// isBehind reports whether the informers have yet to show the state on the bus. The object may
+// have left the selection before that state, and may be back.
 func isBehind(v event.View, acked event.Acked) bool {
 	return v.Epoch == acked.Epoch && revision.IsEarlier(v.Version, acked.ResourceVersion)
 }
 
-// deletion uses the last state of the tombstone, unless the bus has a later one: our watch
-// may have missed the last changes, while another writer published them.
+// deletion returns the removal of a UID with a tombstone. It has the last state of the tombstone,
+// unless the bus has a later one: our watch may have missed the last changes, and another writer
+// may have published them.
 func deletion(v event.View, t event.Tombstone, acked event.Acked) (*event.Change, Reason) {
 	if t.Object != nil && v.Epoch == acked.Epoch && revision.IsEarlier(t.Object.ResourceVersion, acked.ResourceVersion) {
 		t.Object = nil
@@ -154,7 +156,7 @@ func deletion(v event.View, t event.Tombstone, acked event.Acked) (*event.Change
 		Epoch: v.Epoch, Previous: acked.ResourceVersion, Observed: t.Observed,
 	}
 	if t.Object == nil {
-		c.Epoch = acked.Epoch // its version is that of acked too
+		c.Epoch = acked.Epoch // as its version is that of acked
 	}
 	if !t.Deselected {
 		return c, ReasonDeleted

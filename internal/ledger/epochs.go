@@ -10,10 +10,10 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// boundEpochs makes the events unordered whose epoch no restore explains, after the known
-// epoch of the resource. Anyone who can write to the bus can publish an event of any epoch,
-// and a resource that reaches the last epoch has no order any more. It reports each such event
-// to refused.
+// boundEpochs marks events as unordered if their epoch is too far above the known epoch of the
+// resource for restores to explain. Anyone who can write to the bus can publish an event of any
+// epoch, and a resource in the last epoch has no order any more. boundEpochs passes each such
+// event to refused.
 func (t *table) boundEpochs(gr schema.GroupResource, known uint16, refused func(event.Key, event.Acked, error)) {
 	if t.highest <= max(known, event.MaxEpochJump) {
 		return
@@ -30,13 +30,13 @@ func (t *table) boundEpochs(gr schema.GroupResource, known uint16, refused func(
 	}
 	for n, a := range bound {
 		t.put(n, a.Unordered())
-		refused(n.key(gr), a, event.Invalid(event.InvalidEpoch, fmt.Errorf("epoch %d of %s is more than %d after the epoch %d", a.Epoch, gr, event.MaxEpochJump, top)))
+		refused(n.key(gr), a, event.Invalid(event.InvalidEpoch, fmt.Errorf("epoch %d of %s is more than %d above the epoch %d", a.Epoch, gr, event.MaxEpochJump, top)))
 	}
 }
 
-// explained returns the highest epoch that restores explain. It starts from the known epoch
-// or, after a start, from the epoch that half of the objects have reached: a few forged
-// events can move neither the start up nor a true epoch out of reach.
+// explained returns the highest epoch that restores explain. It counts from the known epoch or,
+// after a start, from the median epoch of the objects. So a few forged events can neither raise
+// the base nor put a true epoch out of reach.
 func (t *table) explained(known uint16) uint16 {
 	top := max(known, t.medianEpoch())
 	for _, epoch := range slices.Sorted(maps.Keys(t.epochs)) {
@@ -47,8 +47,8 @@ func (t *table) explained(known uint16) uint16 {
 	return top
 }
 
-// medianEpoch returns the median of the epochs of the objects' events, the lower one of two.
-// Messages that are not events have no epoch.
+// medianEpoch returns the lower median of the epochs of the objects' events. Messages that are
+// not events do not count.
 func (t *table) medianEpoch() uint16 {
 	events := t.acked
 	counts := maps.Clone(t.epochs)

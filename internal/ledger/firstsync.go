@@ -10,9 +10,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// Include records that a state belongs to the first sync, which begins after the state was
-// reported. Of a key that is dirty already, a later state may have been reported since it
-// was read, or the end of the object.
+// Include adds a state to the first sync, which begins after the state was reported. If the key
+// is dirty already, a later state or a delete may have been reported since o was read, and stays.
 func (l *Ledger) Include(key event.Key, o *event.Object, now time.Time) {
 	l.change(key, now, func(t *table, d *dirty) {
 		if d.has(string(o.UID)) {
@@ -27,7 +26,7 @@ func (l *Ledger) Include(key event.Key, o *event.Object, now time.Time) {
 	})
 }
 
-// MarkUnpublishable marks the present state of a key, and lets a first sync be complete
+// MarkUnpublishable marks the present state of a key as unpublishable. A first sync is complete
 // without it.
 func (l *Ledger) MarkUnpublishable(key event.Key) {
 	l.changeDirty(key, func(t *table, d *dirty) {
@@ -85,9 +84,8 @@ func (l *Ledger) DirtyByResource() map[schema.GroupResource]int {
 	return n
 }
 
-// Oldest returns when the oldest change that the bus lacks was reported, to a second; the
-// zero time if there is none. It looks at each second in which a key became dirty, not at
-// each key.
+// Oldest returns when the oldest change that the bus lacks was reported, in whole seconds; the
+// zero time if there is none. It is cheap: it looks at seconds, not at keys.
 func (l *Ledger) Oldest() time.Time {
 	l.mu.RLock()
 	defer l.mu.RUnlock()

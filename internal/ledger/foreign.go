@@ -7,8 +7,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event/revision"
 )
 
-// A foreign entry means that the last event of an object on the bus is not one that this
-// forwarder is known to have written. What tells who wrote it:
+// A foreign entry means that this forwarder is not known to have written the last event of an
+// object on the bus. These signs tell who wrote it:
 //
 //	an earlier publish of ours, without an answer   it has the entry of an attempt
 //	another forwarder of this cluster               it has the state of the cluster, or one
@@ -23,19 +23,18 @@ import (
 // Another forwarder's watch can be ahead of ours. After the consistent read, the informers
 // show no less than the other forwarder knew when it published the event.
 //
-// The answer to a foreign writer is a repair: the state of the object, published again with
-// an ID of its own. The forwarder answers each foreign event once.
+// The answer to a foreign writer is a repair: the forwarder publishes the state of the object
+// again, with a new ID. It answers each foreign event once.
 
 // ReasonForeign: the bus has an event of another writer. A consistent read decides whether
 // to publish the state of the object again.
 const ReasonForeign Reason = "foreign"
 
-// DecideForeign is [Decide] for a foreign entry. Shown is the event on the bus, the zero
-// value if the bus no longer has it. Ours reports whether shown is an attempt of this
-// forwarder.
+// DecideForeign is [Decide] for a foreign entry. shown is the event on the bus, the zero value if
+// the bus no longer has it. ours means that shown is an attempt of this forwarder.
 //
-// It returns the entry to adopt if shown is the state of the object or an expected one, or
-// the change that repairs it, or neither if it is not known yet.
+// It returns the entry to adopt if shown is the state of the object or an expected event; or the
+// change that repairs it; or neither if this cannot be decided yet.
 func DecideForeign(k event.Key, v event.View, acked event.Acked, shown event.Stored, ours bool) (adopt *event.Acked, c *event.Change, reason Reason) {
 	a, live := shown.Acked, v.Live
 	tombstone, gone := v.Tombstone(acked.UID)
@@ -85,9 +84,8 @@ func repair(c *event.Change, acked event.Acked) *event.Change {
 	return c
 }
 
-// isState reports whether an event on the bus has the live state. An object without a
-// digest has no content that could be compared: the hashes of a Secret change with their
-// key.
+// isState reports whether an event on the bus has the live state. It does not compare the content
+// of an object without a digest: the hashes of a Secret change with their key.
 func isState(v event.View, shown event.Stored) bool {
 	live, a := v.Live, shown.Acked
 	switch {
@@ -99,8 +97,8 @@ func isState(v event.View, shown event.Stored) bool {
 	return isOfGroup(shown.Object, v.Resource) && isSameContent(shown.Object, live)
 }
 
-// isOfGroup reports whether an object that was read from the bus is of the group of a resource.
-// The version can be another one than the watched one, but not another API.
+// isOfGroup reports whether an object read from the bus belongs to the group of a resource. Its
+// version can differ from the watched one.
 func isOfGroup(o *event.Object, r event.Resource) bool {
 	if o == nil || o.APIVersion == "" {
 		return true
@@ -109,8 +107,8 @@ func isOfGroup(o *event.Object, r event.Resource) bool {
 	return err == nil && gv.Group == r.Group
 }
 
-// isTruncated reports whether an event on the bus can be the live state without its content.
-// Only a publish shows whether the bus takes the whole.
+// isTruncated reports whether an event on the bus can be the truncated form of the live state.
+// Only a publish shows whether the bus accepts the full form.
 func isTruncated(v event.View, shown event.Stored) bool {
 	live, a := v.Live, shown.Acked
 	if !a.Live() || a.UID != string(live.UID) || a.ResourceVersion != live.ResourceVersion || a.Epoch != v.Epoch || a.Digest != live.Digest || shown.Truncated.None() || !isOfGroup(shown.Object, v.Resource) {
@@ -120,7 +118,7 @@ func isTruncated(v event.View, shown event.Stored) bool {
 	return err == nil && same
 }
 
-// isSameContent compares data that was read from the bus with the state of the cluster.
+// isSameContent compares an object read from the bus with one of the cluster.
 func isSameContent(bus, o *event.Object) bool {
 	switch {
 	case bus == nil || bus.Body.None() || o.Body.None():
@@ -133,9 +131,9 @@ func isSameContent(bus, o *event.Object) bool {
 	return err == nil && same
 }
 
-// isBetween reports whether an event follows the last known one and precedes the live state,
-// or the last state of an object that is gone, as an event of another forwarder may. The state
-// that it precedes is published after it.
+// isBetween reports whether an event follows the last known event and precedes the live state, or
+// the last state of a deleted object, as an event of another forwarder may. The later state is
+// published after it.
 func isBetween(acked, a event.Acked, v event.View) bool {
 	switch {
 	case a.UID == "" || a.Epoch > v.Epoch:
@@ -156,8 +154,8 @@ func isBetween(acked, a event.Acked, v event.View) bool {
 	return a.ResourceVersion == last || revision.IsEarlier(a.ResourceVersion, last)
 }
 
-// isFollowing reports whether an event can follow the last known one of its UID: with a later
-// version, or as deselected with the same one.
+// isFollowing reports whether an event can follow the last known event of its UID: it has a later
+// version, or it is a deselected event with the same version.
 func isFollowing(a, acked event.Acked) bool {
 	if a.Epoch != acked.Epoch {
 		return a.Epoch > acked.Epoch
@@ -165,13 +163,13 @@ func isFollowing(a, acked event.Acked) bool {
 	return revision.IsEarlier(acked.ResourceVersion, a.ResourceVersion) || a.Deselected && acked.Live() && a.ResourceVersion == acked.ResourceVersion
 }
 
-// isOfAnother reports whether an event can be another forwarder's, of an object that had the
-// name after the last known one and is gone. If an object has the name now, it is not
-// published yet. If none has it, only a removal is such an event. The same holds for no event,
-// if none is known.
+// isOfAnother reports whether an event can be another forwarder's event of another object, which
+// had the name after the last known one and is gone. If the name is free now, only a removal can
+// be such an event. If an object has the name now, its event is still due. isOfAnother is also
+// true if the bus has no event and none is known.
 //
-// The watch need not have shown that object: it can be behind the other forwarder's, and a
-// list shows no object that came and went before it.
+// The watch may not have shown that object: it can be behind the watch of the other forwarder,
+// and a list does not show an object that came and went before it.
 func isOfAnother(acked, a event.Acked, v event.View) bool {
 	live := v.Live
 	switch {
@@ -186,7 +184,8 @@ func isOfAnother(acked, a event.Acked, v event.View) bool {
 }
 
 // isAfterDelete reports whether an event of another object is later than the delete of the last
-// known one, which the cluster shows and the bus does not, and earlier than the live state.
+// known object and earlier than the live state. The cluster shows that delete, and the bus does
+// not have it.
 func isAfterDelete(acked, a event.Acked, v event.View) bool {
 	t, gone := v.Tombstone(acked.UID)
 	if !gone || t.Deselected || a.UID == acked.UID || a.Epoch != v.Epoch {
@@ -200,7 +199,7 @@ func isAfterDelete(acked, a event.Acked, v event.View) bool {
 }
 
 // isLastState reports whether a removal on the bus has a state that another forwarder can have
-// published last, as far as it is known: the one that the watch showed last, or an earlier one.
+// published last: the last state that the watch showed, or an earlier one.
 func isLastState(shown event.Stored, acked event.Acked, t event.Tombstone) bool {
 	o := shown.Object
 	if t.Object == nil || t.Object.Digest.None() || o == nil || o.Body.None() {
@@ -209,14 +208,14 @@ func isLastState(shown event.Stored, acked event.Acked, t event.Tombstone) bool 
 	return isSameContent(o, t.Object) || isEarlierRemoval(shown, acked, t.Object.ResourceVersion)
 }
 
-// isEarlierRemoval reports whether a removal comes before the last state: a deselected has the
-// last state that was selected, and a delete has the one on the bus if its forwarder missed
-// what followed. The one on the bus can also be later than what our watch has shown. The digest
-// of a text cannot be computed from what is published.
+// isEarlierRemoval reports whether a removal has a state before the last one. A deselected event
+// has the last selected state. A delete has the state on the bus if its forwarder missed the
+// later ones; the state on the bus can also be later than what our watch has shown. A digest of
+// the text cannot be computed from the published form.
 func isEarlierRemoval(shown event.Stored, acked event.Acked, last string) bool {
 	a := shown.Acked
 	switch {
-	case a.Epoch != acked.Epoch || a.ResourceVersion == last: // whose content is another one
+	case a.Epoch != acked.Epoch || a.ResourceVersion == last: // the content of this version is another one
 		return false
 	case a.ResourceVersion != acked.ResourceVersion:
 		return a.Deselected && revision.IsEarlier(acked.ResourceVersion, a.ResourceVersion) && revision.IsEarlier(a.ResourceVersion, last)
@@ -227,9 +226,9 @@ func isEarlierRemoval(shown event.Stored, acked event.Acked, last string) bool {
 	return err == nil && d == acked.Digest
 }
 
-// removed returns the entry of an event of an object that is gone. Its version is that of the
-// last state that is known to be true, not the one that the event claims: a later object of
-// the same name would not be published before its version is higher.
+// removed returns the entry for an event of a deleted object. It has the version of the last
+// state that is known to be true, not the version that the event claims: a forged high version
+// would keep later objects of the same name from being published.
 func removed(a, acked event.Acked, last *event.Object) *event.Acked {
 	is := event.Acked{UID: a.UID, Deleted: a.Deleted, Deselected: a.Deselected, Time: a.Time, Position: acked.Position}
 	if a.UID == acked.UID {
@@ -241,8 +240,8 @@ func removed(a, acked event.Acked, last *event.Object) *event.Acked {
 	return &is
 }
 
-// deletionOf removes what a foreign event shows although there is no object that is selected.
-// Its last state is unknown.
+// deletionOf returns the removal of what a foreign event shows although no selected object
+// exists. The last state is unknown.
 func deletionOf(k event.Key, v event.View, a, acked event.Acked) *event.Change {
 	is := acked
 	if a.UID != "" && a.UID != acked.UID {
@@ -258,8 +257,8 @@ func deletionOf(k event.Key, v event.View, a, acked event.Acked) *event.Change {
 	return c
 }
 
-// notBefore returns the removal c, or one of an unknown final state in the version of the
-// event a on the bus if c would sort before a: subscribers that sort events would drop c.
+// notBefore returns the removal c. If c would sort before the event a on the bus, subscribers
+// that sort events would drop it. So c then gets the version of a, with an unknown final state.
 func notBefore(c *event.Change, k event.Key, v event.View, acked, a event.Acked) *event.Change {
 	is := acked
 	if c.Object != nil {
@@ -272,8 +271,8 @@ func notBefore(c *event.Change, k event.Key, v event.View, acked, a event.Acked)
 	return c
 }
 
-// isPast reports whether the live state, or any to come, is later than the version that an
-// event claims. Only then can the claim be taken: a forged one would hide these states.
+// isPast reports whether the version that an event claims is earlier than the live state and all
+// states to come. Only then can the version be used: a forged one would hide these states.
 func isPast(a event.Acked, v event.View) bool {
 	if a.Epoch != v.Epoch || a.ResourceVersion == "" || v.Version == "" || revision.IsEarlier(v.Version, a.ResourceVersion) {
 		return false

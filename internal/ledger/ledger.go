@@ -1,6 +1,6 @@
-// Package ledger has one record of each key: what was reported of its object and the bus may
-// lack, and what the bus has of it. It decides what to publish: see [Decide] and
-// [DecideForeign], which are pure functions.
+// Package ledger has one record for each key: what the informers reported and the bus may lack,
+// and what the bus has. It decides what to publish: see the pure functions [Decide] and
+// [DecideForeign].
 //
 // A [Ledger] is a state machine without I/O, clock and goroutines. Its inputs are what the informers
 // report ([Ledger.Observe], [Ledger.AddTombstone]), what a comparison with the cluster finds
@@ -8,13 +8,13 @@
 // [Term.Put], [Term.Adopt], [Term.StartLoad]). Every method is one step under one lock, and
 // does not block on anything else.
 //
-// A key is dirty while the bus may lack its present state. What the cache of an informer
-// cannot tell is known only of dirty keys: tombstones, how and when the state became known,
-// and whether it belongs to the first sync. The objects in tombstones were in the cache
-// before, so a bus that is down costs no memory beyond the keys.
+// A key is dirty while the bus may lack its present state. For a dirty key, the ledger also has
+// what an informer's cache cannot tell: tombstones, how and when the state became known, and
+// whether it belongs to the first sync. The objects in tombstones were in the cache before, so an
+// outage of the bus costs no memory beyond the keys.
 //
-// What was reported outlives a leadership term, and what the bus has does not: another process
-// may publish between two terms. See [Term].
+// What the informers reported outlives a leadership term. What the bus has does not, because
+// another process may publish between two terms. See [Term].
 package ledger
 
 import (
@@ -30,7 +30,7 @@ import (
 type Ledger struct {
 	mu     sync.RWMutex
 	tables map[schema.GroupResource]*table // without empty ones
-	since  map[int64]int                   // how many keys became dirty in a second, Unix time
+	since  map[int64]int                   // number of dirty keys by the second of their first change, in Unix time
 	now    generation
 	term   *Term // nil for none
 }
@@ -49,14 +49,14 @@ func (n name) key(gr schema.GroupResource) event.Key {
 	return event.Key{Group: gr.Group, Resource: gr.Resource, Namespace: n.namespace, Name: n.name}
 }
 
-// record is what is known of one key. It takes 64 bytes for a clean key.
+// record is what is known of one key. A clean key takes 64 bytes.
 type record struct {
-	packed packed // of the last event on the bus; the zero value for none, or one in rest
-	rest   *rest  // what is known of few keys; nil for nothing
+	packed packed // the last event on the bus; the zero value if there is none, or if it is in rest
+	rest   *rest  // what only few keys have; nil for nothing
 }
 
-// rest is not changed, but replaced, so that a copy of a record can be read without the lock.
-// What dirty points to needs the lock.
+// rest is immutable, so that a copy of a record can be read without the lock. Only the value
+// behind dirty needs the lock.
 type rest struct {
 	acked    *event.Acked // the last event on the bus, if it cannot be packed
 	dirty    *dirty       // nil for a clean key
@@ -102,7 +102,7 @@ func (r *record) setAcked(a event.Acked) {
 	r.setRest(others)
 }
 
-// table returns the table of a resource. The caller calls release when it has changed it.
+// table returns the table of a resource. The caller calls release after changing it.
 func (l *Ledger) table(gr schema.GroupResource) *table {
 	t := l.tables[gr]
 	if t == nil {
@@ -137,7 +137,7 @@ func (l *Ledger) find(key event.Key) record {
 	return record{}
 }
 
-// change calls f with the dirty part of a key, which it makes for a clean key.
+// change calls f with the dirty part of a key. It makes one for a clean key.
 func (l *Ledger) change(key event.Key, now time.Time, f func(*table, *dirty)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -156,7 +156,7 @@ func (l *Ledger) change(key event.Key, now time.Time, f func(*table, *dirty)) {
 	f(t, d)
 }
 
-// changeDirty calls f with the dirty part of a key, if it is dirty, which f may leave clean.
+// changeDirty calls f with the dirty part of a key, if it is dirty. f may make it clean.
 func (l *Ledger) changeDirty(key event.Key, f func(*table, *dirty)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -175,7 +175,7 @@ func (l *Ledger) changeDirty(key event.Key, f func(*table, *dirty)) {
 	}
 }
 
-// eachDirty calls f with the dirty part of each key that matches, which f may leave clean.
+// eachDirty calls f with the dirty part of each key that matches. f may make it clean.
 func (l *Ledger) eachDirty(matches func(event.Key) bool, f func(*table, *dirty)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -194,7 +194,7 @@ func (l *Ledger) eachDirty(matches func(event.Key) bool, f func(*table, *dirty))
 	}
 }
 
-// prune makes a key clean of which the bus lacks nothing.
+// prune makes a dirty key clean if the bus lacks nothing of it.
 func (l *Ledger) prune(t *table, r *record) {
 	others := r.others()
 	d := others.dirty

@@ -6,8 +6,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// Load collects what the bus has of every object, until [Load.Finish] or [Load.Cancel]. It is
-// for one goroutine.
+// Load collects what the bus has of every object, until [Load.Finish] or [Load.Cancel]. Only one
+// goroutine may use it.
 type Load struct {
 	term   *Term
 	tables map[schema.GroupResource]*table
@@ -21,8 +21,7 @@ func (t *Term) StartLoad() *Load {
 	return &Load{t, map[schema.GroupResource]*table{}}
 }
 
-// Put adds the last event of an object, and replaces an earlier one. The zero value means that
-// the bus holds nothing.
+// Put sets the last event of an object. The zero value means that the bus has none.
 func (l *Load) Put(key event.Key, a event.Acked) {
 	gr := key.GroupResource()
 	t := l.tables[gr]
@@ -33,23 +32,22 @@ func (l *Load) Put(key event.Key, a event.Acked) {
 	t.put(nameOf(key), a)
 }
 
-// Cancel ends a load without an effect.
+// Cancel ends a load, which then has no effect.
 func (l *Load) Cancel() {
 	l.term.ledger.mu.Lock()
 	defer l.term.ledger.mu.Unlock()
 	l.term.written = nil
 }
 
-// Finish replaces what is known of the bus, record by record. What was written since the load
-// started is newer, and stays. It returns the number of objects whose last event the bus has lost,
-// see [Term.LostTotal].
+// Finish replaces what is known of the bus with the result of the load, record by record. Entries
+// that were written since the load started are newer, and stay. It returns the number of objects
+// whose last event the bus has lost, see [Term.LostTotal].
 //
-// An event that shows an object in an epoch that no restore explains (see
-// [event.MaxEpochJump]) is not believed about its order: every state of the object is later.
-// Refused gets each such event.
+// If no restore explains the epoch of an event (see [event.MaxEpochJump]), the order of the event
+// is ignored: every state of the object is later. refused gets each such event.
 //
-// From the second load of a term on, an event that is not the known one makes the entry
-// foreign, see [event.Acked]. An event at an earlier position does not: the bus lost its end.
+// From the second load of a term on, an unexpected event makes the entry foreign, see
+// [event.Acked]. An event at an earlier position does not: the bus lost its end.
 func (l *Load) Finish(refused func(event.Key, event.Acked, error)) (lost int) {
 	known := l.term.Epochs()
 	for gr, t := range l.tables {
@@ -75,9 +73,9 @@ func (l *Load) Finish(refused func(event.Key, event.Acked, error)) (lost int) {
 	return lost
 }
 
-// replace sets what was loaded of a resource. It returns the number of objects whose last event the
-// bus has lost. Acknowledgements do not wait: most events are the known ones,
-// which it compares without the lock.
+// replace replaces the entries of a resource with the loaded ones. It returns the number of
+// objects whose last event the bus has lost. It does not delay acknowledgements: it compares
+// without the lock, and most events are the known ones.
 func (l *Load) replace(gr schema.GroupResource, loaded *table) (lost int) {
 	ledger := l.term.ledger
 	records := ledger.recordsOf(gr)
@@ -100,8 +98,8 @@ func (l *Load) replace(gr schema.GroupResource, loaded *table) (lost int) {
 	return lost
 }
 
-// set sets the event of an object to one that was loaded, or to none. It returns 1 if the bus
-// has lost the last event of the object, otherwise 0.
+// set sets the event of an object to the loaded one, or to none. It returns 1 if the bus has lost
+// the last event of the object, otherwise 0.
 func (l *Load) set(gr schema.GroupResource, n name, is record) (lost int) {
 	ledger := l.term.ledger
 	ledger.mu.Lock()
@@ -116,31 +114,30 @@ func (l *Load) set(gr schema.GroupResource, n name, is record) (lost int) {
 		lost = 1
 	}
 	if is.isAcked() {
-		now = follow(was, now, l.term.loaded)
+		now = completeLoaded(was, now, l.term.loaded)
 	}
 	t.put(n, now)
 	ledger.release(gr, t)
 	return lost
 }
 
-// isKnown reports whether an event that was loaded is the known one. The known digest can be
-// newer.
+// isKnown reports whether a loaded event is the known one. The known digest can be newer.
 func (p packed) isKnown(is packed) bool {
 	is.digest = p.digest
 	return p == is && p != packed{}
 }
 
-// isOpen reports whether the load decides about a key.
+// isOpen reports whether the load still applies to a key.
 func (l *Load) isOpen(key event.Key) bool {
 	_, written := l.term.written[key]
 	return !written && l.term.ledger.term == l.term
 }
 
-// follow completes the event of an object that was loaded with what was known of it before.
-// The known digest can be newer than that of the event: after a change of the projection, the
-// forwarder computes the digest of what is on the bus. Unless everything that the bus holds is
-// known, an unexpected event is not foreign.
-func follow(was, is event.Acked, known bool) event.Acked {
+// completeLoaded completes a loaded event with what was known before. The known digest can be newer than
+// that of the event: after a change of the projection, the forwarder computes the digest of the
+// content on the bus. known means that an earlier load has succeeded. Without it, an unexpected
+// event is not foreign.
+func completeLoaded(was, is event.Acked, known bool) event.Acked {
 	switch {
 	case was == event.Acked{} && known:
 		return was.Before(is)

@@ -6,19 +6,19 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// Mark is a moment of a resource. The bus has everything that was reported of the resource
-// before it once [Ledger.Reached] says so.
+// Mark is a moment in the history of a resource. Once [Ledger.Reached] returns true, the bus has
+// everything that was reported of the resource before that moment.
 type Mark struct {
 	resource   schema.GroupResource
 	generation generation
 }
 
 // Point is a consistency point of a resource that the bus may not have reached yet. The bus
-// reaches it with the mark.
+// reaches it when it reaches the mark.
 type Point struct {
 	event.Point
 	Mark      Mark
-	Selection uint64 // what was selected, if that can change without a notification
+	Selection uint64 // identifies the selection, which can change without a notification
 }
 
 // generation numbers the time between two marks.
@@ -42,7 +42,7 @@ func (l *Ledger) Reached(m Mark) bool {
 	if t == nil {
 		return true
 	}
-	for g := range t.lacks { // few: one for each mark that is not reached
+	for g := range t.lacks { // few: at most one for each mark that is not reached
 		if g <= m.generation {
 			return false
 		}

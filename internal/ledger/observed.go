@@ -11,23 +11,23 @@ import (
 
 // dirty is what is known of a key until the bus has its state.
 type dirty struct {
-	uid, version string // of the state last reported; "" where there is none
+	uid, version string // of the last reported state; "" for none
 	since        int64  // when the first change that the bus lacks was reported, in seconds of Unix time
 	cause        event.Cause
 	observed     time.Time
 	firstSync    bool
-	before       *event.Object // the state that the bus is known to have, nil if none is
+	before       *event.Object // the state that the bus is known to have; nil for none
 	tombstones   []event.Tombstone
-	outlived     uint64 // see [event.View], as the next one
+	outlived     uint64 // see [event.View]
 
-	unpublishable bool
+	unpublishable bool // see [event.View]
 
 	lacks, last generation // see [Ledger.Mark]
 	boundary    string     // the version of the first state that was reported in last
 }
 
-// Observe records a state of an object that was reported, and the state before it, which
-// may be nil. If the key was clean, the bus has the state before.
+// Observe records a reported state of an object, and the previous state, which may be nil. If the
+// key was clean, the bus has the previous state.
 func (l *Ledger) Observe(key event.Key, before, o *event.Object, cause event.Cause, firstSync bool, now time.Time) {
 	l.change(key, now, func(t *table, d *dirty) {
 		if d.uid == "" {
@@ -55,7 +55,7 @@ func (l *Ledger) AddTombstone(key event.Key, gone event.Tombstone) {
 			if old.UID != gone.UID {
 				return false
 			}
-			// Gone wins, however that was found.
+			// A delete wins over a deselection.
 			deselected, confirmed := gone.Deselected && old.Deselected, gone.Confirmed || old.Confirmed
 			if gone.Object == nil {
 				gone = old
@@ -71,8 +71,8 @@ func (l *Ledger) AddTombstone(key event.Key, gone event.Tombstone) {
 	})
 }
 
-// MarkOutlived records that the informers are right about a key, despite the delete or the
-// foreign event at a position of the bus.
+// MarkOutlived records that the informers are right about a key, although the bus has a delete or
+// a foreign event at a position.
 func (l *Ledger) MarkOutlived(key event.Key, position uint64, now time.Time) {
 	l.change(key, now, func(_ *table, d *dirty) { d.outlived = position })
 }
@@ -92,8 +92,8 @@ func (l *Ledger) IsDirty(key event.Key) (is bool) {
 	return is
 }
 
-// DirtySince returns when the first change of a key was reported that the bus may lack, in
-// whole seconds. It is false if the bus has the present state.
+// DirtySince returns when the first change of a key that the bus may lack was reported, in whole
+// seconds. It returns false if the bus has the present state.
 func (l *Ledger) DirtySince(key event.Key) (since time.Time, is bool) {
 	l.read(key, func(d *dirty) { since, is = time.Unix(d.since, 0), true })
 	return since, is
@@ -111,7 +111,7 @@ func (l *Ledger) Outlived(key event.Key) (position uint64) {
 	return position
 }
 
-// Describe completes a view.
+// Describe adds to a view what the ledger knows of a key.
 func (l *Ledger) Describe(key event.Key, v *event.View) {
 	l.read(key, func(d *dirty) {
 		v.Tombstones = append([]event.Tombstone(nil), d.tombstones...)
@@ -122,8 +122,8 @@ func (l *Ledger) Describe(key event.Key, v *event.View) {
 	})
 }
 
-// Abandon forgets the reported states of the keys that match: those that a stopped informer
-// has covered. Their tombstones stay: they remain true.
+// Abandon forgets the reported states of the keys that match, after their informer stopped.
+// Tombstones stay, because they remain true.
 func (l *Ledger) Abandon(matches func(event.Key) bool) { l.eachDirty(matches, (*table).forget) }
 
 // Forget forgets everything that was reported of the keys that match, tombstones included.

@@ -7,9 +7,9 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// packed is an [event.Acked] without pointers, in less than half of its memory. One that
-// cannot be packed is foreign, or has a UID that is no UUID or a version that is no number,
-// which kube-apiserver never creates.
+// packed is an [event.Acked] without pointers, in less than half of its memory. An entry cannot
+// be packed if it is foreign, if its UID is not a UUID, or if its version is not a number.
+// kube-apiserver creates only UUIDs and numbers.
 type packed struct {
 	uid      [16]byte
 	digest   event.Digest
@@ -18,8 +18,8 @@ type packed struct {
 	state    state
 }
 
-// state holds a time in the upper 46 bits, then an epoch of 16 bits, and two flags. Three
-// fields would make each record larger.
+// state has a time in the upper 46 bits, then an epoch in 16 bits, and two flags. Separate fields
+// would make each record larger.
 type state uint64
 
 const (
@@ -30,7 +30,7 @@ const (
 	timeShift  = epochShift + 16
 )
 
-// stateOf returns a state without the upper bits of a time that is too long.
+// stateOf returns the state of an entry. It drops the upper bits of a time that does not fit.
 func stateOf(a event.Acked) state {
 	s := state(a.Epoch) << epochShift
 	if a.Deleted {
@@ -50,8 +50,8 @@ func (s state) epoch() uint16    { return uint16(s >> epochShift) }
 func (s state) deleted() bool    { return s&deletedFlag != 0 }
 func (s state) deselected() bool { return s&deselectedFlag != 0 }
 
-// pack returns false if unpack would not restore every byte, and for the zero value, which
-// stands for no event.
+// pack returns false for an entry that unpack would not restore exactly, and for the zero value,
+// which means no event.
 func pack(a event.Acked) (packed, bool) {
 	p := packed{digest: a.Digest, position: a.Position, state: stateOf(a)}
 	var err error

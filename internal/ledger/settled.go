@@ -32,7 +32,7 @@ func (t *Term) IsAttempt(key event.Key, bus event.Acked) bool {
 	return t.ledger.term == t && t.ledger.find(key).others().attempts.has(bus)
 }
 
-// Put records that the bus has told the last event of a key, the zero value for none.
+// Put records the last event of a key as the bus has reported it, the zero value for none.
 func (t *Term) Put(key event.Key, a event.Acked) {
 	t.step(key, func(of *table, r *record) {
 		if isLoss(r.acked(), a) {
@@ -54,7 +54,8 @@ func (t *Term) Replace(key event.Key, was, is event.Acked) (ok bool) {
 	return ok
 }
 
-// Adopt is Replace with the event of another forwarder of this cluster, or of an attempt.
+// Adopt is Replace with an event of another forwarder of this cluster, or of an attempt. It also
+// forgets the attempts.
 func (t *Term) Adopt(key event.Key, was, is event.Acked) {
 	t.step(key, func(of *table, r *record) {
 		if r.acked() == was {
@@ -64,26 +65,26 @@ func (t *Term) Adopt(key event.Key, was, is event.Acked) {
 	})
 }
 
-// Acknowledge records that the bus has acknowledged an event of a key. Its state is o. The key
-// lacks only what was reported after it.
+// Acknowledge records that the bus has acknowledged an event of a key with the state o. After it,
+// the bus lacks only what was reported later.
 func (t *Term) Acknowledge(key event.Key, acked event.Acked, o *event.Object, in Interest) {
 	t.step(key, func(of *table, r *record) {
 		t.set(key, of, r, acked)
 		r.setAttempts(nil)
 		t.ledger.settle(of, r, acked, "", in)
-		t.ledger.reduce(of, r, acked, o)
+		t.ledger.noteAcknowledged(of, r, acked, o)
 	})
 }
 
-// Settle records that the bus has a state of a key, which need not be one that it has
-// acknowledged: a later one can be the same but for what is not published.
+// Settle records that the bus has a state of a key. The bus need not have acknowledged this
+// version: a later version can differ only in unpublished fields.
 func (t *Term) Settle(key event.Key, acked event.Acked, in Interest) {
 	t.step(key, func(of *table, r *record) { t.ledger.settle(of, r, acked, "", in) })
 }
 
-// Unanswered records that a publish of a key got no answer: sent may be on the bus. It is the
-// zero value if the publish was certainly not stored. While the bus is down, many UIDs can use
-// one name in turn, and only the tombstones are kept whose delete has to be published.
+// Unanswered records that a publish of a key got no answer, so that sent may be on the bus. sent
+// is the zero value if the publish was certainly not stored. While the bus is down, many UIDs can
+// use one name in turn. Only the tombstones whose delete has to be published are kept.
 func (t *Term) Unanswered(key event.Key, acked, sent event.Acked, in Interest) {
 	t.step(key, func(of *table, r *record) {
 		if sent != (event.Acked{}) {
@@ -104,8 +105,8 @@ func (r *record) setAttempts(to *attempts) {
 	}
 }
 
-// settle drops what the bus has now of a key. The tombstone of the UID attempted stays, "" for
-// none: the bus may show that UID although it has not said so.
+// settle drops from the dirty part of a key what the bus has now. The tombstone of the UID
+// attempted, "" for none, stays: the bus may show that UID although it has not acknowledged it.
 func (l *Ledger) settle(t *table, r *record, acked event.Acked, attempted string, in Interest) {
 	d := r.others().dirty
 	if d == nil {
@@ -128,8 +129,9 @@ func (l *Ledger) settle(t *table, r *record, acked event.Acked, attempted string
 	l.prune(t, r)
 }
 
-// reduce records that the bus has come to have a state of a key that it did not have.
-func (l *Ledger) reduce(t *table, r *record, acked event.Acked, o *event.Object) {
+// noteAcknowledged records that the bus got a new state of a key, so that it lacks less of a key that is
+// still dirty.
+func (l *Ledger) noteAcknowledged(t *table, r *record, acked event.Acked, o *event.Object) {
 	d := r.others().dirty
 	if d == nil || d.uid == "" {
 		return
@@ -147,9 +149,9 @@ func (l *Ledger) reduce(t *table, r *record, acked event.Acked, o *event.Object)
 	}
 }
 
-// covers reports whether the bus lacks only what was reported in the last generation, now
-// that it has o: a state of that generation, or a later one. Otherwise the key keeps its
-// generation, so an object that changes all the time holds up a mark only until one of its
+// covers reports whether the bus, now that it has o, lacks only changes of the last generation.
+// This is so if o is the first state of that generation or a later one. Then the key moves to
+// that generation. So an object that changes all the time holds up a mark only until one of its
 // later states is on the bus.
 func (d *dirty) covers(o *event.Object) bool {
 	if d.last == 0 || len(d.tombstones) > 0 {

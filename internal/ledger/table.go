@@ -6,19 +6,19 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// table has the records of one resource. It is as large as the cluster, so it keeps counts
-// instead of scanning.
+// table has the records of one resource. Because there can be very many, it keeps counts instead
+// of scanning.
 type table struct {
 	records map[name]record
-	largest int // number of records that there have been at once since records was made
+	largest int // highest number of records since the map was made
 
 	acked   int            // records with an event on the bus
-	deletes int            // those of deleted objects among them
+	deletes int            // of those, the ones of deleted objects
 	epochs  map[uint16]int // number of events of each epoch
 	highest uint16         // highest epoch in epochs
 
 	dirty     int                // dirty records
-	firstSync int                // those of the first sync among them
+	firstSync int                // of those, the ones of the first sync
 	lacks     map[generation]int // number of dirty records by the generation of the first change that the bus lacks
 }
 
@@ -26,8 +26,8 @@ func newTable(size int) *table {
 	return &table{records: make(map[name]record, size), epochs: map[uint16]int{}, lacks: map[generation]int{}}
 }
 
-// store writes a record, and removes one of which nothing is known. It replaces an existing
-// record in place, so that a concurrent walk visits it once.
+// store writes a record, or removes it if it is the zero value. It replaces an existing record in
+// place, so that a concurrent walk visits it once.
 func (t *table) store(n name, r record) {
 	if r == (record{}) {
 		delete(t.records, n)
@@ -44,7 +44,7 @@ func (t *table) put(n name, a event.Acked) {
 	t.store(n, r)
 }
 
-// setAcked does so in a record that the caller stores.
+// setAcked sets the last event in a record that the caller stores afterwards.
 func (t *table) setAcked(r *record, a event.Acked) {
 	epoch, deleted, existed := r.counted()
 	r.setAcked(a)
@@ -65,7 +65,7 @@ func (t *table) setAcked(r *record, a event.Acked) {
 	}
 }
 
-// counted returns what setAcked counts of a record.
+// counted returns the properties of a record that setAcked counts.
 func (r record) counted() (epoch uint16, deleted, ok bool) {
 	if r.packed != (packed{}) {
 		return r.packed.state.epoch(), r.packed.state.deleted(), true
@@ -90,7 +90,7 @@ func (t *table) leaveEpoch(epoch uint16) {
 	}
 }
 
-// countLacks counts a dirty record that appears or disappears, or whose generation changes.
+// countLacks adds n to the number of dirty records of a generation.
 func (t *table) countLacks(g generation, n int) {
 	t.dirty += n
 	if t.lacks[g] += n; t.lacks[g] == 0 {
@@ -98,7 +98,7 @@ func (t *table) countLacks(g generation, n int) {
 	}
 }
 
-// shrink frees what many records have left behind that are gone: a map never shrinks.
+// shrink copies the map if most of its records are gone, because a map never frees memory.
 func (t *table) shrink() {
 	if len(t.records) > t.largest/8 {
 		return

@@ -10,14 +10,14 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// Term is what the bus has, in one leadership term: the last event of each object that the bus
-// has acknowledged. After its end, it knows nothing and takes nothing: a late answer says
+// Term is what the bus has in one leadership term: the last event of each object that the bus has
+// acknowledged. After its end, it is empty and ignores updates, because a late answer says
 // nothing about the next term. Make one with [Ledger.NewTerm].
 //
-// The bus is the source of truth and the term has a copy. It can be behind the bus, never ahead
-// of it. When the forwarder publishes, a stale entry is harmless: the bus refuses a message that
-// expects another event than it holds, and returns the event that it holds. When the forwarder
-// decides to publish nothing, a stale entry stays until the next load.
+// The term is a copy of what the bus has. It can be behind the bus, never ahead of it. When the
+// forwarder publishes, a stale entry is harmless: the bus refuses a message that expects another
+// event than the bus has, and returns its event. When the forwarder decides to publish nothing, a
+// stale entry stays until the next load.
 type Term struct {
 	ledger  *Ledger
 	written map[event.Key]struct{} // since the load began; nil while no load runs
@@ -25,7 +25,7 @@ type Term struct {
 	lost    uint64                 // see LostTotal
 }
 
-// NewTerm begins a term, and ends the one before.
+// NewTerm begins a term, and ends the previous one.
 func (l *Ledger) NewTerm() *Term {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -34,7 +34,7 @@ func (l *Ledger) NewTerm() *Term {
 	return l.term
 }
 
-// End ends the term. What was reported of the keys stays.
+// End ends the term. What the informers reported stays.
 func (t *Term) End() {
 	t.ledger.mu.Lock()
 	defer t.ledger.mu.Unlock()
@@ -64,7 +64,7 @@ func (t *Term) hasEnded() bool {
 	return t.ledger.term != t
 }
 
-// each calls f with each resource that the bus has events of.
+// each calls f with each resource of which the bus has events.
 func (t *Term) each(f func(schema.GroupResource, *table)) {
 	t.ledger.mu.RLock()
 	defer t.ledger.mu.RUnlock()
@@ -100,7 +100,7 @@ func (t *Term) step(key event.Key, f func(*table, *record)) {
 	l.release(gr, of)
 }
 
-// set sets the last event of an object, which a load that runs must not replace.
+// set sets the last event of an object. A load in progress does not replace it.
 func (t *Term) set(key event.Key, of *table, r *record, a event.Acked) {
 	if t.written != nil {
 		t.written[key] = struct{}{}
@@ -108,21 +108,22 @@ func (t *Term) set(key event.Key, of *table, r *record, a event.Acked) {
 	of.setAcked(r, a)
 }
 
-// LostTotal returns how often the bus turned out to have lost the last event of an object: it has an
-// earlier one, or none of an object that existed.
+// LostTotal returns how often the bus was found to have lost the last event of an object: it had
+// an earlier event, or none of an object that existed.
 func (t *Term) LostTotal() uint64 {
 	t.ledger.mu.RLock()
 	defer t.ledger.mu.RUnlock()
 	return t.lost
 }
 
-// isLoss reports whether a bus that has one event of an object, the zero value for none, has lost
-// another one. The bus may have no event of a deleted object: a forwarder purges it.
-func isLoss(was, is event.Acked) bool {
-	if is == (event.Acked{}) {
-		return was.Live()
+// isLoss reports whether the bus has lost the known last event of an object. bus is the last
+// event that it has, the zero value for none. If the object was deleted, the bus may have no
+// event, because a forwarder purges it.
+func isLoss(known, bus event.Acked) bool {
+	if bus == (event.Acked{}) {
+		return known.Live()
 	}
-	return is.Position < was.Position
+	return bus.Position < known.Position
 }
 
 // Len returns the number of objects that the bus holds an event of.
@@ -170,7 +171,7 @@ func (t *Term) Entries(gr schema.GroupResource) iter.Seq2[event.Key, event.Acked
 	return t.entries(gr, record.isAcked)
 }
 
-// Removals does so for the deleted objects of all resources.
+// Removals iterates over the last events of the deleted objects of all resources.
 func (t *Term) Removals() iter.Seq2[event.Key, event.Acked] {
 	return func(yield func(event.Key, event.Acked) bool) {
 		for _, gr := range t.Resources() {

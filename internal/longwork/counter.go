@@ -1,11 +1,11 @@
 // Package longwork reports the progress of long-running work and estimates the time left.
 //
-// Code that does long work updates a [Counter], or provides a function that measures its progress.
-// A [Tracker] reads the progress once a second, and when it is asked. Updating a counter costs one
-// atomic addition.
+// Code that does long work updates a [Counter], or provides a function that measures its
+// progress. A [Tracker] reads the progress once a second and on request. Updating a counter costs
+// one atomic addition.
 //
-// What it guarantees: a counter never blocks. What it does not: the time left is only an estimate,
-// from the speed of the last 30 seconds.
+// A counter never blocks. The time left is only an estimate from the speed of the last 30
+// seconds.
 package longwork
 
 import "sync/atomic"
@@ -51,7 +51,7 @@ func (c *Counter) Add(n int64) {
 	}
 }
 
-// Left sets what is done and what is left, for work whose total changes.
+// Left sets the amounts that are done and left, for work whose total changes.
 func (c *Counter) Left(done, left int64) {
 	if c != nil {
 		c.total.Store(done + left)

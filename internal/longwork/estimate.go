@@ -36,7 +36,7 @@ func left(a Amount, perSecond float64) (time.Duration, bool) {
 	return time.Duration(seconds * float64(time.Second)), true
 }
 
-// maxLeft is the longest estimate. Work that would take longer is as good as stuck.
+// maxLeft is the longest estimate. Slower work is practically stuck.
 const maxLeft = 30 * 24 * time.Hour
 
 // add appends a sample. Of the samples that are older than the window, it keeps only the newest.

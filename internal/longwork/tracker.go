@@ -40,7 +40,7 @@ type run struct {
 	began   time.Time
 	samples []sample
 	most    int64     // the highest total
-	logged  time.Time // the last time, zero for never
+	logged  time.Time // when it was last logged, zero for never
 	shown   int64     // Amount.Done at that time
 }
 

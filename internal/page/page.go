@@ -13,8 +13,8 @@ import (
 //go:embed assets
 var assets embed.FS
 
-// The page is at the path [Root], its other files below [Files]. Links between them are relative, so that
-// a proxy can serve the page below another path.
+// The page is at the path [Root], and its other files are below [Files]. Links between them are
+// relative, so that a proxy can serve the page below another path.
 const (
 	Root  = "/"
 	Files = "/page/"
@@ -49,12 +49,12 @@ func New(c Config) *Page {
 	p := &Page{Config: c, files: map[string]file{}}
 	all, err := fs.ReadDir(assets, "assets")
 	if err != nil {
-		panic(err) // they are in the binary
+		panic(err) // impossible: the files are in the binary
 	}
 	for _, f := range all {
 		body, err := assets.ReadFile(path.Join("assets", f.Name()))
 		if err != nil {
-			panic(err) // likewise
+			panic(err) // impossible too
 		}
 		at := Files + f.Name()
 		if f.Name() == "index.html" {
@@ -65,7 +65,8 @@ func New(c Config) *Page {
 	return p
 }
 
-// types are the media types of the files. The types in package mime depend on the machine.
+// types has the media types of the files. Package mime is not used, because its types depend on
+// the machine.
 var types = map[string]string{
 	".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8",
 	".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml",

@@ -9,7 +9,8 @@ import (
 
 const (
 	keptEvents = 100
-	// Events are counted in spans of five seconds: those of the last five minutes, and the present one.
+	// Events are counted in spans of five seconds: the present span, and those of the last five
+	// minutes.
 	spanLength = 5 * time.Second
 	keptSpans  = 61
 )
@@ -76,7 +77,7 @@ type recentEvents struct {
 	Events []recentEvent `json:"events"`
 }
 
-// rates are the counts of the last spans, oldest first. The last span is still running.
+// rates has the counts of the last spans, oldest first. The last span is not over.
 type rates struct {
 	SpanSeconds int       `json:"spanSeconds"`
 	Last        int64     `json:"last"` // the number of the last span since 1970

@@ -21,7 +21,7 @@ const (
 	writeTimeout = 10 * time.Second
 )
 
-// message is one message of a stream, as it is sent. Streams share messages.
+// message is one message of a stream, in its form on the wire. Streams share messages.
 type message []byte
 
 // frame has the messages of one second, for all streams. A frame reuses a message of the previous frame
@@ -31,7 +31,7 @@ type frame struct {
 	status, rates, events *message
 
 	sent  time.Time // when the message status was made
-	shown []byte    // the document in status, without what changes all the time
+	shown []byte    // the document in status, without the parts that change all the time
 	count uint64    // number of events when the message events was made
 }
 
@@ -53,7 +53,7 @@ func (p *Page) Stream(w http.ResponseWriter, r *http.Request, names bool) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no") // nginx would wait for more
 	to := http.NewResponseController(w)
-	if err := to.SetReadDeadline(time.Time{}); err != nil { // that of the server ends the request
+	if err := to.SetReadDeadline(time.Time{}); err != nil { // the read deadline of the server would end the request
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
@@ -70,7 +70,7 @@ func (p *Page) Stream(w http.ResponseWriter, r *http.Request, names bool) {
 			return // the client is gone
 		}
 		sent = now
-		second := time.NewTimer(min(time.Second, time.Until(time.Unix(now.second+1, 0)))) // a clock can go back
+		second := time.NewTimer(min(time.Second, time.Until(time.Unix(now.second+1, 0)))) // at most a second, as a clock can go back
 		select {
 		case <-second.C:
 		case <-r.Context().Done():
@@ -160,7 +160,7 @@ func (p *Page) showStatus(f *frame, now time.Time) {
 // has an age, and the memory.
 func withoutAges(d status.Document) []byte {
 	d.Time, d.Memory.Used, d.Verdict.Summary = time.Time{}, 0, ""
-	b, _ := json.Marshal(d) // it has nothing that fails
+	b, _ := json.Marshal(d) // a document can always be encoded
 	return b
 }
 
@@ -176,7 +176,7 @@ func (p *Page) showRecent(f *frame, now time.Time) {
 func newMessage(kind string, content any) *message {
 	body, err := json.Marshal(content)
 	if err != nil {
-		body = []byte("null") // the content has nothing that fails
+		body = []byte("null") // impossible: the content can always be encoded
 	}
 	m := message(fmt.Appendf(nil, "event: %s\ndata: %s\n\n", kind, body))
 	return &m

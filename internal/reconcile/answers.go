@@ -8,11 +8,11 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// question is what a consistent read answers: which of two states that contradict each
-// other is the present one.
+// question is a contradiction between the informer and the bus. A consistent read answers which
+// of the two states is the present one.
 type question struct {
-	uid, version string      // of what the informer shows
-	acked        event.Acked // what is known of the event on the bus
+	uid, version string      // what the informer has
+	acked        event.Acked // what the bus has, as far as it is known
 	epoch        uint16
 }
 
@@ -20,16 +20,16 @@ func questionOf(live *event.Object, a event.Acked, epoch uint16) question {
 	return question{string(live.UID), live.ResourceVersion, a, epoch}
 }
 
-// answers remembers which questions were answered. Where the informer is behind, only the
-// watch can bring what is missing, and another read cannot help. If the watch never brings
-// it, the question may be asked again after a pause.
+// answers remembers which questions were answered. If the informer is behind, only its watch can
+// catch up, and another read cannot help. In case the watch never does, the question may be asked
+// again after a pause.
 type answers struct {
 	mu sync.Mutex
 	of map[event.Key]answer
 }
 
-// answer is the last question about a key that was answered, and until when the answer
-// stands if nothing changes.
+// answer is the last answered question about a key, and until when the answer is valid if nothing
+// changes.
 type answer struct {
 	question
 	until time.Time
@@ -41,8 +41,8 @@ const (
 	longestPause = 10 * time.Minute
 )
 
-// stands reports whether a question need not be asked.
-func (s *answers) stands(k event.Key, q question, now time.Time) bool {
+// isAnswered reports whether a question has a valid answer.
+func (s *answers) isAnswered(k event.Key, q question, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a, ok := s.of[k]
@@ -60,8 +60,8 @@ func (s *answers) record(k event.Key, q question, now time.Time) {
 	s.of[k] = answer{q, now.Add(pause), pause}
 }
 
-// prune drops the answers that have not stood for a while, so that memory does not grow
-// with the keys that were ever in question.
+// prune drops the answers that expired long ago, so that memory does not grow with every key that
+// was ever in question.
 func (s *answers) prune(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,12 +1,12 @@
-// Package reconcile compares what the bus shows of a resource with the cluster, and finds
-// what happened while nothing watched: deleted objects, objects that left the selection, and
-// a history that went back.
+// Package reconcile compares what the bus has of a resource with the cluster. It finds what
+// happened while nothing watched the resource: deleted objects, objects that left the selection,
+// and a history that went back.
 //
-// It infers a delete only if a consistent read confirms it: of the object, of its namespace,
-// or of whatever makes an API server serve its resource. The cache of an informer, or of an
-// API server, may be behind the bus. A read that fails proves nothing.
+// It infers a delete only if a consistent read confirms it: a read of the object, of its
+// namespace, or of the definition or APIService of its resource. The cache of an informer or of
+// an API server may be behind the bus. A failed read proves nothing.
 //
-// It publishes nothing. It tells the informers what it finds, and they enqueue the key.
+// It publishes nothing. It reports to the informers what it finds, and they enqueue the key.
 package reconcile
 
 import (
@@ -40,27 +40,27 @@ type Marks interface {
 	// AddTombstone records that a UID is gone or deselected, and enqueues the key.
 	AddTombstone(event.Key, event.Tombstone)
 
-	// MarkOutlived records that a consistent read confirmed what the informer shows, although
-	// the bus has a delete or a foreign event at this position, and enqueues the key.
+	// MarkOutlived records that a consistent read confirmed the informer's state, although the
+	// bus has a delete or a foreign event at this position. It enqueues the key.
 	MarkOutlived(k event.Key, position uint64)
 
 	EnqueueLowPriority(event.Key)
 
-	// RaiseEpoch makes the informers of a resource start again in a later epoch.
+	// RaiseEpoch makes the informers of a resource restart in a later epoch.
 	RaiseEpoch(gr schema.GroupResource, to uint16)
 
-	// ForgetReferences says that a resource is gone: its objects refer to nothing.
+	// ForgetReferences forgets the references of the objects of a resource that is gone.
 	ForgetReferences(schema.GroupResource)
 }
 
-// Config has everything that a Comparer needs. All fields are required unless noted.
+// Config configures a [Comparer]. All fields are required unless noted.
 type Config struct {
 	Informers Informers
 	Discovery discovery.DiscoveryInterface
 	Reads     dynamic.Interface // for consistent reads
 
-	// Each calls read with 0 to n-1, and returns its first error. Nil is for up to 16 calls at
-	// a time, and none after an error.
+	// Each calls read with 0 to n-1, and returns the first error. If it is nil, up to 16 calls
+	// run at a time, and none begins after an error.
 	Each func(ctx context.Context, n int, read func(context.Context, int) error) error
 
 	// PublishDeselected publishes a deselected event for objects on the bus that an earlier
@@ -89,20 +89,20 @@ func New(c Config) *Comparer {
 
 // Comparison counts what one comparison found.
 type Comparison struct {
-	Deleted    int // gone from the cluster while nothing watched; a delete is due
-	Deselected int // still there, but no longer selected; a deselected event is due
-	OutOfScope int // still there and no longer selected, but left on the bus
+	Deleted    int // deleted while nothing watched them; a delete is due
+	Deselected int // they exist but are no longer selected; a deselected event is due
+	OutOfScope int // they exist but are no longer selected, and stay on the bus
 	Waiting    int // the informers have not synced, or are behind the bus and will catch up
-	Outlived   int // exist in the version of their delete on the bus; a create is due
+	Outlived   int // they exist in the version of their delete on the bus; a create is due
 	Restored   bool
 }
 
-// Reconcile compares what the bus shows of one resource with the cluster, and enqueues
-// every key that differs. It renews the snapshot markers that the bus has lost.
+// Reconcile compares what the bus has of one resource with the cluster, and enqueues every key
+// that differs. It renews the snapshot markers that the bus has lost.
 //
-// It draws no conclusion about an informer that has not synced, or about a resource if it is
-// uncertain whether the cluster serves it. After an error, everything that could be confirmed has
-// been recorded; call it again for the rest.
+// It concludes nothing from an informer that has not synced, and nothing about a resource while
+// it is uncertain whether the cluster serves it. After an error, everything that could be
+// confirmed is recorded. Call it again for the rest.
 //
 // If a consistent read returns an object in an older version than the bus has, the history
 // of the resource went back: etcd was restored from a backup, or an aggregated API server
@@ -124,7 +124,7 @@ func (c *Comparer) Confirm(ctx context.Context, gr schema.GroupResource, acked i
 	r := c.Informers.DescribeResource(gr)
 	switch {
 	case !r.Watched && r.Catalog == nil:
-		return Comparison{}, nil // the first discovery calls for another comparison
+		return Comparison{}, nil // the first discovery requests another comparison
 	case !r.Watched:
 		return c.compareUnwatched(ctx, gr, r.Catalog, acked)
 	}
@@ -153,8 +153,7 @@ type pair struct {
 	acked event.Acked
 }
 
-// pass is one comparison of a watched resource: what it has found, and the keys that need
-// a read.
+// pass is one comparison of a watched resource: its findings, and the keys that need a read.
 type pass struct {
 	*Comparer
 	resource event.Resource
@@ -163,13 +162,13 @@ type pass struct {
 
 	objects    []pair            // to be read
 	namespaces map[string][]pair // to be read, with their objects
-	leaving    map[string][]pair // by namespace: no longer selected, or gone
+	leaving    map[string][]pair // by namespace: deselected or gone, which a list of the namespace decides
 }
 
 func (p *pass) compare(of pair) {
 	v := p.Informers.DescribeObject(of.key)
 	decision := decide(p.resource, p.epoch, of, v)
-	if decision == readObject && v.Live != nil && p.answers.stands(of.key, questionOf(v.Live, of.acked, p.epoch), p.Now()) {
+	if decision == readObject && v.Live != nil && p.answers.isAnswered(of.key, questionOf(v.Live, of.acked, p.epoch), p.Now()) {
 		decision = wait
 	}
 	switch decision {
@@ -184,8 +183,8 @@ func (p *pass) compare(of pair) {
 	}
 }
 
-// errBehind makes the caller compare again. If the delete were published before the watch
-// has shown the object, what the watch shows of it later would create and delete it again.
+// errBehind makes the caller compare again. If the delete were published before the watch shows
+// the object, the late notifications of the watch would create and delete it again.
 var errBehind = errors.New("the watch is behind the bus")
 
 // apply records a decision that needs no read.
@@ -196,7 +195,7 @@ func (c *Comparer) apply(d decision, of pair, found *Comparison) {
 	case enqueue:
 		c.Informers.EnqueueLowPriority(of.key)
 	case raiseEpoch:
-		found.Waiting++ // the informers start again, and then ask for another comparison
+		found.Waiting++ // the informers restart, and then request another comparison
 		c.Informers.RaiseEpoch(of.key.GroupResource(), of.acked.Epoch)
 	case inferDelete:
 		found.Deleted++
@@ -215,8 +214,8 @@ func (c *Comparer) apply(d decision, of pair, found *Comparison) {
 	}
 }
 
-// addTombstone records that the last known object of a key is gone or deselected. The last
-// event on the bus, if it is foreign, can be contradicted then.
+// addTombstone records that the last known object of a key is gone or deselected. If the last
+// event on the bus is foreign, the forwarder may then contradict it.
 func (c *Comparer) addTombstone(of pair, deselected bool) {
 	c.Informers.AddTombstone(of.key, event.Tombstone{UID: of.acked.UID, Deselected: deselected, Confirmed: true, Observed: c.Now(), Cause: event.CauseReconcile})
 	if of.acked.Foreign {

@@ -15,12 +15,12 @@ import (
 // ResourceView is what the informers know of a resource at one moment.
 type ResourceView struct {
 	Watched  bool
-	Resource event.Resource // as it is watched
+	Resource event.Resource // in the watched version
 	Epoch    uint16         // of the informers
 
 	Catalog *discovery.Catalog // what the API server serves, nil before the first answer
 
-	ReferencesKnown bool // every object that may refer to others is listed, or none may
+	ReferencesKnown bool // every object that may refer to others is listed
 	HasReferences   bool // objects of the resource refer to others
 }
 
@@ -28,11 +28,11 @@ type ResourceView struct {
 type ObjectView struct {
 	Covered bool          // an informer covers the key
 	Synced  bool          // its first list is complete
-	Version string        // the last version that it has seen; Live is no older
-	Live    *event.Object // what it shows, nil for nothing
+	Version string        // the last version that the informer has seen; Live is no older
+	Live    *event.Object // the object in the informer, nil for none
 
-	// Filtered means that a label or field selector applies, so that the informer does not
-	// show each object that exists.
+	// Filtered means that a label or field selector applies, so that the informer does not show
+	// every existing object.
 	Filtered bool
 
 	Selected        bool // by namespace and by reference; meaningless unless both are known
@@ -40,8 +40,7 @@ type ObjectView struct {
 	NamespaceExists bool // false only if the watch of namespaces does not show it
 	ReferencesKnown bool // every object that may refer to this one is listed
 
-	// PublishDeselected means that a deselected event is to be published for an object that
-	// is not selected.
+	// PublishDeselected means that an object that is not selected gets a deselected event.
 	PublishDeselected bool
 
 	Outlived uint64 // the position of a delete on the bus; see [event.View]
@@ -58,15 +57,15 @@ func (v ObjectView) hasSeen(version string) bool {
 	return err == nil && order >= 0
 }
 
-// isOutlived reports whether a consistent read has already confirmed what the informer shows,
-// so that the forwarder can answer the delete or the foreign event on the bus. Of another
-// event the mark says nothing.
+// isOutlived reports whether a consistent read has already confirmed the informer's state, so
+// that the forwarder can answer the delete or the foreign event on the bus. The confirmation is
+// valid for only one position on the bus.
 func (v ObjectView) isOutlived(a event.Acked, epoch uint16) bool {
 	switch {
 	case a.Position == 0 || v.Outlived != a.Position:
 		return false
 	case a.Foreign:
-		return !a.Live() || v.shows(a.UID) // else a delete is due before
+		return !a.Live() || v.shows(a.UID) // otherwise a delete is due first
 	}
 	return v.Live != nil && isDeletedOnBus(v.Live, a, epoch)
 }
@@ -75,21 +74,21 @@ func (v ObjectView) isOutlived(a event.Acked, epoch uint16) bool {
 type decision int
 
 const (
-	agree         decision = iota // the bus has what the informer shows
+	agree         decision = iota // the bus and the informer agree
 	wait                          // the informers do not know yet, or are behind
 	enqueue                       // the bus may lack what the informer shows
 	raiseEpoch                    // the bus is in a later epoch
 	readObject                    // a consistent read of the object decides
 	readNamespace                 // a consistent read of its namespace decides
-	listNamespace                 // it is deselected or gone: a list of its namespace decides
-	inferDelete                   // it is gone
-	deselect                      // it is no longer selected, and the bus is told
-	leaveOnBus                    // it is no longer selected, and stays on the bus
+	listNamespace                 // a list of its namespace decides whether the object is deselected or gone
+	inferDelete                   // the object is gone
+	deselect                      // the object is no longer selected: publish that
+	leaveOnBus                    // the object is no longer selected, and stays on the bus
 	markOutlived                  // the informer is right, although the bus has a delete or a foreign event
 	restored                      // the history of the resource went back
 )
 
-// decide compares what the bus has of a key with what the informers show.
+// decide compares the bus and the informers for one key.
 func decide(r event.Resource, epoch uint16, of pair, v ObjectView) decision {
 	a, namespace := of.acked, of.key.Namespace
 	switch {
@@ -108,7 +107,7 @@ func decide(r event.Resource, epoch uint16, of pair, v ObjectView) decision {
 	case !v.Covered && a.Live():
 		return wait // the informer is starting, or access is denied
 	case a.Foreign && !v.Selected && v.ReferencesKnown && v.Outlived != a.Position:
-		return markOutlived // whatever the foreign event shows, the object is not selected
+		return markOutlived // the object is not selected, so the foreign event is wrong
 	case !v.Covered, !v.Selected:
 		return agree
 	case !v.Synced:
@@ -138,8 +137,8 @@ func decideDeselected(a event.Acked, v ObjectView) decision {
 	return listNamespace
 }
 
-// differs reports whether what an informer shows cannot follow from what the bus has: an
-// object is missing, or is in an earlier state, or in the version of its delete.
+// differs reports whether the informer contradicts the bus: an object is missing, or is in an
+// earlier state, or in the version of its delete.
 func differs(live *event.Object, a event.Acked, epoch uint16) bool {
 	if a.Live() && (live == nil || string(live.UID) != a.UID) {
 		return true
@@ -147,8 +146,8 @@ func differs(live *event.Object, a event.Acked, epoch uint16) bool {
 	return live != nil && (isBehind(live.ResourceVersion, a, epoch) || isDeletedOnBus(live, a, epoch))
 }
 
-// isDeletedOnBus reports whether the bus has a delete in the version that an informer shows,
-// or a removal of its UID whose version is not known.
+// isDeletedOnBus reports whether the bus has a delete in the version of the informer's object, or
+// a removal of its UID with an unknown version.
 func isDeletedOnBus(live *event.Object, a event.Acked, epoch uint16) bool {
 	isBack := a.Deselected && a.UID == string(live.UID) // it is selected again, which needs no read
 	isSame := a.Deleted && !isBack && a.Epoch == epoch && a.ResourceVersion == live.ResourceVersion
@@ -166,8 +165,8 @@ func isOutOfStep(live *event.Object, a event.Acked) bool {
 	return live.Digest.None() && live.ResourceVersion != a.ResourceVersion
 }
 
-// isBehind reports whether a version is an earlier state than the bus has. In a later epoch
-// none is, and none in the last.
+// isBehind reports whether a version is earlier than the one on the bus. No version is if its
+// epoch is later, or the last one.
 func isBehind(version string, a event.Acked, epoch uint16) bool {
 	if a.Epoch < epoch || epoch == event.LastEpoch {
 		return false
@@ -175,30 +174,30 @@ func isBehind(version string, a event.Acked, epoch uint16) bool {
 	return revision.IsEarlier(version, a.ResourceVersion)
 }
 
-// finding is what a consistent read says of an object on the bus.
+// finding is what a consistent read says about an object on the bus.
 type finding int
 
 const (
-	isUnknown finding = iota // it was not read
+	isUnknown finding = iota // the object was not read
 	isThere                  // the bus has what the read found, or the informer will show it
 	isGone                   // it does not exist, or its name belongs to another UID
 	isOlder                  // it exists in an earlier version than the bus has
-	isUnseen                 // it is gone, and the watch will first show that it existed
+	isUnseen                 // it is gone, but the watch has yet to show that it existed
 )
 
-// answerOf is what a read found, with the UID and version of what is there.
-type answerOf struct {
+// readResult is the finding of a read, with the UID and version of the object that exists, if any.
+type readResult struct {
 	finding
 	uid, version string
 }
 
 // isOf reports whether the read found this very state.
-func (f answerOf) isOf(o *event.Object) bool {
+func (f readResult) isOf(o *event.Object) bool {
 	return f.uid == string(o.UID) && f.version == o.ResourceVersion
 }
 
 // confirms reports whether an informer shows what the read found, or a later state.
-func (f answerOf) confirms(v ObjectView) bool {
+func (f readResult) confirms(v ObjectView) bool {
 	switch {
 	case f.uid == "":
 		return v.Live == nil
@@ -208,25 +207,25 @@ func (f answerOf) confirms(v ObjectView) bool {
 	return string(v.Live.UID) == f.uid && !revision.IsEarlier(v.Live.ResourceVersion, f.version)
 }
 
-// classify says what the answer to a consistent read means.
-func classify(o *unstructured.Unstructured, err error, a event.Acked, epoch uint16) (answerOf, error) {
+// classify returns the finding of a consistent read.
+func classify(o *unstructured.Unstructured, err error, a event.Acked, epoch uint16) (readResult, error) {
 	switch {
 	case discovery.IsObjectNotFound(err) && !a.Live():
-		return answerOf{finding: isThere}, nil
+		return readResult{finding: isThere}, nil
 	case discovery.IsObjectNotFound(err):
-		return answerOf{finding: isGone}, nil
+		return readResult{finding: isGone}, nil
 	case err != nil:
-		return answerOf{}, err
+		return readResult{}, err
 	case a.Live() && string(o.GetUID()) != a.UID:
-		return answerOf{isGone, string(o.GetUID()), o.GetResourceVersion()}, nil
+		return readResult{isGone, string(o.GetUID()), o.GetResourceVersion()}, nil
 	case isBehind(o.GetResourceVersion(), a, epoch):
-		return answerOf{finding: isOlder}, nil
+		return readResult{finding: isOlder}, nil
 	}
-	return answerOf{isThere, string(o.GetUID()), o.GetResourceVersion()}, nil
+	return readResult{isThere, string(o.GetUID()), o.GetResourceVersion()}, nil
 }
 
-// conclude decides about a key after the read. The view is of after the read.
-func (f answerOf) conclude(a event.Acked, v ObjectView, epoch uint16, publishDeselected bool) decision {
+// conclude decides about a key after the read. v is a view taken after the read.
+func (f readResult) conclude(a event.Acked, v ObjectView, epoch uint16, publishDeselected bool) decision {
 	switch {
 	case f.finding == isUnknown:
 		return agree
@@ -252,8 +251,8 @@ func (f answerOf) conclude(a event.Acked, v ObjectView, epoch uint16, publishDes
 	return deselect // its labels or fields do not match
 }
 
-// decideNamespace says what the answer to a consistent read of a namespace means for its
-// objects. The API server removes a namespace only when nothing is left in it.
+// decideNamespace decides about the objects of a namespace after a consistent read of the
+// namespace. The API server removes a namespace only when it is empty.
 func decideNamespace(namespace string, err error) (decision, error) {
 	switch {
 	case discovery.IsObjectNotFound(err):
@@ -264,9 +263,9 @@ func decideNamespace(namespace string, err error) (decision, error) {
 	return wait, nil // the watch will show it
 }
 
-// decideLeaving decides about an object that is no longer selected by what a list of its
-// namespace returned: the UIDs by name, or an error. If the list is forbidden, the object
-// counts as deselected, which is true, rather than as gone.
+// decideLeaving decides about an object that is no longer selected. uids, by name, or err is the
+// result of a list of its namespace. If the list is forbidden, the object counts as deselected,
+// which is certain, and not as gone.
 func decideLeaving(of pair, uids map[string]string, err error) (decision, error) {
 	switch {
 	case err != nil && !apierrors.IsForbidden(err):

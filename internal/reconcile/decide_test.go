@@ -44,27 +44,27 @@ func TestOutOfStep(t *testing.T) {
 
 // TestConclude has what a read finds, and what the informers show after it.
 func TestConclude(t *testing.T) {
-	gone, there := answerOf{finding: isGone}, answerOf{isThere, "A", "5"}
+	gone, there := readResult{finding: isGone}, readResult{isThere, "A", "5"}
 	synced := ObjectView{Covered: true, Synced: true}
 	for name, c := range map[string]struct {
-		found   answerOf
+		found   readResult
 		acked   event.Acked
 		live    *event.Object
 		view    ObjectView
 		publish bool
 		want    decision
 	}{
-		"not read":                                  {answerOf{}, live("A", "5"), nil, synced, false, agree},
+		"not read":                                  {readResult{}, live("A", "5"), nil, synced, false, agree},
 		"gone":                                      {gone, live("A", "5"), nil, synced, false, inferDelete},
 		"gone, another is shown":                    {gone, live("A", "5"), object("B", "6"), synced, false, inferDelete},
 		"gone, and shown still":                     {gone, live("A", "5"), object("A", "5"), synced, false, wait},
 		"gone, and the informer was replaced":       {gone, live("A", "5"), nil, ObjectView{Covered: true}, false, wait},
 		"gone, and nothing covers it any more":      {gone, live("A", "5"), nil, ObjectView{}, false, wait},
-		"gone, and the watch is behind":             {answerOf{finding: isUnseen}, live("A", "5"), nil, synced, false, wait},
-		"older":                                     {answerOf{finding: isOlder}, live("A", "5"), nil, ObjectView{}, false, restored},
+		"gone, and the watch is behind":             {readResult{finding: isUnseen}, live("A", "5"), nil, synced, false, wait},
+		"older":                                     {readResult{finding: isOlder}, live("A", "5"), nil, ObjectView{}, false, restored},
 		"there, the informer will show it":          {there, live("A", "5"), nil, synced, false, wait},
 		"there, deleted on the bus, no version":     {there, deleted("A", ""), object("A", "5"), synced, false, markOutlived},
-		"not there, deleted on the bus, no version": {answerOf{finding: isThere}, deleted("A", ""), object("A", "5"), synced, false, wait},
+		"not there, deleted on the bus, no version": {readResult{finding: isThere}, deleted("A", ""), object("A", "5"), synced, false, wait},
 		"there, deleted on the bus":                 {there, deleted("A", "5"), object("A", "5"), synced, false, markOutlived},
 		"there, the informer shows another state":   {there, deleted("A", "6"), object("A", "6"), synced, false, wait},
 		"there, filtered":                           {there, live("A", "4"), nil, ObjectView{Covered: true, Synced: true, Filtered: true}, false, leaveOnBus},

@@ -46,10 +46,10 @@ func TestDecideForeign(t *testing.T) {
 
 // TestConcludeForeign: a read confirms an informer that shows no less than the read found.
 func TestConcludeForeign(t *testing.T) {
-	there, nothing := answerOf{isThere, "A", "5"}, answerOf{finding: isThere}
+	there, nothing := readResult{isThere, "A", "5"}, readResult{finding: isThere}
 	synced := ObjectView{Covered: true, Synced: true}
 	for name, c := range map[string]struct {
-		found answerOf
+		found readResult
 		acked event.Acked
 		live  *event.Object
 		want  decision
@@ -61,10 +61,10 @@ func TestConcludeForeign(t *testing.T) {
 		"nothing is shown":            {there, deleted("A", "4"), nil, wait},
 		"nothing, and nothing":        {nothing, deleted("A", "4"), nil, markOutlived},
 		"nothing, and one is shown":   {nothing, deleted("A", "4"), object("B", "5"), wait},
-		"gone":                        {answerOf{finding: isGone}, live("A", "5"), nil, inferDelete},
-		"gone, and recreated":         {answerOf{isGone, "B", "6"}, live("A", "5"), object("B", "6"), inferDelete},
-		"gone, and not shown yet":     {answerOf{isGone, "B", "6"}, live("A", "5"), nil, wait},
-		"gone, and it is shown still": {answerOf{finding: isGone}, live("A", "5"), object("A", "5"), wait},
+		"gone":                        {readResult{finding: isGone}, live("A", "5"), nil, inferDelete},
+		"gone, and recreated":         {readResult{isGone, "B", "6"}, live("A", "5"), object("B", "6"), inferDelete},
+		"gone, and not shown yet":     {readResult{isGone, "B", "6"}, live("A", "5"), nil, wait},
+		"gone, and it is shown still": {readResult{finding: isGone}, live("A", "5"), object("A", "5"), wait},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := synced

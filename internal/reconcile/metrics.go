@@ -22,7 +22,8 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	return m
 }
 
-// setOutOfScope keeps no series for a resource that is not watched and has no such object.
+// setOutOfScope sets the number of objects out of scope. It drops the series of an unwatched
+// resource without any.
 func (m *metrics) setOutOfScope(resource string, n int, watched bool) {
 	if n == 0 && !watched {
 		m.outOfScope.DeleteLabelValues(resource)
@@ -31,8 +32,8 @@ func (m *metrics) setOutOfScope(resource string, n int, watched bool) {
 	m.outOfScope.WithLabelValues(resource).Set(float64(n))
 }
 
-// forget drops the series of a resource that is not watched, and of which no object exists
-// on the bus. A resource that comes back begins again at 0.
+// forget drops the series of a resource that is not watched and has no object on the bus. If the
+// resource comes back, its series begin at 0.
 func (m *metrics) forget(resource string) {
 	m.outOfScope.DeleteLabelValues(resource)
 	m.inferred.DeleteLabelValues(resource)

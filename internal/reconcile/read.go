@@ -19,20 +19,21 @@ import (
 // Every read here is consistent: the API server answers a get or a list without a
 // resourceVersion from etcd.
 
-// readers is the number of concurrent reads. readTimeout bounds each of them: an answer that
-// is lost, for example when the API server stops responding, would delay every comparison
-// until the connection is found dead. listPage is the number of objects in one page.
+// readers is the number of concurrent reads. readTimeout limits each of them: if the API server
+// stops responding, a read would otherwise delay every comparison until the connection is found
+// dead. listPage is the number of objects in one page.
 const (
 	readers     = 16
 	readTimeout = 10 * time.Second
 	listPage    = 500
 )
 
-// readObjects reads the objects about which the bus and an informer contradict each other.
+// readObjects reads the objects for which the bus and an informer contradict each other.
 func (p *pass) readObjects(ctx context.Context) error {
-	answers, behind := make([]answerOf, len(p.objects)), make([]bool, len(p.objects))
+	answers, behind := make([]readResult, len(p.objects)), make([]bool, len(p.objects))
 	for n, of := range p.objects {
-		// The version is of before the read: the informer shows every change up to it after the read.
+		// Take the version before the read: after the read, the informer shows every change up to
+		// it.
 		behind[n] = of.acked.Live() && of.acked.Epoch == p.epoch && revision.IsEarlier(p.Informers.DescribeObject(of.key).Version, of.acked.ResourceVersion)
 	}
 	err := p.Each(ctx, len(p.objects), func(ctx context.Context, n int) (err error) {
@@ -70,9 +71,9 @@ func eachConcurrently(ctx context.Context, n int, read func(context.Context, int
 	return group.Wait()
 }
 
-// readObject reads one object. Behind means that the informer has not come to the version
-// that the bus has.
-func (p *pass) readObject(ctx context.Context, of pair, behind bool) (answerOf, error) {
+// readObject reads one object. behind means that the informer has not reached the version on the
+// bus.
+func (p *pass) readObject(ctx context.Context, of pair, behind bool) (readResult, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	client := p.client(of.key.Namespace)
@@ -82,13 +83,13 @@ func (p *pass) readObject(ctx context.Context, of pair, behind bool) (answerOf, 
 		answer.finding, err = readVersion(ctx, client, of)
 	}
 	if err != nil {
-		return answerOf{}, fmt.Errorf("confirm that %s is gone: %w", of.key, err)
+		return readResult{}, fmt.Errorf("confirm that %s is gone: %w", of.key, err)
 	}
 	return answer, nil
 }
 
-// readVersion tells a watch that is late from a history that went back, in which no watch
-// ever comes to the version that the bus has. A list names the present version.
+// readVersion tells a late watch from a history that went back, in which no watch ever reaches
+// the version on the bus. A list has the present version.
 func readVersion(ctx context.Context, client dynamic.ResourceInterface, of pair) (finding, error) {
 	name := fields.OneTermEqualSelector(metav1.ObjectNameField, of.key.Name).String()
 	list, err := client.List(ctx, metav1.ListOptions{FieldSelector: name, Limit: 1})
@@ -101,8 +102,8 @@ func readVersion(ctx context.Context, client dynamic.ResourceInterface, of pair)
 	return isUnseen, nil
 }
 
-// readNamespaces reads each namespace that the watch of namespaces does not show. Objects
-// in it may not be readable, if access to them was granted in that namespace.
+// readNamespaces reads each namespace that the watch of namespaces does not show. Its objects may
+// not be readable, if a Role in that namespace granted access to them.
 func (p *pass) readNamespaces(ctx context.Context) error {
 	for _, namespace := range slices.Sorted(maps.Keys(p.namespaces)) {
 		readCtx, cancel := context.WithTimeout(ctx, readTimeout)
@@ -119,7 +120,7 @@ func (p *pass) readNamespaces(ctx context.Context) error {
 	return nil
 }
 
-// listLeaving finds out which objects that are no longer selected still exist.
+// listLeaving finds out which of the deselected objects still exist.
 func (p *pass) listLeaving(ctx context.Context) error {
 	for _, namespace := range slices.Sorted(maps.Keys(p.leaving)) {
 		uids, listErr := p.listUIDs(ctx, namespace)

@@ -46,7 +46,7 @@ func (c *Comparer) compareUnwatched(ctx context.Context, gr schema.GroupResource
 	decision := decideUnwatched(gr, r, removed, c.PublishDeselected)
 	for _, of := range live {
 		if c.Informers.DescribeResource(gr).Watched {
-			decision = wait // it is watched again, and its informers ask for another comparison
+			decision = wait // it is watched again, and its informers request another comparison
 		}
 		c.apply(decision, of, &found)
 	}
@@ -54,13 +54,13 @@ func (c *Comparer) compareUnwatched(ctx context.Context, gr schema.GroupResource
 }
 
 // decideUnwatched decides about the objects of a resource that nothing watches. While the
-// discovery of any group fails, it is not certain that the resource is not selected.
+// discovery of any group fails, the resource may still be selected.
 func decideUnwatched(gr schema.GroupResource, r ResourceView, removed, publishDeselected bool) decision {
 	switch {
 	case removed:
 		return inferDelete
 	case r.Catalog.IsMissing(gr):
-		return wait // the API server serves it again since discovery was acted upon
+		return wait // the API server serves it again, which the catalog does not show yet
 	case !r.ReferencesKnown:
 		return wait // an object that is not listed yet may refer to it
 	case !publishDeselected, len(r.Catalog.Failed) > 0:

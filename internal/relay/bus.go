@@ -22,40 +22,41 @@ import (
 	"github.com/kuberelay/kuberelay/internal/workqueue"
 )
 
-// maxBytesInFlight bounds the memory of events that await their acknowledgement. There can
-// be two thousand, of up to a megabyte each.
+// maxBytesInFlight limits the memory of events that await their acknowledgement. Up to 2000 can
+// be in flight, of up to 1 MB each.
 const maxBytesInFlight = 16 << 20
 
 // bus is the configured sink, including capabilities that only some sinks have.
 type bus struct {
 	publish.Publisher
-	source  checkpoint.Source // nil if the sink cannot be read back
-	purger  checkpoint.Purger // nil if the sink cannot be read back
-	history forward.History
-	returns bool                  // Ready detects by itself that the sink is back; otherwise only a publish does
-	risks   func() []publish.Risk // nil if the sink is no bus
-	created func() uint64         // how often a stream or topic was recreated
-	marked  func(context.Context, schema.GroupResource) (t event.Type, id string, err error)
-	wait    func(context.Context) error // blocks until the sink is ready; nil if it always is
-	server  *natsserver.Server          // nil without the built-in server
-	claims  publish.Bus                 // nil if the sink cannot be read back
-	claim   *claim                      // nil if the sink cannot be read back
-	invalid *publish.Invalid            // of the messages read back
+	source     checkpoint.Source // nil if the sink cannot be read back
+	purger     checkpoint.Purger // nil if the sink cannot be read back
+	history    forward.History
+	probes     bool                  // Ready detects by itself that the sink is back; otherwise only a publish does
+	risks      func() []publish.Risk // nil if the sink is not a bus
+	created    func() uint64         // how often a stream or topic was recreated
+	lastMarker func(context.Context, schema.GroupResource) (t event.Type, id string, err error)
+	wait       func(context.Context) error // blocks until the sink is ready; nil if it always is
+	server     *natsserver.Server          // nil without the built-in server
+	claims     publish.Bus                 // nil if the sink cannot be read back
+	claim      *claim                      // nil if the sink cannot be read back
+	invalid    *publish.Invalid            // of the messages read back
 
 	closing sync.Once
-	closed  error // of the first Close
+	closed  error // what the first Close returned
 }
 
 var _, _ publish.Bus = (*nats.Bus)(nil), (*kafka.Bus)(nil)
 
-func (b *bus) keep(k publish.Bus) {
+// attach sets everything that a sink that can be read back provides.
+func (b *bus) attach(k publish.Bus) {
 	b.Publisher, b.source, b.purger, b.history = k, k, k, k
-	b.created, b.marked, b.wait, b.claims, b.returns = k.Created, k.LastMarker, k.Wait, k, true
+	b.created, b.lastMarker, b.wait, b.claims, b.probes = k.Created, k.LastMarker, k.Wait, k, true
 	b.risks = k.Risks
 }
 
-// keepClaim makes the bus fail when another cluster takes the name.
-func (b *bus) keepClaim(c *claim) {
+// attachClaim makes the bus fail when another cluster takes the name.
+func (b *bus) attachClaim(c *claim) {
 	if b.source != nil {
 		b.claim, b.source = c, renewing{b.source, c}
 	}
@@ -76,7 +77,7 @@ func openBus(ctx context.Context, c Config, claim *claim, permit func() error, r
 	invalid := publish.NewInvalid(r, c.Logger)
 	switch c.Settings.Event.Sink {
 	case config.SinkStdout:
-		return &bus{Publisher: permitted{stdout.New(c.Out), permit}, history: noHistory{}, created: func() uint64 { return 0 }, marked: noHistory{}.marked}, nil
+		return &bus{Publisher: permitted{stdout.New(c.Out), permit}, history: noHistory{}, created: func() uint64 { return 0 }, lastMarker: noHistory{}.lastMarker}, nil
 	case config.SinkKafka:
 		b, err = openKafka(c, claim, permit, r, invalid)
 	default:
@@ -86,7 +87,7 @@ func openBus(ctx context.Context, c Config, claim *claim, permit func() error, r
 		return nil, busError(err)
 	}
 	b.invalid, claim.invalid = invalid, invalid
-	b.keepClaim(claim)
+	b.attachClaim(claim)
 	waitFor(b.Ready)
 	if err := b.Ready(); err != nil {
 		c.Logger.Warn("waiting for the bus", "err", err)
@@ -101,7 +102,7 @@ func openBus(ctx context.Context, c Config, claim *claim, permit func() error, r
 func busError(err error) error {
 	var wrong *ConfigError
 	if errors.As(err, &wrong) {
-		return wrong // without the errors around it
+		return wrong // without the errors that wrap it
 	}
 	if errors.Is(err, nats.ErrMisconfigured) || errors.Is(err, kafka.ErrMisconfigured) {
 		return &ConfigError{err}
@@ -109,7 +110,7 @@ func busError(err error) error {
 	return err
 }
 
-// maxInFlight limits the events in flight.
+// maxInFlight returns the limit of the events in flight.
 func maxInFlight(cfg config.Config) workqueue.Limit {
 	keys := cfg.NATS.MaxInFlight
 	if cfg.Event.Sink == config.SinkKafka {
@@ -118,18 +119,19 @@ func maxInFlight(cfg config.Config) workqueue.Limit {
 	return workqueue.Limit{Keys: keys, Bytes: maxBytesInFlight}
 }
 
-// maxLowPriorityInFlight limits the events in flight of a first sync, a resync or a
-// comparison. A bus processes messages roughly in order, so a change waits behind them.
+// maxLowPriorityInFlight returns the limit of the low-priority events in flight: those of a first
+// sync, a resync or a comparison. A bus processes messages roughly in order, so a change waits
+// behind them.
 func maxLowPriorityInFlight(cfg config.Config) workqueue.Limit {
 	all, part := maxInFlight(cfg), 2
-	if cfg.Event.Sink == config.SinkKafka { // with a higher in-flight limit, for its batches
+	if cfg.Event.Sink == config.SinkKafka { // its limit is higher, so that it gets batches
 		part = 8
 	}
 	return workqueue.Limit{Keys: max(1, all.Keys/part), Bytes: all.Bytes / 2}
 }
 
-// maxLowPriorityDelay is how long events of low priority may wait for one another on the bus.
-// Kafka gets batches of them, which wait by design.
+// maxLowPriorityDelay returns how long low-priority events may wait for one another on the bus.
+// Kafka gets them in batches, which wait by design.
 func maxLowPriorityDelay(cfg config.Config) time.Duration {
 	if cfg.Event.Sink == config.SinkNATS {
 		return 500 * time.Microsecond
@@ -196,6 +198,6 @@ func (noHistory) At(context.Context, event.Key, uint64) (publish.Stored, error) 
 	return publish.Stored{}, nil
 }
 
-func (noHistory) marked(context.Context, schema.GroupResource) (event.Type, string, error) {
+func (noHistory) lastMarker(context.Context, schema.GroupResource) (event.Type, string, error) {
 	return "", "", nil
 }

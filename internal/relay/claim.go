@@ -26,7 +26,7 @@ type claim struct {
 	name     string            // of the cluster, on the bus
 	uid      string            // of the namespace kube-system; "" if that is forbidden
 	replaces string            // the UID of a cluster whose name this one may take over
-	settings map[string]string // digests of those that decide what the bus holds
+	settings map[string]string // digests of the settings that decide what the bus holds
 	log      *slog.Logger
 
 	invalid *publish.Invalid
@@ -38,7 +38,7 @@ type claim struct {
 	lost  error       // set when another cluster took the name
 }
 
-// newClaim logs a warning if the name cannot be checked.
+// newClaim returns the claim of a cluster. It logs a warning if name conflicts cannot be detected.
 func newClaim(cfg config.Config, c *cluster, log *slog.Logger) (*claim, error) {
 	if c.uid == "" {
 		if cfg.Event.ClusterReplaces != "" {
@@ -52,31 +52,30 @@ func newClaim(cfg config.Config, c *cluster, log *slog.Logger) (*claim, error) {
 }
 
 // admit returns an error if, according to the bus, another cluster owns the name.
-func (c *claim) admit(on event.Claim) error {
-	if on.Admits(c.uid, c.replaces) {
+func (c *claim) admit(found event.Claim) error {
+	if found.Admits(c.uid, c.replaces) {
 		return nil
 	}
 	return &ConfigError{fmt.Errorf("the name %s belongs to another cluster on this bus: its namespace kube-system has the UID %s (claimed %s), and that of this cluster has %s. "+
 		"Two clusters with the same name would delete each other's objects on the bus. Set KUBERELAY_CLUSTER_NAME to another name; "+
 		"or, if this cluster replaces the other one, which no longer exists, set KUBERELAY_CLUSTER_REPLACES=%s",
-		c.name, on.UID, on.Claimed.Format(time.RFC3339), c.uid, on.UID)}
+		c.name, found.UID, found.Claimed.Format(time.RFC3339), c.uid, found.UID)}
 }
 
 // admitToKafka is admit for a takeover on Kafka, which retries after any other error.
-func (c *claim) admitToKafka(on event.Claim) error {
-	if err := c.admit(on); err != nil {
+func (c *claim) admitToKafka(found event.Claim) error {
+	if err := c.admit(found); err != nil {
 		return fmt.Errorf("%w: %w", kafka.ErrMisconfigured, err)
 	}
 	return nil
 }
 
-// acquire claims the name on the bus, unless the bus has this cluster's claim already, with the
-// settings of this process.
-// Call it before anything else is published. It blocks until it has succeeded, ctx ends, or
-// another cluster owns the name. After that every load of the checkpoint renews the claim,
-// in case the bus has lost it.
+// acquire claims the name on the bus with the settings of this process, unless the bus has that
+// claim already. Call it before anything else is published. It blocks until it has succeeded, ctx
+// ends, or another cluster owns the name. After that every load of the checkpoint renews the
+// claim, in case the bus has lost it.
 //
-// loaded is what the bus has. The epoch is the first that this cluster's events may have.
+// loaded is the checkpoint. epoch is the lowest epoch that events of this cluster may have.
 func (c *claim) acquire(ctx context.Context, b *bus, loaded *ledger.Term, waitFor func(func() error)) (epoch uint16, err error) {
 	if b.claims == nil {
 		return 0, nil
@@ -95,26 +94,26 @@ func (c *claim) acquire(ctx context.Context, b *bus, loaded *ledger.Term, waitFo
 			return err
 		}
 		waitFor(func() error { return err })
-		c.log.Warn("claim of the cluster's name failed, retrying", "err", err)
+		c.log.Warn("claiming the cluster name failed, retrying", "err", err)
 		return nil
 	})
 	return epoch, err
 }
 
-// firstEpoch is the epoch of a new claim. The resourceVersions of a rebuilt cluster start
+// firstEpoch returns the epoch of a new claim. The resourceVersions of a rebuilt cluster start
 // over, so its events need a new epoch to be later than the old ones.
 func (c *claim) firstEpoch(found event.Claim, loaded *ledger.Term) uint16 {
 	epoch := max(loaded.Epoch(), found.Epoch)
-	isAnother := c.replaces != "" || !found.Forgotten.IsZero()
-	if isAnother && (found.UID != "" || loaded.Len() > 0) {
+	isNewCluster := c.replaces != "" || !found.Forgotten.IsZero()
+	if isNewCluster && (found.UID != "" || loaded.Len() > 0) {
 		return event.NextEpoch(epoch)
 	}
 	return epoch
 }
 
-// boundEpoch lowers the epoch of a claim to the highest that is known if no restore explains
-// it. Anyone who can write to the bus can publish a claim with this cluster's UID, and its
-// epoch is the first of every resource.
+// boundEpoch lowers the epoch of a claim to the highest known epoch if it is too far above it for
+// a restore to explain. Anyone who can write to the bus can publish a claim with this cluster's
+// UID, and the epoch of the claim applies to every resource.
 func (c *claim) boundEpoch(found event.Claim) event.Claim {
 	c.mu.Lock()
 	known := max(c.known, c.held.Epoch)
@@ -122,14 +121,14 @@ func (c *claim) boundEpoch(found event.Claim) event.Claim {
 	if found.Epoch <= known || found.Epoch-known <= event.MaxEpochJump {
 		return found
 	}
-	err := fmt.Errorf("epoch %d of the claim is more than %d after the epoch %d", found.Epoch, event.MaxEpochJump, known)
+	err := fmt.Errorf("epoch %d of the claim is more than %d above the highest known epoch %d", found.Epoch, event.MaxEpochJump, known)
 	c.invalid.Report("claim", found.Position, event.Invalid(event.InvalidEpoch, err), "cluster", c.name)
 	found.Epoch = known
 	return found
 }
 
-// try claims the name for the stream that the bus has now, unless the bus has that claim and it
-// is current, and returns the claim on the bus. A ConfigError is final; retry after any other error.
+// try claims the name for the present stream, unless the bus has a current claim of it by this
+// cluster, and returns the claim on the bus. A ConfigError is final; retry after any other error.
 func (c *claim) try(ctx context.Context, epoch func(found event.Claim) uint16, isCurrent func(found event.Claim) bool) (event.Claim, error) {
 	last, err := c.bus.LastClaim(ctx)
 	found := c.boundEpoch(last)
@@ -220,7 +219,7 @@ const claimPoll = 10 * time.Second
 func (c *claim) renewRegularly(ctx context.Context) {
 	_ = wait.PollUntilContextCancel(ctx, claimPoll, false, func(ctx context.Context) (bool, error) {
 		if err := c.renew(ctx); err != nil && ctx.Err() == nil {
-			c.log.Debug("check of the cluster's name failed, retrying", "err", err)
+			c.log.Debug("checking the cluster name failed, retrying", "err", err)
 		}
 		return false, nil
 	})

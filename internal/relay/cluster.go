@@ -38,8 +38,8 @@ type cluster struct {
 	denials   int // how often the API server denied access to its /readyz
 }
 
-// connectCluster creates the clients and reads the cluster's name. It waits for an API
-// server that is unreachable, logs why, and tells waitFor.
+// connectCluster creates the clients and reads the cluster's name. If the API server is
+// unreachable, it logs why, tells waitFor, and waits.
 func connectCluster(ctx context.Context, c Config, waitFor func(func() error)) (*cluster, error) {
 	cl, err := newCluster(c.Kube)
 	if err != nil {
@@ -80,11 +80,11 @@ func newCluster(rc *rest.Config) (_ *cluster, err error) {
 
 func (c *cluster) awaitAPIServer(ctx context.Context, host string, log *slog.Logger, waitFor func(func() error)) error {
 	logged := ""
-	return retry(ctx, func() error { return c.ask(ctx) }, func(err error) error {
+	return retry(ctx, func() error { return c.identify(ctx) }, func(err error) error {
 		if permanent := explainAPIServer(host, err); permanent != nil {
 			return permanent
 		}
-		err = fmt.Errorf("the API server %s %s: %w", host, whatFails(err), refusal.Explain(err))
+		err = fmt.Errorf("the API server %s %s: %w", host, failure(err), refusal.Explain(err))
 		waitFor(func() error { return err })
 		if err.Error() != logged {
 			logged = err.Error()
@@ -94,8 +94,8 @@ func (c *cluster) awaitAPIServer(ctx context.Context, host string, log *slog.Log
 	})
 }
 
-// whatFails says whether an API server gives an answer that is an error.
-func whatFails(err error) string {
+// failure says whether an API server answers with an error or not at all.
+func failure(err error) string {
 	var answer apierrors.APIStatus
 	if errors.As(err, &answer) {
 		return "refuses the forwarder"
@@ -107,12 +107,12 @@ func whatFails(err error) string {
 // before its other answers count as final.
 const maxDenials = 6
 
-// ask reads the UID of the namespace kube-system, which is the cluster's name unless one is
+// identify reads the UID of the namespace kube-system, which is the cluster's name unless one is
 // configured. With a configured name, a forbidden UID is not an error.
 //
 // An API server that has just started forbids everything until it has loaded its roles. So
 // an answer is final only if the API server is ready.
-func (c *cluster) ask(ctx context.Context) error {
+func (c *cluster) identify(ctx context.Context) error {
 	err := c.readUID(ctx)
 	switch {
 	case apierrors.IsNotFound(err) && c.name != "": // some API servers do not have it

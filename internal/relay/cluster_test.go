@@ -75,7 +75,7 @@ func TestWhatAnAPIServerNeverSays(t *testing.T) {
 		for _, configured := range []string{"prod", ""} {
 			cl := &cluster{name: configured, dynamic: dynamic.NewForConfigOrDie(rc), discovery: discoveryClient(t, rc)}
 			for n := 1; n <= tries; n++ {
-				err := cl.ask(t.Context())
+				err := cl.identify(t.Context())
 				if known := configured != "" && n == tries; known != (err == nil) || cl.name != configured || cl.uid != "" {
 					t.Errorf("status %d, %q configured: try %d gave %v, the name %q and the UID %q", status, configured, n, err, cl.name, cl.uid)
 				}

@@ -25,7 +25,7 @@ func TestMayStandAgain(t *testing.T) {
 		"the name is another cluster's":     {&takenError{&ConfigError{errors.New("taken")}}, time.Minute, false},
 		"it has nothing to do with the bus": {errors.New("no"), time.Minute, false},
 	} {
-		if got := r.mayStandAgain(c.err, c.term); got != c.want {
+		if got := r.mayRejoinElection(c.err, c.term); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}

@@ -22,11 +22,11 @@ import (
 )
 
 // unmatched returns the entries of settings that match nothing, ordered by setting. complete is
-// false while the cluster has not said yet what it has.
+// false until the resources and namespaces of the cluster are known.
 //
-// An excluded name that nothing has is no mistake where many clusters share a configuration. It
-// counts if it is similar to a name that the cluster has, so that something is published that was
-// meant to be excluded.
+// Clusters that share a configuration may exclude names that only some of them have. So an
+// exclusion that matches nothing counts only if the cluster has a similar name: then it is likely
+// misspelled, and what it should exclude is published.
 func (r *Relay) unmatched() (all []status.Unmatched, complete bool) {
 	all = []status.Unmatched{}
 	add := func(setting string, similar map[string]string, only func(similar string) bool) {
@@ -36,12 +36,12 @@ func (r *Relay) unmatched() (all []status.Unmatched, complete bool) {
 			}
 		}
 	}
-	every, known := func(string) bool { return true }, func(similar string) bool { return similar != "" }
+	always, hasSimilar := func(string) bool { return true }, func(similar string) bool { return similar != "" }
 	u, complete := r.informers.Unmatched()
-	add("KUBERELAY_RESOURCES", u.Resources, every)
-	add("KUBERELAY_EXCLUDE_RESOURCES", u.ExcludedResources, known)
-	add("KUBERELAY_NAMESPACES", u.Namespaces, every)
-	add("KUBERELAY_EXCLUDE_NAMESPACES", u.ExcludedNamespaces, known)
+	add("KUBERELAY_RESOURCES", u.Resources, always)
+	add("KUBERELAY_EXCLUDE_RESOURCES", u.ExcludedResources, hasSimilar)
+	add("KUBERELAY_NAMESPACES", u.Namespaces, always)
+	add("KUBERELAY_EXCLUDE_NAMESPACES", u.ExcludedNamespaces, hasSimilar)
 	entries := func(setting string, entries ...string) {
 		for _, entry := range entries {
 			all = append(all, status.Unmatched{Setting: setting, Entry: entry})
@@ -53,7 +53,7 @@ func (r *Relay) unmatched() (all []status.Unmatched, complete bool) {
 	if watched := r.informers.Resources(); len(watched) > 0 {
 		entries("KUBERELAY_DROP_FIELDS", r.shape.drop.Unmatched(watched)...)
 		entries("KUBERELAY_HASH_FIELDS", r.shape.hash.Unmatched(watched)...)
-		entries("KUBERELAY_FILTER", r.shape.never(watched)...)
+		entries("KUBERELAY_FILTER", r.shape.neverSelected(watched)...)
 	}
 	if t := r.term.Load(); t != nil && t.claim.replacesNobody() {
 		entries("KUBERELAY_CLUSTER_REPLACES", r.Settings.Event.ClusterReplaces)
@@ -61,7 +61,7 @@ func (r *Relay) unmatched() (all []status.Unmatched, complete bool) {
 	return all, complete
 }
 
-// allUnmatched is unmatched with the selectors that select no object.
+// allUnmatched returns these entries and the selectors that select no object.
 func (r *Relay) allUnmatched() (all []status.Unmatched, complete bool) {
 	all, complete = r.unmatched()
 	if w := r.Settings.Watch; w.LabelSelector != "" || w.FieldSelector != "" {
@@ -70,10 +70,10 @@ func (r *Relay) allUnmatched() (all []status.Unmatched, complete bool) {
 	return all, complete
 }
 
-// unmatchedPoll is the interval at which what matches nothing is logged if it has changed.
+// unmatchedPoll is the interval at which changes of the unmatched entries are logged.
 const unmatchedPoll = 2 * time.Second
 
-// noteUnmatched logs what begins and what ceases to match nothing.
+// noteUnmatched logs the entries that became unmatched, and those that match now.
 func noteUnmatched(log *slog.Logger, before, now []status.Unmatched) {
 	for _, u := range now {
 		if !slices.Contains(before, u) {
@@ -108,7 +108,7 @@ func (s *readiness) matches() error {
 	return nil
 }
 
-// unmatched returns what matches nothing, nothing before the informers run.
+// unmatched returns the entries of settings that match nothing, none before the informers run.
 func (s *readiness) unmatched() (all []status.Unmatched) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,19 +118,19 @@ func (s *readiness) unmatched() (all []status.Unmatched) {
 	return all
 }
 
-// unmatchedCollector makes the metric at each scrape.
+// unmatchedCollector computes kuberelay_setting_unmatched at each scrape.
 type unmatchedCollector struct{ relay *Relay }
 
 var unmatchedDesc = prometheus.NewDesc("kuberelay_setting_unmatched",
 	"1 for each entry of a setting that matches nothing in the cluster: a resource, a namespace, a field, a selector. Correct the spelling; forwarder status names a similar name. Leave an entry for what is created later.",
 	[]string{"setting", "entry"}, nil)
 
-// Describe is part of [prometheus.Collector].
+// Describe implements [prometheus.Collector].
 func (c unmatchedCollector) Describe(to chan<- *prometheus.Desc) { to <- unmatchedDesc }
 
-// Collect is part of [prometheus.Collector].
+// Collect implements [prometheus.Collector].
 func (c unmatchedCollector) Collect(to chan<- prometheus.Metric) {
-	sent := map[status.Unmatched]bool{} // an entry may be in a list twice, and a series may not
+	sent := map[status.Unmatched]bool{} // a list may have an entry twice, and a metric may not have a series twice
 	for _, u := range c.relay.state.unmatched() {
 		u.Entry, u.Suggestion = strings.ToValidUTF8(u.Entry, "?"), ""
 		if !sent[u] {
@@ -167,7 +167,7 @@ func Explain(ctx context.Context, c Config, q explain.Question) (explain.Explana
 	return explain.Explanation{}, fmt.Errorf("request to the API server %s failed: %s", c.Kube.Host, err.Error())
 }
 
-// explainShape adds which fields of the watched resources are dropped and hashed.
+// explainShape adds the fields of the watched resources that are dropped or hashed.
 func explainShape(x explain.Explanation, c Config) (explain.Explanation, error) {
 	shape, err := newShapes(c.Settings.Content, nil)
 	if err != nil {
@@ -186,7 +186,7 @@ func explainShape(x explain.Explanation, c Config) (explain.Explanation, error) 
 	return x, nil
 }
 
-// risks returns the settings with which the bus can lose what it has acknowledged.
+// risks returns the settings of the bus with which it can lose acknowledged events.
 func (t *term) risks() []publish.Risk {
 	if t == nil || t.bus.risks == nil {
 		return nil
@@ -194,7 +194,7 @@ func (t *term) risks() []publish.Risk {
 	return t.bus.risks()
 }
 
-// riskStatus returns the risks for the document.
+// riskStatus returns the risks as the status document has them.
 func (t *term) riskStatus() (all []status.Risk) {
 	for _, r := range t.risks() {
 		all = append(all, status.Risk{Setting: r.Setting, Of: r.Of, Message: r.String(), Fix: r.Fix})

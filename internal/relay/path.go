@@ -68,8 +68,7 @@ func (r *Relay) discovered() {
 	}
 }
 
-// compareAll compares every resource that the bus has objects of, those that nothing
-// watches included.
+// compareAll compares every resource of which the bus has objects, watched or not.
 func (t *term) compareAll() {
 	for _, gr := range t.acked.Resources() {
 		t.reconciler.CompareResource(gr)

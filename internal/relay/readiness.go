@@ -77,7 +77,8 @@ func (s *readiness) informers() error {
 	return s.relay.informers.Ready()
 }
 
-// incomplete says what is not watched although it is selected, or not current although it is listed.
+// incomplete says what keeps the copy from being complete or current although the informers are
+// ready.
 func (s *readiness) incomplete() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,7 +113,7 @@ func (s *readiness) bus() error {
 	return nil
 }
 
-// foreign describes the foreign events of this term. The log has their objects.
+// foreign counts the foreign events of this term. The log names their objects.
 func (s *readiness) foreign() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,6 +127,7 @@ func (s *readiness) foreign() string {
 	return fmt.Sprintf("%d foreign events repaired", t.forwarder.ForeignEvents())
 }
 
+// why returns what Run waits for.
 func (s *readiness) why() error {
 	if s.waiting != nil {
 		if err := s.waiting(); err != nil {

@@ -7,10 +7,10 @@
 // term begins and ends, who owns the cluster's name on the bus, and how long a shutdown
 // takes. path.go shows the path of one event.
 //
-// What it guarantees: nothing is published before the checkpoint has been loaded and the
-// cluster's name claimed, or outside of a term. A shutdown takes at most
-// KUBERELAY_DRAIN_TIMEOUT and 8 s more, whatever does not answer. What it does not: a
-// shutdown does not promise that everything is published; the next start finds the rest.
+// It guarantees that nothing is published outside of a term, or before the checkpoint is loaded
+// and the cluster's name is claimed; and that a shutdown takes at most KUBERELAY_DRAIN_TIMEOUT
+// plus 8 s, even if a server does not respond. It does not guarantee that a shutdown publishes
+// everything. The next start finds the rest.
 package relay
 
 import (
@@ -36,14 +36,14 @@ import (
 	"github.com/kuberelay/kuberelay/internal/reconcile"
 )
 
-// Config holds what a Relay is made of. Every field is required unless it says otherwise.
+// Config is the configuration of a [Relay]. Every field is required unless its comment says
+// otherwise.
 type Config struct {
 	Settings config.Config // as config.Load has checked them
 	Kube     *rest.Config  // how to reach the API server; each client gets a copy
 
-	// Identity names this process among the candidates for the lease. No other process has
-	// it, past ones included. Settings.Leader.Namespace is set too. Both are needed only
-	// with leader election.
+	// Identity names this process among the candidates for the lease. No other process has or had
+	// it. Only leader election needs it, and Settings.Leader.Namespace.
 	Identity string
 	// Writer names this process on Kafka, in the marker of a takeover; "" for the host's name.
 	Writer string
@@ -57,8 +57,8 @@ type Config struct {
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 
-	// takeover counts what a takeover on Kafka reads, and loading what the loads of the
-	// checkpoint read. New sets both.
+	// takeover counts the records that a takeover on Kafka reads, loading the messages that loads
+	// of the checkpoint read. New sets both.
 	takeover, loading *longwork.Counter
 }
 
@@ -66,7 +66,7 @@ type Config struct {
 // retry cannot succeed.
 type ConfigError struct{ Err error }
 
-// Error is part of error.
+// Error implements error.
 func (e *ConfigError) Error() string { return e.Err.Error() }
 
 // Unwrap is for [errors.Is] and [errors.As].
@@ -101,7 +101,7 @@ func New(c Config) (*Relay, error) {
 	}
 	c.takeover, c.loading = &longwork.Counter{}, &longwork.Counter{}
 	r := &Relay{Config: c, shape: shape, ledger: ledger.New()}
-	r.work = longwork.New(r.works(), time.Now, c.Logger)
+	r.work = longwork.New(r.longWork(), time.Now, c.Logger)
 	c.Registerer.MustRegister(unmatchedCollector{r})
 	return r, nil
 }
@@ -136,7 +136,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	return nil
 }
 
-// Checks are those of /readyz. They may be called before Run.
+// Checks returns the checks of /readyz. They may be called before Run.
 func (r *Relay) Checks() []operations.Check { return r.state.checks(r.Settings) }
 
 // rediscover is the interval between polls of discovery. New CustomResourceDefinitions are
@@ -152,8 +152,8 @@ func (r *Relay) newInformers(c *cluster) *informers.Set {
 	of.Dynamic, of.Streams, of.Reads, of.Discovery, of.Access = c.dynamic, c.streams, c.reads, c.discovery, c.access
 	of.Ledger, of.Converter, of.Shape = r.ledger, r.converter, r.shape.shapeFunc()
 	of.Resync, of.Rediscover = s.Work.ResyncPeriod, rediscover
-	// Twice the maximum time without a leader, so that the next leader publishes the
-	// changes of that time.
+	// Twice the longest time without a leader, so that the next leader publishes the changes of
+	// that time.
 	of.Standby, of.Remember = s.Leader.Election, 2*s.Leader.LeaseDuration
 	of.Enqueue, of.EnqueueLowPriority = r.enqueue, r.enqueueLowPriority
 	of.Compare, of.Discovered, of.Snapshots = r.compare, r.discovered, leaderSnapshots{r}

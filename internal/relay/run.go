@@ -69,20 +69,19 @@ func (r *Relay) lead(held context.Context, w *watching, e *leader.Election) (err
 	r.informers.StartLeading()
 	defer r.informers.StopLeading()
 	r.state.waitFor(nil)
-	if err = t.serve(held, w); err != nil && (lost() || r.mayStandAgain(err, time.Since(began))) {
+	if err = t.serve(held, w); err != nil && (lost() || r.mayRejoinElection(err, time.Since(began))) {
 		r.Logger.Warn("leadership term ended, standing by", "err", err)
 		return nil
 	}
 	return err
 }
 
-// mayStandAgain reports whether this process stands for election again after it lost the
-// bus although it seems to hold the lease. Then another process took over the bus: either
-// this process has not noticed yet that it lost the lease, or the other one was elected
-// earlier and is late. A process that ignores the lease would take over again and again,
-// and the two would end each other's terms forever. So after a short term the error ends
-// this process, and the one that stays names the other in its log.
-func (r *Relay) mayStandAgain(err error, term time.Duration) bool {
+// mayRejoinElection reports whether this process stands for election again after it lost the bus
+// although it seemed to hold the lease. Then another process took over the bus: either this
+// process has not noticed yet that it lost the lease, or the other one was elected earlier and is
+// late. If the other process ignores the lease, the two would end each other's terms forever. So
+// after a short term the error ends this process.
+func (r *Relay) mayRejoinElection(err error, term time.Duration) bool {
 	// A ConfigError means that the cluster name has another owner.
 	return errors.Is(err, publish.ErrGone) && !isConfigError(err) && term >= r.Settings.Leader.LeaseDuration
 }
@@ -96,7 +95,7 @@ const closeTimeout = 8 * time.Second
 type shutdown struct {
 	informers context.Context // half of KUBERELAY_DRAIN_TIMEOUT; the rest is for publishing
 	drain     context.Context // KUBERELAY_DRAIN_TIMEOUT: the end of publishing
-	over      context.Context // the end of the shutdown, whatever has not ended
+	over      context.Context // the end of the shutdown, even if something still runs
 }
 
 // newShutdown makes the deadlines of a shutdown that begins when ctx ends.
@@ -117,20 +116,20 @@ func endsAfter(ctx context.Context, d time.Duration) (context.Context, context.C
 	return late, func() { stop(); cancel() }
 }
 
-// waits calls a function that blocks, and reports whether it returns before ctx ends.
-func waits(ctx context.Context, f func()) bool {
+// returnsBefore calls f, and reports whether it returns before ctx ends.
+func returnsBefore(ctx context.Context, f func()) bool {
 	returned := make(chan struct{})
 	go func() { defer close(returned); f() }()
-	return isClosed(ctx, returned)
+	return closedBefore(ctx, returned)
 }
 
-// isClosed waits until c is closed or ctx ends, and reports whether c is closed.
-func isClosed(ctx context.Context, c <-chan struct{}) bool {
+// closedBefore waits until c is closed or ctx ends, and reports whether c is closed.
+func closedBefore(ctx context.Context, c <-chan struct{}) bool {
 	select {
 	case <-c:
 		return true
 	case <-ctx.Done():
-		select { // both
+		select { // c wins if both are over
 		case <-c:
 			return true
 		default:
@@ -139,7 +138,7 @@ func isClosed(ctx context.Context, c <-chan struct{}) bool {
 	}
 }
 
-// watching is the run of the informers.
+// watching is one run of the informers.
 type watching struct {
 	ctx   context.Context // ends when the informers are told to stop
 	stop  context.CancelFunc
@@ -165,7 +164,7 @@ func (r *Relay) watch(ctx context.Context) *watching {
 // at most as long as the drain.
 func (w *watching) end(log *slog.Logger) error {
 	w.stop()
-	if !isClosed(w.over, w.ended) {
+	if !closedBefore(w.over, w.ended) {
 		log.Warn("informers did not stop in time, shutting down without them")
 		return nil
 	}

@@ -49,10 +49,10 @@ func (t *term) serve(held context.Context, w *watching) error {
 		stopSending()
 		_ = t.bus.Close() // close returns the error again
 	}
-	if !waits(end.over, workers.Wait) {
+	if !returnsBefore(end.over, workers.Wait) {
 		t.Logger.Warn("workers did not stop in time", "in_flight", t.queue.InFlight())
 	}
-	if !waits(end.over, tasks.Wait) {
+	if !returnsBefore(end.over, tasks.Wait) {
 		t.Logger.Warn("reconciliation did not stop in time")
 	}
 	return lost
@@ -66,7 +66,7 @@ func (t *term) runTasks(ctx context.Context, stop func()) (tasks *sync.WaitGroup
 	lost := make(chan error, 1)
 	tasks.Go(func() { t.reconciler.Run(ctx) })
 	tasks.Go(func() {
-		if err := t.followBus(ctx); err != nil {
+		if err := t.monitorBus(ctx); err != nil {
 			lost <- err
 			stop()
 		}
@@ -79,7 +79,7 @@ func (t *term) runTasks(ctx context.Context, stop func()) (tasks *sync.WaitGroup
 		tasks.Go(func() { t.resolver.Run(ctx) })
 	}
 	if t.Settings.Leader.Election {
-		t.compareAll() // a resource that is no longer served has no informer that asks for it
+		t.compareAll() // a resource that is no longer served has no informer that calls compare
 		tasks.Go(func() { t.reloadOnce(ctx) })
 	}
 	return tasks, lost
@@ -88,10 +88,10 @@ func (t *term) runTasks(ctx context.Context, stop func()) (tasks *sync.WaitGroup
 // awaitProducers waits for everything that enqueues keys. What does not stop in time does
 // not delay the drain: a queue that drains rejects keys, and the next start finds them.
 func (t *term) awaitProducers(end shutdown, w *watching, tasks *sync.WaitGroup) {
-	if !waits(end.informers, tasks.Wait) {
+	if !returnsBefore(end.informers, tasks.Wait) {
 		t.Logger.Warn("reconciliation did not stop in time, draining the queue")
 	}
-	if !isClosed(end.informers, w.ended) {
+	if !closedBefore(end.informers, w.ended) {
 		t.Logger.Warn("informers did not stop in time, draining the queue")
 	}
 }
@@ -125,14 +125,14 @@ func (t *term) reloadOnce(ctx context.Context) {
 	}
 }
 
-// busPoll is the interval at which followBus checks the bus. A check sends no request.
+// busPoll is the interval at which monitorBus checks the bus. A check sends no request.
 const busPoll = 100 * time.Millisecond
 
-// followBus pauses the queue while the bus is away, unless only a publish shows that it is back.
-// When the bus is back, or its stream was recreated, followBus retries failed keys at once and has
+// monitorBus pauses the queue while the bus is away, unless only a publish shows that it is back.
+// When the bus is back, or its stream was recreated, monitorBus retries failed keys at once and has
 // the checkpoint loaded again, because the bus may have lost messages. It blocks until ctx ends,
 // and returns an error if the bus is permanently gone.
-func (t *term) followBus(ctx context.Context) error {
+func (t *term) monitorBus(ctx context.Context) error {
 	ticker := time.NewTicker(busPoll)
 	defer ticker.Stop()
 	away, created := false, t.bus.created()
@@ -148,7 +148,7 @@ func (t *term) followBus(ctx context.Context) error {
 			return err
 		}
 		away, created = err != nil, t.bus.created()
-		if away && t.bus.returns {
+		if away && t.bus.probes {
 			// A publish would fail at once. But the bus may not need to learn of a deleted
 			// object, and then its last state need not be kept.
 			t.queue.Pause(t.informers.HasTombstone)

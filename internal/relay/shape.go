@@ -13,9 +13,9 @@ import (
 	"github.com/kuberelay/kuberelay/internal/projection"
 )
 
-// Shape returns what Settings.Content leaves out of the objects of each resource, for a
-// caller that does not publish; nil for nothing. An object for which the filter fails is
-// published, so it has a shape.
+// Shape returns the part of the objects of each resource that c publishes, for a caller that does
+// not publish itself. The function is nil if everything is published. An object for which the
+// filter fails is published.
 func Shape(c config.Content) (func(event.Resource) event.Shape, error) {
 	s, err := newShapes(c, func(event.Resource, error) {})
 	if err != nil {
@@ -72,8 +72,8 @@ func (s *shapes) warn(watched []event.Resource, log *slog.Logger) {
 	}
 }
 
-// never returns the resources of which the filter selects no object, whatever its content.
-func (s *shapes) never(watched []event.Resource) []string {
+// neverSelected returns the resources of which the filter can select no object.
+func (s *shapes) neverSelected(watched []event.Resource) []string {
 	var never []string
 	for _, r := range watched {
 		if s.filter != nil && s.filter.Never(r) {
@@ -84,8 +84,7 @@ func (s *shapes) never(watched []event.Resource) []string {
 	return never
 }
 
-// hashed returns the entries of the fields of these resources that are hashed, except in
-// Secrets.
+// hashed returns the entries for the hashed fields of these resources, without those of Secrets.
 func (s *shapes) hashed(watched []event.Resource) []string {
 	return s.hash.And(s.known).Entries(watched)
 }
@@ -96,7 +95,8 @@ func (s *shapes) readable(watched []event.Resource) []string {
 	return s.fields.Readable(projection.Known(), watched)
 }
 
-// reshape returns a state from the bus as it would be published now.
+// reshape returns a function that brings a state from the bus into the form in which it would be
+// published now.
 func (s *shapes) reshape(c *event.Converter) func(event.Resource, *event.Object) *event.Object {
 	return func(r event.Resource, o *event.Object) *event.Object { return c.Reshape(o, r, s.fields.For(r)) }
 }
@@ -121,8 +121,8 @@ func (s *shapes) of(r event.Resource) event.Shape {
 	return shape
 }
 
-// filterErrors counts the states of objects for which the filter fails, and logs the first of
-// each resource.
+// filterErrors returns a function that counts the states of objects for which the filter fails,
+// and logs the first of each resource.
 func filterErrors(log *slog.Logger, r prometheus.Registerer) func(event.Resource, error) {
 	errors := filter.NewErrorsTotal(r)
 	var logged sync.Map // resources

@@ -118,7 +118,7 @@ func TestShutdownIsBounded(t *testing.T) {
 				var text bytes.Buffer
 				log := slog.New(slog.NewTextHandler(&text, nil))
 				sink := &silent{hangs: c.busHangs}
-				tm := newTestTerm(&bus{Publisher: sink, history: noHistory{}, created: func() uint64 { return 0 }, returns: true}, drain, log)
+				tm := newTestTerm(&bus{Publisher: sink, history: noHistory{}, created: func() uint64 { return 0 }, probes: true}, drain, log)
 				ctx, terminate := context.WithCancel(t.Context())
 				w := &watching{ended: make(chan struct{})}
 				w.ctx, w.stop = context.WithCancel(ctx)

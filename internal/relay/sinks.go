@@ -32,7 +32,7 @@ func openNATS(ctx context.Context, c Config, clusterName string, permit func() e
 	if err != nil {
 		return nil, errors.Join(err, b.Close())
 	}
-	b.keep(nb)
+	b.attach(nb)
 	return b, nil
 }
 
@@ -75,7 +75,7 @@ func openKafka(c Config, claim *claim, permit func() error, r prometheus.Registe
 		return nil, err
 	}
 	b := &bus{}
-	b.keep(kb)
+	b.attach(kb)
 	return b, nil
 }
 

@@ -36,7 +36,7 @@ func (s *snapshots) Completed(ctx context.Context, gr schema.GroupResource) (boo
 		defer s.mu.Unlock()
 		return s.finished[gr], nil
 	}
-	last, _, err := s.bus.marked(ctx, gr)
+	last, _, err := s.bus.lastMarker(ctx, gr)
 	return last == event.SnapshotCompleted, err
 }
 
@@ -75,7 +75,7 @@ func (s *snapshots) put(ctx context.Context, t event.Type, r event.Resource, ses
 	}
 	// A marker has no expected position, so check first whether an attempt without a
 	// response was stored.
-	if _, id, err := s.bus.marked(ctx, r.GroupResource()); err != nil || id == m.ID {
+	if _, id, err := s.bus.lastMarker(ctx, r.GroupResource()); err != nil || id == m.ID {
 		return err
 	}
 	return publish.Put(ctx, s.bus, m)

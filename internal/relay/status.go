@@ -125,8 +125,8 @@ func (r *Relay) resourceStatus(t *term) []status.Resource {
 	return all
 }
 
-// addInformer adds the state of one informer to that of its resource, which is the worst of
-// them.
+// addInformer adds one informer to the status of its resource. The state of a resource is the
+// worst state of its informers.
 func addInformer(s *status.Resource, st informers.Status) {
 	s.Objects += st.Objects
 	if st.State == informers.Degraded && st.Namespace != "" {
@@ -176,11 +176,11 @@ func moment(t time.Time) *time.Time {
 	return &t
 }
 
-// minResync is the number of keys from which on a resync is long work.
+// minResync is the smallest number of keys with which a resync is long work.
 const minResync = 1000
 
-// works are the kinds of long work, in the order of a start.
-func (r *Relay) works() []longwork.Work {
+// longWork returns the kinds of long work, in the order in which a start runs them.
+func (r *Relay) longWork() []longwork.Work {
 	return []longwork.Work{
 		{Name: "takeover", Unit: "records", Measure: r.takeover.Measure},
 		{Name: "checkpoint_load", Unit: "messages", Measure: r.loading.Measure},
@@ -206,7 +206,7 @@ func (r *Relay) measureFirstSync() (longwork.Amount, bool) {
 		return longwork.Amount{}, false
 	}
 	objects, left, listing := r.informers.FirstSync()
-	return longwork.Amount{Done: int64(objects - left), Total: int64(objects), Growing: listing}, left > 0 || listing && objects > 0 // the bus can be faster than a list
+	return longwork.Amount{Done: int64(objects - left), Total: int64(objects), Growing: listing}, left > 0 || listing && objects > 0 // the bus can be faster than the list
 }
 
 // measureResend measures the changes that waited for the bus while it was away.
@@ -237,14 +237,14 @@ func (r *Relay) measureResync() (longwork.Amount, bool) {
 	return longwork.Amount{Done: added - waiting, Total: added}, added >= minResync && waiting > 0
 }
 
-// report logs the progress of long work, what matches nothing, and how the bus can lose events, until ctx
-// ends. It sends no request.
+// report logs the progress of long work, unmatched entries of settings, and risks of the bus,
+// until ctx ends. It sends no request.
 func (r *Relay) report(ctx context.Context) {
 	sample, compare := time.NewTicker(longwork.Interval), time.NewTicker(unmatchedPoll)
 	defer sample.Stop()
 	defer compare.Stop()
 	var known []status.Unmatched
-	risks := map[string]bool{} // that are logged
+	loggedRisks := map[string]bool{} // by setting
 	for {
 		select {
 		case <-ctx.Done():
@@ -252,7 +252,7 @@ func (r *Relay) report(ctx context.Context) {
 		case <-sample.C:
 			r.work.Sample()
 		case <-compare.C:
-			noteRisks(r.Logger, risks, r.term.Load().risks())
+			noteRisks(r.Logger, loggedRisks, r.term.Load().risks())
 			if now, complete := r.allUnmatched(); complete {
 				noteUnmatched(r.Logger, known, now)
 				known = now
@@ -261,7 +261,7 @@ func (r *Relay) report(ctx context.Context) {
 	}
 }
 
-// workStatus returns the long work that is going on.
+// workStatus returns the long work in progress.
 func (r *Relay) workStatus() []status.Work {
 	all := []status.Work{}
 	for _, p := range r.work.Progress() {

@@ -75,7 +75,7 @@ func TestStdoutRecovers(t *testing.T) {
 				})
 			})
 		})
-		running.Go(func() { _ = tm.followBus(ctx) })
+		running.Go(func() { _ = tm.monitorBus(ctx) })
 
 		line := len(structured(t, "a"))
 		out.room = line + line/2 // the second is torn

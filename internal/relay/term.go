@@ -41,17 +41,18 @@ type term struct {
 	resolver   *resolve.Resolver
 	metrics    *termRegisterer
 	awaySince  atomic.Int64           // when the bus went away, in Unix nanoseconds; 0 while it is ready
-	outage     atomic.Pointer[outage] // the last one that is over; nil for none
+	outage     atomic.Pointer[outage] // the last outage that is over; nil for none
 }
 
-// outage is a time in which the bus was away. waiting is the number of keys that became dirty in it.
+// outage is a period in which the bus was away. waiting is the number of keys that became dirty
+// in it.
 type outage struct {
 	began, ended time.Time
 	waiting      int
 }
 
-// newTerm opens the bus, which on Kafka fences the previous writer, loads the checkpoint
-// and claims the cluster's name. It blocks until it has succeeded, ctx ends, or a retry
+// newTerm opens the bus, loads the checkpoint and claims the cluster's name. On Kafka, opening
+// the bus fences the previous writer. It blocks until it has succeeded, ctx ends, or a retry
 // cannot succeed. permit is called before each write; it is nil without leader election.
 func (r *Relay) newTerm(ctx context.Context, permit func() error) (_ *term, err error) {
 	claim, err := newClaim(r.Settings, r.cluster, r.Logger)
@@ -149,7 +150,7 @@ func (t *term) load(ctx context.Context) error {
 			return err
 		}
 		t.state.waitFor(func() error { return err })
-		t.Logger.Warn("load of the checkpoint failed, retrying", "err", err)
+		t.Logger.Warn("checkpoint load failed, retrying", "err", err)
 		return nil
 	})
 }
@@ -161,12 +162,12 @@ func (t *term) raiseEpochs() {
 	}
 }
 
-// reconciled is the cluster as the reconciler compares it with the bus.
+// reconciled is the cluster, as the reconciler of the checkpoint sees it.
 type reconciled struct{ *term }
 
 var _ checkpoint.Cluster = reconciled{}
 
-// Reconcile is part of [checkpoint.Cluster].
+// Reconcile implements [checkpoint.Cluster].
 func (c reconciled) Reconcile(ctx context.Context, gr schema.GroupResource, acked iter.Seq2[event.Key, event.Acked]) error {
 	selection := c.informers.Selection(gr)
 	found, err := c.comparer.Reconcile(ctx, gr, acked)
@@ -176,7 +177,7 @@ func (c reconciled) Reconcile(ctx context.Context, gr schema.GroupResource, acke
 	return c.report(gr, found, err)
 }
 
-// Confirm is part of [checkpoint.Cluster].
+// Confirm implements [checkpoint.Cluster].
 func (c reconciled) Confirm(ctx context.Context, gr schema.GroupResource, acked iter.Seq2[event.Key, event.Acked]) error {
 	found, err := c.comparer.Confirm(ctx, gr, acked)
 	return c.report(gr, found, err)
@@ -190,7 +191,7 @@ func (c reconciled) report(gr schema.GroupResource, found reconcile.Comparison, 
 	return err
 }
 
-// EnqueueAll is part of [checkpoint.Cluster].
+// EnqueueAll implements [checkpoint.Cluster].
 func (c reconciled) EnqueueAll() {
 	c.raiseEpochs()
 	c.informers.EnqueueAll()
@@ -209,7 +210,7 @@ type termRegisterer struct {
 
 var _ prometheus.Registerer = (*termRegisterer)(nil)
 
-// Register is part of [prometheus.Registerer].
+// Register implements [prometheus.Registerer].
 func (r *termRegisterer) Register(c prometheus.Collector) error {
 	err := r.Registerer.Register(c)
 	if err == nil {
@@ -220,7 +221,7 @@ func (r *termRegisterer) Register(c prometheus.Collector) error {
 	return err
 }
 
-// MustRegister is part of [prometheus.Registerer].
+// MustRegister implements [prometheus.Registerer].
 func (r *termRegisterer) MustRegister(all ...prometheus.Collector) {
 	for _, c := range all {
 		if err := r.Register(c); err != nil {

@@ -147,8 +147,8 @@ func (t *term) traceEntry(a event.Acked) *trace.Entry {
 	return e
 }
 
-// NamespaceDetail returns which setting does not select a namespace, given that one doesn't; "" if
-// none of them concerns it.
+// NamespaceDetail says which setting excludes a namespace that is not selected. It returns "" if
+// no setting does.
 func NamespaceDetail(w config.Watch, namespace string) string {
 	switch {
 	case namespace == "":
@@ -163,8 +163,8 @@ func NamespaceDetail(w config.Watch, namespace string) string {
 	return ""
 }
 
-// Converted returns an object of the API server as a Relay with these settings publishes it. The
-// second error is that of KUBERELAY_FILTER; such an object is published.
+// Converted returns an object of the API server as a Relay with these settings publishes it.
+// failed is the error of KUBERELAY_FILTER for this object. Such an object is published.
 func Converted(c config.Config, redactionKey []byte, r event.Resource, text []byte) (o *event.Object, failed, err error) {
 	s, err := newShapes(c.Content, func(_ event.Resource, err error) { failed = err })
 	if err != nil {

@@ -44,14 +44,14 @@ func TestMeasureResync(t *testing.T) {
 // TestMeasureBefore: before Run, there is no work.
 func TestMeasureBefore(t *testing.T) {
 	r := &Relay{Config: Config{takeover: &longwork.Counter{}, loading: &longwork.Counter{}}}
-	for _, w := range r.works() {
+	for _, w := range r.longWork() {
 		if a, is := w.Measure(); is {
 			t.Errorf("%s: %+v", w.Name, a)
 		}
 	}
 	r.loading.Begin()
 	r.loading.Left(3, 4)
-	for _, w := range r.works() {
+	for _, w := range r.longWork() {
 		if a, is := w.Measure(); is != (w.Name == "checkpoint_load") || is && (a.Done != 3 || a.Total != 7) {
 			t.Errorf("%s: %+v, %v", w.Name, a, is)
 		}

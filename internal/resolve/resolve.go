@@ -19,7 +19,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/ledger"
 )
 
-// Config has everything that a Resolver needs. All fields are required.
+// Config configures a [Resolver]. All fields are required.
 type Config struct {
 	Informers  Informers
 	Checkpoint Checkpoint
@@ -31,10 +31,10 @@ type Config struct {
 	// Publish publishes a point and waits for its acknowledgement.
 	Publish func(context.Context, event.Point) error
 
-	// Compare asks for a comparison of a resource, which calls Compared.
+	// Compare requests a comparison of a resource, which calls Compared.
 	Compare func(schema.GroupResource)
 
-	Interval time.Duration // the shortest one between two points of a resource
+	Interval time.Duration // shortest interval between two points of a resource
 	Now      func() time.Time
 	Logger   *slog.Logger
 }
@@ -47,9 +47,9 @@ type Checkpoint interface {
 
 // Resolver publishes points. Make one with [New].
 //
-// The informers know what the bus lacks of what their watches showed. What the bus has from
-// earlier terms is compared once, and again after each loss of the bus and each change of the
-// selection.
+// The informers know which changes from their watches the bus lacks. What the bus has from
+// earlier terms is compared with them once, and again after each loss of the bus and each change
+// of the selection.
 type Resolver struct {
 	Config
 	published *prometheus.CounterVec
@@ -70,16 +70,16 @@ type Informers interface {
 	Lookup(event.Key) event.View
 }
 
-// resolution is what the resolver knows of a resource. All but compared and last are used by
-// Once only.
+// resolution is what the resolver knows of a resource. Only Once uses the fields except compared
+// and last.
 type resolution struct {
 	tried    time.Time
-	asked    time.Time     // when a comparison was asked for
+	asked    time.Time     // when a comparison was last requested
 	pending  *ledger.Point // not reached yet, nil for none
 	agreed   uint64        // the selection with which everything on the bus agreed with the cluster
-	lost     uint64        // what the bus had lost before that
+	lost     uint64        // the losses of the bus at that time
 	compared uint64        // the selection of the last comparison without an open question
-	last     event.Point   // published, the zero value for none
+	last     event.Point   // the last published point, the zero value for none
 }
 
 var _ prometheus.Collector = (*Resolver)(nil)
@@ -122,7 +122,7 @@ func (r *Resolver) of(gr schema.GroupResource) *resolution {
 	return r.resources[gr]
 }
 
-// Compared records that a comparison with a selection left nothing open.
+// Compared records that a comparison with a selection left no question open.
 func (r *Resolver) Compared(gr schema.GroupResource, selection uint64) {
 	of := r.of(gr)
 	r.mu.Lock()
@@ -130,7 +130,7 @@ func (r *Resolver) Compared(gr schema.GroupResource, selection uint64) {
 	of.compared = selection
 }
 
-// isCompared reports whether a comparison left nothing open since the selection changed.
+// isCompared reports whether a comparison has left no question open since the selection changed.
 func (r *Resolver) isCompared(gr schema.GroupResource) bool {
 	of := r.of(gr)
 	r.mu.Lock()
@@ -147,12 +147,12 @@ func (r *Resolver) step(ctx context.Context, gr schema.GroupResource, of *resolu
 	p := *of.pending
 	of.pending = nil
 	if lost, known := r.Losses(); !known || lost != of.lost {
-		return // the bus may lack what it had when the point was taken
+		return // the bus may have lost something since the point was taken
 	}
 	if r.Informers.Selection(gr) != p.Selection {
-		return // an informer has ended, and with it the knowledge of what the bus lacks
+		return // an informer may have ended, so what the bus lacks is unknown
 	}
-	if err := r.Publish(ctx, p.Point); err != nil { // it may be on the bus; the next one has another id
+	if err := r.Publish(ctx, p.Point); err != nil { // the point may be on the bus; the next one has another id
 		r.Logger.Debug("consistency point failed, taking another", "resource", gr.String(), "err", err)
 		return
 	}
@@ -176,29 +176,28 @@ func (r *Resolver) take(gr schema.GroupResource, of *resolution) bool {
 	of.tried = r.Now()
 	if of.agreed != p.Selection || of.lost != lost {
 		if !r.agrees(gr) {
-			r.ask(gr, of)
+			r.requestComparison(gr, of)
 			return false
 		}
-		p = r.Informers.Marked(p) // what agrees left out was reported before this mark
+		p = r.Informers.Marked(p) // the changes that agrees ignores were reported before this mark
 	}
 	of.agreed, of.lost, of.pending = p.Selection, lost, &p
 	return true
 }
 
-// askEvery is the shortest interval between two comparisons of a resource that the resolver
-// asks for.
-const askEvery = 10 * time.Second
+// requestInterval is the shortest interval between two requests for a comparison of a resource.
+const requestInterval = 10 * time.Second
 
-// ask asks for a comparison of a resource if a point has to wait for one.
-func (r *Resolver) ask(gr schema.GroupResource, of *resolution) {
-	if now := r.Now(); !r.isCompared(gr) && now.Sub(of.asked) >= askEvery {
+// requestComparison requests a comparison of a resource if a point has to wait for one.
+func (r *Resolver) requestComparison(gr schema.GroupResource, of *resolution) {
+	if now := r.Now(); !r.isCompared(gr) && now.Sub(of.asked) >= requestInterval {
 		of.asked = now
 		r.Compare(gr)
 	}
 }
 
-// agrees reports whether the bus has what the informers show of a resource, except for the
-// changes on their way.
+// agrees reports whether the bus has what the informers show of a resource, except for
+// unacknowledged changes.
 func (r *Resolver) agrees(gr schema.GroupResource) bool {
 	agrees := true
 	r.Informers.Clean(gr, func(k event.Key) bool {
@@ -214,15 +213,15 @@ func (r *Resolver) agrees(gr schema.GroupResource) bool {
 	return agrees
 }
 
-// hasState reports whether the bus has the state of a key. An object that is on the bus
-// because an earlier configuration selected it may stay there.
+// hasState reports whether the bus has the state of a key. An object that only an earlier
+// configuration selected may stay on the bus.
 func (r *Resolver) hasState(k event.Key, acked event.Acked) bool {
 	view := r.Informers.Lookup(k)
 	change, reason := ledger.Decide(view, acked, "")
 	switch {
 	case acked.Foreign || change != nil:
 		return false
-	case reason == ledger.ReasonAwait: // gone or not selected; a comparison finds out
+	case reason == ledger.ReasonAwait: // gone or not selected, as a comparison finds out
 		return r.isCompared(k.GroupResource())
 	}
 	return reason == ledger.ReasonUnchanged || reason == ledger.ReasonGone
@@ -235,9 +234,9 @@ func (r *Resolver) forget() {
 	maps.DeleteFunc(r.resources, func(gr schema.GroupResource, _ *resolution) bool { return r.Informers.Selection(gr) == 0 })
 }
 
-// ConsistentAsOf returns the time of the cluster's state that the bus has in full, the zero
-// time if that is unknown. It is later than that of the last point if the watch has shown
-// since that nothing has changed.
+// ConsistentAsOf returns the time of the latest state of the cluster that the bus has in full,
+// the zero time if unknown. It is later than the time of the last point if the watch has since
+// shown that nothing has changed.
 func (r *Resolver) ConsistentAsOf(gr schema.GroupResource) time.Time {
 	r.mu.Lock()
 	of := r.resources[gr]
@@ -255,13 +254,13 @@ func (r *Resolver) ConsistentAsOf(gr schema.GroupResource) time.Time {
 
 var resolvedAgeDesc = prometheus.NewDesc("kuberelay_resolved_age_seconds", "Age in seconds of the state of the cluster that the bus has in full, from the first consistency point of the resource on. Bookmarks of the API server advance it about once a minute. Alert if it keeps growing: a change does not reach the bus, or the watch hangs.", []string{"resource"}, nil)
 
-// Describe is part of [prometheus.Collector].
+// Describe implements [prometheus.Collector].
 func (r *Resolver) Describe(to chan<- *prometheus.Desc) {
 	to <- resolvedAgeDesc
 	r.published.Describe(to)
 }
 
-// Collect is part of [prometheus.Collector].
+// Collect implements [prometheus.Collector].
 func (r *Resolver) Collect(to chan<- prometheus.Metric) {
 	r.published.Collect(to)
 	r.mu.Lock()

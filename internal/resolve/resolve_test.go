@@ -91,13 +91,13 @@ func TestPointAsksForAComparison(t *testing.T) {
 		}
 		wantAsked(false, 1)
 		wantAsked(false, 1) // not again at once
-		time.Sleep(askEvery)
+		time.Sleep(requestInterval)
 		wantAsked(false, 2) // the comparison left a question open
 		r.Compared(configMaps, s.selection)
 		wantAsked(true, 2)
 		of.pending = nil
 		s.selection, s.version = 2, "6"
-		time.Sleep(askEvery)
+		time.Sleep(requestInterval)
 		wantAsked(false, 3)
 		r.Compared(configMaps, s.selection)
 		wantAsked(true, 3)

@@ -1,12 +1,12 @@
-// Package status says whether a forwarder's copy of the cluster is right, how old it is, and if
-// something is wrong, what it is and how to fix it.
+// Package status says whether a forwarder's copy of the cluster is right and how old it is, and
+// if something is wrong, what that is and how to fix it.
 //
 // A [Document] holds what the forwarder knows about itself. [Judge] draws the verdict from
 // it: a pure function, so the same document always has the same verdict. The printers write a
 // judged document for people and for monitoring systems.
 //
-// The package does no I/O, and imports only package terminal of the project. A document has no content of
-// objects. Errors can contain names of objects, as the log does.
+// The package does no I/O, and imports only package terminal of the project. A document has no
+// content of objects. Like the log, it can have names of objects, in errors.
 package status
 
 import (
@@ -24,8 +24,8 @@ type Document struct {
 	Cluster string    `json:"cluster,omitempty"`
 	// Instance is the name of this forwarder among those that can hold the lease.
 	Instance string `json:"instance,omitempty"`
-	// WaitingFor is the side that a term waits for before it begins, [ForCluster] or [ForBus], and
-	// Waiting is why.
+	// WaitingFor is what a term waits for before it begins, [ForCluster] or [ForBus]. Waiting is
+	// the reason.
 	WaitingFor   string     `json:"waitingFor,omitempty"`
 	Waiting      string     `json:"waiting,omitempty"`
 	WaitingSince *time.Time `json:"waitingSince,omitempty"`
@@ -33,12 +33,12 @@ type Document struct {
 	Resources []Resource       `json:"resources"` // ordered by name
 	Discovery []DiscoveryError `json:"discoveryErrors"`
 	Unmatched []Unmatched      `json:"unmatched"`
-	// Selectors are the settings that narrow the selection of objects, each with its value.
+	// Selectors has the settings that narrow the selection of objects, each with its value.
 	Selectors []string `json:"selectors"`
 
-	Work []Work `json:"work"` // long work that is going on, in the order of a start
+	Work []Work `json:"work"` // long work in progress, in the order in which a start runs it
 
-	// OldestUnsent is when the oldest change was observed that the bus has not acknowledged.
+	// OldestUnsent is when the oldest unacknowledged change was observed.
 	OldestUnsent *time.Time `json:"oldestUnsent,omitempty"`
 
 	Bus    Bus    `json:"bus"`
@@ -56,15 +56,15 @@ const (
 type Verdict struct {
 	Level    Level     `json:"level"`
 	Summary  string    `json:"summary"`  // one line
-	Findings []Finding `json:"findings"` // the worst first; if the level is ok, notices only
+	Findings []Finding `json:"findings"` // the worst first; only notices if the level is ok
 }
 
-// Level is the severity of a finding, and of the worst one.
+// Level is the severity of a finding, or of a verdict.
 type Level string
 
-// The levels. Notice means that the copy is right and could be safer: only a finding has it, and
-// the verdict stays ok. Warning means that part of the copy may be missing or that it may become wrong,
-// critical that the copy is not current.
+// The levels. Notice means that the copy is right but could be safer; only a finding has it, and
+// the verdict stays ok. Warning means that part of the copy may be missing, or that the copy may
+// become wrong. Critical means that the copy is not current.
 const (
 	OK       Level = "ok"
 	Notice   Level = "notice"
@@ -99,19 +99,19 @@ type Resource struct {
 	Name    string `json:"resource"` // with its group: "deployments.apps"
 	Version string `json:"version"`
 
-	// State is starting, synced or degraded; of several namespaces, the worst. Reason says why it
-	// is degraded: forbidden, not_found, unauthorized or failing.
+	// State is starting, synced or degraded, the worst of the namespaces. Reason says why it is
+	// degraded: forbidden, not_found, unauthorized or failing.
 	State  string     `json:"state"`
 	Reason string     `json:"reason,omitempty"`
 	Since  *time.Time `json:"since,omitempty"`
-	// DegradedNamespaces are the namespaces that are watched separately and degraded.
+	// DegradedNamespaces has the degraded namespaces among those with a watch of their own.
 	DegradedNamespaces []string `json:"degradedNamespaces,omitempty"`
 
 	Objects int  `json:"objects"`         // in the cache; 0 also if no list has succeeded
 	Dirty   *int `json:"dirty,omitempty"` // objects whose present state the bus has not acknowledged
 
-	// ConsistentAsOf is the time of the cluster's state that the bus is known to have in full:
-	// that of the last consistency point, or later if nothing has changed since.
+	// ConsistentAsOf is the time of the latest state of the cluster that the bus is known to have
+	// in full: the time of the last consistency point, or later if nothing has changed since.
 	ConsistentAsOf *time.Time `json:"consistentAsOf,omitempty"`
 	// LastPublished is when the bus last acknowledged an event of the resource in this term.
 	LastPublished *time.Time `json:"lastPublished,omitempty"`
@@ -137,17 +137,17 @@ type DiscoveryError struct {
 	Message string `json:"message"`
 }
 
-// Unmatched is an entry of a setting that matches nothing; of KUBERELAY_FILTER, a resource of
-// which the filter selects no object.
+// Unmatched is an entry of a setting that matches nothing. For KUBERELAY_FILTER, it is a resource
+// of which the filter selects no object.
 type Unmatched struct {
 	Setting    string `json:"setting"`
 	Entry      string `json:"entry"`
 	Suggestion string `json:"suggestion,omitempty"` // a similar name
 }
 
-// Work is long work that is going on.
+// Work is long work in progress.
 type Work struct {
-	// Work is takeover, checkpoint_load, list, first_sync, resend or resync, and Unit what is
+	// Work is takeover, checkpoint_load, list, first_sync, resend or resync. Unit is what is
 	// counted: records, messages, resources or objects.
 	Work  string    `json:"work"`
 	Unit  string    `json:"unit"`
@@ -181,11 +181,11 @@ type Bus struct {
 	InFlight int        `json:"inFlight"` // keys with an event that awaits its acknowledgement
 	// ForeignEvents is the number of events of another writer that were repaired in this term.
 	ForeignEvents int `json:"foreignEvents"`
-	// Risks are the settings with which the bus can lose what it has acknowledged.
+	// Risks has the settings with which the bus can lose acknowledged events.
 	Risks []Risk `json:"risks,omitempty"`
 }
 
-// Risk is a setting with which the bus can lose what it has acknowledged.
+// Risk is a setting with which the bus can lose acknowledged events.
 type Risk struct {
 	Setting string   `json:"setting"` // with its value
 	Of      []string `json:"of"`      // the streams or topics that have it
@@ -193,7 +193,7 @@ type Risk struct {
 	Fix     string   `json:"fix"`
 }
 
-// ownSettings leaves the settings of the other buses out of a fix.
+// ownSettings returns a fix without the settings of other buses.
 func (b Bus) ownSettings(fix string) string {
 	const either, nats, kafka = "KUBERELAY_NATS_URL or KUBERELAY_KAFKA_BROKERS", "KUBERELAY_NATS_URL", "KUBERELAY_KAFKA_BROKERS"
 	switch b.Sink {

@@ -9,6 +9,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/terminal"
 )
 
+// find returns the findings of a document.
 func (d Document) find() []Finding {
 	all := []Finding{} // not null in JSON
 	// The headline is the message without errors and ages. Without a headline, it is the message.
@@ -111,7 +112,7 @@ func (d Document) findResources(add adder) {
 	}
 }
 
-// firstSince returns when the first of some resources came into its state, nil if that is unknown.
+// firstSince returns when the first of some resources entered its state, nil if unknown.
 func firstSince(all []Resource) (first *time.Time) {
 	for _, r := range all {
 		if r.Since != nil && (first == nil || r.Since.Before(*first)) {
@@ -153,7 +154,7 @@ func (d Document) findUnsent(add adder) {
 	add(Unsent, level, d.OldestUnsent, headline, "%s for %s%s", headline, d.age(d.OldestUnsent), lastError)
 }
 
-// named names some resources, each with its error.
+// named returns the names of the first resources, each with its error.
 func named(all []Resource) string {
 	const show = 3
 	var names []string

@@ -34,8 +34,8 @@ const (
 	BusCanLose        Reason = "bus_can_lose"
 )
 
-// When a state that is normal for a moment becomes a finding, or a warning becomes critical.
-// A watch shows a bookmark about once a minute.
+// The limits at which a state becomes a finding, or a warning becomes critical. A watch gets a
+// bookmark about once a minute.
 const (
 	toleratedFailure  = time.Minute
 	toleratedUnsent   = time.Minute
@@ -54,7 +54,7 @@ type Cause struct {
 	Anchor  string // of the heading in docs/troubleshooting.md
 }
 
-// Causes returns all causes, in the order in which they can prevent each other.
+// Causes returns all causes. Each can hide those after it.
 func Causes() []Cause {
 	return []Cause{
 		{Unreachable, "the forwarder does not answer", "check that it runs, and --address", "the-forwarder-does-not-answer"},
@@ -78,7 +78,7 @@ func Causes() []Cause {
 	}
 }
 
-// found makes a finding.
+// found returns a finding, with the fix of its cause.
 func found(r Reason, l Level, message string) Finding {
 	all := Causes()
 	c := all[slices.IndexFunc(all, func(c Cause) bool { return c.Reason == r })]
@@ -151,7 +151,8 @@ func (d Document) dirty() (n int) {
 	return n
 }
 
-// consistentAsOf returns that of the resource that is furthest behind, nil if one is unknown.
+// consistentAsOf returns the ConsistentAsOf of the resource that is furthest behind, nil if one
+// is unknown.
 func (d Document) consistentAsOf() (oldest *time.Time) {
 	for _, r := range d.Resources {
 		if r.ConsistentAsOf == nil {

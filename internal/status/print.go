@@ -16,8 +16,8 @@ import (
 // Printer writes a judged document.
 type Printer func(io.Writer, Document) error
 
-// Printers returns the printers by name: table for people, json, nagios for a plugin of Nagios
-// and its relatives, and prometheus for a textfile collector.
+// Printers returns the printers by name: table for people, json, nagios for plugins of Nagios and
+// compatible systems, and prometheus for a textfile collector.
 func Printers() map[string]Printer {
 	return map[string]Printer{"table": writeTable, "json": func(w io.Writer, d Document) error { return terminal.WriteJSON(w, d) }, "nagios": writeNagios, "prometheus": writePrometheus}
 }
@@ -27,9 +27,9 @@ func writeTable(w io.Writer, d Document) error {
 	fmt.Fprintf(&b, "%s: %s\n", strings.ToUpper(string(d.Verdict.Level)), d.Verdict.Summary)
 	for i, f := range d.Verdict.Findings {
 		if f.isNotice() {
-			break // they are last, and below
+			break // notices are last, and are printed below
 		}
-		if i > 0 { // the summary has the message of the first
+		if i > 0 { // the summary line has the message of the first
 			fmt.Fprintf(&b, "\n%s: %s\n", f.Level, f.Message)
 		}
 		fmt.Fprintf(&b, "  fix: %s\n  see: %s\n", f.Fix, f.See)
@@ -67,7 +67,7 @@ func writeTable(w io.Writer, d Document) error {
 	return write(w, &b)
 }
 
-// write writes text that can contain errors of other programs.
+// write writes text that can contain errors of other programs, with control characters escaped.
 func write(w io.Writer, b *bytes.Buffer) error {
 	_, err := w.Write(terminal.Escape(b.Bytes()))
 	return err
@@ -146,7 +146,7 @@ func (m Memory) String() string {
 	return fmt.Sprintf("%s of %s (%d%%)", size(m.Used), size(m.Limit), 100*m.Used/m.Limit)
 }
 
-// writeNagios writes one line, as the guidelines for plugins ask, with performance data
+// writeNagios writes one line with performance data, as the guidelines for plugins require
 // (https://nagios-plugins.org/doc/guidelines.html#PLUGOUTPUT).
 func writeNagios(w io.Writer, d Document) error {
 	line := fmt.Sprintf("KUBERELAY %s - %s", strings.ToUpper(string(d.Verdict.Level)), strings.ReplaceAll(d.Verdict.Summary, "|", "/"))

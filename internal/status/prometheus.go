@@ -9,7 +9,7 @@ import (
 )
 
 // writePrometheus writes the text format of Prometheus. Every reason has a value, so that an
-// alert need not treat its absence.
+// alert does not have to handle a missing series.
 func writePrometheus(w io.Writer, d Document) error {
 	g := gauges{prometheus.NewRegistry()}
 	g.set("kuberelay_status", "The verdict of forwarder status: 0 ok, 1 warning, 2 critical.", float64(d.Verdict.Level.Code()))
@@ -38,7 +38,7 @@ func writePrometheus(w io.Writer, d Document) error {
 	return nil
 }
 
-// gauges are the metrics to write.
+// gauges has the metrics to write.
 type gauges struct{ *prometheus.Registry }
 
 func (g gauges) vector(name, help string, labels ...string) *prometheus.GaugeVec {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Sentence says what matches nothing, and what may be meant.
+// Sentence says which entry matches nothing, and suggests a similar name.
 func (u Unmatched) Sentence() string {
 	switch {
 	case u.Setting == "KUBERELAY_FILTER":
@@ -16,8 +16,8 @@ func (u Unmatched) Sentence() string {
 	return fmt.Sprintf("%s: %s matches nothing", u.Setting, u.Entry)
 }
 
-// SelectingNothing returns the selectors of labels and fields if every list is complete and no
-// object is selected. The verdict has them in one finding.
+// SelectingNothing returns the label and field selectors if every list is complete and no object
+// is selected. A verdict has one finding for all of them.
 func (d Document) SelectingNothing() (all []Unmatched) {
 	if !d.selectsNothing() {
 		return nil

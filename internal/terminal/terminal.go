@@ -1,8 +1,8 @@
-// Package terminal writes output for people and for jq. Errors and names come from clusters and buses that
-// others control, and could contain control sequences of a terminal.
+// Package terminal writes output for people and for jq. Errors and names come from clusters and
+// buses that others control, and could contain terminal control sequences.
 //
-// What it guarantees: everything that goes through it has only printable characters and line breaks, and
-// JSON stays the same JSON. What it does not: it doesn't quote or align anything.
+// It guarantees that its output has only printable characters and line breaks, and that JSON
+// keeps its meaning. It doesn't quote or align anything.
 package terminal
 
 import (

@@ -8,15 +8,15 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// backlog is a set of low-priority keys. A first sync or a resync adds a hundred thousand keys
-// at once. A key takes 65 bytes here, and 350 in client-go's queue, with its set and map of
-// times, our priorities and the handles.
+// backlog is a set of low-priority keys. A first sync or a resync adds a hundred thousand keys at
+// once. A key takes 65 bytes here. In client-go's queue it takes 350, including the priority and
+// the handle.
 //
 // The resources take turns, so the first sync of a small resource doesn't wait for that of a
 // large one. The keys of one resource have no order.
 type backlog struct {
 	of    map[schema.GroupResource]map[name]struct{} // without empty ones
-	turns []schema.GroupResource                     // those in of, the next one first
+	turns []schema.GroupResource                     // the resources in of, the next one first
 	size  int
 }
 

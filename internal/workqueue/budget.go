@@ -27,7 +27,7 @@ func (b *budget) give(keys, bytes int64) {
 	b.bytes.give(bytes)
 }
 
-// exceedsShare reports whether a flow holds at least a number of quarters of what is free.
+// exceedsShare reports whether a flow holds at least quarters/4 of what is free.
 func (b *budget) exceedsShare(f *flow, quarters int64) bool {
 	return 4*f.keys >= quarters*b.keys.free() || b.bytes.limit > 0 && 4*f.bytes >= quarters*b.bytes.free()
 }
@@ -35,7 +35,7 @@ func (b *budget) exceedsShare(f *flow, quarters int64) bool {
 // meter tracks one dimension of a budget. Once full, it stays full until an eighth of the
 // limit is free, so that not every completion wakes a worker.
 type meter struct {
-	limit, used int64 // a limit of 0 is none
+	limit, used int64 // a limit of 0 means no limit
 	full        bool
 }
 

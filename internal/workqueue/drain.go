@@ -9,9 +9,9 @@ import (
 var ErrDrainDeadline = errors.New("drain deadline exceeded with keys left in the queue")
 
 // Drain rejects new keys, and waits until Run has handed out every key, including those in
-// back-off, and all keys are completed. It returns [ErrDrainDeadline] when ctx ends first.
-// It ends a pause. A key that fails during the drain may not be retried; the next start
-// publishes it.
+// back-off, and all keys are completed. It returns [ErrDrainDeadline] when ctx ends first. It
+// ends a pause. A key that fails during the drain may not be retried. The next start publishes
+// it.
 //
 // It does not use client-go's ShutDownWithDrain, which returns as soon as no key is being
 // processed, even if others still wait.
@@ -22,7 +22,7 @@ func (q *Queue) Drain(ctx context.Context) error {
 	q.RetryNow()
 	q.Resume()
 	select {
-	case <-q.emptied: // after ShutDown, the keys of the backlog could not be added
+	case <-q.emptied: // ShutDown has to wait, because the queue takes no keys of the backlog after it
 	case <-q.finished:
 	case <-ctx.Done():
 	}

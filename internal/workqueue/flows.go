@@ -22,7 +22,7 @@ import (
 type flows struct {
 	byID        map[flowID]*flow
 	large       bool  // byID has had more than 1,000 entries
-	first, last *flow // the flows that await their turn, linked by next
+	first, last *flow // the queue of flows that await their turn, linked by next
 	size        int   // number of queued keys
 }
 

@@ -4,33 +4,33 @@ import "time"
 
 // pace makes low-priority keys rest between short bursts of events while objects change. Without
 // it, the events of a first sync take all CPU time of the forwarder, the bus and the readers, and
-// a change waits for its share.
+// changes wait.
 //
 // Only keys whose events are published count, so a first sync that finds everything on the bus
 // does not rest. The time of a burst doesn't depend on the distance to the bus.
 type pace struct {
 	on      bool
 	changed time.Time // when a normal key was last handed out
-	begun   time.Time // the burst; the zero value before its first event
+	begun   time.Time // when the burst began; the zero value before its first event
 	resting bool
 }
 
 const (
-	// recently is how long after a change another one is expected.
+	// recently is how long after a change another change is expected.
 	recently = time.Second
 	// A change that comes during a burst waits up to burst longer. The ratio of burst to rest is
-	// the share of the CPU time.
+	// the share of CPU time for low-priority keys.
 	burst = 300 * time.Microsecond
 	rest  = 3 * time.Millisecond
 )
 
-// published takes into account that the event of a low-priority key is published. It reports
-// whether a rest begins.
+// published records that the event of a low-priority key is published. It reports whether a rest
+// begins.
 func (p *pace) published(now time.Time) bool {
 	switch {
 	case !p.on || p.resting || now.Sub(p.changed) > recently:
 		return false
-	case p.begun.IsZero() || now.Sub(p.begun) > burst+rest: // the burst before ended by itself
+	case p.begun.IsZero() || now.Sub(p.begun) > burst+rest: // the previous burst ended by itself
 		p.begun = now
 		return false
 	case now.Sub(p.begun) < burst:

@@ -7,24 +7,23 @@ import (
 	kubequeue "k8s.io/client-go/util/workqueue"
 )
 
-// priorityQueue is the order in which client-go's queue hands out keys. It is also the only
-// place that counts the keys and bytes that handlers hold.
+// priorityQueue orders the keys of client-go's queue. It alone counts the keys and bytes that
+// handlers hold.
 //
 // Normal keys go before low-priority keys, such as the hundred thousand keys of a first
 // sync. [backlog] is the order of low-priority keys, and [flows] of normal keys. One
 // low-priority key follows every seven normal keys, so that low-priority work always makes
 // progress.
 //
-// A key counts against the limits from the moment it is handed out. While the low-priority
-// limit is reached, only normal keys are handed out. So no worker ever waits with a key in
-// hand.
+// A key counts against the limits from the moment it is handed out. While the low-priority limit
+// is reached, only normal keys are handed out. So no worker waits while it has a key.
 //
 // A key is handed out once for each Push. A low-priority key that changes while it is
 // queued becomes a normal key.
 type priorityQueue struct {
 	mu      sync.Mutex
-	change  sync.Cond         // signals a change of the conditions of await and idle
-	keys    map[item]keyState // keys that are queued, about to be queued, or handed out and not done
+	change  sync.Cond         // signaled when await or idle may continue
+	keys    map[item]keyState // keys that are queued, about to be queued, or handed out and not completed
 	large   bool              // keys has had more than 1,000 entries
 	flows   flows             // the normal keys
 	lowFIFO fifo              // the low-priority keys that left the backlog
@@ -58,7 +57,7 @@ type hold struct {
 type priority uint8
 
 const (
-	normal priority = iota // also the priority of a key without a call of expect
+	normal priority = iota // the default, without a call of expect
 	low
 )
 
@@ -66,7 +65,7 @@ const (
 // queued.
 const maxStreak = 7
 
-// newPriorityQueue returns an empty queue. Delay is as in [Config.MaxLowPriorityDelay].
+// newPriorityQueue returns an empty queue. delay is [Config.MaxLowPriorityDelay].
 func newPriorityQueue(all, low Limit, delay time.Duration) *priorityQueue {
 	q := &priorityQueue{
 		keys: map[item]keyState{}, flows: newFlows(), all: newBudget(all), low: newBudget(low),
@@ -95,8 +94,7 @@ func (q *priorityQueue) expect(key item, as priority) {
 	}
 }
 
-// Push is part of [kubequeue.Queue], like the next three methods. client-go's queue
-// serializes the calls.
+// Push, Touch, Len and Pop implement [kubequeue.Queue]. client-go's queue serializes the calls.
 func (q *priorityQueue) Push(key item) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -114,8 +112,7 @@ func (q *priorityQueue) Push(key item) {
 // Touch does nothing, because expect has set the priority.
 func (q *priorityQueue) Touch(item) {}
 
-// Len is positive after await has granted a key, so that Get of client-go's queue returns
-// the key.
+// Len is 1 after await has granted a key, so that Get of client-go's queue returns the key.
 func (q *priorityQueue) Len() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -140,8 +137,8 @@ func (q *priorityQueue) ready() bool {
 	return q.granted == (item{}) && q.all.open() && (q.isLowTurn() || q.flows.turn(&q.all) != nil)
 }
 
-// isLowTurn reports whether a low-priority key goes next. While normal keys wait for their
-// flow's share of the limits, low-priority keys don't take the room.
+// isLowTurn reports whether a low-priority key goes next. Low-priority keys do not take what
+// normal keys leave free while they wait for their flow's share of the limits.
 func (q *priorityQueue) isLowTurn() bool {
 	return q.lowFIFO.len() > 0 && q.low.open() && !q.pace.resting && (q.flows.len() == 0 || q.streak >= maxStreak)
 }
@@ -167,7 +164,7 @@ func (q *priorityQueue) wake() {
 	}
 }
 
-// use adds a hold to the budgets. Keys is 1, or 0 to add only the bytes.
+// use adds a hold to the budgets. keys is 1, or 0 to add only the bytes.
 func (q *priorityQueue) use(h hold, keys int64) {
 	bytes := int64(h.bytes)
 	q.all.take(keys, bytes)
@@ -219,9 +216,9 @@ func (q *priorityQueue) endRest() {
 	q.wake()
 }
 
-// completed marks a key as no longer held, and returns the hold for giveBack, which is
-// called after client-go's queue is updated too. If the key is finished, its next Add sets
-// its priority. If the key changed while it was held, it is queued as a normal key.
+// completed marks a key as no longer held, and returns the hold for giveBack, which is called
+// after client-go's queue is updated. If the key is finished, its next Add sets its priority. If
+// the key changed while it was held, it is queued as a normal key.
 func (q *priorityQueue) completed(key item, finished bool) hold {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -6,11 +6,11 @@
 // afterwards. A key whose handler failed comes back after an exponential back-off with
 // jitter. There is no retry limit, because a limit would be a silent drop.
 //
-// A key is handed out only while the limits allow it, so a worker never waits with a key in
-// hand, and low-priority work never keeps a worker from a change.
+// A key is handed out only while the limits allow it. So a worker never waits while it has a key,
+// and low-priority work never keeps a worker from a change.
 //
-// The changes of each resource in each namespace take turns, and use as much of the limits
-// as they leave free. So a namespace that changes all the time doesn't hold up the others.
+// The changes of each resource in each namespace take turns, and may use as much of the limits as
+// they leave free. So a namespace that changes all the time doesn't hold up the others.
 //
 // The queue holds keys, never events. If the bus is down for hours, memory grows only by
 // the changed keys.
@@ -48,8 +48,8 @@ type Config struct {
 	// MaxLowPriorityInFlight limits the low-priority keys among them. The bus processes
 	// messages in order, so a change waits behind them.
 	MaxLowPriorityInFlight Limit
-	// MaxLowPriorityDelay limits them further: to those that wait no longer than this for one
-	// another on the bus. 0 is no such limit.
+	// MaxLowPriorityDelay limits the low-priority keys further: to so many that none waits on the
+	// bus longer than this for others. 0 means no such limit.
 	MaxLowPriorityDelay time.Duration
 
 	BaseDelay time.Duration // back-off after the first failure
@@ -69,7 +69,7 @@ type Queue struct {
 
 	staging    sync.Mutex // locked before mu, and held while a key moves from the backlog to the queue
 	backlog    *backlog
-	background int64                 // low-priority keys that were added since there were none
+	background int64                 // low-priority keys added since the queue last had none
 	depth      kubequeue.GaugeMetric // keys in the queue and the backlog
 	draining   bool
 	drained    sync.Once
@@ -79,7 +79,7 @@ type Queue struct {
 	delayed map[item]struct{} // in back-off
 	paused  bool
 	except  func(event.Key) bool // matches the keys that are handed out during a pause
-	parked  map[item]struct{}    // kept back by the pause
+	parked  map[item]struct{}    // held back by the pause
 
 	workers  int
 	finished chan struct{} // closed when Run returns
@@ -144,10 +144,10 @@ func (q *Queue) AddLowPriority(key event.Key) {
 	}
 }
 
-// maxStaged limits the low-priority keys in client-go's queue. The others stay in the
-// backlog. While the backlog is not empty and the queue is not paused, client-go's queue
-// has low-priority keys too, or feed is about to be called: whenever a key is taken out of
-// the queue, and at the end of a pause.
+// maxStaged limits the low-priority keys in client-go's queue. The others stay in the backlog
+// until feed moves them: it is called whenever a key is taken out of the queue, and at the end of
+// a pause. So while the backlog is not empty and the queue is not paused, client-go's queue has
+// low-priority keys too, or feed is about to be called.
 const maxStaged = 256
 
 // feed moves keys from the backlog to the queue while there is room. It moves none during a
@@ -246,7 +246,7 @@ func (q *Queue) processNext(ctx context.Context, handle Handler) bool {
 		q.done(key, false)
 		return true
 	}
-	q.hand(ctx, key, handle)
+	q.dispatch(ctx, key, handle)
 	return true
 }
 
@@ -261,12 +261,12 @@ func (q *Queue) take() (item, bool) {
 	return key, !shutdown
 }
 
-// hand calls the handler. A draining queue rejects keys, so hand then also runs the next
+// dispatch calls the handler. A draining queue rejects keys, so dispatch then also runs the next
 // step of a key.
-func (q *Queue) hand(ctx context.Context, key item, handle Handler) {
+func (q *Queue) dispatch(ctx context.Context, key item, handle Handler) {
 	handle(ctx, key.Value(), func(r Result) {
 		if r.Err == nil && r.Again && q.queue.ShuttingDown() && ctx.Err() == nil {
-			go q.hand(ctx, key, handle) // the key is still held, so Run waits for it
+			go q.dispatch(ctx, key, handle) // the key is still held, so Run waits for it
 			return
 		}
 		q.complete(key, r)

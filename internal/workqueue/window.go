@@ -2,20 +2,20 @@ package workqueue
 
 import "time"
 
-// window is the number of low-priority keys in flight that keeps the bus busy without a queue
-// in it. A bus processes messages in order, so a change waits behind what is in flight.
+// window is the number of low-priority keys in flight that keeps the bus busy without queueing
+// there. A bus processes messages in order, so a change waits behind what is in flight.
 //
-// The window follows the time that the bus takes for an acknowledgement, like TCP Vegas: it
-// grows while the shortest time of a round is near the shortest one at all, and shrinks while
-// every message of a round has waited. The times of single messages vary too much. The
-// shortest time at all is that of the last two periods, because the way to the bus can change.
+// The window follows the time from a publish to its acknowledgement, like TCP Vegas: it grows
+// while the shortest time of a round is near the shortest time overall, and shrinks while every
+// message of a round has waited. The times of single messages vary too much. The shortest time
+// overall covers the last two periods, because the path to the bus can change.
 type window struct {
-	delay    time.Duration // that messages may wait on the bus; 0 for a window of a fixed size
+	delay    time.Duration // how long messages may wait on the bus; 0 for a fixed window
 	max      float64
 	size     float64
 	waited   bool             // messages have waited, so the window grows slowly
-	shortest [2]time.Duration // in this period and in the one before, 0 for none
-	begun    time.Time        // the period
+	shortest [2]time.Duration // in this period and in the previous one; 0 for none
+	begun    time.Time        // when this period began
 	round    round
 }
 
@@ -27,7 +27,7 @@ type round struct {
 }
 
 const (
-	minWindow    = 4 // small enough to measure the bus without a queue
+	minWindow    = 4 // so small that no messages queue on the bus
 	windowPeriod = 10 * time.Second
 )
 
@@ -39,11 +39,11 @@ func newWindow(keys int, delay time.Duration) window {
 	return w
 }
 
-// keys returns the size.
+// keys returns the size of the window.
 func (w *window) keys() int64 { return int64(w.size) }
 
-// acknowledged takes the time from a publish to its acknowledgement into account. Used is the
-// number of keys in flight, including this one.
+// acknowledged records the time from a publish to its acknowledgement. used is the number of keys
+// in flight, including this one.
 func (w *window) acknowledged(took time.Duration, used int64, now time.Time) {
 	if w.delay == 0 {
 		return

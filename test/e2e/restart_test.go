@@ -223,7 +223,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: little}]`)
 	}
 	f.kill()
 	awaitAccess(t, cp, configMaps, namespace, false)
-	f.start().awaitReason("nothing of what is selected may be read")
+	f.start().awaitReason("access denied to all")
 	eventually(t, "configmaps are forbidden", func(ctx context.Context) error {
 		got, err := f.Metric(ctx, "kuberelay_informer_failing")
 		if err == nil && got != 2 {

@@ -106,7 +106,7 @@ const (
 var troubles = map[string][]string{
 	busTrouble: {
 		failing, cutOff, "cannot reach the bus", "waiting for the bus", "the bus is not ready",
-		"load of the checkpoint failed", "checkpoint reload failed", "snapshot marker failed", "not writing to Kafka", "batch not acknowledged",
+		"checkpoint load failed", "checkpoint reload failed", "snapshot marker failed", "not writing to Kafka", "batch not acknowledged",
 	},
 	apiTrouble: {unwatch, "waiting for the API server", "discovery failed", "watch ended with", "Failed to watch"},
 }

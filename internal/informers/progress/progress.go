@@ -1,5 +1,5 @@
-// Package progress finds the version up to which the handler of an informer has been notified
-// of everything. It does no I/O, and has no goroutine and no clock.
+// Package progress finds the version up to which the handler of an informer has been notified of
+// every change. It has no I/O, goroutines or clock.
 package progress
 
 import (
@@ -13,22 +13,22 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// Progress is how far the handler of an informer has come. client-go notifies the handler in
-// the order of the watch, once for each object that a list or a watch returned, but later
-// than it updates its store.
+// Progress tracks how far the handler of an informer is behind its watch. client-go notifies the
+// handler in the order of the watch, once for each object that a list or a watch returned, but
+// after it has updated its store.
 //
-// While it is locked, the handler waits.
+// The handler waits while the Progress is locked.
 type Progress struct {
 	sync.Mutex
-	received uint64    // objects that lists and watches gave to client-go
-	handled  uint64    // of those, the objects that the handler was notified of
+	received uint64    // objects that client-go got from lists and watches
+	handled  uint64    // of those, the ones of which the handler was notified
 	listed   uint64    // received when the last list was complete
 	empty    bool      // the last list had no objects
 	version  string    // of the last object handled
-	at       time.Time // when it was
-	shown    time.Time // when a list, a watch or a bookmark last arrived
+	at       time.Time // when that object was handled
+	shown    time.Time // when a list, a change or a bookmark last arrived
 
-	page int // objects of the list in progress, which client-go does not have yet
+	page int // objects of the list in progress, which client-go gets when it is complete
 }
 
 // List records a page of a list, or the beginning of a list. The handler is notified of
@@ -52,7 +52,8 @@ func (p *Progress) complete(now time.Time) {
 	p.listed, p.page, p.shown = p.received, 0, now
 }
 
-// Watched records an event of a watch. Lists means that the watch still returns a list.
+// Watched records an event of a watch. lists means that the watch still returns its initial list.
+// It returns lists, or false when the list ends.
 func (p *Progress) Watched(e watch.Event, lists bool, now time.Time) (listsOn bool) {
 	p.Lock()
 	defer p.Unlock()
@@ -73,8 +74,8 @@ func (p *Progress) Watched(e watch.Event, lists bool, now time.Time) (listsOn bo
 	return lists
 }
 
-// Notified calls the handler for an object. Fresh means that a list or a watch returned the
-// object; client-go makes up the others.
+// Notified calls the handler for an object. fresh means that a list or a watch returned the
+// object. client-go generates the other notifications itself.
 func (p *Progress) Notified(o *event.Object, fresh bool, now time.Time, handle func()) {
 	p.Lock()
 	defer p.Unlock()
@@ -85,17 +86,16 @@ func (p *Progress) Notified(o *event.Object, fresh bool, now time.Time, handle f
 	}
 }
 
-// Reached returns the highest version up to which the handler has been notified of
-// everything, and when that version was shown. Stored is the version of the store, read
-// before, and none reports that the handler has been notified of the deletes of all objects.
-// The caller holds the lock.
+// Reached returns the highest version up to which the handler has been notified of every change,
+// and when that version arrived. stored is the version of the store, read before the call. none
+// means that the handler knows no object. The caller holds the lock.
 func (p *Progress) Reached(stored string, none bool) (version string, at time.Time, ok bool) {
 	switch {
-	case p.empty && p.handled == p.listed && !none: // the deletes precede the objects of a list, but there are none
+	case p.empty && p.handled == p.listed && !none: // the deletes after an empty list are not handled yet
 		return "", time.Time{}, false
 	case p.handled == p.received && stored != "":
 		return stored, p.shown, true
-	case p.handled > p.listed: // past the last list, whose order is not that of the versions
+	case p.handled > p.listed: // the objects of a list are not in the order of versions
 		return p.version, p.at, true
 	}
 	return "", time.Time{}, false

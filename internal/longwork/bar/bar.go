@@ -1,7 +1,7 @@
 // Package bar shows a progress bar in the last line of a terminal.
 //
-// What it guarantees: an output never mixes with the bar, and after the end of the bar nothing of it is
-// left. Without a terminal it shows nothing. What it does not: it shows one work at a time, the first.
+// It guarantees that output never mixes with the bar, and that nothing of the bar is left at the
+// end. Without a terminal it shows nothing. It shows only the first work in progress.
 package bar
 
 import (
@@ -26,15 +26,15 @@ const (
 	clearLine = "\r\x1b[K"
 )
 
-// bar shows how far work has come, in the last line of a terminal.
+// bar shows the progress of work in the last line of a terminal.
 type bar struct {
 	mu    sync.Mutex // one write at a time
 	w     io.Writer
 	shown bool
 }
 
-// Show shows how far works have come while they last, if standard error is a terminal. Write only to
-// the returned outputs from then on. Stop ends the bar, and leaves nothing of it; it may be called again.
+// Show shows the progress of works while they run, if standard error is a terminal. From then on,
+// write only to the returned outputs. stop removes the bar. It may be called again.
 func Show(stdout, stderr io.Writer, works ...longwork.Work) (out, errs io.Writer, stop func()) {
 	file, ok := stderr.(*os.File)
 	if !ok || !isTerminal(file) || os.Getenv("TERM") == "dumb" {
@@ -47,7 +47,7 @@ func Show(stdout, stderr io.Writer, works ...longwork.Work) (out, errs io.Writer
 	done, ended, once := make(chan struct{}), make(chan struct{}), sync.Once{}
 	go func() {
 		defer close(ended)
-		b.follow(longwork.New(works, time.Now, slog.New(slog.DiscardHandler)), func() int { return columns(file) }, done)
+		b.run(longwork.New(works, time.Now, slog.New(slog.DiscardHandler)), func() int { return columns(file) }, done)
 	}()
 	return stdout, writer{b, file}, func() {
 		once.Do(func() { close(done) })
@@ -65,8 +65,8 @@ func columns(f *os.File) int {
 	return n
 }
 
-// follow redraws the bar until done is closed.
-func (b *bar) follow(t *longwork.Tracker, width func() int, done <-chan struct{}) {
+// run redraws the bar until done is closed.
+func (b *bar) run(t *longwork.Tracker, width func() int, done <-chan struct{}) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {
@@ -91,7 +91,7 @@ func (b *bar) draw(text string) {
 	defer b.mu.Unlock()
 	b.clear()
 	if text != "" {
-		_, _ = io.WriteString(b.w, text) // a terminal that is gone
+		_, _ = io.WriteString(b.w, text) // an error means that the terminal is gone
 		b.shown = true
 	}
 }
@@ -104,7 +104,7 @@ func (b *bar) clear() {
 	}
 }
 
-// line is the text of a bar, which fits in a line of a terminal.
+// line returns the text of a bar, which fits in a line of the terminal.
 func line(p longwork.Progress, width int) string {
 	text := p.Work
 	if p.Total > 0 {
@@ -126,10 +126,10 @@ type writer struct {
 	file *os.File
 }
 
-// Fd is that of the terminal.
+// Fd returns the file descriptor of the terminal.
 func (w writer) Fd() uintptr { return w.file.Fd() }
 
-// Write removes the bar first. It comes back after the next interval.
+// Write removes the bar before it writes. The bar comes back after the next interval.
 func (w writer) Write(p []byte) (int, error) {
 	w.bar.mu.Lock()
 	defer w.bar.mu.Unlock()
