@@ -11,7 +11,7 @@ import (
 
 // configuration returns a value for every variable.
 func configuration(fields []config.Field) value {
-	all := section("config", "What the forwarder is told: a value for every one of its variables. One that is set to its default, or to nothing, sets no variable.")
+	all := section("config", "The configuration of the forwarder: one value for each of its environment variables. A value that is empty or the default sets no variable.")
 	for _, f := range fields {
 		all.values = append(all.values, variable(f))
 	}

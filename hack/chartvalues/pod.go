@@ -9,13 +9,13 @@ func pod() []value {
 	yes, no, user := true, false, int64(65532)
 	seccomp := &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}
 	return []value{
-		kubernetes[[]corev1.EnvVar]("extraEnv", []any{}, "More environment variables. For those of the forwarder, use `config`."),
-		kubernetes[[]corev1.EnvFromSource]("envFrom", []any{}, "ConfigMaps and Secrets whose entries become environment variables. They can't set the forwarder's: with this value, the chart sets every one of those itself, also to its default."),
+		kubernetes[[]corev1.EnvVar]("extraEnv", []any{}, "More environment variables. Set the forwarder's own variables in `config`."),
+		kubernetes[[]corev1.EnvFromSource]("envFrom", []any{}, "ConfigMaps and Secrets whose entries become environment variables. They can't set the forwarder's own variables: with this value, the chart sets all of those itself, including defaults."),
 		kubernetes[[]corev1.Volume]("extraVolumes", []any{}, "More volumes."),
 		kubernetes[[]corev1.VolumeMount]("extraVolumeMounts", []any{}, "Where to mount them."),
 		kubernetes[corev1.ResourceRequirements]("resources", object{
 			"requests": object{"cpu": "100m", "memory": "128Mi", "ephemeral-storage": "64Mi"}, "limits": object{"memory": "1Gi", "ephemeral-storage": "512Mi"},
-		}, "Requests and limits of the container. It keeps about 2 kB of memory for each watched object, and needs more while it starts: docs/sizing.md has the formula. Ephemeral storage is for logs, which the kubelet rotates; with `persistence.ephemeral`, the chart adds `persistence.size` to its limit."),
+		}, "Requests and limits of the container. The forwarder keeps about 2 kB of memory for each watched object, and needs more while it starts: docs/sizing.md has the formula. Ephemeral storage is for logs, which the kubelet rotates; with `persistence.ephemeral`, the chart adds `persistence.size` to its limit."),
 		kubernetes[[]corev1.Container]("initContainers", []any{}, "Containers that run before the forwarder, in its pod: they can use its service account."),
 		kubernetes[[]corev1.Container]("extraContainers", []any{}, "Containers that run beside the forwarder, in its pod: they can use its service account and reach its built-in NATS server at the loopback address."),
 		kubernetes[corev1.Probe]("startupProbe", object{}, "The startup probe. Not set: none, because the forwarder answers the liveness probe as soon as it runs."),
@@ -24,24 +24,24 @@ func pod() []value {
 			"The readiness probe: ready when the API server and the bus respond, and every first list is complete."),
 		kubernetes[corev1.PodSecurityContext]("podSecurityContext", &corev1.PodSecurityContext{
 			RunAsNonRoot: &yes, RunAsUser: &user, RunAsGroup: &user, FSGroup: &user, SeccompProfile: seccomp,
-		}, "Security context of the pod, as the Pod Security Standard `restricted` requires. With `openshift`, users and groups that are 65532 are left out."),
+		}, "Security context of the pod, as the Pod Security Standard `restricted` requires. With `openshift`, the chart leaves out users and groups with the ID 65532."),
 		kubernetes[corev1.SecurityContext]("securityContext", &corev1.SecurityContext{
 			AllowPrivilegeEscalation: &no, ReadOnlyRootFilesystem: &yes, Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
 		}, "Security context of the container, as the Pod Security Standard `restricted` requires."),
 		{
 			name: "openshift", preset: nil, kind: "true or false", form: object{"type": []string{"boolean", "null"}},
-			description: "Adapt to OpenShift: it chooses the user and the groups of the pod itself, and its DNS servers listen on port 5353. Not set: if the cluster serves security.openshift.io/v1, which `helm template` can't know without `--api-versions`.",
+			description: "Adapt to OpenShift: it chooses the user and the groups of the pod itself, and its DNS servers listen on port 5353. Not set: true if the cluster serves security.openshift.io/v1, which `helm template` can't know without `--api-versions`.",
 		},
 		{
 			name: "hostUsers", preset: nil, kind: "true or false", form: object{"type": []string{"boolean", "null"}},
-			description: "`false` runs the pod in a user namespace, so that its user is nobody on the node. It needs Kubernetes 1.33, Linux 6.3 and storage with idmapped mounts, which NFS lacks; a pod on another node doesn't start. Not set: the default of the cluster, `true`.",
+			description: "`false` runs the pod in a user namespace, so that its user has no rights on the node. It needs Kubernetes 1.33, Linux 6.3 and storage with idmapped mounts, which NFS lacks; on a node without them, the pod doesn't start. Not set: the default of the cluster, `true`.",
 		},
 		number("terminationGracePeriodSeconds", 30, 3600, "How long the pod may take to end: at least 10 seconds more than `config.drainTimeout`, because closing the bus can take 8 seconds more."),
 		{
 			name: "revisionHistoryLimit", preset: nil, kind: "number", form: object{"type": []string{"integer", "null"}, "minimum": 0},
 			description: "How many old revisions of the Deployment or StatefulSet to keep. Not set: the default of the cluster, 10.",
 		},
-		kubernetes[appsv1.DeploymentStrategy]("strategy", object{}, "How an upgrade replaces the pods of the Deployment, with an external bus. Without `config.leaderElection`, only the type Recreate is allowed. Not set: with it, a new pod is ready before an old one ends; otherwise Recreate."),
+		kubernetes[appsv1.DeploymentStrategy]("strategy", object{}, "How an upgrade replaces the pods of the Deployment, with an external bus. Without `config.leaderElection`, only the type Recreate is allowed. Not set: with leader election, a new pod is ready before an old one ends; otherwise Recreate."),
 		texts("podAnnotations", "Annotations of the pod."),
 		texts("podLabels", "More labels of the pod. Labels of the chart take precedence."),
 		text("priorityClassName", "", "Priority class of the pod."),
@@ -51,6 +51,6 @@ func pod() []value {
 		texts("nodeSelector", "Labels of the nodes on which the pod may run."),
 		kubernetes[[]corev1.Toleration]("tolerations", []any{}, "Tolerations of the pod."),
 		kubernetes[corev1.Affinity]("affinity", object{}, "Affinity of the pod."),
-		kubernetes[*[]corev1.TopologySpreadConstraint]("topologySpreadConstraints", nil, "Topology spread constraints of the pod. Not set: with more than one replica, the scheduler prefers other nodes and zones for each. `[]`: none."),
+		kubernetes[*[]corev1.TopologySpreadConstraint]("topologySpreadConstraints", nil, "Topology spread constraints of the pod. Not set: with more than one replica, the scheduler prefers another node and zone for each pod. `[]`: none."),
 	}
 }

@@ -20,7 +20,7 @@ func values(config value) []value {
 func replicas() value {
 	return value{
 		name: "replicas", preset: nil, kind: "number",
-		description: "Number of forwarders: one leads and publishes, the others stand by. 0 pauses publishing. More than one require `config.leaderElection`. Not set: 2 with it, otherwise 1.",
+		description: "Number of forwarders: one leads and publishes, the others stand by. 0 pauses publishing. More than one requires `config.leaderElection`. Not set: 2 with leader election, otherwise 1.",
 		form:        object{"type": []string{"integer", "null"}, "minimum": 0},
 	}
 }
@@ -48,9 +48,9 @@ func rights() []value {
 		section("rbac", "The permissions of the service account. The chart derives get, list and watch from `config.resources` and `config.namespaces`, and adds what is enabled here.",
 			boolean("create", true, "Create the Roles, the ClusterRole and their bindings. If false, grant the permissions yourself."),
 			boolean("definitions", true, "Allow get, list and watch on CustomResourceDefinitions, and list and watch on APIServices, so that a new resource is watched at once. If false, new resources are found by polling discovery every 2 seconds, and the objects of a custom resource that is removed while the forwarder is down stay on the bus."),
-			boolean("clusterIdentity", true, "Allow get on the namespace `kube-system`, whose UID identifies the cluster. If false, set `config.clusterName`; two clusters with one name are then not noticed."),
+			boolean("clusterIdentity", true, "Allow get on the namespace `kube-system`, whose UID identifies the cluster. If false, set `config.clusterName`; the forwarder then doesn't notice another cluster with the same name."),
 			list("clusterScoped", "Cluster-scoped custom resources among `config.resources`, such as `clusterissuers.cert-manager.io`, if `config.namespaces` is set. They get a ClusterRole, all others a Role in each namespace. The chart knows the built-in ones.", `^[a-z0-9-]+\.[a-z0-9.-]+$`),
-			boolean("secrets", false, "Allow get, list and watch on Secrets if `config.resources` names them. The service account, and whoever can act as it, can then read their values; the bus gets keyed hashes. No wildcard grants Secrets."),
+			boolean("secrets", false, "Allow get, list and watch on Secrets if `config.resources` names them. The service account, and anyone who can use it, can then read their values; the bus gets keyed hashes. No wildcard grants Secrets."),
 			list("groupsWithSubresources", "Groups of which the service account may get, list and watch every resource and every subresource, if `config.resources` selects the group with `*.GROUP` or `*`. RBAC can't leave subresources out of a wildcard, and in some groups they are consoles or proxies: name resources instead where you can. Built-in groups need no entry, because the chart writes out their resources. Example: `cert-manager.io`.", `^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$`),
 			kubernetes[[]rbacv1.PolicyRule]("extraRules", []any{}, "More rules, in a Role in each of `config.namespaces`, or in the ClusterRole. The resources that `config.follow` leads to need get, list and watch here."),
 			kubernetes[[]rbacv1.PolicyRule]("extraClusterRules", []any{}, "More rules in the ClusterRole."),

@@ -23,7 +23,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	m := &metrics{
 		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kuberelay_decisions_total",
-			Help: "Decisions, one for each processed key, by the row of the decision table in docs/delivery.md. At rest only unchanged grows, by one for each object at each resync.",
+			Help: "Decisions, one for each processed key, by the reason in docs/architecture.md. At rest only unchanged grows, by one for each object at each resync.",
 		}, []string{"reason"}),
 		published: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kuberelay_events_published_total",
@@ -48,7 +48,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		}),
 		endToEnd: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "kuberelay_end_to_end_lag_seconds",
-			Help:    "Time from the write at the API server, by its own clock, to the acknowledgement of the event, of created and updated objects whose write is newer in metadata.managedFields than the state before. Those times are whole seconds, so it is up to 1 s too high, and a difference of the clocks adds to it; a negative time counts as 0. Alert on a high quantile, and see kuberelay_event_lag_seconds for the part of the forwarder and the bus.",
+			Help:    "Time from the write of an object at the API server to the acknowledgement of its event. The write time is the newest in metadata.managedFields, in whole seconds of the API server's clock. So the lag is up to 1 s too high, and a difference of the clocks adds to it; a negative lag counts as 0. Only created and updated events with a newer write time than the previous state count. Alert on a high quantile, and see kuberelay_event_lag_seconds for the part of the forwarder and the bus.",
 			Buckets: []float64{1, 2, 3, 5, 10, 20, 30, 60, 120, 300, 900, 3600},
 		}),
 		bytes: prometheus.NewCounterVec(prometheus.CounterOpts{

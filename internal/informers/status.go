@@ -135,7 +135,7 @@ var (
 	objectsDesc = prometheus.NewDesc("kuberelay_informer_objects", "Objects in the cache of the informer. Multiply by the size of the objects to estimate memory: see docs/sizing.md.", []string{"resource"}, nil)
 	syncedDesc  = prometheus.NewDesc("kuberelay_informer_synced", "1 if the first list of the resource is complete in every namespace, else 0. If it stays 0, see kuberelay_informer_failing and the log.", []string{"resource"}, nil)
 	failingDesc = prometheus.NewDesc("kuberelay_informer_failing", "1 if the last list or watch of the resource failed, by reason. For forbidden, grant get, list and watch; for the other reasons, see the log.", []string{"resource", "reason"}, nil)
-	stateDesc   = prometheus.NewDesc("kuberelay_informer_state", "1 for the state of the informer of the resource: starting, synced or degraded, with the reason; of several namespaces, the worst. Alert on degraded: see docs/resources.md, States.", []string{"resource", "state", "reason"}, nil)
+	stateDesc   = prometheus.NewDesc("kuberelay_informer_state", "1 for the state of the informer of the resource: starting, synced or degraded, with the reason; with several namespaces, the worst. Alert on degraded: see docs/resources.md, States.", []string{"resource", "state", "reason"}, nil)
 	sinceDesc   = prometheus.NewDesc("kuberelay_informer_state_since_timestamp_seconds", "Unix time at which the informer of the resource entered its state. Subtract it from the current time to see how long the state has lasted.", []string{"resource"}, nil)
 	groupDesc   = prometheus.NewDesc("kuberelay_discovery_failing", "1 for each API group whose discovery fails; * if all discovery fails. Nothing of such a group is started, stopped or deleted. Repair the back end of its APIService.", []string{"group"}, nil)
 	oldestDesc  = prometheus.NewDesc("kuberelay_oldest_unsent_change_seconds", "Age in seconds of the oldest change that the bus has not acknowledged, 0 if there is none. Alert if it keeps growing: the bus is away, is full, or refuses an object; see the log.", nil, nil)
@@ -237,7 +237,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		}, []string{"reason"}),
 		references: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kuberelay_references_exceeded_total",
-			Help: "Object states with more references by KUBERELAY_FOLLOW than the 1000 that are read, by resource. What the others refer to isn't followed. Find the object in the log.",
+			Help: "Object states with more than the 1000 references that KUBERELAY_FOLLOW reads, by resource. The other references aren't followed. The log names the object.",
 		}, []string{"resource"}),
 	}
 	r.MustRegister(m.lists, m.watches, m.changes, m.discoveries, m.stops, m.references)

@@ -252,7 +252,7 @@ func (r *Resolver) ConsistentAsOf(gr schema.GroupResource) time.Time {
 	return last.AsOf
 }
 
-var resolvedAgeDesc = prometheus.NewDesc("kuberelay_resolved_age_seconds", "Age in seconds of the state of the cluster that the bus has in full, from the first consistency point of the resource on. Bookmarks of the API server advance it about once a minute. Alert if it keeps growing: a change does not reach the bus, or the watch hangs.", []string{"resource"}, nil)
+var resolvedAgeDesc = prometheus.NewDesc("kuberelay_resolved_age_seconds", "Age in seconds of the newest state of the cluster that the bus has in full. It exists from the first consistency point of the resource on. Bookmarks of the API server advance it about once a minute. Alert if it keeps growing: a change does not reach the bus, or the watch hangs.", []string{"resource"}, nil)
 
 // Describe implements [prometheus.Collector].
 func (r *Resolver) Describe(to chan<- *prometheus.Desc) {
