@@ -184,8 +184,8 @@ func (b *Bus) answered(f *flight, offset int64, err error) {
 	b.finish(f, at, nil)
 }
 
-// resolve completes a message whose object has another last event than expected: an earlier
-// attempt of the message, or another event.
+// resolve completes a message that does not expect the object's last event. That event can
+// be an earlier attempt of the message.
 func (b *Bus) resolve(f *flight, last uint64) {
 	conflict := &publish.ConflictError{Key: f.m.Key}
 	if last == 0 {

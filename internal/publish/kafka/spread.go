@@ -8,21 +8,23 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/binding"
 )
 
-// A topic can get more partitions, but the events of an object stay in one partition, and so
-// do its entries in the checkpoint topic. So the state of a topic has the numbers of
-// partitions in use. Anyone who can write to the checkpoint topic can forge that state, but
-// not where most objects are.
+// A topic can get more partitions, but the events of an object must stay in one partition,
+// and so must its entries in the checkpoint topic. So the recorded state of a topic has the
+// numbers of partitions in use. Anyone who can write to the checkpoint topic can forge that
+// state, but not the partitions that most objects are in.
 
-// placed is something in a partition that depends on a number.
+// placed is a record in a partition that was chosen by a number, modulo the partitions in
+// use.
 type placed struct{ number, partition int }
 
-// fewPlaced is the number of records that can be another writer's if no number is recorded,
-// because the topic may be new. They don't keep partitions from being used.
+// fewPlaced is the number of records elsewhere that spreadOf tolerates if no number of
+// partitions is recorded, because the topic may be new. Such records can be another
+// writer's, and must not keep partitions from being used.
 const fewPlaced = 8
 
-// spreadOf returns the number of partitions that something is spread over: by the partition
-// of a number modulo this number. It is the recorded one, 0 for none, but at most the present
-// number of partitions. If another one puts more of them where they are, it is that.
+// spreadOf returns the number of partitions in use, from the records whose partition is
+// their number modulo that number of partitions. It is the recorded one, 0 for none,
+// limited to the present number of partitions, unless another one fits more of the records.
 func spreadOf(recorded, partitions int, all []placed) int {
 	best, few := partitions, fewPlaced
 	if recorded > 0 {
@@ -45,9 +47,9 @@ func spreadOf(recorded, partitions int, all []placed) int {
 	return best
 }
 
-// keySpread returns the number of partitions that the keys of the topic are spread over. The
-// recorded number is not believed unless a record of the previous writer vouches for some of
-// what is recorded.
+// keySpread returns the number of partitions that the keys of the topic are spread over. It
+// trusts the recorded number only if a record of the previous writer vouches for the
+// entries of a partition.
 func (a *recovery) keySpread() int {
 	recorded := a.state.Partitions
 	if !slices.ContainsFunc(a.tails, func(c tail) bool { return c.trusted }) {
@@ -69,8 +71,8 @@ func (a *recovery) keySpread() int {
 	return spreadOf(recorded, len(a.t.senders), all)
 }
 
-// dropStrays forgets the records of a key that are not in its partition, if that one has a
-// record of the key too: another writer's.
+// dropStrays drops records outside the partition of their key, if that partition has a
+// record of the key too. They are another writer's.
 func (a *recovery) dropStrays() {
 	for p, c := range a.tails {
 		isStray := func(key string) bool {

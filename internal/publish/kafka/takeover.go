@@ -173,7 +173,7 @@ func (s *session) probeTopics() (stop func()) {
 }
 
 // readCheckpoint reads the checkpoint topic up to the session's markers. It returns the
-// topic states by name and what each partition says.
+// topic states by name, and the content of each partition.
 func (s *session) readCheckpoint(ctx context.Context) (map[string]topicState, []*part, error) {
 	var mu sync.Mutex
 	states, parts := map[string]topicState{}, make([]*part, len(s.checkpoint.markers))
@@ -195,8 +195,8 @@ func (s *session) readCheckpoint(ctx context.Context) (map[string]topicState, []
 	return states, parts, all.Wait()
 }
 
-// merge returns the entries of all partitions. Of two entries of a key, the one that a
-// forwarder has written there counts.
+// merge returns the entries of all partitions. If several partitions have an entry of a
+// key, the one in the partition that a forwarder uses for the key counts.
 func (s *session) merge(states map[string]topicState, parts []*part) map[string]entry {
 	all := map[string]entry{}
 	for home, part := range parts {

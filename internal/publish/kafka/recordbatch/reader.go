@@ -26,7 +26,7 @@ const (
 )
 
 // ErrLarge means that a batch needs more memory than the caller of [Encoded.Open] allowed.
-var ErrLarge = errors.New("it has a large record")
+var ErrLarge = errors.New("a record exceeds the memory limit of the caller")
 
 // Reader reads the records of one batch. It holds one record in memory, not the batch. It
 // is not safe for concurrent use.
