@@ -10,15 +10,14 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// followedSet is a resource that only references select: an object is selected if a selected
-// object refers to it.
+// followedSet is a resource of which only objects are selected that a selected object refers to.
 type followedSet struct {
 	resource resource
 	referred map[event.Key]bool
 	refers   map[event.Key][]reference // the references of each of its objects
 }
 
-// reference is the reference of a field to another object.
+// reference is a reference to another object, in a field.
 type reference struct {
 	kind            schema.GroupKind
 	namespace, name string

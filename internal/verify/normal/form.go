@@ -31,7 +31,7 @@ type Form struct {
 	Key     []byte // of the hashes that replace values; nil if unknown
 	Cluster string // its name on the bus, which is a part of each hash
 
-	// Contents: some objects are sent in part. An event does not say whether its object was.
+	// Contents: some objects are published in part. An event does not say whether its object was.
 	Contents bool
 }
 
