@@ -149,9 +149,9 @@ func (lw *ListerWatcher) ListWithContext(ctx context.Context, o metav1.ListOptio
 func check(o metav1.ListOptions) error {
 	switch {
 	case o.LabelSelector != "" || o.FieldSelector != "":
-		return apierrors.NewBadRequest("the bus has no selectors in list options: use Options.Namespace and Options.Labels of package replica")
+		return apierrors.NewBadRequest("selectors in list options are not supported: use Options.Namespace and Options.Labels of package replica")
 	case o.ResourceVersionMatch == metav1.ResourceVersionMatchExact:
-		return apierrors.NewBadRequest("the bus has only the present state: resourceVersionMatch=Exact is not supported")
+		return apierrors.NewBadRequest("resourceVersionMatch=Exact is not supported: the bus has only the present state")
 	}
 	return nil
 }

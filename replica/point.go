@@ -102,8 +102,8 @@ func (p points) set(cluster string, log publish.Log, to Point) {
 	p[cluster][log] = to
 }
 
-// of returns the point that a reader of all logs has reached: a point vouches only for the log
-// that it is in, so the lowest one counts. An empty cluster means the only one.
+// of returns the point that a reader of all logs has reached. A point vouches only for its own log,
+// so the lowest point counts. An empty cluster means the only one.
 func (p points) of(cluster string, logs map[publish.Log]uint64) (lowest Point, ok bool) {
 	in := p[cluster]
 	if cluster == "" && len(p) == 1 {

@@ -18,9 +18,9 @@ import (
 // Status is the result of a check.
 type Status string
 
-// The results. Warning means that part of the copy may be missing, or that it may become
-// wrong; failed that a forwarder does not work; skipped that a check does not apply or that what it
-// needs is unknown.
+// The results. Warning means that part of the copy may be missing or may become wrong. Failed means that the
+// forwarder does not work. Skipped means that the check does not apply, or that a fact that it needs is
+// unknown.
 const (
 	OK      Status = "ok"
 	Warning Status = "warning"

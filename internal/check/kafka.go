@@ -52,7 +52,7 @@ func checkTopicsExist(f *Facts, all []kafka.TopicInspection) verdict {
 	for _, t := range all {
 		switch {
 		case t.Err != nil:
-			return fail("by the error: grant the permission, or correct the brokers", "topic %s cannot be looked up: %v", t.Name, t.Err)
+			return fail("depending on the error, grant the permission, or correct the brokers", "topic %s cannot be looked up: %v", t.Name, t.Err)
 		case t.Missing && t.Create != nil:
 			return fail("run the command that the message names, or create the topic (docs/install.md)", "topic %s does not exist and cannot be created: %v", t.Name, t.Create)
 		case t.Missing:
@@ -104,7 +104,7 @@ func checkKafkaPermissions(f *Facts) verdict {
 	case len(f.existing()) == 0:
 		return skip("there is no topic to ask for")
 	case !known:
-		return skip("the brokers do not tell the permissions of the user")
+		return skip("the brokers do not report the permissions of the user")
 	}
 	return pass("the user may read, write and describe every topic")
 }

@@ -122,7 +122,7 @@ func checkLists(f *Facts) verdict {
 	case len(f.Lists) == 0:
 		return skip("nothing is watched")
 	case len(failing) > 0:
-		return fail("by the error: repair the conversion webhook of the definition, or use fields in KUBERELAY_FIELD_SELECTOR that every watched resource supports", "lists fail: %s", names(failing))
+		return fail("depending on the error, repair the conversion webhook of the definition, or use fields in KUBERELAY_FIELD_SELECTOR that every watched resource supports", "lists fail: %s", names(failing))
 	}
 	return pass("every watched resource can be listed")
 }

@@ -128,7 +128,7 @@ func (e *Election) Run(ctx context.Context, lead func(held context.Context) erro
 	return nil
 }
 
-// stand is one candidacy: it ends with the leadership that it leads to, or with ctx.
+// stand runs one candidacy, which ends when its leadership ends, or with ctx.
 func (e *Election) stand(ctx context.Context, lead func(held context.Context) error) error {
 	electing, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()

@@ -18,17 +18,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TokenReviews is the part of the API client that tells whose a token is.
+// TokenReviews is the part of the API client that identifies the user of a token.
 type TokenReviews interface {
 	Create(context.Context, *authenticationv1.TokenReview, metav1.CreateOptions) (*authenticationv1.TokenReview, error)
 }
 
-// AccessReviews is the part of the API client that tells what a user may do.
+// AccessReviews is the part of the API client that checks what a user may do.
 type AccessReviews interface {
 	Create(context.Context, *authorizationv1.SubjectAccessReview, metav1.CreateOptions) (*authorizationv1.SubjectAccessReview, error)
 }
 
-// How long a verdict of the API server stands, and how many are kept.
+// The lifetime of a verdict, and the number of verdicts that are kept.
 const (
 	allowedFor    = time.Minute
 	deniedFor     = 10 * time.Second
@@ -62,8 +62,8 @@ type verdict struct {
 	until  time.Time
 }
 
-// Status returns 200 for a request whose user may get the path, 403 for others, 401 without a
-// valid token, and 500 if the API server does not tell.
+// Status returns 200 for a request whose user may get the path, 403 for others, 401 without a valid
+// token, and 500 if the API server cannot be asked.
 func (a *Authorizer) Status(r *http.Request, path string) int {
 	kind, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if token = strings.TrimSpace(token); !strings.EqualFold(kind, "Bearer") || token == "" {

@@ -17,9 +17,9 @@ import (
 	"github.com/kuberelay/kuberelay/internal/jsoncompare"
 )
 
-// WriteJSON writes objects, read with [Present.Whole], as kubectl get -o json does: the only one
-// as it is if single is set, or else a List. A truncated object has the annotation
-// [event.TruncatedAnnotation].
+// WriteJSON writes objects, read with [Present.Whole], as kubectl get -o json does. If single is
+// set, it writes the only object as it is. Otherwise it writes a List. A truncated object has the
+// annotation [event.TruncatedAnnotation].
 func WriteJSON(w io.Writer, objects []Object, single bool) error {
 	root, err := content(objects, single)
 	if err != nil {

@@ -107,7 +107,7 @@ func skewOf(date, sent, received time.Time) time.Duration {
 	return 0
 }
 
-// user asks who the user is. API servers before 1.28 do not tell.
+// user asks who the user is. API servers before 1.28 do not report it.
 func (c *Cluster) user(ctx context.Context, s *check.Server) error {
 	client, err := authenticationclient.NewForConfig(c.rest)
 	if err != nil {
