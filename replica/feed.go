@@ -25,7 +25,7 @@ type feed struct {
 	decoder *decoder
 	synced  bool // the table has the present state
 	waiting bool // everything was read, but the first snapshot is not complete
-	told    bool // the log says that the bus has nothing of the resource
+	logged  bool // the log says that the bus has nothing of the resource
 
 	markers map[string]event.Type // type of the last snapshot marker, by cluster
 	any     bool                  // the bus has something of the resource
@@ -98,9 +98,9 @@ func (f *feed) caughtUp(c publish.Cursor) error {
 	}
 	if !f.complete() {
 		f.waiting = true
-		if !f.any && !f.told {
-			f.told = true
-			f.lw.bus.log.Info("waiting: the bus has nothing of the resource; the forwarder may not watch it",
+		if !f.any && !f.logged {
+			f.logged = true
+			f.lw.bus.log.Info("waiting: the bus has nothing of the resource; check that the forwarder watches it",
 				"resource", f.lw.gvr.GroupResource().String(), "cluster", f.lw.opts.Cluster)
 		}
 		return nil

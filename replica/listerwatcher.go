@@ -28,7 +28,7 @@ type Options struct {
 	Object runtime.Object
 
 	// Cluster is the cluster name (KUBERELAY_CLUSTER_NAME). If empty, the bus must have
-	// objects of one cluster only: those of several can have equal names.
+	// objects of one cluster only, because those of several can have equal names.
 	Cluster string
 
 	Namespace string          // all namespaces if empty
@@ -61,7 +61,7 @@ func (b *Bus) ListerWatcher(gvr schema.GroupVersionResource, o Options) *ListerW
 	return &ListerWatcher{bus: b, gvr: gvr, opts: o, places: map[string][]*place{}}
 }
 
-// place is where a list or watch is, or stopped.
+// place is the state of a list or watch, so that a watch can continue from it.
 type place struct {
 	cursor publish.Cursor
 	table  *table

@@ -18,7 +18,7 @@ type Point struct {
 	AsOf            time.Time // when the API server had shown that version to the forwarder
 }
 
-// pollInterval is how often a wait looks at the store, which cannot notify.
+// pollInterval is the interval at which a wait reads the store, which cannot notify.
 const pollInterval = 10 * time.Millisecond
 
 // WaitForResourceVersion blocks until a store has every change of the objects that the forwarder

@@ -7,7 +7,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/sizing"
 )
 
-// capacityChecks compare what is there with what docs/sizing.md computes.
+// capacityChecks returns the checks that compare memory and storage with docs/sizing.md.
 func capacityChecks() []Check {
 	const group = "capacity"
 	return []Check{

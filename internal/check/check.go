@@ -47,7 +47,7 @@ type Check struct {
 	check func(*Facts) verdict
 }
 
-// verdict is what a check decides.
+// verdict is the decision of a check.
 type verdict struct {
 	status       Status
 	message, fix string

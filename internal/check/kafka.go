@@ -8,7 +8,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka"
 )
 
-// kafkaChecks are those of the topics on Kafka.
+// kafkaChecks returns the checks of the topics on Kafka.
 func kafkaChecks() []Check {
 	return ofSink(config.SinkKafka, "Kafka", []Check{
 		{ID: "kafka-topics", check: withTopics(checkTopicsExist)},
@@ -37,7 +37,7 @@ func withTopics(check func(*Facts, []kafka.TopicInspection) verdict) func(*Facts
 	})
 }
 
-// existing returns all topics that could be looked at.
+// existing returns all topics that could be inspected.
 func (f *Facts) existing() (all []kafka.TopicInspection) {
 	for _, t := range append(slices.Clone(f.Kafka.Topics), f.Kafka.Checkpoint) {
 		if t.Err == nil && !t.Missing {
@@ -109,7 +109,8 @@ func checkKafkaPermissions(f *Facts) verdict {
 	return pass("the user may read, write and describe every topic")
 }
 
-// known returns the topics that exist or that the brokers would create, as far as they tell.
+// known returns the topics that exist, and those that the brokers would create, as far as they
+// report them.
 func (f *Facts) known() (all []kafka.TopicInspection) {
 	for _, t := range append(slices.Clone(f.Kafka.Topics), f.Kafka.Checkpoint) {
 		if t.Err == nil && t.Topic.Replication > 0 {

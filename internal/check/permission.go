@@ -10,7 +10,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/explain"
 )
 
-// permissionChecks are those of the permissions in the cluster (docs/install.md).
+// permissionChecks returns the checks of the permissions in the cluster (docs/install.md).
 func permissionChecks() []Check {
 	const group = "permissions"
 	return []Check{

@@ -8,7 +8,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/explain"
 )
 
-// selectionChecks are those of what is watched.
+// selectionChecks returns the checks of what is watched.
 func selectionChecks() []Check {
 	const group = "selection"
 	return []Check{
@@ -127,7 +127,7 @@ func checkLists(f *Facts) verdict {
 	return pass("every watched resource can be listed")
 }
 
-// selectors names the settings because of which the API server does not count objects.
+// selectors names the settings that prevent the API server from counting objects.
 func selectors(w config.Watch) string {
 	var set []string
 	for _, s := range []struct{ name, value string }{

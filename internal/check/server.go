@@ -22,7 +22,7 @@ const (
 	ListenCertificate = "listen-certificate"
 )
 
-// serverChecks are those of the API server.
+// serverChecks returns the checks of the API server.
 func serverChecks() []Check {
 	const group = "API server"
 	return []Check{

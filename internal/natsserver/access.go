@@ -58,7 +58,7 @@ type authenticator struct {
 	readers *server.Permissions
 
 	ready   chan struct{}   // closed when account is set
-	account *server.Account // of readers; see separate
+	account *server.Account // of readers; see isolateReaders
 }
 
 var _ server.Authentication = (*authenticator)(nil)
@@ -115,7 +115,7 @@ func (r *authenticator) Check(c server.ClientAuthentication) bool {
 	return true
 }
 
-// separate gives readers an account of their own, which has no stream. A server sends a response to
+// isolateReaders gives readers an account of their own, which has no stream. A server sends a response to
 // any reply subject that a request names, without checking the permissions of the client. In the
 // account of the stream, the reply subject could be one of the stream, and a reader could write. So
 // the requests that readers may send are services of that account, and the responses arrive in the
@@ -123,7 +123,7 @@ func (r *authenticator) Check(c server.ClientAuthentication) bool {
 //
 // Call it after the server has started. With a second account at startup, the server turns
 // JetStream off in the global account.
-func (r *authenticator) separate(ns *server.Server) error {
+func (r *authenticator) isolateReaders(ns *server.Server) error {
 	defer close(r.ready)
 	stream := ns.GlobalAccount()
 	readers, _ := ns.LookupOrRegisterAccount("readers")

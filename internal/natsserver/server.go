@@ -131,7 +131,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	ns.SetLoggerV2(log, false, false, false)
 	s := &Server{ns: ns, unlock: unlock, down: make(chan struct{})}
 	ns.Start() // reads the files, then listens in the background
-	err = clients.separate(ns)
+	err = clients.isolateReaders(ns)
 	if err == nil {
 		err = s.await(ctx, log.fatal)
 	}

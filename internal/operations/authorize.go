@@ -50,8 +50,8 @@ type Authorizer struct {
 	verdicts map[question]verdict
 }
 
-// question is what a verdict is for. It has a hash of the token, to keep no credentials in
-// memory.
+// question identifies what a verdict is about. It has a hash of the token, so that no credentials
+// stay in memory.
 type question struct {
 	token [sha256.Size]byte
 	path  string
@@ -145,7 +145,8 @@ func (a *Authorizer) keep(q question, status int) {
 // protect serves only requests that the Authorizer admits; all if it is nil.
 func (a *Authorizer) protect(h http.Handler) http.Handler { return a.protectAs("", h) }
 
-// protectAs serves only requests whose user may get a path, "" for that of the request.
+// protectAs serves only requests whose user may get the given path, or that of the request if it is
+// "".
 func (a *Authorizer) protectAs(path string, h http.Handler) http.Handler {
 	if a == nil {
 		return h

@@ -6,7 +6,7 @@
 //   - Whoever does not have the key learns nothing from a hash but whether the value in one
 //     place of one object of one cluster changed. Equal values in two places, objects or
 //     clusters have different hashes.
-//   - What is hashed does not depend on the values, so the choice tells nothing about them.
+//   - The choice of what is hashed does not depend on the values, so it reveals nothing of them.
 //   - A value that is hashed already stays, in a state that was read from the bus.
 //
 // Limits: the names of the objects, of the fields in a Secret's data, and of everything

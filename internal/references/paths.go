@@ -104,8 +104,8 @@ func walk(text []byte, path []string, each func([]byte) bool) bool {
 	return true
 }
 
-// referenceOf reads an ObjectReference, an OwnerReference, or any other field that names a
-// kind and an object. It is false for a field that names no kind: only its reader knows it.
+// referenceOf reads an ObjectReference, an OwnerReference, or any other field that names a kind and
+// an object. It returns false for a field that names no kind.
 func referenceOf(m map[string]any) (event.Reference, bool) {
 	get := func(name string) string {
 		s, _ := m[name].(string)

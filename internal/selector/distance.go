@@ -22,7 +22,7 @@ const maxTypingErrors = 2
 
 // Similar is [Nearest] for names that can be unrelated: it returns "" if none is similar.
 func Similar(unknown string, names []string) string {
-	names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { // a quick look at thousands
+	names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { // a cheap filter, because there can be thousands
 		return max(len(name)-len(unknown), len(unknown)-len(name)) > maxTypingErrors
 	})
 	name := Nearest(unknown, names)

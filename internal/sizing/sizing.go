@@ -4,7 +4,7 @@ package sizing
 
 import "time"
 
-// Constants are those of the formula, as measured by "make bench" on pods of 14 KB.
+// Constants has the constants of the formula, as measured by "make bench" on pods of 14 KB.
 type Constants struct {
 	// Base is the peak resident memory of a forwarder that watches nothing, in bytes.
 	Base int64

@@ -55,13 +55,13 @@ type Object struct {
 	body event.Body
 }
 
-// source is what consistency points and snapshot markers are about.
+// source is what a consistency point or a snapshot marker is about: a resource of a cluster.
 type source struct {
 	cluster  string
 	resource schema.GroupResource
 }
 
-// progress is what the markers of a source say.
+// progress is the content of the markers of a source.
 type progress struct {
 	marker event.Type                // of the snapshot; "" if there is none
 	points map[publish.Log]time.Time // of the last consistency point in each log
@@ -195,8 +195,8 @@ func (p *Present) tombstone(k event.Key, d publish.Delivery) {
 	}
 }
 
-// Objects returns the objects, those of one resource together, and those that were removed if the
-// filter has names.
+// Objects returns the objects, grouped by resource. If the filter has names, it also returns the
+// objects that were removed.
 func (p *Present) Objects() (objects, removed []Object) {
 	all := slices.SortedFunc(maps.Values(p.objects), func(a, b Object) int {
 		return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), compareResources(a.Key.GroupResource(), b.Key.GroupResource()),
@@ -238,7 +238,7 @@ func (p *Present) Freshness() []Freshness {
 // Only a forwarder that watches its cluster writes these. It is the zero time if there is none.
 func (p *Present) Newest() time.Time { return p.newest }
 
-// Unseen returns a filter that names the resources of which Read has seen nothing, for [FindAbsent].
+// Unseen returns a filter for the resources that Read has found nothing of, for [FindAbsent].
 func (p *Present) Unseen() Filter {
 	return Filter{Clusters: p.Filter.Clusters, Resources: p.unseen}
 }

@@ -112,7 +112,7 @@ type scope struct {
 	first         bool   // only the first object
 }
 
-// view is how a resource is listed.
+// view says how to list a resource.
 type view struct {
 	selected bool   // with the label and field selectors
 	at       string // exactly this resourceVersion; "" for now

@@ -225,8 +225,8 @@ func (r *resolver) wholeGroup(group string) []resource {
 	return all
 }
 
-// doubtful returns the groups whose failed discovery leaves the selection open.
-func (s selectors) doubtful(sel *selection) []string {
+// undecidedGroups returns the groups whose failed discovery leaves the selection open.
+func (s selectors) undecidedGroups(sel *selection) []string {
 	var groups []string
 	for group := range sel.failed {
 		open := len(sel.unmatched) > 0 ||

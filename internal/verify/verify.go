@@ -115,7 +115,7 @@ func (v *verification) selectResources(ctx context.Context) error {
 		return err
 	}
 	v.selection = s
-	for _, group := range v.selectors.doubtful(s) {
+	for _, group := range v.selectors.undecidedGroups(s) {
 		v.unlisted["*."+group] = fmt.Sprintf("discovery: %v", s.failed[group])
 	}
 	return v.lookAtScope(ctx)

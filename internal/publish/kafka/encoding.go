@@ -19,7 +19,7 @@ func (b *Bus) encode(m *event.Message) (r recordbatch.Record, err error) {
 		r, err = binding.Encode(m, b.opts.ContentMode == Structured)
 	}
 	if err == nil && len(r.Key) > event.MaxText {
-		err = fmt.Errorf("%w: the partition key has %d bytes, the longest has %d", publish.ErrTooLarge, len(r.Key), event.MaxText)
+		err = fmt.Errorf("%w: the partition key has %d bytes, and the limit is %d", publish.ErrTooLarge, len(r.Key), event.MaxText)
 	}
 	return r, err
 }

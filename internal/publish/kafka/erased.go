@@ -20,21 +20,21 @@ import (
 // an entry of an event that isn't later. The cause is another writer, a forwarder that no longer found the
 // event, or a forwarder that removed a forged entry. The event topic shows which entries to restore.
 
-// part is the content of one partition of the checkpoint topic, by partition key.
-type part struct {
+// checkpointPart is the content of one partition of the checkpoint topic, by partition key.
+type checkpointPart struct {
 	entries map[string]entry
-	erased  map[string]erased
+	erased  map[string]erasedEntry
 }
 
-// erased is the entry of an existing object, followed by a record that can't be its successor.
-type erased struct {
+// erasedEntry is the entry of an existing object, followed by a record that can't be its successor.
+type erasedEntry struct {
 	entry
 	by int64 // the offset of that record
 }
 
 // read applies the next record of the partition.
-func (p *part) read(offset int64, key string, e entry) {
-	state := erased{p.entries[key], offset}
+func (p *checkpointPart) read(offset int64, key string, e entry) {
+	state := erasedEntry{p.entries[key], offset}
 	if !isState(state.entry) {
 		state = p.erased[key]
 	}
@@ -54,7 +54,7 @@ func (p *part) read(offset int64, key string, e entry) {
 func isState(e entry) bool { return e != (entry{}) && e.Type == "" && !e.Deleted }
 
 // isErasedBy reports whether the next entry of the object does not describe a later event.
-func (e erased) isErasedBy(other entry) bool {
+func (e erasedEntry) isErasedBy(other entry) bool {
 	return other.Topic == e.Topic && other.Partition == e.Partition &&
 		(other.Offset < e.Offset || other.Offset == e.Offset && !other.IsSameEvent(e.entry))
 }
@@ -64,8 +64,8 @@ func (e erased) isErasedBy(other entry) bool {
 const maxErased = 10_000
 
 // erasedFrom returns the erased entries of a topic, from the partitions where they belong.
-func (s *session) erasedFrom(topic string, parts []*part) map[string]erased {
-	all := map[string]erased{}
+func (s *session) erasedFrom(topic string, parts []*checkpointPart) map[string]erasedEntry {
+	all := map[string]erasedEntry{}
 	for home, part := range parts {
 		for key, e := range part.erased {
 			if e.Topic == topic && s.recorder.home(e.Partition) == home {
@@ -91,7 +91,7 @@ func (a *recovery) recordedIn(p int, key string) entry {
 // restoreErased records erased entries again, in memory and in the checkpoint topic. It restores an entry if
 // the event topic still has the event, and no later record of the object.
 func (s *session) restoreErased(ctx context.Context, a *recovery) error {
-	maps.DeleteFunc(a.erased, func(key string, e erased) bool {
+	maps.DeleteFunc(a.erased, func(key string, e erasedEntry) bool {
 		if !a.holds(e.entry) || binding.Partition([]byte(key), a.t.spread) != e.Partition {
 			return true
 		}

@@ -14,12 +14,12 @@ var ErrMisconfigured = broker.ErrMisconfigured
 const resultDenied publish.Result = "denied"
 
 var (
-	errTimeout = publish.Failure(publish.ResultTimeout, errors.New("no acknowledgement in time: the message may be stored"))
-	errWaited  = publish.Failure(publish.ResultTimeout, errors.New("not sent in time: earlier batches of the partition were not acknowledged"))
-	errBusy    = publish.Failure(publish.ResultBusy, errors.New("an earlier event of the object awaits its acknowledgement"))
-	errCrowded = publish.Failure(publish.ResultBusy, errors.New("the partition reached its in-flight limit, or does not acknowledge"))
-	errOpening = publish.Failure(publish.ResultNotReady, errors.New("the topic is being opened"))
-	errClosed  = publish.Failure(publish.ResultClosed, errStopped)
+	errTimeout       = publish.Failure(publish.ResultTimeout, errors.New("no acknowledgement in time: the message may be stored"))
+	errWaited        = publish.Failure(publish.ResultTimeout, errors.New("not sent in time: earlier batches of the partition were not acknowledged"))
+	errBusy          = publish.Failure(publish.ResultBusy, errors.New("an earlier event of the object awaits its acknowledgement"))
+	errPartitionBusy = publish.Failure(publish.ResultBusy, errors.New("the partition reached its in-flight limit, or does not acknowledge"))
+	errOpening       = publish.Failure(publish.ResultNotReady, errors.New("the topic is being opened"))
+	errClosed        = publish.Failure(publish.ResultClosed, errStopped)
 )
 
 // maybeStored hides [publish.ErrNotSent] in the chain of an error. The error of a record

@@ -67,8 +67,8 @@ type Options struct {
 	// flight. Each partition gets a share of it. The default is 16 MiB.
 	MaxBytesInFlight int
 
-	// Takeover counts the records that a takeover reads, and Reading those of [Bus.Load]; nil
-	// for none.
+	// Takeover counts the records that a takeover reads, and Reading those that [Bus.Load] reads.
+	// Both may be nil.
 	Takeover, Reading *longwork.Counter
 
 	// Invalid, if set, gets the records that are not valid Kuberelay events.

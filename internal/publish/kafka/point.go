@@ -79,7 +79,7 @@ func (b *Bus) sendersOf(m *event.Message) ([]*sender, error) {
 	now := time.Now()
 	for _, s := range t.senders {
 		if s.isStalled(now) {
-			return nil, errCrowded
+			return nil, errPartitionBusy
 		}
 	}
 	return t.senders, nil

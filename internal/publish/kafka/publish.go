@@ -115,7 +115,7 @@ func (b *Bus) start(f *flight) {
 	f.sender = f.t.senders[binding.Partition(f.record.Key, f.t.spread)]
 	size := max(1, len(f.record.Value))
 	if !f.sender.admit(size, s.share(), time.Now()) {
-		b.finish(f, 0, notSent(errCrowded))
+		b.finish(f, 0, notSent(errPartitionBusy))
 		return
 	}
 	f.size = size

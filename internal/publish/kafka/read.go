@@ -93,7 +93,7 @@ func (b *Bus) Purge(ctx context.Context, k event.Key, upTo uint64) error {
 	}
 	if t.senders[partition].isStalled(time.Now()) { // do not delay the purges that follow
 		s.index.end(id, 0)
-		return fmt.Errorf("purge %s: %w", k, errCrowded)
+		return fmt.Errorf("purge %s: %w", k, errPartitionBusy)
 	}
 	if b.opts.Tombstones || b.opts.CleanupPolicy != "compact" {
 		s.recorder.forget(key, partition)

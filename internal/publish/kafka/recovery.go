@@ -19,11 +19,11 @@ type recovery struct {
 	// entries has the checkpoint entries of the topic by partition key. recoverTopics
 	// replaces them with what the topic holds.
 	entries     map[string]entry
-	erased      map[string]erased // entries that were removed from the checkpoint topic, see restoreErased
-	lastMarkers []keyedEntry      // markers of the previous writer, by partition; not in entries
-	highest     []keyedEntry      // entries with the highest offset, by partition
-	start       []int64           // first offset of each partition
-	tails       []tail            // by partition
+	erased      map[string]erasedEntry // entries that were removed from the checkpoint topic, see restoreErased
+	lastMarkers []keyedEntry           // markers of the previous writer, by partition; not in entries
+	highest     []keyedEntry           // entries with the highest offset, by partition
+	start       []int64                // first offset of each partition
+	tails       []tail                 // by partition
 }
 
 // keyedEntry is a checkpoint entry with its key. The key is "" for none.
@@ -43,12 +43,12 @@ func (r keyedEntry) at() int64 {
 // tail is the content of a partition from an offset to the session's marker.
 type tail struct {
 	trusted bool // the checkpoint entries of the partition are correct
-	last    map[string]stored
+	last    map[string]lastRecord
 	invalid map[string]entry // only the place: the last record of a key, if it is invalid
 }
 
-// stored is the last record of a key; its entry is zero if the key has no event any more.
-type stored struct {
+// lastRecord is the last record of a key; its entry is zero if the key has no event any more.
+type lastRecord struct {
 	offset int64
 	entry  entry
 }
@@ -217,7 +217,7 @@ func (b *Bus) isRecordOf(r broker.Record, of keyedEntry) bool {
 // after the state of an existing object is invalid too, because a forwarder writes a
 // tombstone only after a removal.
 func (s *session) readLast(ctx context.Context, a *recovery, p int, from int64) (tail, error) {
-	t, c := a.t, tail{last: map[string]stored{}, invalid: map[string]entry{}}
+	t, c := a.t, tail{last: map[string]lastRecord{}, invalid: map[string]entry{}}
 	err := s.b.readCounted(ctx, s.b.opts.Takeover, t.name, p, from, t.markers[p].Offset, func(r broker.Record) error {
 		if !s.b.parser.Owns(r.Key) {
 			return nil
@@ -232,7 +232,7 @@ func (s *session) readLast(ctx context.Context, a *recovery, p int, from int64) 
 		case !ok, e == (entry{}) && isState(before):
 			c.invalid[key] = entry{Partition: p, Offset: r.Offset, Time: r.Time.Unix()}
 		case e.Type != event.WriterStarted:
-			c.last[key] = stored{r.Offset, e}
+			c.last[key] = lastRecord{r.Offset, e}
 			delete(c.invalid, key)
 		}
 		return nil

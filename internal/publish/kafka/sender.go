@@ -82,12 +82,12 @@ type sender struct {
 	markedUnread int64  // Unread in the recorded entry of the marker
 	awake        chan struct{}
 
-	// timestamp is that of the last batch, or notBefore. The timestamps of a key never fall,
-	// because some readers take its record with the latest one as the last. They are the current
-	// time, not the time of the event: brokers use them to expire producers
-	// (producer.id.expiration.ms, ProducerStateManager.isProducerExpired). After a broker
-	// restart, a producer whose last batch seems older than a day is unknown, and a batch that
-	// it resends is stored twice.
+	// timestamp is the timestamp of the last batch, or the bound that notBefore set. The
+	// timestamps of a key never decrease, because some readers take the record with the latest
+	// timestamp as the last one. They are the current time, not the time of the event: brokers use
+	// them to expire producers (producer.id.expiration.ms,
+	// ProducerStateManager.isProducerExpired). After a broker restart, a producer whose last batch
+	// seems older than a day is unknown, and a batch that it resends is stored twice.
 	timestamp time.Time
 
 	// Used only by run.

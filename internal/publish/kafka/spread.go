@@ -13,20 +13,20 @@ import (
 // numbers of partitions in use. Anyone who can write to the checkpoint topic can forge that
 // state, but not the partitions that most objects are in.
 
-// placed is a record in a partition that was chosen by a number, modulo the partitions in
+// placement is a record in a partition that was chosen by a number, modulo the partitions in
 // use.
-type placed struct{ number, partition int }
+type placement struct{ number, partition int }
 
-// fewPlaced is the number of records elsewhere that spreadOf tolerates if no number of
+// maxMisplaced is the number of records elsewhere that spreadOf tolerates if no number of
 // partitions is recorded, because the topic may be new. Such records can be another
 // writer's, and must not keep partitions from being used.
-const fewPlaced = 8
+const maxMisplaced = 8
 
 // spreadOf returns the number of partitions in use, from the records whose partition is
 // their number modulo that number of partitions. It is the recorded one, 0 for none,
 // limited to the present number of partitions, unless another one fits more of the records.
-func spreadOf(recorded, partitions int, all []placed) int {
-	best, few := partitions, fewPlaced
+func spreadOf(recorded, partitions int, all []placement) int {
+	best, few := partitions, maxMisplaced
 	if recorded > 0 {
 		best, few = min(recorded, partitions), 0
 	}
@@ -55,16 +55,16 @@ func (a *recovery) keySpread() int {
 	if !slices.ContainsFunc(a.tails, func(c tail) bool { return c.trusted }) {
 		recorded = 0
 	}
-	all := make([]placed, 0, len(a.entries))
+	all := make([]placement, 0, len(a.entries))
 	for key, e := range a.entries {
 		if e.Type != event.WriterStarted && a.holds(e) {
-			all = append(all, placed{binding.Hash([]byte(key)), e.Partition})
+			all = append(all, placement{binding.Hash([]byte(key)), e.Partition})
 		}
 	}
 	for p, c := range a.tails {
 		for key, last := range c.last {
 			if e, recorded := a.entries[key]; last.entry != (entry{}) && (!recorded || e.Partition != p) {
-				all = append(all, placed{binding.Hash([]byte(key)), p})
+				all = append(all, placement{binding.Hash([]byte(key)), p})
 			}
 		}
 	}
@@ -79,7 +79,7 @@ func (a *recovery) dropStrays() {
 			home := binding.Partition([]byte(key), a.t.spread)
 			return home != p && a.has(home, key)
 		}
-		maps.DeleteFunc(c.last, func(key string, _ stored) bool { return isStray(key) })
+		maps.DeleteFunc(c.last, func(key string, _ lastRecord) bool { return isStray(key) })
 		maps.DeleteFunc(c.invalid, func(key string, _ entry) bool { return isStray(key) })
 	}
 }
@@ -100,17 +100,17 @@ func (a *recovery) holds(e entry) bool {
 
 // recordSpread returns the number of partitions of the checkpoint topic that entries are
 // spread over.
-func recordSpread(states map[string]topicState, parts []*part) int {
+func recordSpread(states map[string]topicState, parts []*checkpointPart) int {
 	recorded := len(parts)
 	for _, state := range states {
 		if state.Records > 0 {
 			recorded = min(recorded, state.Records)
 		}
 	}
-	var all []placed
+	var all []placement
 	for home, part := range parts {
 		for _, e := range part.entries {
-			all = append(all, placed{e.Partition, home})
+			all = append(all, placement{e.Partition, home})
 		}
 	}
 	return spreadOf(recorded, len(parts), all)

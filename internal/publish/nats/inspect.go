@@ -167,7 +167,7 @@ func missing(has *server.Permissions, want Options, create bool) (denied []strin
 	if create {
 		subjects = append(subjects, api("STREAM.CREATE", ""))
 	}
-	if want.Cluster != "" { // otherwise unknown, because the API server did not tell it
+	if want.Cluster != "" { // otherwise unknown, because the API server did not report it
 		subjects = append(subjects, event.ClusterSubjects(want.SubjectPrefix, want.Cluster))
 	}
 	for _, subject := range subjects {

@@ -81,8 +81,8 @@ func (f Form) AsSelected(resource string, t wire.Tree) wire.Tree {
 	return t
 }
 
-// secretOfCluster replaces the values of a Secret of the cluster, and its labels and
-// annotations, by what OfBus makes of an event's.
+// secretOfCluster replaces the values, labels and annotations of a Secret of the cluster with the
+// form that OfBus gives those of an event.
 func (f Form) secretOfCluster(o object, t tree) {
 	for _, section := range []string{"data", "stringData"} {
 		fields, _ := t[section].(tree)

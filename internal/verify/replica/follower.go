@@ -29,7 +29,7 @@ type source interface {
 	// at reads the message of an object at a position. found reports whether there is one. A
 	// message that isn't an event has no attributes.
 	at(ctx context.Context, k event.Key, position uint64) (e wire.Event, found bool, err error)
-	// partitions are those of a resource's events, as far as they are read.
+	// partitions returns the partitions with a resource's events, as far as they were read.
 	partitions(gr schema.GroupResource) []int
 	// report adds how far the bus was read, and writes the positions as people read them.
 	report(r *report.Report)

@@ -15,7 +15,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/verify/wire"
 )
 
-// place is where the events of a cluster are on the bus.
+// place is the location of a cluster's events on the bus.
 type place struct {
 	Prefix, Cluster string
 

@@ -95,7 +95,7 @@ func (f *Follower) readLast(k event.Key) error {
 
 // takeRefused accepts records that cannot be read.
 func (f *Follower) takeRefused(d publish.Delivery, err error) {
-	f.change(func() { f.history.addForeign(event.Key{}, "what is there", d.Position, err) })
+	f.change(func() { f.history.addForeign(event.Key{}, "a record", d.Position, err) })
 }
 
 // takeTombstone accepts a record without a value.
@@ -155,7 +155,7 @@ func readData(f normal.Form, e *Event, m wire.Event) (problems complaints) {
 	}
 	f.OfBus(e.Key.GroupResource().String(), t)
 	if normal.IsSecret(e.Key.GroupResource().String()) && normal.HasPlainValue(t) {
-		problems.add("a value of the Secret is on the bus as it is")
+		problems.add("a value of the Secret is not redacted")
 	}
 	if !e.Live() {
 		return problems

@@ -126,8 +126,8 @@ type Problem struct {
 	Partition *int `json:"partition,omitempty"`
 }
 
-// differences returns the number of problems of state, and broken those of messages of
-// Kuberelay.
+// differences returns the number of problems of state. broken returns the number of problems
+// of Kuberelay's messages.
 func (r Report) differences() int { return len(r.Problems) - r.broken() - r.countOf(Foreign) }
 
 func (r Report) broken() int { return r.countOf(Misordered) + r.countOf(Malformed) }

@@ -69,8 +69,8 @@ func EncodeControl(m *event.Message) (recordbatch.Record, error) {
 	return r, err
 }
 
-// tombstonePrefix begins the header of an attribute in a tombstone. It is not that of the
-// CloudEvents binding, because a tombstone is not an event.
+// tombstonePrefix is the prefix of the headers that hold attributes in a tombstone. It is
+// not the prefix of the CloudEvents binding, because a tombstone is not an event.
 const tombstonePrefix = "kuberelay_"
 
 // tombstoneAttributes are the attributes that [event.AckedFrom] reads.

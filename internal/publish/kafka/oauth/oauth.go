@@ -214,7 +214,7 @@ func hint(err error) string {
 	return ""
 }
 
-// claims are those of a token that this package looks at.
+// claims has the claims of a token that this package reads.
 type claims struct {
 	Subject string  `json:"sub"`
 	Expires float64 `json:"exp"` // seconds since 1970

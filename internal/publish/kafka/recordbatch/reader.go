@@ -102,7 +102,7 @@ func (r *Reader) Next() (Record, int64, error) {
 	return record, offset, nil
 }
 
-// fill reads n bytes. Memory grows with what is there, not with what a length claims.
+// fill reads n bytes. Memory grows with the bytes that are there, not with the length that the batch claims.
 func (r *Reader) fill(n int) error {
 	const step = 64 << 10
 	r.record = r.record[:0]

@@ -21,10 +21,10 @@ type losses struct {
 
 // bounds describe the stream at one moment.
 type bounds struct {
-	created time.Time
-	last    uint64 // 0 if the stream was empty: its first message can have any position
-	at      time.Time
-	told    time.Time // by the server's clock; zero before 2.10
+	created    time.Time
+	last       uint64 // 0 if the stream was empty: its first message can have any position
+	at         time.Time
+	serverTime time.Time // of the response; zero from servers before 2.10
 }
 
 // observe records the state of the stream in a response. It returns the number of losses so far and a channel
@@ -36,14 +36,14 @@ func (l *losses) observe(info *jetstream.StreamInfo, asked, answered time.Time) 
 	switch {
 	case l.changed == nil:
 		l.changed = make(chan struct{})
-	case info.TimeStamp.Before(l.seen.told) || asked.Before(l.heard):
+	case info.TimeStamp.Before(l.seen.serverTime) || asked.Before(l.heard):
 		return l.count, l.changed
 	case l.seen.lost(info, asked):
 		l.count++
 		close(l.changed)
 		l.changed = make(chan struct{})
 	}
-	l.seen = bounds{created: info.Created, at: asked.Round(0), told: info.TimeStamp} // the monotonic clock stops with the machine
+	l.seen = bounds{created: info.Created, at: asked.Round(0), serverTime: info.TimeStamp} // the monotonic clock stops with the machine
 	l.heard = answered
 	if info.State.Msgs > 0 {
 		l.seen.last = info.State.LastSeq
