@@ -86,7 +86,7 @@ type Report struct {
 
 const page = "https://github.com/kuberelay/kuberelay/blob/main/docs/troubleshooting.md#"
 
-// All returns all checks, in the order in which they can prevent each other.
+// All returns all checks. A check comes after those that can explain its failure.
 func All() []Check {
 	var all []Check
 	for _, group := range [][]Check{setupChecks(), serverChecks(), selectionChecks(), permissionChecks(), busChecks(), natsChecks(), kafkaChecks(), capacityChecks(), ownerChecks()} {

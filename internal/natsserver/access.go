@@ -117,7 +117,7 @@ func (r *authenticator) Check(c server.ClientAuthentication) bool {
 
 // isolateReaders gives readers an account of their own, which has no stream. A server sends a response to
 // any reply subject that a request names, without checking the permissions of the client. In the
-// account of the stream, the reply subject could be one of the stream, and a reader could write. So
+// account of the stream, the reply subject could be a subject of the stream, and a reader could write. So
 // the requests that readers may send are services of that account, and the responses arrive in the
 // account of the readers. The files of the stream belong to the global account.
 //

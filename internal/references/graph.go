@@ -2,7 +2,7 @@
 // configuration names. An object of a resource that is watched only because others refer to
 // it is selected while a selected object refers to it.
 //
-// It keeps one answer per object, in memory, and learns of each change by a call of
+// It keeps the references of each object in memory, and learns of each change by a call of
 // [Graph.Update]. It reads nothing from the API server.
 package references
 

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Nearest returns the name to suggest for one that is unknown: the one with the smallest edit
-// distance, the first in alphabetical order of several. It returns "" if there are no names.
+// Nearest returns the name with the smallest edit distance from an unknown name, the first in
+// alphabetical order if there are several. It returns "" if there are no names.
 func Nearest(unknown string, names []string) string {
 	if len(names) == 0 {
 		return ""

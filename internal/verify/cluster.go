@@ -39,7 +39,7 @@ type cluster struct {
 	rest      rest.Interface
 	discovery discovery.DiscoveryInterface
 	form      normal.Form
-	shape     func(event.Resource) event.Shape // nil if everything is sent
+	shape     func(event.Resource) event.Shape // nil if everything is published
 
 	coverage                     coverage
 	labelSelector, fieldSelector string

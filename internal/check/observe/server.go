@@ -1,6 +1,6 @@
 // Package observe collects the facts of package check: from the API server, from files and from the
-// volume. It reads, asks which permissions there are, and changes nothing. A fact that cannot be had
-// is an error in the facts, so collecting them never fails as a whole.
+// volume. It reads and reviews permissions, and changes nothing. A fact that cannot be collected is
+// an error in the facts, so the collection as a whole never fails.
 package observe
 
 import (

@@ -174,7 +174,7 @@ func (s *session) watermark(ctx context.Context, a *recovery, p int) (from int64
 		case err != nil, found && !is:
 			return 0, false, err
 		case is && top.at() < former.Offset:
-			return former.read(former.Offset + 1), false, nil
+			return former.readUpTo(former.Offset + 1), false, nil
 		}
 	}
 	if top.at() < a.start[p] {
@@ -184,12 +184,12 @@ func (s *session) watermark(ctx context.Context, a *recovery, p int) (from int64
 	if err != nil || found && !is {
 		return 0, false, err
 	}
-	return former.read(top.Offset + 1), !found, nil
+	return former.readUpTo(top.Offset + 1), !found, nil
 }
 
-// read returns the offset up to which the writer of a marker has read a partition, given the
+// readUpTo returns the offset up to which the writer of a marker has read a partition, given the
 // offset up to which it has recorded its own events.
-func (r keyedEntry) read(recorded int64) int64 {
+func (r keyedEntry) readUpTo(recorded int64) int64 {
 	if r.Unread == 0 {
 		return recorded
 	}

@@ -124,7 +124,7 @@ func (f *Follower) advance(d publish.Delivery, add func() error) (err error) {
 	return err
 }
 
-// projectedDigest is the number of digits in the digest of an object that is sent in part.
+// projectedDigest is the number of digits in the digest of an object that is published in part.
 const projectedDigest = 32
 
 // readData sets the digests of an event's data, and returns what is wrong with the data.

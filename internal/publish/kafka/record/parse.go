@@ -98,9 +98,9 @@ func (p Parser) state(topic string, value []byte, partition int) (Checkpoint, er
 	return Checkpoint{Kind: OfTopic, State: s}, nil
 }
 
-// Event returns the entry of a record of an event topic. The tombstone right after a removal
-// has the entry of the removal, and any other tombstone the zero entry, as does a consistency
-// point.
+// Event returns the entry of a record of an event topic. For the tombstone right after a removal,
+// this is the entry of the removal. For any other tombstone, and for a consistency point, it is the
+// zero entry.
 func (p Parser) Event(r broker.Record, topic string, partition int) (Entry, error) {
 	if len(r.Key) > event.MaxText {
 		return Entry{}, tooLong(r.Key)

@@ -117,8 +117,8 @@ func (r *Reader) fill(n int) error {
 	return nil
 }
 
-// failed returns the reason for an error of the source. Without an error, the batch is
-// malformed.
+// failed returns why the batch cannot be read: because of an error of the source, or, without an error,
+// because it is malformed.
 func (r *Reader) failed(err error, what string) error {
 	switch {
 	case errors.Is(err, ErrLarge), errors.Is(err, ErrTooLarge), errors.Is(err, ErrMalformed):
