@@ -118,7 +118,7 @@ func Run(f Facts) Report {
 	return r
 }
 
-// run decides, unless what every check needs is missing.
+// run runs the check, unless the configuration is wrong.
 func (c Check) run(f *Facts) verdict {
 	if f.ConfigErr != nil && c.ID != configuration {
 		return skip("the configuration is wrong")

@@ -8,7 +8,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/status"
 )
 
-// ownerChecks find out who writes.
+// ownerChecks returns the checks of who writes.
 func ownerChecks() []Check {
 	const group = "ownership"
 	return []Check{

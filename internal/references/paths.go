@@ -53,7 +53,7 @@ const maxReferences = 1000
 
 // Read returns what an object refers to, each reference once. It decodes only what is at
 // the paths of the object, which is valid JSON, and at most the first maxReferences fields
-// there. It is false if there are more.
+// there. all is false if there are more.
 func (p Paths) Read(object []byte) (refs []event.Reference, all bool) {
 	left := maxReferences
 	found := map[event.Reference]struct{}{}

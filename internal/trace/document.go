@@ -115,7 +115,7 @@ type Forwarder struct {
 	Watch *Watch `json:"watch,omitempty"` // absent if no watch covers the object
 	// Checkpoint is the last event on the bus as a leader knows it.
 	Checkpoint *Entry `json:"checkpoint,omitempty"`
-	// Unsent is when the oldest change was observed that the bus has not acknowledged.
+	// Unsent is when the forwarder observed the oldest change that the bus has not acknowledged.
 	Unsent   *time.Time `json:"unsent,omitempty"`
 	Queue    string     `json:"queue,omitempty"`    // see package workqueue; absent if nothing waits
 	Attempts int        `json:"attempts,omitempty"` // that failed since the last success

@@ -22,9 +22,9 @@ type placement struct{ number, partition int }
 // writer's, and must not keep partitions from being used.
 const maxMisplaced = 8
 
-// spreadOf returns the number of partitions in use, from the records whose partition is
-// their number modulo that number of partitions. It is the recorded one, 0 for none,
-// limited to the present number of partitions, unless another one fits more of the records.
+// spreadOf returns the number n of partitions in use, where each record is in the partition of its
+// number modulo n. This is the recorded n, 0 for none, limited to the present number of partitions,
+// unless another n fits more of the records.
 func spreadOf(recorded, partitions int, all []placement) int {
 	best, few := partitions, maxMisplaced
 	if recorded > 0 {

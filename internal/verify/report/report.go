@@ -1,4 +1,4 @@
-// Package report is the result of a verification, and its output for people and scripts.
+// Package report defines the result of a verification, and prints it for people and scripts.
 package report
 
 import (
