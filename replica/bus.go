@@ -149,8 +149,8 @@ func (b *Bus) Close() error { return b.close() }
 
 type kafka kafkareader.Options
 
-// reader opens a reader. Each list and watch has its own: a reader holds back those who share
-// it while it waits for its consumer.
+// reader opens a reader. Each list and watch has its own, because a reader that waits for one
+// consumer holds back the others.
 func (k kafka) reader(gr schema.GroupResource, cluster string) (reader, func() error, error) {
 	o := kafkareader.Options(k)
 	o.Cluster = cluster

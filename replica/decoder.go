@@ -24,7 +24,7 @@ const TruncatedAnnotation = event.TruncatedAnnotation
 type decoder struct {
 	gvr  schema.GroupVersionResource
 	of   reflect.Type            // the struct
-	kind schema.GroupVersionKind // of the last object; at first that of the prototype
+	kind schema.GroupVersionKind // of the last object; at first of the prototype
 }
 
 // newDecoder returns an error if the prototype is no pointer to a struct with metadata.
@@ -56,7 +56,7 @@ func (d *decoder) empty() runtime.Object {
 	return object
 }
 
-// named returns an object of which only the identity is known.
+// named returns an object that has only its identity.
 func (d *decoder) named(k event.Key, uid types.UID) runtime.Object {
 	object := d.empty()
 	m := metaOf(object)

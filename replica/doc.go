@@ -11,8 +11,8 @@
 //
 //   - A list is the present state of the bus: each object whose last event is not a delete or
 //     a deselection. While the first snapshot of the resource is under way, or as long as the
-//     bus has nothing of the resource, the list waits. The Logger in the options is told about
-//     the latter, once for each list.
+//     bus has nothing of the resource, the list waits. In the second case it logs that, once
+//     for each list.
 //   - A watch shows what follows the list, without a gap. It continues where it stopped when
 //     the connection to the bus was lost.
 //   - A watch ends with status 410 (Expired), so that a reflector lists again, when it can

@@ -25,12 +25,12 @@ type feed struct {
 	decoder *decoder
 	synced  bool // the table has the present state
 	waiting bool // everything was read, but the first snapshot is not complete
-	told    bool // the log says that the bus has nothing of the resource
+	logged  bool // the log says that the bus has nothing of the resource
 
 	markers map[string]event.Type // type of the last snapshot marker, by cluster
 	any     bool                  // the bus has something of the resource
 	hidden  map[event.Key]error   // objects whose last message is not an event
-	failed  error                 // of a function that returns none
+	failed  error                 // of a callback that cannot return one
 }
 
 // errAgain ends a subscription whose first snapshot completed after the list began.
@@ -64,7 +64,7 @@ func (f *feed) run(ctx context.Context) error {
 	}
 }
 
-// subscription starts over, or continues at the place.
+// subscription returns the options to start over, or to continue at f.from.
 func (f *feed) subscription() publish.SubscribeOptions {
 	o := publish.SubscribeOptions{From: publish.FromLast, UntilLost: true, Foreign: f.foreign, Tombstone: f.tombstone}
 	if f.lw.bus.filters != nil {
@@ -98,9 +98,9 @@ func (f *feed) caughtUp(c publish.Cursor) error {
 	}
 	if !f.complete() {
 		f.waiting = true
-		if !f.any && !f.told {
-			f.told = true
-			f.lw.bus.log.Info("waiting: the bus has nothing of the resource; the forwarder may not watch it",
+		if !f.any && !f.logged {
+			f.logged = true
+			f.lw.bus.log.Info("waiting: the bus has nothing of the resource; check that the forwarder watches it",
 				"resource", f.lw.gvr.GroupResource().String(), "cluster", f.lw.opts.Cluster)
 		}
 		return nil
@@ -120,7 +120,7 @@ func (f *feed) complete() bool {
 	return f.any
 }
 
-// take takes a message, in the order of the bus.
+// take handles a message, in the order of the bus.
 func (f *feed) take(m *event.Message, d publish.Delivery) error {
 	f.advance(d)
 	if f.failed != nil {
@@ -183,7 +183,7 @@ func (f *feed) apply(c change) error {
 	return f.resolved()
 }
 
-// marker takes a snapshot marker or a consistency point.
+// marker handles a snapshot marker or a consistency point.
 func (f *feed) marker(m *event.Message, d publish.Delivery) error {
 	switch t := event.Type(m.Attribute("type")); t {
 	case event.SnapshotStarted, event.SnapshotCompleted:
@@ -204,7 +204,7 @@ func (f *feed) marker(m *event.Message, d publish.Delivery) error {
 	return nil
 }
 
-// tombstone takes a record without a value: the bus has no event of the object any more.
+// tombstone handles a record without a value: the bus has no event of the object any more.
 func (f *feed) tombstone(k event.Key, d publish.Delivery) {
 	f.advance(d)
 	if !f.selects(k, d.Cluster) {
@@ -216,8 +216,8 @@ func (f *feed) tombstone(k event.Key, d publish.Delivery) {
 	}
 }
 
-// foreign takes a message that is not an event. After the present state was read, the last
-// event of the object counts until the forwarder publishes the object again.
+// foreign handles a message that is not an event. After the present state was read, the last event
+// of the object stays valid until the forwarder publishes the object again.
 func (f *feed) foreign(d publish.Delivery, err error) {
 	f.advance(d)
 	if f.synced {

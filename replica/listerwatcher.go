@@ -28,7 +28,7 @@ type Options struct {
 	Object runtime.Object
 
 	// Cluster is the cluster name (KUBERELAY_CLUSTER_NAME). If empty, the bus must have
-	// objects of one cluster only: those of several can have equal names.
+	// objects of one cluster only, because those of several can have equal names.
 	Cluster string
 
 	Namespace string          // all namespaces if empty
@@ -61,7 +61,7 @@ func (b *Bus) ListerWatcher(gvr schema.GroupVersionResource, o Options) *ListerW
 	return &ListerWatcher{bus: b, gvr: gvr, opts: o, places: map[string][]*place{}}
 }
 
-// place is where a list or watch is, or stopped.
+// place is the state of a list or watch, so that a watch can continue from it.
 type place struct {
 	cursor publish.Cursor
 	table  *table
@@ -149,9 +149,9 @@ func (lw *ListerWatcher) ListWithContext(ctx context.Context, o metav1.ListOptio
 func check(o metav1.ListOptions) error {
 	switch {
 	case o.LabelSelector != "" || o.FieldSelector != "":
-		return apierrors.NewBadRequest("the bus has no selectors in list options: use Options.Namespace and Options.Labels of package replica")
+		return apierrors.NewBadRequest("selectors in list options are not supported: use Options.Namespace and Options.Labels of package replica")
 	case o.ResourceVersionMatch == metav1.ResourceVersionMatchExact:
-		return apierrors.NewBadRequest("the bus has only the present state: resourceVersionMatch=Exact is not supported")
+		return apierrors.NewBadRequest("resourceVersionMatch=Exact is not supported: the bus has only the present state")
 	}
 	return nil
 }

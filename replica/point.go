@@ -18,7 +18,7 @@ type Point struct {
 	AsOf            time.Time // when the API server had shown that version to the forwarder
 }
 
-// pollInterval is how often a wait looks at the store, which cannot notify.
+// pollInterval is the interval at which a wait reads the store, which cannot notify.
 const pollInterval = 10 * time.Millisecond
 
 // WaitForResourceVersion blocks until a store has every change of the objects that the forwarder
@@ -102,8 +102,8 @@ func (p points) set(cluster string, log publish.Log, to Point) {
 	p[cluster][log] = to
 }
 
-// of returns the point that a reader of all logs has reached: a point vouches only for the log
-// that it is in, so the lowest one counts. An empty cluster means the only one.
+// of returns the point that a reader of all logs has reached. A point vouches only for its own log,
+// so the lowest point counts. An empty cluster means the only one.
 func (p points) of(cluster string, logs map[publish.Log]uint64) (lowest Point, ok bool) {
 	in := p[cluster]
 	if cluster == "" && len(p) == 1 {

@@ -116,9 +116,10 @@ func (c *Client) Watch(ctx context.Context, r Resource, o metav1.ListOptions, de
 	return w, nil
 }
 
-// interruptible hides a refused connection from a reflector that opens a stream that begins with a
-// list. Otherwise the reflector waits for up to a minute without watching its context (client-go
-// 0.37, Reflector.watchList). With another error it tries a list, and then waits with its context.
+// interruptible replaces the error of a refused connection to a stream that begins with a list.
+// After such an error, a reflector waits for up to a minute without watching its context (client-go
+// 0.37, Reflector.watchList). After any other error it tries a list, and then waits with its
+// context.
 func interruptible(o metav1.ListOptions, err error) error {
 	if o.SendInitialEvents != nil && utilnet.IsConnectionRefused(err) {
 		return errors.New(err.Error())
@@ -126,8 +127,8 @@ func interruptible(o metav1.ListOptions, err error) error {
 	return err
 }
 
-// IsExpected reports whether a watch ended as watches do: the API server closed it, or no
-// longer has the history to go on (410), so that the reflector lists again.
+// IsExpected reports whether a watch ended normally: the API server closed it, or no longer has the
+// history to continue it (410). The reflector then lists again.
 func IsExpected(err error) bool {
 	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || errors.Is(err, context.Canceled)
 }

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Part is one thing that a bundle may have.
+// Part is one part of a bundle, such as the log or the configuration.
 type Part struct {
 	Name string
 	// Skip is why the part is left out on purpose, "" to collect it.

@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// What a [Log] keeps at most.
+// Limits of a [Log].
 const (
 	maxLines = 1000
 	maxBytes = 256 << 10
@@ -25,8 +25,8 @@ var (
 	_ io.WriterTo = (*Log)(nil)
 )
 
-// Write keeps the lines of p, as slog's handlers write them: whole ones. It never fails. Of a line that is
-// longer than everything that may be kept, it keeps the beginning.
+// Write keeps the lines of p. p has only whole lines, as slog's handlers write them. Write never fails. If a
+// line exceeds the limit, it keeps the beginning of the line.
 func (l *Log) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

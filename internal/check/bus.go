@@ -8,7 +8,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/nats"
 )
 
-// busChecks are those of every bus.
+// busChecks returns the checks of every bus.
 func busChecks() []Check {
 	const group = "bus"
 	renew := "replace the file that the variable names"

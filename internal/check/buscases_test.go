@@ -46,7 +46,7 @@ func busCases() []decision {
 		{"bus-accepts", "down", "", func(f *Facts) { f.BusErr = errFault }, Skipped, "cannot be asked"},
 		{"bus-accepts", "stdout", config.SinkStdout, as, Skipped, "stdout"},
 		{"bus-clock", "behind", "", clock(func(f *Facts) **time.Duration { return &f.NATS.Skew }, -time.Minute), Warning, "1m0s behind"},
-		{"bus-clock", "unknown", "", func(f *Facts) { f.NATS.Skew = nil }, Skipped, "does not tell"},
+		{"bus-clock", "unknown", "", func(f *Facts) { f.NATS.Skew = nil }, Skipped, "does not report"},
 
 		{"nats-jetstream", "disabled", "", func(f *Facts) { f.NATS.JetStream = errFault }, Failed, "turn on JetStream"},
 		{"nats-jetstream", "too many streams", "", func(f *Facts) {
@@ -116,7 +116,7 @@ func busCases() []decision {
 		{"kafka-permissions", "denied", k, topic(func(t *kafka.TopicInspection) { t.Denied, t.Grant = []string{"Write"}, "kafka-acls.sh" }), Failed, "Write; kafka-acls.sh"},
 		{"kafka-permissions", "unknown", k, func(f *Facts) {
 			f.Kafka.Topics[0].DeniedKnown, f.Kafka.Checkpoint.DeniedKnown = false, false
-		}, Skipped, "do not tell"},
+		}, Skipped, "do not report"},
 		{"kafka-permissions", "none", k, missing, Skipped, "no topic"},
 		{"kafka-replication", "one replica", k, topic(func(t *kafka.TopicInspection) { t.Topic.Replication = 1 }), Warning, "kuberelay (1 replica, min.insync.replicas 2)"},
 		{"kafka-replication", "unknown settings", k, topic(func(t *kafka.TopicInspection) { t.Topic.MinInsyncReplicas = 0 }), Skipped, "cannot be read"},

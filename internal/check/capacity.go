@@ -7,7 +7,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/sizing"
 )
 
-// capacityChecks compare what is there with what docs/sizing.md computes.
+// capacityChecks returns the checks that compare memory and storage with docs/sizing.md.
 func capacityChecks() []Check {
 	const group = "capacity"
 	return []Check{
@@ -95,7 +95,7 @@ func checkStorage(f *Facts) verdict {
 	case most == 0:
 		return skip("no limit is known: %s", needs)
 	case need > most:
-		return warn("make room, or lower KUBERELAY_NATS_HISTORY; the bus refuses events when it is full", "%s is %d MB: %s", name, most/1e6, needs)
+		return warn("free space, or lower KUBERELAY_NATS_HISTORY; the bus refuses events when it is full", "%s is %d MB: %s", name, most/1e6, needs)
 	}
 	return pass("%s is %d MB: %s", name, most/1e6, needs)
 }

@@ -126,7 +126,7 @@ func cases() []decision {
 		{"api-server-clock", "ahead", "", clock(func(f *Facts) **time.Duration { return &f.Server.Skew }, 6*time.Second), Warning, "6s ahead of"},
 		{"api-server-clock", "a little ahead", "", clock(func(f *Facts) **time.Duration { return &f.Server.Skew }, 4*time.Second), OK, "less than 5s"},
 		{"api-server-clock", "far behind", "", clock(func(f *Facts) **time.Duration { return &f.Server.Skew }, -6*time.Minute), Failed, "6m0s behind"},
-		{"api-server-clock", "unknown", "", func(f *Facts) { f.Server.Skew = nil }, Skipped, "does not tell"},
+		{"api-server-clock", "unknown", "", func(f *Facts) { f.Server.Skew = nil }, Skipped, "does not report"},
 		{"discovery", "fails", "", func(f *Facts) { f.SelectionErr = errFault }, Failed, "fault"},
 		{"discovery", "of a group", "", func(f *Facts) {
 			f.Selection.FailingGroups = []explain.FailingGroup{{Group: "metrics.k8s.io", Error: "503"}}

@@ -18,9 +18,9 @@ import (
 // Status is the result of a check.
 type Status string
 
-// The results. Warning means that part of the copy may be missing, or that it may become
-// wrong; failed that a forwarder does not work; skipped that a check does not apply or that what it
-// needs is unknown.
+// The results. Warning means that part of the copy may be missing or may become wrong. Failed means that the
+// forwarder does not work. Skipped means that the check does not apply, or that a fact that it needs is
+// unknown.
 const (
 	OK      Status = "ok"
 	Warning Status = "warning"
@@ -47,7 +47,7 @@ type Check struct {
 	check func(*Facts) verdict
 }
 
-// verdict is what a check decides.
+// verdict is the decision of a check.
 type verdict struct {
 	status       Status
 	message, fix string
@@ -86,7 +86,7 @@ type Report struct {
 
 const page = "https://github.com/kuberelay/kuberelay/blob/main/docs/troubleshooting.md#"
 
-// All returns all checks, in the order in which they can prevent each other.
+// All returns all checks. A check comes after those that can explain its failure.
 func All() []Check {
 	var all []Check
 	for _, group := range [][]Check{setupChecks(), serverChecks(), selectionChecks(), permissionChecks(), busChecks(), natsChecks(), kafkaChecks(), capacityChecks(), ownerChecks()} {
@@ -118,7 +118,7 @@ func Run(f Facts) Report {
 	return r
 }
 
-// run decides, unless what every check needs is missing.
+// run runs the check, unless the configuration is wrong.
 func (c Check) run(f *Facts) verdict {
 	if f.ConfigErr != nil && c.ID != configuration {
 		return skip("the configuration is wrong")

@@ -31,7 +31,7 @@ type Facts struct {
 	Lists        []List
 	Lease        Lease
 
-	// Validities are those of the files that are configured, and of the credentials of the API
+	// Validities has the validities of the configured files and of the credentials of the API
 	// server, by the id of the check.
 	Validities map[string][]Validity
 
@@ -47,12 +47,12 @@ type Facts struct {
 	TokenNeeded  bool // the forwarder answers those who have a token
 }
 
-// Server is the API server. Err is the error of the request that says who the user is, and
-// the other facts are unknown then.
+// Server is the API server. Err is the error of the request that asks who the user is. If it is
+// set, the other facts are unknown.
 type Server struct {
 	Host    string
 	Err     error
-	User    string // "" if the server does not tell
+	User    string // "" if the server does not report it
 	Version string
 	Ready   error
 	Skew    *time.Duration // of its clock
@@ -152,8 +152,8 @@ func withBus(check func(*Facts) verdict) func(*Facts) verdict {
 	}
 }
 
-// Add adds the answer to a list with a limit. Without a count in an answer that is not
-// complete, the number of objects is unknown.
+// Add adds the response to a list request with a limit. If the response is not the whole list and
+// does not count the remaining objects, the number of objects is unknown.
 func (l *List) Add(answer []byte) error {
 	var list struct {
 		Metadata struct {

@@ -8,7 +8,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka"
 )
 
-// kafkaChecks are those of the topics on Kafka.
+// kafkaChecks returns the checks of the topics on Kafka.
 func kafkaChecks() []Check {
 	return ofSink(config.SinkKafka, "Kafka", []Check{
 		{ID: "kafka-topics", check: withTopics(checkTopicsExist)},
@@ -37,7 +37,7 @@ func withTopics(check func(*Facts, []kafka.TopicInspection) verdict) func(*Facts
 	})
 }
 
-// existing returns all topics that could be looked at.
+// existing returns all topics that could be inspected.
 func (f *Facts) existing() (all []kafka.TopicInspection) {
 	for _, t := range append(slices.Clone(f.Kafka.Topics), f.Kafka.Checkpoint) {
 		if t.Err == nil && !t.Missing {
@@ -52,7 +52,7 @@ func checkTopicsExist(f *Facts, all []kafka.TopicInspection) verdict {
 	for _, t := range all {
 		switch {
 		case t.Err != nil:
-			return fail("by the error: grant the permission, or correct the brokers", "topic %s cannot be looked up: %v", t.Name, t.Err)
+			return fail("depending on the error, grant the permission, or correct the brokers", "topic %s cannot be looked up: %v", t.Name, t.Err)
 		case t.Missing && t.Create != nil:
 			return fail("run the command that the message names, or create the topic (docs/install.md)", "topic %s does not exist and cannot be created: %v", t.Name, t.Create)
 		case t.Missing:
@@ -104,12 +104,13 @@ func checkKafkaPermissions(f *Facts) verdict {
 	case len(f.existing()) == 0:
 		return skip("there is no topic to ask for")
 	case !known:
-		return skip("the brokers do not tell the permissions of the user")
+		return skip("the brokers do not report the permissions of the user")
 	}
 	return pass("the user may read, write and describe every topic")
 }
 
-// known returns the topics that exist or that the brokers would create, as far as they tell.
+// known returns the topics that exist, and those that the brokers would create, as far as they
+// report them.
 func (f *Facts) known() (all []kafka.TopicInspection) {
 	for _, t := range append(slices.Clone(f.Kafka.Topics), f.Kafka.Checkpoint) {
 		if t.Err == nil && t.Topic.Replication > 0 {

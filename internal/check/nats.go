@@ -12,7 +12,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/nats"
 )
 
-// natsChecks are those of the server, the stream and the user on NATS.
+// natsChecks returns the checks of the server, the stream and the user on NATS.
 func natsChecks() []Check {
 	return ofSink(config.SinkNATS, "NATS", []Check{
 		{ID: BusCertificate, check: withBus(validity(BusCertificate, "the connection is not encrypted", "renew the certificate of the NATS server"))},
@@ -61,7 +61,7 @@ func checkNATSPermissions(f *Facts) verdict {
 	case f.builtIn():
 		return skip("the built-in server permits its own forwarder everything")
 	case n.DeniedErr != nil:
-		return skip("the server does not tell the permissions of the user: %v; allow publish to $SYS.REQ.USER.INFO to check them", n.DeniedErr)
+		return skip("the server does not report the permissions of the user: %v; allow publish to $SYS.REQ.USER.INFO to check them", n.DeniedErr)
 	case len(n.Denied) > 0:
 		return fail("add them to the permissions of the user; docs/permissions.md has the whole list", "the NATS user lacks permissions: %s", names(n.Denied))
 	}
@@ -132,8 +132,8 @@ func checkReplicas(f *Facts) verdict {
 	return pass("%d replicas are current", replicas)
 }
 
-// risk decides about settings with which the bus can lose what it has acknowledged. A bus that is not
-// in a cluster is a choice, and passes. The fix is that of the first risk unless one is given.
+// risk decides about settings that allow the bus to lose acknowledged events. A bus that is not in a cluster
+// is a choice, and passes. If fix is set, it replaces the fix of the first risk.
 func risk(all []publish.Risk, fix string) verdict {
 	var sentences []string
 	single := true
@@ -147,7 +147,7 @@ func risk(all []publish.Risk, fix string) verdict {
 	return warn(cmp.Or(fix, all[0].Fix), "%s", strings.Join(sentences, "; "))
 }
 
-// full is the share of a limit from which it is worth a warning.
+// full is the share of a limit above which a check warns.
 const full = 0.9
 
 func checkLimits(f *Facts) verdict {
@@ -170,7 +170,8 @@ func checkLimits(f *Facts) verdict {
 	return pass("the stream has %d MB in %d messages, below its limits", state.Bytes/1e6, state.Msgs)
 }
 
-// usual is the size, in bytes, that nearly every object is below: the default of NATS and of Kafka.
+// usual is the message size, in bytes, that nearly every object fits into. It is the default limit of NATS
+// and of Kafka.
 const usual = 1 << 20
 
 func checkMaxPayload(f *Facts) verdict {
@@ -191,7 +192,7 @@ func checkMessageSize(f *Facts, most int64, name, fix string) verdict {
 	}
 	switch {
 	case most <= 0:
-		return skip("the bus does not tell the largest message")
+		return skip("the bus does not report its limit for the size of a message")
 	case largest.Largest > most:
 		return warn(fix, "%s is %d bytes, and an object of %s has %d, so it is published without its content", name, most, largest.Resource, largest.Largest)
 	case most < usual:
@@ -209,7 +210,7 @@ func checkDataDir(f *Facts) verdict {
 	case d.Err != nil:
 		return fail("correct the owner of the folder (podSecurityContext.fsGroup in the chart), or set KUBERELAY_DATA_DIR", "%s cannot be used: %v", d.Path, d.Err)
 	case d.Free >= 0 && d.Free < usual<<6:
-		return fail("make room on the volume", "the volume of %s has %d MB left", d.Path, d.Free/1e6)
+		return fail("free space on the volume", "the volume of %s has %d MB left", d.Path, d.Free/1e6)
 	}
 	return pass("%s can be written", f.DataDir.Path)
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/status"
 )
 
-// ownerChecks find out who writes.
+// ownerChecks returns the checks of who writes.
 func ownerChecks() []Check {
 	const group = "ownership"
 	return []Check{
@@ -42,7 +42,7 @@ func checkClusterName(f *Facts) verdict {
 	c, err := f.claim()
 	switch {
 	case err != nil:
-		return warn("by the error: grant the permission to read; if the claim is not valid, find out who else writes", "the owner of the cluster name cannot be read from the bus: %v", err)
+		return warn("depending on the error, grant the permission to read, or find out who else writes to the bus", "the owner of the cluster name cannot be read from the bus: %v", err)
 	case c.UID == "" && f.Settings.Event.ClusterName == "" && f.Server.UID == "":
 		return skip("the name of the cluster is unknown")
 	case c.UID == "":
@@ -82,8 +82,8 @@ func checkAnotherWriter(f *Facts) verdict {
 	return pass("the forwarder has seen no event of another writer")
 }
 
-// tookOver says which other forwarder has taken over the topics on Kafka, "" for none. The brokers
-// refuse the one before it, which ends.
+// tookOver describes another forwarder that has taken over the topics on Kafka, "" for none. The
+// brokers then reject the previous forwarder, which ends.
 func (f *Facts) tookOver() string {
 	w := f.Kafka.Writer
 	if f.Pre || f.Settings.Leader.Election || f.Forwarder != nil || f.TokenNeeded || w.Name == "" || w.Name == f.Writer {
@@ -105,7 +105,7 @@ func withForwarder(check func(*Facts) verdict) func(*Facts) verdict {
 func checkForwarder(f *Facts) verdict {
 	switch {
 	case f.TokenNeeded:
-		return skip("the forwarder answers, and wants a token (KUBERELAY_METRICS_AUTH): pass --token-file")
+		return skip("the forwarder answers, and requires a token (KUBERELAY_METRICS_AUTH): pass --token-file")
 	case f.Forwarder == nil:
 		return fail("check that it runs, and KUBERELAY_LISTEN_ADDR; before the installation, use --pre", "the forwarder does not answer: %v", f.ForwarderErr)
 	}

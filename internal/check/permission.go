@@ -10,7 +10,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/explain"
 )
 
-// permissionChecks are those of the permissions in the cluster (docs/install.md).
+// permissionChecks returns the checks of the permissions in the cluster (docs/install.md).
 func permissionChecks() []Check {
 	const group = "permissions"
 	return []Check{
@@ -66,8 +66,8 @@ func reviewRights() []Right {
 	}
 }
 
-// NeededRights returns the permissions to ask the API server for, besides those on watched resources, which
-// the explanation has. It needs the settings and the Lease.
+// NeededRights returns the permissions to ask the API server for. It leaves out those on watched resources,
+// which are in the explanation. It needs the settings and the Lease.
 func (f *Facts) NeededRights() []Right {
 	return slices.Concat(definitionRights(), namespaceRights(), f.leaseRights(), reviewRights())
 }

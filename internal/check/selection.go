@@ -8,7 +8,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/explain"
 )
 
-// selectionChecks are those of what is watched.
+// selectionChecks returns the checks of what is watched.
 func selectionChecks() []Check {
 	const group = "selection"
 	return []Check{
@@ -122,12 +122,12 @@ func checkLists(f *Facts) verdict {
 	case len(f.Lists) == 0:
 		return skip("nothing is watched")
 	case len(failing) > 0:
-		return fail("by the error: repair the conversion webhook of the definition, or use fields in KUBERELAY_FIELD_SELECTOR that every watched resource supports", "lists fail: %s", names(failing))
+		return fail("depending on the error, repair the conversion webhook of the definition, or use fields in KUBERELAY_FIELD_SELECTOR that every watched resource supports", "lists fail: %s", names(failing))
 	}
 	return pass("every watched resource can be listed")
 }
 
-// selectors names the settings because of which the API server does not count objects.
+// selectors names the settings that prevent the API server from counting objects.
 func selectors(w config.Watch) string {
 	var set []string
 	for _, s := range []struct{ name, value string }{

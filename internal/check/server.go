@@ -22,7 +22,7 @@ const (
 	ListenCertificate = "listen-certificate"
 )
 
-// serverChecks are those of the API server.
+// serverChecks returns the checks of the API server.
 func serverChecks() []Check {
 	const group = "API server"
 	return []Check{
@@ -84,7 +84,7 @@ func checkCredentials(f *Facts) verdict {
 	case err != nil:
 		return fail(fix, "the API server does not say who the user is: %v", err)
 	case f.Server.User == "system:anonymous":
-		return fail(fix, "the API server takes the forwarder for an anonymous user: the kubeconfig has no credentials")
+		return fail(fix, "the API server treats the forwarder as an anonymous user: the kubeconfig has no credentials")
 	case f.Server.User == "":
 		return pass("the API server accepts the credentials")
 	}
@@ -115,7 +115,7 @@ func checkReady(f *Facts) verdict {
 	return pass("the API server is ready")
 }
 
-// The clock skew from which something is wrong. Date headers are in whole seconds.
+// The clock skews that cause a warning and a failure. Date headers are in whole seconds.
 const (
 	skewWarning = 5 * time.Second
 	skewFailure = 5 * time.Minute
@@ -127,7 +127,7 @@ func checkServerClock(f *Facts) verdict {
 
 func checkClock(skew *time.Duration, of string) verdict {
 	if skew == nil {
-		return skip("%s does not tell its time", of)
+		return skip("%s does not report its time", of)
 	}
 	const fix = "synchronize the clocks of both machines, for example with chrony"
 	d := skew.Abs().Round(time.Second)
@@ -158,7 +158,8 @@ func checkDiscovery(f *Facts) verdict {
 	return pass("discovery is complete")
 }
 
-// validity returns the check of some validities. Without any, it is skipped for a reason.
+// validity returns the check of the validities with an id. none is why the check is skipped if there are
+// none.
 func validity(id, none, fix string) func(*Facts) verdict {
 	return func(f *Facts) verdict {
 		all := f.Validities[id]
@@ -175,8 +176,8 @@ func validity(id, none, fix string) func(*Facts) verdict {
 	}
 }
 
-// soon is how long before its end a certificate is worth a warning. Tokens and short-lived certificates
-// are replaced in time by themselves, so it is at most a tenth of the validity.
+// soon is how long before its end a certificate causes a warning, but at most a tenth of its validity,
+// because tokens and short-lived certificates are replaced automatically.
 const soon = 7 * 24 * time.Hour
 
 func judgeValidity(v Validity, now time.Time, fix string) verdict {

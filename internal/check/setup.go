@@ -2,7 +2,7 @@ package check
 
 const configuration = "configuration"
 
-// setupChecks are those of this machine.
+// setupChecks returns the checks of this machine.
 func setupChecks() []Check {
 	const group = "configuration"
 	return []Check{

@@ -27,8 +27,8 @@ import (
 	"time"
 )
 
-// CheckEvery is the interval at which a bus checks its files for changes. Check and
-// reconnection must take less than a minute, because the old credentials are out of use
+// CheckEvery is the interval at which a bus checks its files for changes. The check and the
+// reconnection must take less than a minute, because the old credentials can be invalid
 // after that.
 const CheckEvery = 10 * time.Second
 

@@ -17,11 +17,11 @@ import (
 	"k8s.io/apiserver/pkg/cel/library"
 )
 
-// Kubernetes limits the cost of an expression, which counts steps and relies on a schema
-// for the sizes of values. The type of object is unknown at compile time, so cel-go counts
-// an operator such as + as one step, whatever the size of its operands. Here the cost of a
-// result depends on its size, as it does for known types, and a call whose result alone
-// would exceed the limit is not executed.
+// Kubernetes limits the cost of an expression. The cost is a number of steps, and depends
+// on a schema for the sizes of values. Here the type of object is unknown at compile time,
+// so cel-go counts an operator such as + as one step, whatever the size of its operands.
+// Therefore this package makes the cost of a result depend on its size, as it does for
+// known types, and does not execute a call whose result alone would exceed the limit.
 
 // costs estimates the actual cost of calls. It is never lower than the estimate of
 // Kubernetes.

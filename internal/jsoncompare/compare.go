@@ -17,7 +17,7 @@ import (
 )
 
 // MaxDepth limits the nesting of objects and arrays that a comparison descends into. A
-// difference below is one place. No Kubernetes object comes near.
+// difference at a deeper level is one place. No Kubernetes object is nearly that deep.
 const MaxDepth = 128
 
 // maxWork limits the work of one comparison, in scanned bytes. Every object and array that

@@ -37,7 +37,7 @@ func (c *converter) addDefinition(name string) error {
 }
 
 // formats are the formats of Kubernetes that mean the same in JSON Schema, and those of numbers,
-// which code generators know. Others differ: a duration is 1h30m, and a uri can be a path.
+// which code generators use. The others differ: a duration is 1h30m, and a uri can be a path.
 var formats = []string{"date-time", "date", "int32", "int64", "float", "double", "ipv4", "ipv6", "uuid"}
 
 // convert converts a schema. Each keyword that is not mentioned means the same in both.

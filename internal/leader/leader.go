@@ -128,7 +128,7 @@ func (e *Election) Run(ctx context.Context, lead func(held context.Context) erro
 	return nil
 }
 
-// stand is one candidacy: it ends with the leadership that it leads to, or with ctx.
+// stand runs one candidacy, which ends when its leadership ends, or with ctx.
 func (e *Election) stand(ctx context.Context, lead func(held context.Context) error) error {
 	electing, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -145,7 +145,7 @@ func (e *Election) stand(ctx context.Context, lead func(held context.Context) er
 		return fmt.Errorf("stand for election: %w", err)
 	}
 	// The elector logs every attempt. The lock logs changes only.
-	quiet := logr.FromSlogHandler(demoted{e.Logger.Handler()})
+	quiet := logr.FromSlogHandler(debugHandler{e.Logger.Handler()})
 	var running sync.WaitGroup
 	running.Go(func() { elector.Run(klog.NewContext(electing, quiet)) })
 	defer func() {

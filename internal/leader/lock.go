@@ -151,19 +151,21 @@ func (l *lock) note(err error) {
 	}
 }
 
-// demoted logs everything at level debug.
-type demoted struct{ slog.Handler }
+// debugHandler logs everything at level debug.
+type debugHandler struct{ slog.Handler }
 
-func (d demoted) Enabled(ctx context.Context, _ slog.Level) bool {
+func (d debugHandler) Enabled(ctx context.Context, _ slog.Level) bool {
 	return d.Handler.Enabled(ctx, slog.LevelDebug)
 }
 
-func (d demoted) Handle(ctx context.Context, r slog.Record) error {
+func (d debugHandler) Handle(ctx context.Context, r slog.Record) error {
 	r.Level = slog.LevelDebug
 	return d.Handler.Handle(ctx, r)
 }
 
-func (d demoted) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return demoted{d.Handler.WithAttrs(attrs)}
+func (d debugHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return debugHandler{d.Handler.WithAttrs(attrs)}
 }
-func (d demoted) WithGroup(name string) slog.Handler { return demoted{d.Handler.WithGroup(name)} }
+func (d debugHandler) WithGroup(name string) slog.Handler {
+	return debugHandler{d.Handler.WithGroup(name)}
+}

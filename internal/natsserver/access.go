@@ -34,8 +34,8 @@ type Access struct {
 	Stream, SubjectPrefix string
 }
 
-// TokenFile returns the file of the token that a server with these files creates if its
-// [Access] names no credentials. Only the user of the server can read it.
+// TokenFile returns the path of the token that a server with this directory creates if its [Access]
+// names no credentials. Only the user of the server can read the file.
 func TokenFile(storeDir string) string { return filepath.Join(storeDir, "token") }
 
 // makeToken creates the file of the token, unless there is one.
@@ -58,7 +58,7 @@ type authenticator struct {
 	readers *server.Permissions
 
 	ready   chan struct{}   // closed when account is set
-	account *server.Account // of readers; see separate
+	account *server.Account // of readers; see isolateReaders
 }
 
 var _ server.Authentication = (*authenticator)(nil)
@@ -115,16 +115,15 @@ func (r *authenticator) Check(c server.ClientAuthentication) bool {
 	return true
 }
 
-// separate gives readers an account of their own, in which there is no stream. A server sends
-// its answer to whatever subject a request names, without asking for the permissions of the
-// client. In the account of the stream, that could be a subject of the stream, and a reader
-// could write. So the requests that readers may make are services of that account, and
-// their answers arrive in the account of the readers. The files of the stream are those of
-// the global account.
+// isolateReaders gives readers an account of their own, which has no stream. A server sends a response to
+// any reply subject that a request names, without checking the permissions of the client. In the
+// account of the stream, the reply subject could be a subject of the stream, and a reader could write. So
+// the requests that readers may send are services of that account, and the responses arrive in the
+// account of the readers. The files of the stream belong to the global account.
 //
-// Call it when the server has started: with a second account at the start, JetStream would be
-// off in the global one.
-func (r *authenticator) separate(ns *server.Server) error {
+// Call it after the server has started. With a second account at startup, the server turns
+// JetStream off in the global account.
+func (r *authenticator) isolateReaders(ns *server.Server) error {
 	defer close(r.ready)
 	stream := ns.GlobalAccount()
 	readers, _ := ns.LookupOrRegisterAccount("readers")
@@ -152,8 +151,8 @@ func (r *authenticator) separate(ns *server.Server) error {
 	return nil
 }
 
-// readerPermissions lets a client read a stream with consumers of its own, and see new
-// messages as they come. It lists what is allowed, because a newer server can have more
+// readerPermissions lets a client read a stream with consumers of its own, and receive new
+// messages. It lists what is allowed and not what is denied, because a newer server can have more
 // requests. docs/permissions.md has the same list for other servers.
 func readerPermissions(stream, prefix string) *server.Permissions {
 	api := "$JS.API."

@@ -5,8 +5,8 @@
 //
 //   - It listens on the loopback interface by default. Only this process can write. Others
 //     can read, with the credentials in [Access].
-//   - It limits what the files take, the memory for the consumers of readers, and their
-//     connections.
+//   - It limits the size of the files, the memory of the readers' consumers, and the number
+//     of the readers' connections.
 //   - Its files are in one directory that only this user can access and only one server
 //     uses at a time.
 //   - Acknowledged messages survive the end of the process, including kill -9.
@@ -44,8 +44,7 @@ const DefaultListenAddr = "127.0.0.1:4222"
 // because JSON is longer than etcd's encoding. NATS advises against larger values.
 const defaultMaxPayload = 8 << 20
 
-// What readers can take together, besides the 1000 consumers of a stream that are the
-// server's own default.
+// Limits of all readers together, in addition to the server's default of 1000 consumers per stream.
 const (
 	maxConnections = 1024
 	maxMemory      = 64 << 20 // for streams and consumers in memory, in bytes
@@ -132,7 +131,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	ns.SetLoggerV2(log, false, false, false)
 	s := &Server{ns: ns, unlock: unlock, down: make(chan struct{})}
 	ns.Start() // reads the files, then listens in the background
-	err = clients.separate(ns)
+	err = clients.isolateReaders(ns)
 	if err == nil {
 		err = s.await(ctx, log.fatal)
 	}

@@ -18,17 +18,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TokenReviews is the part of the API client that tells whose a token is.
+// TokenReviews is the part of the API client that identifies the user of a token.
 type TokenReviews interface {
 	Create(context.Context, *authenticationv1.TokenReview, metav1.CreateOptions) (*authenticationv1.TokenReview, error)
 }
 
-// AccessReviews is the part of the API client that tells what a user may do.
+// AccessReviews is the part of the API client that checks what a user may do.
 type AccessReviews interface {
 	Create(context.Context, *authorizationv1.SubjectAccessReview, metav1.CreateOptions) (*authorizationv1.SubjectAccessReview, error)
 }
 
-// How long a verdict of the API server stands, and how many are kept.
+// The lifetime of a verdict, and the number of verdicts that are kept.
 const (
 	allowedFor    = time.Minute
 	deniedFor     = 10 * time.Second
@@ -50,8 +50,8 @@ type Authorizer struct {
 	verdicts map[question]verdict
 }
 
-// question is what a verdict is for. It has a hash of the token, to keep no credentials in
-// memory.
+// question identifies what a verdict is about. It has a hash of the token, so that no credentials
+// stay in memory.
 type question struct {
 	token [sha256.Size]byte
 	path  string
@@ -62,8 +62,8 @@ type verdict struct {
 	until  time.Time
 }
 
-// Status returns 200 for a request whose user may get the path, 403 for others, 401 without a
-// valid token, and 500 if the API server does not tell.
+// Status returns 200 for a request whose user may get the path, 403 for others, 401 without a valid
+// token, and 500 if the API server cannot be asked.
 func (a *Authorizer) Status(r *http.Request, path string) int {
 	kind, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if token = strings.TrimSpace(token); !strings.EqualFold(kind, "Bearer") || token == "" {
@@ -145,7 +145,8 @@ func (a *Authorizer) keep(q question, status int) {
 // protect serves only requests that the Authorizer admits; all if it is nil.
 func (a *Authorizer) protect(h http.Handler) http.Handler { return a.protectAs("", h) }
 
-// protectAs serves only requests whose user may get a path, "" for that of the request.
+// protectAs serves only requests whose user may get the given path, or that of the request if it is
+// "".
 func (a *Authorizer) protectAs(path string, h http.Handler) http.Handler {
 	if a == nil {
 		return h

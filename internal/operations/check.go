@@ -18,9 +18,9 @@ type Check struct {
 	Note func() string
 }
 
-// checks responds with 200 and a line for each check, or with 503 and a line for each check
-// that fails. A response to HEAD has the same status. A caller that may not see the lines gets
-// one that names nothing.
+// checks responds with 200 and a line for each check, or with 503 and a line for each check that
+// fails. A response to HEAD has the same status. A caller that may not see the details gets one
+// line without them.
 func (e Endpoints) checks(all []Check) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		status, text := run(all)

@@ -9,8 +9,8 @@ import (
 	"k8s.io/client-go/tools/metrics"
 )
 
-// restClients is shared by the process, because client-go's hook is: it is set once and
-// does not learn which client sent a request. Every registry shows the same counters.
+// restClients is shared by the process, like client-go's hook, which is set once and does
+// not learn which client sent a request. Every registry shows the same counters.
 var restClients = struct {
 	requests  *prometheus.CounterVec
 	duration  *prometheus.HistogramVec

@@ -160,7 +160,7 @@ func (e Endpoints) handler() http.Handler {
 	}
 	if e.Profiles {
 		for path, handle := range map[string]http.HandlerFunc{
-			"":        pprof.Index, // heap, goroutine and the other named ones, too
+			"":        pprof.Index, // also serves the named profiles, such as heap and goroutine
 			"profile": pprof.Profile, "trace": pprof.Trace,
 		} {
 			mux.Handle("GET /debug/pprof/"+path, e.Access.protect(handle))

@@ -25,9 +25,9 @@ func (e Endpoints) protectSupport(h http.Handler) http.Handler {
 }
 
 // isLocal reports whether a request comes from this machine or pod. Both ends of its connection must be
-// loopback addresses, because the proxy of a service mesh passes requests from the network on from a loopback
-// address, to that of the pod. The host must be one too: a name of an attacker that resolves to
-// 127.0.0.1 would let a page in a browser on this machine ask.
+// loopback addresses, because the proxy of a service mesh forwards requests from the network, from a loopback
+// address to the address of the pod. The host must be one too. Otherwise an attacker's name that resolves to
+// 127.0.0.1 would let a page in a browser on this machine send requests.
 func isLocal(r *http.Request) bool {
 	own, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	return own != nil && isLoopback(r.RemoteAddr) && isLoopback(own.String()) && isLoopback(r.Host)

@@ -7,8 +7,8 @@ import (
 )
 
 // knownFields are fields that hold secrets by their definition, in the form of
-// KUBERELAY_HASH_FIELDS. docs/choosing.md lists them. A new entry names its source, and
-// never begins with a wildcard: every object of the resource is decoded for it.
+// KUBERELAY_HASH_FIELDS. docs/choosing.md lists them. A new entry names its source, and never
+// begins with a wildcard, because every object of the resource would be decoded for it.
 var knownFields = slices.Concat(
 	// Releases with the driver "configmap", compressed, with all values and manifests.
 	// helm/helm: pkg/storage/driver/cfgmaps.go.

@@ -40,8 +40,9 @@ type Bus interface {
 	// Created returns how often a stream or topic was recreated since the bus was opened.
 	Created() uint64
 
-	// Risks returns the settings with which the bus can lose what it has acknowledged, as
-	// last seen; nothing before the bus was ready, and nothing that cannot be read.
+	// Risks returns the settings that allow the bus to lose acknowledged messages, as last
+	// read. It returns none before the bus was ready, and leaves out settings that cannot
+	// be read.
 	Risks() []Risk
 
 	// Stream identifies the current stream, see [event.Claim]; "" if the bus has none, or

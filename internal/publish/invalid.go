@@ -42,9 +42,9 @@ func NewInvalid(r prometheus.Registerer, log *slog.Logger) *Invalid {
 	return i
 }
 
-// Report counts the message at a position by the reason in err, and logs it with args. It
-// does neither if it has reported that message before. The log is a topic, or "" on a bus
-// with one log. The message counts as absent, so the caller must continue.
+// Report counts the message at a position by the reason in err, and logs it with args,
+// unless it has reported that message before. log is a topic, or "" on a bus with one log.
+// The caller continues as if the message did not exist.
 func (i *Invalid) Report(log string, position uint64, err error, args ...any) {
 	if i == nil {
 		return

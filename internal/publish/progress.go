@@ -2,10 +2,10 @@ package publish
 
 import "errors"
 
-// Progress is how far a consumer of a stream, or a group of consumers of a partition, has read.
+// Progress is the progress of a consumer of a stream, or of a consumer group in a partition.
 type Progress struct {
-	// Acknowledged is the position up to which everything is acknowledged: a sequence of the stream,
-	// or an offset. Delivered is that of the last delivered message, nil if the bus does not know it.
+	// Acknowledged is the position up to which everything is acknowledged: a sequence of the stream, or an
+	// offset. Delivered is the position of the last delivered message, nil if the bus does not know it.
 	Acknowledged int64
 	Delivered    *int64
 	Behind       int64 // messages that are not acknowledged

@@ -12,9 +12,9 @@ import (
 
 // Publisher publishes messages to a bus.
 //
-// An acknowledgement is the response of the bus that it has stored the message: on NATS the
-// response of the stream, on Kafka that of all in-sync replicas. Without it, a message
-// counts as not sent.
+// An acknowledgement is the bus's confirmation that it has stored the message: on NATS from
+// the stream, on Kafka from all in-sync replicas. Without one, the message may or may not
+// be stored.
 //
 // The caller has at most one message in flight per key. This keeps the events of each
 // object in order. A Publisher may delay, batch or reorder messages of different keys.

@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// Risk is a setting of the bus with which it can lose messages that it has acknowledged.
+// Risk is a setting that allows the bus to lose acknowledged messages.
 type Risk struct {
 	Setting string   // with its value: "min.insync.replicas=1"
 	Of      []string // the streams or topics that have it
 	Loses   string   // what is lost, and when
 	Fix     string
-	Single  bool // the bus is one server, so this is a choice more than a mistake
+	Single  bool // the bus is a single server, so this is a choice rather than a mistake
 }
 
 // String describes the risk in one sentence.

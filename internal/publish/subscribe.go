@@ -15,8 +15,8 @@ var ErrMissing = errors.New("does not exist yet")
 // [SubscribeOptions.UntilLost].
 var ErrLost = errors.New("the bus lost messages")
 
-// MaxAway is the time after which a subscription that could not read the bus can have missed
-// the delete of an object: a forwarder keeps each delete for five minutes at least.
+// MaxAway is how long a subscription can be cut off from the bus without missing the delete
+// of an object. A forwarder keeps each delete for at least five minutes.
 const MaxAway = 4 * time.Minute
 
 // From is the start of a subscription.
@@ -67,19 +67,20 @@ type SubscribeOptions struct {
 	// of an object any more. Only Kafka has them.
 	Tombstone func(k event.Key, d Delivery)
 
-	// CaughtUp, if set, is called once, when everything that the bus held at one moment after
-	// the start was yielded. Its error ends the subscription, as one of yield does.
+	// CaughtUp, if set, is called once, after everything that was on the bus at some
+	// moment after the start has been yielded. An error ends the subscription, like an
+	// error of yield.
 	CaughtUp func(Cursor) error
 
-	// UntilLost ends the subscription with [ErrLost] where it otherwise reads a new stream
-	// or topic from its start, or continues after messages that it can have missed: the
-	// stream or topic was recreated, or lost its end or everything at its start, or was
-	// unreachable for [MaxAway].
+	// UntilLost ends the subscription with [ErrLost] when it can have missed messages: the
+	// stream or topic was recreated, lost its end or everything at its start, or was
+	// unreachable for [MaxAway]. Without UntilLost, the subscription reads a new stream or
+	// topic from its start, and continues after a gap.
 	UntilLost bool
 
-	// Past, if set, gets the events before the start of the subscription, those of each log
-	// before the first event of that log. Only Kafka supports it, and has to read the whole
-	// log.
+	// Past, if set, gets the events before the start of the subscription. In each log, it
+	// gets all of them before yield gets the first event. Only Kafka supports Past, and
+	// reads the whole log for it.
 	Past func(m *event.Message, d Delivery)
 }
 
@@ -112,8 +113,9 @@ func (d Delivery) Place() string {
 	return fmt.Sprintf("%d:%d", d.Log.Partition, Offset(d.Position))
 }
 
-// Object returns the object in whose place a message is, whatever the message is. ok is false
-// for the place of a marker, and for any other.
+// Object returns the object that the subject or record key names, even if the message is
+// not a valid event. ok is false for a marker, and for a subject or key that names no
+// object.
 func (d Delivery) Object() (cluster string, k event.Key, ok bool) {
 	_, cluster, k, marker, err := event.ParseSubject(d.Subject)
 	if err != nil {

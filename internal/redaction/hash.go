@@ -6,7 +6,7 @@
 //   - Whoever does not have the key learns nothing from a hash but whether the value in one
 //     place of one object of one cluster changed. Equal values in two places, objects or
 //     clusters have different hashes.
-//   - What is hashed does not depend on the values, so the choice tells nothing about them.
+//   - The choice of what is hashed does not depend on the values, so it reveals nothing of them.
 //   - A value that is hashed already stays, in a state that was read from the bus.
 //
 // Limits: the names of the objects, of the fields in a Secret's data, and of everything
@@ -104,8 +104,8 @@ func isEncodedHash(value any) bool {
 // hashes matches a hash, and the Base64 of one.
 var hashes = regexp.MustCompile(prefix + `[0-9a-f]{64}|` + base64.StdEncoding.EncodeToString([]byte(prefix)) + `[0-9A-Za-z+/]{86}==`)
 
-// Masked returns a text without the digits of its hashes. If the key is random, it is what
-// two starts have in common.
+// Masked returns a text without the digits of its hashes. With a random key, this is the part that
+// does not change at a restart.
 func Masked(text []byte) []byte { return hashes.ReplaceAll(text, []byte(prefix)) }
 
 // encode returns a value that was decoded from JSON as JSON.

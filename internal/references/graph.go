@@ -2,7 +2,7 @@
 // configuration names. An object of a resource that is watched only because others refer to
 // it is selected while a selected object refers to it.
 //
-// It keeps one answer per object, in memory, and learns of each change by a call of
+// It keeps the references of each object in memory, and learns of each change by a call of
 // [Graph.Update]. It reads nothing from the API server.
 package references
 
@@ -19,16 +19,16 @@ import (
 // Objects is what a Graph needs of the informers. Its methods do not block, and may be
 // called from several goroutines.
 type Objects interface {
-	// References returns what an object refers to now, nothing if it is not selected or does
-	// not exist. It is false while that is unknown: nothing watches the object, or its
-	// informer has not synced. The last answer stands then.
+	// References returns what an object refers to now, nothing if it is not selected or does not
+	// exist. It returns false while that is unknown, because nothing watches the object or its
+	// informer has not synced. The previous answer then stays valid.
 	References(event.Key) ([]event.Reference, bool)
 
 	// Find looks for the owner of another object.
 	Find(event.Key) (*event.Object, Presence)
 
-	// ReferenceChanged is called when an object becomes referred to, or is no longer. It
-	// reports whether that changes whether the object is selected.
+	// ReferenceChanged is called when an object gets its first reference, or loses its last one.
+	// It reports whether that changes the selection of the object.
 	ReferenceChanged(event.Key) bool
 }
 
@@ -38,7 +38,7 @@ type target struct {
 	namespace, name string // namespace is "" if the object is cluster-scoped
 }
 
-// Graph knows who refers to whom. Make one with [New].
+// Graph has the references between objects. Make one with [New].
 type Graph struct {
 	objects Objects
 	paths   Paths
@@ -48,10 +48,10 @@ type Graph struct {
 	updating sync.Mutex // held during an update, so that updates are in order
 
 	mu       sync.RWMutex
-	referrer map[target]map[event.Key]struct{}
-	referred map[schema.GroupResource]map[event.Key][]target
-	wanted   map[schema.GroupKind]int            // targets by kind; a kind that the cluster serves stays
-	known    map[schema.GroupKind]event.Resource // of the last discovery, those that may be followed
+	referrer map[target]map[event.Key]struct{}               // the objects that refer to a target
+	referred map[schema.GroupResource]map[event.Key][]target // the targets of an object
+	wanted   map[schema.GroupKind]int                        // targets by kind; a kind that the cluster serves stays
+	known    map[schema.GroupKind]event.Resource             // of the last discovery, those that may be followed
 
 	complete atomic.Bool
 }
@@ -90,8 +90,8 @@ func (g *Graph) Selects(r event.Resource, k event.Key) bool {
 	return len(g.referrer[target{schema.GroupKind{Group: r.Group, Kind: r.Kind}, k.Namespace, k.Name}]) > 0
 }
 
-// Resources returns what is to be watched because others refer to it. A resource stays in
-// it while the cluster serves it: an object that nothing refers to any more has yet to be
+// Resources returns the resources to watch because others refer to them. A resource stays among
+// them while the cluster serves it, because an object that nothing refers to any more has yet to be
 // deselected.
 func (g *Graph) Resources() []event.Resource {
 	g.mu.RLock()
@@ -123,12 +123,12 @@ func (g *Graph) HasSources(gr schema.GroupResource) bool {
 	return len(g.referred[gr]) > 0
 }
 
-// IsComplete reports whether every object that may refer to others is known. Until then,
-// nothing counts as no longer referred to.
+// IsComplete reports whether every object that may refer to others is known. Until then, no object
+// counts as unreferenced.
 func (g *Graph) IsComplete() bool { return !g.Enabled() || g.complete.Load() }
 
-// Complete notes what the function says about it, and reports whether the Graph has become
-// complete now. No update happens during the call.
+// Complete records the result of isComplete, which it calls while no update is in progress. It
+// reports whether the Graph has just become complete.
 func (g *Graph) Complete(isComplete func() bool) (became bool) {
 	if !g.Enabled() {
 		return false
@@ -139,9 +139,9 @@ func (g *Graph) Complete(isComplete func() bool) (became bool) {
 	return !g.complete.Swap(complete) && complete
 }
 
-// Learn takes the kinds of a discovery, and keeps those of the groups for which it failed.
-// An object that refers to a kind whose scope has become known refers to another target
-// now; Learn updates it.
+// Learn takes the kinds of a discovery, and keeps those of the groups for which it failed. If the
+// scope of a kind has become known, the objects that refer to it have other targets, and Learn
+// updates these objects.
 func (g *Graph) Learn(known map[schema.GroupKind]event.Resource, failed map[string]error) {
 	for _, k := range g.learn(known, failed) {
 		g.Update(k)

@@ -11,8 +11,8 @@ type Presence int
 
 // What [Objects] may say of an object.
 const (
-	Settled   Presence = iota // it is shown, or it is certain that it will not be
-	Pending                   // it may yet be listed
+	Settled   Presence = iota // they have it, or it is certain that they will not
+	Pending                   // a list in progress may have it
 	Unwatched                 // nothing watches its resource yet
 )
 
@@ -20,8 +20,8 @@ const (
 const maxOwners = 16
 
 // Owner returns the controller at the top of an object's owners, as far as they are known,
-// nil if it has none or owners are not followed. It is false while one of them may yet be
-// listed.
+// nil if it has none or owners are not followed. It returns false while a list in progress
+// may have one of them.
 func (g *Graph) Owner(k event.Key, o *event.Object) (*event.Owner, bool) {
 	if !g.owners {
 		return nil, true
@@ -46,7 +46,7 @@ func (g *Graph) Owner(k event.Key, o *event.Object) (*event.Owner, bool) {
 		owner, presence := g.objects.Find(k)
 		switch {
 		case presence == Unwatched:
-			return top, o.Unselected // its watch is about to start, unless the referring object counts for nothing
+			return top, o.Unselected // its watch is about to start, unless the object that refers to it is not selected
 		case presence == Pending:
 			return top, false
 		case owner == nil || string(owner.UID) != ref.UID:

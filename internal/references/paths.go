@@ -53,7 +53,7 @@ const maxReferences = 1000
 
 // Read returns what an object refers to, each reference once. It decodes only what is at
 // the paths of the object, which is valid JSON, and at most the first maxReferences fields
-// there. It is false if there are more.
+// there. all is false if there are more.
 func (p Paths) Read(object []byte) (refs []event.Reference, all bool) {
 	left := maxReferences
 	found := map[event.Reference]struct{}{}
@@ -104,8 +104,8 @@ func walk(text []byte, path []string, each func([]byte) bool) bool {
 	return true
 }
 
-// referenceOf reads an ObjectReference, an OwnerReference, or any other field that names a
-// kind and an object. It is false for a field that names no kind: only its reader knows it.
+// referenceOf reads an ObjectReference, an OwnerReference, or any other field that names a kind and
+// an object. It returns false for a field that names no kind.
 func referenceOf(m map[string]any) (event.Reference, bool) {
 	get := func(name string) string {
 		s, _ := m[name].(string)

@@ -6,8 +6,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// Update asks what an object refers to now. Each object that it selects thereby, or no
-// longer selects, is told to the informers, and updated too.
+// Update reads what an object refers to now. It tells the informers of each object that
+// becomes selected or deselected by that, and updates that object too.
 func (g *Graph) Update(k event.Key) {
 	if !g.Enabled() {
 		return
@@ -17,36 +17,36 @@ func (g *Graph) Update(k event.Key) {
 	for due := []event.Key{k}; len(due) > 0; {
 		k, due = due[0], due[1:]
 		if refs, known := g.objects.References(k); known {
-			due = append(due, g.turn(k, g.targets(k, refs))...)
+			due = append(due, g.apply(k, g.targets(k, refs))...)
 		}
 	}
 }
 
-// Forget is for a resource that is gone: its objects refer to nothing.
+// Forget drops the references of all objects of a resource that is gone.
 func (g *Graph) Forget(gr schema.GroupResource) {
 	for _, k := range g.Sources(gr) {
 		g.updating.Lock()
-		turned := g.turn(k, nil)
+		changed := g.apply(k, nil)
 		g.updating.Unlock()
-		for _, next := range turned {
+		for _, next := range changed {
 			g.Update(next)
 		}
 	}
 }
 
-// turn notes what an object refers to, and returns the objects whose selection that
+// apply records what an object refers to, and returns the objects whose selection that
 // changes.
-func (g *Graph) turn(k event.Key, targets []target) (turned []event.Key) {
+func (g *Graph) apply(k event.Key, targets []target) (changed []event.Key) {
 	for _, t := range g.set(k, targets) {
 		r, ok := g.resource(t.kind)
 		if !ok {
 			continue
 		}
 		if next := r.Key(t.namespace, t.name); g.objects.ReferenceChanged(next) {
-			turned = append(turned, next)
+			changed = append(changed, next)
 		}
 	}
-	return turned
+	return changed
 }
 
 // targets resolves the references of an object, as far as their kinds are known. A kind
@@ -82,9 +82,9 @@ func (g *Graph) targets(k event.Key, refs []event.Reference) []target {
 	return all
 }
 
-// set notes what an object refers to, nil for nothing. It returns the targets that are
-// referred to now and were not, and those that no longer are.
-func (g *Graph) set(k event.Key, targets []target) (turned []target) {
+// set records what an object refers to, nil for nothing. It returns the targets that have
+// become referred to, and those that no longer are.
+func (g *Graph) set(k event.Key, targets []target) (changed []target) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	gr := k.GroupResource()
@@ -94,7 +94,7 @@ func (g *Graph) set(k event.Key, targets []target) (turned []target) {
 		if g.referrer[t] == nil {
 			g.referrer[t] = map[event.Key]struct{}{}
 			g.wanted[t.kind]++
-			turned = append(turned, t)
+			changed = append(changed, t)
 		}
 		g.referrer[t][k] = struct{}{}
 	}
@@ -107,7 +107,7 @@ func (g *Graph) set(k event.Key, targets []target) (turned []target) {
 			delete(g.referrer, t)
 			g.wanted[t.kind]--
 			g.forgetKind(t.kind)
-			turned = append(turned, t)
+			changed = append(changed, t)
 		}
 	}
 	if len(g.referrer) == 0 {
@@ -125,11 +125,11 @@ func (g *Graph) set(k event.Key, targets []target) (turned []target) {
 			delete(g.referred, gr)
 		}
 	}
-	return turned
+	return changed
 }
 
-// forgetKind forgets a kind that the cluster does not serve and that nothing refers to. An
-// object can refer to any number of them.
+// forgetKind forgets a kind that the cluster does not serve and that nothing refers to.
+// Objects can refer to any number of kinds.
 func (g *Graph) forgetKind(gk schema.GroupKind) {
 	if _, served := g.known[gk]; !served && g.wanted[gk] == 0 {
 		delete(g.wanted, gk)

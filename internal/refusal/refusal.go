@@ -32,11 +32,11 @@ func Explain(err error) error {
 	if message == "" || message == "unknown" { // client-go's text for a body that it can't parse
 		message = "no reason given"
 	}
-	return &explanation{fmt.Sprintf("%d %s: %s%s", code, name, message, cure(code, message)), err}
+	return &explanation{fmt.Sprintf("%d %s: %s%s", code, name, message, fixFor(code, message)), err}
 }
 
-// cure says how to fix the cause of a response, or returns "" if there is no general fix.
-func cure(code int, message string) string {
+// fixFor says how to fix the cause of a response, or returns "" if there is no general fix.
+func fixFor(code int, message string) string {
 	switch {
 	case code == http.StatusUnauthorized:
 		return "; the token or the client certificate is missing, wrong or expired: replace it in KUBECONFIG, or check the service account of the pod"

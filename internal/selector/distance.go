@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Nearest returns the name to suggest for one that is unknown: the one with the smallest edit
-// distance, the first in alphabetical order of several. It returns "" if there are no names.
+// Nearest returns the name with the smallest edit distance from an unknown name, the first in
+// alphabetical order if there are several. It returns "" if there are no names.
 func Nearest(unknown string, names []string) string {
 	if len(names) == 0 {
 		return ""
@@ -22,7 +22,7 @@ const maxTypingErrors = 2
 
 // Similar is [Nearest] for names that can be unrelated: it returns "" if none is similar.
 func Similar(unknown string, names []string) string {
-	names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { // a quick look at thousands
+	names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { // a cheap filter, because there can be thousands
 		return max(len(name)-len(unknown), len(unknown)-len(name)) > maxTypingErrors
 	})
 	name := Nearest(unknown, names)

@@ -3,9 +3,9 @@
 //
 //	selector = "*" | "*." group | name | name "." group | name "." version "." [ group ]
 //
-// A name is a plural, a singular, a short name or a Kind, as in kubectl. The group "core"
-// is the group that has no name, as is the one left out after a version. The package does not know
-// what a cluster serves: a valid selector can name a resource that does not exist.
+// A name is a plural, a singular, a short name or a Kind, as in kubectl. "core" stands for
+// the group that has no name, and so does a group that is left out after a version. The package does
+// not know what a cluster serves: a valid selector can name a resource that does not exist.
 package selector
 
 import (

@@ -1,28 +1,28 @@
-// Package sizing says how much memory and CPU a forwarder needs: the formula of
-// docs/sizing.md, with its constants, which "make bench" compares with what it measures.
+// Package sizing computes how much memory and CPU a forwarder needs, with the formula of
+// docs/sizing.md. "make bench" compares the constants of the formula with what it measures.
 package sizing
 
 import "time"
 
-// Constants are those of the formula, as measured by "make bench" on pods of 14 KB.
+// Constants has the constants of the formula, as measured by "make bench" on pods of 14 KB.
 type Constants struct {
 	// Base is the peak resident memory of a forwarder that watches nothing, in bytes.
 	Base int64
-	// Fixed is what an object takes however small it is: its names, its place in the
-	// indexer and the checkpoint.
+	// Fixed is the memory of an object whatever its size: its names, and its place in the indexer
+	// and the checkpoint.
 	Fixed int64
-	// FirstSync is what it takes besides during a first sync: its place in the queue, and
-	// what is remembered until the bus has it.
+	// FirstSync is the additional memory of an object during a first sync: its place in the queue,
+	// and what is kept until the bus has it.
 	FirstSync int64
-	// Deleted is what a deleted object takes until its events are purged: its entry in the
-	// checkpoint, and a second one while the checkpoint is read again or looked through. It
-	// was measured with 200,000 deletes, on either bus, apart from "make bench".
+	// Deleted is the memory of a deleted object until its events are purged: its entry in the
+	// checkpoint, and a second entry while the checkpoint is read again or searched. It was
+	// measured with 200,000 deletes, on either bus, apart from "make bench".
 	Deleted int64
-	// Share is the part of an object's bytes in a watch, managedFields included, that is
-	// kept of it, compressed.
+	// Share is the part of an object's size in a watch, managedFields included, that its
+	// compressed content takes in memory.
 	Share float64
-	// GC is by how much the heap may grow beyond what is live until it is collected: 1.3 with
-	// GOGC=30, which the forwarder sets.
+	// GC is the factor by which the heap can exceed the live memory before a garbage collection:
+	// 1.3 with GOGC=30, which the forwarder sets.
 	GC float64
 	// InFlight is the maximum number of events that are held until the bus acknowledges them
 	// (KUBERELAY_NATS_MAX_IN_FLIGHT, KUBERELAY_KAFKA_MAX_IN_FLIGHT). InFlightShare is the size of
@@ -47,7 +47,7 @@ func Measured() Constants {
 	}
 }
 
-// Kept is the memory that an object takes, given its size in a watch.
+// Kept is the memory of an object, in bytes, given its size in a watch.
 func (c Constants) Kept(bytes int64) int64 { return c.Fixed + int64(c.Share*float64(bytes)) }
 
 // Peak is the peak resident memory, in bytes, for a number of objects of the given size and a

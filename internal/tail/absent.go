@@ -18,9 +18,9 @@ type Absent struct {
 	Have []string // what the bus has instead, in order
 }
 
-// FindAbsent returns what a filter names and the bus has no event of: clusters, or else resources
-// and namespaces in these clusters. Of each name, it reads the bus up to the first event. It does
-// not wait for a bus.
+// FindAbsent returns the clusters that a filter names and that the bus has no event of. If there
+// are none, it returns such resources and namespaces in the clusters of the filter. It reads the
+// bus up to the first event of each name. It does not wait for a bus.
 func FindAbsent(ctx context.Context, bus Bus, subjectPrefix string, f Filter) ([]Absent, error) {
 	var clusters, others []named
 	for _, c := range f.Clusters {
@@ -45,17 +45,17 @@ func FindAbsent(ctx context.Context, bus Bus, subjectPrefix string, f Filter) ([
 	return l.absent(ctx, others)
 }
 
-// named is a part of a filter.
+// named is a name in a filter, and a filter for its events.
 type named struct {
 	what, name string
 	filter     Filter
 }
 
-// look reads the bus.
+// look searches the bus for names.
 type look struct {
 	bus      Bus
 	prefix   string
-	clusters []string // of the names; all if none
+	clusters []string // in which to search for resources and namespaces; all if none
 }
 
 func (l look) absent(ctx context.Context, all []named) ([]Absent, error) {
@@ -88,7 +88,8 @@ func (l look) read(ctx context.Context, subjects []string, each func(Event) erro
 	return readToEnd(ctx, l.bus, o, func(m *event.Message, d publish.Delivery) error { return each(eventOf(m, d)) })
 }
 
-// lister is a bus that can list its subjects. It yields only the events that were asked for.
+// lister is a bus that lists its subjects. A subscription to it yields only the events of the
+// filter, which do not show what else the bus has.
 type lister interface {
 	Subjects(ctx context.Context) ([]string, error)
 }
@@ -103,10 +104,11 @@ func (l look) list(ctx context.Context, bus lister, have inventory) error {
 	return err
 }
 
-// inventory is what the bus has, by what it is.
+// inventory has the names on the bus, by what they name: cluster, resource or namespace.
 type inventory map[string]map[string]bool
 
-// add adds an event. The resources and namespaces are those of some clusters, or of all if none.
+// add adds the names in an event. Without clusters, it adds resources and namespaces of all
+// clusters.
 func (i inventory) add(e Event, clusters []string) {
 	k := e.Message.Key
 	i.put("cluster", e.Cluster)
@@ -117,7 +119,7 @@ func (i inventory) add(e Event, clusters []string) {
 	if k.Resource != "" {
 		i.put("resource", k.GroupResource().String())
 	}
-	if k.GroupResource() == (schema.GroupResource{Resource: "namespaces"}) { // it can be empty
+	if k.GroupResource() == (schema.GroupResource{Resource: "namespaces"}) { // a namespace without events of other objects
 		i.put("namespace", k.Name)
 	}
 }

@@ -17,9 +17,9 @@ import (
 	"github.com/kuberelay/kuberelay/internal/jsoncompare"
 )
 
-// WriteJSON writes objects, read with [Present.Whole], as kubectl get -o json does: the only one
-// as it is if single is set, or else a List. A truncated object has the annotation
-// [event.TruncatedAnnotation].
+// WriteJSON writes objects, read with [Present.Whole], as kubectl get -o json does. If single is
+// set, it writes the only object as it is. Otherwise it writes a List. A truncated object has the
+// annotation [event.TruncatedAnnotation].
 func WriteJSON(w io.Writer, objects []Object, single bool) error {
 	root, err := content(objects, single)
 	if err != nil {
@@ -45,7 +45,7 @@ func WriteYAML(w io.Writer, objects []Object, single bool) error {
 	if err != nil {
 		return err
 	}
-	text, err := encodeYAML(nodes(root))
+	text, err := encodeYAML(quoteUnprintable(root))
 	if err != nil {
 		return err
 	}
@@ -97,16 +97,16 @@ func annotate(root any) {
 	}
 }
 
-// nodes puts texts that do not print into quotes, in which YAML has escapes.
-func nodes(v any) any {
+// quoteUnprintable puts texts with unprintable characters into quotes, in which YAML has escapes.
+func quoteUnprintable(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
 		for name := range v {
-			v[name] = nodes(v[name])
+			v[name] = quoteUnprintable(v[name])
 		}
 	case []any:
 		for i := range v {
-			v[i] = nodes(v[i])
+			v[i] = quoteUnprintable(v[i])
 		}
 	case string:
 		if !utf8.ValidString(v) || strings.ContainsFunc(v, func(r rune) bool { return r != '\n' && r != '\t' && !unicode.IsPrint(r) }) {

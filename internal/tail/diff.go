@@ -166,22 +166,22 @@ func encodeYAML(root any) (string, error) {
 	e := yaml.NewEncoder(&b)
 	e.SetIndent(2) //nolint:mnd // as kubectl
 	e.CompactSeqIndent()
-	if err := e.Encode(exact(root)); err != nil {
+	if err := e.Encode(exactNumbers(root)); err != nil {
 		return "", fmt.Errorf("write as YAML: %w", err)
 	}
 	return b.String(), nil
 }
 
-// exact preserves the spelling of numbers.
-func exact(v any) any {
+// exactNumbers preserves the spelling of numbers.
+func exactNumbers(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
 		for name := range v {
-			v[name] = exact(v[name])
+			v[name] = exactNumbers(v[name])
 		}
 	case []any:
 		for i := range v {
-			v[i] = exact(v[i])
+			v[i] = exactNumbers(v[i])
 		}
 	case json.Number:
 		return &yaml.Node{Kind: yaml.ScalarNode, Value: v.String()}

@@ -32,8 +32,8 @@ func (e Event) delivery() publish.Delivery {
 }
 
 // JSON returns the whole event as one line in the JSON format of CloudEvents, without a newline at
-// its end. It is equal to what was published, except that each character that does not print is a
-// JSON escape. It fails if the event has no such form, as an event of another writer can.
+// its end. It is equal to what was published, except that unprintable characters are JSON escapes.
+// It fails for an event of another writer that this format cannot represent.
 func (e Event) JSON() ([]byte, error) {
 	b, err := e.Message.Structured()
 	if err == nil && !json.Valid(b) { // the name of an attribute can be any text

@@ -55,13 +55,13 @@ type Object struct {
 	body event.Body
 }
 
-// source is what consistency points and snapshot markers are about.
+// source is what a consistency point or a snapshot marker is about: a resource of a cluster.
 type source struct {
 	cluster  string
 	resource schema.GroupResource
 }
 
-// progress is what the markers of a source say.
+// progress is the content of the markers of a source.
 type progress struct {
 	marker event.Type                // of the snapshot; "" if there is none
 	points map[publish.Log]time.Time // of the last consistency point in each log
@@ -177,7 +177,8 @@ func objectOf(e Event) (o Object, set labels.Set, data []byte, err error) {
 	return o, content.Metadata.Labels, data, nil
 }
 
-// foreign takes a message that is not an event. As the last one it hides the state of its object.
+// foreign handles a message that is not an event. If it is the last message of an object, it hides the state
+// of the object.
 func (p *Present) foreign(d publish.Delivery, err error) {
 	cluster, k, ok := d.Object()
 	if ok && p.Filter.Match(Event{Message: &event.Message{Key: k}, Cluster: cluster}) {
@@ -186,7 +187,7 @@ func (p *Present) foreign(d publish.Delivery, err error) {
 	}
 }
 
-// tombstone takes a record without a value: the bus has no event of the object any more.
+// tombstone handles a record without a value: the bus has no event of the object any more.
 func (p *Present) tombstone(k event.Key, d publish.Delivery) {
 	delete(p.hidden, d.Subject)
 	if at := (place{d.Cluster, k}); p.objects[at].Removed == "" {
@@ -194,8 +195,8 @@ func (p *Present) tombstone(k event.Key, d publish.Delivery) {
 	}
 }
 
-// Objects returns the objects, those of one resource together, and those that were removed if the
-// filter has names.
+// Objects returns the objects, grouped by resource. If the filter has names, it also returns the
+// objects that were removed.
 func (p *Present) Objects() (objects, removed []Object) {
 	all := slices.SortedFunc(maps.Values(p.objects), func(a, b Object) int {
 		return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), compareResources(a.Key.GroupResource(), b.Key.GroupResource()),
@@ -215,7 +216,7 @@ func compareResources(a, b schema.GroupResource) int {
 	return cmp.Or(cmp.Compare(a.Resource, b.Resource), cmp.Compare(a.Group, b.Group))
 }
 
-// Freshness returns how recent each resource is of which the bus has something.
+// Freshness returns how recent the objects of each resource on the bus are.
 func (p *Present) Freshness() []Freshness {
 	var all []Freshness
 	for from, is := range p.sources {
@@ -233,12 +234,11 @@ func (p *Present) Freshness() []Freshness {
 	return all
 }
 
-// Newest returns when the bus stored the newest event that only a forwarder writes that watches its
-// cluster: a state of an object, a snapshot marker or a consistency point. It is the zero time if there
-// is none.
+// Newest returns when the bus stored the newest state of an object, snapshot marker or consistency point.
+// Only a forwarder that watches its cluster writes these. It is the zero time if there is none.
 func (p *Present) Newest() time.Time { return p.newest }
 
-// Unseen returns a filter that names the resources of which Read has seen nothing, for [FindAbsent].
+// Unseen returns a filter for the resources that Read has found nothing of, for [FindAbsent].
 func (p *Present) Unseen() Filter {
 	return Filter{Clusters: p.Filter.Clusters, Resources: p.unseen}
 }

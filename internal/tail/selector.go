@@ -52,7 +52,7 @@ func ParseCluster(s string) (string, error) {
 	return s, nil
 }
 
-// clusterName is what KUBERELAY_CLUSTER_NAME takes.
+// clusterName matches the values that KUBERELAY_CLUSTER_NAME can have.
 var clusterName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 
 func newSelector(r selector.Selector) Selector {

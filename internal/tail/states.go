@@ -22,8 +22,8 @@ type States struct {
 	last    map[place]kept
 }
 
-// place is where the events of an object are. Several objects can have been there, one after the
-// other.
+// place identifies the events of one name in a cluster. Several objects can have had the name, one
+// after the other.
 type place struct {
 	cluster string
 	key     event.Key

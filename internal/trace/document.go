@@ -115,7 +115,7 @@ type Forwarder struct {
 	Watch *Watch `json:"watch,omitempty"` // absent if no watch covers the object
 	// Checkpoint is the last event on the bus as a leader knows it.
 	Checkpoint *Entry `json:"checkpoint,omitempty"`
-	// Unsent is when the oldest change was observed that the bus has not acknowledged.
+	// Unsent is when the forwarder observed the oldest change that the bus has not acknowledged.
 	Unsent   *time.Time `json:"unsent,omitempty"`
 	Queue    string     `json:"queue,omitempty"`    // see package workqueue; absent if nothing waits
 	Attempts int        `json:"attempts,omitempty"` // that failed since the last success
@@ -126,7 +126,7 @@ type Forwarder struct {
 	BusAway       *Error        `json:"busAway,omitempty"`
 }
 
-// Role is what a forwarder does.
+// Role is the role of a forwarder.
 type Role string
 
 // The roles.
@@ -188,7 +188,7 @@ type Bus struct {
 	Error     string `json:"error,omitempty"`
 }
 
-// Consumer is how far a consumer of NATS or a group of Kafka has read.
+// Consumer is the progress of a consumer of NATS, or of a consumer group of Kafka.
 type Consumer struct {
 	Name string `json:"name"`
 	// Event is the position of the object's last event in its log: the sequence in the stream, or

@@ -124,8 +124,8 @@ func (d Document) judge() Verdict {
 }
 
 // isNewer reports whether the bus has a later state than the API server's answer, because the
-// object changed since. After a restore of the cluster it is the state before, and the forwarder
-// knows.
+// object has changed since. After a restore of the cluster, the later state is from before the
+// restore, and the watch of the forwarder shows that.
 func (d Document) isNewer(last Entry) bool {
 	order, err := resourceversion.CompareResourceVersion(last.Version, d.APIServer.Version)
 	w := d.Forwarder.Watch
@@ -206,14 +206,14 @@ func (d Document) waits(last Entry) Verdict {
 	return verdict(Waiting, "waiting: %s%s", d.present(), has)
 }
 
-// isLost reports whether the bus has another event than the leader knows, although nothing waits.
-// The bus was read after the forwarder answered.
+// isLost reports whether the bus has another event than the leader knows, although nothing is
+// waiting to be published. The bus was read after the forwarder answered.
 func (d Document) isLost() bool {
 	c, b := d.Forwarder.Checkpoint, d.Bus
 	return c != nil && !c.Foreign && c.State == Exists && d.Forwarder.Unsent == nil && b.State != Unknown && (b.UID != c.UID || b.Version != c.Version)
 }
 
-// decisions are those of package forward that wait for something else than the bus.
+// decisions are those of package forward for which the key waits for something other than the bus.
 var decisions = map[string]string{
 	"hold":    "an owner of the object is not known yet",
 	"await":   "the object on the bus is not known to be gone: the forwarder compares the bus with the cluster",

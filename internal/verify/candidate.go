@@ -12,31 +12,31 @@ import (
 	"github.com/kuberelay/kuberelay/internal/verify/wire"
 )
 
-// candidate is an object that differs between bus and cluster. Its event may be in flight: time
-// shows whether it is wrong.
+// candidate is an object that differs between bus and cluster. Its event may be in flight, so only
+// time shows whether it is wrong.
 //
-// The first state that the cluster shows is the reference. The bus must reach or pass it within
-// the settle time. An object that changes all the time may never show the same state on both
-// sides. Then each state in turn becomes the reference, until the bus has reached one and both
-// sides have shown some state with the same data, or the settle time is over.
+// The first state that the cluster shows is the reference. The bus must reach or pass it within the
+// settle time. An object that changes all the time may never show the same state on both sides. In
+// that case each state in turn becomes the reference, until the settle time is over, or until the
+// bus has reached one and both sides have shown some state with the same data.
 type candidate struct {
-	// returns: an object that is deleted on the bus can come back with the same uid, because
-	// labels or fields select what is visible.
+	// returns: an object that is deleted on the bus can come back with the same uid, because its
+	// selection depends on more than its existence.
 	returns bool
 
-	began time.Time
-	aim   *sighting // the reference, nil before the first look
-	aimAt time.Time
-	was   replica.Event // the last event on the bus when the reference was taken
+	began       time.Time
+	reference   *sighting // nil before the first observation
+	referenceAt time.Time
+	busBefore   replica.Event // the last event on the bus when the reference was taken
 
 	seen     []sighting // in the cluster, in order
 	compared bool       // both sides have shown some state with the same data
 	differs  bool       // the last state that both sides have shown had different data
 
-	asked inquiry   // the last one about the past
+	asked inquiry   // the last inquiry about the past
 	past  *sighting // the answer, nil if there is none
 
-	cluster sighting // as last seen, or as of asked if it is wrong at a consistency point
+	cluster sighting // as last seen, or in the past if it is wrong at a consistency point
 	bus     replica.Event
 	point   string // the version of the consistency point at which it is wrong
 }
@@ -54,49 +54,49 @@ const (
 	wrong
 )
 
-// glimpse is one look at both sides: at the cluster, then at the bus, at least up to the end that
-// it has after that, and, if the bus is ahead, at the cluster again.
-type glimpse struct {
-	first, cluster sighting // the same without a second look
+// observation is one look at both sides: first at the cluster, then at the bus, up to the end that
+// the bus has by then. If the bus is ahead, the cluster is read again.
+type observation struct {
+	first, cluster sighting // equal if the cluster was not read again
 	bus            replica.Event
 	recent         []replica.Event // includes the events since the object became a candidate
 	lastDeleted    uint64          // position of its last delete
 	unread         bool            // the cluster does not serve the API version of the event
 
-	point replica.Point // a consistency point that bus is not before; the zero value for none
+	point replica.Point // a consistency point that the bus has reached; the zero value for none
 	past  *sighting     // the cluster at that point, or at the version of bus if that is later; nil if unknown
 }
 
 // agrees reports whether both sides show the same now.
-func (g glimpse) agrees() bool {
-	return !g.cluster.present && !g.bus.Live() ||
-		isSame(g.cluster, g.bus) && (g.unread || isAlike(g.cluster, g.bus) && sameData(g.cluster, g.bus))
+func (o observation) agrees() bool {
+	return !o.cluster.present && !o.bus.Live() ||
+		isSame(o.cluster, o.bus) && (o.unread || isAlike(o.cluster, o.bus) && sameData(o.cluster, o.bus))
 }
 
-// judge decides with one more glimpse.
-func (c *candidate) judge(g glimpse, now time.Time, settle time.Duration) verdict {
-	c.cluster, c.bus = g.cluster, g.bus
-	if c.aim == nil {
+// judge decides with one more observation.
+func (c *candidate) judge(o observation, now time.Time, settle time.Duration) verdict {
+	c.cluster, c.bus = o.cluster, o.bus
+	if c.reference == nil {
 		c.began = now
-		c.aim, c.aimAt, c.was = &g.first, now, g.bus
+		c.reference, c.referenceAt, c.busBefore = &o.first, now, o.bus
 	}
-	c.compare(g)
+	c.compare(o)
 	switch {
-	case !g.cluster.present && !g.bus.Live():
+	case !o.cluster.present && !o.bus.Live():
 		return fine
-	case c.contradicts(g):
-		c.cluster, c.point = *g.past, g.point.Version
+	case c.contradicts(o):
+		c.cluster, c.point = *o.past, o.point.Version
 		return wrong
-	case isSame(g.cluster, g.bus) && !c.differs && (g.unread || isAlike(g.cluster, g.bus)):
+	case isSame(o.cluster, o.bus) && !c.differs && (o.unread || isAlike(o.cluster, o.bus)):
 		return fine
-	case (c.differs || isSame(g.cluster, g.bus)) && now.Sub(c.began) >= settle:
+	case (c.differs || isSame(o.cluster, o.bus)) && now.Sub(c.began) >= settle:
 		return wrong // data is never in flight without its version
-	case isSame(g.cluster, g.bus):
-		return undecided // the next version may be right
-	case isAhead(g.bus, g.cluster), c.denies(g):
-		// The bus shows an impossible state: it has reached nothing.
-	case c.arrives(g):
-		c.take(g, now)
+	case isSame(o.cluster, o.bus):
+		return undecided // the data of the next version may be right
+	case isAhead(o.bus, o.cluster), c.denies(o):
+		// The bus shows an impossible state, so it has not reached the reference.
+	case c.hasReached(o):
+		c.setReference(o, now)
 		switch late := now.Sub(c.began) >= settle; {
 		case c.compared && !c.differs:
 			return fine
@@ -104,19 +104,19 @@ func (c *candidate) judge(g glimpse, now time.Time, settle time.Duration) verdic
 			return inMotion
 		}
 	}
-	if now.Sub(c.aimAt) >= settle {
+	if now.Sub(c.referenceAt) >= settle {
 		return wrong
 	}
 	return undecided
 }
 
-// compare looks for states that both sides have shown. The latest on the bus counts.
-func (c *candidate) compare(g glimpse) {
+// compare looks for states that both sides have shown. Of several, the latest on the bus counts.
+func (c *candidate) compare(o observation) {
 	if len(c.seen) >= maxSeen {
 		c.seen = slices.Delete(c.seen, 0, maxSeen/2)
 	}
-	c.seen = append(c.seen, g.first, g.cluster)
-	for _, e := range append(slices.Clip(g.recent), g.bus) {
+	c.seen = append(c.seen, o.first, o.cluster)
+	for _, e := range append(slices.Clip(o.recent), o.bus) {
 		for _, s := range c.seen {
 			if isSame(s, e) && isAlike(s, e) {
 				c.differs = !sameData(s, e)
@@ -127,62 +127,64 @@ func (c *candidate) compare(g glimpse) {
 }
 
 // contradicts compares the last event with the past, which never changes. It reports whether the
-// event is wrong at a consistency point: nothing in flight can make it right. Without a point it
-// only finds whether the data is right.
+// event is wrong at a consistency point: no event in flight can make it right. Without a point, it
+// only records whether the data is right.
 //
-// At the point the bus may lack an object that is in the cluster, if it was deleted before the
-// forwarder had published it. So an object is missing only if it still exists. If the selection
-// depends on what the object contains, it must also be unchanged: otherwise its delete may say that
-// it left the selection after the point.
-func (c *candidate) contradicts(g glimpse) bool {
-	s, e := g.past, g.bus
+// At the point, the bus may lack an object that is in the cluster, if the object was deleted before
+// the forwarder could publish it. So an object is missing only if it still exists. If the selection
+// depends on the content of the object, the object must also be unchanged. Otherwise its delete may
+// mean that it left the selection after the point.
+func (c *candidate) contradicts(o observation) bool {
+	s, e := o.past, o.bus
 	switch {
-	case s == nil, e.Live() && s.present && !g.unread && !isAlike(*s, e):
+	case s == nil, e.Live() && s.present && !o.unread && !isAlike(*s, e):
 		return false
-	case isSame(*s, e) && (g.unread || sameData(*s, e)):
+	case isSame(*s, e) && (o.unread || sameData(*s, e)):
 		c.compared, c.differs = true, false
 		return false
-	case g.point.Version == "":
+	case o.point.Version == "":
 		c.differs = c.differs || isSame(*s, e)
 		return false
 	case e.Live():
 		return true
 	}
-	return s.present && g.cluster.present && s.uid == g.cluster.uid && (s.version == g.cluster.version || !c.returns)
+	return s.present && o.cluster.present && s.uid == o.cluster.uid && (s.version == o.cluster.version || !c.returns)
 }
 
 // denies reports whether the last event is the delete of an object that exists.
-func (c *candidate) denies(g glimpse) bool {
-	return !c.returns && g.cluster.present && !g.bus.Live() && g.bus.UID == g.cluster.uid
+func (c *candidate) denies(o observation) bool {
+	return !c.returns && o.cluster.present && !o.bus.Live() && o.bus.UID == o.cluster.uid
 }
 
-// take makes the cluster's present state the reference.
-func (c *candidate) take(g glimpse, now time.Time) { c.aim, c.aimAt, c.was = &g.cluster, now, g.bus }
+// setReference makes the cluster's present state the reference.
+func (c *candidate) setReference(o observation, now time.Time) {
+	c.reference, c.referenceAt, c.busBefore = &o.cluster, now, o.bus
+}
 
-// arrives reports whether the bus has reached or passed the reference.
-func (c *candidate) arrives(g glimpse) bool {
-	if !c.aim.present {
-		return !g.bus.Live() || g.bus.UID != c.was.UID || g.lastDeleted > c.was.Position ||
-			c.aim.version != "" && replica.Newer(g.bus.Version, c.aim.version)
+// hasReached reports whether the bus has reached or passed the reference.
+func (c *candidate) hasReached(o observation) bool {
+	if !c.reference.present {
+		return !o.bus.Live() || o.bus.UID != c.busBefore.UID || o.lastDeleted > c.busBefore.Position ||
+			c.reference.version != "" && replica.Newer(o.bus.Version, c.reference.version)
 	}
-	if replica.Newer(g.bus.Version, c.aim.version) {
+	if replica.Newer(o.bus.Version, c.reference.version) {
 		return true
 	}
-	for _, e := range g.recent {
-		if isSame(*c.aim, e) {
+	for _, e := range o.recent {
+		if isSame(*c.reference, e) {
 			return true
 		}
 	}
-	return isSame(*c.aim, g.bus)
+	return isSame(*c.reference, o.bus)
 }
 
 // isSame reports whether both show the same object in the same version, or in versions between
-// which no part that is sent has changed.
+// which no published field has changed.
 func isSame(s sighting, e replica.Event) bool {
 	return s.present && e.Live() && s.uid == e.UID && (s.version == e.Version || sameContent(s, e) && !replica.Newer(e.Version, s.version))
 }
 
-// sameContent reports whether both show the same content of an object that is sent in part.
+// sameContent reports whether both show the same content of an object that is published in part.
 func sameContent(s sighting, e replica.Event) bool {
 	if !s.projected || e.Content == (normal.Digest{}) {
 		return false

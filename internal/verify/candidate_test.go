@@ -90,7 +90,7 @@ func TestJudge(t *testing.T) {
 				if strings.HasSuffix(first, " ") {
 					first += "-"
 				}
-				g := glimpse{first: present(first), bus: onBus(l.bus)}
+				g := observation{first: present(first), bus: onBus(l.bus)}
 				if !g.first.present && g.first.version == "-" {
 					g.first.version = ""
 				}
@@ -215,7 +215,7 @@ func (s simulation) busAt(at, since int) (last replica.Event, recent []replica.E
 func (s simulation) look(r *rand.Rand, returns bool, start, settle int) (verdict, *candidate) {
 	c := &candidate{returns: returns}
 	for now := start; ; now += 1 + r.IntN(50) {
-		g := glimpse{first: s.clusterAt(now)}
+		g := observation{first: s.clusterAt(now)}
 		now += r.IntN(10)
 		g.bus, g.recent, g.lastDeleted = s.busAt(now, start)
 		g.cluster = g.first

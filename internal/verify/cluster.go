@@ -27,18 +27,19 @@ import (
 const (
 	pageSize       = 500
 	requestTimeout = time.Minute
-	lookers        = 8   // concurrent requests
-	lookEach       = 200 // up to this number, objects are read one by one; above, the resource is listed
+	maxConcurrent  = 8   // concurrent requests
+	maxSingleReads = 200 // up to this number, objects are read one by one; above, the resource is listed
 	listTries      = 5   // a list of many pages can outlive the history that it needs
 )
 
-// cluster reads the API server. Every answer is consistent: no request names a resourceVersion,
-// so a stale cache answers none. Only a list of the past names one, and is of exactly that version.
+// cluster reads the API server. Every response is consistent: no request names a resourceVersion,
+// so none is served from a stale cache. Only a list of the past names one, and returns exactly that
+// version.
 type cluster struct {
 	rest      rest.Interface
 	discovery discovery.DiscoveryInterface
 	form      normal.Form
-	shape     func(event.Resource) event.Shape // nil if everything is sent
+	shape     func(event.Resource) event.Shape // nil if everything is published
 
 	coverage                     coverage
 	labelSelector, fieldSelector string
@@ -57,7 +58,7 @@ func newCluster(config *rest.Config, o Options) (*cluster, error) {
 	}
 	return &cluster{
 		rest: client, discovery: discovery.NewDiscoveryClient(client), form: normal.Form{Key: o.RedactionKey, Contents: o.Shape != nil}, shape: o.Shape,
-		coverage:      coverage{include: o.Namespaces, exclude: o.ExcludeNamespaces, selector: o.NamespaceSelector, refused: map[corner]error{}},
+		coverage:      coverage{include: o.Namespaces, exclude: o.ExcludeNamespaces, selector: o.NamespaceSelector, refused: map[namespacedResource]error{}},
 		labelSelector: o.LabelSelector, fieldSelector: o.FieldSelector,
 	}, nil
 }
@@ -111,15 +112,15 @@ type scope struct {
 	first         bool   // only the first object
 }
 
-// view is how a resource is listed.
+// view says how to list a resource.
 type view struct {
 	selected bool   // with the label and field selectors
 	at       string // exactly this resourceVersion; "" for now
 }
 
 // listAll lists a resource and returns the latest resourceVersion of its lists. A list of many
-// pages can outlive the history that the API server needs for it. Then listAll calls begin again
-// and starts over.
+// pages can outlive the history that the API server needs for it. Then listAll starts over, and
+// calls begin again.
 func (c *cluster) listAll(ctx context.Context, r resource, as view, begin func(), each func(item) error) (string, error) {
 	for try := 1; ; try++ {
 		begin()
@@ -150,7 +151,7 @@ func (c *cluster) listOnce(ctx context.Context, r resource, as view, each func(i
 			}
 		}
 		if apierrors.IsForbidden(err) && namespaces[n] != "" {
-			c.coverage.refused[corner{r.GroupResource(), namespaces[n]}] = err
+			c.coverage.refused[namespacedResource{r.GroupResource(), namespaces[n]}] = err
 			continue
 		}
 		if err != nil {
@@ -171,7 +172,8 @@ func (c *cluster) scope(namespace, name string, as view) scope {
 	return s
 }
 
-// errInexact: the API server doesn't list at a given version, as an aggregated one may not.
+// errInexact means that the API server does not list at a given version. An aggregated API server
+// may not support it.
 var errInexact = errors.New("the list has another resourceVersion than the one asked for")
 
 // list calls each for every object in the scope, as of the resourceVersion that it returns.

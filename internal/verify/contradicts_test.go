@@ -38,7 +38,7 @@ func TestContradicts(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			past := present(tc.past)
-			g := glimpse{cluster: present(tc.now), bus: onBus(tc.bus), past: &past, point: replica.Point{Version: "8"}}
+			g := observation{cluster: present(tc.now), bus: onBus(tc.bus), past: &past, point: replica.Point{Version: "8"}}
 			if tc.noPoint {
 				g.point = replica.Point{}
 			}

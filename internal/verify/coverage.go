@@ -12,21 +12,21 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// coverage is the selection of namespaces: the included ones, or all, without the excluded ones,
-// and of these the ones whose labels match.
+// coverage is the selection of namespaces: the included ones, or all, except the excluded ones, and
+// limited to those whose labels match.
 type coverage struct {
 	include, exclude []string        // empty for all, and for none
 	selector         labels.Selector // nil for all
 
 	matching map[string]bool // existing namespaces, and whether their labels match, as of the last list
 
-	// refused has the resources that are forbidden in a namespace, where namespaces are listed
-	// one by one.
-	refused map[corner]error
+	// refused has the resources that are forbidden in a namespace, if each namespace is listed
+	// separately.
+	refused map[namespacedResource]error
 }
 
-// corner is one resource in one namespace.
-type corner struct {
+// namespacedResource is one resource in one namespace.
+type namespacedResource struct {
 	resource  schema.GroupResource
 	namespace string
 }
@@ -45,8 +45,8 @@ func (c coverage) has(namespace string) bool {
 // all reports whether every namespace is selected.
 func (c coverage) all() bool { return len(c.include) == 0 && len(c.exclude) == 0 && c.selector == nil }
 
-// oneByOne is the number of namespaces up to which each is listed separately.
-const oneByOne = 10
+// maxSeparateLists is the maximum number of namespaces that are listed separately.
+const maxSeparateLists = 10
 
 // lookAtNamespaces reads the labels of namespaces, if they matter.
 func (c *cluster) lookAtNamespaces(ctx context.Context) error {
@@ -84,7 +84,7 @@ func (c *cluster) lists(r resource) []string {
 		return []string{""}
 	case c.coverage.selector == nil && len(c.coverage.include) == 0:
 		return []string{""} // all but some
-	case c.coverage.selector != nil && len(c.selectedNamespaces()) > oneByOne:
+	case c.coverage.selector != nil && len(c.selectedNamespaces()) > maxSeparateLists:
 		return []string{""}
 	}
 	return c.selectedNamespaces()
@@ -104,7 +104,7 @@ func (c *cluster) selectedNamespaces() []string {
 	return slices.Compact(names)
 }
 
-// whereAllowed returns the namespaces to list one by one, if a list of all is forbidden.
+// whereAllowed returns the namespaces to list separately, if a list of all is forbidden.
 func (c *cluster) whereAllowed(ctx context.Context, err error) ([]string, bool) {
 	if !apierrors.IsForbidden(err) || c.coverage.all() {
 		return nil, false
@@ -124,9 +124,9 @@ func (v *verification) covers(k event.Key) bool {
 	return !followed || set.referred[k]
 }
 
-// mustGo reports whether the bus must have a deselected event of an object that is no longer
-// selected, although the object may exist.
-func (v *verification) mustGo(k event.Key) bool {
+// mustDeselect reports whether the bus must have a deselected event of an object that is no longer
+// selected, even if the object exists.
+func (v *verification) mustDeselect(k event.Key) bool {
 	if v.refused(k) {
 		return false
 	}
@@ -140,12 +140,12 @@ func (v *verification) mustGo(k event.Key) bool {
 
 // refused reports whether RBAC forbids reading an object in its namespace.
 func (v *verification) refused(k event.Key) bool {
-	_, refused := v.cluster.coverage.refused[corner{k.GroupResource(), k.Namespace}]
+	_, refused := v.cluster.coverage.refused[namespacedResource{k.GroupResource(), k.Namespace}]
 	return refused
 }
 
-// changes reports whether the selection can change without a change of the object.
-func (v *verification) changes() bool {
+// canReturn reports whether an object can leave the selection and return to it with the same uid.
+func (v *verification) canReturn() bool {
 	return v.cluster.selects() || v.cluster.coverage.selector != nil || len(v.opts.Follow) > 0 || v.opts.Shape != nil
 }
 

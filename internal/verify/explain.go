@@ -26,7 +26,7 @@ func (v *verification) explain(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// whereDifferent returns the fields that differ, or "". It ignores errors: the problem is
+// whereDifferent returns the fields that differ, or "". It ignores errors, because the problem is
 // reported either way.
 func (v *verification) whereDifferent(ctx context.Context, p *report.Problem) string {
 	gr := schema.ParseGroupResource(p.Resource)

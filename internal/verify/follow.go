@@ -10,15 +10,15 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// followedSet is a resource that only references select: an object is selected if a selected
-// object refers to it.
+// followedSet is a resource that is selected by reference: an object of it is selected if a
+// selected object refers to it.
 type followedSet struct {
 	resource resource
 	referred map[event.Key]bool
 	refers   map[event.Key][]reference // the references of each of its objects
 }
 
-// reference is the reference of a field to another object.
+// reference is a reference to another object, in a field.
 type reference struct {
 	kind            schema.GroupKind
 	namespace, name string
@@ -122,14 +122,14 @@ func appendReferences(refs []reference, path string, r resource, t tree) []refer
 	level := []any{any(t)}
 	for _, field := range strings.Split(strings.ReplaceAll(path, "[*]", ""), ".") {
 		var below []any
-		for _, x := range flat(level) {
+		for _, x := range flatten(level) {
 			if m, ok := x.(tree); ok && m[field] != nil {
 				below = append(below, m[field])
 			}
 		}
 		level = below
 	}
-	for _, x := range flat(level) {
+	for _, x := range flatten(level) {
 		m, _ := x.(tree)
 		get := func(name string) string { s, _ := m[name].(string); return s }
 		gv, err := schema.ParseGroupVersion(get("apiVersion"))
@@ -145,12 +145,12 @@ func appendReferences(refs []reference, path string, r resource, t tree) []refer
 	return refs
 }
 
-// flat resolves lists, and lists in lists.
-func flat(level []any) []any {
+// flatten resolves lists, and lists in lists.
+func flatten(level []any) []any {
 	var all []any
 	for _, x := range level {
 		if list, ok := x.([]any); ok {
-			all = append(all, flat(list)...)
+			all = append(all, flatten(list)...)
 		} else {
 			all = append(all, x)
 		}

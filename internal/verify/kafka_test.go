@@ -149,7 +149,7 @@ func TestKafkaPlanted(t *testing.T) {
 			w.publish(event.Created, configMaps, b)
 			w.topic.PutRecord(w.partition("b"), recordbatch.Record{Key: w.key("b"), Value: make([]byte, recordbatch.MaxRecord)})
 			w.publish(event.Updated, configMaps, w.touch(b))
-		}, []string{"malformed : what is there is not an event of Kuberelay: the records up to offset"}},
+		}, []string{"malformed : a record is not an event of Kuberelay: the records up to offset"}},
 		{"under another key", func(w *world, b *unstructured.Unstructured) {
 			w.publish(event.Created, configMaps, b)
 			r, err := binding.Encode(w.touched(b), false)

@@ -21,8 +21,8 @@ type sighting struct {
 	whole   normal.Digest
 	partial normal.Digest // of the metadata alone
 
-	// An object that is sent in part has these too, without resourceVersion and generation: an
-	// event may have it in an earlier version.
+	// An object that is published in part has these too, without resourceVersion and generation,
+	// because its event may be of an earlier version.
 	projected            bool
 	content, contentPart normal.Digest
 	tree                 tree // in the form of the bus; only from lookOne
@@ -93,12 +93,12 @@ func (c *cluster) shapeOf(r resource) event.Shape {
 
 // look reads some objects of one resource. Every key is in the result.
 func (c *cluster) look(ctx context.Context, r resource, keys []event.Key, as view) (map[event.Key]sighting, error) {
-	if len(keys) > lookEach {
+	if len(keys) > maxSingleReads {
 		return c.lookAll(ctx, r, keys, as)
 	}
 	seen := make([]sighting, len(keys))
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(lookers)
+	group.SetLimit(maxConcurrent)
 	for n, k := range keys {
 		group.Go(func() (err error) {
 			seen[n], err = c.lookOne(ctx, r, k, as)

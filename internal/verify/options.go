@@ -28,8 +28,8 @@ type Options struct {
 	Kafka   *reader.Options
 	Repeats bool
 
-	// Selectors of resources, as in the environment. UnlessNamed are the resources that a wildcard
-	// doesn't select.
+	// Selectors of resources, as in the environment. A wildcard does not select the resources in
+	// UnlessNamed.
 	Resources, ExcludeResources, UnlessNamed []string
 	Namespaces, ExcludeNamespaces            []string        // empty for all and for none
 	NamespaceSelector                        labels.Selector // nil for all
@@ -41,7 +41,8 @@ type Options struct {
 	// Follow are the paths of the references that the forwarder follows.
 	Follow []string
 
-	// Shape says which objects of a resource are sent, and which parts; nil for everything.
+	// Shape says which objects of a resource are published, and which parts of them; nil for
+	// everything.
 	Shape func(event.Resource) event.Shape
 
 	// RedactionKey is the key of the hashes of Secrets' values. Without it the values are not
@@ -65,7 +66,7 @@ type Progress struct {
 	Comparing *longwork.Counter // resources
 }
 
-// counted does a part of the work that a counter counts.
+// counted runs a part of the work and counts it.
 func counted(ctx context.Context, c *longwork.Counter, do func(context.Context) error) error {
 	c.Begin()
 	defer c.End()

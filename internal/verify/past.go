@@ -70,8 +70,8 @@ func (c *cluster) remembers(ctx context.Context, r resource, as view) error {
 	return nil
 }
 
-// pointOf returns the consistency point at which a difference of an object counts at once, given
-// the latest one on the bus.
+// pointOf returns the consistency point at which a difference of an object is a problem at once,
+// given the latest point on the bus.
 func (v *verification) pointOf(k event.Key, latest replica.Point) replica.Point {
 	if !v.atPoints[k.GroupResource()] || !v.covers(k) {
 		return replica.Point{}
@@ -80,15 +80,15 @@ func (v *verification) pointOf(k event.Key, latest replica.Point) replica.Point 
 }
 
 // lookBack reads the past of the objects that differ, at the version at which bus and cluster must
-// agree. What the API server no longer has stays unknown.
-func (v *verification) lookBack(ctx context.Context, glimpses map[event.Key]*glimpse) error {
+// agree. If the API server no longer has that version, the past stays unknown.
+func (v *verification) lookBack(ctx context.Context, observations map[event.Key]*observation) error {
 	due := map[inquiry][]event.Key{}
-	for k, g := range glimpses {
-		q, ok := v.inquiryOf(k, g)
+	for k, o := range observations {
+		q, ok := v.inquiryOf(k, o)
 		switch c := v.candidates[k]; {
 		case !ok:
 		case c.asked == q:
-			g.past = c.past // the past doesn't change
+			o.past = c.past // the past doesn't change
 		default:
 			due[q] = append(due[q], k)
 			c.asked, c.past = q, nil
@@ -104,13 +104,13 @@ func (v *verification) lookBack(ctx context.Context, glimpses map[event.Key]*gli
 		mu.Lock()
 		defer mu.Unlock()
 		for k, s := range found {
-			glimpses[k].past, v.candidates[k].past = &s, &s
+			observations[k].past, v.candidates[k].past = &s, &s
 		}
 	}
 	few := errgroup.Group{}
-	few.SetLimit(lookers)
+	few.SetLimit(maxConcurrent)
 	for q, keys := range due {
-		if len(keys) > lookEach {
+		if len(keys) > maxSingleReads {
 			answer(ctx, q, keys) // one list
 			continue
 		}
@@ -120,29 +120,29 @@ func (v *verification) lookBack(ctx context.Context, glimpses map[event.Key]*gli
 	return ctx.Err()
 }
 
-// inquiryOf returns where bus and cluster must agree about an object that differs now: at the
-// consistency point, or at the event if that is later. Without a point it is only worth a look
-// whether the event was right, and only once the bus follows.
-func (v *verification) inquiryOf(k event.Key, g *glimpse) (q inquiry, ok bool) {
+// inquiryOf returns the version at which bus and cluster must agree about an object that differs
+// now: that of the consistency point, or that of the event if it is later. Without a point, it asks
+// only whether the last event was right, and only once the bus has reached the reference.
+func (v *verification) inquiryOf(k event.Key, o *observation) (q inquiry, ok bool) {
 	r, filtered, ok := v.resourceOf(k.GroupResource())
 	c := v.candidates[k]
-	point := g.point.Version
+	point := o.point.Version
 	switch {
-	case !ok, g.agrees():
+	case !ok, o.agrees():
 		return q, false
-	case point == "" && (!g.bus.Live() || c.compared || c.aim == nil || !c.arrives(*g)):
+	case point == "" && (!o.bus.Live() || c.compared || c.reference == nil || !c.hasReached(*o)):
 		return q, false
 	}
-	r, _ = v.selection.as(r, g.bus)
+	r, _ = v.selection.as(r, o.bus)
 	q = inquiry{r, filtered, point}
-	if g.bus.Live() && (point == "" || replica.Newer(g.bus.Version, point)) {
-		q.at = g.bus.Version
+	if o.bus.Live() && (point == "" || replica.Newer(o.bus.Version, point)) {
+		q.at = o.bus.Version
 	}
-	return q, q.at == g.cluster.asOf || replica.Newer(g.cluster.asOf, q.at) // the API server waits for a future version
+	return q, q.at == o.cluster.asOf || replica.Newer(o.cluster.asOf, q.at) // the API server waits for a future version
 }
 
-// past reads some objects at a version of the past. It omits objects that exist and that the label
-// and field selectors don't select: the bus may keep those that stopped matching while no forwarder
+// past reads some objects at a version of the past. It omits objects that existed and did not match
+// the label and field selectors: the bus may keep objects that stopped matching while no forwarder
 // ran.
 func (v *verification) past(ctx context.Context, q inquiry, keys []event.Key) (map[event.Key]sighting, error) {
 	found, err := v.cluster.look(ctx, q.resource, keys, view{q.filtered, q.at})

@@ -53,7 +53,7 @@ func TestIsSame(t *testing.T) {
 // TestJudgeABusThatIsAhead: the bus is ahead, with the content of the cluster, and objects are sent
 // in part.
 func TestJudgeABusThatIsAhead(t *testing.T) {
-	c, g := &candidate{}, glimpse{first: projectedIn("A 5 x"), cluster: projectedIn("A 5 x"), bus: onProjectedBus("A 50 x")}
+	c, g := &candidate{}, observation{first: projectedIn("A 5 x"), cluster: projectedIn("A 5 x"), bus: onProjectedBus("A 50 x")}
 	g.bus.Position, g.recent = 1, []replica.Event{g.bus}
 	now := someTime
 	for _, want := range []verdict{undecided, undecided, undecided, wrong} {

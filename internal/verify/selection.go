@@ -34,9 +34,9 @@ type selection struct {
 	unmatched []string
 }
 
-// as returns a resource in the API version of an event. The event of an object that hasn't changed
-// stays in the old version when the preferred version changes. as returns false if the cluster no
-// longer serves the old version: the data can't be compared then.
+// as returns a resource in the API version of an event. When the preferred version changes, the
+// event of an unchanged object stays in the old version. as returns false if the cluster no longer
+// serves that version. Then the data can't be compared.
 func (s *selection) as(r resource, e replica.Event) (resource, bool) {
 	if e.API == "" || e.API == r.GroupVersion().String() {
 		return r, true
@@ -225,8 +225,8 @@ func (r *resolver) wholeGroup(group string) []resource {
 	return all
 }
 
-// doubtful returns the groups whose failed discovery leaves the selection open.
-func (s selectors) doubtful(sel *selection) []string {
+// undecidedGroups returns the groups whose failed discovery leaves the selection open.
+func (s selectors) undecidedGroups(sel *selection) []string {
 	var groups []string
 	for group := range sel.failed {
 		open := len(sel.unmatched) > 0 ||

@@ -16,11 +16,11 @@ import (
 const (
 	firstPause   = 50 * time.Millisecond // between two rounds; it doubles
 	longestPause = time.Second
-	catchUpEach  = 64 // up to this number, candidates are caught up one by one
+	catchUpEach  = 64 // up to this number, the bus is read for each candidate; above, to its end
 	explained    = 20 // maximum of problems that explain adds fields to
 )
 
-// settle looks at the candidates in rounds, until it is known of each whether it is wrong.
+// settle looks at the candidates in rounds, until each of them is known to be right or wrong.
 func (v *verification) settle(ctx context.Context) error {
 	for pause := firstPause; len(v.candidates) > 0; pause = min(2*pause, longestPause) {
 		v.log.Debug("waiting for events in flight", "objects", len(v.candidates))
@@ -53,7 +53,7 @@ func (v *verification) round(ctx context.Context) error {
 	if err := v.catchUp(ctx); err != nil {
 		return err
 	}
-	glimpses := map[event.Key]*glimpse{}
+	observations := map[event.Key]*observation{}
 	again := map[schema.GroupResource][]event.Key{}
 	for k, bus := range v.follower.Looks(maps.Keys(v.candidates)) {
 		s, ok := first[k]
@@ -61,14 +61,14 @@ func (v *verification) round(ctx context.Context) error {
 			delete(v.candidates, k)
 			continue
 		}
-		g := &glimpse{first: s, cluster: s, bus: bus.Event, recent: bus.Recent, lastDeleted: bus.LastDeleted, point: v.pointOf(k, bus.Point)}
-		glimpses[k] = g
+		o := &observation{first: s, cluster: s, bus: bus.Event, recent: bus.Recent, lastDeleted: bus.LastDeleted, point: v.pointOf(k, bus.Point)}
+		observations[k] = o
 		if r, _, ok := v.resourceOf(k.GroupResource()); ok {
-			_, served := v.selection.as(r, g.bus)
-			g.unread = !served
+			_, served := v.selection.as(r, o.bus)
+			o.unread = !served
 		}
-		// What the bus deleted may be gone since the first look.
-		if isAhead(g.bus, s) || g.point.Version != "" && s.present && !g.bus.Live() {
+		// An object that is deleted on the bus may have been deleted since the first look.
+		if isAhead(o.bus, s) || o.point.Version != "" && s.present && !o.bus.Live() {
 			again[k.GroupResource()] = append(again[k.GroupResource()], k)
 		}
 	}
@@ -77,23 +77,23 @@ func (v *verification) round(ctx context.Context) error {
 		return err
 	}
 	for k, s := range second {
-		glimpses[k].cluster = s
+		observations[k].cluster = s
 	}
-	if err := v.leaveOutDeselected(ctx, glimpses); err != nil {
+	if err := v.leaveOutDeselected(ctx, observations); err != nil {
 		return err
 	}
-	if err := v.lookBack(ctx, glimpses); err != nil {
+	if err := v.lookBack(ctx, observations); err != nil {
 		return err
 	}
-	v.judge(glimpses)
+	v.judge(observations)
 	return nil
 }
 
-func (v *verification) judge(glimpses map[event.Key]*glimpse) {
+func (v *verification) judge(observations map[event.Key]*observation) {
 	now := time.Now()
-	for k, g := range glimpses {
+	for k, o := range observations {
 		c := v.candidates[k]
-		switch c.judge(*g, now, v.opts.Settle) {
+		switch c.judge(*o, now, v.opts.Settle) {
 		case undecided:
 			continue
 		case inMotion:
@@ -101,7 +101,7 @@ func (v *verification) judge(glimpses map[event.Key]*glimpse) {
 		case wrong:
 			v.report.Problems = append(v.report.Problems, c.problem(k))
 		case fine:
-			if g.unread && g.cluster.present {
+			if o.unread && o.cluster.present {
 				v.report.OtherVersion++
 			}
 		}
@@ -113,15 +113,15 @@ func (v *verification) judge(glimpses map[event.Key]*glimpse) {
 	}
 }
 
-// leaveOutDeselected drops the candidates that exist in the cluster, but that the label and field
-// selectors no longer select. They are out of scope.
-func (v *verification) leaveOutDeselected(ctx context.Context, glimpses map[event.Key]*glimpse) error {
+// leaveOutDeselected drops the candidates that exist in the cluster but no longer match the label
+// and field selectors. They are out of scope.
+func (v *verification) leaveOutDeselected(ctx context.Context, observations map[event.Key]*observation) error {
 	if !v.cluster.selects() || v.opts.TellDeselected {
 		return nil
 	}
 	gone := map[schema.GroupResource][]event.Key{}
-	for k, g := range glimpses {
-		if !g.cluster.present && g.bus.Live() && v.covers(k) {
+	for k, o := range observations {
+		if !o.cluster.present && o.bus.Live() && v.covers(k) {
 			gone[k.GroupResource()] = append(gone[k.GroupResource()], k)
 		}
 	}
@@ -130,10 +130,10 @@ func (v *verification) leaveOutDeselected(ctx context.Context, glimpses map[even
 		return err
 	}
 	for k, s := range found {
-		if s.present && s.uid == glimpses[k].bus.UID {
+		if s.present && s.uid == observations[k].bus.UID {
 			v.report.OutOfScope++
 			delete(v.candidates, k)
-			delete(glimpses, k)
+			delete(observations, k)
 			v.follower.Unwatch(k)
 		}
 	}
@@ -189,7 +189,7 @@ func (v *verification) lookAt(ctx context.Context, gr schema.GroupResource, keys
 	}
 	absent := map[event.Key]sighting{}
 	for _, k := range keys {
-		if !v.selection.served[gr] || v.mustGo(k) {
+		if !v.selection.served[gr] || v.mustDeselect(k) {
 			absent[k] = sighting{}
 		}
 	}

@@ -59,13 +59,13 @@ type verification struct {
 	log       *slog.Logger
 
 	selection  *selection
-	listings   uint32                          // number of lists so far; each marks the objects that it has
+	listings   uint32                          // number of lists so far; each marks the objects that it returns
 	listed     map[schema.GroupResource]uint32 // the last list of each resource
 	candidates map[event.Key]*candidate
 	unlisted   map[string]string // resource to reason
 	followed   map[schema.GroupResource]*followedSet
 	atPoints   map[schema.GroupResource]bool // resources whose differences are judged at consistency points
-	settled    map[schema.GroupResource]int  // objects that were looked at again, until they agreed or the settle time was over
+	settled    map[schema.GroupResource]int  // objects that were read again, until both sides agreed or the settle time was over
 	report     report.Report
 }
 
@@ -94,7 +94,8 @@ func (v *verification) run(ctx context.Context) (report.Report, error) {
 }
 
 // compareClaim returns an error if the claim on the bus names another cluster as the owner of the
-// name: there is nothing to compare then. It does nothing if the cluster's UID can't be read.
+// name, because then there is nothing to compare. It does nothing if the cluster's UID can't be
+// read.
 func (v *verification) compareClaim(ctx context.Context) error {
 	uid, err := v.cluster.name(ctx)
 	if claim := v.follower.Claim(); err == nil && claim != "" && claim != uid {
@@ -114,13 +115,13 @@ func (v *verification) selectResources(ctx context.Context) error {
 		return err
 	}
 	v.selection = s
-	for _, group := range v.selectors.doubtful(s) {
+	for _, group := range v.selectors.undecidedGroups(s) {
 		v.unlisted["*."+group] = fmt.Sprintf("discovery: %v", s.failed[group])
 	}
 	return v.lookAtScope(ctx)
 }
 
-// lookAtScope reads what else decides the selection: the labels of namespaces, and references.
+// lookAtScope reads what else the selection depends on: the labels of namespaces, and references.
 func (v *verification) lookAtScope(ctx context.Context) error {
 	if err := v.cluster.lookAtNamespaces(ctx); err != nil {
 		return err
@@ -174,7 +175,7 @@ func (v *verification) compareAll(ctx context.Context) error {
 func (v *verification) compareResource(ctx context.Context, r resource) (report.Resource, error) {
 	found := report.Resource{Resource: r.GroupResource().String(), Version: r.Version}
 	unread := 0
-	point := v.follower.Point(r.GroupResource()) // before the list, which then isn't earlier
+	point := v.follower.Point(r.GroupResource()) // before the list, so that the list isn't earlier
 	begin := func() { v.listings++; found.Objects, unread = 0, 0 }
 	_, filtered, _ := v.resourceOf(r.GroupResource())
 	version, err := v.cluster.listAll(ctx, r, view{selected: filtered}, begin, func(i item) error {
@@ -216,11 +217,11 @@ func (v *verification) findExtra() {
 		listing, listed := v.listed[gr]
 		switch {
 		case listed:
-			if mark != listing && (v.covers(k) || v.mustGo(k)) {
+			if mark != listing && (v.covers(k) || v.mustDeselect(k)) {
 				v.suspect(k)
 			}
 		case v.selection.served[gr]: // not selected, or in unlisted
-			if _, _, ok := v.resourceOf(gr); !ok && v.mustGo(k) {
+			if _, _, ok := v.resourceOf(gr); !ok && v.mustDeselect(k) {
 				v.suspect(k)
 			}
 		case v.selection.failed[gr.Group] != nil:
@@ -233,7 +234,7 @@ func (v *verification) findExtra() {
 
 func (v *verification) suspect(k event.Key) {
 	if v.candidates[k] == nil {
-		v.candidates[k] = &candidate{returns: v.changes()}
+		v.candidates[k] = &candidate{returns: v.canReturn()}
 		v.follower.Watch(k)
 	}
 }
@@ -248,7 +249,7 @@ func (v *verification) finish() (report.Report, error) {
 	}
 	v.follower.Live(func(k event.Key, _ uint32) {
 		_, _, selected := v.resourceOf(k.GroupResource())
-		if v.selection.served[k.GroupResource()] && (!selected || !v.covers(k)) && !v.mustGo(k) {
+		if v.selection.served[k.GroupResource()] && (!selected || !v.covers(k)) && !v.mustDeselect(k) {
 			r.OutOfScope++
 		}
 	})
@@ -267,7 +268,7 @@ func (v *verification) finish() (report.Report, error) {
 	for i, u := range r.Unlisted {
 		reasons[i] = u.Reason
 	}
-	return *r, fmt.Errorf("not everything could be looked at: %s", strings.Join(reasons, "; "))
+	return *r, fmt.Errorf("not everything could be read: %s", strings.Join(reasons, "; "))
 }
 
 // keysOf returns the candidates by resource.

@@ -45,7 +45,7 @@ func TestAnEventInAnotherVersionOfTheAPI(t *testing.T) {
 		{"the bus's version is not served", "v1", "v1alpha1", "y", true, fine},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			g := glimpse{first: present("A 5 x"), bus: onBus("A 5 " + c.data), unread: c.unread}
+			g := observation{first: present("A 5 x"), bus: onBus("A 5 " + c.data), unread: c.unread}
 			g.first.api, g.bus.API = c.cluster, c.bus
 			g.cluster = g.first
 			var judged candidate

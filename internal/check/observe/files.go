@@ -18,8 +18,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/credential"
 )
 
-// Kubeconfig returns the validity of the credentials of a kubeconfig, by check. It must see the kubeconfig
-// before the token is taken out of it.
+// Kubeconfig returns the validity of the credentials of a kubeconfig, by check. Call it before the token is
+// removed from the kubeconfig.
 func Kubeconfig(rc *rest.Config) map[string][]check.Validity {
 	all := map[string][]check.Validity{}
 	const what = "the client certificate in the kubeconfig"

@@ -1,6 +1,6 @@
 // Package observe collects the facts of package check: from the API server, from files and from the
-// volume. It reads, asks which permissions there are, and changes nothing. A fact that cannot be had
-// is an error in the facts, so collecting them never fails as a whole.
+// volume. It reads and reviews permissions, and changes nothing. A fact that cannot be collected is
+// an error in the facts, so the collection as a whole never fails.
 package observe
 
 import (
@@ -107,7 +107,7 @@ func skewOf(date, sent, received time.Time) time.Duration {
 	return 0
 }
 
-// user asks who the user is. API servers before 1.28 do not tell.
+// user asks who the user is. API servers before 1.28 do not report it.
 func (c *Cluster) user(ctx context.Context, s *check.Server) error {
 	client, err := authenticationclient.NewForConfig(c.rest)
 	if err != nil {

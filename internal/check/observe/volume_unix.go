@@ -12,7 +12,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/check"
 )
 
-// DataDir observes a folder, or the one that it can be made in.
+// DataDir observes a folder. If the folder does not exist, it observes the nearest parent that does.
 func DataDir(path string) check.DataDir {
 	d := check.DataDir{Path: path, Free: -1}
 	at := path

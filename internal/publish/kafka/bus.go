@@ -194,9 +194,9 @@ func (b *Bus) reachesAny(s *session) bool {
 
 var errReached = errors.New("a broker responded")
 
-// errOtherMarker ends a session after a marker of another writer. Only the brokers know
-// whether there is another writer, because others than writers can store a marker: they
-// reject the next session if there is.
+// errOtherMarker ends a session after it finds the marker of another writer. Anyone with
+// access to the topic can store a marker, so only the brokers know whether there is another
+// writer: if there is, they reject the next session.
 var errOtherMarker = errors.New("the checkpoint topic has the marker of another writer")
 
 // findOtherWriter returns errOtherMarker if another writer may have taken over. The brokers

@@ -85,7 +85,7 @@ func (b *Bus) recordedClaim(ctx context.Context) (event.Claim, error) {
 	if last.Type != event.ClusterClaimed {
 		return event.Claim{}, nil
 	}
-	isLost, err := b.hasLostClaim(ctx, recordedAt{key, last})
+	isLost, err := b.hasLostClaim(ctx, keyedEntry{key, last})
 	if isLost || err != nil {
 		return event.Claim{}, err
 	}
@@ -94,7 +94,7 @@ func (b *Bus) recordedClaim(ctx context.Context) (event.Claim, error) {
 
 // hasLostClaim reports whether the event topic has lost a recorded claim. Compaction removes
 // a claim without a value, and then only its entry is left.
-func (b *Bus) hasLostClaim(ctx context.Context, c recordedAt) (bool, error) {
+func (b *Bus) hasLostClaim(ctx context.Context, c keyedEntry) (bool, error) {
 	var r broker.Record
 	var found bool
 	end := int64(0)

@@ -1,4 +1,5 @@
-// Package kafka publishes events to Kafka and records there what was acknowledged.
+// Package kafka publishes events to Kafka, and keeps a checkpoint of the acknowledged
+// events in a topic of its own.
 //
 // With [Options.Idempotent] it guarantees:
 //

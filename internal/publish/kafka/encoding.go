@@ -10,8 +10,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 )
 
-// encode returns the record of an event or a marker in an event topic. The sender replaces its
-// timestamp. A longer key would not be read again, see [event.MaxText].
+// encode returns the record of an event or a marker in an event topic. The sender replaces
+// its timestamp. encode rejects a key that readers would reject, see [event.MaxText].
 func (b *Bus) encode(m *event.Message) (r recordbatch.Record, err error) {
 	if m.Marker {
 		r, err = binding.EncodeControl(m)
@@ -19,7 +19,7 @@ func (b *Bus) encode(m *event.Message) (r recordbatch.Record, err error) {
 		r, err = binding.Encode(m, b.opts.ContentMode == Structured)
 	}
 	if err == nil && len(r.Key) > event.MaxText {
-		err = fmt.Errorf("%w: the partition key has %d bytes, the longest has %d", publish.ErrTooLarge, len(r.Key), event.MaxText)
+		err = fmt.Errorf("%w: the partition key has %d bytes, and the limit is %d", publish.ErrTooLarge, len(r.Key), event.MaxText)
 	}
 	return r, err
 }

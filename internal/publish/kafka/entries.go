@@ -11,16 +11,16 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// Anyone who can write to the checkpoint topic can add an entry of an object. A takeover
-// believes the last entry of an object in the partition that has its entries. A load doesn't
-// believe what others have written since: the session's index has the position of the last
-// event of every object. The load writes the right entry after the other one, or removes it
-// if the object has no event.
+// Anyone who can write to the checkpoint topic can add an entry for an object. A takeover
+// trusts the last entry of an object in the partition where the entries of the object
+// belong. A load does not trust entries that others have written since the takeover,
+// because the session's index has the position of every object's last event. After such an
+// entry, the load writes the right one again, or removes it if the object has no event.
 
-// doubts are the records of a partition of the checkpoint topic that may not describe the
-// last event of an object.
+// doubts are the records in one partition of the checkpoint topic that may not describe the
+// last event of their object.
 type doubts struct {
-	home   int              // the partition
+	home   int              // the partition of the checkpoint topic
 	unread []span           // what others have written to it
 	last   map[string]doubt // by partition key, if no other record of the key follows
 }
@@ -31,9 +31,9 @@ type doubt struct {
 	entry   entry
 }
 
-// takeForeign is takeUnread without the session's own records. While a batch is in flight,
-// which can be stored before the end, it leaves what follows the last known record to the
-// next load.
+// takeForeign is takeUnread for the records of other writers only. While a batch is in
+// flight, it leaves everything after the last known record to the next load, because the
+// batch can be stored there.
 func (s *sender) takeForeign(end int64) []span {
 	s.mu.Lock()
 	sending := !s.since.IsZero()
@@ -53,8 +53,9 @@ func (l *loading) isObject(key []byte) bool {
 	return err == nil
 }
 
-// isStray reports whether an entry is of an object that has no event, or whose last event is
-// recorded in another partition. A takeover can have believed an entry of another writer.
+// isStray reports whether an entry is for an object that has no event, or whose last event
+// is recorded in another partition. Another writer wrote such an entry, and a takeover can
+// have trusted it.
 func (l *loading) isStray(home int, key []byte, e entry) bool {
 	_, open := l.start[e.Topic] // the index has the objects of open topics
 	return open && e.Type == "" && !l.s.isHome(home, l.s.index.position(identify(key)))
@@ -65,8 +66,8 @@ func (s *session) isHome(home int, position uint64) bool {
 	return position != 0 && s.recorder.home(publish.Partition(position)) == home
 }
 
-// settle replaces the records in doubt. It reports whether it replaced all of them.
-func (l *loading) settle(ctx context.Context, d doubts) (bool, error) {
+// replaceAll replaces the records in doubt. It reports whether it replaced all of them.
+func (l *loading) replaceAll(ctx context.Context, d doubts) (bool, error) {
 	keys := slices.Collect(maps.Keys(d.last))
 	var left atomic.Int64
 	err := each(ctx, len(keys), func(ctx context.Context, i int) error {
@@ -79,9 +80,10 @@ func (l *loading) settle(ctx context.Context, d doubts) (bool, error) {
 	return left.Load() == 0, err
 }
 
-// replace writes the entry of an object's last event after a record, or removes the entry if
-// there is no event, or none that is recorded in this partition. It reports false if that has
-// to wait: for an event in flight, or for the answer to a foreign event.
+// replace writes the entry of an object's last event after a record in doubt. It removes
+// the entry instead if there is no event, or if the event is recorded in another partition.
+// It returns false if it has to wait for an event in flight, or for the answer to a foreign
+// event.
 func (l *loading) replace(ctx context.Context, home int, key string, d doubt) (bool, error) {
 	id := identify([]byte(key))
 	last := l.s.index.position(id)
@@ -98,11 +100,11 @@ func (l *loading) replace(ctx context.Context, home int, key string, d doubt) (b
 		if is.Topic == d.entry.Topic && is.Position() == d.entry.Position() && is.IsSameEvent(d.entry) {
 			return true, nil
 		}
-	case last != 0 && last == d.entry.Position() && !d.foreign: // the takeover believed it
+	case last != 0 && last == d.entry.Position() && !d.foreign: // the takeover trusted it
 		return true, l.take([]byte(key), d.entry)
 	}
 	if l.s.producer.ID < 0 {
-		return false, nil // nothing fences another writer, which can have recorded a later event
+		return false, nil // nothing fences another writer, and it can have recorded a later event
 	}
 	if _, _, ok := l.s.index.begin(id, last); !ok {
 		return false, nil
@@ -124,9 +126,10 @@ func (l *loading) replace(ctx context.Context, home int, key string, d doubt) (b
 	return true, nil
 }
 
-// recordAgain writes the entry of an object's last event, which the caller expected elsewhere.
-// The checkpoint topic can lack it: another writer has replaced it by a record in a batch that
-// no load reads, and compaction has removed it.
+// recordAgain writes the entry of an object's last event again, after the caller expected
+// another position. The checkpoint topic can lack the entry: another writer replaced it
+// with a record in a batch that no load can read, and compaction removed the replaced
+// record.
 func (s *session) recordAgain(key []byte, e entry) {
 	id := identify(key)
 	if s.producer.ID < 0 {

@@ -12,28 +12,29 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/binding"
 )
 
-// Anyone who can write to the checkpoint topic can replace or remove the entry of an object.
-// While a session lasts, a load writes the entry again. A takeover has only the topic. There, a
-// forwarder records the events of an object in the order of their offsets in the event topic, and
-// a tombstone after the last removal. So a state that is followed by a tombstone, or by an event
-// that isn't later, was erased: by another writer, by a forwarder that didn't find the event any
-// more, or in the place of an entry that another writer forged. The event topic tells.
+// Anyone who can write to the checkpoint topic can replace or remove the entry of an object. During a
+// session, each load writes the entry again. A takeover has only the topics.
+//
+// A forwarder records the events of an object in the order of their offsets in the event topic, and writes a
+// tombstone only after a removal. So the entry of an existing object was erased if a tombstone follows it, or
+// an entry of an event that isn't later. The cause is another writer, a forwarder that no longer found the
+// event, or a forwarder that removed a forged entry. The event topic shows which entries to restore.
 
-// part is what a partition of the checkpoint topic says, by partition key.
-type part struct {
+// checkpointPart is the content of one partition of the checkpoint topic, by partition key.
+type checkpointPart struct {
 	entries map[string]entry
-	erased  map[string]erased
+	erased  map[string]erasedEntry
 }
 
-// erased is the entry of an object's state. A record that can't be its successor follows it.
-type erased struct {
+// erasedEntry is the entry of an existing object, followed by a record that can't be its successor.
+type erasedEntry struct {
 	entry
 	by int64 // the offset of that record
 }
 
-// read takes the next record of the partition.
-func (p *part) read(offset int64, key string, e entry) {
-	state := erased{p.entries[key], offset}
+// read applies the next record of the partition.
+func (p *checkpointPart) read(offset int64, key string, e entry) {
+	state := erasedEntry{p.entries[key], offset}
 	if !isState(state.entry) {
 		state = p.erased[key]
 	}
@@ -49,22 +50,22 @@ func (p *part) read(offset int64, key string, e entry) {
 	}
 }
 
-// isState reports whether an entry is of an object that exists.
+// isState reports whether an entry describes an existing object.
 func isState(e entry) bool { return e != (entry{}) && e.Type == "" && !e.Deleted }
 
-// isErasedBy reports whether another entry of the object is not of a later event.
-func (e erased) isErasedBy(other entry) bool {
+// isErasedBy reports whether the next entry of the object does not describe a later event.
+func (e erasedEntry) isErasedBy(other entry) bool {
 	return other.Topic == e.Topic && other.Partition == e.Partition &&
 		(other.Offset < e.Offset || other.Offset == e.Offset && !other.IsSameEvent(e.entry))
 }
 
-// maxErased limits the events that a takeover reads to restore the entries of a topic. Another
-// writer can make any number of them necessary.
+// maxErased limits the events that a takeover reads to restore the entries of one topic, because another
+// writer can erase any number of entries.
 const maxErased = 10_000
 
-// erasedFrom returns the entries of a topic that were erased where they belong.
-func (s *session) erasedFrom(topic string, parts []*part) map[string]erased {
-	all := map[string]erased{}
+// erasedFrom returns the erased entries of a topic, from the partitions where they belong.
+func (s *session) erasedFrom(topic string, parts []*checkpointPart) map[string]erasedEntry {
+	all := map[string]erasedEntry{}
 	for home, part := range parts {
 		for key, e := range part.erased {
 			if e.Topic == topic && s.recorder.home(e.Partition) == home {
@@ -75,8 +76,7 @@ func (s *session) erasedFrom(topic string, parts []*part) map[string]erased {
 	return all
 }
 
-// recordedIn returns the recorded entry of a key in a partition of the topic, or the one that was
-// erased.
+// recordedIn returns the entry of a key in a partition of the topic, even if the entry was erased.
 func (a *recovery) recordedIn(p int, key string) entry {
 	e := a.entries[key]
 	if was, found := a.erased[key]; found {
@@ -88,10 +88,10 @@ func (a *recovery) recordedIn(p int, key string) entry {
 	return e
 }
 
-// restoreErased records the entries again that were erased although the topic holds their
-// events, and no later record of the object: in memory and in the checkpoint topic.
+// restoreErased records erased entries again, in memory and in the checkpoint topic. It restores an entry if
+// the event topic still has the event, and no later record of the object.
 func (s *session) restoreErased(ctx context.Context, a *recovery) error {
-	maps.DeleteFunc(a.erased, func(key string, e erased) bool {
+	maps.DeleteFunc(a.erased, func(key string, e erasedEntry) bool {
 		if !a.holds(e.entry) || binding.Partition([]byte(key), a.t.spread) != e.Partition {
 			return true
 		}
@@ -100,13 +100,13 @@ func (s *session) restoreErased(ctx context.Context, a *recovery) error {
 	})
 	keys := slices.Collect(maps.Keys(a.erased))
 	if len(keys) > maxErased {
-		s.b.log.Warn("another writer replaced too many entries of the checkpoint topic, looking up a part of them", "topic", a.t.name, "entries", len(keys), "looked_up", maxErased)
+		s.b.log.Warn("another writer replaced too many entries of the checkpoint topic, looking up only some of them", "topic", a.t.name, "entries", len(keys), "looked_up", maxErased)
 		keys = keys[:maxErased]
 	}
 	var mu sync.Mutex
 	return each(ctx, len(keys), func(ctx context.Context, i int) error {
 		e := a.erased[keys[i]]
-		_, is, err := s.b.holds(ctx, recordedAt{keys[i], e.entry})
+		_, is, err := s.b.holds(ctx, keyedEntry{keys[i], e.entry})
 		if err != nil || !is {
 			return err
 		}

@@ -152,7 +152,7 @@ func TestErased(t *testing.T) {
 		"erased again, the later one counts": {[]entry{state(2), tombstone, state(4), tombstone}, 4},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := &part{map[string]entry{}, map[string]erased{}}
+			p := &checkpointPart{map[string]entry{}, map[string]erasedEntry{}}
 			for offset, e := range c.records {
 				p.read(int64(offset), "k", e)
 			}

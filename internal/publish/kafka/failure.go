@@ -7,23 +7,23 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
 )
 
-// ErrMisconfigured is in the chain of errors that waiting does not cure.
+// ErrMisconfigured is in the chain of errors that a retry cannot fix.
 var ErrMisconfigured = broker.ErrMisconfigured
 
 // resultDenied is the only result that is specific to Kafka.
 const resultDenied publish.Result = "denied"
 
 var (
-	errTimeout = publish.Failure(publish.ResultTimeout, errors.New("no acknowledgement in time: it may or may not be stored"))
-	errWaited  = publish.Failure(publish.ResultTimeout, errors.New("not sent in time: earlier batches of the partition were not acknowledged"))
-	errBusy    = publish.Failure(publish.ResultBusy, errors.New("an earlier event of the object awaits its acknowledgement"))
-	errCrowded = publish.Failure(publish.ResultBusy, errors.New("the partition's in-flight limit is reached, or it is not acknowledging"))
-	errOpening = publish.Failure(publish.ResultNotReady, errors.New("the topic is being opened"))
-	errClosed  = publish.Failure(publish.ResultClosed, errStopped)
+	errTimeout       = publish.Failure(publish.ResultTimeout, errors.New("no acknowledgement in time: the message may be stored"))
+	errWaited        = publish.Failure(publish.ResultTimeout, errors.New("not sent in time: earlier batches of the partition were not acknowledged"))
+	errBusy          = publish.Failure(publish.ResultBusy, errors.New("an earlier event of the object awaits its acknowledgement"))
+	errPartitionBusy = publish.Failure(publish.ResultBusy, errors.New("the partition reached its in-flight limit, or does not acknowledge"))
+	errOpening       = publish.Failure(publish.ResultNotReady, errors.New("the topic is being opened"))
+	errClosed        = publish.Failure(publish.ResultClosed, errStopped)
 )
 
-// maybeStored is an error without [publish.ErrNotSent] in its chain. A record that was not
-// sent can be the reason why other records, which may be stored, fail.
+// maybeStored hides [publish.ErrNotSent] in the chain of an error. The error of a record
+// that was not sent can also fail other records, and those may be stored.
 type maybeStored struct{ error }
 
 // Is is part of [errors.Is].

@@ -17,21 +17,23 @@ import (
 
 // Kafka has no compare-and-set, so anyone who can write to an event topic can append a
 // record with the key of an object. A session knows the offsets that it has written. Each
-// load reads the others, in which other clusters may have written too. A record there with
-// the key of an object is foreign, and the last event of the object if the session has not
-// written one since.
+// load reads the other offsets, where other clusters may have written too. A record there
+// with the key of one of the cluster's objects is foreign. It is the last event of the
+// object unless the session has written one since. The forwarder answers a foreign record:
+// it publishes the state of the object again.
 //
-// A takeover believes the events that it finds. An invalid record after the last event of an
-// object is foreign: compaction removes the event before it.
+// A takeover trusts the valid events that it finds. An invalid record after the last event
+// of an object is foreign, because compaction removes the event before it.
 //
-// Before a session records an event after another writer's record, the entry of its marker
-// gets the offset of that record, so that the next takeover reads it if no load does.
+// Before a session records an event that follows another writer's record, it stores the
+// offset of that record in the entry of its marker. So the next takeover reads the record
+// even if no load does.
 
-// span is a range of offsets, without the last.
+// span is a range of offsets. to is exclusive.
 type span struct{ from, to int64 }
 
-// maxSpans bounds the remembered ranges of a partition. Adjacent ones are then merged with
-// what is between them; the index tells which of those records are foreign.
+// maxSpans bounds the remembered ranges of a partition. Beyond it, the last range grows to
+// include the records in between; the index tells which of these are foreign.
 const maxSpans = 1 << 14
 
 // wrote records that the sender has stored records at these offsets. The caller holds mu.
@@ -61,31 +63,31 @@ func contains(spans []span, offset int64) bool {
 	return found
 }
 
-// recordUnread records where the unread offsets begin, unless the recorded marker has an
-// earlier offset. The caller holds mu.
+// recordUnread stores the first unread offset in the entry of the marker, unless the entry
+// already has an offset. The caller holds mu.
 func (s *sender) recordUnread() {
-	if s.behind == 0 && len(s.unread) > 0 && s.remark != nil {
-		s.behind = s.unread[0].from
-		s.remark(s.behind)
+	if s.markedUnread == 0 && len(s.unread) > 0 && s.recordMarker != nil {
+		s.markedUnread = s.unread[0].from
+		s.recordMarker(s.markedUnread)
 	}
 }
 
-// recordRead records where the unread offsets begin after a load, given the first offset of
-// an unanswered record, 0 for none.
+// recordRead stores the first unread offset in the entry of the marker after a load.
+// unanswered is the first offset of an unanswered foreign record, 0 for none.
 func (s *sender) recordRead(unanswered int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	behind := unanswered
+	unread := unanswered
 	if len(s.unread) > 0 {
-		behind = lower(behind, s.unread[0].from)
+		unread = lower(unread, s.unread[0].from)
 	}
-	if behind != s.behind {
-		s.behind = behind
-		s.remark(behind)
+	if unread != s.markedUnread {
+		s.markedUnread = unread
+		s.recordMarker(unread)
 	}
 }
 
-// lower returns the lower one of two offsets, of which 0 is none.
+// lower returns the lower of two offsets. 0 means none.
 func lower(a, b int64) int64 {
 	if a == 0 || b == 0 {
 		return a + b
@@ -93,8 +95,8 @@ func lower(a, b int64) int64 {
 	return min(a, b)
 }
 
-// takeUnread returns the offsets up to an end that others have written, once. Some of them
-// can be of batches in flight.
+// takeUnread returns, once, the offsets below end that others have written. Some of them
+// can belong to batches in flight.
 func (s *sender) takeUnread(end int64) []span {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,7 +124,7 @@ type foreignRecords struct {
 }
 
 type foreignRecord struct {
-	entry     entry // has nothing but the place, or is Foreign, unless the record is an event
+	entry     entry // has only the place, unless the record is an event or the entry is Foreign
 	tombstone bool
 }
 
@@ -135,9 +137,9 @@ func (f *foreignRecords) add(found map[string]foreignRecord) {
 	maps.Copy(f.last, found)
 }
 
-// unanswered returns the records that are the last of their keys, and forgets those that
-// are not. It skips keys with an event in flight. The records are in the partitions of their
-// keys. A takeover can have believed one in another partition.
+// unanswered returns the records that are still the last of their keys, and drops the
+// others. It skips keys with an event in flight. Each record is in the partition of its
+// key, but a takeover can have trusted a record in another partition.
 func (f *foreignRecords) unanswered(x *index) map[string]entry {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -172,8 +174,8 @@ func (f *foreignRecords) first() map[string]map[int]int64 {
 	return first
 }
 
-// readForeign finds the records that others have written to the event topics since the last
-// call, and yields those that are the last of an object.
+// readForeign reads what others have written to the event topics since the last call. It
+// yields each foreign record that is the last of its object.
 func (l *loading) readForeign(ctx context.Context) error {
 	places := placesIn(l.s.opened())
 	err := each(ctx, len(places), func(ctx context.Context, i int) error {
@@ -218,13 +220,13 @@ func (b *Bus) findForeign(ctx context.Context, at place, unread []span) (map[str
 			b.entryOf(r, at.t.name, at.p) // reports it
 			return nil
 		case binding.Partition(r.Key, at.t.spread) != at.p:
-			b.log.Warn("record of another writer is in a partition that has no events of its object", "topic", at.t.name, "partition", at.p, "offset", r.Offset)
+			b.log.Warn("ignoring a record of another writer in a partition that has no events of its object", "topic", at.t.name, "partition", at.p, "offset", r.Offset)
 			return nil
 		}
 		if _, _, err := event.ParsePartitionKey(string(r.Key)); err != nil {
-			return nil //nolint:nilerror // not an object's
+			return nil //nolint:nilerror // not the key of an object
 		}
-		at.t.senders[at.p].notBefore(r.Time) // the answer is later
+		at.t.senders[at.p].notBefore(r.Time) // the answer gets a later timestamp
 		f := foreignRecord{tombstone: r.Value == nil}
 		if e, ok := b.entryOf(r, at.t.name, at.p); ok && e.Type == "" && !f.tombstone {
 			f.entry = e
@@ -236,8 +238,8 @@ func (b *Bus) findForeign(ctx context.Context, at place, unread []span) (map[str
 	return found, err
 }
 
-// yieldForeign yields the foreign records that are the last of their objects, after their
-// entries in the checkpoint topic.
+// yieldForeign yields the foreign records that are the last of their objects. The entries
+// in the checkpoint topic were yielded before, so the foreign records count.
 func (l *loading) yieldForeign() error {
 	for key, e := range l.b.foreign.unanswered(l.s.index) {
 		if err := l.take([]byte(key), e); err != nil {

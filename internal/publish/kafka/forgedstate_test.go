@@ -91,7 +91,7 @@ func TestForgedEntryBeforeTheFirstStart(t *testing.T) {
 		"entries": func(h *hostile, _ int, k event.Key) { h.forge(0, k, h.entryAt(position(0, 0), false)) },
 		"state":   func(h *hostile, _ int, _ event.Key) { h.forgeState(0, h.opts.Topic, 1, 1) },
 		"few records": func(h *hostile, n int, k event.Key) {
-			if n < fewPlaced {
+			if n < maxMisplaced {
 				h.event(0, k, event.Created, "forged")
 			}
 		},
@@ -108,7 +108,7 @@ func TestForgedEntryBeforeTheFirstStart(t *testing.T) {
 				}
 			}
 			h := newHostile(t, w.opts)
-			for n := range 3 * fewPlaced {
+			for n := range 3 * maxMisplaced {
 				forge(h, n, w.messageIn(1, fmt.Sprint("invented-", n)).Key)
 			}
 			b := w.open()
@@ -123,15 +123,15 @@ func TestForgedEntryBeforeTheFirstStart(t *testing.T) {
 
 // TestSpreadOf: the recorded number counts unless most things are where another one puts them.
 func TestSpreadOf(t *testing.T) {
-	over := func(n int, numbers ...int) (all []placed) {
+	over := func(n int, numbers ...int) (all []placement) {
 		for _, number := range numbers {
-			all = append(all, placed{number, number % n})
+			all = append(all, placement{number, number % n})
 		}
 		return all
 	}
 	for name, c := range map[string]struct {
 		recorded, partitions int
-		all                  []placed
+		all                  []placement
 		want                 int
 	}{
 		"nothing is there":                      {3, 5, nil, 3},
@@ -143,7 +143,7 @@ func TestSpreadOf(t *testing.T) {
 		"few are elsewhere, none is recorded":   {0, 3, over(2, 7, 9, 11), 3},
 		"the recorded one is too low":           {1, 5, over(3, 7, 8, 10), 3},
 		"the recorded one is too high":          {5, 5, over(3, 7, 8, 10), 3},
-		"one thing is elsewhere":                {3, 5, append(over(3, 7, 8, 10), placed{7, 2}), 3},
+		"one thing is elsewhere":                {3, 5, append(over(3, 7, 8, 10), placement{7, 2}), 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := spreadOf(c.recorded, c.partitions, c.all); got != c.want {

@@ -10,8 +10,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
 )
 
-// Inspection is what the brokers say about the topics of a forwarder. Nothing was written to find it
-// out.
+// Inspection is what the brokers report about the topics of a forwarder. [Inspect] collects it without
+// writing.
 type Inspection struct {
 	Brokers    int
 	Topics     []TopicInspection // of events, one or one for each resource
@@ -29,7 +29,7 @@ type Writer struct {
 	Since string // when it took over, as an attribute time
 }
 
-// TopicInspection is what the brokers say about one topic. Err is why they could not be asked.
+// TopicInspection is what the brokers report about one topic. Err is why they could not be asked.
 type TopicInspection struct {
 	Name string
 	broker.Inspection
@@ -38,9 +38,9 @@ type TopicInspection struct {
 	Grant string
 }
 
-// Inspect looks at the topics of the forwarder, and writes nothing. With a topic per resource, it looks
-// at those of the given resources. An error means that the brokers could not be asked; with
-// [ErrMisconfigured] in its chain a retry cannot fix it.
+// Inspect reads the state of the forwarder's topics. It writes nothing. With a topic per resource, it
+// inspects the topics of the given resources. An error means that the brokers could not be asked. A retry
+// cannot fix an error with [ErrMisconfigured] in its chain.
 func Inspect(ctx context.Context, o Options, resources []schema.GroupResource) (Inspection, error) {
 	var none Inspection
 	o, err := o.withDefaults()
@@ -51,7 +51,7 @@ func Inspect(ctx context.Context, o Options, resources []schema.GroupResource) (
 	if err != nil {
 		return none, err
 	}
-	defer client.Close() //nolint:errcheck // it has no error
+	defer client.Close() //nolint:errcheck // always nil
 	b := &Bus{opts: o, client: client, log: o.Logger, parser: record.NewParser(o.Cluster, o.CheckpointTopic)}
 	var i Inspection
 	if i.Brokers, err = client.Brokers(ctx); err != nil {
@@ -63,7 +63,7 @@ func Inspect(ctx context.Context, o Options, resources []schema.GroupResource) (
 	i.Checkpoint = b.inspect(ctx, o.CheckpointTopic)
 	if i.Checkpoint.Err == nil && !i.Checkpoint.Missing {
 		i.Claim, i.ClaimErr = b.recordedClaim(ctx)
-		i.Writer, _ = b.lastWriter(ctx) // which a reader of events may not be allowed to see
+		i.Writer, _ = b.lastWriter(ctx) // unknown without permission to read the checkpoint topic
 	}
 	return i, nil
 }

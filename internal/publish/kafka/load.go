@@ -61,7 +61,7 @@ type loading struct {
 func (l *loading) run(ctx context.Context) error {
 	l.b.opts.Reading.Begin()
 	defer l.b.opts.Reading.End()
-	ctx, release := l.s.bound(ctx) // a session that ends would leave it waiting
+	ctx, release := l.s.bound(ctx) // otherwise the load would wait for a session that has ended
 	defer release()
 	if err := l.check(ctx); err != nil {
 		return err
@@ -83,11 +83,11 @@ func (l *loading) run(ctx context.Context) error {
 		err = l.readForeign(ctx)
 	}
 	for _, d := range parts {
-		settled := false
+		replaced := false
 		if err == nil {
-			settled, err = l.settle(ctx, d)
+			replaced, err = l.replaceAll(ctx, d)
 		}
-		if !settled {
+		if !replaced {
 			senders[d.home].putBack(d.unread)
 		}
 	}
@@ -103,8 +103,8 @@ func (l *loading) run(ctx context.Context) error {
 	return nil
 }
 
-// readEntries takes the entries of a partition of the checkpoint topic, but for those in
-// doubt.
+// readEntries yields the entries in a partition of the checkpoint topic, except those in
+// doubt, which it adds to d.
 func (l *loading) readEntries(ctx context.Context, d doubts, until int64) error {
 	err := l.b.readCounted(ctx, l.b.opts.Reading, l.b.opts.CheckpointTopic, d.home, 0, until, func(r broker.Record) error {
 		c := l.b.checkpoint(r, d.home)
@@ -161,11 +161,14 @@ func (l *loading) check(ctx context.Context) error {
 }
 
 // compare checks that a partition still holds the last record that the session wrote to it,
-// and the session's marker. It needs both. If the log was recreated, the record may have
-// been written since. If the log lost its end, the marker may come before the loss.
+// and the session's marker. One of them is not enough. If the log was recreated, the
+// session may have written the record to the new log. If the log lost its end, the marker
+// may come before the loss.
+//
 // Compaction removes the record only if it has no value, or if the sender has stored more
-// records since. It removes the marker, which has no value, after delete.retention.ms. That is
-// rarely shorter than a session. Then the next session writes another marker.
+// records since. It removes the marker, which has no value, after delete.retention.ms,
+// which is rarely shorter than a session. Then the session is renewed, and the next one
+// writes another marker.
 func (l *loading) compare(ctx context.Context, at place, last lastStored) error {
 	topic, p, sender := at.t.name, at.p, at.t.senders[at.p]
 	start, end, offset := l.start[topic][p], l.end[topic][p], last.next-1
@@ -177,7 +180,7 @@ func (l *loading) compare(ctx context.Context, at place, last lastStored) error 
 	}
 	r, found, err := l.b.readOne(ctx, topic, p, offset)
 	isLast := found && fingerprint(r.Key, r.Value, r.Headers) == last.print
-	marker := recordedAt{l.s.markerKey(topic, p), at.t.markers[p]}
+	marker := keyedEntry{l.s.markerKey(topic, p), at.t.markers[p]}
 	switch {
 	case err != nil:
 		return err

@@ -149,7 +149,7 @@ func TestWhatIsNotLostIsNotReadAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first := recordedAt{s.markerKey(w.opts.Topic, 0), s.topics[w.opts.Topic].markers[0]}
+	first := keyedEntry{s.markerKey(w.opts.Topic, 0), s.topics[w.opts.Topic].markers[0]}
 	crash(b)
 	other := newWriters(t, 1)
 	other.opts.Topic, other.opts.CheckpointTopic = w.opts.Topic, other.opts.Cluster+".checkpoint"

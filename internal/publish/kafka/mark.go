@@ -33,8 +33,8 @@ func each(ctx context.Context, n int, do func(ctx context.Context, i int) error)
 	return all.Wait()
 }
 
-// mark writes the session's marker to every partition of the topics and sets their markers.
-// It blocks until all markers are stored.
+// mark writes the session's marker to every partition of the topics, and stores the entries
+// of the markers in the topics. It blocks until all markers are stored.
 func (s *session) mark(ctx context.Context, topics ...*topic) error {
 	places := placesIn(topics)
 	return each(ctx, len(places), func(ctx context.Context, i int) (err error) {
@@ -71,7 +71,7 @@ func (s *session) markOne(ctx context.Context, l *sender) (entry, error) {
 		return entry{}, err
 	}
 	encode := s.b.encode
-	if l.topic == s.b.opts.CheckpointTopic { // no table: compaction must keep the marker
+	if l.topic == s.b.opts.CheckpointTopic { // nobody reads it as a table, and compaction must keep the marker
 		encode = func(m *event.Message) (recordbatch.Record, error) { return binding.Encode(m, false) }
 	}
 	record, err := encode(m)

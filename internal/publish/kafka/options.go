@@ -63,12 +63,12 @@ type Options struct {
 	AckTimeout  time.Duration // after it a publish fails with an unknown outcome; the default is 10 s
 	MaxInFlight int           // in messages; the default is 2048
 	BatchBytes  int           // size of a batch before compression; the default is 1 MiB
-	// MaxBytesInFlight is the number of bytes that the caller of Publish has in flight at
-	// most. Each partition gets a share of it. The default is 16 MiB.
+	// MaxBytesInFlight is the maximum number of bytes that the caller of Publish has in
+	// flight. Each partition gets a share of it. The default is 16 MiB.
 	MaxBytesInFlight int
 
-	// Takeover counts the records that a takeover reads, and Reading those of [Bus.Load]; nil
-	// for none.
+	// Takeover counts the records that a takeover reads, and Reading those that [Bus.Load] reads.
+	// Both may be nil.
 	Takeover, Reading *longwork.Counter
 
 	// Invalid, if set, gets the records that are not valid Kuberelay events.

@@ -11,9 +11,9 @@ import (
 )
 
 // publishPoint appends a consistency point to every partition of its topic, which must be
-// open. In each, it follows the events that are acknowledged. Its position is that in
-// partition 0. It sends nothing if a partition has stalled. A point that fails can be stored
-// in some of the partitions.
+// open. In each partition, the point follows all acknowledged events. The position of the
+// point is its position in partition 0. If a partition has stalled, publishPoint sends
+// nothing. A point that fails may be stored in some partitions.
 func (b *Bus) publishPoint(m *event.Message, done func(position uint64, err error)) {
 	record, err := b.encode(m)
 	if err != nil {
@@ -79,7 +79,7 @@ func (b *Bus) sendersOf(m *event.Message) ([]*sender, error) {
 	now := time.Now()
 	for _, s := range t.senders {
 		if s.isStalled(now) {
-			return nil, errCrowded
+			return nil, errPartitionBusy
 		}
 	}
 	return t.senders, nil

@@ -115,7 +115,7 @@ func (b *Bus) start(f *flight) {
 	f.sender = f.t.senders[binding.Partition(f.record.Key, f.t.spread)]
 	size := max(1, len(f.record.Value))
 	if !f.sender.admit(size, s.share(), time.Now()) {
-		b.finish(f, 0, notSent(errCrowded))
+		b.finish(f, 0, notSent(errPartitionBusy))
 		return
 	}
 	f.size = size
@@ -184,8 +184,8 @@ func (b *Bus) answered(f *flight, offset int64, err error) {
 	b.finish(f, at, nil)
 }
 
-// resolve completes a message whose object has another last event than expected: an earlier
-// attempt of the message, or another event.
+// resolve completes a message that does not expect the object's last event. That event can
+// be an earlier attempt of the message.
 func (b *Bus) resolve(f *flight, last uint64) {
 	conflict := &publish.ConflictError{Key: f.m.Key}
 	if last == 0 {
@@ -254,7 +254,7 @@ func (b *Bus) sweepOften() {
 // sweep completes messages that timed out. A message in a batch may still be stored: the
 // sender keeps sending the batch, and no other event of the object is sent before the batch
 // is acknowledged. Messages that wait behind a stalled batch fail at once, because they
-// would keep messages of other partitions from being in flight.
+// would use up the in-flight limit that other partitions need.
 func (b *Bus) sweep(now time.Time) {
 	for _, f := range b.flights.list() {
 		late := now.After(f.deadline)

@@ -50,8 +50,8 @@ func (b *Bus) At(ctx context.Context, k event.Key, position uint64) (publish.Sto
 	return stored, nil
 }
 
-// LastMarker returns the type and ID of the last snapshot marker of a resource, "" for none. One
-// of an earlier release is a row in tables, so it is none: the next one replaces it.
+// LastMarker returns the type and ID of the last snapshot marker of a resource, "" for none. It ignores a
+// marker of an earlier release, which is a row in tables, so that the next marker replaces it.
 func (b *Bus) LastMarker(_ context.Context, gr schema.GroupResource) (t event.Type, id string, err error) {
 	s, err := b.current()
 	if s == nil {
@@ -69,9 +69,9 @@ func (b *Bus) LastMarker(_ context.Context, gr schema.GroupResource) (t event.Ty
 // off, Purge first writes one to a compacted topic. It can be repeated. It takes at most
 // [Options.AckTimeout]; a tombstone that is not acknowledged by then can be stored later.
 //
-// Purge keeps the newest event that the session recorded of a partition, and returns
-// [event.ErrNewest]. Only its entry shows the next writer that the log must reach at least
-// that far. Below that event, the session's marker does.
+// Purge keeps the newest event that the session recorded in a partition, and returns [event.ErrNewest]. Only
+// the entry of that event shows the next writer that the log must reach at least that far. For earlier
+// events, the session's marker shows it.
 func (b *Bus) Purge(ctx context.Context, k event.Key, upTo uint64) error {
 	s, err := b.current()
 	if s == nil {
@@ -93,7 +93,7 @@ func (b *Bus) Purge(ctx context.Context, k event.Key, upTo uint64) error {
 	}
 	if t.senders[partition].isStalled(time.Now()) { // do not delay the purges that follow
 		s.index.end(id, 0)
-		return fmt.Errorf("purge %s: %w", k, errCrowded)
+		return fmt.Errorf("purge %s: %w", k, errPartitionBusy)
 	}
 	if b.opts.Tombstones || b.opts.CleanupPolicy != "compact" {
 		s.recorder.forget(key, partition)

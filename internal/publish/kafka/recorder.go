@@ -30,12 +30,12 @@ type recorder struct {
 	fail    func(error) // ends the session
 
 	mu      sync.Mutex
-	counts  []recorded    // by sender
-	changed chan struct{} // closed when a record is stored; nil while nobody waits
+	counts  []recordCounts // by sender
+	changed chan struct{}  // closed when a record is stored; nil while nobody waits
 }
 
-// recorded counts the records of one sender. They are stored in the order of add.
-type recorded struct{ added, stored int }
+// recordCounts has the numbers of records of one sender. They are stored in the order of add.
+type recordCounts struct{ added, stored int }
 
 // put records an event.
 func (r *recorder) put(key []byte, e entry) {

@@ -54,7 +54,7 @@ func (b *Bus) refuse(r broker.Refused) {
 	b.invalid(r.Topic, r.Partition, r.First, event.Invalid(reason, fmt.Errorf("the batch up to offset %d: %w", r.Last, r.Err)))
 }
 
-// invalid reports a record that no forwarder writes. The caller goes on without it.
+// invalid reports a record that no forwarder writes. The caller continues without it.
 func (b *Bus) invalid(topic string, partition int, offset int64, err error) {
 	b.opts.Invalid.Report(topic, publish.PositionOf(partition, offset), err, "topic", topic, "partition", partition, "offset", offset)
 }
@@ -71,8 +71,9 @@ func (b *Bus) entryOf(r broker.Record, topic string, partition int) (e entry, ok
 	return e, true
 }
 
-// eventAt returns the entry of an object's event at a position, also if compaction removed a
-// delete there before its tombstone. It returns the zero value if there is no valid event.
+// eventAt returns the entry of an object's event at a position. If compaction removed a
+// delete there, it returns the entry from the delete's tombstone. It returns the zero value
+// if there is no valid event.
 func (b *Bus) eventAt(ctx context.Context, topic, key string, position uint64) (entry, error) {
 	p := publish.Partition(position)
 	r, found, err := b.readOne(ctx, topic, p, publish.Offset(position))
@@ -88,8 +89,8 @@ func (b *Bus) eventAt(ctx context.Context, topic, key string, position uint64) (
 	return entry{}, nil
 }
 
-// removedAt returns the entry of a delete that compaction removed before its tombstone, the
-// zero value if there is no such tombstone.
+// removedAt returns the entry of a delete that compaction removed, from the tombstone that
+// is left. It returns the zero value if there is no such tombstone.
 func (b *Bus) removedAt(ctx context.Context, topic, key string, position uint64) (entry, error) {
 	p := publish.Partition(position)
 	r, found, err := b.readOne(ctx, topic, p, publish.Offset(position)+1)

@@ -16,39 +16,39 @@ import (
 type recovery struct {
 	t     *topic
 	state topicState
-	// entries are the checkpoint entries of the topic by partition key. After
-	// recoverTopics, they are what the topic holds.
+	// entries has the checkpoint entries of the topic by partition key. recoverTopics
+	// replaces them with what the topic holds.
 	entries     map[string]entry
-	erased      map[string]erased // entries that were removed from the checkpoint topic, see restoreErased
-	lastMarkers []recordedAt      // markers of the previous writer, by partition; not in entries
-	highest     []recordedAt      // entries with the highest offset, by partition
-	start       []int64           // first offset of each partition
-	tails       []tail            // by partition
+	erased      map[string]erasedEntry // entries that were removed from the checkpoint topic, see restoreErased
+	lastMarkers []keyedEntry           // markers of the previous writer, by partition; not in entries
+	highest     []keyedEntry           // entries with the highest offset, by partition
+	start       []int64                // first offset of each partition
+	tails       []tail                 // by partition
 }
 
-// recordedAt is a checkpoint entry with its key. The key is "" for none.
-type recordedAt struct {
+// keyedEntry is a checkpoint entry with its key. The key is "" for none.
+type keyedEntry struct {
 	key string
 	entry
 }
 
 // at returns the offset, -1 for none.
-func (r recordedAt) at() int64 {
+func (r keyedEntry) at() int64 {
 	if r.key == "" {
 		return -1
 	}
 	return r.Offset
 }
 
-// tail is what a partition holds from an offset to the session's marker.
+// tail is the content of a partition from an offset to the session's marker.
 type tail struct {
 	trusted bool // the checkpoint entries of the partition are correct
-	last    map[string]stored
-	invalid map[string]entry // the places of records after the last valid one of their key
+	last    map[string]lastRecord
+	invalid map[string]entry // only the place: the last record of a key, if it is invalid
 }
 
-// stored is the last record of a key; its entry is zero if the key has no event any more.
-type stored struct {
+// lastRecord is the last record of a key; its entry is zero if the key has no event any more.
+type lastRecord struct {
 	offset int64
 	entry  entry
 }
@@ -96,7 +96,7 @@ func (s *session) measure(ctx context.Context, a *recovery) error {
 	if a.entries == nil {
 		a.entries = map[string]entry{}
 	}
-	a.start, a.lastMarkers, a.highest, a.tails = offsets.Start[:n], make([]recordedAt, n), make([]recordedAt, n), make([]tail, n)
+	a.start, a.lastMarkers, a.highest, a.tails = offsets.Start[:n], make([]keyedEntry, n), make([]keyedEntry, n), make([]tail, n)
 	for key, e := range a.entries {
 		if e.Partition < n {
 			a.t.senders[e.Partition].notBefore(time.Unix(e.Time+1, 0)) // its milliseconds are unknown
@@ -104,10 +104,10 @@ func (s *session) measure(ctx context.Context, a *recovery) error {
 		switch {
 		case e.Partition >= n:
 		case e.Type == event.WriterStarted:
-			a.lastMarkers[e.Partition] = recordedAt{key, e}
+			a.lastMarkers[e.Partition] = keyedEntry{key, e}
 			delete(a.entries, key)
 		case a.highest[e.Partition].at() < e.Offset:
-			a.highest[e.Partition] = recordedAt{key, e}
+			a.highest[e.Partition] = keyedEntry{key, e}
 		}
 	}
 	return nil
@@ -141,7 +141,7 @@ func (s *session) catchUp(ctx context.Context, a *recovery, p int) (tail, error)
 }
 
 // follows reports whether the tail has a later record of the key.
-func (c tail) follows(r recordedAt) bool {
+func (c tail) follows(r keyedEntry) bool {
 	valid, isValid := c.last[r.key]
 	invalid, isInvalid := c.invalid[r.key]
 	return isValid && valid.offset > r.Offset || isInvalid && invalid.Offset > r.Offset
@@ -174,7 +174,7 @@ func (s *session) watermark(ctx context.Context, a *recovery, p int) (from int64
 		case err != nil, found && !is:
 			return 0, false, err
 		case is && top.at() < former.Offset:
-			return former.read(former.Offset + 1), false, nil
+			return former.readUpTo(former.Offset + 1), false, nil
 		}
 	}
 	if top.at() < a.start[p] {
@@ -184,12 +184,12 @@ func (s *session) watermark(ctx context.Context, a *recovery, p int) (from int64
 	if err != nil || found && !is {
 		return 0, false, err
 	}
-	return former.read(top.Offset + 1), !found, nil
+	return former.readUpTo(top.Offset + 1), !found, nil
 }
 
-// read returns the offset up to which the writer of a marker has read a partition, given the
+// readUpTo returns the offset up to which the writer of a marker has read a partition, given the
 // offset up to which it has recorded its own events.
-func (r recordedAt) read(recorded int64) int64 {
+func (r keyedEntry) readUpTo(recorded int64) int64 {
 	if r.Unread == 0 {
 		return recorded
 	}
@@ -198,13 +198,13 @@ func (r recordedAt) read(recorded int64) int64 {
 
 // holds reports whether the log has a record at the offset of an entry, and whether it is
 // the record of that entry.
-func (b *Bus) holds(ctx context.Context, of recordedAt) (found, is bool, err error) {
+func (b *Bus) holds(ctx context.Context, of keyedEntry) (found, is bool, err error) {
 	r, found, err := b.readOne(ctx, of.Topic, of.Partition, of.Offset)
 	return found, err == nil && found && b.isRecordOf(r, of), err
 }
 
 // isRecordOf reports whether a record is the one that an entry describes.
-func (b *Bus) isRecordOf(r broker.Record, of recordedAt) bool {
+func (b *Bus) isRecordOf(r broker.Record, of keyedEntry) bool {
 	if string(r.Key) != of.key {
 		return false
 	}
@@ -212,11 +212,12 @@ func (b *Bus) isRecordOf(r broker.Record, of recordedAt) bool {
 	return ok && e.IsSameEvent(of.entry)
 }
 
-// readLast reads a partition from an offset to the session's marker and returns the last
-// record of each key, and the invalid one after it. A tombstone right after the state of an
-// object is invalid too: a forwarder writes it after a removal.
+// readLast reads a partition from an offset to the session's marker. It returns the last
+// valid record of each key, and the invalid record after it, if any. A tombstone directly
+// after the state of an existing object is invalid too, because a forwarder writes a
+// tombstone only after a removal.
 func (s *session) readLast(ctx context.Context, a *recovery, p int, from int64) (tail, error) {
-	t, c := a.t, tail{last: map[string]stored{}, invalid: map[string]entry{}}
+	t, c := a.t, tail{last: map[string]lastRecord{}, invalid: map[string]entry{}}
 	err := s.b.readCounted(ctx, s.b.opts.Takeover, t.name, p, from, t.markers[p].Offset, func(r broker.Record) error {
 		if !s.b.parser.Owns(r.Key) {
 			return nil
@@ -231,7 +232,7 @@ func (s *session) readLast(ctx context.Context, a *recovery, p int, from int64) 
 		case !ok, e == (entry{}) && isState(before):
 			c.invalid[key] = entry{Partition: p, Offset: r.Offset, Time: r.Time.Unix()}
 		case e.Type != event.WriterStarted:
-			c.last[key] = stored{r.Offset, e}
+			c.last[key] = lastRecord{r.Offset, e}
 			delete(c.invalid, key)
 		}
 		return nil
@@ -239,9 +240,10 @@ func (s *session) readLast(ctx context.Context, a *recovery, p int, from int64) 
 	return c, err
 }
 
-// addForeign adds the invalid records of a partition that are the last of an object, with
-// the last event before them, to the foreign records. It returns the first offset of them, 0
-// for none. A key without an event needs no repair: its object is published as any other.
+// addForeign adds the invalid records of a partition that are the last of an object to the
+// foreign records, each with the last event before it. It returns the lowest offset of
+// these records, 0 for none. A key without an event needs no repair: its object is
+// published like any other.
 func (s *session) addForeign(a *recovery, p int) (first int64) {
 	found := map[string]foreignRecord{}
 	for key, at := range a.tails[p].invalid {
@@ -317,7 +319,7 @@ func (s *session) updateCheckpoint(a *recovery) {
 	s.recordState(a.t)
 	for p, sender := range a.t.senders {
 		sender.mu.Lock()
-		sender.behind = unread[p]
+		sender.markedUnread = unread[p]
 		s.recordMarker(a.t, p, unread[p])
 		sender.mu.Unlock()
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
 )
 
-// Risks returns the settings of topics with which the brokers can lose what they have acknowledged.
-// brokers is the number of brokers, 0 if it is unknown. A setting that could not be read is none.
+// Risks returns the settings of topics that allow the loss of acknowledged records. brokers is the number of
+// brokers, 0 if unknown. Risks ignores settings that could not be read.
 func Risks(topics []broker.Topic, brokers int) (all []publish.Risk) {
 	add := func(r publish.Risk, is func(broker.Topic) bool) {
 		for _, t := range topics {
@@ -50,7 +50,7 @@ func Risks(topics []broker.Topic, brokers int) (all []publish.Risk) {
 	return all
 }
 
-// Risks returns those of the topics that exist, and of those that would be created.
+// Risks returns the risks of the topics that exist, and of those that the forwarder would create.
 func (i Inspection) Risks() []publish.Risk {
 	var topics []broker.Topic
 	for _, t := range append(slices.Clone(i.Topics), i.Checkpoint) {
@@ -70,7 +70,7 @@ func (b *Bus) Risks() []publish.Risk {
 
 // noteTopic remembers a topic for [Bus.Risks].
 func (b *Bus) noteTopic(ctx context.Context, t broker.Topic) {
-	n, _ := b.client.Brokers(ctx) // of metadata that was just read
+	n, _ := b.client.Brokers(ctx) // from metadata that was just read
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.topics == nil {

@@ -58,36 +58,36 @@ func batchOf(items []*item, limit int, timestamp time.Time) (batch *recordbatch.
 // A batch is sent as soon as the previous one is acknowledged, with every record added by
 // then. No linger time is needed to fill it.
 type sender struct {
-	topic     string
-	partition int
-	produce   produce
-	producer  recordbatch.Producer
-	codec     recordbatch.Compression
-	limit     int                             // size limit of a batch in bytes, before compression
-	ready     func(ctx context.Context) error // blocks while no batch may be sent; nil for no limit
-	stall     time.Duration                   // age of an unacknowledged batch at which the sender counts as stalled
-	fail      func(error)                     // ends the session
-	attempted func(s *sender, err error)      // called after every attempt, with its error
-	sent      func(records, bytes int)        // called for every batch, for the metrics
-	remark    func(unread int64)              // records the session's marker of an event partition; nil for the checkpoint topic
+	topic        string
+	partition    int
+	produce      produce
+	producer     recordbatch.Producer
+	codec        recordbatch.Compression
+	limit        int                             // size limit of a batch in bytes, before compression
+	ready        func(ctx context.Context) error // blocks while no batch may be sent; nil for no limit
+	stall        time.Duration                   // age of an unacknowledged batch at which the sender counts as stalled
+	fail         func(error)                     // ends the session
+	attempted    func(s *sender, err error)      // called after every attempt, with its error
+	sent         func(records, bytes int)        // called for every batch, for the metrics
+	recordMarker func(unread int64)              // records the session's marker of an event partition; nil for the checkpoint topic
 
-	mu      sync.Mutex
-	waiting []*item   // added, not in a batch yet
-	closed  error     // why add fails; nil while it does not
-	used    usage     // by events that are admitted and not completed
-	since   time.Time // start of the batch in flight, or of the wait for ready; zero for none
-	last    lastStored
-	known   int64  // everything below this offset was stored by this sender or is unread or read; 0 before the first record
-	unread  []span // offsets that others have written, see readForeign
-	behind  int64  // the Unread of the recorded marker
-	awake   chan struct{}
+	mu           sync.Mutex
+	waiting      []*item   // added, not in a batch yet
+	closed       error     // why add fails; nil while it does not
+	used         usage     // by events that are admitted and not completed
+	since        time.Time // start of the batch in flight, or of the wait for ready; zero for none
+	last         lastStored
+	known        int64  // every record below this offset is the sender's, is in unread, or was read; 0 before the first record
+	unread       []span // offsets that others have written, see readForeign
+	markedUnread int64  // Unread in the recorded entry of the marker
+	awake        chan struct{}
 
-	// timestamp is that of the last batch, or notBefore. The timestamps of a key never fall,
-	// because some readers take its record with the latest one as the last. They are the current
-	// time, not the time of the event: brokers use them to expire producers
-	// (producer.id.expiration.ms, ProducerStateManager.isProducerExpired). After a broker
-	// restart, a producer whose last batch seems older than a day is unknown, and a batch that
-	// it resends is stored twice.
+	// timestamp is the timestamp of the last batch, or the bound that notBefore set. The
+	// timestamps of a key never decrease, because some readers take the record with the latest
+	// timestamp as the last one. They are the current time, not the time of the event: brokers use
+	// them to expire producers (producer.id.expiration.ms,
+	// ProducerStateManager.isProducerExpired). After a broker restart, a producer whose last batch
+	// seems older than a day is unknown, and a batch that it resends is stored twice.
 	timestamp time.Time
 
 	// Used only by run.

@@ -8,23 +8,25 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/binding"
 )
 
-// A topic can get more partitions, but the events of an object stay in one partition, and so
-// do its entries in the checkpoint topic. So the state of a topic has the numbers of
-// partitions in use. Anyone who can write to the checkpoint topic can forge that state, but
-// not where most objects are.
+// A topic can get more partitions, but the events of an object must stay in one partition,
+// and so must its entries in the checkpoint topic. So the recorded state of a topic has the
+// numbers of partitions in use. Anyone who can write to the checkpoint topic can forge that
+// state, but not the partitions that most objects are in.
 
-// placed is something in a partition that depends on a number.
-type placed struct{ number, partition int }
+// placement is a record in a partition that was chosen by a number, modulo the partitions in
+// use.
+type placement struct{ number, partition int }
 
-// fewPlaced is the number of records that can be another writer's if no number is recorded,
-// because the topic may be new. They don't keep partitions from being used.
-const fewPlaced = 8
+// maxMisplaced is the number of records elsewhere that spreadOf tolerates if no number of
+// partitions is recorded, because the topic may be new. Such records can be another
+// writer's, and must not keep partitions from being used.
+const maxMisplaced = 8
 
-// spreadOf returns the number of partitions that something is spread over: by the partition
-// of a number modulo this number. It is the recorded one, 0 for none, but at most the present
-// number of partitions. If another one puts more of them where they are, it is that.
-func spreadOf(recorded, partitions int, all []placed) int {
-	best, few := partitions, fewPlaced
+// spreadOf returns the number n of partitions in use, where each record is in the partition of its
+// number modulo n. This is the recorded n, 0 for none, limited to the present number of partitions,
+// unless another n fits more of the records.
+func spreadOf(recorded, partitions int, all []placement) int {
+	best, few := partitions, maxMisplaced
 	if recorded > 0 {
 		best, few = min(recorded, partitions), 0
 	}
@@ -45,39 +47,39 @@ func spreadOf(recorded, partitions int, all []placed) int {
 	return best
 }
 
-// keySpread returns the number of partitions that the keys of the topic are spread over. The
-// recorded number is not believed unless a record of the previous writer vouches for some of
-// what is recorded.
+// keySpread returns the number of partitions that the keys of the topic are spread over. It
+// trusts the recorded number only if a record of the previous writer vouches for the
+// entries of a partition.
 func (a *recovery) keySpread() int {
 	recorded := a.state.Partitions
 	if !slices.ContainsFunc(a.tails, func(c tail) bool { return c.trusted }) {
 		recorded = 0
 	}
-	all := make([]placed, 0, len(a.entries))
+	all := make([]placement, 0, len(a.entries))
 	for key, e := range a.entries {
 		if e.Type != event.WriterStarted && a.holds(e) {
-			all = append(all, placed{binding.Hash([]byte(key)), e.Partition})
+			all = append(all, placement{binding.Hash([]byte(key)), e.Partition})
 		}
 	}
 	for p, c := range a.tails {
 		for key, last := range c.last {
 			if e, recorded := a.entries[key]; last.entry != (entry{}) && (!recorded || e.Partition != p) {
-				all = append(all, placed{binding.Hash([]byte(key)), p})
+				all = append(all, placement{binding.Hash([]byte(key)), p})
 			}
 		}
 	}
 	return spreadOf(recorded, len(a.t.senders), all)
 }
 
-// dropStrays forgets the records of a key that are not in its partition, if that one has a
-// record of the key too: another writer's.
+// dropStrays drops records outside the partition of their key, if that partition has a
+// record of the key too. They are another writer's.
 func (a *recovery) dropStrays() {
 	for p, c := range a.tails {
 		isStray := func(key string) bool {
 			home := binding.Partition([]byte(key), a.t.spread)
 			return home != p && a.has(home, key)
 		}
-		maps.DeleteFunc(c.last, func(key string, _ stored) bool { return isStray(key) })
+		maps.DeleteFunc(c.last, func(key string, _ lastRecord) bool { return isStray(key) })
 		maps.DeleteFunc(c.invalid, func(key string, _ entry) bool { return isStray(key) })
 	}
 }
@@ -98,17 +100,17 @@ func (a *recovery) holds(e entry) bool {
 
 // recordSpread returns the number of partitions of the checkpoint topic that entries are
 // spread over.
-func recordSpread(states map[string]topicState, parts []*part) int {
+func recordSpread(states map[string]topicState, parts []*checkpointPart) int {
 	recorded := len(parts)
 	for _, state := range states {
 		if state.Records > 0 {
 			recorded = min(recorded, state.Records)
 		}
 	}
-	var all []placed
+	var all []placement
 	for home, part := range parts {
 		for _, e := range part.entries {
-			all = append(all, placed{e.Partition, home})
+			all = append(all, placement{e.Partition, home})
 		}
 	}
 	return spreadOf(recorded, len(parts), all)

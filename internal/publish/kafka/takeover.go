@@ -68,7 +68,7 @@ func (b *Bus) takeOver(ctx context.Context, previous recordbatch.Producer) (_ *s
 	}
 	s.recorder = &recorder{
 		cluster: b.opts.Cluster, senders: s.checkpoint.senders, spread: checkpoint.Partitions, room: 4 * b.opts.MaxInFlight, fail: s.end,
-		counts: make([]recorded, checkpoint.Partitions),
+		counts: make([]recordCounts, checkpoint.Partitions),
 	}
 	if err := s.mark(asking, s.checkpoint); err != nil {
 		return nil, producer, err
@@ -91,7 +91,7 @@ func (b *Bus) takeOver(ctx context.Context, previous recordbatch.Producer) (_ *s
 
 // takeTopics fences the event topics and finds out what they hold, given their states and
 // the partitions of the checkpoint topic.
-func (s *session) takeTopics(ctx context.Context, states map[string]topicState, parts []*part) (map[string]entry, error) {
+func (s *session) takeTopics(ctx context.Context, states map[string]topicState, parts []*checkpointPart) (map[string]entry, error) {
 	asking, cancel := context.WithTimeout(ctx, 3*s.b.opts.AckTimeout)
 	defer cancel()
 	entries := map[string]map[string]entry{} // by topic
@@ -173,13 +173,13 @@ func (s *session) probeTopics() (stop func()) {
 }
 
 // readCheckpoint reads the checkpoint topic up to the session's markers. It returns the
-// topic states by name and what each partition says.
-func (s *session) readCheckpoint(ctx context.Context) (map[string]topicState, []*part, error) {
+// topic states by name, and the content of each partition.
+func (s *session) readCheckpoint(ctx context.Context) (map[string]topicState, []*checkpointPart, error) {
 	var mu sync.Mutex
-	states, parts := map[string]topicState{}, make([]*part, len(s.checkpoint.markers))
+	states, parts := map[string]topicState{}, make([]*checkpointPart, len(s.checkpoint.markers))
 	all, ctx := errgroup.WithContext(ctx)
 	for p, marker := range s.checkpoint.markers {
-		parts[p] = &part{map[string]entry{}, map[string]erased{}}
+		parts[p] = &checkpointPart{map[string]entry{}, map[string]erasedEntry{}}
 		all.Go(func() error {
 			return s.b.readRecords(ctx, p, marker.Offset, func(offset int64, key []byte, e entry) error {
 				failpoint.Hit("loading")
@@ -195,9 +195,9 @@ func (s *session) readCheckpoint(ctx context.Context) (map[string]topicState, []
 	return states, parts, all.Wait()
 }
 
-// merge returns the entries of all partitions. Of two entries of a key, the one that a
-// forwarder has written there counts.
-func (s *session) merge(states map[string]topicState, parts []*part) map[string]entry {
+// merge returns the entries of all partitions. If several partitions have an entry of a
+// key, the one in the partition that a forwarder uses for the key counts.
+func (s *session) merge(states map[string]topicState, parts []*checkpointPart) map[string]entry {
 	all := map[string]entry{}
 	for home, part := range parts {
 		for key, e := range part.entries {

@@ -142,8 +142,8 @@ func (b *Bus) firstRecord(ctx context.Context, name string) (r broker.Record, fo
 // typePrefix is the prefix of the CloudEvents types of Kuberelay.
 const typePrefix = "io.kuberelay."
 
-// isKuberelays reports whether Kuberelay, for any cluster, writes such a record to the
-// topic.
+// isKuberelays reports whether Kuberelay writes such a record to the topic, for any
+// cluster.
 func (b *Bus) isKuberelays(topic string, r broker.Record) bool {
 	if _, k, err := event.ParsePartitionKey(string(r.Key)); err == nil {
 		if b.topicOf(k) != topic {

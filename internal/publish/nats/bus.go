@@ -19,7 +19,7 @@ type Bus struct {
 	metrics *publish.Metrics
 	conn    *stream.Conn
 
-	risks   atomic.Pointer[[]publish.Risk] // as of the last look at the stream
+	risks   atomic.Pointer[[]publish.Risk] // as of the last check of the stream
 	answers atomic.Uint64                  // number of responses to publishes
 	inbox   string                         // prefix of the reply subjects of publishes, with a final dot
 	slots   chan struct{}

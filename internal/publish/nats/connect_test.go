@@ -65,7 +65,7 @@ func TestMisconfigured(t *testing.T) {
 		{"certificate and another's key", Options{URLs: []string{plain}, CertFile: certFile, KeyFile: otherKey}, []string{"KUBERELAY_NATS_TLS_CERT_FILE", certFile}},
 		{"TLS wanted, none there", Options{URLs: []string{"tls://" + strings.TrimPrefix(plain, "nats://")}}, []string{"secure"}},
 		{"no credentials", Options{URLs: []string{guarded}}, []string{"none are set", "KUBERELAY_NATS_TOKEN_FILE"}},
-		{"other credentials", Options{URLs: []string{guarded}, TokenFile: file(t, "other")}, []string{"refuses the credentials of KUBERELAY_NATS_TOKEN_FILE"}},
+		{"other credentials", Options{URLs: []string{guarded}, TokenFile: file(t, "other")}, []string{"rejects the credentials in KUBERELAY_NATS_TOKEN_FILE"}},
 		{"unknown authority", Options{URLs: []string{secured}, CAFile: tlstest.NewCA(t).File}, []string{"unknown authority", "KUBERELAY_NATS_TLS_CA_FILE"}},
 		{"no JetStream", Options{URLs: []string{noJetStream}}, []string{"JetStream is not enabled"}},
 	} {

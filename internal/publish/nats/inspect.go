@@ -16,8 +16,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/nats/stream"
 )
 
-// Inspection is what a server says about itself, the stream and the user. Nothing was
-// written to find it out.
+// Inspection is what a server reports about itself, the stream and the user. [Inspect] collects it without
+// writing.
 type Inspection struct {
 	Version    string
 	MaxPayload int64 // bytes of a message, headers included
@@ -31,10 +31,10 @@ type Inspection struct {
 	StreamErr error                  // why the stream could not be looked up
 	Settings  error                  // the settings of the stream that would break a guarantee
 	Overlap   string                 // another stream with subjects of the forwarder
-	Skew      *time.Duration         // of the server's clock; nil if the server did not tell it
+	Skew      *time.Duration         // of the server's clock; nil if unknown
 
-	// Denied are the subjects that the user lacks, each with publish or subscribe.
-	// DeniedErr is why that is unknown.
+	// Denied lists the missing permissions of the user, such as "publish kuberelay.>". DeniedErr is why they
+	// are unknown.
 	Denied    []string
 	DeniedErr error
 
@@ -45,9 +45,9 @@ type Inspection struct {
 // connectTimeout is how long [Inspect] waits for a connection. An attempt takes 2 s at most.
 const connectTimeout = 8 * time.Second
 
-// Inspect looks at the server and at the stream, and writes nothing. Connection is how to connect,
-// [Options.Connection] for the user of the forwarder. An error means that there is no
-// connection; with [ErrMisconfigured] in its chain a retry cannot fix it.
+// Inspect reads the state of the server and of the stream. It writes nothing. connection has the options of
+// the connection: [Options.Connection] for the forwarder's user. An error means that there is no connection.
+// A retry cannot fix an error with [ErrMisconfigured] in its chain.
 func Inspect(ctx context.Context, connection stream.Options, want Options) (Inspection, error) {
 	want = want.withDefaults()
 	c, err := stream.Connect(ctx, connection, stream.Hooks{Check: func(context.Context, *stream.Conn) error { return nil }})
@@ -115,8 +115,8 @@ func isDisabled(err error) bool {
 	return errors.As(err, &api) && (api.ErrorCode == jetstream.JSErrCodeJetStreamNotEnabled || api.ErrorCode == jetstream.JSErrCodeJetStreamNotEnabledForAccount)
 }
 
-// findOverlap looks for another stream that has subjects of the forwarder, which prevents the
-// creation of its own. A user who may not ask finds out when the forwarder starts.
+// findOverlap looks for another stream with subjects of the forwarder, which prevents the forwarder from
+// creating its own stream. Without permission for the request, it finds nothing.
 func (i *Inspection) findOverlap(ctx context.Context, c *stream.Conn, want Options) {
 	var names struct {
 		Streams []string `json:"streams"`
@@ -156,8 +156,8 @@ func (i *Inspection) inspectUser(ctx context.Context, c *stream.Conn, want Optio
 	}
 }
 
-// missing returns the permissions that a forwarder needs and the user lacks. Create is whether it
-// has to create the stream.
+// missing returns the permissions that a forwarder needs and the user lacks. create reports whether the
+// forwarder has to create the stream.
 func missing(has *server.Permissions, want Options, create bool) (denied []string) {
 	api := func(what, rest string) string { return "$JS.API." + what + "." + want.Stream + rest }
 	subjects := []string{
@@ -167,7 +167,7 @@ func missing(has *server.Permissions, want Options, create bool) (denied []strin
 	if create {
 		subjects = append(subjects, api("STREAM.CREATE", ""))
 	}
-	if want.Cluster != "" { // otherwise unknown, because the API server did not tell it
+	if want.Cluster != "" { // otherwise unknown, because the API server did not report it
 		subjects = append(subjects, event.ClusterSubjects(want.SubjectPrefix, want.Cluster))
 	}
 	for _, subject := range subjects {
@@ -224,8 +224,8 @@ func ask(ctx context.Context, c *stream.Conn, subject string, request []byte, in
 	return nil
 }
 
-// exchange returns the answer to a request. It does not wait for one to a request that the user may
-// not send: the server reports the violation before it answers the ping of the flush.
+// exchange sends a request and returns the answer. If the user may not send the request, exchange returns
+// without waiting for an answer: the server reports the violation before it answers the ping of the flush.
 func exchange(ctx context.Context, c *stream.Conn, subject string, request []byte) (*natsgo.Msg, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.RequestTimeout())
 	defer cancel()

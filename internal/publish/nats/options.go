@@ -96,8 +96,8 @@ func (o *Options) permitted() error {
 	return o.Permit()
 }
 
-// inboxPrefix begins the subjects of answers to the forwarder, so that the permissions of
-// readers can leave them out.
+// inboxPrefix is the prefix of the forwarder's reply subjects. It allows the permissions of
+// readers to exclude them.
 const inboxPrefix = "_INBOX.kuberelay"
 
 // connection returns the options of the connection.

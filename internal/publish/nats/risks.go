@@ -8,12 +8,12 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// Risks returns the settings of a stream with which it can lose what it has acknowledged. Those
-// that a forwarder refuses aren't among them. Nothing can be said of a cluster's sync_interval,
-// which only the system account of a server may read.
+// Risks returns the settings of a stream that allow the loss of acknowledged messages, except those that a
+// forwarder refuses. It cannot check sync_interval in a cluster, which only the system account of a server
+// may read.
 //
-// clustered is whether the server of the stream is one of a cluster, and builtIn whether it is the
-// forwarder's own, which syncs at intervals.
+// clustered reports whether the server of the stream is part of a cluster. builtIn reports whether it is the
+// forwarder's built-in server, which syncs at intervals.
 func Risks(is jetstream.StreamConfig, clustered, builtIn bool) []publish.Risk {
 	r := publish.Risk{Setting: fmt.Sprintf("num_replicas=%d", is.Replicas), Of: []string{is.Name}}
 	switch {

@@ -6,8 +6,8 @@
 // position is the number of its line, from 1.
 //
 // What it does not: there is no checkpoint. Nothing can be read back, so after a restart
-// everything is published again, and a delete in between is not published. Expected is
-// ignored. It is unknown whether the reader got the line.
+// everything is published again, and an object that was deleted in the meantime gets no
+// delete event. Expected is ignored. It is unknown whether the reader got the line.
 package stdout
 
 import (

@@ -31,7 +31,7 @@ type Form struct {
 	Key     []byte // of the hashes that replace values; nil if unknown
 	Cluster string // its name on the bus, which is a part of each hash
 
-	// Contents: some objects are sent in part. An event does not say whether its object was.
+	// Contents: some objects are published in part. An event does not say whether its object was.
 	Contents bool
 }
 
@@ -39,7 +39,7 @@ type Form struct {
 type Project func(t wire.Tree, hash func(path []string, v any) any)
 
 // OfCluster brings a stripped object into the form that the bus must have. Without the key the
-// hashes can't be compared, and each is the same text. Project is nil if every field is sent.
+// hashes can't be compared, and each is the same text. Project is nil if every field is published.
 func (f Form) OfCluster(resource string, t tree, project Project) {
 	o := objectAt(resource, t)
 	if project != nil {
@@ -93,8 +93,8 @@ func MetadataOnly(t wire.Tree) wire.Tree {
 	return tree{"apiVersion": t["apiVersion"], "kind": t["kind"], "metadata": t["metadata"]}
 }
 
-// ContentOf returns the digest of an object without the fields that change even if no field that
-// is sent changes.
+// ContentOf returns the digest of an object without the fields that change even if no published
+// field changes.
 func ContentOf(t tree) Digest {
 	metadata, _ := t["metadata"].(tree)
 	metadata = maps.Clone(metadata)

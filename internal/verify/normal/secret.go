@@ -81,8 +81,8 @@ func (f Form) AsSelected(resource string, t wire.Tree) wire.Tree {
 	return t
 }
 
-// secretOfCluster replaces the values of a Secret of the cluster, and its labels and
-// annotations, by what OfBus makes of an event's.
+// secretOfCluster replaces the values, labels and annotations of a Secret of the cluster with the
+// form that OfBus gives those of an event.
 func (f Form) secretOfCluster(o object, t tree) {
 	for _, section := range []string{"data", "stringData"} {
 		fields, _ := t[section].(tree)
@@ -102,7 +102,7 @@ func (f Form) secretOfCluster(o object, t tree) {
 	}
 }
 
-// secretOfBus marks what an event of a Secret should have as a hash and does not.
+// secretOfBus marks the values in an event of a Secret that should be hashes and are not.
 func secretOfBus(t tree) {
 	for _, section := range []string{"data", "stringData"} {
 		fields, _ := t[section].(tree)
@@ -155,7 +155,7 @@ func (f Form) hash(o object, path []string, v any) string {
 		var b bytes.Buffer
 		e := json.NewEncoder(&b)
 		e.SetEscapeHTML(false)
-		_ = e.Encode(v) // a tree has no values that JSON cannot have
+		_ = e.Encode(v) // a tree has only values that JSON can represent
 		s = strings.TrimRight(b.String(), "\n")
 	}
 	of := f.mac(f.Key, []string{"cluster", f.Cluster})

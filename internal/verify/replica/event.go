@@ -23,17 +23,17 @@ type Event struct {
 	Epoch    uint16
 	API      string // apiversion, in which the data is written
 
-	Again     bool   // an earlier event may have the same version: the object was deselected since, or sent in another form
+	Again     bool   // an earlier event may have the same version: the object was deselected since, or published in another form
 	Repairs   uint64 // position of the foreign event after which the state is published again, 0 for none
 	Truncated bool   // the data is only metadata
 	Whole     bool   // nothing is missing before it; see publish.Delivery
 
 	// Content is the digest of the data without resourceVersion and generation, if some objects
-	// are sent in part. Else it is zero: another version is then another state.
+	// are published in part. Otherwise it is zero, because another version is then another state.
 	Content normal.Digest
 
-	// Digest is the digest of the data in normal form, or of the metadata of a truncated event.
-	// It is zero for a delete, and for an event that wasn't the last of its object when reading
+	// Digest is the digest of the data in normal form, or of the metadata of a truncated event. It
+	// is zero for a delete, and for an event that wasn't the last of its object when reading
 	// began.
 	Digest normal.Digest
 }

@@ -26,10 +26,10 @@ type source interface {
 	// least the messages of one object, and reports whether there were any.
 	catchUp(ctx context.Context, f *Follower) error
 	catchUpWith(ctx context.Context, f *Follower, k event.Key) (more bool, err error)
-	// at reads the message of an object at a position. found reports whether there is a
-	// message. One that isn't an event has no attributes.
+	// at reads the message of an object at a position. found reports whether there is one. A
+	// message that isn't an event has no attributes.
 	at(ctx context.Context, k event.Key, position uint64) (e wire.Event, found bool, err error)
-	// partitions are those of a resource's events, as far as they are read.
+	// partitions returns the partitions with a resource's events, as far as they were read.
 	partitions(gr schema.GroupResource) []int
 	// report adds how far the bus was read, and writes the positions as people read them.
 	report(r *report.Report)
@@ -72,14 +72,14 @@ func newFollower(bus source, p place, f normal.Form, depth int, retention time.D
 		bus: bus, place: p, form: f, ends: map[event.Key]uint64{}, read: map[publish.Log]uint64{}, moved: make(chan struct{}),
 		history: &history{
 			depth: depth, retention: retention, now: time.Now, show: decimal,
-			objects: map[event.Key]*object{}, markers: map[lane]string{}, points: newPoints(),
+			objects: map[event.Key]*object{}, markers: map[markerLog]string{}, points: newPoints(),
 		},
 	}
 }
 
 func decimal(position uint64) string { return strconv.FormatUint(position, 10) }
 
-// askWith lets what takes the messages read the bus, bounded by ctx.
+// askWith sets the context of the reads that taking a message can cause.
 func (f *Follower) askWith(ctx context.Context) {
 	f.at = func(k event.Key, position uint64) (wire.Event, bool, error) { return f.bus.at(ctx, k, position) }
 	f.history.kept = func(k event.Key, position uint64) (bool, error) {

@@ -15,13 +15,14 @@ import (
 // every object, and finds violations of the order.
 //
 // A message can be missing for a good reason. The stream keeps depth messages of an object, and
-// drops the oldest when another arrives. The forwarder purges the events of a deleted object
-// after the retention. So two consecutive messages that history receives aren't always
-// neighbors. If a rule about neighbors is violated and the first of the two is still on the
-// stream when the second arrives, the violation is certain: dropping and purging begin with the
-// oldest message. Otherwise the violation is a doubt. A doubt is excused if depth messages of
-// the object follow, because only these can have pushed out the messages between, or if a purge
-// can have removed them.
+// drops the oldest when another arrives. The forwarder purges the events of a deleted object after
+// the retention. So two consecutive messages that history receives aren't always neighbors.
+//
+// A violation of a rule about neighbors is certain if the first of the two messages is still on the
+// stream when the second arrives, because dropping and purging begin with the oldest message.
+// Otherwise the violation is a doubt. A doubt is excused if depth messages of the object follow,
+// because only then can the stream have dropped a message in between, or if a purge can have
+// removed it.
 //
 // On Kafka, compaction takes the place of dropping. Any later event of the object can be its
 // reason, so depth is 1. If the offsets prove that nothing is missing in the partition up to an
@@ -45,8 +46,8 @@ type history struct {
 	kept func(k event.Key, position uint64) (bool, error)
 
 	objects  map[event.Key]*object
-	claim    string          // UID of the cluster that owns the name; "" without a claim
-	markers  map[lane]string // the id of the last marker
+	claim    string               // UID of the cluster that owns the name; "" without a claim
+	markers  map[markerLog]string // the id of the last marker
 	points   points
 	messages int
 	problems []report.Problem
@@ -128,8 +129,8 @@ func (h *history) isElsewhere(o *object, e Event) bool {
 	return true
 }
 
-// repair turns the problems of the messages up to the one that e repairs into foreign events:
-// another writer can have published several. Nothing follows from what came before e.
+// repair turns the problems of the messages up to the one that e repairs into foreign events,
+// because another writer can have published several. What came before e does not count any more.
 func (h *history) repair(o *object, e Event) {
 	of := func(p report.Problem) bool {
 		return p.Position <= e.Repairs && publish.Partition(p.Position) == publish.Partition(e.Repairs) && p.IsOf(e.Key)
@@ -147,9 +148,9 @@ func (h *history) repair(o *object, e Event) {
 	}
 }
 
-// addTombstone accepts a tombstone. Right after a delete it is part of the delete, which the
-// writer remembers. Otherwise the bus no longer has an event of the object. Compaction can
-// have removed a delete before its tombstone; whole means that it did not. It returns the
+// addTombstone accepts a tombstone. Directly after a delete it is part of the delete, which the
+// writer remembers. Otherwise the bus no longer has an event of the object. Compaction can have
+// removed a delete before its tombstone; whole means that it did not. addTombstone returns the
 // error of kept.
 func (h *history) addTombstone(k event.Key, position uint64, whole bool) (err error) {
 	h.messages++
@@ -207,7 +208,7 @@ func (h *history) addMarker(k event.Key, subject, id string, position uint64, pr
 		p.Kind, p.Detail = report.Malformed, detail
 		h.keep(p)
 	}
-	at := lane{subject, publish.Partition(position)}
+	at := markerLog{subject, publish.Partition(position)}
 	if h.markers[at] == id && !h.repeats {
 		p.Kind, p.Detail = report.Misordered, fmt.Sprintf("the marker %q occurs twice", id)
 		h.keep(p)
@@ -215,9 +216,9 @@ func (h *history) addMarker(k event.Key, subject, id string, position uint64, pr
 	h.markers[at] = id
 }
 
-// lane is a subject on NATS, and a key in one partition on Kafka: a consistency point is in
-// every partition.
-type lane struct {
+// markerLog is where the markers of one kind follow each other: a subject on NATS, and a key in one
+// partition on Kafka. A consistency point is in every partition.
+type markerLog struct {
 	subject   string
 	partition int
 }

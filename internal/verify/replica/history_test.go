@@ -46,7 +46,7 @@ func fold(t *testing.T, script []string, change ...func(*history)) *history {
 	h := &history{
 		points: newPoints(),
 		depth:  testDepth, retention: time.Hour, show: decimal,
-		objects: map[event.Key]*object{}, markers: map[lane]string{},
+		objects: map[event.Key]*object{}, markers: map[markerLog]string{},
 	}
 	for _, f := range change {
 		f(h)

@@ -59,8 +59,8 @@ func OpenKafka(ro reader.Options, o Options) (*Follower, error) {
 // kilobytes on the wire can have one of many megabytes, and keys stay in memory.
 const maxKey = 4096
 
-// ours reports whether a record belongs to the cluster.
-func (s kafkaSource) ours(r reader.Record) bool {
+// isOurs reports whether a record belongs to the cluster.
+func (s kafkaSource) isOurs(r reader.Record) bool {
 	return strings.HasPrefix(string(r.Key), wire.KeyPrefix(s.Cluster))
 }
 
@@ -85,7 +85,7 @@ func read(r reader.Record) func() (wire.Event, error) {
 func (s kafkaSource) lasts(ctx context.Context, each func(event.Key, uint64)) error {
 	lasts := map[string]uint64{}
 	err := s.Scan().NextRaw(ctx, func(r reader.Record, d publish.Delivery) error {
-		if !s.ours(r) || len(r.Key) > maxKey {
+		if !s.isOurs(r) || len(r.Key) > maxKey {
 			return nil
 		}
 		if _, err := read(r)(); err != nil {
@@ -115,7 +115,7 @@ func (s kafkaSource) catchUp(ctx context.Context, f *Follower) error {
 	f.askWith(ctx)
 	err := s.scan.NextRaw(ctx, func(r reader.Record, d publish.Delivery) error {
 		switch {
-		case !s.ours(r):
+		case !s.isOurs(r):
 			return nil
 		case len(r.Key) > maxKey:
 			f.takeRefused(d, fmt.Errorf("its key has %d bytes", len(r.Key)))
@@ -151,7 +151,7 @@ func (s kafkaSource) at(ctx context.Context, k event.Key, position uint64) (e wi
 	return e, true, nil
 }
 
-// catchUpWith finds no excuse for a doubt: on Kafka each doubt is excused or not at once.
+// catchUpWith finds no excuse for a doubt: on Kafka, a doubt is excused at once or never.
 func (s kafkaSource) catchUpWith(ctx context.Context, f *Follower, _ event.Key) (more bool, err error) {
 	return false, s.catchUp(ctx, f)
 }

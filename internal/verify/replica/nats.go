@@ -33,8 +33,8 @@ var _ stream = (*natsreader.Bus)(nil)
 var ErrUnreachable = errors.New("it cannot be reached")
 
 const (
-	busPatience = 15 * time.Second // without a message, before the bus counts as unreachable
-	askAgain    = time.Second      // between two reads of the end of the stream while waiting for it
+	busPatience     = 15 * time.Second // without a message, before the bus counts as unreachable
+	recheckInterval = time.Second      // between two reads of the end of the stream while waiting for it
 )
 
 // natsSource is a stream. It pushes new messages.
@@ -45,11 +45,11 @@ type natsSource struct {
 
 var _ source = natsSource{}
 
-// connectPatience bounds the attempts to reach a server.
-const connectPatience = 5 * time.Second
+// connectTimeout bounds the attempts to reach a server.
+const connectTimeout = 5 * time.Second
 
 // OpenNATS opens a stream that keeps history messages of each object. It doesn't wait for a
-// stream that doesn't exist, and waits at most connectPatience for a server.
+// stream that doesn't exist, and waits at most connectTimeout for a server.
 func OpenNATS(ctx context.Context, no natsreader.Options, history int, o Options) (*Follower, error) {
 	no.Cluster = o.Cluster
 	bus, err := natsreader.Connect(ctx, no)
@@ -68,7 +68,7 @@ func awaitReady(ctx context.Context, bus *natsreader.Bus) error {
 	if err == nil || errors.Is(err, natsreader.ErrStreamMissing) {
 		return err
 	}
-	waiting, cancel := context.WithTimeout(ctx, connectPatience)
+	waiting, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	err = bus.Wait(waiting)
 	if waiting.Err() == nil || ctx.Err() != nil {
@@ -164,7 +164,7 @@ func (s natsSource) await(ctx context.Context, f *Follower, aim func(context.Con
 		if err != nil {
 			return err
 		}
-		again := time.NewTimer(askAgain)
+		again := time.NewTimer(recheckInterval)
 		for waiting := true; waiting; {
 			f.mu.Lock()
 			done, ended, position, moved := reached(), f.ended, f.read[publish.Log{}], f.moved

@@ -17,11 +17,10 @@ type Point struct {
 
 // points has the last consistency point of each resource in each partition.
 //
-// A point of before the history of the API server went back promises nothing of the history
-// since. It names no epoch, so points stored before the first event of the latest epoch don't
-// count.
+// If the history of the API server goes back, earlier points are void. A point names no epoch, so
+// points that were stored before the first event of the latest epoch don't count.
 type points struct {
-	last   map[lane]pointAt // by the resource's name, and partition
+	last   map[markerLog]pointAt // by the resource's name, and partition
 	epochs map[schema.GroupResource]epoch
 }
 
@@ -36,22 +35,22 @@ type epoch struct {
 }
 
 func newPoints() points {
-	return points{last: map[lane]pointAt{}, epochs: map[schema.GroupResource]epoch{}}
+	return points{last: map[markerLog]pointAt{}, epochs: map[schema.GroupResource]epoch{}}
 }
 
-// add accepts the next point of a partition. A version that has no order is no point: nothing can
-// be compared with it.
+// add accepts the next point of a partition. It ignores a point whose version is not a number,
+// because nothing can be compared with it.
 func (p points) add(w wire.Point, partition int, stored time.Time) {
 	if isVersion(w.Version) {
 		gr := schema.GroupResource{Group: w.Group, Resource: w.Resource}
-		p.last[lane{gr.String(), partition}] = pointAt{Point{w.Version, w.AsOf}, stored}
+		p.last[markerLog{gr.String(), partition}] = pointAt{Point{w.Version, w.AsOf}, stored}
 	}
 }
 
 // addEvent accepts the epoch of an event. Partitions are read in any order.
 func (p points) addEvent(e Event) {
 	if e.Epoch == 0 {
-		return // the first
+		return // the first epoch has no points before it
 	}
 	gr := e.Key.GroupResource()
 	switch at := p.epochs[gr]; {
@@ -60,11 +59,10 @@ func (p points) addEvent(e Event) {
 	}
 }
 
-// of returns the point that every one of the partitions has reached: the earliest of their last
-// points.
+// of returns the point that all of the partitions have reached: the earliest of their last points.
 func (p points) of(gr schema.GroupResource, partitions []int) (all Point) {
 	for _, n := range partitions {
-		at, ok := p.last[lane{gr.String(), n}]
+		at, ok := p.last[markerLog{gr.String(), n}]
 		if !ok || at.stored.Before(p.epochs[gr].began) {
 			return Point{}
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/verify/wire"
 )
 
-// place is where the events of a cluster are on the bus.
+// place is the location of a cluster's events on the bus.
 type place struct {
 	Prefix, Cluster string
 
@@ -38,7 +38,7 @@ func (p place) address(d publish.Delivery) (wire.Address, error) {
 	case a.Cluster != p.Cluster:
 		return a, fmt.Errorf("it belongs to cluster %q", a.Cluster)
 	case p.Records:
-		return a, p.filed(a, d.Log)
+		return a, p.checkTopic(a, d.Log)
 	}
 	return a, nil
 }
@@ -46,8 +46,8 @@ func (p place) address(d publish.Delivery) (wire.Address, error) {
 // claimTopic is the resource whose topic has the claim, where each resource has a topic.
 var claimTopic = wire.Object{Group: "kuberelay.io", Resource: "clusters"}
 
-// filed returns an error if a record is in the wrong topic.
-func (p place) filed(a wire.Address, log publish.Log) error {
+// checkTopic returns an error if a record is in the wrong topic.
+func (p place) checkTopic(a wire.Address, log publish.Log) error {
 	of := a.Object
 	switch a.Kind {
 	case wire.OfWriter:

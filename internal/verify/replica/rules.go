@@ -8,21 +8,21 @@ import (
 	"github.com/kuberelay/kuberelay/internal/verify/wire"
 )
 
-// tellsOfOneBefore excuses an object whose first message on the bus isn't the first of its UID.
-// The previousversion of an event is always the version of an event that the bus acknowledged.
-// So the writer began correctly, and the bus dropped the beginning since: because of a lower
-// limit in the past, compaction, an operator, or a loss. The present state is right all the
-// same, because the last message has it, and previousversion tells a subscriber that something
-// came before.
+// hasPredecessor excuses an object whose first message on the bus isn't the first of its UID. The
+// previousversion of an event is always the version of an event that the bus acknowledged. So the
+// writer began correctly, and the bus has dropped the beginning since: because of a lower limit in
+// the past, compaction, an operator, or a loss. The present state is still right, because the last
+// message has it. previousversion tells a subscriber that an event came before.
 //
-// There is no excuse after a foreign message or a tombstone: a writer that knows of either
+// There is no excuse after a foreign message or a tombstone, because a writer that knows of either
 // starts over.
-func (o *object) tellsOfOneBefore(e Event) bool {
+func (o *object) hasPredecessor(e Event) bool {
 	return e.Previous != "" && o.count == 1 && !o.foreign
 }
 
-// fallen returns what is wrong with e after last even if other events were between them, or "".
-func fallen(last, e Event) string {
+// regression returns what is wrong with e after last, even if other events were between them, or
+// "".
+func regression(last, e Event) string {
 	switch {
 	case e.Epoch < last.Epoch:
 		return fmt.Sprintf("the epoch falls from %d to %d", last.Epoch, e.Epoch)
@@ -49,7 +49,7 @@ func fallen(last, e Event) string {
 // between the two, which ends with a delete, explains it.
 func follows(last, e Event) (detail string, purge bool) {
 	switch same := e.UID == last.UID; {
-	case e.ID == last.ID: // of a delete: fallen reports the others
+	case e.ID == last.ID: // of a delete: regression reports the others
 		return fmt.Sprintf("id %q occurs twice", e.ID), false
 	case !same && last.Live():
 		return fmt.Sprintf("uid %q follows uid %q without a delete in between", e.UID, last.UID), e.begins()
@@ -79,7 +79,7 @@ func (h *history) check(o *object, e Event) error {
 	case o.foreign && o.last.UID != "" && e.begins():
 		return nil
 	case last.UID == "":
-		if !e.begins() && !o.tellsOfOneBefore(e) {
+		if !e.begins() && !o.hasPredecessor(e) {
 			h.suspect(o, e, e.Whole, false, fmt.Sprintf("the first event of uid %q is of type %s", e.UID, e.Type.Short()))
 		}
 		return nil
@@ -93,7 +93,7 @@ func (h *history) check(o *object, e Event) error {
 	anew := last.Type.Removes() && last.UID == e.UID && e.begins() && e.Previous == ""
 	forgotten := anew && h.forgets && e.Stored.Sub(last.Stored) >= h.retention-time.Second // the retention counts whole seconds
 	e.Again = e.Again || forgotten
-	if detail := fallen(last, e); detail != "" {
+	if detail := regression(last, e); detail != "" {
 		h.report(e, report.Misordered, detail)
 		return nil
 	}

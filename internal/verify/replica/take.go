@@ -95,7 +95,7 @@ func (f *Follower) readLast(k event.Key) error {
 
 // takeRefused accepts records that cannot be read.
 func (f *Follower) takeRefused(d publish.Delivery, err error) {
-	f.change(func() { f.history.addForeign(event.Key{}, "what is there", d.Position, err) })
+	f.change(func() { f.history.addForeign(event.Key{}, "a record", d.Position, err) })
 }
 
 // takeTombstone accepts a record without a value.
@@ -124,7 +124,7 @@ func (f *Follower) advance(d publish.Delivery, add func() error) (err error) {
 	return err
 }
 
-// projectedDigest is the number of digits in the digest of an object that is sent in part.
+// projectedDigest is the number of digits in the digest of an object that is published in part.
 const projectedDigest = 32
 
 // readData sets the digests of an event's data, and returns what is wrong with the data.
@@ -155,7 +155,7 @@ func readData(f normal.Form, e *Event, m wire.Event) (problems complaints) {
 	}
 	f.OfBus(e.Key.GroupResource().String(), t)
 	if normal.IsSecret(e.Key.GroupResource().String()) && normal.HasPlainValue(t) {
-		problems.add("a value of the Secret is on the bus as it is")
+		problems.add("a value of the Secret is not redacted")
 	}
 	if !e.Live() {
 		return problems

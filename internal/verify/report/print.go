@@ -40,7 +40,7 @@ func (r Report) WriteTable(w io.Writer) error {
 		fmt.Fprintf(&b, "the bus has nothing of cluster %s: check KUBERELAY_CLUSTER_NAME (and %s)\n", strconv.Quote(r.Cluster), other)
 	}
 	for _, u := range r.Unlisted {
-		fmt.Fprintf(&b, "not looked at: %s\n", visible(u.Reason))
+		fmt.Fprintf(&b, "not read: %s\n", visible(u.Reason))
 	}
 	for _, s := range r.Unmatched {
 		fmt.Fprintf(&b, "matches nothing in the cluster: %s\n", cell(s))
@@ -102,7 +102,7 @@ func (r Report) Summary() string {
 	case r.Clean():
 		verdict = "clean"
 	case len(r.Problems) == 0:
-		verdict = "not everything was looked at"
+		verdict = "not everything was read"
 	}
 	at := ""
 	if r.ResourceVersion != "" {

@@ -93,7 +93,7 @@ func TestSummary(t *testing.T) {
 		{Report{Objects: 1523, Messages: 1583, Problems: []Problem{{Kind: Malformed}, {Kind: Misordered}, {Kind: Misordered}}},
 			"not clean: 0 differences of state in 1,523 objects, 3 problems of order or form in 1,583 messages; stream up to 0"},
 		{Report{Unlisted: []Unlisted{{}}},
-			"not everything was looked at: 0 differences of state in 0 objects, 0 problems of order or form in 0 messages; stream up to 0"},
+			"not everything was read: 0 differences of state in 0 objects, 0 problems of order or form in 0 messages; stream up to 0"},
 		{Report{Objects: 1234567, Messages: 100, Position: 12345, ResourceVersion: "x\n", Problems: []Problem{{Kind: Missing}, {Kind: Malformed}, {Kind: Misordered}}},
 			`not clean: 1 difference of state in 1,234,567 objects, 2 problems of order or form in 100 messages; stream up to 12,345, cluster at "x\n"`},
 	} {

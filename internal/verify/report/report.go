@@ -1,4 +1,4 @@
-// Package report is the result of a verification, and its output for people and scripts.
+// Package report defines the result of a verification, and prints it for people and scripts.
 package report
 
 import (
@@ -59,8 +59,9 @@ type Report struct {
 	// cluster no longer serves. Their uid and resourceVersion match the cluster. Their data was
 	// not compared.
 	OtherVersion int `json:"otherVersion"`
-	// Settings has the variables that decide what the bus holds, and differ from those of the
-	// forwarder that wrote it. A problem can be due to them. Run leaves them to the caller.
+	// Settings has the variables that decide what the bus holds and whose values differ from those
+	// of the forwarder that wrote it. They can be the cause of a problem. The caller of Run sets
+	// Settings.
 	Settings []string `json:"settingsThatDiffer"`
 	// Unmatched has the selectors that match nothing in the cluster.
 	Unmatched []string `json:"unmatched"`
@@ -80,8 +81,8 @@ type Resource struct {
 	// none: differences then had the settle time to disappear.
 	Point   *Point `json:"point,omitempty"`
 	NoPoint string `json:"noPoint,omitempty"`
-	// Settled is the number of objects that were looked at again until bus and cluster agreed, or
-	// the settle time was over: those that changed after the point, or without a point all that
+	// Settled is the number of objects that were read again until bus and cluster agreed, or until
+	// the settle time was over: those that changed after the point, or, without a point, all that
 	// differed.
 	Settled int `json:"settled"`
 }
@@ -125,8 +126,8 @@ type Problem struct {
 	Partition *int `json:"partition,omitempty"`
 }
 
-// differences returns the number of problems of state, and broken those of messages of
-// Kuberelay.
+// differences returns the number of problems of state. broken returns the number of problems
+// of Kuberelay's messages.
 func (r Report) differences() int { return len(r.Problems) - r.broken() - r.countOf(Foreign) }
 
 func (r Report) broken() int { return r.countOf(Misordered) + r.countOf(Malformed) }

@@ -63,7 +63,7 @@ func ParseSubject(prefix, subject string) (Address, error) {
 		a.Kind = resourceMarkers[tokens[3]]
 		read(&a.Object.Group, tokens[4], groupToken)
 		read(&a.Object.Resource, tokens[5], token)
-	case tokens[3] == "cluster" && tokens[4] == nowhere && tokens[5] == "claimed":
+	case tokens[3] == "cluster" && tokens[4] == noNamespace && tokens[5] == "claimed":
 		a.Kind = OfClaim
 	default:
 		err = errors.New("there is no such marker")
@@ -104,7 +104,7 @@ func ParseKey(key string) (Address, error) {
 		if err == nil {
 			a.Partition, err = partition(segments[4])
 		}
-	case segments[2] == "cluster" && segments[3] == nowhere && segments[4] == "claimed":
+	case segments[2] == "cluster" && segments[3] == noNamespace && segments[4] == "claimed":
 		a.Kind = OfClaim
 	default:
 		err = errors.New("there is no such marker")

@@ -30,7 +30,7 @@ func ClusterFilter(prefix, cluster string) string { return prefix + "." + asToke
 
 // Subject returns the subject of the events of an object.
 func Subject(prefix, cluster string, o Object) string {
-	group, namespace := core, nowhere
+	group, namespace := core, noNamespace
 	if o.Group != "" {
 		var b strings.Builder
 		for i := range len(o.Group) {
@@ -45,7 +45,7 @@ func Subject(prefix, cluster string, o Object) string {
 	}
 	switch o.Namespace {
 	case "":
-	case nowhere:
+	case noNamespace:
 		namespace = "=5F"
 	default:
 		namespace = asToken(o.Namespace)

@@ -35,7 +35,7 @@ func escaped(s string, mark byte) (plain string, was []bool, err error) {
 	return string(b), was, nil
 }
 
-// exactly returns an error unless exactly the bytes are escaped that must be.
+// exactly returns an error unless exactly those bytes are escaped that must be.
 func exactly(s, plain string, was []bool, must func(at int) bool) (string, error) {
 	for i := range len(plain) {
 		switch {
@@ -65,9 +65,9 @@ func inToken(c byte) bool {
 }
 
 const (
-	core     = "core"
-	nowhere  = "_" // for the namespace of a cluster-scoped object
-	controls = "_control"
+	core        = "core"
+	noNamespace = "_" // for the namespace of a cluster-scoped object
+	controls    = "_control"
 )
 
 // groupToken parses the token of a group: "core" is the core group, "_" stands for ".".
@@ -107,10 +107,10 @@ func groupToken(s string) (string, error) {
 // namespaceToken parses the token of a namespace: "_" is none.
 func namespaceToken(s string) (string, error) {
 	switch s {
-	case nowhere:
+	case noNamespace:
 		return "", nil
 	case "=5F":
-		return nowhere, nil
+		return noNamespace, nil
 	}
 	return token(s)
 }
@@ -153,10 +153,10 @@ func groupSegment(s string) (string, error) {
 }
 
 func namespaceSegment(s string) (string, error) {
-	if s == nowhere {
+	if s == noNamespace {
 		return "", nil
 	}
-	return segment(s, func(plain string) bool { return plain == nowhere })
+	return segment(s, func(plain string) bool { return plain == noNamespace })
 }
 
 func plainSegment(s string) (string, error) {

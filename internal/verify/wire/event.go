@@ -51,7 +51,7 @@ func FromNATS(headers map[string][]string, data []byte) (Event, error) {
 			return Event{}, fmt.Errorf("header %q: %w", name, err)
 		}
 	}
-	return e.in(mode)
+	return e.withMode(mode)
 }
 
 // IsEventOfObject reports whether a message of NATS appears to be an event of an object. It reads
@@ -94,14 +94,14 @@ func FromKafka(headers []Header, value []byte) (Event, error) {
 		}
 	}
 	if isStructured(mode) {
-		return e.in(mode)
+		return e.withMode(mode)
 	}
 	if mode != "" { // in binary mode it is this attribute
 		if err := e.set("datacontenttype", mode); err != nil {
 			return Event{}, err
 		}
 	}
-	return e.in("")
+	return e.withMode("")
 }
 
 // ControlFromKafka parses a control record of Kafka, which has no value. In either content mode,
@@ -125,8 +125,8 @@ func isStructured(contentType string) bool {
 	return contentType == structuredJSON || strings.HasPrefix(contentType, structuredJSON+";")
 }
 
-// in finishes parsing in a content mode: "" is binary.
-func (e Event) in(mode string) (Event, error) {
+// withMode finishes parsing in a content mode, "" for binary.
+func (e Event) withMode(mode string) (Event, error) {
 	if mode != "" {
 		if !isStructured(mode) {
 			return Event{}, fmt.Errorf("content-type %q is not %s", mode, structuredJSON)
@@ -186,7 +186,7 @@ func structured(document []byte) (Event, error) {
 			e.Data = value
 			continue
 		}
-		s, err := simple(value)
+		s, err := attributeValue(value)
 		if err == nil {
 			err = e.set(name.(string), s) // the name of a member is always a string
 		}
@@ -206,9 +206,9 @@ func structured(document []byte) (Event, error) {
 	return e, nil
 }
 
-// simple returns the canonical string of an attribute: a string, a boolean or an integer
+// attributeValue returns the canonical string of an attribute: a string, a boolean or an integer
 // (CloudEvents 1.0, section 3.1).
-func simple(value json.RawMessage) (string, error) {
+func attributeValue(value json.RawMessage) (string, error) {
 	switch s := string(value); {
 	case s == "true", s == "false":
 		return s, nil

@@ -31,7 +31,7 @@ func ObjectType(s string) Type {
 	return ""
 }
 
-// Removes reports whether a replica deletes the object.
+// Removes reports whether a replica deletes the object on an event of this type.
 func (t Type) Removes() bool { return t == Deleted || t == Deselected }
 
 // Begins reports whether the first event of an object can have this type.

@@ -181,7 +181,7 @@ func ParseSnapshot(data []byte) (SnapshotData, error) {
 	return SnapshotData{group, resource, count}, err
 }
 
-// Point is what a consistency point says of its resource.
+// Point is the content of a consistency point.
 type Point struct {
 	Group, Resource, Version string
 	Objects                  uint64

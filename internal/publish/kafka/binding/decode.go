@@ -76,12 +76,12 @@ func Decode(headers []recordbatch.Header, value []byte) (*event.Message, error) 
 	return m, nil
 }
 
-// IsControl reports whether a record without a value can be one of [EncodeControl]. Only the
-// key says whether it is: the key of an object has none.
+// IsControl reports whether a record without a value can be one of [EncodeControl]. The
+// caller also has to check that the key is not that of an object.
 func IsControl(headers []recordbatch.Header) bool { return lookUp(headers, "type") != "" }
 
-// DecodeControl decodes a record of [EncodeControl], or one with the key of a marker and a
-// value, as earlier releases write it. It sets what [Decode] sets.
+// DecodeControl decodes a record of [EncodeControl]. It also decodes the record of a marker
+// with a value, as earlier releases write it. It sets what [Decode] sets.
 func DecodeControl(headers []recordbatch.Header, value []byte) (*event.Message, error) {
 	if value != nil || !IsControl(headers) {
 		return Decode(headers, value)

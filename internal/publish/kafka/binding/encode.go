@@ -55,9 +55,9 @@ func Encode(m *event.Message, structured bool) (recordbatch.Record, error) {
 // dataHeader holds the data of a control record.
 const dataHeader = "kuberelay_data"
 
-// EncodeControl returns the record of a marker in an event topic. It has no value, so that it
-// is a row in no table of the topic. Its headers are those of binary mode, and one of the
-// data, unless m is a consistency point, whose attributes have everything.
+// EncodeControl returns the record of a marker in an event topic. It has no value, so a
+// table of the topic has no row for it. Its headers are those of binary mode, and one with
+// the data. A consistency point needs no data, because its attributes have everything.
 //
 // Errors are those of [Encode].
 func EncodeControl(m *event.Message) (recordbatch.Record, error) {
@@ -69,8 +69,8 @@ func EncodeControl(m *event.Message) (recordbatch.Record, error) {
 	return r, err
 }
 
-// tombstonePrefix begins the header of an attribute in a tombstone. It is not that of the
-// CloudEvents binding, because a tombstone is not an event.
+// tombstonePrefix is the prefix of the headers that hold attributes in a tombstone. It is
+// not the prefix of the CloudEvents binding, because a tombstone is not an event.
 const tombstonePrefix = "kuberelay_"
 
 // tombstoneAttributes are the attributes that [event.AckedFrom] reads.

@@ -12,7 +12,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 )
 
-// Refused is a batch, or the end of one, that cannot be read. Our own batches never are.
+// Refused is a batch, or the end of one, that cannot be read. A forwarder's own batches never are.
 type Refused struct {
 	Topic       string
 	Partition   int

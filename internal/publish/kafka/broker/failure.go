@@ -97,10 +97,10 @@ func isTimeout(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// isStale reports whether an error shows that the metadata is, or may be, stale. Unknown
-// (-1) is also what kafka-go returns for one failed request of several that it joins. A leader
-// that is cut off from the other brokers answers with a timeout while another one leads, and
-// doesn't know that.
+// isStale reports whether an error shows that the metadata is, or may be, stale. kafka-go
+// also returns Unknown (-1) if one of several requests that it combines fails. A leader
+// that is cut off from the other brokers responds with a timeout, and does not know that
+// another broker leads.
 func isStale(err error) bool {
 	var code kafka.Error
 	if !errors.As(err, &code) {

@@ -90,19 +90,19 @@ func (r *cursor) take(ctx context.Context, res fetched, to int64, each func(Reco
 		}
 	}
 	if r.consumer == nil && r.next == asked {
-		return r.nothing(res.end)
+		return r.handleEmpty(res.end)
 	}
 	r.empty = 0
 	return nil
 }
 
-// nothing handles a response without a whole batch. At the end of the log it is expected. Before
+// handleEmpty handles a response without a whole batch. At the end of the log it is expected. Before
 // the end, either the broker could not read the records in time (KIP-405 reads old ones
 // from remote storage), or compaction removed everything up to the end, and a response does
 // not show which. Compaction is very unlikely, because the cleaner leaves the active
 // segment alone, which has the last record. So the cursor never skips anything for it: it
 // fetches again, and fails in the end.
-func (r *cursor) nothing(end int64) error {
+func (r *cursor) handleEmpty(end int64) error {
 	if end <= r.next {
 		r.empty, r.atEnd = 0, true
 		return nil

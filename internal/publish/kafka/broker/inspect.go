@@ -13,22 +13,22 @@ import (
 	"github.com/segmentio/kafka-go/protocol/metadata"
 )
 
-// Inspection is what the brokers say about a topic. Nothing was written to find it out.
+// Inspection is what the brokers report about a topic. [Client.Inspect] collects it without writing.
 type Inspection struct {
-	// Topic is what the topic is, or, if it is missing and can be created, what it would be as far
-	// as the brokers tell.
+	// Topic describes the topic. If the topic is missing and can be created, Topic describes the topic that
+	// the brokers would create, as far as they report it.
 	Topic   Topic
 	Missing bool
-	// Create is why the topic, which is missing, could not be created.
+	// Create is why the missing topic could not be created.
 	Create error
-	// Settings are the settings that would break a guarantee. Unreadable is set if the user may not
-	// read them.
+	// Settings names the settings that would break a guarantee. Unreadable is set if the user may not read
+	// the settings.
 	Settings   error
 	Unreadable bool
 	// InSync is the lowest number of in-sync replicas of a partition.
 	InSync int
-	// Denied are the operations that the user lacks. DeniedKnown is false with brokers that do
-	// not tell.
+	// Denied lists the operations that the user lacks. DeniedKnown is false if the brokers do not report
+	// them.
 	Denied      []string
 	DeniedKnown bool
 }
@@ -39,9 +39,9 @@ var operations = []struct {
 	name string
 }{{3, "Read"}, {4, "Write"}, {8, "Describe"}, {10, "DescribeConfigs"}}
 
-// Inspect looks at a topic, and writes nothing. If the topic is missing, the brokers check
-// whether they would create it. An error means that the brokers could not be asked. A user who may
-// not describe the topic is told that it is missing, or denied.
+// Inspect reads the state of a topic. It writes nothing. For a missing topic, it asks the brokers whether
+// they would create it. An error means that the brokers could not be asked. If the user may not describe the
+// topic, the brokers report that it is missing, or deny access.
 func (c *Client) Inspect(ctx context.Context, want TopicConfig) (i Inspection, err error) {
 	i.Topic, err = c.Topic(ctx, want.Name)
 	switch {
@@ -104,7 +104,7 @@ func (c *Client) wouldCreate(ctx context.Context, want TopicConfig) error {
 	return c.notCreated(want, err)
 }
 
-// inspectMetadata asks a broker for what kafka-go does not: the operations that the user may do.
+// inspectMetadata asks a broker for what kafka-go leaves out: the operations that the user may do.
 func (c *Client) inspectMetadata(ctx context.Context, topic string, i *Inspection) error {
 	res, err := c.exchange(ctx, &metadata.Request{TopicNames: []string{topic}, IncludeTopicAuthorizedOperations: true})
 	if err != nil {
@@ -132,8 +132,8 @@ func (c *Client) inspectMetadata(ctx context.Context, topic string, i *Inspectio
 // AddACL returns the command that grants an operation on a topic.
 func (c *Client) AddACL(operation, topic string) string { return c.addACL(onTopic(operation, topic)) }
 
-// exchange sends a request to a broker as it is. kafka-go answers requests for metadata from a cache,
-// and waits for every topic of a request to create topics, also if it only validates.
+// exchange sends a request to a broker without changes. kafka-go answers metadata requests from a cache.
+// After a request to create topics it waits for the topics, even if the request only validates.
 func (c *Client) exchange(ctx context.Context, request protocol.Message) (protocol.Message, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.opts.RequestTimeout)
 	defer cancel()
@@ -180,8 +180,8 @@ func (r *rawRequest) RawExchange(connection io.ReadWriter) (protocol.Message, er
 	return rawResponse{response}, err
 }
 
-// planned returns a topic as the brokers would create it. What they do not tell is 0; to know it
-// needs DescribeConfigs on the cluster.
+// planned returns the topic that the brokers would create. A value that they do not report is 0. They report
+// values only to a user with DescribeConfigs on the cluster.
 func (c *Client) planned(ctx context.Context, want TopicConfig) Topic {
 	t := Topic{Name: want.Name, Partitions: want.Partitions, Replication: want.Replication}
 	is := c.brokerDefaults(ctx)
@@ -194,8 +194,8 @@ func (c *Client) planned(ctx context.Context, want TopicConfig) Topic {
 	return t.with(is)
 }
 
-// brokerDefaults returns what one broker has for the settings of a new topic that they share; nothing
-// if it may not be read.
+// brokerDefaults returns the settings of one broker that new topics inherit. It returns nothing if the user
+// may not read them.
 func (c *Client) brokerDefaults(ctx context.Context) map[string]string {
 	is := map[string]string{}
 	meta, err := c.kafka.Metadata(ctx, new(kafka.MetadataRequest))

@@ -50,8 +50,8 @@ func (c *Client) End(ctx context.Context, topic string, partition int) (int64, e
 	return o.End[0], nil
 }
 
-// Committed returns the offset of the next record that a group of consumers reads in a partition,
-// as it has committed it; -1 if it has not. Errors are those of [Client.Offsets].
+// Committed returns the offset that a consumer group has committed in a partition, which is that of the next
+// record that it reads; -1 for none. Errors are those of [Client.Offsets].
 func (c *Client) Committed(ctx context.Context, group, topic string, partition int) (int64, error) {
 	next := int64(-1)
 	err := c.persist(ctx, topic, func() error {

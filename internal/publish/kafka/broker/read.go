@@ -70,10 +70,10 @@ func (c *Client) ReadOne(ctx context.Context, topic string, partition int, offse
 	return rec, found, err
 }
 
-// ReadStored is [Client.ReadOne] for an offset at which a record was stored. If the log ends
-// before it, the error is [ErrPastEnd]: either the brokers lost the record, or the broker that
-// answered is behind. A new leader learns last what is committed (KIP-207), and one that was
-// replaced may not know it.
+// ReadStored is [Client.ReadOne] for an offset at which a record was stored. If the log
+// ends before it, the error is [ErrPastEnd]: either the brokers lost the record, or the
+// broker that responded is behind. A new leader does not know at first what is committed
+// (KIP-207), and a former leader may not know that it was replaced.
 func (c *Client) ReadStored(ctx context.Context, topic string, partition int, offset int64, refused ...func(Refused)) (rec Record, found bool, err error) {
 	r := c.cursor(topic, partition, offset, 1, refused) // brokers return at least one whole batch (KIP-74)
 	r.slots = &c.singles

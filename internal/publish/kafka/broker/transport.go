@@ -46,7 +46,8 @@ type transport struct {
 	log   *slog.Logger
 	tls   *handshaker // nil without TLS
 	files *credential.Watcher
-	// tokens are those of OAUTHBEARER, else nil. A broker ends a connection when its token expires.
+	// tokens provides the tokens of OAUTHBEARER; nil for other mechanisms. A broker ends a
+	// connection when its token expires.
 	tokens *oauth.Tokens
 
 	reached  atomic.Bool // a broker has responded before

@@ -77,7 +77,7 @@ func New(o Options) (t *Tokens, err error) {
 		t.file, err = credential.NewFile("KUBERELAY_KAFKA_OAUTH_TOKEN_FILE", o.Logger, func() (string, error) {
 			text, err := credential.Secret(o.TokenFile)
 			if err == nil && !isToken(text) {
-				err = errors.New(o.TokenFile + " does not hold a bearer token")
+				err = errors.New(o.TokenFile + " contains no bearer token")
 			}
 			return text, err
 		})
@@ -95,8 +95,8 @@ var bearer = regexp.MustCompile(`^[A-Za-z0-9._~+/-]+=*$`)
 
 func isToken(s string) bool { return bearer.MatchString(s) }
 
-// Get returns the current token. It fetches one if there is none or if it is due, and returns the
-// former one if that fails while it is valid.
+// Get returns the current token. It fetches a token if there is none or if the token is due. If that fails,
+// it returns the previous token while it is valid.
 func (t *Tokens) Get(ctx context.Context) (string, error) {
 	if t.file != nil {
 		return t.file.Get(), nil
@@ -170,7 +170,7 @@ func (t *Tokens) fetch(ctx context.Context) (token, error) {
 	case err != nil:
 		return token{}, t.explain(err)
 	case !isToken(answer.AccessToken):
-		return token{}, fmt.Errorf("%w: %s answers with something that is no bearer token", ErrUnavailable, t.opts.TokenURL)
+		return token{}, fmt.Errorf("%w: %s: the response has no bearer token", ErrUnavailable, t.opts.TokenURL)
 	}
 	next := token{value: answer.AccessToken, fetched: began}
 	if !answer.Expiry.IsZero() {
@@ -200,7 +200,7 @@ func (t *Tokens) explain(err error) error {
 	case errors.As(err, &failed):
 		return fmt.Errorf("%w: %s: %w%s", ErrUnavailable, where, failed.Err, hint(failed.Err))
 	}
-	return fmt.Errorf("%w: %s: the answer is no token", ErrUnavailable, where)
+	return fmt.Errorf("%w: %s: the response is not a token", ErrUnavailable, where)
 }
 
 // errorCode is the form of the codes of RFC 6749, section 5.2.
@@ -214,7 +214,7 @@ func hint(err error) string {
 	return ""
 }
 
-// claims are those of a token that this package looks at.
+// claims has the claims of a token that this package reads.
 type claims struct {
 	Subject string  `json:"sub"`
 	Expires float64 `json:"exp"` // seconds since 1970

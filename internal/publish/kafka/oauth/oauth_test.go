@@ -128,8 +128,8 @@ func TestRefusals(t *testing.T) {
 		"an odd code":        {status(http.StatusBadRequest, `{"error":"`+secret+`"}`), ErrRefused, "400 Bad Request"},
 		"too many requests":  {status(http.StatusTooManyRequests, secret), ErrUnavailable, "429 Too Many Requests"},
 		"broken":             {status(http.StatusBadGateway, secret), ErrUnavailable, "502 Bad Gateway"},
-		"no JSON":            {status(http.StatusOK, secret+"{"), ErrUnavailable, "the answer is no token"},
-		"no token":           {status(http.StatusOK, `{"token_type":"Bearer"}`), ErrUnavailable, "no token"},
+		"no JSON":            {status(http.StatusOK, secret+"{"), ErrUnavailable, "the response is not a token"},
+		"no token":           {status(http.StatusOK, `{"token_type":"Bearer"}`), ErrUnavailable, "not a token"},
 		"a token with a tab": {status(http.StatusOK, `{"access_token":"`+secret+`\t","expires_in":3}`), ErrUnavailable, "no bearer token"},
 		"a redirect": {func(w http.ResponseWriter) {
 			w.Header().Set("Location", "http://127.0.0.1:1/"+secret)

@@ -77,7 +77,7 @@ func (p *partition) read(ctx context.Context, to int64, each func(broker.Record)
 	return p.readExpected(ctx, to, each, refused)
 }
 
-// readExpected is read of what the counter expects.
+// readExpected is read for records that the counter already expects.
 func (p *partition) readExpected(ctx context.Context, to int64, each func(broker.Record) error, refused func(broker.Refused)) error {
 	if p.next >= to {
 		return nil

@@ -29,8 +29,8 @@ type Entry struct {
 	Type event.Type `json:"type,omitempty"`
 	ID   string     `json:"id,omitempty"`
 
-	// NoValue: the marker's record has no value, so it is a row in no table, and compaction
-	// removes it. Earlier releases write a value.
+	// NoValue: the record of the marker has no value. So it is not a row in tables, and
+	// compaction removes it. Earlier releases write a value.
 	NoValue bool `json:"noValue,omitempty"`
 
 	// Claim is the data of a claim. Compaction removes the claim itself from the event topic.
@@ -42,12 +42,12 @@ type Entry struct {
 	Unread int64 `json:"unread,omitempty"`
 
 	// Foreign: another writer's record is at this place, after the event that the other
-	// fields describe. It is not recorded.
+	// fields describe. Such an entry is never written to the checkpoint topic.
 	Foreign bool `json:"-"`
 }
 
-// EntryOf returns the entry of an object's event, whose Time is the attribute. It leaves the
-// timestamp of the record to the caller.
+// EntryOf returns the entry of an object's event. The caller sets Time, the timestamp of
+// the record.
 func EntryOf(a event.Acked, topic string, partition int, offset int64) Entry {
 	return Entry{
 		UID: a.UID, ResourceVersion: a.ResourceVersion, Epoch: a.Epoch, Deleted: a.Deleted, Deselected: a.Deselected,
@@ -105,8 +105,9 @@ func Marshal[T Entry | State](v T) []byte {
 	return b
 }
 
-// Stored returns the time of a record as an entry has it. A producer can set any time. One
-// that is unknown or in the future is now, because the retention of a delete begins at it.
+// Stored returns the timestamp of a record for the Time of an entry. A producer can set any
+// timestamp. If it is unknown or in the future, Stored returns the current time, because
+// the retention of a delete begins at Time.
 func Stored(at time.Time) int64 {
 	now := time.Now()
 	if at.Unix() > 0 && at.Sub(now) <= event.MaxSkew {
@@ -115,7 +116,7 @@ func Stored(at time.Time) int64 {
 	return now.Unix()
 }
 
-// seconds returns a time that an entry has, 0 for none.
+// seconds returns a time of an entry if it is in range, else 0.
 func seconds(unix int64) int64 {
 	if unix < 0 || unix > math.MaxUint32 {
 		return 0

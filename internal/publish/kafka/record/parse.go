@@ -30,7 +30,7 @@ func NewParser(cluster, checkpointTopic string) Parser {
 // Owns reports whether a key is one of the cluster's.
 func (p Parser) Owns(key []byte) bool { return bytes.HasPrefix(key, p.clusterKeys) }
 
-// Kind is what a record of the checkpoint topic is.
+// Kind is the kind of a record of the checkpoint topic.
 type Kind int
 
 // The kinds of records.
@@ -86,11 +86,11 @@ func (p Parser) state(topic string, value []byte, partition int) (Checkpoint, er
 	case err != nil:
 		return fail(event.InvalidData, err)
 	case s.Topic != topic || !isTopic(topic):
-		return fail(event.InvalidKey, fmt.Errorf("it is of topic %.100q", s.Topic))
+		return fail(event.InvalidKey, fmt.Errorf("it names topic %.100q", s.Topic))
 	case len(s.Session) > event.MaxText || len(s.Writer) > event.MaxText:
 		return fail(event.InvalidData, errors.New("the names of its writer are too long"))
 	case s.Partitions < 0 || s.Partitions > publish.MaxPartitions || s.Records < 0 || s.Records > publish.MaxPartitions:
-		return fail(event.InvalidPosition, fmt.Errorf("a topic has no %d partitions, recorded in %d", s.Partitions, s.Records))
+		return fail(event.InvalidPosition, fmt.Errorf("%d partitions, recorded in %d, are out of range", s.Partitions, s.Records))
 	}
 	if partition != 0 {
 		return fail(event.InvalidPosition, fmt.Errorf("it is in partition %d", partition))
@@ -98,9 +98,9 @@ func (p Parser) state(topic string, value []byte, partition int) (Checkpoint, er
 	return Checkpoint{Kind: OfTopic, State: s}, nil
 }
 
-// Event returns the entry of a record of an event topic. The tombstone right after a removal
-// has the entry of the removal, and any other tombstone the zero entry, as does a consistency
-// point.
+// Event returns the entry of a record of an event topic. For the tombstone right after a removal,
+// this is the entry of the removal. For any other tombstone, and for a consistency point, it is the
+// zero entry.
 func (p Parser) Event(r broker.Record, topic string, partition int) (Entry, error) {
 	if len(r.Key) > event.MaxText {
 		return Entry{}, tooLong(r.Key)
@@ -213,7 +213,7 @@ func (p Parser) isKeyOf(key string, e Entry) bool {
 }
 
 func tooLong(key []byte) error {
-	return event.Invalid(event.InvalidKey, fmt.Errorf("the key has %d bytes, no key has more than %d", len(key), event.MaxText))
+	return event.Invalid(event.InvalidKey, fmt.Errorf("the key has %d bytes, and the limit is %d", len(key), event.MaxText))
 }
 
 // isKey returns an error if a key is neither an object's nor a marker's.

@@ -11,13 +11,13 @@ import (
 var (
 	// ErrTooLarge: the batch, or a record in it, unpacks to more than [MaxUnpacked] or
 	// [MaxRecord].
-	ErrTooLarge = errors.New("it is too large")
+	ErrTooLarge = errors.New("too large")
 	// ErrMalformed: what the batch says of itself is wrong.
-	ErrMalformed = errors.New("it is malformed")
+	ErrMalformed = errors.New("malformed")
 	// ErrUnsupported: the batch has another format than v2, or an unknown compression.
-	ErrUnsupported = errors.New("its format is not supported")
+	ErrUnsupported = errors.New("unsupported format")
 	// ErrChecksum: the bytes are not those that the producer sent.
-	ErrChecksum = errors.New("its checksum is wrong")
+	ErrChecksum = errors.New("wrong checksum")
 )
 
 // Encoded is one batch of a fetch response.
@@ -53,7 +53,7 @@ const (
 	controlBit      = 0x20
 )
 
-// maxOffset is the highest offset that is taken for one. It leaves room to add to it.
+// maxOffset is the highest offset that is accepted. It leaves room for additions.
 const maxOffset = math.MaxInt64 >> 1
 
 // Cut returns the first batch of the records of a fetch response, and the rest. ok is false

@@ -26,7 +26,7 @@ const (
 )
 
 // ErrLarge means that a batch needs more memory than the caller of [Encoded.Open] allowed.
-var ErrLarge = errors.New("it has a large record")
+var ErrLarge = errors.New("a record exceeds the memory limit of the caller")
 
 // Reader reads the records of one batch. It holds one record in memory, not the batch. It
 // is not safe for concurrent use.
@@ -102,7 +102,7 @@ func (r *Reader) Next() (Record, int64, error) {
 	return record, offset, nil
 }
 
-// fill reads n bytes. Memory grows with what is there, not with what a length claims.
+// fill reads n bytes. Memory grows with the bytes that are there, not with the length that the batch claims.
 func (r *Reader) fill(n int) error {
 	const step = 64 << 10
 	r.record = r.record[:0]
@@ -117,8 +117,8 @@ func (r *Reader) fill(n int) error {
 	return nil
 }
 
-// failed returns the reason for an error of the source. Without an error, the batch is
-// malformed.
+// failed returns why the batch cannot be read: because of an error of the source, or, without an error,
+// because it is malformed.
 func (r *Reader) failed(err error, what string) error {
 	switch {
 	case errors.Is(err, ErrLarge), errors.Is(err, ErrTooLarge), errors.Is(err, ErrMalformed):

@@ -12,9 +12,9 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 )
 
-// Decode decodes the event in a message, in either content mode, including events of other
-// writers that follow the binding. It refuses a message that has an attribute twice. It sets only ID, Attributes and Data. In binary mode,
-// the attributes are sorted by name.
+// Decode decodes the event in a message, in either content mode, including events of other writers that
+// follow the binding. It rejects a message with a duplicate attribute. It sets only ID, Attributes and Data.
+// In binary mode, the attributes are sorted by name.
 func Decode(headers natsgo.Header, data []byte) (*event.Message, error) {
 	if isAmbiguous(headers) {
 		return nil, errAmbiguous
@@ -41,28 +41,28 @@ func Decode(headers natsgo.Header, data []byte) (*event.Message, error) {
 	return m, nil
 }
 
-var errAmbiguous = errors.New("decode event: an attribute is there twice")
+var errAmbiguous = errors.New("decode event: an attribute occurs twice")
 
-// isAmbiguous reports whether a header of an event is there twice, possibly in another case.
-// Readers differ in which one they take. The server and NATS clients keep both.
+// isAmbiguous reports whether a header of the event occurs twice, possibly in different case. The server and
+// NATS clients keep both, and readers differ in which one they use.
 func isAmbiguous(headers natsgo.Header) bool {
-	spelled := false // in another way than the encoder does
+	mixedCase := false // a name is not in lower case
 	for name, values := range headers {
 		switch lower := strings.ToLower(name); {
-		case !isOfEvent(lower):
+		case !isEventHeader(lower):
 		case len(values) > 1:
 			return true
 		case lower != name:
-			spelled = true
+			mixedCase = true
 		}
 	}
-	if !spelled {
+	if !mixedCase {
 		return false
 	}
 	seen := map[string]bool{}
 	for name := range headers {
 		lower := strings.ToLower(name)
-		if isOfEvent(lower) && seen[lower] {
+		if isEventHeader(lower) && seen[lower] {
 			return true
 		}
 		seen[lower] = true
@@ -70,12 +70,13 @@ func isAmbiguous(headers natsgo.Header) bool {
 	return false
 }
 
-// isOfEvent reports whether a header in lower case is of the event and not of the message.
-func isOfEvent(lower string) bool {
+// isEventHeader reports whether a header, in lower case, belongs to the event. The others belong to the
+// message.
+func isEventHeader(lower string) bool {
 	return lower == contentTypeHeader || strings.HasPrefix(lower, attributePrefix) || strings.HasPrefix(lower, statePrefix)
 }
 
-// isEvent reports whether attributes are those of a CloudEvent that this package reads.
+// isEvent reports whether attributes belong to a CloudEvent of version 1.0.
 func isEvent(get func(attribute string) string) bool {
 	return get("id") != "" && get("specversion") == "1.0"
 }
@@ -85,9 +86,9 @@ func isStructured(headers natsgo.Header) bool {
 	return len(t) >= len(structuredType) && strings.EqualFold(t[:len(structuredType)], structuredType)
 }
 
-// Attributes returns the attributes of an event, in either mode; "" for all if the message
-// is not an event. In structured mode, headers of Kuberelay's own make reading the body
-// unnecessary; data may then be nil.
+// Attributes returns the attributes of an event, in either mode; "" for all if the message is not an event.
+// In structured mode, it reads the headers that Kuberelay adds, so data may be nil. It reads data only for an
+// event of another writer, which lacks these headers.
 func Attributes(headers natsgo.Header, data []byte) func(attribute string) string {
 	if isStructured(headers) && get(headers, stateHeader("id")) == "" {
 		// Written by another writer, without Kuberelay's headers.

@@ -10,8 +10,8 @@
 // binary mode. So the attributes that a reader of the headers needs, such as the load of the
 // checkpoint, are repeated in headers of Kuberelay's own, such as kuberelay-uid.
 //
-// A removal and a marker have the header KV-Operation, so that a key-value bucket that copies the
-// stream has the keys of the existing objects and no others.
+// Removals and markers have the header KV-Operation. So a key-value bucket that mirrors the stream has a key
+// for each existing object, and no other keys.
 //
 // It does not check that the subject of a message belongs to its event.
 package binding

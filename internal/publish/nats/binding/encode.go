@@ -16,8 +16,8 @@ const (
 	contentTypeHeader = "content-type"
 	structuredType    = "application/cloudevents" // a prefix: "+json" or ";charset=..." can follow
 
-	// A key-value bucket that copies the stream doesn't have the key of a message with this
-	// header (ADR-8).
+	// A key-value bucket that mirrors the stream has no key for a message with this header
+	// (ADR-8).
 	keyValueHeader = "KV-Operation"
 	keyValueDelete = "DEL"
 )
@@ -53,7 +53,7 @@ func Encode(m *event.Message, structured bool, h *Header) (*natsgo.Msg, error) {
 	return &natsgo.Msg{Header: h.h, Data: m.Data}, nil
 }
 
-// IsRow reports whether a key-value bucket that copies the stream has the key of a message.
+// IsRow reports whether a key-value bucket that mirrors the stream has a key for a message.
 func IsRow(headers natsgo.Header) bool { return get(headers, keyValueHeader) != keyValueDelete }
 
 // Header builds a natsgo.Header whose values share one array. Headers are reused, because a
@@ -64,10 +64,10 @@ type Header struct {
 	values []string
 }
 
-const mostAttributes = 24
+const headerCapacity = 24
 
 var headers = sync.Pool{New: func() any {
-	return &Header{make(natsgo.Header, mostAttributes), make([]string, 0, mostAttributes)}
+	return &Header{make(natsgo.Header, headerCapacity), make([]string, 0, headerCapacity)}
 }}
 
 // Free empties h and returns it to the pool. The message must not be used after that.

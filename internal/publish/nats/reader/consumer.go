@@ -11,8 +11,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// Progress returns how far a consumer of the stream has read. The log is the zero value. The error
-// has [publish.ErrNoConsumer] in its chain if there is no such consumer.
+// Progress returns how far a consumer of the stream has read. It ignores the log, because a stream is a
+// single log. The error has [publish.ErrNoConsumer] in its chain if there is no such consumer.
 func (b *Bus) Progress(ctx context.Context, name string, _ publish.Log) (publish.Progress, error) {
 	ctx, cancel := context.WithTimeout(ctx, b.conn.RequestTimeout())
 	defer cancel()

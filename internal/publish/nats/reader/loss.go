@@ -9,42 +9,41 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
-// losses counts how often the stream lost messages that no later message of their subjects
-// explains. The supervisor of the connection observes the stream every few seconds.
+// losses counts how often the stream lost messages, not counting those that a later message of the same
+// subject replaced. The supervisor of the connection observes the stream every few seconds.
 type losses struct {
 	mu      sync.Mutex
 	seen    bounds
-	heard   time.Time // when the answer with them came
+	heard   time.Time // when the response with these bounds arrived
 	count   uint64
 	changed chan struct{} // closed at the next loss
 }
 
 // bounds describe the stream at one moment.
 type bounds struct {
-	created time.Time
-	last    uint64 // 0 if the stream was empty: its first message has any position
-	at      time.Time
-	told    time.Time // by the server's clock; zero before 2.10
+	created    time.Time
+	last       uint64 // 0 if the stream was empty: its first message can have any position
+	at         time.Time
+	serverTime time.Time // of the response; zero from servers before 2.10
 }
 
-// observe records the stream as the answer to a request describes it. It returns the number of
-// losses so far and a channel that is closed at the next one. It ignores a description that can be
-// older than another one: several requests can be in flight, and the server takes the time of a
-// description after its content.
+// observe records the state of the stream in a response. It returns the number of losses so far and a channel
+// that is closed at the next one. It ignores a response that can be older than an earlier one: several
+// requests can be in flight, and the server takes the time of a response after its content.
 func (l *losses) observe(info *jetstream.StreamInfo, asked, answered time.Time) (count uint64, changed <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
 	case l.changed == nil:
 		l.changed = make(chan struct{})
-	case info.TimeStamp.Before(l.seen.told) || asked.Before(l.heard):
+	case info.TimeStamp.Before(l.seen.serverTime) || asked.Before(l.heard):
 		return l.count, l.changed
 	case l.seen.lost(info, asked):
 		l.count++
 		close(l.changed)
 		l.changed = make(chan struct{})
 	}
-	l.seen = bounds{created: info.Created, at: asked.Round(0), told: info.TimeStamp} // the monotonic clock stops with the machine
+	l.seen = bounds{created: info.Created, at: asked.Round(0), serverTime: info.TimeStamp} // the monotonic clock stops with the machine
 	l.heard = answered
 	if info.State.Msgs > 0 {
 		l.seen.last = info.State.LastSeq
@@ -58,9 +57,8 @@ func (b bounds) lost(info *jetstream.StreamInfo, at time.Time) bool {
 	return lost(b.created, b.last, info) || at.Round(0).Sub(b.at) > publish.MaxAway
 }
 
-// lost reports whether the stream is another one, lost its end, or lost everything up to a
-// position at which it ended. The markers of a cluster outlive all other messages, so the
-// forwarder never removes all that the stream held.
+// lost reports whether the stream was recreated, lost its end, or lost every message up to its former end.
+// The forwarder never causes the last case, because the markers of a cluster outlive all other messages.
 func lost(created time.Time, last uint64, info *jetstream.StreamInfo) bool {
 	return !info.Created.Equal(created) || info.State.LastSeq < last || last > 0 && info.State.FirstSeq > last
 }
@@ -79,8 +77,8 @@ func (s *subscription) onLoss(stop func()) (end func()) {
 	return func() { close(ended); watching.Wait() }
 }
 
-// caughtUp calls CaughtUp if nothing is pending for the first time. A replica of the stream
-// can be behind another one that sent a message before.
+// caughtUp calls CaughtUp the first time that nothing is pending. It also checks the positions, because the
+// replica that reports the pending messages can be behind a replica that sent a message before.
 func (s *subscription) caughtUp(pending uint64) error {
 	if s.opts.CaughtUp == nil || s.caught || pending > 0 || s.seen < s.reached {
 		return nil

@@ -64,7 +64,7 @@ func (b *Bus) Close() error {
 	return nil
 }
 
-// Subjects returns the subjects of which the stream has a message, without reading messages.
+// Subjects returns the subjects that have messages in the stream. It reads no messages.
 func (b *Bus) Subjects(ctx context.Context) ([]string, error) {
 	s, err := b.conn.JS.Stream(ctx, b.conn.Opts.Stream)
 	if err != nil {

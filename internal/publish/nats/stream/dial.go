@@ -31,19 +31,20 @@ func (c *Conn) dial(opts []natsgo.Option) error {
 	return nil
 }
 
-// remedy is the end of a connection error: what to change. It is empty if the error says so itself.
+// remedy returns the end of the text of a connection error: what to change. It is empty if the error itself
+// says so.
 func (o Options) remedy(err error) string {
 	var authority x509.UnknownAuthorityError
 	var host x509.HostnameError
 	switch {
 	case errors.Is(err, natsgo.ErrAuthorization) && o.TokenOptional:
-		return ": the built-in server takes the token in nats/token of its KUBERELAY_DATA_DIR, and " + o.TokenFile + " does not have it; " +
+		return ": the built-in server expects the token in nats/token of its KUBERELAY_DATA_DIR, and " + o.TokenFile + " does not contain it; " +
 			"set KUBERELAY_DATA_DIR as for the forwarder, or name a copy of the token in KUBERELAY_NATS_TOKEN_FILE"
 	case errors.Is(err, natsgo.ErrAuthorization) && o.CertFile == "" && o.credentialSettings() == "":
-		return ": it takes credentials, and none are set; set KUBERELAY_NATS_TOKEN_FILE, KUBERELAY_NATS_USER and KUBERELAY_NATS_PASSWORD_FILE, " +
+		return ": the server requires credentials, and none are set; set KUBERELAY_NATS_TOKEN_FILE, KUBERELAY_NATS_USER and KUBERELAY_NATS_PASSWORD_FILE, " +
 			"KUBERELAY_NATS_CREDS_FILE or KUBERELAY_NATS_NKEY_FILE"
 	case errors.Is(err, natsgo.ErrAuthorization) && o.credentialSettings() != "":
-		return ": it refuses the credentials of " + o.credentialSettings() + "; set those that it takes"
+		return ": the server rejects the credentials in " + o.credentialSettings() + "; replace them with valid ones"
 	case errors.As(err, &authority):
 		return "; name the authorities that signed its certificate in KUBERELAY_NATS_TLS_CA_FILE"
 	case errors.As(err, &host):

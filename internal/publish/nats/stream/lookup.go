@@ -51,7 +51,7 @@ func (c *Conn) Failure(err error) error {
 		return Misconfigured("create stream %q: %w", c.Opts.Stream, err)
 	}
 	if denied := c.PermissionError(); denied != nil {
-		return Misconfigured("our NATS user lacks a permission: %w", denied)
+		return Misconfigured("the NATS user lacks a permission: %w", denied)
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("the server does not answer: look up stream %q: %w", c.Opts.Stream, err)

@@ -78,11 +78,11 @@ func (s *Message) Stored() (publish.Stored, error) {
 	return result, nil
 }
 
-// Resolve returns what has become of m, which the stream refused to store. Last is the last
-// message of its subject, nil for none. It counts as m only if it was stored after the
+// Resolve decides why the stream rejected m, given the last message of the subject, nil for
+// none. That message is m, stored by an earlier attempt, only if it was stored after the
 // message that m expects: a recreated object can have a second delete with the same ID.
 //
-// The position is 0 for a conflict. Invalid is why last is not a Kuberelay event, or nil.
+// position is 0 for a conflict. invalid is why last is not a Kuberelay event, or nil.
 func Resolve(m *event.Message, last *Message) (position uint64, conflict *publish.ConflictError, invalid error) {
 	if last != nil && last.Sequence > m.Expected {
 		if is, err := binding.Decode(last.Headers, last.Data); err == nil && publish.IsSame(m, is) {

@@ -45,11 +45,11 @@ type Options struct {
 
 	// AckTimeout is how long to wait for a response; 10 s if 0.
 	AckTimeout time.Duration
-	// InboxPrefix begins the subjects of answers; "_INBOX" if empty.
+	// InboxPrefix is the prefix of reply subjects; "_INBOX" if empty.
 	InboxPrefix string
 
-	// Reading counts the messages that [Conn.Load] reads. The readers of package reader count
-	// theirs with it, too; nil for none.
+	// Reading counts the messages that [Conn.Load] and the subscriptions of package reader
+	// read; nil for none.
 	Reading *longwork.Counter
 
 	Logger     *slog.Logger          // none if nil

@@ -24,7 +24,7 @@ const (
 	statusNoResponders = "503" // the consumer's replica has not created it yet, or is gone
 )
 
-// serverShutdown is the description of a [statusConflict] of a server that ends.
+// serverShutdown is the description of the [statusConflict] of a server that shuts down.
 const serverShutdown = "Server Shutdown"
 
 // respondersRetry is the pause after a request without responders.
@@ -37,17 +37,17 @@ const respondersRetry = 100 * time.Millisecond
 // have too. They drop such a message, or end. A Puller recognizes a response by its subject,
 // which only the server sets.
 type Puller struct {
-	nc      *natsgo.Conn
-	sub     *natsgo.Subscription
-	msgs    chan *natsgo.Msg
-	stop    sync.Once
-	stopped chan struct{}
-	inbox   string
-	subject string // of requests
-	request []byte
-	batch   int
-	pending int    // messages that the requests so far may still bring
-	on      uint64 // reconnects before the last request; a disconnect ends all requests
+	nc         *natsgo.Conn
+	sub        *natsgo.Subscription
+	msgs       chan *natsgo.Msg
+	stop       sync.Once
+	stopped    chan struct{}
+	inbox      string
+	subject    string // of requests
+	request    []byte
+	batch      int
+	pending    int    // messages that the requests so far may still bring
+	reconnects uint64 // number of reconnects before the last request; a disconnect ends all requests
 }
 
 // Pull starts to read a consumer, with batch messages for each request. The server sends
@@ -87,10 +87,10 @@ func (p *Puller) Next(within time.Duration) (*Message, *natsgo.MsgMetadata, erro
 				return nil, nil, err
 			}
 			p.pending += p.batch
-			p.on = p.nc.Stats().Reconnects
+			p.reconnects = p.nc.Stats().Reconnects
 		}
 		msg, err := p.receive(within)
-		if errors.Is(err, natsgo.ErrTimeout) && p.on != p.nc.Stats().Reconnects {
+		if errors.Is(err, natsgo.ErrTimeout) && p.reconnects != p.nc.Stats().Reconnects {
 			p.pending = 0
 			continue
 		}
