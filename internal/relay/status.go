@@ -14,6 +14,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/informers"
 	"github.com/kuberelay/kuberelay/internal/leader"
 	"github.com/kuberelay/kuberelay/internal/longwork"
+	"github.com/kuberelay/kuberelay/internal/refusal"
 	"github.com/kuberelay/kuberelay/internal/status"
 )
 
@@ -46,6 +47,7 @@ func (r *Relay) Status() status.Document {
 	}
 	_, oldest := r.informers.Dirty()
 	d.OldestUnsent, d.Bus = moment(oldest), t.busStatus(d.Bus)
+	d.Comparisons = t.comparisonStatus()
 	return d
 }
 
@@ -91,6 +93,15 @@ func (t *term) busStatus(b status.Bus) status.Bus {
 	return b
 }
 
+// comparisonStatus returns the failing comparisons of the bus with the cluster.
+func (t *term) comparisonStatus() (all []status.ComparisonError) {
+	for gr, f := range t.reconciler.Failing() {
+		all = append(all, status.ComparisonError{Resource: gr.String(), Error: status.Error{Message: refusal.Explain(f.Err).Error(), Since: f.Since.UTC()}})
+	}
+	slices.SortFunc(all, func(a, b status.ComparisonError) int { return strings.Compare(a.Resource, b.Resource) })
+	return all
+}
+
 // resourceStatus returns the state of each resource. t is nil on a standby, which does not
 // know what the bus has.
 func (r *Relay) resourceStatus(t *term) []status.Resource {
@@ -106,7 +117,7 @@ func (r *Relay) resourceStatus(t *term) []status.Resource {
 		dirty, _ := r.informers.Dirty()
 		for gr, s := range of {
 			n := dirty[gr]
-			s.Dirty, s.ConsistentAsOf = &n, moment(t.resolver.ConsistentAsOf(gr))
+			s.Dirty, s.ConsistentAsOf, s.NoPointSince = &n, moment(t.resolver.ConsistentAsOf(gr)), moment(t.resolver.MissingSince(gr))
 			o := t.forwarder.Outcome(gr)
 			if s.LastPublished = moment(o.Published); s.LastPublished != nil {
 				lag := o.Lag.Seconds()

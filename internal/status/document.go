@@ -36,6 +36,10 @@ type Document struct {
 	// Selectors has the settings that narrow the selection of objects, each with its value.
 	Selectors []string `json:"selectors"`
 
+	// Comparisons has the failing comparisons of the bus with the cluster, ordered by resource. A
+	// resource that is not watched can be among them.
+	Comparisons []ComparisonError `json:"comparisonErrors,omitempty"`
+
 	Work []Work `json:"work"` // long work in progress, in the order in which a start runs it
 
 	// OldestUnsent is when the oldest unacknowledged change was observed.
@@ -113,6 +117,8 @@ type Resource struct {
 	// ConsistentAsOf is the time of the latest state of the cluster that the bus is known to have
 	// in full: the time of the last consistency point, or later if nothing has changed since.
 	ConsistentAsOf *time.Time `json:"consistentAsOf,omitempty"`
+	// NoPointSince is when the first sync was complete, if there has been no consistency point since.
+	NoPointSince *time.Time `json:"noPointSince,omitempty"`
 	// LastPublished is when the bus last acknowledged an event of the resource in this term.
 	LastPublished *time.Time `json:"lastPublished,omitempty"`
 	// LagSeconds is how long that event took from the observation of its change to the
@@ -135,6 +141,12 @@ type Error struct {
 type DiscoveryError struct {
 	Group   string `json:"group"`
 	Message string `json:"message"`
+}
+
+// ComparisonError is the error of the last comparison of a resource on the bus with the cluster.
+type ComparisonError struct {
+	Resource string `json:"resource"`
+	Error
 }
 
 // Unmatched is an entry of a setting that matches nothing. For KUBERELAY_FILTER, it is a resource

@@ -3,6 +3,7 @@ package status
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -47,6 +48,7 @@ func (d Document) find() []Finding {
 	}
 	d.findResources(add)
 	d.findUnsent(add)
+	d.findComparisons(add)
 	for _, u := range d.Unmatched {
 		add(SettingUnmatched, Warning, nil, "", "%s", u.Sentence())
 	}
@@ -72,7 +74,7 @@ func (d Document) findResources(add adder) {
 			of[WatchFailing] = append(of[WatchFailing], r)
 		case r.State == "starting":
 			of[Syncing] = append(of[Syncing], r)
-		case d.Bus.State == BusReady && r.ConsistentAsOf != nil && d.Time.Sub(*r.ConsistentAsOf) > maxConsistencyAge:
+		case d.Bus.State == BusReady && r.consistencyFrom() != nil && d.Time.Sub(*r.consistencyFrom()) > maxConsistencyAge:
 			of[NotConsistent] = append(of[NotConsistent], r)
 		}
 	}
@@ -100,7 +102,7 @@ func (d Document) findResources(add adder) {
 	}
 	if all := of[NotConsistent]; len(all) > 0 {
 		headline := "consistency points of " + share(all) + " have not advanced"
-		add(NotConsistent, Warning, all[0].ConsistentAsOf, headline, "%s for %s: %s", headline, d.age(all[0].ConsistentAsOf), named(all))
+		add(NotConsistent, Warning, all[0].consistencyFrom(), headline, "%s for %s: %s", headline, d.age(all[0].consistencyFrom()), named(all))
 	}
 	switch {
 	case len(d.Resources) == 0:
@@ -111,6 +113,10 @@ func (d Document) findResources(add adder) {
 		add(NoObjectsSelected, Warning, nil, "", "no object is selected by %s", strings.Join(d.Selectors, ", "))
 	}
 }
+
+// consistencyFrom returns from when the age of the copy counts: from its last known consistent state
+// or, before the first consistency point, from the first sync. It returns nil if no point is expected.
+func (r Resource) consistencyFrom() *time.Time { return cmp.Or(r.ConsistentAsOf, r.NoPointSince) }
 
 // firstSince returns when the first of some resources entered its state, nil if unknown.
 func firstSince(all []Resource) (first *time.Time) {
@@ -154,19 +160,43 @@ func (d Document) findUnsent(add adder) {
 	add(Unsent, level, d.OldestUnsent, headline, "%s for %s%s", headline, d.age(d.OldestUnsent), lastError)
 }
 
+// findComparisons finds failing comparisons. One that fails once succeeds at a retry, of which there
+// are several until it is critical.
+func (d Document) findComparisons(add adder) {
+	if len(d.Comparisons) == 0 || d.Bus.State != BusReady { // a bus that is away makes them fail
+		return
+	}
+	level, first, names := Warning, d.Comparisons[0], []string{}
+	for _, e := range d.Comparisons {
+		if names = append(names, e.Resource); e.Since.Before(first.Since) {
+			first = e
+		}
+	}
+	if d.Time.Sub(first.Since) > maxUnsent {
+		level = Critical
+	}
+	headline := "the bus cannot be compared with the cluster, so deletes can be missing: " + listed(names)
+	add(ComparisonFailing, level, &first.Since, headline, "%s; %s%s: %s", headline, first.Resource, d.since(&first.Since), first.Message)
+}
+
 // named returns the names of the first resources, each with its error.
 func named(all []Resource) string {
-	const show = 3
 	var names []string
-	for _, r := range all[:min(show, len(all))] {
+	for _, r := range all {
 		name := r.Name
 		if r.WatchError != nil {
 			name += " (" + r.WatchError.Message + ")"
 		}
 		names = append(names, name)
 	}
-	if more := len(all) - show; more > 0 {
-		names = append(names, fmt.Sprintf("and %d more", more))
+	return listed(names)
+}
+
+// listed returns the first names, and the number of the others.
+func listed(names []string) string {
+	const show = 3
+	if more := len(names) - show; more > 0 {
+		names = append(slices.Clone(names[:show]), fmt.Sprintf("and %d more", more))
 	}
 	return strings.Join(names, ", ")
 }
