@@ -285,7 +285,7 @@ func (f *Forwarder) truncate(ctx context.Context, c event.Change, acked event.Ac
 	}
 	level := f.once(c.Key, slog.LevelWarn)
 	if level == slog.LevelWarn {
-		f.metrics.truncated.WithLabelValues(c.Key.GroupResource().String()).Inc()
+		f.outcomes.truncate(c.Key.GroupResource())
 	}
 	log.Log(ctx, level, "object is too large for the bus, publishing its metadata only")
 	c.Truncated = true

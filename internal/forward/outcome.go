@@ -16,6 +16,7 @@ import (
 type Outcome struct {
 	Published time.Time     // when the bus last acknowledged an event; the zero value for never
 	Lag       time.Duration // from the observation of that event's change to its acknowledgement
+	Truncated int64         // states that were published with metadata only
 	// Err is the error of the last failed publish, nil once that object needs no publish any
 	// more. Since is when publishes of the resource began to fail.
 	Err   error
@@ -30,6 +31,7 @@ func (f *Forwarder) Outcome(gr schema.GroupResource) Outcome {
 	}
 	var is Outcome
 	o := of.(*outcome)
+	is.Truncated = o.truncated.Load()
 	if at := o.published.Load(); at != 0 {
 		is.Published, is.Lag = time.Unix(0, at), time.Duration(o.lag.Load())
 	}
@@ -78,6 +80,7 @@ type outcome struct {
 	published atomic.Int64 // Unix nanoseconds
 	bytes     prometheus.Counter
 	lag       atomic.Int64 // nanoseconds; of two concurrent events, either may stay
+	truncated atomic.Int64
 	failed    atomic.Pointer[failure]
 }
 
@@ -95,6 +98,12 @@ func (o *outcomes) of(gr schema.GroupResource) *outcome {
 		of, _ = o.LoadOrStore(gr, &outcome{bytes: o.metrics.bytes.WithLabelValues(name)})
 	}
 	return of.(*outcome)
+}
+
+// truncate counts a state that is published with metadata only.
+func (o *outcomes) truncate(gr schema.GroupResource) {
+	o.metrics.truncated.WithLabelValues(gr.String()).Inc()
+	o.of(gr).truncated.Add(1)
 }
 
 // succeeded records the acknowledgement of an event. size is that of its data.

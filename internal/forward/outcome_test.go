@@ -48,6 +48,16 @@ func TestOutcome(t *testing.T) {
 	}
 }
 
+// A state that is too large counts once, however often it is published.
+func TestOutcomeTruncated(t *testing.T) {
+	b := &bench{view: view(object("a", "1")), answer: []answer{{err: publish.ErrTooLarge}}}
+	f := b.forwarder()
+	_, _ = syncOnce(t, f)
+	if got := f.Outcome(key.GroupResource()); got.Truncated != 1 {
+		t.Errorf("got %+v, want one truncated state", got)
+	}
+}
+
 // Describe says what is due, and whose error it is, and changes nothing.
 func TestDescribe(t *testing.T) {
 	b := &bench{view: view(object("a", "1"))}

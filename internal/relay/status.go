@@ -113,12 +113,16 @@ func (r *Relay) resourceStatus(t *term) []status.Resource {
 		}
 		addInformer(of[gr], st)
 	}
+	for _, s := range of {
+		s.FilterError = r.filterErrors.of(s.Name)
+	}
 	if t != nil {
 		dirty, _ := r.informers.Dirty()
 		for gr, s := range of {
 			n := dirty[gr]
 			s.Dirty, s.ConsistentAsOf, s.NoPointSince = &n, moment(t.resolver.ConsistentAsOf(gr)), moment(t.resolver.MissingSince(gr))
 			o := t.forwarder.Outcome(gr)
+			s.Truncated = o.Truncated
 			if s.LastPublished = moment(o.Published); s.LastPublished != nil {
 				lag := o.Lag.Seconds()
 				s.LagSeconds = &lag

@@ -125,6 +125,12 @@ type Resource struct {
 	// acknowledgement.
 	LagSeconds *float64 `json:"lagSeconds,omitempty"`
 
+	// Truncated is the number of states that were published with metadata only in this term, because
+	// they are too large for the bus.
+	Truncated int64 `json:"truncated,omitempty"`
+
+	// FilterError is the first error of KUBERELAY_FILTER for an object. Such objects are published.
+	FilterError *Error `json:"filterError,omitempty"`
 	// WatchError is the error of the last list or watch. PublishError is the last error of an
 	// object that is not published yet.
 	WatchError   *Error `json:"watchError,omitempty"`

@@ -52,6 +52,7 @@ func (d Document) find() []Finding {
 	for _, u := range d.Unmatched {
 		add(SettingUnmatched, Warning, nil, "", "%s", u.Sentence())
 	}
+	d.findContent(add)
 	if m := d.Memory; m.Limit > 0 && float64(m.Used) > maxMemoryShare*float64(m.Limit) {
 		add(MemoryLow, Warning, nil, "", "memory is near its limit: %s of %s", size(m.Used), size(m.Limit))
 	}
@@ -177,6 +178,31 @@ func (d Document) findComparisons(add adder) {
 	}
 	headline := "the bus cannot be compared with the cluster, so deletes can be missing: " + listed(names)
 	add(ComparisonFailing, level, &first.Since, headline, "%s; %s%s: %s", headline, first.Resource, d.since(&first.Since), first.Message)
+}
+
+// findContent finds objects that are published otherwise than the settings ask for.
+func (d Document) findContent(add adder) {
+	var failing, truncated []string
+	var since *time.Time
+	for _, r := range d.Resources {
+		if e := r.FilterError; e != nil {
+			failing = append(failing, r.Name+" ("+e.Message+")")
+			if since == nil || e.Since.Before(*since) {
+				since = &e.Since
+			}
+		}
+		if r.Truncated > 0 {
+			truncated = append(truncated, fmt.Sprintf("%s (%s)", r.Name, counted(int(r.Truncated), "state")))
+		}
+	}
+	if len(failing) > 0 {
+		headline := fmt.Sprintf("KUBERELAY_FILTER fails for objects of %s, which are published", counted(len(failing), "resource"))
+		add(FilterFailing, Warning, since, headline, "%s: %s", headline, listed(failing))
+	}
+	if len(truncated) > 0 {
+		headline := fmt.Sprintf("objects of %s are too large for the bus, which has their metadata only", counted(len(truncated), "resource"))
+		add(ObjectsTruncated, Warning, nil, headline, "%s: %s", headline, listed(truncated))
+	}
 }
 
 // named returns the names of the first resources, each with its error.

@@ -32,6 +32,8 @@ const (
 	MemoryLow         Reason = "memory_low"
 	SettingUnmatched  Reason = "setting_unmatched"
 	NoObjectsSelected Reason = "no_objects"
+	FilterFailing     Reason = "filter_failing"
+	ObjectsTruncated  Reason = "objects_truncated"
 	BusCanLose        Reason = "bus_can_lose"
 )
 
@@ -76,6 +78,8 @@ func Causes() []Cause {
 		{MemoryLow, "memory is near its limit", "raise the memory limit, or select less", "memory-is-near-its-limit"},
 		{SettingUnmatched, "settings match nothing", "correct the spelling, or remove the entry; an entry for a resource that is installed later can stay", "settings-match-nothing"},
 		{NoObjectsSelected, "no object is selected", "check the settings for typing errors", "no-object-is-selected"},
+		{FilterFailing, "the filter fails for objects, which are published", "guard fields that can be missing, and restart the forwarder", "kuberelay_filter-failed-for-an-object-publishing-the-object-logged-once-per-resource"},
+		{ObjectsTruncated, "objects are published with metadata only", "raise the limit of the bus for the size of a message, or drop fields with KUBERELAY_DROP_FIELDS, and restart the forwarder", "object-is-too-large-for-the-bus-publishing-its-metadata-only"},
 		{BusCanLose, "the bus can lose what it acknowledged", "change the setting that the message names", "the-bus-can-lose-events-that-it-acknowledged"},
 	}
 }

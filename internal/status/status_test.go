@@ -112,6 +112,10 @@ var faults = []struct {
 	{"bus away, and no comparison", func(d *Document) {
 		d.Bus.State, d.Bus.Error, d.Comparisons = BusAway, "no connection", []ComparisonError{{"pods", Error{"not sent", *ago(time.Hour)}}}
 	}, []string{"critical bus_away"}, "no connection"},
+	{"the filter fails", func(d *Document) { d.Resources[0].FilterError = &Error{"no such key: absent", *ago(time.Hour)} },
+		[]string{"warning filter_failing"}, "KUBERELAY_FILTER fails for objects of 1 resource, which are published: configmaps (no such key: absent)"},
+	{"metadata only", func(d *Document) { d.Resources[0].Truncated, d.Resources[1].Truncated = 1, 3 },
+		[]string{"warning objects_truncated"}, "objects of 2 resources are too large for the bus, which has their metadata only: configmaps (1 state), deployments.apps (3 states)"},
 	{"memory", func(d *Document) { d.Memory.Used = 220 << 20 }, []string{"warning memory_low"}, "220 MiB of 230 MiB"},
 	{"no memory limit", func(d *Document) { d.Memory = Memory{Used: 1 << 40} }, nil, "everything published"},
 	{"a name of nothing", func(d *Document) {
@@ -200,6 +204,9 @@ func TestHeadline(t *testing.T) {
 		{func(d *Document) { d.Resources = d.Resources[1:]; fail(d, "failing", raw) }, "lists or watches of 1 of 1 resource fail", ago(time.Minute)},
 		{func(d *Document) { d.Resources[0].State, d.Resources[0].Since = "starting", ago(time.Minute) }, "the first list of 1 of 2 resources is not complete", ago(time.Minute)},
 		{func(d *Document) { d.Resources[1].ConsistentAsOf = ago(time.Hour) }, "consistency points of 1 of 2 resources have not advanced", ago(time.Hour)},
+		{func(d *Document) {
+			d.Resources[0].FilterError, d.Resources[1].FilterError = &Error{raw, *ago(time.Minute)}, &Error{raw, *ago(time.Hour)}
+		}, "KUBERELAY_FILTER fails for objects of 2 resources, which are published", ago(time.Hour)},
 		{func(d *Document) { d.Comparisons = []ComparisonError{{"pods", Error{raw, *ago(time.Minute)}}} }, "the bus cannot be compared with the cluster, so deletes can be missing: pods", ago(time.Minute)},
 		{func(d *Document) { d.Resources[1].PublishError = &Error{raw, *ago(time.Minute)} }, "objects of 1 resource cannot be published", ago(time.Minute)},
 		{func(d *Document) {
