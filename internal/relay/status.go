@@ -24,7 +24,7 @@ func (r *Relay) Status() status.Document {
 	d := status.Document{
 		Time: time.Now().UTC(), Instance: r.Identity, Memory: memory(), Selectors: r.selectors(),
 		Resources: []status.Resource{}, Discovery: []status.DiscoveryError{}, Unmatched: []status.Unmatched{}, Work: r.workStatus(),
-		Bus: status.Bus{Sink: r.Settings.Event.Sink, State: status.BusUnused},
+		Bus: status.Bus{Sink: r.Settings.Event.Sink, State: status.BusUnused}, ConsistencyPointsOff: r.Settings.Work.ResolvedInterval == 0,
 	}
 	running, election := r.state.describe(&d)
 	if r.Settings.Leader.Election {

@@ -40,6 +40,9 @@ type Document struct {
 	// resource that is not watched can be among them.
 	Comparisons []ComparisonError `json:"comparisonErrors,omitempty"`
 
+	// ConsistencyPointsOff: KUBERELAY_RESOLVED_INTERVAL is 0.
+	ConsistencyPointsOff bool `json:"consistencyPointsOff,omitempty"`
+
 	Work []Work `json:"work"` // long work in progress, in the order in which a start runs it
 
 	// OldestUnsent is when the oldest unacknowledged change was observed.

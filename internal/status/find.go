@@ -102,6 +102,7 @@ func (d Document) findResources(add adder) {
 		add(Syncing, Warning, firstSince(all), headline, "%s: %s", headline, named(all))
 	}
 	if all := of[NotConsistent]; len(all) > 0 {
+		slices.SortStableFunc(all, func(a, b Resource) int { return a.consistencyFrom().Compare(*b.consistencyFrom()) })
 		headline := "consistency points of " + share(all) + " have not advanced"
 		add(NotConsistent, Warning, all[0].consistencyFrom(), headline, "%s for %s: %s", headline, d.age(all[0].consistencyFrom()), named(all))
 	}

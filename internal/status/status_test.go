@@ -97,6 +97,10 @@ var faults = []struct {
 		[]string{"warning publish_failing"}, "deployments.apps for 60s: too large"},
 	{"a stuck watch", func(d *Document) { d.Resources[1].ConsistentAsOf = ago(16 * time.Minute) },
 		[]string{"warning consistency_point_old"}, "consistency points of 1 of 2 resources have not advanced for 16m: deployments.apps"},
+	{"two stuck watches", func(d *Document) {
+		d.Resources[0].ConsistentAsOf, d.Resources[1].ConsistentAsOf = ago(16*time.Minute), ago(48*time.Hour)
+	},
+		[]string{"warning consistency_point_old"}, "consistency points of 2 of 2 resources have not advanced for 2d: deployments.apps, configmaps"},
 	{"no point since the first sync", func(d *Document) {
 		d.Resources[1].ConsistentAsOf, d.Resources[1].NoPointSince = nil, ago(16*time.Minute)
 	},
