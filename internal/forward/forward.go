@@ -225,7 +225,7 @@ func (f *Forwarder) acknowledged(ctx context.Context, c event.Change, m *event.M
 func (f *Forwarder) failed(ctx context.Context, c event.Change, acked event.Acked, m *event.Message, err error, done func(again bool, err error)) {
 	log := f.Logger.With(append(attributes(c.Key), "event_id", m.ID)...)
 	fail := func() {
-		f.outcomes.failed(c.Key, err, f.Now())
+		f.outcomes.failed(c.Key, withoutID{err, m.ID}, f.Now())
 		done(false, err)
 	}
 	tooLarge, notSent := errors.Is(err, publish.ErrTooLarge), errors.Is(err, publish.ErrNotSent)

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"math"
 	"runtime/debug"
 	"runtime/metrics"
@@ -14,6 +15,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/informers"
 	"github.com/kuberelay/kuberelay/internal/leader"
 	"github.com/kuberelay/kuberelay/internal/longwork"
+	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/refusal"
 	"github.com/kuberelay/kuberelay/internal/status"
 )
@@ -128,7 +130,9 @@ func (r *Relay) resourceStatus(t *term) []status.Resource {
 				s.LagSeconds = &lag
 			}
 			if o.Err != nil && n > 0 {
-				s.PublishError = &status.Error{Message: o.Err.Error(), Since: o.Since.UTC()}
+				object := strings.TrimPrefix(o.Key.Namespace+"/"+o.Key.Name, "/")
+				s.PublishError = &status.Error{Message: object + ": " + o.Err.Error(), Since: o.Since.UTC()}
+				s.PublishErrorTooLarge = errors.Is(o.Err, publish.ErrTooLarge)
 			}
 		}
 	}

@@ -135,9 +135,11 @@ type Resource struct {
 	// FilterError is the first error of KUBERELAY_FILTER for an object. Such objects are published.
 	FilterError *Error `json:"filterError,omitempty"`
 	// WatchError is the error of the last list or watch. PublishError is the last error of an
-	// object that is not published yet.
+	// object that is not published yet, with the name of the object.
 	WatchError   *Error `json:"watchError,omitempty"`
 	PublishError *Error `json:"publishError,omitempty"`
+	// PublishErrorTooLarge: the object of PublishError is too large for the bus even without content.
+	PublishErrorTooLarge bool `json:"publishErrorTooLarge,omitempty"`
 }
 
 // Error is an error that has not been resolved.

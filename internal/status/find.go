@@ -137,10 +137,8 @@ func (d Document) findUnsent(add adder) {
 			failing = append(failing, r)
 		}
 	}
-	if len(failing) > 0 && d.Bus.State == BusReady {
-		r, headline := failing[0], fmt.Sprintf("objects of %s cannot be published", counted(len(failing), "resource"))
-		add(PublishFailing, Warning, &r.PublishError.Since, headline, "%s, %s%s: %s", headline, r.Name, d.since(&r.PublishError.Since), r.PublishError.Message)
-	}
+	d.findRefused(add, PublishFailing, "objects of %s cannot be published", func(r Resource) bool { return !r.PublishErrorTooLarge })
+	d.findRefused(add, ObjectTooLarge, "objects of %s are too large for the bus, and stay unpublished", func(r Resource) bool { return r.PublishErrorTooLarge })
 	if d.OldestUnsent == nil {
 		return
 	}
@@ -179,6 +177,20 @@ func (d Document) findComparisons(add adder) {
 	}
 	headline := "the bus cannot be compared with the cluster, so deletes can be missing: " + listed(names)
 	add(ComparisonFailing, level, &first.Since, headline, "%s; %s%s: %s", headline, first.Resource, d.since(&first.Since), first.Message)
+}
+
+// findRefused finds objects that the bus does not take, of the resources for which is is true.
+func (d Document) findRefused(add adder, reason Reason, format string, is func(Resource) bool) {
+	var failing []Resource
+	for _, r := range d.Resources {
+		if r.PublishError != nil && is(r) {
+			failing = append(failing, r)
+		}
+	}
+	if len(failing) > 0 && d.Bus.State == BusReady {
+		r, headline := failing[0], fmt.Sprintf(format, counted(len(failing), "resource"))
+		add(reason, Warning, &r.PublishError.Since, headline, "%s, %s%s: %s", headline, r.Name, d.since(&r.PublishError.Since), r.PublishError.Message)
+	}
 }
 
 // findContent finds objects that are published otherwise than the settings ask for.

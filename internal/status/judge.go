@@ -28,6 +28,7 @@ const (
 	Unsent            Reason = "unsent_changes"
 	PublishFailing    Reason = "publish_failing"
 	ComparisonFailing Reason = "comparison_failing"
+	ObjectTooLarge    Reason = "object_too_large"
 	NotConsistent     Reason = "consistency_point_old"
 	MemoryLow         Reason = "memory_low"
 	SettingUnmatched  Reason = "setting_unmatched"
@@ -73,6 +74,7 @@ func Causes() []Cause {
 		{Syncing, "the first list is not complete", "wait; a large resource takes minutes", "first-steps"},
 		{Unsent, "changes wait for the bus", "repair what the error names; without one, the bus is slower than the changes", "publish-failed-retrying"},
 		{PublishFailing, "objects cannot be published", "repair what the error names; until then the bus keeps the last states, and the forwarder retries", "publish-failed-retrying"},
+		{ObjectTooLarge, "objects are too large for the bus even without content", "raise the limit of the bus for the size of a message, shorten the object's metadata, or exclude the object", "object-metadata-is-too-large-for-the-bus-object-stays-unpublished"},
 		{ComparisonFailing, "the comparison of the bus with the cluster fails", "repair what the error names: the forwarder needs get on the resource; until then an object that was deleted while no forwarder watched stays on the bus", "comparing-the-bus-with-the-cluster-failed-retrying"},
 		{NotConsistent, "consistency points do not advance", "restart the forwarder if the API server is well: a watch may hang", "consistency-points-do-not-advance"},
 		{MemoryLow, "memory is near its limit", "raise the memory limit, or select less", "memory-is-near-its-limit"},

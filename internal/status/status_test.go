@@ -95,6 +95,10 @@ var faults = []struct {
 	{"unsent for long", func(d *Document) { d.OldestUnsent = ago(301 * time.Second) }, []string{"critical unsent_changes"}, "for 5m1s"},
 	{"refused", func(d *Document) { d.Resources[1].PublishError = &Error{"too large", *ago(time.Minute)} },
 		[]string{"warning publish_failing"}, "deployments.apps for 60s: too large"},
+	{"too large and refused", func(d *Document) {
+		d.Resources[0].PublishError, d.Resources[0].PublishErrorTooLarge = &Error{"shop/big: too large", *ago(time.Minute)}, true
+		d.Resources[1].PublishError = &Error{"shop/web: no room", *ago(time.Minute)}
+	}, []string{"warning publish_failing", "warning object_too_large"}, "deployments.apps for 60s: shop/web: no room"},
 	{"a stuck watch", func(d *Document) { d.Resources[1].ConsistentAsOf = ago(16 * time.Minute) },
 		[]string{"warning consistency_point_old"}, "consistency points of 1 of 2 resources have not advanced for 16m: deployments.apps"},
 	{"two stuck watches", func(d *Document) {
