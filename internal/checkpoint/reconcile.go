@@ -4,6 +4,7 @@ import (
 	"context"
 	"iter"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
@@ -41,12 +42,19 @@ type Reconciler struct {
 	due    map[schema.GroupResource]map[event.Key]bool // the keys to compare, nil for all
 	reload bool                                        // a reload of the checkpoint is requested
 	wake   chan struct{}                               // has a token if something may be due
+	failed map[schema.GroupResource]Failure            // due again at retryAt; only Once writes
 
 	// Only Once uses these.
-	failed   map[schema.GroupResource]bool // due again at retryAt
-	retryAt  time.Time                     // zero while no comparison has failed
-	delay    time.Duration                 // before the next retry
-	reloadAt time.Time                     // zero before the first call
+	retryAt  time.Time     // zero while no comparison has failed
+	delay    time.Duration // before the next retry
+	reloadAt time.Time     // zero before the first call
+}
+
+// Failure is the error of the last comparison of a resource. Since is when its comparisons began to
+// fail.
+type Failure struct {
+	Err   error
+	Since time.Time
 }
 
 // NewReconciler returns a reconciler, which does nothing until Run. Refresh is the interval
@@ -55,7 +63,7 @@ func NewReconciler(c *Checkpoint, source Source, cluster Cluster, refresh time.D
 	return &Reconciler{
 		checkpoint: c, acked: c.term, source: source, cluster: cluster, refresh: refresh, log: log,
 		due: map[schema.GroupResource]map[event.Key]bool{}, wake: make(chan struct{}, 1),
-		failed: map[schema.GroupResource]bool{}, delay: retryDelay,
+		failed: map[schema.GroupResource]Failure{}, delay: retryDelay,
 	}
 }
 
@@ -129,7 +137,7 @@ func (r *Reconciler) Once(ctx context.Context, now func() time.Time) (next time.
 			r.CompareResource(gr)
 		}
 	}
-	r.compareDue(ctx)
+	r.compareDue(ctx, now)
 	switch {
 	case len(r.failed) == 0:
 		r.retryAt, r.delay = time.Time{}, retryDelay
@@ -165,7 +173,7 @@ func (r *Reconciler) reloadCheckpoint(ctx context.Context) (pause time.Duration)
 	return r.refresh
 }
 
-func (r *Reconciler) compareDue(ctx context.Context) {
+func (r *Reconciler) compareDue(ctx context.Context, now func() time.Time) {
 	r.mu.Lock()
 	due := r.due
 	r.due = map[schema.GroupResource]map[event.Key]bool{}
@@ -181,17 +189,35 @@ func (r *Reconciler) compareDue(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
-			r.fail(gr, err)
+			r.fail(gr, err, now())
 		case keys == nil:
-			delete(r.failed, gr)
+			r.succeed(gr)
 		}
 	}
 }
 
 // fail logs a failed comparison of a resource, and schedules another one.
-func (r *Reconciler) fail(gr schema.GroupResource, err error) {
+func (r *Reconciler) fail(gr schema.GroupResource, err error, now time.Time) {
 	r.log.Warn("comparing the bus with the cluster failed, retrying", "resource", gr.String(), "err", refusal.Explain(err))
-	r.failed[gr] = true
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if before, again := r.failed[gr]; again {
+		now = before.Since
+	}
+	r.failed[gr] = Failure{err, now}
+}
+
+func (r *Reconciler) succeed(gr schema.GroupResource) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.failed, gr)
+}
+
+// Failing returns the resources whose last comparison failed. It does not block.
+func (r *Reconciler) Failing() map[schema.GroupResource]Failure {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return maps.Clone(r.failed)
 }
 
 // entriesOf iterates over the entries of keys, with the zero value for a key without an

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -86,6 +87,34 @@ func TestReconcilerComparesKeys(t *testing.T) {
 		if got, want := rec.take(), "pods:2"; got != want {
 			t.Errorf("after a failure: got %q, want %q", got, want)
 		}
+	})
+}
+
+// TestReconcilerFailing: the error of a resource stays until a comparison of the whole resource
+// succeeds, with the time of the first failure.
+func TestReconcilerFailing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rec, first, second := &recorder{}, errors.New("no answer"), errors.New("denied")
+		r := run(t, newBench(), nil, rec.cluster())
+		began := time.Now()
+		want := func(want map[schema.GroupResource]Failure) {
+			t.Helper()
+			synctest.Wait()
+			if got := r.Failing(); !maps.Equal(got, want) {
+				t.Errorf("got %v, want %v", got, want)
+			}
+		}
+		rec.failWith(first)
+		r.CompareResource(pods)
+		want(map[schema.GroupResource]Failure{pods: {first, began}})
+		rec.failWith(second)
+		time.Sleep(retryDelay) // of the test's clock
+		want(map[schema.GroupResource]Failure{pods: {second, began}})
+		rec.failWith(nil)
+		r.CompareKey(key("a"))
+		want(map[schema.GroupResource]Failure{pods: {second, began}})
+		r.CompareResource(pods)
+		want(map[schema.GroupResource]Failure{})
 	})
 }
 

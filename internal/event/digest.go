@@ -121,8 +121,8 @@ type Shape struct {
 	None bool
 
 	// Select reports whether to publish an object; nil publishes all. It does not change
-	// the object.
-	Select func(object map[string]any) bool
+	// the object. An object for which it fails is published if it also reports true.
+	Select func(object map[string]any) (bool, error)
 
 	// Project removes the fields that are not published, and replaces fields by hashes; nil
 	// publishes all fields. Hash returns the hash of a value at a path from the root.
@@ -171,9 +171,12 @@ func (c *Converter) shape(o *Object, r Resource, s Shape, text []byte, fromBus b
 	if secret {
 		redactor.SecretData(content)
 	}
-	if s.Select != nil && !fromBus && !s.Select(content) {
-		p.selected = false
-		return p, nil
+	if s.Select != nil && !fromBus {
+		selected, err := s.Select(content)
+		if o.FilterFailed = err != nil; !selected {
+			p.selected = false
+			return p, nil
+		}
 	}
 	dropped := s.Project != nil && s.Project(content, redactor.Field)
 	if secret {

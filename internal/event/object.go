@@ -31,6 +31,9 @@ type Object struct {
 	// Unselected: the object exists, but the filter does not select it. It has no Body.
 	Unselected bool
 
+	// FilterFailed: the filter failed for the object.
+	FilterFailed bool
+
 	// Shaped: a [Converter] of this process has redacted and projected Body. If not, it is
 	// a state from the bus, in the form of an earlier configuration.
 	Shaped bool

@@ -3,6 +3,7 @@ package event
 import (
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 )
@@ -30,7 +31,7 @@ func TestASecretIsShaped(t *testing.T) {
 			t.Errorf("%s sees the value: %s", who, text)
 		}
 	}
-	selects := func(object map[string]any) bool { see("Select", object); return true }
+	selects := func(object map[string]any) (bool, error) { see("Select", object); return true, nil }
 	for name, shape := range map[string]Shape{
 		"projected": {Drops: true, Project: func(object map[string]any, _ Hash) bool { see("Project", object); delete(object, "data"); return true }},
 		"hashed": {Project: func(object map[string]any, hash Hash) bool {
@@ -55,8 +56,21 @@ func TestASecretIsShaped(t *testing.T) {
 			}
 		})
 	}
-	o, err := NewConverter(nil, "").Decoder(secrets, nil, nil, Shape{Select: func(map[string]any) bool { return false }}).Decode(canarySecret())
+	o, err := NewConverter(nil, "").Decoder(secrets, nil, nil, Shape{Select: func(map[string]any) (bool, error) { return false, nil }}).Decode(canarySecret())
 	if err != nil || !o.Unselected {
 		t.Errorf("a filter selects nothing: %v, %v", o, err)
+	}
+}
+
+// TestFilterFailed: an object for which the filter fails is published, and says so.
+func TestFilterFailed(t *testing.T) {
+	for _, failed := range []error{nil, errors.New("no such key")} {
+		o, err := NewConverter(nil, "").Decoder(secrets, nil, nil, Shape{Select: func(map[string]any) (bool, error) { return true, failed }}).Decode(canarySecret())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if o.Unselected || o.FilterFailed != (failed != nil) {
+			t.Errorf("%v: unselected is %v, and filter failed is %v", failed, o.Unselected, o.FilterFailed)
+		}
 	}
 }

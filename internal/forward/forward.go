@@ -225,7 +225,7 @@ func (f *Forwarder) acknowledged(ctx context.Context, c event.Change, m *event.M
 func (f *Forwarder) failed(ctx context.Context, c event.Change, acked event.Acked, m *event.Message, err error, done func(again bool, err error)) {
 	log := f.Logger.With(append(attributes(c.Key), "event_id", m.ID)...)
 	fail := func() {
-		f.outcomes.failed(c.Key, err, f.Now())
+		f.outcomes.failed(c.Key, withoutID{err, m.ID}, f.Now())
 		done(false, err)
 	}
 	tooLarge, notSent := errors.Is(err, publish.ErrTooLarge), errors.Is(err, publish.ErrNotSent)
@@ -285,7 +285,7 @@ func (f *Forwarder) truncate(ctx context.Context, c event.Change, acked event.Ac
 	}
 	level := f.once(c.Key, slog.LevelWarn)
 	if level == slog.LevelWarn {
-		f.metrics.truncated.WithLabelValues(c.Key.GroupResource().String()).Inc()
+		f.outcomes.truncate(c.Key.GroupResource())
 	}
 	log.Log(ctx, level, "object is too large for the bus, publishing its metadata only")
 	c.Truncated = true

@@ -1,6 +1,8 @@
 package forward
 
 import (
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,9 +18,11 @@ import (
 type Outcome struct {
 	Published time.Time     // when the bus last acknowledged an event; the zero value for never
 	Lag       time.Duration // from the observation of that event's change to its acknowledgement
-	// Err is the error of the last failed publish, nil once that object needs no publish any
-	// more. Since is when publishes of the resource began to fail.
+	Truncated int64         // states that were published with metadata only
+	// Err is the error of the last failed publish of an object that still needs one, which is Key, and
+	// nil without such an object. Since is when publishes of the resource began to fail.
 	Err   error
+	Key   event.Key
 	Since time.Time
 }
 
@@ -30,11 +34,13 @@ func (f *Forwarder) Outcome(gr schema.GroupResource) Outcome {
 	}
 	var is Outcome
 	o := of.(*outcome)
+	is.Truncated = o.truncated.Load()
 	if at := o.published.Load(); at != 0 {
 		is.Published, is.Lag = time.Unix(0, at), time.Duration(o.lag.Load())
 	}
 	if failed := o.failed.Load(); failed != nil {
-		is.Err, is.Since = failed.err, failed.since
+		last := failed.last()
+		is.Err, is.Key, is.Since = last.err, last.key, failed.since
 	}
 	return is
 }
@@ -45,8 +51,8 @@ type Description struct {
 	Reason        ledger.Reason // of the decision that is due now; [ledger.ReasonForeign] if it needs a read of the bus
 	Unpublishable bool
 
-	// Err and Since are those of [Outcome] for the key's resource. Own means that Err is about
-	// this key.
+	// Err is the key's own error, if Own, and Since is when its publishes began to fail. Otherwise
+	// they are those of [Outcome] for the key's resource.
 	Err   error
 	Since time.Time
 	Own   bool
@@ -62,7 +68,10 @@ func (f *Forwarder) Describe(key event.Key) Description {
 	}
 	if of, ok := f.outcomes.Load(key.GroupResource()); ok {
 		if failed := of.(*outcome).failed.Load(); failed != nil {
-			d.Err, d.Since, d.Own = failed.err, failed.since, failed.key == key
+			d.Err, d.Since = failed.last().err, failed.since
+			if i := failed.find(key); i >= 0 {
+				d.Err, d.Since, d.Own = failed.keys[i].err, failed.keys[i].since, true
+			}
 		}
 	}
 	return d
@@ -78,7 +87,15 @@ type outcome struct {
 	published atomic.Int64 // Unix nanoseconds
 	bytes     prometheus.Counter
 	lag       atomic.Int64 // nanoseconds; of two concurrent events, either may stay
-	failed    atomic.Pointer[failure]
+	truncated atomic.Int64
+	failed    atomic.Pointer[failures] // nil for none
+}
+
+// failures are the keys of a resource whose last publish failed, at most maxFailures, the last
+// failed one last. They do not change.
+type failures struct {
+	since time.Time
+	keys  []failure // not empty
 }
 
 type failure struct {
@@ -86,6 +103,48 @@ type failure struct {
 	err   error
 	since time.Time
 }
+
+// maxFailures limits the errors that are kept of each resource. A key that is left out fails again
+// at its next retry.
+const maxFailures = 10
+
+func (f *failures) last() failure { return f.keys[len(f.keys)-1] }
+
+// find returns the index of a key, -1 for none.
+func (f *failures) find(k event.Key) int {
+	return slices.IndexFunc(f.keys, func(of failure) bool { return of.key == k })
+}
+
+// with returns f, which can be nil, with the error of a key.
+func (f *failures) with(k event.Key, err error, now time.Time) *failures {
+	if f == nil {
+		return &failures{now, []failure{{k, err, now}}}
+	}
+	keys, since := slices.Clone(f.keys), now
+	if i := f.find(k); i >= 0 {
+		since = keys[i].since
+		keys = slices.Delete(keys, i, i+1)
+	}
+	keys = append(keys, failure{k, err, since})
+	return &failures{f.since, keys[max(0, len(keys)-maxFailures):]}
+}
+
+// without returns f without the key at an index, nil if it is the only one.
+func (f *failures) without(i int) *failures {
+	if len(f.keys) == 1 {
+		return nil
+	}
+	return &failures{f.since, slices.Delete(slices.Clone(f.keys), i, i+1)}
+}
+
+// withoutID is the error of a publish without the ID of the event, which has a UID.
+type withoutID struct {
+	error
+	id string
+}
+
+func (e withoutID) Error() string { return strings.TrimPrefix(e.error.Error(), "publish "+e.id+": ") }
+func (e withoutID) Unwrap() error { return e.error }
 
 func (o *outcomes) of(gr schema.GroupResource) *outcome {
 	of, ok := o.Load(gr)
@@ -95,6 +154,12 @@ func (o *outcomes) of(gr schema.GroupResource) *outcome {
 		of, _ = o.LoadOrStore(gr, &outcome{bytes: o.metrics.bytes.WithLabelValues(name)})
 	}
 	return of.(*outcome)
+}
+
+// truncate counts a state that is published with metadata only.
+func (o *outcomes) truncate(gr schema.GroupResource) {
+	o.metrics.truncated.WithLabelValues(gr.String()).Inc()
+	o.of(gr).truncated.Add(1)
 }
 
 // succeeded records the acknowledgement of an event. size is that of its data.
@@ -108,16 +173,21 @@ func (o *outcomes) succeeded(k event.Key, size int, observed, now time.Time) {
 
 // resolve drops the error of a key.
 func (o *outcome) resolve(k event.Key) {
-	if failed := o.failed.Load(); failed != nil && failed.key == k {
-		o.failed.CompareAndSwap(failed, nil)
+	for failed := o.failed.Load(); failed != nil; failed = o.failed.Load() {
+		i := failed.find(k)
+		if i < 0 || o.failed.CompareAndSwap(failed, failed.without(i)) {
+			return
+		}
 	}
 }
 
-// failed records an error. Of two concurrent errors, either may stay.
+// failed records the error of a key.
 func (o *outcomes) failed(k event.Key, err error, now time.Time) {
 	of := o.of(k.GroupResource())
-	if before := of.failed.Load(); before != nil {
-		now = before.since
+	for {
+		before := of.failed.Load()
+		if of.failed.CompareAndSwap(before, before.with(k, err, now)) {
+			return
+		}
 	}
-	of.failed.Store(&failure{k, err, now})
 }

@@ -1,7 +1,9 @@
 package forward
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -45,6 +47,66 @@ func TestOutcome(t *testing.T) {
 	_, _ = syncOnce(t, f)
 	if got, want := f.Outcome(gr), (Outcome{Published: published, Lag: 3 * time.Millisecond}); got != want {
 		t.Errorf("the object is gone: got %+v, want %+v", got, want)
+	}
+}
+
+// Each key has its own error, which only that key clears. The last ones are kept.
+func TestFailures(t *testing.T) {
+	f, now, gr := (&bench{view: view(object("a", "1"))}).forwarder(), time.Unix(1000, 0), key.GroupResource()
+	of := func(i int) event.Key {
+		k := key
+		k.Name = fmt.Sprint(i)
+		return k
+	}
+	want := func(k event.Key, own bool, err error) {
+		t.Helper()
+		if d := f.Describe(k); d.Own != own || !errors.Is(d.Err, err) || (d.Err == nil) != (err == nil) {
+			t.Errorf("%s: got %v, own is %v; want %v, %v", k.Name, d.Err, d.Own, err, own)
+		}
+	}
+	first, second := errors.New("first"), errors.New("second")
+	f.outcomes.failed(of(1), first, now)
+	f.outcomes.failed(of(2), second, now.Add(time.Second))
+	want(of(1), true, first)
+	want(of(2), true, second)
+	want(of(3), false, second)
+	f.outcomes.of(gr).resolve(of(2))
+	want(of(1), true, first)
+	want(of(2), false, first)
+	if got := f.Outcome(gr); got.Key != of(1) || !got.Since.Equal(now) {
+		t.Errorf("got %+v", got)
+	}
+	for i := range maxFailures {
+		f.outcomes.failed(of(i+2), second, now)
+	}
+	want(of(1), false, second)
+	for i := range maxFailures {
+		want(of(i+2), true, second)
+		f.outcomes.of(gr).resolve(of(i + 2))
+	}
+	want(of(1), false, nil)
+}
+
+// The error has no ID of an event, and is still that of the bus.
+func TestOutcomeNamesNoID(t *testing.T) {
+	b := &bench{view: view(object("a", "1"))}
+	f := b.forwarder()
+	f.Publish = func(_ context.Context, m *event.Message, done func(uint64, error)) {
+		done(0, fmt.Errorf("publish %s: %w", m.ID, publish.ErrNotSent))
+	}
+	_, _ = syncOnce(t, f)
+	if got := f.Outcome(key.GroupResource()); got.Err == nil || got.Err.Error() != publish.ErrNotSent.Error() || !errors.Is(got.Err, publish.ErrNotSent) || got.Key != key {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// A state that is too large counts once, however often it is published.
+func TestOutcomeTruncated(t *testing.T) {
+	b := &bench{view: view(object("a", "1")), answer: []answer{{err: publish.ErrTooLarge}}}
+	f := b.forwarder()
+	_, _ = syncOnce(t, f)
+	if got := f.Outcome(key.GroupResource()); got.Truncated != 1 {
+		t.Errorf("got %+v, want one truncated state", got)
 	}
 }
 

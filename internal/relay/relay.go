@@ -83,6 +83,8 @@ type Relay struct {
 	state readiness
 	shape *shapes
 
+	filterErrors *filterErrors
+
 	cluster   *cluster         // nil until Run has connected to it
 	converter *event.Converter // nil until Run has connected to the cluster
 	ledger    *ledger.Ledger
@@ -95,12 +97,13 @@ type Relay struct {
 
 // New makes a Relay that does nothing until [Relay.Run].
 func New(c Config) (*Relay, error) {
-	shape, err := newShapes(c.Settings.Content, filterErrors(c.Logger, c.Registerer))
+	failed := newFilterErrors(c.Logger, c.Registerer)
+	shape, err := newShapes(c.Settings.Content, failed.add)
 	if err != nil {
 		return nil, &ConfigError{err}
 	}
 	c.takeover, c.loading = &longwork.Counter{}, &longwork.Counter{}
-	r := &Relay{Config: c, shape: shape, ledger: ledger.New()}
+	r := &Relay{Config: c, shape: shape, filterErrors: failed, ledger: ledger.New()}
 	r.work = longwork.New(r.longWork(), time.Now, c.Logger)
 	c.Registerer.MustRegister(unmatchedCollector{r})
 	return r, nil

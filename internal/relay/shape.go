@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/filter"
 	"github.com/kuberelay/kuberelay/internal/projection"
+	"github.com/kuberelay/kuberelay/internal/status"
 )
 
 // Shape returns the part of the objects of each resource that c publishes, for a caller that does
@@ -110,27 +112,46 @@ func (s *shapes) of(r event.Resource) event.Shape {
 		return event.Shape{None: true}
 	}
 	if selects := s.filter.For(r); selects != nil {
-		shape.Select = func(object map[string]any) bool {
+		shape.Select = func(object map[string]any) (bool, error) {
 			selected, err := selects(object)
 			if err != nil {
 				s.failed(r, err)
 			}
-			return selected
+			return selected, err
 		}
 	}
 	return shape
 }
 
-// filterErrors returns a function that counts the states of objects for which the filter fails,
-// and logs the first of each resource.
-func filterErrors(log *slog.Logger, r prometheus.Registerer) func(event.Resource, error) {
-	errors := filter.NewErrorsTotal(r)
-	var logged sync.Map // resources
-	return func(of event.Resource, err error) {
-		gr := of.GroupResource().String()
-		errors.WithLabelValues(gr).Inc()
-		if _, again := logged.LoadOrStore(gr, true); !again {
-			log.Warn("KUBERELAY_FILTER failed for an object, publishing the object; logged once per resource", "resource", gr, "err", err)
-		}
+// filterErrors counts the states of objects for which the filter fails, and logs and keeps the first
+// error of each resource.
+type filterErrors struct {
+	log   *slog.Logger
+	total *prometheus.CounterVec
+	first sync.Map // of resources, each a status.Error
+}
+
+func newFilterErrors(log *slog.Logger, r prometheus.Registerer) *filterErrors {
+	return &filterErrors{log: log, total: filter.NewErrorsTotal(r)}
+}
+
+func (f *filterErrors) add(of event.Resource, err error) {
+	gr := of.GroupResource().String()
+	f.total.WithLabelValues(gr).Inc()
+	if _, again := f.first.Load(gr); again {
+		return
 	}
+	if _, again := f.first.LoadOrStore(gr, status.Error{Message: err.Error(), Since: time.Now().UTC()}); !again {
+		f.log.Warn("KUBERELAY_FILTER failed for an object, publishing the object; logged once per resource", "resource", gr, "err", err)
+	}
+}
+
+// of returns the first error of a resource, nil for none.
+func (f *filterErrors) of(resource string) *status.Error {
+	first, ok := f.first.Load(resource)
+	if !ok {
+		return nil
+	}
+	e := first.(status.Error)
+	return &e
 }

@@ -18,7 +18,8 @@ import (
 func TestFilterErrorsAreCountedAndSaidOnce(t *testing.T) {
 	var log bytes.Buffer
 	registry := prometheus.NewRegistry()
-	s, err := newShapes(config.Content{Filter: `object.status.phase == "Failed"`}, filterErrors(slog.New(slog.NewTextHandler(&log, nil)), registry))
+	f := newFilterErrors(slog.New(slog.NewTextHandler(&log, nil)), registry)
+	s, err := newShapes(config.Content{Filter: `object.status.phase == "Failed"`}, f.add)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +35,7 @@ func TestFilterErrorsAreCountedAndSaidOnce(t *testing.T) {
 	} {
 		selects := s.of(r.Resource).Select
 		for _, state := range r.states {
-			if !selects(state) {
+			if selected, _ := selects(state); !selected {
 				t.Errorf("%s: %v is not sent", r.GroupResource(), state)
 			}
 		}
@@ -44,16 +45,19 @@ func TestFilterErrorsAreCountedAndSaidOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := map[string]float64{}
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
 			for _, l := range m.GetLabel() {
-				got[f.GetName()+" "+l.GetName()+" "+l.GetValue()] = m.GetCounter().GetValue()
+				got[family.GetName()+" "+l.GetName()+" "+l.GetValue()] = m.GetCounter().GetValue()
 			}
 		}
 	}
 	want := map[string]float64{"kuberelay_filter_errors_total resource pods": 3, "kuberelay_filter_errors_total resource deployments.apps": 2}
 	if !maps.Equal(got, want) {
 		t.Errorf("counted %v, want %v", got, want)
+	}
+	if deployments, nodes := f.of("deployments.apps"), f.of("nodes"); deployments == nil || !strings.Contains(deployments.Message, "no such field") || deployments.Since.IsZero() || nodes != nil {
+		t.Errorf("first errors: got %v and %v", deployments, nodes)
 	}
 	lines := strings.Split(strings.TrimSpace(log.String()), "\n")
 	if len(lines) != 2 || !strings.Contains(lines[0], "resource=pods") || !strings.Contains(lines[1], "resource=deployments.apps") {

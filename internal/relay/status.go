@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"math"
 	"runtime/debug"
 	"runtime/metrics"
@@ -14,6 +15,8 @@ import (
 	"github.com/kuberelay/kuberelay/internal/informers"
 	"github.com/kuberelay/kuberelay/internal/leader"
 	"github.com/kuberelay/kuberelay/internal/longwork"
+	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/refusal"
 	"github.com/kuberelay/kuberelay/internal/status"
 )
 
@@ -23,7 +26,7 @@ func (r *Relay) Status() status.Document {
 	d := status.Document{
 		Time: time.Now().UTC(), Instance: r.Identity, Memory: memory(), Selectors: r.selectors(),
 		Resources: []status.Resource{}, Discovery: []status.DiscoveryError{}, Unmatched: []status.Unmatched{}, Work: r.workStatus(),
-		Bus: status.Bus{Sink: r.Settings.Event.Sink, State: status.BusUnused},
+		Bus: status.Bus{Sink: r.Settings.Event.Sink, State: status.BusUnused}, ConsistencyPointsOff: r.Settings.Work.ResolvedInterval == 0,
 	}
 	running, election := r.state.describe(&d)
 	if r.Settings.Leader.Election {
@@ -46,6 +49,7 @@ func (r *Relay) Status() status.Document {
 	}
 	_, oldest := r.informers.Dirty()
 	d.OldestUnsent, d.Bus = moment(oldest), t.busStatus(d.Bus)
+	d.Comparisons = t.comparisonStatus()
 	return d
 }
 
@@ -91,6 +95,15 @@ func (t *term) busStatus(b status.Bus) status.Bus {
 	return b
 }
 
+// comparisonStatus returns the failing comparisons of the bus with the cluster.
+func (t *term) comparisonStatus() (all []status.ComparisonError) {
+	for gr, f := range t.reconciler.Failing() {
+		all = append(all, status.ComparisonError{Resource: gr.String(), Error: status.Error{Message: refusal.Explain(f.Err).Error(), Since: f.Since.UTC()}})
+	}
+	slices.SortFunc(all, func(a, b status.ComparisonError) int { return strings.Compare(a.Resource, b.Resource) })
+	return all
+}
+
 // resourceStatus returns the state of each resource. t is nil on a standby, which does not
 // know what the bus has.
 func (r *Relay) resourceStatus(t *term) []status.Resource {
@@ -102,18 +115,24 @@ func (r *Relay) resourceStatus(t *term) []status.Resource {
 		}
 		addInformer(of[gr], st)
 	}
+	for _, s := range of {
+		s.FilterError = r.filterErrors.of(s.Name)
+	}
 	if t != nil {
 		dirty, _ := r.informers.Dirty()
 		for gr, s := range of {
 			n := dirty[gr]
-			s.Dirty, s.ConsistentAsOf = &n, moment(t.resolver.ConsistentAsOf(gr))
+			s.Dirty, s.ConsistentAsOf, s.NoPointSince = &n, moment(t.resolver.ConsistentAsOf(gr)), moment(t.resolver.MissingSince(gr))
 			o := t.forwarder.Outcome(gr)
+			s.Truncated = o.Truncated
 			if s.LastPublished = moment(o.Published); s.LastPublished != nil {
 				lag := o.Lag.Seconds()
 				s.LagSeconds = &lag
 			}
 			if o.Err != nil && n > 0 {
-				s.PublishError = &status.Error{Message: o.Err.Error(), Since: o.Since.UTC()}
+				object := strings.TrimPrefix(o.Key.Namespace+"/"+o.Key.Name, "/")
+				s.PublishError = &status.Error{Message: object + ": " + o.Err.Error(), Since: o.Since.UTC()}
+				s.PublishErrorTooLarge = errors.Is(o.Err, publish.ErrTooLarge)
 			}
 		}
 	}

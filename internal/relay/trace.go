@@ -71,6 +71,8 @@ func (r *Relay) traceWatch(k event.Key, f *trace.Forwarder) {
 		s.Selected, s.Detail = trace.IsForbidden, st.Failing.Error()
 	case o.Live != nil && o.Live.Unselected:
 		s.Detail, s.Filter = "KUBERELAY_FILTER is false", trace.FilterFalse
+	case o.Live != nil && o.Live.FilterFailed:
+		s.Selected, s.Detail, s.Filter = trace.IsSelected, "KUBERELAY_FILTER fails for the object, which is published therefore", trace.FilterFailed
 	default:
 		s.Selected = trace.IsSelected
 		if o.Live != nil && r.shape.filter != nil {

@@ -70,8 +70,8 @@ type Informers interface {
 	Lookup(event.Key) event.View
 }
 
-// resolution is what the resolver knows of a resource. Only Once uses the fields except compared
-// and last.
+// resolution is what the resolver knows of a resource. Only Once uses the fields except compared,
+// due and last.
 type resolution struct {
 	tried    time.Time
 	asked    time.Time     // when a comparison was last requested
@@ -79,6 +79,7 @@ type resolution struct {
 	agreed   uint64        // the selection with which everything on the bus agreed with the cluster
 	lost     uint64        // the losses of the bus at that time
 	compared uint64        // the selection of the last comparison without an open question
+	due      time.Time     // when the first point became possible, the zero time before
 	last     event.Point   // the last published point, the zero value for none
 }
 
@@ -170,6 +171,9 @@ func (r *Resolver) take(gr schema.GroupResource, of *resolution) bool {
 	}
 	lost, _ := r.Losses()
 	p, ok := r.Informers.Point(gr)
+	if ok {
+		r.setDue(of)
+	}
 	if !ok || of.last.Version == p.Version && of.last.Objects == p.Objects && of.lost == lost {
 		return false
 	}
@@ -183,6 +187,15 @@ func (r *Resolver) take(gr schema.GroupResource, of *resolution) bool {
 	}
 	of.agreed, of.lost, of.pending = p.Selection, lost, &p
 	return true
+}
+
+// setDue records when the first point of a resource became possible.
+func (r *Resolver) setDue(of *resolution) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if of.due.IsZero() {
+		of.due = r.Now()
+	}
 }
 
 // requestInterval is the shortest interval between two requests for a comparison of a resource.
@@ -252,7 +265,18 @@ func (r *Resolver) ConsistentAsOf(gr schema.GroupResource) time.Time {
 	return last.AsOf
 }
 
-var resolvedAgeDesc = prometheus.NewDesc("kuberelay_resolved_age_seconds", "Age in seconds of the newest state of the cluster that the bus has in full. It exists from the first consistency point of the resource on. Bookmarks of the API server advance it about once a minute. Alert if it keeps growing: a change does not reach the bus, or the watch hangs.", []string{"resource"}, nil)
+// MissingSince returns since when a resource could have had a consistency point, and has none. It
+// returns the zero time if the resource has one, or its first sync is not complete.
+func (r *Resolver) MissingSince(gr schema.GroupResource) time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if of := r.resources[gr]; of != nil && of.last.AsOf.IsZero() {
+		return of.due
+	}
+	return time.Time{}
+}
+
+var resolvedAgeDesc = prometheus.NewDesc("kuberelay_resolved_age_seconds", "Age in seconds of the newest state of the cluster that the bus has in full; before the first consistency point of the resource, the time since its first sync. Bookmarks of the API server advance it about once a minute. Alert if it keeps growing: a change does not reach the bus, the comparison of the bus with the cluster fails, or the watch hangs.", []string{"resource"}, nil)
 
 // Describe implements [prometheus.Collector].
 func (r *Resolver) Describe(to chan<- *prometheus.Desc) {
@@ -267,7 +291,11 @@ func (r *Resolver) Collect(to chan<- prometheus.Metric) {
 	all := slices.Collect(maps.Keys(r.resources))
 	r.mu.Unlock()
 	for _, gr := range all {
-		if at := r.ConsistentAsOf(gr); !at.IsZero() {
+		at := r.ConsistentAsOf(gr)
+		if at.IsZero() {
+			at = r.MissingSince(gr)
+		}
+		if !at.IsZero() {
 			to <- prometheus.MustNewConstMetric(resolvedAgeDesc, prometheus.GaugeValue, r.Now().Sub(at).Seconds(), gr.String())
 		}
 	}

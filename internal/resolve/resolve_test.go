@@ -3,10 +3,12 @@ package resolve
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kuberelay/kuberelay/internal/event"
@@ -195,6 +197,56 @@ func TestPointsKeepTheirInterval(t *testing.T) {
 		r.step(t.Context(), configMaps, of)
 		if n := sink.published; n != 2 {
 			t.Errorf("%d points after an interval, want 2", n)
+		}
+	})
+}
+
+// TestAgeWithoutAPoint: if the comparison that the first point waits for always fails, the age grows
+// from the first sync on, so that an alert can fire.
+func TestAgeWithoutAPoint(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, s, _ := newStubResolver()
+		r.Publish = (&slowBus{}).publish
+		age := func() (ages []float64) {
+			t.Helper()
+			registry := prometheus.NewRegistry()
+			registry.MustRegister(r)
+			families, err := registry.Gather()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range families {
+				for _, m := range f.GetMetric() {
+					if f.GetName() == "kuberelay_resolved_age_seconds" {
+						ages = append(ages, m.GetGauge().GetValue())
+					}
+				}
+			}
+			return ages
+		}
+		want := func(want ...float64) {
+			t.Helper()
+			if got := age(); !slices.Equal(got, want) {
+				t.Errorf("ages: got %v, want %v", got, want)
+			}
+		}
+		r.Compared(configMaps, 0) // points can be off
+		want()
+		time.Sleep(time.Second)
+		first := time.Now()
+		r.Once(t.Context())
+		time.Sleep(time.Minute)
+		r.Once(t.Context())
+		want(60)
+		if got := r.MissingSince(configMaps); !got.Equal(first) || !r.ConsistentAsOf(configMaps).IsZero() {
+			t.Errorf("missing since %v, want %v; consistent as of %v, want never", got, first, r.ConsistentAsOf(configMaps))
+		}
+		r.Compared(configMaps, s.selection)
+		time.Sleep(time.Second)
+		r.Once(t.Context())
+		want(0)
+		if got := r.MissingSince(configMaps); !got.IsZero() {
+			t.Errorf("with a point: missing since %v", got)
 		}
 	})
 }

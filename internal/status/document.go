@@ -36,6 +36,13 @@ type Document struct {
 	// Selectors has the settings that narrow the selection of objects, each with its value.
 	Selectors []string `json:"selectors"`
 
+	// Comparisons has the failing comparisons of the bus with the cluster, ordered by resource. A
+	// resource that is not watched can be among them.
+	Comparisons []ComparisonError `json:"comparisonErrors,omitempty"`
+
+	// ConsistencyPointsOff: KUBERELAY_RESOLVED_INTERVAL is 0.
+	ConsistencyPointsOff bool `json:"consistencyPointsOff,omitempty"`
+
 	Work []Work `json:"work"` // long work in progress, in the order in which a start runs it
 
 	// OldestUnsent is when the oldest unacknowledged change was observed.
@@ -113,16 +120,26 @@ type Resource struct {
 	// ConsistentAsOf is the time of the latest state of the cluster that the bus is known to have
 	// in full: the time of the last consistency point, or later if nothing has changed since.
 	ConsistentAsOf *time.Time `json:"consistentAsOf,omitempty"`
+	// NoPointSince is when the first sync was complete, if there has been no consistency point since.
+	NoPointSince *time.Time `json:"noPointSince,omitempty"`
 	// LastPublished is when the bus last acknowledged an event of the resource in this term.
 	LastPublished *time.Time `json:"lastPublished,omitempty"`
 	// LagSeconds is how long that event took from the observation of its change to the
 	// acknowledgement.
 	LagSeconds *float64 `json:"lagSeconds,omitempty"`
 
+	// Truncated is the number of states that were published with metadata only in this term, because
+	// they are too large for the bus.
+	Truncated int64 `json:"truncated,omitempty"`
+
+	// FilterError is the first error of KUBERELAY_FILTER for an object. Such objects are published.
+	FilterError *Error `json:"filterError,omitempty"`
 	// WatchError is the error of the last list or watch. PublishError is the last error of an
-	// object that is not published yet.
+	// object that is not published yet, with the name of the object.
 	WatchError   *Error `json:"watchError,omitempty"`
 	PublishError *Error `json:"publishError,omitempty"`
+	// PublishErrorTooLarge: the object of PublishError is too large for the bus even without content.
+	PublishErrorTooLarge bool `json:"publishErrorTooLarge,omitempty"`
 }
 
 // Error is an error that has not been resolved.
@@ -135,6 +152,12 @@ type Error struct {
 type DiscoveryError struct {
 	Group   string `json:"group"`
 	Message string `json:"message"`
+}
+
+// ComparisonError is the error of the last comparison of a resource on the bus with the cluster.
+type ComparisonError struct {
+	Resource string `json:"resource"`
+	Error
 }
 
 // Unmatched is an entry of a setting that matches nothing. For KUBERELAY_FILTER, it is a resource

@@ -3,6 +3,7 @@ package status
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -47,9 +48,11 @@ func (d Document) find() []Finding {
 	}
 	d.findResources(add)
 	d.findUnsent(add)
+	d.findComparisons(add)
 	for _, u := range d.Unmatched {
 		add(SettingUnmatched, Warning, nil, "", "%s", u.Sentence())
 	}
+	d.findContent(add)
 	if m := d.Memory; m.Limit > 0 && float64(m.Used) > maxMemoryShare*float64(m.Limit) {
 		add(MemoryLow, Warning, nil, "", "memory is near its limit: %s of %s", size(m.Used), size(m.Limit))
 	}
@@ -72,7 +75,7 @@ func (d Document) findResources(add adder) {
 			of[WatchFailing] = append(of[WatchFailing], r)
 		case r.State == "starting":
 			of[Syncing] = append(of[Syncing], r)
-		case d.Bus.State == BusReady && r.ConsistentAsOf != nil && d.Time.Sub(*r.ConsistentAsOf) > maxConsistencyAge:
+		case d.Bus.State == BusReady && r.consistencyFrom() != nil && d.Time.Sub(*r.consistencyFrom()) > maxConsistencyAge:
 			of[NotConsistent] = append(of[NotConsistent], r)
 		}
 	}
@@ -99,8 +102,9 @@ func (d Document) findResources(add adder) {
 		add(Syncing, Warning, firstSince(all), headline, "%s: %s", headline, named(all))
 	}
 	if all := of[NotConsistent]; len(all) > 0 {
+		slices.SortStableFunc(all, func(a, b Resource) int { return a.consistencyFrom().Compare(*b.consistencyFrom()) })
 		headline := "consistency points of " + share(all) + " have not advanced"
-		add(NotConsistent, Warning, all[0].ConsistentAsOf, headline, "%s for %s: %s", headline, d.age(all[0].ConsistentAsOf), named(all))
+		add(NotConsistent, Warning, all[0].consistencyFrom(), headline, "%s for %s: %s", headline, d.age(all[0].consistencyFrom()), named(all))
 	}
 	switch {
 	case len(d.Resources) == 0:
@@ -111,6 +115,10 @@ func (d Document) findResources(add adder) {
 		add(NoObjectsSelected, Warning, nil, "", "no object is selected by %s", strings.Join(d.Selectors, ", "))
 	}
 }
+
+// consistencyFrom returns from when the age of the copy counts: from its last known consistent state
+// or, before the first consistency point, from the first sync. It returns nil if no point is expected.
+func (r Resource) consistencyFrom() *time.Time { return cmp.Or(r.ConsistentAsOf, r.NoPointSince) }
 
 // firstSince returns when the first of some resources entered its state, nil if unknown.
 func firstSince(all []Resource) (first *time.Time) {
@@ -129,10 +137,8 @@ func (d Document) findUnsent(add adder) {
 			failing = append(failing, r)
 		}
 	}
-	if len(failing) > 0 && d.Bus.State == BusReady {
-		r, headline := failing[0], fmt.Sprintf("objects of %s cannot be published", counted(len(failing), "resource"))
-		add(PublishFailing, Warning, &r.PublishError.Since, headline, "%s, %s%s: %s", headline, r.Name, d.since(&r.PublishError.Since), r.PublishError.Message)
-	}
+	d.findRefused(add, PublishFailing, "objects of %s cannot be published", func(r Resource) bool { return !r.PublishErrorTooLarge })
+	d.findRefused(add, ObjectTooLarge, "objects of %s are too large for the bus, and stay unpublished", func(r Resource) bool { return r.PublishErrorTooLarge })
 	if d.OldestUnsent == nil {
 		return
 	}
@@ -154,19 +160,82 @@ func (d Document) findUnsent(add adder) {
 	add(Unsent, level, d.OldestUnsent, headline, "%s for %s%s", headline, d.age(d.OldestUnsent), lastError)
 }
 
+// findComparisons finds failing comparisons. One that fails once succeeds at a retry, of which there
+// are several until it is critical.
+func (d Document) findComparisons(add adder) {
+	if len(d.Comparisons) == 0 || d.Bus.State != BusReady { // a bus that is away makes them fail
+		return
+	}
+	level, first, names := Warning, d.Comparisons[0], []string{}
+	for _, e := range d.Comparisons {
+		if names = append(names, e.Resource); e.Since.Before(first.Since) {
+			first = e
+		}
+	}
+	if d.Time.Sub(first.Since) > maxUnsent {
+		level = Critical
+	}
+	headline := "the bus cannot be compared with the cluster, so deletes can be missing: " + listed(names)
+	add(ComparisonFailing, level, &first.Since, headline, "%s; %s%s: %s", headline, first.Resource, d.since(&first.Since), first.Message)
+}
+
+// findRefused finds objects that the bus does not take, of the resources for which is is true.
+func (d Document) findRefused(add adder, reason Reason, format string, is func(Resource) bool) {
+	var failing []Resource
+	for _, r := range d.Resources {
+		if r.PublishError != nil && is(r) {
+			failing = append(failing, r)
+		}
+	}
+	if len(failing) > 0 && d.Bus.State == BusReady {
+		r, headline := failing[0], fmt.Sprintf(format, counted(len(failing), "resource"))
+		add(reason, Warning, &r.PublishError.Since, headline, "%s, %s%s: %s", headline, r.Name, d.since(&r.PublishError.Since), r.PublishError.Message)
+	}
+}
+
+// findContent finds objects that are published otherwise than the settings ask for.
+func (d Document) findContent(add adder) {
+	var failing, truncated []string
+	var since *time.Time
+	for _, r := range d.Resources {
+		if e := r.FilterError; e != nil {
+			failing = append(failing, r.Name+" ("+e.Message+")")
+			if since == nil || e.Since.Before(*since) {
+				since = &e.Since
+			}
+		}
+		if r.Truncated > 0 {
+			truncated = append(truncated, fmt.Sprintf("%s (%s)", r.Name, counted(int(r.Truncated), "state")))
+		}
+	}
+	if len(failing) > 0 {
+		headline := fmt.Sprintf("KUBERELAY_FILTER fails for objects of %s, which are published", counted(len(failing), "resource"))
+		add(FilterFailing, Warning, since, headline, "%s: %s", headline, listed(failing))
+	}
+	if len(truncated) > 0 {
+		headline := fmt.Sprintf("objects of %s are too large for the bus, which has their metadata only", counted(len(truncated), "resource"))
+		add(ObjectsTruncated, Warning, nil, headline, "%s: %s", headline, listed(truncated))
+	}
+}
+
 // named returns the names of the first resources, each with its error.
 func named(all []Resource) string {
-	const show = 3
 	var names []string
-	for _, r := range all[:min(show, len(all))] {
+	for _, r := range all {
 		name := r.Name
 		if r.WatchError != nil {
 			name += " (" + r.WatchError.Message + ")"
 		}
 		names = append(names, name)
 	}
-	if more := len(all) - show; more > 0 {
-		names = append(names, fmt.Sprintf("and %d more", more))
+	return listed(names)
+}
+
+// listed returns the first names, and the number of the others.
+func listed(names []string) string {
+	const show = 3
+	if more := len(names) - show; more > 0 {
+		names = append(slices.Clone(names[:show]), fmt.Sprintf("and %d more", more))
 	}
 	return strings.Join(names, ", ")
 }

@@ -27,10 +27,14 @@ const (
 	Syncing           Reason = "syncing"
 	Unsent            Reason = "unsent_changes"
 	PublishFailing    Reason = "publish_failing"
+	ComparisonFailing Reason = "comparison_failing"
+	ObjectTooLarge    Reason = "object_too_large"
 	NotConsistent     Reason = "consistency_point_old"
 	MemoryLow         Reason = "memory_low"
 	SettingUnmatched  Reason = "setting_unmatched"
 	NoObjectsSelected Reason = "no_objects"
+	FilterFailing     Reason = "filter_failing"
+	ObjectsTruncated  Reason = "objects_truncated"
 	BusCanLose        Reason = "bus_can_lose"
 )
 
@@ -70,10 +74,14 @@ func Causes() []Cause {
 		{Syncing, "the first list is not complete", "wait; a large resource takes minutes", "first-steps"},
 		{Unsent, "changes wait for the bus", "repair what the error names; without one, the bus is slower than the changes", "publish-failed-retrying"},
 		{PublishFailing, "objects cannot be published", "repair what the error names; until then the bus keeps the last states, and the forwarder retries", "publish-failed-retrying"},
+		{ObjectTooLarge, "objects are too large for the bus even without content", "raise the limit of the bus for the size of a message, shorten the object's metadata, or exclude the object", "object-metadata-is-too-large-for-the-bus-object-stays-unpublished"},
+		{ComparisonFailing, "the comparison of the bus with the cluster fails", "repair what the error names: the forwarder needs get on the resource; until then an object that was deleted while no forwarder watched stays on the bus", "comparing-the-bus-with-the-cluster-failed-retrying"},
 		{NotConsistent, "consistency points do not advance", "restart the forwarder if the API server is well: a watch may hang", "consistency-points-do-not-advance"},
 		{MemoryLow, "memory is near its limit", "raise the memory limit, or select less", "memory-is-near-its-limit"},
 		{SettingUnmatched, "settings match nothing", "correct the spelling, or remove the entry; an entry for a resource that is installed later can stay", "settings-match-nothing"},
 		{NoObjectsSelected, "no object is selected", "check the settings for typing errors", "no-object-is-selected"},
+		{FilterFailing, "the filter fails for objects, which are published", "guard fields that can be missing, and restart the forwarder", "kuberelay_filter-failed-for-an-object-publishing-the-object-logged-once-per-resource"},
+		{ObjectsTruncated, "objects are published with metadata only", "raise the limit of the bus for the size of a message, or drop fields with KUBERELAY_DROP_FIELDS, and restart the forwarder", "object-is-too-large-for-the-bus-publishing-its-metadata-only"},
 		{BusCanLose, "the bus can lose what it acknowledged", "change the setting that the message names", "the-bus-can-lose-events-that-it-acknowledged"},
 	}
 }

@@ -95,8 +95,35 @@ var faults = []struct {
 	{"unsent for long", func(d *Document) { d.OldestUnsent = ago(301 * time.Second) }, []string{"critical unsent_changes"}, "for 5m1s"},
 	{"refused", func(d *Document) { d.Resources[1].PublishError = &Error{"too large", *ago(time.Minute)} },
 		[]string{"warning publish_failing"}, "deployments.apps for 60s: too large"},
+	{"too large and refused", func(d *Document) {
+		d.Resources[0].PublishError, d.Resources[0].PublishErrorTooLarge = &Error{"shop/big: too large", *ago(time.Minute)}, true
+		d.Resources[1].PublishError = &Error{"shop/web: no room", *ago(time.Minute)}
+	}, []string{"warning publish_failing", "warning object_too_large"}, "deployments.apps for 60s: shop/web: no room"},
 	{"a stuck watch", func(d *Document) { d.Resources[1].ConsistentAsOf = ago(16 * time.Minute) },
 		[]string{"warning consistency_point_old"}, "consistency points of 1 of 2 resources have not advanced for 16m: deployments.apps"},
+	{"two stuck watches", func(d *Document) {
+		d.Resources[0].ConsistentAsOf, d.Resources[1].ConsistentAsOf = ago(16*time.Minute), ago(48*time.Hour)
+	},
+		[]string{"warning consistency_point_old"}, "consistency points of 2 of 2 resources have not advanced for 2d: deployments.apps, configmaps"},
+	{"no point since the first sync", func(d *Document) {
+		d.Resources[1].ConsistentAsOf, d.Resources[1].NoPointSince = nil, ago(16*time.Minute)
+	},
+		[]string{"warning consistency_point_old"}, "consistency points of 1 of 2 resources have not advanced for 16m: deployments.apps"},
+	{"no point yet", func(d *Document) {
+		d.Resources[1].ConsistentAsOf, d.Resources[1].NoPointSince = nil, ago(15*time.Minute)
+	}, nil, "everything published"},
+	{"no comparison", func(d *Document) { d.Comparisons = []ComparisonError{{"pods", Error{"403: no", *ago(time.Minute)}}} },
+		[]string{"warning comparison_failing"}, "deletes can be missing: pods; pods for 60s: 403: no"},
+	{"no comparison for long", func(d *Document) {
+		d.Comparisons = []ComparisonError{{"nodes", Error{"503: away", *ago(time.Minute)}}, {"pods", Error{"403: no", *ago(301 * time.Second)}}}
+	}, []string{"critical comparison_failing"}, "deletes can be missing: nodes, pods; pods for 5m1s: 403: no"},
+	{"bus away, and no comparison", func(d *Document) {
+		d.Bus.State, d.Bus.Error, d.Comparisons = BusAway, "no connection", []ComparisonError{{"pods", Error{"not sent", *ago(time.Hour)}}}
+	}, []string{"critical bus_away"}, "no connection"},
+	{"the filter fails", func(d *Document) { d.Resources[0].FilterError = &Error{"no such key: absent", *ago(time.Hour)} },
+		[]string{"warning filter_failing"}, "KUBERELAY_FILTER fails for objects of 1 resource, which are published: configmaps (no such key: absent)"},
+	{"metadata only", func(d *Document) { d.Resources[0].Truncated, d.Resources[1].Truncated = 1, 3 },
+		[]string{"warning objects_truncated"}, "objects of 2 resources are too large for the bus, which has their metadata only: configmaps (1 state), deployments.apps (3 states)"},
 	{"memory", func(d *Document) { d.Memory.Used = 220 << 20 }, []string{"warning memory_low"}, "220 MiB of 230 MiB"},
 	{"no memory limit", func(d *Document) { d.Memory = Memory{Used: 1 << 40} }, nil, "everything published"},
 	{"a name of nothing", func(d *Document) {
@@ -185,6 +212,10 @@ func TestHeadline(t *testing.T) {
 		{func(d *Document) { d.Resources = d.Resources[1:]; fail(d, "failing", raw) }, "lists or watches of 1 of 1 resource fail", ago(time.Minute)},
 		{func(d *Document) { d.Resources[0].State, d.Resources[0].Since = "starting", ago(time.Minute) }, "the first list of 1 of 2 resources is not complete", ago(time.Minute)},
 		{func(d *Document) { d.Resources[1].ConsistentAsOf = ago(time.Hour) }, "consistency points of 1 of 2 resources have not advanced", ago(time.Hour)},
+		{func(d *Document) {
+			d.Resources[0].FilterError, d.Resources[1].FilterError = &Error{raw, *ago(time.Minute)}, &Error{raw, *ago(time.Hour)}
+		}, "KUBERELAY_FILTER fails for objects of 2 resources, which are published", ago(time.Hour)},
+		{func(d *Document) { d.Comparisons = []ComparisonError{{"pods", Error{raw, *ago(time.Minute)}}} }, "the bus cannot be compared with the cluster, so deletes can be missing: pods", ago(time.Minute)},
 		{func(d *Document) { d.Resources[1].PublishError = &Error{raw, *ago(time.Minute)} }, "objects of 1 resource cannot be published", ago(time.Minute)},
 		{func(d *Document) {
 			d.Resources[0].Dirty, d.OldestUnsent, d.Bus.State = count(1), ago(time.Hour), BusUnused

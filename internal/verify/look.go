@@ -81,7 +81,8 @@ func (c *cluster) selectsContent(r resource, t tree) bool {
 	if shape.None || shape.Select == nil {
 		return !shape.None
 	}
-	return shape.Select(c.form.AsSelected(r.GroupResource().String(), t))
+	selected, _ := shape.Select(c.form.AsSelected(r.GroupResource().String(), t)) // it reports true if it fails
+	return selected
 }
 
 func (c *cluster) shapeOf(r resource) event.Shape {

@@ -14,7 +14,7 @@ import (
 func shaped(event.Resource) event.Shape {
 	data := func(object map[string]any) tree { d, _ := object["data"].(tree); return d }
 	return event.Shape{
-		Select: func(object map[string]any) bool { _, hidden := data(object)["hidden"]; return !hidden },
+		Select: func(object map[string]any) (bool, error) { _, hidden := data(object)["hidden"]; return !hidden, nil },
 		Drops:  true,
 		Project: func(object map[string]any, _ event.Hash) bool {
 			_, noisy := data(object)["noise"]
@@ -102,11 +102,11 @@ func TestShaped(t *testing.T) {
 // TestShapedSecrets: a filter sees the hashes of values, as events have them.
 func TestShapedSecrets(t *testing.T) {
 	w := newWorld(t)
-	hashed := func(object map[string]any) bool {
+	hashed := func(object map[string]any) (bool, error) {
 		data, _ := object["data"].(tree)
 		value, _ := data["password"].(string)
 		plain, err := base64.StdEncoding.DecodeString(value)
-		return err == nil && strings.HasPrefix(string(plain), "hmac-sha256:")
+		return err == nil && strings.HasPrefix(string(plain), "hmac-sha256:"), nil
 	}
 	w.shape = event.Shape{Select: hashed}
 	w.opts.Shape = func(event.Resource) event.Shape { return w.shape }

@@ -31,7 +31,8 @@ func TestStatusPageDocument(t *testing.T) {
 			{Name: "pods", State: "starting", Dirty: &clean},
 			{Name: "secrets", State: "degraded", Reason: "forbidden", Since: &old, Dirty: &clean, WatchError: &status.Error{Message: "secrets is forbidden", Since: old}},
 		},
-		Work: []status.Work{{Work: "first_sync", Unit: "objects", Done: 1200, Total: number(20000), PerSecond: 310, SecondsLeft: number(61)}},
+		ConsistencyPointsOff: true,
+		Work:                 []status.Work{{Work: "first_sync", Unit: "objects", Done: 1200, Total: number(20000), PerSecond: 310, SecondsLeft: number(61)}},
 	}
 	recent := new(page.Recent)
 	recent.Add(event.Key{Resource: "secrets", Namespace: "shop", Name: "password"}, event.Created, "7", old, old)
@@ -56,6 +57,7 @@ func TestStatusPageDocument(t *testing.T) {
 	p.says("#findings", "Objects of 1 resource cannot be published for 26h")
 	p.says("#findings", "Objects of 1 resource cannot be published, configmaps for 26h: too large")
 	p.says("#instance", "kuberelay-0_x")
+	p.says("#copy", "consistency points are off")
 	objects := `[...document.querySelectorAll("#resources [data-label=Objects]")].map((e) => e.innerText).join()`
 	if got := browsertest.Eval[string](p.Tab, objects); got != "–,0,–,0" {
 		t.Errorf("the objects are %q: a resource that was never listed has a dash", got)

@@ -7,6 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/kuberelay/kuberelay/internal/status"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 	"github.com/kuberelay/kuberelay/test/lab/kafkabroker"
@@ -108,6 +111,9 @@ func TestStatus(t *testing.T) {
 		awaitAccess(t, cp, configMaps, namespace, strings.Contains(resources, "configmaps"))
 		awaitAccess(t, cp, gvr("", "v1", "services"), namespace, strings.Contains(resources, "services"))
 	}
+	restart(map[string]string{"FILTER": `resource.kind != "ConfigMap" || object.data.absent == "x"`})
+	f.says(1, "WARNING: KUBERELAY_FILTER fails for objects of 1 resource, which are published: configmaps (")
+
 	grant(`"configmaps"`)
 	restart(nil)
 	f.says(1, "WARNING: access denied to 1 of 2 resources: services (")
@@ -116,6 +122,32 @@ func TestStatus(t *testing.T) {
 	grant(`"pods"`)
 	restart(nil)
 	f.says(2, "CRITICAL: none of the 2 selected resources may be read: configmaps (")
+	f.stop()
+}
+
+// TestStatusWithoutGet deletes an object while no forwarder watches. Without the right to get it, the
+// forwarder cannot prove the delete, so the object stays on the bus, and there is no consistency point.
+func TestStatusWithoutGet(t *testing.T) {
+	cp := cluster.ControlPlane(t)
+	u := newUser(t, cp)
+	namespace := quietNamespace(t, u)
+	mayRead := u.letRead(namespace, `"configmaps"`)
+	listOnly := []byte(`{"rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list", "watch"]}]}`)
+	if _, err := u.of(gvr("rbac.authorization.k8s.io", "v1", "roles"), namespace).Patch(t.Context(), "reader", types.MergePatchType, listOnly, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	u.create(configMaps, namespace, configMap("a", "1"))
+	f := newForwarder(t, cp.KubeconfigFor("little"), natsServer(t).URL, map[string]string{"RESOURCES": "configmaps", "NAMESPACES": namespace, "RESOLVED_INTERVAL": "1s"})
+	f.start().well()
+	f.kill()
+	u.delete(configMaps, namespace, "a")
+	f.start().says(1, "WARNING: the bus cannot be compared with the cluster, so deletes can be missing: configmaps; configmaps for ")
+	f.reaches("kuberelay_resolved_age_seconds", 1)
+	if d := f.document(); len(d.Comparisons) != 1 || d.Comparisons[0].Resource != "configmaps" || d.Resources[0].ConsistentAsOf != nil || d.Resources[0].NoPointSince == nil {
+		t.Errorf("%+v, %+v", d.Comparisons, d.Resources)
+	}
+	mayRead(`"configmaps"`)
+	f.well()
 	f.stop()
 }
 

@@ -130,6 +130,10 @@ func TestTrace(t *testing.T) {
 		if d := f.traces(0, trace.OnBus, "", "cm/c", in); d.Selection.Filter != trace.FilterTrue {
 			t.Errorf("%+v", d.Selection)
 		}
+		restart(map[string]string{"FILTER": `object.data.absent == "x"`})
+		if d := f.traces(0, trace.OnBus, "", "cm/c", in); d.Selection.Filter != trace.FilterFailed {
+			t.Errorf("%+v", d.Selection)
+		}
 		restart(map[string]string{"DROP_FIELDS": "*:.metadata.labels"})
 		f.idle()
 		u.label(configMaps, namespace, "c", "dropped")

@@ -60,7 +60,7 @@ func (w *world) shape() func(event.Resource) event.Shape {
 	return func(r event.Resource) event.Shape {
 		shape := drop.For(r)
 		if selects := expression.For(r); selects != nil {
-			shape.Select = func(object map[string]any) bool { selected, _ := selects(object); return selected }
+			shape.Select = selects
 		}
 		return shape
 	}

@@ -93,6 +93,7 @@ function copyWords(d) {
   const points = d.resources.map((r) => r.consistentAsOf);
   if (points.length > 0 && points.every(Boolean)) words.push(`consistent as of ${age(points.sort()[0])} ago`);
   else if (d.bus.state === "unused") words.push("only the leader knows what is published");
+  else if (d.consistencyPointsOff) words.push("consistency points are off");
   else if (points.length > 0) words.push("not consistent yet");
   return [counted(objects, "object"), words.join(", ")];
 }

@@ -27,13 +27,13 @@ func TestAsSelected(t *testing.T) {
 			t.Errorf("the Secret was changed: %v", got)
 		}
 		var want string
-		shape := event.Shape{Select: func(object map[string]any) bool {
+		shape := event.Shape{Select: func(object map[string]any) (bool, error) {
 			b, err := json.Marshal(object)
 			if err != nil {
 				t.Fatal(err)
 			}
 			want = string(b)
-			return true
+			return true, nil
 		}}
 		if _, err := event.NewConverter(redactionKey, "prod").Decoder(secrets, nil, nil, shape).Decode([]byte(text)); err != nil {
 			t.Fatal(err)
