@@ -71,9 +71,16 @@ func (r *Relay) leaseStatus(e *leader.Election) *status.Lease {
 	if e == nil {
 		return l
 	}
-	l.Leading, l.Holder = e.Permit() == nil, e.Holder()
-	if err := e.Ready(); err != nil {
-		l.Error = err.Error()
+	is := e.Standing()
+	l.Leading, l.Holder = is.Leading, is.Holder
+	if !is.Leading && is.Holder == "" {
+		l.Renewed = moment(is.Renewed)
+	}
+	if is.Failed != nil {
+		l.RenewError = is.Failed.Error()
+	}
+	if is.Denied != nil {
+		l.Error = is.Denied.Error()
 	}
 	return l
 }

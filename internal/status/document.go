@@ -209,8 +209,13 @@ func (b Bus) ownSettings(fix string) string {
 type Lease struct {
 	Name    string `json:"name"` // namespace/name
 	Leading bool   `json:"leading"`
-	Holder  string `json:"holder,omitempty"`
-	Error   string `json:"error,omitempty"` // why the API server denies access
+	Holder  string `json:"holder,omitempty"` // absent if nobody renews the lease
+	Error   string `json:"error,omitempty"`  // why the API server denies access
+
+	// Renewed is when the lease was last renewed, as far as this forwarder knows, and RenewError why
+	// this forwarder cannot read or renew it. Both are absent with a holder.
+	Renewed    *time.Time `json:"renewed,omitempty"`
+	RenewError string     `json:"renewError,omitempty"`
 }
 
 // Memory is the memory of the Go runtime. Limit is GOMEMLIMIT, 0 for none; the forwarder sets

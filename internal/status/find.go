@@ -34,8 +34,11 @@ func (d Document) find() []Finding {
 	case l == nil:
 	case l.Error != "":
 		add(LeaseDenied, Critical, nil, "access denied to the lease "+l.Name, "lease %s: %s", l.Name, strings.TrimPrefix(l.Error, "lease "+l.Name+": "))
+	case !l.Leading && l.Holder == "" && l.RenewError != "":
+		headline := "no forwarder is known to hold the lease " + l.Name
+		add(NoLeader, Critical, l.Renewed, headline, "%s%s: %s", headline, d.since(l.Renewed), l.RenewError)
 	case !l.Leading && l.Holder == "":
-		add(NoLeader, Critical, nil, "", "no forwarder holds the lease %s, so nothing is published", l.Name)
+		add(NoLeader, Critical, l.Renewed, "", "no forwarder holds the lease %s, so nothing is published", l.Name)
 	}
 	for _, e := range d.Discovery {
 		if e.Group == "*" {

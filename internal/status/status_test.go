@@ -77,6 +77,10 @@ var faults = []struct {
 		}
 	}, nil, "standing by, the leader is kuberelay-0_x; 2 resources watched, 151 objects"},
 	{"nobody leads", func(d *Document) { d.Lease.Leading, d.Lease.Holder, d.Bus.State = false, "", BusUnused }, []string{"critical no_leader"}, "kuberelay/kuberelay"},
+	{"the lease cannot be renewed", func(d *Document) {
+		d.Lease.Leading, d.Lease.Holder, d.Bus.State = false, "", BusUnused
+		d.Lease.Renewed, d.Lease.RenewError = ago(40*time.Second), "renew the lease: no space"
+	}, []string{"critical no_leader"}, "no forwarder is known to hold the lease kuberelay/kuberelay for 40s: renew the lease: no space"},
 	{"lease denied", func(d *Document) { d.Lease.Leading, d.Lease.Holder, d.Lease.Error = false, "", "leases is forbidden" },
 		[]string{"critical lease_denied"}, "lease kuberelay/kuberelay: leases is forbidden"},
 	{"a group fails", func(d *Document) { d.Discovery = []DiscoveryError{{"metrics.k8s.io", "503"}} }, []string{"warning discovery_failing"}, "metrics.k8s.io"},
@@ -178,6 +182,9 @@ func TestHeadline(t *testing.T) {
 		{func(d *Document) { d.WaitingFor, d.Waiting, d.WaitingSince = ForBus, raw, ago(time.Minute) }, "the bus is away or refuses the forwarder", ago(time.Minute)},
 		{func(d *Document) { d.Bus = Bus{State: BusAway, Since: ago(time.Minute), Error: raw} }, "the bus is away", ago(time.Minute)},
 		{func(d *Document) { d.Lease.Leading, d.Lease.Error = false, raw }, "access denied to the lease kuberelay/kuberelay", nil},
+		{func(d *Document) {
+			d.Lease.Leading, d.Lease.Holder, d.Lease.Renewed, d.Lease.RenewError = false, "", ago(time.Minute), raw
+		}, "no forwarder is known to hold the lease kuberelay/kuberelay", ago(time.Minute)},
 		{func(d *Document) { d.Discovery = []DiscoveryError{{"*", raw}} }, "discovery fails", nil},
 		{func(d *Document) { d.Discovery = []DiscoveryError{{"metrics.k8s.io", raw}} }, "discovery of the group metrics.k8s.io fails", nil},
 		{func(d *Document) { fail(d, "forbidden", raw) }, "access denied to 1 of 2 resources", ago(time.Minute)},
