@@ -136,8 +136,8 @@ func (r *Relay) resourceStatus(t *term) []status.Resource {
 // worst state of its informers.
 func addInformer(s *status.Resource, st informers.Status) {
 	s.Objects += st.Objects
-	if st.State == informers.Degraded && st.Namespace != "" {
-		s.DegradedNamespaces = append(s.DegradedNamespaces, st.Namespace)
+	if st.Namespace != "" {
+		addNamespace(s, st)
 	}
 	if s.State != "" && !st.State.Worse(informers.State(s.State)) {
 		return
@@ -145,6 +145,26 @@ func addInformer(s *status.Resource, st informers.Status) {
 	s.State, s.Reason, s.Since, s.WatchError = string(st.State), st.Reason, moment(st.Since), nil
 	if st.Failing != nil {
 		s.WatchError = &status.Error{Message: st.Failing.Error(), Since: st.Since.UTC()}
+	}
+}
+
+// addNamespace adds the informer of one namespace.
+func addNamespace(s *status.Resource, st informers.Status) {
+	s.Namespaces++
+	if st.State != informers.Degraded {
+		return
+	}
+	s.DegradedNamespaces = append(s.DegradedNamespaces, st.Namespace)
+	isForbidden := st.Reason == "forbidden"
+	shown := len(s.DegradedNamespaces) - s.ForbiddenNamespaces // of the same kind, this one included
+	if isForbidden {
+		s.ForbiddenNamespaces++
+		shown = s.ForbiddenNamespaces
+	}
+	if st.Failing != nil && shown <= status.MaxNamespaceErrors {
+		s.NamespaceErrors = append(s.NamespaceErrors, status.NamespaceError{
+			Namespace: st.Namespace, Reason: st.Reason, Error: status.Error{Message: st.Failing.Error(), Since: st.Since.UTC()},
+		})
 	}
 }
 

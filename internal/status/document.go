@@ -106,6 +106,12 @@ type Resource struct {
 	Since  *time.Time `json:"since,omitempty"`
 	// DegradedNamespaces has the degraded namespaces among those with a watch of their own.
 	DegradedNamespaces []string `json:"degradedNamespaces,omitempty"`
+	// Namespaces is the number of namespaces with a watch of their own, and ForbiddenNamespaces the
+	// number of those to which access is denied. NamespaceErrors has their first errors, at most
+	// [MaxNamespaceErrors] of denied access and as many others.
+	Namespaces          int              `json:"namespaces,omitempty"`
+	ForbiddenNamespaces int              `json:"forbiddenNamespaces,omitempty"`
+	NamespaceErrors     []NamespaceError `json:"namespaceErrors,omitempty"`
 
 	Objects int  `json:"objects"`         // in the cache; 0 also if no list has succeeded
 	Dirty   *int `json:"dirty,omitempty"` // objects whose present state the bus has not acknowledged
@@ -123,6 +129,16 @@ type Resource struct {
 	// object that is not published yet.
 	WatchError   *Error `json:"watchError,omitempty"`
 	PublishError *Error `json:"publishError,omitempty"`
+}
+
+// MaxNamespaceErrors limits NamespaceErrors.
+const MaxNamespaceErrors = 3
+
+// NamespaceError is the error of the last list or watch of one namespace.
+type NamespaceError struct {
+	Namespace string `json:"namespace"`
+	Reason    string `json:"reason"` // as that of the resource
+	Error
 }
 
 // Error is an error that has not been resolved.

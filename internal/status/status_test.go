@@ -3,6 +3,7 @@ package status
 import (
 	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -91,6 +92,22 @@ var faults = []struct {
 		degrade(&d.Resources[0], "forbidden", time.Hour)
 		degrade(&d.Resources[1], "forbidden", time.Hour)
 	}, []string{"critical forbidden"}, "none of the 2 selected resources may be read"},
+	{"one namespace forbidden", func(d *Document) {
+		for i := range d.Resources {
+			degradeNamespaces(&d.Resources[i], 2, "forbidden")
+		}
+	}, []string{"warning forbidden"}, "access denied in 1 of 2 namespaces: configmaps (ns0: no way), deployments.apps (ns0: no way)"},
+	{"one namespace forbidden, one resource in all", func(d *Document) {
+		degradeNamespaces(&d.Resources[0], 2, "forbidden")
+		degradeNamespaces(&d.Resources[1], 2, "forbidden", "forbidden")
+	}, []string{"warning forbidden"}, "access denied to 2 of 2 resources: configmaps (ns0: no way), deployments.apps (ns0: no way; ns1: no way)"},
+	{"all namespaces forbidden", func(d *Document) {
+		for i := range d.Resources {
+			degradeNamespaces(&d.Resources[i], 2, "forbidden", "forbidden")
+		}
+	}, []string{"critical forbidden"}, "none of the 2 selected resources may be read"},
+	{"one namespace forbidden, another failing", func(d *Document) { degradeNamespaces(&d.Resources[0], 3, "forbidden", "failing") },
+		[]string{"critical watch_failing", "warning forbidden"}, "lists or watches of 1 of 2 resources fail: configmaps (ns1: no way) (and 1 more)"},
 	{"a watch failed just now", func(d *Document) { degrade(&d.Resources[0], "failing", time.Minute) }, []string{"warning watch_failing"}, "1 of 2 resources fail"},
 	{"a watch fails", func(d *Document) { degrade(&d.Resources[0], "failing", time.Minute+time.Second) }, []string{"critical watch_failing"}, "configmaps (no way)"},
 	{"syncing", func(d *Document) { d.Resources[1].State = "starting" }, []string{"warning syncing"}, "deployments.apps"},
@@ -128,6 +145,20 @@ var faults = []struct {
 
 func degrade(r *Resource, reason string, d time.Duration) {
 	r.State, r.Reason, r.Since, r.WatchError = "degraded", reason, ago(d), &Error{"no way", *ago(d)}
+}
+
+// degradeNamespaces degrades the first of some namespaces, each with a reason.
+func degradeNamespaces(r *Resource, all int, reasons ...string) {
+	degrade(r, reasons[0], time.Hour)
+	r.Namespaces = all
+	for i, reason := range reasons {
+		name := fmt.Sprintf("ns%d", i)
+		r.DegradedNamespaces = append(r.DegradedNamespaces, name)
+		r.NamespaceErrors = append(r.NamespaceErrors, NamespaceError{name, reason, Error{"no way", *ago(time.Hour)}})
+		if reason == "forbidden" {
+			r.ForbiddenNamespaces++
+		}
+	}
 }
 
 func TestJudge(t *testing.T) {
