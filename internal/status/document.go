@@ -22,7 +22,8 @@ type Document struct {
 	Time    time.Time `json:"time"` // when the document was made
 	Version string    `json:"version"`
 	Cluster string    `json:"cluster,omitempty"`
-	// Instance is the name of this forwarder among those that can hold the lease.
+	// Instance is the name of this forwarder among those that can hold the lease. It is absent
+	// without leader election.
 	Instance string `json:"instance,omitempty"`
 	// WaitingFor is what a term waits for before it begins, [ForCluster] or [ForBus]. Waiting is
 	// the reason.
@@ -64,12 +65,14 @@ type Level string
 
 // The levels. Notice means that the copy is right but could be safer; only a finding has it, and
 // the verdict stays ok. Warning means that part of the copy may be missing, or that the copy may
-// become wrong. Critical means that the copy is not current.
+// become wrong. Critical means that the copy is not current. Unknown is what a plugin of Nagios
+// says if the forwarder refuses to answer; no document has it.
 const (
 	OK       Level = "ok"
 	Notice   Level = "notice"
 	Warning  Level = "warning"
 	Critical Level = "critical"
+	Unknown  Level = "unknown"
 )
 
 // Code returns the exit code of a level: 0, 1 or 2.
