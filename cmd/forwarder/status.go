@@ -74,11 +74,15 @@ command line. With --output=nagios, 3 if the forwarder refuses to answer.`,
 					return &usageError{err}
 				}
 				d, refused := await(ctx, ask, wait)
+				unknown := refused && output == "nagios"
+				if unknown {
+					d.Verdict.Level = status.Unknown
+				}
 				if err := write(cmd.OutOrStdout(), d); err != nil {
 					return err
 				}
 				switch code := d.Verdict.Level.Code(); {
-				case refused && output == "nagios":
+				case unknown:
 					return exitCode(3)
 				case code > 0:
 					return exitCode(code)
@@ -221,7 +225,9 @@ type forwarderClient struct {
 
 // document asks for the status.
 func (c forwarderClient) document(ctx context.Context) (d status.Document, err error) {
-	err = c.read(ctx, operations.StatusPath, nil, &d)
+	if err = c.read(ctx, operations.StatusPath, nil, &d); err == nil && d.Verdict.Level == "" {
+		err = &refusalError{fmt.Errorf("%s: the answer has no verdict; is it a forwarder of this release?", c.at)}
+	}
 	return d, err
 }
 

@@ -44,6 +44,12 @@ func TestStatusAddress(t *testing.T) {
 // forStatus serves a document whose level is the next of the list, and then the last.
 func forStatus(t *testing.T, token string, levels ...status.Level) (address, caFile string) {
 	t.Helper()
+	return serveStatus(t, token, "<html>", levels...)
+}
+
+// serveStatus is forStatus with the body of an answer without levels.
+func serveStatus(t *testing.T, token, body string, levels ...status.Level) (address, caFile string) {
+	t.Helper()
 	var n atomic.Int32
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if token != "" && r.Header.Get("Authorization") != "Bearer "+token {
@@ -51,7 +57,7 @@ func forStatus(t *testing.T, token string, levels ...status.Level) (address, caF
 			return
 		}
 		if len(levels) == 0 {
-			_, _ = io.WriteString(w, "<html>")
+			_, _ = io.WriteString(w, body)
 			return
 		}
 		d := status.Document{Bus: status.Bus{Sink: "nats"}}
@@ -94,11 +100,19 @@ func TestStatusCommand(t *testing.T) {
 	for format, want := range map[string]int{"table": 2, "nagios": 3} {
 		if code, out := ask(refusing, "--output="+format); code != want || !strings.Contains(out, "--token-file") {
 			t.Errorf("without a token, %s: exit code %d, want %d: %s", format, code, want, out)
+		} else if format == "nagios" && !strings.HasPrefix(out, "KUBERELAY UNKNOWN - ") {
+			t.Errorf("without a token: %s", out)
 		}
 	}
 	other, _ := forStatus(t, "")
 	if code, out := ask(other); code != 2 || !strings.Contains(out, "is it a forwarder of this release?") {
 		t.Errorf("another server: exit code %d: %s", code, out)
+	}
+	foreign, _ := serveStatus(t, "", "{}")
+	for format, want := range map[string]int{"table": 2, "nagios": 3} {
+		if code, out := ask(foreign, "--output="+format); code != want || !strings.Contains(out, "the answer has no verdict; is it a forwarder of this release?") {
+			t.Errorf("other JSON, %s: exit code %d, want %d: %s", format, code, want, out)
+		}
 	}
 	_, wrongCA := forStatus(t, "")
 	if code, out := ask(strings.Replace(address, "127.0.0.1", "localhost", 1), "--ca-file="+wrongCA); code != 2 || !strings.Contains(out, "certificate") {

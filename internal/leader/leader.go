@@ -20,6 +20,7 @@
 package leader
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -60,9 +61,13 @@ type Election struct {
 	metrics *metrics
 
 	mu      sync.Mutex
-	holder  string    // holder of the Lease at the last read; "" for none
-	granted time.Time // when the last successful renewal was requested; zero if not the leader
-	denied  error     // why the API server denied access in its last response; nil if it did not
+	holder  string        // holder of the Lease at the last read; "" for none
+	record  []byte        // the Lease at the last read
+	lasts   time.Duration // how long the Lease is valid after a renewal, by its record
+	renewed time.Time     // when this process renewed the Lease or saw that another did; zero for never
+	granted time.Time     // when the last successful renewal was requested; zero if not the leader
+	denied  error         // why the API server denied access in its last response; nil if it did not
+	failed  error         // the last error of a request; nil after a renewal, and while another process holds the Lease
 }
 
 // New returns a candidate that does nothing until [Election.Run].
@@ -80,6 +85,10 @@ var ErrNotHeld = errors.New("lease not held")
 func (e *Election) Permit() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	return e.permit()
+}
+
+func (e *Election) permit() error {
 	if e.granted.IsZero() {
 		return ErrNotHeld
 	}
@@ -100,19 +109,54 @@ func elapsed(from, to time.Time) time.Duration {
 	return max(to.Sub(from), to.Round(0).Sub(from.Round(0)))
 }
 
-// Holder returns the holder of the Lease at the last read, "" for none.
-func (e *Election) Holder() string {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.holder
+// Standing is what a candidate knows of the leadership.
+type Standing struct {
+	Leading bool
+	Holder  string // of the Lease; "" if nobody is known to hold it
+
+	// Renewed is when the Lease was last renewed, as far as this process saw it; zero for never.
+	// Failed is why this process could not read or renew it; nil if it could. Both are set only
+	// without a Holder.
+	Renewed time.Time
+	Failed  error
+
+	Denied error // why the API server denies access; nil if it does not
 }
 
-// Ready returns an error if the API server denies access to the Lease, so that this process
-// can be neither leader nor standby.
-func (e *Election) Ready() error {
+// Standing returns what this candidate knows now. A Lease that is not renewed has no holder,
+// whatever name is in it.
+func (e *Election) Standing() Standing {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.denied
+	leading := e.permit() == nil
+	if leading || e.heldByAnother() {
+		return Standing{Leading: leading, Holder: e.holder, Denied: e.denied}
+	}
+	return Standing{Renewed: e.renewed, Failed: e.failed, Denied: e.denied}
+}
+
+// heldByAnother reports whether another process holds the Lease. A takeover takes as long as the
+// Lease is valid, and a period at most.
+func (e *Election) heldByAnother() bool {
+	return e.holder != "" && e.holder != e.Identity && e.Now().Sub(e.renewed) <= e.lasts+e.RetryPeriod
+}
+
+// The requests that can fail, each in the chain of its error.
+var (
+	errRead  = errors.New("read the lease")
+	errRenew = errors.New("renew the lease")
+)
+
+// Ready returns an error if the API server denies access to the Lease, or if nobody holds it
+// and it can be read but not renewed, so that this process can be neither leader nor standby.
+func (e *Election) Ready() error {
+	switch is := e.Standing(); {
+	case is.Denied != nil:
+		return is.Denied
+	case is.Failed != nil && !errors.Is(is.Failed, errRead):
+		return fmt.Errorf("nobody leads: %w", is.Failed)
+	}
+	return nil
 }
 
 // Run stands for election until ctx ends and calls lead whenever it is elected. held ends
@@ -203,7 +247,7 @@ func (e *Election) release(ctx context.Context, l resourcelock.Interface) error 
 	if err := l.Update(ctx, *record); err != nil {
 		return err
 	}
-	e.observe("")
+	e.observe(&resourcelock.LeaderElectionRecord{}, nil)
 	return nil
 }
 
@@ -211,7 +255,7 @@ func (e *Election) release(ctx context.Context, l resourcelock.Interface) error 
 func (e *Election) grant(asked time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.granted, e.holder = asked, e.Identity
+	e.granted, e.renewed, e.holder = asked, asked, e.Identity
 }
 
 func (e *Election) revoke() {
@@ -220,11 +264,16 @@ func (e *Election) revoke() {
 	e.granted = time.Time{}
 }
 
-// observe records the holder of the Lease and logs a change.
-func (e *Election) observe(holder string) {
+// observe records the Lease as it was read, and logs a change of its holder. The time of a
+// renewal by another process is that of the read, because clocks differ.
+func (e *Election) observe(record *resourcelock.LeaderElectionRecord, raw []byte) {
+	holder := record.HolderIdentity
 	e.mu.Lock()
 	before := e.holder
-	e.holder = holder
+	if holder != e.Identity && (e.renewed.IsZero() || !bytes.Equal(raw, e.record)) {
+		e.renewed = e.Now()
+	}
+	e.holder, e.record, e.lasts = holder, raw, time.Duration(record.LeaseDurationSeconds)*time.Second
 	e.mu.Unlock()
 	if holder != before && holder != "" && holder != e.Identity {
 		e.Logger.Info("standing by, another forwarder leads", "leader", holder)

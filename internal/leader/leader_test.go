@@ -30,6 +30,7 @@ type leases struct {
 	version int
 	writes  int
 	err     error // of every request, while it is set
+	noWrite error // of every request that writes, while it is set
 
 	mayNotCreate bool
 }
@@ -56,6 +57,8 @@ func (l *leases) Create(_ context.Context, lease *coordinationv1.Lease, _ metav1
 	switch {
 	case l.err != nil:
 		return nil, l.err
+	case l.noWrite != nil:
+		return nil, l.noWrite
 	case l.mayNotCreate:
 		return nil, apierrors.NewForbidden(resource, "", errors.New("no"))
 	case l.lease != nil:
@@ -70,6 +73,8 @@ func (l *leases) Update(_ context.Context, lease *coordinationv1.Lease, _ metav1
 	switch {
 	case l.err != nil:
 		return nil, l.err
+	case l.noWrite != nil:
+		return nil, l.noWrite
 	case l.lease == nil:
 		return nil, apierrors.NewNotFound(resource, "kuberelay")
 	case lease.ResourceVersion != l.lease.ResourceVersion:
@@ -90,6 +95,12 @@ func (l *leases) fail(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.err = err
+}
+
+func (l *leases) failWrites(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.noWrite = err
 }
 
 // take writes the Lease as somebody else.
@@ -197,8 +208,8 @@ func TestOneLeads(t *testing.T) {
 		pass(time.Second)
 		b := stand(t, on, "b")
 		pass(time.Hour)
-		if !a.leads() || b.leads() || a.led() != 1 || b.led() != 0 || b.Holder() != "a" {
-			t.Fatalf("a leads: %v, b leads: %v, b sees %q", a.leads(), b.leads(), b.Holder())
+		if !a.leads() || b.leads() || a.led() != 1 || b.led() != 0 || b.Standing().Holder != "a" {
+			t.Fatalf("a leads: %v, b leads: %v, b sees %q", a.leads(), b.leads(), b.Standing().Holder)
 		}
 		if got := metricsOf(t, b); got != "kuberelay_leader=0 kuberelay_lease_holder{a}=1" {
 			t.Errorf("the metrics of b are %s", got)

@@ -42,13 +42,16 @@ func (l *lock) led() bool {
 func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	record, raw, err := l.Interface.Get(ctx)
 	if apierrors.IsNotFound(err) { // the elector creates it, which shows whether access is denied
-		l.e.observe("")
+		l.e.observe(&resourcelock.LeaderElectionRecord{}, nil)
 		return nil, nil, err
 	}
-	if l.note(err); err != nil {
+	if err != nil {
+		l.note(errRead, err)
 		return nil, nil, err
 	}
-	l.e.observe(record.HolderIdentity)
+	if l.e.observe(record, raw); l.e.Standing().Holder != "" { // else the elector renews it, which shows more
+		l.note(errRead, nil)
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.leading && record.HolderIdentity != l.e.Identity {
@@ -99,7 +102,7 @@ func (l *lock) Update(ctx context.Context, record resourcelock.LeaderElectionRec
 
 // renewed records the result of a request that acquires or renews the Lease.
 func (l *lock) renewed(asked time.Time, err error) error {
-	if l.note(err); err != nil {
+	if l.note(errRenew, err); err != nil {
 		return err
 	}
 	l.mu.Lock()
@@ -119,8 +122,11 @@ func (e *Election) fresh(now time.Time) bool {
 	return !e.granted.IsZero() && elapsed(e.granted, now) < e.RetryPeriod-e.poll()/2
 }
 
-// note records and logs whether the API server grants access.
-func (l *lock) note(err error) {
+// note records and logs the result of a request, and whether the API server grants access.
+func (l *lock) note(act, err error) {
+	if errors.Is(err, context.Canceled) {
+		return // the candidacy ended
+	}
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
 		err = nil // another candidate was faster
 	}
@@ -133,10 +139,10 @@ func (l *lock) note(err error) {
 	case err == nil:
 		l.e.denied = nil
 	}
-	l.e.mu.Unlock()
-	if errors.Is(err, context.Canceled) {
-		return // the candidacy ended
+	if l.e.failed = nil; err != nil {
+		l.e.failed = fmt.Errorf("%w: %w", act, err)
 	}
+	l.e.mu.Unlock()
 	l.mu.Lock()
 	was, is := l.failing, err != nil
 	l.failing = is

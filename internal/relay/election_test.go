@@ -1,10 +1,19 @@
 package relay
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/rest"
 
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/publish"
@@ -28,5 +37,56 @@ func TestMayStandAgain(t *testing.T) {
 		if got := r.mayRejoinElection(c.err, c.term); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
+	}
+}
+
+// TestNobodyLeads: the Lease names this forwarder, and the API server does not write it. Status and
+// /readyz say so.
+func TestNobodyLeads(t *testing.T) {
+	writes := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if q.Method != http.MethodGet {
+			select {
+			case writes <- struct{}{}:
+			case <-q.Context().Done():
+			}
+			http.Error(w, "no space", http.StatusInternalServerError)
+			return
+		}
+		_, _ = io.WriteString(w, `{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"kuberelay","namespace":"apps","resourceVersion":"1"},
+			"spec":{"holderIdentity":"me","leaseDurationSeconds":15}}`)
+	}))
+	defer server.Close()
+	r := &Relay{Config: Config{
+		Identity: "me", Kube: &rest.Config{Host: server.URL}, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+		Settings: config.Config{Leader: config.Leader{
+			Election: true, Namespace: "apps", LeaseName: "kuberelay", LeaseDuration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 100 * time.Millisecond,
+		}},
+	}}
+	e, err := r.newElection()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, end := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = e.Run(ctx, func(context.Context) error { return nil })
+	}()
+	defer func() { end(); <-ended }()
+	for range 2 { // the second begins after the first has failed
+		<-writes
+	}
+	r.state.election = e
+	l := r.leaseStatus(e)
+	if l.Leading || l.Holder != "" || l.Error != "" || l.Renewed != nil || !strings.Contains(l.RenewError, "renew the lease: ") || !strings.Contains(l.RenewError, "no space") {
+		t.Errorf("status: %+v", l)
+	}
+	if err := r.state.lease(); err == nil || !strings.Contains(err.Error(), "nobody leads: renew the lease: ") {
+		t.Errorf("ready: %v", err)
+	}
+	if note := r.state.leader(); !strings.HasPrefix(note, "standing by, nobody is known to lead: renew the lease: ") {
+		t.Errorf("the note is %q", note)
 	}
 }

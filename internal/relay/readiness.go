@@ -150,13 +150,17 @@ func (s *readiness) lease() error {
 func (s *readiness) leader() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case s.election == nil: // not yet
+	if s.election == nil { // not yet
 		return ""
-	case s.election.Permit() == nil:
-		return "leading"
-	case s.election.Holder() == "":
-		return "standing by, nobody leads"
 	}
-	return "standing by, the leader is " + s.election.Holder()
+	switch is := s.election.Standing(); {
+	case is.Leading:
+		return "leading"
+	case is.Failed != nil:
+		return fmt.Sprintf("standing by, nobody is known to lead: %v", is.Failed)
+	case is.Holder == "":
+		return "standing by, nobody leads"
+	default:
+		return "standing by, the leader is " + is.Holder
+	}
 }

@@ -75,9 +75,16 @@ func (r *Relay) leaseStatus(e *leader.Election) *status.Lease {
 	if e == nil {
 		return l
 	}
-	l.Leading, l.Holder = e.Permit() == nil, e.Holder()
-	if err := e.Ready(); err != nil {
-		l.Error = err.Error()
+	is := e.Standing()
+	l.Leading, l.Holder = is.Leading, is.Holder
+	if !is.Leading && is.Holder == "" {
+		l.Renewed = moment(is.Renewed)
+	}
+	if is.Failed != nil {
+		l.RenewError = is.Failed.Error()
+	}
+	if is.Denied != nil {
+		l.Error = is.Denied.Error()
 	}
 	return l
 }
@@ -148,8 +155,8 @@ func (r *Relay) resourceStatus(t *term) []status.Resource {
 // worst state of its informers.
 func addInformer(s *status.Resource, st informers.Status) {
 	s.Objects += st.Objects
-	if st.State == informers.Degraded && st.Namespace != "" {
-		s.DegradedNamespaces = append(s.DegradedNamespaces, st.Namespace)
+	if st.Namespace != "" {
+		addNamespace(s, st)
 	}
 	if s.State != "" && !st.State.Worse(informers.State(s.State)) {
 		return
@@ -157,6 +164,26 @@ func addInformer(s *status.Resource, st informers.Status) {
 	s.State, s.Reason, s.Since, s.WatchError = string(st.State), st.Reason, moment(st.Since), nil
 	if st.Failing != nil {
 		s.WatchError = &status.Error{Message: st.Failing.Error(), Since: st.Since.UTC()}
+	}
+}
+
+// addNamespace adds the informer of one namespace.
+func addNamespace(s *status.Resource, st informers.Status) {
+	s.Namespaces++
+	if st.State != informers.Degraded {
+		return
+	}
+	s.DegradedNamespaces = append(s.DegradedNamespaces, st.Namespace)
+	isForbidden := st.Reason == "forbidden"
+	shown := len(s.DegradedNamespaces) - s.ForbiddenNamespaces // of the same kind, this one included
+	if isForbidden {
+		s.ForbiddenNamespaces++
+		shown = s.ForbiddenNamespaces
+	}
+	if st.Failing != nil && shown <= status.MaxNamespaceErrors {
+		s.NamespaceErrors = append(s.NamespaceErrors, status.NamespaceError{
+			Namespace: st.Namespace, Reason: st.Reason, Error: status.Error{Message: st.Failing.Error(), Since: st.Since.UTC()},
+		})
 	}
 }
 

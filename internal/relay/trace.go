@@ -8,6 +8,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/informers"
+	"github.com/kuberelay/kuberelay/internal/leader"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/status"
 	"github.com/kuberelay/kuberelay/internal/trace"
@@ -22,9 +23,11 @@ func (r *Relay) Trace(k event.Key) trace.Forwarder {
 	if d.WaitingFor == status.ForBus && d.Waiting != "" {
 		f.Error, f.BusAway = "", &trace.Error{Message: d.Waiting}
 	}
+	var is leader.Standing
 	if election != nil {
-		f.Holder = election.Holder()
+		is = election.Standing()
 	}
+	f.Holder = is.Holder
 	if !running {
 		return f
 	}
@@ -33,7 +36,9 @@ func (r *Relay) Trace(k event.Key) trace.Forwarder {
 	case t != nil:
 		f.Role = trace.Leading
 	case d.WaitingFor == "":
-		f.Role = trace.Standby
+		if f.Role = trace.Standby; is.Failed != nil {
+			f.Error = is.Failed.Error()
+		}
 	}
 	r.traceWatch(k, &f)
 	if t != nil {

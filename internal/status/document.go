@@ -22,7 +22,8 @@ type Document struct {
 	Time    time.Time `json:"time"` // when the document was made
 	Version string    `json:"version"`
 	Cluster string    `json:"cluster,omitempty"`
-	// Instance is the name of this forwarder among those that can hold the lease.
+	// Instance is the name of this forwarder among those that can hold the lease. It is absent
+	// without leader election.
 	Instance string `json:"instance,omitempty"`
 	// WaitingFor is what a term waits for before it begins, [ForCluster] or [ForBus]. Waiting is
 	// the reason.
@@ -71,12 +72,14 @@ type Level string
 
 // The levels. Notice means that the copy is right but could be safer; only a finding has it, and
 // the verdict stays ok. Warning means that part of the copy may be missing, or that the copy may
-// become wrong. Critical means that the copy is not current.
+// become wrong. Critical means that the copy is not current. Unknown is what a plugin of Nagios
+// says if the forwarder refuses to answer; no document has it.
 const (
 	OK       Level = "ok"
 	Notice   Level = "notice"
 	Warning  Level = "warning"
 	Critical Level = "critical"
+	Unknown  Level = "unknown"
 )
 
 // Code returns the exit code of a level: 0, 1 or 2.
@@ -113,6 +116,12 @@ type Resource struct {
 	Since  *time.Time `json:"since,omitempty"`
 	// DegradedNamespaces has the degraded namespaces among those with a watch of their own.
 	DegradedNamespaces []string `json:"degradedNamespaces,omitempty"`
+	// Namespaces is the number of namespaces with a watch of their own, and ForbiddenNamespaces the
+	// number of those to which access is denied. NamespaceErrors has their first errors, at most
+	// [MaxNamespaceErrors] of denied access and as many others.
+	Namespaces          int              `json:"namespaces,omitempty"`
+	ForbiddenNamespaces int              `json:"forbiddenNamespaces,omitempty"`
+	NamespaceErrors     []NamespaceError `json:"namespaceErrors,omitempty"`
 
 	Objects int  `json:"objects"`         // in the cache; 0 also if no list has succeeded
 	Dirty   *int `json:"dirty,omitempty"` // objects whose present state the bus has not acknowledged
@@ -140,6 +149,16 @@ type Resource struct {
 	PublishError *Error `json:"publishError,omitempty"`
 	// PublishErrorTooLarge: the object of PublishError is too large for the bus even without content.
 	PublishErrorTooLarge bool `json:"publishErrorTooLarge,omitempty"`
+}
+
+// MaxNamespaceErrors limits NamespaceErrors.
+const MaxNamespaceErrors = 3
+
+// NamespaceError is the error of the last list or watch of one namespace.
+type NamespaceError struct {
+	Namespace string `json:"namespace"`
+	Reason    string `json:"reason"` // as that of the resource
+	Error
 }
 
 // Error is an error that has not been resolved.
@@ -232,8 +251,13 @@ func (b Bus) ownSettings(fix string) string {
 type Lease struct {
 	Name    string `json:"name"` // namespace/name
 	Leading bool   `json:"leading"`
-	Holder  string `json:"holder,omitempty"`
-	Error   string `json:"error,omitempty"` // why the API server denies access
+	Holder  string `json:"holder,omitempty"` // absent if nobody renews the lease
+	Error   string `json:"error,omitempty"`  // why the API server denies access
+
+	// Renewed is when the lease was last renewed, as far as this forwarder knows, and RenewError why
+	// this forwarder cannot read or renew it. Both are absent with a holder.
+	Renewed    *time.Time `json:"renewed,omitempty"`
+	RenewError string     `json:"renewError,omitempty"`
 }
 
 // Memory is the memory of the Go runtime. Limit is GOMEMLIMIT, 0 for none; the forwarder sets

@@ -35,8 +35,11 @@ func (d Document) find() []Finding {
 	case l == nil:
 	case l.Error != "":
 		add(LeaseDenied, Critical, nil, "access denied to the lease "+l.Name, "lease %s: %s", l.Name, strings.TrimPrefix(l.Error, "lease "+l.Name+": "))
+	case !l.Leading && l.Holder == "" && l.RenewError != "":
+		headline := "no forwarder is known to hold the lease " + l.Name
+		add(NoLeader, Critical, l.Renewed, headline, "%s%s: %s", headline, d.since(l.Renewed), l.RenewError)
 	case !l.Leading && l.Holder == "":
-		add(NoLeader, Critical, nil, "", "no forwarder holds the lease %s, so nothing is published", l.Name)
+		add(NoLeader, Critical, l.Renewed, "", "no forwarder holds the lease %s, so nothing is published", l.Name)
 	}
 	for _, e := range d.Discovery {
 		if e.Group == "*" {
@@ -68,11 +71,15 @@ type adder func(r Reason, l Level, since *time.Time, headline, format string, ar
 func (d Document) findResources(add adder) {
 	of := map[Reason][]Resource{}
 	for _, r := range d.Resources {
+		denied, failing := r.failures()
+		if denied.Name != "" {
+			of[Forbidden] = append(of[Forbidden], denied)
+		}
+		if failing.Name != "" {
+			of[WatchFailing] = append(of[WatchFailing], failing)
+		}
 		switch {
-		case r.Reason == "forbidden":
-			of[Forbidden] = append(of[Forbidden], r)
-		case r.State == "degraded":
-			of[WatchFailing] = append(of[WatchFailing], r)
+		case r.State == "degraded": // above
 		case r.State == "starting":
 			of[Syncing] = append(of[Syncing], r)
 		case d.Bus.State == BusReady && r.consistencyFrom() != nil && d.Time.Sub(*r.consistencyFrom()) > maxConsistencyAge:
@@ -84,7 +91,10 @@ func (d Document) findResources(add adder) {
 	}
 	if all := of[Forbidden]; len(all) > 0 {
 		level, headline := Warning, "access denied to "+share(all)
-		if len(all) == len(d.Resources) {
+		switch partly := inNamespaces(all); {
+		case partly != "":
+			headline = "access denied in " + partly
+		case len(all) == len(d.Resources) && !slices.ContainsFunc(all, Resource.isPartlyForbidden):
 			level, headline = Critical, fmt.Sprintf("none of the %s may be read", counted(len(all), "selected resource"))
 		}
 		add(Forbidden, level, firstSince(all), headline, "%s: %s", headline, named(all))
@@ -119,6 +129,58 @@ func (d Document) findResources(add adder) {
 // consistencyFrom returns from when the age of the copy counts: from its last known consistent state
 // or, before the first consistency point, from the first sync. It returns nil if no point is expected.
 func (r Resource) consistencyFrom() *time.Time { return cmp.Or(r.ConsistentAsOf, r.NoPointSince) }
+
+// failures returns the resource with its errors of denied access, and with its other errors of
+// lists and watches. The name is empty if it has none.
+func (r Resource) failures() (denied, failing Resource) {
+	if len(r.NamespaceErrors) == 0 {
+		switch {
+		case r.Reason == "forbidden":
+			return r, Resource{}
+		case r.State == "degraded": // above
+			return Resource{}, r
+		}
+		return Resource{}, Resource{}
+	}
+	for _, e := range r.NamespaceErrors {
+		to := &failing
+		if e.Reason == "forbidden" {
+			to = &denied
+		}
+		text := e.Namespace + ": " + e.Message
+		if to.Name == "" {
+			*to = r
+			to.Since, to.WatchError = &e.Since, &Error{text, e.Since}
+			continue
+		}
+		to.WatchError.Message += "; " + text
+		if e.Since.Before(*to.Since) {
+			to.Since = &e.Since
+		}
+	}
+	return denied, failing
+}
+
+// isPartlyForbidden reports whether the resource is readable in a namespace.
+func (r Resource) isPartlyForbidden() bool { return r.ForbiddenNamespaces < r.Namespaces }
+
+// inNamespaces returns in how many namespaces access to some resources is denied, "" if it is
+// denied to one of them in all.
+func inNamespaces(all []Resource) string {
+	words := ""
+	for _, r := range all {
+		is := fmt.Sprintf("%d of %s", r.ForbiddenNamespaces, counted(r.Namespaces, "namespace"))
+		switch {
+		case !r.isPartlyForbidden():
+			return ""
+		case words == "":
+			words = is
+		case words != is:
+			words = "some namespaces"
+		}
+	}
+	return words
+}
 
 // firstSince returns when the first of some resources entered its state, nil if unknown.
 func firstSince(all []Resource) (first *time.Time) {

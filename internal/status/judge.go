@@ -126,7 +126,7 @@ func Unanswered(err error, now time.Time) Document {
 func (d Document) summary() string {
 	watched := counted(len(d.Resources), "resource") + " watched, " + counted(d.objects(), "object")
 	if l := d.Lease; l != nil && !l.Leading {
-		return fmt.Sprintf("standing by, the leader is %s; %s", l.Holder, watched)
+		return fmt.Sprintf("standing by, the leader is %s; %s; only the leader knows what is published", l.Holder, watched)
 	}
 	s := watched + ", "
 	switch dirty := d.dirty(); dirty {

@@ -43,7 +43,10 @@ func writeTable(w io.Writer, d Document) error {
 	}
 	b.WriteByte('\n')
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(t, "bus:\t%s, %s%s, %d queued, %d in flight", d.Bus.Sink, d.Bus.State, d.since(d.Bus.Since), d.Bus.Queued, d.Bus.InFlight)
+	fmt.Fprintf(t, "bus:\t%s, %s%s", d.Bus.Sink, d.Bus.State, d.since(d.Bus.Since))
+	if d.knowsUnsent() {
+		fmt.Fprintf(t, ", %d queued, %d in flight", d.Bus.Queued, d.Bus.InFlight)
+	}
 	if n := d.Bus.ForeignEvents; n > 0 {
 		fmt.Fprintf(t, ", %s repaired", counted(n, "foreign event"))
 	}
@@ -152,8 +155,11 @@ func writeNagios(w io.Writer, d Document) error {
 	line := fmt.Sprintf("KUBERELAY %s - %s", strings.ToUpper(string(d.Verdict.Level)), strings.ReplaceAll(d.Verdict.Summary, "|", "/"))
 	var data []string
 	if d.Bus.Sink != "" {
-		data = append(data, fmt.Sprintf("resources=%d", len(d.Resources)), fmt.Sprintf("objects=%d", d.objects()), fmt.Sprintf("dirty=%d", d.dirty()))
-		data = append(data, fmt.Sprintf("unsent=%ds;%d;%d", d.seconds(d.OldestUnsent), int(toleratedUnsent.Seconds()), int(maxUnsent.Seconds())))
+		data = append(data, fmt.Sprintf("resources=%d", len(d.Resources)), fmt.Sprintf("objects=%d", d.objects()))
+		if d.knowsUnsent() {
+			data = append(data, fmt.Sprintf("dirty=%d", d.dirty()))
+			data = append(data, fmt.Sprintf("unsent=%ds;%d;%d", d.seconds(d.OldestUnsent), int(toleratedUnsent.Seconds()), int(maxUnsent.Seconds())))
+		}
 		if oldest := d.consistentAsOf(); oldest != nil {
 			data = append(data, fmt.Sprintf("consistent=%ds;%d", d.seconds(oldest), int(maxConsistencyAge.Seconds())))
 		}
@@ -165,6 +171,9 @@ func writeNagios(w io.Writer, d Document) error {
 	}
 	return write(w, bytes.NewBufferString(line+"\n"))
 }
+
+// knowsUnsent reports whether the forwarder knows what the bus has. A standby does not.
+func (d Document) knowsUnsent() bool { return d.Bus.State != BusUnused }
 
 // seconds returns the age of a time, 0 for nil.
 func (d Document) seconds(t *time.Time) int {

@@ -53,7 +53,9 @@ func (g gauges) set(name, help string, value float64) {
 
 func (g gauges) addDocument(d Document) {
 	g.set("kuberelay_status_bus_ready", "1 if the bus is ready, else 0.", toFloat(d.Bus.State == BusReady))
-	g.set("kuberelay_status_oldest_unsent_seconds", "Age of the oldest change that the bus has not acknowledged.", float64(d.seconds(d.OldestUnsent)))
+	if d.knowsUnsent() {
+		g.set("kuberelay_status_oldest_unsent_seconds", "Age of the oldest change that the bus has not acknowledged.", float64(d.seconds(d.OldestUnsent)))
+	}
 	g.set("kuberelay_status_memory_bytes", "Memory of the Go runtime.", float64(d.Memory.Used))
 	g.set("kuberelay_status_memory_limit_bytes", "Memory limit of the Go runtime, 0 for none.", float64(d.Memory.Limit))
 	ofResource := func(name, help string) *prometheus.GaugeVec {

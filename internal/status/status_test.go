@@ -3,6 +3,7 @@ package status
 import (
 	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -77,6 +78,10 @@ var faults = []struct {
 		}
 	}, nil, "standing by, the leader is kuberelay-0_x; 2 resources watched, 151 objects"},
 	{"nobody leads", func(d *Document) { d.Lease.Leading, d.Lease.Holder, d.Bus.State = false, "", BusUnused }, []string{"critical no_leader"}, "kuberelay/kuberelay"},
+	{"the lease cannot be renewed", func(d *Document) {
+		d.Lease.Leading, d.Lease.Holder, d.Bus.State = false, "", BusUnused
+		d.Lease.Renewed, d.Lease.RenewError = ago(40*time.Second), "renew the lease: no space"
+	}, []string{"critical no_leader"}, "no forwarder is known to hold the lease kuberelay/kuberelay for 40s: renew the lease: no space"},
 	{"lease denied", func(d *Document) { d.Lease.Leading, d.Lease.Holder, d.Lease.Error = false, "", "leases is forbidden" },
 		[]string{"critical lease_denied"}, "lease kuberelay/kuberelay: leases is forbidden"},
 	{"a group fails", func(d *Document) { d.Discovery = []DiscoveryError{{"metrics.k8s.io", "503"}} }, []string{"warning discovery_failing"}, "metrics.k8s.io"},
@@ -87,6 +92,22 @@ var faults = []struct {
 		degrade(&d.Resources[0], "forbidden", time.Hour)
 		degrade(&d.Resources[1], "forbidden", time.Hour)
 	}, []string{"critical forbidden"}, "none of the 2 selected resources may be read"},
+	{"one namespace forbidden", func(d *Document) {
+		for i := range d.Resources {
+			degradeNamespaces(&d.Resources[i], 2, "forbidden")
+		}
+	}, []string{"warning forbidden"}, "access denied in 1 of 2 namespaces: configmaps (ns0: no way), deployments.apps (ns0: no way)"},
+	{"one namespace forbidden, one resource in all", func(d *Document) {
+		degradeNamespaces(&d.Resources[0], 2, "forbidden")
+		degradeNamespaces(&d.Resources[1], 2, "forbidden", "forbidden")
+	}, []string{"warning forbidden"}, "access denied to 2 of 2 resources: configmaps (ns0: no way), deployments.apps (ns0: no way; ns1: no way)"},
+	{"all namespaces forbidden", func(d *Document) {
+		for i := range d.Resources {
+			degradeNamespaces(&d.Resources[i], 2, "forbidden", "forbidden")
+		}
+	}, []string{"critical forbidden"}, "none of the 2 selected resources may be read"},
+	{"one namespace forbidden, another failing", func(d *Document) { degradeNamespaces(&d.Resources[0], 3, "forbidden", "failing") },
+		[]string{"critical watch_failing", "warning forbidden"}, "lists or watches of 1 of 2 resources fail: configmaps (ns1: no way) (and 1 more)"},
 	{"a watch failed just now", func(d *Document) { degrade(&d.Resources[0], "failing", time.Minute) }, []string{"warning watch_failing"}, "1 of 2 resources fail"},
 	{"a watch fails", func(d *Document) { degrade(&d.Resources[0], "failing", time.Minute+time.Second) }, []string{"critical watch_failing"}, "configmaps (no way)"},
 	{"syncing", func(d *Document) { d.Resources[1].State = "starting" }, []string{"warning syncing"}, "deployments.apps"},
@@ -153,6 +174,20 @@ func degrade(r *Resource, reason string, d time.Duration) {
 	r.State, r.Reason, r.Since, r.WatchError = "degraded", reason, ago(d), &Error{"no way", *ago(d)}
 }
 
+// degradeNamespaces degrades the first of some namespaces, each with a reason.
+func degradeNamespaces(r *Resource, all int, reasons ...string) {
+	degrade(r, reasons[0], time.Hour)
+	r.Namespaces = all
+	for i, reason := range reasons {
+		name := fmt.Sprintf("ns%d", i)
+		r.DegradedNamespaces = append(r.DegradedNamespaces, name)
+		r.NamespaceErrors = append(r.NamespaceErrors, NamespaceError{name, reason, Error{"no way", *ago(time.Hour)}})
+		if reason == "forbidden" {
+			r.ForbiddenNamespaces++
+		}
+	}
+}
+
 func TestJudge(t *testing.T) {
 	seen := map[Reason]bool{Unreachable: true} // TestUnanswered
 	for _, c := range faults {
@@ -205,6 +240,9 @@ func TestHeadline(t *testing.T) {
 		{func(d *Document) { d.WaitingFor, d.Waiting, d.WaitingSince = ForBus, raw, ago(time.Minute) }, "the bus is away or refuses the forwarder", ago(time.Minute)},
 		{func(d *Document) { d.Bus = Bus{State: BusAway, Since: ago(time.Minute), Error: raw} }, "the bus is away", ago(time.Minute)},
 		{func(d *Document) { d.Lease.Leading, d.Lease.Error = false, raw }, "access denied to the lease kuberelay/kuberelay", nil},
+		{func(d *Document) {
+			d.Lease.Leading, d.Lease.Holder, d.Lease.Renewed, d.Lease.RenewError = false, "", ago(time.Minute), raw
+		}, "no forwarder is known to hold the lease kuberelay/kuberelay", ago(time.Minute)},
 		{func(d *Document) { d.Discovery = []DiscoveryError{{"*", raw}} }, "discovery fails", nil},
 		{func(d *Document) { d.Discovery = []DiscoveryError{{"metrics.k8s.io", raw}} }, "discovery of the group metrics.k8s.io fails", nil},
 		{func(d *Document) { fail(d, "forbidden", raw) }, "access denied to 1 of 2 resources", ago(time.Minute)},

@@ -41,6 +41,8 @@ func TestJudged(t *testing.T) {
 			"unknown: the API server does not say what the present state is: the first list of deployments.apps is not complete; the bus has nothing of it"},
 		{"standby", func(f *Forwarder) { f.Role, f.Holder, f.Checkpoint = Standby, "kuberelay-1", nil }, CannotTell,
 			"unknown: the bus does not say what it has: this forwarder is a standby, ask the leader, kuberelay-1"},
+		{"nobody leads", func(f *Forwarder) { f.Role, f.Error, f.Checkpoint = Standby, "no space", nil }, CannotTell,
+			"unknown: the bus does not say what it has: this forwarder is a standby, nobody is known to lead: no space"},
 		{"starting", func(f *Forwarder) { *f = Forwarder{Role: Starting, Error: "no route"} }, CannotTell,
 			"unknown: the API server does not say what the present state is: the forwarder is starting: no route"},
 		{"foreign event", func(f *Forwarder) { f.Checkpoint.Foreign = true }, CannotTell,

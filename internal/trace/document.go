@@ -101,7 +101,7 @@ const (
 type Forwarder struct {
 	Role    Role   `json:"role"`
 	Address string `json:"address,omitempty"` // that the command asked
-	Error   string `json:"error,omitempty"`   // of an unreachable one, or why it is starting
+	Error   string `json:"error,omitempty"`   // of an unreachable one, why it is starting, or why a standby cannot renew the lease that nobody holds
 	Cluster string `json:"cluster,omitempty"`
 	Holder  string `json:"holder,omitempty"` // of the lease
 

@@ -170,7 +170,7 @@ func (d Document) why(last Entry) Verdict {
 		return verdict(StartingUp, "waiting: the first list of %s is not complete%s", d.Object.Resource, has)
 	}
 	if f.Role == Standby {
-		return verdict(Behind, "behind: %s%s; this forwarder is a standby, the leader is %s", d.present(), has, orNobody(f.Holder))
+		return verdict(Behind, "behind: %s%s; this forwarder is a standby, %s", d.present(), has, f.whoLeads("the leader is "))
 	}
 	return d.waits(last)
 }

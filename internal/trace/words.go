@@ -59,9 +59,10 @@ func messageOf(e *PublishError) string {
 	return e.Message
 }
 
-func orNobody(holder string) string {
-	if holder == "" {
-		return "unknown"
+// whoLeads names the leader after some words, or says why there is none.
+func (f Forwarder) whoLeads(words string) string {
+	if f.Holder == "" {
+		return "nobody is known to lead" + colon(f.Error)
 	}
-	return holder
+	return words + f.Holder
 }
