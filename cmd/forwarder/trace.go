@@ -267,10 +267,30 @@ func (b tracedBus) progress(ctx context.Context, name string, timeout time.Durat
 	if b.last.Log != (publish.Log{}) {
 		c.Event = publish.Offset(b.last.Position)
 	}
-	if !isConsumed(p.Filters, b.last.Subject) {
+	switch skips, sure := skipped(p.Start, b.last); {
+	case !isConsumed(p.Filters, b.last.Subject):
 		c.Other = fmt.Sprintf("its filter %s does not match the subject %s", strings.Join(p.Filters, ", "), b.last.Subject)
+	case skips != "" && sure:
+		c.Other = skips
+	case skips != "":
+		c.Error = skips
 	}
 	return c
+}
+
+// skipped says why a consumer does not get a message that is older than the consumer, "" if it
+// does. Not sure means that it may get it.
+func skipped(s publish.Start, d publish.Delivery) (why string, sure bool) {
+	at := s.Time.UTC().Format(time.RFC3339)
+	switch {
+	case s.Position > int64(d.Position):
+		return fmt.Sprintf("it began after this event: %s, %d", s.Why, s.Position), true
+	case d.Stored.IsZero() || !d.Stored.Before(s.Time):
+		return "", true
+	case s.Last:
+		return fmt.Sprintf("it was created after this event, at %s, and %s: it began with the event only if that was the last message", at, s.Why), false
+	}
+	return fmt.Sprintf("it began after this event: %s, since %s", s.Why, at), true
 }
 
 // isConsumed reports whether a consumer with these filters gets a subject.
