@@ -155,7 +155,7 @@ func observeForwarder(ctx context.Context, f *check.Facts, at statusAddress) {
 			f.Forwarder = &d
 		}
 	}
-	f.ForwarderErr, f.TokenNeeded = err, errors.Is(err, errNoToken)
+	f.ForwarderErr, f.TokenNeeded, f.TokenNotReviewed = err, errors.Is(err, errNoToken), errors.Is(err, errNotReviewed)
 }
 
 // observeBus asks the bus in the name of the cluster, and waits no longer than the timeout for all of

@@ -97,6 +97,14 @@ command line. With --output=nagios, 3 if the forwarder refuses to answer.`,
 	return cmd
 }
 
+// unanswered returns the document for the error of a request.
+func unanswered(err error) status.Document {
+	if errors.Is(err, errNotReviewed) {
+		return status.NotReviewed(err, time.Now())
+	}
+	return status.Unanswered(err, time.Now())
+}
+
 // await asks until the verdict is ok, the time is over, or ctx ends. refused means that the last
 // answer was not a status document.
 func await(ctx context.Context, ask func(context.Context) (status.Document, error), wait time.Duration) (d status.Document, refused bool) {
@@ -109,7 +117,7 @@ func await(ctx context.Context, ask func(context.Context) (status.Document, erro
 		var refusal *refusalError
 		refused = errors.As(err, &refusal)
 		if err != nil {
-			d = status.Unanswered(err, time.Now())
+			d = unanswered(err)
 		}
 		if d.Verdict.Level == status.OK {
 			return d, false
@@ -206,6 +214,9 @@ func (a statusAddress) url(o config.Operations) (*url.URL, error) {
 // errNoToken needs the path after it.
 var errNoToken = errors.New("pass --token-file with a token that may get")
 
+// errNotReviewed means that a forwarder answers, and that nobody reviews the token.
+var errNotReviewed = errors.New(operations.NotReviewed)
+
 // refusalError means that a server answered, but not with the requested content.
 type refusalError struct{ err error }
 
@@ -263,6 +274,8 @@ func (c forwarderClient) get(ctx context.Context, path string, query url.Values,
 		return nil, &refusalError{fmt.Errorf("%s: %s; %s", &at, response.Status, reason)}
 	case response.StatusCode == http.StatusUnauthorized || response.StatusCode == http.StatusForbidden:
 		return nil, &refusalError{fmt.Errorf("%s: %s; %w %s", &at, response.Status, errNoToken, right)}
+	case response.StatusCode == http.StatusServiceUnavailable && strings.HasPrefix(reason, operations.NotReviewed):
+		return nil, &refusalError{fmt.Errorf("%s: %s; %w%s", &at, response.Status, errNotReviewed, strings.TrimPrefix(reason, operations.NotReviewed))}
 	case response.StatusCode != http.StatusOK:
 		return nil, &refusalError{fmt.Errorf("%s: %s; is it a forwarder of this release?", &at, response.Status)}
 	case err != nil:

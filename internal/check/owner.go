@@ -86,7 +86,7 @@ func checkAnotherWriter(f *Facts) verdict {
 // refuse the one before it, which ends.
 func (f *Facts) tookOver() string {
 	w := f.Kafka.Writer
-	if f.Pre || f.Settings.Leader.Election || f.Forwarder != nil || f.TokenNeeded || w.Name == "" || w.Name == f.Writer {
+	if f.Pre || f.Settings.Leader.Election || f.Forwarder != nil || f.TokenNeeded || f.TokenNotReviewed || w.Name == "" || w.Name == f.Writer {
 		return ""
 	}
 	return fmt.Sprintf("%s took over the topics at %s, and the forwarder of this environment does not answer", w.Name, w.Since)
@@ -106,6 +106,8 @@ func checkForwarder(f *Facts) verdict {
 	switch {
 	case f.TokenNeeded:
 		return skip("the forwarder answers, and wants a token (KUBERELAY_METRICS_AUTH): pass --token-file")
+	case f.TokenNotReviewed:
+		return fail("check that the API server runs, and bind the ClusterRole system:auth-delegator to the forwarder's service account", "the forwarder cannot have the token reviewed: %v", f.ForwarderErr)
 	case f.Forwarder == nil:
 		return fail("check that it runs, and KUBERELAY_LISTEN_ADDR; before the installation, use --pre", "the forwarder does not answer: %v", f.ForwarderErr)
 	}
