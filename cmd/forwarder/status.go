@@ -146,14 +146,54 @@ func (a *statusAddress) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&a.caFile, "ca-file", "", "file with the authorities that verify the forwarder's certificate, in PEM; the address is then https")
 }
 
-// defaultTimeout is how long a command waits for an answer.
-const defaultTimeout = 10 * time.Second
+// defaultTimeout is how long a command waits for an answer. With it, a command names what does not
+// answer in less than 5 seconds.
+const defaultTimeout = 4 * time.Second
 
 var errTimeout = errors.New("--timeout: use a time above 0")
 
 // timeoutFlag adds the flag of the timeout.
 func (a *statusAddress) timeoutFlag(cmd *cobra.Command) {
 	cmd.Flags().DurationVar(&a.timeout, "timeout", defaultTimeout, "how long to wait for an answer")
+}
+
+// timeUpError is the error of a request that took too long, of what may be well and slow.
+type timeUpError struct {
+	timeout time.Duration
+	err     error
+}
+
+func (e *timeUpError) Error() string {
+	return fmt.Sprintf("no answer within %s; if it is slow, raise --timeout: %v", e.timeout, e.err)
+}
+func (e *timeUpError) Unwrap() error { return e.err }
+
+// inTime returns the error of a request that ctx or the timeout may have ended.
+func inTime(ctx context.Context, err error, timeout time.Duration) error {
+	if err == nil || !errors.Is(err, context.DeadlineExceeded) && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return err
+	}
+	return &timeUpError{timeout, err}
+}
+
+// within returns the result of f, or the error of ctx if that ends first. Then f, which may not heed
+// ctx at once, ends later.
+func within[T any](ctx context.Context, f func(context.Context) (T, error)) (result T, err error) {
+	type answer struct {
+		result T
+		err    error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		result, err := f(ctx)
+		answers <- answer{result, err}
+	}()
+	select {
+	case a := <-answers:
+		return a.result, a.err
+	case <-ctx.Done():
+		return result, context.Cause(ctx)
+	}
 }
 
 // client returns a function that asks the forwarder once.
@@ -265,7 +305,7 @@ func (c forwarderClient) get(ctx context.Context, path string, query url.Values,
 	}
 	response, err := c.client.Do(request)
 	if err != nil {
-		return nil, err
+		return nil, inTime(ctx, err, c.client.Timeout)
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswerBytes+1))

@@ -2,12 +2,14 @@ package main
 
 import (
 	"encoding/json"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/kuberelay/kuberelay/internal/check"
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish"
@@ -92,5 +94,39 @@ func TestAskForwarder(t *testing.T) {
 	}
 	if f := askForwarder(t.Context(), c, event.Key{}, ""); f.Role != trace.Unreachable || !strings.Contains(f.Error, "400 Bad Request") {
 		t.Errorf("got %+v", f)
+	}
+}
+
+// frozen returns the address of a server that accepts connections and never answers.
+func frozen(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l.Addr().String()
+}
+
+// Nothing waits longer than --timeout says, and what may be slow is not called dead.
+func TestTimeUp(t *testing.T) {
+	const timeout, want = 50 * time.Millisecond, "no answer within 50ms; if it is slow, raise --timeout"
+	cfg := config.Config{}
+	cfg.Event.Sink, cfg.NATS.URLs, cfg.NATS.Stream, cfg.NATS.SubjectPrefix = config.SinkNATS, []string{"nats://" + frozen(t)}, "KUBERELAY", "kuberelay"
+	b := readBus(t.Context(), cfg, "prod", event.Key{Resource: "pods", Namespace: "shop", Name: "web"}, timeout)
+	if b.bus.State != trace.Unknown || !strings.Contains(b.bus.Error, want) {
+		t.Errorf("the bus of trace: got %+v", b.bus)
+	}
+	f := check.Facts{Settings: cfg}
+	observeBus(t.Context(), &f, timeout)
+	if f.BusErr == nil || !strings.Contains(f.BusErr.Error(), want) {
+		t.Errorf("the bus of check: got %v", f.BusErr)
+	}
+	c, err := statusAddress{address: frozen(t)}.connect(config.Operations{}, timeout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.document(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("the forwarder: got %v", err)
 	}
 }
