@@ -155,6 +155,7 @@ func busCases() []decision {
 		{"cluster-name", "no name", "", func(f *Facts) { f.Server.UID, f.NATS.Claim = "", event.Claim{} }, Skipped, "unknown"},
 		{"another-writer", "with a lease", "", func(f *Facts) { f.Settings.Leader.Election = false }, Warning, "pod-1, holds the Lease"},
 		{"another-writer", "foreign events", "", func(f *Facts) { f.Forwarder.Bus.ForeignEvents = 3 }, Warning, "repaired 3 events"},
+		{"another-writer", "standby", "", func(f *Facts) { f.Forwarder.Bus.State = status.BusUnused }, Skipped, "does not use the bus"},
 		{"another-writer", "no forwarder", "", func(f *Facts) { f.Forwarder = nil }, Skipped, "without a running forwarder"},
 		{"another-writer", "took over", k, func(f *Facts) {
 			f.Settings.Leader.Election, f.Lease.Holder, f.Forwarder = false, "", nil

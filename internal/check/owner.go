@@ -78,6 +78,8 @@ func checkAnotherWriter(f *Facts) verdict {
 		return fail("run one forwarder with this KUBERELAY_CLUSTER_NAME or KUBERELAY_KAFKA_TRANSACTIONAL_ID, or set KUBERELAY_LEADER_ELECTION=true on all", "%s", f.tookOver())
 	case d == nil:
 		return skip("without a running forwarder, only its Lease could show another writer")
+	case d.Bus.State == status.BusUnused:
+		return skip("the forwarder does not use the bus: it is a standby, or starting; ask the leader")
 	}
 	return pass("the forwarder has seen no event of another writer")
 }
