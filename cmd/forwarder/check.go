@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
@@ -18,6 +19,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/check/observe"
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/explain"
+	"github.com/kuberelay/kuberelay/internal/publish/nats"
 	"github.com/kuberelay/kuberelay/internal/relay"
 	"github.com/kuberelay/kuberelay/internal/sinks"
 )
@@ -105,12 +107,14 @@ func observeFacts(ctx context.Context, pre bool, at statusAddress, log *slog.Log
 	if f.Settings, f.ConfigErr = config.Load(config.Forwarding, contentChecks()...); f.ConfigErr != nil {
 		return f
 	}
+	var asking sync.WaitGroup
+	if !pre { // the forwarder may wait for the same API server
+		asking.Go(func() { observeForwarder(ctx, &f, at) })
+	}
 	observeCluster(ctx, &f, at.timeout, log)
+	asking.Wait()
 	observe.Files(f.Settings, f.Validities)
 	f.DataDir = observe.DataDir(f.Settings.Server.DataDir)
-	if !pre {
-		observeForwarder(ctx, &f, at)
-	}
 	observeBus(ctx, &f, at.timeout)
 	return f
 }
@@ -136,6 +140,7 @@ func observeCluster(ctx context.Context, f *check.Facts, timeout time.Duration, 
 		return
 	}
 	f.Server, f.Validities[check.ServerCertificate] = c.Server(ctx)
+	f.Server.Err = inTime(ctx, f.Server.Err, timeout)
 	if f.Server.Err != nil {
 		return
 	}
@@ -155,7 +160,7 @@ func observeForwarder(ctx context.Context, f *check.Facts, at statusAddress) {
 			f.Forwarder = &d
 		}
 	}
-	f.ForwarderErr, f.TokenNeeded = err, errors.Is(err, errNoToken)
+	f.ForwarderErr, f.TokenNeeded, f.TokenNotReviewed = err, errors.Is(err, errNoToken), errors.Is(err, errNotReviewed)
 }
 
 // observeBus asks the bus in the name of the cluster, and waits no longer than the timeout for all of
@@ -179,9 +184,10 @@ func observeBus(ctx context.Context, f *check.Facts, timeout time.Duration) {
 		}
 		f.Kafka, f.BusErr = sinks.InspectKafka(ctx, cfg, watched)
 	default:
-		f.NATS, f.BusErr = sinks.InspectNATS(ctx, cfg)
+		f.NATS, f.BusErr = within(ctx, func(ctx context.Context) (nats.Inspection, error) { return sinks.InspectNATS(ctx, cfg) })
 		if !f.NATS.TLSUntil.IsZero() {
 			f.Validities[check.BusCertificate] = []check.Validity{{What: "the certificate of the NATS server", From: f.NATS.TLSFrom, Until: f.NATS.TLSUntil}}
 		}
 	}
+	f.BusErr = inTime(ctx, f.BusErr, timeout)
 }

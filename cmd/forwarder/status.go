@@ -101,6 +101,14 @@ command line. With --output=nagios, 3 if the forwarder refuses to answer.`,
 	return cmd
 }
 
+// unanswered returns the document for the error of a request.
+func unanswered(err error) status.Document {
+	if errors.Is(err, errNotReviewed) {
+		return status.NotReviewed(err, time.Now())
+	}
+	return status.Unanswered(err, time.Now())
+}
+
 // await asks until the verdict is ok, the time is over, or ctx ends. refused means that the last
 // answer was not a status document.
 func await(ctx context.Context, ask func(context.Context) (status.Document, error), wait time.Duration) (d status.Document, refused bool) {
@@ -113,7 +121,7 @@ func await(ctx context.Context, ask func(context.Context) (status.Document, erro
 		var refusal *refusalError
 		refused = errors.As(err, &refusal)
 		if err != nil {
-			d = status.Unanswered(err, time.Now())
+			d = unanswered(err)
 		}
 		if d.Verdict.Level == status.OK {
 			return d, false
@@ -142,14 +150,54 @@ func (a *statusAddress) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&a.caFile, "ca-file", "", "file with the authorities that verify the forwarder's certificate, in PEM; the address is then https")
 }
 
-// defaultTimeout is how long a command waits for an answer.
-const defaultTimeout = 10 * time.Second
+// defaultTimeout is how long a command waits for an answer. With it, a command names what does not
+// answer in less than 5 seconds.
+const defaultTimeout = 4 * time.Second
 
 var errTimeout = errors.New("--timeout: use a time above 0")
 
 // timeoutFlag adds the flag of the timeout.
 func (a *statusAddress) timeoutFlag(cmd *cobra.Command) {
 	cmd.Flags().DurationVar(&a.timeout, "timeout", defaultTimeout, "how long to wait for an answer")
+}
+
+// timeUpError is the error of a request that took too long, of what may be well and slow.
+type timeUpError struct {
+	timeout time.Duration
+	err     error
+}
+
+func (e *timeUpError) Error() string {
+	return fmt.Sprintf("no answer within %s; if it is slow, raise --timeout: %v", e.timeout, e.err)
+}
+func (e *timeUpError) Unwrap() error { return e.err }
+
+// inTime returns the error of a request that ctx or the timeout may have ended.
+func inTime(ctx context.Context, err error, timeout time.Duration) error {
+	if err == nil || !errors.Is(err, context.DeadlineExceeded) && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return err
+	}
+	return &timeUpError{timeout, err}
+}
+
+// within returns the result of f, or the error of ctx if that ends first. Then f, which may not heed
+// ctx at once, ends later.
+func within[T any](ctx context.Context, f func(context.Context) (T, error)) (result T, err error) {
+	type answer struct {
+		result T
+		err    error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		result, err := f(ctx)
+		answers <- answer{result, err}
+	}()
+	select {
+	case a := <-answers:
+		return a.result, a.err
+	case <-ctx.Done():
+		return result, context.Cause(ctx)
+	}
 }
 
 // client returns a function that asks the forwarder once.
@@ -210,6 +258,9 @@ func (a statusAddress) url(o config.Operations) (*url.URL, error) {
 // errNoToken needs the path after it.
 var errNoToken = errors.New("pass --token-file with a token that may get")
 
+// errNotReviewed means that a forwarder answers, and that nobody reviews the token.
+var errNotReviewed = errors.New(operations.NotReviewed)
+
 // refusalError means that a server answered, but not with the requested content.
 type refusalError struct{ err error }
 
@@ -260,7 +311,7 @@ func (c forwarderClient) get(ctx context.Context, path string, query url.Values,
 	}
 	response, err := c.client.Do(request)
 	if err != nil {
-		return nil, err
+		return nil, inTime(ctx, err, c.client.Timeout)
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswerBytes+1))
@@ -269,6 +320,8 @@ func (c forwarderClient) get(ctx context.Context, path string, query url.Values,
 		return nil, &refusalError{fmt.Errorf("%s: %s; %s", &at, response.Status, reason)}
 	case response.StatusCode == http.StatusUnauthorized || response.StatusCode == http.StatusForbidden:
 		return nil, &refusalError{fmt.Errorf("%s: %s; %w %s", &at, response.Status, errNoToken, right)}
+	case response.StatusCode == http.StatusServiceUnavailable && strings.HasPrefix(reason, operations.NotReviewed):
+		return nil, &refusalError{fmt.Errorf("%s: %s; %w%s", &at, response.Status, errNotReviewed, strings.TrimPrefix(reason, operations.NotReviewed))}
 	case response.StatusCode != http.StatusOK:
 		return nil, &refusalError{fmt.Errorf("%s: %s; is it a forwarder of this release?", &at, response.Status)}
 	case err != nil:

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/kuberelay/kuberelay/internal/config"
+	"github.com/kuberelay/kuberelay/internal/operations"
 	"github.com/kuberelay/kuberelay/internal/status"
 )
 
@@ -103,6 +104,14 @@ func TestStatusCommand(t *testing.T) {
 		} else if format == "nagios" && !strings.HasPrefix(out, "KUBERELAY UNKNOWN - ") {
 			t.Errorf("without a token: %s", out)
 		}
+	}
+	unreviewed := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, operations.NotReviewed+": no answer within 3s", http.StatusServiceUnavailable)
+	}))
+	t.Cleanup(unreviewed.Close)
+	code, out := ask(unreviewed.URL)
+	if code != 2 || !strings.HasPrefix(out, "CRITICAL: the forwarder cannot have the token reviewed: ") || !strings.Contains(out, "503 Service Unavailable; the API server does not review tokens: no answer within 3s\n") || strings.Contains(out, "release") {
+		t.Errorf("without reviews of tokens: exit code %d: %s", code, out)
 	}
 	other, _ := forStatus(t, "")
 	if code, out := ask(other); code != 2 || !strings.Contains(out, "is it a forwarder of this release?") {

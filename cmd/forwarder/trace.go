@@ -20,6 +20,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/longwork"
 	"github.com/kuberelay/kuberelay/internal/operations"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/relay"
@@ -143,7 +144,7 @@ func (t *tracer) run(ctx context.Context, cfg config.Config) (trace.Document, er
 	d.Cluster = cmp.Or(d.Cluster, d.Forwarder.Cluster, c.uid)
 	d.Selection = c.selected(ctx, d.Forwarder)
 	d.Forwarder.Selection, d.Forwarder.Verdict = nil, nil
-	b := traceBus(ctx, cfg, d.Cluster, k)
+	b := readBus(ctx, cfg, d.Cluster, k, t.at.timeout)
 	d.Bus, d.Consumer = b.bus, b.progress(ctx, t.consumer, t.at.timeout)
 	b.close()
 	d.Time = time.Now().UTC()
@@ -187,9 +188,39 @@ func (b tracedBus) close() {
 	}
 }
 
+// readBus reads the bus for as long as messages arrive, with the timeout between two of them: on
+// Kafka, the whole topic is read.
+func readBus(ctx context.Context, cfg config.Config, cluster string, k event.Key, timeout time.Duration) tracedBus {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	reading := &longwork.Counter{}
+	ticker := time.NewTicker(timeout)
+	defer ticker.Stop()
+	go func() {
+		for read := int64(0); ; {
+			select {
+			case <-ctx.Done():
+				return
+			case <-ticker.C:
+			}
+			now, _ := reading.Measure()
+			if now.Done == read {
+				cancel(&timeUpError{timeout, context.DeadlineExceeded})
+				return
+			}
+			read = now.Done
+		}
+	}()
+	b, err := within(ctx, func(ctx context.Context) (tracedBus, error) { return traceBus(ctx, cfg, cluster, k, reading), nil })
+	if err != nil {
+		b.bus = trace.Bus{State: trace.Unknown, Error: "read the bus: " + err.Error()}
+	}
+	return b
+}
+
 // traceBus reads the last event of an object of a cluster, "" for the only one on the bus. It
 // does not wait for an unreachable bus, or for a missing stream or topic.
-func traceBus(ctx context.Context, cfg config.Config, cluster string, k event.Key) tracedBus {
+func traceBus(ctx context.Context, cfg config.Config, cluster string, k event.Key, reading *longwork.Counter) tracedBus {
 	b := tracedBus{bus: trace.Bus{State: trace.Unknown}}
 	fail := func(err error) tracedBus {
 		b.bus.Error = explainBus(cfg, err).Error()
@@ -199,13 +230,13 @@ func traceBus(ctx context.Context, cfg config.Config, cluster string, k event.Ke
 	if err != nil {
 		return fail(err)
 	}
-	p := &tail.Present{Labels: labels.Everything(), Status: &tail.Status{W: io.Discard}}
+	p := &tail.Present{Labels: labels.Everything(), Reading: reading, Status: &tail.Status{W: io.Discard}}
 	p.Filter = tail.Filter{Resources: []tail.Selector{selector}, Namespaces: []string{k.Namespace}, Names: []string{k.Name}}
 	if cluster != "" {
 		p.Filter.Clusters = []string{cluster}
 	}
 	cfg.Event.ClusterName = cluster
-	b.reader, err = openReader(ctx, cfg, p.Status, nil)
+	b.reader, err = openReader(ctx, cfg, p.Status, reading)
 	if b.bus.Source = p.Status.Source; err != nil {
 		return fail(err)
 	}
@@ -260,17 +291,37 @@ func (b tracedBus) progress(ctx context.Context, name string, timeout time.Durat
 	defer cancel()
 	p, err := b.reader.Progress(ctx, name, b.last.Log)
 	if err != nil {
-		c.Error = err.Error()
+		c.Error = inTime(ctx, err, timeout).Error()
 		return c
 	}
 	c.Event, c.Acknowledged, c.Delivered, c.Behind = int64(b.last.Position), p.Acknowledged, p.Delivered, p.Behind
 	if b.last.Log != (publish.Log{}) {
 		c.Event = publish.Offset(b.last.Position)
 	}
-	if !isConsumed(p.Filters, b.last.Subject) {
+	switch skips, sure := skipped(p.Start, b.last); {
+	case !isConsumed(p.Filters, b.last.Subject):
 		c.Other = fmt.Sprintf("its filter %s does not match the subject %s", strings.Join(p.Filters, ", "), b.last.Subject)
+	case skips != "" && sure:
+		c.Other = skips
+	case skips != "":
+		c.Error = skips
 	}
 	return c
+}
+
+// skipped says why a consumer does not get a message that is older than the consumer, "" if it
+// does. Not sure means that it may get it.
+func skipped(s publish.Start, d publish.Delivery) (why string, sure bool) {
+	at := s.Time.UTC().Format(time.RFC3339)
+	switch {
+	case s.Position > int64(d.Position):
+		return fmt.Sprintf("it began after this event: %s, %d", s.Why, s.Position), true
+	case d.Stored.IsZero() || !d.Stored.Before(s.Time):
+		return "", true
+	case s.Last:
+		return fmt.Sprintf("it was created after this event, at %s, and %s: it began with the event only if that was the last message", at, s.Why), false
+	}
+	return fmt.Sprintf("it began after this event: %s, since %s", s.Why, at), true
 }
 
 // isConsumed reports whether a consumer with these filters gets a subject.

@@ -41,7 +41,7 @@ func observeObject(ctx context.Context, t *tracer, cfg config.Config) (traced, e
 	gr := t.selector.GroupResource()
 	c := traced{cfg: cfg, timeout: t.at.timeout, key: event.Key{Group: gr.Group, Resource: gr.Resource, Namespace: t.namespace, Name: t.name}}
 	fail := func(err error) (traced, error) {
-		c.object = trace.APIServer{State: trace.Unknown, Error: err.Error()}
+		c.object = trace.APIServer{State: trace.Unknown, Error: inTime(ctx, err, c.timeout).Error()}
 		return c, nil
 	}
 	kube, err := loadKubeConfig(cfg, "trace")

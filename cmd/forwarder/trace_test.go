@@ -2,13 +2,17 @@ package main
 
 import (
 	"encoding/json"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/kuberelay/kuberelay/internal/check"
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/tail"
 	"github.com/kuberelay/kuberelay/internal/trace"
 )
@@ -22,6 +26,34 @@ func TestIsConsumed(t *testing.T) {
 	} {
 		if got := isConsumed(strings.Fields(filters), subject); got != want {
 			t.Errorf("%q: got %t, want %t", filters, got, want)
+		}
+	}
+}
+
+// A consumer that began after an event has not acknowledged it, although its acknowledged position
+// is that of the event or later.
+func TestSkipped(t *testing.T) {
+	stored := time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
+	d := publish.Delivery{Position: 42, Stored: stored}
+	later, earlier := stored.Add(time.Second), stored.Add(-time.Second)
+	for _, c := range []struct {
+		name  string
+		start publish.Start
+		want  string
+		sure  bool
+	}{
+		{"all", publish.Start{}, "", true},
+		{"created later", publish.Start{Time: later, Why: "its deliver policy is new"}, "it began after this event: its deliver policy is new, since 2026-03-04T05:06:08Z", true},
+		{"created earlier", publish.Start{Time: earlier}, "", true},
+		{"begins at it", publish.Start{Time: stored}, "", true},
+		{"later sequence", publish.Start{Position: 43, Why: "its deliver policy is by start sequence"}, "it began after this event: its deliver policy is by start sequence, 43", true},
+		{"its sequence", publish.Start{Position: 42}, "", true},
+		{"last", publish.Start{Time: later, Last: true, Why: "its deliver policy is last"},
+			"it was created after this event, at 2026-03-04T05:06:08Z, and its deliver policy is last: it began with the event only if that was the last message", false},
+		{"last, created earlier", publish.Start{Time: earlier, Last: true}, "", true},
+	} {
+		if got, sure := skipped(c.start, d); got != c.want || sure != c.sure {
+			t.Errorf("%s: got %q, %t, want %q, %t", c.name, got, sure, c.want, c.sure)
 		}
 	}
 }
@@ -62,5 +94,39 @@ func TestAskForwarder(t *testing.T) {
 	}
 	if f := askForwarder(t.Context(), c, event.Key{}, ""); f.Role != trace.Unreachable || !strings.Contains(f.Error, "400 Bad Request") {
 		t.Errorf("got %+v", f)
+	}
+}
+
+// frozen returns the address of a server that accepts connections and never answers.
+func frozen(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l.Addr().String()
+}
+
+// Nothing waits longer than --timeout says, and what may be slow is not called dead.
+func TestTimeUp(t *testing.T) {
+	const timeout, want = 50 * time.Millisecond, "no answer within 50ms; if it is slow, raise --timeout"
+	cfg := config.Config{}
+	cfg.Event.Sink, cfg.NATS.URLs, cfg.NATS.Stream, cfg.NATS.SubjectPrefix = config.SinkNATS, []string{"nats://" + frozen(t)}, "KUBERELAY", "kuberelay"
+	b := readBus(t.Context(), cfg, "prod", event.Key{Resource: "pods", Namespace: "shop", Name: "web"}, timeout)
+	if b.bus.State != trace.Unknown || !strings.Contains(b.bus.Error, want) {
+		t.Errorf("the bus of trace: got %+v", b.bus)
+	}
+	f := check.Facts{Settings: cfg}
+	observeBus(t.Context(), &f, timeout)
+	if f.BusErr == nil || !strings.Contains(f.BusErr.Error(), want) {
+		t.Errorf("the bus of check: got %v", f.BusErr)
+	}
+	c, err := statusAddress{address: frozen(t)}.connect(config.Operations{}, timeout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.document(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("the forwarder: got %v", err)
 	}
 }

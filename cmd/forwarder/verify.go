@@ -149,6 +149,9 @@ func runVerify(ctx context.Context, cfg config.Config, settle time.Duration, log
 	return found, err
 }
 
+// claimTimeout is how long verify waits for the claim.
+const claimTimeout = 10 * time.Second
+
 // differingSettings returns the variables whose value differs from the forwarder's, as the claim
 // of the cluster's name says, and none if it cannot be read. They do not affect the result of
 // verify, which compares what the bus holds.
@@ -156,7 +159,7 @@ func differingSettings(ctx context.Context, cfg config.Config, cluster string) [
 	if cluster == "" { // the bus could not be opened
 		return []string{}
 	}
-	ctx, cancel := context.WithTimeout(ctx, defaultTimeout)
+	ctx, cancel := context.WithTimeout(ctx, claimTimeout)
 	defer cancel()
 	cfg.Event.ClusterName = cluster
 	claim, err := sinks.LastClaim(ctx, cfg)

@@ -155,12 +155,14 @@ func busCases() []decision {
 		{"cluster-name", "no name", "", func(f *Facts) { f.Server.UID, f.NATS.Claim = "", event.Claim{} }, Skipped, "unknown"},
 		{"another-writer", "with a lease", "", func(f *Facts) { f.Settings.Leader.Election = false }, Warning, "pod-1, holds the Lease"},
 		{"another-writer", "foreign events", "", func(f *Facts) { f.Forwarder.Bus.ForeignEvents = 3 }, Warning, "repaired 3 events"},
+		{"another-writer", "standby", "", func(f *Facts) { f.Forwarder.Bus.State = status.BusUnused }, Skipped, "does not use the bus"},
 		{"another-writer", "no forwarder", "", func(f *Facts) { f.Forwarder = nil }, Skipped, "without a running forwarder"},
 		{"another-writer", "took over", k, func(f *Facts) {
 			f.Settings.Leader.Election, f.Lease.Holder, f.Forwarder = false, "", nil
 			f.Writer, f.Kafka.Writer = "a/pod-1", kafka.Writer{Name: "b/pod-2", Since: "now"}
 		}, Failed, "b/pod-2 took over the topics at now"},
 		{"another-writer", "stdout", config.SinkStdout, as, Skipped, "stdout"},
+		{"forwarder-status", "token not reviewed", "", func(f *Facts) { f.Forwarder, f.TokenNotReviewed, f.ForwarderErr = nil, true, errFault }, Failed, "cannot have the token reviewed: fault"},
 		{"forwarder-status", "token", "", func(f *Facts) { f.Forwarder, f.TokenNeeded = nil, true }, Skipped, "--token-file"},
 		{"forwarder-status", "down", "", func(f *Facts) { f.Forwarder, f.ForwarderErr = nil, errFault }, Failed, "fault"},
 		{"forwarder-status", "warning", "", func(f *Facts) { f.Forwarder.Verdict = status.Verdict{Level: status.Warning, Summary: "slow"} }, Warning, "slow"},

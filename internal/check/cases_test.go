@@ -149,6 +149,7 @@ func cases() []decision {
 		}, Warning, "to exclude some"},
 		{"namespaces-found", "none", "", func(f *Facts) { f.Selection.Namespaces.Selected = nil }, Warning, "no namespace"},
 		{"namespaces-found", "all", "", func(f *Facts) { f.Selection.Namespaces = explain.ExplainedNamespaces{All: true} }, OK, "all namespaces"},
+		{"fields-matched", "follow", "", func(f *Facts) { f.Selection.UnmatchedFollow = []string{"deploymnts.apps:spec.ref"} }, Warning, "KUBERELAY_FOLLOW match no watched resource: deploymnts.apps:spec.ref"},
 		{"fields-matched", "not", "", func(f *Facts) { f.Selection.UnmatchedFields = []string{"pod:.x"} }, Warning, "pod:.x"},
 		{"fields-matched", "not set", "", func(f *Facts) { f.Settings.Content.DropFields = nil }, Skipped, "not set"},
 		{"secret-fields", "published", "", func(f *Facts) { f.Selection.ReadableFields = []string{"a:.b"} }, Warning, "a:.b"},

@@ -45,6 +45,8 @@ type Facts struct {
 	Forwarder    *status.Document
 	ForwarderErr error
 	TokenNeeded  bool // the forwarder answers those who have a token
+	// TokenNotReviewed means that the forwarder answers, and that nobody reviews the token.
+	TokenNotReviewed bool
 }
 
 // Server is the API server. Err is the error of the request that asks who the user is. If it is

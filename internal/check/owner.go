@@ -78,6 +78,8 @@ func checkAnotherWriter(f *Facts) verdict {
 		return fail("run one forwarder with this KUBERELAY_CLUSTER_NAME or KUBERELAY_KAFKA_TRANSACTIONAL_ID, or set KUBERELAY_LEADER_ELECTION=true on all", "%s", f.tookOver())
 	case d == nil:
 		return skip("without a running forwarder, only its Lease could show another writer")
+	case d.Bus.State == status.BusUnused:
+		return skip("the forwarder does not use the bus: it is a standby, or starting; ask the leader")
 	}
 	return pass("the forwarder has seen no event of another writer")
 }
@@ -86,7 +88,7 @@ func checkAnotherWriter(f *Facts) verdict {
 // brokers then reject the previous forwarder, which ends.
 func (f *Facts) tookOver() string {
 	w := f.Kafka.Writer
-	if f.Pre || f.Settings.Leader.Election || f.Forwarder != nil || f.TokenNeeded || w.Name == "" || w.Name == f.Writer {
+	if f.Pre || f.Settings.Leader.Election || f.Forwarder != nil || f.TokenNeeded || f.TokenNotReviewed || w.Name == "" || w.Name == f.Writer {
 		return ""
 	}
 	return fmt.Sprintf("%s took over the topics at %s, and the forwarder of this environment does not answer", w.Name, w.Since)
@@ -106,6 +108,8 @@ func checkForwarder(f *Facts) verdict {
 	switch {
 	case f.TokenNeeded:
 		return skip("the forwarder answers, and requires a token (KUBERELAY_METRICS_AUTH): pass --token-file")
+	case f.TokenNotReviewed:
+		return fail("check that the API server runs, and bind the ClusterRole system:auth-delegator to the forwarder's service account", "the forwarder cannot have the token reviewed: %v", f.ForwarderErr)
 	case f.Forwarder == nil:
 		return fail("check that it runs, and KUBERELAY_LISTEN_ADDR; before the installation, use --pre", "the forwarder does not answer: %v", f.ForwarderErr)
 	}

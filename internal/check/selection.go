@@ -83,6 +83,8 @@ func checkNamespaces(f *Facts) verdict {
 func checkFields(f *Facts) verdict {
 	c := f.Settings.Content
 	switch entries := f.Selection.UnmatchedFields; {
+	case len(f.Selection.UnmatchedFollow) > 0:
+		return warn("correct the name of the resource: its plural, with the group", "entries of KUBERELAY_FOLLOW match no watched resource: %s", names(f.Selection.UnmatchedFollow))
 	case len(c.DropFields)+len(c.HashFields) == 0:
 		return skip("KUBERELAY_DROP_FIELDS and KUBERELAY_HASH_FIELDS are not set")
 	case len(entries) > 0:

@@ -367,3 +367,23 @@ func TestEffective(t *testing.T) {
 		t.Errorf("missing: %v; %d values of %d variables", want, len(values), len(config.Fields()))
 	}
 }
+
+// A query can have credentials.
+func TestEffectiveQuery(t *testing.T) {
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, []byte("s"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const name = "KUBERELAY_KAFKA_OAUTH_TOKEN_URL"
+	setenv(t, "KUBERELAY_RESOURCES=pods", "KUBERELAY_SINK=kafka", "KUBERELAY_KAFKA_BROKERS=b:9092", "KUBERELAY_KAFKA_TLS=true", "KUBERELAY_KAFKA_SASL_MECHANISM=OAUTHBEARER",
+		"KUBERELAY_KAFKA_OAUTH_CLIENT_ID=c", "KUBERELAY_KAFKA_OAUTH_CLIENT_SECRET_FILE="+secret, name+"=https://idp/token?client_secret=hunter2")
+	c, err := config.Load(config.Forwarding)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range c.Effective() {
+		if v.Name == name && v.Value != "https://idp/token?***" || strings.Contains(v.Value, "hunter2") {
+			t.Errorf("%s: got %q", v.Name, v.Value)
+		}
+	}
+}

@@ -182,7 +182,11 @@ type Value struct {
 func (c Config) Effective() []Value {
 	var values []Value
 	for _, v := range variables(&c) {
-		values = append(values, Value{Field: v.Field, Value: v.text(), Set: lookup(v.Name) != ""})
+		text := v.text()
+		if address, _, has := strings.Cut(text, "?"); v.kind == kindHTTPS && has {
+			text = address + "?***" // a query can have credentials
+		}
+		values = append(values, Value{Field: v.Field, Value: text, Set: lookup(v.Name) != ""})
 	}
 	return values
 }

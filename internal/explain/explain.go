@@ -86,6 +86,7 @@ func Explain(ctx context.Context, c Config, q Question) (Explanation, error) {
 			x.Suggestions[unmatched] = similar
 		}
 	}
+	x.Followable = slices.Collect(maps.Values(e.followable))
 	x.Namespaces = e.explainNamespaces(ctx, &x)
 	x.Resources, x.NotServed = e.pick(ctx, q)
 	if err := e.explainAll(ctx, x.Resources); err != nil {

@@ -46,6 +46,10 @@ type Explanation struct {
 	// UnmatchedFields has the entries of the caller's lists of fields that match no watched resource.
 	// The caller sets it.
 	UnmatchedFields []string `json:"unmatchedFields,omitempty"`
+	// UnmatchedFollow has the entries of Follow that concern none of the resources that are watched, and
+	// none of Followable.
+	UnmatchedFollow []string         `json:"unmatchedFollow,omitempty"`
+	Followable      []event.Resource `json:"-"` // that are watched if others refer to them
 
 	// Warnings has reasons why this explanation may be wrong.
 	Warnings []string `json:"warnings"`

@@ -208,6 +208,16 @@ func (s *Set) Resources() []event.Resource {
 	return all
 }
 
+// Referring returns the resources whose references can be followed: those that are watched, and
+// those that may be watched because others refer to them.
+func (s *Set) Referring() []event.Resource {
+	all := s.Resources()
+	if a := s.lastAnswer(); a != nil {
+		all = slices.AppendSeq(all, maps.Values(a.followable))
+	}
+	return all
+}
+
 // HasTombstone reports whether a delete of the key is due.
 func (s *Set) HasTombstone(k event.Key) bool { return s.ledger.HasTombstone(k) }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -33,8 +34,12 @@ const (
 	allowedFor    = time.Minute
 	deniedFor     = 10 * time.Second
 	maxVerdicts   = 256
-	reviewTimeout = 5 * time.Second
+	reviewTimeout = 3 * time.Second // less than the commands wait for an answer
 )
+
+// NotReviewed begins the body of a response with status 503 to a request whose token was not
+// reviewed.
+const NotReviewed = "the API server does not review tokens"
 
 // Authorizer admits requests whose bearer token the API server accepts and whose user it
 // allows to get the path, as the metrics server of controller-runtime does.
@@ -63,15 +68,16 @@ type verdict struct {
 }
 
 // Status returns 200 for a request whose user may get the path, 403 for others, 401 without a valid
-// token, and 500 if the API server cannot be asked.
-func (a *Authorizer) Status(r *http.Request, path string) int {
+// token, and 503 with a reason if the API server does not tell. The reason names no host, because
+// anyone gets it.
+func (a *Authorizer) Status(r *http.Request, path string) (status int, reason string) {
 	kind, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if token = strings.TrimSpace(token); !strings.EqualFold(kind, "Bearer") || token == "" {
-		return http.StatusUnauthorized
+		return http.StatusUnauthorized, ""
 	}
 	q := question{sha256.Sum256([]byte(token)), path}
 	if v, ok := a.known(q); ok {
-		return v
+		return v, ""
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), reviewTimeout) // anyone can present tokens
 	defer cancel()
@@ -80,11 +86,21 @@ func (a *Authorizer) Status(r *http.Request, path string) int {
 		if !a.failing.Swap(true) {
 			a.Log.Warn("cannot review the token of a request", "path", path, "err", err)
 		}
-		return http.StatusInternalServerError
+		return http.StatusServiceUnavailable, NotReviewed + ": " + whyNotReviewed(err)
 	}
 	a.failing.Store(false)
 	a.keep(q, status)
-	return status
+	return status, ""
+}
+
+func whyNotReviewed(err error) string {
+	switch {
+	case apierrors.IsForbidden(err):
+		return "the forwarder may not create TokenReviews and SubjectAccessReviews"
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Sprintf("no answer within %s", reviewTimeout)
+	}
+	return "the log of the forwarder has the error"
 }
 
 // remedy is the end of an error: what to change.
@@ -152,7 +168,7 @@ func (a *Authorizer) protectAs(path string, h http.Handler) http.Handler {
 		return h
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		status := a.Status(r, cmp.Or(path, r.URL.Path))
+		status, reason := a.Status(r, cmp.Or(path, r.URL.Path))
 		if status == http.StatusOK {
 			h.ServeHTTP(w, r)
 			return
@@ -160,6 +176,6 @@ func (a *Authorizer) protectAs(path string, h http.Handler) http.Handler {
 		if status == http.StatusUnauthorized {
 			w.Header().Set("WWW-Authenticate", "Bearer")
 		}
-		http.Error(w, http.StatusText(status), status)
+		http.Error(w, cmp.Or(reason, http.StatusText(status)), status)
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"strings"
@@ -16,7 +17,9 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/kuberelay/kuberelay/test/lab/controlplane"
@@ -174,7 +177,7 @@ func TestVerdictsStandAWhile(t *testing.T) {
 		}
 		req.Header.Set("Authorization", "bearer "+token)
 		r.asked = 0
-		if got := a.Status(req, path); got != want || r.asked != reviews {
+		if got, _ := a.Status(req, path); got != want || r.asked != reviews {
 			t.Errorf("%s %s: got %d with %d reviews, want %d with %d", token, path, got, r.asked, want, reviews)
 		}
 	}
@@ -189,8 +192,8 @@ func TestVerdictsStandAWhile(t *testing.T) {
 	ask("good", "/metrics", 200, 0)
 	now = now.Add(allowedFor)
 	r.err = errors.New("the API server is away")
-	ask("good", "/metrics", 500, 1)
-	ask("good", "/metrics", 500, 1)
+	ask("good", "/metrics", 503, 1)
+	ask("good", "/metrics", 503, 1)
 	if got := log.String(); strings.Count(got, "is away") != 1 || strings.Contains(got, "good") {
 		t.Errorf("the log says %q, want one line without the token", got)
 	}
@@ -201,6 +204,27 @@ func TestVerdictsStandAWhile(t *testing.T) {
 	}
 	if got := len(a.verdicts); got > maxVerdicts {
 		t.Errorf("%d verdicts are kept, want %d at most", got, maxVerdicts)
+	}
+}
+
+// TestNotReviewed: a caller learns why its token was not reviewed, and no host.
+func TestNotReviewed(t *testing.T) {
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "tokenreviews"}, "", errors.New("secret-host"))
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{errors.New("dial tcp secret-host: connection refused"), "the log of the forwarder has the error"},
+		{&url.Error{Op: "Post", URL: "https://secret-host", Err: context.DeadlineExceeded}, "no answer within 3s"},
+		{forbidden, "the forwarder may not create TokenReviews and SubjectAccessReviews"},
+	} {
+		a := &Authorizer{Tokens: &reviewer{err: c.err}, Reviews: allowing{}, Now: time.Now, Log: silent()}
+		w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody)
+		r.Header.Set("Authorization", "Bearer good")
+		a.protect(http.NotFoundHandler()).ServeHTTP(w, r)
+		if got := w.Body.String(); w.Code != http.StatusServiceUnavailable || got != NotReviewed+": "+c.want+"\n" {
+			t.Errorf("%v: got %d %q, want %q", c.err, w.Code, got, c.want)
+		}
 	}
 }
 

@@ -25,8 +25,10 @@ func (e Endpoints) checks(all []Check) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		status, text := run(all)
 		// By default a cluster lets everyone get /readyz.
-		if e.Access != nil && e.Access.Status(r, "/metrics") != http.StatusOK {
-			text = map[bool]string{true: "ok\n", false: "failing; a token that may get /metrics shows why\n"}[status == http.StatusOK]
+		if e.Access != nil {
+			if access, _ := e.Access.Status(r, "/metrics"); access != http.StatusOK {
+				text = map[bool]string{true: "ok\n", false: "failing; a token that may get /metrics shows why\n"}[status == http.StatusOK]
+			}
 		}
 		h := w.Header()
 		h.Set("Content-Type", "text/plain; charset=utf-8")

@@ -1,6 +1,9 @@
 package publish
 
-import "errors"
+import (
+	"errors"
+	"time"
+)
 
 // Progress is the progress of a consumer of a stream, or of a consumer group in a partition.
 type Progress struct {
@@ -11,6 +14,17 @@ type Progress struct {
 	Behind       int64 // messages that are not acknowledged
 
 	Filters []string // the subjects that the consumer gets; none for all
+	Start   Start
+}
+
+// Start says which messages a consumer skipped when it was created: those below the position, and
+// those that were stored before the time. Acknowledged covers them too. The zero value has none.
+type Start struct {
+	Position int64
+	Time     time.Time
+	// Last means that the message before the time, if it was the last one, is not skipped.
+	Last bool
+	Why  string // the setting of the consumer
 }
 
 // ErrNoConsumer is in the chain of the error if there is no such consumer or group.

@@ -47,6 +47,18 @@ func (p Paths) of(r event.Resource) Paths {
 	})
 }
 
+// Unmatched returns the paths of a configuration that are limited to none of these resources. They
+// have no effect.
+func Unmatched(paths []string, resources []event.Resource) (unmatched []string) {
+	for _, s := range paths {
+		p := Paths{parsePath(s)}
+		if !slices.ContainsFunc(resources, func(r event.Resource) bool { return len(p.of(r)) > 0 }) {
+			unmatched = append(unmatched, s)
+		}
+	}
+	return unmatched
+}
+
 // maxReferences is the number of fields that are read for the references of an object. The
 // longest lists that Kubernetes itself writes, the endpoints of an EndpointSlice, have 1000.
 const maxReferences = 1000

@@ -18,6 +18,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/explain"
 	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/references"
 	"github.com/kuberelay/kuberelay/internal/status"
 )
 
@@ -53,6 +54,7 @@ func (r *Relay) unmatched() (all []status.Unmatched, complete bool) {
 	if watched := r.informers.Resources(); len(watched) > 0 {
 		entries("KUBERELAY_DROP_FIELDS", r.shape.drop.Unmatched(watched)...)
 		entries("KUBERELAY_HASH_FIELDS", r.shape.hash.Unmatched(watched)...)
+		entries("KUBERELAY_FOLLOW", references.Unmatched(r.Settings.Watch.Follow, r.informers.Referring())...)
 		entries("KUBERELAY_FILTER", r.shape.neverSelected(watched)...)
 	}
 	if t := r.term.Load(); t != nil && t.claim.replacesNobody() {
@@ -183,6 +185,7 @@ func explainShape(x explain.Explanation, c Config) (explain.Explanation, error) 
 	x.Filter, x.DropFields, x.HashFields = c.Settings.Content.Filter, c.Settings.Content.DropFields, shape.hashed(watched)
 	x.ReadableFields = shape.readable(watched)
 	x.UnmatchedFields = append(shape.drop.Unmatched(watched), shape.hash.Unmatched(watched)...)
+	x.UnmatchedFollow = references.Unmatched(c.Settings.Watch.Follow, append(watched, x.Followable...))
 	return x, nil
 }
 

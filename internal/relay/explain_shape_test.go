@@ -5,8 +5,23 @@ import (
 	"testing"
 
 	"github.com/kuberelay/kuberelay/internal/config"
+	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/explain"
 )
+
+// TestExplainFollow: an explanation names the references of resources that nobody watches.
+func TestExplainFollow(t *testing.T) {
+	x := explain.Explanation{
+		Resources:  []explain.Explained{{Name: "deployments.apps", Version: "v1", Kind: "Deployment", Namespaced: true, Watched: explain.Everywhere}},
+		Followable: []event.Resource{{Group: "cluster.x-k8s.io", Version: "v1", Resource: "machines", Kind: "Machine"}},
+	}
+	s := config.Config{}
+	s.Watch.Follow = config.List{"ownerReferences", "deployments.apps:spec.ref", "deploymnts.apps:spec.ref", "machines.cluster.x-k8s.io:spec.ref", "pods:spec.ref"}
+	got, err := explainShape(x, Config{Settings: s})
+	if want := []string{"deploymnts.apps:spec.ref", "pods:spec.ref"}; err != nil || !slices.Equal(got.UnmatchedFollow, want) {
+		t.Errorf("got %q, %v, want %q", got.UnmatchedFollow, err, want)
+	}
+}
 
 // TestExplainShape: an explanation names the hashed fields of watched resources, and those
 // that are published although they are known to hold secrets.

@@ -15,6 +15,7 @@ type Reason string
 // The reasons.
 const (
 	Unreachable       Reason = "unreachable"
+	TokenNotReviewed  Reason = "token_not_reviewed"
 	Starting          Reason = "starting"
 	ClusterAway       Reason = "cluster_away"
 	BusIsAway         Reason = "bus_away"
@@ -62,6 +63,7 @@ type Cause struct {
 func Causes() []Cause {
 	return []Cause{
 		{Unreachable, "the forwarder does not answer", "check that it runs, and --address", "the-forwarder-does-not-answer"},
+		{TokenNotReviewed, "the forwarder cannot have the token reviewed", "check that the API server runs, and bind the ClusterRole system:auth-delegator to the forwarder's service account", "cannot-review-the-token-of-a-request"},
 		{Starting, "the forwarder is starting", "wait; if it lasts, see its log", "first-steps"},
 		{ClusterAway, "the API server is unreachable", "check that it runs, KUBECONFIG, and the network", "waiting-for-the-api-server"},
 		{BusIsAway, "the bus is away or refuses the forwarder", "check that it runs, KUBERELAY_NATS_URL or KUBERELAY_KAFKA_BROKERS, the credentials and the permissions; changes wait, and are published when it is back", "the-bus"},
@@ -115,8 +117,18 @@ func (f Finding) isNotice() bool { return f.Level == Notice }
 
 // Unanswered returns the document of a forwarder that does not answer.
 func Unanswered(err error, now time.Time) Document {
-	f := found(Unreachable, Critical, "the forwarder does not answer: "+terminal.OneLine(err.Error()))
-	f.Headline = "the forwarder does not answer"
+	return withoutDocument(Unreachable, "the forwarder does not answer", err, now)
+}
+
+// NotReviewed returns the document of a forwarder that answers, and cannot have the token of the
+// request reviewed.
+func NotReviewed(err error, now time.Time) Document {
+	return withoutDocument(TokenNotReviewed, "the forwarder cannot have the token reviewed", err, now)
+}
+
+func withoutDocument(r Reason, headline string, err error, now time.Time) Document {
+	f := found(r, Critical, headline+": "+terminal.OneLine(err.Error()))
+	f.Headline = headline
 	return Document{
 		Verdict: Verdict{Critical, f.Message, []Finding{f}}, Time: now.UTC(),
 		Resources: []Resource{}, Discovery: []DiscoveryError{}, Unmatched: []Unmatched{}, Selectors: []string{}, Work: []Work{},

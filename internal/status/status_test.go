@@ -189,7 +189,7 @@ func degradeNamespaces(r *Resource, all int, reasons ...string) {
 }
 
 func TestJudge(t *testing.T) {
-	seen := map[Reason]bool{Unreachable: true} // TestUnanswered
+	seen := map[Reason]bool{Unreachable: true, TokenNotReviewed: true} // TestUnanswered
 	for _, c := range faults {
 		t.Run(c.name, func(t *testing.T) {
 			d := well()
@@ -285,6 +285,10 @@ func TestUnanswered(t *testing.T) {
 	d := Unanswered(errors.New("connection refused"), now)
 	if d.Verdict.Level != Critical || len(d.Verdict.Findings) != 1 || d.Verdict.Findings[0].Reason != Unreachable || !strings.Contains(d.Verdict.Summary, "connection refused") {
 		t.Errorf("got %+v", d.Verdict)
+	}
+	v := NotReviewed(errors.New("503"), now).Verdict
+	if v.Level != Critical || v.Findings[0].Reason != TokenNotReviewed || v.Summary != "the forwarder cannot have the token reviewed: 503" || !strings.HasSuffix(v.Findings[0].See, "#cannot-review-the-token-of-a-request") {
+		t.Errorf("got %+v", v)
 	}
 }
 

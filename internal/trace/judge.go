@@ -114,7 +114,7 @@ func (d Document) judge() Verdict {
 	case last.State == Unknown && d.Forwarder.BusAway == nil:
 		return verdict(CannotTell, "unknown: the bus does not say what it has: %s", d.Bus.Error)
 	case now.State == Absent && removed:
-		return verdict(DeleteOnBus, "deleted, and the bus has the delete%s", d.since(d.Bus.Stored))
+		return verdict(DeleteOnBus, "deleted, and the bus has the delete%s%s", d.since(d.Bus.Stored), d.unread())
 	case now.State == Absent && last.State == Absent:
 		return verdict(NoObject, "unknown object: neither the API server nor the bus has %s", d.Object)
 	case now.State == Exists && last.State == Exists && last.UID == now.UID && (last.Version == now.Version || d.isNewer(last)):
@@ -133,7 +133,7 @@ func (d Document) isNewer(last Entry) bool {
 }
 
 func (d Document) onBus(last Entry) Verdict {
-	v := verdict(OnBus, "on the bus: version %s%s", last.Version, d.since(d.Bus.Stored))
+	v := verdict(OnBus, "on the bus: version %s%s%s", last.Version, d.since(d.Bus.Stored), d.unread())
 	if d.Bus.Truncated {
 		v.Summary += ", its metadata only: it is too large for the bus"
 	}
@@ -141,6 +141,14 @@ func (d Document) onBus(last Entry) Verdict {
 		v.Summary += "; later changes are not published: " + s.Detail
 	}
 	return v
+}
+
+// unread says that the last event is not read from the bus.
+func (d Document) unread() string {
+	if d.Bus.State != Unknown || d.Bus.Error == "" {
+		return ""
+	}
+	return ", as the forwarder knows: the bus cannot be read: " + d.Bus.Error
 }
 
 // why returns why the bus does not have the present state.
@@ -189,7 +197,7 @@ func (d Document) waits(last Entry) Verdict {
 	case d.isLost():
 		return verdict(Lost, "lost: the forwarder published version %s at %s, and the bus does not have it%s", f.Checkpoint.Version, f.Checkpoint.Position, has)
 	case f.Decision == "unchanged" && f.Unsent == nil && last.State == Exists && last.UID == now.UID:
-		return verdict(Unchanged, "on the bus: version %s; version %s differs only in fields that are not published", last.Version, now.Version)
+		return verdict(Unchanged, "on the bus: version %s; version %s differs only in fields that are not published%s", last.Version, now.Version, d.unread())
 	case f.Unpublishable:
 		return verdict(Refused, "waiting: the bus does not take it%s%s", colon(messageOf(e)), has)
 	case e != nil && !e.OtherObject:

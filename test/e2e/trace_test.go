@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -182,19 +183,43 @@ func TestTraceOutage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	consumer := func(name, filter string) jetstream.Consumer {
+	create := func(c jetstream.ConsumerConfig) jetstream.Consumer {
 		t.Helper()
-		c, err := stream.CreateConsumer(t.Context(), jetstream.ConsumerConfig{Durable: name, FilterSubject: filter, AckPolicy: jetstream.AckExplicitPolicy})
+		c.AckPolicy = jetstream.AckExplicitPolicy
+		made, err := stream.CreateConsumer(t.Context(), c)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return c
+		return made
+	}
+	consumer := func(name, filter string) jetstream.Consumer {
+		t.Helper()
+		return create(jetstream.ConsumerConfig{Durable: name, FilterSubject: filter})
 	}
 	c := consumer("table", subject(configMaps, namespace, "*"))
 	consumer("pods", "kuberelay."+clusterName+".core.pods.>")
 	f.traces(2, trace.ConsumerUnknown, "no such consumer", "cm/a", in, "--consumer=none")
 	f.traces(1, trace.ConsumerBehind, "does not match the subject", "cm/a", in, "--consumer=pods")
 	f.traces(1, trace.ConsumerBehind, "has not received it: it is ", "cm/a", in, "--consumer=table")
+	// The server counts what a consumer skips as acknowledged.
+	info, err := stream.Info(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := info.State.LastTime.Add(time.Nanosecond)
+	for name, c := range map[string]jetstream.ConsumerConfig{
+		"new":      {DeliverPolicy: jetstream.DeliverNewPolicy},
+		"sequence": {DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: info.State.LastSeq + 1},
+		"time":     {DeliverPolicy: jetstream.DeliverByStartTimePolicy, OptStartTime: &began},
+	} {
+		c.Durable = name
+		create(c)
+		f.traces(1, trace.ConsumerBehind, "does not get it: it began after this event", "cm/a", in, "--consumer="+name)
+	}
+	create(jetstream.ConsumerConfig{Durable: "last", DeliverPolicy: jetstream.DeliverLastPolicy})
+	f.traces(2, trace.ConsumerUnknown, "it was created after this event", "cm/a", in, "--consumer=last")
+	create(jetstream.ConsumerConfig{Durable: "each", DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy, FilterSubject: subject(configMaps, namespace, "*")})
+	f.traces(1, trace.ConsumerBehind, "has not received it", "cm/a", in, "--consumer=each")
 	f.refuses("--consumer is empty", "cm/a", in, "--consumer=")
 	messages, err := c.Fetch(10)
 	if err != nil {

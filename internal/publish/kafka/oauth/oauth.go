@@ -170,7 +170,7 @@ func (t *Tokens) fetch(ctx context.Context) (token, error) {
 	case err != nil:
 		return token{}, t.explain(err)
 	case !isToken(answer.AccessToken):
-		return token{}, fmt.Errorf("%w: %s: the response has no bearer token", ErrUnavailable, t.opts.TokenURL)
+		return token{}, fmt.Errorf("%w: %s: the response has no bearer token", ErrUnavailable, t.address())
 	}
 	next := token{value: answer.AccessToken, fetched: began}
 	if !answer.Expiry.IsZero() {
@@ -181,11 +181,17 @@ func (t *Tokens) fetch(ctx context.Context) (token, error) {
 	return next, nil
 }
 
+// address is the URL of the endpoint without its query, which can have credentials.
+func (t *Tokens) address() string {
+	address, _, _ := strings.Cut(t.opts.TokenURL, "?")
+	return address
+}
+
 // explain leaves out the body of a response, which can repeat what was sent.
 func (t *Tokens) explain(err error) error {
 	var answer *oauth2.RetrieveError
 	var failed *url.Error
-	where := t.opts.TokenURL + " (KUBERELAY_KAFKA_OAUTH_TOKEN_URL)"
+	where := t.address() + " (KUBERELAY_KAFKA_OAUTH_TOKEN_URL)"
 	switch {
 	case errors.As(err, &answer):
 		status, kind := answer.Response.StatusCode, ErrUnavailable

@@ -56,7 +56,7 @@ func newEndpoint(t *testing.T) (*endpoint, *Tokens) {
 	}))
 	t.Cleanup(e.Close)
 	tokens, err := New(Options{
-		TokenURL: e.URL, ClientID: "relay", SecretFile: written(t, secret+"\n"), Scopes: []string{"a", "b"}, Audience: "kafka",
+		TokenURL: e.URL + "?p=" + secret, ClientID: "relay", SecretFile: written(t, secret+"\n"), Scopes: []string{"a", "b"}, Audience: "kafka",
 		Logger: slog.New(slog.NewTextHandler(&e.log, nil)), now: func() time.Time { return e.now },
 	})
 	if err != nil {

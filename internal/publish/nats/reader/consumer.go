@@ -31,9 +31,27 @@ func (b *Bus) Progress(ctx context.Context, name string, _ publish.Log) (publish
 	p := publish.Progress{
 		Acknowledged: int64(info.AckFloor.Stream), Delivered: &delivered,
 		Behind: int64(info.NumPending) + int64(info.NumAckPending), Filters: info.Config.FilterSubjects,
+		Start: start(info),
 	}
 	if info.Config.FilterSubject != "" {
 		p.Filters = []string{info.Config.FilterSubject}
 	}
 	return p, nil
+}
+
+// start returns which messages the consumer skips. The server counts them as acknowledged: the
+// floor of a consumer begins before its first message. A consumer of the last message of each
+// subject skips no message that is the last one still.
+func start(info *jetstream.ConsumerInfo) publish.Start {
+	switch c := info.Config; {
+	case c.DeliverPolicy == jetstream.DeliverNewPolicy:
+		return publish.Start{Time: info.Created, Why: "its deliver policy is new"}
+	case c.DeliverPolicy == jetstream.DeliverLastPolicy:
+		return publish.Start{Time: info.Created, Last: true, Why: "its deliver policy is last"}
+	case c.DeliverPolicy == jetstream.DeliverByStartSequencePolicy:
+		return publish.Start{Position: int64(c.OptStartSeq), Why: "its deliver policy is by start sequence"}
+	case c.DeliverPolicy == jetstream.DeliverByStartTimePolicy && c.OptStartTime != nil:
+		return publish.Start{Time: *c.OptStartTime, Why: "its deliver policy is by start time"}
+	}
+	return publish.Start{}
 }
