@@ -42,6 +42,11 @@
 //   - An object that is too large for the bus has only apiVersion, kind and metadata, and the
 //     annotation [TruncatedAnnotation].
 //   - A DELETED event whose final state nobody knows has only the identity of the object.
-//   - An object that cannot be decoded, or that the bus has in another version than the one
-//     asked for, fails the list, and ends the watch.
+//   - If the forwarder watches a resource in a new version of its API, an object keeps the
+//     earlier version on the bus until it changes. Objects without a Go type of their own
+//     (*unstructured.Unstructured, *metav1.PartialObjectMetadata) come in the version that each
+//     has on the bus, as apiVersion says, whatever the version in the ListerWatcher is.
+//   - An object that cannot be decoded, or that the bus has in another version than that of its
+//     Go type, fails the list, and ends the watch. A delete does not: the DELETED event then has
+//     the last state that matched the label selector, or the identity of the object.
 package replica

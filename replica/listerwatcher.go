@@ -52,8 +52,9 @@ var (
 )
 
 // ListerWatcher returns a ListerWatcher for a resource, such as
-// {Group: "apps", Version: "v1", Resource: "deployments"}. The version must be the one in
-// which the forwarder watches the resource. It does no I/O.
+// {Group: "apps", Version: "v1", Resource: "deployments"}. The version is that of the Go type
+// in the options. It does not select objects that are unstructured or metadata only: each comes
+// in the version that it has on the bus. It does no I/O.
 func (b *Bus) ListerWatcher(gvr schema.GroupVersionResource, o Options) *ListerWatcher {
 	if o.Labels == nil {
 		o.Labels = labels.Everything()

@@ -138,12 +138,13 @@ func (t *table) keep(c change, e entry) {
 }
 
 // final returns the object of a DELETED event: the state in the event, or the last one that
-// matched, with the resourceVersion of the event, as the API server has it.
+// matched, with the resourceVersion of the event, as the API server has it. A state in the event
+// that can't be decoded, such as one in another version, counts as unknown.
 func (t *table) final(c change, e entry) (runtime.Object, error) {
 	if c.data != nil && c.removed && (!c.identity || e.last.None()) {
 		object, m, err := t.decoder.decode(c)
-		if err != nil || t.labels.Matches(labels.Set(m.GetLabels())) || e.last.None() {
-			return object, err
+		if err == nil && (t.labels.Matches(labels.Set(m.GetLabels())) || e.last.None()) {
+			return object, nil
 		}
 	}
 	if e.last.None() {
