@@ -11,8 +11,10 @@
 //
 //   - A list is the present state of the bus: each object whose last event is not a delete or
 //     a deselection. While the first snapshot of the resource is under way, or as long as the
-//     bus has nothing of the resource, the list waits. The Logger in the options is told about
-//     the latter, once for each list.
+//     bus has nothing of the resource, the list waits. After the stream or topic was recreated
+//     or purged, a ListerWatcher that has read a consistency point before waits for the next
+//     one, which the forwarder publishes when everything is on the bus again. The Logger in the
+//     options is told what a list waits for.
 //   - A watch shows what follows the list, without a gap. It continues where it stopped when
 //     the connection to the bus was lost.
 //   - A watch ends with status 410 (Expired), so that a reflector lists again, when it can
@@ -34,8 +36,10 @@
 //     objects.
 //   - If bookmarks are allowed, one follows each event and each consistency point, once there
 //     is a point.
-//   - After the stream or topic was recreated or purged, a list can return the objects that
-//     the forwarder has published again so far.
+//   - After the stream or topic was recreated or purged, the first list of a ListerWatcher can
+//     return the objects that the forwarder has published again so far. Wait for any point with
+//     [WaitForResourceVersion] to know that the store has all. If KUBERELAY_RESOLVED_INTERVAL
+//     is 0, so can later lists.
 //   - Quick changes of an object can arrive as one.
 //   - Objects have no managedFields and no last-applied annotation. Values of Secrets, and
 //     what the forwarder hashes or drops, are as on the bus.

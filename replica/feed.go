@@ -23,9 +23,9 @@ type feed struct {
 
 	place
 	decoder *decoder
-	synced  bool // the table has the present state
-	waiting bool // everything was read, but the first snapshot is not complete
-	told    bool // the log says that the bus has nothing of the resource
+	synced  bool   // the table has the present state
+	waiting bool   // everything was read, but the bus does not have all objects
+	told    string // what the log last said that the list waits for
 
 	markers map[string]event.Type // type of the last snapshot marker, by cluster
 	any     bool                  // the bus has something of the resource
@@ -33,8 +33,8 @@ type feed struct {
 	failed  error                 // of a function that returns none
 }
 
-// errAgain ends a subscription whose first snapshot completed after the list began.
-var errAgain = errors.New("the first snapshot is complete")
+// errAgain ends a subscription if the bus got all objects after the list began.
+var errAgain = errors.New("the bus has all objects")
 
 var errClosed = errors.New("the bus is closed")
 
@@ -96,12 +96,11 @@ func (f *feed) caughtUp(c publish.Cursor) error {
 	for k, err := range f.hidden {
 		return fmt.Errorf("the last message of %s is not an event: %w", k, err)
 	}
-	if !f.complete() {
+	if what, cluster := f.missing(); what != "" {
 		f.waiting = true
-		if !f.any && !f.told {
-			f.told = true
-			f.lw.bus.log.Info("waiting: the bus has nothing of the resource; the forwarder may not watch it",
-				"resource", f.lw.gvr.GroupResource().String(), "cluster", f.lw.opts.Cluster)
+		if f.told != what {
+			f.told = what
+			f.lw.bus.log.Info("waiting", "reason", what, "resource", f.lw.gvr.GroupResource().String(), "cluster", cluster)
 		}
 		return nil
 	}
@@ -109,15 +108,36 @@ func (f *feed) caughtUp(c publish.Cursor) error {
 	return f.started()
 }
 
-// complete reports whether the bus has all objects that existed when it got the first one of
-// the resource.
-func (f *feed) complete() bool {
-	for _, t := range f.markers {
+const (
+	waitForAnything = "the bus has nothing of the resource; the forwarder may not watch it"
+	waitForSnapshot = "the first snapshot of the resource is not complete"
+	waitForPoint    = "the bus lost messages, and has no consistency point of the resource yet"
+)
+
+// missing returns what a list waits for, and of which cluster. It is "" if the bus has all
+// objects. Without a marker of the first snapshot, which compaction removes and a recreated
+// stream or topic does not have, a consistency point says so: the forwarder publishes none
+// before it has published everything again. A forwarder that publishes no points gives no such
+// sign, so a list waits for one only if this ListerWatcher has seen a point before.
+func (f *feed) missing() (what, cluster string) {
+	cluster = f.table.cluster
+	if !f.any {
+		return waitForAnything, cluster
+	}
+	for c, t := range f.markers {
 		if t == event.SnapshotStarted {
-			return false
+			return waitForSnapshot, c
 		}
 	}
-	return f.any
+	if len(f.markers) == 0 && !f.points.has(cluster) && f.lw.hadPoints(cluster) {
+		return waitForPoint, cluster
+	}
+	return "", ""
+}
+
+func (f *feed) complete() bool {
+	what, _ := f.missing()
+	return what == ""
 }
 
 // take takes a message, in the order of the bus.
@@ -193,6 +213,7 @@ func (f *feed) marker(m *event.Message, d publish.Delivery) error {
 	case event.Resolved:
 		if p, ok := pointOf(m); ok {
 			f.points.set(d.Cluster, d.Log, p)
+			f.lw.sawPoint(d.Cluster)
 		}
 		if f.synced {
 			return f.resolved()

@@ -44,6 +44,7 @@ type ListerWatcher struct {
 
 	mu     sync.Mutex
 	places map[string][]*place // by resourceVersion
+	points map[string]bool     // clusters of which a consistency point was read
 }
 
 var (
@@ -59,7 +60,7 @@ func (b *Bus) ListerWatcher(gvr schema.GroupVersionResource, o Options) *ListerW
 	if o.Labels == nil {
 		o.Labels = labels.Everything()
 	}
-	return &ListerWatcher{bus: b, gvr: gvr, opts: o, places: map[string][]*place{}}
+	return &ListerWatcher{bus: b, gvr: gvr, opts: o, places: map[string][]*place{}, points: map[string]bool{}}
 }
 
 // place is where a list or watch is, or stopped.
@@ -116,6 +117,19 @@ func (lw *ListerWatcher) take(version string) *place {
 }
 
 func (p *place) isOld() bool { return time.Now().Round(0).Sub(p.at) > publish.MaxAway }
+
+func (lw *ListerWatcher) sawPoint(cluster string) {
+	lw.mu.Lock()
+	defer lw.mu.Unlock()
+	lw.points[cluster] = true
+}
+
+// hadPoints reports whether a consistency point of a cluster was read, or of any if it is empty.
+func (lw *ListerWatcher) hadPoints(cluster string) bool {
+	lw.mu.Lock()
+	defer lw.mu.Unlock()
+	return lw.points[cluster] || cluster == "" && len(lw.points) > 0
+}
 
 // List implements [cache.Lister].
 func (lw *ListerWatcher) List(o metav1.ListOptions) (runtime.Object, error) {
