@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/watch"
 
@@ -124,12 +125,17 @@ func (f *feed) missing() (what, cluster string) {
 	if !f.any {
 		return waitForAnything, cluster
 	}
-	for c, t := range f.markers {
-		if t == event.SnapshotStarted {
+	completed := false
+	for _, c := range slices.Sorted(maps.Keys(f.markers)) {
+		switch {
+		case cluster != "" && c != cluster: // it has no objects
+		case f.markers[c] == event.SnapshotStarted:
 			return waitForSnapshot, c
+		default:
+			completed = true
 		}
 	}
-	if len(f.markers) == 0 && !f.points.has(cluster) && f.lw.hadPoints(cluster) {
+	if !completed && !f.points.has(cluster) && f.lw.hadPoints(cluster) {
 		return waitForPoint, cluster
 	}
 	return "", ""
@@ -150,28 +156,34 @@ func (f *feed) take(m *event.Message, d publish.Delivery) error {
 		return nil
 	}
 	f.any = true
-	if m.Marker {
-		return f.marker(m, d)
+	var err error
+	switch {
+	case m.Marker:
+		err = f.marker(m, d)
+	case f.lw.opts.Namespace == "" || m.Key.Namespace == f.lw.opts.Namespace:
+		if err = f.object(m, d); err != nil {
+			err = fmt.Errorf("apply the event of %s at %s: %w", m.Key, d.Place(), err)
+		}
 	}
-	if f.waiting && f.complete() {
+	if err == nil && f.waiting && f.complete() {
 		return errAgain
 	}
-	if f.lw.opts.Namespace != "" && m.Key.Namespace != f.lw.opts.Namespace {
-		return nil
-	}
-	if f.table.cluster != "" && f.table.cluster != d.Cluster {
-		return fmt.Errorf("the bus has objects of the clusters %q and %q: set Options.Cluster", f.table.cluster, d.Cluster)
-	}
-	f.table.cluster = d.Cluster
-	delete(f.hidden, m.Key)
+	return err
+}
+
+// object takes an event of an object.
+func (f *feed) object(m *event.Message, d publish.Delivery) error {
 	c, err := changeOf(m)
-	if err == nil {
-		err = f.apply(c)
-	}
 	if err != nil {
-		return fmt.Errorf("apply the event of %s at %s: %w", m.Key, d.Place(), err)
+		return err
 	}
-	return nil
+	if f.table.cluster == "" || f.table.cluster == d.Cluster {
+		delete(f.hidden, m.Key)
+	}
+	if ours, err := f.table.claim(d.Cluster, c); err != nil || !ours {
+		return err
+	}
+	return f.apply(c)
 }
 
 // changeOf reads an event of an object. Data is valid as long as the message.
@@ -218,9 +230,6 @@ func (f *feed) marker(m *event.Message, d publish.Delivery) error {
 		if f.synced {
 			return f.resolved()
 		}
-	}
-	if f.waiting && f.complete() {
-		return errAgain
 	}
 	return nil
 }

@@ -28,7 +28,8 @@ type Options struct {
 	Object runtime.Object
 
 	// Cluster is the cluster name (KUBERELAY_CLUSTER_NAME). If empty, the bus must have
-	// objects of one cluster only: those of several can have equal names.
+	// selected objects of one cluster only: those of several can have equal names. The deletes
+	// of a cluster, and its markers if it has no objects, do no harm.
 	Cluster string
 
 	Namespace string          // all namespaces if empty

@@ -20,7 +20,7 @@ import (
 type table struct {
 	decoder *decoder
 	labels  labels.Selector
-	cluster string // of the objects; "" if no cluster is selected, before the first object
+	cluster string // of the objects; "" if no cluster is selected, before the first object; see claim
 	entries map[event.Key]entry
 	packer  *event.Packer
 }
@@ -44,6 +44,29 @@ type change struct {
 	data      []byte // the object as JSON; nil if unknown
 	identity  bool   // data is only the identity of the object
 	truncated bool   // data is only apiVersion, kind and metadata
+}
+
+// claim reports whether a change is of the cluster of the table. Without a selected cluster, the
+// table is of the first cluster that has an object. It changes to another one if that has a
+// selected object and the table has none: the bus can still have the deletes of a cluster that was
+// removed.
+func (t *table) claim(cluster string, c change) (ours bool, err error) {
+	switch {
+	case cluster == t.cluster:
+		return true, nil
+	case c.removed:
+		return false, nil
+	case t.cluster != "":
+		_, matches, err := t.read(c)
+		if err != nil || !matches {
+			return false, err
+		}
+		if len(t.entries) > 0 {
+			return false, fmt.Errorf("the bus has objects of the clusters %q and %q: set Options.Cluster", t.cluster, cluster)
+		}
+	}
+	t.cluster = cluster
+	return true, nil
 }
 
 // add adds a change to the present state.
