@@ -45,6 +45,7 @@ func TestClusterWithoutObjects(t *testing.T) {
 		{"a first snapshot after", []message{{cluster, completed}, a, {other, started}}, 1, "", false},
 		{"a first snapshot of its own", []message{{other, completed}, {cluster, started}, a}, 0, cluster, false},
 		{"a first snapshot, and no object", []message{{cluster, completed}, {other, started}}, 0, other, false},
+		{"a delete, and a first snapshot", []message{gone, {cluster, started}}, 0, cluster, false},
 		{"an object that is not selected", []message{a, of(state{name: "a", version: 9, cluster: other, labels: out})}, 1, "", false},
 		{"only the object of the other is selected", []message{of(state{name: "a", version: 9, cluster: other, labels: out}), a}, 1, "", false},
 		{"objects of both", []message{a, of(state{name: "b", version: 9, cluster: other, labels: in})}, 0, "", true},
