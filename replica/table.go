@@ -30,6 +30,8 @@ type entry struct {
 	uid    types.UID
 	object runtime.Object // until the present state is complete; then nil
 	last   event.Body     // the last state, if there is a label selector
+
+	truncated bool // as in change, of the last state
 }
 
 func newTable(d *decoder, selector labels.Selector) *table {
@@ -155,7 +157,7 @@ func (t *table) read(c change) (object runtime.Object, matches bool, err error) 
 // keep stores that the object of a change is in the table.
 func (t *table) keep(c change, e entry) {
 	if !t.labels.Empty() {
-		e.last = t.packer.Pack(c.data)
+		e.last, e.truncated = t.packer.Pack(c.data), c.truncated
 	}
 	t.entries[c.key] = e
 }
@@ -177,7 +179,7 @@ func (t *table) final(c change, e entry) (runtime.Object, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the last state: %w", err)
 	}
-	c.data, c.truncated = data, false
+	c.data, c.truncated = data, e.truncated
 	object, m, err := t.decoder.decode(c)
 	if err == nil && c.version != "" {
 		m.SetResourceVersion(c.version)

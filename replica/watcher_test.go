@@ -151,3 +151,33 @@ func (l lines) Write(p []byte) (int, error) {
 	l <- string(p)
 	return len(p), nil
 }
+
+// TestTruncatedLeavesTheSelector: the last state that matched is marked as truncated, as it was
+// when it was listed.
+func TestTruncatedLeavesTheSelector(t *testing.T) {
+	d, err := newDecoder(configMaps, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := newTable(d, labels.SelectorFromSet(labels.Set{"app": "web"}))
+	for _, truncated := range []bool{true, false} {
+		before, err := changeOf(state{name: "a", version: 1, labels: `{"app":"web"}`, truncated: truncated}.message(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		after, err := changeOf(state{name: "a", version: 2, labels: `{"app":"db"}`, truncated: !truncated}.message(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := table.add(before); err != nil {
+			t.Fatal(err)
+		}
+		events, err := table.apply(after)
+		if err != nil || len(events) != 1 || events[0].Type != watch.Deleted {
+			t.Fatalf("got %v, %v, want a delete", events, err)
+		}
+		if got := metaOf(events[0].Object).GetAnnotations()[TruncatedAnnotation] == "true"; got != truncated {
+			t.Errorf("the deleted object is marked as truncated: %t, want %t", got, truncated)
+		}
+	}
+}
