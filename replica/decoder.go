@@ -24,7 +24,7 @@ const TruncatedAnnotation = event.TruncatedAnnotation
 type decoder struct {
 	gvr  schema.GroupVersionResource
 	of   reflect.Type            // the struct
-	kind schema.GroupVersionKind // of the last object; at first of the prototype
+	kind schema.GroupVersionKind // of objects without a name: that of the prototype or of an object, in the version of gvr if there is one
 }
 
 // newDecoder returns an error if the prototype is no pointer to a struct with metadata.
@@ -82,10 +82,14 @@ func (d *decoder) decode(c change) (runtime.Object, metav1.Object, error) {
 	switch {
 	case m.GetName() != c.key.Name || m.GetNamespace() != c.key.Namespace:
 		return nil, nil, fmt.Errorf("the object has the name %q and namespace %q", m.GetName(), m.GetNamespace())
-	case kind.GroupVersion() != d.gvr.GroupVersion():
-		return nil, nil, fmt.Errorf("the bus has the object in version %s, not in %s: use a ListerWatcher for that version", kind.GroupVersion(), d.gvr.GroupVersion())
+	case !d.isGeneric(object) && kind.GroupVersion() != d.gvr.GroupVersion():
+		return nil, nil, fmt.Errorf("the bus has the object in version %s, not in %s: an object keeps its version on the bus until it changes; "+
+			"set Options.Object to nil or &metav1.PartialObjectMetadata{}, which accept all versions, or use the Go type of the version if all objects have it",
+			kind.GroupVersion(), d.gvr.GroupVersion())
 	}
-	d.kind = kind
+	if d.kind.Empty() || kind.GroupVersion() == d.gvr.GroupVersion() {
+		d.kind = kind
+	}
 	if !d.isGeneric(object) { // as typed clients return it
 		object.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 	}

@@ -11,8 +11,10 @@
 //
 //   - A list is the present state of the bus: each object whose last event is not a delete or
 //     a deselection. While the first snapshot of the resource is under way, or as long as the
-//     bus has nothing of the resource, the list waits. In the second case it logs that, once
-//     for each list.
+//     bus has nothing of the resource, the list waits. After the stream or topic was recreated
+//     or purged, a ListerWatcher that has read a consistency point before waits for the next
+//     one, which the forwarder publishes when everything is on the bus again. The Logger in the
+//     options is told what a list waits for.
 //   - A watch shows what follows the list, without a gap. It continues where it stopped when
 //     the connection to the bus was lost.
 //   - A watch ends with status 410 (Expired), so that a reflector lists again, when it can
@@ -34,14 +36,21 @@
 //     objects.
 //   - If bookmarks are allowed, one follows each event and each consistency point, once there
 //     is a point.
-//   - After the stream or topic was recreated or purged, a list can return the objects that
-//     the forwarder has published again so far.
+//   - After the stream or topic was recreated or purged, the first list of a ListerWatcher can
+//     return the objects that the forwarder has published again so far. Wait for any point with
+//     [WaitForResourceVersion] to know that the store has all. If KUBERELAY_RESOLVED_INTERVAL
+//     is 0, so can later lists.
 //   - Quick changes of an object can arrive as one.
 //   - Objects have no managedFields and no last-applied annotation. Values of Secrets, and
 //     what the forwarder hashes or drops, are as on the bus.
 //   - An object that is too large for the bus has only apiVersion, kind and metadata, and the
 //     annotation [TruncatedAnnotation].
 //   - A DELETED event whose final state nobody knows has only the identity of the object.
-//   - An object that cannot be decoded, or that the bus has in another version than the one
-//     asked for, fails the list, and ends the watch.
+//   - If the forwarder watches a resource in a new version of its API, an object keeps the
+//     earlier version on the bus until it changes. Objects without a Go type of their own
+//     (*unstructured.Unstructured, *metav1.PartialObjectMetadata) come in the version that each
+//     has on the bus, as apiVersion says, whatever the version in the ListerWatcher is.
+//   - An object that cannot be decoded, or that the bus has in another version than that of its
+//     Go type, fails the list, and ends the watch. A delete does not: the DELETED event then has
+//     the last state that matched the label selector, or the identity of the object.
 package replica

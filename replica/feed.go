@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/watch"
 
@@ -23,9 +24,9 @@ type feed struct {
 
 	place
 	decoder *decoder
-	synced  bool // the table has the present state
-	waiting bool // everything was read, but the first snapshot is not complete
-	logged  bool // the log says that the bus has nothing of the resource
+	synced  bool   // the table has the present state
+	waiting bool   // everything was read, but the bus does not have all objects
+	told    string // what the log last said that the list waits for
 
 	markers map[string]event.Type // type of the last snapshot marker, by cluster
 	any     bool                  // the bus has something of the resource
@@ -33,8 +34,8 @@ type feed struct {
 	failed  error                 // of a callback that cannot return one
 }
 
-// errAgain ends a subscription whose first snapshot completed after the list began.
-var errAgain = errors.New("the first snapshot is complete")
+// errAgain ends a subscription if the bus got all objects after the list began.
+var errAgain = errors.New("the bus has all objects")
 
 var errClosed = errors.New("the bus is closed")
 
@@ -96,12 +97,11 @@ func (f *feed) caughtUp(c publish.Cursor) error {
 	for k, err := range f.hidden {
 		return fmt.Errorf("the last message of %s is not an event: %w", k, err)
 	}
-	if !f.complete() {
+	if what, cluster := f.missing(); what != "" {
 		f.waiting = true
-		if !f.any && !f.logged {
-			f.logged = true
-			f.lw.bus.log.Info("waiting: the bus has nothing of the resource; check that the forwarder watches it",
-				"resource", f.lw.gvr.GroupResource().String(), "cluster", f.lw.opts.Cluster)
+		if f.told != what {
+			f.told = what
+			f.lw.bus.log.Info("waiting", "reason", what, "resource", f.lw.gvr.GroupResource().String(), "cluster", cluster)
 		}
 		return nil
 	}
@@ -109,15 +109,41 @@ func (f *feed) caughtUp(c publish.Cursor) error {
 	return f.started()
 }
 
-// complete reports whether the bus has all objects that existed when it got the first one of
-// the resource.
-func (f *feed) complete() bool {
-	for _, t := range f.markers {
-		if t == event.SnapshotStarted {
-			return false
+const (
+	waitForAnything = "the bus has nothing of the resource; the forwarder may not watch it"
+	waitForSnapshot = "the first snapshot of the resource is not complete"
+	waitForPoint    = "the bus lost messages, and has no consistency point of the resource yet"
+)
+
+// missing returns what a list waits for, and of which cluster. It is "" if the bus has all
+// objects. Without a marker of the first snapshot, which compaction removes and a recreated
+// stream or topic does not have, a consistency point says so: the forwarder publishes none
+// before it has published everything again. A forwarder that publishes no points gives no such
+// sign, so a list waits for one only if this ListerWatcher has seen a point before.
+func (f *feed) missing() (what, cluster string) {
+	cluster = f.table.cluster
+	if !f.any {
+		return waitForAnything, cluster
+	}
+	completed := false
+	for _, c := range slices.Sorted(maps.Keys(f.markers)) {
+		switch {
+		case cluster != "" && c != cluster: // it has no objects
+		case f.markers[c] == event.SnapshotStarted:
+			return waitForSnapshot, c
+		default:
+			completed = true
 		}
 	}
-	return f.any
+	if !completed && !f.points.has(cluster) && f.lw.hadPoints(cluster) {
+		return waitForPoint, cluster
+	}
+	return "", ""
+}
+
+func (f *feed) complete() bool {
+	what, _ := f.missing()
+	return what == ""
 }
 
 // take handles a message, in the order of the bus.
@@ -130,28 +156,34 @@ func (f *feed) take(m *event.Message, d publish.Delivery) error {
 		return nil
 	}
 	f.any = true
-	if m.Marker {
-		return f.marker(m, d)
+	var err error
+	switch {
+	case m.Marker:
+		err = f.marker(m, d)
+	case f.lw.opts.Namespace == "" || m.Key.Namespace == f.lw.opts.Namespace:
+		if err = f.object(m, d); err != nil {
+			err = fmt.Errorf("apply the event of %s at %s: %w", m.Key, d.Place(), err)
+		}
 	}
-	if f.waiting && f.complete() {
+	if err == nil && f.waiting && f.complete() {
 		return errAgain
 	}
-	if f.lw.opts.Namespace != "" && m.Key.Namespace != f.lw.opts.Namespace {
-		return nil
-	}
-	if f.table.cluster != "" && f.table.cluster != d.Cluster {
-		return fmt.Errorf("the bus has objects of the clusters %q and %q: set Options.Cluster", f.table.cluster, d.Cluster)
-	}
-	f.table.cluster = d.Cluster
-	delete(f.hidden, m.Key)
+	return err
+}
+
+// object takes an event of an object.
+func (f *feed) object(m *event.Message, d publish.Delivery) error {
 	c, err := changeOf(m)
-	if err == nil {
-		err = f.apply(c)
-	}
 	if err != nil {
-		return fmt.Errorf("apply the event of %s at %s: %w", m.Key, d.Place(), err)
+		return err
 	}
-	return nil
+	if f.table.cluster == "" || f.table.cluster == d.Cluster {
+		delete(f.hidden, m.Key)
+	}
+	if ours, err := f.table.claim(d.Cluster, c); err != nil || !ours {
+		return err
+	}
+	return f.apply(c)
 }
 
 // changeOf reads an event of an object. Data is valid as long as the message.
@@ -193,13 +225,11 @@ func (f *feed) marker(m *event.Message, d publish.Delivery) error {
 	case event.Resolved:
 		if p, ok := pointOf(m); ok {
 			f.points.set(d.Cluster, d.Log, p)
+			f.lw.sawPoint(d.Cluster)
 		}
 		if f.synced {
 			return f.resolved()
 		}
-	}
-	if f.waiting && f.complete() {
-		return errAgain
 	}
 	return nil
 }

@@ -16,27 +16,34 @@ import (
 )
 
 // TestComplete: the state on the bus is a list only when the first snapshot is complete. What
-// completes it makes the feed read again, since other partitions can be behind. If the bus has
-// nothing of the resource, the log says so once.
+// completes it makes the feed read again, since other partitions can be behind. Without markers,
+// a ListerWatcher that has read a consistency point waits for one. The log says once what a list
+// waits for.
 func TestComplete(t *testing.T) {
 	started, completed := marker(t, event.SnapshotStarted), marker(t, event.SnapshotCompleted)
 	a, b := state{name: "a", version: 1}.message(t), state{name: "b", version: 2}.message(t)
+	resolved := point(t, 3)
 	for _, test := range []struct {
 		name   string
-		before []*event.Message // read before the end of the bus
+		before []*event.Message // read before the end of the bus; nil for a loss, after which a list begins
 		after  []*event.Message
 		listed bool // at the end of the bus
 		again  bool // with the last message
+		waits  string
 	}{
-		{"complete", []*event.Message{completed, a}, nil, true, false},
-		{"complete and empty", []*event.Message{completed}, nil, true, false},
-		{"complete in between", []*event.Message{started, a, completed}, nil, true, false},
-		{"without markers", []*event.Message{a}, nil, true, false},
-		{"nothing", nil, nil, false, false},
-		{"nothing, then the start", nil, []*event.Message{started}, false, false},
-		{"nothing, then an object", nil, []*event.Message{a}, false, true},
-		{"started", []*event.Message{started, a}, []*event.Message{b}, false, false},
-		{"started, then completed", []*event.Message{started, a}, []*event.Message{b, completed}, false, true},
+		{"complete", []*event.Message{completed, a}, nil, true, false, ""},
+		{"complete and empty", []*event.Message{completed}, nil, true, false, ""},
+		{"complete in between", []*event.Message{started, a, completed}, nil, true, false, ""},
+		{"without markers", []*event.Message{a}, nil, true, false, ""},
+		{"nothing", nil, nil, false, false, waitForAnything},
+		{"nothing, then the start", nil, []*event.Message{started}, false, false, waitForAnything},
+		{"nothing, then an object", nil, []*event.Message{a}, false, true, waitForAnything},
+		{"started", []*event.Message{started, a}, []*event.Message{b}, false, false, waitForSnapshot},
+		{"started, then completed", []*event.Message{started, a}, []*event.Message{b, completed}, false, true, waitForSnapshot},
+		{"lost, and published again in part", []*event.Message{resolved, nil, a}, []*event.Message{b}, false, false, waitForPoint},
+		{"lost, and published again", []*event.Message{resolved, nil, a}, []*event.Message{b, resolved}, false, true, waitForPoint},
+		{"lost, and published again before", []*event.Message{resolved, nil, a, b, resolved}, nil, true, false, ""},
+		{"lost, and a new first snapshot", []*event.Message{resolved, nil, started, a, completed}, nil, true, false, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			d, err := newDecoder(configMaps, nil)
@@ -50,6 +57,10 @@ func TestComplete(t *testing.T) {
 			f.subscription()
 			at := publish.Delivery{Cluster: cluster}
 			for _, m := range test.before {
+				if m == nil {
+					f.subscription()
+					continue
+				}
 				at.Position++
 				if err := f.take(m, at); err != nil {
 					t.Fatal(err)
@@ -62,10 +73,10 @@ func TestComplete(t *testing.T) {
 				t.Fatal(err)
 			}
 			told := 0
-			if len(test.before) == 0 {
+			if test.waits != "" {
 				told = 1
 			}
-			if strings.Count(log.String(), "level=INFO") != told || strings.Count(log.String(), "resource=configmaps") != told {
+			if strings.Count(log.String(), "level=INFO") != told || strings.Count(log.String(), "resource=configmaps") != told || !strings.Contains(log.String(), test.waits) {
 				t.Errorf("logged %q, want %d lines about the resource", log.String(), told)
 			}
 			for _, m := range test.after {

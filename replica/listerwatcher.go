@@ -28,7 +28,8 @@ type Options struct {
 	Object runtime.Object
 
 	// Cluster is the cluster name (KUBERELAY_CLUSTER_NAME). If empty, the bus must have
-	// objects of one cluster only, because those of several can have equal names.
+	// selected objects of one cluster only, because those of several can have equal names. The
+	// deletes of other clusters don't count, and neither do their markers while they have no objects.
 	Cluster string
 
 	Namespace string          // all namespaces if empty
@@ -44,6 +45,7 @@ type ListerWatcher struct {
 
 	mu     sync.Mutex
 	places map[string][]*place // by resourceVersion
+	points map[string]bool     // clusters of which a consistency point was read
 }
 
 var (
@@ -52,13 +54,14 @@ var (
 )
 
 // ListerWatcher returns a ListerWatcher for a resource, such as
-// {Group: "apps", Version: "v1", Resource: "deployments"}. The version must be the one in
-// which the forwarder watches the resource. It does no I/O.
+// {Group: "apps", Version: "v1", Resource: "deployments"}. The version is that of the Go type
+// in the options. It does not select objects that are unstructured or metadata only: each comes
+// in the version that it has on the bus. It does no I/O.
 func (b *Bus) ListerWatcher(gvr schema.GroupVersionResource, o Options) *ListerWatcher {
 	if o.Labels == nil {
 		o.Labels = labels.Everything()
 	}
-	return &ListerWatcher{bus: b, gvr: gvr, opts: o, places: map[string][]*place{}}
+	return &ListerWatcher{bus: b, gvr: gvr, opts: o, places: map[string][]*place{}, points: map[string]bool{}}
 }
 
 // place is the state of a list or watch, so that a watch can continue from it.
@@ -115,6 +118,19 @@ func (lw *ListerWatcher) take(version string) *place {
 }
 
 func (p *place) isOld() bool { return time.Now().Round(0).Sub(p.at) > publish.MaxAway }
+
+func (lw *ListerWatcher) sawPoint(cluster string) {
+	lw.mu.Lock()
+	defer lw.mu.Unlock()
+	lw.points[cluster] = true
+}
+
+// hadPoints reports whether a consistency point of a cluster was read, or of any if it is empty.
+func (lw *ListerWatcher) hadPoints(cluster string) bool {
+	lw.mu.Lock()
+	defer lw.mu.Unlock()
+	return lw.points[cluster] || cluster == "" && len(lw.points) > 0
+}
 
 // List implements [cache.Lister].
 func (lw *ListerWatcher) List(o metav1.ListOptions) (runtime.Object, error) {

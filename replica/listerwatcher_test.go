@@ -312,7 +312,7 @@ func TestIncomplete(t *testing.T) {
 		w.puts(t, state{name: "b", version: 4})
 		list(t, bus.ListerWatcher(configMaps, Options{Cluster: cluster}))
 		w.puts(t, state{name: "d", version: 5, apiVersion: "v1beta1"})
-		fails(bus.ListerWatcher(configMaps, Options{Cluster: cluster}), "in version v1beta1, not in v1")
+		fails(bus.ListerWatcher(configMaps, Options{Cluster: cluster, Object: &corev1.ConfigMap{}}), "in version v1beta1, not in v1")
 		fails(bus.ListerWatcher(configMaps, Options{Object: &metav1.Status{}}), "no metadata")
 		for _, o := range []metav1.ListOptions{{LabelSelector: "a=b"}, {FieldSelector: "a=b"}, {ResourceVersionMatch: metav1.ResourceVersionMatchExact}} {
 			if _, err := typed.List(o); !apierrors.IsBadRequest(err) {

@@ -102,6 +102,11 @@ func (p points) set(cluster string, log publish.Log, to Point) {
 	p[cluster][log] = to
 }
 
+// has reports whether there is a point of a cluster, or of any if it is empty.
+func (p points) has(cluster string) bool {
+	return len(p[cluster]) > 0 || cluster == "" && len(p) > 0
+}
+
 // of returns the point that a reader of all logs has reached. A point vouches only for its own log,
 // so the lowest point counts. An empty cluster means the only one.
 func (p points) of(cluster string, logs map[publish.Log]uint64) (lowest Point, ok bool) {

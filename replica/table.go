@@ -20,7 +20,7 @@ import (
 type table struct {
 	decoder *decoder
 	labels  labels.Selector
-	cluster string // of the objects; "" if no cluster is selected, before the first object
+	cluster string // of the objects; "" if no cluster is selected, before the first object; see claim
 	entries map[event.Key]entry
 	packer  *event.Packer
 }
@@ -30,6 +30,8 @@ type entry struct {
 	uid    types.UID
 	object runtime.Object // until the present state is complete; then nil
 	last   event.Body     // the last state, if there is a label selector
+
+	truncated bool // as in change, of the last state
 }
 
 func newTable(d *decoder, selector labels.Selector) *table {
@@ -44,6 +46,29 @@ type change struct {
 	data      []byte // the object as JSON; nil if unknown
 	identity  bool   // data is only the identity of the object
 	truncated bool   // data is only apiVersion, kind and metadata
+}
+
+// claim reports whether a change is of the cluster of the table. Without a selected cluster, the
+// table is of the first cluster that has an object. It changes to another one if that has a
+// selected object and the table has none: the bus can still have the deletes of a cluster that was
+// removed.
+func (t *table) claim(cluster string, c change) (ours bool, err error) {
+	switch {
+	case cluster == t.cluster:
+		return true, nil
+	case c.removed:
+		return false, nil
+	case t.cluster != "":
+		_, matches, err := t.read(c)
+		if err != nil || !matches {
+			return false, err
+		}
+		if len(t.entries) > 0 {
+			return false, fmt.Errorf("the bus has objects of the clusters %q and %q: set Options.Cluster", t.cluster, cluster)
+		}
+	}
+	t.cluster = cluster
+	return true, nil
 }
 
 // add adds a change to the present state.
@@ -132,18 +157,19 @@ func (t *table) read(c change) (object runtime.Object, matches bool, err error) 
 // keep stores that the object of a change is in the table.
 func (t *table) keep(c change, e entry) {
 	if !t.labels.Empty() {
-		e.last = t.packer.Pack(c.data)
+		e.last, e.truncated = t.packer.Pack(c.data), c.truncated
 	}
 	t.entries[c.key] = e
 }
 
 // final returns the object of a DELETED event: the state in the event, or the last one that
-// matched, with the resourceVersion of the event, as the API server has it.
+// matched, with the resourceVersion of the event, as the API server has it. A state in the event
+// that can't be decoded, such as one in another version, counts as unknown.
 func (t *table) final(c change, e entry) (runtime.Object, error) {
 	if c.data != nil && c.removed && (!c.identity || e.last.None()) {
 		object, m, err := t.decoder.decode(c)
-		if err != nil || t.labels.Matches(labels.Set(m.GetLabels())) || e.last.None() {
-			return object, err
+		if err == nil && (t.labels.Matches(labels.Set(m.GetLabels())) || e.last.None()) {
+			return object, nil
 		}
 	}
 	if e.last.None() {
@@ -153,7 +179,7 @@ func (t *table) final(c change, e entry) (runtime.Object, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the last state: %w", err)
 	}
-	c.data, c.truncated = data, false
+	c.data, c.truncated = data, e.truncated
 	object, m, err := t.decoder.decode(c)
 	if err == nil && c.version != "" {
 		m.SetResourceVersion(c.version)

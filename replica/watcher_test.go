@@ -1,12 +1,16 @@
 package replica
 
 import (
+	"log/slog"
 	"runtime"
+	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/kuberelay/kuberelay/internal/event"
 )
 
 // TestSuccessor: an object that was created again is another one, although the bus has lost the
@@ -88,5 +92,92 @@ func TestLoss(t *testing.T) {
 			_, got, _ := list(t, lw)
 			wantList(t, got, "default/a@3")
 		})
+	}
+}
+
+// TestListAfterALoss: a list of a stream that lost everything waits until the forwarder has
+// published everything again, if there were consistency points before. So an informer that lists
+// again loses nothing that exists.
+func TestListAfterALoss(t *testing.T) {
+	for name, lose := range map[string]func(*writer){
+		"recreated": func(w *writer) { w.recreate() },
+		"purged":    func(w *writer) { w.empty() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newNATS(t)
+			w.sync(t)
+			w.puts(t, state{name: "a", version: 1}, state{name: "b", version: 2})
+			w.points[0](3)
+			bus := w.open(t)
+			logged := make(chan string, 10)
+			bus.log = slog.New(slog.NewTextHandler(lines(logged), nil))
+			lw := bus.ListerWatcher(configMaps, Options{})
+			list(t, lw)
+			lose(w)
+			w.puts(t, state{name: "a", version: 1, kind: event.Created})
+			listed := make(chan []string, 1)
+			go func() {
+				l, err := lw.ListWithContext(t.Context(), metav1.ListOptions{})
+				if err != nil {
+					t.Error(err)
+					close(listed)
+					return
+				}
+				var shown []string
+				for _, item := range l.(*metav1.List).Items {
+					shown = append(shown, show(item.Object))
+				}
+				listed <- shown
+			}()
+			select {
+			case got := <-listed:
+				t.Fatalf("listed %q before everything was published again", got)
+			case line := <-logged:
+				if !strings.Contains(line, waitForPoint) {
+					t.Errorf("logged %q", line)
+				}
+			}
+			w.puts(t, state{name: "b", version: 2, kind: event.Created})
+			w.points[0](4)
+			wantList(t, <-listed, "default/a@1", "default/b@2")
+		})
+	}
+}
+
+// lines is a writer of a log.
+type lines chan string
+
+func (l lines) Write(p []byte) (int, error) {
+	l <- string(p)
+	return len(p), nil
+}
+
+// TestTruncatedLeavesTheSelector: the last state that matched is marked as truncated, as it was
+// when it was listed.
+func TestTruncatedLeavesTheSelector(t *testing.T) {
+	d, err := newDecoder(configMaps, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := newTable(d, labels.SelectorFromSet(labels.Set{"app": "web"}))
+	for _, truncated := range []bool{true, false} {
+		before, err := changeOf(state{name: "a", version: 1, labels: `{"app":"web"}`, truncated: truncated}.message(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		after, err := changeOf(state{name: "a", version: 2, labels: `{"app":"db"}`, truncated: !truncated}.message(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := table.add(before); err != nil {
+			t.Fatal(err)
+		}
+		events, err := table.apply(after)
+		if err != nil || len(events) != 1 || events[0].Type != watch.Deleted {
+			t.Fatalf("got %v, %v, want a delete", events, err)
+		}
+		if got := metaOf(events[0].Object).GetAnnotations()[TruncatedAnnotation] == "true"; got != truncated {
+			t.Errorf("the deleted object is marked as truncated: %t, want %t", got, truncated)
+		}
 	}
 }

@@ -1,7 +1,10 @@
 // Replica keeps a table of the objects of one resource in a file, read from the bus of Kuberelay
 // by a stock informer of client-go. The file always holds a complete state: it is replaced as a
 // whole, for the first time when the informer has the present state. So rows of objects that were
-// deleted while the program, the forwarder or the bus was down go away.
+// deleted while the program, the forwarder or the bus was down go away. Rows of other objects stay
+// when the stream or topic is lost, because the informer waits for a consistency point then. There
+// is one exception: if the program starts while the forwarder publishes everything again after a
+// loss, or if KUBERELAY_RESOLVED_INTERVAL is 0, the file has what is published so far.
 //
 //	NATS_URL=nats://localhost:4222 NATS_TOKEN_FILE=~/.local/share/kuberelay/nats/token \
 //	  RESOURCE=deployments.v1.apps TABLE=deployments.txt go run ./examples/replica

@@ -65,13 +65,14 @@ type source struct {
 type progress struct {
 	marker event.Type                // of the snapshot; "" if there is none
 	points map[publish.Log]time.Time // of the last consistency point in each log
+	logs   map[publish.Log]bool      // that have an event of an object
 }
 
 // Freshness is how recent the objects of a resource are.
 type Freshness struct {
 	Cluster  string
 	Resource schema.GroupResource
-	AsOf     time.Time // of the last consistency point; zero if there is none
+	AsOf     time.Time // of the last consistency point; zero if there is none in a log that has objects
 	Syncing  bool      // the first sync is not complete: objects can be missing
 }
 
@@ -102,12 +103,13 @@ func (p *Present) take(m *event.Message, d publish.Delivery) error {
 	}
 	from := source{d.Cluster, m.Key.GroupResource()}
 	if p.sources[from] == nil {
-		p.sources[from] = &progress{points: map[publish.Log]time.Time{}}
+		p.sources[from] = &progress{points: map[publish.Log]time.Time{}, logs: map[publish.Log]bool{}}
 	}
 	if m.Marker {
 		p.sources[from].add(e)
 		return nil
 	}
+	p.sources[from].logs[d.Log] = true
 	at := place{d.Cluster, m.Key}
 	delete(p.objects, at)
 	delete(p.hidden, d.Subject)
@@ -224,6 +226,11 @@ func (p *Present) Freshness() []Freshness {
 		for _, asOf := range is.points { // each vouches for its own log
 			if f.AsOf.IsZero() || asOf.Before(f.AsOf) {
 				f.AsOf = asOf
+			}
+		}
+		for log := range is.logs {
+			if is.points[log].IsZero() {
+				f.AsOf = time.Time{} // nothing vouches for this log
 			}
 		}
 		all = append(all, f)

@@ -174,6 +174,22 @@ func TestPresentFreshness(t *testing.T) {
 	}
 }
 
+// A point vouches for its own partition only.
+func TestFreshnessOfAPartitionWithoutAPoint(t *testing.T) {
+	m, err := event.Builder{Cluster: "prod"}.Resolved(event.Point{Resource: deployments, Version: "1", AsOf: someTime, Taken: someTime})
+	if err != nil {
+		t.Fatal(err)
+	}
+	object := web(t, event.Created, "1", "{}").of("prod")
+	for partition, want := range []time.Time{someTime, {}} {
+		object.log = publish.Log{Topic: "k", Partition: partition}
+		p := readPresent(t, &Present{Filter: Filter{Resources: selectors(t, "deployments")}}, object, Event{Message: m, Cluster: "prod", log: publish.Log{Topic: "k"}})
+		if got := p.Freshness(); len(got) != 1 || !got[0].AsOf.Equal(want) {
+			t.Errorf("partition %d: got %+v, want as of %v", partition, got, want)
+		}
+	}
+}
+
 // The output escapes what does not print, and is equal to the object.
 func TestContentHostile(t *testing.T) {
 	spec := "{\"a\":\"\u009b2J\x7f\u202e\U000e0041 é\",\"b\":\"two\\nlines\\u00a0\\u001b\\t\",\"c\":[1e400,12345678901234567890,\"yes\",\"1\",null,true],\"d\":\"<&>\",\"e\":\"a\u202eb\",\"f\":\"one\u00a0line\\n\"}"
