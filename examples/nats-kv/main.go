@@ -9,7 +9,8 @@
 //
 // The server must be one of yours: the built-in server creates no buckets. It removes the keys of
 // objects that are deleted or no longer selected. BUCKET is the bucket, by default objects, and
-// STREAM the stream, by default KUBERELAY. The program waits for the server and the stream. If the
+// STREAM the stream, by default KUBERELAY. NATS_TOKEN is the token of a server that wants one, NATS_USER
+// and NATS_PASSWORD are those of a server with users. The program waits for the server and the stream. If the
 // stream is another one, it deletes the bucket and makes it again. So give the bucket no other use.
 //
 // The file is written when the bucket is complete: when it has a consistency point of the resource
@@ -36,12 +37,17 @@ import (
 )
 
 var (
+	url    = cmp.Or(os.Getenv("NATS_URL"), nats.DefaultURL)
 	bucket = cmp.Or(os.Getenv("BUCKET"), "objects")
 	source = cmp.Or(os.Getenv("STREAM"), "KUBERELAY")
 	file   = cmp.Or(os.Getenv("TABLE"), "table.txt")
 )
 
 func main() {
+	if strings.Contains(url, "@") { // errors can have the URL
+		fmt.Println("NATS_URL has credentials: set NATS_TOKEN, or NATS_USER and NATS_PASSWORD, instead")
+		os.Exit(2)
+	}
 	for ; ; time.Sleep(time.Second) {
 		fmt.Println("waiting:", run(context.Background()))
 	}
@@ -49,7 +55,8 @@ func main() {
 
 // run keeps the file until the connection is lost or the stream is another one.
 func run(ctx context.Context) error {
-	conn, err := nats.Connect(cmp.Or(os.Getenv("NATS_URL"), nats.DefaultURL), nats.NoReconnect())
+	conn, err := nats.Connect(url, nats.NoReconnect(), nats.Token(os.Getenv("NATS_TOKEN")),
+		nats.UserInfo(os.Getenv("NATS_USER"), os.Getenv("NATS_PASSWORD")))
 	if err != nil {
 		return err
 	}

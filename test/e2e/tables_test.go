@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,6 +15,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kuberelay/kuberelay/test/lab/natstest"
 )
 
 // tableSample is a program in examples that keeps a local table of one resource.
@@ -41,12 +44,19 @@ type tableBus struct {
 	forgets func(t *testing.T)             // loses all events
 }
 
+// natsToken is that of the NATS server.
+const natsToken = "the-token-of-the-server"
+
 func tableOnNATS(t *testing.T) tableBus {
 	t.Helper()
-	server := natsServer(t)
+	server := natstest.StartProcess(t, fmt.Sprintf("authorization: {token: %q}", natsToken))
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte(natsToken), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	with := func(t *testing.T, use func(jetstream.JetStream) error) {
 		t.Helper()
-		nc, err := natsgo.Connect(server.URL)
+		nc, err := natsgo.Connect(server.URL, natsgo.Token(natsToken))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -60,7 +70,7 @@ func tableOnNATS(t *testing.T) tableBus {
 		}
 	}
 	return tableBus{
-		url: server.URL, sample: []string{"NATS_URL=" + server.URL},
+		set: map[string]string{"NATS_TOKEN_FILE": file}, url: server.URL, sample: []string{"NATS_URL=" + server.URL, "NATS_TOKEN=" + natsToken},
 		litters: func(t *testing.T, key string) {
 			t.Helper()
 			with(t, func(js jetstream.JetStream) error {
@@ -76,6 +86,17 @@ func tableOnNATS(t *testing.T) tableBus {
 			t.Helper()
 			with(t, func(js jetstream.JetStream) error { return js.DeleteStream(t.Context(), "KUBERELAY") })
 		},
+	}
+}
+
+// checkCredentials checks that a sample ends if the URL has credentials, and doesn't write the URL.
+func checkCredentials(t *testing.T, command ...string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), command[0], command[1:]...)
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "NATS_URL=nats://" + natsToken + "@127.0.0.1:1", "TABLE=" + filepath.Join(t.TempDir(), "table")}
+	out, err := cmd.CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "set NATS_TOKEN") || strings.Contains(string(out), natsToken) {
+		t.Errorf("with credentials in the URL, the sample ends with %v\n%s", err, out)
 	}
 }
 
@@ -202,6 +223,9 @@ func checkTable(t *testing.T, sample tableSample, bus tableBus) {
 	equal("of another name, at the end", "other", all)
 	f.stop()
 	other.stop()
+	if logged(natsToken) > 0 {
+		t.Error("the sample logs the token")
+	}
 }
 
 // fileRows reads a table from a file that has the cluster in the first column.
@@ -219,5 +243,7 @@ func fileRows(file, cluster string) (string, error) {
 
 // TestTableKeyValue runs examples/nats-kv.
 func TestTableKeyValue(t *testing.T) {
-	checkTable(t, tableSample{[]string{buildProgram(t, "../../examples/nats-kv")}, fileRows, "", true}, tableOnNATS(t))
+	program := buildProgram(t, "../../examples/nats-kv")
+	checkCredentials(t, program)
+	checkTable(t, tableSample{[]string{program}, fileRows, "", true}, tableOnNATS(t))
 }

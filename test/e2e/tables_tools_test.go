@@ -38,7 +38,11 @@ func TestTablePython(t *testing.T) {
 	sample := func(program string) tableSample {
 		return tableSample{[]string{filepath.Join(venv, "bin", "python"), filepath.Join(folder, program)}, sqliteRows, "builds the table", false}
 	}
-	t.Run("nats", func(t *testing.T) { checkTable(t, sample("nats_table.py"), tableOnNATS(t)) })
+	t.Run("nats", func(t *testing.T) {
+		s := sample("nats_table.py")
+		checkCredentials(t, s.command...)
+		checkTable(t, s, tableOnNATS(t))
+	})
 	t.Run("kafka", func(t *testing.T) { checkTable(t, sample("kafka_table.py"), tableOnKafka(t)) })
 }
 
@@ -48,7 +52,11 @@ func TestTableJava(t *testing.T) {
 	sample := func(class string) tableSample {
 		return tableSample{append(program, class), sqliteRows, "builds the table", false}
 	}
-	t.Run("nats", func(t *testing.T) { checkTable(t, sample("NatsTable"), tableOnNATS(t)) })
+	t.Run("nats", func(t *testing.T) {
+		s := sample("NatsTable")
+		checkCredentials(t, s.command...)
+		checkTable(t, s, tableOnNATS(t))
+	})
 	t.Run("kafka", func(t *testing.T) { checkTable(t, sample("KafkaTable"), tableOnKafka(t)) })
 }
 
@@ -70,7 +78,11 @@ func TestTableTypeScript(t *testing.T) {
 	sample := func(program string) tableSample {
 		return tableSample{[]string{filepath.Join(node, "node_modules", ".bin", "node"), filepath.Join(folder, program)}, sqliteRows, "builds the table", false}
 	}
-	t.Run("nats", func(t *testing.T) { checkTable(t, sample("nats-table.ts"), tableOnNATS(t)) })
+	t.Run("nats", func(t *testing.T) {
+		s := sample("nats-table.ts")
+		checkCredentials(t, s.command...)
+		checkTable(t, s, tableOnNATS(t))
+	})
 	t.Run("kafka", func(t *testing.T) { checkTable(t, sample("kafka-table.ts"), tableOnKafka(t)) })
 }
 
