@@ -32,16 +32,47 @@ type tableSample struct {
 	builds string
 
 	binary bool // the sample reads only objects in binary mode
+
+	// holds opens the table, and reads it until the test ends. It can be nil.
+	holds func(t *testing.T, file string)
 }
 
 // tableBus is the bus of a sample.
 type tableBus struct {
-	set     map[string]string              // variables of a forwarder
-	url     string                         // of NATS
-	sample  []string                       // environment of the sample
-	litters func(t *testing.T, key string) // writes a message that isn't an event
-	breaks  func()                         // drops all connections, if possible
-	forgets func(t *testing.T)             // loses all events
+	set     map[string]string                  // variables of a forwarder
+	url     string                             // of NATS
+	sample  []string                           // environment of the sample
+	litters func(t *testing.T, m foreignEvent) // writes an event that isn't the forwarder's
+	breaks  func()                             // drops all connections, if possible
+	forgets func(t *testing.T)                 // loses all events
+}
+
+// foreignEvent is a message for the key of an object. It has the headers of an event if plain is
+// false.
+type foreignEvent struct {
+	key, data string
+	plain     bool
+}
+
+// headers returns the headers, which have the prefix for attributes.
+func (e foreignEvent) headers(prefix string) map[string]string {
+	if e.plain {
+		return nil
+	}
+	return map[string]string{
+		"content-type": "application/json", prefix + "id": "foreign", prefix + "source": "/kubernetes/" + clusterName, prefix + "specversion": "1.0",
+		prefix + "type": "io.kuberelay.object.created", prefix + "time": "2026-03-01T12:00:00Z", prefix + "partitionkey": e.key,
+	}
+}
+
+// wrongData is data of events that no object has.
+var wrongData = []string{
+	`{"metadata":{"name":{"x":1},"uid":"u","resourceVersion":"1"}}`,
+	`{"metadata":{"name":["x"],"uid":"u","resourceVersion":"1"}}`,
+	`{"metadata":{"name":"x","uid":123456789012345678901234567890,"resourceVersion":"1"}}`,
+	`{"metadata":{"name":"x","namespace":{"x":1},"uid":"u","resourceVersion":"1"}}`,
+	`{"metadata":{"uid":"u","resourceVersion":"1"}}`,
+	`{"metadata":"x"}`, `["x"]`, `null`, `{`,
 }
 
 // natsToken is that of the NATS server.
@@ -71,10 +102,15 @@ func tableOnNATS(t *testing.T) tableBus {
 	}
 	return tableBus{
 		set: map[string]string{"NATS_TOKEN_FILE": file}, url: server.URL, sample: []string{"NATS_URL=" + server.URL, "NATS_TOKEN=" + natsToken},
-		litters: func(t *testing.T, key string) {
+		litters: func(t *testing.T, e foreignEvent) {
 			t.Helper()
+			m := natsgo.NewMsg("kuberelay." + strings.ReplaceAll(e.key, "/", "."))
+			m.Data = []byte(e.data)
+			for name, value := range e.headers("ce-") {
+				m.Header.Set(name, value)
+			}
 			with(t, func(js jetstream.JetStream) error {
-				_, err := js.Publish(t.Context(), "kuberelay."+strings.ReplaceAll(key, "/", "."), []byte("not an event"))
+				_, err := js.PublishMsg(t.Context(), m)
 				return err
 			})
 		},
@@ -103,7 +139,7 @@ func checkCredentials(t *testing.T, command ...string) {
 // checkTable checks that the table of a sample equals what the API server lists: after the
 // forwarder was killed, after the sample was killed, after the bus lost everything, with another
 // cluster on the bus, and after objects were deselected. An object is deleted in each of these
-// phases. The sample skips a message that isn't an event.
+// phases. The sample skips what isn't an event of an object.
 func checkTable(t *testing.T, sample tableSample, bus tableBus) {
 	t.Helper()
 	cp := cluster.ControlPlane(t)
@@ -172,13 +208,21 @@ func checkTable(t *testing.T, sample tableSample, bus tableBus) {
 	f.start().idle()
 	equal("after the start", clusterName, all)
 
-	bus.litters(t, clusterName+"/core/configmaps/"+namespace+"/litter")
-	eventually(t, "the sample skips a message that isn't an event", func(context.Context) error {
-		if n := logged("skips"); n != 1 {
-			return fmt.Errorf("it says so %d times, want once", n)
+	if sample.holds != nil {
+		sample.holds(t, file)
+	}
+	litter := clusterName + "/core/configmaps/" + namespace + "/litter"
+	bus.litters(t, foreignEvent{key: litter, data: "not an event", plain: true})
+	for n, data := range wrongData {
+		bus.litters(t, foreignEvent{key: fmt.Sprint(litter, n), data: data})
+	}
+	eventually(t, "the sample skips what isn't an event of an object", func(context.Context) error {
+		if n := logged("skips"); n != 1+len(wrongData) {
+			return fmt.Errorf("it says so %d times, want %d", n, 1+len(wrongData))
 		}
 		return nil
 	})
+	equal("after events that aren't objects", clusterName, all)
 
 	f.kill()
 	if bus.breaks != nil {
@@ -245,5 +289,5 @@ func fileRows(file, cluster string) (string, error) {
 func TestTableKeyValue(t *testing.T) {
 	program := buildProgram(t, "../../examples/nats-kv")
 	checkCredentials(t, program)
-	checkTable(t, tableSample{[]string{program}, fileRows, "", true}, tableOnNATS(t))
+	checkTable(t, tableSample{[]string{program}, fileRows, "", true, nil}, tableOnNATS(t))
 }
