@@ -13,8 +13,9 @@
 // and NATS_PASSWORD are those of a server with users. The program waits for the server and the stream. If the
 // stream is another one, it deletes the bucket and makes it again. So give the bucket no other use.
 //
-// The file is written when the bucket is complete: when it has a consistency point of the resource
-// for each cluster. This needs a KUBERELAY_RESOLVED_INTERVAL above 0, and the content mode binary.
+// The file has the rows of the clusters that are complete: for which the bucket has a consistency
+// point of the resource. With a KUBERELAY_RESOLVED_INTERVAL of 0 there are no points, and no cluster
+// becomes complete. The content mode must be binary.
 // The columns are cluster, namespace, name, UID, version, and whether the object was too large for
 // the bus: then its value has only apiVersion, kind and metadata.
 package main
@@ -98,8 +99,8 @@ func run(ctx context.Context) error {
 					return err
 				}
 			}
-			if len(points) > 0 && !initial && !slices.Contains(slices.Collect(maps.Values(points)), false) {
-				if err := write(rows); err != nil {
+			if len(points) > 0 && !initial {
+				if err := write(rows, points); err != nil {
 					return err
 				}
 			}
@@ -113,11 +114,11 @@ func run(ctx context.Context) error {
 	}
 }
 
-// apply changes the rows, and notes in points which clusters have a consistency point.
+// apply changes the rows, and adds the cluster of a consistency point to points.
 func apply(ctx context.Context, copied jetstream.Stream, e jetstream.KeyValueEntry, rows map[string]string, points map[string]bool) error {
 	cluster, rest, _ := strings.Cut(e.Key(), ".")
-	points[cluster] = points[cluster] || strings.HasPrefix(rest, "_control.")
 	if strings.HasPrefix(rest, "_control.") {
+		points[cluster] = true
 		return nil
 	}
 	if e.Operation() != jetstream.KeyValuePut {
@@ -143,11 +144,13 @@ func apply(ctx context.Context, copied jetstream.Stream, e jetstream.KeyValueEnt
 	return nil
 }
 
-// write replaces the file.
-func write(rows map[string]string) error {
+// write replaces the file. It leaves out clusters without a consistency point.
+func write(rows map[string]string, points map[string]bool) error {
 	var table bytes.Buffer
 	for _, key := range slices.Sorted(maps.Keys(rows)) {
-		table.WriteString(rows[key])
+		if cluster, _, _ := strings.Cut(key, "."); points[cluster] {
+			table.WriteString(rows[key])
+		}
 	}
 	if err := os.WriteFile(file+".new", table.Bytes(), 0o644); err != nil {
 		return err

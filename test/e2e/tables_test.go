@@ -222,7 +222,15 @@ func checkTable(t *testing.T, sample tableSample, bus tableBus) {
 		}
 		return nil
 	})
+	// A cluster that has objects and no consistency point, such as one whose forwarder is retired,
+	// isn't complete, and the others are.
+	retired := `{"metadata":{"namespace":"n","name":"x","uid":"u","resourceVersion":"1"}}`
+	bus.litters(t, foreignEvent{key: "retired/core/configmaps/n/x", data: retired})
+	u.create(configMaps, namespace, configMap("after-litter", "1"))
 	equal("after events that aren't objects", clusterName, all)
+	if rows, err := sample.rows(file, "retired"); err == nil && rows != "" {
+		t.Errorf("a cluster that isn't complete has rows: %s", rows)
+	}
 
 	f.kill()
 	if bus.breaks != nil {
