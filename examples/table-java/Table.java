@@ -28,7 +28,8 @@ import java.util.Map;
  * any time and continues where it was. It builds the table again if the stream or topic is another
  * one, or lost its end, or if the bus may have dropped deletes since. Old rows stay until the new
  * state is complete. "complete" is 1 for a cluster when its rows are a state that it had, "resolved"
- * the time of that state. If "truncated" is 1, the object was too large for the bus: the row has only
+ * the time of that state. With a KUBERELAY_RESOLVED_INTERVAL of 0, "complete" can stay 0: see
+ * docs/subscribing.md. If "truncated" is 1, the object was too large for the bus: the row has only
  * apiVersion, kind and metadata. A message that is no event is skipped: anyone may have written it.
  * The file is in WAL mode, so a reader that stays open doesn't stop the program.
  */

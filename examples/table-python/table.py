@@ -11,10 +11,11 @@ The table and the position on the bus change in one transaction, so the program 
 any time and continues where it was. It builds the table again if the stream or topic is another
 one, or lost its end, or if the bus may have dropped deletes since. Old rows stay until the new
 state is complete. "complete" is 1 for a cluster when its rows are a state that the cluster had,
-and "resolved" is the time of that state. If "truncated" is 1, the object was too large for the
-bus, and the row has only its apiVersion, kind and metadata. A message that is no event of Kuberelay
-is skipped: whoever may write to the bus can write anything. The file is in WAL mode, so a reader
-that stays open doesn't stop the program.
+and "resolved" is the time of that state. With a KUBERELAY_RESOLVED_INTERVAL of 0, "complete" can
+stay 0: see docs/subscribing.md. If "truncated" is 1, the object was too large for the bus, and the
+row has only its apiVersion, kind and metadata. A message that is no event of Kuberelay is skipped:
+whoever may write to the bus can write anything. The file is in WAL mode, so a reader that stays
+open doesn't stop the program.
 """
 
 import json
