@@ -125,23 +125,40 @@ func apply(ctx context.Context, copied jetstream.Stream, e jetstream.KeyValueEnt
 		delete(rows, e.Key())
 		return nil
 	}
-	var o struct {
-		Metadata struct{ Namespace, Name, UID, ResourceVersion string }
-	}
-	if err := json.Unmarshal(e.Value(), &o); err != nil { // whoever may write to the bus can write anything
-		fmt.Printf("skips %s: %v\n", e.Key(), err)
-		delete(rows, e.Key())
-		return nil
-	}
 	m, err := copied.GetMsg(ctx, e.Revision()) // clients of buckets don't show headers
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil // a later one follows
 	} else if err != nil {
 		return err
 	}
+	o, err := parse(m)
+	if err != nil { // whoever may write to the bus can write anything
+		fmt.Printf("skips %s: %v\n", e.Key(), err)
+		delete(rows, e.Key())
+		return nil
+	}
 	rows[e.Key()] = fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%t\n", cluster, cmp.Or(o.Metadata.Namespace, "-"), o.Metadata.Name,
 		o.Metadata.UID, o.Metadata.ResourceVersion, m.Header.Get("ce-truncated") == "true")
 	return nil
+}
+
+// object is the part of an object that has a row.
+type object struct {
+	Metadata struct{ Namespace, Name, UID, ResourceVersion string }
+}
+
+// parse reads the object from the data of an event.
+func parse(m *jetstream.RawStreamMsg) (o object, err error) {
+	if m.Header.Get("ce-dataschema") == "" {
+		err = json.Unmarshal(m.Data, &o)
+	} else { // KUBERELAY_DATA=change
+		change := struct{ Object *object }{&o}
+		err = json.Unmarshal(m.Data, &change)
+	}
+	if err == nil && o.Metadata.Name == "" {
+		err = errors.New("it has no name")
+	}
+	return o, err
 }
 
 // write replaces the file. It leaves out clusters without a consistency point.

@@ -54,9 +54,14 @@ async def follow(table: Table, connection) -> None:
             table.caught_up()
 
 
+async def quiet(error: Exception) -> None:
+    """Replaces the client's log, which has a traceback of each attempt. Errors are raised too."""
+
+
 async def connect(table: Table) -> None:
     # A new connection checks whether the stream is the same, so the client may not reconnect.
-    async with await nats.connect(URL, allow_reconnect=False, **CREDENTIALS) as connection:
+    settings = {"allow_reconnect": False, "max_reconnect_attempts": 1, "error_cb": quiet} | CREDENTIALS
+    async with await nats.connect(URL, **settings) as connection:
         await follow(table, connection)
 
 
