@@ -259,7 +259,7 @@ test-tools: test-samples ## Run the tests that need more tools: buildah for the 
 .PHONY: test-samples
 test-samples: ## Run the tests of the programs in examples that need Python 3, Maven or npm
 	$(GO) run ./hack/binaries
-	$(GO) test -tags tools ./test/e2e -count 1 -v -timeout $(TEST_TIMEOUT) -run '^(TestExamplesWhoseBusComesBackEmpty|TestTable(Java|Python|Streams|TypeScript))$$'
+	$(GO) test -tags tools ./test/e2e -count 1 -v -timeout $(TEST_TIMEOUT) -run '^(TestExamples(RefuseCredentials|WhoseBusComesBackEmpty)|TestTable(Java|Python|Streams|TypeScript))$$'
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZ_TIME (10s), or those of some folders (FUZZ=internal/event)
