@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -128,7 +129,9 @@ func tableOnNATS(t *testing.T) tableBus {
 // checkCredentials checks that a sample ends if the URL has credentials, and doesn't write the URL.
 func checkCredentials(t *testing.T, command ...string) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), command[0], command[1:]...)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // it would wait for the server
+	defer cancel()
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "NATS_URL=nats://" + natsToken + "@127.0.0.1:1", "TABLE=" + filepath.Join(t.TempDir(), "table")}
 	out, err := cmd.CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "set NATS_TOKEN") || strings.Contains(string(out), natsToken) {
