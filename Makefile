@@ -253,9 +253,13 @@ release: $(HELM) $(CYCLONEDX) ## Build dist/: binaries for Linux, SBOMs, the cha
 	@cat dist/SHA256SUMS
 
 .PHONY: test-tools
-test-tools: ## Run the tests that need more tools: buildah for the image, Python 3, Maven and npm for samples
+test-tools: test-samples ## Run the tests that need more tools: buildah for the image, and those of test-samples
 	$(GO) test -tags tools ./test/chart -count 1 -v -run '^(TestImage|TestImageWithoutTools|TestSidecar)$$'
-	$(GO) test -tags tools ./test/e2e -count 1 -v -run '^(TestExamplesWhoseBusComesBackEmpty|TestTable(Java|Python|Streams|TypeScript))$$'
+
+.PHONY: test-samples
+test-samples: ## Run the tests of the programs in examples that need Python 3, Maven or npm
+	$(GO) run ./hack/binaries
+	$(GO) test -tags tools ./test/e2e -count 1 -v -timeout $(TEST_TIMEOUT) -run '^(TestExamples(RefuseCredentials|WhoseBusComesBackEmpty)|TestTable(Java|Python|Streams|TypeScript))$$'
 
 .PHONY: fuzz
 fuzz: ## Run every fuzz target for FUZZ_TIME (10s), or those of some folders (FUZZ=internal/event)

@@ -51,8 +51,13 @@ class Fill extends ContextualProcessor<String, byte[], Void, Void> {
   private static String row(String cluster, CloudEvent event) throws IOException {
     JsonNode data = new ObjectMapper().readTree(event.getData().toBytes());
     JsonNode meta = (event.getDataSchema() == null ? data : data.get("object")).get("metadata"); // KUBERELAY_DATA=change
-    List<String> columns = List.of(cluster, meta.path("namespace").asText("-"), meta.get("name").asText(),
-        meta.get("uid").asText(), meta.get("resourceVersion").asText(), "" + (event.getExtension("truncated") != null));
+    List<String> columns = List.of(cluster, meta.has("namespace") ? text(meta, "namespace") : "-", text(meta, "name"),
+        text(meta, "uid"), text(meta, "resourceVersion"), "" + (event.getExtension("truncated") != null));
     return String.join("\t", columns) + "\n";
+  }
+
+  private static String text(JsonNode meta, String field) {
+    if (!meta.path(field).isTextual()) throw new IllegalArgumentException(field + " isn't text");
+    return meta.get(field).textValue();
   }
 }

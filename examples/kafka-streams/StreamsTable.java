@@ -4,6 +4,7 @@ import java.nio.file.StandardCopyOption;
 import java.nio.file.attribute.FileTime;
 import java.time.Duration;
 import java.time.Instant;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
@@ -36,8 +37,9 @@ import org.apache.kafka.streams.state.Stores;
  * continues. The program waits for the brokers and the topic. It drops the store and reads the topic
  * again if the topic is another one or lost its end, or if it may have dropped deletes.
  *
- * <p>The file changes only when the table is complete: every partition has a consistency point of
- * the resource, and KUBERELAY_RESOLVED_INTERVAL isn't 0. Its columns are cluster, namespace, name,
+ * <p>The file has the rows of the clusters that are complete: for which every partition has a
+ * consistency point of the resource. With a KUBERELAY_RESOLVED_INTERVAL of 0 there are no points, and
+ * no cluster becomes complete. The columns are cluster, namespace, name,
  * UID, version, and whether the object was too large for the bus, so that only its metadata is there.
  *
  * <p>A KTable or GlobalKTable of the topic also has the existing objects and no other rows. But it has
@@ -98,24 +100,25 @@ class StreamsTable {
     }
   }
 
-  /** Returns the rows, or null if the table is not complete. */
+  /** Returns the rows of the clusters that are complete, or null if none is. */
   private static String rows(KafkaStreams streams, int partitions) throws Exception {
     ReadOnlyKeyValueStore<String, byte[]> store =
         streams.store(StoreQueryParameters.fromNameAndType(STORE, QueryableStoreTypes.keyValueStore()));
-    StringBuilder rows = new StringBuilder();
-    Map<String, Integer> points = new TreeMap<>(); // how many partitions have one, by cluster
+    Map<String, StringBuilder> rows = new TreeMap<>(); // by cluster
+    Map<String, Integer> points = new HashMap<>(); // how many partitions have one, by cluster
     try (KeyValueIterator<String, byte[]> all = store.all()) {
       while (all.hasNext()) {
         KeyValue<String, byte[]> row = all.next();
         if (row.key.startsWith(Fill.POINT)) {
           points.merge(row.key.split(" ")[1], 1, Integer::sum);
-          continue;
+        } else {
+          rows.computeIfAbsent(row.key.split("/")[0], cluster -> new StringBuilder()).append(new String(row.value));
         }
-        points.merge(row.key.split("/")[0], 0, Integer::sum);
-        rows.append(new String(row.value));
       }
     }
-    return !points.isEmpty() && points.values().stream().allMatch(n -> n == partitions) ? rows.toString() : null;
+    points.values().removeIf(n -> n < partitions);
+    rows.keySet().retainAll(points.keySet());
+    return points.isEmpty() ? null : String.join("", rows.values());
   }
 
   static String env(String name, String otherwise) {

@@ -9,11 +9,13 @@
 //
 // The server must be one of yours: the built-in server creates no buckets. It removes the keys of
 // objects that are deleted or no longer selected. BUCKET is the bucket, by default objects, and
-// STREAM the stream, by default KUBERELAY. The program waits for the server and the stream. If the
+// STREAM the stream, by default KUBERELAY. NATS_TOKEN is the token of a server that wants one, NATS_USER
+// and NATS_PASSWORD are those of a server with users. The program waits for the server and the stream. If the
 // stream is another one, it deletes the bucket and makes it again. So give the bucket no other use.
 //
-// The file is written when the bucket is complete: when it has a consistency point of the resource
-// for each cluster. This needs a KUBERELAY_RESOLVED_INTERVAL above 0, and the content mode binary.
+// The file has the rows of the clusters that are complete: for which the bucket has a consistency
+// point of the resource. With a KUBERELAY_RESOLVED_INTERVAL of 0 there are no points, and no cluster
+// becomes complete. The content mode must be binary.
 // The columns are cluster, namespace, name, UID, version, and whether the object was too large for
 // the bus: then its value has only apiVersion, kind and metadata.
 package main
@@ -36,12 +38,17 @@ import (
 )
 
 var (
+	url    = cmp.Or(os.Getenv("NATS_URL"), nats.DefaultURL)
 	bucket = cmp.Or(os.Getenv("BUCKET"), "objects")
 	source = cmp.Or(os.Getenv("STREAM"), "KUBERELAY")
 	file   = cmp.Or(os.Getenv("TABLE"), "table.txt")
 )
 
 func main() {
+	if strings.Contains(url, "@") { // errors can have the URL
+		fmt.Println("NATS_URL has credentials: set NATS_TOKEN, or NATS_USER and NATS_PASSWORD, instead")
+		os.Exit(2)
+	}
 	for ; ; time.Sleep(time.Second) {
 		fmt.Println("waiting:", run(context.Background()))
 	}
@@ -49,7 +56,8 @@ func main() {
 
 // run keeps the file until the connection is lost or the stream is another one.
 func run(ctx context.Context) error {
-	conn, err := nats.Connect(cmp.Or(os.Getenv("NATS_URL"), nats.DefaultURL), nats.NoReconnect())
+	conn, err := nats.Connect(url, nats.NoReconnect(), nats.Token(os.Getenv("NATS_TOKEN")),
+		nats.UserInfo(os.Getenv("NATS_USER"), os.Getenv("NATS_PASSWORD")))
 	if err != nil {
 		return err
 	}
@@ -91,8 +99,8 @@ func run(ctx context.Context) error {
 					return err
 				}
 			}
-			if len(points) > 0 && !initial && !slices.Contains(slices.Collect(maps.Values(points)), false) {
-				if err := write(rows); err != nil {
+			if len(points) > 0 && !initial {
+				if err := write(rows, points); err != nil {
 					return err
 				}
 			}
@@ -106,22 +114,14 @@ func run(ctx context.Context) error {
 	}
 }
 
-// apply changes the rows, and notes in points which clusters have a consistency point.
+// apply changes the rows, and adds the cluster of a consistency point to points.
 func apply(ctx context.Context, copied jetstream.Stream, e jetstream.KeyValueEntry, rows map[string]string, points map[string]bool) error {
 	cluster, rest, _ := strings.Cut(e.Key(), ".")
-	points[cluster] = points[cluster] || strings.HasPrefix(rest, "_control.")
 	if strings.HasPrefix(rest, "_control.") {
+		points[cluster] = true
 		return nil
 	}
 	if e.Operation() != jetstream.KeyValuePut {
-		delete(rows, e.Key())
-		return nil
-	}
-	var o struct {
-		Metadata struct{ Namespace, Name, UID, ResourceVersion string }
-	}
-	if err := json.Unmarshal(e.Value(), &o); err != nil { // whoever may write to the bus can write anything
-		fmt.Printf("skips %s: %v\n", e.Key(), err)
 		delete(rows, e.Key())
 		return nil
 	}
@@ -131,16 +131,43 @@ func apply(ctx context.Context, copied jetstream.Stream, e jetstream.KeyValueEnt
 	} else if err != nil {
 		return err
 	}
+	o, err := parse(m)
+	if err != nil { // whoever may write to the bus can write anything
+		fmt.Printf("skips %s: %v\n", e.Key(), err)
+		delete(rows, e.Key())
+		return nil
+	}
 	rows[e.Key()] = fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%t\n", cluster, cmp.Or(o.Metadata.Namespace, "-"), o.Metadata.Name,
 		o.Metadata.UID, o.Metadata.ResourceVersion, m.Header.Get("ce-truncated") == "true")
 	return nil
 }
 
-// write replaces the file.
-func write(rows map[string]string) error {
+// object is the part of an object that has a row.
+type object struct {
+	Metadata struct{ Namespace, Name, UID, ResourceVersion string }
+}
+
+// parse reads the object from the data of an event.
+func parse(m *jetstream.RawStreamMsg) (o object, err error) {
+	if m.Header.Get("ce-dataschema") == "" {
+		err = json.Unmarshal(m.Data, &o)
+	} else { // KUBERELAY_DATA=change
+		change := struct{ Object *object }{&o}
+		err = json.Unmarshal(m.Data, &change)
+	}
+	if err == nil && o.Metadata.Name == "" {
+		err = errors.New("it has no name")
+	}
+	return o, err
+}
+
+// write replaces the file. It leaves out clusters without a consistency point.
+func write(rows map[string]string, points map[string]bool) error {
 	var table bytes.Buffer
 	for _, key := range slices.Sorted(maps.Keys(rows)) {
-		table.WriteString(rows[key])
+		if cluster, _, _ := strings.Cut(key, "."); points[cluster] {
+			table.WriteString(rows[key])
+		}
 	}
 	if err := os.WriteFile(file+".new", table.Bytes(), 0o644); err != nil {
 		return err

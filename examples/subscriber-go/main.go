@@ -3,11 +3,11 @@
 //
 //	NATS_URL=nats://localhost:4222 go run ./examples/subscriber-go
 //
-// The default of NATS_URL is nats://localhost:4222, the address of the built-in server. A server that
-// wants a token takes it in the URL. The built-in server writes its token to a file; this is its path
-// if KUBERELAY_DATA_DIR and XDG_DATA_HOME are not set:
+// The default of NATS_URL is nats://localhost:4222, the address of the built-in server.
+// NATS_TOKEN is the token of a server that wants one. The built-in server writes its token to a file;
+// this is its path if KUBERELAY_DATA_DIR and XDG_DATA_HOME are not set:
 //
-//	NATS_URL=nats://$(cat ~/.local/share/kuberelay/nats/token)@localhost:4222 go run ./examples/subscriber-go
+//	NATS_TOKEN=$(cat ~/.local/share/kuberelay/nats/token) go run ./examples/subscriber-go
 //
 // In the sidecar example, no token is needed.
 // SUBJECTS selects events, such as kuberelay.*.apps.deployments.>. A selection like this leaves out
@@ -18,6 +18,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -48,7 +49,11 @@ type object struct {
 }
 
 func run(ctx context.Context) error {
-	conn, err := nats.Connect(cmp.Or(os.Getenv("NATS_URL"), nats.DefaultURL), nats.MaxReconnects(-1))
+	url := cmp.Or(os.Getenv("NATS_URL"), nats.DefaultURL)
+	if strings.Contains(url, "@") { // errors can have the URL
+		return errors.New("NATS_URL has credentials: set NATS_TOKEN instead")
+	}
+	conn, err := nats.Connect(url, nats.Token(os.Getenv("NATS_TOKEN")), nats.MaxReconnects(-1))
 	if err != nil {
 		return err
 	}

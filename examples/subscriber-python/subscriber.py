@@ -4,10 +4,10 @@ object, and then each change as it happens. Prints a line for each.
     pip install nats-py
     NATS_URL=nats://localhost:4222 python subscriber.py
 
-A server that wants a token takes it in the URL. The built-in server writes its token to a
+NATS_TOKEN is the token of a server that wants one. The built-in server writes its token to a
 file; this is its path if KUBERELAY_DATA_DIR and XDG_DATA_HOME are not set:
 
-    NATS_URL=nats://$(cat ~/.local/share/kuberelay/nats/token)@localhost:4222 python subscriber.py
+    NATS_TOKEN=$(cat ~/.local/share/kuberelay/nats/token) python subscriber.py
 
 In the sidecar example, no token is needed.
 
@@ -19,6 +19,7 @@ kuberelay.*._control.> has it.
 import asyncio
 import json
 import os
+import sys
 
 import nats
 from nats.js.api import ConsumerConfig, DeliverPolicy
@@ -28,9 +29,11 @@ CLAIMED = "io.kuberelay.cluster.claimed"
 
 
 async def main() -> None:
-    connection = await nats.connect(
-        os.environ.get("NATS_URL", "nats://localhost:4222"), max_reconnect_attempts=-1
-    )
+    url = os.environ.get("NATS_URL", "nats://localhost:4222")
+    if "@" in url:  # errors can have the URL
+        sys.exit("NATS_URL has credentials: set NATS_TOKEN instead")
+    token = os.environ.get("NATS_TOKEN") or None
+    connection = await nats.connect(url, token=token, max_reconnect_attempts=-1)
     # An ordered consumer keeps its position. "Last per subject" starts with the last event
     # of each object: its present state.
     events = await connection.jetstream().subscribe(

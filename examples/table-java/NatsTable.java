@@ -27,8 +27,8 @@ import java.util.Map;
 /**
  * Keeps a table of one resource, read from NATS: see Table.
  *
- * <p>The program waits for the server and the stream (STREAM, by default KUBERELAY). A server that
- * wants a token takes it in the URL: NATS_URL=nats://TOKEN@localhost:4222.
+ * <p>The program waits for the server and the stream (STREAM, by default KUBERELAY). NATS_TOKEN is the
+ * token of a server that wants one, NATS_USER and NATS_PASSWORD are those of a server with users.
  */
 class NatsTable {
   private static final String STREAM = Table.env("STREAM", "KUBERELAY");
@@ -37,12 +37,24 @@ class NatsTable {
   public static void main(String[] args) throws Exception {
     Table table = new Table();
     String url = Table.env("NATS_URL", "nats://localhost:4222");
+    if (url.contains("@")) { // exceptions of the client have the URL
+      System.out.println("NATS_URL has credentials: set NATS_TOKEN, or NATS_USER and NATS_PASSWORD, instead");
+      System.exit(2);
+    }
     // A new connection checks whether the stream is the same, so the client may not reconnect.
-    Options options = new Options.Builder().server(url).noReconnect().errorListener(new ErrorListener() {}).build();
+    Options.Builder options = new Options.Builder().server(url).noReconnect().errorListener(new ErrorListener() {});
+    if (!Table.env("NATS_TOKEN", "").isEmpty()) {
+      options.token(Table.env("NATS_TOKEN", "").toCharArray());
+    } else if (!Table.env("NATS_USER", "").isEmpty()) {
+      options.userInfo(Table.env("NATS_USER", "").toCharArray(), Table.env("NATS_PASSWORD", "").toCharArray());
+    }
     while (true) {
-      try (Connection connection = Nats.connect(options)) {
+      try (Connection connection = Nats.connect(options.build())) {
         follow(table, connection);
-      } catch (IOException | JetStreamApiException | JetStreamStatusCheckedException | IllegalStateException e) {
+      } catch (IOException e) { // its message has the URL
+        System.out.println("waiting: " + e.getClass().getSimpleName());
+        Thread.sleep(1000);
+      } catch (JetStreamApiException | JetStreamStatusCheckedException | IllegalStateException e) {
         System.out.println("waiting: " + e);
         Thread.sleep(1000);
       }

@@ -28,8 +28,10 @@ import java.util.Map;
  * any time and continues where it was. It builds the table again if the stream or topic is another
  * one, or lost its end, or if the bus may have dropped deletes since. Old rows stay until the new
  * state is complete. "complete" is 1 for a cluster when its rows are a state that it had, "resolved"
- * the time of that state. If "truncated" is 1, the object was too large for the bus: the row has only
+ * the time of that state. With a KUBERELAY_RESOLVED_INTERVAL of 0, "complete" can stay 0: see
+ * docs/subscribing.md. If "truncated" is 1, the object was too large for the bus: the row has only
  * apiVersion, kind and metadata. A message that is no event is skipped: anyone may have written it.
+ * The file is in WAL mode, so a reader that stays open doesn't stop the program.
  */
 class Table {
   private static final String RESOURCE = env("RESOURCE", "deployments.apps");
@@ -45,7 +47,7 @@ class Table {
       """;
 
   private final ObjectMapper json = new ObjectMapper();
-  private final Connection db = DriverManager.getConnection("jdbc:sqlite:" + env("TABLE", "table.db"));
+  private final Connection db = DriverManager.getConnection("jdbc:sqlite:" + env("TABLE", "table.db") + "?journal_mode=WAL");
   private long build;
 
   Table() throws SQLException {
@@ -122,13 +124,18 @@ class Table {
         JsonNode object = event.getDataSchema() == null ? data : data.get("object"); // KUBERELAY_DATA=change
         JsonNode meta = object.get("metadata");
         Object[] row = {
-          key, of[0], meta.path("namespace").asText(), meta.get("name").asText(), meta.get("uid").asText(),
-          meta.get("resourceVersion").asText(), event.getExtension("truncated") != null, object.toString(), build
+          key, of[0], meta.has("namespace") ? text(meta, "namespace") : "", text(meta, "name"), text(meta, "uid"),
+          text(meta, "resourceVersion"), event.getExtension("truncated") != null, object.toString(), build
         };
         update("INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row);
       }
     }
     return 0;
+  }
+
+  private static String text(JsonNode meta, String field) {
+    if (!meta.path(field).isTextual()) throw new IllegalArgumentException(field + " isn't text");
+    return meta.get(field).textValue();
   }
 
   /** Removes what the bus did not have again, from clusters that are complete now. */

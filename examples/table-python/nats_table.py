@@ -1,11 +1,12 @@
 """Keeps a table of one resource, read from NATS: see table.py.
 
-The program waits for the server and the stream (STREAM, by default KUBERELAY). A server that wants
-a token takes it in the URL: NATS_URL=nats://TOKEN@localhost:4222.
+The program waits for the server and the stream (STREAM, by default KUBERELAY). NATS_TOKEN is the
+token of a server that wants one, NATS_USER and NATS_PASSWORD are those of a server with users.
 """
 
 import asyncio
 import os
+import sys
 import time
 
 import nats
@@ -15,6 +16,7 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from table import GROUP, RESOURCE, Table, log
 
 URL, STREAM = os.environ.get("NATS_URL", "nats://localhost:4222"), os.environ.get("STREAM", "KUBERELAY")
+CREDENTIALS = {name: os.environ.get(f"NATS_{name.upper()}") or None for name in ("token", "user", "password")}
 OF = f"{GROUP.replace('.', '_') or 'core'}.{RESOURCE}"  # in subjects
 
 
@@ -52,13 +54,20 @@ async def follow(table: Table, connection) -> None:
             table.caught_up()
 
 
+async def quiet(error: Exception) -> None:
+    """Replaces the client's log, which has a traceback of each attempt. Errors are raised too."""
+
+
 async def connect(table: Table) -> None:
     # A new connection checks whether the stream is the same, so the client may not reconnect.
-    async with await nats.connect(URL, allow_reconnect=False) as connection:
+    settings = {"allow_reconnect": False, "max_reconnect_attempts": 1, "error_cb": quiet} | CREDENTIALS
+    async with await nats.connect(URL, **settings) as connection:
         await follow(table, connection)
 
 
 if __name__ == "__main__":
+    if "@" in URL:  # which errors can have
+        sys.exit("NATS_URL has credentials: set NATS_TOKEN, or NATS_USER and NATS_PASSWORD, instead")
     local = Table(os.environ.get("TABLE", "table.db"), read)
     while True:
         try:

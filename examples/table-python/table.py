@@ -11,9 +11,11 @@ The table and the position on the bus change in one transaction, so the program 
 any time and continues where it was. It builds the table again if the stream or topic is another
 one, or lost its end, or if the bus may have dropped deletes since. Old rows stay until the new
 state is complete. "complete" is 1 for a cluster when its rows are a state that the cluster had,
-and "resolved" is the time of that state. If "truncated" is 1, the object was too large for the
-bus, and the row has only its apiVersion, kind and metadata. A message that is no event of Kuberelay
-is skipped: whoever may write to the bus can write anything.
+and "resolved" is the time of that state. With a KUBERELAY_RESOLVED_INTERVAL of 0, "complete" can
+stay 0: see docs/subscribing.md. If "truncated" is 1, the object was too large for the bus, and the
+row has only its apiVersion, kind and metadata. A message that is no event of Kuberelay is skipped:
+whoever may write to the bus can write anything. The file is in WAL mode, so a reader that stays
+open doesn't stop the program.
 """
 
 import json
@@ -27,6 +29,7 @@ REMOVALS = {"io.kuberelay.object.deleted", "io.kuberelay.object.deselected"}
 COMPLETE = {"io.kuberelay.snapshot.completed", "io.kuberelay.resource.resolved"}
 MAX_AWAY = 12 * 3600  # seconds; the bus keeps deletes for 24 hours
 SCHEMA = """
+PRAGMA journal_mode = WAL;
 CREATE TABLE IF NOT EXISTS objects (key PRIMARY KEY, cluster, namespace, name, uid, version, truncated, object, build);
 CREATE TABLE IF NOT EXISTS clusters (cluster PRIMARY KEY, marked, complete, resolved);
 CREATE TABLE IF NOT EXISTS positions (log PRIMARY KEY, position);
@@ -69,7 +72,7 @@ class Table:
             for of, position, at, m in batch:
                 try:
                     marked |= self._apply(*self.read(m))
-                except sqlite3.Error:
+                except sqlite3.OperationalError:
                     raise
                 except Exception as error:
                     log("skips a message before", position, repr(error))
@@ -94,8 +97,10 @@ class Table:
             if event.get_attributes().get("dataschema"):  # KUBERELAY_DATA=change
                 data = data["object"]
             meta, truncated = data["metadata"], event.get_extension("truncated") == "true"
-            row = (key, cluster, meta.get("namespace", ""), meta["name"], meta["uid"], meta["resourceVersion"])
-            row += (truncated, json.dumps(data), self.build)
+            columns = meta.get("namespace", ""), meta["name"], meta["uid"], meta["resourceVersion"]
+            if not all(isinstance(column, str) for column in columns):
+                raise ValueError("the metadata isn't text")
+            row = (key, cluster, *columns, truncated, json.dumps(data), self.build)
             self.db.execute("INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
         return False
 

@@ -1,7 +1,7 @@
 // Keeps a table of one resource, read from NATS: see table.ts.
 //
 // The program waits for the server and the stream (STREAM, by default KUBERELAY). NATS_TOKEN is the
-// token of a server that wants one.
+// token of a server that wants one, NATS_USER and NATS_PASSWORD are those of a server with users.
 
 import { AckPolicy, DeliverPolicy, jetstream, type JsMsg } from "@nats-io/jetstream";
 import { connect, type NatsConnection } from "@nats-io/transport-node";
@@ -47,15 +47,20 @@ async function follow(table: Table, connection: NatsConnection): Promise<void> {
   }
 }
 
+const servers = env("NATS_URL", "localhost:4222");
+const { NATS_TOKEN: token, NATS_USER: user, NATS_PASSWORD: pass } = process.env;
+if (servers.includes("@")) { // errors can have the URL
+  console.log("NATS_URL has credentials: set NATS_TOKEN, or NATS_USER and NATS_PASSWORD, instead");
+  process.exit(2);
+}
 const table = new Table();
 for (;;) {
   try {
     // A new connection checks whether the stream is the same, so the client may not reconnect.
-    const servers = env("NATS_URL", "localhost:4222");
-    const connection = await connect({ servers, token: process.env.NATS_TOKEN, reconnect: false });
+    const connection = await connect({ servers, token, user, pass, reconnect: false });
     await follow(table, connection).finally(() => connection.close());
-  } catch (error) {
-    console.log("waiting:", error);
+  } catch (error: any) {
+    console.log("waiting:", error.message);
     await new Promise((resolve) => setTimeout(resolve, 1000));
   }
 }

@@ -13,8 +13,10 @@
 // any time and continues where it was. It builds the table again if the stream or topic is another
 // one, or lost its end, or if the bus may have dropped deletes since. Old rows stay until the new
 // state is complete. "complete" is 1 for a cluster when its rows are a state that it had, "resolved"
-// the time of that state. If "truncated" is 1, the object was too large for the bus: the row has only
+// the time of that state. With a KUBERELAY_RESOLVED_INTERVAL of 0, "complete" can stay 0: see
+// docs/subscribing.md. If "truncated" is 1, the object was too large for the bus: the row has only
 // apiVersion, kind and metadata. A message that is no event is skipped: anyone may have written it.
+// The file is in WAL mode, so a reader that stays open doesn't stop the program.
 
 import type { CloudEventV1 } from "cloudevents";
 import { DatabaseSync, type SQLInputValue } from "node:sqlite";
@@ -32,6 +34,7 @@ export interface Message {
 
 const MAX_AWAY = 12 * 3600 * 1000; // milliseconds; the bus keeps deletes for 24 hours
 const SCHEMA = `
+PRAGMA journal_mode = WAL;
 CREATE TABLE IF NOT EXISTS objects (key PRIMARY KEY, cluster, namespace, name, uid, version, truncated, object, build);
 CREATE TABLE IF NOT EXISTS clusters (cluster PRIMARY KEY, marked, complete, resolved);
 CREATE TABLE IF NOT EXISTS positions (log PRIMARY KEY, position);
@@ -120,6 +123,7 @@ export class Table {
         const data = typeof event.data === "string" ? JSON.parse(event.data) : event.data;
         const object = event.dataschema ? data.object : data; // KUBERELAY_DATA=change
         const { namespace = "", name, uid, resourceVersion } = object.metadata;
+        if (![namespace, name, uid, resourceVersion].every((v) => typeof v === "string")) throw new Error("the metadata isn't text");
         const truncated = event.truncated === "true" ? 1 : 0;
         const row = [key, of[0], namespace, name, uid, resourceVersion, truncated, JSON.stringify(object), this.#build];
         this.#update("INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", ...row);

@@ -67,6 +67,13 @@ func goExample(t *testing.T) []string {
 	return []string{built}
 }
 
+// TestExamplesRefuseCredentials: the examples end if the URL has credentials, without the URL.
+func TestExamplesRefuseCredentials(t *testing.T) {
+	for name, prepare := range examples {
+		t.Run(name, func(t *testing.T) { checkCredentials(t, prepare(t)...) })
+	}
+}
+
 // TestExamplesWhoseBusComesBackEmpty: the bus loses all data while stock clients stay connected.
 // Without an error, they used to wait until the new stream reached their position in the old one,
 // and missed everything before it. Now they get everything in the new stream, and are told that it

@@ -5,15 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kuberelay/kuberelay/test/lab/natstest"
 )
 
 // tableSample is a program in examples that keeps a local table of one resource.
@@ -29,24 +33,62 @@ type tableSample struct {
 	builds string
 
 	binary bool // the sample reads only objects in binary mode
+
+	// holds opens the table, and reads it until the test ends. It can be nil.
+	holds func(t *testing.T, file string)
 }
 
 // tableBus is the bus of a sample.
 type tableBus struct {
-	set     map[string]string              // variables of a forwarder
-	url     string                         // of NATS
-	sample  []string                       // environment of the sample
-	litters func(t *testing.T, key string) // writes a message that isn't an event
-	breaks  func()                         // drops all connections, if possible
-	forgets func(t *testing.T)             // loses all events
+	set     map[string]string                  // variables of a forwarder
+	url     string                             // of NATS
+	sample  []string                           // environment of the sample
+	litters func(t *testing.T, m foreignEvent) // writes an event that isn't the forwarder's
+	breaks  func()                             // drops all connections, if possible
+	forgets func(t *testing.T)                 // loses all events
 }
+
+// foreignEvent is a message for the key of an object. It has the headers of an event if plain is
+// false.
+type foreignEvent struct {
+	key, data string
+	plain     bool
+}
+
+// headers returns the headers, which have the prefix for attributes.
+func (e foreignEvent) headers(prefix string) map[string]string {
+	if e.plain {
+		return nil
+	}
+	return map[string]string{
+		"content-type": "application/json", prefix + "id": "foreign", prefix + "source": "/kubernetes/" + clusterName, prefix + "specversion": "1.0",
+		prefix + "type": "io.kuberelay.object.created", prefix + "time": "2026-03-01T12:00:00Z", prefix + "partitionkey": e.key,
+	}
+}
+
+// wrongData is data of events that no object has.
+var wrongData = []string{
+	`{"metadata":{"name":{"x":1},"uid":"u","resourceVersion":"1"}}`,
+	`{"metadata":{"name":["x"],"uid":"u","resourceVersion":"1"}}`,
+	`{"metadata":{"name":"x","uid":123456789012345678901234567890,"resourceVersion":"1"}}`,
+	`{"metadata":{"name":"x","namespace":{"x":1},"uid":"u","resourceVersion":"1"}}`,
+	`{"metadata":{"uid":"u","resourceVersion":"1"}}`,
+	`{"metadata":"x"}`, `["x"]`, `null`, `{`,
+}
+
+// natsToken is that of the NATS server.
+const natsToken = "the-token-of-the-server"
 
 func tableOnNATS(t *testing.T) tableBus {
 	t.Helper()
-	server := natsServer(t)
+	server := natstest.StartProcess(t, fmt.Sprintf("authorization: {token: %q}", natsToken))
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte(natsToken), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	with := func(t *testing.T, use func(jetstream.JetStream) error) {
 		t.Helper()
-		nc, err := natsgo.Connect(server.URL)
+		nc, err := natsgo.Connect(server.URL, natsgo.Token(natsToken))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -60,11 +102,16 @@ func tableOnNATS(t *testing.T) tableBus {
 		}
 	}
 	return tableBus{
-		url: server.URL, sample: []string{"NATS_URL=" + server.URL},
-		litters: func(t *testing.T, key string) {
+		set: map[string]string{"NATS_TOKEN_FILE": file}, url: server.URL, sample: []string{"NATS_URL=" + server.URL, "NATS_TOKEN=" + natsToken},
+		litters: func(t *testing.T, e foreignEvent) {
 			t.Helper()
+			m := natsgo.NewMsg("kuberelay." + strings.ReplaceAll(e.key, "/", "."))
+			m.Data = []byte(e.data)
+			for name, value := range e.headers("ce-") {
+				m.Header.Set(name, value)
+			}
 			with(t, func(js jetstream.JetStream) error {
-				_, err := js.Publish(t.Context(), "kuberelay."+strings.ReplaceAll(key, "/", "."), []byte("not an event"))
+				_, err := js.PublishMsg(t.Context(), m)
 				return err
 			})
 		},
@@ -79,10 +126,23 @@ func tableOnNATS(t *testing.T) tableBus {
 	}
 }
 
+// checkCredentials checks that a sample ends if the URL has credentials, and doesn't write the URL.
+func checkCredentials(t *testing.T, command ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // it would wait for the server
+	defer cancel()
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "NATS_URL=nats://" + natsToken + "@127.0.0.1:1", "TABLE=" + filepath.Join(t.TempDir(), "table")}
+	out, err := cmd.CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "set NATS_TOKEN") || strings.Contains(string(out), natsToken) {
+		t.Errorf("with credentials in the URL, the sample ends with %v\n%s", err, out)
+	}
+}
+
 // checkTable checks that the table of a sample equals what the API server lists: after the
 // forwarder was killed, after the sample was killed, after the bus lost everything, with another
 // cluster on the bus, and after objects were deselected. An object is deleted in each of these
-// phases. The sample skips a message that isn't an event.
+// phases. The sample skips what isn't an event of an object.
 func checkTable(t *testing.T, sample tableSample, bus tableBus) {
 	t.Helper()
 	cp := cluster.ControlPlane(t)
@@ -151,13 +211,29 @@ func checkTable(t *testing.T, sample tableSample, bus tableBus) {
 	f.start().idle()
 	equal("after the start", clusterName, all)
 
-	bus.litters(t, clusterName+"/core/configmaps/"+namespace+"/litter")
-	eventually(t, "the sample skips a message that isn't an event", func(context.Context) error {
-		if n := logged("skips"); n != 1 {
-			return fmt.Errorf("it says so %d times, want once", n)
+	if sample.holds != nil {
+		sample.holds(t, file)
+	}
+	litter := clusterName + "/core/configmaps/" + namespace + "/litter"
+	bus.litters(t, foreignEvent{key: litter, data: "not an event", plain: true})
+	for n, data := range wrongData {
+		bus.litters(t, foreignEvent{key: fmt.Sprint(litter, n), data: data})
+	}
+	eventually(t, "the sample skips what isn't an event of an object", func(context.Context) error {
+		if n := logged("skips"); n != 1+len(wrongData) {
+			return fmt.Errorf("it says so %d times, want %d", n, 1+len(wrongData))
 		}
 		return nil
 	})
+	// A cluster that has objects and no consistency point, such as one whose forwarder is retired,
+	// isn't complete, and the others are.
+	retired := `{"metadata":{"namespace":"n","name":"x","uid":"u","resourceVersion":"1"}}`
+	bus.litters(t, foreignEvent{key: "retired/core/configmaps/n/x", data: retired})
+	u.create(configMaps, namespace, configMap("after-litter", "1"))
+	equal("after events that aren't objects", clusterName, all)
+	if rows, err := sample.rows(file, "retired"); err == nil && rows != "" {
+		t.Errorf("a cluster that isn't complete has rows: %s", rows)
+	}
 
 	f.kill()
 	if bus.breaks != nil {
@@ -188,9 +264,9 @@ func checkTable(t *testing.T, sample tableSample, bus tableBus) {
 	equal("of another name", "other", all)
 	f.stop()
 
-	last := map[string]string{"LABEL_SELECTOR": "changed", "ON_DESELECT": "publish"}
+	last := map[string]string{"LABEL_SELECTOR": "changed", "ON_DESELECT": "publish", "DATA": "change"}
 	if !sample.binary {
-		last["DATA"], last["CONTENT_MODE"] = "change", "structured"
+		last["CONTENT_MODE"] = "structured"
 	}
 	if bus.url == "" {
 		last["KAFKA_COMPRESSION"] = "zstd"
@@ -202,6 +278,9 @@ func checkTable(t *testing.T, sample tableSample, bus tableBus) {
 	equal("of another name, at the end", "other", all)
 	f.stop()
 	other.stop()
+	if logged(natsToken) > 0 {
+		t.Error("the sample logs the token")
+	}
 }
 
 // fileRows reads a table from a file that has the cluster in the first column.
@@ -219,5 +298,7 @@ func fileRows(file, cluster string) (string, error) {
 
 // TestTableKeyValue runs examples/nats-kv.
 func TestTableKeyValue(t *testing.T) {
-	checkTable(t, tableSample{[]string{buildProgram(t, "../../examples/nats-kv")}, fileRows, "", true}, tableOnNATS(t))
+	program := buildProgram(t, "../../examples/nats-kv")
+	checkCredentials(t, program)
+	checkTable(t, tableSample{[]string{program}, fileRows, "", true, nil}, tableOnNATS(t))
 }

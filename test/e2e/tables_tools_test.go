@@ -3,11 +3,13 @@
 package e2e
 
 import (
+	"bufio"
 	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
 
 	kafkago "github.com/segmentio/kafka-go"
 
@@ -29,6 +31,30 @@ func sqliteRows(file, cluster string) (string, error) {
 	return string(out), err
 }
 
+// readsOn reads the first row of a table and keeps the query open.
+const readsOn = `
+import signal, sqlite3, sys
+db = sqlite3.connect(sys.argv[1])
+query = db.execute("SELECT 1 FROM bus UNION ALL SELECT 2")
+print(query.fetchone(), flush=True)
+signal.pause()
+`
+
+func sqliteReader(t *testing.T, file string) {
+	t.Helper()
+	read, write, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer read.Close()
+	defer write.Close()
+	process(t, write, nil, "python3", "-c", readsOn, file)
+	write.Close()
+	if line, err := bufio.NewReader(read).ReadString('\n'); err != nil {
+		t.Fatalf("the reader of the table wrote %q: %v", line, err)
+	}
+}
+
 // TestTablePython runs examples/table-python.
 func TestTablePython(t *testing.T) {
 	venv := filepath.Join(t.TempDir(), "venv")
@@ -36,9 +62,13 @@ func TestTablePython(t *testing.T) {
 	folder := "../../examples/table-python"
 	installed(t, filepath.Join(venv, "bin", "pip"), "install", "--quiet", "--disable-pip-version-check", "-r", filepath.Join(folder, "requirements.txt"))
 	sample := func(program string) tableSample {
-		return tableSample{[]string{filepath.Join(venv, "bin", "python"), filepath.Join(folder, program)}, sqliteRows, "builds the table", false}
+		return tableSample{[]string{filepath.Join(venv, "bin", "python"), filepath.Join(folder, program)}, sqliteRows, "builds the table", false, sqliteReader}
 	}
-	t.Run("nats", func(t *testing.T) { checkTable(t, sample("nats_table.py"), tableOnNATS(t)) })
+	t.Run("nats", func(t *testing.T) {
+		s := sample("nats_table.py")
+		checkCredentials(t, s.command...)
+		checkTable(t, s, tableOnNATS(t))
+	})
 	t.Run("kafka", func(t *testing.T) { checkTable(t, sample("kafka_table.py"), tableOnKafka(t)) })
 }
 
@@ -46,9 +76,13 @@ func TestTablePython(t *testing.T) {
 func TestTableJava(t *testing.T) {
 	program := javaSample(t, "table-java")
 	sample := func(class string) tableSample {
-		return tableSample{append(program, class), sqliteRows, "builds the table", false}
+		return tableSample{append(program, class), sqliteRows, "builds the table", false, sqliteReader}
 	}
-	t.Run("nats", func(t *testing.T) { checkTable(t, sample("NatsTable"), tableOnNATS(t)) })
+	t.Run("nats", func(t *testing.T) {
+		s := sample("NatsTable")
+		checkCredentials(t, s.command...)
+		checkTable(t, s, tableOnNATS(t))
+	})
 	t.Run("kafka", func(t *testing.T) { checkTable(t, sample("KafkaTable"), tableOnKafka(t)) })
 }
 
@@ -56,7 +90,7 @@ func TestTableJava(t *testing.T) {
 func TestTableStreams(t *testing.T) {
 	bus := tableOnKafka(t)
 	bus.sample = append(bus.sample, "STATE="+filepath.Join(t.TempDir(), "state"))
-	checkTable(t, tableSample{append(javaSample(t, "kafka-streams"), "StreamsTable"), fileRows, "builds the table", false}, bus)
+	checkTable(t, tableSample{append(javaSample(t, "kafka-streams"), "StreamsTable"), fileRows, "builds the table", false, nil}, bus)
 }
 
 // TestTableTypeScript runs examples/table-typescript with Node.js from the npm package node.
@@ -68,9 +102,13 @@ func TestTableTypeScript(t *testing.T) {
 	installed(t, "npm", "ci", "--prefix", folder, "--no-audit", "--no-fund", "--ignore-scripts")
 	installed(t, "npm", "install", "--prefix", node, "--no-audit", "--no-fund", "node@"+nodeVersion)
 	sample := func(program string) tableSample {
-		return tableSample{[]string{filepath.Join(node, "node_modules", ".bin", "node"), filepath.Join(folder, program)}, sqliteRows, "builds the table", false}
+		return tableSample{[]string{filepath.Join(node, "node_modules", ".bin", "node"), filepath.Join(folder, program)}, sqliteRows, "builds the table", false, sqliteReader}
 	}
-	t.Run("nats", func(t *testing.T) { checkTable(t, sample("nats-table.ts"), tableOnNATS(t)) })
+	t.Run("nats", func(t *testing.T) {
+		s := sample("nats-table.ts")
+		checkCredentials(t, s.command...)
+		checkTable(t, s, tableOnNATS(t))
+	})
 	t.Run("kafka", func(t *testing.T) { checkTable(t, sample("kafka-table.ts"), tableOnKafka(t)) })
 }
 
@@ -102,11 +140,15 @@ func tableOnKafka(t *testing.T) tableBus {
 	s := topic{t, kafkabrokertest.Shared(t).Addr(), kafkabrokertest.TopicName(t.Name())}
 	return tableBus{
 		set: onKafka(s, map[string]string{"KAFKA_COMPRESSION": "none", "KAFKA_TRANSACTIONAL_ID": ""}), sample: []string{"KAFKA_BROKERS=" + s.addr, "TOPIC=" + s.name},
-		litters: func(t *testing.T, key string) {
+		litters: func(t *testing.T, e foreignEvent) {
 			t.Helper()
-			w := kafkago.Writer{Addr: kafkago.TCP(s.addr), Topic: s.name, Transport: &kafkago.Transport{}} // the shared one may not know the topic yet
+			m := kafkago.Message{Key: []byte(e.key), Value: []byte(e.data)}
+			for name, value := range e.headers("ce_") {
+				m.Headers = append(m.Headers, kafkago.Header{Key: name, Value: []byte(value)})
+			}
+			w := kafkago.Writer{Addr: kafkago.TCP(s.addr), Topic: s.name, BatchTimeout: time.Millisecond, Transport: &kafkago.Transport{}} // the shared one may not know the topic yet
 			defer w.Close()
-			if err := w.WriteMessages(t.Context(), kafkago.Message{Key: []byte(key), Value: []byte("not an event")}); err != nil {
+			if err := w.WriteMessages(t.Context(), m); err != nil {
 				t.Fatal(err)
 			}
 		},
