@@ -12,10 +12,15 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
+	natsgo "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/test/lab/controlplane/controlplanetest"
 )
 
@@ -50,7 +55,8 @@ func buildProgram(t *testing.T, args ...string) (program string) {
 }
 
 // TestReplicaExample: the table of the example equals the cluster after the forwarder was killed,
-// and after the example was killed.
+// after the example was killed, and after the stream was lost. It has all rows while the
+// forwarder has published only some objects again.
 func TestReplicaExample(t *testing.T) {
 	example := buildProgram(t, "../../examples/replica")
 	onBothBuses(t, func(t *testing.T, bus *anyBus) {
@@ -85,11 +91,34 @@ func TestReplicaExample(t *testing.T) {
 		for _, name := range []string{"kept", "changed", "deleted", "deleted-later"} {
 			u.create(configMaps, namespace, configMap(name, "1"))
 		}
-		stop := process(t, nil, environment, example) // it waits for the bus
-		if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("there is a table before the forwarder: %v", err)
+		set := map[string]string{"RESOURCES": "services", "NAMESPACES": namespace, "RESOLVED_INTERVAL": "50ms"}
+		f := bus.forwarder(cp.Kubeconfig(), set)
+		f.start().idle()
+		f.stop()
+		log, err := os.Create(filepath.Join(t.TempDir(), "log"))
+		if err != nil {
+			t.Fatal(err)
 		}
-		f := bus.forwarder(cp.Kubeconfig(), map[string]string{"RESOURCES": "configmaps", "NAMESPACES": namespace})
+		defer log.Close()
+		run := func() (stop func()) {
+			return process(t, log, environment, "sh", "-c", `exec "$0" 2>&1`, example)
+		}
+		waits := func(reason string) {
+			t.Helper()
+			eventually(t, "the example waits: "+reason, func(context.Context) error {
+				text, err := os.ReadFile(log.Name())
+				if err == nil && !strings.Contains(string(text), reason) {
+					err = fmt.Errorf("it logged %q", text)
+				}
+				return err
+			})
+		}
+		stop := run()
+		waits("the bus has nothing of the resource")
+		if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("there is a table before the bus has an object: %v", err)
+		}
+		f = bus.forwarder(cp.Kubeconfig(), merged(set, map[string]string{"RESOURCES": "configmaps"}))
 		f.start().idle()
 		equal("after the start")
 		f.kill()
@@ -101,10 +130,57 @@ func TestReplicaExample(t *testing.T) {
 		u.delete(configMaps, namespace, "deleted-later")
 		u.create(configMaps, namespace, configMap("new", "1"))
 		f.idle()
-		process(t, nil, environment, example)
+		run()
 		equal("after a restart of the example")
+		if bus.url != "" {
+			f.Signal(syscall.SIGSTOP)
+			loseAllBut(t, bus.url, event.Subject("kuberelay", clusterName, event.Key{Resource: "configmaps", Namespace: namespace, Name: "kept"}))
+			waits("the bus lost messages")
+			equal("while the forwarder has published one object again")
+			f.Signal(syscall.SIGCONT)
+			u.delete(configMaps, namespace, "changed")
+			u.create(configMaps, namespace, configMap("after-the-loss", "1"))
+			equal("after the forwarder has published everything again")
+		}
 		f.stop()
 	})
+}
+
+// loseAllBut replaces the stream by one that has only the last message of a subject, as while the
+// forwarder publishes everything again.
+func loseAllBut(t *testing.T, url, subject string) {
+	t.Helper()
+	nc, err := natsgo.Connect(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := js.Stream(t.Context(), "KUBERELAY")
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept, err := stream.GetLastMsgForSubject(t.Context(), subject)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := stream.CachedInfo().Config
+	config.FirstSeq = uint64(time.Now().UnixMicro()) // as the forwarder sets it
+	if err := js.DeleteStream(t.Context(), config.Name); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.CreateStream(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	m := natsgo.NewMsg(subject)
+	m.Header, m.Data = kept.Header, kept.Data
+	m.Header.Del("Nats-Expected-Last-Subject-Sequence")
+	if _, err := js.PublishMsg(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // TestWorkqueueExample runs client-go's example controller with its informer on the bus. Its
