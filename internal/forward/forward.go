@@ -231,7 +231,7 @@ func (f *Forwarder) failed(ctx context.Context, c event.Change, acked event.Acke
 	tooLarge, notSent := errors.Is(err, publish.ErrTooLarge), errors.Is(err, publish.ErrNotSent)
 	var conflict *publish.ConflictError
 	errors.As(err, &conflict)
-	if conflict == nil {
+	if conflict == nil && !(tooLarge && f.hasSmallerForm(c)) { // the publish of a smaller form goes on, and the bus can get the object
 		var sent event.Acked
 		if !notSent && !tooLarge {
 			sent = m.Acked
@@ -251,7 +251,7 @@ func (f *Forwarder) failed(ctx context.Context, c event.Change, acked event.Acke
 			return
 		}
 		done(true, nil)
-	case tooLarge && c.Before != nil && f.Builder.Data == event.DataChange:
+	case tooLarge && f.hasBefore(c):
 		log.Debug("object with its previous state is too large for the bus, publishing the object only", "bytes", len(m.Data))
 		c.Before = nil
 		f.publish(ctx, c, acked, done)
@@ -274,6 +274,16 @@ func (f *Forwarder) failed(ctx context.Context, c event.Change, acked event.Acke
 		log.Warn("publish failed, retrying", "err", err)
 		fail()
 	}
+}
+
+// hasBefore reports whether the event of a change has the state before.
+func (f *Forwarder) hasBefore(c event.Change) bool {
+	return c.Before != nil && f.Builder.Data == event.DataChange
+}
+
+// hasSmallerForm reports whether an event that is too large is published again with less.
+func (f *Forwarder) hasSmallerForm(c event.Change) bool {
+	return f.hasBefore(c) || !c.Object.Body.None() && (!c.Truncated || c.Type.IsRemoval())
 }
 
 // truncate publishes only the identity and the metadata of the object, unless the bus has them.

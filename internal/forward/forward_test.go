@@ -324,6 +324,9 @@ func TestSyncTooLargeIsPublishedTruncated(t *testing.T) {
 	if m.Attribute("truncated") != "true" || strings.Contains(string(m.Data), "big") || b.acked.Position != 3 {
 		t.Errorf("got truncated %q, data %s, acked %+v", m.Attribute("truncated"), m.Data, b.acked)
 	}
+	if len(b.attempted) != 1 {
+		t.Errorf("the ledger got %d answers, want only the acknowledgement: it drops a delete that was seen before the smaller event", len(b.attempted))
+	}
 }
 
 func TestSyncTooLargeEvenTruncatedStaysDirty(t *testing.T) {

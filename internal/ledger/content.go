@@ -40,13 +40,13 @@ func Complete(c *event.Change, last *event.Object, acked event.Acked) (same bool
 }
 
 // isStateOf reports whether an object read from the bus is the last known state of a key. It
-// compares only projected digests, because a digest of the text cannot be computed from the
+// verifies only projected digests, because a digest of the text cannot be computed from the
 // published form.
 func isStateOf(o *event.Object, k event.Key, acked event.Acked) bool {
 	if o.Namespace != k.Namespace || o.Name != k.Name || string(o.UID) != acked.UID || o.ResourceVersion != acked.ResourceVersion {
 		return false
 	}
-	if o.Body.None() || !acked.Digest.Projected() || !o.Digest.Projected() {
+	if o.Body.None() || !o.Digest.Projected() {
 		return true
 	}
 	d, err := event.DigestOf(o.Body)

@@ -17,7 +17,7 @@ var commonForgeries = []forgery{
 		for range 1 + f.IntN(3) {
 			m := f.object()
 			f.turn(&m)
-			all = append(all, f.encode(m, true))
+			all = append(all, f.encode(m, m.Attributes["resourceversion"] != ""))
 		}
 		return all
 	}},
@@ -27,7 +27,7 @@ var commonForgeries = []forgery{
 		}
 		m := f.copy(f.live[f.IntN(len(f.live))])
 		f.turn(&m)
-		return []rawMessage{f.encode(m, true)}
+		return []rawMessage{f.encode(m, m.Attributes["resourceversion"] != "")}
 	}},
 	{"replays", func(f *forger) []rawMessage {
 		var all []rawMessage
