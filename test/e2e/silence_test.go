@@ -123,7 +123,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: little}]`)
 	awaitAccess(t, cp, configMaps, namespace, true)
 	f := newForwarder(t, cp.KubeconfigFor("little"), bus.URL, map[string]string{"RESOURCES": "configmaps,services"})
 	f.start().everywhere(2, "KUBERELAY_NAMESPACES")
-	f.awaitReason("access denied to all 2 resources")
+	f.awaitReason("access denied to all 2 selected resources")
 	f.kill()
 
 	f.Configure(map[string]string{"RESOURCES": "configmaps,services,pods", "NAMESPACES": namespace, "RESOLVED_INTERVAL": "0s"})
