@@ -184,7 +184,11 @@ func observeBus(ctx context.Context, f *check.Facts, timeout time.Duration) {
 		}
 		f.Kafka, f.BusErr = sinks.InspectKafka(ctx, cfg, watched)
 	default:
-		f.NATS, f.BusErr = within(ctx, func(ctx context.Context) (nats.Inspection, error) { return sinks.InspectNATS(ctx, cfg) })
+		f.NATS, f.BusErr = within(ctx, func(ctx context.Context) (nats.Inspection, error) {
+			ctx, cancel := context.WithTimeout(ctx, timeout*9/10) // to have time to say why it isn't connected
+			defer cancel()
+			return sinks.InspectNATS(ctx, cfg)
+		})
 		if !f.NATS.TLSUntil.IsZero() {
 			f.Validities[check.BusCertificate] = []check.Validity{{What: "the certificate of the NATS server", From: f.NATS.TLSFrom, Until: f.NATS.TLSUntil}}
 		}
