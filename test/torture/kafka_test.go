@@ -289,7 +289,11 @@ func (b *kafkaBus) lose(ctx context.Context, objects int) (lost []harness.Place,
 		}
 	}
 	for _, m := range all {
-		if p, ok := last[m.Subject]; ok && m.Life == life && p.Sequence < ends[p.Partition] {
+		p, ok := last[m.Subject]
+		if isMarker(m) { // without it, a first snapshot that was complete begins again
+			p, ok = m.Place, true
+		}
+		if ok && m.Life == life && p.Sequence < ends[p.Partition] {
 			lost = append(lost, m.Place)
 		}
 	}
