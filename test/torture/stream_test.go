@@ -270,16 +270,12 @@ func (w *world) keepsPoints() bool {
 	return len(w.lost) == 0 && !w.restored && !w.settings.foreign && !w.twoNodes() && !w.mayRepeat() && w.teamSelector() == ""
 }
 
-// point checks a state of an object, or a delete that the watch showed, against the consistency point before it.
+// point checks the event of an object against the consistency point before it.
 func (c *streamCheck) point(m harness.Received) {
 	version, err := strconv.ParseUint(m.Attributes["resourceversion"], 10, 64)
-	isState := m.Attributes["id"] == m.Attributes["uid"]+"."+m.Attributes["resourceversion"]
-	isSeenDelete := m.Kind() == "deleted" && m.Attributes["cause"] == "watch" // others have the version of the last known state
-	if err != nil || !isState && !isSeenDelete || epoch(m) != "0000" || c.run != 0 || !c.world.keepsPoints() || c.remodelled(m) {
-		return
-	}
-	if at := c.points[pointOf(m)]; version <= at {
-		c.wrong(m, "%s at version %d comes after the consistency point at %d", m.Kind(), version, at)
+	isState := err == nil && m.Attributes["id"] == m.Attributes["uid"]+"."+m.Attributes["resourceversion"] && strings.HasPrefix(m.Attributes["sequence"], "0000.")
+	if at := c.points[pointOf(m)]; isState && c.run == 0 && version <= at && c.world.keepsPoints() && !c.remodelled(m) {
+		c.wrong(m, "version %d comes after the consistency point at %d", version, at)
 	}
 }
 
