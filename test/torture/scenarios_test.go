@@ -562,7 +562,7 @@ func playLostAck(s *script) {
 			return
 		}
 		s.step(func() error {
-			if try == 5 {
+			if try == 12 {
 				return errors.New("no change has reached the broker while answers were dropped")
 			}
 			return nil
