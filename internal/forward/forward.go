@@ -231,7 +231,11 @@ func (f *Forwarder) failed(ctx context.Context, c event.Change, acked event.Acke
 	tooLarge, notSent := errors.Is(err, publish.ErrTooLarge), errors.Is(err, publish.ErrNotSent)
 	var conflict *publish.ConflictError
 	errors.As(err, &conflict)
-	if conflict == nil && !(tooLarge && f.hasSmallerForm(c)) { // the publish of a smaller form goes on, and the bus can get the object
+	smaller := none
+	if tooLarge {
+		smaller = f.smallerForm(c)
+	}
+	if conflict == nil && smaller == none { // with a smaller form, the publish goes on
 		var sent event.Acked
 		if !notSent && !tooLarge {
 			sent = m.Acked
@@ -251,13 +255,13 @@ func (f *Forwarder) failed(ctx context.Context, c event.Change, acked event.Acke
 			return
 		}
 		done(true, nil)
-	case tooLarge && f.hasBefore(c):
+	case smaller == withoutBefore:
 		log.Debug("object with its previous state is too large for the bus, publishing the object only", "bytes", len(m.Data))
 		c.Before = nil
 		f.publish(ctx, c, acked, done)
-	case tooLarge && !c.Truncated && !c.Object.Body.None():
+	case smaller == metadataOnly:
 		f.truncate(ctx, c, acked, log.With("bytes", len(m.Data)), done)
-	case tooLarge && c.Type.IsRemoval() && !c.Object.Body.None(): // a delete must not be lost
+	case smaller == identityOnly:
 		log.Warn("metadata of a deleted object is too large for the bus, publishing its identity only", "bytes", len(m.Data))
 		c.Object = m.Acked.Identity(c.Key)
 		f.publish(ctx, c, acked, done)
@@ -274,41 +278,6 @@ func (f *Forwarder) failed(ctx context.Context, c event.Change, acked event.Acke
 		log.Warn("publish failed, retrying", "err", err)
 		fail()
 	}
-}
-
-// hasBefore reports whether the event of a change has the state before.
-func (f *Forwarder) hasBefore(c event.Change) bool {
-	return c.Before != nil && f.Builder.Data == event.DataChange
-}
-
-// hasSmallerForm reports whether an event that is too large is published again with less.
-func (f *Forwarder) hasSmallerForm(c event.Change) bool {
-	return f.hasBefore(c) || !c.Object.Body.None() && (!c.Truncated || c.Type.IsRemoval())
-}
-
-// truncate publishes only the identity and the metadata of the object, unless the bus has them.
-func (f *Forwarder) truncate(ctx context.Context, c event.Change, acked event.Acked, log *slog.Logger, done func(again bool, err error)) {
-	if c.Present != nil {
-		f.Ledger.Adopt(c.Key, acked, *c.Present)
-		done(true, nil)
-		return
-	}
-	level := f.once(c.Key, slog.LevelWarn)
-	if level == slog.LevelWarn {
-		f.outcomes.truncate(c.Key.GroupResource())
-	}
-	log.Log(ctx, level, "object is too large for the bus, publishing its metadata only")
-	c.Truncated = true
-	f.publish(ctx, c, acked, done)
-}
-
-// once returns the level of a message about the present state of a key: debug if the state
-// was found unpublishable before, because the queue retries it forever.
-func (f *Forwarder) once(key event.Key, level slog.Level) slog.Level {
-	if f.Informers.Lookup(key).Unpublishable {
-		return slog.LevelDebug
-	}
-	return level
 }
 
 func (f *Forwarder) record(c event.Change, m *event.Message) {
