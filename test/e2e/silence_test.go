@@ -214,9 +214,9 @@ spec:
 		return err
 	})
 	f.kill()
-	f.Configure(map[string]string{"RESOURCES": "configmaps", "NAMESPACE_SELECTOR": "team=wbe", "EXCLUDE_NAMESPACES": "kube-systm,elsewhere", "RESOLVED_INTERVAL": "0s"})
+	f.Configure(map[string]string{"RESOURCES": "configmaps", "NAMESPACE_SELECTOR": "team=wbe", "EXCLUDE_NAMESPACES": "kube-systm,elsewhere", "FOLLOW": "configmps:data.ref", "RESOLVED_INTERVAL": "0s"})
 	f.start().ready()
-	unmatched("KUBERELAY_EXCLUDE_NAMESPACES kube-systm kube-system", "KUBERELAY_NAMESPACE_SELECTOR team=wbe ")
+	unmatched("KUBERELAY_EXCLUDE_NAMESPACES kube-systm kube-system", "KUBERELAY_NAMESPACE_SELECTOR team=wbe ", "KUBERELAY_FOLLOW configmps:data.ref ")
 	f.kill()
 	f.Configure(map[string]string{"RESOURCES": "configmaps", "LABEL_SELECTOR": "app=wbe", "RESOLVED_INTERVAL": "0s"})
 	f.start().ready()
