@@ -237,25 +237,31 @@ func TestSelectors(t *testing.T) {
 	})
 }
 
+// listLater lists in the background. The channel gets what the list has, and is closed after an error.
+func listLater(t *testing.T, lw *ListerWatcher) <-chan []string {
+	listed := make(chan []string, 1)
+	go func() {
+		l, err := lw.ListWithContext(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Error(err)
+			close(listed)
+			return
+		}
+		var shown []string
+		for _, item := range l.(*metav1.List).Items {
+			shown = append(shown, show(item.Object))
+		}
+		listed <- shown
+	}()
+	return listed
+}
+
 // TestFirstSnapshot: a list waits for the end of the first snapshot of the resource, and does
 // not return an empty list before the bus has anything of it.
 func TestFirstSnapshot(t *testing.T) {
 	onBothBuses(t, func(t *testing.T, w *writer) {
 		lw := w.open(t).ListerWatcher(configMaps, Options{})
-		listed := make(chan []string, 1)
-		go func() {
-			l, err := lw.ListWithContext(t.Context(), metav1.ListOptions{})
-			if err != nil {
-				t.Error(err)
-				close(listed)
-				return
-			}
-			var shown []string
-			for _, item := range l.(*metav1.List).Items {
-				shown = append(shown, show(item.Object))
-			}
-			listed <- shown
-		}()
+		listed := listLater(t, lw)
 		// Other lists see the bus while the first one waits.
 		w.put(marker(t, event.SnapshotStarted))
 		w.puts(t, state{name: "a", version: 1})

@@ -115,20 +115,7 @@ func TestListAfterALoss(t *testing.T) {
 			list(t, lw)
 			lose(w)
 			w.puts(t, state{name: "a", version: 1, kind: event.Created})
-			listed := make(chan []string, 1)
-			go func() {
-				l, err := lw.ListWithContext(t.Context(), metav1.ListOptions{})
-				if err != nil {
-					t.Error(err)
-					close(listed)
-					return
-				}
-				var shown []string
-				for _, item := range l.(*metav1.List).Items {
-					shown = append(shown, show(item.Object))
-				}
-				listed <- shown
-			}()
+			listed := listLater(t, lw)
 			select {
 			case got := <-listed:
 				t.Fatalf("listed %q before everything was published again", got)

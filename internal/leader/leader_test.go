@@ -248,15 +248,20 @@ func TestTheLeaseIsGivenUpAfterTheDrain(t *testing.T) {
 	})
 }
 
+// afterAKilledLeader returns a candidate that finds the Lease of a leader that was killed.
+func afterAKilledLeader(t *testing.T) *candidate {
+	on := &leases{}
+	a := stand(t, on, "a")
+	pass(time.Second)
+	a.asked()
+	synctest.Wait()
+	on.take("killed")
+	return stand(t, on, "b")
+}
+
 func TestAKilledLeaderIsFollowedWhenItsLeaseRunsOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		on := &leases{}
-		a := stand(t, on, "a")
-		pass(time.Second)
-		a.asked()
-		synctest.Wait()
-		on.take("killed")
-		b := stand(t, on, "b")
+		b := afterAKilledLeader(t)
 		pass(15 * time.Second)
 		if b.leads() {
 			t.Fatal("b leads before the lease has run out")

@@ -60,13 +60,7 @@ func TestNobodyLeadsWhileTheLeaseCannotBeWritten(t *testing.T) {
 // TestATakeoverIsNotAFault: until the Lease of a killed leader has run out and another leads.
 func TestATakeoverIsNotAFault(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		on := &leases{}
-		a := stand(t, on, "a")
-		pass(time.Second)
-		a.asked()
-		synctest.Wait()
-		on.take("killed")
-		b := stand(t, on, "b")
+		b := afterAKilledLeader(t)
 		pass(time.Second)
 		for !b.leads() {
 			if is := b.Standing(); is.Holder != "killed" || b.Ready() != nil {
