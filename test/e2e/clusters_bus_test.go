@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -42,15 +41,7 @@ func fleetEventOf(get func(string) string, kind string, data []byte) fleetEvent 
 
 func natsFleet(t *testing.T) fleetBus {
 	bus := natsServer(t)
-	nc, err := natsgo.Connect(bus.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := jetStream(t, bus.URL)
 	var sub *subscriber
 	read := func() map[string][]received {
 		if sub == nil {

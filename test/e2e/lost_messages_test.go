@@ -5,9 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-
-	natsgo "github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 )
 
 // TestMessagesAreDeletedByHand deletes the messages of a thousand objects from the stream. verify
@@ -24,15 +21,7 @@ func TestMessagesAreDeletedByHand(t *testing.T) {
 	f := newForwarder(t, cp.Kubeconfig(), bus.URL, settings)
 	f.start().idle()
 
-	nc, err := natsgo.Connect(bus.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := jetStream(t, bus.URL)
 	stream, err := js.Stream(t.Context(), "KUBERELAY")
 	if err != nil {
 		t.Fatal(err)

@@ -17,7 +17,6 @@ import (
 	"time"
 
 	natsgo "github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kuberelay/kuberelay/internal/event"
@@ -150,15 +149,7 @@ func TestReplicaExample(t *testing.T) {
 // forwarder publishes everything again.
 func loseAllBut(t *testing.T, url, subject string) {
 	t.Helper()
-	nc, err := natsgo.Connect(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := jetStream(t, url)
 	stream, err := js.Stream(t.Context(), "KUBERELAY")
 	if err != nil {
 		t.Fatal(err)

@@ -10,8 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
@@ -297,15 +295,7 @@ func TestLongWorkShowsItsProgress(t *testing.T) {
 	f := newForwarder(t, cp.Kubeconfig(), bus.URL, map[string]string{"RESOURCES": "services", "NAMESPACES": namespace})
 	f.start().idle() // makes the stream
 	f.stop()
-	nc, err := nats.Connect(bus.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := jetStream(t, bus.URL)
 	limitTo := func(messages int64) (now uint64) {
 		t.Helper()
 		stream, err := js.Stream(t.Context(), "KUBERELAY")

@@ -231,6 +231,21 @@ func (s *subscriber) total() int {
 	return s.count
 }
 
+// jetStream connects to a NATS server until the test ends.
+func jetStream(t *testing.T, url string) jetstream.JetStream {
+	t.Helper()
+	nc, err := natsgo.Connect(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return js
+}
+
 // eventually calls try until it succeeds, or fails the test with its last error.
 func eventually(t testing.TB, what string, try func(context.Context) error) {
 	t.Helper()

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	kafkago "github.com/segmentio/kafka-go"
 
@@ -170,15 +169,7 @@ func TestTraceOutage(t *testing.T) {
 	f := newForwarder(t, cp.Kubeconfig(), bus.URL, map[string]string{"RESOURCES": "configmaps", "NAMESPACES": namespace})
 	u.create(configMaps, namespace, configMap("a", "1"))
 	f.start().idle()
-	nc, err := nats.Connect(bus.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := jetStream(t, bus.URL)
 	stream, err := js.Stream(t.Context(), "KUBERELAY")
 	if err != nil {
 		t.Fatal(err)
