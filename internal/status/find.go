@@ -79,7 +79,7 @@ func (d Document) findResources(add adder) {
 			of[WatchFailing] = append(of[WatchFailing], failing)
 		}
 		switch {
-		case r.State == "degraded": // above
+		case r.State == "degraded": // found as denied or failing
 		case r.State == "starting":
 			of[Syncing] = append(of[Syncing], r)
 		case d.Bus.State == BusReady && r.consistencyFrom() != nil && d.Time.Sub(*r.consistencyFrom()) > maxConsistencyAge:
@@ -137,7 +137,7 @@ func (r Resource) failures() (denied, failing Resource) {
 		switch {
 		case r.Reason == "forbidden":
 			return r, Resource{}
-		case r.State == "degraded": // above
+		case r.State == "degraded":
 			return Resource{}, r
 		}
 		return Resource{}, Resource{}
@@ -241,11 +241,11 @@ func (d Document) findComparisons(add adder) {
 	add(ComparisonFailing, level, &first.Since, headline, "%s; %s%s: %s", headline, first.Resource, d.since(&first.Since), first.Message)
 }
 
-// findRefused finds objects that the bus does not take, of the resources for which is is true.
-func (d Document) findRefused(add adder, reason Reason, format string, is func(Resource) bool) {
+// findRefused finds the resources that match and have an object that the bus refuses.
+func (d Document) findRefused(add adder, reason Reason, format string, matches func(Resource) bool) {
 	var failing []Resource
 	for _, r := range d.Resources {
-		if r.PublishError != nil && is(r) {
+		if r.PublishError != nil && matches(r) {
 			failing = append(failing, r)
 		}
 	}
@@ -255,7 +255,7 @@ func (d Document) findRefused(add adder, reason Reason, format string, is func(R
 	}
 }
 
-// findContent finds objects that are published otherwise than the settings ask for.
+// findContent finds objects that are published although the filter failed for them, or without their content.
 func (d Document) findContent(add adder) {
 	var failing, truncated []string
 	var since *time.Time
