@@ -74,10 +74,26 @@ func TestTheFirstSyncIsCompleteWhenTheBusHasItAll(t *testing.T) {
 			{settle(live("A", "2")), 1},
 		}, 1},
 		"deleted before it was published": {list("A", "1"), []step{
-			{func(b *bench) { b.delete(object("A", "3")) }, 1},
+			{func(b *bench) { b.delete(object("A", "3")) }, 0},
+			{settle(event.Acked{}), 1},
 		}, 0},
+		"deleted while its event is in flight": {list("A", "1"), []step{
+			{func(b *bench) { b.delete(object("A", "3")) }, 0},
+			{settle(live("A", "1")), 1},
+		}, 0},
+		"deleted while its event is in flight, without an answer": {list("A", "1"), []step{
+			{func(b *bench) { b.delete(object("A", "3")) }, 0},
+			{func(b *bench) { b.Unanswered(testKey, event.Acked{}, live("A", "1")) }, 0},
+			{settle(deleted("A", "3")), 1},
+		}, 0},
+		"recreated while its event is in flight": {list("A", "1"), []step{
+			{func(b *bench) { b.delete(object("A", "3")) }, 0},
+			{func(b *bench) { b.add(object("B", "5")) }, 0},
+			{settle(live("A", "1")), 1},
+		}, 1},
 		"the last but one deleted before it was published": {func(b *bench) { b.list(object("A", "1")); b.list(other) }, []step{
 			{func(b *bench) { b.delete(object("A", "3")) }, 0},
+			{settle(event.Acked{}), 0},
 			{func(b *bench) { b.Settle(otherKey, live("O", "4")) }, 1},
 		}, 1},
 		"recreated, as one update, before it was published": {list("A", "1"), []step{

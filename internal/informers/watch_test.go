@@ -164,8 +164,7 @@ func TestResync(t *testing.T) {
 }
 
 // TestFirstSync: the started marker precedes the first object (see Started), the
-// completed one comes when the last is acknowledged or gone, and a second run
-// writes neither.
+// completed one comes after the answer about the last one, and a second run writes neither.
 func TestFirstSync(t *testing.T) {
 	cp := cluster.ControlPlane(t)
 	o := newObjects(t, cp, configMaps, "ConfigMap", controlplanetest.Namespace(t, cp))
@@ -205,6 +204,9 @@ func TestFirstSync(t *testing.T) {
 	}
 	notYet("deletes and an update")
 	r.acknowledge(o.key("b"), ackedOf(made["b"]))
+	r.acknowledge(o.key("recreated"), ackedOf(again))
+	notYet("all but one answer")
+	r.Settle(o.key("deleted"), event.Acked{})
 	r.await(t, "the completed marker", func() bool { _, ok := r.completed[gr]; return ok })
 	if got, want := r.completed[gr], 3; got != want {
 		t.Errorf("the marker counts %d objects, want %d", got, want)

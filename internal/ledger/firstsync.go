@@ -35,13 +35,15 @@ func (l *Ledger) MarkUnpublishable(key event.Key) {
 	})
 }
 
-// FirstSyncLeft returns the number of keys of the first sync of a resource that the bus has
-// not acknowledged.
+// FirstSyncLeft returns the number of keys that the first sync of a resource waits for. It waits
+// for each of its objects until the bus has its state. If the object is gone or deselected by
+// then, it waits until the next answer about the key, because the bus may be about to store a
+// snapshot event of it.
 func (l *Ledger) FirstSyncLeft(gr schema.GroupResource) int {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	if t := l.tables[gr]; t != nil {
-		return t.firstSync
+		return t.awaited
 	}
 	return 0
 }
@@ -50,16 +52,23 @@ func (l *Ledger) FirstSyncLeft(gr schema.GroupResource) int {
 func (l *Ledger) ForgetFirstSyncs() { l.eachDirty(all, (*table).removeFromFirstSync) }
 
 func (t *table) addToFirstSync(d *dirty) {
-	if !d.firstSync {
-		d.firstSync = true
-		t.firstSync++
+	d.firstSync = true
+	if !d.awaited {
+		d.awaited = true
+		t.awaited++
 	}
 }
 
 func (t *table) removeFromFirstSync(d *dirty) {
-	if d.firstSync {
-		d.firstSync = false
-		t.firstSync--
+	d.firstSync = false
+	t.answered(d)
+}
+
+// answered ends the wait of the first sync for a key whose state does not belong to it any more.
+func (t *table) answered(d *dirty) {
+	if d.awaited && !d.firstSync {
+		d.awaited = false
+		t.awaited--
 	}
 }
 

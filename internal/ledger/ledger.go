@@ -201,6 +201,7 @@ func (l *Ledger) prune(t *table, r *record) {
 	if d.uid != "" || len(d.tombstones) > 0 || d.outlived != 0 {
 		return
 	}
+	t.removeFromFirstSync(d)
 	l.countSince(d.since, -1)
 	t.countLacks(d.lacks, -1)
 	others.dirty = nil

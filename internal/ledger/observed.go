@@ -15,7 +15,8 @@ type dirty struct {
 	since        int64  // when the first change that the bus lacks was reported, in seconds of Unix time
 	cause        event.Cause
 	observed     time.Time
-	firstSync    bool
+	firstSync    bool          // the reported state belongs to the first sync
+	awaited      bool          // the first sync waits for the key, see [Ledger.FirstSyncLeft]
 	before       *event.Object // the state that the bus is known to have; nil for none
 	tombstones   []event.Tombstone
 	outlived     uint64 // see [event.View]
@@ -168,8 +169,7 @@ func (l *Ledger) DirtyOf(gr schema.GroupResource) (keys []event.Key) {
 
 // forget drops the reported state, and leaves the tombstones.
 func (t *table) forget(d *dirty) {
-	t.removeFromFirstSync(d)
-	*d = dirty{since: d.since, lacks: d.lacks, tombstones: d.tombstones}
+	*d = dirty{since: d.since, lacks: d.lacks, tombstones: d.tombstones, awaited: d.awaited}
 }
 
 // has reports whether there is a tombstone of a UID.

@@ -126,6 +126,9 @@ func (l *Ledger) settle(t *table, r *record, acked event.Acked, attempted string
 	if acked.Live() || acked.Position != d.outlived {
 		d.outlived = 0
 	}
+	if attempted == "" {
+		t.answered(d)
+	}
 	l.prune(t, r)
 }
 

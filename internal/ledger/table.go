@@ -17,9 +17,9 @@ type table struct {
 	epochs  map[uint16]int // number of events of each epoch
 	highest uint16         // highest epoch in epochs
 
-	dirty     int                // dirty records
-	firstSync int                // of those, the ones of the first sync
-	lacks     map[generation]int // number of dirty records by the generation of the first change that the bus lacks
+	dirty   int                // dirty records
+	awaited int                // of those, the ones that the first sync waits for
+	lacks   map[generation]int // number of dirty records by the generation of the first change that the bus lacks
 }
 
 func newTable(size int) *table {

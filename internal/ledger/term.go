@@ -47,7 +47,7 @@ func (t *Term) End() {
 func (l *Ledger) forgetBus() {
 	for gr, t := range l.tables {
 		clean := newTable(t.dirty)
-		clean.dirty, clean.firstSync, clean.lacks = t.dirty, t.firstSync, t.lacks
+		clean.dirty, clean.awaited, clean.lacks = t.dirty, t.awaited, t.lacks
 		for n, r := range t.records {
 			if d := r.others().dirty; d != nil {
 				clean.store(n, record{rest: &rest{dirty: d}})
