@@ -97,6 +97,7 @@ type Partition struct {
 	compacted bool  // whether the log lacks the record with the highest recorded offset
 
 	trusted bool // the checkpoint entries of the partition are correct
+	repeats bool // whether what was read has several events of a key
 	last    map[string]lastRecord
 	invalid map[string]record.Entry // only the place: the last record of a key, if it is invalid
 	unread  int64                   // the first offset of a foreign record that is not answered, 0 for none
@@ -229,6 +230,8 @@ func (p *Partition) Read(r Record) {
 	case !r.Valid, r.Entry == none && isState(before):
 		p.invalid[r.Key] = record.Entry{Partition: p.number, Offset: r.Offset, Time: r.Time}
 	case !isWriterMarker(r.Entry):
+		_, repeats := p.last[r.Key]
+		p.repeats = p.repeats || repeats
 		p.last[r.Key] = lastRecord{r.Offset, r.Entry}
 		delete(p.invalid, r.Key)
 	}

@@ -213,7 +213,9 @@ func lower(a, b int64) int64 {
 // records, it first removes the entry of the previous writer's marker, which vouches for
 // the other entries. From then on, until the session's own marker is recorded last, a
 // takeover reads the partition from its start. The entry of a marker says where a foreign
-// record is: until the record is answered, each takeover must find it. The entries of a
+// record is: until the record is answered, each takeover must find it. It also says where
+// the reading began, if there are several events of a key: only the last of them gets an entry, and if
+// the log loses that one after a crash, the next takeover must find the one before. The entries of a
 // partition are written in the order of their offsets. A key whose last record is lost gets
 // the entry of its earlier record, if there is one, in one step.
 func (t *Topic) Update(write func(Write)) {
@@ -223,23 +225,32 @@ func (t *Topic) Update(write func(Write)) {
 	t.dropStrays()
 	for n, p := range t.parts {
 		t.addForeign(p)
+		first := p.unread
+		if p.repeats {
+			first = p.from
+		}
 		switch former := p.former; {
 		case former.Key == "":
 		case !p.trusted:
 			write(forget(former.Key, n, t.records))
-		case former.Unread == 0 && p.unread != 0:
-			former.Unread = p.unread
+		case lower(first, former.Unread) != former.Unread:
+			former.Unread = lower(first, former.Unread)
 			write(put(former.Key, former.Entry, t.records))
 		}
 	}
 	for _, p := range t.parts {
 		t.updateEntries(p, write)
 	}
+	var lost []string
 	for key, e := range t.entries {
 		if t.isLost(key, e) {
-			delete(t.entries, key)
-			write(forget(key, e.Partition, t.records))
+			lost = append(lost, key)
 		}
+	}
+	slices.Sort(lost)
+	for _, key := range lost {
+		write(forget(key, t.entries[key].Partition, t.records))
+		delete(t.entries, key)
 	}
 	for _, p := range t.parts {
 		for key, last := range p.last {

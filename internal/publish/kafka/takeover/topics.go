@@ -3,8 +3,8 @@ package takeover
 import (
 	"iter"
 	"maps"
+	"slices"
 
-	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
 )
 
@@ -90,14 +90,15 @@ func stateOf(topic string, partitions, records int) Write {
 // from its start. The entry of a partition's marker is removed before the others. Otherwise
 // a crash in between would leave a partition that seems to be recorded up to its marker.
 func (c *Checkpoint) SetAside(write func(Write)) {
-	for name, of := range c.topics {
+	for _, name := range slices.Sorted(maps.Keys(c.topics)) {
+		of := c.topics[name]
 		if len(of.entries) == 0 && of.state.Partitions == 0 {
 			continue
 		}
 		write(stateOf(name, 0, c.Records))
 		for _, isMarker := range []bool{true, false} {
-			for key, e := range of.entries {
-				if (e.Type == event.WriterStarted) == isMarker {
+			for _, key := range slices.Sorted(maps.Keys(of.entries)) {
+				if e := of.entries[key]; isWriterMarker(e) == isMarker {
 					write(forget(key, e.Partition, c.Records))
 				}
 			}
