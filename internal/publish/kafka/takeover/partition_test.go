@@ -153,3 +153,59 @@ func TestUseOf(t *testing.T) {
 		})
 	}
 }
+
+// TestSetAside: the entry of the marker, which vouches for the others, is removed before them. A takeover that
+// is killed in between would leave a partition that seems to be recorded.
+func TestSetAside(t *testing.T) {
+	c := NewCheckpoint(1)
+	for offset, key := range []string{"c/core/pods/n/web", writerKey} {
+		e := eventAt(9)
+		if key == writerKey {
+			e = markerAt(4, "former")
+		}
+		c.Read(0, int64(offset), key, record.Checkpoint{Kind: record.OfEvent, Entry: e})
+	}
+	c.Finish()
+	var got []string
+	c.SetAside(func(w Write) { got = append(got, w.Key) })
+	if want := []string{"", writerKey, "c/core/pods/n/web"}; !slices.Equal(got, want) {
+		t.Errorf("wrote %q, want %q", got, want)
+	}
+	if !slices.Equal(slices.Collect(c.Topics()), nil) {
+		t.Error("the topic is still recorded")
+	}
+}
+
+// TestATombstoneUponAState: no forwarder writes a tombstone right after the state of an object. The object stays
+// known, and the tombstone is foreign.
+func TestATombstoneUponAState(t *testing.T) {
+	const web = "c/core/pods/n/web"
+	marker, last := markerAt(4, "former"), eventAt(9)
+	known, p := begin(0, map[string]record.Entry{writerKey: marker, web: last})
+	for read, more := p.Next(); more; read, more = p.Next() {
+		give(p, read, []Record{recordOf(writerKey, marker), recordOf(web, last), {Offset: 12, Key: web, Valid: true}})
+	}
+	known.Lookups()
+	known.Update(func(Write) {})
+	if got := known.Entries()[web]; got != last {
+		t.Errorf("the object is known as %+v", got)
+	}
+	if got := known.Foreign()[web]; got.Offset != 12 || !got.Foreign || known.Unread(0) != 12 {
+		t.Errorf("the foreign record is %+v, unread from %d", got, known.Unread(0))
+	}
+}
+
+// TestALossIsRecordedFirst: before any other write, the marker that vouches for the entries loses its entry.
+func TestALossIsRecordedFirst(t *testing.T) {
+	const web = "c/core/pods/n/web"
+	known, p := begin(0, map[string]record.Entry{writerKey: markerAt(4, "former"), web: eventAt(9)})
+	for read, more := p.Next(); more; read, more = p.Next() {
+		give(p, read, []Record{recordOf(writerKey, markerAt(4, "another")), recordOf(web, eventAt(6))})
+	}
+	known.Lookups()
+	var got []Write
+	known.Update(func(w Write) { got = append(got, w) })
+	if len(got) != 3 || got[0] != forget(writerKey, 0, 1) || got[1] != put(web, eventAt(6), 1) {
+		t.Errorf("wrote %+v", got)
+	}
+}
