@@ -34,7 +34,8 @@ func begin(start int64, entries map[string]record.Entry) (*Topic, *Partition) {
 	}
 	c.Finish()
 	t := c.Take("t", 1)
-	return t, t.Begin(0, start, markerAt(20, "session"))
+	p := t.Begin(0, start, markerAt(20, "session"))
+	return t, p
 }
 
 // TestWhatIsRead: a partition is read from its start unless two records of the log confirm the checkpoint.

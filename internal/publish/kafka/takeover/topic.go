@@ -269,9 +269,9 @@ func (t *Topic) updateEntries(p *Partition, write func(Write)) {
 	byOffset := func(x, y string) int { return cmp.Compare(p.last[x].offset, p.last[y].offset) }
 	for _, key := range slices.SortedFunc(maps.Keys(p.last), byOffset) {
 		was, is := t.entries[key], p.last[key].entry
-		switch {
-		case is == was: // already recorded, or the purge of a key without an entry
-		case is == none:
+		switch is {
+		case was: // already recorded, or the purge of a key without an entry
+		case none:
 			write(forget(key, p.number, t.records))
 		default:
 			write(put(key, is, t.records))
