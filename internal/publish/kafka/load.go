@@ -182,7 +182,7 @@ func (l *loading) compare(ctx context.Context, at place, last lastStored) error 
 	}
 	r, found, err := l.b.readOne(ctx, topic, p, offset)
 	isLast := found && fingerprint(r.Key, r.Value, r.Headers) == last.print
-	marker := keyedEntry{l.s.markerKey(topic, p), at.t.markers[p]}
+	marker := keyedEntry{Key: l.s.markerKey(topic, p), Entry: at.t.markers[p]}
 	switch {
 	case err != nil:
 		return err
