@@ -22,6 +22,7 @@ type Work struct {
 	Changes float64 // changes from watches
 	Objects float64 // objects in the informers now
 
+	outside float64 // objects on the bus that are not selected any more
 	at      time.Time
 	up      time.Duration // of the process
 	leads   bool          // the process writes to the bus
@@ -39,6 +40,7 @@ const (
 	startMetric     = "process_start_time_seconds"
 	changesMetric   = "kuberelay_informer_watch_events_total"
 	objectsMetric   = "kuberelay_informer_objects"
+	outsideMetric   = "kuberelay_out_of_scope_objects"
 	leaderMetric    = "kuberelay_leader" // only with leader election
 )
 
@@ -54,7 +56,7 @@ func (f *Forwarder) Work(ctx context.Context) (Work, error) {
 	reads, publishes := fmt.Sprintf(readsMetric, bus), fmt.Sprintf(publishesMetric, bus)
 	values := map[string]float64{}
 	for _, name := range []string{
-		decisionsMetric, reads, publishes, pointsMetric, requestsMetric, cpuMetric, startMetric, changesMetric, objectsMetric, leaderMetric,
+		decisionsMetric, reads, publishes, pointsMetric, requestsMetric, cpuMetric, startMetric, changesMetric, objectsMetric, outsideMetric, leaderMetric,
 	} {
 		value, found, err := sum(all, name)
 		if err != nil {
@@ -67,7 +69,7 @@ func (f *Forwarder) Work(ctx context.Context) (Work, error) {
 	w := Work{
 		Decisions: values[decisionsMetric], BusReads: values[reads], Publishes: values[publishes], Points: values[pointsMetric],
 		APIRequests: values[requestsMetric], CPU: values[cpuMetric],
-		Changes: values[changesMetric], Objects: values[objectsMetric],
+		Changes: values[changesMetric], Objects: values[objectsMetric], outside: values[outsideMetric],
 		at: at, up: time.Duration((float64(at.UnixNano())/1e9 - values[startMetric]) * float64(time.Second)),
 	}
 	needed := []string{requestsMetric, cpuMetric, startMetric}
@@ -190,11 +192,13 @@ func (f *Forwarder) check(begin, end Work) error {
 	if RaceEnabled {
 		cpu *= raceCost
 	}
+	// Each refresh reads every object that is on the bus and not selected any more.
+	outside := refreshes * max(begin.outside, end.outside)
 	table := &WorkError{Seconds: seconds, Changes: changes, Rounds: resyncs + refreshes, Lines: []WorkLine{
 		{"decisions", since(begin.Decisions, end.Decisions), someDecisions + decisionsPerChange*changes + decisionsPerRound*objects},
 		{"bus reads", since(begin.BusReads, end.BusReads), someReads + readsPerChange*changes + reads},
 		{"publishes", since(begin.Publishes, end.Publishes), somePublishes + publishesPerChange*changes + maxPartitions*since(begin.Points, end.Points)},
-		{"API requests", since(begin.APIRequests, end.APIRequests), someRequests + requestsPerSecond*seconds + requestsPerRetryPeriod*f.retryPeriods(seconds) + requestsPerChange*changes},
+		{"API requests", since(begin.APIRequests, end.APIRequests), someRequests + requestsPerSecond*seconds + requestsPerRetryPeriod*f.retryPeriods(seconds) + requestsPerChange*changes + outside},
 		{"CPU seconds", since(begin.CPU, end.CPU), cpu},
 	}}
 	for _, l := range table.Lines {

@@ -91,6 +91,9 @@ func TestWorkIsBounded(t *testing.T) {
 		{name: "a resync and a refresh every second", set: everySecond, then: func(w *Work) { w.Decisions += 22000; w.BusReads += 110; w.CPU += 20 }},
 		{name: "more than these", set: everySecond, then: func(w *Work) { w.Decisions += 22100; w.BusReads += 110; w.CPU += 20 }, want: "decisions"},
 		{name: "a refresh", set: map[string]string{"CHECKPOINT_REFRESH": "30s"}, then: func(w *Work) { w.Decisions += 1000; w.BusReads += 5 }},
+		{name: "a refresh that reads what is not selected any more", set: everySecond, then: func(w *Work) { w.outside = 50; w.APIRequests += 600 }},
+		{name: "reads of more than that", set: everySecond, then: func(w *Work) { w.outside = 50; w.APIRequests += 620 }, want: "API requests"},
+		{name: "reads of what is not selected any more without a refresh", then: func(w *Work) { w.outside = 50; w.APIRequests += 150 }, want: "API requests"},
 		{name: "a counter that began anew", then: func(w *Work) { w.Decisions = 10 }},
 		{name: "a loop in a new term", then: func(w *Work) { w.Decisions = 90 }, want: "decisions"},
 	} {
