@@ -131,7 +131,7 @@ func (m *member) runOnce(ctx context.Context) (err error, changed bool) { //noli
 	case <-m.changed:
 		stop()
 		if err = <-ended; err != nil {
-			m.log.Warn("ending the copy of a cluster failed", "err", err)
+			m.log.Info("the copy of a cluster ended with an error", "err", err)
 		}
 		return nil, true
 	}

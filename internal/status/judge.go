@@ -66,7 +66,7 @@ func Causes() []Cause {
 		{Unreachable, "the forwarder does not answer", "check that it runs, and --address", "the-forwarder-does-not-answer"},
 		{TokenNotReviewed, "the forwarder cannot have the token reviewed", "check that the API server runs, and bind the ClusterRole system:auth-delegator to the forwarder's service account", "cannot-review-the-token-of-a-request"},
 		{Starting, "the forwarder is starting", "wait; if it lasts, see its log", "first-steps"},
-		{ClusterFailed, "a cluster cannot be copied, or the source of clusters cannot be read", "repair what the error names; the forwarder tries again by itself, at least once a minute", "a-cluster-of-several-cannot-be-copied"},
+		{ClusterFailed, "a cluster cannot be copied, or the source of clusters cannot be read", "repair what the error names; the forwarder tries again by itself, at least once a minute", "a-cluster-cannot-be-copied-retrying"},
 		{ClusterAway, "the API server is unreachable", "check that it runs, KUBECONFIG, and the network", "waiting-for-the-api-server"},
 		{BusIsAway, "the bus is away or refuses the forwarder", "check that it runs, KUBERELAY_NATS_URL or KUBERELAY_KAFKA_BROKERS, the credentials and the permissions; changes wait, and are published when it is back", "the-bus"},
 		{LeaseDenied, "the API server denies access to the lease", "grant get, create and update on leases, or name another namespace in KUBERELAY_LEASE_NAMESPACE", "lease-access-denied-need-an-existing-namespace-and-get-create-and-update-on-leases-in-it"},
