@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -75,6 +76,19 @@ func (f *forwarder) awaitCluster(name string, want float64) {
 	})
 }
 
+// awaitObject waits until the bus has an object of any resource of a cluster.
+func (b fleetBus) awaitObject(t *testing.T, cluster, name string) {
+	t.Helper()
+	eventually(t, "the bus has "+name+" of "+cluster, func(context.Context) error {
+		for key := range b.all() {
+			if strings.Contains(key, cluster) && strings.HasSuffix(key, name) {
+				return nil
+			}
+		}
+		return errors.New("it does not")
+	})
+}
+
 // writeFile replaces a file as a careful writer does.
 func writeFile(t *testing.T, path string, content string) {
 	t.Helper()
@@ -101,11 +115,11 @@ func TestOneForwarderOfSeveralClusters(t *testing.T) {
 		file := filepath.Join(dir, "workload-1.yaml")
 		writeFile(t, filepath.Join(dir, "management.kubeconfig"), readFile(t, management.cp.Kubeconfig()))
 		f := fleetForwarder(t, bus, "", map[string]string{"KUBECONFIG_DIR": dir}).start().ready()
-		bus.awaitKinds(t, "management", "machine-a", "snapshot")
+		bus.awaitObject(t, "management", "machine-a")
 
 		writeFile(t, file, readFile(t, workload.cp.Kubeconfig()))
 		writeFile(t, filepath.Join(dir, "broken.yaml"), "token: hunter2\n")
-		bus.awaitKinds(t, "workload-1", "node-a", "snapshot")
+		bus.awaitObject(t, "workload-1", "node-a")
 		f.awaitCluster("broken", 0)
 		_, table, _ := f.run("status")
 		for _, part := range []string{"broken: ", "not a kubeconfig", "management", "workload-1"} {
