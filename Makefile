@@ -48,7 +48,7 @@ TEST_PARALLEL ?= 4
 # SLOW has the names of the tests that only "make test-slow" runs.
 SLOW := TestTorture TestPlantedBugs TestFaultsOfAKafkaCluster TestEveryPatchApplies TestLostAcknowledgements \
 	TestAConversionWebhookThatIsDown TestALeaderThatWakesUp TestARestartOfTwentyThousandObjects \
-	TestCanaryKafka TestCanaryNATS TestClustersShareABus TestOneForwarderOfSeveralClusters TestExamplesWhoseBusComesBackEmpty \
+	TestCanaryKafka TestCanaryNATS TestClustersShareABus TestExamplesWhoseBusComesBackEmpty \
 	TestAlerts TestDashboards TestFaultsAreNamed TestFlinkSQL TestHeartbeatsAreNotSent TestRelease TestMixedVersionsOfTheAPIServer TestRotationKafka TestRotationNATS \
 	TestRotationToken TestStatusPage TestStatusPageDocument TestTableKeyValue TestTheAPIServerIsRestartedUnderChange TestTwoClustersWithOneName
 SLOW_PACKAGES := ./test/e2e ./test/simulate ./test/torture ./test/release ./internal/publish/kafka ./test/lab/kafkabroker/kafkacluster
