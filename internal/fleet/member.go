@@ -114,7 +114,7 @@ func newBackoff() *wait.Backoff {
 }
 
 // runOnce runs a Relay until ctx ends, the kubeconfig changes, or the Relay ends by itself.
-func (m *member) runOnce(ctx context.Context) (err error, changed bool) { //nolint:revive,staticcheck // the error is not the reason of the end
+func (m *member) runOnce(ctx context.Context) (err error, changed bool) { //nolint:revive // the error is not the reason of the end
 	m.mu.Lock()
 	c := m.wanted
 	m.mu.Unlock()

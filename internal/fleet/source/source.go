@@ -65,9 +65,9 @@ type Config struct {
 func New(c Config) (Source, error) {
 	switch s := c.Settings; {
 	case len(s.Contexts) > 0:
-		return polled{func() ([]Cluster, error) { return c.contexts() }}, nil
+		return polled{c.contexts}, nil
 	case s.Dir != "":
-		return polled{func() ([]Cluster, error) { return c.folder() }}, nil
+		return polled{c.folder}, nil
 	case len(s.ClusterAPI) > 0:
 		return newClusterAPI(c)
 	}
