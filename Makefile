@@ -235,6 +235,21 @@ image: ## Build the image (IMAGE, IMAGE_TAG, IMAGE_FLAGS) with buildah, podman o
 	fi; \
 	echo "$$@" $(IMAGE_ARGS) .; "$$@" $(IMAGE_ARGS) .
 
+.PHONY: golden
+golden: ## Keep what this build writes to NATS and Kafka, for the tests of later releases (VERSION=v1.2.3)
+	@test ! -e 'test/e2e/testdata/golden/$(VERSION)' || { echo 'make golden: test/e2e/testdata/golden/$(VERSION) exists; a golden bus never changes' >&2; exit 1; }
+	@$(GO) run ./hack/binaries
+	$(GO) test ./test/e2e -run '^TestGoldenBuses$$' -count 1 -timeout $(TEST_TIMEOUT) -golden '$(VERSION)'
+
+.PHONY: upgrade-test
+upgrade-test: ## Test an upgrade from a commit or tag and the way back, under load, on NATS and Kafka (FROM=v1.2.3)
+	@test -n '$(FROM)' || { echo 'make upgrade-test: set FROM to a tag or a commit, such as FROM=v1.2.3' >&2; exit 1; }
+	@$(GO) run ./hack/binaries
+	@set -e; tmp=$$(mktemp -d); trap 'git worktree remove --force "$$tmp/source"; rm -rf "$$tmp"' EXIT; \
+	git worktree add --quiet --detach "$$tmp/source" '$(FROM)'; \
+	(cd "$$tmp/source" && $(GO) build -ldflags '-X main.version=$(FROM)' -o "$$tmp/forwarder" ./cmd/forwarder); \
+	$(GO) test ./test/e2e -run '^TestUpgrade$$' -count 1 -timeout $(TEST_TIMEOUT) -earlier "$$tmp/forwarder"
+
 # The same commit and the same version of Go give the same files. ARCHES="amd64" builds for one architecture.
 ARCHES ?= amd64 arm64
 .PHONY: release

@@ -34,6 +34,11 @@ type NATSOptions struct {
 	CAFile   string
 	CertFile string // with KeyFile
 	KeyFile  string
+	// ServerName is the name that the certificate of the server must have; the host of the URL
+	// if empty. It requires TLS.
+	ServerName string
+
+	Domain string // the JetStream domain of the stream; the server's own if empty
 
 	Logger *slog.Logger // none if nil
 }
@@ -48,6 +53,9 @@ type KafkaOptions struct {
 	CAFile   string // PEM; the authorities of the system if empty
 	CertFile string // PEM, with KeyFile
 	KeyFile  string
+	// ServerName is the name that the certificates of all brokers must have; the host of each
+	// broker if empty.
+	ServerName string
 
 	SASLMechanism string // PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, or "" for none
 	User          string
@@ -104,7 +112,7 @@ func NATS(ctx context.Context, o NATSOptions) (*Bus, error) {
 	b, err := natsreader.Connect(ctx, natsreader.Options{
 		URLs: o.URLs, Stream: o.Stream, SubjectPrefix: o.SubjectPrefix,
 		User: o.User, PasswordFile: o.PasswordFile, TokenFile: o.TokenFile, CredsFile: o.CredsFile, NkeyFile: o.NkeyFile,
-		CAFile: o.CAFile, CertFile: o.CertFile, KeyFile: o.KeyFile, Logger: o.Logger,
+		CAFile: o.CAFile, CertFile: o.CertFile, KeyFile: o.KeyFile, ServerName: o.ServerName, Domain: o.Domain, Logger: o.Logger,
 	})
 	if err != nil {
 		return nil, named(err)
@@ -129,7 +137,7 @@ func Kafka(o KafkaOptions) (*Bus, error) {
 	k := kafka{
 		Topic: cmp.Or(o.Topic, "kuberelay"), Logger: o.Logger,
 		Broker: broker.Options{
-			Addrs: o.Brokers, TLS: o.TLS, CAFile: o.CAFile, CertFile: o.CertFile, KeyFile: o.KeyFile,
+			Addrs: o.Brokers, TLS: o.TLS, CAFile: o.CAFile, CertFile: o.CertFile, KeyFile: o.KeyFile, ServerName: o.ServerName,
 			SASLMechanism: o.SASLMechanism, User: o.User, PasswordFile: o.PasswordFile, ClientID: o.ClientID, Logger: o.Logger,
 			OAuth: broker.OAuth{
 				TokenFile: o.OAuth.TokenFile, TokenURL: o.OAuth.TokenURL, ClientID: o.OAuth.ClientID, SecretFile: o.OAuth.SecretFile,

@@ -102,11 +102,12 @@ func markerData() object {
 		}),
 		"claimData", structure("Claim", "The cluster that owns the name.", object{
 			"uid", text("The UID of the namespace kube-system, which identifies the cluster.").with("minLength", 1),
+			"format", count("The number of the format that the forwarder writes. Absent in a claim of an earlier release."),
 			"claimed", moment("When the name was claimed."),
 			"epoch", count("The first epoch that the events of the cluster can have.").with("maximum", event.LastEpoch),
 			"replaces", text("The UID of the cluster that this one replaced."),
 			"stream", text("On NATS, when the stream was created, which identifies the stream."),
-		}, "replaces", "stream"),
+		}, "format", "replaces", "stream"),
 		"writerData", structure("Writer", "The forwarder that writes to a partition.", object{
 			"writer", text("The forwarder."), "topic", text("The topic.").with("minLength", 1), "partition", count("The partition."),
 		}),

@@ -148,6 +148,8 @@ func busCases() []decision {
 		{"lease", "no election", "", func(f *Facts) { f.Settings.Leader.Election = false }, Skipped, "false"},
 		{"cluster-name", "another cluster's", "", func(f *Facts) { f.NATS.Claim = other }, Failed, "KUBERELAY_CLUSTER_REPLACES=other"},
 		{"cluster-name", "another cluster's", k, func(f *Facts) { f.Kafka.Claim = other }, Failed, "belongs to another cluster"},
+		{"cluster-name", "a later format", "", func(f *Facts) { f.NATS.Claim.Format = 1000 }, Failed, "in format 1000"},
+		{"cluster-name", "a later format, no UID", "", func(f *Facts) { f.NATS.Claim.Format, f.Server.UID = 1000, "" }, Failed, "in format 1000"},
 		{"cluster-name", "replaced", "", func(f *Facts) { f.NATS.Claim, f.Settings.Event.ClusterReplaces = other, "other" }, OK, "take it over"},
 		{"cluster-name", "nobody's", "", func(f *Facts) { f.NATS.Claim = event.Claim{} }, OK, "no cluster has claimed"},
 		{"cluster-name", "unreadable", "", func(f *Facts) { f.NATS.ClaimErr = errFault }, Warning, "fault"},

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/kuberelay/kuberelay/internal/config"
+	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/status"
 )
 
@@ -45,6 +46,8 @@ func checkClusterName(f *Facts) verdict {
 		return warn("depending on the error, grant the permission to read, or find out who else writes to the bus", "the owner of the cluster name cannot be read from the bus: %v", err)
 	case c.UID == "" && f.Settings.Event.ClusterName == "" && f.Server.UID == "":
 		return skip("the name of the cluster is unknown")
+	case c.Refusal() != nil:
+		return fail(event.FormatFix, "%v", c.Refusal())
 	case c.UID == "":
 		return pass("no cluster has claimed the name %s yet", f.clusterName())
 	case f.Server.UID == "":

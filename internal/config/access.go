@@ -20,6 +20,9 @@ func (c *Config) validateBuiltIn(p *problems) {
 			p.add(v.name, "the built-in server takes a password or a token, and its certificate is in KUBERELAY_NATS_LISTEN_TLS_CERT_FILE; set KUBERELAY_NATS_URL as well, or unset this")
 		}
 	}
+	if c.NATS.Domain != "" {
+		p.add("KUBERELAY_NATS_JETSTREAM_DOMAIN", "the built-in server has no domain; set KUBERELAY_NATS_URL as well, or unset this")
+	}
 	if c.NATS.Replicas > 1 {
 		p.add("KUBERELAY_NATS_REPLICAS", "the built-in server is only one; set KUBERELAY_NATS_URL to a cluster of servers, or unset this")
 	}
@@ -72,7 +75,7 @@ func (c *Config) validatePlaintext(p *problems) {
 		if !isLoopback(c.Server.Listen) && c.Server.CertFile == "" && !p.has(listen) {
 			p.add(listen, "subscribers would send the secret in %s over the network in the clear; set KUBERELAY_NATS_LISTEN_TLS_CERT_FILE and KUBERELAY_NATS_LISTEN_TLS_KEY_FILE, %s", secret, allowPlaintext)
 		}
-	case !p.has(urls) && c.NATS.CAFile+c.NATS.CertFile == "" && slices.ContainsFunc(c.NATS.URLs, isPlaintextURL): // either file makes the client require TLS
+	case !p.has(urls) && c.NATS.CAFile+c.NATS.CertFile+c.NATS.ServerName == "" && slices.ContainsFunc(c.NATS.URLs, isPlaintextURL): // each of them makes the client require TLS
 		p.add(urls, "the secret in %s would cross the network in the clear; use tls:// or wss://, set KUBERELAY_NATS_TLS_CA_FILE, which demands TLS, %s", secret, allowPlaintext)
 	}
 }

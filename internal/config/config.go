@@ -107,6 +107,8 @@ type NATS struct {
 	CAFile        string        `envconfig:"KUBERELAY_NATS_TLS_CA_FILE" kind:"file" unset:"the system's" desc:"Certificate authorities in PEM to verify the certificate of the server."`
 	CertFile      string        `envconfig:"KUBERELAY_NATS_TLS_CERT_FILE" kind:"file" unset:"none" desc:"Client certificate in PEM, together with KUBERELAY_NATS_TLS_KEY_FILE."`
 	KeyFile       string        `envconfig:"KUBERELAY_NATS_TLS_KEY_FILE" kind:"secret" unset:"none" desc:"Key of the client certificate in PEM."`
+	ServerName    string        `envconfig:"KUBERELAY_NATS_TLS_SERVER_NAME" unset:"the host of the URL" example:"nats.example.com" desc:"Name that the certificate of the server must have, if it is another one than the host in KUBERELAY_NATS_URL. Requires TLS."`
+	Domain        string        `envconfig:"KUBERELAY_NATS_JETSTREAM_DOMAIN" unset:"the server's own" example:"hub" desc:"JetStream domain of the stream, if the server of KUBERELAY_NATS_URL is in another one, for example a leaf node of the hub that has the stream."`
 	MaxInFlight   int           `envconfig:"KUBERELAY_NATS_MAX_IN_FLIGHT" default:"512" min:"1" max:"65536" desc:"Maximum number of events that are sent and not yet acknowledged, at most one of each object. A first sync or a resync uses at most half of them. So do the changes of one resource in one namespace."`
 	AckTimeout    time.Duration `envconfig:"KUBERELAY_NATS_ACK_TIMEOUT" default:"5s" min:"100ms" max:"5m" desc:"How long to wait for an acknowledgement before the event is retried."`
 }
@@ -137,6 +139,7 @@ type Kafka struct {
 	CAFile          string        `envconfig:"KUBERELAY_KAFKA_TLS_CA_FILE" kind:"file" unset:"the system's" desc:"Certificate authorities in PEM to verify the certificates of the brokers."`
 	CertFile        string        `envconfig:"KUBERELAY_KAFKA_TLS_CERT_FILE" kind:"file" unset:"none" desc:"Client certificate in PEM, together with KUBERELAY_KAFKA_TLS_KEY_FILE."`
 	KeyFile         string        `envconfig:"KUBERELAY_KAFKA_TLS_KEY_FILE" kind:"secret" unset:"none" desc:"Key of the client certificate in PEM."`
+	ServerName      string        `envconfig:"KUBERELAY_KAFKA_TLS_SERVER_NAME" unset:"the host of each broker" example:"kafka.example.com" desc:"Name that the certificates of all brokers must have, if they don't have the hosts of the brokers."`
 	SASLMechanism   string        `envconfig:"KUBERELAY_KAFKA_SASL_MECHANISM" oneof:"PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER" unset:"none" desc:"SASL mechanism for KUBERELAY_KAFKA_USER and KUBERELAY_KAFKA_PASSWORD_FILE. OAUTHBEARER uses a token instead: from KUBERELAY_KAFKA_OAUTH_TOKEN_FILE, or from KUBERELAY_KAFKA_OAUTH_TOKEN_URL."`
 	User            string        `envconfig:"KUBERELAY_KAFKA_USER" unset:"none" desc:"User name, together with KUBERELAY_KAFKA_PASSWORD_FILE."`
 	PasswordFile    string        `envconfig:"KUBERELAY_KAFKA_PASSWORD_FILE" kind:"secret" unset:"none" desc:"Password of KUBERELAY_KAFKA_USER."`

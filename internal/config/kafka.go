@@ -133,11 +133,11 @@ func (k *Kafka) validateTLS(p *problems) {
 	if k.TLS || p.has(prefix) {
 		return
 	}
-	for _, file := range []struct{ name, path string }{
-		{prefix + "_CA_FILE", k.CAFile}, {prefix + "_CERT_FILE", k.CertFile}, {prefix + "_KEY_FILE", k.KeyFile},
+	for _, v := range []struct{ name, value string }{
+		{prefix + "_CA_FILE", k.CAFile}, {prefix + "_CERT_FILE", k.CertFile}, {prefix + "_KEY_FILE", k.KeyFile}, {prefix + "_SERVER_NAME", k.ServerName},
 	} {
-		if file.path != "" && !p.has(file.name) {
-			p.add(file.name, "it has no effect without TLS; set %s=true as well, or unset this", prefix)
+		if v.value != "" && !p.has(v.name) {
+			p.add(v.name, "it has no effect without TLS; set %s=true as well, or unset this", prefix)
 		}
 	}
 }

@@ -111,6 +111,8 @@ func TestProblems(t *testing.T) {
 		{[]string{"KUBERELAY_CLUSTER_REPLACES=a-b"}, `="a-b": there is no name to take over; name it in KUBERELAY_CLUSTER_NAME`},
 		{[]string{"KUBERELAY_NATS_STREAM=A.B"}, `="A.B": ` + noStream},
 		{[]string{"KUBERELAY_NATS_STREAM=A B"}, `="A B": ` + noStream},
+		{[]string{"KUBERELAY_NATS_JETSTREAM_DOMAIN=a.b", "KUBERELAY_NATS_URL=nats://n"}, `="a.b": not one token of a subject; use letters, digits, - and _, without dots`},
+		{[]string{"KUBERELAY_NATS_JETSTREAM_DOMAIN=hub"}, `="hub": the built-in server has no domain; set KUBERELAY_NATS_URL as well, or unset this`},
 		{[]string{"KUBERELAY_NATS_SUBJECT_PREFIX=a.b"}, `="a.b": not one token of a subject; use letters, digits, - and _, without dots`},
 
 		// URLs.
@@ -204,6 +206,7 @@ func TestProblems(t *testing.T) {
 		{[]string{"KUBERELAY_KAFKA_COMPRESSION=zip"}, `="zip": use none, gzip, snappy, lz4 or zstd`},
 		{[]string{"KUBERELAY_KAFKA_TRANSACTIONAL_ID=a b"}, `="a b": it contains a space or a character that does not print; write it as kuberelay.prod-eu1`},
 		{[]string{"KUBERELAY_KAFKA_TRANSACTIONAL_ID=a", "KUBERELAY_KAFKA_IDEMPOTENT=false"}, `="a": it has no effect while KUBERELAY_KAFKA_IDEMPOTENT is false; unset either`},
+		{[]string{"KUBERELAY_KAFKA_TLS_SERVER_NAME=a"}, `="a": it has no effect without TLS; set KUBERELAY_KAFKA_TLS=true as well, or unset this`},
 		{[]string{"KUBERELAY_KAFKA_TLS_CA_FILE=" + cert}, `="` + cert + `": it has no effect without TLS; set KUBERELAY_KAFKA_TLS=true as well, or unset this`},
 		{[]string{"KUBERELAY_KAFKA_TLS_CA_FILE=" + text, "KUBERELAY_KAFKA_TLS=true"}, `="` + text + `": the file holds no certificate in PEM; write it as -----BEGIN CERTIFICATE-----`},
 		{[]string{"KUBERELAY_KAFKA_TLS_CERT_FILE=" + cert, "KUBERELAY_KAFKA_TLS=true"}, `="` + cert + `": a certificate needs its key; set KUBERELAY_KAFKA_TLS_KEY_FILE`},

@@ -151,6 +151,9 @@ func (n *NATS) validateNames(p *problems) {
 	if !token.MatchString(n.SubjectPrefix) {
 		p.add("KUBERELAY_NATS_SUBJECT_PREFIX", "not one token of a subject; use letters, digits, - and _, without dots")
 	}
+	if n.Domain != "" && !token.MatchString(n.Domain) {
+		p.add("KUBERELAY_NATS_JETSTREAM_DOMAIN", "not one token of a subject; use letters, digits, - and _, without dots")
+	}
 }
 
 // notInStreamName is the rule of nats-server (checkStreamCfg): no separators, wildcards or spaces,

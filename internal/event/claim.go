@@ -11,6 +11,12 @@ import (
 // cluster. It precedes the first event of an object, and stays on the bus.
 const ClusterClaimed Type = "io.kuberelay.cluster.claimed"
 
+// Format is the number of the format of what a forwarder writes to a bus: the events and, on Kafka,
+// the checkpoint topic. Every claim has it, and a forwarder refuses a bus with a higher number.
+// Raise it together with a change that an earlier forwarder would misread. A new attribute or field
+// that earlier forwarders can ignore needs no new number.
+const Format = 1
+
 // Tokens of a claim's subject and partition key.
 const (
 	clusterToken = "cluster"
@@ -36,6 +42,10 @@ type Claim struct {
 	// Stream identifies the stream that the claim was made for, by its creation time on
 	// NATS. It is "" on a bus that keeps its positions when it loses its messages.
 	Stream string
+
+	// Format is the [Format] of the writer. It is 0 in a claim of an earlier release, which means
+	// the first one. A new claim has the present one.
+	Format int
 
 	// IsRow: an earlier release wrote the claim in a form that makes it a row in tables built
 	// from the topic. It must be written again.
@@ -67,6 +77,18 @@ func (c Claim) Admits(uid, replaces string) bool {
 	return false
 }
 
+// Refusal returns an error if a later release wrote the claim in a format that this release doesn't
+// know.
+func (c Claim) Refusal() error {
+	if c.Format <= Format {
+		return nil
+	}
+	return fmt.Errorf("a later release wrote to this bus in format %d, and this release reads formats up to %d, so it could misread the bus", c.Format, Format)
+}
+
+// FormatFix is what to do about [Claim.Refusal].
+const FormatFix = "run that release or a later one, or let this release write to another stream or topic (KUBERELAY_NATS_STREAM and KUBERELAY_NATS_SUBJECT_PREFIX, or KUBERELAY_KAFKA_TOPIC)"
+
 // ClusterClaimed builds the marker of a claim. It expects the claim's position on the bus,
 // or nothing. Its id distinguishes it from other claims:
 //
@@ -85,7 +107,8 @@ func (b Builder) ClusterClaimed(c Claim) (*Message, error) {
 	}
 	claimed := c.Claimed.UTC()
 	data, err := encode(claimData{
-		UID: c.UID, Claimed: claimed, Epoch: c.Epoch, Replaces: c.Replaces, Stream: c.Stream, Settings: c.Settings, Forgotten: c.Forgotten.UTC(),
+		UID: c.UID, Format: Format, Claimed: claimed, Epoch: c.Epoch, Replaces: c.Replaces, Stream: c.Stream, Settings: c.Settings,
+		Forgotten: c.Forgotten.UTC(),
 	})
 	if err != nil {
 		return fail(err)
@@ -127,7 +150,7 @@ func ParseClaim(encoded []byte) (Claim, error) {
 		data.Settings = nil
 	}
 	return Claim{
-		UID: data.UID, Replaces: data.Replaces, Epoch: data.Epoch, Claimed: data.Claimed, Stream: data.Stream,
+		UID: data.UID, Format: data.Format, Replaces: data.Replaces, Epoch: data.Epoch, Claimed: data.Claimed, Stream: data.Stream,
 		Settings: data.Settings, Forgotten: data.Forgotten,
 	}, nil
 }
@@ -138,6 +161,7 @@ const maxSettings = 100
 // claimData is the data of a claim.
 type claimData struct {
 	UID       string            `json:"uid"`
+	Format    int               `json:"format"`
 	Claimed   time.Time         `json:"claimed"`
 	Epoch     uint16            `json:"epoch"`
 	Replaces  string            `json:"replaces,omitempty"`

@@ -31,13 +31,13 @@ func TestClusterClaimed(t *testing.T) {
 	if len(want) > 0 {
 		t.Errorf("without %v", want)
 	}
-	if got, want := string(m.Data), `{"uid":"uid-1","claimed":"2026-03-01T15:04:05.6789Z","epoch":3,"replaces":"uid-0","stream":"2026-02-28T00:00:00Z","settings":{"KUBERELAY_A":"01","KUBERELAY_B":"02"},"forgotten":"2026-03-01T16:04:05.6789Z"}`; got != want {
+	if got, want := string(m.Data), `{"uid":"uid-1","format":1,"claimed":"2026-03-01T15:04:05.6789Z","epoch":3,"replaces":"uid-0","stream":"2026-02-28T00:00:00Z","settings":{"KUBERELAY_A":"01","KUBERELAY_B":"02"},"forgotten":"2026-03-01T16:04:05.6789Z"}`; got != want {
 		t.Errorf("data %s, want %s", got, want)
 	}
 	if !m.Marker || !m.IsClaim() || m.Expected != 17 || m.Key != (Key{}) {
 		t.Errorf("got %+v", m)
 	}
-	claim.Position = 0
+	claim.Position, claim.Format = 0, Format
 	if got, err := ClaimFrom(m); err != nil || !reflect.DeepEqual(got, claim) {
 		t.Errorf("read back as %+v, %v", got, err)
 	}

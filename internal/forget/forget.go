@@ -52,13 +52,21 @@ type Result struct {
 }
 
 // Run deletes all objects of the cluster. It blocks until the bus has none, or ctx ends. It retries
-// deletes that the bus doesn't acknowledge.
+// deletes that the bus doesn't acknowledge. It deletes nothing if a later release wrote to the bus in a
+// format that this one doesn't know.
 func Run(ctx context.Context, c Config) (Result, error) {
 	r := &retirement{Config: c, known: ledger.New().NewTerm()}
 	if _, err := checkpoint.New(r.known).Load(ctx, c.Bus); err != nil {
 		return Result{}, fmt.Errorf("load the last events of the cluster: %w", err)
 	}
-	err := r.deleteAll(ctx)
+	claim, err := c.Bus.LastClaim(ctx)
+	if err == nil {
+		err = claim.Refusal()
+	}
+	if err != nil {
+		return Result{}, err
+	}
+	err = r.deleteAll(ctx)
 	result := Result{Deleted: r.deleted.Load()}
 	if err != nil {
 		return result, err

@@ -218,3 +218,25 @@ func TestSomebodyElseWrites(t *testing.T) {
 		}
 	}
 }
+
+// claimed is a bus with another claim.
+type claimed struct {
+	publish.Bus
+	claim event.Claim
+}
+
+func (c claimed) LastClaim(context.Context) (event.Claim, error) { return c.claim, nil }
+
+// TestForgetALaterFormat: nothing is deleted from a bus of a later release that this one could misread.
+func TestForgetALaterFormat(t *testing.T) {
+	b, err := nats.Connect(t.Context(), nats.Options{URLs: []string{natstest.Start(t).URL}, Cluster: "old"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	create(t, b, "old", "a")
+	r, err := Run(t.Context(), config(claimed{b, event.Claim{UID: "uid", Format: event.Format + 1}}, "old"))
+	if err == nil || r != (Result{}) {
+		t.Errorf("got %+v, %v", r, err)
+	}
+}

@@ -35,7 +35,7 @@ type claim struct {
 	bus   publish.Bus // nil where the sink cannot be read back
 	known uint16      // the highest epoch of the checkpoint when the bus was opened
 	held  event.Claim // this cluster's claim, once the bus has it
-	lost  error       // set when another cluster took the name
+	lost  error       // a takenError, once there is one
 }
 
 // newClaim returns the claim of a cluster. It logs a warning if name conflicts cannot be detected.
@@ -51,8 +51,12 @@ func newClaim(cfg config.Config, c *cluster, log *slog.Logger) (*claim, error) {
 	return &claim{name: c.name, uid: c.uid, replaces: cfg.Event.ClusterReplaces, settings: cfg.Digests(c.uid), log: log}, nil
 }
 
-// admit returns an error if, according to the bus, another cluster owns the name.
+// admit returns an error if, according to the bus, another cluster owns the name, or a later
+// release wrote what this one may misread.
 func (c *claim) admit(found event.Claim) error {
+	if err := found.Refusal(); err != nil {
+		return &ConfigError{fmt.Errorf("%w: %s", err, event.FormatFix)}
+	}
 	if found.Admits(c.uid, c.replaces) {
 		return nil
 	}
@@ -132,14 +136,14 @@ func (c *claim) boundEpoch(found event.Claim) event.Claim {
 func (c *claim) try(ctx context.Context, epoch func(found event.Claim) uint16, isCurrent func(found event.Claim) bool) (event.Claim, error) {
 	last, err := c.bus.LastClaim(ctx)
 	found := c.boundEpoch(last)
+	if err == nil {
+		err = c.admit(found)
+	}
 	if err != nil || c.uid == "" {
 		return found, err
 	}
-	if err := c.admit(found); err != nil {
-		return found, err
-	}
 	stream := c.bus.Stream()
-	if found.UID != c.uid || found.Stream != stream || found.Epoch != last.Epoch || found.IsRow || !found.Forgotten.IsZero() || !isCurrent(found) {
+	if found.UID != c.uid || found.Stream != stream || found.Epoch != last.Epoch || found.Format < event.Format || found.IsRow || !found.Forgotten.IsZero() || !isCurrent(found) {
 		next := event.Claim{
 			UID: c.uid, Replaces: found.Replaces, Epoch: found.Epoch, Claimed: time.Now(), Stream: stream, Settings: c.settings, Position: found.Position,
 		}
@@ -187,8 +191,8 @@ func (c *claim) renew(ctx context.Context) error {
 	return err
 }
 
-// takenError is a [ConfigError]: another cluster took the name, so the bus is gone for this
-// process, see [publish.ErrGone].
+// takenError is a [ConfigError]: another cluster took the name, or a later release took over with
+// another format, so the bus is gone for this process, see [publish.ErrGone].
 type takenError struct{ error }
 
 func (e *takenError) Is(target error) bool { return target == publish.ErrGone }

@@ -35,7 +35,7 @@ func NATS(cfg config.Config) nats.Options {
 		URLs: n.URLs, Stream: n.Stream, SubjectPrefix: n.SubjectPrefix, Cluster: cfg.Event.ClusterName,
 		Replicas: n.Replicas, History: n.History, ContentMode: nats.ContentMode(cfg.Event.ContentMode),
 		User: n.User, PasswordFile: n.PasswordFile, TokenFile: n.TokenFile, CredsFile: n.CredsFile, NkeyFile: n.NkeyFile,
-		CAFile: n.CAFile, CertFile: n.CertFile, KeyFile: n.KeyFile,
+		CAFile: n.CAFile, CertFile: n.CertFile, KeyFile: n.KeyFile, ServerName: n.ServerName, Domain: n.Domain,
 		AckTimeout: n.AckTimeout, MaxInFlight: n.MaxInFlight,
 	}
 }
@@ -55,7 +55,7 @@ func Kafka(cfg config.Config) (kafka.Options, error) {
 
 func brokerOptions(k config.Kafka) broker.Options {
 	return broker.Options{
-		Addrs: k.Brokers, TLS: k.TLS, CAFile: k.CAFile, CertFile: k.CertFile, KeyFile: k.KeyFile,
+		Addrs: k.Brokers, TLS: k.TLS, CAFile: k.CAFile, CertFile: k.CertFile, KeyFile: k.KeyFile, ServerName: k.ServerName,
 		SASLMechanism: k.SASLMechanism, User: k.User, PasswordFile: k.PasswordFile,
 		OAuth: broker.OAuth{
 			TokenFile: k.TokenFile, TokenURL: k.TokenURL, ClientID: k.ClientID, SecretFile: k.SecretFile,
@@ -71,7 +71,8 @@ func NATSReader(cfg config.Config) (natsreader.Options, error) {
 	o := natsreader.Options{
 		URLs: n.URLs, Stream: n.Stream, SubjectPrefix: n.SubjectPrefix, Cluster: cfg.Event.ClusterName,
 		User: n.User, PasswordFile: n.PasswordFile, TokenFile: n.TokenFile, CredsFile: n.CredsFile, NkeyFile: n.NkeyFile,
-		CAFile: n.CAFile, CertFile: n.CertFile, KeyFile: n.KeyFile, AckTimeout: n.AckTimeout,
+		CAFile: n.CAFile, CertFile: n.CertFile, KeyFile: n.KeyFile, ServerName: n.ServerName, Domain: n.Domain,
+		AckTimeout: n.AckTimeout,
 	}
 	if len(o.URLs) > 0 {
 		return o, nil

@@ -132,72 +132,6 @@ func (d Document) findResources(add adder) {
 	}
 }
 
-// consistencyFrom returns from when the age of the copy counts: from its last known consistent state
-// or, before the first consistency point, from the first sync. It returns nil if no point is expected.
-func (r Resource) consistencyFrom() *time.Time { return cmp.Or(r.ConsistentAsOf, r.NoPointSince) }
-
-// failures returns the resource with its errors of denied access, and with its other errors of
-// lists and watches. The name is empty if it has none.
-func (r Resource) failures() (denied, failing Resource) {
-	if len(r.NamespaceErrors) == 0 {
-		switch {
-		case r.Reason == "forbidden":
-			return r, Resource{}
-		case r.State == "degraded":
-			return Resource{}, r
-		}
-		return Resource{}, Resource{}
-	}
-	for _, e := range r.NamespaceErrors {
-		to := &failing
-		if e.Reason == "forbidden" {
-			to = &denied
-		}
-		text := e.Namespace + ": " + e.Message
-		if to.Name == "" {
-			*to = r
-			to.Since, to.WatchError = &e.Since, &Error{text, e.Since}
-			continue
-		}
-		to.WatchError.Message += "; " + text
-		if e.Since.Before(*to.Since) {
-			to.Since = &e.Since
-		}
-	}
-	return denied, failing
-}
-
-// isPartlyForbidden reports whether the resource is readable in a namespace.
-func (r Resource) isPartlyForbidden() bool { return r.ForbiddenNamespaces < r.Namespaces }
-
-// inNamespaces returns in how many namespaces access to some resources is denied, "" if it is
-// denied to one of them in all.
-func inNamespaces(all []Resource) string {
-	words := ""
-	for _, r := range all {
-		is := fmt.Sprintf("%d of %s", r.ForbiddenNamespaces, counted(r.Namespaces, "namespace"))
-		switch {
-		case !r.isPartlyForbidden():
-			return ""
-		case words == "":
-			words = is
-		case words != is:
-			words = "some namespaces"
-		}
-	}
-	return words
-}
-
-// firstSince returns when the first of some resources entered its state, nil if unknown.
-func firstSince(all []Resource) (first *time.Time) {
-	for _, r := range all {
-		if r.Since != nil && (first == nil || r.Since.Before(*first)) {
-			first = r.Since
-		}
-	}
-	return first
-}
-
 func (d Document) findUnsent(add adder) {
 	var failing []Resource
 	for _, r := range d.Resources {
@@ -284,26 +218,4 @@ func (d Document) findContent(add adder) {
 		headline := fmt.Sprintf("objects of %s are too large for the bus, which has their metadata only", counted(len(truncated), "resource"))
 		add(ObjectsTruncated, Warning, nil, headline, "%s: %s", headline, listed(truncated))
 	}
-}
-
-// named returns the names of the first resources, each with its error.
-func named(all []Resource) string {
-	var names []string
-	for _, r := range all {
-		name := r.Name
-		if r.WatchError != nil {
-			name += " (" + r.WatchError.Message + ")"
-		}
-		names = append(names, name)
-	}
-	return listed(names)
-}
-
-// listed returns the first names, and the number of the others.
-func listed(names []string) string {
-	const show = 3
-	if more := len(names) - show; more > 0 {
-		names = append(slices.Clone(names[:show]), fmt.Sprintf("and %d more", more))
-	}
-	return strings.Join(names, ", ")
 }

@@ -48,12 +48,6 @@ type keyState struct {
 	hold     // by the handler of the key; the zero value if no handler holds it
 }
 
-// hold is the use of the budgets by one key.
-type hold struct {
-	flow  *flow // nil for a key handed out with low priority
-	bytes uint32
-}
-
 type priority uint8
 
 const (
@@ -164,88 +158,12 @@ func (q *priorityQueue) wake() {
 	}
 }
 
-// use adds a hold to the budgets. keys is 1, or 0 to add only the bytes.
-func (q *priorityQueue) use(h hold, keys int64) {
-	bytes := int64(h.bytes)
-	q.all.take(keys, bytes)
-	if h.flow == nil {
-		q.low.take(keys, bytes)
-		return
-	}
-	h.flow.keys += keys
-	h.flow.bytes += bytes
-}
-
-// release is the inverse of use.
-func (q *priorityQueue) release(h hold, keys int64) {
-	bytes := int64(h.bytes)
-	q.all.give(keys, bytes)
-	if h.flow == nil {
-		q.low.give(keys, bytes)
-	} else {
-		q.flows.release(h.flow, keys, bytes, &q.all)
-	}
-	if q.wake(); q.all.keys.used == 0 {
-		q.change.Broadcast() // for idle, and for await while draining
-	}
-}
-
-// holdBytes sets the bytes that a handler holds for a key.
-func (q *priorityQueue) holdBytes(key item, bytes uint32) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	p := q.keys[key]
-	q.release(p.hold, 0)
-	p.bytes = bytes
-	q.keys[key] = p
-	q.use(p.hold, 0)
-	if p.flow == nil {
-		now := time.Now()
-		q.sent[key] = now
-		if q.pace.published(now) {
-			time.AfterFunc(rest, q.endRest)
-		}
-	}
-}
-
 // endRest lets low-priority keys be handed out again.
 func (q *priorityQueue) endRest() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.pace.resting = false
 	q.wake()
-}
-
-// completed marks a key as no longer held, and returns the hold for giveBack, which is called
-// after client-go's queue is updated. If the key is finished, its next Add sets its priority. If
-// the key changed while it was held, it is queued as a normal key.
-func (q *priorityQueue) completed(key item, finished bool) hold {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	p := q.keys[key]
-	if at, sent := q.sent[key]; sent {
-		delete(q.sent, key)
-		if finished {
-			q.window.acknowledged(time.Since(at), q.low.keys.used, time.Now())
-			q.low.keys.resize(q.window.keys())
-		}
-	}
-	if !finished {
-		q.keys[key] = keyState{priority: p.priority}
-		return p.hold
-	}
-	q.large = q.large || len(q.keys) > 1000
-	if delete(q.keys, key); len(q.keys) == 0 && q.large {
-		q.keys, q.large = map[item]keyState{}, false // a map never shrinks
-	}
-	return p.hold
-}
-
-// giveBack releases the hold of a completed key.
-func (q *priorityQueue) giveBack(h hold) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.release(h, 1)
 }
 
 // await grants a key, which the caller must then take from client-go's queue. It blocks
@@ -267,15 +185,6 @@ func (q *priorityQueue) await() bool {
 	}
 }
 
-// idle blocks until no handler holds a key.
-func (q *priorityQueue) idle() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for q.all.keys.used > 0 {
-		q.change.Wait()
-	}
-}
-
 func (q *priorityQueue) drain() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -288,13 +197,6 @@ func (q *priorityQueue) end() {
 	defer q.mu.Unlock()
 	q.ended = true
 	q.change.Broadcast()
-}
-
-// held returns the number of keys that handlers hold.
-func (q *priorityQueue) held() int {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return int(q.all.keys.used)
 }
 
 // isQueued reports whether a key will be handed out without another Add.

@@ -122,48 +122,6 @@ func (q *Queue) Add(key event.Key) {
 	}
 }
 
-// AddLowPriority enqueues a key for background work: a first sync, a resync or a
-// comparison.
-func (q *Queue) AddLowPriority(key event.Key) {
-	q.staging.Lock()
-	defer q.staging.Unlock()
-	handle, staged := unique.Make(key), 0
-	if q.backlog.len() == 0 {
-		if staged = q.priorities.waiting(low); staged == 0 {
-			q.background = 0
-		}
-	}
-	switch {
-	case q.draining, q.isParked(handle), q.priorities.isQueued(handle):
-	case q.backlog.len() == 0 && staged < maxStaged && !q.isPaused():
-		q.background++
-		q.add(handle, low)
-	case q.backlog.push(key):
-		q.background++
-		q.depth.Inc()
-	}
-}
-
-// maxStaged limits the low-priority keys in client-go's queue. The others stay in the backlog
-// until feed moves them: it is called whenever a key is taken out of the queue, and at the end of
-// a pause. So while the backlog is not empty and the queue is not paused, client-go's queue has
-// low-priority keys too, or feed is about to be called.
-const maxStaged = 256
-
-// feed moves keys from the backlog to the queue while there is room. It moves none during a
-// pause, because a key takes less memory in the backlog.
-func (q *Queue) feed() {
-	q.staging.Lock()
-	defer q.staging.Unlock()
-	for q.backlog.len() > 0 && q.priorities.waiting(low) < maxStaged && !q.isPaused() {
-		q.add(unique.Make(q.backlog.pop()), low)
-		q.depth.Dec()
-	}
-	if q.draining && q.backlog.len() == 0 {
-		q.drained.Do(func() { close(q.emptied) })
-	}
-}
-
 func (q *Queue) add(key item, as priority) {
 	q.priorities.expect(key, as)
 	q.queue.Add(key)

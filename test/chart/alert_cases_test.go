@@ -47,9 +47,9 @@ func alertCases() []alertCase {
 		},
 		{
 			alert:  "KuberelayBehind",
-			firing: [][]string{{`kuberelay_dirty_objects{of,pod="a"} 0x10 5x30`}},
-			quiet:  [][]string{{`kuberelay_dirty_objects{of,pod="a"} 5x20 0 5x20`}},
-			labels: map[string]string{"namespace": "kuberelay", "service": "kr-kuberelay", "pod": "a"}, summary: "5 objects have changed and are not on the bus.",
+			firing: [][]string{{`kuberelay_oldest_unsent_change_seconds{of,pod="a"} 0x10 90x30`}},
+			quiet:  [][]string{{`kuberelay_oldest_unsent_change_seconds{of,pod="a"} 90x20 2 90x20`}, {`kuberelay_oldest_unsent_change_seconds{of,pod="a"} 5x40`, `kuberelay_dirty_objects{of,pod="a"} 50x40`}},
+			labels: map[string]string{"namespace": "kuberelay", "service": "kr-kuberelay", "pod": "a"}, summary: "A change has waited for the bus for 1m 30s or longer, all the time.",
 		},
 		{
 			alert:  "KuberelayInformerDegraded",

@@ -72,7 +72,7 @@ func (l *alertsLab) change() {
 // consistency points above 5 s too old instead of 15 minutes, where these are the fault.
 func TestAlerts(t *testing.T) {
 	go func() { _, _ = program() }() // takes a while
-	a := &alerting{t: t, rules: chartRules(t, "prometheusRule.for=5m"), fired: map[string]bool{}}
+	a := &alerting{t: t, rules: chartRules(t, "prometheusRule.for=5m", "prometheusRule.thresholds.unsentSeconds=1"), fired: map[string]bool{}}
 	busAlerts(t, a)
 	slowAlerts(t, a.fired)
 	accessAlerts(t, a)
@@ -177,7 +177,7 @@ spec: {group: nobody.example.com, version: v1, groupPriorityMinimum: 1000, versi
 		l.bus.Kill()
 		f.falls("kuberelay_nats_connected", 0)
 		l.change()
-		f.reaches("kuberelay_dirty_objects", 1)
+		f.reaches("kuberelay_oldest_unsent_change_seconds", 2)
 	}, "KuberelayBehind", "KuberelayBusAway")
 	l.bus.Start()
 	f.idle()
@@ -191,7 +191,8 @@ spec: {group: nobody.example.com, version: v1, groupPriorityMinimum: 1000, versi
 				h.scrape(4)
 			}
 		}
-		h.scrape(4)
+		f.reaches("kuberelay_oldest_unsent_change_seconds", 2)
+		h.scrape(6) // more than a window of the rules
 		t.Cleanup(refill)
 	}, "KuberelayBehind", "KuberelayPublishRejected")
 	l.limit(-1)

@@ -19,6 +19,11 @@ func Build(ctx context.Context, to string, tags ...string) error {
 	return build(ctx, "", tags, "build", "-o", to)
 }
 
+// BuildVersion is Build with a version string.
+func BuildVersion(ctx context.Context, version, to string) error {
+	return build(ctx, "", nil, "build", "-ldflags", "-X main.version="+version, "-o", to)
+}
+
 // BuildWith is Build with an overlay from [Patch].
 func BuildWith(ctx context.Context, overlay, to string, tags ...string) error {
 	return build(ctx, overlay, tags, "build", "-o", to)

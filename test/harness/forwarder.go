@@ -72,6 +72,13 @@ func (f *Forwarder) Configure(set map[string]string) {
 	}
 }
 
+// UseBinary replaces [Options.Binary] for the next start.
+func (f *Forwarder) UseBinary(path string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.options.Binary = path
+}
+
 // Start starts the process with additional variables. It doesn't wait until the process is ready.
 // The process must not be running.
 func (f *Forwarder) Start(more ...string) error {

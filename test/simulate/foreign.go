@@ -89,7 +89,10 @@ func (o *oracle) forge(object int, position uint64, f forgery) {
 	}
 	e.Position, e.isCopy = position, f == forgedCopy
 	for _, p := range o.world.processes {
-		e.isOld = e.isOld || p != nil && p.acked.Get(keyOf(object)).UID == ""
+		if p != nil { // after a loss, a forwarder believes what the bus has, as at its start
+			known := p.acked.Get(keyOf(object))
+			e.isOld = e.isOld || known.UID == "" || known.Position >= position
+		}
 	}
 	o.forged[object], o.unknown[object] = &e, true
 }

@@ -261,3 +261,29 @@ func TestDigestOfACopy(t *testing.T) {
 		})
 	}
 }
+
+// TestLogsUnanswered checks which lines of a forwarder's log say that a publish got no answer.
+func TestLogsUnanswered(t *testing.T) {
+	last, m := message(5, "created"), message(9, "updated")
+	line := func(level, id, more string) string {
+		return fmt.Sprintf(`{"level":%q,"msg":"publish failed, retrying","event_id":%q%s}`+"\n", level, id, more)
+	}
+	for name, test := range map[string]struct {
+		log string
+		is  bool
+	}{
+		"nothing failed":               {`{"level":"DEBUG","msg":"event acknowledged","event_id":"u.7"}` + "\n", false},
+		"between":                      {line("WARN", "u.7", ""), true},
+		"between, with a longer id":    {line("WARN", "u.7.selected.3", ""), true},
+		"this event, before":           {line("WARN", "u.9", ""), true},
+		"not sent":                     {line("DEBUG", "u.7", ""), false},
+		"before the last event":        {line("WARN", "u.4", ""), false},
+		"after this event":             {line("WARN", "u.10", ""), false},
+		"another object":               {line("WARN", "o.7", ""), false},
+		"stands for other objects too": {line("WARN", "o.7", `,"suppressed":3`), true},
+	} {
+		if got := logsUnanswered(test.log, last, m); got != test.is {
+			t.Errorf("%s: got %t", name, got)
+		}
+	}
+}

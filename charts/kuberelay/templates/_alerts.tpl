@@ -4,7 +4,7 @@
 {{- $of := printf "namespace=%q,service=%q" (include "kuberelay.namespace" .) (include "kuberelay.fullname" .) }}
 {{- $bus := .Values.config.sink }}
 {{- $ready := ternary "kuberelay_kafka_ready" "kuberelay_nats_connected" (eq $bus "kafka") }}
-{{- $thresholds := mergeOverwrite (dict "lagSeconds" 60 "consistencySeconds" 900 "memoryPercent" 95) (default dict $rule.thresholds) }}
+{{- $thresholds := mergeOverwrite (dict "lagSeconds" 60 "unsentSeconds" 60 "consistencySeconds" 900 "memoryPercent" 95) (default dict $rule.thresholds) }}
 - alert: KuberelayDown
   severity: critical
   wait: true
@@ -36,9 +36,9 @@
 {{- end }}
 - alert: KuberelayBehind
   severity: warning
-  expr: 'min_over_time(kuberelay_dirty_objects{ {{- $of -}} }[{{ $rule.for }}]) > 0'
-  summary: {{ print "{{ $value }} objects have changed and are not on the bus." | quote }}
-  description: There was always something left to publish. The forwarder's log says what is refused, if anything is.
+  expr: 'min_over_time(kuberelay_oldest_unsent_change_seconds{ {{- $of -}} }[{{ $rule.for }}]) > {{ $thresholds.unsentSeconds }}'
+  summary: {{ print "A change has waited for the bus for {{ $value | humanizeDuration }} or longer, all the time." | quote }}
+  description: The bus takes changes too slowly, or refuses an object. The forwarder's log says what is refused, if anything is.
 - alert: KuberelayInformerDegraded
   severity: warning
   wait: true

@@ -35,6 +35,8 @@
 - {value: natsTlsCaFile, name: KUBERELAY_NATS_TLS_CA_FILE, kind: file, preset: ""}
 - {value: natsTlsCertFile, name: KUBERELAY_NATS_TLS_CERT_FILE, kind: file, preset: ""}
 - {value: natsTlsKeyFile, name: KUBERELAY_NATS_TLS_KEY_FILE, kind: file, preset: ""}
+- {value: natsTlsServerName, name: KUBERELAY_NATS_TLS_SERVER_NAME, kind: text, preset: ""}
+- {value: natsJetstreamDomain, name: KUBERELAY_NATS_JETSTREAM_DOMAIN, kind: text, preset: ""}
 - {value: natsMaxInFlight, name: KUBERELAY_NATS_MAX_IN_FLIGHT, kind: number, preset: "512"}
 - {value: natsAckTimeout, name: KUBERELAY_NATS_ACK_TIMEOUT, kind: duration, preset: "5s"}
 - {value: natsListen, name: KUBERELAY_NATS_LISTEN, kind: text, preset: "127.0.0.1:4222"}
@@ -57,6 +59,7 @@
 - {value: kafkaTlsCaFile, name: KUBERELAY_KAFKA_TLS_CA_FILE, kind: file, preset: ""}
 - {value: kafkaTlsCertFile, name: KUBERELAY_KAFKA_TLS_CERT_FILE, kind: file, preset: ""}
 - {value: kafkaTlsKeyFile, name: KUBERELAY_KAFKA_TLS_KEY_FILE, kind: file, preset: ""}
+- {value: kafkaTlsServerName, name: KUBERELAY_KAFKA_TLS_SERVER_NAME, kind: text, preset: ""}
 - {value: kafkaSaslMechanism, name: KUBERELAY_KAFKA_SASL_MECHANISM, kind: text, preset: ""}
 - {value: kafkaUser, name: KUBERELAY_KAFKA_USER, kind: text, preset: ""}
 - {value: kafkaPasswordFile, name: KUBERELAY_KAFKA_PASSWORD_FILE, kind: file, preset: ""}

@@ -85,7 +85,7 @@ func (b *Bus) recordedClaim(ctx context.Context) (event.Claim, error) {
 	if last.Type != event.ClusterClaimed {
 		return event.Claim{}, nil
 	}
-	isLost, err := b.hasLostClaim(ctx, keyedEntry{key, last})
+	isLost, err := b.hasLostClaim(ctx, keyedEntry{Key: key, Entry: last})
 	if isLost || err != nil {
 		return event.Claim{}, err
 	}
@@ -108,5 +108,5 @@ func (b *Bus) hasLostClaim(ctx context.Context, c keyedEntry) (bool, error) {
 	if errors.Is(err, broker.ErrNoTopic) {
 		return true, nil
 	}
-	return found && string(r.Key) != c.key || !found && c.Offset >= end, err
+	return found && string(r.Key) != c.Key || !found && c.Offset >= end, err
 }

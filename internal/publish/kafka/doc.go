@@ -33,7 +33,8 @@
 // Step 4 finds every event for two reasons. The checkpoint records of one event partition,
 // including its markers, are in one partition of the checkpoint topic in the order of their
 // offsets (see [recorder]). And a partition that does not match its checkpoint records is
-// read from its start (see [session.watermark]).
+// read from its start. Package takeover has these decisions; this package reads and writes what they
+// ask for.
 //
 // With [Options.Tombstones], the tombstone of a delete is the next record of the same batch.
 // It is part of the delete, whose position is its own offset. The tombstone identifies the

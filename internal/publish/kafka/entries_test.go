@@ -14,6 +14,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
 )
 
 // forge writes a record of an object to a partition of the checkpoint topic. An empty value
@@ -216,10 +217,11 @@ func (w *writers) wantEntries(b *Bus, want map[event.Key]event.Acked) {
 	got := map[event.Key]event.Acked{}
 	last := map[string]entry{}
 	for p, end := range endOffsets(w.t.Context(), w.t, w.opts.Broker.Addrs[0], DefaultCheckpointTopic(w.opts.Topic)) {
-		err := b.readRecords(w.t.Context(), p, end, func(_ int64, key []byte, e entry) error {
-			last[fmt.Sprint(p, " ", string(key))] = e
-			return nil
-		}, func(topicState) {})
+		err := b.readRecords(w.t.Context(), p, end, func(_ int64, key []byte, c record.Checkpoint) {
+			if c.Kind == record.OfEvent || c.Kind == record.Removed {
+				last[fmt.Sprint(p, " ", string(key))] = c.Entry
+			}
+		})
 		if err != nil {
 			w.t.Fatal(err)
 		}

@@ -118,58 +118,6 @@ func TestErasedEntriesOfNoEvent(t *testing.T) {
 	}
 }
 
-// TestErased: only a state that no later event follows is looked for in the event topic. So
-// the removals that a forwarder records, and the purges of them, cost nothing.
-func TestErased(t *testing.T) {
-	state := func(offset int64) entry { return entry{UID: "u", Topic: "t", Offset: offset} }
-	removal := func(offset int64) entry { return entry{UID: "u", Deleted: true, Topic: "t", Offset: offset} }
-	marker := entry{Type: event.SnapshotStarted, Topic: "t", Offset: 1}
-	tombstone := entry{}
-	const none = -1
-	for name, c := range map[string]struct {
-		records []entry
-		want    int64 // the offset of the erased state
-	}{
-		"a state":                            {[]entry{state(1), state(2)}, none},
-		"a removal":                          {[]entry{state(1), removal(2)}, none},
-		"a purge":                            {[]entry{state(1), removal(2), tombstone}, none},
-		"a purge, repeated":                  {[]entry{state(1), removal(2), tombstone, tombstone}, none},
-		"another life":                       {[]entry{state(1), removal(2), tombstone, state(3)}, none},
-		"a tombstone":                        {[]entry{state(1), state(2), tombstone}, 2},
-		"two tombstones":                     {[]entry{state(2), tombstone, tombstone}, 2},
-		"a removal before the state":         {[]entry{state(2), removal(1)}, 2},
-		"a removal in its place":             {[]entry{state(2), removal(2), removal(2)}, 2},
-		"a removal in its place, and later":  {[]entry{state(2), removal(2), removal(3)}, none},
-		"a removal after a tombstone":        {[]entry{state(2), tombstone, removal(3)}, none},
-		"a removal of another partition":     {[]entry{state(2), {UID: "u", Deleted: true, Topic: "t", Partition: 1}}, none},
-		"a removal of another topic":         {[]entry{state(2), {UID: "u", Deleted: true, Topic: "another"}}, none},
-		"a state before it":                  {[]entry{state(2), state(1)}, 2},
-		"another state in its place":         {[]entry{state(2), {UID: "v", Topic: "t", Offset: 2}}, 2},
-		"the same state":                     {[]entry{state(2), {UID: "u", Topic: "t", Offset: 2, At: 1}}, none},
-		"recorded again":                     {[]entry{state(2), tombstone, state(2)}, none},
-		"a marker":                           {[]entry{marker, tombstone}, none},
-		"of nothing":                         {[]entry{tombstone}, none},
-		"erased again, the later one counts": {[]entry{state(2), tombstone, state(4), tombstone}, 4},
-	} {
-		t.Run(name, func(t *testing.T) {
-			p := &checkpointPart{map[string]entry{}, map[string]erasedEntry{}}
-			for offset, e := range c.records {
-				p.read(int64(offset), "k", e)
-			}
-			got := int64(none)
-			if e, ok := p.erased["k"]; ok {
-				got = e.Offset
-			}
-			if got != c.want {
-				t.Errorf("the erased state is at %d, want %d", got, c.want)
-			}
-			if last := c.records[len(c.records)-1]; p.entries["k"] != last {
-				t.Errorf("the entry is %+v, want %+v", p.entries["k"], last)
-			}
-		})
-	}
-}
-
 // tombstone writes a tombstone of an object to a partition of the event topic.
 func (h *hostile) tombstone(partition int, k event.Key) {
 	h.t.Helper()
@@ -216,6 +164,9 @@ func TestATombstoneUponAState(t *testing.T) {
 	w.wantLoaded(w.open(), want)
 }
 
+// maxLookups is the limit of package takeover.
+const maxLookups = 10_000
+
 // TestErasedEntriesAreBounded: another writer can make a takeover look for any number of events.
 // It looks for a limited number, and says so.
 func TestErasedEntriesAreBounded(t *testing.T) {
@@ -229,7 +180,7 @@ func TestErasedEntriesAreBounded(t *testing.T) {
 	crash(w.open())
 	h := newHostile(t, w.opts)
 	var all []*kgo.Record
-	for n := range maxErased + 1 {
+	for n := range maxLookups + 1 {
 		r := kgo.Record{
 			Topic: DefaultCheckpointTopic(w.opts.Topic), Key: []byte(event.PartitionKey(w.opts.Cluster, w.message(fmt.Sprint("invented-", n), 1, 0).Key)),
 			Value: []byte(h.entryAt(want[m.Key], false)),
@@ -245,7 +196,7 @@ func TestErasedEntriesAreBounded(t *testing.T) {
 	b = w.open()
 	w.wantLoaded(b, want)
 	crash(b)
-	if text := fmt.Sprintf("entries=%d looked_up=%d", maxErased+1, maxErased); !strings.Contains(logged.String(), text) {
+	if text := fmt.Sprintf("entries=%d looked_up=%d", maxLookups+1, maxLookups); !strings.Contains(logged.String(), text) {
 		t.Errorf("the log has no %q:\n%s", text, logged)
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
 )
 
 // TestUnreadOffsets: a sender remembers the offsets between its own, from its first record on.
@@ -49,7 +50,7 @@ func TestUnreadOffsetsAreBounded(t *testing.T) {
 
 // TestUnansweredForeignRecords: a foreign record counts while it is the last of its key.
 func TestUnansweredForeignRecords(t *testing.T) {
-	record := func(offset int64) entry { return entry{UID: "A", Topic: "t", Offset: offset} }
+	at := func(offset int64) entry { return entry{UID: "A", Topic: "t", Offset: offset} }
 	const key = "c/core/pods/default/web"
 	id := identify([]byte(key))
 	for name, c := range map[string]struct {
@@ -73,12 +74,12 @@ func TestUnansweredForeignRecords(t *testing.T) {
 			if c.busy {
 				x.begin(id, c.last)
 			}
-			f.add(map[string]foreignRecord{key: {record(9), c.tombstone}})
+			f.add(map[string]foreignRecord{key: {at(9), c.tombstone}})
 			_, got := f.unanswered(x)[key]
 			if _, kept := f.last[key]; got != c.want || kept != c.keeps {
 				t.Errorf("got %v, kept %v; want %v, %v", got, kept, c.want, c.keeps)
 			}
-			if want := record(9).Position(); c.want && x.position(id) != want {
+			if want := at(9).Position(); c.want && x.position(id) != want {
 				t.Errorf("the next event expects %d, want %d", x.position(id), want)
 			}
 		})
@@ -204,12 +205,11 @@ func (w *writers) unreadFrom(b *Bus) int64 {
 	w.t.Helper()
 	s := w.flushed(b)
 	var last entry
-	err := b.readRecords(w.t.Context(), 0, endOffsets(w.t.Context(), w.t, w.opts.Broker.Addrs[0], DefaultCheckpointTopic(w.opts.Topic))[0], func(_ int64, key []byte, e entry) error {
+	err := b.readRecords(w.t.Context(), 0, endOffsets(w.t.Context(), w.t, w.opts.Broker.Addrs[0], DefaultCheckpointTopic(w.opts.Topic))[0], func(_ int64, key []byte, c record.Checkpoint) {
 		if string(key) == s.markerKey(w.opts.Topic, 0) {
-			last = e
+			last = c.Entry
 		}
-		return nil
-	}, func(topicState) {})
+	})
 	if err != nil || last == (entry{}) {
 		w.t.Fatalf("the marker is not recorded: %v", err)
 	}

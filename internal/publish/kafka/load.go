@@ -46,7 +46,7 @@ func (b *Bus) Load(ctx context.Context, yield func(event.Key, event.Acked) error
 type loading struct {
 	b     *Bus
 	s     *session
-	start map[string][]int64 // first offsets of the partitions, by topic
+	start map[string][]int64 // first offsets of the partitions, by topic; nil for what takeOver found
 	end   map[string][]int64 // end offsets of the partitions, by topic
 
 	// replaced reports the foreign entries that were replaced. If the brokers reject the
@@ -61,9 +61,10 @@ type loading struct {
 func (l *loading) run(ctx context.Context) error {
 	l.b.opts.Reading.Begin()
 	defer l.b.opts.Reading.End()
+	l.start, l.end = map[string][]int64{}, map[string][]int64{}
 	ctx, release := l.s.bound(ctx) // otherwise the load would wait for a session that has ended
 	defer release()
-	if err := l.check(ctx); err != nil {
+	if err := l.check(ctx, append(l.s.opened(), l.s.checkpoint)...); err != nil {
 		return err
 	}
 	if err := l.s.flush(ctx); err != nil {
@@ -79,6 +80,9 @@ func (l *loading) run(ctx context.Context) error {
 		parts[home] = doubts{home, senders[home].takeForeign(offsets.End[home]), map[string]doubt{}}
 		return l.readEntries(ctx, parts[home], offsets.End[home])
 	})
+	if err == nil {
+		err = l.check(ctx, l.s.checkpoint) // what was read lacks entries if the topic has lost its end since
+	}
 	if err == nil {
 		err = l.readForeign(ctx)
 	}
@@ -124,12 +128,11 @@ func (l *loading) readEntries(ctx context.Context, d doubts, until int64) error 
 	return nil
 }
 
-// check ends the session if a partition no longer holds the last record that the session
-// wrote to it, at its offset.
-func (l *loading) check(ctx context.Context) error {
+// check ends the session if a partition of the topics no longer holds the last record that the
+// session wrote to it, at its offset.
+func (l *loading) check(ctx context.Context, topics ...*topic) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*l.b.opts.AckTimeout) // a partition may have no leader
 	defer cancel()
-	topics := append(l.s.opened(), l.s.checkpoint)
 	offsets := make([]broker.Offsets, len(topics))
 	places := placesIn(topics)
 	lasts := make([]lastStored, len(places))
@@ -143,7 +146,6 @@ func (l *loading) check(ctx context.Context) error {
 		}
 		return err
 	})
-	l.start, l.end = map[string][]int64{}, map[string][]int64{}
 	for i, t := range topics {
 		l.start[t.name], l.end[t.name] = offsets[i].Start, offsets[i].End
 	}
@@ -180,7 +182,7 @@ func (l *loading) compare(ctx context.Context, at place, last lastStored) error 
 	}
 	r, found, err := l.b.readOne(ctx, topic, p, offset)
 	isLast := found && fingerprint(r.Key, r.Value, r.Headers) == last.print
-	marker := keyedEntry{l.s.markerKey(topic, p), at.t.markers[p]}
+	marker := keyedEntry{Key: l.s.markerKey(topic, p), Entry: at.t.markers[p]}
 	switch {
 	case err != nil:
 		return err

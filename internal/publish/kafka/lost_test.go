@@ -3,6 +3,7 @@ package kafka
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/takeover"
 )
 
 // lose makes it look as if the event of m had been stored at an offset of partition 0, and
@@ -149,7 +151,7 @@ func TestWhatIsNotLostIsNotReadAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first := keyedEntry{s.markerKey(w.opts.Topic, 0), s.topics[w.opts.Topic].markers[0]}
+	first := s.topics[w.opts.Topic].markers[0]
 	crash(b)
 	other := newWriters(t, 1)
 	other.opts.Topic, other.opts.CheckpointTopic = w.opts.Topic, other.opts.Cluster+".checkpoint"
@@ -159,20 +161,27 @@ func TestWhatIsNotLostIsNotReadAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	states, parts, err := s.readCheckpoint(t.Context())
+	recorded, err := s.readCheckpoint(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &recovery{t: s.topics[w.opts.Topic], state: states[w.opts.Topic], entries: s.merge(states, parts)}
-	if err := s.measure(t.Context(), a); err != nil {
-		t.Fatal(err)
+	now := s.topics[w.opts.Topic]
+	p := recorded.Take(w.opts.Topic, 1).Begin(0, 0, now.markers[0])
+	var got []takeover.Read
+	for read, more := p.Next(); more; read, more = p.Next() {
+		got = append(got, read)
+		if err := s.readFor(t.Context(), place{now, 0}, read, p); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if a.lastMarkers[0] != first {
-		t.Errorf("the writer before is recorded as %+v, want %+v", a.lastMarkers[0], first)
+	last := event.PartitionKey(w.opts.Cluster, w.message("web-2", 1, 0).Key)
+	reads := []takeover.Read{ // the marker of the writer before, the last of its three events, and what follows
+		{From: first.Offset, To: first.Offset + 1, Key: s.markerKey(w.opts.Topic, 0)},
+		{From: 3, To: 4, Key: last},
+		{From: 4, To: now.markers[0].Offset},
 	}
-	from, compacted, err := s.watermark(t.Context(), a, 0)
-	if from != 4 || compacted || err != nil { // its marker and three events
-		t.Errorf("the partition is read from %d (%t, %v), want 4", from, compacted, err)
+	if !slices.Equal(got, reads) {
+		t.Errorf("the partition is read as %+v, want %+v", got, reads)
 	}
 	w.wantLoaded(b, want)
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/takeover"
 )
 
 // recorder writes the checkpoint topic.
@@ -24,6 +25,8 @@ import (
 // could have entries in two partitions, with no order between them.
 type recorder struct {
 	cluster string
+	session string // identifies the writer of a topic's state to people, as writer does
+	writer  string
 	senders []*sender
 	spread  int         // number of senders used, from the first on
 	room    int         // limit of unstored records per sender
@@ -49,11 +52,20 @@ func (r *recorder) forget(key []byte, partition int) { r.erase(key, r.home(parti
 func (r *recorder) erase(key []byte, home int) { r.add(home, recordbatch.Record{Key: key}) }
 
 // home returns the checkpoint partition of an event partition.
-func (r *recorder) home(partition int) int { return partition % r.spread }
+func (r *recorder) home(partition int) int { return takeover.Home(partition, r.spread) }
 
-// state records the state of a topic.
-func (r *recorder) state(t topicState) {
-	r.add(0, recordbatch.Record{Key: []byte(record.StateKey(r.cluster, t.Topic)), Value: record.Marshal(t)})
+// write records what a takeover found.
+func (r *recorder) write(w takeover.Write) {
+	rec := recordbatch.Record{Key: []byte(w.Key)}
+	switch w.Kind {
+	case record.OfEvent:
+		rec.Value = record.Marshal(w.Entry)
+	case record.OfTopic:
+		w.State.Session, w.State.Writer = r.session, r.writer
+		rec.Key, rec.Value = []byte(record.StateKey(r.cluster, w.State.Topic)), record.Marshal(w.State)
+	case record.Removed, record.Ignored:
+	}
+	r.add(w.Partition, rec)
 }
 
 func (r *recorder) add(n int, rec recordbatch.Record) {

@@ -11,11 +11,12 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/takeover"
 )
 
 type (
 	entry      = record.Entry
-	topicState = record.State
+	keyedEntry = takeover.Keyed
 )
 
 // read calls each with the records of a range, like [broker.Client.Read], and reports the

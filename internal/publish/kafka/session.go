@@ -13,6 +13,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/takeover"
 )
 
 // session is the lifetime of one producer epoch: the topics that it writes and what they
@@ -195,16 +196,16 @@ func (s *session) create(ctx context.Context, name string) error {
 	if err := s.mark(ctx, t); err != nil {
 		return err
 	}
-	a := &recovery{t: t}
-	if err := s.recoverTopics(ctx, []*recovery{a}); err != nil {
+	known := takeover.NewTopic(name, len(t.senders), s.recorder.spread)
+	if err := s.recoverTopics(ctx, []recovery{{t, known}}); err != nil {
 		return err
 	}
-	s.remember(a.entries)
+	s.remember(known.Entries())
 	t.open.Store(true)
 	s.mu.Lock()
 	delete(s.unseen, name)
 	s.mu.Unlock()
-	if len(a.entries) > 0 {
+	if len(known.Entries()) > 0 {
 		s.b.created.Add(1) // the caller's checkpoint lacks the events of the topic
 	}
 	return nil

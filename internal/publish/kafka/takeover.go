@@ -9,13 +9,12 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/failpoint"
 	"github.com/kuberelay/kuberelay/internal/publish"
-	"github.com/kuberelay/kuberelay/internal/publish/kafka/binding"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/takeover"
 )
 
 // takeOver makes this process the writer, in the four steps of the package comment, and
@@ -67,19 +66,19 @@ func (b *Bus) takeOver(ctx context.Context, previous recordbatch.Producer) (_ *s
 		s.checkpoint.senders = append(s.checkpoint.senders, s.newSender(checkpoint.Name, p, nil))
 	}
 	s.recorder = &recorder{
-		cluster: b.opts.Cluster, senders: s.checkpoint.senders, spread: checkpoint.Partitions, room: 4 * b.opts.MaxInFlight, fail: s.end,
+		cluster: b.opts.Cluster, session: s.id, writer: b.opts.Writer, senders: s.checkpoint.senders, spread: checkpoint.Partitions, room: 4 * b.opts.MaxInFlight, fail: s.end,
 		counts: make([]recordCounts, checkpoint.Partitions),
 	}
 	if err := s.mark(asking, s.checkpoint); err != nil {
 		return nil, producer, err
 	}
 	s.searched = s.checkpoint.markers[0].Offset + 1
-	states, parts, err := s.readCheckpoint(ctx)
+	recorded, err := s.readCheckpoint(ctx)
 	if err != nil {
 		return nil, producer, err
 	}
-	s.recorder.spread = recordSpread(states, parts)
-	if s.loaded, err = s.takeTopics(ctx, states, parts); err != nil {
+	s.recorder.spread = recorded.Records
+	if s.loaded, err = s.takeTopics(ctx, recorded); err != nil {
 		return nil, producer, err
 	}
 	s.remember(s.loaded)
@@ -89,66 +88,34 @@ func (b *Bus) takeOver(ctx context.Context, previous recordbatch.Producer) (_ *s
 	return s, producer, nil
 }
 
-// takeTopics fences the event topics and finds out what they hold, given their states and
-// the partitions of the checkpoint topic.
-func (s *session) takeTopics(ctx context.Context, states map[string]topicState, parts []*checkpointPart) (map[string]entry, error) {
+// takeTopics fences the event topics and finds out what they hold.
+func (s *session) takeTopics(ctx context.Context, recorded *takeover.Checkpoint) (map[string]entry, error) {
 	asking, cancel := context.WithTimeout(ctx, 3*s.b.opts.AckTimeout)
 	defer cancel()
-	entries := map[string]map[string]entry{} // by topic
-	for name := range states {
-		entries[name] = map[string]entry{}
-	}
-	for key, e := range s.merge(states, parts) {
-		if entries[e.Topic] == nil {
-			entries[e.Topic] = map[string]entry{}
-		}
-		entries[e.Topic][key] = e
-	}
-	topics, unseen, err := s.b.eventTopics(asking, entries)
+	topics, unseen, err := s.b.eventTopics(asking, recorded)
 	if err != nil {
 		return nil, err
 	}
 	s.unseen = unseen
-	var all []*recovery
+	var all []recovery
 	var taken []*topic
 	for _, found := range topics {
 		t := s.addTopic(found.Name, found.Partitions)
 		taken = append(taken, t)
-		all = append(all, &recovery{t: t, state: states[t.name], entries: entries[t.name], erased: s.erasedFrom(t.name, parts)})
-		delete(entries, t.name)
+		all = append(all, recovery{t, recorded.Take(found.Name, found.Partitions)})
 	}
 	if err := s.mark(asking, taken...); err != nil {
 		return nil, err
 	}
-	s.setAside(entries, states)
+	recorded.SetAside(s.recorder.write)
 	if err := s.recoverTopics(ctx, all); err != nil {
 		return nil, err
 	}
 	loaded := map[string]entry{}
 	for _, a := range all {
-		maps.Copy(loaded, a.entries)
+		maps.Copy(loaded, a.known.Entries())
 	}
 	return loaded, nil
-}
-
-// setAside removes the entries of topics that are not in the session: they do not exist,
-// are not visible, or are not configured. If such a topic becomes visible again, it is read
-// from its start. The entry of a partition's marker is removed before the others. Otherwise
-// a crash in between would leave a partition that seems to be recorded up to its marker.
-func (s *session) setAside(entries map[string]map[string]entry, states map[string]topicState) {
-	for name, of := range entries {
-		if len(of) == 0 && states[name].Partitions == 0 {
-			continue
-		}
-		s.recorder.state(topicState{Topic: name, Records: s.recorder.spread, Session: s.id, Writer: s.b.opts.Writer})
-		for _, isMarker := range []bool{true, false} {
-			for key, e := range of {
-				if (e.Type == event.WriterStarted) == isMarker {
-					s.recorder.forget([]byte(key), e.Partition)
-				}
-			}
-		}
-	}
 }
 
 // probeTopics ends the session if a topic without acknowledgements was deleted, until stop
@@ -172,60 +139,29 @@ func (s *session) probeTopics() (stop func()) {
 	return func() { cancel(); looking.Wait() }
 }
 
-// readCheckpoint reads the checkpoint topic up to the session's markers. It returns the
-// topic states by name, and the content of each partition.
-func (s *session) readCheckpoint(ctx context.Context) (map[string]topicState, []*checkpointPart, error) {
-	var mu sync.Mutex
-	states, parts := map[string]topicState{}, make([]*checkpointPart, len(s.checkpoint.markers))
+// readCheckpoint reads the checkpoint topic up to the session's markers.
+func (s *session) readCheckpoint(ctx context.Context) (*takeover.Checkpoint, error) {
+	recorded := takeover.NewCheckpoint(len(s.checkpoint.markers))
 	all, ctx := errgroup.WithContext(ctx)
 	for p, marker := range s.checkpoint.markers {
-		parts[p] = &checkpointPart{map[string]entry{}, map[string]erasedEntry{}}
 		all.Go(func() error {
-			return s.b.readRecords(ctx, p, marker.Offset, func(offset int64, key []byte, e entry) error {
+			return s.b.readRecords(ctx, p, marker.Offset, func(offset int64, key []byte, c record.Checkpoint) {
 				failpoint.Hit("loading")
-				parts[p].read(offset, string(key), e)
-				return nil
-			}, func(t topicState) {
-				mu.Lock()
-				defer mu.Unlock()
-				states[t.Topic] = t
+				recorded.Read(p, offset, string(key), c)
 			})
 		})
 	}
-	return states, parts, all.Wait()
-}
-
-// merge returns the entries of all partitions. If several partitions have an entry of a
-// key, the one in the partition that a forwarder uses for the key counts.
-func (s *session) merge(states map[string]topicState, parts []*checkpointPart) map[string]entry {
-	all := map[string]entry{}
-	for home, part := range parts {
-		for key, e := range part.entries {
-			spread := states[e.Topic].Partitions
-			isOurs := s.recorder.home(e.Partition) == home &&
-				(e.Type == event.WriterStarted || spread > 0 && binding.Partition([]byte(key), spread) == e.Partition)
-			if _, twice := all[key]; !twice || isOurs {
-				all[key] = e
-			}
-		}
+	if err := all.Wait(); err != nil {
+		return nil, err
 	}
-	return all
+	recorded.Finish()
+	return recorded, nil
 }
 
-// readRecords reads one partition of the checkpoint topic up to an offset and yields the
-// entries of the cluster with the offsets of their records. It yields the zero entry for a key
-// whose entry was removed.
-func (b *Bus) readRecords(ctx context.Context, partition int, until int64, yield func(offset int64, key []byte, e entry) error, state func(topicState)) error {
+// readRecords reads one partition of the checkpoint topic up to an offset.
+func (b *Bus) readRecords(ctx context.Context, partition int, until int64, yield func(offset int64, key []byte, c record.Checkpoint)) error {
 	err := b.readCounted(ctx, b.opts.Takeover, b.opts.CheckpointTopic, partition, 0, until, func(r broker.Record) error {
-		switch c := b.checkpoint(r, partition); c.Kind {
-		case record.OfTopic:
-			state(c.State)
-		case record.OfEvent, record.Removed:
-			return yield(r.Offset, r.Key, c.Entry)
-		case record.Ignored:
-			// If an invalid record replaced an entry, the event is found in the event topic or
-			// published again.
-		}
+		yield(r.Offset, r.Key, b.checkpoint(r, partition))
 		return nil
 	})
 	if err != nil {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/broker"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/takeover"
 )
 
 // Placeholders in a topic template for the group and resource of an object. The core group
@@ -51,15 +51,13 @@ func pattern(template string) *regexp.Regexp {
 	return regexp.MustCompile("^" + p + "$")
 }
 
-// eventTopics returns the existing event topics. recorded has the topics that the
-// checkpoint names. Without a template, eventTopics creates the topic if it does not exist.
-// With a template, a matching topic is an event topic if the checkpoint names it or if it
-// holds Kuberelay records. It ignores other topics.
+// eventTopics returns the existing event topics. Without a template, it creates the topic if it does
+// not exist. With a template, a matching topic is an event topic if the checkpoint topic names it or if
+// it holds Kuberelay records. It ignores other topics.
 //
 // unseen has the topics that may be event topics and cannot be inspected now; the value is
-// true if the checkpoint names the topic. Such a topic does not exist, or this user may not
-// describe it (brokers can respond to both in the same way), or it has no leader.
-func (b *Bus) eventTopics(ctx context.Context, recorded map[string]map[string]entry) (topics []broker.Topic, unseen map[string]bool, err error) {
+// true if the checkpoint topic names the topic.
+func (b *Bus) eventTopics(ctx context.Context, recorded *takeover.Checkpoint) (topics []broker.Topic, unseen map[string]bool, err error) {
 	if !b.opts.perResource {
 		t, _, err := b.ensure(ctx, b.opts.Topic)
 		return []broker.Topic{t}, nil, err
@@ -70,7 +68,7 @@ func (b *Bus) eventTopics(ctx context.Context, recorded map[string]map[string]en
 	}
 	var names []string
 	template := pattern(b.opts.Topic)
-	for _, name := range slices.Compact(slices.Sorted(slices.Values(slices.AppendSeq(listed, maps.Keys(recorded))))) {
+	for _, name := range slices.Compact(slices.Sorted(slices.Values(slices.AppendSeq(listed, recorded.Topics())))) {
 		if name != b.opts.CheckpointTopic && template.MatchString(name) {
 			names = append(names, name)
 		}
@@ -79,50 +77,58 @@ func (b *Bus) eventTopics(ctx context.Context, recorded map[string]map[string]en
 	unseen = map[string]bool{}
 	err = each(ctx, len(names), func(ctx context.Context, i int) error {
 		name := names[i]
-		_, known := recorded[name]
-		is, err := b.isOurs(ctx, name, known)
-		if err == nil && is {
-			var t broker.Topic
-			if t, _, err = b.ensure(ctx, name); err == nil {
-				mu.Lock()
-				defer mu.Unlock()
-				topics = append(topics, t)
+		isRecorded := recorded.IsRecorded(name)
+		sight, why := b.look(ctx, name, isRecorded)
+		var t broker.Topic
+		use := takeover.UseOf(isRecorded, sight)
+		if use == takeover.Take {
+			if t, _, why = b.ensure(ctx, name); why != nil {
+				return why
 			}
-			return err
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		switch {
-		case err == nil:
-		case known && errors.Is(err, broker.ErrNoTopic), known && broker.KindOf(err) == broker.Denied:
-			b.log.Warn("topic is no longer visible; it will be read from the start when it is visible again", "topic", name, "err", err)
+		switch use {
+		case takeover.Take:
+			topics = append(topics, t)
+		case takeover.SetAside:
+			b.log.Warn("topic is no longer visible; it will be read from the start when it is visible again", "topic", name, "err", why)
 			unseen[name] = true
-		case known:
-			return err
-		default:
-			b.log.Debug("cannot determine whether a topic is a Kuberelay topic, rechecking later", "topic", name, "err", err)
+		case takeover.Recheck:
+			b.log.Debug("cannot determine whether a topic is a Kuberelay topic, rechecking later", "topic", name, "err", why)
 			unseen[name] = false
+		case takeover.Fail:
+			return why
+		case takeover.Ignore:
 		}
 		return nil
 	})
 	return topics, unseen, err
 }
 
-// isOurs reports whether a topic is an event topic. A known event topic only has to be
+// look finds out what the brokers show of a topic. A recorded event topic only has to be
 // visible. Any other topic is judged by its first record. An empty topic is not an event
-// topic: it is opened when there is something to write to it. isOurs writes nothing.
-func (b *Bus) isOurs(ctx context.Context, name string, known bool) (bool, error) {
-	if known {
-		_, err := b.client.Topic(ctx, name)
-		return err == nil, err
+// topic: it is opened when there is something to write to it. look writes nothing.
+func (b *Bus) look(ctx context.Context, name string, isRecorded bool) (takeover.Sight, error) {
+	var r broker.Record
+	var found bool
+	var err error
+	if isRecorded {
+		_, err = b.client.Topic(ctx, name)
+	} else {
+		ctx, cancel := context.WithTimeout(ctx, min(b.opts.AckTimeout, probeTimeout))
+		defer cancel()
+		r, found, err = b.firstRecord(ctx, name)
 	}
-	ctx, cancel := context.WithTimeout(ctx, min(b.opts.AckTimeout, probeTimeout))
-	defer cancel()
-	r, found, err := b.firstRecord(ctx, name)
-	if errors.Is(err, broker.ErrNoTopic) || err != nil && broker.KindOf(err) == broker.Denied {
-		return false, nil // an event topic would be readable
+	switch {
+	case errors.Is(err, broker.ErrNoTopic), err != nil && broker.KindOf(err) == broker.Denied:
+		return takeover.Hidden, err
+	case err != nil:
+		return takeover.Unknown, err
+	case isRecorded, found && b.isKuberelays(name, r):
+		return takeover.Ours, nil
 	}
-	return found && b.isKuberelays(name, r), err
+	return takeover.NotOurs, nil
 }
 
 // firstRecord returns the first record of any partition of a topic.
@@ -180,15 +186,15 @@ func (b *Bus) openUnseen(s *session, turn int) {
 		if !is || !known && turn%unknownEvery != 0 {
 			continue
 		}
-		ours, err := b.isOurs(ctx, name, known)
-		switch {
-		case err != nil:
-		case ours:
+		sight, _ := b.look(ctx, name, known)
+		switch takeover.UseOf(known, sight) {
+		case takeover.Take:
 			s.openTopic(name)
-		default:
+		case takeover.Ignore:
 			s.mu.Lock()
 			delete(s.unseen, name)
 			s.mu.Unlock()
+		case takeover.SetAside, takeover.Recheck, takeover.Fail:
 		}
 	}
 }

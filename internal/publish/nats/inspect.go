@@ -78,7 +78,7 @@ func (o Options) Connection() stream.Options { return o.withDefaults().connectio
 // inspectStream asks for the account, the stream and the claim.
 func (i *Inspection) inspectStream(ctx context.Context, c *stream.Conn, want Options) {
 	var account jetstream.AccountInfo
-	switch err := ask(ctx, c, "$JS.API.INFO", nil, &account); {
+	switch err := ask(ctx, c, c.Opts.API("INFO"), nil, &account); {
 	case err == nil:
 		i.Account = &account
 	case errors.Is(err, natsgo.ErrNoResponders), isDisabled(err):
@@ -122,7 +122,7 @@ func (i *Inspection) findOverlap(ctx context.Context, c *stream.Conn, want Optio
 		Streams []string `json:"streams"`
 	}
 	request, _ := json.Marshal(map[string]string{"subject": want.subjects()}) // strings cannot fail
-	if ask(ctx, c, "$JS.API.STREAM.NAMES", request, &names) == nil && len(names.Streams) > 0 {
+	if ask(ctx, c, c.Opts.API("STREAM.NAMES"), request, &names) == nil && len(names.Streams) > 0 {
 		i.Overlap = names.Streams[0]
 	}
 }
@@ -159,7 +159,7 @@ func (i *Inspection) inspectUser(ctx context.Context, c *stream.Conn, want Optio
 // missing returns the permissions that a forwarder needs and the user lacks. create reports whether the
 // forwarder has to create the stream.
 func missing(has *server.Permissions, want Options, create bool) (denied []string) {
-	api := func(what, rest string) string { return "$JS.API." + what + "." + want.Stream + rest }
+	api := func(what, rest string) string { return want.connection().API(what + "." + want.Stream + rest) }
 	subjects := []string{
 		api("STREAM.INFO", ""), api("STREAM.MSG.GET", ""), api("STREAM.PURGE", ""),
 		api("CONSUMER.CREATE", ".>"), api("CONSUMER.MSG.NEXT", ".*"), api("CONSUMER.DELETE", ".*"),

@@ -37,6 +37,7 @@ type Options struct {
 
 	Stream        string // KUBERELAY_NATS_STREAM; "KUBERELAY" if empty
 	SubjectPrefix string // KUBERELAY_NATS_SUBJECT_PREFIX, one token; "kuberelay" if empty
+	Domain        string // KUBERELAY_NATS_JETSTREAM_DOMAIN, of the stream; the server's own if empty
 	Cluster       string // KUBERELAY_CLUSTER_NAME; required
 	Replicas      int    // KUBERELAY_NATS_REPLICAS; 1 if 0
 	History       int    // KUBERELAY_NATS_HISTORY, messages kept of each object; 8 if 0
@@ -55,6 +56,9 @@ type Options struct {
 	CAFile   string // KUBERELAY_NATS_TLS_CA_FILE
 	CertFile string // KUBERELAY_NATS_TLS_CERT_FILE, with KeyFile
 	KeyFile  string // KUBERELAY_NATS_TLS_KEY_FILE
+	// ServerName is the name that the certificate of the server must have
+	// (KUBERELAY_NATS_TLS_SERVER_NAME); the host of the URL if empty.
+	ServerName string
 
 	Reading *longwork.Counter // counts the messages that [Bus.Load] reads; nil for none
 
@@ -105,7 +109,7 @@ func (o Options) connection() stream.Options {
 	return stream.Options{
 		URLs: o.URLs, InProcess: o.InProcess, Stream: o.Stream, SubjectPrefix: o.SubjectPrefix, Cluster: o.Cluster,
 		User: o.User, PasswordFile: o.PasswordFile, TokenFile: o.TokenFile, CredsFile: o.CredsFile, NkeyFile: o.NkeyFile,
-		CAFile: o.CAFile, CertFile: o.CertFile, KeyFile: o.KeyFile,
+		CAFile: o.CAFile, CertFile: o.CertFile, KeyFile: o.KeyFile, ServerName: o.ServerName, Domain: o.Domain,
 		AckTimeout: o.AckTimeout, InboxPrefix: inboxPrefix, Reading: o.Reading, Logger: o.Logger, Registerer: o.Registerer,
 	}
 }

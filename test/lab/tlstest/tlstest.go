@@ -51,6 +51,16 @@ func (ca *CA) Issue(name string) (certificate tls.Certificate, certFile, keyFile
 	return ca.issue(template)
 }
 
+// IssueFor makes the certificate of a server with a DNS name, and without an address.
+func (ca *CA) IssueFor(name string) (certificate tls.Certificate, certFile, keyFile string) {
+	ca.t.Helper()
+	template := ca.template(name)
+	template.DNSNames = []string{name}
+	template.KeyUsage = x509.KeyUsageDigitalSignature
+	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+	return ca.issue(template)
+}
+
 // Expired is Issue for an expired certificate.
 func (ca *CA) Expired(name string) (certificate tls.Certificate, certFile, keyFile string) {
 	ca.t.Helper()

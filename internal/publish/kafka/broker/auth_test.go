@@ -140,8 +140,32 @@ func TestAuthentication(t *testing.T) {
 	t.Run("another name", func(t *testing.T) {
 		addr := strings.Replace(s.AddrOf(kafkabroker.SSL), "127.0.0.1", "localhost", 1)
 		c := s.mutual(t, func(o *Options) { o.Addrs = []string{addr} })
-		wantMisconfigured(t, s.produce(t, c), Never, addr, "localhost", "KUBERELAY_KAFKA_BROKERS")
+		wantMisconfigured(t, s.produce(t, c), Never, addr, "localhost", "KUBERELAY_KAFKA_BROKERS", "KUBERELAY_KAFKA_TLS_SERVER_NAME")
 	})
+}
+
+// TestServerName: the certificate of the broker has another name than its host.
+func TestServerName(t *testing.T) {
+	ca := tlstest.NewCA(t)
+	_, cert, key := ca.IssueFor("kafka.example.com")
+	b := kafkabrokertest.Start(t, kafkabroker.Options{
+		Listeners: []kafkabroker.Listener{kafkabroker.SASLSSL}, Users: map[string]string{"alice": firstPassword},
+		TLS: kafkabroker.TLS{CertFile: cert, KeyFile: key},
+	})
+	topic, password := kafkabrokertest.Topic(t, b, "named", 1, nil), writeFile(t, "password", firstPassword)
+	produce := func(name string) error {
+		c := newClient(t, b.AddrOf(kafkabroker.SASLSSL), func(o *Options) {
+			o.TLS, o.CAFile, o.ServerName, o.SASLMechanism, o.User, o.PasswordFile = true, ca.File, name, ScramSHA256, "alice", password
+		})
+		_, err := c.Produce(within(t), topic, 0, batch(t, recordbatch.None, NoProducer, recordbatch.NoSequence, record("a", "1")))
+		return err
+	}
+	if err := produce("kafka.example.com"); err != nil {
+		t.Error(err)
+	}
+	for _, name := range []string{"", "other.example.com"} {
+		wantMisconfigured(t, produce(name), Never, "KUBERELAY_KAFKA_TLS_SERVER_NAME")
+	}
 }
 
 // connections are those that are open.

@@ -11,7 +11,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/recordbatch"
 )
 
-// ErrPastEnd means that a read starts past the end of the log: the topic was recreated, or
+// ErrPastEnd means that the log ends before an offset that a read needs: the topic was recreated, or
 // lost acknowledged records.
 var ErrPastEnd = fmt.Errorf("the log ends before the offset: %w", kafka.OffsetOutOfRange)
 
@@ -21,8 +21,8 @@ const (
 	// maxFetchBytes is the largest size of a fetch, used where a smaller one does not get
 	// past a batch.
 	maxFetchBytes = 32 << 20
-	// emptyResponses is the number of consecutive empty responses before the end of the log
-	// after which a read fails. Each one waited for readWait.
+	// emptyResponses is the number of consecutive responses without records after which a read
+	// fails. Each one waited for readWait.
 	emptyResponses = 10
 )
 

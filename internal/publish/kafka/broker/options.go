@@ -42,6 +42,9 @@ type Options struct {
 	CAFile   string // KUBERELAY_KAFKA_TLS_CA_FILE, PEM
 	CertFile string // KUBERELAY_KAFKA_TLS_CERT_FILE, PEM, with KeyFile
 	KeyFile  string // KUBERELAY_KAFKA_TLS_KEY_FILE, PEM, not encrypted
+	// ServerName is the name that the certificates of all brokers must have
+	// (KUBERELAY_KAFKA_TLS_SERVER_NAME); the host of each broker if empty.
+	ServerName string
 
 	// SASLMechanism is one of the constants, or "" for none
 	// (KUBERELAY_KAFKA_SASL_MECHANISM).
@@ -96,6 +99,8 @@ func (o Options) validate() error {
 		return misconfigured("KUBERELAY_KAFKA_TLS_CA_FILE is %s, but TLS is off: set KUBERELAY_KAFKA_TLS=true", o.CAFile)
 	case o.CertFile != "" && !o.TLS:
 		return misconfigured("KUBERELAY_KAFKA_TLS_CERT_FILE is %s, but TLS is off: set KUBERELAY_KAFKA_TLS=true", o.CertFile)
+	case o.ServerName != "" && !o.TLS:
+		return misconfigured("KUBERELAY_KAFKA_TLS_SERVER_NAME is %q, but TLS is off: set KUBERELAY_KAFKA_TLS=true", o.ServerName)
 	case (o.CertFile == "") != (o.KeyFile == ""):
 		return misconfigured("KUBERELAY_KAFKA_TLS_CERT_FILE (%q) and KUBERELAY_KAFKA_TLS_KEY_FILE (%q) must both be set", o.CertFile, o.KeyFile)
 	case o.RequestTimeout < 0:

@@ -35,19 +35,29 @@ const (
 // (If the log is truncated during the read, each may also have been called with records
 // before start.) Offsets that compaction removed are skipped.
 //
-// Read retries errors of the kind [Retry] and waits for offsets that are not written yet,
-// until ctx ends. It returns an error of each unchanged, [ErrPastEnd] if from is past the
-// end of the log, [ErrNoTopic] if the topic does not exist, and any other error that a
-// retry cannot fix.
+// Read retries errors of the kind [Retry] until ctx ends. It returns an error of each
+// unchanged, [ErrPastEnd] if the log ends before from, or before to for about
+// 5 s, [ErrNoTopic] if the topic does not exist, and any other error that a retry cannot fix.
 func (c *Client) Read(ctx context.Context, topic string, partition int, from, to int64, each func(Record) error, refused ...func(Refused)) (start int64, err error) {
 	r := c.cursor(topic, partition, from, fetchBytes, refused)
 	if from < 0 {
 		return from, fmt.Errorf("read topic %s, partition %d: offset %d is negative", topic, partition, from)
 	}
-	for r.next < to && err == nil {
-		err = r.advance(ctx, to, readWait, each)
-	}
+	err = r.advanceTo(ctx, to, each)
 	return r.start, err
+}
+
+// advanceTo reads up to an offset. A broker that is behind may show the end of the log too early for
+// a while, so one response that shows it proves nothing.
+func (r *cursor) advanceTo(ctx context.Context, to int64, each func(Record) error) (err error) {
+	for ends := 0; err == nil && r.next < to; {
+		if err = r.advance(ctx, to, readWait, each); !r.atEnd {
+			ends = 0
+		} else if ends++; err == nil && ends == emptyResponses {
+			err = fmt.Errorf("topic %s, partition %d ends at offset %d, want %d: %w", r.topic, r.partition, r.next, to, ErrPastEnd)
+		}
+	}
+	return err
 }
 
 // advance fetches until it gets records or reaches the end of the log.
@@ -97,12 +107,10 @@ var errEnough = errors.New("enough was read")
 // [Client.Read].
 func (c *Client) ReadFirst(ctx context.Context, topic string, partition int, from, to int64, refused ...func(Refused)) (rec Record, found bool, err error) {
 	r := c.cursor(topic, partition, from, 1, refused) // brokers return at least one whole batch (KIP-74)
-	for err == nil && r.next < to {
-		err = r.advance(ctx, to, readWait, func(got Record) error {
-			rec, found = got, true // no later record takes its memory
-			return errEnough
-		})
-	}
+	err = r.advanceTo(ctx, to, func(got Record) error {
+		rec, found = got, true // no later record takes its memory
+		return errEnough
+	})
 	if errors.Is(err, errEnough) {
 		err = nil
 	}

@@ -69,6 +69,22 @@ func TestReadGivesRecordsWhole(t *testing.T) {
 	}
 }
 
+// TestReadOfALogThatEnds: records that a read needs are lost. The read ends, although a broker that
+// is behind could still show them.
+func TestReadOfALogThatEnds(t *testing.T) {
+	b := kafkabrokertest.Shared(t)
+	c := newClient(t, b.Addr())
+	topic := kafkabrokertest.Topic(t, b, "short", 1, nil)
+	put(t, c, topic, 0, record("a", "1"), record("b", "1"))
+	records := 0
+	if _, err := c.Read(within(t), topic, 0, 0, 5, func(Record) error { records++; return nil }); !isPastEnd(err) || records != 2 {
+		t.Errorf("got %d records and %v, want 2 and %v", records, err, ErrPastEnd)
+	}
+	if _, found, err := c.ReadFirst(within(t), topic, 0, 2, 5); found || !isPastEnd(err) {
+		t.Errorf("got %t, %v, want %v", found, err, ErrPastEnd)
+	}
+}
+
 func TestReadBatchByBatch(t *testing.T) {
 	b := kafkabrokertest.Shared(t)
 	c := newClient(t, b.Addr())

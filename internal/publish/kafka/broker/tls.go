@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -15,13 +16,14 @@ import (
 type handshaker struct {
 	roots       *credential.File[*x509.CertPool]   // nil for the system's
 	certificate *credential.File[*tls.Certificate] // nil for none
+	name        string                             // that the certificates must have; "" for the host
 }
 
 func (o Options) handshaker() (*handshaker, error) {
 	if !o.TLS {
 		return nil, nil
 	}
-	h := new(handshaker)
+	h := &handshaker{name: o.ServerName}
 	var err error
 	if o.CAFile != "" {
 		h.roots, err = credential.NewFile("KUBERELAY_KAFKA_TLS_CA_FILE", o.Logger, func() (*x509.CertPool, error) { return credential.Roots(o.CAFile) })
@@ -41,7 +43,7 @@ func (o Options) handshaker() (*handshaker, error) {
 
 // handshake wraps conn in a TLS connection to host. On an error it closes conn.
 func (h *handshaker) handshake(ctx context.Context, conn net.Conn, host string) (net.Conn, error) {
-	config := &tls.Config{ServerName: host, MinVersion: tls.VersionTLS12}
+	config := &tls.Config{ServerName: cmp.Or(h.name, host), MinVersion: tls.VersionTLS12}
 	if h.roots != nil {
 		config.RootCAs = h.roots.Get()
 	}
@@ -70,7 +72,7 @@ func tlsHint(err error) string {
 	case errors.As(err, &authority):
 		return ": set KUBERELAY_KAFKA_TLS_CA_FILE to a file with the CA certificate of the brokers"
 	case errors.As(err, &host):
-		return ": the certificate of the brokers must be valid for the names in advertised.listeners and in KUBERELAY_KAFKA_BROKERS"
+		return ": the certificate of the brokers must be valid for the names in advertised.listeners and in KUBERELAY_KAFKA_BROKERS, or all for KUBERELAY_KAFKA_TLS_SERVER_NAME"
 	case errors.As(err, &record):
 		return ": that port does not use TLS; use another port in KUBERELAY_KAFKA_BROKERS, or set KUBERELAY_KAFKA_TLS=false"
 	}

@@ -99,7 +99,12 @@ func (c *Conn) open(ctx context.Context, opts []natsgo.Option) error {
 		return err
 	}
 	var err error
-	if c.JS, err = jetstream.New(c.NC); err != nil {
+	if c.Opts.Domain == "" {
+		c.JS, err = jetstream.New(c.NC)
+	} else {
+		c.JS, err = jetstream.NewWithDomain(c.NC, c.Opts.Domain)
+	}
+	if err != nil {
 		return err
 	}
 	if c.NC.IsConnected() {

@@ -47,6 +47,9 @@ func (o Options) credentials() ([]natsgo.Option, error) {
 		return nil, Misconfigured("more than one kind of credentials is configured: " +
 			"use one of KUBERELAY_NATS_PASSWORD_FILE, KUBERELAY_NATS_TOKEN_FILE, KUBERELAY_NATS_CREDS_FILE and KUBERELAY_NATS_NKEY_FILE")
 	}
+	if o.ServerName != "" { // before the other options of TLS, which keep it
+		opts = append(opts, natsgo.Secure(&tls.Config{ServerName: o.ServerName, MinVersion: tls.VersionTLS12}))
+	}
 	if o.CAFile == "" && o.CertFile == "" && o.KeyFile == "" {
 		return opts, nil
 	}

@@ -41,13 +41,16 @@ var (
 // jetstream_errors_generated.go).
 const (
 	codeNoPeers             jetstream.ErrorCode = 10005
+	codeAccountExceeded     jetstream.ErrorCode = 10002
 	codeInsufficient        jetstream.ErrorCode = 10023
+	codeMaximumStreams      jetstream.ErrorCode = 10027
 	codeMemoryExceeded      jetstream.ErrorCode = 10028
 	codeStorageExceeded     jetstream.ErrorCode = 10047
 	codeInvalidStreamConfig jetstream.ErrorCode = 10052
 	codeSubjectOverlap      jetstream.ErrorCode = 10065
 	codeStoreFailed         jetstream.ErrorCode = 10077
 	codeHeadersTooLarge     jetstream.ErrorCode = 10097
+	codeMaxBytesRequired    jetstream.ErrorCode = 10113
 )
 
 // APIFailure classifies an API error of the server.
@@ -57,6 +60,8 @@ func APIFailure(err *jetstream.APIError) error {
 		return fmt.Errorf("%w: %w", publish.ErrTooLarge, err)
 	case jetstream.JSErrCodeStreamWrongLastSequenceConstant:
 		return publish.Failure(publish.ResultBusy, fmt.Errorf("another message of the object is being stored: %w", err))
+	case codeAccountExceeded:
+		return publish.Failure(ResultFull, fmt.Errorf("the account has no room; raise its storage limit (max_file of the account's jetstream block, or nsc edit account --js-disk-storage): %w", err))
 	case codeStoreFailed, codeInsufficient, codeMemoryExceeded, codeStorageExceeded:
 		return publish.Failure(ResultFull, fmt.Errorf("the stream has no room; raise its limits (max_bytes, max_msgs) or the server's storage: %w", err))
 	case jetstream.JSErrCodeStreamNotFound:

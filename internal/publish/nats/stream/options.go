@@ -24,6 +24,7 @@ type Options struct {
 
 	Stream        string // KUBERELAY_NATS_STREAM; "KUBERELAY" if empty
 	SubjectPrefix string // KUBERELAY_NATS_SUBJECT_PREFIX, one token; "kuberelay" if empty
+	Domain        string // KUBERELAY_NATS_JETSTREAM_DOMAIN, of the stream; the server's own if empty
 	Cluster       string // KUBERELAY_CLUSTER_NAME; all clusters if empty
 
 	// At most one kind of credentials. They come from files, which are read again at each
@@ -42,6 +43,9 @@ type Options struct {
 	CAFile   string // KUBERELAY_NATS_TLS_CA_FILE
 	CertFile string // KUBERELAY_NATS_TLS_CERT_FILE, with KeyFile
 	KeyFile  string // KUBERELAY_NATS_TLS_KEY_FILE
+	// ServerName is the name that the certificate of the server must have
+	// (KUBERELAY_NATS_TLS_SERVER_NAME); the host of the URL if empty.
+	ServerName string
 
 	// AckTimeout is how long to wait for a response; 10 s if 0.
 	AckTimeout time.Duration
@@ -83,6 +87,8 @@ func (o Options) validate() error {
 		return Misconfigured("KUBERELAY_NATS_STREAM %q contains a character that a stream name must not contain", o.Stream)
 	case strings.ContainsFunc(o.SubjectPrefix, func(r rune) bool { return !isToken(r) }):
 		return Misconfigured("KUBERELAY_NATS_SUBJECT_PREFIX %q is not one token of letters, digits, '-' and '_'", o.SubjectPrefix)
+	case strings.ContainsFunc(o.Domain, func(r rune) bool { return !isToken(r) }):
+		return Misconfigured("KUBERELAY_NATS_JETSTREAM_DOMAIN %q is not one token of letters, digits, '-' and '_'", o.Domain)
 	case o.AckTimeout < 0:
 		return Misconfigured("the acknowledgement timeout (%s) must be positive", o.AckTimeout)
 	}

@@ -51,7 +51,15 @@ func (c *Conn) GetMessage(ctx context.Context, request []byte) (*Message, error)
 }
 
 // API returns the subject of a JetStream API request for the stream.
-func (c *Conn) API(what string) string { return "$JS.API." + what + "." + c.Opts.Stream }
+func (c *Conn) API(what string) string { return c.Opts.API(what + "." + c.Opts.Stream) }
+
+// API returns the subject of a JetStream API request in the domain of the stream.
+func (o Options) API(what string) string {
+	if o.Domain == "" {
+		return "$JS.API." + what
+	}
+	return "$JS." + o.Domain + ".API." + what
+}
 
 // RequestTimeout applies to requests without a deadline. Some take the server longer than an
 // acknowledgement.

@@ -1,0 +1,91 @@
+package takeover
+
+import (
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/binding"
+)
+
+// A topic can get more partitions, but the events of an object must stay in one partition,
+// and so must its entries in the checkpoint topic. So the recorded state of a topic has the
+// numbers of partitions in use. Anyone who can write to the checkpoint topic can forge that
+// state, but not the partitions that most objects are in.
+
+// Home returns the partition of the checkpoint topic that has the entries of an event partition. records is
+// [Checkpoint.Records].
+func Home(partition, records int) int { return partition % records }
+
+// placement is a record in a partition that was chosen by a number, modulo the partitions in
+// use.
+type placement struct{ number, partition int }
+
+// maxMisplaced is the number of records elsewhere that do not change the number of partitions in use if no
+// number is recorded, because the topic may be new. Such records can be another writer's, and must not keep
+// partitions from being used.
+const maxMisplaced = 8
+
+// spreadOf returns the number n of partitions in use, where each record is in the partition of its
+// number modulo n. This is the recorded n, 0 for none, limited to the present number of partitions,
+// unless another n fits more of the records.
+func spreadOf(recorded, partitions int, all []placement) int {
+	best, few := partitions, maxMisplaced
+	if recorded > 0 {
+		best, few = min(recorded, partitions), 0
+	}
+	fits := func(n int) (count int) {
+		for _, p := range all {
+			if p.number%n == p.partition {
+				count++
+			}
+		}
+		return count
+	}
+	most := fits(best) + few
+	for n := partitions; n > 0 && most < len(all); n-- {
+		if count := fits(n); count > most {
+			best, most = n, count
+		}
+	}
+	return best
+}
+
+// recordSpread returns the number of partitions of the checkpoint topic that entries are
+// spread over.
+func (c *Checkpoint) recordSpread() int {
+	recorded := len(c.parts)
+	for _, state := range c.states {
+		if state.Records > 0 {
+			recorded = min(recorded, state.Records)
+		}
+	}
+	var all []placement
+	for home, part := range c.parts {
+		for _, e := range part.entries {
+			all = append(all, placement{e.Partition, home})
+		}
+	}
+	return spreadOf(recorded, len(c.parts), all)
+}
+
+// keySpread returns the number of partitions that the keys of the topic are spread over. It
+// trusts the recorded number only if a record of the previous writer vouches for the
+// entries of a partition.
+func (t *Topic) keySpread() int {
+	recorded := 0
+	all := make([]placement, 0, len(t.entries))
+	for key, e := range t.entries {
+		if e.Type != event.WriterStarted && t.holds(e) {
+			all = append(all, placement{binding.Hash([]byte(key)), e.Partition})
+		}
+	}
+	for n, p := range t.parts {
+		if p.trusted {
+			recorded = t.state.Partitions
+		}
+		for key, last := range p.last {
+			if e, recorded := t.entries[key]; last.entry != none && (!recorded || e.Partition != n) {
+				all = append(all, placement{binding.Hash([]byte(key)), n})
+			}
+		}
+	}
+	return spreadOf(recorded, len(t.parts), all)
+}

@@ -1,0 +1,283 @@
+package takeover
+
+import (
+	"cmp"
+	"iter"
+	"maps"
+	"slices"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/binding"
+	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
+)
+
+// Topic finds out what one event topic holds.
+type Topic struct {
+	// Spread is the number of partitions that keys are spread over. Lookups sets it.
+	Spread int
+
+	name    string
+	records int // see [Checkpoint.Records]
+	recorded
+	erased   map[string]erasedEntry
+	parts    []*Partition
+	restored []Lookup
+	foreign  map[string]record.Entry
+}
+
+// NewTopic returns a topic that the checkpoint topic does not name. records is [Checkpoint.Records].
+func NewTopic(name string, partitions, records int) *Topic {
+	return newTopic(name, partitions, records, recorded{}, nil)
+}
+
+func newTopic(name string, partitions, records int, of recorded, erased map[string]erasedEntry) *Topic {
+	t := &Topic{name: name, records: records, recorded: of, erased: erased, parts: make([]*Partition, partitions), foreign: map[string]record.Entry{}}
+	if t.entries == nil {
+		t.entries = map[string]record.Entry{}
+	}
+	for n := range t.parts {
+		t.parts[n] = &Partition{number: n, topic: t}
+	}
+	for key, e := range t.entries {
+		switch {
+		case e.Partition >= partitions:
+		case isWriterMarker(e):
+			t.parts[e.Partition].former = Keyed{key, e}
+			delete(t.entries, key)
+		case t.parts[e.Partition].highest.at() < e.Offset:
+			t.parts[e.Partition].highest = Keyed{key, e}
+		}
+	}
+	return t
+}
+
+func isWriterMarker(e record.Entry) bool { return e.Type == event.WriterStarted }
+
+// Begin sets the bounds of a partition's log: its first offset, and the marker that the session wrote.
+func (t *Topic) Begin(partition int, start int64, marker record.Entry) *Partition {
+	p := t.parts[partition]
+	p.start, p.marker = start, marker
+	return p
+}
+
+// Entries returns the entry of the last event of every key, after Update.
+func (t *Topic) Entries() map[string]record.Entry { return t.entries }
+
+// Foreign returns the invalid records that are the last of an object, each with the last event before it,
+// after Update.
+func (t *Topic) Foreign() map[string]record.Entry { return t.foreign }
+
+// Unread returns the first offset of a foreign record in a partition, 0 for none, after Update.
+func (t *Topic) Unread(partition int) int64 { return t.parts[partition].unread }
+
+// IgnoredState returns the recorded number of partitions in use, and whether it is wrong, after Lookups.
+func (t *Topic) IgnoredState() (int, bool) {
+	n := t.state.Partitions
+	return n, n > 0 && t.Spread != min(n, len(t.parts))
+}
+
+// Times returns the partitions of recorded events and markers, and their times in seconds since 1970, before
+// Update. A record that the session writes must not be earlier.
+func (t *Topic) Times() iter.Seq2[int, int64] {
+	return func(yield func(int, int64) bool) {
+		for _, e := range t.entries {
+			if e.Partition < len(t.parts) && !yield(e.Partition, e.Time) {
+				return
+			}
+		}
+		for n, p := range t.parts {
+			if p.former.Key != "" && !yield(n, p.former.Time) {
+				return
+			}
+		}
+	}
+}
+
+// holds reports whether the topic still holds the record of an entry.
+func (t *Topic) holds(e record.Entry) bool {
+	return e.Partition < len(t.parts) && t.parts[e.Partition].trusted && e.Offset >= t.parts[e.Partition].start
+}
+
+// has reports whether a partition holds a record of a key.
+func (t *Topic) has(partition int, key string) bool {
+	if _, found := t.parts[partition].last[key]; found {
+		return true
+	}
+	e, isRecorded := t.entries[key]
+	return isRecorded && e.Partition == partition && t.holds(e)
+}
+
+// isLost reports whether the topic no longer holds any record of a recorded key. A claim
+// without a value is not lost if compaction can have removed it: its entry has the owner.
+func (t *Topic) isLost(key string, e record.Entry) bool {
+	if e.Type == event.ClusterClaimed && e.NoValue && e.Partition < len(t.parts) && e.Offset < t.parts[e.Partition].marker.Offset {
+		return false
+	}
+	for _, p := range t.parts {
+		if _, found := p.last[key]; found {
+			return false
+		}
+	}
+	return !t.holds(e)
+}
+
+// recordedIn returns the entry of a key in a partition, even if the entry was erased.
+func (t *Topic) recordedIn(partition int, key string) record.Entry {
+	e := t.entries[key]
+	if was, found := t.erased[key]; found {
+		e = was.Entry
+	}
+	if e.Partition != partition {
+		return none
+	}
+	return e
+}
+
+// maxLookups limits the events that a takeover looks up to restore the entries of one topic, because another
+// writer can erase any number of entries.
+const maxLookups = 10_000
+
+// Lookup is an erased entry. It is restored if the topic still has the event.
+type Lookup struct {
+	Keyed
+	Home int   // the partition of the checkpoint topic
+	By   int64 // the offset there of the record that erased the entry
+}
+
+// Lookups returns the erased entries whose events must be looked up, after all partitions were read: the topic
+// has no later record of the object. It returns at most maxLookups of all.
+func (t *Topic) Lookups() (some []Lookup, all int) {
+	t.Spread = t.keySpread()
+	for key, e := range t.erased {
+		if !t.holds(e.Entry) || binding.Partition([]byte(key), t.Spread) != e.Partition {
+			continue
+		}
+		if _, follows := t.parts[e.Partition].last[key]; follows {
+			continue
+		}
+		if all++; all <= maxLookups {
+			some = append(some, Lookup{Keyed{key, e.Entry}, Home(e.Partition, t.records), e.by})
+		}
+	}
+	return some, all
+}
+
+// Restore restores an erased entry. The caller found its record.
+func (t *Topic) Restore(l Lookup) {
+	t.entries[l.Key] = l.Entry
+	t.restored = append(t.restored, l)
+}
+
+// dropStrays drops records outside the partition of their key, if that partition has a
+// record of the key too. They are another writer's.
+func (t *Topic) dropStrays() {
+	for n, p := range t.parts {
+		isStray := func(key string) bool {
+			home := binding.Partition([]byte(key), t.Spread)
+			return home != n && t.has(home, key)
+		}
+		maps.DeleteFunc(p.last, func(key string, _ lastRecord) bool { return isStray(key) })
+		maps.DeleteFunc(p.invalid, func(key string, _ record.Entry) bool { return isStray(key) })
+	}
+}
+
+// addForeign adds the invalid records of a partition that are the last of an object to the
+// foreign records. A key without an event needs no repair: its object is
+// published like any other.
+func (t *Topic) addForeign(p *Partition) {
+	for key, at := range p.invalid {
+		before, known := t.entries[key]
+		if last, read := p.last[key]; read {
+			before, known = last.entry, last.entry != none
+		} else if known {
+			known = before.Partition == p.number && !t.isLost(key, before)
+		}
+		if known && before.Type == "" {
+			before.Partition, before.Offset, before.Time, before.Foreign = at.Partition, at.Offset, at.Time, true
+			t.foreign[key] = before
+			p.unread = lower(p.unread, at.Offset)
+		}
+	}
+}
+
+// lower returns the lower of two offsets. 0 means none.
+func lower(a, b int64) int64 {
+	if a == 0 || b == 0 {
+		return a + b
+	}
+	return min(a, b)
+}
+
+// Update updates the entries of the topic, and writes what the checkpoint topic lacks,
+// such that a crash at any point leaves the checkpoint topic correct. If a partition lost
+// records, it first removes the entry of the previous writer's marker, which vouches for
+// the other entries. From then on, until the session's own marker is recorded last, a
+// takeover reads the partition from its start. The entry of a marker says where a foreign
+// record is: until the record is answered, each takeover must find it. It also says where
+// the reading began, if there are several events of a key: only the last of them gets an entry, and if
+// the log loses that one after a crash, the next takeover must find the one before. The entries of a
+// partition are written in the order of their offsets. A key whose last record is lost gets
+// the entry of its earlier record, if there is one, in one step.
+func (t *Topic) Update(write func(Write)) {
+	for _, l := range t.restored {
+		write(put(l.Key, l.Entry, t.records))
+	}
+	t.dropStrays()
+	for n, p := range t.parts {
+		t.addForeign(p)
+		first := p.unread
+		if p.repeats {
+			first = p.from
+		}
+		switch former := p.former; {
+		case former.Key == "":
+		case !p.trusted:
+			write(forget(former.Key, n, t.records))
+		case lower(first, former.Unread) != former.Unread:
+			former.Unread = lower(first, former.Unread)
+			write(put(former.Key, former.Entry, t.records))
+		}
+	}
+	for _, p := range t.parts {
+		t.updateEntries(p, write)
+	}
+	var lost []string
+	for key, e := range t.entries {
+		if t.isLost(key, e) {
+			lost = append(lost, key)
+		}
+	}
+	slices.Sort(lost)
+	for _, key := range lost {
+		write(forget(key, t.entries[key].Partition, t.records))
+		delete(t.entries, key)
+	}
+	for _, p := range t.parts {
+		for key, last := range p.last {
+			if last.entry == none {
+				delete(t.entries, key)
+			} else {
+				t.entries[key] = last.entry
+			}
+		}
+	}
+	write(stateOf(t.name, t.Spread, t.records))
+}
+
+// updateEntries writes the entries of the records of a partition.
+func (t *Topic) updateEntries(p *Partition, write func(Write)) {
+	byOffset := func(x, y string) int { return cmp.Compare(p.last[x].offset, p.last[y].offset) }
+	for _, key := range slices.SortedFunc(maps.Keys(p.last), byOffset) {
+		was, is := t.entries[key], p.last[key].entry
+		switch is {
+		case was: // already recorded, or the purge of a key without an entry
+		case none:
+			write(forget(key, p.number, t.records))
+		default:
+			write(put(key, is, t.records))
+			if was != none && Home(was.Partition, t.records) != Home(p.number, t.records) {
+				write(forget(key, was.Partition, t.records))
+			}
+		}
+	}
+}

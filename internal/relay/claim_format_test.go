@@ -1,0 +1,75 @@
+package relay
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/publish"
+)
+
+// claimFormat claims the name as a release with another format does.
+func (c *claimant) claimFormat(member string) {
+	c.t.Helper()
+	next := c.last()
+	next.Claimed = time.Now() // of which the id is made
+	m, err := event.Builder{Cluster: c.claim.name}.ClusterClaimed(next)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	present := fmt.Appendf(nil, `"format":%d,`, event.Format)
+	if !bytes.Contains(m.Data, present) {
+		c.t.Fatalf("the claim has no format: %s", m.Data)
+	}
+	m.Data = bytes.Replace(m.Data, present, []byte(member), 1)
+	if err := publish.Put(c.t.Context(), c.bus.claims, m); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// TestALaterFormat: a forwarder neither starts nor continues on a bus to which a later release wrote
+// in a format that it doesn't know, whether or not it knows its own cluster.
+func TestALaterFormat(t *testing.T) {
+	for _, uid := range []string{"uid-1", ""} {
+		t.Run("uid="+uid, func(t *testing.T) {
+			onBoth(t, func(t *testing.T, bus claimTest) {
+				running := bus.settled("uid-1", "")
+				running.claimFormat(fmt.Sprintf(`"format":%d,`, event.Format+1))
+				want := fmt.Sprintf("in format %d, and this release reads formats up to %d", event.Format+1, event.Format)
+				if err := running.claim.renew(t.Context()); !isConfigError(err) || !errors.Is(err, publish.ErrGone) || !strings.Contains(err.Error(), want) {
+					t.Errorf("the running forwarder got %v", err)
+				}
+				if err := running.send("a"); !errors.Is(err, publish.ErrNotSent) {
+					t.Errorf("to publish gave %v", err)
+				}
+				_, err := bus.settle(uid, "")
+				if !isConfigError(err) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "KUBERELAY_KAFKA_TOPIC") {
+					t.Errorf("a start gave %v", err)
+				}
+			})
+		})
+	}
+}
+
+// TestAnEarlierFormat: a forwarder takes over a bus of a release whose claims have no format, and
+// claims the name again, once.
+func TestAnEarlierFormat(t *testing.T) {
+	onBoth(t, func(t *testing.T, bus claimTest) {
+		earlier := bus.settled("uid-1", "")
+		earlier.claimFormat("")
+		if got := earlier.last(); got.Format != 0 || got.UID != "uid-1" {
+			t.Fatalf("the bus says %+v", got)
+		}
+		first := bus.settled("uid-1", "").last()
+		if first.Format != event.Format {
+			t.Errorf("the bus says %+v", first)
+		}
+		if again := bus.settled("uid-1", "").last(); again.Position != first.Position {
+			t.Errorf("a restart claimed the name again: %+v", again)
+		}
+	})
+}
