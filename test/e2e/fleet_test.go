@@ -205,6 +205,10 @@ func TestOneForwarderOfSeveralClusters(t *testing.T) {
 // A forwarder copies the clusters of Cluster API objects. A Secret is replaced, and the credentials in
 // the old one are revoked.
 func TestClusterAPIRotatesACredential(t *testing.T) {
+	onFleets(t, "clusterapi", rotateACredential)
+}
+
+func rotateACredential(t *testing.T, bus fleetBus) {
 	management := newMember(t, "management")
 	management.addCRD("Cluster", "clusters")
 	cp := controlplanetest.New(t, controlplane.Options{Users: map[string][]string{"first": nil, "second": nil}})
@@ -232,7 +236,6 @@ func TestClusterAPIRotatesACredential(t *testing.T) {
 		}
 		return string(text)
 	}
-	bus := natsFleet(t)
 	f := fleetForwarder(t, bus, management.cp.Kubeconfig(), map[string]string{
 		"CLUSTER_API": shared, "CLUSTER_API_MANAGEMENT_NAME": "management", "RESOURCES": "configmaps",
 	}).start().ready()
