@@ -59,19 +59,19 @@ func TestProcessesShareTheClusters(t *testing.T) {
 		takes := fleetForwarder(t, bus, kubeconfig, set).start().ready()
 		for _, m := range members {
 			takes.awaitLeads(m.name, 0)
-			m.create(configMaps, shared, configMap("gone", "1"))
-			bus.awaitKinds(t, m.name, "gone", "created")
+			m.create(configMaps, shared, configMap("gone-"+m.name, "1"))
+			bus.awaitKinds(t, m.name, "gone-"+m.name, "created")
 		}
 		dies.awaitCluster("unused", -1)
 		dies.awaitCluster("other", -1)
 		dies.kill()
 		for _, m := range members {
-			m.delete(configMaps, shared, "gone")
-			m.create(configMaps, shared, configMap("late", "1"))
+			m.delete(configMaps, shared, "gone-"+m.name)
+			m.create(configMaps, shared, configMap("late-"+m.name, "1"))
 		}
 		for _, m := range members {
-			bus.awaitKinds(t, m.name, "gone", "created deleted")
-			bus.awaitKinds(t, m.name, "late", "created")
+			bus.awaitKinds(t, m.name, "gone-"+m.name, "created deleted")
+			bus.awaitKinds(t, m.name, "late-"+m.name, "created")
 			takes.awaitLeads(m.name, 1)
 		}
 		dies.start().ready()
@@ -82,8 +82,8 @@ func TestProcessesShareTheClusters(t *testing.T) {
 		takes.stop()
 		for _, m := range members {
 			dies.awaitLeads(m.name, 1)
-			m.create(configMaps, shared, configMap("last", "1"))
-			bus.awaitKinds(t, m.name, "last", "created")
+			m.create(configMaps, shared, configMap("last-"+m.name, "1"))
+			bus.awaitKinds(t, m.name, "last-"+m.name, "created")
 			bus.exact(t, m, dies)
 		}
 		dies.stop()
