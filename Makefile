@@ -48,8 +48,8 @@ TEST_PARALLEL ?= 4
 # SLOW has the names of the tests that only "make test-slow" runs.
 SLOW := TestTorture TestPlantedBugs TestFaultsOfAKafkaCluster TestEveryPatchApplies TestLostAcknowledgements \
 	TestAConversionWebhookThatIsDown TestALeaderThatWakesUp TestARestartOfTwentyThousandObjects \
-	TestCanaryKafka TestCanaryNATS TestClustersShareABus TestExamplesWhoseBusComesBackEmpty \
-	TestAlerts TestDashboards TestFaultsAreNamed TestFlinkSQL TestHeartbeatsAreNotSent TestRelease TestMixedVersionsOfTheAPIServer TestRotationKafka TestRotationNATS \
+	TestCanaryKafka TestCanaryNATS TestClustersShareABus TestClusterAPIRotatesACredential TestExamplesWhoseBusComesBackEmpty \
+	TestAlerts TestDashboards TestFaultsAreNamed TestFlinkSQL TestHeartbeatsAreNotSent TestRelease TestMixedVersionsOfTheAPIServer TestOneForwarderOfSeveralClusters TestProcessesShareTheClusters TestRotationKafka TestRotationNATS \
 	TestRotationToken TestStatusPage TestStatusPageDocument TestTableKeyValue TestTheAPIServerIsRestartedUnderChange TestTwoClustersWithOneName
 SLOW_PACKAGES := ./test/e2e ./test/simulate ./test/torture ./test/release ./internal/publish/kafka ./test/lab/kafkabroker/kafkacluster
 empty :=

@@ -38,8 +38,17 @@ func kubeConfig(cfg config.Config, command string, log *slog.Logger) (*rest.Conf
 	return kube, followToken(kube, log)
 }
 
-// loadKubeConfig is kubeConfig without followToken.
+// loadKubeConfig is kubeConfig without followToken. Of several clusters, it takes the one that the
+// settings name.
 func loadKubeConfig(cfg config.Config, command string) (*rest.Config, error) {
+	if cfg.Fleet.Source() != "" {
+		return memberKubeConfig(context.Background(), cfg, command, slog.New(slog.DiscardHandler))
+	}
+	return homeKubeConfig(cfg, command)
+}
+
+// homeKubeConfig returns the configuration of the clients for the cluster of KUBECONFIG or of the pod.
+func homeKubeConfig(cfg config.Config, command string) (*rest.Config, error) {
 	if err := checkKubeconfig(os.Getenv(clientcmd.RecommendedConfigPathEnvVar)); err != nil {
 		return nil, fmt.Errorf("find the cluster: %w", err)
 	}
@@ -55,9 +64,14 @@ func loadKubeConfig(cfg config.Config, command string) (*rest.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find the cluster: %w", err)
 	}
+	identify(kube, cfg, command)
+	return kube, nil
+}
+
+// identify sets the limits and the name of the clients.
+func identify(kube *rest.Config, cfg config.Config, command string) {
 	kube.QPS, kube.Burst = float32(cfg.Watch.QPS), cfg.Watch.Burst
 	kube.UserAgent = "kuberelay-" + command + "/" + version
-	return kube, nil
 }
 
 // hidePassword moves a user name and a password out of the URL of the API server, because logs

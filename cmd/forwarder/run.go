@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"math"
 	"net"
-	"net/url"
 	"os"
 	"runtime/debug"
 	"strings"
@@ -22,15 +21,14 @@ import (
 	authenticationclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
 	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/util/cert"
 
 	"github.com/kuberelay/kuberelay/internal/bundle"
 	"github.com/kuberelay/kuberelay/internal/config"
 	"github.com/kuberelay/kuberelay/internal/credential"
 	"github.com/kuberelay/kuberelay/internal/operations"
-	"github.com/kuberelay/kuberelay/internal/page"
 	"github.com/kuberelay/kuberelay/internal/relay"
-	"github.com/kuberelay/kuberelay/internal/status"
 )
 
 func newRunCommand() *cobra.Command {
@@ -71,10 +69,6 @@ func runForwarder(ctx context.Context, cfg config.Config, out io.Writer, log *sl
 	if err != nil {
 		return err
 	}
-	published := new(page.Recent)
-	if cfg.Operations.StatusPage {
-		c.Published = published.Add
-	}
 	support := bundle.Source{Log: recent, Config: func(w io.Writer) error { return writeText(w, cfg.Effective()) }}
 	endpoints := operations.Endpoints{Metrics: registry, Log: log, Profiles: cfg.Operations.Profiles, Support: support.Handler()}
 	if err := protect(&endpoints, cfg.Operations, c.Kube); err != nil {
@@ -85,22 +79,18 @@ func runForwarder(ctx context.Context, cfg config.Config, out io.Writer, log *sl
 		return &usageError{err}
 	}
 	operations.Register(registry, operations.Build{Version: version, Commit: commit})
-	forwarder, err := relay.New(c)
-	if err != nil {
-		return errors.Join(err, server.Close())
-	}
-
+	leaderelection.SetProvider(operations.LeaderElectionMetrics(registry))
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopServing()
+	forwarder, err := newEngine(c, &endpoints, serving.Done())
+	if err != nil {
+		return errors.Join(err, server.Close())
+	}
+	endpoints.Ready = forwarder.Checks()
 	served := make(chan error, 1)
 	go func() {
-		endpoints.Ready = forwarder.Checks()
-		endpoints.Status = func() any { return statusOf(forwarder) }
-		if cfg.Operations.StatusPage {
-			endpoints.Page = page.New(page.Config{Status: func() status.Document { return statusOf(forwarder) }, Recent: published, Done: serving.Done()})
-		}
-		endpoints.Trace = func(query url.Values) (any, error) { return traceOf(forwarder, query) }
 		served <- server.Run(serving, endpoints)
 		cancel() // without its port the forwarder is restarted anyway: shut down in order
 	}()
@@ -116,13 +106,19 @@ func relayConfig(cfg config.Config, out io.Writer, log *slog.Logger, r prometheu
 	if c.RedactionKey, err = cfg.Event.RedactionKey(); err != nil {
 		return c, &usageError{fmt.Errorf("KUBERELAY_REDACTION_KEY_FILE: %w", err)}
 	}
-	if c.Kube, err = kubeConfig(cfg, "forwarder", log); err != nil {
-		return c, &usageError{err}
+	several := cfg.Fleet.Source() != ""
+	if !several || cfg.Operations.MetricsAuth { // of several, each has its own
+		if c.Kube, err = homeKubeConfig(cfg, "forwarder"); err == nil {
+			err = followToken(c.Kube, log)
+		}
+		if err != nil {
+			return c, &usageError{err}
+		}
 	}
 	if !cfg.Leader.Election {
 		return c, nil
 	}
-	if cfg.Leader.Namespace == "" {
+	if cfg.Leader.Namespace == "" && !several {
 		if c.Settings.Leader.Namespace, err = kubeNamespace(); err != nil {
 			return c, &usageError{fmt.Errorf("find the namespace of the lease: %w; set KUBERELAY_LEASE_NAMESPACE", err)}
 		}

@@ -40,6 +40,7 @@ func newStatusCommand() *cobra.Command {
 	var output string
 	var wait time.Duration
 	var at statusAddress
+	var cluster string
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show whether the copy is right, how old it is, and if not, why",
@@ -47,7 +48,8 @@ func newStatusCommand() *cobra.Command {
 it, and where the documentation explains it. Then it prints a line for each resource:
 its state, the objects in the cache, the objects that are not published yet (dirty), the
 age of the cluster's state that the bus has in full, the last publish, and the last
-error. At the end are the bus, the lease and the memory.
+error. At the end are the bus, the lease and the memory. For a forwarder of several
+clusters, it prints a line for each; --cluster shows one of them.
 
 Without --address it asks the forwarder of this environment: KUBERELAY_LISTEN_ADDR on
 this machine, or in this pod. The document is also at /api/v1/status.
@@ -69,10 +71,12 @@ command line. With --output=nagios, 3 if the forwarder refuses to answer.`,
 				return &usageError{errTimeout}
 			}
 			return configured(config.Subscribing, func(ctx context.Context, cfg config.Config, _ *slog.Logger) error {
-				ask, err := at.client(cfg.Operations)
+				c, err := at.connect(cfg.Operations, at.timeout)
 				if err != nil {
 					return &usageError{err}
 				}
+				c.cluster = cluster
+				ask := c.document
 				d, refused := await(ctx, ask, wait)
 				unknown := refused && output == "nagios"
 				if unknown {
@@ -94,6 +98,7 @@ command line. With --output=nagios, 3 if the forwarder refuses to answer.`,
 	cmd.Flags().SortFlags = false
 	cmd.Flags().StringVar(&at.address, "address", "", addressUsage)
 	cmd.Flags().StringVarP(&output, "output", "o", "table", "table, json, nagios or prometheus")
+	clusterFlag(cmd, &cluster)
 	cmd.Flags().DurationVar(&wait, "wait", 0, "wait until the verdict is ok, at most this long")
 	cmd.Flags().Lookup("wait").NoOptDefVal = "5m"
 	at.flags(cmd)
@@ -223,7 +228,7 @@ func (a statusAddress) connect(o config.Operations, timeout time.Duration) (c fo
 		// machine, in this pod, or behind a port-forward is trusted.
 		transport.TLSClientConfig.InsecureSkipVerify = true
 	}
-	return forwarderClient{&http.Client{Transport: transport, Timeout: timeout}, at, a.tokenFile}, nil
+	return forwarderClient{client: &http.Client{Transport: transport, Timeout: timeout}, at: at, tokenFile: a.tokenFile}, nil
 }
 
 // url returns the URL of the document.
@@ -272,11 +277,16 @@ type forwarderClient struct {
 	client    *http.Client
 	at        *url.URL
 	tokenFile string
+	cluster   string // one of several, "" for all
 }
 
 // document asks for the status.
 func (c forwarderClient) document(ctx context.Context) (d status.Document, err error) {
-	if err = c.read(ctx, operations.StatusPath, nil, &d); err == nil && d.Verdict.Level == "" {
+	query := url.Values{}
+	if c.cluster != "" {
+		query.Set("cluster", c.cluster)
+	}
+	if err = c.read(ctx, operations.StatusPath, query, &d); err == nil && d.Verdict.Level == "" {
 		err = &refusalError{fmt.Errorf("%s: the answer has no verdict; is it a forwarder of this release?", c.at)}
 	}
 	return d, err
@@ -322,6 +332,8 @@ func (c forwarderClient) get(ctx context.Context, path string, query url.Values,
 		return nil, &refusalError{fmt.Errorf("%s: %s; %w %s", &at, response.Status, errNoToken, right)}
 	case response.StatusCode == http.StatusServiceUnavailable && strings.HasPrefix(reason, operations.NotReviewed):
 		return nil, &refusalError{fmt.Errorf("%s: %s; %w%s", &at, response.Status, errNotReviewed, strings.TrimPrefix(reason, operations.NotReviewed))}
+	case response.StatusCode == http.StatusBadRequest && reason != "":
+		return nil, &refusalError{fmt.Errorf("%s: %s", &at, reason)}
 	case response.StatusCode != http.StatusOK:
 		return nil, &refusalError{fmt.Errorf("%s: %s; is it a forwarder of this release?", &at, response.Status)}
 	case err != nil:

@@ -69,6 +69,9 @@ it could not be found out, or wrong command line.`,
 			if err != nil {
 				return err
 			}
+			if err := selectCluster(&cfg, t.cluster); err != nil {
+				return err
+			}
 			klogOnce.Do(func() { klog.SetSlogLogger(slog.New(slog.DiscardHandler)) }) // the document has all errors
 			d, err := t.run(cmd.Context(), cfg)
 			if err != nil {
@@ -92,6 +95,7 @@ it could not be found out, or wrong command line.`,
 	flags.StringVar(&t.consumer, "consumer", "", "name of a NATS consumer or of a Kafka consumer group")
 	flags.StringVar(&t.at.address, "address", "", "host:port or URL of the forwarder (default KUBERELAY_LISTEN_ADDR on this machine)")
 	flags.StringVarP(&output, "output", "o", "table", "table or json")
+	clusterFlag(cmd, &t.cluster)
 	t.at.flags(cmd)
 	t.at.timeoutFlag(cmd)
 	return cmd
@@ -99,8 +103,8 @@ it could not be found out, or wrong command line.`,
 
 // tracer collects the facts about one object.
 type tracer struct {
-	resource, name, namespace, consumer string
-	at                                  statusAddress
+	resource, name, namespace, consumer, cluster string
+	at                                           statusAddress
 
 	selector tail.Selector
 }
@@ -154,7 +158,7 @@ func (t *tracer) run(ctx context.Context, cfg config.Config) (trace.Document, er
 // askForwarder asks a running forwarder of a cluster, "" for any.
 func askForwarder(ctx context.Context, c forwarderClient, k event.Key, cluster string) trace.Forwarder {
 	var f trace.Forwarder
-	err := c.read(ctx, operations.TracePath, url.Values{"resource": {k.GroupResource().String()}, "namespace": {k.Namespace}, "name": {k.Name}}, &f)
+	err := c.read(ctx, operations.TracePath, url.Values{"resource": {k.GroupResource().String()}, "namespace": {k.Namespace}, "name": {k.Name}, "cluster": {cluster}}, &f)
 	if err == nil && cluster != "" && f.Cluster != "" && f.Cluster != cluster {
 		err = fmt.Errorf("it forwards the cluster %s, and KUBERELAY_CLUSTER_NAME is %s; name another one with --address", f.Cluster, cluster)
 	}
@@ -167,12 +171,25 @@ func askForwarder(ctx context.Context, c forwarderClient, k event.Key, cluster s
 
 // traceOf answers the query of askForwarder.
 func traceOf(f *relay.Relay, query url.Values) (trace.Forwarder, error) {
+	k, err := tracedKey(query)
+	if err != nil {
+		return trace.Forwarder{}, err
+	}
+	return judgeTrace(f.Trace(k), k), nil
+}
+
+// tracedKey returns the object in a query.
+func tracedKey(query url.Values) (event.Key, error) {
 	gr := schema.ParseGroupResource(query.Get("resource"))
 	k := event.Key{Group: gr.Group, Resource: gr.Resource, Namespace: query.Get("namespace"), Name: query.Get("name")}
 	if k.Resource == "" || k.Name == "" {
-		return trace.Forwarder{}, errors.New("set resource, as in deployments.apps, and name, and namespace if the object has one")
+		return k, errors.New("set resource, as in deployments.apps, and name, and namespace if the object has one")
 	}
-	return f.Trace(k).Judged(trace.Object{Resource: gr.String(), Namespace: k.Namespace, Name: k.Name}, time.Now()), nil
+	return k, nil
+}
+
+func judgeTrace(f trace.Forwarder, k event.Key) trace.Forwarder {
+	return f.Judged(trace.Object{Resource: k.GroupResource().String(), Namespace: k.Namespace, Name: k.Name}, time.Now())
 }
 
 // tracedBus is the last event of an object on the bus.

@@ -24,6 +24,7 @@ import (
 func newVerifyCommand() *cobra.Command {
 	var output string
 	var settle time.Duration
+	var cluster string
 	cmd := &cobra.Command{
 		Use:   "verify",
 		Short: "Compare the bus with the cluster and print what differs",
@@ -38,7 +39,8 @@ time. At a consistency point on the bus, it compares with a list of exactly that
 and reports a difference at once. What changed after the point, and resources without a
 point, have the time of --settle to arrive. Without KUBERELAY_NATS_URL it
 connects to KUBERELAY_NATS_LISTEN, the built-in server of a forwarder on this machine.
-It compares the values of Secrets only if KUBERELAY_REDACTION_KEY_FILE is set.
+It compares the values of Secrets only if KUBERELAY_REDACTION_KEY_FILE is set. Of several
+clusters, it compares the one that --cluster names.
 
 Exit codes: 0 no difference, 1 differences, 2 verify could not read the bus or the
 cluster, or not all of it.`,
@@ -61,6 +63,9 @@ cluster, or not all of it.`,
 				longwork.Work{Name: "comparing with the cluster", Unit: "resources", Measure: comparing.Measure})
 			defer stop()
 			return configured(config.Forwarding, func(ctx context.Context, cfg config.Config, log *slog.Logger) error {
+				if err := selectCluster(&cfg, cluster); err != nil {
+					return err
+				}
 				found, err := runVerify(ctx, cfg, settle, log, verify.Progress{Reading: &reading, Comparing: &comparing})
 				stop()
 				if err == nil || len(found.Unlisted) > 0 {
@@ -81,6 +86,7 @@ cluster, or not all of it.`,
 		},
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "table", "table or json")
+	clusterFlag(cmd, &cluster)
 	cmd.Flags().DurationVar(&settle, "settle", verify.DefaultSettle, "the time for events after the last consistency point to arrive")
 	return cmd
 }

@@ -15,6 +15,7 @@ import (
 	"text/template"
 
 	"github.com/kuberelay/kuberelay/internal/checkpoint"
+	"github.com/kuberelay/kuberelay/internal/fleet"
 	"github.com/kuberelay/kuberelay/internal/forward"
 	"github.com/kuberelay/kuberelay/internal/informers"
 	"github.com/kuberelay/kuberelay/internal/leader"
@@ -82,6 +83,7 @@ func register(c *catalogue) error {
 	if _, err := relay.New(relay.Config{Logger: log, Registerer: c}); err != nil {
 		return err
 	}
+	c.MustRegister(fleet.New(fleet.Config{}))
 	publish.NewInvalid(c, log)
 
 	onNATS, err := nats.Connect(context.Background(), nats.Options{URLs: []string{"nats://" + nowhere}, Cluster: "docs", Registerer: c})

@@ -53,6 +53,7 @@ type Config struct {
 	Kafka      Kafka      `title:"Kafka" note:"These apply if KUBERELAY_SINK is kafka. Missing topics are created. Existing topics are checked, never changed."`
 	Work       Work       `title:"Pace"`
 	Leader     Leader     `title:"Leader election" note:"Several forwarders can run for one cluster: one publishes, the others stand by with synced informers. They need get and update on the Lease, and create on leases if it does not exist."`
+	Fleet      Fleet      `title:"Several clusters" note:"With one of the first three, a forwarder copies several clusters to one bus, each under its own name. docs/fleet.md explains it."`
 	Operations Operations `title:"Operations"`
 }
 
@@ -175,6 +176,14 @@ type Leader struct {
 	LeaseDuration time.Duration `envconfig:"KUBERELAY_LEASE_DURATION" default:"15s" min:"1s" max:"1h" desc:"How long standbys wait after the last renewal before one of them leads, in whole seconds. After a leader is killed, nothing is published for this long."`
 	RenewDeadline time.Duration `envconfig:"KUBERELAY_LEASE_RENEW_DEADLINE" default:"10s" min:"100ms" desc:"How long a leader tries to renew the Lease before it stands by. It stops publishing at the latest this long plus KUBERELAY_LEASE_RETRY_PERIOD after a renewal."`
 	RetryPeriod   time.Duration `envconfig:"KUBERELAY_LEASE_RETRY_PERIOD" default:"2s" min:"100ms" desc:"How often a leader renews the Lease. Standbys check about twice as often whether it is free."`
+}
+
+// Fleet has the source of the clusters of a forwarder of several clusters. At most one source is set.
+type Fleet struct {
+	Contexts   List   `envconfig:"KUBERELAY_KUBECONFIG_CONTEXTS" unset:"one cluster" example:"prod-eu1,prod-us1=arn:aws:eks:us-east-1:1:cluster/prod" desc:"Contexts of KUBECONFIG, each of which is a cluster, or * for all. The name of the context is the name of the cluster on the bus; write name=context for another one. A change of the kubeconfig takes effect within seconds."`
+	Dir        string `envconfig:"KUBERELAY_KUBECONFIG_DIR" unset:"one cluster" example:"/etc/kuberelay/clusters" desc:"Folder of kubeconfig files, one for each cluster. The name of the file without its extension is the name of the cluster on the bus. Files that come, go or change take effect within seconds."`
+	ClusterAPI List   `envconfig:"KUBERELAY_CLUSTER_API" unset:"one cluster" example:"fleet-eu,fleet-us" desc:"Namespaces, or * for all, in which each Cluster object of Cluster API is a cluster. The forwarder reads its kubeconfig from the Secret of Cluster API, in the cluster of KUBECONFIG or of the pod. The name on the bus is <namespace>.<name>. Clusters that come or go and Secrets that are replaced take effect at once."`
+	Management string `envconfig:"KUBERELAY_CLUSTER_API_MANAGEMENT_NAME" unset:"the management cluster is not copied" example:"management" desc:"Name on the bus of the cluster with the Cluster objects, to copy that too."`
 }
 
 // Operations has the settings of logs, metrics and profiles.

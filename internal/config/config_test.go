@@ -225,6 +225,32 @@ func TestOtherCredentials(t *testing.T) {
 	}
 }
 
+// The sources of several clusters, which conflict with one another and with the name of one.
+func TestFleet(t *testing.T) {
+	dir := t.TempDir()
+	for variable, want := range map[string]config.Fleet{
+		"KUBERELAY_KUBECONFIG_CONTEXTS=a,b=c/d": {Contexts: config.List{"a", "b=c/d"}},
+		"KUBERELAY_KUBECONFIG_DIR=" + dir:       {Dir: dir},
+		"KUBERELAY_CLUSTER_API=x,y":             {ClusterAPI: config.List{"x", "y"}, Management: "home"},
+	} {
+		name, _, _ := strings.Cut(variable, "=")
+		t.Run(name, func(t *testing.T) {
+			set := []string{"KUBERELAY_RESOURCES=pods", variable}
+			if want.Management != "" {
+				set = append(set, "KUBERELAY_CLUSTER_API_MANAGEMENT_NAME="+want.Management)
+			}
+			setenv(t, set...)
+			c, err := config.Load(config.Forwarding)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !reflect.DeepEqual(c.Fleet, want) || c.Fleet.Source() != name {
+				t.Errorf("got %+v of %s", c.Fleet, c.Fleet.Source())
+			}
+		})
+	}
+}
+
 // The variables of Kafka that conflict with the others.
 func TestOtherKafka(t *testing.T) {
 	setenv(t, "KUBERELAY_RESOURCES=pods", "KUBERELAY_SINK=kafka", "KUBERELAY_KAFKA_BROKERS=kafka",

@@ -49,6 +49,17 @@ func TestProblems(t *testing.T) {
 		env  []string
 		want string // the error without the name of the first variable
 	}{
+		// Several clusters.
+		{[]string{"KUBERELAY_CLUSTER_NAME=a", "KUBERELAY_KUBECONFIG_CONTEXTS=*"}, `="a": it is of one cluster, and KUBERELAY_KUBECONFIG_CONTEXTS names several; unset one of them`},
+		{[]string{"KUBERELAY_CLUSTER_REPLACES=a", "KUBERELAY_CLUSTER_API=*"}, `="a": it is of one cluster, and KUBERELAY_CLUSTER_API names several; unset one of them`},
+		{[]string{"KUBERELAY_CLUSTER_API=*", "KUBERELAY_KUBECONFIG_CONTEXTS=a"}, `="*": KUBERELAY_KUBECONFIG_CONTEXTS is set as well; keep one of them`},
+		{[]string{"KUBERELAY_KUBECONFIG_CONTEXTS=a,*"}, `="a,*": * stands for all; remove the others, or the *`},
+		{[]string{"KUBERELAY_KUBECONFIG_CONTEXTS=a/b"}, `="a/b": this context cannot be the name of a cluster; write name=context, with letters, digits, . _ and - in the name`},
+		{[]string{"KUBERELAY_KUBECONFIG_CONTEXTS=a,a=b"}, `="a,a=b": "a=b": another entry has the same name; write name=context with another name`},
+		{[]string{"KUBERELAY_KUBECONFIG_DIR=/none"}, `="/none": not a folder; name one with kubeconfig files`},
+		{[]string{"KUBERELAY_CLUSTER_API=A"}, `="A": not the name of a namespace; use lower-case letters, digits and -, at most 63, or * for all`},
+		{[]string{"KUBERELAY_CLUSTER_API_MANAGEMENT_NAME=a"}, `="a": KUBERELAY_CLUSTER_API is not set; set it as well, or unset this`},
+
 		// Each type.
 		{[]string{"KUBERELAY_RESYNC_PERIOD=10"}, `="10": not a duration; write it with a unit, such as 10m`},
 		{[]string{"KUBERELAY_RESYNC_PERIOD=-10m"}, `="-10m": out of range; write at least 1s`},

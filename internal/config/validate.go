@@ -23,6 +23,7 @@ var (
 // already have a problem.
 func (c *Config) validate(p *problems) {
 	c.Watch.validate(p)
+	c.validateFleet(p)
 	c.Event.validate(p)
 	c.NATS.validateNames(p)
 	c.NATS.validateCredentials(p)
@@ -132,7 +133,7 @@ func (e *Event) validate(p *problems) {
 	if e.ClusterName != "" && !clusterName.MatchString(e.ClusterName) {
 		p.add("KUBERELAY_CLUSTER_NAME", "not a name; use letters, digits, . _ and -, with a letter or digit first, at most 253")
 	}
-	if e.ClusterReplaces != "" && e.ClusterName == "" {
+	if e.ClusterReplaces != "" && e.ClusterName == "" && !p.has("KUBERELAY_CLUSTER_REPLACES") {
 		p.add("KUBERELAY_CLUSTER_REPLACES", "there is no name to take over; name it in KUBERELAY_CLUSTER_NAME")
 	}
 	const name = "KUBERELAY_REDACTION_KEY_FILE"

@@ -58,7 +58,7 @@ func TestAuthorization(t *testing.T) {
 		Tokens: forwarder.AuthenticationV1().TokenReviews(), Reviews: forwarder.AuthorizationV1().SubjectAccessReviews(),
 		Now: time.Now, Log: silent(),
 	}
-	e := Endpoints{Access: a, Profiles: true, Support: echo, Status: func() any { return "status" }, Trace: func(url.Values) (any, error) { return "", nil }, Page: blank{}, Ready: []Check{{Name: "bus", Check: failing("not connected to nats://secret-host")}}}
+	e := Endpoints{Access: a, Profiles: true, Support: echo, Status: func(url.Values) (any, error) { return "status", nil }, Trace: func(url.Values) (any, error) { return "", nil }, Page: blank{}, Ready: []Check{{Name: "bus", Check: failing("not connected to nats://secret-host")}}}
 	url := serve(t, e)
 	get := func(path, token string) (int, string) {
 		t.Helper()

@@ -36,14 +36,12 @@ type Endpoints struct {
 	Metrics prometheus.Gatherer // /metrics
 	Ready   []Check             // /readyz: whether the forwarder does its job
 	Live    []Check             // /healthz: failures that only a restart can fix; may be empty
-	// Status, if set, returns the JSON document of /api/v1/status. It is called concurrently and
-	// must not block.
-	Status func() any
-	// Trace, if set, returns the JSON document of /api/v1/trace for a query, as Status does. Its
-	// error says what is wrong with the query.
-	Trace func(url.Values) (any, error)
-	Page  Page // the status page, if set
-	Log   *slog.Logger
+	// Status and Trace, if set, return the JSON documents of /api/v1/status and /api/v1/trace for a
+	// query. An error says what is wrong with the query. They are called concurrently and must not
+	// block.
+	Status, Trace func(url.Values) (any, error)
+	Page          Page // the status page, if set
+	Log           *slog.Logger
 	// Profiles adds the handlers of net/http/pprof at /debug/pprof/. Enable it only to
 	// measure: a profile takes time and memory, and a heap profile can force a garbage
 	// collection.
@@ -150,10 +148,10 @@ func (e Endpoints) handler() http.Handler {
 	// The right to get /metrics, because the ClusterRole system:discovery lets everyone get all
 	// paths below /api/.
 	if e.Status != nil {
-		mux.Handle("GET "+StatusPath, e.Access.protectAs("/metrics", http.HandlerFunc(e.status)))
+		mux.Handle("GET "+StatusPath, e.Access.protectAs("/metrics", answer(e.Status)))
 	}
 	if e.Trace != nil {
-		mux.Handle("GET "+TracePath, e.Access.protectAs("/metrics", http.HandlerFunc(e.trace)))
+		mux.Handle("GET "+TracePath, e.Access.protectAs("/metrics", answer(e.Trace)))
 	}
 	if e.Page != nil {
 		e.addPage(mux)
@@ -179,15 +177,16 @@ const (
 	TracePath  = "/api/v1/trace"
 )
 
-func (e Endpoints) status(w http.ResponseWriter, _ *http.Request) { writeDocument(w, e.Status()) }
-
-func (e Endpoints) trace(w http.ResponseWriter, r *http.Request) {
-	document, err := e.Trace(r.URL.Query())
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
-		return
+// answer serves the document for a query.
+func answer(document func(url.Values) (any, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		d, err := document(r.URL.Query())
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		writeDocument(w, d)
 	}
-	writeDocument(w, document)
 }
 
 func writeDocument(w http.ResponseWriter, document any) {

@@ -45,7 +45,7 @@ func newClaim(cfg config.Config, c *cluster, log *slog.Logger) (*claim, error) {
 			return nil, &ConfigError{errors.New("KUBERELAY_CLUSTER_REPLACES is set, but the namespace kube-system, whose UID identifies this cluster on the bus, cannot be read: allow get on that namespace")}
 		}
 		if cfg.Event.Sink != config.SinkStdout {
-			log.Warn("cannot read the namespace kube-system, so name conflicts with other clusters on the bus go undetected; allow get on it", "cluster", c.name)
+			log.Warn("cannot read the namespace kube-system, so name conflicts with other clusters on the bus go undetected; allow get on it", "name", c.name)
 		}
 	}
 	return &claim{name: c.name, uid: c.uid, replaces: cfg.Event.ClusterReplaces, settings: cfg.Digests(c.uid), log: log}, nil
@@ -126,7 +126,7 @@ func (c *claim) boundEpoch(found event.Claim) event.Claim {
 		return found
 	}
 	err := fmt.Errorf("epoch %d of the claim is more than %d above the highest known epoch %d", found.Epoch, event.MaxEpochJump, known)
-	c.invalid.Report("claim", found.Position, event.Invalid(event.InvalidEpoch, err), "cluster", c.name)
+	c.invalid.Report("claim", found.Position, event.Invalid(event.InvalidEpoch, err), "name", c.name)
 	found.Epoch = known
 	return found
 }
@@ -153,7 +153,7 @@ func (c *claim) try(ctx context.Context, epoch func(found event.Claim) uint16, i
 		if err := c.put(ctx, next); err != nil {
 			return event.Claim{}, err
 		}
-		c.log.Info("cluster name claimed on the bus", "cluster", c.name, "uid", c.uid, "replaces", next.Replaces, "stream", stream)
+		c.log.Info("cluster name claimed on the bus", "name", c.name, "uid", c.uid, "replaces", next.Replaces, "stream", stream)
 		found = next
 	}
 	c.mu.Lock()

@@ -32,6 +32,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/informers"
 	"github.com/kuberelay/kuberelay/internal/ledger"
 	"github.com/kuberelay/kuberelay/internal/longwork"
+	"github.com/kuberelay/kuberelay/internal/natsserver"
 	"github.com/kuberelay/kuberelay/internal/operations"
 	"github.com/kuberelay/kuberelay/internal/reconcile"
 )
@@ -47,6 +48,10 @@ type Config struct {
 	Identity string
 	// Writer names this process on Kafka, in the marker of a takeover; "" for the host's name.
 	Writer string
+
+	// Server is a built-in NATS server that several Relays share; nil to run an own one if the
+	// settings ask for one.
+	Server *natsserver.Server
 
 	RedactionKey []byte    // key of the hashes that replace values; nil for a random one
 	Out          io.Writer // where the sink stdout writes
@@ -118,7 +123,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.Logger.Info("cluster found", "cluster", c.name, "uid", c.uid)
+	r.Logger.Info("cluster found", "name", c.name, "uid", c.uid)
 	r.cluster, r.converter = c, event.NewConverter(r.RedactionKey, c.name)
 	r.state.connected(c.name)
 	r.informers = r.newInformers(c)

@@ -9,10 +9,8 @@ import (
 
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/leaderelection"
 
 	"github.com/kuberelay/kuberelay/internal/leader"
-	"github.com/kuberelay/kuberelay/internal/operations"
 	"github.com/kuberelay/kuberelay/internal/publish"
 )
 
@@ -26,7 +24,6 @@ func (r *Relay) newElection() (*leader.Election, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find the cluster: %w", err)
 	}
-	leaderelection.SetProvider(operations.LeaderElectionMetrics(r.Registerer))
 	return leader.New(leader.Config{
 		Leases: client, Namespace: s.Namespace, Name: s.LeaseName, Identity: r.Identity,
 		LeaseDuration: s.LeaseDuration, RenewDeadline: s.RenewDeadline, RetryPeriod: s.RetryPeriod,

@@ -20,12 +20,16 @@ func openNATS(ctx context.Context, c Config, clusterName string, permit func() e
 	b, cfg := &bus{}, c.Settings
 	o := sinks.NATS(cfg)
 	o.Cluster, o.Permit, o.Reading, o.Logger, o.Registerer, o.Invalid = clusterName, permit, c.loading, c.Logger, r, invalid
-	if len(cfg.NATS.URLs) == 0 {
-		server, err := startServer(ctx, c)
-		if err != nil {
-			return nil, &ConfigError{err}
+	if UsesBuiltInServer(cfg) {
+		server := c.Server
+		if server == nil {
+			var err error
+			if server, err = StartServer(ctx, c); err != nil {
+				return nil, err
+			}
+			b.server = server
 		}
-		b.server, o.InProcess = server, server
+		o.InProcess = server
 		o.User, o.PasswordFile, o.TokenFile, o.CAFile = "", "", "", "" // those of its subscribers
 	}
 	nb, err := nats.Connect(ctx, o)
@@ -36,7 +40,13 @@ func openNATS(ctx context.Context, c Config, clusterName string, permit func() e
 	return b, nil
 }
 
-func startServer(ctx context.Context, c Config) (*natsserver.Server, error) {
+// UsesBuiltInServer reports whether the settings ask for the built-in NATS server.
+func UsesBuiltInServer(cfg config.Config) bool {
+	return cfg.Event.Sink == config.SinkNATS && len(cfg.NATS.URLs) == 0
+}
+
+// StartServer starts the built-in NATS server of the settings. Its error is a [ConfigError].
+func StartServer(ctx context.Context, c Config) (*natsserver.Server, error) {
 	s, n := c.Settings.Server, c.Settings.NATS
 	server, err := natsserver.Start(ctx, natsserver.Options{
 		ListenAddr: s.Listen, StoreDir: sinks.StoreDir(s), MaxBytes: int64(s.MaxBytes), Logger: c.Logger,
@@ -46,7 +56,7 @@ func startServer(ctx context.Context, c Config) (*natsserver.Server, error) {
 		},
 	})
 	if err != nil {
-		return nil, err
+		return nil, &ConfigError{err}
 	}
 	readers := "who give the token in " + natsserver.TokenFile(sinks.StoreDir(s))
 	switch {
@@ -83,7 +93,7 @@ func openKafka(c Config, claim *claim, permit func() error, r prometheus.Registe
 // it, and waits until the bus is ready. On Kafka it takes over the topics: the brokers refuse the writer
 // before it. Call close in the end. An error is a [ConfigError] if a retry cannot succeed.
 func OpenWriter(ctx context.Context, c Config) (_ publish.Bus, closeBus func() error, err error) {
-	if len(c.Settings.NATS.URLs) == 0 && c.Settings.Event.Sink == config.SinkNATS {
+	if UsesBuiltInServer(c.Settings) {
 		return nil, nil, &ConfigError{errBuiltIn}
 	}
 	b, err := openBus(ctx, c, &claim{name: c.Settings.Event.ClusterName, log: c.Logger}, nil, c.Registerer, func(func() error) {})

@@ -22,6 +22,12 @@ type Document struct {
 	Time    time.Time `json:"time"` // when the document was made
 	Version string    `json:"version"`
 	Cluster string    `json:"cluster,omitempty"`
+	// Clusters has the documents of the clusters of a forwarder of several clusters, ordered by name.
+	// What belongs to one cluster is then not in this document.
+	Clusters []Document `json:"clusters,omitzero"`
+	// Failed is why this cluster is not copied, or, with several, why the source of clusters cannot be
+	// read. The forwarder tries again.
+	Failed *Error `json:"failed,omitempty"`
 	// Instance is the name of this forwarder among those that can hold the lease. It is absent
 	// without leader election.
 	Instance string `json:"instance,omitempty"`

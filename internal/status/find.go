@@ -20,6 +20,12 @@ func (d Document) find() []Finding {
 		all = append(all, f)
 	}
 	switch {
+	case d.Failed != nil:
+		headline := "the cluster cannot be copied"
+		if d.Clusters != nil {
+			headline = "the source of clusters cannot be read"
+		}
+		add(ClusterFailed, Critical, &d.Failed.Since, headline, "%s", d.Failed.Message)
 	case d.WaitingFor == "":
 	case d.Waiting == "":
 		add(Starting, Warning, d.WaitingSince, "", "the forwarder is starting")

@@ -17,6 +17,7 @@ const (
 	Unreachable       Reason = "unreachable"
 	TokenNotReviewed  Reason = "token_not_reviewed"
 	Starting          Reason = "starting"
+	ClusterFailed     Reason = "cluster_failed"
 	ClusterAway       Reason = "cluster_away"
 	BusIsAway         Reason = "bus_away"
 	LeaseDenied       Reason = "lease_denied"
@@ -65,6 +66,7 @@ func Causes() []Cause {
 		{Unreachable, "the forwarder does not answer", "check that it runs, and --address", "the-forwarder-does-not-answer"},
 		{TokenNotReviewed, "the forwarder cannot have the token reviewed", "check that the API server runs, and bind the ClusterRole system:auth-delegator to the forwarder's service account", "cannot-review-the-token-of-a-request"},
 		{Starting, "the forwarder is starting", "wait; if it lasts, see its log", "first-steps"},
+		{ClusterFailed, "a cluster cannot be copied, or the source of clusters cannot be read", "repair what the error names; the forwarder tries again by itself, at least once a minute", "a-cluster-cannot-be-copied-retrying"},
 		{ClusterAway, "the API server is unreachable", "check that it runs, KUBECONFIG, and the network", "waiting-for-the-api-server"},
 		{BusIsAway, "the bus is away or refuses the forwarder", "check that it runs, KUBERELAY_NATS_URL or KUBERELAY_KAFKA_BROKERS, the credentials and the permissions; changes wait, and are published when it is back", "the-bus"},
 		{LeaseDenied, "the API server denies access to the lease", "grant get, create and update on leases, or name another namespace in KUBERELAY_LEASE_NAMESPACE", "lease-access-denied-need-an-existing-namespace-and-get-create-and-update-on-leases-in-it"},
@@ -98,6 +100,9 @@ func found(r Reason, l Level, message string) Finding {
 // Judge returns the document with its verdict.
 func Judge(d Document) Document {
 	findings := d.find()
+	if d.Clusters != nil {
+		d.Clusters, findings = judgeClusters(d)
+	}
 	slices.SortStableFunc(findings, func(a, b Finding) int { return cmp.Compare(b.Level.Code(), a.Level.Code()) })
 	d.Verdict = Verdict{Level: OK, Summary: d.summary(), Findings: findings}
 	wrong := len(findings)
@@ -136,6 +141,9 @@ func withoutDocument(r Reason, headline string, err error, now time.Time) Docume
 }
 
 func (d Document) summary() string {
+	if d.Clusters != nil {
+		return d.clustersSummary()
+	}
 	watched := counted(len(d.Resources), "resource") + " watched, " + counted(d.objects(), "object")
 	if l := d.Lease; l != nil && !l.Leading {
 		return fmt.Sprintf("standing by, the leader is %s; %s; only the leader knows what is published", l.Holder, watched)

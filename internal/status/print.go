@@ -38,6 +38,12 @@ func writeTable(w io.Writer, d Document) error {
 		b.WriteByte('\n')
 		d.writeResources(&b)
 	}
+	if d.Clusters != nil {
+		b.WriteByte('\n')
+		d.writeClusters(&b)
+		fmt.Fprintf(&b, "\nversion: %s; --cluster shows one cluster\n", orDash(d.Version))
+		return write(w, &b)
+	}
 	if d.Bus.Sink == "" { // no answer
 		return write(w, &b)
 	}
@@ -154,7 +160,7 @@ func (m Memory) String() string {
 func writeNagios(w io.Writer, d Document) error {
 	line := fmt.Sprintf("KUBERELAY %s - %s", strings.ToUpper(string(d.Verdict.Level)), strings.ReplaceAll(d.Verdict.Summary, "|", "/"))
 	var data []string
-	if d.Bus.Sink != "" {
+	if d.Bus.Sink != "" && d.Clusters == nil {
 		data = append(data, fmt.Sprintf("resources=%d", len(d.Resources)), fmt.Sprintf("objects=%d", d.objects()))
 		if d.knowsUnsent() {
 			data = append(data, fmt.Sprintf("dirty=%d", d.dirty()))

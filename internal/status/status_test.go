@@ -60,6 +60,15 @@ var faults = []struct {
 	{"well", func(*Document) {}, nil, "2 resources watched, 151 objects, everything published, consistent as of 41s ago"},
 	{"changes on their way", func(d *Document) { d.Resources[0].Dirty, d.OldestUnsent = count(3), ago(time.Second) }, nil, "3 changes on their way"},
 	{"starting", func(d *Document) { d.Resources, d.WaitingFor = nil, ForCluster }, []string{"warning starting"}, "the forwarder is starting"},
+	{"a cluster that cannot be copied", func(d *Document) { d.Resources, d.WaitingFor, d.Failed = nil, ForCluster, &Error{"no way", now} },
+		[]string{"critical cluster_failed"}, "no way"},
+	{"one of two clusters away", func(d *Document) {
+		well, away := *d, *d
+		well.Cluster, away.Cluster = "a", "b"
+		away.Resources, away.WaitingFor, away.Waiting = nil, ForCluster, "the API server x is unreachable"
+		*d = Document{Time: d.Time, Clusters: []Document{well, away}}
+	}, []string{"critical cluster_away"}, "b: the API server x is unreachable"},
+	{"two clusters well", func(d *Document) { *d = Document{Time: d.Time, Clusters: []Document{*d, *d}} }, nil, "2 clusters, 4 resources watched, 302 objects, everything published"},
 	{"API server away", func(d *Document) {
 		d.Resources, d.WaitingFor, d.Waiting = nil, ForCluster, "the API server x is unreachable"
 	},

@@ -57,7 +57,7 @@ func natsFleet(t *testing.T) fleetBus {
 		url: bus.URL, set: map[string]string{"NATS_HISTORY": "1000"},
 		objects: func(cluster string) map[string][]fleetEvent {
 			found := map[string][]fleetEvent{}
-			prefix := "kuberelay." + cluster + ".core.configmaps." + shared + "."
+			prefix := "kuberelay." + strings.ReplaceAll(cluster, ".", "=2E") + ".core.configmaps." + shared + "."
 			for subject, events := range read() {
 				if name, ok := strings.CutPrefix(subject, prefix); ok {
 					for _, r := range events {

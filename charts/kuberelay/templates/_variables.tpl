@@ -88,6 +88,10 @@
 - {value: leaseDuration, name: KUBERELAY_LEASE_DURATION, kind: duration, preset: "15s"}
 - {value: leaseRenewDeadline, name: KUBERELAY_LEASE_RENEW_DEADLINE, kind: duration, preset: "10s"}
 - {value: leaseRetryPeriod, name: KUBERELAY_LEASE_RETRY_PERIOD, kind: duration, preset: "2s"}
+- {value: kubeconfigContexts, name: KUBERELAY_KUBECONFIG_CONTEXTS, kind: list, preset: ""}
+- {value: kubeconfigDir, name: KUBERELAY_KUBECONFIG_DIR, kind: text, preset: ""}
+- {value: clusterApi, name: KUBERELAY_CLUSTER_API, kind: list, preset: ""}
+- {value: clusterApiManagementName, name: KUBERELAY_CLUSTER_API_MANAGEMENT_NAME, kind: text, preset: ""}
 - {value: listenAddr, name: KUBERELAY_LISTEN_ADDR, kind: text, preset: ":8080"}
 - {value: readyRequiresMatches, name: KUBERELAY_READY_REQUIRES_MATCHES, kind: switch, preset: "false"}
 - {value: metricsAuth, name: KUBERELAY_METRICS_AUTH, kind: switch, preset: "false"}

@@ -1,0 +1,147 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
+
+	"github.com/kuberelay/kuberelay/internal/config"
+	"github.com/kuberelay/kuberelay/internal/fleet"
+	clusters "github.com/kuberelay/kuberelay/internal/fleet/source"
+	"github.com/kuberelay/kuberelay/internal/operations"
+	"github.com/kuberelay/kuberelay/internal/page"
+	"github.com/kuberelay/kuberelay/internal/relay"
+	"github.com/kuberelay/kuberelay/internal/status"
+)
+
+// engine is what 'forwarder run' runs: the copy of one cluster, or of several.
+type engine interface {
+	Run(ctx context.Context) error
+	Checks() []operations.Check
+}
+
+var _, _ engine = (*relay.Relay)(nil), (*fleet.Fleet)(nil)
+
+// newEngine returns the engine of the settings, and adds its documents to the endpoints. done ends the
+// streams of the status page.
+func newEngine(c relay.Config, endpoints *operations.Endpoints, done <-chan struct{}) (engine, error) {
+	if c.Settings.Fleet.Source() != "" {
+		return newFleet(c, endpoints)
+	}
+	published := new(page.Recent)
+	if c.Settings.Operations.StatusPage {
+		c.Published = published.Add
+	}
+	f, err := relay.New(c)
+	if err != nil {
+		return nil, err
+	}
+	endpoints.Status = func(url.Values) (any, error) { return statusOf(f), nil }
+	endpoints.Trace = func(query url.Values) (any, error) { return traceOf(f, query) }
+	if c.Settings.Operations.StatusPage {
+		endpoints.Page = page.New(page.Config{Status: func() status.Document { return statusOf(f) }, Recent: published, Done: done})
+	}
+	return f, nil
+}
+
+// newFleet returns the engine of several clusters. It has no status page.
+func newFleet(c relay.Config, endpoints *operations.Endpoints) (engine, error) {
+	from, err := clusterSource(c.Settings, "forwarder", c.Logger)
+	if err != nil {
+		return nil, &usageError{err}
+	}
+	f := fleet.New(fleet.Config{Relay: c, Source: from, Metrics: endpoints.Metrics, Logger: c.Logger})
+	endpoints.Metrics = f
+	endpoints.Status = func(query url.Values) (any, error) {
+		d := f.Status()
+		if name := query.Get("cluster"); name != "" {
+			var err error
+			if d, err = f.ClusterStatus(name); err != nil {
+				return nil, err
+			}
+		}
+		d.Version, _ = builtFrom()
+		return status.Judge(d), nil
+	}
+	endpoints.Trace = func(query url.Values) (any, error) {
+		name := query.Get("cluster")
+		if name == "" {
+			return nil, errors.New("the forwarder copies several clusters: set cluster to the name of one")
+		}
+		k, err := tracedKey(query)
+		if err != nil {
+			return nil, err
+		}
+		t, err := f.Trace(name, k)
+		return judgeTrace(t, k), err
+	}
+	return f, nil
+}
+
+// clusterSource returns the source of several clusters.
+func clusterSource(cfg config.Config, command string, log *slog.Logger) (clusters.Source, error) {
+	return clusters.New(clusters.Config{
+		Settings: cfg.Fleet, Logger: log,
+		Complete: func(kube *rest.Config) error { return complete(kube, cfg, command, log) },
+		Home: func() (*rest.Config, string, error) {
+			kube, err := homeKubeConfig(cfg, command)
+			if err == nil {
+				err = followToken(kube, log)
+			}
+			if err != nil {
+				return nil, "", err
+			}
+			namespace, err := kubeNamespace()
+			return kube, namespace, err
+		},
+	})
+}
+
+// complete completes the configuration of the clients for one of several clusters.
+func complete(kube *rest.Config, cfg config.Config, command string, log *slog.Logger) error {
+	if err := hidePassword(kube); err != nil {
+		return err
+	}
+	identify(kube, cfg, command)
+	return followToken(kube, log)
+}
+
+// memberKubeConfig returns the configuration of the clients for the cluster of the settings, one of
+// several.
+func memberKubeConfig(ctx context.Context, cfg config.Config, command string, log *slog.Logger) (*rest.Config, error) {
+	if cfg.Event.ClusterName == "" {
+		return nil, fmt.Errorf("%s names several clusters, and this command needs one: use --cluster if it has that flag, or unset the variable and set KUBECONFIG and KUBERELAY_CLUSTER_NAME", cfg.Fleet.Source())
+	}
+	from, err := clusterSource(cfg, command, log)
+	if err != nil {
+		return nil, err
+	}
+	all, err := from.Read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c, err := clusters.Find(all, cfg.Event.ClusterName)
+	return c.Kube, err
+}
+
+// clusterFlag adds the flag that names one of several clusters.
+func clusterFlag(cmd *cobra.Command, name *string) {
+	cmd.Flags().StringVar(name, "cluster", "", "the `name` of one of the clusters, for a forwarder of several")
+}
+
+// selectCluster makes the settings those of one of several clusters, "" for none.
+func selectCluster(cfg *config.Config, name string) error {
+	if name == "" {
+		return nil
+	}
+	if cfg.Fleet.Source() == "" {
+		return &usageError{fmt.Errorf("--cluster=%q: it names one of several clusters, and no source of clusters is set; see docs/fleet.md", name)}
+	}
+	cfg.Event.ClusterName = name
+	return nil
+}

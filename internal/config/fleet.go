@@ -1,0 +1,111 @@
+package config
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// The variables of the sources of clusters.
+const (
+	contextsVariable   = "KUBERELAY_KUBECONFIG_CONTEXTS"
+	dirVariable        = "KUBERELAY_KUBECONFIG_DIR"
+	clusterAPIVariable = "KUBERELAY_CLUSTER_API"
+)
+
+// Source returns the variable that says where the clusters are, "" for a forwarder of one cluster.
+func (f Fleet) Source() string {
+	for _, s := range f.sources() {
+		if s.set {
+			return s.name
+		}
+	}
+	return ""
+}
+
+type fleetSource struct {
+	name string
+	set  bool
+}
+
+func (f Fleet) sources() []fleetSource {
+	return []fleetSource{{contextsVariable, len(f.Contexts) > 0}, {dirVariable, f.Dir != ""}, {clusterAPIVariable, len(f.ClusterAPI) > 0}}
+}
+
+// NamedContext is an entry of Fleet.Contexts: the name of a cluster and its context.
+func NamedContext(entry string) (name, context string) {
+	if name, context, ok := strings.Cut(entry, "="); ok {
+		return name, context
+	}
+	return entry, entry
+}
+
+// IsClusterName reports whether a cluster can have a name on the bus.
+func IsClusterName(name string) bool { return clusterName.MatchString(name) }
+
+// validateFleet checks the source of several clusters, and refuses settings that belong to one cluster.
+func (c *Config) validateFleet(p *problems) {
+	f, source := c.Fleet, c.Fleet.Source()
+	for _, s := range f.sources() {
+		if s.set && s.name != source {
+			p.add(s.name, "%s is set as well; keep one of them", source)
+		}
+	}
+	if f.Management != "" {
+		switch {
+		case len(f.ClusterAPI) == 0:
+			p.add("KUBERELAY_CLUSTER_API_MANAGEMENT_NAME", "%s is not set; set it as well, or unset this", clusterAPIVariable)
+		case !IsClusterName(f.Management):
+			p.add("KUBERELAY_CLUSTER_API_MANAGEMENT_NAME", "not a name; use letters, digits, . _ and -, with a letter or digit first, at most 253")
+		}
+	}
+	if source == "" {
+		return
+	}
+	for _, v := range []struct{ name, value string }{
+		{"KUBERELAY_CLUSTER_NAME", c.Event.ClusterName},
+		{"KUBERELAY_CLUSTER_REPLACES", c.Event.ClusterReplaces},
+		{"KUBERELAY_KAFKA_TRANSACTIONAL_ID", c.Kafka.TransactionalID},
+	} {
+		if v.value != "" {
+			p.add(v.name, "it is of one cluster, and %s names several; unset one of them", source)
+		}
+	}
+	f.validateContexts(p)
+	if f.Dir != "" {
+		if info, err := os.Stat(f.Dir); err != nil || !info.IsDir() {
+			p.add(dirVariable, "not a folder; name one with kubeconfig files")
+		}
+	}
+	for _, ns := range f.ClusterAPI {
+		if ns != "*" && len(validation.IsDNS1123Label(ns)) > 0 {
+			p.addItem(clusterAPIVariable, f.ClusterAPI, ns, errors.New("not the name of a namespace; use lower-case letters, digits and -, at most 63, or * for all"))
+		}
+	}
+	checkWildcard(p, clusterAPIVariable, f.ClusterAPI)
+}
+
+func (f Fleet) validateContexts(p *problems) {
+	seen := map[string]bool{}
+	for _, entry := range f.Contexts {
+		name, _ := NamedContext(entry)
+		switch {
+		case entry == "*":
+		case !IsClusterName(name):
+			p.addItem(contextsVariable, f.Contexts, entry, errors.New("this context cannot be the name of a cluster; write name=context, with letters, digits, . _ and - in the name"))
+		case seen[name]:
+			p.addItem(contextsVariable, f.Contexts, entry, errors.New("another entry has the same name; write name=context with another name"))
+		}
+		seen[name] = true
+	}
+	checkWildcard(p, contextsVariable, f.Contexts)
+}
+
+func checkWildcard(p *problems, variable string, list List) {
+	if len(list) > 1 && slices.Contains(list, "*") {
+		p.add(variable, "* stands for all; remove the others, or the *")
+	}
+}

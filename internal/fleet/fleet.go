@@ -1,0 +1,210 @@
+// Package fleet runs a [relay.Relay] for each cluster of a source, in one process:
+//
+//	source --clusters--> Fleet --start, stop--> member: one Relay after another, with back-off
+//	                                               |
+//	             metrics, status, checks, trace <--+--> API server of the cluster, bus
+//
+// The source reports all of its clusters after each change. [Fleet] compares them with its members:
+// a new cluster gets a member, a cluster that has gone loses it, and a cluster with another
+// kubeconfig gets a new Relay. A member runs its Relay, and a new one with back-off if the Relay
+// ends by itself.
+//
+// It guarantees:
+//
+//   - Members share nothing but the process, the configuration, and a built-in NATS server if there
+//     is one. Each has its own clients, ledger, queue, limits, connection to the bus, lease and
+//     metrics. So a cluster that hangs, or whose kubeconfig or permissions are wrong, delays no other.
+//   - No error of a cluster ends the process. It is in the log, in the status and in the metrics,
+//     and is retried.
+//   - A member that ends publishes what is left first, as a forwarder does on SIGTERM. The objects of
+//     its cluster stay on the bus.
+//   - A kubeconfig that becomes unusable does not end a running member.
+//   - At most one Relay of a cluster runs at a time.
+//
+// It does not guarantee that the members get equal shares of CPU and memory, and does not limit their
+// number. Each member has its own connection to the bus: on Kafka the producer id, which fences the
+// previous writer, belongs to a cluster, and on NATS a connection that is replaced for new
+// credentials first waits for what is in flight.
+package fleet
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/fleet/source"
+	"github.com/kuberelay/kuberelay/internal/relay"
+)
+
+// Config configures a Fleet.
+type Config struct {
+	// Relay is the configuration of every Relay. The Fleet sets what differs: the name of the cluster,
+	// Kube, the lease, Server, Published, Logger and Registerer.
+	Relay  relay.Config
+	Source source.Source
+	// Published returns the function of a cluster as in [relay.Config]; nil for none.
+	Published func(cluster string) func(key event.Key, of event.Type, version string, observed, acknowledged time.Time)
+	// Metrics has the metrics of the process. [Fleet.Gather] adds those of the clusters to them.
+	Metrics prometheus.Gatherer
+	Logger  *slog.Logger
+}
+
+// Fleet copies the clusters of a source to one bus. Create one with [New].
+type Fleet struct {
+	Config
+	running sync.WaitGroup // of the members
+
+	mu       sync.Mutex
+	wanted   map[string]source.Cluster // what the source reported last
+	members  map[string]*member        // also those that are ending
+	reported bool                      // the source was read
+	failed   error                     // of the source
+	since    time.Time                 // when it failed first
+	ready    bool                      // the fleet was ready once
+}
+
+// New returns a Fleet that does nothing until [Fleet.Run].
+func New(c Config) *Fleet {
+	return &Fleet{Config: c, members: map[string]*member{}, since: time.Now()}
+}
+
+// Run copies the clusters until ctx ends. Then it publishes what is left, within
+// KUBERELAY_DRAIN_TIMEOUT, and returns when everything that it started has ended. It returns an
+// error only if the built-in NATS server does not start, or does not end.
+func (f *Fleet) Run(ctx context.Context) (err error) {
+	if relay.UsesBuiltInServer(f.Relay.Settings) {
+		server, err := relay.StartServer(ctx, f.Relay)
+		if err != nil {
+			return err
+		}
+		f.Relay.Server = server
+		defer func() {
+			ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), serverTimeout)
+			defer cancel()
+			err = errors.Join(err, server.Shutdown(ending))
+		}()
+	}
+	f.Source.Watch(ctx, func(all []source.Cluster) { f.update(ctx, all) }, f.noteFailure)
+	f.running.Wait()
+	f.Logger.Info("stopped")
+	return nil
+}
+
+// serverTimeout limits the end of the built-in server.
+const serverTimeout = 8 * time.Second
+
+// update makes the members those of the source.
+func (f *Fleet) update(ctx context.Context, all []source.Cluster) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.reported, f.wanted = true, map[string]source.Cluster{}
+	for _, c := range all {
+		f.wanted[c.Name] = c
+		if m := f.members[c.Name]; m != nil {
+			m.set(c)
+			continue
+		}
+		f.start(ctx, c)
+	}
+	for name, m := range f.members {
+		if _, ok := f.wanted[name]; !ok {
+			m.leave()
+		}
+	}
+}
+
+// start starts a member. The caller holds the lock.
+func (f *Fleet) start(ctx context.Context, c source.Cluster) {
+	if ctx.Err() != nil {
+		return
+	}
+	running, leave := context.WithCancel(ctx)
+	m := newMember(f, c, leave)
+	f.members[c.Name] = m
+	m.log.Info("the source has a cluster")
+	f.running.Go(func() {
+		defer leave()
+		m.run(running)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		delete(f.members, c.Name)
+		if again, ok := f.wanted[c.Name]; ok { // it came back while the member ended
+			f.start(ctx, again)
+		}
+	})
+}
+
+// noteFailure notes an error of the source, nil for none.
+func (f *Fleet) noteFailure(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err != nil && (f.failed == nil || f.failed.Error() != err.Error()) {
+		f.since = time.Now()
+		f.Logger.Error("cannot read the source of clusters, retrying", "source", f.Relay.Settings.Fleet.Source(), "err", err)
+	}
+	f.failed = err
+}
+
+// sorted returns the members by name.
+func (f *Fleet) sorted() (all []*member) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, m := range f.members {
+		all = append(all, m)
+	}
+	slices.SortFunc(all, func(a, b *member) int { return strings.Compare(a.name, b.name) })
+	return all
+}
+
+// member returns the member with a name, or nil.
+func (f *Fleet) member(name string) *member {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.members[name]
+}
+
+var (
+	_ prometheus.Gatherer  = (*Fleet)(nil)
+	_ prometheus.Collector = (*Fleet)(nil)
+)
+
+// Gather implements [prometheus.Gatherer]: the metrics of the process, and those of each cluster with
+// its name in the label cluster. Each Relay has a registry of its own, so that nothing of it is left
+// when it ends.
+func (f *Fleet) Gather() ([]*dto.MetricFamily, error) {
+	own := prometheus.NewRegistry()
+	own.MustRegister(f)
+	all := prometheus.Gatherers{f.Metrics, own}
+	for _, m := range f.sorted() {
+		if r := m.metrics(); r != nil {
+			all = append(all, r)
+		}
+	}
+	return all.Gather()
+}
+
+var clusterUpDesc = prometheus.NewDesc("kuberelay_cluster_up",
+	"1 if the cluster is copied, 0 if its kubeconfig, its API server, its permissions or the bus prevent that; forwarder status has the reason. Only a forwarder of several clusters has this metric.",
+	[]string{"cluster"}, nil)
+
+// Describe implements [prometheus.Collector].
+func (f *Fleet) Describe(to chan<- *prometheus.Desc) { to <- clusterUpDesc }
+
+// Collect implements [prometheus.Collector].
+func (f *Fleet) Collect(to chan<- prometheus.Metric) {
+	for _, m := range f.sorted() {
+		up := 0.0
+		if m.check() == nil {
+			up = 1
+		}
+		to <- prometheus.MustNewConstMetric(clusterUpDesc, prometheus.GaugeValue, up, m.name)
+	}
+}

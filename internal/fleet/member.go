@@ -1,0 +1,289 @@
+package fleet
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/kuberelay/kuberelay/internal/fleet/source"
+	"github.com/kuberelay/kuberelay/internal/operations"
+	"github.com/kuberelay/kuberelay/internal/relay"
+)
+
+// member is one cluster of the source: at most one Relay at a time.
+type member struct {
+	fleet   *Fleet
+	name    string
+	log     *slog.Logger
+	leave   context.CancelFunc // ends the member
+	since   time.Time          // when the source first had it
+	changed chan struct{}      // has an element if wanted has changed
+
+	mu       sync.Mutex
+	wanted   source.Cluster
+	unusable error                // of a newer kubeconfig than that in wanted
+	relay    *relay.Relay         // nil while none runs
+	registry *prometheus.Registry // of the Relay
+	failed   error                // why no Relay runs
+	failedAt time.Time
+}
+
+func newMember(f *Fleet, c source.Cluster, leave context.CancelFunc) *member {
+	return &member{
+		fleet: f, name: c.Name, log: f.Logger.With("cluster", c.Name), leave: leave,
+		since: time.Now(), changed: make(chan struct{}, 1), wanted: c,
+	}
+}
+
+// set gives the member what the source has now. A kubeconfig that cannot be used does not replace
+// one that could: its writer may not be done.
+func (m *member) set(c source.Cluster) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if c.Err != nil && m.wanted.Err == nil {
+		if m.unusable == nil || m.unusable.Error() != c.Err.Error() {
+			m.log.Warn("the new kubeconfig of a cluster cannot be used, keeping the last one", "err", c.Err)
+		}
+		m.unusable = c.Err
+		return
+	}
+	m.unusable = nil
+	if c.Digest == m.wanted.Digest && text(c.Err) == text(m.wanted.Err) {
+		return
+	}
+	m.wanted = c
+	select {
+	case m.changed <- struct{}{}:
+	default: // a change is noted already
+	}
+}
+
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// run runs one Relay after another until ctx ends: with the present kubeconfig, and again with
+// back-off after an error.
+func (m *member) run(ctx context.Context) {
+	backoff := newBackoff()
+	for ctx.Err() == nil {
+		began := time.Now()
+		err, changed := m.runOnce(ctx)
+		if changed {
+			m.log.Info("the kubeconfig of a cluster has changed")
+			backoff = newBackoff()
+			continue
+		}
+		if ctx.Err() != nil {
+			break
+		}
+		if time.Since(began) > maxDelay {
+			backoff = newBackoff()
+		}
+		m.fail(err)
+		retry := time.NewTimer(backoff.Step())
+		select {
+		case <-ctx.Done():
+		case <-m.changed:
+			backoff = newBackoff()
+		case <-retry.C:
+		}
+		retry.Stop()
+	}
+	m.log.Info("the cluster is no longer copied; its objects stay on the bus")
+}
+
+// maxDelay is the longest time between two attempts.
+const maxDelay = time.Minute
+
+func newBackoff() *wait.Backoff {
+	return &wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.3, Steps: 1 << 30, Cap: maxDelay}
+}
+
+// runOnce runs a Relay until ctx ends, the kubeconfig changes, or the Relay ends by itself.
+func (m *member) runOnce(ctx context.Context) (err error, changed bool) { //nolint:revive // the error is not the reason of the end
+	m.mu.Lock()
+	c := m.wanted
+	m.mu.Unlock()
+	if c.Err != nil {
+		return c.Err, false
+	}
+	running, stop := context.WithCancel(ctx)
+	defer stop()
+	ended := make(chan error, 1)
+	go func() { ended <- m.copy(running, c) }()
+	select {
+	case err = <-ended:
+		return err, false
+	case <-m.changed:
+		stop()
+		if err = <-ended; err != nil {
+			m.log.Info("the copy of a cluster ended with an error", "err", err)
+		}
+		return nil, true
+	}
+}
+
+// copy runs one Relay.
+func (m *member) copy(ctx context.Context, c source.Cluster) error {
+	registry := prometheus.NewRegistry()
+	of := m.fleet.Relay
+	of.Settings.Event.ClusterName, of.Kube = m.name, c.Kube
+	of.Settings.Leader.LeaseName = leaseName(of.Settings.Leader.LeaseName, m.name)
+	of.Settings.Leader.Namespace = cmp.Or(of.Settings.Leader.Namespace, c.Namespace)
+	of.Logger, of.Registerer = m.log, prometheus.WrapRegistererWith(prometheus.Labels{"cluster": m.name}, registry)
+	if m.fleet.Published != nil {
+		of.Published = m.fleet.Published(m.name)
+	}
+	r, err := relay.New(of)
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	m.relay, m.registry, m.failed = r, registry, nil
+	m.mu.Unlock()
+	defer func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.relay, m.registry = nil, nil
+	}()
+	return cmp.Or(r.Run(ctx), errStopped)
+}
+
+// errStopped is the error of a Relay that ends without one.
+var errStopped = errors.New("the copy has ended")
+
+// leaseName returns the name of the lease of a cluster. A name that a lease cannot have is replaced
+// by a similar one with a hash.
+func leaseName(lease, cluster string) string {
+	name := lease + "-" + cluster
+	if len(validation.IsDNS1123Subdomain(name)) == 0 {
+		return name
+	}
+	plain := strings.NewReplacer("_", "-", ".", "-").Replace(strings.ToLower(cluster))
+	hash := sha256.Sum256([]byte(cluster))
+	return fmt.Sprintf("%s-%.100s-%x", lease, plain, hash[:4])
+}
+
+// fail notes why no Relay runs.
+func (m *member) fail(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if text(m.failed) != text(err) || m.failedAt.IsZero() {
+		m.failedAt = time.Now()
+	}
+	m.failed = err
+	m.log.Error("a cluster cannot be copied, retrying", "err", err)
+}
+
+// metrics returns the metrics of the Relay, nil without one.
+func (m *member) metrics() prometheus.Gatherer {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.registry == nil {
+		return nil
+	}
+	return m.registry
+}
+
+// state returns the Relay, nil if none runs, and the reason, nil if it is about to start.
+func (m *member) state() (r *relay.Relay, failed error, since time.Time) { //nolint:revive,staticcheck // the error is a part of the state
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.relay, m.failed, m.failedAt
+}
+
+var errStarting = errors.New("starting")
+
+// check returns why the cluster is not copied, nil if it is.
+func (m *member) check() error {
+	r, failed, _ := m.state()
+	if r == nil {
+		return cmp.Or(failed, errStarting)
+	}
+	for _, c := range r.Checks() {
+		if err := c.Check(); err != nil {
+			return fmt.Errorf("%s: %w", c.Name, err)
+		}
+	}
+	return nil
+}
+
+// startTime is how long a starting cluster can delay the readiness of a process that starts.
+const startTime = time.Minute
+
+// settled reports whether the process need not wait for the cluster to be ready: it is copied, it
+// has failed by itself, or it has had its time.
+func (m *member) settled() bool {
+	r, failed, _ := m.state()
+	return r == nil && failed != nil || time.Since(m.since) > startTime || m.check() == nil
+}
+
+// Checks returns the check of /readyz: see docs/fleet.md.
+func (f *Fleet) Checks() []operations.Check {
+	return []operations.Check{{Name: "clusters", Check: f.check, Note: f.failing}}
+}
+
+// check returns nil if the process does its job. While it starts, it waits for every cluster that may
+// still get ready. After that, it is ready as long as one cluster is copied, or there is none: a new
+// or a broken cluster is no reason to withdraw a pod that copies the others.
+func (f *Fleet) check() error {
+	f.mu.Lock()
+	reported, failed, ready := f.reported, f.failed, f.ready
+	f.mu.Unlock()
+	if !reported {
+		return cmp.Or(failed, errStarting)
+	}
+	var first error
+	well, all := 0, f.sorted()
+	for _, m := range all {
+		err := m.check()
+		if err == nil {
+			well++
+			continue
+		}
+		first = cmp.Or(first, fmt.Errorf("%s: %w", m.name, err))
+		if !ready && !m.settled() {
+			return first
+		}
+	}
+	if well == 0 && len(all) > 0 {
+		return fmt.Errorf("none of %d is copied: %w", len(all), first)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.ready = true
+	return nil
+}
+
+// failing names the clusters that are not copied.
+func (f *Fleet) failing() string {
+	var names []string
+	all := f.sorted()
+	for _, m := range all {
+		if m.check() != nil {
+			names = append(names, m.name)
+		}
+	}
+	text := fmt.Sprintf("%d of %d copied", len(all)-len(names), len(all))
+	if len(names) > 0 {
+		text += ", not " + strings.Join(names[:min(len(names), maxNamed)], ", ")
+	}
+	return text
+}
+
+// maxNamed limits the names in a line.
+const maxNamed = 10

@@ -1,0 +1,269 @@
+package source
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+)
+
+const (
+	clusterGroup = "cluster.x-k8s.io"
+	// clusterNameLabel is on every Secret of a Cluster: Cluster API itself finds Secrets by it.
+	clusterNameLabel = clusterGroup + "/cluster-name"
+	kubeconfigSuffix = "-kubeconfig"
+	kubeconfigKey    = "value"
+)
+
+var secrets = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
+
+// clusterAPI is the source of Cluster objects.
+type clusterAPI struct {
+	Config
+	kube      *rest.Config
+	namespace string
+	client    dynamic.Interface
+	served    discovery.DiscoveryInterface
+}
+
+func newClusterAPI(c Config) (*clusterAPI, error) {
+	kube, namespace, err := c.Home()
+	if err != nil {
+		return nil, err
+	}
+	s := &clusterAPI{Config: c, kube: kube, namespace: namespace}
+	if s.client, err = dynamic.NewForConfig(kube); err != nil {
+		return nil, fmt.Errorf("find the management cluster: %w", err)
+	}
+	if s.served, err = discovery.NewDiscoveryClientForConfig(kube); err != nil {
+		return nil, fmt.Errorf("find the management cluster: %w", err)
+	}
+	return s, nil
+}
+
+// clusters returns the Cluster resource in the version that the API server prefers.
+func (s *clusterAPI) clusters() (schema.GroupVersionResource, error) {
+	groups, err := s.served.ServerGroups()
+	if err != nil {
+		return schema.GroupVersionResource{}, fmt.Errorf("the API server of the management cluster does not answer: %w", err)
+	}
+	for _, g := range groups.Groups {
+		if g.Name == clusterGroup {
+			return schema.GroupVersionResource{Group: clusterGroup, Version: g.PreferredVersion.Version, Resource: "clusters"}, nil
+		}
+	}
+	return schema.GroupVersionResource{}, errors.New("the management cluster does not serve clusters." + clusterGroup + "; install Cluster API there")
+}
+
+// namespaces returns the namespaces to read, "" for all.
+func (s *clusterAPI) namespaces() []string {
+	if slices.Contains(s.Settings.ClusterAPI, "*") {
+		return []string{metav1.NamespaceAll}
+	}
+	return s.Settings.ClusterAPI
+}
+
+// Read implements [Source].
+func (s *clusterAPI) Read(ctx context.Context) ([]Cluster, error) {
+	resource, err := s.clusters()
+	if err != nil {
+		return nil, err
+	}
+	var objects []*unstructured.Unstructured
+	for _, ns := range s.namespaces() {
+		list, err := s.client.Resource(resource).Namespace(ns).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return nil, fmt.Errorf("list the Cluster objects: %w", err)
+		}
+		for i := range list.Items {
+			objects = append(objects, &list.Items[i])
+		}
+	}
+	return s.all(objects, func(namespace, name string) *unstructured.Unstructured {
+		secret, err := s.client.Resource(secrets).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return nil
+		}
+		return secret
+	}), nil
+}
+
+// all returns the clusters of Cluster objects.
+func (s *clusterAPI) all(objects []*unstructured.Unstructured, secret func(namespace, name string) *unstructured.Unstructured) []Cluster {
+	var found []Cluster
+	if s.Settings.Management != "" {
+		found = append(found, Cluster{Name: s.Settings.Management, Kube: s.kube, Namespace: s.namespace})
+	}
+	for _, o := range objects {
+		name := o.GetNamespace() + "." + o.GetName()
+		from := o.GetName() + kubeconfigSuffix
+		found = append(found, s.of(name, from, secret(o.GetNamespace(), from)))
+	}
+	return unique(found)
+}
+
+// of returns the cluster with a name, whose kubeconfig is in a Secret, nil for none.
+func (s *clusterAPI) of(name, from string, secret *unstructured.Unstructured) Cluster {
+	if secret == nil {
+		return Cluster{Name: name, Err: fmt.Errorf("waiting for its kubeconfig, in a Secret %s with the label %s", from, clusterNameLabel)}
+	}
+	text, _, _ := unstructured.NestedString(secret.Object, "data", kubeconfigKey)
+	raw, err := base64.StdEncoding.DecodeString(text)
+	if err != nil || len(raw) == 0 {
+		return Cluster{Name: name, Err: fmt.Errorf("the Secret %s has no key %s with a kubeconfig", from, kubeconfigKey)}
+	}
+	kubeconfig, err := parse(raw)
+	if err == nil {
+		err = isolated(kubeconfig)
+	}
+	if err != nil {
+		return Cluster{Name: name, Err: fmt.Errorf("the Secret %s: %w", from, err)}
+	}
+	c := s.cluster(name, kubeconfig)
+	if c.Err != nil {
+		c.Err = fmt.Errorf("the Secret %s: %w", from, c.Err)
+	}
+	return c
+}
+
+// Watch implements [Source]. If the management cluster does not answer, the clusters stay.
+func (s *clusterAPI) Watch(ctx context.Context, found func([]Cluster), failed func(error)) {
+	retry := wait.Backoff{Duration: time.Second, Factor: 1.5, Jitter: 0.3, Steps: 1 << 30, Cap: 30 * time.Second}
+	var resource schema.GroupVersionResource
+	err := retry.DelayFunc().Until(ctx, true, true, func(context.Context) (bool, error) {
+		var err error
+		resource, err = s.clusters()
+		failed(err)
+		return err == nil, nil
+	})
+	if err != nil {
+		return // ctx has ended
+	}
+	w := watch{clusterAPI: s, changed: make(chan struct{}, 1), failed: make(chan error, 1)}
+	for _, ns := range s.namespaces() {
+		w.objects = append(w.objects, w.informer(ns, resource, nil))
+		w.secrets = append(w.secrets, w.informer(ns, secrets, func(o *metav1.ListOptions) { o.LabelSelector = clusterNameLabel }))
+	}
+	var running sync.WaitGroup
+	defer running.Wait()
+	for _, i := range slices.Concat(w.objects, w.secrets) {
+		running.Go(func() { i.RunWithContext(ctx) })
+	}
+	running.Go(func() { // an empty list has no event
+		if cache.WaitForCacheSync(ctx.Done(), w.synced) {
+			w.notify()
+		}
+	})
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case err := <-w.failed:
+			if !w.synced() {
+				failed(err)
+			}
+		case <-w.changed:
+			if w.synced() {
+				failed(nil)
+				found(s.all(w.list(), w.secret))
+			}
+		}
+	}
+}
+
+// watch is the state of one call of Watch.
+type watch struct {
+	*clusterAPI
+	objects, secrets []cache.SharedIndexInformer
+	changed          chan struct{} // has an element if something has changed
+	failed           chan error    // errors of lists and watches
+}
+
+func (w *watch) notify() {
+	select {
+	case w.changed <- struct{}{}:
+	default: // a change is noted already
+	}
+}
+
+// informer returns an informer that does not run yet. Its methods that return an error fail only
+// for an informer that has started.
+func (w *watch) informer(namespace string, resource schema.GroupVersionResource, tweak dynamicinformer.TweakListOptionsFunc) cache.SharedIndexInformer {
+	i := dynamicinformer.NewFilteredDynamicInformer(w.client, resource, namespace, 0, cache.Indexers{}, tweak).Informer()
+	_ = i.SetTransform(onlyKubeconfigs)
+	_ = i.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
+		if errors.Is(err, io.EOF) || apierrors.IsResourceExpired(err) {
+			return // a watch has a limited duration
+		}
+		w.Logger.Warn("cannot watch the management cluster, retrying; its clusters stay as they are", "resource", resource.Resource, "err", err)
+		select {
+		case w.failed <- fmt.Errorf("watch %s of the management cluster: %w", resource.Resource, err):
+		default: // another error is noted already
+		}
+	})
+	_, _ = i.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { w.notify() }, UpdateFunc: func(any, any) { w.notify() }, DeleteFunc: func(any) { w.notify() },
+	})
+	return i
+}
+
+// onlyKubeconfigs drops the content of objects that is not needed: the Secrets of a Cluster are
+// also the keys of its certificate authorities.
+func onlyKubeconfigs(o any) (any, error) {
+	u, ok := o.(*unstructured.Unstructured)
+	if !ok {
+		return o, nil
+	}
+	kept := &unstructured.Unstructured{Object: map[string]any{"apiVersion": u.GetAPIVersion(), "kind": u.GetKind()}}
+	kept.SetNamespace(u.GetNamespace())
+	kept.SetName(u.GetName())
+	kept.SetUID(u.GetUID())
+	kept.SetResourceVersion(u.GetResourceVersion())
+	if text, ok, _ := unstructured.NestedString(u.Object, "data", kubeconfigKey); ok && u.GetKind() == "Secret" && strings.HasSuffix(u.GetName(), kubeconfigSuffix) {
+		kept.Object["data"] = map[string]any{kubeconfigKey: text}
+	}
+	return kept, nil
+}
+
+// synced reports whether all lists are complete.
+func (w *watch) synced() bool {
+	return !slices.ContainsFunc(slices.Concat(w.objects, w.secrets), func(i cache.SharedIndexInformer) bool { return !i.HasSynced() })
+}
+
+func (w *watch) list() (all []*unstructured.Unstructured) {
+	for _, i := range w.objects {
+		for _, o := range i.GetStore().List() {
+			if u, ok := o.(*unstructured.Unstructured); ok {
+				all = append(all, u)
+			}
+		}
+	}
+	return all
+}
+
+func (w *watch) secret(namespace, name string) *unstructured.Unstructured {
+	for _, i := range w.secrets {
+		if o, ok, _ := i.GetStore().GetByKey(namespace + "/" + name); ok {
+			if u, ok := o.(*unstructured.Unstructured); ok {
+				return u
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,81 @@
+package fleet
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/kuberelay/kuberelay/internal/event"
+	"github.com/kuberelay/kuberelay/internal/status"
+	"github.com/kuberelay/kuberelay/internal/trace"
+)
+
+// Status returns what is known of all clusters now, without a verdict. It sends no request.
+func (f *Fleet) Status() status.Document {
+	d := f.document()
+	d.Clusters = []status.Document{}
+	for _, m := range f.sorted() {
+		d.Clusters = append(d.Clusters, m.document())
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.failed != nil {
+		d.Failed = &status.Error{Message: "the source of clusters cannot be read: " + f.failed.Error(), Since: f.since.UTC()}
+	}
+	if !f.reported {
+		d.WaitingFor = status.ForCluster
+	}
+	return d
+}
+
+// document returns a document of no cluster.
+func (f *Fleet) document() status.Document {
+	return status.Document{
+		Time: time.Now().UTC(), Instance: f.Relay.Identity, Resources: []status.Resource{}, Discovery: []status.DiscoveryError{},
+		Unmatched: []status.Unmatched{}, Selectors: []string{}, Work: []status.Work{},
+		Bus: status.Bus{Sink: f.Relay.Settings.Event.Sink, State: status.BusUnused},
+	}
+}
+
+// ClusterStatus returns what is known of one cluster now, without a verdict.
+func (f *Fleet) ClusterStatus(name string) (status.Document, error) {
+	m, err := f.find(name)
+	if err != nil {
+		return status.Document{}, err
+	}
+	return m.document(), nil
+}
+
+// Trace returns what is known of one object of a cluster now.
+func (f *Fleet) Trace(cluster string, k event.Key) (trace.Forwarder, error) {
+	m, err := f.find(cluster)
+	if err != nil {
+		return trace.Forwarder{}, err
+	}
+	r, failed, _ := m.state()
+	if r == nil {
+		return trace.Forwarder{Role: trace.Starting, Cluster: m.name, Error: text(failed)}, nil
+	}
+	return r.Trace(k), nil
+}
+
+func (f *Fleet) find(name string) (*member, error) {
+	if m := f.member(name); m != nil {
+		return m, nil
+	}
+	return nil, fmt.Errorf("the source has no cluster %q", name)
+}
+
+func (m *member) document() status.Document {
+	r, failed, since := m.state()
+	if r != nil {
+		d := r.Status()
+		d.Cluster = m.name
+		return d
+	}
+	d := m.fleet.document()
+	d.Cluster, d.WaitingFor = m.name, status.ForCluster
+	if failed != nil {
+		d.Failed = &status.Error{Message: failed.Error(), Since: since.UTC()}
+	}
+	return d
+}
