@@ -88,10 +88,13 @@ func (o *oracle) forge(object int, position uint64, f forgery) {
 		e = published{}
 	}
 	e.Position, e.isCopy = position, f == forgedCopy
+	o.copies[position] = e.isCopy // a position can be used again
 	for _, p := range o.world.processes {
 		if p != nil { // after a loss, a forwarder believes what the bus has, as at its start
 			known := p.acked.Get(keyOf(object))
 			e.isOld = e.isOld || known.UID == "" || known.Position >= position
+			same := f == forgedData || known.UID == e.UID && known.ResourceVersion == e.ResourceVersion // the data isn't read
+			e.inLost = e.inLost || known.Position == position && same
 		}
 	}
 	o.forged[object], o.unknown[object] = &e, true

@@ -37,6 +37,7 @@ type oracle struct {
 	lossy    bool // the bus has lost messages
 	events   [len(objectNames)][]published
 	forged   [len(objectNames)]*published // the last message, if it is from a foreign writer
+	copies   map[uint64]bool              // the positions of copies from a foreign writer
 	writer   [len(objectNames)]*process   // of the last event
 	unsure   [len(objectNames)]bool       // an answer was lost, so an event may be repeated
 
@@ -63,6 +64,7 @@ type published struct {
 
 	isCopy bool // forged with the attributes of the true state
 	isOld  bool // forged before a forwarder knew the object, so that the forwarder doesn't read the data
+	inLost bool // forged at the place of a lost event, with its UID and version
 }
 
 // isRepair reports whether an event answers one that the forwarder considered foreign.
@@ -85,7 +87,7 @@ type content struct {
 }
 
 func (o *oracle) init(w *world) {
-	o.world, o.states, o.absent, o.unlabled = w, map[version][]state{}, map[int]uint64{}, map[int]uint64{}
+	o.world, o.states, o.absent, o.unlabled, o.copies = w, map[version][]state{}, map[int]uint64{}, map[int]uint64{}, map[uint64]bool{}
 }
 
 // observe records the present states of the cluster.
@@ -139,7 +141,11 @@ func (o *oracle) lost() {
 		}
 		o.forged[object] = nil
 		if m := o.world.bus.lastOf(subjectOf(object)); m != nil && !slices.ContainsFunc(o.events[object], func(p published) bool { return p.Position == m.Sequence }) {
-			o.forge(object, m.Sequence, forgedText) // an earlier forgery
+			earlier := forgedText
+			if o.copies[m.Sequence] {
+				earlier = forgedCopy
+			}
+			o.forge(object, m.Sequence, earlier)
 		}
 	}
 	for object := range o.events {

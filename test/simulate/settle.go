@@ -112,7 +112,7 @@ func (w *world) difference() string {
 		switch selected := s.exists() && (s.label || w.config.selection == all); {
 		case !s.exists() && last.Live():
 			return name + " does not exist, and the bus shows it"
-		case last.isCopy && last.isOld:
+		case last.isCopy && last.isOld, last.inLost:
 		case !selected && s.exists() && w.oracle.forged[object] != nil && w.config.leavesForeign():
 		case !selected && last.Live() && (last.uid() != s.uid || w.config.publishDeselected):
 			return name + " is not selected, and the bus shows it"
