@@ -5,12 +5,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/kuberelay/kuberelay/internal/check"
 	"github.com/kuberelay/kuberelay/replica"
@@ -48,8 +51,9 @@ func TestLeafNode(t *testing.T) {
 	inspected(t, f)
 
 	js, err := jetstream.NewWithDomain(jetStream(t, leaf.URL).Conn(), "leaf")
+	var copied jetstream.Stream
 	if err == nil {
-		_, err = js.CreateStream(t.Context(), jetstream.StreamConfig{
+		copied, err = js.CreateStream(t.Context(), jetstream.StreamConfig{
 			Name: "MIRROR", Mirror: &jetstream.StreamSource{Name: "KUBERELAY", Domain: "hub"}, MaxMsgsPerSubject: 8,
 		})
 	}
@@ -59,6 +63,10 @@ func TestLeafNode(t *testing.T) {
 	if _, err := js.Stream(t.Context(), "KUBERELAY"); err == nil {
 		t.Error("the stream is in the domain of the leaf")
 	}
+	eventually(t, "the mirror has the delete", func(ctx context.Context) error {
+		_, err := copied.GetLastMsgForSubject(ctx, subject(configMaps, namespace, "deleted"))
+		return err
+	})
 	mirror := newForwarder(t, cp.Kubeconfig(), leaf.URL, merged(hub, map[string]string{"NATS_JETSTREAM_DOMAIN": "leaf", "NATS_STREAM": "MIRROR"}))
 	readFrom(t, f, replica.NATSOptions{URLs: []string{leaf.URL}, Domain: "hub"}, namespace)
 	readFrom(t, mirror, replica.NATSOptions{URLs: []string{leaf.URL}, Domain: "leaf", Stream: "MIRROR"}, namespace)
@@ -123,5 +131,14 @@ func readFrom(t *testing.T, f *forwarder, o replica.NATSOptions, namespace strin
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("replica lists %T", list)
+	var names []string
+	if err := meta.EachListItem(list, func(o runtime.Object) error {
+		a, err := meta.Accessor(o)
+		if err == nil {
+			names = append(names, a.GetName())
+		}
+		return err
+	}); err != nil || !slices.Contains(names, "a") || slices.Contains(names, "deleted") {
+		t.Errorf("replica lists %q (%v), want a and not deleted", names, err)
+	}
 }

@@ -131,7 +131,7 @@ func (i *Inspection) inspectClaim(ctx context.Context, c *stream.Conn, want Opti
 	if want.Cluster == "" {
 		return
 	}
-	answer, err := exchange(ctx, c, c.API("STREAM.MSG.GET"), stream.LastRequest(event.ClaimSubject(want.SubjectPrefix, want.Cluster)))
+	answer, err := exchange(ctx, c, c.API("STREAM.MSG.GET"), stream.LastRequest(event.ClaimSubject(want.SubjectPrefix, want.Cluster)), nil)
 	if err == nil {
 		var s *stream.Message
 		if s, err = stream.ParseMessage(answer); s == nil {
@@ -151,7 +151,18 @@ func (i *Inspection) inspectUser(ctx context.Context, c *stream.Conn, want Optio
 	var user struct {
 		Data server.UserInfo `json:"data"`
 	}
-	if i.DeniedErr = ask(ctx, c, "$SYS.REQ.USER.INFO", nil, &user); i.DeniedErr == nil && user.Data.Permissions != nil {
+	const subject = "$SYS.REQ.USER.INFO"
+	answer, err := exchange(ctx, c, subject, nil, func(answer *natsgo.Msg) bool { // not the hub's, with the permissions of the leaf node
+		var by struct {
+			Server server.ServerInfo `json:"server"`
+		}
+		return json.Unmarshal(answer.Data, &by) == nil && by.Server.ID == c.NC.ConnectedServerId()
+	})
+	if err == nil {
+		err = decodeAnswer(answer, subject, &user)
+	}
+	i.DeniedErr = err
+	if i.DeniedErr == nil && user.Data.Permissions != nil {
 		i.Denied = missing(user.Data.Permissions, want, i.Stream == nil && i.StreamErr == nil)
 	}
 }
@@ -199,12 +210,17 @@ func permits(p *server.SubjectPermission, subject string) bool {
 // errDenied means that the user may not send a request.
 var errDenied = errors.New("the NATS user may not publish to")
 
-// ask sends a request and decodes the answer. An error of the API is a [jetstream.APIError].
+// ask sends a request and decodes the answer, see decodeAnswer.
 func ask(ctx context.Context, c *stream.Conn, subject string, request []byte, into any) error {
-	answer, err := exchange(ctx, c, subject, request)
+	answer, err := exchange(ctx, c, subject, request, nil)
 	if err != nil {
 		return err
 	}
+	return decodeAnswer(answer, subject, into)
+}
+
+// decodeAnswer decodes the answer to a request. An error of the API is a [jetstream.APIError].
+func decodeAnswer(answer *natsgo.Msg, subject string, into any) error {
 	var failed struct {
 		Error json.RawMessage `json:"error"`
 	}
@@ -224,9 +240,10 @@ func ask(ctx context.Context, c *stream.Conn, subject string, request []byte, in
 	return nil
 }
 
-// exchange sends a request and returns the answer. If the user may not send the request, exchange returns
-// without waiting for an answer: the server reports the violation before it answers the ping of the flush.
-func exchange(ctx context.Context, c *stream.Conn, subject string, request []byte) (*natsgo.Msg, error) {
+// exchange sends a request and returns the first answer for which accept is true; nil accepts any. If the
+// user may not send the request, exchange returns without waiting for an answer: the server reports the
+// violation before it answers the ping of the flush.
+func exchange(ctx context.Context, c *stream.Conn, subject string, request []byte, accept func(*natsgo.Msg) bool) (*natsgo.Msg, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.RequestTimeout())
 	defer cancel()
 	reply := c.NC.NewInbox()
@@ -244,5 +261,10 @@ func exchange(ctx context.Context, c *stream.Conn, subject string, request []byt
 	if last := c.NC.LastError(); errors.Is(last, natsgo.ErrPermissionViolation) && strings.Contains(last.Error(), `"`+subject+`"`) {
 		return nil, fmt.Errorf("%w %s", errDenied, subject)
 	}
-	return answers.NextMsgWithContext(ctx)
+	for {
+		answer, err := answers.NextMsgWithContext(ctx)
+		if err != nil || accept == nil || accept(answer) {
+			return answer, err
+		}
+	}
 }
