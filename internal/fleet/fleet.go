@@ -39,7 +39,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
-	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/fleet/source"
 	"github.com/kuberelay/kuberelay/internal/relay"
 )
@@ -47,11 +46,9 @@ import (
 // Config configures a Fleet.
 type Config struct {
 	// Relay is the configuration of every Relay. The Fleet sets what differs: the name of the cluster,
-	// Kube, the lease, Server, Published, Logger and Registerer.
+	// Kube, the lease, Server, Logger and Registerer.
 	Relay  relay.Config
 	Source source.Source
-	// Published returns the function of a cluster as in [relay.Config]; nil for none.
-	Published func(cluster string) func(key event.Key, of event.Type, version string, observed, acknowledged time.Time)
 	// Metrics has the metrics of the process. [Fleet.Gather] adds those of the clusters to them.
 	Metrics prometheus.Gatherer
 	Logger  *slog.Logger

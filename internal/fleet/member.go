@@ -145,9 +145,6 @@ func (m *member) copy(ctx context.Context, c source.Cluster) error {
 	of.Settings.Leader.LeaseName = leaseName(of.Settings.Leader.LeaseName, m.name)
 	of.Settings.Leader.Namespace = cmp.Or(of.Settings.Leader.Namespace, c.Namespace)
 	of.Logger, of.Registerer = m.log, prometheus.WrapRegistererWith(prometheus.Labels{"cluster": m.name}, registry)
-	if m.fleet.Published != nil {
-		of.Published = m.fleet.Published(m.name)
-	}
 	r, err := relay.New(of)
 	if err != nil {
 		return err

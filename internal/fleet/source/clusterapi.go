@@ -95,17 +95,17 @@ func (s *clusterAPI) Read(ctx context.Context) ([]Cluster, error) {
 			objects = append(objects, &list.Items[i])
 		}
 	}
-	return s.all(objects, func(namespace, name string) *unstructured.Unstructured {
+	return s.all(objects, func(namespace, name string) (*unstructured.Unstructured, error) {
 		secret, err := s.client.Resource(secrets).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return nil
+		if apierrors.IsNotFound(err) {
+			return nil, nil //nolint:nilnil // the cluster waits for its kubeconfig
 		}
-		return secret
+		return secret, err
 	}), nil
 }
 
 // all returns the clusters of Cluster objects.
-func (s *clusterAPI) all(objects []*unstructured.Unstructured, secret func(namespace, name string) *unstructured.Unstructured) []Cluster {
+func (s *clusterAPI) all(objects []*unstructured.Unstructured, secret func(namespace, name string) (*unstructured.Unstructured, error)) []Cluster {
 	var found []Cluster
 	if s.Settings.Management != "" {
 		found = append(found, Cluster{Name: s.Settings.Management, Kube: s.kube, Namespace: s.namespace})
@@ -113,7 +113,12 @@ func (s *clusterAPI) all(objects []*unstructured.Unstructured, secret func(names
 	for _, o := range objects {
 		name := o.GetNamespace() + "." + o.GetName()
 		from := o.GetName() + kubeconfigSuffix
-		found = append(found, s.of(name, from, secret(o.GetNamespace(), from)))
+		kubeconfig, err := secret(o.GetNamespace(), from)
+		if err != nil {
+			found = append(found, Cluster{Name: name, Err: fmt.Errorf("read the Secret %s with its kubeconfig: %w", from, err)})
+			continue
+		}
+		found = append(found, s.of(name, from, kubeconfig))
 	}
 	return unique(found)
 }
@@ -257,13 +262,13 @@ func (w *watch) list() (all []*unstructured.Unstructured) {
 	return all
 }
 
-func (w *watch) secret(namespace, name string) *unstructured.Unstructured {
+func (w *watch) secret(namespace, name string) (*unstructured.Unstructured, error) {
 	for _, i := range w.secrets {
 		if o, ok, _ := i.GetStore().GetByKey(namespace + "/" + name); ok {
 			if u, ok := o.(*unstructured.Unstructured); ok {
-				return u
+				return u, nil
 			}
 		}
 	}
-	return nil
+	return nil, nil //nolint:nilnil // the cluster waits for its kubeconfig
 }

@@ -2,6 +2,7 @@ package source
 
 import (
 	"encoding/base64"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -86,6 +87,25 @@ func TestSecretIsIsolated(t *testing.T) {
 		}}}
 		if c := s.of("a.b", "b-kubeconfig", secret); (c.Err != nil) != refused {
 			t.Errorf("%s: got the error %v", user, c.Err)
+		}
+	}
+}
+
+// A Secret that cannot be read is not one that does not exist.
+func TestSecretThatCannotBeRead(t *testing.T) {
+	s := &clusterAPI{Config: Config{Complete: complete}}
+	object := &unstructured.Unstructured{}
+	object.SetNamespace("fleet")
+	object.SetName("a")
+	for want, err := range map[string]error{"waiting for its kubeconfig": nil, "forbidden": errors.New("forbidden")} {
+		all := s.all([]*unstructured.Unstructured{object}, func(namespace, name string) (*unstructured.Unstructured, error) {
+			if namespace != "fleet" || name != "a-kubeconfig" {
+				t.Errorf("reads the Secret %s/%s", namespace, name)
+			}
+			return nil, err
+		})
+		if len(all) != 1 || all[0].Name != "fleet.a" || all[0].Err == nil || !strings.Contains(all[0].Err.Error(), want) {
+			t.Errorf("got %+v, want %q", all, want)
 		}
 	}
 }
