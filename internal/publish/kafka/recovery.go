@@ -52,12 +52,12 @@ func (s *session) recoverTopics(ctx context.Context, all []recovery) error {
 // readPartition reads what is not known of a partition.
 func (s *session) readPartition(ctx context.Context, at place, p *takeover.Partition) error {
 	for read, more := p.Next(); more; read, more = p.Next() {
-		switch read.Doubt {
+		switch read.Reason {
 		case takeover.Mismatch:
 			s.b.log.Warn("partition does not match the checkpoint because it was recreated or the brokers lost records; reading it from the start", "topic", at.t.name, "partition", at.p)
 		case takeover.NoMarker:
 			s.b.log.Info("the checkpoint has no marker for the partition, because of an upgrade, an interrupted takeover, data loss, or an invalid record; reading the partition from the start", "topic", at.t.name, "partition", at.p)
-		case takeover.NoDoubt:
+		case takeover.NoReason:
 		}
 		if err := s.readFor(ctx, at, read, p); err != nil {
 			return fmt.Errorf("read topic %q: %w", at.t.name, err)

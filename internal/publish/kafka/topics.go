@@ -109,7 +109,7 @@ func (b *Bus) eventTopics(ctx context.Context, recorded *takeover.Checkpoint) (t
 // look finds out what the brokers show of a topic. A recorded event topic only has to be
 // visible. Any other topic is judged by its first record. An empty topic is not an event
 // topic: it is opened when there is something to write to it. look writes nothing.
-func (b *Bus) look(ctx context.Context, name string, isRecorded bool) (takeover.Sight, error) {
+func (b *Bus) look(ctx context.Context, name string, isRecorded bool) (takeover.Visibility, error) {
 	var r broker.Record
 	var found bool
 	var err error

@@ -18,18 +18,18 @@ type Read struct {
 	// Key, if set, is the key of a record that is looked up: the range is one offset, and the log may have no
 	// record there.
 	Key string
-	// Doubt says why the partition is read from its start.
-	Doubt Doubt
+	// Reason says why the partition is read from its start.
+	Reason Reason
 }
 
-// Doubt is a reason to read a partition from its start, although the checkpoint topic has entries of it.
-type Doubt int
+// Reason is why a partition is read from its start although the checkpoint topic has entries of it.
+type Reason int
 
-// The doubts.
+// The reasons.
 const (
-	NoDoubt  Doubt = iota
-	Mismatch       // the log does not have the records that were recorded last
-	NoMarker       // the checkpoint topic has no marker of the partition
+	NoReason Reason = iota
+	Mismatch        // the log does not have the records that were recorded last
+	NoMarker        // the checkpoint topic has no marker of the partition
 )
 
 // none is the entry of nothing.
@@ -135,7 +135,7 @@ func (p *Partition) Next() (Read, bool) {
 		p.last, p.invalid = map[string]lastRecord{}, map[string]record.Entry{}
 		read := Read{From: p.from, To: p.marker.Offset}
 		if p.next == whole {
-			read.From, read.Doubt = 0, p.doubt()
+			read.From, read.Reason = 0, p.reason()
 		}
 		return read, true
 	}
@@ -189,14 +189,14 @@ func (p *Partition) restFrom(recorded int64) step {
 	return rest
 }
 
-func (p *Partition) doubt() Doubt {
+func (p *Partition) reason() Reason {
 	switch {
 	case p.former.Key != "":
 		return Mismatch
 	case p.highest.Key != "":
 		return NoMarker
 	}
-	return NoDoubt
+	return NoReason
 }
 
 // follows reports whether the log has a later record of the key.

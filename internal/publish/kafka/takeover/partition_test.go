@@ -52,22 +52,22 @@ func TestWhatIsRead(t *testing.T) {
 		want         []Read
 	}{
 		"nothing is recorded":                                 {want: []Read{{To: 20}}},
-		"no marker is recorded":                               {last: last, want: []Read{{To: 20, Doubt: NoMarker}}},
+		"no marker is recorded":                               {last: last, want: []Read{{To: 20, Reason: NoMarker}}},
 		"both match":                                          {marker, last, 0, []Record{recordOf(writerKey, marker), recordOf(web, last)}, []Read{atMarker, atLast, {From: 10, To: 20}}},
 		"no event follows the marker":                         {marker, none, 0, []Record{recordOf(writerKey, marker)}, []Read{atMarker, {From: 5, To: 20}}},
 		"a foreign record is unread":                          {unread, last, 0, []Record{recordOf(writerKey, marker), recordOf(web, last)}, []Read{atMarker, atLast, {From: 6, To: 20}}},
-		"another record at the marker":                        {marker, last, 0, []Record{{Offset: 4}, recordOf(web, last)}, []Read{atMarker, {To: 20, Doubt: Mismatch}}},
-		"another marker at the marker":                        {marker, last, 0, []Record{recordOf(writerKey, markerAt(4, "x")), recordOf(web, last)}, []Read{atMarker, {To: 20, Doubt: Mismatch}}},
+		"another record at the marker":                        {marker, last, 0, []Record{{Offset: 4}, recordOf(web, last)}, []Read{atMarker, {To: 20, Reason: Mismatch}}},
+		"another marker at the marker":                        {marker, last, 0, []Record{recordOf(writerKey, markerAt(4, "x")), recordOf(web, last)}, []Read{atMarker, {To: 20, Reason: Mismatch}}},
 		"the marker is compacted":                             {marker, last, 0, []Record{recordOf(web, last)}, []Read{atMarker, atLast, {From: 10, To: 20}}},
 		"the marker is before the log":                        {marker, last, 5, []Record{recordOf(web, last)}, []Read{atLast, {From: 10, To: 20}}},
-		"all is before the log":                               {marker, last, 10, nil, []Read{{To: 20, Doubt: Mismatch}}},
-		"another record at the event":                         {marker, last, 0, []Record{recordOf(writerKey, marker), {Offset: 9}}, []Read{atMarker, atLast, {To: 20, Doubt: Mismatch}}},
+		"all is before the log":                               {marker, last, 10, nil, []Read{{To: 20, Reason: Mismatch}}},
+		"another record at the event":                         {marker, last, 0, []Record{recordOf(writerKey, marker), {Offset: 9}}, []Read{atMarker, atLast, {To: 20, Reason: Mismatch}}},
 		"the event is compacted":                              {marker, last, 0, []Record{recordOf(writerKey, marker), recordOf(web, eventAt(12))}, []Read{atMarker, atLast, {From: 10, To: 20}}},
 		"the event is compacted, foreign":                     {marker, last, 0, []Record{recordOf(writerKey, marker), {Offset: 12, Key: web}}, []Read{atMarker, atLast, {From: 10, To: 20}}},
-		"the event is lost":                                   {marker, last, 0, []Record{recordOf(writerKey, marker)}, []Read{atMarker, atLast, {From: 10, To: 20}, {To: 20, Doubt: Mismatch}}},
-		"the event is lost after an unread record of its key": {unread, last, 0, []Record{recordOf(writerKey, marker), recordOf(web, eventAt(7))}, []Read{atMarker, atLast, {From: 6, To: 20}, {To: 20, Doubt: Mismatch}}},
-		"the log ended before the event":                      {marker, eventAt(20), 0, []Record{recordOf(writerKey, marker)}, []Read{{To: 20, Doubt: Mismatch}}},
-		"the log ended before the marker":                     {markerAt(20, "former"), last, 0, []Record{recordOf(web, last)}, []Read{{To: 20, Doubt: Mismatch}}},
+		"the event is lost":                                   {marker, last, 0, []Record{recordOf(writerKey, marker)}, []Read{atMarker, atLast, {From: 10, To: 20}, {To: 20, Reason: Mismatch}}},
+		"the event is lost after an unread record of its key": {unread, last, 0, []Record{recordOf(writerKey, marker), recordOf(web, eventAt(7))}, []Read{atMarker, atLast, {From: 6, To: 20}, {To: 20, Reason: Mismatch}}},
+		"the log ended before the event":                      {marker, eventAt(20), 0, []Record{recordOf(writerKey, marker)}, []Read{{To: 20, Reason: Mismatch}}},
+		"the log ended before the marker":                     {markerAt(20, "former"), last, 0, []Record{recordOf(web, last)}, []Read{{To: 20, Reason: Mismatch}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			entries := map[string]record.Entry{}
@@ -135,7 +135,7 @@ func TestATakeoverIsKilledBeforeTheLogLosesItsEnd(t *testing.T) {
 func TestUseOf(t *testing.T) {
 	for name, c := range map[string]struct {
 		isRecorded bool
-		sight      Sight
+		visibility Visibility
 		want       Use
 	}{
 		"recorded and visible":     {true, Ours, Take},
@@ -148,7 +148,7 @@ func TestUseOf(t *testing.T) {
 		"no answer":                {false, Unknown, Recheck},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := UseOf(c.isRecorded, c.sight); got != c.want {
+			if got := UseOf(c.isRecorded, c.visibility); got != c.want {
 				t.Errorf("got %d, want %d", got, c.want)
 			}
 		})

@@ -8,15 +8,15 @@ import (
 	"github.com/kuberelay/kuberelay/internal/publish/kafka/record"
 )
 
-// Sight is what the brokers show of a topic.
-type Sight int
+// Visibility is what the brokers show of a topic.
+type Visibility int
 
-// The sights.
+// The values of Visibility.
 const (
-	Ours    Sight = iota // the topic is recorded and visible, or its first record is Kuberelay's
-	NotOurs              // the topic is not recorded, and it is empty or its first record is not Kuberelay's
-	Hidden               // the topic does not exist, or this user may not see it: brokers can respond to both in the same way
-	Unknown              // the brokers did not answer
+	Ours    Visibility = iota // the topic is recorded and visible, or its first record is Kuberelay's
+	NotOurs                   // the topic is not recorded, and it is empty or its first record is not Kuberelay's
+	Hidden                    // the topic does not exist, or this user may not see it: brokers can respond to both in the same way
+	Unknown                   // the brokers did not answer
 )
 
 // Use is what a session does with a topic.
@@ -33,15 +33,15 @@ const (
 
 // UseOf decides what is done with a topic that was looked at. An event topic that is not recorded would be
 // readable.
-func UseOf(isRecorded bool, s Sight) Use {
+func UseOf(isRecorded bool, v Visibility) Use {
 	switch {
-	case s == Ours:
+	case v == Ours:
 		return Take
-	case !isRecorded && s == Unknown:
+	case !isRecorded && v == Unknown:
 		return Recheck
 	case !isRecorded:
 		return Ignore
-	case s == Hidden:
+	case v == Hidden:
 		return SetAside
 	}
 	return Fail
