@@ -8,10 +8,11 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	terminal "golang.org/x/term"
+	"golang.org/x/term"
 	"k8s.io/klog/v2"
 
 	"github.com/kuberelay/kuberelay/internal/config"
@@ -21,6 +22,7 @@ import (
 	"github.com/kuberelay/kuberelay/internal/longwork/bar"
 	"github.com/kuberelay/kuberelay/internal/projection"
 	"github.com/kuberelay/kuberelay/internal/selector"
+	"github.com/kuberelay/kuberelay/internal/terminal"
 )
 
 func newRootCommand() *cobra.Command {
@@ -167,5 +169,63 @@ func showProgress(cmd *cobra.Command, works ...longwork.Work) (stop func()) {
 
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(interface{ Fd() uintptr })
-	return ok && terminal.IsTerminal(int(f.Fd()))
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+func newConfigCommand() *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use:   "config",
+		Short: "Check the configuration and print what is in effect",
+		Long: `Config checks the environment as 'forwarder run' does, without connecting to
+anything, and prints each value and its source. For a file it prints the path,
+never the content.`,
+		Args: usage(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			write, ok := map[string]func(io.Writer, []config.Value) error{"text": writeText, "json": writeJSON}[output]
+			if !ok {
+				return &usageError{fmt.Errorf("--output=%q: use text or json", output)}
+			}
+			cfg, err := loadConfig(config.Forwarding)
+			if err != nil {
+				return err
+			}
+			return write(cmd.OutOrStdout(), cfg.Effective())
+		},
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
+	return cmd
+}
+
+func writeText(w io.Writer, values []config.Value) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "VARIABLE\tVALUE\tSOURCE")
+	for _, v := range values {
+		value := v.Value
+		if value == "" {
+			value = "(" + v.Unset + ")"
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\n", v.Name, strings.ReplaceAll(value, "\n", " "), source(v))
+	}
+	return table.Flush()
+}
+
+func writeJSON(w io.Writer, values []config.Value) error {
+	type entry struct {
+		Name   string `json:"name"`
+		Value  string `json:"value"`
+		Source string `json:"source"`
+	}
+	var entries []entry
+	for _, v := range values {
+		entries = append(entries, entry{v.Name, v.Value, source(v)})
+	}
+	return terminal.WriteJSON(w, entries)
+}
+
+func source(v config.Value) string {
+	if v.Set {
+		return "environment"
+	}
+	return "default"
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
+	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
@@ -121,6 +122,8 @@ func memberKubeConfig(ctx context.Context, cfg config.Config, command string, lo
 	if err != nil {
 		return nil, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, sourceTimeout)
+	defer cancel()
 	all, err := from.Read(ctx)
 	if err != nil {
 		return nil, err
@@ -128,6 +131,9 @@ func memberKubeConfig(ctx context.Context, cfg config.Config, command string, lo
 	c, err := clusters.Find(all, cfg.Event.ClusterName)
 	return c.Kube, err
 }
+
+// sourceTimeout limits a read of the source. Cluster API is read from the management cluster.
+const sourceTimeout = 30 * time.Second
 
 // clusterFlag adds the flag that names one of several clusters.
 func clusterFlag(cmd *cobra.Command, name *string) {

@@ -10,9 +10,15 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/runtime"
+	kubediscovery "k8s.io/client-go/discovery"
+	"k8s.io/client-go/openapi"
 
 	"github.com/kuberelay/kuberelay/internal/config"
+	"github.com/kuberelay/kuberelay/internal/discovery"
+	"github.com/kuberelay/kuberelay/internal/event"
 	"github.com/kuberelay/kuberelay/internal/explain"
+	"github.com/kuberelay/kuberelay/internal/jsonschema"
 	"github.com/kuberelay/kuberelay/internal/relay"
 )
 
@@ -85,4 +91,120 @@ line or configuration, or rejected credentials.`,
 	cmd.Flags().BoolVar(&question.All, "all", false, "also list the resources that no selector matches")
 	cmd.Flags().StringVarP(&output, "output", "o", "table", "table or json")
 	return cmd
+}
+
+func newSchemaCommand() *cobra.Command {
+	var apiVersion string
+	cmd := &cobra.Command{
+		Use:   "schema resource",
+		Short: "Print the JSON Schema of the events of a resource",
+		Long: `Schema asks the API server for the OpenAPI v3 document of a resource and prints the
+JSON Schema (draft 2020-12) of the data of its events: of the object, or, with
+KUBERELAY_DATA=change, of the change. The schema is self-contained. It is that of the
+version that a forwarder watches, unless --version names another.
+
+The resource has any form that kubectl accepts. The schema doesn't consider
+KUBERELAY_DROP_FIELDS and KUBERELAY_HASH_FIELDS: a dropped field is missing in events,
+and a hashed one is a string.
+
+docs/schemas has the schemas of what doesn't depend on the resource.
+
+Exit codes: 0 success, 1 the cluster does not serve the resource or did not answer,
+2 wrong command line or configuration.`,
+		Example: `  forwarder schema deployments.apps
+  forwarder schema widgets.example.com --version v1beta1
+  KUBERELAY_DATA=change forwarder schema pods`,
+		Args: usage(cobra.MatchAll(resourceNamed, cobra.MaximumNArgs(1))),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return configured(config.Subscribing, func(ctx context.Context, cfg config.Config, log *slog.Logger) error {
+				kube, err := kubeConfig(cfg, "schema", log)
+				if err != nil {
+					return &usageError{err}
+				}
+				client, err := kubediscovery.NewDiscoveryClientForConfig(kube)
+				if err != nil {
+					return &usageError{fmt.Errorf("find the cluster: %w", err)}
+				}
+				return writeSchema(ctx, client, args[0], apiVersion, event.DataForm(cfg.Content.Data), cmd.OutOrStdout())
+			})(cmd, args)
+		},
+	}
+	cmd.Flags().StringVar(&apiVersion, "version", "", "version of the resource, such as v1; by default the one that is watched")
+	return cmd
+}
+
+// writeSchema writes the schema of the events of a resource in a version, or, if that is "", in
+// the watched version.
+func writeSchema(ctx context.Context, client kubediscovery.DiscoveryInterface, asked, version string, form event.DataForm, w io.Writer) error {
+	catalog, _, err := discovery.Discover(ctx, client, nil)
+	if err != nil {
+		// %s cuts the chain, here and below, so that an interrupted run does not count as a
+		// requested end.
+		return fmt.Errorf("discover the resources of the cluster: %s", err.Error())
+	}
+	r, err := resourceOf(catalog, asked, version)
+	if err != nil {
+		return err
+	}
+	document, err := openAPIOf(ctx, openapi.ToClientWithContext(client.OpenAPIV3()), r)
+	if err != nil {
+		return fmt.Errorf("read the OpenAPI document of %s: %s", r.APIVersion(), err.Error())
+	}
+	text, err := jsonschema.Of(document, r, form)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(text)
+	return err
+}
+
+// openAPIOf returns the OpenAPI document of the group and version of a resource.
+func openAPIOf(ctx context.Context, client openapi.ClientWithContext, r event.Resource) ([]byte, error) {
+	paths, err := client.PathsWithContext(ctx)
+	if err != nil {
+		return nil, err
+	}
+	path := "apis/" + r.Group + "/" + r.Version
+	if r.Group == "" {
+		path = "api/" + r.Version
+	}
+	of, ok := paths[path]
+	if !ok {
+		return nil, errors.New("the API server has none, or not yet")
+	}
+	return of.SchemaWithContext(ctx, runtime.ContentTypeJSON)
+}
+
+// resourceOf returns the resource that a name means. Its errors say what the cluster serves
+// instead.
+func resourceOf(catalog *discovery.Catalog, asked, version string) (event.Resource, error) {
+	matched := catalog.Match(asked)
+	switch {
+	case len(matched) > 1 || strings.Contains(asked, "*"):
+		return event.Resource{}, &usageError{fmt.Errorf("%q selects several resources: name one", asked)}
+	case len(matched) == 0:
+		return event.Resource{}, notServed(catalog, asked)
+	case version == "":
+		return matched[0], nil
+	}
+	gr := matched[0].GroupResource()
+	r, ok := catalog.Resource(gr.WithVersion(version))
+	if !ok {
+		return event.Resource{}, fmt.Errorf("the cluster does not serve %s in version %s, only in %s", gr, version, strings.Join(catalog.Versions(gr), ", "))
+	}
+	return r, nil
+}
+
+// notServed returns an error that says why the cluster does not serve a resource, with a similar
+// name.
+func notServed(catalog *discovery.Catalog, asked string) error {
+	_, group, _ := strings.Cut(asked, ".")
+	if err := catalog.Failed[group]; err != nil {
+		return fmt.Errorf("the cluster does not serve %q: the discovery of its group fails: %w", asked, err)
+	}
+	err := fmt.Errorf("the cluster does not serve %q", asked)
+	if similar := catalog.Similar(asked); similar != "" {
+		err = fmt.Errorf("%w; did you mean %s?", err, similar)
+	}
+	return err
 }

@@ -289,6 +289,9 @@ func (c forwarderClient) document(ctx context.Context) (d status.Document, err e
 	if err = c.read(ctx, operations.StatusPath, query, &d); err == nil && d.Verdict.Level == "" {
 		err = &refusalError{fmt.Errorf("%s: the answer has no verdict; is it a forwarder of this release?", c.at)}
 	}
+	if err == nil && c.cluster != "" && d.Cluster != c.cluster {
+		err = &refusalError{fmt.Errorf("%s: it forwards the cluster %q, and --cluster is %q; leave --cluster out, or name another forwarder with --address", c.at, d.Cluster, c.cluster)}
+	}
 	return d, err
 }
 

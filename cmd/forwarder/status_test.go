@@ -93,6 +93,10 @@ func TestStatusCommand(t *testing.T) {
 			t.Errorf("%s: exit code %d, want %d: %s", level, code, want, out)
 		}
 	}
+	one, _ := forStatus(t, "", status.OK)
+	if code, out := ask(one, "--cluster=prod"); code != 2 || !strings.Contains(out, `--cluster is "prod"`) {
+		t.Errorf("--cluster of a forwarder of another cluster: exit code %d: %s", code, out)
+	}
 	address, _ := forStatus(t, "", status.Critical, status.Warning, status.OK)
 	if code, out := ask(address, "--wait"); code != 0 || !strings.HasPrefix(out, "OK: ") {
 		t.Errorf("--wait: exit code %d: %s", code, out)

@@ -64,7 +64,7 @@ func Run(ctx context.Context, c Config) (Result, error) {
 		err = claim.Refusal()
 	}
 	if err != nil {
-		return Result{}, err
+		return Result{}, fmt.Errorf("read the claim of the cluster name: %w", err)
 	}
 	err = r.deleteAll(ctx)
 	result := Result{Deleted: r.deleted.Load()}

@@ -35,7 +35,7 @@ type claim struct {
 	bus   publish.Bus // nil where the sink cannot be read back
 	known uint16      // the highest epoch of the checkpoint when the bus was opened
 	held  event.Claim // this cluster's claim, once the bus has it
-	lost  error       // a takenError, once there is one
+	lost  error       // a takenError once this process must not write any more, else nil
 }
 
 // newClaim returns the claim of a cluster. It logs a warning if name conflicts cannot be detected.

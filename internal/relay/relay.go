@@ -49,8 +49,8 @@ type Config struct {
 	// Writer names this process on Kafka, in the marker of a takeover; "" for the host's name.
 	Writer string
 
-	// Server is a built-in NATS server that several Relays share; nil to run an own one if the
-	// settings ask for one.
+	// Server is the built-in NATS server that several Relays share. If it is nil and the settings ask
+	// for one, the Relay runs its own.
 	Server *natsserver.Server
 
 	RedactionKey []byte    // key of the hashes that replace values; nil for a random one
