@@ -4,10 +4,10 @@ SHELL := /bin/sh
 .DEFAULT_GOAL := help
 
 GO ?= go
-# TEST_TIMEOUT is the timeout of each package, FUZZ_TIME the time for each fuzz target.
+# TEST_TIMEOUT is the timeout of each package, FUZZ_TIME the inputs (20000x) or the time (10s) for each fuzz target.
 TEST_TIMEOUT ?= 60m
 TEST_FLAGS ?=
-FUZZ_TIME ?= 10s
+FUZZ_TIME ?= 20000x
 FUZZ ?= cmd internal
 OUTAGE ?= 10m
 
@@ -277,7 +277,7 @@ test-samples: ## Run the tests of the programs in examples that need Python 3, M
 	$(GO) test -tags tools ./test/e2e -count 1 -v -timeout $(TEST_TIMEOUT) -run '^(TestExamples(RefuseCredentials|WhoseBusComesBackEmpty)|TestTable(Java|Python|Streams|TypeScript))$$'
 
 .PHONY: fuzz
-fuzz: ## Run every fuzz target for FUZZ_TIME (10s), or those of some folders (FUZZ=internal/event)
+fuzz: ## Run every fuzz target for FUZZ_TIME (20000x), or those of some folders (FUZZ=internal/event)
 	@grep -rnoE '^func Fuzz[A-Za-z0-9_]*' --include='*_test.go' $(FUZZ) | while IFS=: read -r file _ target; do \
 		target=$${target#func }; package=./$$(dirname "$$file"); \
 		echo "==> $$target in $$package, $(FUZZ_TIME)"; \
